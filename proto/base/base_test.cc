@@ -1,0 +1,48 @@
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/base/mapping.h"
+#include "proto/base/unique_fd.h"
+
+namespace xpud {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(Mapping, TwoMappingsOfOneMemfdShareBytes) {
+  auto fd = CreateSealedMemfd("test", 100);
+  ASSERT_TRUE(fd.ok()) << fd.status();
+  auto writer = Mapping::Map(*fd, 4096, Access::kReadWrite);
+  auto reader = Mapping::Map(*fd, 4096, Access::kReadOnly);
+  ASSERT_TRUE(writer.ok() && reader.ok());
+  writer->data()[7] = std::byte{42};
+  EXPECT_EQ(reader->data()[7], std::byte{42});
+}
+
+TEST(Mapping, RefusesMoreThanTheMemfdHolds) {
+  auto fd = CreateSealedMemfd("test", 4096);
+  ASSERT_TRUE(fd.ok());
+  const auto mapping = Mapping::Map(*fd, 8192, Access::kReadWrite);
+  EXPECT_THAT(mapping.status().message(), HasSubstr("holds 4096 bytes, 8192 are needed"));
+}
+
+TEST(Mapping, RefusesAMemfdThatCanStillShrink) {
+  UniqueFd fd(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(ftruncate(fd.get(), 4096), 0);
+  const auto mapping = Mapping::Map(fd, 4096, Access::kReadOnly);
+  EXPECT_THAT(mapping.status().message(), HasSubstr("not sealed"));
+}
+
+TEST(UniqueFd, ClosesWhatItOwns) {
+  int raw[2];
+  ASSERT_EQ(pipe(raw), 0);
+  UniqueFd read_end(raw[0]);
+  { UniqueFd write_end(raw[1]); }
+  char byte;
+  EXPECT_EQ(read(read_end.get(), &byte, 1), 0) << "the write end must be closed, so that reading finds the end";
+}
+
+}  // namespace
+}  // namespace xpud

@@ -1,0 +1,76 @@
+#include "proto/base/mapping.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "proto/base/status_macros.h"
+
+namespace xpud {
+namespace {
+
+absl::Status ErrnoStatus(const char* call) {
+  const int error = errno;
+  return absl::ErrnoToStatus(error, absl::StrCat(call, " failed"));
+}
+
+absl::Status CheckSizeIsFixed(int fd, uint64_t needed) {
+  struct stat info;
+  if (fstat(fd, &info) != 0) return ErrnoStatus("fstat");
+  if (static_cast<uint64_t>(info.st_size) < needed) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("shared memory holds ", info.st_size, " bytes, ", needed, " are needed"));
+  }
+  const int seals = fcntl(fd, F_GET_SEALS);
+  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
+    return absl::InvalidArgumentError("shared memory is not sealed against shrinking (F_SEAL_SHRINK)");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<UniqueFd> CreateSealedMemfd(const char* name, size_t bytes) {
+  const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  bytes = (bytes + page - 1) / page * page;
+  UniqueFd fd(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd.valid()) return ErrnoStatus("memfd_create");
+  if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) return ErrnoStatus("ftruncate");
+  if (fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    return ErrnoStatus("fcntl(F_ADD_SEALS)");
+  }
+  return fd;
+}
+
+absl::StatusOr<Mapping> Mapping::Map(const UniqueFd& fd, size_t bytes, Access access, uint64_t offset) {
+  RETURN_IF_ERROR(CheckSizeIsFixed(fd.get(), offset + bytes));
+  const int protection = access == Access::kReadOnly ? PROT_READ : PROT_READ | PROT_WRITE;
+  void* address = mmap(nullptr, bytes, protection, MAP_SHARED, fd.get(), static_cast<off_t>(offset));
+  if (address == MAP_FAILED) return ErrnoStatus("mmap");
+  Mapping mapping;
+  mapping.address_ = address;
+  mapping.bytes_ = bytes;
+  if (madvise(address, bytes, MADV_DONTFORK) != 0) return ErrnoStatus("madvise(MADV_DONTFORK)");
+  return mapping;
+}
+
+Mapping::Mapping(Mapping&& other) noexcept
+    : address_(std::exchange(other.address_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+
+Mapping& Mapping::operator=(Mapping&& other) noexcept {
+  std::swap(address_, other.address_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+Mapping::~Mapping() {
+  if (address_ != nullptr) munmap(address_, bytes_);
+}
+
+}  // namespace xpud

@@ -1,0 +1,37 @@
+// Shared memory between processes: a sealed memfd and a mapping of one. Any thread; no locks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "proto/base/unique_fd.h"
+
+namespace xpud {
+
+// A memfd of exactly `bytes` (rounded up to a page), zero-filled, whose size can no longer change.
+absl::StatusOr<UniqueFd> CreateSealedMemfd(const char* name, size_t bytes);
+
+enum class Access { kReadOnly, kReadWrite };
+
+// A shared mapping of a memfd, unmapped with the object. Not inherited over fork (MADV_DONTFORK).
+class Mapping {
+ public:
+  // Maps `bytes` from `offset`. Refuses an fd that is smaller, or a memfd that may still shrink:
+  // reading it could raise SIGBUS.
+  static absl::StatusOr<Mapping> Map(const UniqueFd& fd, size_t bytes, Access access, uint64_t offset = 0);
+
+  Mapping() = default;
+  Mapping(Mapping&& other) noexcept;
+  Mapping& operator=(Mapping&& other) noexcept;
+  ~Mapping();
+
+  std::byte* data() const { return static_cast<std::byte*>(address_); }
+  size_t size() const { return bytes_; }
+
+ private:
+  void* address_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+}  // namespace xpud

@@ -1,0 +1,66 @@
+// Our Level Zero extensions: what drivers/ offers and daemon/executor uses beyond API 1.4. Each function
+// is fetched by name with zeDriverGetExtensionFunctionAddress, and has a fallback where it is absent.
+//
+// Two module formats carry CPU code:
+//   HOST    pInputModule points at an xpud_host_module_t, which (with all it points at) must outlive the module;
+//   NATIVE  (ZE_MODULE_FORMAT_NATIVE) an x86-64 ELF relocatable object without undefined symbols. Each global
+//           function `f` that has an `uint32_t f.arg_sizes[]` object beside it is a kernel.
+// Both have the calling convention xpud_host_kernel_fn_t. Group size is 1x1x1: a group is the unit of work
+// that a worker claims.
+#pragma once
+
+#include <level_zero/ze_api.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define XPUD_ZE_MODULE_FORMAT_HOST ((ze_module_format_t)0x78700001)
+#define XPUD_HOST_MODULE_VERSION 1u
+
+// Scratch that every invocation may use: private to the worker, 64-byte aligned, contents undefined.
+#define XPUD_HOST_SCRATCH_BYTES ((size_t)4 << 20)
+
+// args[i] points at the value of argument i (as a `void** kernelParams` does); group is this group's x, y, z.
+typedef void (*xpud_host_kernel_fn_t)(const void* const* args, const uint32_t group[3], void* scratch);
+
+typedef struct xpud_host_kernel_t {
+  const char* name;
+  xpud_host_kernel_fn_t run;
+  uint32_t num_args;
+  const uint32_t* arg_sizes;  // bytes of each argument, num_args of them
+} xpud_host_kernel_t;
+
+typedef struct xpud_host_module_t {
+  uint32_t version;  // XPUD_HOST_MODULE_VERSION
+  uint32_t num_kernels;
+  const xpud_host_kernel_t* kernels;
+} xpud_host_module_t;
+
+// "zeCommandListAppendLaunchKernelWithArguments" (the signature of Level Zero 1.14): pArguments[i] points at
+// the value of argument i, copied before the call returns.
+typedef ze_result_t(ZE_APICALL* xpud_pfnAppendLaunchKernelWithArguments_t)(
+    ze_command_list_handle_t list, ze_kernel_handle_t kernel, ze_group_count_t group_counts, const uint32_t group_sizes[3],
+    const void* const* arguments, const void* next, ze_event_handle_t signal_event, uint32_t num_wait_events,
+    ze_event_handle_t* wait_events);
+
+// "zeCommandListHostSynchronize" (Level Zero 1.6): waits until all that was appended to an immediate list is done.
+typedef ze_result_t(ZE_APICALL* xpud_pfnCommandListHostSynchronize_t)(ze_command_list_handle_t list, uint64_t timeout_ns);
+
+// "xpudCommandListAppendWriteValue64": stores `value` at `address` (8-byte aligned, release order, system scope) after
+// all that was appended before is done.
+typedef ze_result_t(ZE_APICALL* xpud_pfnAppendWriteValue64_t)(ze_command_list_handle_t list, uint64_t* address,
+                                                              uint64_t value);
+
+// "xpudDriverGetVendor": which of our back ends a driver handle is: "cpu" or "cuda".
+typedef ze_result_t(ZE_APICALL* xpud_pfnDriverGetVendor_t)(ze_driver_handle_t driver, const char** vendor);
+
+// In-order immediate lists, as API 1.9's ZE_COMMAND_QUEUE_FLAG_IN_ORDER. A driver that offers the functions above accepts
+// it; its absence means that a barrier must stand before each append.
+#define XPUD_ZE_COMMAND_QUEUE_FLAG_IN_ORDER ((ze_command_queue_flags_t)(1u << 1))
+
+#ifdef __cplusplus
+}
+#endif

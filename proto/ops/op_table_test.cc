@@ -1,0 +1,38 @@
+#include "proto/ops/op_table.h"
+
+#include <set>
+
+#include "gtest/gtest.h"
+
+namespace xpud::ops {
+namespace {
+
+TEST(OpTable, NumbersAreUnique) {
+  std::set<int> seen;
+  for (const Row& row : kRows) EXPECT_TRUE(seen.insert(row.number).second) << row.number << " " << row.aten;
+}
+
+TEST(OpTable, EveryRowIsFoundByNumberAndByEachName) {
+  for (const Row& row : kRows) {
+    EXPECT_EQ(FindRow(row.number), &row);
+    EXPECT_EQ(FindRow(row.aten.substr(0, row.aten.find('|'))), &row) << "another row has the name " << row.aten;
+  }
+}
+
+TEST(OpTable, UnknownNumbersAndNamesAreNotFound) {
+  EXPECT_EQ(FindRow(uint16_t{0}), nullptr);
+  EXPECT_EQ(FindRow(uint16_t{65535}), nullptr);
+  EXPECT_EQ(FindRow("add"), nullptr);
+}
+
+TEST(OpTable, RowsStayWithinTheWireLimits) {
+  for (const Row& row : kRows) {
+    EXPECT_LE(row.inputs, kMaxInputs) << row.aten;
+    EXPECT_LE(row.outputs, kMaxOutputs) << row.aten;
+    EXPECT_LE(row.optional, row.inputs) << row.aten;
+    EXPECT_EQ(row.formula.empty(), row.family != Family::kMap && row.family != Family::kReduce) << row.aten;
+  }
+}
+
+}  // namespace
+}  // namespace xpud::ops

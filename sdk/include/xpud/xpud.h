@@ -1,0 +1,161 @@
+// xpud's public C++ API: a session with the daemon, and in it devices, queues, events, tensors and ops.
+//
+//   auto session = xpud::Session::Connect({});                     // finds the daemon, or starts a private one
+//   auto queue = (*session)->DefaultQueue(0);
+//   auto a = xpud::Tensor::FromHost(queue, values, {2, 3});
+//   auto b = xpud::ops::Mul(*a, 2.0);
+//   std::vector<float> out(6);
+//   absl::Status status = b->ToHost(std::as_writable_bytes(std::span(out)));
+//
+// Everything is asynchronous except reading a value and Synchronize; an error of an earlier op surfaces there. All calls
+// may come from any thread. After fork, a child must make a session of its own: calls on the parent's fail with
+// FailedPrecondition, and dropping its objects does nothing.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "xpud/op_call.h"
+
+namespace xpud {
+
+namespace client {
+class Core;  // the connection: ring, staging, completion page
+}
+
+// A device as the daemon describes it.
+struct DeviceInfo {
+  std::string name;       // as Level Zero names it
+  std::string kind;       // "cpu", "gpu"
+  std::string vendor;     // "xpud-cpu", "nvidia", "intel"
+  uint64_t total_memory = 0;  // bytes
+  uint32_t compute_units = 0;
+};
+
+struct ConnectOptions {
+  // unix socket path. Empty: $XPUD_ADDRESS, the system's daemon, the user's daemon; when none answers, one is started.
+  std::string address;
+  bool start_daemon = true;
+  std::string client_name;                 // shown by xpuctl; at most 64 bytes. Empty: the program's name
+  std::chrono::milliseconds timeout{10000};  // for the daemon to answer, and for it to start
+  // Called (from any waiting thread, about every 50 ms) while a call waits; a non-OK status ends the wait and is returned.
+  std::function<absl::Status()> interrupt;
+};
+
+class Session;
+class Queue;
+
+// Device memory with one owner, shared by the tensors that view it. Dropping the last reference frees it in
+// stream order. Thread-compatible.
+class Buffer {
+ public:
+  Buffer(std::shared_ptr<client::Core> core, uint32_t device, BufferHandle handle, uint64_t bytes);
+  ~Buffer();
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+
+  BufferHandle handle() const { return handle_; }
+  uint64_t bytes() const { return bytes_; }
+  uint32_t device() const { return device_; }
+  client::Core& core() const { return *core_; }
+
+ private:
+  std::shared_ptr<client::Core> core_;
+  BufferHandle handle_;
+  uint64_t bytes_;
+  uint32_t device_;
+};
+
+// A point in a queue. Default-constructed: recorded nowhere, already complete.
+class Event {
+ public:
+  Event() = default;
+  bool Query() const;                // complete?
+  absl::Status Synchronize() const;  // waits; returns the queue's error, if any
+  // Nanoseconds of device time from `earlier` to this event; both must be complete and made with timing.
+  absl::StatusOr<int64_t> ElapsedNanoseconds(const Event& earlier) const;
+
+ private:
+  friend class Queue;
+  std::shared_ptr<client::Core> core_;
+  uint32_t queue_ = 0;
+  uint64_t sequence_ = 0;    // position in the session's ring
+  uint32_t timestamp_ = 0;   // slot + 1 in the completion page; 0 without timing
+};
+
+// An in-order stream of commands on one device. A small value; copies name the same queue.
+class Queue {
+ public:
+  Queue() = default;
+  uint32_t device() const { return device_; }
+  uint32_t id() const { return id_; }
+  client::Core& core() const { return *core_; }
+  const std::shared_ptr<client::Core>& shared_core() const { return core_; }
+
+  // Allocates `bytes` (0 allowed) in stream order. ResourceExhausted when the session's limit leaves no room.
+  absl::StatusOr<std::shared_ptr<Buffer>> Allocate(uint64_t bytes) const;
+  // Sends one op. Checks what the wire can carry (ranks, counts); the daemon checks the rest, and errors surface at the next sync.
+  absl::Status Execute(const OpCall& call) const;
+  // Copies host bytes into a buffer; `source` may be reused on return.
+  absl::Status Upload(std::span<const std::byte> source, BufferHandle target, uint64_t offset) const;
+  // Copies from a buffer to host memory and waits. Raises what went wrong before, delivering nothing then.
+  absl::Status Download(BufferHandle source, uint64_t offset, std::span<std::byte> target) const;
+  // Device-to-device bytes, between buffers of one device.
+  absl::Status Copy(BufferHandle source, uint64_t source_offset, BufferHandle target, uint64_t target_offset,
+                    uint64_t bytes) const;
+
+  absl::StatusOr<Event> Record(bool timing = false) const;
+  absl::Status Wait(const Event& event) const;  // later commands wait for the event
+  bool Query() const;                           // all done?
+  absl::Status Synchronize() const;             // waits; returns and clears the queue's error
+
+ private:
+  friend class Session;
+  Queue(std::shared_ptr<client::Core> core, uint32_t device, uint32_t id)
+      : core_(std::move(core)), device_(device), id_(id) {}
+  std::shared_ptr<client::Core> core_;
+  uint32_t device_ = 0;
+  uint32_t id_ = 0;
+};
+
+// One process's connection to a daemon.
+class Session {
+ public:
+  static absl::StatusOr<std::unique_ptr<Session>> Connect(const ConnectOptions& options);
+  ~Session();
+
+  const std::vector<DeviceInfo>& devices() const;
+  Queue DefaultQueue(uint32_t device) const;
+  // A further queue; priority: lower runs first, 0 normal, -1 high.
+  absl::StatusOr<Queue> CreateQueue(uint32_t device, int priority = 0);
+  absl::Status DestroyQueue(const Queue& queue);
+  // Waits for every queue of one device.
+  absl::Status Synchronize(uint32_t device);
+  // Bytes that this session holds on a device, and the most it ever held since the last reset.
+  uint64_t AllocatedBytes(uint32_t device) const;
+  uint64_t PeakAllocatedBytes(uint32_t device) const;
+  void ResetPeakAllocatedBytes(uint32_t device);
+  // False in a forked child, after the daemon closed the session, or after it died; `status` says which.
+  absl::Status status() const;
+  const std::string& address() const;      // socket path
+  bool started_daemon() const;             // this call started a private daemon
+  client::Core& core() const { return *core_; }
+  const std::shared_ptr<client::Core>& shared_core() const { return core_; }
+
+ private:
+  explicit Session(std::shared_ptr<client::Core> core) : core_(std::move(core)) {}
+  std::shared_ptr<client::Core> core_;
+};
+
+}  // namespace xpud

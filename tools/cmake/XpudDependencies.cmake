@@ -1,0 +1,11 @@
+# What is found on the system (tools/setup installs it by package name) and where it may be used.
+find_package(Threads REQUIRED)
+find_package(absl REQUIRED)
+find_package(GTest REQUIRED)
+find_package(Protobuf REQUIRED)
+find_package(gRPC CONFIG REQUIRED)
+find_package(spdlog REQUIRED)
+find_package(benchmark REQUIRED)
+find_library(ZE_LOADER ze_loader REQUIRED)
+add_library(ze_loader INTERFACE)
+target_link_libraries(ze_loader INTERFACE ${ZE_LOADER})

@@ -1,0 +1,22 @@
+# Standard, warnings, sanitizers and output folders: the same for every target of the project.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
+set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
+include(GNUInstallDirs)
+set(CMAKE_INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
+
+set(XPUD_SANITIZE "" CACHE STRING "sanitizers, as -fsanitize= takes them; empty for none")
+option(XPUD_FUZZ "build the libFuzzer targets" OFF)
+
+add_compile_options(-Wall -Wextra -Wshadow -Wthread-safety -Werror -fno-omit-frame-pointer)
+add_link_options(-fuse-ld=lld)
+if(XPUD_SANITIZE)
+  add_compile_options(-fsanitize=${XPUD_SANITIZE} -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${XPUD_SANITIZE})
+endif()
