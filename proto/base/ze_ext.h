@@ -3,6 +3,7 @@
 //
 // Two module formats carry CPU code:
 //   HOST    pInputModule points at an xpud_host_module_t, which (with all it points at) must outlive the module;
+//           inputSize is sizeof(xpud_host_module_t). The loader's parameter validation refuses this format;
 //   NATIVE  (ZE_MODULE_FORMAT_NATIVE) an x86-64 ELF relocatable object without undefined symbols. Each global
 //           function `f` that has an `uint32_t f.arg_sizes[]` object beside it is a kernel.
 // Both have the calling convention xpud_host_kernel_fn_t. Group size is 1x1x1: a group is the unit of work
@@ -39,12 +40,19 @@ typedef struct xpud_host_module_t {
   const xpud_host_kernel_t* kernels;
 } xpud_host_module_t;
 
-// "zeCommandListAppendLaunchKernelWithArguments" (the signature of Level Zero 1.14): pArguments[i] points at
-// the value of argument i, copied before the call returns.
+// ze_group_size_t of Level Zero 1.14, which API 1.4 lacks. Passed by value.
+typedef struct xpud_group_size_t {
+  uint32_t groupSizeX;
+  uint32_t groupSizeY;
+  uint32_t groupSizeZ;
+} xpud_group_size_t;
+
+// "zeCommandListAppendLaunchKernelWithArguments" (the calling convention of Level Zero 1.14): arguments[i] points at
+// the value of argument i, copied before the call returns. Does not change the kernel's own arguments.
 typedef ze_result_t(ZE_APICALL* xpud_pfnAppendLaunchKernelWithArguments_t)(
-    ze_command_list_handle_t list, ze_kernel_handle_t kernel, ze_group_count_t group_counts, const uint32_t group_sizes[3],
-    const void* const* arguments, const void* next, ze_event_handle_t signal_event, uint32_t num_wait_events,
-    ze_event_handle_t* wait_events);
+    ze_command_list_handle_t list, ze_kernel_handle_t kernel, const ze_group_count_t group_counts,
+    const xpud_group_size_t group_sizes, const void* const* arguments, const void* next, ze_event_handle_t signal_event,
+    uint32_t num_wait_events, ze_event_handle_t* wait_events);
 
 // "zeCommandListHostSynchronize" (Level Zero 1.6): waits until all that was appended to an immediate list is done.
 typedef ze_result_t(ZE_APICALL* xpud_pfnCommandListHostSynchronize_t)(ze_command_list_handle_t list, uint64_t timeout_ns);
