@@ -9,3 +9,13 @@ find_package(benchmark REQUIRED)
 find_library(ZE_LOADER ze_loader REQUIRED)
 add_library(ze_loader INTERFACE)
 target_link_libraries(ze_loader INTERFACE ${ZE_LOADER})
+
+# ---- LLVM 22 (kernels/): the shared library, which links in a second; its headers need no other flags.
+find_program(LLVM_CONFIG llvm-config-22 REQUIRED)
+execute_process(COMMAND ${LLVM_CONFIG} --includedir OUTPUT_VARIABLE XPUD_LLVM_INCLUDE OUTPUT_STRIP_TRAILING_WHITESPACE)
+execute_process(COMMAND ${LLVM_CONFIG} --libdir OUTPUT_VARIABLE XPUD_LLVM_LIBDIR OUTPUT_STRIP_TRAILING_WHITESPACE)
+find_library(XPUD_LLVM LLVM-22 PATHS ${XPUD_LLVM_LIBDIR} REQUIRED)
+add_library(xpud_llvm INTERFACE)
+target_include_directories(xpud_llvm SYSTEM INTERFACE ${XPUD_LLVM_INCLUDE})
+target_compile_definitions(xpud_llvm INTERFACE __STDC_CONSTANT_MACROS __STDC_FORMAT_MACROS __STDC_LIMIT_MACROS)
+target_link_libraries(xpud_llvm INTERFACE ${XPUD_LLVM})

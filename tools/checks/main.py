@@ -1,0 +1,31 @@
+"""tools/test: chooses the stages and runs them."""
+
+import argparse
+import os
+import sys
+
+import runner
+import stages
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="tools/test", description="Runs what CI runs.")
+    parser.add_argument("stage", nargs="*", help="only these stages, in the usual order")
+    parser.add_argument("--full", action="store_true", help="also what takes too long for every change")
+    parser.add_argument("--list", action="store_true", help="say what the stages are")
+    arguments = parser.parse_args()
+    if arguments.list:
+        for stage in stages.STAGES:
+            print(f"{stage.name:<12} {stage.what}")
+        return 0
+    unknown = set(arguments.stage) - {stage.name for stage in stages.STAGES}
+    if unknown:
+        parser.error(f"no stage {', '.join(sorted(unknown))}; there are {', '.join(s.name for s in stages.STAGES)}")
+    if arguments.full:
+        os.environ["XPUD_TEST_FULL"] = "1"
+    chosen = [stage for stage in stages.STAGES if not arguments.stage or stage.name in arguments.stage]
+    return 1 if runner.run_stages(chosen).failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,116 @@
+"""Runs stages one after another, times them, keeps their logs, and counts what passed and failed."""
+
+import dataclasses
+import os
+import pathlib
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+LOGS = ROOT / "build" / "test-logs"
+
+
+@dataclasses.dataclass
+class Tally:
+    """What a stage counted. A stage that counts nothing itself counts as one."""
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+
+    def __add__(self, other: "Tally") -> "Tally":
+        return Tally(self.passed + other.passed, self.failed + other.failed, self.skipped + other.skipped)
+
+
+class StageFailed(Exception):
+    """A stage cannot go on; its text says why."""
+
+
+class Log:
+    """The output of one stage: a file, of which the end is shown when the stage fails."""
+
+    def __init__(self, name: str):
+        LOGS.mkdir(parents=True, exist_ok=True)
+        self.path = LOGS / f"{name}.log"
+        self.path.write_text("")
+
+    def write(self, text: str) -> None:
+        with self.path.open("a") as file:
+            file.write(text)
+
+    def run(self, *command: str | os.PathLike, env: dict[str, str] | None = None, timeout: float = 1800,
+            cwd: pathlib.Path = ROOT) -> tuple[int, str]:
+        """Runs a command to its end, or kills its process group at the limit; returns exit status and output."""
+        self.write(f"$ {' '.join(map(str, command))}\n")
+        start = self.path.stat().st_size
+        with self.path.open("a") as file:
+            process = subprocess.Popen([str(part) for part in command], stdout=file, stderr=subprocess.STDOUT, cwd=cwd,
+                                       stdin=subprocess.DEVNULL, env=os.environ | (env or {}), start_new_session=True)
+            try:
+                status = process.wait(timeout)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+                file.write(f"\nkilled after {timeout:.0f} s\n")
+                status = 124
+        with self.path.open(errors="replace") as file:
+            file.seek(start)
+            return status, file.read()
+
+    def must(self, *command: str | os.PathLike, **options) -> str:
+        """As run; a command that fails ends the stage."""
+        status, output = self.run(*command, **options)
+        if status != 0:
+            raise StageFailed(f"`{' '.join(map(str, command))[:150]}` exited with {status}")
+        return output
+
+    def tail(self, lines: int = 60) -> str:
+        return "\n".join(self.path.read_text(errors="replace").splitlines()[-lines:])
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    name: str
+    what: str  # one line for --list
+    body: Callable[[Log], Tally | None]
+    needs: tuple[str, ...] = ()  # stages without which this one cannot run
+
+
+def run_stages(stages: list[Stage]) -> Tally:
+    """Runs the stages in order, saying how each went, and returns the sum. Prints the closing line."""
+    total, broken, rows = Tally(), set(), []
+    for index, stage in enumerate(stages, 1):
+        print(f"[{index}/{len(stages)}] {stage.name}: {stage.what}", flush=True)
+        began = time.monotonic()
+        tally, reason = _run_one(stage, broken)
+        if tally.failed:
+            broken.add(stage.name)
+        minutes = (time.monotonic() - began) / 60
+        rows.append((stage.name, minutes, tally, reason))
+        print(f"    {'failed: ' + reason if tally.failed else 'passed'} ({tally.passed} passed, {tally.failed} failed"
+              f"{f', {tally.skipped} skipped' if tally.skipped else ''}, {minutes:.1f} min)", flush=True)
+        total += tally
+    print("\nstage          minutes  passed  failed")
+    for name, minutes, tally, reason in rows:
+        print(f"{name:<14} {minutes:7.1f} {tally.passed:7} {tally.failed:7}  {reason}")
+    print(f"{'all':<14} {sum(row[1] for row in rows):7.1f}")
+    print(f"{total.passed} passed, {total.failed} failed", flush=True)
+    return total
+
+
+def _run_one(stage: Stage, broken: set[str]) -> tuple[Tally, str]:
+    missing = [name for name in stage.needs if name in broken]
+    if missing:
+        return Tally(failed=1), f"not run, as {', '.join(missing)} failed"
+    log = Log(stage.name)
+    try:
+        tally = stage.body(log) or Tally(passed=1)
+        reason = f"see {log.path.relative_to(ROOT)}" if tally.failed else ""
+    except StageFailed as failure:
+        tally, reason = Tally(failed=1), str(failure)
+    except Exception as failure:  # a bug in a stage is a failure of that stage, and the others still run
+        tally, reason = Tally(failed=1), f"{type(failure).__name__}: {failure}"
+    if tally.failed:
+        print("    | " + log.tail().replace("\n", "\n    | "), flush=True)
+    return tally, reason

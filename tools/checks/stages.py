@@ -1,0 +1,199 @@
+"""The stages of tools/test, in order. A stage is a function of its log; it returns a Tally or raises StageFailed."""
+
+import contextlib
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+
+import tidy
+from runner import ROOT, Log, Stage, StageFailed, Tally
+
+JOBS = os.environ.get("XPUD_JOBS") or str(len(os.sched_getaffinity(0)))
+PYTHON = ROOT / ".venv/bin/python"
+RELEASE = ROOT / "build/release"
+FULL = bool(os.environ.get("XPUD_TEST_FULL"))
+
+# Debian's libraries are not instrumented: what they do behind our backs is not ours to judge.
+SANITIZER_OPTIONS = {
+    "asan-ubsan": {"ASAN_OPTIONS": "detect_container_overflow=0:detect_leaks=1", "UBSAN_OPTIONS": "print_stacktrace=1"},
+    "tsan": {"TSAN_OPTIONS": "ignore_noninstrumented_modules=1"},
+}
+
+
+def sources() -> list[str]:
+    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "*.cc", "*.h"], cwd=ROOT, check=True,
+                            capture_output=True, text=True).stdout.split()
+    return [path for path in listed if (ROOT / path).exists()]
+
+
+@contextlib.contextmanager
+def own_daemon():
+    """An environment in which clients start a daemon of their own; that daemon is ended on the way out."""
+    with tempfile.TemporaryDirectory(prefix="xpud-test-") as folder:
+        env = {"XDG_RUNTIME_DIR": folder, "XPUD_ADDRESS": f"{folder}/xpud/xpud.sock", "XPUD_DAEMON": str(RELEASE / "bin/xpud")}
+        try:
+            yield env
+        finally:
+            end_daemon(env)
+
+
+def end_daemon(env: dict[str, str]) -> None:
+    answer = subprocess.run([RELEASE / "bin/xpuctl", "status", "-o", "json"], env=os.environ | env, capture_output=True)
+    if answer.returncode == 0:
+        os.kill(json.loads(answer.stdout)["daemon"]["pid"], signal.SIGTERM)
+
+
+# ---- building
+
+def configure_and_build(log: Log, preset: str, *targets: str) -> None:
+    if not (ROOT / f"build/{preset}/build.ninja").exists():
+        log.must("cmake", "--preset", preset)
+    log.must("cmake", "--build", f"build/{preset}", "-j", JOBS, "--target", *targets, timeout=3000)
+
+
+def ctest(log: Log, preset: str, *arguments: str, env: dict[str, str] | None = None) -> Tally:
+    _, output = log.run("ctest", "--test-dir", f"build/{preset}", "-j", JOBS, "--output-on-failure", "--no-tests=error",
+                        *arguments, env=env)
+    match = re.search(r"(\d+) tests? failed out of (\d+)", output)
+    if not match:
+        raise StageFailed("ctest found no tests")
+    failed, total = map(int, match.groups())
+    return Tally(total - failed, failed, len(re.findall(r"^\[  SKIPPED \]", output, re.M)))
+
+
+def unittests(log: Log, folder: str, env: dict[str, str] | None = None) -> Tally:
+    """Runs the unittest files of a folder, each in a process of its own (an import of torch_xpud is for life)."""
+    total = Tally()
+    files = sorted(path for pattern in ("*_test.py", "test_*.py") for path in (ROOT / folder).glob(pattern))
+    if not files:
+        raise StageFailed(f"no tests in {folder}")
+    for file in files:
+        python = PYTHON if PYTHON.exists() else "python3"
+        status, output = log.run(python, "-m", "unittest", "-v", file.stem, cwd=file.parent, env=env)
+        ran = re.search(r"^Ran (\d+) test", output, re.M)
+        bad = sum(int(n) for n in re.findall(r"(?:failures|errors|unexpected successes)=(\d+)", output))
+        skipped = sum(int(n) for n in re.findall(r"skipped=(\d+)", output))
+        count = int(ran.group(1)) if ran else 0
+        failed = max(bad, 1) if status else bad
+        total += Tally(max(count - failed - skipped, 0), failed, skipped)
+    return total
+
+
+# ---- stages
+
+def setup(log: Log) -> None:
+    log.must("tools/setup", "--yes", timeout=3000)
+
+
+def code_format(log: Log) -> None:
+    log.must("clang-format-22", "--dry-run", "-Werror", *sources())
+
+
+def lint(log: Log) -> Tally:
+    log.must("python3", "tools/lint/include_lint.py")
+    return Tally(passed=1) + unittests(log, "tools/lint")
+
+
+def docs(log: Log) -> None:
+    log.must("python3", "tools/opdoc/opdoc.py", "--check")
+
+
+def build(log: Log) -> None:
+    configure_and_build(log, "dev", "all")
+
+
+def clang_tidy(log: Log) -> None:
+    tidy.run(log, sources(), everything=FULL)
+
+
+def unit(log: Log) -> Tally:
+    return ctest(log, "dev", "-LE", "e2e")
+
+
+def sanitizer(preset: str):
+    def stage(log: Log) -> Tally:
+        configure_and_build(log, preset, "xpud_tests")
+        return ctest(log, preset, env=SANITIZER_OPTIONS[preset])
+    return stage
+
+
+def links(log: Log) -> None:
+    """The SDK's library needs neither LLVM nor Level Zero, whether as a library or by symbol."""
+    found = [path for path in (RELEASE / "lib").glob("libxpud.*") if path.suffix in (".so", ".a")]
+    if not found:
+        raise StageFailed("build/release/lib has no libxpud")
+    for library in found:
+        wanted = log.must("nm", "-C", "-u", library)
+        strangers = re.findall(r"^\s+U ((?:ze[A-Z]|zes[A-Z]|zet[A-Z]|LLVM|llvm::)\S*)", wanted, re.M)
+        if strangers:
+            raise StageFailed(f"{library.name} wants {', '.join(strangers[:3])}")
+
+
+def install(log: Log) -> None:
+    """Installs, and builds and runs a program that finds the package as any user's would."""
+    prefix = ROOT / "build/installed"
+    shutil.rmtree(prefix, ignore_errors=True)
+    log.must("cmake", "--build", "build/release", "-j", JOBS, timeout=3000)
+    log.must("cmake", "--install", "build/release", "--prefix", prefix)
+    consumer = ROOT / "build/consumer"
+    shutil.rmtree(consumer, ignore_errors=True)
+    log.must("cmake", "-G", "Ninja", "-S", "tests/package", "-B", consumer, f"-DCMAKE_PREFIX_PATH={prefix}",
+             "-DCMAKE_CXX_COMPILER=clang++-22", "-DCMAKE_BUILD_TYPE=Release")
+    log.must("cmake", "--build", consumer)
+    with own_daemon() as env:
+        log.must(consumer / "package_user", env=env | {"XPUD_DAEMON": str(prefix / "bin/xpud")})
+
+
+def torch(log: Log) -> Tally:
+    with own_daemon() as env:
+        return unittests(log, "sdk/torch/tests", env)
+
+
+def e2e(log: Log) -> Tally:
+    with own_daemon() as env:
+        return ctest(log, "release", "-L", "e2e", env=env) + unittests(log, "tests/e2e", env)
+
+
+def validation(log: Log) -> Tally:
+    """The end-to-end tests once more, with the loader checking every parameter of every call."""
+    layer = {"ZE_ENABLE_VALIDATION_LAYER": "1", "ZE_ENABLE_PARAMETER_VALIDATION": "1"}
+    with own_daemon() as env:
+        return unittests(log, "tests/e2e", env | layer)
+
+
+def demo(log: Log) -> None:
+    with own_daemon() as env:
+        log.must("tools/demo", "--quick", env=env)
+
+
+def bench(log: Log) -> None:
+    with own_daemon() as env:
+        log.must("tools/bench", "--smoke", "--json", "build/bench-smoke.json", env=env)
+    rows = json.loads(pathlib.Path(ROOT, "build/bench-smoke.json").read_text())
+    if not rows:
+        raise StageFailed("no benchmark reported a row")
+
+
+STAGES = [
+    Stage("setup", "packages, .venv, release build, torch_xpud", setup),
+    Stage("format", "clang-format on every source", code_format, ("setup",)),
+    Stage("lint", "include directions, and the lint's own tests", lint),
+    Stage("docs", "the README's table of ops is the op table's", docs),
+    Stage("build", "everything, preset dev, warnings are errors", build, ("setup",)),
+    Stage("tidy", "clang-tidy on what changed since origin/main (--full: on all)", clang_tidy, ("build",)),
+    Stage("unit", "unit tests, preset dev", unit, ("build",)),
+    Stage("asan", "wire, session and driver tests under ASan and UBSan, with planted faults", sanitizer("asan-ubsan"), ("setup",)),
+    Stage("tsan", "ring and scheduler tests under TSan, with a planted race", sanitizer("tsan"), ("setup",)),
+    Stage("links", "libxpud needs neither LLVM nor Level Zero", links, ("setup",)),
+    Stage("install", "install rules; a program built with find_package(xpud)", install, ("setup",)),
+    Stage("torch", "the PyTorch package against CPU", torch, ("setup",)),
+    Stage("e2e", "real processes: daemon, clients, faults", e2e, ("setup",)),
+    Stage("validation", "the same under Level Zero's validation layer", validation, ("setup",)),
+    Stage("demo", "the demo, small", demo, ("setup",)),
+    Stage("bench", "every benchmark once, small", bench, ("setup",)),
+]

@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""Checks the arrows of DESIGN.md: who may include what.
+
+Usage: include_lint.py [ROOT]. Prints one line per violation, `file:line: reason`, and exits with 1 if there are any.
+A rule names a part of the tree and what its files may include of ours (path prefixes) and of others' (the
+libraries below that are fenced in). What no rule fences, such as the standard library, anyone may include.
+"""
+
+import dataclasses
+import pathlib
+import re
+import sys
+
+SOURCES = {".h", ".cc", ".inc"}
+INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
+
+# Folders of ours: an include that starts with one of these is looked up in the rules.
+OURS = ("proto/", "sdk/", "xpud/", "kernels/", "drivers/", "daemon/", "tools/", "tests/")
+# Libraries that only some folders may use: include prefix -> name.
+FENCED = {
+    "level_zero/": "Level Zero", "proto/base/ze_ext.h": "Level Zero", "llvm/": "LLVM", "llvm-c/": "LLVM",
+    "oneapi/dnnl": "oneDNN", "dnnl": "oneDNN", "grpcpp/": "gRPC", "grpc/": "gRPC", "proto/control/": "gRPC",
+    "torch/": "PyTorch", "ATen/": "PyTorch", "c10/": "PyTorch", "Python.h": "PyTorch", "cuda.h": "CUDA",
+    "spdlog/": "spdlog", "absl/synchronization/": "absl::Mutex",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """What files below `folder` may include. The longest matching folder counts."""
+    folder: str
+    ours: tuple[str, ...]
+    libraries: tuple[str, ...] = ()
+
+
+RULES = (
+    Rule("proto/", ("proto/",)),
+    Rule("proto/base/", ("proto/base/",), ("Level Zero",)),  # ze_ext.h
+    Rule("proto/ops/", ("proto/base/", "proto/ops/")),
+    Rule("sdk/", ("sdk/client/", "sdk/include/", "xpud/", "proto/base/", "proto/ops/", "proto/wire/", "proto/transport/")),
+    Rule("sdk/examples/", ("xpud/",)),
+    Rule("sdk/torch/", ("sdk/client/", "sdk/torch/", "xpud/", "proto/base/", "proto/ops/"), ("PyTorch",)),
+    Rule("kernels/", ("kernels/", "proto/base/", "proto/ops/"), ("LLVM",)),
+    Rule("kernels/library/", ("kernels/", "proto/base/", "proto/ops/"), ("oneDNN", "Level Zero")),  # the HOST module ABI
+    Rule("drivers/frontend/", ("drivers/frontend/", "proto/base/"), ("Level Zero",)),
+    Rule("drivers/cpu/", ("drivers/frontend/", "drivers/cpu/", "proto/base/"), ("Level Zero",)),
+    Rule("drivers/cuda/", ("drivers/frontend/", "drivers/cuda/", "proto/base/"), ("Level Zero",)),
+    Rule("drivers/", ("drivers/", "proto/base/"), ("Level Zero",)),  # the library's own wiring: which drivers there are
+    Rule("daemon/", ("daemon/", "kernels/", "proto/"), ("spdlog",)),
+    Rule("daemon/executor/", ("daemon/", "kernels/", "proto/"), ("spdlog", "Level Zero")),
+    Rule("daemon/service/", ("daemon/", "proto/"), ("spdlog", "gRPC")),
+    Rule("tools/", ("sdk/client/", "xpud/", "proto/", "tools/"), ("gRPC",)),
+    Rule("tests/", ("proto/", "sdk/", "xpud/", "tests/"), ("Level Zero", "gRPC")),
+)
+
+# Tests beside the code may also use what they test against.
+TEST_LIBRARIES = {"kernels/": ("Level Zero",), "drivers/": ()}
+
+
+def rule_of(path: str) -> Rule | None:
+    matching = [rule for rule in RULES if path.startswith(rule.folder)]
+    return max(matching, key=lambda rule: len(rule.folder), default=None)
+
+
+def fenced_library(include: str) -> str | None:
+    return next((name for prefix, name in FENCED.items() if include.startswith(prefix)), None)
+
+
+def complaint(path: str, include: str) -> str | None:
+    """Why the file at `path` may not include `include`, or None if it may."""
+    rule = rule_of(path)
+    if rule is None:
+        return None
+    is_test = path.endswith(("_test.cc", "_benchmark.cc"))
+    if include.startswith(OURS) and not include.startswith(rule.ours):
+        return f"{rule.folder} may not include {include}: allowed are {', '.join(rule.ours)}"
+    library = fenced_library(include)
+    extra = next((names for folder, names in TEST_LIBRARIES.items() if path.startswith(folder)), ()) if is_test else ()
+    if library and library not in rule.libraries + extra:
+        return f"{rule.folder} may not use {library} ({include})"
+    return None
+
+
+def violations(root: pathlib.Path) -> list[str]:
+    found = []
+    for folder in sorted({rule.folder.split("/")[0] for rule in RULES}):
+        for file in sorted((root / folder).rglob("*")):
+            if file.suffix not in SOURCES:
+                continue
+            path = file.relative_to(root).as_posix()
+            for number, line in enumerate(file.read_text().splitlines(), 1):
+                match = INCLUDE.match(line)
+                reason = match and complaint(path, match.group(1))
+                if reason:
+                    found.append(f"{path}:{number}: {reason}")
+    return found
+
+
+def main() -> int:
+    root = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else pathlib.Path(__file__).resolve().parents[2]
+    found = violations(root)
+    print("\n".join(found) if found else "include directions: as DESIGN.md draws them")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
