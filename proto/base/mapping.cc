@@ -55,22 +55,43 @@ absl::StatusOr<Mapping> Mapping::Map(const UniqueFd& fd, size_t bytes, Access ac
   if (address == MAP_FAILED) return ErrnoStatus("mmap");
   Mapping mapping;
   mapping.address_ = address;
-  mapping.bytes_ = bytes;
+  mapping.bytes_ = mapping.reserved_ = bytes;
   if (madvise(address, bytes, MADV_DONTFORK) != 0) return ErrnoStatus("madvise(MADV_DONTFORK)");
   return mapping;
 }
 
+absl::StatusOr<Mapping> Mapping::MapMirrored(const UniqueFd& fd, size_t bytes, Access access, uint64_t offset) {
+  RETURN_IF_ERROR(CheckSizeIsFixed(fd.get(), offset + bytes));
+  void* reserved = mmap(nullptr, 2 * bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (reserved == MAP_FAILED) return ErrnoStatus("mmap");
+  Mapping mapping;
+  mapping.address_ = reserved;
+  mapping.bytes_ = bytes;
+  mapping.reserved_ = 2 * bytes;
+  const int protection = access == Access::kReadOnly ? PROT_READ : PROT_READ | PROT_WRITE;
+  for (size_t copy = 0; copy < 2; ++copy) {
+    void* half = static_cast<std::byte*>(reserved) + copy * bytes;
+    if (mmap(half, bytes, protection, MAP_SHARED | MAP_FIXED, fd.get(), static_cast<off_t>(offset)) == MAP_FAILED) {
+      return ErrnoStatus("mmap");
+    }
+  }
+  if (madvise(reserved, 2 * bytes, MADV_DONTFORK) != 0) return ErrnoStatus("madvise(MADV_DONTFORK)");
+  return mapping;
+}
+
 Mapping::Mapping(Mapping&& other) noexcept
-    : address_(std::exchange(other.address_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+    : address_(std::exchange(other.address_, nullptr)), bytes_(std::exchange(other.bytes_, 0)),
+      reserved_(std::exchange(other.reserved_, 0)) {}
 
 Mapping& Mapping::operator=(Mapping&& other) noexcept {
   std::swap(address_, other.address_);
   std::swap(bytes_, other.bytes_);
+  std::swap(reserved_, other.reserved_);
   return *this;
 }
 
 Mapping::~Mapping() {
-  if (address_ != nullptr) munmap(address_, bytes_);
+  if (address_ != nullptr) munmap(address_, reserved_);
 }
 
 }  // namespace xpud

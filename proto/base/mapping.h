@@ -21,6 +21,10 @@ class Mapping {
   // reading it could raise SIGBUS.
   static absl::StatusOr<Mapping> Map(const UniqueFd& fd, size_t bytes, Access access, uint64_t offset = 0);
 
+  // Maps `bytes` (whole pages) twice, one right behind the other, so that a run of bytes that wraps around the end of a ring
+  // is contiguous in memory. size() stays `bytes`.
+  static absl::StatusOr<Mapping> MapMirrored(const UniqueFd& fd, size_t bytes, Access access, uint64_t offset);
+
   Mapping() = default;
   Mapping(Mapping&& other) noexcept;
   Mapping& operator=(Mapping&& other) noexcept;
@@ -32,6 +36,7 @@ class Mapping {
  private:
   void* address_ = nullptr;
   size_t bytes_ = 0;
+  size_t reserved_ = 0;  // address space held: bytes_, or twice that when mirrored
 };
 
 }  // namespace xpud

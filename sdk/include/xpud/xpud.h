@@ -90,8 +90,8 @@ class Event {
   friend class Queue;
   std::shared_ptr<client::Core> core_;
   uint32_t queue_ = 0;
-  uint64_t sequence_ = 0;    // position in the session's ring
-  uint32_t timestamp_ = 0;   // slot + 1 in the completion page; 0 without timing
+  uint64_t sequence_ = 0;  // of the last command before it
+  std::shared_ptr<const uint32_t> timestamp_;  // slot in the completion page; null without timing
 };
 
 // An in-order stream of commands on one device. A small value; copies name the same queue.

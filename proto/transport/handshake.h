@@ -1,0 +1,72 @@
+// The first exchange on a session's unix SOCK_SEQPACKET socket: the client's Hello, and the daemon's answer with the fds of the
+// session's shared memory. Fixed-size messages; nothing else is ever sent on the socket. Any thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "proto/base/unique_fd.h"
+
+namespace xpud::transport {
+
+inline constexpr uint32_t kHelloMagic = 0x64757078;  // "xpud"
+inline constexpr size_t kMaxDevices = 16;
+
+struct Hello {
+  uint32_t magic;
+  uint16_t oldest_version;  // the range that the client speaks
+  uint16_t newest_version;
+  char client_name[64];     // NUL-padded UTF-8, for people
+};
+static_assert(sizeof(Hello) == 72);
+
+struct DeviceRecord {
+  char name[128];
+  char kind[16];
+  char vendor[16];
+  uint64_t total_memory;
+  uint32_t compute_units;
+  uint32_t reserved;
+};
+static_assert(sizeof(DeviceRecord) == 176);
+
+struct Welcome {
+  uint32_t magic;
+  uint16_t version;       // the one chosen; 0: refused, and `text` says why
+  uint16_t device_count;
+  uint64_t ring_bytes;
+  uint64_t staging_bytes;
+  uint64_t session_id;
+  uint64_t memory_limit;  // bytes that the session may hold on each device
+  char text[256];         // the daemon's version, or the reason of a refusal
+  DeviceRecord devices[kMaxDevices];
+};
+static_assert(sizeof(Welcome) == 296 + sizeof(DeviceRecord) * kMaxDevices);
+
+// The fds that come with a Welcome, in this order.
+struct SessionFds {
+  UniqueFd ring;
+  UniqueFd completion;
+  UniqueFd staging;
+  UniqueFd doorbell;  // eventfd
+};
+
+// The highest version in both ranges, or 0.
+uint16_t NegotiateVersion(uint16_t oldest, uint16_t newest);
+
+// Sends one message with up to four fds.
+absl::Status SendMessage(int socket, std::span<const std::byte> message, std::span<const int> fds = {});
+// Receives one message of exactly message.size() bytes, and its fds. Unavailable at hang-up.
+absl::Status ReceiveMessage(int socket, std::span<std::byte> message, std::span<UniqueFd> fds = {});
+
+// `text` cut to fit and NUL-terminated.
+void SetText(std::span<char> field, std::string_view text);
+// The text of a field that a peer sent: up to its first NUL, unprintable bytes replaced.
+std::string GetText(std::span<const char> field);
+
+}  // namespace xpud::transport

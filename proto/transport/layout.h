@@ -1,0 +1,47 @@
+// What the pages that a client and the daemon share look like. Two memfds a session, besides staging:
+//   ring        ControlPage (client writes, daemon reads), then kRingBytes of commands, mapped twice in a row;
+//   completion  CompletionPage (daemon and device write; read-only to the client).
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "proto/wire/commands.h"
+
+namespace xpud::transport {
+
+inline constexpr size_t kPageBytes = 4096;
+inline constexpr size_t kRingBytes = size_t{1} << 20;
+inline constexpr size_t kStagingBytes = size_t{32} << 20;
+
+// Positions count bytes since the session began; a position's place in the ring is position % kRingBytes.
+struct ControlPage {
+  alignas(64) std::atomic<uint64_t> tail;         // commands before it are whole
+  alignas(64) std::atomic<uint32_t> client_waits; // set by a client before it sleeps on CompletionPage::wake
+};
+static_assert(sizeof(ControlPage) <= kPageBytes);
+
+struct QueueStatus {
+  alignas(64) std::atomic<uint64_t> completed;  // sequence of the last finished command
+  std::atomic<uint32_t> errors;                 // raised so far; grows by one when the fields below are set
+  uint32_t error_code;                          // absl::StatusCode
+  uint64_t error_sequence;                      // the command that failed
+  char message[488];                            // NUL-terminated; stable until ClearError names this count
+};
+static_assert(sizeof(QueueStatus) == 512);
+
+struct CompletionPage {
+  alignas(64) std::atomic<uint64_t> head;          // ring bytes before it are free again
+  alignas(64) std::atomic<uint32_t> daemon_sleeps; // a client that publishes must ring the doorbell
+  alignas(64) std::atomic<uint32_t> wake;          // futex: changes when a waiting client should look again
+  std::atomic<uint32_t> closed;                    // the daemon has closed this session; `reason` is set
+  char reason[256];
+  std::atomic<uint64_t> allocated_bytes[16];       // per device, as the daemon accounts it
+  QueueStatus queues[wire::kMaxQueues];
+  std::atomic<uint64_t> timestamps[wire::kMaxTimestamps];  // ns on the device's clock
+};
+
+static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
+
+}  // namespace xpud::transport

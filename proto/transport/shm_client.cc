@@ -1,0 +1,109 @@
+#include "proto/transport/shm_client.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+
+#include <chrono>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "proto/base/status_macros.h"
+#include "proto/transport/futex.h"
+
+namespace xpud::transport {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr auto kSpin = std::chrono::microseconds(50);
+constexpr auto kLook = std::chrono::milliseconds(50);  // how often a sleeper looks at the world
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ShmClient>> ShmClient::Create(UniqueFd socket, SessionFds fds, size_t staging_bytes) {
+  std::unique_ptr<ShmClient> client(new ShmClient);
+  client->socket_ = std::move(socket);
+  client->doorbell_ = std::move(fds.doorbell);
+  ASSIGN_OR_RETURN(client->control_mapping_, Mapping::Map(fds.ring, kPageBytes, Access::kReadWrite));
+  ASSIGN_OR_RETURN(client->ring_, Mapping::MapMirrored(fds.ring, kRingBytes, Access::kReadWrite, kPageBytes));
+  ASSIGN_OR_RETURN(client->completion_mapping_, Mapping::Map(fds.completion, sizeof(CompletionPage), Access::kReadOnly));
+  ASSIGN_OR_RETURN(client->staging_, Mapping::Map(fds.staging, staging_bytes, Access::kReadWrite));
+  return client;
+}
+
+std::byte* ShmClient::Reserve(size_t bytes) {
+  if (tail_ + bytes - head_ > kRingBytes) {
+    head_ = completion().head.load(std::memory_order_acquire);
+    if (tail_ + bytes - head_ > kRingBytes) {
+      Publish();  // what is committed must be visible before anyone waits for room
+      return nullptr;
+    }
+  }
+  return ring_.data() + tail_ % kRingBytes;
+}
+
+void ShmClient::Publish() {
+  if (published_ == tail_) return;
+  published_ = tail_;
+  control().tail.store(tail_, std::memory_order_seq_cst);
+  if (completion().daemon_sleeps.load(std::memory_order_seq_cst) != 0) eventfd_write(doorbell_.get(), 1);
+}
+
+uint64_t ShmClient::Completed(uint32_t queue) const {
+  return completion().queues[queue].completed.load(std::memory_order_acquire);
+}
+
+uint32_t ShmClient::Errors(uint32_t queue) const {
+  return completion().queues[queue].errors.load(std::memory_order_acquire);
+}
+
+absl::Status ShmClient::LastError(uint32_t queue) const {
+  const QueueStatus& status = completion().queues[queue];
+  const std::string message = GetText(status.message);
+  return absl::Status(static_cast<absl::StatusCode>(status.error_code), message);
+}
+
+uint64_t ShmClient::Timestamp(uint32_t slot) const { return completion().timestamps[slot].load(std::memory_order_acquire); }
+
+uint64_t ShmClient::AllocatedBytes(uint32_t device) const {
+  return completion().allocated_bytes[device].load(std::memory_order_relaxed);
+}
+
+bool ShmClient::SpinUntil(absl::FunctionRef<bool()> done) const {
+  const auto limit = Clock::now() + kSpin;
+  do {
+    for (int i = 0; i < 64; ++i) {
+      if (done()) return true;
+      CpuRelax();
+    }
+  } while (Clock::now() < limit);
+  return false;
+}
+
+absl::Status ShmClient::Wait(absl::FunctionRef<bool()> done, const std::function<absl::Status()>& interrupt) {
+  if (SpinUntil(done)) return absl::OkStatus();
+  auto next_look = Clock::now() + kLook;
+  while (true) {
+    const uint32_t seen = completion().wake.load(std::memory_order_seq_cst);
+    control().client_waits.store(1, std::memory_order_seq_cst);
+    if (done()) return absl::OkStatus();
+    FutexWait(completion().wake, seen, kLook);
+    if (done()) return absl::OkStatus();
+    if (Clock::now() < next_look) continue;
+    next_look = Clock::now() + kLook;
+    RETURN_IF_ERROR(status());
+    if (interrupt) RETURN_IF_ERROR(interrupt());
+  }
+}
+
+absl::Status ShmClient::status() const {
+  if (completion().closed.load(std::memory_order_acquire) != 0) {
+    return absl::UnavailableError(absl::StrCat("the xpud daemon closed this session: ", GetText(completion().reason)));
+  }
+  pollfd poll_socket = {socket_.get(), POLLRDHUP, 0};
+  if (poll(&poll_socket, 1, 0) == 1 && (poll_socket.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0) {
+    return absl::UnavailableError("the xpud daemon died; its device memory is lost. Start a new process to connect to the next one");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace xpud::transport

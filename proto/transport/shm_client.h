@@ -1,0 +1,47 @@
+// The client's end of a session over shared memory. See transport.h for threads.
+#pragma once
+
+#include <memory>
+
+#include "proto/base/mapping.h"
+#include "proto/base/unique_fd.h"
+#include "proto/transport/handshake.h"
+#include "proto/transport/layout.h"
+#include "proto/transport/transport.h"
+
+namespace xpud::transport {
+
+class ShmClient final : public ClientTransport {
+ public:
+  // `socket` has finished its handshake; it stays open as the session's sign of life.
+  static absl::StatusOr<std::unique_ptr<ShmClient>> Create(UniqueFd socket, SessionFds fds, size_t staging_bytes);
+
+  std::byte* Reserve(size_t bytes) override;
+  void Commit(size_t bytes) override { tail_ += bytes; }
+  void Publish() override;
+  uint64_t Completed(uint32_t queue) const override;
+  uint32_t Errors(uint32_t queue) const override;
+  absl::Status LastError(uint32_t queue) const override;
+  uint64_t Timestamp(uint32_t slot) const override;
+  uint64_t AllocatedBytes(uint32_t device) const override;
+  std::span<std::byte> staging() override { return {staging_.data(), staging_.size()}; }
+  absl::Status Wait(absl::FunctionRef<bool()> done, const std::function<absl::Status()>& interrupt) override;
+  absl::Status status() const override;
+
+ private:
+  ShmClient() = default;
+  bool SpinUntil(absl::FunctionRef<bool()> done) const;
+  ControlPage& control() const { return *reinterpret_cast<ControlPage*>(control_mapping_.data()); }
+  const CompletionPage& completion() const { return *reinterpret_cast<const CompletionPage*>(completion_mapping_.data()); }
+
+  // Constant after construction.
+  UniqueFd socket_;
+  UniqueFd doorbell_;
+  Mapping control_mapping_, ring_, completion_mapping_, staging_;
+  // Under the client's lock.
+  uint64_t tail_ = 0;
+  uint64_t published_ = 0;
+  uint64_t head_ = 0;  // last seen
+};
+
+}  // namespace xpud::transport

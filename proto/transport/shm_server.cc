@@ -1,0 +1,121 @@
+#include "proto/transport/shm_server.h"
+
+#include <fcntl.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "proto/base/status_macros.h"
+#include "proto/transport/futex.h"
+#include "proto/wire/decode.h"
+
+namespace xpud::transport {
+namespace {
+
+absl::StatusOr<UniqueFd> Duplicate(const UniqueFd& fd) {
+  UniqueFd copy(fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
+  if (!copy.valid()) return absl::ErrnoToStatus(errno, "fcntl(F_DUPFD_CLOEXEC) failed");
+  return copy;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ShmServer>> ShmServer::Create(SessionFds& fds) {
+  std::unique_ptr<ShmServer> server(new ShmServer);
+  ASSIGN_OR_RETURN(fds.ring, CreateSealedMemfd("xpud-ring", kPageBytes + kRingBytes));
+  ASSIGN_OR_RETURN(fds.staging, CreateSealedMemfd("xpud-staging", kStagingBytes));
+  ASSIGN_OR_RETURN(UniqueFd completion, CreateSealedMemfd("xpud-completion", sizeof(CompletionPage)));
+  ASSIGN_OR_RETURN(server->control_mapping_, Mapping::Map(fds.ring, kPageBytes, Access::kReadWrite));
+  ASSIGN_OR_RETURN(server->ring_, Mapping::MapMirrored(fds.ring, kRingBytes, Access::kReadOnly, kPageBytes));
+  ASSIGN_OR_RETURN(server->staging_, Mapping::Map(fds.staging, kStagingBytes, Access::kReadWrite));
+  ASSIGN_OR_RETURN(server->completion_mapping_, Mapping::Map(completion, sizeof(CompletionPage), Access::kReadWrite));
+  // The client gets a descriptor that cannot be mapped writable.
+  fds.completion.Reset(open(absl::StrCat("/proc/self/fd/", completion.get()).c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fds.completion.valid()) return absl::ErrnoToStatus(errno, "reopening the completion page read-only failed");
+  server->doorbell_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!server->doorbell_.valid()) return absl::ErrnoToStatus(errno, "eventfd failed");
+  ASSIGN_OR_RETURN(fds.doorbell, Duplicate(server->doorbell_));
+  server->batch_.resize(kBatchBytes);
+  return server;
+}
+
+absl::StatusOr<uint64_t> ShmServer::ReadTail() const {
+  const uint64_t tail = control().tail.load(std::memory_order_acquire);
+  if (tail - head_ > kRingBytes || tail % 8 != 0) {
+    return absl::InvalidArgumentError("the ring's tail is outside the ring");
+  }
+  return tail;
+}
+
+// How many of the first `available` bytes of batch_ are whole commands.
+absl::StatusOr<size_t> ShmServer::WholeCommands(size_t available) const {
+  size_t whole = 0;
+  while (available - whole >= sizeof(wire::CommandHeader)) {
+    wire::CommandHeader header;
+    RETURN_IF_ERROR(wire::DecodeHeader({batch_.data() + whole, available - whole}, header));
+    if (header.bytes > available - whole) break;
+    whole += header.bytes;
+  }
+  return whole;
+}
+
+absl::StatusOr<std::span<const std::byte>> ShmServer::Receive() {
+  ASSIGN_OR_RETURN(const uint64_t tail, ReadTail());
+  const size_t available = std::min<uint64_t>(tail - head_, kBatchBytes);
+  if (available == 0) return std::span<const std::byte>();
+  std::memcpy(batch_.data(), ring_.data() + head_ % kRingBytes, available);
+  ASSIGN_OR_RETURN(const size_t whole, WholeCommands(available));
+  if (whole == 0) return absl::InvalidArgumentError("a command was published before it was whole");
+  head_ += whole;
+  completion().head.store(head_, std::memory_order_release);
+  return std::span<const std::byte>(batch_.data(), whole);
+}
+
+uint64_t* ShmServer::CompletedWord(uint32_t queue) {
+  return reinterpret_cast<uint64_t*>(&completion().queues[queue].completed);
+}
+
+uint64_t* ShmServer::TimestampWord(uint32_t slot) { return reinterpret_cast<uint64_t*>(&completion().timestamps[slot]); }
+
+void ShmServer::RaiseError(uint32_t queue, uint64_t sequence, const absl::Status& error) {
+  QueueStatus& status = completion().queues[queue];
+  status.error_code = static_cast<uint32_t>(error.code());
+  status.error_sequence = sequence;
+  SetText(status.message, std::string_view(error.message().data(), error.message().size()));
+  status.errors.fetch_add(1, std::memory_order_release);
+}
+
+uint32_t ShmServer::Errors(uint32_t queue) const { return completion().queues[queue].errors.load(std::memory_order_relaxed); }
+
+void ShmServer::SetAllocatedBytes(uint32_t device, uint64_t bytes) {
+  completion().allocated_bytes[device].store(bytes, std::memory_order_relaxed);
+}
+
+void ShmServer::WakeClient() {
+  if (control().client_waits.load(std::memory_order_seq_cst) == 0) return;
+  control().client_waits.store(0, std::memory_order_seq_cst);
+  completion().wake.fetch_add(1, std::memory_order_seq_cst);
+  FutexWakeAll(completion().wake);
+}
+
+bool ShmServer::PrepareToSleep() {
+  completion().daemon_sleeps.store(1, std::memory_order_seq_cst);
+  return control().tail.load(std::memory_order_seq_cst) == head_;
+}
+
+void ShmServer::Awake() {
+  completion().daemon_sleeps.store(0, std::memory_order_relaxed);
+  eventfd_t rings;
+  eventfd_read(doorbell_.get(), &rings);
+}
+
+void ShmServer::Close(std::string_view reason) {
+  SetText(completion().reason, reason);
+  completion().closed.store(1, std::memory_order_release);
+  completion().wake.fetch_add(1, std::memory_order_seq_cst);
+  FutexWakeAll(completion().wake);
+}
+
+}  // namespace xpud::transport

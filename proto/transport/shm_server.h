@@ -1,0 +1,50 @@
+// The daemon's end of a session over shared memory. The client can write to the ring and to staging at any time, so what is
+// read there is copied once and the copy is used. Engine thread only.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "proto/base/mapping.h"
+#include "proto/base/unique_fd.h"
+#include "proto/transport/handshake.h"
+#include "proto/transport/layout.h"
+#include "proto/transport/transport.h"
+
+namespace xpud::transport {
+
+class ShmServer final : public ServerTransport {
+ public:
+  // Makes the shared memory of a new session; `fds` receives what the client is to be sent.
+  static absl::StatusOr<std::unique_ptr<ShmServer>> Create(SessionFds& fds);
+
+  absl::StatusOr<std::span<const std::byte>> Receive() override;
+  uint64_t* CompletedWord(uint32_t queue) override;
+  uint64_t* TimestampWord(uint32_t slot) override;
+  void RaiseError(uint32_t queue, uint64_t sequence, const absl::Status& error) override;
+  uint32_t Errors(uint32_t queue) const override;
+  void SetAllocatedBytes(uint32_t device, uint64_t bytes) override;
+  std::span<std::byte> staging() override { return {staging_.data(), staging_.size()}; }
+  void WakeClient() override;
+  bool PrepareToSleep() override;
+  void Awake() override;
+  int doorbell() const override { return doorbell_.get(); }
+  void Close(std::string_view reason) override;
+
+ private:
+  static constexpr size_t kBatchBytes = 32 << 10;
+
+  ShmServer() = default;
+  absl::StatusOr<uint64_t> ReadTail() const;
+  absl::StatusOr<size_t> WholeCommands(size_t available) const;
+  ControlPage& control() const { return *reinterpret_cast<ControlPage*>(control_mapping_.data()); }
+  CompletionPage& completion() const { return *reinterpret_cast<CompletionPage*>(completion_mapping_.data()); }
+
+  UniqueFd doorbell_;
+  Mapping control_mapping_, ring_, completion_mapping_, staging_;
+  uint64_t head_ = 0;
+  std::vector<std::byte> batch_;
+};
+
+}  // namespace xpud::transport

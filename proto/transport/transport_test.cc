@@ -1,0 +1,175 @@
+#include <sys/mman.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <thread>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/transport/handshake.h"
+#include "proto/transport/shm_client.h"
+#include "proto/transport/shm_server.h"
+#include "proto/wire/decode.h"
+#include "proto/wire/encode.h"
+
+namespace xpud::transport {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct Pair {
+  Pair() {
+    int sockets[2];
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets), 0);
+    daemon_socket.Reset(sockets[1]);
+    SessionFds fds;
+    server = std::move(*ShmServer::Create(fds));
+    ring_fd.Reset(dup(fds.ring.get()));
+    completion_fd.Reset(dup(fds.completion.get()));
+    client = std::move(*ShmClient::Create(UniqueFd(sockets[0]), std::move(fds), kStagingBytes));
+  }
+  void Send(uint64_t bytes_value) {
+    std::byte* out;
+    while ((out = client->Reserve(sizeof(wire::AllocateCommand))) == nullptr) std::this_thread::yield();
+    const wire::AllocateCommand command = {
+        wire::Header(wire::CommandKind::kAllocate, 0, sizeof(command)), {1, 1}, bytes_value};
+    std::memcpy(out, &command, sizeof(command));
+    client->Commit(sizeof(command));
+    client->Publish();
+  }
+  ControlPage& HostileControl() {
+    void* page = mmap(nullptr, kPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, ring_fd.get(), 0);
+    return *static_cast<ControlPage*>(page);
+  }
+  UniqueFd daemon_socket, ring_fd, completion_fd;
+  std::unique_ptr<ShmServer> server;
+  std::unique_ptr<ShmClient> client;
+};
+
+TEST(ShmTransport, CommandsArriveInOrderWhileTheRingWrapsManyTimes) {
+  Pair pair;
+  constexpr uint64_t kCommands = 200000;  // 24 bytes each: about 4.6 rings
+  std::thread sender([&] {
+    for (uint64_t i = 1; i <= kCommands; ++i) pair.Send(i);
+  });
+  uint64_t expected = 1;
+  bool in_order = true;
+  while (expected <= kCommands) {
+    auto batch = pair.server->Receive();
+    ASSERT_TRUE(batch.ok()) << batch.status();
+    for (size_t at = 0; at < batch->size(); at += sizeof(wire::AllocateCommand), ++expected) {
+      wire::AllocateCommand command;
+      std::memcpy(&command, batch->data() + at, sizeof(command));
+      in_order &= command.bytes == expected;
+    }
+  }
+  sender.join();
+  EXPECT_TRUE(in_order);
+}
+
+TEST(ShmTransport, AWaitingClientWakesWhenItsCommandCompletes) {
+  Pair pair;
+  std::thread daemon([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));  // long enough for the client to sleep
+    std::atomic_ref<uint64_t>(*pair.server->CompletedWord(0)).store(7, std::memory_order_release);
+    pair.server->WakeClient();
+  });
+  EXPECT_TRUE(pair.client->Wait([&] { return pair.client->Completed(0) >= 7; }, {}).ok());
+  daemon.join();
+}
+
+TEST(ShmTransport, TheDoorbellRingsOnlyWhileTheDaemonSleeps) {
+  Pair pair;
+  ASSERT_TRUE(pair.server->PrepareToSleep());
+  pair.Send(1);
+  eventfd_t rings = 0;
+  EXPECT_EQ(read(pair.server->doorbell(), &rings, sizeof(rings)), static_cast<ssize_t>(sizeof(rings)));
+  EXPECT_FALSE(pair.server->PrepareToSleep()) << "a command is there";
+  pair.server->Awake();
+  pair.Send(2);
+  EXPECT_EQ(read(pair.server->doorbell(), &rings, sizeof(rings)), -1);
+}
+
+TEST(ShmTransport, ErrorsCarryCodeAndMessage) {
+  Pair pair;
+  EXPECT_EQ(pair.client->Errors(2), 0u);
+  pair.server->RaiseError(2, 11, absl::OutOfRangeError("index 9 is out of range"));
+  EXPECT_EQ(pair.client->Errors(2), 1u);
+  EXPECT_EQ(pair.client->LastError(2), absl::OutOfRangeError("index 9 is out of range"));
+}
+
+TEST(ShmTransport, ADeadDaemonEndsAWait) {
+  Pair pair;
+  pair.daemon_socket.Reset();
+  const absl::Status status = pair.client->Wait([] { return false; }, {});
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+}
+
+TEST(ShmTransport, AClosedSessionSaysWhy) {
+  Pair pair;
+  pair.server->Close("a command of 4 bytes");
+  EXPECT_THAT(pair.client->Wait([] { return false; }, {}).message(), HasSubstr("a command of 4 bytes"));
+}
+
+TEST(ShmTransport, AnInterruptEndsAWait) {
+  Pair pair;
+  const auto status = pair.client->Wait([] { return false; }, [] { return absl::CancelledError("Ctrl-C"); });
+  EXPECT_EQ(status.code(), absl::StatusCode::kCancelled);
+}
+
+TEST(ShmTransport, TheClientCannotMapTheCompletionPageWritable) {
+  Pair pair;
+  EXPECT_EQ(mmap(nullptr, kPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, pair.completion_fd.get(), 0), MAP_FAILED);
+}
+
+TEST(ShmTransport, ATailOutsideTheRingIsABreach) {
+  for (const uint64_t tail : {uint64_t{kRingBytes + 8}, ~uint64_t{7}, uint64_t{4}}) {
+    Pair pair;
+    pair.HostileControl().tail.store(tail);
+    EXPECT_FALSE(pair.server->Receive().ok()) << tail;
+  }
+}
+
+TEST(ShmTransport, ACommandPublishedInPartIsABreach) {
+  Pair pair;
+  pair.Send(1);
+  pair.HostileControl().tail.store(16);
+  EXPECT_FALSE(pair.server->Receive().ok());
+}
+
+TEST(Handshake, VersionsNegotiateToTheHighestOfBoth) {
+  EXPECT_EQ(NegotiateVersion(wire::kOldestVersion, 999), wire::kNewestVersion);
+  EXPECT_EQ(NegotiateVersion(999, 1000), 0);
+  EXPECT_EQ(NegotiateVersion(0, 0), 0);
+}
+
+TEST(Handshake, MessagesCarryFds) {
+  int sockets[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, sockets), 0);
+  UniqueFd left(sockets[0]), right(sockets[1]);
+  auto shared = CreateSealedMemfd("test", 4096);
+  const int raw = shared->get();
+  const Hello hello = {kHelloMagic, 1, 2, "me"};
+  ASSERT_TRUE(SendMessage(left.get(), std::as_bytes(std::span(&hello, 1)), {&raw, 1}).ok());
+  Hello received;
+  UniqueFd fd;
+  ASSERT_TRUE(ReceiveMessage(right.get(), std::as_writable_bytes(std::span(&received, 1)), {&fd, 1}).ok());
+  EXPECT_EQ(GetText(received.client_name), "me");
+  EXPECT_TRUE(Mapping::Map(fd, 4096, Access::kReadWrite).ok());
+}
+
+TEST(Handshake, AMessageOfAnotherSizeIsRefused) {
+  int sockets[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, sockets), 0);
+  UniqueFd left(sockets[0]), right(sockets[1]);
+  const std::array<std::byte, 5> few{};
+  ASSERT_TRUE(SendMessage(left.get(), few).ok());
+  Hello received;
+  EXPECT_THAT(ReceiveMessage(right.get(), std::as_writable_bytes(std::span(&received, 1))).message(),
+              HasSubstr("5 bytes where 72 were expected"));
+}
+
+}  // namespace
+}  // namespace xpud::transport

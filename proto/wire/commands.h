@@ -1,0 +1,152 @@
+// The commands that a client puts on its ring, as bytes: fixed width, little-endian, each a multiple of 8 bytes and at
+// most kMaxCommandBytes. The daemon decodes a private copy (decode.h); clients write with encode.h.
+//
+// A session numbers its commands from 1 in ring order: that number is the command's *sequence*. A queue's completed counter is the
+// sequence of its last finished command.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+namespace xpud::wire {
+
+// The range of protocol versions that this source speaks; the daemon picks the highest that both know.
+inline constexpr uint16_t kOldestVersion = 1;
+inline constexpr uint16_t kNewestVersion = 1;
+
+inline constexpr size_t kMaxCommandBytes = 8192;
+inline constexpr size_t kMaxInlineUploadBytes = 2048;
+inline constexpr uint32_t kMaxQueues = 64;
+inline constexpr uint32_t kMaxTimestamps = 1024;
+inline constexpr uint32_t kMaxBuffers = 1u << 22;
+
+enum class CommandKind : uint8_t {
+  kNop = 1,
+  kAllocate = 2,
+  kFree = 3,
+  kExecute = 4,
+  kUpload = 5,
+  kUploadInline = 6,
+  kDownload = 7,
+  kCopy = 8,
+  kCreateQueue = 9,
+  kDestroyQueue = 10,
+  kTimestamp = 11,
+  kWait = 12,
+  kClearError = 13,
+};
+
+struct CommandHeader {
+  uint32_t bytes;  // of the whole command, this header included
+  CommandKind kind;
+  uint8_t reserved;  // 0
+  uint16_t queue;
+};
+
+struct Handle {
+  uint32_t id;
+  uint32_t generation;
+};
+
+struct NopCommand {
+  CommandHeader header;
+};
+struct AllocateCommand {
+  CommandHeader header;
+  Handle buffer;   // a free id with a generation larger than any before
+  uint64_t bytes;
+};
+struct FreeCommand {
+  CommandHeader header;
+  Handle buffer;
+};
+struct UploadCommand {  // staging -> buffer
+  CommandHeader header;
+  Handle buffer;
+  uint64_t offset;
+  uint32_t staging_offset;
+  uint32_t bytes;
+};
+struct UploadInlineCommand {  // followed by `bytes` bytes, padded to 8
+  CommandHeader header;
+  Handle buffer;
+  uint64_t offset;
+  uint32_t bytes;
+  uint32_t reserved;
+};
+struct DownloadCommand {  // buffer -> staging
+  CommandHeader header;
+  Handle buffer;
+  uint64_t offset;
+  uint32_t staging_offset;
+  uint32_t bytes;
+};
+struct CopyCommand {
+  CommandHeader header;
+  Handle source;
+  Handle target;
+  uint64_t source_offset;
+  uint64_t target_offset;
+  uint64_t bytes;
+};
+struct CreateQueueCommand {  // header.queue is the new queue's id
+  CommandHeader header;
+  uint32_t device;
+  int32_t priority;
+};
+struct DestroyQueueCommand {
+  CommandHeader header;
+};
+struct TimestampCommand {  // device time in ns into the completion page's slot
+  CommandHeader header;
+  uint32_t slot;
+  uint32_t reserved;
+};
+struct WaitCommand {  // header.queue goes on after `other` completed `sequence`, which must be an earlier command
+  CommandHeader header;
+  uint32_t other;
+  uint32_t reserved;
+  uint64_t sequence;
+};
+struct ClearErrorCommand {  // the client has reported errors up to this count of its queue
+  CommandHeader header;
+  uint32_t errors;
+  uint32_t reserved;
+};
+
+// Followed by the operands (outputs, then inputs), then `attributes` numbers of 8 bytes.
+struct ExecuteCommand {
+  CommandHeader header;
+  uint16_t row;
+  uint8_t compute;
+  uint8_t outputs;
+  uint8_t inputs;
+  uint8_t attributes;
+  uint16_t integer_attributes;  // bit i: attribute i is an int64, else a double
+};
+
+enum class OperandKind : uint8_t { kAbsent = 0, kTensor = 1, kInteger = 2, kReal = 3 };
+
+inline constexpr uint8_t kStrided = 1;  // strides follow the sizes; else row-major without gaps
+inline constexpr uint8_t kWide = 2;     // offset, sizes and strides are 64-bit; else 32-bit
+
+// kAbsent: nothing follows. kInteger, kReal: 8 bytes follow. kTensor, narrow: generation, offset (u32, in elements),
+// sizes, strides (u32 each), padded to 8. kTensor, wide: generation, 4 zero bytes, offset (u64), sizes, strides (u64 each).
+struct OperandHeader {
+  OperandKind kind;
+  uint8_t dtype;
+  uint8_t rank;
+  uint8_t flags;
+  uint32_t buffer;
+};
+
+static_assert(sizeof(CommandHeader) == 8 && sizeof(AllocateCommand) == 24 && sizeof(FreeCommand) == 16);
+static_assert(sizeof(UploadCommand) == 32 && sizeof(UploadInlineCommand) == 32 && sizeof(DownloadCommand) == 32);
+static_assert(sizeof(CopyCommand) == 48 && sizeof(CreateQueueCommand) == 16 && sizeof(TimestampCommand) == 16);
+static_assert(sizeof(WaitCommand) == 24 && sizeof(ClearErrorCommand) == 16);
+static_assert(sizeof(ExecuteCommand) == 16 && offsetof(ExecuteCommand, integer_attributes) == 14);
+static_assert(sizeof(OperandHeader) == 8 && offsetof(OperandHeader, buffer) == 4);
+static_assert(std::is_trivially_copyable_v<ExecuteCommand> && std::is_trivially_copyable_v<CopyCommand>);
+
+}  // namespace xpud::wire

@@ -1,0 +1,98 @@
+#include "sdk/client/connect.h"
+
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "proto/base/status_macros.h"
+#include "proto/transport/shm_client.h"
+#include "sdk/client/address.h"
+#include "sdk/client/private_daemon.h"
+
+namespace xpud::client {
+namespace {
+
+absl::Status SetReceiveTimeout(int socket, std::chrono::milliseconds timeout) {
+  const timeval value = {timeout.count() / 1000, (timeout.count() % 1000) * 1000};
+  if (setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &value, sizeof(value)) != 0) {
+    return absl::ErrnoToStatus(errno, "setsockopt(SO_RCVTIMEO) failed");
+  }
+  return absl::OkStatus();
+}
+
+std::string ClientName(const ConnectOptions& options) {
+  return options.client_name.empty() ? program_invocation_short_name : options.client_name;
+}
+
+absl::StatusOr<Connection> Handshake(UniqueFd socket, const std::string& address, const ConnectOptions& options) {
+  transport::Hello hello = {transport::kHelloMagic, wire::kOldestVersion, wire::kNewestVersion, {}};
+  transport::SetText(hello.client_name, ClientName(options));
+  RETURN_IF_ERROR(SetReceiveTimeout(socket.get(), options.timeout));
+  RETURN_IF_ERROR(transport::SendMessage(socket.get(), std::as_bytes(std::span(&hello, 1))));
+  Connection connection;
+  std::array<UniqueFd, 4> fds;
+  const absl::Status received =
+      transport::ReceiveMessage(socket.get(), std::as_writable_bytes(std::span(&connection.welcome, 1)), fds);
+  if (!received.ok()) {
+    return absl::Status(received.code(), absl::StrCat("the xpud daemon at ", address, " did not answer: ", received.message()));
+  }
+  const transport::Welcome& welcome = connection.welcome;
+  if (welcome.magic != transport::kHelloMagic) return absl::InternalError(absl::StrCat(address, " is not an xpud daemon"));
+  if (welcome.version == 0 || !fds[0].valid()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the xpud daemon at ", address, " refused this client: ", transport::GetText(welcome.text)));
+  }
+  transport::SessionFds session{std::move(fds[0]), std::move(fds[1]), std::move(fds[2]), std::move(fds[3])};
+  ASSIGN_OR_RETURN(connection.transport,
+                   transport::ShmClient::Create(std::move(socket), std::move(session), welcome.staging_bytes));
+  connection.address = address;
+  return connection;
+}
+
+}  // namespace
+
+absl::StatusOr<UniqueFd> ConnectSocket(const std::string& path) {
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof(address.sun_path)) {
+    return absl::InvalidArgumentError(absl::StrCat("the socket path ", path, " is longer than ", sizeof(address.sun_path) - 1, " bytes"));
+  }
+  std::memcpy(address.sun_path, path.data(), path.size());
+  UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  if (!socket.valid()) return absl::ErrnoToStatus(errno, "socket failed");
+  if (connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) return socket;
+  if (errno == ENOENT || errno == ECONNREFUSED || errno == ENOTDIR) {
+    return absl::NotFoundError(absl::StrCat("no xpud daemon listens at ", path));
+  }
+  if (errno == EACCES || errno == EPERM) {
+    return absl::PermissionDeniedError(absl::StrCat("no permission to use the xpud daemon at ", path,
+                                                    "; ask for membership of its group, or set XPUD_ADDRESS"));
+  }
+  return absl::ErrnoToStatus(errno, absl::StrCat("connecting to ", path, " failed"));
+}
+
+absl::StatusOr<Connection> Connect(const ConnectOptions& options) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> sockets, DaemonSockets(options.address));
+  for (const std::string& path : sockets) {
+    absl::StatusOr<UniqueFd> socket = ConnectSocket(path);
+    if (socket.ok()) return Handshake(*std::move(socket), path, options);
+    if (!absl::IsNotFound(socket.status())) return socket.status();
+  }
+  const bool named = !options.address.empty() || std::getenv("XPUD_ADDRESS") != nullptr;
+  if (!options.start_daemon || named) {
+    return absl::NotFoundError(absl::StrCat("no xpud daemon answers at ", absl::StrJoin(sockets, " or ")));
+  }
+  ASSIGN_OR_RETURN(const std::string directory, UserDirectory());
+  ASSIGN_OR_RETURN(PrivateDaemon started, StartPrivateDaemon(directory, options.timeout));
+  ASSIGN_OR_RETURN(Connection connection, Handshake(std::move(started.socket), started.address, options));
+  connection.started_daemon = started.started_here;
+  return connection;
+}
+
+}  // namespace xpud::client

@@ -1,0 +1,342 @@
+#include "sdk/client/core.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "proto/base/status_macros.h"
+
+namespace xpud::client {
+namespace {
+
+constexpr uint64_t kPieceBytes = 1 << 20;   // of uploads and downloads: small enough to stay in the cache between the two copies
+constexpr uint64_t kFreeAtOnce = 1 << 20;   // a smaller free waits for the next published command
+
+std::atomic<uint32_t> fork_epoch{0};
+
+void WatchForks() {
+  static const int registered = pthread_atfork(nullptr, nullptr, [] { fork_epoch.fetch_add(1); });
+  (void)registered;
+}
+
+}  // namespace
+
+Core::Core(Connection connection, const ConnectOptions& options)
+    : transport_(std::move(connection.transport)),
+      address_(std::move(connection.address)),
+      started_daemon_(connection.started_daemon),
+      memory_limit_(connection.welcome.memory_limit),
+      interrupt_(options.interrupt),
+      fork_epoch_((WatchForks(), fork_epoch.load())),
+      staging_(connection.welcome.staging_bytes) {
+  const transport::Welcome& welcome = connection.welcome;
+  MutexLock lock(mutex_);
+  for (uint32_t d = 0; d < std::min<size_t>(welcome.device_count, transport::kMaxDevices); ++d) {
+    const transport::DeviceRecord& record = welcome.devices[d];
+    devices_.push_back({transport::GetText(record.name), transport::GetText(record.kind), transport::GetText(record.vendor),
+                        record.total_memory, record.compute_units});
+    queues_[d] = {true, d, 0, 0};  // the daemon makes default queue d with the session
+  }
+  for (uint32_t slot = wire::kMaxTimestamps; slot-- > 0;) free_timestamps_.push_back(slot);
+}
+
+bool Core::forked() const { return fork_epoch.load(std::memory_order_relaxed) != fork_epoch_; }
+
+absl::Status Core::CheckUsable() const {
+  if (!forked()) [[likely]] return absl::OkStatus();
+  return absl::FailedPreconditionError("this xpud session belongs to the parent process; make one after fork");
+}
+
+absl::Status Core::status() const {
+  RETURN_IF_ERROR(CheckUsable());
+  return transport_->status();
+}
+
+absl::Status Core::UntilRoom(absl::FunctionRef<bool()> attempt) {
+  {
+    MutexLock lock(mutex_);
+    if (attempt()) [[likely]] return absl::OkStatus();
+    transport_->Publish();
+  }
+  // Not under the lock: `interrupt_` may need a lock of its caller's (Python's) that a thread waiting for ours holds.
+  return transport_->Wait(
+      [&] {
+        MutexLock lock(mutex_);
+        return attempt();
+      },
+      interrupt_);
+}
+
+uint64_t Core::Committed(uint32_t queue, size_t bytes) {
+  transport_->Commit(bytes);
+  queues_[queue].last_sequence = ++sequence_;
+  return sequence_;
+}
+
+template <typename Command>
+uint64_t Core::Append(const Command& command) {
+  std::byte* space = transport_->Reserve(sizeof(Command));
+  if (space == nullptr) [[unlikely]] return 0;
+  std::memcpy(space, &command, sizeof(Command));
+  return Committed(command.header.queue, sizeof(Command));
+}
+
+template <typename Command>
+absl::Status Core::Send(const Command& command, bool publish) {
+  return UntilRoom([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (Append(command) == 0) return false;
+    if (publish) transport_->Publish();
+    return true;
+  });
+}
+
+void Core::Charge(uint32_t device, uint64_t bytes) {
+  Memory& memory = memory_[device];
+  const uint64_t now = memory.allocated.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+  uint64_t peak = memory.peak.load(std::memory_order_relaxed);
+  while (now > peak && !memory.peak.compare_exchange_weak(peak, now, std::memory_order_relaxed)) {
+  }
+}
+
+absl::StatusOr<BufferHandle> Core::Allocate(uint32_t queue, uint32_t device, uint64_t bytes) {
+  RETURN_IF_ERROR(CheckUsable());
+  if (const uint64_t used = AllocatedBytes(device); bytes > memory_limit_ || used > memory_limit_ - bytes) {
+    return absl::ResourceExhaustedError(absl::StrCat("xpud out of memory: asked for ", bytes, " bytes; this process holds ", used,
+                                                     " of the ", memory_limit_, " that it may"));
+  }
+  BufferHandle handle;
+  {
+    MutexLock lock(mutex_);
+    ASSIGN_OR_RETURN(handle, ids_.Take());
+  }
+  RETURN_IF_ERROR(Send(wire::AllocateCommand{wire::Header(wire::CommandKind::kAllocate, queue, sizeof(wire::AllocateCommand)),
+                                             wire::ToWire(handle), bytes},
+                       /*publish=*/false));
+  Charge(device, bytes);
+  return handle;
+}
+
+void Core::Free(uint32_t device, BufferHandle handle, uint64_t bytes) {
+  if (forked()) return;
+  memory_[device].allocated.fetch_sub(bytes, std::memory_order_relaxed);
+  // A failure here is the session's end, which frees everything.
+  const absl::Status sent = Send(
+      wire::FreeCommand{wire::Header(wire::CommandKind::kFree, device, sizeof(wire::FreeCommand)), wire::ToWire(handle)},
+      /*publish=*/bytes >= kFreeAtOnce);
+  MutexLock lock(mutex_);
+  if (sent.ok()) ids_.Return(handle);
+}
+
+absl::Status Core::Execute(uint32_t queue, const OpCall& call) {
+  RETURN_IF_ERROR(CheckUsable());
+  RETURN_IF_ERROR(wire::CheckEncodable(call));
+  const size_t bytes = wire::ExecuteBytes(call);
+  return UntilRoom([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    std::byte* space = transport_->Reserve(bytes);
+    if (space == nullptr) [[unlikely]] return false;
+    wire::EncodeExecute(call, queue, space);
+    Committed(queue, bytes);
+    transport_->Publish();
+    return true;
+  });
+}
+
+absl::Status Core::UploadInline(uint32_t queue, std::span<const std::byte> source, BufferHandle target, uint64_t offset) {
+  const size_t bytes = sizeof(wire::UploadInlineCommand) + wire::PadTo8(source.size());
+  const wire::UploadInlineCommand command = {wire::Header(wire::CommandKind::kUploadInline, queue, bytes),
+                                             wire::ToWire(target), offset, static_cast<uint32_t>(source.size()), 0};
+  return UntilRoom([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    std::byte* space = transport_->Reserve(bytes);
+    if (space == nullptr) return false;
+    std::memcpy(space, &command, sizeof(command));
+    if (!source.empty()) std::memcpy(space + sizeof(command), source.data(), source.size());
+    Committed(queue, bytes);
+    transport_->Publish();
+    return true;
+  });
+}
+
+template <typename Command>
+absl::StatusOr<Staging::Piece> Core::SendStaged(Command command, std::span<const std::byte> source, bool held,
+                                                uint64_t& sequence) {
+  std::optional<Staging::Piece> piece;
+  sequence = 0;
+  RETURN_IF_ERROR(UntilRoom([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (!piece) {
+      piece = staging_.Take(command.bytes, [&](uint32_t queue, uint64_t before) { return IsComplete(queue, before); });
+      if (!piece) return false;
+      if (!source.empty()) std::memcpy(transport_->staging().data() + piece->offset, source.data(), source.size());
+    }
+    command.staging_offset = static_cast<uint32_t>(piece->offset);
+    sequence = Append(command);
+    if (sequence == 0) return false;
+    staging_.Use(command.header.queue, sequence, piece->end, held);
+    transport_->Publish();
+    return true;
+  }));
+  return *piece;
+}
+
+absl::Status Core::UploadPiece(uint32_t queue, std::span<const std::byte> source, BufferHandle target, uint64_t offset) {
+  uint64_t sequence;
+  return SendStaged(wire::UploadCommand{wire::Header(wire::CommandKind::kUpload, queue, sizeof(wire::UploadCommand)),
+                                        wire::ToWire(target), offset, 0, static_cast<uint32_t>(source.size())},
+                    source, /*held=*/false, sequence)
+      .status();
+}
+
+absl::Status Core::Upload(uint32_t queue, std::span<const std::byte> source, BufferHandle target, uint64_t offset) {
+  RETURN_IF_ERROR(CheckUsable());
+  if (source.size() <= wire::kMaxInlineUploadBytes) return UploadInline(queue, source, target, offset);
+  for (size_t at = 0; at < source.size(); at += kPieceBytes) {
+    const size_t bytes = std::min<size_t>(kPieceBytes, source.size() - at);
+    RETURN_IF_ERROR(UploadPiece(queue, source.subspan(at, bytes), target, offset + at));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Core::Download(uint32_t queue, BufferHandle source, uint64_t offset, std::span<std::byte> target) {
+  RETURN_IF_ERROR(CheckUsable());
+  struct InFlight {
+    Staging::Piece piece;
+    uint64_t sequence;
+    std::span<std::byte> target;
+  };
+  constexpr size_t kAhead = 4;  // pieces under way while one is copied out
+  std::deque<InFlight> in_flight;
+  absl::Status failed;
+  size_t at = 0;
+  while (failed.ok() && (at < target.size() || !in_flight.empty())) {
+    if (at < target.size() && in_flight.size() < kAhead) {
+      const size_t bytes = std::min<size_t>(kPieceBytes, target.size() - at);
+      uint64_t sequence;
+      ASSIGN_OR_RETURN(const Staging::Piece piece,
+                       SendStaged(wire::DownloadCommand{
+                                      wire::Header(wire::CommandKind::kDownload, queue, sizeof(wire::DownloadCommand)),
+                                      wire::ToWire(source), offset + at, 0, static_cast<uint32_t>(bytes)},
+                                  {}, /*held=*/true, sequence));
+      in_flight.push_back({piece, sequence, target.subspan(at, bytes)});
+      at += bytes;
+      continue;
+    }
+    const InFlight first = in_flight.front();
+    failed = Await(queue, first.sequence);
+    if (failed.ok()) std::memcpy(first.target.data(), transport_->staging().data() + first.piece.offset, first.target.size());
+    in_flight.pop_front();
+    MutexLock lock(mutex_);
+    staging_.Release(first.piece.end);
+  }
+  MutexLock lock(mutex_);
+  for (const InFlight& rest : in_flight) staging_.Release(rest.piece.end);
+  return target.empty() ? Synchronize(queue) : failed;
+}
+
+absl::Status Core::Copy(uint32_t queue, BufferHandle source, uint64_t source_offset, BufferHandle target,
+                        uint64_t target_offset, uint64_t bytes) {
+  RETURN_IF_ERROR(CheckUsable());
+  return Send(wire::CopyCommand{wire::Header(wire::CommandKind::kCopy, queue, sizeof(wire::CopyCommand)), wire::ToWire(source),
+                                wire::ToWire(target), source_offset, target_offset, bytes},
+              /*publish=*/true);
+}
+
+absl::StatusOr<uint32_t> Core::CreateQueue(uint32_t device, int priority) {
+  RETURN_IF_ERROR(CheckUsable());
+  if (device >= devices_.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("device ", device, " does not exist; there are ", devices_.size()));
+  }
+  uint32_t id = 0;
+  {
+    MutexLock lock(mutex_);
+    while (id < wire::kMaxQueues && queues_[id].exists) ++id;
+    if (id == wire::kMaxQueues) {
+      return absl::ResourceExhaustedError(absl::StrCat("a session can hold at most ", wire::kMaxQueues, " queues"));
+    }
+    queues_[id].exists = true;
+    queues_[id].device = device;
+  }
+  RETURN_IF_ERROR(Send(wire::CreateQueueCommand{wire::Header(wire::CommandKind::kCreateQueue, id, sizeof(wire::CreateQueueCommand)),
+                                                device, priority},
+                       /*publish=*/true));
+  return id;
+}
+
+absl::Status Core::DestroyQueue(uint32_t queue) {
+  RETURN_IF_ERROR(Synchronize(queue));
+  RETURN_IF_ERROR(Send(wire::DestroyQueueCommand{wire::Header(wire::CommandKind::kDestroyQueue, queue, sizeof(wire::DestroyQueueCommand))},
+                       /*publish=*/true));
+  MutexLock lock(mutex_);
+  queues_[queue].exists = false;
+  return absl::OkStatus();
+}
+
+uint64_t Core::LastSequence(uint32_t queue) {
+  MutexLock lock(mutex_);
+  transport_->Publish();
+  return queues_[queue].last_sequence;
+}
+
+absl::StatusOr<std::shared_ptr<const uint32_t>> Core::RecordTimestamp(uint32_t queue) {
+  RETURN_IF_ERROR(CheckUsable());
+  uint32_t slot;
+  {
+    MutexLock lock(mutex_);
+    if (free_timestamps_.empty()) {
+      return absl::ResourceExhaustedError(absl::StrCat("a session can hold at most ", wire::kMaxTimestamps, " events with timing"));
+    }
+    slot = free_timestamps_.back();
+    free_timestamps_.pop_back();
+  }
+  RETURN_IF_ERROR(Send(wire::TimestampCommand{wire::Header(wire::CommandKind::kTimestamp, queue, sizeof(wire::TimestampCommand)), slot, 0},
+                       /*publish=*/true));
+  return std::shared_ptr<const uint32_t>(new uint32_t(slot), [self = shared_from_this()](const uint32_t* owned) {
+    MutexLock relock(self->mutex_);
+    self->free_timestamps_.push_back(*owned);
+    delete owned;
+  });
+}
+
+absl::Status Core::WaitInQueue(uint32_t queue, uint32_t other, uint64_t sequence) {
+  RETURN_IF_ERROR(CheckUsable());
+  if (queue == other || IsComplete(other, sequence)) return absl::OkStatus();
+  return Send(wire::WaitCommand{wire::Header(wire::CommandKind::kWait, queue, sizeof(wire::WaitCommand)), other, 0, sequence},
+              /*publish=*/true);
+}
+
+absl::Status Core::Await(uint32_t queue, uint64_t sequence) {
+  RETURN_IF_ERROR(CheckUsable());
+  RETURN_IF_ERROR(transport_->Wait([&] { return IsComplete(queue, sequence); }, interrupt_));
+  return TakeError(queue);
+}
+
+absl::Status Core::TakeError(uint32_t queue) {
+  const uint32_t errors = transport_->Errors(queue);
+  absl::Status error;
+  {
+    MutexLock lock(mutex_);
+    QueueState& state = queues_[queue];
+    if (errors == state.errors_reported) [[likely]] return absl::OkStatus();
+    state.errors_reported = errors;
+    error = transport_->LastError(queue);
+  }
+  RETURN_IF_ERROR(Send(wire::ClearErrorCommand{wire::Header(wire::CommandKind::kClearError, queue, sizeof(wire::ClearErrorCommand)), errors, 0},
+                       /*publish=*/true));
+  return error;
+}
+
+absl::Status Core::Synchronize(uint32_t queue) { return Await(queue, LastSequence(queue)); }
+
+absl::Status Core::SynchronizeDevice(uint32_t device) {
+  absl::Status first;
+  for (uint32_t queue = 0; queue < wire::kMaxQueues; ++queue) {
+    {
+      MutexLock lock(mutex_);
+      if (!queues_[queue].exists || queues_[queue].device != device) continue;
+    }
+    absl::Status status = Synchronize(queue);
+    if (first.ok()) first = std::move(status);
+  }
+  return first;
+}
+
+}  // namespace xpud::client

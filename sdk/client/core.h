@@ -1,0 +1,106 @@
+// One session as the client holds it: the transport, the order of commands, buffer ids, staging and accounting. Shared by the
+// Session, its queues, buffers and events; the last one to go closes it. Any thread may call any method.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "proto/base/mutex.h"
+#include "proto/transport/transport.h"
+#include "proto/wire/encode.h"
+#include "sdk/client/buffer_ids.h"
+#include "sdk/client/connect.h"
+#include "sdk/client/staging.h"
+#include "xpud/xpud.h"
+
+namespace xpud::client {
+
+class Core : public std::enable_shared_from_this<Core> {
+ public:
+  Core(Connection connection, const ConnectOptions& options);
+
+  const std::vector<DeviceInfo>& devices() const { return devices_; }
+  const std::string& address() const { return address_; }
+  bool started_daemon() const { return started_daemon_; }
+  bool forked() const;
+  absl::Status status() const;
+
+  absl::StatusOr<BufferHandle> Allocate(uint32_t queue, uint32_t device, uint64_t bytes);
+  void Free(uint32_t device, BufferHandle handle, uint64_t bytes);
+  absl::Status Execute(uint32_t queue, const OpCall& call);
+  absl::Status Upload(uint32_t queue, std::span<const std::byte> source, BufferHandle target, uint64_t offset);
+  absl::Status Download(uint32_t queue, BufferHandle source, uint64_t offset, std::span<std::byte> target);
+  absl::Status Copy(uint32_t queue, BufferHandle source, uint64_t source_offset, BufferHandle target,
+                    uint64_t target_offset, uint64_t bytes);
+
+  absl::StatusOr<uint32_t> CreateQueue(uint32_t device, int priority);
+  absl::Status DestroyQueue(uint32_t queue);
+  uint64_t LastSequence(uint32_t queue);
+  absl::StatusOr<std::shared_ptr<const uint32_t>> RecordTimestamp(uint32_t queue);
+  uint64_t Timestamp(uint32_t slot) const { return transport_->Timestamp(slot); }
+  absl::Status WaitInQueue(uint32_t queue, uint32_t other, uint64_t sequence);
+
+  bool IsComplete(uint32_t queue, uint64_t sequence) const { return transport_->Completed(queue) >= sequence; }
+  // Waits for a command, then returns and clears its queue's error.
+  absl::Status Await(uint32_t queue, uint64_t sequence);
+  absl::Status Synchronize(uint32_t queue);
+  absl::Status SynchronizeDevice(uint32_t device);
+
+  uint64_t AllocatedBytes(uint32_t device) const { return memory_[device].allocated.load(std::memory_order_relaxed); }
+  uint64_t PeakAllocatedBytes(uint32_t device) const { return memory_[device].peak.load(std::memory_order_relaxed); }
+  void ResetPeak(uint32_t device) { memory_[device].peak.store(AllocatedBytes(device), std::memory_order_relaxed); }
+
+ private:
+  struct Memory {
+    std::atomic<uint64_t> allocated{0};
+    std::atomic<uint64_t> peak{0};
+  };
+  struct QueueState {
+    bool exists = false;
+    uint32_t device = 0;
+    uint64_t last_sequence = 0;
+    uint32_t errors_reported = 0;
+  };
+
+  absl::Status CheckUsable() const;
+  // Runs `attempt` under the lock until it says true, waiting (without the lock) for the daemon to make room in between.
+  absl::Status UntilRoom(absl::FunctionRef<bool()> attempt);
+  // Writes a fixed-size command; its sequence, or 0 when the ring has no room.
+  template <typename Command>
+  uint64_t Append(const Command& command) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  template <typename Command>
+  absl::Status Send(const Command& command, bool publish);
+  uint64_t Committed(uint32_t queue, size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status UploadInline(uint32_t queue, std::span<const std::byte> source, BufferHandle target, uint64_t offset);
+  absl::Status UploadPiece(uint32_t queue, std::span<const std::byte> source, BufferHandle target, uint64_t offset);
+  // Takes a piece of staging and sends `command` with its offset filled in.
+  template <typename Command>
+  absl::StatusOr<Staging::Piece> SendStaged(Command command, std::span<const std::byte> source, bool held, uint64_t& sequence);
+  absl::Status TakeError(uint32_t queue);
+  void Charge(uint32_t device, uint64_t bytes);
+
+  // Constant after construction.
+  std::unique_ptr<transport::ClientTransport> transport_;
+  std::vector<DeviceInfo> devices_;
+  std::string address_;
+  bool started_daemon_;
+  uint64_t memory_limit_;
+  std::function<absl::Status()> interrupt_;
+  uint32_t fork_epoch_;
+
+  std::array<Memory, transport::kMaxDevices> memory_;
+  mutable Mutex mutex_;
+  uint64_t sequence_ ABSL_GUARDED_BY(mutex_) = 0;
+  BufferIds ids_ ABSL_GUARDED_BY(mutex_);
+  Staging staging_ ABSL_GUARDED_BY(mutex_);
+  std::array<QueueState, wire::kMaxQueues> queues_ ABSL_GUARDED_BY(mutex_);
+  std::vector<uint32_t> free_timestamps_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace xpud::client

@@ -1,0 +1,42 @@
+// Space in the staging memory: a ring whose pieces come free when the command that uses them has completed. Under Core's lock.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+
+#include "absl/functional/function_ref.h"
+
+namespace xpud::client {
+
+class Staging {
+ public:
+  explicit Staging(uint64_t bytes) : bytes_(bytes) {}
+
+  struct Piece {
+    uint64_t offset;
+    uint64_t end;     // position after it, for Pin and Release
+  };
+  // A contiguous piece of `size` <= half of the staging memory, or nothing while earlier pieces are in use. `complete(queue, sequence)` says
+  // whether a command has completed.
+  std::optional<Piece> Take(uint64_t size, absl::FunctionRef<bool(uint32_t queue, uint64_t sequence)> complete);
+  // The piece that ends at `end` is free once `sequence` of `queue` has completed (and Release was called, if it is held). Pieces are used
+  // in the order in which they were taken.
+  void Use(uint32_t queue, uint64_t sequence, uint64_t end, bool held);
+  // A held piece (of a download) has been read.
+  void Release(uint64_t end);
+
+ private:
+  struct InUse {
+    uint64_t end;
+    uint32_t queue;
+    uint64_t sequence;
+    bool held;
+  };
+  const uint64_t bytes_;
+  uint64_t head_ = 0;  // positions count up; position % bytes_ is the place
+  uint64_t tail_ = 0;
+  std::deque<InUse> pieces_;
+};
+
+}  // namespace xpud::client
