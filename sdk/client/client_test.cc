@@ -40,7 +40,7 @@ TEST(Staging, PiecesComeFreeInOrderWhenTheirCommandCompletes) {
   for (uint64_t sequence : {1, 2}) {
     const auto piece = staging.Take(512, complete);
     ASSERT_TRUE(piece);
-    staging.Use(0, sequence, piece->end, false);
+    staging.Use(piece->end, 0, sequence, false);
   }
   EXPECT_FALSE(staging.Take(64, complete));
   completed = 1;
@@ -53,7 +53,7 @@ TEST(Staging, AHeldPieceStaysUntilItIsReleased) {
   Staging staging(1024);
   const auto complete = [](uint32_t, uint64_t) { return true; };
   const auto piece = staging.Take(1024, complete);
-  staging.Use(0, 1, piece->end, true);
+  staging.Use(piece->end, 0, 1, true);
   EXPECT_FALSE(staging.Take(64, complete));
   staging.Release(piece->end);
   EXPECT_TRUE(staging.Take(64, complete));

@@ -162,7 +162,7 @@ absl::StatusOr<Staging::Piece> Core::SendStaged(Command command, std::span<const
                                                 uint64_t& sequence) {
   std::optional<Staging::Piece> piece;
   sequence = 0;
-  RETURN_IF_ERROR(UntilRoom([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+  const absl::Status sent = UntilRoom([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (!piece) {
       piece = staging_.Take(command.bytes, [&](uint32_t queue, uint64_t before) { return IsComplete(queue, before); });
       if (!piece) return false;
@@ -171,11 +171,14 @@ absl::StatusOr<Staging::Piece> Core::SendStaged(Command command, std::span<const
     command.staging_offset = static_cast<uint32_t>(piece->offset);
     sequence = Append(command);
     if (sequence == 0) return false;
-    staging_.Use(command.header.queue, sequence, piece->end, held);
+    staging_.Use(piece->end, command.header.queue, sequence, held);
     transport_->Publish();
     return true;
-  }));
-  return *piece;
+  });
+  if (sent.ok()) return *piece;
+  MutexLock lock(mutex_);
+  if (piece) staging_.Cancel(piece->end);
+  return sent;
 }
 
 absl::Status Core::UploadPiece(uint32_t queue, std::span<const std::byte> source, BufferHandle target, uint64_t offset) {

@@ -1,5 +1,9 @@
 #include "sdk/client/staging.h"
 
+#include <algorithm>
+
+#include "proto/base/check.h"
+
 namespace xpud::client {
 
 std::optional<Staging::Piece> Staging::Take(uint64_t size, absl::FunctionRef<bool(uint32_t, uint64_t)> complete) {
@@ -12,15 +16,18 @@ std::optional<Staging::Piece> Staging::Take(uint64_t size, absl::FunctionRef<boo
   if (start % bytes_ + size > bytes_) start += bytes_ - start % bytes_;  // no piece wraps
   if (start + size - head_ > bytes_) return std::nullopt;
   tail_ = start + size;
+  pieces_.push_back({tail_, 0, 0, /*held=*/true});
   return Piece{start % bytes_, tail_};
 }
 
-void Staging::Use(uint32_t queue, uint64_t sequence, uint64_t end, bool held) { pieces_.push_back({end, queue, sequence, held}); }
-
-void Staging::Release(uint64_t end) {
-  for (InUse& piece : pieces_) {
-    if (piece.end == end) piece.held = false;
-  }
+Staging::InUse& Staging::Find(uint64_t end) {
+  const auto found = std::find_if(pieces_.begin(), pieces_.end(), [&](const InUse& piece) { return piece.end == end; });
+  XPUD_CHECK(found != pieces_.end());
+  return *found;
 }
+
+void Staging::Use(uint64_t end, uint32_t queue, uint64_t sequence, bool held) { Find(end) = {end, queue, sequence, held}; }
+
+void Staging::Release(uint64_t end) { Find(end).held = false; }
 
 }  // namespace xpud::client
