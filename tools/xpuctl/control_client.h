@@ -1,0 +1,38 @@
+// The connection to a daemon's control plane: one gRPC channel on control.sock, beside the socket that
+// clients use. One thread.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "proto/control/xpud.grpc.pb.h"
+#include "tools/xpuctl/command.h"
+
+namespace xpud::xpuctl {
+
+class ControlClient {
+ public:
+  // NotFound: no daemon is running. `address` as Invocation::address.
+  static absl::StatusOr<ControlClient> Connect(const std::string& address);
+
+  absl::StatusOr<v1::GetStatusResponse> GetStatus();
+  absl::StatusOr<v1::ListDevicesResponse> ListDevices();
+  absl::StatusOr<v1::ListSessionsResponse> ListSessions();
+  absl::StatusOr<v1::GetVersionResponse> GetVersion();
+
+ private:
+  ControlClient(std::string path, std::unique_ptr<v1::Control::Stub> stub)
+      : path_(std::move(path)), stub_(std::move(stub)) {}
+  template <typename Request, typename Response>
+  absl::StatusOr<Response> Call(grpc::Status (v1::Control::Stub::*method)(grpc::ClientContext*,
+                                                                          const Request&, Response*));
+
+  std::string path_;
+  std::unique_ptr<v1::Control::Stub> stub_;
+};
+
+// Says on stderr what went wrong; the exit code for it.
+int Report(const absl::Status& status);
+
+}  // namespace xpud::xpuctl

@@ -1,0 +1,101 @@
+#include "tools/xpuctl/json.h"
+
+#include <google/protobuf/descriptor.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace xpud::xpuctl {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using google::protobuf::Reflection;
+
+void Append(const Message& message, std::string& out);
+
+void AppendRepeated(const Message& message, const FieldDescriptor* field, std::string& out) {
+  out += '[';
+  for (int i = 0; i < message.GetReflection()->FieldSize(message, field); ++i) {
+    if (i > 0) out += ',';
+    Append(message.GetReflection()->GetRepeatedMessage(message, field, i), out);
+  }
+  out += ']';
+}
+
+void AppendValue(const Message& message, const FieldDescriptor* field, std::string& out) {
+  const Reflection& reflection = *message.GetReflection();
+  switch (field->cpp_type()) {
+    case FieldDescriptor::CPPTYPE_INT32:
+      absl::StrAppend(&out, reflection.GetInt32(message, field));
+      return;
+    case FieldDescriptor::CPPTYPE_INT64:
+      absl::StrAppend(&out, reflection.GetInt64(message, field));
+      return;
+    case FieldDescriptor::CPPTYPE_UINT32:
+      absl::StrAppend(&out, reflection.GetUInt32(message, field));
+      return;
+    case FieldDescriptor::CPPTYPE_UINT64:
+      absl::StrAppend(&out, reflection.GetUInt64(message, field));
+      return;
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      absl::StrAppend(&out, reflection.GetDouble(message, field));
+      return;
+    case FieldDescriptor::CPPTYPE_FLOAT:
+      absl::StrAppend(&out, reflection.GetFloat(message, field));
+      return;
+    case FieldDescriptor::CPPTYPE_BOOL:
+      out += reflection.GetBool(message, field) ? "true" : "false";
+      return;
+    case FieldDescriptor::CPPTYPE_ENUM:
+      out += JsonString(reflection.GetEnum(message, field)->name());
+      return;
+    case FieldDescriptor::CPPTYPE_STRING:
+      out += JsonString(reflection.GetString(message, field));
+      return;
+    case FieldDescriptor::CPPTYPE_MESSAGE:
+      Append(reflection.GetMessage(message, field), out);
+      return;
+  }
+}
+
+void Append(const Message& message, std::string& out) {
+  const auto* type = message.GetDescriptor();
+  out += '{';
+  bool first = true;
+  for (int i = 0; i < type->field_count(); ++i) {
+    const FieldDescriptor* field = type->field(i);
+    if (field->has_presence() && !message.GetReflection()->HasField(message, field)) continue;
+    if (!first) out += ',';
+    first = false;
+    absl::StrAppend(&out, JsonString(field->name()), ":");
+    // The control plane repeats messages only.
+    field->is_repeated() ? AppendRepeated(message, field, out) : AppendValue(message, field, out);
+  }
+  out += '}';
+}
+
+}  // namespace
+
+std::string JsonString(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      absl::StrAppend(&out, absl::StrFormat("\\u%04x", static_cast<unsigned char>(c)));
+    } else {
+      out += c;
+    }
+  }
+  return out + '"';
+}
+
+std::string ToJson(const Message& message) {
+  std::string out;
+  Append(message, out);
+  return out;
+}
+
+}  // namespace xpud::xpuctl

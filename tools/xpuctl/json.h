@@ -1,0 +1,16 @@
+// A protocol message as JSON for scripts: proto field names, numbers as numbers (protobuf's own mapping
+// writes 64-bit ones as strings), and what was not measured left out.
+#pragma once
+
+#include <google/protobuf/message.h>
+
+#include <string>
+
+namespace xpud::xpuctl {
+
+std::string ToJson(const google::protobuf::Message& message);
+
+// `text` as a JSON string, quotes included.
+std::string JsonString(const std::string& text);
+
+}  // namespace xpud::xpuctl

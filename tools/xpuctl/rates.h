@@ -1,0 +1,38 @@
+// What happened between two samples of the daemon's counters. Pure functions over the control plane's
+// messages.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "proto/control/xpud.pb.h"
+
+namespace xpud::xpuctl {
+
+struct DeviceRates {
+  const v1::Device* device;  // of the later sample
+  double busy = 0;           // part of the time that commands ran, 0 to 1
+  double commands = 0;       // completed, per second
+};
+
+struct SessionRates {
+  const v1::Session* session;  // of the later sample
+  double busy = 0;             // device time per time; over 1 on several devices
+  double commands = 0;         // completed, per second
+  double uploaded = 0;         // bytes per second
+  double downloaded = 0;
+};
+
+struct Rates {
+  double seconds = 0;                // between the samples
+  std::optional<double> daemon_cpu;  // cores, when the daemon measures it
+  std::vector<DeviceRates> devices;
+  std::vector<SessionRates> sessions;  // busiest first; one that opened in between counts from its start
+};
+
+// Points into `later`, which must outlive the result. Counters that went back (another daemon answered) count
+// from zero.
+Rates Between(const v1::GetStatusResponse& earlier, const v1::GetStatusResponse& later);
+
+}  // namespace xpud::xpuctl

@@ -1,0 +1,48 @@
+#include <cstdio>
+
+#include "absl/strings/str_cat.h"
+#include "tools/xpuctl/command.h"
+#include "tools/xpuctl/control_client.h"
+#include "tools/xpuctl/json.h"
+#include "tools/xpuctl/units.h"
+
+namespace xpud::xpuctl {
+namespace {
+
+void Line(const char* what, const std::string& value) { std::printf("%-11s %s\n", what, value.c_str()); }
+
+void Print(const v1::GetStatusResponse& status) {
+  const v1::Daemon& daemon = status.daemon();
+  Line("daemon",
+       absl::StrCat("xpud ", daemon.version(), ", pid ", daemon.pid(), ", user ", UserName(daemon.uid()),
+                    daemon.private_daemon() ? ", private (ends after its last client)" : ""));
+  Line("socket", daemon.socket());
+  Line("up", Duration(daemon.uptime_ns()));
+  if (daemon.has_resident_bytes()) Line("resident", Bytes(static_cast<double>(daemon.resident_bytes())));
+  if (daemon.has_cpu_ns()) Line("cpu time", Duration(daemon.cpu_ns()));
+  Line("sessions",
+       absl::StrCat(status.sessions_size(), " open, ", daemon.sessions_opened(), " since the start, ",
+                    daemon.sessions_closed_for_fault(), " closed for breaking the protocol"));
+  for (const v1::Device& device : status.devices()) {
+    Line(absl::StrCat("device ", device.index()).c_str(),
+         absl::StrCat(device.name(), " (", device.kind(), ", ", device.compute_units(), " units), ",
+                      Bytes(static_cast<double>(device.memory_used_bytes())), " of ",
+                      Bytes(static_cast<double>(device.memory_total_bytes())), " used, ",
+                      Count(static_cast<double>(device.commands_completed())), " commands, busy ",
+                      Duration(device.busy_ns())));
+  }
+}
+
+}  // namespace
+
+int RunStatus(const Invocation& invocation) {
+  if (const int refused = RefuseArguments("status", invocation)) return refused;
+  auto client = ControlClient::Connect(invocation.address);
+  if (!client.ok()) return Report(client.status());
+  auto status = client->GetStatus();
+  if (!status.ok()) return Report(status.status());
+  invocation.output == Output::kJson ? void(std::puts(ToJson(*status).c_str())) : Print(*status);
+  return kOk;
+}
+
+}  // namespace xpud::xpuctl

@@ -1,0 +1,41 @@
+#include "tools/xpuctl/table.h"
+
+#include <algorithm>
+
+namespace xpud::xpuctl {
+
+Table::Table(std::vector<std::string> headings) {
+  for (std::string& heading : headings) {
+    right_.push_back(!heading.empty() && heading[0] == '>');
+    if (right_.back()) heading.erase(0, 1);
+  }
+  rows_.push_back(std::move(headings));
+}
+
+void Table::Add(std::vector<std::string> cells) {
+  cells.resize(rows_[0].size());
+  rows_.push_back(std::move(cells));
+}
+
+size_t Table::Width(size_t column) const {
+  size_t width = 0;
+  for (const auto& row : rows_) width = std::max(width, row[column].size());
+  return width;
+}
+
+std::string Table::ToString() const {
+  std::string text;
+  for (const auto& row : rows_) {
+    std::string line;
+    for (size_t column = 0; column < row.size(); ++column) {
+      const std::string padding(Width(column) - row[column].size(), ' ');
+      if (column > 0) line += "  ";
+      line += right_[column] ? padding + row[column] : row[column] + padding;
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += line + "\n";
+  }
+  return text;
+}
+
+}  // namespace xpud::xpuctl

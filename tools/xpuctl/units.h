@@ -1,0 +1,15 @@
+// Numbers as people read them. Pure functions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace xpud::xpuctl {
+
+std::string Bytes(double bytes);     // "0 B", "64.0 MiB"
+std::string Count(double count);     // "950", "12.3k", "4.56M"
+std::string Duration(uint64_t ns);   // "350 us", "2.1 s", "3m 12s", "5h 03m", "2d 4h"
+std::string Percent(double ratio);   // "97%"; below a tenth with one decimal, "0.4%"
+std::string UserName(uint32_t uid);  // the account's name, or the number
+
+}  // namespace xpud::xpuctl

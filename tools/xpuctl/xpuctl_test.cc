@@ -1,0 +1,93 @@
+// The parts of xpuctl that need no daemon; tests/e2e/xpuctl_test.py runs the program against a real one.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "proto/control/xpud.pb.h"
+#include "tools/xpuctl/json.h"
+#include "tools/xpuctl/rates.h"
+#include "tools/xpuctl/table.h"
+#include "tools/xpuctl/units.h"
+
+namespace xpud::xpuctl {
+namespace {
+
+TEST(UnitsTest, BytesUseTheLargestUnitThatKeepsThemReadable) {
+  EXPECT_EQ(Bytes(0), "0 B");
+  EXPECT_EQ(Bytes(1023), "1023 B");
+  EXPECT_EQ(Bytes(1024), "1.0 KiB");
+  EXPECT_EQ(Bytes(64.0 * (1 << 20)), "64.0 MiB");
+  EXPECT_EQ(Bytes(1048575), "1.0 MiB");
+}
+
+TEST(UnitsTest, CountsAndTimesRoundUpIntoTheNextUnit) {
+  EXPECT_EQ(Count(999), "999");
+  EXPECT_EQ(Count(999.7), "1.0k");
+  EXPECT_EQ(Count(999'999), "1.00M");
+  EXPECT_EQ(Duration(350'000), "350 us");
+  EXPECT_EQ(Duration(2'100'000'000), "2.1 s");
+  EXPECT_EQ(Duration(192'000'000'000), "3m 12s");
+  EXPECT_EQ(Duration(5ULL * 3600 * 1'000'000'000), "5h 00m");
+}
+
+TEST(UnitsTest, SmallPercentagesAreNotShownAsZero) {
+  EXPECT_EQ(Percent(0), "0%");
+  EXPECT_EQ(Percent(0.004), "0.4%");
+  EXPECT_EQ(Percent(0.97), "97%");
+}
+
+TEST(TableTest, NumbersAreAlignedRightAndLinesEndWithoutSpaces) {
+  Table table({">PID", "NAME"});
+  table.Add({"7", "trainer"});
+  table.Add({"4242", "a"});
+  EXPECT_EQ(table.ToString(), " PID  NAME\n   7  trainer\n4242  a\n");
+}
+
+TEST(JsonTest, NumbersAreNumbersAndUnmeasuredFieldsAreLeftOut) {
+  v1::Daemon daemon;
+  daemon.set_version("0.1");
+  daemon.set_uptime_ns(1ULL << 40);
+  const std::string text = ToJson(daemon);
+  EXPECT_THAT(text, testing::HasSubstr("\"uptime_ns\":1099511627776"));
+  EXPECT_THAT(text, testing::Not(testing::HasSubstr("cpu_ns")));
+  daemon.set_cpu_ns(5);
+  EXPECT_THAT(ToJson(daemon), testing::HasSubstr("\"cpu_ns\":5"));
+}
+
+TEST(JsonTest, NamesFromClientsCannotBreakOut) { EXPECT_EQ(JsonString("a\"\\\n"), "\"a\\\"\\\\\\u000a\""); }
+
+v1::GetStatusResponse Sample(uint64_t time, uint64_t device_busy, uint64_t first_busy, uint64_t second_busy) {
+  v1::GetStatusResponse sample;
+  sample.set_time_ns(time);
+  v1::Device* device = sample.add_devices();
+  device->set_busy_ns(device_busy);
+  device->set_commands_completed(device_busy / 100);
+  for (const auto& [id, busy] : {std::pair(1, first_busy), std::pair(2, second_busy)}) {
+    v1::Session* session = sample.add_sessions();
+    session->set_id(id);
+    session->set_busy_ns(busy);
+  }
+  return sample;
+}
+
+TEST(RatesTest, AreDifferencesOverTheDaemonsTimeBusiestFirst) {
+  const auto earlier = Sample(1'000'000'000, 1000, 100, 100),
+             later = Sample(3'000'000'000, 1'000'001'000, 100, 500'000'100);
+  const Rates rates = Between(earlier, later);
+  EXPECT_DOUBLE_EQ(rates.seconds, 2);
+  EXPECT_NEAR(rates.devices[0].busy, 0.5, 1e-6);
+  EXPECT_NEAR(rates.devices[0].commands, 5e6, 1);
+  ASSERT_EQ(rates.sessions.size(), 2u);
+  EXPECT_EQ(rates.sessions[0].session->id(), 2u);
+  EXPECT_NEAR(rates.sessions[0].busy, 0.25, 1e-6);
+  EXPECT_FALSE(rates.daemon_cpu.has_value());
+}
+
+TEST(RatesTest, ASessionThatOpenedInBetweenCountsFromItsStart) {
+  auto earlier = Sample(1'000'000'000, 0, 0, 0);
+  earlier.mutable_sessions()->RemoveLast();
+  const auto later = Sample(2'000'000'000, 0, 0, 100'000'000);
+  EXPECT_NEAR(Between(earlier, later).sessions[0].busy, 0.1, 1e-6);
+}
+
+}  // namespace
+}  // namespace xpud::xpuctl
