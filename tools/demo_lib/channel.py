@@ -29,6 +29,10 @@ class Child:
         self._events: queue.Queue[dict | None] = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def _read(self) -> None:
         for line in self._process.stdout:
             if line.startswith("@"):
@@ -44,7 +48,7 @@ class Child:
     def next_event(self, timeout: float) -> dict | None:
         """The next event, or None when there is none within `timeout` seconds. A child that ended is an error."""
         try:
-            event = self._events.get(timeout=timeout)
+            event = self._events.get(block=timeout > 0, timeout=timeout or None)
         except queue.Empty:
             return None
         if event is None:
@@ -62,7 +66,10 @@ class Child:
 
     def close(self) -> None:
         """Lets the child end by itself, which it does when its input ends."""
-        self._process.stdin.close()
+        try:
+            self._process.stdin.close()
+        except BrokenPipeError:
+            pass  # it has ended already
         try:
             self._process.wait(20)
         except subprocess.TimeoutExpired:

@@ -1,0 +1,46 @@
+"""The demo's daemon: on a socket of its own, so that it disturbs nobody's, and ended with the demo."""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+
+
+class Daemon:
+    def __init__(self, binaries: pathlib.Path, log: pathlib.Path):
+        self._folder = pathlib.Path(tempfile.mkdtemp(prefix="xpud-demo-"))
+        self._xpuctl = binaries / "xpuctl"
+        self.address = self._folder / "xpud.sock"
+        self.log = log
+        log.parent.mkdir(parents=True, exist_ok=True)
+        ready, ready_child = os.pipe()
+        with log.open("wb") as out:
+            self._process = subprocess.Popen([binaries / "xpud", "--socket", self.address, "--ready-fd", str(ready_child)],
+                                             stdin=subprocess.DEVNULL, stdout=out, stderr=out, pass_fds=[ready_child])
+        os.close(ready_child)
+        with os.fdopen(ready, "rb") as pipe:
+            if not pipe.read(1):
+                raise RuntimeError(f"the daemon did not start; {log} says:\n{log.read_text()[-2000:]}")
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def ask(self, *arguments: str) -> str:
+        """What xpuctl prints."""
+        return subprocess.run([self._xpuctl, "--address", self.address, *arguments], check=True, capture_output=True, text=True,
+                              timeout=30).stdout
+
+    def devices(self) -> list[dict]:
+        return json.loads(self.ask("devices", "-o", "json"))["devices"]
+
+    def close(self) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)

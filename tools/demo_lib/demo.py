@@ -1,0 +1,167 @@
+"""The main job that xpud is for: several processes share a device through the daemon, on real input. See tools/demo."""
+
+import argparse
+import glob
+import json
+import os
+import pathlib
+import statistics
+import sys
+import time
+
+import corpus
+import numpy
+from daemon import Daemon
+from side import TOP, Round, Side
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BINARIES = ROOT / "build/release/bin"
+WORK = ROOT / "build/demo"
+MIN_COSINE = 0.9999
+MAX_ACCURACY_DIFFERENCE = 0.005
+QUERIES = ["parse a date from a string", "compress data before sending it", "run several functions in parallel",
+           "find the longest common part of two sequences"]
+
+QUIET = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "TRANSFORMERS_VERBOSITY": "error",
+         "HF_HUB_DISABLE_PROGRESS_BARS": "1", "TQDM_DISABLE": "1"}
+
+
+def choose_device(wanted: str) -> str:
+    """Says which device is used and why. The Level Zero driver of this version knows the CPU."""
+    nvidia = glob.glob("/dev/nvidia[0-9]*")
+    if wanted == "cuda":
+        sys.exit("demo: --device cuda: xpud has no driver for NVIDIA GPUs yet; leave the option out to use the CPU")
+    if nvidia and wanted == "auto":
+        return f"the CPU: there {'is an NVIDIA GPU' if len(nvidia) == 1 else 'are NVIDIA GPUs'}, but xpud has no driver for it yet"
+    return "the CPU: " + ("you asked for it" if wanted == "cpu" else "there is no GPU here that xpud could use")
+
+
+class Step:
+    """Numbers what the demo does, and says how long each part took."""
+    total = 5
+    count = 0
+
+    def __init__(self, what: str):
+        Step.count += 1
+        print(f"\n[{Step.count}/{Step.total}] {what}", flush=True)
+
+
+def medians(rounds: list[Round]) -> dict[str, float]:
+    return {name: statistics.median(getattr(r, name) for r in rounds)
+            for name in ("seconds", "texts_per_second", "training_seconds", "score_seconds")}
+
+
+def print_results(entries: list[dict], results: list[list[dict]]) -> None:
+    for query, best in zip(QUERIES, results):
+        print(f'\n    "{query}"')
+        for row in best:
+            entry = entries[row["text"]]
+            print(f"      {row['score']:.3f}  {entry['name']:<40.40} {entry['text'][:70]}")
+
+
+def print_speed(plain: list[Round], ours: list[Round]) -> None:
+    before, now = medians(plain), medians(ours)
+    print(f"\n    {'all processes at once':<34} {'plain PyTorch':>14} {'xpud':>10} {'xpud is':>12}")
+    for label, name, scale, unit, more_is_better in (
+            ("whole job", "seconds", 1, "s", False), ("docstrings embedded", "texts_per_second", 1, "/s", True),
+            ("classifier trained", "training_seconds", 1, "s", False),
+            (f"{len(QUERIES)} queries scored, others idle", "score_seconds", 1e6, "us", False)):
+        ratio = now[name] / before[name] if more_is_better else before[name] / now[name]
+        print(f"    {label:<34} {before[name] * scale:>11.1f} {unit:<2} {now[name] * scale:>7.1f} {unit:<2} {ratio:>8.2f}x as fast")
+
+
+def cosines(a: numpy.ndarray, b: numpy.ndarray) -> numpy.ndarray:
+    a, b = a.astype(numpy.float64), b.astype(numpy.float64)
+    return (a * b).sum(1) / (numpy.linalg.norm(a, axis=1) * numpy.linalg.norm(b, axis=1))
+
+
+def judge(plain: Side, ours: Side, plain_round: Round, our_round: Round) -> list[str]:
+    """Prints how far the two sides agree; what falls short."""
+    agreement = cosines(plain.embeddings(), ours.embeddings())
+    lowest = agreement.min()
+    print(f"    embeddings: cosine to plain PyTorch's at least {lowest:.7f} in {len(agreement)} of {len(agreement)}, wanted {MIN_COSINE}")
+    print(f"    classifier: test accuracy {our_round.accuracy:.2%} on xpud, {plain_round.accuracy:.2%} on plain PyTorch")
+    short = []
+    if not lowest >= MIN_COSINE:
+        short.append(f"{(~(agreement >= MIN_COSINE)).sum()} embeddings agree less than {MIN_COSINE}")
+    if not abs(our_round.accuracy - plain_round.accuracy) <= MAX_ACCURACY_DIFFERENCE:
+        short.append("the accuracies differ by more than half a point")
+    return short
+
+
+def show_top(daemon: Daemon, interval: float) -> None:
+    picture = daemon.ask("top", "--once", "--interval", str(interval))
+    print("    $ xpuctl top --once\n    | " + picture.rstrip().replace("\n", "\n    | "), flush=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="tools/demo")
+    parser.add_argument("--quick", action="store_true", help="200 docstrings and a short training, as the tests do")
+    parser.add_argument("--all", action="store_true", help="every docstring, not 2,000")
+    parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
+    arguments = parser.parse_args()
+    os.environ.update(QUIET)
+    count, epochs, rounds = (200, 6, 1) if arguments.quick else (None if arguments.all else 2000, 30, 2)
+    began = time.monotonic()
+
+    reason = choose_device(arguments.device)
+    Step("The daemon")
+    daemon = Daemon(BINARIES, WORK / "xpud.log")
+    sides: list[Side] = []
+    try:
+        for device in daemon.devices():
+            print(f"    device {device['index']}: {device['name']}, {device['compute_units']} units, "
+                  f"{device['memory_total_bytes'] / 2**30:.1f} GiB")
+        print(f"    running on {reason}\n    clients find it at XPUD_ADDRESS={daemon.address}")
+
+        Step("The processes: two embed docstrings, one trains, one (C++) scores queries; once on plain PyTorch, once on xpud")
+        entries = corpus.load(WORK / "docstrings.json", count)
+        texts = [f"{entry['name']}: {entry['text']}" for entry in entries]
+        print(f"    {len(texts)} docstrings of Python {sys.version.split()[0]}'s standard library")
+        here = pathlib.Path(__file__).resolve().parent
+        plain = Side("plain", "cpu", texts, QUERIES, WORK / "plain", epochs, env={},
+                     score=lambda queries: [sys.executable, here / "score_plain.py", "--queries", queries, "--dimensions", "384"])
+        sides.append(plain)
+        # Every op of these processes must run on the device: falling back to the CPU is an error here.
+        ours = Side("xpud", "xpud", texts, QUERIES, WORK / "xpud", epochs,
+                    env={"XPUD_ADDRESS": str(daemon.address), "XPUD_FALLBACK": "error"},
+                    score=lambda queries: [BINARIES / "xpud_score", queries, "384", str(TOP)])
+        sides.append(ours)
+        print(f"    ready after {plain.start_seconds:.1f} s (plain) and {ours.start_seconds:.1f} s (xpud), imports and warm-up included")
+        sessions = json.loads(daemon.ask("ps", "-o", "json"))["sessions"]
+        if {session["pid"] for session in sessions} != set(ours.pids()):
+            raise RuntimeError(f"xpuctl ps shows {len(sessions)} sessions, not the four processes")
+
+        Step(f"The job, all four processes at once: {rounds} time{'s' if rounds > 1 else ''} on each side in turn")
+        plain_rounds, our_rounds = [], []
+        for turn in range(rounds):
+            plain_rounds.append(plain.run())
+            print(f"    plain PyTorch: {plain_rounds[-1].seconds:.1f} s", flush=True)
+            meanwhile = (lambda: show_top(daemon, 0.2 if arguments.quick else 1)) if turn == 0 else None
+            our_rounds.append(ours.run(meanwhile))
+            print(f"    xpud: {our_rounds[-1].seconds:.1f} s, the index scored {our_rounds[-1].scorings} times meanwhile", flush=True)
+
+        Step("Results of the search")
+        print_results(entries, our_rounds[-1].results)
+
+        Step("Agreement and speed")
+        short = judge(plain, ours, plain_rounds[-1], our_rounds[-1])
+        print_speed(plain_rounds, our_rounds)
+    finally:
+        for side in sides:
+            side.close()
+        daemon.close()
+
+    print(f"""
+done in {time.monotonic() - began:.0f} s. What to try next:
+    .venv/bin/python -c "import torch; print((torch.ones(3, device='xpud') * 2).sum())"
+    build/release/bin/xpuctl top                      # while your own processes run on device='xpud'
+    tools/demo --all                                  # every docstring
+    tools/bench                                       # the figures in tests/bench/README.md, on this machine""")
+    for reason in short:
+        print(f"demo: falls short: {reason}", file=sys.stderr)
+    return 1 if short else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
