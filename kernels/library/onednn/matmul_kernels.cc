@@ -1,0 +1,121 @@
+#include "kernels/library/onednn/matmul_kernels.h"
+
+#include <algorithm>
+
+#include "kernels/library/simd/simd.h"
+#include "proto/base/ze_ext.h"
+
+namespace xpud::kernels::onednn {
+namespace {
+
+constexpr int64_t kCopyBytesPerGroup = 1 << 20;
+
+template <typename T>
+const T& Argument(const void* const* args, int i) {
+  return *static_cast<const T*>(args[i]);
+}
+
+void RunGroup(const MatmulPlan& plan, const void* const* args, const uint32_t group[3], void* scratch) {
+  const MatmulOperands& operands = Argument<MatmulOperands>(args, 1);
+  PackedWeights* const packed = Argument<PackedWeights*>(args, 2);
+  const int64_t per_group = Argument<uint32_t>(args, 3);
+  const int64_t first = group[0] * per_group, last = std::min(first + per_group, plan.tiles());
+  for (int64_t tile = first; tile < last; ++tile) plan.RunTile(tile, operands, packed, scratch);
+  if (packed != nullptr) packed->CountRun();
+}
+
+void RunProduct(const void* const* args, const uint32_t group[3], void* scratch) {
+  RunGroup(*Argument<const MatmulPlan*>(args, 0), args, group, scratch);
+}
+
+void RunUnplanned(const void* const* args, const uint32_t group[3], void* scratch) {
+  const MatmulPlan plan(Argument<MatmulProblem>(args, 0));
+  RunGroup(plan, args, group, scratch);
+}
+
+void RunPack(const void* const* args, const uint32_t group[3], void*) {
+  PackedWeights* const packed = Argument<PackedWeights*>(args, 0);
+  packed->Pack(group[0]);
+  packed->CountRun();
+}
+
+// group: x cuts the rows into runs of `rows_per_group`, y is the batch index.
+void RunCopy(const void* const* args, const uint32_t group[3], void*) {
+  const MatmulKernels::Copy& copy = Argument<MatmulKernels::Copy>(args, 0);
+  const int64_t per_group = Argument<int64_t>(args, 1);
+  const int64_t first = group[0] * per_group, rows = std::min(per_group, copy.rows - first);
+  const std::byte* const source =
+      static_cast<const std::byte*>(copy.source) +
+      (group[1] * copy.strides.batch + first * copy.strides.row) * static_cast<int64_t>(ops::SizeOf(copy.source_type));
+  std::byte* const target =
+      static_cast<std::byte*>(copy.target) +
+      (group[1] * copy.rows + first) * copy.columns * static_cast<int64_t>(ops::SizeOf(copy.target_type));
+  simd::Best().gather({{source, copy.source_type, copy.strides.row, copy.strides.column},
+                       rows,
+                       copy.columns,
+                       target,
+                       copy.target_type});
+}
+
+constexpr uint32_t kProductSizes[] = {sizeof(void*), sizeof(MatmulOperands), sizeof(void*), sizeof(uint32_t)};
+constexpr uint32_t kUnplannedSizes[] = {sizeof(MatmulProblem), sizeof(MatmulOperands), sizeof(void*), sizeof(uint32_t)};
+constexpr uint32_t kPackSizes[] = {sizeof(void*)};
+constexpr uint32_t kCopySizes[] = {sizeof(MatmulKernels::Copy), sizeof(int64_t)};
+constexpr xpud_host_kernel_t kKernels[] = {
+    {"matmul", RunProduct, 4, kProductSizes},
+    {"matmul_unplanned", RunUnplanned, 4, kUnplannedSizes},
+    {"matmul_pack", RunPack, 1, kPackSizes},
+    {"matmul_copy", RunCopy, 2, kCopySizes},
+};
+constexpr xpud_host_module_t kModule = {XPUD_HOST_MODULE_VERSION, 4, kKernels};
+
+}  // namespace
+
+MatmulKernels::MatmulKernels(KernelStore& store) {
+  product_ = store.Add({ModuleImage::Format::kHost, "", &kModule}, "matmul");
+  unplanned_ = store.AddEntry(*product_, "matmul_unplanned");
+  pack_ = store.AddEntry(*product_, "matmul_pack");
+  copy_ = store.AddEntry(*product_, "matmul_copy");
+}
+
+void MatmulKernels::LaunchProduct(const MatmulPlan& plan, const MatmulOperands& operands, PackedWeights* packed,
+                                  uint32_t tiles_per_group, LaunchList& launches) const {
+  const uint32_t groups = static_cast<uint32_t>((plan.tiles() + tiles_per_group - 1) / tiles_per_group);
+  if (packed != nullptr) packed->CountPlanned(groups);
+  Launch& launch = launches.Add();
+  launch.Reset(product_, groups);
+  launch.Push(&plan);
+  launch.Push(operands);
+  launch.Push(packed);
+  launch.Push(tiles_per_group);
+}
+
+void MatmulKernels::LaunchUnplanned(const MatmulProblem& problem, const MatmulOperands& operands, PackedWeights* packed,
+                                    int64_t tiles, uint32_t tiles_per_group, LaunchList& launches) const {
+  const uint32_t groups = static_cast<uint32_t>((tiles + tiles_per_group - 1) / tiles_per_group);
+  if (packed != nullptr) packed->CountPlanned(groups);
+  Launch& launch = launches.Add();
+  launch.Reset(unplanned_, groups);
+  launch.Push(problem);
+  launch.Push(operands);
+  launch.Push(packed);
+  launch.Push(tiles_per_group);
+}
+
+void MatmulKernels::LaunchPack(PackedWeights& weights, LaunchList& launches) const {
+  weights.CountPlanned(weights.pack_groups());
+  Launch& launch = launches.Add();
+  launch.Reset(pack_, weights.pack_groups());
+  launch.Push(&weights);
+}
+
+void MatmulKernels::LaunchCopy(const Copy& copy, LaunchList& launches) const {
+  const int64_t row_bytes = std::max<int64_t>(1, copy.columns * ops::SizeOf(copy.target_type));
+  const int64_t per_group = std::clamp<int64_t>(kCopyBytesPerGroup / row_bytes, 1, copy.rows);
+  Launch& launch = launches.Add();
+  launch.Reset(copy_, static_cast<uint32_t>((copy.rows + per_group - 1) / per_group), static_cast<uint32_t>(copy.batch));
+  launch.Push(copy);
+  launch.Push(per_group);
+}
+
+}  // namespace xpud::kernels::onednn

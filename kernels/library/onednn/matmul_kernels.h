@@ -1,0 +1,37 @@
+// The HOST kernels of kMatmul: the seam between what the engine thread plans and what the device's workers run.
+#pragma once
+
+#include "kernels/library/onednn/matmul_plan.h"
+#include "kernels/planner.h"
+
+namespace xpud::kernels::onednn {
+
+class MatmulKernels {
+ public:
+  explicit MatmulKernels(KernelStore& store);
+
+  // plan's tiles, `tiles_per_group` to a group. `packed` may be nullptr.
+  void LaunchProduct(const MatmulPlan& plan, const MatmulOperands& operands, PackedWeights* packed, uint32_t tiles_per_group,
+                     LaunchList& launches) const;
+  // As above for a problem that no lasting plan exists for: workers plan it, again for each group.
+  void LaunchUnplanned(const MatmulProblem& problem, const MatmulOperands& operands, PackedWeights* packed, int64_t tiles,
+                       uint32_t tiles_per_group, LaunchList& launches) const;
+  void LaunchPack(PackedWeights& weights, LaunchList& launches) const;
+  // target[batch, rows, columns] (no gaps) = source, converted to target_type.
+  struct Copy {
+    const void* source = nullptr;
+    Strides strides;
+    int64_t batch = 1, rows = 0, columns = 0;
+    ops::DType source_type = ops::DType::kFloat32, target_type = ops::DType::kFloat32;
+    void* target = nullptr;
+  };
+  void LaunchCopy(const Copy& copy, LaunchList& launches) const;
+
+ private:
+  const Kernel* product_;
+  const Kernel* unplanned_;
+  const Kernel* pack_;
+  const Kernel* copy_;
+};
+
+}  // namespace xpud::kernels::onednn

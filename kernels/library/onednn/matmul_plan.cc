@@ -1,0 +1,199 @@
+#include "kernels/library/onednn/matmul_plan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "kernels/library/simd/simd.h"
+#include "proto/base/check.h"
+#include "proto/base/ze_ext.h"
+
+namespace xpud::kernels::onednn {
+namespace {
+
+constexpr double kTileNanoseconds = 60e3;  // a tile is not cut below about half of this
+constexpr int64_t kMostTiles = 32;         // beyond it tiles only grow, up to kMostRows
+constexpr int64_t kMostRows = 512;
+constexpr int64_t kScratchElements = int64_t{1} << 19;  // of a tile that is computed in scratch
+
+// Rates of one core, in operations (bytes) a nanosecond: they set the size of tiles, nothing else.
+double Estimate(const MatmulProblem& p) {
+  const double operations = 2.0 * p.batch * p.m * p.n * p.k;
+  const double rate = p.in == ops::DType::kFloat64 ? 60 : p.in == ops::DType::kFloat32 ? 200 : 400;
+  const double bytes = 1.0 * p.batch * (p.m * p.n + p.m * p.k + p.k * p.n) * ops::SizeOf(p.in);
+  return std::max(operations / rate, bytes / 40);
+}
+
+int64_t CeilDivide(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+}  // namespace
+
+MatmulPlan::MatmulPlan(const MatmulProblem& problem) : problem_(problem) {
+  const MatmulProblem& p = problem_;
+  blocked_ = p.k == 0 || !MultipliesNatively(p.in) || !IsMatrix(p.a, p.m, p.k) || !IsMatrix(p.b, p.k, p.n);
+  direct_ = p.plain && (!p.has_c || p.RowBias()) && p.in == p.out_type && p.out.column == 1 && p.out.row >= p.n;
+  nanoseconds_ = Estimate(p);
+  batch_.size = p.batch;
+  m_.size = p.m;
+  n_.size = p.n;
+  ChooseTiles();
+}
+
+void MatmulPlan::CutAxis(Axis& axis, int64_t count, int64_t multiple) {
+  axis.tile = std::min(axis.size, CeilDivide(CeilDivide(axis.size, std::max<int64_t>(1, count)), multiple) * multiple);
+  axis.count = CeilDivide(axis.size, axis.tile);
+}
+
+void MatmulPlan::ChooseTiles() {
+  const MatmulProblem& p = problem_;
+  if (blocked_) {
+    CutAxis(batch_, p.batch, 1);
+    CutAxis(m_, CeilDivide(p.m, simd::Product::kMaxRows), 12);
+    CutAxis(n_, CeilDivide(p.n, simd::Product::kMaxColumns), 32);
+    return;
+  }
+  const int64_t wanted = std::clamp<int64_t>(std::llround(nanoseconds_ / kTileNanoseconds), 1, kMostTiles);
+  const double per_matrix = nanoseconds_ / p.batch;
+  CutAxis(batch_, CeilDivide(p.batch, std::max<int64_t>(1, kTileNanoseconds / per_matrix)), 1);
+  // Cutting rows leaves whole rows of out; each tile then reads all of b, and copies it unless it is packed.
+  const int64_t fewest_rows = p.packed ? 32 : 128;
+  int64_t m_count = p.m <= 64 ? 1 : std::min(CeilDivide(wanted, batch_.count), std::max<int64_t>(1, p.m / fewest_rows));
+  m_count = std::max(m_count, CeilDivide(p.m, kMostRows));
+  CutAxis(m_, m_count, 16);
+  int64_t n_count = 1;
+  if (batch_.count * m_.count < std::min<int64_t>(wanted, 8)) n_count = CeilDivide(wanted, batch_.count * m_.count);
+  const bool via_scratch = !direct_ || ((p.packed || n_count > 1) && (n_count > 1 || p.out.row != p.n));
+  if (via_scratch) n_count = std::max(n_count, CeilDivide(batch_.tile * m_.tile * p.n, kScratchElements));
+  CutAxis(n_, n_count, 64);
+}
+
+MatmulPlan::Tile MatmulPlan::Locate(int64_t index, const MatmulOperands& operands) const {
+  const MatmulProblem& p = problem_;
+  const int64_t n = index % n_.count, m = index / n_.count % m_.count, batch = index / n_.count / m_.count;
+  Tile t;
+  t.batch = batch_.Begin(batch);
+  t.m = m_.Begin(m);
+  t.n = n_.Begin(n);
+  t.batches = batch_.Length(batch);
+  t.rows = m_.Length(m);
+  t.columns = n_.Length(n);
+  t.kind = (t.batches != batch_.tile) * 4 + (t.rows != m_.tile) * 2 + (t.columns != n_.tile);
+  const int64_t in = ops::SizeOf(p.in), b_in = ops::SizeOf(p.b_source), out = ops::SizeOf(p.out_type);
+  t.at = operands;
+  t.at.a += (t.batch * p.a.batch + t.m * p.a.row) * in;
+  t.at.b += (t.batch * p.b.batch + t.n * p.b.column) * b_in;
+  if (p.has_c) t.at.c += (t.batch * p.c.batch + t.m * p.c.row + t.n * p.c.column) * out;
+  t.at.out += (t.batch * p.out.batch + t.m * p.out.row + t.n * p.out.column) * out;
+  return t;
+}
+
+// oneDNN's fast kernels want an out without gaps. Where a copy of the tile is cheap beside the product, it goes there first.
+bool MatmulPlan::ViaScratch(const Tile& tile, bool packed) const {
+  if (!direct_) return true;
+  if (tile.rows == 1 || (tile.columns == problem_.n && problem_.out.row == problem_.n)) return false;
+  const bool b_rows_whole = problem_.b.row == 1 && problem_.b.column == problem_.k;
+  return tile.batches == 1 && (packed || b_rows_whole) && tile.rows * tile.columns <= kScratchElements;
+}
+
+const MatmulPrimitive* MatmulPlan::PrimitiveFor(const Tile& tile, const PackedWeights* packed, bool via_scratch) const {
+  Slot& slot = slots_[packed != nullptr][tile.kind];
+  std::call_once(slot.once, [&] {
+    const MatmulProblem& p = problem_;
+    MatmulPrimitive::Spec spec;
+    spec.batch = tile.batches;
+    spec.m = tile.rows;
+    spec.n = tile.columns;
+    spec.k = p.k;
+    spec.in = p.in;
+    spec.out_type = direct_ ? p.out_type : ops::DType::kFloat32;
+    spec.a = p.a;
+    spec.b = p.b;
+    spec.out = p.out;
+    if (via_scratch) spec.out = {tile.rows * tile.columns, tile.columns, 1};
+    if (packed != nullptr) spec.b_tag = packed->tag();
+    spec.row_bias = direct_ && p.has_c;
+    if (direct_) spec.activation = p.activation;
+    slot.primitive = MatmulPrimitive::Create(spec);
+  });
+  return slot.primitive.get();
+}
+
+void MatmulPlan::Finish(const Tile& tile, const void* acc, int64_t leading, int64_t batch, int64_t row, int64_t column,
+                        int64_t rows, int64_t columns) const {
+  const MatmulProblem& p = problem_;
+  const int64_t out = ops::SizeOf(p.out_type);
+  simd::Epilogue e;
+  e.wide = p.in == ops::DType::kFloat64;
+  e.m = rows;
+  e.n = columns;
+  e.acc = acc;
+  e.leading = leading;
+  e.alpha = tile.at.alpha;
+  e.beta = tile.at.beta;
+  if (p.has_c)
+    e.c = {tile.at.c + (batch * p.c.batch + row * p.c.row + column * p.c.column) * out, p.out_type, p.c.row, p.c.column};
+  e.activation = p.activation;
+  e.out = tile.at.out + (batch * p.out.batch + row * p.out.row + column * p.out.column) * out;
+  e.out_dtype = p.out_type;
+  e.out_row = p.out.row;
+  e.out_column = p.out.column;
+  simd::Best().finish(e);
+}
+
+void MatmulPlan::RunPrimitive(const MatmulPrimitive& primitive, const Tile& tile, const PackedWeights* packed,
+                              bool via_scratch, void* scratch) const {
+  const size_t element = direct_ ? ops::SizeOf(problem_.out_type) : sizeof(float);
+  const size_t tile_bytes =
+      via_scratch ? (tile.batches * tile.rows * tile.columns * element + 63) / 64 * 64 : 0;
+  const size_t needed = tile_bytes + primitive.scratch_bytes();
+  std::byte* const memory =
+      needed <= XPUD_HOST_SCRATCH_BYTES ? static_cast<std::byte*>(scratch) : ThreadMemory(needed);
+  std::byte* const out = via_scratch ? memory : tile.at.out;
+  primitive.Run(tile.at.a, packed != nullptr ? packed->Panel(tile.n) : tile.at.b, tile.at.c, out, memory + tile_bytes);
+  if (!via_scratch) return;
+  if (!direct_) {
+    for (int64_t i = 0; i < tile.batches; ++i)
+      Finish(tile, out + i * tile.rows * tile.columns * element, tile.columns, i, 0, 0, tile.rows, tile.columns);
+    return;
+  }
+  for (int64_t r = 0; r < tile.rows; ++r)
+    std::memcpy(tile.at.out + r * problem_.out.row * element, out + r * tile.columns * element, tile.columns * element);
+}
+
+void MatmulPlan::RunBlocked(const Tile& tile, void* scratch) const {
+  using simd::Product;
+  const MatmulProblem& p = problem_;
+  const int64_t in = ops::SizeOf(p.in), b_in = ops::SizeOf(p.b_source);
+  Product product;
+  product.wide = p.in == ops::DType::kFloat64;
+  product.k = p.k;
+  product.acc = scratch;
+  product.scratch = static_cast<std::byte*>(scratch) + Product::kAccBytes;
+  for (int64_t batch = 0; batch < tile.batches; ++batch) {
+    for (int64_t row = 0; row < tile.rows; row += Product::kMaxRows) {
+      for (int64_t column = 0; column < tile.columns; column += Product::kMaxColumns) {
+        product.m = std::min(Product::kMaxRows, tile.rows - row);
+        product.n = std::min(Product::kMaxColumns, tile.columns - column);
+        product.a = {tile.at.a + (batch * p.a.batch + row * p.a.row) * in, p.in, p.a.row, p.a.column};
+        product.b = {tile.at.b + (batch * p.b.batch + column * p.b.column) * b_in, p.b_source, p.b.row, p.b.column};
+        simd::Best().multiply(product);
+        Finish(tile, product.acc, Product::kLeading, batch, row, column, product.m, product.n);
+      }
+    }
+  }
+}
+
+void MatmulPlan::RunTile(int64_t index, const MatmulOperands& operands, const PackedWeights* packed, void* scratch) const {
+  const Tile tile = Locate(index, operands);
+  if (blocked_) return RunBlocked(tile, scratch);
+  const bool usable = packed != nullptr && packed->Ready();
+  for (const PackedWeights* weights : {usable ? packed : nullptr, static_cast<const PackedWeights*>(nullptr)}) {
+    if (weights == nullptr && problem_.b_source != problem_.in) break;  // only the packed form has the right type
+    const bool via_scratch = ViaScratch(tile, weights != nullptr);
+    const MatmulPrimitive* primitive = PrimitiveFor(tile, weights, via_scratch);
+    if (primitive != nullptr) return RunPrimitive(*primitive, tile, weights, via_scratch, scratch);
+  }
+  RunBlocked(tile, scratch);
+}
+
+}  // namespace xpud::kernels::onednn

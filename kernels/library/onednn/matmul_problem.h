@@ -1,0 +1,66 @@
+// kMatmul in canonical form: what is left of a call once equivalent descriptors have been made equal. A plain value, used as the key of
+// a plan: padding is zeroed and it is compared by bytes.
+#pragma once
+
+#include <cstring>
+
+#include "absl/status/statusor.h"
+#include "kernels/kernel_library.h"
+
+namespace xpud::kernels::onednn {
+
+// Strides in elements of a stack of matrices.
+struct Strides {
+  int64_t batch = 0;
+  int64_t row = 0;
+  int64_t column = 0;
+};
+
+// out[batch,m,n] = activation(alpha * a[batch,m,k] b[batch,k,n] + beta * c). alpha and beta are not part of it.
+struct MatmulProblem {
+  int64_t batch = 1, m = 0, n = 0, k = 0;
+  Strides a, b, c, out;  // c: 0 where it is broadcast
+  ops::Activation activation = ops::Activation::kNone;
+  ops::DType in = ops::DType::kFloat32;   // of a and b as they are multiplied
+  ops::DType b_source = ops::DType::kFloat32;  // of b as it stands in memory: differs from `in` for weights that are packed from f16
+  ops::DType out_type = ops::DType::kFloat32;  // of c and out
+  bool has_c = false;
+  bool plain = false;   // alpha is 1, and beta too if there is c
+  bool packed = false;  // tiled for packed weights
+  bool unused[2] = {};
+
+  bool operator==(const MatmulProblem& other) const { return std::memcmp(this, &other, sizeof(*this)) == 0; }
+  template <typename H>
+  friend H AbslHashValue(H state, const MatmulProblem& p) {
+    return H::combine_contiguous(std::move(state), reinterpret_cast<const unsigned char*>(&p), sizeof(p));
+  }
+
+  // c is a row that is added to each row of out.
+  bool RowBias() const { return has_c && c.row == 0 && c.batch == 0 && (c.column == 1 || n == 1); }
+  bool Empty() const { return batch == 0 || m == 0 || n == 0; }
+};
+static_assert(std::has_unique_object_representations_v<MatmulProblem>);
+
+// The values that go with a problem.
+struct MatmulOperands {
+  const std::byte* a = nullptr;
+  const std::byte* b = nullptr;
+  const std::byte* c = nullptr;
+  std::byte* out = nullptr;
+  double alpha = 1, beta = 1;
+};
+
+struct MatmulCall {
+  MatmulProblem problem;
+  MatmulOperands operands;
+  uint64_t b_content = 0;  // Operand::content of b
+};
+
+// Reads a call of family kMatmul: folds a batch into m where one matrix b serves it, swaps a and b where out is column-major, drops c when
+// beta is 0, and gives axes of size 1 the strides of a dense matrix. Unimplemented: element types that differ or are not floating.
+absl::StatusOr<MatmulCall> ReadMatmul(const OpCall& call);
+
+// True if oneDNN takes the layout: one unit stride, rows (or columns) that do not overlap.
+bool IsMatrix(const Strides& strides, int64_t rows, int64_t columns);
+
+}  // namespace xpud::kernels::onednn

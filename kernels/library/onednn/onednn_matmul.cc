@@ -1,0 +1,104 @@
+#include "kernels/library/onednn/onednn_matmul.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "proto/base/status_macros.h"
+
+namespace xpud::kernels {
+
+std::unique_ptr<Planner> CreateOnednnMatmul(KernelStore& store, int workers) {
+  return std::make_unique<onednn::OnednnMatmul>(store, onednn::MatmulOptions{.workers = workers});
+}
+
+namespace onednn {
+namespace {
+
+constexpr size_t kMostPlans = 4096;
+constexpr double kLaunchNanoseconds = 30e3;  // work below this is not shared between workers
+constexpr int64_t kGroupsPerWorker = 4;
+constexpr int64_t kLeastPackedBytes = 4096;
+
+}  // namespace
+
+size_t MatmulOptions::DefaultPackedBytes() {
+  const size_t machine = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGE_SIZE));
+  return std::min(size_t{1} << 30, machine / 8);
+}
+
+OnednnMatmul::OnednnMatmul(KernelStore& store, const MatmulOptions& options)
+    : workers_(std::max(1, options.workers)), kernels_(store), packed_(options.packed_bytes) {}
+
+// Weights are packed where oneDNN's packed kernels apply: rows of a without gaps, one matrix b.
+PackedWeightCache::Found OnednnMatmul::FindPacked(const MatmulCall& call) {
+  const MatmulProblem& p = call.problem;
+  const bool known = call.b_content != 0 && p.in != ops::DType::kFloat64;
+  const bool fits = p.batch == 1 && p.n >= 16 && p.a.column == 1 && (p.a.row == p.k || p.m == 1);
+  if (!known || !fits || p.k * p.n * static_cast<int64_t>(ops::SizeOf(p.in)) < kLeastPackedBytes) return {};
+  WeightSource source;
+  source.data = call.operands.b;
+  source.k = p.k;
+  source.n = p.n;
+  source.row = p.b.row;
+  source.column = p.b.column;
+  source.source = p.in;
+  source.packed = MultipliesNatively(p.in) ? p.in : ops::DType::kFloat32;
+  return packed_.Find(source, call.b_content);
+}
+
+// Copies factors that oneDNN cannot read, for their layout or their type, to workspace.
+absl::Status OnednnMatmul::MakeMultipliable(MatmulCall& call, bool packed, KernelLibrary::Workspace workspace,
+                                            LaunchList& launches) {
+  MatmulProblem& p = call.problem;
+  if (p.in == ops::DType::kFloat64 || p.k == 0) return absl::OkStatus();  // our own product takes any layout
+  const ops::DType from = p.in, to = MultipliesNatively(from) ? from : ops::DType::kFloat32;
+  const auto copy = [&](const std::byte*& data, Strides& strides, int64_t rows, int64_t columns) -> absl::Status {
+    const int64_t batch = strides.batch == 0 ? 1 : p.batch;
+    ASSIGN_OR_RETURN(void* target, workspace(static_cast<size_t>(batch * rows * columns) * ops::SizeOf(to)));
+    kernels_.LaunchCopy({data, strides, batch, rows, columns, from, to, target}, launches);
+    data = static_cast<const std::byte*>(target);
+    strides = {strides.batch == 0 ? 0 : rows * columns, columns, 1};
+    return absl::OkStatus();
+  };
+  if (from != to || !IsMatrix(p.a, p.m, p.k)) RETURN_IF_ERROR(copy(call.operands.a, p.a, p.m, p.k));
+  p.in = to;
+  if (packed) return absl::OkStatus();
+  if (from != to || !IsMatrix(p.b, p.k, p.n)) RETURN_IF_ERROR(copy(call.operands.b, p.b, p.k, p.n));
+  p.b_source = to;
+  return absl::OkStatus();
+}
+
+const MatmulPlan* OnednnMatmul::PlanFor(const MatmulProblem& problem) {
+  const auto found = plans_.find(problem);
+  if (found != plans_.end()) return found->second.get();
+  if (plans_.size() == kMostPlans) return nullptr;
+  return plans_.emplace(problem, std::make_unique<MatmulPlan>(problem)).first->second.get();
+}
+
+uint32_t OnednnMatmul::TilesPerGroup(const MatmulPlan& plan) const {
+  const int64_t most = workers_ == 1 ? 1 : kGroupsPerWorker * workers_;
+  const int64_t groups = std::clamp<int64_t>(static_cast<int64_t>(plan.nanoseconds() / kLaunchNanoseconds), 1, most);
+  return static_cast<uint32_t>((plan.tiles() + groups - 1) / groups);
+}
+
+absl::StatusOr<Readiness> OnednnMatmul::Plan(const OpCall& call, KernelLibrary::Workspace workspace,
+                                             LaunchList& launches) {
+  ASSIGN_OR_RETURN(MatmulCall read, ReadMatmul(call));
+  if (read.problem.Empty()) return Readiness::kReady;
+  const PackedWeightCache::Found found = FindPacked(read);
+  RETURN_IF_ERROR(MakeMultipliable(read, found.weights != nullptr, workspace, launches));
+  read.problem.packed = found.weights != nullptr;
+  if (found.pack_first) kernels_.LaunchPack(*found.weights, launches);
+  if (const MatmulPlan* plan = PlanFor(read.problem)) {
+    kernels_.LaunchProduct(*plan, read.operands, found.weights, TilesPerGroup(*plan), launches);
+  } else {
+    const MatmulPlan temporary(read.problem);
+    kernels_.LaunchUnplanned(read.problem, read.operands, found.weights, temporary.tiles(), TilesPerGroup(temporary),
+                             launches);
+  }
+  return Readiness::kReady;
+}
+
+}  // namespace onednn
+}  // namespace xpud::kernels

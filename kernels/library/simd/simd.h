@@ -1,0 +1,80 @@
+// Vector code that is compiled once per instruction set (x86-64-v4, -v3, and the baseline) and chosen at run time:
+// a blocked matrix product, the epilogue of a product, and strided copies. Pure functions; any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "proto/ops/op_table.h"
+
+namespace xpud::kernels::simd {
+
+// A strided matrix of `dtype`; strides in elements, >= 0.
+struct MatrixView {
+  const void* data = nullptr;
+  ops::DType dtype = ops::DType::kFloat32;
+  int64_t row = 0;
+  int64_t column = 0;
+};
+
+// acc[m,n] = a[m,k] b[k,n], accumulated over k in order in the accumulate type: f64 if `wide`, else f32. Each element is
+// the same whatever the tile it is computed in. m <= kMaxRows, n <= kMaxColumns.
+struct Product {
+  static constexpr int64_t kMaxRows = 96;
+  static constexpr int64_t kMaxColumns = 256;
+  static constexpr size_t kScratchBytes = size_t{1} << 20;
+
+  bool wide = false;
+  int64_t m = 0, n = 0, k = 0;
+  MatrixView a, b;
+  void* acc = nullptr;      // kAccBytes; 64-byte aligned
+  void* scratch = nullptr;  // kScratchBytes; 64-byte aligned
+  static constexpr int64_t kLeading = kMaxColumns;  // row stride of acc, in elements
+  static constexpr size_t kAccBytes = size_t{kMaxRows} * kLeading * 8;
+};
+
+// out[m,n] = activation(alpha * acc + beta * c). c may be out. Computed in the accumulate type.
+struct Epilogue {
+  bool wide = false;
+  int64_t m = 0, n = 0;
+  const void* acc = nullptr;
+  int64_t leading = 0;  // row stride of acc, in elements
+  double alpha = 1, beta = 0;
+  MatrixView c;  // data == nullptr: none
+  ops::Activation activation = ops::Activation::kNone;
+  void* out = nullptr;
+  ops::DType out_dtype = ops::DType::kFloat32;
+  int64_t out_row = 0, out_column = 0;
+};
+
+// target (row-major, no gaps) = source[rows, columns], converted. Same type, or any float type to f32.
+struct Gather {
+  MatrixView source;
+  int64_t rows = 0, columns = 0;
+  void* target = nullptr;
+  ops::DType target_dtype = ops::DType::kFloat32;
+};
+
+struct Functions {
+  const char* isa;
+  void (*multiply)(const Product& product);
+  void (*finish)(const Epilogue& epilogue);
+  void (*gather)(const Gather& gather);
+};
+
+// The best for this machine; chosen once.
+const Functions& Best();
+// All that this machine can run, best first (tests compare them). `count` receives how many.
+const Functions* const* Supported(int* count);
+
+namespace v4 {
+extern const Functions kFunctions;
+}
+namespace v3 {
+extern const Functions kFunctions;
+}
+namespace baseline {
+extern const Functions kFunctions;
+}
+
+}  // namespace xpud::kernels::simd
