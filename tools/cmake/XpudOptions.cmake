@@ -12,6 +12,7 @@ include(GNUInstallDirs)
 set(CMAKE_INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
 
 set(XPUD_SANITIZE "" CACHE STRING "sanitizers, as -fsanitize= takes them; empty for none")
+add_compile_definitions(XPUD_VERSION="${PROJECT_VERSION}")
 option(XPUD_FUZZ "build the libFuzzer targets" OFF)
 
 add_compile_options(-Wall -Wextra -Wshadow -Wthread-safety -Werror -fno-omit-frame-pointer)

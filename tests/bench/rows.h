@@ -1,0 +1,54 @@
+// What a C++ benchmark reports: rows, as tests/bench/rows.py describes them.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace xpud::bench {
+
+// In a smoke run every benchmark does all that it does, but briefly.
+inline bool Smoke() { return std::getenv("XPUD_BENCH_SMOKE") != nullptr; }
+
+inline int64_t NowNs() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+// The value below which the part `quantile` of the samples lies. Sorts them.
+inline double Quantile(std::vector<int64_t>& samples, double quantile) {
+  std::sort(samples.begin(), samples.end());
+  return static_cast<double>(
+      samples[static_cast<size_t>(quantile * static_cast<double>(samples.size() - 1))]);
+}
+
+struct Row {
+  std::string name;
+  double value;
+  std::string unit;
+  std::string baseline = "";
+  std::optional<double> baseline_value = std::nullopt;
+  std::optional<double> at_most = std::nullopt;  // the target for the value
+};
+
+inline void Emit(const Row& row) {
+  const std::string baseline_value = row.baseline_value ? std::to_string(*row.baseline_value) : "null";
+  const std::string ratio = row.baseline_value ? std::to_string(row.value / *row.baseline_value) : "null";
+  char target[64] = "";
+  if (row.at_most) std::snprintf(target, sizeof(target), "value <= %g", *row.at_most);
+  const char* met = !row.at_most ? "null" : row.value <= *row.at_most ? "true" : "false";
+  std::printf(
+      "@{\"name\":\"%s\",\"value\":%.6g,\"unit\":\"%s\",\"baseline\":\"%s\",\"baseline_value\":%s,\"ratio\":%"
+      "s,\"target\":\"%s\",\"met\":%s}\n",
+      row.name.c_str(), row.value, row.unit.c_str(), row.baseline.c_str(), baseline_value.c_str(),
+      ratio.c_str(), target, met);
+  std::fflush(stdout);
+}
+
+}  // namespace xpud::bench

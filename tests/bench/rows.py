@@ -1,0 +1,45 @@
+"""What a benchmark reports: rows, one JSON object a line after '@'. The C++ benchmarks write the same (rows.h)."""
+
+import json
+import operator
+import os
+import statistics
+import time
+from collections.abc import Callable
+
+# In a smoke run every benchmark does all it does, but briefly: it shows that the benchmark works, not how fast xpud is.
+SMOKE = bool(os.environ.get("XPUD_BENCH_SMOKE"))
+
+_COMPARE = {"<=": operator.le, ">=": operator.ge, "<": operator.lt}
+
+
+def is_met(target: str, value: float, baseline: float | None) -> bool | None:
+    """`target` is '[value|ratio|excess] OP NUMBER'; ratio is value/baseline, excess value-baseline. None where there is no target."""
+    if not target:
+        return None
+    what, comparison, limit = target.split()
+    measured = {"value": lambda: value, "ratio": lambda: value / baseline, "excess": lambda: value - baseline}[what]()
+    return _COMPARE[comparison](measured, float(limit))
+
+
+def emit(name: str, value: float, unit: str, baseline: str = "", baseline_value: float | None = None, target: str = "") -> None:
+    print("@" + json.dumps({
+        "name": name, "value": value, "unit": unit, "baseline": baseline, "baseline_value": baseline_value,
+        "ratio": value / baseline_value if baseline_value else None, "target": target,
+        "met": is_met(target, value, baseline_value)}), flush=True)
+
+
+def seconds(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def interleaved(works: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
+    """The median seconds of each work, run in turns so that whatever else the machine does hits all alike."""
+    times = {name: [] for name in works}
+    for turn in range(repeats):
+        names = list(works) if turn % 2 == 0 else list(reversed(works))
+        for name in names:
+            times[name].append(seconds(works[name]))
+    return {name: statistics.median(values) for name, values in times.items()}
