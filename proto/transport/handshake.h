@@ -11,11 +11,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/base/unique_fd.h"
+#include "proto/transport/layout.h"
 
 namespace xpud::transport {
 
 inline constexpr uint32_t kHelloMagic = 0x64757078;  // "xpud"
-inline constexpr size_t kMaxDevices = 16;
 
 struct Hello {
   uint32_t magic;

@@ -11,6 +11,7 @@
 
 namespace xpud::transport {
 
+inline constexpr size_t kMaxDevices = 16;
 inline constexpr size_t kPageBytes = 4096;
 inline constexpr size_t kRingBytes = size_t{1} << 20;
 inline constexpr size_t kStagingBytes = size_t{32} << 20;
@@ -37,7 +38,7 @@ struct CompletionPage {
   alignas(64) std::atomic<uint32_t> wake;          // futex: changes when a waiting client should look again
   std::atomic<uint32_t> closed;                    // the daemon has closed this session; `reason` is set
   char reason[256];
-  std::atomic<uint64_t> allocated_bytes[16];       // per device, as the daemon accounts it
+  std::atomic<uint64_t> allocated_bytes[kMaxDevices];  // per device, as the daemon accounts it
   QueueStatus queues[wire::kMaxQueues];
   std::atomic<uint64_t> timestamps[wire::kMaxTimestamps];  // ns on the device's clock
 };

@@ -1,0 +1,154 @@
+#include "daemon/executor/device.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/executor/device_queue.h"
+#include "daemon/executor/ze_status.h"
+#include "proto/base/status_macros.h"
+
+namespace xpud::executor {
+namespace {
+
+constexpr size_t kChunkAlignment = 2 << 20;
+
+template <typename Function>
+absl::Status Find(ze_driver_handle_t driver, const char* name, Function& function) {
+  void* address = nullptr;
+  if (zeDriverGetExtensionFunctionAddress(driver, name, &address) != ZE_RESULT_SUCCESS || address == nullptr) {
+    return absl::UnimplementedError(absl::StrCat("the Level Zero driver has no ", name));
+  }
+  function = reinterpret_cast<Function>(address);
+  return absl::OkStatus();
+}
+
+kernels::Target TargetOf(const std::string& vendor) {
+  if (vendor == "cpu") return kernels::Target::kHost;
+  return vendor == "cuda" ? kernels::Target::kNvptx : kernels::Target::kSpirv;
+}
+
+ze_module_format_t FormatOf(kernels::ModuleImage::Format format) {
+  switch (format) {
+    case kernels::ModuleImage::Format::kHost:
+      return XPUD_ZE_MODULE_FORMAT_HOST;
+    case kernels::ModuleImage::Format::kSpirv:
+      return ZE_MODULE_FORMAT_IL_SPIRV;
+    case kernels::ModuleImage::Format::kNative:
+    case kernels::ModuleImage::Format::kPtx:
+      return ZE_MODULE_FORMAT_NATIVE;
+  }
+  return ZE_MODULE_FORMAT_NATIVE;
+}
+
+std::string TakeBuildLog(ze_module_build_log_handle_t log) {
+  size_t bytes = 0;
+  if (log == nullptr || zeModuleBuildLogGetString(log, &bytes, nullptr) != ZE_RESULT_SUCCESS || bytes == 0) return "";
+  std::string text(bytes, '\0');
+  zeModuleBuildLogGetString(log, &bytes, text.data());
+  zeModuleBuildLogDestroy(log);
+  return text.c_str();
+}
+
+}  // namespace
+
+Chunk::~Chunk() { zeMemFree(context_, address_); }
+
+absl::StatusOr<std::unique_ptr<Device>> Device::Open(ze_driver_handle_t driver, ze_device_handle_t handle) {
+  std::unique_ptr<Device> device(new Device);
+  device->device_ = handle;
+  const ze_context_desc_t desc = {ZE_STRUCTURE_TYPE_CONTEXT_DESC, nullptr, 0};
+  RETURN_IF_ZE_ERROR(zeContextCreate(driver, &desc, &device->context_));
+  RETURN_IF_ERROR(device->ReadProperties(driver));
+  RETURN_IF_ERROR(device->FindFunctions(driver));
+  return device;
+}
+
+absl::Status Device::ReadProperties(ze_driver_handle_t driver) {
+  ze_device_properties_t properties = {};
+  properties.stype = ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES;
+  RETURN_IF_ZE_ERROR(zeDeviceGetProperties(device_, &properties));
+  properties_.name = properties.name;
+  properties_.kind = properties.type == ZE_DEVICE_TYPE_CPU ? "cpu" : "gpu";
+  properties_.compute_units = std::max(1u, properties.numSlices) * std::max(1u, properties.numSubslicesPerSlice) *
+                              std::max(1u, properties.numEUsPerSubslice);
+  xpud_pfnDriverGetVendor_t get_vendor = nullptr;
+  const char* vendor = "intel";
+  if (Find(driver, "xpudDriverGetVendor", get_vendor).ok()) get_vendor(driver, &vendor);
+  properties_.vendor = vendor;
+  properties_.target = TargetOf(properties_.vendor);
+  uint32_t count = 0;
+  RETURN_IF_ZE_ERROR(zeDeviceGetMemoryProperties(device_, &count, nullptr));
+  std::vector<ze_device_memory_properties_t> memories(count);
+  for (auto& memory : memories) memory.stype = ZE_STRUCTURE_TYPE_DEVICE_MEMORY_PROPERTIES;
+  RETURN_IF_ZE_ERROR(zeDeviceGetMemoryProperties(device_, &count, memories.data()));
+  for (const auto& memory : memories) properties_.total_memory += memory.totalSize;
+  return absl::OkStatus();
+}
+
+absl::Status Device::FindFunctions(ze_driver_handle_t driver) {
+  RETURN_IF_ERROR(Find(driver, "zeCommandListAppendLaunchKernelWithArguments", functions_.launch));
+  RETURN_IF_ERROR(Find(driver, "zeCommandListHostSynchronize", functions_.synchronize));
+  return Find(driver, "xpudCommandListAppendWriteValue64", functions_.write_value);
+}
+
+Device::~Device() {
+  for (ze_kernel_handle_t kernel : kernels_) {
+    if (kernel != nullptr) zeKernelDestroy(kernel);
+  }
+  for (const LoadedModule& module : modules_) zeModuleDestroy(module.handle);
+  if (context_ != nullptr) zeContextDestroy(context_);
+}
+
+absl::StatusOr<std::unique_ptr<Chunk>> Device::AllocateChunk(uint64_t bytes) {
+  const ze_external_memory_export_desc_t exported = {ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_DESC, nullptr,
+                                                     ZE_EXTERNAL_MEMORY_TYPE_FLAG_OPAQUE_FD};
+  const ze_device_mem_alloc_desc_t desc = {ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC, &exported, 0, 0};
+  void* address = nullptr;
+  RETURN_IF_ZE_ERROR(zeMemAllocDevice(context_, &desc, bytes, kChunkAlignment, device_, &address));
+  return std::make_unique<Chunk>(context_, address, bytes);
+}
+
+absl::StatusOr<std::unique_ptr<DeviceQueue>> Device::CreateQueue(int priority) {
+  ze_command_queue_desc_t desc = {};
+  desc.stype = ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC;
+  desc.flags = XPUD_ZE_COMMAND_QUEUE_FLAG_IN_ORDER;
+  desc.mode = ZE_COMMAND_QUEUE_MODE_ASYNCHRONOUS;
+  desc.priority = priority < 0 ? ZE_COMMAND_QUEUE_PRIORITY_PRIORITY_HIGH : ZE_COMMAND_QUEUE_PRIORITY_NORMAL;
+  ze_command_list_handle_t list;
+  RETURN_IF_ZE_ERROR(zeCommandListCreateImmediate(context_, device_, &desc, &list));
+  return std::make_unique<DeviceQueue>(*this, list);
+}
+
+absl::StatusOr<ze_module_handle_t> Device::LoadModule(const kernels::ModuleImage& image) {
+  for (const LoadedModule& module : modules_) {
+    if (module.image == &image) return module.handle;
+  }
+  ze_module_desc_t desc = {};
+  desc.stype = ZE_STRUCTURE_TYPE_MODULE_DESC;
+  desc.format = FormatOf(image.format);
+  const bool host = image.format == kernels::ModuleImage::Format::kHost;
+  desc.pInputModule = static_cast<const uint8_t*>(host ? image.host : image.bytes.data());
+  desc.inputSize = host ? sizeof(xpud_host_module_t) : image.bytes.size();
+  ze_module_handle_t handle = nullptr;
+  ze_module_build_log_handle_t log = nullptr;
+  const ze_result_t result = zeModuleCreate(context_, device_, &desc, &handle, &log);
+  const std::string text = TakeBuildLog(log);
+  if (result != ZE_RESULT_SUCCESS) {
+    return absl::InternalError(absl::StrCat("loading a kernel module failed with 0x", absl::Hex(static_cast<uint32_t>(result)), ": ", text));
+  }
+  modules_.push_back({&image, handle});
+  return handle;
+}
+
+absl::StatusOr<ze_kernel_handle_t> Device::Load(const kernels::Kernel& kernel) {
+  if (kernel.index < kernels_.size() && kernels_[kernel.index] != nullptr) [[likely]] return kernels_[kernel.index];
+  ASSIGN_OR_RETURN(ze_module_handle_t module, LoadModule(*kernel.module));
+  const ze_kernel_desc_t desc = {ZE_STRUCTURE_TYPE_KERNEL_DESC, nullptr, 0, kernel.entry.c_str()};
+  ze_kernel_handle_t handle;
+  RETURN_IF_ZE_ERROR(zeKernelCreate(module, &desc, &handle));
+  if (kernel.index >= kernels_.size()) kernels_.resize(kernel.index + 1);
+  kernels_[kernel.index] = handle;
+  return handle;
+}
+
+}  // namespace xpud::executor

@@ -1,0 +1,85 @@
+// A Level Zero device as the daemon uses it: memory in chunks, kernels loaded once, queues. The engine thread only, except where
+// said. Owns the context and every handle made from it.
+#pragma once
+
+#include <level_zero/ze_api.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/kernel_library.h"
+#include "proto/base/unique_fd.h"
+#include "proto/base/ze_ext.h"
+
+namespace xpud::executor {
+
+struct DeviceProperties {
+  std::string name;
+  std::string kind;    // "cpu", "gpu"
+  std::string vendor;  // "cpu", "cuda", "intel": the driver behind the device
+  uint64_t total_memory = 0;
+  uint32_t compute_units = 0;
+  kernels::Target target = kernels::Target::kHost;
+};
+
+// Device memory whose life is its own: exported as an fd, so that it could outlive the process that uses it.
+class Chunk {
+ public:
+  Chunk(ze_context_handle_t context, void* address, uint64_t bytes) : context_(context), address_(address), bytes_(bytes) {}
+  Chunk(const Chunk&) = delete;
+  Chunk& operator=(const Chunk&) = delete;
+  ~Chunk();
+  std::byte* address() const { return static_cast<std::byte*>(address_); }
+  uint64_t bytes() const { return bytes_; }
+
+ private:
+  ze_context_handle_t context_;
+  void* address_;
+  uint64_t bytes_;
+};
+
+class DeviceQueue;
+
+class Device {
+ public:
+  static absl::StatusOr<std::unique_ptr<Device>> Open(ze_driver_handle_t driver, ze_device_handle_t device);
+  ~Device();
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  const DeviceProperties& properties() const { return properties_; }  // any thread
+  absl::StatusOr<std::unique_ptr<Chunk>> AllocateChunk(uint64_t bytes);
+  absl::StatusOr<std::unique_ptr<DeviceQueue>> CreateQueue(int priority);
+  // Loaded at the first call, then a table look-up by kernel.index.
+  absl::StatusOr<ze_kernel_handle_t> Load(const kernels::Kernel& kernel);
+
+ private:
+  friend class DeviceQueue;
+  struct Functions {
+    xpud_pfnAppendLaunchKernelWithArguments_t launch = nullptr;
+    xpud_pfnCommandListHostSynchronize_t synchronize = nullptr;
+    xpud_pfnAppendWriteValue64_t write_value = nullptr;
+  };
+  struct LoadedModule {
+    const kernels::ModuleImage* image;
+    ze_module_handle_t handle;
+  };
+
+  Device() = default;
+  absl::Status ReadProperties(ze_driver_handle_t driver);
+  absl::Status FindFunctions(ze_driver_handle_t driver);
+  absl::StatusOr<ze_module_handle_t> LoadModule(const kernels::ModuleImage& image);
+
+  ze_device_handle_t device_ = nullptr;
+  ze_context_handle_t context_ = nullptr;
+  DeviceProperties properties_;
+  Functions functions_;
+  std::vector<ze_kernel_handle_t> kernels_;  // by Kernel::index
+  std::vector<LoadedModule> modules_;
+};
+
+}  // namespace xpud::executor

@@ -1,0 +1,35 @@
+// One in-order stream of work on a device: a Level Zero immediate list. The engine thread only.
+#pragma once
+
+#include <level_zero/ze_api.h>
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "daemon/executor/device.h"
+
+namespace xpud::executor {
+
+class DeviceQueue {
+ public:
+  DeviceQueue(Device& device, ze_command_list_handle_t list) : device_(device), list_(list) {}
+  ~DeviceQueue();
+  DeviceQueue(const DeviceQueue&) = delete;
+  DeviceQueue& operator=(const DeviceQueue&) = delete;
+
+  absl::Status Launch(const kernels::LaunchList& launches);
+  absl::Status Copy(void* target, const void* source, uint64_t bytes);
+  absl::Status Zero(void* target, uint64_t bytes);
+  // Stores `value` at `word` once all that was appended before is done.
+  absl::Status WriteValue(uint64_t* word, uint64_t value);
+  // Waits at most `timeout_ns`; DeadlineExceeded when work remains.
+  absl::Status Synchronize(uint64_t timeout_ns);
+  // Whether work is done when the call that appended it returns (the CPU device).
+  bool synchronous() const { return device_.properties().vendor == "cpu"; }
+
+ private:
+  Device& device_;
+  ze_command_list_handle_t list_;
+};
+
+}  // namespace xpud::executor

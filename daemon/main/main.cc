@@ -1,0 +1,136 @@
+// Wires the daemon together: devices, engine, listener, control plane. No logic lives here.
+#include <pthread.h>
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/executor/driver.h"
+#include "daemon/main/options.h"
+#include "daemon/scheduler/engine.h"
+#include "daemon/service/control.h"
+#include "daemon/service/listener.h"
+#include "proto/base/status_macros.h"
+
+namespace xpud {
+namespace {
+
+constexpr int kFailure = 1, kUsageError = 2;
+
+void StartLogging(const Options& options) {
+  auto logger = spdlog::stderr_logger_mt("xpud");
+  logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e %l %v");
+  logger->set_level(spdlog::level::from_str(options.log_level));
+  logger->flush_on(spdlog::level::info);
+  spdlog::set_default_logger(logger);
+}
+
+// In its own session, so that the terminal's signals do not reach it. Before any thread exists.
+void Detach() {
+  if (fork() != 0) _exit(0);
+  setsid();
+}
+
+// SIGINT and SIGTERM are read from a descriptor by the listener; every thread inherits the mask.
+void BlockSignals() {
+  signal(SIGPIPE, SIG_IGN);
+  sigset_t ends;
+  sigemptyset(&ends);
+  sigaddset(&ends, SIGINT);
+  sigaddset(&ends, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &ends, nullptr);
+}
+
+// A session takes seven descriptors.
+void RaiseFileLimit() {
+  rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+std::string CacheDirectory(const Options& options) {
+  if (!options.cache_directory.empty()) return options.cache_directory;
+  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache != '\0') return absl::StrCat(cache, "/xpud");
+  if (const char* home = std::getenv("HOME"); home != nullptr && *home != '\0') return absl::StrCat(home, "/.cache/xpud");
+  return "";
+}
+
+absl::StatusOr<std::vector<session::DeviceState>> OpenDevices(const Options& options, std::function<void()> on_kernel_ready) {
+  ASSIGN_OR_RETURN(auto devices, executor::OpenDevices({options.driver, options.device}));
+  std::vector<session::DeviceState> states;
+  for (auto& device : devices) {
+    session::DeviceState state;
+    const executor::DeviceProperties& properties = device->properties();
+    spdlog::info("device index={} name=\"{}\" kind={} vendor={} memory_bytes={} compute_units={}", states.size(), properties.name,
+                 properties.kind, properties.vendor, properties.total_memory, properties.compute_units);
+    state.memory_limit = properties.total_memory / 10 * 9;
+    ASSIGN_OR_RETURN(state.library, kernels::KernelLibrary::Create({properties.target, CacheDirectory(options),
+                                                                    static_cast<int>(properties.compute_units), on_kernel_ready}));
+    state.pool = std::make_unique<memory::Pool>(*device);
+    state.device = std::move(device);
+    states.push_back(std::move(state));
+  }
+  return states;
+}
+
+absl::Status Run(const Options& options) {
+  service::Listener::Options listener_options{options.socket, options.socket_mode, {}};
+  if (options.exit_when_idle_seconds) listener_options.exit_when_idle = std::chrono::seconds(*options.exit_when_idle_seconds);
+  ASSIGN_OR_RETURN(auto listener, service::Listener::Create(listener_options));
+
+  std::atomic<scheduler::Engine*> engine_to_wake{nullptr};
+  ASSIGN_OR_RETURN(auto devices, OpenDevices(options, [&] {
+    if (scheduler::Engine* engine = engine_to_wake.load()) engine->Wake();
+  }));
+  scheduler::Engine::Options engine_options;
+  engine_options.on_breach = [&](uint64_t session) { listener->HangUp(session); };
+  ASSIGN_OR_RETURN(auto engine, scheduler::Engine::Create(std::move(devices), engine_options));
+  engine_to_wake.store(engine.get());
+  ASSIGN_OR_RETURN(auto control, service::Control::Start(*engine, {options.socket, options.exit_when_idle_seconds.has_value()}));
+
+  spdlog::info("serving version={} socket={}", XPUD_VERSION, options.socket);
+  if (options.ready_fd >= 0) {
+    if (write(options.ready_fd, "1", 1) != 1) spdlog::warn("ready_fd fd={} error=\"cannot be written\"", options.ready_fd);
+    close(options.ready_fd);
+  }
+  listener->Serve(*engine);
+  spdlog::info("ending");
+  control.reset();
+  engine_to_wake.store(nullptr);
+  engine.reset();
+  return absl::OkStatus();
+}
+
+int Main(int argc, char** argv) {
+  const auto options = ParseOptions({argv + 1, static_cast<size_t>(argc - 1)});
+  if (!options.ok()) {
+    std::fprintf(stderr, "xpud: %s\n", std::string(options.status().message()).c_str());
+    return kUsageError;
+  }
+  if (options->help || options->version) {
+    std::fputs(options->help ? kUsage : "xpud " XPUD_VERSION "\n", stdout);
+    return 0;
+  }
+  if (options->background) Detach();
+  StartLogging(*options);
+  BlockSignals();
+  RaiseFileLimit();
+  if (const absl::Status status = Run(*options); !status.ok()) {
+    spdlog::error("failed error=\"{}\"", std::string(status.message()));
+    return kFailure;
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace xpud
+
+int main(int argc, char** argv) { return xpud::Main(argc, argv); }

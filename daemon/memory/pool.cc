@@ -1,0 +1,67 @@
+#include "daemon/memory/pool.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "proto/base/check.h"
+#include "proto/base/status_macros.h"
+
+namespace xpud::memory {
+namespace {
+
+constexpr uint64_t kChunkBytes = 64 << 20;
+constexpr uint64_t kChunkStep = 2 << 20;
+
+}  // namespace
+
+absl::Status Pool::Grow(uint64_t bytes) {
+  const uint64_t wanted = std::max(kChunkBytes, (RoundSize(bytes) + kChunkStep - 1) / kChunkStep * kChunkStep);
+  if (chunk_bytes_ + wanted > device_.properties().total_memory) {
+    return absl::ResourceExhaustedError(absl::StrCat("device out of memory: asked for ", bytes, " bytes; ", used_bytes(), " of ",
+                                                     device_.properties().total_memory, " are in use"));
+  }
+  ASSIGN_OR_RETURN(auto chunk, device_.AllocateChunk(wanted));
+  ranges_.AddRegion(reinterpret_cast<uint64_t>(chunk->address()), chunk->bytes());
+  chunk_bytes_ += wanted;
+  chunks_.push_back(std::move(chunk));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Block> Pool::Allocate(uint64_t bytes, uint32_t tenant, Zero zero) {
+  if (bytes > device_.properties().total_memory) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("asked for ", bytes, " bytes; the device has ", device_.properties().total_memory));
+  }
+  auto range = ranges_.Allocate(bytes, tenant);
+  if (!range) {
+    Trim();
+    RETURN_IF_ERROR(Grow(bytes));
+    range = ranges_.Allocate(bytes, tenant);
+    XPUD_CHECK(range.has_value());
+  }
+  peak_ = std::max(peak_, used_bytes());
+  const Block block = {reinterpret_cast<std::byte*>(range->address), range->bytes, tenant};
+  if (range->tenant != 0 && range->tenant != tenant) {
+    if (absl::Status status = zero(block.address, block.bytes); !status.ok()) {
+      ranges_.Free(*range, range->tenant);
+      return status;
+    }
+  }
+  return block;
+}
+
+void Pool::Free(const Block& block) {
+  ranges_.Free({reinterpret_cast<uint64_t>(block.address), block.bytes, 0}, block.tenant);
+}
+
+void Pool::Trim() {
+  while (const auto region = ranges_.TakeFreeRegion()) {
+    const auto chunk = std::find_if(chunks_.begin(), chunks_.end(),
+                                    [&](const auto& c) { return reinterpret_cast<uint64_t>(c->address()) == *region; });
+    XPUD_CHECK(chunk != chunks_.end());
+    chunk_bytes_ -= (*chunk)->bytes();
+    chunks_.erase(chunk);
+  }
+}
+
+}  // namespace xpud::memory

@@ -1,0 +1,81 @@
+#include "daemon/memory/range_allocator.h"
+
+#include <map>
+#include <random>
+
+#include "gtest/gtest.h"
+
+namespace xpud::memory {
+namespace {
+
+constexpr uint64_t kRegion = 64 << 20;
+
+TEST(RangeAllocator, SizesRoundUpByAtMostAQuarter) {
+  EXPECT_EQ(RoundSize(0), 512u);
+  EXPECT_EQ(RoundSize(513), 1024u);
+  EXPECT_EQ(RoundSize(1025), 1536u);
+  for (uint64_t bytes = 4096; bytes <= kLargestSmall; bytes += 777) {
+    EXPECT_GE(RoundSize(bytes), bytes);
+    EXPECT_LE(RoundSize(bytes), bytes + bytes / 4);
+    EXPECT_EQ(RoundSize(RoundSize(bytes)), RoundSize(bytes));
+  }
+}
+
+TEST(RangeAllocator, LiveRangesNeverOverlap) {
+  RangeAllocator allocator;
+  allocator.AddRegion(kRegion, kRegion);
+  allocator.AddRegion(2 * kRegion, kRegion);  // adjacent to the first: must not be joined with it
+  std::mt19937 random(3);
+  std::map<uint64_t, RangeAllocator::Range> live;
+  for (int round = 0; round < 20000; ++round) {
+    if (random() % 2 == 0 && !live.empty()) {
+      auto victim = std::next(live.begin(), static_cast<long>(random() % live.size()));
+      allocator.Free(victim->second, 1);
+      live.erase(victim);
+      continue;
+    }
+    const uint64_t bytes = random() % 3 == 0 ? random() % (8 << 20) : random() % 20000;
+    const auto range = allocator.Allocate(bytes, 1);
+    if (!range) continue;
+    ASSERT_GE(range->bytes, bytes);
+    ASSERT_EQ(range->address % kAlignment, 0u);
+    ASSERT_EQ(range->address / kRegion, (range->address + range->bytes - 1) / kRegion) << "crosses regions";
+    const auto next = live.lower_bound(range->address);
+    if (next != live.end()) {
+      ASSERT_LE(range->address + range->bytes, next->first);
+    }
+    if (next != live.begin()) {
+      ASSERT_LE(std::prev(next)->first + std::prev(next)->second.bytes, range->address);
+    }
+    live.emplace(range->address, *range);
+  }
+  uint64_t used = 0;
+  for (const auto& [address, range] : live) used += range.bytes;
+  EXPECT_EQ(allocator.used_bytes(), used);
+}
+
+TEST(RangeAllocator, ARegionComesBackWhole) {
+  RangeAllocator allocator;
+  allocator.AddRegion(kRegion, kRegion);
+  const auto a = *allocator.Allocate(10 << 20, 1), b = *allocator.Allocate(20 << 20, 1);
+  EXPECT_FALSE(allocator.TakeFreeRegion());
+  allocator.Free(b, 1);
+  allocator.Free(a, 1);
+  EXPECT_EQ(allocator.TakeFreeRegion(), kRegion);
+  EXPECT_FALSE(allocator.Allocate(1, 1));
+}
+
+TEST(RangeAllocator, ARangeSaysWhoseBytesAreInIt) {
+  RangeAllocator allocator;
+  allocator.AddRegion(kRegion, kRegion);
+  const auto fresh = *allocator.Allocate(4096, 7);
+  EXPECT_EQ(fresh.tenant, 0u);
+  allocator.Free(fresh, 7);
+  EXPECT_EQ(allocator.Allocate(4096, 7)->address, fresh.address) << "the tenant's own range is preferred";
+  const auto large = *allocator.Allocate(8 << 20, 7);
+  allocator.Free(large, 7);
+  EXPECT_NE(allocator.Allocate(60 << 20, 8).value_or(RangeAllocator::Range{0, 0, 1}).tenant, 0u);
+}
+
+}  // namespace
+}  // namespace xpud::memory

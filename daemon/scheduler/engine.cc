@@ -1,0 +1,157 @@
+#include "daemon/scheduler/engine.h"
+
+#include <pthread.h>
+#include <spdlog/spdlog.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "proto/transport/futex.h"
+
+namespace xpud::scheduler {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+void Watch(int epoll, int fd) {
+  epoll_event event = {};
+  event.events = EPOLLIN;
+  event.data.fd = fd;
+  epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::vector<session::DeviceState> devices, Options options) {
+  std::unique_ptr<Engine> engine(new Engine(std::move(devices), std::move(options)));
+  engine->inbox_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  engine->epoll_.Reset(epoll_create1(EPOLL_CLOEXEC));
+  if (!engine->inbox_.valid() || !engine->epoll_.valid()) return absl::ErrnoToStatus(errno, "eventfd or epoll_create1 failed");
+  Watch(engine->epoll_.get(), engine->inbox_.get());
+  engine->thread_ = std::thread([raw = engine.get()] { raw->Main(); });
+  pthread_setname_np(engine->thread_.native_handle(), "xpud-engine");
+  return engine;
+}
+
+Engine::Engine(std::vector<session::DeviceState> devices, Options options)
+    : options_(std::move(options)), devices_(std::move(devices)) {}
+
+Engine::~Engine() {
+  stopping_.store(true);
+  Wake();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Engine::Wake() { eventfd_write(inbox_.get(), 1); }
+
+void Engine::Post(std::function<void()> task) {
+  {
+    MutexLock lock(mutex_);
+    tasks_.push_back(std::move(task));
+  }
+  has_tasks_.store(true, std::memory_order_release);
+  Wake();
+}
+
+void Engine::Call(absl::FunctionRef<void()> task) {
+  struct Done {
+    Mutex mutex;
+    CondVar changed;
+    bool done ABSL_GUARDED_BY(mutex) = false;
+  } done;
+  Post([&] {
+    task();
+    MutexLock lock(done.mutex);
+    done.done = true;
+    done.changed.NotifyOne();
+  });
+  MutexLock lock(done.mutex);
+  while (!done.done) done.changed.Wait(done.mutex);
+}
+
+void Engine::AddSession(std::unique_ptr<session::Session> session) {
+  Watch(epoll_.get(), session->transport().doorbell());
+  order_.push_back(session.get());
+  ++counters_.sessions_opened;
+  sessions_.emplace(session->id(), std::move(session));
+}
+
+void Engine::CloseSession(uint64_t id, const std::string& reason) {
+  const auto found = sessions_.find(id);
+  if (found == sessions_.end()) return;
+  found->second->transport().Close(reason);
+  order_.erase(std::find(order_.begin(), order_.end(), found->second.get()));
+  sessions_.erase(found);
+}
+
+bool Engine::RunTasks() {
+  if (!has_tasks_.load(std::memory_order_acquire)) return false;
+  std::vector<std::function<void()>> tasks;
+  {
+    MutexLock lock(mutex_);
+    tasks.swap(tasks_);
+    has_tasks_.store(false, std::memory_order_relaxed);
+  }
+  for (const auto& task : tasks) task();
+  return true;
+}
+
+// One slice of each session. True when any command ran.
+bool Engine::RunSessions() {
+  bool worked = false;
+  for (size_t i = 0; i < order_.size(); ++i) {
+    session::Session* session = order_[i];
+    const auto progress = session->Run(options_.slice_ns);
+    if (progress.ok()) {
+      worked |= *progress == session::Session::Progress::kWorked;
+      continue;
+    }
+    const std::string reason(progress.status().message());
+    spdlog::warn("session_closed id={} pid={} uid={} reason=\"{}\"", session->id(), session->peer().pid, session->peer().uid, reason);
+    ++counters_.sessions_closed_for_fault;
+    const uint64_t id = session->id();
+    CloseSession(id, reason);
+    if (options_.on_breach) options_.on_breach(id);
+    --i;
+  }
+  return worked;
+}
+
+void Engine::DrainInbox() {
+  eventfd_t count;
+  eventfd_read(inbox_.get(), &count);
+}
+
+void Engine::Sleep() {
+  bool arrived = has_tasks_.load(std::memory_order_acquire);
+  for (session::Session* session : order_) arrived |= !session->transport().PrepareToSleep();
+  if (!arrived) {
+    epoll_event event;
+    epoll_wait(epoll_.get(), &event, 1, -1);
+  }
+  DrainInbox();
+  for (session::Session* session : order_) session->transport().Awake();
+}
+
+void Engine::Main() {
+  auto last_work = Clock::now();
+  while (!stopping_.load(std::memory_order_relaxed)) {
+    bool worked = RunTasks();
+    worked |= RunSessions();
+    if (worked) {
+      last_work = Clock::now();
+      continue;
+    }
+    for (int i = 0; i < 16; ++i) transport::CpuRelax();
+    if (Clock::now() - last_work < std::chrono::nanoseconds(options_.spin_ns)) continue;
+    Sleep();
+    last_work = Clock::now();
+  }
+  while (!order_.empty()) CloseSession(order_.back()->id(), "the xpud daemon is ending");
+  RunTasks();
+  devices_.clear();
+}
+
+}  // namespace xpud::scheduler

@@ -1,0 +1,82 @@
+// The daemon's one thread that decides: it takes commands from all sessions, a slice of each in turn, and has them executed. It owns the
+// sessions and the devices' state, so none of that needs a lock. Other threads reach it with Post and Call.
+//
+// Awake, it polls the rings; with nothing to do for a while it sleeps until a client rings its doorbell.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+#include "daemon/session/session.h"
+#include "proto/base/mutex.h"
+#include "proto/base/unique_fd.h"
+
+namespace xpud::scheduler {
+
+class Engine {
+ public:
+  struct Options {
+    uint64_t slice_ns = 100'000;  // what a session may run before the next one's turn
+    uint64_t spin_ns = 60'000;    // how long an idle engine polls before it sleeps
+    // Called on the engine's thread when a session ended by a breach of protocol (its socket must be shut).
+    std::function<void(uint64_t session)> on_breach;
+  };
+  struct Counters {
+    uint64_t sessions_opened = 0;
+    uint64_t sessions_closed_for_fault = 0;
+  };
+
+  static absl::StatusOr<std::unique_ptr<Engine>> Create(std::vector<session::DeviceState> devices, Options options);
+  ~Engine();  // ends the thread and closes every session
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // Any thread, also a compiler's: runs `task` on the engine's thread soon.
+  void Post(std::function<void()> task);
+  // Not the engine's thread: runs `task` there and waits for it.
+  void Call(absl::FunctionRef<void()> task);
+  // Any thread: the engine looks at stalled sessions again.
+  void Wake();
+
+  // The engine's thread only.
+  void AddSession(std::unique_ptr<session::Session> session);
+  void CloseSession(uint64_t id, const std::string& reason);
+  absl::flat_hash_map<uint64_t, std::unique_ptr<session::Session>>& sessions() { return sessions_; }
+  std::vector<session::DeviceState>& devices() { return devices_; }
+  const Counters& counters() const { return counters_; }
+
+ private:
+  Engine(std::vector<session::DeviceState> devices, Options options);
+  void Main();
+  bool RunTasks();
+  bool RunSessions();
+  void Sleep();
+  void DrainInbox();
+
+  const Options options_;
+  UniqueFd inbox_;   // eventfd: a task was posted, or Wake
+  UniqueFd epoll_;
+
+  Mutex mutex_;
+  std::vector<std::function<void()>> tasks_ ABSL_GUARDED_BY(mutex_);
+  std::atomic<bool> has_tasks_{false};
+  std::atomic<bool> stopping_{false};
+
+  // The engine's thread only.
+  std::vector<session::DeviceState> devices_;
+  absl::flat_hash_map<uint64_t, std::unique_ptr<session::Session>> sessions_;
+  std::vector<session::Session*> order_;  // of turns
+  Counters counters_;
+
+  std::thread thread_;  // last: ends first
+};
+
+}  // namespace xpud::scheduler

@@ -1,0 +1,180 @@
+#include "daemon/service/control.h"
+
+#include <grpcpp/grpcpp.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "proto/control/xpud.grpc.pb.h"
+
+namespace xpud::service {
+namespace {
+
+uint64_t NowNs() { return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count()); }
+
+uint64_t ResidentBytes() {
+  std::ifstream statm("/proc/self/statm");
+  uint64_t total = 0, resident = 0;
+  statm >> total >> resident;
+  return resident * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
+uint64_t CpuNs() {
+  rusage usage = {};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto ns = [](const timeval& time) { return static_cast<uint64_t>(time.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(time.tv_usec) * 1000; };
+  return ns(usage.ru_utime) + ns(usage.ru_stime);
+}
+
+void Fill(const session::DeviceState& state, uint32_t index, uint32_t queues, v1::Device& out) {
+  const executor::DeviceProperties& properties = state.device->properties();
+  out.set_index(index);
+  out.set_name(properties.name);
+  out.set_kind(properties.kind);
+  out.set_vendor(properties.vendor);
+  out.set_driver("libze_xpud " XPUD_VERSION);
+  out.set_compute_units(properties.compute_units);
+  out.set_memory_total_bytes(properties.total_memory);
+  out.set_memory_used_bytes(state.pool->used_bytes());
+  out.set_pool_bytes(state.pool->chunk_bytes());
+  out.set_pool_peak_bytes(state.pool->peak_bytes());
+  out.set_busy_ns(state.busy_ns);
+  out.set_commands_completed(state.commands);
+  out.set_launches(state.launches);
+  out.set_queues(queues);
+}
+
+void Fill(const session::Session& session, size_t devices, v1::Session& out) {
+  const session::SessionStats& stats = session.stats();
+  out.set_id(session.id());
+  out.set_pid(session.peer().pid);
+  out.set_uid(session.peer().uid);
+  out.set_client_name(session.peer().name);
+  out.set_tenant(absl::StrCat("uid:", session.peer().uid));
+  out.set_age_ns(NowNs() - session.opened_ns());
+  out.set_memory_peak_bytes(stats.peak_bytes);
+  out.set_buffers(session.buffer_count());
+  out.set_queues(static_cast<uint32_t>(session.queue_count()));
+  out.set_commands_submitted(stats.submitted);
+  out.set_commands_completed(stats.completed);
+  out.set_busy_ns(stats.busy_ns);
+  out.set_uploaded_bytes(stats.uploaded_bytes);
+  out.set_downloaded_bytes(stats.downloaded_bytes);
+  out.set_errors(stats.errors);
+  uint64_t bytes = 0;
+  for (uint32_t d = 0; d < devices; ++d) {
+    bytes += session.allocated_bytes(d);
+    v1::SessionDevice& share = *out.add_devices();
+    share.set_index(d);
+    share.set_memory_bytes(session.allocated_bytes(d));
+  }
+  out.set_memory_bytes(bytes);
+}
+
+}  // namespace
+
+class Control::Service final : public v1::Control::Service {
+ public:
+  Service(scheduler::Engine& engine, Options options) : engine_(engine), options_(std::move(options)), started_ns_(NowNs()) {}
+
+  grpc::Status GetVersion(grpc::ServerContext*, const v1::GetVersionRequest*, v1::GetVersionResponse* out) override {
+    out->set_version(XPUD_VERSION);
+    out->set_protocol_min(wire::kOldestVersion);
+    out->set_protocol_max(wire::kNewestVersion);
+    out->set_build("clang " __clang_version__);
+    out->set_level_zero(absl::StrCat(ZE_MAJOR_VERSION(ZE_API_VERSION_CURRENT), ".", ZE_MINOR_VERSION(ZE_API_VERSION_CURRENT)));
+    return grpc::Status::OK;
+  }
+  grpc::Status ListDevices(grpc::ServerContext*, const v1::ListDevicesRequest*, v1::ListDevicesResponse* out) override {
+    engine_.Call([&] {
+      out->set_time_ns(NowNs());
+      ListDevicesInto([&] { return out->add_devices(); });
+    });
+    return grpc::Status::OK;
+  }
+  grpc::Status ListSessions(grpc::ServerContext*, const v1::ListSessionsRequest*, v1::ListSessionsResponse* out) override {
+    engine_.Call([&] {
+      out->set_time_ns(NowNs());
+      ListSessionsInto([&] { return out->add_sessions(); });
+    });
+    return grpc::Status::OK;
+  }
+  grpc::Status GetStatus(grpc::ServerContext*, const v1::GetStatusRequest*, v1::GetStatusResponse* out) override {
+    engine_.Call([&] {
+      out->set_time_ns(NowNs());
+      FillDaemon(*out->mutable_daemon());
+      ListDevicesInto([&] { return out->add_devices(); });
+      ListSessionsInto([&] { return out->add_sessions(); });
+    });
+    return grpc::Status::OK;
+  }
+
+ private:
+  void FillDaemon(v1::Daemon& out) {
+    out.set_version(XPUD_VERSION);
+    out.set_pid(getpid());
+    out.set_uid(geteuid());
+    out.set_uptime_ns(NowNs() - started_ns_);
+    out.set_socket(options_.client_socket);
+    out.set_private_daemon(options_.private_daemon);
+    out.set_sessions_opened(engine_.counters().sessions_opened);
+    out.set_sessions_closed_for_fault(engine_.counters().sessions_closed_for_fault);
+    out.set_resident_bytes(ResidentBytes());
+    out.set_cpu_ns(CpuNs());
+  }
+  void ListDevicesInto(absl::FunctionRef<v1::Device*()> add) {
+    uint32_t queues = 0;
+    for (const auto& [id, session] : engine_.sessions()) queues += static_cast<uint32_t>(session->queue_count());
+    for (uint32_t d = 0; d < engine_.devices().size(); ++d) Fill(engine_.devices()[d], d, queues, *add());
+  }
+  void ListSessionsInto(absl::FunctionRef<v1::Session*()> add) {
+    std::vector<const session::Session*> sessions;
+    for (const auto& [id, session] : engine_.sessions()) sessions.push_back(session.get());
+    std::sort(sessions.begin(), sessions.end(), [](auto* a, auto* b) { return a->id() < b->id(); });
+    for (const session::Session* session : sessions) Fill(*session, engine_.devices().size(), *add());
+  }
+
+  scheduler::Engine& engine_;
+  const Options options_;
+  const uint64_t started_ns_;
+};
+
+struct Control::Server {
+  std::unique_ptr<grpc::Server> server;
+};
+
+Control::Control() = default;
+
+absl::StatusOr<std::unique_ptr<Control>> Control::Start(scheduler::Engine& engine, Options options) {
+  std::unique_ptr<Control> control(new Control);
+  control->path_ = std::filesystem::path(options.client_socket).replace_filename("control.sock").string();
+  unlink(control->path_.c_str());
+  control->service_ = std::make_unique<Service>(engine, std::move(options));
+  control->server_ = std::make_unique<Server>();
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort("unix:" + control->path_, grpc::InsecureServerCredentials());
+  builder.SetSyncServerOption(grpc::ServerBuilder::SyncServerOption::NUM_CQS, 1);
+  builder.SetSyncServerOption(grpc::ServerBuilder::SyncServerOption::MIN_POLLERS, 1);
+  builder.SetSyncServerOption(grpc::ServerBuilder::SyncServerOption::MAX_POLLERS, 2);
+  builder.SetMaxReceiveMessageSize(1 << 20);
+  builder.RegisterService(control->service_.get());
+  const mode_t mask = umask(0177);
+  control->server_->server = builder.BuildAndStart();
+  umask(mask);
+  if (control->server_->server == nullptr) return absl::InternalError(absl::StrCat("cannot serve the control plane at ", control->path_));
+  return control;
+}
+
+Control::~Control() {
+  if (server_ != nullptr && server_->server != nullptr) {
+    server_->server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
+  }
+  unlink(path_.c_str());
+}
+
+}  // namespace xpud::service

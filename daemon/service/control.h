@@ -1,0 +1,33 @@
+// The control plane: answers xpuctl over gRPC on a unix socket beside the clients' one. Its threads read the engine's state with
+// Engine::Call and keep nothing.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "daemon/scheduler/engine.h"
+
+namespace xpud::service {
+
+class Control {
+ public:
+  struct Options {
+    std::string client_socket;  // what clients connect to; control.sock lies beside it
+    bool private_daemon = false;
+  };
+  static absl::StatusOr<std::unique_ptr<Control>> Start(scheduler::Engine& engine, Options options);
+  ~Control();  // refuses new calls and ends those under way
+  Control(const Control&) = delete;
+  Control& operator=(const Control&) = delete;
+
+ private:
+  class Service;
+  Control();
+  std::unique_ptr<Service> service_;
+  struct Server;
+  std::unique_ptr<Server> server_;
+  std::string path_;
+};
+
+}  // namespace xpud::service

@@ -1,0 +1,237 @@
+#include "daemon/service/listener.h"
+
+#include <fcntl.h>
+#include <spdlog/spdlog.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/file.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "proto/base/status_macros.h"
+#include "proto/transport/shm_server.h"
+
+namespace xpud::service {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr uint64_t kListenTag = 1, kSignalTag = 2, kHangUpTag = 3;
+constexpr auto kGreetingTime = std::chrono::seconds(5);  // a client that says nothing is dropped
+constexpr size_t kMaxClients = 1024;
+
+uint64_t SocketTag(uint64_t key) { return key << 1; }
+uint64_t ProcessTag(uint64_t key) { return key << 1 | 1; }
+
+absl::Status Errno(const std::string& what) { return absl::ErrnoToStatus(errno, what); }
+
+absl::Status Watch(int epoll, int fd, uint32_t events, uint64_t tag) {
+  epoll_event event = {};
+  event.events = events;
+  event.data.u64 = tag;
+  return epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0 ? absl::OkStatus() : Errno("epoll_ctl failed");
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Listener>> Listener::Create(Options options) {
+  std::unique_ptr<Listener> listener(new Listener(std::move(options)));
+  RETURN_IF_ERROR(listener->Bind());
+  return listener;
+}
+
+absl::Status Listener::Bind() {
+  const std::string& path = options_.socket_path;
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof(address.sun_path)) {
+    return absl::InvalidArgumentError(absl::StrCat("the socket path ", path, " is longer than ", sizeof(address.sun_path) - 1, " bytes"));
+  }
+  std::memcpy(address.sun_path, path.data(), path.size());
+  lock_.Reset(open((path + ".lock").c_str(), O_CREAT | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!lock_.valid()) return Errno(absl::StrCat("cannot open ", path, ".lock"));
+  if (flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
+    return absl::AlreadyExistsError(absl::StrCat("another xpud daemon serves ", path));
+  }
+  unlink(path.c_str());
+  socket_.Reset(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket_.valid()) return Errno("socket failed");
+  const mode_t mask = umask(0777 & ~options_.socket_mode);
+  const int bound = bind(socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address));
+  umask(mask);
+  if (bound != 0) return Errno(absl::StrCat("cannot bind ", path));
+  if (listen(socket_.get(), 128) != 0) return Errno("listen failed");
+  epoll_.Reset(epoll_create1(EPOLL_CLOEXEC));
+  hang_ups_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  sigset_t ends;
+  sigemptyset(&ends);
+  sigaddset(&ends, SIGINT);
+  sigaddset(&ends, SIGTERM);
+  signals_.Reset(signalfd(-1, &ends, SFD_CLOEXEC | SFD_NONBLOCK));
+  RETURN_IF_ERROR(Watch(epoll_.get(), socket_.get(), EPOLLIN, kListenTag));
+  RETURN_IF_ERROR(Watch(epoll_.get(), signals_.get(), EPOLLIN, kSignalTag));
+  return Watch(epoll_.get(), hang_ups_.get(), EPOLLIN, kHangUpTag);
+}
+
+Listener::~Listener() { unlink(options_.socket_path.c_str()); }
+
+void Listener::HangUp(uint64_t session) {
+  {
+    MutexLock lock(mutex_);
+    to_hang_up_.push_back(session);
+  }
+  eventfd_write(hang_ups_.get(), 1);
+}
+
+void Listener::Accept() {
+  while (true) {
+    UniqueFd fd(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!fd.valid()) return;
+    if (clients_.size() >= kMaxClients) {
+      spdlog::warn("client_refused reason=\"{} clients are connected\"", clients_.size());
+      continue;
+    }
+    ucred peer = {};
+    socklen_t length = sizeof(peer);
+    if (getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) continue;
+    Client client;
+    client.process.Reset(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
+    if (!client.process.valid()) continue;  // it has ended already
+    client.peer = {peer.pid, peer.uid, ""};
+    client.accepted = Clock::now();
+    const uint64_t key = next_key_++;
+    if (!Watch(epoll_.get(), fd.get(), EPOLLIN | EPOLLRDHUP, SocketTag(key)).ok() ||
+        !Watch(epoll_.get(), client.process.get(), EPOLLIN, ProcessTag(key)).ok()) {
+      continue;
+    }
+    client.socket = std::move(fd);
+    clients_.emplace(key, std::move(client));
+  }
+}
+
+absl::Status Listener::OpenSession(scheduler::Engine& engine, Client& client, const transport::Hello& hello) {
+  transport::Welcome welcome = {};
+  welcome.magic = transport::kHelloMagic;
+  if (hello.magic != transport::kHelloMagic) return absl::InvalidArgumentError("the greeting is not xpud's");
+  welcome.version = transport::NegotiateVersion(hello.oldest_version, hello.newest_version);
+  if (welcome.version == 0) {
+    const std::string why = absl::StrCat("it speaks protocol versions ", hello.oldest_version, " to ", hello.newest_version,
+                                         ", this daemon ", wire::kOldestVersion, " to ", wire::kNewestVersion);
+    transport::SetText(welcome.text, why);
+    RETURN_IF_ERROR(transport::SendMessage(client.socket.get(), std::as_bytes(std::span(&welcome, 1))));
+    return absl::FailedPreconditionError(why);
+  }
+  client.peer.name = transport::GetText(hello.client_name);
+  transport::SessionFds fds;
+  ASSIGN_OR_RETURN(auto server, transport::ShmServer::Create(fds));
+  welcome.ring_bytes = transport::kRingBytes;
+  welcome.staging_bytes = transport::kStagingBytes;
+  welcome.session_id = next_session_++;
+  transport::SetText(welcome.text, XPUD_VERSION);
+  absl::Status opened;
+  engine.Call([&] {
+    auto& devices = engine.devices();
+    welcome.device_count = static_cast<uint16_t>(std::min(devices.size(), transport::kMaxDevices));
+    for (size_t d = 0; d < welcome.device_count; ++d) {
+      const executor::DeviceProperties& properties = devices[d].device->properties();
+      transport::DeviceRecord& record = welcome.devices[d];
+      transport::SetText(record.name, properties.name);
+      transport::SetText(record.kind, properties.kind);
+      transport::SetText(record.vendor, properties.vendor);
+      record.total_memory = properties.total_memory;
+      record.compute_units = properties.compute_units;
+      welcome.memory_limit = std::max(welcome.memory_limit, devices[d].memory_limit);
+    }
+    auto session = std::make_unique<session::Session>(welcome.session_id, client.peer, std::move(server), devices);
+    opened = session->Open();
+    if (opened.ok()) engine.AddSession(std::move(session));
+  });
+  RETURN_IF_ERROR(opened);
+  client.session = welcome.session_id;
+  const int raw[] = {fds.ring.get(), fds.completion.get(), fds.staging.get(), fds.doorbell.get()};
+  return transport::SendMessage(client.socket.get(), std::as_bytes(std::span(&welcome, 1)), raw);
+}
+
+void Listener::Greet(scheduler::Engine& engine, Client& client) {
+  transport::Hello hello;
+  absl::Status status = transport::ReceiveMessage(client.socket.get(), std::as_writable_bytes(std::span(&hello, 1)));
+  if (status.ok()) status = OpenSession(engine, client, hello);
+  if (status.ok()) {
+    spdlog::info("session_opened id={} pid={} uid={} name=\"{}\"", client.session, client.peer.pid, client.peer.uid, client.peer.name);
+    return;
+  }
+  spdlog::warn("client_refused pid={} uid={} reason=\"{}\"", client.peer.pid, client.peer.uid, std::string(status.message()));
+  shutdown(client.socket.get(), SHUT_RDWR);  // its hang-up drops it
+}
+
+void Listener::Drop(scheduler::Engine& engine, uint64_t key, const char* reason) {
+  const auto found = clients_.find(key);
+  if (found == clients_.end()) return;
+  if (const uint64_t id = found->second.session; id != 0) {
+    engine.Post([&engine, id, reason] { engine.CloseSession(id, reason); });
+    spdlog::info("session_closed id={} pid={} reason=\"{}\"", id, found->second.peer.pid, reason);
+  }
+  clients_.erase(found);
+  last_client_ = Clock::now();
+}
+
+void Listener::HandleEvent(scheduler::Engine& engine, uint64_t tag, uint32_t events) {
+  if (tag == kListenTag) return Accept();
+  if (tag == kHangUpTag) {
+    eventfd_t count;
+    eventfd_read(hang_ups_.get(), &count);
+    std::vector<uint64_t> sessions;
+    {
+      MutexLock lock(mutex_);
+      sessions.swap(to_hang_up_);
+    }
+    for (const uint64_t id : sessions) {
+      const auto found = std::find_if(clients_.begin(), clients_.end(), [&](const auto& entry) { return entry.second.session == id; });
+      if (found != clients_.end()) shutdown(found->second.socket.get(), SHUT_RDWR);
+    }
+    return;
+  }
+  const uint64_t key = tag >> 1;
+  if (tag == ProcessTag(key)) return Drop(engine, key, "its process ended");
+  if ((events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) return Drop(engine, key, "it hung up");
+  const auto found = clients_.find(key);
+  if (found == clients_.end()) return;
+  if (found->second.session != 0) return Drop(engine, key, "it sent something after its greeting");
+  Greet(engine, found->second);
+}
+
+void Listener::DropSilentClients(scheduler::Engine& engine) {
+  std::vector<uint64_t> silent;
+  for (const auto& [key, client] : clients_) {
+    if (client.session == 0 && Clock::now() - client.accepted > kGreetingTime) silent.push_back(key);
+  }
+  for (const uint64_t key : silent) Drop(engine, key, "it did not greet");
+}
+
+bool Listener::IsIdleTooLong() const {
+  return options_.exit_when_idle && clients_.empty() && Clock::now() - last_client_ > *options_.exit_when_idle;
+}
+
+void Listener::Serve(scheduler::Engine& engine) {
+  std::array<epoll_event, 32> events;
+  while (!IsIdleTooLong()) {
+    const bool timed = options_.exit_when_idle.has_value() || !clients_.empty();
+    const int count = epoll_wait(epoll_.get(), events.data(), events.size(), timed ? 1000 : -1);
+    for (int i = 0; i < count; ++i) {
+      if (events[i].data.u64 == kSignalTag) return;
+      HandleEvent(engine, events[i].data.u64, events[i].events);
+    }
+    DropSilentClients(engine);
+  }
+  spdlog::info("daemon_idle seconds={}", options_.exit_when_idle->count());
+}
+
+}  // namespace xpud::service

@@ -1,0 +1,66 @@
+// Accepts clients on the unix socket and watches over their lives: the handshake, hang-ups, and the end of their process (a forked
+// worker may keep the socket open, so the pidfd decides). Runs on main's thread until a signal, or until nobody has been connected for a while.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <vector>
+#include <optional>
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "daemon/scheduler/engine.h"
+#include "proto/base/unique_fd.h"
+#include "proto/transport/handshake.h"
+
+namespace xpud::service {
+
+class Listener {
+ public:
+  struct Options {
+    std::string socket_path;
+    unsigned socket_mode = 0600;
+    std::optional<std::chrono::seconds> exit_when_idle;  // end this long after the last client
+  };
+
+  // Takes the socket path for itself (a lock beside it); AlreadyExists when another daemon holds it.
+  static absl::StatusOr<std::unique_ptr<Listener>> Create(Options options);
+  ~Listener();
+
+  // Serves until SIGINT or SIGTERM (blocked by the caller), or idleness.
+  void Serve(scheduler::Engine& engine);
+  // Any thread: hangs up on a session.
+  void HangUp(uint64_t session);
+
+ private:
+  struct Client {
+    UniqueFd socket;
+    UniqueFd process;  // pidfd
+    uint64_t session = 0;  // 0 until the handshake is done
+    session::Peer peer;
+    std::chrono::steady_clock::time_point accepted;
+  };
+
+  explicit Listener(Options options) : options_(std::move(options)) {}
+  absl::Status Bind();
+  void Accept();
+  void Greet(scheduler::Engine& engine, Client& client);
+  absl::Status OpenSession(scheduler::Engine& engine, Client& client, const transport::Hello& hello);
+  void Drop(scheduler::Engine& engine, uint64_t key, const char* reason);
+  void HandleEvent(scheduler::Engine& engine, uint64_t tag, uint32_t events);
+  void DropSilentClients(scheduler::Engine& engine);
+  bool IsIdleTooLong() const;
+
+  const Options options_;
+  UniqueFd lock_, socket_, epoll_, signals_, hang_ups_;
+  absl::flat_hash_map<uint64_t, Client> clients_;  // by key
+  uint64_t next_key_ = 16;
+  uint64_t next_session_ = 1;
+  std::chrono::steady_clock::time_point last_client_ = std::chrono::steady_clock::now();
+  Mutex mutex_;
+  std::vector<uint64_t> to_hang_up_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace xpud::service

@@ -1,0 +1,24 @@
+// What the daemon keeps for one device, shared by all sessions. The engine thread only.
+#pragma once
+
+#include <memory>
+
+#include "daemon/executor/device.h"
+#include "daemon/executor/device_queue.h"
+#include "daemon/memory/pool.h"
+#include "kernels/kernel_library.h"
+
+namespace xpud::session {
+
+struct DeviceState {
+  std::unique_ptr<executor::Device> device;
+  std::unique_ptr<memory::Pool> pool;
+  std::unique_ptr<kernels::KernelLibrary> library;
+  uint64_t memory_limit = 0;  // bytes that one session may hold
+  // Counters since the daemon started.
+  uint64_t busy_ns = 0;
+  uint64_t commands = 0;
+  uint64_t launches = 0;
+};
+
+}  // namespace xpud::session

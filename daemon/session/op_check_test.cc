@@ -1,0 +1,103 @@
+#include "daemon/session/op_check.h"
+
+#include <numeric>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace xpud::session {
+namespace {
+
+using kernels::OpCall;
+using kernels::Operand;
+using ops::DType;
+using ops::Number;
+using ::testing::HasSubstr;
+
+Operand Tensor(std::vector<int64_t> sizes, DType dtype = DType::kFloat32) {
+  Operand operand;
+  operand.dtype = dtype;
+  operand.rank = static_cast<uint8_t>(sizes.size());
+  int64_t stride = 1;
+  for (size_t d = sizes.size(); d-- > 0;) {
+    operand.sizes[d] = sizes[d];
+    operand.strides[d] = stride;
+    stride *= sizes[d];
+  }
+  return operand;
+}
+
+Operand Absent() {
+  Operand operand;
+  operand.present = false;
+  return operand;
+}
+
+absl::Status Check(const char* aten, std::vector<Operand> outputs, std::vector<Operand> inputs, std::vector<Number> attributes = {}) {
+  return CheckOp({&ops::RowOf(aten), DType::kFloat32, outputs, inputs, attributes, nullptr});
+}
+
+const Number kZero = Number::Integer(0);
+
+TEST(OpCheck, MapsBroadcast) {
+  EXPECT_TRUE(Check("mul.Tensor", {Tensor({2, 3})}, {Tensor({2, 3}), Tensor({1, 3})}).ok());
+  EXPECT_THAT(Check("mul.Tensor", {Tensor({2, 3})}, {Tensor({2, 3}), Tensor({1, 4})}).message(), HasSubstr("float32[1, 4] does not broadcast"));
+  EXPECT_FALSE(Check("mul.Tensor", {Tensor({2, 3})}, {Tensor({2, 3}), Tensor({3})}).ok()) << "ranks must be equal";
+  EXPECT_FALSE(Check("mul.Tensor", {Tensor({2, 3})}, {Tensor({2, 3}), Absent()}).ok());
+}
+
+TEST(OpCheck, ReductionsKeepOrReduceEachDimension) {
+  EXPECT_TRUE(Check("sum", {Tensor({2, 1})}, {Tensor({2, 3})}).ok());
+  EXPECT_FALSE(Check("sum", {Tensor({3, 1})}, {Tensor({2, 3})}).ok());
+  EXPECT_FALSE(Check("sum", {Tensor({2})}, {Tensor({2, 3})}).ok());
+}
+
+TEST(OpCheck, MatricesMustMultiply) {
+  const std::vector<Number> attributes = {kZero, kZero, kZero};
+  EXPECT_TRUE(Check("mm", {Tensor({2, 4})}, {Tensor({2, 3}), Tensor({3, 4}), Absent()}, attributes).ok());
+  EXPECT_TRUE(Check("mm", {Tensor({2, 4})}, {Tensor({2, 3}), Tensor({3, 4}), Tensor({1, 4})}, attributes).ok());
+  EXPECT_FALSE(Check("mm", {Tensor({2, 4})}, {Tensor({2, 3}), Tensor({2, 4}), Absent()}, attributes).ok());
+  EXPECT_FALSE(Check("mm", {Tensor({2, 4})}, {Tensor({2, 3}), Tensor({3, 4}, DType::kFloat64), Absent()}, attributes).ok());
+  EXPECT_FALSE(Check("mm", {Tensor({2, 4})}, {Tensor({2, 3}), Tensor({3, 4}), Absent()}).ok()) << "attributes are missing";
+}
+
+TEST(OpCheck, IndicesAreIntegers) {
+  EXPECT_TRUE(Check("embedding", {Tensor({5, 8})}, {Tensor({100, 8}), Tensor({5}, DType::kInt64)}).ok());
+  EXPECT_FALSE(Check("embedding", {Tensor({5, 8})}, {Tensor({100, 8}), Tensor({5})}).ok());
+  EXPECT_FALSE(Check("embedding", {Tensor({6, 8})}, {Tensor({100, 8}), Tensor({5}, DType::kInt64)}).ok());
+}
+
+TEST(OpCheck, AttentionShapesMustAgree) {
+  const auto q = Tensor({2, 4, 5, 8}), k = Tensor({2, 2, 7, 8}), v = Tensor({2, 2, 7, 6}), out = Tensor({2, 4, 5, 6});
+  const std::vector<Number> attributes = {Number::Real(1), kZero};
+  const char* name = "_scaled_dot_product_fused_attention_overrideable";
+  EXPECT_TRUE(Check(name, {out}, {q, k, v, Absent()}, attributes).ok());
+  EXPECT_TRUE(Check(name, {out, Tensor({2, 4, 5})}, {q, k, v, Tensor({2, 4, 5, 7}, DType::kBool)}, attributes).ok());
+  EXPECT_FALSE(Check(name, {out}, {q, k, v, Tensor({2, 1, 5, 7}, DType::kBool)}, attributes).ok());
+  EXPECT_FALSE(Check(name, {out}, {q, Tensor({2, 3, 7, 8}), v, Absent()}, attributes).ok());
+}
+
+TEST(OpCheck, TypesOutsideTheRowAreNotImplemented) {
+  const OpCall call = {&ops::RowOf("bitwise_not"), DType::kFloat32, {}, {}, {}, nullptr};
+  const auto a = Tensor({2});
+  OpCall with = call;
+  with.outputs = {&a, 1};
+  with.inputs = {&a, 1};
+  EXPECT_EQ(CheckOp(with).code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(CheckOp(with).message(), HasSubstr("\"bitwise_not\" not implemented for 'float32'"));
+}
+
+TEST(OpCheck, EveryRowRefusesACallWithoutOperands) {
+  for (const ops::Row& row : ops::kRows) {
+    EXPECT_FALSE(CheckOp({&row, DType::kFloat32, {}, {}, {}, nullptr}).ok()) << row.aten;
+  }
+}
+
+TEST(OpCheck, ACallIsDescribedAsPeopleReadIt) {
+  const std::vector<Operand> inputs = {Tensor({2, 3}), Absent()};
+  EXPECT_EQ(Describe({&ops::RowOf("mul.Tensor"), DType::kFloat32, {}, inputs, {}, nullptr}), "mul.Tensor(float32[2, 3], none)");
+}
+
+}  // namespace
+}  // namespace xpud::session

@@ -1,0 +1,145 @@
+// One client's session: takes commands from its transport, checks them, and has them executed. Owned by the engine, which alone calls
+// it. Nothing that a client sends can touch another session: handles are looked up in this session's own table, every view is checked
+// against its buffer, and a breach of protocol closes this session only.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "daemon/session/buffer_table.h"
+#include "daemon/session/device_state.h"
+#include "proto/transport/layout.h"
+#include "proto/transport/transport.h"
+#include "proto/wire/decode.h"
+
+namespace xpud::session {
+
+// Who is at the other end, as the kernel says.
+struct Peer {
+  int32_t pid = 0;
+  uint32_t uid = 0;
+  std::string name;  // what the client calls itself
+};
+
+struct SessionStats {
+  uint64_t submitted = 0;
+  uint64_t completed = 0;
+  uint64_t errors = 0;
+  uint64_t uploaded_bytes = 0;
+  uint64_t downloaded_bytes = 0;
+  uint64_t busy_ns = 0;
+  uint64_t peak_bytes = 0;
+};
+
+class Session {
+ public:
+  Session(uint64_t id, Peer peer, std::unique_ptr<transport::ServerTransport> transport, std::span<DeviceState> devices);
+  // Waits for the session's work and gives everything back.
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  // Makes the default queues, one a device.
+  absl::Status Open();
+
+  enum class Progress {
+    kIdle,     // no commands
+    kWorked,   // did some; call again
+    kStalled,  // the next command waits for a kernel to compile, or for another queue
+  };
+  // Runs commands until there are none or about `slice_ns` have passed. An error is a breach of protocol: the caller closes the session.
+  absl::StatusOr<Progress> Run(uint64_t slice_ns);
+
+  uint64_t id() const { return id_; }
+  const Peer& peer() const { return peer_; }
+  const SessionStats& stats() const { return stats_; }
+  uint64_t allocated_bytes(uint32_t device) const { return allocated_[device]; }
+  size_t buffer_count() const { return buffers_.live(); }
+  int queue_count() const;
+  uint64_t opened_ns() const { return opened_ns_; }
+  transport::ServerTransport& transport() { return *transport_; }
+
+ private:
+  struct Queue {
+    std::unique_ptr<executor::DeviceQueue> device_queue;
+    uint32_t device = 0;
+    uint64_t submitted = 0;         // sequence of the last command
+    uint64_t written = 0;           // what the completed counter was last told to become
+    bool error_raised = false;      // and not yet cleared by the client
+    uint64_t error_word = 0;        // where kernels report bad index contents
+  };
+  // A free that waits for the queues that used the buffer.
+  struct DeferredFree {
+    memory::Block block;
+    uint32_t device;
+    uint64_t queues;
+    std::array<uint64_t, wire::kMaxQueues> marks;
+  };
+  enum class Outcome { kDone, kStalled };
+
+  absl::StatusOr<Outcome> RunCommand(std::span<const std::byte> bytes, const wire::CommandHeader& header);
+  absl::Status Allocate(std::span<const std::byte> bytes);
+  absl::Status Free(std::span<const std::byte> bytes);
+  absl::StatusOr<Outcome> Execute(std::span<const std::byte> bytes, uint32_t queue_id);
+  absl::Status Upload(std::span<const std::byte> bytes);
+  absl::Status UploadInline(std::span<const std::byte> bytes);
+  absl::Status Download(std::span<const std::byte> bytes);
+  absl::Status Copy(std::span<const std::byte> bytes);
+  absl::Status CreateQueue(std::span<const std::byte> bytes);
+  absl::Status DestroyQueue(std::span<const std::byte> bytes);
+  absl::Status Timestamp(std::span<const std::byte> bytes);
+  absl::StatusOr<Outcome> WaitForQueue(std::span<const std::byte> bytes);
+  absl::Status ClearError(std::span<const std::byte> bytes);
+
+  // Fills operands_ from execute_; OK, or why the op is refused.
+  absl::Status ResolveOperands(uint32_t queue_id);
+  absl::Status ResolveTensor(const wire::DecodedOperand& from, kernels::Operand& to, Buffer*& buffer, uint32_t queue_id);
+  kernels::OpCall Call(Queue& queue) const;
+  bool ReadsPoison() const;
+  void PoisonOutputs();
+  void MarkWritten(Buffer& buffer);
+  void MarkOutputsWritten();
+  void CheckErrorWord(Queue& queue, const kernels::OpCall& call);
+  // The part of a buffer that a copy names, or why not.
+  absl::StatusOr<std::byte*> Part(Buffer* buffer, uint64_t offset, uint64_t bytes, uint32_t queue_id) const;
+  absl::StatusOr<std::byte*> StagingPart(uint64_t offset, uint64_t bytes) const;
+
+  // The user's error: recorded on the queue, seen at its next sync.
+  void Raise(Queue& queue, uint32_t queue_id, const absl::Status& error);
+  void ReleaseBuffer(Buffer& buffer);
+  void ReleaseDeferred();
+  void ChargeMemory(uint32_t device, int64_t bytes);
+  absl::Status PublishCompletions();
+
+  const uint64_t id_;
+  const Peer peer_;
+  const uint64_t opened_ns_;
+  const std::unique_ptr<transport::ServerTransport> transport_;
+  const std::span<DeviceState> devices_;
+
+  BufferTable buffers_;
+  std::array<Queue, wire::kMaxQueues> queues_;
+  uint64_t open_queues_ = 0;   // bit q
+  uint64_t dirty_queues_ = 0;  // bit q: has commands whose completion is not yet announced
+  std::vector<DeferredFree> deferred_;
+  std::array<uint64_t, transport::kMaxDevices> allocated_{};
+  SessionStats stats_;
+
+  std::span<const std::byte> batch_;  // commands taken from the transport and not yet run
+  uint64_t sequence_ = 0;             // of the last command that was run
+  uint32_t current_queue_ = 0;
+
+  // Scratch of the command being run.
+  wire::DecodedExecute execute_;
+  std::array<kernels::Operand, ops::kMaxOutputs + ops::kMaxInputs> operands_;
+  std::array<Buffer*, ops::kMaxOutputs + ops::kMaxInputs> operand_buffers_;
+  kernels::LaunchList launches_;
+  std::vector<memory::Block> workspace_;
+};
+
+}  // namespace xpud::session
