@@ -81,7 +81,7 @@ enum class DeviceError : uint8_t { kNone = 0, kIndexOutOfRange = 1 };
 // One launch: entry point, group counts, and argument values owned here. Reused between commands: no allocation.
 class Launch {
  public:
-  static constexpr size_t kMaxArguments = 40;
+  static constexpr size_t kMaxArguments = 128;
   static constexpr size_t kMaxArgumentBytes = 1024;
 
   void Reset(const Kernel* kernel, uint32_t x, uint32_t y = 1, uint32_t z = 1) {

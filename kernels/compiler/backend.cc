@@ -1,0 +1,279 @@
+#include "kernels/compiler/backend.h"
+
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <mutex>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/compiler/math_bitcode.h"
+#include "llvm/Analysis/TargetLibraryInfo.h"
+#include "llvm/Bitcode/BitcodeReader.h"
+#include "llvm/Config/llvm-config.h"
+#include "llvm/IR/LegacyPassManager.h"
+#include "llvm/IR/Verifier.h"
+#include "llvm/Linker/Linker.h"
+#include "llvm/MC/TargetRegistry.h"
+#include "llvm/Object/ELFObjectFile.h"
+#include "llvm/Passes/PassBuilder.h"
+#include "llvm/Support/TargetSelect.h"
+#include "llvm/Target/TargetMachine.h"
+#include "llvm/TargetParser/Host.h"
+#include "proto/base/status_macros.h"
+#include "proto/base/unique_fd.h"
+
+extern "C" {
+void LLVMInitializeSPIRVTarget();
+void LLVMInitializeSPIRVTargetInfo();
+void LLVMInitializeSPIRVTargetMC();
+void LLVMInitializeSPIRVAsmPrinter();
+void LLVMInitializeNVPTXTarget();
+void LLVMInitializeNVPTXTargetInfo();
+void LLVMInitializeNVPTXTargetMC();
+void LLVMInitializeNVPTXAsmPrinter();
+}
+
+namespace xpud::kernels {
+namespace {
+
+void InitialiseTargets() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    llvm::InitializeNativeTarget();
+    llvm::InitializeNativeTargetAsmPrinter();
+    LLVMInitializeNVPTXTargetInfo();
+    LLVMInitializeNVPTXTarget();
+    LLVMInitializeNVPTXTargetMC();
+    LLVMInitializeNVPTXAsmPrinter();
+    LLVMInitializeSPIRVTargetInfo();
+    LLVMInitializeSPIRVTarget();
+    LLVMInitializeSPIRVTargetMC();
+    LLVMInitializeSPIRVAsmPrinter();
+  });
+}
+
+const std::string& HostFeatures() {
+  static const std::string* const features = [] {
+    std::set<std::string> sorted;
+    for (const auto& feature : llvm::sys::getHostCPUFeatures()) {
+      sorted.insert((feature.second ? "+" : "-") + feature.first().str());
+    }
+    auto* joined = new std::string;
+    for (const std::string& f : sorted) absl::StrAppend(joined, joined->empty() ? "" : ",", f);
+    return joined;
+  }();
+  return *features;
+}
+
+struct Machine {
+  std::string cpu, features;
+};
+
+Machine MachineOf(Target target) {
+  if (target == Target::kHost) return {llvm::sys::getHostCPUName().str(), HostFeatures()};
+  if (target == Target::kNvptx) return {"sm_90", "+ptx78"};
+  return {"", ""};
+}
+
+absl::StatusOr<std::unique_ptr<llvm::TargetMachine>> CreateMachine(Target target, const llvm::Module& module) {
+  InitialiseTargets();
+  std::string error;
+  const llvm::Target* const found = llvm::TargetRegistry::lookupTarget(module.getTargetTriple(), error);
+  if (found == nullptr) return absl::InternalError(error);
+  const Machine machine = MachineOf(target);
+  llvm::TargetOptions options;
+  options.AllowFPOpFusion = target == Target::kSpirv ? llvm::FPOpFusion::Standard : llvm::FPOpFusion::Fast;
+  std::unique_ptr<llvm::TargetMachine> created(
+      found->createTargetMachine(module.getTargetTriple(), machine.cpu, machine.features, options, llvm::Reloc::PIC_,
+                                 llvm::CodeModel::Small, llvm::CodeGenOptLevel::Default));
+  if (created == nullptr) return absl::InternalError("LLVM has no such target machine");
+  return created;
+}
+
+// Links what the kernel calls of math.c, to be inlined.
+absl::Status LinkMath(llvm::Module& module) {
+  const llvm::StringRef bytes(MathBitcode().data(), MathBitcode().size());
+  auto source = llvm::getLazyBitcodeModule(llvm::MemoryBufferRef(bytes, "math"), module.getContext());
+  if (!source) return absl::InternalError("math bitcode: " + llvm::toString(source.takeError()));
+  (*source)->setTargetTriple(module.getTargetTriple());
+  (*source)->setDataLayout(module.getDataLayout());
+  if (llvm::Linker::linkModules(module, std::move(*source), llvm::Linker::LinkOnlyNeeded)) {
+    return absl::InternalError("math bitcode does not link");
+  }
+  return absl::OkStatus();
+}
+
+bool IsKernel(const llvm::Function& f) { return !f.isDeclaration() && f.getReturnType()->isVoidTy() && f.hasExternalLinkage() && !f.getName().starts_with("xpud_"); }
+
+void SetAttributes(Target target, llvm::Module& module) {
+  const Machine machine = MachineOf(target);
+  for (llvm::Function& f : module) {
+    if (f.isDeclaration()) continue;
+    if (!IsKernel(f)) {
+      f.setAttributes({});
+      f.setLinkage(llvm::GlobalValue::InternalLinkage);
+      f.addFnAttr(llvm::Attribute::AlwaysInline);
+      f.addFnAttr(llvm::Attribute::NoUnwind);
+    }
+    f.addFnAttr("no-builtins");
+    if (target != Target::kHost) continue;
+    f.addFnAttr("target-cpu", machine.cpu);
+    f.addFnAttr("target-features", machine.features);
+    if (llvm::StringRef(machine.features).contains("+avx512f")) f.addFnAttr("prefer-vector-width", "512");
+  }
+}
+
+// O3. No library function exists, so that no loop becomes a memcpy or memset that the driver could not resolve.
+void Optimise(llvm::Module& module, llvm::TargetMachine& machine) {
+  llvm::LoopAnalysisManager lam;
+  llvm::FunctionAnalysisManager fam;
+  llvm::CGSCCAnalysisManager cgam;
+  llvm::ModuleAnalysisManager mam;
+  llvm::TargetLibraryInfoImpl library(module.getTargetTriple());
+  library.disableAllFunctions();
+  fam.registerPass([&] { return llvm::TargetLibraryAnalysis(library); });
+  llvm::PipelineTuningOptions tuning;
+  tuning.LoopVectorization = module.getTargetTriple().isX86();
+  tuning.SLPVectorization = module.getTargetTriple().isX86();
+  tuning.LoopInterleaving = true;
+  llvm::PassBuilder builder(&machine, tuning);
+  builder.registerModuleAnalyses(mam);
+  builder.registerCGSCCAnalyses(cgam);
+  builder.registerFunctionAnalyses(fam);
+  builder.registerLoopAnalyses(lam);
+  builder.crossRegisterProxies(lam, fam, cgam, mam);
+  builder.buildPerModuleDefaultPipeline(llvm::OptimizationLevel::O3).run(module, mam);
+}
+
+absl::Status Prepare(Target target, llvm::Module& module, llvm::TargetMachine& machine) {
+  module.setDataLayout(machine.createDataLayout());
+  if (llvm::verifyModule(module, nullptr)) {
+    std::string text;
+    llvm::raw_string_ostream stream(text);
+    llvm::verifyModule(module, &stream);
+    return absl::InternalError("invalid IR: " + text);
+  }
+  RETURN_IF_ERROR(LinkMath(module));
+  SetAttributes(target, module);
+  Optimise(module, machine);
+  return absl::OkStatus();
+}
+
+absl::Status CheckDefined(const std::string& object) {
+  auto file = llvm::object::ObjectFile::createObjectFile(llvm::MemoryBufferRef(object, "kernel"));
+  if (!file) return absl::InternalError(llvm::toString(file.takeError()));
+  for (const auto& symbol : (*file)->symbols()) {
+    auto flags = symbol.getFlags();
+    auto name = symbol.getName();
+    if (!flags || !name) return absl::InternalError("unreadable symbol table");
+    if ((*flags & llvm::object::SymbolRef::SF_Undefined) != 0 && !name->empty()) {
+      return absl::InternalError(absl::StrCat("kernel calls ", std::string(*name), ", which no device has"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> GenerateHere(Target target, llvm::Module& module) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<llvm::TargetMachine> machine, CreateMachine(target, module));
+  RETURN_IF_ERROR(Prepare(target, module, *machine));
+  llvm::SmallString<0> buffer;
+  llvm::raw_svector_ostream stream(buffer);
+  llvm::legacy::PassManager passes;
+  const auto type =
+      target == Target::kNvptx ? llvm::CodeGenFileType::AssemblyFile : llvm::CodeGenFileType::ObjectFile;
+  if (machine->addPassesToEmitFile(passes, stream, nullptr, type)) return absl::InternalError("no emission");
+  passes.run(module);
+  std::string bytes = buffer.str().str();
+  if (target == Target::kHost) RETURN_IF_ERROR(CheckDefined(bytes));
+  return bytes;
+}
+
+void WriteAll(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(fd, bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return;
+    bytes.remove_prefix(static_cast<size_t>(n));
+  }
+}
+
+std::string ReadAll(int fd) {
+  std::string bytes;
+  char chunk[1 << 16];
+  for (;;) {
+    const ssize_t n = ::read(fd, chunk, sizeof(chunk));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return bytes;
+    bytes.append(chunk, static_cast<size_t>(n));
+  }
+}
+
+// First byte: 'k' and the module, or 'e' and a message.
+absl::StatusOr<std::string> GenerateInChild(Target target, llvm::Module& module) {
+  InitialiseTargets();
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return absl::InternalError("pipe2 failed");
+  UniqueFd reader(ends[0]), writer(ends[1]);
+  const pid_t child = ::fork();
+  if (child < 0) return absl::InternalError("fork failed");
+  if (child == 0) {
+    const absl::StatusOr<std::string> made = GenerateHere(target, module);
+    WriteAll(writer.get(), made.ok() ? "k" + *made : "e" + std::string(made.status().message()));
+    ::_exit(0);
+  }
+  writer.Reset();
+  std::string answer = ReadAll(reader.get());
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (answer.empty() || status != 0) return absl::InternalError("the SPIR-V back end crashed");
+  const bool ok = answer[0] == 'k';
+  answer.erase(0, 1);
+  if (!ok) return absl::InternalError(answer);
+  return answer;
+}
+
+}  // namespace
+
+const std::string& CodeIdentity(Target target) {
+  static const std::string* const identities = [] {
+    auto* all = new std::string[3];
+    for (const Target t : {Target::kHost, Target::kNvptx, Target::kSpirv}) {
+      const Machine machine = MachineOf(t);
+      all[static_cast<size_t>(t)] = absl::StrCat(std::string(SourceStamp()), "|" LLVM_VERSION_STRING "|",
+                                                 static_cast<int>(t), "|", machine.cpu, "|", machine.features);
+    }
+    return all;
+  }();
+  return identities[static_cast<size_t>(target)];
+}
+
+absl::Status CheckHostCpu() {
+  const auto features = llvm::sys::getHostCPUFeatures();
+  for (const char* needed : {"avx2", "fma", "f16c"}) {
+    const auto found = features.find(needed);
+    if (found == features.end() || !found->second) {
+      return absl::UnimplementedError(absl::StrCat("this CPU has no ", needed, ": kernels need x86-64-v3"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> Generate(Target target, std::unique_ptr<llvm::Module> module) {
+  if (target == Target::kSpirv) return GenerateInChild(target, *module);
+  return GenerateHere(target, *module);
+}
+
+absl::StatusOr<std::string> OptimisedText(std::unique_ptr<llvm::Module> module) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<llvm::TargetMachine> machine, CreateMachine(Target::kHost, *module));
+  RETURN_IF_ERROR(Prepare(Target::kHost, *module, *machine));
+  std::string text;
+  llvm::raw_string_ostream stream(text);
+  module->print(stream, nullptr);
+  return text;
+}
+
+}  // namespace xpud::kernels

@@ -1,0 +1,378 @@
+#include "kernels/compiler/emitter.h"
+
+#include "llvm/IR/IntrinsicsNVPTX.h"
+#include "proto/base/check.h"
+
+namespace xpud::kernels {
+
+using llvm::Type;
+using ops::DType;
+
+Scalar ScalarOf(DType type) {
+  switch (type) {
+    case DType::kBool: return Scalar::kBool;
+    case DType::kUInt8: return Scalar::kU8;
+    case DType::kInt8: return Scalar::kI8;
+    case DType::kInt16: return Scalar::kI16;
+    case DType::kInt32: return Scalar::kI32;
+    case DType::kInt64: return Scalar::kI64;
+    case DType::kFloat64: return Scalar::kF64;
+    default: return Scalar::kF32;
+  }
+}
+
+Scalar AccumulateOf(DType type) {
+  if (type == DType::kFloat64) return Scalar::kF64;
+  return ops::IsFloating(type) ? Scalar::kF32 : Scalar::kI64;
+}
+
+ArgType ImmediateArg(Scalar scalar) {
+  if (scalar == Scalar::kF32) return ArgType::kF32;
+  return scalar == Scalar::kF64 ? ArgType::kF64 : ArgType::kI64;
+}
+
+namespace {
+
+uint32_t BytesOf(ArgType type) { return type == ArgType::kF32 ? 4 : 8; }
+
+unsigned GlobalSpace(Target target) { return target == Target::kHost ? 0 : 1; }
+
+const char* TripleOf(Target target) {
+  if (target == Target::kNvptx) return "nvptx64-nvidia-cuda";
+  return target == Target::kSpirv ? "spirv64v1.2-unknown-unknown" : "x86_64-unknown-linux-gnu";
+}
+
+}  // namespace
+
+Emitter::Emitter(Target target, llvm::LLVMContext& context)
+    : target_(target), context_(context), module_(std::make_unique<llvm::Module>("xpud", context)), ir_(context) {
+  module_->setTargetTriple(llvm::Triple(TripleOf(target)));
+}
+
+void Emitter::Begin(const std::string& name, std::span<const ArgType> args) {
+  name_ = name;
+  arg_types_.assign(args.begin(), args.end());
+  Type* const pointer = llvm::PointerType::get(context_, 0);
+  std::vector<Type*> types;
+  const auto type_of = [&](ArgType a) -> Type* {
+    if (a == ArgType::kPointer) return llvm::PointerType::get(context_, GlobalSpace(target_));
+    if (a == ArgType::kI64) return ir_.getInt64Ty();
+    return a == ArgType::kF32 ? ir_.getFloatTy() : ir_.getDoubleTy();
+  };
+  if (gpu()) {
+    for (const ArgType a : args) types.push_back(type_of(a));
+  } else {
+    types.assign(3, pointer);
+  }
+  function_ = llvm::Function::Create(llvm::FunctionType::get(ir_.getVoidTy(), types, false),
+                                     llvm::GlobalValue::ExternalLinkage, name, *module_);
+  if (target_ == Target::kNvptx) function_->setCallingConv(llvm::CallingConv::PTX_Kernel);
+  if (target_ == Target::kSpirv) function_->setCallingConv(llvm::CallingConv::SPIR_KERNEL);
+  function_->addFnAttr(llvm::Attribute::NoUnwind);
+  ir_.SetInsertPoint(llvm::BasicBlock::Create(context_, "entry", function_));
+  llvm::FastMathFlags flags;
+  flags.setAllowContract(true);
+  ir_.setFastMathFlags(flags);
+  if (gpu()) {
+    for (llvm::Argument& a : function_->args()) args_.push_back(&a);
+    return;
+  }
+  llvm::MDNode* const empty = llvm::MDNode::get(context_, {});
+  for (size_t i = 0; i < args.size(); ++i) {
+    auto* const slot = ir_.CreateLoad(pointer, ir_.CreateConstInBoundsGEP1_64(pointer, function_->getArg(0), i));
+    slot->setMetadata(llvm::LLVMContext::MD_invariant_load, empty);
+    auto* const value = ir_.CreateLoad(type_of(args[i]), slot);
+    value->setMetadata(llvm::LLVMContext::MD_invariant_load, empty);
+    args_.push_back(value);
+  }
+  group_ = function_->getArg(1);
+  scratch_ = function_->getArg(2);
+}
+
+std::unique_ptr<llvm::Module> Emitter::Finish() {
+  ir_.CreateRetVoid();
+  if (!gpu()) {
+    std::vector<uint32_t> sizes;
+    for (const ArgType a : arg_types_) sizes.push_back(BytesOf(a));
+    if (sizes.empty()) sizes.push_back(0);
+    auto* const data = llvm::ConstantDataArray::get(context_, sizes);
+    new llvm::GlobalVariable(*module_, data->getType(), true, llvm::GlobalValue::ExternalLinkage, data,
+                             name_ + ".arg_sizes");
+  }
+  return std::move(module_);
+}
+
+Emitter::Value Emitter::BuiltinIndex(llvm::Intrinsic::ID nvptx, const char* spirv, int axis) {
+  if (target_ == Target::kNvptx) return ir_.CreateZExt(ir_.CreateIntrinsic(ir_.getInt32Ty(), nvptx, {}), ir_.getInt64Ty());
+  auto* const type = llvm::FunctionType::get(ir_.getInt64Ty(), {ir_.getInt32Ty()}, false);
+  llvm::FunctionCallee callee = module_->getOrInsertFunction(spirv, type);
+  llvm::cast<llvm::Function>(callee.getCallee())->setCallingConv(llvm::CallingConv::SPIR_FUNC);
+  llvm::CallInst* const call = ir_.CreateCall(callee, {ir_.getInt32(static_cast<uint32_t>(axis))});
+  call->setCallingConv(llvm::CallingConv::SPIR_FUNC);
+  return call;
+}
+
+Emitter::Value Emitter::Group(int axis) {
+  if (!gpu()) {
+    auto* const raw = ir_.CreateLoad(
+        ir_.getInt32Ty(), ir_.CreateConstInBoundsGEP1_64(ir_.getInt32Ty(), group_, static_cast<uint64_t>(axis)));
+    return ir_.CreateZExt(raw, ir_.getInt64Ty());
+  }
+  const llvm::Intrinsic::ID ids[] = {llvm::Intrinsic::nvvm_read_ptx_sreg_ctaid_x,
+                                     llvm::Intrinsic::nvvm_read_ptx_sreg_ctaid_y,
+                                     llvm::Intrinsic::nvvm_read_ptx_sreg_ctaid_z};
+  return BuiltinIndex(ids[axis], "_Z12get_group_idj", axis);
+}
+
+Emitter::Value Emitter::Lane() {
+  if (!gpu()) return I64(0);
+  return BuiltinIndex(llvm::Intrinsic::nvvm_read_ptx_sreg_tid_x, "_Z12get_local_idj", 0);
+}
+
+Emitter::Value Emitter::Lanes() { return I64(gpu() ? kGpuLanes : 1); }
+
+void Emitter::Barrier() {
+  if (target_ == Target::kNvptx) {
+    ir_.CreateIntrinsic(ir_.getVoidTy(), llvm::Intrinsic::nvvm_barrier_cta_sync_aligned_all, {ir_.getInt32(0)});
+  } else if (target_ == Target::kSpirv) {
+    auto* const type = llvm::FunctionType::get(ir_.getVoidTy(), {ir_.getInt32Ty()}, false);
+    llvm::FunctionCallee callee = module_->getOrInsertFunction("_Z7barrierj", type);
+    llvm::cast<llvm::Function>(callee.getCallee())->setCallingConv(llvm::CallingConv::SPIR_FUNC);
+    llvm::cast<llvm::Function>(callee.getCallee())->addFnAttr(llvm::Attribute::Convergent);
+    ir_.CreateCall(callee, {ir_.getInt32(1)})->setCallingConv(llvm::CallingConv::SPIR_FUNC);
+  }
+}
+
+Emitter::Values Emitter::Loop(Value begin, Value end, Value step, const Values& carried,
+                              const std::function<Values(Value, const Values&)>& body, LoopKind kind) {
+  auto* const before = ir_.GetInsertBlock();
+  auto* const header = llvm::BasicBlock::Create(context_, "loop", function_);
+  auto* const inside = llvm::BasicBlock::Create(context_, "body", function_);
+  auto* const after = llvm::BasicBlock::Create(context_, "after", function_);
+  ir_.CreateBr(header);
+  ir_.SetInsertPoint(header);
+  llvm::PHINode* const index = ir_.CreatePHI(begin->getType(), 2);
+  index->addIncoming(begin, before);
+  std::vector<llvm::PHINode*> phis;
+  Values current;
+  for (Value initial : carried) {
+    phis.push_back(ir_.CreatePHI(initial->getType(), 2));
+    phis.back()->addIncoming(initial, before);
+    current.push_back(phis.back());
+  }
+  ir_.CreateCondBr(ir_.CreateICmpSLT(index, end), inside, after);
+  ir_.SetInsertPoint(inside);
+  const bool parallel = kind == LoopKind::kParallel;
+  if (parallel) access_groups_.push_back(llvm::MDNode::getDistinct(context_, {}));
+  const Values next = body(index, current);
+  XPUD_CHECK(next.size() == carried.size());
+  Value const advanced = ir_.CreateNSWAdd(index, step);
+  auto* const last = ir_.GetInsertBlock();
+  index->addIncoming(advanced, last);
+  for (size_t i = 0; i < next.size(); ++i) phis[i]->addIncoming(next[i], last);
+  llvm::BranchInst* const back = ir_.CreateBr(header);
+  llvm::SmallVector<llvm::Metadata*, 3> properties = {nullptr};
+  properties.push_back(llvm::MDNode::get(context_, {llvm::MDString::get(context_, "llvm.loop.mustprogress")}));
+  if (parallel) {
+    properties.push_back(llvm::MDNode::get(
+        context_, {llvm::MDString::get(context_, "llvm.loop.parallel_accesses"), access_groups_.back()}));
+    access_groups_.pop_back();
+  }
+  llvm::MDNode* const loop = llvm::MDNode::getDistinct(context_, properties);
+  loop->replaceOperandWith(0, loop);
+  back->setMetadata(llvm::LLVMContext::MD_loop, loop);
+  ir_.SetInsertPoint(after);
+  return current;
+}
+
+void Emitter::Loop(Value begin, Value end, Value step, const std::function<void(Value)>& body, LoopKind kind) {
+  Loop(begin, end, step, {}, [&](Value i, const Values&) { body(i); return Values{}; }, kind);
+}
+
+void Emitter::If(Value condition, const std::function<void()>& then) {
+  auto* const inside = llvm::BasicBlock::Create(context_, "then", function_);
+  auto* const after = llvm::BasicBlock::Create(context_, "after", function_);
+  ir_.CreateCondBr(condition, inside, after);
+  ir_.SetInsertPoint(inside);
+  then();
+  ir_.CreateBr(after);
+  ir_.SetInsertPoint(after);
+}
+
+Type* Emitter::TypeOf(Scalar scalar, int width) {
+  Type* type = nullptr;
+  switch (scalar) {
+    case Scalar::kBool: type = ir_.getInt1Ty(); break;
+    case Scalar::kU8:
+    case Scalar::kI8: type = ir_.getInt8Ty(); break;
+    case Scalar::kI16: type = ir_.getInt16Ty(); break;
+    case Scalar::kI32: type = ir_.getInt32Ty(); break;
+    case Scalar::kI64: type = ir_.getInt64Ty(); break;
+    case Scalar::kF32: type = ir_.getFloatTy(); break;
+    case Scalar::kF64: type = ir_.getDoubleTy(); break;
+  }
+  return width > 1 ? llvm::FixedVectorType::get(type, static_cast<unsigned>(width)) : type;
+}
+
+Type* Emitter::StorageOf(DType type) {
+  switch (type) {
+    case DType::kFloat16: return ir_.getHalfTy();
+    case DType::kBFloat16: return ir_.getInt16Ty();
+    case DType::kFloat32: return ir_.getFloatTy();
+    case DType::kFloat64: return ir_.getDoubleTy();
+    default: return ir_.getIntNTy(static_cast<unsigned>(ops::SizeOf(type) * 8));
+  }
+}
+
+Emitter::Value Emitter::Constant(Scalar scalar, double value, int width) {
+  Type* const type = TypeOf(scalar, width);
+  if (IsFloat(scalar)) return llvm::ConstantFP::get(type, value);
+  return llvm::ConstantInt::getSigned(type, static_cast<int64_t>(value));
+}
+
+Emitter::Value Emitter::IntegerConstant(Scalar scalar, int64_t value, int width) {
+  Type* const type = TypeOf(scalar, width);
+  if (IsFloat(scalar)) return llvm::ConstantFP::get(type, static_cast<double>(value));
+  const unsigned bits = type->getScalarSizeInBits();
+  return llvm::ConstantInt::get(type, llvm::APInt(bits, static_cast<uint64_t>(value), false, /*implicitTrunc=*/true));
+}
+
+namespace {
+
+bool IsUnsigned(Scalar scalar) { return scalar == Scalar::kBool || scalar == Scalar::kU8; }
+
+// Without contraction: two roundings in a row (f64 to f32 to f16) stay two, since one would be a library call.
+Emitter::Value Plain(Emitter::Value value) {
+  if (auto* const instruction = llvm::dyn_cast<llvm::Instruction>(value)) instruction->copyFastMathFlags(llvm::FastMathFlags());
+  return value;
+}
+
+}  // namespace
+
+Emitter::Value Emitter::Convert(Value value, Scalar from, Scalar to) {
+  if (from == to) return value;
+  const auto* const vector = llvm::dyn_cast<llvm::FixedVectorType>(value->getType());
+  const int width = vector ? static_cast<int>(vector->getNumElements()) : 1;
+  Type* const target = TypeOf(to, width);
+  if (to == Scalar::kBool) {
+    Value const zero = llvm::Constant::getNullValue(value->getType());
+    return IsFloat(from) ? ir_.CreateFCmpUNE(value, zero) : ir_.CreateICmpNE(value, zero);
+  }
+  if (IsFloat(from)) {
+    if (IsFloat(to)) return Plain(ir_.CreateFPCast(value, target));
+    // Out-of-range values are unspecified, as in ATen, but not undefined: the result is frozen. Small types go through i32.
+    if (to == Scalar::kI64 || to == Scalar::kI32) return ir_.CreateFreeze(ir_.CreateFPToSI(value, target));
+    return ir_.CreateTrunc(ir_.CreateFreeze(ir_.CreateFPToSI(value, TypeOf(Scalar::kI32, width))), target);
+  }
+  if (IsFloat(to)) return IsUnsigned(from) ? ir_.CreateUIToFP(value, target) : ir_.CreateSIToFP(value, target);
+  return ir_.CreateIntCast(value, target, !IsUnsigned(from));
+}
+
+Emitter::Value Emitter::Min(Value a, Value b) { return ir_.CreateSelect(ir_.CreateICmpSLT(a, b), a, b); }
+
+Emitter::Value Emitter::CeilDiv(Value a, Value b) {
+  return ir_.CreateUDiv(Add(a, ir_.CreateSub(b, I64(1))), b);
+}
+
+Emitter::Value Emitter::Address(DType type, Value base, Value index) {
+  return ir_.CreateInBoundsGEP(StorageOf(type), base, index);
+}
+
+void Emitter::MarkAccess(llvm::Instruction* access) {
+  if (access_groups_.empty()) return;
+  llvm::MDNode* group = access_groups_.back();
+  if (access_groups_.size() > 1) {
+    const std::vector<llvm::Metadata*> groups(access_groups_.begin(), access_groups_.end());
+    group = llvm::MDNode::get(context_, groups);
+  }
+  access->setMetadata(llvm::LLVMContext::MD_access_group, group);
+}
+
+Emitter::Value Emitter::FromStorage(DType type, Value raw, Scalar as) {
+  if (type == DType::kBool) {
+    return Convert(ir_.CreateICmpNE(raw, llvm::Constant::getNullValue(raw->getType())), Scalar::kBool, as);
+  }
+  if (!ops::IsFloating(type) || ops::SizeOf(type) > 2) return Convert(raw, ScalarOf(type), as);
+  const auto* const vector = llvm::dyn_cast<llvm::FixedVectorType>(raw->getType());
+  const int width = vector ? static_cast<int>(vector->getNumElements()) : 1;
+  Type* const f32 = TypeOf(Scalar::kF32, width);
+  Value value = nullptr;
+  if (type == DType::kBFloat16) {
+    Value const wide = ir_.CreateZExt(raw, TypeOf(Scalar::kI32, width));
+    value = ir_.CreateBitCast(ir_.CreateShl(wide, 16), f32);
+  } else {
+    value = Plain(ir_.CreateFPExt(raw, f32));
+  }
+  return Convert(value, Scalar::kF32, as);
+}
+
+Emitter::Value Emitter::ToStorage(DType type, Value value, Scalar from) {
+  const auto* const vector = llvm::dyn_cast<llvm::FixedVectorType>(value->getType());
+  const int width = vector ? static_cast<int>(vector->getNumElements()) : 1;
+  if (type == DType::kBool) return ir_.CreateZExt(Convert(value, from, Scalar::kBool), TypeOf(Scalar::kU8, width));
+  value = Convert(value, from, ScalarOf(type));
+  if (type == DType::kFloat16) {
+    Type* half = ir_.getHalfTy();
+    if (width > 1) half = llvm::FixedVectorType::get(half, static_cast<unsigned>(width));
+    return Plain(ir_.CreateFPTrunc(value, half));
+  }
+  if (type != DType::kBFloat16) return value;
+  // Round to nearest even in integers: every target has them, and NaN stays NaN.
+  Type* const i32 = TypeOf(Scalar::kI32, width);
+  Value const bits = ir_.CreateBitCast(value, i32);
+  Value const odd = ir_.CreateAnd(ir_.CreateLShr(bits, 16), llvm::ConstantInt::get(i32, 1));
+  Value const rounded = ir_.CreateLShr(ir_.CreateAdd(bits, ir_.CreateAdd(odd, llvm::ConstantInt::get(i32, 0x7fff))), 16);
+  Value const result = ir_.CreateSelect(ir_.CreateFCmpUNO(value, value), llvm::ConstantInt::get(i32, 0x7fc0), rounded);
+  return ir_.CreateTrunc(result, TypeOf(Scalar::kI16, width));
+}
+
+Emitter::Value Emitter::Load(DType type, Value base, Value index, Scalar as, int width) {
+  Type* const storage = StorageOf(type);
+  Type* const loaded = width > 1 ? llvm::FixedVectorType::get(storage, static_cast<unsigned>(width)) : storage;
+  auto* const load = ir_.CreateAlignedLoad(loaded, Address(type, base, index), llvm::Align(ops::SizeOf(type)));
+  MarkAccess(load);
+  return FromStorage(type, load, as);
+}
+
+void Emitter::Store(DType type, Value base, Value index, Value value, Scalar from, int) {
+  MarkAccess(ir_.CreateAlignedStore(ToStorage(type, value, from), Address(type, base, index),
+                                    llvm::Align(ops::SizeOf(type))));
+}
+
+Emitter::Value Emitter::LoadRaw(Type* type, Value base, Value index) {
+  auto* const load = ir_.CreateAlignedLoad(type, ir_.CreateInBoundsGEP(type->getScalarType(), base, index),
+                                           llvm::Align(type->getScalarSizeInBits() / 8));
+  MarkAccess(load);
+  return load;
+}
+
+void Emitter::StoreRaw(Value base, Value index, Value value) {
+  Type* const type = value->getType();
+  MarkAccess(ir_.CreateAlignedStore(value, ir_.CreateInBoundsGEP(type->getScalarType(), base, index),
+                                    llvm::Align(type->getScalarSizeInBits() / 8)));
+}
+
+Emitter::Value Emitter::Shared(Type* element, uint64_t count) {
+  XPUD_CHECK(gpu());
+  auto* const type = llvm::ArrayType::get(element, count);
+  return new llvm::GlobalVariable(*module_, type, false, llvm::GlobalValue::InternalLinkage,
+                                  llvm::UndefValue::get(type), "shared", nullptr, llvm::GlobalValue::NotThreadLocal, 3);
+}
+
+Emitter::Value Emitter::CallMath(const std::string& name, Type* result, std::span<llvm::Value* const> operands) {
+  std::vector<Type*> types;
+  for (Value operand : operands) types.push_back(operand->getType());
+  llvm::FunctionCallee callee =
+      module_->getOrInsertFunction("xpud_" + name, llvm::FunctionType::get(result, types, false));
+  return ir_.CreateCall(callee, {operands.data(), operands.size()});
+}
+
+void Emitter::ReportIndex(Value error_word, Value bad, Value value) {
+  If(bad, [&] {
+    Value const code = ir_.CreateOr(ir_.CreateShl(value, 8), I64(static_cast<int64_t>(DeviceError::kIndexOutOfRange)));
+    auto* const store = ir_.CreateAlignedStore(code, error_word, llvm::Align(8));
+    store->setAtomic(llvm::AtomicOrdering::Monotonic);
+  });
+}
+
+}  // namespace xpud::kernels

@@ -1,0 +1,118 @@
+// Writes the LLVM IR of one kernel for any target: arguments, groups and lanes, loops, typed loads and stores. What differs
+// between a host object, PTX and SPIR-V is hidden here; skeletons are written once on top of it.
+//
+// Groups and lanes: a host group is one lane (a worker runs it whole, its loops are vectorised); a GPU group is `kGpuLanes`
+// threads, each a lane. A loop that starts at Lane() and steps by Lanes() is shared out among them.
+//
+// Owned by one compile; one thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/kernel_library.h"
+#include "llvm/IR/IRBuilder.h"
+#include "llvm/IR/LLVMContext.h"
+#include "llvm/IR/Module.h"
+#include "proto/ops/dtype.h"
+
+namespace xpud::kernels {
+
+inline constexpr uint32_t kGpuLanes = 256;
+
+// Element types in registers. Half types are kept in memory only.
+enum class Scalar : uint8_t { kBool, kU8, kI8, kI16, kI32, kI64, kF32, kF64 };
+constexpr bool IsFloat(Scalar s) { return s >= Scalar::kF32; }
+Scalar ScalarOf(ops::DType type);       // what an element is computed in
+Scalar AccumulateOf(ops::DType type);   // what a reduction accumulates in
+
+// Arguments are passed by value. Pointers point to device memory.
+enum class ArgType : uint8_t { kPointer, kI64, kF32, kF64 };
+ArgType ImmediateArg(Scalar scalar);
+
+class Emitter {
+ public:
+  using Value = llvm::Value*;
+  using Values = std::vector<llvm::Value*>;
+  enum class LoopKind {
+    kPlain,
+    kParallel,  // iterations are independent: memory accesses inside carry that promise, and the loop is vectorised
+  };
+
+  Emitter(Target target, llvm::LLVMContext& context);
+
+  // Opens kernel `name`. Everything below is called between Begin and Finish.
+  void Begin(const std::string& name, std::span<const ArgType> args);
+  std::unique_ptr<llvm::Module> Finish();
+
+  Target target() const { return target_; }
+  bool gpu() const { return target_ != Target::kHost; }
+  llvm::IRBuilder<>& ir() { return ir_; }
+  llvm::Module& module() { return *module_; }
+
+  Value Arg(size_t index) const { return args_[index]; }
+  Value Group(int axis);  // i64
+  Value Lane();           // i64, 0 on the host
+  Value Lanes();          // i64, 1 on the host
+  Value Scratch() const { return scratch_; }  // host only
+
+  // for (i = begin; i < end; i += step) carried = body(i, carried); gives the final carried values.
+  Values Loop(Value begin, Value end, Value step, const Values& carried,
+              const std::function<Values(Value, const Values&)>& body, LoopKind kind = LoopKind::kPlain);
+  void Loop(Value begin, Value end, Value step, const std::function<void(Value)>& body,
+            LoopKind kind = LoopKind::kPlain);
+  void If(Value condition, const std::function<void()>& then);
+  void Barrier();  // all lanes of a group; nothing on the host
+
+  // Types, `width` lanes wide when width > 1.
+  llvm::Type* TypeOf(Scalar scalar, int width = 1);
+  llvm::Type* StorageOf(ops::DType type);
+  Value I64(int64_t value) { return ir_.getInt64(static_cast<uint64_t>(value)); }
+  Value Constant(Scalar scalar, double value, int width = 1);
+  Value IntegerConstant(Scalar scalar, int64_t value, int width = 1);
+  Value Convert(Value value, Scalar from, Scalar to);
+
+  Value Min(Value a, Value b);  // i64
+  Value CeilDiv(Value a, Value b);
+  Value Add(Value a, Value b) { return ir_.CreateNSWAdd(a, b); }
+  Value Mul(Value a, Value b) { return ir_.CreateNSWMul(a, b); }
+
+  // Element `index` (i64) of an array of `type`, converted. With width > 1: elements index .. index + width - 1.
+  Value Address(ops::DType type, Value base, Value index);
+  Value Load(ops::DType type, Value base, Value index, Scalar as, int width = 1);
+  void Store(ops::DType type, Value base, Value index, Value value, Scalar from, int width = 1);
+  // Unconverted access for temporaries.
+  Value LoadRaw(llvm::Type* type, Value base, Value index);
+  void StoreRaw(Value base, Value index, Value value);
+  // An array in the group's shared memory (GPU only).
+  Value Shared(llvm::Type* element, uint64_t count);
+
+  // A call of function `name` of math.c.
+  Value CallMath(const std::string& name, llvm::Type* result, std::span<llvm::Value* const> operands);
+
+  // error_word = kIndexOutOfRange with `value` above, where `bad` (i1).
+  void ReportIndex(Value error_word, Value bad, Value value);
+
+ private:
+  void MarkAccess(llvm::Instruction* access);
+  Value FromStorage(ops::DType type, Value raw, Scalar as);
+  Value ToStorage(ops::DType type, Value value, Scalar from);
+  Value BuiltinIndex(llvm::Intrinsic::ID nvptx, const char* spirv, int axis);
+
+  const Target target_;
+  llvm::LLVMContext& context_;
+  std::unique_ptr<llvm::Module> module_;
+  llvm::IRBuilder<> ir_;
+  llvm::Function* function_ = nullptr;
+  std::string name_;
+  std::vector<ArgType> arg_types_;
+  Values args_;
+  Value group_ = nullptr;
+  Value scratch_ = nullptr;
+  std::vector<llvm::MDNode*> access_groups_;  // of the parallel loops that are open
+};
+
+}  // namespace xpud::kernels

@@ -1,0 +1,160 @@
+#include "kernels/compiler/kernel_cache.h"
+
+#include "absl/strings/str_cat.h"
+#include "kernels/compiler/backend.h"
+#include "proto/base/check.h"
+#include "proto/base/status_macros.h"
+
+namespace xpud::kernels {
+namespace {
+
+uint64_t HashOf(const KernelKey& key) {
+  uint64_t h = (key.words[0] ^ (key.words[1] * 0x9E3779B97F4A7C15u)) * 0xD6E8FEB86659FD93u;
+  return h ^ h >> 32;
+}
+
+}  // namespace
+
+void KeyWriter::Put(uint64_t value, int bits) {
+  XPUD_CHECK(value >> bits == 0 && at_ + bits <= 128);
+  const int word = at_ / 64, shift = at_ % 64;
+  key_.words[static_cast<size_t>(word)] |= value << shift;
+  if (shift + bits > 64) key_.words[1] |= value >> (64 - shift);
+  at_ += bits;
+}
+
+uint64_t KeyReader::Take(int bits) {
+  const int word = at_ / 64, shift = at_ % 64;
+  uint64_t value = key_.words[static_cast<size_t>(word)] >> shift;
+  if (shift + bits > 64) value |= key_.words[1] << (64 - shift);
+  at_ += bits;
+  return value & ((uint64_t{1} << bits) - 1);
+}
+
+KernelCache::KernelCache(Target target, std::unique_ptr<ObjectCache> disk, std::function<void()> on_ready)
+    : target_(target), disk_(std::move(disk)), on_ready_(std::move(on_ready)), table_(1024) {
+  compiler_ = std::thread([this] { Run(); });
+}
+
+KernelCache::~KernelCache() {
+  {
+    MutexLock lock(mutex_);
+    stopping_ = true;
+    changed_.NotifyAll();
+  }
+  compiler_.join();
+}
+
+KernelCache::Entry* KernelCache::Lookup(const KernelKey& key) const {
+  const size_t mask = table_.size() - 1;
+  for (size_t at = HashOf(key) & mask; table_[at] != nullptr; at = (at + 1) & mask) {
+    if (table_[at]->key == key) return table_[at];
+  }
+  return nullptr;
+}
+
+void KernelCache::Insert(Entry* entry) {
+  if (++entries_ * 2 > table_.size()) {
+    std::vector<Entry*> old(table_.size() * 2);
+    old.swap(table_);
+    entries_ = 1;
+    for (Entry* e : old) {
+      if (e != nullptr) Insert(e);
+    }
+  }
+  const size_t mask = table_.size() - 1;
+  size_t at = HashOf(entry->key) & mask;
+  while (table_[at] != nullptr) at = (at + 1) & mask;
+  table_[at] = entry;
+}
+
+absl::StatusOr<const Kernel*> KernelCache::Find(const Skeleton& skeleton, const KernelKey& key) {
+  if (Entry* const entry = Lookup(key); entry != nullptr) [[likely]] {
+    const Kernel* const kernel = entry->kernel.load(std::memory_order_acquire);
+    if (kernel != nullptr) [[likely]] return kernel;
+    const absl::Status* const failure = entry->failure.load(std::memory_order_acquire);
+    if (failure != nullptr) return *failure;
+    return nullptr;
+  }
+  Entry* added = nullptr;
+  {
+    MutexLock lock(mutex_);
+    added = &storage_.emplace_back();
+    added->key = key;
+    added->skeleton = &skeleton;
+    queue_.push_back(added);
+    ++pending_;
+    changed_.NotifyAll();
+  }
+  Insert(added);
+  return nullptr;
+}
+
+void KernelCache::Run() {
+  for (;;) {
+    Entry* entry = nullptr;
+    {
+      MutexLock lock(mutex_);
+      while (queue_.empty() && !stopping_) changed_.Wait(mutex_);
+      if (stopping_) return;
+      entry = queue_.front();
+      queue_.pop_front();
+    }
+    Finish(*entry);
+    if (on_ready_) on_ready_();
+    MutexLock lock(mutex_);
+    --pending_;
+    changed_.NotifyAll();
+  }
+}
+
+absl::StatusOr<std::string> KernelCache::Compile(Target target, const Skeleton& skeleton, const KernelKey& key) {
+  llvm::LLVMContext context;
+  Emitter emitter(target, context);
+  RETURN_IF_ERROR(skeleton.Emit(key, skeleton.NameOf(key), emitter));
+  return Generate(target, emitter.Finish());
+}
+
+void KernelCache::Finish(Entry& entry) {
+  const std::string name = entry.skeleton->NameOf(entry.key);
+  const std::string identity = absl::StrCat(CodeIdentity(target_), "|", name, "|", entry.skeleton->Describe(entry.key), "|",
+                                            absl::Hex(entry.key.words[0]), "|", absl::Hex(entry.key.words[1]));
+  absl::StatusOr<std::string> code = absl::NotFoundError("not cached");
+  if (disk_ != nullptr) code = disk_->Load(identity);
+  if (!code.ok()) {
+    code = Compile(target_, *entry.skeleton, entry.key);
+    if (code.ok() && disk_ != nullptr) disk_->Save(identity, *code);
+  }
+  if (!code.ok()) {
+    entry.status = std::make_unique<absl::Status>(code.status().code(),
+                                                  absl::StrCat("kernel ", name, ": ", code.status().message()));
+    entry.failure.store(entry.status.get(), std::memory_order_release);
+    return;
+  }
+  ModuleImage image;
+  image.format = target_ == Target::kHost    ? ModuleImage::Format::kNative
+                 : target_ == Target::kNvptx ? ModuleImage::Format::kPtx
+                                             : ModuleImage::Format::kSpirv;
+  image.bytes = *std::move(code);
+  entry.kernel.store(Add(std::move(image), name), std::memory_order_release);
+}
+
+void KernelCache::WaitForCompiles() {
+  MutexLock lock(mutex_);
+  while (pending_ != 0) changed_.Wait(mutex_);
+}
+
+const Kernel* KernelCache::Add(ModuleImage image, std::string entry) {
+  MutexLock lock(mutex_);
+  modules_.push_back(std::move(image));
+  kernels_.push_back({static_cast<uint32_t>(kernels_.size()), &modules_.back(), std::move(entry)});
+  return &kernels_.back();
+}
+
+const Kernel* KernelCache::AddEntry(const Kernel& sibling, std::string entry) {
+  MutexLock lock(mutex_);
+  kernels_.push_back({static_cast<uint32_t>(kernels_.size()), sibling.module, std::move(entry)});
+  return &kernels_.back();
+}
+
+}  // namespace xpud::kernels

@@ -1,0 +1,112 @@
+// Compiled kernels by key, and the thread that compiles them. Find and the planners run on the engine thread; compiles run on the
+// cache's own thread. A hit takes a few nanoseconds and allocates nothing. Kernels live as long as the cache.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/compiler/emitter.h"
+#include "kernels/compiler/object_cache.h"
+#include "kernels/kernel_library.h"
+#include "kernels/planner.h"
+#include "proto/base/mutex.h"
+
+namespace xpud::kernels {
+
+// All that selects a kernel, packed: the skeleton's number in the low 8 bits of the first word, the rest as the skeleton likes.
+struct KernelKey {
+  std::array<uint64_t, 2> words{};
+  bool operator==(const KernelKey&) const = default;
+};
+
+// Packs fields into a key, low bits first.
+class KeyWriter {
+ public:
+  explicit KeyWriter(uint8_t skeleton) { Put(skeleton, 8); }
+  void Put(uint64_t value, int bits);
+  const KernelKey& key() const { return key_; }
+
+ private:
+  KernelKey key_;
+  int at_ = 0;
+};
+
+class KeyReader {
+ public:
+  explicit KeyReader(const KernelKey& key) : key_(key) { Take(8); }
+  uint64_t Take(int bits);
+
+ private:
+  const KernelKey& key_;
+  int at_ = 0;
+};
+
+// One shape of kernel: what a key means. Immutable; called on the compile thread.
+class Skeleton {
+ public:
+  virtual ~Skeleton() = default;
+  // A C identifier, for traces.
+  virtual std::string NameOf(const KernelKey& key) const = 0;
+  // What the key stands for beyond its bits: the formula. Part of the disk cache's key.
+  virtual std::string Describe(const KernelKey& key) const = 0;
+  // Opens, fills and leaves open the kernel `name`.
+  virtual absl::Status Emit(const KernelKey& key, const std::string& name, Emitter& emitter) const = 0;
+};
+
+class KernelCache : public KernelStore {
+ public:
+  KernelCache(Target target, std::unique_ptr<ObjectCache> disk, std::function<void()> on_ready);
+  ~KernelCache() override;
+
+  // The kernel, or nullptr while it is being compiled (started by this call if need be), or why it cannot be.
+  absl::StatusOr<const Kernel*> Find(const Skeleton& skeleton, const KernelKey& key);
+  void WaitForCompiles();
+  Target target() const { return target_; }
+
+  const Kernel* Add(ModuleImage image, std::string entry) override;
+  const Kernel* AddEntry(const Kernel& sibling, std::string entry) override;
+
+  // Compiles without a cache: what the compile thread does, for tests.
+  static absl::StatusOr<std::string> Compile(Target target, const Skeleton& skeleton, const KernelKey& key);
+
+ private:
+  struct Entry {
+    KernelKey key;
+    const Skeleton* skeleton = nullptr;
+    std::atomic<const Kernel*> kernel{nullptr};
+    std::atomic<const absl::Status*> failure{nullptr};
+    std::unique_ptr<absl::Status> status;  // written before `failure`
+  };
+
+  Entry* Lookup(const KernelKey& key) const;
+  void Insert(Entry* entry);
+  void Run();
+  void Finish(Entry& entry);
+
+  const Target target_;
+  const std::unique_ptr<ObjectCache> disk_;
+  const std::function<void()> on_ready_;
+
+  // Engine thread only.
+  std::vector<Entry*> table_;  // open addressing, a power of two, at most half full
+  size_t entries_ = 0;
+
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<Entry> storage_ ABSL_GUARDED_BY(mutex_);
+  std::deque<Entry*> queue_ ABSL_GUARDED_BY(mutex_);
+  size_t pending_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::deque<ModuleImage> modules_ ABSL_GUARDED_BY(mutex_);
+  std::deque<Kernel> kernels_ ABSL_GUARDED_BY(mutex_);
+  std::thread compiler_;
+};
+
+}  // namespace xpud::kernels

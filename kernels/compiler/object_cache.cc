@@ -1,0 +1,131 @@
+#include "kernels/compiler/object_cache.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "llvm/ADT/ArrayRef.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/SHA256.h"
+#include "proto/base/status_macros.h"
+
+namespace xpud::kernels {
+namespace {
+
+using Digest = std::array<uint8_t, 32>;
+
+constexpr size_t kLargestFile = size_t{64} << 20;
+
+struct Header {
+  char magic[8];
+  uint64_t identity_bytes;
+  uint64_t code_bytes;
+  uint8_t checksum[32];  // of identity and code
+};
+static_assert(sizeof(Header) == 56);
+constexpr char kMagic[8] = {'x', 'p', 'u', 'd', 'k', 'r', 'n', '1'};
+
+Digest DigestOf(const std::string& bytes) {
+  return llvm::SHA256::hash(llvm::ArrayRef(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()));
+}
+
+std::string FileName(const std::string& identity) {
+  const Digest digest = DigestOf(identity);
+  return llvm::toHex(llvm::ArrayRef(digest.data(), digest.size()), /*LowerCase=*/true);
+}
+
+bool ReadExactly(int fd, char* to, size_t bytes) {
+  while (bytes > 0) {
+    const ssize_t n = ::read(fd, to, bytes);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    to += n;
+    bytes -= static_cast<size_t>(n);
+  }
+  return true;
+}
+
+bool WriteExactly(int fd, const std::string& bytes) {
+  size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t n = ::write(fd, bytes.data() + done, bytes.size() - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    done += static_cast<size_t>(n);
+  }
+  return true;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ObjectCache>> ObjectCache::Open(const std::string& directory) {
+  if (directory.empty() || directory[0] != '/') {
+    return absl::InvalidArgumentError(absl::StrCat("cache directory '", directory, "' is not an absolute path"));
+  }
+  if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
+    return absl::PermissionDeniedError(absl::StrCat("cannot create ", directory, ": ", std::strerror(errno)));
+  }
+  UniqueFd fd(::open(directory.c_str(), O_DIRECTORY | O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  struct stat info;
+  if (!fd.valid() || ::fstat(fd.get(), &info) != 0) {
+    return absl::PermissionDeniedError(absl::StrCat("cannot open ", directory, ": ", std::strerror(errno)));
+  }
+  if (info.st_uid != ::geteuid()) {
+    return absl::PermissionDeniedError(absl::StrCat(directory, " belongs to uid ", info.st_uid, ", not to us"));
+  }
+  if ((info.st_mode & 022) != 0) {
+    return absl::PermissionDeniedError(absl::StrCat(directory, " may be written by others: chmod 700 it"));
+  }
+  return std::unique_ptr<ObjectCache>(new ObjectCache(std::move(fd)));
+}
+
+absl::StatusOr<std::string> ObjectCache::Load(const std::string& identity) const {
+  const absl::Status miss = absl::NotFoundError("not in the kernel cache");
+  UniqueFd fd(::openat(directory_.get(), FileName(identity).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  struct stat info;
+  if (!fd.valid() || ::fstat(fd.get(), &info) != 0) return miss;
+  const size_t size = static_cast<size_t>(info.st_size);
+  if (!S_ISREG(info.st_mode) || info.st_uid != ::geteuid() || size < sizeof(Header) || size > kLargestFile) return miss;
+  Header header;
+  if (!ReadExactly(fd.get(), reinterpret_cast<char*>(&header), sizeof(header))) return miss;
+  const size_t rest = size - sizeof(header);
+  if (std::memcmp(header.magic, kMagic, sizeof(kMagic)) != 0 || header.identity_bytes != identity.size() ||
+      header.identity_bytes > rest || header.code_bytes != rest - header.identity_bytes) {
+    return miss;
+  }
+  std::string body(rest, '\0');
+  if (!ReadExactly(fd.get(), body.data(), rest)) return miss;
+  const Digest digest = DigestOf(body);
+  if (std::memcmp(header.checksum, digest.data(), digest.size()) != 0) return miss;
+  if (body.compare(0, identity.size(), identity) != 0) return miss;
+  return body.substr(identity.size());
+}
+
+void ObjectCache::Save(const std::string& identity, const std::string& code) const {
+  static std::atomic<uint64_t> counter{0};
+  const std::string temporary =
+      absl::StrCat(".", ::getpid(), ".", counter.fetch_add(1, std::memory_order_relaxed), ".tmp");
+  ::unlinkat(directory_.get(), temporary.c_str(), 0);  // left by a dead process that had our pid
+  UniqueFd fd(::openat(directory_.get(), temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!fd.valid()) return;
+  Header header{};
+  std::memcpy(header.magic, kMagic, sizeof(kMagic));
+  header.identity_bytes = identity.size();
+  header.code_bytes = code.size();
+  const Digest digest = DigestOf(identity + code);
+  std::memcpy(header.checksum, digest.data(), digest.size());
+  const bool written =
+      WriteExactly(fd.get(), std::string(reinterpret_cast<const char*>(&header), sizeof(header)) + identity + code);
+  if (!written || ::renameat(directory_.get(), temporary.c_str(), directory_.get(), FileName(identity).c_str()) != 0) {
+    ::unlinkat(directory_.get(), temporary.c_str(), 0);
+  }
+}
+
+}  // namespace xpud::kernels

@@ -1,0 +1,59 @@
+#include "kernels/kernel_library.h"
+
+#include "absl/strings/str_cat.h"
+#include "kernels/compiler/backend.h"
+#include "kernels/compiler/kernel_cache.h"
+#include "kernels/map/map_planner.h"
+#include "kernels/planner.h"
+#include "proto/base/status_macros.h"
+
+namespace xpud::kernels {
+
+class KernelLibrary::Impl {
+ public:
+  Impl(const Options& options, std::unique_ptr<ObjectCache> disk)
+      : cache_(options.target, std::move(disk), options.on_ready) {
+    planners_.push_back(std::make_unique<MapPlanner>(cache_));
+    for (size_t f = 0; f < by_family_.size(); ++f) {
+      for (const auto& planner : planners_) {
+        if (planner->Serves(static_cast<ops::Family>(f))) by_family_[f] = planner.get();
+      }
+    }
+  }
+
+  absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches) {
+    launches.Clear();
+    Planner* const planner = by_family_[static_cast<size_t>(call.row->family)];
+    if (planner == nullptr) {
+      return absl::UnimplementedError(absl::StrCat(std::string(call.row->aten), ": this device has no kernel for it"));
+    }
+    return planner->Plan(call, workspace, launches);
+  }
+
+  KernelCache& cache() { return cache_; }
+
+ private:
+  std::vector<std::unique_ptr<Planner>> planners_;
+  std::array<Planner*, 16> by_family_{};
+  KernelCache cache_;  // last: its thread, which reads the planners' skeletons, ends first
+};
+
+KernelLibrary::KernelLibrary(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+KernelLibrary::~KernelLibrary() = default;
+
+absl::StatusOr<std::unique_ptr<KernelLibrary>> KernelLibrary::Create(const Options& options) {
+  if (options.target == Target::kHost) RETURN_IF_ERROR(CheckHostCpu());
+  std::unique_ptr<ObjectCache> disk;
+  if (!options.cache_directory.empty()) {
+    ASSIGN_OR_RETURN(disk, ObjectCache::Open(options.cache_directory));
+  }
+  return std::unique_ptr<KernelLibrary>(new KernelLibrary(std::make_unique<Impl>(options, std::move(disk))));
+}
+
+absl::StatusOr<Readiness> KernelLibrary::Plan(const OpCall& call, Workspace workspace, LaunchList& launches) {
+  return impl_->Plan(call, workspace, launches);
+}
+
+void KernelLibrary::WaitForCompiles() { impl_->cache().WaitForCompiles(); }
+
+}  // namespace xpud::kernels

@@ -1,0 +1,47 @@
+// The element-wise kernel: out = f(inputs) over a collapsed iteration space.
+//
+// Arguments: each operand's pointer, or value if immediate (outputs, then inputs) | sizes[rank] | for each tensor operand its strides of all but
+// the innermost dimension, and of that too if its access is kStrided | slice sizes: inner, and for rank >= 2 rows and planes.
+// A host group is a box of the iteration space: group x counts slices of the innermost dimension, y of the next, z of all further
+// ones. A GPU group is kGpuLanes consecutive elements.
+#pragma once
+
+#include <array>
+
+#include "kernels/compiler/formula.h"
+#include "kernels/compiler/kernel_cache.h"
+#include "kernels/layout.h"
+
+namespace xpud::kernels {
+
+// What a key of this skeleton says.
+struct MapKey {
+  const ops::Row* row = nullptr;
+  int variant = 0;  // see MapFormulaText
+  ops::DType compute = ops::DType::kFloat32;
+  int rank = 1;
+  bool tiled = false;
+  bool narrow = false;  // 32-bit index arithmetic (GPU)
+  int operands = 0;
+  std::array<ops::DType, kMaxOperands> dtypes{};
+  std::array<Access, kMaxOperands> access{};
+
+  KernelKey Pack() const;
+  static MapKey Unpack(const KernelKey& key);
+};
+
+// The formula of a row, or a cheaper one that is equal for some immediate.
+enum MapVariant : int { kAsWritten = 0, kSquare = 1, kCube = 2, kSquareRoot = 3, kReciprocal = 4 };
+std::string_view MapFormulaText(const ops::Row& row, int variant);
+
+// Inputs that are seeds or offsets of random numbers: taken as int64, whatever the compute type. A bit for each.
+uint32_t SeedInputs(const Expression& expression);
+
+class MapSkeleton : public Skeleton {
+ public:
+  std::string NameOf(const KernelKey& key) const override;
+  std::string Describe(const KernelKey& key) const override;
+  absl::Status Emit(const KernelKey& key, const std::string& name, Emitter& emitter) const override;
+};
+
+}  // namespace xpud::kernels
