@@ -14,7 +14,7 @@ import sys
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 BINARIES = ROOT / "build/release/bin"
-sys.path.insert(0, str(ROOT / "tools/demo_lib"))
+sys.path.insert(0, str(ROOT / "tools/lib"))
 
 from daemon import Daemon  # noqa: E402
 

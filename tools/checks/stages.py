@@ -99,10 +99,6 @@ def lint(log: Log) -> Tally:
     return Tally(passed=1) + unittests(log, "tools/lint")
 
 
-def docs(log: Log) -> None:
-    log.must("python3", "tools/opdoc/opdoc.py", "--check")
-
-
 def build(log: Log) -> None:
     configure_and_build(log, "dev", "all")
 
@@ -183,10 +179,9 @@ STAGES = [
     Stage("setup", "packages, .venv, release build, torch_xpud", setup),
     Stage("format", "clang-format on every source", code_format, ("setup",)),
     Stage("lint", "include directions, and the lint's own tests", lint),
-    Stage("docs", "the README's table of ops is the op table's", docs),
     Stage("build", "everything, preset dev, warnings are errors", build, ("setup",)),
     Stage("tidy", "clang-tidy on what changed since origin/main (--full: on all)", clang_tidy, ("build",)),
-    Stage("unit", "unit tests, preset dev", unit, ("build",)),
+    Stage("unit", "unit tests, preset dev; the README lists the op table's ops", unit, ("build",)),
     Stage("asan", "wire, session and driver tests under ASan and UBSan, with planted faults", sanitizer("asan-ubsan"), ("setup",)),
     Stage("tsan", "ring and scheduler tests under TSan, with a planted race", sanitizer("tsan"), ("setup",)),
     Stage("links", "libxpud needs neither LLVM nor Level Zero", links, ("setup",)),

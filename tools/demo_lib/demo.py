@@ -2,7 +2,6 @@
 
 import argparse
 import glob
-import json
 import os
 import pathlib
 import statistics
@@ -11,10 +10,13 @@ import time
 
 import corpus
 import numpy
-from daemon import Daemon
 from side import TOP, Round, Side
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools/lib"))
+
+from daemon import Daemon  # noqa: E402
+
 BINARIES = ROOT / "build/release/bin"
 WORK = ROOT / "build/demo"
 MIN_COSINE = 0.9999
@@ -128,7 +130,7 @@ def main() -> int:
                     score=lambda queries: [BINARIES / "xpud_score", queries, "384", str(TOP)])
         sides.append(ours)
         print(f"    ready after {plain.start_seconds:.1f} s (plain) and {ours.start_seconds:.1f} s (xpud), imports and warm-up included")
-        sessions = json.loads(daemon.ask("ps", "-o", "json"))["sessions"]
+        sessions = daemon.sessions()
         if {session["pid"] for session in sessions} != set(ours.pids()):
             raise RuntimeError(f"xpuctl ps shows {len(sessions)} sessions, not the four processes")
 

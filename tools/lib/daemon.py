@@ -1,4 +1,4 @@
-"""The demo's daemon: on a socket of its own, so that it disturbs nobody's, and ended with the demo."""
+"""A daemon for a demo, benchmark or test: on a socket of its own, so that it disturbs nobody's, and ended with its owner."""
 
 import json
 import os
@@ -9,15 +9,15 @@ import tempfile
 
 
 class Daemon:
-    def __init__(self, binaries: pathlib.Path, log: pathlib.Path):
-        self._folder = pathlib.Path(tempfile.mkdtemp(prefix="xpud-demo-"))
+    def __init__(self, binaries: pathlib.Path, log: pathlib.Path, *options: str):
+        self._folder = pathlib.Path(tempfile.mkdtemp(prefix="xpud-own-"))
         self._xpuctl = binaries / "xpuctl"
         self.address = self._folder / "xpud.sock"
         self.log = log
         log.parent.mkdir(parents=True, exist_ok=True)
         ready, ready_child = os.pipe()
         with log.open("wb") as out:
-            self._process = subprocess.Popen([binaries / "xpud", "--socket", self.address, "--ready-fd", str(ready_child)],
+            self._process = subprocess.Popen([binaries / "xpud", "--socket", self.address, "--ready-fd", str(ready_child), *options],
                                              stdin=subprocess.DEVNULL, stdout=out, stderr=out, pass_fds=[ready_child])
         os.close(ready_child)
         with os.fdopen(ready, "rb") as pipe:
@@ -35,6 +35,17 @@ class Daemon:
 
     def devices(self) -> list[dict]:
         return json.loads(self.ask("devices", "-o", "json"))["devices"]
+
+    def status(self) -> dict:
+        return json.loads(self.ask("status", "-o", "json"))
+
+    def sessions(self) -> list[dict]:
+        return json.loads(self.ask("ps", "-o", "json"))["sessions"]
+
+    def kill(self) -> None:
+        """Ends it as a crash would."""
+        self._process.kill()
+        self._process.wait()
 
     def close(self) -> None:
         self._process.terminate()
