@@ -61,6 +61,8 @@ absl::Status Listener::Bind() {
   if (flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
     return absl::AlreadyExistsError(absl::StrCat("another xpud daemon serves ", path));
   }
+  const std::string pid = absl::StrCat(getpid(), "\n");  // for people who look who holds it
+  if (ftruncate(lock_.get(), 0) != 0 || write(lock_.get(), pid.data(), pid.size()) < 0) return Errno("cannot write the lock file");
   unlink(path.c_str());
   socket_.Reset(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket_.valid()) return Errno("socket failed");

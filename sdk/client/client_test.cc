@@ -9,6 +9,7 @@
 #include "sdk/client/address.h"
 #include "sdk/client/buffer_ids.h"
 #include "sdk/client/staging.h"
+#include "sdk/client/visible_devices.h"
 
 namespace xpud::client {
 namespace {
@@ -57,6 +58,14 @@ TEST(Staging, AHeldPieceStaysUntilItIsReleased) {
   EXPECT_FALSE(staging.Take(64, complete));
   staging.Release(piece->end);
   EXPECT_TRUE(staging.Take(64, complete));
+}
+
+TEST(VisibleDevices, AreSelectedAsCudaDoes) {
+  EXPECT_THAT(VisibleDevices(nullptr, 3), ElementsAre(0, 1, 2));
+  EXPECT_THAT(VisibleDevices("2,0", 3), ElementsAre(2, 0));
+  EXPECT_THAT(VisibleDevices("", 3), ElementsAre());
+  EXPECT_THAT(VisibleDevices("1,7,0", 3), ElementsAre(1));
+  EXPECT_THAT(VisibleDevices("1,1,0", 3), ElementsAre(1));
 }
 
 class Address : public ::testing::Test {

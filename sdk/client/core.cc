@@ -3,9 +3,11 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/status_macros.h"
+#include "sdk/client/visible_devices.h"
 
 namespace xpud::client {
 namespace {
@@ -31,12 +33,15 @@ Core::Core(Connection connection, const ConnectOptions& options)
       fork_epoch_((WatchForks(), fork_epoch.load())),
       staging_(connection.welcome.staging_bytes) {
   const transport::Welcome& welcome = connection.welcome;
+  const uint32_t count = std::min<uint32_t>(welcome.device_count, transport::kMaxDevices);
   MutexLock lock(mutex_);
-  for (uint32_t d = 0; d < std::min<size_t>(welcome.device_count, transport::kMaxDevices); ++d) {
+  visible_ = VisibleDevices(std::getenv("XPUD_VISIBLE_DEVICES"), count);
+  for (uint32_t d = 0; d < count; ++d) queues_[d].exists = true;  // the daemon makes default queue d with the session
+  for (const uint32_t d : visible_) {
     const transport::DeviceRecord& record = welcome.devices[d];
+    queues_[d].device = static_cast<uint32_t>(devices_.size());
     devices_.push_back({transport::GetText(record.name), transport::GetText(record.kind), transport::GetText(record.vendor),
                         record.total_memory, record.compute_units});
-    queues_[d] = {true, d, 0, 0};  // the daemon makes default queue d with the session
   }
   for (uint32_t slot = wire::kMaxTimestamps; slot-- > 0;) free_timestamps_.push_back(slot);
 }
@@ -122,7 +127,7 @@ void Core::Free(uint32_t device, BufferHandle handle, uint64_t bytes) {
   memory_[device].allocated.fetch_sub(bytes, std::memory_order_relaxed);
   // A failure here is the session's end, which frees everything.
   const absl::Status sent = Send(
-      wire::FreeCommand{wire::Header(wire::CommandKind::kFree, device, sizeof(wire::FreeCommand)), wire::ToWire(handle)},
+      wire::FreeCommand{wire::Header(wire::CommandKind::kFree, default_queue(device), sizeof(wire::FreeCommand)), wire::ToWire(handle)},
       /*publish=*/bytes >= kFreeAtOnce);
   MutexLock lock(mutex_);
   if (sent.ok()) ids_.Return(handle);
@@ -259,7 +264,7 @@ absl::StatusOr<uint32_t> Core::CreateQueue(uint32_t device, int priority) {
     queues_[id].device = device;
   }
   RETURN_IF_ERROR(Send(wire::CreateQueueCommand{wire::Header(wire::CommandKind::kCreateQueue, id, sizeof(wire::CreateQueueCommand)),
-                                                device, priority},
+                                                visible_[device], priority},
                        /*publish=*/true));
   return id;
 }

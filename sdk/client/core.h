@@ -25,7 +25,10 @@ class Core : public std::enable_shared_from_this<Core> {
  public:
   Core(Connection connection, const ConnectOptions& options);
 
+  // The devices that this process may see ($XPUD_VISIBLE_DEVICES), in its own numbering.
   const std::vector<DeviceInfo>& devices() const { return devices_; }
+  // The default queue of a visible device.
+  uint32_t default_queue(uint32_t device) const { return visible_[device]; }
   const std::string& address() const { return address_; }
   bool started_daemon() const { return started_daemon_; }
   bool forked() const;
@@ -88,6 +91,7 @@ class Core : public std::enable_shared_from_this<Core> {
   // Constant after construction.
   std::unique_ptr<transport::ClientTransport> transport_;
   std::vector<DeviceInfo> devices_;
+  std::vector<uint32_t> visible_;  // by visible device: its number at the daemon, which is also its default queue
   std::string address_;
   bool started_daemon_;
   uint64_t memory_limit_;

@@ -71,7 +71,7 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Connect(const ConnectOptions& 
 Session::~Session() = default;
 
 const std::vector<DeviceInfo>& Session::devices() const { return core_->devices(); }
-Queue Session::DefaultQueue(uint32_t device) const { return Queue(core_, device, device); }
+Queue Session::DefaultQueue(uint32_t device) const { return Queue(core_, device, core_->default_queue(device)); }
 
 absl::StatusOr<Queue> Session::CreateQueue(uint32_t device, int priority) {
   ASSIGN_OR_RETURN(const uint32_t id, core_->CreateQueue(device, priority));
@@ -79,7 +79,7 @@ absl::StatusOr<Queue> Session::CreateQueue(uint32_t device, int priority) {
 }
 
 absl::Status Session::DestroyQueue(const Queue& queue) {
-  if (queue.id() < core_->devices().size()) return absl::InvalidArgumentError("a default queue lives as long as its session");
+  if (queue.id() == core_->default_queue(queue.device())) return absl::InvalidArgumentError("a default queue lives as long as its session");
   return core_->DestroyQueue(queue.id());
 }
 

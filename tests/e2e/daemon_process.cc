@@ -1,0 +1,85 @@
+#include "tests/e2e/daemon_process.h"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+extern char** environ;
+
+namespace xpud::e2e {
+
+std::string DaemonBinary() { return std::filesystem::canonical("/proc/self/exe").parent_path() / "xpud"; }
+
+DaemonProcess::DaemonProcess(const std::vector<std::string>& extra) {
+  char pattern[] = "/tmp/xpud-e2e-XXXXXX";
+  directory_ = mkdtemp(pattern);
+  socket_ = directory_ + "/xpud.sock";
+  int ready[2];
+  if (pipe2(ready, O_CLOEXEC) != 0) std::abort();
+  std::vector<std::string> arguments = {DaemonBinary(), "--socket", socket_, "--ready-fd", "3", "--device", "cpu",
+                                        "--cache-dir", directory_ + "/cache"};
+  arguments.insert(arguments.end(), extra.begin(), extra.end());
+  std::vector<char*> argv;
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  argv.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, 2, (directory_ + "/log").c_str(), O_WRONLY | O_CREAT, 0600);
+  posix_spawn_file_actions_adddup2(&actions, ready[1], 3);
+  if (posix_spawn(&pid_, argv[0], &actions, nullptr, argv.data(), environ) != 0) std::abort();
+  posix_spawn_file_actions_destroy(&actions);
+  close(ready[1]);
+  char byte;
+  if (read(ready[0], &byte, 1) != 1) {
+    std::fprintf(stderr, "the daemon did not start:\n%s", Log().c_str());
+    std::abort();
+  }
+  close(ready[0]);
+}
+
+DaemonProcess::~DaemonProcess() {
+  Kill();
+  std::error_code error;
+  std::filesystem::remove_all(directory_, error);
+}
+
+void DaemonProcess::Kill(int signal) {
+  if (pid_ < 0) return;
+  kill(pid_, signal);
+  waitpid(pid_, nullptr, 0);
+  pid_ = -1;
+}
+
+std::unique_ptr<Session> DaemonProcess::Connect(const std::string& name) const {
+  ConnectOptions options;
+  options.address = socket_;
+  options.client_name = name;
+  auto session = Session::Connect(options);
+  if (!session.ok()) {
+    std::fprintf(stderr, "cannot connect: %s\n%s", std::string(session.status().message()).c_str(), Log().c_str());
+    std::abort();
+  }
+  return *std::move(session);
+}
+
+std::string DaemonProcess::Log() const {
+  std::ifstream file(directory_ + "/log");
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+size_t DaemonProcess::OpenFileCount() const {
+  size_t count = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/" + std::to_string(pid_) + "/fd")) ++count;
+  return count;
+}
+
+}  // namespace xpud::e2e

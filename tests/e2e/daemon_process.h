@@ -1,0 +1,38 @@
+// A real daemon in a directory of its own, for tests. Killed with the object.
+#pragma once
+
+#include <signal.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "xpud/xpud.h"
+
+namespace xpud::e2e {
+
+class DaemonProcess {
+ public:
+  // Waits until clients can connect; aborts the test program with the daemon's log if it does not start.
+  explicit DaemonProcess(const std::vector<std::string>& arguments = {});
+  ~DaemonProcess();
+  DaemonProcess(const DaemonProcess&) = delete;
+  DaemonProcess& operator=(const DaemonProcess&) = delete;
+
+  const std::string& socket() const { return socket_; }
+  const std::string& directory() const { return directory_; }
+  int pid() const { return pid_; }
+  std::unique_ptr<Session> Connect(const std::string& name = "test") const;
+  void Kill(int signal = SIGKILL);
+  std::string Log() const;
+  size_t OpenFileCount() const;
+
+ private:
+  std::string directory_, socket_;
+  int pid_ = -1;
+};
+
+// The daemon's binary under test: beside this test's.
+std::string DaemonBinary();
+
+}  // namespace xpud::e2e

@@ -1,0 +1,299 @@
+// What happens when a client or the daemon breaks: the others go on, and everything is given back.
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <set>
+#include <thread>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/wire/encode.h"
+#include "sdk/client/connect.h"
+#include "sdk/client/core.h"
+#include "tests/e2e/daemon_process.h"
+#include "xpud/tensor.h"
+
+namespace xpud::e2e {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using Clock = std::chrono::steady_clock;
+
+bool Within(milliseconds limit, const std::function<bool()>& holds) {
+  const auto end = Clock::now() + limit;
+  while (Clock::now() < end) {
+    if (holds()) return true;
+    std::this_thread::sleep_for(milliseconds(2));
+  }
+  return holds();
+}
+
+Tensor Ones(const Queue& queue, int64_t n) {
+  const std::vector<float> values(static_cast<size_t>(n), 1);
+  return *Tensor::FromHost(queue, std::span<const float>(values), {n});
+}
+
+// Runs `body` in a forked child that then waits to be killed; returns once the child says it is ready.
+int StartChild(const std::function<void()>& body) {
+  int ready[2];
+  EXPECT_EQ(pipe(ready), 0);
+  const int child = fork();
+  if (child == 0) {
+    body();
+    (void)!write(ready[1], "1", 1);
+    while (true) pause();
+  }
+  char byte;
+  EXPECT_EQ(read(ready[0], &byte, 1), 1);
+  close(ready[0]);
+  close(ready[1]);
+  return child;
+}
+
+uint64_t UsedBytes(const DaemonProcess& daemon) {
+  const std::string command = std::filesystem::path(DaemonBinary()).replace_filename("xpuctl").string() + " status -o json --address " + daemon.socket();
+  FILE* pipe = popen(command.c_str(), "r");
+  std::string text;
+  char buffer[4096];
+  for (size_t n; (n = fread(buffer, 1, sizeof(buffer), pipe)) > 0;) text.append(buffer, n);
+  EXPECT_EQ(pclose(pipe), 0) << command;
+  const size_t at = text.find("memory_used_bytes");
+  return at == std::string::npos ? ~uint64_t{0} : std::strtoull(text.c_str() + text.find_first_of("0123456789", at + 17), nullptr, 10);
+}
+
+TEST(Faults, AKilledClientGivesItsMemoryBackAndOthersSeeNothing) {
+  DaemonProcess daemon;
+  auto bystander = daemon.Connect();
+  const Queue queue = bystander->DefaultQueue(0);
+  const Tensor ones = Ones(queue, 16);
+  ASSERT_TRUE(queue.Synchronize().ok());
+  const uint64_t before = UsedBytes(daemon);
+  const int child = StartChild([&] {
+    auto session = daemon.Connect("victim");
+    Tensor x = Ones(session->DefaultQueue(0), 16 << 20);
+    for (int i = 0; i < 50; ++i) x = *Mul(x, 1.0);  // still computing when it is killed
+    session.release();
+    new Tensor(x);
+  });
+  kill(child, SIGKILL);
+  const auto killed = Clock::now();
+  for (int i = 0; i < 100; ++i) ASSERT_THAT((*Mul(ones, 2.0)->ToFloats())[0], 2);
+  EXPECT_TRUE(Within(milliseconds(1000), [&] { return UsedBytes(daemon) <= before + 4096; })) << UsedBytes(daemon) << " against " << before;
+  RecordProperty("ms", static_cast<int>(std::chrono::duration_cast<milliseconds>(Clock::now() - killed).count()));
+  waitpid(child, nullptr, 0);
+}
+
+TEST(Faults, AKilledDaemonEndsEveryCallWithinASecondAndTheNextOneStarts) {
+  auto daemon = std::make_unique<DaemonProcess>();
+  auto session = daemon->Connect();
+  const Queue queue = session->DefaultQueue(0);
+  const Tensor ones = Ones(queue, 16);
+  ASSERT_TRUE(queue.Synchronize().ok());
+  daemon->Kill();
+  const auto start = Clock::now();
+  absl::Status status;
+  for (int i = 0; status.ok() && i < 1'000'000; ++i) status = Mul(ones, 2.0)->ToFloats().status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+  EXPECT_THAT(status.message(), HasSubstr("the xpud daemon died"));
+  EXPECT_LT(Clock::now() - start, std::chrono::seconds(1));
+  EXPECT_EQ(session->status().code(), absl::StatusCode::kUnavailable);
+  DaemonProcess next;
+  EXPECT_TRUE(next.Connect()->DefaultQueue(0).Synchronize().ok());
+}
+
+// Sends raw commands on a session of its own.
+class Hostile {
+ public:
+  explicit Hostile(const DaemonProcess& daemon) {
+    ConnectOptions options;
+    options.address = daemon.socket();
+    connection_ = *client::Connect(options);
+  }
+  template <typename Command>
+  void Send(const Command& command) {
+    std::byte* space = connection_.transport->Reserve(sizeof(command));
+    std::memcpy(space, &command, sizeof(command));
+    connection_.transport->Commit(sizeof(command));
+    connection_.transport->Publish();
+  }
+  // How the daemon ended the session.
+  std::string Fate() {
+    EXPECT_TRUE(Within(milliseconds(1000), [&] { return !connection_.transport->status().ok(); }));
+    return std::string(connection_.transport->status().message());
+  }
+
+ private:
+  client::Connection connection_;
+};
+
+template <typename Command>
+wire::CommandHeader HeaderOf(wire::CommandKind kind, uint32_t queue = 0) {
+  return wire::Header(kind, queue, sizeof(Command));
+}
+
+TEST(Faults, BreachesOfProtocolCloseThatSessionOnly) {
+  using wire::CommandKind;
+  DaemonProcess daemon;
+  auto bystander = daemon.Connect();
+  const Tensor ones = Ones(bystander->DefaultQueue(0), 4);
+  const std::vector<std::pair<std::function<void(Hostile&)>, const char*>> breaches = {
+      {[](Hostile& h) { h.Send(wire::FreeCommand{HeaderOf<wire::FreeCommand>(CommandKind::kFree), {1, 1}}); }, "does not exist"},
+      {[](Hostile& h) { h.Send(wire::AllocateCommand{HeaderOf<wire::AllocateCommand>(CommandKind::kAllocate), {4'000'000, 1}, 8}); }, "out of order"},
+      {[](Hostile& h) { h.Send(wire::AllocateCommand{HeaderOf<wire::AllocateCommand>(CommandKind::kAllocate, 9), {1, 1}, 8}); }, "queue does not exist"},
+      {[](Hostile& h) { h.Send(wire::NopCommand{{4, CommandKind::kNop, 0, 0}}); }, "a command of 4 bytes"},
+      {[](Hostile& h) { h.Send(wire::NopCommand{{8, static_cast<CommandKind>(200), 0, 0}}); }, "unknown kind 200"},
+      {[](Hostile& h) { h.Send(wire::DownloadCommand{HeaderOf<wire::DownloadCommand>(CommandKind::kDownload), {1, 1}, 0, 0xfffffff0u, 64}); }, "leaves the staging memory"},
+      {[](Hostile& h) { h.Send(wire::WaitCommand{HeaderOf<wire::WaitCommand>(CommandKind::kWait), 0, 0, 99}); }, "not an earlier one"},
+      {[](Hostile& h) { h.Send(wire::CreateQueueCommand{HeaderOf<wire::CreateQueueCommand>(CommandKind::kCreateQueue, 5), 77, 0}); }, "device that does not exist"},
+      {[](Hostile& h) { h.Send(wire::TimestampCommand{HeaderOf<wire::TimestampCommand>(CommandKind::kTimestamp), 5000, 0}); }, "slot is out of range"},
+      {[](Hostile& h) { h.Send(wire::ClearErrorCommand{HeaderOf<wire::ClearErrorCommand>(CommandKind::kClearError), 3, 0}); }, "never raised"},
+      {[](Hostile& h) { h.Send(wire::ExecuteCommand{HeaderOf<wire::ExecuteCommand>(CommandKind::kExecute), 65535, 0, 0, 0, 0, 0}); }, "op 65535 does not exist"},
+      {[](Hostile& h) { h.Send(wire::ExecuteCommand{HeaderOf<wire::ExecuteCommand>(CommandKind::kExecute), 10, 8, 1, 0, 0, 0}); }, "ends inside an operand"},
+  };
+  for (const auto& [breach, reason] : breaches) {
+    Hostile hostile(daemon);
+    breach(hostile);
+    EXPECT_THAT(hostile.Fate(), HasSubstr(reason));
+    EXPECT_THAT(*Add(ones, ones)->ToFloats(), ElementsAre(2, 2, 2, 2));
+  }
+}
+
+TEST(Faults, AStaleHandleIsRefusedAndTheSessionGoesOn) {
+  DaemonProcess daemon;
+  auto session = daemon.Connect();
+  const Queue queue = session->DefaultQueue(0);
+  TensorRef stale;
+  {
+    const Tensor gone = Ones(queue, 4);
+    stale = gone.ref();
+  }
+  const Tensor ones = Ones(queue, 4);  // takes the id over
+  const int64_t sizes[] = {4};
+  stale.sizes = sizes;
+  stale.strides = nullptr;
+  const TensorRef out = ones.ref();
+  ASSERT_TRUE(queue.Execute({&ops::RowOf("neg"), ops::DType::kFloat32, {&out, 1}, {&stale, 1}, {}}).ok());
+  EXPECT_THAT(queue.Synchronize().message(), HasSubstr("buffer that does not exist"));
+  EXPECT_THAT(*Add(ones, ones)->ToFloats(), ElementsAre(2, 2, 2, 2));
+}
+
+TEST(Faults, AClientThatSendsAfterItsGreetingOrNothingOrNonsenseIsDropped) {
+  DaemonProcess daemon;
+  const auto hung_up = [](const UniqueFd& socket) {
+    char byte;
+    return recv(socket.get(), &byte, 1, MSG_DONTWAIT) == 0;
+  };
+  auto nonsense = *client::ConnectSocket(daemon.socket());
+  ASSERT_TRUE(transport::SendMessage(nonsense.get(), std::as_bytes(std::span("hello"))).ok());
+  EXPECT_TRUE(Within(milliseconds(1000), [&] { return hung_up(nonsense); }));
+  auto future = *client::ConnectSocket(daemon.socket());
+  const transport::Hello hello = {transport::kHelloMagic, 900, 901, "from the future"};
+  ASSERT_TRUE(transport::SendMessage(future.get(), std::as_bytes(std::span(&hello, 1))).ok());
+  transport::Welcome welcome;
+  ASSERT_TRUE(transport::ReceiveMessage(future.get(), std::as_writable_bytes(std::span(&welcome, 1))).ok());
+  EXPECT_EQ(welcome.version, 0);
+  EXPECT_THAT(transport::GetText(welcome.text), HasSubstr("protocol versions 900 to 901"));
+}
+
+TEST(Faults, ManyKilledClientsLeaveNothingBehind) {
+  DaemonProcess daemon;
+  { daemon.Connect()->DefaultQueue(0).Synchronize().IgnoreError(); }
+  ASSERT_TRUE(Within(milliseconds(1000), [&] { return UsedBytes(daemon) == 0; }));
+  const size_t files = daemon.OpenFileCount();
+  for (int i = 0; i < 30; ++i) {
+    const int child = StartChild([&] {
+      auto session = daemon.Connect("victim");
+      new Tensor(*Mul(Ones(session->DefaultQueue(0), 4096), 2.0));
+      session.release();
+    });
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+  }
+  EXPECT_TRUE(Within(milliseconds(1000), [&] { return UsedBytes(daemon) == 0; })) << UsedBytes(daemon);
+  EXPECT_TRUE(Within(milliseconds(1000), [&] { return daemon.OpenFileCount() <= files + 1; })) << daemon.OpenFileCount() << " against " << files;
+}
+
+TEST(Faults, ASecondDaemonOnTheSameSocketIsRefused) {
+  DaemonProcess daemon;
+  const std::string command = DaemonBinary() + " --socket " + daemon.socket() + " 2>&1";
+  FILE* pipe = popen(command.c_str(), "r");
+  char text[1024] = {};
+  (void)!fread(text, 1, sizeof(text) - 1, pipe);
+  EXPECT_NE(pclose(pipe), 0);
+  EXPECT_THAT(text, HasSubstr("another xpud daemon serves"));
+  EXPECT_TRUE(daemon.Connect()->DefaultQueue(0).Synchronize().ok());
+}
+
+TEST(Faults, AForkedChildIsToldToMakeItsOwnSession) {
+  DaemonProcess daemon;
+  auto session = daemon.Connect();
+  const Tensor ones = Ones(session->DefaultQueue(0), 4);
+  const int child = fork();
+  if (child == 0) {
+    const absl::Status status = Add(ones, ones).status();
+    auto own = daemon.Connect("child");
+    const bool works = (*Mul(Ones(own->DefaultQueue(0), 1), 3.0)->ToFloats())[0] == 3;
+    _exit(status.code() == absl::StatusCode::kFailedPrecondition && works ? 0 : 1);
+  }
+  int result;
+  waitpid(child, &result, 0);
+  EXPECT_EQ(result, 0);
+  EXPECT_THAT(*Add(ones, ones)->ToFloats(), ElementsAre(2, 2, 2, 2)) << "the parent's session goes on";
+}
+
+TEST(Faults, ProcessesThatStartTogetherGetOnePrivateDaemonWhichEndsAfterThem) {
+  char pattern[] = "/tmp/xpud-private-XXXXXX";
+  const std::string directory = mkdtemp(pattern);
+  setenv("XDG_RUNTIME_DIR", directory.c_str(), 1);
+  setenv("XPUD_DAEMON", DaemonBinary().c_str(), 1);
+  setenv("XDG_CACHE_HOME", directory.c_str(), 1);
+  unsetenv("XPUD_ADDRESS");
+  std::vector<int> children;
+  for (int i = 0; i < 4; ++i) {
+    children.push_back(fork());
+    if (children.back() == 0) {
+      auto session = Session::Connect({});
+      if (!session.ok()) {
+        std::fprintf(stderr, "%s\n", std::string(session.status().message()).c_str());
+        _exit(2);
+      }
+      const bool right = (*Mul(Ones((*session)->DefaultQueue(0), 1), 3.0)->ToFloats())[0] == 3;
+      _exit(right ? ((*session)->started_daemon() ? 10 : 0) : 1);
+    }
+  }
+  int started = 0;
+  for (const int child : children) {
+    int status;
+    waitpid(child, &status, 0);
+    ASSERT_TRUE(WIFEXITED(status) && (WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 10)) << WEXITSTATUS(status);
+    started += WEXITSTATUS(status) == 10;
+  }
+  EXPECT_EQ(started, 1);
+  // It would end 60 s after its last client; the tests do not wait for that.
+  int pid = 0;
+  std::ifstream(directory + "/xpud/xpud.sock.lock") >> pid;
+  ASSERT_GT(pid, 0);
+  kill(pid, SIGTERM);
+  EXPECT_TRUE(Within(milliseconds(2000), [&] { return kill(pid, 0) != 0; }));
+  std::filesystem::remove_all(directory);
+}
+
+TEST(Faults, AnIdleDaemonEndsByItself) {
+  DaemonProcess daemon({"--exit-when-idle", "1"});
+  { auto session = daemon.Connect(); }
+  int status = -1;
+  const int pid = daemon.pid();
+  EXPECT_TRUE(Within(milliseconds(5000), [&] { return waitpid(pid, &status, WNOHANG) == pid; }));
+  EXPECT_EQ(status, 0) << daemon.Log();
+}
+
+}  // namespace
+}  // namespace xpud::e2e
