@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "kernels/library/simd/simd.h"
+#include "kernels/library/thread_memory.h"
 #include "proto/base/check.h"
 #include "proto/base/ze_ext.h"
 

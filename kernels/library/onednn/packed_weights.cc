@@ -5,6 +5,7 @@
 
 #include "kernels/library/onednn/primitive.h"
 #include "kernels/library/simd/simd.h"
+#include "kernels/library/thread_memory.h"
 
 namespace xpud::kernels::onednn {
 namespace {

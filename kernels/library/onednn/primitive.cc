@@ -1,6 +1,6 @@
 #include "kernels/library/onednn/primitive.h"
 
-#include <cstdlib>
+#include <algorithm>
 #include <string_view>
 
 #include "proto/base/check.h"
@@ -75,21 +75,6 @@ bool MultipliesNatively(ops::DType type) {
     case ops::DType::kFloat16: return f16;
     default: return false;
   }
-}
-
-std::byte* ThreadMemory(size_t bytes) {
-  struct Free {
-    void operator()(void* p) const { std::free(p); }
-  };
-  thread_local std::unique_ptr<void, Free> memory;
-  thread_local size_t capacity = 0;
-  if (bytes > capacity) {
-    memory.reset();
-    capacity = (bytes + 4095) / 4096 * 4096;
-    memory.reset(std::aligned_alloc(4096, capacity));
-    XPUD_CHECK(memory != nullptr);
-  }
-  return static_cast<std::byte*>(memory.get());
 }
 
 std::unique_ptr<MatmulPrimitive> MatmulPrimitive::Create(const Spec& spec) {

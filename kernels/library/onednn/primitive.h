@@ -19,9 +19,6 @@ dnnl::memory::data_type TypeOf(ops::DType type);
 // True if this CPU multiplies matrices of the type at speed: f32 always, bf16 and f16 with the instructions for them, f64 never.
 bool MultipliesNatively(ops::DType type);
 
-// Memory of one run: fixed by the worker's scratch if it suffices, else grown and kept by the thread.
-std::byte* ThreadMemory(size_t bytes);
-
 // One product of fixed sizes, layouts and epilogue. Immutable: any thread may run it, several at once.
 class MatmulPrimitive {
  public:

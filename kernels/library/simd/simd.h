@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/library/simd/attention_tile.h"
 #include "proto/ops/op_table.h"
 
 namespace xpud::kernels::simd {
@@ -60,6 +61,8 @@ struct Functions {
   void (*multiply)(const Product& product);
   void (*finish)(const Epilogue& epilogue);
   void (*gather)(const Gather& gather);
+  void (*attend)(const AttentionTile& tile);
+  size_t (*attend_scratch)(const AttentionTile& tile);  // bytes of scratch that `attend` needs
 };
 
 // The best for this machine; chosen once.
