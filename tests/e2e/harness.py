@@ -1,0 +1,75 @@
+"""What the end-to-end tests share: a daemon for each test, and client processes in PyTorch that say when they are somewhere."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from collections.abc import Callable
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BINARIES = ROOT / "build/release/bin"
+sys.path.insert(0, str(ROOT / "tools/lib"))
+
+from daemon import Daemon  # noqa: E402
+
+
+def wait_until(condition: Callable[[], bool], seconds: float) -> float:
+    """Seconds until `condition` held; AssertionError after `seconds`."""
+    began = time.monotonic()
+    while not condition():
+        if time.monotonic() - began > seconds:
+            raise AssertionError(f"not within {seconds} s")
+        time.sleep(0.005)
+    return time.monotonic() - began
+
+
+class Client:
+    """A Python process that runs `code`, which has torch and `say`. A line it says is awaited with hear()."""
+
+    PROLOGUE = "import sys, time, torch\ndef say(*words): print(*words, flush=True)\n"
+
+    def __init__(self, code: str, env: dict[str, str]):
+        self.process = subprocess.Popen([sys.executable, "-c", self.PROLOGUE + code], env=os.environ | env, text=True,
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def hear(self) -> str:
+        line = self.process.stdout.readline()
+        if not line:
+            raise AssertionError("the client ended: " + self.process.stderr.read()[-3000:])
+        return line.rstrip("\n")
+
+    def tell(self, line: str = "") -> None:
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+
+    def finish(self, seconds: float = 60) -> tuple[int, str, str]:
+        """Exit status, what was left of stdout, and stderr."""
+        out, err = self.process.communicate(timeout=seconds)
+        return self.process.returncode, out, err
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+class DaemonTest(unittest.TestCase):
+    """A fresh daemon for each test; clients that the test starts are ended with it."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="xpud-e2e-")
+        self.addCleanup(folder.cleanup)
+        self.daemon = Daemon(BINARIES, pathlib.Path(folder.name, "log"))
+        self.addCleanup(self.daemon.close)
+        self.env = {"XPUD_ADDRESS": str(self.daemon.address)}
+
+    def client(self, code: str) -> Client:
+        client = Client(code, self.env)
+        self.addCleanup(lambda: client.process.poll() is None and client.kill())
+        return client
+
+    def memory_of(self, pid: int) -> int | None:
+        """Bytes that the session of a process holds; None when it has no session."""
+        return next((s["memory_bytes"] for s in self.daemon.sessions() if s["pid"] == pid), None)

@@ -1,0 +1,70 @@
+"""A client that finds no daemon starts one."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import tempfile
+import unittest
+
+from harness import BINARIES, Client, wait_until
+
+DOUBLE = "say((torch.ones(3, device='xpud') * 2).sum().item()); sys.stdin.readline()"
+
+
+class PrivateDaemon(unittest.TestCase):
+    def setUp(self):
+        if pathlib.Path("/run/xpud").exists():
+            self.skipTest("this machine has a system daemon, which clients find first")
+        folder = tempfile.TemporaryDirectory(prefix="xpud-e2e-")
+        self.addCleanup(folder.cleanup)
+        self.socket = pathlib.Path(folder.name, "xpud/xpud.sock")
+        self.env = {"XDG_RUNTIME_DIR": folder.name, "XPUD_ADDRESS": "", "XPUD_DAEMON": str(BINARIES / "xpud")}
+        self.addCleanup(self.end_daemon)
+
+    def daemon_pid(self) -> int | None:
+        answer = subprocess.run([BINARIES / "xpuctl", "--address", self.socket, "status", "-o", "json"], capture_output=True, text=True)
+        if answer.returncode != 0:
+            return None
+        return json.loads(answer.stdout)["daemon"]["pid"]
+
+    def end_daemon(self):
+        if pid := self.daemon_pid():
+            os.kill(pid, signal.SIGTERM)
+
+    def run_clients(self, count: int) -> list[str]:
+        """What each of `count` clients, started together, wrote to stderr."""
+        clients = [Client(DOUBLE, self.env) for _ in range(count)]
+        for client in clients:
+            self.assertEqual(client.hear(), "6.0")
+            client.tell()
+        return [client.finish()[2] for client in clients]
+
+    def test_the_first_says_so_and_the_next_uses_it(self):
+        self.assertIn("started a private daemon", self.run_clients(1)[0])
+        first = self.daemon_pid()
+        self.assertEqual(self.run_clients(1), [""])
+        self.assertEqual(self.daemon_pid(), first)
+        self.assertEqual(self.socket.parent.stat().st_mode & 0o777, 0o700)
+
+    def test_processes_that_start_together_get_one(self):
+        said = self.run_clients(4)
+        self.assertEqual(sum("started a private daemon" in err for err in said), 1, said)
+
+    def test_after_a_crash_the_next_process_starts_cleanly(self):
+        self.run_clients(1)
+        crashed = self.daemon_pid()
+        os.kill(crashed, signal.SIGKILL)
+        wait_until(lambda: self.daemon_pid() is None, 5)
+        self.assertIn("started a private daemon", self.run_clients(1)[0])
+        self.assertNotEqual(self.daemon_pid(), crashed)
+
+    @unittest.skipUnless(os.environ.get("XPUD_TEST_FULL"), "takes over a minute: tools/test --full")
+    def test_it_ends_a_minute_after_its_last_client(self):
+        self.run_clients(1)
+        self.assertGreater(wait_until(lambda: self.daemon_pid() is None, 75), 50)
+
+
+if __name__ == "__main__":
+    unittest.main()

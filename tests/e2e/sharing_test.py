@@ -1,0 +1,36 @@
+"""Several processes on one device."""
+
+import unittest
+
+from harness import DaemonTest
+
+
+class Sharing(DaemonTest):
+    def test_two_processes_compute_on_one_device(self):
+        code = ("import random\n"
+                "a = torch.full((64, 64), float(sys.stdin.readline()), device='xpud')\n"
+                "for _ in range(200): a = a * 2 / 2 + 1\n"
+                "say(a.cpu().unique().tolist())\n"
+                "sys.stdin.readline()\n")
+        clients = [self.client(code) for _ in range(2)]
+        for value, client in enumerate(clients):
+            client.tell(str(value * 1000))
+        self.assertEqual([client.hear() for client in clients], ["[200.0]", "[1200.0]"])
+        self.assertEqual({s["pid"] for s in self.daemon.sessions()}, {c.process.pid for c in clients})
+        for client in clients:
+            client.tell()
+            status, _, err = client.finish()
+            self.assertEqual((status, err), (0, ""))
+
+    def test_sessions_and_their_memory_end_with_the_processes(self):
+        client = self.client("t = torch.ones(1 << 20, device='xpud'); torch.xpud.synchronize(); say('there'); sys.stdin.readline()")
+        self.assertEqual(client.hear(), "there")
+        self.assertGreaterEqual(self.memory_of(client.process.pid), 4 << 20)
+        client.tell()
+        self.assertEqual(client.finish()[0], 0)
+        self.assertEqual(self.daemon.sessions(), [])
+        self.assertEqual(self.daemon.devices()[0]["memory_used_bytes"], 0)
+
+
+if __name__ == "__main__":
+    unittest.main()

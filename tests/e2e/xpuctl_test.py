@@ -1,0 +1,67 @@
+"""xpuctl against a real daemon."""
+
+import json
+import subprocess
+import unittest
+
+from harness import BINARIES, DaemonTest
+
+EXIT_ERROR, EXIT_USAGE, EXIT_NO_DAEMON = 1, 2, 3
+
+
+def xpuctl(*arguments, env=None) -> subprocess.CompletedProcess:
+    return subprocess.run([BINARIES / "xpuctl", *arguments], capture_output=True, text=True, env=env, timeout=30)
+
+
+class Xpuctl(DaemonTest):
+    def ask(self, *arguments) -> str:
+        answer = xpuctl("--address", self.daemon.address, *arguments)
+        self.assertEqual((answer.returncode, answer.stderr), (0, ""))
+        return answer.stdout
+
+    def test_exit_codes_are_those_of_the_usage_text(self):
+        self.assertEqual(xpuctl("--address", "/nowhere/xpud.sock", "status").returncode, EXIT_NO_DAEMON)
+        self.assertEqual(xpuctl("nonsense").returncode, EXIT_USAGE)
+        self.assertEqual(xpuctl().returncode, EXIT_USAGE)
+        self.assertEqual(xpuctl("-o", "yaml", "status").returncode, EXIT_USAGE)
+        self.assertEqual(xpuctl("ps", "surplus").returncode, EXIT_USAGE)
+        self.assertEqual(xpuctl("--help").returncode, 0)
+
+    def test_version_is_no_error_without_a_daemon(self):
+        answer = xpuctl("--address", "/nowhere/xpud.sock", "version")
+        self.assertEqual(answer.returncode, 0)
+        self.assertIn("no daemon", answer.stdout)
+        self.assertEqual(json.loads(self.ask("version", "-o", "json"))["daemon"]["version"], answer.stdout.split()[1])
+
+    def test_status_says_who_answers(self):
+        status = json.loads(self.ask("status", "-o", "json"))
+        self.assertEqual(status["daemon"]["pid"], self.daemon.pid)
+        self.assertEqual(status["daemon"]["socket"], str(self.daemon.address))
+        self.assertIn(str(self.daemon.pid), self.ask("status"))
+
+    def test_devices_lists_the_processor_with_its_memory(self):
+        device = json.loads(self.ask("devices", "-o", "json"))["devices"][0]
+        self.assertEqual(device["kind"], "cpu")
+        self.assertGreater(device["memory_total_bytes"], 1 << 28)
+        self.assertIn(device["name"], self.ask("devices"))
+
+    def test_ps_and_top_charge_work_to_the_session_that_does_it(self):
+        idle = self.client("x = torch.ones(4, device='xpud'); x.cpu(); say('ready'); sys.stdin.readline()")
+        idle.hear()
+        busy = self.client("x = torch.rand(256, 256, device='xpud'); say('ready')\nwhile True: x = (x * 1.5) - x / 2; x.sum().item()")
+        busy.hear()
+        top = json.loads(self.ask("top", "--once", "--interval", "1", "-o", "json"))
+        by_pid = {session["pid"]: session for session in top["sessions"]}
+        self.assertEqual(set(by_pid), {idle.process.pid, busy.process.pid})
+        self.assertGreater(by_pid[busy.process.pid]["commands_per_second"], 100)
+        self.assertGreater(by_pid[busy.process.pid]["busy"], 0)
+        self.assertLessEqual(by_pid[busy.process.pid]["busy"], 1.05)
+        self.assertEqual(by_pid[idle.process.pid]["commands_per_second"], 0)
+        self.assertEqual(top["sessions"][0]["pid"], busy.process.pid)
+        self.assertGreater(top["devices"][0]["busy"], 0)
+        self.assertIn(str(busy.process.pid), self.ask("ps"))
+        self.assertIn("commands/s", self.ask("top", "-n", "2", "--interval", "0.1"))
+
+
+if __name__ == "__main__":
+    unittest.main()
