@@ -19,8 +19,7 @@ void Print(const v1::ListDevicesResponse& list) {
                Bytes(static_cast<double>(device.memory_used_bytes())),
                Bytes(static_cast<double>(device.pool_bytes())), Duration(device.busy_ns()),
                Count(static_cast<double>(device.commands_completed())),
-               Count(static_cast<double>(device.kernels_compiled())),
-               Count(static_cast<double>(device.kernel_cache_hits()))});
+               Count(static_cast<double>(device.launches()))});
   }
   std::fputs(table.ToString().c_str(), stdout);
 }
