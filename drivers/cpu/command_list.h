@@ -1,0 +1,84 @@
+// Command lists of the CPU device. An immediate list runs a command on the appending thread when all before
+// it is done and its events are signalled; otherwise its lane takes over, in order. A regular list keeps
+// commands for a queue. Lists are always in order.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "drivers/cpu/command.h"
+#include "drivers/cpu/lane.h"
+#include "drivers/frontend/command_list.h"
+
+namespace xpud::drivers::cpu {
+
+using CommandSequence = std::vector<std::unique_ptr<Command>>;
+
+class CpuCommandList : public CommandList {
+ public:
+  using CommandList::CommandList;
+
+  ze_result_t AppendLaunch(Kernel& kernel, const LaunchShape& shape, const Sync& sync) final;
+  ze_result_t AppendLaunchIndirect(Kernel& kernel, const ze_group_count_t* groups, const Sync& sync) final;
+  ze_result_t AppendLaunchMultiple(std::span<Kernel* const> kernels, const uint32_t* count,
+                                   const ze_group_count_t* groups, const Sync& sync) final;
+  ze_result_t AppendCopy(void* destination, const void* source, size_t size, const Sync& sync) final;
+  ze_result_t AppendFill(void* destination, const void* pattern, size_t pattern_size, size_t size,
+                         const Sync& sync) final;
+  ze_result_t AppendCopyRegion(const RegionCopy& region, const Sync& sync) final;
+  ze_result_t AppendBarrier(const Sync& sync) final;
+  ze_result_t AppendEventReset(Event& event) final;
+  ze_result_t AppendWriteTimestamp(uint64_t* destination, const Sync& sync) final;
+  ze_result_t AppendQueryTimestamps(std::span<Event* const> events, void* destination, const size_t* offsets,
+                                    const Sync& sync) final;
+  ze_result_t AppendWriteValue64(uint64_t* address, uint64_t value) final;
+
+ private:
+  template <typename Operation>
+  ze_result_t Append(const Operation& operation, const Sync& sync);
+  // Where a command may run at once; null to have it kept.
+  virtual WorkerPool* PoolIfReady(const Sync& sync) = 0;
+  virtual ze_result_t AppendKept(std::unique_ptr<Command> command) = 0;
+};
+
+class ImmediateList final : public CpuCommandList {
+ public:
+  ImmediateList(const Driver* driver, std::shared_ptr<Lane> lane, bool synchronous)
+      : CpuCommandList(driver), lane_(std::move(lane)), synchronous_(synchronous) {}
+
+  bool immediate() const override { return true; }
+  ze_result_t Close() override { return ZE_RESULT_ERROR_INVALID_ARGUMENT; }
+  ze_result_t Reset() override { return ZE_RESULT_ERROR_INVALID_ARGUMENT; }
+  ze_result_t HostSynchronize(uint64_t timeout_ns) override { return lane_->Wait(timeout_ns); }
+
+ private:
+  WorkerPool* PoolIfReady(const Sync& sync) override;
+  ze_result_t AppendKept(std::unique_ptr<Command> command) override;
+
+  const std::shared_ptr<Lane> lane_;
+  const bool synchronous_;
+};
+
+class RegularList final : public CpuCommandList {
+ public:
+  explicit RegularList(const Driver* driver)
+      : CpuCommandList(driver), commands_(std::make_shared<CommandSequence>()) {}
+
+  bool immediate() const override { return false; }
+  ze_result_t Close() override;
+  ze_result_t Reset() override;
+  ze_result_t HostSynchronize(uint64_t) override { return ZE_RESULT_ERROR_INVALID_ARGUMENT; }
+
+  bool closed() const { return closed_; }
+  // What was appended; shared with queues that are still running it.
+  const std::shared_ptr<CommandSequence>& commands() const { return commands_; }
+
+ private:
+  WorkerPool* PoolIfReady(const Sync&) override { return nullptr; }
+  ze_result_t AppendKept(std::unique_ptr<Command> command) override;
+
+  std::shared_ptr<CommandSequence> commands_;
+  bool closed_ = false;
+};
+
+}  // namespace xpud::drivers::cpu

@@ -1,0 +1,124 @@
+#include "drivers/cpu/device.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+
+#include "drivers/cpu/clock.h"
+#include "drivers/cpu/module.h"
+
+namespace xpud::drivers::cpu {
+namespace {
+
+template <size_t kSize>
+void CopyName(char (&out)[kSize], std::string_view name) {
+  const size_t size = std::min(name.size(), kSize - 1);
+  std::memcpy(out, name.data(), size);
+  out[size] = '\0';
+}
+
+}  // namespace
+
+CpuDevice::CpuDevice(const Driver* driver)
+    : Device(driver), info_(ReadCpuInfo()), memory_(UsableMemory()), pool_(UsableCpus()) {}
+
+bool CpuDevice::Charge(uint64_t bytes) {
+  const uint64_t before = charged_.fetch_add(bytes, std::memory_order_relaxed);
+  if (before <= memory_ && bytes <= memory_ - before) return true;
+  Discharge(bytes);
+  return false;
+}
+
+uint64_t CpuDevice::FreeMemory() const {
+  const uint64_t charged = charged_.load(std::memory_order_relaxed);
+  return std::min(AvailableMemory(), memory_ - std::min(memory_, charged));
+}
+
+void CpuDevice::GetProperties(ze_device_properties_t& properties) const {
+  const ze_structure_type_t stype = properties.stype;
+  properties = {};
+  properties.type = ZE_DEVICE_TYPE_CPU;
+  properties.vendorId = info_.vendor_id;
+  properties.deviceId = info_.signature;
+  properties.flags = ZE_DEVICE_PROPERTY_FLAG_INTEGRATED | ZE_DEVICE_PROPERTY_FLAG_ONDEMANDPAGING;
+  properties.coreClockRate = info_.clock_mhz;
+  properties.maxMemAllocSize = memory_;
+  properties.maxHardwareContexts = 1024;
+  properties.numThreadsPerEU = 1;
+  properties.physicalEUSimdWidth = info_.simd_bits / 32;
+  properties.numEUsPerSubslice = pool_.workers();
+  properties.numSubslicesPerSlice = 1;
+  properties.numSlices = 1;
+  // Nanoseconds a tick, or ticks a second: the structure's version chooses.
+  properties.timerResolution = stype == ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES_1_2 ? 1'000'000'000 : 1;
+  properties.timestampValidBits = 64;
+  properties.kernelTimestampValidBits = 64;
+  std::memcpy(properties.uuid.id, "xpud-cpu", 8);
+  std::memcpy(properties.uuid.id + 8, &info_.signature, sizeof(info_.signature));
+  CopyName(properties.name, info_.name);
+}
+
+void CpuDevice::GetComputeProperties(ze_device_compute_properties_t& properties) const {
+  properties = {};
+  properties.maxTotalGroupSize = 1;
+  properties.maxGroupSizeX = properties.maxGroupSizeY = properties.maxGroupSizeZ = 1;
+  properties.maxGroupCountX = properties.maxGroupCountY = properties.maxGroupCountZ = UINT32_MAX;
+  properties.numSubGroupSizes = 1;
+  properties.subGroupSizes[0] = 1;
+}
+
+void CpuDevice::GetModuleProperties(ze_device_module_properties_t& properties) const {
+  constexpr ze_device_fp_flags_t kIeee = ZE_DEVICE_FP_FLAG_DENORM | ZE_DEVICE_FP_FLAG_INF_NAN |
+                                         ZE_DEVICE_FP_FLAG_ROUND_TO_NEAREST | ZE_DEVICE_FP_FLAG_FMA |
+                                         ZE_DEVICE_FP_FLAG_ROUNDED_DIVIDE_SQRT;
+  properties = {};
+  properties.flags = ZE_DEVICE_MODULE_FLAG_FP64 | ZE_DEVICE_MODULE_FLAG_INT64_ATOMICS;
+  properties.fp32flags = properties.fp64flags = kIeee;
+  properties.maxArgumentsSize = kMaxArgumentsSize;
+  std::memcpy(properties.nativeKernelSupported.id, "xpud-x86-64-elf", sizeof("xpud-x86-64-elf"));
+}
+
+void CpuDevice::GetMemoryAccessProperties(ze_device_memory_access_properties_t& properties) const {
+  constexpr ze_memory_access_cap_flags_t kAll =
+      ZE_MEMORY_ACCESS_CAP_FLAG_RW | ZE_MEMORY_ACCESS_CAP_FLAG_ATOMIC | ZE_MEMORY_ACCESS_CAP_FLAG_CONCURRENT |
+      ZE_MEMORY_ACCESS_CAP_FLAG_CONCURRENT_ATOMIC;
+  properties.hostAllocCapabilities = kAll;
+  properties.deviceAllocCapabilities = kAll;
+  properties.sharedSingleDeviceAllocCapabilities = kAll;
+  properties.sharedCrossDeviceAllocCapabilities = kAll;
+  properties.sharedSystemAllocCapabilities = kAll;
+}
+
+void CpuDevice::GetImageProperties(ze_device_image_properties_t& properties) const { properties = {}; }
+
+void CpuDevice::GetExternalMemoryProperties(ze_device_external_memory_properties_t& properties) const {
+  properties = {};
+  properties.memoryAllocationImportTypes = ZE_EXTERNAL_MEMORY_TYPE_FLAG_OPAQUE_FD;
+  properties.memoryAllocationExportTypes = ZE_EXTERNAL_MEMORY_TYPE_FLAG_OPAQUE_FD;
+}
+
+std::vector<ze_command_queue_group_properties_t> CpuDevice::QueueGroups() const {
+  ze_command_queue_group_properties_t group{};
+  group.flags = ZE_COMMAND_QUEUE_GROUP_PROPERTY_FLAG_COMPUTE | ZE_COMMAND_QUEUE_GROUP_PROPERTY_FLAG_COPY;
+  group.maxMemoryFillPatternSize = 128;
+  group.numQueues = queues();
+  return {group};
+}
+
+std::vector<ze_device_memory_properties_t> CpuDevice::Memories() const {
+  ze_device_memory_properties_t memory{};
+  memory.maxBusWidth = 64;
+  memory.totalSize = memory_;
+  CopyName(memory.name, "DRAM");
+  return {memory};
+}
+
+std::vector<ze_device_cache_properties_t> CpuDevice::Caches() const {
+  ze_device_cache_properties_t cache{};
+  cache.cacheSize = info_.last_level_cache;
+  return {cache};
+}
+
+void CpuDevice::GetGlobalTimestamps(uint64_t& host, uint64_t& device) const { host = device = NowNs(); }
+
+}  // namespace xpud::drivers::cpu

@@ -1,0 +1,20 @@
+#include "drivers/cpu/driver.h"
+
+#include <cstring>
+
+#include "drivers/cpu/context.h"
+
+namespace xpud::drivers::cpu {
+
+void CpuDriver::GetProperties(ze_driver_properties_t& properties) const {
+  std::memset(&properties.uuid, 0, sizeof(properties.uuid));
+  std::memcpy(properties.uuid.id, "xpud-cpu-driver", 15);
+  properties.driverVersion = 1;
+}
+
+ze_result_t CpuDriver::CreateContext(const ze_context_desc_t&, std::unique_ptr<Context>& context) {
+  context = std::make_unique<CpuContext>(this, *device_);
+  return ZE_RESULT_SUCCESS;
+}
+
+}  // namespace xpud::drivers::cpu

@@ -1,0 +1,27 @@
+// The CPU back end's driver: what drivers/back_ends.cc creates. It owns the one device. Any thread.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "drivers/cpu/device.h"
+#include "drivers/frontend/driver.h"
+
+namespace xpud::drivers::cpu {
+
+class CpuDriver final : public Driver {
+ public:
+  CpuDriver() : device_(new CpuDevice(this)), devices_{device_} {}
+
+  const char* Vendor() const override { return "cpu"; }
+  void GetProperties(ze_driver_properties_t& properties) const override;
+  void GetIpcProperties(ze_driver_ipc_properties_t& properties) const override { properties.flags = 0; }
+  std::span<Device* const> Devices() const override { return devices_; }
+  ze_result_t CreateContext(const ze_context_desc_t& desc, std::unique_ptr<Context>& context) override;
+
+ private:
+  CpuDevice* const device_;  // owned by the handle table, as every device is
+  Device* const devices_[1];
+};
+
+}  // namespace xpud::drivers::cpu

@@ -1,0 +1,137 @@
+// The driver through Debian's loader: initialisation, properties, handles, tables.
+#include <dlfcn.h>
+#include <level_zero/ze_ddi.h>
+#include <level_zero/zes_api.h>
+
+#include <string>
+
+#include "drivers/cpu/driver_under_test.h"
+
+namespace xpud::drivers::cpu {
+namespace {
+
+TEST_F(DriverTest, InitialisingTwiceKeepsTheSameHandles) {
+  ASSERT_EQ(zeInit(0), ZE_RESULT_SUCCESS);
+  uint32_t count = 0;
+  ASSERT_EQ(zeDriverGet(&count, nullptr), ZE_RESULT_SUCCESS);
+  EXPECT_EQ(count, 1u);
+  ze_driver_handle_t again = nullptr;
+  ASSERT_EQ(zeDriverGet(&count, &again), ZE_RESULT_SUCCESS);
+  EXPECT_EQ(again, driver_);
+}
+
+TEST_F(DriverTest, DescribesTheCpu) {
+  ze_device_properties_t properties{};
+  properties.stype = ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES;
+  ASSERT_EQ(zeDeviceGetProperties(device_, &properties), ZE_RESULT_SUCCESS);
+  EXPECT_EQ(properties.type, ZE_DEVICE_TYPE_CPU);
+  EXPECT_GT(std::strlen(properties.name), 0u);
+  EXPECT_GE(properties.numEUsPerSubslice, 1u);
+  EXPECT_EQ(properties.stype, ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES);
+  ze_device_memory_properties_t memory{};
+  memory.stype = ZE_STRUCTURE_TYPE_DEVICE_MEMORY_PROPERTIES;
+  uint32_t count = 1;
+  ASSERT_EQ(zeDeviceGetMemoryProperties(device_, &count, &memory), ZE_RESULT_SUCCESS);
+  EXPECT_EQ(count, 1u);
+  EXPECT_GT(memory.totalSize, uint64_t{64} << 20);
+  EXPECT_EQ(memory.totalSize, properties.maxMemAllocSize);
+  ze_device_external_memory_properties_t external{};
+  external.stype = ZE_STRUCTURE_TYPE_DEVICE_EXTERNAL_MEMORY_PROPERTIES;
+  ASSERT_EQ(zeDeviceGetExternalMemoryProperties(device_, &external), ZE_RESULT_SUCCESS);
+  EXPECT_TRUE(external.memoryAllocationExportTypes & ZE_EXTERNAL_MEMORY_TYPE_FLAG_OPAQUE_FD);
+}
+
+TEST_F(DriverTest, TimerResolutionFollowsTheStructureVersion) {
+  ze_device_properties_t properties{};
+  properties.stype = ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES;
+  ASSERT_EQ(zeDeviceGetProperties(device_, &properties), ZE_RESULT_SUCCESS);
+  EXPECT_EQ(properties.timerResolution, 1u);
+  properties.stype = ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES_1_2;
+  ASSERT_EQ(zeDeviceGetProperties(device_, &properties), ZE_RESULT_SUCCESS);
+  EXPECT_EQ(properties.timerResolution, 1'000'000'000u);
+}
+
+TEST_F(DriverTest, ListsItsExtensionsAndTheirFunctions) {
+  uint32_t count = 0;
+  ASSERT_EQ(zeDriverGetExtensionProperties(driver_, &count, nullptr), ZE_RESULT_SUCCESS);
+  std::vector<ze_driver_extension_properties_t> extensions(count);
+  ASSERT_EQ(zeDriverGetExtensionProperties(driver_, &count, extensions.data()), ZE_RESULT_SUCCESS);
+  bool found = false;
+  for (const auto& extension : extensions)
+    found |= std::string("XPUD_extension_command_list") == extension.name;
+  EXPECT_TRUE(found);
+  const char* vendor = nullptr;
+  ASSERT_EQ(Extension<xpud_pfnDriverGetVendor_t>("xpudDriverGetVendor")(driver_, &vendor), ZE_RESULT_SUCCESS);
+  EXPECT_STREQ(vendor, "cpu");
+  void* address = nullptr;
+  EXPECT_EQ(zeDriverGetExtensionFunctionAddress(driver_, "zeNoSuchFunction", &address),
+            ZE_RESULT_ERROR_INVALID_ARGUMENT);
+}
+
+TEST_F(DriverTest, NullHandlesAreRefused) {
+  EXPECT_EQ(zeDeviceGetStatus(nullptr), ZE_RESULT_ERROR_INVALID_NULL_HANDLE);
+  EXPECT_EQ(zeEventQueryStatus(nullptr), ZE_RESULT_ERROR_INVALID_NULL_HANDLE);
+  EXPECT_EQ(zeCommandListDestroy(nullptr), ZE_RESULT_ERROR_INVALID_NULL_HANDLE);
+}
+
+TEST_F(DriverTest, StaleHandlesAreRefused) {
+  ze_event_pool_handle_t pool = Pool(1);
+  ze_event_handle_t event = Event(pool, 0);
+  ASSERT_EQ(zeEventDestroy(event), ZE_RESULT_SUCCESS);
+  EXPECT_EQ(zeEventQueryStatus(event), ZE_RESULT_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(zeEventDestroy(event), ZE_RESULT_ERROR_INVALID_ARGUMENT);
+  ze_command_list_handle_t list = ImmediateList();
+  EXPECT_EQ(zeCommandListAppendBarrier(list, event, 0, nullptr),
+            ZE_RESULT_ERROR_INVALID_SYNCHRONIZATION_OBJECT);
+  EXPECT_EQ(zeCommandListAppendBarrier(list, nullptr, 1, &event),
+            ZE_RESULT_ERROR_INVALID_SYNCHRONIZATION_OBJECT);
+  EXPECT_EQ(zeCommandListDestroy(list), ZE_RESULT_SUCCESS);
+  EXPECT_EQ(zeCommandListAppendBarrier(list, nullptr, 0, nullptr), ZE_RESULT_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(zeEventPoolDestroy(pool), ZE_RESULT_SUCCESS);
+}
+
+TEST_F(DriverTest, ForeignAndWronglyTypedHandlesAreRefused) {
+  uint64_t not_ours[8] = {};
+  EXPECT_EQ(zeDeviceGetStatus(reinterpret_cast<ze_device_handle_t>(not_ours)),
+            ZE_RESULT_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(zeDeviceGetStatus(reinterpret_cast<ze_device_handle_t>(uintptr_t{0x1234567})),
+            ZE_RESULT_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(zeEventQueryStatus(reinterpret_cast<ze_event_handle_t>(device_)),
+            ZE_RESULT_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(zeDeviceGetStatus(reinterpret_cast<ze_device_handle_t>(reinterpret_cast<char*>(device_) + 4)),
+            ZE_RESULT_ERROR_INVALID_ARGUMENT);
+}
+
+TEST_F(DriverTest, WhatIsNotOfferedSaysSo) {
+  ze_sampler_handle_t sampler = nullptr;
+  const ze_sampler_desc_t desc{ZE_STRUCTURE_TYPE_SAMPLER_DESC, nullptr, ZE_SAMPLER_ADDRESS_MODE_NONE,
+                               ZE_SAMPLER_FILTER_MODE_NEAREST, false};
+  EXPECT_EQ(zeSamplerCreate(context_, device_, &desc, &sampler), ZE_RESULT_ERROR_UNSUPPORTED_FEATURE);
+  uint32_t count = 0;
+  EXPECT_EQ(zesDeviceEnumFans(reinterpret_cast<zes_device_handle_t>(device_), &count, nullptr),
+            ZE_RESULT_ERROR_UNSUPPORTED_FEATURE);
+}
+
+// A loader of an older version has a shorter table: what lies behind it must stay as it was.
+TEST_F(DriverTest, TablesEndWhereTheVersionAskedForEnds) {
+  void* const library = dlopen(XPUD_DRIVER_PATH, RTLD_NOW | RTLD_NOLOAD);
+  ASSERT_NE(library, nullptr);
+  const auto get =
+      reinterpret_cast<ze_pfnGetDeviceProcAddrTable_t>(dlsym(library, "zeGetDeviceProcAddrTable"));
+  ASSERT_NE(get, nullptr);
+  ze_device_dditable_t table{};
+  ASSERT_EQ(get(ZE_API_VERSION_1_0, &table), ZE_RESULT_SUCCESS);
+  EXPECT_NE(table.pfnGetStatus, nullptr);
+  EXPECT_EQ(table.pfnGetGlobalTimestamps, nullptr);
+  EXPECT_EQ(table.pfnReserveCacheExt, nullptr);
+  ASSERT_EQ(get(ZE_API_VERSION_1_2, &table), ZE_RESULT_SUCCESS);
+  EXPECT_NE(table.pfnReserveCacheExt, nullptr);
+  EXPECT_EQ(table.pfnPciGetPropertiesExt, nullptr);
+  EXPECT_EQ(get(static_cast<ze_api_version_t>(ZE_MAKE_VERSION(1, 14)), &table), ZE_RESULT_SUCCESS);
+  EXPECT_EQ(get(static_cast<ze_api_version_t>(ZE_MAKE_VERSION(2, 0)), &table),
+            ZE_RESULT_ERROR_UNSUPPORTED_VERSION);
+  dlclose(library);
+}
+
+}  // namespace
+}  // namespace xpud::drivers::cpu

@@ -1,0 +1,64 @@
+#include "drivers/cpu/lane.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+
+namespace xpud::drivers::cpu {
+
+Lane::~Lane() {
+  std::thread thread;
+  {
+    MutexLock lock(mutex_);
+    stopping_.store(true);
+    work_.NotifyAll();
+    thread.swap(thread_);
+  }
+  if (thread.joinable()) thread.join();
+}
+
+void Lane::Enqueue(std::unique_ptr<Command> command) {
+  MutexLock lock(mutex_);
+  if (!thread_.joinable()) thread_ = std::thread(&Lane::Serve, this);
+  queue_.push_back(std::move(command));
+  pending_.fetch_add(1, std::memory_order_relaxed);
+  work_.NotifyOne();
+}
+
+ze_result_t Lane::Wait(uint64_t timeout_ns) {
+  if (idle()) return ZE_RESULT_SUCCESS;
+  if (timeout_ns == 0) return ZE_RESULT_NOT_READY;
+  const uint64_t deadline = DeadlineAfter(timeout_ns);
+  MutexLock lock(mutex_);
+  while (!idle()) {
+    const uint64_t now = NowNs();
+    if (now >= deadline) return ZE_RESULT_NOT_READY;
+    done_.WaitFor(mutex_, std::chrono::nanoseconds(std::min<uint64_t>(deadline - now, 3'600'000'000'000)));
+  }
+  return ZE_RESULT_SUCCESS;
+}
+
+void Lane::Serve() {
+  pthread_setname_np(pthread_self(), "xpud-cpu-lane");
+  while (const std::unique_ptr<Command> command = Next()) {
+    if (!command->Run(pool_, stopping_)) return;
+    Finish();
+  }
+}
+
+std::unique_ptr<Command> Lane::Next() {
+  MutexLock lock(mutex_);
+  while (queue_.empty() && !stopping_.load()) work_.Wait(mutex_);
+  if (stopping_.load()) return nullptr;
+  std::unique_ptr<Command> command = std::move(queue_.front());
+  queue_.pop_front();
+  return command;
+}
+
+void Lane::Finish() {
+  MutexLock lock(mutex_);
+  pending_.fetch_sub(1, std::memory_order_release);
+  done_.NotifyAll();
+}
+
+}  // namespace xpud::drivers::cpu

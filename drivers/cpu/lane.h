@@ -1,0 +1,44 @@
+// Commands in order, on a thread of their own that is started when first needed. One thread enqueues at a
+// time; any thread may wait. Ending a lane drops the commands that have not run.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <thread>
+
+#include "drivers/cpu/command.h"
+#include "drivers/cpu/worker_pool.h"
+#include "proto/base/mutex.h"
+
+namespace xpud::drivers::cpu {
+
+class Lane {
+ public:
+  explicit Lane(WorkerPool& pool) : pool_(pool) {}
+  ~Lane();
+
+  WorkerPool& pool() const { return pool_; }
+  // True when all that was enqueued is done: its effects are visible to the caller.
+  bool idle() const { return pending_.load(std::memory_order_acquire) == 0; }
+  // Throws bad_alloc or system_error, and then nothing is enqueued.
+  void Enqueue(std::unique_ptr<Command> command) ABSL_LOCKS_EXCLUDED(mutex_);
+  ze_result_t Wait(uint64_t timeout_ns) ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  void Serve() ABSL_LOCKS_EXCLUDED(mutex_);
+  std::unique_ptr<Command> Next() ABSL_LOCKS_EXCLUDED(mutex_);
+  void Finish() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  WorkerPool& pool_;
+  std::atomic<uint64_t> pending_{0};
+  std::atomic<bool> stopping_{false};
+  Mutex mutex_;
+  CondVar work_;
+  CondVar done_;
+  std::deque<std::unique_ptr<Command>> queue_ ABSL_GUARDED_BY(mutex_);
+  std::thread thread_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace xpud::drivers::cpu

@@ -1,0 +1,178 @@
+// Memory through Debian's loader: properties, export and import between two processes.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <string>
+
+#include "drivers/cpu/driver_under_test.h"
+
+namespace xpud::drivers::cpu {
+namespace {
+
+// In the environment of a child: the fd that holds exported memory, and the bytes.
+constexpr char kImportVariable[] = "XPUD_TEST_IMPORT_FD";
+constexpr size_t kBytes = size_t{1} << 20;
+
+class MemoryTest : public DriverTest {
+ protected:
+  ze_result_t AllocDevice(size_t size, size_t alignment, const void* next, void** address) {
+    const ze_device_mem_alloc_desc_t desc{ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC, next, 0, 0};
+    return zeMemAllocDevice(context_, &desc, size, alignment, device_, address);
+  }
+  ze_result_t Import(int fd, size_t size, void** address) {
+    const ze_external_memory_import_fd_t import{ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_IMPORT_FD, nullptr,
+                                                ZE_EXTERNAL_MEMORY_TYPE_FLAG_OPAQUE_FD, fd};
+    return AllocDevice(size, 0, &import, address);
+  }
+  ze_result_t AllocExportable(size_t size, void** address) {
+    const ze_external_memory_export_desc_t desc{ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_DESC, nullptr,
+                                                ZE_EXTERNAL_MEMORY_TYPE_FLAG_OPAQUE_FD};
+    return AllocDevice(size, 0, &desc, address);
+  }
+  ze_result_t Export(const void* address, int& fd) {
+    ze_external_memory_export_fd_t exported{ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_FD, nullptr,
+                                            ZE_EXTERNAL_MEMORY_TYPE_FLAG_OPAQUE_FD, -1};
+    ze_memory_allocation_properties_t properties{};
+    properties.stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES;
+    properties.pNext = &exported;
+    const ze_result_t result = zeMemGetAllocProperties(context_, address, &properties, nullptr);
+    fd = exported.fd;
+    return result;
+  }
+};
+
+TEST_F(MemoryTest, NewMemoryIsZeroAlignedAndFoundByAnyAddressInside) {
+  void* address = nullptr;
+  ASSERT_EQ(AllocDevice((size_t{5} << 20) + 3, size_t{1} << 16, nullptr, &address), ZE_RESULT_SUCCESS);
+  auto* const bytes = static_cast<uint8_t*>(address);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(address) % (size_t{1} << 16), 0u);
+  EXPECT_TRUE(std::all_of(bytes, bytes + (size_t{5} << 20), [](uint8_t b) { return b == 0; }));
+  ze_memory_allocation_properties_t properties{};
+  properties.stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES;
+  ze_device_handle_t device = nullptr;
+  ASSERT_EQ(zeMemGetAllocProperties(context_, bytes + 1000, &properties, &device), ZE_RESULT_SUCCESS);
+  EXPECT_EQ(properties.type, ZE_MEMORY_TYPE_DEVICE);
+  EXPECT_EQ(device, device_);
+  void* base = nullptr;
+  size_t size = 0;
+  ASSERT_EQ(zeMemGetAddressRange(context_, bytes + 1000, &base, &size), ZE_RESULT_SUCCESS);
+  EXPECT_EQ(base, address);
+  EXPECT_EQ(size, (size_t{5} << 20) + 3);
+  ASSERT_EQ(zeMemFree(context_, address), ZE_RESULT_SUCCESS);
+  EXPECT_EQ(zeMemFree(context_, address), ZE_RESULT_ERROR_INVALID_ARGUMENT) << "freed twice";
+  ASSERT_EQ(zeMemGetAllocProperties(context_, bytes + 1000, &properties, &device), ZE_RESULT_SUCCESS);
+  EXPECT_EQ(properties.type, ZE_MEMORY_TYPE_UNKNOWN);
+}
+
+TEST_F(MemoryTest, HostMemoryBelongsToNoDevice) {
+  const ze_host_mem_alloc_desc_t desc{ZE_STRUCTURE_TYPE_HOST_MEM_ALLOC_DESC, nullptr, 0};
+  void* address = nullptr;
+  ASSERT_EQ(zeMemAllocHost(context_, &desc, 100, 64, &address), ZE_RESULT_SUCCESS);
+  ze_memory_allocation_properties_t properties{};
+  properties.stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES;
+  ze_device_handle_t device = device_;
+  ASSERT_EQ(zeMemGetAllocProperties(context_, address, &properties, &device), ZE_RESULT_SUCCESS);
+  EXPECT_EQ(properties.type, ZE_MEMORY_TYPE_HOST);
+  EXPECT_EQ(device, nullptr);
+  EXPECT_EQ(zeMemFree(context_, address), ZE_RESULT_SUCCESS);
+}
+
+TEST_F(MemoryTest, WhatCannotBeAllocatedIsRefused) {
+  void* address = nullptr;
+  EXPECT_EQ(AllocDevice(0, 0, nullptr, &address), ZE_RESULT_ERROR_UNSUPPORTED_SIZE);
+  EXPECT_EQ(AllocDevice(SIZE_MAX - 5, 0, nullptr, &address), ZE_RESULT_ERROR_UNSUPPORTED_SIZE);
+  EXPECT_EQ(AllocDevice(100, 3, nullptr, &address), ZE_RESULT_ERROR_UNSUPPORTED_ALIGNMENT);
+  ze_device_memory_properties_t memory{};
+  memory.stype = ZE_STRUCTURE_TYPE_DEVICE_MEMORY_PROPERTIES;
+  uint32_t count = 1;
+  ASSERT_EQ(zeDeviceGetMemoryProperties(device_, &count, &memory), ZE_RESULT_SUCCESS);
+  void* most = nullptr;
+  ASSERT_EQ(AllocDevice(memory.totalSize / 4 * 3, 0, nullptr, &most), ZE_RESULT_SUCCESS);
+  EXPECT_EQ(AllocDevice(memory.totalSize / 2, 0, nullptr, &address), ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY);
+  ASSERT_EQ(zeMemFree(context_, most), ZE_RESULT_SUCCESS);
+  ASSERT_EQ(AllocDevice(memory.totalSize / 2, 0, nullptr, &address), ZE_RESULT_SUCCESS);
+  EXPECT_EQ(zeMemFree(context_, address), ZE_RESULT_SUCCESS);
+}
+
+TEST_F(MemoryTest, OnlyMemoryMadeForItCanBeExported) {
+  void* address = nullptr;
+  ASSERT_EQ(AllocDevice(kBytes, 0, nullptr, &address), ZE_RESULT_SUCCESS);
+  int fd = -1;
+  EXPECT_EQ(Export(address, fd), ZE_RESULT_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(zeMemFree(context_, address), ZE_RESULT_SUCCESS);
+}
+
+TEST_F(MemoryTest, ImportRefusesWhatCouldFault) {
+  void* address = nullptr;
+  EXPECT_EQ(Import(-1, kBytes, &address), ZE_RESULT_ERROR_INVALID_ARGUMENT);
+  const int unsealed = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  ASSERT_EQ(ftruncate(unsealed, kBytes), 0);
+  EXPECT_EQ(Import(unsealed, kBytes, &address), ZE_RESULT_ERROR_INVALID_ARGUMENT) << "it could shrink";
+  ASSERT_EQ(fcntl(unsealed, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+  EXPECT_EQ(Import(unsealed, kBytes + 1, &address), ZE_RESULT_ERROR_INVALID_SIZE);
+  ASSERT_EQ(Import(unsealed, kBytes, &address), ZE_RESULT_SUCCESS);
+  EXPECT_EQ(zeMemFree(context_, address), ZE_RESULT_SUCCESS);
+  close(unsealed);
+}
+
+// Runs in the child of the next test: adds one to every byte of the memory that it inherited.
+TEST_F(MemoryTest, ChildAddsOne) {
+  const char* const text = std::getenv(kImportVariable);
+  if (text == nullptr) GTEST_SKIP() << "only for the child of MemoryIsSharedBetweenProcesses";
+  void* address = nullptr;
+  ASSERT_EQ(Import(std::atoi(text), kBytes, &address), ZE_RESULT_SUCCESS);
+  auto* const bytes = static_cast<uint8_t*>(address);
+  for (size_t i = 0; i < kBytes; ++i) ++bytes[i];
+  ASSERT_EQ(zeMemFree(context_, address), ZE_RESULT_SUCCESS);
+}
+
+TEST_F(MemoryTest, MemoryIsSharedBetweenProcesses) {
+  void* address = nullptr;
+  ASSERT_EQ(AllocExportable(kBytes, &address), ZE_RESULT_SUCCESS);
+  auto* const bytes = static_cast<uint8_t*>(address);
+  for (size_t i = 0; i < kBytes; ++i) bytes[i] = static_cast<uint8_t>(i);
+  int fd = -1;
+  ASSERT_EQ(Export(address, fd), ZE_RESULT_SUCCESS);
+  const pid_t child = fork();
+  if (child == 0) {
+    fcntl(fd, F_SETFD, 0);
+    setenv(kImportVariable, std::to_string(fd).c_str(), 1);
+    execl("/proc/self/exe", "memory_test", "--gtest_filter=MemoryTest.ChildAddsOne", nullptr);
+    _exit(127);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  for (size_t i = 0; i < kBytes; ++i) ASSERT_EQ(bytes[i], static_cast<uint8_t>(i + 1)) << i;
+  ASSERT_EQ(zeMemFree(context_, address), ZE_RESULT_SUCCESS);
+  // The fd is ours and outlives the allocation.
+  ASSERT_EQ(Import(fd, kBytes, &address), ZE_RESULT_SUCCESS);
+  EXPECT_EQ(static_cast<uint8_t*>(address)[7], 8);
+  EXPECT_EQ(zeMemFree(context_, address), ZE_RESULT_SUCCESS);
+  close(fd);
+}
+
+TEST_F(MemoryTest, DeferredFreeWaitsForQueuedWork) {
+  ze_command_list_handle_t list = ImmediateList();
+  ze_event_pool_handle_t pool = Pool(1);
+  ze_event_handle_t gate = Event(pool, 0);
+  uint64_t* const source = Shared<uint64_t>(1);
+  uint64_t* const target = Shared<uint64_t>(1);
+  *source = 77;
+  ASSERT_EQ(zeCommandListAppendMemoryCopy(list, target, source, 8, nullptr, 1, &gate), ZE_RESULT_SUCCESS);
+  const ze_memory_free_ext_desc_t desc{ZE_STRUCTURE_TYPE_MEMORY_FREE_EXT_DESC, nullptr,
+                                       ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_DEFER_FREE};
+  ASSERT_EQ(zeMemFreeExt(context_, &desc, source), ZE_RESULT_SUCCESS);
+  ASSERT_EQ(zeEventHostSignal(gate), ZE_RESULT_SUCCESS);
+  const auto synchronize = Extension<xpud_pfnCommandListHostSynchronize_t>("zeCommandListHostSynchronize");
+  ASSERT_EQ(synchronize(list, UINT64_MAX), ZE_RESULT_SUCCESS);
+  EXPECT_EQ(*target, 77u);
+  EXPECT_EQ(zeCommandListDestroy(list), ZE_RESULT_SUCCESS);
+  EXPECT_EQ(zeMemFree(context_, target), ZE_RESULT_SUCCESS);
+}
+
+}  // namespace
+}  // namespace xpud::drivers::cpu

@@ -1,0 +1,176 @@
+#include "drivers/cpu/module.h"
+
+#include <cstring>
+#include <string_view>
+
+namespace xpud::drivers::cpu {
+namespace {
+
+constexpr std::string_view kArgumentSizesSuffix = ".arg_sizes";
+constexpr uint32_t kMaxArguments = 1024;
+
+// Empty when the sizes are acceptable.
+std::string CheckArguments(const std::string& kernel, const std::vector<uint32_t>& sizes) {
+  uint64_t total = 0;
+  for (const uint32_t size : sizes) total += size;
+  if (sizes.size() <= kMaxArguments && total <= kMaxArgumentsSize) return "";
+  return "kernel " + kernel + " has " + std::to_string(sizes.size()) + " arguments of " +
+         std::to_string(total) + " bytes; at most " + std::to_string(kMaxArguments) + " of " +
+         std::to_string(kMaxArgumentsSize) + " are allowed";
+}
+
+std::string ReadHostTable(const ze_module_desc_t& desc, Code& code) {
+  if (desc.inputSize != sizeof(xpud_host_module_t)) {
+    return "a HOST module is one xpud_host_module_t of " + std::to_string(sizeof(xpud_host_module_t)) +
+           " bytes; inputSize is " + std::to_string(desc.inputSize);
+  }
+  xpud_host_module_t table;
+  std::memcpy(&table, desc.pInputModule, sizeof(table));
+  if (table.version != XPUD_HOST_MODULE_VERSION) {
+    return "HOST module version " + std::to_string(table.version) + "; this driver knows version " +
+           std::to_string(XPUD_HOST_MODULE_VERSION);
+  }
+  for (uint32_t i = 0; i < table.num_kernels; ++i) {
+    const xpud_host_kernel_t& kernel = table.kernels[i];
+    if (kernel.name == nullptr || kernel.run == nullptr) return "a HOST kernel lacks its name or function";
+    code.entries.push_back({kernel.name, kernel.run, {kernel.arg_sizes, kernel.arg_sizes + kernel.num_args}});
+  }
+  return "";
+}
+
+std::string ReadSizes(const ElfSymbol& symbol, std::vector<uint32_t>& sizes) {
+  if (symbol.size % sizeof(uint32_t) != 0) return symbol.name + " is not an array of uint32_t";
+  if (symbol.size / sizeof(uint32_t) > kMaxArguments) return symbol.name + " names too many arguments";
+  sizes.resize(symbol.size / sizeof(uint32_t));
+  if (!sizes.empty()) std::memcpy(sizes.data(), symbol.address, symbol.size);
+  return "";
+}
+
+// Each function that has its `.arg_sizes` beside it is a kernel.
+std::string FindKernels(Code& code) {
+  for (const ElfSymbol& function : code.object->symbols()) {
+    if (!function.is_function) continue;
+    const ElfSymbol* const sizes = code.object->Find(function.name + std::string(kArgumentSizesSuffix));
+    if (sizes == nullptr || sizes->is_function) continue;
+    EntryPoint entry{function.name, reinterpret_cast<xpud_host_kernel_fn_t>(function.address), {}};
+    std::string error = ReadSizes(*sizes, entry.argument_sizes);
+    if (!error.empty()) return error;
+    code.entries.push_back(std::move(entry));
+  }
+  return code.entries.empty() ? "the object has no kernel: a global function f beside an object f.arg_sizes"
+                              : "";
+}
+
+std::string LoadNative(const ze_module_desc_t& desc, Code& code) {
+  code.binary.assign(reinterpret_cast<const char*>(desc.pInputModule), desc.inputSize);
+  std::string error;
+  code.object = ElfObject::Load(code.binary, error);
+  return code.object == nullptr ? error : FindKernels(code);
+}
+
+}  // namespace
+
+ze_result_t CpuModule::Create(const Driver* driver, const ze_module_desc_t& desc,
+                              std::unique_ptr<Module>& module, std::string& log) {
+  auto code = std::make_shared<Code>();
+  if (desc.format == XPUD_ZE_MODULE_FORMAT_HOST) {
+    log = ReadHostTable(desc, *code);
+  } else if (desc.format == ZE_MODULE_FORMAT_NATIVE) {
+    log = LoadNative(desc, *code);
+  } else {
+    log =
+        "this device takes HOST tables and NATIVE x86-64 objects, not format " + std::to_string(desc.format);
+    return ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
+  }
+  for (const EntryPoint& entry : code->entries) {
+    if (log.empty()) log = CheckArguments(entry.name, entry.argument_sizes);
+  }
+  if (!log.empty()) {
+    const bool native = desc.format == ZE_MODULE_FORMAT_NATIVE;
+    return native ? ZE_RESULT_ERROR_INVALID_NATIVE_BINARY : ZE_RESULT_ERROR_MODULE_BUILD_FAILURE;
+  }
+  module = std::make_unique<CpuModule>(driver, std::move(code));
+  return ZE_RESULT_SUCCESS;
+}
+
+const EntryPoint* CpuModule::Find(const char* name) const {
+  for (const EntryPoint& entry : code_->entries) {
+    if (entry.name == name) return &entry;
+  }
+  return nullptr;
+}
+
+ze_result_t CpuModule::CreateKernel(const ze_kernel_desc_t& desc, std::unique_ptr<Kernel>& kernel) {
+  const EntryPoint* const entry = Find(desc.pKernelName);
+  if (entry == nullptr) return ZE_RESULT_ERROR_INVALID_KERNEL_NAME;
+  kernel = std::make_unique<CpuKernel>(driver(), code_, *entry);
+  return ZE_RESULT_SUCCESS;
+}
+
+std::vector<const char*> CpuModule::KernelNames() const {
+  std::vector<const char*> names;
+  for (const EntryPoint& entry : code_->entries) names.push_back(entry.name.c_str());
+  return names;
+}
+
+ze_result_t CpuModule::NativeBinary(std::string& bytes) const {
+  if (code_->object == nullptr) return ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
+  bytes = code_->binary;
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t CpuModule::FunctionAddress(const char* name, void*& address) const {
+  const EntryPoint* const entry = Find(name);
+  if (entry == nullptr) return ZE_RESULT_ERROR_INVALID_FUNCTION_NAME;
+  address = reinterpret_cast<void*>(entry->function);
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t CpuModule::GlobalAddress(const char* name, size_t& size, void*& address) const {
+  const ElfSymbol* const symbol = code_->object == nullptr ? nullptr : code_->object->Find(name);
+  if (symbol == nullptr || symbol->is_function) return ZE_RESULT_ERROR_INVALID_GLOBAL_NAME;
+  size = symbol->size;
+  address = symbol->address;
+  return ZE_RESULT_SUCCESS;
+}
+
+CpuKernel::CpuKernel(const Driver* driver, std::shared_ptr<const Code> code, const EntryPoint& entry)
+    : Kernel(driver), code_(std::move(code)), entry_(entry) {
+  size_t lines = 0;
+  for (const uint32_t size : entry.argument_sizes) lines += (size + sizeof(Line) - 1) / sizeof(Line);
+  values_.resize(lines);
+  const Line* line = values_.data();
+  for (const uint32_t size : entry.argument_sizes) {
+    pointers_.push_back(line);
+    line += (size + sizeof(Line) - 1) / sizeof(Line);
+  }
+}
+
+ze_result_t CpuKernel::SetArgument(uint32_t index, size_t size, const void* value) {
+  if (index >= pointers_.size()) return ZE_RESULT_ERROR_INVALID_KERNEL_ARGUMENT_INDEX;
+  if (size != entry_.argument_sizes[index]) return ZE_RESULT_ERROR_INVALID_KERNEL_ARGUMENT_SIZE;
+  void* const target = const_cast<void*>(pointers_[index]);  // points into values_
+  if (value == nullptr) {
+    std::memset(target, 0, size);
+  } else {
+    std::memcpy(target, value, size);
+  }
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t CpuKernel::SetGroupSize(uint32_t x, uint32_t y, uint32_t z) {
+  return x == 1 && y == 1 && z == 1 ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_INVALID_GROUP_SIZE_DIMENSION;
+}
+
+void CpuKernel::GetProperties(ze_kernel_properties_t& properties) const {
+  ze_kernel_properties_t filled{};
+  filled.stype = properties.stype;
+  filled.pNext = properties.pNext;
+  filled.numKernelArgs = static_cast<uint32_t>(entry_.argument_sizes.size());
+  filled.requiredGroupSizeX = filled.requiredGroupSizeY = filled.requiredGroupSizeZ = 1;
+  filled.maxSubgroupSize = 1;
+  filled.maxNumSubgroups = 1;
+  properties = filled;
+}
+
+}  // namespace xpud::drivers::cpu

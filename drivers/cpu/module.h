@@ -1,0 +1,77 @@
+// Modules of the CPU device: a table of entry points, from an application's HOST table or from a NATIVE
+// object that we load. Kernels share the code, so that it stays mapped as long as either lives.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "drivers/cpu/elf_object.h"
+#include "drivers/frontend/module.h"
+#include "proto/base/ze_ext.h"
+
+namespace xpud::drivers::cpu {
+
+struct EntryPoint {
+  std::string name;
+  xpud_host_kernel_fn_t function;
+  std::vector<uint32_t> argument_sizes;
+};
+
+// What a module holds; immutable.
+struct Code {
+  std::vector<EntryPoint> entries;
+  std::unique_ptr<const ElfObject> object;  // null for HOST modules
+  std::string binary;                       // empty for HOST modules
+};
+
+// Total bytes of a kernel's arguments, and bytes of one; what module properties state.
+constexpr uint32_t kMaxArgumentsSize = 64 << 10;
+
+class CpuKernel final : public Kernel {
+ public:
+  CpuKernel(const Driver* driver, std::shared_ptr<const Code> code, const EntryPoint& entry);
+
+  const EntryPoint& entry() const { return entry_; }
+  const void* const* arguments() const { return pointers_.data(); }
+
+  const std::string& Name() const override { return entry_.name; }
+  ze_result_t SetArgument(uint32_t index, size_t size, const void* value) override;
+  ze_result_t SetGroupSize(uint32_t x, uint32_t y, uint32_t z) override;
+  void SuggestGroupSize(const uint32_t[3], uint32_t group[3]) const override {
+    group[0] = group[1] = group[2] = 1;
+  }
+  uint32_t MaxCooperativeGroups() const override { return 1; }
+  void GetProperties(ze_kernel_properties_t& properties) const override;
+
+ private:
+  const std::shared_ptr<const Code> code_;
+  const EntryPoint& entry_;
+  struct alignas(64) Line {
+    std::byte bytes[64];
+  };
+  std::vector<Line> values_;
+  std::vector<const void*> pointers_;
+};
+
+class CpuModule final : public Module {
+ public:
+  // `log` explains a refusal.
+  static ze_result_t Create(const Driver* driver, const ze_module_desc_t& desc,
+                            std::unique_ptr<Module>& module, std::string& log);
+  CpuModule(const Driver* driver, std::shared_ptr<const Code> code)
+      : Module(driver), code_(std::move(code)) {}
+
+  ze_result_t CreateKernel(const ze_kernel_desc_t& desc, std::unique_ptr<Kernel>& kernel) override;
+  std::vector<const char*> KernelNames() const override;
+  ze_result_t NativeBinary(std::string& bytes) const override;
+  ze_result_t FunctionAddress(const char* name, void*& address) const override;
+  ze_result_t GlobalAddress(const char* name, size_t& size, void*& address) const override;
+
+ private:
+  const EntryPoint* Find(const char* name) const;
+
+  const std::shared_ptr<const Code> code_;
+};
+
+}  // namespace xpud::drivers::cpu

@@ -1,0 +1,176 @@
+#include "drivers/cpu/worker_pool.h"
+
+#include <pthread.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+
+#include "drivers/cpu/clock.h"
+#include "drivers/cpu/futex.h"
+#include "drivers/cpu/scratch.h"
+
+namespace xpud::drivers::cpu {
+namespace {
+
+using std::chrono_literals::operator""h;
+
+// How long a worker looks for the next launch before it sleeps, and how long a launcher looks for its last
+// worker.
+constexpr uint64_t kSpinNs = 30'000;
+// Ranges that each worker gets on average: enough to even out, few enough to make claiming cheap.
+constexpr uint64_t kRangesPerWorker = 8;
+
+// Spins until `done()` or the time is up.
+template <typename Done>
+bool SpinUntil(Done&& done) {
+  const uint64_t end = NowNs() + kSpinNs;
+  do {
+    for (int i = 0; i < 32; ++i) {
+      if (done()) return true;
+      CpuRelax();
+    }
+  } while (NowNs() < end);
+  return false;
+}
+
+}  // namespace
+
+WorkerPool::WorkerPool(uint32_t workers) : workers_(std::max(workers, 1u)) {}
+
+WorkerPool::~WorkerPool() {
+  stopping_.store(true);
+  epoch_.fetch_add(1);
+  FutexWake(epoch_, INT32_MAX);
+  MutexLock lock(mutex_);
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void* WorkerPool::Scratch() { return ThreadScratch(); }
+
+void WorkerPool::RunMany(xpud_host_kernel_fn_t function, const void* const* arguments,
+                         const ze_group_count_t& groups) {
+  const uint64_t total = uint64_t{groups.groupCountX} * groups.groupCountY * groups.groupCountZ;
+  if (total == 0) return;
+  Slot alone;
+  Slot* const shared = workers_ == 1 ? nullptr : TakeSlot();
+  Slot& slot = shared == nullptr ? alone : *shared;
+  slot.function = function;
+  slot.arguments = arguments;
+  slot.groups = groups;
+  slot.total = total;
+  slot.chunk = std::max<uint64_t>(1, total / (workers_ * kRangesPerWorker));
+  slot.next.store(0, std::memory_order_relaxed);
+  if (shared != nullptr) Publish(slot);
+  RunChunks(slot);
+  if (shared != nullptr) Retire(slot);
+}
+
+// None when sixteen threads are launching: then each runs its own groups.
+WorkerPool::Slot* WorkerPool::TakeSlot() {
+  for (Slot& slot : slots_) {
+    if (!slot.taken.load(std::memory_order_relaxed) &&
+        !slot.taken.exchange(true, std::memory_order_acquire)) {
+      return &slot;
+    }
+  }
+  return nullptr;
+}
+
+void WorkerPool::Publish(Slot& slot) {
+  if (!started_.load(std::memory_order_acquire)) StartThreads();
+  slot.state.fetch_or(kOpen, std::memory_order_release);
+  // Sequentially consistent with SleepUntilPublished: either we see the sleeper or it sees the new epoch.
+  epoch_.fetch_add(1);
+  const uint32_t sleepers = sleepers_.load();
+  if (sleepers == 0) return;
+  FutexWake(epoch_, static_cast<int>(std::min<uint64_t>(sleepers, slot.total - 1)));
+}
+
+void WorkerPool::Retire(Slot& slot) {
+  slot.state.fetch_and(~kOpen, std::memory_order_acquire);
+  const auto empty = [&] { return slot.state.load(std::memory_order_acquire) == 0; };
+  if (!SpinUntil(empty)) {
+    uint32_t state = slot.state.fetch_or(kWaiting) | kWaiting;
+    while ((state & ~kWaiting) != 0) {
+      FutexWait(slot.state, state, 1h);
+      state = slot.state.load(std::memory_order_acquire);
+    }
+    slot.state.fetch_and(~kWaiting, std::memory_order_acquire);
+  }
+  slot.taken.store(false, std::memory_order_release);
+}
+
+void WorkerPool::RunChunks(Slot& slot) {
+  for (;;) {
+    const uint64_t begin = slot.next.fetch_add(slot.chunk, std::memory_order_relaxed);
+    if (begin >= slot.total) return;
+    RunRange(slot, begin, std::min(begin + slot.chunk, slot.total));
+  }
+}
+
+void WorkerPool::RunRange(const Slot& slot, uint64_t begin, uint64_t end) {
+  const uint64_t width = slot.groups.groupCountX;
+  const uint64_t height = slot.groups.groupCountY;
+  uint32_t group[3] = {static_cast<uint32_t>(begin % width), static_cast<uint32_t>(begin / width % height),
+                       static_cast<uint32_t>(begin / (width * height))};
+  void* const scratch = ThreadScratch();
+  for (uint64_t i = begin; i < end; ++i) {
+    const uint32_t copy[3] = {group[0], group[1], group[2]};
+    slot.function(slot.arguments, copy, scratch);
+    if (++group[0] < width) continue;
+    group[0] = 0;
+    if (++group[1] < height) continue;
+    group[1] = 0;
+    ++group[2];
+  }
+}
+
+void WorkerPool::StartThreads() {
+  MutexLock lock(mutex_);
+  if (started_.load(std::memory_order_relaxed)) return;
+  try {
+    for (uint32_t i = 1; i < workers_; ++i) threads_.emplace_back(&WorkerPool::Work, this, i);
+  } catch (const std::system_error&) {
+    // Fewer workers: launches still complete, on those that there are.
+  }
+  started_.store(true, std::memory_order_release);
+}
+
+void WorkerPool::Work(uint32_t index) {
+  pthread_setname_np(pthread_self(), ("xpud-cpu-" + std::to_string(index)).substr(0, 15).c_str());
+  setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), -10);  // where permitted
+  while (!stopping_.load(std::memory_order_relaxed)) {
+    const uint32_t seen = epoch_.load(std::memory_order_acquire);
+    if (HelpAny()) continue;
+    const auto published = [&] { return epoch_.load(std::memory_order_acquire) != seen; };
+    if (!SpinUntil(published)) SleepUntilPublished(seen);
+  }
+}
+
+bool WorkerPool::HelpAny() {
+  bool helped = false;
+  for (Slot& slot : slots_) helped |= Help(slot);
+  return helped;
+}
+
+bool WorkerPool::Help(Slot& slot) {
+  if ((slot.state.load(std::memory_order_relaxed) & kOpen) == 0) return false;
+  bool helped = false;
+  if ((slot.state.fetch_add(1, std::memory_order_acquire) & kOpen) != 0) {
+    helped = slot.next.load(std::memory_order_relaxed) < slot.total;
+    RunChunks(slot);
+  }
+  const uint32_t before = slot.state.fetch_sub(1, std::memory_order_release);
+  if ((before & kWaiting) != 0) FutexWake(slot.state, 1);
+  return helped;
+}
+
+void WorkerPool::SleepUntilPublished(uint32_t seen) {
+  sleepers_.fetch_add(1);
+  while (epoch_.load() == seen && !stopping_.load()) FutexWait(epoch_, seen, 1h);
+  sleepers_.fetch_sub(1);
+}
+
+}  // namespace xpud::drivers::cpu

@@ -1,0 +1,82 @@
+// The threads that run kernels' groups. The launching thread is worker 0 and always takes part; the others
+// sleep when there is nothing to do. Run may be called by any number of threads at once; it returns when
+// every group has run.
+//
+// A launch is published in one of a few slots. Whoever claims a range of groups (an atomic counter) runs it,
+// so that a slow or preempted worker delays only its own last range. A slot is reused only when no worker is
+// inside it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "proto/base/mutex.h"
+#include "proto/base/ze_ext.h"
+
+namespace xpud::drivers::cpu {
+
+class WorkerPool {
+ public:
+  // `workers` counts the launching thread. Threads are started by the first launch that needs them.
+  explicit WorkerPool(uint32_t workers);
+  ~WorkerPool();
+  WorkerPool(const WorkerPool&) = delete;
+  WorkerPool& operator=(const WorkerPool&) = delete;
+
+  uint32_t workers() const { return workers_; }
+
+  void Run(xpud_host_kernel_fn_t function, const void* const* arguments, const ze_group_count_t& groups) {
+    const uint64_t plane = uint64_t{groups.groupCountX} * groups.groupCountY;
+    if (plane == 1 && groups.groupCountZ == 1) {
+      constexpr uint32_t kOrigin[3] = {0, 0, 0};
+      function(arguments, kOrigin, Scratch());
+      return;
+    }
+    RunMany(function, arguments, groups);
+  }
+
+ private:
+  static constexpr uint32_t kOpen = 1u << 31;
+  static constexpr uint32_t kWaiting = 1u << 30;
+  static constexpr int kSlots = 16;
+
+  // Written by the owner while closed, read by workers between entering and leaving.
+  struct alignas(64) Slot {
+    std::atomic<bool> taken{false};
+    std::atomic<uint32_t> state{0};  // kOpen, kWaiting, and how many workers are inside
+    xpud_host_kernel_fn_t function = nullptr;
+    const void* const* arguments = nullptr;
+    ze_group_count_t groups{};
+    uint64_t total = 0;
+    uint64_t chunk = 0;
+    alignas(64) std::atomic<uint64_t> next{0};
+  };
+
+  static void* Scratch();
+  void RunMany(xpud_host_kernel_fn_t function, const void* const* arguments, const ze_group_count_t& groups);
+  Slot* TakeSlot();
+  void Publish(Slot& slot);
+  void Retire(Slot& slot);
+  static void RunChunks(Slot& slot);
+  static void RunRange(const Slot& slot, uint64_t begin, uint64_t end);
+
+  void StartThreads() ABSL_LOCKS_EXCLUDED(mutex_);
+  void Work(uint32_t index);
+  bool HelpAny();
+  static bool Help(Slot& slot);
+  void SleepUntilPublished(uint32_t seen);
+
+  const uint32_t workers_;
+  Slot slots_[kSlots];
+  alignas(64) std::atomic<uint32_t> epoch_{0};  // changes with each launch and at the end
+  std::atomic<uint32_t> sleepers_{0};
+  std::atomic<bool> started_{false};
+  std::atomic<bool> stopping_{false};
+  Mutex mutex_;
+  std::vector<std::thread> threads_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace xpud::drivers::cpu

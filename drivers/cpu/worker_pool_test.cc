@@ -1,0 +1,116 @@
+#include "drivers/cpu/worker_pool.h"
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "drivers/cpu/scratch.h"
+#include "gtest/gtest.h"
+
+namespace xpud::drivers::cpu {
+namespace {
+
+// Adds one to the counter of its group.
+void CountGroup(const void* const* arguments, const uint32_t group[3], void*) {
+  auto* const counters = *static_cast<std::atomic<uint32_t>* const*>(arguments[0]);
+  const auto& groups = *static_cast<const ze_group_count_t*>(arguments[1]);
+  counters[(group[2] * groups.groupCountY + group[1]) * groups.groupCountX + group[0]].fetch_add(
+      1, std::memory_order_relaxed);
+}
+
+// Runs the launch and returns how many groups did not run exactly once.
+size_t WronglyRun(WorkerPool& pool, const ze_group_count_t& groups) {
+  std::vector<std::atomic<uint32_t>> counters(size_t{groups.groupCountX} * groups.groupCountY *
+                                              groups.groupCountZ);
+  std::atomic<uint32_t>* const data = counters.data();
+  const void* const arguments[] = {&data, &groups};
+  pool.Run(CountGroup, arguments, groups);
+  size_t wrong = 0;
+  for (const auto& counter : counters) wrong += counter.load(std::memory_order_relaxed) != 1;
+  return wrong;
+}
+
+TEST(WorkerPool, EveryGroupRunsOnce) {
+  for (const uint32_t workers : {1u, 2u, 5u}) {
+    WorkerPool pool(workers);
+    for (const ze_group_count_t groups :
+         {ze_group_count_t{1, 1, 1}, {2, 1, 1}, {7, 5, 3}, {1, 1, 9}, {4096, 1, 1}}) {
+      EXPECT_EQ(WronglyRun(pool, groups), 0u) << workers << " workers, " << groups.groupCountX << " groups";
+    }
+  }
+}
+
+TEST(WorkerPool, NoGroupsRunNothing) {
+  WorkerPool pool(2);
+  EXPECT_EQ(WronglyRun(pool, {0, 1, 1}), 0u);
+  EXPECT_EQ(WronglyRun(pool, {5, 0, 3}), 0u);
+}
+
+TEST(WorkerPool, ConcurrentLaunchesDoNotMix) {
+  WorkerPool pool(3);
+  std::atomic<size_t> wrong{0};
+  std::vector<std::thread> launchers;
+  for (uint32_t t = 0; t < 4; ++t) {
+    launchers.emplace_back([&, t] {
+      for (uint32_t i = 0; i < 300; ++i) wrong += WronglyRun(pool, {2 + (i + t) % 37, 1 + t, 1});
+    });
+  }
+  for (std::thread& launcher : launchers) launcher.join();
+  EXPECT_EQ(wrong.load(), 0u);
+}
+
+TEST(WorkerPool, MoreLaunchersThanSlotsStillFinish) {
+  WorkerPool pool(2);
+  std::atomic<size_t> wrong{0};
+  std::vector<std::thread> launchers;
+  for (int t = 0; t < 24; ++t) {
+    launchers.emplace_back([&] {
+      for (int i = 0; i < 20; ++i) wrong += WronglyRun(pool, {64, 1, 1});
+    });
+  }
+  for (std::thread& launcher : launchers) launcher.join();
+  EXPECT_EQ(wrong.load(), 0u);
+}
+
+// Each group waits until the other runs: only two threads at once can finish.
+void Meet(const void* const* arguments, const uint32_t*, void*) {
+  auto* const arrived = *static_cast<std::atomic<int>* const*>(arguments[0]);
+  arrived->fetch_add(1);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (arrived->load() < 2 && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+}
+
+TEST(WorkerPool, SleepingWorkersWakeForALaunch) {
+  WorkerPool pool(2);
+  for (int round = 0; round < 3; ++round) {
+    std::atomic<int> arrived{0};
+    std::atomic<int>* const pointer = &arrived;
+    const void* const arguments[] = {&pointer};
+    const auto begin = std::chrono::steady_clock::now();
+    pool.Run(Meet, arguments, {2, 1, 1});
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10))
+        << "the second worker never came";
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));  // long enough to fall asleep
+  }
+}
+
+void FillScratch(const void* const*, const uint32_t group[3], void* scratch) {
+  std::memset(scratch, static_cast<int>(group[0]), XPUD_HOST_SCRATCH_BYTES);
+}
+
+TEST(WorkerPool, ScratchIsPrivateToItsThread) {
+  void* const mine = ThreadScratch();
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(mine) % 64, 0u);
+  EXPECT_EQ(ThreadScratch(), mine);
+  void* others = nullptr;
+  std::thread([&] { others = ThreadScratch(); }).join();
+  EXPECT_NE(others, nullptr);
+  WorkerPool pool(3);
+  pool.Run(FillScratch, nullptr, {8, 1, 1});  // TSan sees it if two workers share
+}
+
+}  // namespace
+}  // namespace xpud::drivers::cpu

@@ -1,0 +1,81 @@
+// Command lists and queues at the seam. A list is appended to by one thread at a time; different lists by
+// different threads at once. HostSynchronize may be called from any thread.
+#pragma once
+
+#include <level_zero/ze_api.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "drivers/frontend/event.h"
+#include "drivers/frontend/module.h"
+#include "drivers/frontend/object.h"
+#include "proto/base/ze_ext.h"
+
+namespace xpud::drivers {
+
+// What an append waits for and what it signals; the events belong to the list's driver.
+struct Sync {
+  Event* signal = nullptr;
+  std::span<Event* const> waits;
+};
+
+// A launch with its arguments. `arguments` null: those set on the kernel, and its group size.
+struct LaunchShape {
+  ze_group_count_t groups;
+  const xpud_group_size_t* group_size = nullptr;
+  const void* const* arguments = nullptr;
+};
+
+// Pointers, strides and box of a region copy, with omitted (zero) depth and pitches already filled in.
+struct RegionCopy {
+  std::byte* destination;
+  const std::byte* source;
+  size_t width, height, depth;
+  size_t destination_pitch, destination_slice_pitch;
+  size_t source_pitch, source_slice_pitch;
+};
+
+class CommandList : public Object {
+ public:
+  using Object::Object;
+  using Handle = ze_command_list_handle_t;
+  static constexpr Kind kKind = Kind::kCommandList;
+
+  virtual bool immediate() const = 0;
+  virtual ze_result_t Close() = 0;
+  virtual ze_result_t Reset() = 0;
+  virtual ze_result_t HostSynchronize(uint64_t timeout_ns) = 0;  // immediate lists only
+
+  virtual ze_result_t AppendLaunch(Kernel& kernel, const LaunchShape& shape, const Sync& sync) = 0;
+  // The group counts are read when the launch is executed.
+  virtual ze_result_t AppendLaunchIndirect(Kernel& kernel, const ze_group_count_t* groups,
+                                           const Sync& sync) = 0;
+  virtual ze_result_t AppendLaunchMultiple(std::span<Kernel* const> kernels, const uint32_t* count,
+                                           const ze_group_count_t* groups, const Sync& sync) = 0;
+  virtual ze_result_t AppendCopy(void* destination, const void* source, size_t size, const Sync& sync) = 0;
+  virtual ze_result_t AppendFill(void* destination, const void* pattern, size_t pattern_size, size_t size,
+                                 const Sync& sync) = 0;
+  virtual ze_result_t AppendCopyRegion(const RegionCopy& region, const Sync& sync) = 0;
+  virtual ze_result_t AppendBarrier(const Sync& sync) = 0;
+  virtual ze_result_t AppendEventReset(Event& event) = 0;
+  virtual ze_result_t AppendWriteTimestamp(uint64_t* destination, const Sync& sync) = 0;
+  virtual ze_result_t AppendQueryTimestamps(std::span<Event* const> events, void* destination,
+                                            const size_t* offsets, const Sync& sync) = 0;
+  virtual ze_result_t AppendWriteValue64(uint64_t* address, uint64_t value) = 0;
+};
+
+class CommandQueue : public Object {
+ public:
+  using Object::Object;
+  using Handle = ze_command_queue_handle_t;
+  static constexpr Kind kKind = Kind::kCommandQueue;
+
+  // Runs closed lists in order, then signals the fence, if any.
+  virtual ze_result_t Execute(std::span<CommandList* const> lists, Fence* fence) = 0;
+  virtual ze_result_t Synchronize(uint64_t timeout_ns) = 0;
+  virtual ze_result_t CreateFence(const ze_fence_desc_t& desc, std::unique_ptr<Fence>& fence) = 0;
+};
+
+}  // namespace xpud::drivers

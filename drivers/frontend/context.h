@@ -1,0 +1,51 @@
+// A context at the seam: owns memory and creates everything that runs on a device. Any thread.
+#pragma once
+
+#include <level_zero/ze_api.h>
+
+#include <memory>
+#include <string>
+
+#include "drivers/frontend/command_list.h"
+#include "drivers/frontend/driver.h"
+#include "drivers/frontend/event.h"
+#include "drivers/frontend/module.h"
+
+namespace xpud::drivers {
+
+// An allocation to make. `next` is the chain of extension structures of its (device or host) descriptor.
+struct MemoryRequest {
+  ze_memory_type_t type;
+  size_t size;
+  size_t alignment;  // a power of two, or 0
+  Device* device;    // null for host memory, and for shared memory of no device
+  const void* next;
+};
+
+class Context : public Object {
+ public:
+  using Object::Object;
+  using Handle = ze_context_handle_t;
+  static constexpr Kind kKind = Kind::kContext;
+
+  virtual ze_result_t Allocate(const MemoryRequest& request, void*& address) = 0;
+  virtual ze_result_t Free(void* address, ze_driver_memory_free_policy_ext_flags_t policy) = 0;
+  // `device` is null where the memory belongs to none. Type UNKNOWN, and success, for memory that is not
+  // ours.
+  virtual ze_result_t GetAllocProperties(const void* address, ze_memory_allocation_properties_t& properties,
+                                         Device*& device) = 0;
+  virtual ze_result_t GetAddressRange(const void* address, void*& base, size_t& size) = 0;
+
+  virtual ze_result_t CreateQueue(Device& device, const ze_command_queue_desc_t& desc,
+                                  std::unique_ptr<CommandQueue>& queue) = 0;
+  virtual ze_result_t CreateList(Device& device, const ze_command_list_desc_t& desc,
+                                 std::unique_ptr<CommandList>& list) = 0;
+  virtual ze_result_t CreateImmediateList(Device& device, const ze_command_queue_desc_t& desc,
+                                          std::unique_ptr<CommandList>& list) = 0;
+  virtual ze_result_t CreateEventPool(const ze_event_pool_desc_t& desc, std::unique_ptr<EventPool>& pool) = 0;
+  // `log` explains a refusal.
+  virtual ze_result_t CreateModule(Device& device, const ze_module_desc_t& desc,
+                                   std::unique_ptr<Module>& module, std::string& log) = 0;
+};
+
+}  // namespace xpud::drivers

@@ -1,0 +1,60 @@
+// The nouns at the top of the seam between the shared entry points and a back end: a driver and its devices.
+// Created once, by CreateDrivers, and never destroyed. Any thread.
+#pragma once
+
+#include <level_zero/ze_api.h>
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "drivers/frontend/object.h"
+
+namespace xpud::drivers {
+
+class Context;
+
+class Device : public Object {
+ public:
+  using Object::Object;
+  using Handle = ze_device_handle_t;
+  static constexpr Kind kKind = Kind::kDevice;
+
+  // Each fills every field but stype (kept, for it may choose units) and pNext.
+  virtual void GetProperties(ze_device_properties_t& properties) const = 0;
+  virtual void GetComputeProperties(ze_device_compute_properties_t& properties) const = 0;
+  virtual void GetModuleProperties(ze_device_module_properties_t& properties) const = 0;
+  virtual void GetMemoryAccessProperties(ze_device_memory_access_properties_t& properties) const = 0;
+  virtual void GetImageProperties(ze_device_image_properties_t& properties) const = 0;
+  virtual void GetExternalMemoryProperties(ze_device_external_memory_properties_t& properties) const = 0;
+  // One element for each queue group, memory and cache of the device.
+  virtual std::vector<ze_command_queue_group_properties_t> QueueGroups() const = 0;
+  virtual std::vector<ze_device_memory_properties_t> Memories() const = 0;
+  virtual std::vector<ze_device_cache_properties_t> Caches() const = 0;
+  virtual ze_result_t GetStatus() const = 0;
+  virtual void GetGlobalTimestamps(uint64_t& host, uint64_t& device) const = 0;
+  virtual bool CanAccessPeer(const Device& peer) const = 0;
+  // Bytes of memory that could be allocated now.
+  virtual uint64_t FreeMemory() const = 0;
+};
+
+class Driver : public Object {
+ public:
+  Driver() : Object(this) {}
+  using Handle = ze_driver_handle_t;
+  static constexpr Kind kKind = Kind::kDriver;
+
+  // "cpu", "cuda": what xpudDriverGetVendor answers.
+  virtual const char* Vendor() const = 0;
+  virtual void GetProperties(ze_driver_properties_t& properties) const = 0;
+  virtual void GetIpcProperties(ze_driver_ipc_properties_t& properties) const = 0;
+  virtual std::span<Device* const> Devices() const = 0;
+  // A function that only this back end offers; null when it has none of that name.
+  virtual void* FindExtensionFunction(const char*) const { return nullptr; }
+  virtual ze_result_t CreateContext(const ze_context_desc_t& desc, std::unique_ptr<Context>& context) = 0;
+};
+
+// The drivers of this machine, one for each back end that finds a device (drivers/back_ends.cc).
+std::vector<std::unique_ptr<Driver>> CreateDrivers();
+
+}  // namespace xpud::drivers

@@ -1,0 +1,86 @@
+#include "drivers/frontend/extensions.h"
+
+#include <level_zero/ze_api.h>
+
+#include <cstring>
+
+#include "drivers/frontend/driver.h"
+#include "drivers/frontend/entry.h"
+#include "proto/base/ze_ext.h"
+
+namespace xpud::drivers {
+namespace {
+
+ze_result_t AppendLaunchKernelWithArguments(ze_command_list_handle_t list_handle,
+                                            ze_kernel_handle_t kernel_handle,
+                                            const ze_group_count_t group_counts,
+                                            const xpud_group_size_t group_sizes, const void* const* arguments,
+                                            const void* /*next*/, ze_event_handle_t signal,
+                                            uint32_t num_waits, ze_event_handle_t* waits) {
+  XPUD_FIND(CommandList, list, list_handle);
+  XPUD_FIND(Kernel, kernel, kernel_handle);
+  XPUD_REQUIRE(kernel.driver() == list.driver(), ZE_RESULT_ERROR_INVALID_ARGUMENT);
+  const LaunchShape shape{group_counts, &group_sizes, arguments};
+  return WithSync(list, signal, num_waits, waits,
+                  [&](const Sync& sync) { return list.AppendLaunch(kernel, shape, sync); });
+}
+
+ze_result_t CommandListHostSynchronize(ze_command_list_handle_t handle, uint64_t timeout_ns) {
+  XPUD_FIND(CommandList, list, handle);
+  return list.HostSynchronize(timeout_ns);
+}
+
+ze_result_t AppendWriteValue64(ze_command_list_handle_t handle, uint64_t* address, uint64_t value) {
+  XPUD_FIND(CommandList, list, handle);
+  XPUD_NOT_NULL(address);
+  XPUD_REQUIRE(reinterpret_cast<uintptr_t>(address) % sizeof(uint64_t) == 0,
+               ZE_RESULT_ERROR_UNSUPPORTED_ALIGNMENT);
+  return Guard([&] { return list.AppendWriteValue64(address, value); });
+}
+
+ze_result_t DriverGetVendor(ze_driver_handle_t handle, const char** vendor) {
+  XPUD_FIND(Driver, driver, handle);
+  XPUD_NOT_NULL(vendor);
+  *vendor = driver.Vendor();
+  return ZE_RESULT_SUCCESS;
+}
+
+constexpr Extension kExtensions[] = {
+    {ZE_MEMORY_FREE_POLICIES_EXT_NAME, ZE_MEMORY_FREE_POLICIES_EXT_VERSION_CURRENT},
+    {ZE_EVENT_QUERY_TIMESTAMPS_EXP_NAME, ZE_EVENT_QUERY_TIMESTAMPS_EXP_VERSION_CURRENT},
+    {ZE_RELAXED_ALLOCATION_LIMITS_EXP_NAME, ZE_RELAXED_ALLOCATION_LIMITS_EXP_VERSION_CURRENT},
+    {"XPUD_extension_command_list", 1},  // the functions below, and XPUD_ZE_COMMAND_QUEUE_FLAG_IN_ORDER
+};
+
+struct NamedFunction {
+  const char* name;
+  void* address;
+};
+
+const NamedFunction kFunctions[] = {
+    {"zeCommandListAppendLaunchKernelWithArguments",
+     reinterpret_cast<void*>(&AppendLaunchKernelWithArguments)},
+    {"zeCommandListHostSynchronize", reinterpret_cast<void*>(&CommandListHostSynchronize)},
+    {"xpudCommandListAppendWriteValue64", reinterpret_cast<void*>(&AppendWriteValue64)},
+    {"xpudDriverGetVendor", reinterpret_cast<void*>(&DriverGetVendor)},
+};
+
+// The contract of proto/base/ze_ext.h, checked.
+static_assert(
+    std::is_same_v<decltype(&AppendLaunchKernelWithArguments), xpud_pfnAppendLaunchKernelWithArguments_t>);
+static_assert(std::is_same_v<decltype(&CommandListHostSynchronize), xpud_pfnCommandListHostSynchronize_t>);
+static_assert(std::is_same_v<decltype(&AppendWriteValue64), xpud_pfnAppendWriteValue64_t>);
+static_assert(std::is_same_v<decltype(&DriverGetVendor), xpud_pfnDriverGetVendor_t>);
+
+}  // namespace
+
+std::span<const Extension> Extensions() { return kExtensions; }
+
+void* FindExtensionFunction(const char* name) {
+  for (const NamedFunction& function : kFunctions) {
+    if (std::strcmp(function.name, name) == 0) return function.address;
+  }
+  return nullptr;
+}
+
+}  // namespace xpud::drivers

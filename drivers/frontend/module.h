@@ -1,0 +1,55 @@
+// Modules and kernels: compiled code at the seam. A module outlives its kernels' launches (Level Zero's
+// rule); a kernel keeps what it needs of its module. One kernel's arguments may be set by one thread at a
+// time.
+#pragma once
+
+#include <level_zero/ze_api.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "drivers/frontend/object.h"
+
+namespace xpud::drivers {
+
+class Kernel : public Object {
+ public:
+  using Object::Object;
+  using Handle = ze_kernel_handle_t;
+  static constexpr Kind kKind = Kind::kKernel;
+
+  virtual const std::string& Name() const = 0;
+  virtual ze_result_t SetArgument(uint32_t index, size_t size, const void* value) = 0;
+  virtual ze_result_t SetGroupSize(uint32_t x, uint32_t y, uint32_t z) = 0;
+  virtual void SuggestGroupSize(const uint32_t global[3], uint32_t group[3]) const = 0;
+  virtual uint32_t MaxCooperativeGroups() const = 0;
+  virtual void GetProperties(ze_kernel_properties_t& properties) const = 0;
+};
+
+class Module : public Object {
+ public:
+  using Object::Object;
+  using Handle = ze_module_handle_t;
+  static constexpr Kind kKind = Kind::kModule;
+
+  virtual ze_result_t CreateKernel(const ze_kernel_desc_t& desc, std::unique_ptr<Kernel>& kernel) = 0;
+  virtual std::vector<const char*> KernelNames() const = 0;  // valid as long as the module
+  virtual ze_result_t NativeBinary(std::string& bytes) const = 0;
+  virtual ze_result_t FunctionAddress(const char* name, void*& address) const = 0;
+  virtual ze_result_t GlobalAddress(const char* name, size_t& size, void*& address) const = 0;
+};
+
+// What a build said; owned by the application whether or not the build succeeded.
+class ModuleBuildLog final : public Object {
+ public:
+  ModuleBuildLog(const Driver* driver, std::string text) : Object(driver), text_(std::move(text)) {}
+  using Handle = ze_module_build_log_handle_t;
+  static constexpr Kind kKind = Kind::kModuleBuildLog;
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+}  // namespace xpud::drivers

@@ -1,0 +1,43 @@
+// What every Level Zero handle stands for: an object of a known kind that belongs to one back end. The
+// HandleTable owns it from creation to destruction. Level Zero's rule holds for threads: an object may be
+// used by several threads at once only where the API says so, and never while it is being destroyed.
+#pragma once
+
+#include <cstdint>
+
+namespace xpud::drivers {
+
+enum class Kind : uint32_t {
+  kDriver = 1,
+  kDevice,
+  kContext,
+  kCommandQueue,
+  kCommandList,
+  kFence,
+  kEventPool,
+  kEvent,
+  kModule,
+  kModuleBuildLog,
+  kKernel,
+};
+
+class Driver;
+
+class Object {
+ public:
+  explicit Object(const Driver* driver) : driver_(driver) {}
+  Object(const Object&) = delete;
+  Object& operator=(const Object&) = delete;
+  virtual ~Object() = default;
+
+  // The back end's driver: objects of two drivers are never mixed in one call.
+  const Driver* driver() const { return driver_; }
+  void* handle() const { return handle_; }
+
+ private:
+  friend class HandleTable;
+  const Driver* driver_;
+  void* handle_ = nullptr;
+};
+
+}  // namespace xpud::drivers
