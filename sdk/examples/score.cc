@@ -1,10 +1,11 @@
-// Scores queries against an index of embeddings, on the device: an example of the C++ SDK, and a process of the demo.
+// Scores queries against an index of embeddings, on the device: an example of the C++ SDK, and a process of
+// the demo.
 //
 //   xpud_score QUERIES DIMENSIONS [TOP] [REPEAT]
 //
-// QUERIES is a file of float32 rows. Reads commands from stdin, one a line: `score INDEX` loads the rows of float32 in the file INDEX
-// and reports, as a JSON object after '@', the TOP best rows for each query (dot product) and the seconds for one scoring of all
-// queries, the mean of REPEAT.
+// QUERIES is a file of float32 rows. Reads commands from stdin, one a line: `score INDEX` loads the rows of
+// float32 in the file INDEX and reports, as a JSON object after '@', the TOP best rows for each query (dot
+// product) and the seconds for one scoring of all queries, the mean of REPEAT.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -38,14 +39,16 @@ std::vector<float> ReadFloats(const std::string& path) {
   if (!file) Fail("cannot read " + path);
   std::vector<float> values(static_cast<size_t>(file.tellg()) / sizeof(float));
   file.seekg(0);
-  file.read(reinterpret_cast<char*>(values.data()), static_cast<std::streamsize>(values.size() * sizeof(float)));
+  file.read(reinterpret_cast<char*>(values.data()),
+            static_cast<std::streamsize>(values.size() * sizeof(float)));
   return values;
 }
 
 // A matrix on the device, of `columns` columns and as many rows as the file has.
 xpud::Tensor Load(const xpud::Queue& queue, const std::string& path, int64_t columns) {
   const std::vector<float> values = ReadFloats(path);
-  return Need(xpud::Tensor::FromHost(queue, values, {static_cast<int64_t>(values.size()) / columns, columns}));
+  return Need(
+      xpud::Tensor::FromHost(queue, values, {static_cast<int64_t>(values.size()) / columns, columns}));
 }
 
 // The positions of the `count` largest scores, best first.
@@ -60,8 +63,8 @@ std::vector<size_t> Best(const float* scores, size_t rows, size_t count) {
 }
 
 void Report(const std::vector<float>& scores, int64_t queries, int64_t rows, size_t top, double seconds) {
-  std::string json = "@{\"event\":\"scored\",\"rows\":" + std::to_string(rows) + ",\"seconds\":" + std::to_string(seconds) +
-                     ",\"results\":[";
+  std::string json = "@{\"event\":\"scored\",\"rows\":" + std::to_string(rows) +
+                     ",\"seconds\":" + std::to_string(seconds) + ",\"results\":[";
   for (int64_t query = 0; query < queries; ++query) {
     const float* of_query = scores.data() + query * rows;
     json += query > 0 ? ",[" : "[";

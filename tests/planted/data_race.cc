@@ -1,5 +1,5 @@
-// Two threads add to one counter, each under a lock of its own: ThreadSanitizer must report it. Written with our
-// own locks, so that it also shows that they are visible to the tool.
+// Two threads add to one counter, each under a lock of its own: ThreadSanitizer must report it. Written with
+// our own locks, so that it also shows that they are visible to the tool.
 #include <cstdio>
 #include <thread>
 
