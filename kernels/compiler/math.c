@@ -17,6 +17,9 @@ static inline float Float(uint32_t x) { return __builtin_bit_cast(float, x); }
 static inline uint64_t Bits64(double x) { return __builtin_bit_cast(uint64_t, x); }
 static inline double Double(uint64_t x) { return __builtin_bit_cast(double, x); }
 
+// The magnitude x >= 0 with the sign of y. Not copysign: x86 lowers one that is rounded to f16 to a library call.
+static inline double WithSign(double x, double y) { return Bits64(y) >> 63 ? -x : x; }
+
 // x * 2^k for a result that is 0, subnormal, normal or infinite; |k| <= 2100. Two factors, so that neither overflows.
 static inline float Scale32(float x, int32_t k) {
   const int32_t half = k >> 1;
@@ -239,7 +242,7 @@ static inline double Pow(double x, double y) {
   z = ax == 0.0 ? (y < 0.0 ? INF : 0.0) : z;
   z = ax == INF ? (y < 0.0 ? 0.0 : INF) : z;
   z = __builtin_fabs(y) == INF ? (ax == 1.0 ? 1.0 : (ax > 1.0) == (y > 0.0) ? INF : 0.0) : z;
-  z = odd ? __builtin_copysign(z, x) : z;
+  z = odd ? WithSign(z, x) : z;
   z = x < 0.0 && ax != INF && !integral ? NAN_ : z;
   z = x != x || y != y ? NAN_ : z;
   return x == 1.0 || y == 0.0 ? 1.0 : z;
@@ -295,21 +298,21 @@ float xpud_tanh_f32(float x) {
   q = FMAF(q, z, 0.4701290218f);
   q = FMAF(q, z, 1.0f);
   const float y = c * (p / q);
-  const float bounded = y > 1.0f ? 1.0f : y < -1.0f ? -1.0f : y;
+  const float bounded = x > 9.01f || y > 1.0f ? 1.0f : x < -9.01f || y < -1.0f ? -1.0f : y;
   return x != x ? x : bounded;
 }
 double xpud_tanh_f64(double x) {
   const double a = __builtin_fabs(x);
   const double t = xpud_expm1_f64(2.0 * (a > 22.0 ? 22.0 : a));
   const double y = t / (t + 2.0);
-  return x != x ? x : __builtin_copysign(y, x);
+  return x != x ? x : WithSign(y, x);
 }
 double xpud_sinh_f64(double x) {
   const double a = __builtin_fabs(x);
   const double t = xpud_expm1_f64(a > 700.0 ? 700.0 : a);
   const double small = 0.5 * (t + t / (t + 1.0));
   const double half = xpud_exp_f64(0.5 * a);
-  return x != x ? x : __builtin_copysign(a > 700.0 ? 0.5 * half * half : small, x);
+  return x != x ? x : WithSign(a > 700.0 ? 0.5 * half * half : small, x);
 }
 double xpud_cosh_f64(double x) {
   const double a = __builtin_fabs(x);
@@ -324,7 +327,7 @@ double xpud_asinh_f64(double x) {
   const double z = a * a;
   const double y = a > 1e150 ? xpud_log_f64(a) + 0.693147180559945309417
                              : xpud_log1p_f64(a + z / (1.0 + __builtin_sqrt(z + 1.0)));
-  return x != x ? x : __builtin_copysign(y, x);
+  return x != x ? x : WithSign(y, x);
 }
 double xpud_acosh_f64(double x) {
   const double t = x - 1.0;
@@ -335,7 +338,7 @@ double xpud_acosh_f64(double x) {
 double xpud_atanh_f64(double x) {
   const double a = __builtin_fabs(x);
   const double y = 0.5 * xpud_log1p_f64(2.0 * a / (1.0 - a));
-  return a > 1.0 ? NAN_ : a == 1.0 ? __builtin_copysign(INF, x) : __builtin_copysign(y, x);
+  return a > 1.0 ? NAN_ : a == 1.0 ? WithSign(INF, x) : WithSign(y, x);
 }
 float xpud_asinh_f32(float x) { return (float)xpud_asinh_f64((double)x); }
 float xpud_acosh_f32(float x) { return (float)xpud_acosh_f64((double)x); }
@@ -543,7 +546,7 @@ static inline double AtanPositive(double a) {
   p = FMA(p, z, -0.333333333333333332);
   return base + (FMA(p * z, t, t) + low);
 }
-double xpud_atan_f64(double x) { return x != x ? x : __builtin_copysign(AtanPositive(__builtin_fabs(x)), x); }
+double xpud_atan_f64(double x) { return x != x ? x : WithSign(AtanPositive(__builtin_fabs(x)), x); }
 double xpud_atan2_f64(double y, double x) {
   const double ax = __builtin_fabs(x), ay = __builtin_fabs(y);
   const bool swap = ay > ax;
@@ -552,7 +555,7 @@ double xpud_atan2_f64(double y, double x) {
   double r = AtanPositive(t);
   r = swap ? 1.57079632679489661923 - r : r;
   r = Bits64(x) >> 63 ? 3.14159265358979323846 - r : r;
-  return x != x || y != y ? NAN_ : __builtin_copysign(r, y);
+  return x != x || y != y ? NAN_ : WithSign(r, y);
 }
 static inline double AsinOf(double x) { return xpud_atan2_f64(x, __builtin_sqrt((1.0 - x) * (1.0 + x))); }
 double xpud_asin_f64(double x) { return AsinOf(x); }
@@ -583,7 +586,8 @@ float xpud_erf_f32(float x) {
   q = FMAF(q, z, 0.4974268974f);
   q = FMAF(q, z, 1.0f);
   const float y = c * (p / q);
-  const float bounded = y > 1.0f ? 1.0f : y < -1.0f ? -1.0f : y;
+  // Exactly 1 from there on, so that 1 - erf is 0.
+  const float bounded = x > 3.92f || y > 1.0f ? 1.0f : x < -3.92f || y < -1.0f ? -1.0f : y;
   return x != x ? x : bounded;
 }
 
@@ -634,7 +638,7 @@ static inline double ErfcLarge(double a) {
 double xpud_erf_f64(double x) {
   const double a = __builtin_fabs(x);
   const double y = a < 1.0 ? ErfSmall(a) : 1.0 - ErfcLarge(a);
-  return x != x ? x : __builtin_copysign(y, x);
+  return x != x ? x : WithSign(y, x);
 }
 double xpud_erfc_f64(double x) {
   const double a = __builtin_fabs(x);
@@ -657,9 +661,35 @@ double xpud_erfinv_f64(double y) {
     x -= ratio / (1.0 + x * ratio);  // Halley's step
   }
   x = a == 0.0 ? 0.0 : a == 1.0 ? INF : x;
-  return a > 1.0 || y != y ? NAN_ : __builtin_copysign(x, y);
+  return a > 1.0 || y != y ? NAN_ : WithSign(x, y);
 }
 float xpud_erfinv_f32(float x) { return (float)xpud_erfinv_f64((double)x); }
+
+// Stirling's series at z >= 8, reached by x (x + 1) .. (x + 7); reflection below 0.
+double xpud_lgamma_f64(double x) {
+  const double a = x < 0.5 ? 1.0 - x : x;
+  double product = 1.0, z = a;
+  for (int step = 0; step < 8; ++step) {
+    product *= z < 8.0 ? z : 1.0;
+    z += z < 8.0 ? 1.0 : 0.0;
+  }
+  const double w = 1.0 / z, v = w * w;
+  double series = FMA(v, -691.0 / 360360.0, 1.0 / 1188.0);
+  series = FMA(v, series, -1.0 / 1680.0);
+  series = FMA(v, series, 1.0 / 1260.0);
+  series = FMA(v, series, -1.0 / 360.0);
+  series = FMA(v, series, 1.0 / 12.0);
+  const double l = (z - 0.5) * xpud_log_f64(z) - z + 0.918938533204672741780 + w * series - xpud_log_f64(product);
+  // log |Gamma(x)| = log(pi / |sin(pi x)|) - log Gamma(1 - x); sin(pi x) from the distance to the nearest integer.
+  const double r = x - __builtin_rint(x);
+  const double sine = __builtin_fabs(r) > 0.25 ? CosPoly((0.5 - __builtin_fabs(r)) * 3.14159265358979323846)
+                                               : SinPoly(__builtin_fabs(r) * 3.14159265358979323846);
+  const double reflected = 1.14472988584940017414 - xpud_log_f64(sine) - l;
+  const double y = x < 0.5 ? reflected : a == 1.0 || a == 2.0 ? 0.0 : l;
+  const bool pole = x <= 0.0 && r == 0.0;
+  return x != x ? x : pole || __builtin_fabs(x) == INF ? INF : y;
+}
+float xpud_lgamma_f32(float x) { return (float)xpud_lgamma_f64((double)x); }
 
 // ---- remainders: exact, as long division in chunks of bits
 
@@ -679,7 +709,7 @@ double xpud_fmod_f64(double x, double y) {
     double r = FMA(-q, b, a);
     r = r < 0.0 ? r + b : r;
     r = r >= b ? r - b : r;
-    return __builtin_copysign(r, x);
+    return WithSign(r, x);
   }
   int64_t ex, ey;
   uint64_t m = MantissaOf(a, &ex);
@@ -690,7 +720,7 @@ double xpud_fmod_f64(double x, double y) {
     m = (m << step) % n;
     left -= step;
   }
-  return __builtin_copysign((double)m * Scale64(1.0, ey - 1075 < -1000 ? -1000 : ey - 1075) *
+  return WithSign((double)m * Scale64(1.0, ey - 1075 < -1000 ? -1000 : ey - 1075) *
                                 Scale64(1.0, ey - 1075 < -1000 ? ey - 1075 + 1000 : 0), x);
 }
 float xpud_fmod_f32(float x, float y) { return (float)xpud_fmod_f64((double)x, (double)y); }
@@ -708,7 +738,7 @@ double xpud_floordiv_f64(double x, double y) {
   double q = (x - r) / y;
   q = r != 0.0 && (r < 0.0) != (y < 0.0) ? q - 1.0 : q;
   const double down = __builtin_floor(q);
-  return q == 0.0 ? __builtin_copysign(0.0, x / y) : q - down > 0.5 ? down + 1.0 : down;
+  return q == 0.0 ? WithSign(0.0, x / y) : q - down > 0.5 ? down + 1.0 : down;
 }
 float xpud_floordiv_f32(float x, float y) { return (float)xpud_floordiv_f64((double)x, (double)y); }
 // Nothing traps: a remainder by 0 is 0.

@@ -59,6 +59,7 @@ absl::StatusOr<const MapPlanner::Traits*> MapPlanner::TraitsOf(const ops::Row& r
   traits.uses_index = formula.expression.Uses(Variable::kIndex) || formula.expression.UsesRandom();
   traits.seeds = SeedInputs(formula.expression);
   for (size_t id = 0; id < formula.expression.size(); ++id) {
+    traits.random_integers |= formula.expression[static_cast<NodeId>(id)].op == Op::kRandint;
     traits.nanoseconds += CostOf(formula.expression[static_cast<NodeId>(id)]);
   }
   return &traits;
@@ -73,6 +74,8 @@ void MapPlanner::ChooseTypes(const OpCall& call, const Traits& traits, MapKey& k
     key.compute = key.dtypes[0];
     if (key.access[outputs] == Access::kImmediate || key.dtypes[0] != key.dtypes[outputs]) return;
     key.compute = key.dtypes[0] = key.dtypes[outputs] = BitsOf(key.dtypes[0]);
+  } else if (traits.random_integers) {
+    key.compute = DType::kInt64;
   } else if (traits.seeds != 0) {
     if (!ops::IsFloating(key.compute)) key.compute = DType::kFloat32;
   } else if (traits.uses_index) {

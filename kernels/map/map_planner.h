@@ -21,6 +21,7 @@ class MapPlanner : public Planner {
   struct Traits {
     bool known = false;
     bool uses_index = false;  // its position or random numbers: dimensions keep their order
+    bool random_integers = false;
     uint32_t seeds = 0;
     float nanoseconds = 0;  // of arithmetic, an element
   };

@@ -82,7 +82,8 @@ class MapTest : public ::testing::Test {
     std::vector<DType> types;
     for (int t = 0; t < ops::kNumDTypes; ++t) {
       const auto type = static_cast<DType>(t);
-      const bool floats_only = row.types == ops::TypeRule::kFloat || row.number == 130 || row.number == 131 || row.number == 132;
+      const bool floats_only = row.types == ops::TypeRule::kFloat || row.number == 130 || row.number == 131 || row.number == 132 || row.number == 134;
+      if (row.number == 133 && type != DType::kInt64) continue;
       if (!ops::Contains(row.dtypes, type) || (floats_only && !ops::IsFloating(type))) continue;
       types.push_back(type);
     }
@@ -122,8 +123,11 @@ TEST_F(MapTest, EveryRowAgreesWithTheReferenceForEveryType) {
           const bool mask = (row.number == 93 && i == 0) || (row.number == 94 && i == 1);
           tensors.emplace_back(mask ? DType::kBool : compute, std::vector<int64_t>{n});
           RandomRange range{.specials = n > 1};
+          // Its tail cancels: a huge gradient magnifies the rounding of 1 - tanh^2 beyond any bound.
+          if (row.number == 117) range.specials = false;
           if (row.number == 3) range = {-20, 20, false};
           if (row.number == 130 || row.number == 131) range = {0, 1, false};
+          if (row.number == 133) range = {1, 1000, false};
           if (row.number == 115) range = {0.1, 0.9, false};
           Randomise(tensors.back(), random_, range);
           inputs.push_back(tensors.back().operand());
@@ -135,6 +139,90 @@ TEST_F(MapTest, EveryRowAgreesWithTheReferenceForEveryType) {
               std::string(row.aten) + " " + std::string(ops::Info(compute).name));
         if (HasFatalFailure()) break;
       }
+    }
+  }
+}
+
+struct Shape {
+  const char* name;
+  std::vector<int64_t> out, out_strides, a, a_strides, b, b_strides;
+};
+
+TEST_F(MapTest, EveryLayoutAgreesWithTheReference) {
+  const Shape shapes[] = {
+      {"no dimensions", {}, {}, {}, {}, {}, {}},
+      {"no elements", {3, 0, 5}, {0, 5, 1}, {3, 0, 5}, {0, 5, 1}, {3, 1, 5}, {5, 5, 1}},
+      {"all sizes one", {1, 1, 1}, {7, 3, 2}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {9, 9, 9}},
+      {"rows that are broadcast", {17, 33}, {33, 1}, {17, 33}, {33, 1}, {1, 33}, {33, 1}},
+      {"columns that are broadcast", {17, 33}, {33, 1}, {17, 33}, {33, 1}, {17, 1}, {1, 1}},
+      {"expanded by stride 0", {17, 33}, {33, 1}, {17, 33}, {0, 1}, {17, 33}, {1, 0}},
+      {"gaps between rows", {17, 33}, {40, 1}, {17, 33}, {37, 1}, {17, 33}, {64, 1}},
+      {"every second element", {17, 33}, {66, 2}, {17, 33}, {33, 1}, {17, 33}, {99, 3}},
+      {"transposed input", {70, 130}, {130, 1}, {70, 130}, {1, 70}, {70, 130}, {130, 1}},
+      {"transposed output", {70, 130}, {1, 70}, {70, 130}, {130, 1}, {70, 130}, {130, 1}},
+      {"all transposed", {70, 130}, {1, 70}, {70, 130}, {1, 70}, {70, 130}, {1, 70}},
+      {"permuted, rank 4", {3, 4, 5, 6}, {120, 30, 6, 1}, {3, 4, 5, 6}, {1, 3, 12, 60}, {3, 1, 5, 1}, {5, 1, 1, 1}},
+      {"rank 8", {2, 3, 2, 1, 2, 3, 2, 2}, {144, 48, 24, 24, 12, 4, 2, 1}, {2, 3, 2, 1, 2, 3, 2, 2},
+       {1, 2, 6, 12, 12, 24, 72, 144}, {1, 3, 1, 1, 2, 1, 2, 1}, {4, 4, 4, 4, 2, 2, 1, 1}},
+      {"large, cut into groups", {1000, 1001}, {1001, 1}, {1000, 1001}, {1001, 1}, {1000, 1}, {1, 1}},
+      {"large and flat", {1000003}, {1}, {1000003}, {1}, {1}, {1}},
+      {"large, small rows", {70000, 3}, {3, 1}, {70000, 3}, {3, 1}, {1, 3}, {3, 1}},
+  };
+  const ops::Row& row = ops::RowOf("sub.Tensor");
+  for (const Shape& shape : shapes) {
+    for (const DType compute : {DType::kFloat32, DType::kBFloat16, DType::kInt64}) {
+      std::vector<TestTensor> tensors, outputs;
+      tensors.emplace_back(compute, shape.a, shape.a_strides);
+      tensors.emplace_back(compute == DType::kFloat32 ? DType::kInt16 : compute, shape.b, shape.b_strides);
+      for (TestTensor& t : tensors) Randomise(t, random_);
+      outputs.emplace_back(compute, shape.out, shape.out_strides);
+      const std::vector<Operand> inputs = {tensors[0].operand(), tensors[1].operand(), Immediate(compute, ops::Number::Integer(2))};
+      Check(row, compute, outputs, tensors, inputs, shape.name);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST_F(MapTest, LargeWorkIsCutAndSmallWorkIsNot) {
+  const ops::Row& row = ops::RowOf("neg");
+  for (const auto& [n, cut] : {std::pair{1000, false}, {4'000'000, true}}) {
+    std::vector<TestTensor> tensors, outputs;
+    tensors.emplace_back(DType::kFloat32, std::vector<int64_t>{n});
+    outputs.emplace_back(DType::kFloat32, std::vector<int64_t>{n});
+    Check(row, DType::kFloat32, outputs, tensors, {tensors[0].operand()}, "neg");
+    EXPECT_EQ(device_.groups() > 1, cut);
+  }
+}
+
+TEST_F(MapTest, CopyConvertsEveryTypeToEveryOther) {
+  const ops::Row& row = ops::RowOf("_copy_from");
+  for (int from = 0; from < ops::kNumDTypes; ++from) {
+    for (int to = 0; to < ops::kNumDTypes; ++to) {
+      std::vector<TestTensor> tensors, outputs;
+      tensors.emplace_back(static_cast<DType>(from), std::vector<int64_t>{97});
+      const bool unsigned_target = static_cast<DType>(to) == DType::kUInt8;
+      Randomise(tensors.back(), random_, {.low = unsigned_target ? 0.0 : -100.0, .high = 100});
+      outputs.emplace_back(static_cast<DType>(to), std::vector<int64_t>{97});
+      Check(row, static_cast<DType>(to), outputs, tensors, {tensors[0].operand()},
+            std::string(ops::Info(static_cast<DType>(from)).name) + " to " + std::string(ops::Info(static_cast<DType>(to)).name));
+    }
+  }
+}
+
+TEST_F(MapTest, InPlaceAndSquareByImmediatePower) {
+  const ops::Row& row = ops::RowOf("pow.Tensor_Scalar");
+  TestTensor tensor(DType::kFloat32, {1000});
+  Randomise(tensor, random_);
+  const TestTensor before = tensor;
+  for (const double power : {2.0, 3.0, -1.0, 0.5, 2.5}) {
+    tensor = before;
+    const Operand out = tensor.operand();
+    const Operand inputs[] = {out, Immediate(DType::kFloat32, ops::Number::Real(power))};
+    OpCall call{.row = &row, .compute = DType::kFloat32, .outputs = {&out, 1}, .inputs = inputs, .attributes = {}};
+    ASSERT_TRUE(device_.Run(*library_, call).ok());
+    for (int64_t i = 0; i < 1000; ++i) {
+      const Exact want = std::pow(before.At(i), static_cast<Exact>(power));
+      EXPECT_TRUE(Close(tensor.At(i), want, 0, ToleranceOf(DType::kFloat32, DType::kFloat32))) << i << " ^ " << power;
     }
   }
 }

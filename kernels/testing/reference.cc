@@ -23,7 +23,10 @@ std::array<uint32_t, 4> ReferencePhilox(uint64_t seed, uint64_t block) {
 }
 
 Exact ReferenceEvaluator::Evaluate(NodeId id) {
-  const Exact value = EvaluateNode(expression_[id]);
+  Exact value = EvaluateNode(expression_[id]);
+  // Intermediate results overflow where those of the compute type do.
+  const Exact limit = compute_ == ops::DType::kFloat64 ? std::numeric_limits<double>::max() : std::numeric_limits<float>::max();
+  if (floating() && std::fabs(value) > limit) value = std::copysign(std::numeric_limits<Exact>::infinity(), value);
   // Seeds and offsets are exact.
   const bool seed = expression_[id].op == Op::kVariable && expression_[id].variable >= Variable::kC && std::fabs(value) > 1e9L;
   if (std::isfinite(value) && !seed) magnitude = std::max(magnitude, std::fabs(value));
@@ -85,7 +88,11 @@ Exact ReferenceEvaluator::EvaluateNode(const Node& node) {
     case Op::kAtanh: return std::atanh(at(0));
     case Op::kErf: return std::erf(at(0));
     case Op::kErfc: return std::erfc(at(0));
-    case Op::kSigmoid: return 1 / (1 + std::exp(-at(0)));
+    case Op::kSigmoid: {
+      // As ATen: 0 where the exponential overflows.
+      const Exact exponential = std::exp(-at(0));
+      return compute_ != ops::DType::kFloat64 && exponential > std::numeric_limits<float>::max() ? 0 : 1 / (1 + exponential);
+    }
     case Op::kFloor: return std::floor(at(0));
     case Op::kCeil: return std::ceil(at(0));
     case Op::kRound: return std::nearbyint(at(0));
@@ -113,7 +120,28 @@ Exact ReferenceEvaluator::EvaluateNode(const Node& node) {
     case Op::kIsinf: return std::isinf(at(0));
     case Op::kIsfinite: return std::isfinite(at(0));
     case Op::kFma: return std::fma(at(0), at(1), at(2));
-    case Op::kFloordiv: return at(1) == 0 && !floating() ? 0 : std::floor(at(0) / at(1));
+    case Op::kFloordiv: {
+      // ATen's div_floor.
+      if (at(1) == 0) return floating() ? at(0) / at(1) : 0;
+      const Exact rest = std::fmod(at(0), at(1));
+      const Exact quotient = (at(0) - rest) / at(1);
+      return rest != 0 && (rest < 0) != (at(1) < 0) ? quotient - 1 : quotient;
+    }
+    case Op::kLgamma: return std::lgamma(at(0));
+    case Op::kErfinv: {
+      const Exact y = at(0);
+      if (!(std::fabs(y) <= 1)) return std::nan("");
+      if (std::fabs(y) == 1) return std::copysign(kInf, y);
+      Exact low = -8, high = 8;
+      for (int step = 0; step < 90; ++step) (std::erf((low + high) / 2) < y ? low : high) = (low + high) / 2;
+      return (low + high) / 2;
+    }
+    case Op::kRandint: {
+      const int64_t i = static_cast<int64_t>(variables[static_cast<size_t>(Variable::kIndex)]);
+      const auto words = ReferencePhilox(static_cast<uint64_t>(integer(0)), static_cast<uint64_t>(integer(1) + i / 2));
+      const size_t first = static_cast<size_t>(i % 2) * 2;
+      return static_cast<Exact>(static_cast<int64_t>(uint64_t{words[first + 1]} << 32 | words[first]));
+    }
     case Op::kTruncdiv: return at(1) == 0 && !floating() ? 0 : std::trunc(at(0) / at(1));
     case Op::kRand: {
       const int64_t i = static_cast<int64_t>(variables[static_cast<size_t>(Variable::kIndex)]);
