@@ -30,7 +30,7 @@ def main() -> None:
         for _ in range(rounds):
             for together in (1, 2):
                 for child in children[:together]:
-                    child.send("go")
+                    child.send("go", 0)
                 longest = max(child.expect("done")["seconds"] for child in children[:together])
                 rates[together].append(together * len(texts) / longest)
         for child in children:

@@ -19,6 +19,24 @@ def await_command() -> list[str]:
     return sys.stdin.readline().split()
 
 
+class Threads:
+    """How many threads PyTorch's own CPU kernels are to use."""
+
+    def __init__(self, count: int):
+        self._count = count
+
+    def apply(self) -> None:
+        import torch
+        if self._count:
+            torch.set_num_threads(self._count)
+
+
+def await_go() -> Threads | None:
+    """In a child: waits for `go THREADS`; None when the parent has gone."""
+    words = await_command()
+    return Threads(int(words[1])) if words else None
+
+
 class Child:
     """In the parent: a process and its events. Ends with the parent, or by close()."""
 

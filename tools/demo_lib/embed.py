@@ -1,7 +1,8 @@
 """A process of the demo: embeds its part of the docstrings with MiniLM. What a user would write is the line with
 SentenceTransformer and the one with model.encode; the rest is the demo's bookkeeping.
 
-Commands: `go` embeds the part, reporting each piece as soon as its rows are in the output file.
+Commands: `go THREADS` embeds the part, reporting each piece as soon as its rows are in the output file. THREADS: of PyTorch's own CPU
+kernels; 0 leaves its default.
 """
 
 import argparse
@@ -45,7 +46,8 @@ def main() -> None:
         embed(ordered[at:at + BATCH])
     channel.emit("ready", load_seconds=loaded - began, warm_seconds=time.monotonic() - loaded)
 
-    while channel.await_command() == ["go"]:
+    while threads := channel.await_go():
+        threads.apply()
         began = time.monotonic()
         with arguments.out.open("wb") as out:
             for at in range(0, len(texts), PIECE):

@@ -59,15 +59,16 @@ class Side:
             command += ["--queries", self._folder / "queries.json", "--queries-out", self._folder / "queries.f32"]
         return Child(f"{self.name} embed {i + 1}", command, env)
 
-    def run(self, meanwhile: Callable[[], None] | None = None) -> Round:
-        """Does the job once. `meanwhile` is called once, when a third of the texts is done."""
+    def run(self, threads: int = 0, meanwhile: Callable[[], None] | None = None) -> Round:
+        """Does the job once. `threads`: of each process's own CPU kernels, 0 for PyTorch's default. `meanwhile` is called
+        once, when a third of the texts is done."""
         rows = [0, 0]
         done: dict[int, dict] = {}
         scorings, score_pending = 0, False
         began = time.monotonic()
         workers = [*self._embedders, self._trainer]
         for child in workers:
-            child.send("go")
+            child.send("go", threads)
         while len(done) < len(workers):
             for i, child in enumerate(workers):
                 event = None if i in done else child.next_event(0.01)

@@ -1,7 +1,7 @@
 """A process of the demo: trains a classifier on scikit-learn's digits. Seed, split, initial weights and order of the batches are
 fixed, so that two devices train the same thing.
 
-Commands: `go` trains once from the start and reports the accuracy on the test part.
+Commands: `go THREADS` trains once from the start and reports the accuracy on the test part. THREADS as for embed.py.
 """
 
 import argparse
@@ -51,7 +51,8 @@ def main() -> None:
     loaded = time.monotonic()
     train(1)
     channel.emit("ready", load_seconds=loaded - began, warm_seconds=time.monotonic() - loaded)
-    while channel.await_command() == ["go"]:
+    while threads := channel.await_go():
+        threads.apply()
         began = time.monotonic()
         accuracy, steps = train(arguments.epochs)
         channel.emit("done", seconds=time.monotonic() - began, accuracy=accuracy, steps=steps, test_images=len(x_test))
