@@ -35,7 +35,7 @@ struct Call {
     device.Run(launches);
   }
 
-  // softmax(scale q k^T + mask) v in double precision; a row that may attend nothing gives 0.
+  // softmax(scale q k^T + mask) v in double precision; a row that may attend nothing gives 0, as in PyTorch.
   void Expect() const {
     const auto& size = q.shape().sizes;
     const int64_t keys = k.shape().sizes[2], value_depth = v.shape().sizes[3];
@@ -74,7 +74,7 @@ struct Call {
               ADD_FAILURE() << b << "," << h << "," << s << "," << e << ": " << got << ", expected " << expected;
           }
           if (!logsumexp.present()) continue;
-          const double got = logsumexp.At(Index{b, h, s}), expected = sum == 0 ? -INFINITY : top + std::log(sum);
+          const double got = logsumexp.At(Index{b, h, s}), expected = sum == 0 ? 0 : top + std::log(sum);
           if (!(got == expected || std::abs(got - expected) <= 1e-5 * (1 + std::abs(expected))) && ++wrong <= 3)
             ADD_FAILURE() << "logsumexp " << b << "," << h << "," << s << ": " << got << ", expected " << expected;
         }
@@ -105,7 +105,7 @@ HostTensor RandomMask(Random& random, DType type, const std::vector<int64_t>& si
 Call RandomCall(Random& random, DType type) {
   const int64_t sizes[] = {1, 2, 3, 7, 16, 17, 33, 64, 65, 128, 150, 300}, depths[] = {1, 3, 8, 16, 20, 32, 64, 80};
   const int64_t batch = 1 + random() % 3, key_heads = 1 + random() % 3, heads = key_heads * (1 + random() % 3);
-  const int64_t queries = sizes[random() % 12], keys = random() % 30 == 0 ? 0 : sizes[random() % 12];
+  const int64_t queries = sizes[random() % (random() % 3 ? 12 : 3)], keys = random() % 30 == 0 ? 0 : sizes[random() % 12];
   const int64_t depth = depths[random() % 8], value_depth = random() % 2 ? depth : depths[random() % 8];
   Call call;
   call.q = RandomLayout(random, type, {batch, heads, queries, depth});
@@ -163,7 +163,7 @@ TEST_P(AttentionOfType, RowWithoutKeysGivesZero) {
   call.Run(1);
   call.Expect();
   EXPECT_EQ(call.out.At(Index{0, 1, 7, 3}), 0);
-  EXPECT_EQ(call.logsumexp.At(Index{0, 1, 7}), -INFINITY);
+  EXPECT_EQ(call.logsumexp.At(Index{0, 1, 7}), 0);
 }
 
 TEST_P(AttentionOfType, NanAndWideHeads) {

@@ -9,7 +9,8 @@
 namespace xpud::kernels::simd {
 
 // out[i, :] = sum_j softmax_j(scale * q[i] . k[j] + mask[i, j]) v[j, :], i in [0, queries), j in [0, keys). Rows without a key that
-// may be attended give 0, and logsumexp -inf.
+// may be attended give 0, and logsumexp 0, as
+// PyTorch's fused attention on the CPU does.
 struct AttentionTile {
   static constexpr int64_t kMaxQueries = 64;
 
