@@ -1,0 +1,180 @@
+#include "sdk/torch/csrc/allocator.h"
+
+#include <c10/util/Exception.h>
+#include <sys/mman.h>
+
+#include <array>
+#include <atomic>
+#include <bit>
+#include <vector>
+
+#include "proto/base/mutex.h"
+#include "sdk/torch/csrc/errors.h"
+#include "sdk/torch/csrc/runtime.h"
+
+namespace xpud::shim {
+namespace {
+
+// Hands out Allocations with their addresses: powers of two from 512 bytes, freed ones first, else from the range's end.
+class AddressSpace {
+ public:
+  Allocation* Take(uint64_t bytes) {
+    const int size_class = std::bit_width((bytes - 1) >> kMinShift);
+    TORCH_CHECK_WITH(OutOfMemoryError, size_class < kClasses, "XPUD out of memory. Tried to allocate ", bytes, " bytes");
+    MutexLock lock(mutex_);
+    std::vector<Allocation*>& free = free_[size_class];
+    if (!free.empty()) {
+      Allocation* allocation = free.back();
+      free.pop_back();
+      return allocation;
+    }
+    return Carve(size_class);
+  }
+
+  void Give(Allocation* allocation) {
+    MutexLock lock(mutex_);
+    free_[allocation->size_class].push_back(allocation);
+  }
+
+ private:
+  static constexpr int kMinShift = 9;
+  static constexpr int kClasses = 36;
+  static constexpr uint64_t kRange = uint64_t{1} << 45;
+
+  Allocation* Carve(int size_class) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (base_ == nullptr) Reserve();
+    const uint64_t size = uint64_t{1} << (kMinShift + size_class);
+    TORCH_CHECK_WITH(OutOfMemoryError, used_ + size <= range_, "XPUD: the reserved address range is used up");
+    auto* allocation = new Allocation;
+    allocation->address = base_ + used_;
+    allocation->size_class = size_class;
+    used_ += size;
+    return allocation;
+  }
+
+  // Smaller ranges where the process's address space is limited.
+  void Reserve() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    for (range_ = kRange; range_ >= (uint64_t{1} << 32); range_ >>= 1) {
+      void* base = ::mmap(nullptr, range_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      if (base == MAP_FAILED) continue;
+      base_ = static_cast<std::byte*>(base);
+      return;
+    }
+    TORCH_CHECK(false, "XPUD: no address range could be reserved; is the address space limited (ulimit -v)?");
+  }
+
+  Mutex mutex_;
+  std::array<std::vector<Allocation*>, kClasses> free_ ABSL_GUARDED_BY(mutex_);
+  std::byte* base_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  uint64_t range_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t used_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+AddressSpace& Addresses() {
+  static AddressSpace* addresses = new AddressSpace;
+  return *addresses;
+}
+
+// Cumulative counts of one device, for memory_stats.
+struct Counts {
+  std::atomic<int64_t> allocations{0}, frees{0}, bytes_allocated{0}, bytes_freed{0}, out_of_memory{0};
+};
+std::array<Counts, kMaxDevices> counts;
+
+class Allocator final : public c10::DeviceAllocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) override {
+    const int device = Runtime::CurrentDevice();
+    const c10::Device torch_device(kDeviceType, static_cast<c10::DeviceIndex>(device));
+    if (bytes == 0) return {nullptr, nullptr, &FreeAllocation, torch_device};
+    Runtime& runtime = Runtime::Get();
+    Allocation* allocation = Addresses().Take(bytes);
+    allocation->bytes = bytes;
+    allocation->device = device;
+    c10::DataPtr data(allocation->address, allocation, &FreeAllocation, torch_device);
+    Count(device, bytes);
+    if (!runtime.is_null()) [[likely]] SetBuffer(runtime, *allocation);
+    return data;
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
+  void copy_data(void*, const void*, size_t) const override {
+    TORCH_CHECK_NOT_IMPLEMENTED(false, "XPUD: device memory has no addresses to copy by; copy tensors");
+  }
+
+  bool initialized() override { return Runtime::IsConnected(); }
+  void emptyCache(c10::MempoolId_t) override {}  // the daemon owns the pool: nothing is cached here
+  void recordStream(const c10::DataPtr&, c10::Stream) override {}  // frees wait for the last use on every queue
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override;
+  void resetAccumulatedStats(c10::DeviceIndex device) override {
+    Counts& c = counts.at(device);
+    c.allocations = c.frees = c.bytes_allocated = c.bytes_freed = c.out_of_memory = 0;
+  }
+  void resetPeakStats(c10::DeviceIndex device) override {
+    if (Session* session = Runtime::Get().session()) session->ResetPeakAllocatedBytes(device);
+  }
+  std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override {
+    Runtime& runtime = Runtime::Get();
+    const uint64_t total = runtime.device(device).total_memory;
+    const uint64_t used = runtime.is_null() ? 0 : runtime.session()->AllocatedBytes(device);
+    return {total - std::min(used, total), total};
+  }
+
+ private:
+  static void Count(int device, size_t bytes) {
+    counts[device].allocations.fetch_add(1, std::memory_order_relaxed);
+    counts[device].bytes_allocated.fetch_add(static_cast<int64_t>(bytes), std::memory_order_relaxed);
+  }
+  static void SetBuffer(Runtime& runtime, Allocation& allocation) {
+    auto buffer = runtime.current_queue(allocation.device).Allocate(allocation.bytes);
+    if (!buffer.ok()) [[unlikely]] {
+      if (absl::IsResourceExhausted(buffer.status())) counts[allocation.device].out_of_memory.fetch_add(1);
+      Throw(buffer.status());
+    }
+    allocation.buffer = *std::move(buffer);
+    allocation.handle = allocation.buffer->handle();
+  }
+};
+
+c10::CachingDeviceAllocator::DeviceStats Allocator::getDeviceStats(c10::DeviceIndex device) {
+  c10::CachingDeviceAllocator::DeviceStats stats;
+  const auto aggregate = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  const Counts& c = counts.at(device);
+  Runtime& runtime = Runtime::Get();
+  c10::CachingAllocator::Stat bytes;
+  bytes.allocated = c.bytes_allocated;
+  bytes.freed = c.bytes_freed;
+  bytes.current = runtime.is_null() ? bytes.allocated - bytes.freed : runtime.session()->AllocatedBytes(device);
+  bytes.peak = runtime.is_null() ? bytes.current : runtime.session()->PeakAllocatedBytes(device);
+  for (auto* each : {&stats.allocated_bytes, &stats.reserved_bytes, &stats.active_bytes, &stats.requested_bytes}) {
+    (*each)[aggregate] = bytes;
+  }
+  c10::CachingAllocator::Stat blocks;
+  blocks.allocated = c.allocations;
+  blocks.freed = c.frees;
+  blocks.current = blocks.peak = blocks.allocated - blocks.freed;
+  stats.allocation[aggregate] = stats.active[aggregate] = blocks;
+  stats.num_ooms = c.out_of_memory;
+  return stats;
+}
+
+Allocator& TheAllocator() {
+  static Allocator* allocator = new Allocator;
+  return *allocator;
+}
+REGISTER_ALLOCATOR(kDeviceType, &TheAllocator())
+
+}  // namespace
+
+c10::DeviceAllocator* GetAllocator() { return &TheAllocator(); }
+
+void FreeAllocation(void* context) {
+  auto* allocation = static_cast<Allocation*>(context);
+  if (allocation == nullptr) return;
+  counts[allocation->device].frees.fetch_add(1, std::memory_order_relaxed);
+  counts[allocation->device].bytes_freed.fetch_add(static_cast<int64_t>(allocation->bytes), std::memory_order_relaxed);
+  allocation->buffer.reset();
+  allocation->handle = {};
+  Addresses().Give(allocation);
+}
+
+}  // namespace xpud::shim

@@ -1,0 +1,234 @@
+#include "sdk/torch/csrc/copy.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Dispatch_v2.h>
+#include <ATen/MemoryOverlap.h>
+#include <torch/library.h>
+
+#include <cstring>
+
+#include "sdk/torch/csrc/errors.h"
+#include "sdk/torch/csrc/factories.h"
+#include "sdk/torch/csrc/fallback.h"
+#include "sdk/torch/csrc/map.h"
+
+namespace xpud::shim {
+namespace {
+
+const ops::Row& CopyRow() {
+  static const ops::Row& row = ops::RowOf("_copy_from");
+  return row;
+}
+const ops::Row& FillRow() {
+  static const ops::Row& row = ops::RowOf("fill.Scalar");
+  return row;
+}
+
+// The same bytes as a type of the wire; the shape gains a dimension for complex numbers.
+at::Tensor Reinterpret(const at::Tensor& tensor) {
+  if (tensor.is_complex()) return at::view_as_real(tensor);
+  static constexpr std::array<at::ScalarType, 4> kBySize = {at::kByte, at::kShort, at::kInt, at::kLong};
+  return tensor.view(kBySize.at(std::bit_width(tensor.itemsize()) - 1));
+}
+
+bool HasSameBytes(const at::Tensor& a, const at::Tensor& b) {
+  return a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes() && a.strides() == b.strides() &&
+         (a.is_contiguous() || a.is_non_overlapping_and_dense());
+}
+
+bool IsExactAlias(const at::Tensor& a, const at::Tensor& b) {
+  return a.is_alias_of(b) && a.storage_offset() == b.storage_offset() && a.sizes() == b.sizes() && a.strides() == b.strides() &&
+         a.scalar_type() == b.scalar_type() && a.is_conj() == b.is_conj() && a.is_neg() == b.is_neg();
+}
+
+uint64_t ByteOffset(const at::Tensor& tensor) { return static_cast<uint64_t>(tensor.storage_offset()) * tensor.itemsize(); }
+
+void CopyBytes(const at::Tensor& source, const at::Tensor& target) {
+  Runtime& runtime = Runtime::Get();
+  if (runtime.is_null()) return;
+  ThrowIfError(runtime.current_queue(DeviceIndexOf(target))
+                   .Copy(AllocationOf(source)->handle, ByteOffset(source), AllocationOf(target)->handle, ByteOffset(target), target.nbytes()));
+}
+
+void Download(const at::Tensor& source, void* target, size_t bytes) {
+  Runtime& runtime = Runtime::Get();
+  if (runtime.is_null()) {
+    std::memset(target, 0, bytes);
+    return;
+  }
+  const WaitScope scope;
+  ThrowIfError(runtime.current_queue(DeviceIndexOf(source))
+                   .Download(AllocationOf(source)->handle, ByteOffset(source), {static_cast<std::byte*>(target), bytes}));
+}
+
+void Upload(const at::Tensor& source, const at::Tensor& target) {
+  Runtime& runtime = Runtime::Get();
+  if (runtime.is_null()) return;
+  const WaitScope scope;
+  ThrowIfError(runtime.current_queue(DeviceIndexOf(target))
+                   .Upload({static_cast<const std::byte*>(source.const_data_ptr()), source.nbytes()}, AllocationOf(target)->handle,
+                           ByteOffset(target)));
+}
+
+// Over one command's ranks: a slice at a time.
+void CopyStrided(const at::Tensor& source, const at::Tensor& target) {
+  at::Tensor out = target;
+  const MapInput input(source);
+  Broadcast broadcast(target.sizes());
+  broadcast.Add(target);
+  broadcast.Add(source);
+  if (broadcast.Finish()) return LaunchMap(CopyRow(), *ToDType(source.scalar_type()), {&out, 1}, {&input, 1});
+  const at::Tensor expanded = source.expand(target.sizes());
+  for (int64_t i = 0; i < target.size(0); ++i) CopyStrided(expanded.select(0, i), target.select(0, i));
+}
+
+// Pending conjugation and negation are undone on the host, where all types exist.
+at::Tensor Plain(const at::Tensor& tensor) {
+  at::Tensor plain = tensor.is_conj() ? tensor.conj() : tensor;
+  return plain.is_neg() ? plain._neg_view() : plain;
+}
+at::Tensor LikePending(const at::Tensor& plain, const at::Tensor& tensor) {
+  at::Tensor pending = tensor.is_conj() ? plain.conj() : plain;
+  return tensor.is_neg() ? pending._neg_view() : pending;
+}
+bool IsPlain(const at::Tensor& tensor) { return !tensor.is_conj() && !tensor.is_neg(); }
+
+void CopyToHost(const at::Tensor& source, const at::Tensor& target) {
+  if (!IsPlain(source)) {
+    const at::Tensor plain = Plain(source);
+    const at::Tensor host = at::empty(plain.sizes(), plain.options().device(at::kCPU));
+    CopyToHost(plain, host);
+    target.copy_(LikePending(host, source));
+    return;
+  }
+  if (IsPlain(target) && HasSameBytes(source, target)) return Download(source, target.mutable_data_ptr(), target.nbytes());
+  const bool converts = IsSupported(source.scalar_type()) && IsSupported(target.scalar_type());
+  const at::Tensor dense = ContiguousAs(source, converts ? target.scalar_type() : source.scalar_type());
+  if (IsPlain(target) && HasSameBytes(dense, target)) return Download(dense, target.mutable_data_ptr(), target.nbytes());
+  const at::Tensor host = at::empty(dense.sizes(), dense.options().device(at::kCPU));
+  Download(dense, host.mutable_data_ptr(), host.nbytes());
+  target.copy_(host);
+}
+
+void CopyFromHost(const at::Tensor& source, const at::Tensor& target) {
+  if (!IsPlain(target)) return CopyFromHost(LikePending(source, target).resolve_conj().resolve_neg(), Plain(target));
+  if (!IsPlain(source)) return CopyFromHost(source.resolve_conj().resolve_neg(), target);
+  if (HasSameBytes(source, target)) return Upload(source, target);
+  const bool converts = IsSupported(source.scalar_type()) && IsSupported(target.scalar_type());
+  if (source.scalar_type() != target.scalar_type() && !converts) return CopyFromHost(source.to(target.scalar_type()), target);
+  if (source.numel() == 1 && converts) return Fill(target, source.item());
+  const at::Tensor dense = source.contiguous();
+  const at::Tensor staged = MakeEmpty(dense.sizes(), dense.scalar_type(), target.device());
+  Upload(dense, staged);
+  CopyOnDevice(staged, target);
+}
+
+at::Tensor CopyFrom(const at::Tensor& self, const at::Tensor& target, bool /*non_blocking*/) {
+  if (target.numel() == 0) return target;
+  const bool from_device = self.device().type() == kDeviceType;
+  const bool to_device = target.device().type() == kDeviceType;
+  const at::Tensor source = self.dim() > target.dim() || !to_device ? self.expand(target.sizes()) : self;
+  TORCH_CHECK((from_device || self.device().is_cpu()) && (to_device || target.device().is_cpu()), "xpud: no copy from ",
+              self.device(), " to ", target.device());
+  if (from_device && to_device && self.device() == target.device()) {
+    CopyOnDevice(source, target);
+  } else if (from_device && to_device) {
+    CopyFromHost(source.cpu(), target);
+  } else if (from_device) {
+    CopyToHost(source, target);
+  } else {
+    CopyFromHost(source, target);
+  }
+  return target;
+}
+
+at::Tensor CopyFromAndResize(const at::Tensor& self, const at::Tensor& target) {
+  if (self.sizes() != target.sizes()) target.resize_(self.sizes());
+  return CopyFrom(self, target, false);
+}
+
+at::Scalar LocalScalarDense(const at::Tensor& self) {
+  alignas(16) std::byte bytes[16] = {};
+  Download(self, bytes, self.itemsize());
+  at::Scalar result;
+  AT_DISPATCH_V2(self.scalar_type(), "_local_scalar_dense", AT_WRAP([&] {
+                   scalar_t value;
+                   std::memcpy(&value, bytes, sizeof(value));
+                   result = at::Scalar(value);
+                 }),
+                 AT_EXPAND(AT_ALL_TYPES_AND_COMPLEX), AT_EXPAND(AT_BAREBONES_UNSIGNED_TYPES), AT_EXPAND(AT_FLOAT8_TYPES), at::kComplexHalf,
+                 at::kHalf, at::kBool, at::kBFloat16);
+  return result;
+}
+
+// One element where a dimension repeats it: outputs must not overlap themselves.
+at::Tensor WithoutRepeats(const at::Tensor& tensor) {
+  at::Tensor single = tensor;
+  for (int64_t d = 0; d < tensor.dim(); ++d) {
+    if (tensor.stride(d) == 0 && tensor.size(d) > 1) single = single.narrow(d, 0, 1);
+  }
+  return single;
+}
+
+at::Tensor& FillScalar(at::Tensor& self, const at::Scalar& value) {
+  if (self.numel() == 0) return self;
+  if (!IsSupported(self.scalar_type()) || value.isComplex()) return FallbackOf<at::_ops::fill__Scalar>::Call(self, value);
+  Fill(self, value);
+  return self;
+}
+
+at::Tensor& FillTensor(at::Tensor& self, const at::Tensor& value) {
+  TORCH_CHECK(value.dim() == 0, "fill_ only supports 0-dimension value tensor but got tensor with ", value.dim(), " dimensions.");
+  self.copy_(value);
+  return self;
+}
+
+at::Tensor& Zero(at::Tensor& self) {
+  if (self.numel() > 0) Fill(IsSupported(self.scalar_type()) ? self : Reinterpret(Plain(self)), 0);
+  return self;
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_copy_from", TORCH_FN(CopyFrom));
+  m.impl("_copy_from_and_resize", TORCH_FN(CopyFromAndResize));
+  m.impl("_local_scalar_dense", TORCH_FN(LocalScalarDense));
+  m.impl("fill_.Scalar", TORCH_FN(FillScalar));
+  m.impl("fill_.Tensor", TORCH_FN(FillTensor));
+  m.impl("zero_", TORCH_FN(Zero));
+}
+// The resolving fallbacks would call copy_ again, without end.
+TORCH_LIBRARY_IMPL(aten, Conjugate, m) { m.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
+TORCH_LIBRARY_IMPL(aten, Negative, m) { m.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
+
+}  // namespace
+
+void CopyOnDevice(const at::Tensor& source, const at::Tensor& target) {
+  if (target.numel() == 0 || IsExactAlias(source, target)) return;
+  const bool supported = IsSupported(source.scalar_type()) && IsSupported(target.scalar_type());
+  if (!IsPlain(source) || !IsPlain(target) || (!supported && source.scalar_type() != target.scalar_type())) {
+    return CopyFromHost(source.cpu(), target);
+  }
+  if (at::get_overlap_status(source, target) != at::MemOverlapStatus::No && source.is_alias_of(target)) {
+    const at::Tensor apart = MakeEmpty(source.sizes(), source.scalar_type(), source.device());
+    CopyOnDevice(source, apart);
+    return CopyOnDevice(apart, target);
+  }
+  if (HasSameBytes(source, target)) return CopyBytes(source, target);
+  if (!supported) return CopyStrided(Reinterpret(source.expand(target.sizes())), Reinterpret(target));
+  CopyStrided(source, target);
+}
+
+at::Tensor ContiguousAs(const at::Tensor& source, at::ScalarType type) {
+  if (source.is_contiguous() && source.scalar_type() == type) return source;
+  at::Tensor made = MakeEmpty(source.sizes(), type, source.device());
+  CopyOnDevice(source, made);
+  return made;
+}
+
+void Fill(const at::Tensor& target, const at::Scalar& value) {
+  const at::Tensor out = WithoutRepeats(target);
+  const MapInput input(value, false);
+  LaunchMap(FillRow(), *ToDType(target.scalar_type()), {&out, 1}, {&input, 1});
+}
+
+}  // namespace xpud::shim

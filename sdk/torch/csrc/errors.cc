@@ -1,0 +1,46 @@
+#include "sdk/torch/csrc/errors.h"
+
+#include <c10/util/Exception.h>
+
+#include <string>
+
+namespace xpud::shim {
+namespace {
+
+PythonHooks& Hooks() {
+  static PythonHooks hooks;
+  return hooks;
+}
+
+}  // namespace
+
+void SetPythonHooks(const PythonHooks& hooks) { Hooks() = hooks; }
+
+absl::Status CheckInterrupt() { return Hooks().check_signals != nullptr ? Hooks().check_signals() : absl::OkStatus(); }
+
+WaitScope::WaitScope() : token_(Hooks().release_gil != nullptr ? Hooks().release_gil() : nullptr) {}
+WaitScope::~WaitScope() {
+  if (token_ != nullptr) Hooks().acquire_gil(token_);
+}
+
+void Throw(const absl::Status& status) {
+  const std::string message(status.message());
+  switch (status.code()) {
+    case absl::StatusCode::kResourceExhausted:
+      TORCH_CHECK_WITH(OutOfMemoryError, false, "XPUD out of memory. ", message);
+    case absl::StatusCode::kOutOfRange:
+      TORCH_CHECK_INDEX(false, message);
+    case absl::StatusCode::kUnimplemented:
+      TORCH_CHECK_NOT_IMPLEMENTED(false, message);
+    case absl::StatusCode::kUnavailable:
+      throw c10::AcceleratorError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
+                                  static_cast<int32_t>(status.code()), "XPUD error: " + message);
+    case absl::StatusCode::kCancelled:
+      if (Hooks().rethrow_signal != nullptr) Hooks().rethrow_signal();
+      [[fallthrough]];
+    default:
+      TORCH_CHECK(false, "XPUD error: ", message);
+  }
+}
+
+}  // namespace xpud::shim

@@ -1,0 +1,150 @@
+#include "sdk/torch/csrc/factories.h"
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/native/Resize.h>
+#include <ATen/ops/_reshape_alias_native.h>
+#include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/unfold_native.h>
+#include <ATen/ops/view_native.h>
+#include <c10/core/DeviceGuard.h>
+#include <torch/library.h>
+
+#include "sdk/torch/csrc/allocator.h"
+#include "sdk/torch/csrc/errors.h"
+#include "sdk/torch/csrc/runtime.h"
+
+namespace xpud::shim {
+namespace {
+
+constexpr c10::DispatchKeySet kKeys(c10::DispatchKey::PrivateUse1);
+
+// Makes `device` current for the allocation that follows.
+class AllocationDevice {
+ public:
+  explicit AllocationDevice(std::optional<c10::Device> device) : old_(Runtime::CurrentDevice()) {
+    if (device.has_value() && device->has_index() && device->index() != old_) {
+      TORCH_CHECK(device->index() < Runtime::Get().device_count(), "XPUD: invalid device ordinal ",
+                  static_cast<int>(device->index()), "; there are ", Runtime::Get().device_count(), " devices");
+      Runtime::SetCurrentDevice(device->index());
+    }
+  }
+  ~AllocationDevice() { Runtime::SetCurrentDevice(old_); }
+  AllocationDevice(const AllocationDevice&) = delete;
+  AllocationDevice& operator=(const AllocationDevice&) = delete;
+
+ private:
+  int old_;
+};
+
+at::Tensor EmptyMemoryFormat(c10::IntArrayRef sizes, std::optional<at::ScalarType> type, std::optional<at::Layout> layout,
+                             std::optional<c10::Device> device, std::optional<bool> pin_memory,
+                             std::optional<at::MemoryFormat> format) {
+  TORCH_CHECK(!pin_memory.value_or(false), "Only dense CPU tensors can be pinned");
+  TORCH_CHECK_NOT_IMPLEMENTED(layout.value_or(at::kStrided) == at::kStrided, "XPUD has no layout ", *layout);
+  const AllocationDevice scope(device);
+  return at::Tensor(at::detail::empty_generic(sizes, GetAllocator(), kKeys, c10::dtype_or_default(type), format));
+}
+
+at::Tensor EmptyStrided(c10::IntArrayRef sizes, c10::IntArrayRef strides, std::optional<at::ScalarType> type,
+                        std::optional<at::Layout>, std::optional<c10::Device> device, std::optional<bool> pin_memory) {
+  TORCH_CHECK(!pin_memory.value_or(false), "Only dense CPU tensors can be pinned");
+  const AllocationDevice scope(device);
+  return at::Tensor(at::detail::empty_strided_generic(sizes, strides, GetAllocator(), kKeys, c10::dtype_or_default(type)));
+}
+
+at::Tensor AsStrided(const at::Tensor& self, c10::IntArrayRef sizes, c10::IntArrayRef strides, std::optional<int64_t> offset) {
+  return at::native::as_strided_tensorimpl(self, sizes, strides, offset);
+}
+
+at::Tensor View(const at::Tensor& self, c10::IntArrayRef sizes) { return at::native::view(self, sizes); }
+
+at::Tensor ReshapeAlias(const at::Tensor& self, c10::IntArrayRef sizes, c10::IntArrayRef strides) {
+  return at::native::_reshape_alias(self, sizes, strides);
+}
+
+at::Tensor Unfold(const at::Tensor& self, int64_t dimension, int64_t size, int64_t step) {
+  return at::native::unfold(self, dimension, size, step);
+}
+
+void EnsureStorage(c10::TensorImpl& impl, size_t bytes) {
+  if (bytes > impl.unsafe_storage().nbytes()) ResizeStorage(*impl.unsafe_storage().unsafeGetStorageImpl(), bytes);
+}
+
+const at::Tensor& Resize(const at::Tensor& self, c10::IntArrayRef sizes, std::optional<at::MemoryFormat> format) {
+  c10::TensorImpl& impl = *self.unsafeGetTensorImpl();
+  if (impl.sizes() == sizes && !format.has_value()) return self;
+  impl.set_sizes_contiguous(sizes);
+  EnsureStorage(impl, at::detail::computeStorageNbytesContiguous(sizes, self.itemsize(), impl.storage_offset()));
+  if (format.has_value()) {
+    TORCH_CHECK(*format != at::MemoryFormat::Preserve, "Unsupported memory format", *format);
+    impl.empty_tensor_restride(*format);
+  }
+  return self;
+}
+
+at::Tensor& SetStorageOffset(at::Tensor& self, at::Storage source, int64_t offset, c10::IntArrayRef sizes, c10::IntArrayRef strides) {
+  TORCH_CHECK(strides.empty() || strides.size() == sizes.size(), "mismatch in length of strides and shape");
+  at::native::checkSetStorage(self, source, offset, sizes, strides);
+  c10::TensorImpl& impl = *self.unsafeGetTensorImpl();
+  impl.set_storage_offset(offset);
+  if (strides.empty()) {
+    impl.set_sizes_contiguous(sizes);
+  } else {
+    impl.set_sizes_and_strides(sizes, strides);
+  }
+  EnsureStorage(impl, at::detail::computeStorageNbytes(impl.sizes(), impl.strides(), self.itemsize(), offset));
+  return self;
+}
+
+at::Tensor& SetStorage(at::Tensor& self, at::Storage source) {
+  const auto count = static_cast<int64_t>(source.nbytes() / self.itemsize());
+  return SetStorageOffset(self, std::move(source), 0, {count}, {});
+}
+
+at::Tensor& SetTensor(at::Tensor& self, const at::Tensor& source) {
+  if (self.is_same(source)) return self;
+  return SetStorageOffset(self, source.storage(), source.storage_offset(), source.sizes(), source.strides());
+}
+
+at::Tensor& SetNothing(at::Tensor& self) {
+  at::Storage empty(at::Storage::use_byte_size_t(), 0, GetAllocator()->allocate(0), GetAllocator(), /*resizable=*/true);
+  return SetStorageOffset(self, std::move(empty), 0, {0}, {});
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("empty.memory_format", TORCH_FN(EmptyMemoryFormat));
+  m.impl("empty_strided", TORCH_FN(EmptyStrided));
+  m.impl("as_strided", TORCH_FN(AsStrided));
+  m.impl("view", TORCH_FN(View));
+  m.impl("_reshape_alias", TORCH_FN(ReshapeAlias));
+  m.impl("unfold", TORCH_FN(Unfold));
+  m.impl("resize_", TORCH_FN(Resize));
+  m.impl("set_.source_Storage_storage_offset", TORCH_FN(SetStorageOffset));
+  m.impl("set_.source_Storage", TORCH_FN(SetStorage));
+  m.impl("set_.source_Tensor", TORCH_FN(SetTensor));
+  m.impl("set_", TORCH_FN(SetNothing));
+}
+
+}  // namespace
+
+at::Tensor MakeEmpty(c10::IntArrayRef sizes, at::ScalarType type, c10::Device device) {
+  const AllocationDevice scope(device);
+  return at::Tensor(at::detail::empty_generic(sizes, GetAllocator(), kKeys, type, std::nullopt));
+}
+
+void ResizeStorage(c10::StorageImpl& storage, size_t bytes) {
+  TORCH_CHECK(storage.resizable(), "Trying to resize storage that is not resizable");
+  const AllocationDevice scope(storage.device());
+  c10::DataPtr data = GetAllocator()->allocate(bytes);
+  const size_t kept = std::min(bytes, storage.nbytes());
+  Runtime& runtime = Runtime::Get();
+  if (kept > 0 && !runtime.is_null()) {
+    const auto* source = static_cast<const Allocation*>(storage.data_ptr().get_context());
+    const auto* target = static_cast<const Allocation*>(data.get_context());
+    ThrowIfError(runtime.current_queue(storage.device().index()).Copy(source->handle, 0, target->handle, 0, kept));
+  }
+  storage.set_data_ptr_noswap(std::move(data));
+  storage.set_nbytes(bytes);
+}
+
+}  // namespace xpud::shim

@@ -1,0 +1,75 @@
+#include "sdk/torch/csrc/fallback.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <torch/library.h>
+
+#include <cstdlib>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "proto/base/mutex.h"
+#include "sdk/torch/csrc/generator.h"
+#include "sdk/torch/csrc/runtime.h"
+
+namespace xpud::shim {
+namespace {
+
+bool IsRefused() {
+  static const bool refused = [] {
+    const char* value = std::getenv("XPUD_FALLBACK");
+    return value != nullptr && std::string_view(value) == "error";
+  }();
+  return refused;
+}
+
+// "aten::sort (float32, int64)": the op and the types of its tensors.
+std::string Describe(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  std::string types;
+  for (const c10::IValue& value : torch::jit::last(stack, op.schema().arguments().size())) {
+    if (!value.isTensor() || !value.toTensor().defined()) continue;
+    types += (types.empty() ? "" : ", ") + std::string(c10::toString(value.toTensor().scalar_type()));
+  }
+  return toString(op.operator_name()) + (types.empty() ? "" : " (" + types + ")");
+}
+
+// True the first time that an op comes.
+bool IsFirst(const c10::OperatorHandle& op) {
+  static Mutex* mutex = new Mutex;
+  static auto* seen = new std::set<std::string>;
+  MutexLock lock(*mutex);
+  return seen->insert(toString(op.operator_name())).second;
+}
+
+// cpu_fallback rejects our generators: a CPU one, seeded by what ours gives next, stands in.
+void ReplaceGenerators(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const size_t count = op.schema().arguments().size();
+  for (size_t i = 0; i < count; ++i) {
+    c10::IValue& value = (*stack)[stack->size() - count + i];
+    if (!value.isGenerator() || !value.toGenerator().defined()) continue;
+    const at::Generator generator = value.toGenerator();
+    if (generator.device().type() != kDeviceType) continue;
+    const PhiloxState state = NextPhilox(generator, generator.device().index(), 1);
+    value = at::detail::createCPUGenerator(static_cast<uint64_t>(state.seed) * 0x9E3779B97F4A7C15u +
+                                           static_cast<uint64_t>(state.offset));
+  }
+}
+
+void FallbackForDispatcher(const c10::OperatorHandle& op, torch::jit::Stack* stack) { Fallback(op, stack); }
+
+TORCH_LIBRARY_IMPL(_, PrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&FallbackForDispatcher>()); }
+
+}  // namespace
+
+void Fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  TORCH_CHECK_NOT_IMPLEMENTED(!IsRefused(), "xpud has no kernel for ", Describe(op, *stack),
+                              ", and XPUD_FALLBACK=error forbids running it on the CPU");
+  if (IsFirst(op)) {
+    TORCH_WARN("xpud has no kernel for ", Describe(op, *stack),
+               ": it runs on the CPU, with copies both ways (XPUD_FALLBACK=error makes this an error)");
+  }
+  ReplaceGenerators(op, stack);
+  at::native::cpu_fallback(op, stack);
+}
+
+}  // namespace xpud::shim

@@ -1,0 +1,26 @@
+// Ops and element types without a device kernel: they run on the CPU, with one warning an op, or are refused when
+// XPUD_FALLBACK=error.
+#pragma once
+
+#include <ATen/core/boxing/BoxedKernel.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+#include <ATen/native/CPUFallback.h>
+
+namespace xpud::shim {
+
+void Fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+
+// The same from an unboxed kernel of ATen operator Op (at::ATEN_OP...).
+template <class Op>
+struct FallbackOf;
+template <class Op>
+  requires requires { typename Op::schema; }
+struct FallbackOf<Op> {
+  template <class... Args>
+  static decltype(auto) Call(Args&&... args) {
+    return at::native::call_fallback_fn<&Fallback, Op>::call(std::forward<Args>(args)...);
+  }
+};
+
+}  // namespace xpud::shim

@@ -1,0 +1,254 @@
+// Gathering, joining and counting: cat, arange, index_select, gather, indexing by tensors, extremes with their positions.
+#include <ATen/ATen.h>
+#include <ATen/TensorIndexing.h>
+#include <ATen/WrapDimUtils.h>
+#include <ATen/native/Resize.h>
+#include <ATen/native/TensorShape.h>
+#include <ATen/native/TypeProperties.h>
+#include <torch/library.h>
+
+#include <cmath>
+
+#include "sdk/torch/csrc/copy.h"
+#include "sdk/torch/csrc/factories.h"
+#include "sdk/torch/csrc/fallback.h"
+#include "sdk/torch/csrc/map.h"
+#include "sdk/torch/csrc/reduce.h"
+
+namespace xpud::shim {
+namespace {
+
+using at::Tensor;
+
+// ---- cat ----
+
+bool IsSkipped(const Tensor& tensor) { return tensor.dim() == 1 && tensor.size(0) == 0; }  // ATen's legacy empty tensor
+
+Tensor Cat(const at::ITensorListRef& list, int64_t dim) {
+  const auto tensors = list.materialize();
+  TORCH_CHECK(!tensors.empty(), "torch.cat(): expected a non-empty list of Tensors");
+  std::vector<Tensor> given;
+  for (const Tensor& tensor : tensors) {
+    TORCH_CHECK(tensor.dim() > 0, "zero-dimensional tensor (at position ", given.size(), ") cannot be concatenated");
+    given.push_back(tensor);
+  }
+  const at::ScalarType type = at::native::result_type(list);
+  const Tensor* like = nullptr;
+  auto format = given[0].suggest_memory_format();
+  for (const Tensor& tensor : given) {
+    if (tensor.suggest_memory_format() != format) format = at::MemoryFormat::Contiguous;
+    if (like == nullptr && !IsSkipped(tensor)) like = &tensor;
+  }
+  if (like == nullptr) return MakeEmpty({0}, type, given[0].device());
+  dim = at::maybe_wrap_dim(dim, like->dim());
+  c10::SmallVector<int64_t, 8> sizes(like->sizes());
+  sizes[dim] = 0;
+  for (size_t i = 0; i < given.size(); ++i) {
+    if (IsSkipped(given[i])) continue;
+    at::native::check_cat_shape_except_dim(*like, given[i], dim, static_cast<int64_t>(i));
+    sizes[dim] += given[i].size(dim);
+  }
+  Tensor out = at::empty(sizes, like->options().dtype(type).memory_format(format));
+  int64_t at = 0;
+  for (const Tensor& tensor : given) {
+    if (IsSkipped(tensor) || tensor.size(dim) == 0) continue;
+    out.narrow(dim, at, tensor.size(dim)).copy_(tensor);
+    at += tensor.size(dim);
+  }
+  return out;
+}
+
+// ---- arange ----
+
+Tensor& ArangeOut(const at::Scalar& start, const at::Scalar& end, const at::Scalar& step, Tensor& out) {
+  static const ops::Row& row = ops::RowOf("arange");
+  if (!IsOnDevice(out) || !IsSupported(out.scalar_type(), row.dtypes)) return FallbackOf<at::_ops::arange_start_out>::Call(start, end, step, out);
+  const bool integral = c10::isIntegralType(out.scalar_type(), false);
+  const double first = start.toDouble(), last = end.toDouble(), by = step.toDouble();
+  TORCH_CHECK(by != 0, "step must be nonzero");
+  TORCH_CHECK(std::isfinite(first) && std::isfinite(last), "unsupported range: ", first, " -> ", last);
+  TORCH_CHECK((by > 0 && last >= first) || (by < 0 && last <= first), "upper bound and lower bound inconsistent with step sign");
+  const bool exact = integral && start.isIntegral(true) && end.isIntegral(true) && step.isIntegral(true);
+  const int64_t sign = by > 0 ? 1 : -1;
+  const int64_t count = exact ? (end.toLong() - start.toLong() + step.toLong() - sign) / step.toLong()
+                              : static_cast<int64_t>(std::ceil((last - first) / by));
+  if (out.numel() != count) out.resize_({count});
+  const Tensor target = out.is_contiguous() ? out : MakeEmpty(out.sizes(), out.scalar_type(), out.device());
+  const MapInput inputs[] = {{integral ? at::Scalar(start.toLong()) : start, false}, {integral ? at::Scalar(step.toLong()) : step, false}};
+  LaunchMap(row, *ToDType(out.scalar_type()), {&target, 1}, inputs);
+  if (!target.is_same(out)) out.copy_(target);
+  return out;
+}
+
+// ---- index_select, gather ----
+
+const ops::Row& GatherRow() {
+  static const ops::Row& row = ops::RowOf("index_select");
+  return row;
+}
+
+bool IsIndex(const Tensor& index) { return IsOnDevice(index) && (index.scalar_type() == at::kLong || index.scalar_type() == at::kInt); }
+
+bool CanGather(const Tensor& self, const Tensor& index) {
+  return IsOnDevice(self) && IsIndex(index) && IsSupported(self.scalar_type()) && self.dim() <= ops::kMaxRank && self.dim() > 0;
+}
+
+void LaunchGather(const Tensor& out, const Tensor& self, int64_t dim, const TensorRef& index) {
+  if (out.numel() == 0) return;
+  const TensorRef out_ref = Describe(out);
+  const std::array<TensorRef, 2> inputs = {Describe(self), index};
+  const ops::Number attribute = ops::Number::Integer(dim);
+  Execute({.row = &GatherRow(), .compute = out_ref.dtype, .outputs = {&out_ref, 1}, .inputs = inputs, .attributes = {&attribute, 1}},
+          DeviceIndexOf(out));
+}
+
+Tensor IndexSelect(const Tensor& self, int64_t dim, const Tensor& index) {
+  TORCH_CHECK(index.dim() <= 1, "index_select(): Index is supposed to be a vector");
+  TORCH_CHECK(index.scalar_type() == at::kLong || index.scalar_type() == at::kInt, "index_select(): Expected dtype int32 or int64 for index");
+  TORCH_CHECK(self.dim() > 0 || index.numel() == 1, "index_select(): Index to scalar can have only 1 value, got ", index.numel(), " value(s)");
+  dim = at::maybe_wrap_dim(dim, self.dim());
+  if (!CanGather(self, index)) return FallbackOf<at::_ops::index_select>::Call(self, dim, index);
+  TORCH_CHECK_INDEX(self.size(dim) > 0 || index.numel() == 0, "index_select(): self indexing axis dim should be positive");
+  c10::SmallVector<int64_t, 8> sizes(self.sizes());
+  sizes[dim] = index.numel();
+  Tensor out = MakeEmpty(sizes, self.scalar_type(), self.device());
+  const int64_t count = index.numel();
+  const Tensor dense = Contiguous(index);
+  LaunchGather(out, self, dim, DescribeAs(dense, {&count, 1}));
+  return out;
+}
+
+Tensor Gather(const Tensor& self, int64_t dim, const Tensor& index, bool sparse_gradient) {
+  TORCH_CHECK(index.scalar_type() == at::kLong || index.scalar_type() == at::kInt || index.numel() == 0, "gather(): Expected dtype int32/int64 for index");
+  dim = at::maybe_wrap_dim(dim, self.dim());
+  if (index.numel() == 0) return MakeEmpty(index.sizes(), self.scalar_type(), self.device());
+  if (!CanGather(self, index) || index.dim() != self.dim()) return FallbackOf<at::_ops::gather>::Call(self, dim, index, sparse_gradient);
+  for (int64_t d = 0; d < self.dim(); ++d) {
+    TORCH_CHECK(d == dim || index.size(d) <= self.size(d), "Size does not match at dimension ", d, " expected index ", index.sizes(),
+                " to be no larger than self ", self.sizes(), " apart from dimension ", dim);
+  }
+  Tensor out = MakeEmpty(index.sizes(), self.scalar_type(), self.device());
+  LaunchGather(out, self, dim, Describe(index));
+  return out;
+}
+
+// ---- self[.., index, ..] ----
+
+// Negative positions count from the end; those outside stay outside, whatever they are combined with.
+Tensor WrapIndex(const Tensor& index, int64_t size) {
+  static const ops::Row& row = ops::RowOf("xpud::wrap_index");
+  Tensor out = MakeEmpty(index.sizes(), at::kLong, index.device());
+  const MapInput inputs[] = {index, {size, false}};
+  LaunchMap(row, ops::DType::kInt64, {&out, 1}, inputs);
+  return out;
+}
+
+struct IndexRun {
+  int64_t first = -1;           // the first indexed dimension
+  std::vector<Tensor> indices;  // of dimensions first, first + 1, ..
+};
+
+// Integer indices of adjacent dimensions, and no others.
+std::optional<IndexRun> FindRun(const Tensor& self, const c10::List<std::optional<Tensor>>& indices) {
+  IndexRun run;
+  for (size_t d = 0; d < indices.size(); ++d) {
+    const std::optional<Tensor> index = indices.get(d);
+    if (!index.has_value() || !index->defined()) continue;
+    const bool integers = index->scalar_type() == at::kLong || index->scalar_type() == at::kInt;
+    if (!integers || self.size(static_cast<int64_t>(d)) == 0) return std::nullopt;
+    if (run.first < 0) run.first = static_cast<int64_t>(d);
+    if (run.first + static_cast<int64_t>(run.indices.size()) != static_cast<int64_t>(d)) return std::nullopt;
+    run.indices.push_back(index->device() == self.device() ? *index : index->to(self.device()));
+  }
+  return run.first < 0 ? std::nullopt : std::optional(run);
+}
+
+Tensor IndexTensor(const Tensor& self, const c10::List<std::optional<Tensor>>& indices) {
+  TORCH_CHECK_INDEX(static_cast<int64_t>(indices.size()) <= self.dim(), "too many indices for tensor of dimension ", self.dim(), " (got ",
+                    indices.size(), ")");
+  const bool served = IsOnDevice(self) && IsSupported(self.scalar_type()) && self.dim() <= ops::kMaxRank;
+  const auto run = served ? FindRun(self, indices) : std::nullopt;
+  if (!run.has_value()) return FallbackOf<at::_ops::index_Tensor>::Call(self, indices);
+  const std::vector<Tensor> same_shape = at::broadcast_tensors(run->indices);
+  const auto last = run->first + static_cast<int64_t>(same_shape.size());
+  Tensor position = WrapIndex(same_shape[0], self.size(run->first));
+  int64_t merged = self.size(run->first);
+  for (size_t i = 1; i < same_shape.size(); ++i) {
+    const int64_t size = self.size(run->first + static_cast<int64_t>(i));
+    position = position.mul_(size).add_(WrapIndex(same_shape[i], size));
+    merged *= size;
+  }
+  c10::SmallVector<int64_t, 8> flat(self.sizes().slice(0, run->first)), shape(self.sizes().slice(0, run->first));
+  flat.push_back(merged);
+  shape.append(position.sizes().begin(), position.sizes().end());
+  flat.append(self.sizes().begin() + last, self.sizes().end());
+  shape.append(self.sizes().begin() + last, self.sizes().end());
+  const Tensor source = same_shape.size() == 1 ? self : self.reshape(flat);
+  return IndexSelect(source, run->first, position.reshape({-1})).view(shape);
+}
+
+// ---- extremes ----
+
+Tensor Extreme(const ops::Row& row, const Tensor& self, c10::IntArrayRef dims, bool keepdim) {
+  return LaunchReduce(row, self, dims, keepdim, *ToDType(self.scalar_type()), self.scalar_type());
+}
+
+bool CanReduce(const Tensor& self) { return IsOnDevice(self) && IsSupported(self.scalar_type(), ops::kNumericTypes) && self.numel() > 0 && self.dim() <= ops::kMaxRank; }
+
+Tensor Max(const Tensor& self) {
+  return CanReduce(self) ? Extreme(ops::RowOf("amax"), self, {}, false) : FallbackOf<at::_ops::max>::Call(self);
+}
+Tensor Min(const Tensor& self) {
+  return CanReduce(self) ? Extreme(ops::RowOf("amin"), self, {}, false) : FallbackOf<at::_ops::min>::Call(self);
+}
+
+std::tuple<Tensor, Tensor> ExtremeAndPosition(const ops::Row& value, const ops::Row& position, const Tensor& self, int64_t dim, bool keepdim) {
+  dim = at::maybe_wrap_dim(dim, self.dim());
+  const c10::IntArrayRef dims = self.dim() == 0 ? c10::IntArrayRef() : c10::IntArrayRef(dim);
+  return {Extreme(value, self, dims, keepdim), LaunchReduce(position, self, dims, keepdim, *ToDType(self.scalar_type()), at::kLong)};
+}
+
+std::tuple<Tensor, Tensor> MaxDim(const Tensor& self, int64_t dim, bool keepdim) {
+  if (!CanReduce(self)) return FallbackOf<at::_ops::max_dim>::Call(self, dim, keepdim);
+  return ExtremeAndPosition(ops::RowOf("amax"), ops::RowOf("argmax"), self, dim, keepdim);
+}
+std::tuple<Tensor, Tensor> MinDim(const Tensor& self, int64_t dim, bool keepdim) {
+  if (!CanReduce(self)) return FallbackOf<at::_ops::min_dim>::Call(self, dim, keepdim);
+  return ExtremeAndPosition(ops::RowOf("amin"), ops::RowOf("argmin"), self, dim, keepdim);
+}
+
+// ---- composed ----
+
+Tensor StdCorrection(const Tensor& self, at::OptionalIntArrayRef dims, const std::optional<at::Scalar>& correction, bool keepdim) {
+  return at::var(self, dims, correction, keepdim).sqrt_();
+}
+
+std::tuple<Tensor, Tensor> VarMean(const Tensor& self, at::OptionalIntArrayRef dims, const std::optional<at::Scalar>& correction, bool keepdim) {
+  return {at::var(self, dims, correction, keepdim), at::mean(self, dims, keepdim)};
+}
+
+bool Equal(const Tensor& self, const Tensor& other) {
+  TORCH_CHECK(self.device() == other.device(), "Expected all tensors to be on the same device, but found at least two devices, ", self.device(),
+              " and ", other.device(), "!");
+  if (self.sizes() != other.sizes()) return false;
+  if (self.numel() == 0) return true;
+  return at::all(at::eq(self, other)).item().toBool();
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("cat", TORCH_FN(Cat));
+  m.impl("arange.start_out", TORCH_FN(ArangeOut));
+  m.impl("index_select", TORCH_FN(IndexSelect));
+  m.impl("gather", TORCH_FN(Gather));
+  m.impl("index.Tensor", TORCH_FN(IndexTensor));
+  m.impl("max", TORCH_FN(Max));
+  m.impl("min", TORCH_FN(Min));
+  m.impl("max.dim", TORCH_FN(MaxDim));
+  m.impl("min.dim", TORCH_FN(MinDim));
+  m.impl("std.correction", TORCH_FN(StdCorrection));
+  m.impl("var_mean.correction", TORCH_FN(VarMean));
+  m.impl("equal", TORCH_FN(Equal));
+}
+
+}  // namespace
+}  // namespace xpud::shim

@@ -1,0 +1,215 @@
+// Products of matrices: one row of the op table behind ATen's forms.
+#include <ATen/ATen.h>
+#include <torch/library.h>
+
+#include "sdk/torch/csrc/copy.h"
+#include "sdk/torch/csrc/factories.h"
+#include "sdk/torch/csrc/fallback.h"
+#include "sdk/torch/csrc/operand.h"
+
+namespace xpud::shim {
+namespace {
+
+const ops::Row& MatmulRow() {
+  static const ops::Row& row = ops::RowOf("mm");
+  return row;
+}
+
+bool IsServed(const at::Tensor& a) { return IsOnDevice(a) && IsSupported(a.scalar_type(), MatmulRow().dtypes); }
+
+// out = alpha * a b + beta * c. An absent c is no addend.
+void Launch(const TensorRef& out, const TensorRef& a, const TensorRef& b, const TensorRef& c, double beta, double alpha, int device) {
+  const std::array<TensorRef, 3> inputs = {a, b, c};
+  const std::array<ops::Number, 3> attributes = {ops::Number::Real(beta), ops::Number::Real(alpha),
+                                                 ops::Number::Integer(static_cast<int64_t>(ops::Activation::kNone))};
+  Execute({.row = &MatmulRow(), .compute = a.dtype, .outputs = {&out, 1}, .inputs = inputs, .attributes = attributes}, device);
+}
+
+void CheckTypes(const at::Tensor& a, const at::Tensor& b) {
+  TORCH_CHECK(a.scalar_type() == b.scalar_type(), "expected m1 and m2 to have the same dtype, but got: ", a.dtype(), " != ", b.dtype());
+  TORCH_CHECK(a.device() == b.device(), "Expected all tensors to be on the same device, but found at least two devices, ", a.device(),
+              " and ", b.device(), "!");
+}
+
+// A product with nothing to sum over.
+at::Tensor& ScaleInto(at::Tensor& out, const at::Tensor& addend, const at::Scalar& beta) {
+  return addend.defined() && beta.toDouble() != 0 ? out.copy_(addend.mul(beta)) : out.zero_();
+}
+
+// For matrices (rank 2) and batches of them (rank 3); `addend` may be undefined.
+at::Tensor Product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& addend, const at::Scalar& beta, const at::Scalar& alpha) {
+  CheckTypes(a, b);
+  c10::SmallVector<int64_t, 3> sizes(a.sizes());
+  sizes.back() = b.size(-1);
+  at::Tensor out = MakeEmpty(sizes, a.scalar_type(), a.device());
+  if (out.numel() == 0) return out;
+  if (a.size(-1) == 0) return ScaleInto(out, addend, beta);
+  Broadcast shape(out.sizes());
+  TensorRef c;
+  if (addend.defined() && beta.toDouble() != 0) {
+    CheckTypes(addend, a);
+    TORCH_CHECK(at::infer_size(addend.sizes(), out.sizes()) == out.sizes(), "The expanded size of the tensor (", out.sizes(),
+                ") must match the existing size (", addend.sizes(), ")");
+    shape.Add(addend);
+    c = shape.Ref(0, addend, *ToDType(addend.scalar_type()));
+  }
+  Launch(Describe(out), Describe(a), Describe(b), c, beta.toDouble(), alpha.toDouble(), DeviceIndexOf(out));
+  return out;
+}
+
+at::Tensor Mm(const at::Tensor& a, const at::Tensor& b) {
+  TORCH_CHECK(a.dim() == 2, "self must be a matrix");
+  TORCH_CHECK(b.dim() == 2, "mat2 must be a matrix");
+  TORCH_CHECK(a.size(1) == b.size(0), "mat1 and mat2 shapes cannot be multiplied (", a.size(0), "x", a.size(1), " and ", b.size(0), "x",
+              b.size(1), ")");
+  if (!IsServed(a)) return FallbackOf<at::_ops::mm>::Call(a, b);
+  return Product(a, b, {}, 0, 1);
+}
+
+at::Tensor Addmm(const at::Tensor& self, const at::Tensor& a, const at::Tensor& b, const at::Scalar& beta, const at::Scalar& alpha) {
+  TORCH_CHECK(a.dim() == 2, "mat1 must be a matrix, got ", a.dim(), "-D tensor");
+  TORCH_CHECK(b.dim() == 2, "mat2 must be a matrix, got ", b.dim(), "-D tensor");
+  TORCH_CHECK(a.size(1) == b.size(0), "mat1 and mat2 shapes cannot be multiplied (", a.size(0), "x", a.size(1), " and ", b.size(0), "x",
+              b.size(1), ")");
+  if (!IsServed(a)) return FallbackOf<at::_ops::addmm>::Call(self, a, b, beta, alpha);
+  return Product(a, b, self, beta, alpha);
+}
+
+void CheckBatches(const at::Tensor& a, const at::Tensor& b) {
+  TORCH_CHECK(a.dim() == 3, "batch1 must be a 3D tensor");
+  TORCH_CHECK(b.dim() == 3, "batch2 must be a 3D tensor");
+  TORCH_CHECK(a.size(0) == b.size(0) && a.size(2) == b.size(1), "Expected size for first two dimensions of batch2 tensor to be: [",
+              a.size(0), ", ", a.size(2), "] but got: [", b.size(0), ", ", b.size(1), "].");
+}
+
+at::Tensor Bmm(const at::Tensor& a, const at::Tensor& b) {
+  CheckBatches(a, b);
+  if (!IsServed(a)) return FallbackOf<at::_ops::bmm>::Call(a, b);
+  return Product(a, b, {}, 0, 1);
+}
+
+at::Tensor Baddbmm(const at::Tensor& self, const at::Tensor& a, const at::Tensor& b, const at::Scalar& beta, const at::Scalar& alpha) {
+  CheckBatches(a, b);
+  if (!IsServed(a)) return FallbackOf<at::_ops::baddbmm>::Call(self, a, b, beta, alpha);
+  return Product(a, b, self, beta, alpha);
+}
+
+at::Tensor Addmv(const at::Tensor& self, const at::Tensor& a, const at::Tensor& v, const at::Scalar& beta, const at::Scalar& alpha) {
+  TORCH_CHECK(a.dim() == 2 && v.dim() == 1 && self.dim() <= 1, "vector + matrix @ vector expected, got ", self.dim(), ", ", a.dim(), ", ", v.dim());
+  TORCH_CHECK(a.size(1) == v.size(0) && (self.dim() == 0 || self.size(0) == a.size(0) || self.size(0) == 1), "size mismatch, got input (",
+              self.sizes(), "), mat (", a.sizes(), "), vec (", v.sizes(), ")");
+  if (!IsServed(a)) return FallbackOf<at::_ops::addmv>::Call(self, a, v, beta, alpha);
+  const at::Tensor addend = self.dim() == 1 ? self.unsqueeze(1) : self;
+  return Product(a, v.unsqueeze(1), addend, beta, alpha).squeeze(1);
+}
+
+at::Tensor Dot(const at::Tensor& a, const at::Tensor& b) {
+  TORCH_CHECK(a.dim() == 1 && b.dim() == 1, "1D tensors expected, but got ", a.dim(), "D and ", b.dim(), "D tensors");
+  TORCH_CHECK(a.scalar_type() == b.scalar_type(), "dot : expected both vectors to have same dtype, but found ", a.scalar_type(), " and ",
+              b.scalar_type());
+  TORCH_CHECK(a.numel() == b.numel(), "inconsistent tensor size, expected tensor [", a.numel(), "] and src [", b.numel(),
+              "] to have the same number of elements, but got ", a.numel(), " and ", b.numel(), " elements respectively");
+  if (!IsServed(a)) return FallbackOf<at::_ops::dot>::Call(a, b);
+  return Product(a.unsqueeze(0), b.unsqueeze(1), {}, 0, 1).view(c10::IntArrayRef{});
+}
+
+// ---- linear: [.., K] as a matrix, without making views ----
+
+struct Rows {
+  explicit Rows(const at::Tensor& tensor)
+      : held(tensor.dim() == 2 ? tensor : Contiguous(tensor)), sizes{held.numel() / std::max<int64_t>(held.size(-1), 1), held.size(-1)} {
+    if (held.size(-1) == 0) sizes[0] = c10::multiply_integers(held.sizes().begin(), held.sizes().end() - 1);
+  }
+  TensorRef Ref() const { return held.dim() == 2 ? Describe(held) : DescribeAs(held, sizes); }
+  at::Tensor held;
+  std::array<int64_t, 2> sizes;
+};
+
+// The matrix with its dimensions swapped.
+struct Transposed {
+  explicit Transposed(const TensorRef& matrix) : ref(matrix) {
+    sizes = {matrix.sizes[1], matrix.sizes[0]};
+    strides = matrix.strides != nullptr ? std::array<int64_t, 2>{matrix.strides[1], matrix.strides[0]} : std::array<int64_t, 2>{1, matrix.sizes[1]};
+    ref.sizes = sizes.data();
+    ref.strides = strides.data();
+  }
+  TensorRef ref;
+  std::array<int64_t, 2> sizes;
+  std::array<int64_t, 2> strides;
+};
+
+at::Tensor Linear(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
+  const bool has_bias = bias.has_value() && bias->defined();
+  if (weight.dim() == 1 || input.dim() == 0 || !IsServed(input)) {
+    const at::Tensor product = at::matmul(input, weight.t());
+    return has_bias ? product.add(*bias) : product;
+  }
+  TORCH_CHECK(weight.dim() == 2 && input.size(-1) == weight.size(1), "mat1 and mat2 shapes cannot be multiplied (",
+              input.numel() / std::max<int64_t>(input.size(-1), 1), "x", input.size(-1), " and ", weight.size(1), "x", weight.size(0), ")");
+  CheckTypes(input, weight);
+  c10::SmallVector<int64_t, 4> sizes(input.sizes());
+  sizes.back() = weight.size(0);
+  at::Tensor out = MakeEmpty(sizes, input.scalar_type(), input.device());
+  if (out.numel() == 0) return out;
+  if (input.size(-1) == 0) return has_bias ? out.copy_(*bias) : out.zero_();
+  const Rows rows(input);
+  const Transposed weights(Describe(weight));
+  const std::array<int64_t, 2> out_sizes = {rows.sizes[0], weight.size(0)};
+  Broadcast shape(out_sizes);
+  TensorRef addend;
+  if (has_bias) {
+    CheckTypes(*bias, input);
+    shape.Add(*bias);
+    addend = shape.Ref(0, *bias, *ToDType(bias->scalar_type()));
+  }
+  Launch(DescribeAs(out, out_sizes), rows.Ref(), weights.ref, addend, 1, 1, DeviceIndexOf(out));
+  return out;
+}
+
+at::Tensor WeightGradient(const Rows& gradient, const Rows& input, const at::Tensor& weight) {
+  at::Tensor out = MakeEmpty(weight.sizes(), weight.scalar_type(), weight.device());
+  if (out.numel() == 0) return out;
+  if (input.sizes[0] == 0) return out.zero_();
+  const TensorRef plain = gradient.Ref();
+  const Transposed transposed(plain);
+  Launch(Describe(out), transposed.ref, input.Ref(), {}, 0, 1, DeviceIndexOf(out));
+  return out;
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> LinearBackward(const at::Tensor& self, const at::Tensor& gradient, const at::Tensor& weight,
+                                                              std::array<bool, 3> mask) {
+  at::Tensor input_gradient, weight_gradient, bias_gradient;
+  if (!IsServed(self) || weight.dim() == 1) {
+    const at::Tensor flat = gradient.reshape({-1, gradient.size(-1)});
+    if (mask[0]) input_gradient = at::matmul(gradient, weight);
+    if (mask[1]) weight_gradient = flat.t().matmul(self.reshape({-1, self.size(-1)}));
+    if (mask[2]) bias_gradient = flat.sum(0);
+    return {input_gradient, weight_gradient, bias_gradient};
+  }
+  const Rows rows(gradient);
+  if (mask[0]) {
+    input_gradient = MakeEmpty(self.sizes(), self.scalar_type(), self.device());
+    const std::array<int64_t, 2> sizes = {rows.sizes[0], weight.size(1)};
+    if (input_gradient.numel() > 0 && weight.size(0) == 0) input_gradient.zero_();
+    else if (input_gradient.numel() > 0) {
+      Launch(DescribeAs(input_gradient, sizes), rows.Ref(), Describe(weight), {}, 0, 1, DeviceIndexOf(self));
+    }
+  }
+  if (mask[1]) weight_gradient = WeightGradient(rows, Rows(self), weight);
+  if (mask[2]) bias_gradient = rows.held.reshape(rows.sizes).sum(0);
+  return {input_gradient, weight_gradient, bias_gradient};
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("mm", TORCH_FN(Mm));
+  m.impl("addmm", TORCH_FN(Addmm));
+  m.impl("bmm", TORCH_FN(Bmm));
+  m.impl("baddbmm", TORCH_FN(Baddbmm));
+  m.impl("addmv", TORCH_FN(Addmv));
+  m.impl("dot", TORCH_FN(Dot));
+  m.impl("linear", TORCH_FN(Linear));
+  m.impl("linear_backward", TORCH_FN(LinearBackward));
+}
+
+}  // namespace
+}  // namespace xpud::shim

@@ -1,0 +1,159 @@
+// Maps whose schema is not their row's inputs in order: modes, optional bounds, conditions, several outputs.
+#include <ATen/ATen.h>
+#include <ATen/MemoryOverlap.h>
+#include <torch/library.h>
+
+#include "sdk/torch/csrc/copy.h"
+#include "sdk/torch/csrc/factories.h"
+#include "sdk/torch/csrc/fallback.h"
+#include "sdk/torch/csrc/generator.h"
+#include "sdk/torch/csrc/map.h"
+
+namespace xpud::shim {
+namespace {
+
+using at::Tensor;
+using OptionalScalar = std::optional<at::Scalar>;
+using OptionalTensor = std::optional<at::Tensor>;
+
+Tensor Gelu(const Tensor& self, c10::string_view approximate) {
+  static const ops::Row& exact = ops::RowOf("gelu");
+  static const ops::Row& tanh = ops::RowOf("xpud::gelu_tanh");
+  const MapInput inputs[] = {self};
+  Tensor out;
+  if (RunMap(approximate == "tanh" ? tanh : exact, inputs, out)) return out;
+  return FallbackOf<at::_ops::gelu>::Call(self, approximate);
+}
+
+Tensor GeluBackward(const Tensor& gradient, const Tensor& self, c10::string_view approximate) {
+  static const ops::Row& exact = ops::RowOf("gelu_backward");
+  static const ops::Row& tanh = ops::RowOf("xpud::gelu_tanh_backward");
+  const MapInput inputs[] = {gradient, self};
+  Tensor out;
+  if (RunMap(approximate == "tanh" ? tanh : exact, inputs, out)) return out;
+  return FallbackOf<at::_ops::gelu_backward>::Call(gradient, self, approximate);
+}
+
+// A bound left out makes it the one-sided op.
+Tensor Clamp(const Tensor& self, const OptionalScalar& min, const OptionalScalar& max) {
+  static const ops::Row& row = ops::RowOf("clamp");
+  TORCH_CHECK(min.has_value() || max.has_value(), "torch.clamp: At least one of 'min' or 'max' must not be None");
+  if (!max.has_value()) return at::clamp_min(self, *min);
+  if (!min.has_value()) return at::clamp_max(self, *max);
+  const MapInput inputs[] = {self, {*min, true}, {*max, true}};
+  Tensor out;
+  if (RunMap(row, inputs, out)) return out;
+  return FallbackOf<at::_ops::clamp>::Call(self, min, max);
+}
+
+Tensor ClampTensor(const Tensor& self, const OptionalTensor& min, const OptionalTensor& max) {
+  static const ops::Row& row = ops::RowOf("clamp.Tensor");
+  TORCH_CHECK(min.has_value() || max.has_value(), "torch.clamp: At least one of 'min' or 'max' must not be None");
+  if (!max.has_value()) return at::clamp_min(self, *min);
+  if (!min.has_value()) return at::clamp_max(self, *max);
+  const MapInput inputs[] = {self, *min, *max};
+  Tensor out;
+  if (RunMap(row, inputs, out)) return out;
+  return FallbackOf<at::_ops::clamp_Tensor>::Call(self, min, max);
+}
+
+Tensor Where(const Tensor& condition, const Tensor& self, const Tensor& other) {
+  static const ops::Row& row = ops::RowOf("where.self");
+  if (condition.scalar_type() == at::kBool) {
+    const MapInput inputs[] = {condition, self, other};
+    Tensor out;
+    if (RunMap(row, inputs, out)) return out;
+  }
+  return FallbackOf<at::_ops::where_self>::Call(condition, self, other);
+}
+
+Tensor DivMode(const Tensor& self, const Tensor& other, std::optional<c10::string_view> mode) {
+  static const ops::Row& floor = ops::RowOf("floor_divide");
+  static const ops::Row& trunc = ops::RowOf("xpud::div_trunc");
+  if (!mode.has_value()) return at::div(self, other);
+  const MapInput inputs[] = {self, other};
+  Tensor out;
+  if (*mode == "floor" && RunMap(floor, inputs, out)) return out;
+  if (*mode == "trunc" && RunMap(trunc, inputs, out)) return out;
+  return FallbackOf<at::_ops::div_Tensor_mode>::Call(self, other, mode);
+}
+
+// ---- masked_fill ----
+
+bool CanMaskFill(const Tensor& self, const Tensor& mask, at::ScalarType value) {
+  static const ops::Row& row = ops::RowOf("masked_fill.Scalar");
+  return IsOnDevice(self) && IsOnDevice(mask) && IsSupported(self.scalar_type(), row.dtypes) && mask.scalar_type() == at::kBool &&
+         IsSupported(value);
+}
+
+void CheckMaskFill(const Tensor& self, at::ScalarType value) {
+  TORCH_CHECK(c10::canCast(value, self.scalar_type()) || c10::isIntegralType(value, true) == c10::isIntegralType(self.scalar_type(), true),
+              "value cannot be converted to type ", self.scalar_type(), " without overflow");
+}
+
+Tensor& MaskFillInto(Tensor& out, const Tensor& self, const Tensor& mask, const MapInput& value) {
+  static const ops::Row& row = ops::RowOf("masked_fill.Scalar");
+  const MapInput inputs[] = {self, mask, value};
+  LaunchMap(row, *ToDType(self.scalar_type()), {&out, 1}, inputs);
+  return out;
+}
+
+Tensor& MaskedFillScalarInPlace(Tensor& self, const Tensor& mask, const at::Scalar& value) {
+  if (!CanMaskFill(self, mask, value.type())) return FallbackOf<at::_ops::masked_fill__Scalar>::Call(self, mask, value);
+  CheckMaskFill(self, value.type());
+  at::assert_no_internal_overlap(self);
+  const Tensor expanded = mask.expand(self.sizes());
+  return MaskFillInto(self, self, expanded, MapInput(value, false));
+}
+
+Tensor& MaskedFillTensorInPlace(Tensor& self, const Tensor& mask, const Tensor& value) {
+  TORCH_CHECK(value.dim() == 0, "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with ", value.dim(), " dimension(s).");
+  if (!CanMaskFill(self, mask, value.scalar_type())) return FallbackOf<at::_ops::masked_fill__Tensor>::Call(self, mask, value);
+  CheckMaskFill(self, value.scalar_type());
+  at::assert_no_internal_overlap(self);
+  const Tensor expanded = mask.expand(self.sizes());
+  return MaskFillInto(self, self, expanded, value);
+}
+
+// ---- dropout ----
+
+std::tuple<Tensor, Tensor> NativeDropout(const Tensor& input, double p, std::optional<bool> train) {
+  static const ops::Row& row = ops::RowOf("native_dropout");
+  TORCH_CHECK(p >= 0 && p <= 1, "dropout probability has to be between 0 and 1, but got ", p);
+  if (!IsOnDevice(input) || !IsSupported(input.scalar_type(), row.dtypes)) return FallbackOf<at::_ops::native_dropout>::Call(input, p, train);
+  if (!train.value_or(true)) return {input.clone(), at::ones_like(input, input.options().dtype(at::kBool))};
+  if (p == 1) return {at::zeros_like(input), at::zeros_like(input, input.options().dtype(at::kBool))};
+  const std::array<Tensor, 2> outs = {at::empty_like(input), at::empty_like(input, input.options().dtype(at::kBool))};
+  if (input.numel() == 0) return {outs[0], outs[1]};
+  const PhiloxState state = NextPhilox(std::nullopt, input.device().index(), static_cast<uint64_t>(input.numel() + 3) / 4);
+  const MapInput inputs[] = {input, {p, false}, {state.seed, false}, {state.offset, false}};
+  LaunchMap(row, *ToDType(input.scalar_type()), outs, inputs);
+  return {outs[0], outs[1]};
+}
+
+Tensor NativeDropoutBackward(const Tensor& gradient, const Tensor& mask, double scale) {
+  static const ops::Row& row = ops::RowOf("native_dropout_backward");
+  if (!IsOnDevice(gradient) || !IsSupported(gradient.scalar_type(), row.dtypes)) {
+    return FallbackOf<at::_ops::native_dropout_backward>::Call(gradient, mask, scale);
+  }
+  const Tensor out = at::empty_like(gradient);
+  const MapInput inputs[] = {gradient, mask, {scale, false}};
+  LaunchMap(row, *ToDType(gradient.scalar_type()), {&out, 1}, inputs);
+  return out;
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("gelu", TORCH_FN(Gelu));
+  m.impl("gelu_backward", TORCH_FN(GeluBackward));
+  m.impl("clamp", TORCH_FN(Clamp));
+  m.impl("clamp.Tensor", TORCH_FN(ClampTensor));
+  m.impl("where.self", TORCH_FN(Where));
+  m.impl("div.Tensor_mode", TORCH_FN(DivMode));
+  m.impl("masked_fill_.Scalar", TORCH_FN(MaskedFillScalarInPlace));
+  m.impl("masked_fill_.Tensor", TORCH_FN(MaskedFillTensorInPlace));
+  m.impl("native_dropout", TORCH_FN(NativeDropout));
+  m.impl("native_dropout_backward", TORCH_FN(NativeDropoutBackward));
+}
+
+}  // namespace
+}  // namespace xpud::shim

@@ -1,0 +1,136 @@
+// Random numbers: drawn on the device from the generator's seed and offset, the same on every device.
+#include <ATen/ATen.h>
+#include <ATen/native/DistributionTemplates.h>
+#include <torch/library.h>
+
+#include "sdk/torch/csrc/fallback.h"
+#include "sdk/torch/csrc/generator.h"
+#include "sdk/torch/csrc/map.h"
+
+namespace xpud::shim {
+namespace {
+
+using at::Tensor;
+using OptionalGenerator = std::optional<at::Generator>;
+
+// `parameters` then seed and offset are the row's inputs; `words` 32-bit words are spent an element.
+Tensor& Draw(const ops::Row& row, Tensor& self, ops::DType compute, std::span<const MapInput> parameters, const OptionalGenerator& generator,
+             int words) {
+  if (self.numel() == 0) return self;
+  const PhiloxState state = NextPhilox(generator, self.device().index(), (static_cast<uint64_t>(self.numel()) * words + 3) / 4);
+  std::array<MapInput, ops::kMaxInputs> inputs;
+  std::copy(parameters.begin(), parameters.end(), inputs.begin());
+  inputs[parameters.size()] = MapInput(state.seed, false);
+  inputs[parameters.size() + 1] = MapInput(state.offset, false);
+  LaunchMap(row, compute, {&self, 1}, {inputs.data(), parameters.size() + 2});
+  return self;
+}
+
+bool IsFloat(const Tensor& tensor) { return IsOnDevice(tensor) && IsSupported(tensor.scalar_type(), ops::kFloatTypes); }
+
+Tensor& Uniform(Tensor& self, double from, double to, OptionalGenerator generator) {
+  static const ops::Row& row = ops::RowOf("xpud::uniform");
+  TORCH_CHECK(from <= to, "uniform_ expects to return a [from, to) range, but found from=", from, " > to=", to);
+  if (!IsFloat(self)) return FallbackOf<at::_ops::uniform_>::Call(self, from, to, generator);
+  const MapInput parameters[] = {{from, false}, {to, false}};
+  return Draw(row, self, *ToDType(self.scalar_type()), parameters, generator, 1);
+}
+
+Tensor& Normal(Tensor& self, double mean, double deviation, OptionalGenerator generator) {
+  static const ops::Row& row = ops::RowOf("xpud::normal");
+  TORCH_CHECK(deviation >= 0, "normal expects std >= 0.0, but found std ", deviation);
+  if (!IsFloat(self)) return FallbackOf<at::_ops::normal_>::Call(self, mean, deviation, generator);
+  const MapInput parameters[] = {{mean, false}, {deviation, false}};
+  return Draw(row, self, *ToDType(self.scalar_type()), parameters, generator, 1);
+}
+
+Tensor& Exponential(Tensor& self, double lambda, OptionalGenerator generator) {
+  static const ops::Row& row = ops::RowOf("xpud::exponential");
+  TORCH_CHECK(lambda > 0, "exponential_ expects lambda > 0.0, but found lambda=", lambda);
+  if (!IsFloat(self)) return FallbackOf<at::_ops::exponential_>::Call(self, lambda, generator);
+  const MapInput parameters[] = {{lambda, false}};
+  return Draw(row, self, *ToDType(self.scalar_type()), parameters, generator, 1);
+}
+
+// Probabilities are compared in f32, or f64.
+Tensor& BernoulliFloat(Tensor& self, double p, OptionalGenerator generator) {
+  static const ops::Row& row = ops::RowOf("xpud::bernoulli");
+  TORCH_CHECK(p >= 0 && p <= 1, "bernoulli_ expects p to be in [0, 1], but got p=", p);
+  if (!IsOnDevice(self) || !IsSupported(self.scalar_type())) return FallbackOf<at::_ops::bernoulli__float>::Call(self, p, generator);
+  const MapInput parameters[] = {{p, false}};
+  return Draw(row, self, ops::DType::kFloat32, parameters, generator, 1);
+}
+
+Tensor& BernoulliTensor(Tensor& self, const Tensor& p, OptionalGenerator generator) {
+  static const ops::Row& row = ops::RowOf("xpud::bernoulli");
+  const bool served = IsOnDevice(self) && IsSupported(self.scalar_type()) && IsFloat(p) && p.device() == self.device() && !p.is_alias_of(self);
+  if (!served) return FallbackOf<at::_ops::bernoulli__Tensor>::Call(self, p, generator);
+  const Tensor expanded = p.expand(self.sizes());
+  const MapInput parameters[] = {expanded};
+  return Draw(row, self, p.scalar_type() == at::kDouble ? ops::DType::kFloat64 : ops::DType::kFloat32, parameters, generator, 1);
+}
+
+// Bernoulli's functional form draws with the input as probabilities.
+Tensor Bernoulli(const Tensor& self, OptionalGenerator generator) {
+  Tensor out = at::empty_like(self, at::MemoryFormat::Contiguous);
+  return BernoulliTensor(out, self, generator);
+}
+
+Tensor& RandomBetween(Tensor& self, int64_t from, uint64_t range, const OptionalGenerator& generator) {
+  static const ops::Row& row = ops::RowOf("xpud::random");
+  const MapInput parameters[] = {{from, false}, {static_cast<int64_t>(range), false}};
+  return Draw(row, self, ops::DType::kInt64, parameters, generator, 2);
+}
+
+// The largest integer that the type counts to without gaps.
+int64_t LargestOf(at::ScalarType type) {
+  switch (type) {
+    case at::kBool: return 1;
+    case at::kHalf: return 1 << 11;
+    case at::kBFloat16: return 1 << 8;
+    case at::kFloat: return 1 << 24;
+    case at::kDouble: return int64_t{1} << 53;
+    case at::kByte: return 255;
+    case at::kChar: return 127;
+    case at::kShort: return 32767;
+    case at::kInt: return std::numeric_limits<int32_t>::max();
+    default: return std::numeric_limits<int64_t>::max();
+  }
+}
+
+bool IsServed(const Tensor& self) { return IsOnDevice(self) && IsSupported(self.scalar_type()); }
+
+Tensor& RandomFrom(Tensor& self, int64_t from, std::optional<int64_t> to, OptionalGenerator generator) {
+  const int64_t end = to.value_or(LargestOf(self.scalar_type()));
+  TORCH_CHECK(from < end, "random_ expects 'from' to be less than 'to', but got from=", from, " >= to=", end);
+  if (IsSupported(self.scalar_type())) {
+    at::native::templates::check_from_to_in_range(from, end - 1, self.dtype());
+  }
+  const uint64_t range = static_cast<uint64_t>(end) - static_cast<uint64_t>(from) + (to.has_value() ? 0 : 1);
+  if (!IsServed(self) || range > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
+    return FallbackOf<at::_ops::random__from>::Call(self, from, to, generator);
+  }
+  return RandomBetween(self, from, range, generator);
+}
+
+Tensor& RandomTo(Tensor& self, int64_t to, OptionalGenerator generator) { return RandomFrom(self, 0, to, generator); }
+
+Tensor& Random(Tensor& self, OptionalGenerator generator) {
+  if (!IsServed(self) || self.scalar_type() == at::kLong) return FallbackOf<at::_ops::random_>::Call(self, generator);
+  return RandomBetween(self, 0, static_cast<uint64_t>(LargestOf(self.scalar_type())) + 1, generator);
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("uniform_", TORCH_FN(Uniform));
+  m.impl("normal_", TORCH_FN(Normal));
+  m.impl("exponential_", TORCH_FN(Exponential));
+  m.impl("bernoulli_.float", TORCH_FN(BernoulliFloat));
+  m.impl("bernoulli_.Tensor", TORCH_FN(BernoulliTensor));
+  m.impl("bernoulli", TORCH_FN(Bernoulli));
+  m.impl("random_.from", TORCH_FN(RandomFrom));
+  m.impl("random_.to", TORCH_FN(RandomTo));
+  m.impl("random_", TORCH_FN(Random));
+}
+
+}  // namespace
+}  // namespace xpud::shim

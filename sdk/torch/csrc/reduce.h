@@ -1,0 +1,30 @@
+// Runs rows of family kReduce. Any thread.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/boxing/KernelFunction.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+
+#include <span>
+
+#include "proto/ops/op_table.h"
+#include "sdk/torch/csrc/operand.h"
+
+namespace xpud::shim {
+
+// Reduces the dimensions `dims` (non-negative; empty: all) of `self` into a new row-major tensor of type `out_type`.
+at::Tensor LaunchReduce(const ops::Row& row, const at::Tensor& self, c10::IntArrayRef dims, bool keepdim, ops::DType compute,
+                        at::ScalarType out_type, std::span<const ops::Number> attributes = {});
+
+// A functional reduction: reads self, dim, keepdim, dtype, ord and correction by the schema's names.
+class BoxedReduce final : public c10::OperatorKernel {
+ public:
+  explicit BoxedReduce(const ops::Row& row) : row_(row) {}
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
+
+ private:
+  const ops::Row& row_;
+};
+
+}  // namespace xpud::shim

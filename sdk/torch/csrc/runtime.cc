@@ -1,0 +1,126 @@
+#include "sdk/torch/csrc/runtime.h"
+
+#include <c10/util/Exception.h>
+#include <pthread.h>
+
+#include <cstdlib>
+#include <string_view>
+
+#include "sdk/torch/csrc/errors.h"
+
+namespace xpud::shim {
+namespace {
+
+constexpr size_t kPooledStreams = 8;
+
+thread_local int current_device = 0;
+thread_local std::array<c10::StreamId, kMaxDevices> current_streams{};
+
+bool WantsNullDevice() {
+  const char* value = std::getenv("XPUD_NULL_DEVICE");
+  return value != nullptr && std::string_view(value) == "1";
+}
+
+Mutex& ConnectMutex() {
+  static Mutex* mutex = new Mutex;
+  return *mutex;
+}
+
+}  // namespace
+
+std::atomic<Runtime*> Runtime::instance_{nullptr};
+std::atomic<bool> Runtime::bad_fork_{false};
+
+Runtime& Runtime::Connect() {
+  TORCH_CHECK(!IsInBadFork(),
+              "Cannot re-initialize XPUD in forked subprocess. To use XPUD with multiprocessing, you must use the 'spawn' "
+              "start method");
+  const WaitScope scope;  // before the lock: its holder takes the interpreter lock back last
+  MutexLock lock(ConnectMutex());
+  if (Runtime* made = instance_.load(std::memory_order_acquire)) return *made;
+  std::unique_ptr<Runtime> runtime(new Runtime);
+  if (WantsNullDevice()) {
+    runtime->devices_.push_back({.name = "null device", .kind = "null", .vendor = "xpud", .total_memory = uint64_t{1} << 40});
+    runtime->queues_[0][0] = std::make_unique<Queue>();
+  } else {
+    ConnectOptions options;
+    options.interrupt = CheckInterrupt;
+    auto session = Session::Connect(options);
+    if (!session.ok()) Throw(session.status());
+    runtime->session_ = *std::move(session);
+    runtime->devices_ = runtime->session_->devices();
+    if (runtime->devices_.size() > kMaxDevices) runtime->devices_.resize(kMaxDevices);
+  }
+  for (int device = 0; device < runtime->device_count(); ++device) {
+    if (!runtime->is_null()) {
+      runtime->queues_[device][0] = std::make_unique<Queue>(runtime->session_->DefaultQueue(device));
+    }
+  }
+  ::pthread_atfork(nullptr, nullptr, [] {
+    if (instance_.exchange(nullptr) != nullptr) bad_fork_ = true;
+  });
+  instance_.store(runtime.release(), std::memory_order_release);
+  return *instance_.load();
+}
+
+int Runtime::DeviceCountOrZero() noexcept {
+  if (IsInBadFork()) return 0;
+  try {
+    return Get().device_count();
+  } catch (const std::exception& error) {
+    static std::atomic<bool> warned{false};
+    if (!warned.exchange(true)) TORCH_WARN("xpud: no devices: ", error.what());
+    return 0;
+  }
+}
+
+c10::Stream Runtime::NewStream(int device, int priority) {
+  MutexLock lock(mutex_);
+  int& count = streams_[device];
+  c10::StreamId id = count;
+  if (count == kMaxStreams) {
+    id = 1 + static_cast<c10::StreamId>(pool_turn_[device][0]++ % (kMaxStreams - 1));
+  } else if (is_null()) {
+    queues_[device][count++] = std::make_unique<Queue>();
+  } else {
+    auto made = session_->CreateQueue(device, priority);
+    if (!made.ok()) Throw(made.status());
+    queues_[device][count++] = std::make_unique<Queue>(*std::move(made));
+  }
+  return c10::Stream(c10::Stream::UNSAFE, c10::Device(kDeviceType, static_cast<c10::DeviceIndex>(device)), id);
+}
+
+c10::Stream Runtime::PooledStream(int device, bool high_priority) {
+  {
+    MutexLock lock(mutex_);
+    const std::vector<c10::StreamId>& pool = pool_[device][high_priority];
+    if (pool.size() == kPooledStreams) {
+      const c10::StreamId id = pool[pool_turn_[device][high_priority]++ % kPooledStreams];
+      return c10::Stream(c10::Stream::UNSAFE, c10::Device(kDeviceType, static_cast<c10::DeviceIndex>(device)), id);
+    }
+  }
+  const c10::Stream stream = NewStream(device, high_priority ? -1 : 0);
+  MutexLock lock(mutex_);
+  pool_[device][high_priority].push_back(stream.id());
+  return stream;
+}
+
+void Runtime::Synchronize(int device) {
+  if (is_null()) return;
+  const WaitScope scope;
+  ThrowIfError(session_->Synchronize(device));
+}
+
+int Runtime::CurrentDevice() { return current_device; }
+void Runtime::SetCurrentDevice(int device) { current_device = device; }
+c10::StreamId Runtime::CurrentStream(int device) { return current_streams[device]; }
+void Runtime::SetCurrentStream(int device, c10::StreamId stream) { current_streams[device] = stream; }
+
+void Execute(const OpCall& call, int device) {
+  Runtime& runtime = Runtime::Get();
+  if (runtime.is_null()) [[unlikely]] return;
+  const absl::Status status = runtime.current_queue(device).Execute(call);
+  if (!status.ok()) [[unlikely]] Throw(status);
+}
+
+}  // namespace xpud::shim

@@ -1,0 +1,41 @@
+// Finds, in PyTorch's dispatcher, the in-place and out= variants of a functional operator, by schema. Used at load only.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "proto/ops/op_table.h"
+
+namespace xpud::shim {
+
+enum class Variant { kFunctional, kInPlace, kOut };
+
+// The ATen overloads of a row ("add.Tensor"), without those of our own ("xpud::").
+std::vector<std::string> OverloadsOf(const ops::Row& row);
+
+// Operators of namespace aten.
+class VariantIndex {
+ public:
+  VariantIndex();
+  std::optional<c10::OperatorHandle> Find(const std::string& overload) const;
+  std::vector<c10::OperatorHandle> functional() const;
+  // Those with the functional's arguments, of the same types, plus one out per result, or a mutable self.
+  std::vector<std::pair<Variant, c10::OperatorHandle>> VariantsOf(const c10::OperatorHandle& functional) const;
+  const std::map<std::string, std::vector<c10::OperatorHandle>>& by_name() const { return by_name_; }
+
+ private:
+  std::map<std::string, std::vector<c10::OperatorHandle>> by_name_;  // "aten::add" to its overloads
+};
+
+// Whether an operator writes to its first argument, or to its last ones.
+Variant VariantOf(const c10::FunctionSchema& schema);
+
+// The _foreach_ operators whose scalar form is a row of the table.
+void RegisterForeach(const VariantIndex& index);
+
+}  // namespace xpud::shim

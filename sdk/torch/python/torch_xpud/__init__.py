@@ -1,0 +1,14 @@
+"""PyTorch on xpud: importing this package (plain `import torch` does, through an entry point) makes torch.device("xpud") work."""
+
+import torch
+
+from . import _C  # noqa: F401  registers the device with PyTorch's dispatcher
+
+if torch._C._get_privateuse1_backend_name() == "privateuseone":
+    torch.utils.rename_privateuse1_backend("xpud")
+
+from . import device  # noqa: E402  needs the name
+
+if not hasattr(torch, "xpud"):
+    torch._register_device_module("xpud", device)
+    torch.utils.generate_methods_for_privateuse1_backend(for_tensor=True, for_module=True, for_packed_sequence=True, for_storage=True)

@@ -1,0 +1,314 @@
+"""torch.xpud: devices, streams, memory and random state, with the names that torch.cuda has for them."""
+
+import contextlib
+import os
+
+import torch
+
+from . import _C
+
+__all__ = [
+    "Event",
+    "Stream",
+    "current_device",
+    "current_stream",
+    "default_generators",
+    "default_stream",
+    "device",
+    "device_count",
+    "device_of",
+    "empty_cache",
+    "get_amp_supported_dtype",
+    "get_device_name",
+    "get_device_properties",
+    "get_rng_state",
+    "get_rng_state_all",
+    "initial_seed",
+    "is_available",
+    "is_bf16_supported",
+    "is_initialized",
+    "manual_seed",
+    "manual_seed_all",
+    "max_memory_allocated",
+    "max_memory_reserved",
+    "mem_get_info",
+    "memory_allocated",
+    "memory_reserved",
+    "memory_stats",
+    "reset_peak_memory_stats",
+    "seed",
+    "seed_all",
+    "set_device",
+    "set_rng_state",
+    "set_rng_state_all",
+    "set_stream",
+    "stream",
+    "synchronize",
+]
+
+
+def _index(device=None, optional=True):
+    """The index of a device given as None, int, str or torch.device."""
+    if device is None:
+        return current_device()
+    if isinstance(device, int):
+        return device
+    device = torch.device(device)
+    if device.type != "xpud":
+        raise ValueError(f"Expected an xpud device, but got: {device}")
+    return current_device() if device.index is None else device.index
+
+
+# ---- devices
+
+
+def is_available():
+    return device_count() > 0
+
+
+def device_count():
+    """0 when no daemon can be reached, with a warning that says why."""
+    return torch._C._accelerator_hooks_device_count()
+
+
+def is_initialized():
+    return _C.is_connected()
+
+
+def init():
+    _C.connect()
+
+
+def _lazy_init():
+    _C.connect()
+
+
+def _is_in_bad_fork():
+    return _C.is_in_bad_fork()
+
+
+def current_device():
+    return torch._C._accelerator_getDeviceIndex()
+
+
+def set_device(device):
+    index = _index(device)
+    if index >= 0:
+        torch._C._accelerator_setDeviceIndex(index)
+
+
+class device:  # noqa: N801  as torch.cuda.device
+    """Makes a device current within a `with` block."""
+
+    def __init__(self, device):
+        self.idx = _index(device)
+        self.prev_idx = -1
+
+    def __enter__(self):
+        self.prev_idx = torch._C._accelerator_exchangeDevice(self.idx)
+        return self
+
+    def __exit__(self, *exc):
+        torch._C._accelerator_maybeExchangeDevice(self.prev_idx)
+        return False
+
+
+class device_of(device):  # noqa: N801
+    """Makes a tensor's device current; nothing for tensors elsewhere."""
+
+    def __init__(self, tensor):
+        self.idx = tensor.get_device() if tensor.device.type == "xpud" else -1
+        self.prev_idx = -1
+
+
+class DeviceProperties:
+    """name, kind ("cpu" or "gpu"), vendor, total_memory in bytes, compute_units."""
+
+    def __init__(self, values):
+        self.__dict__.update(values)
+
+    def __repr__(self):
+        return "DeviceProperties(" + ", ".join(f"{k}={v!r}" for k, v in self.__dict__.items()) + ")"
+
+
+def get_device_properties(device=None):
+    return DeviceProperties(_C.device_properties(_index(device)))
+
+
+def get_device_name(device=None):
+    return get_device_properties(device).name
+
+
+def address():
+    """The socket of the daemon that serves this process."""
+    return _C.address()
+
+
+def synchronize(device=None):
+    """Waits for all streams of a device, and raises what went wrong on them."""
+    torch._C._accelerator_synchronizeDevice(_index(device))
+
+
+# ---- streams and events
+
+
+class Stream(torch.Stream):
+    def __new__(cls, device=None, priority=0, **kwargs):
+        if "stream_id" in kwargs:
+            return super().__new__(cls, priority=priority, **kwargs)
+        return super().__new__(cls, device=torch.device("xpud", _index(device)), priority=priority)
+
+    def wait_event(self, event):
+        event.wait(self)
+
+    def wait_stream(self, stream):
+        self.wait_event(stream.record_event())
+
+    def record_event(self, event=None):
+        event = Event() if event is None else event
+        event.record(self)
+        return event
+
+
+class Event(torch.Event):
+    def __new__(cls, enable_timing=False, blocking=False, interprocess=False):
+        if interprocess:
+            raise ValueError("xpud has no interprocess events")
+        return super().__new__(cls, device="xpud", enable_timing=enable_timing)
+
+    def record(self, stream=None):
+        super().record(current_stream() if stream is None else stream)
+
+    def wait(self, stream=None):
+        super().wait(current_stream() if stream is None else stream)
+
+
+def _as_stream(stream):
+    return Stream(stream_id=stream.stream_id, device_index=stream.device_index, device_type=stream.device_type)
+
+
+def current_stream(device=None):
+    return _as_stream(torch._C._accelerator_getStream(_index(device)))
+
+
+def default_stream(device=None):
+    return Stream(stream_id=0, device_index=_index(device), device_type=torch._C._autograd.DeviceType.PrivateUse1.value)
+
+
+def set_stream(stream):
+    if stream is not None:
+        torch._C._accelerator_setStream(stream)
+
+
+@contextlib.contextmanager
+def stream(stream):
+    """Makes a stream, and its device, current within a `with` block. None: does nothing."""
+    if stream is None:
+        yield
+        return
+    previous_device = current_device()
+    previous = torch._C._accelerator_getStream(stream.device_index)
+    torch._C._accelerator_setStream(stream)
+    try:
+        yield stream
+    finally:
+        torch._C._accelerator_setStream(previous)
+        torch._C._accelerator_setDeviceIndex(previous_device)
+
+
+# ---- memory
+
+
+def memory_stats(device=None):
+    return torch.accelerator.memory_stats(_index(device))
+
+
+def memory_allocated(device=None):
+    return torch.accelerator.memory_allocated(_index(device))
+
+
+def max_memory_allocated(device=None):
+    return torch.accelerator.max_memory_allocated(_index(device))
+
+
+def memory_reserved(device=None):
+    return torch.accelerator.memory_reserved(_index(device))
+
+
+def max_memory_reserved(device=None):
+    return torch.accelerator.max_memory_reserved(_index(device))
+
+
+def reset_peak_memory_stats(device=None):
+    torch.accelerator.reset_peak_memory_stats(_index(device))
+
+
+def mem_get_info(device=None):
+    """(free, total) bytes."""
+    return torch.accelerator.get_memory_info(_index(device))
+
+
+def empty_cache():
+    """Does nothing: memory is cached by the daemon, for all its clients."""
+
+
+# ---- random state
+
+
+def _generators():
+    return tuple(_C.default_generator(i) for i in range(max(device_count(), 1)))
+
+
+def __getattr__(name):
+    if name == "default_generators":
+        return _generators()
+    raise AttributeError(f"module 'torch.xpud' has no attribute '{name}'")
+
+
+def manual_seed(seed):
+    """Seeds the current device's generator."""
+    _C.default_generator(current_device()).manual_seed(int(seed))
+
+
+def manual_seed_all(seed):
+    _C.manual_seed_all(int(seed) & 0xFFFFFFFFFFFFFFFF)
+
+
+def seed():
+    _C.default_generator(current_device()).seed()
+
+
+def seed_all():
+    _C.manual_seed_all(int.from_bytes(os.urandom(8), "little"))
+
+
+def initial_seed():
+    return _C.default_generator(current_device()).initial_seed()
+
+
+def get_rng_state(device="xpud"):
+    return _C.default_generator(_index(device)).get_state()
+
+
+def set_rng_state(new_state, device="xpud"):
+    _C.default_generator(_index(device)).set_state(new_state.cpu())
+
+
+def get_rng_state_all():
+    return [get_rng_state(i) for i in range(device_count())]
+
+
+def set_rng_state_all(new_states):
+    for i, state in enumerate(new_states):
+        set_rng_state(state, i)
+
+
+# ---- automatic mixed precision
+
+
+def get_amp_supported_dtype():
+    return [torch.float16, torch.bfloat16]
+
+
+def is_bf16_supported(including_emulation=True):
+    return True
