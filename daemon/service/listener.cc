@@ -70,6 +70,7 @@ absl::Status Listener::Bind() {
   const int bound = bind(socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address));
   umask(mask);
   if (bound != 0) return Errno(absl::StrCat("cannot bind ", path));
+  bound_ = true;
   if (listen(socket_.get(), 128) != 0) return Errno("listen failed");
   epoll_.Reset(epoll_create1(EPOLL_CLOEXEC));
   hang_ups_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -83,7 +84,9 @@ absl::Status Listener::Bind() {
   return Watch(epoll_.get(), hang_ups_.get(), EPOLLIN, kHangUpTag);
 }
 
-Listener::~Listener() { unlink(options_.socket_path.c_str()); }
+Listener::~Listener() {
+  if (bound_) unlink(options_.socket_path.c_str());
+}
 
 void Listener::HangUp(uint64_t session) {
   {

@@ -54,6 +54,7 @@ class Listener {
   bool IsIdleTooLong() const;
 
   const Options options_;
+  bool bound_ = false;  // the socket at the path is ours to remove
   UniqueFd lock_, socket_, epoll_, signals_, hang_ups_;
   absl::flat_hash_map<uint64_t, Client> clients_;  // by key
   uint64_t next_key_ = 16;

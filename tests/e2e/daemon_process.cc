@@ -24,13 +24,15 @@ DaemonProcess::DaemonProcess(const std::vector<std::string>& extra) {
   int ready[2];
   if (pipe2(ready, O_CLOEXEC) != 0) std::abort();
   std::vector<std::string> arguments = {DaemonBinary(), "--socket", socket_, "--ready-fd", "3", "--device", "cpu",
-                                        "--cache-dir", directory_ + "/cache"};
+                                        "--cache-dir", directory_ + "/cache", "--exit-when-idle", "60"};
   arguments.insert(arguments.end(), extra.begin(), extra.end());
   std::vector<char*> argv;
   for (std::string& argument : arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
   posix_spawn_file_actions_addopen(&actions, 2, (directory_ + "/log").c_str(), O_WRONLY | O_CREAT, 0600);
   posix_spawn_file_actions_adddup2(&actions, ready[1], 3);
   if (posix_spawn(&pid_, argv[0], &actions, nullptr, argv.data(), environ) != 0) std::abort();
