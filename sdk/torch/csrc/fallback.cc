@@ -4,7 +4,6 @@
 #include <torch/library.h>
 
 #include <cstdlib>
-#include <set>
 #include <string>
 #include <string_view>
 
@@ -33,12 +32,26 @@ std::string Describe(const c10::OperatorHandle& op, const torch::jit::Stack& sta
   return toString(op.operator_name()) + (types.empty() ? "" : " (" + types + ")");
 }
 
-// True the first time that an op comes.
-bool IsFirst(const c10::OperatorHandle& op) {
-  static Mutex* mutex = new Mutex;
-  static auto* seen = new std::set<std::string>;
-  MutexLock lock(*mutex);
-  return seen->insert(toString(op.operator_name())).second;
+// How often each op came.
+class Counts {
+ public:
+  int64_t Add(const c10::OperatorHandle& op) {
+    MutexLock lock(mutex_);
+    return ++counts_[toString(op.operator_name())];
+  }
+  std::map<std::string, int64_t> Get() {
+    MutexLock lock(mutex_);
+    return counts_;
+  }
+
+ private:
+  Mutex mutex_;
+  std::map<std::string, int64_t> counts_ ABSL_GUARDED_BY(mutex_);
+};
+
+Counts& TheCounts() {
+  static Counts* counts = new Counts;
+  return *counts;
 }
 
 // cpu_fallback rejects our generators: a CPU one, seeded by what ours gives next, stands in.
@@ -64,12 +77,14 @@ TORCH_LIBRARY_IMPL(_, PrivateUse1, m) { m.fallback(torch::CppFunction::makeFromB
 void Fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   TORCH_CHECK_NOT_IMPLEMENTED(!IsRefused(), "xpud has no kernel for ", Describe(op, *stack),
                               ", and XPUD_FALLBACK=error forbids running it on the CPU");
-  if (IsFirst(op)) {
+  if (TheCounts().Add(op) == 1) {
     TORCH_WARN("xpud has no kernel for ", Describe(op, *stack),
                ": it runs on the CPU, with copies both ways (XPUD_FALLBACK=error makes this an error)");
   }
   ReplaceGenerators(op, stack);
   at::native::cpu_fallback(op, stack);
 }
+
+std::map<std::string, int64_t> FallbackCounts() { return TheCounts().Get(); }
 
 }  // namespace xpud::shim

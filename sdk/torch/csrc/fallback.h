@@ -7,9 +7,16 @@
 #include <ATen/core/stack.h>
 #include <ATen/native/CPUFallback.h>
 
+#include <cstdint>
+#include <map>
+#include <string>
+
 namespace xpud::shim {
 
 void Fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+
+// How often each operator ("aten::sort.stable") fell back in this process.
+std::map<std::string, int64_t> FallbackCounts();
 
 // The same from an unboxed kernel of ATen operator Op (at::ATEN_OP...).
 template <class Op>

@@ -148,12 +148,28 @@ struct IndexRun {
   std::vector<Tensor> indices;  // of dimensions first, first + 1, ..
 };
 
-// Integer indices of adjacent dimensions, and no others.
+// How many elements are true decides a shape: their positions are counted on the host.
+Tensor Nonzero(const Tensor& self) { return self.cpu().nonzero().to(self.device()); }
+
+Tensor MaskedSelect(const Tensor& self, const Tensor& mask) {
+  TORCH_CHECK(mask.scalar_type() == at::kBool, "masked_select: expected BoolTensor for mask");
+  const auto shape = at::infer_size(self.sizes(), mask.sizes());
+  const Tensor positions = mask.expand(shape).reshape({-1}).nonzero().squeeze(1);
+  return self.expand(shape).reshape({-1}).index_select(0, positions);
+}
+
+// Integer indices of adjacent dimensions, and no others. A mask is the indices of its true elements.
 std::optional<IndexRun> FindRun(const Tensor& self, const c10::List<std::optional<Tensor>>& indices) {
   IndexRun run;
   for (size_t d = 0; d < indices.size(); ++d) {
     const std::optional<Tensor> index = indices.get(d);
     if (!index.has_value() || !index->defined()) continue;
+    if (index->scalar_type() == at::kBool && indices.size() == 1 && index->dim() > 0 && index->dim() <= self.dim() &&
+        index->sizes() == self.sizes().slice(0, index->dim()) && index->numel() > 0) {
+      run.first = 0;
+      for (const Tensor& positions : index->nonzero().unbind(1)) run.indices.push_back(positions);
+      return run;
+    }
     const bool integers = index->scalar_type() == at::kLong || index->scalar_type() == at::kInt;
     if (!integers || self.size(static_cast<int64_t>(d)) == 0) return std::nullopt;
     if (run.first < 0) run.first = static_cast<int64_t>(d);
@@ -164,9 +180,8 @@ std::optional<IndexRun> FindRun(const Tensor& self, const c10::List<std::optiona
 }
 
 Tensor IndexTensor(const Tensor& self, const c10::List<std::optional<Tensor>>& indices) {
-  TORCH_CHECK_INDEX(static_cast<int64_t>(indices.size()) <= self.dim(), "too many indices for tensor of dimension ", self.dim(), " (got ",
-                    indices.size(), ")");
-  const bool served = IsOnDevice(self) && IsSupported(self.scalar_type()) && self.dim() <= ops::kMaxRank;
+  const bool served = IsOnDevice(self) && IsSupported(self.scalar_type()) && self.dim() <= ops::kMaxRank &&
+                      static_cast<int64_t>(indices.size()) <= self.dim();
   const auto run = served ? FindRun(self, indices) : std::nullopt;
   if (!run.has_value()) return FallbackOf<at::_ops::index_Tensor>::Call(self, indices);
   const std::vector<Tensor> same_shape = at::broadcast_tensors(run->indices);
@@ -227,6 +242,22 @@ std::tuple<Tensor, Tensor> VarMean(const Tensor& self, at::OptionalIntArrayRef d
   return {at::var(self, dims, correction, keepdim), at::mean(self, dims, keepdim)};
 }
 
+Tensor Isin(const Tensor& elements, const Tensor& tests, bool /*assume_unique*/, bool invert) {
+  const Tensor found = at::eq(elements.unsqueeze(-1), tests.reshape({-1})).any(-1);
+  return invert ? found.logical_not() : found;
+}
+
+// Keeps the elements whose column minus row is on one side of `diagonal`.
+Tensor Triangle(const Tensor& self, int64_t diagonal, bool lower) {
+  TORCH_CHECK(self.dim() >= 2, "tril and triu: input tensor must have at least 2 dimensions");
+  const auto options = self.options().dtype(at::kLong);
+  const Tensor columns = at::arange(self.size(-1), options), rows = at::arange(self.size(-2), options).unsqueeze(1).add_(diagonal);
+  const Tensor kept = lower ? columns.le(rows) : columns.ge(rows);
+  return at::where(kept, self, at::scalar_tensor(0, self.options().device(at::kCPU))).contiguous();
+}
+Tensor Tril(const Tensor& self, int64_t diagonal) { return Triangle(self, diagonal, true); }
+Tensor Triu(const Tensor& self, int64_t diagonal) { return Triangle(self, diagonal, false); }
+
 bool Equal(const Tensor& self, const Tensor& other) {
   TORCH_CHECK(self.device() == other.device(), "Expected all tensors to be on the same device, but found at least two devices, ", self.device(),
               " and ", other.device(), "!");
@@ -247,6 +278,11 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("min.dim", TORCH_FN(MinDim));
   m.impl("std.correction", TORCH_FN(StdCorrection));
   m.impl("var_mean.correction", TORCH_FN(VarMean));
+  m.impl("nonzero", TORCH_FN(Nonzero));
+  m.impl("masked_select", TORCH_FN(MaskedSelect));
+  m.impl("isin.Tensor_Tensor", TORCH_FN(Isin));
+  m.impl("tril", TORCH_FN(Tril));
+  m.impl("triu", TORCH_FN(Triu));
   m.impl("equal", TORCH_FN(Equal));
 }
 

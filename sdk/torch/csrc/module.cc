@@ -1,10 +1,12 @@
 // The Python module torch_xpud._C: what torch_xpud/__init__.py needs of the shim, and what the shim needs of Python.
 #include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include "sdk/torch/csrc/allocator.h"
 #include "sdk/torch/csrc/errors.h"
+#include "sdk/torch/csrc/fallback.h"
 #include "sdk/torch/csrc/generator.h"
 #include "sdk/torch/csrc/registration.h"
 #include "sdk/torch/csrc/runtime.h"
@@ -71,6 +73,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("is_in_bad_fork", &Runtime::IsInBadFork);
   m.def("connect", torch::wrap_pybind_function_no_gil([] { Runtime::Get(); }));
   m.def("device_properties", torch::wrap_pybind_function(DeviceProperties));
+  m.def("fallback_counts", &FallbackCounts);
   m.def("address", torch::wrap_pybind_function(Address));
   m.def("default_generator", torch::wrap_pybind_function([](int index) { return DefaultGenerator(static_cast<c10::DeviceIndex>(index)); }));
   m.def("manual_seed_all", torch::wrap_pybind_function([](uint64_t seed) {

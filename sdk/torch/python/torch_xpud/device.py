@@ -18,6 +18,7 @@ __all__ = [
     "device_count",
     "device_of",
     "empty_cache",
+    "fallback_counts",
     "get_amp_supported_dtype",
     "get_device_name",
     "get_device_properties",
@@ -142,6 +143,11 @@ def get_device_name(device=None):
 def address():
     """The socket of the daemon that serves this process."""
     return _C.address()
+
+
+def fallback_counts():
+    """How often each operator without a device kernel ran on the CPU, in this process."""
+    return _C.fallback_counts()
 
 
 def synchronize(device=None):
