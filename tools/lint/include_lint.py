@@ -42,6 +42,7 @@ RULES = (
     Rule("sdk/torch/", ("sdk/client/", "sdk/torch/", "xpud/", "proto/base/", "proto/ops/"), ("PyTorch",)),
     Rule("kernels/", ("kernels/", "proto/base/", "proto/ops/"), ("LLVM",)),
     Rule("kernels/library/", ("kernels/", "proto/base/", "proto/ops/"), ("oneDNN", "Level Zero")),  # the HOST module ABI
+    Rule("kernels/testing/", ("kernels/", "proto/base/", "proto/ops/"), ("LLVM", "Level Zero")),  # runs kernels as a device does
     Rule("drivers/frontend/", ("drivers/frontend/", "proto/base/"), ("Level Zero",)),
     Rule("drivers/cpu/", ("drivers/frontend/", "drivers/cpu/", "proto/base/"), ("Level Zero",)),
     Rule("drivers/cuda/", ("drivers/frontend/", "drivers/cuda/", "proto/base/"), ("Level Zero",)),
