@@ -58,7 +58,7 @@ void RunMatmul(benchmark::State& state, DType type, ops::Activation activation) 
 
 void MatmulShapes(benchmark::internal::Benchmark* b) {
   const int64_t shapes[][3] = {{4096, 384, 384}, {4096, 384, 1152}, {4096, 384, 1536}, {4096, 1536, 384}, {128, 384, 384},
-                               {16, 384, 384},   {16, 384, 1152},   {16, 384, 1536},   {16, 1536, 384},   {1, 384, 1536}};
+                               {16, 384, 384},   {16, 384, 1152},   {16, 384, 1536},   {16, 1536, 384},   {1, 384, 1536},    {2, 384, 1536},     {4, 384, 1536},     {8, 384, 1536}, {1, 4096, 4096}};
   for (const auto& [m, k, n] : shapes)
     for (const int64_t workers : {1, 2})
       for (const int64_t content : {0, 1}) b->Args({m, k, n, workers, content});
@@ -67,7 +67,7 @@ void MatmulShapes(benchmark::internal::Benchmark* b) {
 BENCHMARK_CAPTURE(RunMatmul, float32, DType::kFloat32, ops::Activation::kNone)->Apply(MatmulShapes);
 BENCHMARK_CAPTURE(RunMatmul, float32_gelu, DType::kFloat32, ops::Activation::kGelu)->Apply(MatmulShapes);
 BENCHMARK_CAPTURE(RunMatmul, bfloat16, DType::kBFloat16, ops::Activation::kNone)->Apply(MatmulShapes);
-BENCHMARK_CAPTURE(RunMatmul, float16, DType::kFloat16, ops::Activation::kNone)->Args({128, 384, 384, 1, 0})->Args({128, 384, 384, 1, 1});
+BENCHMARK_CAPTURE(RunMatmul, float16, DType::kFloat16, ops::Activation::kNone)->Args({128, 384, 384, 1, 0})->Args({128, 384, 384, 1, 1})->Args({1, 384, 1536, 1, 0});
 BENCHMARK_CAPTURE(RunMatmul, float64, DType::kFloat64, ops::Activation::kNone)->Args({512, 512, 512, 1, 0})->Args({512, 512, 512, 2, 0});
 
 void PlanMatmul(benchmark::State& state) {

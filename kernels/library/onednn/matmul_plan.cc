@@ -15,6 +15,8 @@ namespace {
 constexpr double kTileNanoseconds = 60e3;  // a tile is not cut below about half of this
 constexpr int64_t kMostTiles = 32;         // beyond it tiles only grow, up to kMostRows
 constexpr int64_t kMostRows = 512;
+constexpr int64_t kFewRowsBytes = 1 << 20;  // of b, for a tile of a few rows
+constexpr int64_t kFewRowsColumns = 1 << 14;
 constexpr int64_t kScratchElements = int64_t{1} << 19;  // of a tile that is computed in scratch
 
 // Rates of one core, in operations (bytes) a nanosecond: they set the size of tiles, nothing else.
@@ -31,6 +33,7 @@ int64_t CeilDivide(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 MatmulPlan::MatmulPlan(const MatmulProblem& problem) : problem_(problem) {
   const MatmulProblem& p = problem_;
+  few_rows_ = p.k > 0 && p.FewRows();
   blocked_ = p.k == 0 || !MultipliesNatively(p.in) || !IsMatrix(p.a, p.m, p.k) || !IsMatrix(p.b, p.k, p.n);
   direct_ = p.plain && (!p.has_c || p.RowBias()) && p.in == p.out_type && p.out.column == 1 && p.out.row >= p.n;
   nanoseconds_ = Estimate(p);
@@ -47,6 +50,13 @@ void MatmulPlan::CutAxis(Axis& axis, int64_t count, int64_t multiple) {
 
 void MatmulPlan::ChooseTiles() {
   const MatmulProblem& p = problem_;
+  if (few_rows_) {
+    CutAxis(batch_, p.batch, 1);
+    const int64_t columns = std::clamp<int64_t>(kFewRowsBytes / (p.k * ops::SizeOf(p.in)), 64, kFewRowsColumns);
+    CutAxis(n_, CeilDivide(p.n, columns), 16);
+    CutAxis(m_, 1, 1);
+    return;
+  }
   if (blocked_) {
     CutAxis(batch_, p.batch, 1);
     CutAxis(m_, CeilDivide(p.m, simd::Product::kMaxRows), 12);
@@ -57,7 +67,7 @@ void MatmulPlan::ChooseTiles() {
   const double per_matrix = nanoseconds_ / p.batch;
   CutAxis(batch_, CeilDivide(p.batch, std::max<int64_t>(1, kTileNanoseconds / per_matrix)), 1);
   // Cutting rows leaves whole rows of out; each tile then reads all of b, and copies it unless it is packed.
-  const int64_t fewest_rows = p.packed ? 32 : 128;
+  const int64_t fewest_rows = p.packed ? 32 : 256;
   int64_t m_count = p.m <= 64 ? 1 : std::min(CeilDivide(wanted, batch_.count), std::max<int64_t>(1, p.m / fewest_rows));
   m_count = std::max(m_count, CeilDivide(p.m, kMostRows));
   CutAxis(m_, m_count, 16);
@@ -161,6 +171,28 @@ void MatmulPlan::RunPrimitive(const MatmulPrimitive& primitive, const Tile& tile
     std::memcpy(tile.at.out + r * problem_.out.row * element, out + r * tile.columns * element, tile.columns * element);
 }
 
+void MatmulPlan::RunFewRows(const Tile& tile, void* scratch) const {
+  const MatmulProblem& p = problem_;
+  float* const a = static_cast<float*>(scratch);
+  simd::Dots dots;
+  dots.m = tile.rows;
+  dots.n = tile.columns;
+  dots.k = p.k;
+  dots.a = a;
+  dots.a_row = CeilDivide(p.k, 16) * 16;
+  dots.acc = a + p.kFewRows * dots.a_row;
+  dots.leading = kFewRowsColumns;
+  dots.b = {tile.at.b, p.in, p.b.row, p.b.column};
+  static_assert((MatmulProblem::kLongestDot + kFewRowsColumns) * MatmulProblem::kFewRows * sizeof(float) <= XPUD_HOST_SCRATCH_BYTES);
+  for (int64_t i = 0; i < tile.rows; ++i) {
+    const simd::MatrixView row{tile.at.a + i * p.a.row * static_cast<int64_t>(ops::SizeOf(p.in)), p.in, p.a.row, p.a.column};
+    simd::Best().gather({row, 1, p.k, a + i * dots.a_row, ops::DType::kFloat32});
+    std::fill(a + i * dots.a_row + p.k, a + (i + 1) * dots.a_row, 0.0f);
+  }
+  simd::Best().dot(dots);
+  Finish(tile, dots.acc, dots.leading, 0, 0, 0, tile.rows, tile.columns);
+}
+
 void MatmulPlan::RunBlocked(const Tile& tile, void* scratch) const {
   using simd::Product;
   const MatmulProblem& p = problem_;
@@ -186,6 +218,7 @@ void MatmulPlan::RunBlocked(const Tile& tile, void* scratch) const {
 
 void MatmulPlan::RunTile(int64_t index, const MatmulOperands& operands, const PackedWeights* packed, void* scratch) const {
   const Tile tile = Locate(index, operands);
+  if (few_rows_) return RunFewRows(tile, scratch);
   if (blocked_) return RunBlocked(tile, scratch);
   const bool usable = packed != nullptr && packed->Ready();
   for (const PackedWeights* weights : {usable ? packed : nullptr, static_cast<const PackedWeights*>(nullptr)}) {

@@ -52,10 +52,12 @@ class MatmulPlan {
                     void* scratch) const;
   void Finish(const Tile& tile, const void* acc, int64_t leading, int64_t batch, int64_t row, int64_t column, int64_t rows,
               int64_t columns) const;
+  void RunFewRows(const Tile& tile, void* scratch) const;
   void RunBlocked(const Tile& tile, void* scratch) const;
 
   const MatmulProblem problem_;
   bool blocked_ = false;  // our own product: no oneDNN for the type
+  bool few_rows_ = false;  // our own dot products
   bool direct_ = false;   // oneDNN does the epilogue
   double nanoseconds_ = 0;
   Axis batch_, m_, n_;

@@ -108,7 +108,9 @@ absl::StatusOr<MatmulCall> ReadMatmul(const OpCall& call) {
   }
   p.plain = read.operands.alpha == 1 && (!p.has_c || read.operands.beta == 1);
   if (p.Empty()) return read;
-  if (p.m > 1 && p.n > 1 && p.out.column != 1 && p.out.row == 1) SwapFactors(read);
+  const bool column_major = p.m > 1 && p.n > 1 && p.out.column != 1 && p.out.row == 1;
+  const bool column = p.n == 1 && p.m > MatmulProblem::kFewRows && p.a.column == 1;
+  if (column_major || column) SwapFactors(read);
   FoldBatch(p);
   Canonicalize(p.a, p.batch, p.m, p.k);
   Canonicalize(p.b, p.batch, p.k, p.n);

@@ -37,6 +37,14 @@ struct MatmulProblem {
 
   // c is a row that is added to each row of out.
   bool RowBias() const { return has_c && c.row == 0 && c.batch == 0 && (c.column == 1 || n == 1); }
+  // A few rows against contiguous columns: limited by reading b, which dot products do without a copy, in any type up to f32. (oneDNN
+  // has instructions for bf16 and is ahead from 3 rows.)
+  bool FewRows() const {
+    return m <= (in == ops::DType::kBFloat16 ? 2 : kFewRows) && !packed && in == b_source && in != ops::DType::kFloat64 && b.row == 1 && b.column >= k && k >= 16 &&
+           k <= kLongestDot;
+  }
+  static constexpr int64_t kFewRows = 4;
+  static constexpr int64_t kLongestDot = 1 << 16;
   bool Empty() const { return batch == 0 || m == 0 || n == 0; }
 };
 static_assert(std::has_unique_object_representations_v<MatmulProblem>);
@@ -56,7 +64,7 @@ struct MatmulCall {
   uint64_t b_content = 0;  // Operand::content of b
 };
 
-// Reads a call of family kMatmul: folds a batch into m where one matrix b serves it, swaps a and b where out is column-major, drops c when
+// Reads a call of family kMatmul: folds a batch into m where one matrix b serves it, swaps a and b where out is column-major or a column, drops c when
 // beta is 0, and gives axes of size 1 the strides of a dense matrix. Unimplemented: element types that differ or are not floating.
 absl::StatusOr<MatmulCall> ReadMatmul(const OpCall& call);
 

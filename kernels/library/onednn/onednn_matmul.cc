@@ -52,6 +52,7 @@ absl::Status OnednnMatmul::MakeMultipliable(MatmulCall& call, bool packed, Kerne
                                             LaunchList& launches) {
   MatmulProblem& p = call.problem;
   if (p.in == ops::DType::kFloat64 || p.k == 0) return absl::OkStatus();  // our own product takes any layout
+  if (!packed && p.FewRows()) return absl::OkStatus();
   const ops::DType from = p.in, to = MultipliesNatively(from) ? from : ops::DType::kFloat32;
   const auto copy = [&](const std::byte*& data, Strides& strides, int64_t rows, int64_t columns) -> absl::Status {
     const int64_t batch = strides.batch == 0 ? 1 : p.batch;

@@ -34,6 +34,16 @@ struct Product {
   static constexpr size_t kAccBytes = size_t{kMaxRows} * kLeading * 8;
 };
 
+// acc[m,n] = a[m,k] b[k,n] in f32 for a few rows, where b.row is 1. Each element is the same whatever the tile it is computed in.
+struct Dots {
+  int64_t m = 0, n = 0, k = 0;
+  const float* a = nullptr;  // rows padded with zeros to a multiple of 16
+  int64_t a_row = 0;
+  MatrixView b;  // f32, bf16 or f16
+  float* acc = nullptr;
+  int64_t leading = 0;  // row stride of acc, in elements
+};
+
 // out[m,n] = activation(alpha * acc + beta * c). c may be out. Computed in the accumulate type.
 struct Epilogue {
   bool wide = false;
@@ -59,6 +69,7 @@ struct Gather {
 struct Functions {
   const char* isa;
   void (*multiply)(const Product& product);
+  void (*dot)(const Dots& dots);
   void (*finish)(const Epilogue& epilogue);
   void (*gather)(const Gather& gather);
   void (*attend)(const AttentionTile& tile);
