@@ -33,6 +33,8 @@ absl::Status CheckIsOursAlone(const std::string& directory) {
 
 }  // namespace
 
+std::string EnvironmentAddress() { return Environment("XPUD_ADDRESS"); }
+
 absl::StatusOr<std::string> UserDirectory() {
   std::string directory = Environment("XDG_RUNTIME_DIR");
   if (!directory.empty() && access(directory.c_str(), W_OK) == 0) {
@@ -49,7 +51,7 @@ absl::StatusOr<std::string> UserDirectory() {
 }
 
 absl::StatusOr<std::vector<std::string>> DaemonSockets(const std::string& explicit_address) {
-  const std::string address = explicit_address.empty() ? Environment("XPUD_ADDRESS") : explicit_address;
+  const std::string address = explicit_address.empty() ? EnvironmentAddress() : explicit_address;
   if (!address.empty()) return std::vector<std::string>{address};
   std::vector<std::string> sockets;
   if (access(kSystemDirectory, F_OK) == 0) sockets.push_back(absl::StrCat(kSystemDirectory, "/xpud.sock"));

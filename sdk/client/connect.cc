@@ -84,7 +84,7 @@ absl::StatusOr<Connection> Connect(const ConnectOptions& options) {
     if (socket.ok()) return Handshake(*std::move(socket), path, options);
     if (!absl::IsNotFound(socket.status())) return socket.status();
   }
-  const bool named = !options.address.empty() || std::getenv("XPUD_ADDRESS") != nullptr;
+  const bool named = !options.address.empty() || !EnvironmentAddress().empty();
   if (!options.start_daemon || named) {
     return absl::NotFoundError(absl::StrCat("no xpud daemon answers at ", absl::StrJoin(sockets, " or ")));
   }
