@@ -16,6 +16,9 @@ namespace {
 
 using wire::CommandKind;
 
+constexpr int kCommandsPerLook = 8;           // light commands between two looks at the clock
+constexpr uint64_t kHeavyCopyBytes = 64 << 10;
+
 uint64_t NowNs() {
   return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
 }
@@ -81,11 +84,12 @@ absl::StatusOr<Session::Progress> Session::Run(uint64_t slice_ns) {
   const uint64_t start = NowNs();
   uint64_t now = start;
   Progress progress = Progress::kWorked;
-  while (!batch_.empty() && now - start < slice_ns) {
+  for (int since_look = 1; !batch_.empty() && now - start < slice_ns; ++since_look) {
     wire::CommandHeader header;
     RETURN_IF_ERROR(wire::DecodeHeader(batch_, header));
+    heavy_ = false;
     ASSIGN_OR_RETURN(const Outcome outcome, RunCommand(batch_.first(header.bytes), header));
-    now = NowNs();
+    if (heavy_ || since_look % kCommandsPerLook == 0) now = NowNs();
     if (outcome == Outcome::kStalled) {
       progress = Progress::kStalled;
       break;
@@ -97,6 +101,7 @@ absl::StatusOr<Session::Progress> Session::Run(uint64_t slice_ns) {
     ++stats_.submitted;
   }
   RETURN_IF_ERROR(PublishCompletions());
+  now = NowNs();
   stats_.busy_ns += now - start;
   devices_[queues_[current_queue_].device].busy_ns += now - start;
   return progress;
@@ -397,6 +402,10 @@ absl::StatusOr<Session::Outcome> Session::Execute(std::span<const std::byte> byt
   if (!launched.ok()) return refuse(launched, &call);
   if (*ready == kernels::Readiness::kCompiling) return Outcome::kStalled;
   state.launches += launches_.size();
+  for (size_t i = 0; i < launches_.size(); ++i) {
+    const auto& [x, y, z] = launches_[i].groups();
+    heavy_ |= x > 1 || y > 1 || z > 1;
+  }
   MarkOutputsWritten();
   CheckErrorWord(queue, call);
   return Outcome::kDone;
@@ -404,7 +413,8 @@ absl::StatusOr<Session::Outcome> Session::Execute(std::span<const std::byte> byt
 
 // ---- copies
 
-absl::StatusOr<std::byte*> Session::Part(Buffer* buffer, uint64_t offset, uint64_t bytes, uint32_t queue_id) const {
+absl::StatusOr<std::byte*> Session::Part(Buffer* buffer, uint64_t offset, uint64_t bytes, uint32_t queue_id) {
+  heavy_ |= bytes > kHeavyCopyBytes;
   if (buffer == nullptr) return absl::InvalidArgumentError("a copy names a buffer that does not exist");
   if (buffer->device != queues_[queue_id].device) return absl::InvalidArgumentError("a copy names a buffer on another device than its queue");
   if (offset > buffer->bytes || bytes > buffer->bytes - offset) {

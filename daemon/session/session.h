@@ -106,7 +106,7 @@ class Session {
   void MarkOutputsWritten();
   void CheckErrorWord(Queue& queue, const kernels::OpCall& call);
   // The part of a buffer that a copy names, or why not.
-  absl::StatusOr<std::byte*> Part(Buffer* buffer, uint64_t offset, uint64_t bytes, uint32_t queue_id) const;
+  absl::StatusOr<std::byte*> Part(Buffer* buffer, uint64_t offset, uint64_t bytes, uint32_t queue_id);
   absl::StatusOr<std::byte*> StagingPart(uint64_t offset, uint64_t bytes) const;
 
   // The user's error: recorded on the queue, seen at its next sync.
@@ -135,6 +135,7 @@ class Session {
   uint32_t current_queue_ = 0;
 
   // Scratch of the command being run.
+  bool heavy_ = false;  // it may have taken long: look at the clock
   wire::DecodedExecute execute_;
   std::array<kernels::Operand, ops::kMaxOutputs + ops::kMaxInputs> operands_;
   std::array<Buffer*, ops::kMaxOutputs + ops::kMaxInputs> operand_buffers_;

@@ -14,7 +14,7 @@ namespace xpud::transport {
 inline constexpr size_t kMaxDevices = 16;
 inline constexpr size_t kPageBytes = 4096;
 inline constexpr size_t kRingBytes = size_t{1} << 20;
-inline constexpr size_t kStagingBytes = size_t{32} << 20;
+inline constexpr size_t kStagingBytes = size_t{4} << 20;  // small, so that it stays in the cache between the two copies
 
 // Positions count bytes since the session began; a position's place in the ring is position % kRingBytes.
 struct ControlPage {

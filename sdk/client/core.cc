@@ -12,7 +12,7 @@
 namespace xpud::client {
 namespace {
 
-constexpr uint64_t kPieceBytes = 1 << 20;   // of uploads and downloads: small enough to stay in the cache between the two copies
+constexpr uint64_t kPieceBytes = 512 << 10;  // of uploads and downloads: several fit into staging, so both ends copy at once
 constexpr uint64_t kFreeAtOnce = 1 << 20;   // a smaller free waits for the next published command
 
 std::atomic<uint32_t> fork_epoch{0};
