@@ -5,6 +5,7 @@
 #include "kernels/compiler/kernel_cache.h"
 #include "kernels/map/map_planner.h"
 #include "kernels/planner.h"
+#include "kernels/reduce/reduce_planner.h"
 #include "proto/base/status_macros.h"
 
 namespace xpud::kernels {
@@ -14,6 +15,11 @@ class KernelLibrary::Impl {
   Impl(const Options& options, std::unique_ptr<ObjectCache> disk)
       : cache_(options.target, std::move(disk), options.on_ready) {
     planners_.push_back(std::make_unique<MapPlanner>(cache_));
+    if (options.target == Target::kHost) {
+      planners_.push_back(CreateOnednnMatmul(cache_, options.workers));
+      planners_.push_back(CreateHostAttention(cache_, options.workers));
+    }
+    planners_.push_back(std::make_unique<ReducePlanner>(cache_));
     for (size_t f = 0; f < by_family_.size(); ++f) {
       for (const auto& planner : planners_) {
         if (planner->Serves(static_cast<ops::Family>(f))) by_family_[f] = planner.get();

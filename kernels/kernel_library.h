@@ -90,6 +90,8 @@ class Launch {
     count_ = 0;
     used_ = 0;
   }
+  // After Reset, where the counts follow from what was pushed.
+  void SetGroups(uint32_t x, uint32_t y = 1, uint32_t z = 1) { groups_ = {x, y, z}; }
   template <typename T>
     requires std::is_trivially_copyable_v<T>
   void Push(const T& value) {

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "kernels/box_emission.h"
 #include "kernels/immediate.h"
 #include "kernels/slices.h"
 #include "proto/base/status_macros.h"
@@ -84,8 +85,7 @@ void MapPlanner::ChooseTypes(const OpCall& call, const Traits& traits, MapKey& k
   }
 }
 
-void MapPlanner::PushArguments(const OpCall& call, const MapKey& key, const Layout& layout, uint32_t seeds,
-                               Launch& launch) const {
+void MapPlanner::PushArguments(const OpCall& call, const MapKey& key, uint32_t seeds, Launch& launch) const {
   for (const Operand& output : call.outputs) launch.Push(output.data);
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     if (!call.inputs[i].immediate) {
@@ -93,13 +93,6 @@ void MapPlanner::PushArguments(const OpCall& call, const MapKey& key, const Layo
     } else {
       PushImmediate(call.inputs[i].number, (seeds >> i & 1) != 0 ? DType::kInt64 : key.compute, launch);
     }
-  }
-  for (int d = 0; d < layout.rank; ++d) launch.Push(layout.sizes[static_cast<size_t>(d)]);
-  for (int o = 0; o < layout.operands; ++o) {
-    const Access access = key.access[static_cast<size_t>(o)];
-    if (access == Access::kImmediate) continue;
-    const int count = layout.rank - (access == Access::kStrided ? 0 : 1);
-    for (int d = 0; d < count; ++d) launch.Push(layout.stride(o, d));
   }
 }
 
@@ -136,34 +129,9 @@ absl::StatusOr<Readiness> MapPlanner::Plan(const OpCall& call, KernelLibrary::Wo
   if (kernel == nullptr) return Readiness::kCompiling;
 
   Launch& launch = launches.Add();
-  const int64_t inner = layout.inner();
-  if (gpu) {
-    const int64_t groups = CeilDiv(layout.numel(), kGpuLanes);
-    launch.Reset(kernel, static_cast<uint32_t>(groups));
-    launch.group_size = {kGpuLanes, 1, 1};
-    PushArguments(call, key, layout, traits->seeds, launch);
-    for (int s = 0; s < (layout.rank == 1 ? 1 : 3); ++s) launch.Push(int64_t{0});
-    return Readiness::kReady;
-  }
-  const float cost = nanoseconds + bytes / kBytesPerNanosecond + 0.02f;
-  const int64_t whole = SliceOf(layout.numel(), cost);  // elements a group
-  const int64_t inner_slice = std::min(whole, inner);
-  if (layout.rank == 1) {
-    launch.Reset(kernel, static_cast<uint32_t>(CeilDiv(inner, inner_slice)));
-    PushArguments(call, key, layout, traits->seeds, launch);
-    launch.Push(inner_slice);
-    return Readiness::kReady;
-  }
-  const int64_t rows = layout.sizes[static_cast<size_t>(layout.rank - 2)];
-  const int64_t planes = layout.numel() / inner / rows;
-  const int64_t row_slice = std::clamp<int64_t>(whole / inner_slice, 1, rows);
-  const int64_t plane_slice = std::clamp<int64_t>(whole / (inner_slice * row_slice), 1, planes);
-  launch.Reset(kernel, static_cast<uint32_t>(CeilDiv(inner, inner_slice)), static_cast<uint32_t>(CeilDiv(rows, row_slice)),
-               static_cast<uint32_t>(CeilDiv(planes, plane_slice)));
-  PushArguments(call, key, layout, traits->seeds, launch);
-  launch.Push(inner_slice);
-  launch.Push(row_slice);
-  launch.Push(plane_slice);
+  launch.Reset(kernel, 1);
+  PushArguments(call, key, traits->seeds, launch);
+  PushBox(cache_.target(), layout, key.access, nanoseconds + bytes / kBytesPerNanosecond + 0.02f, launch);
   return Readiness::kReady;
 }
 

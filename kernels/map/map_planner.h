@@ -28,7 +28,7 @@ class MapPlanner : public Planner {
 
   absl::StatusOr<const Traits*> TraitsOf(const ops::Row& row);
   void ChooseTypes(const OpCall& call, const Traits& traits, MapKey& key) const;
-  void PushArguments(const OpCall& call, const MapKey& key, const Layout& layout, uint32_t seeds, Launch& launch) const;
+  void PushArguments(const OpCall& call, const MapKey& key, uint32_t seeds, Launch& launch) const;
 
   KernelCache& cache_;
   const MapSkeleton skeleton_;

@@ -1,9 +1,6 @@
 // The element-wise kernel: out = f(inputs) over a collapsed iteration space.
 //
-// Arguments: each operand's pointer, or value if immediate (outputs, then inputs) | sizes[rank] | for each tensor operand its strides of all but
-// the innermost dimension, and of that too if its access is kStrided | slice sizes: inner, and for rank >= 2 rows and planes.
-// A host group is a box of the iteration space: group x counts slices of the innermost dimension, y of the next, z of all further
-// ones. A GPU group is kGpuLanes consecutive elements.
+// Arguments: each operand's pointer, or value if immediate (outputs, then inputs) | those of kernels/box_emission.h.
 #pragma once
 
 #include <array>

@@ -24,7 +24,7 @@ Tolerance ToleranceOf(DType compute, DType out) {
   if (compute == DType::kFloat64 && out == DType::kFloat64) return {1e-12L, 1e-12L, 1e-14L};
   if (out == DType::kFloat16) return {1e-3L, 1e-5L, 1e-6L};
   if (out == DType::kBFloat16) return {8e-3L, 1e-5L, 1e-6L};
-  return {1.3e-6L, 1e-6L, 4e-7L};
+  return {1.3e-6L, 1e-5L, 4e-7L};
 }
 
 bool Close(Exact got, Exact want, Exact magnitude, const Tolerance& t) {

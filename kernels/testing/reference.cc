@@ -27,6 +27,8 @@ Exact ReferenceEvaluator::Evaluate(NodeId id) {
   // Intermediate results overflow where those of the compute type do.
   const Exact limit = compute_ == ops::DType::kFloat64 ? std::numeric_limits<double>::max() : std::numeric_limits<float>::max();
   if (floating() && std::fabs(value) > limit) value = std::copysign(std::numeric_limits<Exact>::infinity(), value);
+  const Exact least = compute_ == ops::DType::kFloat64 ? std::numeric_limits<double>::denorm_min() : std::numeric_limits<float>::denorm_min();
+  if (floating() && std::fabs(value) < least / 2) value = std::copysign(Exact{0}, value);
   // Seeds and offsets are exact.
   const bool seed = expression_[id].op == Op::kVariable && expression_[id].variable >= Variable::kC && std::fabs(value) > 1e9L;
   if (std::isfinite(value) && !seed) magnitude = std::max(magnitude, std::fabs(value));

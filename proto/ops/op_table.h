@@ -22,7 +22,8 @@
 //               the next, counter offset + i/2; randn: Box-Muller on words of pair (i%4)/2).
 // A reduction has four parts separated by '|': `init | step | merge | finish`. The state is a tuple p, q, r (components
 // separated by ','); step sees the state and the element `a` with its position `k` in the reduced row (i64); merge sees p, q, r and
-// the other state's p2, q2, r2 (which covers later positions); finish sees the state and the element count n, and gives one value per
+// the other state's p2, q2, r2 (lanes interleave: the order of positions between the two is unspecified, so a merge that cares compares
+// them); finish sees the state and the element count n, and gives one value per
 // output. State components are of the accumulate type: f32 for f16, bf16 and f32; f64 for f64; i64 for integers and bool; a
 // component that holds a position is written with the suffix `:i64` in init (as `-1:i64`). b is the row's first attribute as an immediate, where
 // it has one.
