@@ -58,10 +58,11 @@ class DeviceTest(unittest.TestCase):
     def test_copies_keep_values_types_and_strides(self):
         for source in (torch.arange(24).reshape(2, 3, 4), torch.randn(5, 4).t(), torch.randn(6, 6)[::2, 1::2], torch.randn(3, 1).expand(3, 4),
                        torch.randn(4, dtype=torch.complex64), torch.randn(4, 4, dtype=torch.complex64).t().conj(),
-                       torch.arange(5, dtype=torch.uint16), torch.tensor(3.5), torch.zeros(0, 3)):  # fmt: skip
+                       torch.tensor([1, 2, 65535], dtype=torch.uint16), torch.tensor(3.5), torch.zeros(0, 3)):  # fmt: skip
             there = source.to("xpud")
             torch.testing.assert_close(there.cpu(), source, check_stride=False)
-            self.assertEqual(there.stride(), source.to("cpu", copy=True).stride())
+            if source.numel() > 1:
+                self.assertEqual(there.stride(), source.to("cpu", copy=True).stride())
             torch.testing.assert_close(there.t().contiguous().cpu() if source.dim() == 2 else there.cpu(),
                                        source.t() if source.dim() == 2 else source, check_stride=False)  # fmt: skip
 

@@ -158,47 +158,39 @@ def synchronize(device=None):
 # ---- streams and events
 
 
-class Stream(torch.Stream):
-    def __new__(cls, device=None, priority=0, **kwargs):
-        if "stream_id" in kwargs:
-            return super().__new__(cls, priority=priority, **kwargs)
-        return super().__new__(cls, device=torch.device("xpud", _index(device)), priority=priority)
+class _OnXpud(type):
+    """torch.xpud.Stream(..) makes a torch.Stream on an xpud device, and isinstance knows it; so for Event."""
 
-    def wait_event(self, event):
-        event.wait(self)
-
-    def wait_stream(self, stream):
-        self.wait_event(stream.record_event())
-
-    def record_event(self, event=None):
-        event = Event() if event is None else event
-        event.record(self)
-        return event
+    def __instancecheck__(cls, value):
+        return isinstance(value, cls.base) and value.device.type == "xpud"
 
 
-class Event(torch.Event):
+class Stream(metaclass=_OnXpud):
+    """A queue of work beside the others of its device. priority: lower runs first, 0 normal, -1 high."""
+
+    base = torch.Stream
+
+    def __new__(cls, device=None, priority=0):
+        return torch.Stream(device=torch.device("xpud", _index(device)), priority=priority)
+
+
+class Event(metaclass=_OnXpud):
+    """A point in a stream."""
+
+    base = torch.Event
+
     def __new__(cls, enable_timing=False, blocking=False, interprocess=False):
         if interprocess:
             raise ValueError("xpud has no interprocess events")
-        return super().__new__(cls, device="xpud", enable_timing=enable_timing)
-
-    def record(self, stream=None):
-        super().record(current_stream() if stream is None else stream)
-
-    def wait(self, stream=None):
-        super().wait(current_stream() if stream is None else stream)
-
-
-def _as_stream(stream):
-    return Stream(stream_id=stream.stream_id, device_index=stream.device_index, device_type=stream.device_type)
+        return torch.Event(device="xpud", enable_timing=enable_timing)
 
 
 def current_stream(device=None):
-    return _as_stream(torch._C._accelerator_getStream(_index(device)))
+    return torch._C._accelerator_getStream(_index(device))
 
 
 def default_stream(device=None):
-    return Stream(stream_id=0, device_index=_index(device), device_type=torch._C._autograd.DeviceType.PrivateUse1.value)
+    return torch.Stream(stream_id=0, device_index=_index(device), device_type=torch._C._autograd.DeviceType.PrivateUse1.value)
 
 
 def set_stream(stream):
