@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 #include <bit>
+#include <map>
 #include <vector>
 
 #include "proto/base/mutex.h"
@@ -31,6 +32,15 @@ class AddressSpace {
     return Carve(size_class);
   }
 
+  Place Find(const void* address) {
+    MutexLock lock(mutex_);
+    auto next = carved_.upper_bound(static_cast<const std::byte*>(address));
+    if (next == carved_.begin()) return {};
+    const Allocation& allocation = *std::prev(next)->second;
+    const auto offset = static_cast<uint64_t>(static_cast<const std::byte*>(address) - static_cast<std::byte*>(allocation.address));
+    return offset < allocation.bytes ? Place{allocation.handle, offset} : Place{};
+  }
+
   void Give(Allocation* allocation) {
     MutexLock lock(mutex_);
     free_[allocation->size_class].push_back(allocation);
@@ -48,6 +58,7 @@ class AddressSpace {
     auto* allocation = new Allocation;
     allocation->address = base_ + used_;
     allocation->size_class = size_class;
+    carved_[base_ + used_] = allocation;
     used_ += size;
     return allocation;
   }
@@ -65,6 +76,7 @@ class AddressSpace {
 
   Mutex mutex_;
   std::array<std::vector<Allocation*>, kClasses> free_ ABSL_GUARDED_BY(mutex_);
+  std::map<const std::byte*, Allocation*> carved_ ABSL_GUARDED_BY(mutex_);
   std::byte* base_ ABSL_GUARDED_BY(mutex_) = nullptr;
   uint64_t range_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t used_ ABSL_GUARDED_BY(mutex_) = 0;
@@ -166,6 +178,8 @@ REGISTER_ALLOCATOR(kDeviceType, &TheAllocator())
 }  // namespace
 
 c10::DeviceAllocator* GetAllocator() { return &TheAllocator(); }
+
+Place FindPlace(const void* address) { return Addresses().Find(address); }
 
 void FreeAllocation(void* context) {
   auto* allocation = static_cast<Allocation*>(context);

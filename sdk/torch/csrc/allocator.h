@@ -26,10 +26,26 @@ c10::DeviceAllocator* GetAllocator();
 
 void FreeAllocation(void* context);  // the deleter of our DataPtrs
 
-// The allocation that `tensor` views; nullptr for a tensor without bytes, or of another allocator.
-inline const Allocation* AllocationOf(const at::TensorBase& tensor) {
+// Where a tensor's first element lies.
+struct Place {
+  BufferHandle buffer;
+  uint64_t offset = 0;  // bytes
+};
+
+// The place that an address of the reserved range stands for; null for any other address.
+Place FindPlace(const void* address);
+
+// Null for a tensor without bytes. Storages made over a bare address (at::from_blob) are looked up.
+inline Place PlaceOf(const at::TensorBase& tensor) {
   const c10::DataPtr& data = tensor.unsafeGetTensorImpl()->unsafe_storage().data_ptr();
-  return data.get_deleter() == &FreeAllocation ? static_cast<const Allocation*>(data.get_context()) : nullptr;
+  const uint64_t offset = static_cast<uint64_t>(tensor.storage_offset()) * tensor.itemsize();
+  if (data.get_deleter() == &FreeAllocation) [[likely]] {
+    const auto* allocation = static_cast<const Allocation*>(data.get_context());
+    return allocation == nullptr ? Place{} : Place{allocation->handle, offset};
+  }
+  Place place = FindPlace(data.get());
+  place.offset += offset;
+  return place;
 }
 
 }  // namespace xpud::shim

@@ -41,13 +41,11 @@ bool IsExactAlias(const at::Tensor& a, const at::Tensor& b) {
          a.scalar_type() == b.scalar_type() && a.is_conj() == b.is_conj() && a.is_neg() == b.is_neg();
 }
 
-uint64_t ByteOffset(const at::Tensor& tensor) { return static_cast<uint64_t>(tensor.storage_offset()) * tensor.itemsize(); }
-
 void CopyBytes(const at::Tensor& source, const at::Tensor& target) {
   Runtime& runtime = Runtime::Get();
   if (runtime.is_null()) return;
-  ThrowIfError(runtime.current_queue(DeviceIndexOf(target))
-                   .Copy(AllocationOf(source)->handle, ByteOffset(source), AllocationOf(target)->handle, ByteOffset(target), target.nbytes()));
+  const Place from = PlaceOf(source), to = PlaceOf(target);
+  ThrowIfError(runtime.current_queue(DeviceIndexOf(target)).Copy(from.buffer, from.offset, to.buffer, to.offset, target.nbytes()));
 }
 
 void Download(const at::Tensor& source, void* target, size_t bytes) {
@@ -57,17 +55,17 @@ void Download(const at::Tensor& source, void* target, size_t bytes) {
     return;
   }
   const WaitScope scope;
-  ThrowIfError(runtime.current_queue(DeviceIndexOf(source))
-                   .Download(AllocationOf(source)->handle, ByteOffset(source), {static_cast<std::byte*>(target), bytes}));
+  const Place from = PlaceOf(source);
+  ThrowIfError(runtime.current_queue(DeviceIndexOf(source)).Download(from.buffer, from.offset, {static_cast<std::byte*>(target), bytes}));
 }
 
 void Upload(const at::Tensor& source, const at::Tensor& target) {
   Runtime& runtime = Runtime::Get();
   if (runtime.is_null()) return;
   const WaitScope scope;
-  ThrowIfError(runtime.current_queue(DeviceIndexOf(target))
-                   .Upload({static_cast<const std::byte*>(source.const_data_ptr()), source.nbytes()}, AllocationOf(target)->handle,
-                           ByteOffset(target)));
+  const Place to = PlaceOf(target);
+  const std::span<const std::byte> bytes(static_cast<const std::byte*>(source.const_data_ptr()), source.nbytes());
+  ThrowIfError(runtime.current_queue(DeviceIndexOf(target)).Upload(bytes, to.buffer, to.offset));
 }
 
 // Over one command's ranks: a slice at a time.

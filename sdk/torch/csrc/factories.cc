@@ -139,9 +139,8 @@ void ResizeStorage(c10::StorageImpl& storage, size_t bytes) {
   const size_t kept = std::min(bytes, storage.nbytes());
   Runtime& runtime = Runtime::Get();
   if (kept > 0 && !runtime.is_null()) {
-    const auto* source = static_cast<const Allocation*>(storage.data_ptr().get_context());
-    const auto* target = static_cast<const Allocation*>(data.get_context());
-    ThrowIfError(runtime.current_queue(storage.device().index()).Copy(source->handle, 0, target->handle, 0, kept));
+    const Place from = FindPlace(storage.data()), to = FindPlace(data.get());
+    ThrowIfError(runtime.current_queue(storage.device().index()).Copy(from.buffer, from.offset, to.buffer, to.offset, kept));
   }
   storage.set_data_ptr_noswap(std::move(data));
   storage.set_nbytes(bytes);

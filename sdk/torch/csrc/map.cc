@@ -124,7 +124,24 @@ void CheckScalars(DType compute, std::span<const MapInput> inputs) {
   }
 }
 
+void CheckDevices(std::span<const MapInput> inputs, const at::Tensor& out) {
+  const at::Tensor* ours = nullptr;
+  for (const MapInput& input : inputs) {
+    if (input.tensor != nullptr && input.tensor->device().type() == kDeviceType) ours = input.tensor;
+  }
+  if (out.defined() && ours == nullptr) ours = &out;
+  const auto check = [&](const at::Tensor& tensor) {
+    TORCH_CHECK(ours == nullptr || tensor.device() == ours->device(),
+                "Expected all tensors to be on the same device, but found at least two devices, ", ours->device(), " and ", tensor.device(), "!");
+  };
+  for (const MapInput& input : inputs) {
+    if (input.tensor != nullptr && !IsCpuScalar(*input.tensor)) check(*input.tensor);
+  }
+  if (out.defined()) check(out);
+}
+
 bool RunGeneralMap(const ops::Row& row, std::span<const MapInput> inputs, at::Tensor& out) {
+  CheckDevices(inputs, out);
   if (!AreSupported(row, inputs, out)) return false;
   std::array<at::Tensor, ops::kMaxInputs> wrapped;  // scalars that promote, as ATen's wrapped numbers
   const auto tensors = std::count_if(inputs.begin(), inputs.end(), [](const MapInput& i) { return i.tensor != nullptr || i.promotes; });

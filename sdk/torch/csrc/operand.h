@@ -48,8 +48,9 @@ inline TensorRef Bare(const at::TensorBase& tensor, ops::DType dtype) {
   TensorRef ref;
   ref.kind = TensorRef::Kind::kTensor;
   ref.dtype = dtype;
-  if (const Allocation* allocation = AllocationOf(tensor)) [[likely]] ref.buffer = allocation->handle;
-  ref.offset = static_cast<uint64_t>(tensor.storage_offset()) * tensor.itemsize();
+  const Place place = PlaceOf(tensor);
+  ref.buffer = place.buffer;
+  ref.offset = place.offset;
   return ref;
 }
 
