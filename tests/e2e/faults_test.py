@@ -53,19 +53,18 @@ class Faults(DaemonTest):
         status, _, err = client.finish(5)
         self.assertLess(time.monotonic() - began, 2.0)  # the interpreter's own end included
         self.assertEqual(status, 1)
-        self.assertIn("RuntimeError", err)
+        self.assertIn("the xpud daemon died", err)
 
     def test_control_c_interrupts_a_wait(self):
-        client = self.client("x = torch.rand(2000, 2000, device='xpud'); y = x @ x; torch.xpud.synchronize(); say('ready')\n"
-                             "for _ in range(400): y = x @ x\nsay('waiting')\ny.cpu()\n")
-        client.hear()
-        time.sleep(0.3)
-        began = time.monotonic()
+        client = self.client("x = torch.rand(2000, 2000, device='xpud'); y = x @ x; torch.xpud.synchronize()\n"
+                             "for _ in range(200): y = x @ x\n"
+                             "try:\n    say('waiting')\n    y.cpu()\n    say('was not interrupted')\n"
+                             "except KeyboardInterrupt: say(time.monotonic())\n")
+        self.assertEqual(client.hear(), "waiting")
+        time.sleep(0.2)
+        sent = time.monotonic()
         os.kill(client.process.pid, signal.SIGINT)
-        status, _, err = client.finish(20)
-        self.assertLess(time.monotonic() - began, 3)
-        self.assertNotEqual(status, 0)
-        self.assertIn("KeyboardInterrupt", err)
+        self.assertLess(float(client.hear()) - sent, 1)
 
     def test_a_forked_child_is_told_to_start_afresh(self):
         client = self.client("import os\nx = torch.ones(3, device='xpud'); x.cpu()\n"
