@@ -15,6 +15,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr int kIdlePolls = 64;  // before sleep is considered
+
 void Watch(int epoll, int fd) {
   epoll_event event = {};
   event.events = EPOLLIN;
@@ -125,8 +127,10 @@ void Engine::DrainInbox() {
 }
 
 void Engine::Sleep() {
+  for (session::Session* session : order_) session->transport().SayAsleep();
+  if (!order_.empty()) order_.front()->transport().BarrierBeforeSleep();
   bool arrived = has_tasks_.load(std::memory_order_acquire);
-  for (session::Session* session : order_) arrived |= !session->transport().PrepareToSleep();
+  for (session::Session* session : order_) arrived |= session->transport().HasCommands();
   if (!arrived) {
     epoll_event event;
     epoll_wait(epoll_.get(), &event, 1, -1);
@@ -137,17 +141,20 @@ void Engine::Sleep() {
 
 void Engine::Main() {
   auto last_work = Clock::now();
+  int idle_polls = 0;
   while (!stopping_.load(std::memory_order_relaxed)) {
     bool worked = RunTasks();
     worked |= RunSessions();
     if (worked) {
-      last_work = Clock::now();
+      idle_polls = 0;
       continue;
     }
+    if (idle_polls++ == 0) last_work = Clock::now();
     for (int i = 0; i < 16; ++i) transport::CpuRelax();
-    if (Clock::now() - last_work < std::chrono::nanoseconds(options_.spin_ns)) continue;
+    // Both: a thread that was off its core for a while has seen no clock tick of idleness.
+    if (idle_polls < kIdlePolls || Clock::now() - last_work < std::chrono::nanoseconds(options_.spin_ns)) continue;
     Sleep();
-    last_work = Clock::now();
+    idle_polls = 0;
   }
   while (!order_.empty()) CloseSession(order_.back()->id(), "the xpud daemon is ending");
   RunTasks();

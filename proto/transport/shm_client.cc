@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/status_macros.h"
+#include "proto/transport/barrier.h"
 #include "proto/transport/futex.h"
 
 namespace xpud::transport {
@@ -15,6 +16,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr auto kSpin = std::chrono::microseconds(50);
+constexpr size_t kBatchBytes = 16 << 10;
 constexpr auto kLook = std::chrono::milliseconds(50);  // how often a sleeper looks at the world
 
 }  // namespace
@@ -27,24 +29,30 @@ absl::StatusOr<std::unique_ptr<ShmClient>> ShmClient::Create(UniqueFd socket, Se
   ASSIGN_OR_RETURN(client->ring_, Mapping::MapMirrored(fds.ring, kRingBytes, Access::kReadWrite, kPageBytes));
   ASSIGN_OR_RETURN(client->completion_mapping_, Mapping::Map(fds.completion, sizeof(CompletionPage), Access::kReadOnly));
   ASSIGN_OR_RETURN(client->staging_, Mapping::Map(fds.staging, staging_bytes, Access::kReadWrite));
+  client->light_publish_ = AllowRemoteBarriers();
+  client->batch_.resize(kBatchBytes);
   return client;
 }
 
 std::byte* ShmClient::Reserve(size_t bytes) {
-  if (tail_ + bytes - head_ > kRingBytes) {
+  if (pending_ + bytes > kBatchBytes) Publish();
+  if (tail_ + pending_ + bytes - head_ > kRingBytes) [[unlikely]] {
     head_ = completion().head.load(std::memory_order_acquire);
-    if (tail_ + bytes - head_ > kRingBytes) {
+    if (tail_ + pending_ + bytes - head_ > kRingBytes) {
       Publish();  // what is committed must be visible before anyone waits for room
       return nullptr;
     }
   }
-  return ring_.data() + tail_ % kRingBytes;
+  return batch_.data() + pending_;
 }
 
 void ShmClient::Publish() {
-  if (published_ == tail_) return;
-  published_ = tail_;
-  control().tail.store(tail_, std::memory_order_seq_cst);
+  if (pending_ == 0) return;
+  std::memcpy(ring_.data() + tail_ % kRingBytes, batch_.data(), pending_);
+  tail_ += pending_;
+  pending_ = 0;
+  // The tail must be visible before daemon_sleeps is read: by our own ordering, or by the barrier that the daemon issues before it sleeps.
+  control().tail.store(tail_, light_publish_ ? std::memory_order_release : std::memory_order_seq_cst);
   if (completion().daemon_sleeps.load(std::memory_order_seq_cst) != 0) eventfd_write(doorbell_.get(), 1);
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "proto/base/mapping.h"
 #include "proto/base/unique_fd.h"
@@ -17,7 +18,7 @@ class ShmClient final : public ClientTransport {
   static absl::StatusOr<std::unique_ptr<ShmClient>> Create(UniqueFd socket, SessionFds fds, size_t staging_bytes);
 
   std::byte* Reserve(size_t bytes) override;
-  void Commit(size_t bytes) override { tail_ += bytes; }
+  void Commit(size_t bytes) override { pending_ += bytes; }
   void Publish() override;
   uint64_t Completed(uint32_t queue) const override;
   uint32_t Errors(uint32_t queue) const override;
@@ -38,10 +39,14 @@ class ShmClient final : public ClientTransport {
   UniqueFd socket_;
   UniqueFd doorbell_;
   Mapping control_mapping_, ring_, completion_mapping_, staging_;
-  // Under the client's lock.
-  uint64_t tail_ = 0;
-  uint64_t published_ = 0;
-  uint64_t head_ = 0;  // last seen
+  bool light_publish_ = false;  // a sleeping daemon issues the barrier for us
+
+  // Under the client's lock. Commands gather in private memory and reach the ring together: a store to a line that the daemon has just read
+  // takes long to retire, and every lock taken meanwhile would wait for it.
+  uint64_t tail_ = 0;      // published
+  size_t pending_ = 0;     // bytes of batch_ that are committed
+  uint64_t head_ = 0;      // last seen
+  std::vector<std::byte> batch_;
 };
 
 }  // namespace xpud::transport

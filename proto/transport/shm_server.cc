@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/status_macros.h"
+#include "proto/transport/barrier.h"
 #include "proto/transport/futex.h"
 #include "proto/wire/decode.h"
 
@@ -100,10 +101,11 @@ void ShmServer::WakeClient() {
   FutexWakeAll(completion().wake);
 }
 
-bool ShmServer::PrepareToSleep() {
-  completion().daemon_sleeps.store(1, std::memory_order_seq_cst);
-  return control().tail.load(std::memory_order_seq_cst) == head_;
-}
+void ShmServer::SayAsleep() { completion().daemon_sleeps.store(1, std::memory_order_seq_cst); }
+
+void ShmServer::BarrierBeforeSleep() { IssueRemoteBarrier(); }
+
+bool ShmServer::HasCommands() { return control().tail.load(std::memory_order_seq_cst) != head_; }
 
 void ShmServer::Awake() {
   completion().daemon_sleeps.store(0, std::memory_order_relaxed);

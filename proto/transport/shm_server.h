@@ -27,7 +27,9 @@ class ShmServer final : public ServerTransport {
   void SetAllocatedBytes(uint32_t device, uint64_t bytes) override;
   std::span<std::byte> staging() override { return {staging_.data(), staging_.size()}; }
   void WakeClient() override;
-  bool PrepareToSleep() override;
+  void SayAsleep() override;
+  void BarrierBeforeSleep() override;
+  bool HasCommands() override;
   void Awake() override;
   int doorbell() const override { return doorbell_.get(); }
   void Close(std::string_view reason) override;

@@ -57,8 +57,11 @@ class ServerTransport {
   virtual std::span<std::byte> staging() = 0;
   // Lets a client that waits look again.
   virtual void WakeClient() = 0;
-  // Before the engine sleeps on doorbell(): false when commands have arrived after all.
-  virtual bool PrepareToSleep() = 0;
+  // Before the engine sleeps on doorbell(): SayAsleep on every session, one BarrierBeforeSleep for all, then HasCommands on every
+  // session tells whether some have arrived after all.
+  virtual void SayAsleep() = 0;
+  virtual void BarrierBeforeSleep() = 0;
+  virtual bool HasCommands() = 0;
   virtual void Awake() = 0;
   virtual int doorbell() const = 0;
   virtual void Close(std::string_view reason) = 0;

@@ -82,11 +82,13 @@ TEST(ShmTransport, AWaitingClientWakesWhenItsCommandCompletes) {
 
 TEST(ShmTransport, TheDoorbellRingsOnlyWhileTheDaemonSleeps) {
   Pair pair;
-  ASSERT_TRUE(pair.server->PrepareToSleep());
+  pair.server->SayAsleep();
+  pair.server->BarrierBeforeSleep();
+  ASSERT_FALSE(pair.server->HasCommands());
   pair.Send(1);
   eventfd_t rings = 0;
   EXPECT_EQ(read(pair.server->doorbell(), &rings, sizeof(rings)), static_cast<ssize_t>(sizeof(rings)));
-  EXPECT_FALSE(pair.server->PrepareToSleep()) << "a command is there";
+  EXPECT_TRUE(pair.server->HasCommands());
   pair.server->Awake();
   pair.Send(2);
   EXPECT_EQ(read(pair.server->doorbell(), &rings, sizeof(rings)), -1);

@@ -110,27 +110,34 @@ absl::StatusOr<BufferHandle> Core::Allocate(uint32_t queue, uint32_t device, uin
     return absl::ResourceExhaustedError(absl::StrCat("xpud out of memory: asked for ", bytes, " bytes; this process holds ", used,
                                                      " of the ", memory_limit_, " that it may"));
   }
-  BufferHandle handle;
-  {
-    MutexLock lock(mutex_);
-    ASSIGN_OR_RETURN(handle, ids_.Take());
-  }
-  RETURN_IF_ERROR(Send(wire::AllocateCommand{wire::Header(wire::CommandKind::kAllocate, queue, sizeof(wire::AllocateCommand)),
-                                             wire::ToWire(handle), bytes},
-                       /*publish=*/false));
-  Charge(device, bytes);
+  absl::StatusOr<BufferHandle> handle = BufferHandle{};
+  RETURN_IF_ERROR(UntilRoom([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    std::byte* space = transport_->Reserve(sizeof(wire::AllocateCommand));
+    if (space == nullptr) [[unlikely]] return false;
+    handle = ids_.Take();
+    if (!handle.ok()) return true;
+    const wire::AllocateCommand command = {
+        wire::Header(wire::CommandKind::kAllocate, queue, sizeof(wire::AllocateCommand)), wire::ToWire(*handle), bytes};
+    std::memcpy(space, &command, sizeof(command));
+    Committed(queue, sizeof(command));
+    return true;
+  }));
+  if (handle.ok()) Charge(device, bytes);
   return handle;
 }
 
 void Core::Free(uint32_t device, BufferHandle handle, uint64_t bytes) {
   if (forked()) return;
   memory_[device].allocated.fetch_sub(bytes, std::memory_order_relaxed);
+  const wire::FreeCommand command = {
+      wire::Header(wire::CommandKind::kFree, default_queue(device), sizeof(wire::FreeCommand)), wire::ToWire(handle)};
   // A failure here is the session's end, which frees everything.
-  const absl::Status sent = Send(
-      wire::FreeCommand{wire::Header(wire::CommandKind::kFree, default_queue(device), sizeof(wire::FreeCommand)), wire::ToWire(handle)},
-      /*publish=*/bytes >= kFreeAtOnce);
-  MutexLock lock(mutex_);
-  if (sent.ok()) ids_.Return(handle);
+  (void)UntilRoom([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (Append(command) == 0) return false;
+    ids_.Return(handle);
+    if (bytes >= kFreeAtOnce) transport_->Publish();
+    return true;
+  });
 }
 
 absl::Status Core::Execute(uint32_t queue, const OpCall& call) {
