@@ -124,7 +124,7 @@ class AttentionOfType : public ::testing::TestWithParam<DType> {};
 
 TEST_P(AttentionOfType, EveryLayoutMaskAndSizeAgreesWithTheDefinition) {
   Random random(static_cast<int>(GetParam()) + 100);
-  for (int round = 0; round < 120; ++round) {
+  for (int round = 0; round < 80; ++round) {
     Call call = RandomCall(random, GetParam());
     const auto& size = call.q.shape().sizes;
     SCOPED_TRACE(::testing::Message() << "round " << round << " S " << size[2] << " T " << call.k.shape().sizes[2] << " D "
