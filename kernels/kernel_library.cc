@@ -3,9 +3,15 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/compiler/backend.h"
 #include "kernels/compiler/kernel_cache.h"
+#include "kernels/gather/gather_planner.h"
+#include "kernels/layer_norm/layer_norm_planner.h"
+#include "kernels/layer_norm_backward/layer_norm_backward_planner.h"
 #include "kernels/map/map_planner.h"
+#include "kernels/nll/nll_planner.h"
 #include "kernels/planner.h"
 #include "kernels/reduce/reduce_planner.h"
+#include "kernels/scatter/scatter_planner.h"
+#include "kernels/softmax/softmax_planner.h"
 #include "proto/base/status_macros.h"
 
 namespace xpud::kernels {
@@ -20,6 +26,12 @@ class KernelLibrary::Impl {
       planners_.push_back(CreateHostAttention(cache_, options.workers));
     }
     planners_.push_back(std::make_unique<ReducePlanner>(cache_));
+    planners_.push_back(std::make_unique<GatherPlanner>(cache_));
+    planners_.push_back(std::make_unique<LayerNormBackwardPlanner>(cache_));
+    planners_.push_back(std::make_unique<NllPlanner>(cache_));
+    planners_.push_back(std::make_unique<ScatterPlanner>(cache_));
+    planners_.push_back(std::make_unique<SoftmaxPlanner>(cache_));
+    planners_.push_back(std::make_unique<LayerNormPlanner>(cache_));
     for (size_t f = 0; f < by_family_.size(); ++f) {
       for (const auto& planner : planners_) {
         if (planner->Serves(static_cast<ops::Family>(f))) by_family_[f] = planner.get();

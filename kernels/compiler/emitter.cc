@@ -367,9 +367,23 @@ Emitter::Value Emitter::CallMath(const std::string& name, Type* result, std::spa
   return ir_.CreateCall(callee, {operands.data(), operands.size()});
 }
 
+Emitter::Value Emitter::LoadInvariant(DType type, Value base, Value index, Scalar as) {
+  auto* const load = ir_.CreateAlignedLoad(StorageOf(type), Address(type, base, index), llvm::Align(ops::SizeOf(type)));
+  load->setMetadata(llvm::LLVMContext::MD_invariant_load, llvm::MDNode::get(context_, {}));
+  MarkAccess(load);
+  return FromStorage(type, load, as);
+}
+
+Emitter::Value Emitter::IndexError(Value value) {
+  return ir_.CreateOr(ir_.CreateShl(value, 8), I64(static_cast<int64_t>(DeviceError::kIndexOutOfRange)));
+}
+
 void Emitter::ReportIndex(Value error_word, Value bad, Value value) {
-  If(bad, [&] {
-    Value const code = ir_.CreateOr(ir_.CreateShl(value, 8), I64(static_cast<int64_t>(DeviceError::kIndexOutOfRange)));
+  ReportCode(error_word, ir_.CreateSelect(bad, IndexError(value), I64(0)));
+}
+
+void Emitter::ReportCode(Value error_word, Value code) {
+  If(ir_.CreateICmpNE(code, I64(0)), [&] {
     auto* const store = ir_.CreateAlignedStore(code, error_word, llvm::Align(8));
     store->setAtomic(llvm::AtomicOrdering::Monotonic);
   });

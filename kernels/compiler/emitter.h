@@ -93,8 +93,15 @@ class Emitter {
   // A call of function `name` of math.c.
   Value CallMath(const std::string& name, llvm::Type* result, std::span<llvm::Value* const> operands);
 
+  // As Load, of memory that the kernel does not write: may be moved out of loops.
+  Value LoadInvariant(ops::DType type, Value base, Value index, Scalar as);
+
   // error_word = kIndexOutOfRange with `value` above, where `bad` (i1).
   void ReportIndex(Value error_word, Value bad, Value value);
+  // What error_word holds for an index `value` out of range.
+  Value IndexError(Value value);
+  // error_word = code, unless code (i64) is 0.
+  void ReportCode(Value error_word, Value code);
 
  private:
   void MarkAccess(llvm::Instruction* access);

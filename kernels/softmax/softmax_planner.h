@@ -1,0 +1,22 @@
+// Plans softmax and its relatives. Engine thread only.
+#pragma once
+
+#include "kernels/compiler/kernel_cache.h"
+#include "kernels/planner.h"
+#include "kernels/softmax/softmax_skeleton.h"
+
+namespace xpud::kernels {
+
+class SoftmaxPlanner : public Planner {
+ public:
+  explicit SoftmaxPlanner(KernelCache& cache) : cache_(cache) {}
+
+  bool Serves(ops::Family family) const override { return family == ops::Family::kSoftmax; }
+  absl::StatusOr<Readiness> Plan(const OpCall& call, KernelLibrary::Workspace workspace, LaunchList& launches) override;
+
+ private:
+  KernelCache& cache_;
+  const SoftmaxSkeleton skeleton_;
+};
+
+}  // namespace xpud::kernels

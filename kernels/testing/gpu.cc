@@ -1,0 +1,49 @@
+#include "kernels/testing/gpu.h"
+
+#include <cstdio>
+
+#include "absl/strings/str_cat.h"
+#include "proto/base/status_macros.h"
+
+namespace xpud::kernels {
+namespace {
+
+// OK when spirv-val (Khronos SPIRV-Tools) accepts the module.
+absl::Status Validate(const std::string& module) {
+  FILE* const validator = ::popen("spirv-val --target-env spv1.2 -", "w");
+  if (validator == nullptr) return absl::InternalError("spirv-val does not start");
+  const bool written = std::fwrite(module.data(), 1, module.size(), validator) == module.size();
+  return ::pclose(validator) == 0 && written ? absl::OkStatus() : absl::InternalError("spirv-val is missing or refuses the module");
+}
+
+absl::Status CheckLaunch(Target target, const Launch& launch) {
+  const ModuleImage& module = *launch.kernel().module;
+  const std::string& entry = launch.kernel().entry;
+  const bool ptx = target == Target::kNvptx;
+  constexpr char kSpirvMagic[] = "\x03\x02\x23\x07";
+  const bool right = ptx ? module.format == ModuleImage::Format::kPtx && module.bytes.find(".entry " + entry) != std::string::npos
+                         : module.format == ModuleImage::Format::kSpirv && module.bytes.starts_with(kSpirvMagic) &&
+                               module.bytes.find(entry) != std::string::npos;
+  if (!right) return absl::InternalError(absl::StrCat(entry, " is not in its module for ", ptx ? "NVPTX" : "SPIR-V"));
+  return ptx ? absl::OkStatus() : Validate(module.bytes);
+}
+
+}  // namespace
+
+absl::Status CompileForGpus(const OpCall& call) {
+  for (const Target target : {Target::kNvptx, Target::kSpirv}) {
+    ASSIGN_OR_RETURN(const std::unique_ptr<KernelLibrary> library, KernelLibrary::Create({.target = target, .cache_directory = {}, .workers = 1, .on_ready = {}}));
+    const auto workspace = [](size_t) -> absl::StatusOr<void*> { return nullptr; };  // planned, never run
+    LaunchList launches;
+    for (;;) {
+      ASSIGN_OR_RETURN(const Readiness readiness, library->Plan(call, workspace, launches));
+      if (readiness == Readiness::kReady) break;
+      library->WaitForCompiles();
+    }
+    if (launches.size() == 0) return absl::InternalError("nothing was launched");
+    for (size_t i = 0; i < launches.size(); ++i) RETURN_IF_ERROR(CheckLaunch(target, launches[i]));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace xpud::kernels

@@ -1,0 +1,12 @@
+// Compiles a call's kernels for the GPU targets, for tests on a machine that has neither. One thread.
+#pragma once
+
+#include "kernels/kernel_library.h"
+
+namespace xpud::kernels {
+
+// OK when `call` plans for NVPTX and for SPIR-V, and every launch names an entry of a module in that target's format,
+// which for SPIR-V spirv-val accepts.
+absl::Status CompileForGpus(const OpCall& call);
+
+}  // namespace xpud::kernels
