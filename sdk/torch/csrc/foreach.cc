@@ -69,9 +69,10 @@ bool HasArgumentsOf(const c10::FunctionSchema& schema, const c10::FunctionSchema
   return true;
 }
 
-bool ReturnsTensors(const c10::FunctionSchema& schema) {
+bool ReturnsFreshTensors(const c10::FunctionSchema& schema) {
   for (const c10::Argument& result : schema.returns()) {
-    if (result.type()->kind() != c10::TypeKind::TensorType) return false;
+    // A view shares memory: its in-place form changes the view, not the memory.
+    if (result.type()->kind() != c10::TypeKind::TensorType || result.alias_info() != nullptr) return false;
   }
   return !schema.returns().empty();
 }
@@ -81,7 +82,7 @@ bool ReturnsTensors(const c10::FunctionSchema& schema) {
 std::vector<std::pair<Variant, c10::OperatorHandle>> VariantIndex::VariantsOf(const c10::OperatorHandle& functional) const {
   std::vector<std::pair<Variant, c10::OperatorHandle>> variants;
   const c10::FunctionSchema& schema = functional.schema();
-  if (!ReturnsTensors(schema)) return variants;
+  if (!ReturnsFreshTensors(schema)) return variants;
   const std::string& name = functional.operator_name().name;
   if (const auto found = by_name_.find(name + "_"); found != by_name_.end() && schema.returns().size() == 1) {
     for (const c10::OperatorHandle& op : found->second) {

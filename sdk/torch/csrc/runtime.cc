@@ -67,9 +67,11 @@ int Runtime::DeviceCountOrZero() noexcept {
   if (IsInBadFork()) return 0;
   try {
     return Get().device_count();
-  } catch (const std::exception& error) {
+  } catch (const c10::Error& error) {
     static std::atomic<bool> warned{false};
-    if (!warned.exchange(true)) TORCH_WARN("xpud: no devices: ", error.what());
+    if (!warned.exchange(true)) TORCH_WARN("no xpud devices: ", error.what_without_backtrace());
+    return 0;
+  } catch (const std::exception&) {  // a signal handler's: whoever needs the device will meet it again
     return 0;
   }
 }
