@@ -76,6 +76,12 @@ const Shape kGathers[] = {
     {"gather, large, cut into groups", 1, {700, 300}, {}, {700, 500}, {}, {700, 500}, {}},
 };
 
+int64_t NumelOf(const Sizes& sizes) {
+  int64_t n = 1;
+  for (const int64_t s : sizes) n *= s;
+  return n;
+}
+
 class GatherTest : public ::testing::Test {
  protected:
   GatherTest() : library_(*KernelLibrary::Create({})) {}
@@ -94,6 +100,8 @@ class GatherTest : public ::testing::Test {
 
   // Runs the op and compares every element; those of an invalid index keep what they held.
   void Check(const char* op, const Shape& shape, DType type, DType index_type, const std::vector<int64_t>& invalid = {}) {
+    // The large ones are for the cuts, which hardly depend on the types.
+    if (NumelOf(shape.out) > 100'000 && (type != DType::kFloat32 || index_type != DType::kInt64)) return;
     const ops::Row& row = ops::RowOf(op);
     const std::string what = absl::StrCat(op, " ", std::string(ops::Info(type).name), " ", shape.name);
     const bool selects = shape.index.size() == 1 && (row.family == ops::Family::kEmbedding || shape.a.size() != 1);
@@ -198,6 +206,41 @@ TEST_F(GatherTest, LargeWorkIsCutAndASentenceIsNot) {
   }
 }
 
+TEST_F(GatherTest, GpuThreadsMoveUpTo8AlignedBytesOfARow) {
+  KernelLibrary::Options options;
+  options.target = Target::kNvptx;
+  const auto library = *KernelLibrary::Create(options);
+  struct Case {
+    DType type;
+    int64_t columns, row_stride, elements_moved_as_one;
+  };
+  for (const Case& c : {Case{DType::kBFloat16, 384, 384, 4}, {DType::kBFloat16, 386, 386, 2}, {DType::kBFloat16, 133, 133, 1},
+                        {DType::kBFloat16, 384, 385, 1}, {DType::kUInt8, 384, 384, 8}, {DType::kFloat32, 384, 384, 2}, {DType::kFloat64, 384, 384, 1}}) {
+    TestTensor a(c.type, {20, c.columns}, {c.row_stride, 1}), index(DType::kInt64, {9}), out(c.type, {9, c.columns});
+    const Operand output = out.operand(), inputs[] = {a.operand(), index.operand()};
+    ASSERT_EQ((reinterpret_cast<uintptr_t>(output.data) | reinterpret_cast<uintptr_t>(inputs[0].data)) % 8, 0u);
+    uint64_t error = 0;
+    LaunchList launches;
+    ASSERT_TRUE(device_.Plan(*library, {.row = &ops::RowOf("embedding"), .compute = c.type, .outputs = {&output, 1}, .inputs = inputs,
+                                        .attributes = {}, .error_word = &error}, launches).ok());
+    ASSERT_EQ(launches.size(), 1u);
+    const int64_t threads = 9 * c.columns / c.elements_moved_as_one;
+    EXPECT_EQ(launches[0].groups()[0], (threads + kGpuLanes - 1) / kGpuLanes) << c.columns;
+    int64_t stride;
+    std::memcpy(&stride, launches[0].arguments()[5], 8);
+    EXPECT_EQ(stride, c.row_stride / c.elements_moved_as_one) << c.columns;
+  }
+}
+
+TEST_F(GatherTest, ScalarWithoutAnIndexIsRefused) {
+  TestTensor a(DType::kFloat32, {}), index(DType::kInt64, {0}), out(DType::kFloat32, {});
+  const Operand output = out.operand(), inputs[] = {a.operand(), index.operand()};
+  const ops::Number dim = ops::Number::Integer(0);
+  LaunchList launches;
+  EXPECT_EQ(device_.Plan(*library_, {.row = &ops::RowOf("gather"), .compute = DType::kFloat32, .outputs = {&output, 1}, .inputs = inputs,
+                                     .attributes = {&dim, 1}}, launches).code(), absl::StatusCode::kInvalidArgument);
+}
+
 // Every kernel of up to three dimensions.
 std::vector<KernelKey> GpuKeys() {
   std::vector<KernelKey> keys;
@@ -225,7 +268,7 @@ TEST(GatherCode, CompilesToPtx) {
   for (const KernelKey& key : GpuKeys()) {
     const absl::StatusOr<std::string> code = KernelCache::Compile(Target::kNvptx, GatherSkeleton(), key);
     ASSERT_TRUE(code.ok()) << code.status();
-    EXPECT_THAT(*code, ::testing::HasSubstr(".entry gather_"));
+    EXPECT_NE(code->find(".entry gather("), std::string::npos);
   }
 }
 
