@@ -213,6 +213,7 @@ absl::Status Core::Upload(uint32_t queue, std::span<const std::byte> source, Buf
 
 absl::Status Core::Download(uint32_t queue, BufferHandle source, uint64_t offset, std::span<std::byte> target) {
   RETURN_IF_ERROR(CheckUsable());
+  if (target.empty()) return Synchronize(queue);
   struct InFlight {
     Staging::Piece piece;
     uint64_t sequence;
@@ -220,31 +221,31 @@ absl::Status Core::Download(uint32_t queue, BufferHandle source, uint64_t offset
   };
   constexpr size_t kAhead = 4;  // pieces under way while one is copied out
   std::deque<InFlight> in_flight;
-  absl::Status failed;
+  absl::Status status;
   size_t at = 0;
-  while (failed.ok() && (at < target.size() || !in_flight.empty())) {
+  while (status.ok() && (at < target.size() || !in_flight.empty())) {
     if (at < target.size() && in_flight.size() < kAhead) {
       const size_t bytes = std::min<size_t>(kPieceBytes, target.size() - at);
       uint64_t sequence;
-      ASSIGN_OR_RETURN(const Staging::Piece piece,
-                       SendStaged(wire::DownloadCommand{
-                                      wire::Header(wire::CommandKind::kDownload, queue, sizeof(wire::DownloadCommand)),
-                                      wire::ToWire(source), offset + at, 0, static_cast<uint32_t>(bytes)},
-                                  {}, /*held=*/true, sequence));
-      in_flight.push_back({piece, sequence, target.subspan(at, bytes)});
+      const auto piece = SendStaged(wire::DownloadCommand{wire::Header(wire::CommandKind::kDownload, queue, sizeof(wire::DownloadCommand)),
+                                                          wire::ToWire(source), offset + at, 0, static_cast<uint32_t>(bytes)},
+                                    {}, /*held=*/true, sequence);
+      status = piece.status();
+      if (piece.ok()) in_flight.push_back({*piece, sequence, target.subspan(at, bytes)});
       at += bytes;
       continue;
     }
     const InFlight first = in_flight.front();
-    failed = Await(queue, first.sequence);
-    if (failed.ok()) std::memcpy(first.target.data(), transport_->staging().data() + first.piece.offset, first.target.size());
+    status = Await(queue, first.sequence);
+    if (!status.ok()) break;
+    std::memcpy(first.target.data(), transport_->staging().data() + first.piece.offset, first.target.size());
     in_flight.pop_front();
     MutexLock lock(mutex_);
     staging_.Release(first.piece.end);
   }
   MutexLock lock(mutex_);
-  for (const InFlight& rest : in_flight) staging_.Release(rest.piece.end);
-  return target.empty() ? Synchronize(queue) : failed;
+  for (const InFlight& rest : in_flight) staging_.Release(rest.piece.end);  // each comes free when its command has completed
+  return status;
 }
 
 absl::Status Core::Copy(uint32_t queue, BufferHandle source, uint64_t source_offset, BufferHandle target,
