@@ -231,9 +231,9 @@ Tensor NllBackward(const Tensor& gradient, const Tensor& self, const Tensor& tar
   }
   const NllShape shape(self);
   Tensor out = MakeEmpty(self.sizes(), self.scalar_type(), self.device());
-  const Tensor g = Contiguous(gradient), index = Contiguous(target);
+  const Tensor g = Contiguous(gradient), logp = Contiguous(self), index = Contiguous(target);
   Send(row, {DescribeAs(out, shape.logp)},
-       {DescribeAs(g, shape.Loss(reduction)), DescribeAs(index, shape.target), DescribeAs(total_weight, {}), DescribeIf(weight)},
+       {DescribeAs(g, shape.Loss(reduction)), DescribeAs(logp, shape.logp), DescribeAs(index, shape.target), DescribeIf(weight)},
        {ops::Number::Integer(reduction), ops::Number::Integer(ignore)}, self);
   return out;
 }
