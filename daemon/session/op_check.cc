@@ -173,6 +173,7 @@ absl::Status CheckGather(const OpCall& call) {
   if (!selects && !SameSizes(index, out)) {
     return absl::InvalidArgumentError(absl::StrCat("output ", Describe(out), " for an index ", Describe(index)));
   }
+  if (a.rank == 0 && index.numel() != 1) return absl::InvalidArgumentError(absl::StrCat("an index ", Describe(index), " into a scalar"));
   for (int d = 0; d < a.rank; ++d) {
     const int64_t wanted = d == dim ? (selects ? index.sizes[0] : out.sizes[d]) : a.sizes[d];
     if (selects ? out.sizes[d] != wanted : (d != dim && out.sizes[d] > wanted)) {

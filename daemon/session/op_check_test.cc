@@ -68,6 +68,12 @@ TEST(OpCheck, IndicesAreIntegers) {
   EXPECT_FALSE(Check("embedding", {Tensor({6, 8})}, {Tensor({100, 8}), Tensor({5}, DType::kInt64)}).ok());
 }
 
+TEST(OpCheck, AScalarHasOneElementToSelect) {
+  EXPECT_TRUE(Check("index_select", {Tensor({})}, {Tensor({}), Tensor({1}, DType::kInt64)}, {kZero}).ok());
+  EXPECT_FALSE(Check("index_select", {Tensor({})}, {Tensor({}), Tensor({0}, DType::kInt64)}, {kZero}).ok());
+  EXPECT_FALSE(Check("index_select", {Tensor({})}, {Tensor({}), Tensor({2}, DType::kInt64)}, {kZero}).ok());
+}
+
 TEST(OpCheck, AttentionShapesMustAgree) {
   const auto q = Tensor({2, 4, 5, 8}), k = Tensor({2, 2, 7, 8}), v = Tensor({2, 2, 7, 6}), out = Tensor({2, 4, 5, 6});
   const std::vector<Number> attributes = {Number::Real(1), kZero};

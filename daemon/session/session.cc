@@ -7,7 +7,6 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/session/op_check.h"
 #include "proto/base/status_macros.h"
 #include "proto/transport/layout.h"
 
@@ -17,7 +16,6 @@ namespace {
 using wire::CommandKind;
 
 constexpr int kCommandsPerLook = 8;           // light commands between two looks at the clock
-constexpr uint64_t kHeavyCopyBytes = 64 << 10;
 
 uint64_t NowNs() {
   return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
@@ -30,23 +28,6 @@ uint64_t NextContent() {
 }
 
 absl::Status Breach(const char* what) { return absl::InvalidArgumentError(what); }
-
-// The elements between a view's first and last one, or 0 for an empty view. Cannot overflow: see DecodeExecute.
-bool Extent(const kernels::Operand& operand, uint64_t& elements) {
-  elements = 1;
-  for (int d = 0; d < operand.rank; ++d) {
-    if (operand.sizes[d] == 0) {
-      elements = 0;
-      return true;
-    }
-    uint64_t span;
-    if (__builtin_mul_overflow(static_cast<uint64_t>(operand.sizes[d] - 1), static_cast<uint64_t>(operand.strides[d]), &span) ||
-        __builtin_add_overflow(elements, span, &elements)) {
-      return false;
-    }
-  }
-  return true;
-}
 
 }  // namespace
 
@@ -194,6 +175,10 @@ absl::Status Session::ClearError(std::span<const std::byte> bytes) {
   return absl::OkStatus();
 }
 
+void Session::PoisonSkipped(Buffer& buffer) {
+  if (buffer.poison == Poison::kNone) buffer.poison = buffer.written ? Poison::kInPlace : Poison::kFresh;
+}
+
 void Session::MarkWritten(Buffer& buffer) {
   buffer.written = true;
   buffer.content = NextContent();
@@ -268,249 +253,6 @@ void Session::ReleaseDeferred() {
     devices_[entry.device].pool->Free(entry.block);
     return true;
   });
-}
-
-// ---- ops
-
-absl::Status Session::ResolveTensor(const wire::DecodedOperand& from, kernels::Operand& to, Buffer*& buffer, uint32_t queue_id) {
-  buffer = buffers_.Find(from.buffer);
-  if (buffer == nullptr) return absl::InvalidArgumentError("a tensor names a buffer that does not exist");
-  if (buffer->device != queues_[queue_id].device) return absl::InvalidArgumentError("a tensor is on another device than its queue");
-  to.rank = from.rank;
-  std::copy_n(from.sizes.begin(), from.rank, to.sizes.begin());
-  std::copy_n(from.strides.begin(), from.rank, to.strides.begin());
-  uint64_t elements;
-  const uint64_t room = buffer->bytes / ops::SizeOf(from.dtype);
-  if (!Extent(to, elements) || (elements != 0 && (from.offset > room || elements > room - from.offset))) {
-    return absl::InvalidArgumentError(absl::StrCat("a view of ", elements, " elements from element ", from.offset, " leaves its buffer of ", buffer->bytes, " bytes"));
-  }
-  buffer->queues |= uint64_t{1} << queue_id;
-  to.data = elements == 0 ? buffer->block.address : buffer->block.address + from.offset * ops::SizeOf(from.dtype);
-  to.content = buffer->content;
-  return absl::OkStatus();
-}
-
-absl::Status Session::ResolveOperands(uint32_t queue_id) {
-  const int inputs = execute_.row->inputs;
-  if (execute_.inputs > inputs) return absl::InvalidArgumentError(absl::StrCat(execute_.inputs, " inputs; at most ", inputs, " are allowed"));
-  absl::Status first;
-  for (int i = 0; i < execute_.outputs + inputs; ++i) {
-    kernels::Operand& to = operands_[i];
-    operand_buffers_[i] = nullptr;
-    to.data = nullptr;
-    to.rank = 0;
-    to.content = 0;
-    to.immediate = false;
-    to.present = false;
-    if (i >= execute_.outputs + execute_.inputs) continue;
-    const wire::DecodedOperand& from = execute_.operands[i];
-    to.dtype = from.dtype;
-    to.present = from.kind != wire::OperandKind::kAbsent;
-    to.immediate = from.kind == wire::OperandKind::kInteger || from.kind == wire::OperandKind::kReal;
-    if (to.immediate) to.number = from.number;
-    if (from.kind != wire::OperandKind::kTensor) continue;
-    absl::Status status = ResolveTensor(from, to, operand_buffers_[i], queue_id);
-    if (!status.ok() && first.ok()) first = std::move(status);  // go on: the outputs must be found, to be poisoned
-  }
-  return first;
-}
-
-kernels::OpCall Session::Call(Queue& queue) const {
-  kernels::OpCall call;
-  call.row = execute_.row;
-  call.compute = execute_.compute;
-  call.outputs = {operands_.data(), execute_.outputs};
-  call.inputs = {operands_.data() + execute_.outputs, execute_.row->inputs};
-  call.attributes = {execute_.numbers.data(), execute_.attributes};
-  call.error_word = &queue.error_word;
-  return call;
-}
-
-bool Session::ReadsPoison() const {
-  for (int i = 0; i < execute_.outputs + execute_.inputs; ++i) {
-    const Buffer* buffer = operand_buffers_[i];
-    if (buffer == nullptr || buffer->poison == Poison::kNone) continue;
-    if (buffer->poison == Poison::kNoStorage || i >= execute_.outputs) return true;
-    // An output that does not fill its buffer leaves the poisoned rest.
-    if (static_cast<uint64_t>(operands_[i].numel()) * ops::SizeOf(operands_[i].dtype) != buffer->bytes) return true;
-  }
-  return false;
-}
-
-void Session::PoisonOutputs() {
-  for (int i = 0; i < execute_.outputs; ++i) {
-    Buffer* buffer = operand_buffers_[i];
-    if (buffer != nullptr && buffer->poison == Poison::kNone) buffer->poison = buffer->written ? Poison::kInPlace : Poison::kFresh;
-  }
-}
-
-void Session::MarkOutputsWritten() {
-  for (int i = 0; i < execute_.outputs; ++i) {
-    Buffer* buffer = operand_buffers_[i];
-    if (buffer == nullptr) continue;
-    buffer->poison = Poison::kNone;
-    MarkWritten(*buffer);
-  }
-}
-
-void Session::CheckErrorWord(Queue& queue, const kernels::OpCall& call) {
-  const uint64_t word = std::atomic_ref<uint64_t>(queue.error_word).load(std::memory_order_relaxed);
-  if (word == 0) [[likely]] return;
-  std::atomic_ref<uint64_t>(queue.error_word).store(0, std::memory_order_relaxed);
-  const int64_t value = static_cast<int64_t>(word) >> 8;
-  Raise(queue, current_queue_, absl::OutOfRangeError(absl::StrCat("index ", value, " is out of range in ", Describe(call))));
-}
-
-absl::StatusOr<Session::Outcome> Session::Execute(std::span<const std::byte> bytes, uint32_t queue_id) {
-  RETURN_IF_ERROR(wire::DecodeExecute(bytes, execute_));
-  Queue& queue = queues_[queue_id];
-  DeviceState& state = devices_[queue.device];
-  const auto refuse = [&](const absl::Status& why, const kernels::OpCall* call) {
-    const std::string name(execute_.row->aten.substr(0, execute_.row->aten.find('|')));
-    Raise(queue, queue_id, absl::Status(why.code(), absl::StrCat(call != nullptr ? Describe(*call) : name, ": ", why.message())));
-    PoisonOutputs();
-    return Outcome::kDone;
-  };
-  if (absl::Status status = ResolveOperands(queue_id); !status.ok()) return refuse(status, nullptr);
-  const kernels::OpCall call = Call(queue);
-  if (absl::Status status = CheckOp(call); !status.ok()) return refuse(status, &call);
-  if (ReadsPoison()) {
-    if (!queue.error_raised) return refuse(absl::FailedPreconditionError("reads a tensor whose computation failed"), &call);
-    PoisonOutputs();
-    return Outcome::kDone;
-  }
-  workspace_.clear();
-  const auto workspace = [&](size_t size) -> absl::StatusOr<void*> {
-    ASSIGN_OR_RETURN(memory::Block block, state.pool->Allocate(size, peer_.uid + 1, [&](std::byte* address, uint64_t n) {
-      return queue.device_queue->Zero(address, n);
-    }));
-    workspace_.push_back(block);
-    return static_cast<void*>(block.address);
-  };
-  const auto ready = state.library->Plan(call, workspace, launches_);
-  absl::Status launched = ready.status();
-  if (ready.ok() && *ready == kernels::Readiness::kReady) launched = queue.device_queue->Launch(launches_);
-  for (const memory::Block& block : workspace_) {
-    if (queue.device_queue->synchronous()) {
-      state.pool->Free(block);
-    } else {
-      DeferredFree entry{block, queue.device, uint64_t{1} << queue_id, {}};
-      entry.marks[queue_id] = sequence_ + 1;
-      deferred_.push_back(entry);
-    }
-  }
-  if (!launched.ok()) return refuse(launched, &call);
-  if (*ready == kernels::Readiness::kCompiling) return Outcome::kStalled;
-  state.launches += launches_.size();
-  for (size_t i = 0; i < launches_.size(); ++i) {
-    const auto& [x, y, z] = launches_[i].groups();
-    heavy_ |= x > 1 || y > 1 || z > 1;
-  }
-  MarkOutputsWritten();
-  CheckErrorWord(queue, call);
-  return Outcome::kDone;
-}
-
-// ---- copies
-
-absl::StatusOr<std::byte*> Session::Part(Buffer* buffer, uint64_t offset, uint64_t bytes, uint32_t queue_id) {
-  heavy_ |= bytes > kHeavyCopyBytes;
-  if (buffer == nullptr) return absl::InvalidArgumentError("a copy names a buffer that does not exist");
-  if (buffer->device != queues_[queue_id].device) return absl::InvalidArgumentError("a copy names a buffer on another device than its queue");
-  if (offset > buffer->bytes || bytes > buffer->bytes - offset) {
-    return absl::InvalidArgumentError(absl::StrCat("a copy of ", bytes, " bytes at ", offset, " leaves its buffer of ", buffer->bytes, " bytes"));
-  }
-  if (buffer->poison == Poison::kNoStorage) return absl::FailedPreconditionError("a copy names a buffer whose allocation failed");
-  buffer->queues |= uint64_t{1} << queue_id;
-  return buffer->block.address + offset;
-}
-
-absl::StatusOr<std::byte*> Session::StagingPart(uint64_t offset, uint64_t bytes) const {
-  const auto staging = transport_->staging();
-  if (offset > staging.size() || bytes > staging.size() - offset) return Breach("a copy leaves the staging memory");
-  return staging.data() + offset;
-}
-
-absl::Status Session::Upload(std::span<const std::byte> bytes) {
-  wire::UploadCommand command;
-  RETURN_IF_ERROR(wire::DecodeFixed(bytes, command));
-  ASSIGN_OR_RETURN(const std::byte* source, StagingPart(command.staging_offset, command.bytes));
-  Queue& queue = queues_[current_queue_];
-  Buffer* buffer = buffers_.Find(command.buffer);
-  const auto target = Part(buffer, command.offset, command.bytes, current_queue_);
-  const absl::Status status = target.ok() ? queue.device_queue->Copy(*target, source, command.bytes) : target.status();
-  if (!status.ok()) {
-    Raise(queue, current_queue_, status);
-    return absl::OkStatus();
-  }
-  if (buffer->poison == Poison::kFresh && command.bytes == buffer->bytes) buffer->poison = Poison::kNone;
-  MarkWritten(*buffer);
-  stats_.uploaded_bytes += command.bytes;
-  return absl::OkStatus();
-}
-
-absl::Status Session::UploadInline(std::span<const std::byte> bytes) {
-  wire::UploadInlineCommand command;
-  std::span<const std::byte> payload;
-  RETURN_IF_ERROR(wire::DecodeUploadInline(bytes, command, payload));
-  Queue& queue = queues_[current_queue_];
-  Buffer* buffer = buffers_.Find(command.buffer);
-  const auto target = Part(buffer, command.offset, payload.size(), current_queue_);
-  absl::Status status = target.ok() ? queue.device_queue->Copy(*target, payload.data(), payload.size()) : target.status();
-  // The payload lies in the batch, which the next receive overwrites.
-  if (status.ok() && !queue.device_queue->synchronous()) status = queue.device_queue->Synchronize(UINT64_MAX);
-  if (!status.ok()) {
-    Raise(queue, current_queue_, status);
-    return absl::OkStatus();
-  }
-  if (buffer->poison == Poison::kFresh && payload.size() == buffer->bytes) buffer->poison = Poison::kNone;
-  MarkWritten(*buffer);
-  stats_.uploaded_bytes += payload.size();
-  return absl::OkStatus();
-}
-
-absl::Status Session::Download(std::span<const std::byte> bytes) {
-  wire::DownloadCommand command;
-  RETURN_IF_ERROR(wire::DecodeFixed(bytes, command));
-  ASSIGN_OR_RETURN(std::byte * target, StagingPart(command.staging_offset, command.bytes));
-  Queue& queue = queues_[current_queue_];
-  Buffer* buffer = buffers_.Find(command.buffer);
-  const auto source = Part(buffer, command.offset, command.bytes, current_queue_);
-  absl::Status status = source.status();
-  if (source.ok() && buffer->poison != Poison::kNone) status = absl::FailedPreconditionError("reads a tensor whose computation failed");
-  if (status.ok()) status = queue.device_queue->Copy(target, *source, command.bytes);
-  if (!status.ok()) {
-    Raise(queue, current_queue_, status);
-    return absl::OkStatus();
-  }
-  stats_.downloaded_bytes += command.bytes;
-  return absl::OkStatus();
-}
-
-absl::Status Session::Copy(std::span<const std::byte> bytes) {
-  wire::CopyCommand command;
-  RETURN_IF_ERROR(wire::DecodeFixed(bytes, command));
-  Queue& queue = queues_[current_queue_];
-  Buffer* source_buffer = buffers_.Find(command.source);
-  Buffer* target_buffer = buffers_.Find(command.target);
-  const auto source = Part(source_buffer, command.source_offset, command.bytes, current_queue_);
-  const auto target = Part(target_buffer, command.target_offset, command.bytes, current_queue_);
-  absl::Status status = source.ok() ? target.status() : source.status();
-  if (status.ok() && source_buffer->poison != Poison::kNone) status = absl::FailedPreconditionError("reads a tensor whose computation failed");
-  const bool overlaps = source_buffer == target_buffer && command.source_offset < command.target_offset + command.bytes &&
-                        command.target_offset < command.source_offset + command.bytes;
-  if (status.ok() && overlaps) status = absl::InvalidArgumentError("a copy's source and target overlap");
-  if (status.ok()) status = queue.device_queue->Copy(*target, *source, command.bytes);
-  if (!status.ok()) {
-    Raise(queue, current_queue_, status);
-    if (target_buffer != nullptr && target_buffer->poison == Poison::kNone) {
-      target_buffer->poison = target_buffer->written ? Poison::kInPlace : Poison::kFresh;
-    }
-    return absl::OkStatus();
-  }
-  if (target_buffer->poison == Poison::kFresh && command.bytes == target_buffer->bytes) target_buffer->poison = Poison::kNone;
-  MarkWritten(*target_buffer);
-  return absl::OkStatus();
 }
 
 // ---- queues and events

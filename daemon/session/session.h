@@ -88,6 +88,8 @@ class Session {
   absl::StatusOr<Outcome> Execute(std::span<const std::byte> bytes, uint32_t queue_id);
   absl::Status Upload(std::span<const std::byte> bytes);
   absl::Status UploadInline(std::span<const std::byte> bytes);
+  // `outlives_command`: the source stays as it is until the copy is done.
+  absl::Status UploadFrom(std::span<const std::byte> source, wire::Handle target, uint64_t offset, bool outlives_command);
   absl::Status Download(std::span<const std::byte> bytes);
   absl::Status Copy(std::span<const std::byte> bytes);
   absl::Status CreateQueue(std::span<const std::byte> bytes);
@@ -103,11 +105,14 @@ class Session {
   bool ReadsPoison() const;
   void PoisonOutputs();
   void MarkWritten(Buffer& buffer);
+  void PoisonSkipped(Buffer& buffer);  // a command that would have written it was not run
   void MarkOutputsWritten();
   void CheckErrorWord(Queue& queue, const kernels::OpCall& call);
   // The part of a buffer that a copy names, or why not.
   absl::StatusOr<std::byte*> Part(Buffer* buffer, uint64_t offset, uint64_t bytes, uint32_t queue_id);
   absl::StatusOr<std::byte*> StagingPart(uint64_t offset, uint64_t bytes) const;
+  // Records what became of a copy; `target` is the buffer that it writes, or null.
+  void FinishCopy(const absl::Status& status, Buffer* target, uint64_t bytes);
 
   // The user's error: recorded on the queue, seen at its next sync.
   void Raise(Queue& queue, uint32_t queue_id, const absl::Status& error);

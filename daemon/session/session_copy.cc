@@ -1,0 +1,100 @@
+// Session's part that moves bytes: uploads, downloads and copies between buffers.
+#include "absl/strings/str_cat.h"
+#include "daemon/session/session.h"
+#include "proto/base/status_macros.h"
+
+namespace xpud::session {
+namespace {
+
+constexpr uint64_t kHeavyCopyBytes = 64 << 10;  // longer copies are looked at with the clock
+
+absl::Status Poisoned() { return absl::FailedPreconditionError("reads a tensor whose computation failed"); }
+
+}  // namespace
+
+absl::StatusOr<std::byte*> Session::Part(Buffer* buffer, uint64_t offset, uint64_t bytes, uint32_t queue_id) {
+  heavy_ |= bytes > kHeavyCopyBytes;
+  if (buffer == nullptr) return absl::InvalidArgumentError("a copy names a buffer that does not exist");
+  if (buffer->device != queues_[queue_id].device) return absl::InvalidArgumentError("a copy names a buffer on another device than its queue");
+  if (offset > buffer->bytes || bytes > buffer->bytes - offset) {
+    return absl::InvalidArgumentError(absl::StrCat("a copy of ", bytes, " bytes at ", offset, " leaves its buffer of ", buffer->bytes, " bytes"));
+  }
+  if (buffer->poison == Poison::kNoStorage) return absl::FailedPreconditionError("a copy names a buffer whose allocation failed");
+  buffer->queues |= uint64_t{1} << queue_id;
+  return buffer->block.address + offset;
+}
+
+absl::StatusOr<std::byte*> Session::StagingPart(uint64_t offset, uint64_t bytes) const {
+  const auto staging = transport_->staging();
+  if (offset > staging.size() || bytes > staging.size() - offset) return absl::InvalidArgumentError("a copy leaves the staging memory");
+  return staging.data() + offset;
+}
+
+void Session::FinishCopy(const absl::Status& status, Buffer* target, uint64_t bytes) {
+  if (!status.ok()) {
+    Raise(queues_[current_queue_], current_queue_, status);
+    if (target != nullptr) PoisonSkipped(*target);
+    return;
+  }
+  if (target == nullptr) return;
+  if (target->poison == Poison::kFresh && bytes == target->bytes) target->poison = Poison::kNone;
+  MarkWritten(*target);
+}
+
+absl::Status Session::UploadFrom(std::span<const std::byte> source, wire::Handle handle, uint64_t offset, bool outlives_command) {
+  executor::DeviceQueue& queue = *queues_[current_queue_].device_queue;
+  Buffer* buffer = buffers_.Find(handle);
+  const auto target = Part(buffer, offset, source.size(), current_queue_);
+  absl::Status status = target.ok() ? queue.Copy(*target, source.data(), source.size()) : target.status();
+  if (status.ok() && !outlives_command && !queue.synchronous()) status = queue.Synchronize(UINT64_MAX);
+  if (status.ok()) stats_.uploaded_bytes += source.size();
+  FinishCopy(status, buffer, source.size());
+  return absl::OkStatus();
+}
+
+absl::Status Session::Upload(std::span<const std::byte> bytes) {
+  wire::UploadCommand command;
+  RETURN_IF_ERROR(wire::DecodeFixed(bytes, command));
+  ASSIGN_OR_RETURN(const std::byte* source, StagingPart(command.staging_offset, command.bytes));
+  return UploadFrom({source, command.bytes}, command.buffer, command.offset, /*outlives_command=*/true);
+}
+
+absl::Status Session::UploadInline(std::span<const std::byte> bytes) {
+  wire::UploadInlineCommand command;
+  std::span<const std::byte> payload;
+  RETURN_IF_ERROR(wire::DecodeUploadInline(bytes, command, payload));
+  return UploadFrom(payload, command.buffer, command.offset, /*outlives_command=*/false);
+}
+
+absl::Status Session::Download(std::span<const std::byte> bytes) {
+  wire::DownloadCommand command;
+  RETURN_IF_ERROR(wire::DecodeFixed(bytes, command));
+  ASSIGN_OR_RETURN(std::byte * target, StagingPart(command.staging_offset, command.bytes));
+  Buffer* buffer = buffers_.Find(command.buffer);
+  const auto source = Part(buffer, command.offset, command.bytes, current_queue_);
+  absl::Status status = source.status();
+  if (status.ok() && buffer->poison != Poison::kNone) status = Poisoned();
+  if (status.ok()) status = queues_[current_queue_].device_queue->Copy(target, *source, command.bytes);
+  if (status.ok()) stats_.downloaded_bytes += command.bytes;
+  FinishCopy(status, nullptr, 0);
+  return absl::OkStatus();
+}
+
+absl::Status Session::Copy(std::span<const std::byte> bytes) {
+  wire::CopyCommand command;
+  RETURN_IF_ERROR(wire::DecodeFixed(bytes, command));
+  Buffer* source_buffer = buffers_.Find(command.source);
+  Buffer* target_buffer = buffers_.Find(command.target);
+  const auto source = Part(source_buffer, command.source_offset, command.bytes, current_queue_);
+  const auto target = Part(target_buffer, command.target_offset, command.bytes, current_queue_);
+  absl::Status status = source.ok() ? target.status() : source.status();
+  if (status.ok() && source_buffer->poison != Poison::kNone) status = Poisoned();
+  const bool overlaps = source_buffer == target_buffer && command.source_offset < command.target_offset + command.bytes &&
+                        command.target_offset < command.source_offset + command.bytes;
+  if (status.ok() && overlaps) status = absl::InvalidArgumentError("a copy's source and target overlap");
+  if (status.ok()) status = queues_[current_queue_].device_queue->Copy(*target, *source, command.bytes);
+  FinishCopy(status, target_buffer, command.bytes);
+  return absl::OkStatus();
+}
+
+}  // namespace xpud::session

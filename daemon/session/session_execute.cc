@@ -1,0 +1,170 @@
+// Session's part that runs ops: operands are resolved against buffers, the call is checked, planned and launched.
+#include <algorithm>
+#include <atomic>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/session/op_check.h"
+#include "daemon/session/session.h"
+#include "proto/base/status_macros.h"
+
+namespace xpud::session {
+namespace {
+
+// The elements between a view's first and last one, or 0 for an empty view. Cannot overflow: see DecodeExecute.
+bool Extent(const kernels::Operand& operand, uint64_t& elements) {
+  elements = 1;
+  for (int d = 0; d < operand.rank; ++d) {
+    if (operand.sizes[d] == 0) {
+      elements = 0;
+      return true;
+    }
+    uint64_t span;
+    if (__builtin_mul_overflow(static_cast<uint64_t>(operand.sizes[d] - 1), static_cast<uint64_t>(operand.strides[d]), &span) ||
+        __builtin_add_overflow(elements, span, &elements)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+absl::Status Session::ResolveTensor(const wire::DecodedOperand& from, kernels::Operand& to, Buffer*& buffer, uint32_t queue_id) {
+  buffer = buffers_.Find(from.buffer);
+  if (buffer == nullptr) return absl::InvalidArgumentError("a tensor names a buffer that does not exist");
+  if (buffer->device != queues_[queue_id].device) return absl::InvalidArgumentError("a tensor is on another device than its queue");
+  to.rank = from.rank;
+  std::copy_n(from.sizes.begin(), from.rank, to.sizes.begin());
+  std::copy_n(from.strides.begin(), from.rank, to.strides.begin());
+  uint64_t elements;
+  const uint64_t room = buffer->bytes / ops::SizeOf(from.dtype);
+  if (!Extent(to, elements) || (elements != 0 && (from.offset > room || elements > room - from.offset))) {
+    return absl::InvalidArgumentError(absl::StrCat("a view of ", elements, " elements from element ", from.offset, " leaves its buffer of ", buffer->bytes, " bytes"));
+  }
+  buffer->queues |= uint64_t{1} << queue_id;
+  to.data = elements == 0 ? buffer->block.address : buffer->block.address + from.offset * ops::SizeOf(from.dtype);
+  to.content = buffer->content;
+  return absl::OkStatus();
+}
+
+absl::Status Session::ResolveOperands(uint32_t queue_id) {
+  const int inputs = execute_.row->inputs;
+  if (execute_.inputs > inputs) return absl::InvalidArgumentError(absl::StrCat(execute_.inputs, " inputs; at most ", inputs, " are allowed"));
+  absl::Status first;
+  for (int i = 0; i < execute_.outputs + inputs; ++i) {
+    kernels::Operand& to = operands_[i];
+    operand_buffers_[i] = nullptr;
+    to.data = nullptr;
+    to.rank = 0;
+    to.content = 0;
+    to.immediate = false;
+    to.present = false;
+    if (i >= execute_.outputs + execute_.inputs) continue;
+    const wire::DecodedOperand& from = execute_.operands[i];
+    to.dtype = from.dtype;
+    to.present = from.kind != wire::OperandKind::kAbsent;
+    to.immediate = from.kind == wire::OperandKind::kInteger || from.kind == wire::OperandKind::kReal;
+    if (to.immediate) to.number = from.number;
+    if (from.kind != wire::OperandKind::kTensor) continue;
+    absl::Status status = ResolveTensor(from, to, operand_buffers_[i], queue_id);
+    if (!status.ok() && first.ok()) first = std::move(status);  // go on: the outputs must be found, to be poisoned
+  }
+  return first;
+}
+
+kernels::OpCall Session::Call(Queue& queue) const {
+  kernels::OpCall call;
+  call.row = execute_.row;
+  call.compute = execute_.compute;
+  call.outputs = {operands_.data(), execute_.outputs};
+  call.inputs = {operands_.data() + execute_.outputs, execute_.row->inputs};
+  call.attributes = {execute_.numbers.data(), execute_.attributes};
+  call.error_word = &queue.error_word;
+  return call;
+}
+
+bool Session::ReadsPoison() const {
+  for (int i = 0; i < execute_.outputs + execute_.inputs; ++i) {
+    const Buffer* buffer = operand_buffers_[i];
+    if (buffer == nullptr || buffer->poison == Poison::kNone) continue;
+    if (buffer->poison == Poison::kNoStorage || i >= execute_.outputs) return true;
+    // An output that does not fill its buffer leaves the poisoned rest.
+    if (static_cast<uint64_t>(operands_[i].numel()) * ops::SizeOf(operands_[i].dtype) != buffer->bytes) return true;
+  }
+  return false;
+}
+
+void Session::PoisonOutputs() {
+  for (int i = 0; i < execute_.outputs; ++i) {
+    if (operand_buffers_[i] != nullptr) PoisonSkipped(*operand_buffers_[i]);
+  }
+}
+
+void Session::MarkOutputsWritten() {
+  for (int i = 0; i < execute_.outputs; ++i) {
+    Buffer* buffer = operand_buffers_[i];
+    if (buffer == nullptr) continue;
+    buffer->poison = Poison::kNone;
+    MarkWritten(*buffer);
+  }
+}
+
+void Session::CheckErrorWord(Queue& queue, const kernels::OpCall& call) {
+  const uint64_t word = std::atomic_ref<uint64_t>(queue.error_word).load(std::memory_order_relaxed);
+  if (word == 0) [[likely]] return;
+  std::atomic_ref<uint64_t>(queue.error_word).store(0, std::memory_order_relaxed);
+  const int64_t value = static_cast<int64_t>(word) >> 8;
+  Raise(queue, current_queue_, absl::OutOfRangeError(absl::StrCat("index ", value, " is out of range in ", Describe(call))));
+}
+
+absl::StatusOr<Session::Outcome> Session::Execute(std::span<const std::byte> bytes, uint32_t queue_id) {
+  RETURN_IF_ERROR(wire::DecodeExecute(bytes, execute_));
+  Queue& queue = queues_[queue_id];
+  DeviceState& state = devices_[queue.device];
+  const auto refuse = [&](const absl::Status& why, const kernels::OpCall* call) {
+    const std::string name(execute_.row->aten.substr(0, execute_.row->aten.find('|')));
+    Raise(queue, queue_id, absl::Status(why.code(), absl::StrCat(call != nullptr ? Describe(*call) : name, ": ", why.message())));
+    PoisonOutputs();
+    return Outcome::kDone;
+  };
+  if (absl::Status status = ResolveOperands(queue_id); !status.ok()) return refuse(status, nullptr);
+  const kernels::OpCall call = Call(queue);
+  if (absl::Status status = CheckOp(call); !status.ok()) return refuse(status, &call);
+  if (ReadsPoison()) {
+    if (!queue.error_raised) return refuse(absl::FailedPreconditionError("reads a tensor whose computation failed"), &call);
+    PoisonOutputs();
+    return Outcome::kDone;
+  }
+  workspace_.clear();
+  const auto workspace = [&](size_t size) -> absl::StatusOr<void*> {
+    ASSIGN_OR_RETURN(memory::Block block, state.pool->Allocate(size, peer_.uid + 1, [&](std::byte* address, uint64_t n) {
+      return queue.device_queue->Zero(address, n);
+    }));
+    workspace_.push_back(block);
+    return static_cast<void*>(block.address);
+  };
+  const auto ready = state.library->Plan(call, workspace, launches_);
+  absl::Status launched = ready.status();
+  if (ready.ok() && *ready == kernels::Readiness::kReady) launched = queue.device_queue->Launch(launches_);
+  for (const memory::Block& block : workspace_) {
+    if (queue.device_queue->synchronous()) {
+      state.pool->Free(block);
+    } else {
+      DeferredFree entry{block, queue.device, uint64_t{1} << queue_id, {}};
+      entry.marks[queue_id] = sequence_ + 1;
+      deferred_.push_back(entry);
+    }
+  }
+  if (!launched.ok()) return refuse(launched, &call);
+  if (*ready == kernels::Readiness::kCompiling) return Outcome::kStalled;
+  state.launches += launches_.size();
+  for (size_t i = 0; i < launches_.size(); ++i) {
+    const auto& [x, y, z] = launches_[i].groups();
+    heavy_ |= x > 1 || y > 1 || z > 1;
+  }
+  MarkOutputsWritten();
+  CheckErrorWord(queue, call);
+  return Outcome::kDone;
+}
+
+}  // namespace xpud::session
