@@ -44,6 +44,14 @@ std::vector<float> ReadFloats(const std::string& path) {
   return values;
 }
 
+// A positive number from the command line, or the end of the program.
+int64_t Positive(const char* text) {
+  char* end;
+  const long long value = std::strtoll(text, &end, 10);
+  if (*text == '\0' || *end != '\0' || value < 1) Fail(std::string(text) + " is no positive number");
+  return value;
+}
+
 // A matrix on the device, of `columns` columns and as many rows as the file has.
 xpud::Tensor Load(const xpud::Queue& queue, const std::string& path, int64_t columns) {
   const std::vector<float> values = ReadFloats(path);
@@ -77,14 +85,15 @@ void Report(const std::vector<float>& scores, int64_t queries, int64_t rows, siz
   std::cout << json << "]}" << std::endl;
 }
 
-void Score(const xpud::Tensor& queries, const xpud::Tensor& index, size_t top, int repeat) {
+void Score(const xpud::Tensor& queries, const xpud::Tensor& index, size_t top, int64_t repeat) {
   using Clock = std::chrono::steady_clock;
   const xpud::Tensor transposed = index.Transpose(0, 1);  // a view: nothing is copied
   const auto began = Clock::now();
   xpud::Tensor scores = Need(xpud::Matmul(queries, transposed));
-  for (int i = 1; i < repeat; ++i) scores = Need(xpud::Matmul(queries, transposed));
+  for (int64_t i = 1; i < repeat; ++i) scores = Need(xpud::Matmul(queries, transposed));
   if (absl::Status status = scores.queue().Synchronize(); !status.ok()) Fail(status.ToString());
-  const double seconds = std::chrono::duration<double>(Clock::now() - began).count() / repeat;
+  const double seconds =
+      std::chrono::duration<double>(Clock::now() - began).count() / static_cast<double>(repeat);
   Report(Need(scores.ToFloats()), queries.sizes()[0], index.sizes()[0], top, seconds);
 }
 
@@ -92,9 +101,9 @@ void Score(const xpud::Tensor& queries, const xpud::Tensor& index, size_t top, i
 
 int main(int argc, char** argv) {
   if (argc < 3 || argc > 5) Fail("usage: xpud_score QUERIES DIMENSIONS [TOP] [REPEAT]");
-  const int64_t dimensions = std::max(std::atoll(argv[2]), 1LL);
-  const size_t top = argc > 3 ? static_cast<size_t>(std::max(std::atoi(argv[3]), 1)) : 3;
-  const int repeat = argc > 4 ? std::max(std::atoi(argv[4]), 1) : 100;
+  const int64_t dimensions = Positive(argv[2]);
+  const size_t top = argc > 3 ? static_cast<size_t>(Positive(argv[3])) : 3;
+  const int64_t repeat = argc > 4 ? Positive(argv[4]) : 100;
 
   xpud::ConnectOptions options;
   options.client_name = "score (C++)";

@@ -70,7 +70,7 @@ std::string Table() {
       for (const std::string& name : Names(row.aten)) cell += (cell.empty() ? "`" : ", `") + name + "`";
     }
     for (const auto& [types, names] : by_types)
-      text += "| " + std::string(title) + " | " + types + " | " + names + " |\n";
+      text.append("| ").append(title).append(" | ").append(types).append(" | ").append(names).append(" |\n");
   }
   return text;
 }

@@ -70,8 +70,9 @@ int Main(int argc, char** argv) {
       invocation.output = *output == "json" ? Output::kJson : Output::kTable;
     } else if (command != nullptr) {
       invocation.arguments.push_back(word);
-    } else if ((command = FindCommand(word)) == nullptr) {
-      return UsageError("no command " + word);
+    } else {
+      command = FindCommand(word);
+      if (command == nullptr) return UsageError("no command " + word);
     }
   }
   if (command == nullptr) return UsageError("a command is missing");

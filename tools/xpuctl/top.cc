@@ -4,9 +4,11 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "absl/strings/numbers.h"
@@ -29,26 +31,29 @@ struct TopOptions {
   int64_t count = -1;   // samples; negative: until Ctrl-C
 };
 
+// Sets the option `name`; false when there is none, or `value` is not for it.
+bool Set(std::string_view name, const std::string& value, TopOptions& options) {
+  if (name == "--interval") return absl::SimpleAtod(value, &options.interval) && options.interval >= 0.05;
+  if (name == "-n") return absl::SimpleAtoi(value, &options.count) && options.count >= 1;
+  return false;
+}
+
 // False when an argument is not understood.
 bool Parse(const std::vector<std::string>& arguments, TopOptions& options) {
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (arguments[i] == "--once") {
       options.count = 1;
-    } else if (i + 1 == arguments.size()) {
+    } else if (i + 1 == arguments.size() || !Set(arguments[i], arguments[i + 1], options)) {
       return false;
-    } else if (arguments[i] == "--interval") {
-      if (!absl::SimpleAtod(arguments[++i], &options.interval) || !(options.interval >= 0.05)) return false;
-    } else if (arguments[i] == "-n") {
-      if (!absl::SimpleAtoi(arguments[++i], &options.count) || options.count < 1) return false;
     } else {
-      return false;
+      ++i;
     }
   }
   return true;
 }
 
 std::string Bar(double ratio, size_t width) {
-  const auto filled = static_cast<size_t>(ratio * static_cast<double>(width) + 0.5);
+  const auto filled = static_cast<size_t>(std::lround(ratio * static_cast<double>(width)));
   return "[" + std::string(filled, '#') + std::string(width - filled, ' ') + "]";
 }
 
