@@ -11,12 +11,13 @@ namespace {
 constexpr float kElementNanoseconds = 0.6f;  // two passes over grad and x, one over the sums
 // More parts feed more groups, but each costs the merge two rows.
 constexpr int64_t kHostParts = 64, kGpuParts = 256;
+constexpr int64_t kMaxPart = 1024;  // rows: what is added up in a row stays exact enough
 
 // Rows of a part.
 int64_t PartOf(int64_t rows, int64_t columns, bool gpu) {
-  if (gpu) return CeilDiv(rows, std::min(rows, kGpuParts));
+  if (gpu) return std::min(CeilDiv(rows, kGpuParts), kMaxPart);
   const int64_t slice = SliceOf(rows, kElementNanoseconds * static_cast<float>(columns), 1);
-  return std::max(slice, CeilDiv(rows, kHostParts));
+  return std::min(std::max(slice, CeilDiv(rows, kHostParts)), kMaxPart);
 }
 
 }  // namespace

@@ -115,8 +115,14 @@ class ForwardEmission : public TargetEmission {
   }
 
   void EmitSum(Value begin, Value end) {
-    Values sums = e_.Loop(e_.Add(begin, e_.Lane()), end, e_.Lanes(), {Zero(), Zero()},
-                          [&](Value n, const Values& current) { return AddRow(n, current); });
+    // In blocks, each with a sum of its own: thousands of additions to one sum would lose digits.
+    Value const block = e_.Mul(e_.I64(64), e_.Lanes());
+    Values sums = e_.Loop(begin, end, block, {Zero(), Zero()}, [&](Value first, const Values& current) -> Values {
+      Value const last = e_.Min(e_.Add(first, block), end);
+      const Values sum = e_.Loop(e_.Add(first, e_.Lane()), last, e_.Lanes(), {Zero(), Zero()},
+                                 [&](Value n, const Values& here) { return AddRow(n, here); });
+      return {e_.ir().CreateFAdd(current[0], sum[0]), e_.ir().CreateFAdd(current[1], sum[1])};
+    });
     for (Value& sum : sums) sum = SumOverGroup(e_, real_, sum);
     e_.If(IsFirstLane(), [&] {
       if (key_.stage == NllStage::kSum) return StoreResult(sums);
