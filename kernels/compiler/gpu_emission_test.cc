@@ -1,0 +1,124 @@
+// Every family's IR as PTX for sm_90, taken by ptxas where it is installed, and as SPIR-V 1.2 that spirv-val accepts. They run on
+// devices of another milestone; here they must be well-formed.
+#include <cstdlib>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "kernels/gather/gather_skeleton.h"
+#include "kernels/layer_norm/layer_norm_skeleton.h"
+#include "kernels/map/map_skeleton.h"
+#include "kernels/reduce/reduce_skeleton.h"
+#include "kernels/skeleton_number.h"
+#include "kernels/softmax/softmax_skeleton.h"
+
+namespace xpud::kernels {
+namespace {
+
+using ops::DType;
+
+class GpuEmissionTest : public ::testing::Test {
+ protected:
+  static bool Installed(const char* tool) { return std::system(absl::StrCat("command -v ", tool, " > /dev/null").c_str()) == 0; }
+
+  // Runs `tool` on the bytes; its output ends up in the test's log.
+  static bool Accepts(const std::string& tool, const std::string& bytes) {
+    const std::string path = ::testing::TempDir() + absl::StrCat("xpud_emission_", ::getpid());
+    std::ofstream(path, std::ios::binary) << bytes;
+    const bool ok = std::system(absl::StrCat(tool, " ", path).c_str()) == 0;
+    std::remove(path.c_str());
+    return ok;
+  }
+
+  void Check(const Skeleton& skeleton, const KernelKey& key, const std::string& what) {
+    const absl::StatusOr<std::string> ptx = KernelCache::Compile(Target::kNvptx, skeleton, key);
+    ASSERT_TRUE(ptx.ok()) << what << ": " << ptx.status();
+    EXPECT_NE(ptx->find(".visible .entry " + skeleton.NameOf(key)), std::string::npos) << what;
+    EXPECT_NE(ptx->find(".target sm_90"), std::string::npos) << what;
+    EXPECT_EQ(ptx->find(".extern .func"), std::string::npos) << what << " calls a function that no device has";
+    if (Installed("ptxas")) EXPECT_TRUE(Accepts("ptxas -arch=sm_90 -o /dev/null", *ptx)) << what;
+    const absl::StatusOr<std::string> spirv = KernelCache::Compile(Target::kSpirv, skeleton, key);
+    ASSERT_TRUE(spirv.ok()) << what << ": " << spirv.status();
+    ASSERT_GT(spirv->size(), 20u);
+    EXPECT_EQ(spirv->substr(0, 8), std::string("\x03\x02\x23\x07\x00\x02\x01\x00", 8)) << what << ": not SPIR-V 1.2";
+    if (Installed("spirv-val")) EXPECT_TRUE(Accepts("spirv-val --target-env opencl2.2", *spirv)) << what;
+  }
+};
+
+TEST_F(GpuEmissionTest, EveryElementWiseRow) {
+  const MapSkeleton skeleton;
+  for (const ops::Row& row : ops::kRows) {
+    if (row.family != ops::Family::kMap) continue;
+    MapKey key;
+    key.row = &row;
+    const bool integers = !ops::Contains(row.dtypes, DType::kFloat32) || row.number == 133;
+    key.compute = integers ? DType::kInt64 : DType::kFloat32;
+    key.rank = 2;
+    key.narrow = true;
+    key.operands = row.outputs + row.inputs;
+    const uint32_t seeds = SeedInputs(ParseMap(row.formula)->expression);
+    for (int o = 0; o < key.operands; ++o) {
+      const bool seed = o >= row.outputs && (seeds >> (o - row.outputs) & 1) != 0;
+      key.dtypes[static_cast<size_t>(o)] = seed ? DType::kInt64 : integers ? DType::kInt64 : DType::kBFloat16;
+      key.access[static_cast<size_t>(o)] = seed ? Access::kImmediate : Access::kContiguous;
+    }
+    if (row.types == ops::TypeRule::kBool) key.dtypes[0] = DType::kBool;
+    Check(skeleton, key.Pack(), std::string(row.aten));
+  }
+}
+
+TEST_F(GpuEmissionTest, EveryReductionInBothOrdersAndItsMerge) {
+  const ReduceSkeleton skeleton;
+  const ReduceMergeSkeleton merge;
+  for (const ops::Row& row : ops::kRows) {
+    if (row.family != ops::Family::kReduce) continue;
+    ReduceKey key;
+    key.row = &row;
+    key.input = DType::kFloat16;
+    key.outputs = {DType::kFloat32, DType::kInt64, DType::kInt64};
+    key.kept = key.reduced = 2;
+    key.attribute = ParseReduce(row.formula)->expression.Uses(Variable::kB);
+    for (const bool columns : {false, true}) {
+      for (const bool partial : {false, true}) {
+        key.columns = columns;
+        key.partial = partial;
+        Check(skeleton, key.Pack(), std::string(row.aten));
+      }
+    }
+    key.columns = key.partial = false;
+    KernelKey packed = key.Pack();
+    packed.words[0] = (packed.words[0] & ~uint64_t{0xff}) | static_cast<uint64_t>(SkeletonNumber::kReduceMerge);
+    Check(merge, packed, std::string(row.aten) + " merge");
+  }
+}
+
+TEST_F(GpuEmissionTest, Softmax) {
+  const SoftmaxSkeleton skeleton;
+  for (int bits = 0; bits < 8; ++bits) {
+    SoftmaxKey key;
+    key.columns = bits & 1;
+    key.logarithm = bits & 2;
+    key.backward = bits & 4;
+    key.contiguous = !key.columns;
+    key.kept = 2;
+    key.out = key.input = bits % 3 == 0 ? DType::kFloat32 : DType::kBFloat16;
+    Check(skeleton, key.Pack(), skeleton.NameOf(key.Pack()));
+  }
+}
+
+TEST_F(GpuEmissionTest, LayerNormAndGather) {
+  const LayerNormSkeleton norm;
+  LayerNormKey key;
+  key.dtypes.fill(DType::kFloat16);
+  key.present.fill(true);
+  Check(norm, key.Pack(), "layer_norm");
+  const GatherSkeleton gather;
+  GatherKey gather_key;
+  gather_key.rank = 2;
+  gather_key.element = DType::kInt16;
+  gather_key.access = {Access::kContiguous, Access::kBroadcast, Access::kContiguous};
+  Check(gather, gather_key.Pack(), "gather");
+}
+
+}  // namespace
+}  // namespace xpud::kernels

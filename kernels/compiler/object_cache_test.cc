@@ -1,0 +1,180 @@
+// The disk cache: every kind of damage is a miss that a Save repairs, and many processes may write at once.
+#include "kernels/compiler/object_cache.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "kernels/kernel_library.h"
+#include "kernels/testing/device.h"
+#include "kernels/testing/tensor.h"
+
+namespace xpud::kernels {
+namespace {
+
+namespace fs = std::filesystem;
+
+class ObjectCacheTest : public ::testing::Test {
+ protected:
+  ObjectCacheTest() {
+    directory_ = ::testing::TempDir() + absl::StrCat("xpud_cache_", ::getpid(), "_", ::testing::UnitTest::GetInstance()->current_test_info()->name());
+    fs::remove_all(directory_);
+  }
+  ~ObjectCacheTest() override { fs::remove_all(directory_); }
+
+  std::unique_ptr<ObjectCache> Open() { return *ObjectCache::Open(directory_); }
+  fs::path OnlyFile() const {
+    fs::path found;
+    int count = 0;
+    for (const auto& entry : fs::directory_iterator(directory_)) found = entry.path(), ++count;
+    EXPECT_EQ(count, 1);
+    return found;
+  }
+
+  std::string directory_;
+};
+
+TEST_F(ObjectCacheTest, GivesBackWhatWasSaved) {
+  const auto cache = Open();
+  EXPECT_EQ(cache->Load("x").status().code(), absl::StatusCode::kNotFound);
+  const std::string code("\0\1code\0", 7);
+  cache->Save("x", code);
+  EXPECT_EQ(*cache->Load("x"), code);
+  EXPECT_FALSE(cache->Load("y").ok());
+  EXPECT_EQ(*Open()->Load("x"), code);
+  struct stat info;
+  ASSERT_EQ(::stat(directory_.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0700u);
+  ASSERT_EQ(::stat(OnlyFile().c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600u);
+}
+
+TEST_F(ObjectCacheTest, EveryTruncationAndEveryFlippedByteIsAMiss) {
+  const auto cache = Open();
+  const std::string identity = "identity", code(100, 'c');
+  cache->Save(identity, code);
+  const fs::path file = OnlyFile();
+  std::ifstream in(file, std::ios::binary);
+  const std::string whole((std::istreambuf_iterator<char>(in)), {});
+  const auto write = [&](const std::string& bytes) { std::ofstream(file, std::ios::binary | std::ios::trunc) << bytes; };
+  for (size_t length = 0; length < whole.size(); ++length) {
+    write(whole.substr(0, length));
+    ASSERT_FALSE(cache->Load(identity).ok()) << "first " << length << " bytes";
+  }
+  for (size_t at = 0; at < whole.size(); ++at) {
+    std::string damaged = whole;
+    damaged[at] = static_cast<char>(damaged[at] ^ 0x10);
+    write(damaged);
+    ASSERT_FALSE(cache->Load(identity).ok()) << "byte " << at;
+  }
+  write(whole + "x");
+  EXPECT_FALSE(cache->Load(identity).ok());
+  cache->Save(identity, code);
+  EXPECT_EQ(*cache->Load(identity), code);
+}
+
+TEST_F(ObjectCacheTest, AnotherIdentityUnderTheSameNameIsAMiss) {
+  const auto cache = Open();
+  cache->Save("one", "code of one");
+  const fs::path one = OnlyFile();
+  cache->Save("two", "code of two");
+  for (const auto& entry : fs::directory_iterator(directory_)) {
+    if (entry.path() != one) fs::rename(one, entry.path());
+  }
+  EXPECT_FALSE(cache->Load("two").ok());
+}
+
+TEST_F(ObjectCacheTest, LinksFifosAndDirectoriesAreNotOpened) {
+  const auto cache = Open();
+  cache->Save("x", "code");
+  const fs::path file = OnlyFile();
+  const std::string elsewhere = directory_ + "_elsewhere";
+  fs::copy_file(file, elsewhere, fs::copy_options::overwrite_existing);
+  fs::remove(file);
+  fs::create_symlink(elsewhere, file);
+  EXPECT_FALSE(cache->Load("x").ok());
+  cache->Save("x", "new");  // replaces the link, not what it names
+  EXPECT_EQ(*cache->Load("x"), "new");
+  fs::remove(file);
+  ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0);
+  EXPECT_FALSE(cache->Load("x").ok());
+  fs::remove(file);
+  fs::create_directory(file);
+  EXPECT_FALSE(cache->Load("x").ok());
+  fs::remove(elsewhere);
+}
+
+TEST_F(ObjectCacheTest, UntrustedDirectoriesAreRefused) {
+  EXPECT_EQ(ObjectCache::Open("relative").status().code(), absl::StatusCode::kInvalidArgument);
+  fs::create_directory(directory_);
+  ASSERT_EQ(::chmod(directory_.c_str(), 0777), 0);
+  EXPECT_EQ(ObjectCache::Open(directory_).status().code(), absl::StatusCode::kPermissionDenied);
+  ASSERT_EQ(::chmod(directory_.c_str(), 0700), 0);
+  EXPECT_TRUE(ObjectCache::Open(directory_).ok());
+  const std::string link = directory_ + "_link";
+  fs::remove(link);
+  fs::create_symlink(directory_, link);
+  EXPECT_EQ(ObjectCache::Open(link).status().code(), absl::StatusCode::kPermissionDenied);
+  fs::remove(link);
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can give a directory away";
+  ASSERT_EQ(::chown(directory_.c_str(), 12345, 12345), 0);
+  EXPECT_EQ(ObjectCache::Open(directory_).status().code(), absl::StatusCode::kPermissionDenied);
+}
+
+TEST_F(ObjectCacheTest, ConcurrentProcessesNeverSeeHalfAFile) {
+  Open();
+  const auto code_of = [](int version) { return std::string(200'000, static_cast<char>('a' + version)); };
+  std::vector<pid_t> children;
+  for (int child = 0; child < 4; ++child) {
+    const pid_t pid = ::fork();
+    if (pid == 0) {
+      const auto cache = Open();
+      int wrong = 0;
+      for (int round = 0; round < 40; ++round) {
+        cache->Save("shared", code_of(child));
+        const absl::StatusOr<std::string> got = cache->Load("shared");
+        if (!got.ok() || got->size() != 200'000 || got->find_first_not_of((*got)[0]) != std::string::npos) ++wrong;
+      }
+      ::_exit(wrong == 0 ? 0 : 1);
+    }
+    children.push_back(pid);
+  }
+  for (const pid_t pid : children) {
+    int status = 0;
+    ASSERT_EQ(::waitpid(pid, &status, 0), pid);
+    EXPECT_EQ(status, 0);
+  }
+  OnlyFile();  // no temporary is left
+}
+
+TEST_F(ObjectCacheTest, LibraryRecompilesWhatIsDamagedAndReplacesIt) {
+  KernelLibrary::Options options;
+  options.cache_directory = directory_;
+  const auto run = [&] {
+    const auto library = *KernelLibrary::Create(options);
+    TestDevice device;
+    TestTensor a(ops::DType::kFloat32, {100}), out(ops::DType::kFloat32, {100});
+    for (int64_t i = 0; i < 100; ++i) a.Set(i, i);
+    const Operand input = a.operand(), output = out.operand();
+    ASSERT_TRUE(device.Run(*library, {.row = &ops::RowOf("neg"), .compute = ops::DType::kFloat32, .outputs = {&output, 1}, .inputs = {&input, 1}, .attributes = {}}).ok());
+    EXPECT_EQ(out.At(42), -42);
+  };
+  run();
+  const fs::path file = OnlyFile();
+  const auto size = fs::file_size(file);
+  const auto written = fs::last_write_time(file);
+  run();
+  EXPECT_EQ(fs::last_write_time(file), written) << "the second run compiled again";
+  fs::resize_file(file, size / 2);
+  run();
+  EXPECT_EQ(fs::file_size(file), size);
+}
+
+}  // namespace
+}  // namespace xpud::kernels
