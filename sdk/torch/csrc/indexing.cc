@@ -2,12 +2,11 @@
 #include <ATen/ATen.h>
 #include <ATen/TensorIndexing.h>
 #include <ATen/WrapDimUtils.h>
+#include <ATen/native/RangeUtils.h>
 #include <ATen/native/Resize.h>
 #include <ATen/native/TensorShape.h>
 #include <ATen/native/TypeProperties.h>
 #include <torch/library.h>
-
-#include <cmath>
 
 #include "sdk/torch/csrc/copy.h"
 #include "sdk/torch/csrc/factories.h"
@@ -64,14 +63,8 @@ Tensor& ArangeOut(const at::Scalar& start, const at::Scalar& end, const at::Scal
   static const ops::Row& row = ops::RowOf("arange");
   if (!IsOnDevice(out) || !IsSupported(out.scalar_type(), row.dtypes)) return FallbackOf<at::_ops::arange_start_out>::Call(start, end, step, out);
   const bool integral = c10::isIntegralType(out.scalar_type(), false);
-  const double first = start.toDouble(), last = end.toDouble(), by = step.toDouble();
-  TORCH_CHECK(by != 0, "step must be nonzero");
-  TORCH_CHECK(std::isfinite(first) && std::isfinite(last), "unsupported range: ", first, " -> ", last);
-  TORCH_CHECK((by > 0 && last >= first) || (by < 0 && last <= first), "upper bound and lower bound inconsistent with step sign");
-  const bool exact = integral && start.isIntegral(true) && end.isIntegral(true) && step.isIntegral(true);
-  const int64_t sign = by > 0 ? 1 : -1;
-  const int64_t count = exact ? (end.toLong() - start.toLong() + step.toLong() - sign) / step.toLong()
-                              : static_cast<int64_t>(std::ceil((last - first) / by));
+  const int64_t count = out.scalar_type() == at::kLong ? at::native::compute_arange_size<int64_t>(start, end, step)
+                                                       : at::native::compute_arange_size<double>(start, end, step);
   if (out.numel() != count) out.resize_({count});
   const Tensor target = out.is_contiguous() ? out : MakeEmpty(out.sizes(), out.scalar_type(), out.device());
   const MapInput inputs[] = {{integral ? at::Scalar(start.toLong()) : start, false}, {integral ? at::Scalar(step.toLong()) : step, false}};
@@ -107,6 +100,7 @@ Tensor IndexSelect(const Tensor& self, int64_t dim, const Tensor& index) {
   TORCH_CHECK(index.scalar_type() == at::kLong || index.scalar_type() == at::kInt, "index_select(): Expected dtype int32 or int64 for index");
   TORCH_CHECK(self.dim() > 0 || index.numel() == 1, "index_select(): Index to scalar can have only 1 value, got ", index.numel(), " value(s)");
   dim = at::maybe_wrap_dim(dim, self.dim());
+  if (self.dim() == 0 && IsOnDevice(self)) return IndexSelect(self.view(1), 0, index).view(c10::IntArrayRef{});
   if (!CanGather(self, index)) return FallbackOf<at::_ops::index_select>::Call(self, dim, index);
   TORCH_CHECK_INDEX(self.size(dim) > 0 || index.numel() == 0, "index_select(): self indexing axis dim should be positive");
   c10::SmallVector<int64_t, 8> sizes(self.sizes());
