@@ -378,6 +378,13 @@ static const uint64_t kTwoOverPi[20] = {
     0x3d0739f78a5292eaull, 0x6bfb5fb11f8d5d08ull, 0x56033046fc7b6babull, 0xf0cfbc209af4361dull,
 };
 
+// The high word of a product, in 32-bit steps: SPIR-V has no 128-bit integers.
+static inline uint64_t MulHigh(uint64_t x, uint64_t y) {
+  const uint64_t x0 = (uint32_t)x, x1 = x >> 32, y0 = (uint32_t)y, y1 = y >> 32;
+  const uint64_t middle = x1 * y0 + (x0 * y0 >> 32), cross = x0 * y1 + (uint32_t)middle;
+  return x1 * y1 + (middle >> 32) + (cross >> 32);
+}
+
 // x >= 2^20 or so: bits of x * 2/pi that matter, from a 192-bit window of 2/pi (Payne and Hanek, 1983).
 static inline double ReduceLarge(double x, int64_t* quadrant) {
   const uint64_t bits = Bits64(x);
@@ -388,12 +395,10 @@ static inline double ReduceLarge(double x, int64_t* quadrant) {
   const int64_t shift = exponent - 64 * skip;  // the window's first bit has weight 2^(shift - 1) in the product
   const uint64_t w0 = kTwoOverPi[skip], w1 = kTwoOverPi[skip + 1], w2 = kTwoOverPi[skip + 2], w3 = kTwoOverPi[skip + 3];
   // mantissa * window, 256 bits, then shifted so that the binary point is at 192.
-  const unsigned __int128 p3 = (unsigned __int128)mantissa * w3;
-  const unsigned __int128 p2 = (unsigned __int128)mantissa * w2 + (uint64_t)(p3 >> 64);
-  const unsigned __int128 p1 = (unsigned __int128)mantissa * w1 + (uint64_t)(p2 >> 64);
-  const unsigned __int128 p0 = (unsigned __int128)mantissa * w0 + (uint64_t)(p1 >> 64);
-  const uint64_t a0 = (uint64_t)p0, a1 = (uint64_t)p1, a2 = (uint64_t)p2, a3 = (uint64_t)p3;
-  const uint64_t top = (uint64_t)(p0 >> 64);
+  const uint64_t h3 = MulHigh(mantissa, w3), a3 = mantissa * w3;
+  const uint64_t a2 = mantissa * w2 + h3, h2 = MulHigh(mantissa, w2) + (a2 < h3);
+  const uint64_t a1 = mantissa * w1 + h2, h1 = MulHigh(mantissa, w1) + (a1 < h2);
+  const uint64_t a0 = mantissa * w0 + h1, top = MulHigh(mantissa, w0) + (a0 < h1);
   // product * 2^(shift - 256 + ...): value = (top:a0:a1:a2:a3) * 2^(shift - 256). Take the integer part and the fraction.
   uint64_t i, f0, f1;
   if (shift <= 0) {
