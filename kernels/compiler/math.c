@@ -173,7 +173,7 @@ double xpud_log10_f64(double x) {
 }
 double xpud_log1p_f64(double x) {
   const double u = 1.0 + x;
-  const double lost = (x > 1e16 ? 0.0 : u - 1.0 > x ? 1.0 - (u - x) : x - (u - 1.0)) / u;
+  const double lost = (u >= 2.0 ? 1.0 - (u - x) : x - (u - 1.0)) / u;
   const double y = xpud_log_f64(u) + (u > 0.0 && u < INF ? lost : 0.0);
   return __builtin_fabs(x) < 1e-17 ? x : y;
 }
@@ -378,13 +378,6 @@ static const uint64_t kTwoOverPi[20] = {
     0x3d0739f78a5292eaull, 0x6bfb5fb11f8d5d08ull, 0x56033046fc7b6babull, 0xf0cfbc209af4361dull,
 };
 
-// The high word of a product, in 32-bit steps: SPIR-V has no 128-bit integers.
-static inline uint64_t MulHigh(uint64_t x, uint64_t y) {
-  const uint64_t x0 = (uint32_t)x, x1 = x >> 32, y0 = (uint32_t)y, y1 = y >> 32;
-  const uint64_t middle = x1 * y0 + (x0 * y0 >> 32), cross = x0 * y1 + (uint32_t)middle;
-  return x1 * y1 + (middle >> 32) + (cross >> 32);
-}
-
 // x >= 2^20 or so: bits of x * 2/pi that matter, from a 192-bit window of 2/pi (Payne and Hanek, 1983).
 static inline double ReduceLarge(double x, int64_t* quadrant) {
   const uint64_t bits = Bits64(x);
@@ -395,10 +388,28 @@ static inline double ReduceLarge(double x, int64_t* quadrant) {
   const int64_t shift = exponent - 64 * skip;  // the window's first bit has weight 2^(shift - 1) in the product
   const uint64_t w0 = kTwoOverPi[skip], w1 = kTwoOverPi[skip + 1], w2 = kTwoOverPi[skip + 2], w3 = kTwoOverPi[skip + 3];
   // mantissa * window, 256 bits, then shifted so that the binary point is at 192.
-  const uint64_t h3 = MulHigh(mantissa, w3), a3 = mantissa * w3;
-  const uint64_t a2 = mantissa * w2 + h3, h2 = MulHigh(mantissa, w2) + (a2 < h3);
-  const uint64_t a1 = mantissa * w1 + h2, h1 = MulHigh(mantissa, w1) + (a1 < h2);
-  const uint64_t a0 = mantissa * w0 + h1, top = MulHigh(mantissa, w0) + (a0 < h1);
+  // In 32-bit limbs, most significant first: SPIR-V has no 128-bit integers.
+  const uint32_t w[8] = {(uint32_t)(w0 >> 32), (uint32_t)w0, (uint32_t)(w1 >> 32), (uint32_t)w1,
+                         (uint32_t)(w2 >> 32), (uint32_t)w2, (uint32_t)(w3 >> 32), (uint32_t)w3};
+  uint32_t r[10];
+  uint64_t carry = 0;
+#pragma clang loop unroll(full)
+  for (int k = 7; k >= 0; --k) {
+    const uint64_t t = (mantissa & 0xffffffffu) * w[k] + carry;
+    r[k + 2] = (uint32_t)t;
+    carry = t >> 32;
+  }
+  r[1] = (uint32_t)carry;
+  carry = 0;
+#pragma clang loop unroll(full)
+  for (int k = 7; k >= 0; --k) {
+    const uint64_t t = (mantissa >> 32) * w[k] + r[k + 1] + carry;
+    r[k + 1] = (uint32_t)t;
+    carry = t >> 32;
+  }
+  r[0] = (uint32_t)carry;
+#define LIMBS(k) ((uint64_t)r[k] << 32 | r[(k) + 1])
+  const uint64_t top = LIMBS(0), a0 = LIMBS(2), a1 = LIMBS(4), a2 = LIMBS(6), a3 = LIMBS(8);
   // product * 2^(shift - 256 + ...): value = (top:a0:a1:a2:a3) * 2^(shift - 256). Take the integer part and the fraction.
   uint64_t i, f0, f1;
   if (shift <= 0) {
@@ -474,15 +485,16 @@ static inline double ReduceTrig32(float x, int32_t* quadrant) {
   const double near = FMA(k, -6.07710050650619224932e-11, FMA(k, -1.57079632673412561417e+00, d));
   const uint32_t bits = Bits32(a);
   const int32_t e = (int32_t)(bits >> 23) - 150;  // a = mantissa * 2^e; here 4 <= e <= 105
-  const int32_t bounded = e < 0 ? 0 : e > 104 ? 104 : e;
+  // Bits of 2/pi above 2^(2 - e) give multiples of 4: the window starts below them.
+  const int32_t bounded = e < 2 ? 0 : e > 104 ? 102 : e - 2;
   const int32_t word = bounded >> 5, shift = bounded & 31;
   const uint64_t mantissa = (bits & 0x7fffffu) | 0x800000u;
   const uint64_t w0 = (uint64_t)kTwoOverPi32[word] << 32 | kTwoOverPi32[word + 1];
   const uint64_t w1 = (uint64_t)kTwoOverPi32[word + 1] << 32 | kTwoOverPi32[word + 2];
   const uint64_t w2 = (uint64_t)kTwoOverPi32[word + 2] << 32 | kTwoOverPi32[word + 3];
-  // 96 bits of 2/pi from bit 32 * word + shift: high, middle, low.
+  // 96 bits of 2/pi from bit e - 2: high, middle, low.
   const uint64_t high = (w0 << shift) >> 32, middle = (w1 << shift) >> 32, low = (w2 << shift) >> 32;
-  // mantissa * window / 2^32 has its binary point below bit 64 of (p >> 32): what is above bit 64 are whole turns.
+  // mantissa * window in units of 2^-62, modulo 4.
   const uint64_t p = (mantissa * high << 32) + mantissa * middle + (mantissa * low >> 32);
   const uint64_t rounded = p + (1ull << 61);
   const int32_t far_q = (int32_t)(rounded >> 62);
