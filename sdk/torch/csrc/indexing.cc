@@ -173,27 +173,101 @@ std::optional<IndexRun> FindRun(const Tensor& self, const c10::List<std::optiona
   return run.first < 0 ? std::nullopt : std::optional(run);
 }
 
+// What the indices of a run select: positions along the run's dimensions merged into one of size `merged`.
+struct Positions {
+  Tensor index;
+  int64_t merged;
+};
+
+Positions Merge(const Tensor& self, const IndexRun& run) {
+  const std::vector<Tensor> same_shape = at::broadcast_tensors(run.indices);
+  Positions positions{WrapIndex(same_shape[0], self.size(run.first)), self.size(run.first)};
+  for (size_t i = 1; i < same_shape.size(); ++i) {
+    const int64_t size = self.size(run.first + static_cast<int64_t>(i));
+    positions.index = positions.index.mul_(size).add_(WrapIndex(same_shape[i], size));
+    positions.merged *= size;
+  }
+  return positions;
+}
+
 Tensor IndexTensor(const Tensor& self, const c10::List<std::optional<Tensor>>& indices) {
   const bool served = IsOnDevice(self) && IsSupported(self.scalar_type()) && self.dim() <= ops::kMaxRank &&
                       static_cast<int64_t>(indices.size()) <= self.dim();
   const auto run = served ? FindRun(self, indices) : std::nullopt;
   if (!run.has_value()) return FallbackOf<at::_ops::index_Tensor>::Call(self, indices);
-  const std::vector<Tensor> same_shape = at::broadcast_tensors(run->indices);
-  const auto last = run->first + static_cast<int64_t>(same_shape.size());
-  Tensor position = WrapIndex(same_shape[0], self.size(run->first));
-  int64_t merged = self.size(run->first);
-  for (size_t i = 1; i < same_shape.size(); ++i) {
-    const int64_t size = self.size(run->first + static_cast<int64_t>(i));
-    position = position.mul_(size).add_(WrapIndex(same_shape[i], size));
-    merged *= size;
-  }
+  const auto last = run->first + static_cast<int64_t>(run->indices.size());
+  const auto [position, merged] = Merge(self, *run);
   c10::SmallVector<int64_t, 8> flat(self.sizes().slice(0, run->first)), shape(self.sizes().slice(0, run->first));
   flat.push_back(merged);
   shape.append(position.sizes().begin(), position.sizes().end());
   flat.append(self.sizes().begin() + last, self.sizes().end());
   shape.append(self.sizes().begin() + last, self.sizes().end());
-  const Tensor source = same_shape.size() == 1 ? self : self.reshape(flat);
+  const Tensor source = run->indices.size() == 1 ? self : self.reshape(flat);
   return IndexSelect(source, run->first, position.reshape({-1})).view(shape);
+}
+
+// ---- adding by index ----
+
+const ops::Row& ScatterAddRow() {
+  static const ops::Row& row = ops::RowOf("embedding_dense_backward");
+  return row;
+}
+
+// out[index[n], ..] += source[n, ..]; `out` row-major, index and source dense.
+void ScatterAdd(const Tensor& out, const Tensor& index, const Tensor& source) {
+  if (source.numel() == 0) return;
+  const int64_t width = out.numel() / out.size(0);
+  const std::array<int64_t, 2> out_sizes = {out.size(0), width}, source_sizes = {index.numel(), width};
+  const std::array<int64_t, 1> index_sizes = {index.numel()};
+  const TensorRef out_ref = DescribeAs(out, out_sizes);
+  const std::array<TensorRef, 2> inputs = {DescribeAs(index, index_sizes), DescribeAs(source, source_sizes)};
+  const ops::Number no_padding = ops::Number::Integer(-1);
+  Execute({.row = &ScatterAddRow(), .compute = out_ref.dtype, .outputs = {&out_ref, 1}, .inputs = inputs, .attributes = {&no_padding, 1}},
+          DeviceIndexOf(out));
+}
+
+bool CanScatterAdd(const Tensor& self, const Tensor& source) {
+  return IsOnDevice(self) && IsOnDevice(source) && IsSupported(self.scalar_type(), ScatterAddRow().dtypes) && self.numel() > 0 &&
+         source.scalar_type() == self.scalar_type();
+}
+
+Tensor IndexAdd(const Tensor& self, int64_t dim, const Tensor& index, const Tensor& source, const at::Scalar& alpha) {
+  dim = at::maybe_wrap_dim(dim, self.dim());
+  const bool served = CanScatterAdd(self, source) && IsIndex(index) && index.dim() == 1 && self.dim() > 0 && source.dim() == self.dim() &&
+                      source.size(dim) == index.numel() && !alpha.isComplex() && alpha.isFloatingPoint() <= c10::isFloatingType(self.scalar_type());
+  for (int64_t d = 0; served && d < self.dim(); ++d) {
+    TORCH_CHECK(d == dim || source.size(d) == self.size(d), "index_add_(): self shape ", self.sizes(), " does not fit source shape ", source.sizes());
+  }
+  if (!served) return FallbackOf<at::_ops::index_add>::Call(self, dim, index, source, alpha);
+  const Tensor out = self.movedim(dim, 0).clone(at::MemoryFormat::Contiguous);
+  const Tensor scaled = alpha.toDouble() == 1 ? source : source.mul(alpha);
+  ScatterAdd(out, Contiguous(index), Contiguous(scaled.movedim(dim, 0)));
+  return dim == 0 ? out : out.movedim(0, dim).contiguous();
+}
+
+// self[index, ..] += values, and self[mask] = number; what else is put by index goes to the host.
+Tensor& IndexPut(Tensor& self, const c10::List<std::optional<Tensor>>& indices, const Tensor& values, bool accumulate, bool unsafe) {
+  if (!accumulate && values.numel() == 1 && values.dim() == 0 && indices.size() == 1) {
+    const std::optional<Tensor> mask = indices.get(0);
+    if (mask.has_value() && mask->defined() && mask->scalar_type() == at::kBool && IsOnDevice(*mask) && mask->dim() <= self.dim() &&
+        mask->sizes() == self.sizes().slice(0, mask->dim())) {
+      Tensor aligned = *mask;
+      while (aligned.dim() < self.dim()) aligned = aligned.unsqueeze(-1);
+      return self.masked_fill_(aligned, values);
+    }
+  }
+  const bool served = accumulate && CanScatterAdd(self, values) && self.is_contiguous() && static_cast<int64_t>(indices.size()) <= self.dim();
+  const auto run = served ? FindRun(self, indices) : std::nullopt;
+  if (!run.has_value() || run->first != 0) {
+    return FallbackOf<at::_ops::_index_put_impl_>::Call(self, indices, values, accumulate, unsafe);
+  }
+  const auto [position, merged] = Merge(self, *run);
+  const auto count = static_cast<int64_t>(run->indices.size());
+  c10::SmallVector<int64_t, 8> rows = {merged}, shape(position.sizes());
+  rows.append(self.sizes().begin() + count, self.sizes().end());
+  shape.append(self.sizes().begin() + count, self.sizes().end());
+  ScatterAdd(self.view(rows), Contiguous(position), Contiguous(values.expand(shape)));
+  return self;
 }
 
 // ---- extremes ----
@@ -266,6 +340,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("index_select", TORCH_FN(IndexSelect));
   m.impl("gather", TORCH_FN(Gather));
   m.impl("index.Tensor", TORCH_FN(IndexTensor));
+  m.impl("index_add", TORCH_FN(IndexAdd));
+  m.impl("_index_put_impl_", TORCH_FN(IndexPut));
   m.impl("max", TORCH_FN(Max));
   m.impl("min", TORCH_FN(Min));
   m.impl("max.dim", TORCH_FN(MaxDim));

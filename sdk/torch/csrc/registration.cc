@@ -237,7 +237,7 @@ void RegisterOpTable() {
   for (const ops::Row& row : ops::kRows) {
     for (const std::string& name : OverloadsOf(row)) {
       const auto op = index.Find(name);
-      if (!op.has_value()) continue;
+      if (!op.has_value() || IsOurs(*op)) continue;  // registered by hand: its other forms copy
       RegisterRow(row, *op, Variant::kFunctional);
       for (const auto& [variant, other] : index.VariantsOf(*op)) RegisterRow(row, other, variant);
     }

@@ -101,6 +101,33 @@ class ModelTest(unittest.TestCase):
         self.assertGreater((model(x[1536:]).argmax(1) == y[1536:]).float().mean().item(), 0.85)
         self.assert_no_fallback()
 
+    def test_gradient_scaler_skips_overflowed_steps(self):
+        weight = torch.ones(4, device="xpud", requires_grad=True)
+        optimizer = torch.optim.SGD([weight], lr=0.5)
+        scaler = torch.amp.GradScaler("xpud", init_scale=8.0, growth_interval=2)
+        scales, weights = [], []
+        for factor in (1.0, float("inf"), 1.0, 1.0):
+            optimizer.zero_grad()
+            scaler.scale((weight * factor).sum()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            scales.append(scaler.get_scale())
+            weights.append(weight[0].item())
+        self.assertEqual(scales, [8.0, 4.0, 4.0, 8.0])
+        self.assertEqual(weights, [0.5, 0.5, 0.0, -0.5])
+        self.assert_no_fallback()
+
+    def test_indexing_gradients_stay_on_the_device(self):
+        for select in (lambda t, i: t[i], lambda t, i: t.index_select(0, i), lambda t, i: t[i, i - 1]):
+            results = []
+            for device in ("cpu", "xpud"):
+                table = torch.arange(12.0).reshape(4, 3).to(device).requires_grad_()
+                index = torch.tensor([0, 2, 2, 1], device=device)
+                (select(table, index) ** 2).sum().backward()
+                results.append(table.grad.cpu())
+            torch.testing.assert_close(results[1], results[0])
+        self.assert_no_fallback()
+
     def test_attention_agrees_with_cpu(self):
         torch.manual_seed(0)
         for heads, kv_heads, mask, causal in ((4, 4, None, False), (4, 4, None, True), (4, 4, "bool", False), (4, 4, "float", False), (4, 2, None, True)):
