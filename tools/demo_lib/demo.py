@@ -86,9 +86,10 @@ def judge(plain: Side, ours: Side, plain_round: Round, our_round: Round) -> list
     return short
 
 
-def show_top(daemon: Daemon, interval: float) -> None:
+def show_top(daemon: Daemon, roles: dict[int, str], interval: float) -> None:
     picture = daemon.ask("top", "--once", "--interval", str(interval))
-    print("    $ xpuctl top --once\n    | " + picture.rstrip().replace("\n", "\n    | "), flush=True)
+    print("    $ xpuctl top --once\n    | " + picture.rstrip().replace("\n", "\n    | "))
+    print("    " + ", ".join(f"{pid} {role}" for pid, role in roles.items()), flush=True)
 
 
 def plain_threads() -> int:
@@ -132,13 +133,13 @@ def main() -> int:
         sides.append(ours)
         print(f"    ready after {plain.start_seconds:.1f} s (plain) and {ours.start_seconds:.1f} s (xpud), imports and warm-up included")
         sessions = daemon.sessions()
-        if {session["pid"] for session in sessions} != set(ours.pids()):
+        if {session["pid"] for session in sessions} != ours.pids().keys():
             raise RuntimeError(f"xpuctl ps shows {len(sessions)} sessions, not the four processes")
 
         Step("The job, all four processes at once, on each side in turn")
         before = plain.run(threads=plain_threads())
         print(f"    plain PyTorch: {before.seconds:.1f} s", flush=True)
-        now = ours.run(meanwhile=lambda: show_top(daemon, 0.2 if arguments.quick else 1))
+        now = ours.run(meanwhile=lambda: show_top(daemon, ours.pids(), 0.2 if arguments.quick else 1))
         print(f"    xpud: {now.seconds:.1f} s; the growing index was scored {now.scorings} times meanwhile", flush=True)
 
         Step("Results of the search")

@@ -13,7 +13,7 @@ import time
 import channel
 
 BATCH = 32
-PIECE = 256  # docstrings handed on at a time, so that the scoring process has something to do early
+PIECES = 8  # in which the embeddings are handed on, so that the scoring process has something to do early
 
 
 def main() -> None:
@@ -50,8 +50,9 @@ def main() -> None:
         threads.apply()
         began = time.monotonic()
         with arguments.out.open("wb") as out:
-            for at in range(0, len(texts), PIECE):
-                rows = embed(texts[at:at + PIECE])
+            piece = max(len(texts) // PIECES, BATCH)
+            for at in range(0, len(texts), piece):
+                rows = embed(texts[at:at + piece])
                 out.write(rows.tobytes())
                 out.flush()
                 channel.emit("piece", rows=at + len(rows))

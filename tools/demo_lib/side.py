@@ -120,8 +120,10 @@ class Side:
             rows[i::2] = numpy.fromfile(self._out(i), dtype=numpy.float32).reshape(-1, DIMENSIONS)
         return rows
 
-    def pids(self) -> list[int]:
-        return [child.pid for child in (*self._embedders, self._trainer, self._scorer)]
+    def pids(self) -> dict[int, str]:
+        """What each process does, by its id."""
+        embedders = {child.pid: f"embeds, part {i + 1}" for i, child in enumerate(self._embedders)}
+        return embedders | {self._trainer.pid: "trains", self._scorer.pid: "scores"}
 
     def close(self) -> None:
         for child in (*self._embedders, self._trainer, self._scorer):
