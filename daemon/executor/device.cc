@@ -88,6 +88,7 @@ absl::Status Device::ReadProperties(ze_driver_handle_t driver) {
 absl::Status Device::FindFunctions(ze_driver_handle_t driver) {
   RETURN_IF_ERROR(Find(driver, "zeCommandListAppendLaunchKernelWithArguments", functions_.launch));
   RETURN_IF_ERROR(Find(driver, "zeCommandListHostSynchronize", functions_.synchronize));
+  RETURN_IF_ERROR(Find(driver, "xpudModuleCreate", functions_.create_module));
   return Find(driver, "xpudCommandListAppendWriteValue64", functions_.write_value);
 }
 
@@ -115,8 +116,14 @@ absl::StatusOr<std::unique_ptr<DeviceQueue>> Device::CreateQueue(int priority) {
   desc.mode = ZE_COMMAND_QUEUE_MODE_ASYNCHRONOUS;
   desc.priority = priority < 0 ? ZE_COMMAND_QUEUE_PRIORITY_PRIORITY_HIGH : ZE_COMMAND_QUEUE_PRIORITY_NORMAL;
   ze_command_list_handle_t list;
-  RETURN_IF_ZE_ERROR(zeCommandListCreateImmediate(context_, device_, &desc, &list));
-  return std::make_unique<DeviceQueue>(*this, list);
+  ze_result_t result = zeCommandListCreateImmediate(context_, device_, &desc, &list);
+  const bool in_order = result != ZE_RESULT_ERROR_INVALID_ENUMERATION;
+  if (!in_order) {  // the validation layer of API 1.4 does not know the flag
+    desc.flags = 0;
+    result = zeCommandListCreateImmediate(context_, device_, &desc, &list);
+  }
+  RETURN_IF_ERROR(ToStatus(result, "zeCommandListCreateImmediate"));
+  return std::make_unique<DeviceQueue>(*this, list, in_order);
 }
 
 absl::StatusOr<ze_module_handle_t> Device::LoadModule(const kernels::ModuleImage& image) {
@@ -131,7 +138,7 @@ absl::StatusOr<ze_module_handle_t> Device::LoadModule(const kernels::ModuleImage
   desc.inputSize = host ? sizeof(xpud_host_module_t) : image.bytes.size();
   ze_module_handle_t handle = nullptr;
   ze_module_build_log_handle_t log = nullptr;
-  const ze_result_t result = zeModuleCreate(context_, device_, &desc, &handle, &log);
+  const ze_result_t result = functions_.create_module(context_, device_, &desc, &handle, &log);
   const std::string text = TakeBuildLog(log);
   if (result != ZE_RESULT_SUCCESS) {
     return absl::InternalError(absl::StrCat("loading a kernel module failed with 0x", absl::Hex(static_cast<uint32_t>(result)), ": ", text));

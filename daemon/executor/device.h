@@ -63,6 +63,7 @@ class Device {
     xpud_pfnAppendLaunchKernelWithArguments_t launch = nullptr;
     xpud_pfnCommandListHostSynchronize_t synchronize = nullptr;
     xpud_pfnAppendWriteValue64_t write_value = nullptr;
+    xpud_pfnModuleCreate_t create_module = nullptr;
   };
   struct LoadedModule {
     const kernels::ModuleImage* image;

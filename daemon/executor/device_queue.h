@@ -12,7 +12,8 @@ namespace xpud::executor {
 
 class DeviceQueue {
  public:
-  DeviceQueue(Device& device, ze_command_list_handle_t list) : device_(device), list_(list) {}
+  // `in_order`: the list runs its appends one after the other; otherwise a barrier stands before each.
+  DeviceQueue(Device& device, ze_command_list_handle_t list, bool in_order) : device_(device), list_(list), in_order_(in_order) {}
   ~DeviceQueue();
   DeviceQueue(const DeviceQueue&) = delete;
   DeviceQueue& operator=(const DeviceQueue&) = delete;
@@ -28,8 +29,11 @@ class DeviceQueue {
   bool synchronous() const { return device_.properties().vendor == "cpu"; }
 
  private:
+  absl::Status Order();  // after what was appended before
+
   Device& device_;
   ze_command_list_handle_t list_;
+  bool in_order_;
 };
 
 }  // namespace xpud::executor

@@ -6,6 +6,7 @@
 
 #include "drivers/frontend/driver.h"
 #include "drivers/frontend/entry.h"
+#include "drivers/frontend/module.h"
 #include "proto/base/ze_ext.h"
 
 namespace xpud::drivers {
@@ -62,6 +63,7 @@ const NamedFunction kFunctions[] = {
      reinterpret_cast<void*>(&AppendLaunchKernelWithArguments)},
     {"zeCommandListHostSynchronize", reinterpret_cast<void*>(&CommandListHostSynchronize)},
     {"xpudCommandListAppendWriteValue64", reinterpret_cast<void*>(&AppendWriteValue64)},
+    {"xpudModuleCreate", reinterpret_cast<void*>(&ModuleCreate)},
     {"xpudDriverGetVendor", reinterpret_cast<void*>(&DriverGetVendor)},
 };
 
@@ -70,6 +72,7 @@ static_assert(
     std::is_same_v<decltype(&AppendLaunchKernelWithArguments), xpud_pfnAppendLaunchKernelWithArguments_t>);
 static_assert(std::is_same_v<decltype(&CommandListHostSynchronize), xpud_pfnCommandListHostSynchronize_t>);
 static_assert(std::is_same_v<decltype(&AppendWriteValue64), xpud_pfnAppendWriteValue64_t>);
+static_assert(std::is_same_v<decltype(&ModuleCreate), xpud_pfnModuleCreate_t>);
 static_assert(std::is_same_v<decltype(&DriverGetVendor), xpud_pfnDriverGetVendor_t>);
 
 }  // namespace

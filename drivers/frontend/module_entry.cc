@@ -27,9 +27,11 @@ ze_result_t AddLog(const Driver* driver, std::string text, ze_module_build_log_h
   });
 }
 
-ze_result_t Create(ze_context_handle_t context_handle, ze_device_handle_t device_handle,
-                   const ze_module_desc_t* desc, ze_module_handle_t* module,
-                   ze_module_build_log_handle_t* log_handle) {
+}  // namespace
+
+ze_result_t ModuleCreate(ze_context_handle_t context_handle, ze_device_handle_t device_handle,
+                         const ze_module_desc_t* desc, ze_module_handle_t* module,
+                         ze_module_build_log_handle_t* log_handle) {
   XPUD_FIND(Context, context, context_handle);
   XPUD_FIND(Device, device, device_handle);
   XPUD_NOT_NULL(desc);
@@ -44,6 +46,8 @@ ze_result_t Create(ze_context_handle_t context_handle, ze_device_handle_t device
   const ze_result_t logged = AddLog(context.driver(), std::move(log), log_handle);
   return result == ZE_RESULT_SUCCESS ? logged : result;
 }
+
+namespace {
 
 // Our modules have no undefined symbols: there is nothing left to link.
 ze_result_t DynamicLink(uint32_t count, ze_module_handle_t* modules,
@@ -184,7 +188,7 @@ ze_result_t GetName(ze_kernel_handle_t handle, size_t* size, char* out) {
 using namespace xpud::drivers;
 
 XPUD_DDI_TABLE(zeGetModuleProcAddrTable, ze_module_dditable_t) {
-  put.Put(table.pfnCreate, Create);
+  put.Put(table.pfnCreate, ModuleCreate);
   put.Put(table.pfnDestroy, Destroy<Module>);
   put.Put(table.pfnDynamicLink, DynamicLink);
   put.Put(table.pfnGetNativeBinary, GetNativeBinary);

@@ -3,7 +3,7 @@
 //
 // Two module formats carry CPU code:
 //   HOST    pInputModule points at an xpud_host_module_t, which (with all it points at) must outlive the module;
-//           inputSize is sizeof(xpud_host_module_t). The loader's parameter validation refuses this format;
+//           inputSize is sizeof(xpud_host_module_t). The loader's parameter validation refuses this format: use xpudModuleCreate;
 //   NATIVE  (ZE_MODULE_FORMAT_NATIVE) an x86-64 ELF relocatable object without undefined symbols. Each global
 //           function `f` that has an `uint32_t f.arg_sizes[]` object beside it is a kernel.
 // Both have the calling convention xpud_host_kernel_fn_t. Group size is 1x1x1: a group is the unit of work
@@ -61,6 +61,11 @@ typedef ze_result_t(ZE_APICALL* xpud_pfnCommandListHostSynchronize_t)(ze_command
 // all that was appended before is done.
 typedef ze_result_t(ZE_APICALL* xpud_pfnAppendWriteValue64_t)(ze_command_list_handle_t list, uint64_t* address,
                                                               uint64_t value);
+
+// "xpudModuleCreate": zeModuleCreate without the loader in between, whose validation layer knows no HOST format.
+typedef ze_result_t(ZE_APICALL* xpud_pfnModuleCreate_t)(ze_context_handle_t context, ze_device_handle_t device,
+                                                        const ze_module_desc_t* desc, ze_module_handle_t* module,
+                                                        ze_module_build_log_handle_t* log);
 
 // "xpudDriverGetVendor": which of our back ends a driver handle is: "cpu" or "cuda".
 typedef ze_result_t(ZE_APICALL* xpud_pfnDriverGetVendor_t)(ze_driver_handle_t driver, const char** vendor);
