@@ -19,8 +19,9 @@ namespace {
 // Hands out Allocations with their addresses: powers of two from 512 bytes, freed ones first, else from the range's end.
 class AddressSpace {
  public:
-  Allocation* Take(uint64_t bytes) {
-    const int size_class = std::bit_width((bytes - 1) >> kMinShift);
+  static int ClassOf(uint64_t bytes) { return std::bit_width((bytes - 1) >> kMinShift); }
+
+  Allocation* Take(int size_class, uint64_t bytes) {
     TORCH_CHECK_WITH(OutOfMemoryError, size_class < kClasses, "XPUD out of memory. Tried to allocate ", bytes, " bytes");
     MutexLock lock(mutex_);
     std::vector<Allocation*>& free = free_[size_class];
@@ -87,6 +88,46 @@ AddressSpace& Addresses() {
   return *addresses;
 }
 
+// Small allocations that this thread freed and will take again, without a lock. Trivially destructible: storages may die after
+// the thread's destructors ran.
+struct ThreadCache {
+  static constexpr int kClasses = 12;  // to 1 MiB
+  static constexpr int kMost = 32;
+  bool closed;
+  std::array<int, kClasses> counts;
+  std::array<std::array<Allocation*, kMost>, kClasses> free;
+};
+thread_local constinit ThreadCache thread_cache{};
+
+// Gives the thread's allocations back when it ends.
+struct ThreadCacheCloser {
+  ~ThreadCacheCloser() {
+    thread_cache.closed = true;
+    for (int size_class = 0; size_class < ThreadCache::kClasses; ++size_class) {
+      while (thread_cache.counts[size_class] > 0) Addresses().Give(thread_cache.free[size_class][--thread_cache.counts[size_class]]);
+    }
+  }
+};
+
+Allocation* TakeAllocation(uint64_t bytes) {
+  const int size_class = AddressSpace::ClassOf(bytes);
+  if (size_class < ThreadCache::kClasses && thread_cache.counts[size_class] > 0) {
+    return thread_cache.free[size_class][--thread_cache.counts[size_class]];
+  }
+  return Addresses().Take(size_class, bytes);
+}
+
+void GiveAllocation(Allocation* allocation) {
+  const int size_class = allocation->size_class;
+  if (size_class < ThreadCache::kClasses && !thread_cache.closed && thread_cache.counts[size_class] < ThreadCache::kMost) {
+    static thread_local const ThreadCacheCloser closer;
+    (void)closer;
+    thread_cache.free[size_class][thread_cache.counts[size_class]++] = allocation;
+    return;
+  }
+  Addresses().Give(allocation);
+}
+
 // Cumulative counts of one device, for memory_stats.
 struct Counts {
   std::atomic<int64_t> allocations{0}, frees{0}, bytes_allocated{0}, bytes_freed{0}, out_of_memory{0};
@@ -100,7 +141,7 @@ class Allocator final : public c10::DeviceAllocator {
     const c10::Device torch_device(kDeviceType, static_cast<c10::DeviceIndex>(device));
     if (bytes == 0) return {nullptr, nullptr, &FreeAllocation, torch_device};
     Runtime& runtime = Runtime::Get();
-    Allocation* allocation = Addresses().Take(bytes);
+    Allocation* allocation = TakeAllocation(bytes);
     allocation->bytes = bytes;
     allocation->device = device;
     c10::DataPtr data(allocation->address, allocation, &FreeAllocation, torch_device);
@@ -188,7 +229,7 @@ void FreeAllocation(void* context) {
   counts[allocation->device].bytes_freed.fetch_add(static_cast<int64_t>(allocation->bytes), std::memory_order_relaxed);
   allocation->buffer.reset();
   allocation->handle = {};
-  Addresses().Give(allocation);
+  GiveAllocation(allocation);
 }
 
 }  // namespace xpud::shim

@@ -233,6 +233,9 @@ bool CanScatterAdd(const Tensor& self, const Tensor& source) {
 
 Tensor IndexAdd(const Tensor& self, int64_t dim, const Tensor& index, const Tensor& source, const at::Scalar& alpha) {
   dim = at::maybe_wrap_dim(dim, self.dim());
+  if (self.dim() == 0 && source.dim() == 0 && IsOnDevice(self)) {
+    return IndexAdd(self.view(1), 0, index.reshape({-1}), source.view(1), alpha).view(c10::IntArrayRef{});
+  }
   const bool served = CanScatterAdd(self, source) && IsIndex(index) && index.dim() == 1 && self.dim() > 0 && source.dim() == self.dim() &&
                       source.size(dim) == index.numel() && !alpha.isComplex() && alpha.isFloatingPoint() <= c10::isFloatingType(self.scalar_type());
   for (int64_t d = 0; served && d < self.dim(); ++d) {
