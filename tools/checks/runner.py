@@ -5,6 +5,7 @@ import os
 import pathlib
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 
@@ -50,10 +51,12 @@ class Log:
             try:
                 status = process.wait(timeout)
             except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
                 file.write(f"\nkilled after {timeout:.0f} s\n")
                 status = 124
+            finally:  # whatever ends this, nothing is left behind
+                if process.poll() is None:
+                    os.killpg(process.pid, signal.SIGKILL)
+                    process.wait()
         with self.path.open(errors="replace") as file:
             file.seek(start)
             return status, file.read()
@@ -79,6 +82,7 @@ class Stage:
 
 def run_stages(stages: list[Stage]) -> Tally:
     """Runs the stages in order, saying how each went, and returns the sum. Prints the closing line."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
     total, broken, rows = Tally(), set(), []
     for index, stage in enumerate(stages, 1):
         print(f"[{index}/{len(stages)}] {stage.name}: {stage.what}", flush=True)
