@@ -88,8 +88,9 @@ void BoxEmission::EmitBox() {
       });
     };
     if (!space_.tiled) return rows(begin, end);
-    // Columns in tiles: a line of a transposed operand is used by all rows before it leaves the cache.
-    e_.Loop(begin, end, e_.I64(64), [&](Value from) { rows(from, e_.Min(e_.Add(from, e_.I64(64)), end)); });
+    // Columns in tiles: a line of a transposed operand is used by all rows before it leaves the cache. More than 16 lines at a power-of-two
+    // distance would evict each other.
+    e_.Loop(begin, end, e_.I64(16), [&](Value from) { rows(from, e_.Min(e_.Add(from, e_.I64(16)), end)); });
   });
 }
 

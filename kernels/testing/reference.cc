@@ -46,8 +46,8 @@ Exact ReferenceEvaluator::EvaluateNode(const Node& node) {
     case Op::kPi: return M_PIl;
     case Op::kInf: return kInf;
     case Op::kNan: return std::nan("");
-    case Op::kLowest: return floating() ? -kInf : static_cast<Exact>(std::numeric_limits<int64_t>::min());
-    case Op::kHighest: return floating() ? kInf : static_cast<Exact>(std::numeric_limits<int64_t>::max());
+    case Op::kLowest: return floating() ? -kInf : -Highest() - 1;
+    case Op::kHighest: return floating() ? kInf : Highest();
     case Op::kAdd: return at(0) + at(1);
     case Op::kSub: return at(0) - at(1);
     case Op::kMul: return at(0) * at(1);

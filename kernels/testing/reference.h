@@ -22,6 +22,8 @@ class ReferenceEvaluator {
 
  private:
   Exact EvaluateNode(const Node& node);
+  // Of a signed compute type.
+  Exact Highest() const { return static_cast<Exact>(~uint64_t{0} >> (65 - 8 * ops::SizeOf(compute_))); }
   bool floating() const { return ops::IsFloating(compute_); }
 
   const Expression& expression_;
