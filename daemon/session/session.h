@@ -136,6 +136,7 @@ class Session {
   SessionStats stats_;
 
   std::span<const std::byte> batch_;  // commands taken from the transport and not yet run
+  uint64_t look_again_ns_ = 0;        // when the ring is looked at next, unless the client waits
   uint64_t sequence_ = 0;             // of the last command that was run
   uint32_t current_queue_ = 0;
 

@@ -19,6 +19,7 @@ inline constexpr size_t kStagingBytes = size_t{4} << 20;  // small, so that it s
 // Positions count bytes since the session began; a position's place in the ring is position % kRingBytes.
 struct ControlPage {
   alignas(64) std::atomic<uint64_t> tail;         // commands before it are whole
+  alignas(64) std::atomic<uint32_t> attention;    // changes when the client begins to wait: the daemon should look now
   alignas(64) std::atomic<uint32_t> client_waits; // set by a client before it sleeps on CompletionPage::wake
 };
 static_assert(sizeof(ControlPage) <= kPageBytes);

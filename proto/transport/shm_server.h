@@ -20,6 +20,7 @@ class ShmServer final : public ServerTransport {
   static absl::StatusOr<std::unique_ptr<ShmServer>> Create(SessionFds& fds);
 
   absl::StatusOr<std::span<const std::byte>> Receive() override;
+  bool ClientWantsAnswer() const override { return control().attention.load(std::memory_order_relaxed) != attention_; }
   uint64_t* CompletedWord(uint32_t queue) override;
   uint64_t* TimestampWord(uint32_t slot) override;
   void RaiseError(uint32_t queue, uint64_t sequence, const absl::Status& error) override;
@@ -46,6 +47,7 @@ class ShmServer final : public ServerTransport {
   UniqueFd doorbell_;
   Mapping control_mapping_, ring_, completion_mapping_, staging_;
   uint64_t head_ = 0;
+  uint32_t attention_ = 0;  // last seen
   std::vector<std::byte> batch_;
 };
 

@@ -47,6 +47,8 @@ class ServerTransport {
   // Whole commands, in a private copy that stays valid until the next call; empty when there are none. An error is a
   // breach of protocol.
   virtual absl::StatusOr<std::span<const std::byte>> Receive() = 0;
+  // Whether the client has begun to wait since the last Receive.
+  virtual bool ClientWantsAnswer() const = 0;
   // Where the device (or the engine) stores a queue's completed sequence.
   virtual uint64_t* CompletedWord(uint32_t queue) = 0;
   virtual uint64_t* TimestampWord(uint32_t slot) = 0;
