@@ -61,6 +61,12 @@ class ExecutionTest : public DriverTest {
     return queue;
   }
 
+  void Destroy(std::initializer_list<ze_event_handle_t> events,
+               std::initializer_list<ze_event_pool_handle_t> pools) {
+    for (ze_event_handle_t event : events) EXPECT_EQ(zeEventDestroy(event), ZE_RESULT_SUCCESS);
+    for (ze_event_pool_handle_t pool : pools) EXPECT_EQ(zeEventPoolDestroy(pool), ZE_RESULT_SUCCESS);
+  }
+
   xpud_pfnAppendLaunchKernelWithArguments_t launch_ = nullptr;
   xpud_pfnCommandListHostSynchronize_t synchronize_ = nullptr;
   xpud_pfnAppendWriteValue64_t write_ = nullptr;
@@ -201,9 +207,7 @@ TEST_F(ExecutionTest, AppendWaitsForAnUnsignalledEventAndKeepsOrder) {
   ASSERT_EQ(zeCommandListAppendEventReset(list_, done), ZE_RESULT_SUCCESS);
   EXPECT_EQ(zeEventQueryStatus(done), ZE_RESULT_NOT_READY);
   EXPECT_EQ(zeMemFree(context_, out), ZE_RESULT_SUCCESS);
-  EXPECT_EQ(zeEventDestroy(gate), ZE_RESULT_SUCCESS);
-  EXPECT_EQ(zeEventDestroy(done), ZE_RESULT_SUCCESS);
-  EXPECT_EQ(zeEventPoolDestroy(pool), ZE_RESULT_SUCCESS);
+  Destroy({gate, done}, {pool});
 }
 
 TEST_F(ExecutionTest, EventsChainTwoLists) {
@@ -220,6 +224,7 @@ TEST_F(ExecutionTest, EventsChainTwoLists) {
   EXPECT_EQ(out[1], 6u);
   EXPECT_EQ(zeCommandListDestroy(second), ZE_RESULT_SUCCESS);
   EXPECT_EQ(zeMemFree(context_, out), ZE_RESULT_SUCCESS);
+  Destroy({gate, middle}, {pool});
 }
 
 TEST_F(ExecutionTest, ArgumentsOfAQueuedLaunchAreCopied) {
@@ -237,6 +242,7 @@ TEST_F(ExecutionTest, ArgumentsOfAQueuedLaunchAreCopied) {
   ASSERT_EQ(synchronize_(list_, UINT64_MAX), ZE_RESULT_SUCCESS);
   EXPECT_EQ(*kept, 2u);
   EXPECT_EQ(zeMemFree(context_, kept), ZE_RESULT_SUCCESS);
+  Destroy({gate}, {pool});
 }
 
 TEST_F(ExecutionTest, ListDestroyedWhileItWaitsEnds) {
@@ -248,6 +254,7 @@ TEST_F(ExecutionTest, ListDestroyedWhileItWaitsEnds) {
   EXPECT_EQ(zeCommandListDestroy(list), ZE_RESULT_SUCCESS);
   EXPECT_EQ(*out, 0u);
   EXPECT_EQ(zeMemFree(context_, out), ZE_RESULT_SUCCESS);
+  Destroy({never}, {pool});
 }
 
 TEST_F(ExecutionTest, TimestampsAreRecordedWhereThePoolAsks) {
@@ -270,6 +277,7 @@ TEST_F(ExecutionTest, TimestampsAreRecordedWhereThePoolAsks) {
   EXPECT_GE(after, result.global.kernelEnd);
   EXPECT_EQ(zeEventQueryKernelTimestamp(untimed, &result), ZE_RESULT_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(zeMemFree(context_, out), ZE_RESULT_SUCCESS);
+  Destroy({timed, untimed}, {pool, plain});
 }
 
 TEST_F(ExecutionTest, RegularListRunsAsOftenAsItIsExecuted) {

@@ -170,6 +170,8 @@ TEST_F(MemoryTest, DeferredFreeWaitsForQueuedWork) {
   const auto synchronize = Extension<xpud_pfnCommandListHostSynchronize_t>("zeCommandListHostSynchronize");
   ASSERT_EQ(synchronize(list, UINT64_MAX), ZE_RESULT_SUCCESS);
   EXPECT_EQ(*target, 77u);
+  EXPECT_EQ(zeEventDestroy(gate), ZE_RESULT_SUCCESS);
+  EXPECT_EQ(zeEventPoolDestroy(pool), ZE_RESULT_SUCCESS);
   EXPECT_EQ(zeCommandListDestroy(list), ZE_RESULT_SUCCESS);
   EXPECT_EQ(zeMemFree(context_, target), ZE_RESULT_SUCCESS);
 }

@@ -1,0 +1,53 @@
+// The driver under the loader's validation layer: what it passes on works, what it must catch is caught.
+#include "drivers/cpu/driver_under_test.h"
+#include "drivers/cpu/testdata_object.h"
+
+namespace xpud::drivers::cpu {
+namespace {
+
+class ValidationTest : public DriverTest {
+ protected:
+  void SetUp() override {
+    setenv("ZE_ENABLE_VALIDATION_LAYER", "1", 1);
+    setenv("ZE_ENABLE_PARAMETER_VALIDATION", "1", 1);
+    DriverTest::SetUp();
+  }
+};
+
+// API 1.4's layer does not know the flag, our driver does: the refusal shows that the layer is in force.
+TEST_F(ValidationTest, ParametersAreCheckedBeforeTheDriverSeesThem) {
+  ze_command_queue_desc_t desc{};
+  desc.stype = ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC;
+  desc.flags = XPUD_ZE_COMMAND_QUEUE_FLAG_IN_ORDER;
+  ze_command_list_handle_t list = nullptr;
+  EXPECT_EQ(zeCommandListCreateImmediate(context_, device_, &desc, &list),
+            ZE_RESULT_ERROR_INVALID_ENUMERATION)
+      << "API 1.4's layer does not know the flag, which shows that it is in force";
+}
+
+TEST_F(ValidationTest, NativeKernelRunsWithBarriersAndEvents) {
+  const auto object = KernelsObject();
+  ze_module_handle_t module = Module(ZE_MODULE_FORMAT_NATIVE, object.data(), object.size());
+  ze_kernel_handle_t kernel = Kernel(module, "table");
+  ze_command_list_handle_t list = ImmediateList();
+  ze_event_pool_handle_t pool = Pool(1);
+  ze_event_handle_t done = Event(pool, 0);
+  float* const out = Shared<float>(8);
+  ASSERT_EQ(zeKernelSetGroupSize(kernel, 1, 1, 1), ZE_RESULT_SUCCESS);
+  ASSERT_EQ(zeKernelSetArgumentValue(kernel, 0, sizeof(out), &out), ZE_RESULT_SUCCESS);
+  const ze_group_count_t groups{4, 1, 1};
+  ASSERT_EQ(zeCommandListAppendLaunchKernel(list, kernel, &groups, nullptr, 0, nullptr), ZE_RESULT_SUCCESS);
+  ASSERT_EQ(zeCommandListAppendBarrier(list, nullptr, 0, nullptr), ZE_RESULT_SUCCESS);
+  ASSERT_EQ(zeCommandListAppendMemoryCopy(list, out + 4, out, 16, done, 0, nullptr), ZE_RESULT_SUCCESS);
+  ASSERT_EQ(zeEventHostSynchronize(done, UINT64_MAX), ZE_RESULT_SUCCESS);
+  for (int i = 0; i < 8; ++i) EXPECT_EQ(out[i], static_cast<float>(1 + i % 4));
+  EXPECT_EQ(zeCommandListDestroy(list), ZE_RESULT_SUCCESS);
+  EXPECT_EQ(zeEventDestroy(done), ZE_RESULT_SUCCESS);
+  EXPECT_EQ(zeEventPoolDestroy(pool), ZE_RESULT_SUCCESS);
+  EXPECT_EQ(zeMemFree(context_, out), ZE_RESULT_SUCCESS);
+  EXPECT_EQ(zeKernelDestroy(kernel), ZE_RESULT_SUCCESS);
+  EXPECT_EQ(zeModuleDestroy(module), ZE_RESULT_SUCCESS);
+}
+
+}  // namespace
+}  // namespace xpud::drivers::cpu
