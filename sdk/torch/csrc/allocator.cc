@@ -16,13 +16,15 @@
 namespace xpud::shim {
 namespace {
 
-// Hands out Allocations with their addresses: powers of two from 512 bytes, freed ones first, else from the range's end.
+// Hands out Allocations with their addresses: powers of two from 512 bytes, freed ones first, else from the
+// range's end.
 class AddressSpace {
  public:
   static int ClassOf(uint64_t bytes) { return std::bit_width((bytes - 1) >> kMinShift); }
 
   Allocation* Take(int size_class, uint64_t bytes) {
-    TORCH_CHECK_WITH(OutOfMemoryError, size_class < kClasses, "XPUD out of memory. Tried to allocate ", bytes, " bytes");
+    TORCH_CHECK_WITH(OutOfMemoryError, size_class < kClasses, "XPUD out of memory. Tried to allocate ", bytes,
+                     " bytes");
     MutexLock lock(mutex_);
     std::vector<Allocation*>& free = free_[size_class];
     if (!free.empty()) {
@@ -38,7 +40,8 @@ class AddressSpace {
     auto next = carved_.upper_bound(static_cast<const std::byte*>(address));
     if (next == carved_.begin()) return {};
     const Allocation& allocation = *std::prev(next)->second;
-    const auto offset = static_cast<uint64_t>(static_cast<const std::byte*>(address) - static_cast<std::byte*>(allocation.address));
+    const auto offset = static_cast<uint64_t>(static_cast<const std::byte*>(address) -
+                                              static_cast<std::byte*>(allocation.address));
     return offset < allocation.bytes ? Place{allocation.handle, offset} : Place{};
   }
 
@@ -88,8 +91,8 @@ AddressSpace& Addresses() {
   return *addresses;
 }
 
-// Small allocations that this thread freed and will take again, without a lock. Trivially destructible: storages may die after
-// the thread's destructors ran.
+// Small allocations that this thread freed and will take again, without a lock. Trivially destructible:
+// storages may die after the thread's destructors ran.
 struct ThreadCache {
   static constexpr int kClasses = 12;  // to 1 MiB
   static constexpr int kMost = 32;
@@ -104,7 +107,8 @@ struct ThreadCacheCloser {
   ~ThreadCacheCloser() {
     thread_cache.closed = true;
     for (int size_class = 0; size_class < ThreadCache::kClasses; ++size_class) {
-      while (thread_cache.counts[size_class] > 0) Addresses().Give(thread_cache.free[size_class][--thread_cache.counts[size_class]]);
+      while (thread_cache.counts[size_class] > 0)
+        Addresses().Give(thread_cache.free[size_class][--thread_cache.counts[size_class]]);
     }
   }
 };
@@ -119,7 +123,8 @@ Allocation* TakeAllocation(uint64_t bytes) {
 
 void GiveAllocation(Allocation* allocation) {
   const int size_class = allocation->size_class;
-  if (size_class < ThreadCache::kClasses && !thread_cache.closed && thread_cache.counts[size_class] < ThreadCache::kMost) {
+  if (size_class < ThreadCache::kClasses && !thread_cache.closed &&
+      thread_cache.counts[size_class] < ThreadCache::kMost) {
     static thread_local const ThreadCacheCloser closer;
     (void)closer;
     thread_cache.free[size_class][thread_cache.counts[size_class]++] = allocation;
@@ -146,7 +151,8 @@ class Allocator final : public c10::DeviceAllocator {
     allocation->device = device;
     c10::DataPtr data(allocation->address, allocation, &FreeAllocation, torch_device);
     Count(device, bytes);
-    if (!runtime.is_null()) [[likely]] SetBuffer(runtime, *allocation);
+    if (!runtime.is_null()) [[likely]]
+      SetBuffer(runtime, *allocation);
     return data;
   }
   c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
@@ -156,7 +162,8 @@ class Allocator final : public c10::DeviceAllocator {
 
   bool initialized() override { return Runtime::IsConnected(); }
   void emptyCache(c10::MempoolId_t) override {}  // the daemon owns the pool: nothing is cached here
-  void recordStream(const c10::DataPtr&, c10::Stream) override {}  // frees wait for the last use on every queue
+  void recordStream(const c10::DataPtr&, c10::Stream) override {
+  }  // frees wait for the last use on every queue
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override;
   void resetAccumulatedStats(c10::DeviceIndex device) override {
     Counts& c = counts.at(device);
@@ -196,9 +203,11 @@ c10::CachingDeviceAllocator::DeviceStats Allocator::getDeviceStats(c10::DeviceIn
   c10::CachingAllocator::Stat bytes;
   bytes.allocated = c.bytes_allocated;
   bytes.freed = c.bytes_freed;
-  bytes.current = runtime.is_null() ? bytes.allocated - bytes.freed : runtime.session()->AllocatedBytes(device);
+  bytes.current =
+      runtime.is_null() ? bytes.allocated - bytes.freed : runtime.session()->AllocatedBytes(device);
   bytes.peak = runtime.is_null() ? bytes.current : runtime.session()->PeakAllocatedBytes(device);
-  for (auto* each : {&stats.allocated_bytes, &stats.reserved_bytes, &stats.active_bytes, &stats.requested_bytes}) {
+  for (auto* each :
+       {&stats.allocated_bytes, &stats.reserved_bytes, &stats.active_bytes, &stats.requested_bytes}) {
     (*each)[aggregate] = bytes;
   }
   c10::CachingAllocator::Stat blocks;
@@ -226,7 +235,8 @@ void FreeAllocation(void* context) {
   auto* allocation = static_cast<Allocation*>(context);
   if (allocation == nullptr) return;
   counts[allocation->device].frees.fetch_add(1, std::memory_order_relaxed);
-  counts[allocation->device].bytes_freed.fetch_add(static_cast<int64_t>(allocation->bytes), std::memory_order_relaxed);
+  counts[allocation->device].bytes_freed.fetch_add(static_cast<int64_t>(allocation->bytes),
+                                                   std::memory_order_relaxed);
   allocation->buffer.reset();
   allocation->handle = {};
   GiveAllocation(allocation);

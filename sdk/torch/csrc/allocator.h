@@ -1,5 +1,6 @@
-// Device memory behind PyTorch's storages. A storage's data pointer is an address in a reserved range that nobody can
-// read or write: unique among live allocations and otherwise without meaning. The buffer hangs on the DataPtr's context.
+// Device memory behind PyTorch's storages. A storage's data pointer is an address in a reserved range that
+// nobody can read or write: unique among live allocations and otherwise without meaning. The buffer hangs on
+// the DataPtr's context.
 #pragma once
 
 #include <ATen/core/TensorBase.h>

@@ -18,11 +18,14 @@ const ops::Row& AttentionRow() {
   return row;
 }
 
-int64_t ChooseAttention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const std::optional<at::Tensor>& mask,
-                        double dropout, bool /*is_causal*/, std::optional<double> /*scale*/, bool /*enable_gqa*/) {
-  const bool fused = dropout == 0 && query.dim() == 4 && key.dim() == 4 && value.dim() == 4 && query.numel() > 0 && key.numel() > 0 &&
-                     value.numel() > 0 && query.size(0) == key.size(0) && query.size(0) == value.size(0) && key.size(1) == value.size(1) &&
-                     query.size(1) % key.size(1) == 0 && query.scalar_type() == key.scalar_type() && query.scalar_type() == value.scalar_type() &&
+int64_t ChooseAttention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                        const std::optional<at::Tensor>& mask, double dropout, bool /*is_causal*/,
+                        std::optional<double> /*scale*/, bool /*enable_gqa*/) {
+  const bool fused = dropout == 0 && query.dim() == 4 && key.dim() == 4 && value.dim() == 4 &&
+                     query.numel() > 0 && key.numel() > 0 && value.numel() > 0 &&
+                     query.size(0) == key.size(0) && query.size(0) == value.size(0) &&
+                     key.size(1) == value.size(1) && query.size(1) % key.size(1) == 0 &&
+                     query.scalar_type() == key.scalar_type() && query.scalar_type() == value.scalar_type() &&
                      IsSupported(query.scalar_type(), AttentionRow().dtypes) &&
                      (!mask.has_value() || !mask->defined() || !mask->requires_grad());
   return static_cast<int64_t>(fused ? at::SDPBackend::overrideable : at::SDPBackend::math);
@@ -36,7 +39,8 @@ using at::Tensor;
 Tensor EmptyLikeQuery(const Tensor& query, int64_t width) {
   if (query.size(3) == width) return at::empty_like(query);
   std::array<int64_t, 4> order = {0, 1, 2, 3};
-  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return query.stride(a) > query.stride(b); });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int64_t a, int64_t b) { return query.stride(a) > query.stride(b); });
   const std::array<int64_t, 4> sizes = {query.size(0), query.size(1), query.size(2), width};
   std::array<int64_t, 4> strides{};
   int64_t stride = 1;
@@ -47,23 +51,41 @@ Tensor EmptyLikeQuery(const Tensor& query, int64_t width) {
   return at::empty_strided(sizes, strides, query.options());
 }
 
-double ScaleOf(const Tensor& query, std::optional<double> scale) { return scale.value_or(1.0 / std::sqrt(static_cast<double>(query.size(3)))); }
+double ScaleOf(const Tensor& query, std::optional<double> scale) {
+  return scale.value_or(1.0 / std::sqrt(static_cast<double>(query.size(3))));
+}
 
 std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Tensor, Tensor> Attention(
-    const Tensor& query, const Tensor& key, const Tensor& value, const std::optional<Tensor>& bias, double dropout, bool is_causal,
-    bool /*return_debug_mask*/, std::optional<double> scale) {
+    const Tensor& query, const Tensor& key, const Tensor& value, const std::optional<Tensor>& bias,
+    double dropout, bool is_causal, bool /*return_debug_mask*/, std::optional<double> scale) {
   TORCH_CHECK_NOT_IMPLEMENTED(dropout == 0, "XPUD: fused attention has no dropout");
   const Tensor out = EmptyLikeQuery(query, value.size(3));
-  const Tensor logsumexp = MakeEmpty({query.size(0), query.size(1), query.size(2)}, at::kFloat, query.device());
+  const Tensor logsumexp =
+      MakeEmpty({query.size(0), query.size(1), query.size(2)}, at::kFloat, query.device());
   Tensor mask;
-  if (bias.has_value() && bias->defined()) mask = bias->expand({query.size(0), query.size(1), query.size(2), key.size(2)});
+  if (bias.has_value() && bias->defined())
+    mask = bias->expand({query.size(0), query.size(1), query.size(2), key.size(2)});
   const std::array<TensorRef, 2> outputs = {Describe(out), Describe(logsumexp)};
-  const std::array<TensorRef, 4> inputs = {Describe(query), Describe(key), Describe(value), mask.defined() ? Describe(mask) : TensorRef{}};
-  const std::array<ops::Number, 2> attributes = {ops::Number::Real(ScaleOf(query, scale)), ops::Number::Integer(is_causal)};
-  Execute({.row = &AttentionRow(), .compute = outputs[0].dtype, .outputs = outputs, .inputs = inputs, .attributes = attributes},
+  const std::array<TensorRef, 4> inputs = {Describe(query), Describe(key), Describe(value),
+                                           mask.defined() ? Describe(mask) : TensorRef{}};
+  const std::array<ops::Number, 2> attributes = {ops::Number::Real(ScaleOf(query, scale)),
+                                                 ops::Number::Integer(is_causal)};
+  Execute({.row = &AttentionRow(),
+           .compute = outputs[0].dtype,
+           .outputs = outputs,
+           .inputs = inputs,
+           .attributes = attributes},
           DeviceIndexOf(query));
   // No dropout: seed and offset are never read.
-  return {out, logsumexp, Tensor(), Tensor(), query.size(2), key.size(2), at::empty({}, at::kLong), at::empty({}, at::kLong), Tensor()};
+  return {out,
+          logsumexp,
+          Tensor(),
+          Tensor(),
+          query.size(2),
+          key.size(2),
+          at::empty({}, at::kLong),
+          at::empty({}, at::kLong),
+          Tensor()};
 }
 
 // [B,Hk,T,D] to [B,H,T,D], each head repeated.
@@ -72,30 +94,38 @@ Tensor RepeatHeads(const Tensor& tensor, int64_t heads) {
 }
 Tensor SumHeads(const Tensor& gradient, int64_t heads) {
   if (gradient.size(1) == heads) return gradient;
-  return gradient.view({gradient.size(0), heads, gradient.size(1) / heads, gradient.size(2), gradient.size(3)}).sum(2);
+  return gradient
+      .view({gradient.size(0), heads, gradient.size(1) / heads, gradient.size(2), gradient.size(3)})
+      .sum(2);
 }
 
-// P = exp(scale QK' + bias - logsumexp); dV = P'dO; dS = P (dO V' - rowsum(dO O)); dQ = scale dS K; dK = scale dS'Q (Dao et al. 2022).
+// P = exp(scale QK' + bias - logsumexp); dV = P'dO; dS = P (dO V' - rowsum(dO O)); dQ = scale dS K; dK =
+// scale dS'Q (Dao et al. 2022).
 std::tuple<Tensor, Tensor, Tensor, Tensor> AttentionBackward(
-    const Tensor& gradient, const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& bias, std::array<bool, 4> mask,
-    const Tensor& out, const Tensor& logsumexp, const Tensor& /*cum_seq_q*/, const Tensor& /*cum_seq_k*/, int64_t /*max_q*/, int64_t /*max_k*/,
-    double /*dropout*/, bool is_causal, const Tensor& /*seed*/, const Tensor& /*offset*/, std::optional<double> scale) {
+    const Tensor& gradient, const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& bias,
+    std::array<bool, 4> mask, const Tensor& out, const Tensor& logsumexp, const Tensor& /*cum_seq_q*/,
+    const Tensor& /*cum_seq_k*/, int64_t /*max_q*/, int64_t /*max_k*/, double /*dropout*/, bool is_causal,
+    const Tensor& /*seed*/, const Tensor& /*offset*/, std::optional<double> scale) {
   const int64_t heads = query.size(1);
   const double factor = ScaleOf(query, scale);
   const at::ScalarType type = query.scalar_type();
   const Tensor k = RepeatHeads(key, heads), v = RepeatHeads(value, heads);
   Tensor scores = at::matmul(query, k.transpose(-2, -1)).to(logsumexp.scalar_type()).mul_(factor);
-  if (bias.defined() && bias.scalar_type() == at::kBool) scores.masked_fill_(bias.logical_not(), -INFINITY);
-  else if (bias.defined()) scores.add_(bias);
+  if (bias.defined() && bias.scalar_type() == at::kBool)
+    scores.masked_fill_(bias.logical_not(), -INFINITY);
+  else if (bias.defined())
+    scores.add_(bias);
   if (is_causal) {
     const auto options = query.options().dtype(at::kLong);
-    const Tensor hidden = at::arange(key.size(2), options).unsqueeze(0).gt(at::arange(query.size(2), options).unsqueeze(1));
+    const Tensor hidden =
+        at::arange(key.size(2), options).unsqueeze(0).gt(at::arange(query.size(2), options).unsqueeze(1));
     scores.masked_fill_(hidden, -INFINITY);
   }
   const Tensor weights = scores.sub_(logsumexp.unsqueeze(-1)).exp_();
   const Tensor dv = at::matmul(weights.to(type).transpose(-2, -1), gradient);
   const Tensor delta = gradient.mul(out).sum(-1, /*keepdim=*/true, logsumexp.scalar_type());
-  const Tensor ds = at::matmul(gradient, v.transpose(-2, -1)).to(logsumexp.scalar_type()).sub_(delta).mul_(weights);
+  const Tensor ds =
+      at::matmul(gradient, v.transpose(-2, -1)).to(logsumexp.scalar_type()).sub_(delta).mul_(weights);
   const Tensor ds_typed = ds.to(type);
   Tensor dq = at::matmul(ds_typed, k).mul_(factor);
   Tensor dk = at::matmul(ds_typed.transpose(-2, -1), query).mul_(factor);

@@ -37,15 +37,17 @@ bool HasSameBytes(const at::Tensor& a, const at::Tensor& b) {
 }
 
 bool IsExactAlias(const at::Tensor& a, const at::Tensor& b) {
-  return a.is_alias_of(b) && a.storage_offset() == b.storage_offset() && a.sizes() == b.sizes() && a.strides() == b.strides() &&
-         a.scalar_type() == b.scalar_type() && a.is_conj() == b.is_conj() && a.is_neg() == b.is_neg();
+  return a.is_alias_of(b) && a.storage_offset() == b.storage_offset() && a.sizes() == b.sizes() &&
+         a.strides() == b.strides() && a.scalar_type() == b.scalar_type() && a.is_conj() == b.is_conj() &&
+         a.is_neg() == b.is_neg();
 }
 
 void CopyBytes(const at::Tensor& source, const at::Tensor& target) {
   Runtime& runtime = Runtime::Get();
   if (runtime.is_null()) return;
   const Place from = PlaceOf(source), to = PlaceOf(target);
-  ThrowIfError(runtime.current_queue(DeviceIndexOf(target)).Copy(from.buffer, from.offset, to.buffer, to.offset, target.nbytes()));
+  ThrowIfError(runtime.current_queue(DeviceIndexOf(target))
+                   .Copy(from.buffer, from.offset, to.buffer, to.offset, target.nbytes()));
 }
 
 void Download(const at::Tensor& source, void* target, size_t bytes) {
@@ -56,7 +58,8 @@ void Download(const at::Tensor& source, void* target, size_t bytes) {
   }
   const WaitScope scope;
   const Place from = PlaceOf(source);
-  ThrowIfError(runtime.current_queue(DeviceIndexOf(source)).Download(from.buffer, from.offset, {static_cast<std::byte*>(target), bytes}));
+  ThrowIfError(runtime.current_queue(DeviceIndexOf(source))
+                   .Download(from.buffer, from.offset, {static_cast<std::byte*>(target), bytes}));
 }
 
 void Upload(const at::Tensor& source, const at::Tensor& target) {
@@ -64,7 +67,8 @@ void Upload(const at::Tensor& source, const at::Tensor& target) {
   if (runtime.is_null()) return;
   const WaitScope scope;
   const Place to = PlaceOf(target);
-  const std::span<const std::byte> bytes(static_cast<const std::byte*>(source.const_data_ptr()), source.nbytes());
+  const std::span<const std::byte> bytes(static_cast<const std::byte*>(source.const_data_ptr()),
+                                         source.nbytes());
   ThrowIfError(runtime.current_queue(DeviceIndexOf(target)).Upload(bytes, to.buffer, to.offset));
 }
 
@@ -99,21 +103,25 @@ void CopyToHost(const at::Tensor& source, const at::Tensor& target) {
     target.copy_(LikePending(host, source));
     return;
   }
-  if (IsPlain(target) && HasSameBytes(source, target)) return Download(source, target.mutable_data_ptr(), target.nbytes());
+  if (IsPlain(target) && HasSameBytes(source, target))
+    return Download(source, target.mutable_data_ptr(), target.nbytes());
   const bool converts = IsSupported(source.scalar_type()) && IsSupported(target.scalar_type());
   const at::Tensor dense = ContiguousAs(source, converts ? target.scalar_type() : source.scalar_type());
-  if (IsPlain(target) && HasSameBytes(dense, target)) return Download(dense, target.mutable_data_ptr(), target.nbytes());
+  if (IsPlain(target) && HasSameBytes(dense, target))
+    return Download(dense, target.mutable_data_ptr(), target.nbytes());
   const at::Tensor host = at::empty(dense.sizes(), dense.options().device(at::kCPU));
   Download(dense, host.mutable_data_ptr(), host.nbytes());
   target.copy_(host);
 }
 
 void CopyFromHost(const at::Tensor& source, const at::Tensor& target) {
-  if (!IsPlain(target)) return CopyFromHost(LikePending(source, target).resolve_conj().resolve_neg(), Plain(target));
+  if (!IsPlain(target))
+    return CopyFromHost(LikePending(source, target).resolve_conj().resolve_neg(), Plain(target));
   if (!IsPlain(source)) return CopyFromHost(source.resolve_conj().resolve_neg(), target);
   if (HasSameBytes(source, target)) return Upload(source, target);
   const bool converts = IsSupported(source.scalar_type()) && IsSupported(target.scalar_type());
-  if (source.scalar_type() != target.scalar_type() && !converts) return CopyFromHost(source.to(target.scalar_type()), target);
+  if (source.scalar_type() != target.scalar_type() && !converts)
+    return CopyFromHost(source.to(target.scalar_type()), target);
   if (source.numel() == 1 && converts) return Fill(target, source.item());
   const at::Tensor dense = source.contiguous();
   const at::Tensor staged = MakeEmpty(dense.sizes(), dense.scalar_type(), target.device());
@@ -126,8 +134,8 @@ at::Tensor CopyFrom(const at::Tensor& self, const at::Tensor& target, bool /*non
   const bool from_device = self.device().type() == kDeviceType;
   const bool to_device = target.device().type() == kDeviceType;
   const at::Tensor source = self.dim() > target.dim() || !to_device ? self.expand(target.sizes()) : self;
-  TORCH_CHECK((from_device || self.device().is_cpu()) && (to_device || target.device().is_cpu()), "xpud: no copy from ",
-              self.device(), " to ", target.device());
+  TORCH_CHECK((from_device || self.device().is_cpu()) && (to_device || target.device().is_cpu()),
+              "xpud: no copy from ", self.device(), " to ", target.device());
   if (from_device && to_device && self.device() == target.device()) {
     CopyOnDevice(source, target);
   } else if (from_device && to_device) {
@@ -154,8 +162,8 @@ at::Scalar LocalScalarDense(const at::Tensor& self) {
                    std::memcpy(&value, bytes, sizeof(value));
                    result = at::Scalar(value);
                  }),
-                 AT_EXPAND(AT_ALL_TYPES_AND_COMPLEX), AT_EXPAND(AT_BAREBONES_UNSIGNED_TYPES), AT_EXPAND(AT_FLOAT8_TYPES), at::kComplexHalf,
-                 at::kHalf, at::kBool, at::kBFloat16);
+                 AT_EXPAND(AT_ALL_TYPES_AND_COMPLEX), AT_EXPAND(AT_BAREBONES_UNSIGNED_TYPES),
+                 AT_EXPAND(AT_FLOAT8_TYPES), at::kComplexHalf, at::kHalf, at::kBool, at::kBFloat16);
   return result;
 }
 
@@ -170,13 +178,15 @@ at::Tensor WithoutRepeats(const at::Tensor& tensor) {
 
 at::Tensor& FillScalar(at::Tensor& self, const at::Scalar& value) {
   if (self.numel() == 0) return self;
-  if (!IsSupported(self.scalar_type()) || value.isComplex()) return FallbackOf<at::_ops::fill__Scalar>::Call(self, value);
+  if (!IsSupported(self.scalar_type()) || value.isComplex())
+    return FallbackOf<at::_ops::fill__Scalar>::Call(self, value);
   Fill(self, value);
   return self;
 }
 
 at::Tensor& FillTensor(at::Tensor& self, const at::Tensor& value) {
-  TORCH_CHECK(value.dim() == 0, "fill_ only supports 0-dimension value tensor but got tensor with ", value.dim(), " dimensions.");
+  TORCH_CHECK(value.dim() == 0, "fill_ only supports 0-dimension value tensor but got tensor with ",
+              value.dim(), " dimensions.");
   self.copy_(value);
   return self;
 }

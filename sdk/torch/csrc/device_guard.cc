@@ -8,7 +8,8 @@ namespace xpud::shim {
 namespace {
 
 const Queue& QueueOf(const c10::Stream& stream) {
-  return Runtime::Get().queue(stream.device_index() < 0 ? Runtime::CurrentDevice() : stream.device_index(), stream.id());
+  return Runtime::Get().queue(stream.device_index() < 0 ? Runtime::CurrentDevice() : stream.device_index(),
+                              stream.id());
 }
 
 c10::Device DeviceAt(int index) { return c10::Device(kDeviceType, static_cast<c10::DeviceIndex>(index)); }
@@ -27,8 +28,9 @@ class DeviceGuardImpl final : public c10::impl::DeviceGuardImplInterface {
   void setDevice(c10::Device device) const override {
     if (!device.has_index()) return;
     const int count = Runtime::Get().device_count();
-    TORCH_CHECK(device.index() >= 0 && device.index() < count, "The device index is out of range. It must be in [0, ", count,
-                "), but got ", static_cast<int>(device.index()), ".");
+    TORCH_CHECK(device.index() >= 0 && device.index() < count,
+                "The device index is out of range. It must be in [0, ", count, "), but got ",
+                static_cast<int>(device.index()), ".");
     Runtime::SetCurrentDevice(device.index());
   }
   void uncheckedSetDevice(c10::Device device) const noexcept override {
@@ -38,7 +40,9 @@ class DeviceGuardImpl final : public c10::impl::DeviceGuardImplInterface {
     return static_cast<c10::DeviceIndex>(Runtime::DeviceCountOrZero());
   }
 
-  c10::Stream getStream(c10::Device device) const override { return StreamAt(device, Runtime::CurrentStream(IndexOf(device))); }
+  c10::Stream getStream(c10::Device device) const override {
+    return StreamAt(device, Runtime::CurrentStream(IndexOf(device)));
+  }
   c10::Stream getDefaultStream(c10::Device device) const override { return StreamAt(device, 0); }
   c10::Stream getStreamFromGlobalPool(c10::Device device, bool high_priority) const override {
     return Runtime::Get().PooledStream(IndexOf(device), high_priority);
@@ -64,7 +68,9 @@ class DeviceGuardImpl final : public c10::impl::DeviceGuardImplInterface {
   }
 
   // Events are xpud::Event on the heap, made by the first record.
-  void destroyEvent(void* event, c10::DeviceIndex) const noexcept override { delete static_cast<Event*>(event); }
+  void destroyEvent(void* event, c10::DeviceIndex) const noexcept override {
+    delete static_cast<Event*>(event);
+  }
   void record(void** event, const c10::Stream& stream, c10::DeviceIndex, c10::EventFlag flag) const override {
     if (*event == nullptr) *event = new Event;
     if (Runtime::Get().is_null()) return;
@@ -76,14 +82,17 @@ class DeviceGuardImpl final : public c10::impl::DeviceGuardImplInterface {
     if (event == nullptr || Runtime::Get().is_null()) return;
     ThrowIfError(QueueOf(stream).Wait(*static_cast<Event*>(event)));
   }
-  bool queryEvent(void* event) const override { return event == nullptr || static_cast<Event*>(event)->Query(); }
+  bool queryEvent(void* event) const override {
+    return event == nullptr || static_cast<Event*>(event)->Query();
+  }
   void synchronizeEvent(void* event) const override {
     if (event == nullptr) return;
     const WaitScope scope;
     ThrowIfError(static_cast<Event*>(event)->Synchronize());
   }
   double elapsedTime(void* start, void* end, c10::DeviceIndex) const override {
-    TORCH_CHECK(start != nullptr && end != nullptr, "Both events must be recorded before calculating elapsed time.");
+    TORCH_CHECK(start != nullptr && end != nullptr,
+                "Both events must be recorded before calculating elapsed time.");
     if (Runtime::Get().is_null()) return 0;
     auto nanoseconds = static_cast<Event*>(end)->ElapsedNanoseconds(*static_cast<Event*>(start));
     ThrowIfError(nanoseconds.status());

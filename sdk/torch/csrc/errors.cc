@@ -16,7 +16,9 @@ PythonHooks& Hooks() {
 
 void SetPythonHooks(const PythonHooks& hooks) { Hooks() = hooks; }
 
-absl::Status CheckInterrupt() { return Hooks().check_signals != nullptr ? Hooks().check_signals() : absl::OkStatus(); }
+absl::Status CheckInterrupt() {
+  return Hooks().check_signals != nullptr ? Hooks().check_signals() : absl::OkStatus();
+}
 
 WaitScope::WaitScope() : token_(Hooks().release_gil != nullptr ? Hooks().release_gil() : nullptr) {}
 WaitScope::~WaitScope() {

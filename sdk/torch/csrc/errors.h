@@ -1,20 +1,23 @@
-// Where a status becomes the exception that PyTorch's users expect, and where waits give way to Python. Any thread.
+// Where a status becomes the exception that PyTorch's users expect, and where waits give way to Python. Any
+// thread.
 #pragma once
 
 #include "absl/status/status.h"
 
 namespace xpud::shim {
 
-// ResourceExhausted: torch.OutOfMemoryError. OutOfRange: IndexError. Unimplemented: NotImplementedError. Unavailable:
-// torch.AcceleratorError. Cancelled: the Python exception that a signal handler raised. All else: RuntimeError.
+// ResourceExhausted: torch.OutOfMemoryError. OutOfRange: IndexError. Unimplemented: NotImplementedError.
+// Unavailable: torch.AcceleratorError. Cancelled: the Python exception that a signal handler raised. All
+// else: RuntimeError.
 [[noreturn]] void Throw(const absl::Status& status);
 inline void ThrowIfError(const absl::Status& status) {
-  if (!status.ok()) [[unlikely]] Throw(status);
+  if (!status.ok()) [[unlikely]]
+    Throw(status);
 }
 
 // What the shim needs of Python, set by the binding: the rest of it does not know Python.
 struct PythonHooks {
-  void* (*release_gil)() = nullptr;           // nullptr result: this thread did not hold it
+  void* (*release_gil)() = nullptr;  // nullptr result: this thread did not hold it
   void (*acquire_gil)(void* token) = nullptr;
   absl::Status (*check_signals)() = nullptr;  // Cancelled when a handler raised
   void (*rethrow_signal)() = nullptr;         // throws what the handler raised, if it did

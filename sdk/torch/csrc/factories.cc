@@ -24,7 +24,8 @@ class AllocationDevice {
   explicit AllocationDevice(std::optional<c10::Device> device) : old_(Runtime::CurrentDevice()) {
     if (device.has_value() && device->has_index() && device->index() != old_) {
       TORCH_CHECK(device->index() < Runtime::Get().device_count(), "XPUD: invalid device ordinal ",
-                  static_cast<int>(device->index()), "; there are ", Runtime::Get().device_count(), " devices");
+                  static_cast<int>(device->index()), "; there are ", Runtime::Get().device_count(),
+                  " devices");
       Runtime::SetCurrentDevice(device->index());
     }
   }
@@ -36,23 +37,27 @@ class AllocationDevice {
   int old_;
 };
 
-at::Tensor EmptyMemoryFormat(c10::IntArrayRef sizes, std::optional<at::ScalarType> type, std::optional<at::Layout> layout,
-                             std::optional<c10::Device> device, std::optional<bool> pin_memory,
-                             std::optional<at::MemoryFormat> format) {
+at::Tensor EmptyMemoryFormat(c10::IntArrayRef sizes, std::optional<at::ScalarType> type,
+                             std::optional<at::Layout> layout, std::optional<c10::Device> device,
+                             std::optional<bool> pin_memory, std::optional<at::MemoryFormat> format) {
   TORCH_CHECK(!pin_memory.value_or(false), "Only dense CPU tensors can be pinned");
   TORCH_CHECK_NOT_IMPLEMENTED(layout.value_or(at::kStrided) == at::kStrided, "XPUD has no layout ", *layout);
   const AllocationDevice scope(device);
-  return at::Tensor(at::detail::empty_generic(sizes, GetAllocator(), kKeys, c10::dtype_or_default(type), format));
+  return at::Tensor(
+      at::detail::empty_generic(sizes, GetAllocator(), kKeys, c10::dtype_or_default(type), format));
 }
 
 at::Tensor EmptyStrided(c10::IntArrayRef sizes, c10::IntArrayRef strides, std::optional<at::ScalarType> type,
-                        std::optional<at::Layout>, std::optional<c10::Device> device, std::optional<bool> pin_memory) {
+                        std::optional<at::Layout>, std::optional<c10::Device> device,
+                        std::optional<bool> pin_memory) {
   TORCH_CHECK(!pin_memory.value_or(false), "Only dense CPU tensors can be pinned");
   const AllocationDevice scope(device);
-  return at::Tensor(at::detail::empty_strided_generic(sizes, strides, GetAllocator(), kKeys, c10::dtype_or_default(type)));
+  return at::Tensor(
+      at::detail::empty_strided_generic(sizes, strides, GetAllocator(), kKeys, c10::dtype_or_default(type)));
 }
 
-at::Tensor AsStrided(const at::Tensor& self, c10::IntArrayRef sizes, c10::IntArrayRef strides, std::optional<int64_t> offset) {
+at::Tensor AsStrided(const at::Tensor& self, c10::IntArrayRef sizes, c10::IntArrayRef strides,
+                     std::optional<int64_t> offset) {
   return at::native::as_strided_tensorimpl(self, sizes, strides, offset);
 }
 
@@ -67,14 +72,17 @@ at::Tensor Unfold(const at::Tensor& self, int64_t dimension, int64_t size, int64
 }
 
 void EnsureStorage(c10::TensorImpl& impl, size_t bytes) {
-  if (bytes > impl.unsafe_storage().nbytes()) ResizeStorage(*impl.unsafe_storage().unsafeGetStorageImpl(), bytes);
+  if (bytes > impl.unsafe_storage().nbytes())
+    ResizeStorage(*impl.unsafe_storage().unsafeGetStorageImpl(), bytes);
 }
 
-const at::Tensor& Resize(const at::Tensor& self, c10::IntArrayRef sizes, std::optional<at::MemoryFormat> format) {
+const at::Tensor& Resize(const at::Tensor& self, c10::IntArrayRef sizes,
+                         std::optional<at::MemoryFormat> format) {
   c10::TensorImpl& impl = *self.unsafeGetTensorImpl();
   if (impl.sizes() == sizes && !format.has_value()) return self;
   impl.set_sizes_contiguous(sizes);
-  EnsureStorage(impl, at::detail::computeStorageNbytesContiguous(sizes, self.itemsize(), impl.storage_offset()));
+  EnsureStorage(impl,
+                at::detail::computeStorageNbytesContiguous(sizes, self.itemsize(), impl.storage_offset()));
   if (format.has_value()) {
     TORCH_CHECK(*format != at::MemoryFormat::Preserve, "Unsupported memory format", *format);
     impl.empty_tensor_restride(*format);
@@ -82,7 +90,8 @@ const at::Tensor& Resize(const at::Tensor& self, c10::IntArrayRef sizes, std::op
   return self;
 }
 
-at::Tensor& SetStorageOffset(at::Tensor& self, at::Storage source, int64_t offset, c10::IntArrayRef sizes, c10::IntArrayRef strides) {
+at::Tensor& SetStorageOffset(at::Tensor& self, at::Storage source, int64_t offset, c10::IntArrayRef sizes,
+                             c10::IntArrayRef strides) {
   TORCH_CHECK(strides.empty() || strides.size() == sizes.size(), "mismatch in length of strides and shape");
   at::native::checkSetStorage(self, source, offset, sizes, strides);
   c10::TensorImpl& impl = *self.unsafeGetTensorImpl();
@@ -92,7 +101,8 @@ at::Tensor& SetStorageOffset(at::Tensor& self, at::Storage source, int64_t offse
   } else {
     impl.set_sizes_and_strides(sizes, strides);
   }
-  EnsureStorage(impl, at::detail::computeStorageNbytes(impl.sizes(), impl.strides(), self.itemsize(), offset));
+  EnsureStorage(impl,
+                at::detail::computeStorageNbytes(impl.sizes(), impl.strides(), self.itemsize(), offset));
   return self;
 }
 
@@ -107,7 +117,8 @@ at::Tensor& SetTensor(at::Tensor& self, const at::Tensor& source) {
 }
 
 at::Tensor& SetNothing(at::Tensor& self) {
-  at::Storage empty(at::Storage::use_byte_size_t(), 0, GetAllocator()->allocate(0), GetAllocator(), /*resizable=*/true);
+  at::Storage empty(at::Storage::use_byte_size_t(), 0, GetAllocator()->allocate(0), GetAllocator(),
+                    /*resizable=*/true);
   return SetStorageOffset(self, std::move(empty), 0, {0}, {});
 }
 
@@ -140,7 +151,8 @@ void ResizeStorage(c10::StorageImpl& storage, size_t bytes) {
   Runtime& runtime = Runtime::Get();
   if (kept > 0 && !runtime.is_null()) {
     const Place from = FindPlace(storage.data()), to = FindPlace(data.get());
-    ThrowIfError(runtime.current_queue(storage.device().index()).Copy(from.buffer, from.offset, to.buffer, to.offset, kept));
+    ThrowIfError(runtime.current_queue(storage.device().index())
+                     .Copy(from.buffer, from.offset, to.buffer, to.offset, kept));
   }
   storage.set_data_ptr_noswap(std::move(data));
   storage.set_nbytes(bytes);

@@ -70,7 +70,9 @@ void ReplaceGenerators(const c10::OperatorHandle& op, torch::jit::Stack* stack) 
 
 void FallbackForDispatcher(const c10::OperatorHandle& op, torch::jit::Stack* stack) { Fallback(op, stack); }
 
-TORCH_LIBRARY_IMPL(_, PrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&FallbackForDispatcher>()); }
+TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&FallbackForDispatcher>());
+}
 
 }  // namespace
 

@@ -1,5 +1,5 @@
-// Ops and element types without a device kernel: they run on the CPU, with one warning an op, or are refused when
-// XPUD_FALLBACK=error.
+// Ops and element types without a device kernel: they run on the CPU, with one warning an op, or are refused
+// when XPUD_FALLBACK=error.
 #pragma once
 
 #include <ATen/core/boxing/BoxedKernel.h>

@@ -8,104 +8,18 @@
 
 namespace xpud::shim {
 
-std::vector<std::string> OverloadsOf(const ops::Row& row) {
-  std::vector<std::string> names;
-  std::string_view rest = row.aten;
-  while (!rest.empty()) {
-    const size_t bar = rest.find('|');
-    const std::string_view name = rest.substr(0, bar);
-    if (!name.starts_with("xpud::")) names.emplace_back(name);
-    rest = bar == std::string_view::npos ? std::string_view() : rest.substr(bar + 1);
-  }
-  return names;
-}
-
-VariantIndex::VariantIndex() {
-  c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();
-  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
-    if (!name.name.starts_with("aten::")) continue;
-    if (const auto op = dispatcher.findSchema(name)) by_name_[name.name].push_back(*op);
-  }
-}
-
-std::optional<c10::OperatorHandle> VariantIndex::Find(const std::string& overload) const {
-  const size_t dot = overload.find('.');
-  const std::string suffix = dot == std::string::npos ? "" : overload.substr(dot + 1);
-  const auto found = by_name_.find("aten::" + overload.substr(0, dot));
-  if (found == by_name_.end()) return std::nullopt;
-  for (const c10::OperatorHandle& op : found->second) {
-    if (op.operator_name().overload_name == suffix) return op;
-  }
-  return std::nullopt;
-}
-
-Variant VariantOf(const c10::FunctionSchema& schema) {
-  const auto writes = [](const c10::Argument& argument) { return argument.alias_info() != nullptr && argument.alias_info()->isWrite(); };
-  if (schema.arguments().empty()) return Variant::kFunctional;
-  if (writes(schema.arguments().back()) && schema.arguments().back().kwarg_only()) return Variant::kOut;
-  return writes(schema.arguments().front()) ? Variant::kInPlace : Variant::kFunctional;
-}
-
-std::vector<c10::OperatorHandle> VariantIndex::functional() const {
-  std::vector<c10::OperatorHandle> ops;
-  for (const auto& [name, overloads] : by_name_) {
-    for (const c10::OperatorHandle& op : overloads) {
-      if (VariantOf(op.schema()) == Variant::kFunctional) ops.push_back(op);
-    }
-  }
-  return ops;
-}
-
-namespace {
-
-// Whether `other` takes what `schema` takes, and then `outs` more.
-bool HasArgumentsOf(const c10::FunctionSchema& schema, const c10::FunctionSchema& other, size_t outs) {
-  const auto& mine = schema.arguments();
-  const auto& theirs = other.arguments();
-  if (theirs.size() != mine.size() + outs) return false;
-  for (size_t i = 0; i < mine.size(); ++i) {
-    if (mine[i].name() != theirs[i].name() || *mine[i].type() != *theirs[i].type()) return false;
-  }
-  return true;
-}
-
-bool ReturnsFreshTensors(const c10::FunctionSchema& schema) {
-  for (const c10::Argument& result : schema.returns()) {
-    // A view shares memory: its in-place form changes the view, not the memory.
-    if (result.type()->kind() != c10::TypeKind::TensorType || result.alias_info() != nullptr) return false;
-  }
-  return !schema.returns().empty();
-}
-
-}  // namespace
-
-std::vector<std::pair<Variant, c10::OperatorHandle>> VariantIndex::VariantsOf(const c10::OperatorHandle& functional) const {
-  std::vector<std::pair<Variant, c10::OperatorHandle>> variants;
-  const c10::FunctionSchema& schema = functional.schema();
-  if (!ReturnsFreshTensors(schema)) return variants;
-  const std::string& name = functional.operator_name().name;
-  if (const auto found = by_name_.find(name + "_"); found != by_name_.end() && schema.returns().size() == 1) {
-    for (const c10::OperatorHandle& op : found->second) {
-      if (VariantOf(op.schema()) == Variant::kInPlace && HasArgumentsOf(schema, op.schema(), 0)) variants.emplace_back(Variant::kInPlace, op);
-    }
-  }
-  for (const c10::OperatorHandle& op : by_name_.at(name)) {
-    if (VariantOf(op.schema()) == Variant::kOut && HasArgumentsOf(schema, op.schema(), schema.returns().size())) {
-      variants.emplace_back(Variant::kOut, op);
-    }
-  }
-  return variants;
-}
-
 namespace {
 
 // One argument of a _foreach_ operator as the input of its `index`-th tensor.
 class ForeachArgument {
  public:
   explicit ForeachArgument(const c10::IValue& value) {
-    if (value.isTensorList()) tensors_ = value.toTensorVector();
-    else if (value.isTensor()) tensors_ = {value.toTensor()}, repeated_ = true;
-    else if (value.isScalar()) scalars_ = {value.toScalar()}, repeated_ = true;
+    if (value.isTensorList())
+      tensors_ = value.toTensorVector();
+    else if (value.isTensor())
+      tensors_ = {value.toTensor()}, repeated_ = true;
+    else if (value.isScalar())
+      scalars_ = {value.toScalar()}, repeated_ = true;
     else if (value.isList()) {
       for (const c10::IValue& scalar : value.toListRef()) scalars_.push_back(scalar.toScalar());
     }
@@ -136,11 +50,14 @@ class BoxedForeach final : public c10::OperatorKernel {
     std::vector<at::Tensor> outs(arguments[0].size());
     for (size_t i = 0; i < outs.size(); ++i) {
       std::array<MapInput, ops::kMaxInputs> inputs;
-      for (size_t k = 0; k < count; ++k) inputs[k] = arguments[k].Input(i, Promotes(op.schema().arguments()[k]));
-      for (size_t k = count; k < row_.inputs; ++k) inputs[k] = MapInput(at::Scalar(1), false);  // alpha, where the form has none
+      for (size_t k = 0; k < count; ++k)
+        inputs[k] = arguments[k].Input(i, Promotes(op.schema().arguments()[k]));
+      for (size_t k = count; k < row_.inputs; ++k)
+        inputs[k] = MapInput(at::Scalar(1), false);  // alpha, where the form has none
       if (in_place_) outs[i] = arguments[0].tensor(i);
       if (RunMap(row_, {inputs.data(), row_.inputs}, outs[i])) continue;
-      TORCH_CHECK(i == 0, "xpud: ", toString(op.operator_name()), " on tensors of types that the device lacks, after ", i, " it has");
+      TORCH_CHECK(i == 0, "xpud: ", toString(op.operator_name()),
+                  " on tensors of types that the device lacks, after ", i, " it has");
       return Compose(op, stack);
     }
     torch::jit::drop(*stack, count);
@@ -160,7 +77,8 @@ class BoxedForeach final : public c10::OperatorKernel {
   }
   // PyTorch's own loop over the single operator.
   static void Compose(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-    op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);  // the composite loop serves CPU too
+    op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU),
+                       stack);  // the composite loop serves CPU too
   }
 
   const ops::Row& row_;
@@ -169,7 +87,9 @@ class BoxedForeach final : public c10::OperatorKernel {
 
 const ops::Row* RowOfBase(const std::string& base) {
   for (const ops::Row& row : ops::kRows) {
-    if (row.family != ops::Family::kMap || row.outputs != 1 || row.types == ops::TypeRule::kAny || row.types == ops::TypeRule::kSame) continue;
+    if (row.family != ops::Family::kMap || row.outputs != 1 || row.types == ops::TypeRule::kAny ||
+        row.types == ops::TypeRule::kSame)
+      continue;
     for (const std::string& name : OverloadsOf(row)) {
       if (name.substr(0, name.find('.')) == base) return &row;
     }
@@ -189,13 +109,14 @@ void RegisterForeach(const VariantIndex& index) {
     const ops::Row* row = RowOfBase(base);
     if (row == nullptr) continue;
     for (const c10::OperatorHandle& op : overloads) {
-      const bool tensor_of_scalars = op.schema().arguments().back().name() == "scalars" && op.operator_name().overload_name == "Tensor";
+      const bool tensor_of_scalars =
+          op.schema().arguments().back().name() == "scalars" && op.operator_name().overload_name == "Tensor";
       if (VariantOf(op.schema()) == Variant::kOut || tensor_of_scalars) continue;
       if (op.hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1)) continue;
       kept->push_back(c10::Dispatcher::singleton().registerImpl(
           op.operator_name(), c10::DispatchKey::PrivateUse1,
-          c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<BoxedForeach>(*row, in_place)), std::nullopt, nullptr,
-          "xpud's op table"));
+          c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<BoxedForeach>(*row, in_place)),
+          std::nullopt, nullptr, "xpud's op table"));
     }
   }
 }

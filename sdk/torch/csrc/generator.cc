@@ -50,21 +50,24 @@ PhiloxGenerator* PhiloxGenerator::clone_impl() const {
 const at::Generator& DefaultGenerator(c10::DeviceIndex device) {
   static auto* generators = [] {
     auto* made = new std::array<at::Generator, kMaxDevices>;
-    for (int i = 0; i < kMaxDevices; ++i) (*made)[i] = at::make_generator<PhiloxGenerator>(static_cast<c10::DeviceIndex>(i));
+    for (int i = 0; i < kMaxDevices; ++i)
+      (*made)[i] = at::make_generator<PhiloxGenerator>(static_cast<c10::DeviceIndex>(i));
     return made;
   }();
   return generators->at(device < 0 ? Runtime::CurrentDevice() : device);
 }
 
 at::Generator NewGenerator(c10::DeviceIndex device) {
-  return at::make_generator<PhiloxGenerator>(device < 0 ? static_cast<c10::DeviceIndex>(Runtime::CurrentDevice()) : device);
+  return at::make_generator<PhiloxGenerator>(
+      device < 0 ? static_cast<c10::DeviceIndex>(Runtime::CurrentDevice()) : device);
 }
 
-PhiloxState NextPhilox(const std::optional<at::Generator>& generator, c10::DeviceIndex device, uint64_t counters) {
+PhiloxState NextPhilox(const std::optional<at::Generator>& generator, c10::DeviceIndex device,
+                       uint64_t counters) {
   const bool given = generator.has_value() && generator->defined();
   at::Generator chosen = given ? *generator : DefaultGenerator(device);
-  TORCH_CHECK(chosen.device().type() == kDeviceType, "Expected a 'xpud' device type for generator but found '",
-              chosen.device().type(), "'");
+  TORCH_CHECK(chosen.device().type() == kDeviceType,
+              "Expected a 'xpud' device type for generator but found '", chosen.device().type(), "'");
   auto* philox = static_cast<PhiloxGenerator*>(chosen.unsafeGetGeneratorImpl());
   std::lock_guard<std::mutex> lock(philox->mutex_);
   return {static_cast<int64_t>(philox->current_seed()), static_cast<int64_t>(philox->Spend(counters))};

@@ -1,5 +1,5 @@
-// The random state of a device: Philox4x32-10, a seed and an offset. Numbers are drawn on the device; what the client keeps is which
-// come next. Callers hold the generator's mutex_.
+// The random state of a device: Philox4x32-10, a seed and an offset. Numbers are drawn on the device; what
+// the client keeps is which come next. Callers hold the generator's mutex_.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -36,11 +36,13 @@ class PhiloxGenerator final : public c10::GeneratorImpl {
 const at::Generator& DefaultGenerator(c10::DeviceIndex device);
 at::Generator NewGenerator(c10::DeviceIndex device);
 
-// What a random op takes: a seed and `counters` counters of the given generator, or of the device's default one.
+// What a random op takes: a seed and `counters` counters of the given generator, or of the device's default
+// one.
 struct PhiloxState {
   int64_t seed;
   int64_t offset;
 };
-PhiloxState NextPhilox(const std::optional<at::Generator>& generator, c10::DeviceIndex device, uint64_t counters);
+PhiloxState NextPhilox(const std::optional<at::Generator>& generator, c10::DeviceIndex device,
+                       uint64_t counters);
 
 }  // namespace xpud::shim

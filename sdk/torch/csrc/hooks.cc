@@ -16,25 +16,34 @@ class Hooks final : public at::PrivateUse1HooksInterface {
   bool isAvailable() const override { return Runtime::DeviceCountOrZero() > 0; }
   bool hasPrimaryContext(c10::DeviceIndex) const override { return Runtime::IsConnected(); }
   void init() const override { Runtime::Get(); }
-  c10::DeviceIndex deviceCount() const override { return static_cast<c10::DeviceIndex>(Runtime::DeviceCountOrZero()); }
+  c10::DeviceIndex deviceCount() const override {
+    return static_cast<c10::DeviceIndex>(Runtime::DeviceCountOrZero());
+  }
   void setCurrentDevice(c10::DeviceIndex device) const override {
     const int count = Runtime::Get().device_count();
-    TORCH_CHECK(device >= 0 && device < count, "The device index is out of range. It must be in [0, ", count, "), but got ",
-                static_cast<int>(device), ".");
+    TORCH_CHECK(device >= 0 && device < count, "The device index is out of range. It must be in [0, ", count,
+                "), but got ", static_cast<int>(device), ".");
     Runtime::SetCurrentDevice(device);
   }
-  c10::DeviceIndex getCurrentDevice() const override { return static_cast<c10::DeviceIndex>(Runtime::CurrentDevice()); }
+  c10::DeviceIndex getCurrentDevice() const override {
+    return static_cast<c10::DeviceIndex>(Runtime::CurrentDevice());
+  }
   c10::DeviceIndex exchangeDevice(c10::DeviceIndex device) const override {
     const c10::DeviceIndex old = getCurrentDevice();
     if (device >= 0 && device != old) setCurrentDevice(device);
     return old;
   }
-  c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex device) const override { return exchangeDevice(device); }
+  c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex device) const override {
+    return exchangeDevice(device);
+  }
 
-  const at::Generator& getDefaultGenerator(c10::DeviceIndex device) const override { return DefaultGenerator(device); }
+  const at::Generator& getDefaultGenerator(c10::DeviceIndex device) const override {
+    return DefaultGenerator(device);
+  }
   at::Generator getNewGenerator(c10::DeviceIndex device) const override { return NewGenerator(device); }
 
-  // Uploads go through staging memory that the daemon registered: pinning the user's memory would gain nothing.
+  // Uploads go through staging memory that the daemon registered: pinning the user's memory would gain
+  // nothing.
   bool isPinnedPtr(const void*) const override { return false; }
   c10::Allocator* getPinnedMemoryAllocator() const override { return c10::GetCPUAllocator(); }
   at::Device getDeviceFromPtr(void*) const override {

@@ -1,4 +1,4 @@
-// Gathering, joining and counting: cat, arange, index_select, gather, indexing by tensors, extremes with their positions.
+// Gathering, joining and counting: cat, arange, index_select, gather, indexing by tensors.
 #include <ATen/ATen.h>
 #include <ATen/TensorIndexing.h>
 #include <ATen/WrapDimUtils.h>
@@ -12,7 +12,6 @@
 #include "sdk/torch/csrc/factories.h"
 #include "sdk/torch/csrc/fallback.h"
 #include "sdk/torch/csrc/map.h"
-#include "sdk/torch/csrc/reduce.h"
 
 namespace xpud::shim {
 namespace {
@@ -21,14 +20,17 @@ using at::Tensor;
 
 // ---- cat ----
 
-bool IsSkipped(const Tensor& tensor) { return tensor.dim() == 1 && tensor.size(0) == 0; }  // ATen's legacy empty tensor
+bool IsSkipped(const Tensor& tensor) {
+  return tensor.dim() == 1 && tensor.size(0) == 0;
+}  // ATen's legacy empty tensor
 
 Tensor Cat(const at::ITensorListRef& list, int64_t dim) {
   const auto tensors = list.materialize();
   TORCH_CHECK(!tensors.empty(), "torch.cat(): expected a non-empty list of Tensors");
   std::vector<Tensor> given;
   for (const Tensor& tensor : tensors) {
-    TORCH_CHECK(tensor.dim() > 0, "zero-dimensional tensor (at position ", given.size(), ") cannot be concatenated");
+    TORCH_CHECK(tensor.dim() > 0, "zero-dimensional tensor (at position ", given.size(),
+                ") cannot be concatenated");
     given.push_back(tensor);
   }
   const at::ScalarType type = at::native::result_type(list);
@@ -61,13 +63,16 @@ Tensor Cat(const at::ITensorListRef& list, int64_t dim) {
 
 Tensor& ArangeOut(const at::Scalar& start, const at::Scalar& end, const at::Scalar& step, Tensor& out) {
   static const ops::Row& row = ops::RowOf("arange");
-  if (!IsOnDevice(out) || !IsSupported(out.scalar_type(), row.dtypes)) return FallbackOf<at::_ops::arange_start_out>::Call(start, end, step, out);
+  if (!IsOnDevice(out) || !IsSupported(out.scalar_type(), row.dtypes))
+    return FallbackOf<at::_ops::arange_start_out>::Call(start, end, step, out);
   const bool integral = c10::isIntegralType(out.scalar_type(), false);
-  const int64_t count = out.scalar_type() == at::kLong ? at::native::compute_arange_size<int64_t>(start, end, step)
-                                                       : at::native::compute_arange_size<double>(start, end, step);
+  const int64_t count = out.scalar_type() == at::kLong
+                            ? at::native::compute_arange_size<int64_t>(start, end, step)
+                            : at::native::compute_arange_size<double>(start, end, step);
   if (out.numel() != count) out.resize_({count});
   const Tensor target = out.is_contiguous() ? out : MakeEmpty(out.sizes(), out.scalar_type(), out.device());
-  const MapInput inputs[] = {{integral ? at::Scalar(start.toLong()) : start, false}, {integral ? at::Scalar(step.toLong()) : step, false}};
+  const MapInput inputs[] = {{integral ? at::Scalar(start.toLong()) : start, false},
+                             {integral ? at::Scalar(step.toLong()) : step, false}};
   LaunchMap(row, *ToDType(out.scalar_type()), {&target, 1}, inputs);
   if (!target.is_same(out)) out.copy_(target);
   return out;
@@ -80,10 +85,13 @@ const ops::Row& GatherRow() {
   return row;
 }
 
-bool IsIndex(const Tensor& index) { return IsOnDevice(index) && (index.scalar_type() == at::kLong || index.scalar_type() == at::kInt); }
+bool IsIndex(const Tensor& index) {
+  return IsOnDevice(index) && (index.scalar_type() == at::kLong || index.scalar_type() == at::kInt);
+}
 
 bool CanGather(const Tensor& self, const Tensor& index) {
-  return IsOnDevice(self) && IsIndex(index) && IsSupported(self.scalar_type()) && self.dim() <= ops::kMaxRank && self.dim() > 0;
+  return IsOnDevice(self) && IsIndex(index) && IsSupported(self.scalar_type()) &&
+         self.dim() <= ops::kMaxRank && self.dim() > 0;
 }
 
 void LaunchGather(const Tensor& out, const Tensor& self, int64_t dim, const TensorRef& index) {
@@ -91,18 +99,26 @@ void LaunchGather(const Tensor& out, const Tensor& self, int64_t dim, const Tens
   const TensorRef out_ref = Describe(out);
   const std::array<TensorRef, 2> inputs = {Describe(self), index};
   const ops::Number attribute = ops::Number::Integer(dim);
-  Execute({.row = &GatherRow(), .compute = out_ref.dtype, .outputs = {&out_ref, 1}, .inputs = inputs, .attributes = {&attribute, 1}},
+  Execute({.row = &GatherRow(),
+           .compute = out_ref.dtype,
+           .outputs = {&out_ref, 1},
+           .inputs = inputs,
+           .attributes = {&attribute, 1}},
           DeviceIndexOf(out));
 }
 
 Tensor IndexSelect(const Tensor& self, int64_t dim, const Tensor& index) {
   TORCH_CHECK(index.dim() <= 1, "index_select(): Index is supposed to be a vector");
-  TORCH_CHECK(index.scalar_type() == at::kLong || index.scalar_type() == at::kInt, "index_select(): Expected dtype int32 or int64 for index");
-  TORCH_CHECK(self.dim() > 0 || index.numel() == 1, "index_select(): Index to scalar can have only 1 value, got ", index.numel(), " value(s)");
+  TORCH_CHECK(index.scalar_type() == at::kLong || index.scalar_type() == at::kInt,
+              "index_select(): Expected dtype int32 or int64 for index");
+  TORCH_CHECK(self.dim() > 0 || index.numel() == 1,
+              "index_select(): Index to scalar can have only 1 value, got ", index.numel(), " value(s)");
   dim = at::maybe_wrap_dim(dim, self.dim());
-  if (self.dim() == 0 && IsOnDevice(self)) return IndexSelect(self.view(1), 0, index).view(c10::IntArrayRef{});
+  if (self.dim() == 0 && IsOnDevice(self))
+    return IndexSelect(self.view(1), 0, index).view(c10::IntArrayRef{});
   if (!CanGather(self, index)) return FallbackOf<at::_ops::index_select>::Call(self, dim, index);
-  TORCH_CHECK_INDEX(self.size(dim) > 0 || index.numel() == 0, "index_select(): self indexing axis dim should be positive");
+  TORCH_CHECK_INDEX(self.size(dim) > 0 || index.numel() == 0,
+                    "index_select(): self indexing axis dim should be positive");
   c10::SmallVector<int64_t, 8> sizes(self.sizes());
   sizes[dim] = index.numel();
   Tensor out = MakeEmpty(sizes, self.scalar_type(), self.device());
@@ -113,13 +129,16 @@ Tensor IndexSelect(const Tensor& self, int64_t dim, const Tensor& index) {
 }
 
 Tensor Gather(const Tensor& self, int64_t dim, const Tensor& index, bool sparse_gradient) {
-  TORCH_CHECK(index.scalar_type() == at::kLong || index.scalar_type() == at::kInt || index.numel() == 0, "gather(): Expected dtype int32/int64 for index");
+  TORCH_CHECK(index.scalar_type() == at::kLong || index.scalar_type() == at::kInt || index.numel() == 0,
+              "gather(): Expected dtype int32/int64 for index");
   dim = at::maybe_wrap_dim(dim, self.dim());
   if (index.numel() == 0) return MakeEmpty(index.sizes(), self.scalar_type(), self.device());
-  if (!CanGather(self, index) || index.dim() != self.dim()) return FallbackOf<at::_ops::gather>::Call(self, dim, index, sparse_gradient);
+  if (!CanGather(self, index) || index.dim() != self.dim())
+    return FallbackOf<at::_ops::gather>::Call(self, dim, index, sparse_gradient);
   for (int64_t d = 0; d < self.dim(); ++d) {
-    TORCH_CHECK(d == dim || index.size(d) <= self.size(d), "Size does not match at dimension ", d, " expected index ", index.sizes(),
-                " to be no larger than self ", self.sizes(), " apart from dimension ", dim);
+    TORCH_CHECK(d == dim || index.size(d) <= self.size(d), "Size does not match at dimension ", d,
+                " expected index ", index.sizes(), " to be no larger than self ", self.sizes(),
+                " apart from dimension ", dim);
   }
   Tensor out = MakeEmpty(index.sizes(), self.scalar_type(), self.device());
   LaunchGather(out, self, dim, Describe(index));
@@ -158,8 +177,9 @@ std::optional<IndexRun> FindRun(const Tensor& self, const c10::List<std::optiona
   for (size_t d = 0; d < indices.size(); ++d) {
     const std::optional<Tensor> index = indices.get(d);
     if (!index.has_value() || !index->defined()) continue;
-    if (index->scalar_type() == at::kBool && indices.size() == 1 && index->dim() > 0 && index->dim() <= self.dim() &&
-        index->sizes() == self.sizes().slice(0, index->dim()) && index->numel() > 0) {
+    if (index->scalar_type() == at::kBool && indices.size() == 1 && index->dim() > 0 &&
+        index->dim() <= self.dim() && index->sizes() == self.sizes().slice(0, index->dim()) &&
+        index->numel() > 0) {
       run.first = 0;
       for (const Tensor& positions : index->nonzero().unbind(1)) run.indices.push_back(positions);
       return run;
@@ -197,7 +217,8 @@ Tensor IndexTensor(const Tensor& self, const c10::List<std::optional<Tensor>>& i
   if (!run.has_value()) return FallbackOf<at::_ops::index_Tensor>::Call(self, indices);
   const auto last = run->first + static_cast<int64_t>(run->indices.size());
   const auto [position, merged] = Merge(self, *run);
-  c10::SmallVector<int64_t, 8> flat(self.sizes().slice(0, run->first)), shape(self.sizes().slice(0, run->first));
+  c10::SmallVector<int64_t, 8> flat(self.sizes().slice(0, run->first)),
+      shape(self.sizes().slice(0, run->first));
   flat.push_back(merged);
   shape.append(position.sizes().begin(), position.sizes().end());
   flat.append(self.sizes().begin() + last, self.sizes().end());
@@ -222,24 +243,31 @@ void ScatterAdd(const Tensor& out, const Tensor& index, const Tensor& source) {
   const TensorRef out_ref = DescribeAs(out, out_sizes);
   const std::array<TensorRef, 2> inputs = {DescribeAs(index, index_sizes), DescribeAs(source, source_sizes)};
   const ops::Number no_padding = ops::Number::Integer(-1);
-  Execute({.row = &ScatterAddRow(), .compute = out_ref.dtype, .outputs = {&out_ref, 1}, .inputs = inputs, .attributes = {&no_padding, 1}},
+  Execute({.row = &ScatterAddRow(),
+           .compute = out_ref.dtype,
+           .outputs = {&out_ref, 1},
+           .inputs = inputs,
+           .attributes = {&no_padding, 1}},
           DeviceIndexOf(out));
 }
 
 bool CanScatterAdd(const Tensor& self, const Tensor& source) {
-  return IsOnDevice(self) && IsOnDevice(source) && IsSupported(self.scalar_type(), ScatterAddRow().dtypes) && self.numel() > 0 &&
-         source.scalar_type() == self.scalar_type();
+  return IsOnDevice(self) && IsOnDevice(source) && IsSupported(self.scalar_type(), ScatterAddRow().dtypes) &&
+         self.numel() > 0 && source.scalar_type() == self.scalar_type();
 }
 
-Tensor IndexAdd(const Tensor& self, int64_t dim, const Tensor& index, const Tensor& source, const at::Scalar& alpha) {
+Tensor IndexAdd(const Tensor& self, int64_t dim, const Tensor& index, const Tensor& source,
+                const at::Scalar& alpha) {
   dim = at::maybe_wrap_dim(dim, self.dim());
   if (self.dim() == 0 && source.dim() == 0 && IsOnDevice(self)) {
     return IndexAdd(self.view(1), 0, index.reshape({-1}), source.view(1), alpha).view(c10::IntArrayRef{});
   }
-  const bool served = CanScatterAdd(self, source) && IsIndex(index) && index.dim() == 1 && self.dim() > 0 && source.dim() == self.dim() &&
-                      source.size(dim) == index.numel() && !alpha.isComplex() && alpha.isFloatingPoint() <= c10::isFloatingType(self.scalar_type());
+  const bool served = CanScatterAdd(self, source) && IsIndex(index) && index.dim() == 1 && self.dim() > 0 &&
+                      source.dim() == self.dim() && source.size(dim) == index.numel() && !alpha.isComplex() &&
+                      alpha.isFloatingPoint() <= c10::isFloatingType(self.scalar_type());
   for (int64_t d = 0; served && d < self.dim(); ++d) {
-    TORCH_CHECK(d == dim || source.size(d) == self.size(d), "index_add_(): self shape ", self.sizes(), " does not fit source shape ", source.sizes());
+    TORCH_CHECK(d == dim || source.size(d) == self.size(d), "index_add_(): self shape ", self.sizes(),
+                " does not fit source shape ", source.sizes());
   }
   if (!served) return FallbackOf<at::_ops::index_add>::Call(self, dim, index, source, alpha);
   const Tensor out = self.movedim(dim, 0).clone(at::MemoryFormat::Contiguous);
@@ -249,17 +277,19 @@ Tensor IndexAdd(const Tensor& self, int64_t dim, const Tensor& index, const Tens
 }
 
 // self[index, ..] += values, and self[mask] = number; what else is put by index goes to the host.
-Tensor& IndexPut(Tensor& self, const c10::List<std::optional<Tensor>>& indices, const Tensor& values, bool accumulate, bool unsafe) {
+Tensor& IndexPut(Tensor& self, const c10::List<std::optional<Tensor>>& indices, const Tensor& values,
+                 bool accumulate, bool unsafe) {
   if (!accumulate && values.numel() == 1 && values.dim() == 0 && indices.size() == 1) {
     const std::optional<Tensor> mask = indices.get(0);
-    if (mask.has_value() && mask->defined() && mask->scalar_type() == at::kBool && IsOnDevice(*mask) && mask->dim() <= self.dim() &&
-        mask->sizes() == self.sizes().slice(0, mask->dim())) {
+    if (mask.has_value() && mask->defined() && mask->scalar_type() == at::kBool && IsOnDevice(*mask) &&
+        mask->dim() <= self.dim() && mask->sizes() == self.sizes().slice(0, mask->dim())) {
       Tensor aligned = *mask;
       while (aligned.dim() < self.dim()) aligned = aligned.unsqueeze(-1);
       return self.masked_fill_(aligned, values);
     }
   }
-  const bool served = accumulate && CanScatterAdd(self, values) && self.is_contiguous() && static_cast<int64_t>(indices.size()) <= self.dim();
+  const bool served = accumulate && CanScatterAdd(self, values) && self.is_contiguous() &&
+                      static_cast<int64_t>(indices.size()) <= self.dim();
   const auto run = served ? FindRun(self, indices) : std::nullopt;
   if (!run.has_value() || run->first != 0) {
     return FallbackOf<at::_ops::_index_put_impl_>::Call(self, indices, values, accumulate, unsafe);
@@ -273,70 +303,6 @@ Tensor& IndexPut(Tensor& self, const c10::List<std::optional<Tensor>>& indices, 
   return self;
 }
 
-// ---- extremes ----
-
-Tensor Extreme(const ops::Row& row, const Tensor& self, c10::IntArrayRef dims, bool keepdim) {
-  return LaunchReduce(row, self, dims, keepdim, *ToDType(self.scalar_type()), self.scalar_type());
-}
-
-bool CanReduce(const Tensor& self) { return IsOnDevice(self) && IsSupported(self.scalar_type(), ops::kNumericTypes) && self.numel() > 0 && self.dim() <= ops::kMaxRank; }
-
-Tensor Max(const Tensor& self) {
-  return CanReduce(self) ? Extreme(ops::RowOf("amax"), self, {}, false) : FallbackOf<at::_ops::max>::Call(self);
-}
-Tensor Min(const Tensor& self) {
-  return CanReduce(self) ? Extreme(ops::RowOf("amin"), self, {}, false) : FallbackOf<at::_ops::min>::Call(self);
-}
-
-std::tuple<Tensor, Tensor> ExtremeAndPosition(const ops::Row& value, const ops::Row& position, const Tensor& self, int64_t dim, bool keepdim) {
-  dim = at::maybe_wrap_dim(dim, self.dim());
-  const c10::IntArrayRef dims = self.dim() == 0 ? c10::IntArrayRef() : c10::IntArrayRef(dim);
-  return {Extreme(value, self, dims, keepdim), LaunchReduce(position, self, dims, keepdim, *ToDType(self.scalar_type()), at::kLong)};
-}
-
-std::tuple<Tensor, Tensor> MaxDim(const Tensor& self, int64_t dim, bool keepdim) {
-  if (!CanReduce(self)) return FallbackOf<at::_ops::max_dim>::Call(self, dim, keepdim);
-  return ExtremeAndPosition(ops::RowOf("amax"), ops::RowOf("argmax"), self, dim, keepdim);
-}
-std::tuple<Tensor, Tensor> MinDim(const Tensor& self, int64_t dim, bool keepdim) {
-  if (!CanReduce(self)) return FallbackOf<at::_ops::min_dim>::Call(self, dim, keepdim);
-  return ExtremeAndPosition(ops::RowOf("amin"), ops::RowOf("argmin"), self, dim, keepdim);
-}
-
-// ---- composed ----
-
-Tensor StdCorrection(const Tensor& self, at::OptionalIntArrayRef dims, const std::optional<at::Scalar>& correction, bool keepdim) {
-  return at::var(self, dims, correction, keepdim).sqrt_();
-}
-
-std::tuple<Tensor, Tensor> VarMean(const Tensor& self, at::OptionalIntArrayRef dims, const std::optional<at::Scalar>& correction, bool keepdim) {
-  return {at::var(self, dims, correction, keepdim), at::mean(self, dims, keepdim)};
-}
-
-Tensor Isin(const Tensor& elements, const Tensor& tests, bool /*assume_unique*/, bool invert) {
-  const Tensor found = at::eq(elements.unsqueeze(-1), tests.reshape({-1})).any(-1);
-  return invert ? found.logical_not() : found;
-}
-
-// Keeps the elements whose column minus row is on one side of `diagonal`.
-Tensor Triangle(const Tensor& self, int64_t diagonal, bool lower) {
-  TORCH_CHECK(self.dim() >= 2, "tril and triu: input tensor must have at least 2 dimensions");
-  const auto options = self.options().dtype(at::kLong);
-  const Tensor columns = at::arange(self.size(-1), options), rows = at::arange(self.size(-2), options).unsqueeze(1).add_(diagonal);
-  const Tensor kept = lower ? columns.le(rows) : columns.ge(rows);
-  return at::where(kept, self, at::scalar_tensor(0, self.options().device(at::kCPU))).contiguous();
-}
-Tensor Tril(const Tensor& self, int64_t diagonal) { return Triangle(self, diagonal, true); }
-Tensor Triu(const Tensor& self, int64_t diagonal) { return Triangle(self, diagonal, false); }
-
-bool Equal(const Tensor& self, const Tensor& other) {
-  TORCH_CHECK(self.device() == other.device(), "Expected all tensors to be on the same device, but found at least two devices, ", self.device(),
-              " and ", other.device(), "!");
-  if (self.sizes() != other.sizes()) return false;
-  if (self.numel() == 0) return true;
-  return at::all(at::eq(self, other)).item().toBool();
-}
-
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("cat", TORCH_FN(Cat));
   m.impl("arange.start_out", TORCH_FN(ArangeOut));
@@ -345,18 +311,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("index.Tensor", TORCH_FN(IndexTensor));
   m.impl("index_add", TORCH_FN(IndexAdd));
   m.impl("_index_put_impl_", TORCH_FN(IndexPut));
-  m.impl("max", TORCH_FN(Max));
-  m.impl("min", TORCH_FN(Min));
-  m.impl("max.dim", TORCH_FN(MaxDim));
-  m.impl("min.dim", TORCH_FN(MinDim));
-  m.impl("std.correction", TORCH_FN(StdCorrection));
-  m.impl("var_mean.correction", TORCH_FN(VarMean));
   m.impl("nonzero", TORCH_FN(Nonzero));
   m.impl("masked_select", TORCH_FN(MaskedSelect));
-  m.impl("isin.Tensor_Tensor", TORCH_FN(Isin));
-  m.impl("tril", TORCH_FN(Tril));
-  m.impl("triu", TORCH_FN(Triu));
-  m.impl("equal", TORCH_FN(Equal));
 }
 
 }  // namespace

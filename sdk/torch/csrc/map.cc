@@ -51,14 +51,16 @@ const at::Tensor* FlatTensor(std::span<const MapInput> inputs) {
 }
 
 // A given output of a flat map: of the same shape, and either the very input or of other memory.
-bool IsFlatOutput(const at::Tensor& out, const at::Tensor& like, at::ScalarType type, std::span<const MapInput> inputs) {
+bool IsFlatOutput(const at::Tensor& out, const at::Tensor& like, at::ScalarType type,
+                  std::span<const MapInput> inputs) {
   if (out.scalar_type() != type || !IsOnDevice(out) || !out.is_contiguous() || out.sizes() != like.sizes() ||
       out.device() != like.device()) {
     return false;
   }
   for (const MapInput& input : inputs) {
     if (input.tensor == nullptr || !input.tensor->is_alias_of(out)) continue;
-    if (input.tensor->storage_offset() != out.storage_offset() || input.tensor->scalar_type() != type) return false;
+    if (input.tensor->storage_offset() != out.storage_offset() || input.tensor->scalar_type() != type)
+      return false;
   }
   return true;
 }
@@ -73,7 +75,9 @@ at::TensorIteratorConfig ConfigOf(const ops::Row& row, size_t tensors, const at:
   } else if (row.types == TypeRule::kPromote && tensors == 1) {
     config.check_all_same_dtype(true);
   } else {
-    config.promote_inputs_to_common_dtype(true).cast_common_dtype_to_outputs(true).enforce_safe_casting_to_output(true);
+    config.promote_inputs_to_common_dtype(true)
+        .cast_common_dtype_to_outputs(true)
+        .enforce_safe_casting_to_output(true);
     config.promote_integer_inputs_to_float(row.types == TypeRule::kFloat);
   }
   return config;
@@ -81,14 +85,18 @@ at::TensorIteratorConfig ConfigOf(const ops::Row& row, size_t tensors, const at:
 
 bool AreSupported(const ops::Row& row, std::span<const MapInput> inputs, const at::Tensor& out) {
   if (out.defined() && (!IsOnDevice(out) || !IsSupported(out.scalar_type()))) return false;
-  return std::all_of(inputs.begin(), inputs.end(), [&](const MapInput& input) {
-    if (input.tensor == nullptr) return !input.scalar.isComplex();
-    return (IsOnDevice(*input.tensor) || IsCpuScalar(*input.tensor)) && IsSupported(input.tensor->scalar_type());
-  }) && row.outputs == 1;
+  return std::all_of(inputs.begin(), inputs.end(),
+                     [&](const MapInput& input) {
+                       if (input.tensor == nullptr) return !input.scalar.isComplex();
+                       return (IsOnDevice(*input.tensor) || IsCpuScalar(*input.tensor)) &&
+                              IsSupported(input.tensor->scalar_type());
+                     }) &&
+         row.outputs == 1;
 }
 
 // Builds the descriptors and sends. False when the ranks are too many.
-bool Send(const ops::Row& row, DType compute, std::span<const at::Tensor> outs, std::span<const MapInput> inputs) {
+bool Send(const ops::Row& row, DType compute, std::span<const at::Tensor> outs,
+          std::span<const MapInput> inputs) {
   Broadcast broadcast(outs[0].sizes());
   for (const at::Tensor& out : outs) broadcast.Add(out);
   for (const MapInput& input : inputs) {
@@ -97,7 +105,8 @@ bool Send(const ops::Row& row, DType compute, std::span<const at::Tensor> outs, 
   if (!broadcast.Finish()) return false;
   int operand = 0;
   std::array<TensorRef, ops::kMaxOutputs> out_refs;
-  for (size_t i = 0; i < outs.size(); ++i) out_refs[i] = broadcast.Ref(operand++, outs[i], *ToDType(outs[i].scalar_type()));
+  for (size_t i = 0; i < outs.size(); ++i)
+    out_refs[i] = broadcast.Ref(operand++, outs[i], *ToDType(outs[i].scalar_type()));
   std::array<TensorRef, ops::kMaxInputs> in_refs;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const at::Tensor* tensor = inputs[i].tensor;
@@ -109,7 +118,11 @@ bool Send(const ops::Row& row, DType compute, std::span<const at::Tensor> outs, 
       in_refs[i] = *immediate;
     }
   }
-  OpCall call{.row = &row, .compute = compute, .outputs = {out_refs.data(), outs.size()}, .inputs = {in_refs.data(), inputs.size()}, .attributes = {}};
+  OpCall call{.row = &row,
+              .compute = compute,
+              .outputs = {out_refs.data(), outs.size()},
+              .inputs = {in_refs.data(), inputs.size()},
+              .attributes = {}};
   Execute(call, DeviceIndexOf(outs[0]));
   return true;
 }
@@ -118,7 +131,8 @@ bool Send(const ops::Row& row, DType compute, std::span<const at::Tensor> outs, 
 void CheckScalars(DType compute, std::span<const MapInput> inputs) {
   for (const MapInput& input : inputs) {
     if (input.tensor != nullptr || input.promotes) continue;
-    TORCH_CHECK(!input.scalar.isBoolean() || compute == DType::kBool, "Boolean alpha only supported for Boolean results.");
+    TORCH_CHECK(!input.scalar.isBoolean() || compute == DType::kBool,
+                "Boolean alpha only supported for Boolean results.");
     TORCH_CHECK(ops::IsFloating(compute) || input.scalar.isIntegral(true),
                 "For integral input tensors, argument alpha must not be a floating point number.");
   }
@@ -132,7 +146,8 @@ void CheckDevices(std::span<const MapInput> inputs, const at::Tensor& out) {
   if (out.defined() && ours == nullptr) ours = &out;
   const auto check = [&](const at::Tensor& tensor) {
     TORCH_CHECK(ours == nullptr || tensor.device() == ours->device(),
-                "Expected all tensors to be on the same device, but found at least two devices, ", ours->device(), " and ", tensor.device(), "!");
+                "Expected all tensors to be on the same device, but found at least two devices, ",
+                ours->device(), " and ", tensor.device(), "!");
   };
   for (const MapInput& input : inputs) {
     if (input.tensor != nullptr && !IsCpuScalar(*input.tensor)) check(*input.tensor);
@@ -144,7 +159,8 @@ bool RunGeneralMap(const ops::Row& row, std::span<const MapInput> inputs, at::Te
   CheckDevices(inputs, out);
   if (!AreSupported(row, inputs, out)) return false;
   std::array<at::Tensor, ops::kMaxInputs> wrapped;  // scalars that promote, as ATen's wrapped numbers
-  const auto tensors = std::count_if(inputs.begin(), inputs.end(), [](const MapInput& i) { return i.tensor != nullptr || i.promotes; });
+  const auto tensors = std::count_if(inputs.begin(), inputs.end(),
+                                     [](const MapInput& i) { return i.tensor != nullptr || i.promotes; });
   at::TensorIteratorConfig config = ConfigOf(row, tensors, out);
   config.add_output(out);
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -158,7 +174,8 @@ bool RunGeneralMap(const ops::Row& row, std::span<const MapInput> inputs, at::Te
   }
   at::TensorIterator iterator = config.build();
   if (!out.defined()) out = iterator.output(0);
-  const auto compute = ToDType(tensors == 1 && row.types == TypeRule::kPromote ? iterator.dtype(1) : iterator.common_dtype());
+  const auto compute =
+      ToDType(tensors == 1 && row.types == TypeRule::kPromote ? iterator.dtype(1) : iterator.common_dtype());
   if (!compute.has_value() || !ops::Contains(row.dtypes, *compute)) return false;
   CheckScalars(*compute, inputs);
   if (out.numel() == 0) return true;
@@ -193,7 +210,12 @@ bool RunFlatMap(const ops::Row& row, std::span<const MapInput> inputs, at::Tenso
   }
   if (count == 0) return true;
   const TensorRef out_ref = DescribeAs(out, {&count, 1});
-  Execute({.row = &row, .compute = *type, .outputs = {&out_ref, 1}, .inputs = {refs.data(), inputs.size()}, .attributes = {}}, DeviceIndexOf(out));
+  Execute({.row = &row,
+           .compute = *type,
+           .outputs = {&out_ref, 1},
+           .inputs = {refs.data(), inputs.size()},
+           .attributes = {}},
+          DeviceIndexOf(out));
   return true;
 }
 
@@ -201,9 +223,11 @@ bool RunMap(const ops::Row& row, std::span<const MapInput> inputs, at::Tensor& o
   return RunFlatMap(row, inputs, out) || RunGeneralMap(row, inputs, out);
 }
 
-void LaunchMap(const ops::Row& row, DType compute, std::span<const at::Tensor> outs, std::span<const MapInput> inputs) {
+void LaunchMap(const ops::Row& row, DType compute, std::span<const at::Tensor> outs,
+               std::span<const MapInput> inputs) {
   if (outs[0].numel() == 0) return;
-  TORCH_CHECK_NOT_IMPLEMENTED(Send(row, compute, outs, inputs), "XPUD: ", std::string(row.aten), " on more than ", ops::kMaxRank,
+  TORCH_CHECK_NOT_IMPLEMENTED(Send(row, compute, outs, inputs), "XPUD: ", std::string(row.aten),
+                              " on more than ", ops::kMaxRank,
                               " dimensions, or on types that the device lacks");
 }
 

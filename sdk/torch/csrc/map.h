@@ -11,7 +11,8 @@
 
 namespace xpud::shim {
 
-// One input of a map: a tensor (ours, or a CPU tensor without dimensions, which travels by value) or a scalar.
+// One input of a map: a tensor (ours, or a CPU tensor without dimensions, which travels by value) or a
+// scalar.
 struct MapInput {
   MapInput() = default;
   MapInput(const at::Tensor& t) : tensor(&t) {}  // NOLINT: a tensor is an input
@@ -23,16 +24,17 @@ struct MapInput {
   bool promotes = true;
 };
 
-// Computes `row` into `out`; an undefined `out` is made, a defined one is resized, or refused, by ATen's rules. False, with
-// nothing sent, when the device cannot do it (types, ranks): the caller falls back.
+// Computes `row` into `out`; an undefined `out` is made, a defined one is resized, or refused, by ATen's
+// rules. False, with nothing sent, when the device cannot do it (types, ranks): the caller falls back.
 bool RunMap(const ops::Row& row, std::span<const MapInput> inputs, at::Tensor& out);
 
-// As RunMap for tensors of one shape and type, without gaps, and scalars that do not change the type: one pass over flat memory. False
-// when the operands are not so.
+// As RunMap for tensors of one shape and type, without gaps, and scalars that do not change the type: one
+// pass over flat memory. False when the operands are not so.
 bool RunFlatMap(const ops::Row& row, std::span<const MapInput> inputs, at::Tensor& out);
 
-// Computes `row` over the shape of `outs[0]` with operands of the stated types: no promotion, no checks of overlap. Inputs broadcast.
-// Throws when the device cannot.
-void LaunchMap(const ops::Row& row, ops::DType compute, std::span<const at::Tensor> outs, std::span<const MapInput> inputs);
+// Computes `row` over the shape of `outs[0]` with operands of the stated types: no promotion, no checks of
+// overlap. Inputs broadcast. Throws when the device cannot.
+void LaunchMap(const ops::Row& row, ops::DType compute, std::span<const at::Tensor> outs,
+               std::span<const MapInput> inputs);
 
 }  // namespace xpud::shim

@@ -15,19 +15,30 @@ const ops::Row& MatmulRow() {
   return row;
 }
 
-bool IsServed(const at::Tensor& a) { return IsOnDevice(a) && IsSupported(a.scalar_type(), MatmulRow().dtypes); }
+bool IsServed(const at::Tensor& a) {
+  return IsOnDevice(a) && IsSupported(a.scalar_type(), MatmulRow().dtypes);
+}
 
 // out = alpha * a b + beta * c. An absent c is no addend.
-void Launch(const TensorRef& out, const TensorRef& a, const TensorRef& b, const TensorRef& c, double beta, double alpha, int device) {
+void Launch(const TensorRef& out, const TensorRef& a, const TensorRef& b, const TensorRef& c, double beta,
+            double alpha, int device) {
   const std::array<TensorRef, 3> inputs = {a, b, c};
-  const std::array<ops::Number, 3> attributes = {ops::Number::Real(beta), ops::Number::Real(alpha),
-                                                 ops::Number::Integer(static_cast<int64_t>(ops::Activation::kNone))};
-  Execute({.row = &MatmulRow(), .compute = a.dtype, .outputs = {&out, 1}, .inputs = inputs, .attributes = attributes}, device);
+  const std::array<ops::Number, 3> attributes = {
+      ops::Number::Real(beta), ops::Number::Real(alpha),
+      ops::Number::Integer(static_cast<int64_t>(ops::Activation::kNone))};
+  Execute({.row = &MatmulRow(),
+           .compute = a.dtype,
+           .outputs = {&out, 1},
+           .inputs = inputs,
+           .attributes = attributes},
+          device);
 }
 
 void CheckTypes(const at::Tensor& a, const at::Tensor& b) {
-  TORCH_CHECK(a.scalar_type() == b.scalar_type(), "expected m1 and m2 to have the same dtype, but got: ", a.dtype(), " != ", b.dtype());
-  TORCH_CHECK(a.device() == b.device(), "Expected all tensors to be on the same device, but found at least two devices, ", a.device(),
+  TORCH_CHECK(a.scalar_type() == b.scalar_type(),
+              "expected m1 and m2 to have the same dtype, but got: ", a.dtype(), " != ", b.dtype());
+  TORCH_CHECK(a.device() == b.device(),
+              "Expected all tensors to be on the same device, but found at least two devices, ", a.device(),
               " and ", b.device(), "!");
 }
 
@@ -37,7 +48,8 @@ at::Tensor& ScaleInto(at::Tensor& out, const at::Tensor& addend, const at::Scala
 }
 
 // For matrices (rank 2) and batches of them (rank 3); `addend` may be undefined.
-at::Tensor Product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& addend, const at::Scalar& beta, const at::Scalar& alpha) {
+at::Tensor Product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& addend, const at::Scalar& beta,
+                   const at::Scalar& alpha) {
   CheckTypes(a, b);
   c10::SmallVector<int64_t, 3> sizes(a.sizes());
   sizes.back() = b.size(-1);
@@ -48,8 +60,9 @@ at::Tensor Product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& a
   TensorRef c;
   if (addend.defined() && beta.toDouble() != 0) {
     CheckTypes(addend, a);
-    TORCH_CHECK(at::infer_size(addend.sizes(), out.sizes()) == out.sizes(), "The expanded size of the tensor (", out.sizes(),
-                ") must match the existing size (", addend.sizes(), ")");
+    TORCH_CHECK(at::infer_size(addend.sizes(), out.sizes()) == out.sizes(),
+                "The expanded size of the tensor (", out.sizes(), ") must match the existing size (",
+                addend.sizes(), ")");
     shape.Add(addend);
     c = shape.Ref(0, addend, *ToDType(addend.scalar_type()));
   }
@@ -60,17 +73,18 @@ at::Tensor Product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& a
 at::Tensor Mm(const at::Tensor& a, const at::Tensor& b) {
   TORCH_CHECK(a.dim() == 2, "self must be a matrix");
   TORCH_CHECK(b.dim() == 2, "mat2 must be a matrix");
-  TORCH_CHECK(a.size(1) == b.size(0), "mat1 and mat2 shapes cannot be multiplied (", a.size(0), "x", a.size(1), " and ", b.size(0), "x",
-              b.size(1), ")");
+  TORCH_CHECK(a.size(1) == b.size(0), "mat1 and mat2 shapes cannot be multiplied (", a.size(0), "x",
+              a.size(1), " and ", b.size(0), "x", b.size(1), ")");
   if (!IsServed(a)) return FallbackOf<at::_ops::mm>::Call(a, b);
   return Product(a, b, {}, 0, 1);
 }
 
-at::Tensor Addmm(const at::Tensor& self, const at::Tensor& a, const at::Tensor& b, const at::Scalar& beta, const at::Scalar& alpha) {
+at::Tensor Addmm(const at::Tensor& self, const at::Tensor& a, const at::Tensor& b, const at::Scalar& beta,
+                 const at::Scalar& alpha) {
   TORCH_CHECK(a.dim() == 2, "mat1 must be a matrix, got ", a.dim(), "-D tensor");
   TORCH_CHECK(b.dim() == 2, "mat2 must be a matrix, got ", b.dim(), "-D tensor");
-  TORCH_CHECK(a.size(1) == b.size(0), "mat1 and mat2 shapes cannot be multiplied (", a.size(0), "x", a.size(1), " and ", b.size(0), "x",
-              b.size(1), ")");
+  TORCH_CHECK(a.size(1) == b.size(0), "mat1 and mat2 shapes cannot be multiplied (", a.size(0), "x",
+              a.size(1), " and ", b.size(0), "x", b.size(1), ")");
   if (!IsServed(a)) return FallbackOf<at::_ops::addmm>::Call(self, a, b, beta, alpha);
   return Product(a, b, self, beta, alpha);
 }
@@ -78,8 +92,9 @@ at::Tensor Addmm(const at::Tensor& self, const at::Tensor& a, const at::Tensor& 
 void CheckBatches(const at::Tensor& a, const at::Tensor& b) {
   TORCH_CHECK(a.dim() == 3, "batch1 must be a 3D tensor");
   TORCH_CHECK(b.dim() == 3, "batch2 must be a 3D tensor");
-  TORCH_CHECK(a.size(0) == b.size(0) && a.size(2) == b.size(1), "Expected size for first two dimensions of batch2 tensor to be: [",
-              a.size(0), ", ", a.size(2), "] but got: [", b.size(0), ", ", b.size(1), "].");
+  TORCH_CHECK(a.size(0) == b.size(0) && a.size(2) == b.size(1),
+              "Expected size for first two dimensions of batch2 tensor to be: [", a.size(0), ", ", a.size(2),
+              "] but got: [", b.size(0), ", ", b.size(1), "].");
 }
 
 at::Tensor Bmm(const at::Tensor& a, const at::Tensor& b) {
@@ -88,27 +103,33 @@ at::Tensor Bmm(const at::Tensor& a, const at::Tensor& b) {
   return Product(a, b, {}, 0, 1);
 }
 
-at::Tensor Baddbmm(const at::Tensor& self, const at::Tensor& a, const at::Tensor& b, const at::Scalar& beta, const at::Scalar& alpha) {
+at::Tensor Baddbmm(const at::Tensor& self, const at::Tensor& a, const at::Tensor& b, const at::Scalar& beta,
+                   const at::Scalar& alpha) {
   CheckBatches(a, b);
   if (!IsServed(a)) return FallbackOf<at::_ops::baddbmm>::Call(self, a, b, beta, alpha);
   return Product(a, b, self, beta, alpha);
 }
 
-at::Tensor Addmv(const at::Tensor& self, const at::Tensor& a, const at::Tensor& v, const at::Scalar& beta, const at::Scalar& alpha) {
-  TORCH_CHECK(a.dim() == 2 && v.dim() == 1 && self.dim() <= 1, "vector + matrix @ vector expected, got ", self.dim(), ", ", a.dim(), ", ", v.dim());
-  TORCH_CHECK(a.size(1) == v.size(0) && (self.dim() == 0 || self.size(0) == a.size(0) || self.size(0) == 1), "size mismatch, got input (",
-              self.sizes(), "), mat (", a.sizes(), "), vec (", v.sizes(), ")");
+at::Tensor Addmv(const at::Tensor& self, const at::Tensor& a, const at::Tensor& v, const at::Scalar& beta,
+                 const at::Scalar& alpha) {
+  TORCH_CHECK(a.dim() == 2 && v.dim() == 1 && self.dim() <= 1, "vector + matrix @ vector expected, got ",
+              self.dim(), ", ", a.dim(), ", ", v.dim());
+  TORCH_CHECK(a.size(1) == v.size(0) && (self.dim() == 0 || self.size(0) == a.size(0) || self.size(0) == 1),
+              "size mismatch, got input (", self.sizes(), "), mat (", a.sizes(), "), vec (", v.sizes(), ")");
   if (!IsServed(a)) return FallbackOf<at::_ops::addmv>::Call(self, a, v, beta, alpha);
   const at::Tensor addend = self.dim() == 1 ? self.unsqueeze(1) : self;
   return Product(a, v.unsqueeze(1), addend, beta, alpha).squeeze(1);
 }
 
 at::Tensor Dot(const at::Tensor& a, const at::Tensor& b) {
-  TORCH_CHECK(a.dim() == 1 && b.dim() == 1, "1D tensors expected, but got ", a.dim(), "D and ", b.dim(), "D tensors");
-  TORCH_CHECK(a.scalar_type() == b.scalar_type(), "dot : expected both vectors to have same dtype, but found ", a.scalar_type(), " and ",
+  TORCH_CHECK(a.dim() == 1 && b.dim() == 1, "1D tensors expected, but got ", a.dim(), "D and ", b.dim(),
+              "D tensors");
+  TORCH_CHECK(a.scalar_type() == b.scalar_type(),
+              "dot : expected both vectors to have same dtype, but found ", a.scalar_type(), " and ",
               b.scalar_type());
-  TORCH_CHECK(a.numel() == b.numel(), "inconsistent tensor size, expected tensor [", a.numel(), "] and src [", b.numel(),
-              "] to have the same number of elements, but got ", a.numel(), " and ", b.numel(), " elements respectively");
+  TORCH_CHECK(a.numel() == b.numel(), "inconsistent tensor size, expected tensor [", a.numel(), "] and src [",
+              b.numel(), "] to have the same number of elements, but got ", a.numel(), " and ", b.numel(),
+              " elements respectively");
   if (!IsServed(a)) return FallbackOf<at::_ops::dot>::Call(a, b);
   return Product(a.unsqueeze(0), b.unsqueeze(1), {}, 0, 1).view(c10::IntArrayRef{});
 }
@@ -117,7 +138,8 @@ at::Tensor Dot(const at::Tensor& a, const at::Tensor& b) {
 
 struct Rows {
   explicit Rows(const at::Tensor& tensor)
-      : held(tensor.dim() == 2 ? tensor : Contiguous(tensor)), sizes{held.numel() / std::max<int64_t>(held.size(-1), 1), held.size(-1)} {
+      : held(tensor.dim() == 2 ? tensor : Contiguous(tensor)),
+        sizes{held.numel() / std::max<int64_t>(held.size(-1), 1), held.size(-1)} {
     if (held.size(-1) == 0) sizes[0] = c10::multiply_integers(held.sizes().begin(), held.sizes().end() - 1);
   }
   TensorRef Ref() const { return held.dim() == 2 ? Describe(held) : DescribeAs(held, sizes); }
@@ -129,7 +151,8 @@ struct Rows {
 struct Transposed {
   explicit Transposed(const TensorRef& matrix) : ref(matrix) {
     sizes = {matrix.sizes[1], matrix.sizes[0]};
-    strides = matrix.strides != nullptr ? std::array<int64_t, 2>{matrix.strides[1], matrix.strides[0]} : std::array<int64_t, 2>{1, matrix.sizes[1]};
+    strides = matrix.strides != nullptr ? std::array<int64_t, 2>{matrix.strides[1], matrix.strides[0]}
+                                        : std::array<int64_t, 2>{1, matrix.sizes[1]};
     ref.sizes = sizes.data();
     ref.strides = strides.data();
   }
@@ -144,8 +167,10 @@ at::Tensor Linear(const at::Tensor& input, const at::Tensor& weight, const std::
     const at::Tensor product = at::matmul(input, weight.t());
     return has_bias ? product.add(*bias) : product;
   }
-  TORCH_CHECK(weight.dim() == 2 && input.size(-1) == weight.size(1), "mat1 and mat2 shapes cannot be multiplied (",
-              input.numel() / std::max<int64_t>(input.size(-1), 1), "x", input.size(-1), " and ", weight.size(1), "x", weight.size(0), ")");
+  TORCH_CHECK(weight.dim() == 2 && input.size(-1) == weight.size(1),
+              "mat1 and mat2 shapes cannot be multiplied (",
+              input.numel() / std::max<int64_t>(input.size(-1), 1), "x", input.size(-1), " and ",
+              weight.size(1), "x", weight.size(0), ")");
   CheckTypes(input, weight);
   c10::SmallVector<int64_t, 4> sizes(input.sizes());
   sizes.back() = weight.size(0);
@@ -176,7 +201,9 @@ at::Tensor WeightGradient(const Rows& gradient, const Rows& input, const at::Ten
   return out;
 }
 
-std::tuple<at::Tensor, at::Tensor, at::Tensor> LinearBackward(const at::Tensor& self, const at::Tensor& gradient, const at::Tensor& weight,
+std::tuple<at::Tensor, at::Tensor, at::Tensor> LinearBackward(const at::Tensor& self,
+                                                              const at::Tensor& gradient,
+                                                              const at::Tensor& weight,
                                                               std::array<bool, 3> mask) {
   at::Tensor input_gradient, weight_gradient, bias_gradient;
   if (!IsServed(self) || weight.dim() == 1) {
@@ -190,7 +217,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> LinearBackward(const at::Tensor& 
   if (mask[0]) {
     input_gradient = MakeEmpty(self.sizes(), self.scalar_type(), self.device());
     const std::array<int64_t, 2> sizes = {rows.sizes[0], weight.size(1)};
-    if (input_gradient.numel() > 0 && weight.size(0) == 0) input_gradient.zero_();
+    if (input_gradient.numel() > 0 && weight.size(0) == 0)
+      input_gradient.zero_();
     else if (input_gradient.numel() > 0) {
       Launch(DescribeAs(input_gradient, sizes), rows.Ref(), Describe(weight), {}, 0, 1, DeviceIndexOf(self));
     }

@@ -1,4 +1,5 @@
-// The Python module torch_xpud._C: what torch_xpud/__init__.py needs of the shim, and what the shim needs of Python.
+// The Python module torch_xpud._C: what torch_xpud/__init__.py needs of the shim, and what the shim needs of
+// Python.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/Exceptions.h>
@@ -67,7 +68,10 @@ std::string Address() {
 }  // namespace
 
 PYBIND11_MODULE(_C, m) {
-  SetPythonHooks({.release_gil = ReleaseGil, .acquire_gil = AcquireGil, .check_signals = CheckSignals, .rethrow_signal = RethrowSignal});
+  SetPythonHooks({.release_gil = ReleaseGil,
+                  .acquire_gil = AcquireGil,
+                  .check_signals = CheckSignals,
+                  .rethrow_signal = RethrowSignal});
   RegisterOpTable();
   m.def("is_connected", &Runtime::IsConnected);
   m.def("is_in_bad_fork", &Runtime::IsInBadFork);
@@ -75,7 +79,9 @@ PYBIND11_MODULE(_C, m) {
   m.def("device_properties", torch::wrap_pybind_function(DeviceProperties));
   m.def("fallback_counts", &FallbackCounts);
   m.def("address", torch::wrap_pybind_function(Address));
-  m.def("default_generator", torch::wrap_pybind_function([](int index) { return DefaultGenerator(static_cast<c10::DeviceIndex>(index)); }));
+  m.def("default_generator", torch::wrap_pybind_function([](int index) {
+          return DefaultGenerator(static_cast<c10::DeviceIndex>(index));
+        }));
   m.def("manual_seed_all", torch::wrap_pybind_function([](uint64_t seed) {
           for (int i = 0; i < kMaxDevices; ++i) {
             at::Generator generator = DefaultGenerator(static_cast<c10::DeviceIndex>(i));

@@ -20,9 +20,14 @@ bool IsServed(const ops::Row& row, const Tensor& tensor) {
 
 bool IsGiven(const OptionalTensor& tensor) { return tensor.has_value() && tensor->defined(); }
 
-void Send(const ops::Row& row, std::initializer_list<TensorRef> outputs, std::initializer_list<TensorRef> inputs,
-          std::initializer_list<ops::Number> attributes, const Tensor& like) {
-  Execute({.row = &row, .compute = *ToDType(like.scalar_type()), .outputs = outputs, .inputs = inputs, .attributes = attributes},
+void Send(const ops::Row& row, std::initializer_list<TensorRef> outputs,
+          std::initializer_list<TensorRef> inputs, std::initializer_list<ops::Number> attributes,
+          const Tensor& like) {
+  Execute({.row = &row,
+           .compute = *ToDType(like.scalar_type()),
+           .outputs = outputs,
+           .inputs = inputs,
+           .attributes = attributes},
           DeviceIndexOf(like));
 }
 
@@ -32,36 +37,43 @@ Tensor SoftmaxOf(const ops::Row& row, const Tensor& input, int64_t dim, bool hal
   const Tensor source = half_to_float ? ContiguousAs(input, at::kFloat) : input;
   Tensor out = MakeEmpty(source.sizes(), source.scalar_type(), source.device());
   if (out.numel() == 0) return out;
-  Send(row, {Describe(out)}, {Describe(source)}, {ops::Number::Integer(at::maybe_wrap_dim(dim, source.dim()))}, source);
+  Send(row, {Describe(out)}, {Describe(source)},
+       {ops::Number::Integer(at::maybe_wrap_dim(dim, source.dim()))}, source);
   return out;
 }
 
 Tensor Softmax(const Tensor& self, int64_t dim, bool half_to_float) {
   static const ops::Row& row = ops::RowOf("_softmax");
-  return IsServed(row, self) ? SoftmaxOf(row, self, dim, half_to_float) : FallbackOf<at::_ops::_softmax>::Call(self, dim, half_to_float);
+  return IsServed(row, self) ? SoftmaxOf(row, self, dim, half_to_float)
+                             : FallbackOf<at::_ops::_softmax>::Call(self, dim, half_to_float);
 }
 
 Tensor LogSoftmax(const Tensor& self, int64_t dim, bool half_to_float) {
   static const ops::Row& row = ops::RowOf("_log_softmax");
-  return IsServed(row, self) ? SoftmaxOf(row, self, dim, half_to_float) : FallbackOf<at::_ops::_log_softmax>::Call(self, dim, half_to_float);
+  return IsServed(row, self) ? SoftmaxOf(row, self, dim, half_to_float)
+                             : FallbackOf<at::_ops::_log_softmax>::Call(self, dim, half_to_float);
 }
 
-Tensor SoftmaxGradient(const ops::Row& row, const Tensor& gradient, const Tensor& output, int64_t dim, at::ScalarType type) {
+Tensor SoftmaxGradient(const ops::Row& row, const Tensor& gradient, const Tensor& output, int64_t dim,
+                       at::ScalarType type) {
   Tensor out = MakeEmpty(gradient.sizes(), gradient.scalar_type(), gradient.device());
   if (out.numel() == 0) return type == out.scalar_type() ? out : ContiguousAs(out, type);
-  Send(row, {Describe(out)}, {Describe(gradient), Describe(output)}, {ops::Number::Integer(at::maybe_wrap_dim(dim, gradient.dim()))}, gradient);
+  Send(row, {Describe(out)}, {Describe(gradient), Describe(output)},
+       {ops::Number::Integer(at::maybe_wrap_dim(dim, gradient.dim()))}, gradient);
   return ContiguousAs(out, type);
 }
 
 Tensor SoftmaxBackward(const Tensor& gradient, const Tensor& output, int64_t dim, at::ScalarType type) {
   static const ops::Row& row = ops::RowOf("_softmax_backward_data");
-  if (IsServed(row, gradient) && gradient.scalar_type() == output.scalar_type()) return SoftmaxGradient(row, gradient, output, dim, type);
+  if (IsServed(row, gradient) && gradient.scalar_type() == output.scalar_type())
+    return SoftmaxGradient(row, gradient, output, dim, type);
   return FallbackOf<at::_ops::_softmax_backward_data>::Call(gradient, output, dim, type);
 }
 
 Tensor LogSoftmaxBackward(const Tensor& gradient, const Tensor& output, int64_t dim, at::ScalarType type) {
   static const ops::Row& row = ops::RowOf("_log_softmax_backward_data");
-  if (IsServed(row, gradient) && gradient.scalar_type() == output.scalar_type()) return SoftmaxGradient(row, gradient, output, dim, type);
+  if (IsServed(row, gradient) && gradient.scalar_type() == output.scalar_type())
+    return SoftmaxGradient(row, gradient, output, dim, type);
   return FallbackOf<at::_ops::_log_softmax_backward_data>::Call(gradient, output, dim, type);
 }
 
@@ -69,9 +81,11 @@ Tensor LogSoftmaxBackward(const Tensor& gradient, const Tensor& output, int64_t 
 
 // The input as M rows of N.
 struct NormShape {
-  NormShape(const Tensor& input, c10::IntArrayRef normalized) : axis(input.dim() - static_cast<int64_t>(normalized.size())) {
-    TORCH_CHECK(!normalized.empty() && axis >= 0 && input.sizes().slice(axis) == normalized, "Given normalized_shape=", normalized,
-                ", expected input with shape [*, ", normalized, "], but got input of size", input.sizes());
+  NormShape(const Tensor& input, c10::IntArrayRef normalized)
+      : axis(input.dim() - static_cast<int64_t>(normalized.size())) {
+    TORCH_CHECK(!normalized.empty() && axis >= 0 && input.sizes().slice(axis) == normalized,
+                "Given normalized_shape=", normalized, ", expected input with shape [*, ", normalized,
+                "], but got input of size", input.sizes());
     matrix = {c10::multiply_integers(input.sizes().slice(0, axis)), c10::multiply_integers(normalized)};
     for (int64_t d = 0; d < input.dim(); ++d) statistics.push_back(d < axis ? input.size(d) : 1);
   }
@@ -83,7 +97,9 @@ struct NormShape {
 };
 
 // Mean and reciprocal deviation are kept in f32 for 16-bit inputs.
-at::ScalarType StatisticsType(const Tensor& input) { return c10::isReducedFloatingType(input.scalar_type()) ? at::kFloat : input.scalar_type(); }
+at::ScalarType StatisticsType(const Tensor& input) {
+  return c10::isReducedFloatingType(input.scalar_type()) ? at::kFloat : input.scalar_type();
+}
 
 std::optional<Tensor> Dense(const OptionalTensor& tensor) {
   return IsGiven(tensor) ? std::optional<Tensor>(Contiguous(*tensor)) : std::nullopt;
@@ -92,12 +108,14 @@ TensorRef RefAs(const std::optional<Tensor>& tensor, std::span<const int64_t> si
   return tensor.has_value() ? DescribeAs(*tensor, sizes) : TensorRef{};
 }
 
-std::tuple<Tensor, Tensor, Tensor> LayerNorm(const Tensor& input, c10::IntArrayRef normalized, const OptionalTensor& weight,
-                                             const OptionalTensor& bias, double eps) {
+std::tuple<Tensor, Tensor, Tensor> LayerNorm(const Tensor& input, c10::IntArrayRef normalized,
+                                             const OptionalTensor& weight, const OptionalTensor& bias,
+                                             double eps) {
   static const ops::Row& row = ops::RowOf("native_layer_norm");
   const bool same_types = (!IsGiven(weight) || weight->scalar_type() == input.scalar_type()) &&
                           (!IsGiven(bias) || bias->scalar_type() == input.scalar_type());
-  if (!IsServed(row, input) || !same_types) return FallbackOf<at::_ops::native_layer_norm>::Call(input, normalized, weight, bias, eps);
+  if (!IsServed(row, input) || !same_types)
+    return FallbackOf<at::_ops::native_layer_norm>::Call(input, normalized, weight, bias, eps);
   const NormShape shape(input, normalized);
   const Tensor x = Contiguous(input);
   const Tensor y = MakeEmpty(input.sizes(), input.scalar_type(), input.device());
@@ -106,17 +124,21 @@ std::tuple<Tensor, Tensor, Tensor> LayerNorm(const Tensor& input, c10::IntArrayR
   if (y.numel() == 0) return {y, mean.zero_(), rstd.zero_()};
   const auto w = Dense(weight), b = Dense(bias);
   Send(row, {DescribeAs(y, shape.matrix), DescribeAs(mean, shape.rows()), DescribeAs(rstd, shape.rows())},
-       {DescribeAs(x, shape.matrix), RefAs(w, shape.columns()), RefAs(b, shape.columns())}, {ops::Number::Real(eps)}, input);
+       {DescribeAs(x, shape.matrix), RefAs(w, shape.columns()), RefAs(b, shape.columns())},
+       {ops::Number::Real(eps)}, input);
   return {y, mean, rstd};
 }
 
-std::tuple<Tensor, Tensor, Tensor> LayerNormBackward(const Tensor& gradient, const Tensor& input, c10::IntArrayRef normalized,
-                                                     const Tensor& mean, const Tensor& rstd, const OptionalTensor& weight,
+std::tuple<Tensor, Tensor, Tensor> LayerNormBackward(const Tensor& gradient, const Tensor& input,
+                                                     c10::IntArrayRef normalized, const Tensor& mean,
+                                                     const Tensor& rstd, const OptionalTensor& weight,
                                                      const OptionalTensor& bias, std::array<bool, 3> mask) {
   static const ops::Row& row = ops::RowOf("native_layer_norm_backward");
-  const bool same_types = gradient.scalar_type() == input.scalar_type() && (!IsGiven(weight) || weight->scalar_type() == input.scalar_type());
+  const bool same_types = gradient.scalar_type() == input.scalar_type() &&
+                          (!IsGiven(weight) || weight->scalar_type() == input.scalar_type());
   if (!IsServed(row, input) || !same_types || input.numel() == 0) {
-    return FallbackOf<at::_ops::native_layer_norm_backward>::Call(gradient, input, normalized, mean, rstd, weight, bias, mask);
+    return FallbackOf<at::_ops::native_layer_norm_backward>::Call(gradient, input, normalized, mean, rstd,
+                                                                  weight, bias, mask);
   }
   const NormShape shape(input, normalized);
   const Tensor g = Contiguous(gradient), x = Contiguous(input), m = Contiguous(mean), r = Contiguous(rstd);
@@ -125,7 +147,8 @@ std::tuple<Tensor, Tensor, Tensor> LayerNormBackward(const Tensor& gradient, con
   Tensor dw = MakeEmpty(normalized, input.scalar_type(), input.device());
   Tensor db = MakeEmpty(normalized, input.scalar_type(), input.device());
   Send(row, {DescribeAs(dx, shape.matrix), DescribeAs(dw, shape.columns()), DescribeAs(db, shape.columns())},
-       {DescribeAs(g, shape.matrix), DescribeAs(x, shape.matrix), DescribeAs(m, shape.rows()), DescribeAs(r, shape.rows()), RefAs(w, shape.columns())},
+       {DescribeAs(g, shape.matrix), DescribeAs(x, shape.matrix), DescribeAs(m, shape.rows()),
+        DescribeAs(r, shape.rows()), RefAs(w, shape.columns())},
        {}, input);
   return {mask[0] ? dx : Tensor(), mask[1] ? dw : Tensor(), mask[2] ? db : Tensor()};
 }
@@ -142,11 +165,13 @@ struct FlatIndex {
 
 void CheckIndex(const Tensor& index) {
   TORCH_CHECK(index.scalar_type() == at::kLong || index.scalar_type() == at::kInt,
-              "Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got ", index.scalar_type(),
-              " instead");
+              "Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, "
+              "Int; but got ",
+              index.scalar_type(), " instead");
 }
 
-Tensor Embedding(const Tensor& weight, const Tensor& indices, int64_t padding, bool scale_by_frequency, bool sparse) {
+Tensor Embedding(const Tensor& weight, const Tensor& indices, int64_t padding, bool scale_by_frequency,
+                 bool sparse) {
   static const ops::Row& row = ops::RowOf("embedding");
   TORCH_CHECK(weight.dim() == 2, "'weight' must be 2-D");
   CheckIndex(indices);
@@ -163,11 +188,13 @@ Tensor Embedding(const Tensor& weight, const Tensor& indices, int64_t padding, b
   return out;
 }
 
-Tensor EmbeddingBackward(const Tensor& gradient, const Tensor& indices, int64_t rows, int64_t padding, bool scale_by_frequency) {
+Tensor EmbeddingBackward(const Tensor& gradient, const Tensor& indices, int64_t rows, int64_t padding,
+                         bool scale_by_frequency) {
   static const ops::Row& row = ops::RowOf("embedding_dense_backward");
   CheckIndex(indices);
   if (!IsServed(row, gradient) || scale_by_frequency) {
-    return FallbackOf<at::_ops::embedding_dense_backward>::Call(gradient, indices, rows, padding, scale_by_frequency);
+    return FallbackOf<at::_ops::embedding_dense_backward>::Call(gradient, indices, rows, padding,
+                                                                scale_by_frequency);
   }
   const int64_t width = gradient.size(-1);
   Tensor out = MakeEmpty({rows, width}, gradient.scalar_type(), gradient.device());
@@ -176,7 +203,8 @@ Tensor EmbeddingBackward(const Tensor& gradient, const Tensor& indices, int64_t 
   const Tensor dense = Contiguous(gradient);
   const FlatIndex index(indices);
   const std::array<int64_t, 2> matrix = {index.count[0], width};
-  Send(row, {Describe(out)}, {index.Ref(), DescribeAs(dense, matrix)}, {ops::Number::Integer(padding)}, gradient);
+  Send(row, {Describe(out)}, {index.Ref(), DescribeAs(dense, matrix)}, {ops::Number::Integer(padding)},
+       gradient);
   return out;
 }
 
@@ -184,8 +212,13 @@ Tensor EmbeddingBackward(const Tensor& gradient, const Tensor& indices, int64_t 
 
 // A batch of one for [C] inputs.
 struct NllShape {
-  explicit NllShape(const Tensor& input) : logp(input.dim() == 1 ? std::array<int64_t, 2>{1, input.size(0)} : std::array<int64_t, 2>{input.size(0), input.size(1)}), target{logp[0]} {}
-  std::span<const int64_t> Loss(int64_t reduction) const { return reduction == at::Reduction::None ? std::span<const int64_t>(target) : std::span<const int64_t>(); }
+  explicit NllShape(const Tensor& input)
+      : logp(input.dim() == 1 ? std::array<int64_t, 2>{1, input.size(0)}
+                              : std::array<int64_t, 2>{input.size(0), input.size(1)}),
+        target{logp[0]} {}
+  std::span<const int64_t> Loss(int64_t reduction) const {
+    return reduction == at::Reduction::None ? std::span<const int64_t>(target) : std::span<const int64_t>();
+  }
   std::array<int64_t, 2> logp;
   std::array<int64_t, 1> target;
 };
@@ -193,19 +226,22 @@ struct NllShape {
 void CheckNll(const Tensor& self, const Tensor& target, const OptionalTensor& weight) {
   TORCH_CHECK(self.dim() > 0 && self.dim() <= 2, "input tensor should be 1D or 2D");
   TORCH_CHECK(target.dim() <= 1, "0D or 1D target tensor expected, multi-target not supported");
-  TORCH_CHECK(self.dim() == 1 ? target.numel() == 1 : self.size(0) == target.size(0), "size mismatch (got input: ", self.sizes(), ", target: ",
-              target.sizes(), ")");
+  TORCH_CHECK(self.dim() == 1 ? target.numel() == 1 : self.size(0) == target.size(0),
+              "size mismatch (got input: ", self.sizes(), ", target: ", target.sizes(), ")");
   TORCH_CHECK(!IsGiven(weight) || (weight->dim() == 1 && weight->numel() == self.size(-1)),
-              "weight tensor should be defined either for all ", self.size(-1), " classes or no classes but got weight tensor of shape: ",
+              "weight tensor should be defined either for all ", self.size(-1),
+              " classes or no classes but got weight tensor of shape: ",
               IsGiven(weight) ? weight->sizes() : c10::IntArrayRef());
 }
 
-bool IsNllServed(const ops::Row& row, const Tensor& self, const Tensor& target, const OptionalTensor& weight) {
-  return IsServed(row, self) && (target.scalar_type() == at::kLong || target.scalar_type() == at::kInt) && self.numel() > 0 &&
-         (!IsGiven(weight) || weight->scalar_type() == self.scalar_type());
+bool IsNllServed(const ops::Row& row, const Tensor& self, const Tensor& target,
+                 const OptionalTensor& weight) {
+  return IsServed(row, self) && (target.scalar_type() == at::kLong || target.scalar_type() == at::kInt) &&
+         self.numel() > 0 && (!IsGiven(weight) || weight->scalar_type() == self.scalar_type());
 }
 
-std::tuple<Tensor, Tensor> NllForward(const Tensor& self, const Tensor& target, const OptionalTensor& weight, int64_t reduction, int64_t ignore) {
+std::tuple<Tensor, Tensor> NllForward(const Tensor& self, const Tensor& target, const OptionalTensor& weight,
+                                      int64_t reduction, int64_t ignore) {
   static const ops::Row& row = ops::RowOf("nll_loss_forward");
   CheckNll(self, target, weight);
   if (!IsNllServed(row, self, target, weight)) {
@@ -213,7 +249,8 @@ std::tuple<Tensor, Tensor> NllForward(const Tensor& self, const Tensor& target, 
   }
   const NllShape shape(self);
   const bool each = reduction == at::Reduction::None && self.dim() == 2;
-  const Tensor loss = MakeEmpty(each ? c10::IntArrayRef(shape.target) : c10::IntArrayRef(), self.scalar_type(), self.device());
+  const Tensor loss = MakeEmpty(each ? c10::IntArrayRef(shape.target) : c10::IntArrayRef(),
+                                self.scalar_type(), self.device());
   const Tensor total = MakeEmpty({}, self.scalar_type(), self.device());
   const Tensor logp = Contiguous(self), index = Contiguous(target);
   Send(row, {DescribeAs(loss, shape.Loss(reduction)), Describe(total)},
@@ -222,18 +259,21 @@ std::tuple<Tensor, Tensor> NllForward(const Tensor& self, const Tensor& target, 
   return {loss, total};
 }
 
-Tensor NllBackward(const Tensor& gradient, const Tensor& self, const Tensor& target, const OptionalTensor& weight, int64_t reduction, int64_t ignore,
+Tensor NllBackward(const Tensor& gradient, const Tensor& self, const Tensor& target,
+                   const OptionalTensor& weight, int64_t reduction, int64_t ignore,
                    const Tensor& total_weight) {
   static const ops::Row& row = ops::RowOf("nll_loss_backward");
   CheckNll(self, target, weight);
   if (!IsNllServed(row, self, target, weight)) {
-    return FallbackOf<at::_ops::nll_loss_backward>::Call(gradient, self, target, weight, reduction, ignore, total_weight);
+    return FallbackOf<at::_ops::nll_loss_backward>::Call(gradient, self, target, weight, reduction, ignore,
+                                                         total_weight);
   }
   const NllShape shape(self);
   Tensor out = MakeEmpty(self.sizes(), self.scalar_type(), self.device());
   const Tensor g = Contiguous(gradient), logp = Contiguous(self), index = Contiguous(target);
   Send(row, {DescribeAs(out, shape.logp)},
-       {DescribeAs(g, shape.Loss(reduction)), DescribeAs(logp, shape.logp), DescribeAs(index, shape.target), DescribeIf(weight)},
+       {DescribeAs(g, shape.Loss(reduction)), DescribeAs(logp, shape.logp), DescribeAs(index, shape.target),
+        DescribeIf(weight)},
        {ops::Number::Integer(reduction), ops::Number::Integer(ignore)}, self);
   return out;
 }

@@ -7,7 +7,8 @@ namespace xpud::shim {
 TensorRef Describe(const at::TensorBase& tensor) {
   const auto dtype = ToDType(tensor.scalar_type());
   TORCH_CHECK_NOT_IMPLEMENTED(dtype.has_value(), "XPUD has no kernels for ", tensor.scalar_type());
-  TORCH_CHECK_NOT_IMPLEMENTED(tensor.dim() <= ops::kMaxRank, "XPUD: tensors of more than ", ops::kMaxRank, " dimensions");
+  TORCH_CHECK_NOT_IMPLEMENTED(tensor.dim() <= ops::kMaxRank, "XPUD: tensors of more than ", ops::kMaxRank,
+                              " dimensions");
   TensorRef ref = Bare(tensor, *dtype);
   ref.rank = static_cast<uint8_t>(tensor.dim());
   ref.sizes = tensor.sizes().data();
@@ -17,7 +18,8 @@ TensorRef Describe(const at::TensorBase& tensor) {
 
 std::optional<TensorRef> ToImmediate(const c10::Scalar& scalar) {
   if (scalar.isFloatingPoint()) return TensorRef::Immediate(scalar.toDouble());
-  if (scalar.isBoolean()) return TensorRef::FromNumber(ops::Number::Integer(scalar.toBool()), ops::DType::kBool);
+  if (scalar.isBoolean())
+    return TensorRef::FromNumber(ops::Number::Integer(scalar.toBool()), ops::DType::kBool);
   if (scalar.isIntegral(false)) return TensorRef::Immediate(scalar.toLong());
   return std::nullopt;
 }
@@ -27,17 +29,28 @@ std::optional<TensorRef> ToImmediate(const at::TensorBase& tensor) {
   if (!dtype.has_value() || tensor.is_neg()) return std::nullopt;
   const void* data = tensor.const_data_ptr();
   switch (tensor.scalar_type()) {
-    case at::kDouble: return TensorRef::FromNumber(ops::Number::Real(*static_cast<const double*>(data)), *dtype);
-    case at::kFloat: return TensorRef::FromNumber(ops::Number::Real(*static_cast<const float*>(data)), *dtype);
-    case at::kHalf: return TensorRef::FromNumber(ops::Number::Real(*static_cast<const c10::Half*>(data)), *dtype);
-    case at::kBFloat16: return TensorRef::FromNumber(ops::Number::Real(*static_cast<const c10::BFloat16*>(data)), *dtype);
-    case at::kLong: return TensorRef::FromNumber(ops::Number::Integer(*static_cast<const int64_t*>(data)), *dtype);
-    case at::kInt: return TensorRef::FromNumber(ops::Number::Integer(*static_cast<const int32_t*>(data)), *dtype);
-    case at::kShort: return TensorRef::FromNumber(ops::Number::Integer(*static_cast<const int16_t*>(data)), *dtype);
-    case at::kChar: return TensorRef::FromNumber(ops::Number::Integer(*static_cast<const int8_t*>(data)), *dtype);
-    case at::kByte: return TensorRef::FromNumber(ops::Number::Integer(*static_cast<const uint8_t*>(data)), *dtype);
-    case at::kBool: return TensorRef::FromNumber(ops::Number::Integer(*static_cast<const bool*>(data)), *dtype);
-    default: return std::nullopt;
+    case at::kDouble:
+      return TensorRef::FromNumber(ops::Number::Real(*static_cast<const double*>(data)), *dtype);
+    case at::kFloat:
+      return TensorRef::FromNumber(ops::Number::Real(*static_cast<const float*>(data)), *dtype);
+    case at::kHalf:
+      return TensorRef::FromNumber(ops::Number::Real(*static_cast<const c10::Half*>(data)), *dtype);
+    case at::kBFloat16:
+      return TensorRef::FromNumber(ops::Number::Real(*static_cast<const c10::BFloat16*>(data)), *dtype);
+    case at::kLong:
+      return TensorRef::FromNumber(ops::Number::Integer(*static_cast<const int64_t*>(data)), *dtype);
+    case at::kInt:
+      return TensorRef::FromNumber(ops::Number::Integer(*static_cast<const int32_t*>(data)), *dtype);
+    case at::kShort:
+      return TensorRef::FromNumber(ops::Number::Integer(*static_cast<const int16_t*>(data)), *dtype);
+    case at::kChar:
+      return TensorRef::FromNumber(ops::Number::Integer(*static_cast<const int8_t*>(data)), *dtype);
+    case at::kByte:
+      return TensorRef::FromNumber(ops::Number::Integer(*static_cast<const uint8_t*>(data)), *dtype);
+    case at::kBool:
+      return TensorRef::FromNumber(ops::Number::Integer(*static_cast<const bool*>(data)), *dtype);
+    default:
+      return std::nullopt;
   }
 }
 

@@ -1,4 +1,5 @@
-// Tensors and scalars as the wire's operands. A descriptor points into its tensor's sizes and strides: the tensor outlives it.
+// Tensors and scalars as the wire's operands. A descriptor points into its tensor's sizes and strides: the
+// tensor outlives it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,17 +19,28 @@ using Sizes = std::array<int64_t, ops::kMaxRank>;
 // The wire's type; nothing for those that it lacks (complex, quantised, unsigned beyond 8 bits, float8).
 constexpr std::optional<ops::DType> ToDType(at::ScalarType type) {
   switch (type) {
-    case at::kBool: return ops::DType::kBool;
-    case at::kByte: return ops::DType::kUInt8;
-    case at::kChar: return ops::DType::kInt8;
-    case at::kShort: return ops::DType::kInt16;
-    case at::kInt: return ops::DType::kInt32;
-    case at::kLong: return ops::DType::kInt64;
-    case at::kHalf: return ops::DType::kFloat16;
-    case at::kBFloat16: return ops::DType::kBFloat16;
-    case at::kFloat: return ops::DType::kFloat32;
-    case at::kDouble: return ops::DType::kFloat64;
-    default: return std::nullopt;
+    case at::kBool:
+      return ops::DType::kBool;
+    case at::kByte:
+      return ops::DType::kUInt8;
+    case at::kChar:
+      return ops::DType::kInt8;
+    case at::kShort:
+      return ops::DType::kInt16;
+    case at::kInt:
+      return ops::DType::kInt32;
+    case at::kLong:
+      return ops::DType::kInt64;
+    case at::kHalf:
+      return ops::DType::kFloat16;
+    case at::kBFloat16:
+      return ops::DType::kBFloat16;
+    case at::kFloat:
+      return ops::DType::kFloat32;
+    case at::kDouble:
+      return ops::DType::kFloat64;
+    default:
+      return std::nullopt;
   }
 }
 

@@ -37,7 +37,8 @@ Tensor GeluBackward(const Tensor& gradient, const Tensor& self, c10::string_view
 // A bound left out makes it the one-sided op.
 Tensor Clamp(const Tensor& self, const OptionalScalar& min, const OptionalScalar& max) {
   static const ops::Row& row = ops::RowOf("clamp");
-  TORCH_CHECK(min.has_value() || max.has_value(), "torch.clamp: At least one of 'min' or 'max' must not be None");
+  TORCH_CHECK(min.has_value() || max.has_value(),
+              "torch.clamp: At least one of 'min' or 'max' must not be None");
   if (!max.has_value()) return at::clamp_min(self, *min);
   if (!min.has_value()) return at::clamp_max(self, *max);
   const MapInput inputs[] = {self, {*min, true}, {*max, true}};
@@ -48,7 +49,8 @@ Tensor Clamp(const Tensor& self, const OptionalScalar& min, const OptionalScalar
 
 Tensor ClampTensor(const Tensor& self, const OptionalTensor& min, const OptionalTensor& max) {
   static const ops::Row& row = ops::RowOf("clamp.Tensor");
-  TORCH_CHECK(min.has_value() || max.has_value(), "torch.clamp: At least one of 'min' or 'max' must not be None");
+  TORCH_CHECK(min.has_value() || max.has_value(),
+              "torch.clamp: At least one of 'min' or 'max' must not be None");
   if (!max.has_value()) return at::clamp_min(self, *min);
   if (!min.has_value()) return at::clamp_max(self, *max);
   const MapInput inputs[] = {self, *min, *max};
@@ -99,12 +101,13 @@ Tensor MseLossBackward(const Tensor& gradient, const Tensor& self, const Tensor&
 
 bool CanMaskFill(const Tensor& self, const Tensor& mask, at::ScalarType value) {
   static const ops::Row& row = ops::RowOf("masked_fill.Scalar");
-  return IsOnDevice(self) && IsOnDevice(mask) && IsSupported(self.scalar_type(), row.dtypes) && mask.scalar_type() == at::kBool &&
-         IsSupported(value);
+  return IsOnDevice(self) && IsOnDevice(mask) && IsSupported(self.scalar_type(), row.dtypes) &&
+         mask.scalar_type() == at::kBool && IsSupported(value);
 }
 
 void CheckMaskFill(const Tensor& self, at::ScalarType value) {
-  TORCH_CHECK(c10::canCast(value, self.scalar_type()) || c10::isIntegralType(value, true) == c10::isIntegralType(self.scalar_type(), true),
+  TORCH_CHECK(c10::canCast(value, self.scalar_type()) ||
+                  c10::isIntegralType(value, true) == c10::isIntegralType(self.scalar_type(), true),
               "value cannot be converted to type ", self.scalar_type(), " without overflow");
 }
 
@@ -116,7 +119,8 @@ Tensor& MaskFillInto(Tensor& out, const Tensor& self, const Tensor& mask, const 
 }
 
 Tensor& MaskedFillScalarInPlace(Tensor& self, const Tensor& mask, const at::Scalar& value) {
-  if (!CanMaskFill(self, mask, value.type())) return FallbackOf<at::_ops::masked_fill__Scalar>::Call(self, mask, value);
+  if (!CanMaskFill(self, mask, value.type()))
+    return FallbackOf<at::_ops::masked_fill__Scalar>::Call(self, mask, value);
   CheckMaskFill(self, value.type());
   at::assert_no_internal_overlap(self);
   const Tensor expanded = mask.expand(self.sizes());
@@ -124,8 +128,11 @@ Tensor& MaskedFillScalarInPlace(Tensor& self, const Tensor& mask, const at::Scal
 }
 
 Tensor& MaskedFillTensorInPlace(Tensor& self, const Tensor& mask, const Tensor& value) {
-  TORCH_CHECK(value.dim() == 0, "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with ", value.dim(), " dimension(s).");
-  if (!CanMaskFill(self, mask, value.scalar_type())) return FallbackOf<at::_ops::masked_fill__Tensor>::Call(self, mask, value);
+  TORCH_CHECK(value.dim() == 0,
+              "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with ", value.dim(),
+              " dimension(s).");
+  if (!CanMaskFill(self, mask, value.scalar_type()))
+    return FallbackOf<at::_ops::masked_fill__Tensor>::Call(self, mask, value);
   CheckMaskFill(self, value.scalar_type());
   at::assert_no_internal_overlap(self);
   const Tensor expanded = mask.expand(self.sizes());
@@ -143,7 +150,8 @@ void UnscaleGradients(at::TensorList gradients, Tensor& found_inf, const Tensor&
   }
 }
 
-Tensor& UpdateScale(Tensor& scale, Tensor& tracker, const Tensor& found_inf, double growth, double backoff, int64_t interval) {
+Tensor& UpdateScale(Tensor& scale, Tensor& tracker, const Tensor& found_inf, double growth, double backoff,
+                    int64_t interval) {
   const Tensor overflowed = found_inf.ne(0);
   const Tensor good = tracker.add(1).masked_fill_(overflowed, 0);
   const Tensor grows = good.eq(interval);
@@ -159,12 +167,15 @@ Tensor& UpdateScale(Tensor& scale, Tensor& tracker, const Tensor& found_inf, dou
 std::tuple<Tensor, Tensor> NativeDropout(const Tensor& input, double p, std::optional<bool> train) {
   static const ops::Row& row = ops::RowOf("native_dropout");
   TORCH_CHECK(p >= 0 && p <= 1, "dropout probability has to be between 0 and 1, but got ", p);
-  if (!IsOnDevice(input) || !IsSupported(input.scalar_type(), row.dtypes)) return FallbackOf<at::_ops::native_dropout>::Call(input, p, train);
+  if (!IsOnDevice(input) || !IsSupported(input.scalar_type(), row.dtypes))
+    return FallbackOf<at::_ops::native_dropout>::Call(input, p, train);
   if (!train.value_or(true)) return {input.clone(), at::ones_like(input, input.options().dtype(at::kBool))};
   if (p == 1) return {at::zeros_like(input), at::zeros_like(input, input.options().dtype(at::kBool))};
-  const std::array<Tensor, 2> outs = {at::empty_like(input), at::empty_like(input, input.options().dtype(at::kBool))};
+  const std::array<Tensor, 2> outs = {at::empty_like(input),
+                                      at::empty_like(input, input.options().dtype(at::kBool))};
   if (input.numel() == 0) return {outs[0], outs[1]};
-  const PhiloxState state = NextPhilox(std::nullopt, input.device().index(), static_cast<uint64_t>(input.numel() + 3) / 4);
+  const PhiloxState state =
+      NextPhilox(std::nullopt, input.device().index(), static_cast<uint64_t>(input.numel() + 3) / 4);
   const MapInput inputs[] = {input, {p, false}, {state.seed, false}, {state.offset, false}};
   LaunchMap(row, *ToDType(input.scalar_type()), outs, inputs);
   return {outs[0], outs[1]};

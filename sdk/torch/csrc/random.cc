@@ -14,10 +14,11 @@ using at::Tensor;
 using OptionalGenerator = std::optional<at::Generator>;
 
 // `parameters` then seed and offset are the row's inputs; `words` 32-bit words are spent an element.
-Tensor& Draw(const ops::Row& row, Tensor& self, ops::DType compute, std::span<const MapInput> parameters, const OptionalGenerator& generator,
-             int words) {
+Tensor& Draw(const ops::Row& row, Tensor& self, ops::DType compute, std::span<const MapInput> parameters,
+             const OptionalGenerator& generator, int words) {
   if (self.numel() == 0) return self;
-  const PhiloxState state = NextPhilox(generator, self.device().index(), (static_cast<uint64_t>(self.numel()) * words + 3) / 4);
+  const PhiloxState state =
+      NextPhilox(generator, self.device().index(), (static_cast<uint64_t>(self.numel()) * words + 3) / 4);
   std::array<MapInput, ops::kMaxInputs> inputs;
   std::copy(parameters.begin(), parameters.end(), inputs.begin());
   inputs[parameters.size()] = MapInput(state.seed, false);
@@ -26,11 +27,14 @@ Tensor& Draw(const ops::Row& row, Tensor& self, ops::DType compute, std::span<co
   return self;
 }
 
-bool IsFloat(const Tensor& tensor) { return IsOnDevice(tensor) && IsSupported(tensor.scalar_type(), ops::kFloatTypes); }
+bool IsFloat(const Tensor& tensor) {
+  return IsOnDevice(tensor) && IsSupported(tensor.scalar_type(), ops::kFloatTypes);
+}
 
 Tensor& Uniform(Tensor& self, double from, double to, OptionalGenerator generator) {
   static const ops::Row& row = ops::RowOf("xpud::uniform");
-  TORCH_CHECK(from <= to, "uniform_ expects to return a [from, to) range, but found from=", from, " > to=", to);
+  TORCH_CHECK(from <= to, "uniform_ expects to return a [from, to) range, but found from=", from,
+              " > to=", to);
   if (!IsFloat(self)) return FallbackOf<at::_ops::uniform_>::Call(self, from, to, generator);
   const MapInput parameters[] = {{from, false}, {to, false}};
   return Draw(row, self, *ToDType(self.scalar_type()), parameters, generator, 1);
@@ -56,18 +60,21 @@ Tensor& Exponential(Tensor& self, double lambda, OptionalGenerator generator) {
 Tensor& BernoulliFloat(Tensor& self, double p, OptionalGenerator generator) {
   static const ops::Row& row = ops::RowOf("xpud::bernoulli");
   TORCH_CHECK(p >= 0 && p <= 1, "bernoulli_ expects p to be in [0, 1], but got p=", p);
-  if (!IsOnDevice(self) || !IsSupported(self.scalar_type())) return FallbackOf<at::_ops::bernoulli__float>::Call(self, p, generator);
+  if (!IsOnDevice(self) || !IsSupported(self.scalar_type()))
+    return FallbackOf<at::_ops::bernoulli__float>::Call(self, p, generator);
   const MapInput parameters[] = {{p, false}};
   return Draw(row, self, ops::DType::kFloat32, parameters, generator, 1);
 }
 
 Tensor& BernoulliTensor(Tensor& self, const Tensor& p, OptionalGenerator generator) {
   static const ops::Row& row = ops::RowOf("xpud::bernoulli");
-  const bool served = IsOnDevice(self) && IsSupported(self.scalar_type()) && IsFloat(p) && p.device() == self.device() && !p.is_alias_of(self);
+  const bool served = IsOnDevice(self) && IsSupported(self.scalar_type()) && IsFloat(p) &&
+                      p.device() == self.device() && !p.is_alias_of(self);
   if (!served) return FallbackOf<at::_ops::bernoulli__Tensor>::Call(self, p, generator);
   const Tensor expanded = p.expand(self.sizes());
   const MapInput parameters[] = {expanded};
-  return Draw(row, self, p.scalar_type() == at::kDouble ? ops::DType::kFloat64 : ops::DType::kFloat32, parameters, generator, 1);
+  return Draw(row, self, p.scalar_type() == at::kDouble ? ops::DType::kFloat64 : ops::DType::kFloat32,
+              parameters, generator, 1);
 }
 
 // Bernoulli's functional form draws with the input as probabilities.
@@ -85,16 +92,26 @@ Tensor& RandomBetween(Tensor& self, int64_t from, uint64_t range, const Optional
 // The largest integer that the type counts to without gaps.
 int64_t LargestOf(at::ScalarType type) {
   switch (type) {
-    case at::kBool: return 1;
-    case at::kHalf: return 1 << 11;
-    case at::kBFloat16: return 1 << 8;
-    case at::kFloat: return 1 << 24;
-    case at::kDouble: return int64_t{1} << 53;
-    case at::kByte: return 255;
-    case at::kChar: return 127;
-    case at::kShort: return 32767;
-    case at::kInt: return std::numeric_limits<int32_t>::max();
-    default: return std::numeric_limits<int64_t>::max();
+    case at::kBool:
+      return 1;
+    case at::kHalf:
+      return 1 << 11;
+    case at::kBFloat16:
+      return 1 << 8;
+    case at::kFloat:
+      return 1 << 24;
+    case at::kDouble:
+      return int64_t{1} << 53;
+    case at::kByte:
+      return 255;
+    case at::kChar:
+      return 127;
+    case at::kShort:
+      return 32767;
+    case at::kInt:
+      return std::numeric_limits<int32_t>::max();
+    default:
+      return std::numeric_limits<int64_t>::max();
   }
 }
 
@@ -113,10 +130,13 @@ Tensor& RandomFrom(Tensor& self, int64_t from, std::optional<int64_t> to, Option
   return RandomBetween(self, from, range, generator);
 }
 
-Tensor& RandomTo(Tensor& self, int64_t to, OptionalGenerator generator) { return RandomFrom(self, 0, to, generator); }
+Tensor& RandomTo(Tensor& self, int64_t to, OptionalGenerator generator) {
+  return RandomFrom(self, 0, to, generator);
+}
 
 Tensor& Random(Tensor& self, OptionalGenerator generator) {
-  if (!IsServed(self) || self.scalar_type() == at::kLong) return FallbackOf<at::_ops::random_>::Call(self, generator);
+  if (!IsServed(self) || self.scalar_type() == at::kLong)
+    return FallbackOf<at::_ops::random_>::Call(self, generator);
   return RandomBetween(self, 0, static_cast<uint64_t>(LargestOf(self.scalar_type())) + 1, generator);
 }
 

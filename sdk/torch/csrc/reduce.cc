@@ -29,7 +29,8 @@ void SetDims(const c10::IValue& value, Request& request) {
   for (int64_t& dim : request.dims) dim = at::maybe_wrap_dim(dim, rank);
   for (size_t i = 0; i < request.dims.size(); ++i) {
     for (size_t k = 0; k < i; ++k) {
-      TORCH_CHECK(request.dims[i] != request.dims[k], "dim ", request.dims[i], " appears multiple times in the list of dims");
+      TORCH_CHECK(request.dims[i] != request.dims[k], "dim ", request.dims[i],
+                  " appears multiple times in the list of dims");
     }
   }
 }
@@ -39,12 +40,18 @@ Request Parse(const c10::FunctionSchema& schema, c10::ArrayRef<c10::IValue> valu
   for (size_t i = 0; i < values.size(); ++i) {
     const std::string& name = schema.arguments()[i].name();
     const c10::IValue& value = values[i];
-    if (name == "self") request.self = value.toTensor();
-    else if (name == "dim") SetDims(value, request);
-    else if (name == "keepdim") request.keepdim = value.toBool();
-    else if (name == "dtype" && !value.isNone()) request.type = value.toScalarType();
-    else if (name == "ord" && value.toScalar().toDouble() != 2.0) request.supported = false;
-    else if (name == "correction") request.attributes = {ops::Number::Real(value.isNone() ? 1.0 : value.toScalar().toDouble())};
+    if (name == "self")
+      request.self = value.toTensor();
+    else if (name == "dim")
+      SetDims(value, request);
+    else if (name == "keepdim")
+      request.keepdim = value.toBool();
+    else if (name == "dtype" && !value.isNone())
+      request.type = value.toScalarType();
+    else if (name == "ord" && value.toScalar().toDouble() != 2.0)
+      request.supported = false;
+    else if (name == "correction")
+      request.attributes = {ops::Number::Real(value.isNone() ? 1.0 : value.toScalar().toDouble())};
   }
   return request;
 }
@@ -61,16 +68,20 @@ Types TypesOf(TypeRule rule, const Request& request) {
       const at::ScalarType type = request.type.value_or(c10::isIntegralType(self, true) ? at::kLong : self);
       return {type, type};
     }
-    case TypeRule::kBool: return {self, self == at::kByte ? at::kByte : at::kBool};
-    case TypeRule::kIndex: return {self, at::kLong};
-    default: return {request.type.value_or(self), request.type.value_or(self)};
+    case TypeRule::kBool:
+      return {self, self == at::kByte ? at::kByte : at::kBool};
+    case TypeRule::kIndex:
+      return {self, at::kLong};
+    default:
+      return {request.type.value_or(self), request.type.value_or(self)};
   }
 }
 
 }  // namespace
 
-at::Tensor LaunchReduce(const ops::Row& row, const at::Tensor& self, c10::IntArrayRef dims, bool keepdim, ops::DType compute,
-                        at::ScalarType out_type, std::span<const ops::Number> attributes) {
+at::Tensor LaunchReduce(const ops::Row& row, const at::Tensor& self, c10::IntArrayRef dims, bool keepdim,
+                        ops::DType compute, at::ScalarType out_type,
+                        std::span<const ops::Number> attributes) {
   const auto rank = static_cast<size_t>(self.dim());
   std::array<bool, ops::kMaxRank> reduced{};
   for (size_t d = 0; d < rank; ++d) reduced[d] = dims.empty();
@@ -85,7 +96,11 @@ at::Tensor LaunchReduce(const ops::Row& row, const at::Tensor& self, c10::IntArr
   if (out.numel() == 0) return out;
   const TensorRef out_ref = DescribeAs(out, {kept.data(), rank});
   const TensorRef in_ref = Describe(self);
-  Execute({.row = &row, .compute = compute, .outputs = {&out_ref, 1}, .inputs = {&in_ref, 1}, .attributes = attributes},
+  Execute({.row = &row,
+           .compute = compute,
+           .outputs = {&out_ref, 1},
+           .inputs = {&in_ref, 1},
+           .attributes = attributes},
           DeviceIndexOf(self));
   return out;
 }
@@ -95,11 +110,13 @@ void BoxedReduce::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet,
   const Request request = Parse(op.schema(), torch::jit::last(*stack, count));
   const at::Tensor& self = request.self;
   const Types types = TypesOf(row_.types, request);
-  const bool supported = request.supported && IsOnDevice(self) && self.dim() <= ops::kMaxRank && self.numel() > 0 &&
-                         IsSupported(self.scalar_type()) && IsSupported(types.compute, row_.dtypes) &&
+  const bool supported = request.supported && IsOnDevice(self) && self.dim() <= ops::kMaxRank &&
+                         self.numel() > 0 && IsSupported(self.scalar_type()) &&
+                         IsSupported(types.compute, row_.dtypes) &&
                          (row_.types == TypeRule::kSum || IsSupported(self.scalar_type(), row_.dtypes));
   if (!supported) return Fallback(op, stack);
-  at::Tensor out = LaunchReduce(row_, self, request.dims, request.keepdim, *ToDType(types.compute), types.out, request.attributes);
+  at::Tensor out = LaunchReduce(row_, self, request.dims, request.keepdim, *ToDType(types.compute), types.out,
+                                request.attributes);
   torch::jit::drop(*stack, count);
   stack->emplace_back(std::move(out));
 }

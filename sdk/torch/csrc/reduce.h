@@ -13,9 +13,11 @@
 
 namespace xpud::shim {
 
-// Reduces the dimensions `dims` (non-negative; empty: all) of `self` into a new row-major tensor of type `out_type`.
-at::Tensor LaunchReduce(const ops::Row& row, const at::Tensor& self, c10::IntArrayRef dims, bool keepdim, ops::DType compute,
-                        at::ScalarType out_type, std::span<const ops::Number> attributes = {});
+// Reduces the dimensions `dims` (non-negative; empty: all) of `self` into a new row-major tensor of type
+// `out_type`.
+at::Tensor LaunchReduce(const ops::Row& row, const at::Tensor& self, c10::IntArrayRef dims, bool keepdim,
+                        ops::DType compute, at::ScalarType out_type,
+                        std::span<const ops::Number> attributes = {});
 
 // A functional reduction: reads self, dim, keepdim, dtype, ord and correction by the schema's names.
 class BoxedReduce final : public c10::OperatorKernel {

@@ -62,13 +62,15 @@ class BoxedMap final : public c10::OperatorKernel {
   Variant variant_;
 };
 
-// The frequent signatures, unboxed: (Tensor), (Tensor, Tensor), (Tensor, Tensor, Scalar), functional and in-place.
+// The frequent signatures, unboxed: (Tensor), (Tensor, Tensor), (Tensor, Tensor, Scalar), functional and
+// in-place.
 struct MapKernel : c10::OperatorKernel {
   MapKernel(const ops::Row& row, const OperatorHandle& op) : row_(row), op_(op) {}
 
   template <class Result, class... Args>
   Result RunOr(std::span<const MapInput> inputs, at::Tensor& out, Args&&... args) {
-    if (RunMap(row_, inputs, out)) [[likely]] return static_cast<Result>(out);
+    if (RunMap(row_, inputs, out)) [[likely]]
+      return static_cast<Result>(out);
     Stack stack;
     torch::jit::push(stack, std::forward<Args>(args)...);
     Fallback(op_, &stack);
@@ -136,7 +138,8 @@ struct BinaryScaledInPlace final : MapKernel {
 // In-place and out=: the functional result, copied.
 class CopyingVariant final : public c10::OperatorKernel {
  public:
-  CopyingVariant(const OperatorHandle& functional, Variant variant) : functional_(functional), variant_(variant) {}
+  CopyingVariant(const OperatorHandle& functional, Variant variant)
+      : functional_(functional), variant_(variant) {}
 
   void operator()(const OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
     const size_t total = op.schema().arguments().size();
@@ -156,8 +159,8 @@ class CopyingVariant final : public c10::OperatorKernel {
 
  private:
   void Store(const at::Tensor& result, const at::Tensor& target) const {
-    TORCH_CHECK(c10::canCast(result.scalar_type(), target.scalar_type()), "result type ", result.scalar_type(),
-                " can't be cast to the desired output type ", target.scalar_type());
+    TORCH_CHECK(c10::canCast(result.scalar_type(), target.scalar_type()), "result type ",
+                result.scalar_type(), " can't be cast to the desired output type ", target.scalar_type());
     if (variant_ == Variant::kOut) {
       at::native::resize_output(target, result.sizes());
     } else {
@@ -175,8 +178,9 @@ class CopyingVariant final : public c10::OperatorKernel {
 
 void Register(const OperatorHandle& op, c10::KernelFunction kernel) {
   static auto* kept = new std::vector<c10::RegistrationHandleRAII>;
-  kept->push_back(c10::Dispatcher::singleton().registerImpl(op.operator_name(), c10::DispatchKey::PrivateUse1, std::move(kernel),
-                                                            std::nullopt, nullptr, "xpud's op table"));
+  kept->push_back(c10::Dispatcher::singleton().registerImpl(op.operator_name(), c10::DispatchKey::PrivateUse1,
+                                                            std::move(kernel), std::nullopt, nullptr,
+                                                            "xpud's op table"));
 }
 
 template <class Kernel>
@@ -213,7 +217,8 @@ void RegisterMap(const ops::Row& row, const OperatorHandle& op, Variant variant)
 
 void RegisterRow(const ops::Row& row, const OperatorHandle& op, Variant variant) {
   if (IsOurs(op) || op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) return;
-  if (row.family == ops::Family::kMap && row.types != ops::TypeRule::kAny && row.types != ops::TypeRule::kSame && row.outputs == 1) {
+  if (row.family == ops::Family::kMap && row.types != ops::TypeRule::kAny &&
+      row.types != ops::TypeRule::kSame && row.outputs == 1) {
     RegisterMap(row, op, variant);
   } else if (row.family == ops::Family::kReduce && variant == Variant::kFunctional) {
     Register(op, c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<BoxedReduce>(row)));
@@ -224,8 +229,10 @@ void RegisterCopyingVariants(const VariantIndex& index) {
   for (const OperatorHandle& op : index.functional()) {
     if (!IsOurs(op)) continue;
     for (const auto& [variant, other] : index.VariantsOf(op)) {
-      if (IsOurs(other) || other.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) continue;
-      Register(other, c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<CopyingVariant>(op, variant)));
+      if (IsOurs(other) || other.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd))
+        continue;
+      Register(other,
+               c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<CopyingVariant>(op, variant)));
     }
   }
 }

@@ -33,14 +33,16 @@ std::atomic<bool> Runtime::bad_fork_{false};
 
 Runtime& Runtime::Connect() {
   TORCH_CHECK(!IsInBadFork(),
-              "Cannot re-initialize XPUD in forked subprocess. To use XPUD with multiprocessing, you must use the 'spawn' "
+              "Cannot re-initialize XPUD in forked subprocess. To use XPUD with multiprocessing, you must "
+              "use the 'spawn' "
               "start method");
   const WaitScope scope;  // before the lock: its holder takes the interpreter lock back last
   MutexLock lock(ConnectMutex());
   if (Runtime* made = instance_.load(std::memory_order_acquire)) return *made;
   std::unique_ptr<Runtime> runtime(new Runtime);
   if (WantsNullDevice()) {
-    runtime->devices_.push_back({.name = "null device", .kind = "null", .vendor = "xpud", .total_memory = uint64_t{1} << 40});
+    runtime->devices_.push_back(
+        {.name = "null device", .kind = "null", .vendor = "xpud", .total_memory = uint64_t{1} << 40});
     runtime->queues_[0][0] = std::make_unique<Queue>();
   } else {
     ConnectOptions options;
@@ -89,7 +91,8 @@ c10::Stream Runtime::NewStream(int device, int priority) {
     if (!made.ok()) Throw(made.status());
     queues_[device][count++] = std::make_unique<Queue>(*std::move(made));
   }
-  return c10::Stream(c10::Stream::UNSAFE, c10::Device(kDeviceType, static_cast<c10::DeviceIndex>(device)), id);
+  return c10::Stream(c10::Stream::UNSAFE, c10::Device(kDeviceType, static_cast<c10::DeviceIndex>(device)),
+                     id);
 }
 
 c10::Stream Runtime::PooledStream(int device, bool high_priority) {
@@ -98,7 +101,8 @@ c10::Stream Runtime::PooledStream(int device, bool high_priority) {
     const std::vector<c10::StreamId>& pool = pool_[device][high_priority];
     if (pool.size() == kPooledStreams) {
       const c10::StreamId id = pool[pool_turn_[device][high_priority]++ % kPooledStreams];
-      return c10::Stream(c10::Stream::UNSAFE, c10::Device(kDeviceType, static_cast<c10::DeviceIndex>(device)), id);
+      return c10::Stream(c10::Stream::UNSAFE, c10::Device(kDeviceType, static_cast<c10::DeviceIndex>(device)),
+                         id);
     }
   }
   const c10::Stream stream = NewStream(device, high_priority ? -1 : 0);
@@ -120,9 +124,11 @@ void Runtime::SetCurrentStream(int device, c10::StreamId stream) { current_strea
 
 void Execute(const OpCall& call, int device) {
   Runtime& runtime = Runtime::Get();
-  if (runtime.is_null()) [[unlikely]] return;
+  if (runtime.is_null()) [[unlikely]]
+    return;
   const absl::Status status = runtime.current_queue(device).Execute(call);
-  if (!status.ok()) [[unlikely]] Throw(status);
+  if (!status.ok()) [[unlikely]]
+    Throw(status);
 }
 
 }  // namespace xpud::shim

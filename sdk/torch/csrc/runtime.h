@@ -1,5 +1,5 @@
-// The process's one session with the daemon, made at first use, and the streams and current devices on top of it.
-// Any thread may call. Never destructed: tensors may outlive the interpreter's shutdown.
+// The process's one session with the daemon, made at first use, and the streams and current devices on top of
+// it. Any thread may call. Never destructed: tensors may outlive the interpreter's shutdown.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -21,7 +21,8 @@ inline constexpr c10::DeviceType kDeviceType = c10::DeviceType::PrivateUse1;
 
 class Runtime {
  public:
-  // Connects at first use. Throws when no daemon can be reached, and in the forked child of a process that had connected.
+  // Connects at first use. Throws when no daemon can be reached, and in the forked child of a process that
+  // had connected.
   static Runtime& Get() {
     Runtime* runtime = instance_.load(std::memory_order_acquire);
     return runtime != nullptr ? *runtime : Connect();
@@ -34,7 +35,8 @@ class Runtime {
   int device_count() const { return static_cast<int>(devices_.size()); }
   const DeviceInfo& device(int index) const { return devices_.at(index); }
   Session* session() const { return session_.get(); }  // nullptr: the null device
-  // XPUD_NULL_DEVICE=1: every command completes at once and is not sent, reads give zeros. Measures the Python floor.
+  // XPUD_NULL_DEVICE=1: every command completes at once and is not sent, reads give zeros. Measures the
+  // Python floor.
   bool is_null() const { return session_ == nullptr; }
 
   const Queue& queue(int device, c10::StreamId stream) const { return *queues_[device][stream]; }

@@ -1,4 +1,5 @@
-// Finds, in PyTorch's dispatcher, the in-place and out= variants of a functional operator, by schema. Used at load only.
+// Finds, in PyTorch's dispatcher, the in-place and out= variants of a functional operator, by schema. Used at
+// load only.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -25,7 +26,8 @@ class VariantIndex {
   std::optional<c10::OperatorHandle> Find(const std::string& overload) const;
   std::vector<c10::OperatorHandle> functional() const;
   // Those with the functional's arguments, of the same types, plus one out per result, or a mutable self.
-  std::vector<std::pair<Variant, c10::OperatorHandle>> VariantsOf(const c10::OperatorHandle& functional) const;
+  std::vector<std::pair<Variant, c10::OperatorHandle>> VariantsOf(
+      const c10::OperatorHandle& functional) const;
   const std::map<std::string, std::vector<c10::OperatorHandle>>& by_name() const { return by_name_; }
 
  private:

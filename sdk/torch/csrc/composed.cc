@@ -1,0 +1,103 @@
+// Operators made of others: extremes with their positions, deviations, triangles, membership, equality.
+#include <ATen/ATen.h>
+#include <ATen/WrapDimUtils.h>
+#include <torch/library.h>
+
+#include "sdk/torch/csrc/fallback.h"
+#include "sdk/torch/csrc/reduce.h"
+
+namespace xpud::shim {
+namespace {
+
+using at::Tensor;
+
+// ---- extremes ----
+
+Tensor Extreme(const ops::Row& row, const Tensor& self, c10::IntArrayRef dims, bool keepdim) {
+  return LaunchReduce(row, self, dims, keepdim, *ToDType(self.scalar_type()), self.scalar_type());
+}
+
+bool CanReduce(const Tensor& self) {
+  return IsOnDevice(self) && IsSupported(self.scalar_type(), ops::kNumericTypes) && self.numel() > 0 &&
+         self.dim() <= ops::kMaxRank;
+}
+
+Tensor Max(const Tensor& self) {
+  return CanReduce(self) ? Extreme(ops::RowOf("amax"), self, {}, false)
+                         : FallbackOf<at::_ops::max>::Call(self);
+}
+Tensor Min(const Tensor& self) {
+  return CanReduce(self) ? Extreme(ops::RowOf("amin"), self, {}, false)
+                         : FallbackOf<at::_ops::min>::Call(self);
+}
+
+std::tuple<Tensor, Tensor> ExtremeAndPosition(const ops::Row& value, const ops::Row& position,
+                                              const Tensor& self, int64_t dim, bool keepdim) {
+  dim = at::maybe_wrap_dim(dim, self.dim());
+  const c10::IntArrayRef dims = self.dim() == 0 ? c10::IntArrayRef() : c10::IntArrayRef(dim);
+  return {Extreme(value, self, dims, keepdim),
+          LaunchReduce(position, self, dims, keepdim, *ToDType(self.scalar_type()), at::kLong)};
+}
+
+std::tuple<Tensor, Tensor> MaxDim(const Tensor& self, int64_t dim, bool keepdim) {
+  if (!CanReduce(self)) return FallbackOf<at::_ops::max_dim>::Call(self, dim, keepdim);
+  return ExtremeAndPosition(ops::RowOf("amax"), ops::RowOf("argmax"), self, dim, keepdim);
+}
+std::tuple<Tensor, Tensor> MinDim(const Tensor& self, int64_t dim, bool keepdim) {
+  if (!CanReduce(self)) return FallbackOf<at::_ops::min_dim>::Call(self, dim, keepdim);
+  return ExtremeAndPosition(ops::RowOf("amin"), ops::RowOf("argmin"), self, dim, keepdim);
+}
+
+// ---- composed ----
+
+Tensor StdCorrection(const Tensor& self, at::OptionalIntArrayRef dims,
+                     const std::optional<at::Scalar>& correction, bool keepdim) {
+  return at::var(self, dims, correction, keepdim).sqrt_();
+}
+
+std::tuple<Tensor, Tensor> VarMean(const Tensor& self, at::OptionalIntArrayRef dims,
+                                   const std::optional<at::Scalar>& correction, bool keepdim) {
+  return {at::var(self, dims, correction, keepdim), at::mean(self, dims, keepdim)};
+}
+
+Tensor Isin(const Tensor& elements, const Tensor& tests, bool /*assume_unique*/, bool invert) {
+  const Tensor found = at::eq(elements.unsqueeze(-1), tests.reshape({-1})).any(-1);
+  return invert ? found.logical_not() : found;
+}
+
+// Keeps the elements whose column minus row is on one side of `diagonal`.
+Tensor Triangle(const Tensor& self, int64_t diagonal, bool lower) {
+  TORCH_CHECK(self.dim() >= 2, "tril and triu: input tensor must have at least 2 dimensions");
+  const auto options = self.options().dtype(at::kLong);
+  const Tensor columns = at::arange(self.size(-1), options),
+               rows = at::arange(self.size(-2), options).unsqueeze(1).add_(diagonal);
+  const Tensor kept = lower ? columns.le(rows) : columns.ge(rows);
+  return at::where(kept, self, at::scalar_tensor(0, self.options().device(at::kCPU))).contiguous();
+}
+Tensor Tril(const Tensor& self, int64_t diagonal) { return Triangle(self, diagonal, true); }
+Tensor Triu(const Tensor& self, int64_t diagonal) { return Triangle(self, diagonal, false); }
+
+bool Equal(const Tensor& self, const Tensor& other) {
+  TORCH_CHECK(self.device() == other.device(),
+              "Expected all tensors to be on the same device, but found at least two devices, ",
+              self.device(), " and ", other.device(), "!");
+  if (self.sizes() != other.sizes()) return false;
+  if (self.numel() == 0) return true;
+  return at::all(at::eq(self, other)).item().toBool();
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("max", TORCH_FN(Max));
+  m.impl("min", TORCH_FN(Min));
+  m.impl("max.dim", TORCH_FN(MaxDim));
+  m.impl("min.dim", TORCH_FN(MinDim));
+  m.impl("std.correction", TORCH_FN(StdCorrection));
+  m.impl("var_mean.correction", TORCH_FN(VarMean));
+  m.impl("isin.Tensor_Tensor", TORCH_FN(Isin));
+  m.impl("tril", TORCH_FN(Tril));
+  m.impl("triu", TORCH_FN(Triu));
+  m.impl("equal", TORCH_FN(Equal));
+}
+
+}  // namespace
+}  // namespace xpud::shim
