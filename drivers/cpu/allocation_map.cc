@@ -17,6 +17,14 @@ std::optional<Allocation> AllocationMap::Remove(const void* base) {
   return allocation;
 }
 
+std::vector<Allocation> AllocationMap::RemoveAll() {
+  std::vector<Allocation> allocations;
+  MutexLock lock(mutex_);
+  for (auto& entry : by_base_) allocations.push_back(std::move(entry.second));
+  by_base_.clear();
+  return allocations;
+}
+
 const Allocation* AllocationMap::FindLocked(uintptr_t address) const {
   auto next = by_base_.upper_bound(address);
   if (next == by_base_.begin()) return nullptr;

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "drivers/cpu/memory_block.h"
 #include "drivers/frontend/driver.h"
@@ -26,6 +27,8 @@ class AllocationMap {
   void Insert(Allocation allocation) ABSL_LOCKS_EXCLUDED(mutex_);
   // The allocation that begins at `base`; none otherwise.
   std::optional<Allocation> Remove(const void* base) ABSL_LOCKS_EXCLUDED(mutex_);
+  // All that is left, for the end of a context.
+  std::vector<Allocation> RemoveAll() ABSL_LOCKS_EXCLUDED(mutex_);
   // Calls `read(const Allocation&)` under the lock for the allocation that holds `address`; false when none
   // does.
   template <typename Read>

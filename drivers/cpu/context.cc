@@ -45,6 +45,7 @@ ze_result_t CheckQueue(const CpuDevice& device, const ze_command_queue_desc_t& d
 
 CpuContext::~CpuContext() {
   for (Allocation& allocation : deferred_) Release(std::move(allocation));
+  for (Allocation& allocation : allocations_.RemoveAll()) Release(std::move(allocation));
 }
 
 ze_result_t CpuContext::Allocate(const MemoryRequest& request, void*& address) {

@@ -117,37 +117,17 @@ double CpuQuota() {
   return quota;
 }
 
-struct GroupMemory {
+// Bytes that the control groups allow; infinite when they set no limit ("max" is no number).
+uint64_t GroupMemoryLimit() {
   uint64_t limit = UINT64_MAX;
-  uint64_t free = UINT64_MAX;
-};
-
-GroupMemory ReadGroupMemory() {
-  GroupMemory memory;
-  const auto take = [&](const std::string& limit_file, const std::string& usage_file) {
-    const auto limit = ReadNumber(limit_file);  // "max", no number, when there is no limit
-    if (!limit) return;
-    memory.limit = std::min(memory.limit, *limit);
-    const uint64_t used = ReadNumber(usage_file).value_or(0);
-    memory.free = std::min(memory.free, *limit - std::min(*limit, used));
+  const auto take = [&](const std::string& file) {
+    limit = std::min(limit, ReadNumber(file).value_or(UINT64_MAX));
   };
   ForEachGroup("/sys/fs/cgroup", GroupPath(""),
-               [&](const std::string& group) { take(group + "/memory.max", group + "/memory.current"); });
-  ForEachGroup("/sys/fs/cgroup/memory", GroupPath("memory"), [&](const std::string& group) {
-    take(group + "/memory.limit_in_bytes", group + "/memory.usage_in_bytes");
-  });
-  return memory;
-}
-
-uint64_t SystemAvailable() {
-  std::ifstream file("/proc/meminfo");
-  std::string key;
-  uint64_t kib = 0;
-  while (file >> key >> kib) {
-    if (key == "MemAvailable:") return kib << 10;
-    file.ignore(256, '\n');
-  }
-  return UINT64_MAX;
+               [&](const std::string& group) { take(group + "/memory.max"); });
+  ForEachGroup("/sys/fs/cgroup/memory", GroupPath("memory"),
+               [&](const std::string& group) { take(group + "/memory.limit_in_bytes"); });
+  return limit;
 }
 
 }  // namespace
@@ -184,9 +164,7 @@ uint32_t UsableCpus() {
 uint64_t UsableMemory() {
   const uint64_t physical =
       static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-  return std::min(physical, ReadGroupMemory().limit);
+  return std::min(physical, GroupMemoryLimit());
 }
-
-uint64_t AvailableMemory() { return std::min({SystemAvailable(), ReadGroupMemory().free, UsableMemory()}); }
 
 }  // namespace xpud::drivers::cpu

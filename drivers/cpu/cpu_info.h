@@ -23,7 +23,5 @@ uint32_t UsableCpus();
 
 // Bytes: the lesser of physical memory and the control group's limit.
 uint64_t UsableMemory();
-// Bytes of UsableMemory that are free now.
-uint64_t AvailableMemory();
 
 }  // namespace xpud::drivers::cpu

@@ -29,11 +29,6 @@ bool CpuDevice::Charge(uint64_t bytes) {
   return false;
 }
 
-uint64_t CpuDevice::FreeMemory() const {
-  const uint64_t charged = charged_.load(std::memory_order_relaxed);
-  return std::min(AvailableMemory(), memory_ - std::min(memory_, charged));
-}
-
 void CpuDevice::GetProperties(ze_device_properties_t& properties) const {
   const ze_structure_type_t stype = properties.stype;
   properties = {};

@@ -36,7 +36,6 @@ class CpuDevice final : public Device {
   ze_result_t GetStatus() const override { return ZE_RESULT_SUCCESS; }
   void GetGlobalTimestamps(uint64_t& host, uint64_t& device) const override;
   bool CanAccessPeer(const Device& peer) const override { return &peer == this; }
-  uint64_t FreeMemory() const override;
 
  private:
   const CpuInfo info_;

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "drivers/cpu/testdata_object.h"
+#include "drivers/cpu/worker_pool.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -13,7 +14,6 @@ namespace xpud::drivers::cpu {
 namespace {
 
 using ::testing::HasSubstr;
-using KernelFunction = void (*)(const void* const*, const uint32_t*, void*);
 
 // Finds a section header of a mutable copy by the name it has.
 Elf64_Shdr& SectionNamed(std::string& bytes, const char* name) {
@@ -49,7 +49,7 @@ TEST(ElfObject, LoadsWhatTheCompilerEmits) {
   const void* const arguments[] = {&pointer};
   for (uint32_t i = 0; i < 4; ++i) {
     const uint32_t group[3] = {i, 0, 0};
-    reinterpret_cast<KernelFunction>(table->address)(arguments, group, nullptr);
+    RunGroup(reinterpret_cast<xpud_host_kernel_fn_t>(table->address), arguments, group, nullptr);
   }
   EXPECT_THAT(out, ::testing::ElementsAre(1.0f, 2.0f, 3.0f, 4.0f));
   EXPECT_EQ(*static_cast<uint64_t*>(launches->address), 4u);

@@ -97,6 +97,23 @@ TEST_F(MemoryTest, WhatCannotBeAllocatedIsRefused) {
   EXPECT_EQ(zeMemFree(context_, address), ZE_RESULT_SUCCESS);
 }
 
+TEST_F(MemoryTest, ContextGivesBackWhatWasNotFreed) {
+  ze_device_memory_properties_t memory{};
+  memory.stype = ZE_STRUCTURE_TYPE_DEVICE_MEMORY_PROPERTIES;
+  uint32_t count = 1;
+  ASSERT_EQ(zeDeviceGetMemoryProperties(device_, &count, &memory), ZE_RESULT_SUCCESS);
+  for (int i = 0; i < 3; ++i) {
+    const ze_context_desc_t desc{ZE_STRUCTURE_TYPE_CONTEXT_DESC, nullptr, 0};
+    ze_context_handle_t context = nullptr;
+    ASSERT_EQ(zeContextCreate(driver_, &desc, &context), ZE_RESULT_SUCCESS);
+    const ze_device_mem_alloc_desc_t device{ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC, nullptr, 0, 0};
+    void* address = nullptr;
+    EXPECT_EQ(zeMemAllocDevice(context, &device, memory.totalSize / 4 * 3, 0, device_, &address),
+              ZE_RESULT_SUCCESS);
+    ASSERT_EQ(zeContextDestroy(context), ZE_RESULT_SUCCESS);
+  }
+}
+
 TEST_F(MemoryTest, OnlyMemoryMadeForItCanBeExported) {
   void* address = nullptr;
   ASSERT_EQ(AllocDevice(kBytes, 0, nullptr, &address), ZE_RESULT_SUCCESS);

@@ -49,5 +49,26 @@ TEST_F(ValidationTest, NativeKernelRunsWithBarriersAndEvents) {
   EXPECT_EQ(zeModuleDestroy(module), ZE_RESULT_SUCCESS);
 }
 
+// The layer knows no HOST format: the same descriptor is refused by the loader and taken by the driver
+// itself.
+TEST_F(ValidationTest, HostModuleIsCreatedPastTheLayer) {
+  constexpr xpud_host_kernel_t kKernels[] = {
+      {"nothing", [](const void* const*, const uint32_t*, void*) {}, 0, nullptr}};
+  const xpud_host_module_t table{XPUD_HOST_MODULE_VERSION, 1, kKernels};
+  const ze_module_desc_t desc{ZE_STRUCTURE_TYPE_MODULE_DESC,
+                              nullptr,
+                              XPUD_ZE_MODULE_FORMAT_HOST,
+                              sizeof(table),
+                              reinterpret_cast<const uint8_t*>(&table),
+                              nullptr,
+                              nullptr};
+  ze_module_handle_t module = nullptr;
+  EXPECT_EQ(zeModuleCreate(context_, device_, &desc, &module, nullptr), ZE_RESULT_ERROR_INVALID_ENUMERATION);
+  const auto create = Extension<xpud_pfnModuleCreate_t>("xpudModuleCreate");
+  ASSERT_EQ(create(context_, device_, &desc, &module, nullptr), ZE_RESULT_SUCCESS);
+  EXPECT_EQ(zeKernelDestroy(Kernel(module, "nothing")), ZE_RESULT_SUCCESS);
+  EXPECT_EQ(zeModuleDestroy(module), ZE_RESULT_SUCCESS);
+}
+
 }  // namespace
 }  // namespace xpud::drivers::cpu

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <string>
+#include <system_error>
 
 #include "drivers/cpu/clock.h"
 #include "drivers/cpu/futex.h"
@@ -118,7 +119,7 @@ void WorkerPool::RunRange(const Slot& slot, uint64_t begin, uint64_t end) {
   void* const scratch = ThreadScratch();
   for (uint64_t i = begin; i < end; ++i) {
     const uint32_t copy[3] = {group[0], group[1], group[2]};
-    slot.function(slot.arguments, copy, scratch);
+    RunGroup(slot.function, slot.arguments, copy, scratch);
     if (++group[0] < width) continue;
     group[0] = 0;
     if (++group[1] < height) continue;

@@ -34,8 +34,6 @@ class Device : public Object {
   virtual ze_result_t GetStatus() const = 0;
   virtual void GetGlobalTimestamps(uint64_t& host, uint64_t& device) const = 0;
   virtual bool CanAccessPeer(const Device& peer) const = 0;
-  // Bytes of memory that could be allocated now.
-  virtual uint64_t FreeMemory() const = 0;
 };
 
 class Driver : public Object {

@@ -53,7 +53,8 @@ class ModuleBuildLog final : public Object {
 };
 
 // The entry point zeModuleCreate, which is an extension function too.
-ze_result_t ModuleCreate(ze_context_handle_t context_handle, ze_device_handle_t device_handle, const ze_module_desc_t* desc,
-                         ze_module_handle_t* module, ze_module_build_log_handle_t* log_handle);
+ze_result_t ModuleCreate(ze_context_handle_t context_handle, ze_device_handle_t device_handle,
+                         const ze_module_desc_t* desc, ze_module_handle_t* module,
+                         ze_module_build_log_handle_t* log_handle);
 
 }  // namespace xpud::drivers
