@@ -88,8 +88,8 @@ void BoxEmission::EmitBox() {
       });
     };
     if (!space_.tiled) return rows(begin, end);
-    // Columns in tiles: a line of a transposed operand is used by all rows before it leaves the cache. More than 16 lines at a power-of-two
-    // distance would evict each other.
+    // Columns in tiles: a line of a transposed operand is used by all rows before it leaves the cache. More
+    // than 16 lines at a power-of-two distance would evict each other.
     e_.Loop(begin, end, e_.I64(16), [&](Value from) { rows(from, e_.Min(e_.Add(from, e_.I64(16)), end)); });
   });
 }
@@ -107,7 +107,8 @@ BoxEmission::Values BoxEmission::BaseOf(Value outer) {
 
 void BoxEmission::Step(Values& base, int dim, Value at) {
   for (int o = 0; o < operands(); ++o) {
-    if (InMemory(o)) base[static_cast<size_t>(o)] = e_.Add(base[static_cast<size_t>(o)], e_.Mul(at, Stride(o, dim)));
+    if (InMemory(o))
+      base[static_cast<size_t>(o)] = e_.Add(base[static_cast<size_t>(o)], e_.Mul(at, Stride(o, dim)));
   }
 }
 
@@ -132,7 +133,8 @@ void BoxEmission::EmitThread() {
   });
 }
 
-void PushBox(Target target, const Layout& layout, std::span<const Access> access, float nanoseconds, Launch& launch) {
+void PushBox(Target target, const Layout& layout, std::span<const Access> access, float nanoseconds,
+             Launch& launch) {
   for (int d = 0; d < layout.rank; ++d) launch.Push(layout.sizes[static_cast<size_t>(d)]);
   for (int o = 0; o < layout.operands; ++o) {
     const Access a = access[static_cast<size_t>(o)];
@@ -160,7 +162,8 @@ void PushBox(Target target, const Layout& layout, std::span<const Access> access
   const int64_t plane_slice = std::clamp<int64_t>(whole / (inner_slice * row_slice), 1, planes);
   launch.Push(row_slice);
   launch.Push(plane_slice);
-  launch.SetGroups(static_cast<uint32_t>(CeilDiv(inner, inner_slice)), static_cast<uint32_t>(CeilDiv(rows, row_slice)),
+  launch.SetGroups(static_cast<uint32_t>(CeilDiv(inner, inner_slice)),
+                   static_cast<uint32_t>(CeilDiv(rows, row_slice)),
                    static_cast<uint32_t>(CeilDiv(planes, plane_slice)));
 }
 

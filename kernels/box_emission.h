@@ -1,9 +1,10 @@
-// The loops of element-wise kernels over a collapsed iteration space (kernels/layout.h), written once for map and gather.
+// The loops of element-wise kernels over a collapsed iteration space (kernels/layout.h), written once for map
+// and gather.
 //
-// Arguments, after the skeleton's own: sizes[rank] | for each operand in memory its strides of all but the innermost dimension, and of
-// that too if its access is kStrided | slice sizes: inner, and for rank >= 2 rows and planes.
-// A host group is a box of the iteration space: group x counts slices of the innermost dimension, y of the next, z of all further
-// ones. A GPU group is kGpuLanes consecutive elements.
+// Arguments, after the skeleton's own: sizes[rank] | for each operand in memory its strides of all but the
+// innermost dimension, and of that too if its access is kStrided | slice sizes: inner, and for rank >= 2 rows
+// and planes. A host group is a box of the iteration space: group x counts slices of the innermost dimension,
+// y of the next, z of all further ones. A GPU group is kGpuLanes consecutive elements.
 #pragma once
 
 #include <vector>
@@ -34,7 +35,8 @@ class BoxEmission {
   // Emits the loops; the kernel is open.
   void EmitLoops();
 
-  // The element at `offsets[o]` of each operand, number `index` of the output. Gives an i64 to report (0: nothing), or nullptr.
+  // The element at `offsets[o]` of each operand, number `index` of the output. Gives an i64 to report (0:
+  // nothing), or nullptr.
   virtual Value EmitElement(const Values& offsets, Value index) = 0;
   // Called with the largest reported value, where EmitElement gives one.
   virtual void EmitReport(Value) {}
@@ -64,6 +66,7 @@ class BoxEmission {
 };
 
 // Pushes the space's arguments and sets the group counts: `nanoseconds` is the cost of an element.
-void PushBox(Target target, const Layout& layout, std::span<const Access> access, float nanoseconds, Launch& launch);
+void PushBox(Target target, const Layout& layout, std::span<const Access> access, float nanoseconds,
+             Launch& launch);
 
 }  // namespace xpud::kernels

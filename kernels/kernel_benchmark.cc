@@ -20,7 +20,8 @@ struct Case {
   std::vector<ops::Number> attributes;
   OpCall call;
 
-  Case(const char* name, std::vector<TestTensor> made, size_t count, std::vector<Operand> immediates = {}, std::vector<ops::Number> numbers = {})
+  Case(const char* name, std::vector<TestTensor> made, size_t count, std::vector<Operand> immediates = {},
+       std::vector<ops::Number> numbers = {})
       : tensors(std::move(made)), attributes(std::move(numbers)) {
     std::mt19937_64 random(1);
     for (size_t t = 0; t < tensors.size(); ++t) {
@@ -28,7 +29,11 @@ struct Case {
       (t < count ? outputs : inputs).push_back(tensors[t].operand());
     }
     inputs.insert(inputs.end(), immediates.begin(), immediates.end());
-    call = {.row = &ops::RowOf(name), .compute = tensors[count].dtype(), .outputs = outputs, .inputs = inputs, .attributes = attributes};
+    call = {.row = &ops::RowOf(name),
+            .compute = tensors[count].dtype(),
+            .outputs = outputs,
+            .inputs = inputs,
+            .attributes = attributes};
   }
 };
 
@@ -68,11 +73,15 @@ void Softmax(benchmark::State& state, DType type, int64_t dim) {
 }
 void LayerNorm(benchmark::State& state, DType type) {
   const TestTensor statistics(DType::kFloat32, {kRows}), weights(type, {kColumns});
-  Case c("native_layer_norm", {Matrix(type), statistics, statistics, Matrix(type), weights, weights}, 3, {}, {ops::Number::Real(1e-5)});
+  Case c("native_layer_norm", {Matrix(type), statistics, statistics, Matrix(type), weights, weights}, 3, {},
+         {ops::Number::Real(1e-5)});
   Run(state, c);
 }
 void Sum(benchmark::State& state, DType type, int64_t dim) {
-  Case c("sum", {TestTensor(type, dim == 0 ? std::vector<int64_t>{1, kColumns} : std::vector<int64_t>{kRows, 1}), Matrix(type)}, 1);
+  Case c("sum",
+         {TestTensor(type, dim == 0 ? std::vector<int64_t>{1, kColumns} : std::vector<int64_t>{kRows, 1}),
+          Matrix(type)},
+         1);
   Run(state, c);
 }
 void Transpose(benchmark::State& state, DType type) {

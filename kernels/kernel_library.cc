@@ -43,7 +43,8 @@ class KernelLibrary::Impl {
     launches.Clear();
     Planner* const planner = by_family_[static_cast<size_t>(call.row->family)];
     if (planner == nullptr) {
-      return absl::UnimplementedError(absl::StrCat(std::string(call.row->aten), ": this device has no kernel for it"));
+      return absl::UnimplementedError(
+          absl::StrCat(std::string(call.row->aten), ": this device has no kernel for it"));
     }
     return planner->Plan(call, workspace, launches);
   }

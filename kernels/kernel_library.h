@@ -1,6 +1,7 @@
-// The kernel library of one device: turns a validated op into launches. The daemon's engine thread calls it; it owns the
-// compiled kernels, the compiler's background thread and the disk cache. Nothing here knows Level Zero: a launch
-// names a module image and an entry point, which daemon/executor loads once and keeps by `Kernel::index`.
+// The kernel library of one device: turns a validated op into launches. The daemon's engine thread calls it;
+// it owns the compiled kernels, the compiler's background thread and the disk cache. Nothing here knows Level
+// Zero: a launch names a module image and an entry point, which daemon/executor loads once and keeps by
+// `Kernel::index`.
 #pragma once
 
 #include <array>
@@ -32,8 +33,8 @@ enum class Target : uint8_t {
 struct ModuleImage {
   enum class Format : uint8_t { kNative, kHost, kPtx, kSpirv };
   Format format = Format::kNative;
-  std::string bytes;            // kNative, kPtx, kSpirv
-  const void* host = nullptr;   // kHost: an xpud_host_module_t with static lifetime
+  std::string bytes;           // kNative, kPtx, kSpirv
+  const void* host = nullptr;  // kHost: an xpud_host_module_t with static lifetime
 };
 
 // One entry point of a module. Immutable; lives as long as the library.
@@ -53,8 +54,8 @@ struct Operand {
   ops::Number number;
   std::array<int64_t, ops::kMaxRank> sizes{};
   std::array<int64_t, ops::kMaxRank> strides{};  // in elements, outermost first; may be 0, never negative
-  // Identifies what the bytes are: changes with every write to the buffer, is never reused, 0 when unknown. Lets the
-  // library keep packed weights.
+  // Identifies what the bytes are: changes with every write to the buffer, is never reused, 0 when unknown.
+  // Lets the library keep packed weights.
   uint64_t content = 0;
 
   int64_t numel() const {
@@ -64,21 +65,24 @@ struct Operand {
   }
 };
 
-// A validated op: shapes, types and bounds follow the row's family; no operand overlaps an output except exactly (in-place).
+// A validated op: shapes, types and bounds follow the row's family; no operand overlaps an output except
+// exactly (in-place).
 struct OpCall {
   const ops::Row* row = nullptr;
   ops::DType compute = ops::DType::kFloat32;  // maps and reductions: the promoted type
   std::span<const Operand> outputs;
   std::span<const Operand> inputs;  // always row->inputs of them; absent ones have present == false
   std::span<const ops::Number> attributes;
-  // Device memory for an error found in index contents: the kernel stores (kernels never fault) a non-zero code here. See `DeviceError`.
+  // Device memory for an error found in index contents: the kernel stores (kernels never fault) a non-zero
+  // code here. See `DeviceError`.
   uint64_t* error_word = nullptr;
 };
 
 // What kernels store in error_word: code in the low 8 bits, the offending value (truncated) above.
 enum class DeviceError : uint8_t { kNone = 0, kIndexOutOfRange = 1 };
 
-// One launch: entry point, group counts, and argument values owned here. Reused between commands: no allocation.
+// One launch: entry point, group counts, and argument values owned here. Reused between commands: no
+// allocation.
 class Launch {
  public:
   static constexpr size_t kMaxArguments = 128;
@@ -142,9 +146,9 @@ class KernelLibrary {
  public:
   struct Options {
     Target target = Target::kHost;
-    std::string cache_directory;      // empty: no disk cache
-    int workers = 1;                  // how many groups the device runs at once: sizes the slices
-    std::function<void()> on_ready;   // called on the compiler's thread each time a kernel becomes ready
+    std::string cache_directory;     // empty: no disk cache
+    int workers = 1;                 // how many groups the device runs at once: sizes the slices
+    std::function<void()> on_ready;  // called on the compiler's thread each time a kernel becomes ready
   };
   // Device memory that lives until the op is done, or ResourceExhausted.
   using Workspace = absl::FunctionRef<absl::StatusOr<void*>(size_t bytes)>;
@@ -152,8 +156,9 @@ class KernelLibrary {
   static absl::StatusOr<std::unique_ptr<KernelLibrary>> Create(const Options& options);
   ~KernelLibrary();
 
-  // Fills `launches` (cleared first) with what computes `call`; an op with nothing to do gives none. Engine thread only; no
-  // allocation once the kernel is known. Errors: Unimplemented (the message names op and dtypes), ResourceExhausted, Internal.
+  // Fills `launches` (cleared first) with what computes `call`; an op with nothing to do gives none. Engine
+  // thread only; no allocation once the kernel is known. Errors: Unimplemented (the message names op and
+  // dtypes), ResourceExhausted, Internal.
   absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches);
 
   // Waits until every compile that Plan began is done (tests, warm-up).

@@ -15,17 +15,20 @@ void Layout::AddOperand(const Operand& operand) {
   auto& to = strides[static_cast<size_t>(operands++)];
   to = {};
   if (operand.immediate || !operand.present) return;
-  for (size_t d = 0; d < static_cast<size_t>(rank); ++d) to[d] = operand.sizes[d] == 1 ? 0 : operand.strides[d];
+  for (size_t d = 0; d < static_cast<size_t>(rank); ++d)
+    to[d] = operand.sizes[d] == 1 ? 0 : operand.strides[d];
 }
 
 void Layout::Collapse(bool may_permute) {
   const auto swap_dims = [&](size_t x, size_t y) {
     std::swap(sizes[x], sizes[y]);
-    for (int o = 0; o < operands; ++o) std::swap(strides[static_cast<size_t>(o)][x], strides[static_cast<size_t>(o)][y]);
+    for (int o = 0; o < operands; ++o)
+      std::swap(strides[static_cast<size_t>(o)][x], strides[static_cast<size_t>(o)][y]);
   };
   const auto move_dim = [&](size_t from, size_t to) {
     sizes[to] = sizes[from];
-    for (int o = 0; o < operands; ++o) strides[static_cast<size_t>(o)][to] = strides[static_cast<size_t>(o)][from];
+    for (int o = 0; o < operands; ++o)
+      strides[static_cast<size_t>(o)][to] = strides[static_cast<size_t>(o)][from];
   };
   size_t kept = 0;
   for (size_t d = 0; d < static_cast<size_t>(rank); ++d) {

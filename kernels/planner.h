@@ -1,4 +1,5 @@
-// The seam between KernelLibrary and the parts that serve op families: compiled skeletons, and vendor libraries.
+// The seam between KernelLibrary and the parts that serve op families: compiled skeletons, and vendor
+// libraries.
 #pragma once
 
 #include <memory>
@@ -9,7 +10,8 @@
 
 namespace xpud::kernels {
 
-// Owns modules and kernels and hands out dense kernel indices. Thread-safe; what it returns lives as long as it does.
+// Owns modules and kernels and hands out dense kernel indices. Thread-safe; what it returns lives as long as
+// it does.
 class KernelStore {
  public:
   virtual ~KernelStore() = default;
@@ -25,7 +27,8 @@ class Planner {
   virtual ~Planner() = default;
   virtual bool Serves(ops::Family family) const = 0;
   // See KernelLibrary::Plan; `launches` is empty on entry.
-  virtual absl::StatusOr<Readiness> Plan(const OpCall& call, KernelLibrary::Workspace workspace, LaunchList& launches) = 0;
+  virtual absl::StatusOr<Readiness> Plan(const OpCall& call, KernelLibrary::Workspace workspace,
+                                         LaunchList& launches) = 0;
 };
 
 // kernels/library/onednn: kMatmul on the host, packed weights cached. `workers` as in KernelLibrary::Options.

@@ -15,7 +15,8 @@ constexpr size_t kChunkAlignment = 2 << 20;
 template <typename Function>
 absl::Status Find(ze_driver_handle_t driver, const char* name, Function& function) {
   void* address = nullptr;
-  if (zeDriverGetExtensionFunctionAddress(driver, name, &address) != ZE_RESULT_SUCCESS || address == nullptr) {
+  if (zeDriverGetExtensionFunctionAddress(driver, name, &address) != ZE_RESULT_SUCCESS ||
+      address == nullptr) {
     return absl::UnimplementedError(absl::StrCat("the Level Zero driver has no ", name));
   }
   function = reinterpret_cast<Function>(address);
@@ -42,7 +43,8 @@ ze_module_format_t FormatOf(kernels::ModuleImage::Format format) {
 
 std::string TakeBuildLog(ze_module_build_log_handle_t log) {
   size_t bytes = 0;
-  if (log == nullptr || zeModuleBuildLogGetString(log, &bytes, nullptr) != ZE_RESULT_SUCCESS || bytes == 0) return "";
+  if (log == nullptr || zeModuleBuildLogGetString(log, &bytes, nullptr) != ZE_RESULT_SUCCESS || bytes == 0)
+    return "";
   std::string text(bytes, '\0');
   zeModuleBuildLogGetString(log, &bytes, text.data());
   zeModuleBuildLogDestroy(log);
@@ -69,7 +71,8 @@ absl::Status Device::ReadProperties(ze_driver_handle_t driver) {
   RETURN_IF_ZE_ERROR(zeDeviceGetProperties(device_, &properties));
   properties_.name = properties.name;
   properties_.kind = properties.type == ZE_DEVICE_TYPE_CPU ? "cpu" : "gpu";
-  properties_.compute_units = std::max(1u, properties.numSlices) * std::max(1u, properties.numSubslicesPerSlice) *
+  properties_.compute_units = std::max(1u, properties.numSlices) *
+                              std::max(1u, properties.numSubslicesPerSlice) *
                               std::max(1u, properties.numEUsPerSubslice);
   xpud_pfnDriverGetVendor_t get_vendor = nullptr;
   const char* vendor = "intel";
@@ -141,14 +144,16 @@ absl::StatusOr<ze_module_handle_t> Device::LoadModule(const kernels::ModuleImage
   const ze_result_t result = functions_.create_module(context_, device_, &desc, &handle, &log);
   const std::string text = TakeBuildLog(log);
   if (result != ZE_RESULT_SUCCESS) {
-    return absl::InternalError(absl::StrCat("loading a kernel module failed with 0x", absl::Hex(static_cast<uint32_t>(result)), ": ", text));
+    return absl::InternalError(absl::StrCat("loading a kernel module failed with 0x",
+                                            absl::Hex(static_cast<uint32_t>(result)), ": ", text));
   }
   modules_.push_back({&image, handle});
   return handle;
 }
 
 absl::StatusOr<ze_kernel_handle_t> Device::Load(const kernels::Kernel& kernel) {
-  if (kernel.index < kernels_.size() && kernels_[kernel.index] != nullptr) [[likely]] return kernels_[kernel.index];
+  if (kernel.index < kernels_.size() && kernels_[kernel.index] != nullptr) [[likely]]
+    return kernels_[kernel.index];
   ASSIGN_OR_RETURN(ze_module_handle_t module, LoadModule(*kernel.module));
   const ze_kernel_desc_t desc = {ZE_STRUCTURE_TYPE_KERNEL_DESC, nullptr, 0, kernel.entry.c_str()};
   ze_kernel_handle_t handle;

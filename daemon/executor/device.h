@@ -1,5 +1,5 @@
-// A Level Zero device as the daemon uses it: memory in chunks, kernels loaded once, queues. The engine thread only, except where
-// said. Owns the context and every handle made from it.
+// A Level Zero device as the daemon uses it: memory in chunks, kernels loaded once, queues. The engine thread
+// only, except where said. Owns the context and every handle made from it.
 #pragma once
 
 #include <level_zero/ze_api.h>
@@ -29,7 +29,8 @@ struct DeviceProperties {
 // Device memory whose life is its own: exported as an fd, so that it could outlive the process that uses it.
 class Chunk {
  public:
-  Chunk(ze_context_handle_t context, void* address, uint64_t bytes) : context_(context), address_(address), bytes_(bytes) {}
+  Chunk(ze_context_handle_t context, void* address, uint64_t bytes)
+      : context_(context), address_(address), bytes_(bytes) {}
   Chunk(const Chunk&) = delete;
   Chunk& operator=(const Chunk&) = delete;
   ~Chunk();

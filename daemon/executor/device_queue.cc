@@ -19,7 +19,8 @@ absl::Status DeviceQueue::Launch(const kernels::LaunchList& launches) {
     const auto& [x, y, z] = launch.groups();
     const auto& [size_x, size_y, size_z] = launch.group_size;
     RETURN_IF_ERROR(Order());
-    RETURN_IF_ZE_ERROR(device_.functions_.launch(list_, kernel, ze_group_count_t{x, y, z}, xpud_group_size_t{size_x, size_y, size_z},
+    RETURN_IF_ZE_ERROR(device_.functions_.launch(list_, kernel, ze_group_count_t{x, y, z},
+                                                 xpud_group_size_t{size_x, size_y, size_z},
                                                  launch.arguments(), nullptr, nullptr, 0, nullptr));
   }
   return absl::OkStatus();
@@ -34,7 +35,8 @@ absl::Status DeviceQueue::Copy(void* target, const void* source, uint64_t bytes)
 absl::Status DeviceQueue::Zero(void* target, uint64_t bytes) {
   const uint8_t zero = 0;
   RETURN_IF_ERROR(Order());
-  RETURN_IF_ZE_ERROR(zeCommandListAppendMemoryFill(list_, target, &zero, sizeof(zero), bytes, nullptr, 0, nullptr));
+  RETURN_IF_ZE_ERROR(
+      zeCommandListAppendMemoryFill(list_, target, &zero, sizeof(zero), bytes, nullptr, 0, nullptr));
   return absl::OkStatus();
 }
 

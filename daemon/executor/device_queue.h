@@ -13,7 +13,8 @@ namespace xpud::executor {
 class DeviceQueue {
  public:
   // `in_order`: the list runs its appends one after the other; otherwise a barrier stands before each.
-  DeviceQueue(Device& device, ze_command_list_handle_t list, bool in_order) : device_(device), list_(list), in_order_(in_order) {}
+  DeviceQueue(Device& device, ze_command_list_handle_t list, bool in_order)
+      : device_(device), list_(list), in_order_(in_order) {}
   ~DeviceQueue();
   DeviceQueue(const DeviceQueue&) = delete;
   DeviceQueue& operator=(const DeviceQueue&) = delete;

@@ -21,21 +21,24 @@ absl::StatusOr<std::string> OwnDriverLibrary(const DriverOptions& options) {
   if (!options.driver_library.empty()) return options.driver_library;
   std::error_code error;
   const auto binary = std::filesystem::canonical("/proc/self/exe", error);
-  for (const char* relative : {"../lib/libze_xpud.so", "libze_xpud.so", "../lib/x86_64-linux-gnu/libze_xpud.so"}) {
+  for (const char* relative :
+       {"../lib/libze_xpud.so", "libze_xpud.so", "../lib/x86_64-linux-gnu/libze_xpud.so"}) {
     const auto path = std::filesystem::weakly_canonical(binary.parent_path() / relative, error);
     if (std::filesystem::exists(path, error)) return path.string();
   }
-  return absl::NotFoundError(absl::StrCat("libze_xpud.so is not in ", (binary.parent_path() / "../lib").lexically_normal().string(),
+  return absl::NotFoundError(absl::StrCat("libze_xpud.so is not in ",
+                                          (binary.parent_path() / "../lib").lexically_normal().string(),
                                           "; name it with --driver"));
 }
 
-// Level Zero's loader reads the list at the first zeInit. Intel's library is named only where there is an Intel GPU: with two
-// libraries the loader wraps every handle, which costs 30 ns a call.
+// Level Zero's loader reads the list at the first zeInit. Intel's library is named only where there is an
+// Intel GPU: with two libraries the loader wraps every handle, which costs 30 ns a call.
 bool HasIntelRenderNode() {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator("/sys/class/drm", error)) {
     if (entry.path().filename().string().rfind("renderD", 0) != 0) continue;
-    const auto driver = std::filesystem::read_symlink(entry.path() / "device/driver", error).filename().string();
+    const auto driver =
+        std::filesystem::read_symlink(entry.path() / "device/driver", error).filename().string();
     if (driver == "i915" || driver == "xe") return true;
   }
   return false;
@@ -90,7 +93,8 @@ absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenDevices(const DriverOpt
   // GPUs first; the CPU device is always there to fall back to.
   for (auto& cpu : cpus) devices.push_back(std::move(cpu));
   if (devices.empty()) {
-    return absl::NotFoundError(absl::StrCat("no device '", options.device, "'; there is: ", absl::StrJoin(seen, ", ")));
+    return absl::NotFoundError(
+        absl::StrCat("no device '", options.device, "'; there is: ", absl::StrJoin(seen, ", ")));
   }
   return devices;
 }

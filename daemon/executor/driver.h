@@ -1,4 +1,5 @@
-// Finds the Level Zero drivers and the devices they offer. Called once, by main, before any other thread exists.
+// Finds the Level Zero drivers and the devices they offer. Called once, by main, before any other thread
+// exists.
 #pragma once
 
 #include <memory>
@@ -11,8 +12,8 @@
 namespace xpud::executor {
 
 struct DriverOptions {
-  std::string driver_library;  // path of libze_xpud.so; empty: beside this binary, in ../lib
-  std::string device = "auto"; // "auto", "cpu" or "cuda": which devices to open
+  std::string driver_library;   // path of libze_xpud.so; empty: beside this binary, in ../lib
+  std::string device = "auto";  // "auto", "cpu" or "cuda": which devices to open
 };
 
 // At least one device, or why there is none.

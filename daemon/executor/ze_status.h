@@ -9,7 +9,8 @@
 namespace xpud::executor {
 
 inline absl::Status ToStatus(ze_result_t result, const char* call) {
-  if (result == ZE_RESULT_SUCCESS) [[likely]] return absl::OkStatus();
+  if (result == ZE_RESULT_SUCCESS) [[likely]]
+    return absl::OkStatus();
   const std::string text = absl::StrCat(call, " failed with 0x", absl::Hex(static_cast<uint32_t>(result)));
   switch (result) {
     case ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY:
@@ -28,8 +29,8 @@ inline absl::Status ToStatus(ze_result_t result, const char* call) {
 
 }  // namespace xpud::executor
 
-#define RETURN_IF_ZE_ERROR(call)                                                              \
-  do {                                                                                        \
-    if (absl::Status ze_status = ::xpud::executor::ToStatus((call), #call); !ze_status.ok())  \
-      [[unlikely]] return ze_status;                                                          \
+#define RETURN_IF_ZE_ERROR(call)                                                                          \
+  do {                                                                                                    \
+    if (absl::Status ze_status = ::xpud::executor::ToStatus((call), #call); !ze_status.ok()) [[unlikely]] \
+      return ze_status;                                                                                   \
   } while (0)

@@ -58,22 +58,27 @@ void RaiseFileLimit() {
 
 std::string CacheDirectory(const Options& options) {
   if (!options.cache_directory.empty()) return options.cache_directory;
-  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache != '\0') return absl::StrCat(cache, "/xpud");
-  if (const char* home = std::getenv("HOME"); home != nullptr && *home != '\0') return absl::StrCat(home, "/.cache/xpud");
+  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache != '\0')
+    return absl::StrCat(cache, "/xpud");
+  if (const char* home = std::getenv("HOME"); home != nullptr && *home != '\0')
+    return absl::StrCat(home, "/.cache/xpud");
   return "";
 }
 
-absl::StatusOr<std::vector<session::DeviceState>> OpenDevices(const Options& options, std::function<void()> on_kernel_ready) {
+absl::StatusOr<std::vector<session::DeviceState>> OpenDevices(const Options& options,
+                                                              std::function<void()> on_kernel_ready) {
   ASSIGN_OR_RETURN(auto devices, executor::OpenDevices({options.driver, options.device}));
   std::vector<session::DeviceState> states;
   for (auto& device : devices) {
     session::DeviceState state;
     const executor::DeviceProperties& properties = device->properties();
-    spdlog::info("device index={} name=\"{}\" kind={} vendor={} memory_bytes={} compute_units={}", states.size(), properties.name,
-                 properties.kind, properties.vendor, properties.total_memory, properties.compute_units);
+    spdlog::info("device index={} name=\"{}\" kind={} vendor={} memory_bytes={} compute_units={}",
+                 states.size(), properties.name, properties.kind, properties.vendor, properties.total_memory,
+                 properties.compute_units);
     state.memory_limit = properties.total_memory / 10 * 9;
-    ASSIGN_OR_RETURN(state.library, kernels::KernelLibrary::Create({properties.target, CacheDirectory(options),
-                                                                    static_cast<int>(properties.compute_units), on_kernel_ready}));
+    ASSIGN_OR_RETURN(state.library, kernels::KernelLibrary::Create(
+                                        {properties.target, CacheDirectory(options),
+                                         static_cast<int>(properties.compute_units), on_kernel_ready}));
     state.pool = std::make_unique<memory::Pool>(*device);
     state.device = std::move(device);
     states.push_back(std::move(state));
@@ -83,22 +88,25 @@ absl::StatusOr<std::vector<session::DeviceState>> OpenDevices(const Options& opt
 
 absl::Status Run(const Options& options) {
   service::Listener::Options listener_options{options.socket, options.socket_mode, {}};
-  if (options.exit_when_idle_seconds) listener_options.exit_when_idle = std::chrono::seconds(*options.exit_when_idle_seconds);
+  if (options.exit_when_idle_seconds)
+    listener_options.exit_when_idle = std::chrono::seconds(*options.exit_when_idle_seconds);
   ASSIGN_OR_RETURN(auto listener, service::Listener::Create(listener_options));
 
   std::atomic<scheduler::Engine*> engine_to_wake{nullptr};
   ASSIGN_OR_RETURN(auto devices, OpenDevices(options, [&] {
-    if (scheduler::Engine* engine = engine_to_wake.load()) engine->Wake();
-  }));
+                     if (scheduler::Engine* engine = engine_to_wake.load()) engine->Wake();
+                   }));
   scheduler::Engine::Options engine_options;
   engine_options.on_breach = [&](uint64_t session) { listener->HangUp(session); };
   ASSIGN_OR_RETURN(auto engine, scheduler::Engine::Create(std::move(devices), engine_options));
   engine_to_wake.store(engine.get());
-  ASSIGN_OR_RETURN(auto control, service::Control::Start(*engine, {options.socket, options.exit_when_idle_seconds.has_value()}));
+  ASSIGN_OR_RETURN(auto control, service::Control::Start(
+                                     *engine, {options.socket, options.exit_when_idle_seconds.has_value()}));
 
   spdlog::info("serving version={} socket={}", XPUD_VERSION, options.socket);
   if (options.ready_fd >= 0) {
-    if (write(options.ready_fd, "1", 1) != 1) spdlog::warn("ready_fd fd={} error=\"cannot be written\"", options.ready_fd);
+    if (write(options.ready_fd, "1", 1) != 1)
+      spdlog::warn("ready_fd fd={} error=\"cannot be written\"", options.ready_fd);
     close(options.ready_fd);
   }
   listener->Serve(*engine);

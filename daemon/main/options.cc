@@ -18,10 +18,13 @@ absl::Status ParseInt(const std::string& value, int lowest, int& out) {
 absl::Status ParseMode(const std::string& value, unsigned& out) {
   out = 0;
   for (const char c : value) {
-    if (c < '0' || c > '7') return absl::InvalidArgumentError(absl::StrCat("'", value, "' is no octal mode such as 0660"));
+    if (c < '0' || c > '7')
+      return absl::InvalidArgumentError(absl::StrCat("'", value, "' is no octal mode such as 0660"));
     out = out * 8 + static_cast<unsigned>(c - '0');
   }
-  return out != 0 && out <= 0777 ? absl::OkStatus() : absl::InvalidArgumentError(absl::StrCat("mode ", value, " is outside 0001 to 0777"));
+  return out != 0 && out <= 0777
+             ? absl::OkStatus()
+             : absl::InvalidArgumentError(absl::StrCat("mode ", value, " is outside 0001 to 0777"));
 }
 
 struct Argument {
@@ -31,13 +34,34 @@ struct Argument {
 
 const std::array<Argument, 8>& Arguments() {
   static const auto* const arguments = new std::array<Argument, 8>{{
-      {"--socket", [](Options& o, const std::string& v) { o.socket = v; return absl::OkStatus(); }},
+      {"--socket",
+       [](Options& o, const std::string& v) {
+         o.socket = v;
+         return absl::OkStatus();
+       }},
       {"--socket-mode", [](Options& o, const std::string& v) { return ParseMode(v, o.socket_mode); }},
-      {"--device", [](Options& o, const std::string& v) { o.device = v; return absl::OkStatus(); }},
-      {"--driver", [](Options& o, const std::string& v) { o.driver = v; return absl::OkStatus(); }},
-      {"--cache-dir", [](Options& o, const std::string& v) { o.cache_directory = v; return absl::OkStatus(); }},
-      {"--log-level", [](Options& o, const std::string& v) { o.log_level = v; return absl::OkStatus(); }},
-      {"--exit-when-idle", [](Options& o, const std::string& v) {
+      {"--device",
+       [](Options& o, const std::string& v) {
+         o.device = v;
+         return absl::OkStatus();
+       }},
+      {"--driver",
+       [](Options& o, const std::string& v) {
+         o.driver = v;
+         return absl::OkStatus();
+       }},
+      {"--cache-dir",
+       [](Options& o, const std::string& v) {
+         o.cache_directory = v;
+         return absl::OkStatus();
+       }},
+      {"--log-level",
+       [](Options& o, const std::string& v) {
+         o.log_level = v;
+         return absl::OkStatus();
+       }},
+      {"--exit-when-idle",
+       [](Options& o, const std::string& v) {
          int seconds = 0;
          absl::Status status = ParseInt(v, 0, seconds);
          o.exit_when_idle_seconds = seconds;
@@ -80,8 +104,10 @@ absl::StatusOr<Options> ParseOptions(std::span<char* const> arguments) {
     for (const Argument& argument : Arguments()) {
       if (argument.name == name) known = &argument;
     }
-    if (known == nullptr) return absl::InvalidArgumentError(absl::StrCat("unknown argument ", std::string(name), "; see --help"));
-    if (i + 1 == arguments.size()) return absl::InvalidArgumentError(absl::StrCat(std::string(name), " needs a value; see --help"));
+    if (known == nullptr)
+      return absl::InvalidArgumentError(absl::StrCat("unknown argument ", std::string(name), "; see --help"));
+    if (i + 1 == arguments.size())
+      return absl::InvalidArgumentError(absl::StrCat(std::string(name), " needs a value; see --help"));
     if (absl::Status status = known->set(options, arguments[++i]); !status.ok()) {
       return absl::InvalidArgumentError(absl::StrCat(std::string(name), ": ", status.message()));
     }

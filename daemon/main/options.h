@@ -12,13 +12,13 @@ namespace xpud {
 struct Options {
   std::string socket = "/run/xpud/xpud.sock";
   unsigned socket_mode = 0600;
-  std::string device = "auto";     // auto, cpu, gpu or a vendor
-  std::string driver;              // libze_xpud.so; empty: beside the binary
-  std::string cache_directory;     // compiled kernels; empty: $XDG_CACHE_HOME/xpud or ~/.cache/xpud
+  std::string device = "auto";  // auto, cpu, gpu or a vendor
+  std::string driver;           // libze_xpud.so; empty: beside the binary
+  std::string cache_directory;  // compiled kernels; empty: $XDG_CACHE_HOME/xpud or ~/.cache/xpud
   std::string log_level = "info";
   std::optional<int> exit_when_idle_seconds;
-  int ready_fd = -1;               // gets one byte when clients can connect
-  bool background = false;         // detach from the caller's session
+  int ready_fd = -1;        // gets one byte when clients can connect
+  bool background = false;  // detach from the caller's session
   bool help = false;
   bool version = false;
 };

@@ -17,7 +17,8 @@ absl::StatusOr<Options> Parse(std::vector<std::string> arguments) {
 }
 
 TEST(Options, ValuesAndFlagsAreRead) {
-  const auto options = Parse({"--socket", "/a.sock", "--socket-mode", "0660", "--exit-when-idle", "5", "--background"});
+  const auto options =
+      Parse({"--socket", "/a.sock", "--socket-mode", "0660", "--exit-when-idle", "5", "--background"});
   ASSERT_TRUE(options.ok()) << options.status();
   EXPECT_EQ(options->socket, "/a.sock");
   EXPECT_EQ(options->socket_mode, 0660u);

@@ -15,10 +15,12 @@ constexpr uint64_t kChunkStep = 2 << 20;
 }  // namespace
 
 absl::Status Pool::Grow(uint64_t bytes) {
-  const uint64_t wanted = std::max(kChunkBytes, (RoundSize(bytes) + kChunkStep - 1) / kChunkStep * kChunkStep);
+  const uint64_t wanted =
+      std::max(kChunkBytes, (RoundSize(bytes) + kChunkStep - 1) / kChunkStep * kChunkStep);
   if (chunk_bytes_ + wanted > device_.properties().total_memory) {
-    return absl::ResourceExhaustedError(absl::StrCat("device out of memory: asked for ", bytes, " bytes; ", used_bytes(), " of ",
-                                                     device_.properties().total_memory, " are in use"));
+    return absl::ResourceExhaustedError(absl::StrCat("device out of memory: asked for ", bytes, " bytes; ",
+                                                     used_bytes(), " of ", device_.properties().total_memory,
+                                                     " are in use"));
   }
   ASSIGN_OR_RETURN(auto chunk, device_.AllocateChunk(wanted));
   ranges_.AddRegion(reinterpret_cast<uint64_t>(chunk->address()), chunk->bytes());
@@ -56,8 +58,9 @@ void Pool::Free(const Block& block) {
 
 void Pool::Trim() {
   while (const auto region = ranges_.TakeFreeRegion()) {
-    const auto chunk = std::find_if(chunks_.begin(), chunks_.end(),
-                                    [&](const auto& c) { return reinterpret_cast<uint64_t>(c->address()) == *region; });
+    const auto chunk = std::find_if(chunks_.begin(), chunks_.end(), [&](const auto& c) {
+      return reinterpret_cast<uint64_t>(c->address()) == *region;
+    });
     XPUD_CHECK(chunk != chunks_.end());
     chunk_bytes_ -= (*chunk)->bytes();
     chunks_.erase(chunk);

@@ -1,5 +1,5 @@
-// The memory of one device: chunks from the device, cut into blocks for buffers. Memory that changes its tenant is zeroed first.
-// The engine thread only.
+// The memory of one device: chunks from the device, cut into blocks for buffers. Memory that changes its
+// tenant is zeroed first. The engine thread only.
 #pragma once
 
 #include <cstdint>

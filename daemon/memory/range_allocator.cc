@@ -48,7 +48,8 @@ std::optional<RangeAllocator::Range> RangeAllocator::AllocateSmall(uint64_t byte
   // One of the last few that needs no zeroing, else the last.
   constexpr ptrdiff_t kLook = 8;
   const auto limit = free.rbegin() + std::min<ptrdiff_t>(kLook, std::ssize(free));
-  const auto own = std::find_if(free.rbegin(), limit, [&](const Range& r) { return r.tenant == tenant || r.tenant == 0; });
+  const auto own =
+      std::find_if(free.rbegin(), limit, [&](const Range& r) { return r.tenant == tenant || r.tenant == 0; });
   const auto chosen = own == limit ? free.end() - 1 : std::next(own).base();
   const Range range = *chosen;
   *chosen = free.back();
@@ -94,7 +95,9 @@ void RangeAllocator::FreeLarge(Range range) {
     by_size_.erase({other->second.bytes, other->first});
     free_.erase(other);
   };
-  if (auto next = free_.find(range.address + range.bytes); next != free_.end() && AreNeighbours(range.address + range.bytes, next->first)) absorb(next);
+  if (auto next = free_.find(range.address + range.bytes);
+      next != free_.end() && AreNeighbours(range.address + range.bytes, next->first))
+    absorb(next);
   if (auto next = free_.lower_bound(range.address); next != free_.begin()) {
     const auto previous = std::prev(next);
     if (AreNeighbours(previous->first + previous->second.bytes, range.address)) absorb(previous);

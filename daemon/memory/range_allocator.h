@@ -1,5 +1,6 @@
-// Cuts ranges of addresses out of larger ones: small sizes from free lists by size class, large ones best fit with coalescing.
-// Knows nothing of devices: it hands out numbers. Thread-compatible; the engine thread uses it.
+// Cuts ranges of addresses out of larger ones: small sizes from free lists by size class, large ones best fit
+// with coalescing. Knows nothing of devices: it hands out numbers. Thread-compatible; the engine thread uses
+// it.
 #pragma once
 
 #include <array>
@@ -12,9 +13,9 @@
 
 namespace xpud::memory {
 
-inline constexpr uint64_t kAlignment = 512;          // of every range
-inline constexpr uint64_t kLargestSmall = 1 << 20;   // sizes above are cut from the large ranges directly
-inline constexpr uint64_t kSlabBytes = 4 << 20;      // small ranges are cut from slabs of this size
+inline constexpr uint64_t kAlignment = 512;         // of every range
+inline constexpr uint64_t kLargestSmall = 1 << 20;  // sizes above are cut from the large ranges directly
+inline constexpr uint64_t kSlabBytes = 4 << 20;     // small ranges are cut from slabs of this size
 
 // What `bytes` is charged as: both ends of a session use this one rounding.
 uint64_t RoundSize(uint64_t bytes);
@@ -23,8 +24,8 @@ class RangeAllocator {
  public:
   struct Range {
     uint64_t address = 0;
-    uint64_t bytes = 0;    // rounded
-    uint32_t tenant = 0;   // whose bytes may still be in it; 0: zeros
+    uint64_t bytes = 0;   // rounded
+    uint32_t tenant = 0;  // whose bytes may still be in it; 0: zeros
   };
 
   // Gives the allocator fresh, zeroed memory. Regions are never joined with each other.

@@ -26,11 +26,13 @@ void Watch(int epoll, int fd) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::vector<session::DeviceState> devices, Options options) {
+absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::vector<session::DeviceState> devices,
+                                                       Options options) {
   std::unique_ptr<Engine> engine(new Engine(std::move(devices), std::move(options)));
   engine->inbox_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   engine->epoll_.Reset(epoll_create1(EPOLL_CLOEXEC));
-  if (!engine->inbox_.valid() || !engine->epoll_.valid()) return absl::ErrnoToStatus(errno, "eventfd or epoll_create1 failed");
+  if (!engine->inbox_.valid() || !engine->epoll_.valid())
+    return absl::ErrnoToStatus(errno, "eventfd or epoll_create1 failed");
   Watch(engine->epoll_.get(), engine->inbox_.get());
   engine->thread_ = std::thread([raw = engine.get()] { raw->Main(); });
   pthread_setname_np(engine->thread_.native_handle(), "xpud-engine");
@@ -111,7 +113,8 @@ bool Engine::RunSessions() {
       continue;
     }
     const std::string reason(progress.status().message());
-    spdlog::warn("session_closed id={} pid={} uid={} reason=\"{}\"", session->id(), session->peer().pid, session->peer().uid, reason);
+    spdlog::warn("session_closed id={} pid={} uid={} reason=\"{}\"", session->id(), session->peer().pid,
+                 session->peer().uid, reason);
     ++counters_.sessions_closed_for_fault;
     const uint64_t id = session->id();
     CloseSession(id, reason);
@@ -152,7 +155,8 @@ void Engine::Main() {
     if (idle_polls++ == 0) last_work = Clock::now();
     for (int i = 0; i < 16; ++i) transport::CpuRelax();
     // Both: a thread that was off its core for a while has seen no clock tick of idleness.
-    if (idle_polls < kIdlePolls || Clock::now() - last_work < std::chrono::nanoseconds(options_.spin_ns)) continue;
+    if (idle_polls < kIdlePolls || Clock::now() - last_work < std::chrono::nanoseconds(options_.spin_ns))
+      continue;
     Sleep();
     idle_polls = 0;
   }

@@ -1,5 +1,6 @@
-// The daemon's one thread that decides: it takes commands from all sessions, a slice of each in turn, and has them executed. It owns the
-// sessions and the devices' state, so none of that needs a lock. Other threads reach it with Post and Call.
+// The daemon's one thread that decides: it takes commands from all sessions, a slice of each in turn, and has
+// them executed. It owns the sessions and the devices' state, so none of that needs a lock. Other threads
+// reach it with Post and Call.
 //
 // Awake, it polls the rings; with nothing to do for a while it sleeps until a client rings its doorbell.
 #pragma once
@@ -34,7 +35,8 @@ class Engine {
     uint64_t sessions_closed_for_fault = 0;
   };
 
-  static absl::StatusOr<std::unique_ptr<Engine>> Create(std::vector<session::DeviceState> devices, Options options);
+  static absl::StatusOr<std::unique_ptr<Engine>> Create(std::vector<session::DeviceState> devices,
+                                                        Options options);
   ~Engine();  // ends the thread and closes every session
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -62,7 +64,7 @@ class Engine {
   void DrainInbox();
 
   const Options options_;
-  UniqueFd inbox_;   // eventfd: a task was posted, or Wake
+  UniqueFd inbox_;  // eventfd: a task was posted, or Wake
   UniqueFd epoll_;
 
   Mutex mutex_;

@@ -25,7 +25,8 @@ struct Client {
     auto server = *transport::ShmServer::Create(fds);
     transport = *transport::ShmClient::Create(UniqueFd(sockets[0]), std::move(fds), transport::kStagingBytes);
     engine.Call([&] {
-      engine.AddSession(std::make_unique<session::Session>(id, session::Peer{}, std::move(server), std::span<session::DeviceState>()));
+      engine.AddSession(std::make_unique<session::Session>(id, session::Peer{}, std::move(server),
+                                                           std::span<session::DeviceState>()));
     });
   }
   void SendNop() {
@@ -35,7 +36,8 @@ struct Client {
     transport->Publish();
   }
   bool IsClosed() const {
-    for (int i = 0; i < 2000 && transport->status().ok(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    for (int i = 0; i < 2000 && transport->status().ok(); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return !transport->status().ok();
   }
   UniqueFd daemon_end;

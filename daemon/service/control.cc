@@ -15,7 +15,9 @@
 namespace xpud::service {
 namespace {
 
-uint64_t NowNs() { return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count()); }
+uint64_t NowNs() {
+  return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+}
 
 uint64_t ResidentBytes() {
   std::ifstream statm("/proc/self/statm");
@@ -27,7 +29,9 @@ uint64_t ResidentBytes() {
 uint64_t CpuNs() {
   rusage usage = {};
   getrusage(RUSAGE_SELF, &usage);
-  const auto ns = [](const timeval& time) { return static_cast<uint64_t>(time.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(time.tv_usec) * 1000; };
+  const auto ns = [](const timeval& time) {
+    return static_cast<uint64_t>(time.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(time.tv_usec) * 1000;
+  };
   return ns(usage.ru_utime) + ns(usage.ru_stime);
 }
 
@@ -80,31 +84,37 @@ void Fill(const session::Session& session, size_t devices, v1::Session& out) {
 
 class Control::Service final : public v1::Control::Service {
  public:
-  Service(scheduler::Engine& engine, Options options) : engine_(engine), options_(std::move(options)), started_ns_(NowNs()) {}
+  Service(scheduler::Engine& engine, Options options)
+      : engine_(engine), options_(std::move(options)), started_ns_(NowNs()) {}
 
-  grpc::Status GetVersion(grpc::ServerContext*, const v1::GetVersionRequest*, v1::GetVersionResponse* out) override {
+  grpc::Status GetVersion(grpc::ServerContext*, const v1::GetVersionRequest*,
+                          v1::GetVersionResponse* out) override {
     out->set_version(XPUD_VERSION);
     out->set_protocol_min(wire::kOldestVersion);
     out->set_protocol_max(wire::kNewestVersion);
     out->set_build("clang " __clang_version__);
-    out->set_level_zero(absl::StrCat(ZE_MAJOR_VERSION(ZE_API_VERSION_CURRENT), ".", ZE_MINOR_VERSION(ZE_API_VERSION_CURRENT)));
+    out->set_level_zero(absl::StrCat(ZE_MAJOR_VERSION(ZE_API_VERSION_CURRENT), ".",
+                                     ZE_MINOR_VERSION(ZE_API_VERSION_CURRENT)));
     return grpc::Status::OK;
   }
-  grpc::Status ListDevices(grpc::ServerContext*, const v1::ListDevicesRequest*, v1::ListDevicesResponse* out) override {
+  grpc::Status ListDevices(grpc::ServerContext*, const v1::ListDevicesRequest*,
+                           v1::ListDevicesResponse* out) override {
     engine_.Call([&] {
       out->set_time_ns(NowNs());
       ListDevicesInto([&] { return out->add_devices(); });
     });
     return grpc::Status::OK;
   }
-  grpc::Status ListSessions(grpc::ServerContext*, const v1::ListSessionsRequest*, v1::ListSessionsResponse* out) override {
+  grpc::Status ListSessions(grpc::ServerContext*, const v1::ListSessionsRequest*,
+                            v1::ListSessionsResponse* out) override {
     engine_.Call([&] {
       out->set_time_ns(NowNs());
       ListSessionsInto([&] { return out->add_sessions(); });
     });
     return grpc::Status::OK;
   }
-  grpc::Status GetStatus(grpc::ServerContext*, const v1::GetStatusRequest*, v1::GetStatusResponse* out) override {
+  grpc::Status GetStatus(grpc::ServerContext*, const v1::GetStatusRequest*,
+                         v1::GetStatusResponse* out) override {
     engine_.Call([&] {
       out->set_time_ns(NowNs());
       FillDaemon(*out->mutable_daemon());
@@ -129,7 +139,8 @@ class Control::Service final : public v1::Control::Service {
   }
   void ListDevicesInto(absl::FunctionRef<v1::Device*()> add) {
     uint32_t queues = 0;
-    for (const auto& [id, session] : engine_.sessions()) queues += static_cast<uint32_t>(session->queue_count());
+    for (const auto& [id, session] : engine_.sessions())
+      queues += static_cast<uint32_t>(session->queue_count());
     for (uint32_t d = 0; d < engine_.devices().size(); ++d) Fill(engine_.devices()[d], d, queues, *add());
   }
   void ListSessionsInto(absl::FunctionRef<v1::Session*()> add) {
@@ -166,7 +177,8 @@ absl::StatusOr<std::unique_ptr<Control>> Control::Start(scheduler::Engine& engin
   const mode_t mask = umask(0177);
   control->server_->server = builder.BuildAndStart();
   umask(mask);
-  if (control->server_->server == nullptr) return absl::InternalError(absl::StrCat("cannot serve the control plane at ", control->path_));
+  if (control->server_->server == nullptr)
+    return absl::InternalError(absl::StrCat("cannot serve the control plane at ", control->path_));
   return control;
 }
 

@@ -1,5 +1,5 @@
-// The control plane: answers xpuctl over gRPC on a unix socket beside the clients' one. Its threads read the engine's state with
-// Engine::Call and keep nothing.
+// The control plane: answers xpuctl over gRPC on a unix socket beside the clients' one. Its threads read the
+// engine's state with Engine::Call and keep nothing.
 #pragma once
 
 #include <memory>

@@ -53,7 +53,8 @@ absl::Status Listener::Bind() {
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof(address.sun_path)) {
-    return absl::InvalidArgumentError(absl::StrCat("the socket path ", path, " is longer than ", sizeof(address.sun_path) - 1, " bytes"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("the socket path ", path, " is longer than ", sizeof(address.sun_path) - 1, " bytes"));
   }
   std::memcpy(address.sun_path, path.data(), path.size());
   lock_.Reset(open((path + ".lock").c_str(), O_CREAT | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600));
@@ -62,7 +63,8 @@ absl::Status Listener::Bind() {
     return absl::AlreadyExistsError(absl::StrCat("another xpud daemon serves ", path));
   }
   const std::string pid = absl::StrCat(getpid(), "\n");  // for people who look who holds it
-  if (ftruncate(lock_.get(), 0) != 0 || write(lock_.get(), pid.data(), pid.size()) < 0) return Errno("cannot write the lock file");
+  if (ftruncate(lock_.get(), 0) != 0 || write(lock_.get(), pid.data(), pid.size()) < 0)
+    return Errno("cannot write the lock file");
   unlink(path.c_str());
   socket_.Reset(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket_.valid()) return Errno("socket failed");
@@ -128,8 +130,9 @@ absl::Status Listener::OpenSession(scheduler::Engine& engine, Client& client, co
   if (hello.magic != transport::kHelloMagic) return absl::InvalidArgumentError("the greeting is not xpud's");
   welcome.version = transport::NegotiateVersion(hello.oldest_version, hello.newest_version);
   if (welcome.version == 0) {
-    const std::string why = absl::StrCat("it speaks protocol versions ", hello.oldest_version, " to ", hello.newest_version,
-                                         ", this daemon ", wire::kOldestVersion, " to ", wire::kNewestVersion);
+    const std::string why =
+        absl::StrCat("it speaks protocol versions ", hello.oldest_version, " to ", hello.newest_version,
+                     ", this daemon ", wire::kOldestVersion, " to ", wire::kNewestVersion);
     transport::SetText(welcome.text, why);
     RETURN_IF_ERROR(transport::SendMessage(client.socket.get(), std::as_bytes(std::span(&welcome, 1))));
     return absl::FailedPreconditionError(why);
@@ -155,7 +158,8 @@ absl::Status Listener::OpenSession(scheduler::Engine& engine, Client& client, co
       record.compute_units = properties.compute_units;
       welcome.memory_limit = std::max(welcome.memory_limit, devices[d].memory_limit);
     }
-    auto session = std::make_unique<session::Session>(welcome.session_id, client.peer, std::move(server), devices);
+    auto session =
+        std::make_unique<session::Session>(welcome.session_id, client.peer, std::move(server), devices);
     opened = session->Open();
     if (opened.ok()) engine.AddSession(std::move(session));
   });
@@ -167,13 +171,16 @@ absl::Status Listener::OpenSession(scheduler::Engine& engine, Client& client, co
 
 void Listener::Greet(scheduler::Engine& engine, Client& client) {
   transport::Hello hello;
-  absl::Status status = transport::ReceiveMessage(client.socket.get(), std::as_writable_bytes(std::span(&hello, 1)));
+  absl::Status status =
+      transport::ReceiveMessage(client.socket.get(), std::as_writable_bytes(std::span(&hello, 1)));
   if (status.ok()) status = OpenSession(engine, client, hello);
   if (status.ok()) {
-    spdlog::info("session_opened id={} pid={} uid={} name=\"{}\"", client.session, client.peer.pid, client.peer.uid, client.peer.name);
+    spdlog::info("session_opened id={} pid={} uid={} name=\"{}\"", client.session, client.peer.pid,
+                 client.peer.uid, client.peer.name);
     return;
   }
-  spdlog::warn("client_refused pid={} uid={} reason=\"{}\"", client.peer.pid, client.peer.uid, std::string(status.message()));
+  spdlog::warn("client_refused pid={} uid={} reason=\"{}\"", client.peer.pid, client.peer.uid,
+               std::string(status.message()));
   shutdown(client.socket.get(), SHUT_RDWR);  // its hang-up drops it
 }
 
@@ -199,7 +206,8 @@ void Listener::HandleEvent(scheduler::Engine& engine, uint64_t tag, uint32_t eve
       sessions.swap(to_hang_up_);
     }
     for (const uint64_t id : sessions) {
-      const auto found = std::find_if(clients_.begin(), clients_.end(), [&](const auto& entry) { return entry.second.session == id; });
+      const auto found = std::find_if(clients_.begin(), clients_.end(),
+                                      [&](const auto& entry) { return entry.second.session == id; });
       if (found != clients_.end()) shutdown(found->second.socket.get(), SHUT_RDWR);
     }
     return;
@@ -222,7 +230,8 @@ void Listener::DropSilentClients(scheduler::Engine& engine) {
 }
 
 bool Listener::IsIdleTooLong() const {
-  return options_.exit_when_idle && clients_.empty() && Clock::now() - last_client_ > *options_.exit_when_idle;
+  return options_.exit_when_idle && clients_.empty() &&
+         Clock::now() - last_client_ > *options_.exit_when_idle;
 }
 
 void Listener::Serve(scheduler::Engine& engine) {

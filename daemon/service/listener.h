@@ -1,13 +1,14 @@
-// Accepts clients on the unix socket and watches over their lives: the handshake, hang-ups, and the end of their process (a forked
-// worker may keep the socket open, so the pidfd decides). Runs on main's thread until a signal, or until nobody has been connected for a while.
+// Accepts clients on the unix socket and watches over their lives: the handshake, hang-ups, and the end of
+// their process (a forked worker may keep the socket open, so the pidfd decides). Runs on main's thread until
+// a signal, or until nobody has been connected for a while.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <vector>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
@@ -37,7 +38,7 @@ class Listener {
  private:
   struct Client {
     UniqueFd socket;
-    UniqueFd process;  // pidfd
+    UniqueFd process;      // pidfd
     uint64_t session = 0;  // 0 until the handshake is done
     session::Peer peer;
     std::chrono::steady_clock::time_point accepted;

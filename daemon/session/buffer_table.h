@@ -1,5 +1,5 @@
-// The buffers of one session, found by handle. A client's id and generation are never trusted: a stale or invented handle is not
-// found. The engine thread only.
+// The buffers of one session, found by handle. A client's id and generation are never trusted: a stale or
+// invented handle is not found. The engine thread only.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,10 @@ namespace xpud::session {
 // Why a buffer's contents must not be used.
 enum class Poison : uint8_t {
   kNone,
-  kInPlace,  // a command that would have changed it was skipped; the old contents stand once the error is reported
-  kFresh,    // never written: what should have made it failed; until overwritten
-  kNoStorage // its allocation failed
+  kInPlace,   // a command that would have changed it was skipped; the old contents stand once the error is
+              // reported
+  kFresh,     // never written: what should have made it failed; until overwritten
+  kNoStorage  // its allocation failed
 };
 
 struct Buffer {
@@ -34,8 +35,8 @@ struct Buffer {
 
 class BufferTable {
  public:
-  // The slot for a new buffer, or null: the id is not the next or a free one, or its generation is not larger than before. That is a
-  // breach of protocol.
+  // The slot for a new buffer, or null: the id is not the next or a free one, or its generation is not larger
+  // than before. That is a breach of protocol.
   Buffer* Insert(wire::Handle handle);
   // The buffer, or null.
   Buffer* Find(wire::Handle handle) {

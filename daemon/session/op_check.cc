@@ -21,8 +21,11 @@ std::string Text(std::string_view text) { return std::string(text); }
 std::string Describe(const Operand& operand) {
   if (!operand.present) return "none";
   const std::string type = Text(ops::Info(operand.dtype).name);
-  if (operand.immediate) return operand.number.is_integer ? absl::StrCat(operand.number.integer) : absl::StrCat(operand.number.real);
-  return absl::StrCat(type, "[", absl::StrJoin(operand.sizes.begin(), operand.sizes.begin() + operand.rank, ", "), "]");
+  if (operand.immediate)
+    return operand.number.is_integer ? absl::StrCat(operand.number.integer)
+                                     : absl::StrCat(operand.number.real);
+  return absl::StrCat(type, "[",
+                      absl::StrJoin(operand.sizes.begin(), operand.sizes.begin() + operand.rank, ", "), "]");
 }
 
 absl::Status Invalid(std::string_view what) { return absl::InvalidArgumentError(Text(what)); }
@@ -49,7 +52,8 @@ absl::Status NeedSizes(const Operand& operand, const char* role, std::initialize
 
 absl::Status NeedType(const Operand& operand, const char* role, ops::DTypeSet types) {
   if (ops::Contains(types, operand.dtype)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(role, " of type ", Text(ops::Info(operand.dtype).name), " is not supported"));
+  return absl::InvalidArgumentError(
+      absl::StrCat(role, " of type ", Text(ops::Info(operand.dtype).name), " is not supported"));
 }
 
 absl::Status NeedSameType(const Operand& operand, const char* role, DType type) {
@@ -63,7 +67,8 @@ bool SameSizes(const Operand& a, const Operand& b) {
 absl::Status NeedSameSizes(const Operand& operand, const Operand& like, const char* role) {
   RETURN_IF_ERROR(NeedTensor(operand, role));
   if (SameSizes(operand, like)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(role, " has sizes ", Describe(operand), ", those of ", Describe(like), " are needed"));
+  return absl::InvalidArgumentError(
+      absl::StrCat(role, " has sizes ", Describe(operand), ", those of ", Describe(like), " are needed"));
 }
 
 bool IsDense(const Operand& operand) {
@@ -88,7 +93,8 @@ absl::Status NeedDense(const OpCall& call) {
 
 absl::Status NeedAttributes(const OpCall& call, size_t count) {
   if (call.attributes.size() == count) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(call.attributes.size(), " attributes, ", count, " are needed"));
+  return absl::InvalidArgumentError(
+      absl::StrCat(call.attributes.size(), " attributes, ", count, " are needed"));
 }
 
 absl::StatusOr<int> Dim(const OpCall& call, const Operand& operand) {
@@ -103,7 +109,8 @@ absl::Status NeedBroadcastTo(const Operand& operand, const Operand& out, const c
   bool fits = operand.rank == out.rank;
   for (int d = 0; fits && d < out.rank; ++d) fits = operand.sizes[d] == out.sizes[d] || operand.sizes[d] == 1;
   if (fits) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(role, " ", Describe(operand), " does not broadcast to ", Describe(out)));
+  return absl::InvalidArgumentError(
+      absl::StrCat(role, " ", Describe(operand), " does not broadcast to ", Describe(out)));
 }
 
 // ---- families
@@ -124,7 +131,8 @@ absl::Status CheckReduce(const OpCall& call) {
     RETURN_IF_ERROR(NeedRank(out, "output", a.rank));
     for (int d = 0; d < a.rank; ++d) {
       if (out.sizes[d] != a.sizes[d] && out.sizes[d] != 1) {
-        return absl::InvalidArgumentError(absl::StrCat("output ", Describe(out), " is no reduction of ", Describe(a)));
+        return absl::InvalidArgumentError(
+            absl::StrCat("output ", Describe(out), " is no reduction of ", Describe(a)));
       }
     }
   }
@@ -171,13 +179,16 @@ absl::Status CheckGather(const OpCall& call) {
   RETURN_IF_ERROR(NeedRank(out, "output", a.rank));
   const bool selects = index.rank == 1 && a.rank != 1;
   if (!selects && !SameSizes(index, out)) {
-    return absl::InvalidArgumentError(absl::StrCat("output ", Describe(out), " for an index ", Describe(index)));
+    return absl::InvalidArgumentError(
+        absl::StrCat("output ", Describe(out), " for an index ", Describe(index)));
   }
-  if (a.rank == 0 && index.numel() != 1) return absl::InvalidArgumentError(absl::StrCat("an index ", Describe(index), " into a scalar"));
+  if (a.rank == 0 && index.numel() != 1)
+    return absl::InvalidArgumentError(absl::StrCat("an index ", Describe(index), " into a scalar"));
   for (int d = 0; d < a.rank; ++d) {
     const int64_t wanted = d == dim ? (selects ? index.sizes[0] : out.sizes[d]) : a.sizes[d];
     if (selects ? out.sizes[d] != wanted : (d != dim && out.sizes[d] > wanted)) {
-      return absl::InvalidArgumentError(absl::StrCat("output ", Describe(out), " does not fit input ", Describe(a)));
+      return absl::InvalidArgumentError(
+          absl::StrCat("output ", Describe(out), " does not fit input ", Describe(a)));
     }
   }
   return absl::OkStatus();
@@ -205,13 +216,15 @@ absl::Status CheckScatterAdd(const OpCall& call) {
 absl::Status CheckMatmul(const OpCall& call) {
   RETURN_IF_ERROR(NeedAttributes(call, 3));
   const Operand &out = call.outputs[0], &a = call.inputs[0], &b = call.inputs[1], &c = call.inputs[2];
-  if (a.rank != 2 && a.rank != 3) return absl::InvalidArgumentError(absl::StrCat("a matrix of rank ", a.rank, ", 2 or 3 is needed"));
+  if (a.rank != 2 && a.rank != 3)
+    return absl::InvalidArgumentError(absl::StrCat("a matrix of rank ", a.rank, ", 2 or 3 is needed"));
   RETURN_IF_ERROR(NeedRank(b, "second matrix", a.rank));
   RETURN_IF_ERROR(NeedRank(out, "output", a.rank));
   const int m = a.rank - 2, n = a.rank - 1;
   if (a.sizes[n] != b.sizes[m] || out.sizes[m] != a.sizes[m] || out.sizes[n] != b.sizes[n] ||
       (m == 1 && (a.sizes[0] != out.sizes[0] || b.sizes[0] != out.sizes[0]))) {
-    return absl::InvalidArgumentError(absl::StrCat(Describe(a), " times ", Describe(b), " does not give ", Describe(out)));
+    return absl::InvalidArgumentError(
+        absl::StrCat(Describe(a), " times ", Describe(b), " does not give ", Describe(out)));
   }
   RETURN_IF_ERROR(NeedSameType(b, "second matrix", a.dtype));
   RETURN_IF_ERROR(NeedSameType(out, "output", a.dtype));
@@ -227,7 +240,9 @@ absl::Status CheckAttention(const OpCall& call) {
   RETURN_IF_ERROR(NeedRank(k, "key", 4));
   RETURN_IF_ERROR(NeedRank(v, "value", 4));
   const int64_t batch = q.sizes[0], heads = q.sizes[1], queries = q.sizes[2], keys = k.sizes[2];
-  if (k.sizes[1] == 0 || heads % k.sizes[1] != 0) return absl::InvalidArgumentError(absl::StrCat(heads, " query heads are no multiple of ", k.sizes[1], " key heads"));
+  if (k.sizes[1] == 0 || heads % k.sizes[1] != 0)
+    return absl::InvalidArgumentError(
+        absl::StrCat(heads, " query heads are no multiple of ", k.sizes[1], " key heads"));
   RETURN_IF_ERROR(NeedSizes(k, "key", {batch, k.sizes[1], keys, q.sizes[3]}));
   RETURN_IF_ERROR(NeedSizes(v, "value", {batch, k.sizes[1], keys, v.sizes[3]}));
   RETURN_IF_ERROR(NeedSameType(k, "key", q.dtype));
@@ -295,16 +310,19 @@ absl::Status CheckFamily(const OpCall& call) {
 absl::Status CheckCounts(const OpCall& call) {
   const ops::Row& row = *call.row;
   if (call.outputs.empty() || call.outputs.size() > row.outputs) {
-    return absl::InvalidArgumentError(absl::StrCat(call.outputs.size(), " outputs, ", row.outputs, " are allowed"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(call.outputs.size(), " outputs, ", row.outputs, " are allowed"));
   }
   for (size_t i = 0; i < call.outputs.size(); ++i) {
     const bool optional = row.family == Family::kAttention && i == 1;
     if (!optional) RETURN_IF_ERROR(NeedTensor(call.outputs[i], "output"));
   }
-  if (call.outputs.size() < row.outputs && row.family != Family::kAttention) return Invalid("an output is missing");
+  if (call.outputs.size() < row.outputs && row.family != Family::kAttention)
+    return Invalid("an output is missing");
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     if (!call.inputs[i].present && i + row.optional < row.inputs) return Invalid("an input is missing");
-    if (call.inputs[i].immediate && row.family != Family::kMap) return Invalid("only maps take immediates as inputs");
+    if (call.inputs[i].immediate && row.family != Family::kMap)
+      return Invalid("only maps take immediates as inputs");
   }
   return absl::OkStatus();
 }
@@ -312,9 +330,11 @@ absl::Status CheckCounts(const OpCall& call) {
 absl::Status CheckTypes(const OpCall& call) {
   const ops::Row& row = *call.row;
   if (row.family == Family::kMap || row.family == Family::kReduce) {
-    const bool any = row.types == ops::TypeRule::kAny || row.types == ops::TypeRule::kFloat || row.types == ops::TypeRule::kSum;
+    const bool any = row.types == ops::TypeRule::kAny || row.types == ops::TypeRule::kFloat ||
+                     row.types == ops::TypeRule::kSum;
     if (!any && !ops::Contains(row.dtypes, call.compute)) {
-      return absl::UnimplementedError(absl::StrCat("\"", Text(Name(row)), "\" not implemented for '", Text(ops::Info(call.compute).name), "'"));
+      return absl::UnimplementedError(absl::StrCat("\"", Text(Name(row)), "\" not implemented for '",
+                                                   Text(ops::Info(call.compute).name), "'"));
     }
     return absl::OkStatus();
   }
@@ -326,7 +346,8 @@ absl::Status CheckTypes(const OpCall& call) {
 
 std::string Describe(const OpCall& call) {
   std::string text = absl::StrCat(Text(Name(*call.row)), "(");
-  for (size_t i = 0; i < call.inputs.size(); ++i) absl::StrAppend(&text, i == 0 ? "" : ", ", Describe(call.inputs[i]));
+  for (size_t i = 0; i < call.inputs.size(); ++i)
+    absl::StrAppend(&text, i == 0 ? "" : ", ", Describe(call.inputs[i]));
   return text + ")";
 }
 

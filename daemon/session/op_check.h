@@ -1,5 +1,6 @@
-// Checks that a call means something: counts, types and shapes as its row and family say. Bounds against buffers are checked
-// before (session.cc). After this, a kernel cannot leave its operands. Any thread; no allocation when all is well.
+// Checks that a call means something: counts, types and shapes as its row and family say. Bounds against
+// buffers are checked before (session.cc). After this, a kernel cannot leave its operands. Any thread; no
+// allocation when all is well.
 #pragma once
 
 #include "absl/status/status.h"

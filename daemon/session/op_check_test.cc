@@ -34,7 +34,8 @@ Operand Absent() {
   return operand;
 }
 
-absl::Status Check(const char* aten, std::vector<Operand> outputs, std::vector<Operand> inputs, std::vector<Number> attributes = {}) {
+absl::Status Check(const char* aten, std::vector<Operand> outputs, std::vector<Operand> inputs,
+                   std::vector<Number> attributes = {}) {
   return CheckOp({&ops::RowOf(aten), DType::kFloat32, outputs, inputs, attributes, nullptr});
 }
 
@@ -42,8 +43,10 @@ const Number kZero = Number::Integer(0);
 
 TEST(OpCheck, MapsBroadcast) {
   EXPECT_TRUE(Check("mul.Tensor", {Tensor({2, 3})}, {Tensor({2, 3}), Tensor({1, 3})}).ok());
-  EXPECT_THAT(Check("mul.Tensor", {Tensor({2, 3})}, {Tensor({2, 3}), Tensor({1, 4})}).message(), HasSubstr("float32[1, 4] does not broadcast"));
-  EXPECT_FALSE(Check("mul.Tensor", {Tensor({2, 3})}, {Tensor({2, 3}), Tensor({3})}).ok()) << "ranks must be equal";
+  EXPECT_THAT(Check("mul.Tensor", {Tensor({2, 3})}, {Tensor({2, 3}), Tensor({1, 4})}).message(),
+              HasSubstr("float32[1, 4] does not broadcast"));
+  EXPECT_FALSE(Check("mul.Tensor", {Tensor({2, 3})}, {Tensor({2, 3}), Tensor({3})}).ok())
+      << "ranks must be equal";
   EXPECT_FALSE(Check("mul.Tensor", {Tensor({2, 3})}, {Tensor({2, 3}), Absent()}).ok());
 }
 
@@ -56,10 +59,14 @@ TEST(OpCheck, ReductionsKeepOrReduceEachDimension) {
 TEST(OpCheck, MatricesMustMultiply) {
   const std::vector<Number> attributes = {kZero, kZero, kZero};
   EXPECT_TRUE(Check("mm", {Tensor({2, 4})}, {Tensor({2, 3}), Tensor({3, 4}), Absent()}, attributes).ok());
-  EXPECT_TRUE(Check("mm", {Tensor({2, 4})}, {Tensor({2, 3}), Tensor({3, 4}), Tensor({1, 4})}, attributes).ok());
+  EXPECT_TRUE(
+      Check("mm", {Tensor({2, 4})}, {Tensor({2, 3}), Tensor({3, 4}), Tensor({1, 4})}, attributes).ok());
   EXPECT_FALSE(Check("mm", {Tensor({2, 4})}, {Tensor({2, 3}), Tensor({2, 4}), Absent()}, attributes).ok());
-  EXPECT_FALSE(Check("mm", {Tensor({2, 4})}, {Tensor({2, 3}), Tensor({3, 4}, DType::kFloat64), Absent()}, attributes).ok());
-  EXPECT_FALSE(Check("mm", {Tensor({2, 4})}, {Tensor({2, 3}), Tensor({3, 4}), Absent()}).ok()) << "attributes are missing";
+  EXPECT_FALSE(
+      Check("mm", {Tensor({2, 4})}, {Tensor({2, 3}), Tensor({3, 4}, DType::kFloat64), Absent()}, attributes)
+          .ok());
+  EXPECT_FALSE(Check("mm", {Tensor({2, 4})}, {Tensor({2, 3}), Tensor({3, 4}), Absent()}).ok())
+      << "attributes are missing";
 }
 
 TEST(OpCheck, IndicesAreIntegers) {
@@ -75,11 +82,13 @@ TEST(OpCheck, AScalarHasOneElementToSelect) {
 }
 
 TEST(OpCheck, AttentionShapesMustAgree) {
-  const auto q = Tensor({2, 4, 5, 8}), k = Tensor({2, 2, 7, 8}), v = Tensor({2, 2, 7, 6}), out = Tensor({2, 4, 5, 6});
+  const auto q = Tensor({2, 4, 5, 8}), k = Tensor({2, 2, 7, 8}), v = Tensor({2, 2, 7, 6}),
+             out = Tensor({2, 4, 5, 6});
   const std::vector<Number> attributes = {Number::Real(1), kZero};
   const char* name = "_scaled_dot_product_fused_attention_overrideable";
   EXPECT_TRUE(Check(name, {out}, {q, k, v, Absent()}, attributes).ok());
-  EXPECT_TRUE(Check(name, {out, Tensor({2, 4, 5})}, {q, k, v, Tensor({2, 4, 5, 7}, DType::kBool)}, attributes).ok());
+  EXPECT_TRUE(
+      Check(name, {out, Tensor({2, 4, 5})}, {q, k, v, Tensor({2, 4, 5, 7}, DType::kBool)}, attributes).ok());
   EXPECT_FALSE(Check(name, {out}, {q, k, v, Tensor({2, 1, 5, 7}, DType::kBool)}, attributes).ok());
   EXPECT_FALSE(Check(name, {out}, {q, Tensor({2, 3, 7, 8}), v, Absent()}, attributes).ok());
 }
@@ -102,7 +111,8 @@ TEST(OpCheck, EveryRowRefusesACallWithoutOperands) {
 
 TEST(OpCheck, ACallIsDescribedAsPeopleReadIt) {
   const std::vector<Operand> inputs = {Tensor({2, 3}), Absent()};
-  EXPECT_EQ(Describe({&ops::RowOf("mul.Tensor"), DType::kFloat32, {}, inputs, {}, nullptr}), "mul.Tensor(float32[2, 3], none)");
+  EXPECT_EQ(Describe({&ops::RowOf("mul.Tensor"), DType::kFloat32, {}, inputs, {}, nullptr}),
+            "mul.Tensor(float32[2, 3], none)");
 }
 
 }  // namespace

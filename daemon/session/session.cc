@@ -15,10 +15,11 @@ namespace {
 
 using wire::CommandKind;
 
-// A look at the ring takes its cache line from the client, whose next command must fetch it back. While commands stream in, the daemon looks
-// a little less often, so that the client finds the line where it left it.
+// A look at the ring takes its cache line from the client, whose next command must fetch it back. While
+// commands stream in, the daemon looks a little less often, so that the client finds the line where it left
+// it.
 constexpr uint64_t kStreamPauseNs = 3000;
-constexpr int kCommandsPerLook = 8;           // light commands between two looks at the clock
+constexpr int kCommandsPerLook = 8;  // light commands between two looks at the clock
 
 uint64_t NowNs() {
   return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
@@ -34,8 +35,13 @@ absl::Status Breach(const char* what) { return absl::InvalidArgumentError(what);
 
 }  // namespace
 
-Session::Session(uint64_t id, Peer peer, std::unique_ptr<transport::ServerTransport> transport, std::span<DeviceState> devices)
-    : id_(id), peer_(std::move(peer)), opened_ns_(NowNs()), transport_(std::move(transport)), devices_(devices) {}
+Session::Session(uint64_t id, Peer peer, std::unique_ptr<transport::ServerTransport> transport,
+                 std::span<DeviceState> devices)
+    : id_(id),
+      peer_(std::move(peer)),
+      opened_ns_(NowNs()),
+      transport_(std::move(transport)),
+      devices_(devices) {}
 
 absl::Status Session::Open() {
   for (uint32_t d = 0; d < devices_.size(); ++d) {
@@ -109,10 +115,12 @@ absl::Status Session::PublishCompletions() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Session::Outcome> Session::RunCommand(std::span<const std::byte> bytes, const wire::CommandHeader& header) {
+absl::StatusOr<Session::Outcome> Session::RunCommand(std::span<const std::byte> bytes,
+                                                     const wire::CommandHeader& header) {
   current_queue_ = header.queue;
   const bool open = (open_queues_ >> header.queue & 1) != 0;
-  if (open == (header.kind == CommandKind::kCreateQueue)) return Breach(open ? "a queue was created twice" : "a queue does not exist");
+  if (open == (header.kind == CommandKind::kCreateQueue))
+    return Breach(open ? "a queue was created twice" : "a queue does not exist");
   absl::Status status;
   switch (header.kind) {
     case CommandKind::kNop:
@@ -153,7 +161,8 @@ absl::StatusOr<Session::Outcome> Session::RunCommand(std::span<const std::byte> 
       status = ClearError(bytes);
       break;
     default:
-      return absl::InvalidArgumentError(absl::StrCat("a command of unknown kind ", static_cast<int>(header.kind)));
+      return absl::InvalidArgumentError(
+          absl::StrCat("a command of unknown kind ", static_cast<int>(header.kind)));
   }
   if (!status.ok()) return status;
   return Outcome::kDone;
@@ -171,7 +180,8 @@ void Session::Raise(Queue& queue, uint32_t queue_id, const absl::Status& error) 
 absl::Status Session::ClearError(std::span<const std::byte> bytes) {
   wire::ClearErrorCommand command;
   RETURN_IF_ERROR(wire::DecodeFixed(bytes, command));
-  if (command.errors != transport_->Errors(current_queue_)) return Breach("an error was cleared that was never raised");
+  if (command.errors != transport_->Errors(current_queue_))
+    return Breach("an error was cleared that was never raised");
   queues_[current_queue_].error_raised = false;
   queues_[current_queue_].error_word = 0;
   buffers_.ForEach([](Buffer& buffer) {
@@ -203,22 +213,26 @@ absl::Status Session::Allocate(std::span<const std::byte> bytes) {
   wire::AllocateCommand command;
   RETURN_IF_ERROR(wire::DecodeFixed(bytes, command));
   Buffer* buffer = buffers_.Insert(command.buffer);
-  if (buffer == nullptr) return Breach("a buffer's id is in use or out of order, or its generation does not grow");
+  if (buffer == nullptr)
+    return Breach("a buffer's id is in use or out of order, or its generation does not grow");
   Queue& queue = queues_[current_queue_];
   DeviceState& state = devices_[queue.device];
   buffer->device = queue.device;
   buffer->bytes = command.bytes;
   const uint64_t used = allocated_[queue.device];
-  absl::StatusOr<memory::Block> block = absl::ResourceExhaustedError(
-      absl::StrCat("asked for ", command.bytes, " bytes; this session holds ", used, " of the ", state.memory_limit, " that it may"));
-  if (command.bytes <= state.memory_limit && memory::RoundSize(command.bytes) <= state.memory_limit - std::min(used, state.memory_limit)) {
+  absl::StatusOr<memory::Block> block =
+      absl::ResourceExhaustedError(absl::StrCat("asked for ", command.bytes, " bytes; this session holds ",
+                                                used, " of the ", state.memory_limit, " that it may"));
+  if (command.bytes <= state.memory_limit &&
+      memory::RoundSize(command.bytes) <= state.memory_limit - std::min(used, state.memory_limit)) {
     block = state.pool->Allocate(command.bytes, peer_.uid + 1, [&](std::byte* address, uint64_t size) {
       return queue.device_queue->Zero(address, size);
     });
   }
   if (!block.ok()) {
     buffer->poison = Poison::kNoStorage;
-    Raise(queue, current_queue_, absl::ResourceExhaustedError(absl::StrCat("xpud out of memory: ", block.status().message())));
+    Raise(queue, current_queue_,
+          absl::ResourceExhaustedError(absl::StrCat("xpud out of memory: ", block.status().message())));
     return absl::OkStatus();
   }
   buffer->block = *block;
@@ -253,7 +267,9 @@ void Session::ReleaseDeferred() {
   std::erase_if(deferred_, [&](const DeferredFree& entry) {
     for (uint64_t rest = entry.queues & open_queues_; rest != 0; rest &= rest - 1) {
       const uint32_t q = static_cast<uint32_t>(std::countr_zero(rest));
-      if (std::atomic_ref<uint64_t>(*transport_->CompletedWord(q)).load(std::memory_order_acquire) < entry.marks[q]) return false;
+      if (std::atomic_ref<uint64_t>(*transport_->CompletedWord(q)).load(std::memory_order_acquire) <
+          entry.marks[q])
+        return false;
     }
     devices_[entry.device].pool->Free(entry.block);
     return true;
@@ -295,10 +311,13 @@ absl::Status Session::Timestamp(std::span<const std::byte> bytes) {
 absl::StatusOr<Session::Outcome> Session::WaitForQueue(std::span<const std::byte> bytes) {
   wire::WaitCommand command;
   RETURN_IF_ERROR(wire::DecodeFixed(bytes, command));
-  if (command.other >= wire::kMaxQueues || (open_queues_ >> command.other & 1) == 0) return Breach("a wait names a queue that does not exist");
-  if (command.sequence > queues_[command.other].submitted) return Breach("a wait names a command that is not an earlier one of its queue");
+  if (command.other >= wire::kMaxQueues || (open_queues_ >> command.other & 1) == 0)
+    return Breach("a wait names a queue that does not exist");
+  if (command.sequence > queues_[command.other].submitted)
+    return Breach("a wait names a command that is not an earlier one of its queue");
   RETURN_IF_ERROR(PublishCompletions());
-  const uint64_t done = std::atomic_ref<uint64_t>(*transport_->CompletedWord(command.other)).load(std::memory_order_acquire);
+  const uint64_t done =
+      std::atomic_ref<uint64_t>(*transport_->CompletedWord(command.other)).load(std::memory_order_acquire);
   return done >= command.sequence ? Outcome::kDone : Outcome::kStalled;
 }
 

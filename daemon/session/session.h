@@ -1,6 +1,7 @@
-// One client's session: takes commands from its transport, checks them, and has them executed. Owned by the engine, which alone calls
-// it. Nothing that a client sends can touch another session: handles are looked up in this session's own table, every view is checked
-// against its buffer, and a breach of protocol closes this session only.
+// One client's session: takes commands from its transport, checks them, and has them executed. Owned by the
+// engine, which alone calls it. Nothing that a client sends can touch another session: handles are looked up
+// in this session's own table, every view is checked against its buffer, and a breach of protocol closes this
+// session only.
 #pragma once
 
 #include <array>
@@ -38,7 +39,8 @@ struct SessionStats {
 
 class Session {
  public:
-  Session(uint64_t id, Peer peer, std::unique_ptr<transport::ServerTransport> transport, std::span<DeviceState> devices);
+  Session(uint64_t id, Peer peer, std::unique_ptr<transport::ServerTransport> transport,
+          std::span<DeviceState> devices);
   // Waits for the session's work and gives everything back.
   ~Session();
   Session(const Session&) = delete;
@@ -52,7 +54,8 @@ class Session {
     kWorked,   // did some; call again
     kStalled,  // the next command waits for a kernel to compile, or for another queue
   };
-  // Runs commands until there are none or about `slice_ns` have passed. An error is a breach of protocol: the caller closes the session.
+  // Runs commands until there are none or about `slice_ns` have passed. An error is a breach of protocol: the
+  // caller closes the session.
   absl::StatusOr<Progress> Run(uint64_t slice_ns);
 
   uint64_t id() const { return id_; }
@@ -68,10 +71,10 @@ class Session {
   struct Queue {
     std::unique_ptr<executor::DeviceQueue> device_queue;
     uint32_t device = 0;
-    uint64_t submitted = 0;         // sequence of the last command
-    uint64_t written = 0;           // what the completed counter was last told to become
-    bool error_raised = false;      // and not yet cleared by the client
-    uint64_t error_word = 0;        // where kernels report bad index contents
+    uint64_t submitted = 0;     // sequence of the last command
+    uint64_t written = 0;       // what the completed counter was last told to become
+    bool error_raised = false;  // and not yet cleared by the client
+    uint64_t error_word = 0;    // where kernels report bad index contents
   };
   // A free that waits for the queues that used the buffer.
   struct DeferredFree {
@@ -89,7 +92,8 @@ class Session {
   absl::Status Upload(std::span<const std::byte> bytes);
   absl::Status UploadInline(std::span<const std::byte> bytes);
   // `outlives_command`: the source stays as it is until the copy is done.
-  absl::Status UploadFrom(std::span<const std::byte> source, wire::Handle target, uint64_t offset, bool outlives_command);
+  absl::Status UploadFrom(std::span<const std::byte> source, wire::Handle target, uint64_t offset,
+                          bool outlives_command);
   absl::Status Download(std::span<const std::byte> bytes);
   absl::Status Copy(std::span<const std::byte> bytes);
   absl::Status CreateQueue(std::span<const std::byte> bytes);
@@ -100,7 +104,8 @@ class Session {
 
   // Fills operands_ from execute_; OK, or why the op is refused.
   absl::Status ResolveOperands(uint32_t queue_id);
-  absl::Status ResolveTensor(const wire::DecodedOperand& from, kernels::Operand& to, Buffer*& buffer, uint32_t queue_id);
+  absl::Status ResolveTensor(const wire::DecodedOperand& from, kernels::Operand& to, Buffer*& buffer,
+                             uint32_t queue_id);
   kernels::OpCall Call(Queue& queue) const;
   bool ReadsPoison() const;
   void PoisonOutputs();

@@ -15,18 +15,22 @@ absl::Status Poisoned() { return absl::FailedPreconditionError("reads a tensor w
 absl::StatusOr<std::byte*> Session::Part(Buffer* buffer, uint64_t offset, uint64_t bytes, uint32_t queue_id) {
   heavy_ |= bytes > kHeavyCopyBytes;
   if (buffer == nullptr) return absl::InvalidArgumentError("a copy names a buffer that does not exist");
-  if (buffer->device != queues_[queue_id].device) return absl::InvalidArgumentError("a copy names a buffer on another device than its queue");
+  if (buffer->device != queues_[queue_id].device)
+    return absl::InvalidArgumentError("a copy names a buffer on another device than its queue");
   if (offset > buffer->bytes || bytes > buffer->bytes - offset) {
-    return absl::InvalidArgumentError(absl::StrCat("a copy of ", bytes, " bytes at ", offset, " leaves its buffer of ", buffer->bytes, " bytes"));
+    return absl::InvalidArgumentError(absl::StrCat("a copy of ", bytes, " bytes at ", offset,
+                                                   " leaves its buffer of ", buffer->bytes, " bytes"));
   }
-  if (buffer->poison == Poison::kNoStorage) return absl::FailedPreconditionError("a copy names a buffer whose allocation failed");
+  if (buffer->poison == Poison::kNoStorage)
+    return absl::FailedPreconditionError("a copy names a buffer whose allocation failed");
   buffer->queues |= uint64_t{1} << queue_id;
   return buffer->block.address + offset;
 }
 
 absl::StatusOr<std::byte*> Session::StagingPart(uint64_t offset, uint64_t bytes) const {
   const auto staging = transport_->staging();
-  if (offset > staging.size() || bytes > staging.size() - offset) return absl::InvalidArgumentError("a copy leaves the staging memory");
+  if (offset > staging.size() || bytes > staging.size() - offset)
+    return absl::InvalidArgumentError("a copy leaves the staging memory");
   return staging.data() + offset;
 }
 
@@ -41,7 +45,8 @@ void Session::FinishCopy(const absl::Status& status, Buffer* target, uint64_t by
   MarkWritten(*target);
 }
 
-absl::Status Session::UploadFrom(std::span<const std::byte> source, wire::Handle handle, uint64_t offset, bool outlives_command) {
+absl::Status Session::UploadFrom(std::span<const std::byte> source, wire::Handle handle, uint64_t offset,
+                                 bool outlives_command) {
   executor::DeviceQueue& queue = *queues_[current_queue_].device_queue;
   Buffer* buffer = buffers_.Find(handle);
   const auto target = Part(buffer, offset, source.size(), current_queue_);
@@ -89,7 +94,8 @@ absl::Status Session::Copy(std::span<const std::byte> bytes) {
   const auto target = Part(target_buffer, command.target_offset, command.bytes, current_queue_);
   absl::Status status = source.ok() ? target.status() : source.status();
   if (status.ok() && source_buffer->poison != Poison::kNone) status = Poisoned();
-  const bool overlaps = source_buffer == target_buffer && command.source_offset < command.target_offset + command.bytes &&
+  const bool overlaps = source_buffer == target_buffer &&
+                        command.source_offset < command.target_offset + command.bytes &&
                         command.target_offset < command.source_offset + command.bytes;
   if (status.ok() && overlaps) status = absl::InvalidArgumentError("a copy's source and target overlap");
   if (status.ok()) status = queues_[current_queue_].device_queue->Copy(*target, *source, command.bytes);

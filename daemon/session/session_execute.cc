@@ -1,4 +1,5 @@
-// Session's part that runs ops: operands are resolved against buffers, the call is checked, planned and launched.
+// Session's part that runs ops: operands are resolved against buffers, the call is checked, planned and
+// launched.
 #include <algorithm>
 #include <atomic>
 
@@ -10,7 +11,8 @@
 namespace xpud::session {
 namespace {
 
-// The elements between a view's first and last one, or 0 for an empty view. Cannot overflow: see DecodeExecute.
+// The elements between a view's first and last one, or 0 for an empty view. Cannot overflow: see
+// DecodeExecute.
 bool Extent(const kernels::Operand& operand, uint64_t& elements) {
   elements = 1;
   for (int d = 0; d < operand.rank; ++d) {
@@ -19,7 +21,8 @@ bool Extent(const kernels::Operand& operand, uint64_t& elements) {
       return true;
     }
     uint64_t span;
-    if (__builtin_mul_overflow(static_cast<uint64_t>(operand.sizes[d] - 1), static_cast<uint64_t>(operand.strides[d]), &span) ||
+    if (__builtin_mul_overflow(static_cast<uint64_t>(operand.sizes[d] - 1),
+                               static_cast<uint64_t>(operand.strides[d]), &span) ||
         __builtin_add_overflow(elements, span, &elements)) {
       return false;
     }
@@ -29,27 +32,34 @@ bool Extent(const kernels::Operand& operand, uint64_t& elements) {
 
 }  // namespace
 
-absl::Status Session::ResolveTensor(const wire::DecodedOperand& from, kernels::Operand& to, Buffer*& buffer, uint32_t queue_id) {
+absl::Status Session::ResolveTensor(const wire::DecodedOperand& from, kernels::Operand& to, Buffer*& buffer,
+                                    uint32_t queue_id) {
   buffer = buffers_.Find(from.buffer);
   if (buffer == nullptr) return absl::InvalidArgumentError("a tensor names a buffer that does not exist");
-  if (buffer->device != queues_[queue_id].device) return absl::InvalidArgumentError("a tensor is on another device than its queue");
+  if (buffer->device != queues_[queue_id].device)
+    return absl::InvalidArgumentError("a tensor is on another device than its queue");
   to.rank = from.rank;
   std::copy_n(from.sizes.begin(), from.rank, to.sizes.begin());
   std::copy_n(from.strides.begin(), from.rank, to.strides.begin());
   uint64_t elements;
   const uint64_t room = buffer->bytes / ops::SizeOf(from.dtype);
   if (!Extent(to, elements) || (elements != 0 && (from.offset > room || elements > room - from.offset))) {
-    return absl::InvalidArgumentError(absl::StrCat("a view of ", elements, " elements from element ", from.offset, " leaves its buffer of ", buffer->bytes, " bytes"));
+    return absl::InvalidArgumentError(absl::StrCat("a view of ", elements, " elements from element ",
+                                                   from.offset, " leaves its buffer of ", buffer->bytes,
+                                                   " bytes"));
   }
   buffer->queues |= uint64_t{1} << queue_id;
-  to.data = elements == 0 ? buffer->block.address : buffer->block.address + from.offset * ops::SizeOf(from.dtype);
+  to.data =
+      elements == 0 ? buffer->block.address : buffer->block.address + from.offset * ops::SizeOf(from.dtype);
   to.content = buffer->content;
   return absl::OkStatus();
 }
 
 absl::Status Session::ResolveOperands(uint32_t queue_id) {
   const int inputs = execute_.row->inputs;
-  if (execute_.inputs > inputs) return absl::InvalidArgumentError(absl::StrCat(execute_.inputs, " inputs; at most ", inputs, " are allowed"));
+  if (execute_.inputs > inputs)
+    return absl::InvalidArgumentError(
+        absl::StrCat(execute_.inputs, " inputs; at most ", inputs, " are allowed"));
   absl::Status first;
   for (int i = 0; i < execute_.outputs + inputs; ++i) {
     kernels::Operand& to = operands_[i];
@@ -67,7 +77,8 @@ absl::Status Session::ResolveOperands(uint32_t queue_id) {
     if (to.immediate) to.number = from.number;
     if (from.kind != wire::OperandKind::kTensor) continue;
     absl::Status status = ResolveTensor(from, to, operand_buffers_[i], queue_id);
-    if (!status.ok() && first.ok()) first = std::move(status);  // go on: the outputs must be found, to be poisoned
+    if (!status.ok() && first.ok())
+      first = std::move(status);  // go on: the outputs must be found, to be poisoned
   }
   return first;
 }
@@ -89,7 +100,8 @@ bool Session::ReadsPoison() const {
     if (buffer == nullptr || buffer->poison == Poison::kNone) continue;
     if (buffer->poison == Poison::kNoStorage || i >= execute_.outputs) return true;
     // An output that does not fill its buffer leaves the poisoned rest.
-    if (static_cast<uint64_t>(operands_[i].numel()) * ops::SizeOf(operands_[i].dtype) != buffer->bytes) return true;
+    if (static_cast<uint64_t>(operands_[i].numel()) * ops::SizeOf(operands_[i].dtype) != buffer->bytes)
+      return true;
   }
   return false;
 }
@@ -111,10 +123,12 @@ void Session::MarkOutputsWritten() {
 
 void Session::CheckErrorWord(Queue& queue, const kernels::OpCall& call) {
   const uint64_t word = std::atomic_ref<uint64_t>(queue.error_word).load(std::memory_order_relaxed);
-  if (word == 0) [[likely]] return;
+  if (word == 0) [[likely]]
+    return;
   std::atomic_ref<uint64_t>(queue.error_word).store(0, std::memory_order_relaxed);
   const int64_t value = static_cast<int64_t>(word) >> 8;
-  Raise(queue, current_queue_, absl::OutOfRangeError(absl::StrCat("index ", value, " is out of range in ", Describe(call))));
+  Raise(queue, current_queue_,
+        absl::OutOfRangeError(absl::StrCat("index ", value, " is out of range in ", Describe(call))));
 }
 
 absl::StatusOr<Session::Outcome> Session::Execute(std::span<const std::byte> bytes, uint32_t queue_id) {
@@ -123,7 +137,9 @@ absl::StatusOr<Session::Outcome> Session::Execute(std::span<const std::byte> byt
   DeviceState& state = devices_[queue.device];
   const auto refuse = [&](const absl::Status& why, const kernels::OpCall* call) {
     const std::string name(execute_.row->aten.substr(0, execute_.row->aten.find('|')));
-    Raise(queue, queue_id, absl::Status(why.code(), absl::StrCat(call != nullptr ? Describe(*call) : name, ": ", why.message())));
+    Raise(queue, queue_id,
+          absl::Status(why.code(),
+                       absl::StrCat(call != nullptr ? Describe(*call) : name, ": ", why.message())));
     PoisonOutputs();
     return Outcome::kDone;
   };
@@ -131,15 +147,17 @@ absl::StatusOr<Session::Outcome> Session::Execute(std::span<const std::byte> byt
   const kernels::OpCall call = Call(queue);
   if (absl::Status status = CheckOp(call); !status.ok()) return refuse(status, &call);
   if (ReadsPoison()) {
-    if (!queue.error_raised) return refuse(absl::FailedPreconditionError("reads a tensor whose computation failed"), &call);
+    if (!queue.error_raised)
+      return refuse(absl::FailedPreconditionError("reads a tensor whose computation failed"), &call);
     PoisonOutputs();
     return Outcome::kDone;
   }
   workspace_.clear();
   const auto workspace = [&](size_t size) -> absl::StatusOr<void*> {
-    ASSIGN_OR_RETURN(memory::Block block, state.pool->Allocate(size, peer_.uid + 1, [&](std::byte* address, uint64_t n) {
-      return queue.device_queue->Zero(address, n);
-    }));
+    ASSIGN_OR_RETURN(memory::Block block,
+                     state.pool->Allocate(size, peer_.uid + 1, [&](std::byte* address, uint64_t n) {
+                       return queue.device_queue->Zero(address, n);
+                     }));
     workspace_.push_back(block);
     return static_cast<void*>(block.address);
   };

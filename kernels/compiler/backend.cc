@@ -78,7 +78,8 @@ Machine MachineOf(Target target) {
   return {"", ""};
 }
 
-absl::StatusOr<std::unique_ptr<llvm::TargetMachine>> CreateMachine(Target target, const llvm::Module& module) {
+absl::StatusOr<std::unique_ptr<llvm::TargetMachine>> CreateMachine(Target target,
+                                                                   const llvm::Module& module) {
   InitialiseTargets();
   std::string error;
   const llvm::Target* const found = llvm::TargetRegistry::lookupTarget(module.getTargetTriple(), error);
@@ -87,8 +88,8 @@ absl::StatusOr<std::unique_ptr<llvm::TargetMachine>> CreateMachine(Target target
   llvm::TargetOptions options;
   options.AllowFPOpFusion = target == Target::kSpirv ? llvm::FPOpFusion::Standard : llvm::FPOpFusion::Fast;
   std::unique_ptr<llvm::TargetMachine> created(
-      found->createTargetMachine(module.getTargetTriple(), machine.cpu, machine.features, options, llvm::Reloc::PIC_,
-                                 llvm::CodeModel::Small, llvm::CodeGenOptLevel::Default));
+      found->createTargetMachine(module.getTargetTriple(), machine.cpu, machine.features, options,
+                                 llvm::Reloc::PIC_, llvm::CodeModel::Small, llvm::CodeGenOptLevel::Default));
   if (created == nullptr) return absl::InternalError("LLVM has no such target machine");
   return created;
 }
@@ -106,7 +107,10 @@ absl::Status LinkMath(llvm::Module& module) {
   return absl::OkStatus();
 }
 
-bool IsKernel(const llvm::Function& f) { return !f.isDeclaration() && f.getReturnType()->isVoidTy() && f.hasExternalLinkage() && !f.getName().starts_with("xpud_"); }
+bool IsKernel(const llvm::Function& f) {
+  return !f.isDeclaration() && f.getReturnType()->isVoidTy() && f.hasExternalLinkage() &&
+         !f.getName().starts_with("xpud_");
+}
 
 void SetAttributes(Target target, llvm::Module& module) {
   const Machine machine = MachineOf(target);
@@ -126,7 +130,8 @@ void SetAttributes(Target target, llvm::Module& module) {
   }
 }
 
-// O3. No library function exists, so that no loop becomes a memcpy or memset that the driver could not resolve.
+// O3. No library function exists, so that no loop becomes a memcpy or memset that the driver could not
+// resolve.
 void Optimise(llvm::Module& module, llvm::TargetMachine& machine) {
   llvm::LoopAnalysisManager lam;
   llvm::FunctionAnalysisManager fam;
@@ -243,8 +248,9 @@ const std::string& CodeIdentity(Target target) {
     auto* all = new std::string[3];
     for (const Target t : {Target::kHost, Target::kNvptx, Target::kSpirv}) {
       const Machine machine = MachineOf(t);
-      all[static_cast<size_t>(t)] = absl::StrCat(std::string(SourceStamp()), "|" LLVM_VERSION_STRING "|",
-                                                 static_cast<int>(t), "|", machine.cpu, "|", machine.features);
+      all[static_cast<size_t>(t)] =
+          absl::StrCat(std::string(SourceStamp()), "|" LLVM_VERSION_STRING "|", static_cast<int>(t), "|",
+                       machine.cpu, "|", machine.features);
     }
     return all;
   }();

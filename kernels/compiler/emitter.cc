@@ -10,14 +10,22 @@ using ops::DType;
 
 Scalar ScalarOf(DType type) {
   switch (type) {
-    case DType::kBool: return Scalar::kBool;
-    case DType::kUInt8: return Scalar::kU8;
-    case DType::kInt8: return Scalar::kI8;
-    case DType::kInt16: return Scalar::kI16;
-    case DType::kInt32: return Scalar::kI32;
-    case DType::kInt64: return Scalar::kI64;
-    case DType::kFloat64: return Scalar::kF64;
-    default: return Scalar::kF32;
+    case DType::kBool:
+      return Scalar::kBool;
+    case DType::kUInt8:
+      return Scalar::kU8;
+    case DType::kInt8:
+      return Scalar::kI8;
+    case DType::kInt16:
+      return Scalar::kI16;
+    case DType::kInt32:
+      return Scalar::kI32;
+    case DType::kInt64:
+      return Scalar::kI64;
+    case DType::kFloat64:
+      return Scalar::kF64;
+    default:
+      return Scalar::kF32;
   }
 }
 
@@ -45,7 +53,10 @@ const char* TripleOf(Target target) {
 }  // namespace
 
 Emitter::Emitter(Target target, llvm::LLVMContext& context)
-    : target_(target), context_(context), module_(std::make_unique<llvm::Module>("xpud", context)), ir_(context) {
+    : target_(target),
+      context_(context),
+      module_(std::make_unique<llvm::Module>("xpud", context)),
+      ir_(context) {
   module_->setTargetTriple(llvm::Triple(TripleOf(target)));
 }
 
@@ -79,7 +90,8 @@ void Emitter::Begin(const std::string& name, std::span<const ArgType> args) {
   }
   llvm::MDNode* const empty = llvm::MDNode::get(context_, {});
   for (size_t i = 0; i < args.size(); ++i) {
-    auto* const slot = ir_.CreateLoad(pointer, ir_.CreateConstInBoundsGEP1_64(pointer, function_->getArg(0), i));
+    auto* const slot =
+        ir_.CreateLoad(pointer, ir_.CreateConstInBoundsGEP1_64(pointer, function_->getArg(0), i));
     slot->setMetadata(llvm::LLVMContext::MD_invariant_load, empty);
     auto* const value = ir_.CreateLoad(type_of(args[i]), slot);
     value->setMetadata(llvm::LLVMContext::MD_invariant_load, empty);
@@ -103,7 +115,8 @@ std::unique_ptr<llvm::Module> Emitter::Finish() {
 }
 
 Emitter::Value Emitter::BuiltinIndex(llvm::Intrinsic::ID nvptx, const char* spirv, int axis) {
-  if (target_ == Target::kNvptx) return ir_.CreateZExt(ir_.CreateIntrinsic(ir_.getInt32Ty(), nvptx, {}), ir_.getInt64Ty());
+  if (target_ == Target::kNvptx)
+    return ir_.CreateZExt(ir_.CreateIntrinsic(ir_.getInt32Ty(), nvptx, {}), ir_.getInt64Ty());
   auto* const type = llvm::FunctionType::get(ir_.getInt64Ty(), {ir_.getInt32Ty()}, false);
   llvm::FunctionCallee callee = module_->getOrInsertFunction(spirv, type);
   llvm::cast<llvm::Function>(callee.getCallee())->setCallingConv(llvm::CallingConv::SPIR_FUNC);
@@ -114,8 +127,9 @@ Emitter::Value Emitter::BuiltinIndex(llvm::Intrinsic::ID nvptx, const char* spir
 
 Emitter::Value Emitter::Group(int axis) {
   if (!gpu()) {
-    auto* const raw = ir_.CreateLoad(
-        ir_.getInt32Ty(), ir_.CreateConstInBoundsGEP1_64(ir_.getInt32Ty(), group_, static_cast<uint64_t>(axis)));
+    auto* const raw =
+        ir_.CreateLoad(ir_.getInt32Ty(),
+                       ir_.CreateConstInBoundsGEP1_64(ir_.getInt32Ty(), group_, static_cast<uint64_t>(axis)));
     return ir_.CreateZExt(raw, ir_.getInt64Ty());
   }
   const llvm::Intrinsic::ID ids[] = {llvm::Intrinsic::nvvm_read_ptx_sreg_ctaid_x,
@@ -133,7 +147,8 @@ Emitter::Value Emitter::Lanes() { return I64(gpu() ? kGpuLanes : 1); }
 
 void Emitter::Barrier() {
   if (target_ == Target::kNvptx) {
-    ir_.CreateIntrinsic(ir_.getVoidTy(), llvm::Intrinsic::nvvm_barrier_cta_sync_aligned_all, {ir_.getInt32(0)});
+    ir_.CreateIntrinsic(ir_.getVoidTy(), llvm::Intrinsic::nvvm_barrier_cta_sync_aligned_all,
+                        {ir_.getInt32(0)});
   } else if (target_ == Target::kSpirv) {
     auto* const type = llvm::FunctionType::get(ir_.getVoidTy(), {ir_.getInt32Ty()}, false);
     llvm::FunctionCallee callee = module_->getOrInsertFunction("_Z7barrierj", type);
@@ -172,7 +187,8 @@ Emitter::Values Emitter::Loop(Value begin, Value end, Value step, const Values& 
   for (size_t i = 0; i < next.size(); ++i) phis[i]->addIncoming(next[i], last);
   llvm::BranchInst* const back = ir_.CreateBr(header);
   llvm::SmallVector<llvm::Metadata*, 3> properties = {nullptr};
-  properties.push_back(llvm::MDNode::get(context_, {llvm::MDString::get(context_, "llvm.loop.mustprogress")}));
+  properties.push_back(
+      llvm::MDNode::get(context_, {llvm::MDString::get(context_, "llvm.loop.mustprogress")}));
   if (parallel) {
     properties.push_back(llvm::MDNode::get(
         context_, {llvm::MDString::get(context_, "llvm.loop.parallel_accesses"), access_groups_.back()}));
@@ -185,8 +201,15 @@ Emitter::Values Emitter::Loop(Value begin, Value end, Value step, const Values& 
   return current;
 }
 
-void Emitter::Loop(Value begin, Value end, Value step, const std::function<void(Value)>& body, LoopKind kind) {
-  Loop(begin, end, step, {}, [&](Value i, const Values&) { body(i); return Values{}; }, kind);
+void Emitter::Loop(Value begin, Value end, Value step, const std::function<void(Value)>& body,
+                   LoopKind kind) {
+  Loop(
+      begin, end, step, {},
+      [&](Value i, const Values&) {
+        body(i);
+        return Values{};
+      },
+      kind);
 }
 
 void Emitter::If(Value condition, const std::function<void()>& then) {
@@ -202,25 +225,44 @@ void Emitter::If(Value condition, const std::function<void()>& then) {
 Type* Emitter::TypeOf(Scalar scalar, int width) {
   Type* type = nullptr;
   switch (scalar) {
-    case Scalar::kBool: type = ir_.getInt1Ty(); break;
+    case Scalar::kBool:
+      type = ir_.getInt1Ty();
+      break;
     case Scalar::kU8:
-    case Scalar::kI8: type = ir_.getInt8Ty(); break;
-    case Scalar::kI16: type = ir_.getInt16Ty(); break;
-    case Scalar::kI32: type = ir_.getInt32Ty(); break;
-    case Scalar::kI64: type = ir_.getInt64Ty(); break;
-    case Scalar::kF32: type = ir_.getFloatTy(); break;
-    case Scalar::kF64: type = ir_.getDoubleTy(); break;
+    case Scalar::kI8:
+      type = ir_.getInt8Ty();
+      break;
+    case Scalar::kI16:
+      type = ir_.getInt16Ty();
+      break;
+    case Scalar::kI32:
+      type = ir_.getInt32Ty();
+      break;
+    case Scalar::kI64:
+      type = ir_.getInt64Ty();
+      break;
+    case Scalar::kF32:
+      type = ir_.getFloatTy();
+      break;
+    case Scalar::kF64:
+      type = ir_.getDoubleTy();
+      break;
   }
   return width > 1 ? llvm::FixedVectorType::get(type, static_cast<unsigned>(width)) : type;
 }
 
 Type* Emitter::StorageOf(DType type) {
   switch (type) {
-    case DType::kFloat16: return ir_.getHalfTy();
-    case DType::kBFloat16: return ir_.getInt16Ty();
-    case DType::kFloat32: return ir_.getFloatTy();
-    case DType::kFloat64: return ir_.getDoubleTy();
-    default: return ir_.getIntNTy(static_cast<unsigned>(ops::SizeOf(type) * 8));
+    case DType::kFloat16:
+      return ir_.getHalfTy();
+    case DType::kBFloat16:
+      return ir_.getInt16Ty();
+    case DType::kFloat32:
+      return ir_.getFloatTy();
+    case DType::kFloat64:
+      return ir_.getDoubleTy();
+    default:
+      return ir_.getIntNTy(static_cast<unsigned>(ops::SizeOf(type) * 8));
   }
 }
 
@@ -234,16 +276,19 @@ Emitter::Value Emitter::IntegerConstant(Scalar scalar, int64_t value, int width)
   Type* const type = TypeOf(scalar, width);
   if (IsFloat(scalar)) return llvm::ConstantFP::get(type, static_cast<double>(value));
   const unsigned bits = type->getScalarSizeInBits();
-  return llvm::ConstantInt::get(type, llvm::APInt(bits, static_cast<uint64_t>(value), false, /*implicitTrunc=*/true));
+  return llvm::ConstantInt::get(
+      type, llvm::APInt(bits, static_cast<uint64_t>(value), false, /*implicitTrunc=*/true));
 }
 
 namespace {
 
 bool IsUnsigned(Scalar scalar) { return scalar == Scalar::kBool || scalar == Scalar::kU8; }
 
-// Without contraction: two roundings in a row (f64 to f32 to f16) stay two, since one would be a library call.
+// Without contraction: two roundings in a row (f64 to f32 to f16) stay two, since one would be a library
+// call.
 Emitter::Value Plain(Emitter::Value value) {
-  if (auto* const instruction = llvm::dyn_cast<llvm::Instruction>(value)) instruction->copyFastMathFlags(llvm::FastMathFlags());
+  if (auto* const instruction = llvm::dyn_cast<llvm::Instruction>(value))
+    instruction->copyFastMathFlags(llvm::FastMathFlags());
   return value;
 }
 
@@ -260,11 +305,13 @@ Emitter::Value Emitter::Convert(Value value, Scalar from, Scalar to) {
   }
   if (IsFloat(from)) {
     if (IsFloat(to)) return Plain(ir_.CreateFPCast(value, target));
-    // Out-of-range values are unspecified, as in ATen, but not undefined: the result is frozen. Small types go through i32.
+    // Out-of-range values are unspecified, as in ATen, but not undefined: the result is frozen. Small types
+    // go through i32.
     if (to == Scalar::kI64 || to == Scalar::kI32) return ir_.CreateFreeze(ir_.CreateFPToSI(value, target));
     return ir_.CreateTrunc(ir_.CreateFreeze(ir_.CreateFPToSI(value, TypeOf(Scalar::kI32, width))), target);
   }
-  if (IsFloat(to)) return IsUnsigned(from) ? ir_.CreateUIToFP(value, target) : ir_.CreateSIToFP(value, target);
+  if (IsFloat(to))
+    return IsUnsigned(from) ? ir_.CreateUIToFP(value, target) : ir_.CreateSIToFP(value, target);
   return ir_.CreateIntCast(value, target, !IsUnsigned(from));
 }
 
@@ -309,7 +356,8 @@ Emitter::Value Emitter::FromStorage(DType type, Value raw, Scalar as) {
 Emitter::Value Emitter::ToStorage(DType type, Value value, Scalar from) {
   const auto* const vector = llvm::dyn_cast<llvm::FixedVectorType>(value->getType());
   const int width = vector ? static_cast<int>(vector->getNumElements()) : 1;
-  if (type == DType::kBool) return ir_.CreateZExt(Convert(value, from, Scalar::kBool), TypeOf(Scalar::kU8, width));
+  if (type == DType::kBool)
+    return ir_.CreateZExt(Convert(value, from, Scalar::kBool), TypeOf(Scalar::kU8, width));
   value = Convert(value, from, ScalarOf(type));
   if (type == DType::kFloat16) {
     Type* half = ir_.getHalfTy();
@@ -321,15 +369,19 @@ Emitter::Value Emitter::ToStorage(DType type, Value value, Scalar from) {
   Type* const i32 = TypeOf(Scalar::kI32, width);
   Value const bits = ir_.CreateBitCast(value, i32);
   Value const odd = ir_.CreateAnd(ir_.CreateLShr(bits, 16), llvm::ConstantInt::get(i32, 1));
-  Value const rounded = ir_.CreateLShr(ir_.CreateAdd(bits, ir_.CreateAdd(odd, llvm::ConstantInt::get(i32, 0x7fff))), 16);
-  Value const result = ir_.CreateSelect(ir_.CreateFCmpUNO(value, value), llvm::ConstantInt::get(i32, 0x7fc0), rounded);
+  Value const rounded =
+      ir_.CreateLShr(ir_.CreateAdd(bits, ir_.CreateAdd(odd, llvm::ConstantInt::get(i32, 0x7fff))), 16);
+  Value const result =
+      ir_.CreateSelect(ir_.CreateFCmpUNO(value, value), llvm::ConstantInt::get(i32, 0x7fc0), rounded);
   return ir_.CreateTrunc(result, TypeOf(Scalar::kI16, width));
 }
 
 Emitter::Value Emitter::Load(DType type, Value base, Value index, Scalar as, int width) {
   Type* const storage = StorageOf(type);
-  Type* const loaded = width > 1 ? llvm::FixedVectorType::get(storage, static_cast<unsigned>(width)) : storage;
-  auto* const load = ir_.CreateAlignedLoad(loaded, Address(type, base, index), llvm::Align(ops::SizeOf(type)));
+  Type* const loaded =
+      width > 1 ? llvm::FixedVectorType::get(storage, static_cast<unsigned>(width)) : storage;
+  auto* const load =
+      ir_.CreateAlignedLoad(loaded, Address(type, base, index), llvm::Align(ops::SizeOf(type)));
   MarkAccess(load);
   return FromStorage(type, load, as);
 }
@@ -356,10 +408,12 @@ Emitter::Value Emitter::Shared(Type* element, uint64_t count) {
   XPUD_CHECK(gpu());
   auto* const type = llvm::ArrayType::get(element, count);
   return new llvm::GlobalVariable(*module_, type, false, llvm::GlobalValue::InternalLinkage,
-                                  llvm::UndefValue::get(type), "shared", nullptr, llvm::GlobalValue::NotThreadLocal, 3);
+                                  llvm::UndefValue::get(type), "shared", nullptr,
+                                  llvm::GlobalValue::NotThreadLocal, 3);
 }
 
-Emitter::Value Emitter::CallMath(const std::string& name, Type* result, std::span<llvm::Value* const> operands) {
+Emitter::Value Emitter::CallMath(const std::string& name, Type* result,
+                                 std::span<llvm::Value* const> operands) {
   std::vector<Type*> types;
   for (Value operand : operands) types.push_back(operand->getType());
   llvm::FunctionCallee callee =
@@ -368,7 +422,8 @@ Emitter::Value Emitter::CallMath(const std::string& name, Type* result, std::spa
 }
 
 Emitter::Value Emitter::LoadInvariant(DType type, Value base, Value index, Scalar as) {
-  auto* const load = ir_.CreateAlignedLoad(StorageOf(type), Address(type, base, index), llvm::Align(ops::SizeOf(type)));
+  auto* const load =
+      ir_.CreateAlignedLoad(StorageOf(type), Address(type, base, index), llvm::Align(ops::SizeOf(type)));
   load->setMetadata(llvm::LLVMContext::MD_invariant_load, llvm::MDNode::get(context_, {}));
   MarkAccess(load);
   return FromStorage(type, load, as);

@@ -1,8 +1,10 @@
-// Writes the LLVM IR of one kernel for any target: arguments, groups and lanes, loops, typed loads and stores. What differs
-// between a host object, PTX and SPIR-V is hidden here; skeletons are written once on top of it.
+// Writes the LLVM IR of one kernel for any target: arguments, groups and lanes, loops, typed loads and
+// stores. What differs between a host object, PTX and SPIR-V is hidden here; skeletons are written once on
+// top of it.
 //
-// Groups and lanes: a host group is one lane (a worker runs it whole, its loops are vectorised); a GPU group is `kGpuLanes`
-// threads, each a lane. A loop that starts at Lane() and steps by Lanes() is shared out among them.
+// Groups and lanes: a host group is one lane (a worker runs it whole, its loops are vectorised); a GPU group
+// is `kGpuLanes` threads, each a lane. A loop that starts at Lane() and steps by Lanes() is shared out among
+// them.
 //
 // Owned by one compile; one thread.
 #pragma once
@@ -26,8 +28,8 @@ inline constexpr uint32_t kGpuLanes = 256;
 // Element types in registers. Half types are kept in memory only.
 enum class Scalar : uint8_t { kBool, kU8, kI8, kI16, kI32, kI64, kF32, kF64 };
 constexpr bool IsFloat(Scalar s) { return s >= Scalar::kF32; }
-Scalar ScalarOf(ops::DType type);       // what an element is computed in
-Scalar AccumulateOf(ops::DType type);   // what a reduction accumulates in
+Scalar ScalarOf(ops::DType type);      // what an element is computed in
+Scalar AccumulateOf(ops::DType type);  // what a reduction accumulates in
 
 // Arguments are passed by value. Pointers point to device memory.
 enum class ArgType : uint8_t { kPointer, kI64, kF32, kF64 };
@@ -39,7 +41,8 @@ class Emitter {
   using Values = std::vector<llvm::Value*>;
   enum class LoopKind {
     kPlain,
-    kParallel,  // iterations are independent: memory accesses inside carry that promise, and the loop is vectorised
+    kParallel,  // iterations are independent: memory accesses inside carry that promise, and the loop is
+                // vectorised
   };
 
   Emitter(Target target, llvm::LLVMContext& context);
@@ -54,9 +57,9 @@ class Emitter {
   llvm::Module& module() { return *module_; }
 
   Value Arg(size_t index) const { return args_[index]; }
-  Value Group(int axis);  // i64
-  Value Lane();           // i64, 0 on the host
-  Value Lanes();          // i64, 1 on the host
+  Value Group(int axis);                      // i64
+  Value Lane();                               // i64, 0 on the host
+  Value Lanes();                              // i64, 1 on the host
   Value Scratch() const { return scratch_; }  // host only
 
   // for (i = begin; i < end; i += step) carried = body(i, carried); gives the final carried values.
@@ -80,7 +83,8 @@ class Emitter {
   Value Add(Value a, Value b) { return ir_.CreateNSWAdd(a, b); }
   Value Mul(Value a, Value b) { return ir_.CreateNSWMul(a, b); }
 
-  // Element `index` (i64) of an array of `type`, converted. With width > 1: elements index .. index + width - 1.
+  // Element `index` (i64) of an array of `type`, converted. With width > 1: elements index .. index + width
+  // - 1.
   Value Address(ops::DType type, Value base, Value index);
   Value Load(ops::DType type, Value base, Value index, Scalar as, int width = 1);
   void Store(ops::DType type, Value base, Value index, Value value, Scalar from, int width = 1);

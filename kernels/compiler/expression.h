@@ -1,5 +1,5 @@
-// The scalar DAG that a formula of the op table stands for. Nodes are hash-consed: a common subexpression is one node.
-// A plain value; one thread at a time.
+// The scalar DAG that a formula of the op table stands for. Nodes are hash-consed: a common subexpression is
+// one node. A plain value; one thread at a time.
 #pragma once
 
 #include <array>
@@ -14,16 +14,86 @@ enum class Variable : uint8_t { kA, kB, kC, kD, kE, kIndex, kPosition, kCount, k
 inline constexpr int kNumVariables = 14;
 
 enum class Op : uint8_t {
-  kVariable, kInteger, kReal, kPi, kInf, kNan, kLowest, kHighest,
-  kAdd, kSub, kMul, kDiv, kNeg,
-  kEq, kNe, kLt, kLe, kGt, kGe, kNot, kAnd, kOr,
-  kBitAnd, kBitOr, kBitXor, kBitNot, kShl, kShr,
-  kAbs, kSqrt, kRsqrt, kExp, kExp2, kExpm1, kLog, kLog2, kLog10, kLog1p,
-  kSin, kCos, kTan, kAsin, kAcos, kAtan, kSinh, kCosh, kTanh, kAsinh, kAcosh, kAtanh,
-  kErf, kErfc, kErfinv, kLgamma, kSigmoid, kFloor, kCeil, kRound, kTrunc, kSign,
-  kMin, kMax, kFmin, kFmax, kPow, kAtan2, kFmod, kRemainder, kFloordiv, kTruncdiv, kHypot, kCopysign,
-  kWhere, kIsnan, kIsinf, kIsfinite, kFma,
-  kRand, kRandn, kRandint,
+  kVariable,
+  kInteger,
+  kReal,
+  kPi,
+  kInf,
+  kNan,
+  kLowest,
+  kHighest,
+  kAdd,
+  kSub,
+  kMul,
+  kDiv,
+  kNeg,
+  kEq,
+  kNe,
+  kLt,
+  kLe,
+  kGt,
+  kGe,
+  kNot,
+  kAnd,
+  kOr,
+  kBitAnd,
+  kBitOr,
+  kBitXor,
+  kBitNot,
+  kShl,
+  kShr,
+  kAbs,
+  kSqrt,
+  kRsqrt,
+  kExp,
+  kExp2,
+  kExpm1,
+  kLog,
+  kLog2,
+  kLog10,
+  kLog1p,
+  kSin,
+  kCos,
+  kTan,
+  kAsin,
+  kAcos,
+  kAtan,
+  kSinh,
+  kCosh,
+  kTanh,
+  kAsinh,
+  kAcosh,
+  kAtanh,
+  kErf,
+  kErfc,
+  kErfinv,
+  kLgamma,
+  kSigmoid,
+  kFloor,
+  kCeil,
+  kRound,
+  kTrunc,
+  kSign,
+  kMin,
+  kMax,
+  kFmin,
+  kFmax,
+  kPow,
+  kAtan2,
+  kFmod,
+  kRemainder,
+  kFloordiv,
+  kTruncdiv,
+  kHypot,
+  kCopysign,
+  kWhere,
+  kIsnan,
+  kIsinf,
+  kIsfinite,
+  kFma,
+  kRand,
+  kRandn,
+  kRandint,
 };
 
 using NodeId = int32_t;
@@ -31,10 +101,10 @@ using NodeId = int32_t;
 struct Node {
   Op op;
   uint8_t arity = 0;
-  Variable variable = Variable::kA;   // kVariable
-  std::array<NodeId, 3> operands{};   // `arity` of them
-  int64_t integer = 0;                // kInteger
-  double real = 0;                    // kReal
+  Variable variable = Variable::kA;  // kVariable
+  std::array<NodeId, 3> operands{};  // `arity` of them
+  int64_t integer = 0;               // kInteger
+  double real = 0;                   // kReal
   bool operator==(const Node&) const = default;
 };
 

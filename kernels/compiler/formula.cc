@@ -18,16 +18,18 @@ struct Infix {
 
 // Longer tokens first, so that "<=" is not read as "<".
 constexpr Infix kInfix[] = {
-    {"||", 1, Op::kOr}, {"&&", 2, Op::kAnd}, {"==", 6, Op::kEq}, {"!=", 6, Op::kNe}, {"<=", 7, Op::kLe},
-    {">=", 7, Op::kGe}, {"<<", 8, Op::kShl}, {">>", 8, Op::kShr}, {"|", 3, Op::kBitOr}, {"^", 4, Op::kBitXor},
-    {"&", 5, Op::kBitAnd}, {"<", 7, Op::kLt}, {">", 7, Op::kGt}, {"+", 9, Op::kAdd}, {"-", 9, Op::kSub},
-    {"*", 10, Op::kMul}, {"/", 10, Op::kDiv},
+    {"||", 1, Op::kOr},   {"&&", 2, Op::kAnd},   {"==", 6, Op::kEq},    {"!=", 6, Op::kNe},
+    {"<=", 7, Op::kLe},   {">=", 7, Op::kGe},    {"<<", 8, Op::kShl},   {">>", 8, Op::kShr},
+    {"|", 3, Op::kBitOr}, {"^", 4, Op::kBitXor}, {"&", 5, Op::kBitAnd}, {"<", 7, Op::kLt},
+    {">", 7, Op::kGt},    {"+", 9, Op::kAdd},    {"-", 9, Op::kSub},    {"*", 10, Op::kMul},
+    {"/", 10, Op::kDiv},
 };
 
 constexpr std::pair<std::string_view, Variable> kVariables[] = {
-    {"a", Variable::kA}, {"b", Variable::kB}, {"c", Variable::kC}, {"d", Variable::kD}, {"e", Variable::kE},
-    {"i", Variable::kIndex}, {"k", Variable::kPosition}, {"n", Variable::kCount}, {"p", Variable::kP},
-    {"q", Variable::kQ}, {"r", Variable::kR}, {"p2", Variable::kP2}, {"q2", Variable::kQ2}, {"r2", Variable::kR2},
+    {"a", Variable::kA},   {"b", Variable::kB},     {"c", Variable::kC},        {"d", Variable::kD},
+    {"e", Variable::kE},   {"i", Variable::kIndex}, {"k", Variable::kPosition}, {"n", Variable::kCount},
+    {"p", Variable::kP},   {"q", Variable::kQ},     {"r", Variable::kR},        {"p2", Variable::kP2},
+    {"q2", Variable::kQ2}, {"r2", Variable::kR2},
 };
 
 constexpr std::pair<std::string_view, Op> kConstants[] = {
@@ -107,13 +109,15 @@ class Parser {
     const double real = std::strtod(rest.c_str(), &end);
     const std::string spelling = rest.substr(0, static_cast<size_t>(end - rest.c_str()));
     at_ += spelling.size();
-    if (spelling.find_first_of(".eE") != std::string::npos) return expression_.Add({.op = Op::kReal, .real = real});
+    if (spelling.find_first_of(".eE") != std::string::npos)
+      return expression_.Add({.op = Op::kReal, .real = real});
     return expression_.Add({.op = Op::kInteger, .integer = std::strtoll(spelling.c_str(), nullptr, 10)});
   }
 
   absl::StatusOr<NodeId> Name() {
     const size_t start = at_;
-    while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) || text_[at_] == '_')) ++at_;
+    while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) || text_[at_] == '_'))
+      ++at_;
     const std::string_view name = text_.substr(start, at_ - start);
     if (Accept("(")) return Call(name);
     for (const auto& [spelling, variable] : kVariables) {

@@ -1,4 +1,5 @@
-// Formulas of the op table, parsed. The language is described in proto/ops/op_table.h. Plain values; any thread.
+// Formulas of the op table, parsed. The language is described in proto/ops/op_table.h. Plain values; any
+// thread.
 #pragma once
 
 #include <string_view>

@@ -35,7 +35,8 @@ TEST(FormulaTest, CommonSubexpressionsAreOneNode) {
 }
 
 TEST(FormulaTest, PartsOfAReduction) {
-  const ReduceFormula formula = *ParseReduce("lowest, -1:i64 | max(p, a), where(a > p, k, q) | max(p, p2), q2 | p, q");
+  const ReduceFormula formula =
+      *ParseReduce("lowest, -1:i64 | max(p, a), where(a > p, k, q) | max(p, p2), q2 | p, q");
   ASSERT_EQ(formula.state.size(), 2u);
   EXPECT_FALSE(formula.state[0].position);
   EXPECT_TRUE(formula.state[1].position);
@@ -43,10 +44,12 @@ TEST(FormulaTest, PartsOfAReduction) {
 }
 
 TEST(FormulaTest, MistakesAreRefused) {
-  for (const char* text : {"", "a +", "a b", "(a", "nothing", "exp(a, b)", "exp(", "max(a)", "a; ", "1 +* 2", "foo(a)"}) {
+  for (const char* text :
+       {"", "a +", "a b", "(a", "nothing", "exp(a, b)", "exp(", "max(a)", "a; ", "1 +* 2", "foo(a)"}) {
     EXPECT_FALSE(ParseMap(text).ok()) << text;
   }
-  for (const char* text : {"0", "0 | p", "0 | p | p", "0, 0 | p | p | p", "0 | p | p | p |", "0,0,0,0 | p,p,p,p | p,p,p,p | p"}) {
+  for (const char* text : {"0", "0 | p", "0 | p | p", "0, 0 | p | p | p", "0 | p | p | p |",
+                           "0,0,0,0 | p,p,p,p | p,p,p,p | p"}) {
     EXPECT_FALSE(ParseReduce(text).ok()) << text;
   }
 }

@@ -1,5 +1,5 @@
-// Every family's IR as PTX for sm_90, taken by ptxas where it is installed, and as SPIR-V 1.2 that spirv-val accepts. They run on
-// devices of another milestone; here they must be well-formed.
+// Every family's IR as PTX for sm_90, taken by ptxas where it is installed, and as SPIR-V 1.2 that spirv-val
+// accepts. They run on devices of another milestone; here they must be well-formed.
 #include <cstdlib>
 #include <fstream>
 
@@ -19,7 +19,9 @@ using ops::DType;
 
 class GpuEmissionTest : public ::testing::Test {
  protected:
-  static bool Installed(const char* tool) { return std::system(absl::StrCat("command -v ", tool, " > /dev/null").c_str()) == 0; }
+  static bool Installed(const char* tool) {
+    return std::system(absl::StrCat("command -v ", tool, " > /dev/null").c_str()) == 0;
+  }
 
   // Runs `tool` on the bytes; its output ends up in the test's log.
   static bool Accepts(const std::string& tool, const std::string& bytes) {
@@ -35,12 +37,14 @@ class GpuEmissionTest : public ::testing::Test {
     ASSERT_TRUE(ptx.ok()) << what << ": " << ptx.status();
     EXPECT_NE(ptx->find(".visible .entry " + skeleton.NameOf(key)), std::string::npos) << what;
     EXPECT_NE(ptx->find(".target sm_90"), std::string::npos) << what;
-    EXPECT_EQ(ptx->find(".extern .func"), std::string::npos) << what << " calls a function that no device has";
+    EXPECT_EQ(ptx->find(".extern .func"), std::string::npos)
+        << what << " calls a function that no device has";
     if (Installed("ptxas")) EXPECT_TRUE(Accepts("ptxas -arch=sm_90 -o /dev/null", *ptx)) << what;
     const absl::StatusOr<std::string> spirv = KernelCache::Compile(Target::kSpirv, skeleton, key);
     ASSERT_TRUE(spirv.ok()) << what << ": " << spirv.status();
     ASSERT_GT(spirv->size(), 20u);
-    EXPECT_EQ(spirv->substr(0, 8), std::string("\x03\x02\x23\x07\x00\x02\x01\x00", 8)) << what << ": not SPIR-V 1.2";
+    EXPECT_EQ(spirv->substr(0, 8), std::string("\x03\x02\x23\x07\x00\x02\x01\x00", 8))
+        << what << ": not SPIR-V 1.2";
     if (Installed("spirv-val")) EXPECT_TRUE(Accepts("spirv-val --target-env spv1.2", *spirv)) << what;
   }
 };
@@ -93,7 +97,8 @@ TEST_F(GpuEmissionTest, EveryReductionInBothOrdersAndItsMerge) {
     }
     key.columns = key.partial = false;
     KernelKey packed = key.Pack();
-    packed.words[0] = (packed.words[0] & ~uint64_t{0xff}) | static_cast<uint64_t>(SkeletonNumber::kReduceMerge);
+    packed.words[0] =
+        (packed.words[0] & ~uint64_t{0xff}) | static_cast<uint64_t>(SkeletonNumber::kReduceMerge);
     Check(merge, packed, std::string(row.aten) + " merge");
   }
 }

@@ -5,7 +5,8 @@
 
 namespace xpud::kernels {
 
-// The sum of every lane's `value`, known to all lanes. All lanes must get here. On the host a group is one lane: `value` itself.
+// The sum of every lane's `value`, known to all lanes. All lanes must get here. On the host a group is one
+// lane: `value` itself.
 llvm::Value* SumOverGroup(Emitter& emitter, Scalar scalar, llvm::Value* value);
 
 }  // namespace xpud::kernels

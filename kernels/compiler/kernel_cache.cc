@@ -71,7 +71,8 @@ void KernelCache::Insert(Entry* entry) {
 absl::StatusOr<const Kernel*> KernelCache::Find(const Skeleton& skeleton, const KernelKey& key) {
   if (Entry* const entry = Lookup(key); entry != nullptr) [[likely]] {
     const Kernel* const kernel = entry->kernel.load(std::memory_order_acquire);
-    if (kernel != nullptr) [[likely]] return kernel;
+    if (kernel != nullptr) [[likely]]
+      return kernel;
     const absl::Status* const failure = entry->failure.load(std::memory_order_acquire);
     if (failure != nullptr) return *failure;
     return nullptr;
@@ -108,7 +109,8 @@ void KernelCache::Run() {
   }
 }
 
-absl::StatusOr<std::string> KernelCache::Compile(Target target, const Skeleton& skeleton, const KernelKey& key) {
+absl::StatusOr<std::string> KernelCache::Compile(Target target, const Skeleton& skeleton,
+                                                 const KernelKey& key) {
   llvm::LLVMContext context;
   Emitter emitter(target, context);
   RETURN_IF_ERROR(skeleton.Emit(key, skeleton.NameOf(key), emitter));
@@ -117,8 +119,9 @@ absl::StatusOr<std::string> KernelCache::Compile(Target target, const Skeleton& 
 
 void KernelCache::Finish(Entry& entry) {
   const std::string name = entry.skeleton->NameOf(entry.key);
-  const std::string identity = absl::StrCat(CodeIdentity(target_), "|", name, "|", entry.skeleton->Describe(entry.key), "|",
-                                            absl::Hex(entry.key.words[0]), "|", absl::Hex(entry.key.words[1]));
+  const std::string identity =
+      absl::StrCat(CodeIdentity(target_), "|", name, "|", entry.skeleton->Describe(entry.key), "|",
+                   absl::Hex(entry.key.words[0]), "|", absl::Hex(entry.key.words[1]));
   absl::StatusOr<std::string> code = absl::NotFoundError("not cached");
   if (disk_ != nullptr) code = disk_->Load(identity);
   if (!code.ok()) {
@@ -126,8 +129,8 @@ void KernelCache::Finish(Entry& entry) {
     if (code.ok() && disk_ != nullptr) disk_->Save(identity, *code);
   }
   if (!code.ok()) {
-    entry.status = std::make_unique<absl::Status>(code.status().code(),
-                                                  absl::StrCat("kernel ", name, ": ", code.status().message()));
+    entry.status = std::make_unique<absl::Status>(
+        code.status().code(), absl::StrCat("kernel ", name, ": ", code.status().message()));
     entry.failure.store(entry.status.get(), std::memory_order_release);
     return;
   }

@@ -1,5 +1,6 @@
-// Compiled kernels by key, and the thread that compiles them. Find and the planners run on the engine thread; compiles run on the
-// cache's own thread. A hit takes a few nanoseconds and allocates nothing. Kernels live as long as the cache.
+// Compiled kernels by key, and the thread that compiles them. Find and the planners run on the engine thread;
+// compiles run on the cache's own thread. A hit takes a few nanoseconds and allocates nothing. Kernels live
+// as long as the cache.
 #pragma once
 
 #include <array>
@@ -20,7 +21,8 @@
 
 namespace xpud::kernels {
 
-// All that selects a kernel, packed: the skeleton's number in the low 8 bits of the first word, the rest as the skeleton likes.
+// All that selects a kernel, packed: the skeleton's number in the low 8 bits of the first word, the rest as
+// the skeleton likes.
 struct KernelKey {
   std::array<uint64_t, 2> words{};
   bool operator==(const KernelKey&) const = default;

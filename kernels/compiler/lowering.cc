@@ -8,8 +8,8 @@
 
 namespace xpud::kernels {
 
-using llvm::Intrinsic::ID;
 using llvm::Value;
+using llvm::Intrinsic::ID;
 
 namespace {
 
@@ -18,11 +18,16 @@ bool IsUnsigned(Scalar s) { return s == Scalar::kU8 || s == Scalar::kBool; }
 int64_t LowestOf(Scalar s) {
   switch (s) {
     case Scalar::kBool:
-    case Scalar::kU8: return 0;
-    case Scalar::kI8: return std::numeric_limits<int8_t>::min();
-    case Scalar::kI16: return std::numeric_limits<int16_t>::min();
-    case Scalar::kI32: return std::numeric_limits<int32_t>::min();
-    default: return std::numeric_limits<int64_t>::min();
+    case Scalar::kU8:
+      return 0;
+    case Scalar::kI8:
+      return std::numeric_limits<int8_t>::min();
+    case Scalar::kI16:
+      return std::numeric_limits<int16_t>::min();
+    case Scalar::kI32:
+      return std::numeric_limits<int32_t>::min();
+    default:
+      return std::numeric_limits<int64_t>::min();
   }
 }
 
@@ -33,36 +38,66 @@ int64_t HighestOf(Scalar s) {
 
 const char* MathName(Op op) {
   switch (op) {
-    case Op::kExp: return "exp";
-    case Op::kExp2: return "exp2";
-    case Op::kExpm1: return "expm1";
-    case Op::kLog: return "log";
-    case Op::kLog2: return "log2";
-    case Op::kLog10: return "log10";
-    case Op::kLog1p: return "log1p";
-    case Op::kSin: return "sin";
-    case Op::kCos: return "cos";
-    case Op::kTan: return "tan";
-    case Op::kAsin: return "asin";
-    case Op::kAcos: return "acos";
-    case Op::kAtan: return "atan";
-    case Op::kSinh: return "sinh";
-    case Op::kCosh: return "cosh";
-    case Op::kTanh: return "tanh";
-    case Op::kAsinh: return "asinh";
-    case Op::kAcosh: return "acosh";
-    case Op::kAtanh: return "atanh";
-    case Op::kErf: return "erf";
-    case Op::kErfc: return "erfc";
-    case Op::kErfinv: return "erfinv";
-    case Op::kLgamma: return "lgamma";
-    case Op::kSigmoid: return "sigmoid";
-    case Op::kPow: return "pow";
-    case Op::kAtan2: return "atan2";
-    case Op::kFmod: return "fmod";
-    case Op::kRemainder: return "remainder";
-    case Op::kHypot: return "hypot";
-    default: return nullptr;
+    case Op::kExp:
+      return "exp";
+    case Op::kExp2:
+      return "exp2";
+    case Op::kExpm1:
+      return "expm1";
+    case Op::kLog:
+      return "log";
+    case Op::kLog2:
+      return "log2";
+    case Op::kLog10:
+      return "log10";
+    case Op::kLog1p:
+      return "log1p";
+    case Op::kSin:
+      return "sin";
+    case Op::kCos:
+      return "cos";
+    case Op::kTan:
+      return "tan";
+    case Op::kAsin:
+      return "asin";
+    case Op::kAcos:
+      return "acos";
+    case Op::kAtan:
+      return "atan";
+    case Op::kSinh:
+      return "sinh";
+    case Op::kCosh:
+      return "cosh";
+    case Op::kTanh:
+      return "tanh";
+    case Op::kAsinh:
+      return "asinh";
+    case Op::kAcosh:
+      return "acosh";
+    case Op::kAtanh:
+      return "atanh";
+    case Op::kErf:
+      return "erf";
+    case Op::kErfc:
+      return "erfc";
+    case Op::kErfinv:
+      return "erfinv";
+    case Op::kLgamma:
+      return "lgamma";
+    case Op::kSigmoid:
+      return "sigmoid";
+    case Op::kPow:
+      return "pow";
+    case Op::kAtan2:
+      return "atan2";
+    case Op::kFmod:
+      return "fmod";
+    case Op::kRemainder:
+      return "remainder";
+    case Op::kHypot:
+      return "hypot";
+    default:
+      return nullptr;
   }
 }
 
@@ -124,22 +159,28 @@ absl::StatusOr<Typed> Lowering::LowerNew(const Node& node) {
   switch (node.op) {
     case Op::kVariable: {
       const Typed& bound = bindings_[static_cast<size_t>(node.variable)];
-      if (bound.value == nullptr) return absl::InvalidArgumentError("a formula names a variable that its family lacks");
+      if (bound.value == nullptr)
+        return absl::InvalidArgumentError("a formula names a variable that its family lacks");
       return bound;
     }
     case Op::kInteger:
-    case Op::kReal: return Typed{Literal(node, compute_), compute_};
-    case Op::kPi: return Typed{emitter_.Constant(compute_, M_PI, width_), compute_};
-    case Op::kInf: return Typed{emitter_.Constant(compute_, INFINITY, width_), compute_};
-    case Op::kNan: return Typed{llvm::ConstantFP::getNaN(emitter_.TypeOf(compute_, width_)), compute_};
+    case Op::kReal:
+      return Typed{Literal(node, compute_), compute_};
+    case Op::kPi:
+      return Typed{emitter_.Constant(compute_, M_PI, width_), compute_};
+    case Op::kInf:
+      return Typed{emitter_.Constant(compute_, INFINITY, width_), compute_};
+    case Op::kNan:
+      return Typed{llvm::ConstantFP::getNaN(emitter_.TypeOf(compute_, width_)), compute_};
     case Op::kLowest:
     case Op::kHighest: {
       const bool lowest = node.op == Op::kLowest;
       if (IsFloat(compute_)) {
         return Typed{emitter_.Constant(compute_, lowest ? -INFINITY : INFINITY, width_), compute_};
       }
-      return Typed{emitter_.IntegerConstant(compute_, lowest ? LowestOf(compute_) : HighestOf(compute_), width_),
-                   compute_};
+      return Typed{
+          emitter_.IntegerConstant(compute_, lowest ? LowestOf(compute_) : HighestOf(compute_), width_),
+          compute_};
     }
     case Op::kAdd:
     case Op::kSub:
@@ -147,39 +188,49 @@ absl::StatusOr<Typed> Lowering::LowerNew(const Node& node) {
     case Op::kDiv:
     case Op::kNeg:
     case Op::kFloordiv:
-    case Op::kTruncdiv: return Arithmetic(node);
+    case Op::kTruncdiv:
+      return Arithmetic(node);
     case Op::kEq:
     case Op::kNe:
     case Op::kLt:
     case Op::kLe:
     case Op::kGt:
-    case Op::kGe: return Compare(node);
+    case Op::kGe:
+      return Compare(node);
     case Op::kNot:
     case Op::kAnd:
-    case Op::kOr: return Logic(node);
+    case Op::kOr:
+      return Logic(node);
     case Op::kBitAnd:
     case Op::kBitOr:
     case Op::kBitXor:
     case Op::kBitNot:
     case Op::kShl:
-    case Op::kShr: return Bits(node);
+    case Op::kShr:
+      return Bits(node);
     case Op::kAbs:
-    case Op::kSign: return AbsOrSign(node);
+    case Op::kSign:
+      return AbsOrSign(node);
     case Op::kFloor:
     case Op::kCeil:
     case Op::kRound:
-    case Op::kTrunc: return Rounding(node);
+    case Op::kTrunc:
+      return Rounding(node);
     case Op::kMin:
     case Op::kMax:
     case Op::kFmin:
-    case Op::kFmax: return Extreme(node);
-    case Op::kWhere: return Where(node);
+    case Op::kFmax:
+      return Extreme(node);
+    case Op::kWhere:
+      return Where(node);
     case Op::kIsnan:
     case Op::kIsinf:
-    case Op::kIsfinite: return Classify(node);
+    case Op::kIsfinite:
+      return Classify(node);
     case Op::kRand:
     case Op::kRandn:
-    case Op::kRandint: return Random(node);
+    case Op::kRandint:
+      return Random(node);
     case Op::kSqrt:
     case Op::kRsqrt: {
       ASSIGN_OR_RETURN(const Scalar s, Common({node.operands.data(), 1}, true));
@@ -199,7 +250,8 @@ absl::StatusOr<Typed> Lowering::LowerNew(const Node& node) {
       ASSIGN_OR_RETURN(Value* const z, LowerAs(node.operands[2], s));
       return Typed{ir.CreateIntrinsic(x->getType(), llvm::Intrinsic::fma, {x, y, z}), s};
     }
-    default: return Math(node);
+    default:
+      return Math(node);
   }
 }
 
@@ -211,22 +263,32 @@ absl::StatusOr<Typed> Lowering::Arithmetic(const Node& node) {
   ASSIGN_OR_RETURN(Value* const y, LowerAs(node.operands[1], s));
   if (!IsFloat(s)) {
     switch (node.op) {
-      case Op::kAdd: return Typed{ir.CreateAdd(x, y), s};
-      case Op::kSub: return Typed{ir.CreateSub(x, y), s};
-      case Op::kMul: return Typed{ir.CreateMul(x, y), s};
-      default: return IntegerDivide(node, {x, s}, {y, s});
+      case Op::kAdd:
+        return Typed{ir.CreateAdd(x, y), s};
+      case Op::kSub:
+        return Typed{ir.CreateSub(x, y), s};
+      case Op::kMul:
+        return Typed{ir.CreateMul(x, y), s};
+      default:
+        return IntegerDivide(node, {x, s}, {y, s});
     }
   }
   switch (node.op) {
-    case Op::kAdd: return Typed{ir.CreateFAdd(x, y), s};
-    case Op::kSub: return Typed{ir.CreateFSub(x, y), s};
-    case Op::kMul: return Typed{ir.CreateFMul(x, y), s};
-    case Op::kDiv: return Typed{ir.CreateFDiv(x, y), s};
-    case Op::kTruncdiv: return Typed{ir.CreateUnaryIntrinsic(llvm::Intrinsic::trunc, ir.CreateFDiv(x, y)), s};
+    case Op::kAdd:
+      return Typed{ir.CreateFAdd(x, y), s};
+    case Op::kSub:
+      return Typed{ir.CreateFSub(x, y), s};
+    case Op::kMul:
+      return Typed{ir.CreateFMul(x, y), s};
+    case Op::kDiv:
+      return Typed{ir.CreateFDiv(x, y), s};
+    case Op::kTruncdiv:
+      return Typed{ir.CreateUnaryIntrinsic(llvm::Intrinsic::trunc, ir.CreateFDiv(x, y)), s};
     default: {
       // Python's floor division: an exact remainder decides, so that 0.6 // 0.2 is 2.
       Value* const operands[] = {x, y};
-      return Typed{emitter_.CallMath(s == Scalar::kF32 ? "floordiv_f32" : "floordiv_f64", x->getType(), operands), s};
+      return Typed{
+          emitter_.CallMath(s == Scalar::kF32 ? "floordiv_f32" : "floordiv_f64", x->getType(), operands), s};
     }
   }
 }
@@ -262,15 +324,23 @@ absl::StatusOr<Typed> Lowering::Compare(const Node& node) {
   ASSIGN_OR_RETURN(Value* const x, LowerAs(node.operands[0], s));
   ASSIGN_OR_RETURN(Value* const y, LowerAs(node.operands[1], s));
   using P = llvm::CmpInst::Predicate;
-  struct Choice { P real, is_signed, is_unsigned; };
+  struct Choice {
+    P real, is_signed, is_unsigned;
+  };
   const auto choice = [&]() -> Choice {
     switch (node.op) {
-      case Op::kEq: return {P::FCMP_OEQ, P::ICMP_EQ, P::ICMP_EQ};
-      case Op::kNe: return {P::FCMP_UNE, P::ICMP_NE, P::ICMP_NE};
-      case Op::kLt: return {P::FCMP_OLT, P::ICMP_SLT, P::ICMP_ULT};
-      case Op::kLe: return {P::FCMP_OLE, P::ICMP_SLE, P::ICMP_ULE};
-      case Op::kGt: return {P::FCMP_OGT, P::ICMP_SGT, P::ICMP_UGT};
-      default: return {P::FCMP_OGE, P::ICMP_SGE, P::ICMP_UGE};
+      case Op::kEq:
+        return {P::FCMP_OEQ, P::ICMP_EQ, P::ICMP_EQ};
+      case Op::kNe:
+        return {P::FCMP_UNE, P::ICMP_NE, P::ICMP_NE};
+      case Op::kLt:
+        return {P::FCMP_OLT, P::ICMP_SLT, P::ICMP_ULT};
+      case Op::kLe:
+        return {P::FCMP_OLE, P::ICMP_SLE, P::ICMP_ULE};
+      case Op::kGt:
+        return {P::FCMP_OGT, P::ICMP_SGT, P::ICMP_UGT};
+      default:
+        return {P::FCMP_OGE, P::ICMP_SGE, P::ICMP_UGE};
     }
   }();
   if (IsFloat(s)) return Typed{ir.CreateFCmp(choice.real, x, y), Scalar::kBool};
@@ -300,8 +370,10 @@ absl::StatusOr<Typed> Lowering::Bits(const Node& node) {
   Value* const far = ir.CreateICmpUGE(y, emitter_.IntegerConstant(s, bits, width_));
   Value* const zero = emitter_.IntegerConstant(s, 0, width_);
   Value* const last = emitter_.IntegerConstant(s, bits - 1, width_);
-  if (node.op == Op::kShl) return Typed{ir.CreateSelect(far, zero, ir.CreateShl(x, ir.CreateSelect(far, zero, y))), s};
-  if (IsUnsigned(s)) return Typed{ir.CreateSelect(far, zero, ir.CreateLShr(x, ir.CreateSelect(far, zero, y))), s};
+  if (node.op == Op::kShl)
+    return Typed{ir.CreateSelect(far, zero, ir.CreateShl(x, ir.CreateSelect(far, zero, y))), s};
+  if (IsUnsigned(s))
+    return Typed{ir.CreateSelect(far, zero, ir.CreateLShr(x, ir.CreateSelect(far, zero, y))), s};
   return Typed{ir.CreateAShr(x, ir.CreateSelect(far, last, y)), s};
 }
 
@@ -331,8 +403,8 @@ absl::StatusOr<Typed> Lowering::Rounding(const Node& node) {
   ASSIGN_OR_RETURN(const Scalar s, Common({node.operands.data(), 1}, true));
   ASSIGN_OR_RETURN(Value* const x, LowerAs(node.operands[0], s));
   if (!IsFloat(s)) return Typed{x, s};
-  const ID id = node.op == Op::kFloor  ? llvm::Intrinsic::floor
-                : node.op == Op::kCeil ? llvm::Intrinsic::ceil
+  const ID id = node.op == Op::kFloor   ? llvm::Intrinsic::floor
+                : node.op == Op::kCeil  ? llvm::Intrinsic::ceil
                 : node.op == Op::kRound ? llvm::Intrinsic::rint
                                         : llvm::Intrinsic::trunc;
   return Typed{emitter_.ir().CreateUnaryIntrinsic(id, x), s};
@@ -349,7 +421,8 @@ absl::StatusOr<Typed> Lowering::Extreme(const Node& node) {
                                        : (max ? ir.CreateICmpSGT(x, y) : ir.CreateICmpSLT(x, y));
     return Typed{ir.CreateSelect(first, x, y), s};
   }
-  // An ordered select is one instruction on x86 (it gives y when either is NaN); one more select puts NaN right.
+  // An ordered select is one instruction on x86 (it gives y when either is NaN); one more select puts NaN
+  // right.
   Value* const ordered = ir.CreateSelect(max ? ir.CreateFCmpOGT(x, y) : ir.CreateFCmpOLT(x, y), x, y);
   if (node.op == Op::kMax || node.op == Op::kMin) {
     return Typed{ir.CreateSelect(ir.CreateFCmpUNO(x, x), x, ordered), s};
@@ -389,8 +462,10 @@ absl::StatusOr<Typed> Lowering::Random(const Node& node) {
     return Typed{emitter_.CallMath("randint", emitter_.TypeOf(Scalar::kI64), operands), Scalar::kI64};
   }
   const Scalar s = compute_ == Scalar::kF64 ? Scalar::kF64 : Scalar::kF32;
-  return Typed{emitter_.CallMath(absl::StrCat(node.op == Op::kRand ? "rand" : "randn", s == Scalar::kF64 ? "_f64" : "_f32"),
-                                 emitter_.TypeOf(s), operands), s};
+  return Typed{emitter_.CallMath(
+                   absl::StrCat(node.op == Op::kRand ? "rand" : "randn", s == Scalar::kF64 ? "_f64" : "_f32"),
+                   emitter_.TypeOf(s), operands),
+               s};
 }
 
 absl::StatusOr<Typed> Lowering::Math(const Node& node) {

@@ -1,7 +1,7 @@
-// A scalar DAG as LLVM IR, at one place of a skeleton. Type rules: a comparison and ! && || give bool; elsewhere a bool next to
-// a number takes the number's type, and two bools are computed in i32; i64 (positions, counts, seeds) next to a float becomes
-// the float, next to a smaller integer stays i64; a literal takes the other operand's type, or the compute type alone.
-// One use, one thread.
+// A scalar DAG as LLVM IR, at one place of a skeleton. Type rules: a comparison and ! && || give bool;
+// elsewhere a bool next to a number takes the number's type, and two bools are computed in i32; i64
+// (positions, counts, seeds) next to a float becomes the float, next to a smaller integer stays i64; a
+// literal takes the other operand's type, or the compute type alone. One use, one thread.
 #pragma once
 
 #include <array>
@@ -23,9 +23,15 @@ class Lowering {
  public:
   using Bindings = std::array<Typed, kNumVariables>;
 
-  // `compute` is the type of literals and of `lowest`; `width` > 1: values are vectors (no calls of math functions then).
-  Lowering(Emitter& emitter, const Expression& expression, Scalar compute, const Bindings& bindings, int width = 1)
-      : emitter_(emitter), expression_(expression), compute_(compute), bindings_(bindings), width_(width),
+  // `compute` is the type of literals and of `lowest`; `width` > 1: values are vectors (no calls of math
+  // functions then).
+  Lowering(Emitter& emitter, const Expression& expression, Scalar compute, const Bindings& bindings,
+           int width = 1)
+      : emitter_(emitter),
+        expression_(expression),
+        compute_(compute),
+        bindings_(bindings),
+        width_(width),
         memo_(expression.size()) {}
 
   // The value of node `id`. InvalidArgument where a function is not defined for the type.

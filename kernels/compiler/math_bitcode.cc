@@ -6,7 +6,8 @@
 asm(".section .rodata\n"
     ".balign 16\n"
     "xpud_math_bitcode_begin:\n"
-    ".incbin \"" XPUD_MATH_BITCODE "\"\n"
+    ".incbin \"" XPUD_MATH_BITCODE
+    "\"\n"
     "xpud_math_bitcode_end:\n"
     ".byte 0\n"
     ".previous\n");

@@ -1,4 +1,5 @@
-// The math functions where they are hardest: large arguments, cancellation, the ends of the range. Compared with long double.
+// The math functions where they are hardest: large arguments, cancellation, the ends of the range. Compared
+// with long double.
 #include <cmath>
 
 #include "gtest/gtest.h"
@@ -15,19 +16,30 @@ class MathTest : public ::testing::Test {
   MathTest() : library_(*KernelLibrary::Create({})) {}
 
   // Relative error of row `name` on `values`, below `limit` everywhere.
-  void Check(const char* name, DType type, const std::vector<Exact>& values, Exact (*reference)(Exact), Exact limit) {
+  void Check(const char* name, DType type, const std::vector<Exact>& values, Exact (*reference)(Exact),
+             Exact limit) {
     const auto n = static_cast<int64_t>(values.size());
     TestTensor in(type, {n}), out(type, {n});
     for (int64_t i = 0; i < n; ++i) in.Set(i, values[static_cast<size_t>(i)]);
     const Operand input = in.operand(), output = out.operand();
-    ASSERT_TRUE(device_.Run(*library_, {.row = &ops::RowOf(name), .compute = type, .outputs = {&output, 1}, .inputs = {&input, 1}, .attributes = {}}).ok());
+    ASSERT_TRUE(device_
+                    .Run(*library_, {.row = &ops::RowOf(name),
+                                     .compute = type,
+                                     .outputs = {&output, 1},
+                                     .inputs = {&input, 1},
+                                     .attributes = {}})
+                    .ok());
     int bad = 0;
     for (int64_t i = 0; i < n; ++i) {
       const Exact exact = reference(in.At(i)), want = RoundTo(type, exact), got = out.At(i);
       const Exact floor = type == DType::kFloat32 ? 1e-37L : 1e-307L;
-      const bool close = std::isnan(want) ? std::isnan(got) : std::isinf(want) ? got == want : std::fabs(got - exact) <= limit * std::max(std::fabs(exact), floor);
+      const bool close = std::isnan(want) ? std::isnan(got)
+                         : std::isinf(want)
+                             ? got == want
+                             : std::fabs(got - exact) <= limit * std::max(std::fabs(exact), floor);
       if (!close && bad++ < 4) {
-        ADD_FAILURE() << name << "(" << static_cast<double>(in.At(i)) << "): got " << static_cast<double>(got) << ", want " << static_cast<double>(exact);
+        ADD_FAILURE() << name << "(" << static_cast<double>(in.At(i)) << "): got " << static_cast<double>(got)
+                      << ", want " << static_cast<double>(exact);
       }
     }
     EXPECT_EQ(bad, 0) << name;
@@ -82,7 +94,8 @@ TEST_F(MathTest, SingleAndDouble) {
   };
   for (const Case& c : cases) {
     Check(c.name, DType::kFloat32, Spread(c.low, c.high, c.negative), c.reference, c.single);
-    Check(c.name, DType::kFloat64, Spread(c.wide ? 1e-300L : c.low, c.wide ? 1e300L : c.high, c.negative), c.reference, c.twice);
+    Check(c.name, DType::kFloat64, Spread(c.wide ? 1e-300L : c.low, c.wide ? 1e300L : c.high, c.negative),
+          c.reference, c.twice);
   }
 }
 

@@ -67,7 +67,8 @@ bool WriteExactly(int fd, const std::string& bytes) {
 
 absl::StatusOr<std::unique_ptr<ObjectCache>> ObjectCache::Open(const std::string& directory) {
   if (directory.empty() || directory[0] != '/') {
-    return absl::InvalidArgumentError(absl::StrCat("cache directory '", directory, "' is not an absolute path"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("cache directory '", directory, "' is not an absolute path"));
   }
   if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
     return absl::PermissionDeniedError(absl::StrCat("cannot create ", directory, ": ", std::strerror(errno)));
@@ -78,7 +79,8 @@ absl::StatusOr<std::unique_ptr<ObjectCache>> ObjectCache::Open(const std::string
     return absl::PermissionDeniedError(absl::StrCat("cannot open ", directory, ": ", std::strerror(errno)));
   }
   if (info.st_uid != ::geteuid()) {
-    return absl::PermissionDeniedError(absl::StrCat(directory, " belongs to uid ", info.st_uid, ", not to us"));
+    return absl::PermissionDeniedError(
+        absl::StrCat(directory, " belongs to uid ", info.st_uid, ", not to us"));
   }
   if ((info.st_mode & 022) != 0) {
     return absl::PermissionDeniedError(absl::StrCat(directory, " may be written by others: chmod 700 it"));
@@ -88,11 +90,13 @@ absl::StatusOr<std::unique_ptr<ObjectCache>> ObjectCache::Open(const std::string
 
 absl::StatusOr<std::string> ObjectCache::Load(const std::string& identity) const {
   const absl::Status miss = absl::NotFoundError("not in the kernel cache");
-  UniqueFd fd(::openat(directory_.get(), FileName(identity).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  UniqueFd fd(
+      ::openat(directory_.get(), FileName(identity).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   struct stat info;
   if (!fd.valid() || ::fstat(fd.get(), &info) != 0) return miss;
   const size_t size = static_cast<size_t>(info.st_size);
-  if (!S_ISREG(info.st_mode) || info.st_uid != ::geteuid() || size < sizeof(Header) || size > kLargestFile) return miss;
+  if (!S_ISREG(info.st_mode) || info.st_uid != ::geteuid() || size < sizeof(Header) || size > kLargestFile)
+    return miss;
   Header header;
   if (!ReadExactly(fd.get(), reinterpret_cast<char*>(&header), sizeof(header))) return miss;
   const size_t rest = size - sizeof(header);
@@ -113,7 +117,8 @@ void ObjectCache::Save(const std::string& identity, const std::string& code) con
   const std::string temporary =
       absl::StrCat(".", ::getpid(), ".", counter.fetch_add(1, std::memory_order_relaxed), ".tmp");
   ::unlinkat(directory_.get(), temporary.c_str(), 0);  // left by a dead process that had our pid
-  UniqueFd fd(::openat(directory_.get(), temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+  UniqueFd fd(::openat(directory_.get(), temporary.c_str(),
+                       O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!fd.valid()) return;
   Header header{};
   std::memcpy(header.magic, kMagic, sizeof(kMagic));
@@ -121,9 +126,10 @@ void ObjectCache::Save(const std::string& identity, const std::string& code) con
   header.code_bytes = code.size();
   const Digest digest = DigestOf(identity + code);
   std::memcpy(header.checksum, digest.data(), digest.size());
-  const bool written =
-      WriteExactly(fd.get(), std::string(reinterpret_cast<const char*>(&header), sizeof(header)) + identity + code);
-  if (!written || ::renameat(directory_.get(), temporary.c_str(), directory_.get(), FileName(identity).c_str()) != 0) {
+  const bool written = WriteExactly(
+      fd.get(), std::string(reinterpret_cast<const char*>(&header), sizeof(header)) + identity + code);
+  if (!written ||
+      ::renameat(directory_.get(), temporary.c_str(), directory_.get(), FileName(identity).c_str()) != 0) {
     ::unlinkat(directory_.get(), temporary.c_str(), 0);
   }
 }

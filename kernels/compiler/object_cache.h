@@ -1,6 +1,7 @@
-// Compiled code on disk, shared by processes of one user. Files are named by a hash of everything that determines the code and carry
-// that identity, a length and a checksum: a file that is truncated, corrupt or another's is a miss, and is replaced. Writers use a
-// temporary file and rename, so readers never see half a file. Any thread.
+// Compiled code on disk, shared by processes of one user. Files are named by a hash of everything that
+// determines the code and carry that identity, a length and a checksum: a file that is truncated, corrupt or
+// another's is a miss, and is replaced. Writers use a temporary file and rename, so readers never see half a
+// file. Any thread.
 #pragma once
 
 #include <memory>
@@ -13,8 +14,8 @@ namespace xpud::kernels {
 
 class ObjectCache {
  public:
-  // Opens (creating it with mode 0700) `directory`, an absolute path chosen by the daemon's configuration. PermissionDenied when it
-  // belongs to another user, may be written by others, or is not a directory.
+  // Opens (creating it with mode 0700) `directory`, an absolute path chosen by the daemon's configuration.
+  // PermissionDenied when it belongs to another user, may be written by others, or is not a directory.
   static absl::StatusOr<std::unique_ptr<ObjectCache>> Open(const std::string& directory);
 
   // NotFound: compile, then Save.

@@ -23,7 +23,9 @@ namespace fs = std::filesystem;
 class ObjectCacheTest : public ::testing::Test {
  protected:
   ObjectCacheTest() {
-    directory_ = ::testing::TempDir() + absl::StrCat("xpud_cache_", ::getpid(), "_", ::testing::UnitTest::GetInstance()->current_test_info()->name());
+    directory_ =
+        ::testing::TempDir() + absl::StrCat("xpud_cache_", ::getpid(), "_",
+                                            ::testing::UnitTest::GetInstance()->current_test_info()->name());
     fs::remove_all(directory_);
   }
   ~ObjectCacheTest() override { fs::remove_all(directory_); }
@@ -62,7 +64,9 @@ TEST_F(ObjectCacheTest, EveryTruncationAndEveryFlippedByteIsAMiss) {
   const fs::path file = OnlyFile();
   std::ifstream in(file, std::ios::binary);
   const std::string whole((std::istreambuf_iterator<char>(in)), {});
-  const auto write = [&](const std::string& bytes) { std::ofstream(file, std::ios::binary | std::ios::trunc) << bytes; };
+  const auto write = [&](const std::string& bytes) {
+    std::ofstream(file, std::ios::binary | std::ios::trunc) << bytes;
+  };
   for (size_t length = 0; length < whole.size(); ++length) {
     write(whole.substr(0, length));
     ASSERT_FALSE(cache->Load(identity).ok()) << "first " << length << " bytes";
@@ -139,7 +143,8 @@ TEST_F(ObjectCacheTest, ConcurrentProcessesNeverSeeHalfAFile) {
       for (int round = 0; round < 40; ++round) {
         cache->Save("shared", code_of(child));
         const absl::StatusOr<std::string> got = cache->Load("shared");
-        if (!got.ok() || got->size() != 200'000 || got->find_first_not_of((*got)[0]) != std::string::npos) ++wrong;
+        if (!got.ok() || got->size() != 200'000 || got->find_first_not_of((*got)[0]) != std::string::npos)
+          ++wrong;
       }
       ::_exit(wrong == 0 ? 0 : 1);
     }
@@ -162,7 +167,13 @@ TEST_F(ObjectCacheTest, LibraryRecompilesWhatIsDamagedAndReplacesIt) {
     TestTensor a(ops::DType::kFloat32, {100}), out(ops::DType::kFloat32, {100});
     for (int64_t i = 0; i < 100; ++i) a.Set(i, i);
     const Operand input = a.operand(), output = out.operand();
-    ASSERT_TRUE(device.Run(*library, {.row = &ops::RowOf("neg"), .compute = ops::DType::kFloat32, .outputs = {&output, 1}, .inputs = {&input, 1}, .attributes = {}}).ok());
+    ASSERT_TRUE(device
+                    .Run(*library, {.row = &ops::RowOf("neg"),
+                                    .compute = ops::DType::kFloat32,
+                                    .outputs = {&output, 1},
+                                    .inputs = {&input, 1},
+                                    .attributes = {}})
+                    .ok());
     EXPECT_EQ(out.At(42), -42);
   };
   run();

@@ -27,7 +27,8 @@ Value RowEmission::Maximum(Value x, Value y) {
   llvm::Value* const call = e_.ir().CreateBinaryIntrinsic(llvm::Intrinsic::maximum, x, y);
   llvm::FastMathFlags flags;
   flags.setNoSignedZeros(true);
-  if (auto* const instruction = llvm::dyn_cast<llvm::Instruction>(call)) instruction->copyFastMathFlags(flags);
+  if (auto* const instruction = llvm::dyn_cast<llvm::Instruction>(call))
+    instruction->copyFastMathFlags(flags);
   return call;
 }
 
@@ -40,7 +41,8 @@ Value RowEmission::Combine(Value value, const std::function<Value(Value, Value)>
   for (int64_t half = kGpuLanes / 2; half > 0; half /= 2) {
     e_.Barrier();
     e_.If(e_.ir().CreateICmpSLT(lane, e_.I64(half)), [&] {
-      Value const low = e_.LoadRaw(type, shared, lane), high = e_.LoadRaw(type, shared, e_.Add(lane, e_.I64(half)));
+      Value const low = e_.LoadRaw(type, shared, lane),
+                  high = e_.LoadRaw(type, shared, e_.Add(lane, e_.I64(half)));
       e_.StoreRaw(shared, lane, combine(low, high));
     });
   }
@@ -50,7 +52,8 @@ Value RowEmission::Combine(Value value, const std::function<Value(Value, Value)>
   return result;
 }
 
-Values RowEmission::Sum(Value begin, Value end, Scalar type, size_t count, const std::function<Values(Value)>& body) {
+Values RowEmission::Sum(Value begin, Value end, Scalar type, size_t count,
+                        const std::function<Values(Value)>& body) {
   const Values zeros(count, e_.Constant(type, 0));
   Values sums = e_.Loop(
       e_.Add(begin, e_.Lane()), end, e_.Lanes(), zeros,
@@ -67,7 +70,8 @@ Values RowEmission::Sum(Value begin, Value end, Scalar type, size_t count, const
 Value RowEmission::Max(Value begin, Value end, Scalar type, const std::function<Value(Value)>& body) {
   const Values largest = e_.Loop(
       e_.Add(begin, e_.Lane()), end, e_.Lanes(), {e_.Constant(type, -INFINITY)},
-      [&](Value j, const Values& current) { return Values{Maximum(current[0], body(j))}; }, Emitter::LoopKind::kParallel);
+      [&](Value j, const Values& current) { return Values{Maximum(current[0], body(j))}; },
+      Emitter::LoopKind::kParallel);
   return Combine(largest[0], [&](Value x, Value y) { return Maximum(x, y); });
 }
 

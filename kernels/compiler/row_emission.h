@@ -1,5 +1,6 @@
-// What row-wise kernels (softmax, layer norm, losses) share: loops that the lanes of a group divide among them, and sums and maxima over a
-// group. On the host a group is one lane, and these are plain loops that LLVM vectorises.
+// What row-wise kernels (softmax, layer norm, losses) share: loops that the lanes of a group divide among
+// them, and sums and maxima over a group. On the host a group is one lane, and these are plain loops that
+// LLVM vectorises.
 #pragma once
 
 #include <functional>
@@ -17,7 +18,8 @@ class RowEmission {
 
   // body(j) for j in [begin, end), independent of each other.
   void ForEach(Value begin, Value end, const std::function<void(Value)>& body);
-  // Sums over j in [begin, end) of the values that body(j) gives, one for each of `count`; known to all lanes.
+  // Sums over j in [begin, end) of the values that body(j) gives, one for each of `count`; known to all
+  // lanes.
   Values Sum(Value begin, Value end, Scalar type, size_t count, const std::function<Values(Value)>& body);
   // The largest body(j), NaN if any is; known to all lanes. -inf for an empty range.
   Value Max(Value begin, Value end, Scalar type, const std::function<Value(Value)>& body);
@@ -28,8 +30,8 @@ class RowEmission {
   Value AddFreely(Value x, Value y);
   Value Maximum(Value x, Value y);
 
-  // The linear index `item` over `rank` dimensions as offsets: sizes at argument `sizes_at`, and for each of `operands` its strides at
-  // `strides_at + operand * rank`.
+  // The linear index `item` over `rank` dimensions as offsets: sizes at argument `sizes_at`, and for each of
+  // `operands` its strides at `strides_at + operand * rank`.
   Values Offsets(Value item, int rank, size_t sizes_at, size_t strides_at, int operands);
 
  private:

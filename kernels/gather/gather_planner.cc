@@ -13,8 +13,8 @@ ops::DType BitsOf(size_t bytes) {
   return bytes == 4 ? ops::DType::kInt32 : bytes == 2 ? ops::DType::kInt16 : ops::DType::kUInt8;
 }
 
-// Rows of out and source in elements of up to 8 bytes, as long as everything stays aligned: wider accesses of a GPU's threads. Gives
-// the element's size; `stride` is the source's along the indexed dimension.
+// Rows of out and source in elements of up to 8 bytes, as long as everything stays aligned: wider accesses of
+// a GPU's threads. Gives the element's size; `stride` is the source's along the indexed dimension.
 size_t Widen(const Operand& out, const Operand& source, Layout& layout, int64_t& stride) {
   const size_t inner = static_cast<size_t>(layout.rank - 1);
   size_t bytes = ops::SizeOf(out.dtype);
@@ -41,11 +41,13 @@ float NanosecondsOf(const GatherKey& key, const Layout& layout) {
 
 }  // namespace
 
-absl::StatusOr<Readiness> GatherPlanner::Plan(const OpCall& call, KernelLibrary::Workspace, LaunchList& launches) {
+absl::StatusOr<Readiness> GatherPlanner::Plan(const OpCall& call, KernelLibrary::Workspace,
+                                              LaunchList& launches) {
   const Operand &out = call.outputs[0], &source = call.inputs[0], &index = call.inputs[1];
   const bool embedding = call.row->family == ops::Family::kEmbedding;
   const size_t dim = embedding ? 0 : static_cast<size_t>(call.attributes[0].AsInteger());
-  // Index and source over out's dimensions. A selected dimension walks the index alone; elsewhere an index of rank 1 (or 0) stands still.
+  // Index and source over out's dimensions. A selected dimension walks the index alone; elsewhere an index of
+  // rank 1 (or 0) stands still.
   Operand index_over = out, source_over = out;
   const bool select = embedding || index.rank != source.rank || source.rank <= 1;
   for (size_t d = 0; d < out.rank; ++d) {
@@ -57,7 +59,8 @@ absl::StatusOr<Readiness> GatherPlanner::Plan(const OpCall& call, KernelLibrary:
   layout.AddOperand(index_over);
   layout.AddOperand(source_over);
   if (layout.numel() == 0) return Readiness::kReady;
-  if (index.numel() == 0) return absl::InvalidArgumentError("index_select of a scalar needs an index of one element");
+  if (index.numel() == 0)
+    return absl::InvalidArgumentError("index_select of a scalar needs an index of one element");
   layout.Collapse(/*may_permute=*/true);
 
   const bool gpu = cache_.target() != Target::kHost;

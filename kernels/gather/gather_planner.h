@@ -14,7 +14,8 @@ class GatherPlanner : public Planner {
   bool Serves(ops::Family family) const override {
     return family == ops::Family::kGather || family == ops::Family::kEmbedding;
   }
-  absl::StatusOr<Readiness> Plan(const OpCall& call, KernelLibrary::Workspace workspace, LaunchList& launches) override;
+  absl::StatusOr<Readiness> Plan(const OpCall& call, KernelLibrary::Workspace workspace,
+                                 LaunchList& launches) override;
 
  private:
   KernelCache& cache_;

@@ -31,7 +31,8 @@ namespace {
 class GatherEmission : public BoxEmission {
  public:
   GatherEmission(const GatherKey& key, Emitter& emitter)
-      : BoxEmission(emitter, {key.rank, false, key.narrow, {key.access.begin(), key.access.end()}}), key_(key) {}
+      : BoxEmission(emitter, {key.rank, false, key.narrow, {key.access.begin(), key.access.end()}}),
+        key_(key) {}
 
   void Run(const std::string& name) {
     std::vector<ArgType> args(4, ArgType::kPointer);

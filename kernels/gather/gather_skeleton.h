@@ -1,9 +1,11 @@
-// gather, index_select and embedding: out[i] = source[.., index[..], ..], with the index's range checked in the kernel. An index outside
-// is reported in the error word; the source is not read for it, and its elements of out keep what they held. Where the index has stride 0
-// along the innermost dimension, a row is one check and one vectorised copy.
+// gather, index_select and embedding: out[i] = source[.., index[..], ..], with the index's range checked in
+// the kernel. An index outside is reported in the error word; the source is not read for it, and its elements
+// of out keep what they held. Where the index has stride 0 along the innermost dimension, a row is one check
+// and one vectorised copy.
 //
-// Operands of the iteration space (kernels/box_emission.h): out, index, source, each stepped over out's dimensions; the source's stride is 0 along
-// the indexed one. Arguments: their pointers | error word | size of the indexed dimension | its stride in source | those of the space.
+// Operands of the iteration space (kernels/box_emission.h): out, index, source, each stepped over out's
+// dimensions; the source's stride is 0 along the indexed one. Arguments: their pointers | error word | size
+// of the indexed dimension | its stride in source | those of the space.
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
-// Embedding, index_select and gather over layouts, dimensions, element and index types, with valid and invalid indices, compared with
-// a plain loop; and the code of every kernel they need on GPUs.
+// Embedding, index_select and gather over layouts, dimensions, element and index types, with valid and
+// invalid indices, compared with a plain loop; and the code of every kernel they need on GPUs.
 #include <unistd.h>
 
 #include <cstdlib>
@@ -70,8 +70,14 @@ const Shape kGathers[] = {
     {"gather, transposed", 1, {30, 17}, {1, 30}, {30, 40}, {1, 30}, {30, 40}, {1, 30}},
     {"gather, gaps", 1, {30, 17}, {60, 3}, {30, 40}, {90, 2}, {30, 40}, {43, 1}},
     {"gather, rank 4", 1, {3, 4, 5, 6}, {}, {3, 7, 5, 6}, {}, {3, 7, 5, 6}, {}},
-    {"gather, rank 8", 4, {2, 3, 2, 1, 2, 3, 2, 2}, {1, 2, 6, 12, 12, 24, 72, 144}, {2, 3, 2, 1, 5, 3, 2, 2}, {},
-     {2, 3, 2, 1, 5, 3, 2, 2}, {}},
+    {"gather, rank 8",
+     4,
+     {2, 3, 2, 1, 2, 3, 2, 2},
+     {1, 2, 6, 12, 12, 24, 72, 144},
+     {2, 3, 2, 1, 5, 3, 2, 2},
+     {},
+     {2, 3, 2, 1, 5, 3, 2, 2},
+     {}},
     {"gather, none", 1, {30, 17}, {}, {30, 0}, {}, {30, 0}, {}},
     {"gather, large, cut into groups", 1, {700, 300}, {}, {700, 500}, {}, {700, 500}, {}},
 };
@@ -94,17 +100,20 @@ class GatherTest : public ::testing::Test {
   void FillIndex(TestTensor& index, int64_t limit, const std::vector<int64_t>& invalid) {
     for (int64_t i = 0; i < index.numel(); ++i) {
       const bool bad = limit == 0 || (!invalid.empty() && random_() % 3 == 0);
-      index.Set(i, static_cast<Exact>(bad ? invalid[random_() % invalid.size()] : static_cast<int64_t>(random_() % static_cast<uint64_t>(limit))));
+      index.Set(i, static_cast<Exact>(bad ? invalid[random_() % invalid.size()]
+                                          : static_cast<int64_t>(random_() % static_cast<uint64_t>(limit))));
     }
   }
 
   // Runs the op and compares every element; those of an invalid index keep what they held.
-  void Check(const char* op, const Shape& shape, DType type, DType index_type, const std::vector<int64_t>& invalid = {}) {
+  void Check(const char* op, const Shape& shape, DType type, DType index_type,
+             const std::vector<int64_t>& invalid = {}) {
     // The large ones are for the cuts, which hardly depend on the types.
     if (NumelOf(shape.out) > 100'000 && (type != DType::kFloat32 || index_type != DType::kInt64)) return;
     const ops::Row& row = ops::RowOf(op);
     const std::string what = absl::StrCat(op, " ", std::string(ops::Info(type).name), " ", shape.name);
-    const bool selects = shape.index.size() == 1 && (row.family == ops::Family::kEmbedding || shape.a.size() != 1);
+    const bool selects =
+        shape.index.size() == 1 && (row.family == ops::Family::kEmbedding || shape.a.size() != 1);
     const size_t dim = static_cast<size_t>(shape.dim);
     const int64_t limit = shape.a.empty() ? 1 : shape.a[dim];
     TestTensor a = Tensor(type, shape.a, shape.a_strides);
@@ -119,8 +128,12 @@ class GatherTest : public ::testing::Test {
     const Operand output = out.operand(), inputs[] = {a.operand(), index.operand()};
     const ops::Number attribute = ops::Number::Integer(shape.dim);
     const size_t attributes = row.family == ops::Family::kGather ? 1 : 0;
-    const absl::Status status = device_.Run(*library_, {.row = &row, .compute = type, .outputs = {&output, 1}, .inputs = inputs,
-                                                        .attributes = {&attribute, attributes}, .error_word = &error});
+    const absl::Status status = device_.Run(*library_, {.row = &row,
+                                                        .compute = type,
+                                                        .outputs = {&output, 1},
+                                                        .inputs = inputs,
+                                                        .attributes = {&attribute, attributes},
+                                                        .error_word = &error});
     ASSERT_TRUE(status.ok()) << what << ": " << status;
     ASSERT_TRUE(out.MarginsIntact()) << what;
     std::vector<uint64_t> reports;  // that may be in the error word
@@ -131,7 +144,8 @@ class GatherTest : public ::testing::Test {
       const Exact exact = selects ? index.At(at.empty() ? 0 : at[dim]) : index.AtIndex(at);
       const auto value = static_cast<int64_t>(exact);
       if (value < 0 || value >= limit) {
-        reports.push_back(static_cast<uint64_t>(value) << 8 | static_cast<uint64_t>(DeviceError::kIndexOutOfRange));
+        reports.push_back(static_cast<uint64_t>(value) << 8 |
+                          static_cast<uint64_t>(DeviceError::kIndexOutOfRange));
         ASSERT_EQ(out.At(i), before.At(i)) << what << ": an invalid index wrote element " << i;
         continue;
       }
@@ -178,11 +192,13 @@ TEST_F(GatherTest, EveryElementTypeIsMovedUnchanged) {
 TEST_F(GatherTest, InvalidIndexIsReportedAndWritesNothing) {
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max(), kLeast = std::numeric_limits<int64_t>::min();
   for (const DType type : {DType::kUInt8, DType::kInt16, DType::kFloat32, DType::kFloat64}) {
-    for (const auto& [op, shapes] : {std::pair{"embedding", std::span<const Shape>(kEmbeddings)}, {"gather", std::span<const Shape>(kGathers)}}) {
+    for (const auto& [op, shapes] : {std::pair{"embedding", std::span<const Shape>(kEmbeddings)},
+                                     {"gather", std::span<const Shape>(kGathers)}}) {
       for (const Shape& shape : shapes) {
         const int64_t limit = shape.a.empty() ? 1 : shape.a[static_cast<size_t>(shape.dim)];
         // The last would be valid if only 32 bits were looked at.
-        Check(op, shape, type, DType::kInt64, {-1, -limit, limit, limit + 1, kMost, kLeast, int64_t{1} << 32});
+        Check(op, shape, type, DType::kInt64,
+              {-1, -limit, limit, limit + 1, kMost, kLeast, int64_t{1} << 32});
         Check(op, shape, type, DType::kInt32, {-1, -limit, limit, limit + 1, kMost >> 32, kLeast >> 32});
         if (HasFatalFailure()) return;
       }
@@ -214,15 +230,30 @@ TEST_F(GatherTest, GpuThreadsMoveUpTo8AlignedBytesOfARow) {
     DType type;
     int64_t columns, row_stride, elements_moved_as_one;
   };
-  for (const Case& c : {Case{DType::kBFloat16, 384, 384, 4}, {DType::kBFloat16, 386, 386, 2}, {DType::kBFloat16, 133, 133, 1},
-                        {DType::kBFloat16, 384, 385, 1}, {DType::kUInt8, 384, 384, 8}, {DType::kFloat32, 384, 384, 2}, {DType::kFloat64, 384, 384, 1}}) {
-    TestTensor a(c.type, {20, c.columns}, {c.row_stride, 1}), index(DType::kInt64, {9}), out(c.type, {9, c.columns});
+  for (const Case& c : {Case{DType::kBFloat16, 384, 384, 4},
+                        {DType::kBFloat16, 386, 386, 2},
+                        {DType::kBFloat16, 133, 133, 1},
+                        {DType::kBFloat16, 384, 385, 1},
+                        {DType::kUInt8, 384, 384, 8},
+                        {DType::kFloat32, 384, 384, 2},
+                        {DType::kFloat64, 384, 384, 1}}) {
+    TestTensor a(c.type, {20, c.columns}, {c.row_stride, 1}), index(DType::kInt64, {9}),
+        out(c.type, {9, c.columns});
     const Operand output = out.operand(), inputs[] = {a.operand(), index.operand()};
-    ASSERT_EQ((reinterpret_cast<uintptr_t>(output.data) | reinterpret_cast<uintptr_t>(inputs[0].data)) % 8, 0u);
+    ASSERT_EQ((reinterpret_cast<uintptr_t>(output.data) | reinterpret_cast<uintptr_t>(inputs[0].data)) % 8,
+              0u);
     uint64_t error = 0;
     LaunchList launches;
-    ASSERT_TRUE(device_.Plan(*library, {.row = &ops::RowOf("embedding"), .compute = c.type, .outputs = {&output, 1}, .inputs = inputs,
-                                        .attributes = {}, .error_word = &error}, launches).ok());
+    ASSERT_TRUE(device_
+                    .Plan(*library,
+                          {.row = &ops::RowOf("embedding"),
+                           .compute = c.type,
+                           .outputs = {&output, 1},
+                           .inputs = inputs,
+                           .attributes = {},
+                           .error_word = &error},
+                          launches)
+                    .ok());
     ASSERT_EQ(launches.size(), 1u);
     const int64_t threads = 9 * c.columns / c.elements_moved_as_one;
     EXPECT_EQ(launches[0].groups()[0], (threads + kGpuLanes - 1) / kGpuLanes) << c.columns;
@@ -237,8 +268,16 @@ TEST_F(GatherTest, ScalarWithoutAnIndexIsRefused) {
   const Operand output = out.operand(), inputs[] = {a.operand(), index.operand()};
   const ops::Number dim = ops::Number::Integer(0);
   LaunchList launches;
-  EXPECT_EQ(device_.Plan(*library_, {.row = &ops::RowOf("gather"), .compute = DType::kFloat32, .outputs = {&output, 1}, .inputs = inputs,
-                                     .attributes = {&dim, 1}}, launches).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(device_
+                .Plan(*library_,
+                      {.row = &ops::RowOf("gather"),
+                       .compute = DType::kFloat32,
+                       .outputs = {&output, 1},
+                       .inputs = inputs,
+                       .attributes = {&dim, 1}},
+                      launches)
+                .code(),
+            absl::StatusCode::kInvalidArgument);
 }
 
 // Every kernel of up to three dimensions.
@@ -273,7 +312,8 @@ TEST(GatherCode, CompilesToPtx) {
 }
 
 TEST(GatherCode, CompilesToValidSpirv) {
-  const std::filesystem::path file = std::filesystem::path(::testing::TempDir()) / absl::StrCat("gather_", getpid(), ".spv");
+  const std::filesystem::path file =
+      std::filesystem::path(::testing::TempDir()) / absl::StrCat("gather_", getpid(), ".spv");
   for (const KernelKey& key : GpuKeys()) {
     const absl::StatusOr<std::string> code = KernelCache::Compile(Target::kSpirv, GatherSkeleton(), key);
     ASSERT_TRUE(code.ok()) << code.status();

@@ -18,7 +18,8 @@ void PushPointer(const Operand& operand, Launch& launch) {
 
 }  // namespace
 
-absl::StatusOr<Readiness> LayerNormPlanner::Plan(const OpCall& call, KernelLibrary::Workspace, LaunchList& launches) {
+absl::StatusOr<Readiness> LayerNormPlanner::Plan(const OpCall& call, KernelLibrary::Workspace,
+                                                 LaunchList& launches) {
   const Operand& x = call.inputs[0];
   const int64_t m = x.sizes[0], n = x.sizes[1];
   if (m == 0) return Readiness::kReady;

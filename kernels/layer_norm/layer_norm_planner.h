@@ -12,7 +12,8 @@ class LayerNormPlanner : public Planner {
   explicit LayerNormPlanner(KernelCache& cache) : cache_(cache) {}
 
   bool Serves(ops::Family family) const override { return family == ops::Family::kLayerNorm; }
-  absl::StatusOr<Readiness> Plan(const OpCall& call, KernelLibrary::Workspace workspace, LaunchList& launches) override;
+  absl::StatusOr<Readiness> Plan(const OpCall& call, KernelLibrary::Workspace workspace,
+                                 LaunchList& launches) override;
 
  private:
   KernelCache& cache_;

@@ -32,8 +32,7 @@ using Values = std::vector<llvm::Value*>;
 class LayerNormEmission {
  public:
   LayerNormEmission(const LayerNormKey& key, Emitter& emitter)
-      : key_(key), e_(emitter), rows_(emitter),
-        type_(AccumulateOf(key.dtypes[3])) {}
+      : key_(key), e_(emitter), rows_(emitter), type_(AccumulateOf(key.dtypes[3])) {}
 
   void Run(const std::string& name) {
     std::vector<ArgType> args;
@@ -53,7 +52,9 @@ class LayerNormEmission {
  private:
   Value N() const { return e_.Arg(scalars_at_); }
   Value SliceSize() const { return e_.Arg(scalars_at_ + 2); }
-  Value Load(size_t operand, Value index) { return e_.Load(key_.dtypes[operand], e_.Arg(at_[operand]), index, type_); }
+  Value Load(size_t operand, Value index) {
+    return e_.Load(key_.dtypes[operand], e_.Arg(at_[operand]), index, type_);
+  }
   void Store(size_t operand, Value index, Value value) {
     e_.Store(key_.dtypes[operand], e_.Arg(at_[operand]), index, value, type_);
   }
@@ -76,7 +77,8 @@ class LayerNormEmission {
       return Values{MulF(d, d)};
     })[0];
     Value const variance = e_.ir().CreateFDiv(squares, Count());
-    Value const root = e_.ir().CreateUnaryIntrinsic(llvm::Intrinsic::sqrt, e_.ir().CreateFAdd(variance, e_.Arg(scalars_at_ + 3)));
+    Value const root = e_.ir().CreateUnaryIntrinsic(llvm::Intrinsic::sqrt,
+                                                    e_.ir().CreateFAdd(variance, e_.Arg(scalars_at_ + 3)));
     Value const rstd = e_.ir().CreateFDiv(e_.Constant(type_, 1), root);
     rows_.ForEach(zero, N(), [&](Value j) {
       Value y = MulF(Sub(x(j), mean), rstd);
@@ -98,7 +100,8 @@ class LayerNormEmission {
 
 }  // namespace
 
-absl::Status LayerNormSkeleton::Emit(const KernelKey& packed, const std::string& name, Emitter& emitter) const {
+absl::Status LayerNormSkeleton::Emit(const KernelKey& packed, const std::string& name,
+                                     Emitter& emitter) const {
   const LayerNormKey key = LayerNormKey::Unpack(packed);
   LayerNormEmission(key, emitter).Run(name);
   return absl::OkStatus();

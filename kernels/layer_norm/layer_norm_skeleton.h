@@ -1,6 +1,7 @@
 // Layer normalisation over the last dimension; everything is dense.
 //
-// Arguments: y, mean, rstd, x, weight?, bias? | N | M | row slice | eps (accumulate type). A host group is a slice of rows; a GPU group is a row.
+// Arguments: y, mean, rstd, x, weight?, bias? | N | M | row slice | eps (accumulate type). A host group is a
+// slice of rows; a GPU group is a row.
 #pragma once
 
 #include <array>

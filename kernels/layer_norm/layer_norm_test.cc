@@ -16,7 +16,8 @@ class LayerNormTest : public ::testing::Test {
 
   void Check(DType type, int64_t m, int64_t n, bool weighted, Exact offset) {
     const DType statistics = type == DType::kBFloat16 || type == DType::kFloat16 ? DType::kFloat32 : type;
-    TestTensor x(type, {m, n}), weight(type, {n}), bias(type, {n}), y(type, {m, n}), mean(statistics, {m}), rstd(statistics, {m});
+    TestTensor x(type, {m, n}), weight(type, {n}), bias(type, {n}), y(type, {m, n}), mean(statistics, {m}),
+        rstd(statistics, {m});
     Randomise(x, random_);
     for (int64_t i = 0; i < x.numel(); ++i) x.Set(i, x.At(i) + offset);
     Randomise(weight, random_);
@@ -25,10 +26,16 @@ class LayerNormTest : public ::testing::Test {
     ins[1].present = ins[2].present = weighted;
     const Operand outs[] = {y.operand(), mean.operand(), rstd.operand()};
     const ops::Number eps = ops::Number::Real(1e-5);
-    const absl::Status status = device_.Run(
-        *library_, {.row = &ops::RowOf("native_layer_norm"), .compute = type, .outputs = outs, .inputs = ins, .attributes = {&eps, 1}});
+    const absl::Status status = device_.Run(*library_, {.row = &ops::RowOf("native_layer_norm"),
+                                                        .compute = type,
+                                                        .outputs = outs,
+                                                        .inputs = ins,
+                                                        .attributes = {&eps, 1}});
     ASSERT_TRUE(status.ok()) << status;
-    const Exact unit = type == DType::kFloat64 ? 1e-12L : type == DType::kFloat32 ? 3e-6L : type == DType::kFloat16 ? 2e-3L : 1.6e-2L;
+    const Exact unit = type == DType::kFloat64   ? 1e-12L
+                       : type == DType::kFloat32 ? 3e-6L
+                       : type == DType::kFloat16 ? 2e-3L
+                                                 : 1.6e-2L;
     const Exact noise = statistics == DType::kFloat64 ? 1e-14L : 2e-7L * (1 + std::fabs(offset));
     for (int64_t r = 0; r < m; ++r) {
       Exact sum = 0, squares = 0;
@@ -36,12 +43,16 @@ class LayerNormTest : public ::testing::Test {
       const Exact mu = sum / n;
       for (int64_t j = 0; j < n; ++j) squares += (x.At(r * n + j) - mu) * (x.At(r * n + j) - mu);
       const Exact scale = 1 / std::sqrt(squares / n + 1e-5L);
-      ASSERT_NEAR(static_cast<double>(mean.At(r)), static_cast<double>(mu), static_cast<double>(8 * noise + 1e-12L)) << "row " << r;
-      ASSERT_NEAR(static_cast<double>(rstd.At(r) / scale), 1, static_cast<double>(20 * noise + 1e-6L)) << "row " << r;
+      ASSERT_NEAR(static_cast<double>(mean.At(r)), static_cast<double>(mu),
+                  static_cast<double>(8 * noise + 1e-12L))
+          << "row " << r;
+      ASSERT_NEAR(static_cast<double>(rstd.At(r) / scale), 1, static_cast<double>(20 * noise + 1e-6L))
+          << "row " << r;
       for (int64_t j = 0; j < n; ++j) {
         const Exact normal = (x.At(r * n + j) - mu) * scale;
         const Exact want = weighted ? normal * weight.At(j) + bias.At(j) : normal;
-        ASSERT_LE(std::fabs(y.At(r * n + j) - want), unit * (std::fabs(want) + 2) + 40 * noise * scale) << "row " << r << " column " << j;
+        ASSERT_LE(std::fabs(y.At(r * n + j) - want), unit * (std::fabs(want) + 2) + 40 * noise * scale)
+            << "row " << r << " column " << j;
       }
     }
     EXPECT_TRUE(y.MarginsIntact() && mean.MarginsIntact() && rstd.MarginsIntact());

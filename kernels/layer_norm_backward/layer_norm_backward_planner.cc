@@ -22,16 +22,20 @@ int64_t PartOf(int64_t rows, int64_t columns, bool gpu) {
 
 }  // namespace
 
-absl::StatusOr<Readiness> LayerNormBackwardPlanner::Plan(const OpCall& call, KernelLibrary::Workspace workspace, LaunchList& launches) {
+absl::StatusOr<Readiness> LayerNormBackwardPlanner::Plan(const OpCall& call,
+                                                         KernelLibrary::Workspace workspace,
+                                                         LaunchList& launches) {
   const Operand &dx = call.outputs[0], &dweight = call.outputs[1], &dbias = call.outputs[2];
-  const Operand &grad = call.inputs[0], &x = call.inputs[1], &mean = call.inputs[2], &rstd = call.inputs[3], &weight = call.inputs[4];
+  const Operand &grad = call.inputs[0], &x = call.inputs[1], &mean = call.inputs[2], &rstd = call.inputs[3],
+                &weight = call.inputs[4];
   const int64_t rows = x.sizes[0], columns = x.sizes[1];
   if (columns == 0) return Readiness::kReady;
   const bool gpu = cache_.target() != Target::kHost;
 
   LayerNormBackwardKey key;
   key.weighted = weight.present;
-  key.types = {dx.dtype, dweight.dtype, dbias.dtype, grad.dtype, x.dtype, mean.dtype, rstd.dtype, weight.present ? weight.dtype : x.dtype};
+  key.types = {dx.dtype, dweight.dtype, dbias.dtype, grad.dtype,
+               x.dtype,  mean.dtype,    rstd.dtype,  weight.present ? weight.dtype : x.dtype};
   ASSIGN_OR_RETURN(const Kernel* const kernel, cache_.Find(rows_, key.Pack(/*merge=*/false)));
   ASSIGN_OR_RETURN(const Kernel* const merge, cache_.Find(merge_, key.Pack(/*merge=*/true)));
   if (kernel == nullptr || merge == nullptr) return Readiness::kCompiling;
@@ -45,7 +49,9 @@ absl::StatusOr<Readiness> LayerNormBackwardPlanner::Plan(const OpCall& call, Ker
     Launch& launch = launches.Add();
     launch.Reset(kernel, static_cast<uint32_t>(parts));
     if (gpu) launch.group_size = {kGpuLanes, 1, 1};
-    for (void* pointer : {dx.data, sums, grad.data, x.data, mean.data, rstd.data, weight.present ? weight.data : nullptr}) launch.Push(pointer);
+    for (void* pointer :
+         {dx.data, sums, grad.data, x.data, mean.data, rstd.data, weight.present ? weight.data : nullptr})
+      launch.Push(pointer);
     for (const int64_t number : {rows, columns, part}) launch.Push(number);
   }
   const int64_t slice = gpu ? kGpuLanes : SliceOf(columns, 0.2f * static_cast<float>(parts + 1));

@@ -12,7 +12,8 @@ class LayerNormBackwardPlanner : public Planner {
   explicit LayerNormBackwardPlanner(KernelCache& cache) : cache_(cache) {}
 
   bool Serves(ops::Family family) const override { return family == ops::Family::kLayerNormBackward; }
-  absl::StatusOr<Readiness> Plan(const OpCall& call, KernelLibrary::Workspace workspace, LaunchList& launches) override;
+  absl::StatusOr<Readiness> Plan(const OpCall& call, KernelLibrary::Workspace workspace,
+                                 LaunchList& launches) override;
 
  private:
   KernelCache& cache_;

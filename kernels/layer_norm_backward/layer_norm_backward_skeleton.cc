@@ -6,7 +6,8 @@
 namespace xpud::kernels {
 
 KernelKey LayerNormBackwardKey::Pack(bool merge) const {
-  KeyWriter writer(static_cast<uint8_t>(merge ? SkeletonNumber::kLayerNormMerge : SkeletonNumber::kLayerNormBackward));
+  KeyWriter writer(
+      static_cast<uint8_t>(merge ? SkeletonNumber::kLayerNormMerge : SkeletonNumber::kLayerNormBackward));
   for (const ops::DType type : types) writer.Put(static_cast<uint64_t>(type), 4);
   writer.Put(weighted, 1);
   return writer.key();
@@ -21,7 +22,8 @@ LayerNormBackwardKey LayerNormBackwardKey::Unpack(const KernelKey& packed) {
 }
 
 Scalar LayerNormBackwardKey::accumulate() const {
-  return types[kX] == ops::DType::kFloat64 || types[kGrad] == ops::DType::kFloat64 ? Scalar::kF64 : Scalar::kF32;
+  return types[kX] == ops::DType::kFloat64 || types[kGrad] == ops::DType::kFloat64 ? Scalar::kF64
+                                                                                   : Scalar::kF32;
 }
 
 namespace {
@@ -76,10 +78,12 @@ class RowsEmission {
     const Values means = MeansOf(row);
     EachColumn([&](Value c) {
       const Element x = ElementAt(row, c);
-      Value const rest = e_.ir().CreateFSub(x.g, e_.ir().CreateFAdd(means[0], e_.ir().CreateFMul(x.h, means[1])));
+      Value const rest =
+          e_.ir().CreateFSub(x.g, e_.ir().CreateFAdd(means[0], e_.ir().CreateFMul(x.h, means[1])));
       Accumulate(dweight_, c, e_.ir().CreateFMul(x.grad, x.h));
       Accumulate(dbias_, c, x.grad);
-      e_.Store(key_.types[Key::kDx], e_.Arg(0), e_.Add(row.base, c), e_.ir().CreateFMul(row.rstd, rest), real_);
+      e_.Store(key_.types[Key::kDx], e_.Arg(0), e_.Add(row.base, c), e_.ir().CreateFMul(row.rstd, rest),
+               real_);
     });
   }
 
@@ -90,10 +94,14 @@ class RowsEmission {
     flags.setAllowReassoc();  // lanes of a vector add up on their own
     e_.ir().setFastMathFlags(flags);
     Value const zero = e_.Constant(real_, 0);
-    Values sums = e_.Loop(e_.Lane(), Columns(), e_.Lanes(), {zero, zero}, [&](Value c, const Values& current) -> Values {
-      const Element x = ElementAt(row, c);
-      return {e_.ir().CreateFAdd(current[0], x.g), e_.ir().CreateFAdd(current[1], e_.ir().CreateFMul(x.g, x.h))};
-    }, Emitter::LoopKind::kParallel);
+    Values sums = e_.Loop(
+        e_.Lane(), Columns(), e_.Lanes(), {zero, zero},
+        [&](Value c, const Values& current) -> Values {
+          const Element x = ElementAt(row, c);
+          return {e_.ir().CreateFAdd(current[0], x.g),
+                  e_.ir().CreateFAdd(current[1], e_.ir().CreateFMul(x.g, x.h))};
+        },
+        Emitter::LoopKind::kParallel);
     Value const count = e_.Convert(Columns(), Scalar::kI64, real_);
     for (Value& sum : sums) sum = e_.ir().CreateFDiv(SumOverGroup(e_, real_, sum), count);
     return sums;
@@ -134,12 +142,13 @@ class MergeEmission {
   void MergeColumns(Value column, int width) {
     llvm::Type* const type = e_.TypeOf(real_, width);
     Value const zero = e_.Constant(real_, 0, width);
-    const Values sums = e_.Loop(e_.I64(0), e_.Arg(4), e_.I64(1), {zero, zero}, [&](Value part, const Values& current) -> Values {
-      Value const dweight = e_.Add(e_.Mul(e_.Mul(part, e_.I64(2)), e_.Arg(3)), column);
-      Value const dbias = e_.Add(dweight, e_.Arg(3));
-      return {e_.ir().CreateFAdd(current[0], e_.LoadRaw(type, e_.Arg(2), dweight)),
-              e_.ir().CreateFAdd(current[1], e_.LoadRaw(type, e_.Arg(2), dbias))};
-    });
+    const Values sums = e_.Loop(
+        e_.I64(0), e_.Arg(4), e_.I64(1), {zero, zero}, [&](Value part, const Values& current) -> Values {
+          Value const dweight = e_.Add(e_.Mul(e_.Mul(part, e_.I64(2)), e_.Arg(3)), column);
+          Value const dbias = e_.Add(dweight, e_.Arg(3));
+          return {e_.ir().CreateFAdd(current[0], e_.LoadRaw(type, e_.Arg(2), dweight)),
+                  e_.ir().CreateFAdd(current[1], e_.LoadRaw(type, e_.Arg(2), dbias))};
+        });
     e_.Store(key_.types[Key::kDweight], e_.Arg(0), column, sums[0], real_, width);
     e_.Store(key_.types[Key::kDbias], e_.Arg(1), column, sums[1], real_, width);
   }
@@ -153,7 +162,8 @@ class MergeEmission {
 
 std::string LayerNormBackwardSkeleton::NameOf(const KernelKey&) const { return "layer_norm_backward"; }
 std::string LayerNormBackwardSkeleton::Describe(const KernelKey&) const { return "layer_norm_backward"; }
-absl::Status LayerNormBackwardSkeleton::Emit(const KernelKey& packed, const std::string& name, Emitter& emitter) const {
+absl::Status LayerNormBackwardSkeleton::Emit(const KernelKey& packed, const std::string& name,
+                                             Emitter& emitter) const {
   const Key key = Key::Unpack(packed);
   RowsEmission(key, emitter).Run(name);
   return absl::OkStatus();
@@ -161,7 +171,8 @@ absl::Status LayerNormBackwardSkeleton::Emit(const KernelKey& packed, const std:
 
 std::string LayerNormMergeSkeleton::NameOf(const KernelKey&) const { return "layer_norm_merge"; }
 std::string LayerNormMergeSkeleton::Describe(const KernelKey&) const { return "layer_norm_merge"; }
-absl::Status LayerNormMergeSkeleton::Emit(const KernelKey& packed, const std::string& name, Emitter& emitter) const {
+absl::Status LayerNormMergeSkeleton::Emit(const KernelKey& packed, const std::string& name,
+                                          Emitter& emitter) const {
   const Key key = Key::Unpack(packed);
   MergeEmission(key, emitter).Run(name);
   return absl::OkStatus();

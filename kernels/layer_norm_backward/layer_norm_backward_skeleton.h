@@ -1,7 +1,9 @@
 // The gradients of layer norm. With h = (x - mean) * rstd and g = grad * weight, each row has
-//   dx = rstd * (g - mean of g - h * mean of (g * h));  dweight = sum over rows of grad * h;  dbias = sum over rows of grad.
-// A group takes a part of the rows and leaves its sums for dweight and dbias in the workspace, [part][2][columns]; a second kernel adds the parts
-// in order. The parts follow from the sizes, so a result never depends on the number of workers.
+//   dx = rstd * (g - mean of g - h * mean of (g * h));  dweight = sum over rows of grad * h;  dbias = sum
+//   over rows of grad.
+// A group takes a part of the rows and leaves its sums for dweight and dbias in the workspace,
+// [part][2][columns]; a second kernel adds the parts in order. The parts follow from the sizes, so a result
+// never depends on the number of workers.
 #pragma once
 
 #include <array>
@@ -22,7 +24,8 @@ struct LayerNormBackwardKey {
   Scalar accumulate() const;
 };
 
-// Arguments: dx, workspace, grad, x, mean, rstd, weight (null if absent) | rows, columns, rows of a part. Group x counts parts.
+// Arguments: dx, workspace, grad, x, mean, rstd, weight (null if absent) | rows, columns, rows of a part.
+// Group x counts parts.
 class LayerNormBackwardSkeleton : public Skeleton {
  public:
   std::string NameOf(const KernelKey& key) const override;
@@ -30,7 +33,8 @@ class LayerNormBackwardSkeleton : public Skeleton {
   absl::Status Emit(const KernelKey& key, const std::string& name, Emitter& emitter) const override;
 };
 
-// Arguments: dweight, dbias, workspace | columns, parts, columns of a group. Group x counts slices of columns.
+// Arguments: dweight, dbias, workspace | columns, parts, columns of a group. Group x counts slices of
+// columns.
 class LayerNormMergeSkeleton : public Skeleton {
  public:
   std::string NameOf(const KernelKey& key) const override;

@@ -24,9 +24,14 @@ class LayerNormBackwardTest : public ::testing::Test {
 
   struct Tensors {
     explicit Tensors(const Case& c)
-        : grad(c.type, {c.rows, c.columns}), x(c.type, {c.rows, c.columns}), mean(Statistics(c.type), {c.rows}),
-          rstd(Statistics(c.type), {c.rows}), weight(c.type, {c.columns}), dx(c.type, {c.rows, c.columns}),
-          dweight(c.type, {c.columns}), dbias(c.type, {c.columns}) {}
+        : grad(c.type, {c.rows, c.columns}),
+          x(c.type, {c.rows, c.columns}),
+          mean(Statistics(c.type), {c.rows}),
+          rstd(Statistics(c.type), {c.rows}),
+          weight(c.type, {c.columns}),
+          dx(c.type, {c.rows, c.columns}),
+          dweight(c.type, {c.columns}),
+          dbias(c.type, {c.columns}) {}
     static DType Statistics(DType type) { return type == DType::kFloat64 ? type : DType::kFloat32; }
 
     TestTensor grad, x, mean, rstd, weight, dx, dweight, dbias;
@@ -40,35 +45,48 @@ class LayerNormBackwardTest : public ::testing::Test {
       Exact sum = 0, squares = 0;
       for (int64_t n = 0; n < c.columns; ++n) sum += t.x.AtIndex({m, n});
       t.mean.Set(m, sum / c.columns);
-      for (int64_t n = 0; n < c.columns; ++n) squares += std::pow(t.x.AtIndex({m, n}) - t.mean.At(m), Exact{2});
+      for (int64_t n = 0; n < c.columns; ++n)
+        squares += std::pow(t.x.AtIndex({m, n}) - t.mean.At(m), Exact{2});
       t.rstd.Set(m, 1 / std::sqrt(squares / c.columns + Exact{1e-5}));
     }
     for (int64_t i = 0; i < c.columns; ++i) t.dweight.Set(i, 7), t.dbias.Set(i, 7);
   }
 
-  static OpCall CallOf(const Case& c, const Tensors& t, std::array<Operand, 3>& outputs, std::array<Operand, 5>& inputs) {
+  static OpCall CallOf(const Case& c, const Tensors& t, std::array<Operand, 3>& outputs,
+                       std::array<Operand, 5>& inputs) {
     outputs = {c.in_place ? t.grad.operand() : t.dx.operand(), t.dweight.operand(), t.dbias.operand()};
     inputs = {t.grad.operand(), t.x.operand(), t.mean.operand(), t.rstd.operand(), t.weight.operand()};
     inputs[4].present = c.weighted;
-    return {.row = &ops::RowOf("native_layer_norm_backward"), .compute = c.type, .outputs = outputs, .inputs = inputs, .attributes = {}};
+    return {.row = &ops::RowOf("native_layer_norm_backward"),
+            .compute = c.type,
+            .outputs = outputs,
+            .inputs = inputs,
+            .attributes = {}};
   }
 
-  static void Compare(const TestTensor& got, const std::vector<Exact>& want, Exact magnitude, DType type, const char* what) {
-    const Exact unit = type == DType::kFloat64 ? 1e-13L : type == DType::kFloat32 ? 1e-6L : type == DType::kFloat16 ? 1e-3L : 8e-3L;
+  static void Compare(const TestTensor& got, const std::vector<Exact>& want, Exact magnitude, DType type,
+                      const char* what) {
+    const Exact unit = type == DType::kFloat64   ? 1e-13L
+                       : type == DType::kFloat32 ? 1e-6L
+                       : type == DType::kFloat16 ? 1e-3L
+                                                 : 8e-3L;
     const Exact noise = type == DType::kFloat64 ? 1e-14L : 1e-6L;
     for (int64_t i = 0; i < got.numel(); ++i) {
       const Exact w = want[static_cast<size_t>(i)];
       if (std::fabs(got.At(i) - w) <= unit * (std::fabs(w) + 0.01L) + noise * magnitude) continue;
-      FAIL() << what << " element " << i << ": got " << static_cast<double>(got.At(i)) << ", want " << static_cast<double>(w);
+      FAIL() << what << " element " << i << ": got " << static_cast<double>(got.At(i)) << ", want "
+             << static_cast<double>(w);
     }
     EXPECT_TRUE(got.MarginsIntact()) << what;
   }
 
   void Check(const Case& c) {
-    SCOPED_TRACE(std::to_string(c.rows) + "x" + std::to_string(c.columns) + " " + std::string(ops::Info(c.type).name) + (c.weighted ? " weighted" : ""));
+    SCOPED_TRACE(std::to_string(c.rows) + "x" + std::to_string(c.columns) + " " +
+                 std::string(ops::Info(c.type).name) + (c.weighted ? " weighted" : ""));
     Tensors t(c);
     Fill(c, t);
-    std::vector<Exact> dx(static_cast<size_t>(t.x.numel())), dweight(static_cast<size_t>(c.columns)), dbias(static_cast<size_t>(c.columns));
+    std::vector<Exact> dx(static_cast<size_t>(t.x.numel())), dweight(static_cast<size_t>(c.columns)),
+        dbias(static_cast<size_t>(c.columns));
     for (int64_t m = 0; m < c.rows; ++m) {
       const Exact rstd = t.rstd.At(m);
       const auto h = [&](int64_t n) { return (t.x.AtIndex({m, n}) - t.mean.At(m)) * rstd; };
@@ -81,7 +99,8 @@ class LayerNormBackwardTest : public ::testing::Test {
         dbias[static_cast<size_t>(n)] += t.grad.AtIndex({m, n});
       }
       for (int64_t n = 0; n < c.columns; ++n) {
-        dx[static_cast<size_t>(m * c.columns + n)] = rstd * (g(n) - sum / c.columns - h(n) * product / c.columns);
+        dx[static_cast<size_t>(m * c.columns + n)] =
+            rstd * (g(n) - sum / c.columns - h(n) * product / c.columns);
       }
     }
     std::array<Operand, 3> outputs;
@@ -100,13 +119,15 @@ class LayerNormBackwardTest : public ::testing::Test {
 
 TEST_F(LayerNormBackwardTest, EveryShapeAgreesWithTheReference) {
   for (const int64_t rows : {1, 2, 13, 100}) {
-    for (const int64_t columns : {1, 3, 16, 31, 64, 384, 1000}) Check({.rows = rows, .columns = columns, .weighted = columns % 2 == 0});
+    for (const int64_t columns : {1, 3, 16, 31, 64, 384, 1000})
+      Check({.rows = rows, .columns = columns, .weighted = columns % 2 == 0});
   }
 }
 
 TEST_F(LayerNormBackwardTest, EveryTypeAgreesWithTheReference) {
   for (const DType type : {DType::kFloat64, DType::kFloat16, DType::kBFloat16}) {
-    for (const bool weighted : {false, true}) Check({.rows = 11, .columns = 77, .type = type, .weighted = weighted});
+    for (const bool weighted : {false, true})
+      Check({.rows = 11, .columns = 77, .type = type, .weighted = weighted});
   }
 }
 
@@ -116,11 +137,11 @@ TEST_F(LayerNormBackwardTest, LargeTensorIsCutIntoParts) {
   Check({.rows = 30000, .columns = 10});
 }
 
-TEST_F(LayerNormBackwardTest, GradientMayTakeItsInputsPlace) { Check({.rows = 20, .columns = 130, .in_place = true}); }
-
-TEST_F(LayerNormBackwardTest, NoRowsGiveGradientsOfZero) {
-  Check({.rows = 0, .columns = 40});
+TEST_F(LayerNormBackwardTest, GradientMayTakeItsInputsPlace) {
+  Check({.rows = 20, .columns = 130, .in_place = true});
 }
+
+TEST_F(LayerNormBackwardTest, NoRowsGiveGradientsOfZero) { Check({.rows = 0, .columns = 40}); }
 
 TEST_F(LayerNormBackwardTest, ResultDoesNotDependOnTheNumberOfWorkers) {
   KernelLibrary::Options options;

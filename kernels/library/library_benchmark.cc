@@ -1,5 +1,6 @@
-// Times of kMatmul and kAttention on this machine, planned and run as a device does. Arguments of a matmul: m, k, n, workers,
-// and whether the weights are known (packed). b is the transpose of a dense [n, k], as torch's linear has it; with a bias row.
+// Times of kMatmul and kAttention on this machine, planned and run as a device does. Arguments of a matmul:
+// m, k, n, workers, and whether the weights are known (packed). b is the transpose of a dense [n, k], as
+// torch's linear has it; with a bias row.
 #include <benchmark/benchmark.h>
 
 #include "kernels/library/testing/host_device.h"
@@ -57,8 +58,10 @@ void RunMatmul(benchmark::State& state, DType type, ops::Activation activation) 
 }
 
 void MatmulShapes(benchmark::internal::Benchmark* b) {
-  const int64_t shapes[][3] = {{4096, 384, 384}, {4096, 384, 1152}, {4096, 384, 1536}, {4096, 1536, 384}, {128, 384, 384},
-                               {16, 384, 384},   {16, 384, 1152},   {16, 384, 1536},   {16, 1536, 384},   {1, 384, 1536},    {2, 384, 1536},     {4, 384, 1536},     {8, 384, 1536}, {1, 4096, 4096}};
+  const int64_t shapes[][3] = {{4096, 384, 384}, {4096, 384, 1152}, {4096, 384, 1536}, {4096, 1536, 384},
+                               {128, 384, 384},  {16, 384, 384},    {16, 384, 1152},   {16, 384, 1536},
+                               {16, 1536, 384},  {1, 384, 1536},    {2, 384, 1536},    {4, 384, 1536},
+                               {8, 384, 1536},   {1, 4096, 4096}};
   for (const auto& [m, k, n] : shapes)
     for (const int64_t workers : {1, 2})
       for (const int64_t content : {0, 1}) b->Args({m, k, n, workers, content});
@@ -67,8 +70,13 @@ void MatmulShapes(benchmark::internal::Benchmark* b) {
 BENCHMARK_CAPTURE(RunMatmul, float32, DType::kFloat32, ops::Activation::kNone)->Apply(MatmulShapes);
 BENCHMARK_CAPTURE(RunMatmul, float32_gelu, DType::kFloat32, ops::Activation::kGelu)->Apply(MatmulShapes);
 BENCHMARK_CAPTURE(RunMatmul, bfloat16, DType::kBFloat16, ops::Activation::kNone)->Apply(MatmulShapes);
-BENCHMARK_CAPTURE(RunMatmul, float16, DType::kFloat16, ops::Activation::kNone)->Args({128, 384, 384, 1, 0})->Args({128, 384, 384, 1, 1})->Args({1, 384, 1536, 1, 0});
-BENCHMARK_CAPTURE(RunMatmul, float64, DType::kFloat64, ops::Activation::kNone)->Args({512, 512, 512, 1, 0})->Args({512, 512, 512, 2, 0});
+BENCHMARK_CAPTURE(RunMatmul, float16, DType::kFloat16, ops::Activation::kNone)
+    ->Args({128, 384, 384, 1, 0})
+    ->Args({128, 384, 384, 1, 1})
+    ->Args({1, 384, 1536, 1, 0});
+BENCHMARK_CAPTURE(RunMatmul, float64, DType::kFloat64, ops::Activation::kNone)
+    ->Args({512, 512, 512, 1, 0})
+    ->Args({512, 512, 512, 2, 0});
 
 void PlanMatmul(benchmark::State& state) {
   HostDevice device(1);
@@ -81,10 +89,11 @@ BENCHMARK(PlanMatmul)->Arg(0)->Arg(1);
 
 enum MaskKind { kNoMask, kBoolPerKey, kAdditive, kCausal };
 
-// Arguments: batch, heads, queries, keys, depth, mask kind, workers. Heads interleaved as [B, S, H, D], as models have them.
+// Arguments: batch, heads, queries, keys, depth, mask kind, workers. Heads interleaved as [B, S, H, D], as
+// models have them.
 void RunAttention(benchmark::State& state, DType type) {
-  const int64_t batch = state.range(0), heads = state.range(1), queries = state.range(2), keys = state.range(3),
-                depth = state.range(4), kind = state.range(5);
+  const int64_t batch = state.range(0), heads = state.range(1), queries = state.range(2),
+                keys = state.range(3), depth = state.range(4), kind = state.range(5);
   const int workers = static_cast<int>(state.range(6));
   HostDevice device(workers);
   const std::unique_ptr<Planner> planner = CreateHostAttention(device, workers);
@@ -111,13 +120,14 @@ void RunAttention(benchmark::State& state, DType type) {
     XPUD_CHECK(planner->Plan(call, [&](size_t bytes) { return device.Workspace(bytes); }, launches).ok());
     device.Run(launches);
   }
-  state.counters["GFlops"] =
-      benchmark::Counter(4e-9 * batch * heads * queries * keys * depth, benchmark::Counter::kIsIterationInvariantRate);
+  state.counters["GFlops"] = benchmark::Counter(4e-9 * batch * heads * queries * keys * depth,
+                                                benchmark::Counter::kIsIterationInvariantRate);
 }
 
 void AttentionShapes(benchmark::internal::Benchmark* b) {
   for (const int64_t workers : {1, 2}) {
-    for (const int64_t kind : {kNoMask, kBoolPerKey, kAdditive, kCausal}) b->Args({32, 12, 128, 128, 32, kind, workers});
+    for (const int64_t kind : {kNoMask, kBoolPerKey, kAdditive, kCausal})
+      b->Args({32, 12, 128, 128, 32, kind, workers});
     b->Args({1, 12, 16, 16, 32, kBoolPerKey, workers});
     b->Args({1, 12, 1, 512, 64, kNoMask, workers});
     b->Args({1, 12, 1024, 1024, 64, kCausal, workers});

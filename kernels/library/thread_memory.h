@@ -1,4 +1,5 @@
-// Memory of a worker beyond its scratch, for the few tiles that need more: grown on demand, kept by the thread, contents undefined.
+// Memory of a worker beyond its scratch, for the few tiles that need more: grown on demand, kept by the
+// thread, contents undefined.
 #pragma once
 
 #include <cstddef>

@@ -17,20 +17,25 @@ float CostOf(const Node& node) {
   switch (node.op) {
     case Op::kVariable:
     case Op::kInteger:
-    case Op::kReal: return 0;
+    case Op::kReal:
+      return 0;
     case Op::kSin:
     case Op::kCos:
-    case Op::kTan: return 2;
+    case Op::kTan:
+      return 2;
     case Op::kPow:
     case Op::kRand:
-    case Op::kAtan2: return 3;
+    case Op::kAtan2:
+      return 3;
     case Op::kFmod:
     case Op::kRemainder:
     case Op::kFloordiv:
     case Op::kTruncdiv:
     case Op::kRandn:
-    case Op::kErfinv: return 8;
-    default: return node.op >= Op::kExp && node.op <= Op::kSigmoid ? 0.4f : 0.04f;
+    case Op::kErfinv:
+      return 8;
+    default:
+      return node.op >= Op::kExp && node.op <= Op::kSigmoid ? 0.4f : 0.04f;
   }
 }
 
@@ -54,7 +59,8 @@ int VariantOf(const OpCall& call) {
 absl::StatusOr<const MapPlanner::Traits*> MapPlanner::TraitsOf(const ops::Row& row) {
   if (traits_.size() <= row.number) traits_.resize(row.number + 1u);
   Traits& traits = traits_[row.number];
-  if (traits.known) [[likely]] return &traits;
+  if (traits.known) [[likely]]
+    return &traits;
   ASSIGN_OR_RETURN(const MapFormula formula, ParseMap(row.formula));
   traits.known = true;
   traits.uses_index = formula.expression.Uses(Variable::kIndex) || formula.expression.UsesRandom();
@@ -96,7 +102,8 @@ void MapPlanner::PushArguments(const OpCall& call, const MapKey& key, uint32_t s
   }
 }
 
-absl::StatusOr<Readiness> MapPlanner::Plan(const OpCall& call, KernelLibrary::Workspace, LaunchList& launches) {
+absl::StatusOr<Readiness> MapPlanner::Plan(const OpCall& call, KernelLibrary::Workspace,
+                                           LaunchList& launches) {
   ASSIGN_OR_RETURN(const Traits* const traits, TraitsOf(*call.row));
   Layout layout = Layout::Over(call.outputs[0]);
   for (const Operand& output : call.outputs) layout.AddOperand(output);
@@ -115,13 +122,15 @@ absl::StatusOr<Readiness> MapPlanner::Plan(const OpCall& call, KernelLibrary::Wo
   float nanoseconds = traits->nanoseconds;
   for (int o = 0; o < layout.operands; ++o) {
     const size_t at = static_cast<size_t>(o);
-    const Operand& operand = at < call.outputs.size() ? call.outputs[at] : call.inputs[at - call.outputs.size()];
+    const Operand& operand =
+        at < call.outputs.size() ? call.outputs[at] : call.inputs[at - call.outputs.size()];
     key.dtypes[at] = operand.dtype;
     key.access[at] = operand.immediate ? Access::kImmediate : layout.AccessOf(o);
     if (key.access[at] == Access::kContiguous) bytes += static_cast<float>(ops::SizeOf(operand.dtype));
     if (key.access[at] == Access::kStrided) nanoseconds += 0.5f;
     // Transposed: contiguous along the rows, while the output is contiguous along the columns.
-    key.tiled |= !gpu && key.access[at] == Access::kStrided && layout.rank >= 2 && layout.stride(o, layout.rank - 2) == 1;
+    key.tiled |= !gpu && key.access[at] == Access::kStrided && layout.rank >= 2 &&
+                 layout.stride(o, layout.rank - 2) == 1;
   }
   key.tiled &= !traits->uses_index;
   ChooseTypes(call, *traits, key);

@@ -1,4 +1,5 @@
-// Plans element-wise ops: collapses the operands' layouts, picks the kernel, cuts the work into slices. Engine thread only.
+// Plans element-wise ops: collapses the operands' layouts, picks the kernel, cuts the work into slices.
+// Engine thread only.
 #pragma once
 
 #include <vector>
@@ -14,7 +15,8 @@ class MapPlanner : public Planner {
   explicit MapPlanner(KernelCache& cache) : cache_(cache) {}
 
   bool Serves(ops::Family family) const override { return family == ops::Family::kMap; }
-  absl::StatusOr<Readiness> Plan(const OpCall& call, KernelLibrary::Workspace workspace, LaunchList& launches) override;
+  absl::StatusOr<Readiness> Plan(const OpCall& call, KernelLibrary::Workspace workspace,
+                                 LaunchList& launches) override;
 
  private:
   // What a row's formula says, found on first use.

@@ -66,8 +66,12 @@ namespace {
 class MapEmission : public BoxEmission {
  public:
   MapEmission(const MapKey& key, const MapFormula& formula, Emitter& emitter)
-      : BoxEmission(emitter, {key.rank, key.tiled, key.narrow, {key.access.begin(), key.access.begin() + key.operands}}),
-        key_(key), formula_(formula), outputs_(static_cast<int>(formula.outputs.size())),
+      : BoxEmission(
+            emitter,
+            {key.rank, key.tiled, key.narrow, {key.access.begin(), key.access.begin() + key.operands}}),
+        key_(key),
+        formula_(formula),
+        outputs_(static_cast<int>(formula.outputs.size())),
         seeds_(SeedInputs(formula.expression)) {}
 
   absl::Status Run(const std::string& name) {

@@ -1,6 +1,7 @@
 // The element-wise kernel: out = f(inputs) over a collapsed iteration space.
 //
-// Arguments: each operand's pointer, or value if immediate (outputs, then inputs) | those of kernels/box_emission.h.
+// Arguments: each operand's pointer, or value if immediate (outputs, then inputs) | those of
+// kernels/box_emission.h.
 #pragma once
 
 #include <array>
@@ -31,7 +32,8 @@ struct MapKey {
 enum MapVariant : int { kAsWritten = 0, kSquare = 1, kCube = 2, kSquareRoot = 3, kReciprocal = 4 };
 std::string_view MapFormulaText(const ops::Row& row, int variant);
 
-// Inputs that are seeds or offsets of random numbers: taken as int64, whatever the compute type. A bit for each.
+// Inputs that are seeds or offsets of random numbers: taken as int64, whatever the compute type. A bit for
+// each.
 uint32_t SeedInputs(const Expression& expression);
 
 class MapSkeleton : public Skeleton {

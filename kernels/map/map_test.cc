@@ -38,8 +38,8 @@ class MapTest : public ::testing::Test {
   MapTest() : library_(*KernelLibrary::Create({})) {}
 
   // Runs `row` and compares every element.
-  void Check(const ops::Row& row, DType compute, std::vector<TestTensor>& outputs, const std::vector<TestTensor>& tensors,
-             std::vector<Operand> inputs, const std::string& what) {
+  void Check(const ops::Row& row, DType compute, std::vector<TestTensor>& outputs,
+             const std::vector<TestTensor>& tensors, std::vector<Operand> inputs, const std::string& what) {
     std::vector<Operand> outs;
     for (const TestTensor& t : outputs) outs.push_back(t.operand());
     OpCall call{.row = &row, .compute = compute, .outputs = outs, .inputs = inputs, .attributes = {}};
@@ -54,12 +54,16 @@ class MapTest : public ::testing::Test {
         ReferenceEvaluator reference(formula.expression, compute);
         std::vector<int64_t> index(outputs[o].sizes().size());
         int64_t rest = i;
-        for (size_t d = index.size(); d-- > 0; rest /= outputs[o].sizes()[d]) index[d] = rest % outputs[o].sizes()[d];
+        for (size_t d = index.size(); d-- > 0; rest /= outputs[o].sizes()[d])
+          index[d] = rest % outputs[o].sizes()[d];
         for (size_t v = 0, t = 0; v < inputs.size(); ++v) {
           const ops::Number& number = inputs[v].number;
-          reference.variables[v] = inputs[v].immediate ? (number.is_integer ? Exact{static_cast<Exact>(number.integer)} : Exact{number.real})
-                                                       : tensors[t++].AtIndex(index);
-          if (inputs[v].immediate && compute != DType::kFloat64 && ops::IsFloating(compute) && !inputs[v].number.is_integer) {
+          reference.variables[v] =
+              inputs[v].immediate
+                  ? (number.is_integer ? Exact{static_cast<Exact>(number.integer)} : Exact{number.real})
+                  : tensors[t++].AtIndex(index);
+          if (inputs[v].immediate && compute != DType::kFloat64 && ops::IsFloating(compute) &&
+              !inputs[v].number.is_integer) {
             reference.variables[v] = static_cast<float>(reference.variables[v]);
           }
         }
@@ -69,7 +73,8 @@ class MapTest : public ::testing::Test {
         const Exact got = outputs[o].At(i);
         if (!Close(got, want, reference.magnitude, tolerance) && bad++ < 5) {
           ADD_FAILURE() << what << " element " << i << ": got " << static_cast<double>(got) << ", want "
-                        << static_cast<double>(want) << " (" << static_cast<double>(exact) << ") for a=" << static_cast<double>(reference.variables[0])
+                        << static_cast<double>(want) << " (" << static_cast<double>(exact)
+                        << ") for a=" << static_cast<double>(reference.variables[0])
                         << " b=" << static_cast<double>(reference.variables[1])
                         << " c=" << static_cast<double>(reference.variables[2]);
         }
@@ -82,7 +87,8 @@ class MapTest : public ::testing::Test {
     std::vector<DType> types;
     for (int t = 0; t < ops::kNumDTypes; ++t) {
       const auto type = static_cast<DType>(t);
-      const bool floats_only = row.types == ops::TypeRule::kFloat || row.number == 130 || row.number == 131 || row.number == 132 || row.number == 134;
+      const bool floats_only = row.types == ops::TypeRule::kFloat || row.number == 130 || row.number == 131 ||
+                               row.number == 132 || row.number == 134;
       if (row.number == 133 && type != DType::kInt64) continue;
       if (!ops::Contains(row.dtypes, type) || (floats_only && !ops::IsFloating(type))) continue;
       types.push_back(type);
@@ -117,7 +123,8 @@ TEST_F(MapTest, EveryRowAgreesWithTheReferenceForEveryType) {
         std::vector<Operand> inputs;
         for (int i = 0; i < row.inputs; ++i) {
           if ((seeds >> i & 1) != 0) {
-            inputs.push_back(Immediate(DType::kInt64, ops::Number::Integer(i == row.inputs - 1 ? 7 : 0x123456789ABCDEF)));
+            inputs.push_back(
+                Immediate(DType::kInt64, ops::Number::Integer(i == row.inputs - 1 ? 7 : 0x123456789ABCDEF)));
             continue;
           }
           const bool mask = (row.number == 93 && i == 0) || (row.number == 94 && i == 1);
@@ -161,9 +168,20 @@ TEST_F(MapTest, EveryLayoutAgreesWithTheReference) {
       {"transposed input", {70, 130}, {130, 1}, {70, 130}, {1, 70}, {70, 130}, {130, 1}},
       {"transposed output", {70, 130}, {1, 70}, {70, 130}, {130, 1}, {70, 130}, {130, 1}},
       {"all transposed", {70, 130}, {1, 70}, {70, 130}, {1, 70}, {70, 130}, {1, 70}},
-      {"permuted, rank 4", {3, 4, 5, 6}, {120, 30, 6, 1}, {3, 4, 5, 6}, {1, 3, 12, 60}, {3, 1, 5, 1}, {5, 1, 1, 1}},
-      {"rank 8", {2, 3, 2, 1, 2, 3, 2, 2}, {144, 48, 24, 24, 12, 4, 2, 1}, {2, 3, 2, 1, 2, 3, 2, 2},
-       {1, 2, 6, 12, 12, 24, 72, 144}, {1, 3, 1, 1, 2, 1, 2, 1}, {4, 4, 4, 4, 2, 2, 1, 1}},
+      {"permuted, rank 4",
+       {3, 4, 5, 6},
+       {120, 30, 6, 1},
+       {3, 4, 5, 6},
+       {1, 3, 12, 60},
+       {3, 1, 5, 1},
+       {5, 1, 1, 1}},
+      {"rank 8",
+       {2, 3, 2, 1, 2, 3, 2, 2},
+       {144, 48, 24, 24, 12, 4, 2, 1},
+       {2, 3, 2, 1, 2, 3, 2, 2},
+       {1, 2, 6, 12, 12, 24, 72, 144},
+       {1, 3, 1, 1, 2, 1, 2, 1},
+       {4, 4, 4, 4, 2, 2, 1, 1}},
       {"large, cut into groups", {1000, 1001}, {1001, 1}, {1000, 1001}, {1001, 1}, {1000, 1}, {1, 1}},
       {"large and flat", {1000003}, {1}, {1000003}, {1}, {1}, {1}},
       {"large, small rows", {70000, 3}, {3, 1}, {70000, 3}, {3, 1}, {1, 3}, {3, 1}},
@@ -176,7 +194,8 @@ TEST_F(MapTest, EveryLayoutAgreesWithTheReference) {
       tensors.emplace_back(compute == DType::kFloat32 ? DType::kInt16 : compute, shape.b, shape.b_strides);
       for (TestTensor& t : tensors) Randomise(t, random_);
       outputs.emplace_back(compute, shape.out, shape.out_strides);
-      const std::vector<Operand> inputs = {tensors[0].operand(), tensors[1].operand(), Immediate(compute, ops::Number::Integer(2))};
+      const std::vector<Operand> inputs = {tensors[0].operand(), tensors[1].operand(),
+                                           Immediate(compute, ops::Number::Integer(2))};
       Check(row, compute, outputs, tensors, inputs, shape.name);
       if (HasFatalFailure()) return;
     }
@@ -204,7 +223,8 @@ TEST_F(MapTest, CopyConvertsEveryTypeToEveryOther) {
       Randomise(tensors.back(), random_, {.low = unsigned_target ? 0.0 : -100.0, .high = 100});
       outputs.emplace_back(static_cast<DType>(to), std::vector<int64_t>{97});
       Check(row, static_cast<DType>(to), outputs, tensors, {tensors[0].operand()},
-            std::string(ops::Info(static_cast<DType>(from)).name) + " to " + std::string(ops::Info(static_cast<DType>(to)).name));
+            std::string(ops::Info(static_cast<DType>(from)).name) + " to " +
+                std::string(ops::Info(static_cast<DType>(to)).name));
     }
   }
 }
@@ -218,11 +238,13 @@ TEST_F(MapTest, InPlaceAndSquareByImmediatePower) {
     tensor = before;
     const Operand out = tensor.operand();
     const Operand inputs[] = {out, Immediate(DType::kFloat32, ops::Number::Real(power))};
-    OpCall call{.row = &row, .compute = DType::kFloat32, .outputs = {&out, 1}, .inputs = inputs, .attributes = {}};
+    OpCall call{
+        .row = &row, .compute = DType::kFloat32, .outputs = {&out, 1}, .inputs = inputs, .attributes = {}};
     ASSERT_TRUE(device_.Run(*library_, call).ok());
     for (int64_t i = 0; i < 1000; ++i) {
       const Exact want = std::pow(before.At(i), static_cast<Exact>(power));
-      EXPECT_TRUE(Close(tensor.At(i), want, 0, ToleranceOf(DType::kFloat32, DType::kFloat32))) << i << " ^ " << power;
+      EXPECT_TRUE(Close(tensor.At(i), want, 0, ToleranceOf(DType::kFloat32, DType::kFloat32)))
+          << i << " ^ " << power;
     }
   }
 }

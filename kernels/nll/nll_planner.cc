@@ -19,23 +19,29 @@ Launch& Begin(LaunchList& launches, const Kernel* kernel, int64_t groups, bool g
 }
 
 // A launch of any stage but kMerge. `logp` may be absent.
-void PushForward(Launch& launch, const OpCall& call, void* loss, void* total, const Operand& logp, const Operand& target,
-                 const Operand& weight, int64_t slice, int64_t loss_stride) {
+void PushForward(Launch& launch, const OpCall& call, void* loss, void* total, const Operand& logp,
+                 const Operand& target, const Operand& weight, int64_t slice, int64_t loss_stride) {
   void* const class_weights = weight.present ? weight.data : nullptr;
-  for (void* pointer : {loss, total, logp.data, target.data, class_weights, static_cast<void*>(call.error_word)}) launch.Push(pointer);
-  for (const int64_t number : {logp.sizes[0], logp.sizes[1], call.attributes[1].AsInteger(), slice, logp.strides[0], logp.strides[1],
-                               target.strides[0], weight.present ? weight.strides[0] : 0, loss_stride}) {
+  for (void* pointer :
+       {loss, total, logp.data, target.data, class_weights, static_cast<void*>(call.error_word)})
+    launch.Push(pointer);
+  for (const int64_t number :
+       {logp.sizes[0], logp.sizes[1], call.attributes[1].AsInteger(), slice, logp.strides[0], logp.strides[1],
+        target.strides[0], weight.present ? weight.strides[0] : 0, loss_stride}) {
     launch.Push(number);
   }
 }
 
 }  // namespace
 
-absl::StatusOr<Readiness> NllPlanner::Plan(const OpCall& call, KernelLibrary::Workspace workspace, LaunchList& launches) {
-  return call.row->outputs == 1 ? PlanBackward(call, workspace, launches) : PlanForward(call, workspace, launches);
+absl::StatusOr<Readiness> NllPlanner::Plan(const OpCall& call, KernelLibrary::Workspace workspace,
+                                           LaunchList& launches) {
+  return call.row->outputs == 1 ? PlanBackward(call, workspace, launches)
+                                : PlanForward(call, workspace, launches);
 }
 
-absl::StatusOr<Readiness> NllPlanner::PlanForward(const OpCall& call, KernelLibrary::Workspace workspace, LaunchList& launches) {
+absl::StatusOr<Readiness> NllPlanner::PlanForward(const OpCall& call, KernelLibrary::Workspace workspace,
+                                                  LaunchList& launches) {
   const Operand &logp = call.inputs[0], &target = call.inputs[1], &weight = call.inputs[2];
   const int64_t rows = logp.sizes[0], reduction = call.attributes[0].AsInteger();
   const bool gpu = cache_.target() != Target::kHost;
@@ -63,8 +69,8 @@ absl::StatusOr<Readiness> NllPlanner::PlanForward(const OpCall& call, KernelLibr
   if (key.stage != NllStage::kPart) {
     const bool each = key.stage == NllStage::kEach;
     const int64_t slice = !each ? kNllPart : gpu ? kGpuLanes : SliceOf(rows, kRowNanoseconds);
-    PushForward(Begin(launches, kernel, CeilDiv(rows, slice), gpu), call, loss, total, logp, target, weight, slice,
-                each ? call.outputs[0].strides[0] : 0);
+    PushForward(Begin(launches, kernel, CeilDiv(rows, slice), gpu), call, loss, total, logp, target, weight,
+                slice, each ? call.outputs[0].strides[0] : 0);
     return Readiness::kReady;
   }
   ASSIGN_OR_RETURN(void* const states, workspace(static_cast<size_t>(parts) * 2 * sizeof(double)));
@@ -75,8 +81,10 @@ absl::StatusOr<Readiness> NllPlanner::PlanForward(const OpCall& call, KernelLibr
   return Readiness::kReady;
 }
 
-absl::StatusOr<Readiness> NllPlanner::PlanBackward(const OpCall& call, KernelLibrary::Workspace workspace, LaunchList& launches) {
-  const Operand &dx = call.outputs[0], &gradient = call.inputs[0], &logp = call.inputs[1], &target = call.inputs[2];
+absl::StatusOr<Readiness> NllPlanner::PlanBackward(const OpCall& call, KernelLibrary::Workspace workspace,
+                                                   LaunchList& launches) {
+  const Operand &dx = call.outputs[0], &gradient = call.inputs[0], &logp = call.inputs[1],
+                &target = call.inputs[2];
   const Operand& weight = call.inputs[3];
   const int64_t rows = dx.sizes[0], classes = dx.sizes[1], reduction = call.attributes[0].AsInteger();
   if (rows * classes == 0) return Readiness::kReady;
@@ -106,13 +114,18 @@ absl::StatusOr<Readiness> NllPlanner::PlanBackward(const OpCall& call, KernelLib
   }
   if (kernel == nullptr) return Readiness::kCompiling;
 
-  const float row_nanoseconds = static_cast<float>(classes) * static_cast<float>(ops::SizeOf(dx.dtype)) / kBytesPerNanosecond + kRowNanoseconds;
+  const float row_nanoseconds =
+      static_cast<float>(classes) * static_cast<float>(ops::SizeOf(dx.dtype)) / kBytesPerNanosecond +
+      kRowNanoseconds;
   const int64_t slice = gpu ? kGpuLanes : SliceOf(rows, row_nanoseconds, 1);
   Launch& launch = Begin(launches, kernel, CeilDiv(gpu ? rows * classes : rows, slice), gpu);
   void* const class_weights = weight.present ? weight.data : nullptr;
-  for (void* pointer : {dx.data, gradient.data, target.data, class_weights, states, static_cast<void*>(call.error_word)}) launch.Push(pointer);
-  for (const int64_t number : {rows, classes, call.attributes[1].AsInteger(), slice, parts, dx.strides[0], dx.strides[1],
-                               key.each ? gradient.strides[0] : 0, target.strides[0], weight.present ? weight.strides[0] : 0}) {
+  for (void* pointer :
+       {dx.data, gradient.data, target.data, class_weights, states, static_cast<void*>(call.error_word)})
+    launch.Push(pointer);
+  for (const int64_t number :
+       {rows, classes, call.attributes[1].AsInteger(), slice, parts, dx.strides[0], dx.strides[1],
+        key.each ? gradient.strides[0] : 0, target.strides[0], weight.present ? weight.strides[0] : 0}) {
     launch.Push(number);
   }
   return Readiness::kReady;

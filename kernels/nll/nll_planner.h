@@ -12,11 +12,14 @@ class NllPlanner : public Planner {
   explicit NllPlanner(KernelCache& cache) : cache_(cache) {}
 
   bool Serves(ops::Family family) const override { return family == ops::Family::kNllLoss; }
-  absl::StatusOr<Readiness> Plan(const OpCall& call, KernelLibrary::Workspace workspace, LaunchList& launches) override;
+  absl::StatusOr<Readiness> Plan(const OpCall& call, KernelLibrary::Workspace workspace,
+                                 LaunchList& launches) override;
 
  private:
-  absl::StatusOr<Readiness> PlanForward(const OpCall& call, KernelLibrary::Workspace workspace, LaunchList& launches);
-  absl::StatusOr<Readiness> PlanBackward(const OpCall& call, KernelLibrary::Workspace workspace, LaunchList& launches);
+  absl::StatusOr<Readiness> PlanForward(const OpCall& call, KernelLibrary::Workspace workspace,
+                                        LaunchList& launches);
+  absl::StatusOr<Readiness> PlanBackward(const OpCall& call, KernelLibrary::Workspace workspace,
+                                         LaunchList& launches);
 
   KernelCache& cache_;
   const NllForwardSkeleton forward_;

@@ -6,7 +6,8 @@
 namespace xpud::kernels {
 
 KernelKey NllKey::Pack(bool backward) const {
-  KeyWriter writer(static_cast<uint8_t>(backward ? SkeletonNumber::kNllBackward : SkeletonNumber::kNllForward));
+  KeyWriter writer(
+      static_cast<uint8_t>(backward ? SkeletonNumber::kNllBackward : SkeletonNumber::kNllForward));
   writer.Put(static_cast<uint64_t>(stage), 3);
   for (const ops::DType type : {input, target, other}) writer.Put(static_cast<uint64_t>(type), 4);
   for (const bool flag : {weighted, mean, each, contiguous}) writer.Put(flag, 1);
@@ -17,7 +18,8 @@ NllKey NllKey::Unpack(const KernelKey& packed) {
   KeyReader reader(packed);
   NllKey key;
   key.stage = static_cast<NllStage>(reader.Take(3));
-  for (ops::DType* type : {&key.input, &key.target, &key.other}) *type = static_cast<ops::DType>(reader.Take(4));
+  for (ops::DType* type : {&key.input, &key.target, &key.other})
+    *type = static_cast<ops::DType>(reader.Take(4));
   for (bool* flag : {&key.weighted, &key.mean, &key.each, &key.contiguous}) *flag = reader.Take(1) != 0;
   return key;
 }
@@ -117,12 +119,13 @@ class ForwardEmission : public TargetEmission {
   void EmitSum(Value begin, Value end) {
     // In blocks, each with a sum of its own: thousands of additions to one sum would lose digits.
     Value const block = e_.Mul(e_.I64(64), e_.Lanes());
-    Values sums = e_.Loop(begin, end, block, {Zero(), Zero()}, [&](Value first, const Values& current) -> Values {
-      Value const last = e_.Min(e_.Add(first, block), end);
-      const Values sum = e_.Loop(e_.Add(first, e_.Lane()), last, e_.Lanes(), {Zero(), Zero()},
-                                 [&](Value n, const Values& here) { return AddRow(n, here); });
-      return {e_.ir().CreateFAdd(current[0], sum[0]), e_.ir().CreateFAdd(current[1], sum[1])};
-    });
+    Values sums =
+        e_.Loop(begin, end, block, {Zero(), Zero()}, [&](Value first, const Values& current) -> Values {
+          Value const last = e_.Min(e_.Add(first, block), end);
+          const Values sum = e_.Loop(e_.Add(first, e_.Lane()), last, e_.Lanes(), {Zero(), Zero()},
+                                     [&](Value n, const Values& here) { return AddRow(n, here); });
+          return {e_.ir().CreateFAdd(current[0], sum[0]), e_.ir().CreateFAdd(current[1], sum[1])};
+        });
     for (Value& sum : sums) sum = SumOverGroup(e_, real_, sum);
     e_.If(IsFirstLane(), [&] {
       if (key_.stage == NllStage::kSum) return StoreResult(sums);
@@ -139,12 +142,14 @@ class ForwardEmission : public TargetEmission {
   }
 
   void EmitMerge(const std::string& name) {
-    e_.Begin(name, std::vector<ArgType>{ArgType::kPointer, ArgType::kPointer, ArgType::kPointer, ArgType::kI64});
+    e_.Begin(name,
+             std::vector<ArgType>{ArgType::kPointer, ArgType::kPointer, ArgType::kPointer, ArgType::kI64});
     e_.If(IsFirstLane(), [&] {
-      StoreResult(e_.Loop(e_.I64(0), e_.Arg(3), e_.I64(1), {Zero(), Zero()}, [&](Value part, const Values& current) -> Values {
-        return {e_.ir().CreateFAdd(current[0], LoadState(e_.Arg(2), part, 0)),
-                e_.ir().CreateFAdd(current[1], LoadState(e_.Arg(2), part, 1))};
-      }));
+      StoreResult(e_.Loop(e_.I64(0), e_.Arg(3), e_.I64(1), {Zero(), Zero()},
+                          [&](Value part, const Values& current) -> Values {
+                            return {e_.ir().CreateFAdd(current[0], LoadState(e_.Arg(2), part, 0)),
+                                    e_.ir().CreateFAdd(current[1], LoadState(e_.Arg(2), part, 1))};
+                          }));
     });
   }
 };
@@ -168,9 +173,10 @@ class BackwardEmission : public TargetEmission {
 
  private:
   Value EmitTotal() {
-    return e_.Loop(e_.I64(0), e_.Arg(10), e_.I64(1), {e_.Constant(real_, 0)}, [&](Value part, const Values& current) -> Values {
-      return {e_.ir().CreateFAdd(current[0], LoadState(e_.Arg(4), part, 1))};
-    })[0];
+    return e_.Loop(e_.I64(0), e_.Arg(10), e_.I64(1), {e_.Constant(real_, 0)},
+                   [&](Value part, const Values& current) -> Values {
+                     return {e_.ir().CreateFAdd(current[0], LoadState(e_.Arg(4), part, 1))};
+                   })[0];
   }
 
   Value OffsetOf(Value row, Value column) {
@@ -186,9 +192,10 @@ class BackwardEmission : public TargetEmission {
 
   void EmitRows(Value begin, Value end) {
     e_.Loop(begin, end, e_.I64(1), [&](Value row) {
-      e_.Loop(e_.I64(0), e_.Arg(7), e_.I64(1), [&](Value c) {
-        e_.Store(key_.other, e_.Arg(0), OffsetOf(row, c), e_.Constant(real_, 0), real_);
-      }, Emitter::LoopKind::kParallel);
+      e_.Loop(
+          e_.I64(0), e_.Arg(7), e_.I64(1),
+          [&](Value c) { e_.Store(key_.other, e_.Arg(0), OffsetOf(row, c), e_.Constant(real_, 0), real_); },
+          Emitter::LoopKind::kParallel);
       const Target target = LoadTarget(e_.Arg(2), e_.Mul(row, e_.Arg(14)), e_.Arg(7), e_.Arg(8));
       e_.ReportIndex(e_.Arg(5), target.wrong, target.value);
       e_.If(target.counts, [&] {
@@ -218,7 +225,8 @@ class BackwardEmission : public TargetEmission {
 
 std::string NllForwardSkeleton::NameOf(const KernelKey&) const { return "nll_loss_forward"; }
 std::string NllForwardSkeleton::Describe(const KernelKey&) const { return "nll"; }
-absl::Status NllForwardSkeleton::Emit(const KernelKey& packed, const std::string& name, Emitter& emitter) const {
+absl::Status NllForwardSkeleton::Emit(const KernelKey& packed, const std::string& name,
+                                      Emitter& emitter) const {
   const NllKey key = NllKey::Unpack(packed);
   ForwardEmission(key, emitter).Run(name);
   return absl::OkStatus();
@@ -226,7 +234,8 @@ absl::Status NllForwardSkeleton::Emit(const KernelKey& packed, const std::string
 
 std::string NllBackwardSkeleton::NameOf(const KernelKey&) const { return "nll_loss_backward"; }
 std::string NllBackwardSkeleton::Describe(const KernelKey&) const { return "nll"; }
-absl::Status NllBackwardSkeleton::Emit(const KernelKey& packed, const std::string& name, Emitter& emitter) const {
+absl::Status NllBackwardSkeleton::Emit(const KernelKey& packed, const std::string& name,
+                                       Emitter& emitter) const {
   const NllKey key = NllKey::Unpack(packed);
   BackwardEmission(key, emitter).Run(name);
   return absl::OkStatus();

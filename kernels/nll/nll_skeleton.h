@@ -1,5 +1,6 @@
-// The negative log likelihood of a target class in each row, and its gradient. Targets equal to `ignore` count for nothing; one out of
-// range is reported and counts for nothing. Sums are cut into parts of kNllPart rows whatever the device, and the parts are added in order.
+// The negative log likelihood of a target class in each row, and its gradient. Targets equal to `ignore`
+// count for nothing; one out of range is reported and counts for nothing. Sums are cut into parts of kNllPart
+// rows whatever the device, and the parts are added in order.
 #pragma once
 
 #include "kernels/compiler/kernel_cache.h"
@@ -17,11 +18,11 @@ enum class NllStage : uint8_t {
 };
 
 struct NllKey {
-  NllStage stage = NllStage::kEach;               // forward
-  ops::DType input = ops::DType::kFloat32;        // of input, loss and class weights
+  NllStage stage = NllStage::kEach;         // forward
+  ops::DType input = ops::DType::kFloat32;  // of input, loss and class weights
   ops::DType target = ops::DType::kInt64;
-  ops::DType other = ops::DType::kFloat32;        // forward: of the total weight; backward: of the input's gradient
-  bool weighted = false;                          // by class
+  ops::DType other = ops::DType::kFloat32;  // forward: of the total weight; backward: of the input's gradient
+  bool weighted = false;                    // by class
   bool mean = false;
   bool each = false;        // backward: the loss's gradient has an element for each row
   bool contiguous = false;  // backward: rows of the input's gradient are
@@ -32,9 +33,9 @@ struct NllKey {
   Scalar accumulate() const { return AccumulateOf(input); }
 };
 
-// Arguments: loss (kPart, kWeights: the workspace), total weight, input, target, class weights, error word | rows, classes, ignore, slice |
-// strides: input's two, target's, class weights', loss's. kMerge: loss, total weight, workspace | parts.
-// Pointers that a stage does not use are null. Group x counts slices of rows.
+// Arguments: loss (kPart, kWeights: the workspace), total weight, input, target, class weights, error word |
+// rows, classes, ignore, slice | strides: input's two, target's, class weights', loss's. kMerge: loss, total
+// weight, workspace | parts. Pointers that a stage does not use are null. Group x counts slices of rows.
 class NllForwardSkeleton : public Skeleton {
  public:
   std::string NameOf(const KernelKey& key) const override;
@@ -42,9 +43,9 @@ class NllForwardSkeleton : public Skeleton {
   absl::Status Emit(const KernelKey& key, const std::string& name, Emitter& emitter) const override;
 };
 
-// Arguments: input's gradient, loss's gradient, target, class weights, workspace (for a mean), error word | rows, classes, ignore, slice, parts |
-// strides: input's gradient's two, loss's gradient's, target's, class weights'.
-// Group x counts slices of rows; on a GPU of elements.
+// Arguments: input's gradient, loss's gradient, target, class weights, workspace (for a mean), error word |
+// rows, classes, ignore, slice, parts | strides: input's gradient's two, loss's gradient's, target's, class
+// weights'. Group x counts slices of rows; on a GPU of elements.
 class NllBackwardSkeleton : public Skeleton {
  public:
   std::string NameOf(const KernelKey& key) const override;

@@ -1,5 +1,5 @@
-// The negative log likelihood loss and its gradient against double references, over reductions, types, layouts and targets that are ignored
-// or out of range.
+// The negative log likelihood loss and its gradient against double references, over reductions, types,
+// layouts and targets that are ignored or out of range.
 #include <cmath>
 
 #include "gtest/gtest.h"
@@ -16,7 +16,10 @@ constexpr int64_t kIgnore = -100;
 enum Reduction : int64_t { kNone, kMean, kSum };
 
 double UnitOf(DType type) {
-  return type == DType::kFloat64 ? 1e-12 : type == DType::kFloat32 ? 2e-5 : type == DType::kFloat16 ? 2e-3 : 1e-2;
+  return type == DType::kFloat64   ? 1e-12
+         : type == DType::kFloat32 ? 2e-5
+         : type == DType::kFloat16 ? 2e-3
+                                   : 1e-2;
 }
 
 class NllTest : public ::testing::Test {
@@ -33,8 +36,9 @@ class NllTest : public ::testing::Test {
   };
 
   static std::string Name(const Case& c, int64_t reduction) {
-    return std::to_string(c.rows) + "x" + std::to_string(c.classes) + " " + std::string(ops::Info(c.type).name) + "/" +
-           std::string(ops::Info(c.index).name) + (c.weighted ? " weighted" : "") + (c.strided ? " strided" : "") + " reduction " +
+    return std::to_string(c.rows) + "x" + std::to_string(c.classes) + " " +
+           std::string(ops::Info(c.type).name) + "/" + std::string(ops::Info(c.index).name) +
+           (c.weighted ? " weighted" : "") + (c.strided ? " strided" : "") + " reduction " +
            std::to_string(reduction);
   }
 
@@ -52,11 +56,16 @@ class NllTest : public ::testing::Test {
     Randomise(t.weight, random_, {.low = 0.2, .high = 2});
     for (int64_t n = 0; n < c.rows; ++n) {
       const bool ignored = c.all_ignored || random_() % 5 == 0;
-      t.target.Set(n, n == c.wrong ? c.wrong_target : ignored || c.classes == 0 ? kIgnore : static_cast<int64_t>(random_() % static_cast<uint64_t>(c.classes)));
+      t.target.Set(n, n == c.wrong ? c.wrong_target
+                      : ignored || c.classes == 0
+                          ? kIgnore
+                          : static_cast<int64_t>(random_() % static_cast<uint64_t>(c.classes)));
     }
   }
 
-  static bool Counts(const Case& c, Exact target) { return target != kIgnore && target >= 0 && target < static_cast<Exact>(c.classes); }
+  static bool Counts(const Case& c, Exact target) {
+    return target != kIgnore && target >= 0 && target < static_cast<Exact>(c.classes);
+  }
   static Exact WeightAt(const Case& c, const Tensors& t, int64_t n) {
     const auto target = static_cast<int64_t>(t.target.At(n));
     if (!Counts(c, target)) return 0;
@@ -72,12 +81,17 @@ class NllTest : public ::testing::Test {
     if (std::isnan(want)) {
       EXPECT_TRUE(std::isnan(got)) << what;
     } else {
-      EXPECT_NEAR(static_cast<double>(got), static_cast<double>(want), UnitOf(type) * (1 + std::fabs(static_cast<double>(want)))) << what;
+      EXPECT_NEAR(static_cast<double>(got), static_cast<double>(want),
+                  UnitOf(type) * (1 + std::fabs(static_cast<double>(want))))
+          << what;
     }
   }
 
   static void ExpectError(const Case& c, uint64_t error, bool nothing_to_do = false) {
-    const uint64_t wanted = c.wrong < 0 || nothing_to_do ? 0 : static_cast<uint64_t>(c.wrong_target) << 8 | static_cast<uint64_t>(DeviceError::kIndexOutOfRange);
+    const uint64_t wanted = c.wrong < 0 || nothing_to_do
+                                ? 0
+                                : static_cast<uint64_t>(c.wrong_target) << 8 |
+                                      static_cast<uint64_t>(DeviceError::kIndexOutOfRange);
     EXPECT_EQ(error, wanted);
   }
 
@@ -94,7 +108,12 @@ class NllTest : public ::testing::Test {
     const Operand inputs[] = {t.logp.operand(), t.target.operand(), c.weighted ? t.weight.operand() : absent};
     const ops::Number attributes[] = {ops::Number::Integer(reduction), ops::Number::Integer(kIgnore)};
     uint64_t error = 0;
-    const OpCall call{.row = &ops::RowOf("nll_loss_forward"), .compute = c.type, .outputs = outputs, .inputs = inputs, .attributes = attributes, .error_word = &error};
+    const OpCall call{.row = &ops::RowOf("nll_loss_forward"),
+                      .compute = c.type,
+                      .outputs = outputs,
+                      .inputs = inputs,
+                      .attributes = attributes,
+                      .error_word = &error};
     const absl::Status status = device_.Run(*library_, call);
     ASSERT_TRUE(status.ok()) << status;
     ExpectError(c, error);
@@ -124,10 +143,16 @@ class NllTest : public ::testing::Test {
     Operand absent;
     absent.present = false;
     const Operand output = dx.operand();
-    const Operand inputs[] = {gradient.operand(), t.logp.operand(), t.target.operand(), c.weighted ? t.weight.operand() : absent};
+    const Operand inputs[] = {gradient.operand(), t.logp.operand(), t.target.operand(),
+                              c.weighted ? t.weight.operand() : absent};
     const ops::Number attributes[] = {ops::Number::Integer(reduction), ops::Number::Integer(kIgnore)};
     uint64_t error = 0;
-    const OpCall call{.row = &ops::RowOf("nll_loss_backward"), .compute = c.type, .outputs = {&output, 1}, .inputs = inputs, .attributes = attributes, .error_word = &error};
+    const OpCall call{.row = &ops::RowOf("nll_loss_backward"),
+                      .compute = c.type,
+                      .outputs = {&output, 1},
+                      .inputs = inputs,
+                      .attributes = attributes,
+                      .error_word = &error};
     const absl::Status status = device_.Run(*library_, call);
     ASSERT_TRUE(status.ok()) << status;
     ExpectError(c, error, c.classes == 0);
@@ -138,7 +163,8 @@ class NllTest : public ::testing::Test {
         const Exact want = here ? -WeightAt(c, t, n) * gradient.At(each ? n : 0) / total : 0;
         const Exact got = dx.AtIndex({n, k});
         if (std::fabs(got - want) <= UnitOf(c.type) * (1e-3 + std::fabs(want))) continue;
-        FAIL() << "at " << n << ", " << k << ": got " << static_cast<double>(got) << ", want " << static_cast<double>(want);
+        FAIL() << "at " << n << ", " << k << ": got " << static_cast<double>(got) << ", want "
+               << static_cast<double>(want);
       }
     }
     EXPECT_TRUE(dx.MarginsIntact());
@@ -165,8 +191,15 @@ TEST_F(NllTest, EveryTypeAgreesWithTheReference) {
 }
 
 TEST_F(NllTest, EveryShapeAgreesWithTheReference) {
-  for (const auto& [rows, classes] : {std::pair<int64_t, int64_t>{1, 1}, {1, 3000}, {300, 2}, {33, 129}, {4096, 3}, {4097, 10}, {20000, 4}}) {
-    for (const bool strided : {false, true}) Check({.rows = rows, .classes = classes, .weighted = strided, .strided = strided});
+  for (const auto& [rows, classes] : {std::pair<int64_t, int64_t>{1, 1},
+                                      {1, 3000},
+                                      {300, 2},
+                                      {33, 129},
+                                      {4096, 3},
+                                      {4097, 10},
+                                      {20000, 4}}) {
+    for (const bool strided : {false, true})
+      Check({.rows = rows, .classes = classes, .weighted = strided, .strided = strided});
   }
 }
 
@@ -179,7 +212,8 @@ TEST_F(NllTest, TargetsOutOfRangeAreReportedAndSkipped) {
 }
 
 TEST_F(NllTest, MeanOfNothingIsNan) {
-  for (const int64_t rows : {int64_t{0}, int64_t{1}, int64_t{5}, int64_t{9000}}) Check({.rows = rows, .all_ignored = true});
+  for (const int64_t rows : {int64_t{0}, int64_t{1}, int64_t{5}, int64_t{9000}})
+    Check({.rows = rows, .all_ignored = true});
 }
 
 TEST_F(NllTest, ResultDoesNotDependOnTheNumberOfWorkers) {
@@ -196,7 +230,14 @@ TEST_F(NllTest, ResultDoesNotDependOnTheNumberOfWorkers) {
     const Operand inputs[] = {t.logp.operand(), t.target.operand(), t.weight.operand()};
     const ops::Number attributes[] = {ops::Number::Integer(kMean), ops::Number::Integer(kIgnore)};
     uint64_t error = 0;
-    ASSERT_TRUE(device_.Run(*library, {.row = &ops::RowOf("nll_loss_forward"), .compute = c.type, .outputs = outputs, .inputs = inputs, .attributes = attributes, .error_word = &error}).ok());
+    ASSERT_TRUE(device_
+                    .Run(*library, {.row = &ops::RowOf("nll_loss_forward"),
+                                    .compute = c.type,
+                                    .outputs = outputs,
+                                    .inputs = inputs,
+                                    .attributes = attributes,
+                                    .error_word = &error})
+                    .ok());
     EXPECT_GT(device_.groups(), 2u);
   }
   EXPECT_EQ(loss[0].At(0), loss[1].At(0));
@@ -213,8 +254,18 @@ TEST_F(NllTest, CompilesForGpus) {
       const Operand forward[] = {t.logp.operand(), t.target.operand(), t.weight.operand()};
       const Operand backward[] = {loss, t.logp.operand(), t.target.operand(), t.weight.operand()};
       const ops::Number attributes[] = {ops::Number::Integer(reduction), ops::Number::Integer(kIgnore)};
-      EXPECT_EQ(CompileForGpus({.row = &ops::RowOf("nll_loss_forward"), .compute = type, .outputs = outputs, .inputs = forward, .attributes = attributes}), absl::OkStatus());
-      EXPECT_EQ(CompileForGpus({.row = &ops::RowOf("nll_loss_backward"), .compute = type, .outputs = {&output, 1}, .inputs = backward, .attributes = attributes}), absl::OkStatus());
+      EXPECT_EQ(CompileForGpus({.row = &ops::RowOf("nll_loss_forward"),
+                                .compute = type,
+                                .outputs = outputs,
+                                .inputs = forward,
+                                .attributes = attributes}),
+                absl::OkStatus());
+      EXPECT_EQ(CompileForGpus({.row = &ops::RowOf("nll_loss_backward"),
+                                .compute = type,
+                                .outputs = {&output, 1},
+                                .inputs = backward,
+                                .attributes = attributes}),
+                absl::OkStatus());
     }
   }
 }

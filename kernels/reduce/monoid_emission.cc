@@ -9,12 +9,15 @@ Lowering::Bindings MonoidEmission::Common(const State& state, int width) {
   for (size_t c = 0; c < state.size(); ++c) {
     bindings[static_cast<size_t>(Variable::kP) + c] = {state[c], TypeOf(c)};
   }
-  if (attribute_ != nullptr) bindings[static_cast<size_t>(Variable::kB)] = {Splat(attribute_, width), accumulate_};
-  if (count_ != nullptr) bindings[static_cast<size_t>(Variable::kCount)] = {Splat(count_, width), Scalar::kI64};
+  if (attribute_ != nullptr)
+    bindings[static_cast<size_t>(Variable::kB)] = {Splat(attribute_, width), accumulate_};
+  if (count_ != nullptr)
+    bindings[static_cast<size_t>(Variable::kCount)] = {Splat(count_, width), Scalar::kI64};
   return bindings;
 }
 
-MonoidEmission::Value MonoidEmission::LowerComponent(Lowering& lowering, NodeId id, size_t component, int width) {
+MonoidEmission::Value MonoidEmission::LowerComponent(Lowering& lowering, NodeId id, size_t component,
+                                                     int width) {
   const absl::StatusOr<Value> value = lowering.LowerAs(id, TypeOf(component));
   if (value.ok()) return *value;
   if (status_.ok()) status_ = value.status();
@@ -25,7 +28,8 @@ MonoidEmission::State MonoidEmission::Init(int width) {
   const Lowering::Bindings bindings = Common({}, width);
   Lowering lowering(e_, formula_.expression, accumulate_, bindings, width);
   State state;
-  for (size_t c = 0; c < components(); ++c) state.push_back(LowerComponent(lowering, formula_.state[c].init, c, width));
+  for (size_t c = 0; c < components(); ++c)
+    state.push_back(LowerComponent(lowering, formula_.state[c].init, c, width));
   return state;
 }
 
@@ -35,7 +39,8 @@ MonoidEmission::State MonoidEmission::Step(const State& state, Value element, Va
   bindings[static_cast<size_t>(Variable::kPosition)] = {position, Scalar::kI64};
   Lowering lowering(e_, formula_.expression, accumulate_, bindings, width);
   State next;
-  for (size_t c = 0; c < components(); ++c) next.push_back(LowerComponent(lowering, formula_.state[c].step, c, width));
+  for (size_t c = 0; c < components(); ++c)
+    next.push_back(LowerComponent(lowering, formula_.state[c].step, c, width));
   return next;
 }
 
@@ -59,7 +64,8 @@ std::vector<Typed> MonoidEmission::Finish(const State& state, int width) {
   for (const NodeId root : formula_.outputs) {
     const absl::StatusOr<Typed> result = lowering.Lower(root);
     if (!result.ok() && status_.ok()) status_ = result.status();
-    results.push_back(result.ok() ? *result : Typed{llvm::UndefValue::get(e_.TypeOf(accumulate_, width)), accumulate_});
+    results.push_back(result.ok() ? *result
+                                  : Typed{llvm::UndefValue::get(e_.TypeOf(accumulate_, width)), accumulate_});
   }
   return results;
 }
@@ -107,7 +113,8 @@ MonoidEmission::State MonoidEmission::MergeGroup(const State& state) {
   }
   e_.Barrier();
   State result;
-  for (size_t c = 0; c < components(); ++c) result.push_back(e_.LoadRaw(e_.TypeOf(TypeOf(c)), shared[c], e_.I64(0)));
+  for (size_t c = 0; c < components(); ++c)
+    result.push_back(e_.LoadRaw(e_.TypeOf(TypeOf(c)), shared[c], e_.I64(0)));
   return result;
 }
 

@@ -20,7 +20,9 @@ class MonoidEmission {
   void Bind(Value attribute, Value count) { attribute_ = attribute, count_ = count; }
 
   size_t components() const { return formula_.state.size(); }
-  Scalar TypeOf(size_t component) const { return formula_.state[component].position ? Scalar::kI64 : accumulate_; }
+  Scalar TypeOf(size_t component) const {
+    return formula_.state[component].position ? Scalar::kI64 : accumulate_;
+  }
 
   State Init(int width);
   State Step(const State& state, Value element, Value position, int width);
@@ -35,7 +37,9 @@ class MonoidEmission {
   const absl::Status& status() const { return status_; }
 
  private:
-  Value Splat(Value scalar, int width) { return width == 1 ? scalar : e_.ir().CreateVectorSplat(static_cast<unsigned>(width), scalar); }
+  Value Splat(Value scalar, int width) {
+    return width == 1 ? scalar : e_.ir().CreateVectorSplat(static_cast<unsigned>(width), scalar);
+  }
   Lowering::Bindings Common(const State& state, int width);
   Value LowerComponent(Lowering& lowering, NodeId id, size_t component, int width);
 

@@ -15,11 +15,14 @@ using ops::TypeRule;
 
 Scalar AccumulateFor(const OpCall& call) {
   switch (call.row->types) {
-    case TypeRule::kSum: return AccumulateOf(call.outputs[0].dtype);
+    case TypeRule::kSum:
+      return AccumulateOf(call.outputs[0].dtype);
     case TypeRule::kBool:
     case TypeRule::kIndex:
-    case TypeRule::kValueIndex: return AccumulateOf(call.inputs[0].dtype);
-    default: return AccumulateOf(call.compute);
+    case TypeRule::kValueIndex:
+      return AccumulateOf(call.inputs[0].dtype);
+    default:
+      return AccumulateOf(call.compute);
   }
 }
 
@@ -34,7 +37,8 @@ DType TypeFor(Scalar accumulate) {
 absl::StatusOr<const ReducePlanner::Traits*> ReducePlanner::TraitsOf(const ops::Row& row) {
   if (traits_.size() <= row.number) traits_.resize(row.number + 1u);
   Traits& traits = traits_[row.number];
-  if (traits.known) [[likely]] return &traits;
+  if (traits.known) [[likely]]
+    return &traits;
   ASSIGN_OR_RETURN(const ReduceFormula formula, ParseReduce(row.formula));
   traits.known = true;
   traits.uses_position = formula.expression.Uses(Variable::kPosition);
@@ -43,7 +47,8 @@ absl::StatusOr<const ReducePlanner::Traits*> ReducePlanner::TraitsOf(const ops::
   return &traits;
 }
 
-ReducePlanner::Cut ReducePlanner::CutOf(const ReduceKey& key, const Layout& kept, const Layout& reduced) const {
+ReducePlanner::Cut ReducePlanner::CutOf(const ReduceKey& key, const Layout& kept,
+                                        const Layout& reduced) const {
   Cut cut;
   const bool gpu = cache_.target() != Target::kHost;
   const int64_t n = std::max<int64_t>(reduced.numel(), 1);
@@ -52,17 +57,21 @@ ReducePlanner::Cut ReducePlanner::CutOf(const ReduceKey& key, const Layout& kept
   cut.outer = n / cut.inner;
   cut.outer_slice = cut.outer;
   cut.inner_slice = cut.inner;
-  const float element = static_cast<float>(ops::SizeOf(key.input)) / kBytesPerNanosecond + (key.vector ? 0.02f : 1.0f);
+  const float element =
+      static_cast<float>(ops::SizeOf(key.input)) / kBytesPerNanosecond + (key.vector ? 0.02f : 1.0f);
   const int64_t slice = SliceOf(cut.items * n, element);  // elements a group
   if (key.columns) {
     const int64_t columns = kept.inner();
-    cut.column_slice = gpu ? kGpuLanes : std::clamp<int64_t>(CeilDiv(slice / n + 1, 64) * 64, 64, std::max<int64_t>(columns, 64));
+    cut.column_slice =
+        gpu ? kGpuLanes
+            : std::clamp<int64_t>(CeilDiv(slice / n + 1, 64) * 64, 64, std::max<int64_t>(columns, 64));
     cut.groups = cut.items / std::max<int64_t>(columns, 1) * CeilDiv(columns, cut.column_slice);
   } else {
     cut.item_slice = gpu ? 1 : std::clamp<int64_t>(slice / n, 1, cut.items);
     cut.groups = CeilDiv(cut.items, cut.item_slice);
   }
-  // Too few groups for a large tensor: parts of the reduced space. 16 groups feed any number of workers well enough.
+  // Too few groups for a large tensor: parts of the reduced space. 16 groups feed any number of workers well
+  // enough.
   const int64_t wanted = gpu ? 64 : std::min<int64_t>(16, cut.items * n / slice);
   if (cut.groups >= wanted || n < 4096) return cut;
   const int64_t parts = std::min(CeilDiv(wanted, cut.groups), n / 2048);
@@ -75,7 +84,8 @@ ReducePlanner::Cut ReducePlanner::CutOf(const ReduceKey& key, const Layout& kept
   return cut;
 }
 
-absl::StatusOr<Readiness> ReducePlanner::Plan(const OpCall& call, KernelLibrary::Workspace workspace, LaunchList& launches) {
+absl::StatusOr<Readiness> ReducePlanner::Plan(const OpCall& call, KernelLibrary::Workspace workspace,
+                                              LaunchList& launches) {
   ASSIGN_OR_RETURN(const Traits* const traits, TraitsOf(*call.row));
   const Operand& a = call.inputs[0];
   const Operand& out = call.outputs[0];
@@ -106,7 +116,8 @@ absl::StatusOr<Readiness> ReducePlanner::Plan(const OpCall& call, KernelLibrary:
   key.attribute = traits->uses_attribute;
   key.columns = kept.inner() > 1 && kept.AccessOf(0) == Access::kContiguous && contiguous_out &&
                 !(reduced.AccessOf(0) == Access::kContiguous && reduced.inner() > 1);
-  key.vector = key.columns ? kept.inner() >= 8 : reduced.AccessOf(0) == Access::kContiguous && reduced.inner() >= 32;
+  key.vector =
+      key.columns ? kept.inner() >= 8 : reduced.AccessOf(0) == Access::kContiguous && reduced.inner() >= 32;
   const Cut cut = CutOf(key, kept, reduced);
   key.partial = cut.parts > 1;
 
@@ -115,16 +126,19 @@ absl::StatusOr<Readiness> ReducePlanner::Plan(const OpCall& call, KernelLibrary:
   if (key.partial) {
     // Both kernels compile before either is waited for.
     ReduceKey merge_key = key;
-    ASSIGN_OR_RETURN(const Readiness merging, PlanMerge(call, merge_key, kept, cut, count, nullptr, launches));
+    ASSIGN_OR_RETURN(const Readiness merging,
+                     PlanMerge(call, merge_key, kept, cut, count, nullptr, launches));
     launches.Clear();
     if (merging == Readiness::kCompiling || kernel == nullptr) return Readiness::kCompiling;
-    const size_t bytes = static_cast<size_t>(traits->components) * static_cast<size_t>(cut.parts * cut.items) * kComponentBytes;
+    const size_t bytes = static_cast<size_t>(traits->components) *
+                         static_cast<size_t>(cut.parts * cut.items) * kComponentBytes;
     ASSIGN_OR_RETURN(states, workspace(bytes));
   }
   if (kernel == nullptr) return Readiness::kCompiling;
 
   Launch& launch = launches.Add();
-  launch.Reset(kernel, static_cast<uint32_t>(cut.groups), static_cast<uint32_t>(CeilDiv(cut.outer, cut.outer_slice)),
+  launch.Reset(kernel, static_cast<uint32_t>(cut.groups),
+               static_cast<uint32_t>(CeilDiv(cut.outer, cut.outer_slice)),
                static_cast<uint32_t>(CeilDiv(cut.inner, cut.inner_slice)));
   if (cache_.target() != Target::kHost) launch.group_size = {kGpuLanes, 1, 1};
   if (key.partial) {
@@ -152,8 +166,9 @@ absl::StatusOr<Readiness> ReducePlanner::Plan(const OpCall& call, KernelLibrary:
   return PlanMerge(call, key, kept, cut, count, states, launches);
 }
 
-absl::StatusOr<Readiness> ReducePlanner::PlanMerge(const OpCall& call, ReduceKey key, const Layout& kept, const Cut& cut,
-                                                   int64_t count, void* states, LaunchList& launches) {
+absl::StatusOr<Readiness> ReducePlanner::PlanMerge(const OpCall& call, ReduceKey key, const Layout& kept,
+                                                   const Cut& cut, int64_t count, void* states,
+                                                   LaunchList& launches) {
   key.reduced = 1;
   key.columns = key.vector = key.partial = false;
   KernelKey packed = key.Pack();

@@ -1,5 +1,5 @@
-// Plans reductions: splits the dimensions into kept and reduced, picks the loop order, and cuts long reductions into parts. Engine
-// thread only.
+// Plans reductions: splits the dimensions into kept and reduced, picks the loop order, and cuts long
+// reductions into parts. Engine thread only.
 #pragma once
 
 #include "kernels/compiler/kernel_cache.h"
@@ -14,7 +14,8 @@ class ReducePlanner : public Planner {
   explicit ReducePlanner(KernelCache& cache) : cache_(cache) {}
 
   bool Serves(ops::Family family) const override { return family == ops::Family::kReduce; }
-  absl::StatusOr<Readiness> Plan(const OpCall& call, KernelLibrary::Workspace workspace, LaunchList& launches) override;
+  absl::StatusOr<Readiness> Plan(const OpCall& call, KernelLibrary::Workspace workspace,
+                                 LaunchList& launches) override;
 
  private:
   struct Traits {
@@ -32,8 +33,8 @@ class ReducePlanner : public Planner {
 
   absl::StatusOr<const Traits*> TraitsOf(const ops::Row& row);
   Cut CutOf(const ReduceKey& key, const Layout& kept, const Layout& reduced) const;
-  absl::StatusOr<Readiness> PlanMerge(const OpCall& call, ReduceKey key, const Layout& kept, const Cut& cut, int64_t count,
-                                      void* states, LaunchList& launches);
+  absl::StatusOr<Readiness> PlanMerge(const OpCall& call, ReduceKey key, const Layout& kept, const Cut& cut,
+                                      int64_t count, void* states, LaunchList& launches);
 
   KernelCache& cache_;
   const ReduceSkeleton skeleton_;

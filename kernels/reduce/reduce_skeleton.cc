@@ -13,7 +13,8 @@ KernelKey ReduceKey::Pack() const {
   writer.Put(row->number, 10);
   writer.Put(static_cast<uint64_t>(accumulate), 4);
   writer.Put(static_cast<uint64_t>(input), 4);
-  for (int o = 0; o < row->outputs; ++o) writer.Put(static_cast<uint64_t>(outputs[static_cast<size_t>(o)]), 4);
+  for (int o = 0; o < row->outputs; ++o)
+    writer.Put(static_cast<uint64_t>(outputs[static_cast<size_t>(o)]), 4);
   writer.Put(static_cast<uint64_t>(kept), 4);
   writer.Put(static_cast<uint64_t>(reduced), 4);
   writer.Put(columns, 1);
@@ -29,7 +30,8 @@ ReduceKey ReduceKey::Unpack(const KernelKey& packed) {
   key.row = ops::FindRow(static_cast<uint16_t>(reader.Take(10)));
   key.accumulate = static_cast<Scalar>(reader.Take(4));
   key.input = static_cast<ops::DType>(reader.Take(4));
-  for (int o = 0; o < key.row->outputs; ++o) key.outputs[static_cast<size_t>(o)] = static_cast<ops::DType>(reader.Take(4));
+  for (int o = 0; o < key.row->outputs; ++o)
+    key.outputs[static_cast<size_t>(o)] = static_cast<ops::DType>(reader.Take(4));
   key.kept = static_cast<int>(reader.Take(4));
   key.reduced = static_cast<int>(reader.Take(4));
   key.columns = reader.Take(1) != 0;
@@ -57,7 +59,9 @@ std::string NameWith(const char* prefix, const ops::Row& row) {
 class ReduceEmission {
  public:
   ReduceEmission(const ReduceKey& key, const ReduceFormula& formula, Emitter& emitter)
-      : key_(key), e_(emitter), monoid_(emitter, formula, key.accumulate),
+      : key_(key),
+        e_(emitter),
+        monoid_(emitter, formula, key.accumulate),
         outputs_(key.partial ? 0 : static_cast<int>(formula.outputs.size())) {}
 
   absl::Status Run(const std::string& name) {
@@ -89,7 +93,8 @@ class ReduceEmission {
       attribute = e_.Convert(e_.Arg(input_at_ + 1), passed, key_.accumulate);
     }
     monoid_.Bind(attribute, Count());
-    width_ = key_.vector && !e_.gpu() ? (IsFloat(key_.accumulate) && key_.accumulate == Scalar::kF32 ? 16 : 8) : 1;
+    width_ =
+        key_.vector && !e_.gpu() ? (IsFloat(key_.accumulate) && key_.accumulate == Scalar::kF32 ? 16 : 8) : 1;
     unroll_ = width_ == 1 ? 1 : monoid_.components() == 1 ? 4 : monoid_.components() == 2 ? 1 : 2;
   }
 
@@ -114,9 +119,7 @@ class ReduceEmission {
     for (int d = 0; d < key_.reduced - 1; ++d) outer = e_.Mul(outer, ReducedSize(d));
     return outer;
   }
-  Value Part() {
-    return e_.Add(e_.Mul(e_.Group(1), e_.CeilDiv(InnerSize(), InnerSlice())), e_.Group(2));
-  }
+  Value Part() { return e_.Add(e_.Mul(e_.Group(1), e_.CeilDiv(InnerSize(), InnerSlice())), e_.Group(2)); }
 
   // Offsets of outputs and a at kept item `item` over the first `dims` kept dimensions.
   Values KeptOffsets(Value item, int dims) {
@@ -125,7 +128,8 @@ class ReduceEmission {
       Value const at = d == 0 ? item : e_.ir().CreateURem(item, KeptSize(d));
       if (d > 0) item = e_.ir().CreateUDiv(item, KeptSize(d));
       for (int o = 0; o <= outputs_; ++o) {
-        offsets[static_cast<size_t>(o)] = e_.Add(offsets[static_cast<size_t>(o)], e_.Mul(at, KeptStride(o, d)));
+        offsets[static_cast<size_t>(o)] =
+            e_.Add(offsets[static_cast<size_t>(o)], e_.Mul(at, KeptStride(o, d)));
       }
     }
     return offsets;
@@ -145,7 +149,8 @@ class ReduceEmission {
     if (width == 1) return first;
     std::vector<llvm::Constant*> lanes;
     for (int l = 0; l < width; ++l) lanes.push_back(e_.ir().getInt64(static_cast<uint64_t>(l)));
-    return e_.ir().CreateAdd(e_.ir().CreateVectorSplat(static_cast<unsigned>(width), first), llvm::ConstantVector::get(lanes));
+    return e_.ir().CreateAdd(e_.ir().CreateVectorSplat(static_cast<unsigned>(width), first),
+                             llvm::ConstantVector::get(lanes));
   }
 
   // ---- rows
@@ -203,15 +208,17 @@ class ReduceEmission {
       Value const whole = e_.Mul(e_.ir().CreateUDiv(length, e_.I64(stride)), e_.I64(stride));
       Value const middle = e_.Add(begin, whole);
       const Values vectors(carried.begin(), carried.end() - static_cast<ptrdiff_t>(components));
-      const Values after = e_.Loop(begin, middle, e_.I64(stride), vectors, [&](Value j, const Values& current) {
-        Values next;
-        for (int u = 0; u < unroll_; ++u) {
-          Value const at = e_.Add(j, e_.I64(int64_t{u} * width_));
-          Value const element = e_.Load(key_.input, Input(), e_.Add(base, at), key_.accumulate, width_);
-          Append(next, monoid_.Step(Slice(current, static_cast<size_t>(u)), element, Position(e_.Add(first, at), width_), width_));
-        }
-        return next;
-      });
+      const Values after =
+          e_.Loop(begin, middle, e_.I64(stride), vectors, [&](Value j, const Values& current) {
+            Values next;
+            for (int u = 0; u < unroll_; ++u) {
+              Value const at = e_.Add(j, e_.I64(int64_t{u} * width_));
+              Value const element = e_.Load(key_.input, Input(), e_.Add(base, at), key_.accumulate, width_);
+              Append(next, monoid_.Step(Slice(current, static_cast<size_t>(u)), element,
+                                        Position(e_.Add(first, at), width_), width_));
+            }
+            return next;
+          });
       std::copy(after.begin(), after.end(), carried.begin());
       begin = middle;
     }
@@ -219,7 +226,8 @@ class ReduceEmission {
     const Values after =
         e_.Loop(e_.Add(begin, e_.Lane()), end, e_.Lanes(), scalar, [&](Value j, const Values& current) {
           Value const offset = e_.Add(base, key_.vector ? j : e_.Mul(j, ReducedStride(key_.reduced - 1)));
-          return monoid_.Step(current, e_.Load(key_.input, Input(), offset, key_.accumulate), e_.Add(first, j), 1);
+          return monoid_.Step(current, e_.Load(key_.input, Input(), offset, key_.accumulate),
+                              e_.Add(first, j), 1);
         });
     std::copy(after.begin(), after.end(), carried.end() - static_cast<ptrdiff_t>(components));
     return carried;
@@ -241,10 +249,12 @@ class ReduceEmission {
       const int64_t step = blocks * width_;
       Value const whole = e_.ir().CreateUDiv(e_.ir().CreateSub(end, begin), e_.I64(step));
       Value const middle = e_.Add(begin, e_.Mul(whole, e_.I64(step)));
-      e_.Loop(begin, middle, e_.I64(step), [&](Value c) { ReduceColumns(offsets, c, first, blocks, width_); });
+      e_.Loop(begin, middle, e_.I64(step),
+              [&](Value c) { ReduceColumns(offsets, c, first, blocks, width_); });
       begin = middle;
     }
-    e_.Loop(e_.Add(begin, e_.Lane()), end, e_.Lanes(), [&](Value c) { ReduceColumns(offsets, c, first, 1, 1); });
+    e_.Loop(e_.Add(begin, e_.Lane()), end, e_.Lanes(),
+            [&](Value c) { ReduceColumns(offsets, c, first, 1, 1); });
   }
 
   // Columns c .. c + blocks * width - 1.
@@ -256,20 +266,22 @@ class ReduceEmission {
     Value const outer_end = e_.Min(e_.Add(outer_begin, OuterSlice()), Outer());
     Value const inner_begin = e_.Mul(e_.Group(2), InnerSlice());
     Value const inner_end = e_.Min(e_.Add(inner_begin, InnerSlice()), InnerSize());
-    carried = e_.Loop(outer_begin, outer_end, e_.I64(1), carried, [&](Value outer, const Values& outer_state) {
-      Value const row = e_.Add(base, ReducedOffset(outer));
-      return e_.Loop(inner_begin, inner_end, e_.I64(1), outer_state, [&](Value j, const Values& current) {
-        Value const at = e_.Add(row, e_.Mul(j, ReducedStride(key_.reduced - 1)));
-        Value position = e_.Add(e_.Mul(outer, InnerSize()), j);
-        if (width > 1) position = e_.ir().CreateVectorSplat(static_cast<unsigned>(width), position);
-        Values next;
-        for (int64_t b = 0; b < blocks; ++b) {
-          Value const element = e_.Load(key_.input, Input(), e_.Add(at, e_.I64(b * width)), key_.accumulate, width);
-          Append(next, monoid_.Step(Slice(current, static_cast<size_t>(b)), element, position, width));
-        }
-        return next;
-      });
-    });
+    carried =
+        e_.Loop(outer_begin, outer_end, e_.I64(1), carried, [&](Value outer, const Values& outer_state) {
+          Value const row = e_.Add(base, ReducedOffset(outer));
+          return e_.Loop(inner_begin, inner_end, e_.I64(1), outer_state, [&](Value j, const Values& current) {
+            Value const at = e_.Add(row, e_.Mul(j, ReducedStride(key_.reduced - 1)));
+            Value position = e_.Add(e_.Mul(outer, InnerSize()), j);
+            if (width > 1) position = e_.ir().CreateVectorSplat(static_cast<unsigned>(width), position);
+            Values next;
+            for (int64_t b = 0; b < blocks; ++b) {
+              Value const element =
+                  e_.Load(key_.input, Input(), e_.Add(at, e_.I64(b * width)), key_.accumulate, width);
+              Append(next, monoid_.Step(Slice(current, static_cast<size_t>(b)), element, position, width));
+            }
+            return next;
+          });
+        });
     for (int64_t b = 0; b < blocks; ++b) {
       Value const at = e_.Add(column, e_.I64(b * width));
       Values here = offsets;
@@ -302,14 +314,19 @@ class ReduceEmission {
   MonoidEmission monoid_;
   const int outputs_;
   int width_ = 1, unroll_ = 1;
-  size_t input_at_ = 0, kept_at_ = 0, kept_strides_at_ = 0, reduced_at_ = 0, reduced_strides_at_ = 0, scalars_at_ = 0;
+  size_t input_at_ = 0, kept_at_ = 0, kept_strides_at_ = 0, reduced_at_ = 0, reduced_strides_at_ = 0,
+         scalars_at_ = 0;
 };
 
 }  // namespace
 
-std::string ReduceSkeleton::NameOf(const KernelKey& key) const { return NameWith("reduce_", *ReduceKey::Unpack(key).row); }
+std::string ReduceSkeleton::NameOf(const KernelKey& key) const {
+  return NameWith("reduce_", *ReduceKey::Unpack(key).row);
+}
 
-std::string ReduceSkeleton::Describe(const KernelKey& key) const { return std::string(ReduceKey::Unpack(key).row->formula); }
+std::string ReduceSkeleton::Describe(const KernelKey& key) const {
+  return std::string(ReduceKey::Unpack(key).row->formula);
+}
 
 absl::Status ReduceSkeleton::Emit(const KernelKey& packed, const std::string& name, Emitter& emitter) const {
   const ReduceKey key = ReduceKey::Unpack(packed);
@@ -317,7 +334,9 @@ absl::Status ReduceSkeleton::Emit(const KernelKey& packed, const std::string& na
   return ReduceEmission(key, formula, emitter).Run(name);
 }
 
-std::string ReduceMergeSkeleton::NameOf(const KernelKey& key) const { return NameWith("merge_", *ReduceKey::Unpack(key).row); }
+std::string ReduceMergeSkeleton::NameOf(const KernelKey& key) const {
+  return NameWith("merge_", *ReduceKey::Unpack(key).row);
+}
 
 std::string ReduceMergeSkeleton::Describe(const KernelKey& key) const {
   return std::string(ReduceKey::Unpack(key).row->formula);
@@ -333,10 +352,12 @@ absl::Status ReduceMergeSkeleton::Emit(const KernelKey& packed, const std::strin
   const size_t sizes_at = args.size(), strides_at = sizes_at + kept, scalars_at = strides_at + kept * outputs;
   args.resize(scalars_at + 4, ArgType::kI64);
   e.Begin(name, args);
-  Value const count = e.Arg(scalars_at), items = e.Arg(scalars_at + 1), slice = e.Arg(scalars_at + 2), parts = e.Arg(scalars_at + 3);
+  Value const count = e.Arg(scalars_at), items = e.Arg(scalars_at + 1), slice = e.Arg(scalars_at + 2),
+              parts = e.Arg(scalars_at + 3);
   Value attribute = nullptr;
   if (key.attribute) {
-    attribute = e.Convert(e.Arg(outputs + 1), IsFloat(key.accumulate) ? key.accumulate : Scalar::kI64, key.accumulate);
+    attribute = e.Convert(e.Arg(outputs + 1), IsFloat(key.accumulate) ? key.accumulate : Scalar::kI64,
+                          key.accumulate);
   }
   monoid.Bind(attribute, count);
   const auto load = [&](Value item, Value part) {
@@ -353,9 +374,9 @@ absl::Status ReduceMergeSkeleton::Emit(const KernelKey& packed, const std::strin
   Value const begin = e.Mul(e.Group(0), slice);
   Value const end = e.Min(e.Add(begin, slice), items);
   e.Loop(e.Add(begin, e.Lane()), end, e.Lanes(), [&](Value item) {
-    const State state = e.Loop(e.I64(1), parts, e.I64(1), load(item, e.I64(0)), [&](Value part, const Values& current) {
-      return monoid.Merge(current, load(item, part), 1);
-    });
+    const State state =
+        e.Loop(e.I64(1), parts, e.I64(1), load(item, e.I64(0)),
+               [&](Value part, const Values& current) { return monoid.Merge(current, load(item, part), 1); });
     const std::vector<Typed> results = monoid.Finish(state, 1);
     for (size_t o = 0; o < outputs; ++o) {
       Value offset = e.I64(0);

@@ -1,14 +1,15 @@
 // Reductions: a monoid over some dimensions of `a`, for every index of the others.
 //
-// Two loop orders. Rows: lanes run along the innermost reduced dimension, then merge. Columns: lanes are neighbouring outputs, each
-// with a state of its own; for tensors whose innermost dimension is kept. Both cut the reduced space into parts where the outputs
-// alone do not give enough groups; each part leaves its states in the workspace, and a second kernel merges them in order. The cut
-// follows from the sizes, so a result never depends on the number of workers.
+// Two loop orders. Rows: lanes run along the innermost reduced dimension, then merge. Columns: lanes are
+// neighbouring outputs, each with a state of its own; for tensors whose innermost dimension is kept. Both cut
+// the reduced space into parts where the outputs alone do not give enough groups; each part leaves its states
+// in the workspace, and a second kernel merges them in order. The cut follows from the sizes, so a result
+// never depends on the number of workers.
 //
-// Arguments: output pointers (or the workspace, in a partial kernel), a, then b if the row has an attribute | kept sizes[kept] | kept strides of each
-// output (not in a partial kernel) and of a | reduced sizes[reduced] | reduced strides of a | n | items | item slice | column slice (columns: else 0) |
-// outer slice | inner slice | parts.
-// Group x counts slices of kept items, y of the outer reduced index, z of the innermost.
+// Arguments: output pointers (or the workspace, in a partial kernel), a, then b if the row has an attribute |
+// kept sizes[kept] | kept strides of each output (not in a partial kernel) and of a | reduced sizes[reduced]
+// | reduced strides of a | n | items | item slice | column slice (columns: else 0) | outer slice | inner
+// slice | parts. Group x counts slices of kept items, y of the outer reduced index, z of the innermost.
 #pragma once
 
 #include <array>
@@ -25,8 +26,8 @@ struct ReduceKey {
   std::array<ops::DType, ops::kMaxOutputs> outputs{};
   int kept = 1, reduced = 1;  // collapsed ranks
   bool columns = false;
-  bool vector = false;        // the vectorised dimension of a is contiguous and long enough
-  bool partial = false;       // leaves states in the workspace
+  bool vector = false;   // the vectorised dimension of a is contiguous and long enough
+  bool partial = false;  // leaves states in the workspace
   bool attribute = false;
 
   KernelKey Pack() const;
@@ -43,8 +44,9 @@ class ReduceSkeleton : public Skeleton {
   absl::Status Emit(const KernelKey& key, const std::string& name, Emitter& emitter) const override;
 };
 
-// Merges the parts of a partial kernel. Arguments: output pointers, workspace, b? | kept sizes | kept strides of each output | n | items |
-// item slice | parts. The key is that of the reduction with kept = the outputs' rank.
+// Merges the parts of a partial kernel. Arguments: output pointers, workspace, b? | kept sizes | kept strides
+// of each output | n | items | item slice | parts. The key is that of the reduction with kept = the outputs'
+// rank.
 class ReduceMergeSkeleton : public Skeleton {
  public:
   std::string NameOf(const KernelKey& key) const override;

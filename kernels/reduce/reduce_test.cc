@@ -1,4 +1,5 @@
-// Every reduction of the table, over layouts that take each loop order, compared with a long double evaluation.
+// Every reduction of the table, over layouts that take each loop order, compared with a long double
+// evaluation.
 #include <cmath>
 
 #include "gtest/gtest.h"
@@ -47,19 +48,26 @@ class ReduceTest : public ::testing::Test {
 
   static DType OutType(const ops::Row& row, DType input, size_t output) {
     switch (row.types) {
-      case ops::TypeRule::kSum: return ops::IsFloating(input) ? input : DType::kInt64;
-      case ops::TypeRule::kBool: return DType::kBool;
-      case ops::TypeRule::kIndex: return DType::kInt64;
-      case ops::TypeRule::kValueIndex: return output == 1 ? DType::kInt64 : input;
-      default: return input;
+      case ops::TypeRule::kSum:
+        return ops::IsFloating(input) ? input : DType::kInt64;
+      case ops::TypeRule::kBool:
+        return DType::kBool;
+      case ops::TypeRule::kIndex:
+        return DType::kInt64;
+      case ops::TypeRule::kValueIndex:
+        return output == 1 ? DType::kInt64 : input;
+      default:
+        return input;
     }
   }
 
   void Check(const ops::Row& row, DType type, const Shape& shape, bool specials) {
-    const std::string what = std::string(row.aten) + " " + std::string(ops::Info(type).name) + " " + shape.name;
+    const std::string what =
+        std::string(row.aten) + " " + std::string(ops::Info(type).name) + " " + shape.name;
     TestTensor a(type, shape.sizes, shape.strides);
     const bool product = row.aten.starts_with("prod");
-    Randomise(a, random_, {.low = product ? 0.5 : -4.0, .high = product ? 1.5 : 4.0, .specials = specials && !product});
+    Randomise(a, random_,
+              {.low = product ? 0.5 : -4.0, .high = product ? 1.5 : 4.0, .specials = specials && !product});
     std::vector<int64_t> out_sizes = shape.sizes;
     int64_t n = 1;
     for (size_t d = 0; d < out_sizes.size(); ++d) {
@@ -76,15 +84,19 @@ class ReduceTest : public ::testing::Test {
     const Operand input = a.operand();
     const ops::Number correction = ops::Number::Integer(1);
     const bool attribute = formula.expression.Uses(Variable::kB);
-    OpCall call{.row = &row, .compute = type, .outputs = outs, .inputs = {&input, 1}, .attributes = {&correction, attribute ? 1u : 0u}};
+    OpCall call{.row = &row,
+                .compute = type,
+                .outputs = outs,
+                .inputs = {&input, 1},
+                .attributes = {&correction, attribute ? 1u : 0u}};
     const absl::Status status = device_.Run(*library_, call);
     ASSERT_TRUE(status.ok()) << what << ": " << status;
     Compare(row, type, a, formula, outputs, n, what);
   }
 
   // Steps the formula over each reduced row in order.
-  void Compare(const ops::Row& row, DType type, const TestTensor& a, const ReduceFormula& formula, const std::vector<TestTensor>& outputs,
-               int64_t n, const std::string& what) {
+  void Compare(const ops::Row& row, DType type, const TestTensor& a, const ReduceFormula& formula,
+               const std::vector<TestTensor>& outputs, int64_t n, const std::string& what) {
     const std::vector<int64_t>&sizes = a.sizes(), &out_sizes = outputs[0].sizes();
     struct Row {
       std::vector<Exact> state;
@@ -113,20 +125,27 @@ class ReduceTest : public ::testing::Test {
     }
     int bad = 0;
     for (size_t at = 0; at < rows.size(); ++at) {
-      std::copy(rows[at].state.begin(), rows[at].state.end(), reference.variables.begin() + static_cast<int>(Variable::kP));
+      std::copy(rows[at].state.begin(), rows[at].state.end(),
+                reference.variables.begin() + static_cast<int>(Variable::kP));
       reference.variables[static_cast<size_t>(Variable::kCount)] = n;
       for (size_t o = 0; o < outputs.size(); ++o) {
         const DType out = outputs[o].dtype();
         const Exact want = RoundTo(out, reference.Evaluate(formula.outputs[o]));
         const Exact got = outputs[o].At(static_cast<int64_t>(at));
-        const Exact unit = out == DType::kFloat64 ? 1e-13L : out == DType::kFloat32 ? 3e-6L : out == DType::kFloat16 ? 1e-3L : 8e-3L;
+        const Exact unit = out == DType::kFloat64   ? 1e-13L
+                           : out == DType::kFloat32 ? 3e-6L
+                           : out == DType::kFloat16 ? 1e-3L
+                                                    : 8e-3L;
         const bool exact = !ops::IsFloating(out);
-        const Exact scale = row.aten.starts_with("mean") ? rows[at].magnitude / std::max<Exact>(n, 1) : rows[at].magnitude;
+        const Exact scale =
+            row.aten.starts_with("mean") ? rows[at].magnitude / std::max<Exact>(n, 1) : rows[at].magnitude;
         const Exact tolerance = exact ? 0 : unit * (std::fabs(want) + 0.03L * scale + 1e-3L);
-        const bool close = std::isnan(want) ? std::isnan(got) : std::isinf(want) ? got == want : std::fabs(got - want) <= tolerance;
+        const bool close = std::isnan(want)   ? std::isnan(got)
+                           : std::isinf(want) ? got == want
+                                              : std::fabs(got - want) <= tolerance;
         if (!close && bad++ < 3) {
-          ADD_FAILURE() << what << " output " << o << " element " << at << ": got " << static_cast<double>(got) << ", want "
-                        << static_cast<double>(want);
+          ADD_FAILURE() << what << " output " << o << " element " << at << ": got "
+                        << static_cast<double>(got) << ", want " << static_cast<double>(want);
         }
       }
     }
@@ -178,7 +197,13 @@ TEST_F(ReduceTest, FirstOfEqualExtremesIsFoundInEveryLoopOrder) {
     for (const int64_t first : {n - 2, n / 2, int64_t{17}, int64_t{3}}) {
       a.Set(first, 7);
       const Operand input = a.operand(), output = out.operand();
-      ASSERT_TRUE(device_.Run(*library_, {.row = &row, .compute = DType::kFloat32, .outputs = {&output, 1}, .inputs = {&input, 1}, .attributes = {}}).ok());
+      ASSERT_TRUE(device_
+                      .Run(*library_, {.row = &row,
+                                       .compute = DType::kFloat32,
+                                       .outputs = {&output, 1},
+                                       .inputs = {&input, 1},
+                                       .attributes = {}})
+                      .ok());
       EXPECT_EQ(out.At(0), first);
     }
   }
@@ -193,7 +218,13 @@ TEST_F(ReduceTest, ResultDoesNotDependOnTheNumberOfWorkers) {
   TestTensor one(DType::kFloat32, {1}), other(DType::kFloat32, {1});
   for (auto [library, out] : {std::pair{library_.get(), &one}, {many.get(), &other}}) {
     const Operand input = a.operand(), output = out->operand();
-    ASSERT_TRUE(device_.Run(*library, {.row = &ops::RowOf("sum"), .compute = DType::kFloat32, .outputs = {&output, 1}, .inputs = {&input, 1}, .attributes = {}}).ok());
+    ASSERT_TRUE(device_
+                    .Run(*library, {.row = &ops::RowOf("sum"),
+                                    .compute = DType::kFloat32,
+                                    .outputs = {&output, 1},
+                                    .inputs = {&input, 1},
+                                    .attributes = {}})
+                    .ok());
     EXPECT_GT(device_.groups(), 2u);
   }
   EXPECT_EQ(one.At(0), other.At(0));

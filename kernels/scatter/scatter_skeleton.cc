@@ -27,7 +27,8 @@ using Value = llvm::Value*;
 
 class ScatterEmission {
  public:
-  ScatterEmission(const ScatterKey& key, Emitter& emitter) : key_(key), e_(emitter), scalar_(ScalarOf(key.type)) {}
+  ScatterEmission(const ScatterKey& key, Emitter& emitter)
+      : key_(key), e_(emitter), scalar_(ScalarOf(key.type)) {}
 
   void Run(const std::string& name) {
     std::vector<ArgType> args(4, ArgType::kPointer);
@@ -57,7 +58,8 @@ class ScatterEmission {
       Value const inside = e_.ir().CreateICmpULT(row, e_.Arg(4));
       e_.ReportIndex(e_.Arg(3), e_.ir().CreateAnd(reports, e_.ir().CreateNot(inside)), row);
       Value const heeded = e_.ir().CreateAnd(inside, e_.ir().CreateICmpNE(row, e_.Arg(7)));
-      Value const ours = e_.ir().CreateAnd(e_.ir().CreateICmpSGE(row, first), e_.ir().CreateICmpSLT(row, beyond));
+      Value const ours =
+          e_.ir().CreateAnd(e_.ir().CreateICmpSGE(row, first), e_.ir().CreateICmpSLT(row, beyond));
       e_.If(e_.ir().CreateAnd(heeded, ours), [&] { AddRow(row, n, begin, end); });
     });
   }
@@ -65,14 +67,19 @@ class ScatterEmission {
   void AddRow(Value row, Value n, Value begin, Value end) {
     Value const out = e_.Mul(row, e_.Arg(10));
     Value const source = e_.Mul(n, e_.Arg(13));
-    const auto offset = [&](Value base, Value c, size_t stride) { return e_.Add(base, key_.contiguous ? c : e_.Mul(c, e_.Arg(stride))); };
-    e_.Loop(begin, end, e_.I64(1), [&](Value c) {
-      Value const at = offset(out, c, 11);
-      Value const old = e_.Load(key_.type, e_.Arg(0), at, scalar_);
-      Value const added = e_.Load(key_.type, e_.Arg(2), offset(source, c, 14), scalar_);
-      Value const sum = IsFloat(scalar_) ? e_.ir().CreateFAdd(old, added) : e_.ir().CreateAdd(old, added);
-      e_.Store(key_.type, e_.Arg(0), at, sum, scalar_);
-    }, Emitter::LoopKind::kParallel);
+    const auto offset = [&](Value base, Value c, size_t stride) {
+      return e_.Add(base, key_.contiguous ? c : e_.Mul(c, e_.Arg(stride)));
+    };
+    e_.Loop(
+        begin, end, e_.I64(1),
+        [&](Value c) {
+          Value const at = offset(out, c, 11);
+          Value const old = e_.Load(key_.type, e_.Arg(0), at, scalar_);
+          Value const added = e_.Load(key_.type, e_.Arg(2), offset(source, c, 14), scalar_);
+          Value const sum = IsFloat(scalar_) ? e_.ir().CreateFAdd(old, added) : e_.ir().CreateAdd(old, added);
+          e_.Store(key_.type, e_.Arg(0), at, sum, scalar_);
+        },
+        Emitter::LoopKind::kParallel);
   }
 
   const ScatterKey& key_;

@@ -1,10 +1,11 @@
-// Rows added to the rows that an index names: out[index[n], :] += source[n, :], in place, in the order of n for each element of out, whatever
-// the device. No two lanes share an element: each owns some columns of a range of out's rows, and goes through the whole index. An index out of
-// range is reported and skipped; one equal to `padding` is skipped.
+// Rows added to the rows that an index names: out[index[n], :] += source[n, :], in place, in the order of n
+// for each element of out, whatever the device. No two lanes share an element: each owns some columns of a
+// range of out's rows, and goes through the whole index. An index out of range is reported and skipped; one
+// equal to `padding` is skipped.
 //
-// Arguments: out, index, source, error word | rows and columns of out, count of the index, padding, column slice, row slice | strides:
-// out's two, index's, source's two.
-// A host group is a slice of columns (x) and of rows (y). A GPU lane is one column of a slice of rows: lane number = row slice * columns + column.
+// Arguments: out, index, source, error word | rows and columns of out, count of the index, padding, column
+// slice, row slice | strides: out's two, index's, source's two. A host group is a slice of columns (x) and of
+// rows (y). A GPU lane is one column of a slice of rows: lane number = row slice * columns + column.
 #pragma once
 
 #include "kernels/compiler/kernel_cache.h"

@@ -1,4 +1,5 @@
-// Additions of rows at indices, against a reference that adds in the same order: results must be equal, not close.
+// Additions of rows at indices, against a reference that adds in the same order: results must be equal, not
+// close.
 #include "gtest/gtest.h"
 #include "kernels/testing/device.h"
 #include "kernels/testing/gpu.h"
@@ -26,11 +27,14 @@ class ScatterTest : public ::testing::Test {
   static Exact Add(DType type, Exact a, Exact b) {
     if (type == DType::kFloat64) return static_cast<double>(a) + static_cast<double>(b);
     if (ops::IsFloating(type)) return RoundTo(type, static_cast<float>(a) + static_cast<float>(b));
-    return RoundTo(type, static_cast<Exact>(static_cast<int64_t>(static_cast<uint64_t>(static_cast<int64_t>(a)) + static_cast<uint64_t>(static_cast<int64_t>(b)))));
+    return RoundTo(type,
+                   static_cast<Exact>(static_cast<int64_t>(static_cast<uint64_t>(static_cast<int64_t>(a)) +
+                                                           static_cast<uint64_t>(static_cast<int64_t>(b)))));
   }
 
   void Check(const Case& c) {
-    SCOPED_TRACE(std::to_string(c.rows) + "x" + std::to_string(c.columns) + " from " + std::to_string(c.count) + " " + std::string(ops::Info(c.type).name) +
+    SCOPED_TRACE(std::to_string(c.rows) + "x" + std::to_string(c.columns) + " from " +
+                 std::to_string(c.count) + " " + std::string(ops::Info(c.type).name) +
                  (c.strided ? " strided" : ""));
     TestTensor out(c.type, {c.rows, c.columns}, {c.columns * (c.strided ? 2 : 1), c.strided ? 2 : 1});
     TestTensor index(c.index, {c.count}, {c.strided ? 3 : 1});
@@ -40,7 +44,8 @@ class ScatterTest : public ::testing::Test {
     std::vector<Exact> want(static_cast<size_t>(out.numel()));
     for (int64_t i = 0; i < out.numel(); ++i) want[static_cast<size_t>(i)] = out.At(i);
     for (int64_t n = 0; n < c.count; ++n) {
-      const int64_t row = n == c.wrong ? c.wrong_index : static_cast<int64_t>(random_() % static_cast<uint64_t>(c.rows));
+      const int64_t row =
+          n == c.wrong ? c.wrong_index : static_cast<int64_t>(random_() % static_cast<uint64_t>(c.rows));
       index.Set(n, row);
       if (n == c.wrong || row == c.padding) continue;
       for (int64_t k = 0; k < c.columns; ++k) {
@@ -52,10 +57,15 @@ class ScatterTest : public ::testing::Test {
     const Operand inputs[] = {index.operand(), source.operand()};
     const ops::Number padding = ops::Number::Integer(c.padding);
     uint64_t error = 0;
-    const absl::Status status = device_.Run(*library_, {.row = &ops::RowOf("embedding_dense_backward"), .compute = c.type, .outputs = {&output, 1},
-                                                        .inputs = inputs, .attributes = {&padding, 1}, .error_word = &error});
+    const absl::Status status = device_.Run(*library_, {.row = &ops::RowOf("embedding_dense_backward"),
+                                                        .compute = c.type,
+                                                        .outputs = {&output, 1},
+                                                        .inputs = inputs,
+                                                        .attributes = {&padding, 1},
+                                                        .error_word = &error});
     ASSERT_TRUE(status.ok()) << status;
-    const uint64_t wrong = static_cast<uint64_t>(c.wrong_index) << 8 | static_cast<uint64_t>(DeviceError::kIndexOutOfRange);
+    const uint64_t wrong =
+        static_cast<uint64_t>(c.wrong_index) << 8 | static_cast<uint64_t>(DeviceError::kIndexOutOfRange);
     EXPECT_EQ(error, c.wrong < 0 ? 0 : wrong);
     for (int64_t i = 0; i < out.numel(); ++i) {
       ASSERT_EQ(out.At(i), want[static_cast<size_t>(i)]) << "element " << i;
@@ -71,7 +81,8 @@ class ScatterTest : public ::testing::Test {
 TEST_F(ScatterTest, EveryTypeAddsInOrder) {
   for (int t = 0; t < ops::kNumDTypes; ++t) {
     if (!ops::Contains(ops::RowOf("embedding_dense_backward").dtypes, static_cast<DType>(t))) continue;
-    for (const DType index : {DType::kInt64, DType::kInt32}) Check({.type = static_cast<DType>(t), .index = index});
+    for (const DType index : {DType::kInt64, DType::kInt32})
+      Check({.type = static_cast<DType>(t), .index = index});
     Check({.columns = 70, .type = static_cast<DType>(t), .strided = true});
   }
 }
@@ -104,12 +115,17 @@ TEST_F(ScatterTest, IndicesOutOfRangeAreReportedAndSkipped) {
 }
 
 TEST_F(ScatterTest, CompilesForGpus) {
-  for (const DType type : {DType::kFloat32, DType::kBFloat16, DType::kFloat16, DType::kInt64, DType::kUInt8}) {
+  for (const DType type :
+       {DType::kFloat32, DType::kBFloat16, DType::kFloat16, DType::kInt64, DType::kUInt8}) {
     TestTensor out(type, {50, 20}), index(DType::kInt64, {30}), source(type, {30, 20});
     const Operand output = out.operand();
     const Operand inputs[] = {index.operand(), source.operand()};
     const ops::Number padding = ops::Number::Integer(-1);
-    EXPECT_EQ(CompileForGpus({.row = &ops::RowOf("embedding_dense_backward"), .compute = type, .outputs = {&output, 1}, .inputs = inputs, .attributes = {&padding, 1}}),
+    EXPECT_EQ(CompileForGpus({.row = &ops::RowOf("embedding_dense_backward"),
+                              .compute = type,
+                              .outputs = {&output, 1},
+                              .inputs = inputs,
+                              .attributes = {&padding, 1}}),
               absl::OkStatus());
   }
 }

@@ -14,7 +14,8 @@ constexpr int64_t kLargestStagedRow = int64_t{2} << 20 >> 2;
 
 }  // namespace
 
-absl::StatusOr<Readiness> SoftmaxPlanner::Plan(const OpCall& call, KernelLibrary::Workspace, LaunchList& launches) {
+absl::StatusOr<Readiness> SoftmaxPlanner::Plan(const OpCall& call, KernelLibrary::Workspace,
+                                               LaunchList& launches) {
   const Operand& out = call.outputs[0];
   const bool gpu = cache_.target() != Target::kHost;
   const size_t dim = static_cast<size_t>(call.attributes[0].AsInteger());
@@ -46,7 +47,8 @@ absl::StatusOr<Readiness> SoftmaxPlanner::Plan(const OpCall& call, KernelLibrary
   ASSIGN_OR_RETURN(const Kernel* const kernel, cache_.Find(skeleton_, key.Pack()));
   if (kernel == nullptr) return Readiness::kCompiling;
 
-  const float element = 0.5f + static_cast<float>(ops::SizeOf(out.dtype)) / 4 + (key.contiguous || key.columns ? 0.0f : 4.0f);
+  const float element =
+      0.5f + static_cast<float>(ops::SizeOf(out.dtype)) / 4 + (key.contiguous || key.columns ? 0.0f : 4.0f);
   const int64_t items = kept.numel();
   Launch& launch = launches.Add();
   int64_t slice = 1;

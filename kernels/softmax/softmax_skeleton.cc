@@ -20,7 +20,8 @@ KernelKey SoftmaxKey::Pack() const {
 SoftmaxKey SoftmaxKey::Unpack(const KernelKey& packed) {
   KeyReader reader(packed);
   SoftmaxKey key;
-  for (bool* bit : {&key.columns, &key.logarithm, &key.backward, &key.contiguous, &key.staged}) *bit = reader.Take(1) != 0;
+  for (bool* bit : {&key.columns, &key.logarithm, &key.backward, &key.contiguous, &key.staged})
+    *bit = reader.Take(1) != 0;
   key.kept = static_cast<int>(reader.Take(4));
   key.out = static_cast<ops::DType>(reader.Take(4));
   key.input = static_cast<ops::DType>(reader.Take(4));
@@ -35,7 +36,11 @@ using Values = std::vector<llvm::Value*>;
 class SoftmaxEmission {
  public:
   SoftmaxEmission(const SoftmaxKey& key, Emitter& emitter)
-      : key_(key), e_(emitter), rows_(emitter), type_(AccumulateOf(key.input)), operands_(key.backward ? 3 : 2) {}
+      : key_(key),
+        e_(emitter),
+        rows_(emitter),
+        type_(AccumulateOf(key.input)),
+        operands_(key.backward ? 3 : 2) {}
 
   void Run(const std::string& name) {
     const size_t operands = static_cast<size_t>(operands_), kept = static_cast<size_t>(key_.kept);
@@ -110,7 +115,9 @@ class SoftmaxEmission {
       return Values{e};
     })[0];
     Value const scale = e_.ir().CreateFDiv(one, sum);
-    rows_.ForEach(zero, N(), [&](Value j) { Store(at(0, j), MulF(e_.LoadRaw(e_.TypeOf(type_), e_.Scratch(), j), scale)); });
+    rows_.ForEach(zero, N(), [&](Value j) {
+      Store(at(0, j), MulF(e_.LoadRaw(e_.TypeOf(type_), e_.Scratch(), j), scale));
+    });
   }
 
   // Inputs: the gradient, and the forward result.
@@ -121,7 +128,8 @@ class SoftmaxEmission {
       Value const g = Load(1, at(1, j));
       return Values{key_.logarithm ? g : MulF(g, Load(2, at(2, j)))};
     })[0];
-    rows_.ForEach(zero, N(), [&](Value j) { Store(at(0, j), Gradient(Load(1, at(1, j)), Load(2, at(2, j)), sum)); });
+    rows_.ForEach(zero, N(),
+                  [&](Value j) { Store(at(0, j), Gradient(Load(1, at(1, j)), Load(2, at(2, j)), sum)); });
   }
 
   Value Gradient(Value g, Value y, Value sum) {
@@ -182,7 +190,9 @@ class SoftmaxEmission {
         });
       });
     };
-    const auto add = [&](Value c, Value x) { e_.StoreRaw(sums, c, e_.ir().CreateFAdd(e_.LoadRaw(type, sums, c), x)); };
+    const auto add = [&](Value c, Value x) {
+      e_.StoreRaw(sums, c, e_.ir().CreateFAdd(e_.LoadRaw(type, sums, c), x));
+    };
     each([&](Value c) {
       e_.StoreRaw(sums, c, e_.Constant(type_, 0));
       e_.StoreRaw(maxima, c, e_.Constant(type_, -INFINITY));
@@ -204,7 +214,9 @@ class SoftmaxEmission {
     // The sum becomes what each element needs of it.
     each([&](Value c) {
       Value const sum = e_.LoadRaw(type, sums, c);
-      e_.StoreRaw(sums, c, key_.logarithm ? rows_.Math("log", sum, type_) : e_.ir().CreateFDiv(e_.Constant(type_, 1), sum));
+      e_.StoreRaw(
+          sums, c,
+          key_.logarithm ? rows_.Math("log", sum, type_) : e_.ir().CreateFDiv(e_.Constant(type_, 1), sum));
     });
     sweep([&](const Values& at, Value c) {
       Value const x = Sub(Load(1, at[1]), e_.LoadRaw(type, maxima, c)), sum = e_.LoadRaw(type, sums, c);
@@ -220,21 +232,24 @@ class SoftmaxEmission {
         return e_.Add(e_.Add(base[static_cast<size_t>(o)], column), e_.Mul(d, Stride(o)));
       };
       const auto sum = [&](const std::function<Value(Value)>& term) {
-        return e_.Loop(e_.I64(0), N(), e_.I64(1), {e_.Constant(type_, 0)}, [&](Value d, const Values& current) {
-          return Values{e_.ir().CreateFAdd(current[0], term(d))};
-        })[0];
+        return e_.Loop(e_.I64(0), N(), e_.I64(1), {e_.Constant(type_, 0)},
+                       [&](Value d, const Values& current) {
+                         return Values{e_.ir().CreateFAdd(current[0], term(d))};
+                       })[0];
       };
       if (key_.backward) {
         Value const total = sum([&](Value d) {
           Value const g = Load(1, at(1, d));
           return key_.logarithm ? g : MulF(g, Load(2, at(2, d)));
         });
-        e_.Loop(e_.I64(0), N(), e_.I64(1), [&](Value d) { Store(at(0, d), Gradient(Load(1, at(1, d)), Load(2, at(2, d)), total)); });
+        e_.Loop(e_.I64(0), N(), e_.I64(1),
+                [&](Value d) { Store(at(0, d), Gradient(Load(1, at(1, d)), Load(2, at(2, d)), total)); });
         return;
       }
-      Value const largest = e_.Loop(e_.I64(0), N(), e_.I64(1), {e_.Constant(type_, -INFINITY)}, [&](Value d, const Values& current) {
-        return Values{rows_.Maximum(current[0], Load(1, at(1, d)))};
-      })[0];
+      Value const largest = e_.Loop(e_.I64(0), N(), e_.I64(1), {e_.Constant(type_, -INFINITY)},
+                                    [&](Value d, const Values& current) {
+                                      return Values{rows_.Maximum(current[0], Load(1, at(1, d)))};
+                                    })[0];
       Value const total = sum([&](Value d) { return Exp(Sub(Load(1, at(1, d)), largest)); });
       Value const log = key_.logarithm ? rows_.Math("log", total, type_) : nullptr;
       e_.Loop(e_.I64(0), N(), e_.I64(1), [&](Value d) {
@@ -256,7 +271,8 @@ class SoftmaxEmission {
 
 std::string SoftmaxSkeleton::NameOf(const KernelKey& packed) const {
   const SoftmaxKey key = SoftmaxKey::Unpack(packed);
-  return absl::StrCat(key.logarithm ? "log_softmax" : "softmax", key.backward ? "_backward" : "", key.columns ? "_columns" : "_rows");
+  return absl::StrCat(key.logarithm ? "log_softmax" : "softmax", key.backward ? "_backward" : "",
+                      key.columns ? "_columns" : "_rows");
 }
 
 absl::Status SoftmaxSkeleton::Emit(const KernelKey& packed, const std::string& name, Emitter& emitter) const {

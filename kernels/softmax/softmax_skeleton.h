@@ -1,10 +1,11 @@
 // Softmax and log-softmax along one dimension, forward and backward.
 //
-// Rows: the dimension is innermost, or no better order exists; each row is reduced along it. Columns: the innermost dimension is another one,
-// contiguous in all operands; blocks of kColumnBlock neighbouring rows are reduced together, their maxima and sums in scratch.
+// Rows: the dimension is innermost, or no better order exists; each row is reduced along it. Columns: the
+// innermost dimension is another one, contiguous in all operands; blocks of kColumnBlock neighbouring rows
+// are reduced together, their maxima and sums in scratch.
 //
-// Arguments: operand pointers (out, then inputs) | kept sizes[kept] | kept strides of each operand | n | n's stride in each operand | items | item
-// slice (rows) or column slice (columns).
+// Arguments: operand pointers (out, then inputs) | kept sizes[kept] | kept strides of each operand | n | n's
+// stride in each operand | items | item slice (rows) or column slice (columns).
 #pragma once
 
 #include "kernels/compiler/kernel_cache.h"

@@ -36,7 +36,8 @@ TestDevice::Loaded& TestDevice::Load(const Kernel& kernel) {
     return *slot;
   }
   slot->jit = llvm::cantFail(llvm::orc::LLJITBuilder().create());
-  llvm::cantFail(slot->jit->addObjectFile(llvm::MemoryBuffer::getMemBufferCopy(kernel.module->bytes, kernel.entry)));
+  llvm::cantFail(
+      slot->jit->addObjectFile(llvm::MemoryBuffer::getMemBufferCopy(kernel.module->bytes, kernel.entry)));
   slot->run = llvm::cantFail(slot->jit->lookup(kernel.entry)).toPtr<xpud_host_kernel_fn_t>();
   slot->arg_sizes = llvm::cantFail(slot->jit->lookup(kernel.entry + ".arg_sizes")).toPtr<const uint32_t*>();
   return *slot;

@@ -1,5 +1,5 @@
-// Runs planned launches in a test: loads host objects with LLVM's JIT linker, checks argument sizes, and calls every group. One
-// thread. Aborts on anything a driver would refuse.
+// Runs planned launches in a test: loads host objects with LLVM's JIT linker, checks argument sizes, and
+// calls every group. One thread. Aborts on anything a driver would refuse.
 #pragma once
 
 #include <functional>

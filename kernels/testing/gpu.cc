@@ -9,17 +9,22 @@
 namespace xpud::kernels {
 namespace {
 
-bool Installed(const char* tool) { return std::system(absl::StrCat("command -v ", tool, " > /dev/null").c_str()) == 0; }
+bool Installed(const char* tool) {
+  return std::system(absl::StrCat("command -v ", tool, " > /dev/null").c_str()) == 0;
+}
 
-// What the target's own assembler or validator says, where it is installed. Not the OpenCL profile: it has no f16, an extension.
+// What the target's own assembler or validator says, where it is installed. Not the OpenCL profile: it has no
+// f16, an extension.
 absl::Status Validate(Target target, const std::string& module) {
   const bool ptx = target == Target::kNvptx;
   const char* const tool = ptx ? "ptxas" : "spirv-val";
   if (!Installed(tool)) return absl::OkStatus();
-  FILE* const validator = ::popen(ptx ? "ptxas -arch=sm_90 -o /dev/null /dev/stdin" : "spirv-val --target-env spv1.2 -", "w");
+  FILE* const validator =
+      ::popen(ptx ? "ptxas -arch=sm_90 -o /dev/null /dev/stdin" : "spirv-val --target-env spv1.2 -", "w");
   if (validator == nullptr) return absl::InternalError(absl::StrCat(tool, " does not start"));
   const bool written = std::fwrite(module.data(), 1, module.size(), validator) == module.size();
-  return ::pclose(validator) == 0 && written ? absl::OkStatus() : absl::InternalError(absl::StrCat(tool, " refuses the module"));
+  return ::pclose(validator) == 0 && written ? absl::OkStatus()
+                                             : absl::InternalError(absl::StrCat(tool, " refuses the module"));
 }
 
 absl::Status CheckLaunch(Target target, const Launch& launch) {
@@ -27,10 +32,13 @@ absl::Status CheckLaunch(Target target, const Launch& launch) {
   const std::string& entry = launch.kernel().entry;
   const bool ptx = target == Target::kNvptx;
   constexpr char kSpirvMagic[] = "\x03\x02\x23\x07";
-  const bool right = ptx ? module.format == ModuleImage::Format::kPtx && module.bytes.find(".entry " + entry) != std::string::npos
-                         : module.format == ModuleImage::Format::kSpirv && module.bytes.starts_with(kSpirvMagic) &&
+  const bool right = ptx ? module.format == ModuleImage::Format::kPtx &&
+                               module.bytes.find(".entry " + entry) != std::string::npos
+                         : module.format == ModuleImage::Format::kSpirv &&
+                               module.bytes.starts_with(kSpirvMagic) &&
                                module.bytes.find(entry) != std::string::npos;
-  if (!right) return absl::InternalError(absl::StrCat(entry, " is not in its module for ", ptx ? "NVPTX" : "SPIR-V"));
+  if (!right)
+    return absl::InternalError(absl::StrCat(entry, " is not in its module for ", ptx ? "NVPTX" : "SPIR-V"));
   return Validate(target, module.bytes);
 }
 
@@ -38,7 +46,9 @@ absl::Status CheckLaunch(Target target, const Launch& launch) {
 
 absl::Status CompileForGpus(const OpCall& call) {
   for (const Target target : {Target::kNvptx, Target::kSpirv}) {
-    ASSIGN_OR_RETURN(const std::unique_ptr<KernelLibrary> library, KernelLibrary::Create({.target = target, .cache_directory = {}, .workers = 1, .on_ready = {}}));
+    ASSIGN_OR_RETURN(
+        const std::unique_ptr<KernelLibrary> library,
+        KernelLibrary::Create({.target = target, .cache_directory = {}, .workers = 1, .on_ready = {}}));
     const auto workspace = [](size_t) -> absl::StatusOr<void*> { return nullptr; };  // planned, never run
     LaunchList launches;
     for (;;) {

@@ -25,12 +25,16 @@ std::array<uint32_t, 4> ReferencePhilox(uint64_t seed, uint64_t block) {
 Exact ReferenceEvaluator::Evaluate(NodeId id) {
   Exact value = EvaluateNode(expression_[id]);
   // Intermediate results overflow where those of the compute type do.
-  const Exact limit = compute_ == ops::DType::kFloat64 ? std::numeric_limits<double>::max() : std::numeric_limits<float>::max();
-  if (floating() && std::fabs(value) > limit) value = std::copysign(std::numeric_limits<Exact>::infinity(), value);
-  const Exact least = compute_ == ops::DType::kFloat64 ? std::numeric_limits<double>::denorm_min() : std::numeric_limits<float>::denorm_min();
+  const Exact limit = compute_ == ops::DType::kFloat64 ? std::numeric_limits<double>::max()
+                                                       : std::numeric_limits<float>::max();
+  if (floating() && std::fabs(value) > limit)
+    value = std::copysign(std::numeric_limits<Exact>::infinity(), value);
+  const Exact least = compute_ == ops::DType::kFloat64 ? std::numeric_limits<double>::denorm_min()
+                                                       : std::numeric_limits<float>::denorm_min();
   if (floating() && std::fabs(value) < least / 2) value = std::copysign(Exact{0}, value);
   // Seeds and offsets are exact.
-  const bool seed = expression_[id].op == Op::kVariable && expression_[id].variable >= Variable::kC && std::fabs(value) > 1e9L;
+  const bool seed = expression_[id].op == Op::kVariable && expression_[id].variable >= Variable::kC &&
+                    std::fabs(value) > 1e9L;
   if (std::isfinite(value) && !seed) magnitude = std::max(magnitude, std::fabs(value));
   return value;
 }
@@ -40,88 +44,158 @@ Exact ReferenceEvaluator::EvaluateNode(const Node& node) {
   const auto at = [&](int i) { return Evaluate(node.operands[static_cast<size_t>(i)]); };
   const auto integer = [&](int i) { return static_cast<int64_t>(at(i)); };
   switch (node.op) {
-    case Op::kVariable: return variables[static_cast<size_t>(node.variable)];
-    case Op::kInteger: return static_cast<Exact>(node.integer);
-    case Op::kReal: return node.real;
-    case Op::kPi: return M_PIl;
-    case Op::kInf: return kInf;
-    case Op::kNan: return std::nan("");
-    case Op::kLowest: return floating() ? -kInf : -Highest() - 1;
-    case Op::kHighest: return floating() ? kInf : Highest();
-    case Op::kAdd: return at(0) + at(1);
-    case Op::kSub: return at(0) - at(1);
-    case Op::kMul: return at(0) * at(1);
-    case Op::kDiv: return at(0) / at(1);
-    case Op::kNeg: return -at(0);
-    case Op::kEq: return at(0) == at(1);
-    case Op::kNe: return at(0) != at(1);
-    case Op::kLt: return at(0) < at(1);
-    case Op::kLe: return at(0) <= at(1);
-    case Op::kGt: return at(0) > at(1);
-    case Op::kGe: return at(0) >= at(1);
-    case Op::kNot: return at(0) == 0;
-    case Op::kAnd: return at(0) != 0 && at(1) != 0;
-    case Op::kOr: return at(0) != 0 || at(1) != 0;
-    case Op::kBitAnd: return integer(0) & integer(1);
-    case Op::kBitOr: return integer(0) | integer(1);
-    case Op::kBitXor: return integer(0) ^ integer(1);
-    case Op::kBitNot: return compute_ == ops::DType::kBool ? !integer(0) : ~integer(0);
-    case Op::kAbs: return std::fabs(at(0));
-    case Op::kSqrt: return std::sqrt(at(0));
-    case Op::kRsqrt: return 1 / std::sqrt(at(0));
-    case Op::kExp: return std::exp(at(0));
-    case Op::kExp2: return std::exp2(at(0));
-    case Op::kExpm1: return std::expm1(at(0));
-    case Op::kLog: return std::log(at(0));
-    case Op::kLog2: return std::log2(at(0));
-    case Op::kLog10: return std::log10(at(0));
-    case Op::kLog1p: return std::log1p(at(0));
-    case Op::kSin: return std::sin(at(0));
-    case Op::kCos: return std::cos(at(0));
-    case Op::kTan: return std::tan(at(0));
-    case Op::kAsin: return std::asin(at(0));
-    case Op::kAcos: return std::acos(at(0));
-    case Op::kAtan: return std::atan(at(0));
-    case Op::kSinh: return std::sinh(at(0));
-    case Op::kCosh: return std::cosh(at(0));
-    case Op::kTanh: return std::tanh(at(0));
-    case Op::kAsinh: return std::asinh(at(0));
-    case Op::kAcosh: return std::acosh(at(0));
-    case Op::kAtanh: return std::atanh(at(0));
-    case Op::kErf: return std::erf(at(0));
-    case Op::kErfc: return std::erfc(at(0));
+    case Op::kVariable:
+      return variables[static_cast<size_t>(node.variable)];
+    case Op::kInteger:
+      return static_cast<Exact>(node.integer);
+    case Op::kReal:
+      return node.real;
+    case Op::kPi:
+      return M_PIl;
+    case Op::kInf:
+      return kInf;
+    case Op::kNan:
+      return std::nan("");
+    case Op::kLowest:
+      return floating() ? -kInf : -Highest() - 1;
+    case Op::kHighest:
+      return floating() ? kInf : Highest();
+    case Op::kAdd:
+      return at(0) + at(1);
+    case Op::kSub:
+      return at(0) - at(1);
+    case Op::kMul:
+      return at(0) * at(1);
+    case Op::kDiv:
+      return at(0) / at(1);
+    case Op::kNeg:
+      return -at(0);
+    case Op::kEq:
+      return at(0) == at(1);
+    case Op::kNe:
+      return at(0) != at(1);
+    case Op::kLt:
+      return at(0) < at(1);
+    case Op::kLe:
+      return at(0) <= at(1);
+    case Op::kGt:
+      return at(0) > at(1);
+    case Op::kGe:
+      return at(0) >= at(1);
+    case Op::kNot:
+      return at(0) == 0;
+    case Op::kAnd:
+      return at(0) != 0 && at(1) != 0;
+    case Op::kOr:
+      return at(0) != 0 || at(1) != 0;
+    case Op::kBitAnd:
+      return integer(0) & integer(1);
+    case Op::kBitOr:
+      return integer(0) | integer(1);
+    case Op::kBitXor:
+      return integer(0) ^ integer(1);
+    case Op::kBitNot:
+      return compute_ == ops::DType::kBool ? !integer(0) : ~integer(0);
+    case Op::kAbs:
+      return std::fabs(at(0));
+    case Op::kSqrt:
+      return std::sqrt(at(0));
+    case Op::kRsqrt:
+      return 1 / std::sqrt(at(0));
+    case Op::kExp:
+      return std::exp(at(0));
+    case Op::kExp2:
+      return std::exp2(at(0));
+    case Op::kExpm1:
+      return std::expm1(at(0));
+    case Op::kLog:
+      return std::log(at(0));
+    case Op::kLog2:
+      return std::log2(at(0));
+    case Op::kLog10:
+      return std::log10(at(0));
+    case Op::kLog1p:
+      return std::log1p(at(0));
+    case Op::kSin:
+      return std::sin(at(0));
+    case Op::kCos:
+      return std::cos(at(0));
+    case Op::kTan:
+      return std::tan(at(0));
+    case Op::kAsin:
+      return std::asin(at(0));
+    case Op::kAcos:
+      return std::acos(at(0));
+    case Op::kAtan:
+      return std::atan(at(0));
+    case Op::kSinh:
+      return std::sinh(at(0));
+    case Op::kCosh:
+      return std::cosh(at(0));
+    case Op::kTanh:
+      return std::tanh(at(0));
+    case Op::kAsinh:
+      return std::asinh(at(0));
+    case Op::kAcosh:
+      return std::acosh(at(0));
+    case Op::kAtanh:
+      return std::atanh(at(0));
+    case Op::kErf:
+      return std::erf(at(0));
+    case Op::kErfc:
+      return std::erfc(at(0));
     case Op::kSigmoid: {
       // As ATen: 0 where the exponential overflows.
       const Exact exponential = std::exp(-at(0));
-      return compute_ != ops::DType::kFloat64 && exponential > std::numeric_limits<float>::max() ? 0 : 1 / (1 + exponential);
+      return compute_ != ops::DType::kFloat64 && exponential > std::numeric_limits<float>::max()
+                 ? 0
+                 : 1 / (1 + exponential);
     }
-    case Op::kFloor: return std::floor(at(0));
-    case Op::kCeil: return std::ceil(at(0));
-    case Op::kRound: return std::nearbyint(at(0));
-    case Op::kTrunc: return std::trunc(at(0));
-    case Op::kSign: return static_cast<Exact>((at(0) > 0) - (at(0) < 0));
-    case Op::kMin: return std::isnan(at(0)) || std::isnan(at(1)) ? std::nan("") : std::fmin(at(0), at(1));
-    case Op::kMax: return std::isnan(at(0)) || std::isnan(at(1)) ? std::nan("") : std::fmax(at(0), at(1));
-    case Op::kFmin: return std::fmin(at(0), at(1));
-    case Op::kFmax: return std::fmax(at(0), at(1));
+    case Op::kFloor:
+      return std::floor(at(0));
+    case Op::kCeil:
+      return std::ceil(at(0));
+    case Op::kRound:
+      return std::nearbyint(at(0));
+    case Op::kTrunc:
+      return std::trunc(at(0));
+    case Op::kSign:
+      return static_cast<Exact>((at(0) > 0) - (at(0) < 0));
+    case Op::kMin:
+      return std::isnan(at(0)) || std::isnan(at(1)) ? std::nan("") : std::fmin(at(0), at(1));
+    case Op::kMax:
+      return std::isnan(at(0)) || std::isnan(at(1)) ? std::nan("") : std::fmax(at(0), at(1));
+    case Op::kFmin:
+      return std::fmin(at(0), at(1));
+    case Op::kFmax:
+      return std::fmax(at(0), at(1));
     case Op::kPow: {
       if (floating() || at(1) >= 0) return std::pow(at(0), at(1));
       return at(0) == 1 ? 1 : at(0) == -1 ? (integer(1) % 2 != 0 ? -1 : 1) : 0;
     }
-    case Op::kAtan2: return std::atan2(at(0), at(1));
-    case Op::kFmod: return at(1) == 0 && !floating() ? 0 : std::fmod(at(0), at(1));
+    case Op::kAtan2:
+      return std::atan2(at(0), at(1));
+    case Op::kFmod:
+      return at(1) == 0 && !floating() ? 0 : std::fmod(at(0), at(1));
     case Op::kRemainder: {
       if (at(1) == 0 && !floating()) return 0;
       const Exact rest = std::fmod(at(0), at(1));
       return rest != 0 && (rest < 0) != (at(1) < 0) ? rest + at(1) : rest;
     }
-    case Op::kHypot: return std::hypot(at(0), at(1));
-    case Op::kCopysign: return std::copysign(at(0), at(1));
-    case Op::kWhere: return at(0) != 0 ? at(1) : at(2);
-    case Op::kIsnan: return std::isnan(at(0));
-    case Op::kIsinf: return std::isinf(at(0));
-    case Op::kIsfinite: return std::isfinite(at(0));
-    case Op::kFma: return std::fma(at(0), at(1), at(2));
+    case Op::kHypot:
+      return std::hypot(at(0), at(1));
+    case Op::kCopysign:
+      return std::copysign(at(0), at(1));
+    case Op::kWhere:
+      return at(0) != 0 ? at(1) : at(2);
+    case Op::kIsnan:
+      return std::isnan(at(0));
+    case Op::kIsinf:
+      return std::isinf(at(0));
+    case Op::kIsfinite:
+      return std::isfinite(at(0));
+    case Op::kFma:
+      return std::fma(at(0), at(1), at(2));
     case Op::kFloordiv: {
       // ATen's div_floor.
       if (at(1) == 0) return floating() ? at(0) / at(1) : 0;
@@ -129,7 +203,8 @@ Exact ReferenceEvaluator::EvaluateNode(const Node& node) {
       const Exact quotient = (at(0) - rest) / at(1);
       return rest != 0 && (rest < 0) != (at(1) < 0) ? quotient - 1 : quotient;
     }
-    case Op::kLgamma: return std::lgamma(at(0));
+    case Op::kLgamma:
+      return std::lgamma(at(0));
     case Op::kErfinv: {
       const Exact y = at(0);
       if (!(std::fabs(y) <= 1)) return std::nan("");
@@ -140,26 +215,31 @@ Exact ReferenceEvaluator::EvaluateNode(const Node& node) {
     }
     case Op::kRandint: {
       const int64_t i = static_cast<int64_t>(variables[static_cast<size_t>(Variable::kIndex)]);
-      const auto words = ReferencePhilox(static_cast<uint64_t>(integer(0)), static_cast<uint64_t>(integer(1) + i / 2));
+      const auto words =
+          ReferencePhilox(static_cast<uint64_t>(integer(0)), static_cast<uint64_t>(integer(1) + i / 2));
       const size_t first = static_cast<size_t>(i % 2) * 2;
       return static_cast<Exact>(static_cast<int64_t>(uint64_t{words[first + 1]} << 32 | words[first]));
     }
-    case Op::kTruncdiv: return at(1) == 0 && !floating() ? 0 : std::trunc(at(0) / at(1));
+    case Op::kTruncdiv:
+      return at(1) == 0 && !floating() ? 0 : std::trunc(at(0) / at(1));
     case Op::kRand: {
       const int64_t i = static_cast<int64_t>(variables[static_cast<size_t>(Variable::kIndex)]);
-      const auto words = ReferencePhilox(static_cast<uint64_t>(integer(0)), static_cast<uint64_t>(integer(1) + i / 4));
+      const auto words =
+          ReferencePhilox(static_cast<uint64_t>(integer(0)), static_cast<uint64_t>(integer(1) + i / 4));
       const uint32_t word = words[static_cast<size_t>(i % 4)];
       return compute_ == ops::DType::kFloat64 ? word * 0x1p-32L : (word >> 8) * 0x1p-24L;
     }
     case Op::kRandn: {
       const int64_t i = static_cast<int64_t>(variables[static_cast<size_t>(Variable::kIndex)]);
-      const auto words = ReferencePhilox(static_cast<uint64_t>(integer(0)), static_cast<uint64_t>(integer(1) + i / 4));
+      const auto words =
+          ReferencePhilox(static_cast<uint64_t>(integer(0)), static_cast<uint64_t>(integer(1) + i / 4));
       const size_t pair = static_cast<size_t>(i % 4 / 2) * 2;
       const Exact radius = std::sqrt(-2 * std::log((words[pair] + 1.0L) * 0x1p-32L));
       const Exact angle = 2 * M_PIl * words[pair + 1] * 0x1p-32L;
       return radius * (i % 2 == 0 ? std::cos(angle) : std::sin(angle));
     }
-    default: break;
+    default:
+      break;
   }
   XPUD_CHECK(!"an operation that the reference lacks");
   return 0;

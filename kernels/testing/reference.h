@@ -1,4 +1,5 @@
-// Evaluates formulas in long double and 64-bit integers with the C++ library: what the kernels are compared with. One thread.
+// Evaluates formulas in long double and 64-bit integers with the C++ library: what the kernels are compared
+// with. One thread.
 #pragma once
 
 #include <array>
@@ -12,7 +13,8 @@ namespace xpud::kernels {
 class ReferenceEvaluator {
  public:
   // `floating` and `dtype`: the compute type.
-  ReferenceEvaluator(const Expression& expression, ops::DType compute) : expression_(expression), compute_(compute) {}
+  ReferenceEvaluator(const Expression& expression, ops::DType compute)
+      : expression_(expression), compute_(compute) {}
 
   std::array<Exact, kNumVariables> variables{};
   // Largest finite magnitude met on the way to the last result: the scale of rounding errors.

@@ -53,15 +53,24 @@ int64_t ToInteger(Exact value) {
 
 Exact ReadElement(DType dtype, const std::byte* at) {
   switch (dtype) {
-    case DType::kBool: return *at != std::byte{0} ? 1 : 0;
-    case DType::kUInt8: return Read<uint8_t>(at);
-    case DType::kInt8: return Read<int8_t>(at);
-    case DType::kInt16: return Read<int16_t>(at);
-    case DType::kInt32: return Read<int32_t>(at);
-    case DType::kInt64: return Read<int64_t>(at);
-    case DType::kFloat32: return Read<float>(at);
-    case DType::kFloat64: return Read<double>(at);
-    case DType::kFloat16: return HalfToFloat(static_cast<uint16_t>(Read<uint16_t>(at)));
+    case DType::kBool:
+      return *at != std::byte{0} ? 1 : 0;
+    case DType::kUInt8:
+      return Read<uint8_t>(at);
+    case DType::kInt8:
+      return Read<int8_t>(at);
+    case DType::kInt16:
+      return Read<int16_t>(at);
+    case DType::kInt32:
+      return Read<int32_t>(at);
+    case DType::kInt64:
+      return Read<int64_t>(at);
+    case DType::kFloat32:
+      return Read<float>(at);
+    case DType::kFloat64:
+      return Read<double>(at);
+    case DType::kFloat16:
+      return HalfToFloat(static_cast<uint16_t>(Read<uint16_t>(at)));
     case DType::kBFloat16: {
       const uint32_t bits = static_cast<uint32_t>(Read<uint16_t>(at)) << 16;
       float value;
@@ -74,16 +83,26 @@ Exact ReadElement(DType dtype, const std::byte* at) {
 
 void WriteElement(DType dtype, std::byte* at, Exact value) {
   switch (dtype) {
-    case DType::kBool: return Write<uint8_t>(at, value != 0);
-    case DType::kUInt8: return Write(at, static_cast<uint8_t>(ToInteger(value)));
-    case DType::kInt8: return Write(at, static_cast<int8_t>(ToInteger(value)));
-    case DType::kInt16: return Write(at, static_cast<int16_t>(ToInteger(value)));
-    case DType::kInt32: return Write(at, static_cast<int32_t>(ToInteger(value)));
-    case DType::kInt64: return Write(at, ToInteger(value));
-    case DType::kFloat32: return Write(at, static_cast<float>(value));
-    case DType::kFloat64: return Write(at, static_cast<double>(value));
-    case DType::kFloat16: return Write(at, FloatToHalf(static_cast<float>(value)));
-    case DType::kBFloat16: return Write(at, FloatToBrain(static_cast<float>(value)));
+    case DType::kBool:
+      return Write<uint8_t>(at, value != 0);
+    case DType::kUInt8:
+      return Write(at, static_cast<uint8_t>(ToInteger(value)));
+    case DType::kInt8:
+      return Write(at, static_cast<int8_t>(ToInteger(value)));
+    case DType::kInt16:
+      return Write(at, static_cast<int16_t>(ToInteger(value)));
+    case DType::kInt32:
+      return Write(at, static_cast<int32_t>(ToInteger(value)));
+    case DType::kInt64:
+      return Write(at, ToInteger(value));
+    case DType::kFloat32:
+      return Write(at, static_cast<float>(value));
+    case DType::kFloat64:
+      return Write(at, static_cast<double>(value));
+    case DType::kFloat16:
+      return Write(at, FloatToHalf(static_cast<float>(value)));
+    case DType::kBFloat16:
+      return Write(at, FloatToBrain(static_cast<float>(value)));
   }
 }
 
@@ -105,7 +124,8 @@ Exact RoundTo(DType dtype, Exact value) {
   return ReadElement(dtype, storage);
 }
 
-TestTensor::TestTensor(DType dtype, std::vector<int64_t> sizes) : TestTensor(dtype, sizes, DenseStrides(sizes)) {}
+TestTensor::TestTensor(DType dtype, std::vector<int64_t> sizes)
+    : TestTensor(dtype, sizes, DenseStrides(sizes)) {}
 
 TestTensor::TestTensor(DType dtype, std::vector<int64_t> sizes, std::vector<int64_t> strides)
     : dtype_(dtype), sizes_(std::move(sizes)), strides_(std::move(strides)) {
@@ -170,7 +190,8 @@ void Randomise(TestTensor& tensor, std::mt19937_64& random, const RandomRange& r
     if (!ops::IsFloating(tensor.dtype())) value = std::floor(value);
     if (tensor.dtype() == DType::kUInt8) value = std::fabs(value);
     if (tensor.dtype() == DType::kBool) value = random() & 1;
-    if (range.specials && ops::IsFloating(tensor.dtype()) && random() % 4 == 0) value = specials[random() % std::size(specials)];
+    if (range.specials && ops::IsFloating(tensor.dtype()) && random() % 4 == 0)
+      value = specials[random() % std::size(specials)];
     tensor.Set(i, value);
   }
 }

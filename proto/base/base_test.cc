@@ -1,9 +1,13 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <thread>
+#include <vector>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/base/mapping.h"
+#include "proto/base/spin_mutex.h"
 #include "proto/base/unique_fd.h"
 
 namespace xpud {
@@ -39,9 +43,28 @@ TEST(UniqueFd, ClosesWhatItOwns) {
   int raw[2];
   ASSERT_EQ(pipe(raw), 0);
   UniqueFd read_end(raw[0]);
-  { UniqueFd write_end(raw[1]); }
+  {
+    UniqueFd write_end(raw[1]);
+  }
   char byte;
-  EXPECT_EQ(read(read_end.get(), &byte, 1), 0) << "the write end must be closed, so that reading finds the end";
+  EXPECT_EQ(read(read_end.get(), &byte, 1), 0)
+      << "the write end must be closed, so that reading finds the end";
+}
+
+TEST(SpinMutex, OneThreadAtATimeIsInside) {
+  SpinMutex mutex;
+  int count = 0;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 20000; ++i) {
+        SpinLock lock(mutex);
+        ++count;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(count, 80000);
 }
 
 }  // namespace

@@ -4,10 +4,10 @@
 #include <cstdio>
 #include <cstdlib>
 
-#define XPUD_CHECK(condition)                                                                    \
-  do {                                                                                           \
-    if (!(condition)) [[unlikely]] {                                                             \
-      std::fprintf(stderr, "%s:%d: CHECK failed: %s\n", __FILE__, __LINE__, #condition);         \
-      std::abort();                                                                              \
-    }                                                                                            \
+#define XPUD_CHECK(condition)                                                            \
+  do {                                                                                   \
+    if (!(condition)) [[unlikely]] {                                                     \
+      std::fprintf(stderr, "%s:%d: CHECK failed: %s\n", __FILE__, __LINE__, #condition); \
+      std::abort();                                                                      \
+    }                                                                                    \
   } while (0)

@@ -60,7 +60,8 @@ absl::StatusOr<Mapping> Mapping::Map(const UniqueFd& fd, size_t bytes, Access ac
   return mapping;
 }
 
-absl::StatusOr<Mapping> Mapping::MapMirrored(const UniqueFd& fd, size_t bytes, Access access, uint64_t offset) {
+absl::StatusOr<Mapping> Mapping::MapMirrored(const UniqueFd& fd, size_t bytes, Access access,
+                                             uint64_t offset) {
   RETURN_IF_ERROR(CheckSizeIsFixed(fd.get(), offset + bytes));
   void* reserved = mmap(nullptr, 2 * bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (reserved == MAP_FAILED) return ErrnoStatus("mmap");
@@ -71,7 +72,8 @@ absl::StatusOr<Mapping> Mapping::MapMirrored(const UniqueFd& fd, size_t bytes, A
   const int protection = access == Access::kReadOnly ? PROT_READ : PROT_READ | PROT_WRITE;
   for (size_t copy = 0; copy < 2; ++copy) {
     void* half = static_cast<std::byte*>(reserved) + copy * bytes;
-    if (mmap(half, bytes, protection, MAP_SHARED | MAP_FIXED, fd.get(), static_cast<off_t>(offset)) == MAP_FAILED) {
+    if (mmap(half, bytes, protection, MAP_SHARED | MAP_FIXED, fd.get(), static_cast<off_t>(offset)) ==
+        MAP_FAILED) {
       return ErrnoStatus("mmap");
     }
   }
@@ -80,7 +82,8 @@ absl::StatusOr<Mapping> Mapping::MapMirrored(const UniqueFd& fd, size_t bytes, A
 }
 
 Mapping::Mapping(Mapping&& other) noexcept
-    : address_(std::exchange(other.address_, nullptr)), bytes_(std::exchange(other.bytes_, 0)),
+    : address_(std::exchange(other.address_, nullptr)),
+      bytes_(std::exchange(other.bytes_, 0)),
       reserved_(std::exchange(other.reserved_, 0)) {}
 
 Mapping& Mapping::operator=(Mapping&& other) noexcept {

@@ -21,9 +21,10 @@ class Mapping {
   // reading it could raise SIGBUS.
   static absl::StatusOr<Mapping> Map(const UniqueFd& fd, size_t bytes, Access access, uint64_t offset = 0);
 
-  // Maps `bytes` (whole pages) twice, one right behind the other, so that a run of bytes that wraps around the end of a ring
-  // is contiguous in memory. size() stays `bytes`.
-  static absl::StatusOr<Mapping> MapMirrored(const UniqueFd& fd, size_t bytes, Access access, uint64_t offset);
+  // Maps `bytes` (whole pages) twice, one right behind the other, so that a run of bytes that wraps around
+  // the end of a ring is contiguous in memory. size() stays `bytes`.
+  static absl::StatusOr<Mapping> MapMirrored(const UniqueFd& fd, size_t bytes, Access access,
+                                             uint64_t offset);
 
   Mapping() = default;
   Mapping(Mapping&& other) noexcept;

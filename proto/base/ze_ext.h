@@ -2,8 +2,10 @@
 // is fetched by name with zeDriverGetExtensionFunctionAddress, and has a fallback where it is absent.
 //
 // Two module formats carry CPU code:
-//   HOST    pInputModule points at an xpud_host_module_t, which (with all it points at) must outlive the module;
-//           inputSize is sizeof(xpud_host_module_t). The loader's parameter validation refuses this format: use xpudModuleCreate;
+//   HOST    pInputModule points at an xpud_host_module_t, which (with all it points at) must outlive the
+//   module;
+//           inputSize is sizeof(xpud_host_module_t). The loader's parameter validation refuses this format:
+//           use xpudModuleCreate;
 //   NATIVE  (ZE_MODULE_FORMAT_NATIVE) an x86-64 ELF relocatable object without undefined symbols. Each global
 //           function `f` that has an `uint32_t f.arg_sizes[]` object beside it is a kernel.
 // Both have the calling convention xpud_host_kernel_fn_t. Group size is 1x1x1: a group is the unit of work
@@ -47,31 +49,37 @@ typedef struct xpud_group_size_t {
   uint32_t groupSizeZ;
 } xpud_group_size_t;
 
-// "zeCommandListAppendLaunchKernelWithArguments" (the calling convention of Level Zero 1.14): arguments[i] points at
-// the value of argument i, copied before the call returns. Does not change the kernel's own arguments.
+// "zeCommandListAppendLaunchKernelWithArguments" (the calling convention of Level Zero 1.14): arguments[i]
+// points at the value of argument i, copied before the call returns. Does not change the kernel's own
+// arguments.
 typedef ze_result_t(ZE_APICALL* xpud_pfnAppendLaunchKernelWithArguments_t)(
     ze_command_list_handle_t list, ze_kernel_handle_t kernel, const ze_group_count_t group_counts,
-    const xpud_group_size_t group_sizes, const void* const* arguments, const void* next, ze_event_handle_t signal_event,
-    uint32_t num_wait_events, ze_event_handle_t* wait_events);
+    const xpud_group_size_t group_sizes, const void* const* arguments, const void* next,
+    ze_event_handle_t signal_event, uint32_t num_wait_events, ze_event_handle_t* wait_events);
 
-// "zeCommandListHostSynchronize" (Level Zero 1.6): waits until all that was appended to an immediate list is done.
-typedef ze_result_t(ZE_APICALL* xpud_pfnCommandListHostSynchronize_t)(ze_command_list_handle_t list, uint64_t timeout_ns);
+// "zeCommandListHostSynchronize" (Level Zero 1.6): waits until all that was appended to an immediate list is
+// done.
+typedef ze_result_t(ZE_APICALL* xpud_pfnCommandListHostSynchronize_t)(ze_command_list_handle_t list,
+                                                                      uint64_t timeout_ns);
 
-// "xpudCommandListAppendWriteValue64": stores `value` at `address` (8-byte aligned, release order, system scope) after
-// all that was appended before is done.
-typedef ze_result_t(ZE_APICALL* xpud_pfnAppendWriteValue64_t)(ze_command_list_handle_t list, uint64_t* address,
-                                                              uint64_t value);
+// "xpudCommandListAppendWriteValue64": stores `value` at `address` (8-byte aligned, release order, system
+// scope) after all that was appended before is done.
+typedef ze_result_t(ZE_APICALL* xpud_pfnAppendWriteValue64_t)(ze_command_list_handle_t list,
+                                                              uint64_t* address, uint64_t value);
 
-// "xpudModuleCreate": zeModuleCreate without the loader in between, whose validation layer knows no HOST format.
-typedef ze_result_t(ZE_APICALL* xpud_pfnModuleCreate_t)(ze_context_handle_t context, ze_device_handle_t device,
-                                                        const ze_module_desc_t* desc, ze_module_handle_t* module,
+// "xpudModuleCreate": zeModuleCreate without the loader in between, whose validation layer knows no HOST
+// format.
+typedef ze_result_t(ZE_APICALL* xpud_pfnModuleCreate_t)(ze_context_handle_t context,
+                                                        ze_device_handle_t device,
+                                                        const ze_module_desc_t* desc,
+                                                        ze_module_handle_t* module,
                                                         ze_module_build_log_handle_t* log);
 
 // "xpudDriverGetVendor": which of our back ends a driver handle is: "cpu" or "cuda".
 typedef ze_result_t(ZE_APICALL* xpud_pfnDriverGetVendor_t)(ze_driver_handle_t driver, const char** vendor);
 
-// In-order immediate lists, as API 1.9's ZE_COMMAND_QUEUE_FLAG_IN_ORDER. A driver that offers the functions above accepts
-// it; its absence means that a barrier must stand before each append.
+// In-order immediate lists, as API 1.9's ZE_COMMAND_QUEUE_FLAG_IN_ORDER. A driver that offers the functions
+// above accepts it; its absence means that a barrier must stand before each append.
 #define XPUD_ZE_COMMAND_QUEUE_FLAG_IN_ORDER ((ze_command_queue_flags_t)(1u << 1))
 
 #ifdef __cplusplus

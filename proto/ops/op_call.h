@@ -1,4 +1,5 @@
-// What an op is called with: descriptors of tensors, immediates and attributes. Plain values; nothing here owns memory.
+// What an op is called with: descriptors of tensors, immediates and attributes. Plain values; nothing here
+// owns memory.
 #pragma once
 
 #include <array>
@@ -9,7 +10,8 @@
 
 namespace xpud {
 
-// Names device memory of a session. Ids are dense and reused with a new, larger generation; generation 0 is null.
+// Names device memory of a session. Ids are dense and reused with a new, larger generation; generation 0 is
+// null.
 struct BufferHandle {
   uint32_t id = 0;
   uint32_t generation = 0;
@@ -21,12 +23,12 @@ struct TensorRef {
   enum class Kind : uint8_t { kAbsent, kTensor, kImmediate };
   Kind kind = Kind::kAbsent;
   ops::DType dtype = ops::DType::kFloat32;
-  uint8_t rank = 0;                 // <= ops::kMaxRank
+  uint8_t rank = 0;  // <= ops::kMaxRank
   BufferHandle buffer;
-  uint64_t offset = 0;              // bytes from the buffer's start; a multiple of the element size
-  const int64_t* sizes = nullptr;   // `rank` of them, outermost first
-  const int64_t* strides = nullptr; // in elements, >= 0; nullptr: row-major, no gaps
-  ops::Number number;               // kImmediate
+  uint64_t offset = 0;               // bytes from the buffer's start; a multiple of the element size
+  const int64_t* sizes = nullptr;    // `rank` of them, outermost first
+  const int64_t* strides = nullptr;  // in elements, >= 0; nullptr: row-major, no gaps
+  ops::Number number;                // kImmediate
 
   static TensorRef Immediate(double v) { return FromNumber(ops::Number::Real(v), ops::DType::kFloat64); }
   static TensorRef Immediate(int64_t v) { return FromNumber(ops::Number::Integer(v), ops::DType::kInt64); }

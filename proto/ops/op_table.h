@@ -1,32 +1,37 @@
-// The op table: the single source of each device operation. A row gives the op's wire number, its ATen overloads,
-// family, formula and element types; shape rule, validation, kernels, the PyTorch registration and the documentation
-// follow from the row and its family. See proto/ops/README.md for how to add one.
+// The op table: the single source of each device operation. A row gives the op's wire number, its ATen
+// overloads, family, formula and element types; shape rule, validation, kernels, the PyTorch registration and
+// the documentation follow from the row and its family. See proto/ops/README.md for how to add one.
 //
-// An op takes operands in a fixed order: outputs, then inputs. Any input of a map may be a tensor or an immediate
-// (a scalar that travels in the command). Other families take tensors as inputs and numbers as attributes.
+// An op takes operands in a fixed order: outputs, then inputs. Any input of a map may be a tensor or an
+// immediate (a scalar that travels in the command). Other families take tensors as inputs and numbers as
+// attributes.
 //
-// ---- Formulas -------------------------------------------------------------------------------------------------------
-// Inputs are a, b, c, d, e in order; each is loaded, converted to the command's compute type (f32 for f16 and bf16), and
-// the result is converted to the output's type. Several outputs: formulas separated by ';'.
+// ---- Formulas
+// -------------------------------------------------------------------------------------------------------
+// Inputs are a, b, c, d, e in order; each is loaded, converted to the command's compute type (f32 for f16 and
+// bf16), and the result is converted to the output's type. Several outputs: formulas separated by ';'.
 //   operators   + - * /  unary -  == != < <= > >=  ! && ||  & | ^ ~ << >>  parentheses, numbers
 //   types       a comparison, ! && || give bool; elsewhere bool counts as 0 or 1
-//   functions   abs neg sqrt rsqrt exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh
+//   functions   abs neg sqrt rsqrt exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh
+//   tanh
 //               asinh acosh atanh erf erfc erfinv lgamma sigmoid floor ceil round(to even) trunc sign(sgn)
 //               min max (NaN wins, as ATen's minimum and maximum) fmin fmax (number wins)
-//               pow(x,y) atan2(y,x) fmod(x,y) remainder(x,y)(sign of y) floordiv(x,y) truncdiv(x,y) hypot(x,y)
-//               copysign(x,y) where(cond,x,y) isnan isinf isfinite fma(x,y,z)
+//               pow(x,y) atan2(y,x) fmod(x,y) remainder(x,y)(sign of y) floordiv(x,y) truncdiv(x,y)
+//               hypot(x,y) copysign(x,y) where(cond,x,y) isnan isinf isfinite fma(x,y,z)
 //   constants   pi inf nan lowest highest  (lowest and highest of the compute type: -inf and inf for floats)
 //   index       i: the element's row-major position in the output (i64)
-//   random      rand(seed, offset): uniform in [0,1); randn(seed, offset): standard normal; randint(seed, offset): 64 random bits
-//               as i64. Philox4x32-10, key = seed, counter = {offset + i/4 (64 bits), 0, 0}; element i takes word i%4 (randint: words i%2*2 and
-//               the next, counter offset + i/2; randn: Box-Muller on words of pair (i%4)/2).
-// A reduction has four parts separated by '|': `init | step | merge | finish`. The state is a tuple p, q, r (components
-// separated by ','); step sees the state and the element `a` with its position `k` in the reduced row (i64); merge sees p, q, r and
-// the other state's p2, q2, r2 (lanes interleave: the order of positions between the two is unspecified, so a merge that cares compares
-// them); finish sees the state and the element count n, and gives one value per
-// output. State components are of the accumulate type: f32 for f16, bf16 and f32; f64 for f64; i64 for integers and bool; a
-// component that holds a position is written with the suffix `:i64` in init (as `-1:i64`). b is the row's first attribute as an immediate, where
-// it has one.
+//   random      rand(seed, offset): uniform in [0,1); randn(seed, offset): standard normal; randint(seed,
+//   offset): 64 random bits
+//               as i64. Philox4x32-10, key = seed, counter = {offset + i/4 (64 bits), 0, 0}; element i takes
+//               word i%4 (randint: words i%2*2 and the next, counter offset + i/2; randn: Box-Muller on words
+//               of pair (i%4)/2).
+// A reduction has four parts separated by '|': `init | step | merge | finish`. The state is a tuple p, q, r
+// (components separated by ','); step sees the state and the element `a` with its position `k` in the reduced
+// row (i64); merge sees p, q, r and the other state's p2, q2, r2 (lanes interleave: the order of positions
+// between the two is unspecified, so a merge that cares compares them); finish sees the state and the element
+// count n, and gives one value per output. State components are of the accumulate type: f32 for f16, bf16 and
+// f32; f64 for f64; i64 for integers and bool; a component that holds a position is written with the suffix
+// `:i64` in init (as `-1:i64`). b is the row's first attribute as an immediate, where it has one.
 #pragma once
 
 #include <array>
@@ -42,50 +47,56 @@ inline constexpr int kMaxInputs = 8;
 inline constexpr int kMaxOutputs = 3;
 inline constexpr int kMaxAttributes = 8;
 
-// Shapes below: outputs <- inputs. [..] sizes; all tensors may be strided unless `dense` (row-major, no gaps) is said.
+// Shapes below: outputs <- inputs. [..] sizes; all tensors may be strided unless `dense` (row-major, no gaps)
+// is said.
 enum class Family : uint8_t {
-  kMap,        // out[S] <- inputs that broadcast to S (each size equal or 1; equal rank; expansion by stride 0)
-  kReduce,     // out[R] <- a[S], equal rank; R[d] is S[d] (kept) or 1 (reduced)
-  kSoftmax,    // out[S] <- a[S] | backward: grad_input[S] <- grad[S], output[S]. Attribute 0: dim
-  kLayerNorm,  // y[M,N], mean[M], rstd[M] <- x[M,N], weight?[N], bias?[N]; dense. Attribute 0: eps
-  kLayerNormBackward,  // dx[M,N], dweight[N], dbias[N] <- grad[M,N], x[M,N], mean[M], rstd[M], weight?[N]; dense
-  kGather,     // out[S with dim replaced] <- a[..], index: index_select (index rank 1) and gather (index rank = a's). Attribute 0: dim
-  kEmbedding,  // out[N,D] <- weight[V,D], index[N]
-  kScatterAdd, // out[V,D] (in place) <- index[N], source[N,D]: out[index[n],:] += source[n,:]. Attribute 0: padding index to skip, or -1
-  kMatmul,     // out[B?,M,N] <- a[B?,M,K], b[B?,K,N], c? (broadcast to out). Attributes: beta, alpha, activation (Activation)
-  kAttention,  // out[B,H,S,E], logsumexp?[B,H,S] f32 <- q[B,H,S,D], k[B,Hk,T,D], v[B,Hk,T,E], mask?[B,H,S,T] (strides 0 to broadcast;
-               // bool or the query's type). Attributes: scale, is_causal (upper-left aligned). Hk divides H. A query that may attend no key: out 0, logsumexp 0
-  kNllLoss,    // forward: out[N] or [], total_weight[] <- logp[N,C], target[N], weight?[C]; backward: dx[N,C] <- grad[N] or [],
-               // logp[N,C], target[N], weight?[C] (a mean's total weight is found again from the targets). Attributes: reduction (0 none,
-               // 1 mean, 2 sum), ignore_index
+  kMap,      // out[S] <- inputs that broadcast to S (each size equal or 1; equal rank; expansion by stride 0)
+  kReduce,   // out[R] <- a[S], equal rank; R[d] is S[d] (kept) or 1 (reduced)
+  kSoftmax,  // out[S] <- a[S] | backward: grad_input[S] <- grad[S], output[S]. Attribute 0: dim
+  kLayerNorm,          // y[M,N], mean[M], rstd[M] <- x[M,N], weight?[N], bias?[N]; dense. Attribute 0: eps
+  kLayerNormBackward,  // dx[M,N], dweight[N], dbias[N] <- grad[M,N], x[M,N], mean[M], rstd[M], weight?[N];
+                       // dense
+  kGather,  // out[S with dim replaced] <- a[..], index: index_select (index rank 1) and gather (index rank =
+            // a's). Attribute 0: dim
+  kEmbedding,   // out[N,D] <- weight[V,D], index[N]
+  kScatterAdd,  // out[V,D] (in place) <- index[N], source[N,D]: out[index[n],:] += source[n,:]. Attribute 0:
+                // padding index to skip, or -1
+  kMatmul,  // out[B?,M,N] <- a[B?,M,K], b[B?,K,N], c? (broadcast to out). Attributes: beta, alpha, activation
+            // (Activation)
+  kAttention,  // out[B,H,S,E], logsumexp?[B,H,S] f32 <- q[B,H,S,D], k[B,Hk,T,D], v[B,Hk,T,E], mask?[B,H,S,T]
+               // (strides 0 to broadcast; bool or the query's type). Attributes: scale, is_causal (upper-left
+               // aligned). Hk divides H. A query that may attend no key: out 0, logsumexp 0
+  kNllLoss,  // forward: out[N] or [], total_weight[] <- logp[N,C], target[N], weight?[C]; backward: dx[N,C]
+             // <- grad[N] or [], logp[N,C], target[N], weight?[C] (a mean's total weight is found again from
+             // the targets). Attributes: reduction (0 none, 1 mean, 2 sum), ignore_index
 };
 
 enum class Activation : int64_t { kNone = 0, kRelu = 1, kGelu = 2, kGeluTanh = 3 };
 
 // How ATen's type promotion applies to a map or reduction.
 enum class TypeRule : uint8_t {
-  kPromote,  // compute = promoted inputs; out = compute
-  kFloat,    // integers and bool become the default float type; out = compute
-  kBool,     // compute = promoted inputs; out = bool
-  kSame,     // compute = the first input's type; out = compute
-  kAny,      // each operand has the type its maker says (copy: any to any)
-  kSum,      // reductions: integers and bool give int64 unless a dtype is asked for
-  kIndex,    // reductions: out = int64
+  kPromote,     // compute = promoted inputs; out = compute
+  kFloat,       // integers and bool become the default float type; out = compute
+  kBool,        // compute = promoted inputs; out = bool
+  kSame,        // compute = the first input's type; out = compute
+  kAny,         // each operand has the type its maker says (copy: any to any)
+  kSum,         // reductions: integers and bool give int64 unless a dtype is asked for
+  kIndex,       // reductions: out = int64
   kValueIndex,  // reductions with two outputs: the input's type, and int64
 };
 
 struct Row {
-  uint16_t number;            // wire number: permanent, never reused
-  std::string_view aten;      // functional ATen overloads that this row serves, '|' between them; the in-place and out= variants follow
+  uint16_t number;        // wire number: permanent, never reused
+  std::string_view aten;  // functional ATen overloads that this row serves, '|' between them; the in-place
+                          // and out= variants follow
   Family family;
-  uint8_t inputs;             // most inputs; `optional` of them, at the end, may be absent
+  uint8_t inputs;  // most inputs; `optional` of them, at the end, may be absent
   uint8_t optional;
-  std::string_view formula;   // kMap and kReduce; empty elsewhere
+  std::string_view formula;  // kMap and kReduce; empty elsewhere
   TypeRule types;
-  DTypeSet dtypes;            // types the *inputs* may have (compute type for maps)
+  DTypeSet dtypes;  // types the *inputs* may have (compute type for maps)
   uint8_t outputs = 1;
 };
-
 
 // One row an op, grouped by family, numbered in order of arrival.
 inline constexpr Row kRows[] = {

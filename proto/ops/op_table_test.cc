@@ -15,7 +15,8 @@ TEST(OpTable, NumbersAreUnique) {
 TEST(OpTable, EveryRowIsFoundByNumberAndByEachName) {
   for (const Row& row : kRows) {
     EXPECT_EQ(FindRow(row.number), &row);
-    EXPECT_EQ(FindRow(row.aten.substr(0, row.aten.find('|'))), &row) << "another row has the name " << row.aten;
+    EXPECT_EQ(FindRow(row.aten.substr(0, row.aten.find('|'))), &row)
+        << "another row has the name " << row.aten;
   }
 }
 

@@ -13,8 +13,10 @@
 namespace xpud::transport {
 
 // Sleeps while `word` holds `expected`, at most `timeout`. Works on read-only mappings.
-inline void FutexWait(const std::atomic<uint32_t>& word, uint32_t expected, std::chrono::nanoseconds timeout) {
-  timespec limit = {static_cast<time_t>(timeout.count() / 1'000'000'000), static_cast<long>(timeout.count() % 1'000'000'000)};
+inline void FutexWait(const std::atomic<uint32_t>& word, uint32_t expected,
+                      std::chrono::nanoseconds timeout) {
+  timespec limit = {static_cast<time_t>(timeout.count() / 1'000'000'000),
+                    static_cast<long>(timeout.count() % 1'000'000'000)};
   syscall(SYS_futex, &word, FUTEX_WAIT, expected, &limit, nullptr, 0);
 }
 

@@ -18,7 +18,8 @@ constexpr size_t kMaxFds = 4;
 // Takes ownership of every fd in the control data; surplus ones are closed.
 size_t TakeFds(msghdr& header, std::span<UniqueFd> fds) {
   size_t count = 0;
-  for (cmsghdr* control = CMSG_FIRSTHDR(&header); control != nullptr; control = CMSG_NXTHDR(&header, control)) {
+  for (cmsghdr* control = CMSG_FIRSTHDR(&header); control != nullptr;
+       control = CMSG_NXTHDR(&header, control)) {
     if (control->cmsg_level != SOL_SOCKET || control->cmsg_type != SCM_RIGHTS) continue;
     const size_t received = (control->cmsg_len - CMSG_LEN(0)) / sizeof(int);
     for (size_t i = 0; i < received; ++i) {
@@ -77,9 +78,11 @@ absl::Status ReceiveMessage(int socket, std::span<std::byte> message, std::span<
   const size_t count = TakeFds(header, fds);
   if (received == 0) return absl::UnavailableError("the peer hung up");
   if (received != static_cast<ssize_t>(message.size()) || (header.msg_flags & MSG_TRUNC) != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("a message of ", received, " bytes where ", message.size(), " were expected"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("a message of ", received, " bytes where ", message.size(), " were expected"));
   }
-  if (count != fds.size() && count != 0) return absl::InvalidArgumentError("a message with too few file descriptors");
+  if (count != fds.size() && count != 0)
+    return absl::InvalidArgumentError("a message with too few file descriptors");
   return absl::OkStatus();
 }
 

@@ -1,5 +1,6 @@
-// The first exchange on a session's unix SOCK_SEQPACKET socket: the client's Hello, and the daemon's answer with the fds of the
-// session's shared memory. Fixed-size messages; nothing else is ever sent on the socket. Any thread.
+// The first exchange on a session's unix SOCK_SEQPACKET socket: the client's Hello, and the daemon's answer
+// with the fds of the session's shared memory. Fixed-size messages; nothing else is ever sent on the socket.
+// Any thread.
 #pragma once
 
 #include <array>
@@ -21,7 +22,7 @@ struct Hello {
   uint32_t magic;
   uint16_t oldest_version;  // the range that the client speaks
   uint16_t newest_version;
-  char client_name[64];     // NUL-padded UTF-8, for people
+  char client_name[64];  // NUL-padded UTF-8, for people
 };
 static_assert(sizeof(Hello) == 72);
 
@@ -37,7 +38,7 @@ static_assert(sizeof(DeviceRecord) == 176);
 
 struct Welcome {
   uint32_t magic;
-  uint16_t version;       // the one chosen; 0: refused, and `text` says why
+  uint16_t version;  // the one chosen; 0: refused, and `text` says why
   uint16_t device_count;
   uint64_t ring_bytes;
   uint64_t staging_bytes;

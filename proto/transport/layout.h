@@ -1,6 +1,6 @@
 // What the pages that a client and the daemon share look like. Two memfds a session, besides staging:
-//   ring        ControlPage (client writes, daemon reads), then kRingBytes of commands, mapped twice in a row;
-//   completion  CompletionPage (daemon and device write; read-only to the client).
+//   ring        ControlPage (client writes, daemon reads), then kRingBytes of commands, mapped twice in a
+//   row; completion  CompletionPage (daemon and device write; read-only to the client).
 #pragma once
 
 #include <atomic>
@@ -14,13 +14,15 @@ namespace xpud::transport {
 inline constexpr size_t kMaxDevices = 16;
 inline constexpr size_t kPageBytes = 4096;
 inline constexpr size_t kRingBytes = size_t{1} << 20;
-inline constexpr size_t kStagingBytes = size_t{4} << 20;  // small, so that it stays in the cache between the two copies
+inline constexpr size_t kStagingBytes = size_t{4}
+                                        << 20;  // small, so that it stays in the cache between the two copies
 
 // Positions count bytes since the session began; a position's place in the ring is position % kRingBytes.
 struct ControlPage {
-  alignas(64) std::atomic<uint64_t> tail;         // commands before it are whole
-  alignas(64) std::atomic<uint32_t> attention;    // changes when the client begins to wait: the daemon should look now
-  alignas(64) std::atomic<uint32_t> client_waits; // set by a client before it sleeps on CompletionPage::wake
+  alignas(64) std::atomic<uint64_t> tail;  // commands before it are whole
+  alignas(64)
+      std::atomic<uint32_t> attention;  // changes when the client begins to wait: the daemon should look now
+  alignas(64) std::atomic<uint32_t> client_waits;  // set by a client before it sleeps on CompletionPage::wake
 };
 static_assert(sizeof(ControlPage) <= kPageBytes);
 
@@ -34,10 +36,10 @@ struct QueueStatus {
 static_assert(sizeof(QueueStatus) == 512);
 
 struct CompletionPage {
-  alignas(64) std::atomic<uint64_t> head;          // ring bytes before it are free again
-  alignas(64) std::atomic<uint32_t> daemon_sleeps; // a client that publishes must ring the doorbell
-  alignas(64) std::atomic<uint32_t> wake;          // futex: changes when a waiting client should look again
-  std::atomic<uint32_t> closed;                    // the daemon has closed this session; `reason` is set
+  alignas(64) std::atomic<uint64_t> head;           // ring bytes before it are free again
+  alignas(64) std::atomic<uint32_t> daemon_sleeps;  // a client that publishes must ring the doorbell
+  alignas(64) std::atomic<uint32_t> wake;           // futex: changes when a waiting client should look again
+  std::atomic<uint32_t> closed;                     // the daemon has closed this session; `reason` is set
   char reason[256];
   std::atomic<uint64_t> allocated_bytes[kMaxDevices];  // per device, as the daemon accounts it
   QueueStatus queues[wire::kMaxQueues];

@@ -25,13 +25,15 @@ void PrefetchForWrite(const std::byte* address) { asm volatile("prefetchw %0" : 
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ShmClient>> ShmClient::Create(UniqueFd socket, SessionFds fds, size_t staging_bytes) {
+absl::StatusOr<std::unique_ptr<ShmClient>> ShmClient::Create(UniqueFd socket, SessionFds fds,
+                                                             size_t staging_bytes) {
   std::unique_ptr<ShmClient> client(new ShmClient);
   client->socket_ = std::move(socket);
   client->doorbell_ = std::move(fds.doorbell);
   ASSIGN_OR_RETURN(client->control_mapping_, Mapping::Map(fds.ring, kPageBytes, Access::kReadWrite));
   ASSIGN_OR_RETURN(client->ring_, Mapping::MapMirrored(fds.ring, kRingBytes, Access::kReadWrite, kPageBytes));
-  ASSIGN_OR_RETURN(client->completion_mapping_, Mapping::Map(fds.completion, sizeof(CompletionPage), Access::kReadOnly));
+  ASSIGN_OR_RETURN(client->completion_mapping_,
+                   Mapping::Map(fds.completion, sizeof(CompletionPage), Access::kReadOnly));
   ASSIGN_OR_RETURN(client->staging_, Mapping::Map(fds.staging, staging_bytes, Access::kReadWrite));
   client->light_publish_ = AllowRemoteBarriers();
   client->batch_.resize(kBatchBytes);
@@ -55,10 +57,12 @@ void ShmClient::Publish() {
   std::memcpy(ring_.data() + tail_ % kRingBytes, batch_.data(), pending_);
   tail_ += pending_;
   pending_ = 0;
-  // The tail must be visible before daemon_sleeps is read: by our own ordering, or by the barrier that the daemon issues before it sleeps.
+  // The tail must be visible before daemon_sleeps is read: by our own ordering, or by the barrier that the
+  // daemon issues before it sleeps.
   control().tail.store(tail_, light_publish_ ? std::memory_order_release : std::memory_order_seq_cst);
   if (completion().daemon_sleeps.load(std::memory_order_seq_cst) != 0) eventfd_write(doorbell_.get(), 1);
-  for (size_t ahead = 0; ahead < kAheadBytes; ahead += 64) PrefetchForWrite(ring_.data() + tail_ % kRingBytes + ahead);
+  for (size_t ahead = 0; ahead < kAheadBytes; ahead += 64)
+    PrefetchForWrite(ring_.data() + tail_ % kRingBytes + ahead);
 }
 
 uint64_t ShmClient::Completed(uint32_t queue) const {
@@ -75,7 +79,9 @@ absl::Status ShmClient::LastError(uint32_t queue) const {
   return absl::Status(static_cast<absl::StatusCode>(status.error_code), message);
 }
 
-uint64_t ShmClient::Timestamp(uint32_t slot) const { return completion().timestamps[slot].load(std::memory_order_acquire); }
+uint64_t ShmClient::Timestamp(uint32_t slot) const {
+  return completion().timestamps[slot].load(std::memory_order_acquire);
+}
 
 uint64_t ShmClient::AllocatedBytes(uint32_t device) const {
   return completion().allocated_bytes[device].load(std::memory_order_relaxed);
@@ -112,11 +118,13 @@ absl::Status ShmClient::Wait(absl::FunctionRef<bool()> done, const std::function
 
 absl::Status ShmClient::status() const {
   if (completion().closed.load(std::memory_order_acquire) != 0) {
-    return absl::UnavailableError(absl::StrCat("the xpud daemon closed this session: ", GetText(completion().reason)));
+    return absl::UnavailableError(
+        absl::StrCat("the xpud daemon closed this session: ", GetText(completion().reason)));
   }
   pollfd poll_socket = {socket_.get(), POLLRDHUP, 0};
   if (poll(&poll_socket, 1, 0) == 1 && (poll_socket.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0) {
-    return absl::UnavailableError("the xpud daemon died; its device memory is lost. Start a new process to connect to the next one");
+    return absl::UnavailableError(
+        "the xpud daemon died; its device memory is lost. Start a new process to connect to the next one");
   }
   return absl::OkStatus();
 }

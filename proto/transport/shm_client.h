@@ -15,7 +15,8 @@ namespace xpud::transport {
 class ShmClient final : public ClientTransport {
  public:
   // `socket` has finished its handshake; it stays open as the session's sign of life.
-  static absl::StatusOr<std::unique_ptr<ShmClient>> Create(UniqueFd socket, SessionFds fds, size_t staging_bytes);
+  static absl::StatusOr<std::unique_ptr<ShmClient>> Create(UniqueFd socket, SessionFds fds,
+                                                           size_t staging_bytes);
 
   std::byte* Reserve(size_t bytes) override;
   void Commit(size_t bytes) override { pending_ += bytes; }
@@ -33,7 +34,9 @@ class ShmClient final : public ClientTransport {
   ShmClient() = default;
   bool SpinUntil(absl::FunctionRef<bool()> done) const;
   ControlPage& control() const { return *reinterpret_cast<ControlPage*>(control_mapping_.data()); }
-  const CompletionPage& completion() const { return *reinterpret_cast<const CompletionPage*>(completion_mapping_.data()); }
+  const CompletionPage& completion() const {
+    return *reinterpret_cast<const CompletionPage*>(completion_mapping_.data());
+  }
 
   // Constant after construction.
   UniqueFd socket_;
@@ -41,11 +44,11 @@ class ShmClient final : public ClientTransport {
   Mapping control_mapping_, ring_, completion_mapping_, staging_;
   bool light_publish_ = false;  // a sleeping daemon issues the barrier for us
 
-  // Under the client's lock. Commands gather in private memory and reach the ring together: a store to a line that the daemon has just read
-  // takes long to retire, and every lock taken meanwhile would wait for it.
-  uint64_t tail_ = 0;      // published
-  size_t pending_ = 0;     // bytes of batch_ that are committed
-  uint64_t head_ = 0;      // last seen
+  // Under the client's lock. Commands gather in private memory and reach the ring together: a store to a line
+  // that the daemon has just read takes long to retire, and every lock taken meanwhile would wait for it.
+  uint64_t tail_ = 0;   // published
+  size_t pending_ = 0;  // bytes of batch_ that are committed
+  uint64_t head_ = 0;   // last seen
   std::vector<std::byte> batch_;
 };
 

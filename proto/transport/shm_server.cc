@@ -31,10 +31,12 @@ absl::StatusOr<std::unique_ptr<ShmServer>> ShmServer::Create(SessionFds& fds) {
   ASSIGN_OR_RETURN(server->control_mapping_, Mapping::Map(fds.ring, kPageBytes, Access::kReadWrite));
   ASSIGN_OR_RETURN(server->ring_, Mapping::MapMirrored(fds.ring, kRingBytes, Access::kReadOnly, kPageBytes));
   ASSIGN_OR_RETURN(server->staging_, Mapping::Map(fds.staging, kStagingBytes, Access::kReadWrite));
-  ASSIGN_OR_RETURN(server->completion_mapping_, Mapping::Map(completion, sizeof(CompletionPage), Access::kReadWrite));
+  ASSIGN_OR_RETURN(server->completion_mapping_,
+                   Mapping::Map(completion, sizeof(CompletionPage), Access::kReadWrite));
   // The client gets a descriptor that cannot be mapped writable.
   fds.completion.Reset(open(absl::StrCat("/proc/self/fd/", completion.get()).c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fds.completion.valid()) return absl::ErrnoToStatus(errno, "reopening the completion page read-only failed");
+  if (!fds.completion.valid())
+    return absl::ErrnoToStatus(errno, "reopening the completion page read-only failed");
   server->doorbell_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!server->doorbell_.valid()) return absl::ErrnoToStatus(errno, "eventfd failed");
   ASSIGN_OR_RETURN(fds.doorbell, Duplicate(server->doorbell_));
@@ -79,7 +81,9 @@ uint64_t* ShmServer::CompletedWord(uint32_t queue) {
   return reinterpret_cast<uint64_t*>(&completion().queues[queue].completed);
 }
 
-uint64_t* ShmServer::TimestampWord(uint32_t slot) { return reinterpret_cast<uint64_t*>(&completion().timestamps[slot]); }
+uint64_t* ShmServer::TimestampWord(uint32_t slot) {
+  return reinterpret_cast<uint64_t*>(&completion().timestamps[slot]);
+}
 
 void ShmServer::RaiseError(uint32_t queue, uint64_t sequence, const absl::Status& error) {
   QueueStatus& status = completion().queues[queue];
@@ -89,7 +93,9 @@ void ShmServer::RaiseError(uint32_t queue, uint64_t sequence, const absl::Status
   status.errors.fetch_add(1, std::memory_order_release);
 }
 
-uint32_t ShmServer::Errors(uint32_t queue) const { return completion().queues[queue].errors.load(std::memory_order_relaxed); }
+uint32_t ShmServer::Errors(uint32_t queue) const {
+  return completion().queues[queue].errors.load(std::memory_order_relaxed);
+}
 
 void ShmServer::SetAllocatedBytes(uint32_t device, uint64_t bytes) {
   completion().allocated_bytes[device].store(bytes, std::memory_order_relaxed);

@@ -1,5 +1,5 @@
-// The daemon's end of a session over shared memory. The client can write to the ring and to staging at any time, so what is
-// read there is copied once and the copy is used. Engine thread only.
+// The daemon's end of a session over shared memory. The client can write to the ring and to staging at any
+// time, so what is read there is copied once and the copy is used. Engine thread only.
 #pragma once
 
 #include <array>
@@ -20,7 +20,9 @@ class ShmServer final : public ServerTransport {
   static absl::StatusOr<std::unique_ptr<ShmServer>> Create(SessionFds& fds);
 
   absl::StatusOr<std::span<const std::byte>> Receive() override;
-  bool ClientWantsAnswer() const override { return control().attention.load(std::memory_order_relaxed) != attention_; }
+  bool ClientWantsAnswer() const override {
+    return control().attention.load(std::memory_order_relaxed) != attention_;
+  }
   uint64_t* CompletedWord(uint32_t queue) override;
   uint64_t* TimestampWord(uint32_t slot) override;
   void RaiseError(uint32_t queue, uint64_t sequence, const absl::Status& error) override;
@@ -42,7 +44,9 @@ class ShmServer final : public ServerTransport {
   absl::StatusOr<uint64_t> ReadTail() const;
   absl::StatusOr<size_t> WholeCommands(size_t available) const;
   ControlPage& control() const { return *reinterpret_cast<ControlPage*>(control_mapping_.data()); }
-  CompletionPage& completion() const { return *reinterpret_cast<CompletionPage*>(completion_mapping_.data()); }
+  CompletionPage& completion() const {
+    return *reinterpret_cast<CompletionPage*>(completion_mapping_.data());
+  }
 
   UniqueFd doorbell_;
   Mapping control_mapping_, ring_, completion_mapping_, staging_;

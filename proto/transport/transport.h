@@ -1,4 +1,5 @@
-// The seam between what is said (wire) and how it travels. Shared memory is the first transport; a gRPC stream will be the second.
+// The seam between what is said (wire) and how it travels. Shared memory is the first transport; a gRPC
+// stream will be the second.
 #pragma once
 
 #include <chrono>
@@ -15,26 +16,30 @@
 
 namespace xpud::transport {
 
-// The client's end. Reserve, Commit and Publish: one thread at a time (the client's lock); the rest: any thread.
+// The client's end. Reserve, Commit and Publish: one thread at a time (the client's lock); the rest: any
+// thread.
 class ClientTransport {
  public:
   virtual ~ClientTransport() = default;
 
-  // Space for one command of `bytes` (a multiple of 8), or nullptr while the daemon has not taken enough of the earlier ones.
+  // Space for one command of `bytes` (a multiple of 8), or nullptr while the daemon has not taken enough of
+  // the earlier ones.
   virtual std::byte* Reserve(size_t bytes) = 0;
   virtual void Commit(size_t bytes) = 0;  // the reserved command is whole
   virtual void Publish() = 0;             // everything committed may be taken; wakes a sleeping daemon
 
   virtual uint64_t Completed(uint32_t queue) const = 0;
   virtual uint32_t Errors(uint32_t queue) const = 0;
-  virtual absl::Status LastError(uint32_t queue) const = 0;  // valid while Errors() is ahead of what was cleared
+  virtual absl::Status LastError(
+      uint32_t queue) const = 0;  // valid while Errors() is ahead of what was cleared
   virtual uint64_t Timestamp(uint32_t slot) const = 0;
   virtual uint64_t AllocatedBytes(uint32_t device) const = 0;
   virtual std::span<std::byte> staging() = 0;
 
-  // Waits until `done` holds: spins, then sleeps. `interrupt` (may be empty) is asked about every 50 ms; its error ends the wait.
-  // Unavailable when the daemon closed the session or died.
-  virtual absl::Status Wait(absl::FunctionRef<bool()> done, const std::function<absl::Status()>& interrupt) = 0;
+  // Waits until `done` holds: spins, then sleeps. `interrupt` (may be empty) is asked about every 50 ms; its
+  // error ends the wait. Unavailable when the daemon closed the session or died.
+  virtual absl::Status Wait(absl::FunctionRef<bool()> done,
+                            const std::function<absl::Status()>& interrupt) = 0;
   // OK, or why the session has ended.
   virtual absl::Status status() const = 0;
 };
@@ -44,8 +49,8 @@ class ServerTransport {
  public:
   virtual ~ServerTransport() = default;
 
-  // Whole commands, in a private copy that stays valid until the next call; empty when there are none. An error is a
-  // breach of protocol.
+  // Whole commands, in a private copy that stays valid until the next call; empty when there are none. An
+  // error is a breach of protocol.
   virtual absl::StatusOr<std::span<const std::byte>> Receive() = 0;
   // Whether the client has begun to wait since the last Receive.
   virtual bool ClientWantsAnswer() const = 0;
@@ -59,8 +64,8 @@ class ServerTransport {
   virtual std::span<std::byte> staging() = 0;
   // Lets a client that waits look again.
   virtual void WakeClient() = 0;
-  // Before the engine sleeps on doorbell(): SayAsleep on every session, one BarrierBeforeSleep for all, then HasCommands on every
-  // session tells whether some have arrived after all.
+  // Before the engine sleeps on doorbell(): SayAsleep on every session, one BarrierBeforeSleep for all, then
+  // HasCommands on every session tells whether some have arrived after all.
   virtual void SayAsleep() = 0;
   virtual void BarrierBeforeSleep() = 0;
   virtual bool HasCommands() = 0;

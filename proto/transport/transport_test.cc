@@ -1,5 +1,5 @@
-#include <sys/mman.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -123,7 +123,8 @@ TEST(ShmTransport, AnInterruptEndsAWait) {
 
 TEST(ShmTransport, TheClientCannotMapTheCompletionPageWritable) {
   Pair pair;
-  EXPECT_EQ(mmap(nullptr, kPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, pair.completion_fd.get(), 0), MAP_FAILED);
+  EXPECT_EQ(mmap(nullptr, kPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, pair.completion_fd.get(), 0),
+            MAP_FAILED);
 }
 
 TEST(ShmTransport, ATailOutsideTheRingIsABreach) {

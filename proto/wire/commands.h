@@ -1,8 +1,9 @@
-// The commands that a client puts on its ring, as bytes: fixed width, little-endian, each a multiple of 8 bytes and at
-// most kMaxCommandBytes. The daemon decodes a private copy (decode.h); clients write with encode.h.
+// The commands that a client puts on its ring, as bytes: fixed width, little-endian, each a multiple of 8
+// bytes and at most kMaxCommandBytes. The daemon decodes a private copy (decode.h); clients write with
+// encode.h.
 //
-// A session numbers its commands from 1 in ring order: that number is the command's *sequence*. A queue's completed counter is the
-// sequence of its last finished command.
+// A session numbers its commands from 1 in ring order: that number is the command's *sequence*. A queue's
+// completed counter is the sequence of its last finished command.
 #pragma once
 
 #include <cstddef>
@@ -54,7 +55,7 @@ struct NopCommand {
 };
 struct AllocateCommand {
   CommandHeader header;
-  Handle buffer;   // a free id with a generation larger than any before
+  Handle buffer;  // a free id with a generation larger than any before
   uint64_t bytes;
 };
 struct FreeCommand {
@@ -103,7 +104,8 @@ struct TimestampCommand {  // device time in ns into the completion page's slot
   uint32_t slot;
   uint32_t reserved;
 };
-struct WaitCommand {  // header.queue goes on after `other` completed `sequence`, which must be an earlier command
+struct WaitCommand {  // header.queue goes on after `other` completed `sequence`, which must be an earlier
+                      // command
   CommandHeader header;
   uint32_t other;
   uint32_t reserved;
@@ -131,8 +133,9 @@ enum class OperandKind : uint8_t { kAbsent = 0, kTensor = 1, kInteger = 2, kReal
 inline constexpr uint8_t kStrided = 1;  // strides follow the sizes; else row-major without gaps
 inline constexpr uint8_t kWide = 2;     // offset, sizes and strides are 64-bit; else 32-bit
 
-// kAbsent: nothing follows. kInteger, kReal: 8 bytes follow. kTensor, narrow: generation, offset (u32, in elements),
-// sizes, strides (u32 each), padded to 8. kTensor, wide: generation, 4 zero bytes, offset (u64), sizes, strides (u64 each).
+// kAbsent: nothing follows. kInteger, kReal: 8 bytes follow. kTensor, narrow: generation, offset (u32, in
+// elements), sizes, strides (u32 each), padded to 8. kTensor, wide: generation, 4 zero bytes, offset (u64),
+// sizes, strides (u64 each).
 struct OperandHeader {
   OperandKind kind;
   uint8_t dtype;
@@ -142,8 +145,10 @@ struct OperandHeader {
 };
 
 static_assert(sizeof(CommandHeader) == 8 && sizeof(AllocateCommand) == 24 && sizeof(FreeCommand) == 16);
-static_assert(sizeof(UploadCommand) == 32 && sizeof(UploadInlineCommand) == 32 && sizeof(DownloadCommand) == 32);
-static_assert(sizeof(CopyCommand) == 48 && sizeof(CreateQueueCommand) == 16 && sizeof(TimestampCommand) == 16);
+static_assert(sizeof(UploadCommand) == 32 && sizeof(UploadInlineCommand) == 32 &&
+              sizeof(DownloadCommand) == 32);
+static_assert(sizeof(CopyCommand) == 48 && sizeof(CreateQueueCommand) == 16 &&
+              sizeof(TimestampCommand) == 16);
 static_assert(sizeof(WaitCommand) == 24 && sizeof(ClearErrorCommand) == 16);
 static_assert(sizeof(ExecuteCommand) == 16 && offsetof(ExecuteCommand, integer_attributes) == 14);
 static_assert(sizeof(OperandHeader) == 8 && offsetof(OperandHeader, buffer) == 4);

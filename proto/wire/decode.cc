@@ -51,10 +51,12 @@ absl::Status CheckExtent(const DecodedOperand& operand) {
   uint64_t elements = ops::SizeOf(operand.dtype);
   for (int d = 0; d < operand.rank; ++d) {
     const uint64_t size = static_cast<uint64_t>(operand.sizes[d]);
-    if (size > kLimit || __builtin_mul_overflow(elements, size == 0 ? 1 : size, &elements) || elements > kLimit) {
+    if (size > kLimit || __builtin_mul_overflow(elements, size == 0 ? 1 : size, &elements) ||
+        elements > kLimit) {
       return Broken("a tensor's size overflows");
     }
-    if (operand.strided && static_cast<uint64_t>(operand.strides[d]) > kLimit) return Broken("a tensor's stride overflows");
+    if (operand.strided && static_cast<uint64_t>(operand.strides[d]) > kLimit)
+      return Broken("a tensor's stride overflows");
   }
   return operand.offset > kLimit ? Broken("a tensor's offset overflows") : absl::OkStatus();
 }
@@ -64,7 +66,8 @@ absl::Status GetTensorBody(Reader& reader, uint8_t flags, DecodedOperand& operan
   bool complete = reader.Get(operand.buffer.generation) && reader.Get(word);
   if (flags & kWide) {
     if (complete && word != 0) return Broken("reserved bytes of a tensor are not zero");
-    complete = complete && reader.Get(operand.offset) && reader.GetDims<uint64_t>(operand.sizes, operand.rank) &&
+    complete = complete && reader.Get(operand.offset) &&
+               reader.GetDims<uint64_t>(operand.sizes, operand.rank) &&
                (!operand.strided || reader.GetDims<uint64_t>(operand.strides, operand.rank));
   } else {
     operand.offset = word;
@@ -89,7 +92,8 @@ absl::Status GetOperand(Reader& reader, DecodedOperand& operand) {
   if (header.kind == OperandKind::kInteger || header.kind == OperandKind::kReal) {
     operand.number.is_integer = header.kind == OperandKind::kInteger;
     operand.rank = 0;
-    return reader.Get(operand.number.integer) ? absl::OkStatus() : Broken("a command ends inside an immediate");
+    return reader.Get(operand.number.integer) ? absl::OkStatus()
+                                              : Broken("a command ends inside an immediate");
   }
   if (header.kind != OperandKind::kTensor) return Broken("an operand of unknown kind");
   if (header.rank > ops::kMaxRank) return Broken("a tensor's rank is too large");
@@ -105,12 +109,14 @@ absl::Status GetOperand(Reader& reader, DecodedOperand& operand) {
 absl::Status DecodeHeader(std::span<const std::byte> bytes, CommandHeader& header) {
   std::memcpy(&header, bytes.data(), sizeof(header));
   if (header.bytes < sizeof(header) || header.bytes > kMaxCommandBytes || header.bytes % 8 != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("a command of ", header.bytes, " bytes; multiples of 8 from 8 to ",
-                                                   kMaxCommandBytes, " are allowed"));
+    return absl::InvalidArgumentError(absl::StrCat("a command of ", header.bytes,
+                                                   " bytes; multiples of 8 from 8 to ", kMaxCommandBytes,
+                                                   " are allowed"));
   }
   if (header.reserved != 0) return Broken("reserved bytes of a command are not zero");
   if (header.queue >= kMaxQueues) {
-    return absl::InvalidArgumentError(absl::StrCat("queue ", header.queue, "; ids below ", kMaxQueues, " are allowed"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("queue ", header.queue, "; ids below ", kMaxQueues, " are allowed"));
   }
   return absl::OkStatus();
 }
@@ -119,7 +125,8 @@ absl::Status DecodeUploadInline(std::span<const std::byte> bytes, UploadInlineCo
                                 std::span<const std::byte>& payload) {
   if (bytes.size() < sizeof(command)) return Broken("a command's size does not fit its kind");
   std::memcpy(&command, bytes.data(), sizeof(command));
-  if (command.bytes > kMaxInlineUploadBytes || bytes.size() != sizeof(command) + ((command.bytes + 7u) & ~7u)) {
+  if (command.bytes > kMaxInlineUploadBytes ||
+      bytes.size() != sizeof(command) + ((command.bytes + 7u) & ~7u)) {
     return Broken("an inline upload's length does not fit its command");
   }
   payload = bytes.subspan(sizeof(command), command.bytes);
@@ -131,16 +138,19 @@ absl::Status DecodeExecute(std::span<const std::byte> bytes, DecodedExecute& exe
   ExecuteCommand command;
   if (!reader.Get(command)) return Broken("a command's size does not fit its kind");
   execute.row = ops::FindRow(command.row);
-  if (execute.row == nullptr) return absl::InvalidArgumentError(absl::StrCat("op ", command.row, " does not exist"));
+  if (execute.row == nullptr)
+    return absl::InvalidArgumentError(absl::StrCat("op ", command.row, " does not exist"));
   execute.compute = static_cast<ops::DType>(command.compute);
   if (!ops::IsValid(execute.compute)) return Broken("an op has an unknown compute dtype");
-  if (command.outputs > ops::kMaxOutputs || command.inputs > ops::kMaxInputs || command.attributes > ops::kMaxAttributes) {
+  if (command.outputs > ops::kMaxOutputs || command.inputs > ops::kMaxInputs ||
+      command.attributes > ops::kMaxAttributes) {
     return Broken("an op has too many operands");
   }
   execute.outputs = command.outputs;
   execute.inputs = command.inputs;
   execute.attributes = command.attributes;
-  for (int i = 0; i < command.outputs + command.inputs; ++i) RETURN_IF_ERROR(GetOperand(reader, execute.operands[i]));
+  for (int i = 0; i < command.outputs + command.inputs; ++i)
+    RETURN_IF_ERROR(GetOperand(reader, execute.operands[i]));
   for (int i = 0; i < command.attributes; ++i) {
     execute.numbers[i].is_integer = (command.integer_attributes >> i & 1) != 0;
     if (!reader.Get(execute.numbers[i].integer)) return Broken("a command ends inside an attribute");

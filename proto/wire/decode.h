@@ -1,5 +1,6 @@
-// Reads commands from a private copy of what a client wrote. Every field is checked for form; meaning (handles, bounds,
-// shapes) is the session's to check. A failure here is a breach of protocol. Any thread; no state, no allocation when all is well.
+// Reads commands from a private copy of what a client wrote. Every field is checked for form; meaning
+// (handles, bounds, shapes) is the session's to check. A failure here is a breach of protocol. Any thread; no
+// state, no allocation when all is well.
 #pragma once
 
 #include <array>
@@ -37,14 +38,15 @@ struct DecodedExecute {
   std::array<ops::Number, ops::kMaxAttributes> numbers;
 };
 
-// The header of the command that starts at `bytes` (at least 8 of them): its size must be a multiple of 8 between 8 and
-// kMaxCommandBytes; whether all of it has arrived is the caller's to check.
+// The header of the command that starts at `bytes` (at least 8 of them): its size must be a multiple of 8
+// between 8 and kMaxCommandBytes; whether all of it has arrived is the caller's to check.
 absl::Status DecodeHeader(std::span<const std::byte> bytes, CommandHeader& header);
 
 // A command of fixed size: `bytes` must hold exactly one.
 template <typename Command>
 absl::Status DecodeFixed(std::span<const std::byte> bytes, Command& command) {
-  if (bytes.size() != sizeof(Command)) return absl::InvalidArgumentError("a command's size does not fit its kind");
+  if (bytes.size() != sizeof(Command))
+    return absl::InvalidArgumentError("a command's size does not fit its kind");
   std::memcpy(&command, bytes.data(), sizeof(Command));
   return absl::OkStatus();
 }
@@ -53,7 +55,8 @@ absl::Status DecodeFixed(std::span<const std::byte> bytes, Command& command) {
 absl::Status DecodeUploadInline(std::span<const std::byte> bytes, UploadInlineCommand& command,
                                 std::span<const std::byte>& payload);
 
-// An op. Sizes are below 2^63 and their product, times the element size, too; `numel` cannot overflow afterwards.
+// An op. Sizes are below 2^63 and their product, times the element size, too; `numel` cannot overflow
+// afterwards.
 absl::Status DecodeExecute(std::span<const std::byte> bytes, DecodedExecute& execute);
 
 }  // namespace xpud::wire

@@ -61,7 +61,8 @@ void PutDims(std::byte*& out, const int64_t* dims, int rank) {
 void PutTensor(std::byte*& out, const TensorRef& tensor) {
   std::byte* const start = out;
   const uint8_t flags = FlagsOf(tensor);
-  Put(out, OperandHeader{OperandKind::kTensor, static_cast<uint8_t>(tensor.dtype), tensor.rank, flags, tensor.buffer.id});
+  Put(out, OperandHeader{OperandKind::kTensor, static_cast<uint8_t>(tensor.dtype), tensor.rank, flags,
+                         tensor.buffer.id});
   Put(out, tensor.buffer.generation);
   const uint64_t offset = tensor.offset / ops::SizeOf(tensor.dtype);
   if (flags & kWide) {
@@ -96,7 +97,8 @@ void PutOperand(std::byte*& out, const TensorRef& operand) {
 
 absl::Status CheckTensor(const TensorRef& tensor) {
   if (tensor.rank > ops::kMaxRank) {
-    return absl::InvalidArgumentError(absl::StrCat("a tensor of rank ", tensor.rank, "; at most ", ops::kMaxRank, " is allowed"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("a tensor of rank ", tensor.rank, "; at most ", ops::kMaxRank, " is allowed"));
   }
   if (!ops::IsValid(tensor.dtype)) return absl::InvalidArgumentError("a tensor of unknown dtype");
   for (int d = 0; d < tensor.rank; ++d) {
@@ -105,7 +107,8 @@ absl::Status CheckTensor(const TensorRef& tensor) {
     }
   }
   if (tensor.offset % ops::SizeOf(tensor.dtype) != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("a tensor starts at byte ", tensor.offset, ", no multiple of its element size"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("a tensor starts at byte ", tensor.offset, ", no multiple of its element size"));
   }
   return absl::OkStatus();
 }
@@ -115,10 +118,10 @@ absl::Status CheckTensor(const TensorRef& tensor) {
 absl::Status CheckEncodable(const OpCall& call) {
   if (call.outputs.size() > ops::kMaxOutputs || call.inputs.size() > ops::kMaxInputs ||
       call.attributes.size() > ops::kMaxAttributes) {
-    return absl::InvalidArgumentError(absl::StrCat("an op with ", call.outputs.size(), " outputs, ", call.inputs.size(),
-                                                   " inputs and ", call.attributes.size(), " attributes; at most ",
-                                                   ops::kMaxOutputs, ", ", ops::kMaxInputs, " and ", ops::kMaxAttributes,
-                                                   " are allowed"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("an op with ", call.outputs.size(), " outputs, ", call.inputs.size(), " inputs and ",
+                     call.attributes.size(), " attributes; at most ", ops::kMaxOutputs, ", ", ops::kMaxInputs,
+                     " and ", ops::kMaxAttributes, " are allowed"));
   }
   for (const auto operands : {call.outputs, call.inputs}) {
     for (const TensorRef& operand : operands) {

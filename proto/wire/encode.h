@@ -18,8 +18,8 @@ constexpr CommandHeader Header(CommandKind kind, uint32_t queue, size_t bytes) {
 
 inline Handle ToWire(BufferHandle handle) { return {handle.id, handle.generation}; }
 
-// Refuses what the wire cannot carry: too many operands or attributes, ranks over kMaxRank, negative sizes or strides,
-// offsets that are no multiple of the element size.
+// Refuses what the wire cannot carry: too many operands or attributes, ranks over kMaxRank, negative sizes or
+// strides, offsets that are no multiple of the element size.
 absl::Status CheckEncodable(const OpCall& call);
 
 // The bytes that EncodeExecute will write: a multiple of 8, at most kMaxCommandBytes for an encodable call.

@@ -9,7 +9,8 @@
 namespace xpud::wire {
 namespace {
 
-TensorRef Tensor(const std::vector<int64_t>& sizes, const std::vector<int64_t>* strides = nullptr, uint64_t offset = 0) {
+TensorRef Tensor(const std::vector<int64_t>& sizes, const std::vector<int64_t>* strides = nullptr,
+                 uint64_t offset = 0) {
   TensorRef ref;
   ref.kind = TensorRef::Kind::kTensor;
   ref.rank = static_cast<uint8_t>(sizes.size());
@@ -31,7 +32,9 @@ struct Example {
   TensorRef output = Tensor(sizes);
   std::vector<TensorRef> inputs{Tensor(sizes, &strides, 64), Tensor(big), TensorRef::Immediate(int64_t{5})};
   std::vector<ops::Number> attributes{ops::Number::Integer(-1), ops::Number::Real(0.5)};
-  OpCall call() { return {&ops::RowOf("add.Tensor"), ops::DType::kFloat32, {&output, 1}, inputs, attributes}; }
+  OpCall call() {
+    return {&ops::RowOf("add.Tensor"), ops::DType::kFloat32, {&output, 1}, inputs, attributes};
+  }
 };
 
 TEST(Wire, AnOpArrivesAsItWasSent) {
@@ -59,7 +62,9 @@ TEST(Wire, EveryTruncationIsRefused) {
   const auto bytes = Encode(example.call());
   DecodedExecute decoded;
   for (size_t length = 0; length < bytes.size(); ++length) {
-    std::vector<std::byte> part(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(length));  // exact size, so ASan sees overreads
+    std::vector<std::byte> part(
+        bytes.begin(),
+        bytes.begin() + static_cast<std::ptrdiff_t>(length));  // exact size, so ASan sees overreads
     EXPECT_FALSE(DecodeExecute(part, decoded).ok()) << length;
   }
 }
@@ -80,7 +85,8 @@ TEST(Wire, RandomBytesNeverCrashTheDecoder) {
   int accepted = 0;
   for (int round = 0; round < 200000; ++round) {
     auto bytes = good;
-    for (int flips = 0; flips < 3; ++flips) bytes[random() % bytes.size()] ^= static_cast<std::byte>(1u << random() % 8);
+    for (int flips = 0; flips < 3; ++flips)
+      bytes[random() % bytes.size()] ^= static_cast<std::byte>(1u << random() % 8);
     accepted += DecodeExecute(bytes, decoded).ok();
   }
   EXPECT_GT(accepted, 0);

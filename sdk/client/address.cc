@@ -23,9 +23,11 @@ std::string Environment(const char* name) {
 
 absl::Status CheckIsOursAlone(const std::string& directory) {
   struct stat info;
-  if (lstat(directory.c_str(), &info) != 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot look at ", directory));
+  if (lstat(directory.c_str(), &info) != 0)
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot look at ", directory));
   if (!S_ISDIR(info.st_mode) || info.st_uid != geteuid() || (info.st_mode & 077) != 0) {
-    return absl::PermissionDeniedError(absl::StrCat(directory, " must be a directory of mode 0700 that belongs to uid ",
+    return absl::PermissionDeniedError(absl::StrCat(directory,
+                                                    " must be a directory of mode 0700 that belongs to uid ",
                                                     geteuid(), "; remove it, or set XPUD_ADDRESS"));
   }
   return absl::OkStatus();

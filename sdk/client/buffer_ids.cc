@@ -10,7 +10,8 @@ namespace xpud::client {
 absl::StatusOr<BufferHandle> BufferIds::Take() {
   if (free_.empty()) {
     if (generations_.size() >= wire::kMaxBuffers) {
-      return absl::ResourceExhaustedError(absl::StrCat("a session can hold at most ", wire::kMaxBuffers - 1, " buffers"));
+      return absl::ResourceExhaustedError(
+          absl::StrCat("a session can hold at most ", wire::kMaxBuffers - 1, " buffers"));
     }
     generations_.push_back(0);
     free_.push_back(static_cast<uint32_t>(generations_.size() - 1));

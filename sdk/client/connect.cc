@@ -30,7 +30,8 @@ std::string ClientName(const ConnectOptions& options) {
   return options.client_name.empty() ? program_invocation_short_name : options.client_name;
 }
 
-absl::StatusOr<Connection> Handshake(UniqueFd socket, const std::string& address, const ConnectOptions& options) {
+absl::StatusOr<Connection> Handshake(UniqueFd socket, const std::string& address,
+                                     const ConnectOptions& options) {
   transport::Hello hello = {transport::kHelloMagic, wire::kOldestVersion, wire::kNewestVersion, {}};
   transport::SetText(hello.client_name, ClientName(options));
   RETURN_IF_ERROR(SetReceiveTimeout(socket.get(), options.timeout));
@@ -40,17 +41,19 @@ absl::StatusOr<Connection> Handshake(UniqueFd socket, const std::string& address
   const absl::Status received =
       transport::ReceiveMessage(socket.get(), std::as_writable_bytes(std::span(&connection.welcome, 1)), fds);
   if (!received.ok()) {
-    return absl::Status(received.code(), absl::StrCat("the xpud daemon at ", address, " did not answer: ", received.message()));
+    return absl::Status(received.code(), absl::StrCat("the xpud daemon at ", address,
+                                                      " did not answer: ", received.message()));
   }
   const transport::Welcome& welcome = connection.welcome;
-  if (welcome.magic != transport::kHelloMagic) return absl::InternalError(absl::StrCat(address, " is not an xpud daemon"));
+  if (welcome.magic != transport::kHelloMagic)
+    return absl::InternalError(absl::StrCat(address, " is not an xpud daemon"));
   if (welcome.version == 0 || !fds[0].valid()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the xpud daemon at ", address, " refused this client: ", transport::GetText(welcome.text)));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the xpud daemon at ", address, " refused this client: ", transport::GetText(welcome.text)));
   }
   transport::SessionFds session{std::move(fds[0]), std::move(fds[1]), std::move(fds[2]), std::move(fds[3])};
-  ASSIGN_OR_RETURN(connection.transport,
-                   transport::ShmClient::Create(std::move(socket), std::move(session), welcome.staging_bytes));
+  ASSIGN_OR_RETURN(connection.transport, transport::ShmClient::Create(std::move(socket), std::move(session),
+                                                                      welcome.staging_bytes));
   connection.address = address;
   return connection;
 }
@@ -61,7 +64,8 @@ absl::StatusOr<UniqueFd> ConnectSocket(const std::string& path) {
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof(address.sun_path)) {
-    return absl::InvalidArgumentError(absl::StrCat("the socket path ", path, " is longer than ", sizeof(address.sun_path) - 1, " bytes"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("the socket path ", path, " is longer than ", sizeof(address.sun_path) - 1, " bytes"));
   }
   std::memcpy(address.sun_path, path.data(), path.size());
   UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
@@ -71,8 +75,9 @@ absl::StatusOr<UniqueFd> ConnectSocket(const std::string& path) {
     return absl::NotFoundError(absl::StrCat("no xpud daemon listens at ", path));
   }
   if (errno == EACCES || errno == EPERM) {
-    return absl::PermissionDeniedError(absl::StrCat("no permission to use the xpud daemon at ", path,
-                                                    "; ask for membership of its group, or set XPUD_ADDRESS"));
+    return absl::PermissionDeniedError(
+        absl::StrCat("no permission to use the xpud daemon at ", path,
+                     "; ask for membership of its group, or set XPUD_ADDRESS"));
   }
   return absl::ErrnoToStatus(errno, absl::StrCat("connecting to ", path, " failed"));
 }

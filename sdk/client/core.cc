@@ -12,8 +12,9 @@
 namespace xpud::client {
 namespace {
 
-constexpr uint64_t kPieceBytes = 512 << 10;  // of uploads and downloads: several fit into staging, so both ends copy at once
-constexpr uint64_t kFreeAtOnce = 1 << 20;   // a smaller free waits for the next published command
+constexpr uint64_t kPieceBytes =
+    512 << 10;  // of uploads and downloads: several fit into staging, so both ends copy at once
+constexpr uint64_t kFreeAtOnce = 1 << 20;  // a smaller free waits for the next published command
 
 std::atomic<uint32_t> fork_epoch{0};
 
@@ -34,14 +35,15 @@ Core::Core(Connection connection, const ConnectOptions& options)
       staging_(connection.welcome.staging_bytes) {
   const transport::Welcome& welcome = connection.welcome;
   const uint32_t count = std::min<uint32_t>(welcome.device_count, transport::kMaxDevices);
-  MutexLock lock(mutex_);
+  SpinLock lock(mutex_);
   visible_ = VisibleDevices(std::getenv("XPUD_VISIBLE_DEVICES"), count);
-  for (uint32_t d = 0; d < count; ++d) queues_[d].exists = true;  // the daemon makes default queue d with the session
+  for (uint32_t d = 0; d < count; ++d)
+    queues_[d].exists = true;  // the daemon makes default queue d with the session
   for (const uint32_t d : visible_) {
     const transport::DeviceRecord& record = welcome.devices[d];
     queues_[d].device = static_cast<uint32_t>(devices_.size());
-    devices_.push_back({transport::GetText(record.name), transport::GetText(record.kind), transport::GetText(record.vendor),
-                        record.total_memory, record.compute_units});
+    devices_.push_back({transport::GetText(record.name), transport::GetText(record.kind),
+                        transport::GetText(record.vendor), record.total_memory, record.compute_units});
   }
   for (uint32_t slot = wire::kMaxTimestamps; slot-- > 0;) free_timestamps_.push_back(slot);
 }
@@ -49,8 +51,10 @@ Core::Core(Connection connection, const ConnectOptions& options)
 bool Core::forked() const { return fork_epoch.load(std::memory_order_relaxed) != fork_epoch_; }
 
 absl::Status Core::CheckUsable() const {
-  if (!forked()) [[likely]] return absl::OkStatus();
-  return absl::FailedPreconditionError("this xpud session belongs to the parent process; make one after fork");
+  if (!forked()) [[likely]]
+    return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      "this xpud session belongs to the parent process; make one after fork");
 }
 
 absl::Status Core::status() const {
@@ -60,14 +64,16 @@ absl::Status Core::status() const {
 
 absl::Status Core::UntilRoom(absl::FunctionRef<bool()> attempt) {
   {
-    MutexLock lock(mutex_);
-    if (attempt()) [[likely]] return absl::OkStatus();
+    SpinLock lock(mutex_);
+    if (attempt()) [[likely]]
+      return absl::OkStatus();
     transport_->Publish();
   }
-  // Not under the lock: `interrupt_` may need a lock of its caller's (Python's) that a thread waiting for ours holds.
+  // Not under the lock: `interrupt_` may need a lock of its caller's (Python's) that a thread waiting for
+  // ours holds.
   return transport_->Wait(
       [&] {
-        MutexLock lock(mutex_);
+        SpinLock lock(mutex_);
         return attempt();
       },
       interrupt_);
@@ -82,7 +88,8 @@ uint64_t Core::Committed(uint32_t queue, size_t bytes) {
 template <typename Command>
 uint64_t Core::Append(const Command& command) {
   std::byte* space = transport_->Reserve(sizeof(Command));
-  if (space == nullptr) [[unlikely]] return 0;
+  if (space == nullptr) [[unlikely]]
+    return 0;
   std::memcpy(space, &command, sizeof(Command));
   return Committed(command.header.queue, sizeof(Command));
 }
@@ -107,17 +114,20 @@ void Core::Charge(uint32_t device, uint64_t bytes) {
 absl::StatusOr<BufferHandle> Core::Allocate(uint32_t queue, uint32_t device, uint64_t bytes) {
   RETURN_IF_ERROR(CheckUsable());
   if (const uint64_t used = AllocatedBytes(device); bytes > memory_limit_ || used > memory_limit_ - bytes) {
-    return absl::ResourceExhaustedError(absl::StrCat("xpud out of memory: asked for ", bytes, " bytes; this process holds ", used,
-                                                     " of the ", memory_limit_, " that it may"));
+    return absl::ResourceExhaustedError(absl::StrCat("xpud out of memory: asked for ", bytes,
+                                                     " bytes; this process holds ", used, " of the ",
+                                                     memory_limit_, " that it may"));
   }
   absl::StatusOr<BufferHandle> handle = BufferHandle{};
   RETURN_IF_ERROR(UntilRoom([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     std::byte* space = transport_->Reserve(sizeof(wire::AllocateCommand));
-    if (space == nullptr) [[unlikely]] return false;
+    if (space == nullptr) [[unlikely]]
+      return false;
     handle = ids_.Take();
     if (!handle.ok()) return true;
     const wire::AllocateCommand command = {
-        wire::Header(wire::CommandKind::kAllocate, queue, sizeof(wire::AllocateCommand)), wire::ToWire(*handle), bytes};
+        wire::Header(wire::CommandKind::kAllocate, queue, sizeof(wire::AllocateCommand)),
+        wire::ToWire(*handle), bytes};
     std::memcpy(space, &command, sizeof(command));
     Committed(queue, sizeof(command));
     return true;
@@ -130,7 +140,8 @@ void Core::Free(uint32_t device, BufferHandle handle, uint64_t bytes) {
   if (forked()) return;
   memory_[device].allocated.fetch_sub(bytes, std::memory_order_relaxed);
   const wire::FreeCommand command = {
-      wire::Header(wire::CommandKind::kFree, default_queue(device), sizeof(wire::FreeCommand)), wire::ToWire(handle)};
+      wire::Header(wire::CommandKind::kFree, default_queue(device), sizeof(wire::FreeCommand)),
+      wire::ToWire(handle)};
   // A failure here is the session's end, which frees everything.
   (void)UntilRoom([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (Append(command) == 0) return false;
@@ -146,7 +157,8 @@ absl::Status Core::Execute(uint32_t queue, const OpCall& call) {
   const size_t bytes = wire::ExecuteBytes(call);
   return UntilRoom([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     std::byte* space = transport_->Reserve(bytes);
-    if (space == nullptr) [[unlikely]] return false;
+    if (space == nullptr) [[unlikely]]
+      return false;
     wire::EncodeExecute(call, queue, space);
     Committed(queue, bytes);
     transport_->Publish();
@@ -154,10 +166,12 @@ absl::Status Core::Execute(uint32_t queue, const OpCall& call) {
   });
 }
 
-absl::Status Core::UploadInline(uint32_t queue, std::span<const std::byte> source, BufferHandle target, uint64_t offset) {
+absl::Status Core::UploadInline(uint32_t queue, std::span<const std::byte> source, BufferHandle target,
+                                uint64_t offset) {
   const size_t bytes = sizeof(wire::UploadInlineCommand) + wire::PadTo8(source.size());
   const wire::UploadInlineCommand command = {wire::Header(wire::CommandKind::kUploadInline, queue, bytes),
-                                             wire::ToWire(target), offset, static_cast<uint32_t>(source.size()), 0};
+                                             wire::ToWire(target), offset,
+                                             static_cast<uint32_t>(source.size()), 0};
   return UntilRoom([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     std::byte* space = transport_->Reserve(bytes);
     if (space == nullptr) return false;
@@ -173,14 +187,15 @@ template <typename Command>
 absl::StatusOr<Staging::Piece> Core::SendStaged(Command command, std::span<const std::byte> source, bool held,
                                                 uint64_t& sequence) {
   std::optional<Staging::Piece> piece;
-  sequence = 0;
+  RETURN_IF_ERROR(UntilRoom([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    piece = staging_.Take(command.bytes,
+                          [&](uint32_t queue, uint64_t before) { return IsComplete(queue, before); });
+    return piece.has_value();
+  }));
+  if (!source.empty())
+    std::memcpy(transport_->staging().data() + piece->offset, source.data(), source.size());
+  command.staging_offset = static_cast<uint32_t>(piece->offset);
   const absl::Status sent = UntilRoom([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (!piece) {
-      piece = staging_.Take(command.bytes, [&](uint32_t queue, uint64_t before) { return IsComplete(queue, before); });
-      if (!piece) return false;
-      if (!source.empty()) std::memcpy(transport_->staging().data() + piece->offset, source.data(), source.size());
-    }
-    command.staging_offset = static_cast<uint32_t>(piece->offset);
     sequence = Append(command);
     if (sequence == 0) return false;
     staging_.Use(piece->end, command.header.queue, sequence, held);
@@ -188,20 +203,23 @@ absl::StatusOr<Staging::Piece> Core::SendStaged(Command command, std::span<const
     return true;
   });
   if (sent.ok()) return *piece;
-  MutexLock lock(mutex_);
-  if (piece) staging_.Cancel(piece->end);
+  SpinLock lock(mutex_);
+  staging_.Cancel(piece->end);
   return sent;
 }
 
-absl::Status Core::UploadPiece(uint32_t queue, std::span<const std::byte> source, BufferHandle target, uint64_t offset) {
+absl::Status Core::UploadPiece(uint32_t queue, std::span<const std::byte> source, BufferHandle target,
+                               uint64_t offset) {
   uint64_t sequence;
-  return SendStaged(wire::UploadCommand{wire::Header(wire::CommandKind::kUpload, queue, sizeof(wire::UploadCommand)),
-                                        wire::ToWire(target), offset, 0, static_cast<uint32_t>(source.size())},
-                    source, /*held=*/false, sequence)
+  return SendStaged(
+             wire::UploadCommand{wire::Header(wire::CommandKind::kUpload, queue, sizeof(wire::UploadCommand)),
+                                 wire::ToWire(target), offset, 0, static_cast<uint32_t>(source.size())},
+             source, /*held=*/false, sequence)
       .status();
 }
 
-absl::Status Core::Upload(uint32_t queue, std::span<const std::byte> source, BufferHandle target, uint64_t offset) {
+absl::Status Core::Upload(uint32_t queue, std::span<const std::byte> source, BufferHandle target,
+                          uint64_t offset) {
   RETURN_IF_ERROR(CheckUsable());
   if (source.size() <= wire::kMaxInlineUploadBytes) return UploadInline(queue, source, target, offset);
   for (size_t at = 0; at < source.size(); at += kPieceBytes) {
@@ -211,7 +229,8 @@ absl::Status Core::Upload(uint32_t queue, std::span<const std::byte> source, Buf
   return absl::OkStatus();
 }
 
-absl::Status Core::Download(uint32_t queue, BufferHandle source, uint64_t offset, std::span<std::byte> target) {
+absl::Status Core::Download(uint32_t queue, BufferHandle source, uint64_t offset,
+                            std::span<std::byte> target) {
   RETURN_IF_ERROR(CheckUsable());
   if (target.empty()) return Synchronize(queue);
   struct InFlight {
@@ -227,9 +246,11 @@ absl::Status Core::Download(uint32_t queue, BufferHandle source, uint64_t offset
     if (at < target.size() && in_flight.size() < kAhead) {
       const size_t bytes = std::min<size_t>(kPieceBytes, target.size() - at);
       uint64_t sequence;
-      const auto piece = SendStaged(wire::DownloadCommand{wire::Header(wire::CommandKind::kDownload, queue, sizeof(wire::DownloadCommand)),
-                                                          wire::ToWire(source), offset + at, 0, static_cast<uint32_t>(bytes)},
-                                    {}, /*held=*/true, sequence);
+      const auto piece = SendStaged(
+          wire::DownloadCommand{
+              wire::Header(wire::CommandKind::kDownload, queue, sizeof(wire::DownloadCommand)),
+              wire::ToWire(source), offset + at, 0, static_cast<uint32_t>(bytes)},
+          {}, /*held=*/true, sequence);
       status = piece.status();
       if (piece.ok()) in_flight.push_back({*piece, sequence, target.subspan(at, bytes)});
       at += bytes;
@@ -240,38 +261,43 @@ absl::Status Core::Download(uint32_t queue, BufferHandle source, uint64_t offset
     if (!status.ok()) break;
     std::memcpy(first.target.data(), transport_->staging().data() + first.piece.offset, first.target.size());
     in_flight.pop_front();
-    MutexLock lock(mutex_);
+    SpinLock lock(mutex_);
     staging_.Release(first.piece.end);
   }
-  MutexLock lock(mutex_);
-  for (const InFlight& rest : in_flight) staging_.Release(rest.piece.end);  // each comes free when its command has completed
+  SpinLock lock(mutex_);
+  for (const InFlight& rest : in_flight)
+    staging_.Release(rest.piece.end);  // each comes free when its command has completed
   return status;
 }
 
 absl::Status Core::Copy(uint32_t queue, BufferHandle source, uint64_t source_offset, BufferHandle target,
                         uint64_t target_offset, uint64_t bytes) {
   RETURN_IF_ERROR(CheckUsable());
-  return Send(wire::CopyCommand{wire::Header(wire::CommandKind::kCopy, queue, sizeof(wire::CopyCommand)), wire::ToWire(source),
-                                wire::ToWire(target), source_offset, target_offset, bytes},
-              /*publish=*/true);
+  return Send(
+      wire::CopyCommand{wire::Header(wire::CommandKind::kCopy, queue, sizeof(wire::CopyCommand)),
+                        wire::ToWire(source), wire::ToWire(target), source_offset, target_offset, bytes},
+      /*publish=*/true);
 }
 
 absl::StatusOr<uint32_t> Core::CreateQueue(uint32_t device, int priority) {
   RETURN_IF_ERROR(CheckUsable());
   if (device >= devices_.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("device ", device, " does not exist; there are ", devices_.size()));
+    return absl::InvalidArgumentError(
+        absl::StrCat("device ", device, " does not exist; there are ", devices_.size()));
   }
   uint32_t id = 0;
   {
-    MutexLock lock(mutex_);
+    SpinLock lock(mutex_);
     while (id < wire::kMaxQueues && queues_[id].exists) ++id;
     if (id == wire::kMaxQueues) {
-      return absl::ResourceExhaustedError(absl::StrCat("a session can hold at most ", wire::kMaxQueues, " queues"));
+      return absl::ResourceExhaustedError(
+          absl::StrCat("a session can hold at most ", wire::kMaxQueues, " queues"));
     }
     queues_[id].exists = true;
     queues_[id].device = device;
   }
-  RETURN_IF_ERROR(Send(wire::CreateQueueCommand{wire::Header(wire::CommandKind::kCreateQueue, id, sizeof(wire::CreateQueueCommand)),
+  RETURN_IF_ERROR(Send(wire::CreateQueueCommand{wire::Header(wire::CommandKind::kCreateQueue, id,
+                                                             sizeof(wire::CreateQueueCommand)),
                                                 visible_[device], priority},
                        /*publish=*/true));
   return id;
@@ -279,15 +305,16 @@ absl::StatusOr<uint32_t> Core::CreateQueue(uint32_t device, int priority) {
 
 absl::Status Core::DestroyQueue(uint32_t queue) {
   RETURN_IF_ERROR(Synchronize(queue));
-  RETURN_IF_ERROR(Send(wire::DestroyQueueCommand{wire::Header(wire::CommandKind::kDestroyQueue, queue, sizeof(wire::DestroyQueueCommand))},
+  RETURN_IF_ERROR(Send(wire::DestroyQueueCommand{wire::Header(wire::CommandKind::kDestroyQueue, queue,
+                                                              sizeof(wire::DestroyQueueCommand))},
                        /*publish=*/true));
-  MutexLock lock(mutex_);
+  SpinLock lock(mutex_);
   queues_[queue].exists = false;
   return absl::OkStatus();
 }
 
 uint64_t Core::LastSequence(uint32_t queue) {
-  MutexLock lock(mutex_);
+  SpinLock lock(mutex_);
   transport_->Publish();
   return queues_[queue].last_sequence;
 }
@@ -296,26 +323,31 @@ absl::StatusOr<std::shared_ptr<const uint32_t>> Core::RecordTimestamp(uint32_t q
   RETURN_IF_ERROR(CheckUsable());
   uint32_t slot;
   {
-    MutexLock lock(mutex_);
+    SpinLock lock(mutex_);
     if (free_timestamps_.empty()) {
-      return absl::ResourceExhaustedError(absl::StrCat("a session can hold at most ", wire::kMaxTimestamps, " events with timing"));
+      return absl::ResourceExhaustedError(
+          absl::StrCat("a session can hold at most ", wire::kMaxTimestamps, " events with timing"));
     }
     slot = free_timestamps_.back();
     free_timestamps_.pop_back();
   }
-  RETURN_IF_ERROR(Send(wire::TimestampCommand{wire::Header(wire::CommandKind::kTimestamp, queue, sizeof(wire::TimestampCommand)), slot, 0},
-                       /*publish=*/true));
-  return std::shared_ptr<const uint32_t>(new uint32_t(slot), [self = shared_from_this()](const uint32_t* owned) {
-    MutexLock relock(self->mutex_);
-    self->free_timestamps_.push_back(*owned);
-    delete owned;
-  });
+  RETURN_IF_ERROR(Send(
+      wire::TimestampCommand{
+          wire::Header(wire::CommandKind::kTimestamp, queue, sizeof(wire::TimestampCommand)), slot, 0},
+      /*publish=*/true));
+  return std::shared_ptr<const uint32_t>(new uint32_t(slot),
+                                         [self = shared_from_this()](const uint32_t* owned) {
+                                           SpinLock relock(self->mutex_);
+                                           self->free_timestamps_.push_back(*owned);
+                                           delete owned;
+                                         });
 }
 
 absl::Status Core::WaitInQueue(uint32_t queue, uint32_t other, uint64_t sequence) {
   RETURN_IF_ERROR(CheckUsable());
   if (queue == other || IsComplete(other, sequence)) return absl::OkStatus();
-  return Send(wire::WaitCommand{wire::Header(wire::CommandKind::kWait, queue, sizeof(wire::WaitCommand)), other, 0, sequence},
+  return Send(wire::WaitCommand{wire::Header(wire::CommandKind::kWait, queue, sizeof(wire::WaitCommand)),
+                                other, 0, sequence},
               /*publish=*/true);
 }
 
@@ -329,14 +361,17 @@ absl::Status Core::TakeError(uint32_t queue) {
   const uint32_t errors = transport_->Errors(queue);
   absl::Status error;
   {
-    MutexLock lock(mutex_);
+    SpinLock lock(mutex_);
     QueueState& state = queues_[queue];
-    if (errors == state.errors_reported) [[likely]] return absl::OkStatus();
+    if (errors == state.errors_reported) [[likely]]
+      return absl::OkStatus();
     state.errors_reported = errors;
     error = transport_->LastError(queue);
   }
-  RETURN_IF_ERROR(Send(wire::ClearErrorCommand{wire::Header(wire::CommandKind::kClearError, queue, sizeof(wire::ClearErrorCommand)), errors, 0},
-                       /*publish=*/true));
+  RETURN_IF_ERROR(Send(
+      wire::ClearErrorCommand{
+          wire::Header(wire::CommandKind::kClearError, queue, sizeof(wire::ClearErrorCommand)), errors, 0},
+      /*publish=*/true));
   return error;
 }
 
@@ -346,7 +381,7 @@ absl::Status Core::SynchronizeDevice(uint32_t device) {
   absl::Status first;
   for (uint32_t queue = 0; queue < wire::kMaxQueues; ++queue) {
     {
-      MutexLock lock(mutex_);
+      SpinLock lock(mutex_);
       if (!queues_[queue].exists || queues_[queue].device != device) continue;
     }
     absl::Status status = Synchronize(queue);

@@ -1,5 +1,6 @@
-// One session as the client holds it: the transport, the order of commands, buffer ids, staging and accounting. Shared by the
-// Session, its queues, buffers and events; the last one to go closes it. Any thread may call any method.
+// One session as the client holds it: the transport, the order of commands, buffer ids, staging and
+// accounting. Shared by the Session, its queues, buffers and events; the last one to go closes it. Any thread
+// may call any method.
 #pragma once
 
 #include <array>
@@ -11,7 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "proto/base/mutex.h"
+#include "proto/base/spin_mutex.h"
 #include "proto/transport/transport.h"
 #include "proto/wire/encode.h"
 #include "sdk/client/buffer_ids.h"
@@ -37,7 +38,8 @@ class Core : public std::enable_shared_from_this<Core> {
   absl::StatusOr<BufferHandle> Allocate(uint32_t queue, uint32_t device, uint64_t bytes);
   void Free(uint32_t device, BufferHandle handle, uint64_t bytes);
   absl::Status Execute(uint32_t queue, const OpCall& call);
-  absl::Status Upload(uint32_t queue, std::span<const std::byte> source, BufferHandle target, uint64_t offset);
+  absl::Status Upload(uint32_t queue, std::span<const std::byte> source, BufferHandle target,
+                      uint64_t offset);
   absl::Status Download(uint32_t queue, BufferHandle source, uint64_t offset, std::span<std::byte> target);
   absl::Status Copy(uint32_t queue, BufferHandle source, uint64_t source_offset, BufferHandle target,
                     uint64_t target_offset, uint64_t bytes);
@@ -49,15 +51,23 @@ class Core : public std::enable_shared_from_this<Core> {
   uint64_t Timestamp(uint32_t slot) const { return transport_->Timestamp(slot); }
   absl::Status WaitInQueue(uint32_t queue, uint32_t other, uint64_t sequence);
 
-  bool IsComplete(uint32_t queue, uint64_t sequence) const { return transport_->Completed(queue) >= sequence; }
+  bool IsComplete(uint32_t queue, uint64_t sequence) const {
+    return transport_->Completed(queue) >= sequence;
+  }
   // Waits for a command, then returns and clears its queue's error.
   absl::Status Await(uint32_t queue, uint64_t sequence);
   absl::Status Synchronize(uint32_t queue);
   absl::Status SynchronizeDevice(uint32_t device);
 
-  uint64_t AllocatedBytes(uint32_t device) const { return memory_[device].allocated.load(std::memory_order_relaxed); }
-  uint64_t PeakAllocatedBytes(uint32_t device) const { return memory_[device].peak.load(std::memory_order_relaxed); }
-  void ResetPeak(uint32_t device) { memory_[device].peak.store(AllocatedBytes(device), std::memory_order_relaxed); }
+  uint64_t AllocatedBytes(uint32_t device) const {
+    return memory_[device].allocated.load(std::memory_order_relaxed);
+  }
+  uint64_t PeakAllocatedBytes(uint32_t device) const {
+    return memory_[device].peak.load(std::memory_order_relaxed);
+  }
+  void ResetPeak(uint32_t device) {
+    memory_[device].peak.store(AllocatedBytes(device), std::memory_order_relaxed);
+  }
 
  private:
   struct Memory {
@@ -72,7 +82,8 @@ class Core : public std::enable_shared_from_this<Core> {
   };
 
   absl::Status CheckUsable() const;
-  // Runs `attempt` under the lock until it says true, waiting (without the lock) for the daemon to make room in between.
+  // Runs `attempt` under the lock until it says true, waiting (without the lock) for the daemon to make room
+  // in between.
   absl::Status UntilRoom(absl::FunctionRef<bool()> attempt);
   // Writes a fixed-size command; its sequence, or 0 when the ring has no room.
   template <typename Command>
@@ -80,18 +91,22 @@ class Core : public std::enable_shared_from_this<Core> {
   template <typename Command>
   absl::Status Send(const Command& command, bool publish);
   uint64_t Committed(uint32_t queue, size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status UploadInline(uint32_t queue, std::span<const std::byte> source, BufferHandle target, uint64_t offset);
-  absl::Status UploadPiece(uint32_t queue, std::span<const std::byte> source, BufferHandle target, uint64_t offset);
+  absl::Status UploadInline(uint32_t queue, std::span<const std::byte> source, BufferHandle target,
+                            uint64_t offset);
+  absl::Status UploadPiece(uint32_t queue, std::span<const std::byte> source, BufferHandle target,
+                           uint64_t offset);
   // Takes a piece of staging and sends `command` with its offset filled in.
   template <typename Command>
-  absl::StatusOr<Staging::Piece> SendStaged(Command command, std::span<const std::byte> source, bool held, uint64_t& sequence);
+  absl::StatusOr<Staging::Piece> SendStaged(Command command, std::span<const std::byte> source, bool held,
+                                            uint64_t& sequence);
   absl::Status TakeError(uint32_t queue);
   void Charge(uint32_t device, uint64_t bytes);
 
   // Constant after construction.
   std::unique_ptr<transport::ClientTransport> transport_;
   std::vector<DeviceInfo> devices_;
-  std::vector<uint32_t> visible_;  // by visible device: its number at the daemon, which is also its default queue
+  std::vector<uint32_t>
+      visible_;  // by visible device: its number at the daemon, which is also its default queue
   std::string address_;
   bool started_daemon_;
   uint64_t memory_limit_;
@@ -99,7 +114,7 @@ class Core : public std::enable_shared_from_this<Core> {
   uint32_t fork_epoch_;
 
   std::array<Memory, transport::kMaxDevices> memory_;
-  mutable Mutex mutex_;
+  alignas(64) SpinMutex mutex_;  // of its own line: held for the writing of one command
   uint64_t sequence_ ABSL_GUARDED_BY(mutex_) = 0;
   BufferIds ids_ ABSL_GUARDED_BY(mutex_);
   Staging staging_ ABSL_GUARDED_BY(mutex_);

@@ -39,7 +39,8 @@ std::string OwnDirectory() {
 
 // Held while a daemon is started; the second process waits here and then finds the first one's daemon.
 absl::StatusOr<UniqueFd> LockStart(const std::string& directory) {
-  UniqueFd lock(open(absl::StrCat(directory, "/start.lock").c_str(), O_CREAT | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600));
+  UniqueFd lock(
+      open(absl::StrCat(directory, "/start.lock").c_str(), O_CREAT | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!lock.valid() || flock(lock.get(), LOCK_EX) != 0) {
     return absl::ErrnoToStatus(errno, absl::StrCat("cannot lock ", directory, "/start.lock"));
   }
@@ -55,7 +56,8 @@ std::string LastLogLine(const std::string& path) {
   return last;
 }
 
-// Runs `binary` with its output in `log` and the write end of a pipe as fd 3. The child puts itself in the background.
+// Runs `binary` with its output in `log` and the write end of a pipe as fd 3. The child puts itself in the
+// background.
 absl::Status Spawn(const std::string& binary, const std::string& socket, const std::string& log, int ready) {
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
@@ -63,7 +65,8 @@ absl::Status Spawn(const std::string& binary, const std::string& socket, const s
   posix_spawn_file_actions_addopen(&actions, 1, log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
   posix_spawn_file_actions_adddup2(&actions, 1, 2);
   posix_spawn_file_actions_adddup2(&actions, ready, 3);
-  std::vector<std::string> arguments = {binary, "--socket", socket, "--exit-when-idle", kIdleSeconds, "--ready-fd", "3", "--background"};
+  std::vector<std::string> arguments = {binary,       "--socket",   socket, "--exit-when-idle",
+                                        kIdleSeconds, "--ready-fd", "3",    "--background"};
   std::vector<char*> argv;
   for (std::string& argument : arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);
@@ -104,10 +107,12 @@ absl::StatusOr<std::string> FindDaemonBinary() {
   for (const auto& directory : absl::StrSplit(path == nullptr ? "" : path, ':')) {
     if (std::string candidate = absl::StrCat(directory, "/xpud"); IsExecutable(candidate)) return candidate;
   }
-  return absl::NotFoundError("no xpud daemon runs, and its binary was not found: set XPUD_DAEMON, or put xpud on PATH");
+  return absl::NotFoundError(
+      "no xpud daemon runs, and its binary was not found: set XPUD_DAEMON, or put xpud on PATH");
 }
 
-absl::StatusOr<PrivateDaemon> StartPrivateDaemon(const std::string& directory, std::chrono::milliseconds timeout) {
+absl::StatusOr<PrivateDaemon> StartPrivateDaemon(const std::string& directory,
+                                                 std::chrono::milliseconds timeout) {
   PrivateDaemon daemon;
   daemon.address = absl::StrCat(directory, "/xpud.sock");
   ASSIGN_OR_RETURN(const UniqueFd lock, LockStart(directory));
@@ -123,11 +128,13 @@ absl::StatusOr<PrivateDaemon> StartPrivateDaemon(const std::string& directory, s
   RETURN_IF_ERROR(Spawn(binary, daemon.address, log, ready_child.get()));
   ready_child.Reset();
   if (!AwaitReady(ready, timeout)) {
-    return absl::UnavailableError(absl::StrCat("the xpud daemon did not start within ", timeout.count(), " ms: ", LastLogLine(log), " (", log, ")"));
+    return absl::UnavailableError(absl::StrCat("the xpud daemon did not start within ", timeout.count(),
+                                               " ms: ", LastLogLine(log), " (", log, ")"));
   }
   ASSIGN_OR_RETURN(daemon.socket, ConnectSocket(daemon.address));
   daemon.started_here = true;
-  std::fprintf(stderr, "xpud: started a private daemon at %s; it ends %s s after its last client\n", daemon.address.c_str(), kIdleSeconds);
+  std::fprintf(stderr, "xpud: started a private daemon at %s; it ends %s s after its last client\n",
+               daemon.address.c_str(), kIdleSeconds);
   return daemon;
 }
 

@@ -1,5 +1,5 @@
-// Starts a daemon of this user's own, which ends by itself a while after its last client. Processes that start
-// together get one. Any thread.
+// Starts a daemon of this user's own, which ends by itself a while after its last client. Processes that
+// start together get one. Any thread.
 #pragma once
 
 #include <chrono>
@@ -11,15 +11,17 @@
 namespace xpud::client {
 
 struct PrivateDaemon {
-  UniqueFd socket;    // connected
+  UniqueFd socket;  // connected
   std::string address;
   bool started_here = false;  // false: another process was faster
 };
 
 // `directory` belongs to this user alone. Prints one line to stderr when it started a daemon.
-absl::StatusOr<PrivateDaemon> StartPrivateDaemon(const std::string& directory, std::chrono::milliseconds timeout);
+absl::StatusOr<PrivateDaemon> StartPrivateDaemon(const std::string& directory,
+                                                 std::chrono::milliseconds timeout);
 
-// The daemon's binary: $XPUD_DAEMON, else `xpud` beside this library (or in ../bin, ../../bin of it), else on PATH.
+// The daemon's binary: $XPUD_DAEMON, else `xpud` beside this library (or in ../bin, ../../bin of it), else on
+// PATH.
 absl::StatusOr<std::string> FindDaemonBinary();
 
 }  // namespace xpud::client

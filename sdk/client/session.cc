@@ -12,13 +12,17 @@ Buffer::~Buffer() { core_->Free(device_, handle_, bytes_); }
 
 bool Event::Query() const { return core_ == nullptr || core_->IsComplete(queue_, sequence_); }
 
-absl::Status Event::Synchronize() const { return core_ == nullptr ? absl::OkStatus() : core_->Await(queue_, sequence_); }
+absl::Status Event::Synchronize() const {
+  return core_ == nullptr ? absl::OkStatus() : core_->Await(queue_, sequence_);
+}
 
 absl::StatusOr<int64_t> Event::ElapsedNanoseconds(const Event& earlier) const {
   if (timestamp_ == nullptr || earlier.timestamp_ == nullptr) {
-    return absl::InvalidArgumentError("both events must be recorded with timing enabled before elapsed time can be calculated");
+    return absl::InvalidArgumentError(
+        "both events must be recorded with timing enabled before elapsed time can be calculated");
   }
-  if (!Query() || !earlier.Query()) return absl::FailedPreconditionError("both events must be completed before calculating elapsed time");
+  if (!Query() || !earlier.Query())
+    return absl::FailedPreconditionError("both events must be completed before calculating elapsed time");
   return static_cast<int64_t>(core_->Timestamp(*timestamp_) - earlier.core_->Timestamp(*earlier.timestamp_));
 }
 
@@ -37,8 +41,8 @@ absl::Status Queue::Download(BufferHandle source, uint64_t offset, std::span<std
   return core_->Download(id_, source, offset, target);
 }
 
-absl::Status Queue::Copy(BufferHandle source, uint64_t source_offset, BufferHandle target, uint64_t target_offset,
-                         uint64_t bytes) const {
+absl::Status Queue::Copy(BufferHandle source, uint64_t source_offset, BufferHandle target,
+                         uint64_t target_offset, uint64_t bytes) const {
   return core_->Copy(id_, source, source_offset, target, target_offset, bytes);
 }
 
@@ -65,13 +69,16 @@ absl::Status Queue::Synchronize() const { return core_->Synchronize(id_); }
 
 absl::StatusOr<std::unique_ptr<Session>> Session::Connect(const ConnectOptions& options) {
   ASSIGN_OR_RETURN(client::Connection connection, client::Connect(options));
-  return std::unique_ptr<Session>(new Session(std::make_shared<client::Core>(std::move(connection), options)));
+  return std::unique_ptr<Session>(
+      new Session(std::make_shared<client::Core>(std::move(connection), options)));
 }
 
 Session::~Session() = default;
 
 const std::vector<DeviceInfo>& Session::devices() const { return core_->devices(); }
-Queue Session::DefaultQueue(uint32_t device) const { return Queue(core_, device, core_->default_queue(device)); }
+Queue Session::DefaultQueue(uint32_t device) const {
+  return Queue(core_, device, core_->default_queue(device));
+}
 
 absl::StatusOr<Queue> Session::CreateQueue(uint32_t device, int priority) {
   ASSIGN_OR_RETURN(const uint32_t id, core_->CreateQueue(device, priority));
@@ -79,7 +86,8 @@ absl::StatusOr<Queue> Session::CreateQueue(uint32_t device, int priority) {
 }
 
 absl::Status Session::DestroyQueue(const Queue& queue) {
-  if (queue.id() == core_->default_queue(queue.device())) return absl::InvalidArgumentError("a default queue lives as long as its session");
+  if (queue.id() == core_->default_queue(queue.device()))
+    return absl::InvalidArgumentError("a default queue lives as long as its session");
   return core_->DestroyQueue(queue.id());
 }
 

@@ -6,8 +6,10 @@
 
 namespace xpud::client {
 
-std::optional<Staging::Piece> Staging::Take(uint64_t size, absl::FunctionRef<bool(uint32_t, uint64_t)> complete) {
-  while (!pieces_.empty() && !pieces_.front().held && complete(pieces_.front().queue, pieces_.front().sequence)) {
+std::optional<Staging::Piece> Staging::Take(uint64_t size,
+                                            absl::FunctionRef<bool(uint32_t, uint64_t)> complete) {
+  while (!pieces_.empty() && !pieces_.front().held &&
+         complete(pieces_.front().queue, pieces_.front().sequence)) {
     head_ = pieces_.front().end;
     pieces_.pop_front();
   }
@@ -21,12 +23,15 @@ std::optional<Staging::Piece> Staging::Take(uint64_t size, absl::FunctionRef<boo
 }
 
 Staging::InUse& Staging::Find(uint64_t end) {
-  const auto found = std::find_if(pieces_.begin(), pieces_.end(), [&](const InUse& piece) { return piece.end == end; });
+  const auto found =
+      std::find_if(pieces_.begin(), pieces_.end(), [&](const InUse& piece) { return piece.end == end; });
   XPUD_CHECK(found != pieces_.end());
   return *found;
 }
 
-void Staging::Use(uint64_t end, uint32_t queue, uint64_t sequence, bool held) { Find(end) = {end, queue, sequence, held}; }
+void Staging::Use(uint64_t end, uint32_t queue, uint64_t sequence, bool held) {
+  Find(end) = {end, queue, sequence, held};
+}
 
 void Staging::Release(uint64_t end) { Find(end).held = false; }
 

@@ -1,4 +1,5 @@
-// Space in the staging memory: a ring whose pieces come free when the command that uses them has completed. Under Core's lock.
+// Space in the staging memory: a ring whose pieces come free when the command that uses them has completed.
+// Under Core's lock.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +16,15 @@ class Staging {
 
   struct Piece {
     uint64_t offset;
-    uint64_t end;     // position after it, for Pin and Release
+    uint64_t end;  // position after it, for Pin and Release
   };
-  // A contiguous piece of `size` <= half of the staging memory, or nothing while earlier pieces are in use. `complete(queue, sequence)` says
-  // whether a command has completed. Every piece taken is then used or cancelled.
-  std::optional<Piece> Take(uint64_t size, absl::FunctionRef<bool(uint32_t queue, uint64_t sequence)> complete);
-  // The piece that ends at `end` is free once `sequence` of `queue` has completed (and Release was called, if it is held).
+  // A contiguous piece of `size` <= half of the staging memory, or nothing while earlier pieces are in use.
+  // `complete(queue, sequence)` says whether a command has completed. Every piece taken is then used or
+  // cancelled.
+  std::optional<Piece> Take(uint64_t size,
+                            absl::FunctionRef<bool(uint32_t queue, uint64_t sequence)> complete);
+  // The piece that ends at `end` is free once `sequence` of `queue` has completed (and Release was called, if
+  // it is held).
   void Use(uint64_t end, uint32_t queue, uint64_t sequence, bool held);
   void Cancel(uint64_t end) { Use(end, 0, 0, false); }
   // A held piece (of a download) has been read.

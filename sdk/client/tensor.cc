@@ -22,22 +22,26 @@ std::vector<int64_t> RowMajorStrides(const std::vector<int64_t>& sizes) {
 
 absl::Status CheckSizes(const std::vector<int64_t>& sizes) {
   if (sizes.size() > ops::kMaxRank) {
-    return absl::InvalidArgumentError(absl::StrCat("rank ", sizes.size(), "; at most ", ops::kMaxRank, " is allowed"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("rank ", sizes.size(), "; at most ", ops::kMaxRank, " is allowed"));
   }
   if (std::any_of(sizes.begin(), sizes.end(), [](int64_t size) { return size < 0; })) {
-    return absl::InvalidArgumentError(absl::StrCat("sizes [", absl::StrJoin(sizes, ", "), "] must not be negative"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("sizes [", absl::StrJoin(sizes, ", "), "] must not be negative"));
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<int64_t>> BroadcastSizes(const std::vector<int64_t>& a, const std::vector<int64_t>& b) {
+absl::StatusOr<std::vector<int64_t>> BroadcastSizes(const std::vector<int64_t>& a,
+                                                    const std::vector<int64_t>& b) {
   const size_t rank = std::max(a.size(), b.size());
   std::vector<int64_t> sizes(rank);
   for (size_t d = 0; d < rank; ++d) {
     const int64_t x = d + a.size() < rank ? 1 : a[d + a.size() - rank];
     const int64_t y = d + b.size() < rank ? 1 : b[d + b.size() - rank];
     if (x != y && x != 1 && y != 1) {
-      return absl::InvalidArgumentError(absl::StrCat("sizes [", absl::StrJoin(a, ", "), "] and [", absl::StrJoin(b, ", "),
+      return absl::InvalidArgumentError(absl::StrCat("sizes [", absl::StrJoin(a, ", "), "] and [",
+                                                     absl::StrJoin(b, ", "),
                                                      "] do not broadcast at dimension ", d));
     }
     sizes[d] = x == 1 ? y : x;
@@ -61,15 +65,16 @@ struct Expanded {
   std::array<int64_t, ops::kMaxRank> sizes{}, strides{};
 };
 
-absl::StatusOr<Tensor> Run(const ops::Row& row, const Tensor& like, std::vector<int64_t> sizes, std::span<const TensorRef> inputs,
-                           std::span<const ops::Number> attributes = {}) {
+absl::StatusOr<Tensor> Run(const ops::Row& row, const Tensor& like, std::vector<int64_t> sizes,
+                           std::span<const TensorRef> inputs, std::span<const ops::Number> attributes = {}) {
   ASSIGN_OR_RETURN(Tensor out, Tensor::Empty(like.queue(), like.dtype(), std::move(sizes)));
   const TensorRef output = out.ref();
   RETURN_IF_ERROR(like.queue().Execute({&row, like.dtype(), {&output, 1}, inputs, attributes}));
   return out;
 }
 
-absl::StatusOr<Tensor> Binary(const ops::Row& row, const Tensor& a, const Tensor& b, std::span<const TensorRef> rest = {}) {
+absl::StatusOr<Tensor> Binary(const ops::Row& row, const Tensor& a, const Tensor& b,
+                              std::span<const TensorRef> rest = {}) {
   if (a.dtype() != b.dtype()) {
     return absl::InvalidArgumentError(absl::StrCat("dtypes ", std::string(ops::Info(a.dtype()).name), " and ",
                                                    std::string(ops::Info(b.dtype()).name), " differ"));
@@ -83,14 +88,17 @@ absl::StatusOr<Tensor> Binary(const ops::Row& row, const Tensor& a, const Tensor
 
 absl::Status CheckDim(const Tensor& a, int dim) {
   if (dim >= 0 && dim < static_cast<int>(a.sizes().size())) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("dimension ", dim, " of a tensor of rank ", a.sizes().size()));
+  return absl::InvalidArgumentError(
+      absl::StrCat("dimension ", dim, " of a tensor of rank ", a.sizes().size()));
 }
 
 template <typename T>
-absl::StatusOr<Tensor> Upload(const Queue& queue, std::span<const T> values, ops::DType dtype, std::vector<int64_t> sizes) {
+absl::StatusOr<Tensor> Upload(const Queue& queue, std::span<const T> values, ops::DType dtype,
+                              std::vector<int64_t> sizes) {
   ASSIGN_OR_RETURN(Tensor tensor, Tensor::Empty(queue, dtype, std::move(sizes)));
   if (tensor.numel() != static_cast<int64_t>(values.size())) {
-    return absl::InvalidArgumentError(absl::StrCat(values.size(), " values for sizes [", absl::StrJoin(tensor.sizes(), ", "), "]"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(values.size(), " values for sizes [", absl::StrJoin(tensor.sizes(), ", "), "]"));
   }
   RETURN_IF_ERROR(queue.Upload(std::as_bytes(values), tensor.ref().buffer, 0));
   return tensor;
@@ -105,24 +113,29 @@ absl::StatusOr<Tensor> Tensor::Empty(const Queue& queue, ops::DType dtype, std::
   tensor.dtype_ = dtype;
   tensor.strides_ = RowMajorStrides(sizes);
   tensor.sizes_ = std::move(sizes);
-  ASSIGN_OR_RETURN(tensor.buffer_, queue.Allocate(static_cast<uint64_t>(tensor.numel()) * ops::SizeOf(dtype)));
+  ASSIGN_OR_RETURN(tensor.buffer_,
+                   queue.Allocate(static_cast<uint64_t>(tensor.numel()) * ops::SizeOf(dtype)));
   return tensor;
 }
 
-absl::StatusOr<Tensor> Tensor::FromHost(const Queue& queue, std::span<const float> values, std::vector<int64_t> sizes) {
+absl::StatusOr<Tensor> Tensor::FromHost(const Queue& queue, std::span<const float> values,
+                                        std::vector<int64_t> sizes) {
   return xpud::Upload(queue, values, ops::DType::kFloat32, std::move(sizes));
 }
 
-absl::StatusOr<Tensor> Tensor::FromHost(const Queue& queue, std::span<const int64_t> values, std::vector<int64_t> sizes) {
+absl::StatusOr<Tensor> Tensor::FromHost(const Queue& queue, std::span<const int64_t> values,
+                                        std::vector<int64_t> sizes) {
   return xpud::Upload(queue, values, ops::DType::kInt64, std::move(sizes));
 }
 
 absl::Status Tensor::ToHost(std::span<std::byte> target) const {
   const size_t bytes = static_cast<size_t>(numel()) * ops::SizeOf(dtype_);
   if (target.size() != bytes) {
-    return absl::InvalidArgumentError(absl::StrCat("a target of ", target.size(), " bytes for a tensor of ", bytes));
+    return absl::InvalidArgumentError(
+        absl::StrCat("a target of ", target.size(), " bytes for a tensor of ", bytes));
   }
-  if (strides_ != RowMajorStrides(sizes_)) return absl::InvalidArgumentError("only a row-major tensor can be copied out");
+  if (strides_ != RowMajorStrides(sizes_))
+    return absl::InvalidArgumentError("only a row-major tensor can be copied out");
   return queue_.Download(buffer_->handle(), offset_, target);
 }
 
@@ -181,7 +194,8 @@ absl::StatusOr<Tensor> Matmul(const Tensor& a, const Tensor& b) {
   if (rank != b.sizes().size() || (rank != 2 && rank != 3) || a.sizes().back() != b.sizes()[rank - 2] ||
       (rank == 3 && a.sizes()[0] != b.sizes()[0])) {
     return absl::InvalidArgumentError(absl::StrCat("sizes [", absl::StrJoin(a.sizes(), ", "), "] and [",
-                                                   absl::StrJoin(b.sizes(), ", "), "] do not multiply as matrices"));
+                                                   absl::StrJoin(b.sizes(), ", "),
+                                                   "] do not multiply as matrices"));
   }
   std::vector<int64_t> sizes = a.sizes();
   sizes.back() = b.sizes().back();

@@ -6,8 +6,8 @@
 
 namespace xpud::client {
 
-// `text` is null (all devices) or a comma-separated list of numbers. As with CUDA_VISIBLE_DEVICES, the list ends at the first entry that
-// names no device, or names one again.
+// `text` is null (all devices) or a comma-separated list of numbers. As with CUDA_VISIBLE_DEVICES, the list
+// ends at the first entry that names no device, or names one again.
 std::vector<uint32_t> VisibleDevices(const char* text, uint32_t count);
 
 }  // namespace xpud::client

@@ -23,7 +23,9 @@ class Compute : public ::testing::Test {
  protected:
   std::unique_ptr<Session> session_ = Daemon().Connect();
   Queue queue_ = session_->DefaultQueue(0);
-  Tensor Upload(std::vector<float> values, std::vector<int64_t> sizes) { return *Tensor::FromHost(queue_, std::span<const float>(values), std::move(sizes)); }
+  Tensor Upload(std::vector<float> values, std::vector<int64_t> sizes) {
+    return *Tensor::FromHost(queue_, std::span<const float>(values), std::move(sizes));
+  }
 };
 
 TEST_F(Compute, TheCpuDeviceIsDescribed) {
@@ -98,7 +100,8 @@ TEST_F(Compute, AnErrorSurfacesAtTheNextSyncWithTheOpAndOnlyOnce) {
   const TensorRef out = a.ref();
   const TensorRef inputs[] = {outside};
   ASSERT_TRUE(queue_.Execute({&ops::RowOf("neg"), ops::DType::kFloat32, {&out, 1}, inputs, {}}).ok());
-  EXPECT_THAT(queue_.Synchronize().message(), HasSubstr("neg: a view of 2 elements from element 1 leaves its buffer of 8 bytes"));
+  EXPECT_THAT(queue_.Synchronize().message(),
+              HasSubstr("neg: a view of 2 elements from element 1 leaves its buffer of 8 bytes"));
   EXPECT_TRUE(queue_.Synchronize().ok());
   EXPECT_THAT(*a.ToFloats(), ElementsAre(1, 2)) << "the target of a refused in-place op keeps its contents";
 }
@@ -109,7 +112,8 @@ TEST_F(Compute, WhatFollowsFromAFailedOpFailsToo) {
   ASSERT_TRUE(queue_.Execute({&ops::RowOf("neg"), ops::DType::kFloat32, {&out, 1}, inputs, {}}).ok());
   const Tensor next = *Mul(fresh, 2.0);
   EXPECT_THAT(next.ToFloats().status().message(), HasSubstr("does not broadcast"));
-  EXPECT_THAT(next.ToFloats().status().message(), HasSubstr("computation failed")) << "a fresh output stays unusable";
+  EXPECT_THAT(next.ToFloats().status().message(), HasSubstr("computation failed"))
+      << "a fresh output stays unusable";
   EXPECT_THAT(*Mul(a, 2.0)->ToFloats(), ElementsAre(2, 4));
 }
 
@@ -119,7 +123,8 @@ TEST_F(Compute, AnIndexOutOfRangeIsAnErrorAndNothingElse) {
   const Tensor index = *Tensor::FromHost(queue_, std::span<const int64_t>(bad), {2});
   const Tensor out = *Tensor::Empty(queue_, ops::DType::kFloat32, {2, 2});
   const TensorRef output = out.ref(), inputs[] = {table.ref(), index.ref()};
-  ASSERT_TRUE(queue_.Execute({&ops::RowOf("embedding"), ops::DType::kFloat32, {&output, 1}, inputs, {}}).ok());
+  ASSERT_TRUE(
+      queue_.Execute({&ops::RowOf("embedding"), ops::DType::kFloat32, {&output, 1}, inputs, {}}).ok());
   const absl::Status status = queue_.Synchronize();
   EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange);
   EXPECT_THAT(status.message(), HasSubstr("index 7 is out of range in embedding("));

@@ -23,8 +23,9 @@ DaemonProcess::DaemonProcess(const std::vector<std::string>& extra) {
   socket_ = directory_ + "/xpud.sock";
   int ready[2];
   if (pipe2(ready, O_CLOEXEC) != 0) std::abort();
-  std::vector<std::string> arguments = {DaemonBinary(), "--socket", socket_, "--ready-fd", "3", "--device", "cpu",
-                                        "--cache-dir", directory_ + "/cache", "--exit-when-idle", "60"};
+  std::vector<std::string> arguments = {
+      DaemonBinary(),        "--socket",         socket_, "--ready-fd", "3", "--device", "cpu", "--cache-dir",
+      directory_ + "/cache", "--exit-when-idle", "60"};
   arguments.insert(arguments.end(), extra.begin(), extra.end());
   std::vector<char*> argv;
   for (std::string& argument : arguments) argv.push_back(argument.data());
@@ -65,7 +66,8 @@ std::unique_ptr<Session> DaemonProcess::Connect(const std::string& name) const {
   options.client_name = name;
   auto session = Session::Connect(options);
   if (!session.ok()) {
-    std::fprintf(stderr, "cannot connect: %s\n%s", std::string(session.status().message()).c_str(), Log().c_str());
+    std::fprintf(stderr, "cannot connect: %s\n%s", std::string(session.status().message()).c_str(),
+                 Log().c_str());
     std::abort();
   }
   return *std::move(session);
@@ -80,7 +82,9 @@ std::string DaemonProcess::Log() const {
 
 size_t DaemonProcess::OpenFileCount() const {
   size_t count = 0;
-  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/" + std::to_string(pid_) + "/fd")) ++count;
+  for ([[maybe_unused]] const auto& entry :
+       std::filesystem::directory_iterator("/proc/" + std::to_string(pid_) + "/fd"))
+    ++count;
   return count;
 }
 

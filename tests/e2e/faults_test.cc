@@ -59,14 +59,17 @@ int StartChild(const std::function<void()>& body) {
 }
 
 uint64_t UsedBytes(const DaemonProcess& daemon) {
-  const std::string command = std::filesystem::path(DaemonBinary()).replace_filename("xpuctl").string() + " status -o json --address " + daemon.socket();
+  const std::string command = std::filesystem::path(DaemonBinary()).replace_filename("xpuctl").string() +
+                              " status -o json --address " + daemon.socket();
   FILE* pipe = popen(command.c_str(), "r");
   std::string text;
   char buffer[4096];
   for (size_t n; (n = fread(buffer, 1, sizeof(buffer), pipe)) > 0;) text.append(buffer, n);
   EXPECT_EQ(pclose(pipe), 0) << command;
   const size_t at = text.find("memory_used_bytes");
-  return at == std::string::npos ? ~uint64_t{0} : std::strtoull(text.c_str() + text.find_first_of("0123456789", at + 17), nullptr, 10);
+  return at == std::string::npos
+             ? ~uint64_t{0}
+             : std::strtoull(text.c_str() + text.find_first_of("0123456789", at + 17), nullptr, 10);
 }
 
 TEST(Faults, AKilledClientGivesItsMemoryBackAndOthersSeeNothing) {
@@ -86,8 +89,10 @@ TEST(Faults, AKilledClientGivesItsMemoryBackAndOthersSeeNothing) {
   kill(child, SIGKILL);
   const auto killed = Clock::now();
   for (int i = 0; i < 100; ++i) ASSERT_THAT((*Mul(ones, 2.0)->ToFloats())[0], 2);
-  EXPECT_TRUE(Within(milliseconds(1000), [&] { return UsedBytes(daemon) <= before + 4096; })) << UsedBytes(daemon) << " against " << before;
-  RecordProperty("ms", static_cast<int>(std::chrono::duration_cast<milliseconds>(Clock::now() - killed).count()));
+  EXPECT_TRUE(Within(milliseconds(1000), [&] { return UsedBytes(daemon) <= before + 4096; }))
+      << UsedBytes(daemon) << " against " << before;
+  RecordProperty("ms",
+                 static_cast<int>(std::chrono::duration_cast<milliseconds>(Clock::now() - killed).count()));
   waitpid(child, nullptr, 0);
 }
 
@@ -145,18 +150,52 @@ TEST(Faults, BreachesOfProtocolCloseThatSessionOnly) {
   auto bystander = daemon.Connect();
   const Tensor ones = Ones(bystander->DefaultQueue(0), 4);
   const std::vector<std::pair<std::function<void(Hostile&)>, const char*>> breaches = {
-      {[](Hostile& h) { h.Send(wire::FreeCommand{HeaderOf<wire::FreeCommand>(CommandKind::kFree), {1, 1}}); }, "does not exist"},
-      {[](Hostile& h) { h.Send(wire::AllocateCommand{HeaderOf<wire::AllocateCommand>(CommandKind::kAllocate), {4'000'000, 1}, 8}); }, "out of order"},
-      {[](Hostile& h) { h.Send(wire::AllocateCommand{HeaderOf<wire::AllocateCommand>(CommandKind::kAllocate, 9), {1, 1}, 8}); }, "queue does not exist"},
+      {[](Hostile& h) { h.Send(wire::FreeCommand{HeaderOf<wire::FreeCommand>(CommandKind::kFree), {1, 1}}); },
+       "does not exist"},
+      {[](Hostile& h) {
+         h.Send(wire::AllocateCommand{
+             HeaderOf<wire::AllocateCommand>(CommandKind::kAllocate), {4'000'000, 1}, 8});
+       },
+       "out of order"},
+      {[](Hostile& h) {
+         h.Send(wire::AllocateCommand{HeaderOf<wire::AllocateCommand>(CommandKind::kAllocate, 9), {1, 1}, 8});
+       },
+       "queue does not exist"},
       {[](Hostile& h) { h.Send(wire::NopCommand{{4, CommandKind::kNop, 0, 0}}); }, "a command of 4 bytes"},
-      {[](Hostile& h) { h.Send(wire::NopCommand{{8, static_cast<CommandKind>(200), 0, 0}}); }, "unknown kind 200"},
-      {[](Hostile& h) { h.Send(wire::DownloadCommand{HeaderOf<wire::DownloadCommand>(CommandKind::kDownload), {1, 1}, 0, 0xfffffff0u, 64}); }, "leaves the staging memory"},
-      {[](Hostile& h) { h.Send(wire::WaitCommand{HeaderOf<wire::WaitCommand>(CommandKind::kWait), 0, 0, 99}); }, "not an earlier one"},
-      {[](Hostile& h) { h.Send(wire::CreateQueueCommand{HeaderOf<wire::CreateQueueCommand>(CommandKind::kCreateQueue, 5), 77, 0}); }, "device that does not exist"},
-      {[](Hostile& h) { h.Send(wire::TimestampCommand{HeaderOf<wire::TimestampCommand>(CommandKind::kTimestamp), 5000, 0}); }, "slot is out of range"},
-      {[](Hostile& h) { h.Send(wire::ClearErrorCommand{HeaderOf<wire::ClearErrorCommand>(CommandKind::kClearError), 3, 0}); }, "never raised"},
-      {[](Hostile& h) { h.Send(wire::ExecuteCommand{HeaderOf<wire::ExecuteCommand>(CommandKind::kExecute), 65535, 0, 0, 0, 0, 0}); }, "op 65535 does not exist"},
-      {[](Hostile& h) { h.Send(wire::ExecuteCommand{HeaderOf<wire::ExecuteCommand>(CommandKind::kExecute), 10, 8, 1, 0, 0, 0}); }, "ends inside an operand"},
+      {[](Hostile& h) { h.Send(wire::NopCommand{{8, static_cast<CommandKind>(200), 0, 0}}); },
+       "unknown kind 200"},
+      {[](Hostile& h) {
+         h.Send(wire::DownloadCommand{
+             HeaderOf<wire::DownloadCommand>(CommandKind::kDownload), {1, 1}, 0, 0xfffffff0u, 64});
+       },
+       "leaves the staging memory"},
+      {[](Hostile& h) {
+         h.Send(wire::WaitCommand{HeaderOf<wire::WaitCommand>(CommandKind::kWait), 0, 0, 99});
+       },
+       "not an earlier one"},
+      {[](Hostile& h) {
+         h.Send(wire::CreateQueueCommand{HeaderOf<wire::CreateQueueCommand>(CommandKind::kCreateQueue, 5), 77,
+                                         0});
+       },
+       "device that does not exist"},
+      {[](Hostile& h) {
+         h.Send(wire::TimestampCommand{HeaderOf<wire::TimestampCommand>(CommandKind::kTimestamp), 5000, 0});
+       },
+       "slot is out of range"},
+      {[](Hostile& h) {
+         h.Send(wire::ClearErrorCommand{HeaderOf<wire::ClearErrorCommand>(CommandKind::kClearError), 3, 0});
+       },
+       "never raised"},
+      {[](Hostile& h) {
+         h.Send(wire::ExecuteCommand{HeaderOf<wire::ExecuteCommand>(CommandKind::kExecute), 65535, 0, 0, 0, 0,
+                                     0});
+       },
+       "op 65535 does not exist"},
+      {[](Hostile& h) {
+         h.Send(
+             wire::ExecuteCommand{HeaderOf<wire::ExecuteCommand>(CommandKind::kExecute), 10, 8, 1, 0, 0, 0});
+       },
+       "ends inside an operand"},
   };
   for (const auto& [breach, reason] : breaches) {
     Hostile hostile(daemon);
@@ -205,7 +244,9 @@ TEST(Faults, AClientThatSendsAfterItsGreetingOrNothingOrNonsenseIsDropped) {
 
 TEST(Faults, ManyKilledClientsLeaveNothingBehind) {
   DaemonProcess daemon;
-  { daemon.Connect()->DefaultQueue(0).Synchronize().IgnoreError(); }
+  {
+    daemon.Connect()->DefaultQueue(0).Synchronize().IgnoreError();
+  }
   ASSERT_TRUE(Within(milliseconds(1000), [&] { return UsedBytes(daemon) == 0; }));
   const size_t files = daemon.OpenFileCount();
   for (int i = 0; i < 30; ++i) {
@@ -218,7 +259,8 @@ TEST(Faults, ManyKilledClientsLeaveNothingBehind) {
     waitpid(child, nullptr, 0);
   }
   EXPECT_TRUE(Within(milliseconds(1000), [&] { return UsedBytes(daemon) == 0; })) << UsedBytes(daemon);
-  EXPECT_TRUE(Within(milliseconds(1000), [&] { return daemon.OpenFileCount() <= files + 1; })) << daemon.OpenFileCount() << " against " << files;
+  EXPECT_TRUE(Within(milliseconds(1000), [&] { return daemon.OpenFileCount() <= files + 1; }))
+      << daemon.OpenFileCount() << " against " << files;
 }
 
 TEST(Faults, ASecondDaemonOnTheSameSocketIsRefused) {
@@ -273,7 +315,8 @@ TEST(Faults, ProcessesThatStartTogetherGetOnePrivateDaemonWhichEndsAfterThem) {
   for (const int child : children) {
     int status;
     waitpid(child, &status, 0);
-    ASSERT_TRUE(WIFEXITED(status) && (WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 10)) << WEXITSTATUS(status);
+    ASSERT_TRUE(WIFEXITED(status) && (WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 10))
+        << WEXITSTATUS(status);
     started += WEXITSTATUS(status) == 10;
   }
   EXPECT_EQ(started, 1);
@@ -288,7 +331,9 @@ TEST(Faults, ProcessesThatStartTogetherGetOnePrivateDaemonWhichEndsAfterThem) {
 
 TEST(Faults, AnIdleDaemonEndsByItself) {
   DaemonProcess daemon({"--exit-when-idle", "1"});
-  { auto session = daemon.Connect(); }
+  {
+    auto session = daemon.Connect();
+  }
   int status = -1;
   const int pid = daemon.pid();
   EXPECT_TRUE(Within(milliseconds(5000), [&] { return waitpid(pid, &status, WNOHANG) == pid; }));

@@ -31,9 +31,9 @@ absl::Status CheckTypes(const OpCall& call) {
   if (call.inputs.size() > 3 && call.inputs[3].present)
     same = same && (call.inputs[3].dtype == type || call.inputs[3].dtype == ops::DType::kBool);
   if (same) return absl::OkStatus();
-  return absl::UnimplementedError(
-      absl::StrCat("attention of ", std::string(ops::Info(type).name),
-                   " queries on the CPU: query, key, value and output must have one floating type, a mask that or bool"));
+  return absl::UnimplementedError(absl::StrCat(
+      "attention of ", std::string(ops::Info(type).name),
+      " queries on the CPU: query, key, value and output must have one floating type, a mask that or bool"));
 }
 
 }  // namespace
@@ -83,10 +83,13 @@ double AttentionProblem::Nanoseconds() const {
 
 simd::AttentionTile AttentionProblem::TileAt(int64_t index) const {
   const int64_t per_tile = QueriesPerTile(), per_head = CeilDivide(queries, per_tile);
-  const int64_t first = index % per_head * per_tile, h = index / per_head % heads, b = index / per_head / heads;
+  const int64_t first = index % per_head * per_tile, h = index / per_head % heads,
+                b = index / per_head / heads;
   const int64_t element = ops::SizeOf(dtype);
-  const auto at = [](const HeadTensor& t, int64_t batch_index, int64_t head, int64_t row, int64_t size) -> std::byte* {
-    return t.data == nullptr ? nullptr : t.data + (batch_index * t.batch + head * t.head + row * t.row) * size;
+  const auto at = [](const HeadTensor& t, int64_t batch_index, int64_t head, int64_t row,
+                     int64_t size) -> std::byte* {
+    return t.data == nullptr ? nullptr
+                             : t.data + (batch_index * t.batch + head * t.head + row * t.row) * size;
   };
   simd::AttentionTile tile;
   tile.dtype = dtype;

@@ -35,15 +35,18 @@ constexpr xpud_host_module_t kModule = {XPUD_HOST_MODULE_VERSION, 1, kKernels};
 class HostAttention : public Planner {
  public:
   HostAttention(KernelStore& store, int workers)
-      : workers_(std::max(1, workers)), kernel_(store.Add({ModuleImage::Format::kHost, "", &kModule}, "attention")) {}
+      : workers_(std::max(1, workers)),
+        kernel_(store.Add({ModuleImage::Format::kHost, "", &kModule}, "attention")) {}
 
   bool Serves(ops::Family family) const override { return family == ops::Family::kAttention; }
 
-  absl::StatusOr<Readiness> Plan(const OpCall& call, KernelLibrary::Workspace, LaunchList& launches) override {
+  absl::StatusOr<Readiness> Plan(const OpCall& call, KernelLibrary::Workspace,
+                                 LaunchList& launches) override {
     ASSIGN_OR_RETURN(const AttentionProblem problem, ReadAttention(call));
     if (problem.Empty()) return Readiness::kReady;
     const int64_t most = workers_ == 1 ? 1 : kGroupsPerWorker * workers_;
-    const int64_t wanted = std::clamp<int64_t>(static_cast<int64_t>(problem.Nanoseconds() / kGroupNanoseconds), 1, most);
+    const int64_t wanted =
+        std::clamp<int64_t>(static_cast<int64_t>(problem.Nanoseconds() / kGroupNanoseconds), 1, most);
     const int64_t tiles = problem.Tiles(), per_group = (tiles + wanted - 1) / wanted;
     Launch& launch = launches.Add();
     launch.Reset(kernel_, static_cast<uint32_t>((tiles + per_group - 1) / per_group));

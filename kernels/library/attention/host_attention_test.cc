@@ -50,13 +50,16 @@ struct Call {
           double top = -INFINITY, sum = 0;
           for (int64_t t = 0; t < keys; ++t) {
             double dot = 0;
-            for (int64_t d = 0; d < size[3]; ++d) dot += q.At(Index{b, h, s, d}) * k.At(Index{b, h / share, t, d});
+            for (int64_t d = 0; d < size[3]; ++d)
+              dot += q.At(Index{b, h, s, d}) * k.At(Index{b, h / share, t, d});
             score[t] = dot * scale;
             if (causal && t > s) score[t] = -INFINITY;
             if (mask.present()) {
               const double m = mask.At(Index{b, h, s, t});
-              if (mask.shape().dtype == DType::kBool) score[t] = m != 0 ? score[t] : -INFINITY;
-              else score[t] += m;
+              if (mask.shape().dtype == DType::kBool)
+                score[t] = m != 0 ? score[t] : -INFINITY;
+              else
+                score[t] += m;
             }
             top = std::max(top, score[t]);
           }
@@ -71,12 +74,15 @@ struct Call {
             const double got = out.At(Index{b, h, s, e});
             const double tolerance = epsilon * std::abs(expected) + 8 * accumulate * (magnitude + 0.1);
             if (!(std::abs(got - expected) <= tolerance) && ++wrong <= 3)
-              ADD_FAILURE() << b << "," << h << "," << s << "," << e << ": " << got << ", expected " << expected;
+              ADD_FAILURE() << b << "," << h << "," << s << "," << e << ": " << got << ", expected "
+                            << expected;
           }
           if (!logsumexp.present()) continue;
           const double got = logsumexp.At(Index{b, h, s}), expected = sum == 0 ? 0 : top + std::log(sum);
-          if (!(got == expected || std::abs(got - expected) <= 1e-5 * (1 + std::abs(expected))) && ++wrong <= 3)
-            ADD_FAILURE() << "logsumexp " << b << "," << h << "," << s << ": " << got << ", expected " << expected;
+          if (!(got == expected || std::abs(got - expected) <= 1e-5 * (1 + std::abs(expected))) &&
+              ++wrong <= 3)
+            ADD_FAILURE() << "logsumexp " << b << "," << h << "," << s << ": " << got << ", expected "
+                          << expected;
         }
     EXPECT_EQ(wrong, 0);
   }
@@ -98,14 +104,19 @@ HostTensor RandomMask(Random& random, DType type, const std::vector<int64_t>& si
   HostTensor broadcast(mask_type, sizes, strides);
   broadcast.Fill(random);
   if (mask_type != DType::kBool)
-    broadcast.ForEach([&](const auto& index) { if (random() % 4 == 0) broadcast.Set(index, -INFINITY); });
+    broadcast.ForEach([&](const auto& index) {
+      if (random() % 4 == 0) broadcast.Set(index, -INFINITY);
+    });
   return broadcast;
 }
 
 Call RandomCall(Random& random, DType type) {
-  const int64_t sizes[] = {1, 2, 3, 7, 16, 17, 33, 64, 65, 128, 150, 300}, depths[] = {1, 3, 8, 16, 20, 32, 64, 80};
-  const int64_t batch = 1 + random() % 3, key_heads = 1 + random() % 3, heads = key_heads * (1 + random() % 3);
-  const int64_t queries = sizes[random() % (random() % 3 ? 12 : 3)], keys = random() % 30 == 0 ? 0 : sizes[random() % 12];
+  const int64_t sizes[] = {1, 2, 3, 7, 16, 17, 33, 64, 65, 128, 150, 300},
+                depths[] = {1, 3, 8, 16, 20, 32, 64, 80};
+  const int64_t batch = 1 + random() % 3, key_heads = 1 + random() % 3,
+                heads = key_heads * (1 + random() % 3);
+  const int64_t queries = sizes[random() % (random() % 3 ? 12 : 3)],
+                keys = random() % 30 == 0 ? 0 : sizes[random() % 12];
   const int64_t depth = depths[random() % 8], value_depth = random() % 2 ? depth : depths[random() % 8];
   Call call;
   call.q = RandomLayout(random, type, {batch, heads, queries, depth});
@@ -127,9 +138,10 @@ TEST_P(AttentionOfType, EveryLayoutMaskAndSizeAgreesWithTheDefinition) {
   for (int round = 0; round < 80; ++round) {
     Call call = RandomCall(random, GetParam());
     const auto& size = call.q.shape().sizes;
-    SCOPED_TRACE(::testing::Message() << "round " << round << " S " << size[2] << " T " << call.k.shape().sizes[2] << " D "
-                                      << size[3] << " E " << call.v.shape().sizes[3] << " causal " << call.causal << " mask "
-                                      << call.mask.present());
+    SCOPED_TRACE(::testing::Message()
+                 << "round " << round << " S " << size[2] << " T " << call.k.shape().sizes[2] << " D "
+                 << size[3] << " E " << call.v.shape().sizes[3] << " causal " << call.causal << " mask "
+                 << call.mask.present());
     HostTensor untouched = call.out;
     call.Run(2);
     call.Expect();
@@ -183,7 +195,8 @@ TEST_P(AttentionOfType, NanAndWideHeads) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, AttentionOfType,
-                         ::testing::Values(DType::kFloat32, DType::kFloat64, DType::kBFloat16, DType::kFloat16),
+                         ::testing::Values(DType::kFloat32, DType::kFloat64, DType::kBFloat16,
+                                           DType::kFloat16),
                          [](const auto& param) { return std::string(ops::Info(param.param).name); });
 
 TEST(Attention, EveryInstructionSetAgreesWithTheDefinition) {
@@ -205,7 +218,8 @@ TEST(Attention, EveryInstructionSetAgreesWithTheDefinition) {
     tile.k = call.k.operand().data;
     tile.v = call.v.operand().data;
     tile.out = call.out.operand().data;
-    std::unique_ptr<void, decltype(&std::free)> scratch(std::aligned_alloc(64, XPUD_HOST_SCRATCH_BYTES), &std::free);
+    std::unique_ptr<void, decltype(&std::free)> scratch(std::aligned_alloc(64, XPUD_HOST_SCRATCH_BYTES),
+                                                        &std::free);
     tile.scratch = scratch.get();
     ASSERT_LE(supported[i]->attend_scratch(tile), XPUD_HOST_SCRATCH_BYTES);
     supported[i]->attend(tile);

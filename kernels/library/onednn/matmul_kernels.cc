@@ -44,9 +44,9 @@ void RunCopy(const void* const* args, const uint32_t group[3], void*) {
   const MatmulKernels::Copy& copy = Argument<MatmulKernels::Copy>(args, 0);
   const int64_t per_group = Argument<int64_t>(args, 1);
   const int64_t first = group[0] * per_group, rows = std::min(per_group, copy.rows - first);
-  const std::byte* const source =
-      static_cast<const std::byte*>(copy.source) +
-      (group[1] * copy.strides.batch + first * copy.strides.row) * static_cast<int64_t>(ops::SizeOf(copy.source_type));
+  const std::byte* const source = static_cast<const std::byte*>(copy.source) +
+                                  (group[1] * copy.strides.batch + first * copy.strides.row) *
+                                      static_cast<int64_t>(ops::SizeOf(copy.source_type));
   std::byte* const target =
       static_cast<std::byte*>(copy.target) +
       (group[1] * copy.rows + first) * copy.columns * static_cast<int64_t>(ops::SizeOf(copy.target_type));
@@ -58,7 +58,8 @@ void RunCopy(const void* const* args, const uint32_t group[3], void*) {
 }
 
 constexpr uint32_t kProductSizes[] = {sizeof(void*), sizeof(MatmulOperands), sizeof(void*), sizeof(uint32_t)};
-constexpr uint32_t kUnplannedSizes[] = {sizeof(MatmulProblem), sizeof(MatmulOperands), sizeof(void*), sizeof(uint32_t)};
+constexpr uint32_t kUnplannedSizes[] = {sizeof(MatmulProblem), sizeof(MatmulOperands), sizeof(void*),
+                                        sizeof(uint32_t)};
 constexpr uint32_t kPackSizes[] = {sizeof(void*)};
 constexpr uint32_t kCopySizes[] = {sizeof(MatmulKernels::Copy), sizeof(int64_t)};
 constexpr xpud_host_kernel_t kKernels[] = {
@@ -78,8 +79,9 @@ MatmulKernels::MatmulKernels(KernelStore& store) {
   copy_ = store.AddEntry(*product_, "matmul_copy");
 }
 
-void MatmulKernels::LaunchProduct(const MatmulPlan& plan, const MatmulOperands& operands, PackedWeights* packed,
-                                  uint32_t tiles_per_group, LaunchList& launches) const {
+void MatmulKernels::LaunchProduct(const MatmulPlan& plan, const MatmulOperands& operands,
+                                  PackedWeights* packed, uint32_t tiles_per_group,
+                                  LaunchList& launches) const {
   const uint32_t groups = static_cast<uint32_t>((plan.tiles() + tiles_per_group - 1) / tiles_per_group);
   if (packed != nullptr) packed->CountPlanned(groups);
   Launch& launch = launches.Add();
@@ -90,8 +92,9 @@ void MatmulKernels::LaunchProduct(const MatmulPlan& plan, const MatmulOperands& 
   launch.Push(tiles_per_group);
 }
 
-void MatmulKernels::LaunchUnplanned(const MatmulProblem& problem, const MatmulOperands& operands, PackedWeights* packed,
-                                    int64_t tiles, uint32_t tiles_per_group, LaunchList& launches) const {
+void MatmulKernels::LaunchUnplanned(const MatmulProblem& problem, const MatmulOperands& operands,
+                                    PackedWeights* packed, int64_t tiles, uint32_t tiles_per_group,
+                                    LaunchList& launches) const {
   const uint32_t groups = static_cast<uint32_t>((tiles + tiles_per_group - 1) / tiles_per_group);
   if (packed != nullptr) packed->CountPlanned(groups);
   Launch& launch = launches.Add();
@@ -113,7 +116,8 @@ void MatmulKernels::LaunchCopy(const Copy& copy, LaunchList& launches) const {
   const int64_t row_bytes = std::max<int64_t>(1, copy.columns * ops::SizeOf(copy.target_type));
   const int64_t per_group = std::clamp<int64_t>(kCopyBytesPerGroup / row_bytes, 1, copy.rows);
   Launch& launch = launches.Add();
-  launch.Reset(copy_, static_cast<uint32_t>((copy.rows + per_group - 1) / per_group), static_cast<uint32_t>(copy.batch));
+  launch.Reset(copy_, static_cast<uint32_t>((copy.rows + per_group - 1) / per_group),
+               static_cast<uint32_t>(copy.batch));
   launch.Push(copy);
   launch.Push(per_group);
 }

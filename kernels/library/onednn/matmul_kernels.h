@@ -1,4 +1,5 @@
-// The HOST kernels of kMatmul: the seam between what the engine thread plans and what the device's workers run.
+// The HOST kernels of kMatmul: the seam between what the engine thread plans and what the device's workers
+// run.
 #pragma once
 
 #include "kernels/library/onednn/matmul_plan.h"
@@ -11,11 +12,11 @@ class MatmulKernels {
   explicit MatmulKernels(KernelStore& store);
 
   // plan's tiles, `tiles_per_group` to a group. `packed` may be nullptr.
-  void LaunchProduct(const MatmulPlan& plan, const MatmulOperands& operands, PackedWeights* packed, uint32_t tiles_per_group,
-                     LaunchList& launches) const;
+  void LaunchProduct(const MatmulPlan& plan, const MatmulOperands& operands, PackedWeights* packed,
+                     uint32_t tiles_per_group, LaunchList& launches) const;
   // As above for a problem that no lasting plan exists for: workers plan it, again for each group.
-  void LaunchUnplanned(const MatmulProblem& problem, const MatmulOperands& operands, PackedWeights* packed, int64_t tiles,
-                       uint32_t tiles_per_group, LaunchList& launches) const;
+  void LaunchUnplanned(const MatmulProblem& problem, const MatmulOperands& operands, PackedWeights* packed,
+                       int64_t tiles, uint32_t tiles_per_group, LaunchList& launches) const;
   void LaunchPack(PackedWeights& weights, LaunchList& launches) const;
   // target[batch, rows, columns] (no gaps) = source, converted to target_type.
   struct Copy {

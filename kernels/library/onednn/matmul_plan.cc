@@ -35,7 +35,8 @@ MatmulPlan::MatmulPlan(const MatmulProblem& problem) : problem_(problem) {
   const MatmulProblem& p = problem_;
   few_rows_ = p.k > 0 && p.FewRows();
   blocked_ = p.k == 0 || !MultipliesNatively(p.in) || !IsMatrix(p.a, p.m, p.k) || !IsMatrix(p.b, p.k, p.n);
-  direct_ = p.plain && (!p.has_c || p.RowBias()) && p.in == p.out_type && p.out.column == 1 && p.out.row >= p.n;
+  direct_ =
+      p.plain && (!p.has_c || p.RowBias()) && p.in == p.out_type && p.out.column == 1 && p.out.row >= p.n;
   nanoseconds_ = Estimate(p);
   batch_.size = p.batch;
   m_.size = p.m;
@@ -44,7 +45,8 @@ MatmulPlan::MatmulPlan(const MatmulProblem& problem) : problem_(problem) {
 }
 
 void MatmulPlan::CutAxis(Axis& axis, int64_t count, int64_t multiple) {
-  axis.tile = std::min(axis.size, CeilDivide(CeilDivide(axis.size, std::max<int64_t>(1, count)), multiple) * multiple);
+  axis.tile = std::min(axis.size,
+                       CeilDivide(CeilDivide(axis.size, std::max<int64_t>(1, count)), multiple) * multiple);
   axis.count = CeilDivide(axis.size, axis.tile);
 }
 
@@ -52,7 +54,8 @@ void MatmulPlan::ChooseTiles() {
   const MatmulProblem& p = problem_;
   if (few_rows_) {
     CutAxis(batch_, p.batch, 1);
-    const int64_t columns = std::clamp<int64_t>(kFewRowsBytes / (p.k * ops::SizeOf(p.in)), 64, kFewRowsColumns);
+    const int64_t columns =
+        std::clamp<int64_t>(kFewRowsBytes / (p.k * ops::SizeOf(p.in)), 64, kFewRowsColumns);
     CutAxis(n_, CeilDivide(p.n, columns), 16);
     CutAxis(m_, 1, 1);
     return;
@@ -68,11 +71,13 @@ void MatmulPlan::ChooseTiles() {
   CutAxis(batch_, CeilDivide(p.batch, std::max<int64_t>(1, kTileNanoseconds / per_matrix)), 1);
   // Cutting rows leaves whole rows of out; each tile then reads all of b, and copies it unless it is packed.
   const int64_t fewest_rows = p.packed ? 32 : 256;
-  int64_t m_count = p.m <= 64 ? 1 : std::min(CeilDivide(wanted, batch_.count), std::max<int64_t>(1, p.m / fewest_rows));
+  int64_t m_count =
+      p.m <= 64 ? 1 : std::min(CeilDivide(wanted, batch_.count), std::max<int64_t>(1, p.m / fewest_rows));
   m_count = std::max(m_count, CeilDivide(p.m, kMostRows));
   CutAxis(m_, m_count, 16);
   int64_t n_count = 1;
-  if (batch_.count * m_.count < std::min<int64_t>(wanted, 8)) n_count = CeilDivide(wanted, batch_.count * m_.count);
+  if (batch_.count * m_.count < std::min<int64_t>(wanted, 8))
+    n_count = CeilDivide(wanted, batch_.count * m_.count);
   const bool via_scratch = !direct_ || ((p.packed || n_count > 1) && (n_count > 1 || p.out.row != p.n));
   if (via_scratch) n_count = std::max(n_count, CeilDivide(batch_.tile * m_.tile * p.n, kScratchElements));
   CutAxis(n_, n_count, 64);
@@ -98,7 +103,8 @@ MatmulPlan::Tile MatmulPlan::Locate(int64_t index, const MatmulOperands& operand
   return t;
 }
 
-// oneDNN's fast kernels want an out without gaps. Where a copy of the tile is cheap beside the product, it goes there first.
+// oneDNN's fast kernels want an out without gaps. Where a copy of the tile is cheap beside the product, it
+// goes there first.
 bool MatmulPlan::ViaScratch(const Tile& tile, bool packed) const {
   if (!direct_) return true;
   if (tile.rows == 1 || (tile.columns == problem_.n && problem_.out.row == problem_.n)) return false;
@@ -106,7 +112,8 @@ bool MatmulPlan::ViaScratch(const Tile& tile, bool packed) const {
   return tile.batches == 1 && (packed || b_rows_whole) && tile.rows * tile.columns <= kScratchElements;
 }
 
-const MatmulPrimitive* MatmulPlan::PrimitiveFor(const Tile& tile, const PackedWeights* packed, bool via_scratch) const {
+const MatmulPrimitive* MatmulPlan::PrimitiveFor(const Tile& tile, const PackedWeights* packed,
+                                                bool via_scratch) const {
   Slot& slot = slots_[packed != nullptr][tile.kind];
   std::call_once(slot.once, [&] {
     const MatmulProblem& p = problem_;
@@ -129,8 +136,8 @@ const MatmulPrimitive* MatmulPlan::PrimitiveFor(const Tile& tile, const PackedWe
   return slot.primitive.get();
 }
 
-void MatmulPlan::Finish(const Tile& tile, const void* acc, int64_t leading, int64_t batch, int64_t row, int64_t column,
-                        int64_t rows, int64_t columns) const {
+void MatmulPlan::Finish(const Tile& tile, const void* acc, int64_t leading, int64_t batch, int64_t row,
+                        int64_t column, int64_t rows, int64_t columns) const {
   const MatmulProblem& p = problem_;
   const int64_t out = ops::SizeOf(p.out_type);
   simd::Epilogue e;
@@ -142,7 +149,8 @@ void MatmulPlan::Finish(const Tile& tile, const void* acc, int64_t leading, int6
   e.alpha = tile.at.alpha;
   e.beta = tile.at.beta;
   if (p.has_c)
-    e.c = {tile.at.c + (batch * p.c.batch + row * p.c.row + column * p.c.column) * out, p.out_type, p.c.row, p.c.column};
+    e.c = {tile.at.c + (batch * p.c.batch + row * p.c.row + column * p.c.column) * out, p.out_type, p.c.row,
+           p.c.column};
   e.activation = p.activation;
   e.out = tile.at.out + (batch * p.out.batch + row * p.out.row + column * p.out.column) * out;
   e.out_dtype = p.out_type;
@@ -160,15 +168,18 @@ void MatmulPlan::RunPrimitive(const MatmulPrimitive& primitive, const Tile& tile
   std::byte* const memory =
       needed <= XPUD_HOST_SCRATCH_BYTES ? static_cast<std::byte*>(scratch) : ThreadMemory(needed);
   std::byte* const out = via_scratch ? memory : tile.at.out;
-  primitive.Run(tile.at.a, packed != nullptr ? packed->Panel(tile.n) : tile.at.b, tile.at.c, out, memory + tile_bytes);
+  primitive.Run(tile.at.a, packed != nullptr ? packed->Panel(tile.n) : tile.at.b, tile.at.c, out,
+                memory + tile_bytes);
   if (!via_scratch) return;
   if (!direct_) {
     for (int64_t i = 0; i < tile.batches; ++i)
-      Finish(tile, out + i * tile.rows * tile.columns * element, tile.columns, i, 0, 0, tile.rows, tile.columns);
+      Finish(tile, out + i * tile.rows * tile.columns * element, tile.columns, i, 0, 0, tile.rows,
+             tile.columns);
     return;
   }
   for (int64_t r = 0; r < tile.rows; ++r)
-    std::memcpy(tile.at.out + r * problem_.out.row * element, out + r * tile.columns * element, tile.columns * element);
+    std::memcpy(tile.at.out + r * problem_.out.row * element, out + r * tile.columns * element,
+                tile.columns * element);
 }
 
 void MatmulPlan::RunFewRows(const Tile& tile, void* scratch) const {
@@ -183,9 +194,11 @@ void MatmulPlan::RunFewRows(const Tile& tile, void* scratch) const {
   dots.acc = a + p.kFewRows * dots.a_row;
   dots.leading = kFewRowsColumns;
   dots.b = {tile.at.b, p.in, p.b.row, p.b.column};
-  static_assert((MatmulProblem::kLongestDot + kFewRowsColumns) * MatmulProblem::kFewRows * sizeof(float) <= XPUD_HOST_SCRATCH_BYTES);
+  static_assert((MatmulProblem::kLongestDot + kFewRowsColumns) * MatmulProblem::kFewRows * sizeof(float) <=
+                XPUD_HOST_SCRATCH_BYTES);
   for (int64_t i = 0; i < tile.rows; ++i) {
-    const simd::MatrixView row{tile.at.a + i * p.a.row * static_cast<int64_t>(ops::SizeOf(p.in)), p.in, p.a.row, p.a.column};
+    const simd::MatrixView row{tile.at.a + i * p.a.row * static_cast<int64_t>(ops::SizeOf(p.in)), p.in,
+                               p.a.row, p.a.column};
     simd::Best().gather({row, 1, p.k, a + i * dots.a_row, ops::DType::kFloat32});
     std::fill(a + i * dots.a_row + p.k, a + (i + 1) * dots.a_row, 0.0f);
   }
@@ -208,7 +221,8 @@ void MatmulPlan::RunBlocked(const Tile& tile, void* scratch) const {
         product.m = std::min(Product::kMaxRows, tile.rows - row);
         product.n = std::min(Product::kMaxColumns, tile.columns - column);
         product.a = {tile.at.a + (batch * p.a.batch + row * p.a.row) * in, p.in, p.a.row, p.a.column};
-        product.b = {tile.at.b + (batch * p.b.batch + column * p.b.column) * b_in, p.b_source, p.b.row, p.b.column};
+        product.b = {tile.at.b + (batch * p.b.batch + column * p.b.column) * b_in, p.b_source, p.b.row,
+                     p.b.column};
         simd::Best().multiply(product);
         Finish(tile, product.acc, Product::kLeading, batch, row, column, product.m, product.n);
       }
@@ -216,13 +230,16 @@ void MatmulPlan::RunBlocked(const Tile& tile, void* scratch) const {
   }
 }
 
-void MatmulPlan::RunTile(int64_t index, const MatmulOperands& operands, const PackedWeights* packed, void* scratch) const {
+void MatmulPlan::RunTile(int64_t index, const MatmulOperands& operands, const PackedWeights* packed,
+                         void* scratch) const {
   const Tile tile = Locate(index, operands);
   if (few_rows_) return RunFewRows(tile, scratch);
   if (blocked_) return RunBlocked(tile, scratch);
   const bool usable = packed != nullptr && packed->Ready();
-  for (const PackedWeights* weights : {usable ? packed : nullptr, static_cast<const PackedWeights*>(nullptr)}) {
-    if (weights == nullptr && problem_.b_source != problem_.in) break;  // only the packed form has the right type
+  for (const PackedWeights* weights :
+       {usable ? packed : nullptr, static_cast<const PackedWeights*>(nullptr)}) {
+    if (weights == nullptr && problem_.b_source != problem_.in)
+      break;  // only the packed form has the right type
     const bool via_scratch = ViaScratch(tile, weights != nullptr);
     const MatmulPrimitive* primitive = PrimitiveFor(tile, weights, via_scratch);
     if (primitive != nullptr) return RunPrimitive(*primitive, tile, weights, via_scratch, scratch);

@@ -1,7 +1,7 @@
 // How one MatmulProblem is computed: the tiles that it is cut into and the primitives for them.
 //
-// The tiles follow from the problem alone, never from the number of workers, so results do not depend on it. Primitives are made
-// by the worker that first needs one, not by the thread that plans.
+// The tiles follow from the problem alone, never from the number of workers, so results do not depend on it.
+// Primitives are made by the worker that first needs one, not by the thread that plans.
 #pragma once
 
 #include <array>
@@ -23,7 +23,8 @@ class MatmulPlan {
   double nanoseconds() const { return nanoseconds_; }  // an estimate, for the whole
 
   // Computes tile `index`. `packed` may be nullptr, or not ready. Any worker; `scratch` is the worker's.
-  void RunTile(int64_t index, const MatmulOperands& operands, const PackedWeights* packed, void* scratch) const;
+  void RunTile(int64_t index, const MatmulOperands& operands, const PackedWeights* packed,
+               void* scratch) const;
 
  private:
   struct Axis {
@@ -48,17 +49,17 @@ class MatmulPlan {
   Tile Locate(int64_t index, const MatmulOperands& operands) const;
   const MatmulPrimitive* PrimitiveFor(const Tile& tile, const PackedWeights* packed, bool via_scratch) const;
   bool ViaScratch(const Tile& tile, bool packed) const;
-  void RunPrimitive(const MatmulPrimitive& primitive, const Tile& tile, const PackedWeights* packed, bool via_scratch,
-                    void* scratch) const;
-  void Finish(const Tile& tile, const void* acc, int64_t leading, int64_t batch, int64_t row, int64_t column, int64_t rows,
-              int64_t columns) const;
+  void RunPrimitive(const MatmulPrimitive& primitive, const Tile& tile, const PackedWeights* packed,
+                    bool via_scratch, void* scratch) const;
+  void Finish(const Tile& tile, const void* acc, int64_t leading, int64_t batch, int64_t row, int64_t column,
+              int64_t rows, int64_t columns) const;
   void RunFewRows(const Tile& tile, void* scratch) const;
   void RunBlocked(const Tile& tile, void* scratch) const;
 
   const MatmulProblem problem_;
-  bool blocked_ = false;  // our own product: no oneDNN for the type
+  bool blocked_ = false;   // our own product: no oneDNN for the type
   bool few_rows_ = false;  // our own dot products
-  bool direct_ = false;   // oneDNN does the epilogue
+  bool direct_ = false;    // oneDNN does the epilogue
   double nanoseconds_ = 0;
   Axis batch_, m_, n_;
   // [packed][kind]

@@ -24,16 +24,21 @@ int64_t SizeFromEnd(const Operand& operand, int from_end) {
   return operand.rank > from_end ? operand.sizes[operand.rank - 1 - from_end] : 1;
 }
 
-// Strides of axes of size 1 say nothing: make them those of a dense matrix, so that equal layouts compare equal.
+// Strides of axes of size 1 say nothing: make them those of a dense matrix, so that equal layouts compare
+// equal.
 void Canonicalize(Strides& s, int64_t batch, int64_t rows, int64_t columns) {
   if (columns == 1 && rows == 1) {
     s.row = s.column = 1;
   } else if (columns == 1) {
-    if (s.row == 1) s.column = rows;
-    else s.column = 1;
+    if (s.row == 1)
+      s.column = rows;
+    else
+      s.column = 1;
   } else if (rows == 1) {
-    if (s.column == 1) s.row = columns;
-    else s.row = 1;
+    if (s.column == 1)
+      s.row = columns;
+    else
+      s.row = 1;
   }
   if (batch == 1) s.batch = 0;
 }
@@ -70,7 +75,8 @@ absl::Status CheckTypes(const OpCall& call) {
   if (same && ops::IsFloating(type)) return absl::OkStatus();
   const std::string_view a = ops::Info(type).name, b = ops::Info(call.inputs[1].dtype).name,
                          out = ops::Info(call.outputs[0].dtype).name;
-  return absl::UnimplementedError(absl::StrCat("matmul of ", std::string(a), " and ", std::string(b), " to ", std::string(out),
+  return absl::UnimplementedError(absl::StrCat("matmul of ", std::string(a), " and ", std::string(b), " to ",
+                                               std::string(out),
                                                " on the CPU: all operands must have one floating type"));
 }
 
@@ -95,9 +101,14 @@ absl::StatusOr<MatmulCall> ReadMatmul(const OpCall& call) {
   p.b = StridesOf(b);
   p.out = StridesOf(out);
   p.in = p.b_source = p.out_type = a.dtype;
-  p.activation = static_cast<ops::Activation>(call.attributes.size() > 2 ? call.attributes[2].AsInteger() : 0);
-  read.operands = {static_cast<const std::byte*>(a.data), static_cast<const std::byte*>(b.data), nullptr,
-                   static_cast<std::byte*>(out.data), 1, 1};
+  p.activation =
+      static_cast<ops::Activation>(call.attributes.size() > 2 ? call.attributes[2].AsInteger() : 0);
+  read.operands = {static_cast<const std::byte*>(a.data),
+                   static_cast<const std::byte*>(b.data),
+                   nullptr,
+                   static_cast<std::byte*>(out.data),
+                   1,
+                   1};
   if (!call.attributes.empty()) read.operands.beta = call.attributes[0].AsReal();
   if (call.attributes.size() > 1) read.operands.alpha = call.attributes[1].AsReal();
   read.b_content = b.content;

@@ -1,5 +1,5 @@
-// kMatmul in canonical form: what is left of a call once equivalent descriptors have been made equal. A plain value, used as the key of
-// a plan: padding is zeroed and it is compared by bytes.
+// kMatmul in canonical form: what is left of a call once equivalent descriptors have been made equal. A plain
+// value, used as the key of a plan: padding is zeroed and it is compared by bytes.
 #pragma once
 
 #include <cstring>
@@ -16,13 +16,15 @@ struct Strides {
   int64_t column = 0;
 };
 
-// out[batch,m,n] = activation(alpha * a[batch,m,k] b[batch,k,n] + beta * c). alpha and beta are not part of it.
+// out[batch,m,n] = activation(alpha * a[batch,m,k] b[batch,k,n] + beta * c). alpha and beta are not part of
+// it.
 struct MatmulProblem {
   int64_t batch = 1, m = 0, n = 0, k = 0;
   Strides a, b, c, out;  // c: 0 where it is broadcast
   ops::Activation activation = ops::Activation::kNone;
-  ops::DType in = ops::DType::kFloat32;   // of a and b as they are multiplied
-  ops::DType b_source = ops::DType::kFloat32;  // of b as it stands in memory: differs from `in` for weights that are packed from f16
+  ops::DType in = ops::DType::kFloat32;        // of a and b as they are multiplied
+  ops::DType b_source = ops::DType::kFloat32;  // of b as it stands in memory: differs from `in` for weights
+                                               // that are packed from f16
   ops::DType out_type = ops::DType::kFloat32;  // of c and out
   bool has_c = false;
   bool plain = false;   // alpha is 1, and beta too if there is c
@@ -37,11 +39,11 @@ struct MatmulProblem {
 
   // c is a row that is added to each row of out.
   bool RowBias() const { return has_c && c.row == 0 && c.batch == 0 && (c.column == 1 || n == 1); }
-  // A few rows against contiguous columns: limited by reading b, which dot products do without a copy, in any type up to f32. (oneDNN
-  // has instructions for bf16 and is ahead from 3 rows.)
+  // A few rows against contiguous columns: limited by reading b, which dot products do without a copy, in any
+  // type up to f32. (oneDNN has instructions for bf16 and is ahead from 3 rows.)
   bool FewRows() const {
-    return m <= (in == ops::DType::kBFloat16 ? 2 : kFewRows) && !packed && in == b_source && in != ops::DType::kFloat64 && b.row == 1 && b.column >= k && k >= 16 &&
-           k <= kLongestDot;
+    return m <= (in == ops::DType::kBFloat16 ? 2 : kFewRows) && !packed && in == b_source &&
+           in != ops::DType::kFloat64 && b.row == 1 && b.column >= k && k >= 16 && k <= kLongestDot;
   }
   static constexpr int64_t kFewRows = 4;
   static constexpr int64_t kLongestDot = 1 << 16;
@@ -64,8 +66,9 @@ struct MatmulCall {
   uint64_t b_content = 0;  // Operand::content of b
 };
 
-// Reads a call of family kMatmul: folds a batch into m where one matrix b serves it, swaps a and b where out is column-major or a column, drops c when
-// beta is 0, and gives axes of size 1 the strides of a dense matrix. Unimplemented: element types that differ or are not floating.
+// Reads a call of family kMatmul: folds a batch into m where one matrix b serves it, swaps a and b where out
+// is column-major or a column, drops c when beta is 0, and gives axes of size 1 the strides of a dense
+// matrix. Unimplemented: element types that differ or are not floating.
 absl::StatusOr<MatmulCall> ReadMatmul(const OpCall& call);
 
 // True if oneDNN takes the layout: one unit stride, rows (or columns) that do not overlap.

@@ -23,7 +23,8 @@ constexpr int64_t kLeastPackedBytes = 4096;
 }  // namespace
 
 size_t MatmulOptions::DefaultPackedBytes() {
-  const size_t machine = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGE_SIZE));
+  const size_t machine =
+      static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGE_SIZE));
   return std::min(size_t{1} << 30, machine / 8);
 }
 
@@ -54,7 +55,8 @@ absl::Status OnednnMatmul::MakeMultipliable(MatmulCall& call, bool packed, Kerne
   if (p.in == ops::DType::kFloat64 || p.k == 0) return absl::OkStatus();  // our own product takes any layout
   if (!packed && p.FewRows()) return absl::OkStatus();
   const ops::DType from = p.in, to = MultipliesNatively(from) ? from : ops::DType::kFloat32;
-  const auto copy = [&](const std::byte*& data, Strides& strides, int64_t rows, int64_t columns) -> absl::Status {
+  const auto copy = [&](const std::byte*& data, Strides& strides, int64_t rows,
+                        int64_t columns) -> absl::Status {
     const int64_t batch = strides.batch == 0 ? 1 : p.batch;
     ASSIGN_OR_RETURN(void* target, workspace(static_cast<size_t>(batch * rows * columns) * ops::SizeOf(to)));
     kernels_.LaunchCopy({data, strides, batch, rows, columns, from, to, target}, launches);
@@ -79,7 +81,8 @@ const MatmulPlan* OnednnMatmul::PlanFor(const MatmulProblem& problem) {
 
 uint32_t OnednnMatmul::TilesPerGroup(const MatmulPlan& plan) const {
   const int64_t most = workers_ == 1 ? 1 : kGroupsPerWorker * workers_;
-  const int64_t groups = std::clamp<int64_t>(static_cast<int64_t>(plan.nanoseconds() / kLaunchNanoseconds), 1, most);
+  const int64_t groups =
+      std::clamp<int64_t>(static_cast<int64_t>(plan.nanoseconds() / kLaunchNanoseconds), 1, most);
   return static_cast<uint32_t>((plan.tiles() + groups - 1) / groups);
 }
 
@@ -95,8 +98,8 @@ absl::StatusOr<Readiness> OnednnMatmul::Plan(const OpCall& call, KernelLibrary::
     kernels_.LaunchProduct(*plan, read.operands, found.weights, TilesPerGroup(*plan), launches);
   } else {
     const MatmulPlan temporary(read.problem);
-    kernels_.LaunchUnplanned(read.problem, read.operands, found.weights, temporary.tiles(), TilesPerGroup(temporary),
-                             launches);
+    kernels_.LaunchUnplanned(read.problem, read.operands, found.weights, temporary.tiles(),
+                             TilesPerGroup(temporary), launches);
   }
   return Readiness::kReady;
 }

@@ -14,8 +14,8 @@ namespace xpud::kernels::onednn {
 
 struct MatmulOptions {
   int workers = 1;
-  // Limit of packed weights. They double the memory of weights that recur; the default, 1 GiB or an eighth of the
-  // machine's memory if that is less, holds the whole of models up to about 250 million f32 weights.
+  // Limit of packed weights. They double the memory of weights that recur; the default, 1 GiB or an eighth of
+  // the machine's memory if that is less, holds the whole of models up to about 250 million f32 weights.
   size_t packed_bytes = DefaultPackedBytes();
 
   static size_t DefaultPackedBytes();
@@ -26,20 +26,23 @@ class OnednnMatmul : public Planner {
   OnednnMatmul(KernelStore& store, const MatmulOptions& options);
 
   bool Serves(ops::Family family) const override { return family == ops::Family::kMatmul; }
-  absl::StatusOr<Readiness> Plan(const OpCall& call, KernelLibrary::Workspace workspace, LaunchList& launches) override;
+  absl::StatusOr<Readiness> Plan(const OpCall& call, KernelLibrary::Workspace workspace,
+                                 LaunchList& launches) override;
 
   const PackedWeightCache& packed_weights() const { return packed_; }
 
  private:
   PackedWeightCache::Found FindPacked(const MatmulCall& call);
-  absl::Status MakeMultipliable(MatmulCall& call, bool packed, KernelLibrary::Workspace workspace, LaunchList& launches);
+  absl::Status MakeMultipliable(MatmulCall& call, bool packed, KernelLibrary::Workspace workspace,
+                                LaunchList& launches);
   const MatmulPlan* PlanFor(const MatmulProblem& problem);  // nullptr: no room for another
   uint32_t TilesPerGroup(const MatmulPlan& plan) const;
 
   const int workers_;
   const MatmulKernels kernels_;
   PackedWeightCache packed_;
-  // Launches point at plans, so plans live as long as this. When there are kMostPlans, further problems travel by value.
+  // Launches point at plans, so plans live as long as this. When there are kMostPlans, further problems
+  // travel by value.
   absl::flat_hash_map<MatmulProblem, std::unique_ptr<MatmulPlan>> plans_;
 };
 

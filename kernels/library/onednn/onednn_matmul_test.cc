@@ -38,8 +38,8 @@ struct Machine {
     launches.Clear();
     return planner.Plan(call, [&](size_t bytes) { return device.Workspace(bytes); }, launches).status();
   }
-  void Execute(HostTensor& out, HostTensor& a, HostTensor& b, HostTensor& c, double beta = 1, double alpha = 1,
-               Activation activation = Activation::kNone) {
+  void Execute(HostTensor& out, HostTensor& a, HostTensor& b, HostTensor& c, double beta = 1,
+               double alpha = 1, Activation activation = Activation::kNone) {
     const absl::Status status = Plan(out, a, b, c, beta, alpha, activation);
     ASSERT_TRUE(status.ok()) << status;
     device.Run(launches);
@@ -48,17 +48,22 @@ struct Machine {
 
 double Activate(double x, Activation activation) {
   switch (activation) {
-    case Activation::kNone: return x;
-    case Activation::kRelu: return x < 0 ? 0 : x;
-    case Activation::kGelu: return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
-    case Activation::kGeluTanh: return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+    case Activation::kNone:
+      return x;
+    case Activation::kRelu:
+      return x < 0 ? 0 : x;
+    case Activation::kGelu:
+      return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
+    case Activation::kGeluTanh:
+      return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
   }
   return x;
 }
 
-// Checks `out` against the definition in double precision; `before` is c as it was (c may have been overwritten through out).
-void ExpectProduct(const HostTensor& out, const HostTensor& a, const HostTensor& b, const HostTensor& before, double beta,
-                   double alpha, Activation activation) {
+// Checks `out` against the definition in double precision; `before` is c as it was (c may have been
+// overwritten through out).
+void ExpectProduct(const HostTensor& out, const HostTensor& a, const HostTensor& b, const HostTensor& before,
+                   double beta, double alpha, Activation activation) {
   const Operand& shape = out.shape();
   const int last = shape.rank - 1;
   const int64_t depth = a.shape().sizes[last];
@@ -86,8 +91,8 @@ void ExpectProduct(const HostTensor& out, const HostTensor& a, const HostTensor&
     const double accumulate = shape.dtype == DType::kFloat64 ? 2.3e-16 : 1.2e-7;
     const double tolerance = epsilon * (std::abs(expected) + 1e-3) + accumulate * (8 * magnitude + 4);
     if (!(std::abs(out.At(index) - expected) <= tolerance) && ++wrong <= 3)
-      ADD_FAILURE() << "at " << index[0] << "," << index[1] << "," << index[2] << ": " << out.At(index) << ", expected "
-                    << expected << " within " << tolerance;
+      ADD_FAILURE() << "at " << index[0] << "," << index[1] << "," << index[2] << ": " << out.At(index)
+                    << ", expected " << expected << " within " << tolerance;
   });
   EXPECT_EQ(wrong, 0);
 }
@@ -109,12 +114,18 @@ HostTensor RandomLayout(Random& random, DType type, std::vector<int64_t> sizes, 
 HostTensor RandomAddend(Random& random, DType type, const std::vector<int64_t>& out) {
   const int64_t n = out.back(), m = out[out.size() - 2];
   switch (random() % 6) {
-    case 0: return HostTensor::Dense(type, {n});
-    case 1: return HostTensor::Dense(type, {1, n});
-    case 2: return HostTensor::Dense(type, {m, 1});
-    case 3: return HostTensor::Dense(type, {1});
-    case 4: return HostTensor();
-    default: return RandomLayout(random, type, out, false);
+    case 0:
+      return HostTensor::Dense(type, {n});
+    case 1:
+      return HostTensor::Dense(type, {1, n});
+    case 2:
+      return HostTensor::Dense(type, {m, 1});
+    case 3:
+      return HostTensor::Dense(type, {1});
+    case 4:
+      return HostTensor();
+    default:
+      return RandomLayout(random, type, out, false);
   }
 }
 
@@ -135,13 +146,17 @@ TEST_P(MatmulOfType, EveryLayoutAndEpilogueAgreesWithTheDefinition) {
       const int64_t batch = 1 + random() % 5;
       for (auto* sizes : {&out_sizes, &a_sizes, &b_sizes}) sizes->insert(sizes->begin(), batch);
     }
-    HostTensor a = RandomLayout(random, GetParam(), a_sizes, false), b = RandomLayout(random, GetParam(), b_sizes, false);
-    HostTensor out = RandomLayout(random, GetParam(), out_sizes, true), c = RandomAddend(random, GetParam(), out_sizes);
-    for (HostTensor* t : {&a, &b, &c}) if (t->present()) t->Fill(random);
+    HostTensor a = RandomLayout(random, GetParam(), a_sizes, false),
+               b = RandomLayout(random, GetParam(), b_sizes, false);
+    HostTensor out = RandomLayout(random, GetParam(), out_sizes, true),
+               c = RandomAddend(random, GetParam(), out_sizes);
+    for (HostTensor* t : {&a, &b, &c})
+      if (t->present()) t->Fill(random);
     const double beta = random() % 2 ? 1 : random() % 3 * 0.5, alpha = random() % 3 ? 1 : 0.25;
     const Activation activation = static_cast<Activation>(random() % 2 ? 0 : random() % 4);
     if (random() % 3 == 0) b.set_content(round + 1);
-    SCOPED_TRACE(::testing::Message() << "round " << round << " m " << m << " n " << n << " k " << k << " rank " << out_sizes.size());
+    SCOPED_TRACE(::testing::Message() << "round " << round << " m " << m << " n " << n << " k " << k
+                                      << " rank " << out_sizes.size());
     const std::vector<std::byte> before = out.bytes();
     for (int again = 0; again < 3; ++again) {
       machine.Execute(out, a, b, c, beta, alpha, activation);
@@ -158,9 +173,11 @@ TEST_P(MatmulOfType, EveryLayoutAndEpilogueAgreesWithTheDefinition) {
 TEST_P(MatmulOfType, NumberOfWorkersDoesNotChangeABit) {
   Random random(7);
   Machine one(1), four(4);
-  const int64_t shapes[][4] = {{1, 300, 400, 200}, {1, 16, 1000, 384}, {1, 1, 3000, 500}, {40, 64, 64, 32}, {3, 700, 130, 130}};
+  const int64_t shapes[][4] = {
+      {1, 300, 400, 200}, {1, 16, 1000, 384}, {1, 1, 3000, 500}, {40, 64, 64, 32}, {3, 700, 130, 130}};
   for (const auto& [batch, m, n, k] : shapes) {
-    HostTensor a = HostTensor::Dense(GetParam(), {batch, m, k}), b = HostTensor::Laid(GetParam(), {batch, k, n}, {0, 2, 1}, 0);
+    HostTensor a = HostTensor::Dense(GetParam(), {batch, m, k}),
+               b = HostTensor::Laid(GetParam(), {batch, k, n}, {0, 2, 1}, 0);
     HostTensor c = HostTensor::Dense(GetParam(), {n});
     for (HostTensor* t : {&a, &b, &c}) t->Fill(random);
     b.set_content(m);
@@ -191,7 +208,10 @@ TEST_P(MatmulOfType, AddendMayBeTheOutput) {
     call.inputs = inputs;
     call.attributes = attributes;
     machine.launches.Clear();
-    ASSERT_TRUE(machine.planner.Plan(call, [&](size_t n) { return machine.device.Workspace(n); }, machine.launches).ok());
+    ASSERT_TRUE(
+        machine.planner.Plan(
+                           call, [&](size_t n) { return machine.device.Workspace(n); }, machine.launches)
+            .ok());
     machine.device.Run(machine.launches);
     ExpectProduct(out, a, b, before, 0.5, 2, Activation::kNone);
   }
@@ -203,7 +223,8 @@ TEST_P(MatmulOfType, WeightsArePackedTheSecondTimeAndNeverStale) {
   Machine machine(2);
   HostTensor none;
   for (const int64_t m : {1, 16, 200}) {
-    HostTensor a = HostTensor::Dense(GetParam(), {m, 384}), b = HostTensor::Laid(GetParam(), {384, 500}, {1, 0}, 0);
+    HostTensor a = HostTensor::Dense(GetParam(), {m, 384}),
+               b = HostTensor::Laid(GetParam(), {384, 500}, {1, 0}, 0);
     HostTensor out = HostTensor::Dense(GetParam(), {m, 500});
     a.Fill(random);
     for (uint64_t content = 1; content <= 3; ++content) {
@@ -222,7 +243,8 @@ TEST_P(MatmulOfType, WeightsArePackedTheSecondTimeAndNeverStale) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, MatmulOfType,
-                         ::testing::Values(DType::kFloat32, DType::kFloat64, DType::kBFloat16, DType::kFloat16),
+                         ::testing::Values(DType::kFloat32, DType::kFloat64, DType::kBFloat16,
+                                           DType::kFloat16),
                          [](const auto& param) { return std::string(ops::Info(param.param).name); });
 
 TEST(OnednnMatmul, PackedBytesStayWithinTheLimit) {
@@ -230,7 +252,8 @@ TEST(OnednnMatmul, PackedBytesStayWithinTheLimit) {
   constexpr size_t kLimit = size_t{1} << 20;
   Machine machine(1, kLimit);
   std::vector<HostTensor> weights;
-  HostTensor a = HostTensor::Dense(DType::kFloat32, {4, 256}), out = HostTensor::Dense(DType::kFloat32, {4, 256}), none;
+  HostTensor a = HostTensor::Dense(DType::kFloat32, {4, 256}),
+             out = HostTensor::Dense(DType::kFloat32, {4, 256}), none;
   a.Fill(random);
   for (uint64_t i = 0; i < 8; ++i) {
     weights.push_back(HostTensor::Dense(DType::kFloat32, {256, 256}));
@@ -275,7 +298,8 @@ TEST(OnednnMatmul, MoreShapesThanPlansStillWork) {
   int64_t shapes = 0;
   for (int64_t m = 1; m <= 70; ++m) {
     for (int64_t n = 1; n <= 70; ++n) {
-      HostTensor a = HostTensor::Dense(DType::kFloat32, {m, 2}), b = HostTensor::Dense(DType::kFloat32, {2, n});
+      HostTensor a = HostTensor::Dense(DType::kFloat32, {m, 2}),
+                 b = HostTensor::Dense(DType::kFloat32, {2, n});
       HostTensor out = HostTensor::Dense(DType::kFloat32, {m, n});
       ASSERT_TRUE(machine.Plan(out, a, b, none, 1, 1, Activation::kNone).ok());
       if (++shapes <= 4200) continue;  // beyond what is kept
@@ -292,7 +316,8 @@ TEST(Simd, EveryInstructionSetMultipliesAlike) {
   int count = 0;
   const simd::Functions* const* supported = simd::Supported(&count);
   ASSERT_GE(count, 1);
-  HostTensor a = HostTensor::Dense(DType::kFloat64, {50, 300}), b = HostTensor::Dense(DType::kFloat64, {300, 70});
+  HostTensor a = HostTensor::Dense(DType::kFloat64, {50, 300}),
+             b = HostTensor::Dense(DType::kFloat64, {300, 70});
   a.Fill(random);
   b.Fill(random);
   for (int i = 0; i < count; ++i) {
@@ -304,7 +329,9 @@ TEST(Simd, EveryInstructionSetMultipliesAlike) {
     product.a = {a.operand().data, DType::kFloat64, 300, 1};
     product.b = {b.operand().data, DType::kFloat64, 70, 1};
     std::unique_ptr<std::byte, decltype(&std::free)> memory(
-        static_cast<std::byte*>(std::aligned_alloc(64, simd::Product::kAccBytes + simd::Product::kScratchBytes)), &std::free);
+        static_cast<std::byte*>(
+            std::aligned_alloc(64, simd::Product::kAccBytes + simd::Product::kScratchBytes)),
+        &std::free);
     product.acc = memory.get();
     product.scratch = memory.get() + simd::Product::kAccBytes;
     supported[i]->multiply(product);

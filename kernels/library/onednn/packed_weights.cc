@@ -13,8 +13,9 @@ namespace {
 using dnnl::memory;
 using Tag = memory::format_tag;
 
-// In lookups: weights unused for kIdle are dropped; others are dropped for new ones only when unused for kWarm, so that a
-// model larger than the limit keeps a part of its weights packed instead of packing them in turn.
+// In lookups: weights unused for kIdle are dropped; others are dropped for new ones only when unused for
+// kWarm, so that a model larger than the limit keeps a part of its weights packed instead of packing them in
+// turn.
 constexpr uint64_t kIdle = 1 << 18;
 constexpr uint64_t kWarm = 1 << 14;
 constexpr uint64_t kSweepEvery = 1 << 13;
@@ -24,10 +25,14 @@ constexpr size_t kPackBytesPerGroup = 1 << 20;
 Tag PanelTag(int64_t width, ops::DType type) {
   const bool pairs = ops::SizeOf(type) == 2;
   switch (width) {
-    case 16: return pairs ? Tag::BA16a16b2a : Tag::BA16a16b;
-    case 32: return pairs ? Tag::BA16a32b2a : Tag::BA16a32b;
-    case 48: return pairs ? Tag::BA16a48b2a : Tag::BA16a48b;
-    default: return pairs ? Tag::BA16a64b2a : Tag::BA16a64b;
+    case 16:
+      return pairs ? Tag::BA16a16b2a : Tag::BA16a16b;
+    case 32:
+      return pairs ? Tag::BA16a32b2a : Tag::BA16a32b;
+    case 48:
+      return pairs ? Tag::BA16a48b2a : Tag::BA16a48b;
+    default:
+      return pairs ? Tag::BA16a64b2a : Tag::BA16a64b;
   }
 }
 
@@ -49,15 +54,16 @@ PackedWeights::PackedWeights(const WeightSource& source) : source_(source) {
 PackedWeights::~PackedWeights() = default;
 
 bool PackedWeights::PackPanel(int64_t first_column, int64_t columns) {
-  const simd::MatrixView view{source_.data + first_column * source_.column * ops::SizeOf(source_.source), source_.source,
-                              source_.row, source_.column};
-  const bool as_is = source_.source == source_.packed &&
-                     IsMatrix({0, source_.row, source_.column}, source_.k, columns);
+  const simd::MatrixView view{source_.data + first_column * source_.column * ops::SizeOf(source_.source),
+                              source_.source, source_.row, source_.column};
+  const bool as_is =
+      source_.source == source_.packed && IsMatrix({0, source_.row, source_.column}, source_.k, columns);
   try {
     memory::desc from({source_.k, columns}, TypeOf(source_.packed), memory::dims{columns, 1});
     const void* data = view.data;
     if (as_is) {
-      from = memory::desc({source_.k, columns}, TypeOf(source_.packed), memory::dims{source_.row, source_.column});
+      from = memory::desc({source_.k, columns}, TypeOf(source_.packed),
+                          memory::dims{source_.row, source_.column});
     } else {
       std::byte* const dense = ThreadMemory(source_.k * columns * ops::SizeOf(source_.packed));
       simd::Best().gather({view, source_.k, columns, dense, source_.packed});
@@ -114,7 +120,8 @@ bool PackedWeightCache::MakeRoom(size_t bytes) {
   while (bytes_ + bytes > limit_bytes_) {
     Entry* oldest = nullptr;
     for (auto& [source, entry] : entries_)
-      if (entry.weights != nullptr && (oldest == nullptr || entry.last_use < oldest->last_use)) oldest = &entry;
+      if (entry.weights != nullptr && (oldest == nullptr || entry.last_use < oldest->last_use))
+        oldest = &entry;
     if (oldest == nullptr || oldest->last_use + kWarm > lookups_) return false;
     Retire(*oldest);
     const size_t before = bytes_;

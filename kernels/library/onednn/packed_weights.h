@@ -1,10 +1,11 @@
 // Weights in the layout that oneDNN multiplies fastest, and the cache of them.
 //
-// Identity: weights are known by address and geometry, and their bytes by Operand::content. Content that was seen twice is packed; a new
-// content at the same place drops what was packed, so changed weights are never served.
-// Lifetime: the engine thread owns everything here. Each planned group that names a PackedWeights is counted when planned and when run;
-// dropped weights are freed once all of those have run, in whatever order the device completes launches. Launches recorded for replay
-// are not counted again: who records must plan with content 0.
+// Identity: weights are known by address and geometry, and their bytes by Operand::content. Content that was
+// seen twice is packed; a new content at the same place drops what was packed, so changed weights are never
+// served. Lifetime: the engine thread owns everything here. Each planned group that names a PackedWeights is
+// counted when planned and when run; dropped weights are freed once all of those have run, in whatever order
+// the device completes launches. Launches recorded for replay are not counted again: who records must plan
+// with content 0.
 #pragma once
 
 #include <atomic>
@@ -53,7 +54,8 @@ class PackedWeights {
   void CountPlanned(uint32_t groups) { planned_ += groups; }
   bool Idle() const { return planned_ <= run_.load(std::memory_order_acquire); }
 
-  // Workers. Pack makes group `group` of pack_groups(); CountRun is the last act of any group that names this object.
+  // Workers. Pack makes group `group` of pack_groups(); CountRun is the last act of any group that names this
+  // object.
   void Pack(uint32_t group);
   bool Ready() const { return unpacked_groups_.load(std::memory_order_acquire) == 0; }
   // The packed columns from `column`, a multiple of 64.

@@ -12,7 +12,8 @@ namespace {
 
 using dnnl::memory;
 
-memory::desc Describe(const MatmulPrimitive::Spec& spec, int64_t rows, int64_t columns, ops::DType type, const Strides& s) {
+memory::desc Describe(const MatmulPrimitive::Spec& spec, int64_t rows, int64_t columns, ops::DType type,
+                      const Strides& s) {
   if (spec.batch == 1) return memory::desc({rows, columns}, TypeOf(type), memory::dims{s.row, s.column});
   const int64_t batch = s.batch == 0 ? 1 : spec.batch;
   const int64_t step = s.batch == 0 ? std::max(rows * s.row, columns * s.column) : s.batch;
@@ -29,17 +30,25 @@ dnnl::primitive_attr Attributes(ops::Activation activation) {
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   dnnl::post_ops post;
   switch (activation) {
-    case ops::Activation::kNone: break;
-    case ops::Activation::kRelu: post.append_eltwise(dnnl::algorithm::eltwise_relu, 0, 0); break;
-    case ops::Activation::kGelu: post.append_eltwise(dnnl::algorithm::eltwise_gelu_erf, 0, 0); break;
-    case ops::Activation::kGeluTanh: post.append_eltwise(dnnl::algorithm::eltwise_gelu_tanh, 0, 0); break;
+    case ops::Activation::kNone:
+      break;
+    case ops::Activation::kRelu:
+      post.append_eltwise(dnnl::algorithm::eltwise_relu, 0, 0);
+      break;
+    case ops::Activation::kGelu:
+      post.append_eltwise(dnnl::algorithm::eltwise_gelu_erf, 0, 0);
+      break;
+    case ops::Activation::kGeluTanh:
+      post.append_eltwise(dnnl::algorithm::eltwise_gelu_tanh, 0, 0);
+      break;
   }
   attributes.set_post_ops(post);
   return attributes;
 }
 
 bool Has(dnnl::cpu_isa isa) {
-  const unsigned have = static_cast<unsigned>(dnnl::get_effective_cpu_isa()), want = static_cast<unsigned>(isa);
+  const unsigned have = static_cast<unsigned>(dnnl::get_effective_cpu_isa()),
+                 want = static_cast<unsigned>(isa);
   return (have & want) == want;
 }
 
@@ -60,20 +69,28 @@ const dnnl::stream& ThreadStream() {
 
 memory::data_type TypeOf(ops::DType type) {
   switch (type) {
-    case ops::DType::kFloat16: return memory::data_type::f16;
-    case ops::DType::kBFloat16: return memory::data_type::bf16;
-    case ops::DType::kFloat64: return memory::data_type::f64;
-    default: return memory::data_type::f32;
+    case ops::DType::kFloat16:
+      return memory::data_type::f16;
+    case ops::DType::kBFloat16:
+      return memory::data_type::bf16;
+    case ops::DType::kFloat64:
+      return memory::data_type::f64;
+    default:
+      return memory::data_type::f32;
   }
 }
 
 bool MultipliesNatively(ops::DType type) {
   static const bool f16 = Has(dnnl::cpu_isa::avx512_core_fp16), bf16 = Has(dnnl::cpu_isa::avx512_core_bf16);
   switch (type) {
-    case ops::DType::kFloat32: return true;
-    case ops::DType::kBFloat16: return bf16;
-    case ops::DType::kFloat16: return f16;
-    default: return false;
+    case ops::DType::kFloat32:
+      return true;
+    case ops::DType::kBFloat16:
+      return bf16;
+    case ops::DType::kFloat16:
+      return f16;
+    default:
+      return false;
   }
 }
 
@@ -108,7 +125,8 @@ std::unique_ptr<MatmulPrimitive> MatmulPrimitive::Create(const Spec& spec) {
 
 void MatmulPrimitive::Run(const void* a, const void* b, const void* bias, void* out, void* scratch) const {
   const dnnl::engine& engine = CpuEngine();
-  const memory ma(a_, engine, const_cast<void*>(a)), mb(b_, engine, const_cast<void*>(b)), mo(out_, engine, out);
+  const memory ma(a_, engine, const_cast<void*>(a)), mb(b_, engine, const_cast<void*>(b)),
+      mo(out_, engine, out);
   const memory ms(scratch_, engine, scratch);
   const memory mc = has_bias_ ? memory(bias_, engine, const_cast<void*>(bias)) : memory();
   const dnnl_exec_arg_t arguments[] = {{DNNL_ARG_SRC, ma.get()},

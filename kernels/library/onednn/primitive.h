@@ -13,10 +13,12 @@ namespace xpud::kernels::onednn {
 
 // The CPU engine of the process.
 const dnnl::engine& CpuEngine();
-// This thread's stream; the first call makes oneDNN single-threaded on this thread (we slice the work ourselves).
+// This thread's stream; the first call makes oneDNN single-threaded on this thread (we slice the work
+// ourselves).
 const dnnl::stream& ThreadStream();
 dnnl::memory::data_type TypeOf(ops::DType type);
-// True if this CPU multiplies matrices of the type at speed: f32 always, bf16 and f16 with the instructions for them, f64 never.
+// True if this CPU multiplies matrices of the type at speed: f32 always, bf16 and f16 with the instructions
+// for them, f64 never.
 bool MultipliesNatively(ops::DType type);
 
 // One product of fixed sizes, layouts and epilogue. Immutable: any thread may run it, several at once.
@@ -26,8 +28,9 @@ class MatmulPrimitive {
     int64_t batch = 1, m = 0, n = 0, k = 0;
     ops::DType in = ops::DType::kFloat32, out_type = ops::DType::kFloat32;
     Strides a, b, out;
-    dnnl::memory::format_tag b_tag = dnnl::memory::format_tag::undef;  // packed weights: their layout, instead of b
-    bool row_bias = false;  // of type out_type
+    dnnl::memory::format_tag b_tag =
+        dnnl::memory::format_tag::undef;  // packed weights: their layout, instead of b
+    bool row_bias = false;                // of type out_type
     ops::Activation activation = ops::Activation::kNone;
   };
   // nullptr if oneDNN has no fast implementation of it.

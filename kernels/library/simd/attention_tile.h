@@ -8,18 +8,18 @@
 
 namespace xpud::kernels::simd {
 
-// out[i, :] = sum_j softmax_j(scale * q[i] . k[j] + mask[i, j]) v[j, :], i in [0, queries), j in [0, keys). Rows without a key that
-// may be attended give 0, and logsumexp 0, as
-// PyTorch's fused attention on the CPU does.
+// out[i, :] = sum_j softmax_j(scale * q[i] . k[j] + mask[i, j]) v[j, :], i in [0, queries), j in [0, keys).
+// Rows without a key that may be attended give 0, and logsumexp 0, as PyTorch's fused attention on the CPU
+// does.
 struct AttentionTile {
   static constexpr int64_t kMaxQueries = 64;
 
   ops::DType dtype = ops::DType::kFloat32;
   ops::DType mask_dtype = ops::DType::kBool;
   int64_t queries = 0, keys = 0, depth = 0, value_depth = 0;
-  const void* q = nullptr;  // [queries, depth]
-  const void* k = nullptr;  // [keys, depth]
-  const void* v = nullptr;  // [keys, value_depth]
+  const void* q = nullptr;     // [queries, depth]
+  const void* k = nullptr;     // [keys, depth]
+  const void* v = nullptr;     // [keys, value_depth]
   const void* mask = nullptr;  // [queries, keys], or nullptr
   void* out = nullptr;         // [queries, value_depth]
   float* logsumexp = nullptr;  // [queries], or nullptr

@@ -1,5 +1,5 @@
-// Vector code that is compiled once per instruction set (x86-64-v4, -v3, and the baseline) and chosen at run time:
-// a blocked matrix product, the epilogue of a product, and strided copies. Pure functions; any thread.
+// Vector code that is compiled once per instruction set (x86-64-v4, -v3, and the baseline) and chosen at run
+// time: a blocked matrix product, the epilogue of a product, and strided copies. Pure functions; any thread.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +18,8 @@ struct MatrixView {
   int64_t column = 0;
 };
 
-// acc[m,n] = a[m,k] b[k,n], accumulated over k in order in the accumulate type: f64 if `wide`, else f32. Each element is
-// the same whatever the tile it is computed in. m <= kMaxRows, n <= kMaxColumns.
+// acc[m,n] = a[m,k] b[k,n], accumulated over k in order in the accumulate type: f64 if `wide`, else f32. Each
+// element is the same whatever the tile it is computed in. m <= kMaxRows, n <= kMaxColumns.
 struct Product {
   static constexpr int64_t kMaxRows = 96;
   static constexpr int64_t kMaxColumns = 256;
@@ -28,13 +28,14 @@ struct Product {
   bool wide = false;
   int64_t m = 0, n = 0, k = 0;
   MatrixView a, b;
-  void* acc = nullptr;      // kAccBytes; 64-byte aligned
-  void* scratch = nullptr;  // kScratchBytes; 64-byte aligned
+  void* acc = nullptr;                              // kAccBytes; 64-byte aligned
+  void* scratch = nullptr;                          // kScratchBytes; 64-byte aligned
   static constexpr int64_t kLeading = kMaxColumns;  // row stride of acc, in elements
   static constexpr size_t kAccBytes = size_t{kMaxRows} * kLeading * 8;
 };
 
-// acc[m,n] = a[m,k] b[k,n] in f32 for a few rows, where b.row is 1. Each element is the same whatever the tile it is computed in.
+// acc[m,n] = a[m,k] b[k,n] in f32 for a few rows, where b.row is 1. Each element is the same whatever the
+// tile it is computed in.
 struct Dots {
   int64_t m = 0, n = 0, k = 0;
   const float* a = nullptr;  // rows padded with zeros to a multiple of 16

@@ -1,5 +1,5 @@
-// What a CPU device does with launches, for the tests and benchmarks of this folder: a KernelStore, and workers that run
-// the groups of HOST kernels. Call from one thread.
+// What a CPU device does with launches, for the tests and benchmarks of this folder: a KernelStore, and
+// workers that run the groups of HOST kernels. Call from one thread.
 #pragma once
 
 #include <atomic>
@@ -21,7 +21,8 @@ namespace xpud::kernels::testing {
 class HostDevice : public KernelStore {
  public:
   explicit HostDevice(int workers) : scratch_(workers) {
-    for (auto& scratch : scratch_) scratch.reset(static_cast<std::byte*>(std::aligned_alloc(64, XPUD_HOST_SCRATCH_BYTES)));
+    for (auto& scratch : scratch_)
+      scratch.reset(static_cast<std::byte*>(std::aligned_alloc(64, XPUD_HOST_SCRATCH_BYTES)));
     for (int i = 1; i < workers; ++i) threads_.emplace_back([this, i] { Work(i); });
   }
   ~HostDevice() override {
@@ -52,7 +53,8 @@ class HostDevice : public KernelStore {
 
  private:
   const Kernel* AddTo(const ModuleImage* module, std::string entry) {
-    kernels_.push_back(std::make_unique<Kernel>(Kernel{static_cast<uint32_t>(kernels_.size()), module, std::move(entry)}));
+    kernels_.push_back(
+        std::make_unique<Kernel>(Kernel{static_cast<uint32_t>(kernels_.size()), module, std::move(entry)}));
     return kernels_.back().get();
   }
 

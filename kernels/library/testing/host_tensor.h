@@ -41,10 +41,14 @@ inline void WriteElement(std::byte* at, ops::DType type, double value) {
 // Units in the last place of 1.
 inline double Epsilon(ops::DType type) {
   switch (type) {
-    case ops::DType::kFloat64: return 2.3e-16;
-    case ops::DType::kFloat32: return 1.2e-7;
-    case ops::DType::kFloat16: return 9.8e-4;
-    default: return 7.9e-3;
+    case ops::DType::kFloat64:
+      return 2.3e-16;
+    case ops::DType::kFloat32:
+      return 1.2e-7;
+    case ops::DType::kFloat16:
+      return 9.8e-4;
+    default:
+      return 7.9e-3;
   }
 }
 
@@ -62,8 +66,10 @@ class HostTensor {
     }
     bytes_.assign((last + 1) * ops::SizeOf(type), std::byte{0x5a});
   }
-  // `order` lists the axes from outermost to innermost in memory, `padding` elements are left between rows of the outer ones.
-  static HostTensor Laid(ops::DType type, std::vector<int64_t> sizes, std::vector<int> order, int64_t padding) {
+  // `order` lists the axes from outermost to innermost in memory, `padding` elements are left between rows of
+  // the outer ones.
+  static HostTensor Laid(ops::DType type, std::vector<int64_t> sizes, std::vector<int> order,
+                         int64_t padding) {
     std::vector<int64_t> strides(sizes.size());
     int64_t step = 1;
     for (size_t i = order.size(); i-- > 0;) {
@@ -110,7 +116,9 @@ class HostTensor {
   template <typename Random>
   void Fill(Random& random) {
     std::normal_distribution<double> normal;
-    ForEach([&](const auto& index) { Set(index, operand_.dtype == ops::DType::kBool ? random() % 2 : normal(random)); });
+    ForEach([&](const auto& index) {
+      Set(index, operand_.dtype == ops::DType::kBool ? random() % 2 : normal(random));
+    });
   }
 
  private:

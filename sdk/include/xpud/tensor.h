@@ -1,5 +1,6 @@
-// Tensors and the common ops, for C++ programs. A Tensor is a value: copies view the same memory. Ops run on the queue of
-// their first tensor; broadcasting follows NumPy's rules. Whatever is not here is reached through Queue::Execute and a row of the op table.
+// Tensors and the common ops, for C++ programs. A Tensor is a value: copies view the same memory. Ops run on
+// the queue of their first tensor; broadcasting follows NumPy's rules. Whatever is not here is reached
+// through Queue::Execute and a row of the op table.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +18,13 @@ class Tensor {
   // Uninitialised, row-major. Errors: InvalidArgument (negative sizes, rank over 8), ResourceExhausted.
   static absl::StatusOr<Tensor> Empty(const Queue& queue, ops::DType dtype, std::vector<int64_t> sizes);
   // Copies `values` (numel(sizes) of them) to the device.
-  static absl::StatusOr<Tensor> FromHost(const Queue& queue, std::span<const float> values, std::vector<int64_t> sizes);
-  static absl::StatusOr<Tensor> FromHost(const Queue& queue, std::span<const int64_t> values, std::vector<int64_t> sizes);
+  static absl::StatusOr<Tensor> FromHost(const Queue& queue, std::span<const float> values,
+                                         std::vector<int64_t> sizes);
+  static absl::StatusOr<Tensor> FromHost(const Queue& queue, std::span<const int64_t> values,
+                                         std::vector<int64_t> sizes);
 
-  // Copies out (row-major; only for tensors without gaps) and waits. `target` must hold exactly the tensor's bytes. Raises errors of earlier ops.
+  // Copies out (row-major; only for tensors without gaps) and waits. `target` must hold exactly the tensor's
+  // bytes. Raises errors of earlier ops.
   absl::Status ToHost(std::span<std::byte> target) const;
   absl::StatusOr<std::vector<float>> ToFloats() const;  // of a float32 tensor
 

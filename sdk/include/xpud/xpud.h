@@ -1,15 +1,14 @@
 // xpud's public C++ API: a session with the daemon, and in it devices, queues, events, tensors and ops.
 //
-//   auto session = xpud::Session::Connect({});                     // finds the daemon, or starts a private one
-//   auto queue = (*session)->DefaultQueue(0);
-//   auto a = xpud::Tensor::FromHost(queue, values, {2, 3});
+//   auto session = xpud::Session::Connect({});                     // finds the daemon, or starts a private
+//   one auto queue = (*session)->DefaultQueue(0); auto a = xpud::Tensor::FromHost(queue, values, {2, 3});
 //   auto b = xpud::ops::Mul(*a, 2.0);
 //   std::vector<float> out(6);
 //   absl::Status status = b->ToHost(std::as_writable_bytes(std::span(out)));
 //
-// Everything is asynchronous except reading a value and Synchronize; an error of an earlier op surfaces there. All calls
-// may come from any thread. After fork, a child must make a session of its own: calls on the parent's fail with
-// FailedPrecondition, and dropping its objects does nothing.
+// Everything is asynchronous except reading a value and Synchronize; an error of an earlier op surfaces
+// there. All calls may come from any thread. After fork, a child must make a session of its own: calls on the
+// parent's fail with FailedPrecondition, and dropping its objects does nothing.
 #pragma once
 
 #include <array>
@@ -36,20 +35,22 @@ class Core;  // the connection: ring, staging, completion page
 
 // A device as the daemon describes it.
 struct DeviceInfo {
-  std::string name;       // as Level Zero names it
-  std::string kind;       // "cpu", "gpu"
-  std::string vendor;     // "xpud-cpu", "nvidia", "intel"
+  std::string name;           // as Level Zero names it
+  std::string kind;           // "cpu", "gpu"
+  std::string vendor;         // "xpud-cpu", "nvidia", "intel"
   uint64_t total_memory = 0;  // bytes
   uint32_t compute_units = 0;
 };
 
 struct ConnectOptions {
-  // unix socket path. Empty: $XPUD_ADDRESS, the system's daemon, the user's daemon; when none answers, one is started.
+  // unix socket path. Empty: $XPUD_ADDRESS, the system's daemon, the user's daemon; when none answers, one is
+  // started.
   std::string address;
   bool start_daemon = true;
-  std::string client_name;                 // shown by xpuctl; at most 64 bytes. Empty: the program's name
+  std::string client_name;                   // shown by xpuctl; at most 64 bytes. Empty: the program's name
   std::chrono::milliseconds timeout{10000};  // for the daemon to answer, and for it to start
-  // Called (from any waiting thread, about every 50 ms) while a call waits; a non-OK status ends the wait and is returned.
+  // Called (from any waiting thread, about every 50 ms) while a call waits; a non-OK status ends the wait and
+  // is returned.
   std::function<absl::Status()> interrupt;
 };
 
@@ -90,7 +91,7 @@ class Event {
   friend class Queue;
   std::shared_ptr<client::Core> core_;
   uint32_t queue_ = 0;
-  uint64_t sequence_ = 0;  // of the last command before it
+  uint64_t sequence_ = 0;                      // of the last command before it
   std::shared_ptr<const uint32_t> timestamp_;  // slot in the completion page; null without timing
 };
 
@@ -105,7 +106,8 @@ class Queue {
 
   // Allocates `bytes` (0 allowed) in stream order. ResourceExhausted when the session's limit leaves no room.
   absl::StatusOr<std::shared_ptr<Buffer>> Allocate(uint64_t bytes) const;
-  // Sends one op. Checks what the wire can carry (ranks, counts); the daemon checks the rest, and errors surface at the next sync.
+  // Sends one op. Checks what the wire can carry (ranks, counts); the daemon checks the rest, and errors
+  // surface at the next sync.
   absl::Status Execute(const OpCall& call) const;
   // Copies host bytes into a buffer; `source` may be reused on return.
   absl::Status Upload(std::span<const std::byte> source, BufferHandle target, uint64_t offset) const;
@@ -148,8 +150,8 @@ class Session {
   void ResetPeakAllocatedBytes(uint32_t device);
   // False in a forked child, after the daemon closed the session, or after it died; `status` says which.
   absl::Status status() const;
-  const std::string& address() const;      // socket path
-  bool started_daemon() const;             // this call started a private daemon
+  const std::string& address() const;  // socket path
+  bool started_daemon() const;         // this call started a private daemon
   client::Core& core() const { return *core_; }
   const std::shared_ptr<client::Core>& shared_core() const { return core_; }
 
