@@ -66,7 +66,7 @@ enum class Family : uint8_t {
   kAttention,  // out[B,H,S,E], logsumexp?[B,H,S] f32 <- q[B,H,S,D], k[B,Hk,T,D], v[B,Hk,T,E], mask?[B,H,S,T]
                // (strides 0 to broadcast; bool or the query's type). Attributes: scale, is_causal (upper-left
                // aligned). Hk divides H. A query that may attend no key: out 0, logsumexp 0
-  kNllLoss,  // forward: out[N] or [], total_weight[] <- logp[N,C], target[N], weight?[C]; backward: dx[N,C]
+  kNllLoss,    // forward: out[N] or [], total_weight[] <- logp[N,C], target[N], weight?[C]; backward: dx[N,C]
              // <- grad[N] or [], logp[N,C], target[N], weight?[C] (a mean's total weight is found again from
              // the targets). Attributes: reduction (0 none, 1 mean, 2 sum), ignore_index
 };
