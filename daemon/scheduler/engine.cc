@@ -77,7 +77,7 @@ void Engine::Call(absl::FunctionRef<void()> task) {
 
 void Engine::AddSession(std::unique_ptr<session::Session> session) {
   Watch(epoll_.get(), session->transport().doorbell());
-  order_.push_back(session.get());
+  turns_.push_back({session.get()});
   ++counters_.sessions_opened;
   sessions_.emplace(session->id(), std::move(session));
 }
@@ -86,7 +86,7 @@ void Engine::CloseSession(uint64_t id, const std::string& reason) {
   const auto found = sessions_.find(id);
   if (found == sessions_.end()) return;
   found->second->transport().Close(reason);
-  order_.erase(std::find(order_.begin(), order_.end(), found->second.get()));
+  std::erase_if(turns_, [&](const Turn& turn) { return turn.session == found->second.get(); });
   sessions_.erase(found);
 }
 
@@ -102,21 +102,38 @@ bool Engine::RunTasks() {
   return true;
 }
 
-// One slice of each session. True when any command ran.
+absl::StatusOr<bool> Engine::RunTurn(Turn& turn, uint64_t least_used_ns) {
+  if (turn.has_work && turn.used_ns > least_used_ns + options_.slice_ns) return false;
+  const uint64_t before = turn.session->stats().busy_ns;
+  const auto progress = turn.session->Run(options_.slice_ns);
+  if (!progress.ok()) return progress.status();
+  const bool worked = *progress == session::Session::Progress::kWorked;
+  if (worked && !turn.has_work && least_used_ns != UINT64_MAX)
+    turn.used_ns = std::max(turn.used_ns, least_used_ns);
+  turn.used_ns += turn.session->stats().busy_ns - before;
+  turn.has_work = worked;
+  return worked;
+}
+
+// A slice of each session whose turn it is. True when any command ran.
 bool Engine::RunSessions() {
+  uint64_t least_used_ns = UINT64_MAX;
+  for (const Turn& turn : turns_) {
+    if (turn.has_work) least_used_ns = std::min(least_used_ns, turn.used_ns);
+  }
   bool worked = false;
-  for (size_t i = 0; i < order_.size(); ++i) {
-    session::Session* session = order_[i];
-    const auto progress = session->Run(options_.slice_ns);
-    if (progress.ok()) {
-      worked |= *progress == session::Session::Progress::kWorked;
+  for (size_t i = 0; i < turns_.size(); ++i) {
+    const auto ran = RunTurn(turns_[i], least_used_ns);
+    if (ran.ok()) {
+      worked |= *ran;
       continue;
     }
-    const std::string reason(progress.status().message());
-    spdlog::warn("session_closed id={} pid={} uid={} reason=\"{}\"", session->id(), session->peer().pid,
-                 session->peer().uid, reason);
+    const session::Session& session = *turns_[i].session;
+    const std::string reason(ran.status().message());
+    spdlog::warn("session_closed id={} pid={} uid={} reason=\"{}\"", session.id(), session.peer().pid,
+                 session.peer().uid, reason);
     ++counters_.sessions_closed_for_fault;
-    const uint64_t id = session->id();
+    const uint64_t id = session.id();
     CloseSession(id, reason);
     if (options_.on_breach) options_.on_breach(id);
     --i;
@@ -130,16 +147,16 @@ void Engine::DrainInbox() {
 }
 
 void Engine::Sleep() {
-  for (session::Session* session : order_) session->transport().SayAsleep();
-  if (!order_.empty()) order_.front()->transport().BarrierBeforeSleep();
+  for (const Turn& turn : turns_) turn.session->transport().SayAsleep();
+  if (!turns_.empty()) turns_.front().session->transport().BarrierBeforeSleep();
   bool arrived = has_tasks_.load(std::memory_order_acquire);
-  for (session::Session* session : order_) arrived |= session->transport().HasCommands();
+  for (const Turn& turn : turns_) arrived |= turn.session->transport().HasCommands();
   if (!arrived) {
     epoll_event event;
     epoll_wait(epoll_.get(), &event, 1, -1);
   }
   DrainInbox();
-  for (session::Session* session : order_) session->transport().Awake();
+  for (const Turn& turn : turns_) turn.session->transport().Awake();
 }
 
 void Engine::Main() {
@@ -160,7 +177,7 @@ void Engine::Main() {
     Sleep();
     idle_polls = 0;
   }
-  while (!order_.empty()) CloseSession(order_.back()->id(), "the xpud daemon is ending");
+  while (!turns_.empty()) CloseSession(turns_.back().session->id(), "the xpud daemon is ending");
   RunTasks();
   devices_.clear();
 }

@@ -1,4 +1,4 @@
-// The daemon's one thread that decides: it takes commands from all sessions, a slice of each in turn, and has
+// The daemon's one thread that decides: it takes commands from all sessions, slices of equal time, and has
 // them executed. It owns the sessions and the devices' state, so none of that needs a lock. Other threads
 // reach it with Post and Call.
 //
@@ -56,10 +56,20 @@ class Engine {
   const Counters& counters() const { return counters_; }
 
  private:
+  // A session's place in the queue for the device. Sessions with work get equal device time, whatever their
+  // commands cost: one that is a slice ahead of the least served waits. Who was idle starts level with the
+  // least served: idling saves nothing up.
+  struct Turn {
+    session::Session* session;
+    uint64_t used_ns = 0;
+    bool has_work = false;
+  };
+
   Engine(std::vector<session::DeviceState> devices, Options options);
   void Main();
   bool RunTasks();
   bool RunSessions();
+  absl::StatusOr<bool> RunTurn(Turn& turn, uint64_t least_used_ns);
   void Sleep();
   void DrainInbox();
 
@@ -75,7 +85,7 @@ class Engine {
   // The engine's thread only.
   std::vector<session::DeviceState> devices_;
   absl::flat_hash_map<uint64_t, std::unique_ptr<session::Session>> sessions_;
-  std::vector<session::Session*> order_;  // of turns
+  std::vector<Turn> turns_;
   Counters counters_;
 
   std::thread thread_;  // last: ends first
