@@ -120,6 +120,7 @@ def sanitizer(preset: str):
 
 def links(log: Log) -> None:
     """The SDK's library needs neither LLVM nor Level Zero, whether as a library or by symbol."""
+    configure_and_build(log, "release", "xpud_sdk")
     found = [path for path in (RELEASE / "lib").glob("libxpud.*") if path.suffix in (".so", ".a")]
     if not found:
         raise StageFailed("build/release/lib has no libxpud")
