@@ -103,23 +103,58 @@ absl::Status Core::Send(const Command& command, bool publish) {
   });
 }
 
+absl::Status Core::CheckLimit(uint32_t device, uint64_t bytes) const {
+  const uint64_t used = memory_[device].allocated_bytes;
+  if (bytes <= memory_limit_ && used <= memory_limit_ - bytes) [[likely]]
+    return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat("xpud out of memory: asked for ", bytes,
+                                                   " bytes; this process holds ", used, " of the ",
+                                                   memory_limit_, " that it may"));
+}
+
 void Core::Charge(uint32_t device, uint64_t bytes) {
-  Memory& memory = memory_[device];
-  const uint64_t now = memory.allocated.fetch_add(bytes, std::memory_order_relaxed) + bytes;
-  uint64_t peak = memory.peak.load(std::memory_order_relaxed);
-  while (now > peak && !memory.peak.compare_exchange_weak(peak, now, std::memory_order_relaxed)) {
-  }
+  MemoryStats& memory = memory_[device];
+  memory.allocated_bytes += bytes;
+  memory.peak_allocated_bytes = std::max(memory.peak_allocated_bytes, memory.allocated_bytes);
+  memory.total_allocated_bytes += bytes;
+  ++memory.allocations;
+  ++memory.buffers;
+  if (buffers_++ == 0) self_ = shared_from_this();
+}
+
+std::shared_ptr<Core> Core::Discharge(uint32_t device, uint64_t bytes) {
+  MemoryStats& memory = memory_[device];
+  memory.allocated_bytes -= bytes;
+  memory.total_freed_bytes += bytes;
+  ++memory.frees;
+  --memory.buffers;
+  return --buffers_ == 0 ? std::move(self_) : nullptr;
+}
+
+MemoryStats Core::Memory(uint32_t device) {
+  SpinLock lock(mutex_);
+  return memory_[device];
+}
+
+void Core::ResetPeakMemory(uint32_t device) {
+  SpinLock lock(mutex_);
+  memory_[device].peak_allocated_bytes = memory_[device].allocated_bytes;
+}
+
+void Core::ResetAccumulatedMemory(uint32_t device) {
+  SpinLock lock(mutex_);
+  MemoryStats& memory = memory_[device];
+  memory.allocations = memory.frees = memory.total_allocated_bytes = memory.total_freed_bytes = 0;
 }
 
 absl::StatusOr<BufferHandle> Core::Allocate(uint32_t queue, uint32_t device, uint64_t bytes) {
   RETURN_IF_ERROR(CheckUsable());
-  if (const uint64_t used = AllocatedBytes(device); bytes > memory_limit_ || used > memory_limit_ - bytes) {
-    return absl::ResourceExhaustedError(absl::StrCat("xpud out of memory: asked for ", bytes,
-                                                     " bytes; this process holds ", used, " of the ",
-                                                     memory_limit_, " that it may"));
-  }
   absl::StatusOr<BufferHandle> handle = BufferHandle{};
   RETURN_IF_ERROR(UntilRoom([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (absl::Status allowed = CheckLimit(device, bytes); !allowed.ok()) [[unlikely]] {
+      handle = std::move(allowed);
+      return true;
+    }
     std::byte* space = transport_->Reserve(sizeof(wire::AllocateCommand));
     if (space == nullptr) [[unlikely]]
       return false;
@@ -130,25 +165,29 @@ absl::StatusOr<BufferHandle> Core::Allocate(uint32_t queue, uint32_t device, uin
         wire::ToWire(*handle), bytes};
     std::memcpy(space, &command, sizeof(command));
     Committed(queue, sizeof(command));
+    Charge(device, bytes);
     return true;
   }));
-  if (handle.ok()) Charge(device, bytes);
   return handle;
 }
 
 void Core::Free(uint32_t device, BufferHandle handle, uint64_t bytes) {
   if (forked()) return;
-  memory_[device].allocated.fetch_sub(bytes, std::memory_order_relaxed);
   const wire::FreeCommand command = {
       wire::Header(wire::CommandKind::kFree, default_queue(device), sizeof(wire::FreeCommand)),
       wire::ToWire(handle)};
-  // A failure here is the session's end, which frees everything.
-  (void)UntilRoom([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+  std::shared_ptr<Core> last;
+  const absl::Status sent = UntilRoom([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (Append(command) == 0) return false;
     ids_.Return(handle);
+    last = Discharge(device, bytes);
     if (bytes >= kFreeAtOnce) transport_->Publish();
     return true;
   });
+  if (sent.ok()) [[likely]]
+    return;
+  SpinLock lock(mutex_);  // the session's end, which frees everything
+  last = Discharge(device, bytes);
 }
 
 absl::Status Core::Execute(uint32_t queue, const OpCall& call) {

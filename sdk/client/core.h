@@ -4,7 +4,6 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -59,21 +58,11 @@ class Core : public std::enable_shared_from_this<Core> {
   absl::Status Synchronize(uint32_t queue);
   absl::Status SynchronizeDevice(uint32_t device);
 
-  uint64_t AllocatedBytes(uint32_t device) const {
-    return memory_[device].allocated.load(std::memory_order_relaxed);
-  }
-  uint64_t PeakAllocatedBytes(uint32_t device) const {
-    return memory_[device].peak.load(std::memory_order_relaxed);
-  }
-  void ResetPeak(uint32_t device) {
-    memory_[device].peak.store(AllocatedBytes(device), std::memory_order_relaxed);
-  }
+  MemoryStats Memory(uint32_t device);
+  void ResetPeakMemory(uint32_t device);
+  void ResetAccumulatedMemory(uint32_t device);
 
  private:
-  struct Memory {
-    std::atomic<uint64_t> allocated{0};
-    std::atomic<uint64_t> peak{0};
-  };
   struct QueueState {
     bool exists = false;
     uint32_t device = 0;
@@ -100,7 +89,10 @@ class Core : public std::enable_shared_from_this<Core> {
   absl::StatusOr<Staging::Piece> SendStaged(Command command, std::span<const std::byte> source, bool held,
                                             uint64_t& sequence);
   absl::Status TakeError(uint32_t queue);
-  void Charge(uint32_t device, uint64_t bytes);
+  absl::Status CheckLimit(uint32_t device, uint64_t bytes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Charge(uint32_t device, uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // What kept this object for its buffers' sake, once the last of them is freed.
+  std::shared_ptr<Core> Discharge(uint32_t device, uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // Constant after construction.
   std::unique_ptr<transport::ClientTransport> transport_;
@@ -113,10 +105,12 @@ class Core : public std::enable_shared_from_this<Core> {
   std::function<absl::Status()> interrupt_;
   uint32_t fork_epoch_;
 
-  std::array<Memory, transport::kMaxDevices> memory_;
   alignas(64) SpinMutex mutex_;  // of its own line: held for the writing of one command
   uint64_t sequence_ ABSL_GUARDED_BY(mutex_) = 0;
   BufferIds ids_ ABSL_GUARDED_BY(mutex_);
+  std::array<MemoryStats, transport::kMaxDevices> memory_ ABSL_GUARDED_BY(mutex_);
+  uint64_t buffers_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::shared_ptr<Core> self_ ABSL_GUARDED_BY(mutex_);  // while there are buffers: they do not count
   Staging staging_ ABSL_GUARDED_BY(mutex_);
   std::array<QueueState, wire::kMaxQueues> queues_ ABSL_GUARDED_BY(mutex_);
   std::vector<uint32_t> free_timestamps_ ABSL_GUARDED_BY(mutex_);

@@ -5,10 +5,12 @@
 
 namespace xpud {
 
-Buffer::Buffer(std::shared_ptr<client::Core> core, uint32_t device, BufferHandle handle, uint64_t bytes)
-    : core_(std::move(core)), handle_(handle), bytes_(bytes), device_(device) {}
-
-Buffer::~Buffer() { core_->Free(device_, handle_, bytes_); }
+void Buffer::Free() {
+  if (core_ != nullptr) core_->Free(device_, handle_, bytes_);
+  core_ = nullptr;
+  handle_ = {};
+  bytes_ = 0;
+}
 
 bool Event::Query() const { return core_ == nullptr || core_->IsComplete(queue_, sequence_); }
 
@@ -26,9 +28,9 @@ absl::StatusOr<int64_t> Event::ElapsedNanoseconds(const Event& earlier) const {
   return static_cast<int64_t>(core_->Timestamp(*timestamp_) - earlier.core_->Timestamp(*earlier.timestamp_));
 }
 
-absl::StatusOr<std::shared_ptr<Buffer>> Queue::Allocate(uint64_t bytes) const {
+absl::StatusOr<Buffer> Queue::Allocate(uint64_t bytes) const {
   ASSIGN_OR_RETURN(const BufferHandle handle, core_->Allocate(id_, device_, bytes));
-  return std::make_shared<Buffer>(core_, device_, handle, bytes);
+  return Buffer(core_.get(), device_, handle, bytes);
 }
 
 absl::Status Queue::Execute(const OpCall& call) const { return core_->Execute(id_, call); }
@@ -92,9 +94,9 @@ absl::Status Session::DestroyQueue(const Queue& queue) {
 }
 
 absl::Status Session::Synchronize(uint32_t device) { return core_->SynchronizeDevice(device); }
-uint64_t Session::AllocatedBytes(uint32_t device) const { return core_->AllocatedBytes(device); }
-uint64_t Session::PeakAllocatedBytes(uint32_t device) const { return core_->PeakAllocatedBytes(device); }
-void Session::ResetPeakAllocatedBytes(uint32_t device) { core_->ResetPeak(device); }
+MemoryStats Session::Memory(uint32_t device) const { return core_->Memory(device); }
+void Session::ResetPeakMemory(uint32_t device) { core_->ResetPeakMemory(device); }
+void Session::ResetAccumulatedMemory(uint32_t device) { core_->ResetAccumulatedMemory(device); }
 absl::Status Session::status() const { return core_->status(); }
 const std::string& Session::address() const { return core_->address(); }
 bool Session::started_daemon() const { return core_->started_daemon(); }

@@ -153,13 +153,13 @@ TEST_F(Compute, ManyThreadsShareASession) {
 }
 
 TEST_F(Compute, MemoryIsAccounted) {
-  const uint64_t before = session_->AllocatedBytes(0);
+  const uint64_t before = session_->Memory(0).allocated_bytes;
   {
     const Tensor a = *Tensor::Empty(queue_, ops::DType::kFloat32, {1024});
-    EXPECT_EQ(session_->AllocatedBytes(0), before + 4096);
+    EXPECT_EQ(session_->Memory(0).allocated_bytes, before + 4096);
   }
-  EXPECT_EQ(session_->AllocatedBytes(0), before);
-  EXPECT_GE(session_->PeakAllocatedBytes(0), before + 4096);
+  EXPECT_EQ(session_->Memory(0).allocated_bytes, before);
+  EXPECT_GE(session_->Memory(0).peak_allocated_bytes, before + 4096);
 }
 
 }  // namespace

@@ -21,6 +21,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -57,25 +58,46 @@ struct ConnectOptions {
 class Session;
 class Queue;
 
-// Device memory with one owner, shared by the tensors that view it. Dropping the last reference frees it in
-// stream order. Thread-compatible.
+// Device memory with one owner, which frees it in stream order when it goes. It keeps its session's connection
+// open. Default-constructed or moved from: none. Thread-compatible.
 class Buffer {
  public:
-  Buffer(std::shared_ptr<client::Core> core, uint32_t device, BufferHandle handle, uint64_t bytes);
-  ~Buffer();
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
+  Buffer() = default;
+  ~Buffer() { Free(); }
+  Buffer(Buffer&& other) noexcept { *this = std::move(other); }
+  Buffer& operator=(Buffer&& other) noexcept {
+    if (this == &other) return *this;
+    Free();
+    core_ = std::exchange(other.core_, nullptr);
+    handle_ = std::exchange(other.handle_, {});
+    bytes_ = std::exchange(other.bytes_, 0);
+    device_ = other.device_;
+    return *this;
+  }
+  void Free();  // now, not at the end of its life
 
   BufferHandle handle() const { return handle_; }
   uint64_t bytes() const { return bytes_; }
   uint32_t device() const { return device_; }
-  client::Core& core() const { return *core_; }
 
  private:
-  std::shared_ptr<client::Core> core_;
+  friend class Queue;
+  Buffer(client::Core* core, uint32_t device, BufferHandle handle, uint64_t bytes)
+      : core_(core), handle_(handle), bytes_(bytes), device_(device) {}
+  client::Core* core_ = nullptr;  // counts its buffers and lives until the last one is freed
   BufferHandle handle_;
-  uint64_t bytes_;
-  uint32_t device_;
+  uint64_t bytes_ = 0;
+  uint32_t device_ = 0;
+};
+
+// What a session holds of one device's memory, in bytes as asked for, and what it did so far.
+struct MemoryStats {
+  uint64_t buffers = 0;
+  uint64_t allocated_bytes = 0;
+  uint64_t peak_allocated_bytes = 0;  // since the last ResetPeakMemory
+  // Since the session began or the last ResetAccumulatedMemory.
+  uint64_t allocations = 0, frees = 0;
+  uint64_t total_allocated_bytes = 0, total_freed_bytes = 0;
 };
 
 // A point in a queue. Default-constructed: recorded nowhere, already complete.
@@ -105,7 +127,7 @@ class Queue {
   const std::shared_ptr<client::Core>& shared_core() const { return core_; }
 
   // Allocates `bytes` (0 allowed) in stream order. ResourceExhausted when the session's limit leaves no room.
-  absl::StatusOr<std::shared_ptr<Buffer>> Allocate(uint64_t bytes) const;
+  absl::StatusOr<Buffer> Allocate(uint64_t bytes) const;
   // Sends one op. Checks what the wire can carry (ranks, counts); the daemon checks the rest, and errors
   // surface at the next sync.
   absl::Status Execute(const OpCall& call) const;
@@ -144,10 +166,9 @@ class Session {
   absl::Status DestroyQueue(const Queue& queue);
   // Waits for every queue of one device.
   absl::Status Synchronize(uint32_t device);
-  // Bytes that this session holds on a device, and the most it ever held since the last reset.
-  uint64_t AllocatedBytes(uint32_t device) const;
-  uint64_t PeakAllocatedBytes(uint32_t device) const;
-  void ResetPeakAllocatedBytes(uint32_t device);
+  MemoryStats Memory(uint32_t device) const;
+  void ResetPeakMemory(uint32_t device);
+  void ResetAccumulatedMemory(uint32_t device);
   // False in a forked child, after the daemon closed the session, or after it died; `status` says which.
   absl::Status status() const;
   const std::string& address() const;  // socket path

@@ -42,7 +42,7 @@ class AddressSpace {
     const Allocation& allocation = *std::prev(next)->second;
     const auto offset = static_cast<uint64_t>(static_cast<const std::byte*>(address) -
                                               static_cast<std::byte*>(allocation.address));
-    return offset < allocation.bytes ? Place{allocation.handle, offset} : Place{};
+    return offset < allocation.bytes ? Place{allocation.buffer.handle(), offset} : Place{};
   }
 
   void Give(Allocation* allocation) {
@@ -133,11 +133,7 @@ void GiveAllocation(Allocation* allocation) {
   Addresses().Give(allocation);
 }
 
-// Cumulative counts of one device, for memory_stats.
-struct Counts {
-  std::atomic<int64_t> allocations{0}, frees{0}, bytes_allocated{0}, bytes_freed{0}, out_of_memory{0};
-};
-std::array<Counts, kMaxDevices> counts;
+std::array<std::atomic<int64_t>, kMaxDevices> out_of_memory;  // allocations refused
 
 class Allocator final : public c10::DeviceAllocator {
  public:
@@ -150,7 +146,6 @@ class Allocator final : public c10::DeviceAllocator {
     allocation->bytes = bytes;
     allocation->device = device;
     c10::DataPtr data(allocation->address, allocation, &FreeAllocation, torch_device);
-    Count(device, bytes);
     if (!runtime.is_null()) [[likely]]
       SetBuffer(runtime, *allocation);
     return data;
@@ -166,56 +161,50 @@ class Allocator final : public c10::DeviceAllocator {
   }  // frees wait for the last use on every queue
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override;
   void resetAccumulatedStats(c10::DeviceIndex device) override {
-    Counts& c = counts.at(device);
-    c.allocations = c.frees = c.bytes_allocated = c.bytes_freed = c.out_of_memory = 0;
+    out_of_memory.at(device) = 0;
+    if (Session* session = Runtime::Get().session()) session->ResetAccumulatedMemory(device);
   }
   void resetPeakStats(c10::DeviceIndex device) override {
-    if (Session* session = Runtime::Get().session()) session->ResetPeakAllocatedBytes(device);
+    if (Session* session = Runtime::Get().session()) session->ResetPeakMemory(device);
   }
   std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override {
     Runtime& runtime = Runtime::Get();
     const uint64_t total = runtime.device(device).total_memory;
-    const uint64_t used = runtime.is_null() ? 0 : runtime.session()->AllocatedBytes(device);
+    const uint64_t used = runtime.is_null() ? 0 : runtime.session()->Memory(device).allocated_bytes;
     return {total - std::min(used, total), total};
   }
 
  private:
-  static void Count(int device, size_t bytes) {
-    counts[device].allocations.fetch_add(1, std::memory_order_relaxed);
-    counts[device].bytes_allocated.fetch_add(static_cast<int64_t>(bytes), std::memory_order_relaxed);
-  }
   static void SetBuffer(Runtime& runtime, Allocation& allocation) {
     auto buffer = runtime.current_queue(allocation.device).Allocate(allocation.bytes);
     if (!buffer.ok()) [[unlikely]] {
-      if (absl::IsResourceExhausted(buffer.status())) counts[allocation.device].out_of_memory.fetch_add(1);
+      if (absl::IsResourceExhausted(buffer.status())) out_of_memory[allocation.device].fetch_add(1);
       Throw(buffer.status());
     }
     allocation.buffer = *std::move(buffer);
-    allocation.handle = allocation.buffer->handle();
   }
 };
 
 c10::CachingDeviceAllocator::DeviceStats Allocator::getDeviceStats(c10::DeviceIndex device) {
   c10::CachingDeviceAllocator::DeviceStats stats;
   const auto aggregate = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
-  const Counts& c = counts.at(device);
   Runtime& runtime = Runtime::Get();
+  const MemoryStats memory = runtime.is_null() ? MemoryStats{} : runtime.session()->Memory(device);
   c10::CachingAllocator::Stat bytes;
-  bytes.allocated = c.bytes_allocated;
-  bytes.freed = c.bytes_freed;
-  bytes.current =
-      runtime.is_null() ? bytes.allocated - bytes.freed : runtime.session()->AllocatedBytes(device);
-  bytes.peak = runtime.is_null() ? bytes.current : runtime.session()->PeakAllocatedBytes(device);
+  bytes.allocated = static_cast<int64_t>(memory.total_allocated_bytes);
+  bytes.freed = static_cast<int64_t>(memory.total_freed_bytes);
+  bytes.current = static_cast<int64_t>(memory.allocated_bytes);
+  bytes.peak = static_cast<int64_t>(memory.peak_allocated_bytes);
   for (auto* each :
        {&stats.allocated_bytes, &stats.reserved_bytes, &stats.active_bytes, &stats.requested_bytes}) {
     (*each)[aggregate] = bytes;
   }
   c10::CachingAllocator::Stat blocks;
-  blocks.allocated = c.allocations;
-  blocks.freed = c.frees;
-  blocks.current = blocks.peak = blocks.allocated - blocks.freed;
+  blocks.allocated = static_cast<int64_t>(memory.allocations);
+  blocks.freed = static_cast<int64_t>(memory.frees);
+  blocks.current = blocks.peak = static_cast<int64_t>(memory.buffers);
   stats.allocation[aggregate] = stats.active[aggregate] = blocks;
-  stats.num_ooms = c.out_of_memory;
+  stats.num_ooms = out_of_memory.at(device);
   return stats;
 }
 
@@ -234,11 +223,7 @@ Place FindPlace(const void* address) { return Addresses().Find(address); }
 void FreeAllocation(void* context) {
   auto* allocation = static_cast<Allocation*>(context);
   if (allocation == nullptr) return;
-  counts[allocation->device].frees.fetch_add(1, std::memory_order_relaxed);
-  counts[allocation->device].bytes_freed.fetch_add(static_cast<int64_t>(allocation->bytes),
-                                                   std::memory_order_relaxed);
-  allocation->buffer.reset();
-  allocation->handle = {};
+  allocation->buffer.Free();
   GiveAllocation(allocation);
 }
 

@@ -6,16 +6,13 @@
 #include <ATen/core/TensorBase.h>
 #include <c10/core/CachingDeviceAllocator.h>
 
-#include <memory>
-
 #include "xpud/xpud.h"
 
 namespace xpud::shim {
 
 // The context of a DataPtr. Recycled with its address; fields are constant while the storage lives.
 struct Allocation {
-  std::shared_ptr<Buffer> buffer;
-  BufferHandle handle;
+  Buffer buffer;  // none on the null device
   uint64_t bytes = 0;
   void* address = nullptr;
   int device = 0;
@@ -42,7 +39,7 @@ inline Place PlaceOf(const at::TensorBase& tensor) {
   const uint64_t offset = static_cast<uint64_t>(tensor.storage_offset()) * tensor.itemsize();
   if (data.get_deleter() == &FreeAllocation) [[likely]] {
     const auto* allocation = static_cast<const Allocation*>(data.get_context());
-    return allocation == nullptr ? Place{} : Place{allocation->handle, offset};
+    return allocation == nullptr ? Place{} : Place{allocation->buffer.handle(), offset};
   }
   Place place = FindPlace(data.get());
   place.offset += offset;
