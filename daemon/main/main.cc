@@ -66,7 +66,7 @@ std::string CacheDirectory(const Options& options) {
 }
 
 absl::StatusOr<std::vector<session::DeviceState>> OpenDevices(const Options& options,
-                                                              std::function<void()> on_kernel_ready) {
+                                                              const std::function<void()>& on_kernel_ready) {
   ASSIGN_OR_RETURN(auto devices, executor::OpenDevices({options.driver, options.device}));
   std::vector<session::DeviceState> states;
   for (auto& device : devices) {

@@ -1,6 +1,5 @@
 #include "drivers/cpu/device.h"
 
-#include <algorithm>
 #include <cstring>
 #include <string_view>
 
@@ -12,9 +11,7 @@ namespace {
 
 template <size_t kSize>
 void CopyName(char (&out)[kSize], std::string_view name) {
-  const size_t size = std::min(name.size(), kSize - 1);
-  std::memcpy(out, name.data(), size);
-  out[size] = '\0';
+  out[name.copy(out, kSize - 1)] = '\0';
 }
 
 }  // namespace

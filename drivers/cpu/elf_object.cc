@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <array>
+#include <cstring>
 #include <limits>
 
 #include "drivers/cpu/elf_reader.h"

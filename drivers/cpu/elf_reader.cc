@@ -1,6 +1,7 @@
 #include "drivers/cpu/elf_reader.h"
 
 #include <bit>
+#include <cstring>
 
 namespace xpud::drivers::cpu {
 

@@ -5,7 +5,6 @@
 #include <elf.h>
 
 #include <cstdint>
-#include <cstring>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -45,7 +44,7 @@ class ElfReader {
   std::vector<Entry> Table(const Elf64_Shdr& section) const {
     const std::string_view contents = Contents(section);
     std::vector<Entry> entries(contents.size() / sizeof(Entry));
-    if (!entries.empty()) std::memcpy(entries.data(), contents.data(), entries.size() * sizeof(Entry));
+    contents.copy(reinterpret_cast<char*>(entries.data()), entries.size() * sizeof(Entry));
     return entries;
   }
 

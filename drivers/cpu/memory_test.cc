@@ -5,6 +5,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
 #include <string>
 
 #include "drivers/cpu/driver_under_test.h"
@@ -139,8 +142,10 @@ TEST_F(MemoryTest, ImportRefusesWhatCouldFault) {
 TEST_F(MemoryTest, ChildAddsOne) {
   const char* const text = std::getenv(kImportVariable);
   if (text == nullptr) GTEST_SKIP() << "only for the child of MemoryIsSharedBetweenProcesses";
+  int fd = -1;
+  ASSERT_EQ(std::from_chars(text, text + std::strlen(text), fd).ec, std::errc()) << text;
   void* address = nullptr;
-  ASSERT_EQ(Import(std::atoi(text), kBytes, &address), ZE_RESULT_SUCCESS);
+  ASSERT_EQ(Import(fd, kBytes, &address), ZE_RESULT_SUCCESS);
   auto* const bytes = static_cast<uint8_t*>(address);
   for (size_t i = 0; i < kBytes; ++i) ++bytes[i];
   ASSERT_EQ(zeMemFree(context_, address), ZE_RESULT_SUCCESS);

@@ -137,12 +137,12 @@ ze_result_t CpuModule::GlobalAddress(const char* name, size_t& size, void*& addr
 CpuKernel::CpuKernel(const Driver* driver, std::shared_ptr<const Code> code, const EntryPoint& entry)
     : Kernel(driver), code_(std::move(code)), entry_(entry) {
   size_t lines = 0;
-  for (const uint32_t size : entry.argument_sizes) lines += (size + sizeof(Line) - 1) / sizeof(Line);
+  for (const uint32_t size : entry.argument_sizes) lines += ArgumentLines(size);
   values_.resize(lines);
-  const Line* line = values_.data();
+  const ArgumentLine* line = values_.data();
   for (const uint32_t size : entry.argument_sizes) {
     pointers_.push_back(line);
-    line += (size + sizeof(Line) - 1) / sizeof(Line);
+    line += ArgumentLines(size);
   }
 }
 

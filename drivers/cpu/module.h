@@ -2,6 +2,7 @@
 // object that we load. Kernels share the code, so that it stays mapped as long as either lives.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,6 +18,15 @@ struct EntryPoint {
   xpud_host_kernel_fn_t function;
   std::vector<uint32_t> argument_sizes;
 };
+
+// A cache line of argument values: each argument starts on one of its own.
+struct alignas(64) ArgumentLine {
+  std::byte bytes[64];
+};
+// How many lines an argument of `size` bytes takes.
+constexpr size_t ArgumentLines(size_t size) {
+  return (size + sizeof(ArgumentLine) - 1) / sizeof(ArgumentLine);
+}
 
 // What a module holds; immutable.
 struct Code {
@@ -47,10 +57,7 @@ class CpuKernel final : public Kernel {
  private:
   const std::shared_ptr<const Code> code_;
   const EntryPoint& entry_;
-  struct alignas(64) Line {
-    std::byte bytes[64];
-  };
-  std::vector<Line> values_;
+  std::vector<ArgumentLine> values_;
   std::vector<const void*> pointers_;
 };
 

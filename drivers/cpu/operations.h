@@ -33,10 +33,7 @@ class KeptLaunch {
   xpud_host_kernel_fn_t function_;
   ze_group_count_t groups_{};
   const ze_group_count_t* indirect_ = nullptr;
-  struct alignas(64) Line {
-    std::byte bytes[64];
-  };
-  std::unique_ptr<Line[]> values_;
+  std::unique_ptr<ArgumentLine[]> values_;
   std::vector<const void*> arguments_;
 };
 

@@ -133,8 +133,7 @@ void WorkerPool::StartThreads() {
   if (started_.load(std::memory_order_relaxed)) return;
   try {
     for (uint32_t i = 1; i < workers_; ++i) threads_.emplace_back(&WorkerPool::Work, this, i);
-  } catch (const std::system_error&) {
-    // Fewer workers: launches still complete, on those that there are.
+  } catch (const std::system_error&) {  // NOLINT(bugprone-empty-catch): fewer workers complete launches too
   }
   started_.store(true, std::memory_order_release);
 }

@@ -89,7 +89,7 @@ absl::StatusOr<std::unique_ptr<ObjectCache>> ObjectCache::Open(const std::string
 }
 
 absl::StatusOr<std::string> ObjectCache::Load(const std::string& identity) const {
-  const absl::Status miss = absl::NotFoundError("not in the kernel cache");
+  absl::Status miss = absl::NotFoundError("not in the kernel cache");
   UniqueFd fd(
       ::openat(directory_.get(), FileName(identity).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   struct stat info;

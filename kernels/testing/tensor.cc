@@ -124,7 +124,7 @@ Exact RoundTo(DType dtype, Exact value) {
   return ReadElement(dtype, storage);
 }
 
-TestTensor::TestTensor(DType dtype, std::vector<int64_t> sizes)
+TestTensor::TestTensor(DType dtype, const std::vector<int64_t>& sizes)
     : TestTensor(dtype, sizes, DenseStrides(sizes)) {}
 
 TestTensor::TestTensor(DType dtype, std::vector<int64_t> sizes, std::vector<int64_t> strides)

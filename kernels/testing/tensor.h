@@ -16,7 +16,7 @@ using Exact = long double;
 class TestTensor {
  public:
   // Row-major without gaps.
-  TestTensor(ops::DType dtype, std::vector<int64_t> sizes);
+  TestTensor(ops::DType dtype, const std::vector<int64_t>& sizes);
   // Given strides, in elements.
   TestTensor(ops::DType dtype, std::vector<int64_t> sizes, std::vector<int64_t> strides);
 

@@ -234,7 +234,7 @@ absl::StatusOr<Staging::Piece> Core::SendStaged(Command command, std::span<const
   if (!source.empty())
     std::memcpy(transport_->staging().data() + piece->offset, source.data(), source.size());
   command.staging_offset = static_cast<uint32_t>(piece->offset);
-  const absl::Status sent = UntilRoom([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+  absl::Status sent = UntilRoom([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     sequence = Append(command);
     if (sequence == 0) return false;
     staging_.Use(piece->end, command.header.queue, sequence, held);

@@ -101,7 +101,7 @@ absl::StatusOr<std::string> FindDaemonBinary() {
   }
   const std::string own = OwnDirectory();
   for (const char* relative : {"/xpud", "/bin/xpud", "/../bin/xpud", "/../../bin/xpud"}) {
-    if (const std::string path = own + relative; IsExecutable(path)) return path;
+    if (std::string path = own + relative; IsExecutable(path)) return path;
   }
   const char* path = std::getenv("PATH");
   for (const auto& directory : absl::StrSplit(path == nullptr ? "" : path, ':')) {

@@ -10,6 +10,7 @@
 #include <functional>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -83,7 +84,7 @@ TEST(Faults, AKilledClientGivesItsMemoryBackAndOthersSeeNothing) {
     auto session = daemon.Connect("victim");
     Tensor x = Ones(session->DefaultQueue(0), 16 << 20);
     for (int i = 0; i < 50; ++i) x = *Mul(x, 1.0);  // still computing when it is killed
-    session.release();
+    new auto(std::move(session));
     new Tensor(x);
   });
   kill(child, SIGKILL);
@@ -253,7 +254,7 @@ TEST(Faults, ManyKilledClientsLeaveNothingBehind) {
     const int child = StartChild([&] {
       auto session = daemon.Connect("victim");
       new Tensor(*Mul(Ones(session->DefaultQueue(0), 4096), 2.0));
-      session.release();
+      new auto(std::move(session));
     });
     kill(child, SIGKILL);
     waitpid(child, nullptr, 0);

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "kernels/library/simd/simd.h"
 #include "kernels/library/testing/host_device.h"
 #include "kernels/library/testing/host_tensor.h"
@@ -92,7 +94,7 @@ HostTensor RandomLayout(Random& random, DType type, std::vector<int64_t> sizes) 
   std::vector<int> order = {0, 1, 2, 3};
   if (random() % 2) order = {0, 2, 1, 3};
   if (random() % 5 == 0) std::shuffle(order.begin(), order.end(), random);
-  return HostTensor::Laid(type, sizes, order, random() % 3 == 0 ? random() % 9 : 0);
+  return HostTensor::Laid(type, std::move(sizes), order, random() % 3 == 0 ? random() % 9 : 0);
 }
 
 HostTensor RandomMask(Random& random, DType type, const std::vector<int64_t>& sizes) {

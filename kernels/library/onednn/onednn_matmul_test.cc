@@ -98,7 +98,7 @@ void ExpectProduct(const HostTensor& out, const HostTensor& a, const HostTensor&
 }
 
 // A random layout of a stack of matrices: any order of axes, gaps, broadcast over the batch or over any axis.
-HostTensor RandomLayout(Random& random, DType type, std::vector<int64_t> sizes, bool written) {
+HostTensor RandomLayout(Random& random, DType type, const std::vector<int64_t>& sizes, bool written) {
   std::vector<int> order;
   for (size_t d = 0; d < sizes.size(); ++d) order.push_back(static_cast<int>(d));
   if (random() % 3 == 0) std::swap(order[order.size() - 1], order[order.size() - 2]);

@@ -72,7 +72,7 @@ bool PackedWeights::PackPanel(int64_t first_column, int64_t columns) {
     const memory::desc to({source_.k, columns}, TypeOf(source_.packed), tag_);
     memory in(from, CpuEngine(), const_cast<void*>(data));
     memory out(to, CpuEngine(), memory_.get() + first_column / width_ * panel_bytes_);
-    dnnl::stream stream = ThreadStream();
+    const dnnl::stream& stream = ThreadStream();
     dnnl::reorder(in, out).execute(stream, in, out);
   } catch (const dnnl::error&) {
     return false;

@@ -76,6 +76,7 @@ void EnsureStorage(c10::TensorImpl& impl, size_t bytes) {
     ResizeStorage(*impl.unsafe_storage().unsafeGetStorageImpl(), bytes);
 }
 
+// NOLINTBEGIN(bugprone-return-const-ref-from-parameter): ATen declares resize_ so.
 const at::Tensor& Resize(const at::Tensor& self, c10::IntArrayRef sizes,
                          std::optional<at::MemoryFormat> format) {
   c10::TensorImpl& impl = *self.unsafeGetTensorImpl();
@@ -89,11 +90,12 @@ const at::Tensor& Resize(const at::Tensor& self, c10::IntArrayRef sizes,
   }
   return self;
 }
+// NOLINTEND(bugprone-return-const-ref-from-parameter)
 
 at::Tensor& SetStorageOffset(at::Tensor& self, at::Storage source, int64_t offset, c10::IntArrayRef sizes,
                              c10::IntArrayRef strides) {
   TORCH_CHECK(strides.empty() || strides.size() == sizes.size(), "mismatch in length of strides and shape");
-  at::native::checkSetStorage(self, source, offset, sizes, strides);
+  at::native::checkSetStorage(self, std::move(source), offset, sizes, strides);
   c10::TensorImpl& impl = *self.unsafeGetTensorImpl();
   impl.set_storage_offset(offset);
   if (strides.empty()) {

@@ -71,7 +71,9 @@ int Runtime::DeviceCountOrZero() noexcept {
     return Get().device_count();
   } catch (const c10::Error& error) {
     static std::atomic<bool> warned{false};
-    if (!warned.exchange(true)) TORCH_WARN("no xpud devices: ", error.what_without_backtrace());
+    if (!warned.exchange(true)) {
+      TORCH_WARN("no xpud devices: ", error.what_without_backtrace());
+    }
     return 0;
   } catch (const std::exception&) {  // a signal handler's: whoever needs the device will meet it again
     return 0;
