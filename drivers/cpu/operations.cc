@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "drivers/cpu/clock.h"
+#include "proto/base/stream_copy.h"
 
 namespace xpud::drivers::cpu {
 namespace {
@@ -43,7 +44,7 @@ void RunSlice(const void* const* arguments, const uint32_t group[3], void*) {
   const size_t begin = group[0] * SliceSize(slice.pattern_size);
   const size_t size = std::min(SliceSize(slice.pattern_size), slice.size - begin);
   if (slice.pattern_size == 0) {
-    std::memcpy(slice.destination + begin, slice.source + begin, size);
+    StreamCopy(slice.destination + begin, slice.source + begin, size);
   } else {
     FillBytes(slice.destination + begin, slice.source, slice.pattern_size, size);
   }
@@ -83,8 +84,10 @@ void LaunchMultiple::Run(WorkerPool& pool) const {
 }
 
 void Copy::Run(WorkerPool& pool) const {
-  if (size < kSplitFrom) {
+  if (size < kStreamCopyBytes) {
     std::memcpy(destination, source, size);
+  } else if (size < kSplitFrom) {
+    StreamCopy(destination, source, size);
   } else {
     RunSlices({destination, source, 0, size}, pool);
   }

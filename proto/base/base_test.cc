@@ -1,6 +1,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <cstring>
+
 #include <thread>
 #include <vector>
 
@@ -8,6 +10,7 @@
 #include "gtest/gtest.h"
 #include "proto/base/mapping.h"
 #include "proto/base/spin_mutex.h"
+#include "proto/base/stream_copy.h"
 #include "proto/base/unique_fd.h"
 
 namespace xpud {
@@ -65,6 +68,22 @@ TEST(SpinMutex, OneThreadAtATimeIsInside) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(count, 80000);
+}
+
+TEST(StreamCopy, CopiesTheWholeRangeAndNothingElse) {
+  constexpr size_t kSize = 512;
+  for (size_t target_at = 0; target_at < 65; target_at += 13) {
+    for (size_t source_at : {0, 1, 16}) {
+      for (size_t bytes : {0, 1, 63, 64, 65, 200}) {
+        std::vector<std::byte> source(kSize), target(kSize, std::byte{0xee});
+        for (size_t i = 0; i < kSize; ++i) source[i] = static_cast<std::byte>(i % 251);
+        std::vector<std::byte> expected = target;
+        std::memcpy(expected.data() + target_at, source.data() + source_at, bytes);
+        StreamCopy(target.data() + target_at, source.data() + source_at, bytes);
+        EXPECT_EQ(target, expected) << target_at << " " << source_at << " " << bytes;
+      }
+    }
+  }
 }
 
 }  // namespace

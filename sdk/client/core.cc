@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/status_macros.h"
+#include "proto/base/stream_copy.h"
 #include "sdk/client/visible_devices.h"
 
 namespace xpud::client {
@@ -15,6 +16,16 @@ namespace {
 constexpr uint64_t kPieceBytes =
     512 << 10;  // of uploads and downloads: several fit into staging, so both ends copy at once
 constexpr uint64_t kFreeAtOnce = 1 << 20;  // a smaller free waits for the next published command
+
+static_assert(kPieceBytes >= kStreamCopyBytes);
+
+void CopyOut(std::span<std::byte> target, const std::byte* source) {
+  if (target.size() < kStreamCopyBytes) {
+    std::memcpy(target.data(), source, target.size());
+  } else {
+    StreamCopy(target.data(), source, target.size());
+  }
+}
 
 std::atomic<uint32_t> fork_epoch{0};
 
@@ -298,7 +309,7 @@ absl::Status Core::Download(uint32_t queue, BufferHandle source, uint64_t offset
     const InFlight first = in_flight.front();
     status = Await(queue, first.sequence);
     if (!status.ok()) break;
-    std::memcpy(first.target.data(), transport_->staging().data() + first.piece.offset, first.target.size());
+    CopyOut(first.target, transport_->staging().data() + first.piece.offset);
     in_flight.pop_front();
     SpinLock lock(mutex_);
     staging_.Release(first.piece.end);

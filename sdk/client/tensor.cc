@@ -113,8 +113,7 @@ absl::StatusOr<Tensor> Tensor::Empty(const Queue& queue, ops::DType dtype, std::
   tensor.dtype_ = dtype;
   tensor.strides_ = RowMajorStrides(sizes);
   tensor.sizes_ = std::move(sizes);
-  ASSIGN_OR_RETURN(Buffer buffer,
-                   queue.Allocate(static_cast<uint64_t>(tensor.numel()) * ops::SizeOf(dtype)));
+  ASSIGN_OR_RETURN(Buffer buffer, queue.Allocate(static_cast<uint64_t>(tensor.numel()) * ops::SizeOf(dtype)));
   tensor.buffer_ = std::make_shared<Buffer>(std::move(buffer));
   return tensor;
 }

@@ -58,8 +58,8 @@ struct ConnectOptions {
 class Session;
 class Queue;
 
-// Device memory with one owner, which frees it in stream order when it goes. It keeps its session's connection
-// open. Default-constructed or moved from: none. Thread-compatible.
+// Device memory with one owner, which frees it in stream order when it goes. It keeps its session's
+// connection open. Default-constructed or moved from: none. Thread-compatible.
 class Buffer {
  public:
   Buffer() = default;
