@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "proto/base/status_macros.h"
 #include "proto/transport/futex.h"
 
 namespace xpud::scheduler {
@@ -16,6 +17,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kIdlePolls = 64;  // before sleep is considered
+
+uint64_t NowNs() { return static_cast<uint64_t>(Clock::now().time_since_epoch().count()); }
 
 void Watch(int epoll, int fd) {
   epoll_event event = {};
@@ -40,7 +43,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::vector<session::Devi
 }
 
 Engine::Engine(std::vector<session::DeviceState> devices, Options options)
-    : options_(std::move(options)), devices_(std::move(devices)) {}
+    : options_(std::move(options)), devices_(std::move(devices)), shares_(options_.slice_ns, NowNs) {}
 
 Engine::~Engine() {
   stopping_.store(true);
@@ -77,7 +80,7 @@ void Engine::Call(absl::FunctionRef<void()> task) {
 
 void Engine::AddSession(std::unique_ptr<session::Session> session) {
   Watch(epoll_.get(), session->transport().doorbell());
-  turns_.push_back({session.get()});
+  turns_.push_back({session.get(), &shares_.Add()});
   ++counters_.sessions_opened;
   sessions_.emplace(session->id(), std::move(session));
 }
@@ -86,7 +89,10 @@ void Engine::CloseSession(uint64_t id, const std::string& reason) {
   const auto found = sessions_.find(id);
   if (found == sessions_.end()) return;
   found->second->transport().Close(reason);
-  std::erase_if(turns_, [&](const Turn& turn) { return turn.session == found->second.get(); });
+  const auto turn = std::find_if(turns_.begin(), turns_.end(),
+                                 [&](const Turn& t) { return t.session == found->second.get(); });
+  shares_.Remove(*turn->account);
+  turns_.erase(turn);
   sessions_.erase(found);
 }
 
@@ -102,28 +108,33 @@ bool Engine::RunTasks() {
   return true;
 }
 
-absl::StatusOr<bool> Engine::RunTurn(Turn& turn, uint64_t least_used_ns) {
-  if (turn.has_work && turn.used_ns > least_used_ns + options_.slice_ns) return false;
+// True when the session worked, or is held back and will.
+absl::StatusOr<bool> Engine::RunTurn(const Turn& turn) {
+  switch (shares_.Ask(*turn.account)) {
+    case FairShare::Answer::kNotYet:
+      return false;  // the least served one runs in this round
+    case FairShare::Answer::kAwaitAnother:
+      return true;
+    case FairShare::Answer::kRun:
+      break;
+  }
   const uint64_t before = turn.session->stats().busy_ns;
-  const auto progress = turn.session->Run(options_.slice_ns);
-  if (!progress.ok()) return progress.status();
-  const bool worked = *progress == session::Session::Progress::kWorked;
-  if (worked && !turn.has_work && least_used_ns != UINT64_MAX)
-    turn.used_ns = std::max(turn.used_ns, least_used_ns);
-  turn.used_ns += turn.session->stats().busy_ns - before;
-  turn.has_work = worked;
-  return worked;
+  ASSIGN_OR_RETURN(const auto progress, turn.session->Run(options_.slice_ns));
+  if (progress != session::Session::Progress::kWorked) {
+    shares_.WasIdle(*turn.account);
+    return false;
+  }
+  const uint64_t end = turn.session->slice_ended_ns();
+  shares_.Ran(*turn.account, end - (turn.session->stats().busy_ns - before), end);
+  return true;
 }
 
 // A slice of each session whose turn it is. True when any command ran.
 bool Engine::RunSessions() {
-  uint64_t least_used_ns = UINT64_MAX;
-  for (const Turn& turn : turns_) {
-    if (turn.has_work) least_used_ns = std::min(least_used_ns, turn.used_ns);
-  }
+  shares_.BeginRound();
   bool worked = false;
   for (size_t i = 0; i < turns_.size(); ++i) {
-    const auto ran = RunTurn(turns_[i], least_used_ns);
+    const auto ran = RunTurn(turns_[i]);
     if (ran.ok()) {
       worked |= *ran;
       continue;

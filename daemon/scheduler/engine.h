@@ -1,6 +1,6 @@
-// The daemon's one thread that decides: it takes commands from all sessions, slices of equal time, and has
-// them executed. It owns the sessions and the devices' state, so none of that needs a lock. Other threads
-// reach it with Post and Call.
+// The daemon's one thread that decides: it takes commands from all sessions, in slices that FairShare allots,
+// and has them executed. It owns the sessions and the devices' state, so none of that needs a lock. Other
+// threads reach it with Post and Call.
 //
 // Awake, it polls the rings; with nothing to do for a while it sleeps until a client rings its doorbell.
 #pragma once
@@ -16,6 +16,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
+#include "daemon/scheduler/fair_share.h"
 #include "daemon/session/session.h"
 #include "proto/base/mutex.h"
 #include "proto/base/unique_fd.h"
@@ -56,20 +57,16 @@ class Engine {
   const Counters& counters() const { return counters_; }
 
  private:
-  // A session's place in the queue for the device. Sessions with work get equal device time, whatever their
-  // commands cost: one that is a slice ahead of the least served waits. Who was idle starts level with the
-  // least served: idling saves nothing up.
   struct Turn {
     session::Session* session;
-    uint64_t used_ns = 0;
-    bool has_work = false;
+    FairShare::Account* account;
   };
 
   Engine(std::vector<session::DeviceState> devices, Options options);
   void Main();
   bool RunTasks();
   bool RunSessions();
-  absl::StatusOr<bool> RunTurn(Turn& turn, uint64_t least_used_ns);
+  absl::StatusOr<bool> RunTurn(const Turn& turn);
   void Sleep();
   void DrainInbox();
 
@@ -85,6 +82,7 @@ class Engine {
   // The engine's thread only.
   std::vector<session::DeviceState> devices_;
   absl::flat_hash_map<uint64_t, std::unique_ptr<session::Session>> sessions_;
+  FairShare shares_;
   std::vector<Turn> turns_;
   Counters counters_;
 

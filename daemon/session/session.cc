@@ -69,7 +69,7 @@ int Session::queue_count() const { return std::popcount(open_queues_); }
 absl::StatusOr<Session::Progress> Session::Run(uint64_t slice_ns) {
   const uint64_t start = NowNs();
   if (batch_.empty()) {
-    if (start < look_again_ns_ && !transport_->ClientWantsAnswer()) return Progress::kIdle;
+    if (start < slice_ended_ns_ + kStreamPauseNs && !transport_->ClientWantsAnswer()) return Progress::kIdle;
     ASSIGN_OR_RETURN(batch_, transport_->Receive());
     if (batch_.empty()) return Progress::kIdle;
   }
@@ -93,7 +93,7 @@ absl::StatusOr<Session::Progress> Session::Run(uint64_t slice_ns) {
   }
   RETURN_IF_ERROR(PublishCompletions());
   now = NowNs();
-  look_again_ns_ = now + kStreamPauseNs;
+  slice_ended_ns_ = now;
   stats_.busy_ns += now - start;
   devices_[queues_[current_queue_].device].busy_ns += now - start;
   return progress;

@@ -65,6 +65,7 @@ class Session {
   size_t buffer_count() const { return buffers_.live(); }
   int queue_count() const;
   uint64_t opened_ns() const { return opened_ns_; }
+  uint64_t slice_ended_ns() const { return slice_ended_ns_; }  // the last Run that worked, steady clock
   transport::ServerTransport& transport() { return *transport_; }
 
  private:
@@ -141,8 +142,8 @@ class Session {
   SessionStats stats_;
 
   std::span<const std::byte> batch_;  // commands taken from the transport and not yet run
-  uint64_t look_again_ns_ = 0;        // when the ring is looked at next, unless the client waits
-  uint64_t sequence_ = 0;             // of the last command that was run
+  uint64_t slice_ended_ns_ = 0;
+  uint64_t sequence_ = 0;  // of the last command that was run
   uint32_t current_queue_ = 0;
 
   // Scratch of the command being run.

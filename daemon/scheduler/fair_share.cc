@@ -1,0 +1,45 @@
+#include "daemon/scheduler/fair_share.h"
+
+#include <algorithm>
+
+namespace xpud::scheduler {
+
+void FairShare::BeginRound() {
+  least_used_ns_ = UINT64_MAX;
+  for (const Account& account : accounts_) {
+    if (account.has_work) least_used_ns_ = std::min(least_used_ns_, account.used_ns);
+  }
+  if (least_used_ns_ != UINT64_MAX) floor_ns_ = std::max(floor_ns_, least_used_ns_);
+}
+
+FairShare::Account* FairShare::Awaited(const Account& account, uint64_t now_ns) {
+  const uint64_t most = std::min(account.typical_ns / kAwaitPart, kMostAwaitNs);
+  for (Account& other : accounts_) {
+    if (!other.has_work && other.used_ns < account.used_ns && now_ns - other.ended_ns < most) return &other;
+  }
+  return nullptr;
+}
+
+FairShare::Answer FairShare::Ask(const Account& account) {
+  if (account.used_ns > slice_ns_ && account.used_ns - slice_ns_ > least_used_ns_) return Answer::kNotYet;
+  if (account.typical_ns < kLongNs) return Answer::kRun;
+  Account* other = Awaited(account, now_ns_());
+  if (other == nullptr) return Answer::kRun;
+  other->awaited = true;
+  return Answer::kAwaitAnother;
+}
+
+void FairShare::Ran(Account& account, uint64_t start_ns, uint64_t end_ns) {
+  if (!account.has_work) {
+    if (floor_ns_ > kMostCreditNs) account.used_ns = std::max(account.used_ns, floor_ns_ - kMostCreditNs);
+    if (account.awaited) account.used_ns += std::min(start_ns - account.ended_ns, kMostAwaitNs);
+    account.awaited = false;
+  }
+  const uint64_t took = end_ns - start_ns;
+  account.used_ns += took;
+  account.typical_ns = std::max(took, account.typical_ns - account.typical_ns / 4);
+  account.ended_ns = end_ns;
+  account.has_work = true;
+}
+
+}  // namespace xpud::scheduler
