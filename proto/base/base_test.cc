@@ -11,6 +11,7 @@
 #include "proto/base/mapping.h"
 #include "proto/base/spin_mutex.h"
 #include "proto/base/stream_copy.h"
+#include "proto/base/text.h"
 #include "proto/base/unique_fd.h"
 
 namespace xpud {
@@ -84,6 +85,33 @@ TEST(StreamCopy, CopiesTheWholeRangeAndNothingElse) {
       }
     }
   }
+}
+
+TEST(PrintableText, KeepsWhatPeopleRead) {
+  EXPECT_EQ(PrintableText("train.py"), "train.py");
+  EXPECT_EQ(PrintableText("größe 名前 \U0001F600"), "größe 名前 \U0001F600");
+  EXPECT_EQ(PrintableText(""), "");
+}
+
+TEST(PrintableText, ShowsWhatATerminalWouldObeyAsQuestionMarks) {
+  EXPECT_EQ(PrintableText("a\x1b[2Jb\r\n\x7f"), "a?[2Jb???");
+  EXPECT_EQ(PrintableText("\u009b31m"), "?31m") << "the one-character CSI";
+  EXPECT_EQ(PrintableText("\u202egpj.exe\u2066\u200f\u2028"), "?gpj.exe???");
+}
+
+TEST(PrintableText, IsUtf8WhateverTheBytes) {
+  EXPECT_EQ(PrintableText("\xff\xfe ok"), "?? ok");
+  EXPECT_EQ(PrintableText("\xc0\xaf"), "??") << "an overlong '/'";
+  EXPECT_EQ(PrintableText("\xe0\x80\xaf"), "???");
+  EXPECT_EQ(PrintableText("\xed\xa0\x80"), "???") << "half of a surrogate pair";
+  EXPECT_EQ(PrintableText("\xf4\x90\x80\x80"), "????") << "beyond Unicode";
+  EXPECT_EQ(PrintableText("cut \xe5\x90"), "cut ??");
+}
+
+TEST(PrintableText, IsCutBetweenCharacters) {
+  EXPECT_EQ(PrintableText("名前", 3), "名");
+  EXPECT_EQ(PrintableText("名前", 5), "名");
+  EXPECT_EQ(PrintableText("名前", 6), "名前");
 }
 
 }  // namespace

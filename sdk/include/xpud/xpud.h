@@ -48,7 +48,8 @@ struct ConnectOptions {
   // started.
   std::string address;
   bool start_daemon = true;
-  std::string client_name;                   // shown by xpuctl; at most 64 bytes. Empty: the program's name
+  // Shown by xpuctl; at most 63 bytes. Empty: the program's name. $XPUD_CLIENT_NAME overrides it.
+  std::string client_name;
   std::chrono::milliseconds timeout{10000};  // for the daemon to answer, and for it to start
   // Called (from any waiting thread, about every 50 ms) while a call waits; a non-OK status ends the wait and
   // is returned.

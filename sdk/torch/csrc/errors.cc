@@ -20,6 +20,8 @@ absl::Status CheckInterrupt() {
   return Hooks().check_signals != nullptr ? Hooks().check_signals() : absl::OkStatus();
 }
 
+std::string ClientName() { return Hooks().client_name != nullptr ? Hooks().client_name() : std::string(); }
+
 WaitScope::WaitScope() : token_(Hooks().release_gil != nullptr ? Hooks().release_gil() : nullptr) {}
 WaitScope::~WaitScope() {
   if (token_ != nullptr) Hooks().acquire_gil(token_);

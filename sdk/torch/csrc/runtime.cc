@@ -47,6 +47,7 @@ Runtime& Runtime::Connect() {
   } else {
     ConnectOptions options;
     options.interrupt = CheckInterrupt;
+    options.client_name = ClientName();
     auto session = Session::Connect(options);
     if (!session.ok()) Throw(session.status());
     runtime->session_ = *std::move(session);
