@@ -9,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/base/mapping.h"
+#include "proto/base/out_of_memory.h"
 #include "proto/base/spin_mutex.h"
 #include "proto/base/stream_copy.h"
 #include "proto/base/text.h"
@@ -112,6 +113,29 @@ TEST(PrintableText, IsCutBetweenCharacters) {
   EXPECT_EQ(PrintableText("名前", 3), "名");
   EXPECT_EQ(PrintableText("名前", 5), "名");
   EXPECT_EQ(PrintableText("名前", 6), "名前");
+}
+
+TEST(OutOfMemory, SaysWhatWasAskedAndWhatThereIs) {
+  const absl::Status device =
+      DeviceOutOfMemory(uint64_t{20} << 30, 1, uint64_t{16} << 30, uint64_t{15} << 30);
+  EXPECT_EQ(
+      device.message(),
+      "XPUD out of memory. Tried to allocate 20.00 GiB. Device 1 has a total capacity of 16.00 GiB, of which "
+      "15.00 GiB is in use by all processes and 1.00 GiB is free.");
+  const absl::Status process = ProcessOutOfMemory(3 << 20, 0, uint64_t{16} << 30, 4 << 20, 2 << 20);
+  EXPECT_EQ(process.message(),
+            "XPUD out of memory. Tried to allocate 3.00 MiB. Device 0 has a total capacity of 16.00 GiB; of "
+            "the 4.00 "
+            "MiB that this process may hold, 2.00 MiB is in use and 2.00 MiB is free.");
+  EXPECT_TRUE(IsOutOfMemory(device) && IsOutOfMemory(process));
+}
+
+TEST(OutOfMemory, NamesTheDriversReasonAndNeverLessThanNothing) {
+  EXPECT_THAT(
+      DeviceOutOfMemory(1, 0, 1000, 2000, "no pages").message(),
+      HasSubstr("1.95 KiB is in use by all processes and 0 bytes is free. The driver says: no pages"));
+  EXPECT_FALSE(IsOutOfMemory(absl::ResourceExhaustedError("at most 64 queues")));
+  EXPECT_FALSE(IsOutOfMemory(absl::OkStatus()));
 }
 
 }  // namespace

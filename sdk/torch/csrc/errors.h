@@ -8,7 +8,7 @@
 
 namespace xpud::shim {
 
-// ResourceExhausted: torch.OutOfMemoryError. OutOfRange: IndexError. Unimplemented: NotImplementedError.
+// Out of memory: torch.OutOfMemoryError. OutOfRange: IndexError. Unimplemented: NotImplementedError.
 // Unavailable: torch.AcceleratorError. Cancelled: the Python exception that a signal handler raised. All
 // else: RuntimeError.
 [[noreturn]] void Throw(const absl::Status& status);
