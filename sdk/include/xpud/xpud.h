@@ -160,7 +160,8 @@ class Session {
   static absl::StatusOr<std::unique_ptr<Session>> Connect(const ConnectOptions& options);
   ~Session();
 
-  const std::vector<DeviceInfo>& devices() const;
+  const std::vector<DeviceInfo>& devices() const;  // those that $XPUD_VISIBLE_DEVICES shows: perhaps none
+  // `device` < devices().size(), or the process aborts.
   Queue DefaultQueue(uint32_t device) const;
   // A further queue; priority: lower runs first, 0 normal, -1 high.
   absl::StatusOr<Queue> CreateQueue(uint32_t device, int priority = 0);
