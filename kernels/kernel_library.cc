@@ -73,6 +73,8 @@ absl::StatusOr<Readiness> KernelLibrary::Plan(const OpCall& call, Workspace work
   return impl_->Plan(call, workspace, launches);
 }
 
+KernelCounters KernelLibrary::counters() const { return impl_->cache().counters(); }
+
 void KernelLibrary::WaitForCompiles() { impl_->cache().WaitForCompiles(); }
 
 }  // namespace xpud::kernels

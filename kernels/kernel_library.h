@@ -137,6 +137,15 @@ class LaunchList {
   size_t size_ = 0;
 };
 
+// Since the library was made. Kernels of vendors' libraries are not compiled here and do not count.
+struct KernelCounters {
+  uint64_t compiled = 0;
+  uint64_t disk_hits = 0;    // compiled by an earlier process
+  uint64_t memory_hits = 0;  // found ready, each time one was wanted
+  uint64_t failed = 0;       // could not be compiled
+  uint64_t compile_ns = 0;   // time spent compiling, failures included
+};
+
 enum class Readiness {
   kReady,
   kCompiling,  // a kernel is being compiled in the background; plan the same call again after `on_ready`
@@ -163,6 +172,9 @@ class KernelLibrary {
 
   // Waits until every compile that Plan began is done (tests, warm-up).
   void WaitForCompiles();
+
+  // Engine thread only.
+  KernelCounters counters() const;
 
  private:
   class Impl;

@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "proto/base/out_of_memory.h"
 
 namespace xpud::executor {
 
@@ -15,7 +16,7 @@ inline absl::Status ToStatus(ze_result_t result, const char* call) {
   switch (result) {
     case ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY:
     case ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY:
-      return absl::ResourceExhaustedError(text);
+      return absl::ResourceExhaustedError(absl::StrCat(kOutOfMemoryOpening, text));
     case ZE_RESULT_ERROR_DEVICE_LOST:
       return absl::UnavailableError(absl::StrCat("device lost: ", text));
     case ZE_RESULT_ERROR_UNSUPPORTED_FEATURE:

@@ -79,7 +79,7 @@ absl::StatusOr<std::vector<session::DeviceState>> OpenDevices(const Options& opt
     ASSIGN_OR_RETURN(state.library, kernels::KernelLibrary::Create(
                                         {properties.target, CacheDirectory(options),
                                          static_cast<int>(properties.compute_units), on_kernel_ready}));
-    state.pool = std::make_unique<memory::Pool>(*device);
+    state.pool = std::make_unique<memory::Pool>(*device, static_cast<uint32_t>(states.size()));
     state.device = std::move(device);
     states.push_back(std::move(state));
   }

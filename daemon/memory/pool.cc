@@ -2,8 +2,9 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "proto/base/check.h"
+#include "proto/base/out_of_memory.h"
 #include "proto/base/status_macros.h"
 
 namespace xpud::memory {
@@ -14,26 +15,28 @@ constexpr uint64_t kChunkStep = 2 << 20;
 
 }  // namespace
 
+absl::Status Pool::OutOfMemory(uint64_t asked, const std::string& cause) const {
+  return DeviceOutOfMemory(asked, index_, device_.properties().total_memory, used_bytes(), cause);
+}
+
 absl::Status Pool::Grow(uint64_t bytes) {
   const uint64_t wanted =
       std::max(kChunkBytes, (RoundSize(bytes) + kChunkStep - 1) / kChunkStep * kChunkStep);
   if (chunk_bytes_ + wanted > device_.properties().total_memory) {
-    return absl::ResourceExhaustedError(absl::StrCat("device out of memory: asked for ", bytes, " bytes; ",
-                                                     used_bytes(), " of ", device_.properties().total_memory,
-                                                     " are in use"));
+    return OutOfMemory(bytes);
   }
-  ASSIGN_OR_RETURN(auto chunk, device_.AllocateChunk(wanted));
-  ranges_.AddRegion(reinterpret_cast<uint64_t>(chunk->address()), chunk->bytes());
+  auto chunk = device_.AllocateChunk(wanted);
+  if (absl::IsResourceExhausted(chunk.status()))
+    return OutOfMemory(bytes, std::string(absl::StripPrefix(chunk.status().message(), kOutOfMemoryOpening)));
+  RETURN_IF_ERROR(chunk.status());
+  ranges_.AddRegion(reinterpret_cast<uint64_t>((*chunk)->address()), (*chunk)->bytes());
   chunk_bytes_ += wanted;
-  chunks_.push_back(std::move(chunk));
+  chunks_.push_back(*std::move(chunk));
   return absl::OkStatus();
 }
 
 absl::StatusOr<Block> Pool::Allocate(uint64_t bytes, uint32_t tenant, Zero zero) {
-  if (bytes > device_.properties().total_memory) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("asked for ", bytes, " bytes; the device has ", device_.properties().total_memory));
-  }
+  if (bytes > device_.properties().total_memory) return OutOfMemory(bytes);
   auto range = ranges_.Allocate(bytes, tenant);
   if (!range) {
     Trim();

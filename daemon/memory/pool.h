@@ -21,11 +21,11 @@ struct Block {
 
 class Pool {
  public:
-  explicit Pool(executor::Device& device) : device_(device) {}
+  Pool(executor::Device& device, uint32_t index) : device_(device), index_(index) {}
 
   // Fills memory with zeros in the order of the work that will use it.
   using Zero = absl::FunctionRef<absl::Status(std::byte* address, uint64_t bytes)>;
-  // A block for `tenant` (not 0). ResourceExhausted when the device has no more.
+  // A block for `tenant` (not 0). DeviceOutOfMemory when the device has no more.
   absl::StatusOr<Block> Allocate(uint64_t bytes, uint32_t tenant, Zero zero);
   void Free(const Block& block);
   // Gives chunks that are wholly free back to the device.
@@ -37,8 +37,10 @@ class Pool {
 
  private:
   absl::Status Grow(uint64_t bytes);
+  absl::Status OutOfMemory(uint64_t asked, const std::string& cause = "") const;
 
   executor::Device& device_;
+  const uint32_t index_;  // of the device, for messages
   RangeAllocator ranges_;
   std::vector<std::unique_ptr<executor::Chunk>> chunks_;
   uint64_t chunk_bytes_ = 0;

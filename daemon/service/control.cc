@@ -51,6 +51,12 @@ void Fill(const session::DeviceState& state, uint32_t index, uint32_t queues, v1
   out.set_commands_completed(state.commands);
   out.set_launches(state.launches);
   out.set_queues(queues);
+  const kernels::KernelCounters kernels = state.library->counters();
+  out.set_kernels_compiled(kernels.compiled);
+  out.set_kernel_cache_hits(kernels.memory_hits);
+  out.set_kernel_disk_cache_hits(kernels.disk_hits);
+  out.set_kernel_compiles_failed(kernels.failed);
+  out.set_kernel_compile_ns(kernels.compile_ns);
 }
 
 void Fill(const session::Session& session, size_t devices, v1::Session& out) {

@@ -15,6 +15,7 @@
 #include <csignal>
 #include <cstring>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "proto/base/status_macros.h"
 #include "proto/transport/shm_server.h"
@@ -176,7 +177,7 @@ void Listener::Greet(scheduler::Engine& engine, Client& client) {
   if (status.ok()) status = OpenSession(engine, client, hello);
   if (status.ok()) {
     spdlog::info("session_opened id={} pid={} uid={} name=\"{}\"", client.session, client.peer.pid,
-                 client.peer.uid, client.peer.name);
+                 client.peer.uid, absl::Utf8SafeCEscape(client.peer.name));
     return;
   }
   spdlog::warn("client_refused pid={} uid={} reason=\"{}\"", client.peer.pid, client.peer.uid,

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/out_of_memory.h"
 #include "proto/base/status_macros.h"
 #include "proto/transport/layout.h"
 
@@ -220,9 +221,8 @@ absl::Status Session::Allocate(std::span<const std::byte> bytes) {
   buffer->device = queue.device;
   buffer->bytes = command.bytes;
   const uint64_t used = allocated_[queue.device];
-  absl::StatusOr<memory::Block> block =
-      absl::ResourceExhaustedError(absl::StrCat("asked for ", command.bytes, " bytes; this session holds ",
-                                                used, " of the ", state.memory_limit, " that it may"));
+  absl::StatusOr<memory::Block> block = ProcessOutOfMemory(
+      command.bytes, queue.device, state.device->properties().total_memory, state.memory_limit, used);
   if (command.bytes <= state.memory_limit &&
       memory::RoundSize(command.bytes) <= state.memory_limit - std::min(used, state.memory_limit)) {
     block = state.pool->Allocate(command.bytes, peer_.uid + 1, [&](std::byte* address, uint64_t size) {
@@ -231,8 +231,7 @@ absl::Status Session::Allocate(std::span<const std::byte> bytes) {
   }
   if (!block.ok()) {
     buffer->poison = Poison::kNoStorage;
-    Raise(queue, current_queue_,
-          absl::ResourceExhaustedError(absl::StrCat("xpud out of memory: ", block.status().message())));
+    Raise(queue, current_queue_, block.status());
     return absl::OkStatus();
   }
   buffer->block = *block;

@@ -7,8 +7,11 @@
 #include "gtest/gtest.h"
 #include "kernels/gather/gather_skeleton.h"
 #include "kernels/layer_norm/layer_norm_skeleton.h"
+#include "kernels/layer_norm_backward/layer_norm_backward_skeleton.h"
 #include "kernels/map/map_skeleton.h"
+#include "kernels/nll/nll_skeleton.h"
 #include "kernels/reduce/reduce_skeleton.h"
+#include "kernels/scatter/scatter_skeleton.h"
 #include "kernels/skeleton_number.h"
 #include "kernels/softmax/softmax_skeleton.h"
 
@@ -129,6 +132,44 @@ TEST_F(GpuEmissionTest, LayerNormAndGather) {
   gather_key.element = DType::kInt16;
   gather_key.access = {Access::kContiguous, Access::kBroadcast, Access::kContiguous};
   Check(gather, gather_key.Pack(), "gather");
+}
+
+TEST_F(GpuEmissionTest, LayerNormBackwardAndItsMerge) {
+  const LayerNormBackwardSkeleton rows;
+  const LayerNormMergeSkeleton merge;
+  for (const bool weighted : {false, true}) {
+    LayerNormBackwardKey key;
+    key.types.fill(DType::kFloat16);
+    key.weighted = weighted;
+    Check(rows, key.Pack(/*merge=*/false), "layer_norm_backward");
+    Check(merge, key.Pack(/*merge=*/true), "layer_norm_backward merge");
+  }
+}
+
+TEST_F(GpuEmissionTest, Scatter) {
+  const ScatterSkeleton skeleton;
+  for (const DType type : {DType::kFloat32, DType::kBFloat16, DType::kInt64}) {
+    for (const bool contiguous : {false, true}) {
+      const ScatterKey key{.type = type, .index = DType::kInt64, .contiguous = contiguous};
+      Check(skeleton, key.Pack(), skeleton.NameOf(key.Pack()));
+    }
+  }
+}
+
+TEST_F(GpuEmissionTest, NllBothWaysAndInEveryStage) {
+  const NllForwardSkeleton forward;
+  const NllBackwardSkeleton backward;
+  for (const bool mean : {false, true}) {
+    NllKey key;
+    key.weighted = key.mean = mean;
+    for (const NllStage stage :
+         {NllStage::kEach, NllStage::kSum, NllStage::kPart, NllStage::kWeights, NllStage::kMerge}) {
+      key.stage = stage;
+      Check(forward, key.Pack(/*backward=*/false), forward.NameOf(key.Pack(/*backward=*/false)));
+    }
+    key.stage = NllStage::kEach;
+    Check(backward, key.Pack(/*backward=*/true), backward.NameOf(key.Pack(/*backward=*/true)));
+  }
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "kernels/compiler/kernel_cache.h"
 
+#include <chrono>
+
 #include "absl/strings/str_cat.h"
 #include "kernels/compiler/backend.h"
 #include "proto/base/check.h"
@@ -71,8 +73,10 @@ void KernelCache::Insert(Entry* entry) {
 absl::StatusOr<const Kernel*> KernelCache::Find(const Skeleton& skeleton, const KernelKey& key) {
   if (Entry* const entry = Lookup(key); entry != nullptr) [[likely]] {
     const Kernel* const kernel = entry->kernel.load(std::memory_order_acquire);
-    if (kernel != nullptr) [[likely]]
+    if (kernel != nullptr) [[likely]] {
+      ++memory_hits_;
       return kernel;
+    }
     const absl::Status* const failure = entry->failure.load(std::memory_order_acquire);
     if (failure != nullptr) return *failure;
     return nullptr;
@@ -117,17 +121,29 @@ absl::StatusOr<std::string> KernelCache::Compile(Target target, const Skeleton& 
   return Generate(target, emitter.Finish());
 }
 
-void KernelCache::Finish(Entry& entry) {
-  const std::string name = entry.skeleton->NameOf(entry.key);
+absl::StatusOr<std::string> KernelCache::LoadOrCompile(const Entry& entry, const std::string& name) {
   const std::string identity =
       absl::StrCat(CodeIdentity(target_), "|", name, "|", entry.skeleton->Describe(entry.key), "|",
                    absl::Hex(entry.key.words[0]), "|", absl::Hex(entry.key.words[1]));
-  absl::StatusOr<std::string> code = absl::NotFoundError("not cached");
-  if (disk_ != nullptr) code = disk_->Load(identity);
-  if (!code.ok()) {
-    code = Compile(target_, *entry.skeleton, entry.key);
-    if (code.ok() && disk_ != nullptr) disk_->Save(identity, *code);
+  if (disk_ != nullptr) {
+    auto code = disk_->Load(identity);
+    if (code.ok()) {
+      disk_hits_.fetch_add(1, std::memory_order_relaxed);
+      return code;
+    }
   }
+  const auto began = std::chrono::steady_clock::now();
+  auto code = Compile(target_, *entry.skeleton, entry.key);
+  const std::chrono::nanoseconds took = std::chrono::steady_clock::now() - began;
+  compile_ns_.fetch_add(static_cast<uint64_t>(took.count()), std::memory_order_relaxed);
+  (code.ok() ? compiled_ : failed_).fetch_add(1, std::memory_order_relaxed);
+  if (code.ok() && disk_ != nullptr) disk_->Save(identity, *code);
+  return code;
+}
+
+void KernelCache::Finish(Entry& entry) {
+  const std::string name = entry.skeleton->NameOf(entry.key);
+  absl::StatusOr<std::string> code = LoadOrCompile(entry, name);
   if (!code.ok()) {
     entry.status = std::make_unique<absl::Status>(
         code.status().code(), absl::StrCat("kernel ", name, ": ", code.status().message()));
@@ -140,6 +156,14 @@ void KernelCache::Finish(Entry& entry) {
                                              : ModuleImage::Format::kSpirv;
   image.bytes = *std::move(code);
   entry.kernel.store(Add(std::move(image), name), std::memory_order_release);
+}
+
+KernelCounters KernelCache::counters() const {
+  return {.compiled = compiled_.load(std::memory_order_relaxed),
+          .disk_hits = disk_hits_.load(std::memory_order_relaxed),
+          .memory_hits = memory_hits_,
+          .failed = failed_.load(std::memory_order_relaxed),
+          .compile_ns = compile_ns_.load(std::memory_order_relaxed)};
 }
 
 void KernelCache::WaitForCompiles() {

@@ -70,6 +70,7 @@ class KernelCache : public KernelStore {
   // The kernel, or nullptr while it is being compiled (started by this call if need be), or why it cannot be.
   absl::StatusOr<const Kernel*> Find(const Skeleton& skeleton, const KernelKey& key);
   void WaitForCompiles();
+  KernelCounters counters() const;  // engine thread
   Target target() const { return target_; }
 
   const Kernel* Add(ModuleImage image, std::string entry) override;
@@ -91,6 +92,7 @@ class KernelCache : public KernelStore {
   void Insert(Entry* entry);
   void Run();
   void Finish(Entry& entry);
+  absl::StatusOr<std::string> LoadOrCompile(const Entry& entry, const std::string& name);
 
   const Target target_;
   const std::unique_ptr<ObjectCache> disk_;
@@ -99,6 +101,10 @@ class KernelCache : public KernelStore {
   // Engine thread only.
   std::vector<Entry*> table_;  // open addressing, a power of two, at most half full
   size_t entries_ = 0;
+  uint64_t memory_hits_ = 0;
+
+  // Written by the compile thread.
+  std::atomic<uint64_t> compiled_{0}, disk_hits_{0}, failed_{0}, compile_ns_{0};
 
   Mutex mutex_;
   CondVar changed_;

@@ -161,6 +161,7 @@ TEST_F(ObjectCacheTest, ConcurrentProcessesNeverSeeHalfAFile) {
 TEST_F(ObjectCacheTest, LibraryRecompilesWhatIsDamagedAndReplacesIt) {
   KernelLibrary::Options options;
   options.cache_directory = directory_;
+  KernelCounters counters;
   const auto run = [&] {
     const auto library = *KernelLibrary::Create(options);
     TestDevice device;
@@ -175,16 +176,27 @@ TEST_F(ObjectCacheTest, LibraryRecompilesWhatIsDamagedAndReplacesIt) {
                                     .attributes = {}})
                     .ok());
     EXPECT_EQ(out.At(42), -42);
+    counters = library->counters();
+    EXPECT_GE(counters.memory_hits, 1u);
+    EXPECT_EQ(counters.failed, 0u);
   };
   run();
+  EXPECT_EQ(counters.compiled, 1u);
+  EXPECT_EQ(counters.disk_hits, 0u);
+  EXPECT_GT(counters.compile_ns, 0u);
   const fs::path file = OnlyFile();
   const auto size = fs::file_size(file);
   const auto written = fs::last_write_time(file);
   run();
   EXPECT_EQ(fs::last_write_time(file), written) << "the second run compiled again";
+  EXPECT_EQ(counters.compiled, 0u);
+  EXPECT_EQ(counters.disk_hits, 1u);
+  EXPECT_EQ(counters.compile_ns, 0u);
   fs::resize_file(file, size / 2);
   run();
   EXPECT_EQ(fs::file_size(file), size);
+  EXPECT_EQ(counters.compiled, 1u);
+  EXPECT_EQ(counters.disk_hits, 0u);
 }
 
 }  // namespace

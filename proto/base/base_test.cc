@@ -9,8 +9,10 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/base/mapping.h"
+#include "proto/base/out_of_memory.h"
 #include "proto/base/spin_mutex.h"
 #include "proto/base/stream_copy.h"
+#include "proto/base/text.h"
 #include "proto/base/unique_fd.h"
 
 namespace xpud {
@@ -84,6 +86,56 @@ TEST(StreamCopy, CopiesTheWholeRangeAndNothingElse) {
       }
     }
   }
+}
+
+TEST(PrintableText, KeepsWhatPeopleRead) {
+  EXPECT_EQ(PrintableText("train.py"), "train.py");
+  EXPECT_EQ(PrintableText("größe 名前 \U0001F600"), "größe 名前 \U0001F600");
+  EXPECT_EQ(PrintableText(""), "");
+}
+
+TEST(PrintableText, ShowsWhatATerminalWouldObeyAsQuestionMarks) {
+  EXPECT_EQ(PrintableText("a\x1b[2Jb\r\n\x7f"), "a?[2Jb???");
+  EXPECT_EQ(PrintableText("\u009b31m"), "?31m") << "the one-character CSI";
+  EXPECT_EQ(PrintableText("\u202egpj.exe\u2066\u200f\u2028"), "?gpj.exe???");
+}
+
+TEST(PrintableText, IsUtf8WhateverTheBytes) {
+  EXPECT_EQ(PrintableText("\xff\xfe ok"), "?? ok");
+  EXPECT_EQ(PrintableText("\xc0\xaf"), "??") << "an overlong '/'";
+  EXPECT_EQ(PrintableText("\xe0\x80\xaf"), "???");
+  EXPECT_EQ(PrintableText("\xed\xa0\x80"), "???") << "half of a surrogate pair";
+  EXPECT_EQ(PrintableText("\xf4\x90\x80\x80"), "????") << "beyond Unicode";
+  EXPECT_EQ(PrintableText("cut \xe5\x90"), "cut ??");
+}
+
+TEST(PrintableText, IsCutBetweenCharacters) {
+  EXPECT_EQ(PrintableText("名前", 3), "名");
+  EXPECT_EQ(PrintableText("名前", 5), "名");
+  EXPECT_EQ(PrintableText("名前", 6), "名前");
+}
+
+TEST(OutOfMemory, SaysWhatWasAskedAndWhatThereIs) {
+  const absl::Status device =
+      DeviceOutOfMemory(uint64_t{20} << 30, 1, uint64_t{16} << 30, uint64_t{15} << 30);
+  EXPECT_EQ(
+      device.message(),
+      "XPUD out of memory. Tried to allocate 20.00 GiB. Device 1 has a total capacity of 16.00 GiB, of which "
+      "15.00 GiB is in use by all processes and 1.00 GiB is free.");
+  const absl::Status process = ProcessOutOfMemory(3 << 20, 0, uint64_t{16} << 30, 4 << 20, 2 << 20);
+  EXPECT_EQ(process.message(),
+            "XPUD out of memory. Tried to allocate 3.00 MiB. Device 0 has a total capacity of 16.00 GiB; of "
+            "the 4.00 "
+            "MiB that this process may hold, 2.00 MiB is in use and 2.00 MiB is free.");
+  EXPECT_TRUE(IsOutOfMemory(device) && IsOutOfMemory(process));
+}
+
+TEST(OutOfMemory, NamesTheDriversReasonAndNeverLessThanNothing) {
+  EXPECT_THAT(
+      DeviceOutOfMemory(1, 0, 1000, 2000, "no pages").message(),
+      HasSubstr("1.95 KiB is in use by all processes and 0 bytes is free. The driver says: no pages"));
+  EXPECT_FALSE(IsOutOfMemory(absl::ResourceExhaustedError("at most 64 queues")));
+  EXPECT_FALSE(IsOutOfMemory(absl::OkStatus()));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/text.h"
 #include "proto/wire/commands.h"
 
 namespace xpud::transport {
@@ -94,11 +95,7 @@ void SetText(std::span<char> field, std::string_view text) {
 
 std::string GetText(std::span<const char> field) {
   const auto end = std::find(field.begin(), field.end(), '\0');
-  std::string text(field.begin(), end);
-  for (char& c : text) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
-  }
-  return text;
+  return PrintableText(std::string_view(field.data(), static_cast<size_t>(end - field.begin())));
 }
 
 }  // namespace xpud::transport

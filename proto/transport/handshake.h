@@ -67,7 +67,7 @@ absl::Status ReceiveMessage(int socket, std::span<std::byte> message, std::span<
 
 // `text` cut to fit and NUL-terminated.
 void SetText(std::span<char> field, std::string_view text);
-// The text of a field that a peer sent: up to its first NUL, unprintable bytes replaced.
+// The text of a field that a peer sent: up to its first NUL, as PrintableText makes it.
 std::string GetText(std::span<const char> field);
 
 }  // namespace xpud::transport

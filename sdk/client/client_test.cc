@@ -1,6 +1,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 
@@ -8,6 +9,7 @@
 #include "gtest/gtest.h"
 #include "sdk/client/address.h"
 #include "sdk/client/buffer_ids.h"
+#include "sdk/client/client_name.h"
 #include "sdk/client/staging.h"
 #include "sdk/client/visible_devices.h"
 
@@ -66,6 +68,23 @@ TEST(VisibleDevices, AreSelectedAsCudaDoes) {
   EXPECT_THAT(VisibleDevices("", 3), ElementsAre());
   EXPECT_THAT(VisibleDevices("1,7,0", 3), ElementsAre(1));
   EXPECT_THAT(VisibleDevices("1,1,0", 3), ElementsAre(1));
+}
+
+TEST(ClientName, IsTheUsersThenTheProgramsChoiceThenItsName) {
+  unsetenv("XPUD_CLIENT_NAME");
+  EXPECT_EQ(ClientName(""), program_invocation_short_name);
+  EXPECT_EQ(ClientName("worker"), "worker");
+  setenv("XPUD_CLIENT_NAME", "night run", 1);
+  EXPECT_EQ(ClientName("worker"), "night run");
+  setenv("XPUD_CLIENT_NAME", "", 1);
+  EXPECT_EQ(ClientName("worker"), "worker");
+  unsetenv("XPUD_CLIENT_NAME");
+}
+
+TEST(ClientName, FitsTheGreetingAndATerminal) {
+  EXPECT_EQ(ClientName("a\nb\x1b[31m"), "a?b?[31m");
+  EXPECT_EQ(ClientName(std::string(100, 'x')), std::string(63, 'x'));
+  EXPECT_EQ(ClientName(std::string(62, 'x') + "é"), std::string(62, 'x'));
 }
 
 class Address : public ::testing::Test {

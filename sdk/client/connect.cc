@@ -13,6 +13,7 @@
 #include "proto/base/status_macros.h"
 #include "proto/transport/shm_client.h"
 #include "sdk/client/address.h"
+#include "sdk/client/client_name.h"
 #include "sdk/client/private_daemon.h"
 
 namespace xpud::client {
@@ -26,14 +27,10 @@ absl::Status SetReceiveTimeout(int socket, std::chrono::milliseconds timeout) {
   return absl::OkStatus();
 }
 
-std::string ClientName(const ConnectOptions& options) {
-  return options.client_name.empty() ? program_invocation_short_name : options.client_name;
-}
-
 absl::StatusOr<Connection> Handshake(UniqueFd socket, const std::string& address,
                                      const ConnectOptions& options) {
   transport::Hello hello = {transport::kHelloMagic, wire::kOldestVersion, wire::kNewestVersion, {}};
-  transport::SetText(hello.client_name, ClientName(options));
+  transport::SetText(hello.client_name, ClientName(options.client_name));
   RETURN_IF_ERROR(SetReceiveTimeout(socket.get(), options.timeout));
   RETURN_IF_ERROR(transport::SendMessage(socket.get(), std::as_bytes(std::span(&hello, 1))));
   Connection connection;

@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/out_of_memory.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/stream_copy.h"
 #include "sdk/client/visible_devices.h"
@@ -118,9 +119,7 @@ absl::Status Core::CheckLimit(uint32_t device, uint64_t bytes) const {
   const uint64_t used = memory_[device].allocated_bytes;
   if (bytes <= memory_limit_ && used <= memory_limit_ - bytes) [[likely]]
     return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat("xpud out of memory: asked for ", bytes,
-                                                   " bytes; this process holds ", used, " of the ",
-                                                   memory_limit_, " that it may"));
+  return ProcessOutOfMemory(bytes, device, devices_[device].total_memory, memory_limit_, used);
 }
 
 void Core::Charge(uint32_t device, uint64_t bytes) {

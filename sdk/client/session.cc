@@ -1,4 +1,5 @@
 #include "absl/strings/str_cat.h"
+#include "proto/base/check.h"
 #include "proto/base/status_macros.h"
 #include "sdk/client/core.h"
 #include "xpud/xpud.h"
@@ -79,6 +80,7 @@ Session::~Session() = default;
 
 const std::vector<DeviceInfo>& Session::devices() const { return core_->devices(); }
 Queue Session::DefaultQueue(uint32_t device) const {
+  XPUD_CHECK(device < devices().size());  // none may be visible
   return Queue(core_, device, core_->default_queue(device));
 }
 

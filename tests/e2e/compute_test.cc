@@ -13,6 +13,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 DaemonProcess& Daemon() {
   static DaemonProcess daemon;
@@ -134,7 +135,8 @@ TEST_F(Compute, AnIndexOutOfRangeIsAnErrorAndNothingElse) {
 TEST_F(Compute, MoreMemoryThanAllowedIsRefusedWhereItIsAskedFor) {
   const auto buffer = queue_.Allocate(session_->devices()[0].total_memory);
   EXPECT_EQ(buffer.status().code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(buffer.status().message(), HasSubstr("out of memory"));
+  EXPECT_THAT(buffer.status().message(), StartsWith("XPUD out of memory. Tried to allocate "));
+  EXPECT_THAT(buffer.status().message(), HasSubstr(" is free."));
 }
 
 TEST_F(Compute, ManyThreadsShareASession) {

@@ -31,6 +31,16 @@ class Sharing(DaemonTest):
         self.assertEqual(self.daemon.sessions(), [])
         self.assertEqual(self.daemon.devices()[0]["memory_used_bytes"], 0)
 
+    def test_a_device_that_others_have_filled_says_so(self):
+        total = self.daemon.devices()[0]["memory_total_bytes"]
+        take = f"x = torch.empty({total * 3 // 5}, dtype=torch.uint8, device='xpud'); torch.xpud.synchronize()"
+        holder = self.client(f"{take}; say('holds'); sys.stdin.readline()")
+        self.assertEqual(holder.hear(), "holds")
+        late = self.client(f"try: {take}\nexcept torch.OutOfMemoryError as error: say(error)")
+        self.assertRegex(late.hear(), r"^XPUD out of memory\. Tried to allocate [\d.]+ .iB\. Device 0 has a total capacity of [\d.]+ .iB, "
+                                      r"of which [\d.]+ .iB is in use by all processes and [\d.]+ .iB is free\.")
+        self.assertEqual(late.finish()[0], 0)
+
 
 if __name__ == "__main__":
     unittest.main()

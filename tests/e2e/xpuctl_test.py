@@ -1,10 +1,12 @@
 """xpuctl against a real daemon."""
 
 import json
+import pathlib
 import subprocess
+import tempfile
 import unittest
 
-from harness import BINARIES, DaemonTest
+from harness import BINARIES, Client, Daemon, DaemonTest
 
 EXIT_ERROR, EXIT_USAGE, EXIT_NO_DAEMON = 1, 2, 3
 
@@ -44,6 +46,31 @@ class Xpuctl(DaemonTest):
         self.assertEqual(device["kind"], "cpu")
         self.assertGreater(device["memory_total_bytes"], 1 << 28)
         self.assertIn(device["name"], self.ask("devices"))
+
+    def test_status_counts_kernels_by_where_they_came_from(self):
+        with tempfile.TemporaryDirectory(prefix="xpud-e2e-") as cache:
+            first, again = (self.kernels_of_a_daemon(cache) for _ in range(2))
+        self.assertGreater(first["kernels_compiled"], 1)
+        self.assertEqual(first["kernel_disk_cache_hits"], 0)
+        self.assertGreater(first["kernel_compile_ns"], 0)
+        self.assertGreaterEqual(first["kernel_cache_hits"], 50)
+        self.assertGreaterEqual(first["launches"], 50)
+        self.assertEqual(first["kernel_compiles_failed"], 0)
+        self.assertEqual((again["kernels_compiled"], again["kernel_compile_ns"]), (0, 0))
+        self.assertEqual(again["kernel_disk_cache_hits"], first["kernels_compiled"])
+
+    def kernels_of_a_daemon(self, cache: str) -> dict:
+        """The counters of a daemon with this cache folder, after 50 commands and a few."""
+        daemon = Daemon(BINARIES, pathlib.Path(cache, "log"), "--cache-dir", str(pathlib.Path(cache, "kernels")))
+        self.addCleanup(daemon.close)
+        client = Client("x = torch.ones(100, device='xpud')\nfor _ in range(50): x = x * 1.01\nx.sum().item(); say('done')",
+                        {"XPUD_ADDRESS": str(daemon.address)})
+        client.hear()
+        self.assertEqual(client.finish()[0], 0)
+        device = daemon.status()["devices"][0]
+        self.assertRegex(daemon.ask("status"), rf"kernels +{device['kernels_compiled']} compiled in .* launches\n")
+        daemon.close()
+        return device
 
     def test_ps_and_top_charge_work_to_the_session_that_does_it(self):
         idle = self.client("x = torch.ones(4, device='xpud'); x.cpu(); say('ready'); sys.stdin.readline()")

@@ -95,7 +95,7 @@ def code_format(log: Log) -> None:
 
 def lint(log: Log) -> Tally:
     log.must("python3", "tools/lint/include_lint.py")
-    return Tally(passed=1) + unittests(log, "tools/lint")
+    return Tally(passed=1) + unittests(log, "tools/lint") + unittests(log, "tools/lib")
 
 
 def build(log: Log) -> None:
@@ -174,7 +174,7 @@ def bench(log: Log) -> None:
 STAGES = [
     Stage("setup", "packages, .venv, release build, torch_xpud", setup),
     Stage("format", "clang-format on every source", code_format, ("setup",)),
-    Stage("lint", "include directions, and the lint's own tests", lint),
+    Stage("lint", "include directions; the tests of the lint and of set-up", lint),
     Stage("build", "everything, preset dev, warnings are errors", build, ("setup",)),
     Stage("tidy", "clang-tidy on every source, and on a planted fault", clang_tidy, ("build",)),
     Stage("unit", "unit tests, preset dev; the README lists the op table's ops", unit, ("build",)),

@@ -2,6 +2,7 @@
 # the repository's root.
 set -euo pipefail
 XPUD_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+XPUD_CALLED_IN=$PWD
 cd "$XPUD_ROOT"
 
 # Cache hits between clones in different folders.
@@ -15,6 +16,9 @@ die() {
   printf '%s: %s\n' "$(basename "$0")" "$*" >&2
   exit 1
 }
+
+# program NAME_OR_PATH: where it is, as the caller's folder and PATH have it; links are not followed.
+program() { (cd "$XPUD_CALLED_IN" && realpath -s "$(command -v "$1")" 2>/dev/null) || die "--python: there is no program $1"; }
 
 # fingerprint PATH...: a hash of the names and contents of files, and of what is below folders (no caches).
 fingerprint() {

@@ -12,7 +12,7 @@ namespace {
 
 void Print(const v1::ListDevicesResponse& list) {
   Table table({">INDEX", "NAME", "KIND", "VENDOR", "DRIVER", ">UNITS", ">MEMORY", ">USED", ">POOL", ">BUSY",
-               ">COMMANDS", ">COMPILED", ">CACHE HITS"});
+               ">COMMANDS", ">LAUNCHES"});
   for (const v1::Device& device : list.devices()) {
     table.Add({absl::StrCat(device.index()), device.name(), device.kind(), device.vendor(), device.driver(),
                absl::StrCat(device.compute_units()), Bytes(static_cast<double>(device.memory_total_bytes())),

@@ -11,6 +11,17 @@ namespace {
 
 void Line(const char* what, const std::string& value) { std::printf("%-11s %s\n", what, value.c_str()); }
 
+std::string Kernels(const v1::Device& device) {
+  const auto count = [](uint64_t n) { return Count(static_cast<double>(n)); };
+  std::string text =
+      absl::StrCat(count(device.kernels_compiled()), " compiled in ", Duration(device.kernel_compile_ns()),
+                   ", ", count(device.kernel_disk_cache_hits()), " loaded from the disk cache, ",
+                   count(device.kernel_cache_hits()), " cache hits, ", count(device.launches()), " launches");
+  if (device.kernel_compiles_failed() > 0)
+    absl::StrAppend(&text, ", ", count(device.kernel_compiles_failed()), " could not be compiled");
+  return text;
+}
+
 void Print(const v1::GetStatusResponse& status) {
   const v1::Daemon& daemon = status.daemon();
   Line("daemon",
@@ -30,6 +41,7 @@ void Print(const v1::GetStatusResponse& status) {
                       Bytes(static_cast<double>(device.memory_total_bytes())), " used, ",
                       Count(static_cast<double>(device.commands_completed())), " commands, busy ",
                       Duration(device.busy_ns())));
+    if (device.has_kernels_compiled()) Line("  kernels", Kernels(device));
   }
 }
 

@@ -4,6 +4,16 @@
 
 namespace xpud::xpuctl {
 
+namespace {
+
+// Characters of UTF-8, each taken to be one column wide.
+size_t Columns(const std::string& cell) {
+  return static_cast<size_t>(
+      std::count_if(cell.begin(), cell.end(), [](char c) { return (c & 0xc0) != 0x80; }));
+}
+
+}  // namespace
+
 Table::Table(std::vector<std::string> headings) {
   for (std::string& heading : headings) {
     right_.push_back(!heading.empty() && heading[0] == '>');
@@ -19,7 +29,7 @@ void Table::Add(std::vector<std::string> cells) {
 
 size_t Table::Width(size_t column) const {
   size_t width = 0;
-  for (const auto& row : rows_) width = std::max(width, row[column].size());
+  for (const auto& row : rows_) width = std::max(width, Columns(row[column]));
   return width;
 }
 
@@ -28,7 +38,7 @@ std::string Table::ToString() const {
   for (const auto& row : rows_) {
     std::string line;
     for (size_t column = 0; column < row.size(); ++column) {
-      const std::string padding(Width(column) - row[column].size(), ' ');
+      const std::string padding(Width(column) - Columns(row[column]), ' ');
       if (column > 0) line += "  ";
       line += right_[column] ? padding + row[column] : row[column] + padding;
     }

@@ -42,6 +42,13 @@ TEST(TableTest, NumbersAreAlignedRightAndLinesEndWithoutSpaces) {
   EXPECT_EQ(table.ToString(), " PID  NAME\n   7  trainer\n4242  a\n");
 }
 
+TEST(TableTest, ColumnsAreCountedInCharacters) {
+  Table table({"NAME", ">PID"});
+  table.Add({"größe", "7"});
+  table.Add({"train", "8"});
+  EXPECT_EQ(table.ToString(), "NAME   PID\ngröße    7\ntrain    8\n");
+}
+
 TEST(JsonTest, NumbersAreNumbersAndUnmeasuredFieldsAreLeftOut) {
   v1::Daemon daemon;
   daemon.set_version("0.1");

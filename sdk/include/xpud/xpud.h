@@ -48,7 +48,8 @@ struct ConnectOptions {
   // started.
   std::string address;
   bool start_daemon = true;
-  std::string client_name;                   // shown by xpuctl; at most 64 bytes. Empty: the program's name
+  // Shown by xpuctl; at most 63 bytes. Empty: the program's name. $XPUD_CLIENT_NAME overrides it.
+  std::string client_name;
   std::chrono::milliseconds timeout{10000};  // for the daemon to answer, and for it to start
   // Called (from any waiting thread, about every 50 ms) while a call waits; a non-OK status ends the wait and
   // is returned.
@@ -159,7 +160,8 @@ class Session {
   static absl::StatusOr<std::unique_ptr<Session>> Connect(const ConnectOptions& options);
   ~Session();
 
-  const std::vector<DeviceInfo>& devices() const;
+  const std::vector<DeviceInfo>& devices() const;  // those that $XPUD_VISIBLE_DEVICES shows: perhaps none
+  // `device` < devices().size(), or the process aborts.
   Queue DefaultQueue(uint32_t device) const;
   // A further queue; priority: lower runs first, 0 normal, -1 high.
   absl::StatusOr<Queue> CreateQueue(uint32_t device, int priority = 0);

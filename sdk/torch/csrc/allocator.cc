@@ -9,7 +9,9 @@
 #include <map>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "proto/base/mutex.h"
+#include "proto/base/out_of_memory.h"
 #include "sdk/torch/csrc/errors.h"
 #include "sdk/torch/csrc/runtime.h"
 
@@ -20,11 +22,10 @@ namespace {
 // range's end.
 class AddressSpace {
  public:
+  static constexpr int kClasses = 36;
   static int ClassOf(uint64_t bytes) { return std::bit_width((bytes - 1) >> kMinShift); }
 
-  Allocation* Take(int size_class, uint64_t bytes) {
-    TORCH_CHECK_WITH(OutOfMemoryError, size_class < kClasses, "XPUD out of memory. Tried to allocate ", bytes,
-                     " bytes");
+  Allocation* Take(int size_class) {
     MutexLock lock(mutex_);
     std::vector<Allocation*>& free = free_[size_class];
     if (!free.empty()) {
@@ -52,7 +53,6 @@ class AddressSpace {
 
  private:
   static constexpr int kMinShift = 9;
-  static constexpr int kClasses = 36;
   static constexpr uint64_t kRange = uint64_t{1} << 45;
 
   Allocation* Carve(int size_class) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -118,7 +118,7 @@ Allocation* TakeAllocation(uint64_t bytes) {
   if (size_class < ThreadCache::kClasses && thread_cache.counts[size_class] > 0) {
     return thread_cache.free[size_class][--thread_cache.counts[size_class]];
   }
-  return Addresses().Take(size_class, bytes);
+  return Addresses().Take(size_class);
 }
 
 void GiveAllocation(Allocation* allocation) {
@@ -142,6 +142,8 @@ class Allocator final : public c10::DeviceAllocator {
     const c10::Device torch_device(kDeviceType, static_cast<c10::DeviceIndex>(device));
     if (bytes == 0) return {nullptr, nullptr, &FreeAllocation, torch_device};
     Runtime& runtime = Runtime::Get();
+    if (AddressSpace::ClassOf(bytes) >= AddressSpace::kClasses) [[unlikely]]
+      ThrowOutOfMemory(runtime, device, bytes);
     Allocation* allocation = TakeAllocation(bytes);
     allocation->bytes = bytes;
     allocation->device = device;
@@ -175,10 +177,17 @@ class Allocator final : public c10::DeviceAllocator {
   }
 
  private:
+  // For more bytes than a reserved address can stand for: a client that may hold as much is refused here.
+  [[noreturn]] static void ThrowOutOfMemory(Runtime& runtime, int device, size_t bytes) {
+    out_of_memory[device].fetch_add(1);
+    if (!runtime.is_null()) ThrowIfError(runtime.current_queue(device).Allocate(bytes).status());
+    Throw(absl::ResourceExhaustedError(
+        absl::StrCat(kOutOfMemoryOpening, "Tried to allocate ", BytesText(bytes))));
+  }
   static void SetBuffer(Runtime& runtime, Allocation& allocation) {
     auto buffer = runtime.current_queue(allocation.device).Allocate(allocation.bytes);
     if (!buffer.ok()) [[unlikely]] {
-      if (absl::IsResourceExhausted(buffer.status())) out_of_memory[allocation.device].fetch_add(1);
+      if (IsOutOfMemory(buffer.status())) out_of_memory[allocation.device].fetch_add(1);
       Throw(buffer.status());
     }
     allocation.buffer = *std::move(buffer);

@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "proto/base/out_of_memory.h"
+
 namespace xpud::shim {
 namespace {
 
@@ -20,6 +22,8 @@ absl::Status CheckInterrupt() {
   return Hooks().check_signals != nullptr ? Hooks().check_signals() : absl::OkStatus();
 }
 
+std::string ClientName() { return Hooks().client_name != nullptr ? Hooks().client_name() : std::string(); }
+
 WaitScope::WaitScope() : token_(Hooks().release_gil != nullptr ? Hooks().release_gil() : nullptr) {}
 WaitScope::~WaitScope() {
   if (token_ != nullptr) Hooks().acquire_gil(token_);
@@ -29,7 +33,8 @@ void Throw(const absl::Status& status) {
   const std::string message(status.message());
   switch (status.code()) {
     case absl::StatusCode::kResourceExhausted:
-      TORCH_CHECK_WITH(OutOfMemoryError, false, "XPUD out of memory. ", message);
+      TORCH_CHECK_WITH(OutOfMemoryError, !IsOutOfMemory(status), message);
+      TORCH_CHECK(false, "XPUD error: ", message);  // queues, events with timing, handles
     case absl::StatusCode::kOutOfRange:
       TORCH_CHECK_INDEX(false, message);
     case absl::StatusCode::kUnimplemented:

@@ -2,11 +2,13 @@
 // thread.
 #pragma once
 
+#include <string>
+
 #include "absl/status/status.h"
 
 namespace xpud::shim {
 
-// ResourceExhausted: torch.OutOfMemoryError. OutOfRange: IndexError. Unimplemented: NotImplementedError.
+// Out of memory: torch.OutOfMemoryError. OutOfRange: IndexError. Unimplemented: NotImplementedError.
 // Unavailable: torch.AcceleratorError. Cancelled: the Python exception that a signal handler raised. All
 // else: RuntimeError.
 [[noreturn]] void Throw(const absl::Status& status);
@@ -21,11 +23,14 @@ struct PythonHooks {
   void (*acquire_gil)(void* token) = nullptr;
   absl::Status (*check_signals)() = nullptr;  // Cancelled when a handler raised
   void (*rethrow_signal)() = nullptr;         // throws what the handler raised, if it did
+  std::string (*client_name)() = nullptr;     // ConnectOptions::client_name
 };
 void SetPythonHooks(const PythonHooks& hooks);
 
 // ConnectOptions::interrupt.
 absl::Status CheckInterrupt();
+// ConnectOptions::client_name.
+std::string ClientName();
 
 // Around a call that may wait: the interpreter lock is not held meanwhile.
 class WaitScope {

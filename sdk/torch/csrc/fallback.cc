@@ -14,11 +14,13 @@
 namespace xpud::shim {
 namespace {
 
+std::string_view Setting() {
+  const char* value = std::getenv("XPUD_FALLBACK");
+  return value == nullptr || *value == '\0' ? "warn" : value;
+}
+
 bool IsRefused() {
-  static const bool refused = [] {
-    const char* value = std::getenv("XPUD_FALLBACK");
-    return value != nullptr && std::string_view(value) == "error";
-  }();
+  static const bool refused = Setting() == "error";
   return refused;
 }
 
@@ -75,6 +77,11 @@ TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
 }
 
 }  // namespace
+
+void CheckFallbackSetting() {
+  TORCH_CHECK_VALUE(Setting() == "warn" || Setting() == "error", "XPUD_FALLBACK is \"", Setting(),
+                    "\"; it may be \"warn\" (the default) or \"error\"");
+}
 
 void Fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   TORCH_CHECK_NOT_IMPLEMENTED(!IsRefused(), "xpud has no kernel for ", Describe(op, *stack),

@@ -13,6 +13,9 @@
 
 namespace xpud::shim {
 
+// Throws ValueError where XPUD_FALLBACK is neither "warn" nor "error".
+void CheckFallbackSetting();
+
 void Fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
 // How often each operator ("aten::sort.stable") fell back in this process.

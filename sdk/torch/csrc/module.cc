@@ -49,6 +49,23 @@ void RethrowSignal() {
   throw python_error(std::move(*pending));
 }
 
+// torch_xpud.client_name.client_name; never destructed, as the interpreter may end first.
+py::object& ClientNameFunction() {
+  static auto* function = new py::object;
+  return *function;
+}
+
+std::string AskClientName() {
+  if (!IsPythonUp()) return "";
+  py::gil_scoped_acquire gil;
+  if (!ClientNameFunction()) return "";
+  try {
+    return py::cast<std::string>(ClientNameFunction()());
+  } catch (const py::error_already_set&) {
+    return "";  // no name is worth a failed connection
+  }
+}
+
 py::dict DeviceProperties(int index) {
   const DeviceInfo& info = Runtime::Get().device(index);
   py::dict properties;
@@ -71,12 +88,14 @@ PYBIND11_MODULE(_C, m) {
   SetPythonHooks({.release_gil = ReleaseGil,
                   .acquire_gil = AcquireGil,
                   .check_signals = CheckSignals,
-                  .rethrow_signal = RethrowSignal});
+                  .rethrow_signal = RethrowSignal,
+                  .client_name = AskClientName});
   RegisterOpTable();
   m.def("is_connected", &Runtime::IsConnected);
   m.def("is_in_bad_fork", &Runtime::IsInBadFork);
   m.def("connect", torch::wrap_pybind_function_no_gil([] { Runtime::Get(); }));
   m.def("device_properties", torch::wrap_pybind_function(DeviceProperties));
+  m.def("set_client_name_function", [](py::object function) { ClientNameFunction() = std::move(function); });
   m.def("fallback_counts", &FallbackCounts);
   m.def("address", torch::wrap_pybind_function(Address));
   m.def("default_generator", torch::wrap_pybind_function([](int index) {

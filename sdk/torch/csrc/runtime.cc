@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "sdk/torch/csrc/errors.h"
+#include "sdk/torch/csrc/fallback.h"
 
 namespace xpud::shim {
 namespace {
@@ -26,18 +27,28 @@ Mutex& ConnectMutex() {
   return *mutex;
 }
 
+[[noreturn]] void ThrowNoDevices() {
+  const char* visible = std::getenv("XPUD_VISIBLE_DEVICES");
+  TORCH_CHECK(visible != nullptr, "No XPUD devices are available: the daemon has none");
+  TORCH_CHECK(false, "No XPUD devices are available: XPUD_VISIBLE_DEVICES is \"", visible,
+              "\", which names none of the daemon's");
+}
+
 }  // namespace
 
 std::atomic<Runtime*> Runtime::instance_{nullptr};
 std::atomic<bool> Runtime::bad_fork_{false};
+std::atomic<bool> Runtime::no_devices_{false};
 
 Runtime& Runtime::Connect() {
   TORCH_CHECK(!IsInBadFork(),
               "Cannot re-initialize XPUD in forked subprocess. To use XPUD with multiprocessing, you must "
               "use the 'spawn' "
               "start method");
+  CheckFallbackSetting();
   const WaitScope scope;  // before the lock: its holder takes the interpreter lock back last
   MutexLock lock(ConnectMutex());
+  if (no_devices_) ThrowNoDevices();
   if (Runtime* made = instance_.load(std::memory_order_acquire)) return *made;
   std::unique_ptr<Runtime> runtime(new Runtime);
   if (WantsNullDevice()) {
@@ -47,10 +58,15 @@ Runtime& Runtime::Connect() {
   } else {
     ConnectOptions options;
     options.interrupt = CheckInterrupt;
+    options.client_name = ClientName();
     auto session = Session::Connect(options);
     if (!session.ok()) Throw(session.status());
     runtime->session_ = *std::move(session);
     runtime->devices_ = runtime->session_->devices();
+    if (runtime->devices_.empty()) {
+      no_devices_ = true;
+      ThrowNoDevices();
+    }
     if (runtime->devices_.size() > kMaxDevices) runtime->devices_.resize(kMaxDevices);
   }
   for (int device = 0; device < runtime->device_count(); ++device) {
@@ -71,6 +87,7 @@ int Runtime::DeviceCountOrZero() noexcept {
     return Get().device_count();
   } catch (const c10::Error& error) {
     static std::atomic<bool> warned{false};
+    if (no_devices_) return 0;  // nothing to warn of: somebody chose it
     if (!warned.exchange(true)) {
       TORCH_WARN("no xpud devices: ", error.what_without_backtrace());
     }

@@ -21,8 +21,8 @@ inline constexpr c10::DeviceType kDeviceType = c10::DeviceType::PrivateUse1;
 
 class Runtime {
  public:
-  // Connects at first use. Throws when no daemon can be reached, and in the forked child of a process that
-  // had connected.
+  // Connects at first use. Throws when no daemon can be reached, when it has no device for this process, and
+  // in the forked child of a process that had connected.
   static Runtime& Get() {
     Runtime* runtime = instance_.load(std::memory_order_acquire);
     return runtime != nullptr ? *runtime : Connect();
@@ -64,6 +64,7 @@ class Runtime {
 
   static std::atomic<Runtime*> instance_;
   static std::atomic<bool> bad_fork_;
+  static std::atomic<bool> no_devices_;  // connected once, and saw none
 
   // Constant after construction.
   std::unique_ptr<Session> session_;

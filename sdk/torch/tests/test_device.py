@@ -334,9 +334,26 @@ class ErrorTest(unittest.TestCase):
         torch.xpud.synchronize()
 
     def test_out_of_memory(self):
-        with self.assertRaises(torch.OutOfMemoryError):
-            torch.empty(1 << 44, dtype=torch.uint8, device="xpud")
+        held = torch.empty(3 << 20, dtype=torch.uint8, device="xpud")
+        before = torch.xpud.memory_stats()["num_ooms"]
+        for asked, words in ((1 << 44, "16.00 TiB"), (1 << 46, "64.00 TiB")):
+            with self.assertRaises(torch.OutOfMemoryError) as raised:
+                torch.empty(asked, dtype=torch.uint8, device="xpud")
+            self.assertRegex(str(raised.exception),
+                             rf"^XPUD out of memory\. Tried to allocate {words}\. Device 0 has a total capacity of [\d.]+ .iB; "
+                             r"of the [\d.]+ .iB that this process may hold, [\d.]+ .iB is in use and [\d.]+ .iB is free\.$")
+        self.assertEqual(torch.xpud.memory_stats()["num_ooms"], before + 2)
         self.assertEqual(torch.ones(3, device="xpud").sum().item(), 3)
+        del held
+
+    def test_running_out_of_streams_or_timed_events_is_not_out_of_memory(self):
+        with self.assertRaises(RuntimeError) as raised:
+            events = []
+            for _ in range(100_000):
+                events.append(torch.Event(device="xpud", enable_timing=True))
+                events[-1].record()
+        self.assertNotIsInstance(raised.exception, torch.OutOfMemoryError)
+        self.assertIn("at most", str(raised.exception))
 
     def test_other_device_is_refused(self):
         with self.assertRaises(RuntimeError):

@@ -4,6 +4,10 @@ import torch
 
 from . import _C  # noqa: F401  registers the device with PyTorch's dispatcher
 
+from .client_name import client_name
+
+_C.set_client_name_function(client_name)
+
 if torch._C._get_privateuse1_backend_name() == "privateuseone":
     torch.utils.rename_privateuse1_backend("xpud")
 

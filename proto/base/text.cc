@@ -1,0 +1,51 @@
+#include "proto/base/text.h"
+
+#include <cstdint>
+
+namespace xpud {
+namespace {
+
+struct Character {
+  uint32_t code;
+  size_t bytes;  // 0: not UTF-8
+};
+
+// The character that `text` (not empty) begins with: well-formed as in the Unicode standard, table 3-7.
+Character First(std::string_view text) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const uint32_t lead = byte(0);
+  if (lead < 0x80) return {lead, 1};
+  const size_t bytes = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
+  if (lead < 0xc2 || lead > 0xf4 || text.size() < bytes) return {0, 0};
+  uint32_t code = lead & (0x7fu >> bytes);
+  for (size_t i = 1; i < bytes; ++i) {
+    if ((byte(i) & 0xc0) != 0x80) return {0, 0};
+    code = code << 6 | (byte(i) & 0x3f);
+  }
+  const bool too_long = (bytes == 3 && code < 0x800) || (bytes == 4 && code < 0x10000);
+  const bool surrogate = code >= 0xd800 && code <= 0xdfff;
+  return too_long || surrogate || code > 0x10ffff ? Character{0, 0} : Character{code, bytes};
+}
+
+bool IsPrintable(uint32_t code) {
+  if (code < 0x20 || (code >= 0x7f && code <= 0x9f)) return false;
+  if (code == 0x200e || code == 0x200f || code == 0x61c) return false;  // direction marks
+  return !(code >= 0x2028 && code <= 0x202e) && !(code >= 0x2066 && code <= 0x2069);
+}
+
+}  // namespace
+
+std::string PrintableText(std::string_view text, size_t most) {
+  std::string out;
+  while (!text.empty()) {
+    const Character first = First(text);
+    const bool keep = first.bytes != 0 && IsPrintable(first.code);
+    const std::string_view shown = keep ? text.substr(0, first.bytes) : "?";
+    if (out.size() + shown.size() > most) break;
+    out += shown;
+    text.remove_prefix(first.bytes != 0 ? first.bytes : 1);
+  }
+  return out;
+}
+
+}  // namespace xpud
