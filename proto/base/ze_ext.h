@@ -1,15 +1,18 @@
 // Our Level Zero extensions: what drivers/ offers and daemon/executor uses beyond API 1.4. Each function
 // is fetched by name with zeDriverGetExtensionFunctionAddress, and has a fallback where it is absent.
 //
-// Two module formats carry CPU code:
+// Module formats:
 //   HOST    pInputModule points at an xpud_host_module_t, which (with all it points at) must outlive the
 //   module;
 //           inputSize is sizeof(xpud_host_module_t). The loader's parameter validation refuses this format:
-//           use xpudModuleCreate;
-//   NATIVE  (ZE_MODULE_FORMAT_NATIVE) an x86-64 ELF relocatable object without undefined symbols. Each global
-//           function `f` that has an `uint32_t f.arg_sizes[]` object beside it is a kernel.
-// Both have the calling convention xpud_host_kernel_fn_t. Group size is 1x1x1: a group is the unit of work
-// that a worker claims.
+//           use xpudModuleCreate. Its kernels have the calling convention xpud_host_kernel_fn_t.
+//           On the CPU device they run as work: group size is 1x1x1, and a group is what a worker claims.
+//           On CUDA devices they are how a vendor's library takes part in a list: each launch, whatever its
+//           groups, is one call on the appending thread, during the append, with `scratch` pointing at an
+//           xpud_native_list_t; what it enqueues on that stream is the launch's work.
+//   NATIVE  (ZE_MODULE_FORMAT_NATIVE) on the CPU device an x86-64 ELF relocatable object without undefined
+//           symbols, where each global function `f` that has an `uint32_t f.arg_sizes[]` object beside it is
+//           a kernel of the convention above; on CUDA devices a cubin, or PTX text.
 #pragma once
 
 #include <level_zero/ze_api.h>
@@ -22,6 +25,14 @@ extern "C" {
 
 #define XPUD_ZE_MODULE_FORMAT_HOST ((ze_module_format_t)0x78700001)
 #define XPUD_HOST_MODULE_VERSION 1u
+
+// Where a HOST kernel on a CUDA device enqueues: the list's stream, whose context is current during the call.
+typedef struct xpud_native_list_t {
+  void* stream;        // CUstream
+  void* context;       // CUcontext
+  int32_t device;      // CUdevice
+  ze_result_t result;  // in: SUCCESS; out: what the append answers
+} xpud_native_list_t;
 
 // Scratch that every invocation may use: private to the worker, 64-byte aligned, contents undefined.
 #define XPUD_HOST_SCRATCH_BYTES ((size_t)4 << 20)
@@ -77,6 +88,17 @@ typedef ze_result_t(ZE_APICALL* xpud_pfnModuleCreate_t)(ze_context_handle_t cont
 
 // "xpudDriverGetVendor": which of our back ends a driver handle is: "cpu" or "cuda".
 typedef ze_result_t(ZE_APICALL* xpud_pfnDriverGetVendor_t)(ze_driver_handle_t driver, const char** vendor);
+
+// "zexDriverImportExternalPointer", "zexDriverReleaseImportedPointer" (as Intel's driver has them): maps
+// memory that the process already has, a staging memfd for instance, for direct access by all devices of the
+// driver. `pointer` and `size` are multiples of the page size.
+typedef ze_result_t(ZE_APICALL* xpud_pfnImportExternalPointer_t)(ze_driver_handle_t driver, void* pointer,
+                                                                 size_t size);
+typedef ze_result_t(ZE_APICALL* xpud_pfnReleaseImportedPointer_t)(ze_driver_handle_t driver, void* pointer);
+
+// "xpudGetLoadReport": a line for each back end that found no device, saying why ("cuda: libcuda.so.1 was not
+// found"). Any of our drivers answers for all.
+typedef ze_result_t(ZE_APICALL* xpud_pfnGetLoadReport_t)(const char** report);
 
 // In-order immediate lists, as API 1.9's ZE_COMMAND_QUEUE_FLAG_IN_ORDER. A driver that offers the functions
 // above accepts it; its absence means that a barrier must stand before each append.
