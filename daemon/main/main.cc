@@ -65,6 +65,18 @@ std::string CacheDirectory(const Options& options) {
   return "";
 }
 
+// Compiles anew at each start, rather than not starting, where the user's own cache cannot be used.
+absl::StatusOr<std::unique_ptr<kernels::KernelLibrary>> OpenLibrary(const Options& options,
+                                                                    kernels::KernelLibrary::Options library) {
+  library.cache_directory = CacheDirectory(options);
+  auto opened = kernels::KernelLibrary::Create(library);
+  if (opened.ok() || !options.cache_directory.empty() || !absl::IsPermissionDenied(opened.status()))
+    return opened;
+  spdlog::warn("kernel_cache_unusable reason=\"{}\"", std::string(opened.status().message()));
+  library.cache_directory.clear();
+  return kernels::KernelLibrary::Create(library);
+}
+
 absl::StatusOr<std::vector<session::DeviceState>> OpenDevices(const Options& options,
                                                               const std::function<void()>& on_kernel_ready) {
   ASSIGN_OR_RETURN(auto devices, executor::OpenDevices({options.driver, options.device}));
@@ -76,9 +88,11 @@ absl::StatusOr<std::vector<session::DeviceState>> OpenDevices(const Options& opt
                  states.size(), properties.name, properties.kind, properties.vendor, properties.total_memory,
                  properties.compute_units);
     state.memory_limit = properties.total_memory / 10 * 9;
-    ASSIGN_OR_RETURN(state.library, kernels::KernelLibrary::Create(
-                                        {properties.target, CacheDirectory(options),
-                                         static_cast<int>(properties.compute_units), on_kernel_ready}));
+    ASSIGN_OR_RETURN(state.library,
+                     OpenLibrary(options, {.target = properties.target,
+                                           .cache_directory = "",
+                                           .workers = static_cast<int>(properties.compute_units),
+                                           .on_ready = on_kernel_ready}));
     state.pool = std::make_unique<memory::Pool>(*device, static_cast<uint32_t>(states.size()));
     state.device = std::move(device);
     states.push_back(std::move(state));

@@ -114,6 +114,12 @@ TEST_F(ObjectCacheTest, LinksFifosAndDirectoriesAreNotOpened) {
   fs::remove(elsewhere);
 }
 
+TEST_F(ObjectCacheTest, FoldersThatAreMissingAreMade) {
+  const std::string nested = directory_ + "/cache/xpud";
+  ASSERT_TRUE(ObjectCache::Open(nested).ok());
+  EXPECT_EQ(fs::status(nested).permissions(), fs::perms::owner_all);
+}
+
 TEST_F(ObjectCacheTest, UntrustedDirectoriesAreRefused) {
   EXPECT_EQ(ObjectCache::Open("relative").status().code(), absl::StatusCode::kInvalidArgument);
   fs::create_directory(directory_);

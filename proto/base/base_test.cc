@@ -2,7 +2,6 @@
 #include <unistd.h>
 
 #include <cstring>
-
 #include <thread>
 #include <vector>
 
