@@ -1,6 +1,9 @@
 #include "daemon/executor/device.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "daemon/executor/device_queue.h"
@@ -55,13 +58,20 @@ std::string TakeBuildLog(ze_module_build_log_handle_t log) {
 
 Chunk::~Chunk() { zeMemFree(context_, address_); }
 
-absl::StatusOr<std::unique_ptr<Device>> Device::Open(ze_driver_handle_t driver, ze_device_handle_t handle) {
+HostMemory::~HostMemory() { zeMemFree(context_, address_); }
+
+ImportedMemory::~ImportedMemory() { device_.functions_.release_pointer(device_.driver_, address_); }
+
+absl::StatusOr<std::unique_ptr<Device>> Device::Open(ze_driver_handle_t driver, ze_device_handle_t handle,
+                                                     bool asynchronous) {
   std::unique_ptr<Device> device(new Device);
+  device->driver_ = driver;
   device->device_ = handle;
   const ze_context_desc_t desc = {ZE_STRUCTURE_TYPE_CONTEXT_DESC, nullptr, 0};
   RETURN_IF_ZE_ERROR(zeContextCreate(driver, &desc, &device->context_));
   RETURN_IF_ERROR(device->ReadProperties(driver));
   RETURN_IF_ERROR(device->FindFunctions(driver));
+  device->properties_.synchronous = device->properties_.vendor == "cpu" && !asynchronous;
   return device;
 }
 
@@ -92,7 +102,11 @@ absl::Status Device::FindFunctions(ze_driver_handle_t driver) {
   RETURN_IF_ERROR(Find(driver, "zeCommandListAppendLaunchKernelWithArguments", functions_.launch));
   RETURN_IF_ERROR(Find(driver, "zeCommandListHostSynchronize", functions_.synchronize));
   RETURN_IF_ERROR(Find(driver, "xpudModuleCreate", functions_.create_module));
-  return Find(driver, "xpudCommandListAppendWriteValue64", functions_.write_value);
+  RETURN_IF_ERROR(Find(driver, "xpudCommandListAppendWriteValue64", functions_.write_value));
+  const bool imports = Find(driver, "zexDriverImportExternalPointer", functions_.import_pointer).ok() &&
+                       Find(driver, "zexDriverReleaseImportedPointer", functions_.release_pointer).ok();
+  if (!imports) functions_.import_pointer = nullptr;
+  return absl::OkStatus();
 }
 
 Device::~Device() {
@@ -110,6 +124,22 @@ absl::StatusOr<std::unique_ptr<Chunk>> Device::AllocateChunk(uint64_t bytes) {
   void* address = nullptr;
   RETURN_IF_ZE_ERROR(zeMemAllocDevice(context_, &desc, bytes, kChunkAlignment, device_, &address));
   return std::make_unique<Chunk>(context_, address, bytes);
+}
+
+absl::StatusOr<std::unique_ptr<HostMemory>> Device::AllocateHost(uint64_t bytes) {
+  const ze_host_mem_alloc_desc_t desc = {ZE_STRUCTURE_TYPE_HOST_MEM_ALLOC_DESC, nullptr, 0};
+  void* address = nullptr;
+  RETURN_IF_ZE_ERROR(zeMemAllocHost(context_, &desc, bytes, 64, &address));
+  std::memset(address, 0, bytes);
+  return std::make_unique<HostMemory>(context_, address);
+}
+
+absl::StatusOr<std::unique_ptr<ImportedMemory>> Device::Import(std::span<std::byte> memory) {
+  if (functions_.import_pointer == nullptr) return nullptr;
+  const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  RETURN_IF_ZE_ERROR(
+      functions_.import_pointer(driver_, memory.data(), (memory.size() + page - 1) / page * page));
+  return std::make_unique<ImportedMemory>(*this, memory.data());
 }
 
 absl::StatusOr<std::unique_ptr<DeviceQueue>> Device::CreateQueue(int priority) {

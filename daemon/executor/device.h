@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,8 @@ struct DeviceProperties {
   std::string vendor;  // "cpu", "cuda", "intel": the driver behind the device
   uint64_t total_memory = 0;
   uint32_t compute_units = 0;
+  // Whether work is done when the call that appended it returns (the CPU device).
+  bool synchronous = false;
   kernels::Target target = kernels::Target::kHost;
 };
 
@@ -43,28 +46,66 @@ class Chunk {
   uint64_t bytes_;
 };
 
+// Host memory that the device reads and writes in place, zero at first.
+class HostMemory {
+ public:
+  HostMemory(ze_context_handle_t context, void* address) : context_(context), address_(address) {}
+  HostMemory(const HostMemory&) = delete;
+  HostMemory& operator=(const HostMemory&) = delete;
+  ~HostMemory();
+  std::byte* address() const { return static_cast<std::byte*>(address_); }
+
+ private:
+  ze_context_handle_t context_;
+  void* address_;
+};
+
+class Device;
+
+// Memory of the process that a device was given access to; it ends with this object.
+class ImportedMemory {
+ public:
+  ImportedMemory(Device& device, void* address) : device_(device), address_(address) {}
+  ImportedMemory(const ImportedMemory&) = delete;
+  ImportedMemory& operator=(const ImportedMemory&) = delete;
+  ~ImportedMemory();
+
+ private:
+  Device& device_;
+  void* address_;
+};
+
 class DeviceQueue;
 
 class Device {
  public:
-  static absl::StatusOr<std::unique_ptr<Device>> Open(ze_driver_handle_t driver, ze_device_handle_t device);
+  // `asynchronous`: to be treated as a device that works on its own, whatever it is (tests).
+  static absl::StatusOr<std::unique_ptr<Device>> Open(ze_driver_handle_t driver, ze_device_handle_t device,
+                                                      bool asynchronous);
   ~Device();
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 
   const DeviceProperties& properties() const { return properties_; }  // any thread
   absl::StatusOr<std::unique_ptr<Chunk>> AllocateChunk(uint64_t bytes);
+  absl::StatusOr<std::unique_ptr<HostMemory>> AllocateHost(uint64_t bytes);
+  // Gives the device access to whole pages of this process; null where it needs none (the CPU device) or
+  // cannot (copies then go the driver's own way).
+  absl::StatusOr<std::unique_ptr<ImportedMemory>> Import(std::span<std::byte> memory);
   absl::StatusOr<std::unique_ptr<DeviceQueue>> CreateQueue(int priority);
   // Loaded at the first call, then a table look-up by kernel.index.
   absl::StatusOr<ze_kernel_handle_t> Load(const kernels::Kernel& kernel);
 
  private:
   friend class DeviceQueue;
+  friend class ImportedMemory;
   struct Functions {
     xpud_pfnAppendLaunchKernelWithArguments_t launch = nullptr;
     xpud_pfnCommandListHostSynchronize_t synchronize = nullptr;
     xpud_pfnAppendWriteValue64_t write_value = nullptr;
     xpud_pfnModuleCreate_t create_module = nullptr;
+    xpud_pfnImportExternalPointer_t import_pointer = nullptr;    // may be absent
+    xpud_pfnReleaseImportedPointer_t release_pointer = nullptr;  // may be absent
   };
   struct LoadedModule {
     const kernels::ModuleImage* image;
@@ -76,6 +117,7 @@ class Device {
   absl::Status FindFunctions(ze_driver_handle_t driver);
   absl::StatusOr<ze_module_handle_t> LoadModule(const kernels::ModuleImage& image);
 
+  ze_driver_handle_t driver_ = nullptr;
   ze_device_handle_t device_ = nullptr;
   ze_context_handle_t context_ = nullptr;
   DeviceProperties properties_;

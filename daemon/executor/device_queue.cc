@@ -46,6 +46,12 @@ absl::Status DeviceQueue::WriteValue(uint64_t* word, uint64_t value) {
   return absl::OkStatus();
 }
 
+absl::Status DeviceQueue::WriteTimestamp(uint64_t* word) {
+  RETURN_IF_ERROR(Order());
+  RETURN_IF_ZE_ERROR(zeCommandListAppendWriteGlobalTimestamp(list_, word, nullptr, 0, nullptr));
+  return absl::OkStatus();
+}
+
 absl::Status DeviceQueue::Synchronize(uint64_t timeout_ns) {
   RETURN_IF_ZE_ERROR(device_.functions_.synchronize(list_, timeout_ns));
   return absl::OkStatus();

@@ -26,8 +26,10 @@ class DeviceQueue {
   absl::Status WriteValue(uint64_t* word, uint64_t value);
   // Waits at most `timeout_ns`; DeadlineExceeded when work remains.
   absl::Status Synchronize(uint64_t timeout_ns);
-  // Whether work is done when the call that appended it returns (the CPU device).
-  bool synchronous() const { return device_.properties().vendor == "cpu"; }
+  // The device's clock, in nanoseconds, once all that was appended before is done.
+  absl::Status WriteTimestamp(uint64_t* word);
+  // Whether Copy is done with pageable host memory when it returns. Our drivers promise it.
+  bool consumes_host_source() const { return device_.properties().vendor != "intel"; }
 
  private:
   absl::Status Order();  // after what was appended before

@@ -1,6 +1,7 @@
 #include "daemon/executor/driver.h"
 
 #include <level_zero/ze_api.h>
+#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -8,6 +9,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "daemon/executor/ze_status.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/ze_ext.h"
@@ -62,6 +65,19 @@ absl::StatusOr<std::vector<ze_driver_handle_t>> Drivers() {
   return drivers;
 }
 
+// Why back ends of our driver library found no device, a line each; empty when all did.
+std::string LoadReport(const std::vector<ze_driver_handle_t>& drivers) {
+  for (ze_driver_handle_t driver : drivers) {
+    void* address = nullptr;
+    const char* report = nullptr;
+    if (zeDriverGetExtensionFunctionAddress(driver, "xpudGetLoadReport", &address) == ZE_RESULT_SUCCESS &&
+        reinterpret_cast<xpud_pfnGetLoadReport_t>(address)(&report) == ZE_RESULT_SUCCESS) {
+      return report;
+    }
+  }
+  return "";
+}
+
 absl::StatusOr<std::vector<ze_device_handle_t>> DevicesOf(ze_driver_handle_t driver) {
   uint32_t count = 0;
   RETURN_IF_ZE_ERROR(zeDeviceGet(driver, &count, nullptr));
@@ -79,12 +95,15 @@ bool IsWanted(const std::string& wanted, const Device& device) {
 absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenDevices(const DriverOptions& options) {
   RETURN_IF_ERROR(LoadDrivers(options));
   ASSIGN_OR_RETURN(const auto drivers, Drivers());
+  const std::string report = LoadReport(drivers);
+  for (const auto line : absl::StrSplit(report, '\n', absl::SkipEmpty()))
+    spdlog::info("back_end_without_device reason=\"{}\"", std::string(line));
   std::vector<std::unique_ptr<Device>> devices, cpus;
   std::vector<std::string> seen;
   for (ze_driver_handle_t driver : drivers) {
     ASSIGN_OR_RETURN(const auto handles, DevicesOf(driver));
     for (ze_device_handle_t handle : handles) {
-      ASSIGN_OR_RETURN(auto device, Device::Open(driver, handle));
+      ASSIGN_OR_RETURN(auto device, Device::Open(driver, handle, options.asynchronous));
       seen.push_back(device->properties().vendor);
       if (!IsWanted(options.device, *device)) continue;
       (device->properties().kind == "cpu" ? cpus : devices).push_back(std::move(device));
@@ -94,7 +113,8 @@ absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenDevices(const DriverOpt
   for (auto& cpu : cpus) devices.push_back(std::move(cpu));
   if (devices.empty()) {
     return absl::NotFoundError(
-        absl::StrCat("no device '", options.device, "'; there is: ", absl::StrJoin(seen, ", ")));
+        absl::StrCat("no device '", options.device, "'; there is: ", absl::StrJoin(seen, ", "),
+                     report.empty() ? "" : "; ", absl::StrReplaceAll(report, {{"\n", "; "}})));
   }
   return devices;
 }

@@ -14,6 +14,7 @@ namespace xpud::executor {
 struct DriverOptions {
   std::string driver_library;   // path of libze_xpud.so; empty: beside this binary, in ../lib
   std::string device = "auto";  // "auto", "cpu" or "cuda": which devices to open
+  bool asynchronous = false;    // tests: treat the CPU device as one that works on its own
 };
 
 // At least one device, or why there is none.

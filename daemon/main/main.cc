@@ -79,7 +79,8 @@ absl::StatusOr<std::unique_ptr<kernels::KernelLibrary>> OpenLibrary(const Option
 
 absl::StatusOr<std::vector<session::DeviceState>> OpenDevices(const Options& options,
                                                               const std::function<void()>& on_kernel_ready) {
-  ASSIGN_OR_RETURN(auto devices, executor::OpenDevices({options.driver, options.device}));
+  ASSIGN_OR_RETURN(auto devices,
+                   executor::OpenDevices({options.driver, options.device, options.asynchronous}));
   std::vector<session::DeviceState> states;
   for (auto& device : devices) {
     session::DeviceState state;

@@ -74,6 +74,7 @@ const std::array<Argument, 8>& Arguments() {
 
 bool SetFlag(std::string_view name, Options& options) {
   if (name == "--background") return options.background = true;
+  if (name == "--asynchronous") return options.asynchronous = true;
   if (name == "--help") return options.help = true;
   if (name == "--version") return options.version = true;
   return false;
@@ -90,6 +91,7 @@ const char kUsage[] = R"(xpud: owns this machine's accelerators and serves them 
   --cache-dir PATH       compiled kernels (default $XDG_CACHE_HOME/xpud or ~/.cache/xpud)
   --exit-when-idle SEC   end this long after the last client
   --log-level LEVEL      trace, debug, info, warn, error
+  --asynchronous         treat the CPU device like a GPU, which works on its own (for tests)
   --background           detach from the caller
   --ready-fd FD          write one byte there when clients can connect
   --help, --version

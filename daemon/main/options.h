@@ -17,8 +17,9 @@ struct Options {
   std::string cache_directory;  // compiled kernels; empty: $XDG_CACHE_HOME/xpud or ~/.cache/xpud
   std::string log_level = "info";
   std::optional<int> exit_when_idle_seconds;
-  int ready_fd = -1;        // gets one byte when clients can connect
-  bool background = false;  // detach from the caller's session
+  int ready_fd = -1;          // gets one byte when clients can connect
+  bool asynchronous = false;  // tests: treat the CPU device like a GPU
+  bool background = false;    // detach from the caller's session
   bool help = false;
   bool version = false;
 };

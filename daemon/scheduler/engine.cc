@@ -17,6 +17,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kIdlePolls = 64;  // before sleep is considered
+constexpr auto kWatchClosely = std::chrono::milliseconds(2);
+constexpr auto kWatchPause = std::chrono::microseconds(30);
 
 uint64_t NowNs() { return static_cast<uint64_t>(Clock::now().time_since_epoch().count()); }
 
@@ -108,7 +110,7 @@ bool Engine::RunTasks() {
   return true;
 }
 
-// True when the session worked, or is held back and will.
+// True when the session or its device worked, or it is held back and will.
 absl::StatusOr<bool> Engine::RunTurn(const Turn& turn) {
   switch (shares_.Ask(*turn.account)) {
     case FairShare::Answer::kNotYet:
@@ -118,14 +120,15 @@ absl::StatusOr<bool> Engine::RunTurn(const Turn& turn) {
     case FairShare::Answer::kRun:
       break;
   }
-  const uint64_t before = turn.session->stats().busy_ns;
-  ASSIGN_OR_RETURN(const auto progress, turn.session->Run(options_.slice_ns));
+  session::Session& session = *turn.session;
+  const uint64_t before = session.stats().busy_ns;
+  ASSIGN_OR_RETURN(const auto progress, session.Run(options_.slice_ns));
+  const uint64_t used = session.stats().busy_ns - before;
   if (progress != session::Session::Progress::kWorked) {
-    shares_.WasIdle(*turn.account);
-    return false;
+    shares_.WasIdle(*turn.account, used);
+    return used != 0;
   }
-  const uint64_t end = turn.session->slice_ended_ns();
-  shares_.Ran(*turn.account, end - (turn.session->stats().busy_ns - before), end);
+  shares_.Ran(*turn.account, session.slice_began_ns(), session.slice_ended_ns(), used);
   return true;
 }
 
@@ -150,6 +153,11 @@ bool Engine::RunSessions() {
     --i;
   }
   return worked;
+}
+
+bool Engine::AnyUnderWay() const {
+  return std::any_of(turns_.begin(), turns_.end(),
+                     [](const Turn& turn) { return turn.session->under_way(); });
 }
 
 void Engine::DrainInbox() {
@@ -181,6 +189,11 @@ void Engine::Main() {
       continue;
     }
     if (idle_polls++ == 0) last_work = Clock::now();
+    if (AnyUnderWay()) {
+      // A device reports to memory and wakes nobody: look often while an answer is near, then less often.
+      if (Clock::now() - last_work > kWatchClosely) std::this_thread::sleep_for(kWatchPause);
+      continue;
+    }
     for (int i = 0; i < 16; ++i) transport::CpuRelax();
     // Both: a thread that was off its core for a while has seen no clock tick of idleness.
     if (idle_polls < kIdlePolls || Clock::now() - last_work < std::chrono::nanoseconds(options_.spin_ns))

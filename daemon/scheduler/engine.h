@@ -67,6 +67,7 @@ class Engine {
   bool RunTasks();
   bool RunSessions();
   absl::StatusOr<bool> RunTurn(const Turn& turn);
+  bool AnyUnderWay() const;
   void Sleep();
   void DrainInbox();
 

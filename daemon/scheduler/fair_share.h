@@ -47,10 +47,14 @@ class FairShare {
   void BeginRound();
   // Whether a session, with work or not known to have any, may run a slice now.
   Answer Ask(const Account& account);
-  // It ran a slice, in this time.
-  void Ran(Account& account, uint64_t start_ns, uint64_t end_ns);
-  // It was let run and had nothing to do.
-  void WasIdle(Account& account) { account.has_work = false; }
+  // It ran a slice in this time, and used `used_ns` of the device (not the same where a device works on its
+  // own).
+  void Ran(Account& account, uint64_t start_ns, uint64_t end_ns, uint64_t used_ns);
+  // It was let run and had nothing to do; `used_ns` as above.
+  void WasIdle(Account& account, uint64_t used_ns) {
+    account.has_work = false;
+    account.used_ns += used_ns;
+  }
 
  private:
   Account* Awaited(const Account& account, uint64_t now_ns);

@@ -22,6 +22,11 @@ using wire::CommandKind;
 constexpr uint64_t kStreamPauseNs = 3000;
 constexpr int kCommandsPerLook = 8;  // light commands between two looks at the clock
 
+// Commands that a queue of an asynchronous device has under way: enough to keep it busy, fewer than a stream
+// takes before the append blocks.
+constexpr uint64_t kMostUnderWay = 512;
+constexpr uint64_t kMostWaitForMemoryNs = 100'000'000;
+
 uint64_t NowNs() {
   return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
 }
@@ -46,17 +51,40 @@ Session::Session(uint64_t id, Peer peer, std::unique_ptr<transport::ServerTransp
 
 absl::Status Session::Open() {
   for (uint32_t d = 0; d < devices_.size(); ++d) {
+    if (!devices_[d].device->properties().synchronous) RETURN_IF_ERROR(ShareMemory(d));
     ASSIGN_OR_RETURN(queues_[d].device_queue, devices_[d].device->CreateQueue(0));
     queues_[d].device = d;
+    Attach(d);
     open_queues_ |= uint64_t{1} << d;
   }
   return absl::OkStatus();
 }
 
+absl::Status Session::ShareMemory(uint32_t device) {
+  executor::Device& with = *devices_[device].device;
+  for (const std::span<std::byte> memory : {transport_->staging(), transport_->completion_memory()}) {
+    ASSIGN_OR_RETURN(auto imported, with.Import(memory));
+    if (imported != nullptr) imported_.push_back(std::move(imported));
+  }
+  ASSIGN_OR_RETURN(words_[device], with.AllocateHost(sizeof(InFlight::Words) * wire::kMaxQueues));
+  return absl::OkStatus();
+}
+
+void Session::Attach(uint32_t queue_id) {
+  Queue& queue = queues_[queue_id];
+  if (words_[queue.device] == nullptr) return;
+  auto& words = reinterpret_cast<InFlight::Words*>(words_[queue.device]->address())[queue_id];
+  words = {};
+  queue.in_flight = std::make_unique<InFlight>(words);
+}
+
 Session::~Session() {
   for (uint32_t q = 0; q < wire::kMaxQueues; ++q) {
     // A queue that does not finish belongs to a lost device; its memory goes with the process.
-    if (queues_[q].device_queue != nullptr) (void)queues_[q].device_queue->Synchronize(10'000'000'000);
+    Queue& queue = queues_[q];
+    if (queue.device_queue != nullptr) (void)queue.device_queue->Synchronize(10'000'000'000);
+    if (queue.in_flight != nullptr)
+      queue.in_flight->Drain([&](const memory::Block& block) { devices_[queue.device].pool->Free(block); });
   }
   for (const DeferredFree& entry : deferred_) devices_[entry.device].pool->Free(entry.block);
   buffers_.ForEach([&](Buffer& buffer) {
@@ -69,6 +97,7 @@ int Session::queue_count() const { return std::popcount(open_queues_); }
 
 absl::StatusOr<Session::Progress> Session::Run(uint64_t slice_ns) {
   const uint64_t start = NowNs();
+  if (busy_queues_ != 0) TakeCompletions();
   if (batch_.empty()) {
     if (start < slice_ended_ns_ + kStreamPauseNs && !transport_->ClientWantsAnswer()) return Progress::kIdle;
     ASSIGN_OR_RETURN(batch_, transport_->Receive());
@@ -79,6 +108,8 @@ absl::StatusOr<Session::Progress> Session::Run(uint64_t slice_ns) {
   for (int since_look = 1; !batch_.empty() && now - start < slice_ns; ++since_look) {
     wire::CommandHeader header;
     RETURN_IF_ERROR(wire::DecodeHeader(batch_, header));
+    const Queue& queue = queues_[header.queue];
+    if (queue.in_flight != nullptr && queue.submitted - queue.completed > kMostUnderWay) break;
     heavy_ = false;
     ASSIGN_OR_RETURN(const Outcome outcome, RunCommand(batch_.first(header.bytes), header));
     if (heavy_ || since_look % kCommandsPerLook == 0) now = NowNs();
@@ -94,9 +125,13 @@ absl::StatusOr<Session::Progress> Session::Run(uint64_t slice_ns) {
   }
   RETURN_IF_ERROR(PublishCompletions());
   now = NowNs();
+  slice_began_ns_ = start;
   slice_ended_ns_ = now;
-  stats_.busy_ns += now - start;
-  devices_[queues_[current_queue_].device].busy_ns += now - start;
+  const Queue& last = queues_[current_queue_];
+  if (last.in_flight == nullptr) {
+    stats_.busy_ns += now - start;
+    devices_[last.device].busy_ns += now - start;
+  }
   return progress;
 }
 
@@ -108,12 +143,48 @@ absl::Status Session::PublishCompletions() {
     if (queue.device_queue == nullptr) continue;
     devices_[queue.device].commands += queue.submitted - queue.written;
     queue.written = queue.submitted;
-    RETURN_IF_ERROR(queue.device_queue->WriteValue(transport_->CompletedWord(q), queue.submitted));
+    if (queue.in_flight == nullptr) {
+      RETURN_IF_ERROR(queue.device_queue->WriteValue(transport_->CompletedWord(q), queue.submitted));
+      stats_.completed = sequence_;
+      continue;
+    }
+    RETURN_IF_ERROR(queue.device_queue->WriteValue(queue.in_flight->done_word(), queue.submitted));
+    if (busy_queues_ == 0) busy_since_ns_ = NowNs();
+    busy_queues_ |= uint64_t{1} << q;
   }
-  stats_.completed = sequence_;
   transport_->WakeClient();
   if (!deferred_.empty()) ReleaseDeferred();
   return absl::OkStatus();
+}
+
+void Session::TakeCompletions() {
+  uint64_t finished = 0;  // bit q
+  uint32_t device = 0;
+  for (uint64_t rest = busy_queues_; rest != 0; rest &= rest - 1) {
+    const uint32_t q = static_cast<uint32_t>(std::countr_zero(rest));
+    Queue& queue = queues_[q];
+    const uint64_t done = queue.in_flight->Done();
+    if (done == queue.completed) continue;
+    queue.in_flight->Advance(
+        done,
+        [&](uint64_t sequence, uint64_t word, const std::string& command) {
+          RaiseIndexError(queue, q, sequence, word, command);
+        },
+        [&](const memory::Block& block) { devices_[queue.device].pool->Free(block); });
+    queue.completed = done;
+    std::atomic_ref<uint64_t>(*transport_->CompletedWord(q)).store(done, std::memory_order_release);
+    stats_.completed = std::max(stats_.completed, done);
+    if (done == queue.written) busy_queues_ &= ~(uint64_t{1} << q);
+    finished |= uint64_t{1} << q;
+    device = queue.device;
+  }
+  if (finished == 0) return;
+  const uint64_t now = NowNs();
+  stats_.busy_ns += now - busy_since_ns_;
+  devices_[device].busy_ns += now - busy_since_ns_;
+  busy_since_ns_ = now;
+  transport_->WakeClient();
+  if (!deferred_.empty()) ReleaseDeferred();
 }
 
 absl::StatusOr<Session::Outcome> Session::RunCommand(std::span<const std::byte> bytes,
@@ -171,11 +242,11 @@ absl::StatusOr<Session::Outcome> Session::RunCommand(std::span<const std::byte> 
 
 // ---- errors and poison
 
-void Session::Raise(Queue& queue, uint32_t queue_id, const absl::Status& error) {
+void Session::Raise(Queue& queue, uint32_t queue_id, uint64_t sequence, const absl::Status& error) {
   ++stats_.errors;
   if (queue.error_raised) return;  // the first one is reported; what follows from it is poison
   queue.error_raised = true;
-  transport_->RaiseError(queue_id, sequence_ + 1, error);
+  transport_->RaiseError(queue_id, sequence, error);
 }
 
 absl::Status Session::ClearError(std::span<const std::byte> bytes) {
@@ -225,9 +296,8 @@ absl::Status Session::Allocate(std::span<const std::byte> bytes) {
       command.bytes, queue.device, state.device->properties().total_memory, state.memory_limit, used);
   if (command.bytes <= state.memory_limit &&
       memory::RoundSize(command.bytes) <= state.memory_limit - std::min(used, state.memory_limit)) {
-    block = state.pool->Allocate(command.bytes, peer_.uid + 1, [&](std::byte* address, uint64_t size) {
-      return queue.device_queue->Zero(address, size);
-    });
+    block = TakeMemory(queue, command.bytes);
+    buffer->queues = uint64_t{1} << current_queue_;  // it may zero the memory
   }
   if (!block.ok()) {
     buffer->poison = Poison::kNoStorage;
@@ -251,15 +321,50 @@ absl::Status Session::Free(std::span<const std::byte> bytes) {
 void Session::ReleaseBuffer(Buffer& buffer) {
   if (buffer.block.address != nullptr) {
     ChargeMemory(buffer.device, -static_cast<int64_t>(buffer.block.bytes));
-    if (queues_[buffer.device].device_queue->synchronous()) {
-      devices_[buffer.device].pool->Free(buffer.block);
-    } else {
-      DeferredFree entry{buffer.block, buffer.device, buffer.queues, {}};
-      for (uint32_t q = 0; q < wire::kMaxQueues; ++q) entry.marks[q] = queues_[q].submitted;
-      deferred_.push_back(entry);
-    }
+    FreeMemory(buffer);
   }
   buffers_.Erase(buffer);
+}
+
+// In the order of the work that uses it.
+void Session::FreeMemory(const Buffer& buffer) {
+  memory::Pool& pool = *devices_[buffer.device].pool;
+  const uint64_t queues = buffer.queues & open_queues_;
+  if (words_[buffer.device] == nullptr || queues == 0) {
+    pool.Free(buffer.block);
+    return;
+  }
+  if (std::has_single_bit(queues)) {
+    Queue& queue = queues_[std::countr_zero(queues)];
+    if (queue.submitted == queue.completed) {
+      pool.Free(buffer.block);
+    } else {
+      queue.in_flight->Retire(buffer.block, queue.submitted);
+    }
+    return;
+  }
+  DeferredFree entry{buffer.block, buffer.device, queues, {}};
+  for (uint32_t q = 0; q < wire::kMaxQueues; ++q) entry.marks[q] = queues_[q].submitted;
+  deferred_.push_back(entry);
+}
+
+absl::StatusOr<memory::Block> Session::TakePoolMemory(Queue& queue, uint64_t bytes) {
+  return devices_[queue.device].pool->Allocate(bytes, peer_.uid + 1, [&](std::byte* address, uint64_t size) {
+    return queue.device_queue->Zero(address, size);
+  });
+}
+
+absl::StatusOr<memory::Block> Session::TakeMemory(Queue& queue, uint64_t bytes) {
+  if (queue.in_flight == nullptr) return TakePoolMemory(queue, bytes);
+  if (const auto block = queue.in_flight->Reuse(memory::RoundSize(bytes))) return *block;
+  auto block = TakePoolMemory(queue, bytes);
+  if (block.ok() || !absl::IsResourceExhausted(block.status())) return block;
+  // What is free may only wait for the device to say so.
+  RETURN_IF_ERROR(PublishCompletions());
+  for (uint64_t rest = busy_queues_; rest != 0; rest &= rest - 1)
+    (void)queues_[std::countr_zero(rest)].device_queue->Synchronize(kMostWaitForMemoryNs);
+  TakeCompletions();
+  return TakePoolMemory(queue, bytes);
 }
 
 void Session::ReleaseDeferred() {
@@ -284,6 +389,8 @@ absl::Status Session::CreateQueue(std::span<const std::byte> bytes) {
   Queue& queue = queues_[current_queue_];
   ASSIGN_OR_RETURN(queue.device_queue, devices_[command.device].device->CreateQueue(command.priority));
   queue.device = command.device;
+  queue.submitted = queue.written = queue.completed = 0;
+  Attach(current_queue_);
   open_queues_ |= uint64_t{1} << current_queue_;
   return absl::OkStatus();
 }
@@ -293,10 +400,16 @@ absl::Status Session::DestroyQueue(std::span<const std::byte> bytes) {
   RETURN_IF_ERROR(wire::DecodeFixed(bytes, command));
   if (current_queue_ < devices_.size()) return Breach("a default queue was destroyed");
   Queue& queue = queues_[current_queue_];
+  RETURN_IF_ERROR(PublishCompletions());
   RETURN_IF_ERROR(queue.device_queue->Synchronize(UINT64_MAX));
-  RETURN_IF_ERROR(queue.device_queue->WriteValue(transport_->CompletedWord(current_queue_), sequence_ + 1));
+  TakeCompletions();
+  if (queue.in_flight != nullptr)
+    queue.in_flight->Drain([&](const memory::Block& block) { devices_[queue.device].pool->Free(block); });
+  std::atomic_ref<uint64_t>(*transport_->CompletedWord(current_queue_))
+      .store(sequence_ + 1, std::memory_order_release);
   queue = Queue{};
   open_queues_ &= ~(uint64_t{1} << current_queue_);
+  busy_queues_ &= ~(uint64_t{1} << current_queue_);
   return absl::OkStatus();
 }
 
@@ -304,7 +417,10 @@ absl::Status Session::Timestamp(std::span<const std::byte> bytes) {
   wire::TimestampCommand command;
   RETURN_IF_ERROR(wire::DecodeFixed(bytes, command));
   if (command.slot >= wire::kMaxTimestamps) return Breach("a timestamp's slot is out of range");
-  return queues_[current_queue_].device_queue->WriteValue(transport_->TimestampWord(command.slot), NowNs());
+  Queue& queue = queues_[current_queue_];
+  uint64_t* const word = transport_->TimestampWord(command.slot);
+  return queue.in_flight == nullptr ? queue.device_queue->WriteValue(word, NowNs())
+                                    : queue.device_queue->WriteTimestamp(word);
 }
 
 absl::StatusOr<Session::Outcome> Session::WaitForQueue(std::span<const std::byte> bytes) {

@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "daemon/session/buffer_table.h"
 #include "daemon/session/device_state.h"
+#include "daemon/session/in_flight.h"
 #include "proto/transport/layout.h"
 #include "proto/transport/transport.h"
 #include "proto/wire/decode.h"
@@ -54,6 +55,9 @@ class Session {
     kWorked,   // did some; call again
     kStalled,  // the next command waits for a kernel to compile, or for another queue
   };
+  // Whether a device works for it, so that it must be Run again soon.
+  bool under_way() const { return busy_queues_ != 0; }
+
   // Runs commands until there are none or about `slice_ns` have passed. An error is a breach of protocol: the
   // caller closes the session.
   absl::StatusOr<Progress> Run(uint64_t slice_ns);
@@ -65,19 +69,23 @@ class Session {
   size_t buffer_count() const { return buffers_.live(); }
   int queue_count() const;
   uint64_t opened_ns() const { return opened_ns_; }
-  uint64_t slice_ended_ns() const { return slice_ended_ns_; }  // the last Run that worked, steady clock
+  // The last Run that worked, on the steady clock.
+  uint64_t slice_began_ns() const { return slice_began_ns_; }
+  uint64_t slice_ended_ns() const { return slice_ended_ns_; }
   transport::ServerTransport& transport() { return *transport_; }
 
  private:
   struct Queue {
     std::unique_ptr<executor::DeviceQueue> device_queue;
     uint32_t device = 0;
-    uint64_t submitted = 0;     // sequence of the last command
-    uint64_t written = 0;       // what the completed counter was last told to become
-    bool error_raised = false;  // and not yet cleared by the client
-    uint64_t error_word = 0;    // where kernels report bad index contents
+    uint64_t submitted = 0;               // sequence of the last command
+    uint64_t written = 0;                 // what the completed counter was last told to become
+    uint64_t completed = 0;               // what it became (asynchronous devices)
+    bool error_raised = false;            // and not yet cleared by the client
+    uint64_t error_word = 0;              // where kernels of a synchronous device report bad index contents
+    std::unique_ptr<InFlight> in_flight;  // null for a synchronous device
   };
-  // A free that waits for the queues that used the buffer.
+  // A free that waits for several queues that used the buffer.
   struct DeferredFree {
     memory::Block block;
     uint32_t device;
@@ -90,6 +98,7 @@ class Session {
   absl::Status Allocate(std::span<const std::byte> bytes);
   absl::Status Free(std::span<const std::byte> bytes);
   absl::StatusOr<Outcome> Execute(std::span<const std::byte> bytes, uint32_t queue_id);
+  absl::StatusOr<kernels::Readiness> PlanAndLaunch(Queue& queue, const kernels::OpCall& call);
   absl::Status Upload(std::span<const std::byte> bytes);
   absl::Status UploadInline(std::span<const std::byte> bytes);
   // `outlives_command`: the source stays as it is until the copy is done.
@@ -107,13 +116,15 @@ class Session {
   absl::Status ResolveOperands(uint32_t queue_id);
   absl::Status ResolveTensor(const wire::DecodedOperand& from, kernels::Operand& to, Buffer*& buffer,
                              uint32_t queue_id);
-  kernels::OpCall Call(Queue& queue) const;
+  kernels::OpCall Call() const;
   bool ReadsPoison() const;
   void PoisonOutputs();
   void MarkWritten(Buffer& buffer);
   void PoisonSkipped(Buffer& buffer);  // a command that would have written it was not run
   void MarkOutputsWritten();
   void CheckErrorWord(Queue& queue, const kernels::OpCall& call);
+  void RaiseIndexError(Queue& queue, uint32_t queue_id, uint64_t sequence, uint64_t word,
+                       const std::string& command);
   // The part of a buffer that a copy names, or why not.
   absl::StatusOr<std::byte*> Part(Buffer* buffer, uint64_t offset, uint64_t bytes, uint32_t queue_id);
   absl::StatusOr<std::byte*> StagingPart(uint64_t offset, uint64_t bytes) const;
@@ -121,11 +132,21 @@ class Session {
   void FinishCopy(const absl::Status& status, Buffer* target, uint64_t bytes);
 
   // The user's error: recorded on the queue, seen at its next sync.
-  void Raise(Queue& queue, uint32_t queue_id, const absl::Status& error);
+  void Raise(Queue& queue, uint32_t queue_id, const absl::Status& error) {
+    Raise(queue, queue_id, sequence_ + 1, error);
+  }
+  void Raise(Queue& queue, uint32_t queue_id, uint64_t sequence, const absl::Status& error);
   void ReleaseBuffer(Buffer& buffer);
   void ReleaseDeferred();
   void ChargeMemory(uint32_t device, int64_t bytes);
   absl::Status PublishCompletions();
+  // What asynchronous devices have done since.
+  void TakeCompletions();
+  absl::StatusOr<memory::Block> TakeMemory(Queue& queue, uint64_t bytes);
+  absl::StatusOr<memory::Block> TakePoolMemory(Queue& queue, uint64_t bytes);
+  void FreeMemory(const Buffer& buffer);
+  absl::Status ShareMemory(uint32_t device);
+  void Attach(uint32_t queue_id);
 
   const uint64_t id_;
   const Peer peer_;
@@ -137,12 +158,17 @@ class Session {
   std::array<Queue, wire::kMaxQueues> queues_;
   uint64_t open_queues_ = 0;   // bit q
   uint64_t dirty_queues_ = 0;  // bit q: has commands whose completion is not yet announced
+  uint64_t busy_queues_ = 0;   // bit q: an asynchronous device has work of it
+  uint64_t busy_since_ns_ = 0;
   std::vector<DeferredFree> deferred_;
+  // Of asynchronous devices: access to the transport's memory, and the words that they report in.
+  std::vector<std::unique_ptr<executor::ImportedMemory>> imported_;
+  std::array<std::unique_ptr<executor::HostMemory>, transport::kMaxDevices> words_;
   std::array<uint64_t, transport::kMaxDevices> allocated_{};
   SessionStats stats_;
 
   std::span<const std::byte> batch_;  // commands taken from the transport and not yet run
-  uint64_t slice_ended_ns_ = 0;
+  uint64_t slice_began_ns_ = 0, slice_ended_ns_ = 0;
   uint64_t sequence_ = 0;  // of the last command that was run
   uint32_t current_queue_ = 0;
 

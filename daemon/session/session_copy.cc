@@ -51,7 +51,8 @@ absl::Status Session::UploadFrom(std::span<const std::byte> source, wire::Handle
   Buffer* buffer = buffers_.Find(handle);
   const auto target = Part(buffer, offset, source.size(), current_queue_);
   absl::Status status = target.ok() ? queue.Copy(*target, source.data(), source.size()) : target.status();
-  if (status.ok() && !outlives_command && !queue.synchronous()) status = queue.Synchronize(UINT64_MAX);
+  if (status.ok() && !outlives_command && !queue.consumes_host_source())
+    status = queue.Synchronize(UINT64_MAX);
   if (status.ok()) stats_.uploaded_bytes += source.size();
   FinishCopy(status, buffer, source.size());
   return absl::OkStatus();

@@ -83,14 +83,13 @@ absl::Status Session::ResolveOperands(uint32_t queue_id) {
   return first;
 }
 
-kernels::OpCall Session::Call(Queue& queue) const {
+kernels::OpCall Session::Call() const {
   kernels::OpCall call;
   call.row = execute_.row;
   call.compute = execute_.compute;
   call.outputs = {operands_.data(), execute_.outputs};
   call.inputs = {operands_.data() + execute_.outputs, execute_.row->inputs};
   call.attributes = {execute_.numbers.data(), execute_.attributes};
-  call.error_word = &queue.error_word;
   return call;
 }
 
@@ -126,9 +125,35 @@ void Session::CheckErrorWord(Queue& queue, const kernels::OpCall& call) {
   if (word == 0) [[likely]]
     return;
   std::atomic_ref<uint64_t>(queue.error_word).store(0, std::memory_order_relaxed);
+  RaiseIndexError(queue, current_queue_, sequence_ + 1, word, Describe(call));
+}
+
+void Session::RaiseIndexError(Queue& queue, uint32_t queue_id, uint64_t sequence, uint64_t word,
+                              const std::string& command) {
   const int64_t value = static_cast<int64_t>(word) >> 8;
-  Raise(queue, current_queue_,
-        absl::OutOfRangeError(absl::StrCat("index ", value, " is out of range in ", Describe(call))));
+  Raise(queue, queue_id, sequence,
+        absl::OutOfRangeError(absl::StrCat("index ", value, " is out of range in ", command)));
+}
+
+absl::StatusOr<kernels::Readiness> Session::PlanAndLaunch(Queue& queue, const kernels::OpCall& call) {
+  workspace_.clear();
+  const auto workspace = [&](size_t size) -> absl::StatusOr<void*> {
+    ASSIGN_OR_RETURN(const memory::Block block, TakeMemory(queue, size));
+    workspace_.push_back(block);
+    return static_cast<void*>(block.address);
+  };
+  auto ready = devices_[queue.device].library->Plan(call, workspace, launches_);
+  if (ready.ok() && *ready == kernels::Readiness::kReady) {
+    if (absl::Status launched = queue.device_queue->Launch(launches_); !launched.ok()) ready = launched;
+  }
+  for (const memory::Block& block : workspace_) {
+    if (queue.in_flight == nullptr) {
+      devices_[queue.device].pool->Free(block);
+    } else {
+      queue.in_flight->Retire(block, sequence_ + 1);
+    }
+  }
+  return ready;
 }
 
 absl::StatusOr<Session::Outcome> Session::Execute(std::span<const std::byte> bytes, uint32_t queue_id) {
@@ -144,7 +169,7 @@ absl::StatusOr<Session::Outcome> Session::Execute(std::span<const std::byte> byt
     return Outcome::kDone;
   };
   if (absl::Status status = ResolveOperands(queue_id); !status.ok()) return refuse(status, nullptr);
-  const kernels::OpCall call = Call(queue);
+  kernels::OpCall call = Call();
   if (absl::Status status = CheckOp(call); !status.ok()) return refuse(status, &call);
   if (ReadsPoison()) {
     if (!queue.error_raised)
@@ -152,36 +177,24 @@ absl::StatusOr<Session::Outcome> Session::Execute(std::span<const std::byte> byt
     PoisonOutputs();
     return Outcome::kDone;
   }
-  workspace_.clear();
-  const auto workspace = [&](size_t size) -> absl::StatusOr<void*> {
-    ASSIGN_OR_RETURN(memory::Block block,
-                     state.pool->Allocate(size, peer_.uid + 1, [&](std::byte* address, uint64_t n) {
-                       return queue.device_queue->Zero(address, n);
-                     }));
-    workspace_.push_back(block);
-    return static_cast<void*>(block.address);
-  };
-  const auto ready = state.library->Plan(call, workspace, launches_);
-  absl::Status launched = ready.status();
-  if (ready.ok() && *ready == kernels::Readiness::kReady) launched = queue.device_queue->Launch(launches_);
-  for (const memory::Block& block : workspace_) {
-    if (queue.device_queue->synchronous()) {
-      state.pool->Free(block);
-    } else {
-      DeferredFree entry{block, queue.device, uint64_t{1} << queue_id, {}};
-      entry.marks[queue_id] = sequence_ + 1;
-      deferred_.push_back(entry);
-    }
+  const bool reports = queue.in_flight != nullptr && ops::ReadsIndices(execute_.row->family);
+  call.error_word = &queue.error_word;
+  if (reports) {
+    call.error_word = queue.in_flight->TakeErrorSlot(sequence_ + 1, [&] { return Describe(call); });
+    if (call.error_word == nullptr) return Outcome::kStalled;
   }
-  if (!launched.ok()) return refuse(launched, &call);
-  if (*ready == kernels::Readiness::kCompiling) return Outcome::kStalled;
+  const auto ready = PlanAndLaunch(queue, call);
+  const bool launched = ready.ok() && *ready == kernels::Readiness::kReady;
+  if (reports && !launched) queue.in_flight->ReturnErrorSlot();
+  if (!ready.ok()) return refuse(ready.status(), &call);
+  if (!launched) return Outcome::kStalled;  // until its kernel is compiled
   state.launches += launches_.size();
   for (size_t i = 0; i < launches_.size(); ++i) {
     const auto& [x, y, z] = launches_[i].groups();
     heavy_ |= x > 1 || y > 1 || z > 1;
   }
   MarkOutputsWritten();
-  CheckErrorWord(queue, call);
+  if (queue.in_flight == nullptr) CheckErrorWord(queue, call);
   return Outcome::kDone;
 }
 

@@ -71,6 +71,12 @@ enum class Family : uint8_t {
              // the targets). Attributes: reduction (0 none, 1 mean, 2 sum), ignore_index
 };
 
+// Whether ops of the family look at index contents, which may be out of range.
+constexpr bool ReadsIndices(Family family) {
+  return family == Family::kGather || family == Family::kEmbedding || family == Family::kScatterAdd ||
+         family == Family::kNllLoss;
+}
+
 enum class Activation : int64_t { kNone = 0, kRelu = 1, kGelu = 2, kGeluTanh = 3 };
 
 // How ATen's type promotion applies to a map or reduction.

@@ -29,6 +29,9 @@ class ShmServer final : public ServerTransport {
   uint32_t Errors(uint32_t queue) const override;
   void SetAllocatedBytes(uint32_t device, uint64_t bytes) override;
   std::span<std::byte> staging() override { return {staging_.data(), staging_.size()}; }
+  std::span<std::byte> completion_memory() override {
+    return {completion_mapping_.data(), completion_mapping_.size()};
+  }
   void WakeClient() override;
   void SayAsleep() override;
   void BarrierBeforeSleep() override;

@@ -62,6 +62,7 @@ class ServerTransport {
   virtual uint32_t Errors(uint32_t queue) const = 0;
   virtual void SetAllocatedBytes(uint32_t device, uint64_t bytes) = 0;
   virtual std::span<std::byte> staging() = 0;
+  virtual std::span<std::byte> completion_memory() = 0;  // where the words above lie, in whole pages
   // Lets a client that waits look again.
   virtual void WakeClient() = 0;
   // Before the engine sleeps on doorbell(): SayAsleep on every session, one BarrierBeforeSleep for all, then

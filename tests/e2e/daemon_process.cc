@@ -24,8 +24,11 @@ DaemonProcess::DaemonProcess(const std::vector<std::string>& extra) {
   int ready[2];
   if (pipe2(ready, O_CLOEXEC) != 0) std::abort();
   std::vector<std::string> arguments = {
-      DaemonBinary(),        "--socket",         socket_, "--ready-fd", "3", "--device", "cpu", "--cache-dir",
+      DaemonBinary(),        "--socket",         socket_, "--ready-fd", "3", "--cache-dir",
       directory_ + "/cache", "--exit-when-idle", "60"};
+  const char* const flags = std::getenv("XPUD_TEST_DAEMON_FLAGS");
+  std::istringstream words(flags != nullptr ? flags : "--device cpu");
+  for (std::string word; words >> word;) arguments.push_back(word);
   arguments.insert(arguments.end(), extra.begin(), extra.end());
   std::vector<char*> argv;
   for (std::string& argument : arguments) argv.push_back(argument.data());

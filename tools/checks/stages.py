@@ -160,6 +160,11 @@ def validation(log: Log) -> Tally:
     return e2e(log, {"ZE_ENABLE_VALIDATION_LAYER": "1", "ZE_ENABLE_PARAMETER_VALIDATION": "1"})
 
 
+def asynchronous(log: Log) -> Tally:
+    """The end-to-end tests once more, with the CPU device treated as a GPU is: work is announced when the device has done it."""
+    return ctest(log, "dev", "-L", "e2e", "-j1", env={"XPUD_TEST_DAEMON_FLAGS": "--device cpu --asynchronous"})
+
+
 def demo(log: Log) -> None:
     log.must("tools/demo", "--quick")
 
@@ -185,6 +190,7 @@ STAGES = [
     Stage("torch", "the PyTorch package against CPU", torch, ("setup",)),
     Stage("e2e", "real processes: daemon, clients, faults", e2e, ("setup", "build")),
     Stage("validation", "the same under Level Zero's validation layer", validation, ("setup", "build")),
+    Stage("asynchronous", "real processes, with the CPU device treated as a GPU is", asynchronous, ("build",)),
     Stage("demo", "the demo, small", demo, ("setup",)),
     Stage("bench", "every benchmark once, small", bench, ("setup",)),
 ]

@@ -1,0 +1,71 @@
+// What one queue of an asynchronous device (a GPU) has under way. The device reports in words of host memory
+// that it writes and we read: how far it has come, and bad indices that kernels met. Memory that the queue
+// freed is kept until the device has come past its last use, and serves the queue's own next allocations
+// before that, since those run later anyway. The engine thread only.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+
+#include "absl/functional/function_ref.h"
+#include "daemon/memory/pool.h"
+
+namespace xpud::session {
+
+class InFlight {
+ public:
+  static constexpr size_t kErrorSlots = 15;  // commands under way that may report an index
+  struct Words {
+    alignas(64) uint64_t done;  // sequence of the last finished command that was announced
+    uint64_t errors[kErrorSlots];
+  };
+  static_assert(sizeof(Words) == 128);
+
+  // `words`: zero, visible to the device, outlives the queue's work.
+  explicit InFlight(Words& words) : words_(words) {}
+
+  uint64_t* done_word() { return &words_.done; }
+  uint64_t Done() const;  // as the device says now
+
+  // Where command `sequence`, which `describe` words, reports an index; null while all slots are in use.
+  uint64_t* TakeErrorSlot(uint64_t sequence, absl::FunctionRef<std::string()> describe);
+  // The command of the slot taken last was not sent after all.
+  void ReturnErrorSlot() {
+    next_slot_ = reporters_.back().slot;
+    reporters_.pop_back();
+  }
+
+  // Memory whose last use is command `sequence` of this queue.
+  void Retire(const memory::Block& block, uint64_t sequence) { retired_.push_back({block, sequence}); }
+  // A retired block of exactly this size.
+  std::optional<memory::Block> Reuse(uint64_t bytes);
+
+  // The device has come to `done`: reports the errors and frees the memory of commands up to there.
+  using OnError = absl::FunctionRef<void(uint64_t sequence, uint64_t word, const std::string& command)>;
+  void Advance(uint64_t done, OnError on_error, absl::FunctionRef<void(const memory::Block&)> free);
+  // The device will do nothing more: frees everything.
+  void Drain(absl::FunctionRef<void(const memory::Block&)> free) {
+    Advance(UINT64_MAX, [](uint64_t, uint64_t, const std::string&) {}, free);
+  }
+
+ private:
+  struct Retired {
+    memory::Block block;
+    uint64_t sequence;
+  };
+  struct Reporter {
+    uint64_t sequence;
+    size_t slot;
+    std::string command;
+  };
+
+  Words& words_;
+  std::deque<Retired> retired_;     // by sequence
+  std::deque<Reporter> reporters_;  // by sequence; their slots follow one another
+  size_t next_slot_ = 0;
+};
+
+}  // namespace xpud::session

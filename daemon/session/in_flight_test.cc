@@ -1,0 +1,92 @@
+#include "daemon/session/in_flight.h"
+
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace xpud::session {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::Pair;
+
+class InFlightTest : public ::testing::Test {
+ protected:
+  memory::Block Block(uint64_t bytes) {
+    blocks_ += 4096;
+    return {reinterpret_cast<std::byte*>(blocks_), bytes, 1};
+  }
+  void Advance(uint64_t done) {
+    freed_.clear();
+    errors_.clear();
+    queue_.Advance(
+        done,
+        [&](uint64_t sequence, uint64_t word, const std::string&) { errors_.emplace_back(sequence, word); },
+        [&](const memory::Block& block) { freed_.push_back(block.bytes); });
+  }
+
+  InFlight::Words words_ = {};
+  InFlight queue_{words_};
+  uintptr_t blocks_ = 0;
+  std::vector<uint64_t> freed_;
+  std::vector<std::pair<uint64_t, uint64_t>> errors_;
+};
+
+TEST_F(InFlightTest, MemoryIsFreedOnceTheDeviceIsPastItsLastUse) {
+  queue_.Retire(Block(512), 3);
+  queue_.Retire(Block(1024), 5);
+  Advance(2);
+  EXPECT_THAT(freed_, IsEmpty());
+  Advance(4);
+  EXPECT_THAT(freed_, ElementsAre(512));
+  Advance(5);
+  EXPECT_THAT(freed_, ElementsAre(1024));
+}
+
+TEST_F(InFlightTest, TheQueueItselfReusesMemoryOfItsSizeAtOnceAndOnlyOnce) {
+  const memory::Block block = Block(512);
+  queue_.Retire(block, 3);
+  EXPECT_FALSE(queue_.Reuse(1024).has_value());
+  EXPECT_EQ(queue_.Reuse(512)->address, block.address);
+  EXPECT_FALSE(queue_.Reuse(512).has_value());
+  Advance(10);
+  EXPECT_THAT(freed_, IsEmpty());
+}
+
+TEST_F(InFlightTest, AnErrorIsReportedWithItsCommandWhenThatIsDone) {
+  uint64_t* const first = queue_.TakeErrorSlot(7, [] { return "embedding"; });
+  uint64_t* const second = queue_.TakeErrorSlot(9, [] { return "gather"; });
+  ASSERT_NE(first, second);
+  *second = 42;
+  Advance(8);
+  EXPECT_THAT(errors_, IsEmpty());
+  Advance(9);
+  EXPECT_THAT(errors_, ElementsAre(Pair(9, 42)));
+}
+
+TEST_F(InFlightTest, AUsedSlotIsCleanWhenItIsTakenAgain) {
+  const auto name = [] { return "gather"; };
+  for (uint64_t sequence = 1; sequence < 3 * InFlight::kErrorSlots; ++sequence) {
+    uint64_t* const slot = queue_.TakeErrorSlot(sequence, name);
+    ASSERT_EQ(*slot, 0u);
+    *slot = sequence;
+    Advance(sequence);
+    EXPECT_THAT(errors_, ElementsAre(Pair(sequence, sequence)));
+  }
+}
+
+TEST_F(InFlightTest, SlotsRunOutAndComeBack) {
+  const auto name = [] { return "gather"; };
+  for (size_t i = 0; i < InFlight::kErrorSlots; ++i) ASSERT_NE(queue_.TakeErrorSlot(i + 1, name), nullptr);
+  EXPECT_EQ(queue_.TakeErrorSlot(100, name), nullptr);
+  queue_.ReturnErrorSlot();
+  EXPECT_NE(queue_.TakeErrorSlot(100, name), nullptr);
+  Advance(1);
+  EXPECT_NE(queue_.TakeErrorSlot(101, name), nullptr);
+}
+
+}  // namespace
+}  // namespace xpud::session
