@@ -19,22 +19,29 @@ METADATA = f"Metadata-Version: 2.1\nName: torch-xpud\nVersion: {VERSION}\nSummar
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", nargs="?", type=pathlib.Path, help="build folder")
+    parser.add_argument("--library", type=pathlib.Path, help="the folder that holds torch_xpud, where that is not BUILD/lib")
+    parser.add_argument("--target", type=pathlib.Path, help="install here (a folder for PYTHONPATH) instead of into site-packages")
     parser.add_argument("--uninstall", action="store_true")
     options = parser.parse_args()
-    site = pathlib.Path(sysconfig.get_paths()["purelib"])
+    site = options.target or pathlib.Path(sysconfig.get_paths()["purelib"])
     info = site / f"torch_xpud-{VERSION}.dist-info"
     pth = site / "torch_xpud.pth"
     shutil.rmtree(info, ignore_errors=True)
     pth.unlink(missing_ok=True)
     if options.uninstall:
         return
-    if options.build is None:
+    if options.build is None and options.library is None:
         parser.error("which build folder?")
-    library = options.build.resolve() / "lib"
+    library = (options.library or options.build / "lib").resolve()
     if not list((library / "torch_xpud").glob("_C*.so")):
         parser.error(f"{library}/torch_xpud has no extension module: build the target torch_xpud_C first")
-    pth.write_text(f"{library}\n")
-    info.mkdir()
+    info.mkdir(parents=True)
+    if options.target is None:
+        pth.write_text(f"{library}\n")
+    else:  # PYTHONPATH's folders have no .pth files
+        link = site / "torch_xpud"
+        link.unlink(missing_ok=True)
+        link.symlink_to(library / "torch_xpud")
     (info / "METADATA").write_text(METADATA)
     (info / "entry_points.txt").write_text(ENTRY_POINTS)
     (info / "INSTALLER").write_text("xpud\n")
