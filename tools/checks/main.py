@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import signal
 import sys
 
 import runner
@@ -23,6 +24,8 @@ def main() -> int:
         parser.error(f"no stage {', '.join(sorted(unknown))}; there are {', '.join(s.name for s in stages.STAGES)}")
     if arguments.full:
         os.environ["XPUD_TEST_FULL"] = "1"
+    # A shell ignores Ctrl-C for what it runs in the background, children inherit that, and tests of Ctrl-C would fail.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     chosen = [stage for stage in stages.STAGES if not arguments.stage or stage.name in arguments.stage]
     return 1 if runner.run_stages(chosen).failed else 0
 
