@@ -100,7 +100,8 @@ absl::StatusOr<std::string> FindDaemonBinary() {
     return absl::NotFoundError(absl::StrCat("XPUD_DAEMON names ", named, ", which cannot be run"));
   }
   const std::string own = OwnDirectory();
-  for (const char* relative : {"/xpud", "/bin/xpud", "/../bin/xpud", "/../../bin/xpud", "/../../../bin/xpud"}) {
+  for (const char* relative :
+       {"/xpud", "/bin/xpud", "/../bin/xpud", "/../../bin/xpud", "/../../../bin/xpud"}) {
     if (std::string path = own + relative; IsExecutable(path)) return path;
   }
   const char* path = std::getenv("PATH");

@@ -1,9 +1,9 @@
 """The main job that xpud is for: several processes share a device through the daemon, on real input. See tools/demo."""
 
 import argparse
-import glob
 import os
 import pathlib
+import re
 import sys
 import time
 
@@ -16,7 +16,7 @@ sys.path.insert(0, str(ROOT / "tools/lib"))
 
 from daemon import Daemon  # noqa: E402
 
-BINARIES = ROOT / "build/release/bin"
+BINARIES = ROOT / "bin" if (ROOT / "bin/xpud").exists() else ROOT / "build/release/bin"  # a bundle of tools/bundle, or a clone
 WORK = ROOT / "build/demo"
 MIN_COSINE = 0.9999
 MAX_ACCURACY_DIFFERENCE = 0.005
@@ -27,14 +27,14 @@ QUIET = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "TRANSFORMERS
          "HF_HUB_DISABLE_PROGRESS_BARS": "1", "TQDM_DISABLE": "1"}
 
 
-def choose_device(wanted: str) -> str:
-    """Says which device is used and why. The Level Zero driver of this version knows the CPU."""
-    nvidia = glob.glob("/dev/nvidia[0-9]*")
-    if wanted == "cuda":
-        sys.exit("demo: --device cuda: xpud has no driver for NVIDIA GPUs yet; leave the option out to use the CPU")
-    if nvidia and wanted == "auto":
-        return f"the CPU: there {'is an NVIDIA GPU' if len(nvidia) == 1 else 'are NVIDIA GPUs'}, but xpud has no driver for it yet"
-    return "the CPU: " + ("you asked for it" if wanted == "cpu" else "there is no GPU here that xpud could use")
+def device_and_why(daemon: Daemon, wanted: str) -> str:
+    """The device that the demo runs on, the daemon's first, and why it is this one."""
+    device = daemon.devices()[0]
+    if device["kind"] == "gpu":
+        return f"the GPU {device['name']}: " + ("you asked for it" if wanted == "cuda" else "the best device here")
+    missing = re.findall(r'back_end_without_device reason="(.*)"', daemon.log.read_text())
+    return "the CPU: " + ("you asked for it" if wanted == "cpu" else f"there is no GPU here that xpud can use ({'; '.join(missing)})" if missing
+                          else "there is no GPU here that xpud can use")
 
 
 class Step:
@@ -108,22 +108,25 @@ def main() -> int:
     count, epochs = (200, 6) if arguments.quick else (None if arguments.all else 2000, 30)
     began = time.monotonic()
 
-    reason = choose_device(arguments.device)
     Step("The daemon")
-    daemon = Daemon(BINARIES, WORK / "xpud.log")
+    try:
+        daemon = Daemon(BINARIES, WORK / "xpud.log", "--device", arguments.device)
+    except RuntimeError as error:
+        sys.exit(f"demo: {error}")
     sides: list[Side] = []
     try:
         for device in daemon.devices():
             print(f"    device {device['index']}: {device['name']}, {device['compute_units']} units, "
                   f"{device['memory_total_bytes'] / 2**30:.1f} GiB")
-        print(f"    running on {reason}\n    clients find it at XPUD_ADDRESS={daemon.address}")
+        print(f"    running on {device_and_why(daemon, arguments.device)}\n    clients find it at XPUD_ADDRESS={daemon.address}")
 
         Step("The processes: two embed docstrings, one trains, one (C++) scores queries; once on plain PyTorch, once on xpud")
         entries = corpus.load(WORK / "docstrings.json", count)
         texts = [f"{entry['name']}: {entry['text']}" for entry in entries]
         print(f"    {len(texts)} docstrings of Python {sys.version.split()[0]}'s standard library")
         here = pathlib.Path(__file__).resolve().parent
-        plain = Side("plain", "cpu", texts, QUERIES, WORK / "plain", epochs, env={},
+        beside = {"cuda": "cuda"}.get(daemon.devices()[0]["vendor"], "cpu")  # what PyTorch itself calls the same device
+        plain = Side("plain", beside, texts, QUERIES, WORK / "plain", epochs, env={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
                      score=lambda queries: [sys.executable, here / "score_plain.py", "--queries", queries, "--dimensions", "384"])
         sides.append(plain)
         # Every op of these processes must run on the device: falling back to the CPU is an error here.
@@ -155,8 +158,8 @@ def main() -> int:
 
     print(f"""
 done in {time.monotonic() - began:.0f} s. What to try next:
-    .venv/bin/python -c "import torch; print((torch.ones(3, device='xpud') * 2).sum())"
-    build/release/bin/xpuctl top                      # while your own processes run on device='xpud'
+    {sys.executable} -c "import torch; print((torch.ones(3, device='xpud') * 2).sum())"
+    {BINARIES}/xpuctl top                      # while your own processes run on device='xpud'
     tools/demo --all                                  # every docstring
     tools/bench                                       # the figures in tests/bench/README.md, on this machine""")
     for reason in short:

@@ -38,7 +38,7 @@ class Core;  // the connection: ring, staging, completion page
 struct DeviceInfo {
   std::string name;           // as Level Zero names it
   std::string kind;           // "cpu", "gpu"
-  std::string vendor;         // "xpud-cpu", "nvidia", "intel"
+  std::string vendor;         // the driver: "cpu", "cuda", "intel"
   uint64_t total_memory = 0;  // bytes
   uint32_t compute_units = 0;
 };
