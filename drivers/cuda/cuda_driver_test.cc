@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <numeric>
 
-#include "drivers/cuda/test_kernels.h"
+#include "drivers/tests/cuda_kernels.h"
 #include "drivers/tests/driver_under_test.h"
 
 namespace xpud::drivers::cuda {
@@ -51,7 +51,7 @@ class CudaDriverTest : public DriverTest {
     if (list_ != nullptr) EXPECT_EQ(zeCommandListDestroy(list_), ZE_RESULT_SUCCESS);
     DriverTest::TearDown();
   }
-  ze_module_handle_t Ptx() { return DriverTest::Module(ZE_MODULE_FORMAT_NATIVE, kTestKernels, sizeof(kTestKernels)); }
+  ze_module_handle_t Ptx() { return DriverTest::Module(ZE_MODULE_FORMAT_NATIVE, kCudaKernels, sizeof(kCudaKernels)); }
   void* Exportable(size_t size) {
     const ze_external_memory_export_desc_t exported{ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_DESC, nullptr,
                                                     ZE_EXTERNAL_MEMORY_TYPE_FLAG_OPAQUE_FD};
@@ -120,7 +120,7 @@ TEST_P(CudaDriverTest, NativeBinaryOfPtxIsACubin) {
   ze_module_handle_t again = DriverTest::Module(ZE_MODULE_FORMAT_NATIVE, cubin.data(), cubin.size());
   uint32_t count = 0;
   ASSERT_EQ(zeModuleGetKernelNames(again, &count, nullptr), ZE_RESULT_SUCCESS);
-  EXPECT_EQ(count, 4u);
+  EXPECT_EQ(count, 5u);
   EXPECT_EQ(zeModuleDestroy(again), ZE_RESULT_SUCCESS);
   EXPECT_EQ(zeModuleDestroy(module), ZE_RESULT_SUCCESS);
 }

@@ -1,12 +1,12 @@
 // Tests only: PTX for what the tests launch.
 #pragma once
 
-namespace xpud::drivers::cuda {
+namespace xpud::drivers {
 
 // add(u64* out, u64 addend): out[group] += addend. scale(float* out, float* in, float factor): out[i] = in[i] *
 // factor, i the global index. table(float* out): out[group] = 1 + group % 4. fault(): stores to an address that
-// nobody has. launches: a global of 8 bytes.
-inline constexpr char kTestKernels[] = R"(
+// nobody has. empty(u64, u64, u64): nothing. launches: a global of 8 bytes.
+inline constexpr char kCudaKernels[] = R"(
 .version 7.8
 .target sm_70
 .address_size 64
@@ -60,6 +60,10 @@ inline constexpr char kTestKernels[] = R"(
   st.f32 [%rd2], %f0;
   ret;
 }
+.visible .entry empty(.param .u64 a, .param .u64 b, .param .u64 c)
+{
+  ret;
+}
 .visible .entry fault()
 {
   .reg .b64 %rd<2>;
@@ -69,4 +73,4 @@ inline constexpr char kTestKernels[] = R"(
 }
 )";
 
-}  // namespace xpud::drivers::cuda
+}  // namespace xpud::drivers
