@@ -9,28 +9,10 @@
 #include "drivers/cpu/command_queue.h"
 #include "drivers/cpu/event.h"
 #include "drivers/cpu/module.h"
+#include "drivers/frontend/extension_chain.h"
 
 namespace xpud::drivers::cpu {
 namespace {
-
-// The head that every extension structure has.
-struct Header {
-  ze_structure_type_t stype;
-  const void* pNext;
-};
-
-template <typename T>
-T* FindInChain(const void* next, ze_structure_type_t stype) {
-  for (auto* header = static_cast<const Header*>(next); header != nullptr;
-       header = static_cast<const Header*>(header->pNext)) {
-    if (header->stype == stype) return static_cast<T*>(const_cast<void*>(static_cast<const void*>(header)));
-  }
-  return nullptr;
-}
-
-bool IsOpaqueFdOnly(ze_external_memory_type_flags_t flags) {
-  return flags == ZE_EXTERNAL_MEMORY_TYPE_FLAG_OPAQUE_FD;
-}
 
 // Queue descriptors: one group, a few indices, and API 1.9's in-order flag, which our lists always honour.
 ze_result_t CheckQueue(const CpuDevice& device, const ze_command_queue_desc_t& desc) {

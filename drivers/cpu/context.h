@@ -4,12 +4,15 @@
 #include <memory>
 #include <vector>
 
-#include "drivers/cpu/allocation_map.h"
 #include "drivers/cpu/device.h"
 #include "drivers/cpu/lane.h"
+#include "drivers/cpu/memory_block.h"
+#include "drivers/frontend/allocation_map.h"
 #include "drivers/frontend/context.h"
 
 namespace xpud::drivers::cpu {
+
+using Allocation = drivers::Allocation<MemoryBlock>;
 
 class CpuContext final : public Context {
  public:
@@ -40,7 +43,7 @@ class CpuContext final : public Context {
   void Release(Allocation allocation);
 
   CpuDevice& device_;
-  AllocationMap allocations_;
+  AllocationMap<MemoryBlock> allocations_;
   Mutex mutex_;
   std::vector<std::weak_ptr<Lane>> lanes_ ABSL_GUARDED_BY(mutex_);
   std::vector<Allocation> deferred_ ABSL_GUARDED_BY(mutex_);

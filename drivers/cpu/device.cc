@@ -3,7 +3,7 @@
 #include <cstring>
 #include <string_view>
 
-#include "drivers/cpu/clock.h"
+#include "drivers/frontend/clock.h"
 #include "drivers/cpu/module.h"
 
 namespace xpud::drivers::cpu {

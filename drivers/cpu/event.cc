@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "drivers/cpu/clock.h"
+#include "drivers/frontend/clock.h"
 #include "drivers/cpu/futex.h"
 
 namespace xpud::drivers::cpu {

@@ -19,25 +19,6 @@ std::string CheckArguments(const std::string& kernel, const std::vector<uint32_t
          std::to_string(kMaxArgumentsSize) + " are allowed";
 }
 
-std::string ReadHostTable(const ze_module_desc_t& desc, Code& code) {
-  if (desc.inputSize != sizeof(xpud_host_module_t)) {
-    return "a HOST module is one xpud_host_module_t of " + std::to_string(sizeof(xpud_host_module_t)) +
-           " bytes; inputSize is " + std::to_string(desc.inputSize);
-  }
-  xpud_host_module_t table;
-  std::memcpy(&table, desc.pInputModule, sizeof(table));
-  if (table.version != XPUD_HOST_MODULE_VERSION) {
-    return "HOST module version " + std::to_string(table.version) + "; this driver knows version " +
-           std::to_string(XPUD_HOST_MODULE_VERSION);
-  }
-  for (uint32_t i = 0; i < table.num_kernels; ++i) {
-    const xpud_host_kernel_t& kernel = table.kernels[i];
-    if (kernel.name == nullptr || kernel.run == nullptr) return "a HOST kernel lacks its name or function";
-    code.entries.push_back({kernel.name, kernel.run, {kernel.arg_sizes, kernel.arg_sizes + kernel.num_args}});
-  }
-  return "";
-}
-
 std::string ReadSizes(const ElfSymbol& symbol, std::vector<uint32_t>& sizes) {
   if (symbol.size % sizeof(uint32_t) != 0) return symbol.name + " is not an array of uint32_t";
   if (symbol.size / sizeof(uint32_t) > kMaxArguments) return symbol.name + " names too many arguments";
@@ -74,7 +55,7 @@ ze_result_t CpuModule::Create(const Driver* driver, const ze_module_desc_t& desc
                               std::unique_ptr<Module>& module, std::string& log) {
   auto code = std::make_shared<Code>();
   if (desc.format == XPUD_ZE_MODULE_FORMAT_HOST) {
-    log = ReadHostTable(desc, *code);
+    log = ReadHostTable(desc, code->entries);
   } else if (desc.format == ZE_MODULE_FORMAT_NATIVE) {
     log = LoadNative(desc, *code);
   } else {

@@ -8,16 +8,11 @@
 #include <vector>
 
 #include "drivers/cpu/elf_object.h"
+#include "drivers/frontend/host_module.h"
 #include "drivers/frontend/module.h"
 #include "proto/base/ze_ext.h"
 
 namespace xpud::drivers::cpu {
-
-struct EntryPoint {
-  std::string name;
-  xpud_host_kernel_fn_t function;
-  std::vector<uint32_t> argument_sizes;
-};
 
 // A cache line of argument values: each argument starts on one of its own.
 struct alignas(64) ArgumentLine {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "drivers/cpu/clock.h"
+#include "drivers/frontend/clock.h"
 #include "proto/base/stream_copy.h"
 
 namespace xpud::drivers::cpu {

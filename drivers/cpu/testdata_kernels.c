@@ -25,3 +25,12 @@ void table(const void* const* args, const uint32_t group[3], void* scratch) {
 }
 __asm__(".globl table.arg_sizes\n.section .rodata\n.type table.arg_sizes, @object\n.p2align 2\n"
         "table.arg_sizes: .long 8\n.size table.arg_sizes, 4\n.text\n");
+
+// out[group] += addend.
+void add(const void* const* args, const uint32_t group[3], void* scratch) {
+  (void)scratch;
+  uint64_t* const out = *(uint64_t* const*)args[0];
+  out[group[0]] += *(const uint64_t*)args[1];
+}
+__asm__(".globl add.arg_sizes\n.section .rodata\n.type add.arg_sizes, @object\n.p2align 2\n"
+        "add.arg_sizes: .long 8, 8\n.size add.arg_sizes, 8\n.text\n");

@@ -8,7 +8,7 @@
 #include <string>
 #include <system_error>
 
-#include "drivers/cpu/clock.h"
+#include "drivers/frontend/clock.h"
 #include "drivers/cpu/futex.h"
 #include "drivers/cpu/scratch.h"
 

@@ -6,6 +6,7 @@
 
 #include "drivers/frontend/driver.h"
 #include "drivers/frontend/entry.h"
+#include "drivers/frontend/installed_drivers.h"
 #include "drivers/frontend/module.h"
 #include "proto/base/ze_ext.h"
 
@@ -46,6 +47,12 @@ ze_result_t DriverGetVendor(ze_driver_handle_t handle, const char** vendor) {
   return ZE_RESULT_SUCCESS;
 }
 
+ze_result_t GetLoadReport(const char** report) {
+  XPUD_NOT_NULL(report);
+  *report = LoadReport();
+  return ZE_RESULT_SUCCESS;
+}
+
 constexpr Extension kExtensions[] = {
     {ZE_MEMORY_FREE_POLICIES_EXT_NAME, ZE_MEMORY_FREE_POLICIES_EXT_VERSION_CURRENT},
     {ZE_EVENT_QUERY_TIMESTAMPS_EXP_NAME, ZE_EVENT_QUERY_TIMESTAMPS_EXP_VERSION_CURRENT},
@@ -65,6 +72,7 @@ const NamedFunction kFunctions[] = {
     {"xpudCommandListAppendWriteValue64", reinterpret_cast<void*>(&AppendWriteValue64)},
     {"xpudModuleCreate", reinterpret_cast<void*>(&ModuleCreate)},
     {"xpudDriverGetVendor", reinterpret_cast<void*>(&DriverGetVendor)},
+    {"xpudGetLoadReport", reinterpret_cast<void*>(&GetLoadReport)},
 };
 
 // The contract of proto/base/ze_ext.h, checked.
@@ -74,6 +82,7 @@ static_assert(std::is_same_v<decltype(&CommandListHostSynchronize), xpud_pfnComm
 static_assert(std::is_same_v<decltype(&AppendWriteValue64), xpud_pfnAppendWriteValue64_t>);
 static_assert(std::is_same_v<decltype(&ModuleCreate), xpud_pfnModuleCreate_t>);
 static_assert(std::is_same_v<decltype(&DriverGetVendor), xpud_pfnDriverGetVendor_t>);
+static_assert(std::is_same_v<decltype(&GetLoadReport), xpud_pfnGetLoadReport_t>);
 
 }  // namespace
 

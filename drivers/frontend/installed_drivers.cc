@@ -1,5 +1,6 @@
 #include "drivers/frontend/installed_drivers.h"
 
+#include <string>
 #include <vector>
 
 #include "drivers/frontend/entry.h"
@@ -11,6 +12,7 @@ namespace {
 struct Installation {
   ze_result_t result = ZE_RESULT_SUCCESS;
   std::vector<Driver*> drivers;
+  std::string report;
 };
 
 // Devices are owned by their driver, so their handles are made from a pointer that nobody destroys.
@@ -26,7 +28,7 @@ Installation Install() {
   Installation installation;
   installation.result = Guard([&]() -> ze_result_t {
     XPUD_REQUIRE(HandleTable::Start(), ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY);
-    for (auto& driver : CreateDrivers()) {
+    for (auto& driver : CreateDrivers(installation.report)) {
       if (!GiveHandles(std::move(driver), installation.drivers)) return ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     return installation.drivers.empty() ? ZE_RESULT_ERROR_UNINITIALIZED : ZE_RESULT_SUCCESS;
@@ -58,5 +60,7 @@ std::span<Driver* const> InstalledDrivers() {
   if (!__atomic_load_n(&installed, __ATOMIC_ACQUIRE)) return {};
   return TheInstallation().drivers;
 }
+
+const char* LoadReport() { return TheInstallation().report.c_str(); }
 
 }  // namespace xpud::drivers

@@ -17,4 +17,7 @@ ze_result_t InstallDrivers(ze_init_flags_t flags);
 // Empty before InstallDrivers succeeded.
 std::span<Driver* const> InstalledDrivers();
 
+// A line for each back end that found no device, saying why; empty when all found one.
+const char* LoadReport();
+
 }  // namespace xpud::drivers

@@ -1,10 +1,10 @@
-// The device's clock: CLOCK_MONOTONIC in nanoseconds. Any thread.
+// The clock of the host, and of waits: CLOCK_MONOTONIC in nanoseconds. Any thread.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 
-namespace xpud::drivers::cpu {
+namespace xpud::drivers {
 
 inline uint64_t NowNs() {
   return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
@@ -16,4 +16,4 @@ inline uint64_t DeadlineAfter(uint64_t timeout_ns) {
   return timeout_ns > UINT64_MAX - now ? UINT64_MAX : now + timeout_ns;
 }
 
-}  // namespace xpud::drivers::cpu
+}  // namespace xpud::drivers

@@ -8,11 +8,12 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <numeric>
 #include <string>
 
-#include "drivers/cpu/driver_under_test.h"
+#include "drivers/tests/driver_under_test.h"
 
-namespace xpud::drivers::cpu {
+namespace xpud::drivers {
 namespace {
 
 // In the environment of a child: the fd that holds exported memory, and the bytes.
@@ -45,14 +46,27 @@ class MemoryTest : public DriverTest {
     fd = exported.fd;
     return result;
   }
+  // kBytes of device memory, by copies.
+  std::vector<uint8_t> Read(const void* address) {
+    std::vector<uint8_t> bytes(kBytes);
+    Copy(bytes.data(), address);
+    return bytes;
+  }
+  void Write(void* address, const std::vector<uint8_t>& bytes) { Copy(address, bytes.data()); }
+  void Copy(void* to, const void* from) {
+    ze_command_list_handle_t list = ImmediateList();
+    EXPECT_EQ(zeCommandListAppendMemoryCopy(list, to, from, kBytes, nullptr, 0, nullptr), ZE_RESULT_SUCCESS);
+    Finish(list);
+    EXPECT_EQ(zeCommandListDestroy(list), ZE_RESULT_SUCCESS);
+  }
 };
 
-TEST_F(MemoryTest, NewMemoryIsZeroAlignedAndFoundByAnyAddressInside) {
+TEST_P(MemoryTest, NewMemoryIsZeroAlignedAndFoundByAnyAddressInside) {
   void* address = nullptr;
   ASSERT_EQ(AllocDevice((size_t{5} << 20) + 3, size_t{1} << 16, nullptr, &address), ZE_RESULT_SUCCESS);
   auto* const bytes = static_cast<uint8_t*>(address);
   EXPECT_EQ(reinterpret_cast<uintptr_t>(address) % (size_t{1} << 16), 0u);
-  EXPECT_TRUE(std::all_of(bytes, bytes + (size_t{5} << 20), [](uint8_t b) { return b == 0; }));
+  if (IsCpu()) EXPECT_TRUE(std::all_of(bytes, bytes + (size_t{5} << 20), [](uint8_t b) { return b == 0; }));
   ze_memory_allocation_properties_t properties{};
   properties.stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES;
   ze_device_handle_t device = nullptr;
@@ -70,7 +84,7 @@ TEST_F(MemoryTest, NewMemoryIsZeroAlignedAndFoundByAnyAddressInside) {
   EXPECT_EQ(properties.type, ZE_MEMORY_TYPE_UNKNOWN);
 }
 
-TEST_F(MemoryTest, HostMemoryBelongsToNoDevice) {
+TEST_P(MemoryTest, HostMemoryBelongsToNoDevice) {
   const ze_host_mem_alloc_desc_t desc{ZE_STRUCTURE_TYPE_HOST_MEM_ALLOC_DESC, nullptr, 0};
   void* address = nullptr;
   ASSERT_EQ(zeMemAllocHost(context_, &desc, 100, 64, &address), ZE_RESULT_SUCCESS);
@@ -83,7 +97,7 @@ TEST_F(MemoryTest, HostMemoryBelongsToNoDevice) {
   EXPECT_EQ(zeMemFree(context_, address), ZE_RESULT_SUCCESS);
 }
 
-TEST_F(MemoryTest, WhatCannotBeAllocatedIsRefused) {
+TEST_P(MemoryTest, WhatCannotBeAllocatedIsRefused) {
   void* address = nullptr;
   EXPECT_EQ(AllocDevice(0, 0, nullptr, &address), ZE_RESULT_ERROR_UNSUPPORTED_SIZE);
   EXPECT_EQ(AllocDevice(SIZE_MAX - 5, 0, nullptr, &address), ZE_RESULT_ERROR_UNSUPPORTED_SIZE);
@@ -100,7 +114,7 @@ TEST_F(MemoryTest, WhatCannotBeAllocatedIsRefused) {
   EXPECT_EQ(zeMemFree(context_, address), ZE_RESULT_SUCCESS);
 }
 
-TEST_F(MemoryTest, ContextGivesBackWhatWasNotFreed) {
+TEST_P(MemoryTest, ContextGivesBackWhatWasNotFreed) {
   ze_device_memory_properties_t memory{};
   memory.stype = ZE_STRUCTURE_TYPE_DEVICE_MEMORY_PROPERTIES;
   uint32_t count = 1;
@@ -117,7 +131,7 @@ TEST_F(MemoryTest, ContextGivesBackWhatWasNotFreed) {
   }
 }
 
-TEST_F(MemoryTest, OnlyMemoryMadeForItCanBeExported) {
+TEST_P(MemoryTest, OnlyMemoryMadeForItCanBeExported) {
   void* address = nullptr;
   ASSERT_EQ(AllocDevice(kBytes, 0, nullptr, &address), ZE_RESULT_SUCCESS);
   int fd = -1;
@@ -125,59 +139,81 @@ TEST_F(MemoryTest, OnlyMemoryMadeForItCanBeExported) {
   EXPECT_EQ(zeMemFree(context_, address), ZE_RESULT_SUCCESS);
 }
 
-TEST_F(MemoryTest, ImportRefusesWhatCouldFault) {
+TEST_P(MemoryTest, ImportRefusesWhatCouldFault) {
   void* address = nullptr;
   EXPECT_EQ(Import(-1, kBytes, &address), ZE_RESULT_ERROR_INVALID_ARGUMENT);
   const int unsealed = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   ASSERT_EQ(ftruncate(unsealed, kBytes), 0);
-  EXPECT_EQ(Import(unsealed, kBytes, &address), ZE_RESULT_ERROR_INVALID_ARGUMENT) << "it could shrink";
-  ASSERT_EQ(fcntl(unsealed, F_ADD_SEALS, F_SEAL_SHRINK), 0);
-  EXPECT_EQ(Import(unsealed, kBytes + 1, &address), ZE_RESULT_ERROR_INVALID_SIZE);
-  ASSERT_EQ(Import(unsealed, kBytes, &address), ZE_RESULT_SUCCESS);
-  EXPECT_EQ(zeMemFree(context_, address), ZE_RESULT_SUCCESS);
+  EXPECT_EQ(Import(unsealed, kBytes, &address), ZE_RESULT_ERROR_INVALID_ARGUMENT)
+      << "it could shrink, and is no device memory";
   close(unsealed);
+  void* exported = nullptr;
+  int fd = -1;
+  ASSERT_EQ(AllocExportable(size_t{2} << 20, &exported), ZE_RESULT_SUCCESS);
+  ASSERT_EQ(Export(exported, fd), ZE_RESULT_SUCCESS);
+  EXPECT_EQ(Import(fd, (size_t{2} << 20) + 1, &address), ZE_RESULT_ERROR_INVALID_SIZE);
+  ASSERT_EQ(Import(fd, size_t{2} << 20, &address), ZE_RESULT_SUCCESS);
+  EXPECT_EQ(zeMemFree(context_, address), ZE_RESULT_SUCCESS);
+  EXPECT_EQ(zeMemFree(context_, exported), ZE_RESULT_SUCCESS);
+  close(fd);
+}
+
+TEST_P(MemoryTest, AnyMemfdThatCannotShrinkIsImported) {
+  if (!IsCpu()) GTEST_SKIP() << "only the CPU's device memory is a memfd";
+  void* address = nullptr;
+  const int sealed = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  ASSERT_EQ(ftruncate(sealed, kBytes), 0);
+  ASSERT_EQ(fcntl(sealed, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+  EXPECT_EQ(Import(sealed, kBytes + 1, &address), ZE_RESULT_ERROR_INVALID_SIZE);
+  ASSERT_EQ(Import(sealed, kBytes, &address), ZE_RESULT_SUCCESS);
+  EXPECT_EQ(zeMemFree(context_, address), ZE_RESULT_SUCCESS);
+  close(sealed);
 }
 
 // Runs in the child of the next test: adds one to every byte of the memory that it inherited.
-TEST_F(MemoryTest, ChildAddsOne) {
+TEST_P(MemoryTest, ChildAddsOne) {
   const char* const text = std::getenv(kImportVariable);
   if (text == nullptr) GTEST_SKIP() << "only for the child of MemoryIsSharedBetweenProcesses";
   int fd = -1;
   ASSERT_EQ(std::from_chars(text, text + std::strlen(text), fd).ec, std::errc()) << text;
   void* address = nullptr;
   ASSERT_EQ(Import(fd, kBytes, &address), ZE_RESULT_SUCCESS);
-  auto* const bytes = static_cast<uint8_t*>(address);
-  for (size_t i = 0; i < kBytes; ++i) ++bytes[i];
+  std::vector<uint8_t> bytes = Read(address);
+  for (uint8_t& byte : bytes) ++byte;
+  Write(address, bytes);
   ASSERT_EQ(zeMemFree(context_, address), ZE_RESULT_SUCCESS);
 }
 
-TEST_F(MemoryTest, MemoryIsSharedBetweenProcesses) {
+TEST_P(MemoryTest, MemoryIsSharedBetweenProcesses) {
   void* address = nullptr;
   ASSERT_EQ(AllocExportable(kBytes, &address), ZE_RESULT_SUCCESS);
-  auto* const bytes = static_cast<uint8_t*>(address);
-  for (size_t i = 0; i < kBytes; ++i) bytes[i] = static_cast<uint8_t>(i);
+  std::vector<uint8_t> bytes(kBytes);
+  std::iota(bytes.begin(), bytes.end(), uint8_t{0});
+  Write(address, bytes);
   int fd = -1;
   ASSERT_EQ(Export(address, fd), ZE_RESULT_SUCCESS);
   const pid_t child = fork();
   if (child == 0) {
     fcntl(fd, F_SETFD, 0);
     setenv(kImportVariable, std::to_string(fd).c_str(), 1);
-    execl("/proc/self/exe", "memory_test", "--gtest_filter=MemoryTest.ChildAddsOne", nullptr);
+    const std::string filter = std::string("--gtest_filter=On/MemoryTest.ChildAddsOne/") + GetParam();
+    execl("/proc/self/exe", "memory_test", filter.c_str(), nullptr);
     _exit(127);
   }
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
+  bytes = Read(address);
   for (size_t i = 0; i < kBytes; ++i) ASSERT_EQ(bytes[i], static_cast<uint8_t>(i + 1)) << i;
   ASSERT_EQ(zeMemFree(context_, address), ZE_RESULT_SUCCESS);
   // The fd is ours and outlives the allocation.
   ASSERT_EQ(Import(fd, kBytes, &address), ZE_RESULT_SUCCESS);
-  EXPECT_EQ(static_cast<uint8_t*>(address)[7], 8);
+  EXPECT_EQ(Read(address)[7], 8);
   EXPECT_EQ(zeMemFree(context_, address), ZE_RESULT_SUCCESS);
   close(fd);
 }
 
-TEST_F(MemoryTest, DeferredFreeWaitsForQueuedWork) {
+TEST_P(MemoryTest, DeferredFreeWaitsForQueuedWork) {
   ze_command_list_handle_t list = ImmediateList();
   ze_event_pool_handle_t pool = Pool(1);
   ze_event_handle_t gate = Event(pool, 0);
@@ -198,5 +234,7 @@ TEST_F(MemoryTest, DeferredFreeWaitsForQueuedWork) {
   EXPECT_EQ(zeMemFree(context_, target), ZE_RESULT_SUCCESS);
 }
 
+XPUD_ON_ALL_BACK_ENDS(MemoryTest);
+
 }  // namespace
-}  // namespace xpud::drivers::cpu
+}  // namespace xpud::drivers

@@ -1,8 +1,8 @@
 // The driver under the loader's validation layer: what it passes on works, what it must catch is caught.
-#include "drivers/cpu/driver_under_test.h"
-#include "drivers/cpu/testdata_object.h"
+#include "drivers/tests/driver_under_test.h"
+#include "drivers/tests/kernels_under_test.h"
 
-namespace xpud::drivers::cpu {
+namespace xpud::drivers {
 namespace {
 
 class ValidationTest : public DriverTest {
@@ -15,7 +15,7 @@ class ValidationTest : public DriverTest {
 };
 
 // API 1.4's layer does not know the flag, our driver does: the refusal shows that the layer is in force.
-TEST_F(ValidationTest, ParametersAreCheckedBeforeTheDriverSeesThem) {
+TEST_P(ValidationTest, ParametersAreCheckedBeforeTheDriverSeesThem) {
   ze_command_queue_desc_t desc{};
   desc.stype = ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC;
   desc.flags = XPUD_ZE_COMMAND_QUEUE_FLAG_IN_ORDER;
@@ -25,9 +25,9 @@ TEST_F(ValidationTest, ParametersAreCheckedBeforeTheDriverSeesThem) {
       << "API 1.4's layer does not know the flag, which shows that it is in force";
 }
 
-TEST_F(ValidationTest, NativeKernelRunsWithBarriersAndEvents) {
-  const auto object = KernelsObject();
-  ze_module_handle_t module = Module(ZE_MODULE_FORMAT_NATIVE, object.data(), object.size());
+TEST_P(ValidationTest, NativeKernelRunsWithBarriersAndEvents) {
+  const std::string_view kernels = KernelsFor(GetParam());
+  ze_module_handle_t module = Module(ZE_MODULE_FORMAT_NATIVE, kernels.data(), kernels.size());
   ze_kernel_handle_t kernel = Kernel(module, "table");
   ze_command_list_handle_t list = ImmediateList();
   ze_event_pool_handle_t pool = Pool(1);
@@ -51,7 +51,7 @@ TEST_F(ValidationTest, NativeKernelRunsWithBarriersAndEvents) {
 
 // The layer knows no HOST format: the same descriptor is refused by the loader and taken by the driver
 // itself.
-TEST_F(ValidationTest, HostModuleIsCreatedPastTheLayer) {
+TEST_P(ValidationTest, HostModuleIsCreatedPastTheLayer) {
   constexpr xpud_host_kernel_t kKernels[] = {
       {"nothing", [](const void* const*, const uint32_t*, void*) {}, 0, nullptr}};
   const xpud_host_module_t table{XPUD_HOST_MODULE_VERSION, 1, kKernels};
@@ -70,5 +70,7 @@ TEST_F(ValidationTest, HostModuleIsCreatedPastTheLayer) {
   EXPECT_EQ(zeModuleDestroy(module), ZE_RESULT_SUCCESS);
 }
 
+XPUD_ON_ALL_BACK_ENDS(ValidationTest);
+
 }  // namespace
-}  // namespace xpud::drivers::cpu
+}  // namespace xpud::drivers

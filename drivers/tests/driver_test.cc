@@ -3,28 +3,26 @@
 #include <level_zero/ze_ddi.h>
 #include <level_zero/zes_api.h>
 
+#include <algorithm>
 #include <string>
 
-#include "drivers/cpu/driver_under_test.h"
+#include "drivers/tests/driver_under_test.h"
 
-namespace xpud::drivers::cpu {
+namespace xpud::drivers {
 namespace {
 
-TEST_F(DriverTest, InitialisingTwiceKeepsTheSameHandles) {
+TEST_P(DriverTest, InitialisingTwiceKeepsTheSameHandles) {
+  const std::vector<ze_driver_handle_t> drivers = Drivers();
   ASSERT_EQ(zeInit(0), ZE_RESULT_SUCCESS);
-  uint32_t count = 0;
-  ASSERT_EQ(zeDriverGet(&count, nullptr), ZE_RESULT_SUCCESS);
-  EXPECT_EQ(count, 1u);
-  ze_driver_handle_t again = nullptr;
-  ASSERT_EQ(zeDriverGet(&count, &again), ZE_RESULT_SUCCESS);
-  EXPECT_EQ(again, driver_);
+  EXPECT_EQ(Drivers(), drivers);
+  EXPECT_EQ(std::count(drivers.begin(), drivers.end(), driver_), 1);
 }
 
-TEST_F(DriverTest, DescribesTheCpu) {
+TEST_P(DriverTest, DescribesTheDevice) {
   ze_device_properties_t properties{};
   properties.stype = ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES;
   ASSERT_EQ(zeDeviceGetProperties(device_, &properties), ZE_RESULT_SUCCESS);
-  EXPECT_EQ(properties.type, ZE_DEVICE_TYPE_CPU);
+  EXPECT_EQ(properties.type, IsCpu() ? ZE_DEVICE_TYPE_CPU : ZE_DEVICE_TYPE_GPU);
   EXPECT_GT(std::strlen(properties.name), 0u);
   EXPECT_GE(properties.numEUsPerSubslice, 1u);
   EXPECT_EQ(properties.stype, ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES);
@@ -41,7 +39,7 @@ TEST_F(DriverTest, DescribesTheCpu) {
   EXPECT_TRUE(external.memoryAllocationExportTypes & ZE_EXTERNAL_MEMORY_TYPE_FLAG_OPAQUE_FD);
 }
 
-TEST_F(DriverTest, TimerResolutionFollowsTheStructureVersion) {
+TEST_P(DriverTest, TimerResolutionFollowsTheStructureVersion) {
   ze_device_properties_t properties{};
   properties.stype = ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES;
   ASSERT_EQ(zeDeviceGetProperties(device_, &properties), ZE_RESULT_SUCCESS);
@@ -51,7 +49,7 @@ TEST_F(DriverTest, TimerResolutionFollowsTheStructureVersion) {
   EXPECT_EQ(properties.timerResolution, 1'000'000'000u);
 }
 
-TEST_F(DriverTest, ListsItsExtensionsAndTheirFunctions) {
+TEST_P(DriverTest, ListsItsExtensionsAndTheirFunctions) {
   uint32_t count = 0;
   ASSERT_EQ(zeDriverGetExtensionProperties(driver_, &count, nullptr), ZE_RESULT_SUCCESS);
   std::vector<ze_driver_extension_properties_t> extensions(count);
@@ -62,19 +60,19 @@ TEST_F(DriverTest, ListsItsExtensionsAndTheirFunctions) {
   EXPECT_TRUE(found);
   const char* vendor = nullptr;
   ASSERT_EQ(Extension<xpud_pfnDriverGetVendor_t>("xpudDriverGetVendor")(driver_, &vendor), ZE_RESULT_SUCCESS);
-  EXPECT_STREQ(vendor, "cpu");
+  EXPECT_STREQ(vendor, GetParam());
   void* address = nullptr;
   EXPECT_EQ(zeDriverGetExtensionFunctionAddress(driver_, "zeNoSuchFunction", &address),
             ZE_RESULT_ERROR_INVALID_ARGUMENT);
 }
 
-TEST_F(DriverTest, NullHandlesAreRefused) {
+TEST_P(DriverTest, NullHandlesAreRefused) {
   EXPECT_EQ(zeDeviceGetStatus(nullptr), ZE_RESULT_ERROR_INVALID_NULL_HANDLE);
   EXPECT_EQ(zeEventQueryStatus(nullptr), ZE_RESULT_ERROR_INVALID_NULL_HANDLE);
   EXPECT_EQ(zeCommandListDestroy(nullptr), ZE_RESULT_ERROR_INVALID_NULL_HANDLE);
 }
 
-TEST_F(DriverTest, StaleHandlesAreRefused) {
+TEST_P(DriverTest, StaleHandlesAreRefused) {
   ze_event_pool_handle_t pool = Pool(1);
   ze_event_handle_t event = Event(pool, 0);
   ASSERT_EQ(zeEventDestroy(event), ZE_RESULT_SUCCESS);
@@ -90,7 +88,7 @@ TEST_F(DriverTest, StaleHandlesAreRefused) {
   EXPECT_EQ(zeEventPoolDestroy(pool), ZE_RESULT_SUCCESS);
 }
 
-TEST_F(DriverTest, ForeignAndWronglyTypedHandlesAreRefused) {
+TEST_P(DriverTest, ForeignAndWronglyTypedHandlesAreRefused) {
   uint64_t not_ours[8] = {};
   EXPECT_EQ(zeDeviceGetStatus(reinterpret_cast<ze_device_handle_t>(not_ours)),
             ZE_RESULT_ERROR_INVALID_ARGUMENT);
@@ -102,7 +100,7 @@ TEST_F(DriverTest, ForeignAndWronglyTypedHandlesAreRefused) {
             ZE_RESULT_ERROR_INVALID_ARGUMENT);
 }
 
-TEST_F(DriverTest, WhatIsNotOfferedSaysSo) {
+TEST_P(DriverTest, WhatIsNotOfferedSaysSo) {
   ze_sampler_handle_t sampler = nullptr;
   const ze_sampler_desc_t desc{ZE_STRUCTURE_TYPE_SAMPLER_DESC, nullptr, ZE_SAMPLER_ADDRESS_MODE_NONE,
                                ZE_SAMPLER_FILTER_MODE_NEAREST, false};
@@ -113,8 +111,8 @@ TEST_F(DriverTest, WhatIsNotOfferedSaysSo) {
 }
 
 // A loader of an older version has a shorter table: what lies behind it must stay as it was.
-TEST_F(DriverTest, TablesEndWhereTheVersionAskedForEnds) {
-  void* const library = dlopen(XPUD_DRIVER_PATH, RTLD_NOW | RTLD_NOLOAD);
+TEST_P(DriverTest, TablesEndWhereTheVersionAskedForEnds) {
+  void* const library = dlopen(std::getenv("ZE_ENABLE_ALT_DRIVERS"), RTLD_NOW | RTLD_NOLOAD);
   ASSERT_NE(library, nullptr);
   const auto get =
       reinterpret_cast<ze_pfnGetDeviceProcAddrTable_t>(dlsym(library, "zeGetDeviceProcAddrTable"));
@@ -133,5 +131,7 @@ TEST_F(DriverTest, TablesEndWhereTheVersionAskedForEnds) {
   dlclose(library);
 }
 
+XPUD_ON_ALL_BACK_ENDS(DriverTest);
+
 }  // namespace
-}  // namespace xpud::drivers::cpu
+}  // namespace xpud::drivers

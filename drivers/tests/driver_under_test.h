@@ -1,35 +1,53 @@
 // Tests only: Debian's loader with our library as its one driver, and the handles that most tests start from.
+// Tests run once for each back end, the parameter being its name; a back end without a device skips, and says
+// why.
 #pragma once
 
 #include <level_zero/ze_api.h>
 
 #include <cstdlib>
 #include <cstring>
+#include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
 #include "proto/base/ze_ext.h"
 
-namespace xpud::drivers::cpu {
+namespace xpud::drivers {
 
-// The loader reads the variable at the first zeInit of the process.
+// The loader reads the variable at the first zeInit of the process. One that is set already names our library where
+// tests run away from their build.
 inline ze_result_t InitWithOurDriver() {
-  setenv("ZE_ENABLE_ALT_DRIVERS", XPUD_DRIVER_PATH, 1);
+  setenv("ZE_ENABLE_ALT_DRIVERS", XPUD_DRIVER_PATH, 0);
   return zeInit(0);
 }
 
-class DriverTest : public ::testing::Test {
+class DriverTest : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
     ASSERT_EQ(InitWithOurDriver(), ZE_RESULT_SUCCESS);
+    FindDriver();
+    if (driver_ == nullptr) GTEST_SKIP() << LoadReport();
     uint32_t count = 1;
-    ASSERT_EQ(zeDriverGet(&count, &driver_), ZE_RESULT_SUCCESS);
-    count = 1;
     ASSERT_EQ(zeDeviceGet(driver_, &count, &device_), ZE_RESULT_SUCCESS);
     const ze_context_desc_t desc{ZE_STRUCTURE_TYPE_CONTEXT_DESC, nullptr, 0};
     ASSERT_EQ(zeContextCreate(driver_, &desc, &context_), ZE_RESULT_SUCCESS);
   }
-  void TearDown() override { EXPECT_EQ(zeContextDestroy(context_), ZE_RESULT_SUCCESS); }
+  void TearDown() override {
+    if (context_ != nullptr) EXPECT_EQ(zeContextDestroy(context_), ZE_RESULT_SUCCESS);
+  }
+
+  bool IsCpu() const { return std::strcmp(GetParam(), "cpu") == 0; }
+
+  // What each back end without a device says.
+  std::string LoadReport() {
+    void* address = nullptr;
+    EXPECT_EQ(zeDriverGetExtensionFunctionAddress(Drivers().front(), "xpudGetLoadReport", &address),
+              ZE_RESULT_SUCCESS);
+    const char* report = nullptr;
+    EXPECT_EQ(reinterpret_cast<xpud_pfnGetLoadReport_t>(address)(&report), ZE_RESULT_SUCCESS);
+    return report;
+  }
 
   template <typename Function>
   Function Extension(const char* name) {
@@ -81,9 +99,42 @@ class DriverTest : public ::testing::Test {
     return kernel;
   }
 
+  static std::vector<ze_driver_handle_t> Drivers() {
+    uint32_t count = 0;
+    EXPECT_EQ(zeDriverGet(&count, nullptr), ZE_RESULT_SUCCESS);
+    std::vector<ze_driver_handle_t> drivers(count);
+    EXPECT_EQ(zeDriverGet(&count, drivers.data()), ZE_RESULT_SUCCESS);
+    return drivers;
+  }
+  // Waits for all that was appended.
+  void Finish(ze_command_list_handle_t list) {
+    const auto synchronize = Extension<xpud_pfnCommandListHostSynchronize_t>("zeCommandListHostSynchronize");
+    ASSERT_EQ(synchronize(list, kPatienceNs), ZE_RESULT_SUCCESS);
+  }
+
+  static constexpr uint64_t kPatienceNs = 20'000'000'000;
+
   ze_driver_handle_t driver_ = nullptr;
   ze_device_handle_t device_ = nullptr;
   ze_context_handle_t context_ = nullptr;
+
+ private:
+  void FindDriver() {
+    for (ze_driver_handle_t driver : Drivers()) {
+      void* address = nullptr;
+      const char* vendor = nullptr;
+      ASSERT_EQ(zeDriverGetExtensionFunctionAddress(driver, "xpudDriverGetVendor", &address),
+                ZE_RESULT_SUCCESS);
+      ASSERT_EQ(reinterpret_cast<xpud_pfnDriverGetVendor_t>(address)(driver, &vendor), ZE_RESULT_SUCCESS);
+      if (std::strcmp(vendor, GetParam()) == 0) driver_ = driver;
+    }
+  }
 };
 
-}  // namespace xpud::drivers::cpu
+inline std::string NameOf(const ::testing::TestParamInfo<const char*>& info) { return info.param; }
+
+// For suites that every back end must pass.
+#define XPUD_ON_ALL_BACK_ENDS(suite) \
+  INSTANTIATE_TEST_SUITE_P(On, suite, ::testing::Values("cpu", "cuda"), ::xpud::drivers::NameOf)
+
+}  // namespace xpud::drivers

@@ -1,0 +1,29 @@
+// The kernels that the driver itself needs: CUDA has no call that stores the device's clock, and none that
+// fills with patterns other than 1, 2 and 4 bytes. PTX, compiled for the device by its driver. Immutable once
+// loaded.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "drivers/cuda/cuda_api.h"
+
+namespace xpud::drivers::cuda {
+
+constexpr size_t kMaxPatternSize = 128;
+
+class BuiltinKernels {
+ public:
+  // Into the current context.
+  CUresult Load();
+  // *target = the device's clock (%globaltimer), in nanoseconds.
+  CUresult StoreTime(uint64_t* target, CUstream stream) const;
+  // Repeats a pattern of at most kMaxPatternSize bytes, which is copied before this returns.
+  CUresult Fill(void* target, const void* pattern, size_t pattern_size, size_t size, CUstream stream) const;
+
+ private:
+  CUfunction store_time_ = nullptr;
+  CUfunction fill_ = nullptr;
+};
+
+}  // namespace xpud::drivers::cuda

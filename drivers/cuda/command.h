@@ -1,0 +1,77 @@
+// Enqueuing an operation between what it waits for and what it signals, and a command as a regular list keeps
+// it: immutable, so that a closed list may run any number of times.
+#pragma once
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "drivers/cuda/operations.h"
+
+namespace xpud::drivers::cuda {
+
+// Streams wait for the word's value, not for an event of CUDA's: so the host can signal it, too.
+ze_result_t EnqueueWait(const Stream& stream, const EventState& event);
+// Before and after the work; times are stored only for an event that asks for them.
+ze_result_t EnqueueStart(const Stream& stream, const EventState& event);
+ze_result_t EnqueueSignal(const Stream& stream, const EventState& event);
+
+// The stream's context is current.
+template <typename Operation>
+ze_result_t Enqueue(const Stream& stream, const Operation& operation, const EventState* signal) {
+  if (signal == nullptr) [[likely]]
+    return operation.Run(stream);
+  ze_result_t result = EnqueueStart(stream, *signal);
+  if (result == ZE_RESULT_SUCCESS) result = operation.Run(stream);
+  return result == ZE_RESULT_SUCCESS ? EnqueueSignal(stream, *signal) : result;
+}
+
+inline const EventState* SignalOf(const Sync& sync) {
+  return sync.signal == nullptr ? nullptr : &static_cast<const CudaEvent*>(sync.signal)->state();
+}
+
+class Command {
+ public:
+  explicit Command(const Sync& sync) {
+    for (Event* event : sync.waits) waits_.push_back(static_cast<CudaEvent*>(event)->shared_state());
+    if (sync.signal != nullptr) signal_ = static_cast<CudaEvent*>(sync.signal)->shared_state();
+  }
+  virtual ~Command() = default;
+
+  // Enqueues it all.
+  ze_result_t Run(const Stream& stream) const {
+    for (const auto& event : waits_) {
+      const ze_result_t result = EnqueueWait(stream, *event);
+      if (result != ZE_RESULT_SUCCESS) return result;
+    }
+    return Work(stream);
+  }
+
+ protected:
+  const EventState* signal() const { return signal_.get(); }
+
+ private:
+  virtual ze_result_t Work(const Stream& stream) const = 0;
+
+  std::vector<std::shared_ptr<EventState>> waits_;
+  std::shared_ptr<EventState> signal_;
+};
+
+template <typename Operation>
+class CommandOf final : public Command {
+ public:
+  CommandOf(Operation operation, const Sync& sync) : Command(sync), operation_(std::move(operation)) {}
+
+ private:
+  ze_result_t Work(const Stream& stream) const override { return Enqueue(stream, operation_, signal()); }
+  const Operation operation_;
+};
+
+// Takes what the operation only borrows (arguments, patterns) into the command.
+template <typename Operation>
+std::unique_ptr<Command> Keep(const Operation& operation, const Sync& sync) {
+  auto kept = operation.Keep();
+  return std::make_unique<CommandOf<decltype(kept)>>(std::move(kept), sync);
+}
+
+}  // namespace xpud::drivers::cuda

@@ -1,0 +1,89 @@
+// Command lists of a CUDA device. An immediate list is a stream: appending enqueues, without a lock or an
+// allocation. A regular list keeps commands, and a queue enqueues them anew at each execution. Lists are always
+// in order.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "drivers/cuda/command.h"
+#include "drivers/cuda/stream.h"
+#include "drivers/frontend/command_list.h"
+
+namespace xpud::drivers::cuda {
+
+class CudaCommandList : public CommandList {
+ public:
+  ze_result_t AppendLaunch(Kernel& kernel, const LaunchShape& shape, const Sync& sync) final;
+  // Group counts in device memory: CUDA has no such launch outside graphs.
+  ze_result_t AppendLaunchIndirect(Kernel&, const ze_group_count_t*, const Sync&) final {
+    return ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
+  }
+  ze_result_t AppendLaunchMultiple(std::span<Kernel* const>, const uint32_t*, const ze_group_count_t*,
+                                   const Sync&) final {
+    return ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
+  }
+  ze_result_t AppendCopy(void* destination, const void* source, size_t size, const Sync& sync) final;
+  ze_result_t AppendFill(void* destination, const void* pattern, size_t pattern_size, size_t size,
+                         const Sync& sync) final;
+  ze_result_t AppendCopyRegion(const RegionCopy& region, const Sync& sync) final;
+  ze_result_t AppendBarrier(const Sync& sync) final;
+  ze_result_t AppendEventReset(Event& event) final;
+  ze_result_t AppendWriteTimestamp(uint64_t* destination, const Sync& sync) final;
+  ze_result_t AppendQueryTimestamps(std::span<Event* const> events, void* destination, const size_t* offsets,
+                                    const Sync& sync) final;
+  ze_result_t AppendWriteValue64(uint64_t* address, uint64_t value) final;
+
+ protected:
+  // `stream` is null for a list that keeps its commands.
+  CudaCommandList(const Driver* driver, const Stream* stream, bool synchronous)
+      : CommandList(driver), stream_(stream), synchronous_(synchronous) {}
+
+ private:
+  template <typename Operation>
+  ze_result_t Append(const Operation& operation, const Sync& sync);
+  template <typename Operation>
+  ze_result_t AppendNow(const Operation& operation, const Sync& sync);
+  virtual ze_result_t AppendKept(std::unique_ptr<Command> command) = 0;
+
+  const Stream* const stream_;
+  const bool synchronous_;
+};
+
+class ImmediateList final : public CudaCommandList {
+ public:
+  ImmediateList(const Driver* driver, std::shared_ptr<Stream> stream, bool synchronous)
+      : CudaCommandList(driver, stream.get(), synchronous), stream_(std::move(stream)) {}
+
+  bool immediate() const override { return true; }
+  ze_result_t Close() override { return ZE_RESULT_ERROR_INVALID_ARGUMENT; }
+  ze_result_t Reset() override { return ZE_RESULT_ERROR_INVALID_ARGUMENT; }
+  ze_result_t HostSynchronize(uint64_t timeout_ns) override { return stream_->Wait(timeout_ns); }
+
+ private:
+  ze_result_t AppendKept(std::unique_ptr<Command>) override { return ZE_RESULT_ERROR_UNKNOWN; }
+
+  const std::shared_ptr<Stream> stream_;
+};
+
+class RegularList final : public CudaCommandList {
+ public:
+  explicit RegularList(const Driver* driver) : CudaCommandList(driver, nullptr, false) {}
+
+  bool immediate() const override { return false; }
+  ze_result_t Close() override;
+  ze_result_t Reset() override;
+  ze_result_t HostSynchronize(uint64_t) override { return ZE_RESULT_ERROR_INVALID_ARGUMENT; }
+
+  bool closed() const { return closed_; }
+  // Enqueues all that was appended.
+  ze_result_t Run(const Stream& stream) const;
+
+ private:
+  ze_result_t AppendKept(std::unique_ptr<Command> command) override;
+
+  std::vector<std::unique_ptr<Command>> commands_;
+  bool closed_ = false;
+};
+
+}  // namespace xpud::drivers::cuda

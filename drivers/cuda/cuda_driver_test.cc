@@ -1,0 +1,293 @@
+// What only the CUDA back end has, on a GPU, through Debian's loader.
+#include <dlfcn.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <numeric>
+
+#include "drivers/tests/cuda_kernels.h"
+#include "drivers/tests/driver_under_test.h"
+
+namespace xpud::drivers::cuda {
+namespace {
+
+// In the environment of a child: it is the one that faults.
+constexpr char kFaultVariable[] = "XPUD_TEST_FAULT";
+
+// What a vendor's library would do: it enqueues on the list's stream.
+void FillBySomeLibrary(const void* const* args, const uint32_t*, void* scratch) {
+  auto* const list = static_cast<xpud_native_list_t*>(scratch);
+  using Memset = int (*)(unsigned long long, unsigned char, size_t, void*);
+  static const auto memset =
+      reinterpret_cast<Memset>(dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuMemsetD8Async"));
+  const auto target = *static_cast<const unsigned long long*>(args[0]);
+  const auto size = *static_cast<const uint64_t*>(args[1]);
+  if (memset == nullptr || memset(target, 7, size, list->stream) != 0) list->result = ZE_RESULT_ERROR_UNKNOWN;
+}
+
+void Refuse(const void* const*, const uint32_t*, void* scratch) {
+  static_cast<xpud_native_list_t*>(scratch)->result = ZE_RESULT_ERROR_UNSUPPORTED_SIZE;
+}
+
+constexpr uint32_t kFillSizes[] = {8, 8};
+constexpr xpud_host_kernel_t kHostKernels[] = {{"fill", FillBySomeLibrary, 2, kFillSizes},
+                                               {"refuse", Refuse, 0, nullptr}};
+constexpr xpud_host_module_t kHostModule = {XPUD_HOST_MODULE_VERSION, 2, kHostKernels};
+
+class CudaDriverTest : public DriverTest {
+ protected:
+  void SetUp() override {
+    DriverTest::SetUp();
+    if (driver_ == nullptr) return;
+    launch_ =
+        Extension<xpud_pfnAppendLaunchKernelWithArguments_t>("zeCommandListAppendLaunchKernelWithArguments");
+    write_ = Extension<xpud_pfnAppendWriteValue64_t>("xpudCommandListAppendWriteValue64");
+    list_ = ImmediateList();
+  }
+  void TearDown() override {
+    if (list_ != nullptr) EXPECT_EQ(zeCommandListDestroy(list_), ZE_RESULT_SUCCESS);
+    DriverTest::TearDown();
+  }
+  ze_module_handle_t Ptx() { return DriverTest::Module(ZE_MODULE_FORMAT_NATIVE, kCudaKernels, sizeof(kCudaKernels)); }
+  void* Exportable(size_t size) {
+    const ze_external_memory_export_desc_t exported{ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_DESC, nullptr,
+                                                    ZE_EXTERNAL_MEMORY_TYPE_FLAG_OPAQUE_FD};
+    const ze_device_mem_alloc_desc_t desc{ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC, &exported, 0, 0};
+    void* address = nullptr;
+    EXPECT_EQ(zeMemAllocDevice(context_, &desc, size, 0, device_, &address), ZE_RESULT_SUCCESS);
+    return address;
+  }
+  void Copy(void* to, const void* from, size_t size) {
+    ASSERT_EQ(zeCommandListAppendMemoryCopy(list_, to, from, size, nullptr, 0, nullptr), ZE_RESULT_SUCCESS);
+  }
+
+  xpud_pfnAppendLaunchKernelWithArguments_t launch_ = nullptr;
+  xpud_pfnAppendWriteValue64_t write_ = nullptr;
+  ze_command_list_handle_t list_ = nullptr;
+};
+
+TEST_P(CudaDriverTest, DescribesTheGpu) {
+  ze_device_properties_t properties{};
+  properties.stype = ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES;
+  ASSERT_EQ(zeDeviceGetProperties(device_, &properties), ZE_RESULT_SUCCESS);
+  EXPECT_EQ(properties.type, ZE_DEVICE_TYPE_GPU);
+  EXPECT_EQ(properties.vendorId, 0x10deu);
+  EXPECT_GE(properties.numEUsPerSubslice, 8u);
+  EXPECT_EQ(properties.physicalEUSimdWidth, 32u);
+  ze_device_module_properties_t module{};
+  module.stype = ZE_STRUCTURE_TYPE_DEVICE_MODULE_PROPERTIES;
+  ASSERT_EQ(zeDeviceGetModuleProperties(device_, &module), ZE_RESULT_SUCCESS);
+  const std::string target(reinterpret_cast<const char*>(module.nativeKernelSupported.id));
+  EXPECT_EQ(target.substr(0, 3), "sm_");
+  std::printf("%s, %s, PCI id %04x, %u multiprocessors of %u warps, %lu MiB\n", properties.name, target.c_str(),
+              properties.deviceId, properties.numEUsPerSubslice, properties.numThreadsPerEU,
+              properties.maxMemAllocSize >> 20);
+}
+
+TEST_P(CudaDriverTest, PtxModuleRunsOnExportableMemory) {
+  ze_module_handle_t module = Ptx();
+  ze_kernel_handle_t scale = DriverTest::Kernel(module, "scale");
+  constexpr uint32_t kCount = 1 << 20;
+  std::vector<float> host(kCount);
+  std::iota(host.begin(), host.end(), 0.0f);
+  auto* const in = static_cast<float*>(Exportable(kCount * 4));
+  auto* const out = static_cast<float*>(Exportable(kCount * 4));
+  Copy(in, host.data(), kCount * 4);
+  const float factor = 0.5f;
+  const void* const arguments[] = {&out, &in, &factor};
+  ASSERT_EQ(launch_(list_, scale, {kCount / 256, 1, 1}, {256, 1, 1}, arguments, nullptr, nullptr, 0, nullptr),
+            ZE_RESULT_SUCCESS);
+  std::fill(host.begin(), host.end(), -1.0f);
+  Copy(host.data(), out, kCount * 4);
+  Finish(list_);
+  for (uint32_t i = 0; i < kCount; ++i) ASSERT_EQ(host[i], 0.5f * static_cast<float>(i)) << i;
+  EXPECT_EQ(zeMemFree(context_, in), ZE_RESULT_SUCCESS);
+  EXPECT_EQ(zeMemFree(context_, out), ZE_RESULT_SUCCESS);
+  EXPECT_EQ(zeKernelDestroy(scale), ZE_RESULT_SUCCESS);
+  EXPECT_EQ(zeModuleDestroy(module), ZE_RESULT_SUCCESS);
+}
+
+TEST_P(CudaDriverTest, NativeBinaryOfPtxIsACubin) {
+  ze_module_handle_t module = Ptx();
+  size_t size = 0;
+  ASSERT_EQ(zeModuleGetNativeBinary(module, &size, nullptr), ZE_RESULT_SUCCESS);
+  std::string cubin(size, '\0');
+  ASSERT_EQ(zeModuleGetNativeBinary(module, &size, reinterpret_cast<uint8_t*>(cubin.data())), ZE_RESULT_SUCCESS);
+  EXPECT_EQ(cubin.substr(0, 4), "\x7f" "ELF");
+  ze_module_handle_t again = DriverTest::Module(ZE_MODULE_FORMAT_NATIVE, cubin.data(), cubin.size());
+  uint32_t count = 0;
+  ASSERT_EQ(zeModuleGetKernelNames(again, &count, nullptr), ZE_RESULT_SUCCESS);
+  EXPECT_EQ(count, 5u);
+  EXPECT_EQ(zeModuleDestroy(again), ZE_RESULT_SUCCESS);
+  EXPECT_EQ(zeModuleDestroy(module), ZE_RESULT_SUCCESS);
+}
+
+TEST_P(CudaDriverTest, PtxThatDoesNotCompileSaysWhy) {
+  const std::string source = ".version 7.8\n.target sm_70\n.address_size 64\n.visible .entry f() { nonsense; }\n";
+  const ze_module_desc_t desc{ZE_STRUCTURE_TYPE_MODULE_DESC, nullptr, ZE_MODULE_FORMAT_NATIVE, source.size(),
+                              reinterpret_cast<const uint8_t*>(source.data()), nullptr, nullptr};
+  ze_module_handle_t module = nullptr;
+  ze_module_build_log_handle_t log = nullptr;
+  EXPECT_EQ(zeModuleCreate(context_, device_, &desc, &module, &log), ZE_RESULT_ERROR_MODULE_BUILD_FAILURE);
+  size_t size = 0;
+  ASSERT_EQ(zeModuleBuildLogGetString(log, &size, nullptr), ZE_RESULT_SUCCESS);
+  std::string text(size, ' ');
+  ASSERT_EQ(zeModuleBuildLogGetString(log, &size, text.data()), ZE_RESULT_SUCCESS);
+  EXPECT_NE(text.find("nonsense"), std::string::npos) << text;
+  EXPECT_EQ(zeModuleBuildLogDestroy(log), ZE_RESULT_SUCCESS);
+}
+
+TEST_P(CudaDriverTest, HostKernelEnqueuesOnTheListsStream) {
+  ze_module_handle_t module = DriverTest::Module(XPUD_ZE_MODULE_FORMAT_HOST, &kHostModule, sizeof(kHostModule));
+  ze_kernel_handle_t fill = DriverTest::Kernel(module, "fill");
+  ze_kernel_handle_t refuse = DriverTest::Kernel(module, "refuse");
+  constexpr uint64_t kBytes = 1 << 20;
+  void* const memory = Exportable(kBytes);
+  const void* const arguments[] = {&memory, &kBytes};
+  ASSERT_EQ(launch_(list_, fill, {5, 5, 5}, {1, 1, 1}, arguments, nullptr, nullptr, 0, nullptr),
+            ZE_RESULT_SUCCESS);
+  std::vector<uint8_t> host(kBytes);
+  Copy(host.data(), memory, kBytes);
+  Finish(list_);
+  EXPECT_EQ(std::accumulate(host.begin(), host.end(), uint64_t{0}), 7 * kBytes);
+  EXPECT_EQ(launch_(list_, refuse, {1, 1, 1}, {1, 1, 1}, nullptr, nullptr, nullptr, 0, nullptr),
+            ZE_RESULT_ERROR_UNSUPPORTED_SIZE);
+  EXPECT_EQ(zeMemFree(context_, memory), ZE_RESULT_SUCCESS);
+  EXPECT_EQ(zeKernelDestroy(fill), ZE_RESULT_SUCCESS);
+  EXPECT_EQ(zeKernelDestroy(refuse), ZE_RESULT_SUCCESS);
+  EXPECT_EQ(zeModuleDestroy(module), ZE_RESULT_SUCCESS);
+}
+
+TEST_P(CudaDriverTest, ImportedMemoryIsReadAndWrittenInPlace) {
+  constexpr size_t kBytes = size_t{4} << 20;
+  const int fd = memfd_create("staging", MFD_CLOEXEC);
+  ASSERT_EQ(ftruncate(fd, kBytes), 0);
+  void* const staging = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  ASSERT_NE(staging, MAP_FAILED);
+  const auto import = Extension<xpud_pfnImportExternalPointer_t>("zexDriverImportExternalPointer");
+  const auto release = Extension<xpud_pfnReleaseImportedPointer_t>("zexDriverReleaseImportedPointer");
+  ASSERT_EQ(import(driver_, staging, kBytes), ZE_RESULT_SUCCESS);
+  auto* const words = static_cast<uint64_t*>(staging);
+  ze_module_handle_t module = Ptx();
+  ze_kernel_handle_t add = DriverTest::Kernel(module, "add");
+  words[3] = 40;
+  const uint64_t addend = 2;
+  const void* const arguments[] = {&staging, &addend};
+  ASSERT_EQ(launch_(list_, add, {4, 1, 1}, {1, 1, 1}, arguments, nullptr, nullptr, 0, nullptr), ZE_RESULT_SUCCESS);
+  uint64_t* const counter = words + 1000;
+  ASSERT_EQ(write_(list_, counter, 77), ZE_RESULT_SUCCESS);
+  const std::atomic_ref<uint64_t> seen(*counter);
+  for (int i = 0; i < 20'000'000 && seen.load(std::memory_order_acquire) != 77; ++i) {
+  }
+  EXPECT_EQ(seen.load(), 77u) << "the host saw the value without any call";
+  EXPECT_EQ(words[3], 42u) << "what came before the value is there, too";
+  Finish(list_);
+  EXPECT_EQ(release(driver_, staging), ZE_RESULT_SUCCESS);
+  EXPECT_EQ(release(driver_, staging), ZE_RESULT_ERROR_INVALID_ARGUMENT) << "released twice";
+  EXPECT_EQ(zeKernelDestroy(add), ZE_RESULT_SUCCESS);
+  EXPECT_EQ(zeModuleDestroy(module), ZE_RESULT_SUCCESS);
+  munmap(staging, kBytes);
+  close(fd);
+}
+
+// The application owns a pageable source again as soon as the append returns, whatever is queued before.
+TEST_P(CudaDriverTest, PageableSourceIsTakenDuringTheAppend) {
+  for (const size_t bytes : {size_t{64}, size_t{4096}, size_t{64} << 10, (size_t{64} << 10) + 8, size_t{8} << 20}) {
+    void* const memory = Exportable(bytes);
+    void* const busy = Exportable(size_t{512} << 20);
+    std::vector<uint8_t> source(bytes, 5);
+    std::vector<uint8_t> target(bytes, 0);
+    const uint8_t one = 1;
+    for (int i = 0; i < 8; ++i)
+      ASSERT_EQ(zeCommandListAppendMemoryFill(list_, busy, &one, 1, size_t{512} << 20, nullptr, 0, nullptr),
+                ZE_RESULT_SUCCESS);
+    Copy(memory, source.data(), bytes);
+    std::fill(source.begin(), source.end(), uint8_t{9});
+    Copy(target.data(), memory, bytes);
+    Finish(list_);
+    EXPECT_EQ(std::accumulate(target.begin(), target.end(), uint64_t{0}), 5 * bytes) << bytes;
+    EXPECT_EQ(zeMemFree(context_, memory), ZE_RESULT_SUCCESS);
+    EXPECT_EQ(zeMemFree(context_, busy), ZE_RESULT_SUCCESS);
+  }
+}
+
+TEST_P(CudaDriverTest, NewExportableMemoryIsZeroAfterOthersUse) {
+  constexpr size_t kBytes = size_t{256} << 20;
+  std::vector<uint64_t> host(kBytes / 8);
+  const uint8_t secret = 0x5a;
+  for (int i = 0; i < 4; ++i) {
+    void* const memory = Exportable(kBytes);
+    Copy(host.data(), memory, kBytes);
+    Finish(list_);
+    EXPECT_EQ(std::accumulate(host.begin(), host.end(), uint64_t{0}), 0u);
+    ASSERT_EQ(zeCommandListAppendMemoryFill(list_, memory, &secret, 1, kBytes, nullptr, 0, nullptr),
+              ZE_RESULT_SUCCESS);
+    Finish(list_);
+    EXPECT_EQ(zeMemFree(context_, memory), ZE_RESULT_SUCCESS);
+  }
+}
+
+TEST_P(CudaDriverTest, FillsOfEveryPatternSize) {
+  constexpr size_t kBytes = 10'007;
+  uint8_t* const memory = Shared<uint8_t>(kBytes + 64);
+  for (const size_t pattern_size : {1, 2, 3, 4, 7, 8, 16, 128}) {
+    for (const size_t offset : {0, 1}) {
+      std::vector<uint8_t> pattern(pattern_size);
+      std::iota(pattern.begin(), pattern.end(), static_cast<uint8_t>(pattern_size + offset));
+      const size_t size = kBytes / pattern_size * pattern_size;
+      ASSERT_EQ(zeCommandListAppendMemoryFill(list_, memory + offset, pattern.data(), pattern_size, size, nullptr, 0,
+                                              nullptr),
+                ZE_RESULT_SUCCESS);
+      Finish(list_);
+      for (size_t i = 0; i < size; ++i)
+        ASSERT_EQ(memory[offset + i], pattern[i % pattern_size]) << pattern_size << ' ' << offset << ' ' << i;
+    }
+  }
+  const std::vector<uint8_t> large(129);
+  EXPECT_EQ(zeCommandListAppendMemoryFill(list_, memory, large.data(), large.size(), kBytes, nullptr, 0, nullptr),
+            ZE_RESULT_ERROR_INVALID_SIZE);
+  EXPECT_EQ(zeMemFree(context_, memory), ZE_RESULT_SUCCESS);
+}
+
+// Runs in the child of the next test.
+TEST_P(CudaDriverTest, ChildFaults) {
+  if (std::getenv(kFaultVariable) == nullptr) GTEST_SKIP() << "only for the child of AFaultLosesTheDevice";
+  ze_event_pool_handle_t pool = Pool(1);
+  ze_event_handle_t never = Event(pool, 0);
+  ze_module_handle_t module = Ptx();
+  ze_kernel_handle_t fault = DriverTest::Kernel(module, "fault");
+  EXPECT_EQ(zeDeviceGetStatus(device_), ZE_RESULT_SUCCESS);
+  ASSERT_EQ(launch_(list_, fault, {1, 1, 1}, {1, 1, 1}, nullptr, nullptr, never, 0, nullptr), ZE_RESULT_SUCCESS);
+  EXPECT_EQ(zeEventHostSynchronize(never, UINT64_MAX), ZE_RESULT_ERROR_DEVICE_LOST);
+  const auto synchronize = Extension<xpud_pfnCommandListHostSynchronize_t>("zeCommandListHostSynchronize");
+  EXPECT_EQ(synchronize(list_, UINT64_MAX), ZE_RESULT_ERROR_DEVICE_LOST);
+  EXPECT_EQ(zeDeviceGetStatus(device_), ZE_RESULT_ERROR_DEVICE_LOST);
+  EXPECT_EQ(launch_(list_, fault, {1, 1, 1}, {1, 1, 1}, nullptr, nullptr, nullptr, 0, nullptr),
+            ZE_RESULT_ERROR_DEVICE_LOST);
+}
+
+TEST_P(CudaDriverTest, AFaultLosesTheDeviceOfItsProcessOnly) {
+  const pid_t child = fork();
+  if (child == 0) {
+    setenv(kFaultVariable, "1", 1);
+    execl("/proc/self/exe", "cuda_driver_test", "--gtest_filter=*ChildFaults*", nullptr);
+    _exit(127);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(zeDeviceGetStatus(device_), ZE_RESULT_SUCCESS);
+  uint64_t* const word = Shared<uint64_t>(1);
+  ASSERT_EQ(write_(list_, word, 3), ZE_RESULT_SUCCESS);
+  Finish(list_);
+  EXPECT_EQ(*word, 3u);
+  EXPECT_EQ(zeMemFree(context_, word), ZE_RESULT_SUCCESS);
+}
+
+INSTANTIATE_TEST_SUITE_P(On, CudaDriverTest, ::testing::Values("cuda"), NameOf);
+
+}  // namespace
+}  // namespace xpud::drivers::cuda

@@ -1,0 +1,250 @@
+#include "drivers/cuda/module.h"
+
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+
+#include "drivers/cuda/cubin.h"
+
+namespace xpud::drivers::cuda {
+namespace {
+
+constexpr size_t kLogBytes = 16 << 10;
+constexpr size_t kMaxArguments = 4096;
+
+// PTX to a cubin for the current context's device. `log` gets what the compiler says.
+CUresult CompilePtx(const std::string& source, std::string& cubin, std::string& log) {
+  std::string info(kLogBytes, '\0');
+  std::string errors(kLogBytes, '\0');
+  CUjit_option options[] = {CU_JIT_INFO_LOG_BUFFER, CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES,
+                            CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+  void* values[] = {info.data(), reinterpret_cast<void*>(kLogBytes - 1), errors.data(),
+                    reinterpret_cast<void*>(kLogBytes - 1)};
+  CUlinkState state = nullptr;
+  CUresult result = cu.cuLinkCreate(std::size(options), options, values, &state);
+  if (result != CUDA_SUCCESS) return result;
+  result = cu.cuLinkAddData(state, CU_JIT_INPUT_PTX, const_cast<char*>(source.c_str()), source.size() + 1,
+                            "module", 0, nullptr, nullptr);
+  void* out = nullptr;
+  size_t size = 0;
+  if (result == CUDA_SUCCESS) result = cu.cuLinkComplete(state, &out, &size);
+  if (result == CUDA_SUCCESS) cubin.assign(static_cast<const char*>(out), size);
+  static_cast<void>(cu.cuLinkDestroy(state));
+  log += errors.c_str();
+  log += info.c_str();
+  return result;
+}
+
+CUresult ReadArguments(CUfunction function, std::vector<uint32_t>& sizes) {
+  while (sizes.size() < kMaxArguments) {
+    size_t offset = 0;
+    size_t size = 0;
+    const CUresult result = cu.cuFuncGetParamInfo(function, sizes.size(), &offset, &size);
+    if (result == CUDA_ERROR_INVALID_VALUE) break;  // there are no more
+    if (result != CUDA_SUCCESS) return result;
+    sizes.push_back(static_cast<uint32_t>(size));
+  }
+  return CUDA_SUCCESS;
+}
+
+// Loads each kernel now: CUDA would do so at its first launch, where loading may wait for running work.
+CUresult ReadKernels(Code& code) {
+  unsigned count = 0;
+  CUresult result = cu.cuModuleGetFunctionCount(&count, code.module);
+  if (result != CUDA_SUCCESS) return result;
+  std::vector<CUfunction> functions(count);
+  result = cu.cuModuleEnumerateFunctions(functions.data(), count, code.module);
+  for (CUfunction function : functions) {
+    const char* name = nullptr;
+    Entry entry;
+    if (result == CUDA_SUCCESS) result = cu.cuFuncLoad(function);
+    if (result == CUDA_SUCCESS) result = cu.cuFuncGetName(&name, function);
+    if (result == CUDA_SUCCESS) result = ReadArguments(function, entry.argument_sizes);
+    if (result != CUDA_SUCCESS) return result;
+    entry.name = name;
+    entry.function = function;
+    code.entries.push_back(std::move(entry));
+  }
+  return result;
+}
+
+ze_result_t LoadNative(const ze_module_desc_t& desc, Code& code, std::string& log) {
+  const std::string_view bytes(reinterpret_cast<const char*>(desc.pInputModule), desc.inputSize);
+  const bool elf = IsElf(bytes);
+  const std::string refusal = elf ? CheckCubin(bytes) : CheckPtx(bytes);
+  if (!refusal.empty()) {
+    log = refusal;
+    return ZE_RESULT_ERROR_INVALID_NATIVE_BINARY;
+  }
+  code.device.MakeCurrent();
+  CUresult result = CUDA_SUCCESS;
+  if (elf) {
+    code.binary = bytes;
+  } else {
+    result = CompilePtx(std::string(bytes), code.binary, log);
+  }
+  if (result == CUDA_SUCCESS) result = cu.cuModuleLoadData(&code.module, code.binary.data());
+  if (result == CUDA_SUCCESS) result = ReadKernels(code);
+  if (result != CUDA_SUCCESS) log += (log.empty() ? "" : "\n") + Describe(result);
+  return code.device.Check(result);
+}
+
+ze_result_t LoadHost(const ze_module_desc_t& desc, Code& code, std::string& log) {
+  std::vector<EntryPoint> table;
+  log = ReadHostTable(desc, table);
+  for (EntryPoint& kernel : table)
+    code.entries.push_back({std::move(kernel.name), std::move(kernel.argument_sizes), nullptr, kernel.function});
+  return log.empty() ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_MODULE_BUILD_FAILURE;
+}
+
+}  // namespace
+
+Code::~Code() {
+  if (module == nullptr) return;
+  device.MakeCurrent();
+  static_cast<void>(device.Check(cu.cuModuleUnload(module)));
+}
+
+ze_result_t CudaModule::Create(CudaDevice& device, const ze_module_desc_t& desc,
+                               std::unique_ptr<Module>& module, std::string& log) {
+  auto code = std::make_shared<Code>(device);
+  ze_result_t result = ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
+  if (desc.format == XPUD_ZE_MODULE_FORMAT_HOST) {
+    result = LoadHost(desc, *code, log);
+  } else if (desc.format == ZE_MODULE_FORMAT_NATIVE) {
+    result = LoadNative(desc, *code, log);
+  } else {
+    log = "this device takes HOST tables and NATIVE cubins or PTX, not format " + std::to_string(desc.format);
+  }
+  if (result == ZE_RESULT_SUCCESS) module = std::make_unique<CudaModule>(device.driver(), std::move(code));
+  return result;
+}
+
+const Entry* CudaModule::Find(const char* name) const {
+  for (const Entry& entry : code_->entries) {
+    if (entry.name == name) return &entry;
+  }
+  return nullptr;
+}
+
+ze_result_t CudaModule::CreateKernel(const ze_kernel_desc_t& desc, std::unique_ptr<Kernel>& kernel) {
+  const Entry* const entry = Find(desc.pKernelName);
+  if (entry == nullptr) return ZE_RESULT_ERROR_INVALID_KERNEL_NAME;
+  kernel = std::make_unique<CudaKernel>(driver(), code_, *entry);
+  return ZE_RESULT_SUCCESS;
+}
+
+std::vector<const char*> CudaModule::KernelNames() const {
+  std::vector<const char*> names;
+  for (const Entry& entry : code_->entries) names.push_back(entry.name.c_str());
+  return names;
+}
+
+ze_result_t CudaModule::NativeBinary(std::string& bytes) const {
+  if (code_->module == nullptr) return ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
+  bytes = code_->binary;
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t CudaModule::FunctionAddress(const char* name, void*& address) const {
+  const Entry* const entry = Find(name);
+  if (entry == nullptr) return ZE_RESULT_ERROR_INVALID_FUNCTION_NAME;
+  // CUDA tells no address of device code that a kernel could call.
+  if (entry->host == nullptr) return ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
+  address = reinterpret_cast<void*>(entry->host);
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t CudaModule::GlobalAddress(const char* name, size_t& size, void*& address) const {
+  if (code_->module == nullptr) return ZE_RESULT_ERROR_INVALID_GLOBAL_NAME;
+  code_->device.MakeCurrent();
+  CUdeviceptr global = 0;
+  const CUresult result = cu.cuModuleGetGlobal(&global, &size, code_->module, name);
+  if (result == CUDA_ERROR_NOT_FOUND) return ZE_RESULT_ERROR_INVALID_GLOBAL_NAME;
+  address = reinterpret_cast<void*>(global);
+  return code_->device.Check(result);
+}
+
+Arguments::Arguments(const std::vector<uint32_t>& sizes) {
+  size_t lines = 0;
+  for (const uint32_t size : sizes) lines += (size + sizeof(Line) - 1) / sizeof(Line);
+  values_ = std::make_unique<Line[]>(lines);
+  const Line* line = values_.get();
+  for (const uint32_t size : sizes) {
+    pointers_.push_back(line);
+    line += (size + sizeof(Line) - 1) / sizeof(Line);
+  }
+}
+
+void Arguments::Set(size_t index, const void* value, size_t size) {
+  void* const target = const_cast<void*>(pointers_[index]);  // points into values_
+  if (value == nullptr) {
+    std::memset(target, 0, size);
+  } else {
+    std::memcpy(target, value, size);
+  }
+}
+
+ze_result_t CudaKernel::SetArgument(uint32_t index, size_t size, const void* value) {
+  if (index >= entry_.argument_sizes.size()) return ZE_RESULT_ERROR_INVALID_KERNEL_ARGUMENT_INDEX;
+  if (size != entry_.argument_sizes[index]) return ZE_RESULT_ERROR_INVALID_KERNEL_ARGUMENT_SIZE;
+  arguments_.Set(index, value, size);
+  return ZE_RESULT_SUCCESS;
+}
+
+uint32_t CudaKernel::Attribute(CUfunction_attribute attribute) const {
+  int value = 0;
+  code_->device.MakeCurrent();
+  return cu.cuFuncGetAttribute(&value, attribute, entry_.function) == CUDA_SUCCESS
+             ? static_cast<uint32_t>(value)
+             : 0;
+}
+
+ze_result_t CudaKernel::SetGroupSize(uint32_t x, uint32_t y, uint32_t z) {
+  constexpr uint64_t kMaxEdge = 1024;
+  if (x == 0 || y == 0 || z == 0 || x > kMaxEdge || y > kMaxEdge || z > kMaxEdge)
+    return ZE_RESULT_ERROR_INVALID_GROUP_SIZE_DIMENSION;
+  const uint64_t limit =
+      entry_.function == nullptr ? 1024 : Attribute(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
+  if (uint64_t{x} * y * z > limit) return ZE_RESULT_ERROR_INVALID_GROUP_SIZE_DIMENSION;
+  group_size_ = {x, y, z};
+  return ZE_RESULT_SUCCESS;
+}
+
+void CudaKernel::SuggestGroupSize(const uint32_t global[3], uint32_t group[3]) const {
+  const uint32_t limit =
+      entry_.function == nullptr ? 1 : Attribute(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
+  uint32_t left = std::clamp(limit, 1u, 256u);
+  for (int i = 0; i < 3; ++i) {
+    // The largest divisor of the global size that still fits.
+    group[i] = std::clamp(std::min(global[i], left), 1u, i == 2 ? 64u : 256u);
+    while (global[i] % group[i] != 0) --group[i];
+    left /= group[i];
+  }
+}
+
+uint32_t CudaKernel::MaxCooperativeGroups() const {
+  if (entry_.function == nullptr) return 1;
+  int groups = 0;
+  code_->device.MakeCurrent();
+  const uint32_t threads = group_size_.groupSizeX * group_size_.groupSizeY * group_size_.groupSizeZ;
+  const CUresult result = cu.cuOccupancyMaxActiveBlocksPerMultiprocessor(&groups, entry_.function,
+                                                                         static_cast<int>(threads), 0);
+  return result == CUDA_SUCCESS ? static_cast<uint32_t>(groups) * code_->device.multiprocessors() : 0;
+}
+
+void CudaKernel::GetProperties(ze_kernel_properties_t& properties) const {
+  ze_kernel_properties_t filled{};
+  filled.stype = properties.stype;
+  filled.pNext = properties.pNext;
+  filled.numKernelArgs = static_cast<uint32_t>(entry_.argument_sizes.size());
+  if (entry_.function != nullptr) {
+    filled.localMemSize = Attribute(CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES);
+    filled.privateMemSize = Attribute(CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES);
+    filled.maxSubgroupSize = 32;
+    filled.maxNumSubgroups = Attribute(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK) / 32;
+  }
+  properties = filled;
+}
+
+}  // namespace xpud::drivers::cuda

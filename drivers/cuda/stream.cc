@@ -1,0 +1,26 @@
+#include "drivers/cuda/stream.h"
+
+#include "drivers/cuda/wait.h"
+
+namespace xpud::drivers::cuda {
+
+ze_result_t Stream::Create(CudaDevice& device, ze_command_queue_priority_t priority,
+                           std::shared_ptr<Stream>& stream) {
+  stream.reset(new Stream(device));
+  device.MakeCurrent();
+  return device.Check(cu.cuStreamCreateWithPriority(&stream->handle_, CU_STREAM_NON_BLOCKING,
+                                                    device.StreamPriority(priority)));
+}
+
+// Returns at once: CUDA finishes what was enqueued.
+Stream::~Stream() {
+  if (handle_ == nullptr) return;
+  device_.MakeCurrent();
+  static_cast<void>(device_.Check(cu.cuStreamDestroy(handle_)));
+}
+
+ze_result_t Stream::Wait(uint64_t timeout_ns) const {
+  return WaitUntil(timeout_ns, [&] { return Query(); });
+}
+
+}  // namespace xpud::drivers::cuda

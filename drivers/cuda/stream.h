@@ -1,0 +1,35 @@
+// A CUstream that belongs to an immediate list or a queue, and waiting for it. Shared with the context, which
+// asks all of them before it gives back deferred memory. Any thread.
+#pragma once
+
+#include <memory>
+
+#include "drivers/cuda/device.h"
+
+namespace xpud::drivers::cuda {
+
+class Stream {
+ public:
+  static ze_result_t Create(CudaDevice& device, ze_command_queue_priority_t priority,
+                            std::shared_ptr<Stream>& stream);
+  ~Stream();
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  CudaDevice& device() const { return device_; }
+  CUstream handle() const { return handle_; }
+  // SUCCESS when all that was enqueued is done, NOT_READY, or what became of the device.
+  ze_result_t Query() const {
+    device_.MakeCurrent();
+    return device_.Check(cu.cuStreamQuery(handle_));
+  }
+  ze_result_t Wait(uint64_t timeout_ns) const;
+
+ private:
+  explicit Stream(CudaDevice& device) : device_(device) {}
+
+  CudaDevice& device_;
+  CUstream handle_ = nullptr;
+};
+
+}  // namespace xpud::drivers::cuda

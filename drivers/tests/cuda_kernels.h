@@ -1,0 +1,76 @@
+// Tests only: PTX for what the tests launch.
+#pragma once
+
+namespace xpud::drivers {
+
+// add(u64* out, u64 addend): out[group] += addend. scale(float* out, float* in, float factor): out[i] = in[i] *
+// factor, i the global index. table(float* out): out[group] = 1 + group % 4. fault(): stores to an address that
+// nobody has. empty(u64, u64, u64): nothing. launches: a global of 8 bytes.
+inline constexpr char kCudaKernels[] = R"(
+.version 7.8
+.target sm_70
+.address_size 64
+.visible .global .align 8 .u64 launches;
+.visible .entry add(.param .u64 out, .param .u64 addend)
+{
+  .reg .b32 %r<2>;
+  .reg .b64 %rd<8>;
+  ld.param.u64 %rd0, [out];
+  ld.param.u64 %rd1, [addend];
+  mov.u32 %r0, %ctaid.x;
+  mul.wide.u32 %rd2, %r0, 8;
+  add.u64 %rd3, %rd0, %rd2;
+  ld.u64 %rd4, [%rd3];
+  add.u64 %rd4, %rd4, %rd1;
+  st.u64 [%rd3], %rd4;
+  ret;
+}
+.visible .entry scale(.param .u64 out, .param .u64 in, .param .f32 factor)
+{
+  .reg .b32 %r<4>;
+  .reg .b64 %rd<8>;
+  .reg .f32 %f<3>;
+  ld.param.u64 %rd0, [out];
+  ld.param.u64 %rd1, [in];
+  ld.param.f32 %f0, [factor];
+  mov.u32 %r0, %ctaid.x;
+  mov.u32 %r1, %ntid.x;
+  mov.u32 %r2, %tid.x;
+  mad.lo.u32 %r3, %r0, %r1, %r2;
+  mul.wide.u32 %rd2, %r3, 4;
+  add.u64 %rd3, %rd1, %rd2;
+  ld.f32 %f1, [%rd3];
+  mul.f32 %f1, %f1, %f0;
+  add.u64 %rd4, %rd0, %rd2;
+  st.f32 [%rd4], %f1;
+  ret;
+}
+.visible .entry table(.param .u64 out)
+{
+  .reg .b32 %r<4>;
+  .reg .b64 %rd<4>;
+  .reg .f32 %f<2>;
+  ld.param.u64 %rd0, [out];
+  mov.u32 %r0, %ctaid.x;
+  and.b32 %r1, %r0, 3;
+  add.u32 %r1, %r1, 1;
+  cvt.rn.f32.u32 %f0, %r1;
+  mul.wide.u32 %rd1, %r0, 4;
+  add.u64 %rd2, %rd0, %rd1;
+  st.f32 [%rd2], %f0;
+  ret;
+}
+.visible .entry empty(.param .u64 a, .param .u64 b, .param .u64 c)
+{
+  ret;
+}
+.visible .entry fault()
+{
+  .reg .b64 %rd<2>;
+  mov.u64 %rd0, 0x10;
+  st.global.u64 [%rd0], %rd0;
+  ret;
+}
+)";
+
+}  // namespace xpud::drivers

@@ -1,0 +1,223 @@
+// What a launch and a copy cost through Debian's loader: the empty kernel is all overhead. On the back end that
+// XPUD_BENCHMARK_DRIVER names ("cpu", "cuda"); the CPU without it.
+#include <benchmark/benchmark.h>
+#include <level_zero/ze_api.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "drivers/tests/cuda_kernels.h"
+#include "proto/base/check.h"
+#include "proto/base/ze_ext.h"
+
+namespace xpud::drivers {
+namespace {
+
+void Empty(const void* const*, const uint32_t*, void*) {}
+
+constexpr uint32_t kSizes[] = {8, 8, 8};
+constexpr xpud_host_kernel_t kKernels[] = {{"empty", Empty, 3, kSizes}};
+constexpr xpud_host_module_t kModule = {XPUD_HOST_MODULE_VERSION, 1, kKernels};
+
+void Must(ze_result_t result) { XPUD_CHECK(result == ZE_RESULT_SUCCESS); }
+
+// One context, immediate list and kernel for all benchmarks.
+struct Setup {
+  Setup() {
+    setenv("ZE_ENABLE_ALT_DRIVERS", XPUD_DRIVER_PATH, 0);
+    Must(zeInit(0));
+    FindDriver();
+    uint32_t count = 1;
+    Must(zeDeviceGet(driver, &count, &device));
+    const ze_context_desc_t context_desc{ZE_STRUCTURE_TYPE_CONTEXT_DESC, nullptr, 0};
+    Must(zeContextCreate(driver, &context_desc, &context));
+    ze_command_queue_desc_t queue_desc{};
+    queue_desc.stype = ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC;
+    Must(zeCommandListCreateImmediate(context, device, &queue_desc, &list));
+    ze_module_desc_t module_desc{};
+    module_desc.stype = ZE_STRUCTURE_TYPE_MODULE_DESC;
+    module_desc.format = cuda ? ZE_MODULE_FORMAT_NATIVE : XPUD_ZE_MODULE_FORMAT_HOST;
+    module_desc.inputSize = cuda ? sizeof(kCudaKernels) : sizeof(kModule);
+    module_desc.pInputModule = cuda ? reinterpret_cast<const uint8_t*>(kCudaKernels)
+                                    : reinterpret_cast<const uint8_t*>(&kModule);
+    ze_module_handle_t module = nullptr;
+    Must(zeModuleCreate(context, device, &module_desc, &module, nullptr));
+    const ze_kernel_desc_t kernel_desc{ZE_STRUCTURE_TYPE_KERNEL_DESC, nullptr, 0, "empty"};
+    Must(zeKernelCreate(module, &kernel_desc, &kernel));
+    launch = Find<xpud_pfnAppendLaunchKernelWithArguments_t>("zeCommandListAppendLaunchKernelWithArguments");
+    synchronize = Find<xpud_pfnCommandListHostSynchronize_t>("zeCommandListHostSynchronize");
+    write = Find<xpud_pfnAppendWriteValue64_t>("xpudCommandListAppendWriteValue64");
+  }
+  template <typename Function>
+  Function Find(const char* name) const {
+    void* address = nullptr;
+    Must(zeDriverGetExtensionFunctionAddress(driver, name, &address));
+    return reinterpret_cast<Function>(address);
+  }
+  void FindDriver() {
+    const char* const wanted = std::getenv("XPUD_BENCHMARK_DRIVER");
+    cuda = wanted != nullptr && std::strcmp(wanted, "cuda") == 0;
+    uint32_t count = 0;
+    Must(zeDriverGet(&count, nullptr));
+    std::vector<ze_driver_handle_t> drivers(count);
+    Must(zeDriverGet(&count, drivers.data()));
+    XPUD_CHECK(!cuda || count > 1);
+    driver = cuda ? drivers[1] : drivers[0];
+  }
+  void Synchronize() const { Must(synchronize(list, UINT64_MAX)); }
+  void* AllocateHost(size_t size) const {
+    const ze_host_mem_alloc_desc_t desc{ZE_STRUCTURE_TYPE_HOST_MEM_ALLOC_DESC, nullptr, 0};
+    void* address = nullptr;
+    Must(zeMemAllocHost(context, &desc, size, 0, &address));
+    return address;
+  }
+  void* Allocate(size_t size, bool exportable = false) const {
+    const ze_external_memory_export_desc_t exported{ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_DESC, nullptr,
+                                                    ZE_EXTERNAL_MEMORY_TYPE_FLAG_OPAQUE_FD};
+    const ze_device_mem_alloc_desc_t desc{ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC,
+                                          exportable ? &exported : nullptr, 0, 0};
+    void* address = nullptr;
+    Must(zeMemAllocDevice(context, &desc, size, 0, device, &address));
+    return address;
+  }
+
+  ze_driver_handle_t driver = nullptr;
+  ze_device_handle_t device = nullptr;
+  ze_context_handle_t context = nullptr;
+  ze_command_list_handle_t list = nullptr;
+  ze_kernel_handle_t kernel = nullptr;
+  bool cuda = false;
+  xpud_pfnAppendLaunchKernelWithArguments_t launch = nullptr;
+  xpud_pfnCommandListHostSynchronize_t synchronize = nullptr;
+  xpud_pfnAppendWriteValue64_t write = nullptr;
+};
+
+const Setup& The() {
+  static const Setup setup;
+  return setup;
+}
+
+// A device's queue is finite: what is timed is the append of a burst that fits, and not its execution.
+constexpr int kBurst = 256;
+
+template <typename Append>
+void Burst(benchmark::State& state, Append&& append) {
+  using Clock = std::chrono::steady_clock;
+  for (auto _ : state) {
+    const auto start = Clock::now();
+    for (int i = 0; i < kBurst; ++i) append();
+    const auto end = Clock::now();
+    The().Synchronize();
+    state.SetIterationTime(std::chrono::duration<double>(end - start).count() / kBurst);
+  }
+}
+
+void LaunchWithArguments(benchmark::State& state) {
+  const Setup& setup = The();
+  const uint64_t value = 1;
+  const void* const arguments[] = {&value, &value, &value};
+  const ze_group_count_t groups{static_cast<uint32_t>(state.range(0)), 1, 1};
+  Burst(state, [&] {
+    Must(setup.launch(setup.list, setup.kernel, groups, {1, 1, 1}, arguments, nullptr, nullptr, 0, nullptr));
+  });
+}
+BENCHMARK(LaunchWithArguments)->Arg(1)->Arg(2)->Arg(16)->UseManualTime();
+
+// Back to back: where the device is slower than the host, this is the device's time.
+void LaunchSustained(benchmark::State& state) {
+  const Setup& setup = The();
+  const uint64_t value = 1;
+  const void* const arguments[] = {&value, &value, &value};
+  for (auto _ : state)
+    Must(setup.launch(setup.list, setup.kernel, {1, 1, 1}, {1, 1, 1}, arguments, nullptr, nullptr, 0, nullptr));
+  setup.Synchronize();
+}
+BENCHMARK(LaunchSustained)->UseRealTime();
+
+void LaunchAndSynchronize(benchmark::State& state) {
+  const Setup& setup = The();
+  const uint64_t value = 1;
+  const void* const arguments[] = {&value, &value, &value};
+  for (auto _ : state) {
+    Must(setup.launch(setup.list, setup.kernel, {1, 1, 1}, {1, 1, 1}, arguments, nullptr, nullptr, 0, nullptr));
+    setup.Synchronize();
+  }
+}
+BENCHMARK(LaunchAndSynchronize)->UseRealTime();
+
+void LaunchAndSignal(benchmark::State& state) {
+  const Setup& setup = The();
+  const ze_event_pool_desc_t pool_desc{ZE_STRUCTURE_TYPE_EVENT_POOL_DESC, nullptr,
+                                       ZE_EVENT_POOL_FLAG_HOST_VISIBLE, 1};
+  ze_event_pool_handle_t pool = nullptr;
+  Must(zeEventPoolCreate(setup.context, &pool_desc, 0, nullptr, &pool));
+  const ze_event_desc_t event_desc{ZE_STRUCTURE_TYPE_EVENT_DESC, nullptr, 0, 0, 0};
+  ze_event_handle_t event = nullptr;
+  Must(zeEventCreate(pool, &event_desc, &event));
+  const ze_group_count_t groups{1, 1, 1};
+  Burst(state,
+        [&] { Must(zeCommandListAppendLaunchKernel(setup.list, setup.kernel, &groups, event, 0, nullptr)); });
+  Must(zeEventDestroy(event));
+  Must(zeEventPoolDestroy(pool));
+}
+BENCHMARK(LaunchAndSignal)->UseManualTime();
+
+void WriteValue(benchmark::State& state) {
+  const Setup& setup = The();
+  auto* const word = static_cast<uint64_t*>(setup.AllocateHost(sizeof(uint64_t)));
+  uint64_t value = 0;
+  Burst(state, [&] { Must(setup.write(setup.list, word, ++value)); });
+  Must(zeMemFree(setup.context, word));
+}
+BENCHMARK(WriteValue)->UseManualTime();
+
+void AppendCopy(benchmark::State& state) {
+  const Setup& setup = The();
+  const size_t bytes = static_cast<size_t>(state.range(0));
+  void* const source = setup.Allocate(bytes);
+  void* const target = setup.Allocate(bytes);
+  Burst(state, [&] {
+    Must(zeCommandListAppendMemoryCopy(setup.list, target, source, bytes, nullptr, 0, nullptr));
+  });
+  Must(zeMemFree(setup.context, source));
+  Must(zeMemFree(setup.context, target));
+}
+BENCHMARK(AppendCopy)->Arg(64)->UseManualTime();
+
+// Copies that are done: device to device, and to and from pinned memory.
+void Copy(benchmark::State& state, bool host_source, bool host_target) {
+  const Setup& setup = The();
+  const size_t bytes = static_cast<size_t>(state.range(0));
+  void* const source = host_source ? setup.AllocateHost(bytes) : setup.Allocate(bytes);
+  void* const target = host_target ? setup.AllocateHost(bytes) : setup.Allocate(bytes);
+  const char one = 1;
+  Must(zeCommandListAppendMemoryFill(setup.list, source, &one, 1, bytes, nullptr, 0, nullptr));
+  Must(zeCommandListAppendMemoryFill(setup.list, target, &one, 1, bytes, nullptr, 0, nullptr));
+  setup.Synchronize();
+  for (auto _ : state) {
+    Must(zeCommandListAppendMemoryCopy(setup.list, target, source, bytes, nullptr, 0, nullptr));
+    setup.Synchronize();
+  }
+  state.SetBytesProcessed(static_cast<int64_t>(bytes) * state.iterations());
+  Must(zeMemFree(setup.context, source));
+  Must(zeMemFree(setup.context, target));
+}
+BENCHMARK_CAPTURE(Copy, on_device, false, false)->Arg(64)->Arg(1 << 20)->Arg(64 << 20)->UseRealTime();
+BENCHMARK_CAPTURE(Copy, upload, true, false)->Arg(64 << 20)->UseRealTime();
+BENCHMARK_CAPTURE(Copy, download, false, true)->Arg(64 << 20)->UseRealTime();
+
+void AllocateAndFree(benchmark::State& state, bool exportable) {
+  const Setup& setup = The();
+  for (auto _ : state)
+    Must(zeMemFree(setup.context, setup.Allocate(static_cast<size_t>(state.range(0)), exportable)));
+}
+BENCHMARK_CAPTURE(AllocateAndFree, plain, false)->Arg(4 << 10)->Arg(64 << 20);
+BENCHMARK_CAPTURE(AllocateAndFree, exportable, true)->Arg(64 << 20);
+
+}  // namespace
+}  // namespace xpud::drivers
+
+BENCHMARK_MAIN();
