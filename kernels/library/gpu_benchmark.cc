@@ -1,5 +1,6 @@
-// GPU times of this library, as functions that a Python process which also has PyTorch calls (tools: ctypes), so that both
-// are measured in turns on one GPU in one process. Not installed. Each function gives microseconds a call, or -1.
+// GPU times of this library, as functions that a Python process which also has PyTorch calls (tools: ctypes),
+// so that both are measured in turns on one GPU in one process. Not installed. Each function gives
+// microseconds a call, or -1.
 #include <chrono>
 #include <random>
 
@@ -29,8 +30,8 @@ struct Machine {
   }
 };
 
-// Plans once, again now that the workspace is known, and times `rounds` launches, or the host's part of planning and
-// launching.
+// Plans once, again now that the workspace is known, and times `rounds` launches, or the host's part of
+// planning and launching.
 double Measure(Machine& machine, Planner& planner, const OpCall& call, int rounds, bool host) {
   const auto workspace = [&](size_t bytes) { return machine.device->Workspace(bytes); };
   for (int warm = 0; warm < 3; ++warm) {
@@ -44,8 +45,11 @@ double Measure(Machine& machine, Planner& planner, const OpCall& call, int round
     const auto start = std::chrono::steady_clock::now();
     for (int i = 0; i < rounds; ++i) {
       machine.launches.Clear();
-      if (!planner.Plan(call, [&](size_t) -> absl::StatusOr<void*> { return absl::InternalError("workspace"); },
-                        machine.launches).ok())
+      if (!planner
+               .Plan(
+                   call, [&](size_t) -> absl::StatusOr<void*> { return absl::InternalError("workspace"); },
+                   machine.launches)
+               .ok())
         return -1;
       machine.device->Enqueue(machine.launches);
     }
@@ -78,8 +82,8 @@ using xpud::ops::DType;
 #define XPUD_EXPORT extern "C" __attribute__((visibility("default")))
 
 // out[m,n] = a[m,k] w[n,k]^T (+ bias[n]), as torch's linear, or a[m,k] b[k,n].
-XPUD_EXPORT double xpud_bench_matmul(int type, int64_t m, int64_t n, int64_t k, int weights, int bias, int rounds,
-                                     int host) {
+XPUD_EXPORT double xpud_bench_matmul(int type, int64_t m, int64_t n, int64_t k, int weights, int bias,
+                                     int rounds, int host) {
   Machine* const machine = Machine::Get();
   if (machine == nullptr) return -1;
   const DType dtype = static_cast<DType>(type);

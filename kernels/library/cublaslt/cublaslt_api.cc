@@ -30,7 +30,8 @@ std::vector<std::string> Expand(const std::string& pattern) {
 std::vector<std::string> DriverFolder() {
   void* const driver = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
   Dl_info info = {};
-  if (driver == nullptr || ::dladdr(::dlsym(driver, "cuInit"), &info) == 0 || info.dli_fname == nullptr) return {};
+  if (driver == nullptr || ::dladdr(::dlsym(driver, "cuInit"), &info) == 0 || info.dli_fname == nullptr)
+    return {};
   const std::string file = info.dli_fname;
   return {file.substr(0, file.find_last_of('/'))};
 }
@@ -41,7 +42,8 @@ std::vector<std::string> Folders() {
   folders.push_back("/usr/local/cuda/targets/x86_64-linux/lib");
   std::vector<std::string> pythons;
   if (const char* const environment = std::getenv("VIRTUAL_ENV")) pythons.push_back(environment);
-  for (const char* const place : {"~/.local", "/usr/local", "/usr", "/opt/*", "/opt/*/.venv", "/opt/*/envs/*"})
+  for (const char* const place :
+       {"~/.local", "/usr/local", "/usr", "/opt/*", "/opt/*/.venv", "/opt/*/envs/*"})
     pythons.push_back(place);
   for (const std::string& python : pythons)
     for (const char* const packages : {"site-packages", "dist-packages"})

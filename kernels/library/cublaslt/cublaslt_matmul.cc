@@ -44,8 +44,8 @@ const T& Argument(const void* const* args, int i) {
 
 void RunPlan(Plan& plan, const void* const* args, void* scratch) {
   auto& list = *static_cast<xpud_native_list_t*>(scratch);
-  list.result = plan.Run(Argument<MatmulOperands>(args, 0), Argument<void*>(args, 1), Argument<size_t>(args, 2),
-                         list.context, list.stream);
+  list.result = plan.Run(Argument<MatmulOperands>(args, 0), Argument<void*>(args, 1),
+                         Argument<size_t>(args, 2), list.context, list.stream);
 }
 
 void RunPlanned(const void* const* args, const uint32_t*, void* scratch) {
@@ -58,8 +58,8 @@ void RunUnplanned(const void* const* args, const uint32_t*, void* scratch) {
 }
 
 constexpr uint32_t kPlannedSizes[] = {sizeof(MatmulOperands), sizeof(void*), sizeof(size_t), sizeof(void*)};
-constexpr uint32_t kUnplannedSizes[] = {sizeof(MatmulOperands), sizeof(void*), sizeof(size_t), sizeof(Problem),
-                                        sizeof(void*)};
+constexpr uint32_t kUnplannedSizes[] = {sizeof(MatmulOperands), sizeof(void*), sizeof(size_t),
+                                        sizeof(Problem), sizeof(void*)};
 constexpr xpud_host_kernel_t kKernels[] = {{"cublaslt", RunPlanned, 4, kPlannedSizes},
                                            {"cublaslt_unplanned", RunUnplanned, 5, kUnplannedSizes}};
 constexpr xpud_host_module_t kModule = {XPUD_HOST_MODULE_VERSION, 2, kKernels};
@@ -80,8 +80,8 @@ CublasltMatmul::CublasltMatmul(KernelStore& store, const Api* api) {
   const Kernel* first = nullptr;
   const auto own = [&](std::string entry) {
     if (first != nullptr) return store.AddEntry(*first, std::move(entry));
-    return first =
-               store.Add({ModuleImage::Format::kPtx, std::string(gpu::ProductPtx()), nullptr}, std::move(entry));
+    return first = store.Add({ModuleImage::Format::kPtx, std::string(gpu::ProductPtx()), nullptr},
+                             std::move(entry));
   };
   for (const ops::DType type : kTypes) {
     const std::string name(ops::Info(type).name);
@@ -98,9 +98,21 @@ void CublasltMatmul::LaunchOwn(const MatmulCall& call, LaunchList& launches) con
   using gpu::ProductArguments;
   const MatmulProblem& p = call.problem;
   const MatmulOperands& o = call.operands;
-  const ProductArguments arguments = {
-      o.a,     o.b, o.c, o.out, StridesOf(p.a), StridesOf(p.b), StridesOf(p.c),      StridesOf(p.out),
-      p.batch, p.m, p.n, p.k,   o.alpha,        o.beta,         static_cast<int64_t>(p.activation)};
+  const ProductArguments arguments = {o.a,
+                                      o.b,
+                                      o.c,
+                                      o.out,
+                                      StridesOf(p.a),
+                                      StridesOf(p.b),
+                                      StridesOf(p.c),
+                                      StridesOf(p.out),
+                                      p.batch,
+                                      p.m,
+                                      p.n,
+                                      p.k,
+                                      o.alpha,
+                                      o.beta,
+                                      static_cast<int64_t>(p.activation)};
   const int64_t tiles = CeilDivide(p.m, ProductArguments::kTile) * CeilDivide(p.n, ProductArguments::kTile);
   Launch& launch = launches.Add();
   launch.Reset(types_[TypeIndex(p.in)].product, static_cast<uint32_t>(tiles),
@@ -112,9 +124,17 @@ void CublasltMatmul::LaunchOwn(const MatmulCall& call, LaunchList& launches) con
 void CublasltMatmul::LaunchFinish(const MatmulCall& call, const void* sum, LaunchList& launches) const {
   const MatmulProblem& p = call.problem;
   const MatmulOperands& o = call.operands;
-  const gpu::FinishArguments arguments = {
-      sum, o.c, o.out, StridesOf(p.c), StridesOf(p.out), p.batch, p.m, p.n, o.alpha, o.beta,
-      static_cast<int64_t>(p.activation)};
+  const gpu::FinishArguments arguments = {sum,
+                                          o.c,
+                                          o.out,
+                                          StridesOf(p.c),
+                                          StridesOf(p.out),
+                                          p.batch,
+                                          p.m,
+                                          p.n,
+                                          o.alpha,
+                                          o.beta,
+                                          static_cast<int64_t>(p.activation)};
   LaunchElements(types_[TypeIndex(p.out_type)].finish, arguments, p.m * p.n, launches);
 }
 
@@ -123,12 +143,14 @@ absl::Status CublasltMatmul::MakeMatrices(MatmulCall& call, KernelLibrary::Works
                                           LaunchList& launches) const {
   const MatmulProblem& p = call.problem;
   const int64_t element = ops::SizeOf(p.in);
-  const auto copy = [&](const std::byte*& data, Strides& strides, int64_t rows, int64_t columns) -> absl::Status {
+  const auto copy = [&](const std::byte*& data, Strides& strides, int64_t rows,
+                        int64_t columns) -> absl::Status {
     if (matmul::IsMatrix(strides, rows, columns)) return absl::OkStatus();
     const int64_t batch = strides.batch == 0 ? 1 : p.batch;
     ASSIGN_OR_RETURN(void* target, workspace(static_cast<size_t>(batch * rows * columns * element)));
     const gpu::CopyArguments arguments = {data, target, StridesOf(strides), batch, rows, columns};
-    LaunchElements(copies_[std::countr_zero(static_cast<uint64_t>(element)) - 1], arguments, rows * columns, launches);
+    LaunchElements(copies_[std::countr_zero(static_cast<uint64_t>(element)) - 1], arguments, rows * columns,
+                   launches);
     data = static_cast<const std::byte*>(target);
     strides = {strides.batch == 0 ? 0 : rows * columns, columns, 1};
     return absl::OkStatus();
@@ -147,7 +169,8 @@ cublaslt::Plan* CublasltMatmul::PlanFor(const Problem& problem) {
 absl::Status CublasltMatmul::LaunchLibrary(const Problem& problem, const MatmulOperands& operands,
                                            KernelLibrary::Workspace workspace, LaunchList& launches) {
   cublaslt::Plan* const plan = PlanFor(problem);
-  const size_t bytes = plan != nullptr ? plan->workspace_bytes() : cublaslt::Plan(*device_, problem).workspace_bytes();
+  const size_t bytes =
+      plan != nullptr ? plan->workspace_bytes() : cublaslt::Plan(*device_, problem).workspace_bytes();
   void* memory = nullptr;
   if (bytes != 0) {
     ASSIGN_OR_RETURN(memory, workspace(bytes));
@@ -186,7 +209,9 @@ absl::StatusOr<Readiness> CublasltMatmul::Plan(const OpCall& call, KernelLibrary
     problem.matmul.has_c = false;
     problem.matmul.activation = ops::Activation::kNone;
     const size_t element = read.problem.in == ops::DType::kFloat64 ? 8 : 4;
-    ASSIGN_OR_RETURN(void* sum, workspace(static_cast<size_t>(read.problem.batch * read.problem.m * read.problem.n) * element));
+    ASSIGN_OR_RETURN(
+        void* sum,
+        workspace(static_cast<size_t>(read.problem.batch * read.problem.m * read.problem.n) * element));
     operands.out = static_cast<std::byte*>(sum);
     operands.c = nullptr;
   }

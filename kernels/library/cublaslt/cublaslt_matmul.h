@@ -1,5 +1,5 @@
-// The planner of kMatmul on NVIDIA GPUs: cuBLASLt where that is installed and takes the problem, our own kernels
-// (gpu/product.cu) elsewhere and around it. Engine thread only.
+// The planner of kMatmul on NVIDIA GPUs: cuBLASLt where that is installed and takes the problem, our own
+// kernels (gpu/product.cu) elsewhere and around it. Engine thread only.
 #pragma once
 
 #include <memory>
@@ -28,7 +28,8 @@ class CublasltMatmul : public Planner {
 
   void LaunchOwn(const matmul::MatmulCall& call, LaunchList& launches) const;
   void LaunchFinish(const matmul::MatmulCall& call, const void* sum, LaunchList& launches) const;
-  absl::Status MakeMatrices(matmul::MatmulCall& call, KernelLibrary::Workspace workspace, LaunchList& launches) const;
+  absl::Status MakeMatrices(matmul::MatmulCall& call, KernelLibrary::Workspace workspace,
+                            LaunchList& launches) const;
   absl::Status LaunchLibrary(const Problem& problem, const matmul::MatmulOperands& operands,
                              KernelLibrary::Workspace workspace, LaunchList& launches);
   cublaslt::Plan* PlanFor(const Problem& problem);  // nullptr: no room for another
@@ -38,8 +39,8 @@ class CublasltMatmul : public Planner {
   const Kernel* copies_[3];         // of 2, 4 and 8 bytes
   const Kernel* library_ = nullptr;
   const Kernel* library_unplanned_ = nullptr;
-  // Launches point at plans, so plans live as long as this. When there are kMostPlans, further problems travel by value
-  // and are planned again for each launch.
+  // Launches point at plans, so plans live as long as this. When there are kMostPlans, further problems
+  // travel by value and are planned again for each launch.
   absl::flat_hash_map<Problem, std::unique_ptr<cublaslt::Plan>> plans_;
 };
 

@@ -56,7 +56,8 @@ size_t WorkspaceFor(const MatmulProblem& p) {
 Status Create(const Api& api, Layout* layout, DataType type, int64_t rows, int64_t columns, int64_t leading,
               int64_t batch, int64_t batch_stride) {
   const int32_t count = static_cast<int32_t>(batch);
-  Status status = api.layout_create(layout, type, static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), leading);
+  Status status =
+      api.layout_create(layout, type, static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), leading);
   if (status == Status::kSuccess && batch > 1)
     status = api.layout_set(*layout, LayoutAttribute::kBatchCount, &count, sizeof(count));
   if (status == Status::kSuccess && batch > 1)
@@ -86,7 +87,8 @@ bool Multiplies(const MatmulProblem& p) {
 bool Finishes(const MatmulProblem& p) {
   if (!RowMajor(p.out, p.n)) return false;
   if (p.has_c && !(p.plain && p.RowBias()) && !IsAddend(p)) return false;
-  if (p.in == ops::DType::kFloat64) return p.activation == ops::Activation::kNone && (!p.has_c || IsAddend(p));
+  if (p.in == ops::DType::kFloat64)
+    return p.activation == ops::Activation::kNone && (!p.has_c || IsAddend(p));
   return p.activation == ops::Activation::kNone || p.activation == ops::Activation::kRelu;
 }
 
@@ -151,6 +153,10 @@ Status Plan::Choose(Handle handle) {
   if (status != Status::kSuccess) return status;
   const size_t most = workspace_bytes();
   status = api.preference_set(preference, PreferenceAttribute::kMaxWorkspaceBytes, &most, sizeof(most));
+  // Parts of a sum are never rounded to 16 bits before they are added.
+  if (status == Status::kSuccess)
+    status = api.preference_set(preference, PreferenceAttribute::kReductionSchemes, &kReduceInComputeType,
+                                sizeof(kReduceInComputeType));
   // Its A is our b.
   const std::pair<PreferenceAttribute, uint8_t> alignments[] = {
       {PreferenceAttribute::kAlignmentA, problem_.b_alignment},
@@ -182,8 +188,8 @@ Status Plan::Prepare(Handle handle, const matmul::MatmulOperands& operands) {
   return Choose(handle);
 }
 
-ze_result_t Plan::Run(const matmul::MatmulOperands& operands, void* workspace, size_t workspace_bytes, void* context,
-                      void* stream) {
+ze_result_t Plan::Run(const matmul::MatmulOperands& operands, void* workspace, size_t workspace_bytes,
+                      void* context, void* stream) {
   const Api& api = device_.api();
   const Handle handle = device_.HandleFor(context);
   if (handle == nullptr) return ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY;
@@ -201,8 +207,8 @@ ze_result_t Plan::Run(const matmul::MatmulOperands& operands, void* workspace, s
   const bool adds = p.has_c && !problem_.bias && !problem_.raw, wide = p.in == ops::DType::kFloat64;
   const double wide_alpha = problem_.raw ? 1 : operands.alpha, wide_beta = adds ? operands.beta : 0;
   const float alpha = static_cast<float>(wide_alpha), beta = static_cast<float>(wide_beta);
-  return ResultOf(api.matmul(handle, desc_, wide ? static_cast<const void*>(&wide_alpha) : &alpha, operands.b, b_,
-                             operands.a, a_, wide ? static_cast<const void*>(&wide_beta) : &beta,
+  return ResultOf(api.matmul(handle, desc_, wide ? static_cast<const void*>(&wide_alpha) : &alpha, operands.b,
+                             b_, operands.a, a_, wide ? static_cast<const void*>(&wide_beta) : &beta,
                              adds ? operands.c : operands.out, c_, operands.out, out_, &algo_, workspace,
                              workspace_bytes, stream));
 }

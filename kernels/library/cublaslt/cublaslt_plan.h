@@ -20,8 +20,8 @@ struct Problem {
   matmul::MatmulProblem matmul;
   // Of the addresses, in bytes, at most 128.
   uint8_t a_alignment = 128, b_alignment = 128, c_alignment = 128, out_alignment = 128;
-  bool bias = false;        // c is a row that the epilogue adds
-  bool raw = false;         // out is the sum in f32 (f64), without gaps; no epilogue
+  bool bias = false;  // c is a row that the epilogue adds
+  bool raw = false;   // out is the sum in f32 (f64), without gaps; no epilogue
   bool unused[2] = {};
 
   bool operator==(const Problem& other) const { return std::memcmp(this, &other, sizeof(*this)) == 0; }
@@ -37,8 +37,8 @@ bool Multiplies(const matmul::MatmulProblem& problem);
 // True if its epilogue adds c and applies the activation.
 bool Finishes(const matmul::MatmulProblem& problem);
 
-// The library's handle for a device, made when first needed because that takes the device's context. It lasts as long as
-// the process: destroying it would take the context too, which may be gone by then.
+// The library's handle for a device, made when first needed because that takes the device's context. It lasts
+// as long as the process: destroying it would take the context too, which may be gone by then.
 class Device {
  public:
   explicit Device(const Api& api) : api_(api) {}
@@ -64,8 +64,8 @@ class Plan {
   size_t workspace_bytes() const { return workspace_bytes_.load(std::memory_order_relaxed); }
 
   // Enqueues the product on `stream`, with `context` current. Any thread, one at a time enters.
-  ze_result_t Run(const matmul::MatmulOperands& operands, void* workspace, size_t workspace_bytes, void* context,
-                  void* stream);
+  ze_result_t Run(const matmul::MatmulOperands& operands, void* workspace, size_t workspace_bytes,
+                  void* context, void* stream);
 
  private:
   Status Prepare(Handle handle, const matmul::MatmulOperands& operands) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -79,7 +79,7 @@ class Plan {
   bool ready_ ABSL_GUARDED_BY(mutex_) = false;
   Desc desc_ ABSL_GUARDED_BY(mutex_) = nullptr;
   Layout a_ ABSL_GUARDED_BY(mutex_) = nullptr, b_ ABSL_GUARDED_BY(mutex_) = nullptr,
-         c_ ABSL_GUARDED_BY(mutex_) = nullptr, out_ ABSL_GUARDED_BY(mutex_) = nullptr;
+            c_ ABSL_GUARDED_BY(mutex_) = nullptr, out_ ABSL_GUARDED_BY(mutex_) = nullptr;
   Algo algo_ ABSL_GUARDED_BY(mutex_) = {};
   const void* bias_ ABSL_GUARDED_BY(mutex_) = nullptr;
 };

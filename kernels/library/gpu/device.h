@@ -1,5 +1,5 @@
-// For the files that are compiled to PTX (*.cu): the words of CUDA C++ that they use, without a CUDA SDK, and the
-// element types. Device code only.
+// For the files that are compiled to PTX (*.cu): the words of CUDA C++ that they use, without a CUDA SDK, and
+// the element types. Device code only.
 #pragma once
 
 #include <stdint.h>

@@ -10,8 +10,8 @@ struct StackStrides {
   int64_t batch, row, column;
 };
 
-// out = activation(alpha * a b + beta * c). Kernels product_<type>: a group of 256 lanes makes a tile of 64x64; groups
-// x: tiles, those of a row of tiles adjacent; y: of the batch, in turn.
+// out = activation(alpha * a b + beta * c). Kernels product_<type>: a group of 256 lanes makes a tile of
+// 64x64; groups x: tiles, those of a row of tiles adjacent; y: of the batch, in turn.
 struct ProductArguments {
   static constexpr int kTile = 64;
   static constexpr int kLanes = 256;
@@ -26,8 +26,8 @@ struct ProductArguments {
   int64_t activation;  // ops::Activation
 };
 
-// out = activation(alpha * sum + beta * c), sum in f32 (f64 for f64) without gaps. Kernels finish_<type> of 256 lanes,
-// an element a lane; groups x: of m * n elements, y: of the batch, in turn.
+// out = activation(alpha * sum + beta * c), sum in f32 (f64 for f64) without gaps. Kernels finish_<type> of
+// 256 lanes, an element a lane; groups x: of m * n elements, y: of the batch, in turn.
 struct FinishArguments {
   static constexpr int kLanes = 256;
 
@@ -40,7 +40,8 @@ struct FinishArguments {
   int64_t activation;
 };
 
-// target[batch, rows, columns], without gaps = source. Kernels copy_<bytes of an element> of 256 lanes; groups as above.
+// target[batch, rows, columns], without gaps = source. Kernels copy_<bytes of an element> of 256 lanes;
+// groups as above.
 struct CopyArguments {
   static constexpr int kLanes = 256;
 

@@ -1,4 +1,5 @@
-// kMatmul on every device that has it: the CPU by oneDNN, an NVIDIA GPU by cuBLASLt and by our own kernels alone.
+// kMatmul on every device that has it: the CPU by oneDNN, an NVIDIA GPU by cuBLASLt and by our own kernels
+// alone.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -39,8 +40,8 @@ class MatmulOfType : public ::testing::TestWithParam<std::tuple<Way, DType>> {
   }
   DType type() const { return std::get<1>(GetParam()); }
 
-  absl::Status Plan(HostTensor& out, HostTensor& a, HostTensor& b, HostTensor& c, double beta = 1, double alpha = 1,
-                    Activation activation = Activation::kNone) {
+  absl::Status Plan(HostTensor& out, HostTensor& a, HostTensor& b, HostTensor& c, double beta = 1,
+                    double alpha = 1, Activation activation = Activation::kNone) {
     const Operand outputs[] = {device_->Place(out)};
     const Operand inputs[] = {device_->Place(a), device_->Place(b), device_->Place(c)};
     const ops::Number attributes[] = {ops::Number::Real(beta), ops::Number::Real(alpha),
@@ -54,8 +55,8 @@ class MatmulOfType : public ::testing::TestWithParam<std::tuple<Way, DType>> {
     launches_.Clear();
     return planner_->Plan(call, [&](size_t bytes) { return device_->Workspace(bytes); }, launches_).status();
   }
-  void Execute(HostTensor& out, HostTensor& a, HostTensor& b, HostTensor& c, double beta = 1, double alpha = 1,
-               Activation activation = Activation::kNone) {
+  void Execute(HostTensor& out, HostTensor& a, HostTensor& b, HostTensor& c, double beta = 1,
+               double alpha = 1, Activation activation = Activation::kNone) {
     const absl::Status status = Plan(out, a, b, c, beta, alpha, activation);
     ASSERT_TRUE(status.ok()) << status;
     device_->Run(launches_);
@@ -121,8 +122,10 @@ TEST_P(MatmulOfType, EveryLayoutAndEpilogueAgreesWithTheDefinition) {
     const double beta = random() % 2 ? 1 : random() % 3 * 0.5, alpha = random() % 3 ? 1 : 0.25;
     const Activation activation = static_cast<Activation>(random() % 2 ? 0 : random() % 4);
     if (random() % 3 == 0) b.set_content(round + 1);
-    SCOPED_TRACE(::testing::Message() << "round " << round << " m " << m << " n " << n << " k " << k
-                                      << " rank " << out_sizes.size());
+    SCOPED_TRACE(::testing::Message()
+                 << "round " << round << " m " << m << " n " << n << " k " << k << " rank "
+                 << out_sizes.size() << " alpha " << alpha << " beta " << beta << " activation "
+                 << static_cast<int>(activation) << " c of rank " << (c.present() ? c.shape().rank : -1));
     const std::vector<std::byte> before = out.bytes();
     for (int again = 0; again < 3; ++again) {
       Execute(out, a, b, c, beta, alpha, activation);
@@ -211,8 +214,8 @@ std::string NameOf(const ::testing::TestParamInfo<std::tuple<Way, DType>>& info)
 
 INSTANTIATE_TEST_SUITE_P(Ways, MatmulOfType,
                          ::testing::Combine(::testing::Values(Way::kOnednn, Way::kCublaslt, Way::kOwnOnGpu),
-                                            ::testing::Values(DType::kFloat32, DType::kFloat64, DType::kBFloat16,
-                                                              DType::kFloat16)),
+                                            ::testing::Values(DType::kFloat32, DType::kFloat64,
+                                                              DType::kBFloat16, DType::kFloat16)),
                          NameOf);
 
 }  // namespace

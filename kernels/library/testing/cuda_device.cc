@@ -41,7 +41,8 @@ struct CudaDevice::Api {
   int (*fill)(uint64_t, unsigned char, size_t);
   int (*module_load)(void**, const void*);
   int (*module_function)(void**, void*, const char*);
-  int (*launch)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**, void**);
+  int (*launch)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**,
+                void**);
   int (*stream_create)(void**, unsigned);
   int (*synchronize)(void*);
   int (*event_create)(void**, unsigned);
@@ -58,10 +59,12 @@ struct CudaDevice::Api {
              Fetch(l, "cuCtxSetCurrent", api.context_set) && Fetch(l, "cuMemAlloc_v2", api.allocate) &&
              Fetch(l, "cuMemFree_v2", api.free) && Fetch(l, "cuMemcpyHtoD_v2", api.upload) &&
              Fetch(l, "cuMemcpyDtoH_v2", api.download) && Fetch(l, "cuMemsetD8_v2", api.fill) &&
-             Fetch(l, "cuModuleLoadData", api.module_load) && Fetch(l, "cuModuleGetFunction", api.module_function) &&
-             Fetch(l, "cuLaunchKernel", api.launch) && Fetch(l, "cuStreamCreate", api.stream_create) &&
-             Fetch(l, "cuStreamSynchronize", api.synchronize) && Fetch(l, "cuEventCreate", api.event_create) &&
-             Fetch(l, "cuEventRecord", api.event_record) && Fetch(l, "cuEventSynchronize", api.event_synchronize) &&
+             Fetch(l, "cuModuleLoadData", api.module_load) &&
+             Fetch(l, "cuModuleGetFunction", api.module_function) && Fetch(l, "cuLaunchKernel", api.launch) &&
+             Fetch(l, "cuStreamCreate", api.stream_create) &&
+             Fetch(l, "cuStreamSynchronize", api.synchronize) &&
+             Fetch(l, "cuEventCreate", api.event_create) && Fetch(l, "cuEventRecord", api.event_record) &&
+             Fetch(l, "cuEventSynchronize", api.event_synchronize) &&
              Fetch(l, "cuEventElapsedTime", api.event_elapsed);
     }();
     return loaded ? &api : nullptr;
@@ -78,7 +81,8 @@ absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Create(bool misalign) {
   if (api->device_get(&device, 0) != 0) return absl::UnavailableError("there is no NVIDIA GPU");
   REQUIRE(api->context_retain(&context, device));
   REQUIRE(api->context_set(context));
-  REQUIRE(api->stream_create(&stream, 1));
+  // Not a non-blocking stream: uploads are ordered before it only because it waits for the default stream.
+  REQUIRE(api->stream_create(&stream, 0));
   return std::unique_ptr<CudaDevice>(new CudaDevice(*api, context, stream, misalign));
 }
 
@@ -88,7 +92,10 @@ CudaDevice::CudaDevice(const Api& api, void* context, void* stream, bool misalig
 }
 
 // The context is the process's primary one: it, its modules and streams stay.
-CudaDevice::~CudaDevice() { Run(LaunchList()); }
+CudaDevice::~CudaDevice() {
+  for (const auto& [key, placed] : placed_) REQUIRE(api_.free(placed.allocation.address));
+  for (const Allocation& workspace : workspaces_) REQUIRE(api_.free(workspace.address));
+}
 
 const Kernel* CudaDevice::Add(ModuleImage image, std::string entry) {
   images_.push_back(std::make_unique<ModuleImage>(std::move(image)));
@@ -98,8 +105,8 @@ const Kernel* CudaDevice::Add(ModuleImage image, std::string entry) {
 }
 
 const Kernel* CudaDevice::AddEntry(const Kernel& sibling, std::string entry) {
-  kernels_.push_back(
-      std::make_unique<Kernel>(Kernel{static_cast<uint32_t>(kernels_.size()), sibling.module, std::move(entry)}));
+  kernels_.push_back(std::make_unique<Kernel>(
+      Kernel{static_cast<uint32_t>(kernels_.size()), sibling.module, std::move(entry)}));
   return kernels_.back().get();
 }
 

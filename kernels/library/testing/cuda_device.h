@@ -1,5 +1,5 @@
-// An NVIDIA GPU for the tests and benchmarks of this folder: launches run on a stream of its own, HOST kernels as
-// proto/base/ze_ext.h says of CUDA devices. Call from one thread.
+// An NVIDIA GPU for the tests and benchmarks of this folder: launches run on a stream of its own, HOST
+// kernels as proto/base/ze_ext.h says of CUDA devices. Call from one thread.
 #pragma once
 
 #include <map>

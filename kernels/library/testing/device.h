@@ -9,7 +9,8 @@ namespace xpud::kernels::testing {
 
 class Device : public KernelStore {
  public:
-  // `tensor` as the device's kernels see it; one that is placed twice lies in one place. Valid until Run returns.
+  // `tensor` as the device's kernels see it; one that is placed twice lies in one place. Valid until Run
+  // returns.
   virtual Operand Place(HostTensor& tensor) = 0;
   // Memory for a plan's workspace, valid until Run returns.
   virtual absl::StatusOr<void*> Workspace(size_t bytes) = 0;

@@ -25,8 +25,8 @@ inline double Activate(double x, ops::Activation activation) {
 
 // Checks `out` against the definition in double precision; `before` is c as it was (c may have been
 // overwritten through out).
-inline void ExpectProduct(const HostTensor& out, const HostTensor& a, const HostTensor& b, const HostTensor& before,
-                   double beta, double alpha, ops::Activation activation) {
+inline void ExpectProduct(const HostTensor& out, const HostTensor& a, const HostTensor& b,
+                          const HostTensor& before, double beta, double alpha, ops::Activation activation) {
   const Operand& shape = out.shape();
   const int last = shape.rank - 1;
   const int64_t depth = a.shape().sizes[last];
