@@ -25,6 +25,9 @@ class KernelLibrary::Impl {
       planners_.push_back(CreateOnednnMatmul(cache_, options.workers));
       planners_.push_back(CreateHostAttention(cache_, options.workers));
     }
+    if (options.target == Target::kNvptx) {
+      planners_.push_back(CreateCublasltMatmul(cache_));
+    }
     planners_.push_back(std::make_unique<ReducePlanner>(cache_));
     planners_.push_back(std::make_unique<GatherPlanner>(cache_));
     planners_.push_back(std::make_unique<LayerNormBackwardPlanner>(cache_));

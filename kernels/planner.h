@@ -35,5 +35,7 @@ class Planner {
 std::unique_ptr<Planner> CreateOnednnMatmul(KernelStore& store, int workers);
 // kernels/library/attention: kAttention on the host, scores never materialised.
 std::unique_ptr<Planner> CreateHostAttention(KernelStore& store, int workers);
+// kernels/library/cublaslt: kMatmul on NVIDIA GPUs, by cuBLASLt if it is installed, else by our own kernels.
+std::unique_ptr<Planner> CreateCublasltMatmul(KernelStore& store);
 
 }  // namespace xpud::kernels

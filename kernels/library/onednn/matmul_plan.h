@@ -8,7 +8,7 @@
 #include <memory>
 #include <mutex>
 
-#include "kernels/library/onednn/matmul_problem.h"
+#include "kernels/library/matmul/matmul_problem.h"
 #include "kernels/library/onednn/packed_weights.h"
 #include "kernels/library/onednn/primitive.h"
 

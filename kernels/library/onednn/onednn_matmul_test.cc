@@ -5,12 +5,14 @@
 #include "kernels/library/simd/simd.h"
 #include "kernels/library/testing/host_device.h"
 #include "kernels/library/testing/host_tensor.h"
+#include "kernels/library/testing/product.h"
 
 namespace xpud::kernels::onednn {
 namespace {
 
 using ops::Activation;
 using ops::DType;
+using testing::ExpectProduct;
 using testing::HostDevice;
 using testing::HostTensor;
 using Random = std::mt19937_64;
@@ -46,129 +48,7 @@ struct Machine {
   }
 };
 
-double Activate(double x, Activation activation) {
-  switch (activation) {
-    case Activation::kNone:
-      return x;
-    case Activation::kRelu:
-      return x < 0 ? 0 : x;
-    case Activation::kGelu:
-      return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
-    case Activation::kGeluTanh:
-      return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
-  }
-  return x;
-}
-
-// Checks `out` against the definition in double precision; `before` is c as it was (c may have been
-// overwritten through out).
-void ExpectProduct(const HostTensor& out, const HostTensor& a, const HostTensor& b, const HostTensor& before,
-                   double beta, double alpha, Activation activation) {
-  const Operand& shape = out.shape();
-  const int last = shape.rank - 1;
-  const int64_t depth = a.shape().sizes[last];
-  const double epsilon = testing::Epsilon(shape.dtype);
-  int wrong = 0;
-  out.ForEach([&](auto index) {
-    double sum = 0, magnitude = 0;
-    for (int64_t k = 0; k < depth; ++k) {
-      auto ia = index, ib = index;
-      ia[last] = k;
-      ib[last - 1] = k;
-      const double term = a.At(ia) * b.At(ib);
-      sum += term;
-      magnitude += std::abs(term);
-    }
-    double expected = alpha * sum;
-    if (before.present() && beta != 0) {
-      std::array<int64_t, ops::kMaxRank> ic{};
-      const int shift = shape.rank - before.shape().rank;
-      for (int d = 0; d < before.shape().rank; ++d) ic[d] = index[d + shift];
-      expected += beta * before.At(ic);
-    }
-    magnitude = std::abs(alpha) * magnitude + std::abs(expected);
-    expected = Activate(expected, activation);
-    const double accumulate = shape.dtype == DType::kFloat64 ? 2.3e-16 : 1.2e-7;
-    const double tolerance = epsilon * (std::abs(expected) + 1e-3) + accumulate * (8 * magnitude + 4);
-    if (!(std::abs(out.At(index) - expected) <= tolerance) && ++wrong <= 3)
-      ADD_FAILURE() << "at " << index[0] << "," << index[1] << "," << index[2] << ": " << out.At(index)
-                    << ", expected " << expected << " within " << tolerance;
-  });
-  EXPECT_EQ(wrong, 0);
-}
-
-// A random layout of a stack of matrices: any order of axes, gaps, broadcast over the batch or over any axis.
-HostTensor RandomLayout(Random& random, DType type, const std::vector<int64_t>& sizes, bool written) {
-  std::vector<int> order;
-  for (size_t d = 0; d < sizes.size(); ++d) order.push_back(static_cast<int>(d));
-  if (random() % 3 == 0) std::swap(order[order.size() - 1], order[order.size() - 2]);
-  if (random() % 6 == 0) std::shuffle(order.begin(), order.end(), random);
-  const int64_t padding = random() % 3 == 0 ? static_cast<int64_t>(random() % 20) : 0;
-  HostTensor laid = HostTensor::Laid(type, sizes, order, padding);
-  if (written || random() % 5 != 0) return laid;
-  std::vector<int64_t> strides(laid.shape().strides.begin(), laid.shape().strides.begin() + sizes.size());
-  strides[random() % sizes.size()] = random() % 3 == 0 ? 2 : 0;  // broadcast, or overlapping
-  return HostTensor(type, sizes, strides);
-}
-
-HostTensor RandomAddend(Random& random, DType type, const std::vector<int64_t>& out) {
-  const int64_t n = out.back(), m = out[out.size() - 2];
-  switch (random() % 6) {
-    case 0:
-      return HostTensor::Dense(type, {n});
-    case 1:
-      return HostTensor::Dense(type, {1, n});
-    case 2:
-      return HostTensor::Dense(type, {m, 1});
-    case 3:
-      return HostTensor::Dense(type, {1});
-    case 4:
-      return HostTensor();
-    default:
-      return RandomLayout(random, type, out, false);
-  }
-}
-
-int64_t RandomSize(Random& random) {
-  const int64_t choices[] = {0, 1, 2, 3, 7, 16, 17, 31, 64, 65, 100, 130, 200, 257};
-  return choices[random() % 40 == 0 ? 0 : 1 + random() % 13];
-}
-
 class MatmulOfType : public ::testing::TestWithParam<DType> {};
-
-TEST_P(MatmulOfType, EveryLayoutAndEpilogueAgreesWithTheDefinition) {
-  Random random(static_cast<int>(GetParam()));
-  Machine machine(2);
-  for (int round = 0; round < 160; ++round) {
-    const int64_t m = RandomSize(random), n = RandomSize(random), k = RandomSize(random);
-    std::vector<int64_t> out_sizes = {m, n}, a_sizes = {m, k}, b_sizes = {k, n};
-    if (random() % 2 == 0) {
-      const int64_t batch = 1 + random() % 5;
-      for (auto* sizes : {&out_sizes, &a_sizes, &b_sizes}) sizes->insert(sizes->begin(), batch);
-    }
-    HostTensor a = RandomLayout(random, GetParam(), a_sizes, false),
-               b = RandomLayout(random, GetParam(), b_sizes, false);
-    HostTensor out = RandomLayout(random, GetParam(), out_sizes, true),
-               c = RandomAddend(random, GetParam(), out_sizes);
-    for (HostTensor* t : {&a, &b, &c})
-      if (t->present()) t->Fill(random);
-    const double beta = random() % 2 ? 1 : random() % 3 * 0.5, alpha = random() % 3 ? 1 : 0.25;
-    const Activation activation = static_cast<Activation>(random() % 2 ? 0 : random() % 4);
-    if (random() % 3 == 0) b.set_content(round + 1);
-    SCOPED_TRACE(::testing::Message() << "round " << round << " m " << m << " n " << n << " k " << k
-                                      << " rank " << out_sizes.size());
-    const std::vector<std::byte> before = out.bytes();
-    for (int again = 0; again < 3; ++again) {
-      machine.Execute(out, a, b, c, beta, alpha, activation);
-      ExpectProduct(out, a, b, c, beta, alpha, activation);
-      if (HasFailure()) return;
-    }
-    HostTensor untouched = out;  // the gaps between elements of out still hold what they held
-    untouched.bytes() = before;
-    out.ForEach([&](const auto& index) { untouched.Set(index, out.At(index)); });
-    EXPECT_EQ(untouched.bytes(), out.bytes());
-  }
-}
 
 TEST_P(MatmulOfType, NumberOfWorkersDoesNotChangeABit) {
   Random random(7);
@@ -187,33 +67,6 @@ TEST_P(MatmulOfType, NumberOfWorkersDoesNotChangeABit) {
       four.Execute(out4, a, b, c);
       EXPECT_EQ(out1.bytes(), out4.bytes()) << m << " " << n << " " << k;
     }
-  }
-}
-
-TEST_P(MatmulOfType, AddendMayBeTheOutput) {
-  Random random(9);
-  Machine machine(2);
-  for (const bool transposed : {false, true}) {
-    const std::vector<int> order = transposed ? std::vector<int>{1, 0} : std::vector<int>{0, 1};
-    HostTensor a = HostTensor::Dense(GetParam(), {150, 40}), b = HostTensor::Dense(GetParam(), {40, 300});
-    HostTensor out = HostTensor::Laid(GetParam(), {150, 300}, order, 0);
-    for (HostTensor* t : {&a, &b, &out}) t->Fill(random);
-    const HostTensor before = out;
-    const Operand outputs[] = {out.operand()};
-    const Operand inputs[] = {a.operand(), b.operand(), out.operand()};
-    const ops::Number attributes[] = {ops::Number::Real(0.5), ops::Number::Real(2), ops::Number::Integer(0)};
-    OpCall call;
-    call.row = &ops::RowOf("addmm");
-    call.outputs = outputs;
-    call.inputs = inputs;
-    call.attributes = attributes;
-    machine.launches.Clear();
-    ASSERT_TRUE(
-        machine.planner.Plan(
-                           call, [&](size_t n) { return machine.device.Workspace(n); }, machine.launches)
-            .ok());
-    machine.device.Run(machine.launches);
-    ExpectProduct(out, a, b, before, 0.5, 2, Activation::kNone);
   }
 }
 
@@ -268,47 +121,6 @@ TEST(OnednnMatmul, PackedBytesStayWithinTheLimit) {
     }
   }
   EXPECT_EQ(machine.planner.packed_weights().bytes(), kLimit) << "four of the eight stay packed";
-}
-
-TEST(OnednnMatmul, NanInAnAddendWithoutWeightDoesNotCount) {
-  Random random(15);
-  Machine machine(1);
-  HostTensor a = HostTensor::Dense(DType::kFloat32, {3, 4}), b = HostTensor::Dense(DType::kFloat32, {4, 5});
-  HostTensor out = HostTensor::Dense(DType::kFloat32, {3, 5}), c = HostTensor::Dense(DType::kFloat32, {5});
-  a.Fill(random);
-  b.Fill(random);
-  c.ForEach([&](const auto& i) { c.Set(i, NAN); });
-  machine.Execute(out, a, b, c, 0);
-  ExpectProduct(out, a, b, HostTensor(), 0, 1, Activation::kNone);
-}
-
-TEST(OnednnMatmul, MixedTypesAreRefusedByName) {
-  Machine machine(1);
-  HostTensor a = HostTensor::Dense(DType::kFloat32, {3, 4}), b = HostTensor::Dense(DType::kFloat64, {4, 5});
-  HostTensor out = HostTensor::Dense(DType::kFloat32, {3, 5}), none;
-  const absl::Status status = machine.Plan(out, a, b, none, 1, 1, Activation::kNone);
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
-  EXPECT_NE(status.message().find("float64"), std::string::npos);
-}
-
-TEST(OnednnMatmul, MoreShapesThanPlansStillWork) {
-  Random random(17);
-  Machine machine(2);
-  HostTensor none;
-  int64_t shapes = 0;
-  for (int64_t m = 1; m <= 70; ++m) {
-    for (int64_t n = 1; n <= 70; ++n) {
-      HostTensor a = HostTensor::Dense(DType::kFloat32, {m, 2}),
-                 b = HostTensor::Dense(DType::kFloat32, {2, n});
-      HostTensor out = HostTensor::Dense(DType::kFloat32, {m, n});
-      ASSERT_TRUE(machine.Plan(out, a, b, none, 1, 1, Activation::kNone).ok());
-      if (++shapes <= 4200) continue;  // beyond what is kept
-      a.Fill(random);
-      b.Fill(random);
-      machine.device.Run(machine.launches);
-      ExpectProduct(out, a, b, none, 1, 1, Activation::kNone);
-    }
-  }
 }
 
 TEST(Simd, EveryInstructionSetMultipliesAlike) {

@@ -17,7 +17,7 @@
 #include <oneapi/dnnl/dnnl.hpp>
 
 #include "absl/container/flat_hash_map.h"
-#include "kernels/library/onednn/matmul_problem.h"
+#include "kernels/library/matmul/matmul_problem.h"
 
 namespace xpud::kernels::onednn {
 

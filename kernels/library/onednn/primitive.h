@@ -7,9 +7,16 @@
 
 #include <oneapi/dnnl/dnnl.hpp>
 
-#include "kernels/library/onednn/matmul_problem.h"
+#include "kernels/library/matmul/matmul_problem.h"
 
 namespace xpud::kernels::onednn {
+
+using matmul::IsMatrix;
+using matmul::MatmulCall;
+using matmul::MatmulOperands;
+using matmul::MatmulProblem;
+using matmul::ReadMatmul;
+using matmul::Strides;
 
 // The CPU engine of the process.
 const dnnl::engine& CpuEngine();

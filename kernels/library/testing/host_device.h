@@ -12,13 +12,13 @@
 #include <thread>
 #include <vector>
 
-#include "kernels/planner.h"
+#include "kernels/library/testing/device.h"
 #include "proto/base/check.h"
 #include "proto/base/ze_ext.h"
 
 namespace xpud::kernels::testing {
 
-class HostDevice : public KernelStore {
+class HostDevice : public Device {
  public:
   explicit HostDevice(int workers) : scratch_(workers) {
     for (auto& scratch : scratch_)
@@ -40,13 +40,14 @@ class HostDevice : public KernelStore {
     return AddTo(sibling.module, std::move(entry));
   }
 
-  // Memory for a plan's workspace, valid until Run returns.
-  absl::StatusOr<void*> Workspace(size_t bytes) {
+  Operand Place(HostTensor& tensor) override { return tensor.operand(); }
+
+  absl::StatusOr<void*> Workspace(size_t bytes) override {
     workspace_.push_back(std::make_unique<std::byte[]>(bytes + 1));
     return static_cast<void*>(workspace_.back().get());
   }
 
-  void Run(const LaunchList& launches) {
+  void Run(const LaunchList& launches) override {
     for (size_t i = 0; i < launches.size(); ++i) RunLaunch(launches[i]);
     workspace_.clear();
   }

@@ -1,4 +1,4 @@
-#include "kernels/library/onednn/matmul_problem.h"
+#include "kernels/library/matmul/matmul_problem.h"
 
 #include <algorithm>
 #include <string>
@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/base/status_macros.h"
 
-namespace xpud::kernels::onednn {
+namespace xpud::kernels::matmul {
 namespace {
 
 // The strides of the last three axes; missing ones, and those that `sizes` broadcasts, are 0.
@@ -77,7 +77,7 @@ absl::Status CheckTypes(const OpCall& call) {
                          out = ops::Info(call.outputs[0].dtype).name;
   return absl::UnimplementedError(absl::StrCat("matmul of ", std::string(a), " and ", std::string(b), " to ",
                                                std::string(out),
-                                               " on the CPU: all operands must have one floating type"));
+                                               ": all operands must have one floating type"));
 }
 
 }  // namespace
@@ -129,4 +129,4 @@ absl::StatusOr<MatmulCall> ReadMatmul(const OpCall& call) {
   return read;
 }
 
-}  // namespace xpud::kernels::onednn
+}  // namespace xpud::kernels::matmul

@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/kernel_library.h"
 
-namespace xpud::kernels::onednn {
+namespace xpud::kernels::matmul {
 
 // Strides in elements of a stack of matrices.
 struct Strides {
@@ -71,7 +71,7 @@ struct MatmulCall {
 // matrix. Unimplemented: element types that differ or are not floating.
 absl::StatusOr<MatmulCall> ReadMatmul(const OpCall& call);
 
-// True if oneDNN takes the layout: one unit stride, rows (or columns) that do not overlap.
+// True if the layout is one that libraries take: one unit stride, rows (or columns) that do not overlap.
 bool IsMatrix(const Strides& strides, int64_t rows, int64_t columns);
 
-}  // namespace xpud::kernels::onednn
+}  // namespace xpud::kernels::matmul

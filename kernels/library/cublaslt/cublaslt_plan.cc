@@ -1,0 +1,216 @@
+#include "kernels/library/cublaslt/cublaslt_plan.h"
+
+#include <algorithm>
+
+namespace xpud::kernels::cublaslt {
+namespace {
+
+using matmul::MatmulProblem;
+using matmul::Strides;
+
+constexpr size_t kMostWorkspace = size_t{32} << 20;
+constexpr int64_t kMostBatch = 65535;
+constexpr int64_t kLargestSize = INT32_MAX;
+
+DataType TypeOf(ops::DType type) {
+  switch (type) {
+    case ops::DType::kFloat64:
+      return DataType::kFloat64;
+    case ops::DType::kFloat16:
+      return DataType::kFloat16;
+    case ops::DType::kBFloat16:
+      return DataType::kBFloat16;
+    default:
+      return DataType::kFloat32;
+  }
+}
+
+bool RowMajor(const Strides& s, int64_t columns) { return s.column == 1 && s.row >= columns; }
+
+// The addend of cuBLASLt: a matrix laid out as out is.
+bool IsAddend(const MatmulProblem& p) {
+  return p.c.column == 1 && p.c.row >= p.n && (p.batch == 1 || p.c.batch != 0);
+}
+
+Epilogue EpilogueOf(const Problem& problem) {
+  const bool bias = problem.bias;
+  if (problem.raw) return Epilogue::kDefault;
+  switch (problem.matmul.activation) {
+    case ops::Activation::kRelu:
+      return bias ? Epilogue::kReluBias : Epilogue::kRelu;
+    case ops::Activation::kGeluTanh:
+      return bias ? Epilogue::kGeluBias : Epilogue::kGelu;
+    default:
+      return bias ? Epilogue::kBias : Epilogue::kDefault;
+  }
+}
+
+// Enough for algorithms that cut k, without taking much for small products.
+size_t WorkspaceFor(const MatmulProblem& p) {
+  const double sums = 4.0 * p.batch * p.m * p.n;
+  const size_t wanted = static_cast<size_t>(std::min(32 * sums, 1.0 * kMostWorkspace));
+  return std::min(kMostWorkspace, (wanted + (size_t{1} << 20) - 1) >> 20 << 20);
+}
+
+// Creates the layout of a stack of column-major matrices.
+Status Create(const Api& api, Layout* layout, DataType type, int64_t rows, int64_t columns, int64_t leading,
+              int64_t batch, int64_t batch_stride) {
+  const int32_t count = static_cast<int32_t>(batch);
+  Status status =
+      api.layout_create(layout, type, static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), leading);
+  if (status == Status::kSuccess && batch > 1)
+    status = api.layout_set(*layout, LayoutAttribute::kBatchCount, &count, sizeof(count));
+  if (status == Status::kSuccess && batch > 1)
+    status = api.layout_set(*layout, LayoutAttribute::kBatchStride, &batch_stride, sizeof(batch_stride));
+  return status;
+}
+
+ze_result_t ResultOf(Status status) {
+  switch (status) {
+    case Status::kSuccess:
+      return ZE_RESULT_SUCCESS;
+    case Status::kAllocFailed:
+      return ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY;
+    case Status::kNotSupported:
+      return ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
+    default:
+      return ZE_RESULT_ERROR_UNKNOWN;
+  }
+}
+
+}  // namespace
+
+bool Multiplies(const MatmulProblem& p) {
+  return p.k > 0 && p.batch <= kMostBatch && std::max({p.m, p.n, p.k}) <= kLargestSize;
+}
+
+bool Finishes(const MatmulProblem& p) {
+  if (!RowMajor(p.out, p.n)) return false;
+  if (p.has_c && !(p.plain && p.RowBias()) && !IsAddend(p)) return false;
+  if (p.in == ops::DType::kFloat64)
+    return p.activation == ops::Activation::kNone && (!p.has_c || IsAddend(p));
+  return p.activation == ops::Activation::kNone || p.activation == ops::Activation::kRelu;
+}
+
+Handle Device::HandleFor(void* context) {
+  MutexLock lock(mutex_);
+  if (handle_ != nullptr && context_ == context) return handle_;
+  context_ = context;
+  if (api_.create(&handle_) != Status::kSuccess) handle_ = nullptr;
+  return handle_;
+}
+
+Plan::Plan(Device& device, const Problem& problem)
+    : device_(device), problem_(problem), workspace_bytes_(WorkspaceFor(problem.matmul)) {}
+
+Plan::~Plan() {
+  for (const Layout layout : {a_, b_, c_, out_})
+    if (layout != nullptr) device_.api().layout_destroy(layout);
+  if (desc_ != nullptr) device_.api().desc_destroy(desc_);
+}
+
+// cuBLASLt's matrices are column-major: out^T = b^T a^T.
+Status Plan::Describe(const void* bias) {
+  const Api& api = device_.api();
+  const MatmulProblem& p = problem_.matmul;
+  const bool wide = p.in == ops::DType::kFloat64;
+  const DataType in = TypeOf(p.in), sum = wide ? DataType::kFloat64 : DataType::kFloat32,
+                 out = problem_.raw ? sum : TypeOf(p.out_type);
+  const bool a_rows = RowMajor(p.a, p.k), b_rows = RowMajor(p.b, p.n);
+  const Strides d = problem_.raw ? Strides{p.m * p.n, p.n, 1} : p.out;
+  const Strides c = p.has_c && !problem_.bias && !problem_.raw ? p.c : d;
+  const int32_t transpose_a = static_cast<int32_t>(b_rows ? Operation::kNone : Operation::kTranspose),
+                transpose_b = static_cast<int32_t>(a_rows ? Operation::kNone : Operation::kTranspose);
+  const Epilogue epilogue = EpilogueOf(problem_);
+  Desc desc = nullptr;
+  Status status = b_rows ? Create(api, &b_, in, p.n, p.k, p.b.row, p.batch, p.b.batch)
+                         : Create(api, &b_, in, p.k, p.n, p.b.column, p.batch, p.b.batch);
+  const auto then = [&](auto step) {
+    if (status == Status::kSuccess) status = step();
+  };
+  then([&] {
+    return a_rows ? Create(api, &a_, in, p.k, p.m, p.a.row, p.batch, p.a.batch)
+                  : Create(api, &a_, in, p.m, p.k, p.a.column, p.batch, p.a.batch);
+  });
+  then([&] { return Create(api, &c_, out, p.n, p.m, std::max(c.row, p.n), p.batch, c.batch); });
+  then([&] { return Create(api, &out_, out, p.n, p.m, std::max(d.row, p.n), p.batch, d.batch); });
+  then([&] { return api.desc_create(&desc, wide ? ComputeType::kFloat64 : ComputeType::kFloat32, sum); });
+  desc_ = desc;
+  then([&] { return api.desc_set(desc, DescAttribute::kTransposeA, &transpose_a, sizeof(transpose_a)); });
+  then([&] { return api.desc_set(desc, DescAttribute::kTransposeB, &transpose_b, sizeof(transpose_b)); });
+  then([&] { return api.desc_set(desc, DescAttribute::kEpilogue, &epilogue, sizeof(epilogue)); });
+  if (!problem_.bias) return status;
+  then([&] { return api.desc_set(desc, DescAttribute::kBiasType, &out, sizeof(out)); });
+  then([&] { return api.desc_set(desc, DescAttribute::kBiasPointer, &bias, sizeof(bias)); });
+  bias_ = bias;
+  return status;
+}
+
+Status Plan::Choose(Handle handle) {
+  const Api& api = device_.api();
+  Preference preference = nullptr;
+  Status status = api.preference_create(&preference);
+  if (status != Status::kSuccess) return status;
+  const size_t most = workspace_bytes();
+  status = api.preference_set(preference, PreferenceAttribute::kMaxWorkspaceBytes, &most, sizeof(most));
+  // Parts of a sum are never rounded to 16 bits before they are added.
+  if (status == Status::kSuccess)
+    status = api.preference_set(preference, PreferenceAttribute::kReductionSchemes, &kReduceInComputeType,
+                                sizeof(kReduceInComputeType));
+  // Its A is our b.
+  const std::pair<PreferenceAttribute, uint8_t> alignments[] = {
+      {PreferenceAttribute::kAlignmentA, problem_.b_alignment},
+      {PreferenceAttribute::kAlignmentB, problem_.a_alignment},
+      {PreferenceAttribute::kAlignmentC, problem_.bias ? problem_.out_alignment : problem_.c_alignment},
+      {PreferenceAttribute::kAlignmentD, problem_.out_alignment}};
+  for (const auto& [attribute, alignment] : alignments) {
+    const uint32_t bytes = alignment;
+    if (status == Status::kSuccess) status = api.preference_set(preference, attribute, &bytes, sizeof(bytes));
+  }
+  Heuristic best = {};
+  int found = 0;
+  if (status == Status::kSuccess)
+    status = api.heuristics(handle, desc_, b_, a_, c_, out_, preference, 1, &best, &found);
+  api.preference_destroy(preference);
+  if (status != Status::kSuccess) return status;
+  if (found == 0 || best.state != Status::kSuccess) return Status::kNotSupported;
+  algo_ = best.algo;
+  workspace_bytes_.store(best.workspace_bytes, std::memory_order_relaxed);
+  ready_ = true;
+  return Status::kSuccess;
+}
+
+Status Plan::Prepare(Handle handle, const matmul::MatmulOperands& operands) {
+  if (desc_ == nullptr) {
+    const Status described = Describe(operands.c);
+    if (described != Status::kSuccess) return described;
+  }
+  return Choose(handle);
+}
+
+ze_result_t Plan::Run(const matmul::MatmulOperands& operands, void* workspace, size_t workspace_bytes,
+                      void* context, void* stream) {
+  const Api& api = device_.api();
+  const Handle handle = device_.HandleFor(context);
+  if (handle == nullptr) return ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY;
+  MutexLock lock(mutex_);
+  if (!ready_) {
+    const Status prepared = Prepare(handle, operands);
+    if (prepared != Status::kSuccess) return ResultOf(prepared);
+  }
+  const MatmulProblem& p = problem_.matmul;
+  if (problem_.bias && bias_ != operands.c) {
+    const void* const bias = bias_ = operands.c;
+    if (api.desc_set(desc_, DescAttribute::kBiasPointer, &bias, sizeof(bias)) != Status::kSuccess)
+      return ZE_RESULT_ERROR_UNKNOWN;
+  }
+  const bool adds = p.has_c && !problem_.bias && !problem_.raw, wide = p.in == ops::DType::kFloat64;
+  const double wide_alpha = problem_.raw ? 1 : operands.alpha, wide_beta = adds ? operands.beta : 0;
+  const float alpha = static_cast<float>(wide_alpha), beta = static_cast<float>(wide_beta);
+  return ResultOf(api.matmul(handle, desc_, wide ? static_cast<const void*>(&wide_alpha) : &alpha, operands.b,
+                             b_, operands.a, a_, wide ? static_cast<const void*>(&wide_beta) : &beta,
+                             adds ? operands.c : operands.out, c_, operands.out, out_, &algo_, workspace,
+                             workspace_bytes, stream));
+}
+
+}  // namespace xpud::kernels::cublaslt

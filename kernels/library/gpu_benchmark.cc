@@ -1,0 +1,106 @@
+// GPU times of this library, as functions that a Python process which also has PyTorch calls (tools: ctypes),
+// so that both are measured in turns on one GPU in one process. Not installed. Each function gives
+// microseconds a call, or -1.
+#include <chrono>
+#include <random>
+
+#include "kernels/library/testing/cuda_device.h"
+
+namespace xpud::kernels {
+namespace {
+
+using ops::DType;
+using testing::CudaDevice;
+using testing::HostTensor;
+
+struct Machine {
+  std::unique_ptr<CudaDevice> device;
+  std::unique_ptr<Planner> matmul;
+  LaunchList launches;
+
+  static Machine* Get() {
+    static Machine machine;
+    if (machine.device == nullptr) {
+      auto device = CudaDevice::Create(/*misalign=*/false);
+      if (!device.ok()) return nullptr;
+      machine.device = *std::move(device);
+      machine.matmul = CreateCublasltMatmul(*machine.device);
+    }
+    return &machine;
+  }
+};
+
+// Plans once, again now that the workspace is known, and times `rounds` launches, or the host's part of
+// planning and launching.
+double Measure(Machine& machine, Planner& planner, const OpCall& call, int rounds, bool host) {
+  const auto workspace = [&](size_t bytes) { return machine.device->Workspace(bytes); };
+  for (int warm = 0; warm < 3; ++warm) {
+    machine.launches.Clear();
+    if (!planner.Plan(call, workspace, machine.launches).ok()) return -1;
+    machine.device->Enqueue(machine.launches);
+  }
+  machine.device->Wait();
+  double time = 0;
+  if (host) {
+    const auto start = std::chrono::steady_clock::now();
+    for (int i = 0; i < rounds; ++i) {
+      machine.launches.Clear();
+      if (!planner
+               .Plan(
+                   call, [&](size_t) -> absl::StatusOr<void*> { return absl::InternalError("workspace"); },
+                   machine.launches)
+               .ok())
+        return -1;
+      machine.device->Enqueue(machine.launches);
+    }
+    time = std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
+  } else {
+    time = machine.device->Time([&] {
+      for (int i = 0; i < rounds; ++i) machine.device->Enqueue(machine.launches);
+    });
+  }
+  return time / rounds;
+}
+
+HostTensor Random(DType type, std::vector<int64_t> sizes, std::vector<int> order) {
+  HostTensor tensor = HostTensor::Laid(type, std::move(sizes), std::move(order), 0);
+  std::mt19937 random(1);
+  std::vector<double> values(1021);
+  for (double& value : values) value = std::normal_distribution<double>()(random);
+  const size_t size = ops::SizeOf(type), count = tensor.bytes().size() / size;
+  for (size_t i = 0; i < count; ++i)
+    testing::WriteElement(tensor.bytes().data() + i * size, type, values[(i * 7 + i / 1021) % 1021]);
+  return tensor;
+}
+
+}  // namespace
+}  // namespace xpud::kernels
+
+using namespace xpud::kernels;
+using xpud::ops::DType;
+
+#define XPUD_EXPORT extern "C" __attribute__((visibility("default")))
+
+// out[m,n] = a[m,k] w[n,k]^T (+ bias[n]), as torch's linear, or a[m,k] b[k,n].
+XPUD_EXPORT double xpud_bench_matmul(int type, int64_t m, int64_t n, int64_t k, int weights, int bias,
+                                     int rounds, int host) {
+  Machine* const machine = Machine::Get();
+  if (machine == nullptr) return -1;
+  const DType dtype = static_cast<DType>(type);
+  HostTensor a = Random(dtype, {m, k}, {0, 1});
+  HostTensor b = Random(dtype, {k, n}, weights ? std::vector<int>{1, 0} : std::vector<int>{0, 1});
+  HostTensor c = bias ? Random(dtype, {n}, {0}) : HostTensor(), out = HostTensor::Dense(dtype, {m, n});
+  const Operand outputs[] = {machine->device->Place(out)};
+  const Operand inputs[] = {machine->device->Place(a), machine->device->Place(b), machine->device->Place(c)};
+  const xpud::ops::Number attributes[] = {xpud::ops::Number::Real(1), xpud::ops::Number::Real(1),
+                                          xpud::ops::Number::Integer(0)};
+  OpCall call;
+  call.row = &xpud::ops::RowOf("linear");
+  call.compute = dtype;
+  call.outputs = outputs;
+  call.inputs = inputs;
+  call.attributes = attributes;
+  const double time = Measure(*machine, *machine->matmul, call, rounds, host != 0);
+  machine->device->Run(LaunchList());
+  return time;
+}
