@@ -19,7 +19,8 @@ namespace xpud::kernels {
 class KernelLibrary::Impl {
  public:
   Impl(const Options& options, std::unique_ptr<ObjectCache> disk)
-      : cache_(options.target, std::move(disk), options.on_ready) {
+      : cache_(CodeTarget{options.target, options.processor}, std::move(disk), options.on_ready,
+               options.assemble) {
     planners_.push_back(std::make_unique<MapPlanner>(cache_));
     if (options.target == Target::kHost) {
       planners_.push_back(CreateOnednnMatmul(cache_, options.workers));

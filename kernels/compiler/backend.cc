@@ -4,7 +4,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <mutex>
 #include <set>
 
@@ -72,13 +74,19 @@ struct Machine {
   std::string cpu, features;
 };
 
-Machine MachineOf(Target target) {
-  if (target == Target::kHost) return {llvm::sys::getHostCPUName().str(), HostFeatures()};
-  if (target == Target::kNvptx) return {"sm_90", "+ptx78"};
+// The PTX version that first knew the processor, which LLVM does not pick by itself, but 7.8 at least.
+std::string PtxVersionOf(const std::string& processor) {
+  const int number = std::atoi(processor.c_str() + std::min<size_t>(processor.find('_') + 1, processor.size()));
+  return number < 100 ? "+ptx78" : number < 110 ? "+ptx86" : "+ptx87";
+}
+
+Machine MachineOf(const CodeTarget& target) {
+  if (target.target == Target::kHost) return {llvm::sys::getHostCPUName().str(), HostFeatures()};
+  if (target.target == Target::kNvptx) return {target.processor, PtxVersionOf(target.processor)};
   return {"", ""};
 }
 
-absl::StatusOr<std::unique_ptr<llvm::TargetMachine>> CreateMachine(Target target,
+absl::StatusOr<std::unique_ptr<llvm::TargetMachine>> CreateMachine(const CodeTarget& target,
                                                                    const llvm::Module& module) {
   InitialiseTargets();
   std::string error;
@@ -86,7 +94,7 @@ absl::StatusOr<std::unique_ptr<llvm::TargetMachine>> CreateMachine(Target target
   if (found == nullptr) return absl::InternalError(error);
   const Machine machine = MachineOf(target);
   llvm::TargetOptions options;
-  options.AllowFPOpFusion = target == Target::kSpirv ? llvm::FPOpFusion::Standard : llvm::FPOpFusion::Fast;
+  options.AllowFPOpFusion = target.target == Target::kSpirv ? llvm::FPOpFusion::Standard : llvm::FPOpFusion::Fast;
   std::unique_ptr<llvm::TargetMachine> created(
       found->createTargetMachine(module.getTargetTriple(), machine.cpu, machine.features, options,
                                  llvm::Reloc::PIC_, llvm::CodeModel::Small, llvm::CodeGenOptLevel::Default));
@@ -112,7 +120,7 @@ bool IsKernel(const llvm::Function& f) {
          !f.getName().starts_with("xpud_");
 }
 
-void SetAttributes(Target target, llvm::Module& module) {
+void SetAttributes(const CodeTarget& target, llvm::Module& module) {
   const Machine machine = MachineOf(target);
   for (llvm::Function& f : module) {
     if (f.isDeclaration()) continue;
@@ -123,7 +131,7 @@ void SetAttributes(Target target, llvm::Module& module) {
       f.addFnAttr(llvm::Attribute::NoUnwind);
     }
     f.addFnAttr("no-builtins");
-    if (target != Target::kHost) continue;
+    if (target.target != Target::kHost) continue;
     f.addFnAttr("target-cpu", machine.cpu);
     f.addFnAttr("target-features", machine.features);
     if (llvm::StringRef(machine.features).contains("+avx512f")) f.addFnAttr("prefer-vector-width", "512");
@@ -153,7 +161,7 @@ void Optimise(llvm::Module& module, llvm::TargetMachine& machine) {
   builder.buildPerModuleDefaultPipeline(llvm::OptimizationLevel::O3).run(module, mam);
 }
 
-absl::Status Prepare(Target target, llvm::Module& module, llvm::TargetMachine& machine) {
+absl::Status Prepare(const CodeTarget& target, llvm::Module& module, llvm::TargetMachine& machine) {
   module.setDataLayout(machine.createDataLayout());
   if (llvm::verifyModule(module, nullptr)) {
     std::string text;
@@ -181,18 +189,18 @@ absl::Status CheckDefined(const std::string& object) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> GenerateHere(Target target, llvm::Module& module) {
+absl::StatusOr<std::string> GenerateHere(const CodeTarget& target, llvm::Module& module) {
   ASSIGN_OR_RETURN(const std::unique_ptr<llvm::TargetMachine> machine, CreateMachine(target, module));
   RETURN_IF_ERROR(Prepare(target, module, *machine));
   llvm::SmallString<0> buffer;
   llvm::raw_svector_ostream stream(buffer);
   llvm::legacy::PassManager passes;
   const auto type =
-      target == Target::kNvptx ? llvm::CodeGenFileType::AssemblyFile : llvm::CodeGenFileType::ObjectFile;
+      target.target == Target::kNvptx ? llvm::CodeGenFileType::AssemblyFile : llvm::CodeGenFileType::ObjectFile;
   if (machine->addPassesToEmitFile(passes, stream, nullptr, type)) return absl::InternalError("no emission");
   passes.run(module);
   std::string bytes = buffer.str().str();
-  if (target == Target::kHost) RETURN_IF_ERROR(CheckDefined(bytes));
+  if (target.target == Target::kHost) RETURN_IF_ERROR(CheckDefined(bytes));
   return bytes;
 }
 
@@ -217,7 +225,7 @@ std::string ReadAll(int fd) {
 }
 
 // First byte: 'k' and the module, or 'e' and a message.
-absl::StatusOr<std::string> GenerateInChild(Target target, llvm::Module& module) {
+absl::StatusOr<std::string> GenerateInChild(const CodeTarget& target, llvm::Module& module) {
   InitialiseTargets();
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return absl::InternalError("pipe2 failed");
@@ -243,18 +251,10 @@ absl::StatusOr<std::string> GenerateInChild(Target target, llvm::Module& module)
 
 }  // namespace
 
-const std::string& CodeIdentity(Target target) {
-  static const std::string* const identities = [] {
-    auto* all = new std::string[3];
-    for (const Target t : {Target::kHost, Target::kNvptx, Target::kSpirv}) {
-      const Machine machine = MachineOf(t);
-      all[static_cast<size_t>(t)] =
-          absl::StrCat(std::string(SourceStamp()), "|" LLVM_VERSION_STRING "|", static_cast<int>(t), "|",
-                       machine.cpu, "|", machine.features);
-    }
-    return all;
-  }();
-  return identities[static_cast<size_t>(target)];
+std::string CodeIdentity(const CodeTarget& target) {
+  const Machine machine = MachineOf(target);
+  return absl::StrCat(std::string(SourceStamp()), "|" LLVM_VERSION_STRING "|", static_cast<int>(target.target),
+                      "|", machine.cpu, "|", machine.features);
 }
 
 absl::Status CheckHostCpu() {
@@ -268,8 +268,8 @@ absl::Status CheckHostCpu() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> Generate(Target target, std::unique_ptr<llvm::Module> module) {
-  if (target == Target::kSpirv) return GenerateInChild(target, *module);
+absl::StatusOr<std::string> Generate(const CodeTarget& target, std::unique_ptr<llvm::Module> module) {
+  if (target.target == Target::kSpirv) return GenerateInChild(target, *module);
   return GenerateHere(target, *module);
 }
 

@@ -11,16 +11,24 @@
 
 namespace xpud::kernels {
 
+// What code is made for. `processor`: of NVPTX, "sm_80" where empty.
+struct CodeTarget {
+  CodeTarget(Target kind, std::string name = {})  // NOLINT(google-explicit-constructor): mostly a Target
+      : target(kind), processor(name.empty() && kind == Target::kNvptx ? "sm_80" : std::move(name)) {}
+  Target target;
+  std::string processor;
+};
+
 // Everything outside the IR that determines what Generate makes: our sources, LLVM's version, the CPU and its
 // features.
-const std::string& CodeIdentity(Target target);
+std::string CodeIdentity(const CodeTarget& target);
 
 // OK when the host's CPU can run what we generate for it (AVX2, FMA, F16C: any x86-64-v3).
 absl::Status CheckHostCpu();
 
 // The module's text or object. kSpirv is emitted in a forked child, since that back end keeps state between
 // modules. Internal when a function is left undefined, or the back end fails.
-absl::StatusOr<std::string> Generate(Target target, std::unique_ptr<llvm::Module> module);
+absl::StatusOr<std::string> Generate(const CodeTarget& target, std::unique_ptr<llvm::Module> module);
 
 // The optimised IR of a host module as text, for tests that look at the code.
 absl::StatusOr<std::string> OptimisedText(std::unique_ptr<llvm::Module> module);

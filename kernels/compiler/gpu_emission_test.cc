@@ -36,7 +36,7 @@ class GpuEmissionTest : public ::testing::Test {
   }
 
   void Check(const Skeleton& skeleton, const KernelKey& key, const std::string& what) {
-    const absl::StatusOr<std::string> ptx = KernelCache::Compile(Target::kNvptx, skeleton, key);
+    const absl::StatusOr<std::string> ptx = KernelCache::Compile({Target::kNvptx, "sm_90"}, skeleton, key);
     ASSERT_TRUE(ptx.ok()) << what << ": " << ptx.status();
     EXPECT_NE(ptx->find(".visible .entry " + skeleton.NameOf(key)), std::string::npos) << what;
     EXPECT_NE(ptx->find(".target sm_90"), std::string::npos) << what;

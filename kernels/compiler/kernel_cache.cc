@@ -33,8 +33,14 @@ uint64_t KeyReader::Take(int bits) {
   return value & ((uint64_t{1} << bits) - 1);
 }
 
-KernelCache::KernelCache(Target target, std::unique_ptr<ObjectCache> disk, std::function<void()> on_ready)
-    : target_(target), disk_(std::move(disk)), on_ready_(std::move(on_ready)), table_(1024) {
+KernelCache::KernelCache(CodeTarget target, std::unique_ptr<ObjectCache> disk, std::function<void()> on_ready,
+                         Assemble assemble)
+    : target_(std::move(target)),
+      identity_(absl::StrCat(CodeIdentity(target_), assemble != nullptr ? "|assembled" : "")),
+      disk_(std::move(disk)),
+      on_ready_(std::move(on_ready)),
+      assemble_(std::move(assemble)),
+      table_(1024) {
   compiler_ = std::thread([this] { Run(); });
 }
 
@@ -113,17 +119,23 @@ void KernelCache::Run() {
   }
 }
 
-absl::StatusOr<std::string> KernelCache::Compile(Target target, const Skeleton& skeleton,
+absl::StatusOr<std::string> KernelCache::Compile(const CodeTarget& target, const Skeleton& skeleton,
                                                  const KernelKey& key) {
   llvm::LLVMContext context;
-  Emitter emitter(target, context);
+  Emitter emitter(target.target, context);
   RETURN_IF_ERROR(skeleton.Emit(key, skeleton.NameOf(key), emitter));
   return Generate(target, emitter.Finish());
 }
 
+absl::StatusOr<std::string> KernelCache::CompileAndAssemble(const Entry& entry) const {
+  ASSIGN_OR_RETURN(std::string code, Compile(target_, *entry.skeleton, entry.key));
+  if (assemble_ == nullptr) return code;
+  return assemble_(code);
+}
+
 absl::StatusOr<std::string> KernelCache::LoadOrCompile(const Entry& entry, const std::string& name) {
   const std::string identity =
-      absl::StrCat(CodeIdentity(target_), "|", name, "|", entry.skeleton->Describe(entry.key), "|",
+      absl::StrCat(identity_, "|", name, "|", entry.skeleton->Describe(entry.key), "|",
                    absl::Hex(entry.key.words[0]), "|", absl::Hex(entry.key.words[1]));
   if (disk_ != nullptr) {
     auto code = disk_->Load(identity);
@@ -133,7 +145,7 @@ absl::StatusOr<std::string> KernelCache::LoadOrCompile(const Entry& entry, const
     }
   }
   const auto began = std::chrono::steady_clock::now();
-  auto code = Compile(target_, *entry.skeleton, entry.key);
+  auto code = CompileAndAssemble(entry);
   const std::chrono::nanoseconds took = std::chrono::steady_clock::now() - began;
   compile_ns_.fetch_add(static_cast<uint64_t>(took.count()), std::memory_order_relaxed);
   (code.ok() ? compiled_ : failed_).fetch_add(1, std::memory_order_relaxed);
@@ -151,9 +163,10 @@ void KernelCache::Finish(Entry& entry) {
     return;
   }
   ModuleImage image;
-  image.format = target_ == Target::kHost    ? ModuleImage::Format::kNative
-                 : target_ == Target::kNvptx ? ModuleImage::Format::kPtx
-                                             : ModuleImage::Format::kSpirv;
+  const bool machine_code = target() == Target::kHost || assemble_ != nullptr;
+  image.format = machine_code                  ? ModuleImage::Format::kNative
+                 : target() == Target::kNvptx ? ModuleImage::Format::kPtx
+                                              : ModuleImage::Format::kSpirv;
   image.bytes = *std::move(code);
   entry.kernel.store(Add(std::move(image), name), std::memory_order_release);
 }

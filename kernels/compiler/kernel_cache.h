@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "kernels/compiler/backend.h"
 #include "kernels/compiler/emitter.h"
 #include "kernels/compiler/object_cache.h"
 #include "kernels/kernel_library.h"
@@ -64,20 +65,25 @@ class Skeleton {
 
 class KernelCache : public KernelStore {
  public:
-  KernelCache(Target target, std::unique_ptr<ObjectCache> disk, std::function<void()> on_ready);
+  // Makes machine code of PTX; see KernelLibrary::Options.
+  using Assemble = std::function<absl::StatusOr<std::string>(const std::string& ptx)>;
+
+  KernelCache(CodeTarget target, std::unique_ptr<ObjectCache> disk, std::function<void()> on_ready,
+              Assemble assemble = nullptr);
   ~KernelCache() override;
 
   // The kernel, or nullptr while it is being compiled (started by this call if need be), or why it cannot be.
   absl::StatusOr<const Kernel*> Find(const Skeleton& skeleton, const KernelKey& key);
   void WaitForCompiles();
   KernelCounters counters() const;  // engine thread
-  Target target() const { return target_; }
+  Target target() const { return target_.target; }
 
   const Kernel* Add(ModuleImage image, std::string entry) override;
   const Kernel* AddEntry(const Kernel& sibling, std::string entry) override;
 
   // Compiles without a cache: what the compile thread does, for tests.
-  static absl::StatusOr<std::string> Compile(Target target, const Skeleton& skeleton, const KernelKey& key);
+  static absl::StatusOr<std::string> Compile(const CodeTarget& target, const Skeleton& skeleton,
+                                             const KernelKey& key);
 
  private:
   struct Entry {
@@ -92,11 +98,14 @@ class KernelCache : public KernelStore {
   void Insert(Entry* entry);
   void Run();
   void Finish(Entry& entry);
+  absl::StatusOr<std::string> CompileAndAssemble(const Entry& entry) const;
   absl::StatusOr<std::string> LoadOrCompile(const Entry& entry, const std::string& name);
 
-  const Target target_;
+  const CodeTarget target_;
+  const std::string identity_;  // of all that this cache compiles
   const std::unique_ptr<ObjectCache> disk_;
   const std::function<void()> on_ready_;
+  const Assemble assemble_;
 
   // Engine thread only.
   std::vector<Entry*> table_;  // open addressing, a power of two, at most half full

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "gtest/gtest.h"
-#include "kernels/testing/device.h"
+#include "kernels/testing/device_test_fixture.h"
 #include "kernels/testing/tensor.h"
 
 namespace xpud::kernels {
@@ -11,10 +11,8 @@ namespace {
 
 using ops::DType;
 
-class MathTest : public ::testing::Test {
+class MathTest : public DeviceTest {
  protected:
-  MathTest() : library_(*KernelLibrary::Create({})) {}
-
   // Relative error of row `name` on `values`, below `limit` everywhere.
   void Check(const char* name, DType type, const std::vector<Exact>& values, Exact (*reference)(Exact),
              Exact limit) {
@@ -55,8 +53,6 @@ class MathTest : public ::testing::Test {
     return values;
   }
 
-  TestDevice device_;
-  std::unique_ptr<KernelLibrary> library_;
   std::mt19937_64 random_{3};
 };
 

@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "gtest/gtest.h"
-#include "kernels/testing/device.h"
+#include "kernels/testing/device_test_fixture.h"
 #include "kernels/testing/tensor.h"
 
 namespace xpud::kernels {
@@ -10,10 +10,8 @@ namespace {
 
 using ops::DType;
 
-class LayerNormTest : public ::testing::Test {
+class LayerNormTest : public DeviceTest {
  protected:
-  LayerNormTest() : library_(*KernelLibrary::Create({})) {}
-
   void Check(DType type, int64_t m, int64_t n, bool weighted, Exact offset) {
     const DType statistics = type == DType::kBFloat16 || type == DType::kFloat16 ? DType::kFloat32 : type;
     TestTensor x(type, {m, n}), weight(type, {n}), bias(type, {n}), y(type, {m, n}), mean(statistics, {m}),
@@ -58,8 +56,6 @@ class LayerNormTest : public ::testing::Test {
     EXPECT_TRUE(y.MarginsIntact() && mean.MarginsIntact() && rstd.MarginsIntact());
   }
 
-  TestDevice device_;
-  std::unique_ptr<KernelLibrary> library_;
   std::mt19937_64 random_{5};
 };
 

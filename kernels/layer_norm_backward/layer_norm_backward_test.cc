@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "gtest/gtest.h"
-#include "kernels/testing/device.h"
+#include "kernels/testing/device_test_fixture.h"
 #include "kernels/testing/gpu.h"
 #include "kernels/testing/tensor.h"
 
@@ -11,10 +11,8 @@ namespace {
 
 using ops::DType;
 
-class LayerNormBackwardTest : public ::testing::Test {
+class LayerNormBackwardTest : public DeviceTest {
  protected:
-  LayerNormBackwardTest() : library_(*KernelLibrary::Create({})) {}
-
   struct Case {
     int64_t rows, columns;
     DType type = DType::kFloat32;
@@ -112,8 +110,6 @@ class LayerNormBackwardTest : public ::testing::Test {
     Compare(t.dbias, dbias, std::sqrt(static_cast<Exact>(c.rows)) * 4, c.type, "dbias");
   }
 
-  TestDevice device_;
-  std::unique_ptr<KernelLibrary> library_;
   std::mt19937_64 random_{3};
 };
 
@@ -144,7 +140,7 @@ TEST_F(LayerNormBackwardTest, GradientMayTakeItsInputsPlace) {
 TEST_F(LayerNormBackwardTest, NoRowsGiveGradientsOfZero) { Check({.rows = 0, .columns = 40}); }
 
 TEST_F(LayerNormBackwardTest, ResultDoesNotDependOnTheNumberOfWorkers) {
-  KernelLibrary::Options options;
+  KernelLibrary::Options options = device_.options();
   options.workers = 17;
   const auto many = *KernelLibrary::Create(options);
   const Case c{.rows = 3000, .columns = 200};

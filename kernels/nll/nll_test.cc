@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "gtest/gtest.h"
-#include "kernels/testing/device.h"
+#include "kernels/testing/device_test_fixture.h"
 #include "kernels/testing/gpu.h"
 #include "kernels/testing/tensor.h"
 
@@ -22,10 +22,8 @@ double UnitOf(DType type) {
                                    : 1e-2;
 }
 
-class NllTest : public ::testing::Test {
+class NllTest : public DeviceTest {
  protected:
-  NllTest() : library_(*KernelLibrary::Create({})) {}
-
   struct Case {
     int64_t rows = 7, classes = 5;
     DType type = DType::kFloat32, index = DType::kInt64;
@@ -177,8 +175,6 @@ class NllTest : public ::testing::Test {
     }
   }
 
-  TestDevice device_;
-  std::unique_ptr<KernelLibrary> library_;
   std::mt19937_64 random_{7};
 };
 
@@ -217,7 +213,7 @@ TEST_F(NllTest, MeanOfNothingIsNan) {
 }
 
 TEST_F(NllTest, ResultDoesNotDependOnTheNumberOfWorkers) {
-  KernelLibrary::Options options;
+  KernelLibrary::Options options = device_.options();
   options.workers = 17;
   const auto many = *KernelLibrary::Create(options);
   const Case c{.rows = 50000, .classes = 10, .weighted = true};

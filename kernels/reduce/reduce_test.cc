@@ -4,7 +4,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/compiler/formula.h"
-#include "kernels/testing/device.h"
+#include "kernels/testing/device_test_fixture.h"
 #include "kernels/testing/reference.h"
 #include "kernels/testing/tensor.h"
 
@@ -42,10 +42,8 @@ const Shape kShapes[] = {
     {"large, outer parts", {900, 3, 400}, {1200, 400, 1}, {true, false, true}},
 };
 
-class ReduceTest : public ::testing::Test {
+class ReduceTest : public DeviceTest {
  protected:
-  ReduceTest() : library_(*KernelLibrary::Create({})) {}
-
   static DType OutType(const ops::Row& row, DType input, size_t output) {
     switch (row.types) {
       case ops::TypeRule::kSum:
@@ -153,8 +151,6 @@ class ReduceTest : public ::testing::Test {
     for (const TestTensor& t : outputs) ASSERT_TRUE(t.MarginsIntact()) << what;
   }
 
-  TestDevice device_;
-  std::unique_ptr<KernelLibrary> library_;
   std::mt19937_64 random_{99};
 };
 
@@ -210,7 +206,7 @@ TEST_F(ReduceTest, FirstOfEqualExtremesIsFoundInEveryLoopOrder) {
 }
 
 TEST_F(ReduceTest, ResultDoesNotDependOnTheNumberOfWorkers) {
-  KernelLibrary::Options options;
+  KernelLibrary::Options options = device_.options();
   options.workers = 17;
   const auto many = *KernelLibrary::Create(options);
   TestTensor a(DType::kFloat32, {1000003});

@@ -1,7 +1,7 @@
 // Additions of rows at indices, against a reference that adds in the same order: results must be equal, not
 // close.
 #include "gtest/gtest.h"
-#include "kernels/testing/device.h"
+#include "kernels/testing/device_test_fixture.h"
 #include "kernels/testing/gpu.h"
 #include "kernels/testing/tensor.h"
 
@@ -10,10 +10,8 @@ namespace {
 
 using ops::DType;
 
-class ScatterTest : public ::testing::Test {
+class ScatterTest : public DeviceTest {
  protected:
-  ScatterTest() : library_(*KernelLibrary::Create({})) {}
-
   struct Case {
     int64_t rows = 9, columns = 5, count = 40;
     DType type = DType::kFloat32, index = DType::kInt64;
@@ -73,8 +71,6 @@ class ScatterTest : public ::testing::Test {
     EXPECT_TRUE(out.MarginsIntact());
   }
 
-  TestDevice device_;
-  std::unique_ptr<KernelLibrary> library_;
   std::mt19937_64 random_{5};
 };
 

@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "gtest/gtest.h"
-#include "kernels/testing/device.h"
+#include "kernels/testing/device_test_fixture.h"
 #include "kernels/testing/tensor.h"
 
 namespace xpud::kernels {
@@ -31,10 +31,8 @@ const Shape kShapes[] = {
     {"large row", {2, 600000}, {600000, 1}, {600000, 1}, 1},
 };
 
-class SoftmaxTest : public ::testing::Test {
+class SoftmaxTest : public DeviceTest {
  protected:
-  SoftmaxTest() : library_(*KernelLibrary::Create({})) {}
-
   static Exact Tolerance(DType type) {
     return type == DType::kFloat64   ? 1e-12L
            : type == DType::kFloat32 ? 2e-6L
@@ -107,8 +105,6 @@ class SoftmaxTest : public ::testing::Test {
     ASSERT_TRUE(out.MarginsIntact()) << what;
   }
 
-  TestDevice device_;
-  std::unique_ptr<KernelLibrary> library_;
   std::mt19937_64 random_{7};
 };
 

@@ -1,7 +1,11 @@
 #include "kernels/testing/device.h"
 
+#include <algorithm>
+#include <cstdlib>
+
 #include "absl/strings/str_cat.h"
 #include "llvm/ExecutionEngine/Orc/LLJIT.h"
+#include "kernels/testing/gpu_memory.h"
 #include "llvm/Support/TargetSelect.h"
 #include "proto/base/check.h"
 #include "proto/base/status_macros.h"
@@ -18,8 +22,41 @@ struct TestDevice::Loaded {
 TestDevice::TestDevice() : scratch_(new std::byte[XPUD_HOST_SCRATCH_BYTES + 64]) {
   llvm::InitializeNativeTarget();
   llvm::InitializeNativeTargetAsmPrinter();
+  const char* const target = std::getenv("XPUD_TEST_TARGET");
+  nvptx_ = target != nullptr && std::string_view(target) == "nvptx";
+  if (!nvptx_) return;
+  const absl::StatusOr<CudaDevice*> device = CudaDevice::Get();
+  absent_ = device.status();
+  if (device.ok()) gpu_ = *device;
 }
-TestDevice::~TestDevice() = default;
+
+TestDevice::~TestDevice() { ReleaseWorkspaces(); }
+
+KernelLibrary::Options TestDevice::options() const {
+  KernelLibrary::Options options;
+  if (nvptx_) options.target = Target::kNvptx;
+  if (gpu_ != nullptr) options.processor = gpu_->processor();
+  return options;
+}
+
+void TestDevice::ReleaseWorkspaces() {
+  workspaces_.clear();
+  for (void* const memory : gpu_workspaces_) gpu_->Free(memory);
+  gpu_workspaces_.clear();
+}
+
+absl::StatusOr<void*> TestDevice::Workspace(size_t bytes) {
+  constexpr unsigned char kUnwritten = 0xA5;
+  if (gpu_ != nullptr) {
+    gpu_workspaces_.push_back(gpu_->Allocate(bytes));
+    gpu_->Fill(gpu_workspaces_.back(), kUnwritten, bytes);
+    return gpu_workspaces_.back();
+  }
+  workspaces_.emplace_back(new std::byte[bytes + 64]);
+  std::memset(workspaces_.back().get(), kUnwritten, bytes + 64);
+  const auto address = reinterpret_cast<uintptr_t>(workspaces_.back().get());
+  return reinterpret_cast<void*>((address + 63) / 64 * 64);
+}
 
 TestDevice::Loaded& TestDevice::Load(const Kernel& kernel) {
   std::unique_ptr<Loaded>& slot = loaded_[&kernel];
@@ -44,13 +81,8 @@ TestDevice::Loaded& TestDevice::Load(const Kernel& kernel) {
 }
 
 absl::Status TestDevice::Plan(KernelLibrary& library, const OpCall& call, LaunchList& launches) {
-  workspaces_.clear();
-  const auto workspace = [&](size_t bytes) -> absl::StatusOr<void*> {
-    workspaces_.emplace_back(new std::byte[bytes + 64]);
-    std::memset(workspaces_.back().get(), 0xA5, bytes + 64);
-    const auto address = reinterpret_cast<uintptr_t>(workspaces_.back().get());
-    return reinterpret_cast<void*>((address + 63) / 64 * 64);
-  };
+  ReleaseWorkspaces();
+  const auto workspace = [&](size_t bytes) { return Workspace(bytes); };
   for (;;) {
     ASSIGN_OR_RETURN(const Readiness readiness, library.Plan(call, workspace, launches));
     if (readiness == Readiness::kReady) return absl::OkStatus();
@@ -59,6 +91,17 @@ absl::Status TestDevice::Plan(KernelLibrary& library, const OpCall& call, Launch
 }
 
 void TestDevice::Execute(const LaunchList& launches) {
+  if (gpu_ == nullptr) return ExecuteHere(launches);
+  groups_ = 0;
+  for (size_t l = 0; l < launches.size(); ++l) {
+    const auto& groups = launches[l].groups();
+    groups_ += uint64_t{groups[0]} * groups[1] * groups[2];
+  }
+  gpu_->Launch(launches);
+  gpu_->Synchronize();
+}
+
+void TestDevice::ExecuteHere(const LaunchList& launches) {
   void* const scratch = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(scratch_.get()) + 63) / 64 * 64);
   groups_ = 0;
   for (size_t l = 0; l < launches.size(); ++l) {
@@ -78,9 +121,19 @@ void TestDevice::Execute(const LaunchList& launches) {
 }
 
 absl::Status TestDevice::Run(KernelLibrary& library, const OpCall& call) {
+  if (gpu_ != nullptr) return RunOnGpu(library, call);
   LaunchList launches;
   RETURN_IF_ERROR(Plan(library, call, launches));
   Execute(launches);
+  return absl::OkStatus();
+}
+
+absl::Status TestDevice::RunOnGpu(KernelLibrary& library, const OpCall& call) {
+  GpuMemory memory(*gpu_, call);
+  LaunchList launches;
+  RETURN_IF_ERROR(Plan(library, memory.call(), launches));
+  Execute(launches);
+  memory.CopyBack();
   return absl::OkStatus();
 }
 

@@ -10,7 +10,6 @@ namespace {
 
 using ops::DType;
 
-constexpr size_t kMargin = 64;
 constexpr std::byte kFill{0x5A};
 
 float HalfToFloat(uint16_t h) {

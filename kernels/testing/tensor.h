@@ -15,6 +15,9 @@ using Exact = long double;
 
 class TestTensor {
  public:
+  // Bytes before and after the elements that no kernel may touch.
+  static constexpr size_t kMargin = 64;
+
   // Row-major without gaps.
   TestTensor(ops::DType dtype, const std::vector<int64_t>& sizes);
   // Given strides, in elements.

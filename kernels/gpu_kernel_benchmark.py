@@ -1,0 +1,68 @@
+"""What gpu_kernel_benchmark prints, for torch on the same GPU: "name dtype microseconds GB/s"."""
+
+import torch
+import torch.nn.functional as F
+
+
+def cases(m, n):
+    """(name, inputs' shapes, f(inputs, out), bytes: shapes counted beside the inputs)."""
+    matrix, row, column, vector = (m, n), (1, n), (m, 1), (n,)
+    return [
+        ("add", [matrix, matrix], matrix, lambda a, b, out: torch.add(a, b, out=out)),
+        ("add_bias", [matrix, row], matrix, lambda a, b, out: torch.add(a, b, out=out)),
+        ("gelu", [matrix], matrix, lambda a, out: torch.ops.aten.gelu.out(a, out=out)),
+        ("sum0", [matrix], row, lambda a, out: torch.sum(a, 0, keepdim=True, out=out)),
+        ("sum1", [matrix], column, lambda a, out: torch.sum(a, 1, keepdim=True, out=out)),
+        ("softmax0", [matrix], matrix, lambda a, out: torch.softmax(a, 0, out=out)),
+        ("softmax1", [matrix], matrix, lambda a, out: torch.softmax(a, 1, out=out)),
+        ("layer_norm", [matrix, vector, vector], matrix, lambda a, w, b, out: F.layer_norm(a, (n,), w, b, 1e-5)),
+        ("copy", [matrix], matrix, lambda a, out: out.copy_(a)),
+        ("transpose", [(n, m)], matrix, lambda a, out: out.copy_(a.t())),
+        ("embedding", [(30000, n)], matrix, None),
+    ]
+
+
+def measure(run, sets, times):
+    """Microseconds of one run, from a graph of `times`, the best of five."""
+    for s in sets:
+        run(s)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for i in range(times):
+            run(sets[i % len(sets)])
+    best = None
+    for _ in range(5):
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+        graph.replay()
+        end.record()
+        torch.cuda.synchronize()
+        took = begin.elapsed_time(end) * 1000 / times
+        best = took if best is None else min(best, took)
+    return best
+
+
+def main():
+    for m, n in ((4096, 4096), (32, 384), (1024, 384)):
+        for dtype in (torch.float32, torch.bfloat16):
+            for name, shapes, out_shape, function in cases(m, n):
+                sets = []
+                for _ in range(4):
+                    inputs = [torch.rand(s, device="cuda", dtype=torch.float32).to(dtype) for s in shapes]
+                    out = torch.empty(out_shape, device="cuda", dtype=dtype)
+                    if function is None:
+                        inputs.append(torch.randint(30000, (m,), device="cuda"))
+                    sets.append((*inputs, out))
+                total = sum(t.numel() * t.element_size() for t in sets[0])
+                if name == "layer_norm":
+                    total += 8 * m
+                run = lambda s: torch.index_select(s[0], 0, s[1], out=s[2]) if function is None else function(*s[:-1], out=s[-1])
+                us = measure(run, sets, 40 if total > 1e6 else 400)
+                kind = "f32" if dtype == torch.float32 else "bf16"
+                print(f"{name}_{m}x{n} {kind} {us:.2f} {total / us / 1000:.0f}", flush=True)
+                del sets
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+// The first NVIDIA GPU of this machine, for tests and benchmarks: libcuda by dlopen, one context, one stream.
+// A process has one. One thread, but for Assemble, which any thread may call.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "kernels/kernel_library.h"
+
+namespace xpud::kernels {
+
+class CudaDevice {
+ public:
+  // NotFound says why there is none: no library, no device.
+  static absl::StatusOr<CudaDevice*> Get();
+
+  // As "sm_90".
+  const std::string& processor() const { return processor_; }
+
+  void* Allocate(size_t bytes);
+  void Free(void* memory);
+  void Fill(void* memory, unsigned char value, size_t bytes);
+  void CopyIn(void* to, const void* from, size_t bytes);
+  void CopyOut(void* to, const void* from, size_t bytes);
+  // Queues the launches; modules are loaded on first use and kept.
+  void Launch(const LaunchList& launches);
+  void Synchronize();
+  // Milliseconds of GPU time of one list, measured over `times` of them in turn in a graph, so that the host's
+  // speed does not count; the best of five.
+  float Time(std::span<const LaunchList> launches, int times);
+
+  // A cubin for this device.
+  absl::StatusOr<std::string> Assemble(const std::string& ptx);
+
+ private:
+  struct Api;
+  CudaDevice() = default;
+  absl::Status Open();
+  void* FunctionOf(const Kernel& kernel);
+
+  std::unique_ptr<Api> api_;
+  void* context_ = nullptr;
+  void* stream_ = nullptr;
+  std::string processor_;
+  // By index and module: libraries come and go, and so do their kernels' addresses.
+  std::map<std::string, void*> functions_;
+};
+
+}  // namespace xpud::kernels
