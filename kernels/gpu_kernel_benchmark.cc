@@ -1,6 +1,6 @@
-// Speed of the kernels on an NVIDIA GPU: one line a case, "name dtype microseconds GB/s", counting each operand
-// once. kernels/gpu_kernel_benchmark.py prints the same for torch. Four sets of operands are used in turn, so
-// that none stays in the cache. Arguments: names of cases, or none for all.
+// Speed of the kernels on an NVIDIA GPU: one line a case, "name dtype microseconds GB/s", counting each
+// operand once. kernels/gpu_kernel_benchmark.py prints the same for torch. Four sets of operands are used in
+// turn, so that none stays in the cache. Arguments: names of cases, or none for all.
 #include <cstdio>
 
 #include "kernels/testing/cuda_device.h"
@@ -56,8 +56,8 @@ class Bench {
     }
     const double bytes = static_cast<double>(bytes_) / kSets;
     const double us = 1000.0 * static_cast<double>(device_.Time(lists, bytes > 1e6 ? 40 : 400));
-    std::printf("%s %s %.2f %.0f\n", c.name.c_str(),
-                std::string(ops::Info(c.inputs[0].type).name).c_str(), us, bytes / us / 1000);
+    std::printf("%s %s %.2f %.0f\n", c.name.c_str(), std::string(ops::Info(c.inputs[0].type).name).c_str(),
+                us, bytes / us / 1000);
     std::fflush(stdout);
     for (void* const memory : memory_) device_.Free(memory);
     memory_.clear();
@@ -97,7 +97,8 @@ class Bench {
       std::memcpy(&bits, &real, 4);
       const uint64_t index = r % 30000;
       if (t.type == DType::kBFloat16) bits >>= 16;
-      std::memcpy(&values[i * size], ops::IsFloating(t.type) ? static_cast<const void*>(&bits) : &index, size);
+      std::memcpy(&values[i * size], ops::IsFloating(t.type) ? static_cast<const void*>(&bits) : &index,
+                  size);
     }
     operand.data = Allocate(values.size());
     device_.CopyIn(operand.data, values.data(), values.size());

@@ -159,8 +159,9 @@ class KernelLibrary {
     int workers = 1;                 // how many groups the device runs at once: sizes the slices
     std::function<void()> on_ready;  // called on the compiler's thread each time a kernel becomes ready
     std::string processor = {};      // kNvptx: the least GPU that the code runs on, as "sm_90"; empty: sm_80
-    // kNvptx: makes machine code (a cubin for `processor` itself) of PTX. Where given, modules are kNative and
-    // it is they that are kept on disk, so that a warm start compiles nothing. Called on the compiler's thread.
+    // kNvptx: makes machine code (a cubin for `processor` itself) of PTX. Where given, modules are kNative
+    // and it is they that are kept on disk, so that a warm start compiles nothing. Called on the compiler's
+    // thread.
     std::function<absl::StatusOr<std::string>(const std::string& ptx)> assemble = nullptr;
   };
   // Device memory that lives until the op is done, or ResourceExhausted.

@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "drivers/frontend/clock.h"
 #include "drivers/cpu/event.h"
 #include "drivers/cpu/worker_pool.h"
+#include "drivers/frontend/clock.h"
 #include "drivers/frontend/command_list.h"
 
 namespace xpud::drivers::cpu {

@@ -3,8 +3,8 @@
 #include <cstring>
 #include <string_view>
 
-#include "drivers/frontend/clock.h"
 #include "drivers/cpu/module.h"
+#include "drivers/frontend/clock.h"
 
 namespace xpud::drivers::cpu {
 namespace {

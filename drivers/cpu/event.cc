@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "drivers/frontend/clock.h"
 #include "drivers/cpu/futex.h"
+#include "drivers/frontend/clock.h"
 
 namespace xpud::drivers::cpu {
 namespace {

@@ -8,9 +8,9 @@
 #include <string>
 #include <system_error>
 
-#include "drivers/frontend/clock.h"
 #include "drivers/cpu/futex.h"
 #include "drivers/cpu/scratch.h"
+#include "drivers/frontend/clock.h"
 
 namespace xpud::drivers::cpu {
 namespace {

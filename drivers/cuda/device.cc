@@ -110,8 +110,7 @@ void CudaDevice::GetProperties(ze_device_properties_t& properties) const {
   properties.type = ZE_DEVICE_TYPE_GPU;
   properties.vendorId = kNvidia;
   properties.deviceId = PciDeviceId(device_);
-  if (Attribute(CU_DEVICE_ATTRIBUTE_INTEGRATED) != 0)
-    properties.flags |= ZE_DEVICE_PROPERTY_FLAG_INTEGRATED;
+  if (Attribute(CU_DEVICE_ATTRIBUTE_INTEGRATED) != 0) properties.flags |= ZE_DEVICE_PROPERTY_FLAG_INTEGRATED;
   if (Attribute(CU_DEVICE_ATTRIBUTE_ECC_ENABLED) != 0) properties.flags |= ZE_DEVICE_PROPERTY_FLAG_ECC;
   properties.coreClockRate = Attribute(CU_DEVICE_ATTRIBUTE_CLOCK_RATE) / 1000;
   properties.maxMemAllocSize = memory_;
@@ -149,10 +148,10 @@ void CudaDevice::GetComputeProperties(ze_device_compute_properties_t& properties
 }
 
 void CudaDevice::GetModuleProperties(ze_device_module_properties_t& properties) const {
-  constexpr ze_device_fp_flags_t kIeee =
-      ZE_DEVICE_FP_FLAG_DENORM | ZE_DEVICE_FP_FLAG_INF_NAN | ZE_DEVICE_FP_FLAG_ROUND_TO_NEAREST |
-      ZE_DEVICE_FP_FLAG_ROUND_TO_ZERO | ZE_DEVICE_FP_FLAG_ROUND_TO_INF | ZE_DEVICE_FP_FLAG_FMA |
-      ZE_DEVICE_FP_FLAG_ROUNDED_DIVIDE_SQRT;
+  constexpr ze_device_fp_flags_t kIeee = ZE_DEVICE_FP_FLAG_DENORM | ZE_DEVICE_FP_FLAG_INF_NAN |
+                                         ZE_DEVICE_FP_FLAG_ROUND_TO_NEAREST |
+                                         ZE_DEVICE_FP_FLAG_ROUND_TO_ZERO | ZE_DEVICE_FP_FLAG_ROUND_TO_INF |
+                                         ZE_DEVICE_FP_FLAG_FMA | ZE_DEVICE_FP_FLAG_ROUNDED_DIVIDE_SQRT;
   properties = {};
   properties.flags =
       ZE_DEVICE_MODULE_FLAG_FP16 | ZE_DEVICE_MODULE_FLAG_FP64 | ZE_DEVICE_MODULE_FLAG_INT64_ATOMICS;

@@ -61,9 +61,10 @@ ze_result_t EnqueueLaunch(const Stream& stream, const Entry& entry, const ze_gro
   if (entry.function == nullptr) return RunHost(stream, entry, arguments);
   if (groups.groupCountX == 0 || groups.groupCountY == 0 || groups.groupCountZ == 0) [[unlikely]]
     return ZE_RESULT_SUCCESS;
-  return stream.device().Check(cu.cuLaunchKernel(
-      entry.function, groups.groupCountX, groups.groupCountY, groups.groupCountZ, group_size.groupSizeX,
-      group_size.groupSizeY, group_size.groupSizeZ, 0, stream.handle(), const_cast<void**>(arguments), nullptr));
+  return stream.device().Check(cu.cuLaunchKernel(entry.function, groups.groupCountX, groups.groupCountY,
+                                                 groups.groupCountZ, group_size.groupSizeX,
+                                                 group_size.groupSizeY, group_size.groupSizeZ, 0,
+                                                 stream.handle(), const_cast<void**>(arguments), nullptr));
 }
 
 KeptLaunch::KeptLaunch(const CudaKernel& kernel, const void* const* arguments, const ze_group_count_t& groups,
@@ -79,8 +80,8 @@ KeptLaunch::KeptLaunch(const CudaKernel& kernel, const void* const* arguments, c
 
 ze_result_t Copy::Run(const Stream& stream) const {
   if (size == 0) return ZE_RESULT_SUCCESS;
-  const ze_result_t result = stream.device().Check(
-      cu.cuMemcpyAsync(Address(destination), Address(source), size, stream.handle()));
+  const ze_result_t result =
+      stream.device().Check(cu.cuMemcpyAsync(Address(destination), Address(source), size, stream.handle()));
   return result == ZE_RESULT_SUCCESS ? AfterReading(stream, source, size) : result;
 }
 
@@ -111,7 +112,8 @@ ze_result_t Fill::Run(const Stream& stream) const {
   if (pattern_size > kMaxPatternSize) return ZE_RESULT_ERROR_INVALID_SIZE;
   const CUdeviceptr to = Address(destination);
   const CudaDevice& device = stream.device();
-  if (pattern_size == 1) return device.Check(cu.cuMemsetD8Async(to, Read<uint8_t>(pattern), size, stream.handle()));
+  if (pattern_size == 1)
+    return device.Check(cu.cuMemsetD8Async(to, Read<uint8_t>(pattern), size, stream.handle()));
   if (pattern_size == 2 && Fits<uint16_t>(destination, size))
     return device.Check(cu.cuMemsetD16Async(to, Read<uint16_t>(pattern), size / 2, stream.handle()));
   if (pattern_size == 4 && Fits<uint32_t>(destination, size))
@@ -124,8 +126,8 @@ ze_result_t KeptFill::Run(const Stream& stream) const {
 }
 
 ze_result_t ResetEvent::Run(const Stream& stream) const {
-  return stream.device().Check(cu.cuStreamWriteValue32(stream.handle(), event->word().address(), 0,
-                                                       CU_STREAM_WRITE_VALUE_DEFAULT));
+  return stream.device().Check(
+      cu.cuStreamWriteValue32(stream.handle(), event->word().address(), 0, CU_STREAM_WRITE_VALUE_DEFAULT));
 }
 
 ze_result_t WriteTimestamp::Run(const Stream& stream) const {

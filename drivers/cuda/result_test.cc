@@ -6,7 +6,8 @@ namespace xpud::drivers::cuda {
 namespace {
 
 TEST(ResultTest, ErrorsThatEndTheContextAreALostDevice) {
-  for (const int sticky : {46, 214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 806, 810, 999})
+  for (const int sticky :
+       {46, 214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 806, 810, 999})
     EXPECT_EQ(ToZe(static_cast<CUresult>(sticky)), ZE_RESULT_ERROR_DEVICE_LOST) << sticky;
 }
 

@@ -53,8 +53,8 @@ class Driver : public Object {
   virtual ze_result_t CreateContext(const ze_context_desc_t& desc, std::unique_ptr<Context>& context) = 0;
 };
 
-// The drivers of this machine, one for each back end that finds a device (drivers/back_ends.cc). `report` gets a
-// line for each that found none, saying why.
+// The drivers of this machine, one for each back end that finds a device (drivers/back_ends.cc). `report`
+// gets a line for each that found none, saying why.
 std::vector<std::unique_ptr<Driver>> CreateDrivers(std::string& report);
 
 }  // namespace xpud::drivers

@@ -1,5 +1,5 @@
-// What a launch and a copy cost through Debian's loader: the empty kernel is all overhead. On the back end that
-// XPUD_BENCHMARK_DRIVER names ("cpu", "cuda"); the CPU without it.
+// What a launch and a copy cost through Debian's loader: the empty kernel is all overhead. On the back end
+// that XPUD_BENCHMARK_DRIVER names ("cpu", "cuda"); the CPU without it.
 #include <benchmark/benchmark.h>
 #include <level_zero/ze_api.h>
 
@@ -41,8 +41,8 @@ struct Setup {
     module_desc.stype = ZE_STRUCTURE_TYPE_MODULE_DESC;
     module_desc.format = cuda ? ZE_MODULE_FORMAT_NATIVE : XPUD_ZE_MODULE_FORMAT_HOST;
     module_desc.inputSize = cuda ? sizeof(kCudaKernels) : sizeof(kModule);
-    module_desc.pInputModule = cuda ? reinterpret_cast<const uint8_t*>(kCudaKernels)
-                                    : reinterpret_cast<const uint8_t*>(&kModule);
+    module_desc.pInputModule =
+        cuda ? reinterpret_cast<const uint8_t*>(kCudaKernels) : reinterpret_cast<const uint8_t*>(&kModule);
     ze_module_handle_t module = nullptr;
     Must(zeModuleCreate(context, device, &module_desc, &module, nullptr));
     const ze_kernel_desc_t kernel_desc{ZE_STRUCTURE_TYPE_KERNEL_DESC, nullptr, 0, "empty"};
@@ -132,7 +132,8 @@ void LaunchSustained(benchmark::State& state) {
   const uint64_t value = 1;
   const void* const arguments[] = {&value, &value, &value};
   for (auto _ : state)
-    Must(setup.launch(setup.list, setup.kernel, {1, 1, 1}, {1, 1, 1}, arguments, nullptr, nullptr, 0, nullptr));
+    Must(setup.launch(setup.list, setup.kernel, {1, 1, 1}, {1, 1, 1}, arguments, nullptr, nullptr, 0,
+                      nullptr));
   setup.Synchronize();
 }
 BENCHMARK(LaunchSustained)->UseRealTime();
@@ -142,7 +143,8 @@ void LaunchAndSynchronize(benchmark::State& state) {
   const uint64_t value = 1;
   const void* const arguments[] = {&value, &value, &value};
   for (auto _ : state) {
-    Must(setup.launch(setup.list, setup.kernel, {1, 1, 1}, {1, 1, 1}, arguments, nullptr, nullptr, 0, nullptr));
+    Must(setup.launch(setup.list, setup.kernel, {1, 1, 1}, {1, 1, 1}, arguments, nullptr, nullptr, 0,
+                      nullptr));
     setup.Synchronize();
   }
 }
@@ -179,9 +181,8 @@ void AppendCopy(benchmark::State& state) {
   const size_t bytes = static_cast<size_t>(state.range(0));
   void* const source = setup.Allocate(bytes);
   void* const target = setup.Allocate(bytes);
-  Burst(state, [&] {
-    Must(zeCommandListAppendMemoryCopy(setup.list, target, source, bytes, nullptr, 0, nullptr));
-  });
+  Burst(state,
+        [&] { Must(zeCommandListAppendMemoryCopy(setup.list, target, source, bytes, nullptr, 0, nullptr)); });
   Must(zeMemFree(setup.context, source));
   Must(zeMemFree(setup.context, target));
 }

@@ -76,7 +76,8 @@ struct Machine {
 
 // The PTX version that first knew the processor, which LLVM does not pick by itself, but 7.8 at least.
 std::string PtxVersionOf(const std::string& processor) {
-  const int number = std::atoi(processor.c_str() + std::min<size_t>(processor.find('_') + 1, processor.size()));
+  const int number =
+      std::atoi(processor.c_str() + std::min<size_t>(processor.find('_') + 1, processor.size()));
   return number < 100 ? "+ptx78" : number < 110 ? "+ptx86" : "+ptx87";
 }
 
@@ -94,7 +95,8 @@ absl::StatusOr<std::unique_ptr<llvm::TargetMachine>> CreateMachine(const CodeTar
   if (found == nullptr) return absl::InternalError(error);
   const Machine machine = MachineOf(target);
   llvm::TargetOptions options;
-  options.AllowFPOpFusion = target.target == Target::kSpirv ? llvm::FPOpFusion::Standard : llvm::FPOpFusion::Fast;
+  options.AllowFPOpFusion =
+      target.target == Target::kSpirv ? llvm::FPOpFusion::Standard : llvm::FPOpFusion::Fast;
   std::unique_ptr<llvm::TargetMachine> created(
       found->createTargetMachine(module.getTargetTriple(), machine.cpu, machine.features, options,
                                  llvm::Reloc::PIC_, llvm::CodeModel::Small, llvm::CodeGenOptLevel::Default));
@@ -195,8 +197,8 @@ absl::StatusOr<std::string> GenerateHere(const CodeTarget& target, llvm::Module&
   llvm::SmallString<0> buffer;
   llvm::raw_svector_ostream stream(buffer);
   llvm::legacy::PassManager passes;
-  const auto type =
-      target.target == Target::kNvptx ? llvm::CodeGenFileType::AssemblyFile : llvm::CodeGenFileType::ObjectFile;
+  const auto type = target.target == Target::kNvptx ? llvm::CodeGenFileType::AssemblyFile
+                                                    : llvm::CodeGenFileType::ObjectFile;
   if (machine->addPassesToEmitFile(passes, stream, nullptr, type)) return absl::InternalError("no emission");
   passes.run(module);
   std::string bytes = buffer.str().str();
@@ -253,8 +255,8 @@ absl::StatusOr<std::string> GenerateInChild(const CodeTarget& target, llvm::Modu
 
 std::string CodeIdentity(const CodeTarget& target) {
   const Machine machine = MachineOf(target);
-  return absl::StrCat(std::string(SourceStamp()), "|" LLVM_VERSION_STRING "|", static_cast<int>(target.target),
-                      "|", machine.cpu, "|", machine.features);
+  return absl::StrCat(std::string(SourceStamp()), "|" LLVM_VERSION_STRING "|",
+                      static_cast<int>(target.target), "|", machine.cpu, "|", machine.features);
 }
 
 absl::Status CheckHostCpu() {

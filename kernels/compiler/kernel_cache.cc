@@ -164,7 +164,7 @@ void KernelCache::Finish(Entry& entry) {
   }
   ModuleImage image;
   const bool machine_code = target() == Target::kHost || assemble_ != nullptr;
-  image.format = machine_code                  ? ModuleImage::Format::kNative
+  image.format = machine_code                 ? ModuleImage::Format::kNative
                  : target() == Target::kNvptx ? ModuleImage::Format::kPtx
                                               : ModuleImage::Format::kSpirv;
   image.bytes = *std::move(code);

@@ -215,7 +215,8 @@ absl::StatusOr<std::string> CudaDevice::Assemble(const std::string& ptx) {
   std::string cubin;
   if (code == 0) cubin.assign(static_cast<const char*>(image), size);
   api_->Check(api_->destroy_link(link), "cuLinkDestroy");
-  if (code != 0) return absl::InternalError(absl::StrCat("PTX does not assemble: ", api_->ErrorOf(code), " ", log));
+  if (code != 0)
+    return absl::InternalError(absl::StrCat("PTX does not assemble: ", api_->ErrorOf(code), " ", log));
   return cubin;
 }
 

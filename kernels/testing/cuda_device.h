@@ -29,8 +29,8 @@ class CudaDevice {
   // Queues the launches; modules are loaded on first use and kept.
   void Launch(const LaunchList& launches);
   void Synchronize();
-  // Milliseconds of GPU time of one list, measured over `times` of them in turn in a graph, so that the host's
-  // speed does not count; the best of five.
+  // Milliseconds of GPU time of one list, measured over `times` of them in turn in a graph, so that the
+  // host's speed does not count; the best of five.
   float Time(std::span<const LaunchList> launches, int times);
 
   // A cubin for this device.

@@ -4,8 +4,8 @@
 #include <cstdlib>
 
 #include "absl/strings/str_cat.h"
-#include "llvm/ExecutionEngine/Orc/LLJIT.h"
 #include "kernels/testing/gpu_memory.h"
+#include "llvm/ExecutionEngine/Orc/LLJIT.h"
 #include "llvm/Support/TargetSelect.h"
 #include "proto/base/check.h"
 #include "proto/base/status_macros.h"

@@ -1,7 +1,7 @@
 // Runs planned launches in a test, on the CPU (loads host objects with LLVM's JIT linker, checks argument
-// sizes, and calls every group) or, with XPUD_TEST_TARGET=nvptx in the environment, on an NVIDIA GPU, to which
-// it copies the operands and from which it copies them back. One thread. Aborts on anything a driver would
-// refuse.
+// sizes, and calls every group) or, with XPUD_TEST_TARGET=nvptx in the environment, on an NVIDIA GPU, to
+// which it copies the operands and from which it copies them back. One thread. Aborts on anything a driver
+// would refuse.
 #pragma once
 
 #include <functional>

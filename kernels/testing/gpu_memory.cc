@@ -61,7 +61,8 @@ void GpuMemory::AddRegion(const Operand& operand) {
 }
 
 void GpuMemory::MergeRegions() {
-  std::sort(regions_.begin(), regions_.end(), [](const Region& x, const Region& y) { return x.begin < y.begin; });
+  std::sort(regions_.begin(), regions_.end(),
+            [](const Region& x, const Region& y) { return x.begin < y.begin; });
   std::vector<Region> merged;
   for (const Region& region : regions_) {
     if (!merged.empty() && region.begin < merged.back().end) {

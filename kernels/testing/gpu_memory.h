@@ -1,5 +1,5 @@
-// The operands of a call, copied to a GPU: TestTensors with their margins, so that writes outside are seen, in
-// memory that overlaps where theirs does. Lives as long as the call. One thread.
+// The operands of a call, copied to a GPU: TestTensors with their margins, so that writes outside are seen,
+// in memory that overlaps where theirs does. Lives as long as the call. One thread.
 #pragma once
 
 #include <vector>

@@ -4,11 +4,8 @@
 namespace xpud::shim {
 namespace {
 
-using namespace at::autocast;  // NOLINT: the macros below name its members
-using at::IntArrayRef;
-using at::Scalar;
-using at::ScalarType;
-using at::Tensor;
+using namespace at;            // NOLINT: the macros below name types that change between torch versions
+using namespace at::autocast;  // NOLINT: and members of this
 
 #define XPUD_LOWER_PRECISION(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, lower_precision_fp)
 #define XPUD_FP32(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, fp32)
