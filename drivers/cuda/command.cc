@@ -17,8 +17,8 @@ ze_result_t EnqueueSignal(const Stream& stream, const EventState& event) {
     const ze_result_t result = WriteTimestamp{&event.word().end_ns}.Run(stream);
     if (result != ZE_RESULT_SUCCESS) return result;
   }
-  return stream.device().Check(cu.cuStreamWriteValue32(stream.handle(), event.word().address(), 1,
-                                                       CU_STREAM_WRITE_VALUE_DEFAULT));
+  return stream.device().Check(
+      cu.cuStreamWriteValue32(stream.handle(), event.word().address(), 1, CU_STREAM_WRITE_VALUE_DEFAULT));
 }
 
 }  // namespace xpud::drivers::cuda

@@ -29,7 +29,8 @@ ze_result_t CudaCommandList::AppendLaunch(Kernel& kernel, const LaunchShape& sha
   return Append(Launch{ours, shape.arguments, shape.groups, *shape.group_size}, sync);
 }
 
-ze_result_t CudaCommandList::AppendCopy(void* destination, const void* source, size_t size, const Sync& sync) {
+ze_result_t CudaCommandList::AppendCopy(void* destination, const void* source, size_t size,
+                                        const Sync& sync) {
   return Append(Copy{destination, source, size}, sync);
 }
 

@@ -1,6 +1,6 @@
 // Command lists of a CUDA device. An immediate list is a stream: appending enqueues, without a lock or an
-// allocation. A regular list keeps commands, and a queue enqueues them anew at each execution. Lists are always
-// in order.
+// allocation. A regular list keeps commands, and a queue enqueues them anew at each execution. Lists are
+// always in order.
 #pragma once
 
 #include <memory>

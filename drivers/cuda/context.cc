@@ -105,11 +105,10 @@ void CudaContext::FreeDeferred() {
   freed.swap(deferred_);
 }
 
-ze_result_t CudaContext::GetAllocProperties(const void* address, ze_memory_allocation_properties_t& properties,
-                                            Device*& device) {
+ze_result_t CudaContext::GetAllocProperties(const void* address,
+                                            ze_memory_allocation_properties_t& properties, Device*& device) {
   using Export = ze_external_memory_export_fd_t;
-  Export* const exported =
-      FindInChain<Export>(properties.pNext, ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_FD);
+  Export* const exported = FindInChain<Export>(properties.pNext, ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_FD);
   ze_result_t result = ZE_RESULT_SUCCESS;
   const bool found = allocations_.Visit(address, [&](const Allocation& allocation) {
     properties.type = allocation.type;
@@ -180,8 +179,8 @@ ze_result_t CudaContext::CreateQueue(Device& device, const ze_command_queue_desc
   ze_result_t result = CreateStream(device, desc, stream);
   if (result == ZE_RESULT_SUCCESS) result = Words(words);
   if (result != ZE_RESULT_SUCCESS) return result;
-  queue = std::make_unique<CudaCommandQueue>(driver(), std::move(stream), std::move(words),
-                                             IsSynchronous(desc));
+  queue =
+      std::make_unique<CudaCommandQueue>(driver(), std::move(stream), std::move(words), IsSynchronous(desc));
   return ZE_RESULT_SUCCESS;
 }
 

@@ -26,7 +26,8 @@ std::string CheckCubin(std::string_view bytes) {
   std::memcpy(&header, bytes.data(), sizeof(header));
   if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_machine != kEmCuda)
     return "the ELF file is not for NVIDIA GPUs: machine " + std::to_string(header.e_machine);
-  if (header.e_shnum != 0 && header.e_shentsize != sizeof(Elf64_Shdr)) return "section headers of a foreign size";
+  if (header.e_shnum != 0 && header.e_shentsize != sizeof(Elf64_Shdr))
+    return "section headers of a foreign size";
   if (!Fits(header.e_shoff, header.e_shnum, sizeof(Elf64_Shdr), bytes.size()))
     return "the section headers lie outside the file";
   if (!Fits(header.e_phoff, header.e_phnum, header.e_phentsize, bytes.size()))

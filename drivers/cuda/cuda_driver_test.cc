@@ -51,7 +51,9 @@ class CudaDriverTest : public DriverTest {
     if (list_ != nullptr) EXPECT_EQ(zeCommandListDestroy(list_), ZE_RESULT_SUCCESS);
     DriverTest::TearDown();
   }
-  ze_module_handle_t Ptx() { return DriverTest::Module(ZE_MODULE_FORMAT_NATIVE, kCudaKernels, sizeof(kCudaKernels)); }
+  ze_module_handle_t Ptx() {
+    return DriverTest::Module(ZE_MODULE_FORMAT_NATIVE, kCudaKernels, sizeof(kCudaKernels));
+  }
   void* Exportable(size_t size) {
     const ze_external_memory_export_desc_t exported{ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_DESC, nullptr,
                                                     ZE_EXTERNAL_MEMORY_TYPE_FLAG_OPAQUE_FD};
@@ -82,8 +84,8 @@ TEST_P(CudaDriverTest, DescribesTheGpu) {
   ASSERT_EQ(zeDeviceGetModuleProperties(device_, &module), ZE_RESULT_SUCCESS);
   const std::string target(reinterpret_cast<const char*>(module.nativeKernelSupported.id));
   EXPECT_EQ(target.substr(0, 3), "sm_");
-  std::printf("%s, %s, PCI id %04x, %u multiprocessors of %u warps, %lu MiB\n", properties.name, target.c_str(),
-              properties.deviceId, properties.numEUsPerSubslice, properties.numThreadsPerEU,
+  std::printf("%s, %s, PCI id %04x, %u multiprocessors of %u warps, %lu MiB\n", properties.name,
+              target.c_str(), properties.deviceId, properties.numEUsPerSubslice, properties.numThreadsPerEU,
               properties.maxMemAllocSize >> 20);
 }
 
@@ -115,8 +117,11 @@ TEST_P(CudaDriverTest, NativeBinaryOfPtxIsACubin) {
   size_t size = 0;
   ASSERT_EQ(zeModuleGetNativeBinary(module, &size, nullptr), ZE_RESULT_SUCCESS);
   std::string cubin(size, '\0');
-  ASSERT_EQ(zeModuleGetNativeBinary(module, &size, reinterpret_cast<uint8_t*>(cubin.data())), ZE_RESULT_SUCCESS);
-  EXPECT_EQ(cubin.substr(0, 4), "\x7f" "ELF");
+  ASSERT_EQ(zeModuleGetNativeBinary(module, &size, reinterpret_cast<uint8_t*>(cubin.data())),
+            ZE_RESULT_SUCCESS);
+  EXPECT_EQ(cubin.substr(0, 4),
+            "\x7f"
+            "ELF");
   ze_module_handle_t again = DriverTest::Module(ZE_MODULE_FORMAT_NATIVE, cubin.data(), cubin.size());
   uint32_t count = 0;
   ASSERT_EQ(zeModuleGetKernelNames(again, &count, nullptr), ZE_RESULT_SUCCESS);
@@ -126,9 +131,15 @@ TEST_P(CudaDriverTest, NativeBinaryOfPtxIsACubin) {
 }
 
 TEST_P(CudaDriverTest, PtxThatDoesNotCompileSaysWhy) {
-  const std::string source = ".version 7.8\n.target sm_70\n.address_size 64\n.visible .entry f() { nonsense; }\n";
-  const ze_module_desc_t desc{ZE_STRUCTURE_TYPE_MODULE_DESC, nullptr, ZE_MODULE_FORMAT_NATIVE, source.size(),
-                              reinterpret_cast<const uint8_t*>(source.data()), nullptr, nullptr};
+  const std::string source =
+      ".version 7.8\n.target sm_70\n.address_size 64\n.visible .entry f() { nonsense; }\n";
+  const ze_module_desc_t desc{ZE_STRUCTURE_TYPE_MODULE_DESC,
+                              nullptr,
+                              ZE_MODULE_FORMAT_NATIVE,
+                              source.size(),
+                              reinterpret_cast<const uint8_t*>(source.data()),
+                              nullptr,
+                              nullptr};
   ze_module_handle_t module = nullptr;
   ze_module_build_log_handle_t log = nullptr;
   EXPECT_EQ(zeModuleCreate(context_, device_, &desc, &module, &log), ZE_RESULT_ERROR_MODULE_BUILD_FAILURE);
@@ -141,7 +152,8 @@ TEST_P(CudaDriverTest, PtxThatDoesNotCompileSaysWhy) {
 }
 
 TEST_P(CudaDriverTest, HostKernelEnqueuesOnTheListsStream) {
-  ze_module_handle_t module = DriverTest::Module(XPUD_ZE_MODULE_FORMAT_HOST, &kHostModule, sizeof(kHostModule));
+  ze_module_handle_t module =
+      DriverTest::Module(XPUD_ZE_MODULE_FORMAT_HOST, &kHostModule, sizeof(kHostModule));
   ze_kernel_handle_t fill = DriverTest::Kernel(module, "fill");
   ze_kernel_handle_t refuse = DriverTest::Kernel(module, "refuse");
   constexpr uint64_t kBytes = 1 << 20;
@@ -176,7 +188,8 @@ TEST_P(CudaDriverTest, ImportedMemoryIsReadAndWrittenInPlace) {
   words[3] = 40;
   const uint64_t addend = 2;
   const void* const arguments[] = {&staging, &addend};
-  ASSERT_EQ(launch_(list_, add, {4, 1, 1}, {1, 1, 1}, arguments, nullptr, nullptr, 0, nullptr), ZE_RESULT_SUCCESS);
+  ASSERT_EQ(launch_(list_, add, {4, 1, 1}, {1, 1, 1}, arguments, nullptr, nullptr, 0, nullptr),
+            ZE_RESULT_SUCCESS);
   uint64_t* const counter = words + 1000;
   ASSERT_EQ(write_(list_, counter, 77), ZE_RESULT_SUCCESS);
   const std::atomic_ref<uint64_t> seen(*counter);
@@ -195,7 +208,8 @@ TEST_P(CudaDriverTest, ImportedMemoryIsReadAndWrittenInPlace) {
 
 // The application owns a pageable source again as soon as the append returns, whatever is queued before.
 TEST_P(CudaDriverTest, PageableSourceIsTakenDuringTheAppend) {
-  for (const size_t bytes : {size_t{64}, size_t{4096}, size_t{64} << 10, (size_t{64} << 10) + 8, size_t{8} << 20}) {
+  for (const size_t bytes :
+       {size_t{64}, size_t{4096}, size_t{64} << 10, (size_t{64} << 10) + 8, size_t{8} << 20}) {
     void* const memory = Exportable(bytes);
     void* const busy = Exportable(size_t{512} << 20);
     std::vector<uint8_t> source(bytes, 5);
@@ -238,8 +252,8 @@ TEST_P(CudaDriverTest, FillsOfEveryPatternSize) {
       std::vector<uint8_t> pattern(pattern_size);
       std::iota(pattern.begin(), pattern.end(), static_cast<uint8_t>(pattern_size + offset));
       const size_t size = kBytes / pattern_size * pattern_size;
-      ASSERT_EQ(zeCommandListAppendMemoryFill(list_, memory + offset, pattern.data(), pattern_size, size, nullptr, 0,
-                                              nullptr),
+      ASSERT_EQ(zeCommandListAppendMemoryFill(list_, memory + offset, pattern.data(), pattern_size, size,
+                                              nullptr, 0, nullptr),
                 ZE_RESULT_SUCCESS);
       Finish(list_);
       for (size_t i = 0; i < size; ++i)
@@ -247,9 +261,32 @@ TEST_P(CudaDriverTest, FillsOfEveryPatternSize) {
     }
   }
   const std::vector<uint8_t> large(129);
-  EXPECT_EQ(zeCommandListAppendMemoryFill(list_, memory, large.data(), large.size(), kBytes, nullptr, 0, nullptr),
-            ZE_RESULT_ERROR_INVALID_SIZE);
+  EXPECT_EQ(
+      zeCommandListAppendMemoryFill(list_, memory, large.data(), large.size(), kBytes, nullptr, 0, nullptr),
+      ZE_RESULT_ERROR_INVALID_SIZE);
   EXPECT_EQ(zeMemFree(context_, memory), ZE_RESULT_SUCCESS);
+}
+
+// CUDA gives streams a limited number of hardware queues. A list that waits for a value must not hold up the
+// list that will write it.
+TEST_P(CudaDriverTest, ListsThatWaitDoNotHoldUpOthers) {
+  for (const int waiting : {3, 8, 31}) {
+    ze_event_pool_handle_t pool = Pool(1);
+    ze_event_handle_t go = Event(pool, 0);
+    std::vector<ze_command_list_handle_t> lists;
+    for (int i = 0; i <= waiting; ++i) lists.push_back(ImmediateList());
+    for (int i = 0; i < waiting; ++i)
+      ASSERT_EQ(zeCommandListAppendWaitOnEvents(lists[i], 1, &go), ZE_RESULT_SUCCESS);
+    ASSERT_EQ(zeCommandListAppendSignalEvent(lists.back(), go), ZE_RESULT_SUCCESS);
+    EXPECT_EQ(zeEventHostSynchronize(go, 1'000'000'000), ZE_RESULT_SUCCESS) << waiting << " lists wait";
+    ASSERT_EQ(zeEventHostSignal(go), ZE_RESULT_SUCCESS);
+    for (ze_command_list_handle_t list : lists) {
+      Finish(list);
+      EXPECT_EQ(zeCommandListDestroy(list), ZE_RESULT_SUCCESS);
+    }
+    EXPECT_EQ(zeEventDestroy(go), ZE_RESULT_SUCCESS);
+    EXPECT_EQ(zeEventPoolDestroy(pool), ZE_RESULT_SUCCESS);
+  }
 }
 
 // Runs in the child of the next test.
@@ -260,7 +297,8 @@ TEST_P(CudaDriverTest, ChildFaults) {
   ze_module_handle_t module = Ptx();
   ze_kernel_handle_t fault = DriverTest::Kernel(module, "fault");
   EXPECT_EQ(zeDeviceGetStatus(device_), ZE_RESULT_SUCCESS);
-  ASSERT_EQ(launch_(list_, fault, {1, 1, 1}, {1, 1, 1}, nullptr, nullptr, never, 0, nullptr), ZE_RESULT_SUCCESS);
+  ASSERT_EQ(launch_(list_, fault, {1, 1, 1}, {1, 1, 1}, nullptr, nullptr, never, 0, nullptr),
+            ZE_RESULT_SUCCESS);
   EXPECT_EQ(zeEventHostSynchronize(never, UINT64_MAX), ZE_RESULT_ERROR_DEVICE_LOST);
   const auto synchronize = Extension<xpud_pfnCommandListHostSynchronize_t>("zeCommandListHostSynchronize");
   EXPECT_EQ(synchronize(list_, UINT64_MAX), ZE_RESULT_ERROR_DEVICE_LOST);

@@ -26,7 +26,8 @@ std::string RefusalOfFake(const char* kind) {
 }
 
 TEST(CudaLibraryTest, AbsentLibraryIsNamed) {
-  EXPECT_THAT(Refusal("/nowhere/libcuda.so.1"), AllOf(HasSubstr("/nowhere/libcuda.so.1"), HasSubstr("No such file")));
+  EXPECT_THAT(Refusal("/nowhere/libcuda.so.1"),
+              AllOf(HasSubstr("/nowhere/libcuda.so.1"), HasSubstr("No such file")));
 }
 
 TEST(CudaLibraryTest, OldDriverIsToldWhatIsNeeded) {
@@ -38,7 +39,9 @@ TEST(CudaLibraryTest, FailedInitialisationIsNamed) {
               AllOf(HasSubstr("cuInit failed"), HasSubstr("CUDA_ERROR_SYSTEM_DRIVER_MISMATCH")));
 }
 
-TEST(CudaLibraryTest, MachineWithoutGpuIsSaidToBeOne) { EXPECT_THAT(RefusalOfFake("none"), HasSubstr("found no GPU")); }
+TEST(CudaLibraryTest, MachineWithoutGpuIsSaidToBeOne) {
+  EXPECT_THAT(RefusalOfFake("none"), HasSubstr("found no GPU"));
+}
 
 TEST(CudaLibraryTest, LibraryThatLacksAFunctionIsRefused) {
   EXPECT_THAT(RefusalOfFake("incomplete"), HasSubstr("lacks cuDeviceGet"));

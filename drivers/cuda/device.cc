@@ -84,14 +84,18 @@ ze_result_t CudaDevice::Activate() {
 
 ze_result_t CudaDevice::CheckFailed(CUresult result) const {
   if (IsSticky(result)) lost_.store(true, std::memory_order_relaxed);
+  // An unknown error may be of one call (importing an fd that is no memory) or of a device that is gone.
+  if (result == CUDA_ERROR_UNKNOWN && Probe() != ZE_RESULT_SUCCESS) return ZE_RESULT_ERROR_DEVICE_LOST;
   return ToZe(result);
 }
 
 ze_result_t CudaDevice::Probe() const {
   if (!active()) return ZE_RESULT_SUCCESS;
   MakeCurrent();
-  const ze_result_t result = Check(cu.cuStreamQuery(utility_));
-  return result == ZE_RESULT_NOT_READY ? ZE_RESULT_SUCCESS : result;
+  const CUresult result = cu.cuStreamQuery(utility_);
+  if (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY) return ZE_RESULT_SUCCESS;
+  lost_.store(true, std::memory_order_relaxed);  // whatever it answers: our own stream is sound
+  return ZE_RESULT_ERROR_DEVICE_LOST;
 }
 
 ze_result_t CudaDevice::GetStatus() const {
@@ -110,8 +114,7 @@ void CudaDevice::GetProperties(ze_device_properties_t& properties) const {
   properties.type = ZE_DEVICE_TYPE_GPU;
   properties.vendorId = kNvidia;
   properties.deviceId = PciDeviceId(device_);
-  if (Attribute(CU_DEVICE_ATTRIBUTE_INTEGRATED) != 0)
-    properties.flags |= ZE_DEVICE_PROPERTY_FLAG_INTEGRATED;
+  if (Attribute(CU_DEVICE_ATTRIBUTE_INTEGRATED) != 0) properties.flags |= ZE_DEVICE_PROPERTY_FLAG_INTEGRATED;
   if (Attribute(CU_DEVICE_ATTRIBUTE_ECC_ENABLED) != 0) properties.flags |= ZE_DEVICE_PROPERTY_FLAG_ECC;
   properties.coreClockRate = Attribute(CU_DEVICE_ATTRIBUTE_CLOCK_RATE) / 1000;
   properties.maxMemAllocSize = memory_;
@@ -149,10 +152,10 @@ void CudaDevice::GetComputeProperties(ze_device_compute_properties_t& properties
 }
 
 void CudaDevice::GetModuleProperties(ze_device_module_properties_t& properties) const {
-  constexpr ze_device_fp_flags_t kIeee =
-      ZE_DEVICE_FP_FLAG_DENORM | ZE_DEVICE_FP_FLAG_INF_NAN | ZE_DEVICE_FP_FLAG_ROUND_TO_NEAREST |
-      ZE_DEVICE_FP_FLAG_ROUND_TO_ZERO | ZE_DEVICE_FP_FLAG_ROUND_TO_INF | ZE_DEVICE_FP_FLAG_FMA |
-      ZE_DEVICE_FP_FLAG_ROUNDED_DIVIDE_SQRT;
+  constexpr ze_device_fp_flags_t kIeee = ZE_DEVICE_FP_FLAG_DENORM | ZE_DEVICE_FP_FLAG_INF_NAN |
+                                         ZE_DEVICE_FP_FLAG_ROUND_TO_NEAREST |
+                                         ZE_DEVICE_FP_FLAG_ROUND_TO_ZERO | ZE_DEVICE_FP_FLAG_ROUND_TO_INF |
+                                         ZE_DEVICE_FP_FLAG_FMA | ZE_DEVICE_FP_FLAG_ROUNDED_DIVIDE_SQRT;
   properties = {};
   properties.flags =
       ZE_DEVICE_MODULE_FLAG_FP16 | ZE_DEVICE_MODULE_FLAG_FP64 | ZE_DEVICE_MODULE_FLAG_INT64_ATOMICS;

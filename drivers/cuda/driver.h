@@ -1,5 +1,5 @@
-// The CUDA back end's driver: what drivers/back_ends.cc creates where libcuda.so.1 finds a GPU that we can use.
-// Any thread.
+// The CUDA back end's driver: what drivers/back_ends.cc creates where libcuda.so.1 finds a GPU that we can
+// use. Any thread.
 #pragma once
 
 #include <memory>

@@ -93,7 +93,8 @@ ze_result_t LoadHost(const ze_module_desc_t& desc, Code& code, std::string& log)
   std::vector<EntryPoint> table;
   log = ReadHostTable(desc, table);
   for (EntryPoint& kernel : table)
-    code.entries.push_back({std::move(kernel.name), std::move(kernel.argument_sizes), nullptr, kernel.function});
+    code.entries.push_back(
+        {std::move(kernel.name), std::move(kernel.argument_sizes), nullptr, kernel.function});
   return log.empty() ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_MODULE_BUILD_FAILURE;
 }
 
@@ -212,8 +213,7 @@ ze_result_t CudaKernel::SetGroupSize(uint32_t x, uint32_t y, uint32_t z) {
 }
 
 void CudaKernel::SuggestGroupSize(const uint32_t global[3], uint32_t group[3]) const {
-  const uint32_t limit =
-      entry_.function == nullptr ? 1 : Attribute(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
+  const uint32_t limit = entry_.function == nullptr ? 1 : Attribute(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
   uint32_t left = std::clamp(limit, 1u, 256u);
   for (int i = 0; i < 3; ++i) {
     // The largest divisor of the global size that still fits.
@@ -228,8 +228,8 @@ uint32_t CudaKernel::MaxCooperativeGroups() const {
   int groups = 0;
   code_->device.MakeCurrent();
   const uint32_t threads = group_size_.groupSizeX * group_size_.groupSizeY * group_size_.groupSizeZ;
-  const CUresult result = cu.cuOccupancyMaxActiveBlocksPerMultiprocessor(&groups, entry_.function,
-                                                                         static_cast<int>(threads), 0);
+  const CUresult result =
+      cu.cuOccupancyMaxActiveBlocksPerMultiprocessor(&groups, entry_.function, static_cast<int>(threads), 0);
   return result == CUDA_SUCCESS ? static_cast<uint32_t>(groups) * code_->device.multiprocessors() : 0;
 }
 

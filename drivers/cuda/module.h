@@ -16,7 +16,7 @@ namespace xpud::drivers::cuda {
 struct Entry {
   std::string name;
   std::vector<uint32_t> argument_sizes;
-  CUfunction function = nullptr;          // null for HOST kernels
+  CUfunction function = nullptr;         // null for HOST kernels
   xpud_host_kernel_fn_t host = nullptr;  // null for NATIVE kernels
 };
 

@@ -10,15 +10,25 @@ constexpr size_t kStagedAtOnce = size_t{64} << 10;
 
 CUdeviceptr Address(const void* pointer) { return reinterpret_cast<CUdeviceptr>(pointer); }
 
-// True for memory that CUDA has neither allocated nor registered.
-bool IsPageable(const void* pointer) {
+enum class Place { kPageable, kHost, kDevice };
+
+// Where CUDA knows the memory to be; pageable where it has neither allocated nor registered it.
+Place PlaceOf(const void* pointer) {
   unsigned type = 0;
-  return cu.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, Address(pointer)) != CUDA_SUCCESS;
+  if (cu.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, Address(pointer)) != CUDA_SUCCESS)
+    return Place::kPageable;
+  return type == CU_MEMORYTYPE_HOST ? Place::kHost : Place::kDevice;
+}
+
+// CUDA's own copies from host to host wait for all that was enqueued before.
+bool IsBetweenPinned(const void* destination, const void* source) {
+  return PlaceOf(destination) == Place::kHost && PlaceOf(source) == Place::kHost;
 }
 
 // A pageable source belongs to the application again when the append returns.
 ze_result_t AfterReading(const Stream& stream, const void* source, size_t size) {
-  return size > kStagedAtOnce && IsPageable(source) ? stream.Wait(UINT64_MAX) : ZE_RESULT_SUCCESS;
+  return size > kStagedAtOnce && PlaceOf(source) == Place::kPageable ? stream.Wait(UINT64_MAX)
+                                                                     : ZE_RESULT_SUCCESS;
 }
 
 ze_result_t RunHost(const Stream& stream, const Entry& entry, const void* const* arguments) {
@@ -61,9 +71,10 @@ ze_result_t EnqueueLaunch(const Stream& stream, const Entry& entry, const ze_gro
   if (entry.function == nullptr) return RunHost(stream, entry, arguments);
   if (groups.groupCountX == 0 || groups.groupCountY == 0 || groups.groupCountZ == 0) [[unlikely]]
     return ZE_RESULT_SUCCESS;
-  return stream.device().Check(cu.cuLaunchKernel(
-      entry.function, groups.groupCountX, groups.groupCountY, groups.groupCountZ, group_size.groupSizeX,
-      group_size.groupSizeY, group_size.groupSizeZ, 0, stream.handle(), const_cast<void**>(arguments), nullptr));
+  return stream.device().Check(cu.cuLaunchKernel(entry.function, groups.groupCountX, groups.groupCountY,
+                                                 groups.groupCountZ, group_size.groupSizeX,
+                                                 group_size.groupSizeY, group_size.groupSizeZ, 0,
+                                                 stream.handle(), const_cast<void**>(arguments), nullptr));
 }
 
 KeptLaunch::KeptLaunch(const CudaKernel& kernel, const void* const* arguments, const ze_group_count_t& groups,
@@ -79,13 +90,17 @@ KeptLaunch::KeptLaunch(const CudaKernel& kernel, const void* const* arguments, c
 
 ze_result_t Copy::Run(const Stream& stream) const {
   if (size == 0) return ZE_RESULT_SUCCESS;
-  const ze_result_t result = stream.device().Check(
-      cu.cuMemcpyAsync(Address(destination), Address(source), size, stream.handle()));
+  const CudaDevice& device = stream.device();
+  if (IsBetweenPinned(destination, source))
+    return device.Check(device.builtins().Copy(destination, source, size, stream.handle()));
+  const ze_result_t result =
+      device.Check(cu.cuMemcpyAsync(Address(destination), Address(source), size, stream.handle()));
   return result == ZE_RESULT_SUCCESS ? AfterReading(stream, source, size) : result;
 }
 
 ze_result_t CopyRegion::Run(const Stream& stream) const {
   if (region.width == 0) return ZE_RESULT_SUCCESS;
+  if (IsBetweenPinned(region.destination, region.source)) return RunByRows(stream);
   CUDA_MEMCPY3D box = Box(region);
   // CUDA measures a slice in rows. Where one is no whole number of rows, slices are copied one by one.
   const bool whole = region.source_slice_pitch % region.source_pitch == 0 &&
@@ -106,12 +121,25 @@ ze_result_t CopyRegion::Run(const Stream& stream) const {
   return AfterReading(stream, region.source, SIZE_MAX);
 }
 
+ze_result_t CopyRegion::RunByRows(const Stream& stream) const {
+  for (size_t z = 0; z < region.depth; ++z) {
+    for (size_t y = 0; y < region.height; ++y) {
+      const Copy row{region.destination + z * region.destination_slice_pitch + y * region.destination_pitch,
+                     region.source + z * region.source_slice_pitch + y * region.source_pitch, region.width};
+      const ze_result_t result = row.Run(stream);
+      if (result != ZE_RESULT_SUCCESS) return result;
+    }
+  }
+  return ZE_RESULT_SUCCESS;
+}
+
 ze_result_t Fill::Run(const Stream& stream) const {
   if (size == 0) return ZE_RESULT_SUCCESS;
   if (pattern_size > kMaxPatternSize) return ZE_RESULT_ERROR_INVALID_SIZE;
   const CUdeviceptr to = Address(destination);
   const CudaDevice& device = stream.device();
-  if (pattern_size == 1) return device.Check(cu.cuMemsetD8Async(to, Read<uint8_t>(pattern), size, stream.handle()));
+  if (pattern_size == 1)
+    return device.Check(cu.cuMemsetD8Async(to, Read<uint8_t>(pattern), size, stream.handle()));
   if (pattern_size == 2 && Fits<uint16_t>(destination, size))
     return device.Check(cu.cuMemsetD16Async(to, Read<uint16_t>(pattern), size / 2, stream.handle()));
   if (pattern_size == 4 && Fits<uint32_t>(destination, size))
@@ -124,8 +152,8 @@ ze_result_t KeptFill::Run(const Stream& stream) const {
 }
 
 ze_result_t ResetEvent::Run(const Stream& stream) const {
-  return stream.device().Check(cu.cuStreamWriteValue32(stream.handle(), event->word().address(), 0,
-                                                       CU_STREAM_WRITE_VALUE_DEFAULT));
+  return stream.device().Check(
+      cu.cuStreamWriteValue32(stream.handle(), event->word().address(), 0, CU_STREAM_WRITE_VALUE_DEFAULT));
 }
 
 ze_result_t WriteTimestamp::Run(const Stream& stream) const {

@@ -1,5 +1,5 @@
-// What commands do: each enqueues on a stream. An operation borrows its inputs and can Run at once; Keep gives
-// a form that owns them and may run any number of times later.
+// What commands do: each enqueues on a stream. An operation borrows its inputs and can Run at once; Keep
+// gives a form that owns them and may run any number of times later.
 #pragma once
 
 #include <cstddef>
@@ -64,6 +64,7 @@ struct Copy {
 struct CopyRegion {
   RegionCopy region;
   ze_result_t Run(const Stream& stream) const;
+  ze_result_t RunByRows(const Stream& stream) const;
   CopyRegion Keep() const { return *this; }
 };
 

@@ -3,9 +3,9 @@
 
 namespace xpud::drivers {
 
-// add(u64* out, u64 addend): out[group] += addend. scale(float* out, float* in, float factor): out[i] = in[i] *
-// factor, i the global index. table(float* out): out[group] = 1 + group % 4. fault(): stores to an address that
-// nobody has. empty(u64, u64, u64): nothing. launches: a global of 8 bytes.
+// add(u64* out, u64 addend): out[group] += addend. scale(float* out, float* in, float factor): out[i] = in[i]
+// * factor, i the global index. table(float* out): out[group] = 1 + group % 4. fault(): stores to an address
+// that nobody has. empty(u64, u64, u64): nothing. launches: a global of 8 bytes.
 inline constexpr char kCudaKernels[] = R"(
 .version 7.8
 .target sm_70

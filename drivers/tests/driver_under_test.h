@@ -15,8 +15,8 @@
 
 namespace xpud::drivers {
 
-// The loader reads the variable at the first zeInit of the process. One that is set already names our library where
-// tests run away from their build.
+// The loader reads the variable at the first zeInit of the process. One that is set already names our library
+// where tests run away from their build.
 inline ze_result_t InitWithOurDriver() {
   setenv("ZE_ENABLE_ALT_DRIVERS", XPUD_DRIVER_PATH, 0);
   return zeInit(0);

@@ -123,7 +123,8 @@ TEST_P(ExecutionTest, ArgumentsSetOnTheKernelAreUsed) {
   ASSERT_EQ(zeKernelSetArgumentValue(add_, 1, 8, &addend), ZE_RESULT_SUCCESS);
   EXPECT_EQ(zeKernelSetArgumentValue(add_, 1, 4, &addend), ZE_RESULT_ERROR_INVALID_KERNEL_ARGUMENT_SIZE);
   EXPECT_EQ(zeKernelSetArgumentValue(add_, 2, 8, &addend), ZE_RESULT_ERROR_INVALID_KERNEL_ARGUMENT_INDEX);
-  EXPECT_EQ(zeKernelSetGroupSize(add_, IsCpu() ? 2 : 2048, 1, 1), ZE_RESULT_ERROR_INVALID_GROUP_SIZE_DIMENSION);
+  EXPECT_EQ(zeKernelSetGroupSize(add_, IsCpu() ? 2 : 2048, 1, 1),
+            ZE_RESULT_ERROR_INVALID_GROUP_SIZE_DIMENSION);
   const ze_group_count_t groups{4, 1, 1};
   ASSERT_EQ(zeCommandListAppendLaunchKernel(list_, add_, &groups, nullptr, 0, nullptr), ZE_RESULT_SUCCESS);
   ASSERT_EQ(zeCommandListAppendLaunchKernelIndirect(list_, add_, &groups, nullptr, 0, nullptr),

@@ -1,4 +1,5 @@
-// A machine whose CUDA cannot be used, through Debian's loader: the other devices go on, and the report says why.
+// A machine whose CUDA cannot be used, through Debian's loader: the other devices go on, and the report says
+// why.
 #include <cstdlib>
 
 #include "drivers/tests/driver_under_test.h"
