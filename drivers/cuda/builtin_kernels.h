@@ -1,6 +1,6 @@
-// The kernels that the driver itself needs: CUDA has no call that stores the device's clock, and none that
-// fills with patterns other than 1, 2 and 4 bytes. PTX, compiled for the device by its driver. Immutable once
-// loaded.
+// The kernels that the driver itself needs: CUDA has no call that stores the device's clock, none that fills
+// with patterns other than 1, 2 and 4 bytes, and none that copies from host to host without waiting. PTX,
+// compiled for the device by its driver. Immutable once loaded.
 #pragma once
 
 #include <cstddef>
@@ -20,10 +20,13 @@ class BuiltinKernels {
   CUresult StoreTime(uint64_t* target, CUstream stream) const;
   // Repeats a pattern of at most kMaxPatternSize bytes, which is copied before this returns.
   CUresult Fill(void* target, const void* pattern, size_t pattern_size, size_t size, CUstream stream) const;
+  // Between memory that the device can reach.
+  CUresult Copy(void* target, const void* source, size_t size, CUstream stream) const;
 
  private:
   CUfunction store_time_ = nullptr;
   CUfunction fill_ = nullptr;
+  CUfunction copy_ = nullptr;
 };
 
 }  // namespace xpud::drivers::cuda

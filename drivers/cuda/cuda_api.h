@@ -92,7 +92,7 @@ enum CUjit_option : int {
 };
 enum CUjitInputType : int { CU_JIT_INPUT_PTX = 1 };
 enum CUpointer_attribute : int { CU_POINTER_ATTRIBUTE_MEMORY_TYPE = 2 };
-enum CUmemorytype : int { CU_MEMORYTYPE_UNIFIED = 4 };
+enum CUmemorytype : int { CU_MEMORYTYPE_HOST = 1, CU_MEMORYTYPE_UNIFIED = 4 };
 
 inline constexpr unsigned CU_STREAM_NON_BLOCKING = 1;
 inline constexpr unsigned CU_STREAM_WAIT_VALUE_EQ = 1;

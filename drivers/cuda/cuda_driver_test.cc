@@ -267,6 +267,28 @@ TEST_P(CudaDriverTest, FillsOfEveryPatternSize) {
   EXPECT_EQ(zeMemFree(context_, memory), ZE_RESULT_SUCCESS);
 }
 
+// CUDA gives streams a limited number of hardware queues. A list that waits for a value must not hold up the
+// list that will write it.
+TEST_P(CudaDriverTest, ListsThatWaitDoNotHoldUpOthers) {
+  for (const int waiting : {3, 8, 31}) {
+    ze_event_pool_handle_t pool = Pool(1);
+    ze_event_handle_t go = Event(pool, 0);
+    std::vector<ze_command_list_handle_t> lists;
+    for (int i = 0; i <= waiting; ++i) lists.push_back(ImmediateList());
+    for (int i = 0; i < waiting; ++i)
+      ASSERT_EQ(zeCommandListAppendWaitOnEvents(lists[i], 1, &go), ZE_RESULT_SUCCESS);
+    ASSERT_EQ(zeCommandListAppendSignalEvent(lists.back(), go), ZE_RESULT_SUCCESS);
+    EXPECT_EQ(zeEventHostSynchronize(go, 1'000'000'000), ZE_RESULT_SUCCESS) << waiting << " lists wait";
+    ASSERT_EQ(zeEventHostSignal(go), ZE_RESULT_SUCCESS);
+    for (ze_command_list_handle_t list : lists) {
+      Finish(list);
+      EXPECT_EQ(zeCommandListDestroy(list), ZE_RESULT_SUCCESS);
+    }
+    EXPECT_EQ(zeEventDestroy(go), ZE_RESULT_SUCCESS);
+    EXPECT_EQ(zeEventPoolDestroy(pool), ZE_RESULT_SUCCESS);
+  }
+}
+
 // Runs in the child of the next test.
 TEST_P(CudaDriverTest, ChildFaults) {
   if (std::getenv(kFaultVariable) == nullptr) GTEST_SKIP() << "only for the child of AFaultLosesTheDevice";

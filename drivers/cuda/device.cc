@@ -84,14 +84,18 @@ ze_result_t CudaDevice::Activate() {
 
 ze_result_t CudaDevice::CheckFailed(CUresult result) const {
   if (IsSticky(result)) lost_.store(true, std::memory_order_relaxed);
+  // An unknown error may be of one call (importing an fd that is no memory) or of a device that is gone.
+  if (result == CUDA_ERROR_UNKNOWN && Probe() != ZE_RESULT_SUCCESS) return ZE_RESULT_ERROR_DEVICE_LOST;
   return ToZe(result);
 }
 
 ze_result_t CudaDevice::Probe() const {
   if (!active()) return ZE_RESULT_SUCCESS;
   MakeCurrent();
-  const ze_result_t result = Check(cu.cuStreamQuery(utility_));
-  return result == ZE_RESULT_NOT_READY ? ZE_RESULT_SUCCESS : result;
+  const CUresult result = cu.cuStreamQuery(utility_);
+  if (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY) return ZE_RESULT_SUCCESS;
+  lost_.store(true, std::memory_order_relaxed);  // whatever it answers: our own stream is sound
+  return ZE_RESULT_ERROR_DEVICE_LOST;
 }
 
 ze_result_t CudaDevice::GetStatus() const {

@@ -63,7 +63,9 @@ ze_result_t MemoryBlock::Import(CudaDevice& device, int fd, size_t size, size_t 
   }
   const ze_result_t mapped = device.Check(block->Map(granularity, alignment));
   // The handle is good: what cannot be mapped is more than there is.
-  return mapped == ZE_RESULT_ERROR_INVALID_ARGUMENT ? ZE_RESULT_ERROR_INVALID_SIZE : mapped;
+  const bool refused =
+      mapped == ZE_RESULT_ERROR_INVALID_ARGUMENT || mapped == ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
+  return refused ? ZE_RESULT_ERROR_INVALID_SIZE : mapped;
 }
 
 CUresult MemoryBlock::Map(size_t granularity, size_t alignment) {

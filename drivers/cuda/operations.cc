@@ -10,15 +10,25 @@ constexpr size_t kStagedAtOnce = size_t{64} << 10;
 
 CUdeviceptr Address(const void* pointer) { return reinterpret_cast<CUdeviceptr>(pointer); }
 
-// True for memory that CUDA has neither allocated nor registered.
-bool IsPageable(const void* pointer) {
+enum class Place { kPageable, kHost, kDevice };
+
+// Where CUDA knows the memory to be; pageable where it has neither allocated nor registered it.
+Place PlaceOf(const void* pointer) {
   unsigned type = 0;
-  return cu.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, Address(pointer)) != CUDA_SUCCESS;
+  if (cu.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, Address(pointer)) != CUDA_SUCCESS)
+    return Place::kPageable;
+  return type == CU_MEMORYTYPE_HOST ? Place::kHost : Place::kDevice;
+}
+
+// CUDA's own copies from host to host wait for all that was enqueued before.
+bool IsBetweenPinned(const void* destination, const void* source) {
+  return PlaceOf(destination) == Place::kHost && PlaceOf(source) == Place::kHost;
 }
 
 // A pageable source belongs to the application again when the append returns.
 ze_result_t AfterReading(const Stream& stream, const void* source, size_t size) {
-  return size > kStagedAtOnce && IsPageable(source) ? stream.Wait(UINT64_MAX) : ZE_RESULT_SUCCESS;
+  return size > kStagedAtOnce && PlaceOf(source) == Place::kPageable ? stream.Wait(UINT64_MAX)
+                                                                     : ZE_RESULT_SUCCESS;
 }
 
 ze_result_t RunHost(const Stream& stream, const Entry& entry, const void* const* arguments) {
@@ -80,13 +90,17 @@ KeptLaunch::KeptLaunch(const CudaKernel& kernel, const void* const* arguments, c
 
 ze_result_t Copy::Run(const Stream& stream) const {
   if (size == 0) return ZE_RESULT_SUCCESS;
+  const CudaDevice& device = stream.device();
+  if (IsBetweenPinned(destination, source))
+    return device.Check(device.builtins().Copy(destination, source, size, stream.handle()));
   const ze_result_t result =
-      stream.device().Check(cu.cuMemcpyAsync(Address(destination), Address(source), size, stream.handle()));
+      device.Check(cu.cuMemcpyAsync(Address(destination), Address(source), size, stream.handle()));
   return result == ZE_RESULT_SUCCESS ? AfterReading(stream, source, size) : result;
 }
 
 ze_result_t CopyRegion::Run(const Stream& stream) const {
   if (region.width == 0) return ZE_RESULT_SUCCESS;
+  if (IsBetweenPinned(region.destination, region.source)) return RunByRows(stream);
   CUDA_MEMCPY3D box = Box(region);
   // CUDA measures a slice in rows. Where one is no whole number of rows, slices are copied one by one.
   const bool whole = region.source_slice_pitch % region.source_pitch == 0 &&
@@ -105,6 +119,18 @@ ze_result_t CopyRegion::Run(const Stream& stream) const {
     box.dstDevice += region.destination_slice_pitch;
   }
   return AfterReading(stream, region.source, SIZE_MAX);
+}
+
+ze_result_t CopyRegion::RunByRows(const Stream& stream) const {
+  for (size_t z = 0; z < region.depth; ++z) {
+    for (size_t y = 0; y < region.height; ++y) {
+      const Copy row{region.destination + z * region.destination_slice_pitch + y * region.destination_pitch,
+                     region.source + z * region.source_slice_pitch + y * region.source_pitch, region.width};
+      const ze_result_t result = row.Run(stream);
+      if (result != ZE_RESULT_SUCCESS) return result;
+    }
+  }
+  return ZE_RESULT_SUCCESS;
 }
 
 ze_result_t Fill::Run(const Stream& stream) const {

@@ -64,6 +64,7 @@ struct Copy {
 struct CopyRegion {
   RegionCopy region;
   ze_result_t Run(const Stream& stream) const;
+  ze_result_t RunByRows(const Stream& stream) const;
   CopyRegion Keep() const { return *this; }
 };
 

@@ -15,7 +15,6 @@ bool IsSticky(CUresult result) {
     case CUDA_ERROR_TENSOR_MEMORY_LEAK:
     case CUDA_ERROR_MPS_RPC_FAILURE:
     case CUDA_ERROR_MPS_CLIENT_TERMINATED:
-    case CUDA_ERROR_UNKNOWN:
       return true;
     default:  // stack error, illegal instruction, misaligned address, address space, program counter
       return result >= CUDA_ERROR_HARDWARE_STACK_ERROR && result <= CUDA_ERROR_LAUNCH_FAILED;
@@ -45,6 +44,8 @@ ze_result_t ToZe(CUresult result) {
     case CUDA_ERROR_UNSUPPORTED_PTX_VERSION:
     case CUDA_ERROR_JIT_COMPILER_NOT_FOUND:
       return ZE_RESULT_ERROR_MODULE_BUILD_FAILURE;
+    case CUDA_ERROR_UNKNOWN:
+      return ZE_RESULT_ERROR_UNKNOWN;
     case CUDA_ERROR_NOT_PERMITTED:
       return ZE_RESULT_ERROR_INSUFFICIENT_PERMISSIONS;
     case CUDA_ERROR_NOT_SUPPORTED:

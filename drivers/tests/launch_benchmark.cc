@@ -37,16 +37,8 @@ struct Setup {
     ze_command_queue_desc_t queue_desc{};
     queue_desc.stype = ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC;
     Must(zeCommandListCreateImmediate(context, device, &queue_desc, &list));
-    ze_module_desc_t module_desc{};
-    module_desc.stype = ZE_STRUCTURE_TYPE_MODULE_DESC;
-    module_desc.format = cuda ? ZE_MODULE_FORMAT_NATIVE : XPUD_ZE_MODULE_FORMAT_HOST;
-    module_desc.inputSize = cuda ? sizeof(kCudaKernels) : sizeof(kModule);
-    module_desc.pInputModule =
-        cuda ? reinterpret_cast<const uint8_t*>(kCudaKernels) : reinterpret_cast<const uint8_t*>(&kModule);
-    ze_module_handle_t module = nullptr;
-    Must(zeModuleCreate(context, device, &module_desc, &module, nullptr));
-    const ze_kernel_desc_t kernel_desc{ZE_STRUCTURE_TYPE_KERNEL_DESC, nullptr, 0, "empty"};
-    Must(zeKernelCreate(module, &kernel_desc, &kernel));
+    host_kernel = KernelOf(XPUD_ZE_MODULE_FORMAT_HOST, &kModule, sizeof(kModule));
+    kernel = cuda ? KernelOf(ZE_MODULE_FORMAT_NATIVE, kCudaKernels, sizeof(kCudaKernels)) : host_kernel;
     launch = Find<xpud_pfnAppendLaunchKernelWithArguments_t>("zeCommandListAppendLaunchKernelWithArguments");
     synchronize = Find<xpud_pfnCommandListHostSynchronize_t>("zeCommandListHostSynchronize");
     write = Find<xpud_pfnAppendWriteValue64_t>("xpudCommandListAppendWriteValue64");
@@ -56,6 +48,16 @@ struct Setup {
     void* address = nullptr;
     Must(zeDriverGetExtensionFunctionAddress(driver, name, &address));
     return reinterpret_cast<Function>(address);
+  }
+  ze_kernel_handle_t KernelOf(ze_module_format_t format, const void* input, size_t size) const {
+    const ze_module_desc_t module_desc{ZE_STRUCTURE_TYPE_MODULE_DESC,      nullptr, format, size,
+                                       static_cast<const uint8_t*>(input), nullptr, nullptr};
+    ze_module_handle_t module = nullptr;
+    Must(zeModuleCreate(context, device, &module_desc, &module, nullptr));
+    const ze_kernel_desc_t kernel_desc{ZE_STRUCTURE_TYPE_KERNEL_DESC, nullptr, 0, "empty"};
+    ze_kernel_handle_t made = nullptr;
+    Must(zeKernelCreate(module, &kernel_desc, &made));
+    return made;
   }
   void FindDriver() {
     const char* const wanted = std::getenv("XPUD_BENCHMARK_DRIVER");
@@ -89,6 +91,7 @@ struct Setup {
   ze_context_handle_t context = nullptr;
   ze_command_list_handle_t list = nullptr;
   ze_kernel_handle_t kernel = nullptr;
+  ze_kernel_handle_t host_kernel = nullptr;
   bool cuda = false;
   xpud_pfnAppendLaunchKernelWithArguments_t launch = nullptr;
   xpud_pfnCommandListHostSynchronize_t synchronize = nullptr;
@@ -111,8 +114,10 @@ void Burst(benchmark::State& state, Append&& append) {
     for (int i = 0; i < kBurst; ++i) append();
     const auto end = Clock::now();
     The().Synchronize();
-    state.SetIterationTime(std::chrono::duration<double>(end - start).count() / kBurst);
+    state.SetIterationTime(std::chrono::duration<double>(end - start).count());
   }
+  using benchmark::Counter;
+  state.counters["append"] = Counter(kBurst, Counter::kIsIterationInvariantRate | Counter::kInvert);
 }
 
 void LaunchWithArguments(benchmark::State& state) {
@@ -125,6 +130,18 @@ void LaunchWithArguments(benchmark::State& state) {
   });
 }
 BENCHMARK(LaunchWithArguments)->Arg(1)->Arg(2)->Arg(16)->UseManualTime();
+
+// A HOST kernel that does nothing: what the way to it costs.
+void LaunchHostKernel(benchmark::State& state) {
+  const Setup& setup = The();
+  const uint64_t value = 1;
+  const void* const arguments[] = {&value, &value, &value};
+  Burst(state, [&] {
+    Must(setup.launch(setup.list, setup.host_kernel, {1, 1, 1}, {1, 1, 1}, arguments, nullptr, nullptr, 0,
+                      nullptr));
+  });
+}
+BENCHMARK(LaunchHostKernel)->UseManualTime();
 
 // Back to back: where the device is slower than the host, this is the device's time.
 void LaunchSustained(benchmark::State& state) {
