@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/slices.h"
+#include "proto/base/check.h"
 
 namespace xpud::kernels {
 
@@ -19,7 +20,9 @@ void BoxEmission::AppendArguments(std::vector<ArgType>& args) {
 }
 
 void BoxEmission::EmitLoops() {
-  if (e_.gpu()) {
+  if (e_.gpu() && space_.tiled) {
+    EmitTile();
+  } else if (e_.gpu()) {
     EmitThread();
   } else if (space_.rank == 1) {
     EmitLine();
@@ -112,43 +115,212 @@ void BoxEmission::Step(Values& base, int dim, Value at) {
   }
 }
 
-// One thread an element; index arithmetic in 32 bits where everything fits.
+BoxEmission::Value BoxEmission::EmitBlock(const Values&, Value, int) { XPUD_CHECK(false); }
+
+// A thread takes a block; index arithmetic in 32 bits where everything fits.
 void BoxEmission::EmitThread() {
   Value const index = e_.Add(e_.Mul(e_.Group(0), e_.Lanes()), e_.Lane());
-  Value total = Size(0);
-  for (int d = 1; d < space_.rank; ++d) total = e_.Mul(total, Size(d));
-  e_.If(e_.ir().CreateICmpSLT(index, total), [&] {
-    Values base(static_cast<size_t>(operands()), e_.I64(0));
-    auto* const type = space_.narrow ? e_.ir().getInt32Ty() : e_.ir().getInt64Ty();
-    const auto narrow = [&](Value v) { return e_.ir().CreateTrunc(v, type); };
-    Value rest = narrow(index);
-    for (int d = space_.rank - 1; d >= 0; --d) {
-      Value const size = narrow(Size(d));
-      Value const at = d == 0 ? rest : e_.ir().CreateURem(rest, size);
-      if (d > 0) rest = e_.ir().CreateUDiv(rest, size);
-      Step(base, d, e_.ir().CreateZExt(at, e_.ir().getInt64Ty()));
-    }
-    Value const report = EmitElement(base, index);
-    if (report != nullptr) EmitReport(report);
+  if (space_.rank == 1) {
+    EmitThreadOfLine(index);
+  } else {
+    EmitThreadOfBox(index);
+  }
+}
+
+void BoxEmission::EmitThreadOfLine(Value index) {
+  Value const first = e_.Mul(index, e_.I64(space_.block)), size = Size(0);
+  if (space_.block == 1) {
+    e_.If(e_.ir().CreateICmpSLT(first, size), [&] { Report(EmitElement(OffsetsAt({}, first), first)); });
+    return;
+  }
+  Value const beyond = e_.Add(first, e_.I64(space_.block));
+  Value const whole = e_.ir().CreateICmpSLE(beyond, size);
+  e_.If(whole, [&] { Report(EmitBlock(OffsetsAt({}, first), first, space_.block)); });
+  e_.If(e_.ir().CreateNot(whole), [&] {
+    e_.Loop(first, size, e_.I64(1), [&](Value j) { Report(EmitElement(OffsetsAt({}, j), j)); });
   });
 }
 
-void PushBox(Target target, const Layout& layout, std::span<const Access> access, float nanoseconds,
-             Launch& launch) {
+// The innermost dimension is a multiple of the block.
+void BoxEmission::EmitThreadOfBox(Value index) {
+  const int rank = space_.rank;
+  auto* const type = space_.narrow ? e_.ir().getInt32Ty() : e_.ir().getInt64Ty();
+  const auto narrow = [&](Value v) { return e_.ir().CreateTrunc(v, type); };
+  const auto units = [&](int d) {
+    return d == rank - 1 && space_.block > 1 ? e_.ir().CreateUDiv(Size(d), e_.I64(space_.block)) : Size(d);
+  };
+  Value total = units(0);
+  for (int d = 1; d < rank; ++d) total = e_.Mul(total, units(d));
+  e_.If(e_.ir().CreateICmpSLT(index, total), [&] {
+    Values base(static_cast<size_t>(operands()), e_.I64(0));
+    Value rest = narrow(index);
+    for (int d = rank - 1; d >= 0; --d) {
+      Value const size = narrow(units(d));
+      Value at = d == 0 ? rest : e_.ir().CreateURem(rest, size);
+      if (d > 0) rest = e_.ir().CreateUDiv(rest, size);
+      at = e_.ir().CreateZExt(at, e_.ir().getInt64Ty());
+      Step(base, d, d == rank - 1 ? e_.Mul(at, e_.I64(space_.block)) : at);
+    }
+    Value const first = e_.Mul(index, e_.I64(space_.block));
+    Report(space_.block == 1 ? EmitElement(base, first) : EmitBlock(base, first, space_.block));
+  });
+}
+
+namespace {
+
+// A tile has this many rows and columns: a warp's accesses are whole cache lines, of small types too.
+int64_t TileOf(ops::DType type) { return ops::SizeOf(type) >= 4 ? 32 : 64; }
+// Elements between rows of a tile in shared memory: a word more than the tile, so that columns are spread over
+// the banks.
+int64_t PitchOf(int64_t tile, ops::DType type) {
+  return tile + std::max<int64_t>(1, 4 / static_cast<int64_t>(ops::SizeOf(type)));
+}
+
+}  // namespace
+
+BoxEmission::Value BoxEmission::TileOffset(const Values& base, int operand, Value row, Value column) {
+  const int rank = space_.rank;
+  return e_.Add(base[static_cast<size_t>(operand)], e_.Add(e_.Mul(row, Stride(operand, rank - 2)),
+                                                           e_.Mul(column, Stride(operand, rank - 1))));
+}
+
+// Strided operands' tiles in shared memory, read with neighbouring lanes along their rows, and transposed.
+BoxEmission::Values BoxEmission::StageTile(const Values& base, Value tile_row, Value tile_column) {
+  const int64_t tile = TileOf(space_.dtypes[0]), step = int64_t{kGpuLanes} / tile;
+  Value const lane_row = e_.ir().CreateURem(e_.Lane(), e_.I64(tile));
+  Value const lane_column = e_.ir().CreateUDiv(e_.Lane(), e_.I64(tile));
+  const auto last = [&](int dim) { return e_.ir().CreateSub(Size(dim), e_.I64(1)); };
+  Value const row = e_.Min(e_.Add(tile_row, lane_row), last(space_.rank - 2));
+  Values shared(static_cast<size_t>(operands()));
+  for (int o = 0; o < operands(); ++o) {
+    if (AccessOf(o) != Access::kStrided) continue;
+    const ops::DType dtype = space_.dtypes[static_cast<size_t>(o)];
+    const int64_t pitch = PitchOf(tile, dtype);
+    llvm::Type* const type = e_.StorageOf(dtype);
+    Value const array = shared[static_cast<size_t>(o)] = e_.Shared(type, static_cast<uint64_t>(tile * pitch));
+    Values raw;
+    for (int64_t k = 0; k < tile; k += step) {
+      Value const column = e_.Min(e_.Add(tile_column, e_.Add(lane_column, e_.I64(k))), last(space_.rank - 1));
+      raw.push_back(e_.LoadRaw(type, e_.Arg(static_cast<size_t>(o)), TileOffset(base, o, row, column)));
+    }
+    for (int64_t k = 0; k < tile; k += step) {
+      Value const line = e_.Mul(e_.Add(lane_column, e_.I64(k)), e_.I64(pitch));
+      e_.StoreRaw(array, e_.Add(line, lane_row), raw[static_cast<size_t>(k / step)]);
+    }
+  }
+  e_.Barrier();
+  return shared;
+}
+
+// Group x counts tiles of the innermost dimension, y of the next, z all further ones.
+void BoxEmission::EmitTile() {
+  const int rank = space_.rank;
+  const int64_t tile = TileOf(space_.dtypes[0]), step = int64_t{kGpuLanes} / tile;
+  const Values base = BaseOf(e_.Group(2));
+  Value const tile_row = e_.Mul(e_.Group(1), e_.I64(tile)), tile_column = e_.Mul(e_.Group(0), e_.I64(tile));
+  const Values shared = StageTile(base, tile_row, tile_column);
+  Value const lane_column = e_.ir().CreateURem(e_.Lane(), e_.I64(tile));
+  Value const lane_row = e_.ir().CreateUDiv(e_.Lane(), e_.I64(tile));
+  Value const column = e_.Add(tile_column, lane_column);
+  for (int64_t k = 0; k < tile; k += step) {
+    Value const row_here = e_.Add(lane_row, e_.I64(k)), row = e_.Add(tile_row, row_here);
+    Value const inside = e_.ir().CreateAnd(e_.ir().CreateICmpSLT(row, Size(rank - 2)),
+                                           e_.ir().CreateICmpSLT(column, Size(rank - 1)));
+    e_.If(inside, [&] {
+      Values offsets = base;
+      staged_.assign(offsets.size(), nullptr);
+      for (int o = 0; o < operands(); ++o) {
+        const auto at = static_cast<size_t>(o);
+        if (!InMemory(o)) continue;
+        offsets[at] = TileOffset(base, o, row, column);
+        if (shared[at] == nullptr) continue;
+        const ops::DType dtype = space_.dtypes[at];
+        Value const line = e_.Mul(lane_column, e_.I64(PitchOf(tile, dtype)));
+        staged_[at] = e_.LoadRaw(e_.StorageOf(dtype), shared[at], e_.Add(line, row_here));
+      }
+      EmitElement(offsets, nullptr);
+      staged_.clear();
+    });
+  }
+}
+
+namespace {
+
+// Elements below which latency counts, not memory's speed: more threads with less to do each.
+constexpr int64_t kSmall = 128 * 1024;
+
+}  // namespace
+
+int BlockOf(const Layout& layout, std::span<const BoxOperand> operands) {
+  int block = layout.numel() < kSmall ? 2 : 8;
+  for (const BoxOperand& operand : operands) {
+    if (operand.access == Access::kStrided) return 1;
+    if (operand.access == Access::kContiguous)
+      block = std::min(block, kBlockBytes / static_cast<int>(ops::SizeOf(operand.dtype)));
+  }
+  if (operands[0].access != Access::kContiguous) return 1;
+  const auto fits = [&] {
+    if (layout.rank > 1 && layout.inner() % block != 0) return false;
+    for (int o = 0; o < layout.operands; ++o) {
+      const BoxOperand& operand = operands[static_cast<size_t>(o)];
+      if (operand.access != Access::kContiguous) continue;
+      if (reinterpret_cast<uintptr_t>(operand.data) % (static_cast<size_t>(block) * ops::SizeOf(operand.dtype)) != 0)
+        return false;
+      for (int d = 0; d < layout.rank - 1; ++d) {
+        if (layout.stride(o, d) % block != 0) return false;
+      }
+    }
+    return true;
+  };
+  while (block > 1 && !fits()) block /= 2;
+  return block;
+}
+
+bool FitsTiles(const Layout& layout, std::span<const BoxOperand> operands) {
+  constexpr int64_t kMostGroups = 65535;
+  const int rank = layout.rank;
+  if (rank < 2 || operands[0].access != Access::kContiguous) return false;
+  const int64_t rows = layout.sizes[static_cast<size_t>(rank - 2)], tile = TileOf(operands[0].dtype);
+  if (layout.numel() < kSmall || rows < 16 || layout.inner() < 16 || CeilDiv(rows, tile) > kMostGroups ||
+      layout.numel() / rows / layout.inner() > kMostGroups)
+    return false;
+  bool strided = false;
+  for (int o = 1; o < layout.operands; ++o) {
+    if (operands[static_cast<size_t>(o)].access != Access::kStrided) continue;
+    if (layout.stride(o, rank - 2) != 1) return false;
+    strided = true;
+  }
+  return strided;
+}
+
+namespace {
+
+void PushGpuBox(const Layout& layout, BoxCut cut, ops::DType out, Launch& launch) {
+  launch.group_size = {kGpuLanes, 1, 1};
+  for (int s = 0; s < (layout.rank == 1 ? 1 : 3); ++s) launch.Push(int64_t{0});
+  if (!cut.tiled) {
+    launch.SetGroups(static_cast<uint32_t>(CeilDiv(CeilDiv(layout.numel(), cut.block), kGpuLanes)));
+    return;
+  }
+  const int64_t rows = layout.sizes[static_cast<size_t>(layout.rank - 2)], tile = TileOf(out);
+  launch.SetGroups(static_cast<uint32_t>(CeilDiv(layout.inner(), tile)),
+                   static_cast<uint32_t>(CeilDiv(rows, tile)),
+                   static_cast<uint32_t>(layout.numel() / rows / layout.inner()));
+}
+
+}  // namespace
+
+void PushBox(Target target, const Layout& layout, std::span<const BoxOperand> operands, BoxCut cut,
+             float nanoseconds, Launch& launch) {
   for (int d = 0; d < layout.rank; ++d) launch.Push(layout.sizes[static_cast<size_t>(d)]);
   for (int o = 0; o < layout.operands; ++o) {
-    const Access a = access[static_cast<size_t>(o)];
+    const Access a = operands[static_cast<size_t>(o)].access;
     if (a == Access::kImmediate) continue;
     const int count = layout.rank - (a == Access::kStrided ? 0 : 1);
     for (int d = 0; d < count; ++d) launch.Push(layout.stride(o, d));
   }
   const int64_t total = layout.numel(), inner = layout.inner();
-  if (target != Target::kHost) {
-    launch.SetGroups(static_cast<uint32_t>(CeilDiv(total, kGpuLanes)));
-    launch.group_size = {kGpuLanes, 1, 1};
-    for (int s = 0; s < (layout.rank == 1 ? 1 : 3); ++s) launch.Push(int64_t{0});
-    return;
-  }
+  if (target != Target::kHost) return PushGpuBox(layout, cut, operands[0].dtype, launch);
   const int64_t whole = SliceOf(total, nanoseconds);  // elements a group
   const int64_t inner_slice = std::min(whole, inner);
   launch.Push(inner_slice);

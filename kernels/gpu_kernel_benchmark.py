@@ -4,6 +4,11 @@ import torch
 import torch.nn.functional as F
 
 
+def layer_norm_backward(m, n):
+    mean, rstd = torch.zeros(m, 1, device="cuda"), torch.ones(m, 1, device="cuda")
+    return lambda a, b, w, out: torch.ops.aten.native_layer_norm_backward(a, b, [n], mean, rstd, w, w, [True] * 3)
+
+
 def cases(m, n):
     """(name, inputs' shapes, f(inputs, out), bytes: shapes counted beside the inputs)."""
     matrix, row, column, vector = (m, n), (1, n), (m, 1), (n,)
@@ -16,6 +21,8 @@ def cases(m, n):
         ("softmax0", [matrix], matrix, lambda a, out: torch.softmax(a, 0, out=out)),
         ("softmax1", [matrix], matrix, lambda a, out: torch.softmax(a, 1, out=out)),
         ("layer_norm", [matrix, vector, vector], matrix, lambda a, w, b, out: F.layer_norm(a, (n,), w, b, 1e-5)),
+        ("softmax_backward1", [matrix, matrix], matrix, lambda a, b, out: torch.ops.aten._softmax_backward_data.out(a, b, 1, a.dtype, grad_input=out)),
+        ("layer_norm_backward", [matrix, matrix, vector], matrix, layer_norm_backward(m, n)),
         ("copy", [matrix], matrix, lambda a, out: out.copy_(a)),
         ("transpose", [(n, m)], matrix, lambda a, out: out.copy_(a.t())),
         ("embedding", [(30000, n)], matrix, None),

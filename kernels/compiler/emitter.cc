@@ -1,5 +1,7 @@
 #include "kernels/compiler/emitter.h"
 
+#include <algorithm>
+
 #include "llvm/IR/IntrinsicsNVPTX.h"
 #include "proto/base/check.h"
 
@@ -138,14 +140,90 @@ Emitter::Value Emitter::Group(int axis) {
   return BuiltinIndex(ids[axis], "_Z12get_group_idj", axis);
 }
 
-Emitter::Value Emitter::Lane() {
-  if (!gpu()) return I64(0);
+Emitter::Value Emitter::Thread() {
   return BuiltinIndex(llvm::Intrinsic::nvvm_read_ptx_sreg_tid_x, "_Z12get_local_idj", 0);
 }
 
-Emitter::Value Emitter::Lanes() { return I64(gpu() ? kGpuLanes : 1); }
+Emitter::Value Emitter::Lane() {
+  if (!gpu()) return I64(0);
+  return warps_ ? ir_.CreateAnd(Thread(), I64(kWarpLanes - 1)) : Thread();
+}
+
+Emitter::Value Emitter::Lanes() { return I64(!gpu() ? 1 : warps_ ? kWarpLanes : kGpuLanes); }
+
+Emitter::Value Emitter::Team() {
+  if (!warps_) return Group(0);
+  return Add(Mul(Group(0), I64(kGpuWarps)), ir_.CreateLShr(Thread(), I64(5)));
+}
+
+Emitter::Value Emitter::ShuffleXor(Value value, uint32_t mask) {
+  XPUD_CHECK(target_ == Target::kNvptx);
+  Type *const type = value->getType(), *const i32 = ir_.getInt32Ty();
+  const auto shuffle = [&](Value word) -> Value {
+    return ir_.CreateIntrinsic(i32, llvm::Intrinsic::nvvm_shfl_sync_bfly_i32,
+                               {ir_.getInt32(~0u), word, ir_.getInt32(mask), ir_.getInt32(kWarpLanes - 1)});
+  };
+  const unsigned bits = type->getScalarSizeInBits();
+  Value const integer = ir_.CreateBitCast(value, ir_.getIntNTy(bits));
+  if (bits <= 32) {
+    Value const word = shuffle(ir_.CreateZExt(integer, i32));
+    return ir_.CreateBitCast(ir_.CreateTrunc(word, ir_.getIntNTy(bits)), type);
+  }
+  Value const low = shuffle(ir_.CreateTrunc(integer, i32));
+  Value const high = shuffle(ir_.CreateTrunc(ir_.CreateLShr(integer, 32), i32));
+  Type* const i64 = ir_.getInt64Ty();
+  return ir_.CreateBitCast(ir_.CreateOr(ir_.CreateZExt(low, i64), ir_.CreateShl(ir_.CreateZExt(high, i64), 32)),
+                           type);
+}
+
+Emitter::Values Emitter::MergeLanes(const Values& values,
+                                    const std::function<Values(const Values&, const Values&)>& merge,
+                                    bool once) {
+  const auto butterfly = [&](Values state, uint32_t lanes) {
+    for (uint32_t mask = lanes / 2; mask > 0; mask /= 2) {
+      Values other;
+      for (Value v : state) other.push_back(ShuffleXor(v, mask));
+      state = merge(state, other);
+    }
+    return state;
+  };
+  const bool shuffles = target_ == Target::kNvptx;
+  Values state = shuffles ? butterfly(values, kWarpLanes) : values;
+  if (warps_) return state;
+  Value const thread = Thread();
+  Values shared;
+  const auto load = [&](Value at) {
+    Values loaded;
+    for (size_t c = 0; c < shared.size(); ++c)
+      loaded.push_back(LoadRaw(state[c]->getType(), shared[c], at));
+    return loaded;
+  };
+  const auto store = [&](Value at, const Values& stored) {
+    for (size_t c = 0; c < shared.size(); ++c) StoreRaw(shared[c], at, stored[c]);
+  };
+  for (Value v : state) shared.push_back(Shared(v->getType(), shuffles ? kGpuWarps : kGpuLanes));
+  if (shuffles) {
+    // A warp's state each, which every warp merges for itself.
+    Value const in_warp = ir_.CreateAnd(thread, I64(kWarpLanes - 1));
+    If(ir_.CreateICmpEQ(in_warp, I64(0)), [&] { store(ir_.CreateLShr(thread, I64(5)), state); });
+    Barrier();
+    state = butterfly(load(ir_.CreateAnd(thread, I64(kGpuWarps - 1))), kGpuWarps);
+  } else {
+    store(thread, state);
+    for (int64_t half = kGpuLanes / 2; half > 0; half /= 2) {
+      Barrier();
+      If(ir_.CreateICmpSLT(thread, I64(half)),
+         [&] { store(thread, merge(load(thread), load(Add(thread, I64(half))))); });
+    }
+    Barrier();
+    state = load(I64(0));
+  }
+  if (!once) Barrier();  // before the arrays are used again
+  return state;
+}
 
 void Emitter::Barrier() {
+  if (warps_) return;
   if (target_ == Target::kNvptx) {
     ir_.CreateIntrinsic(ir_.getVoidTy(), llvm::Intrinsic::nvvm_barrier_cta_sync_aligned_all,
                         {ir_.getInt32(0)});
@@ -365,6 +443,7 @@ Emitter::Value Emitter::ToStorage(DType type, Value value, Scalar from) {
     return Plain(ir_.CreateFPTrunc(value, half));
   }
   if (type != DType::kBFloat16) return value;
+  if (target_ == Target::kNvptx && width == 1) return ir_.CreateBitCast(RoundToBrain(value), ir_.getInt16Ty());
   // Round to nearest even in integers: every target has them, and NaN stays NaN.
   Type* const i32 = TypeOf(Scalar::kI32, width);
   Value const bits = ir_.CreateBitCast(value, i32);
@@ -374,6 +453,61 @@ Emitter::Value Emitter::ToStorage(DType type, Value value, Scalar from) {
   Value const result =
       ir_.CreateSelect(ir_.CreateFCmpUNO(value, value), llvm::ConstantInt::get(i32, 0x7fc0), rounded);
   return ir_.CreateTrunc(result, TypeOf(Scalar::kI16, width));
+}
+
+// In hardware from sm_80 on; rounds as the integers of ToStorage do, but for the bits of a NaN.
+Emitter::Value Emitter::RoundToBrain(Value value) {
+  return Plain(ir_.CreateFPTrunc(value, ir_.getBFloatTy()));
+}
+
+Emitter::Values Emitter::LoadBlock(DType type, Value base, Value index, Scalar as, int width) {
+  if (width == 1) return {Load(type, base, index, as)};
+  const int size = static_cast<int>(ops::SizeOf(type)), bytes = size * width;
+  const int part = std::min(bytes, kBlockBytes), word = std::min(part, 4);
+  Value const address = Address(type, base, index);
+  Values values;
+  for (int at = 0; at < bytes; at += part) {
+    Type* words = ir_.getIntNTy(static_cast<unsigned>(word) * 8);
+    if (part > word) words = llvm::FixedVectorType::get(words, static_cast<unsigned>(part / word));
+    auto* const load =
+        ir_.CreateAlignedLoad(words, ir_.CreateConstInBoundsGEP1_64(ir_.getInt8Ty(), address, static_cast<uint64_t>(at)),
+                              llvm::Align(static_cast<uint64_t>(part)));
+    MarkAccess(load);
+    Value const elements =
+        ir_.CreateBitCast(load, llvm::FixedVectorType::get(StorageOf(type), static_cast<unsigned>(part / size)));
+    for (int e = 0; e < part / size; ++e)
+      values.push_back(FromStorage(type, ir_.CreateExtractElement(elements, static_cast<uint64_t>(e)), as));
+  }
+  return values;
+}
+
+// The values' bits as one vector of their storage type.
+Emitter::Value Emitter::Pack(DType type, const Values& values, Scalar from) {
+  const bool brain = type == DType::kBFloat16 && target_ == Target::kNvptx;
+  Type* const element = brain ? ir_.getBFloatTy() : StorageOf(type);
+  Value vector = llvm::PoisonValue::get(llvm::FixedVectorType::get(element, static_cast<unsigned>(values.size())));
+  for (size_t e = 0; e < values.size(); ++e) {
+    Value const value =
+        brain ? RoundToBrain(Convert(values[e], from, Scalar::kF32)) : ToStorage(type, values[e], from);
+    vector = ir_.CreateInsertElement(vector, value, e);
+  }
+  return vector;
+}
+
+void Emitter::StoreBlock(DType type, Value base, Value index, const Values& values, Scalar from) {
+  if (values.size() == 1) return Store(type, base, index, values[0], from);
+  const size_t size = ops::SizeOf(type), bytes = size * values.size();
+  const size_t part = std::min<size_t>(bytes, kBlockBytes), word = std::min<size_t>(part, 4);
+  Value const address = Address(type, base, index);
+  for (size_t at = 0; at < bytes; at += part) {
+    const auto first = values.begin() + static_cast<ptrdiff_t>(at / size);
+    Type* words = ir_.getIntNTy(static_cast<unsigned>(word) * 8);
+    if (part > word) words = llvm::FixedVectorType::get(words, static_cast<unsigned>(part / word));
+    Value const packed =
+        ir_.CreateBitCast(Pack(type, {first, first + static_cast<ptrdiff_t>(part / size)}, from), words);
+    MarkAccess(ir_.CreateAlignedStore(packed, ir_.CreateConstInBoundsGEP1_64(ir_.getInt8Ty(), address, at),
+                                      llvm::Align(part)));
+  }
 }
 
 Emitter::Value Emitter::Load(DType type, Value base, Value index, Scalar as, int width) {

@@ -4,7 +4,7 @@
 //
 // Groups and lanes: a host group is one lane (a worker runs it whole, its loops are vectorised); a GPU group
 // is `kGpuLanes` threads, each a lane. A loop that starts at Lane() and steps by Lanes() is shared out among
-// them.
+// them. On NVPTX the lanes of a warp may be a team of their own: see UseWarps.
 //
 // Owned by one compile; one thread.
 #pragma once
@@ -24,6 +24,10 @@
 namespace xpud::kernels {
 
 inline constexpr uint32_t kGpuLanes = 256;
+inline constexpr uint32_t kWarpLanes = 32;
+inline constexpr uint32_t kGpuWarps = kGpuLanes / kWarpLanes;
+// Bytes that a GPU's lane loads or stores at once, at most.
+inline constexpr int kBlockBytes = 16;
 
 // Element types in registers. Half types are kept in memory only.
 enum class Scalar : uint8_t { kBool, kU8, kI8, kI16, kI32, kI64, kF32, kF64 };
@@ -60,6 +64,13 @@ class Emitter {
   Value Group(int axis);                      // i64
   Value Lane();                               // i64, 0 on the host
   Value Lanes();                              // i64, 1 on the host
+  // NVPTX: from here on a team is a warp, not a group: Lane and Lanes are those of the warp, Barrier nothing.
+  void UseWarps() { warps_ = true; }
+  bool warps() const { return warps_; }
+  Value Team();    // i64: the group's number along axis 0, or the warp's, counted over all groups
+  Value Thread();  // i64: within the group, whatever the team
+  // NVPTX: what the lane whose number differs in `mask`'s bits has. All lanes of a warp must get here.
+  Value ShuffleXor(Value value, uint32_t mask);
   Value Scratch() const { return scratch_; }  // host only
 
   // for (i = begin; i < end; i += step) carried = body(i, carried); gives the final carried values.
@@ -91,6 +102,19 @@ class Emitter {
   // Unconverted access for temporaries.
   Value LoadRaw(llvm::Type* type, Value base, Value index);
   void StoreRaw(Value base, Value index, Value value);
+  // GPUs: merges the lanes' values, of one or more components, over the team, in an order that is always the
+  // same; known to all lanes. All lanes of the team must get here; `merge` need not commute but in rounding. `once`:
+  // they get here once, not in a loop.
+  Values MergeLanes(const Values& values, const std::function<Values(const Values&, const Values&)>& merge,
+                    bool once = false);
+
+  // GPUs: `width` elements from `index`, as scalars, in accesses of up to kBlockBytes; the address is a multiple
+  // of what is accessed at once.
+  Values LoadBlock(ops::DType type, Value base, Value index, Scalar as, int width);
+  void StoreBlock(ops::DType type, Value base, Value index, const Values& values, Scalar from);
+  // What Load makes of an element's bits, which LoadRaw gave.
+  Value FromStorage(ops::DType type, Value raw, Scalar as);
+
   // An array in the group's shared memory (GPU only).
   Value Shared(llvm::Type* element, uint64_t count);
 
@@ -109,7 +133,8 @@ class Emitter {
 
  private:
   void MarkAccess(llvm::Instruction* access);
-  Value FromStorage(ops::DType type, Value raw, Scalar as);
+  Value RoundToBrain(Value value);
+  Value Pack(ops::DType type, const Values& values, Scalar from);
   Value ToStorage(ops::DType type, Value value, Scalar from);
   Value BuiltinIndex(llvm::Intrinsic::ID nvptx, const char* spirv, int axis);
 
@@ -123,6 +148,7 @@ class Emitter {
   Values args_;
   Value group_ = nullptr;
   Value scratch_ = nullptr;
+  bool warps_ = false;
   std::vector<llvm::MDNode*> access_groups_;  // of the parallel loops that are open
 };
 

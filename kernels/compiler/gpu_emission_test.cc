@@ -36,6 +36,11 @@ class GpuEmissionTest : public ::testing::Test {
   }
 
   void Check(const Skeleton& skeleton, const KernelKey& key, const std::string& what) {
+    CheckPtx(skeleton, key, what);
+    CheckSpirv(skeleton, key, what);
+  }
+
+  void CheckPtx(const Skeleton& skeleton, const KernelKey& key, const std::string& what) {
     const absl::StatusOr<std::string> ptx = KernelCache::Compile({Target::kNvptx, "sm_90"}, skeleton, key);
     ASSERT_TRUE(ptx.ok()) << what << ": " << ptx.status();
     EXPECT_NE(ptx->find(".visible .entry " + skeleton.NameOf(key)), std::string::npos) << what;
@@ -43,6 +48,9 @@ class GpuEmissionTest : public ::testing::Test {
     EXPECT_EQ(ptx->find(".extern .func"), std::string::npos)
         << what << " calls a function that no device has";
     if (Installed("ptxas")) EXPECT_TRUE(Accepts("ptxas -arch=sm_90 -o /dev/null", *ptx)) << what;
+  }
+
+  void CheckSpirv(const Skeleton& skeleton, const KernelKey& key, const std::string& what) {
     const absl::StatusOr<std::string> spirv = KernelCache::Compile(Target::kSpirv, skeleton, key);
     ASSERT_TRUE(spirv.ok()) << what << ": " << spirv.status();
     ASSERT_GT(spirv->size(), 20u);
@@ -77,6 +85,16 @@ TEST_F(GpuEmissionTest, EveryElementWiseRow) {
       Check(skeleton, wide.Pack(), std::string(row.aten) + " f64");
     }
     Check(skeleton, key.Pack(), std::string(row.aten));
+    if (row.number % 4 != 0 || row.inputs == 0) continue;
+    MapKey blocks = key;
+    blocks.block_log2 = integers ? 1 : 3;
+    CheckPtx(skeleton, blocks.Pack(), std::string(row.aten) + " in blocks");
+    if (seeds != 0 || ParseMap(row.formula)->expression.Uses(Variable::kIndex)) continue;
+    MapKey tiles = key;
+    tiles.tiled = true;
+    const size_t last = static_cast<size_t>(key.operands - 1);
+    if (tiles.access[last] == Access::kContiguous) tiles.access[last] = Access::kStrided;
+    Check(skeleton, tiles.Pack(), std::string(row.aten) + " in tiles");
   }
 }
 
@@ -96,6 +114,10 @@ TEST_F(GpuEmissionTest, EveryReductionInBothOrdersAndItsMerge) {
         key.columns = columns;
         key.partial = partial;
         Check(skeleton, key.Pack(), std::string(row.aten));
+        ReduceKey blocks = key;
+        blocks.warps = !columns;
+        blocks.block_log2 = blocks.column_lanes_log2 = 3;
+        CheckPtx(skeleton, blocks.Pack(), std::string(row.aten) + " in blocks");
       }
     }
     key.columns = key.partial = false;
@@ -117,6 +139,11 @@ TEST_F(GpuEmissionTest, Softmax) {
     key.kept = 2;
     key.out = key.input = bits % 3 == 0 ? DType::kFloat32 : DType::kBFloat16;
     Check(skeleton, key.Pack(), skeleton.NameOf(key.Pack()));
+    if (key.columns) continue;
+    for (const bool warps : {false, true}) {
+      key.rows = {.warps = warps, .block = 4, .blocks = 2};
+      CheckPtx(skeleton, key.Pack(), skeleton.NameOf(key.Pack()) + " held");
+    }
   }
 }
 
@@ -126,12 +153,19 @@ TEST_F(GpuEmissionTest, LayerNormAndGather) {
   key.dtypes.fill(DType::kFloat16);
   key.present.fill(true);
   Check(norm, key.Pack(), "layer_norm");
+  for (const bool warps : {false, true}) {
+    key.rows = {.warps = warps, .block = 8, .blocks = 3};
+    CheckPtx(norm, key.Pack(), "layer_norm held");
+  }
   const GatherSkeleton gather;
   GatherKey gather_key;
   gather_key.rank = 2;
   gather_key.element = DType::kInt16;
   gather_key.access = {Access::kContiguous, Access::kBroadcast, Access::kContiguous};
   Check(gather, gather_key.Pack(), "gather");
+  gather_key.element = DType::kInt64;
+  gather_key.pairs = true;
+  CheckPtx(gather, gather_key.Pack(), "gather of pairs");
 }
 
 TEST_F(GpuEmissionTest, LayerNormBackwardAndItsMerge) {

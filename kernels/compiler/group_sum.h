@@ -7,6 +7,6 @@ namespace xpud::kernels {
 
 // The sum of every lane's `value`, known to all lanes. All lanes must get here. On the host a group is one
 // lane: `value` itself.
-llvm::Value* SumOverGroup(Emitter& emitter, Scalar scalar, llvm::Value* value);
+llvm::Value* SumOverGroup(Emitter& emitter, llvm::Value* value);
 
 }  // namespace xpud::kernels

@@ -32,24 +32,72 @@ Value RowEmission::Maximum(Value x, Value y) {
   return call;
 }
 
-Value RowEmission::Combine(Value value, const std::function<Value(Value, Value)>& combine) {
+Value RowEmission::Combine(Value value, const std::function<Value(Value, Value)>& combine, bool once) {
   if (!e_.gpu()) return value;
-  Value const lane = e_.Lane();
-  llvm::Type* const type = value->getType();
-  Value const shared = e_.Shared(type, kGpuLanes);
-  e_.StoreRaw(shared, lane, value);
-  for (int64_t half = kGpuLanes / 2; half > 0; half /= 2) {
-    e_.Barrier();
-    e_.If(e_.ir().CreateICmpSLT(lane, e_.I64(half)), [&] {
-      Value const low = e_.LoadRaw(type, shared, lane),
-                  high = e_.LoadRaw(type, shared, e_.Add(lane, e_.I64(half)));
-      e_.StoreRaw(shared, lane, combine(low, high));
-    });
+  const auto merge = [&](const Values& x, const Values& y) { return Values{combine(x[0], y[0])}; };
+  return e_.MergeLanes({value}, merge, once)[0];
+}
+
+void RowEmission::HoldRows(Value n, const RowPlan& plan) {
+  block_ = plan.block;
+  Value const last = e_.ir().CreateSub(n, e_.I64(block_));
+  for (int64_t c = 0; c < plan.blocks; ++c) {
+    Value const number = e_.Add(e_.Lane(), e_.Mul(e_.I64(c), e_.Lanes()));
+    Value const at = e_.Mul(number, e_.I64(block_));
+    // A block beyond the end loads the last one again: no branch, and all loads are under way at once.
+    at_.push_back(e_.Min(at, last));
+    inside_.push_back(e_.ir().CreateICmpSLT(at, n));
   }
-  e_.Barrier();
-  Value const result = e_.LoadRaw(type, shared, e_.I64(0));
-  e_.Barrier();  // before the array is used again, by the next row
-  return result;
+}
+
+Values RowEmission::LoadBlockHeld(size_t c, ops::DType type, Value base, Value offset, Scalar as) {
+  return e_.LoadBlock(type, base, e_.Add(offset, at_[c]), as, block_);
+}
+
+Values RowEmission::LoadHeld(ops::DType type, Value base, Value offset, Scalar as) {
+  Values values;
+  for (size_t c = 0; c < at_.size(); ++c) {
+    const Values block = LoadBlockHeld(c, type, base, offset, as);
+    values.insert(values.end(), block.begin(), block.end());
+  }
+  return values;
+}
+
+void RowEmission::ForEachBlockHeld(const std::function<void(size_t, size_t)>& then) {
+  for (size_t c = 0; c < at_.size(); ++c) e_.If(inside_[c], [&] { then(c, c * block()); });
+}
+
+void RowEmission::StoreBlockHeld(size_t c, ops::DType type, Value base, Value offset, const Values& values,
+                                 Scalar from) {
+  e_.StoreBlock(type, base, e_.Add(offset, at_[c]), values, from);
+}
+
+Value RowEmission::Fold(const Values& values, double identity,
+                        const std::function<Value(Value, Value)>& combine) {
+  llvm::Constant* const neutral = llvm::ConstantFP::get(values[0]->getType(), identity);
+  Values left = values;
+  for (size_t i = 0; i < left.size(); ++i)
+    left[i] = e_.ir().CreateSelect(inside_[i / static_cast<size_t>(block_)], left[i], neutral);
+  for (; left.size() > 1; left.resize((left.size() + 1) / 2)) {
+    const size_t half = (left.size() + 1) / 2;
+    for (size_t i = 0; i + half < left.size(); ++i) left[i] = combine(left[i], left[i + half]);
+  }
+  return Combine(left[0], combine, /*once=*/true);
+}
+
+Value RowEmission::SumHeld(const Values& values) {
+  return Fold(values, 0, [&](Value x, Value y) { return AddFreely(x, y); });
+}
+
+Value RowEmission::MaxHeld(const Values& values) {
+  return Fold(values, -INFINITY, [&](Value x, Value y) { return Maximum(x, y); });
+}
+
+void RowEmission::StoreHeld(ops::DType type, Value base, Value offset, const Values& values, Scalar from) {
+  ForEachBlockHeld([&](size_t c, size_t first) {
+    const auto at = values.begin() + static_cast<ptrdiff_t>(first);
+    StoreBlockHeld(c, type, base, offset, {at, at + block_}, from);
+  });
 }
 
 Values RowEmission::Sum(Value begin, Value end, Scalar type, size_t count,

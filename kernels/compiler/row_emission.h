@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "kernels/compiler/emitter.h"
+#include "kernels/row_plan.h"
 
 namespace xpud::kernels {
 
@@ -24,6 +25,22 @@ class RowEmission {
   // The largest body(j), NaN if any is; known to all lanes. -inf for an empty range.
   Value Max(Value begin, Value end, Scalar type, const std::function<Value(Value)>& body);
 
+  // GPUs: a row of `n` elements, contiguous, held in registers by its team: a lane has blocks that interleave
+  // with the other lanes'. What follows loads, reduces and stores it. A team has one row.
+  // (Each reduction below may be emitted in no loop that runs twice.)
+  void HoldRows(Value n, const RowPlan& plan);
+  // This lane's elements of the row that starts at element `offset`; or those of its block `c` only.
+  Values LoadHeld(ops::DType type, Value base, Value offset, Scalar as);
+  Values LoadBlockHeld(size_t c, ops::DType type, Value base, Value offset, Scalar as);
+  // then(c, first): for each block `c` within the row, whose first value is number `first` of a lane's.
+  void ForEachBlockHeld(const std::function<void(size_t c, size_t first)>& then);
+  void StoreBlockHeld(size_t c, ops::DType type, Value base, Value offset, const Values& values, Scalar from);
+  size_t block() const { return static_cast<size_t>(block_); }
+  // Of all lanes' values, one an element, that are within the row.
+  Value SumHeld(const Values& values);
+  Value MaxHeld(const Values& values);
+  void StoreHeld(ops::DType type, Value base, Value offset, const Values& values, Scalar from);
+
   // A call of a function of math.c on one float.
   Value Math(const char* name, Value x, Scalar type);
   // x + y, where a vectorised loop may change the order of additions.
@@ -36,9 +53,15 @@ class RowEmission {
 
  private:
   // Combines each lane's value over the group.
-  Value Combine(Value value, const std::function<Value(Value, Value)>& combine);
+  Value Combine(Value value, const std::function<Value(Value, Value)>& combine, bool once = false);
+
+  // Lanes' values beyond the row's end replaced, and all folded to one.
+  Value Fold(const Values& values, double identity, const std::function<Value(Value, Value)>& combine);
 
   Emitter& e_;
+  int block_ = 1;   // elements
+  Values at_;       // where each block starts, moved into the row
+  Values inside_;   // i1: whether it does so unmoved
 };
 
 }  // namespace xpud::kernels

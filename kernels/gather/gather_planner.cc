@@ -71,7 +71,14 @@ absl::StatusOr<Readiness> GatherPlanner::Plan(const OpCall& call, KernelLibrary:
   key.index = index.dtype;
   key.rank = layout.rank;
   key.narrow = gpu && layout.Fits32();
-  for (int o = 0; o < 3; ++o) key.access[static_cast<size_t>(o)] = layout.AccessOf(o);
+  std::array<BoxOperand, 3> operands;
+  for (size_t o = 0; o < 3; ++o) {
+    key.access[o] = layout.AccessOf(static_cast<int>(o));
+    operands[o] = {key.access[o], key.element, o == 0 ? out.data : o == 1 ? index.data : source.data};
+  }
+  // 16 bytes, once Widen has made 8 of what is moved. Its rows have a broadcast index.
+  key.pairs = cache_.target() == Target::kNvptx && bytes == 8 && layout.rank > 1 && key.access[1] == Access::kBroadcast && stride % 2 == 0 &&
+              BlockOf(layout, operands) == 2;
   ASSIGN_OR_RETURN(const Kernel* const kernel, cache_.Find(skeleton_, key.Pack()));
   if (kernel == nullptr) return Readiness::kCompiling;
 
@@ -83,7 +90,7 @@ absl::StatusOr<Readiness> GatherPlanner::Plan(const OpCall& call, KernelLibrary:
   launch.Push(call.error_word);
   launch.Push(source.rank == 0 ? int64_t{1} : source.sizes[dim]);
   launch.Push(stride);
-  PushBox(cache_.target(), layout, key.access, NanosecondsOf(key, layout), launch);
+  PushBox(cache_.target(), layout, operands, {false, key.pairs ? 2 : 1}, NanosecondsOf(key, layout), launch);
   return Readiness::kReady;
 }
 

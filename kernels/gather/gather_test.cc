@@ -218,25 +218,26 @@ TEST_F(GatherTest, LargeWorkIsCutAndASentenceIsNot) {
   }
 }
 
-TEST_F(GatherTest, GpuThreadsMoveUpTo8AlignedBytesOfARow) {
+TEST_F(GatherTest, GpuThreadsMoveUpTo16AlignedBytesOfARow) {
   KernelLibrary::Options options;
   options.target = Target::kNvptx;
   const auto library = *KernelLibrary::Create(options);
   struct Case {
     DType type;
-    int64_t columns, row_stride, elements_moved_as_one;
+    int64_t columns, row_stride, elements_moved_as_one, elements_a_thread;
   };
-  for (const Case& c : {Case{DType::kBFloat16, 384, 384, 4},
-                        {DType::kBFloat16, 386, 386, 2},
-                        {DType::kBFloat16, 133, 133, 1},
-                        {DType::kBFloat16, 384, 385, 1},
-                        {DType::kUInt8, 384, 384, 8},
-                        {DType::kFloat32, 384, 384, 2},
-                        {DType::kFloat64, 384, 384, 1}}) {
+  for (const Case& c : {Case{DType::kBFloat16, 384, 384, 4, 8},
+                        {DType::kBFloat16, 386, 386, 2, 2},
+                        {DType::kBFloat16, 133, 133, 1, 1},
+                        {DType::kBFloat16, 384, 385, 1, 1},
+                        {DType::kUInt8, 384, 384, 8, 16},
+                        {DType::kFloat32, 384, 384, 2, 4},
+                        {DType::kFloat32, 386, 386, 2, 2},
+                        {DType::kFloat64, 384, 384, 1, 2}}) {
     TestTensor a(c.type, {20, c.columns}, {c.row_stride, 1}), index(DType::kInt64, {9}),
         out(c.type, {9, c.columns});
     const Operand output = out.operand(), inputs[] = {a.operand(), index.operand()};
-    ASSERT_EQ((reinterpret_cast<uintptr_t>(output.data) | reinterpret_cast<uintptr_t>(inputs[0].data)) % 8,
+    ASSERT_EQ((reinterpret_cast<uintptr_t>(output.data) | reinterpret_cast<uintptr_t>(inputs[0].data)) % 16,
               0u);
     uint64_t error = 0;
     LaunchList launches;
@@ -251,7 +252,7 @@ TEST_F(GatherTest, GpuThreadsMoveUpTo8AlignedBytesOfARow) {
                           launches)
                     .ok());
     ASSERT_EQ(launches.size(), 1u);
-    const int64_t threads = 9 * c.columns / c.elements_moved_as_one;
+    const int64_t threads = 9 * c.columns / c.elements_a_thread;
     EXPECT_EQ(launches[0].groups()[0], (threads + kGpuLanes - 1) / kGpuLanes) << c.columns;
     int64_t stride;
     std::memcpy(&stride, launches[0].arguments()[5], 8);

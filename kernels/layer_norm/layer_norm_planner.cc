@@ -26,12 +26,16 @@ absl::StatusOr<Readiness> LayerNormPlanner::Plan(const OpCall& call, KernelLibra
   LayerNormKey key;
   for (size_t o = 0; o < 3; ++o) SetOperand(key, o, call.outputs[o]);
   for (size_t i = 0; i < 3; ++i) SetOperand(key, 3 + i, call.inputs[i]);
+  const bool gpu = cache_.target() != Target::kHost;
+  if (cache_.target() == Target::kNvptx && n > 0) {
+    const auto operand = [&](size_t i) { return call.inputs[i].present ? &call.inputs[i] : &x; };
+    key.rows = PlanRows(m, n, RowBlock(n, {&call.outputs[0], &x, operand(1), operand(2)}, {}), 1);
+  }
   ASSIGN_OR_RETURN(const Kernel* const kernel, cache_.Find(skeleton_, key.Pack()));
   if (kernel == nullptr) return Readiness::kCompiling;
-  const bool gpu = cache_.target() != Target::kHost;
   const int64_t slice = gpu ? 1 : SliceOf(m, 0.3f * static_cast<float>(n) + 10, 1);
   Launch& launch = launches.Add();
-  launch.Reset(kernel, static_cast<uint32_t>(CeilDiv(m, slice)));
+  launch.Reset(kernel, static_cast<uint32_t>(CeilDiv(m, gpu ? key.rows.rows_a_group() : slice)));
   if (gpu) launch.group_size = {kGpuLanes, 1, 1};
   for (const Operand& output : call.outputs) launch.Push(output.data);
   for (const Operand& input : call.inputs) PushPointer(input, launch);

@@ -11,6 +11,7 @@ KernelKey LayerNormKey::Pack() const {
     writer.Put(static_cast<uint64_t>(dtypes[o]), 4);
     writer.Put(present[o], 1);
   }
+  rows.Pack(writer);
   return writer.key();
 }
 
@@ -21,6 +22,7 @@ LayerNormKey LayerNormKey::Unpack(const KernelKey& packed) {
     key.dtypes[o] = static_cast<ops::DType>(reader.Take(4));
     key.present[o] = reader.Take(1) != 0;
   }
+  key.rows = RowPlan::Unpack(reader);
   return key;
 }
 
@@ -44,9 +46,18 @@ class LayerNormEmission {
     args.resize(scalars_at_ + 3, ArgType::kI64);
     args.push_back(ImmediateArg(type_));
     e_.Begin(name, args);
-    Value const begin = e_.Mul(e_.Group(0), SliceSize());
+    if (key_.rows.warps) e_.UseWarps();
+    const bool held = e_.gpu() && key_.rows.blocks > 0;
+    if (held) rows_.HoldRows(N(), key_.rows);
+    Value const begin = e_.Mul(e_.Team(), SliceSize());
     Value const end = e_.Min(e_.Add(begin, SliceSize()), e_.Arg(scalars_at_ + 1));
-    e_.Loop(begin, end, e_.I64(1), [&](Value row) { Forward(row); });
+    e_.Loop(begin, end, e_.I64(1), [&](Value row) {
+      if (held) {
+        ForwardHeld(row);
+      } else {
+        Forward(row);
+      }
+    });
   }
 
  private:
@@ -76,10 +87,7 @@ class LayerNormEmission {
       Value const d = Sub(x(j), mean);
       return Values{MulF(d, d)};
     })[0];
-    Value const variance = e_.ir().CreateFDiv(squares, Count());
-    Value const root = e_.ir().CreateUnaryIntrinsic(llvm::Intrinsic::sqrt,
-                                                    e_.ir().CreateFAdd(variance, e_.Arg(scalars_at_ + 3)));
-    Value const rstd = e_.ir().CreateFDiv(e_.Constant(type_, 1), root);
+    Value const rstd = RstdOf(squares);
     rows_.ForEach(zero, N(), [&](Value j) {
       Value y = MulF(Sub(x(j), mean), rstd);
       if (key_.present[4]) y = MulF(y, Load(4, j));
@@ -88,6 +96,42 @@ class LayerNormEmission {
     });
     StoreOnce(1, row, mean);
     StoreOnce(2, row, rstd);
+  }
+
+  // GPU: the row stays in registers. Weight and bias are read last: waiting for them would cost registers, and
+  // with them rows that are under way at the same time.
+  void ForwardHeld(Value row) {
+    Value const base = e_.Mul(row, N()), zero = e_.I64(0);
+    Values x = rows_.LoadHeld(key_.dtypes[3], e_.Arg(at_[3]), base, type_), squares;
+    Value const mean = e_.ir().CreateFDiv(rows_.SumHeld(x), Count());
+    for (Value& v : x) {
+      v = Sub(v, mean);
+      squares.push_back(MulF(v, v));
+    }
+    Value const rstd = RstdOf(rows_.SumHeld(squares));
+    rows_.ForEachBlockHeld([&](size_t c, size_t first) {
+      const auto load = [&](size_t operand) {
+        if (!key_.present[operand]) return Values{};
+        return rows_.LoadBlockHeld(c, key_.dtypes[operand], e_.Arg(at_[operand]), zero, type_);
+      };
+      const Values weight = load(4), bias = load(5);
+      Values y;
+      for (size_t i = 0; i < rows_.block(); ++i) {
+        Value v = MulF(x[first + i], rstd);
+        if (!weight.empty()) v = MulF(v, weight[i]);
+        y.push_back(bias.empty() ? v : e_.ir().CreateFAdd(v, bias[i]));
+      }
+      rows_.StoreBlockHeld(c, key_.dtypes[0], e_.Arg(at_[0]), base, y, type_);
+    });
+    StoreOnce(1, row, mean);
+    StoreOnce(2, row, rstd);
+  }
+
+  Value RstdOf(Value squares) {
+    Value const variance = e_.ir().CreateFDiv(squares, Count());
+    Value const root = e_.ir().CreateUnaryIntrinsic(llvm::Intrinsic::sqrt,
+                                                    e_.ir().CreateFAdd(variance, e_.Arg(scalars_at_ + 3)));
+    return e_.ir().CreateFDiv(e_.Constant(type_, 1), root);
   }
 
   const LayerNormKey& key_;

@@ -103,7 +103,7 @@ class RowsEmission {
         },
         Emitter::LoopKind::kParallel);
     Value const count = e_.Convert(Columns(), Scalar::kI64, real_);
-    for (Value& sum : sums) sum = e_.ir().CreateFDiv(SumOverGroup(e_, real_, sum), count);
+    for (Value& sum : sums) sum = e_.ir().CreateFDiv(SumOverGroup(e_, sum), count);
     return sums;
   }
 

@@ -1,5 +1,6 @@
 #include "kernels/map/map_planner.h"
 
+#include <bit>
 #include <cmath>
 
 #include "kernels/box_emission.h"
@@ -38,6 +39,9 @@ float CostOf(const Node& node) {
       return node.op >= Op::kExp && node.op <= Op::kSigmoid ? 0.4f : 0.04f;
   }
 }
+
+// From this cost on, a GPU's lane computes one element.
+constexpr float kCostly = 2;
 
 // A copy moves bits: the unsigned integer of the same size stands for any type.
 DType BitsOf(DType type) {
@@ -120,17 +124,26 @@ absl::StatusOr<Readiness> MapPlanner::Plan(const OpCall& call, KernelLibrary::Wo
   key.narrow = gpu && layout.Fits32();
   float bytes = 0;
   float nanoseconds = traits->nanoseconds;
+  std::array<BoxOperand, kMaxOperands> operands;
   for (int o = 0; o < layout.operands; ++o) {
     const size_t at = static_cast<size_t>(o);
     const Operand& operand =
         at < call.outputs.size() ? call.outputs[at] : call.inputs[at - call.outputs.size()];
     key.dtypes[at] = operand.dtype;
     key.access[at] = operand.immediate ? Access::kImmediate : layout.AccessOf(o);
+    operands[at] = {key.access[at], operand.dtype, operand.data};
     if (key.access[at] == Access::kContiguous) bytes += static_cast<float>(ops::SizeOf(operand.dtype));
     if (key.access[at] == Access::kStrided) nanoseconds += 0.5f;
     // Transposed: contiguous along the rows, while the output is contiguous along the columns.
-    key.tiled |= !gpu && key.access[at] == Access::kStrided && layout.rank >= 2 &&
+    key.tiled |= key.access[at] == Access::kStrided && layout.rank >= 2 &&
                  layout.stride(o, layout.rank - 2) == 1;
+  }
+  const std::span<const BoxOperand> boxed(operands.data(), static_cast<size_t>(layout.operands));
+  if (gpu) {
+    key.tiled = key.tiled && FitsTiles(layout, boxed);
+    // Costly functions are bound by arithmetic, and would be emitted once for each element of a block.
+    if (!key.tiled && cache_.target() == Target::kNvptx && traits->nanoseconds < kCostly)
+      key.block_log2 = std::countr_zero(static_cast<unsigned>(BlockOf(layout, boxed)));
   }
   key.tiled &= !traits->uses_index;
   ChooseTypes(call, *traits, key);
@@ -140,7 +153,8 @@ absl::StatusOr<Readiness> MapPlanner::Plan(const OpCall& call, KernelLibrary::Wo
   Launch& launch = launches.Add();
   launch.Reset(kernel, 1);
   PushArguments(call, key, traits->seeds, launch);
-  PushBox(cache_.target(), layout, key.access, nanoseconds + bytes / kBytesPerNanosecond + 0.02f, launch);
+  PushBox(cache_.target(), layout, boxed, {key.tiled, 1 << key.block_log2},
+          nanoseconds + bytes / kBytesPerNanosecond + 0.02f, launch);
   return Readiness::kReady;
 }
 

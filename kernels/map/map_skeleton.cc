@@ -18,6 +18,7 @@ KernelKey MapKey::Pack() const {
   writer.Put(static_cast<uint64_t>(rank), 4);
   writer.Put(tiled, 1);
   writer.Put(narrow, 1);
+  writer.Put(static_cast<uint64_t>(block_log2), 2);
   writer.Put(static_cast<uint64_t>(operands), 4);
   for (size_t o = 0; o < static_cast<size_t>(operands); ++o) {
     writer.Put(static_cast<uint64_t>(dtypes[o]) | static_cast<uint64_t>(access[o]) << 4, 6);
@@ -34,6 +35,7 @@ MapKey MapKey::Unpack(const KernelKey& packed) {
   key.rank = static_cast<int>(reader.Take(4));
   key.tiled = reader.Take(1) != 0;
   key.narrow = reader.Take(1) != 0;
+  key.block_log2 = static_cast<int>(reader.Take(2));
   key.operands = static_cast<int>(reader.Take(4));
   for (size_t o = 0; o < static_cast<size_t>(key.operands); ++o) {
     key.dtypes[o] = static_cast<ops::DType>(reader.Take(4));
@@ -68,7 +70,12 @@ class MapEmission : public BoxEmission {
   MapEmission(const MapKey& key, const MapFormula& formula, Emitter& emitter)
       : BoxEmission(
             emitter,
-            {key.rank, key.tiled, key.narrow, {key.access.begin(), key.access.begin() + key.operands}}),
+            {key.rank,
+             key.tiled,
+             key.narrow,
+             1 << key.block_log2,
+             {key.access.begin(), key.access.begin() + key.operands},
+             {key.dtypes.begin(), key.dtypes.begin() + key.operands}}),
         key_(key),
         formula_(formula),
         outputs_(static_cast<int>(formula.outputs.size())),
@@ -92,30 +99,61 @@ class MapEmission : public BoxEmission {
   }
 
   Value EmitElement(const Values& offsets, Value index) override {
-    Lowering::Bindings bindings{};
-    bindings[static_cast<size_t>(Variable::kIndex)] = {index, Scalar::kI64};
-    for (int o = outputs_; o < operands(); ++o) {
-      const Scalar scalar = ScalarOfInput(o);
-      bindings[static_cast<size_t>(o - outputs_)] = {Input(o, scalar, offsets), scalar};
-    }
-    Lowering lowering(e_, formula_.expression, ScalarOf(key_.compute), bindings);
-    std::vector<Typed> results;
-    for (const NodeId root : formula_.outputs) {
-      const absl::StatusOr<Typed> result = lowering.Lower(root);
-      if (!result.ok()) {
-        status_ = result.status();
-        return nullptr;
-      }
-      results.push_back(*result);
-    }
+    Values inputs;
+    for (int o = outputs_; o < operands(); ++o) inputs.push_back(Input(o, ScalarOfInput(o), offsets));
+    const std::vector<Typed> results = Compute(inputs, index);
     for (size_t o = 0; o < results.size(); ++o) {
       e_.Store(key_.dtypes[o], e_.Arg(o), offsets[o], results[o].value, results[o].scalar);
     }
     return nullptr;
   }
 
+  // All loads come before the first store, which may be in place.
+  Value EmitBlock(const Values& offsets, Value index, int block) override {
+    std::vector<Values> inputs(static_cast<size_t>(block));
+    for (int o = outputs_; o < operands(); ++o) {
+      const auto at = static_cast<size_t>(o);
+      Values values;
+      if (AccessOf(o) == Access::kContiguous) {
+        values = e_.LoadBlock(key_.dtypes[at], e_.Arg(at), offsets[at], ScalarOfInput(o), block);
+      } else {
+        values.assign(inputs.size(), Input(o, ScalarOfInput(o), offsets));
+      }
+      for (size_t e = 0; e < inputs.size(); ++e) inputs[e].push_back(values[e]);
+    }
+    std::vector<std::vector<Typed>> results;
+    for (size_t e = 0; e < inputs.size(); ++e)
+      results.push_back(Compute(inputs[e], e_.Add(index, e_.I64(static_cast<int64_t>(e)))));
+    for (size_t o = 0; o < results[0].size(); ++o) {
+      Values values;
+      for (const std::vector<Typed>& element : results) values.push_back(element[o].value);
+      e_.StoreBlock(key_.dtypes[o], e_.Arg(o), offsets[o], values, results[0][o].scalar);
+    }
+    return nullptr;
+  }
+
+  // The outputs for one element; none after an error.
+  std::vector<Typed> Compute(const Values& inputs, Value index) {
+    Lowering::Bindings bindings{};
+    bindings[static_cast<size_t>(Variable::kIndex)] = {index, Scalar::kI64};
+    for (size_t i = 0; i < inputs.size(); ++i)
+      bindings[i] = {inputs[i], ScalarOfInput(outputs_ + static_cast<int>(i))};
+    Lowering lowering(e_, formula_.expression, ScalarOf(key_.compute), bindings);
+    std::vector<Typed> results;
+    for (const NodeId root : formula_.outputs) {
+      const absl::StatusOr<Typed> result = lowering.Lower(root);
+      if (!result.ok()) {
+        status_ = result.status();
+        return {};
+      }
+      results.push_back(*result);
+    }
+    return results;
+  }
+
   Value Input(int operand, Scalar scalar, const Values& offsets) {
     const size_t at = static_cast<size_t>(operand);
+    if (Staged(operand) != nullptr) return e_.FromStorage(key_.dtypes[at], Staged(operand), scalar);
     if (InMemory(operand)) return e_.Load(key_.dtypes[at], e_.Arg(at), offsets[at], scalar);
     return e_.Convert(e_.Arg(at), IsFloat(scalar) ? scalar : Scalar::kI64, scalar);
   }

@@ -20,6 +20,7 @@ struct MapKey {
   int rank = 1;
   bool tiled = false;
   bool narrow = false;  // 32-bit index arithmetic (GPU)
+  int block_log2 = 0;   // elements a lane (GPU)
   int operands = 0;
   std::array<ops::DType, kMaxOperands> dtypes{};
   std::array<Access, kMaxOperands> access{};

@@ -180,6 +180,15 @@ TEST_F(MapTest, EveryLayoutAgreesWithTheReference) {
        {4, 4, 4, 4, 2, 2, 1, 1}},
       {"large, cut into groups", {1000, 1001}, {1001, 1}, {1000, 1001}, {1001, 1}, {1000, 1}, {1, 1}},
       {"large and flat", {1000003}, {1}, {1000003}, {1}, {1}, {1}},
+      {"large, rows of whole blocks", {500, 304}, {304, 1}, {500, 304}, {304, 1}, {1, 304}, {304, 1}},
+      {"large, transposed", {700, 301}, {301, 1}, {700, 301}, {1, 700}, {700, 301}, {301, 1}},
+      {"large, both transposed, rank 3",
+       {2, 300, 333},
+       {99900, 333, 1},
+       {2, 300, 333},
+       {99900, 1, 300},
+       {2, 300, 333},
+       {1, 2, 600}},
       {"large, small rows", {70000, 3}, {3, 1}, {70000, 3}, {3, 1}, {1, 3}, {3, 1}},
   };
   const ops::Row& row = ops::RowOf("sub.Tensor");
@@ -194,6 +203,35 @@ TEST_F(MapTest, EveryLayoutAgreesWithTheReference) {
                                            Immediate(compute, ops::Number::Integer(2))};
       Check(row, compute, outputs, tensors, inputs, shape.name);
       if (HasFatalFailure()) return;
+    }
+  }
+}
+
+// Views that start anywhere: blocks of several elements must not be assumed to be aligned.
+TEST_F(MapTest, MisalignedViewsAgree) {
+  for (const DType type : {DType::kFloat32, DType::kBFloat16, DType::kUInt8, DType::kInt64}) {
+    for (const int64_t out_skip : {0, 1, 2, 4}) {
+      for (const int64_t skip : {0, 1, 4}) {
+        constexpr int64_t kCount = 77;
+        TestTensor a(type, {kCount + skip}), out(type, {kCount + out_skip});
+        Randomise(a, random_, {.low = 0, .high = 100});
+        Operand input = a.operand(), output = out.operand();
+        for (const auto& [operand, elements] : {std::pair{&input, skip}, {&output, out_skip}}) {
+          operand->data = static_cast<std::byte*>(operand->data) + static_cast<size_t>(elements) * ops::SizeOf(type);
+          operand->sizes[0] = kCount;
+        }
+        const Operand inputs[] = {input, input, Immediate(type, ops::Number::Integer(0))};
+        ASSERT_TRUE(device_
+                        .Run(*library_, {.row = &ops::RowOf("add.Tensor"),
+                                         .compute = type,
+                                         .outputs = {&output, 1},
+                                         .inputs = inputs,
+                                         .attributes = {}})
+                        .ok());
+        for (int64_t i = 0; i < kCount; ++i) ASSERT_EQ(out.At(i + out_skip), a.At(i + skip));
+        for (int64_t i = 0; i < out_skip; ++i) ASSERT_EQ(out.At(i), 0);
+        ASSERT_TRUE(out.MarginsIntact());
+      }
     }
   }
 }

@@ -126,7 +126,7 @@ class ForwardEmission : public TargetEmission {
                                      [&](Value n, const Values& here) { return AddRow(n, here); });
           return {e_.ir().CreateFAdd(current[0], sum[0]), e_.ir().CreateFAdd(current[1], sum[1])};
         });
-    for (Value& sum : sums) sum = SumOverGroup(e_, real_, sum);
+    for (Value& sum : sums) sum = SumOverGroup(e_, sum);
     e_.If(IsFirstLane(), [&] {
       if (key_.stage == NllStage::kSum) return StoreResult(sums);
       Value const at = e_.Mul(e_.Group(0), e_.I64(2));

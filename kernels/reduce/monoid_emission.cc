@@ -92,30 +92,8 @@ MonoidEmission::State MonoidEmission::MergeLanes(State state, int width) {
   return state;
 }
 
-MonoidEmission::State MonoidEmission::MergeGroup(const State& state) {
-  State shared;
-  Value const lane = e_.Lane();
-  for (size_t c = 0; c < components(); ++c) {
-    shared.push_back(e_.Shared(e_.TypeOf(TypeOf(c)), kGpuLanes));
-    e_.StoreRaw(shared[c], lane, state[c]);
-  }
-  for (int64_t half = kGpuLanes / 2; half > 0; half /= 2) {
-    e_.Barrier();
-    e_.If(e_.ir().CreateICmpSLT(lane, e_.I64(half)), [&] {
-      State low, high;
-      for (size_t c = 0; c < components(); ++c) {
-        low.push_back(e_.LoadRaw(e_.TypeOf(TypeOf(c)), shared[c], lane));
-        high.push_back(e_.LoadRaw(e_.TypeOf(TypeOf(c)), shared[c], e_.Add(lane, e_.I64(half))));
-      }
-      const State merged = Merge(low, high, 1);
-      for (size_t c = 0; c < components(); ++c) e_.StoreRaw(shared[c], lane, merged[c]);
-    });
-  }
-  e_.Barrier();
-  State result;
-  for (size_t c = 0; c < components(); ++c)
-    result.push_back(e_.LoadRaw(e_.TypeOf(TypeOf(c)), shared[c], e_.I64(0)));
-  return result;
+MonoidEmission::State MonoidEmission::MergeGroup(const State& state, bool once) {
+  return e_.MergeLanes(state, [&](const State& x, const State& y) { return Merge(x, y, 1); }, once);
 }
 
 }  // namespace xpud::kernels

@@ -30,8 +30,8 @@ class MonoidEmission {
   std::vector<Typed> Finish(const State& state, int width);
   // Lanes of `state` merged pairwise into a scalar state.
   State MergeLanes(State state, int width);
-  // GPU: the states of all lanes of a group merged into that of lane 0.
-  State MergeGroup(const State& state);
+  // GPU: the states of all lanes of a team merged, known to all of them.
+  State MergeGroup(const State& state, bool once = false);
 
   // The first failure of any of the above.
   const absl::Status& status() const { return status_; }

@@ -1,8 +1,10 @@
 #include "kernels/reduce/reduce_planner.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "kernels/immediate.h"
+#include "kernels/row_plan.h"
 #include "kernels/skeleton_number.h"
 #include "kernels/slices.h"
 #include "proto/base/status_macros.h"
@@ -47,10 +49,61 @@ absl::StatusOr<const ReducePlanner::Traits*> ReducePlanner::TraitsOf(const ops::
   return &traits;
 }
 
+// GPUs: how lanes and groups share the work.
+ReducePlanner::Cut ReducePlanner::GpuCutOf(const Operand& a, ReduceKey& key, const Layout& kept,
+                                           const Layout& reduced) const {
+  constexpr int64_t kFewGroups = 256, kManyGroups = 512;  // about two and four a multiprocessor
+  constexpr int kFewestLanes = 2;                         // log2: they still load 64 bytes of a row
+  Cut cut;
+  const int64_t n = std::max<int64_t>(reduced.numel(), 1);
+  cut.items = kept.numel();
+  cut.inner = std::max<int64_t>(reduced.inner(), 1);
+  cut.outer = n / cut.inner;
+  cut.outer_slice = cut.outer;
+  cut.inner_slice = cut.inner;
+  const bool nvptx = cache_.target() == Target::kNvptx;
+  // Blocks start at multiples of all strides but the contiguous one.
+  int64_t together = key.columns ? kept.inner() : 0;
+  for (int d = 0; d < kept.rank - (key.columns ? 1 : 0); ++d) {
+    if (kept.sizes[static_cast<size_t>(d)] > 1) together |= kept.stride(0, d);
+  }
+  for (int d = 0; d < reduced.rank - (key.columns ? 0 : 1); ++d) {
+    if (reduced.sizes[static_cast<size_t>(d)] > 1) together |= reduced.stride(0, d);
+  }
+  const int block = nvptx && (key.columns || key.vector) ? RowBlock(together, {&a}, {}) : 1;
+  key.block_log2 = std::countr_zero(static_cast<unsigned>(block));
+
+  int64_t least = 0;  // of the reduced elements in a part
+  if (key.columns) {
+    const int64_t columns = kept.inner(), outer = cut.items / columns;
+    const auto groups = [&](int log2) { return outer * CeilDiv(columns, int64_t{block} << log2); };
+    int log2 = 5;
+    while (log2 > 0 && int64_t{block} << (log2 - 1) >= columns) --log2;
+    while (log2 > kFewestLanes && groups(log2) < kFewGroups) --log2;
+    key.column_lanes_log2 = log2;
+    cut.column_slice = int64_t{block} << log2;
+    cut.groups = groups(log2);
+    least = 32 * (kGpuLanes >> log2);
+  } else {
+    key.warps = nvptx && n <= 1024 && (n <= 512 || cut.items >= 2048);
+    cut.item_slice = 1;
+    cut.groups = CeilDiv(cut.items, key.warps ? kGpuWarps : 1);
+    least = 8192;
+  }
+  if (cut.groups >= kFewGroups || n < 2 * least) return cut;
+  const int64_t parts = std::min(CeilDiv(kManyGroups, cut.groups), n / least);
+  if (cut.outer >= parts) {
+    cut.outer_slice = CeilDiv(cut.outer, parts);
+  } else if (cut.outer == 1) {
+    cut.inner_slice = CeilDiv(CeilDiv(cut.inner, parts), 64) * 64;
+  }
+  cut.parts = CeilDiv(cut.outer, cut.outer_slice) * CeilDiv(cut.inner, cut.inner_slice);
+  return cut;
+}
+
 ReducePlanner::Cut ReducePlanner::CutOf(const ReduceKey& key, const Layout& kept,
                                         const Layout& reduced) const {
   Cut cut;
-  const bool gpu = cache_.target() != Target::kHost;
   const int64_t n = std::max<int64_t>(reduced.numel(), 1);
   cut.items = kept.numel();
   cut.inner = std::max<int64_t>(reduced.inner(), 1);
@@ -63,16 +116,15 @@ ReducePlanner::Cut ReducePlanner::CutOf(const ReduceKey& key, const Layout& kept
   if (key.columns) {
     const int64_t columns = kept.inner();
     cut.column_slice =
-        gpu ? kGpuLanes
-            : std::clamp<int64_t>(CeilDiv(slice / n + 1, 64) * 64, 64, std::max<int64_t>(columns, 64));
+        std::clamp<int64_t>(CeilDiv(slice / n + 1, 64) * 64, 64, std::max<int64_t>(columns, 64));
     cut.groups = cut.items / std::max<int64_t>(columns, 1) * CeilDiv(columns, cut.column_slice);
   } else {
-    cut.item_slice = gpu ? 1 : std::clamp<int64_t>(slice / n, 1, cut.items);
+    cut.item_slice = std::clamp<int64_t>(slice / n, 1, cut.items);
     cut.groups = CeilDiv(cut.items, cut.item_slice);
   }
   // Too few groups for a large tensor: parts of the reduced space. 16 groups feed any number of workers well
   // enough.
-  const int64_t wanted = gpu ? 64 : std::min<int64_t>(16, cut.items * n / slice);
+  const int64_t wanted = std::min<int64_t>(16, cut.items * n / slice);
   if (cut.groups >= wanted || n < 4096) return cut;
   const int64_t parts = std::min(CeilDiv(wanted, cut.groups), n / 2048);
   if (cut.outer >= parts) {
@@ -118,7 +170,8 @@ absl::StatusOr<Readiness> ReducePlanner::Plan(const OpCall& call, KernelLibrary:
                 !(reduced.AccessOf(0) == Access::kContiguous && reduced.inner() > 1);
   key.vector =
       key.columns ? kept.inner() >= 8 : reduced.AccessOf(0) == Access::kContiguous && reduced.inner() >= 32;
-  const Cut cut = CutOf(key, kept, reduced);
+  const bool gpu = cache_.target() != Target::kHost;
+  const Cut cut = gpu ? GpuCutOf(a, key, kept, reduced) : CutOf(key, kept, reduced);
   key.partial = cut.parts > 1;
 
   ASSIGN_OR_RETURN(const Kernel* const kernel, cache_.Find(skeleton_, key.Pack()));
@@ -140,7 +193,7 @@ absl::StatusOr<Readiness> ReducePlanner::Plan(const OpCall& call, KernelLibrary:
   launch.Reset(kernel, static_cast<uint32_t>(cut.groups),
                static_cast<uint32_t>(CeilDiv(cut.outer, cut.outer_slice)),
                static_cast<uint32_t>(CeilDiv(cut.inner, cut.inner_slice)));
-  if (cache_.target() != Target::kHost) launch.group_size = {kGpuLanes, 1, 1};
+  if (gpu) launch.group_size = {kGpuLanes, 1, 1};
   if (key.partial) {
     launch.Push(states);
   } else {
@@ -171,14 +224,17 @@ absl::StatusOr<Readiness> ReducePlanner::PlanMerge(const OpCall& call, ReduceKey
                                                    LaunchList& launches) {
   key.reduced = 1;
   key.columns = key.vector = key.partial = false;
+  key.block_log2 = key.column_lanes_log2 = 0;
+  // Few items: a warp for each, since a lane would merge many parts one after the other.
+  key.warps = cache_.target() == Target::kNvptx && cut.items < 2048;
   KernelKey packed = key.Pack();
   packed.words[0] = (packed.words[0] & ~uint64_t{0xff}) | static_cast<uint64_t>(SkeletonNumber::kReduceMerge);
   ASSIGN_OR_RETURN(const Kernel* const kernel, cache_.Find(merge_, packed));
   if (kernel == nullptr) return Readiness::kCompiling;
   Launch& launch = launches.Add();
   const bool gpu = cache_.target() != Target::kHost;
-  const int64_t slice = gpu ? kGpuLanes : SliceOf(cut.items, static_cast<float>(cut.parts));
-  launch.Reset(kernel, static_cast<uint32_t>(CeilDiv(cut.items, slice)));
+  const int64_t slice = key.warps ? 1 : gpu ? kGpuLanes : SliceOf(cut.items, static_cast<float>(cut.parts));
+  launch.Reset(kernel, static_cast<uint32_t>(CeilDiv(cut.items, key.warps ? kGpuWarps : slice)));
   if (gpu) launch.group_size = {kGpuLanes, 1, 1};
   for (const Operand& output : call.outputs) launch.Push(output.data);
   launch.Push(states);

@@ -33,6 +33,7 @@ class ReducePlanner : public Planner {
 
   absl::StatusOr<const Traits*> TraitsOf(const ops::Row& row);
   Cut CutOf(const ReduceKey& key, const Layout& kept, const Layout& reduced) const;
+  Cut GpuCutOf(const Operand& a, ReduceKey& key, const Layout& kept, const Layout& reduced) const;
   absl::StatusOr<Readiness> PlanMerge(const OpCall& call, ReduceKey key, const Layout& kept, const Cut& cut,
                                       int64_t count, void* states, LaunchList& launches);
 

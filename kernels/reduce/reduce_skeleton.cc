@@ -21,6 +21,9 @@ KernelKey ReduceKey::Pack() const {
   writer.Put(vector, 1);
   writer.Put(partial, 1);
   writer.Put(attribute, 1);
+  writer.Put(warps, 1);
+  writer.Put(static_cast<uint64_t>(block_log2), 2);
+  writer.Put(static_cast<uint64_t>(column_lanes_log2), 3);
   return writer.key();
 }
 
@@ -38,6 +41,9 @@ ReduceKey ReduceKey::Unpack(const KernelKey& packed) {
   key.vector = reader.Take(1) != 0;
   key.partial = reader.Take(1) != 0;
   key.attribute = reader.Take(1) != 0;
+  key.warps = reader.Take(1) != 0;
+  key.block_log2 = static_cast<int>(reader.Take(2));
+  key.column_lanes_log2 = static_cast<int>(reader.Take(3));
   return key;
 }
 
@@ -66,7 +72,10 @@ class ReduceEmission {
 
   absl::Status Run(const std::string& name) {
     Begin(name);
-    if (key_.columns) {
+    if (key_.warps) e_.UseWarps();
+    if (key_.columns && e_.gpu()) {
+      EmitGpuColumns();
+    } else if (key_.columns) {
       EmitColumns();
     } else {
       EmitRows();
@@ -156,19 +165,186 @@ class ReduceEmission {
   // ---- rows
 
   void EmitRows() {
-    Value const begin = e_.Mul(e_.Group(0), ItemSlice());
+    Value const begin = e_.Mul(e_.Team(), ItemSlice());
     Value const end = e_.Min(e_.Add(begin, ItemSlice()), Items());
     e_.Loop(begin, end, e_.I64(1), [&](Value item) {
       const Values offsets = KeptOffsets(item, key_.kept);
-      State state = ReduceRow(offsets.back());
       if (e_.gpu()) {
-        state = monoid_.MergeGroup(state);
+        const State state = monoid_.MergeGroup(ReduceGpuRow(offsets.back()));
         e_.If(e_.ir().CreateICmpEQ(e_.Lane(), e_.I64(0)), [&] { StoreResult(state, offsets, item, 1); });
-        e_.Barrier();
       } else {
-        StoreResult(state, offsets, item, 1);
+        StoreResult(ReduceRow(offsets.back()), offsets, item, 1);
       }
     });
+  }
+
+  // ---- GPU: lanes take blocks in turn, with a state for each element of a block, merged at the end.
+
+  int64_t Block() const { return int64_t{1} << key_.block_log2; }
+
+  struct GpuLoad {
+    Value offset, position;  // of a block's first element
+  };
+  // Loads blocks, all before the first is used, and steps the states through them. `step`: of positions within
+  // a block (columns: 0).
+  Values StepBlocks(const std::vector<GpuLoad>& loads, int64_t step, const Values& current) {
+    std::vector<Values> blocks;
+    for (const GpuLoad& load : loads) {
+      blocks.push_back(
+          e_.LoadBlock(key_.input, Input(), load.offset, key_.accumulate, static_cast<int>(Block())));
+    }
+    Values states = current;
+    for (size_t b = 0; b < blocks.size(); ++b) {
+      Values next;
+      for (size_t i = 0; i < blocks[b].size(); ++i) {
+        Value const position = e_.Add(loads[b].position, e_.I64(static_cast<int64_t>(i) * step));
+        Append(next, monoid_.Step(Slice(states, i), blocks[b][i], position, 1));
+      }
+      states = next;
+    }
+    return states;
+  }
+
+  // body(indices, carried) for begin, begin + stride .. where index + length <= end, Unroll() at a time, then
+  // one by one.
+  Values EachUnrolled(Value begin, Value end, int64_t stride, int64_t length, Values carried,
+                      const std::function<Values(const Values&, const Values&)>& body) {
+    Value next = begin;
+    for (const int64_t count : {Unroll(), int64_t{1}}) {
+      Value const last = e_.ir().CreateSub(end, e_.I64((count - 1) * stride + length - 1));
+      carried.push_back(next);
+      carried = e_.Loop(next, last, e_.I64(count * stride), carried, [&](Value j, const Values& current) {
+        Values indices;
+        for (int64_t u = 0; u < count; ++u) indices.push_back(e_.Add(j, e_.I64(u * stride)));
+        Values after = body(indices, {current.begin(), current.end() - 1});
+        after.push_back(e_.Add(j, e_.I64(count * stride)));
+        return after;
+      });
+      next = carried.back();
+      carried.pop_back();
+    }
+    return carried;
+  }
+
+  Values InitialBlock() {
+    Values states;
+    for (int64_t i = 0; i < Block(); ++i) Append(states, monoid_.Init(1));
+    return states;
+  }
+
+  State ReduceGpuRow(Value base) {
+    Value const outer_begin = e_.Mul(e_.Group(1), OuterSlice());
+    Value const outer_end = e_.Min(e_.Add(outer_begin, OuterSlice()), Outer());
+    const int64_t lanes = e_.warps() ? kWarpLanes : kGpuLanes;
+    Value const begin = e_.Mul(e_.Group(2), InnerSlice());
+    Value const end = e_.Min(e_.Add(begin, InnerSlice()), InnerSize());
+    Values states = e_.Loop(outer_begin, outer_end, e_.I64(1), InitialBlock(), [&](Value outer, const Values& now) {
+      Value const row = e_.Add(base, ReducedOffset(outer)), first = e_.Mul(outer, InnerSize());
+      const auto load = [&](Value j) {
+        Value const offset = key_.vector ? j : e_.Mul(j, ReducedStride(key_.reduced - 1));
+        return GpuLoad{e_.Add(row, offset), e_.Add(first, j)};
+      };
+      Values after = EachUnrolled(e_.Add(begin, e_.Mul(e_.Lane(), e_.I64(Block()))), end, lanes * Block(), Block(),
+                                  now, [&](const Values& indices, const Values& current) {
+                                    std::vector<GpuLoad> loads;
+                                    for (Value j : indices) loads.push_back(load(j));
+                                    return StepBlocks(loads, 1, current);
+                                  });
+      if (Block() == 1) return after;
+      // The elements after the last whole block.
+      Value const whole = e_.ir().CreateAnd(e_.ir().CreateSub(end, begin), e_.I64(-Block()));
+      const Values rest = e_.Loop(
+          e_.Add(e_.Add(begin, whole), e_.Lane()), end, e_.Lanes(), Slice(after, 0),
+          [&](Value j, const Values& current) {
+            const GpuLoad at = load(j);
+            return monoid_.Step(current, e_.Load(key_.input, Input(), at.offset, key_.accumulate), at.position, 1);
+          });
+      std::copy(rest.begin(), rest.end(), after.begin());
+      return after;
+    });
+    State merged = Slice(states, 0);
+    for (int64_t i = 1; i < Block(); ++i) merged = monoid_.Merge(merged, Slice(states, static_cast<size_t>(i)), 1);
+    return merged;
+  }
+
+  // Group x is (outer kept item, slice of columns). Its lanes: `lanes` beside each other times strands, which
+  // take rows in turn.
+  void EmitGpuColumns() {
+    const int inner = key_.kept - 1;
+    const int64_t lanes = int64_t{1} << key_.column_lanes_log2, strands = int64_t{kGpuLanes} / lanes;
+    const int64_t columns = lanes * Block();
+    Value const slices = e_.CeilDiv(KeptSize(inner), ColumnSlice());
+    Value const item = e_.ir().CreateUDiv(e_.Group(0), slices);
+    Value const begin = e_.Mul(e_.ir().CreateURem(e_.Group(0), slices), ColumnSlice());
+    const Values offsets = KeptOffsets(item, inner);
+    Value const beside = e_.ir().CreateAnd(e_.Lane(), e_.I64(lanes - 1));
+    Value const strand = e_.ir().CreateLShr(e_.Lane(), e_.I64(key_.column_lanes_log2));
+    // A lane beyond the last column does the last ones' work again.
+    Value const column = e_.Min(e_.Add(begin, e_.Mul(beside, e_.I64(Block()))),
+                                e_.ir().CreateSub(KeptSize(inner), e_.I64(Block())));
+    const Values states = ReduceGpuColumns(e_.Add(offsets.back(), column), strand, strands);
+    const State merged = MergeStrands(states, strand, beside, strands, columns);
+    Value const own = e_.Add(begin, e_.Lane());
+    Value const ours = e_.ir().CreateAnd(e_.ir().CreateICmpSLT(e_.Lane(), e_.I64(columns)),
+                                         e_.ir().CreateICmpSLT(own, KeptSize(inner)));
+    e_.If(ours, [&] {
+      Values here = offsets;
+      for (Value& offset : here) offset = e_.Add(offset, own);
+      StoreResult(merged, here, e_.Add(e_.Mul(item, KeptSize(inner)), own), 1);
+    });
+  }
+
+  // One dimension: the strands share its rows; several: the outer ones.
+  Values ReduceGpuColumns(Value base, Value strand, int64_t strands) {
+    Value const outer_begin = e_.Mul(e_.Group(1), OuterSlice());
+    Value const outer_end = e_.Min(e_.Add(outer_begin, OuterSlice()), Outer());
+    Value const inner_begin = e_.Mul(e_.Group(2), InnerSlice());
+    Value const inner_end = e_.Min(e_.Add(inner_begin, InnerSlice()), InnerSize());
+    const bool one = key_.reduced == 1;
+    const auto rows = [&](Value outer, const Values& now) {
+      Value const row = e_.Add(base, ReducedOffset(outer)), first = e_.Mul(outer, InnerSize());
+      return EachUnrolled(one ? e_.Add(inner_begin, strand) : inner_begin, inner_end, one ? strands : 1, 1, now,
+                          [&](const Values& indices, const Values& current) {
+                            std::vector<GpuLoad> loads;
+                            for (Value j : indices) {
+                              Value const offset = e_.Mul(j, ReducedStride(key_.reduced - 1));
+                              loads.push_back({e_.Add(row, offset), e_.Add(first, j)});
+                            }
+                            return StepBlocks(loads, 0, current);
+                          });
+    };
+    return e_.Loop(one ? outer_begin : e_.Add(outer_begin, strand), outer_end, e_.I64(one ? 1 : strands),
+                   InitialBlock(), rows);
+  }
+
+  // All strands' states through shared memory: lane l gets that of column l.
+  State MergeStrands(const Values& states, Value strand, Value beside, int64_t strands, int64_t columns) {
+    const size_t components = monoid_.components();
+    Values shared;
+    for (size_t c = 0; c < components; ++c)
+      shared.push_back(e_.Shared(e_.TypeOf(monoid_.TypeOf(c)), static_cast<uint64_t>(strands * columns)));
+    const auto load = [&](Value at) {
+      State state;
+      for (size_t c = 0; c < components; ++c)
+        state.push_back(e_.LoadRaw(e_.TypeOf(monoid_.TypeOf(c)), shared[c], at));
+      return state;
+    };
+    const auto store = [&](Value at, const State& state) {
+      for (size_t c = 0; c < components; ++c) e_.StoreRaw(shared[c], at, state[c]);
+    };
+    Value const mine = e_.Add(e_.Mul(strand, e_.I64(columns)), e_.Mul(beside, e_.I64(Block())));
+    for (int64_t i = 0; i < Block(); ++i) store(e_.Add(mine, e_.I64(i)), Slice(states, static_cast<size_t>(i)));
+    for (int64_t half = strands / 2; half > 0; half /= 2) {
+      e_.Barrier();
+      const int64_t pairs = half * columns;
+      for (int64_t k = 0; k < pairs; k += kGpuLanes) {
+        Value const at = e_.Add(e_.Lane(), e_.I64(k));
+        e_.If(e_.ir().CreateICmpSLT(at, e_.I64(pairs)),
+              [&] { store(at, monoid_.Merge(load(at), load(e_.Add(at, e_.I64(pairs))), 1)); });
+      }
+    }
+    e_.Barrier();
+    return load(e_.Min(e_.Lane(), e_.I64(columns - 1)));
   }
 
   State ReduceRow(Value base) {
@@ -309,6 +485,9 @@ class ReduceEmission {
     }
   }
 
+  // Loads under way at once: columns have more groups' worth of rows to themselves.
+  int64_t Unroll() const { return key_.columns ? 8 : 4; }
+
   const ReduceKey& key_;
   Emitter& e_;
   MonoidEmission monoid_;
@@ -371,12 +550,10 @@ absl::Status ReduceMergeSkeleton::Emit(const KernelKey& packed, const std::strin
     }
     return state;
   };
-  Value const begin = e.Mul(e.Group(0), slice);
+  if (key.warps) e.UseWarps();
+  Value const begin = e.Mul(e.Team(), slice);
   Value const end = e.Min(e.Add(begin, slice), items);
-  e.Loop(e.Add(begin, e.Lane()), end, e.Lanes(), [&](Value item) {
-    const State state =
-        e.Loop(e.I64(1), parts, e.I64(1), load(item, e.I64(0)),
-               [&](Value part, const Values& current) { return monoid.Merge(current, load(item, part), 1); });
+  const auto store = [&](Value item, const State& state) {
     const std::vector<Typed> results = monoid.Finish(state, 1);
     for (size_t o = 0; o < outputs; ++o) {
       Value offset = e.I64(0);
@@ -388,7 +565,21 @@ absl::Status ReduceMergeSkeleton::Emit(const KernelKey& packed, const std::strin
       }
       e.Store(key.outputs[o], e.Arg(o), offset, results[o].value, results[o].scalar);
     }
-  });
+  };
+  const auto merge = [&](Value from, const State& initial, Value item) {
+    return e.Loop(from, parts, key.warps ? e.Lanes() : e.I64(1), initial, [&](Value part, const Values& current) {
+      return monoid.Merge(current, load(item, part), 1);
+    });
+  };
+  if (key.warps) {
+    e.Loop(begin, end, e.I64(1), [&](Value item) {
+      const State state = monoid.MergeGroup(merge(e.Lane(), monoid.Init(1), item));
+      e.If(e.ir().CreateICmpEQ(e.Lane(), e.I64(0)), [&] { store(item, state); });
+    });
+  } else {
+    e.Loop(e.Add(begin, e.Lane()), end, e.Lanes(),
+           [&](Value item) { store(item, merge(e.I64(1), load(item, e.I64(0)), item)); });
+  }
   return monoid.status();
 }
 

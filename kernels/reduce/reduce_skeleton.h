@@ -1,7 +1,8 @@
 // Reductions: a monoid over some dimensions of `a`, for every index of the others.
 //
 // Two loop orders. Rows: lanes run along the innermost reduced dimension, then merge. Columns: lanes are
-// neighbouring outputs, each with a state of its own; for tensors whose innermost dimension is kept. Both cut
+// neighbouring outputs, each with a state of its own (on a GPU, several strands of lanes take a share of the
+// rows each, and merge); for tensors whose innermost dimension is kept. Both cut
 // the reduced space into parts where the outputs alone do not give enough groups; each part leaves its states
 // in the workspace, and a second kernel merges them in order. The cut follows from the sizes, so a result
 // never depends on the number of workers.
@@ -29,6 +30,9 @@ struct ReduceKey {
   bool vector = false;   // the vectorised dimension of a is contiguous and long enough
   bool partial = false;  // leaves states in the workspace
   bool attribute = false;
+  bool warps = false;  // NVPTX, rows and the merge: a warp takes an item, not a group
+  int block_log2 = 0;  // NVPTX: contiguous elements that a lane loads at once
+  int column_lanes_log2 = 0;  // GPU, columns: lanes beside each other; the group's others take other rows
 
   KernelKey Pack() const;
   static ReduceKey Unpack(const KernelKey& key);

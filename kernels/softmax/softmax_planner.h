@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/compiler/kernel_cache.h"
+#include "kernels/layout.h"
 #include "kernels/planner.h"
 #include "kernels/softmax/softmax_skeleton.h"
 
@@ -16,6 +17,9 @@ class SoftmaxPlanner : public Planner {
                                  LaunchList& launches) override;
 
  private:
+  // GPU: how lanes share the work.
+  void ChooseLanes(const OpCall& call, const Layout& kept, int64_t n, SoftmaxKey& key) const;
+
   KernelCache& cache_;
   const SoftmaxSkeleton skeleton_;
 };

@@ -14,6 +14,8 @@ KernelKey SoftmaxKey::Pack() const {
   writer.Put(static_cast<uint64_t>(kept), 4);
   writer.Put(static_cast<uint64_t>(out), 4);
   writer.Put(static_cast<uint64_t>(input), 4);
+  rows.Pack(writer);
+  writer.Put(static_cast<uint64_t>(column_lanes_log2), 3);
   return writer.key();
 }
 
@@ -25,6 +27,8 @@ SoftmaxKey SoftmaxKey::Unpack(const KernelKey& packed) {
   key.kept = static_cast<int>(reader.Take(4));
   key.out = static_cast<ops::DType>(reader.Take(4));
   key.input = static_cast<ops::DType>(reader.Take(4));
+  key.rows = RowPlan::Unpack(reader);
+  key.column_lanes_log2 = static_cast<int>(reader.Take(3));
   return key;
 }
 
@@ -50,6 +54,8 @@ class SoftmaxEmission {
     std::vector<ArgType> args(operands, ArgType::kPointer);
     args.resize(scalars_at_ + 1 + operands + 2, ArgType::kI64);
     e_.Begin(name, args);
+    if (key_.rows.warps) e_.UseWarps();
+    if (e_.gpu() && key_.rows.blocks > 0) rows_.HoldRows(N(), key_.rows);
     if (key_.columns) {
       EmitColumns();
     } else {
@@ -76,14 +82,16 @@ class SoftmaxEmission {
   // ---- rows
 
   void EmitRows() {
-    Value const begin = e_.Mul(e_.Group(0), SliceSize());
+    Value const begin = e_.Mul(e_.Team(), SliceSize());
     Value const end = e_.Min(e_.Add(begin, SliceSize()), Items());
     e_.Loop(begin, end, e_.I64(1), [&](Value item) {
       const Values base = rows_.Offsets(item, key_.kept, sizes_at_, strides_at_, operands_);
       const auto at = [&](int operand, Value j) {
         return e_.Add(base[static_cast<size_t>(operand)], e_.Mul(j, Stride(operand)));
       };
-      if (key_.backward) {
+      if (key_.rows.blocks > 0) {
+        HeldRow(base);
+      } else if (key_.backward) {
         BackwardRow(at);
       } else {
         ForwardRow(at);
@@ -130,6 +138,29 @@ class SoftmaxEmission {
     })[0];
     rows_.ForEach(zero, N(),
                   [&](Value j) { Store(at(0, j), Gradient(Load(1, at(1, j)), Load(2, at(2, j)), sum)); });
+  }
+
+  // GPU: the row stays in registers.
+  void HeldRow(const Values& base) {
+    const auto load = [&](size_t operand) {
+      return rows_.LoadHeld(key_.input, e_.Arg(operand), base[operand], type_);
+    };
+    Values x = load(1), terms;
+    if (key_.backward) {
+      const Values y = load(2);
+      for (size_t i = 0; i < x.size(); ++i) terms.push_back(key_.logarithm ? x[i] : MulF(x[i], y[i]));
+      Value const sum = rows_.SumHeld(terms);
+      for (size_t i = 0; i < x.size(); ++i) x[i] = Gradient(x[i], y[i], sum);
+    } else {
+      Value const largest = rows_.MaxHeld(x);
+      for (Value& v : x) v = Sub(v, largest);
+      for (Value v : x) terms.push_back(Exp(v));
+      Value const sum = rows_.SumHeld(terms);
+      Value const rest =
+          key_.logarithm ? rows_.Math("log", sum, type_) : e_.ir().CreateFDiv(e_.Constant(type_, 1), sum);
+      for (size_t i = 0; i < x.size(); ++i) x[i] = key_.logarithm ? Sub(x[i], rest) : MulF(terms[i], rest);
+    }
+    rows_.StoreHeld(key_.out, e_.Arg(0), base[0], x, type_);
   }
 
   Value Gradient(Value g, Value y, Value sum) {
@@ -224,39 +255,124 @@ class SoftmaxEmission {
     });
   }
 
-  // GPU: each lane walks its own column.
+  // GPU: neighbouring lanes take neighbouring columns, and the group's strands of lanes rows in turn. One pass for
+  // the maximum and the sum, which is rescaled when the maximum grows; one for the result.
   void ColumnPerLane(const Values& base, Value begin, Value end) {
-    Value const column = e_.Add(begin, e_.Lane());
-    e_.If(e_.ir().CreateICmpSLT(column, end), [&] {
-      const auto at = [&](int o, Value d) {
-        return e_.Add(e_.Add(base[static_cast<size_t>(o)], column), e_.Mul(d, Stride(o)));
-      };
-      const auto sum = [&](const std::function<Value(Value)>& term) {
-        return e_.Loop(e_.I64(0), N(), e_.I64(1), {e_.Constant(type_, 0)},
-                       [&](Value d, const Values& current) {
-                         return Values{e_.ir().CreateFAdd(current[0], term(d))};
-                       })[0];
-      };
-      if (key_.backward) {
-        Value const total = sum([&](Value d) {
-          Value const g = Load(1, at(1, d));
-          return key_.logarithm ? g : MulF(g, Load(2, at(2, d)));
-        });
-        e_.Loop(e_.I64(0), N(), e_.I64(1),
-                [&](Value d) { Store(at(0, d), Gradient(Load(1, at(1, d)), Load(2, at(2, d)), total)); });
-        return;
+    const int64_t lanes = int64_t{1} << key_.column_lanes_log2, strands = int64_t{kGpuLanes} / lanes;
+    Value const own = e_.Add(begin, e_.ir().CreateAnd(e_.Lane(), e_.I64(lanes - 1)));
+    Value const strand = e_.ir().CreateLShr(e_.Lane(), e_.I64(key_.column_lanes_log2));
+    // A lane beyond the last column does the last one's work again, but stores nothing.
+    Value const column = e_.Min(own, e_.ir().CreateSub(end, e_.I64(1)));
+    const auto at = [&](int o, Value d) {
+      return e_.Add(e_.Add(base[static_cast<size_t>(o)], column), e_.Mul(d, Stride(o)));
+    };
+    Values state = key_.backward ? Values{BackwardTerms(at, strand, strands)} : ForwardState(at, strand, strands);
+    state = MergeStrands(state, lanes, strands);
+    Value const largest = state[0], total = state.back();
+    Value const rest = key_.backward     ? total
+                       : key_.logarithm ? rows_.Math("log", total, type_)
+                                        : e_.ir().CreateFDiv(e_.Constant(type_, 1), total);
+    Value const ours = e_.ir().CreateSelect(e_.ir().CreateICmpEQ(own, column), N(), e_.I64(0));
+    EachRow(strand, ours, strands, {}, [&](const Values& rows, const Values&) {
+      Values x, y;
+      for (Value d : rows) x.push_back(Load(1, at(1, d)));
+      for (size_t i = 0; key_.backward && i < rows.size(); ++i) y.push_back(Load(2, at(2, rows[i])));
+      for (size_t i = 0; i < rows.size(); ++i) {
+        Value result = nullptr;
+        if (key_.backward) {
+          result = Gradient(x[i], y[i], rest);
+        } else {
+          Value const shifted = Sub(x[i], largest);
+          result = key_.logarithm ? Sub(shifted, rest) : MulF(Exp(shifted), rest);
+        }
+        Store(at(0, rows[i]), result);
       }
-      Value const largest = e_.Loop(e_.I64(0), N(), e_.I64(1), {e_.Constant(type_, -INFINITY)},
-                                    [&](Value d, const Values& current) {
-                                      return Values{rows_.Maximum(current[0], Load(1, at(1, d)))};
-                                    })[0];
-      Value const total = sum([&](Value d) { return Exp(Sub(Load(1, at(1, d)), largest)); });
-      Value const log = key_.logarithm ? rows_.Math("log", total, type_) : nullptr;
-      e_.Loop(e_.I64(0), N(), e_.I64(1), [&](Value d) {
-        Value const x = Sub(Load(1, at(1, d)), largest);
-        Store(at(0, d), key_.logarithm ? Sub(x, log) : e_.ir().CreateFDiv(Exp(x), total));
-      });
+      return Values{};
     });
+  }
+
+  // body(rows, carried) for a strand's rows, several at a time, and then one by one.
+  Values EachRow(Value strand, Value end, int64_t strands, Values carried,
+                 const std::function<Values(const Values&, const Values&)>& body) {
+    Value next = strand;
+    for (const int64_t count : {int64_t{8}, int64_t{1}}) {
+      Value const last = e_.ir().CreateSub(end, e_.I64((count - 1) * strands));
+      carried.push_back(next);
+      carried = e_.Loop(next, last, e_.I64(count * strands), carried, [&](Value d, const Values& current) {
+        Values rows;
+        for (int64_t i = 0; i < count; ++i) rows.push_back(e_.Add(d, e_.I64(i * strands)));
+        Values after = body(rows, {current.begin(), current.end() - 1});
+        after.push_back(e_.Add(d, e_.I64(count * strands)));
+        return after;
+      });
+      next = carried.back();
+      carried.pop_back();
+    }
+    return carried;
+  }
+
+  template <typename At>
+  Value BackwardTerms(const At& at, Value strand, int64_t strands) {
+    return EachRow(strand, N(), strands, {e_.Constant(type_, 0)}, [&](const Values& rows, const Values& sum) {
+      Value total = sum[0];
+      for (Value d : rows) {
+        Value const g = Load(1, at(1, d));
+        total = e_.ir().CreateFAdd(total, key_.logarithm ? g : MulF(g, Load(2, at(2, d))));
+      }
+      return Values{total};
+    })[0];
+  }
+
+  // What exponents are taken relative to: 0 while everything is -inf.
+  Value Reference(Value largest) {
+    Value const none = e_.ir().CreateFCmpOEQ(largest, e_.Constant(type_, -INFINITY));
+    return e_.ir().CreateSelect(none, e_.Constant(type_, 0), largest);
+  }
+
+  template <typename At>
+  Values ForwardState(const At& at, Value strand, int64_t strands) {
+    const Values initial = {e_.Constant(type_, -INFINITY), e_.Constant(type_, 0)};
+    return EachRow(strand, N(), strands, initial, [&](const Values& rows, const Values& state) {
+      Values x;
+      for (Value d : rows) x.push_back(Load(1, at(1, d)));
+      Value largest = state[0];
+      for (Value v : x) largest = rows_.Maximum(largest, v);
+      Value const reference = Reference(largest);
+      Value sum = MulF(state[1], Exp(Sub(state[0], reference)));
+      for (Value v : x) sum = e_.ir().CreateFAdd(sum, Exp(Sub(v, reference)));
+      return Values{largest, sum};
+    });
+  }
+
+  Values MergeTwo(const Values& x, const Values& y) {
+    if (x.size() == 1) return {e_.ir().CreateFAdd(x[0], y[0])};
+    Value const largest = rows_.Maximum(x[0], y[0]), reference = Reference(largest);
+    return {largest, e_.ir().CreateFAdd(MulF(x[1], Exp(Sub(x[0], reference))),
+                                        MulF(y[1], Exp(Sub(y[0], reference))))};
+  }
+
+  // The strands' states of a column, known to all of its lanes.
+  Values MergeStrands(const Values& state, int64_t lanes, int64_t strands) {
+    Values shared;
+    const auto exchange = [&](Value at) {
+      Values loaded;
+      for (size_t c = 0; c < state.size(); ++c) loaded.push_back(e_.LoadRaw(state[c]->getType(), shared[c], at));
+      return loaded;
+    };
+    for (Value v : state) {
+      shared.push_back(e_.Shared(v->getType(), kGpuLanes));
+      e_.StoreRaw(shared.back(), e_.Lane(), v);
+    }
+    for (int64_t half = strands / 2; half > 0; half /= 2) {
+      e_.Barrier();
+      e_.If(e_.ir().CreateICmpSLT(e_.Lane(), e_.I64(half * lanes)), [&] {
+        const Values merged =
+            MergeTwo(exchange(e_.Lane()), exchange(e_.Add(e_.Lane(), e_.I64(half * lanes))));
+        for (size_t c = 0; c < merged.size(); ++c) e_.StoreRaw(shared[c], e_.Lane(), merged[c]);
+      });
+    }
+    e_.Barrier();
+    return exchange(e_.ir().CreateAnd(e_.Lane(), e_.I64(lanes - 1)));
   }
 
   const SoftmaxKey& key_;

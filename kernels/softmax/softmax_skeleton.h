@@ -9,6 +9,7 @@
 #pragma once
 
 #include "kernels/compiler/kernel_cache.h"
+#include "kernels/row_plan.h"
 
 namespace xpud::kernels {
 
@@ -18,6 +19,8 @@ struct SoftmaxKey {
   bool backward = false;
   bool contiguous = false;  // rows: the dimension's stride is 1 everywhere
   bool staged = false;      // rows, forward, not logarithm: exponentials are kept in scratch, as f32
+  RowPlan rows = {};        // GPU
+  int column_lanes_log2 = 0;  // GPU, columns: neighbouring lanes take neighbouring columns, others rows
   int kept = 1;
   ops::DType out = ops::DType::kFloat32;
   ops::DType input = ops::DType::kFloat32;
