@@ -3,7 +3,12 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "drivers/cuda/cuda_api.h"
+
 namespace {
+
+using xpud::drivers::cuda::CUDA_SUCCESS;
+using xpud::drivers::cuda::CUresult;
 
 bool Is(const char* kind) {
   const char* const wanted = std::getenv("XPUD_FAKE_CUDA");
@@ -14,16 +19,16 @@ bool Is(const char* kind) {
 
 #define XPUD_EXPORTED extern "C" __attribute__((visibility("default")))
 
-XPUD_EXPORTED int cuInit(unsigned) { return Is("init") ? 803 : 0; }
-XPUD_EXPORTED int cuDriverGetVersion(int* version) {
+XPUD_EXPORTED CUresult cuInit(unsigned) { return Is("init") ? static_cast<CUresult>(803) : CUDA_SUCCESS; }
+XPUD_EXPORTED CUresult cuDriverGetVersion(int* version) {
   *version = Is("old") ? 11000 : 13000;
-  return 0;
+  return CUDA_SUCCESS;
 }
-XPUD_EXPORTED int cuDeviceGetCount(int* count) {
+XPUD_EXPORTED CUresult cuDeviceGetCount(int* count) {
   *count = Is("none") ? 0 : 1;
-  return 0;
+  return CUDA_SUCCESS;
 }
-XPUD_EXPORTED int cuGetErrorName(int, const char** name) {
+XPUD_EXPORTED CUresult cuGetErrorName(CUresult, const char** name) {
   *name = "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH";
-  return 0;
+  return CUDA_SUCCESS;
 }
