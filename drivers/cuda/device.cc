@@ -5,6 +5,7 @@
 #include <fstream>
 #include <string_view>
 
+#include "drivers/cuda/nvml.h"
 #include "drivers/cuda/wait.h"
 
 namespace xpud::drivers::cuda {
@@ -209,6 +210,14 @@ std::vector<ze_device_cache_properties_t> CudaDevice::Caches() const {
   ze_device_cache_properties_t cache{};
   cache.cacheSize = Attribute(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE);
   return {cache};
+}
+
+const Sensors* CudaDevice::sensors() const {
+  std::call_once(sensors_once_, [&] {
+    CUuuid uuid = {};
+    if (cu.cuDeviceGetUuid(&uuid, device_) == CUDA_SUCCESS) sensors_ = OpenNvmlSensors(uuid);
+  });
+  return sensors_.get();
 }
 
 void CudaDevice::GetGlobalTimestamps(uint64_t& host, uint64_t& device) const {

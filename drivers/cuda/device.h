@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "drivers/cuda/cuda_library.h"
 #include "drivers/cuda/result.h"
 #include "drivers/frontend/driver.h"
+#include "drivers/frontend/sensors.h"
 #include "proto/base/mutex.h"
 
 namespace xpud::drivers::cuda {
@@ -67,6 +69,8 @@ class CudaDevice final : public Device {
   void GetGlobalTimestamps(uint64_t& host, uint64_t& device) const override;
   // Copies reach every device's memory; kernels only that of their own.
   bool CanAccessPeer(const Device& peer) const override { return &peer == this; }
+  // NVML's, opened when first asked for.
+  const Sensors* sensors() const override;
 
  private:
   CudaDevice(const Driver* driver, CUdevice device, uint64_t memory)
@@ -86,7 +90,9 @@ class CudaDevice final : public Device {
   int least_priority_ = 0;
   int greatest_priority_ = 0;
   uint64_t* clock_ = nullptr;  // pinned
-  mutable Mutex mutex_;        // activation, and the clock's reading
+  mutable std::once_flag sensors_once_;
+  mutable std::unique_ptr<const Sensors> sensors_;
+  mutable Mutex mutex_;  // activation, and the clock's reading
 };
 
 }  // namespace xpud::drivers::cuda

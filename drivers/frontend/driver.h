@@ -14,6 +14,7 @@
 namespace xpud::drivers {
 
 class Context;
+class Sensors;
 
 class Device : public Object {
  public:
@@ -35,6 +36,8 @@ class Device : public Object {
   virtual ze_result_t GetStatus() const = 0;
   virtual void GetGlobalTimestamps(uint64_t& host, uint64_t& device) const = 0;
   virtual bool CanAccessPeer(const Device& peer) const = 0;
+  // Null where nothing can be measured.
+  virtual const Sensors* sensors() const { return nullptr; }
 };
 
 class Driver : public Object {

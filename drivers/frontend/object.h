@@ -19,6 +19,9 @@ enum class Kind : uint32_t {
   kModule,
   kModuleBuildLog,
   kKernel,
+  kMemoryModule,
+  kPowerDomain,
+  kTemperatureSensor,
 };
 
 class Driver;

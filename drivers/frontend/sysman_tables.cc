@@ -1,6 +1,8 @@
-// System management (zes): the loader insists on these tables; every entry answers UNSUPPORTED_FEATURE.
+// System management (zes): the loader insists on these tables. Entries answer UNSUPPORTED_FEATURE, except
+// those that read a device's sensors (sensor_entry.cc).
 #include <level_zero/zes_ddi.h>
 
+#include "drivers/frontend/sensor_entry.h"
 #include "drivers/frontend/table.h"
 
 XPUD_DDI_TABLE(zesGetDriverProcAddrTable, zes_driver_dditable_t) {
@@ -20,6 +22,7 @@ XPUD_DDI_TABLE(zesGetDeviceProcAddrTable, zes_device_dditable_t) {
                      table.pfnEnumTemperatureSensors);
   put.PutUnsupported(ZE_API_VERSION_1_4, table.pfnEccAvailable, table.pfnEccConfigurable,
                      table.pfnGetEccState, table.pfnSetEccState);
+  ::xpud::drivers::PutSensors(put, table);
 }
 
 XPUD_DDI_TABLE(zesGetSchedulerProcAddrTable, zes_scheduler_dditable_t) {
@@ -38,6 +41,7 @@ XPUD_DDI_TABLE(zesGetPowerProcAddrTable, zes_power_dditable_t) {
                      table.pfnGetLimits, table.pfnSetLimits, table.pfnGetEnergyThreshold,
                      table.pfnSetEnergyThreshold);
   put.PutUnsupported(ZE_API_VERSION_1_4, table.pfnGetLimitsExt, table.pfnSetLimitsExt);
+  ::xpud::drivers::PutSensors(put, table);
 }
 
 XPUD_DDI_TABLE(zesGetFrequencyProcAddrTable, zes_frequency_dditable_t) {
@@ -63,6 +67,7 @@ XPUD_DDI_TABLE(zesGetFirmwareProcAddrTable, zes_firmware_dditable_t) {
 
 XPUD_DDI_TABLE(zesGetMemoryProcAddrTable, zes_memory_dditable_t) {
   put.PutUnsupported(ZE_API_VERSION_1_0, table.pfnGetProperties, table.pfnGetState, table.pfnGetBandwidth);
+  ::xpud::drivers::PutSensors(put, table);
 }
 
 XPUD_DDI_TABLE(zesGetFabricPortProcAddrTable, zes_fabric_port_dditable_t) {
@@ -73,6 +78,7 @@ XPUD_DDI_TABLE(zesGetFabricPortProcAddrTable, zes_fabric_port_dditable_t) {
 XPUD_DDI_TABLE(zesGetTemperatureProcAddrTable, zes_temperature_dditable_t) {
   put.PutUnsupported(ZE_API_VERSION_1_0, table.pfnGetProperties, table.pfnGetConfig, table.pfnSetConfig,
                      table.pfnGetState);
+  ::xpud::drivers::PutSensors(put, table);
 }
 
 XPUD_DDI_TABLE(zesGetPsuProcAddrTable, zes_psu_dditable_t) {

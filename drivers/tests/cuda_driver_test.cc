@@ -1,17 +1,20 @@
 // What only the CUDA back end has, on a GPU, through Debian's loader.
 #include <dlfcn.h>
+#include <level_zero/zes_api.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <numeric>
+#include <thread>
 
 #include "drivers/tests/cuda_kernels.h"
 #include "drivers/tests/driver_under_test.h"
 
-namespace xpud::drivers::cuda {
+namespace xpud::drivers {
 namespace {
 
 // In the environment of a child: it is the one that faults.
@@ -51,9 +54,7 @@ class CudaDriverTest : public DriverTest {
     if (list_ != nullptr) EXPECT_EQ(zeCommandListDestroy(list_), ZE_RESULT_SUCCESS);
     DriverTest::TearDown();
   }
-  ze_module_handle_t Ptx() {
-    return DriverTest::Module(ZE_MODULE_FORMAT_NATIVE, kCudaKernels, sizeof(kCudaKernels));
-  }
+  ze_module_handle_t Ptx() { return Module(ZE_MODULE_FORMAT_NATIVE, kCudaKernels, sizeof(kCudaKernels)); }
   void* Exportable(size_t size) {
     const ze_external_memory_export_desc_t exported{ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_DESC, nullptr,
                                                     ZE_EXTERNAL_MEMORY_TYPE_FLAG_OPAQUE_FD};
@@ -89,9 +90,45 @@ TEST_P(CudaDriverTest, DescribesTheGpu) {
               properties.maxMemAllocSize >> 20);
 }
 
+TEST_P(CudaDriverTest, SensorsAreRead) {
+  const auto device = reinterpret_cast<zes_device_handle_t>(device_);
+  uint32_t count = 0;
+  ASSERT_EQ(zesDeviceEnumMemoryModules(device, &count, nullptr), ZE_RESULT_SUCCESS);
+  ASSERT_EQ(count, 1u);
+  zes_mem_handle_t memory = nullptr;
+  ASSERT_EQ(zesDeviceEnumMemoryModules(device, &count, &memory), ZE_RESULT_SUCCESS);
+  zes_mem_state_t state{};
+  state.stype = ZES_STRUCTURE_TYPE_MEM_STATE;
+  ASSERT_EQ(zesMemoryGetState(memory, &state), ZE_RESULT_SUCCESS);
+  const uint64_t free = state.free;
+  void* const held = Exportable(size_t{1} << 30);
+  ASSERT_EQ(zesMemoryGetState(memory, &state), ZE_RESULT_SUCCESS);
+  EXPECT_EQ(free - state.free, uint64_t{1} << 30);
+  EXPECT_EQ(zeMemFree(context_, held), ZE_RESULT_SUCCESS);
+  zes_temp_handle_t sensor = nullptr;
+  ASSERT_EQ(zesDeviceEnumTemperatureSensors(device, &count, &sensor), ZE_RESULT_SUCCESS);
+  double celsius = 0;
+  ASSERT_EQ(zesTemperatureGetState(sensor, &celsius), ZE_RESULT_SUCCESS);
+  EXPECT_GT(celsius, 5);
+  EXPECT_LT(celsius, 110);
+  zes_pwr_handle_t power = nullptr;
+  ASSERT_EQ(zesDeviceEnumPowerDomains(device, &count, &power), ZE_RESULT_SUCCESS);
+  zes_power_energy_counter_t before{};
+  zes_power_energy_counter_t after{};
+  ASSERT_EQ(zesPowerGetEnergyCounter(power, &before), ZE_RESULT_SUCCESS);
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  ASSERT_EQ(zesPowerGetEnergyCounter(power, &after), ZE_RESULT_SUCCESS);
+  const double watts = static_cast<double>(after.energy - before.energy) /
+                       static_cast<double>(after.timestamp - before.timestamp);
+  EXPECT_GT(watts, 10);
+  EXPECT_LT(watts, 1500);
+  std::printf("%.0f W, %.0f degrees, %lu of %lu MiB free\n", watts, celsius, state.free >> 20,
+              state.size >> 20);
+}
+
 TEST_P(CudaDriverTest, PtxModuleRunsOnExportableMemory) {
   ze_module_handle_t module = Ptx();
-  ze_kernel_handle_t scale = DriverTest::Kernel(module, "scale");
+  ze_kernel_handle_t scale = Kernel(module, "scale");
   constexpr uint32_t kCount = 1 << 20;
   std::vector<float> host(kCount);
   std::iota(host.begin(), host.end(), 0.0f);
@@ -122,7 +159,7 @@ TEST_P(CudaDriverTest, NativeBinaryOfPtxIsACubin) {
   EXPECT_EQ(cubin.substr(0, 4),
             "\x7f"
             "ELF");
-  ze_module_handle_t again = DriverTest::Module(ZE_MODULE_FORMAT_NATIVE, cubin.data(), cubin.size());
+  ze_module_handle_t again = Module(ZE_MODULE_FORMAT_NATIVE, cubin.data(), cubin.size());
   uint32_t count = 0;
   ASSERT_EQ(zeModuleGetKernelNames(again, &count, nullptr), ZE_RESULT_SUCCESS);
   EXPECT_EQ(count, 5u);
@@ -152,10 +189,9 @@ TEST_P(CudaDriverTest, PtxThatDoesNotCompileSaysWhy) {
 }
 
 TEST_P(CudaDriverTest, HostKernelEnqueuesOnTheListsStream) {
-  ze_module_handle_t module =
-      DriverTest::Module(XPUD_ZE_MODULE_FORMAT_HOST, &kHostModule, sizeof(kHostModule));
-  ze_kernel_handle_t fill = DriverTest::Kernel(module, "fill");
-  ze_kernel_handle_t refuse = DriverTest::Kernel(module, "refuse");
+  ze_module_handle_t module = Module(XPUD_ZE_MODULE_FORMAT_HOST, &kHostModule, sizeof(kHostModule));
+  ze_kernel_handle_t fill = Kernel(module, "fill");
+  ze_kernel_handle_t refuse = Kernel(module, "refuse");
   constexpr uint64_t kBytes = 1 << 20;
   void* const memory = Exportable(kBytes);
   const void* const arguments[] = {&memory, &kBytes};
@@ -184,7 +220,7 @@ TEST_P(CudaDriverTest, ImportedMemoryIsReadAndWrittenInPlace) {
   ASSERT_EQ(import(driver_, staging, kBytes), ZE_RESULT_SUCCESS);
   auto* const words = static_cast<uint64_t*>(staging);
   ze_module_handle_t module = Ptx();
-  ze_kernel_handle_t add = DriverTest::Kernel(module, "add");
+  ze_kernel_handle_t add = Kernel(module, "add");
   words[3] = 40;
   const uint64_t addend = 2;
   const void* const arguments[] = {&staging, &addend};
@@ -295,7 +331,7 @@ TEST_P(CudaDriverTest, ChildFaults) {
   ze_event_pool_handle_t pool = Pool(1);
   ze_event_handle_t never = Event(pool, 0);
   ze_module_handle_t module = Ptx();
-  ze_kernel_handle_t fault = DriverTest::Kernel(module, "fault");
+  ze_kernel_handle_t fault = Kernel(module, "fault");
   EXPECT_EQ(zeDeviceGetStatus(device_), ZE_RESULT_SUCCESS);
   ASSERT_EQ(launch_(list_, fault, {1, 1, 1}, {1, 1, 1}, nullptr, nullptr, never, 0, nullptr),
             ZE_RESULT_SUCCESS);
@@ -328,4 +364,4 @@ TEST_P(CudaDriverTest, AFaultLosesTheDeviceOfItsProcessOnly) {
 INSTANTIATE_TEST_SUITE_P(On, CudaDriverTest, ::testing::Values("cuda"), NameOf);
 
 }  // namespace
-}  // namespace xpud::drivers::cuda
+}  // namespace xpud::drivers

@@ -1,0 +1,22 @@
+// What can be measured of a device, at the seam: sysman's memory, power and temperature entries read it.
+// Owned by the device. Any thread.
+#pragma once
+
+#include <level_zero/zes_api.h>
+
+#include <cstdint>
+
+namespace xpud::drivers {
+
+class Sensors {
+ public:
+  virtual ~Sensors() = default;
+
+  // Bytes of the whole device, whoever uses them.
+  virtual ze_result_t ReadMemory(uint64_t& size, uint64_t& free) const = 0;
+  // Since some fixed point in the past.
+  virtual ze_result_t ReadEnergy(uint64_t& microjoules) const = 0;
+  virtual ze_result_t ReadTemperature(double& celsius) const = 0;
+};
+
+}  // namespace xpud::drivers
