@@ -71,9 +71,6 @@ int LoadCuda(const char* name, CudaFunctions& functions, std::string& reason) {
              VersionText(kMinimumVersion) + " is needed: update the NVIDIA driver";
     return 0;
   }
-  // A stream that waits for a value blocks the hardware queue that it shares: ask for the most there are (8
-  // else).
-  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   if (const CUresult result = init(0); result != CUDA_SUCCESS) {
     reason = library_name + ": cuInit failed with " + ErrorName(library, result);
     return 0;

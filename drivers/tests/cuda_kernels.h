@@ -5,7 +5,8 @@ namespace xpud::drivers {
 
 // add(u64* out, u64 addend): out[group] += addend. scale(float* out, float* in, float factor): out[i] = in[i]
 // * factor, i the global index. table(float* out): out[group] = 1 + group % 4. fault(): stores to an address
-// that nobody has. empty(u64, u64, u64): nothing. launches: a global of 8 bytes.
+// that nobody has. empty(u64, u64, u64): nothing. spin(u64* flag): runs until *flag is not 0. launches: a
+// global of 8 bytes.
 inline constexpr char kCudaKernels[] = R"(
 .version 7.8
 .target sm_70
@@ -62,6 +63,17 @@ inline constexpr char kCudaKernels[] = R"(
 }
 .visible .entry empty(.param .u64 a, .param .u64 b, .param .u64 c)
 {
+  ret;
+}
+.visible .entry spin(.param .u64 flag)
+{
+  .reg .pred %p<1>;
+  .reg .b64 %rd<2>;
+  ld.param.u64 %rd0, [flag];
+again:
+  ld.volatile.global.u64 %rd1, [%rd0];
+  setp.eq.u64 %p0, %rd1, 0;
+  @%p0 bra again;
   ret;
 }
 .visible .entry fault()

@@ -1,6 +1,7 @@
 // What a launch and a copy cost through Debian's loader: the empty kernel is all overhead. On the back end
 // that XPUD_BENCHMARK_DRIVER names ("cpu", "cuda"); the CPU without it.
 #include <benchmark/benchmark.h>
+#include <dlfcn.h>
 #include <level_zero/ze_api.h>
 
 #include <chrono>
@@ -18,9 +19,18 @@ namespace {
 
 void Empty(const void* const*, const uint32_t*, void*) {}
 
+// CUDA's own copy on the list's stream, for comparison with AppendCopy.
+void CopyByCuda(const void* const* args, const uint32_t*, void* scratch) {
+  using Copy = int (*)(uint64_t, uint64_t, size_t, void*);
+  static const auto copy = reinterpret_cast<Copy>(dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuMemcpyAsync"));
+  const auto value = [&](int i) { return *static_cast<const uint64_t*>(args[i]); };
+  auto* const list = static_cast<xpud_native_list_t*>(scratch);
+  if (copy(value(0), value(1), value(2), list->stream) != 0) list->result = ZE_RESULT_ERROR_UNKNOWN;
+}
+
 constexpr uint32_t kSizes[] = {8, 8, 8};
-constexpr xpud_host_kernel_t kKernels[] = {{"empty", Empty, 3, kSizes}};
-constexpr xpud_host_module_t kModule = {XPUD_HOST_MODULE_VERSION, 1, kKernels};
+constexpr xpud_host_kernel_t kKernels[] = {{"empty", Empty, 3, kSizes}, {"copy", CopyByCuda, 3, kSizes}};
+constexpr xpud_host_module_t kModule = {XPUD_HOST_MODULE_VERSION, 2, kKernels};
 
 void Must(ze_result_t result) { XPUD_CHECK(result == ZE_RESULT_SUCCESS); }
 
@@ -49,12 +59,13 @@ struct Setup {
     Must(zeDriverGetExtensionFunctionAddress(driver, name, &address));
     return reinterpret_cast<Function>(address);
   }
-  ze_kernel_handle_t KernelOf(ze_module_format_t format, const void* input, size_t size) const {
+  ze_kernel_handle_t KernelOf(ze_module_format_t format, const void* input, size_t size,
+                              const char* name = "empty") const {
     const ze_module_desc_t module_desc{ZE_STRUCTURE_TYPE_MODULE_DESC,      nullptr, format, size,
                                        static_cast<const uint8_t*>(input), nullptr, nullptr};
     ze_module_handle_t module = nullptr;
     Must(zeModuleCreate(context, device, &module_desc, &module, nullptr));
-    const ze_kernel_desc_t kernel_desc{ZE_STRUCTURE_TYPE_KERNEL_DESC, nullptr, 0, "empty"};
+    const ze_kernel_desc_t kernel_desc{ZE_STRUCTURE_TYPE_KERNEL_DESC, nullptr, 0, name};
     ze_kernel_handle_t made = nullptr;
     Must(zeKernelCreate(module, &kernel_desc, &made));
     return made;
@@ -204,6 +215,22 @@ void AppendCopy(benchmark::State& state) {
   Must(zeMemFree(setup.context, target));
 }
 BENCHMARK(AppendCopy)->Arg(64)->UseManualTime();
+
+void AppendCopyByCuda(benchmark::State& state) {
+  const Setup& setup = The();
+  if (!setup.cuda) return state.SkipWithError("only on CUDA devices");
+  ze_kernel_handle_t copy = setup.KernelOf(XPUD_ZE_MODULE_FORMAT_HOST, &kModule, sizeof(kModule), "copy");
+  const uint64_t bytes = 64;
+  void* const source = setup.Allocate(bytes);
+  void* const target = setup.Allocate(bytes);
+  const void* const arguments[] = {&target, &source, &bytes};
+  Burst(state, [&] {
+    Must(setup.launch(setup.list, copy, {1, 1, 1}, {1, 1, 1}, arguments, nullptr, nullptr, 0, nullptr));
+  });
+  Must(zeMemFree(setup.context, source));
+  Must(zeMemFree(setup.context, target));
+}
+BENCHMARK(AppendCopyByCuda)->UseManualTime();
 
 // Copies that are done: device to device, and to and from pinned memory.
 void Copy(benchmark::State& state, bool host_source, bool host_target) {
