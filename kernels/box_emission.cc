@@ -136,9 +136,8 @@ void BoxEmission::EmitThreadOfLine(Value index) {
   Value const beyond = e_.Add(first, e_.I64(space_.block));
   Value const whole = e_.ir().CreateICmpSLE(beyond, size);
   e_.If(whole, [&] { Report(EmitBlock(OffsetsAt({}, first), first, space_.block)); });
-  e_.If(e_.ir().CreateNot(whole), [&] {
-    e_.Loop(first, size, e_.I64(1), [&](Value j) { Report(EmitElement(OffsetsAt({}, j), j)); });
-  });
+  e_.If(e_.ir().CreateNot(whole),
+        [&] { e_.Loop(first, size, e_.I64(1), [&](Value j) { Report(EmitElement(OffsetsAt({}, j), j)); }); });
 }
 
 // The innermost dimension is a multiple of the block.
@@ -170,8 +169,8 @@ namespace {
 
 // A tile has this many rows and columns: a warp's accesses are whole cache lines, of small types too.
 int64_t TileOf(ops::DType type) { return ops::SizeOf(type) >= 4 ? 32 : 64; }
-// Elements between rows of a tile in shared memory: a word more than the tile, so that columns are spread over
-// the banks.
+// Elements between rows of a tile in shared memory: a word more than the tile, so that columns are spread
+// over the banks.
 int64_t PitchOf(int64_t tile, ops::DType type) {
   return tile + std::max<int64_t>(1, 4 / static_cast<int64_t>(ops::SizeOf(type)));
 }
@@ -180,8 +179,8 @@ int64_t PitchOf(int64_t tile, ops::DType type) {
 
 BoxEmission::Value BoxEmission::TileOffset(const Values& base, int operand, Value row, Value column) {
   const int rank = space_.rank;
-  return e_.Add(base[static_cast<size_t>(operand)], e_.Add(e_.Mul(row, Stride(operand, rank - 2)),
-                                                           e_.Mul(column, Stride(operand, rank - 1))));
+  return e_.Add(base[static_cast<size_t>(operand)],
+                e_.Add(e_.Mul(row, Stride(operand, rank - 2)), e_.Mul(column, Stride(operand, rank - 1))));
 }
 
 // Strided operands' tiles in shared memory, read with neighbouring lanes along their rows, and transposed.
@@ -264,7 +263,9 @@ int BlockOf(const Layout& layout, std::span<const BoxOperand> operands) {
     for (int o = 0; o < layout.operands; ++o) {
       const BoxOperand& operand = operands[static_cast<size_t>(o)];
       if (operand.access != Access::kContiguous) continue;
-      if (reinterpret_cast<uintptr_t>(operand.data) % (static_cast<size_t>(block) * ops::SizeOf(operand.dtype)) != 0)
+      if (reinterpret_cast<uintptr_t>(operand.data) %
+              (static_cast<size_t>(block) * ops::SizeOf(operand.dtype)) !=
+          0)
         return false;
       for (int d = 0; d < layout.rank - 1; ++d) {
         if (layout.stride(o, d) % block != 0) return false;

@@ -50,7 +50,9 @@ class BoxEmission {
   int operands() const { return static_cast<int>(space_.access.size()); }
   Access AccessOf(int operand) const { return space_.access[static_cast<size_t>(operand)]; }
   // The bits of a transposed operand's element, when its tile is in shared memory, or nullptr.
-  Value Staged(int operand) const { return staged_.empty() ? nullptr : staged_[static_cast<size_t>(operand)]; }
+  Value Staged(int operand) const {
+    return staged_.empty() ? nullptr : staged_[static_cast<size_t>(operand)];
+  }
   bool InMemory(int operand) const { return AccessOf(operand) != Access::kImmediate; }
 
   Emitter& e_;
@@ -89,8 +91,8 @@ struct BoxOperand {
   const void* data = nullptr;
 };
 
-// GPUs: how many elements of the innermost dimension a lane may take at once: as many as fill kBlockBytes, where
-// the layout and the operands' addresses allow it. 1: none.
+// GPUs: how many elements of the innermost dimension a lane may take at once: as many as fill kBlockBytes,
+// where the layout and the operands' addresses allow it. 1: none.
 int BlockOf(const Layout& layout, std::span<const BoxOperand> operands);
 // GPUs: true where tiles are worth it: every strided operand is contiguous along the last dimension but one.
 bool FitsTiles(const Layout& layout, std::span<const BoxOperand> operands);

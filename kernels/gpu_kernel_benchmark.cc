@@ -16,6 +16,7 @@ using Sizes = std::vector<int64_t>;
 struct Tensor {
   DType type = DType::kFloat32;
   Sizes sizes, strides = {};  // dense if empty
+  int64_t counted = -1;       // elements that are read, if not all
 };
 
 struct Case {
@@ -102,7 +103,7 @@ class Bench {
     }
     operand.data = Allocate(values.size());
     device_.CopyIn(operand.data, values.data(), values.size());
-    bytes_ += values.size();
+    bytes_ += t.counted < 0 ? values.size() : static_cast<size_t>(t.counted) * size;
     return operand;
   }
 
@@ -143,7 +144,7 @@ std::vector<Case> CasesOf(DType type, int64_t m, int64_t n) {
        {matrix, matrix, statistics, statistics, vector}},
       {"copy" + shape, "_copy_from", {matrix}, {matrix}},
       {"transpose" + shape, "_copy_from", {matrix}, {{type, {m, n}, {1, m}}}},
-      {"embedding" + shape, "embedding", {matrix}, {{type, {30000, n}}, {DType::kInt64, {m}}}},
+      {"embedding" + shape, "embedding", {matrix}, {{type, {30000, n}, {}, m * n}, {DType::kInt64, {m}}}},
   };
 }
 

@@ -1,5 +1,5 @@
-// How a GPU's lanes share the rows that a kernel works on one by one (softmax, layer norm). A plain value; part of
-// kernels' keys.
+// How a GPU's lanes share the rows that a kernel works on one by one (softmax, layer norm). A plain value;
+// part of kernels' keys.
 #pragma once
 
 #include <algorithm>
@@ -48,7 +48,8 @@ inline RowPlan PlanRows(int64_t rows, int64_t n, int block, int operands) {
   return plan;
 }
 
-// The largest block that fills kBlockBytes and is aligned: `strides` are the distances between rows, in elements.
+// The largest block that fills kBlockBytes and is aligned: `strides` are the distances between rows, in
+// elements.
 inline int RowBlock(int64_t n, std::initializer_list<const Operand*> operands,
                     std::initializer_list<int64_t> strides) {
   int64_t together = n;
@@ -59,7 +60,8 @@ inline int RowBlock(int64_t n, std::initializer_list<const Operand*> operands,
   const auto aligned = [&] {
     if (together % block != 0) return false;
     for (const Operand* const operand : operands) {
-      if (reinterpret_cast<uintptr_t>(operand->data) % (static_cast<size_t>(block) * ops::SizeOf(operand->dtype)) !=
+      if (reinterpret_cast<uintptr_t>(operand->data) %
+              (static_cast<size_t>(block) * ops::SizeOf(operand->dtype)) !=
           0)
         return false;
     }

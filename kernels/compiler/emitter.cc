@@ -172,8 +172,8 @@ Emitter::Value Emitter::ShuffleXor(Value value, uint32_t mask) {
   Value const low = shuffle(ir_.CreateTrunc(integer, i32));
   Value const high = shuffle(ir_.CreateTrunc(ir_.CreateLShr(integer, 32), i32));
   Type* const i64 = ir_.getInt64Ty();
-  return ir_.CreateBitCast(ir_.CreateOr(ir_.CreateZExt(low, i64), ir_.CreateShl(ir_.CreateZExt(high, i64), 32)),
-                           type);
+  return ir_.CreateBitCast(
+      ir_.CreateOr(ir_.CreateZExt(low, i64), ir_.CreateShl(ir_.CreateZExt(high, i64), 32)), type);
 }
 
 Emitter::Values Emitter::MergeLanes(const Values& values,
@@ -194,8 +194,7 @@ Emitter::Values Emitter::MergeLanes(const Values& values,
   Values shared;
   const auto load = [&](Value at) {
     Values loaded;
-    for (size_t c = 0; c < shared.size(); ++c)
-      loaded.push_back(LoadRaw(state[c]->getType(), shared[c], at));
+    for (size_t c = 0; c < shared.size(); ++c) loaded.push_back(LoadRaw(state[c]->getType(), shared[c], at));
     return loaded;
   };
   const auto store = [&](Value at, const Values& stored) {
@@ -288,6 +287,26 @@ void Emitter::Loop(Value begin, Value end, Value step, const std::function<void(
         return Values{};
       },
       kind);
+}
+
+Emitter::Values Emitter::LoopUnrolled(Value begin, Value end, int64_t stride, int64_t length, int64_t count,
+                                      Values carried,
+                                      const std::function<Values(const Values&, const Values&)>& body) {
+  Value next = begin;
+  for (const int64_t together : {count, int64_t{1}}) {
+    Value const last = ir_.CreateSub(end, I64((together - 1) * stride + length - 1));
+    carried.push_back(next);
+    carried = Loop(next, last, I64(together * stride), carried, [&](Value i, const Values& current) {
+      Values indices;
+      for (int64_t u = 0; u < together; ++u) indices.push_back(Add(i, I64(u * stride)));
+      Values after = body(indices, {current.begin(), current.end() - 1});
+      after.push_back(Add(i, I64(together * stride)));
+      return after;
+    });
+    next = carried.back();
+    carried.pop_back();
+  }
+  return carried;
 }
 
 void Emitter::If(Value condition, const std::function<void()>& then) {
@@ -443,7 +462,8 @@ Emitter::Value Emitter::ToStorage(DType type, Value value, Scalar from) {
     return Plain(ir_.CreateFPTrunc(value, half));
   }
   if (type != DType::kBFloat16) return value;
-  if (target_ == Target::kNvptx && width == 1) return ir_.CreateBitCast(RoundToBrain(value), ir_.getInt16Ty());
+  if (target_ == Target::kNvptx && width == 1)
+    return ir_.CreateBitCast(RoundToBrain(value), ir_.getInt16Ty());
   // Round to nearest even in integers: every target has them, and NaN stays NaN.
   Type* const i32 = TypeOf(Scalar::kI32, width);
   Value const bits = ir_.CreateBitCast(value, i32);
@@ -469,12 +489,12 @@ Emitter::Values Emitter::LoadBlock(DType type, Value base, Value index, Scalar a
   for (int at = 0; at < bytes; at += part) {
     Type* words = ir_.getIntNTy(static_cast<unsigned>(word) * 8);
     if (part > word) words = llvm::FixedVectorType::get(words, static_cast<unsigned>(part / word));
-    auto* const load =
-        ir_.CreateAlignedLoad(words, ir_.CreateConstInBoundsGEP1_64(ir_.getInt8Ty(), address, static_cast<uint64_t>(at)),
-                              llvm::Align(static_cast<uint64_t>(part)));
+    auto* const load = ir_.CreateAlignedLoad(
+        words, ir_.CreateConstInBoundsGEP1_64(ir_.getInt8Ty(), address, static_cast<uint64_t>(at)),
+        llvm::Align(static_cast<uint64_t>(part)));
     MarkAccess(load);
-    Value const elements =
-        ir_.CreateBitCast(load, llvm::FixedVectorType::get(StorageOf(type), static_cast<unsigned>(part / size)));
+    Value const elements = ir_.CreateBitCast(
+        load, llvm::FixedVectorType::get(StorageOf(type), static_cast<unsigned>(part / size)));
     for (int e = 0; e < part / size; ++e)
       values.push_back(FromStorage(type, ir_.CreateExtractElement(elements, static_cast<uint64_t>(e)), as));
   }
@@ -485,7 +505,8 @@ Emitter::Values Emitter::LoadBlock(DType type, Value base, Value index, Scalar a
 Emitter::Value Emitter::Pack(DType type, const Values& values, Scalar from) {
   const bool brain = type == DType::kBFloat16 && target_ == Target::kNvptx;
   Type* const element = brain ? ir_.getBFloatTy() : StorageOf(type);
-  Value vector = llvm::PoisonValue::get(llvm::FixedVectorType::get(element, static_cast<unsigned>(values.size())));
+  Value vector =
+      llvm::PoisonValue::get(llvm::FixedVectorType::get(element, static_cast<unsigned>(values.size())));
   for (size_t e = 0; e < values.size(); ++e) {
     Value const value =
         brain ? RoundToBrain(Convert(values[e], from, Scalar::kF32)) : ToStorage(type, values[e], from);

@@ -61,9 +61,9 @@ class Emitter {
   llvm::Module& module() { return *module_; }
 
   Value Arg(size_t index) const { return args_[index]; }
-  Value Group(int axis);                      // i64
-  Value Lane();                               // i64, 0 on the host
-  Value Lanes();                              // i64, 1 on the host
+  Value Group(int axis);  // i64
+  Value Lane();           // i64, 0 on the host
+  Value Lanes();          // i64, 1 on the host
   // NVPTX: from here on a team is a warp, not a group: Lane and Lanes are those of the warp, Barrier nothing.
   void UseWarps() { warps_ = true; }
   bool warps() const { return warps_; }
@@ -78,6 +78,10 @@ class Emitter {
               const std::function<Values(Value, const Values&)>& body, LoopKind kind = LoopKind::kPlain);
   void Loop(Value begin, Value end, Value step, const std::function<void(Value)>& body,
             LoopKind kind = LoopKind::kPlain);
+  // As Loop, while i + length <= end, in steps of `stride`: body(indices, carried) for `count` of them at a
+  // time, so that their loads are under way together, and then for one.
+  Values LoopUnrolled(Value begin, Value end, int64_t stride, int64_t length, int64_t count, Values carried,
+                      const std::function<Values(const Values&, const Values&)>& body);
   void If(Value condition, const std::function<void()>& then);
   void Barrier();  // all lanes of a group; nothing on the host
 
@@ -103,13 +107,13 @@ class Emitter {
   Value LoadRaw(llvm::Type* type, Value base, Value index);
   void StoreRaw(Value base, Value index, Value value);
   // GPUs: merges the lanes' values, of one or more components, over the team, in an order that is always the
-  // same; known to all lanes. All lanes of the team must get here; `merge` need not commute but in rounding. `once`:
-  // they get here once, not in a loop.
+  // same; known to all lanes. All lanes of the team must get here; `merge` need not commute but in rounding.
+  // `once`: they get here once, not in a loop.
   Values MergeLanes(const Values& values, const std::function<Values(const Values&, const Values&)>& merge,
                     bool once = false);
 
-  // GPUs: `width` elements from `index`, as scalars, in accesses of up to kBlockBytes; the address is a multiple
-  // of what is accessed at once.
+  // GPUs: `width` elements from `index`, as scalars, in accesses of up to kBlockBytes; the address is a
+  // multiple of what is accessed at once.
   Values LoadBlock(ops::DType type, Value base, Value index, Scalar as, int width);
   void StoreBlock(ops::DType type, Value base, Value index, const Values& values, Scalar from);
   // What Load makes of an element's bits, which LoadRaw gave.

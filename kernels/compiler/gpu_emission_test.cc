@@ -1,5 +1,5 @@
 // Every family's IR as PTX for sm_90, taken by ptxas where it is installed, and as SPIR-V 1.2 that spirv-val
-// accepts. They run on devices of another milestone; here they must be well-formed.
+// accepts: here they must be well-formed. The families' tests run them, where there is a GPU.
 #include <cstdlib>
 #include <fstream>
 
@@ -177,6 +177,10 @@ TEST_F(GpuEmissionTest, LayerNormBackwardAndItsMerge) {
     key.weighted = weighted;
     Check(rows, key.Pack(/*merge=*/false), "layer_norm_backward");
     Check(merge, key.Pack(/*merge=*/true), "layer_norm_backward merge");
+    for (const bool warps : {false, true}) {
+      key.rows = {.warps = warps, .block = 4, .blocks = 2};
+      CheckPtx(rows, key.Pack(/*merge=*/false), "layer_norm_backward held");
+    }
   }
 }
 

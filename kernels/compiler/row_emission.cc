@@ -82,15 +82,28 @@ Value RowEmission::Fold(const Values& values, double identity,
     const size_t half = (left.size() + 1) / 2;
     for (size_t i = 0; i + half < left.size(); ++i) left[i] = combine(left[i], left[i + half]);
   }
-  return Combine(left[0], combine, /*once=*/true);
+  return left[0];
 }
 
 Value RowEmission::SumHeld(const Values& values) {
-  return Fold(values, 0, [&](Value x, Value y) { return AddFreely(x, y); });
+  const auto add = [&](Value x, Value y) { return AddFreely(x, y); };
+  return Combine(Fold(values, 0, add), add, /*once=*/true);
+}
+
+Values RowEmission::SumsHeld(const std::vector<Values>& lists) {
+  Values sums;
+  for (const Values& list : lists)
+    sums.push_back(Fold(list, 0, [&](Value x, Value y) { return AddFreely(x, y); }));
+  return e_.MergeLanes(sums, [&](const Values& x, const Values& y) {
+    Values both;
+    for (size_t i = 0; i < x.size(); ++i) both.push_back(AddFreely(x[i], y[i]));
+    return both;
+  });
 }
 
 Value RowEmission::MaxHeld(const Values& values) {
-  return Fold(values, -INFINITY, [&](Value x, Value y) { return Maximum(x, y); });
+  const auto larger = [&](Value x, Value y) { return Maximum(x, y); };
+  return Combine(Fold(values, -INFINITY, larger), larger, /*once=*/true);
 }
 
 void RowEmission::StoreHeld(ops::DType type, Value base, Value offset, const Values& values, Scalar from) {

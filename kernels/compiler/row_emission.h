@@ -27,7 +27,7 @@ class RowEmission {
 
   // GPUs: a row of `n` elements, contiguous, held in registers by its team: a lane has blocks that interleave
   // with the other lanes'. What follows loads, reduces and stores it. A team has one row.
-  // (Each reduction below may be emitted in no loop that runs twice.)
+  // SumHeld and MaxHeld must not be in a loop that runs twice.
   void HoldRows(Value n, const RowPlan& plan);
   // This lane's elements of the row that starts at element `offset`; or those of its block `c` only.
   Values LoadHeld(ops::DType type, Value base, Value offset, Scalar as);
@@ -38,6 +38,8 @@ class RowEmission {
   size_t block() const { return static_cast<size_t>(block_); }
   // Of all lanes' values, one an element, that are within the row.
   Value SumHeld(const Values& values);
+  // Of several lists in one go; may be in a loop.
+  Values SumsHeld(const std::vector<Values>& lists);
   Value MaxHeld(const Values& values);
   void StoreHeld(ops::DType type, Value base, Value offset, const Values& values, Scalar from);
 
@@ -55,13 +57,13 @@ class RowEmission {
   // Combines each lane's value over the group.
   Value Combine(Value value, const std::function<Value(Value, Value)>& combine, bool once = false);
 
-  // Lanes' values beyond the row's end replaced, and all folded to one.
+  // This lane's values, those beyond the row's end replaced, folded to one.
   Value Fold(const Values& values, double identity, const std::function<Value(Value, Value)>& combine);
 
   Emitter& e_;
-  int block_ = 1;   // elements
-  Values at_;       // where each block starts, moved into the row
-  Values inside_;   // i1: whether it does so unmoved
+  int block_ = 1;  // elements
+  Values at_;      // where each block starts, moved into the row
+  Values inside_;  // i1: whether it does so unmoved
 };
 
 }  // namespace xpud::kernels

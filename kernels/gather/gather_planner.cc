@@ -77,8 +77,8 @@ absl::StatusOr<Readiness> GatherPlanner::Plan(const OpCall& call, KernelLibrary:
     operands[o] = {key.access[o], key.element, o == 0 ? out.data : o == 1 ? index.data : source.data};
   }
   // 16 bytes, once Widen has made 8 of what is moved. Its rows have a broadcast index.
-  key.pairs = cache_.target() == Target::kNvptx && bytes == 8 && layout.rank > 1 && key.access[1] == Access::kBroadcast && stride % 2 == 0 &&
-              BlockOf(layout, operands) == 2;
+  key.pairs = cache_.target() == Target::kNvptx && bytes == 8 && layout.rank > 1 &&
+              key.access[1] == Access::kBroadcast && stride % 2 == 0 && BlockOf(layout, operands) == 2;
   ASSIGN_OR_RETURN(const Kernel* const kernel, cache_.Find(skeleton_, key.Pack()));
   if (kernel == nullptr) return Readiness::kCompiling;
 

@@ -33,8 +33,9 @@ namespace {
 class GatherEmission : public BoxEmission {
  public:
   GatherEmission(const GatherKey& key, Emitter& emitter)
-      : BoxEmission(emitter, {key.rank, false, key.narrow, key.pairs ? 2 : 1,
-                              {key.access.begin(), key.access.end()}, {}}),
+      : BoxEmission(
+            emitter,
+            {key.rank, false, key.narrow, key.pairs ? 2 : 1, {key.access.begin(), key.access.end()}, {}}),
         key_(key) {}
 
   void Run(const std::string& name) {

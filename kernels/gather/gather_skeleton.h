@@ -20,7 +20,7 @@ struct GatherKey {
   ops::DType index = ops::DType::kInt64;
   int rank = 1;
   bool narrow = false;  // 32-bit division of an element's number (GPU); addresses always have 64 bits
-  bool pairs = false;  // a lane moves two elements of a row at once (GPU)
+  bool pairs = false;   // a lane moves two elements of a row at once (GPU)
   std::array<Access, 3> access{};
 
   KernelKey Pack() const;

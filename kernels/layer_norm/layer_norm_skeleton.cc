@@ -98,11 +98,16 @@ class LayerNormEmission {
     StoreOnce(2, row, rstd);
   }
 
-  // GPU: the row stays in registers. Weight and bias are read last: waiting for them would cost registers, and
-  // with them rows that are under way at the same time.
+  // GPU: the row stays in registers. A group's weight and bias are read last: they would cost registers, and
+  // with them rows that are under way at the same time. A warp's row is short, and its latency counts.
   void ForwardHeld(Value row) {
     Value const base = e_.Mul(row, N()), zero = e_.I64(0);
     Values x = rows_.LoadHeld(key_.dtypes[3], e_.Arg(at_[3]), base, type_), squares;
+    std::array<Values, 6> early;
+    for (const size_t operand : {size_t{4}, size_t{5}}) {
+      if (!key_.rows.warps || !key_.present[operand]) continue;
+      early[operand] = rows_.LoadHeld(key_.dtypes[operand], e_.Arg(at_[operand]), zero, type_);
+    }
     Value const mean = e_.ir().CreateFDiv(rows_.SumHeld(x), Count());
     for (Value& v : x) {
       v = Sub(v, mean);
@@ -111,6 +116,8 @@ class LayerNormEmission {
     Value const rstd = RstdOf(rows_.SumHeld(squares));
     rows_.ForEachBlockHeld([&](size_t c, size_t first) {
       const auto load = [&](size_t operand) {
+        const auto at = early[operand].begin() + static_cast<ptrdiff_t>(first);
+        if (!early[operand].empty()) return Values(at, at + static_cast<ptrdiff_t>(rows_.block()));
         if (!key_.present[operand]) return Values{};
         return rows_.LoadBlockHeld(c, key_.dtypes[operand], e_.Arg(at_[operand]), zero, type_);
       };

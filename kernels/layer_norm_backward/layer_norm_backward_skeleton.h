@@ -1,7 +1,7 @@
 // The gradients of layer norm. With h = (x - mean) * rstd and g = grad * weight, each row has
 //   dx = rstd * (g - mean of g - h * mean of (g * h));  dweight = sum over rows of grad * h;  dbias = sum
 //   over rows of grad.
-// A group takes a part of the rows and leaves its sums for dweight and dbias in the workspace,
+// A group (or warp) takes a part of the rows and leaves its sums for dweight and dbias in the workspace,
 // [part][2][columns]; a second kernel adds the parts in order. The parts follow from the sizes, so a result
 // never depends on the number of workers.
 #pragma once
@@ -9,6 +9,7 @@
 #include <array>
 
 #include "kernels/compiler/kernel_cache.h"
+#include "kernels/row_plan.h"
 
 namespace xpud::kernels {
 
@@ -17,6 +18,8 @@ struct LayerNormBackwardKey {
 
   std::array<ops::DType, 8> types{};
   bool weighted = false;
+  RowPlan rows =
+      {};  // NVPTX: where held, a lane keeps its columns' sums in registers, and a warp may be a team
 
   KernelKey Pack(bool merge) const;
   static LayerNormBackwardKey Unpack(const KernelKey& key);

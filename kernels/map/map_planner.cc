@@ -135,8 +135,8 @@ absl::StatusOr<Readiness> MapPlanner::Plan(const OpCall& call, KernelLibrary::Wo
     if (key.access[at] == Access::kContiguous) bytes += static_cast<float>(ops::SizeOf(operand.dtype));
     if (key.access[at] == Access::kStrided) nanoseconds += 0.5f;
     // Transposed: contiguous along the rows, while the output is contiguous along the columns.
-    key.tiled |= key.access[at] == Access::kStrided && layout.rank >= 2 &&
-                 layout.stride(o, layout.rank - 2) == 1;
+    key.tiled |=
+        key.access[at] == Access::kStrided && layout.rank >= 2 && layout.stride(o, layout.rank - 2) == 1;
   }
   const std::span<const BoxOperand> boxed(operands.data(), static_cast<size_t>(layout.operands));
   if (gpu) {

@@ -68,14 +68,12 @@ namespace {
 class MapEmission : public BoxEmission {
  public:
   MapEmission(const MapKey& key, const MapFormula& formula, Emitter& emitter)
-      : BoxEmission(
-            emitter,
-            {key.rank,
-             key.tiled,
-             key.narrow,
-             1 << key.block_log2,
-             {key.access.begin(), key.access.begin() + key.operands},
-             {key.dtypes.begin(), key.dtypes.begin() + key.operands}}),
+      : BoxEmission(emitter, {key.rank,
+                              key.tiled,
+                              key.narrow,
+                              1 << key.block_log2,
+                              {key.access.begin(), key.access.begin() + key.operands},
+                              {key.dtypes.begin(), key.dtypes.begin() + key.operands}}),
         key_(key),
         formula_(formula),
         outputs_(static_cast<int>(formula.outputs.size())),

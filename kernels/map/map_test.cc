@@ -217,7 +217,8 @@ TEST_F(MapTest, MisalignedViewsAgree) {
         Randomise(a, random_, {.low = 0, .high = 100});
         Operand input = a.operand(), output = out.operand();
         for (const auto& [operand, elements] : {std::pair{&input, skip}, {&output, out_skip}}) {
-          operand->data = static_cast<std::byte*>(operand->data) + static_cast<size_t>(elements) * ops::SizeOf(type);
+          operand->data =
+              static_cast<std::byte*>(operand->data) + static_cast<size_t>(elements) * ops::SizeOf(type);
           operand->sizes[0] = kCount;
         }
         const Operand inputs[] = {input, input, Immediate(type, ops::Number::Integer(0))};

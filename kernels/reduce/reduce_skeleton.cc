@@ -185,8 +185,8 @@ class ReduceEmission {
   struct GpuLoad {
     Value offset, position;  // of a block's first element
   };
-  // Loads blocks, all before the first is used, and steps the states through them. `step`: of positions within
-  // a block (columns: 0).
+  // Loads blocks, all before the first is used, and steps the states through them. `step`: of positions
+  // within a block (columns: 0).
   Values StepBlocks(const std::vector<GpuLoad>& loads, int64_t step, const Values& current) {
     std::vector<Values> blocks;
     for (const GpuLoad& load : loads) {
@@ -205,27 +205,6 @@ class ReduceEmission {
     return states;
   }
 
-  // body(indices, carried) for begin, begin + stride .. where index + length <= end, Unroll() at a time, then
-  // one by one.
-  Values EachUnrolled(Value begin, Value end, int64_t stride, int64_t length, Values carried,
-                      const std::function<Values(const Values&, const Values&)>& body) {
-    Value next = begin;
-    for (const int64_t count : {Unroll(), int64_t{1}}) {
-      Value const last = e_.ir().CreateSub(end, e_.I64((count - 1) * stride + length - 1));
-      carried.push_back(next);
-      carried = e_.Loop(next, last, e_.I64(count * stride), carried, [&](Value j, const Values& current) {
-        Values indices;
-        for (int64_t u = 0; u < count; ++u) indices.push_back(e_.Add(j, e_.I64(u * stride)));
-        Values after = body(indices, {current.begin(), current.end() - 1});
-        after.push_back(e_.Add(j, e_.I64(count * stride)));
-        return after;
-      });
-      next = carried.back();
-      carried.pop_back();
-    }
-    return carried;
-  }
-
   Values InitialBlock() {
     Values states;
     for (int64_t i = 0; i < Block(); ++i) Append(states, monoid_.Init(1));
@@ -238,32 +217,36 @@ class ReduceEmission {
     const int64_t lanes = e_.warps() ? kWarpLanes : kGpuLanes;
     Value const begin = e_.Mul(e_.Group(2), InnerSlice());
     Value const end = e_.Min(e_.Add(begin, InnerSlice()), InnerSize());
-    Values states = e_.Loop(outer_begin, outer_end, e_.I64(1), InitialBlock(), [&](Value outer, const Values& now) {
-      Value const row = e_.Add(base, ReducedOffset(outer)), first = e_.Mul(outer, InnerSize());
-      const auto load = [&](Value j) {
-        Value const offset = key_.vector ? j : e_.Mul(j, ReducedStride(key_.reduced - 1));
-        return GpuLoad{e_.Add(row, offset), e_.Add(first, j)};
-      };
-      Values after = EachUnrolled(e_.Add(begin, e_.Mul(e_.Lane(), e_.I64(Block()))), end, lanes * Block(), Block(),
-                                  now, [&](const Values& indices, const Values& current) {
-                                    std::vector<GpuLoad> loads;
-                                    for (Value j : indices) loads.push_back(load(j));
-                                    return StepBlocks(loads, 1, current);
-                                  });
-      if (Block() == 1) return after;
-      // The elements after the last whole block.
-      Value const whole = e_.ir().CreateAnd(e_.ir().CreateSub(end, begin), e_.I64(-Block()));
-      const Values rest = e_.Loop(
-          e_.Add(e_.Add(begin, whole), e_.Lane()), end, e_.Lanes(), Slice(after, 0),
-          [&](Value j, const Values& current) {
-            const GpuLoad at = load(j);
-            return monoid_.Step(current, e_.Load(key_.input, Input(), at.offset, key_.accumulate), at.position, 1);
-          });
-      std::copy(rest.begin(), rest.end(), after.begin());
-      return after;
-    });
+    Values states =
+        e_.Loop(outer_begin, outer_end, e_.I64(1), InitialBlock(), [&](Value outer, const Values& now) {
+          Value const row = e_.Add(base, ReducedOffset(outer)), first = e_.Mul(outer, InnerSize());
+          const auto load = [&](Value j) {
+            Value const offset = key_.vector ? j : e_.Mul(j, ReducedStride(key_.reduced - 1));
+            return GpuLoad{e_.Add(row, offset), e_.Add(first, j)};
+          };
+          Values after =
+              e_.LoopUnrolled(e_.Add(begin, e_.Mul(e_.Lane(), e_.I64(Block()))), end, lanes * Block(),
+                              Block(), kRowUnroll, now, [&](const Values& indices, const Values& current) {
+                                std::vector<GpuLoad> loads;
+                                for (Value j : indices) loads.push_back(load(j));
+                                return StepBlocks(loads, 1, current);
+                              });
+          if (Block() == 1) return after;
+          // The elements after the last whole block.
+          Value const whole = e_.ir().CreateAnd(e_.ir().CreateSub(end, begin), e_.I64(-Block()));
+          const Values rest =
+              e_.Loop(e_.Add(e_.Add(begin, whole), e_.Lane()), end, e_.Lanes(), Slice(after, 0),
+                      [&](Value j, const Values& current) {
+                        const GpuLoad at = load(j);
+                        return monoid_.Step(current, e_.Load(key_.input, Input(), at.offset, key_.accumulate),
+                                            at.position, 1);
+                      });
+          std::copy(rest.begin(), rest.end(), after.begin());
+          return after;
+        });
     State merged = Slice(states, 0);
-    for (int64_t i = 1; i < Block(); ++i) merged = monoid_.Merge(merged, Slice(states, static_cast<size_t>(i)), 1);
+    for (int64_t i = 1; i < Block(); ++i)
+      merged = monoid_.Merge(merged, Slice(states, static_cast<size_t>(i)), 1);
     return merged;
   }
 
@@ -303,15 +286,15 @@ class ReduceEmission {
     const bool one = key_.reduced == 1;
     const auto rows = [&](Value outer, const Values& now) {
       Value const row = e_.Add(base, ReducedOffset(outer)), first = e_.Mul(outer, InnerSize());
-      return EachUnrolled(one ? e_.Add(inner_begin, strand) : inner_begin, inner_end, one ? strands : 1, 1, now,
-                          [&](const Values& indices, const Values& current) {
-                            std::vector<GpuLoad> loads;
-                            for (Value j : indices) {
-                              Value const offset = e_.Mul(j, ReducedStride(key_.reduced - 1));
-                              loads.push_back({e_.Add(row, offset), e_.Add(first, j)});
-                            }
-                            return StepBlocks(loads, 0, current);
-                          });
+      return e_.LoopUnrolled(one ? e_.Add(inner_begin, strand) : inner_begin, inner_end, one ? strands : 1, 1,
+                             kColumnUnroll, now, [&](const Values& indices, const Values& current) {
+                               std::vector<GpuLoad> loads;
+                               for (Value j : indices) {
+                                 Value const offset = e_.Mul(j, ReducedStride(key_.reduced - 1));
+                                 loads.push_back({e_.Add(row, offset), e_.Add(first, j)});
+                               }
+                               return StepBlocks(loads, 0, current);
+                             });
     };
     return e_.Loop(one ? outer_begin : e_.Add(outer_begin, strand), outer_end, e_.I64(one ? 1 : strands),
                    InitialBlock(), rows);
@@ -333,7 +316,8 @@ class ReduceEmission {
       for (size_t c = 0; c < components; ++c) e_.StoreRaw(shared[c], at, state[c]);
     };
     Value const mine = e_.Add(e_.Mul(strand, e_.I64(columns)), e_.Mul(beside, e_.I64(Block())));
-    for (int64_t i = 0; i < Block(); ++i) store(e_.Add(mine, e_.I64(i)), Slice(states, static_cast<size_t>(i)));
+    for (int64_t i = 0; i < Block(); ++i)
+      store(e_.Add(mine, e_.I64(i)), Slice(states, static_cast<size_t>(i)));
     for (int64_t half = strands / 2; half > 0; half /= 2) {
       e_.Barrier();
       const int64_t pairs = half * columns;
@@ -485,8 +469,8 @@ class ReduceEmission {
     }
   }
 
-  // Loads under way at once: columns have more groups' worth of rows to themselves.
-  int64_t Unroll() const { return key_.columns ? 8 : 4; }
+  // Blocks under way at once.
+  static constexpr int64_t kRowUnroll = 4, kColumnUnroll = 8;
 
   const ReduceKey& key_;
   Emitter& e_;
@@ -567,9 +551,9 @@ absl::Status ReduceMergeSkeleton::Emit(const KernelKey& packed, const std::strin
     }
   };
   const auto merge = [&](Value from, const State& initial, Value item) {
-    return e.Loop(from, parts, key.warps ? e.Lanes() : e.I64(1), initial, [&](Value part, const Values& current) {
-      return monoid.Merge(current, load(item, part), 1);
-    });
+    return e.Loop(
+        from, parts, key.warps ? e.Lanes() : e.I64(1), initial,
+        [&](Value part, const Values& current) { return monoid.Merge(current, load(item, part), 1); });
   };
   if (key.warps) {
     e.Loop(begin, end, e.I64(1), [&](Value item) {

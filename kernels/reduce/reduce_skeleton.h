@@ -30,8 +30,8 @@ struct ReduceKey {
   bool vector = false;   // the vectorised dimension of a is contiguous and long enough
   bool partial = false;  // leaves states in the workspace
   bool attribute = false;
-  bool warps = false;  // NVPTX, rows and the merge: a warp takes an item, not a group
-  int block_log2 = 0;  // NVPTX: contiguous elements that a lane loads at once
+  bool warps = false;         // NVPTX, rows and the merge: a warp takes an item, not a group
+  int block_log2 = 0;         // NVPTX: contiguous elements that a lane loads at once
   int column_lanes_log2 = 0;  // GPU, columns: lanes beside each other; the group's others take other rows
 
   KernelKey Pack() const;

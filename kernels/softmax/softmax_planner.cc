@@ -76,7 +76,8 @@ absl::StatusOr<Readiness> SoftmaxPlanner::Plan(const OpCall& call, KernelLibrary
   Launch& launch = launches.Add();
   int64_t slice = 1;
   if (key.columns) {
-    slice = gpu ? int64_t{1} << key.column_lanes_log2 : SliceOf(kept.inner(), element * static_cast<float>(n));
+    slice =
+        gpu ? int64_t{1} << key.column_lanes_log2 : SliceOf(kept.inner(), element * static_cast<float>(n));
     const int64_t outer = items / kept.inner();
     launch.Reset(kernel, static_cast<uint32_t>(outer * CeilDiv(kept.inner(), slice)));
   } else {

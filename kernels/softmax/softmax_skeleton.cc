@@ -255,8 +255,8 @@ class SoftmaxEmission {
     });
   }
 
-  // GPU: neighbouring lanes take neighbouring columns, and the group's strands of lanes rows in turn. One pass for
-  // the maximum and the sum, which is rescaled when the maximum grows; one for the result.
+  // GPU: neighbouring lanes take neighbouring columns, and the group's strands of lanes rows in turn. One
+  // pass for the maximum and the sum, which is rescaled when the maximum grows; one for the result.
   void ColumnPerLane(const Values& base, Value begin, Value end) {
     const int64_t lanes = int64_t{1} << key_.column_lanes_log2, strands = int64_t{kGpuLanes} / lanes;
     Value const own = e_.Add(begin, e_.ir().CreateAnd(e_.Lane(), e_.I64(lanes - 1)));
@@ -266,10 +266,11 @@ class SoftmaxEmission {
     const auto at = [&](int o, Value d) {
       return e_.Add(e_.Add(base[static_cast<size_t>(o)], column), e_.Mul(d, Stride(o)));
     };
-    Values state = key_.backward ? Values{BackwardTerms(at, strand, strands)} : ForwardState(at, strand, strands);
+    Values state =
+        key_.backward ? Values{BackwardTerms(at, strand, strands)} : ForwardState(at, strand, strands);
     state = MergeStrands(state, lanes, strands);
     Value const largest = state[0], total = state.back();
-    Value const rest = key_.backward     ? total
+    Value const rest = key_.backward    ? total
                        : key_.logarithm ? rows_.Math("log", total, type_)
                                         : e_.ir().CreateFDiv(e_.Constant(type_, 1), total);
     Value const ours = e_.ir().CreateSelect(e_.ir().CreateICmpEQ(own, column), N(), e_.I64(0));
@@ -292,23 +293,9 @@ class SoftmaxEmission {
   }
 
   // body(rows, carried) for a strand's rows, several at a time, and then one by one.
-  Values EachRow(Value strand, Value end, int64_t strands, Values carried,
+  Values EachRow(Value strand, Value end, int64_t strands, const Values& carried,
                  const std::function<Values(const Values&, const Values&)>& body) {
-    Value next = strand;
-    for (const int64_t count : {int64_t{8}, int64_t{1}}) {
-      Value const last = e_.ir().CreateSub(end, e_.I64((count - 1) * strands));
-      carried.push_back(next);
-      carried = e_.Loop(next, last, e_.I64(count * strands), carried, [&](Value d, const Values& current) {
-        Values rows;
-        for (int64_t i = 0; i < count; ++i) rows.push_back(e_.Add(d, e_.I64(i * strands)));
-        Values after = body(rows, {current.begin(), current.end() - 1});
-        after.push_back(e_.Add(d, e_.I64(count * strands)));
-        return after;
-      });
-      next = carried.back();
-      carried.pop_back();
-    }
-    return carried;
+    return e_.LoopUnrolled(strand, end, strands, 1, 8, carried, body);
   }
 
   template <typename At>
@@ -347,8 +334,8 @@ class SoftmaxEmission {
   Values MergeTwo(const Values& x, const Values& y) {
     if (x.size() == 1) return {e_.ir().CreateFAdd(x[0], y[0])};
     Value const largest = rows_.Maximum(x[0], y[0]), reference = Reference(largest);
-    return {largest, e_.ir().CreateFAdd(MulF(x[1], Exp(Sub(x[0], reference))),
-                                        MulF(y[1], Exp(Sub(y[0], reference))))};
+    return {largest,
+            e_.ir().CreateFAdd(MulF(x[1], Exp(Sub(x[0], reference))), MulF(y[1], Exp(Sub(y[0], reference))))};
   }
 
   // The strands' states of a column, known to all of its lanes.
@@ -356,7 +343,8 @@ class SoftmaxEmission {
     Values shared;
     const auto exchange = [&](Value at) {
       Values loaded;
-      for (size_t c = 0; c < state.size(); ++c) loaded.push_back(e_.LoadRaw(state[c]->getType(), shared[c], at));
+      for (size_t c = 0; c < state.size(); ++c)
+        loaded.push_back(e_.LoadRaw(state[c]->getType(), shared[c], at));
       return loaded;
     };
     for (Value v : state) {

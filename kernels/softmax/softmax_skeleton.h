@@ -17,9 +17,9 @@ struct SoftmaxKey {
   bool columns = false;
   bool logarithm = false;
   bool backward = false;
-  bool contiguous = false;  // rows: the dimension's stride is 1 everywhere
-  bool staged = false;      // rows, forward, not logarithm: exponentials are kept in scratch, as f32
-  RowPlan rows = {};        // GPU
+  bool contiguous = false;    // rows: the dimension's stride is 1 everywhere
+  bool staged = false;        // rows, forward, not logarithm: exponentials are kept in scratch, as f32
+  RowPlan rows = {};          // GPU
   int column_lanes_log2 = 0;  // GPU, columns: neighbouring lanes take neighbouring columns, others rows
   int kept = 1;
   ops::DType out = ops::DType::kFloat32;
