@@ -89,6 +89,11 @@ absl::Status Device::ReadProperties(ze_driver_handle_t driver) {
   if (Find(driver, "xpudDriverGetVendor", get_vendor).ok()) get_vendor(driver, &vendor);
   properties_.vendor = vendor;
   properties_.target = TargetOf(properties_.vendor);
+  ze_device_module_properties_t modules = {};
+  modules.stype = ZE_STRUCTURE_TYPE_DEVICE_MODULE_PROPERTIES;
+  RETURN_IF_ZE_ERROR(zeDeviceGetModuleProperties(device_, &modules));
+  const auto* const id = reinterpret_cast<const char*>(modules.nativeKernelSupported.id);
+  properties_.processor.assign(id, strnlen(id, sizeof(modules.nativeKernelSupported.id)));
   uint32_t count = 0;
   RETURN_IF_ZE_ERROR(zeDeviceGetMemoryProperties(device_, &count, nullptr));
   std::vector<ze_device_memory_properties_t> memories(count);
@@ -159,24 +164,45 @@ absl::StatusOr<std::unique_ptr<DeviceQueue>> Device::CreateQueue(int priority) {
   return std::make_unique<DeviceQueue>(*this, list, in_order);
 }
 
-absl::StatusOr<ze_module_handle_t> Device::LoadModule(const kernels::ModuleImage& image) {
-  for (const LoadedModule& module : modules_) {
-    if (module.image == &image) return module.handle;
-  }
+absl::StatusOr<ze_module_handle_t> Device::CreateModule(ze_module_format_t format, const void* input,
+                                                        size_t bytes) const {
   ze_module_desc_t desc = {};
   desc.stype = ZE_STRUCTURE_TYPE_MODULE_DESC;
-  desc.format = FormatOf(image.format);
-  const bool host = image.format == kernels::ModuleImage::Format::kHost;
-  desc.pInputModule = static_cast<const uint8_t*>(host ? image.host : image.bytes.data());
-  desc.inputSize = host ? sizeof(xpud_host_module_t) : image.bytes.size();
+  desc.format = format;
+  desc.pInputModule = static_cast<const uint8_t*>(input);
+  desc.inputSize = bytes;
   ze_module_handle_t handle = nullptr;
   ze_module_build_log_handle_t log = nullptr;
   const ze_result_t result = functions_.create_module(context_, device_, &desc, &handle, &log);
   const std::string text = TakeBuildLog(log);
-  if (result != ZE_RESULT_SUCCESS) {
-    return absl::InternalError(absl::StrCat("loading a kernel module failed with 0x",
-                                            absl::Hex(static_cast<uint32_t>(result)), ": ", text));
+  if (result == ZE_RESULT_SUCCESS) return handle;
+  return absl::InternalError(absl::StrCat("loading a kernel module failed with 0x",
+                                          absl::Hex(static_cast<uint32_t>(result)), ": ", text));
+}
+
+absl::StatusOr<std::string> Device::Assemble(const std::string& text) const {
+  ASSIGN_OR_RETURN(ze_module_handle_t module,
+                   CreateModule(ZE_MODULE_FORMAT_NATIVE, text.data(), text.size()));
+  size_t bytes = 0;
+  std::string code;
+  ze_result_t result = zeModuleGetNativeBinary(module, &bytes, nullptr);
+  if (result == ZE_RESULT_SUCCESS) {
+    code.resize(bytes);
+    result = zeModuleGetNativeBinary(module, &bytes, reinterpret_cast<uint8_t*>(code.data()));
   }
+  zeModuleDestroy(module);
+  RETURN_IF_ERROR(ToStatus(result, "zeModuleGetNativeBinary"));
+  return code;
+}
+
+absl::StatusOr<ze_module_handle_t> Device::LoadModule(const kernels::ModuleImage& image) {
+  for (const LoadedModule& module : modules_) {
+    if (module.image == &image) return module.handle;
+  }
+  const bool host = image.format == kernels::ModuleImage::Format::kHost;
+  ASSIGN_OR_RETURN(ze_module_handle_t handle,
+                   CreateModule(FormatOf(image.format), host ? image.host : image.bytes.data(),
+                                host ? sizeof(xpud_host_module_t) : image.bytes.size()));
   modules_.push_back({&image, handle});
   return handle;
 }

@@ -24,6 +24,7 @@ struct DeviceProperties {
   std::string vendor;  // "cpu", "cuda", "intel": the driver behind the device
   uint64_t total_memory = 0;
   uint32_t compute_units = 0;
+  std::string processor;  // as the driver names what native modules are for: "sm_90"
   // Whether work is done when the call that appended it returns (the CPU device).
   bool synchronous = false;
   kernels::Target target = kernels::Target::kHost;
@@ -93,6 +94,8 @@ class Device {
   // cannot (copies then go the driver's own way).
   absl::StatusOr<std::unique_ptr<ImportedMemory>> Import(std::span<std::byte> memory);
   absl::StatusOr<std::unique_ptr<DeviceQueue>> CreateQueue(int priority);
+  // The driver's machine code for a module's text, to be kept on disk. Any thread.
+  absl::StatusOr<std::string> Assemble(const std::string& text) const;
   // Loaded at the first call, then a table look-up by kernel.index.
   absl::StatusOr<ze_kernel_handle_t> Load(const kernels::Kernel& kernel);
 
@@ -115,6 +118,8 @@ class Device {
   Device() = default;
   absl::Status ReadProperties(ze_driver_handle_t driver);
   absl::Status FindFunctions(ze_driver_handle_t driver);
+  absl::StatusOr<ze_module_handle_t> CreateModule(ze_module_format_t format, const void* input,
+                                                  size_t bytes) const;
   absl::StatusOr<ze_module_handle_t> LoadModule(const kernels::ModuleImage& image);
 
   ze_driver_handle_t driver_ = nullptr;

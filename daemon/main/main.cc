@@ -89,11 +89,15 @@ absl::StatusOr<std::vector<session::DeviceState>> OpenDevices(const Options& opt
                  states.size(), properties.name, properties.kind, properties.vendor, properties.total_memory,
                  properties.compute_units);
     state.memory_limit = properties.total_memory / 10 * 9;
-    ASSIGN_OR_RETURN(state.library,
-                     OpenLibrary(options, {.target = properties.target,
-                                           .cache_directory = "",
-                                           .workers = static_cast<int>(properties.compute_units),
-                                           .on_ready = on_kernel_ready}));
+    kernels::KernelLibrary::Options library = {.target = properties.target,
+                                               .cache_directory = "",
+                                               .workers = static_cast<int>(properties.compute_units),
+                                               .on_ready = on_kernel_ready};
+    if (properties.target == kernels::Target::kNvptx) {
+      library.processor = properties.processor;
+      library.assemble = [raw = device.get()](const std::string& text) { return raw->Assemble(text); };
+    }
+    ASSIGN_OR_RETURN(state.library, OpenLibrary(options, library));
     state.pool = std::make_unique<memory::Pool>(*device, static_cast<uint32_t>(states.size()));
     state.device = std::move(device);
     states.push_back(std::move(state));
