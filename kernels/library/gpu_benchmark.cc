@@ -107,9 +107,10 @@ XPUD_EXPORT double xpud_bench_matmul(int type, int64_t m, int64_t n, int64_t k, 
   return time;
 }
 
-// mask: 0 none, 1 bool by key, 2 added [B,1,S,S], 3 causal. Tensors lie as a model's projections leave them: [B,S,H,D].
-XPUD_EXPORT double xpud_bench_attention(int type, int64_t batch, int64_t heads, int64_t size, int64_t depth, int mask,
-                                        int rounds, int host) {
+// mask: 0 none, 1 bool by key, 2 added [B,1,S,S], 3 causal. Tensors lie as a model's projections leave them:
+// [B,S,H,D].
+XPUD_EXPORT double xpud_bench_attention(int type, int64_t batch, int64_t heads, int64_t size, int64_t depth,
+                                        int mask, int rounds, int host) {
   Machine* const machine = Machine::Get();
   if (machine == nullptr) return -1;
   const DType dtype = static_cast<DType>(type);

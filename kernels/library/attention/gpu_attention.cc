@@ -16,7 +16,7 @@ namespace {
 
 using gpu::AttentionArguments;
 
-constexpr int64_t kEnoughGroups = 264;     // two for each multiprocessor of an H100: then a group may be large
+constexpr int64_t kEnoughGroups = 264;  // two for each multiprocessor of an H100: then a group may be large
 constexpr int64_t kMostGroups = INT32_MAX;  // along x
 constexpr int64_t kLargestSize = INT32_MAX - 1024;
 constexpr int kDepths[] = {32, 64, 128};
@@ -69,8 +69,10 @@ bool RowsAligned(const HeadTensor& t, int64_t element, int64_t bytes) {
 bool FitsTensorCores(const AttentionProblem& p) {
   if (p.mask.data == nullptr && !(p.scale > 0)) return false;
   if (ops::SizeOf(p.dtype) != 2 || p.depth % 8 != 0 || p.value_depth % 8 != 0) return false;
-  if (std::max(p.depth, p.value_depth) > kDepths[2] || std::max(p.queries, p.keys) > kLargestSize) return false;
-  return RowsAligned(p.q, 2, 16) && RowsAligned(p.k, 2, 16) && RowsAligned(p.v, 2, 16) && RowsAligned(p.out, 2, 4);
+  if (std::max(p.depth, p.value_depth) > kDepths[2] || std::max(p.queries, p.keys) > kLargestSize)
+    return false;
+  return RowsAligned(p.q, 2, 16) && RowsAligned(p.k, 2, 16) && RowsAligned(p.v, 2, 16) &&
+         RowsAligned(p.out, 2, 4);
 }
 
 class GpuAttention : public Planner {
@@ -84,7 +86,8 @@ class GpuAttention : public Planner {
     for (size_t bfloat16 = 0; bfloat16 < 2; ++bfloat16)
       for (size_t d = 0; d < std::size(kDepths); ++d) {
         Mma& kernels = mma_[bfloat16][d];
-        kernels.few = AddTo(store, gpu::AttentionMmaPtx(bfloat16 != 0, kDepths[d], false), "attention_mma_64");
+        kernels.few =
+            AddTo(store, gpu::AttentionMmaPtx(bfloat16 != 0, kDepths[d], false), "attention_mma_64");
         kernels.many = store.AddEntry(*kernels.few, "attention_mma_128");
         kernels.masked =
             AddTo(store, gpu::AttentionMmaPtx(bfloat16 != 0, kDepths[d], true), "attention_mma_masked_64");
@@ -93,7 +96,8 @@ class GpuAttention : public Planner {
 
   bool Serves(ops::Family family) const override { return family == ops::Family::kAttention; }
 
-  absl::StatusOr<Readiness> Plan(const OpCall& call, KernelLibrary::Workspace, LaunchList& launches) override {
+  absl::StatusOr<Readiness> Plan(const OpCall& call, KernelLibrary::Workspace,
+                                 LaunchList& launches) override {
     ASSIGN_OR_RETURN(const AttentionProblem problem, ReadAttention(call));
     if (problem.Empty() || problem.value_depth == 0) return Readiness::kReady;
     if (problem.batch * problem.heads > kMostGroups / std::max<int64_t>(1, problem.queries))
@@ -103,8 +107,10 @@ class GpuAttention : public Planner {
       LaunchMma(problem, arguments, launches);
       return Readiness::kReady;
     }
-    const int64_t depth = std::max(problem.depth, problem.value_depth), slice = AttentionArguments::kPlainSlice;
-    const int64_t spread = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(CeilDivide(depth, slice))));
+    const int64_t depth = std::max(problem.depth, problem.value_depth),
+                  slice = AttentionArguments::kPlainSlice;
+    const int64_t spread =
+        static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(CeilDivide(depth, slice))));
     const int64_t wide = problem.dtype == ops::DType::kFloat64 ? sizeof(double) : sizeof(float);
     const bool fits = spread <= 32 && AttentionArguments::kPlainStep * spread * slice * wide <=
                                           AttentionArguments::kPlainTileBytes;
@@ -121,7 +127,7 @@ class GpuAttention : public Planner {
 
  private:
   struct Mma {
-    const Kernel* few = nullptr;   // queries of a group
+    const Kernel* few = nullptr;  // queries of a group
     const Kernel* many = nullptr;
     const Kernel* masked = nullptr;
   };
@@ -134,17 +140,24 @@ class GpuAttention : public Planner {
     const int64_t depth = std::max(p.depth, p.value_depth);
     const Mma& kernels = mma_[p.dtype == ops::DType::kBFloat16][depth <= 32 ? 0 : depth <= 64 ? 1 : 2];
     const bool masked = p.mask.data != nullptr;
-    const bool many = !masked && p.queries > 64 && p.batch * p.heads * CeilDivide(p.queries, 128) >= kEnoughGroups;
-    LaunchOver(masked ? kernels.masked : many ? kernels.many : kernels.few, arguments, many ? 128 : 64, 1, AttentionArguments::kMmaLanes,
-               launches);
+    // Measured: at depth 32 more warps are worth more than fewer reads of k and v; causal groups of 128 at
+    // depth 128 wait.
+    const bool worth = depth > 32 && (depth <= 64 || !p.causal);
+    const bool many =
+        worth && !masked && p.queries > 64 && p.batch * p.heads * CeilDivide(p.queries, 128) >= kEnoughGroups;
+    LaunchOver(masked ? kernels.masked
+               : many ? kernels.many
+                      : kernels.few,
+               arguments, many ? 128 : 64, 1, AttentionArguments::kMmaLanes, launches);
   }
 
-  static void LaunchOver(const Kernel* kernel, const AttentionArguments& arguments, int64_t queries, int64_t y,
-                         int lanes, LaunchList& launches) {
+  static void LaunchOver(const Kernel* kernel, const AttentionArguments& arguments, int64_t queries,
+                         int64_t y, int lanes, LaunchList& launches) {
     Launch& launch = launches.Add();
-    launch.Reset(kernel,
-                 static_cast<uint32_t>(arguments.batch * arguments.heads * CeilDivide(arguments.queries, queries)),
-                 static_cast<uint32_t>(y));
+    launch.Reset(
+        kernel,
+        static_cast<uint32_t>(arguments.batch * arguments.heads * CeilDivide(arguments.queries, queries)),
+        static_cast<uint32_t>(y));
     launch.group_size = {static_cast<uint32_t>(lanes), 1, 1};
     launch.Push(arguments);
   }

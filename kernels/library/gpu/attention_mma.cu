@@ -1,5 +1,6 @@
-// Attention of 16-bit types by tensor cores, scores never stored: FlashAttention-2's scheme (Dao, 2023) with mma.m16n8k16. Compiled
-// to PTX once for each XPUD_ELEMENT and XPUD_DEPTH, without masks and (XPUD_MASKED) with them.
+// Attention of 16-bit types by tensor cores, scores never stored: FlashAttention-2's scheme (Dao, 2023) with
+// mma.m16n8k16. Compiled to PTX once for each XPUD_ELEMENT and XPUD_DEPTH, without masks and (XPUD_MASKED)
+// with them.
 #include "kernels/library/gpu/attention_arguments.h"
 #include "kernels/library/gpu/device.h"
 
@@ -11,6 +12,8 @@ constexpr int kKeys = kDepth > 64 ? 32 : 64;  // of a tile
 constexpr int kWarps = 4;
 constexpr int kChunks = kDepth / 8;  // of 16 bytes in a row
 constexpr int kTileElements = kKeys * kDepth;
+// After the first tiles a maximum seldom grows; where out is large it is worth asking whether one has.
+constexpr bool kAsks = kDepth > 64;
 constexpr float kLog2E = 1.4426950408889634f;
 constexpr bool kIsBFloat16 = __is_same(T, BFloat16);
 
@@ -22,16 +25,20 @@ XPUD_DEVICE uint32_t SharedAddress(const void* p) {
   return static_cast<uint32_t>(reinterpret_cast<uintptr_t>((__attribute__((address_space(3))) const void*)p));
 }
 
-// The place of a chunk in a tile of rows, such that the same chunk of 8 adjacent rows lies in different banks.
+// The place of a chunk in a tile of rows, such that the same chunk of 8 adjacent rows lies in different
+// banks.
 XPUD_DEVICE int Place(int row, int chunk) {
   const int turned = kChunks == 4 ? chunk ^ ((row >> 1) & 3) : chunk ^ (row & 7);
   return (row * kChunks + turned) * 8;
 }
 
 XPUD_DEVICE void CopyChunk(uint32_t to, const void* from, bool valid) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(valid ? 16 : 0) : "memory");
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(valid ? 16 : 0)
+               : "memory");
 }
-XPUD_DEVICE void WaitForCopies() { asm volatile("cp.async.commit_group;\ncp.async.wait_group 0;" ::: "memory"); }
+XPUD_DEVICE void WaitForCopies() {
+  asm volatile("cp.async.commit_group;\ncp.async.wait_group 0;" ::: "memory");
+}
 
 XPUD_DEVICE Fragment LoadMatrices(uint32_t at) {
   Fragment f;
@@ -52,11 +59,13 @@ XPUD_DEVICE Fragment LoadTransposed(uint32_t at) {
 
 XPUD_DEVICE void MultiplyAdd(float (&c)[4], const Fragment& a, uint32_t b0, uint32_t b1) {
   if constexpr (kIsBFloat16)
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+        "{%0,%1,%2,%3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a.x[0]), "r"(a.x[1]), "r"(a.x[2]), "r"(a.x[3]), "r"(b0), "r"(b1));
   else
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+        "{%0,%1,%2,%3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a.x[0]), "r"(a.x[1]), "r"(a.x[2]), "r"(a.x[3]), "r"(b0), "r"(b1));
 }
@@ -99,7 +108,8 @@ XPUD_DEVICE void BeginTile(T* tile, const T* from, int64_t stride, int64_t first
   }
 }
 
-// What the mask adds to the scores of a warp's 16 rows, in units of log 2: read all at once, before they are needed.
+// What the mask adds to the scores of a warp's 16 rows, in units of log 2: read all at once, before they are
+// needed.
 struct Mask {
   float x[kKeys / 8][2][2];  // [of 8 keys][row: this, or 8 below][key]
 };
@@ -160,7 +170,8 @@ XPUD_DEVICE void Attend(const AttentionArguments& p) {
   const float factor = static_cast<float>(p.scale) * kLog2E;
   const int queries = static_cast<int>(p.queries);
   const int keys = static_cast<int>(p.causal ? Least(p.keys, first + kRows) : p.keys);
-  const int row0 = static_cast<int>(first) + warp * kBlocks * 16 + lane / 4;  // of this lane; others are 8 apart
+  const int row0 =
+      static_cast<int>(first) + warp * kBlocks * 16 + lane / 4;  // of this lane; others are 8 apart
 
   const bool barring = p.mask_kind == MaskKind::kBool;
   if (keys > 0) {
@@ -227,18 +238,22 @@ XPUD_DEVICE void Attend(const AttentionArguments& p) {
           }
     }
 
+    float shrink[kBlocks][2];
+    [[maybe_unused]] bool grown = false;
 #pragma unroll
     for (int m = 0; m < kBlocks; ++m) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         float most = score[m][0][half * 2];
 #pragma unroll
-        for (int n = 0; n < kKeys / 8; ++n) most = Max(most, Max(score[m][n][half * 2], score[m][n][half * 2 + 1]));
+        for (int n = 0; n < kKeys / 8; ++n)
+          most = Max(most, Max(score[m][n][half * 2], score[m][n][half * 2 + 1]));
         most = Max(most, Across(most, 1));
         most = Max(most, Across(most, 2));
         most = Max(top[m][half], most * unit);
         const float base = most == -__builtin_inff() ? 0.0f : most;
-        const float shrink = Exp2(top[m][half] - base);
+        shrink[m][half] = Exp2(top[m][half] - base);
+        grown = grown || shrink[m][half] != 1;
         top[m][half] = most;
         float part = 0;
 #pragma unroll
@@ -249,13 +264,23 @@ XPUD_DEVICE void Attend(const AttentionArguments& p) {
             s = Exp2(__builtin_fmaf(s, unit, -base));
             part += s;
           }
-        sum[m][half] = sum[m][half] * shrink + part;
+        sum[m][half] = sum[m][half] * shrink[m][half] + part;
+        if constexpr (!kAsks) {
 #pragma unroll
-        for (int d = 0; d < kDepth / 8; ++d) {
-          out[m][d][half * 2] *= shrink;
-          out[m][d][half * 2 + 1] *= shrink;
+          for (int d = 0; d < kDepth / 8; ++d) {
+            out[m][d][half * 2] *= shrink[m][half];
+            out[m][d][half * 2 + 1] *= shrink[m][half];
+          }
         }
       }
+    }
+    if (kAsks && __nvvm_vote_any_sync(-1, grown)) {
+#pragma unroll
+      for (int m = 0; m < kBlocks; ++m)
+#pragma unroll
+        for (int d = 0; d < kDepth / 8; ++d)
+#pragma unroll
+          for (int i = 0; i < 4; ++i) out[m][d][i] *= shrink[m][i / 2];
     }
 
 #pragma unroll
@@ -270,7 +295,8 @@ XPUD_DEVICE void Attend(const AttentionArguments& p) {
       }
 #pragma unroll
       for (int d = 0; d < kDepth / 16; ++d) {
-        const Fragment f = LoadTransposed(SharedAddress(v_tile + Place(n * 16 + lane % 16, d * 2 + lane / 16)));
+        const Fragment f =
+            LoadTransposed(SharedAddress(v_tile + Place(n * 16 + lane % 16, d * 2 + lane / 16)));
 #pragma unroll
         for (int m = 0; m < kBlocks; ++m) {
           MultiplyAdd(out[m][2 * d], weight[m], f.x[0], f.x[1]);
@@ -292,7 +318,8 @@ XPUD_DEVICE void Attend(const AttentionArguments& p) {
       const int64_t row = row0 + m * 16 + half * 8;
       if (row >= queries) continue;
       if (p.logsumexp != nullptr && lane % 4 == 0)
-        p.logsumexp[b * p.logsumexp_strides.batch + h * p.logsumexp_strides.head + row * p.logsumexp_strides.row] =
+        p.logsumexp[b * p.logsumexp_strides.batch + h * p.logsumexp_strides.head +
+                    row * p.logsumexp_strides.row] =
             total == 0 ? 0.0f : (top[m][half] + Log2(total)) * (1 / kLog2E);
 #pragma unroll
       for (int d = 0; d < kDepth / 8; ++d)

@@ -49,13 +49,34 @@ XPUD_DEVICE W Masked(const AttentionArguments& p, int64_t b, int64_t h, int64_t 
   return static_cast<const uint8_t*>(p.mask)[place] != 0 ? score : kBarred;
 }
 
+// Four elements of a tile in one access, which LLVM would take apart.
 template <typename W>
-struct alignas(16) Four {
+struct Four {
   W x[4];
 };
+XPUD_DEVICE uint32_t SharedAddress(const void* p) {
+  return static_cast<uint32_t>(reinterpret_cast<uintptr_t>((__attribute__((address_space(3))) const void*)p));
+}
+XPUD_DEVICE Four<float> LoadFour(const float* from) {
+  Four<float> f;
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(f.x[0]), "=f"(f.x[1]), "=f"(f.x[2]), "=f"(f.x[3])
+               : "r"(SharedAddress(from))
+               : "memory");
+  return f;
+}
+XPUD_DEVICE Four<double> LoadFour(const double* from) {
+  Four<double> f;
+  asm volatile("ld.shared.v2.f64 {%0, %1}, [%4];\nld.shared.v2.f64 {%2, %3}, [%4+16];"
+               : "=&d"(f.x[0]), "=&d"(f.x[1]), "=&d"(f.x[2]), "=&d"(f.x[3])
+               : "r"(SharedAddress(from))
+               : "memory");
+  return f;
+}
 
 template <typename W>
-XPUD_DEVICE void StoreLogsumexp(const AttentionArguments& p, int64_t b, int64_t h, int64_t row, W top, W sum) {
+XPUD_DEVICE void StoreLogsumexp(const AttentionArguments& p, int64_t b, int64_t h, int64_t row, W top,
+                                W sum) {
   if (p.logsumexp == nullptr) return;
   const HeadStrides& s = p.logsumexp_strides;
   p.logsumexp[b * s.batch + h * s.head + row * s.row] = sum == 0 ? 0.0f : static_cast<float>(top + Log(sum));
@@ -86,9 +107,10 @@ XPUD_DEVICE void AttendPlain(const AttentionArguments& p) {
   for (int i = 0; i < kSlice; ++i) {
     const int column = (i / 4 * spread + part) * 4 + i % 4;
     out[i] = 0;
-    query[i] = inside && column < p.depth
-                   ? Load(Head<T>(p.q, p.q_strides, b, h)[row * p.q_strides.row + column * p.q_strides.column])
-                   : W(0);
+    query[i] =
+        inside && column < p.depth
+            ? Load(Head<T>(p.q, p.q_strides, b, h)[row * p.q_strides.row + column * p.q_strides.column])
+            : W(0);
   }
   W top = -__builtin_inf(), sum = 0;
   const int64_t keys = p.causal ? Least(p.keys, first + rows) : p.keys;
@@ -111,9 +133,10 @@ XPUD_DEVICE void AttendPlain(const AttentionArguments& p) {
       for (int i = 0; i < kSlice / 4; ++i)
 #pragma unroll
         for (int j = 0; j < kStep; ++j) {
-          const auto f = *reinterpret_cast<const Four<W>*>(k_tile + (key + j) * padded + (i * spread + part) * 4);
+          const auto f = LoadFour(k_tile + (key + j) * padded + (i * spread + part) * 4);
 #pragma unroll
-          for (int e = 0; e < 4; ++e) score[j] = __builtin_elementwise_fma(query[i * 4 + e], f.x[e], score[j]);
+          for (int e = 0; e < 4; ++e)
+            score[j] = __builtin_elementwise_fma(query[i * 4 + e], f.x[e], score[j]);
         }
       for (int lanes = 1; lanes < spread; lanes *= 2)
 #pragma unroll
@@ -128,18 +151,21 @@ XPUD_DEVICE void AttendPlain(const AttentionArguments& p) {
       const W base = most == W(-__builtin_inf()) ? W(0) : most;
       const W shrink = Exp(top - base);
       top = most;
-      sum *= shrink;
+      if (shrink != 1) {
+        sum *= shrink;
 #pragma unroll
-      for (int i = 0; i < kSlice; ++i) out[i] *= shrink;
+        for (int i = 0; i < kSlice; ++i) out[i] *= shrink;
+      }
 #pragma unroll
       for (int j = 0; j < kStep; ++j) {
         const W weight = Exp(score[j] - base);
         sum += weight;
 #pragma unroll
         for (int i = 0; i < kSlice / 4; ++i) {
-          const auto f = *reinterpret_cast<const Four<W>*>(v_tile + (key + j) * padded + (i * spread + part) * 4);
+          const auto f = LoadFour(v_tile + (key + j) * padded + (i * spread + part) * 4);
 #pragma unroll
-          for (int e = 0; e < 4; ++e) out[i * 4 + e] = __builtin_elementwise_fma(weight, f.x[e], out[i * 4 + e]);
+          for (int e = 0; e < 4; ++e)
+            out[i * 4 + e] = __builtin_elementwise_fma(weight, f.x[e], out[i * 4 + e]);
         }
       }
     }
@@ -160,9 +186,11 @@ XPUD_DEVICE void AttendPlain(const AttentionArguments& p) {
 template <typename T>
 XPUD_DEVICE void AttendWide(const AttentionArguments& p) {
   using W = typename Wide<T>::type;
-  constexpr int kLanes = AttentionArguments::kWideLanes, kKeys = 64, kOwn = AttentionArguments::kWideColumns / kLanes;
+  constexpr int kLanes = AttentionArguments::kWideLanes, kKeys = 64,
+                kOwn = AttentionArguments::kWideColumns / kLanes;
   XPUD_SHARED W score[kKeys];
-  const int64_t row = GroupX() % p.queries, h = GroupX() / p.queries % p.heads, b = GroupX() / p.queries / p.heads;
+  const int64_t row = GroupX() % p.queries, h = GroupX() / p.queries % p.heads,
+                b = GroupX() / p.queries / p.heads;
   const int64_t kh = h / p.heads_per_key_head, column = GroupY() * AttentionArguments::kWideColumns + Lane();
   const T* const q = Head<T>(p.q, p.q_strides, b, h) + row * p.q_strides.row;
   const T* const k = Head<T>(p.k, p.k_strides, b, kh);
@@ -195,7 +223,8 @@ XPUD_DEVICE void AttendWide(const AttentionArguments& p) {
       for (int i = 0; i < kOwn; ++i)
         if (column + i * kLanes < p.value_depth)
           out[i] = __builtin_elementwise_fma(
-              weight, Load(v[(at + key) * p.v_strides.row + (column + i * kLanes) * p.v_strides.column]), out[i]);
+              weight, Load(v[(at + key) * p.v_strides.row + (column + i * kLanes) * p.v_strides.column]),
+              out[i]);
     }
     Synchronize();
   }
@@ -204,7 +233,8 @@ XPUD_DEVICE void AttendWide(const AttentionArguments& p) {
   T* const to = const_cast<T*>(Head<T>(p.out, p.out_strides, b, h)) + row * p.out_strides.row;
 #pragma unroll
   for (int i = 0; i < kOwn; ++i)
-    if (column + i * kLanes < p.value_depth) Store(to[(column + i * kLanes) * p.out_strides.column], out[i] * inverse);
+    if (column + i * kLanes < p.value_depth)
+      Store(to[(column + i * kLanes) * p.out_strides.column], out[i] * inverse);
 }
 
 }  // namespace xpud::gpu
