@@ -37,5 +37,7 @@ std::unique_ptr<Planner> CreateOnednnMatmul(KernelStore& store, int workers);
 std::unique_ptr<Planner> CreateHostAttention(KernelStore& store, int workers);
 // kernels/library/cublaslt: kMatmul on NVIDIA GPUs, by cuBLASLt if it is installed, else by our own kernels.
 std::unique_ptr<Planner> CreateCublasltMatmul(KernelStore& store);
+// kernels/library/attention: kAttention on NVIDIA GPUs, scores never materialised.
+std::unique_ptr<Planner> CreateGpuAttention(KernelStore& store);
 
 }  // namespace xpud::kernels

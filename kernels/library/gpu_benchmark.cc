@@ -2,6 +2,7 @@
 // so that both are measured in turns on one GPU in one process. Not installed. Each function gives
 // microseconds a call, or -1.
 #include <chrono>
+#include <cmath>
 #include <random>
 
 #include "kernels/library/testing/cuda_device.h"
@@ -15,7 +16,7 @@ using testing::HostTensor;
 
 struct Machine {
   std::unique_ptr<CudaDevice> device;
-  std::unique_ptr<Planner> matmul;
+  std::unique_ptr<Planner> matmul, attention;
   LaunchList launches;
 
   static Machine* Get() {
@@ -25,6 +26,7 @@ struct Machine {
       if (!device.ok()) return nullptr;
       machine.device = *std::move(device);
       machine.matmul = CreateCublasltMatmul(*machine.device);
+      machine.attention = CreateGpuAttention(*machine.device);
     }
     return &machine;
   }
@@ -101,6 +103,34 @@ XPUD_EXPORT double xpud_bench_matmul(int type, int64_t m, int64_t n, int64_t k, 
   call.inputs = inputs;
   call.attributes = attributes;
   const double time = Measure(*machine, *machine->matmul, call, rounds, host != 0);
+  machine->device->Run(LaunchList());
+  return time;
+}
+
+// mask: 0 none, 1 bool by key, 2 added [B,1,S,S], 3 causal. Tensors lie as a model's projections leave them:
+// [B,S,H,D].
+XPUD_EXPORT double xpud_bench_attention(int type, int64_t batch, int64_t heads, int64_t size, int64_t depth,
+                                        int mask, int rounds, int host) {
+  Machine* const machine = Machine::Get();
+  if (machine == nullptr) return -1;
+  const DType dtype = static_cast<DType>(type);
+  const std::vector<int64_t> sizes = {batch, heads, size, depth};
+  HostTensor q = Random(dtype, sizes, {0, 2, 1, 3}), k = q, v = q, out = q, masks;
+  if (mask == 1) masks = HostTensor(DType::kBool, {batch, heads, size, size}, {size, 0, 0, 1});
+  if (mask == 2) masks = HostTensor(dtype, {batch, heads, size, size}, {size * size, 0, size, 1});
+  std::fill(masks.bytes().begin(), masks.bytes().end(), static_cast<std::byte>(mask == 1));
+  const Operand outputs[] = {machine->device->Place(out)};
+  const Operand inputs[] = {machine->device->Place(q), machine->device->Place(k), machine->device->Place(v),
+                            machine->device->Place(masks)};
+  const xpud::ops::Number attributes[] = {xpud::ops::Number::Real(1 / std::sqrt(static_cast<double>(depth))),
+                                          xpud::ops::Number::Integer(mask == 3)};
+  OpCall call;
+  call.row = &xpud::ops::RowOf("_scaled_dot_product_fused_attention_overrideable");
+  call.compute = dtype;
+  call.outputs = outputs;
+  call.inputs = inputs;
+  call.attributes = attributes;
+  const double time = Measure(*machine, *machine->attention, call, rounds, host != 0);
   machine->device->Run(LaunchList());
   return time;
 }

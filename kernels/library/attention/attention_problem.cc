@@ -33,7 +33,7 @@ absl::Status CheckTypes(const OpCall& call) {
   if (same) return absl::OkStatus();
   return absl::UnimplementedError(absl::StrCat(
       "attention of ", std::string(ops::Info(type).name),
-      " queries on the CPU: query, key, value and output must have one floating type, a mask that or bool"));
+      " queries: query, key, value and output must have one floating type, a mask that or bool"));
 }
 
 }  // namespace

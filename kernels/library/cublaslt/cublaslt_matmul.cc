@@ -37,6 +37,18 @@ uint8_t AlignmentOf(const void* address) {
   return static_cast<uint8_t>(value == 0 ? 128 : std::min<uint64_t>(128, value & (~value + 1)));
 }
 
+// Kernels for halves that are not at multiples of 16 bytes may cut k, and then round the sum before they add
+// a row to it (seen with cuBLASLt 13.1 in bf16).
+bool RoundsBeforeBias(const MatmulCall& call) {
+  const MatmulProblem& p = call.problem;
+  if (ops::SizeOf(p.in) != 2) return false;
+  const auto aligned = [](const void* data, const Strides& s) {
+    const int64_t leading = s.column == 1 ? s.row : s.column;
+    return AlignmentOf(data) >= 16 && leading % 8 == 0 && s.batch % 8 == 0;
+  };
+  return !aligned(call.operands.a, p.a) || !aligned(call.operands.b, p.b);
+}
+
 template <typename T>
 const T& Argument(const void* const* args, int i) {
   return *static_cast<const T*>(args[i]);
@@ -200,8 +212,9 @@ absl::StatusOr<Readiness> CublasltMatmul::Plan(const OpCall& call, KernelLibrary
   RETURN_IF_ERROR(MakeMatrices(read, workspace, launches));
   Problem problem;
   problem.matmul = read.problem;
-  problem.raw = !Finishes(read.problem);
-  problem.bias = !problem.raw && read.problem.plain && read.problem.RowBias();
+  const bool row = read.problem.plain && read.problem.RowBias();
+  problem.raw = !Finishes(read.problem) || (row && RoundsBeforeBias(read));
+  problem.bias = !problem.raw && row;
   MatmulOperands operands = read.operands;
   if (problem.raw) {
     // What the sum alone does not depend on: equal keys for equal sums.

@@ -7,6 +7,8 @@
 #define XPUD_DEVICE __attribute__((device, always_inline)) static inline
 #define XPUD_SHARED __attribute__((shared)) static
 #define XPUD_KERNEL(threads) extern "C" __attribute__((global, launch_bounds(threads))) void
+#define XPUD_KERNEL_OF(threads, groups) \
+  extern "C" __attribute__((global, launch_bounds(threads, groups))) void
 
 namespace xpud::gpu {
 

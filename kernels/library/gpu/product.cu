@@ -1,5 +1,5 @@
-// The product of any layout, and what surrounds a library's product: copies to a layout that it takes, and epilogues that
-// it lacks. Compiled to PTX.
+// The product of any layout, and what surrounds a library's product: copies to a layout that it takes, and
+// epilogues that it lacks. Compiled to PTX.
 #include <stdbool.h>
 
 #include "kernels/library/gpu/device.h"
@@ -49,11 +49,11 @@ XPUD_DEVICE void Finish(const Arguments& p, int64_t batch, int64_t row, int64_t 
 constexpr int kTile = ProductArguments::kTile;
 constexpr int kDepth = 16;
 
-// A panel of kTile x kDepth, with its depth outermost; places outside the matrix are 0. Adjacent lanes read adjacent
-// elements along whichever axis is contiguous.
+// A panel of kTile x kDepth, with its depth outermost; places outside the matrix are 0. Adjacent lanes read
+// adjacent elements along whichever axis is contiguous.
 template <typename T, typename W>
-XPUD_DEVICE void LoadPanel(W (*panel)[kTile + 4], const T* from, int64_t stride, int64_t depth_stride, int64_t size,
-                           int64_t depth) {
+XPUD_DEVICE void LoadPanel(W (*panel)[kTile + 4], const T* from, int64_t stride, int64_t depth_stride,
+                           int64_t size, int64_t depth) {
   for (int i = Lane(); i < kTile * kDepth; i += ProductArguments::kLanes) {
     const int at = depth_stride == 1 ? i / kDepth : i % kTile, d = depth_stride == 1 ? i % kDepth : i / kTile;
     panel[d][at] = at < size && d < depth ? Load(from[at * stride + d * depth_stride]) : W(0);
@@ -82,7 +82,8 @@ XPUD_DEVICE void Multiply(const ProductArguments& p) {
         for (int i = 0; i < 4; ++i)
 #pragma unroll
           for (int j = 0; j < 4; ++j)
-            sum[i][j] = __builtin_elementwise_fma(a_panel[d][lane_row + i], b_panel[d][lane_column + 16 * j], sum[i][j]);
+            sum[i][j] = __builtin_elementwise_fma(a_panel[d][lane_row + i], b_panel[d][lane_column + 16 * j],
+                                                  sum[i][j]);
       }
       Synchronize();
     }
@@ -100,7 +101,8 @@ XPUD_DEVICE void FinishAll(const FinishArguments& p) {
   using W = typename Wide<T>::type;
   const int64_t size = p.m * p.n;
   for (int64_t batch = GroupY(); batch < p.batch; batch += GroupsY())
-    for (int64_t i = GroupX() * FinishArguments::kLanes + Lane(); i < size; i += GroupsX() * FinishArguments::kLanes)
+    for (int64_t i = GroupX() * FinishArguments::kLanes + Lane(); i < size;
+         i += GroupsX() * FinishArguments::kLanes)
       Finish<T>(p, batch, i / p.n, i % p.n, static_cast<const W*>(p.sum)[batch * size + i]);
 }
 
@@ -108,17 +110,19 @@ template <typename T>
 XPUD_DEVICE void Copy(const CopyArguments& p) {
   const int64_t size = p.rows * p.columns;
   for (int64_t batch = GroupY(); batch < p.batch; batch += GroupsY())
-    for (int64_t i = GroupX() * CopyArguments::kLanes + Lane(); i < size; i += GroupsX() * CopyArguments::kLanes)
-      static_cast<T*>(p.target)[batch * size + i] = static_cast<const T*>(
-          p.source)[batch * p.strides.batch + i / p.columns * p.strides.row + i % p.columns * p.strides.column];
+    for (int64_t i = GroupX() * CopyArguments::kLanes + Lane(); i < size;
+         i += GroupsX() * CopyArguments::kLanes)
+      static_cast<T*>(p.target)[batch * size + i] =
+          static_cast<const T*>(p.source)[batch * p.strides.batch + i / p.columns * p.strides.row +
+                                          i % p.columns * p.strides.column];
 }
 
 }  // namespace xpud::gpu
 
 using namespace xpud::gpu;
 
-#define XPUD_PRODUCT(name, type)                                                             \
-  XPUD_KERNEL(256) product_##name(const ProductArguments p) { Multiply<type>(p); }           \
+#define XPUD_PRODUCT(name, type)                                                   \
+  XPUD_KERNEL(256) product_##name(const ProductArguments p) { Multiply<type>(p); } \
   XPUD_KERNEL(256) finish_##name(const FinishArguments p) { FinishAll<type>(p); }
 XPUD_PRODUCT(float32, float)
 XPUD_PRODUCT(float64, double)

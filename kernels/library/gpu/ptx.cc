@@ -23,9 +23,48 @@
   }
 
 XPUD_EMBED(product, XPUD_PTX_FOLDER "/product.ptx")
+XPUD_EMBED(bfloat16_32, XPUD_PTX_FOLDER "/attention_mma_BFloat16_32.ptx")
+XPUD_EMBED(bfloat16_64, XPUD_PTX_FOLDER "/attention_mma_BFloat16_64.ptx")
+XPUD_EMBED(bfloat16_128, XPUD_PTX_FOLDER "/attention_mma_BFloat16_128.ptx")
+XPUD_EMBED(float16_32, XPUD_PTX_FOLDER "/attention_mma_Float16_32.ptx")
+XPUD_EMBED(float16_64, XPUD_PTX_FOLDER "/attention_mma_Float16_64.ptx")
+XPUD_EMBED(float16_128, XPUD_PTX_FOLDER "/attention_mma_Float16_128.ptx")
+XPUD_EMBED(masked_bfloat16_32, XPUD_PTX_FOLDER "/attention_mma_masked_BFloat16_32.ptx")
+XPUD_EMBED(masked_bfloat16_64, XPUD_PTX_FOLDER "/attention_mma_masked_BFloat16_64.ptx")
+XPUD_EMBED(masked_bfloat16_128, XPUD_PTX_FOLDER "/attention_mma_masked_BFloat16_128.ptx")
+XPUD_EMBED(masked_float16_32, XPUD_PTX_FOLDER "/attention_mma_masked_Float16_32.ptx")
+XPUD_EMBED(masked_float16_64, XPUD_PTX_FOLDER "/attention_mma_masked_Float16_64.ptx")
+XPUD_EMBED(masked_float16_128, XPUD_PTX_FOLDER "/attention_mma_masked_Float16_128.ptx")
+XPUD_EMBED(plain_float32, XPUD_PTX_FOLDER "/attention_plain_float.ptx")
+XPUD_EMBED(plain_float64, XPUD_PTX_FOLDER "/attention_plain_double.ptx")
+XPUD_EMBED(plain_bfloat16, XPUD_PTX_FOLDER "/attention_plain_BFloat16.ptx")
+XPUD_EMBED(plain_float16, XPUD_PTX_FOLDER "/attention_plain_Float16.ptx")
 
 namespace xpud::gpu {
 
 std::string_view ProductPtx() { return Embedded_product(); }
+
+std::string_view AttentionMmaPtx(bool bfloat16, int depth, bool masked) {
+  const int d = depth == 32 ? 0 : depth == 64 ? 1 : 2;
+  const std::string_view modules[2][2][3] = {
+      {{Embedded_float16_32(), Embedded_float16_64(), Embedded_float16_128()},
+       {Embedded_bfloat16_32(), Embedded_bfloat16_64(), Embedded_bfloat16_128()}},
+      {{Embedded_masked_float16_32(), Embedded_masked_float16_64(), Embedded_masked_float16_128()},
+       {Embedded_masked_bfloat16_32(), Embedded_masked_bfloat16_64(), Embedded_masked_bfloat16_128()}}};
+  return modules[masked][bfloat16][d];
+}
+
+std::string_view AttentionPlainPtx(ops::DType type) {
+  switch (type) {
+    case ops::DType::kFloat64:
+      return Embedded_plain_float64();
+    case ops::DType::kBFloat16:
+      return Embedded_plain_bfloat16();
+    case ops::DType::kFloat16:
+      return Embedded_plain_float16();
+    default:
+      return Embedded_plain_float32();
+  }
+}
 
 }  // namespace xpud::gpu

@@ -3,8 +3,14 @@
 
 #include <string_view>
 
+#include "proto/ops/dtype.h"
+
 namespace xpud::gpu {
 
 std::string_view ProductPtx();
+// attention_mma.cu for a 16-bit type and depths up to `depth`, which is 32, 64 or 128.
+std::string_view AttentionMmaPtx(bool bfloat16, int depth, bool masked);
+// attention_plain.cu.
+std::string_view AttentionPlainPtx(ops::DType type);
 
 }  // namespace xpud::gpu

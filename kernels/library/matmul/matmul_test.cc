@@ -181,6 +181,7 @@ TEST_P(MatmulOfType, LargeShapesAgreeWithTheDefinition) {
                b = HostTensor::Laid(type(), {batch, k, n}, {0, 2, 1}, 0);
     HostTensor c = HostTensor::Dense(type(), {n}), out = HostTensor::Dense(type(), {batch, m, n});
     for (HostTensor* t : {&a, &b, &c}) t->Fill(random);
+    SCOPED_TRACE(::testing::Message() << batch << " of " << m << " x " << n << " x " << k);
     Execute(out, a, b, c);
     ExpectProduct(out, a, b, c, 1, 1, Activation::kNone);
   }

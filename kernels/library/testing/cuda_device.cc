@@ -49,6 +49,12 @@ struct CudaDevice::Api {
   int (*event_record)(void*, void*);
   int (*event_synchronize)(void*);
   int (*event_elapsed)(float*, void*, void*);
+  int (*capture_begin)(void*, int);
+  int (*capture_end)(void*, void**);
+  int (*graph_instantiate)(void**, void*, unsigned long long);
+  int (*graph_launch)(void*, void*);
+  int (*graph_destroy)(void*);
+  int (*graph_exec_destroy)(void*);
 
   static const Api* Get() {
     static Api api;
@@ -65,7 +71,12 @@ struct CudaDevice::Api {
              Fetch(l, "cuStreamSynchronize", api.synchronize) &&
              Fetch(l, "cuEventCreate", api.event_create) && Fetch(l, "cuEventRecord", api.event_record) &&
              Fetch(l, "cuEventSynchronize", api.event_synchronize) &&
-             Fetch(l, "cuEventElapsedTime", api.event_elapsed);
+             Fetch(l, "cuEventElapsedTime", api.event_elapsed) &&
+             Fetch(l, "cuStreamBeginCapture_v2", api.capture_begin) &&
+             Fetch(l, "cuStreamEndCapture", api.capture_end) &&
+             Fetch(l, "cuGraphInstantiateWithFlags", api.graph_instantiate) &&
+             Fetch(l, "cuGraphLaunch", api.graph_launch) && Fetch(l, "cuGraphDestroy", api.graph_destroy) &&
+             Fetch(l, "cuGraphExecDestroy", api.graph_exec_destroy);
     }();
     return loaded ? &api : nullptr;
   }
@@ -193,13 +204,21 @@ void CudaDevice::Run(const LaunchList& launches) {
   workspaces_.clear();
 }
 
-void CudaDevice::RecordStart() { REQUIRE(api_.event_record(events_[0], stream_)); }
+void CudaDevice::BeginCapture() { REQUIRE(api_.capture_begin(stream_, 2)); }
 
-double CudaDevice::RecordEnd() {
-  float milliseconds = 0;
+double CudaDevice::TimeCapture() {
+  void *graph = nullptr, *executable = nullptr;
+  REQUIRE(api_.capture_end(stream_, &graph));
+  REQUIRE(api_.graph_instantiate(&executable, graph, 0));
+  REQUIRE(api_.graph_launch(executable, stream_));
+  REQUIRE(api_.event_record(events_[0], stream_));
+  REQUIRE(api_.graph_launch(executable, stream_));
   REQUIRE(api_.event_record(events_[1], stream_));
   REQUIRE(api_.event_synchronize(events_[1]));
+  float milliseconds = 0;
   REQUIRE(api_.event_elapsed(&milliseconds, events_[0], events_[1]));
+  REQUIRE(api_.graph_exec_destroy(executable));
+  REQUIRE(api_.graph_destroy(graph));
   return milliseconds * 1e3;
 }
 

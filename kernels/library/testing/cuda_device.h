@@ -27,12 +27,12 @@ class CudaDevice : public Device {
   // For benchmarks: enqueues without waiting; memory stays placed until Run.
   void Enqueue(const LaunchList& launches);
   void Wait();
-  // Microseconds on the GPU of what `enqueue` enqueues.
+  // Microseconds on the GPU of what `enqueue` enqueues, replayed as a graph: the host's time does not count.
   template <typename Function>
   double Time(Function enqueue) {
-    RecordStart();
+    BeginCapture();
     enqueue();
-    return RecordEnd();
+    return TimeCapture();
   }
 
  private:
@@ -45,8 +45,8 @@ class CudaDevice : public Device {
   Allocation Allocate(size_t bytes);
   void CheckGuard(const Allocation& allocation);
   void* FunctionOf(const Kernel& kernel);
-  void RecordStart();
-  double RecordEnd();
+  void BeginCapture();
+  double TimeCapture();
 
   const Api& api_;
   void* const context_;

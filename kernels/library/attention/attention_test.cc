@@ -1,8 +1,10 @@
+// kAttention on every device that has it.
 #include <gtest/gtest.h>
 
 #include <utility>
 
 #include "kernels/library/simd/simd.h"
+#include "kernels/library/testing/cuda_device.h"
 #include "kernels/library/testing/host_device.h"
 #include "kernels/library/testing/host_tensor.h"
 
@@ -15,16 +17,43 @@ using testing::HostTensor;
 using Random = std::mt19937_64;
 using Index = std::array<int64_t, ops::kMaxRank>;
 
+// A device with its planner.
+struct Machine {
+  explicit Machine(int workers)
+      : device(std::make_unique<HostDevice>(workers)), planner(CreateHostAttention(*device, workers)) {}
+  explicit Machine(std::unique_ptr<testing::CudaDevice> gpu)
+      : device(std::move(gpu)), planner(CreateGpuAttention(*device)), on_gpu(true) {}
+
+  // The GPU, or why there is none. It lasts as long as the process, so that modules are loaded once.
+  static absl::StatusOr<Machine*> Gpu() {
+    static const absl::StatusOr<Machine*> gpu = []() -> absl::StatusOr<Machine*> {
+      auto made = testing::CudaDevice::Create();
+      if (!made.ok()) return made.status();
+      return new Machine(*std::move(made));
+    }();
+    return gpu;
+  }
+
+  std::unique_ptr<testing::Device> device;
+  std::unique_ptr<Planner> planner;
+  bool on_gpu = false;
+};
+
 struct Call {
   HostTensor q, k, v, mask, out, logsumexp;
   double scale = 1;
   bool causal = false;
+  bool rounds_weights = false;  // to 16 bits before they multiply v, as tensor cores want
 
   void Run(int workers) {
-    HostDevice device(workers);
-    const std::unique_ptr<Planner> planner = CreateHostAttention(device, workers);
-    const Operand outputs[] = {out.operand(), logsumexp.operand()};
-    const Operand inputs[] = {q.operand(), k.operand(), v.operand(), mask.operand()};
+    Machine machine(workers);
+    Run(machine);
+  }
+  void Run(Machine& machine) {
+    testing::Device& device = *machine.device;
+    rounds_weights = machine.on_gpu && ops::SizeOf(q.shape().dtype) == 2;
+    const Operand outputs[] = {device.Place(out), device.Place(logsumexp)};
+    const Operand inputs[] = {device.Place(q), device.Place(k), device.Place(v), device.Place(mask)};
     const ops::Number attributes[] = {ops::Number::Real(scale), ops::Number::Integer(causal)};
     OpCall call;
     call.row = &ops::RowOf("_scaled_dot_product_fused_attention_overrideable");
@@ -32,7 +61,8 @@ struct Call {
     call.inputs = inputs;
     call.attributes = attributes;
     LaunchList launches;
-    const auto planned = planner->Plan(call, [&](size_t bytes) { return device.Workspace(bytes); }, launches);
+    const auto planned =
+        machine.planner->Plan(call, [&](size_t bytes) { return device.Workspace(bytes); }, launches);
     ASSERT_TRUE(planned.ok()) << planned.status();
     device.Run(launches);
   }
@@ -74,7 +104,8 @@ struct Call {
             }
             if (sum != 0) expected /= sum, magnitude /= sum;
             const double got = out.At(Index{b, h, s, e});
-            const double tolerance = epsilon * std::abs(expected) + 8 * accumulate * (magnitude + 0.1);
+            const double tolerance = epsilon * std::abs(expected) + 8 * accumulate * (magnitude + 0.1) +
+                                     (rounds_weights ? epsilon / 2 * magnitude : 0);
             if (!(std::abs(got - expected) <= tolerance) && ++wrong <= 3)
               ADD_FAILURE() << b << "," << h << "," << s << "," << e << ": " << got << ", expected "
                             << expected;
@@ -133,19 +164,36 @@ Call RandomCall(Random& random, DType type) {
   return call;
 }
 
-class AttentionOfType : public ::testing::TestWithParam<DType> {};
+class AttentionOfType : public ::testing::TestWithParam<std::tuple<bool, DType>> {
+ protected:
+  void SetUp() override {
+    if (!std::get<0>(GetParam())) {
+      machine_ = &host_;
+      return;
+    }
+    const absl::StatusOr<Machine*> gpu = Machine::Gpu();
+    if (!gpu.ok()) GTEST_SKIP() << gpu.status();
+    machine_ = *gpu;
+  }
+  DType type() const { return std::get<1>(GetParam()); }
+
+  Machine host_{2};
+  Machine* machine_ = nullptr;
+};
+
+class HostAttentionOfType : public ::testing::TestWithParam<DType> {};
 
 TEST_P(AttentionOfType, EveryLayoutMaskAndSizeAgreesWithTheDefinition) {
-  Random random(static_cast<int>(GetParam()) + 100);
-  for (int round = 0; round < 80; ++round) {
-    Call call = RandomCall(random, GetParam());
+  Random random(static_cast<int>(type()) + 100);
+  for (int round = 0; round < 120; ++round) {
+    Call call = RandomCall(random, type());
     const auto& size = call.q.shape().sizes;
     SCOPED_TRACE(::testing::Message()
                  << "round " << round << " S " << size[2] << " T " << call.k.shape().sizes[2] << " D "
                  << size[3] << " E " << call.v.shape().sizes[3] << " causal " << call.causal << " mask "
                  << call.mask.present());
     HostTensor untouched = call.out;
-    call.Run(2);
+    call.Run(*machine_);
     call.Expect();
     if (HasFailure()) return;
     call.out.ForEach([&](const auto& index) { untouched.Set(index, call.out.At(index)); });
@@ -153,7 +201,72 @@ TEST_P(AttentionOfType, EveryLayoutMaskAndSizeAgreesWithTheDefinition) {
   }
 }
 
-TEST_P(AttentionOfType, NumberOfWorkersDoesNotChangeABit) {
+TEST_P(AttentionOfType, RowWithoutKeysGivesZero) {
+  Random random(5);
+  Call call;
+  call.q = HostTensor::Dense(type(), {1, 2, 20, 32});
+  call.k = call.v = HostTensor::Dense(type(), {1, 2, 40, 32});
+  call.out = HostTensor::Dense(type(), {1, 2, 20, 32});
+  call.mask = HostTensor(DType::kBool, {1, 2, 20, 40}, {0, 0, 40, 1});
+  call.logsumexp = HostTensor::Dense(DType::kFloat32, {1, 2, 20});
+  for (HostTensor* t : {&call.q, &call.k, &call.v}) t->Fill(random);
+  call.mask.ForEach([&](const auto& index) { call.mask.Set(index, index[2] != 7); });
+  call.Run(*machine_);
+  call.Expect();
+  EXPECT_EQ(call.out.At(Index{0, 1, 7, 3}), 0);
+  EXPECT_EQ(call.logsumexp.At(Index{0, 1, 7}), 0);
+}
+
+TEST_P(AttentionOfType, NanAndWideHeads) {
+  Random random(6);
+  Call call;
+  call.q = HostTensor::Dense(type(), {1, 1, 70, 3000});
+  call.k = call.v = HostTensor::Dense(type(), {1, 1, 5, 3000});
+  call.out = HostTensor::Dense(type(), {1, 1, 70, 3000});
+  call.scale = 0.02;
+  for (HostTensor* t : {&call.q, &call.k, &call.v}) t->Fill(random);
+  call.Run(*machine_);
+  call.Expect();
+  call.q.Set(Index{0, 0, 3, 5}, NAN);
+  call.Run(*machine_);
+  EXPECT_TRUE(std::isnan(call.out.At(Index{0, 0, 3, 0})));
+  EXPECT_FALSE(std::isnan(call.out.At(Index{0, 0, 4, 0})));
+}
+
+// Shapes and layouts that models have, at every depth that has a kernel of its own: aligned, with enough
+// groups that a GPU takes its larger tiles, shared key heads, each kind of mask, causal.
+TEST_P(AttentionOfType, ShapesOfModelsAgreeWithTheDefinition) {
+  Random random(12);
+  const int64_t shapes[][6] = {{17, 8, 8, 150, 150, 32},  {34, 8, 2, 70, 100, 64}, {34, 8, 8, 70, 65, 128},
+                               {2, 12, 12, 128, 128, 32}, {1, 2, 1, 1, 300, 64},   {1, 3, 3, 129, 257, 96}};
+  int count = 0;
+  for (const auto& [batch, heads, key_heads, queries, keys, depth] : shapes) {
+    for (int mask = 0; mask < 4; ++mask, ++count) {
+      const bool many = batch > 2;  // tiles for many groups, which only a GPU has
+      if (many && (!machine_->on_gpu || (count % 2 == 0 && mask != 3))) continue;
+      Call call;
+      call.q = HostTensor::Laid(type(), {batch, heads, queries, depth}, {0, 2, 1, 3}, 0);
+      call.k = HostTensor::Laid(type(), {batch, key_heads, keys, depth}, {0, 2, 1, 3}, 0);
+      call.v = HostTensor::Laid(type(), {batch, key_heads, keys, depth}, {0, 2, 1, 3}, 0);
+      call.out = HostTensor::Laid(type(), {batch, heads, queries, depth}, {0, 2, 1, 3}, 0);
+      for (HostTensor* t : {&call.q, &call.k, &call.v}) t->Fill(random);
+      if (mask == 1) call.mask = HostTensor(DType::kBool, {batch, heads, queries, keys}, {keys, 0, 0, 1});
+      if (mask == 2)
+        call.mask = HostTensor(type(), {batch, heads, queries, keys}, {queries * keys, 0, keys, 1});
+      if (call.mask.present()) call.mask.Fill(random);
+      if (mask != 1) call.logsumexp = HostTensor::Dense(DType::kFloat32, {batch, heads, queries});
+      call.causal = mask == 3;
+      call.scale = mask == 2 && depth == 32 ? -0.2 : 1 / std::sqrt(static_cast<double>(depth));
+      SCOPED_TRACE(::testing::Message()
+                   << "S " << queries << " T " << keys << " D " << depth << " mask " << mask);
+      call.Run(*machine_);
+      call.Expect();
+      if (HasFailure()) return;
+    }
+  }
+}
+
+TEST_P(HostAttentionOfType, NumberOfWorkersDoesNotChangeABit) {
   Random random(3);
   for (int round = 0; round < 20; ++round) {
     Call one = RandomCall(random, GetParam());
@@ -164,39 +277,16 @@ TEST_P(AttentionOfType, NumberOfWorkersDoesNotChangeABit) {
   }
 }
 
-TEST_P(AttentionOfType, RowWithoutKeysGivesZero) {
-  Random random(5);
-  Call call;
-  call.q = HostTensor::Dense(GetParam(), {1, 2, 20, 32});
-  call.k = call.v = HostTensor::Dense(GetParam(), {1, 2, 40, 32});
-  call.out = HostTensor::Dense(GetParam(), {1, 2, 20, 32});
-  call.mask = HostTensor(DType::kBool, {1, 2, 20, 40}, {0, 0, 40, 1});
-  call.logsumexp = HostTensor::Dense(DType::kFloat32, {1, 2, 20});
-  for (HostTensor* t : {&call.q, &call.k, &call.v}) t->Fill(random);
-  call.mask.ForEach([&](const auto& index) { call.mask.Set(index, index[2] != 7); });
-  call.Run(1);
-  call.Expect();
-  EXPECT_EQ(call.out.At(Index{0, 1, 7, 3}), 0);
-  EXPECT_EQ(call.logsumexp.At(Index{0, 1, 7}), 0);
+std::string NameOf(const ::testing::TestParamInfo<std::tuple<bool, DType>>& info) {
+  return (std::get<0>(info.param) ? "Gpu_" : "Host_") + std::string(ops::Info(std::get<1>(info.param)).name);
 }
 
-TEST_P(AttentionOfType, NanAndWideHeads) {
-  Random random(6);
-  Call call;
-  call.q = HostTensor::Dense(GetParam(), {1, 1, 70, 3000});
-  call.k = call.v = HostTensor::Dense(GetParam(), {1, 1, 5, 3000});
-  call.out = HostTensor::Dense(GetParam(), {1, 1, 70, 3000});
-  call.scale = 0.02;
-  for (HostTensor* t : {&call.q, &call.k, &call.v}) t->Fill(random);
-  call.Run(2);
-  call.Expect();
-  call.q.Set(Index{0, 0, 3, 5}, NAN);
-  call.Run(2);
-  EXPECT_TRUE(std::isnan(call.out.At(Index{0, 0, 3, 0})));
-  EXPECT_FALSE(std::isnan(call.out.At(Index{0, 0, 4, 0})));
-}
-
-INSTANTIATE_TEST_SUITE_P(Types, AttentionOfType,
+INSTANTIATE_TEST_SUITE_P(Devices, AttentionOfType,
+                         ::testing::Combine(::testing::Bool(),
+                                            ::testing::Values(DType::kFloat32, DType::kFloat64,
+                                                              DType::kBFloat16, DType::kFloat16)),
+                         NameOf);
+INSTANTIATE_TEST_SUITE_P(Types, HostAttentionOfType,
                          ::testing::Values(DType::kFloat32, DType::kFloat64, DType::kBFloat16,
                                            DType::kFloat16),
                          [](const auto& param) { return std::string(ops::Info(param.param).name); });

@@ -1,0 +1,342 @@
+// Attention of 16-bit types by tensor cores, scores never stored: FlashAttention-2's scheme (Dao, 2023) with
+// mma.m16n8k16. Compiled to PTX once for each XPUD_ELEMENT and XPUD_DEPTH, without masks and (XPUD_MASKED)
+// with them.
+#include "kernels/library/gpu/attention_arguments.h"
+#include "kernels/library/gpu/device.h"
+
+namespace xpud::gpu {
+
+using T = XPUD_ELEMENT;
+constexpr int kDepth = XPUD_DEPTH;
+constexpr int kKeys = kDepth > 64 ? 32 : 64;  // of a tile
+constexpr int kWarps = 4;
+constexpr int kChunks = kDepth / 8;  // of 16 bytes in a row
+constexpr int kTileElements = kKeys * kDepth;
+// After the first tiles a maximum seldom grows; where out is large it is worth asking whether one has.
+constexpr bool kAsks = kDepth > 64;
+constexpr float kLog2E = 1.4426950408889634f;
+constexpr bool kIsBFloat16 = __is_same(T, BFloat16);
+
+struct Fragment {
+  uint32_t x[4];
+};
+
+XPUD_DEVICE uint32_t SharedAddress(const void* p) {
+  return static_cast<uint32_t>(reinterpret_cast<uintptr_t>((__attribute__((address_space(3))) const void*)p));
+}
+
+// The place of a chunk in a tile of rows, such that the same chunk of 8 adjacent rows lies in different
+// banks.
+XPUD_DEVICE int Place(int row, int chunk) {
+  const int turned = kChunks == 4 ? chunk ^ ((row >> 1) & 3) : chunk ^ (row & 7);
+  return (row * kChunks + turned) * 8;
+}
+
+XPUD_DEVICE void CopyChunk(uint32_t to, const void* from, bool valid) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(valid ? 16 : 0)
+               : "memory");
+}
+XPUD_DEVICE void WaitForCopies() {
+  asm volatile("cp.async.commit_group;\ncp.async.wait_group 0;" ::: "memory");
+}
+
+XPUD_DEVICE Fragment LoadMatrices(uint32_t at) {
+  Fragment f;
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(f.x[0]), "=r"(f.x[1]), "=r"(f.x[2]), "=r"(f.x[3])
+               : "r"(at)
+               : "memory");
+  return f;
+}
+XPUD_DEVICE Fragment LoadTransposed(uint32_t at) {
+  Fragment f;
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(f.x[0]), "=r"(f.x[1]), "=r"(f.x[2]), "=r"(f.x[3])
+               : "r"(at)
+               : "memory");
+  return f;
+}
+
+XPUD_DEVICE void MultiplyAdd(float (&c)[4], const Fragment& a, uint32_t b0, uint32_t b1) {
+  if constexpr (kIsBFloat16)
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+        "{%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a.x[0]), "r"(a.x[1]), "r"(a.x[2]), "r"(a.x[3]), "r"(b0), "r"(b1));
+  else
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+        "{%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a.x[0]), "r"(a.x[1]), "r"(a.x[2]), "r"(a.x[3]), "r"(b0), "r"(b1));
+}
+
+XPUD_DEVICE uint32_t Pair(float low, float high) {
+  uint32_t pair;
+  if constexpr (kIsBFloat16)
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  else
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+
+XPUD_DEVICE float Exp2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+XPUD_DEVICE float Log2(float x) {
+  float y;
+  asm("lg2.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+XPUD_DEVICE float Max(float a, float b) { return __builtin_fmaxf(a, b); }
+XPUD_DEVICE float Across(float x, int lanes) {
+  return __builtin_bit_cast(float, __nvvm_shfl_sync_bfly_i32(-1, __builtin_bit_cast(int, x), lanes, 31));
+}
+
+// Begins to copy kRows rows, the first of them `first` of `size`; what lies outside is 0.
+template <int kRows>
+XPUD_DEVICE void BeginTile(T* tile, const T* from, int64_t stride, int64_t first, int64_t size, int depth) {
+  constexpr int kLanes = kWarps * 32;
+  static_assert(kRows * kChunks % kLanes == 0);
+  const uint32_t base = SharedAddress(tile);
+#pragma unroll
+  for (int step = 0; step < kRows * kChunks / kLanes; ++step) {
+    const int i = step * kLanes + Lane(), row = i / kChunks, chunk = i % kChunks;
+    const bool valid = first + row < size && chunk * 8 < depth;
+    CopyChunk(base + 2 * Place(row, chunk), valid ? from + (first + row) * stride + chunk * 8 : from, valid);
+  }
+}
+
+// What the mask adds to the scores of a warp's 16 rows, in units of log 2: read all at once, before they are
+// needed.
+struct Mask {
+  float x[kKeys / 8][2][2];  // [of 8 keys][row: this, or 8 below][key]
+};
+
+template <bool kBool>
+XPUD_DEVICE void Read(Mask& mask, const AttentionArguments& p, int64_t head, int row, int key, int keys) {
+  const int last_row = static_cast<int>(p.queries) - 1;
+#pragma unroll
+  for (int n = 0; n < kKeys / 8; ++n)
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        float& x = mask.x[n][half][e];
+        x = mask.x[n][0][e];
+        if (half != 0 && p.mask_strides.row == 0) continue;
+        const int64_t place = head + Least(row + half * 8, last_row) * p.mask_strides.row +
+                              Least(key + n * 8 + e, keys - 1) * p.mask_strides.column;
+        if constexpr (kBool)
+          x = static_cast<const uint8_t*>(p.mask)[place] != 0 ? 0.0f : -__builtin_inff();
+        else
+          x = Load(static_cast<const T*>(p.mask)[place]) * kLog2E;
+      }
+}
+
+// kBlocks blocks of 16 queries a warp. Without a mask, `scale` is positive.
+template <int kBlocks, bool kMasked>
+XPUD_DEVICE void Attend(const AttentionArguments& p) {
+  constexpr int kRows = kWarps * kBlocks * 16;
+  constexpr int kElements = kRows * kDepth > 4 * kTileElements ? kRows * kDepth : 4 * kTileElements;
+  XPUD_SHARED T memory[kElements] __attribute__((aligned(128)));  // q; then k and v of two tiles
+  const int lane = Lane() % 32, warp = Lane() / 32;
+  const int64_t groups = (p.queries + kRows - 1) / kRows;
+  const int64_t group = GroupX() % groups, h = GroupX() / groups % p.heads, b = GroupX() / groups / p.heads;
+  const int64_t first = (p.causal ? groups - 1 - group : group) * kRows;
+  const int64_t kh = h / p.heads_per_key_head;
+  const T* const q = static_cast<const T*>(p.q) + b * p.q_strides.batch + h * p.q_strides.head;
+  const T* const k = static_cast<const T*>(p.k) + b * p.k_strides.batch + kh * p.k_strides.head;
+  const T* const v = static_cast<const T*>(p.v) + b * p.v_strides.batch + kh * p.v_strides.head;
+  const int depth = static_cast<int>(p.depth), value_depth = static_cast<int>(p.value_depth);
+
+  BeginTile<kRows>(memory, q, p.q_strides.row, first, p.queries, depth);
+  WaitForCopies();
+  Synchronize();
+  Fragment query[kBlocks][kDepth / 16];
+#pragma unroll
+  for (int m = 0; m < kBlocks; ++m)
+#pragma unroll
+    for (int d = 0; d < kDepth / 16; ++d)
+      query[m][d] = LoadMatrices(
+          SharedAddress(memory + Place((warp * kBlocks + m) * 16 + lane % 16, d * 2 + lane / 16)));
+  Synchronize();
+
+  float out[kBlocks][kDepth / 8][4] = {};
+  float top[kBlocks][2], sum[kBlocks][2] = {};
+#pragma unroll
+  for (int m = 0; m < kBlocks; ++m) top[m][0] = top[m][1] = -__builtin_inff();
+  const float factor = static_cast<float>(p.scale) * kLog2E;
+  const int queries = static_cast<int>(p.queries);
+  const int keys = static_cast<int>(p.causal ? Least(p.keys, first + kRows) : p.keys);
+  const int row0 =
+      static_cast<int>(first) + warp * kBlocks * 16 + lane / 4;  // of this lane; others are 8 apart
+
+  const bool barring = p.mask_kind == MaskKind::kBool;
+  if (keys > 0) {
+    BeginTile<kKeys>(memory, k, p.k_strides.row, 0, keys, depth);
+    BeginTile<kKeys>(memory + kTileElements, v, p.v_strides.row, 0, keys, value_depth);
+  }
+  int side = 0;
+  for (int at = 0; at < keys; at += kKeys, side ^= 1) {
+    WaitForCopies();
+    Synchronize();
+    T* const k_tile = memory + side * 2 * kTileElements;
+    T* const v_tile = k_tile + kTileElements;
+    if (at + kKeys < keys) {
+      T* const next = memory + (side ^ 1) * 2 * kTileElements;
+      BeginTile<kKeys>(next, k, p.k_strides.row, at + kKeys, keys, depth);
+      BeginTile<kKeys>(next + kTileElements, v, p.v_strides.row, at + kKeys, keys, value_depth);
+    }
+
+    Mask mask;
+    if constexpr (kMasked) {
+      static_assert(kBlocks == 1);
+      const int64_t head = b * p.mask_strides.batch + h * p.mask_strides.head;
+      if (barring)
+        Read<true>(mask, p, head, row0, at + lane % 4 * 2, keys);
+      else
+        Read<false>(mask, p, head, row0, at + lane % 4 * 2, keys);
+    }
+
+    float score[kBlocks][kKeys / 8][4] = {};
+#pragma unroll
+    for (int d = 0; d < kDepth / 16; ++d)
+#pragma unroll
+      for (int n = 0; n < kKeys / 16; ++n) {
+        const Fragment f = LoadMatrices(
+            SharedAddress(k_tile + Place(n * 16 + lane % 8 + lane / 16 * 8, d * 2 + lane / 8 % 2)));
+#pragma unroll
+        for (int m = 0; m < kBlocks; ++m) {
+          MultiplyAdd(score[m][2 * n], query[m][d], f.x[0], f.x[1]);
+          MultiplyAdd(score[m][2 * n + 1], query[m][d], f.x[2], f.x[3]);
+        }
+      }
+
+    // To units of log 2: here, or where the exponential is taken.
+    const float unit = kMasked ? 1.0f : factor;
+    if constexpr (kMasked) {
+#pragma unroll
+      for (int n = 0; n < kKeys / 8; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          float& s = score[0][n][i];
+          const float added = mask.x[n][i / 2][i % 2];
+          s = barring && added != 0 ? -__builtin_inff() : __builtin_fmaf(s, factor, added);
+        }
+    }
+    if (at + kKeys > keys || (p.causal && at + kKeys - 1 > first)) {
+#pragma unroll
+      for (int m = 0; m < kBlocks; ++m)
+#pragma unroll
+        for (int n = 0; n < kKeys / 8; ++n)
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            const int key = at + n * 8 + lane % 4 * 2 + i % 2, row = row0 + m * 16 + i / 2 * 8;
+            if (key >= keys || (p.causal && key > row)) score[m][n][i] = -__builtin_inff();
+          }
+    }
+
+    float shrink[kBlocks][2];
+    [[maybe_unused]] bool grown = false;
+#pragma unroll
+    for (int m = 0; m < kBlocks; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float most = score[m][0][half * 2];
+#pragma unroll
+        for (int n = 0; n < kKeys / 8; ++n)
+          most = Max(most, Max(score[m][n][half * 2], score[m][n][half * 2 + 1]));
+        most = Max(most, Across(most, 1));
+        most = Max(most, Across(most, 2));
+        most = Max(top[m][half], most * unit);
+        const float base = most == -__builtin_inff() ? 0.0f : most;
+        shrink[m][half] = Exp2(top[m][half] - base);
+        grown = grown || shrink[m][half] != 1;
+        top[m][half] = most;
+        float part = 0;
+#pragma unroll
+        for (int n = 0; n < kKeys / 8; ++n)
+#pragma unroll
+          for (int e = 0; e < 2; ++e) {
+            float& s = score[m][n][half * 2 + e];
+            s = Exp2(__builtin_fmaf(s, unit, -base));
+            part += s;
+          }
+        sum[m][half] = sum[m][half] * shrink[m][half] + part;
+        if constexpr (!kAsks) {
+#pragma unroll
+          for (int d = 0; d < kDepth / 8; ++d) {
+            out[m][d][half * 2] *= shrink[m][half];
+            out[m][d][half * 2 + 1] *= shrink[m][half];
+          }
+        }
+      }
+    }
+    if (kAsks && __nvvm_vote_any_sync(-1, grown)) {
+#pragma unroll
+      for (int m = 0; m < kBlocks; ++m)
+#pragma unroll
+        for (int d = 0; d < kDepth / 8; ++d)
+#pragma unroll
+          for (int i = 0; i < 4; ++i) out[m][d][i] *= shrink[m][i / 2];
+    }
+
+#pragma unroll
+    for (int n = 0; n < kKeys / 16; ++n) {
+      Fragment weight[kBlocks];
+#pragma unroll
+      for (int m = 0; m < kBlocks; ++m) {
+        weight[m].x[0] = Pair(score[m][2 * n][0], score[m][2 * n][1]);
+        weight[m].x[1] = Pair(score[m][2 * n][2], score[m][2 * n][3]);
+        weight[m].x[2] = Pair(score[m][2 * n + 1][0], score[m][2 * n + 1][1]);
+        weight[m].x[3] = Pair(score[m][2 * n + 1][2], score[m][2 * n + 1][3]);
+      }
+#pragma unroll
+      for (int d = 0; d < kDepth / 16; ++d) {
+        const Fragment f =
+            LoadTransposed(SharedAddress(v_tile + Place(n * 16 + lane % 16, d * 2 + lane / 16)));
+#pragma unroll
+        for (int m = 0; m < kBlocks; ++m) {
+          MultiplyAdd(out[m][2 * d], weight[m], f.x[0], f.x[1]);
+          MultiplyAdd(out[m][2 * d + 1], weight[m], f.x[2], f.x[3]);
+        }
+      }
+    }
+  }
+
+  T* const to = static_cast<T*>(p.out) + b * p.out_strides.batch + h * p.out_strides.head;
+#pragma unroll
+  for (int m = 0; m < kBlocks; ++m)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float total = sum[m][half];
+      total += Across(total, 1);
+      total += Across(total, 2);
+      const float inverse = total == 0 ? 0.0f : 1.0f / total;
+      const int64_t row = row0 + m * 16 + half * 8;
+      if (row >= queries) continue;
+      if (p.logsumexp != nullptr && lane % 4 == 0)
+        p.logsumexp[b * p.logsumexp_strides.batch + h * p.logsumexp_strides.head +
+                    row * p.logsumexp_strides.row] =
+            total == 0 ? 0.0f : (top[m][half] + Log2(total)) * (1 / kLog2E);
+#pragma unroll
+      for (int d = 0; d < kDepth / 8; ++d)
+        if (d * 8 < value_depth)
+          *reinterpret_cast<uint32_t*>(to + row * p.out_strides.row + d * 8 + lane % 4 * 2) =
+              Pair(out[m][d][half * 2] * inverse, out[m][d][half * 2 + 1] * inverse);
+    }
+}
+
+}  // namespace xpud::gpu
+
+using namespace xpud::gpu;
+
+// The second number is of groups that a multiprocessor has room for at least: it limits registers.
+#ifdef XPUD_MASKED
+XPUD_KERNEL_OF(128, 2) attention_mma_masked_64(const AttentionArguments p) { Attend<1, true>(p); }
+#else
+XPUD_KERNEL_OF(128, kDepth > 64 ? 2 : 3) attention_mma_64(const AttentionArguments p) { Attend<1, false>(p); }
+XPUD_KERNEL_OF(128, 2) attention_mma_128(const AttentionArguments p) { Attend<2, false>(p); }
+#endif
