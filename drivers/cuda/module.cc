@@ -167,13 +167,14 @@ ze_result_t CudaModule::GlobalAddress(const char* name, size_t& size, void*& add
 }
 
 Arguments::Arguments(const std::vector<uint32_t>& sizes) {
+  constexpr auto lines_of = [](uint32_t size) { return (size + sizeof(Line) - 1) / sizeof(Line); };
   size_t lines = 0;
-  for (const uint32_t size : sizes) lines += (size + sizeof(Line) - 1) / sizeof(Line);
+  for (const uint32_t size : sizes) lines += lines_of(size);
   values_ = std::make_unique<Line[]>(lines);
   const Line* line = values_.get();
   for (const uint32_t size : sizes) {
     pointers_.push_back(line);
-    line += (size + sizeof(Line) - 1) / sizeof(Line);
+    line += lines_of(size);
   }
 }
 

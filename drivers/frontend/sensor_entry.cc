@@ -35,7 +35,7 @@ typename S::Handle HandleOf(const Device& device) {
   static Mutex& mutex = *new Mutex;
   static auto& handles = *new std::map<const Device*, typename S::Handle>;
   MutexLock lock(mutex);
-  auto& handle = handles[&device];
+  auto& handle = handles.try_emplace(&device).first->second;
   if (handle == nullptr) handle = HandleTable::Add(std::make_unique<S>(device));
   return handle;
 }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstdlib>
 #include <mutex>
 #include <set>
@@ -79,8 +80,10 @@ struct Machine {
 
 // The PTX version that first knew the processor, which LLVM does not pick by itself, but 7.8 at least.
 std::string PtxVersionOf(const std::string& processor) {
-  const int number =
-      std::atoi(processor.c_str() + std::min<size_t>(processor.find('_') + 1, processor.size()));
+  int number = 0;
+  const char* const end = processor.data() + processor.size();
+  std::from_chars(processor.data() + std::min<size_t>(processor.find('_') + 1, processor.size()), end,
+                  number);
   return number < 100 ? "+ptx78" : number < 110 ? "+ptx86" : "+ptx87";
 }
 

@@ -100,7 +100,7 @@ class RowsEmission {
       return held_.LoadHeld(key_.types[operand], e_.Arg(static_cast<size_t>(operand) - 1), offset, real_);
     };
     const Values weight = key_.weighted ? load(Key::kWeight, e_.I64(0)) : Values{};
-    const size_t count = static_cast<size_t>(key_.rows.block * key_.rows.blocks);
+    const size_t count = static_cast<size_t>(key_.rows.block) * static_cast<size_t>(key_.rows.blocks);
     const Values sums =
         e_.Loop(begin, end, e_.I64(1), Values(2 * count, e_.Constant(real_, 0)),
                 [&](Value row, const Values& current) {

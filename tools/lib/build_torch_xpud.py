@@ -61,6 +61,7 @@ def main() -> int:
         module = package / "torch_xpud" / f"_C{sysconfig.get_config_var('EXT_SUFFIX')}"
         libraries = [f"-l:{path.name}" for path in sorted((BUNDLE / "lib").glob("libabsl_*.so*"))]
         subprocess.run([command[0], "-shared", "-o", module, *objects, f"-L{torch_root}/lib", "-ltorch_python", "-ltorch_cpu", "-lc10",
+                        "-l:libstdc++.so.6",  # the one that torch uses; where only the static one has its usual name, that would be linked in
                         f"-L{BUNDLE}/lib", "-Wl,--as-needed", *libraries, "-Wl,--disable-new-dtags",
                         f"-Wl,-rpath,{BUNDLE}/lib:{torch_root}/lib", "-pthread"], check=True)
     install = [sys.executable, SOURCE / "sdk/torch/python/install.py", "--library", package]
