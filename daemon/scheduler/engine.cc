@@ -123,12 +123,11 @@ absl::StatusOr<bool> Engine::RunTurn(const Turn& turn) {
   session::Session& session = *turn.session;
   const uint64_t before = session.stats().busy_ns;
   ASSIGN_OR_RETURN(const auto progress, session.Run(options_.slice_ns));
-  const uint64_t used = session.stats().busy_ns - before;
   if (progress != session::Session::Progress::kWorked) {
-    shares_.WasIdle(*turn.account, used);
-    return used != 0;
+    shares_.WasIdle(*turn.account);
+    return session.stats().busy_ns != before;
   }
-  shares_.Ran(*turn.account, session.slice_began_ns(), session.slice_ended_ns(), used);
+  shares_.Ran(*turn.account, session.slice_began_ns(), session.slice_ended_ns());
   return true;
 }
 

@@ -29,14 +29,14 @@ FairShare::Answer FairShare::Ask(const Account& account) {
   return Answer::kAwaitAnother;
 }
 
-void FairShare::Ran(Account& account, uint64_t start_ns, uint64_t end_ns, uint64_t used_ns) {
+void FairShare::Ran(Account& account, uint64_t start_ns, uint64_t end_ns) {
   if (!account.has_work) {
     if (floor_ns_ > kMostCreditNs) account.used_ns = std::max(account.used_ns, floor_ns_ - kMostCreditNs);
     if (account.awaited) account.used_ns += std::min(start_ns - account.ended_ns, kMostAwaitNs);
     account.awaited = false;
   }
   const uint64_t took = end_ns - start_ns;
-  account.used_ns += used_ns;
+  account.used_ns += took;
   account.typical_ns = std::max(took, account.typical_ns - account.typical_ns / 4);
   account.ended_ns = end_ns;
   account.has_work = true;

@@ -1,5 +1,6 @@
-// Who may use a device next. Sessions with work get equal device time, whatever their commands cost; one that
-// is a slice ahead of the least served waits. Idling saves up a little, so that a session which thinks
+// Who may use a device next. Sessions with work get equal time, whatever their commands cost: time of the
+// device where it works while we append (the CPU device), time of appending where it works on its own. One
+// that is a slice ahead of the least served waits. Idling saves up a little, so that a session which thinks
 // between its commands (a trainer beside servers of large batches) is served at once when it comes back, but
 // not more than a long command's length.
 //
@@ -47,14 +48,10 @@ class FairShare {
   void BeginRound();
   // Whether a session, with work or not known to have any, may run a slice now.
   Answer Ask(const Account& account);
-  // It ran a slice in this time, and used `used_ns` of the device (not the same where a device works on its
-  // own).
-  void Ran(Account& account, uint64_t start_ns, uint64_t end_ns, uint64_t used_ns);
-  // It was let run and had nothing to do; `used_ns` as above.
-  void WasIdle(Account& account, uint64_t used_ns) {
-    account.has_work = false;
-    account.used_ns += used_ns;
-  }
+  // It ran a slice, in this time.
+  void Ran(Account& account, uint64_t start_ns, uint64_t end_ns);
+  // It was let run and had nothing to do.
+  void WasIdle(Account& account) { account.has_work = false; }
 
  private:
   Account* Awaited(const Account& account, uint64_t now_ns);

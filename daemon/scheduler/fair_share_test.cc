@@ -26,7 +26,7 @@ void Advance(FairShare& shares, std::vector<Client>& clients, uint64_t end_ns) {
     for (Client& client : clients) {
       if (shares.Ask(*client.account) != FairShare::Answer::kRun) continue;
       if (now_ns < client.next_ns) {
-        shares.WasIdle(*client.account, 0);
+        shares.WasIdle(*client.account);
         continue;
       }
       const uint64_t start = now_ns;
@@ -35,7 +35,7 @@ void Advance(FairShare& shares, std::vector<Client>& clients, uint64_t end_ns) {
         client.next_ns = now_ns + client.think_ns;
         ++client.commands;
       } while (client.think_ns == 0 && now_ns - start < kSliceNs);
-      shares.Ran(*client.account, start, now_ns, now_ns - start);
+      shares.Ran(*client.account, start, now_ns);
     }
     now_ns += 500;  // a round's own time
   }
@@ -98,7 +98,7 @@ TEST_F(FairShareTest, WhoLeavesHoldsNobodyBack) {
   FairShare::Account& gone = shares_.Add();
   std::vector<Client> clients = {{&shares_.Add(), 2'000'000}};
   shares_.BeginRound();
-  shares_.Ran(gone, now_ns - 10'000, now_ns, 10'000);
+  shares_.Ran(gone, now_ns - 10'000, now_ns);
   shares_.Remove(gone);
   Advance(shares_, clients, now_ns + 10'000'000);
   EXPECT_EQ(clients[0].commands, 5u);
