@@ -24,6 +24,7 @@ namespace xpud::e2e {
 namespace {
 
 using std::chrono::milliseconds;
+using std::chrono::seconds;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Clock = std::chrono::steady_clock;
@@ -326,7 +327,7 @@ TEST(Faults, ProcessesThatStartTogetherGetOnePrivateDaemonWhichEndsAfterThem) {
   std::ifstream(directory + "/xpud/xpud.sock.lock") >> pid;
   ASSERT_GT(pid, 0);
   kill(pid, SIGTERM);
-  EXPECT_TRUE(Within(milliseconds(2000), [&] { return kill(pid, 0) != 0; }));
+  EXPECT_TRUE(Within(seconds(30), [&] { return kill(pid, 0) != 0; }));  // not a promise about time
   std::filesystem::remove_all(directory);
 }
 

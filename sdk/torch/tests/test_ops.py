@@ -18,7 +18,8 @@ from torch.testing._internal.common_utils import TestCase
 from torch.utils._pytree import tree_flatten, tree_map
 
 SAMPLES = int(os.environ.get("XPUD_TEST_SAMPLES", "8")) or None
-TYPES = (torch.float32, torch.bfloat16, torch.int64, torch.bool)
+TYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8,
+         torch.bool)
 
 # Operators of op_db that exist to be random, or uninitialised: their values cannot be compared with the CPU's.
 RANDOM = {
@@ -34,6 +35,7 @@ RANDOM = {
 DIFFERS = {
     ("div.trunc_rounding", torch.bfloat16): "the CPU rounds the quotient to bfloat16 before it truncates; here, as on CUDA, it does not",
     ("native_layer_norm", torch.bfloat16): "mean and deviation are float32, as on CUDA; the CPU rounds them to bfloat16",
+    ("native_layer_norm", torch.float16): "mean and deviation are float32, as on CUDA; the CPU rounds them to float16",
     ("rsub", torch.bfloat16): "the CPU rounds alpha times the operand to bfloat16 before it subtracts; here, as on CUDA, it does not",
     ("as_strided.partial_views", None): "reads memory around the tensor, which a copy to another device does not have",
 }
