@@ -34,6 +34,7 @@ RANDOM = {
 # Where this device and the CPU may differ: (operator, type, or None for all types): reason.
 DIFFERS = {
     ("div.trunc_rounding", torch.bfloat16): "the CPU rounds the quotient to bfloat16 before it truncates; here, as on CUDA, it does not",
+    ("div.trunc_rounding", torch.float16): "the CPU rounds the quotient to float16 before it truncates; here, as on CUDA, it does not",
     ("native_layer_norm", torch.bfloat16): "mean and deviation are float32, as on CUDA; the CPU rounds them to bfloat16",
     ("native_layer_norm", torch.float16): "mean and deviation are float32, as on CUDA; the CPU rounds them to float16",
     ("rsub", torch.bfloat16): "the CPU rounds alpha times the operand to bfloat16 before it subtracts; here, as on CUDA, it does not",
