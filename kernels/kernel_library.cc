@@ -23,11 +23,11 @@ class KernelLibrary::Impl {
                options.assemble) {
     planners_.push_back(std::make_unique<MapPlanner>(cache_));
     if (options.target == Target::kHost) {
-      planners_.push_back(CreateOnednnMatmul(cache_, options.workers));
+      planners_.push_back(CreateOnednnMatmul(cache_, options.workers, options.elsewhere));
       planners_.push_back(CreateHostAttention(cache_, options.workers));
     }
     if (options.target == Target::kNvptx) {
-      planners_.push_back(CreateCublasltMatmul(cache_));
+      planners_.push_back(CreateCublasltMatmul(cache_, options.ask));
       planners_.push_back(CreateGpuAttention(cache_));
     }
     planners_.push_back(std::make_unique<ReducePlanner>(cache_));

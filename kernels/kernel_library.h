@@ -33,8 +33,7 @@ enum class Target : uint8_t {
 struct ModuleImage {
   enum class Format : uint8_t { kNative, kHost, kPtx, kSpirv };
   Format format = Format::kNative;
-  std::string bytes;           // kNative, kPtx, kSpirv
-  const void* host = nullptr;  // kHost: an xpud_host_module_t with static lifetime
+  std::string bytes;  // kHost: the name of a module, see kernels/library/host_modules.h
 };
 
 // One entry point of a module. Immutable; lives as long as the library.
@@ -82,7 +81,8 @@ struct OpCall {
 enum class DeviceError : uint8_t { kNone = 0, kIndexOutOfRange = 1 };
 
 // One launch: entry point, group counts, and argument values owned here. Reused between commands: no
-// allocation.
+// allocation. Arguments are values and device addresses; with Options::elsewhere or ask, none is a pointer of
+// this process, so that bytes and offsets are all that another one needs.
 class Launch {
  public:
   static constexpr size_t kMaxArguments = 128;
@@ -102,6 +102,7 @@ class Launch {
     const size_t at = (used_ + alignof(T) - 1) / alignof(T) * alignof(T);
     if (count_ == kMaxArguments || at + sizeof(T) > kMaxArgumentBytes) std::abort();
     std::memcpy(bytes_ + at, &value, sizeof(T));
+    offsets_[count_] = static_cast<uint16_t>(at);
     arguments_[count_++] = bytes_ + at;
     used_ = at + sizeof(T);
   }
@@ -110,6 +111,10 @@ class Launch {
   std::array<uint32_t, 3> group_size{1, 1, 1};
   const void* const* arguments() const { return arguments_; }
   size_t argument_count() const { return count_; }
+  // The arguments' values, each aligned as its type is from a start aligned to 64 bytes, and where in there
+  // each one is.
+  std::span<const std::byte> argument_bytes() const { return {bytes_, used_}; }
+  std::span<const uint16_t> argument_offsets() const { return {offsets_, count_}; }
 
  private:
   const Kernel* kernel_ = nullptr;
@@ -118,6 +123,7 @@ class Launch {
   size_t used_ = 0;
   alignas(64) std::byte bytes_[kMaxArgumentBytes];
   const void* arguments_[kMaxArguments];
+  uint16_t offsets_[kMaxArguments];
 };
 
 // The launches of one op, in order. Storage is kept between commands.
@@ -137,7 +143,8 @@ class LaunchList {
   size_t size_ = 0;
 };
 
-// Since the library was made. Kernels of vendors' libraries are not compiled here and do not count.
+// Since the library was made. Our own PTX that is only assembled counts as compiled; kernels of vendors'
+// libraries do not.
 struct KernelCounters {
   uint64_t compiled = 0;
   uint64_t disk_hits = 0;    // compiled by an earlier process
@@ -148,23 +155,33 @@ struct KernelCounters {
 
 enum class Readiness {
   kReady,
-  kCompiling,  // a kernel is being compiled in the background; plan the same call again after `on_ready`
+  kCompiling,  // something is being made in the background; plan the same call again after `on_ready`
 };
 
 class KernelLibrary {
  public:
+  using Ask = std::function<absl::StatusOr<uint64_t>(const Launch& launch)>;
+
   struct Options {
     Target target = Target::kHost;
     std::string cache_directory;     // empty: no disk cache
     int workers = 1;                 // how many groups the device runs at once: sizes the slices
-    std::function<void()> on_ready;  // called on the compiler's thread each time a kernel becomes ready
+    std::function<void()> on_ready;  // called on the compiler's thread each time something became ready
     std::string processor = {};      // kNvptx: the least GPU that the code runs on, as "sm_90"; empty: sm_80
     // kNvptx: makes machine code (a cubin for `processor` itself) of PTX. Where given, modules are kNative
     // and it is they that are kept on disk, so that a warm start compiles nothing. Called on the compiler's
     // thread.
     std::function<absl::StatusOr<std::string>(const std::string& ptx)> assemble = nullptr;
+    // kHost: launches run in another process of this binary, so their arguments hold no pointers of this one.
+    // Weights are then not packed.
+    bool elsewhere = false;
+    // kNvptx: runs a HOST kernel, apart from any queue, in the process that has the device: with `launch`'s
+    // arguments and, appended by the callee as the last one, the address of a uint64_t that the kernel fills
+    // with its answer. Called on the compiler's thread, which the library's destructor waits for. Unavailable
+    // means that it may be asked again. Null: launches run in this process, and their kernels find out.
+    Ask ask = nullptr;
   };
-  // Device memory that lives until the op is done, or ResourceExhausted.
+  // Device memory that lives until the op is done, or ResourceExhausted. On GPUs at multiples of 256 bytes.
   using Workspace = absl::FunctionRef<absl::StatusOr<void*>(size_t bytes)>;
 
   static absl::StatusOr<std::unique_ptr<KernelLibrary>> Create(const Options& options);

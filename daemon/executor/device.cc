@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/executor/device_queue.h"
 #include "daemon/executor/ze_status.h"
+#include "kernels/library/host_modules.h"
 #include "proto/base/status_macros.h"
 
 namespace xpud::executor {
@@ -200,9 +201,13 @@ absl::StatusOr<ze_module_handle_t> Device::LoadModule(const kernels::ModuleImage
     if (module.image == &image) return module.handle;
   }
   const bool host = image.format == kernels::ModuleImage::Format::kHost;
-  ASSIGN_OR_RETURN(ze_module_handle_t handle,
-                   CreateModule(FormatOf(image.format), host ? image.host : image.bytes.data(),
-                                host ? sizeof(xpud_host_module_t) : image.bytes.size()));
+  const xpud_host_module_t* const table = host ? kernels::FindHostModule(image.bytes) : nullptr;
+  if (host && table == nullptr)
+    return absl::InternalError(absl::StrCat("this binary has no HOST module '", image.bytes, "'"));
+  ASSIGN_OR_RETURN(
+      ze_module_handle_t handle,
+      CreateModule(FormatOf(image.format), host ? table : static_cast<const void*>(image.bytes.data()),
+                   host ? sizeof(*table) : image.bytes.size()));
   modules_.push_back({&image, handle});
   return handle;
 }

@@ -4,6 +4,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/compiler/backend.h"
+#include "llvm/ADT/ArrayRef.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/SHA256.h"
 #include "proto/base/check.h"
 #include "proto/base/status_macros.h"
 
@@ -34,7 +37,7 @@ uint64_t KeyReader::Take(int bits) {
 }
 
 KernelCache::KernelCache(CodeTarget target, std::unique_ptr<ObjectCache> disk, std::function<void()> on_ready,
-                         Assemble assemble)
+                         Assembler assemble)
     : target_(std::move(target)),
       identity_(absl::StrCat(CodeIdentity(target_), assemble != nullptr ? "|assembled" : "")),
       disk_(std::move(disk)),
@@ -93,25 +96,30 @@ absl::StatusOr<const Kernel*> KernelCache::Find(const Skeleton& skeleton, const 
     added = &storage_.emplace_back();
     added->key = key;
     added->skeleton = &skeleton;
-    queue_.push_back(added);
-    ++pending_;
-    changed_.NotifyAll();
   }
   Insert(added);
+  InBackground([this, added] { Finish(*added); });
   return nullptr;
+}
+
+void KernelCache::InBackground(std::function<void()> work) {
+  MutexLock lock(mutex_);
+  queue_.push_back(std::move(work));
+  ++pending_;
+  changed_.NotifyAll();
 }
 
 void KernelCache::Run() {
   for (;;) {
-    Entry* entry = nullptr;
+    std::function<void()> work;
     {
       MutexLock lock(mutex_);
       while (queue_.empty() && !stopping_) changed_.Wait(mutex_);
       if (stopping_) return;
-      entry = queue_.front();
+      work = std::move(queue_.front());
       queue_.pop_front();
     }
-    Finish(*entry);
+    work();
     if (on_ready_) on_ready_();
     MutexLock lock(mutex_);
     --pending_;
@@ -137,6 +145,11 @@ absl::StatusOr<std::string> KernelCache::LoadOrCompile(const Entry& entry, const
   const std::string identity =
       absl::StrCat(identity_, "|", name, "|", entry.skeleton->Describe(entry.key), "|",
                    absl::Hex(entry.key.words[0]), "|", absl::Hex(entry.key.words[1]));
+  return LoadOrMake(identity, [&] { return CompileAndAssemble(entry); });
+}
+
+absl::StatusOr<std::string> KernelCache::LoadOrMake(const std::string& identity,
+                                                    absl::FunctionRef<absl::StatusOr<std::string>()> make) {
   if (disk_ != nullptr) {
     auto code = disk_->Load(identity);
     if (code.ok()) {
@@ -145,12 +158,22 @@ absl::StatusOr<std::string> KernelCache::LoadOrCompile(const Entry& entry, const
     }
   }
   const auto began = std::chrono::steady_clock::now();
-  auto code = CompileAndAssemble(entry);
+  auto code = make();
   const std::chrono::nanoseconds took = std::chrono::steady_clock::now() - began;
   compile_ns_.fetch_add(static_cast<uint64_t>(took.count()), std::memory_order_relaxed);
   (code.ok() ? compiled_ : failed_).fetch_add(1, std::memory_order_relaxed);
   if (code.ok() && disk_ != nullptr) disk_->Save(identity, *code);
   return code;
+}
+
+absl::StatusOr<ModuleImage> KernelCache::Assemble(std::string_view ptx) {
+  if (assemble_ == nullptr) return ImageOf(std::string(ptx));
+  const auto hash =
+      llvm::SHA256::hash(llvm::ArrayRef(reinterpret_cast<const uint8_t*>(ptx.data()), ptx.size()));
+  const std::string identity =
+      absl::StrCat(identity_, "|ptx|", llvm::toHex(llvm::ArrayRef(hash.data(), hash.size())));
+  ASSIGN_OR_RETURN(std::string code, LoadOrMake(identity, [&] { return assemble_(std::string(ptx)); }));
+  return ImageOf(std::move(code));
 }
 
 void KernelCache::Finish(Entry& entry) {
@@ -162,13 +185,13 @@ void KernelCache::Finish(Entry& entry) {
     entry.failure.store(entry.status.get(), std::memory_order_release);
     return;
   }
-  ModuleImage image;
-  const bool machine_code = target() == Target::kHost || assemble_ != nullptr;
-  image.format = machine_code                 ? ModuleImage::Format::kNative
-                 : target() == Target::kNvptx ? ModuleImage::Format::kPtx
-                                              : ModuleImage::Format::kSpirv;
-  image.bytes = *std::move(code);
-  entry.kernel.store(Add(std::move(image), name), std::memory_order_release);
+  entry.kernel.store(Add(ImageOf(*std::move(code)), name), std::memory_order_release);
+}
+
+ModuleImage KernelCache::ImageOf(std::string code) const {
+  using Format = ModuleImage::Format;
+  if (target() == Target::kHost || assemble_ != nullptr) return {Format::kNative, std::move(code)};
+  return {target() == Target::kNvptx ? Format::kPtx : Format::kSpirv, std::move(code)};
 }
 
 KernelCounters KernelCache::counters() const {

@@ -9,9 +9,11 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "kernels/compiler/backend.h"
 #include "kernels/compiler/emitter.h"
@@ -38,10 +40,10 @@ class Skeleton {
 class KernelCache : public KernelStore {
  public:
   // Makes machine code of PTX; see KernelLibrary::Options.
-  using Assemble = std::function<absl::StatusOr<std::string>(const std::string& ptx)>;
+  using Assembler = std::function<absl::StatusOr<std::string>(const std::string& ptx)>;
 
   KernelCache(CodeTarget target, std::unique_ptr<ObjectCache> disk, std::function<void()> on_ready,
-              Assemble assemble = nullptr);
+              Assembler assemble = nullptr);
   ~KernelCache() override;
 
   // The kernel, or nullptr while it is being compiled (started by this call if need be), or why it cannot be.
@@ -52,6 +54,8 @@ class KernelCache : public KernelStore {
 
   const Kernel* Add(ModuleImage image, std::string entry) override;
   const Kernel* AddEntry(const Kernel& sibling, std::string entry) override;
+  void InBackground(std::function<void()> work) override;
+  absl::StatusOr<ModuleImage> Assemble(std::string_view ptx) override;
 
   // Compiles without a cache: what the compile thread does, for tests.
   static absl::StatusOr<std::string> Compile(const CodeTarget& target, const Skeleton& skeleton,
@@ -70,14 +74,17 @@ class KernelCache : public KernelStore {
   void Insert(Entry* entry);
   void Run();
   void Finish(Entry& entry);
+  ModuleImage ImageOf(std::string code) const;
   absl::StatusOr<std::string> CompileAndAssemble(const Entry& entry) const;
   absl::StatusOr<std::string> LoadOrCompile(const Entry& entry, const std::string& name);
+  absl::StatusOr<std::string> LoadOrMake(const std::string& identity,
+                                         absl::FunctionRef<absl::StatusOr<std::string>()> make);
 
   const CodeTarget target_;
   const std::string identity_;  // of all that this cache compiles
   const std::unique_ptr<ObjectCache> disk_;
   const std::function<void()> on_ready_;
-  const Assemble assemble_;
+  const Assembler assemble_;
 
   // Engine thread only.
   std::vector<Entry*> table_;  // open addressing, a power of two, at most half full
@@ -90,7 +97,7 @@ class KernelCache : public KernelStore {
   Mutex mutex_;
   CondVar changed_;
   std::deque<Entry> storage_ ABSL_GUARDED_BY(mutex_);
-  std::deque<Entry*> queue_ ABSL_GUARDED_BY(mutex_);
+  std::deque<std::function<void()>> queue_ ABSL_GUARDED_BY(mutex_);
   size_t pending_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::deque<ModuleImage> modules_ ABSL_GUARDED_BY(mutex_);

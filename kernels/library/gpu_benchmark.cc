@@ -25,7 +25,8 @@ struct Machine {
       auto device = CudaDevice::Create(/*misalign=*/false);
       if (!device.ok()) return nullptr;
       machine.device = *std::move(device);
-      machine.matmul = CreateCublasltMatmul(*machine.device);
+      machine.matmul = CreateCublasltMatmul(*machine.device,
+                                            [](const Launch& launch) { return machine.device->Ask(launch); });
       machine.attention = CreateGpuAttention(*machine.device);
     }
     return &machine;
@@ -35,10 +36,8 @@ struct Machine {
 // Plans once, again now that the workspace is known, and times `rounds` launches, or the host's part of
 // planning and launching.
 double Measure(Machine& machine, Planner& planner, const OpCall& call, int rounds, bool host) {
-  const auto workspace = [&](size_t bytes) { return machine.device->Workspace(bytes); };
   for (int warm = 0; warm < 3; ++warm) {
-    machine.launches.Clear();
-    if (!planner.Plan(call, workspace, machine.launches).ok()) return -1;
+    if (!machine.device->Plan(planner, call, machine.launches).ok()) return -1;
     machine.device->Enqueue(machine.launches);
   }
   machine.device->Wait();

@@ -34,8 +34,7 @@ struct MatmulSetup {
     call.outputs = outputs;
     call.inputs = inputs;
     call.attributes = attributes;
-    launches.Clear();
-    return planner.Plan(call, [&](size_t bytes) { return device.Workspace(bytes); }, launches).status();
+    return device.Plan(planner, call, launches);
   }
 };
 

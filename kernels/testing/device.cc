@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/library/host_modules.h"
 #include "kernels/testing/gpu_memory.h"
 #include "llvm/ExecutionEngine/Orc/LLJIT.h"
 #include "llvm/Support/TargetSelect.h"
@@ -63,7 +64,8 @@ TestDevice::Loaded& TestDevice::Load(const Kernel& kernel) {
   if (slot != nullptr) return *slot;
   slot = std::make_unique<Loaded>();
   if (kernel.module->format == ModuleImage::Format::kHost) {
-    const auto* const table = static_cast<const xpud_host_module_t*>(kernel.module->host);
+    const xpud_host_module_t* const table = FindHostModule(kernel.module->bytes);
+    XPUD_CHECK(table != nullptr);
     for (uint32_t i = 0; i < table->num_kernels; ++i) {
       if (kernel.entry != table->kernels[i].name) continue;
       slot->run = table->kernels[i].run;

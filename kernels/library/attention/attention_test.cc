@@ -61,9 +61,8 @@ struct Call {
     call.inputs = inputs;
     call.attributes = attributes;
     LaunchList launches;
-    const auto planned =
-        machine.planner->Plan(call, [&](size_t bytes) { return device.Workspace(bytes); }, launches);
-    ASSERT_TRUE(planned.ok()) << planned.status();
+    const absl::Status planned = device.Plan(*machine.planner, call, launches);
+    ASSERT_TRUE(planned.ok()) << planned;
     device.Run(launches);
   }
 

@@ -2,11 +2,14 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "kernels/library/attention/attention_problem.h"
 #include "kernels/library/gpu/attention_arguments.h"
 #include "kernels/library/gpu/ptx.h"
+#include "kernels/library/gpu/ptx_module.h"
 #include "kernels/planner.h"
 #include "proto/base/status_macros.h"
 
@@ -78,19 +81,16 @@ bool FitsTensorCores(const AttentionProblem& p) {
 class GpuAttention : public Planner {
  public:
   explicit GpuAttention(KernelStore& store) {
-    for (const ops::DType type : kTypes) {
-      const size_t index = TypeIndex(type);
-      plain_[index] = AddTo(store, gpu::AttentionPlainPtx(type), "attention_plain");
-      wide_[index] = store.AddEntry(*plain_[index], "attention_wide");
-    }
+    for (const ops::DType type : kTypes)
+      plain_[TypeIndex(type)].emplace(store, gpu::AttentionPlainPtx(type),
+                                      std::vector<std::string>{"attention_plain", "attention_wide"});
     for (size_t bfloat16 = 0; bfloat16 < 2; ++bfloat16)
       for (size_t d = 0; d < std::size(kDepths); ++d) {
-        Mma& kernels = mma_[bfloat16][d];
-        kernels.few =
-            AddTo(store, gpu::AttentionMmaPtx(bfloat16 != 0, kDepths[d], false), "attention_mma_64");
-        kernels.many = store.AddEntry(*kernels.few, "attention_mma_128");
-        kernels.masked =
-            AddTo(store, gpu::AttentionMmaPtx(bfloat16 != 0, kDepths[d], true), "attention_mma_masked_64");
+        Mma& modules = mma_[bfloat16][d];
+        modules.plain.emplace(store, gpu::AttentionMmaPtx(bfloat16 != 0, kDepths[d], false),
+                              std::vector<std::string>{"attention_mma_64", "attention_mma_128"});
+        modules.masked.emplace(store, gpu::AttentionMmaPtx(bfloat16 != 0, kDepths[d], true),
+                               std::vector<std::string>{"attention_mma_masked_64"});
       }
   }
 
@@ -103,10 +103,18 @@ class GpuAttention : public Planner {
     if (problem.batch * problem.heads > kMostGroups / std::max<int64_t>(1, problem.queries))
       return absl::UnimplementedError("attention of more than 2^31 queries in all on a GPU");
     AttentionArguments arguments = ArgumentsOf(problem);
-    if (FitsTensorCores(problem)) {
-      LaunchMma(problem, arguments, launches);
-      return Readiness::kReady;
-    }
+    if (FitsTensorCores(problem)) return LaunchMma(problem, arguments, launches);
+    return LaunchPlain(problem, arguments, launches);
+  }
+
+ private:
+  struct Mma {
+    std::optional<PtxModule> plain;  // kernels of 64 and 128 queries a group
+    std::optional<PtxModule> masked;
+  };
+
+  absl::StatusOr<Readiness> LaunchPlain(const AttentionProblem& problem, AttentionArguments& arguments,
+                                        LaunchList& launches) {
     const int64_t depth = std::max(problem.depth, problem.value_depth),
                   slice = AttentionArguments::kPlainSlice;
     const int64_t spread =
@@ -115,40 +123,31 @@ class GpuAttention : public Planner {
     const bool fits = spread <= 32 && AttentionArguments::kPlainStep * spread * slice * wide <=
                                           AttentionArguments::kPlainTileBytes;
     arguments.spread = static_cast<int32_t>(spread);
-    const size_t type = TypeIndex(problem.dtype);
+    ASSIGN_OR_RETURN(const Kernel* kernel, plain_[TypeIndex(problem.dtype)]->Find(fits ? 0 : 1));
+    if (kernel == nullptr) return Readiness::kCompiling;
     if (fits)
-      LaunchOver(plain_[type], arguments, AttentionArguments::kPlainLanes / spread, 1,
+      LaunchOver(kernel, arguments, AttentionArguments::kPlainLanes / spread, 1,
                  AttentionArguments::kPlainLanes, launches);
     else
-      LaunchOver(wide_[type], arguments, 1, CeilDivide(problem.value_depth, AttentionArguments::kWideColumns),
+      LaunchOver(kernel, arguments, 1, CeilDivide(problem.value_depth, AttentionArguments::kWideColumns),
                  AttentionArguments::kWideLanes, launches);
     return Readiness::kReady;
   }
 
- private:
-  struct Mma {
-    const Kernel* few = nullptr;  // queries of a group
-    const Kernel* many = nullptr;
-    const Kernel* masked = nullptr;
-  };
-
-  static const Kernel* AddTo(KernelStore& store, std::string_view ptx, std::string entry) {
-    return store.Add({ModuleImage::Format::kPtx, std::string(ptx), nullptr}, std::move(entry));
-  }
-
-  void LaunchMma(const AttentionProblem& p, const AttentionArguments& arguments, LaunchList& launches) const {
+  absl::StatusOr<Readiness> LaunchMma(const AttentionProblem& p, const AttentionArguments& arguments,
+                                      LaunchList& launches) {
     const int64_t depth = std::max(p.depth, p.value_depth);
-    const Mma& kernels = mma_[p.dtype == ops::DType::kBFloat16][depth <= 32 ? 0 : depth <= 64 ? 1 : 2];
+    Mma& modules = mma_[p.dtype == ops::DType::kBFloat16][depth <= 32 ? 0 : depth <= 64 ? 1 : 2];
     const bool masked = p.mask.data != nullptr;
     // Measured: at depth 32 more warps are worth more than fewer reads of k and v; causal groups of 128 at
     // depth 128 wait.
     const bool worth = depth > 32 && (depth <= 64 || !p.causal);
     const bool many =
         worth && !masked && p.queries > 64 && p.batch * p.heads * CeilDivide(p.queries, 128) >= kEnoughGroups;
-    LaunchOver(masked ? kernels.masked
-               : many ? kernels.many
-                      : kernels.few,
-               arguments, many ? 128 : 64, 1, AttentionArguments::kMmaLanes, launches);
+    ASSIGN_OR_RETURN(const Kernel* kernel, masked ? modules.masked->Find(0) : modules.plain->Find(many));
+    if (kernel == nullptr) return Readiness::kCompiling;
+    LaunchOver(kernel, arguments, many ? 128 : 64, 1, AttentionArguments::kMmaLanes, launches);
+    return Readiness::kReady;
   }
 
   static void LaunchOver(const Kernel* kernel, const AttentionArguments& arguments, int64_t queries,
@@ -162,8 +161,8 @@ class GpuAttention : public Planner {
     launch.Push(arguments);
   }
 
-  std::array<const Kernel*, std::size(kTypes)> plain_{}, wide_{};
-  Mma mma_[2][std::size(kDepths)];  // [bfloat16][depth]
+  std::array<std::optional<PtxModule>, std::size(kTypes)> plain_;  // by TypeIndex
+  Mma mma_[2][std::size(kDepths)];                                 // [bfloat16][depth]
 };
 
 }  // namespace

@@ -1,7 +1,9 @@
 // The planner and the kernel of kAttention on the host.
 #include <algorithm>
+#include <string>
 
 #include "kernels/library/attention/attention_problem.h"
+#include "kernels/library/host_modules.h"
 #include "kernels/library/simd/simd.h"
 #include "kernels/library/thread_memory.h"
 #include "kernels/planner.h"
@@ -30,13 +32,11 @@ void RunAttention(const void* const* args, const uint32_t group[3], void* scratc
 
 constexpr uint32_t kArgumentSizes[] = {sizeof(AttentionProblem), sizeof(uint32_t)};
 constexpr xpud_host_kernel_t kKernels[] = {{"attention", RunAttention, 2, kArgumentSizes}};
-constexpr xpud_host_module_t kModule = {XPUD_HOST_MODULE_VERSION, 1, kKernels};
-
 class HostAttention : public Planner {
  public:
   HostAttention(KernelStore& store, int workers)
       : workers_(std::max(1, workers)),
-        kernel_(store.Add({ModuleImage::Format::kHost, "", &kModule}, "attention")) {}
+        kernel_(store.Add({ModuleImage::Format::kHost, std::string(kAttentionModule)}, "attention")) {}
 
   bool Serves(ops::Family family) const override { return family == ops::Family::kAttention; }
 
@@ -61,6 +61,9 @@ class HostAttention : public Planner {
 };
 
 }  // namespace
+
+constinit const xpud_host_module_t kHostModule = {XPUD_HOST_MODULE_VERSION, 1, kKernels};
+
 }  // namespace attention
 
 std::unique_ptr<Planner> CreateHostAttention(KernelStore& store, int workers) {

@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <bit>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/library/cublaslt/cublaslt_kernels.h"
+#include "kernels/library/gpu/product_arguments.h"
 #include "kernels/library/gpu/ptx.h"
+#include "kernels/library/host_modules.h"
 #include "proto/base/status_macros.h"
-#include "proto/base/ze_ext.h"
 
 namespace xpud::kernels {
 namespace cublaslt {
@@ -18,7 +21,6 @@ using matmul::MatmulOperands;
 using matmul::MatmulProblem;
 using matmul::Strides;
 
-constexpr size_t kMostPlans = 4096;
 constexpr int64_t kMostGroups = 1 << 16;  // of an element-wise kernel: lanes then take several elements
 constexpr int64_t kMostGroupsY = 65535;
 constexpr ops::DType kTypes[] = {ops::DType::kFloat32, ops::DType::kFloat64, ops::DType::kBFloat16,
@@ -49,33 +51,6 @@ bool RoundsBeforeBias(const MatmulCall& call) {
   return !aligned(call.operands.a, p.a) || !aligned(call.operands.b, p.b);
 }
 
-template <typename T>
-const T& Argument(const void* const* args, int i) {
-  return *static_cast<const T*>(args[i]);
-}
-
-void RunPlan(Plan& plan, const void* const* args, void* scratch) {
-  auto& list = *static_cast<xpud_native_list_t*>(scratch);
-  list.result = plan.Run(Argument<MatmulOperands>(args, 0), Argument<void*>(args, 1),
-                         Argument<size_t>(args, 2), list.context, list.stream);
-}
-
-void RunPlanned(const void* const* args, const uint32_t*, void* scratch) {
-  RunPlan(*Argument<Plan*>(args, 3), args, scratch);
-}
-
-void RunUnplanned(const void* const* args, const uint32_t*, void* scratch) {
-  Plan plan(*Argument<Device*>(args, 4), Argument<Problem>(args, 3));
-  RunPlan(plan, args, scratch);
-}
-
-constexpr uint32_t kPlannedSizes[] = {sizeof(MatmulOperands), sizeof(void*), sizeof(size_t), sizeof(void*)};
-constexpr uint32_t kUnplannedSizes[] = {sizeof(MatmulOperands), sizeof(void*), sizeof(size_t),
-                                        sizeof(Problem), sizeof(void*)};
-constexpr xpud_host_kernel_t kKernels[] = {{"cublaslt", RunPlanned, 4, kPlannedSizes},
-                                           {"cublaslt_unplanned", RunUnplanned, 5, kUnplannedSizes}};
-constexpr xpud_host_module_t kModule = {XPUD_HOST_MODULE_VERSION, 2, kKernels};
-
 // A launch of an element-wise kernel over stacks of `size` elements.
 template <typename Arguments>
 void LaunchElements(const Kernel* kernel, const Arguments& arguments, int64_t size, LaunchList& launches) {
@@ -86,30 +61,60 @@ void LaunchElements(const Kernel* kernel, const Arguments& arguments, int64_t si
   launch.Push(arguments);
 }
 
-}  // namespace
-
-CublasltMatmul::CublasltMatmul(KernelStore& store, const Api* api) {
-  const Kernel* first = nullptr;
-  const auto own = [&](std::string entry) {
-    if (first != nullptr) return store.AddEntry(*first, std::move(entry));
-    return first = store.Add({ModuleImage::Format::kPtx, std::string(gpu::ProductPtx()), nullptr},
-                             std::move(entry));
-  };
-  for (const ops::DType type : kTypes) {
-    const std::string name(ops::Info(type).name);
-    types_[TypeIndex(type)] = {own("product_" + name), own("finish_" + name)};
-  }
-  for (int i = 0; i < 3; ++i) copies_[i] = own(absl::StrCat("copy_", 2 << i));
-  if (api == nullptr) return;
-  device_ = std::make_unique<Device>(*api);
-  library_ = store.Add({ModuleImage::Format::kHost, "", &kModule}, "cublaslt");
-  library_unplanned_ = store.AddEntry(*library_, "cublaslt_unplanned");
+void LaunchFinish(const Kernel* kernel, const MatmulCall& call, const void* sum, LaunchList& launches) {
+  const MatmulProblem& p = call.problem;
+  const MatmulOperands& o = call.operands;
+  const gpu::FinishArguments arguments = {sum,
+                                          o.c,
+                                          o.out,
+                                          StridesOf(p.c),
+                                          StridesOf(p.out),
+                                          p.batch,
+                                          p.m,
+                                          p.n,
+                                          o.alpha,
+                                          o.beta,
+                                          static_cast<int64_t>(p.activation)};
+  LaunchElements(kernel, arguments, p.m * p.n, launches);
 }
 
-void CublasltMatmul::LaunchOwn(const MatmulCall& call, LaunchList& launches) const {
+// The entries of gpu/product.cu: for each type its product and its finish, then copies.
+size_t ProductOf(ops::DType type) { return 2 * TypeIndex(type); }
+size_t FinishOf(ops::DType type) { return 2 * TypeIndex(type) + 1; }
+size_t CopyOf(ops::DType type) {
+  return 2 * std::size(kTypes) + static_cast<size_t>(std::countr_zero(ops::SizeOf(type))) - 1;
+}
+
+std::vector<std::string> OwnEntries() {
+  std::vector<std::string> entries;
+  for (const ops::DType type : kTypes)
+    for (const char* const kernel : {"product_", "finish_"})
+      entries.push_back(kernel + std::string(ops::Info(type).name));
+  for (const int bytes : {2, 4, 8}) entries.push_back(absl::StrCat("copy_", bytes));
+  return entries;
+}
+
+// A factor without gaps, as a copy of `strides` becomes.
+Strides Packed(const Strides& strides, int64_t rows, int64_t columns) {
+  return {strides.batch == 0 ? 0 : rows * columns, columns, 1};
+}
+
+}  // namespace
+
+CublasltMatmul::CublasltMatmul(KernelStore& store, Library library, KernelLibrary::Ask ask)
+    : own_(store, gpu::ProductPtx(), OwnEntries()), library_(library) {
+  if (library == Library::kNone) return;
+  product_ = store.Add({ModuleImage::Format::kHost, std::string(kCublasltModule)}, std::string(kProduct));
+  if (library == Library::kAsked)
+    workspaces_.emplace(store, store.AddEntry(*product_, std::string(kPrepare)), std::move(ask));
+}
+
+absl::StatusOr<Readiness> CublasltMatmul::LaunchOwn(const MatmulCall& call, LaunchList& launches) {
   using gpu::ProductArguments;
   const MatmulProblem& p = call.problem;
   const MatmulOperands& o = call.operands;
+  ASSIGN_OR_RETURN(const Kernel* kernel, own_.Find(ProductOf(p.in)));
+  if (kernel == nullptr) return Readiness::kCompiling;
   const ProductArguments arguments = {o.a,
                                       o.b,
                                       o.c,
@@ -127,121 +132,125 @@ void CublasltMatmul::LaunchOwn(const MatmulCall& call, LaunchList& launches) con
                                       static_cast<int64_t>(p.activation)};
   const int64_t tiles = CeilDivide(p.m, ProductArguments::kTile) * CeilDivide(p.n, ProductArguments::kTile);
   Launch& launch = launches.Add();
-  launch.Reset(types_[TypeIndex(p.in)].product, static_cast<uint32_t>(tiles),
-               static_cast<uint32_t>(std::min(kMostGroupsY, p.batch)));
+  launch.Reset(kernel, static_cast<uint32_t>(tiles), static_cast<uint32_t>(std::min(kMostGroupsY, p.batch)));
   launch.group_size = {ProductArguments::kLanes, 1, 1};
   launch.Push(arguments);
+  return Readiness::kReady;
 }
 
-void CublasltMatmul::LaunchFinish(const MatmulCall& call, const void* sum, LaunchList& launches) const {
-  const MatmulProblem& p = call.problem;
-  const MatmulOperands& o = call.operands;
-  const gpu::FinishArguments arguments = {sum,
-                                          o.c,
-                                          o.out,
-                                          StridesOf(p.c),
-                                          StridesOf(p.out),
-                                          p.batch,
-                                          p.m,
-                                          p.n,
-                                          o.alpha,
-                                          o.beta,
-                                          static_cast<int64_t>(p.activation)};
-  LaunchElements(types_[TypeIndex(p.out_type)].finish, arguments, p.m * p.n, launches);
-}
-
-// Copies factors of layouts that cuBLASLt does not take to workspace.
-absl::Status CublasltMatmul::MakeMatrices(MatmulCall& call, KernelLibrary::Workspace workspace,
-                                          LaunchList& launches) const {
-  const MatmulProblem& p = call.problem;
-  const int64_t element = ops::SizeOf(p.in);
-  const auto copy = [&](const std::byte*& data, Strides& strides, int64_t rows,
-                        int64_t columns) -> absl::Status {
-    if (matmul::IsMatrix(strides, rows, columns)) return absl::OkStatus();
-    const int64_t batch = strides.batch == 0 ? 1 : p.batch;
-    ASSIGN_OR_RETURN(void* target, workspace(static_cast<size_t>(batch * rows * columns * element)));
-    const gpu::CopyArguments arguments = {data, target, StridesOf(strides), batch, rows, columns};
-    LaunchElements(copies_[std::countr_zero(static_cast<uint64_t>(element)) - 1], arguments, rows * columns,
-                   launches);
-    data = static_cast<const std::byte*>(target);
-    strides = {strides.batch == 0 ? 0 : rows * columns, columns, 1};
-    return absl::OkStatus();
-  };
-  RETURN_IF_ERROR(copy(call.operands.a, call.problem.a, p.m, p.k));
-  return copy(call.operands.b, call.problem.b, p.k, p.n);
-}
-
-cublaslt::Plan* CublasltMatmul::PlanFor(const Problem& problem) {
-  const auto found = plans_.find(problem);
-  if (found != plans_.end()) return found->second.get();
-  if (plans_.size() == kMostPlans) return nullptr;
-  return plans_.emplace(problem, std::make_unique<cublaslt::Plan>(*device_, problem)).first->second.get();
-}
-
-absl::Status CublasltMatmul::LaunchLibrary(const Problem& problem, const MatmulOperands& operands,
-                                           KernelLibrary::Workspace workspace, LaunchList& launches) {
-  cublaslt::Plan* const plan = PlanFor(problem);
-  const size_t bytes =
-      plan != nullptr ? plan->workspace_bytes() : cublaslt::Plan(*device_, problem).workspace_bytes();
-  void* memory = nullptr;
-  if (bytes != 0) {
-    ASSIGN_OR_RETURN(memory, workspace(bytes));
+CublasltMatmul::Way CublasltMatmul::WayOf(const MatmulCall& read) {
+  Way way;
+  way.call = read;
+  MatmulProblem& p = way.call.problem;
+  way.copies_a = !matmul::IsMatrix(p.a, p.m, p.k);
+  way.copies_b = !matmul::IsMatrix(p.b, p.k, p.n);
+  if (way.copies_a) {
+    p.a = Packed(p.a, p.m, p.k);
+    way.call.operands.a = nullptr;
   }
-  Launch& launch = launches.Add();
-  launch.Reset(plan != nullptr ? library_ : library_unplanned_, 1);
-  launch.Push(operands);
-  launch.Push(memory);
-  launch.Push(bytes);
-  if (plan != nullptr) {
-    launch.Push(plan);
-  } else {
-    launch.Push(problem);
-    launch.Push(device_.get());
+  if (way.copies_b) {
+    p.b = Packed(p.b, p.k, p.n);
+    way.call.operands.b = nullptr;
   }
-  return absl::OkStatus();
-}
-
-absl::StatusOr<Readiness> CublasltMatmul::Plan(const OpCall& call, KernelLibrary::Workspace workspace,
-                                               LaunchList& launches) {
-  ASSIGN_OR_RETURN(MatmulCall read, matmul::ReadMatmul(call));
-  if (read.problem.Empty()) return Readiness::kReady;
-  if (device_ == nullptr || !Multiplies(read.problem)) {
-    LaunchOwn(read, launches);
-    return Readiness::kReady;
-  }
-  RETURN_IF_ERROR(MakeMatrices(read, workspace, launches));
-  Problem problem;
-  problem.matmul = read.problem;
-  const bool row = read.problem.plain && read.problem.RowBias();
-  problem.raw = !Finishes(read.problem) || (row && RoundsBeforeBias(read));
+  Problem& problem = way.problem;
+  problem.matmul = p;
+  MatmulOperands& operands = way.call.operands;
+  const bool row = p.plain && p.RowBias();
+  problem.raw = !Finishes(p) || (row && RoundsBeforeBias(way.call));
   problem.bias = !problem.raw && row;
-  MatmulOperands operands = read.operands;
   if (problem.raw) {
     // What the sum alone does not depend on: equal keys for equal sums.
     problem.matmul.c = problem.matmul.out = {};
     problem.matmul.has_c = false;
     problem.matmul.activation = ops::Activation::kNone;
-    const size_t element = read.problem.in == ops::DType::kFloat64 ? 8 : 4;
-    ASSIGN_OR_RETURN(
-        void* sum,
-        workspace(static_cast<size_t>(read.problem.batch * read.problem.m * read.problem.n) * element));
-    operands.out = static_cast<std::byte*>(sum);
+    operands.out = nullptr;
     operands.c = nullptr;
   }
   problem.a_alignment = AlignmentOf(operands.a);
   problem.b_alignment = AlignmentOf(operands.b);
   problem.out_alignment = AlignmentOf(operands.out);
   problem.c_alignment = operands.c != nullptr ? AlignmentOf(operands.c) : problem.out_alignment;
-  RETURN_IF_ERROR(LaunchLibrary(problem, operands, workspace, launches));
-  if (problem.raw) LaunchFinish(read, operands.out, launches);
+  return way;
+}
+
+WorkspaceTable::Found CublasltMatmul::WorkspaceFor(const Problem& problem) {
+  if (library_ == Library::kNone || !Multiplies(problem.matmul)) return {WorkspaceTable::State::kRefused, 0};
+  if (library_ == Library::kHere) return {WorkspaceTable::State::kKnown, MostWorkspace(problem.matmul)};
+  return workspaces_->Find(problem);
+}
+
+absl::StatusOr<Readiness> CublasltMatmul::LaunchLibrary(const MatmulCall& read, Way& way,
+                                                        KernelLibrary::Workspace workspace,
+                                                        LaunchList& launches) {
+  const MatmulProblem& p = read.problem;
+  MatmulOperands& operands = way.call.operands;
+  const Kernel *copy = nullptr, *finish = nullptr;
+  if (way.copies_a || way.copies_b) {
+    ASSIGN_OR_RETURN(copy, own_.Find(CopyOf(p.in)));
+    if (copy == nullptr) return Readiness::kCompiling;
+  }
+  if (way.problem.raw) {
+    ASSIGN_OR_RETURN(finish, own_.Find(FinishOf(p.out_type)));
+    if (finish == nullptr) return Readiness::kCompiling;
+  }
+  const auto copy_factor = [&](const void* source, const Strides& strides, int64_t rows,
+                               int64_t columns) -> absl::StatusOr<const std::byte*> {
+    const int64_t batch = strides.batch == 0 ? 1 : p.batch, element = ops::SizeOf(p.in);
+    ASSIGN_OR_RETURN(void* target, workspace(static_cast<size_t>(batch * rows * columns * element)));
+    const gpu::CopyArguments arguments = {source, target, StridesOf(strides), batch, rows, columns};
+    LaunchElements(copy, arguments, rows * columns, launches);
+    return static_cast<const std::byte*>(target);
+  };
+  if (way.copies_a) {
+    ASSIGN_OR_RETURN(operands.a, copy_factor(read.operands.a, p.a, p.m, p.k));
+  }
+  if (way.copies_b) {
+    ASSIGN_OR_RETURN(operands.b, copy_factor(read.operands.b, p.b, p.k, p.n));
+  }
+  if (way.problem.raw) {
+    const size_t element = p.in == ops::DType::kFloat64 ? 8 : 4;
+    ASSIGN_OR_RETURN(void* sum, workspace(static_cast<size_t>(p.batch * p.m * p.n) * element));
+    operands.out = static_cast<std::byte*>(sum);
+  }
+  void* memory = nullptr;
+  if (way.workspace_bytes != 0) {
+    ASSIGN_OR_RETURN(memory, workspace(way.workspace_bytes));
+  }
+  Launch& launch = launches.Add();
+  launch.Reset(product_, 1);
+  launch.Push(operands);
+  launch.Push(memory);
+  launch.Push(way.workspace_bytes);
+  launch.Push(way.problem);
+  if (way.problem.raw) LaunchFinish(finish, read, operands.out, launches);
   return Readiness::kReady;
+}
+
+absl::StatusOr<Readiness> CublasltMatmul::Plan(const OpCall& call, KernelLibrary::Workspace workspace,
+                                               LaunchList& launches) {
+  ASSIGN_OR_RETURN(const MatmulCall read, matmul::ReadMatmul(call));
+  if (read.problem.Empty()) return Readiness::kReady;
+  Way way = WayOf(read);
+  const WorkspaceTable::Found found = WorkspaceFor(way.problem);
+  way.workspace_bytes = found.bytes;
+  switch (found.state) {
+    case WorkspaceTable::State::kAsked:
+      return Readiness::kCompiling;
+    case WorkspaceTable::State::kRefused:
+      return LaunchOwn(read, launches);
+    case WorkspaceTable::State::kKnown:
+      return LaunchLibrary(read, way, workspace, launches);
+  }
+  return absl::InternalError("unreachable");
 }
 
 }  // namespace cublaslt
 
-std::unique_ptr<Planner> CreateCublasltMatmul(KernelStore& store) {
-  const absl::StatusOr<const cublaslt::Api*> api = cublaslt::Api::Get();
-  return std::make_unique<cublaslt::CublasltMatmul>(store, api.ok() ? *api : nullptr);
+std::unique_ptr<Planner> CreateCublasltMatmul(KernelStore& store, KernelLibrary::Ask ask) {
+  using Matmul = cublaslt::CublasltMatmul;
+  if (ask != nullptr) return std::make_unique<Matmul>(store, Matmul::Library::kAsked, std::move(ask));
+  const bool here = cublaslt::Api::Get().ok();
+  return std::make_unique<Matmul>(store, here ? Matmul::Library::kHere : Matmul::Library::kNone);
 }
 
 }  // namespace xpud::kernels

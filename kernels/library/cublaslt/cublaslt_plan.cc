@@ -11,6 +11,7 @@ using matmul::Strides;
 constexpr size_t kMostWorkspace = size_t{32} << 20;
 constexpr int64_t kMostBatch = 65535;
 constexpr int64_t kLargestSize = INT32_MAX;
+constexpr uintptr_t kNoAddress = uintptr_t{1} << 32;  // a multiple of any alignment, never read
 
 DataType TypeOf(ops::DType type) {
   switch (type) {
@@ -45,13 +46,6 @@ Epilogue EpilogueOf(const Problem& problem) {
   }
 }
 
-// Enough for algorithms that cut k, without taking much for small products.
-size_t WorkspaceFor(const MatmulProblem& p) {
-  const double sums = 4.0 * p.batch * p.m * p.n;
-  const size_t wanted = static_cast<size_t>(std::min(32 * sums, 1.0 * kMostWorkspace));
-  return std::min(kMostWorkspace, (wanted + (size_t{1} << 20) - 1) >> 20 << 20);
-}
-
 // Creates the layout of a stack of column-major matrices.
 Status Create(const Api& api, Layout* layout, DataType type, int64_t rows, int64_t columns, int64_t leading,
               int64_t batch, int64_t batch_stride) {
@@ -63,6 +57,15 @@ Status Create(const Api& api, Layout* layout, DataType type, int64_t rows, int64
   if (status == Status::kSuccess && batch > 1)
     status = api.layout_set(*layout, LayoutAttribute::kBatchStride, &batch_stride, sizeof(batch_stride));
   return status;
+}
+
+}  // namespace
+
+// Enough for algorithms that cut k, without taking much for small products.
+size_t MostWorkspace(const MatmulProblem& p) {
+  const double sums = 4.0 * p.batch * p.m * p.n;
+  const size_t wanted = static_cast<size_t>(std::min(32 * sums, 1.0 * kMostWorkspace));
+  return std::min(kMostWorkspace, (wanted + (size_t{1} << 20) - 1) >> 20 << 20);
 }
 
 ze_result_t ResultOf(Status status) {
@@ -78,8 +81,6 @@ ze_result_t ResultOf(Status status) {
   }
 }
 
-}  // namespace
-
 bool Multiplies(const MatmulProblem& p) {
   return p.k > 0 && p.batch <= kMostBatch && std::max({p.m, p.n, p.k}) <= kLargestSize;
 }
@@ -92,26 +93,15 @@ bool Finishes(const MatmulProblem& p) {
   return p.activation == ops::Activation::kNone || p.activation == ops::Activation::kRelu;
 }
 
-Handle Device::HandleFor(void* context) {
-  MutexLock lock(mutex_);
-  if (handle_ != nullptr && context_ == context) return handle_;
-  context_ = context;
-  if (api_.create(&handle_) != Status::kSuccess) handle_ = nullptr;
-  return handle_;
-}
-
-Plan::Plan(Device& device, const Problem& problem)
-    : device_(device), problem_(problem), workspace_bytes_(WorkspaceFor(problem.matmul)) {}
-
 Plan::~Plan() {
   for (const Layout layout : {a_, b_, c_, out_})
-    if (layout != nullptr) device_.api().layout_destroy(layout);
-  if (desc_ != nullptr) device_.api().desc_destroy(desc_);
+    if (layout != nullptr) api_.layout_destroy(layout);
+  if (desc_ != nullptr) api_.desc_destroy(desc_);
 }
 
 // cuBLASLt's matrices are column-major: out^T = b^T a^T.
-Status Plan::Describe(const void* bias) {
-  const Api& api = device_.api();
+Status Plan::Describe() {
+  const Api& api = api_;
   const MatmulProblem& p = problem_.matmul;
   const bool wide = p.in == ops::DType::kFloat64;
   const DataType in = TypeOf(p.in), sum = wide ? DataType::kFloat64 : DataType::kFloat32,
@@ -141,18 +131,23 @@ Status Plan::Describe(const void* bias) {
   then([&] { return api.desc_set(desc, DescAttribute::kEpilogue, &epilogue, sizeof(epilogue)); });
   if (!problem_.bias) return status;
   then([&] { return api.desc_set(desc, DescAttribute::kBiasType, &out, sizeof(out)); });
-  then([&] { return api.desc_set(desc, DescAttribute::kBiasPointer, &bias, sizeof(bias)); });
+  // The library wants an address before it chooses, for its alignment.
+  if (status != Status::kSuccess) return status;
+  return SetBias(reinterpret_cast<const void*>(kNoAddress + problem_.c_alignment));
+}
+
+Status Plan::SetBias(const void* bias) {
   bias_ = bias;
-  return status;
+  return api_.desc_set(desc_, DescAttribute::kBiasPointer, &bias, sizeof(bias));
 }
 
 Status Plan::Choose(Handle handle) {
-  const Api& api = device_.api();
+  const Api& api = api_;
   Preference preference = nullptr;
   Status status = api.preference_create(&preference);
   if (status != Status::kSuccess) return status;
-  const size_t most = workspace_bytes();
-  status = api.preference_set(preference, PreferenceAttribute::kMaxWorkspaceBytes, &most, sizeof(most));
+  status = api.preference_set(preference, PreferenceAttribute::kMaxWorkspaceBytes, &most_workspace_,
+                              sizeof(most_workspace_));
   // Parts of a sum are never rounded to 16 bits before they are added.
   if (status == Status::kSuccess)
     status = api.preference_set(preference, PreferenceAttribute::kReductionSchemes, &kReduceInComputeType,
@@ -175,42 +170,34 @@ Status Plan::Choose(Handle handle) {
   if (status != Status::kSuccess) return status;
   if (found == 0 || best.state != Status::kSuccess) return Status::kNotSupported;
   algo_ = best.algo;
-  workspace_bytes_.store(best.workspace_bytes, std::memory_order_relaxed);
+  workspace_bytes_ = best.workspace_bytes;
   ready_ = true;
   return Status::kSuccess;
 }
 
-Status Plan::Prepare(Handle handle, const matmul::MatmulOperands& operands) {
-  if (desc_ == nullptr) {
-    const Status described = Describe(operands.c);
-    if (described != Status::kSuccess) return described;
-  }
-  return Choose(handle);
+Plan::Prepared Plan::Prepare(Handle handle) {
+  MutexLock lock(mutex_);
+  if (ready_) return {Status::kSuccess, workspace_bytes_};
+  const Status described = desc_ == nullptr ? Describe() : Status::kSuccess;
+  if (described != Status::kSuccess) return {described, 0};
+  return {Choose(handle), workspace_bytes_};
 }
 
-ze_result_t Plan::Run(const matmul::MatmulOperands& operands, void* workspace, size_t workspace_bytes,
-                      void* context, void* stream) {
-  const Api& api = device_.api();
-  const Handle handle = device_.HandleFor(context);
-  if (handle == nullptr) return ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY;
+Status Plan::Run(Handle handle, const matmul::MatmulOperands& operands, void* workspace,
+                 size_t workspace_bytes, void* stream) {
   MutexLock lock(mutex_);
-  if (!ready_) {
-    const Status prepared = Prepare(handle, operands);
-    if (prepared != Status::kSuccess) return ResultOf(prepared);
+  if (problem_.bias && bias_ != operands.c) {
+    const Status set = SetBias(operands.c);
+    if (set != Status::kSuccess) return set;
   }
   const MatmulProblem& p = problem_.matmul;
-  if (problem_.bias && bias_ != operands.c) {
-    const void* const bias = bias_ = operands.c;
-    if (api.desc_set(desc_, DescAttribute::kBiasPointer, &bias, sizeof(bias)) != Status::kSuccess)
-      return ZE_RESULT_ERROR_UNKNOWN;
-  }
   const bool adds = p.has_c && !problem_.bias && !problem_.raw, wide = p.in == ops::DType::kFloat64;
   const double wide_alpha = problem_.raw ? 1 : operands.alpha, wide_beta = adds ? operands.beta : 0;
   const float alpha = static_cast<float>(wide_alpha), beta = static_cast<float>(wide_beta);
-  return ResultOf(api.matmul(handle, desc_, wide ? static_cast<const void*>(&wide_alpha) : &alpha, operands.b,
-                             b_, operands.a, a_, wide ? static_cast<const void*>(&wide_beta) : &beta,
-                             adds ? operands.c : operands.out, c_, operands.out, out_, &algo_, workspace,
-                             workspace_bytes, stream));
+  return api_.matmul(handle, desc_, wide ? static_cast<const void*>(&wide_alpha) : &alpha, operands.b, b_,
+                     operands.a, a_, wide ? static_cast<const void*>(&wide_beta) : &beta,
+                     adds ? operands.c : operands.out, c_, operands.out, out_, &algo_, workspace,
+                     workspace_bytes, stream);
 }
 
 }  // namespace xpud::kernels::cublaslt

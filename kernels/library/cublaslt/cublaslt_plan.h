@@ -1,7 +1,7 @@
 // How cuBLASLt computes one problem: descriptors, and the algorithm that it recommends, asked for once.
 #pragma once
 
-#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -37,46 +37,41 @@ bool Multiplies(const matmul::MatmulProblem& problem);
 // True if its epilogue adds c and applies the activation.
 bool Finishes(const matmul::MatmulProblem& problem);
 
-// The library's handle for a device, made when first needed because that takes the device's context. It lasts
-// as long as the process: destroying it would take the context too, which may be gone by then.
-class Device {
- public:
-  explicit Device(const Api& api) : api_(api) {}
-  const Api& api() const { return api_; }
-  // The handle for `context`, which is current; nullptr if there can be none.
-  Handle HandleFor(void* context);
+// The most workspace that an algorithm for the problem may take.
+size_t MostWorkspace(const matmul::MatmulProblem& problem);
+ze_result_t ResultOf(Status status);
 
- private:
-  const Api& api_;
-  Mutex mutex_;
-  void* context_ ABSL_GUARDED_BY(mutex_) = nullptr;
-  Handle handle_ ABSL_GUARDED_BY(mutex_) = nullptr;
-};
-
+// Any thread, one at a time enters. The library's handle, whose context is current, is the same in each call.
 class Plan {
  public:
-  Plan(Device& device, const Problem& problem);
+  Plan(const Api& api, const Problem& problem, size_t most_workspace)
+      : api_(api), problem_(problem), most_workspace_(most_workspace) {}
   ~Plan();
   Plan(const Plan&) = delete;
   Plan& operator=(const Plan&) = delete;
 
-  // How much workspace to give Run: what the algorithm takes, once that is known.
-  size_t workspace_bytes() const { return workspace_bytes_.load(std::memory_order_relaxed); }
+  // Bytes of workspace that the algorithm takes; chooses it unless that is done.
+  struct Prepared {
+    Status status = Status::kSuccess;
+    size_t workspace_bytes = 0;
+  };
+  Prepared Prepare(Handle handle);
 
-  // Enqueues the product on `stream`, with `context` current. Any thread, one at a time enters.
-  ze_result_t Run(const matmul::MatmulOperands& operands, void* workspace, size_t workspace_bytes,
-                  void* context, void* stream);
+  // Enqueues the product on `stream`, once prepared, with at least as much workspace as Prepare said.
+  Status Run(Handle handle, const matmul::MatmulOperands& operands, void* workspace, size_t workspace_bytes,
+             void* stream);
 
  private:
-  Status Prepare(Handle handle, const matmul::MatmulOperands& operands) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  Status Describe(const void* bias) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Status Describe() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Status SetBias(const void* bias) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Status Choose(Handle handle) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  Device& device_;
+  const Api& api_;
   const Problem problem_;
-  std::atomic<size_t> workspace_bytes_;
+  const size_t most_workspace_;
   Mutex mutex_;
   bool ready_ ABSL_GUARDED_BY(mutex_) = false;
+  size_t workspace_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   Desc desc_ ABSL_GUARDED_BY(mutex_) = nullptr;
   Layout a_ ABSL_GUARDED_BY(mutex_) = nullptr, b_ ABSL_GUARDED_BY(mutex_) = nullptr,
             c_ ABSL_GUARDED_BY(mutex_) = nullptr, out_ ABSL_GUARDED_BY(mutex_) = nullptr;

@@ -20,23 +20,27 @@ using testing::ExpectProduct;
 using testing::HostTensor;
 using Random = std::mt19937_64;
 
-enum class Way { kOnednn, kCublaslt, kOwnOnGpu };
+enum class Way { kOnednn, kOnednnElsewhere, kCublaslt, kCublasltAsked, kOwnOnGpu };
 
 class MatmulOfType : public ::testing::TestWithParam<std::tuple<Way, DType>> {
  protected:
   void SetUp() override {
     const Way way = std::get<0>(GetParam());
-    if (way == Way::kOnednn) {
+    if (way == Way::kOnednn || way == Way::kOnednnElsewhere) {
       device_ = std::make_unique<testing::HostDevice>(2);
-      planner_ = CreateOnednnMatmul(*device_, 2);
+      planner_ = CreateOnednnMatmul(*device_, 2, way == Way::kOnednnElsewhere);
       return;
     }
     auto gpu = testing::CudaDevice::Create();
     if (!gpu.ok()) GTEST_SKIP() << gpu.status();
+    const auto ask = [raw = gpu->get()](const Launch& launch) { return raw->Ask(launch); };
     device_ = *std::move(gpu);
     const auto api = cublaslt::Api::Get();
-    if (way == Way::kCublaslt && !api.ok()) GTEST_SKIP() << api.status();
-    planner_ = std::make_unique<cublaslt::CublasltMatmul>(*device_, way == Way::kCublaslt ? *api : nullptr);
+    if (way != Way::kOwnOnGpu && !api.ok()) GTEST_SKIP() << api.status();
+    using cublaslt::CublasltMatmul;
+    planner_ = way == Way::kOwnOnGpu
+                   ? std::make_unique<CublasltMatmul>(*device_, CublasltMatmul::Library::kNone)
+                   : CreateCublasltMatmul(*device_, way == Way::kCublasltAsked ? ask : KernelLibrary::Ask());
   }
   DType type() const { return std::get<1>(GetParam()); }
 
@@ -52,8 +56,7 @@ class MatmulOfType : public ::testing::TestWithParam<std::tuple<Way, DType>> {
     call.outputs = outputs;
     call.inputs = inputs;
     call.attributes = attributes;
-    launches_.Clear();
-    return planner_->Plan(call, [&](size_t bytes) { return device_->Workspace(bytes); }, launches_).status();
+    return device_->Plan(*planner_, call, launches_);
   }
   void Execute(HostTensor& out, HostTensor& a, HostTensor& b, HostTensor& c, double beta = 1,
                double alpha = 1, Activation activation = Activation::kNone) {
@@ -208,13 +211,16 @@ TEST_P(MatmulOfType, MoreShapesThanPlansStillWork) {
 }
 
 std::string NameOf(const ::testing::TestParamInfo<std::tuple<Way, DType>>& info) {
-  constexpr const char* kNames[] = {"Onednn_", "Cublaslt_", "OwnOnGpu_"};
+  constexpr const char* kNames[] = {"Onednn_", "OnednnElsewhere_", "Cublaslt_", "CublasltAsked_",
+                                    "OwnOnGpu_"};
   const auto [way, type] = info.param;
   return kNames[static_cast<int>(way)] + std::string(ops::Info(type).name);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ways, MatmulOfType,
-                         ::testing::Combine(::testing::Values(Way::kOnednn, Way::kCublaslt, Way::kOwnOnGpu),
+                         ::testing::Combine(::testing::Values(Way::kOnednn, Way::kOnednnElsewhere,
+                                                              Way::kCublaslt, Way::kCublasltAsked,
+                                                              Way::kOwnOnGpu),
                                             ::testing::Values(DType::kFloat32, DType::kFloat64,
                                                               DType::kBFloat16, DType::kFloat16)),
                          NameOf);

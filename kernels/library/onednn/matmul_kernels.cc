@@ -1,7 +1,11 @@
 #include "kernels/library/onednn/matmul_kernels.h"
 
 #include <algorithm>
+#include <memory>
+#include <string>
 
+#include "kernels/library/host_modules.h"
+#include "kernels/library/plan_table.h"
 #include "kernels/library/simd/simd.h"
 #include "proto/base/ze_ext.h"
 
@@ -9,6 +13,7 @@ namespace xpud::kernels::onednn {
 namespace {
 
 constexpr int64_t kCopyBytesPerGroup = 1 << 20;
+constexpr size_t kMostPlans = 4096;
 
 template <typename T>
 const T& Argument(const void* const* args, int i) {
@@ -29,8 +34,10 @@ void RunProduct(const void* const* args, const uint32_t group[3], void* scratch)
 }
 
 void RunUnplanned(const void* const* args, const uint32_t group[3], void* scratch) {
-  const MatmulPlan plan(Argument<MatmulProblem>(args, 0));
-  RunGroup(plan, args, group, scratch);
+  static auto& plans = *new PlanTable<MatmulProblem, const MatmulPlan>(kMostPlans);
+  const MatmulProblem& problem = Argument<MatmulProblem>(args, 0);
+  const auto plan = plans.Find(problem, [&] { return std::make_shared<const MatmulPlan>(problem); });
+  RunGroup(*plan, args, group, scratch);
 }
 
 void RunPack(const void* const* args, const uint32_t group[3], void*) {
@@ -68,41 +75,42 @@ constexpr xpud_host_kernel_t kKernels[] = {
     {"matmul_pack", RunPack, 1, kPackSizes},
     {"matmul_copy", RunCopy, 2, kCopySizes},
 };
-constexpr xpud_host_module_t kModule = {XPUD_HOST_MODULE_VERSION, 4, kKernels};
 
 }  // namespace
 
+constinit const xpud_host_module_t kHostModule = {XPUD_HOST_MODULE_VERSION, 4, kKernels};
+
 MatmulKernels::MatmulKernels(KernelStore& store) {
-  product_ = store.Add({ModuleImage::Format::kHost, "", &kModule}, "matmul");
+  product_ = store.Add({ModuleImage::Format::kHost, std::string(kOnednnModule)}, "matmul");
   unplanned_ = store.AddEntry(*product_, "matmul_unplanned");
   pack_ = store.AddEntry(*product_, "matmul_pack");
   copy_ = store.AddEntry(*product_, "matmul_copy");
 }
 
-void MatmulKernels::LaunchProduct(const MatmulPlan& plan, const MatmulOperands& operands,
-                                  PackedWeights* packed, uint32_t tiles_per_group,
-                                  LaunchList& launches) const {
+template <typename First>
+void MatmulKernels::LaunchTiles(const Kernel* kernel, const First& first, const MatmulPlan& plan,
+                                const MatmulOperands& operands, PackedWeights* packed,
+                                uint32_t tiles_per_group, LaunchList& launches) {
   const uint32_t groups = static_cast<uint32_t>((plan.tiles() + tiles_per_group - 1) / tiles_per_group);
   if (packed != nullptr) packed->CountPlanned(groups);
   Launch& launch = launches.Add();
-  launch.Reset(product_, groups);
-  launch.Push(&plan);
+  launch.Reset(kernel, groups);
+  launch.Push(first);
   launch.Push(operands);
   launch.Push(packed);
   launch.Push(tiles_per_group);
 }
 
-void MatmulKernels::LaunchUnplanned(const MatmulProblem& problem, const MatmulOperands& operands,
-                                    PackedWeights* packed, int64_t tiles, uint32_t tiles_per_group,
+void MatmulKernels::LaunchProduct(const MatmulPlan& plan, const MatmulOperands& operands,
+                                  PackedWeights* packed, uint32_t tiles_per_group,
+                                  LaunchList& launches) const {
+  LaunchTiles(product_, &plan, plan, operands, packed, tiles_per_group, launches);
+}
+
+void MatmulKernels::LaunchUnplanned(const MatmulPlan& plan, const MatmulOperands& operands,
+                                    PackedWeights* packed, uint32_t tiles_per_group,
                                     LaunchList& launches) const {
-  const uint32_t groups = static_cast<uint32_t>((tiles + tiles_per_group - 1) / tiles_per_group);
-  if (packed != nullptr) packed->CountPlanned(groups);
-  Launch& launch = launches.Add();
-  launch.Reset(unplanned_, groups);
-  launch.Push(problem);
-  launch.Push(operands);
-  launch.Push(packed);
-  launch.Push(tiles_per_group);
+  LaunchTiles(unplanned_, plan.problem(), plan, operands, packed, tiles_per_group, launches);
 }
 
 void MatmulKernels::LaunchPack(PackedWeights& weights, LaunchList& launches) const {

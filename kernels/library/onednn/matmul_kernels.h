@@ -14,9 +14,9 @@ class MatmulKernels {
   // plan's tiles, `tiles_per_group` to a group. `packed` may be nullptr.
   void LaunchProduct(const MatmulPlan& plan, const MatmulOperands& operands, PackedWeights* packed,
                      uint32_t tiles_per_group, LaunchList& launches) const;
-  // As above for a problem that no lasting plan exists for: workers plan it, again for each group.
-  void LaunchUnplanned(const MatmulProblem& problem, const MatmulOperands& operands, PackedWeights* packed,
-                       int64_t tiles, uint32_t tiles_per_group, LaunchList& launches) const;
+  // As above, but the launch points at no plan: whoever runs it makes one, and keeps it for a while.
+  void LaunchUnplanned(const MatmulPlan& plan, const MatmulOperands& operands, PackedWeights* packed,
+                       uint32_t tiles_per_group, LaunchList& launches) const;
   void LaunchPack(PackedWeights& weights, LaunchList& launches) const;
   // target[batch, rows, columns] (no gaps) = source, converted to target_type.
   struct Copy {
@@ -29,6 +29,11 @@ class MatmulKernels {
   void LaunchCopy(const Copy& copy, LaunchList& launches) const;
 
  private:
+  template <typename First>
+  static void LaunchTiles(const Kernel* kernel, const First& first, const MatmulPlan& plan,
+                          const MatmulOperands& operands, PackedWeights* packed, uint32_t tiles_per_group,
+                          LaunchList& launches);
+
   const Kernel* product_;
   const Kernel* unplanned_;
   const Kernel* pack_;

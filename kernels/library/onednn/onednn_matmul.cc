@@ -8,8 +8,9 @@
 
 namespace xpud::kernels {
 
-std::unique_ptr<Planner> CreateOnednnMatmul(KernelStore& store, int workers) {
-  return std::make_unique<onednn::OnednnMatmul>(store, onednn::MatmulOptions{.workers = workers});
+std::unique_ptr<Planner> CreateOnednnMatmul(KernelStore& store, int workers, bool elsewhere) {
+  return std::make_unique<onednn::OnednnMatmul>(
+      store, onednn::MatmulOptions{.workers = workers, .elsewhere = elsewhere});
 }
 
 namespace onednn {
@@ -29,12 +30,15 @@ size_t MatmulOptions::DefaultPackedBytes() {
 }
 
 OnednnMatmul::OnednnMatmul(KernelStore& store, const MatmulOptions& options)
-    : workers_(std::max(1, options.workers)), kernels_(store), packed_(options.packed_bytes) {}
+    : workers_(std::max(1, options.workers)),
+      elsewhere_(options.elsewhere),
+      kernels_(store),
+      packed_(options.packed_bytes) {}
 
 // Weights are packed where oneDNN's packed kernels apply: rows of a without gaps, one matrix b.
 PackedWeightCache::Found OnednnMatmul::FindPacked(const MatmulCall& call) {
   const MatmulProblem& p = call.problem;
-  const bool known = call.b_content != 0 && p.in != ops::DType::kFloat64;
+  const bool known = !elsewhere_ && call.b_content != 0 && p.in != ops::DType::kFloat64;
   const bool fits = p.batch == 1 && p.n >= 16 && p.a.column == 1 && (p.a.row == p.k || p.m == 1);
   if (!known || !fits || p.k * p.n * static_cast<int64_t>(ops::SizeOf(p.in)) < kLeastPackedBytes) return {};
   WeightSource source;
@@ -94,12 +98,14 @@ absl::StatusOr<Readiness> OnednnMatmul::Plan(const OpCall& call, KernelLibrary::
   RETURN_IF_ERROR(MakeMultipliable(read, found.weights != nullptr, workspace, launches));
   read.problem.packed = found.weights != nullptr;
   if (found.pack_first) kernels_.LaunchPack(*found.weights, launches);
-  if (const MatmulPlan* plan = PlanFor(read.problem)) {
+  const MatmulPlan* const plan = PlanFor(read.problem);
+  if (plan != nullptr && !elsewhere_) {
     kernels_.LaunchProduct(*plan, read.operands, found.weights, TilesPerGroup(*plan), launches);
+  } else if (plan != nullptr) {
+    kernels_.LaunchUnplanned(*plan, read.operands, nullptr, TilesPerGroup(*plan), launches);
   } else {
     const MatmulPlan temporary(read.problem);
-    kernels_.LaunchUnplanned(read.problem, read.operands, found.weights, temporary.tiles(),
-                             TilesPerGroup(temporary), launches);
+    kernels_.LaunchUnplanned(temporary, read.operands, found.weights, TilesPerGroup(temporary), launches);
   }
   return Readiness::kReady;
 }

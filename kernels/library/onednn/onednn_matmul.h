@@ -14,6 +14,7 @@ namespace xpud::kernels::onednn {
 
 struct MatmulOptions {
   int workers = 1;
+  bool elsewhere = false;  // as in KernelLibrary::Options: nothing is packed, problems travel by value
   // Limit of packed weights. They double the memory of weights that recur; the default, 1 GiB or an eighth of
   // the machine's memory if that is less, holds the whole of models up to about 250 million f32 weights.
   size_t packed_bytes = DefaultPackedBytes();
@@ -39,10 +40,11 @@ class OnednnMatmul : public Planner {
   uint32_t TilesPerGroup(const MatmulPlan& plan) const;
 
   const int workers_;
+  const bool elsewhere_;
   const MatmulKernels kernels_;
   PackedWeightCache packed_;
-  // Launches point at plans, so plans live as long as this. When there are kMostPlans, further problems
-  // travel by value.
+  // Launches in this process point at plans, so plans live as long as this. When there are kMostPlans,
+  // further problems travel by value.
   absl::flat_hash_map<MatmulProblem, std::unique_ptr<MatmulPlan>> plans_;
 };
 

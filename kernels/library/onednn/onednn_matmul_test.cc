@@ -37,8 +37,7 @@ struct Machine {
     call.outputs = outputs;
     call.inputs = inputs;
     call.attributes = attributes;
-    launches.Clear();
-    return planner.Plan(call, [&](size_t bytes) { return device.Workspace(bytes); }, launches).status();
+    return device.Plan(planner, call, launches);
   }
   void Execute(HostTensor& out, HostTensor& a, HostTensor& b, HostTensor& c, double beta = 1,
                double alpha = 1, Activation activation = Activation::kNone) {

@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cstdio>
 
 #include "absl/strings/str_cat.h"
@@ -171,14 +172,11 @@ void CudaDevice::Enqueue(const LaunchList& launches) {
   for (size_t i = 0; i < launches.size(); ++i) {
     const Launch& launch = launches[i];
     if (launch.kernel().module->format == ModuleImage::Format::kHost) {
-      const auto& module = *static_cast<const xpud_host_module_t*>(launch.kernel().module->host);
+      const xpud_host_kernel_t& kernel = HostKernelOf(launch.kernel());
       xpud_native_list_t list = {stream_, context_, 0, ZE_RESULT_SUCCESS};
       const uint32_t group[3] = {};
-      for (uint32_t k = 0; k < module.num_kernels; ++k) {
-        if (launch.kernel().entry != module.kernels[k].name) continue;
-        XPUD_CHECK(module.kernels[k].num_args == launch.argument_count());
-        module.kernels[k].run(launch.arguments(), group, &list);
-      }
+      XPUD_CHECK(kernel.num_args == launch.argument_count());
+      kernel.run(launch.arguments(), group, &list);
       Require(static_cast<int>(list.result), launch.kernel().entry.c_str());
       continue;
     }
@@ -187,6 +185,25 @@ void CudaDevice::Enqueue(const LaunchList& launches) {
     REQUIRE(api_.launch(FunctionOf(launch.kernel()), x, y, z, lanes_x, lanes_y, lanes_z, 0, stream_,
                         const_cast<void**>(launch.arguments()), nullptr));
   }
+}
+
+absl::StatusOr<uint64_t> CudaDevice::Ask(const Launch& launch) {
+  const xpud_host_kernel_t& kernel = HostKernelOf(launch.kernel());
+  XPUD_CHECK(kernel.num_args == launch.argument_count() + 1);
+  // As another process would: from bytes and offsets.
+  alignas(64) std::byte bytes[Launch::kMaxArgumentBytes];
+  std::copy(launch.argument_bytes().begin(), launch.argument_bytes().end(), bytes);
+  std::vector<const void*> arguments;
+  for (const uint16_t offset : launch.argument_offsets()) arguments.push_back(bytes + offset);
+  uint64_t answer = 0;
+  uint64_t* const address = &answer;
+  arguments.push_back(&address);
+  xpud_native_list_t list = {nullptr, context_, 0, ZE_RESULT_SUCCESS};
+  const uint32_t group[3] = {};
+  kernel.run(arguments.data(), group, &list);
+  if (list.result != ZE_RESULT_SUCCESS)
+    return absl::InternalError(absl::StrCat("0x", absl::Hex(list.result)));
+  return answer;
 }
 
 void CudaDevice::Wait() { REQUIRE(api_.synchronize(stream_)); }

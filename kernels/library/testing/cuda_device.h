@@ -23,6 +23,8 @@ class CudaDevice : public Device {
   Operand Place(HostTensor& tensor) override;
   absl::StatusOr<void*> Workspace(size_t bytes) override;
   void Run(const LaunchList& launches) override;
+  // As KernelLibrary::Options::ask.
+  absl::StatusOr<uint64_t> Ask(const Launch& launch);
 
   // For benchmarks: enqueues without waiting; memory stays placed until Run.
   void Enqueue(const LaunchList& launches);

@@ -1,9 +1,17 @@
 // What a test of this folder needs of a device: a KernelStore that can run launches. Call from one thread.
 #pragma once
 
+#include <deque>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+
 #include "absl/status/statusor.h"
+#include "kernels/library/host_modules.h"
 #include "kernels/library/testing/host_tensor.h"
 #include "kernels/planner.h"
+#include "proto/base/check.h"
 
 namespace xpud::kernels::testing {
 
@@ -16,6 +24,34 @@ class Device : public KernelStore {
   virtual absl::StatusOr<void*> Workspace(size_t bytes) = 0;
   // Runs the launches; then what was placed holds what they wrote.
   virtual void Run(const LaunchList& launches) = 0;
+
+  // Work waits until Plan runs it.
+  void InBackground(std::function<void()> work) override { background_.push_back(std::move(work)); }
+  absl::StatusOr<ModuleImage> Assemble(std::string_view ptx) override {
+    return ModuleImage{ModuleImage::Format::kPtx, std::string(ptx)};
+  }
+  // Plans until the call is ready.
+  absl::Status Plan(Planner& planner, const OpCall& call, LaunchList& launches) {
+    for (;;) {
+      launches.Clear();
+      const auto readiness = planner.Plan(call, [&](size_t bytes) { return Workspace(bytes); }, launches);
+      if (!readiness.ok() || *readiness == Readiness::kReady) return readiness.status();
+      XPUD_CHECK(!background_.empty());
+      for (; !background_.empty(); background_.pop_front()) background_.front()();
+    }
+  }
+
+ private:
+  std::deque<std::function<void()>> background_;
 };
+
+// The kernel that a HOST launch names.
+inline const xpud_host_kernel_t& HostKernelOf(const Kernel& kernel) {
+  const xpud_host_module_t* const module = FindHostModule(kernel.module->bytes);
+  XPUD_CHECK(module != nullptr);
+  for (uint32_t i = 0; i < module->num_kernels; ++i)
+    if (kernel.entry == module->kernels[i].name) return module->kernels[i];
+  XPUD_CHECK(false && "no such entry");
+}
 
 }  // namespace xpud::kernels::testing

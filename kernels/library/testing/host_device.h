@@ -56,18 +56,12 @@ class HostDevice : public Device {
   const Kernel* AddTo(const ModuleImage* module, std::string entry) {
     kernels_.push_back(
         std::make_unique<Kernel>(Kernel{static_cast<uint32_t>(kernels_.size()), module, std::move(entry)}));
+    HostKernelOf(*kernels_.back());
     return kernels_.back().get();
   }
 
-  static const xpud_host_kernel_t& Find(const Kernel& kernel) {
-    const auto* module = static_cast<const xpud_host_module_t*>(kernel.module->host);
-    for (uint32_t i = 0; i < module->num_kernels; ++i)
-      if (kernel.entry == module->kernels[i].name) return module->kernels[i];
-    XPUD_CHECK(false && "no such entry");
-  }
-
   void RunLaunch(const Launch& launch) {
-    const xpud_host_kernel_t& kernel = Find(launch.kernel());
+    const xpud_host_kernel_t& kernel = HostKernelOf(launch.kernel());
     XPUD_CHECK(kernel.num_args == launch.argument_count());
     run_ = kernel.run;
     arguments_ = launch.arguments();

@@ -1,0 +1,38 @@
+// A module of this folder's PTX in a store, made into machine code in the background when it is first wanted.
+// Engine thread only. Outlives the store's background work.
+#pragma once
+
+#include <atomic>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/planner.h"
+
+namespace xpud::kernels {
+
+class PtxModule {
+ public:
+  // `ptx` has static lifetime.
+  PtxModule(KernelStore& store, std::string_view ptx, std::vector<std::string> entries)
+      : store_(store), ptx_(ptx), entries_(std::move(entries)) {}
+  PtxModule(const PtxModule&) = delete;
+  PtxModule& operator=(const PtxModule&) = delete;
+
+  // entries[entry], or nullptr while the module is being made, or why it cannot be.
+  absl::StatusOr<const Kernel*> Find(size_t entry);
+
+ private:
+  void Make();
+
+  KernelStore& store_;
+  const std::string_view ptx_;
+  const std::vector<std::string> entries_;
+  bool wanted_ = false;
+  // Written in the background before made_.
+  absl::Status status_;
+  std::vector<const Kernel*> kernels_;
+  std::atomic<bool> made_{false};
+};
+
+}  // namespace xpud::kernels

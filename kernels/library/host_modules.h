@@ -1,0 +1,29 @@
+// The modules of HOST kernels in this binary, by name: how a launch names a kernel to another process. Each
+// has static lifetime. Any thread.
+#pragma once
+
+#include <string_view>
+
+#include "proto/base/ze_ext.h"
+
+namespace xpud::kernels {
+
+constexpr std::string_view kAttentionModule = "attention";
+constexpr std::string_view kCublasltModule = "cublaslt";
+constexpr std::string_view kOnednnModule = "onednn";
+
+// nullptr: there is none of this name.
+const xpud_host_module_t* FindHostModule(std::string_view name);
+
+// What the table is made of.
+namespace attention {
+extern const xpud_host_module_t kHostModule;
+}
+namespace cublaslt {
+extern const xpud_host_module_t kHostModule;
+}
+namespace onednn {
+extern const xpud_host_module_t kHostModule;
+}
+
+}  // namespace xpud::kernels
