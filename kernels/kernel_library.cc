@@ -7,6 +7,7 @@
 #include "kernels/layer_norm/layer_norm_planner.h"
 #include "kernels/layer_norm_backward/layer_norm_backward_planner.h"
 #include "kernels/map/map_planner.h"
+#include "kernels/misbehaving/misbehaving.h"
 #include "kernels/nll/nll_planner.h"
 #include "kernels/planner.h"
 #include "kernels/reduce/reduce_planner.h"
@@ -37,6 +38,7 @@ class KernelLibrary::Impl {
     planners_.push_back(std::make_unique<ScatterPlanner>(cache_));
     planners_.push_back(std::make_unique<SoftmaxPlanner>(cache_));
     planners_.push_back(std::make_unique<LayerNormPlanner>(cache_));
+    if (options.test_kernels) planners_.push_back(std::make_unique<MisbehavingPlanner>(cache_));
     for (size_t f = 0; f < by_family_.size(); ++f) {
       for (const auto& planner : planners_) {
         if (planner->Serves(static_cast<ops::Family>(f))) by_family_[f] = planner.get();
@@ -48,8 +50,10 @@ class KernelLibrary::Impl {
     launches.Clear();
     Planner* const planner = by_family_[static_cast<size_t>(call.row->family)];
     if (planner == nullptr) {
-      return absl::UnimplementedError(
-          absl::StrCat(std::string(call.row->aten), ": this device has no kernel for it"));
+      const bool test = call.row->family == ops::Family::kTest;
+      return absl::UnimplementedError(absl::StrCat(std::string(call.row->aten),
+                                                   test ? " is a test's; start the daemon with --test-kernels"
+                                                        : ": this device has no kernel for it"));
     }
     return planner->Plan(call, workspace, launches);
   }

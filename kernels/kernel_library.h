@@ -180,6 +180,7 @@ class KernelLibrary {
     // with its answer. Called on the compiler's thread, which the library's destructor waits for. Unavailable
     // means that it may be asked again. Null: launches run in this process, and their kernels find out.
     Ask ask = nullptr;
+    bool test_kernels = false;  // whether kernels that misbehave are planned, see kernels/misbehaving
   };
   // Device memory that lives until the op is done, or ResourceExhausted. On GPUs at multiples of 256 bytes.
   using Workspace = absl::FunctionRef<absl::StatusOr<void*>(size_t bytes)>;

@@ -17,6 +17,7 @@ enum class SkeletonNumber : uint8_t {
   kScatterAdd = 10,
   kNllForward = 11,
   kNllBackward = 12,
+  kMisbehaving = 13,
 };
 
 }  // namespace xpud::kernels

@@ -279,6 +279,16 @@ absl::Status CheckNllLoss(const OpCall& call) {
   return NeedSizes(call.outputs[1], "total weight", {});
 }
 
+absl::Status CheckTest(const OpCall& call) {
+  constexpr int64_t kMostGroups = 1 << 20;
+  RETURN_IF_ERROR(NeedSameSizes(call.inputs[0], call.outputs[0], "input"));
+  if (call.outputs[0].numel() == 0) return Invalid("the tensor is empty");
+  if (call.attributes.empty()) return absl::OkStatus();
+  RETURN_IF_ERROR(NeedAttributes(call, 1));
+  const int64_t groups = call.attributes[0].AsInteger();
+  return groups >= 1 && groups <= kMostGroups ? absl::OkStatus() : Invalid("1 to 2^20 groups are needed");
+}
+
 absl::Status CheckFamily(const OpCall& call) {
   switch (call.row->family) {
     case Family::kMap:
@@ -303,6 +313,8 @@ absl::Status CheckFamily(const OpCall& call) {
       return CheckAttention(call);
     case Family::kNllLoss:
       return CheckNllLoss(call);
+    case Family::kTest:
+      return CheckTest(call);
   }
   return Invalid("the op's family is unknown");
 }

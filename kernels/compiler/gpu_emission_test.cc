@@ -9,6 +9,7 @@
 #include "kernels/layer_norm/layer_norm_skeleton.h"
 #include "kernels/layer_norm_backward/layer_norm_backward_skeleton.h"
 #include "kernels/map/map_skeleton.h"
+#include "kernels/misbehaving/misbehaving.h"
 #include "kernels/nll/nll_skeleton.h"
 #include "kernels/reduce/reduce_skeleton.h"
 #include "kernels/scatter/scatter_skeleton.h"
@@ -207,6 +208,17 @@ TEST_F(GpuEmissionTest, NllBothWaysAndInEveryStage) {
     }
     key.stage = NllStage::kEach;
     Check(backward, key.Pack(/*backward=*/true), backward.NameOf(key.Pack(/*backward=*/true)));
+  }
+}
+
+TEST_F(GpuEmissionTest, KernelsThatMisbehaveAreNotOptimisedAway) {
+  const MisbehavingSkeleton skeleton;
+  for (const bool endless : {false, true}) {
+    const KernelKey key = MisbehavingSkeleton::KeyOf(endless);
+    Check(skeleton, key, skeleton.NameOf(key));
+    const std::string ptx = *KernelCache::Compile({Target::kNvptx, "sm_90"}, skeleton, key);
+    EXPECT_NE(ptx.find(endless ? "ld.volatile.global" : "st.volatile.global"), std::string::npos) << ptx;
+    EXPECT_EQ(ptx.find("bra") != std::string::npos, endless) << ptx;
   }
 }
 

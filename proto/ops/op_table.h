@@ -69,6 +69,8 @@ enum class Family : uint8_t {
   kNllLoss,    // forward: out[N] or [], total_weight[] <- logp[N,C], target[N], weight?[C]; backward: dx[N,C]
              // <- grad[N] or [], logp[N,C], target[N], weight?[C] (a mean's total weight is found again from
              // the targets). Attributes: reduction (0 none, 1 mean, 2 sum), ignore_index
+  kTest,  // out[S] (in place) <- a: the same tensor, of one element or more. Kernels that misbehave, for
+          // tests of the daemon. Attribute 0 of test_endless: how many groups run, 1 if it is left out
 };
 
 // Whether ops of the family look at index contents, which may be out of range.
