@@ -1,42 +1,56 @@
-// One in-order stream of work on a device: a Level Zero immediate list. The engine thread only.
+// One in-order stream of work on a device. Addresses are the device's. The engine thread only.
 #pragma once
 
-#include <level_zero/ze_api.h>
-
+#include <cstddef>
 #include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
-#include "daemon/executor/device.h"
+#include "kernels/kernel_library.h"
 
 namespace xpud::executor {
 
+// Part of a device's memory that a command uses.
+struct MemoryUse {
+  enum class Kind : uint32_t {
+    kRead,
+    kWrite,      // every byte, whatever was there
+    kWritePart,  // some of the bytes
+  };
+  uint64_t address = 0;
+  uint64_t bytes = 0;
+  Kind kind = Kind::kRead;
+};
+
+using MemoryRange = std::pair<uint64_t, uint64_t>;  // address, bytes
+
 class DeviceQueue {
  public:
-  // `in_order`: the list runs its appends one after the other; otherwise a barrier stands before each.
-  DeviceQueue(Device& device, ze_command_list_handle_t list, bool in_order)
-      : device_(device), list_(list), in_order_(in_order) {}
-  ~DeviceQueue();
-  DeviceQueue(const DeviceQueue&) = delete;
-  DeviceQueue& operator=(const DeviceQueue&) = delete;
+  virtual ~DeviceQueue() = default;  // the work is done, or the device gone
 
-  absl::Status Launch(const kernels::LaunchList& launches);
-  absl::Status Copy(void* target, const void* source, uint64_t bytes);
-  absl::Status Zero(void* target, uint64_t bytes);
+  // `uses`: all memory that outlives the command and that it reads or writes.
+  virtual absl::Status Launch(const kernels::LaunchList& launches, std::span<const MemoryUse> uses) = 0;
+  virtual absl::Status Copy(void* target, const void* source, uint64_t bytes) = 0;
+  // From memory of the daemon that may change once this returns.
+  virtual absl::Status Upload(void* target, std::span<const std::byte> source) = 0;
+  virtual absl::Status Zero(void* target, uint64_t bytes) = 0;
   // Stores `value` at `word` once all that was appended before is done.
-  absl::Status WriteValue(uint64_t* word, uint64_t value);
-  // Waits at most `timeout_ns`; DeadlineExceeded when work remains.
-  absl::Status Synchronize(uint64_t timeout_ns);
+  virtual absl::Status WriteValue(uint64_t* word, uint64_t value) = 0;
   // The device's clock, in nanoseconds, once all that was appended before is done.
-  absl::Status WriteTimestamp(uint64_t* word);
-  // Whether Copy is done with pageable host memory when it returns. Our drivers promise it.
-  bool consumes_host_source() const { return device_.properties().vendor != "intel"; }
-
- private:
-  absl::Status Order();  // after what was appended before
-
-  Device& device_;
-  ze_command_list_handle_t list_;
-  bool in_order_;
+  virtual absl::Status WriteTimestamp(uint64_t* word) = 0;
+  // Whether it takes work now. False while its executor is replaced or has enough to do.
+  virtual bool ready() const { return true; }
+  // All that was appended before the last WriteValue of up to `value` is known to be done.
+  virtual void Completed(uint64_t /*value*/) {}
+  // What went wrong since the last call, apart from what the calls above said.
+  struct Trouble {
+    absl::Status error;              // OK: nothing
+    std::vector<MemoryRange> spoilt;  // memory whose contents were lost
+  };
+  virtual bool HasTrouble() const { return false; }
+  virtual Trouble TakeTrouble() { return {}; }
 };
 
 }  // namespace xpud::executor

@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "daemon/executor/level_zero_device.h"
 #include "daemon/executor/ze_status.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/ze_ext.h"
@@ -86,24 +87,24 @@ absl::StatusOr<std::vector<ze_device_handle_t>> DevicesOf(ze_driver_handle_t dri
   return devices;
 }
 
-bool IsWanted(const std::string& wanted, const Device& device) {
+bool IsWanted(const std::string& wanted, const LevelZeroDevice& device) {
   return wanted == "auto" || wanted == device.properties().vendor || wanted == device.properties().kind;
 }
 
 }  // namespace
 
-absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenDevices(const DriverOptions& options) {
+absl::StatusOr<std::vector<std::unique_ptr<LevelZeroDevice>>> OpenLevelZeroDevices(const DriverOptions& options) {
   RETURN_IF_ERROR(LoadDrivers(options));
   ASSIGN_OR_RETURN(const auto drivers, Drivers());
   const std::string report = LoadReport(drivers);
   for (const auto line : absl::StrSplit(report, '\n', absl::SkipEmpty()))
     spdlog::info("back_end_without_device reason=\"{}\"", std::string(line));
-  std::vector<std::unique_ptr<Device>> devices, cpus;
+  std::vector<std::unique_ptr<LevelZeroDevice>> devices, cpus;
   std::vector<std::string> seen;
   for (ze_driver_handle_t driver : drivers) {
     ASSIGN_OR_RETURN(const auto handles, DevicesOf(driver));
     for (ze_device_handle_t handle : handles) {
-      ASSIGN_OR_RETURN(auto device, Device::Open(driver, handle, options.asynchronous));
+      ASSIGN_OR_RETURN(auto device, LevelZeroDevice::Open(driver, handle, options.asynchronous));
       seen.push_back(device->properties().vendor);
       if (!IsWanted(options.device, *device)) continue;
       (device->properties().kind == "cpu" ? cpus : devices).push_back(std::move(device));
@@ -117,6 +118,10 @@ absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenDevices(const DriverOpt
                      report.empty() ? "" : "; ", absl::StrReplaceAll(report, {{"\n", "; "}})));
   }
   return devices;
+}
+
+std::string LevelZeroVersion() {
+  return absl::StrCat(ZE_MAJOR_VERSION(ZE_API_VERSION_CURRENT), ".", ZE_MINOR_VERSION(ZE_API_VERSION_CURRENT));
 }
 
 }  // namespace xpud::executor

@@ -1,4 +1,4 @@
-// Finds the Level Zero drivers and the devices they offer. Called once, by main, before any other thread
+// Finds the Level Zero drivers and the devices they offer. Called once in a process, before any other thread
 // exists.
 #pragma once
 
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "daemon/executor/device.h"
+#include "daemon/executor/level_zero_device.h"
 
 namespace xpud::executor {
 
@@ -17,7 +17,10 @@ struct DriverOptions {
   bool asynchronous = false;    // tests: treat the CPU device as one that works on its own
 };
 
-// At least one device, or why there is none.
-absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenDevices(const DriverOptions& options);
+// The devices of this process's drivers, GPUs first. At least one, or why there is none.
+absl::StatusOr<std::vector<std::unique_ptr<LevelZeroDevice>>> OpenLevelZeroDevices(const DriverOptions& options);
+
+// Of the API that the daemon is built with, as "1.9".
+std::string LevelZeroVersion();
 
 }  // namespace xpud::executor

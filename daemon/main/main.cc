@@ -9,10 +9,11 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/executor/driver.h"
+#include "daemon/executor/devices.h"
 #include "daemon/main/options.h"
 #include "daemon/scheduler/engine.h"
 #include "daemon/service/control.h"
@@ -78,9 +79,15 @@ absl::StatusOr<std::unique_ptr<kernels::KernelLibrary>> OpenLibrary(const Option
 }
 
 absl::StatusOr<std::vector<session::DeviceState>> OpenDevices(const Options& options,
-                                                              const std::function<void()>& on_kernel_ready) {
+                                                              const std::function<void()>& wake) {
   ASSIGN_OR_RETURN(auto devices,
-                   executor::OpenDevices({options.driver, options.device, options.asynchronous}));
+                   executor::OpenDevices({.driver_library = options.driver,
+                                          .device = options.device,
+                                          .executor = options.executor,
+                                          .asynchronous = options.asynchronous,
+                                          .command_limit = std::chrono::milliseconds(options.command_limit_ms),
+                                          .standby = options.standby_executor,
+                                          .wake = wake}));
   std::vector<session::DeviceState> states;
   for (auto& device : devices) {
     session::DeviceState state;
@@ -92,10 +99,13 @@ absl::StatusOr<std::vector<session::DeviceState>> OpenDevices(const Options& opt
     kernels::KernelLibrary::Options library = {.target = properties.target,
                                                .cache_directory = "",
                                                .workers = static_cast<int>(properties.compute_units),
-                                               .on_ready = on_kernel_ready};
+                                               .on_ready = wake,
+                                               .elsewhere = properties.replaceable,
+                                               .test_kernels = options.test_kernels};
     if (properties.target == kernels::Target::kNvptx) {
       library.processor = properties.processor;
       library.assemble = [raw = device.get()](const std::string& text) { return raw->Assemble(text); };
+      library.ask = [raw = device.get()](const kernels::Launch& launch) { return raw->Ask(launch); };
     }
     ASSIGN_OR_RETURN(state.library, OpenLibrary(options, library));
     state.pool = std::make_unique<memory::Pool>(*device, static_cast<uint32_t>(states.size()));
@@ -160,4 +170,8 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace xpud
 
-int main(int argc, char** argv) { return xpud::Main(argc, argv); }
+int main(int argc, char** argv) {
+  if (argc > 1 && std::strcmp(argv[1], xpud::executor::kServeArgument) == 0)
+    return xpud::executor::ServeDevice(argc, argv);
+  return xpud::Main(argc, argv);
+}

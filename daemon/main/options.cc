@@ -27,13 +27,27 @@ absl::Status ParseMode(const std::string& value, unsigned& out) {
              : absl::InvalidArgumentError(absl::StrCat("mode ", value, " is outside 0001 to 0777"));
 }
 
+absl::Status ParseExecutor(const std::string& value, executor::ExecutorKind& out) {
+  if (value == "auto") {
+    out = executor::ExecutorKind::kAuto;
+  } else if (value == "thread") {
+    out = executor::ExecutorKind::kThread;
+  } else if (value == "process") {
+    out = executor::ExecutorKind::kProcess;
+  } else {
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", value, "' is none of: auto, thread, process"));
+  }
+  return absl::OkStatus();
+}
+
 struct Argument {
   std::string_view name;
   std::function<absl::Status(Options&, const std::string&)> set;
 };
 
-const std::array<Argument, 8>& Arguments() {
-  static const auto* const arguments = new std::array<Argument, 8>{{
+const std::array<Argument, 10>& Arguments() {
+  static const auto* const arguments = new std::array<Argument, 10>{{
       {"--socket",
        [](Options& o, const std::string& v) {
          o.socket = v;
@@ -67,6 +81,8 @@ const std::array<Argument, 8>& Arguments() {
          o.exit_when_idle_seconds = seconds;
          return status;
        }},
+      {"--executor", [](Options& o, const std::string& v) { return ParseExecutor(v, o.executor); }},
+      {"--command-limit", [](Options& o, const std::string& v) { return ParseInt(v, 0, o.command_limit_ms); }},
       {"--ready-fd", [](Options& o, const std::string& v) { return ParseInt(v, 0, o.ready_fd); }},
   }};
   return *arguments;
@@ -75,6 +91,8 @@ const std::array<Argument, 8>& Arguments() {
 bool SetFlag(std::string_view name, Options& options) {
   if (name == "--background") return options.background = true;
   if (name == "--asynchronous") return options.asynchronous = true;
+  if (name == "--standby-executor") return options.standby_executor = true;
+  if (name == "--test-kernels") return options.test_kernels = true;
   if (name == "--help") return options.help = true;
   if (name == "--version") return options.version = true;
   return false;
@@ -91,6 +109,13 @@ const char kUsage[] = R"(xpud: owns this machine's accelerators and serves them 
   --cache-dir PATH       compiled kernels (default $XDG_CACHE_HOME/xpud or ~/.cache/xpud)
   --exit-when-idle SEC   end this long after the last client
   --log-level LEVEL      trace, debug, info, warn, error
+  --executor WHICH       who calls the device's driver: auto (a process for each GPU, a thread for the CPU
+                         device), thread, process
+  --command-limit MS     a command on a device with an executor process may run this long, then its session
+                         is closed (default 60000; 0: any time)
+  --standby-executor     keep a second executor process ready, which costs memory on a GPU and makes the
+                         replacement of a lost one quicker
+  --test-kernels         let clients run kernels that fault or do not end (for tests)
   --asynchronous         treat the CPU device like a GPU, which works on its own (for tests)
   --background           detach from the caller
   --ready-fd FD          write one byte there when clients can connect

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "daemon/executor/devices.h"
 
 namespace xpud {
 
@@ -17,6 +18,10 @@ struct Options {
   std::string cache_directory;  // compiled kernels; empty: $XDG_CACHE_HOME/xpud or ~/.cache/xpud
   std::string log_level = "info";
   std::optional<int> exit_when_idle_seconds;
+  executor::ExecutorKind executor = executor::ExecutorKind::kAuto;
+  int command_limit_ms = 60'000;  // of executor processes; 0: none
+  bool standby_executor = false;
+  bool test_kernels = false;  // tests: clients may run kernels that fault or do not end
   int ready_fd = -1;          // gets one byte when clients can connect
   bool asynchronous = false;  // tests: treat the CPU device like a GPU
   bool background = false;    // detach from the caller's session

@@ -17,6 +17,7 @@ struct Block {
   std::byte* address = nullptr;
   uint64_t bytes = 0;  // charged
   uint32_t tenant = 0;
+  uint64_t born = 0;  // its user's own count of when it was taken
 };
 
 class Pool {

@@ -19,6 +19,7 @@ using Clock = std::chrono::steady_clock;
 constexpr int kIdlePolls = 64;  // before sleep is considered
 constexpr auto kWatchClosely = std::chrono::milliseconds(2);
 constexpr auto kWatchPause = std::chrono::microseconds(30);
+constexpr auto kMostWaitAtEnd = std::chrono::seconds(2);
 
 uint64_t NowNs() { return static_cast<uint64_t>(Clock::now().time_since_epoch().count()); }
 
@@ -95,7 +96,43 @@ void Engine::CloseSession(uint64_t id, const std::string& reason) {
                                  [&](const Turn& t) { return t.session == found->second.get(); });
   shares_.Remove(*turn->account);
   turns_.erase(turn);
+  std::unique_ptr<session::Session> session = std::move(found->second);
   sessions_.erase(found);
+  // Its socket's descriptors are closed, so that epoll forgets them, when it is gone.
+  if (!session->End()) ending_.push_back(std::move(session));
+}
+
+void Engine::CloseForFault(uint64_t id, const std::string& reason) {
+  const auto found = sessions_.find(id);
+  if (found == sessions_.end()) return;
+  const session::Peer& peer = found->second->peer();
+  spdlog::warn("session_closed id={} pid={} uid={} reason=\"{}\"", id, peer.pid, peer.uid, reason);
+  ++counters_.sessions_closed_for_fault;
+  CloseSession(id, reason);
+  if (options_.on_breach) options_.on_breach(id);
+}
+
+void Engine::PollDevices() {
+  alarms_.resize(devices_.size(), -1);
+  for (uint32_t d = 0; d < devices_.size(); ++d) {
+    executor::Device& device = *devices_[d].device;
+    for (const executor::Verdict& verdict : device.Poll()) {
+      for (const auto& session : ending_) {
+        if (session->id() == verdict.owner) session->Abandon(d);
+      }
+      if (const auto found = sessions_.find(verdict.owner); found != sessions_.end()) found->second->Abandon(d);
+      CloseForFault(verdict.owner, verdict.reason);
+    }
+    // A closed descriptor has left epoll by itself.
+    if (const int alarm = device.alarm_fd(); alarm != alarms_[d]) {
+      if (alarm >= 0) Watch(epoll_.get(), alarm);
+      alarms_[d] = alarm;
+    }
+  }
+}
+
+bool Engine::RunEnding() {
+  return std::erase_if(ending_, [](const auto& session) { return session->End(); }) != 0;
 }
 
 bool Engine::RunTasks() {
@@ -141,21 +178,14 @@ bool Engine::RunSessions() {
       worked |= *ran;
       continue;
     }
-    const session::Session& session = *turns_[i].session;
-    const std::string reason(ran.status().message());
-    spdlog::warn("session_closed id={} pid={} uid={} reason=\"{}\"", session.id(), session.peer().pid,
-                 session.peer().uid, reason);
-    ++counters_.sessions_closed_for_fault;
-    const uint64_t id = session.id();
-    CloseSession(id, reason);
-    if (options_.on_breach) options_.on_breach(id);
+    CloseForFault(turns_[i].session->id(), std::string(ran.status().message()));
     --i;
   }
   return worked;
 }
 
 bool Engine::AnyUnderWay() const {
-  return std::any_of(turns_.begin(), turns_.end(),
+  return !ending_.empty() || std::any_of(turns_.begin(), turns_.end(),
                      [](const Turn& turn) { return turn.session->under_way(); });
 }
 
@@ -182,7 +212,9 @@ void Engine::Main() {
   int idle_polls = 0;
   while (!stopping_.load(std::memory_order_relaxed)) {
     bool worked = RunTasks();
+    PollDevices();
     worked |= RunSessions();
+    if (!ending_.empty()) worked |= RunEnding();
     if (worked) {
       idle_polls = 0;
       continue;
@@ -201,6 +233,9 @@ void Engine::Main() {
     idle_polls = 0;
   }
   while (!turns_.empty()) CloseSession(turns_.back().session->id(), "the xpud daemon is ending");
+  const auto until = Clock::now() + kMostWaitAtEnd;
+  while (!ending_.empty() && Clock::now() < until) RunEnding();
+  ending_.clear();
   RunTasks();
   devices_.clear();
 }

@@ -28,7 +28,7 @@ class Engine {
   struct Options {
     uint64_t slice_ns = 100'000;  // what a session may run before the next one's turn
     uint64_t spin_ns = 60'000;    // how long an idle engine polls before it sleeps
-    // Called on the engine's thread when a session ended by a breach of protocol (its socket must be shut).
+    // Called on the engine's thread when a session was closed for what it did (its socket must be shut).
     std::function<void(uint64_t session)> on_breach;
   };
   struct Counters {
@@ -65,6 +65,10 @@ class Engine {
   Engine(std::vector<session::DeviceState> devices, Options options);
   void Main();
   bool RunTasks();
+  void CloseForFault(uint64_t id, const std::string& reason);
+  // Looks after devices, and closes the sessions that took one down.
+  void PollDevices();
+  bool RunEnding();
   bool RunSessions();
   absl::StatusOr<bool> RunTurn(const Turn& turn);
   bool AnyUnderWay() const;
@@ -85,6 +89,8 @@ class Engine {
   absl::flat_hash_map<uint64_t, std::unique_ptr<session::Session>> sessions_;
   FairShare shares_;
   std::vector<Turn> turns_;
+  std::vector<std::unique_ptr<session::Session>> ending_;  // closed, and a device still works for them
+  std::vector<int> alarms_;                                // of devices, as epoll_ knows them
   Counters counters_;
 
   std::thread thread_;  // last: ends first

@@ -10,6 +10,7 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/executor/driver.h"
 #include "proto/control/xpud.grpc.pb.h"
 
 namespace xpud::service {
@@ -57,6 +58,9 @@ void Fill(const session::DeviceState& state, uint32_t index, uint32_t queues, v1
   out.set_kernel_disk_cache_hits(kernels.disk_hits);
   out.set_kernel_compiles_failed(kernels.failed);
   out.set_kernel_compile_ns(kernels.compile_ns);
+  const executor::ExecutorStatus executor = state.device->executor();
+  if (executor.pid != 0) out.set_executor_pid(executor.pid);
+  if (properties.replaceable) out.set_executors_replaced(executor.replaced);
 }
 
 void Fill(const session::Session& session, size_t devices, v1::Session& out) {
@@ -99,8 +103,7 @@ class Control::Service final : public v1::Control::Service {
     out->set_protocol_min(wire::kOldestVersion);
     out->set_protocol_max(wire::kNewestVersion);
     out->set_build("clang " __clang_version__);
-    out->set_level_zero(absl::StrCat(ZE_MAJOR_VERSION(ZE_API_VERSION_CURRENT), ".",
-                                     ZE_MINOR_VERSION(ZE_API_VERSION_CURRENT)));
+    out->set_level_zero(executor::LevelZeroVersion());
     return grpc::Status::OK;
   }
   grpc::Status ListDevices(grpc::ServerContext*, const v1::ListDevicesRequest*,

@@ -30,6 +30,8 @@ struct Buffer {
   uint64_t bytes = 0;    // as asked for
   uint64_t content = 0;  // changes with every write; never reused within the daemon
   uint64_t queues = 0;   // bit q: queue q has used it
+  // The last commands that read and wrote it (devices whose work can be run again).
+  uint64_t last_read = 0, last_write = 0;
   memory::Block block;
 };
 

@@ -21,14 +21,14 @@ uint64_t* InFlight::TakeErrorSlot(uint64_t sequence, absl::FunctionRef<std::stri
   next_slot_ = (next_slot_ + 1) % kErrorSlots;
   std::atomic_ref<uint64_t>(words_.errors[slot]).store(0, std::memory_order_relaxed);
   reporters_.push_back({sequence, slot, describe()});
-  return &words_.errors[slot];
+  return &on_device_->errors[slot];
 }
 
-std::optional<memory::Block> InFlight::Reuse(uint64_t bytes) {
+std::optional<memory::Block> InFlight::Reuse(uint64_t bytes, uint64_t announced) {
   const size_t looks = std::min(retired_.size(), kMostLooks);
   for (size_t i = 0; i < looks; ++i) {
     const auto at = retired_.end() - 1 - static_cast<ptrdiff_t>(i);
-    if (at->block.bytes != bytes) continue;
+    if (at->block.bytes != bytes || (at->sequence > announced && at->block.born <= announced)) continue;
     const memory::Block block = at->block;
     retired_.erase(at);
     return block;

@@ -24,13 +24,14 @@ class InFlight {
   };
   static_assert(sizeof(Words) == 128);
 
-  // `words`: zero, visible to the device, outlives the queue's work.
-  explicit InFlight(Words& words) : words_(words) {}
+  // `words`: zero, visible to the device, which finds them at `on_device`; they outlive the queue's work.
+  InFlight(Words& words, Words* on_device) : words_(words), on_device_(on_device) {}
 
-  uint64_t* done_word() { return &words_.done; }
+  uint64_t* done_word() { return &on_device_->done; }  // the device's address
   uint64_t Done() const;  // as the device says now
 
-  // Where command `sequence`, which `describe` words, reports an index; null while all slots are in use.
+  // Where (the device's address) command `sequence`, which `describe` words, reports an index; null while all
+  // slots are in use.
   uint64_t* TakeErrorSlot(uint64_t sequence, absl::FunctionRef<std::string()> describe);
   // The command of the slot taken last was not sent after all.
   void ReturnErrorSlot() {
@@ -40,8 +41,9 @@ class InFlight {
 
   // Memory whose last use is command `sequence` of this queue.
   void Retire(const memory::Block& block, uint64_t sequence) { retired_.push_back({block, sequence}); }
-  // A retired block of exactly this size.
-  std::optional<memory::Block> Reuse(uint64_t bytes);
+  // A retired block of exactly this size. So that the commands after the last announced one, `announced`, can
+  // be run again from there, it is none that held something before that and was used after it.
+  std::optional<memory::Block> Reuse(uint64_t bytes, uint64_t announced);
 
   // The device has come to `done`: reports the errors and frees the memory of commands up to there.
   using OnError = absl::FunctionRef<void(uint64_t sequence, uint64_t word, const std::string& command)>;
@@ -63,6 +65,7 @@ class InFlight {
   };
 
   Words& words_;
+  Words* const on_device_;
   std::deque<Retired> retired_;     // by sequence
   std::deque<Reporter> reporters_;  // by sequence; their slots follow one another
   size_t next_slot_ = 0;

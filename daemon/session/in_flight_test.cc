@@ -13,6 +13,8 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::Pair;
 
+constexpr uint64_t kAnnounced = 100;
+
 class InFlightTest : public ::testing::Test {
  protected:
   memory::Block Block(uint64_t bytes) {
@@ -29,7 +31,7 @@ class InFlightTest : public ::testing::Test {
   }
 
   InFlight::Words words_ = {};
-  InFlight queue_{words_};
+  InFlight queue_{words_, &words_};
   uintptr_t blocks_ = 0;
   std::vector<uint64_t> freed_;
   std::vector<std::pair<uint64_t, uint64_t>> errors_;
@@ -49,11 +51,22 @@ TEST_F(InFlightTest, MemoryIsFreedOnceTheDeviceIsPastItsLastUse) {
 TEST_F(InFlightTest, TheQueueItselfReusesMemoryOfItsSizeAtOnceAndOnlyOnce) {
   const memory::Block block = Block(512);
   queue_.Retire(block, 3);
-  EXPECT_FALSE(queue_.Reuse(1024).has_value());
-  EXPECT_EQ(queue_.Reuse(512)->address, block.address);
-  EXPECT_FALSE(queue_.Reuse(512).has_value());
+  EXPECT_FALSE(queue_.Reuse(1024, kAnnounced).has_value());
+  EXPECT_EQ(queue_.Reuse(512, kAnnounced)->address, block.address);
+  EXPECT_FALSE(queue_.Reuse(512, kAnnounced).has_value());
   Advance(10);
   EXPECT_THAT(freed_, IsEmpty());
+}
+
+TEST_F(InFlightTest, MemoryThatTheNextRunOfUnfinishedWorkReadsIsNotReused) {
+  memory::Block block = Block(512);
+  block.born = kAnnounced;
+  queue_.Retire(block, kAnnounced + 1);
+  EXPECT_FALSE(queue_.Reuse(512, kAnnounced).has_value());
+  EXPECT_TRUE(queue_.Reuse(512, kAnnounced + 1).has_value());
+  block.born = kAnnounced + 1;  // whatever it held is made again too
+  queue_.Retire(block, kAnnounced + 2);
+  EXPECT_TRUE(queue_.Reuse(512, kAnnounced).has_value());
 }
 
 TEST_F(InFlightTest, AnErrorIsReportedWithItsCommandWhenThatIsDone) {

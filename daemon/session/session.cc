@@ -7,7 +7,6 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "proto/base/out_of_memory.h"
 #include "proto/base/status_macros.h"
 #include "proto/transport/layout.h"
 
@@ -25,7 +24,6 @@ constexpr int kCommandsPerLook = 8;  // light commands between two looks at the 
 // Commands that a queue of an asynchronous device has under way: enough to keep it busy, fewer than a stream
 // takes before the append blocks.
 constexpr uint64_t kMostUnderWay = 512;
-constexpr uint64_t kMostWaitForMemoryNs = 100'000'000;
 
 uint64_t NowNs() {
   return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
@@ -52,7 +50,7 @@ Session::Session(uint64_t id, Peer peer, std::unique_ptr<transport::ServerTransp
 absl::Status Session::Open() {
   for (uint32_t d = 0; d < devices_.size(); ++d) {
     if (!devices_[d].device->properties().synchronous) RETURN_IF_ERROR(ShareMemory(d));
-    ASSIGN_OR_RETURN(queues_[d].device_queue, devices_[d].device->CreateQueue(0));
+    ASSIGN_OR_RETURN(queues_[d].device_queue, devices_[d].device->CreateQueue(0, id_));
     queues_[d].device = d;
     Attach(d);
     open_queues_ |= uint64_t{1} << d;
@@ -62,27 +60,39 @@ absl::Status Session::Open() {
 
 absl::Status Session::ShareMemory(uint32_t device) {
   executor::Device& with = *devices_[device].device;
-  for (const std::span<std::byte> memory : {transport_->staging(), transport_->completion_memory()}) {
-    ASSIGN_OR_RETURN(auto imported, with.Import(memory));
-    if (imported != nullptr) imported_.push_back(std::move(imported));
-  }
-  ASSIGN_OR_RETURN(words_[device], with.AllocateHost(sizeof(InFlight::Words) * wire::kMaxQueues));
+  SharedMemory& shared = shared_[device];
+  ASSIGN_OR_RETURN(shared.staging, with.Import(transport_->staging()));
+  ASSIGN_OR_RETURN(shared.completion, with.Import(transport_->completion_memory()));
+  ASSIGN_OR_RETURN(shared.words, with.AllocateHost(sizeof(InFlight::Words) * wire::kMaxQueues));
   return absl::OkStatus();
 }
 
 void Session::Attach(uint32_t queue_id) {
   Queue& queue = queues_[queue_id];
-  if (words_[queue.device] == nullptr) return;
-  auto& words = reinterpret_cast<InFlight::Words*>(words_[queue.device]->address())[queue_id];
-  words = {};
-  queue.in_flight = std::make_unique<InFlight>(words);
+  const executor::HostMemory* const memory = shared_[queue.device].words.get();
+  if (memory == nullptr) return;
+  auto* const words = reinterpret_cast<InFlight::Words*>(memory->address()) + queue_id;
+  *words = {};
+  queue.in_flight = std::make_unique<InFlight>(*words, memory->OnDevice(words));
+}
+
+bool Session::End() {
+  if (!PublishCompletions().ok()) return true;  // a device that takes no work has none under way
+  if (busy_queues_ != 0) TakeCompletions();
+  return busy_queues_ == 0;
+}
+
+void Session::Abandon(uint32_t device) {
+  for (uint32_t q = 0; q < wire::kMaxQueues; ++q) {
+    if (queues_[q].device != device) continue;
+    dirty_queues_ &= ~(uint64_t{1} << q);
+    busy_queues_ &= ~(uint64_t{1} << q);
+  }
 }
 
 Session::~Session() {
-  for (uint32_t q = 0; q < wire::kMaxQueues; ++q) {
-    // A queue that does not finish belongs to a lost device; its memory goes with the process.
-    Queue& queue = queues_[q];
-    if (queue.device_queue != nullptr) (void)queue.device_queue->Synchronize(10'000'000'000);
+  for (Queue& queue : queues_) {
+    queue.device_queue.reset();
     if (queue.in_flight != nullptr)
       queue.in_flight->Drain([&](const memory::Block& block) { devices_[queue.device].pool->Free(block); });
   }
@@ -105,11 +115,16 @@ absl::StatusOr<Session::Progress> Session::Run(uint64_t slice_ns) {
   }
   uint64_t now = start;
   Progress progress = Progress::kWorked;
+  const uint64_t first = sequence_;
   for (int since_look = 1; !batch_.empty() && now - start < slice_ns; ++since_look) {
     wire::CommandHeader header;
     RETURN_IF_ERROR(wire::DecodeHeader(batch_, header));
     const Queue& queue = queues_[header.queue];
-    if (queue.in_flight != nullptr && queue.submitted - queue.completed > kMostUnderWay) break;
+    if (queue.in_flight != nullptr &&
+        (queue.submitted - queue.completed > kMostUnderWay || !queue.device_queue->ready())) {
+      if (sequence_ == first) progress = Progress::kStalled;
+      break;
+    }
     heavy_ = false;
     ASSIGN_OR_RETURN(const Outcome outcome, RunCommand(batch_.first(header.bytes), header));
     if (heavy_ || since_look % kCommandsPerLook == 0) now = NowNs();
@@ -141,20 +156,47 @@ absl::Status Session::PublishCompletions() {
     dirty_queues_ &= dirty_queues_ - 1;
     Queue& queue = queues_[q];
     if (queue.device_queue == nullptr) continue;
-    devices_[queue.device].commands += queue.submitted - queue.written;
-    queue.written = queue.submitted;
     if (queue.in_flight == nullptr) {
+      devices_[queue.device].commands += queue.submitted - queue.written;
+      queue.written = queue.submitted;
       RETURN_IF_ERROR(queue.device_queue->WriteValue(transport_->CompletedWord(q), queue.submitted));
       stats_.completed = sequence_;
       continue;
     }
-    RETURN_IF_ERROR(queue.device_queue->WriteValue(queue.in_flight->done_word(), queue.submitted));
-    if (busy_queues_ == 0) busy_since_ns_ = NowNs();
-    busy_queues_ |= uint64_t{1} << q;
+    RETURN_IF_ERROR(Announce(q));
   }
   transport_->WakeClient();
   if (!deferred_.empty()) ReleaseDeferred();
   return absl::OkStatus();
+}
+
+absl::Status Session::Announce(uint32_t queue_id) {
+  Queue& queue = queues_[queue_id];
+  queue.updates = false;
+  if (queue.written == queue.submitted) return absl::OkStatus();
+  devices_[queue.device].commands += queue.submitted - queue.written;
+  queue.written = queue.submitted;
+  RETURN_IF_ERROR(queue.device_queue->WriteValue(queue.in_flight->done_word(), queue.submitted));
+  if (busy_queues_ == 0) busy_since_ns_ = NowNs();
+  busy_queues_ |= uint64_t{1} << queue_id;
+  return absl::OkStatus();
+}
+
+// The device lost work of the queue, or could not take it.
+void Session::HandleTrouble(uint32_t queue_id) {
+  Queue& queue = queues_[queue_id];
+  const executor::DeviceQueue::Trouble trouble = queue.device_queue->TakeTrouble();
+  if (trouble.error.ok()) return;
+  Raise(queue, queue_id, queue.written, trouble.error);
+  for (const auto& [address, bytes] : trouble.spoilt) {
+    buffers_.ForEach([&, address = address, bytes = bytes](Buffer& buffer) {
+      const uint64_t begin = reinterpret_cast<uint64_t>(buffer.block.address);
+      if (buffer.device != queue.device || begin == 0 || begin + buffer.bytes <= address ||
+          address + bytes <= begin)
+        return;
+      buffer.poison = Poison::kFresh;
+    });
+  }
 }
 
 void Session::TakeCompletions() {
@@ -164,7 +206,10 @@ void Session::TakeCompletions() {
     const uint32_t q = static_cast<uint32_t>(std::countr_zero(rest));
     Queue& queue = queues_[q];
     const uint64_t done = queue.in_flight->Done();
+    if (queue.device_queue->HasTrouble()) [[unlikely]]
+      HandleTrouble(q);
     if (done == queue.completed) continue;
+    queue.device_queue->Completed(done);
     queue.in_flight->Advance(
         done,
         [&](uint64_t sequence, uint64_t word, const std::string& command) {
@@ -203,8 +248,7 @@ absl::StatusOr<Session::Outcome> Session::RunCommand(std::span<const std::byte> 
     case CommandKind::kWait:
       return WaitForQueue(bytes);
     case CommandKind::kAllocate:
-      status = Allocate(bytes);
-      break;
+      return Allocate(bytes);
     case CommandKind::kFree:
       status = Free(bytes);
       break;
@@ -224,8 +268,7 @@ absl::StatusOr<Session::Outcome> Session::RunCommand(std::span<const std::byte> 
       status = CreateQueue(bytes);
       break;
     case CommandKind::kDestroyQueue:
-      status = DestroyQueue(bytes);
-      break;
+      return DestroyQueue(bytes);
     case CommandKind::kTimestamp:
       status = Timestamp(bytes);
       break;
@@ -269,115 +312,7 @@ void Session::PoisonSkipped(Buffer& buffer) {
 void Session::MarkWritten(Buffer& buffer) {
   buffer.written = true;
   buffer.content = NextContent();
-}
-
-// ---- memory
-
-void Session::ChargeMemory(uint32_t device, int64_t bytes) {
-  allocated_[device] += static_cast<uint64_t>(bytes);
-  uint64_t total = 0;
-  for (uint32_t d = 0; d < devices_.size(); ++d) total += allocated_[d];
-  stats_.peak_bytes = std::max(stats_.peak_bytes, total);
-  transport_->SetAllocatedBytes(device, allocated_[device]);
-}
-
-absl::Status Session::Allocate(std::span<const std::byte> bytes) {
-  wire::AllocateCommand command;
-  RETURN_IF_ERROR(wire::DecodeFixed(bytes, command));
-  Buffer* buffer = buffers_.Insert(command.buffer);
-  if (buffer == nullptr)
-    return Breach("a buffer's id is in use or out of order, or its generation does not grow");
-  Queue& queue = queues_[current_queue_];
-  DeviceState& state = devices_[queue.device];
-  buffer->device = queue.device;
-  buffer->bytes = command.bytes;
-  const uint64_t used = allocated_[queue.device];
-  absl::StatusOr<memory::Block> block = ProcessOutOfMemory(
-      command.bytes, queue.device, state.device->properties().total_memory, state.memory_limit, used);
-  if (command.bytes <= state.memory_limit &&
-      memory::RoundSize(command.bytes) <= state.memory_limit - std::min(used, state.memory_limit)) {
-    block = TakeMemory(queue, command.bytes);
-    buffer->queues = uint64_t{1} << current_queue_;  // it may zero the memory
-  }
-  if (!block.ok()) {
-    buffer->poison = Poison::kNoStorage;
-    Raise(queue, current_queue_, block.status());
-    return absl::OkStatus();
-  }
-  buffer->block = *block;
-  ChargeMemory(queue.device, static_cast<int64_t>(block->bytes));
-  return absl::OkStatus();
-}
-
-absl::Status Session::Free(std::span<const std::byte> bytes) {
-  wire::FreeCommand command;
-  RETURN_IF_ERROR(wire::DecodeFixed(bytes, command));
-  Buffer* buffer = buffers_.Find(command.buffer);
-  if (buffer == nullptr) return Breach("a buffer was freed that does not exist");
-  ReleaseBuffer(*buffer);
-  return absl::OkStatus();
-}
-
-void Session::ReleaseBuffer(Buffer& buffer) {
-  if (buffer.block.address != nullptr) {
-    ChargeMemory(buffer.device, -static_cast<int64_t>(buffer.block.bytes));
-    FreeMemory(buffer);
-  }
-  buffers_.Erase(buffer);
-}
-
-// In the order of the work that uses it.
-void Session::FreeMemory(const Buffer& buffer) {
-  memory::Pool& pool = *devices_[buffer.device].pool;
-  const uint64_t queues = buffer.queues & open_queues_;
-  if (words_[buffer.device] == nullptr || queues == 0) {
-    pool.Free(buffer.block);
-    return;
-  }
-  if (std::has_single_bit(queues)) {
-    Queue& queue = queues_[std::countr_zero(queues)];
-    if (queue.submitted == queue.completed) {
-      pool.Free(buffer.block);
-    } else {
-      queue.in_flight->Retire(buffer.block, queue.submitted);
-    }
-    return;
-  }
-  DeferredFree entry{buffer.block, buffer.device, queues, {}};
-  for (uint32_t q = 0; q < wire::kMaxQueues; ++q) entry.marks[q] = queues_[q].submitted;
-  deferred_.push_back(entry);
-}
-
-absl::StatusOr<memory::Block> Session::TakePoolMemory(Queue& queue, uint64_t bytes) {
-  return devices_[queue.device].pool->Allocate(bytes, peer_.uid + 1, [&](std::byte* address, uint64_t size) {
-    return queue.device_queue->Zero(address, size);
-  });
-}
-
-absl::StatusOr<memory::Block> Session::TakeMemory(Queue& queue, uint64_t bytes) {
-  if (queue.in_flight == nullptr) return TakePoolMemory(queue, bytes);
-  if (const auto block = queue.in_flight->Reuse(memory::RoundSize(bytes))) return *block;
-  auto block = TakePoolMemory(queue, bytes);
-  if (block.ok() || !absl::IsResourceExhausted(block.status())) return block;
-  // What is free may only wait for the device to say so.
-  RETURN_IF_ERROR(PublishCompletions());
-  for (uint64_t rest = busy_queues_; rest != 0; rest &= rest - 1)
-    (void)queues_[std::countr_zero(rest)].device_queue->Synchronize(kMostWaitForMemoryNs);
-  TakeCompletions();
-  return TakePoolMemory(queue, bytes);
-}
-
-void Session::ReleaseDeferred() {
-  std::erase_if(deferred_, [&](const DeferredFree& entry) {
-    for (uint64_t rest = entry.queues & open_queues_; rest != 0; rest &= rest - 1) {
-      const uint32_t q = static_cast<uint32_t>(std::countr_zero(rest));
-      if (std::atomic_ref<uint64_t>(*transport_->CompletedWord(q)).load(std::memory_order_acquire) <
-          entry.marks[q])
-        return false;
-    }
-    devices_[entry.device].pool->Free(entry.block);
-    return true;
-  });
+  buffer.last_write = sequence_ + 1;
 }
 
 // ---- queues and events
@@ -387,7 +322,7 @@ absl::Status Session::CreateQueue(std::span<const std::byte> bytes) {
   RETURN_IF_ERROR(wire::DecodeFixed(bytes, command));
   if (command.device >= devices_.size()) return Breach("a queue names a device that does not exist");
   Queue& queue = queues_[current_queue_];
-  ASSIGN_OR_RETURN(queue.device_queue, devices_[command.device].device->CreateQueue(command.priority));
+  ASSIGN_OR_RETURN(queue.device_queue, devices_[command.device].device->CreateQueue(command.priority, id_));
   queue.device = command.device;
   queue.submitted = queue.written = queue.completed = 0;
   Attach(current_queue_);
@@ -395,22 +330,20 @@ absl::Status Session::CreateQueue(std::span<const std::byte> bytes) {
   return absl::OkStatus();
 }
 
-absl::Status Session::DestroyQueue(std::span<const std::byte> bytes) {
+absl::StatusOr<Session::Outcome> Session::DestroyQueue(std::span<const std::byte> bytes) {
   wire::DestroyQueueCommand command;
   RETURN_IF_ERROR(wire::DecodeFixed(bytes, command));
   if (current_queue_ < devices_.size()) return Breach("a default queue was destroyed");
   Queue& queue = queues_[current_queue_];
   RETURN_IF_ERROR(PublishCompletions());
-  RETURN_IF_ERROR(queue.device_queue->Synchronize(UINT64_MAX));
-  TakeCompletions();
+  if ((busy_queues_ >> current_queue_ & 1) != 0) return Outcome::kStalled;
   if (queue.in_flight != nullptr)
     queue.in_flight->Drain([&](const memory::Block& block) { devices_[queue.device].pool->Free(block); });
   std::atomic_ref<uint64_t>(*transport_->CompletedWord(current_queue_))
       .store(sequence_ + 1, std::memory_order_release);
   queue = Queue{};
   open_queues_ &= ~(uint64_t{1} << current_queue_);
-  busy_queues_ &= ~(uint64_t{1} << current_queue_);
-  return absl::OkStatus();
+  return Outcome::kDone;
 }
 
 absl::Status Session::Timestamp(std::span<const std::byte> bytes) {
@@ -420,7 +353,7 @@ absl::Status Session::Timestamp(std::span<const std::byte> bytes) {
   Queue& queue = queues_[current_queue_];
   uint64_t* const word = transport_->TimestampWord(command.slot);
   return queue.in_flight == nullptr ? queue.device_queue->WriteValue(word, NowNs())
-                                    : queue.device_queue->WriteTimestamp(word);
+                                    : queue.device_queue->WriteTimestamp(shared_[queue.device].completion->OnDevice(word));
 }
 
 absl::StatusOr<Session::Outcome> Session::WaitForQueue(std::span<const std::byte> bytes) {

@@ -42,7 +42,7 @@ class Session {
  public:
   Session(uint64_t id, Peer peer, std::unique_ptr<transport::ServerTransport> transport,
           std::span<DeviceState> devices);
-  // Waits for the session's work and gives everything back.
+  // Gives everything back; nothing is under way, or the device is gone.
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -57,6 +57,10 @@ class Session {
   };
   // Whether a device works for it, so that it must be Run again soon.
   bool under_way() const { return busy_queues_ != 0; }
+  // Takes no more commands. True once nothing is under way; call it again until then.
+  bool End();
+  // The device will do nothing more for this session.
+  void Abandon(uint32_t device);
 
   // Runs commands until there are none or about `slice_ns` have passed. An error is a breach of protocol: the
   // caller closes the session.
@@ -81,6 +85,7 @@ class Session {
     uint64_t submitted = 0;               // sequence of the last command
     uint64_t written = 0;                 // what the completed counter was last told to become
     uint64_t completed = 0;               // what it became (asynchronous devices)
+    bool updates = false;                 // the last command changed memory in place
     bool error_raised = false;            // and not yet cleared by the client
     uint64_t error_word = 0;              // where kernels of a synchronous device report bad index contents
     std::unique_ptr<InFlight> in_flight;  // null for a synchronous device
@@ -95,19 +100,19 @@ class Session {
   enum class Outcome { kDone, kStalled };
 
   absl::StatusOr<Outcome> RunCommand(std::span<const std::byte> bytes, const wire::CommandHeader& header);
-  absl::Status Allocate(std::span<const std::byte> bytes);
+  absl::StatusOr<Outcome> Allocate(std::span<const std::byte> bytes);
   absl::Status Free(std::span<const std::byte> bytes);
   absl::StatusOr<Outcome> Execute(std::span<const std::byte> bytes, uint32_t queue_id);
   absl::StatusOr<kernels::Readiness> PlanAndLaunch(Queue& queue, const kernels::OpCall& call);
   absl::Status Upload(std::span<const std::byte> bytes);
   absl::Status UploadInline(std::span<const std::byte> bytes);
-  // `outlives_command`: the source stays as it is until the copy is done.
-  absl::Status UploadFrom(std::span<const std::byte> source, wire::Handle target, uint64_t offset,
-                          bool outlives_command);
+  // `append` has the device copy to the address that it is given.
+  absl::Status UploadTo(wire::Handle target, uint64_t offset, uint64_t bytes,
+                        absl::FunctionRef<absl::Status(std::byte*)> append);
   absl::Status Download(std::span<const std::byte> bytes);
   absl::Status Copy(std::span<const std::byte> bytes);
   absl::Status CreateQueue(std::span<const std::byte> bytes);
-  absl::Status DestroyQueue(std::span<const std::byte> bytes);
+  absl::StatusOr<Outcome> DestroyQueue(std::span<const std::byte> bytes);
   absl::Status Timestamp(std::span<const std::byte> bytes);
   absl::StatusOr<Outcome> WaitForQueue(std::span<const std::byte> bytes);
   absl::Status ClearError(std::span<const std::byte> bytes);
@@ -127,7 +132,8 @@ class Session {
                        const std::string& command);
   // The part of a buffer that a copy names, or why not.
   absl::StatusOr<std::byte*> Part(Buffer* buffer, uint64_t offset, uint64_t bytes, uint32_t queue_id);
-  absl::StatusOr<std::byte*> StagingPart(uint64_t offset, uint64_t bytes) const;
+  // In staging, as the queue's device finds it.
+  absl::StatusOr<std::byte*> StagingPart(uint64_t offset, uint64_t bytes, uint32_t queue_id) const;
   // Records what became of a copy; `target` is the buffer that it writes, or null.
   void FinishCopy(const absl::Status& status, Buffer* target, uint64_t bytes);
 
@@ -140,13 +146,22 @@ class Session {
   void ReleaseDeferred();
   void ChargeMemory(uint32_t device, int64_t bytes);
   absl::Status PublishCompletions();
+  // Has the device say when it has done what the queue was given so far.
+  absl::Status Announce(uint32_t queue_id);
   // What asynchronous devices have done since.
   void TakeCompletions();
+  // Memory for the next command; ResourceExhausted, or Unavailable: there may be some later.
   absl::StatusOr<memory::Block> TakeMemory(Queue& queue, uint64_t bytes);
   absl::StatusOr<memory::Block> TakePoolMemory(Queue& queue, uint64_t bytes);
   void FreeMemory(const Buffer& buffer);
   absl::Status ShareMemory(uint32_t device);
   void Attach(uint32_t queue_id);
+  // Devices whose work can be run again: keeps the commands between two announcements such that running them
+  // again gives what the first run gave, as far as it can be.
+  void RecordUses();
+  absl::Status GuardOutputs(uint32_t queue_id);
+  absl::Status GuardWrite(uint32_t queue_id, Buffer& buffer);
+  void HandleTrouble(uint32_t queue_id);
 
   const uint64_t id_;
   const Peer peer_;
@@ -162,8 +177,10 @@ class Session {
   uint64_t busy_since_ns_ = 0;
   std::vector<DeferredFree> deferred_;
   // Of asynchronous devices: access to the transport's memory, and the words that they report in.
-  std::vector<std::unique_ptr<executor::ImportedMemory>> imported_;
-  std::array<std::unique_ptr<executor::HostMemory>, transport::kMaxDevices> words_;
+  struct SharedMemory {
+    std::unique_ptr<executor::HostMemory> staging, completion, words;
+  };
+  std::array<SharedMemory, transport::kMaxDevices> shared_;
   std::array<uint64_t, transport::kMaxDevices> allocated_{};
   SessionStats stats_;
 
@@ -178,6 +195,7 @@ class Session {
   std::array<kernels::Operand, ops::kMaxOutputs + ops::kMaxInputs> operands_;
   std::array<Buffer*, ops::kMaxOutputs + ops::kMaxInputs> operand_buffers_;
   kernels::LaunchList launches_;
+  std::vector<executor::MemoryUse> uses_;
   std::vector<memory::Block> workspace_;
 };
 

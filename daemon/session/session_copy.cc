@@ -27,11 +27,12 @@ absl::StatusOr<std::byte*> Session::Part(Buffer* buffer, uint64_t offset, uint64
   return buffer->block.address + offset;
 }
 
-absl::StatusOr<std::byte*> Session::StagingPart(uint64_t offset, uint64_t bytes) const {
-  const auto staging = transport_->staging();
+absl::StatusOr<std::byte*> Session::StagingPart(uint64_t offset, uint64_t bytes, uint32_t queue_id) const {
+  const std::span<std::byte> staging = transport_->staging().bytes;
   if (offset > staging.size() || bytes > staging.size() - offset)
     return absl::InvalidArgumentError("a copy leaves the staging memory");
-  return staging.data() + offset;
+  const executor::HostMemory* const shared = shared_[queues_[queue_id].device].staging.get();
+  return shared == nullptr ? staging.data() + offset : shared->OnDevice(staging.data() + offset);
 }
 
 void Session::FinishCopy(const absl::Status& status, Buffer* target, uint64_t bytes) {
@@ -45,42 +46,46 @@ void Session::FinishCopy(const absl::Status& status, Buffer* target, uint64_t by
   MarkWritten(*target);
 }
 
-absl::Status Session::UploadFrom(std::span<const std::byte> source, wire::Handle handle, uint64_t offset,
-                                 bool outlives_command) {
-  executor::DeviceQueue& queue = *queues_[current_queue_].device_queue;
+absl::Status Session::UploadTo(wire::Handle handle, uint64_t offset, uint64_t bytes,
+                               absl::FunctionRef<absl::Status(std::byte*)> append) {
   Buffer* buffer = buffers_.Find(handle);
-  const auto target = Part(buffer, offset, source.size(), current_queue_);
-  absl::Status status = target.ok() ? queue.Copy(*target, source.data(), source.size()) : target.status();
-  if (status.ok() && !outlives_command && !queue.consumes_host_source())
-    status = queue.Synchronize(UINT64_MAX);
-  if (status.ok()) stats_.uploaded_bytes += source.size();
-  FinishCopy(status, buffer, source.size());
+  const auto target = Part(buffer, offset, bytes, current_queue_);
+  absl::Status status = target.status();
+  if (status.ok()) status = GuardWrite(current_queue_, *buffer);
+  if (status.ok()) status = append(*target);
+  if (status.ok()) stats_.uploaded_bytes += bytes;
+  FinishCopy(status, buffer, bytes);
   return absl::OkStatus();
 }
 
 absl::Status Session::Upload(std::span<const std::byte> bytes) {
   wire::UploadCommand command;
   RETURN_IF_ERROR(wire::DecodeFixed(bytes, command));
-  ASSIGN_OR_RETURN(const std::byte* source, StagingPart(command.staging_offset, command.bytes));
-  return UploadFrom({source, command.bytes}, command.buffer, command.offset, /*outlives_command=*/true);
+  ASSIGN_OR_RETURN(const std::byte* source, StagingPart(command.staging_offset, command.bytes, current_queue_));
+  return UploadTo(command.buffer, command.offset, command.bytes, [&](std::byte* target) {
+    return queues_[current_queue_].device_queue->Copy(target, source, command.bytes);
+  });
 }
 
 absl::Status Session::UploadInline(std::span<const std::byte> bytes) {
   wire::UploadInlineCommand command;
   std::span<const std::byte> payload;
   RETURN_IF_ERROR(wire::DecodeUploadInline(bytes, command, payload));
-  return UploadFrom(payload, command.buffer, command.offset, /*outlives_command=*/false);
+  return UploadTo(command.buffer, command.offset, payload.size(), [&](std::byte* target) {
+    return queues_[current_queue_].device_queue->Upload(target, payload);
+  });
 }
 
 absl::Status Session::Download(std::span<const std::byte> bytes) {
   wire::DownloadCommand command;
   RETURN_IF_ERROR(wire::DecodeFixed(bytes, command));
-  ASSIGN_OR_RETURN(std::byte * target, StagingPart(command.staging_offset, command.bytes));
+  ASSIGN_OR_RETURN(std::byte * target, StagingPart(command.staging_offset, command.bytes, current_queue_));
   Buffer* buffer = buffers_.Find(command.buffer);
   const auto source = Part(buffer, command.offset, command.bytes, current_queue_);
   absl::Status status = source.status();
   if (status.ok() && buffer->poison != Poison::kNone) status = Poisoned();
   if (status.ok()) status = queues_[current_queue_].device_queue->Copy(target, *source, command.bytes);
+  if (status.ok()) buffer->last_read = sequence_ + 1;
   if (status.ok()) stats_.downloaded_bytes += command.bytes;
   FinishCopy(status, nullptr, 0);
   return absl::OkStatus();
@@ -99,7 +104,9 @@ absl::Status Session::Copy(std::span<const std::byte> bytes) {
                         command.source_offset < command.target_offset + command.bytes &&
                         command.target_offset < command.source_offset + command.bytes;
   if (status.ok() && overlaps) status = absl::InvalidArgumentError("a copy's source and target overlap");
+  if (status.ok()) status = GuardWrite(current_queue_, *target_buffer);
   if (status.ok()) status = queues_[current_queue_].device_queue->Copy(*target, *source, command.bytes);
+  if (status.ok()) source_buffer->last_read = sequence_ + 1;
   FinishCopy(status, target_buffer, command.bytes);
   return absl::OkStatus();
 }

@@ -143,8 +143,9 @@ absl::StatusOr<kernels::Readiness> Session::PlanAndLaunch(Queue& queue, const ke
     return static_cast<void*>(block.address);
   };
   auto ready = devices_[queue.device].library->Plan(call, workspace, launches_);
+  if (absl::IsUnavailable(ready.status())) ready = kernels::Readiness::kCompiling;  // for want of memory
   if (ready.ok() && *ready == kernels::Readiness::kReady) {
-    if (absl::Status launched = queue.device_queue->Launch(launches_); !launched.ok()) ready = launched;
+    if (absl::Status launched = queue.device_queue->Launch(launches_, uses_); !launched.ok()) ready = launched;
   }
   for (const memory::Block& block : workspace_) {
     if (queue.in_flight == nullptr) {
@@ -176,6 +177,10 @@ absl::StatusOr<Session::Outcome> Session::Execute(std::span<const std::byte> byt
       return refuse(absl::FailedPreconditionError("reads a tensor whose computation failed"), &call);
     PoisonOutputs();
     return Outcome::kDone;
+  }
+  if (state.device->properties().replaceable) {
+    RETURN_IF_ERROR(GuardOutputs(queue_id));
+    RecordUses();
   }
   const bool reports = queue.in_flight != nullptr && ops::ReadsIndices(execute_.row->family);
   call.error_word = &queue.error_word;

@@ -73,6 +73,9 @@ enum class Family : uint8_t {
           // tests of the daemon. Attribute 0 of test_endless: how many groups run, 1 if it is left out
 };
 
+// Whether ops of the family use what their output held before: they add to it, or write a part of it.
+constexpr bool ReadsOutput(Family family) { return family == Family::kScatterAdd || family == Family::kTest; }
+
 // Whether ops of the family look at index contents, which may be out of range.
 constexpr bool ReadsIndices(Family family) {
   return family == Family::kGather || family == Family::kEmbedding || family == Family::kScatterAdd ||

@@ -40,6 +40,8 @@ absl::StatusOr<std::unique_ptr<ShmServer>> ShmServer::Create(SessionFds& fds) {
   server->doorbell_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!server->doorbell_.valid()) return absl::ErrnoToStatus(errno, "eventfd failed");
   ASSIGN_OR_RETURN(fds.doorbell, Duplicate(server->doorbell_));
+  ASSIGN_OR_RETURN(server->staging_fd_, Duplicate(fds.staging));
+  server->completion_fd_ = std::move(completion);
   server->batch_.resize(kBatchBytes);
   return server;
 }

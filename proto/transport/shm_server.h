@@ -28,9 +28,9 @@ class ShmServer final : public ServerTransport {
   void RaiseError(uint32_t queue, uint64_t sequence, const absl::Status& error) override;
   uint32_t Errors(uint32_t queue) const override;
   void SetAllocatedBytes(uint32_t device, uint64_t bytes) override;
-  std::span<std::byte> staging() override { return {staging_.data(), staging_.size()}; }
-  std::span<std::byte> completion_memory() override {
-    return {completion_mapping_.data(), completion_mapping_.size()};
+  SharedBytes staging() override { return {{staging_.data(), staging_.size()}, staging_fd_.get()}; }
+  SharedBytes completion_memory() override {
+    return {{completion_mapping_.data(), completion_mapping_.size()}, completion_fd_.get()};
   }
   void WakeClient() override;
   void SayAsleep() override;
@@ -51,7 +51,7 @@ class ShmServer final : public ServerTransport {
     return *reinterpret_cast<CompletionPage*>(completion_mapping_.data());
   }
 
-  UniqueFd doorbell_;
+  UniqueFd doorbell_, staging_fd_, completion_fd_;
   Mapping control_mapping_, ring_, completion_mapping_, staging_;
   uint64_t head_ = 0;
   uint32_t attention_ = 0;  // last seen

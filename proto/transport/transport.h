@@ -44,6 +44,12 @@ class ClientTransport {
   virtual absl::Status status() const = 0;
 };
 
+// Memory that a memfd backs from its start, mapped here.
+struct SharedBytes {
+  std::span<std::byte> bytes;
+  int fd = -1;
+};
+
 // The daemon's end of one session. The engine thread only.
 class ServerTransport {
  public:
@@ -61,8 +67,8 @@ class ServerTransport {
   virtual void RaiseError(uint32_t queue, uint64_t sequence, const absl::Status& error) = 0;
   virtual uint32_t Errors(uint32_t queue) const = 0;
   virtual void SetAllocatedBytes(uint32_t device, uint64_t bytes) = 0;
-  virtual std::span<std::byte> staging() = 0;
-  virtual std::span<std::byte> completion_memory() = 0;  // where the words above lie, in whole pages
+  virtual SharedBytes staging() = 0;
+  virtual SharedBytes completion_memory() = 0;  // where the words above lie, in whole pages
   // Lets a client that waits look again.
   virtual void WakeClient() = 0;
   // Before the engine sleeps on doorbell(): SayAsleep on every session, one BarrierBeforeSleep for all, then

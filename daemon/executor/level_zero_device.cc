@@ -1,4 +1,4 @@
-#include "daemon/executor/device.h"
+#include "daemon/executor/level_zero_device.h"
 
 #include <unistd.h>
 
@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/executor/device_queue.h"
+#include "daemon/executor/level_zero_queue.h"
 #include "daemon/executor/ze_status.h"
 #include "kernels/library/host_modules.h"
 #include "proto/base/status_macros.h"
@@ -25,11 +25,6 @@ absl::Status Find(ze_driver_handle_t driver, const char* name, Function& functio
   }
   function = reinterpret_cast<Function>(address);
   return absl::OkStatus();
-}
-
-kernels::Target TargetOf(const std::string& vendor) {
-  if (vendor == "cpu") return kernels::Target::kHost;
-  return vendor == "cuda" ? kernels::Target::kNvptx : kernels::Target::kSpirv;
 }
 
 ze_module_format_t FormatOf(kernels::ModuleImage::Format format) {
@@ -55,28 +50,62 @@ std::string TakeBuildLog(ze_module_build_log_handle_t log) {
   return text.c_str();
 }
 
+class LevelZeroChunk final : public Chunk {
+ public:
+  LevelZeroChunk(ze_context_handle_t context, void* address, uint64_t bytes)
+      : Chunk(static_cast<std::byte*>(address), bytes), context_(context) {}
+  ~LevelZeroChunk() override { zeMemFree(context_, address()); }
+
+ private:
+  ze_context_handle_t context_;
+};
+
+class LevelZeroHostMemory final : public HostMemory {
+ public:
+  LevelZeroHostMemory(ze_context_handle_t context, std::byte* address)
+      : HostMemory(address, address), context_(context) {}
+  ~LevelZeroHostMemory() override { zeMemFree(context_, address()); }
+
+ private:
+  ze_context_handle_t context_;
+};
+
+constexpr ze_external_memory_export_desc_t kExported = {ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_DESC,
+                                                        nullptr, ZE_EXTERNAL_MEMORY_TYPE_FLAG_OPAQUE_FD};
+
 }  // namespace
 
-Chunk::~Chunk() { zeMemFree(context_, address_); }
+// Whatever the driver is, the address stays the same.
+class LevelZeroDevice::ImportedMemory final : public HostMemory {
+ public:
+  ImportedMemory(LevelZeroDevice& device, std::byte* address) : HostMemory(address, address), device_(device) {}
+  ~ImportedMemory() override {
+    if (device_.functions_.import_pointer != nullptr)
+      device_.functions_.release_pointer(device_.driver_, address());
+  }
 
-HostMemory::~HostMemory() { zeMemFree(context_, address_); }
+ private:
+  LevelZeroDevice& device_;
+};
 
-ImportedMemory::~ImportedMemory() { device_.functions_.release_pointer(device_.driver_, address_); }
-
-absl::StatusOr<std::unique_ptr<Device>> Device::Open(ze_driver_handle_t driver, ze_device_handle_t handle,
+absl::StatusOr<std::unique_ptr<LevelZeroDevice>> LevelZeroDevice::Open(ze_driver_handle_t driver, ze_device_handle_t handle,
                                                      bool asynchronous) {
-  std::unique_ptr<Device> device(new Device);
+  std::unique_ptr<LevelZeroDevice> device(new LevelZeroDevice);
   device->driver_ = driver;
   device->device_ = handle;
   const ze_context_desc_t desc = {ZE_STRUCTURE_TYPE_CONTEXT_DESC, nullptr, 0};
   RETURN_IF_ZE_ERROR(zeContextCreate(driver, &desc, &device->context_));
-  RETURN_IF_ERROR(device->ReadProperties(driver));
-  RETURN_IF_ERROR(device->FindFunctions(driver));
+  RETURN_IF_ERROR(device->ReadProperties());
+  RETURN_IF_ERROR(device->FindFunctions());
   device->properties_.synchronous = device->properties_.vendor == "cpu" && !asynchronous;
   return device;
 }
 
-absl::Status Device::ReadProperties(ze_driver_handle_t driver) {
+absl::StatusOr<std::unique_ptr<LevelZeroDevice>> LevelZeroDevice::OpenAgain() const {
+  return Open(driver_, device_, !properties_.synchronous);
+}
+
+absl::Status LevelZeroDevice::ReadProperties() {
   ze_device_properties_t properties = {};
   properties.stype = ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES;
   RETURN_IF_ZE_ERROR(zeDeviceGetProperties(device_, &properties));
@@ -87,7 +116,7 @@ absl::Status Device::ReadProperties(ze_driver_handle_t driver) {
                               std::max(1u, properties.numEUsPerSubslice);
   xpud_pfnDriverGetVendor_t get_vendor = nullptr;
   const char* vendor = "intel";
-  if (Find(driver, "xpudDriverGetVendor", get_vendor).ok()) get_vendor(driver, &vendor);
+  if (Find(driver_, "xpudDriverGetVendor", get_vendor).ok()) get_vendor(driver_, &vendor);
   properties_.vendor = vendor;
   properties_.target = TargetOf(properties_.vendor);
   ze_device_module_properties_t modules = {};
@@ -104,18 +133,18 @@ absl::Status Device::ReadProperties(ze_driver_handle_t driver) {
   return absl::OkStatus();
 }
 
-absl::Status Device::FindFunctions(ze_driver_handle_t driver) {
-  RETURN_IF_ERROR(Find(driver, "zeCommandListAppendLaunchKernelWithArguments", functions_.launch));
-  RETURN_IF_ERROR(Find(driver, "zeCommandListHostSynchronize", functions_.synchronize));
-  RETURN_IF_ERROR(Find(driver, "xpudModuleCreate", functions_.create_module));
-  RETURN_IF_ERROR(Find(driver, "xpudCommandListAppendWriteValue64", functions_.write_value));
-  const bool imports = Find(driver, "zexDriverImportExternalPointer", functions_.import_pointer).ok() &&
-                       Find(driver, "zexDriverReleaseImportedPointer", functions_.release_pointer).ok();
+absl::Status LevelZeroDevice::FindFunctions() {
+  RETURN_IF_ERROR(Find(driver_, "zeCommandListAppendLaunchKernelWithArguments", functions_.launch));
+  RETURN_IF_ERROR(Find(driver_, "zeCommandListHostSynchronize", functions_.synchronize));
+  RETURN_IF_ERROR(Find(driver_, "xpudModuleCreate", functions_.create_module));
+  RETURN_IF_ERROR(Find(driver_, "xpudCommandListAppendWriteValue64", functions_.write_value));
+  const bool imports = Find(driver_, "zexDriverImportExternalPointer", functions_.import_pointer).ok() &&
+                       Find(driver_, "zexDriverReleaseImportedPointer", functions_.release_pointer).ok();
   if (!imports) functions_.import_pointer = nullptr;
   return absl::OkStatus();
 }
 
-Device::~Device() {
+LevelZeroDevice::~LevelZeroDevice() {
   for (ze_kernel_handle_t kernel : kernels_) {
     if (kernel != nullptr) zeKernelDestroy(kernel);
   }
@@ -123,32 +152,62 @@ Device::~Device() {
   if (context_ != nullptr) zeContextDestroy(context_);
 }
 
-absl::StatusOr<std::unique_ptr<Chunk>> Device::AllocateChunk(uint64_t bytes) {
-  const ze_external_memory_export_desc_t exported = {ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_DESC, nullptr,
-                                                     ZE_EXTERNAL_MEMORY_TYPE_FLAG_OPAQUE_FD};
-  const ze_device_mem_alloc_desc_t desc = {ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC, &exported, 0, 0};
+absl::StatusOr<std::unique_ptr<Chunk>> LevelZeroDevice::Allocate(const void* chain, uint64_t bytes) {
+  const ze_device_mem_alloc_desc_t desc = {ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC, chain, 0, 0};
   void* address = nullptr;
   RETURN_IF_ZE_ERROR(zeMemAllocDevice(context_, &desc, bytes, kChunkAlignment, device_, &address));
-  return std::make_unique<Chunk>(context_, address, bytes);
+  return std::make_unique<LevelZeroChunk>(context_, address, bytes);
 }
 
-absl::StatusOr<std::unique_ptr<HostMemory>> Device::AllocateHost(uint64_t bytes) {
+absl::StatusOr<std::unique_ptr<Chunk>> LevelZeroDevice::AllocateChunk(uint64_t bytes) {
+  return Allocate(&kExported, bytes);
+}
+
+absl::StatusOr<std::unique_ptr<Chunk>> LevelZeroDevice::AllocateChunkAt(void* address, uint64_t bytes,
+                                                                        UniqueFd& fd) {
+  const xpud_mem_address_desc_t place = {XPUD_STRUCTURE_TYPE_MEM_ADDRESS_DESC, &kExported, address};
+  ASSIGN_OR_RETURN(auto chunk, Allocate(&place, bytes));
+  ze_external_memory_export_fd_t exported = {ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_FD, nullptr,
+                                             ZE_EXTERNAL_MEMORY_TYPE_FLAG_OPAQUE_FD, -1};
+  ze_memory_allocation_properties_t properties = {};
+  properties.stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES;
+  properties.pNext = &exported;
+  RETURN_IF_ZE_ERROR(zeMemGetAllocProperties(context_, address, &properties, nullptr));
+  fd.Reset(exported.fd);
+  return chunk;
+}
+
+absl::StatusOr<std::unique_ptr<Chunk>> LevelZeroDevice::ImportChunkAt(void* address, uint64_t bytes,
+                                                                      const UniqueFd& fd) {
+  const ze_external_memory_import_fd_t imported = {ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_IMPORT_FD, nullptr,
+                                                   ZE_EXTERNAL_MEMORY_TYPE_FLAG_OPAQUE_FD, fd.get()};
+  const xpud_mem_address_desc_t place = {XPUD_STRUCTURE_TYPE_MEM_ADDRESS_DESC, &imported, address};
+  return Allocate(&place, bytes);
+}
+
+absl::StatusOr<std::unique_ptr<HostMemory>> LevelZeroDevice::AllocateHost(uint64_t bytes) {
   const ze_host_mem_alloc_desc_t desc = {ZE_STRUCTURE_TYPE_HOST_MEM_ALLOC_DESC, nullptr, 0};
   void* address = nullptr;
   RETURN_IF_ZE_ERROR(zeMemAllocHost(context_, &desc, bytes, 64, &address));
   std::memset(address, 0, bytes);
-  return std::make_unique<HostMemory>(context_, address);
+  return std::make_unique<LevelZeroHostMemory>(context_, static_cast<std::byte*>(address));
 }
 
-absl::StatusOr<std::unique_ptr<ImportedMemory>> Device::Import(std::span<std::byte> memory) {
-  if (functions_.import_pointer == nullptr) return nullptr;
-  const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  RETURN_IF_ZE_ERROR(
-      functions_.import_pointer(driver_, memory.data(), (memory.size() + page - 1) / page * page));
-  return std::make_unique<ImportedMemory>(*this, memory.data());
+// Where the driver cannot import, copies go its own way.
+absl::StatusOr<std::unique_ptr<HostMemory>> LevelZeroDevice::Import(const transport::SharedBytes& memory) {
+  if (functions_.import_pointer != nullptr) {
+    const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    RETURN_IF_ZE_ERROR(functions_.import_pointer(driver_, memory.bytes.data(),
+                                                 (memory.bytes.size() + page - 1) / page * page));
+  }
+  return std::make_unique<ImportedMemory>(*this, memory.bytes.data());
 }
 
-absl::StatusOr<std::unique_ptr<DeviceQueue>> Device::CreateQueue(int priority) {
+absl::StatusOr<std::unique_ptr<DeviceQueue>> LevelZeroDevice::CreateQueue(int priority, uint64_t) {
+  return CreateList(priority);
+}
+
+absl::StatusOr<std::unique_ptr<LevelZeroQueue>> LevelZeroDevice::CreateList(int priority) {
   ze_command_queue_desc_t desc = {};
   desc.stype = ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC;
   desc.flags = XPUD_ZE_COMMAND_QUEUE_FLAG_IN_ORDER;
@@ -162,10 +221,10 @@ absl::StatusOr<std::unique_ptr<DeviceQueue>> Device::CreateQueue(int priority) {
     result = zeCommandListCreateImmediate(context_, device_, &desc, &list);
   }
   RETURN_IF_ERROR(ToStatus(result, "zeCommandListCreateImmediate"));
-  return std::make_unique<DeviceQueue>(*this, list, in_order);
+  return std::make_unique<LevelZeroQueue>(*this, list, in_order);
 }
 
-absl::StatusOr<ze_module_handle_t> Device::CreateModule(ze_module_format_t format, const void* input,
+absl::StatusOr<ze_module_handle_t> LevelZeroDevice::CreateModule(ze_module_format_t format, const void* input,
                                                         size_t bytes) const {
   ze_module_desc_t desc = {};
   desc.stype = ZE_STRUCTURE_TYPE_MODULE_DESC;
@@ -181,7 +240,7 @@ absl::StatusOr<ze_module_handle_t> Device::CreateModule(ze_module_format_t forma
                                           absl::Hex(static_cast<uint32_t>(result)), ": ", text));
 }
 
-absl::StatusOr<std::string> Device::Assemble(const std::string& text) const {
+absl::StatusOr<std::string> LevelZeroDevice::Assemble(const std::string& text) {
   ASSIGN_OR_RETURN(ze_module_handle_t module,
                    CreateModule(ZE_MODULE_FORMAT_NATIVE, text.data(), text.size()));
   size_t bytes = 0;
@@ -196,7 +255,19 @@ absl::StatusOr<std::string> Device::Assemble(const std::string& text) const {
   return code;
 }
 
-absl::StatusOr<ze_module_handle_t> Device::LoadModule(const kernels::ModuleImage& image) {
+// A list of its own, in a device object of its own: the engine's thread uses this one.
+absl::StatusOr<uint64_t> LevelZeroDevice::Ask(const kernels::Launch& launch) {
+  ASSIGN_OR_RETURN(auto device, OpenAgain());
+  ASSIGN_OR_RETURN(auto list, device->CreateList(0));
+  uint64_t result = 0;
+  uint64_t* const answer = &result;
+  std::vector<const void*> arguments(launch.arguments(), launch.arguments() + launch.argument_count());
+  arguments.push_back(&answer);
+  RETURN_IF_ERROR(list->LaunchKernel(launch.kernel(), launch.groups(), launch.group_size, arguments.data()));
+  return result;
+}
+
+absl::StatusOr<ze_module_handle_t> LevelZeroDevice::LoadModule(const kernels::ModuleImage& image) {
   for (const LoadedModule& module : modules_) {
     if (module.image == &image) return module.handle;
   }
@@ -212,7 +283,7 @@ absl::StatusOr<ze_module_handle_t> Device::LoadModule(const kernels::ModuleImage
   return handle;
 }
 
-absl::StatusOr<ze_kernel_handle_t> Device::Load(const kernels::Kernel& kernel) {
+absl::StatusOr<ze_kernel_handle_t> LevelZeroDevice::Load(const kernels::Kernel& kernel) {
   if (kernel.index < kernels_.size() && kernels_[kernel.index] != nullptr) [[likely]]
     return kernels_[kernel.index];
   ASSIGN_OR_RETURN(ze_module_handle_t module, LoadModule(*kernel.module));

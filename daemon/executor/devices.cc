@@ -1,0 +1,87 @@
+#include "daemon/executor/devices.h"
+
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "daemon/executor/driver.h"
+#include "daemon/executor/process/executor_main.h"
+#include "daemon/executor/process/process_device.h"
+#include "proto/base/status_macros.h"
+
+namespace xpud::executor {
+namespace {
+
+using DeviceList = std::vector<std::unique_ptr<Device>>;
+
+std::vector<std::string> Environment() {
+  std::vector<std::string> environment;
+  for (char** entry = environ; *entry != nullptr; ++entry) environment.emplace_back(*entry);
+  return environment;
+}
+
+process::ExecutorCommand CommandFor(const DevicesOptions& options, const std::string& vendor, uint32_t index,
+                                    const std::vector<std::string>& environment) {
+  return {{"xpud", kServeArgument, vendor, absl::StrCat(index), options.driver_library}, environment};
+}
+
+// Adds the devices of a vendor, each with a process of its own; NotFound where there is none.
+absl::Status AddProcessDevices(const DevicesOptions& options, const std::string& vendor,
+                               const std::vector<std::string>& environment, DeviceList& devices) {
+  uint32_t count = 1;
+  for (uint32_t i = 0; i < count; ++i) {
+    process::ProcessDeviceOptions device;
+    device.index = static_cast<uint32_t>(devices.size());
+    device.command = CommandFor(options, vendor, i, environment);
+    device.command_limit = options.command_limit;
+    device.standby = options.standby;
+    device.wake = options.wake;
+    ASSIGN_OR_RETURN(auto process, process::ExecutorProcess::Start(device.command));
+    count = process->devices();
+    ASSIGN_OR_RETURN(auto opened, process::ProcessDevice::Create(std::move(device), std::move(process)));
+    devices.push_back(std::move(opened));
+  }
+  return absl::OkStatus();
+}
+
+bool MayBeCuda(const std::string& device) { return device == "auto" || device == "gpu" || device == "cuda"; }
+
+}  // namespace
+
+absl::StatusOr<DeviceList> OpenDevices(const DevicesOptions& options) {
+  const std::vector<std::string> environment = Environment();
+  DeviceList devices;
+  std::string why;
+  if (options.executor != ExecutorKind::kThread && MayBeCuda(options.device)) {
+    // The processes have CUDA to themselves.
+    setenv("XPUD_CUDA_LIBRARY", "", 1);
+    if (absl::Status status = AddProcessDevices(options, "cuda", environment, devices); !status.ok()) {
+      if (!absl::IsNotFound(status)) return status;
+      why = std::string(status.message());
+      spdlog::info("no_gpu reason=\"{}\"", why);
+    }
+  }
+  if (options.device == "cuda" || (options.device == "gpu" && !devices.empty())) {
+    if (!devices.empty()) return devices;
+    return absl::NotFoundError(why);
+  }
+  if (options.executor == ExecutorKind::kProcess) {
+    RETURN_IF_ERROR(AddProcessDevices(options, "cpu", environment, devices));
+    return devices;
+  }
+  auto in_process = OpenLevelZeroDevices({options.driver_library, options.device, options.asynchronous});
+  if (!in_process.ok()) return devices.empty() ? in_process.status() : absl::StatusOr<DeviceList>(std::move(devices));
+  for (auto& device : *in_process) devices.push_back(std::move(device));
+  return devices;
+}
+
+int ServeDevice(int argc, char** argv) {
+  int index = 0;
+  if (argc != 5 || !absl::SimpleAtoi(argv[3], &index)) return process::kExitFailed;
+  return process::ServeDevice({argv[4], argv[2], /*asynchronous=*/false}, index);
+}
+
+}  // namespace xpud::executor

@@ -1,0 +1,40 @@
+// All devices of the machine, each with the kind of executor that suits it. Called once, by main, before any
+// other thread exists.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "daemon/executor/device.h"
+
+namespace xpud::executor {
+
+enum class ExecutorKind {
+  kAuto,     // a process for each GPU, a thread for the CPU device
+  kThread,   // the daemon's own
+  kProcess,  // one for each device
+};
+
+struct DevicesOptions {
+  std::string driver_library;   // path of libze_xpud.so; empty: beside this binary, in ../lib
+  std::string device = "auto";  // "auto", "cpu", "gpu" or a vendor: which devices to open
+  ExecutorKind executor = ExecutorKind::kAuto;
+  bool asynchronous = false;  // tests: treat the CPU device of a thread as one that works on its own
+  std::chrono::milliseconds command_limit{0};  // executor processes: a command may run this long; 0: any time
+  bool standby = false;                        // executor processes: keep a second one ready
+  std::function<void()> wake;                  // any thread: a device wants to be polled
+};
+
+// At least one device, GPUs first, or why there is none.
+absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenDevices(const DevicesOptions& options);
+
+// The command line that starts this binary as an executor: kServeArgument, vendor, index and driver library.
+inline constexpr char kServeArgument[] = "--serve-device";
+// Runs as an executor; gives the exit status.
+int ServeDevice(int argc, char** argv);
+
+}  // namespace xpud::executor

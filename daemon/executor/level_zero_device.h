@@ -1,0 +1,78 @@
+// A device whose Level Zero calls are made in this process. Owns the context and every handle made from it.
+#pragma once
+
+#include <level_zero/ze_api.h>
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "daemon/executor/device.h"
+#include "daemon/executor/device_queue.h"
+#include "proto/base/unique_fd.h"
+#include "proto/base/ze_ext.h"
+
+namespace xpud::executor {
+
+class LevelZeroQueue;
+
+class LevelZeroDevice final : public Device {
+ public:
+  // `asynchronous`: to be treated as a device that works on its own, whatever it is (tests).
+  static absl::StatusOr<std::unique_ptr<LevelZeroDevice>> Open(ze_driver_handle_t driver,
+                                                               ze_device_handle_t device, bool asynchronous);
+  ~LevelZeroDevice() override;
+  LevelZeroDevice(const LevelZeroDevice&) = delete;
+  LevelZeroDevice& operator=(const LevelZeroDevice&) = delete;
+
+  absl::StatusOr<std::unique_ptr<Chunk>> AllocateChunk(uint64_t bytes) override;
+  absl::StatusOr<std::unique_ptr<HostMemory>> AllocateHost(uint64_t bytes) override;
+  absl::StatusOr<std::unique_ptr<HostMemory>> Import(const transport::SharedBytes& memory) override;
+  absl::StatusOr<std::unique_ptr<DeviceQueue>> CreateQueue(int priority, uint64_t owner) override;
+  absl::StatusOr<std::string> Assemble(const std::string& text) override;
+  absl::StatusOr<uint64_t> Ask(const kernels::Launch& launch) override;
+  absl::StatusOr<std::unique_ptr<LevelZeroQueue>> CreateList(int priority);
+  // The same device once more, for another thread.
+  absl::StatusOr<std::unique_ptr<LevelZeroDevice>> OpenAgain() const;
+
+  // New memory at exactly `address`, with an fd that other processes can import.
+  absl::StatusOr<std::unique_ptr<Chunk>> AllocateChunkAt(void* address, uint64_t bytes, UniqueFd& fd);
+  // Memory that another process made, at exactly `address`.
+  absl::StatusOr<std::unique_ptr<Chunk>> ImportChunkAt(void* address, uint64_t bytes, const UniqueFd& fd);
+  // Loaded at the first call, then a table look-up by kernel.index.
+  absl::StatusOr<ze_kernel_handle_t> Load(const kernels::Kernel& kernel);
+
+ private:
+  friend class LevelZeroQueue;
+  class ImportedMemory;
+  struct Functions {
+    xpud_pfnAppendLaunchKernelWithArguments_t launch = nullptr;
+    xpud_pfnCommandListHostSynchronize_t synchronize = nullptr;
+    xpud_pfnAppendWriteValue64_t write_value = nullptr;
+    xpud_pfnModuleCreate_t create_module = nullptr;
+    xpud_pfnImportExternalPointer_t import_pointer = nullptr;    // may be absent
+    xpud_pfnReleaseImportedPointer_t release_pointer = nullptr;  // may be absent
+  };
+  struct LoadedModule {
+    const kernels::ModuleImage* image;
+    ze_module_handle_t handle;
+  };
+
+  LevelZeroDevice() = default;
+  absl::Status ReadProperties();
+  absl::Status FindFunctions();
+  absl::StatusOr<std::unique_ptr<Chunk>> Allocate(const void* chain, uint64_t bytes);
+  absl::StatusOr<ze_module_handle_t> CreateModule(ze_module_format_t format, const void* input,
+                                                  size_t bytes) const;
+  absl::StatusOr<ze_module_handle_t> LoadModule(const kernels::ModuleImage& image);
+
+  ze_driver_handle_t driver_ = nullptr;
+  ze_device_handle_t device_ = nullptr;
+  ze_context_handle_t context_ = nullptr;
+  Functions functions_;
+  std::vector<ze_kernel_handle_t> kernels_;  // by Kernel::index
+  std::vector<LoadedModule> modules_;
+};
+
+}  // namespace xpud::executor

@@ -1,0 +1,79 @@
+#include "daemon/executor/level_zero_queue.h"
+
+#include "daemon/executor/ze_status.h"
+#include "proto/base/status_macros.h"
+
+namespace xpud::executor {
+namespace {
+
+constexpr uint64_t kLongestEndNs = 10'000'000'000;
+
+}  // namespace
+
+LevelZeroQueue::~LevelZeroQueue() {
+  (void)Synchronize(kLongestEndNs);  // a list that does not end belongs to a lost device
+  zeCommandListDestroy(list_);
+}
+
+absl::Status LevelZeroQueue::Order() {
+  if (!in_order_) RETURN_IF_ZE_ERROR(zeCommandListAppendBarrier(list_, nullptr, 0, nullptr));
+  return absl::OkStatus();
+}
+
+absl::Status LevelZeroQueue::LaunchKernel(const kernels::Kernel& kernel, const std::array<uint32_t, 3>& groups,
+                                          const std::array<uint32_t, 3>& group_size,
+                                          const void* const* arguments) {
+  ASSIGN_OR_RETURN(ze_kernel_handle_t handle, device_.Load(kernel));
+  RETURN_IF_ERROR(Order());
+  RETURN_IF_ZE_ERROR(device_.functions_.launch(list_, handle, {groups[0], groups[1], groups[2]},
+                                               {group_size[0], group_size[1], group_size[2]}, arguments,
+                                               nullptr, nullptr, 0, nullptr));
+  return absl::OkStatus();
+}
+
+absl::Status LevelZeroQueue::Launch(const kernels::LaunchList& launches, std::span<const MemoryUse>) {
+  for (size_t i = 0; i < launches.size(); ++i) {
+    const kernels::Launch& launch = launches[i];
+    RETURN_IF_ERROR(LaunchKernel(launch.kernel(), launch.groups(), launch.group_size, launch.arguments()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LevelZeroQueue::Copy(void* target, const void* source, uint64_t bytes) {
+  RETURN_IF_ERROR(Order());
+  RETURN_IF_ZE_ERROR(zeCommandListAppendMemoryCopy(list_, target, source, bytes, nullptr, 0, nullptr));
+  return absl::OkStatus();
+}
+
+absl::Status LevelZeroQueue::Upload(void* target, std::span<const std::byte> source) {
+  RETURN_IF_ERROR(Copy(target, source.data(), source.size()));
+  // Our drivers are done with pageable memory when the append returns; nobody else promises it.
+  return device_.properties().vendor == "intel" ? Synchronize(UINT64_MAX) : absl::OkStatus();
+}
+
+absl::Status LevelZeroQueue::Zero(void* target, uint64_t bytes) {
+  const uint8_t zero = 0;
+  RETURN_IF_ERROR(Order());
+  RETURN_IF_ZE_ERROR(
+      zeCommandListAppendMemoryFill(list_, target, &zero, sizeof(zero), bytes, nullptr, 0, nullptr));
+  return absl::OkStatus();
+}
+
+absl::Status LevelZeroQueue::WriteValue(uint64_t* word, uint64_t value) {
+  RETURN_IF_ERROR(Order());
+  RETURN_IF_ZE_ERROR(device_.functions_.write_value(list_, word, value));
+  return absl::OkStatus();
+}
+
+absl::Status LevelZeroQueue::WriteTimestamp(uint64_t* word) {
+  RETURN_IF_ERROR(Order());
+  RETURN_IF_ZE_ERROR(zeCommandListAppendWriteGlobalTimestamp(list_, word, nullptr, 0, nullptr));
+  return absl::OkStatus();
+}
+
+absl::Status LevelZeroQueue::Synchronize(uint64_t timeout_ns) {
+  RETURN_IF_ZE_ERROR(device_.functions_.synchronize(list_, timeout_ns));
+  return absl::OkStatus();
+}
+
+}  // namespace xpud::executor

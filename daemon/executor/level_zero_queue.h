@@ -1,0 +1,40 @@
+// A queue that is a Level Zero immediate list of this process.
+#pragma once
+
+#include <level_zero/ze_api.h>
+
+#include "daemon/executor/device_queue.h"
+#include "daemon/executor/level_zero_device.h"
+
+namespace xpud::executor {
+
+class LevelZeroQueue final : public DeviceQueue {
+ public:
+  // `in_order`: the list runs its appends one after the other; otherwise a barrier stands before each.
+  LevelZeroQueue(LevelZeroDevice& device, ze_command_list_handle_t list, bool in_order)
+      : device_(device), list_(list), in_order_(in_order) {}
+  ~LevelZeroQueue() override;
+  LevelZeroQueue(const LevelZeroQueue&) = delete;
+  LevelZeroQueue& operator=(const LevelZeroQueue&) = delete;
+
+  absl::Status Launch(const kernels::LaunchList& launches, std::span<const MemoryUse> uses) override;
+  absl::Status Copy(void* target, const void* source, uint64_t bytes) override;
+  absl::Status Upload(void* target, std::span<const std::byte> source) override;
+  absl::Status Zero(void* target, uint64_t bytes) override;
+  absl::Status WriteValue(uint64_t* word, uint64_t value) override;
+  absl::Status WriteTimestamp(uint64_t* word) override;
+
+  // Waits at most `timeout_ns`; DeadlineExceeded when work remains.
+  absl::Status Synchronize(uint64_t timeout_ns);
+  absl::Status LaunchKernel(const kernels::Kernel& kernel, const std::array<uint32_t, 3>& groups,
+                            const std::array<uint32_t, 3>& group_size, const void* const* arguments);
+
+ private:
+  absl::Status Order();  // after what was appended before
+
+  LevelZeroDevice& device_;
+  ze_command_list_handle_t list_;
+  bool in_order_;
+};
+
+}  // namespace xpud::executor

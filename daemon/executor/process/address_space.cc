@@ -1,0 +1,51 @@
+#include "daemon/executor/process/address_space.h"
+
+#include <sys/mman.h>
+
+#include "absl/strings/str_cat.h"
+
+namespace xpud::executor::process {
+namespace {
+
+constexpr uint64_t kSpaceBytes = uint64_t{1} << 39;  // 512 GiB a device
+constexpr uint32_t kMostDevices = 16;
+// Neither programs nor the CUDA driver place anything there of their own accord; where one is a sanitizer's
+// shadow, the other is free.
+constexpr uint64_t kCandidates[] = {uint64_t{0x12} << 40, uint64_t{1} << 40};
+
+bool IsFree(uint64_t begin, uint64_t bytes) {
+  void* const wanted = reinterpret_cast<void*>(begin);
+  void* const got = mmap(wanted, bytes, PROT_NONE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+  if (got == MAP_FAILED) return false;
+  munmap(got, bytes);
+  return got == wanted;
+}
+
+}  // namespace
+
+absl::StatusOr<AddressSpace> AddressSpace::Create(uint32_t index) {
+  if (index >= kMostDevices)
+    return absl::ResourceExhaustedError(absl::StrCat("there are addresses for ", kMostDevices, " devices"));
+  for (const uint64_t candidate : kCandidates) {
+    const uint64_t begin = candidate + index * kSpaceBytes;
+    if (IsFree(begin, kSpaceBytes)) return AddressSpace(begin, begin + kSpaceBytes);
+  }
+  return absl::ResourceExhaustedError("no part of the address space is free for a device's memory");
+}
+
+absl::StatusOr<uint64_t> AddressSpace::Take(uint64_t bytes) {
+  bytes = (bytes + kUnit - 1) / kUnit * kUnit;
+  uint64_t at = begin_;
+  for (const auto& [address, end] : taken_) {
+    if (address - at >= bytes) break;
+    at = end;
+  }
+  if (end_ - at < bytes) return absl::ResourceExhaustedError("the device's addresses are all in use");
+  taken_[at] = at + bytes;
+  return at;
+}
+
+void AddressSpace::Return(uint64_t address) { taken_.erase(address); }
+
+}  // namespace xpud::executor::process

@@ -1,0 +1,93 @@
+#include "daemon/executor/process/channel.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "proto/base/mapping.h"
+#include "proto/base/status_macros.h"
+
+namespace xpud::executor::process {
+namespace {
+
+template <typename T>
+std::span<const std::byte> BytesOf(const T& value) {
+  return {reinterpret_cast<const std::byte*>(&value), sizeof(T)};
+}
+template <typename T>
+std::span<std::byte> WritableBytesOf(T& value) {
+  return {reinterpret_cast<std::byte*>(&value), sizeof(T)};
+}
+
+absl::Status Gone(const absl::Status& cause) {
+  return absl::UnavailableError(absl::StrCat("the executor gives no answer: ", cause.message()));
+}
+
+}  // namespace
+
+absl::Status Channel::CreatePair(UniqueFd& daemon, UniqueFd& executor) {
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
+    return absl::ErrnoToStatus(errno, "socketpair failed");
+  daemon.Reset(ends[0]);
+  executor.Reset(ends[1]);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Channel::Reply> Channel::Ask(const Request& request, int fd, int timeout_ms) {
+  MutexLock lock(mutex_);
+  const timeval limit = {timeout_ms / 1000, timeout_ms % 1000 * 1000};
+  setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+  const std::span<const int> fds(&fd, fd >= 0 ? 1 : 0);
+  absl::Status status = transport::SendMessage(socket_.get(), BytesOf(request), fds);
+  Reply reply;
+  if (status.ok())
+    status = transport::ReceiveMessage(socket_.get(), WritableBytesOf(reply.answer), {&reply.fd, 1});
+  if (!status.ok()) {
+    // A late answer must not be taken for the next question's.
+    shutdown(socket_.get(), SHUT_RDWR);
+    return Gone(status);
+  }
+  if (reply.answer.code != 0)
+    return absl::Status(static_cast<absl::StatusCode>(reply.answer.code), transport::GetText(reply.answer.text));
+  return reply;
+}
+
+absl::Status Channel::Tell(const Request& request) {
+  MutexLock lock(mutex_);
+  if (absl::Status status = transport::SendMessage(socket_.get(), BytesOf(request)); !status.ok())
+    return Gone(status);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Channel::Question> Channel::Next() {
+  Question question;
+  RETURN_IF_ERROR(
+      transport::ReceiveMessage(socket_.get(), WritableBytesOf(question.request), {&question.fd, 1}));
+  return question;
+}
+
+void Channel::Respond(const absl::Status& status, Answer& answer, int fd) {
+  answer.code = static_cast<uint32_t>(status.code());
+  transport::SetText(answer.text, std::string_view(status.message().data(), status.message().size()));
+  // Where the daemon is gone, Next says so.
+  (void)transport::SendMessage(socket_.get(), BytesOf(answer), {&fd, static_cast<size_t>(fd >= 0)});
+}
+
+absl::StatusOr<UniqueFd> ToMemfd(std::span<const std::byte> bytes) {
+  ASSIGN_OR_RETURN(UniqueFd fd, CreateSealedMemfd("xpud-message", std::max<size_t>(bytes.size(), 1)));
+  if (pwrite(fd.get(), bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()))
+    return absl::ErrnoToStatus(errno, "writing to shared memory failed");
+  return fd;
+}
+
+absl::StatusOr<std::string> FromMemfd(const UniqueFd& fd, size_t bytes) {
+  std::string text(bytes, '\0');
+  if (pread(fd.get(), text.data(), bytes, 0) != static_cast<ssize_t>(bytes))
+    return absl::InternalError("shared memory holds fewer bytes than its message says");
+  return text;
+}
+
+}  // namespace xpud::executor::process

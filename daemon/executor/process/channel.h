@@ -1,0 +1,47 @@
+// Questions to an executor process and its answers, over a socket. Any thread; one question at a time.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "daemon/executor/process/messages.h"
+#include "proto/base/mutex.h"
+#include "proto/base/unique_fd.h"
+
+namespace xpud::executor::process {
+
+class Channel {
+ public:
+  struct Reply {
+    Answer answer = {};
+    UniqueFd fd;
+  };
+  struct Question {
+    Request request = {};
+    UniqueFd fd;
+  };
+
+  // The two ends.
+  static absl::Status CreatePair(UniqueFd& daemon, UniqueFd& executor);
+  explicit Channel(UniqueFd socket) : socket_(std::move(socket)) {}
+
+  // `fd`: to be sent along, or -1. Unavailable: the executor is gone, or gave no answer within `timeout_ms` (0: no limit). Other errors are
+  // the executor's answers.
+  absl::StatusOr<Reply> Ask(const Request& request, int fd, int timeout_ms);
+  absl::Status Tell(const Request& request);
+
+  // The executor's end.
+  absl::StatusOr<Question> Next();
+  void Respond(const absl::Status& status, Answer& answer, int fd = -1);
+
+ private:
+  UniqueFd socket_;
+  Mutex mutex_;
+};
+
+// Bytes in a memfd of their own, and back.
+absl::StatusOr<UniqueFd> ToMemfd(std::span<const std::byte> bytes);
+absl::StatusOr<std::string> FromMemfd(const UniqueFd& fd, size_t bytes);
+
+}  // namespace xpud::executor::process

@@ -1,0 +1,140 @@
+#include "daemon/executor/process/command_log.h"
+
+#include <algorithm>
+
+namespace xpud::executor::process {
+namespace {
+
+constexpr size_t kLeastWaste = 64 << 10;  // elements in front, before they are moved out
+
+template <typename T>
+void Drop(std::vector<T>& from, size_t& begin, size_t count) {
+  begin += count;
+  if (begin == from.size()) {
+    from.clear();
+    begin = 0;
+  } else if (begin > kLeastWaste && begin > from.size() / 2) {
+    from.erase(from.begin(), from.begin() + static_cast<ptrdiff_t>(begin));
+    begin = 0;
+  }
+}
+
+// Parts of memory whose contents are not what the commands that run again expect.
+class SpoiltMemory {
+ public:
+  static constexpr size_t kLost = SIZE_MAX;  // written by a command that is not run again
+
+  void Add(const MemoryUse& use, size_t writer) {
+    if (use.bytes != 0) parts_.push_back({use.address, use.address + use.bytes, writer});
+  }
+  bool Holds(const MemoryUse& use) const {
+    return std::any_of(parts_.begin(), parts_.end(), [&](const Part& part) {
+      return part.begin < use.address + use.bytes && use.address < part.end;
+    });
+  }
+  // `writer` has run again: what it writes is as it was.
+  void Restore(size_t writer, const MemoryUse& use) {
+    std::erase_if(parts_, [&](const Part& part) { return part.writer == writer; });
+    if (use.kind == MemoryUse::Kind::kWrite) Cut(use.address, use.address + use.bytes);
+  }
+  std::vector<MemoryRange> Ranges() const {
+    std::vector<MemoryRange> ranges;
+    for (const Part& part : parts_) ranges.push_back({part.begin, part.end - part.begin});
+    return ranges;
+  }
+
+ private:
+  struct Part {
+    uint64_t begin, end;
+    size_t writer;
+  };
+  void Cut(uint64_t begin, uint64_t end) {
+    std::vector<Part> right;
+    for (Part& part : parts_) {
+      if (part.begin >= end || begin >= part.end) continue;
+      if (part.end > end) right.push_back({end, part.end, part.writer});
+      part.end = std::max(part.begin, std::min(part.end, begin));
+    }
+    std::erase_if(parts_, [](const Part& part) { return part.begin == part.end; });
+    parts_.insert(parts_.end(), right.begin(), right.end());
+  }
+
+  std::vector<Part> parts_;
+};
+
+}  // namespace
+
+void CommandLog::Append(std::span<const std::byte> messages, std::span<const MemoryUse> uses, uint64_t mark) {
+  commands_.push_back({kNotSent, mark, static_cast<uint32_t>(messages.size()),
+                       static_cast<uint32_t>(uses.size())});
+  bytes_.insert(bytes_.end(), messages.begin(), messages.end());
+  uses_.insert(uses_.end(), uses.begin(), uses.end());
+}
+
+void CommandLog::Complete(uint64_t value, absl::FunctionRef<void(std::span<const std::byte>)> visit) {
+  size_t count = 0;
+  for (size_t i = 0; i < commands_.size(); ++i) {
+    if (commands_[i].mark > value) break;
+    if (commands_[i].mark != 0) count = i + 1;
+  }
+  for (; count != 0; --count) {
+    const Command& command = commands_.front();
+    visit({bytes_.data() + bytes_begin_, command.bytes});
+    Drop(bytes_, bytes_begin_, command.bytes);
+    Drop(uses_, uses_begin_, command.uses);
+    commands_.pop_front();
+  }
+}
+
+void CommandLog::ForEachFrom(size_t i, absl::FunctionRef<bool(Command&, std::span<const std::byte>)> visit) {
+  size_t at = bytes_.size();
+  for (size_t k = commands_.size(); k > i; --k) at -= commands_[k - 1].bytes;
+  for (; i < commands_.size(); ++i) {
+    if (!visit(commands_[i], {bytes_.data() + at, commands_[i].bytes})) return;
+    at += commands_[i].bytes;
+  }
+}
+
+CommandLog::Damage CommandLog::Rewind(uint64_t taken) {
+  CommandLog kept;
+  SpoiltMemory spoilt;
+  std::vector<std::span<const MemoryUse>> uses;
+  size_t uses_at = uses_begin_, started = 0;
+  for (size_t i = 0; i < commands_.size(); ++i) {
+    uses.push_back({uses_.data() + uses_at, commands_[i].uses});
+    uses_at += commands_[i].uses;
+    if (commands_[i].position == kNotSent || commands_[i].position > taken) continue;
+    started = i + 1;  // in order, so all before it too
+    for (const MemoryUse& use : uses[i]) {
+      if (use.kind != MemoryUse::Kind::kRead) spoilt.Add(use, i);
+    }
+  }
+  Damage damage;
+  size_t at = bytes_begin_;
+  for (size_t i = 0; i < commands_.size(); ++i) {
+    const std::span<const std::byte> messages(bytes_.data() + at, commands_[i].bytes);
+    at += commands_[i].bytes;
+    const bool runs = std::none_of(uses[i].begin(), uses[i].end(), [&](const MemoryUse& use) {
+      return use.kind == MemoryUse::Kind::kRead && spoilt.Holds(use);
+    });
+    for (const MemoryUse& use : uses[i]) {
+      if (use.kind == MemoryUse::Kind::kRead) continue;
+      if (runs) {
+        spoilt.Restore(i, use);
+      } else {
+        spoilt.Add(use, SpoiltMemory::kLost);
+      }
+    }
+    if (!runs) {
+      ++damage.dropped;
+      continue;
+    }
+    kept.Append(messages, uses[i], commands_[i].mark);
+    if (i < started) ++damage.started;
+  }
+  damage.spoilt = spoilt.Ranges();
+  *this = std::move(kept);
+  return damage;
+}
+
+}  // namespace xpud::executor::process

@@ -1,0 +1,221 @@
+#include "daemon/executor/process/executor_main.h"
+
+#include <pthread.h>
+#include <spdlog/spdlog.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <map>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/executor/process/channel.h"
+#include "daemon/executor/process/ring_worker.h"
+#include "proto/base/status_macros.h"
+
+namespace xpud::executor::process {
+namespace {
+
+// Device memory and host memory, at the addresses that the daemon gives. A thread of its own.
+class MemoryServer {
+ public:
+  MemoryServer(LevelZeroDevice& device, Channel& channel, Answer description)
+      : device_(device), channel_(channel), description_(description) {}
+
+  void Run() {
+    for (;;) {
+      auto question = channel_.Next();
+      if (!question.ok()) _exit(kExitDaemonGone);
+      Serve(question->request, question->fd);
+    }
+  }
+
+ private:
+  struct Host {
+    std::unique_ptr<HostMemory> memory;
+    size_t bytes;
+  };
+
+  void Serve(const Request& request, const UniqueFd& fd) {
+    Answer answer = {};
+    UniqueFd out;
+    absl::Status status;
+    switch (request.kind) {
+      case RequestKind::kHello:
+        answer = description_;
+        break;
+      case RequestKind::kAllocate: {
+        auto chunk = device_.AllocateChunkAt(Pointer(request), request.bytes, out);
+        status = chunk.status();
+        if (chunk.ok()) chunks_[request.address] = *std::move(chunk);
+        break;
+      }
+      case RequestKind::kImport: {
+        auto chunk = device_.ImportChunkAt(Pointer(request), request.bytes, fd);
+        status = chunk.status();
+        if (chunk.ok()) chunks_[request.address] = *std::move(chunk);
+        break;
+      }
+      case RequestKind::kImportHost:
+        status = ImportHost(request, fd);
+        break;
+      case RequestKind::kFree:
+        chunks_.erase(request.address);
+        return;
+      case RequestKind::kReleaseHost:
+        ReleaseHost(request.address);
+        return;
+      default:
+        status = absl::InternalError("a request of unknown kind");
+    }
+    channel_.Respond(status, answer, out.get());
+  }
+
+  static void* Pointer(const Request& request) { return reinterpret_cast<void*>(request.address); }
+
+  absl::Status ImportHost(const Request& request, const UniqueFd& fd) {
+    void* const mapped = mmap(Pointer(request), request.bytes, PROT_READ | PROT_WRITE,
+                              MAP_SHARED | MAP_FIXED_NOREPLACE, fd.get(), 0);
+    if (mapped == MAP_FAILED) return absl::ErrnoToStatus(errno, "mapping shared memory failed");
+    auto memory = device_.Import({{static_cast<std::byte*>(mapped), request.bytes}, fd.get()});
+    if (!memory.ok()) {
+      munmap(mapped, request.bytes);
+      return memory.status();
+    }
+    hosts_[request.address] = {*std::move(memory), request.bytes};
+    return absl::OkStatus();
+  }
+
+  void ReleaseHost(uint64_t address) {
+    const auto found = hosts_.find(address);
+    if (found == hosts_.end()) return;
+    found->second.memory.reset();
+    munmap(reinterpret_cast<void*>(address), found->second.bytes);
+    hosts_.erase(found);
+  }
+
+  LevelZeroDevice& device_;
+  Channel& channel_;
+  const Answer description_;
+  std::map<uint64_t, std::unique_ptr<Chunk>> chunks_;
+  std::map<uint64_t, Host> hosts_;
+};
+
+// What takes long and concerns no queue. A thread of its own, with a device object of its own.
+class CompilerServer {
+ public:
+  CompilerServer(LevelZeroDevice& device, Channel& channel) : device_(device), channel_(channel) {}
+
+  void Run() {
+    for (;;) {
+      auto question = channel_.Next();
+      if (!question.ok()) return;
+      Answer answer = {};
+      UniqueFd out;
+      const absl::Status status = Serve(*question, answer, out);
+      channel_.Respond(status, answer, out.get());
+    }
+  }
+
+ private:
+  absl::Status Serve(const Channel::Question& question, Answer& answer, UniqueFd& out) {
+    ASSIGN_OR_RETURN(std::string input, FromMemfd(question.fd, question.request.bytes));
+    if (question.request.kind == RequestKind::kAsk) {
+      ASSIGN_OR_RETURN(answer.value, Ask(input));
+      return absl::OkStatus();
+    }
+    ASSIGN_OR_RETURN(const std::string code, device_.Assemble(input));
+    ASSIGN_OR_RETURN(out, ToMemfd(std::as_bytes(std::span(code))));
+    answer.value = code.size();
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<uint64_t> Ask(const std::string& input) {
+    AskHeader header;
+    std::memcpy(&header, input.data(), sizeof(header));
+    alignas(64) std::byte values[kernels::Launch::kMaxArgumentBytes];
+    std::memcpy(values, input.data() + header.values_at, header.value_bytes);
+    std::vector<const void*> arguments(header.arguments + 1);
+    for (uint32_t i = 0; i < header.arguments; ++i) {
+      uint16_t offset;
+      std::memcpy(&offset, input.data() + header.offsets_at + i * sizeof(offset), sizeof(offset));
+      arguments[i] = values + offset;
+    }
+    uint64_t result = 0;
+    uint64_t* const answer = &result;
+    arguments.back() = &answer;
+    const kernels::Kernel& kernel = Find(input.data() + header.module_at, input.data() + header.entry_at);
+    if (list_ == nullptr) {
+      ASSIGN_OR_RETURN(list_, device_.CreateList(0));
+    }
+    RETURN_IF_ERROR(list_->LaunchKernel(kernel, {1, 1, 1}, {1, 1, 1}, arguments.data()));
+    return result;
+  }
+
+  const kernels::Kernel& Find(const std::string& module, const std::string& entry) {
+    auto& [image, kernel] = kernels_[{module, entry}];
+    if (kernel.module == nullptr) {
+      image = {kernels::ModuleImage::Format::kHost, module};
+      kernel = {static_cast<uint32_t>(kernels_.size() - 1), &image, entry};
+    }
+    return kernel;
+  }
+
+  LevelZeroDevice& device_;
+  Channel& channel_;
+  std::unique_ptr<LevelZeroQueue> list_;
+  std::map<std::pair<std::string, std::string>, std::pair<kernels::ModuleImage, kernels::Kernel>> kernels_;
+};
+
+Answer Describe(const DeviceProperties& properties, uint32_t devices) {
+  Answer answer = {};
+  answer.devices = devices;
+  transport::SetText(answer.processor, properties.processor);
+  transport::SetText(answer.device.name, properties.name);
+  transport::SetText(answer.device.kind, properties.kind);
+  transport::SetText(answer.device.vendor, properties.vendor);
+  answer.device.total_memory = properties.total_memory;
+  answer.device.compute_units = properties.compute_units;
+  return answer;
+}
+
+absl::Status Serve(const DriverOptions& options, int index, Channel& memory, Channel& compiler) {
+  ASSIGN_OR_RETURN(auto ring, PrivateRing::Open(UniqueFd(kRingFd), UniqueFd(kDoorbellFd)));
+  ASSIGN_OR_RETURN(auto devices, OpenLevelZeroDevices(options));
+  if (static_cast<size_t>(index) >= devices.size())
+    return absl::NotFoundError(absl::StrCat("there is no device ", index, " of kind ", options.device));
+  LevelZeroDevice& device = *devices[static_cast<size_t>(index)];
+  ASSIGN_OR_RETURN(auto for_compiler, device.OpenAgain());
+  RETURN_IF_ERROR(device.CreateList(0).status());  // takes the device's context now, not when work comes
+  MemoryServer memory_server(device, memory,
+                             Describe(device.properties(), static_cast<uint32_t>(devices.size())));
+  std::thread memory_thread([&] { memory_server.Run(); });
+  pthread_setname_np(memory_thread.native_handle(), "xpud-memory");
+  CompilerServer compiler_server(*for_compiler, compiler);
+  std::thread compiler_thread([&] { compiler_server.Run(); });
+  pthread_setname_np(compiler_thread.native_handle(), "xpud-compile");
+  RingWorker worker(device, ring);
+  const absl::Status lost = worker.Run();
+  RingControl& control = ring.control();
+  transport::SetText(control.reason, std::string_view(lost.message().data(), lost.message().size()));
+  control.state.store(static_cast<uint32_t>(ExecutorState::kDeviceLost), std::memory_order_release);
+  _exit(kExitDeviceLost);  // other threads may be inside the driver
+}
+
+}  // namespace
+
+int ServeDevice(const DriverOptions& options, int index) {
+  pthread_setname_np(pthread_self(), "xpud-executor");
+  Channel memory{UniqueFd(kMemoryChannelFd)}, compiler{UniqueFd(kCompilerChannelFd)};
+  const absl::Status failed = Serve(options, index, memory, compiler);
+  // The daemon's Hello gets why.
+  while (true) {
+    auto question = memory.Next();
+    if (!question.ok()) return kExitFailed;
+    Answer answer = {};
+    memory.Respond(failed, answer);
+  }
+}
+
+}  // namespace xpud::executor::process

@@ -1,0 +1,24 @@
+// An executor process: the binary started anew by the daemon, which calls Level Zero for one device. It ends
+// with its daemon, or when the device is lost.
+#pragma once
+
+#include <string>
+
+#include "daemon/executor/driver.h"
+
+namespace xpud::executor::process {
+
+// The descriptors that an executor inherits.
+inline constexpr int kMemoryChannelFd = 3;
+inline constexpr int kCompilerChannelFd = 4;
+inline constexpr int kRingFd = 5;
+inline constexpr int kDoorbellFd = 6;
+inline constexpr int kFirstFreeFd = 7;
+
+// How it ends.
+inline constexpr int kExitDaemonGone = 0, kExitFailed = 1, kExitDeviceLost = 3;
+
+// Serves device `index` of those that `options` names until it ends. Gives the exit status where it cannot.
+int ServeDevice(const DriverOptions& options, int index);
+
+}  // namespace xpud::executor::process

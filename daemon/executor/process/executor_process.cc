@@ -1,0 +1,184 @@
+#include "daemon/executor/process/executor_process.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <spawn.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/executor/process/executor_main.h"
+#include "proto/base/status_macros.h"
+
+namespace xpud::executor::process {
+namespace {
+
+constexpr int kGreetingMs = 30'000;  // a GPU's first context may take long
+constexpr int kMemoryMs = 10'000;
+
+std::vector<char*> Pointers(const std::vector<std::string>& strings) {
+  std::vector<char*> pointers;
+  for (const std::string& text : strings) pointers.push_back(const_cast<char*>(text.c_str()));
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+// The descriptors that the child is to have, above those that it gets them as.
+absl::StatusOr<UniqueFd> OutOfTheWay(const UniqueFd& fd) {
+  UniqueFd copy(fcntl(fd.get(), F_DUPFD_CLOEXEC, kFirstFreeFd));
+  if (!copy.valid()) return absl::ErrnoToStatus(errno, "fcntl(F_DUPFD_CLOEXEC) failed");
+  return copy;
+}
+
+std::string HowItEnded(int status) {
+  if (WIFSIGNALED(status)) return absl::StrCat("killed by signal ", WTERMSIG(status), " (", strsignal(WTERMSIG(status)), ")");
+  return absl::StrCat("exit status ", WEXITSTATUS(status));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ExecutorProcess>> ExecutorProcess::Start(const ExecutorCommand& command) {
+  ASSIGN_OR_RETURN(PrivateRing ring, PrivateRing::Create());
+  UniqueFd memory, memory_end, compiler, compiler_end;
+  RETURN_IF_ERROR(Channel::CreatePair(memory, memory_end));
+  RETURN_IF_ERROR(Channel::CreatePair(compiler, compiler_end));
+  std::unique_ptr<ExecutorProcess> process(
+      new ExecutorProcess(std::move(ring), std::move(memory), std::move(compiler)));
+  RETURN_IF_ERROR(process->Spawn(command, memory_end, compiler_end));
+  memory_end.Reset();  // so that the executor's end is seen as a hang-up
+  compiler_end.Reset();
+  RETURN_IF_ERROR(process->Greet());
+  return process;
+}
+
+absl::Status ExecutorProcess::Spawn(const ExecutorCommand& command, const UniqueFd& memory,
+                                    const UniqueFd& compiler) {
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  std::vector<UniqueFd> sources;
+  int target = kMemoryChannelFd;
+  for (const UniqueFd* fd : {&memory, &compiler, &ring_.fd(), &ring_.doorbell()}) {
+    ASSIGN_OR_RETURN(UniqueFd copy, OutOfTheWay(*fd));
+    posix_spawn_file_actions_adddup2(&actions, copy.get(), target++);
+    sources.push_back(std::move(copy));
+  }
+  // An inherited signal mask keeps the terminal's Ctrl-C for the daemon.
+  const int error = posix_spawn(&pid_, "/proc/self/exe", &actions, nullptr, Pointers(command.arguments).data(),
+                                Pointers(command.environment).data());
+  posix_spawn_file_actions_destroy(&actions);
+  if (error != 0) {
+    pid_ = 0;
+    return absl::ErrnoToStatus(error, "starting an executor process failed");
+  }
+  pidfd_.Reset(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)));
+  if (!pidfd_.valid()) return absl::ErrnoToStatus(errno, "pidfd_open failed");
+  return absl::OkStatus();
+}
+
+absl::Status ExecutorProcess::Greet() {
+  ASSIGN_OR_RETURN(const Channel::Reply reply, memory_.Ask({RequestKind::kHello, 0, 0, 0}, -1, kGreetingMs));
+  const Answer& answer = reply.answer;
+  devices_ = answer.devices;
+  properties_.name = transport::GetText(answer.device.name);
+  properties_.kind = transport::GetText(answer.device.kind);
+  properties_.vendor = transport::GetText(answer.device.vendor);
+  properties_.processor = transport::GetText(answer.processor);
+  properties_.total_memory = answer.device.total_memory;
+  properties_.compute_units = answer.device.compute_units;
+  properties_.replaceable = true;
+  properties_.target = TargetOf(properties_.vendor);
+  return absl::OkStatus();
+}
+
+ExecutorProcess::~ExecutorProcess() {
+  if (pid_ == 0 || reaped_) return;
+  Kill();
+  Reap();
+}
+
+absl::StatusOr<Channel::Reply> ExecutorProcess::AskMemory(RequestKind kind, uint64_t address, uint64_t bytes,
+                                                          int fd) {
+  return memory_.Ask({kind, 0, address, bytes}, fd, kMemoryMs);
+}
+
+absl::StatusOr<UniqueFd> ExecutorProcess::Allocate(uint64_t address, uint64_t bytes) {
+  ASSIGN_OR_RETURN(Channel::Reply reply, AskMemory(RequestKind::kAllocate, address, bytes));
+  return std::move(reply.fd);
+}
+
+absl::Status ExecutorProcess::Import(uint64_t address, uint64_t bytes, const UniqueFd& fd) {
+  return AskMemory(RequestKind::kImport, address, bytes, fd.get()).status();
+}
+
+absl::Status ExecutorProcess::ImportHost(uint64_t address, uint64_t bytes, int fd) {
+  return AskMemory(RequestKind::kImportHost, address, bytes, fd).status();
+}
+
+// Where the executor is gone, so is its hold on the memory.
+void ExecutorProcess::Free(uint64_t address) {
+  (void)memory_.Tell({RequestKind::kFree, 0, address, 0});
+}
+
+void ExecutorProcess::ReleaseHost(uint64_t address) {
+  (void)memory_.Tell({RequestKind::kReleaseHost, 0, address, 0});
+}
+
+absl::StatusOr<Channel::Reply> ExecutorProcess::AskCompiler(RequestKind kind,
+                                                            std::span<const std::byte> input) {
+  ASSIGN_OR_RETURN(const UniqueFd fd, ToMemfd(input));
+  return compiler_.Ask({kind, 0, 0, input.size()}, fd.get(), /*timeout_ms=*/0);
+}
+
+absl::StatusOr<std::string> ExecutorProcess::Assemble(const std::string& text) {
+  ASSIGN_OR_RETURN(const Channel::Reply reply,
+                   AskCompiler(RequestKind::kAssemble, std::as_bytes(std::span(text))));
+  return FromMemfd(reply.fd, reply.answer.value);
+}
+
+absl::StatusOr<uint64_t> ExecutorProcess::Ask(const kernels::Launch& launch) {
+  const kernels::Kernel& kernel = launch.kernel();
+  const auto values = launch.argument_bytes();
+  const auto offsets = std::as_bytes(launch.argument_offsets());
+  std::vector<std::byte> input(sizeof(AskHeader));
+  const auto add = [&](std::span<const std::byte> bytes) {
+    const uint32_t at = static_cast<uint32_t>(input.size());
+    input.insert(input.end(), bytes.begin(), bytes.end());
+    return at;
+  };
+  const auto add_text = [&](const std::string& text) {
+    return add(std::as_bytes(std::span(text.c_str(), text.size() + 1)));
+  };
+  AskHeader header = {};
+  header.module_at = add_text(kernel.module->bytes);
+  header.entry_at = add_text(kernel.entry);
+  header.values_at = add(values);
+  header.value_bytes = static_cast<uint32_t>(values.size());
+  header.offsets_at = add(offsets);
+  header.arguments = static_cast<uint32_t>(launch.argument_count());
+  std::memcpy(input.data(), &header, sizeof(header));
+  ASSIGN_OR_RETURN(const Channel::Reply reply, AskCompiler(RequestKind::kAsk, input));
+  return reply.answer.value;
+}
+
+void ExecutorProcess::Kill() {
+  killed_.store(true);
+  syscall(SYS_pidfd_send_signal, pidfd_.get(), SIGKILL, nullptr, 0);
+}
+
+bool ExecutorProcess::Ended() const {
+  pollfd ended = {pidfd_.get(), POLLIN, 0};
+  return poll(&ended, 1, 0) == 1;
+}
+
+ExecutorProcess::End ExecutorProcess::Reap() {
+  int status = 0;
+  while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
+  }
+  reaped_ = true;
+  const int signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+  return {HowItEnded(status), signal == SIGKILL || signal == SIGTERM || signal == SIGINT, killed_.load()};
+}
+
+}  // namespace xpud::executor::process

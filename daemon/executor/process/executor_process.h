@@ -1,0 +1,76 @@
+// The daemon's hold on one executor process: started, spoken to, ended with this object. Any thread, except
+// where said.
+#pragma once
+
+#include <sys/types.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "daemon/executor/device.h"
+#include "daemon/executor/process/channel.h"
+#include "daemon/executor/process/private_ring.h"
+
+namespace xpud::executor::process {
+
+// How executors of one device are started.
+struct ExecutorCommand {
+  std::vector<std::string> arguments;    // of this binary, which is started anew
+  std::vector<std::string> environment;  // NAME=VALUE
+};
+
+class ExecutorProcess {
+ public:
+  // Starts one and waits until it has its device. Errors: what the executor says, or Unavailable.
+  static absl::StatusOr<std::unique_ptr<ExecutorProcess>> Start(const ExecutorCommand& command);
+  ~ExecutorProcess();  // kills it and waits for its end, after which it touches no memory
+  ExecutorProcess(const ExecutorProcess&) = delete;
+  ExecutorProcess& operator=(const ExecutorProcess&) = delete;
+
+  pid_t pid() const { return pid_; }
+  int pidfd() const { return pidfd_.get(); }
+  const DeviceProperties& properties() const { return properties_; }
+  uint32_t devices() const { return devices_; }
+  PrivateRing& ring() { return ring_; }  // the engine thread
+
+  // The executor's memory. `fd` is to be sent along; what comes back may hold one.
+  absl::StatusOr<UniqueFd> Allocate(uint64_t address, uint64_t bytes);
+  absl::Status Import(uint64_t address, uint64_t bytes, const UniqueFd& fd);
+  absl::Status ImportHost(uint64_t address, uint64_t bytes, int fd);
+  void Free(uint64_t address);
+  void ReleaseHost(uint64_t address);
+  // Takes as long as it takes.
+  absl::StatusOr<std::string> Assemble(const std::string& text);
+  absl::StatusOr<uint64_t> Ask(const kernels::Launch& launch);
+
+  void Kill();
+  bool Ended() const;
+  // Waits for the end. How it ended, in words, and whether by a signal from outside (SIGKILL, SIGTERM).
+  struct End {
+    std::string text;
+    bool from_outside = false;
+    bool ours = false;  // Kill was called before
+  };
+  End Reap();
+
+ private:
+  ExecutorProcess(PrivateRing ring, UniqueFd memory, UniqueFd compiler)
+      : ring_(std::move(ring)), memory_(std::move(memory)), compiler_(std::move(compiler)) {}
+  absl::Status Spawn(const ExecutorCommand& command, const UniqueFd& memory, const UniqueFd& compiler);
+  absl::Status Greet();
+  absl::StatusOr<Channel::Reply> AskMemory(RequestKind kind, uint64_t address, uint64_t bytes, int fd = -1);
+  absl::StatusOr<Channel::Reply> AskCompiler(RequestKind kind, std::span<const std::byte> input);
+
+  pid_t pid_ = 0;
+  UniqueFd pidfd_;
+  PrivateRing ring_;
+  Channel memory_, compiler_;
+  DeviceProperties properties_;
+  uint32_t devices_ = 0;
+  std::atomic<bool> killed_{false};
+  bool reaped_ = false;
+};
+
+}  // namespace xpud::executor::process

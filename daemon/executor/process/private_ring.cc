@@ -1,0 +1,76 @@
+#include "daemon/executor/process/private_ring.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+
+#include "proto/base/status_macros.h"
+
+namespace xpud::executor::process {
+namespace {
+
+constexpr size_t kPage = 4096;
+constexpr size_t kPagesBytes = (sizeof(SharedPages) + kPage - 1) / kPage * kPage;
+
+}  // namespace
+
+absl::StatusOr<PrivateRing> PrivateRing::Create() {
+  ASSIGN_OR_RETURN(UniqueFd fd, CreateSealedMemfd("xpud-executor", kPagesBytes + kRingBytes));
+  UniqueFd doorbell(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!doorbell.valid()) return absl::ErrnoToStatus(errno, "eventfd failed");
+  return Open(std::move(fd), std::move(doorbell));
+}
+
+absl::StatusOr<PrivateRing> PrivateRing::Open(UniqueFd fd, UniqueFd doorbell) {
+  PrivateRing ring;
+  ASSIGN_OR_RETURN(ring.pages_, Mapping::Map(fd, kPagesBytes, Access::kReadWrite));
+  ASSIGN_OR_RETURN(ring.ring_, Mapping::MapMirrored(fd, kRingBytes, Access::kReadWrite, kPagesBytes));
+  ring.fd_ = std::move(fd);
+  ring.doorbell_ = std::move(doorbell);
+  return ring;
+}
+
+size_t PrivateRing::backlog() const {
+  // Nothing that the executor writes there makes this more than the ring.
+  return std::min<uint64_t>(position_ - control().head.load(std::memory_order_acquire), kRingBytes);
+}
+
+std::byte* PrivateRing::Reserve(size_t bytes) {
+  return bytes > kRingBytes - backlog() ? nullptr : ring_.data() + position_ % kRingBytes;
+}
+
+void PrivateRing::Commit(size_t bytes) {
+  position_ += bytes;
+  control().tail.store(position_, std::memory_order_release);
+  if (control().sleeping.load(std::memory_order_relaxed) != 0) eventfd_write(doorbell_.get(), 1);
+}
+
+void PrivateRing::Wake() {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (control().sleeping.load(std::memory_order_relaxed) != 0) eventfd_write(doorbell_.get(), 1);
+}
+
+const Message* PrivateRing::Next() const {
+  if (Paused() || control().tail.load(std::memory_order_acquire) == position_) return nullptr;
+  return reinterpret_cast<const Message*>(ring_.data() + position_ % kRingBytes);
+}
+
+void PrivateRing::Take(const Message& message) {
+  position_ += message.bytes;
+  control().head.store(position_, std::memory_order_release);
+}
+
+void PrivateRing::Sleep(int milliseconds) {
+  control().sleeping.store(1, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (control().tail.load(std::memory_order_relaxed) == position_ || Paused()) {
+    pollfd waits = {doorbell_.get(), POLLIN, 0};
+    poll(&waits, 1, milliseconds);
+  }
+  control().sleeping.store(0, std::memory_order_relaxed);
+  eventfd_t count;
+  eventfd_read(doorbell_.get(), &count);
+}
+
+}  // namespace xpud::executor::process

@@ -1,0 +1,253 @@
+#include "daemon/executor/process/process_device.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "proto/base/check.h"
+#include "proto/base/mapping.h"
+#include "proto/base/status_macros.h"
+
+namespace xpud::executor::process {
+namespace {
+
+// Little enough that the scheduler's decisions take effect soon, and enough to keep the executor busy.
+constexpr size_t kMostBacklog = 96 << 10;
+constexpr auto kWaitForExecutor = std::chrono::seconds(30);
+
+}  // namespace
+
+class ProcessDevice::DeviceChunk final : public Chunk {
+ public:
+  DeviceChunk(ProcessDevice& device, uint64_t address, uint64_t bytes)
+      : Chunk(reinterpret_cast<std::byte*>(address), bytes), device_(device) {}
+  ~DeviceChunk() override { device_.RemoveMemory(reinterpret_cast<uint64_t>(address())); }
+
+ private:
+  ProcessDevice& device_;
+};
+
+class ProcessDevice::SharedHostMemory final : public HostMemory {
+ public:
+  SharedHostMemory(ProcessDevice& device, std::byte* here, uint64_t there, Mapping mapping)
+      : HostMemory(here, reinterpret_cast<const std::byte*>(there)),
+        device_(device),
+        there_(there),
+        mapping_(std::move(mapping)) {}
+  ~SharedHostMemory() override { device_.RemoveMemory(there_); }
+
+ private:
+  ProcessDevice& device_;
+  const uint64_t there_;
+  Mapping mapping_;  // empty where the memory is another's
+};
+
+ProcessDevice::ProcessDevice(ProcessDeviceOptions options, AddressSpace addresses)
+    : options_(std::move(options)), addresses_(std::move(addresses)) {}
+
+absl::StatusOr<std::unique_ptr<ProcessDevice>> ProcessDevice::Create(ProcessDeviceOptions options,
+                                                                     std::unique_ptr<ExecutorProcess> first) {
+  ASSIGN_OR_RETURN(AddressSpace addresses, AddressSpace::Create(options.index));
+  std::unique_ptr<ProcessDevice> device(new ProcessDevice(std::move(options), std::move(addresses)));
+  device->properties_ = first->properties();
+  device->process_ = std::move(first);
+  device->Publish(device->process_);
+  ASSIGN_OR_RETURN(device->probe_words_, device->AllocateHost(kMaxQueues * sizeof(uint64_t)));
+  device->StartStandby();
+  return device;
+}
+
+ProcessDevice::~ProcessDevice() {
+  if (replacer_.joinable()) replacer_.join();
+  if (standby_starter_.joinable()) standby_starter_.join();
+  probe_words_.reset();
+  Publish(nullptr);
+}
+
+// ---- memory
+
+absl::StatusOr<std::unique_ptr<Chunk>> ProcessDevice::AllocateChunk(uint64_t bytes) {
+  if (!online()) return absl::UnavailableError("the device's executor is being replaced");
+  ASSIGN_OR_RETURN(const uint64_t address, addresses_.Take(bytes));
+  auto fd = process_->Allocate(address, bytes);
+  if (!fd.ok()) {
+    addresses_.Return(address);
+    return fd.status();
+  }
+  memory_[address] = {bytes, std::make_shared<UniqueFd>(*std::move(fd)), /*host=*/false};
+  return std::make_unique<DeviceChunk>(*this, address, bytes);
+}
+
+absl::Status ProcessDevice::AddHostMemory(uint64_t address, uint64_t bytes, std::shared_ptr<UniqueFd> fd) {
+  // An executor that is not there yet gets it when it is.
+  if (online()) RETURN_IF_ERROR(process_->ImportHost(address, bytes, fd->get()));
+  memory_[address] = {bytes, std::move(fd), /*host=*/true};
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<HostMemory>> ProcessDevice::AllocateHost(uint64_t bytes) {
+  ASSIGN_OR_RETURN(UniqueFd fd, CreateSealedMemfd("xpud-words", bytes));
+  ASSIGN_OR_RETURN(Mapping mapping, Mapping::Map(fd, bytes, Access::kReadWrite));
+  std::byte* const here = mapping.data();
+  ASSIGN_OR_RETURN(const uint64_t there, addresses_.Take(bytes));
+  auto memory = std::make_unique<SharedHostMemory>(*this, here, there, std::move(mapping));
+  RETURN_IF_ERROR(AddHostMemory(there, bytes, std::make_shared<UniqueFd>(std::move(fd))));
+  return memory;
+}
+
+absl::StatusOr<std::unique_ptr<HostMemory>> ProcessDevice::Import(const transport::SharedBytes& memory) {
+  UniqueFd fd(dup(memory.fd));
+  if (!fd.valid()) return absl::ErrnoToStatus(errno, "dup failed");
+  ASSIGN_OR_RETURN(const uint64_t there, addresses_.Take(memory.bytes.size()));
+  auto imported = std::make_unique<SharedHostMemory>(*this, memory.bytes.data(), there, Mapping());
+  RETURN_IF_ERROR(AddHostMemory(there, memory.bytes.size(), std::make_shared<UniqueFd>(std::move(fd))));
+  return imported;
+}
+
+void ProcessDevice::RemoveMemory(uint64_t address) {
+  const auto found = memory_.find(address);
+  if (found != memory_.end()) {
+    if (online()) found->second.host ? process_->ReleaseHost(address) : process_->Free(address);
+    memory_.erase(found);
+  }
+  addresses_.Return(address);
+}
+
+// ---- queues
+
+absl::StatusOr<std::unique_ptr<DeviceQueue>> ProcessDevice::CreateQueue(int priority, uint64_t owner) {
+  const auto free = std::find(queues_.begin(), queues_.end(), nullptr);
+  if (free == queues_.end() && queues_.size() == kMaxQueues)
+    return absl::ResourceExhaustedError(absl::StrCat("the device has ", kMaxQueues, " queues, which is the most"));
+  const auto slot = static_cast<uint32_t>(free - queues_.begin());
+  auto queue = std::make_unique<ProcessQueue>(*this, slot, owner, priority);
+  if (slot == queues_.size()) queues_.push_back(nullptr);
+  queues_[slot] = queue.get();
+  if (process_ != nullptr) process_->ring().pages().reports[slot].raised.store(0);
+  queue->SendCreation();  // or with its first command
+  return queue;
+}
+
+void ProcessDevice::RemoveQueue(ProcessQueue& queue) {
+  queues_[queue.slot()] = nullptr;
+  Message message = {};
+  message.bytes = sizeof(message);
+  message.kind = MessageKind::kDestroyQueue;
+  message.queue = queue.slot();
+  if (online()) Send({reinterpret_cast<const std::byte*>(&message), sizeof(message)});
+}
+
+bool ProcessDevice::HasReport(uint32_t slot) const {
+  return process_ != nullptr &&
+         process_->ring().pages().reports[slot].raised.load(std::memory_order_acquire) != 0;
+}
+
+absl::Status ProcessDevice::TakeReport(uint32_t slot) {
+  if (!HasReport(slot)) return absl::OkStatus();
+  QueueReport& report = process_->ring().pages().reports[slot];
+  absl::Status status(static_cast<absl::StatusCode>(report.code), transport::GetText(report.text));
+  report.raised.store(0, std::memory_order_release);
+  return status.ok() ? absl::InternalError("an executor's report without an error") : status;
+}
+
+// ---- the ring
+
+bool ProcessDevice::HasRoom() const { return online() && process_->ring().backlog() < kMostBacklog; }
+
+uint64_t ProcessDevice::position() const { return process_->ring().position(); }
+
+bool ProcessDevice::Send(std::span<const std::byte> messages) {
+  PrivateRing& ring = process_->ring();
+  std::byte* const target = ring.Reserve(messages.size());
+  if (target == nullptr) return false;
+  std::memcpy(target, messages.data(), messages.size());
+  ring.Commit(messages.size());
+  return true;
+}
+
+void ProcessDevice::WakeExecutor() {
+  if (online()) process_->ring().Wake();
+}
+
+uint32_t ProcessDevice::Register(const kernels::Kernel& kernel) {
+  if (kernel.index >= kernels_.size()) kernels_.resize(kernel.index + 1);
+  kernels_[kernel.index].kernel = &kernel;
+  return kernel.index;
+}
+
+bool ProcessDevice::SendModule(const kernels::ModuleImage& image, ModuleRecord& record) {
+  if (record.loaded) return true;
+  std::vector<std::byte> bytes((sizeof(Message) + image.bytes.size() + kMessageAlignment - 1) /
+                               kMessageAlignment * kMessageAlignment);
+  auto& message = *reinterpret_cast<Message*>(bytes.data());
+  message.bytes = static_cast<uint32_t>(bytes.size());
+  message.kind = MessageKind::kLoadModule;
+  message.load = {image.bytes.size(), static_cast<uint32_t>(image.format), record.number};
+  std::memcpy(bytes.data() + sizeof(Message), image.bytes.data(), image.bytes.size());
+  return record.loaded = Send(bytes);
+}
+
+bool ProcessDevice::SendKernel(uint32_t index) {
+  KernelRecord& record = kernels_[index];
+  if (record.loaded) [[likely]]
+    return true;
+  const kernels::Kernel& kernel = *record.kernel;
+  const auto module =
+      modules_.try_emplace(kernel.module, ModuleRecord{static_cast<uint32_t>(modules_.size()), false}).first;
+  if (!SendModule(*kernel.module, module->second)) return false;
+  std::vector<std::byte> bytes((sizeof(Message) + kernel.entry.size() + kMessageAlignment - 1) /
+                               kMessageAlignment * kMessageAlignment);
+  auto& message = *reinterpret_cast<Message*>(bytes.data());
+  message.bytes = static_cast<uint32_t>(bytes.size());
+  message.kind = MessageKind::kLoadKernel;
+  message.kernel = index;
+  message.load = {kernel.entry.size(), 0, module->second.number};
+  std::memcpy(bytes.data() + sizeof(Message), kernel.entry.data(), kernel.entry.size());
+  return record.loaded = Send(bytes);
+}
+
+// ---- the compiler's thread
+
+void ProcessDevice::Publish(Process process) {
+  MutexLock lock(published_mutex_);
+  published_ = std::move(process);
+  published_changed_.NotifyAll();
+}
+
+// With the executor that there is; where it is lost meanwhile, with the next one.
+template <typename Use>
+auto ProcessDevice::WithExecutor(Use use) -> decltype(use(std::declval<ExecutorProcess&>())) {
+  Process used;
+  for (;;) {
+    const auto until = Clock::now() + kWaitForExecutor;
+    {
+      MutexLock lock(published_mutex_);
+      while (published_ != nullptr && published_ == used) {
+        if (!published_changed_.WaitFor(published_mutex_, kWaitForExecutor) || Clock::now() > until) break;
+      }
+      if (published_ == nullptr || published_ == used)
+        return absl::UnavailableError("the device's executor is lost");
+      used = published_;
+    }
+    auto result = use(*used);
+    if (!absl::IsUnavailable(result.status())) return result;
+  }
+}
+
+absl::StatusOr<std::string> ProcessDevice::Assemble(const std::string& text) {
+  return WithExecutor([&](ExecutorProcess& process) { return process.Assemble(text); });
+}
+
+absl::StatusOr<uint64_t> ProcessDevice::Ask(const kernels::Launch& launch) {
+  return WithExecutor([&](ExecutorProcess& process) { return process.Ask(launch); });
+}
+
+ExecutorStatus ProcessDevice::executor() const {
+  return {process_ != nullptr && state_ != State::kReplacing ? process_->pid() : 0, replaced_};
+}
+
+int ProcessDevice::alarm_fd() const { return process_ != nullptr ? process_->pidfd() : -1; }
+
+}  // namespace xpud::executor::process

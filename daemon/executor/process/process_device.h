@@ -1,0 +1,161 @@
+// A device whose executor is a process of its own. A lost executor is replaced: the next one gets the memory
+// at the same addresses and the work that was not done, so that sessions go on. A session whose work takes the
+// executor down is named, to be closed. The engine thread only, except where said.
+//
+// After a loss, sessions whose commands had begun are suspects. If there are several, each one's commands are
+// run again alone, the best known kernels first; who goes through goes on, and whose commands take the next
+// executor down too is guilty. A command that runs longer than the limit is guilty without that. Where the
+// executor was killed from outside, nobody is suspected.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "daemon/executor/device.h"
+#include "daemon/executor/process/address_space.h"
+#include "daemon/executor/process/executor_process.h"
+#include "daemon/executor/process/process_queue.h"
+#include "proto/base/mutex.h"
+
+namespace xpud::executor::process {
+
+struct ProcessDeviceOptions {
+  uint32_t index = 0;  // of the device among the daemon's
+  ExecutorCommand command;
+  std::chrono::milliseconds command_limit{0};  // 0: none
+  bool standby = false;                        // keep a second executor ready
+  std::function<void()> wake;                  // any thread: Poll has something to do
+};
+
+class ProcessDevice final : public Device {
+ public:
+  // `first`: the executor that has the device.
+  static absl::StatusOr<std::unique_ptr<ProcessDevice>> Create(ProcessDeviceOptions options,
+                                                               std::unique_ptr<ExecutorProcess> first);
+  ~ProcessDevice() override;
+
+  absl::StatusOr<std::unique_ptr<Chunk>> AllocateChunk(uint64_t bytes) override;
+  absl::StatusOr<std::unique_ptr<HostMemory>> AllocateHost(uint64_t bytes) override;
+  absl::StatusOr<std::unique_ptr<HostMemory>> Import(const transport::SharedBytes& memory) override;
+  absl::StatusOr<std::unique_ptr<DeviceQueue>> CreateQueue(int priority, uint64_t owner) override;
+  absl::StatusOr<std::string> Assemble(const std::string& text) override;          // any thread
+  absl::StatusOr<uint64_t> Ask(const kernels::Launch& launch) override;            // any thread
+  std::vector<Verdict> Poll() override;
+  int alarm_fd() const override;
+  ExecutorStatus executor() const override;
+
+  // For queues.
+  bool online() const { return state_ != State::kReplacing && state_ != State::kLost; }
+  bool HasRoom() const;
+  uint64_t position() const;
+  bool Send(std::span<const std::byte> messages);
+  void WakeExecutor();
+  uint32_t Register(const kernels::Kernel& kernel);
+  bool SendKernel(uint32_t kernel);  // unless the executor has it
+  void CountRun(uint32_t kernel) { ++kernels_[kernel].runs; }
+  uint64_t runs(uint32_t kernel) const { return kernels_[kernel].runs; }
+  bool HasReport(uint32_t slot) const;
+  absl::Status TakeReport(uint32_t slot);
+  void RemoveQueue(ProcessQueue& queue);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  class DeviceChunk;
+  class SharedHostMemory;
+  enum class State {
+    kOnline,
+    kReplacing,  // the last executor is lost, the next one is being started
+    kProbing,    // suspects run again alone; the others are online
+    kLost,       // no executor could be started
+  };
+  // Memory that every executor is to have.
+  struct Memory {
+    uint64_t bytes = 0;
+    std::shared_ptr<UniqueFd> fd;
+    bool host = false;
+  };
+  using MemoryMap = std::map<uint64_t, Memory>;  // by address
+  struct KernelRecord {
+    const kernels::Kernel* kernel = nullptr;
+    uint64_t runs = 0;      // known to have ended
+    bool loaded = false;    // by this executor
+  };
+  struct ModuleRecord {
+    uint32_t number = 0;
+    bool loaded = false;
+  };
+  struct Replacement {
+    absl::StatusOr<std::shared_ptr<ExecutorProcess>> process = absl::UnknownError("");
+    ExecutorProcess::End end;  // of the one before
+    MemoryMap memory;          // what it has
+  };
+
+  explicit ProcessDevice(ProcessDeviceOptions options, AddressSpace addresses);
+  absl::Status AddHostMemory(uint64_t address, uint64_t bytes, std::shared_ptr<UniqueFd> fd);
+  void RemoveMemory(uint64_t address);
+  bool SendModule(const kernels::ModuleImage& image, ModuleRecord& record);
+
+  // Replacing.
+  void CheckHealth();
+  void Pump();
+  void CheckHang();
+  void Lose(const std::string& what);
+  void StartReplacement();
+  Replacement Replace(std::shared_ptr<ExecutorProcess> dead, std::shared_ptr<ExecutorProcess> standby,
+                      MemoryMap memory) const;
+  void FinishReplacement();
+  absl::Status Adopt(Replacement replacement);
+  void FindSuspects(bool from_outside);
+  void Condemn(uint64_t owner, std::string reason);
+  void Probe();
+  void ProbeNext();
+  std::vector<ProcessQueue*> QueuesOf(uint64_t owner) const;
+  void StartStandby();
+
+  const ProcessDeviceOptions options_;
+  AddressSpace addresses_;
+  State state_ = State::kOnline;
+  std::shared_ptr<ExecutorProcess> process_;
+  MemoryMap memory_;
+  std::vector<ProcessQueue*> queues_;  // by slot; null: free
+  std::vector<KernelRecord> kernels_;  // by Kernel::index
+  absl::flat_hash_map<const kernels::ModuleImage*, ModuleRecord> modules_;
+  std::unique_ptr<HostMemory> probe_words_;  // one a slot
+  Clock::time_point last_check_;
+  uint64_t replaced_ = 0;
+  int failures_ = 0;  // to start an executor, in a row
+
+  // After a loss.
+  std::string loss_;  // what happened
+  Clock::time_point lost_at_;
+  uint64_t hung_owner_ = 0;         // 0: nobody
+  std::vector<uint64_t> suspects_;  // the best known first
+  uint64_t probe_ = 0;              // value that ends the probing of the first one
+  bool probe_sent_ = false;
+  std::vector<Verdict> verdicts_;
+
+  std::thread replacer_;
+  std::atomic<bool> replaced_ready_{false};
+  Replacement replacement_;  // the replacer's until replaced_ready_
+  std::thread standby_starter_;
+  std::shared_ptr<ExecutorProcess> standby_;  // the starter's until that is joined
+
+  // For other threads, which hold on to the executor that they use.
+  using Process = std::shared_ptr<ExecutorProcess>;
+  template <typename Use>
+  auto WithExecutor(Use use) -> decltype(use(std::declval<ExecutorProcess&>()));
+  void Publish(Process process);
+  Mutex published_mutex_;
+  CondVar published_changed_;
+  Process published_ ABSL_GUARDED_BY(published_mutex_);
+};
+
+}  // namespace xpud::executor::process

@@ -1,0 +1,289 @@
+// ProcessDevice's part that watches over the executor and replaces a lost one.
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/executor/process/process_device.h"
+#include "proto/base/status_macros.h"
+
+namespace xpud::executor::process {
+namespace {
+
+constexpr auto kCheckInterval = std::chrono::milliseconds(1);
+constexpr int kMostFailures = 3;
+constexpr auto kLeastProbe = std::chrono::seconds(10);  // a suspect's commands may take, where there is no limit
+
+double Milliseconds(std::chrono::steady_clock::duration time) {
+  return std::chrono::duration<double, std::milli>(time).count();
+}
+
+}  // namespace
+
+std::vector<Verdict> ProcessDevice::Poll() {
+  switch (state_) {
+    case State::kOnline:
+      CheckHealth();
+      break;
+    case State::kReplacing:
+      if (replaced_ready_.load(std::memory_order_acquire)) FinishReplacement();
+      break;
+    case State::kProbing:
+      CheckHealth();
+      if (state_ == State::kProbing) Probe();
+      break;
+    case State::kLost:
+      break;
+  }
+  return std::exchange(verdicts_, {});
+}
+
+// Sends what an earlier round had no room for.
+void ProcessDevice::Pump() {
+  for (ProcessQueue* queue : queues_) {
+    if (queue != nullptr && online()) queue->SendRest();
+  }
+}
+
+void ProcessDevice::CheckHealth() {
+  const Clock::time_point now = Clock::now();
+  if (now - last_check_ < kCheckInterval) return;
+  last_check_ = now;
+  const RingControl& control = process_->ring().control();
+  if (control.state.load(std::memory_order_acquire) == static_cast<uint32_t>(ExecutorState::kDeviceLost)) {
+    Lose(absl::StrCat("its device faulted: ", transport::GetText(control.reason)));
+  } else if (process_->Ended()) {
+    Lose("it ended");
+  } else {
+    Pump();
+    if (options_.command_limit.count() != 0) CheckHang();
+  }
+}
+
+// The queue that has made no progress for longest, though its first command had begun.
+void ProcessDevice::CheckHang() {
+  const uint64_t taken = process_->ring().control().head.load(std::memory_order_acquire);
+  ProcessQueue* oldest = nullptr;
+  for (ProcessQueue* queue : queues_) {
+    if (queue == nullptr || !queue->Running(taken)) continue;
+    if (oldest == nullptr || queue->last_progress() < oldest->last_progress()) oldest = queue;
+  }
+  if (oldest == nullptr || Clock::now() - oldest->last_progress() < options_.command_limit) return;
+  hung_owner_ = oldest->owner();
+  Lose(absl::StrCat("a command of session ", hung_owner_, " ran for longer than ",
+                    options_.command_limit.count(), " ms"));
+}
+
+void ProcessDevice::Lose(const std::string& what) {
+  loss_ = what;
+  lost_at_ = Clock::now();
+  spdlog::warn("executor_lost device={} pid={} reason=\"{}\"", options_.index, process_->pid(), what);
+  state_ = State::kReplacing;
+  StartReplacement();
+}
+
+void ProcessDevice::StartReplacement() {
+  if (standby_starter_.joinable()) standby_starter_.join();
+  replaced_ready_.store(false);
+  if (replacer_.joinable()) replacer_.join();
+  replacer_ = std::thread([this, dead = process_, standby = std::move(standby_), memory = memory_]() mutable {
+    replacement_ = Replace(std::move(dead), std::move(standby), std::move(memory));
+    replaced_ready_.store(true, std::memory_order_release);
+    options_.wake();
+  });
+}
+
+// The replacer's thread. The next executor starts while the lost one ends; it gets the memory after that.
+ProcessDevice::Replacement ProcessDevice::Replace(std::shared_ptr<ExecutorProcess> dead,
+                                                  std::shared_ptr<ExecutorProcess> standby,
+                                                  MemoryMap memory) const {
+  Replacement replacement;
+  if (dead != nullptr && !dead->Ended()) dead->Kill();
+  if (standby != nullptr && !standby->Ended()) {
+    replacement.process = std::move(standby);
+  } else {
+    replacement.process = ExecutorProcess::Start(options_.command);
+  }
+  if (dead != nullptr) replacement.end = dead->Reap();
+  if (!replacement.process.ok()) return replacement;
+  for (const auto& [address, part] : memory) {
+    const absl::Status status = part.host ? (*replacement.process)->ImportHost(address, part.bytes, part.fd->get())
+                                          : (*replacement.process)->Import(address, part.bytes, *part.fd);
+    if (!status.ok()) {
+      replacement.process = status;
+      return replacement;
+    }
+  }
+  replacement.memory = std::move(memory);
+  return replacement;
+}
+
+void ProcessDevice::FinishReplacement() {
+  replacer_.join();
+  Replacement replacement = std::exchange(replacement_, {});
+  if (process_ != nullptr) {
+    // Dead and reaped: what it did is all that it will have done.
+    const uint64_t taken = process_->ring().control().head.load(std::memory_order_acquire);
+    for (ProcessQueue* queue : queues_) {
+      if (queue != nullptr) queue->Rewind(taken);
+    }
+    if (hung_owner_ != 0) {
+      Condemn(std::exchange(hung_owner_, 0), loss_);
+    } else {
+      loss_ = absl::StrCat(loss_, " (", replacement.end.text, ")");
+      FindSuspects(replacement.end.from_outside && !replacement.end.ours);
+    }
+    process_ = nullptr;
+  }
+  const absl::Status adopted =
+      replacement.process.ok() ? Adopt(std::move(replacement)) : replacement.process.status();
+  if (adopted.ok()) {
+    failures_ = 0;
+    return;
+  }
+  spdlog::error("executor_not_replaced device={} error=\"{}\"", options_.index,
+                std::string(adopted.message()));
+  process_ = nullptr;
+  if (++failures_ < kMostFailures) {
+    StartReplacement();
+    return;
+  }
+  state_ = State::kLost;
+  Publish(nullptr);
+  for (ProcessQueue* queue : queues_) {
+    if (queue != nullptr) Condemn(queue->owner(), absl::StrCat("the device is lost: ", adopted.message()));
+  }
+}
+
+// Memory that came or went since the replacer began is given and taken here.
+absl::Status ProcessDevice::Adopt(Replacement replacement) {
+  process_ = *std::move(replacement.process);
+  for (const auto& [address, part] : replacement.memory) {
+    if (memory_.contains(address)) continue;
+    part.host ? process_->ReleaseHost(address) : process_->Free(address);
+  }
+  for (const auto& [address, part] : memory_) {
+    if (replacement.memory.contains(address)) continue;
+    RETURN_IF_ERROR(part.host ? process_->ImportHost(address, part.bytes, part.fd->get())
+                              : process_->Import(address, part.bytes, *part.fd));
+  }
+  for (KernelRecord& record : kernels_) record.loaded = false;
+  for (auto& [image, record] : modules_) record.loaded = false;
+  ++replaced_;
+  Publish(process_);
+  state_ = suspects_.empty() ? State::kOnline : State::kProbing;
+  probe_sent_ = false;
+  for (ProcessQueue* queue : queues_) {
+    const bool suspected =
+        queue != nullptr && std::find(suspects_.begin(), suspects_.end(), queue->owner()) != suspects_.end();
+    if (queue == nullptr || suspected) continue;
+    queue->Release();
+    queue->SendRest();
+  }
+  process_->ring().Wake();
+  spdlog::info("executor_replaced device={} pid={} after_ms={:.0f} suspects={}", options_.index,
+               process_->pid(), Milliseconds(Clock::now() - lost_at_), suspects_.size());
+  StartStandby();
+  return absl::OkStatus();
+}
+
+std::vector<ProcessQueue*> ProcessDevice::QueuesOf(uint64_t owner) const {
+  std::vector<ProcessQueue*> found;
+  std::copy_if(queues_.begin(), queues_.end(), std::back_inserter(found),
+               [&](ProcessQueue* queue) { return queue != nullptr && queue->owner() == owner; });
+  return found;
+}
+
+void ProcessDevice::FindSuspects(bool from_outside) {
+  const std::vector<uint64_t> before = std::exchange(suspects_, {});
+  if (from_outside) return;
+  if (probe_sent_ && !before.empty()) {
+    // It alone of those that are not cleared had anything under way.
+    suspects_ = before;
+    Condemn(before.front(), loss_);
+    return;
+  }
+  std::map<uint64_t, uint64_t> proven;  // by owner
+  for (ProcessQueue* queue : queues_) {
+    if (queue == nullptr || queue->started() == 0) continue;
+    const uint64_t least = queue->LeastProven();
+    const auto entry = proven.try_emplace(queue->owner(), least).first;
+    entry->second = std::min(entry->second, least);
+  }
+  for (const auto& [owner, runs] : proven) suspects_.push_back(owner);
+  std::sort(suspects_.begin(), suspects_.end(),
+            [&](uint64_t a, uint64_t b) { return proven[a] > proven[b]; });
+  if (suspects_.size() == 1) Condemn(uint64_t{suspects_.front()}, loss_);
+}
+
+void ProcessDevice::Condemn(uint64_t owner, std::string reason) {
+  for (ProcessQueue* queue : QueuesOf(owner)) queue->Forget();
+  std::erase(suspects_, owner);
+  const bool known = std::any_of(verdicts_.begin(), verdicts_.end(),
+                                 [&](const Verdict& verdict) { return verdict.owner == owner; });
+  if (!known) verdicts_.push_back({owner, std::move(reason)});
+}
+
+// Runs the first suspect's commands again; when they are done, it goes on like the others.
+void ProcessDevice::Probe() {
+  while (!suspects_.empty() && QueuesOf(suspects_.front()).empty()) ProbeNext();
+  if (suspects_.empty()) {
+    state_ = State::kOnline;
+    return;
+  }
+  auto* const words = reinterpret_cast<uint64_t*>(probe_words_->address());
+  const std::vector<ProcessQueue*> queues = QueuesOf(suspects_.front());
+  if (!probe_sent_) {
+    for (ProcessQueue* queue : queues) {
+      if (!queue->SendStarted()) return;  // no room yet
+    }
+    ++probe_;
+    lost_at_ = Clock::now();
+    for (ProcessQueue* queue : queues) {
+      Message message = {};
+      message.bytes = sizeof(message);
+      message.kind = MessageKind::kWriteValue;
+      message.queue = queue->slot();
+      message.write = {reinterpret_cast<uint64_t>(probe_words_->OnDevice(words + queue->slot())), probe_};
+      if (!Send({reinterpret_cast<const std::byte*>(&message), sizeof(message)})) return;
+    }
+    probe_sent_ = true;
+    process_->ring().Wake();
+  }
+  const bool done = std::all_of(queues.begin(), queues.end(), [&](ProcessQueue* queue) {
+    return std::atomic_ref<uint64_t>(words[queue->slot()]).load(std::memory_order_acquire) == probe_;
+  });
+  if (done) {
+    for (ProcessQueue* queue : queues) {
+      queue->Release();
+      queue->SendRest();
+    }
+    ProbeNext();
+  } else if (options_.command_limit.count() == 0 && Clock::now() - lost_at_ > kLeastProbe) {
+    hung_owner_ = suspects_.front();
+    ProbeNext();
+    Lose(absl::StrCat("the commands of session ", hung_owner_, " that an executor was lost with do not end"));
+  }
+}
+
+void ProcessDevice::ProbeNext() {
+  suspects_.erase(suspects_.begin());
+  probe_sent_ = false;
+}
+
+void ProcessDevice::StartStandby() {
+  if (!options_.standby || standby_ != nullptr) return;
+  if (standby_starter_.joinable()) standby_starter_.join();
+  standby_starter_ = std::thread([this] {
+    auto started = ExecutorProcess::Start(options_.command);
+    if (started.ok()) {
+      standby_ = *std::move(started);
+    } else {
+      spdlog::warn("standby_not_started device={} error=\"{}\"", options_.index,
+                   std::string(started.status().message()));
+    }
+  });
+}
+
+}  // namespace xpud::executor::process

@@ -1,0 +1,193 @@
+#include "daemon/executor/process/process_queue.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "daemon/executor/process/process_device.h"
+#include "proto/base/check.h"
+
+namespace xpud::executor::process {
+namespace {
+
+constexpr char kLostWork[] =
+    "the device's executor was lost while this was computed, and part of it could not be run again";
+
+uint64_t AddressOf(const void* pointer) { return reinterpret_cast<uint64_t>(pointer); }
+
+// Visits each of a command's messages.
+template <typename Visit>
+void ForEachMessage(std::span<const std::byte> messages, Visit visit) {
+  while (!messages.empty()) {
+    Message message;
+    std::memcpy(&message, messages.data(), sizeof(message));
+    visit(message);
+    messages = messages.subspan(message.bytes);
+  }
+}
+
+}  // namespace
+
+ProcessQueue::~ProcessQueue() { device_.RemoveQueue(*this); }
+
+// A message of this command, zero but for its head, in scratch_.
+Message& ProcessQueue::Add(MessageKind kind, size_t payload) {
+  const size_t at = scratch_.size();
+  const size_t bytes =
+      (sizeof(Message) + payload + kMessageAlignment - 1) / kMessageAlignment * kMessageAlignment;
+  scratch_.resize(at + bytes);
+  auto& message = *reinterpret_cast<Message*>(scratch_.data() + at);
+  message = {};
+  message.bytes = static_cast<uint32_t>(bytes);
+  message.kind = kind;
+  message.queue = slot_;
+  return message;
+}
+
+absl::Status ProcessQueue::Append(std::span<const MemoryUse> uses, uint64_t mark) {
+  if (log_.empty()) last_progress_ = Clock::now();
+  log_.Append(scratch_, uses, mark);
+  scratch_.clear();
+  SendRest();
+  return absl::OkStatus();
+}
+
+absl::Status ProcessQueue::Launch(const kernels::LaunchList& launches, std::span<const MemoryUse> uses) {
+  for (size_t i = 0; i < launches.size(); ++i) {
+    const kernels::Launch& launch = launches[i];
+    const auto values = launch.argument_bytes();
+    const auto offsets = std::as_bytes(launch.argument_offsets());
+    Message& message = Add(MessageKind::kLaunch, values.size() + 1 + offsets.size());
+    message.kernel = device_.Register(launch.kernel());
+    std::copy(launch.groups().begin(), launch.groups().end(), message.launch.groups);
+    std::copy(launch.group_size.begin(), launch.group_size.end(), message.launch.group_size);
+    message.launch.argument_bytes = static_cast<uint32_t>((values.size() + 1) / 2 * 2);  // offsets are aligned
+    message.launch.argument_count = static_cast<uint32_t>(launch.argument_count());
+    auto* const payload = reinterpret_cast<std::byte*>(&message) + sizeof(Message);
+    std::memcpy(payload, values.data(), values.size());
+    std::memcpy(payload + message.launch.argument_bytes, offsets.data(), offsets.size());
+  }
+  if (launches.size() == 0) return absl::OkStatus();
+  return Append(uses);
+}
+
+absl::Status ProcessQueue::Copy(void* target, const void* source, uint64_t bytes) {
+  Add(MessageKind::kCopy, 0).memory = {AddressOf(target), AddressOf(source), bytes};
+  const MemoryUse uses[] = {{AddressOf(source), bytes, MemoryUse::Kind::kRead},
+                            {AddressOf(target), bytes, MemoryUse::Kind::kWrite}};
+  return Append(uses);
+}
+
+absl::Status ProcessQueue::Upload(void* target, std::span<const std::byte> source) {
+  Message& message = Add(MessageKind::kUpload, source.size());
+  message.memory = {AddressOf(target), 0, source.size()};
+  std::memcpy(reinterpret_cast<std::byte*>(&message) + sizeof(Message), source.data(), source.size());
+  const MemoryUse uses[] = {{AddressOf(target), source.size(), MemoryUse::Kind::kWrite}};
+  return Append(uses);
+}
+
+absl::Status ProcessQueue::Zero(void* target, uint64_t bytes) {
+  Add(MessageKind::kZero, 0).memory = {AddressOf(target), 0, bytes};
+  const MemoryUse uses[] = {{AddressOf(target), bytes, MemoryUse::Kind::kWrite}};
+  return Append(uses);
+}
+
+absl::Status ProcessQueue::WriteValue(uint64_t* word, uint64_t value) {
+  Add(MessageKind::kWriteValue, 0).write = {AddressOf(word), value};
+  const absl::Status status = Append({}, value);
+  device_.WakeExecutor();
+  return status;
+}
+
+absl::Status ProcessQueue::WriteTimestamp(uint64_t* word) {
+  Add(MessageKind::kWriteTimestamp, 0).write = {AddressOf(word), 0};
+  return Append({});
+}
+
+bool ProcessQueue::ready() const { return !held_ && sent_ == log_.size() && device_.HasRoom(); }
+
+void ProcessQueue::Completed(uint64_t value) {
+  const size_t before = log_.size();
+  log_.Complete(value, [&](std::span<const std::byte> messages) {
+    ForEachMessage(messages, [&](const Message& message) {
+      if (message.kind == MessageKind::kLaunch) device_.CountRun(message.kernel);
+    });
+  });
+  const size_t done = before - log_.size();
+  sent_ -= std::min(sent_, done);
+  started_ -= std::min(started_, done);
+  last_progress_ = Clock::now();
+}
+
+bool ProcessQueue::HasTrouble() const { return !trouble_.error.ok() || device_.HasReport(slot_); }
+
+DeviceQueue::Trouble ProcessQueue::TakeTrouble() {
+  Trouble trouble = std::exchange(trouble_, {});
+  const absl::Status reported = device_.TakeReport(slot_);
+  if (trouble.error.ok()) trouble.error = reported;
+  return trouble;
+}
+
+bool ProcessQueue::SendCreation() {
+  if (created_) return true;
+  Message message = {};
+  message.bytes = sizeof(message);
+  message.kind = MessageKind::kCreateQueue;
+  message.queue = slot_;
+  message.priority = priority_;
+  return created_ = device_.Send({reinterpret_cast<const std::byte*>(&message), sizeof(message)});
+}
+
+bool ProcessQueue::Send(CommandLog::Command& command, std::span<const std::byte> messages) {
+  bool loaded = true;
+  ForEachMessage(messages, [&](const Message& message) {
+    if (message.kind == MessageKind::kLaunch) loaded = loaded && device_.SendKernel(message.kernel);
+  });
+  if (!loaded) return false;
+  const uint64_t position = device_.position();
+  if (!device_.Send(messages)) return false;
+  command.position = position;
+  return true;
+}
+
+bool ProcessQueue::SendUpTo(size_t count) {
+  if (!device_.online() || !SendCreation()) return false;
+  if (sent_ >= count) return true;
+  log_.ForEachFrom(sent_, [&](CommandLog::Command& command, std::span<const std::byte> messages) {
+    if (sent_ == count || !Send(command, messages)) return false;
+    ++sent_;
+    return true;
+  });
+  return sent_ == count;
+}
+
+void ProcessQueue::Rewind(uint64_t taken) {
+  CommandLog::Damage damage = log_.Rewind(taken);
+  sent_ = 0;
+  created_ = false;
+  held_ = true;
+  started_ = damage.started;
+  last_progress_ = Clock::now();
+  if (damage.spoilt.empty() && damage.dropped == 0) return;
+  if (trouble_.error.ok()) trouble_.error = absl::UnavailableError(kLostWork);
+  trouble_.spoilt.insert(trouble_.spoilt.end(), damage.spoilt.begin(), damage.spoilt.end());
+}
+
+void ProcessQueue::Forget() {
+  log_ = {};
+  sent_ = started_ = 0;
+  held_ = true;
+}
+
+uint64_t ProcessQueue::LeastProven() {
+  uint64_t least = UINT64_MAX;
+  size_t i = 0;
+  log_.ForEachFrom(0, [&](CommandLog::Command&, std::span<const std::byte> messages) {
+    ForEachMessage(messages, [&](const Message& message) {
+      if (message.kind == MessageKind::kLaunch) least = std::min(least, device_.runs(message.kernel));
+    });
+    return ++i < started_;
+  });
+  return least;
+}
+
+}  // namespace xpud::executor::process

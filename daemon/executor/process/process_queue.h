@@ -1,0 +1,78 @@
+// A queue whose work an executor process appends. Keeps what is not known to be done, and sends it again to
+// the next executor. The engine thread only.
+#pragma once
+
+#include <chrono>
+#include <optional>
+
+#include "daemon/executor/device_queue.h"
+#include "daemon/executor/process/command_log.h"
+
+namespace xpud::executor::process {
+
+class ProcessDevice;
+
+class ProcessQueue final : public DeviceQueue {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  ProcessQueue(ProcessDevice& device, uint32_t slot, uint64_t owner, int priority)
+      : device_(device), slot_(slot), owner_(owner), priority_(priority) {}
+  ~ProcessQueue() override;
+  ProcessQueue(const ProcessQueue&) = delete;
+  ProcessQueue& operator=(const ProcessQueue&) = delete;
+
+  absl::Status Launch(const kernels::LaunchList& launches, std::span<const MemoryUse> uses) override;
+  absl::Status Copy(void* target, const void* source, uint64_t bytes) override;
+  absl::Status Upload(void* target, std::span<const std::byte> source) override;
+  absl::Status Zero(void* target, uint64_t bytes) override;
+  absl::Status WriteValue(uint64_t* word, uint64_t value) override;
+  absl::Status WriteTimestamp(uint64_t* word) override;
+  bool ready() const override;
+  void Completed(uint64_t value) override;
+  bool HasTrouble() const override;
+  Trouble TakeTrouble() override;
+
+  // For the device.
+  uint32_t slot() const { return slot_; }
+  uint64_t owner() const { return owner_; }
+  // What the executor is told first.
+  bool SendCreation();
+  // Sends what is not sent, as far as the ring has room. True: all of it.
+  bool SendRest() { return !held_ && SendUpTo(log_.size()); }
+  // The same of what had begun when the last executor died.
+  bool SendStarted() { return SendUpTo(started_); }
+  // The executor has died at ring position `taken`. What is left is held until Release.
+  void Rewind(uint64_t taken);
+  void Release() { held_ = false; }
+  void Forget();  // nothing of it is sent again
+  // Commands that had begun when the last executor died, and are to be run again.
+  size_t started() const { return started_; }
+  // How often the least known kernel among them has been run to its end.
+  uint64_t LeastProven();
+  // Commands that are not known to be done, of which the first has begun.
+  bool Running(uint64_t taken) { return !log_.empty() && log_[0].position <= taken; }
+  bool empty() const { return log_.empty(); }
+  Clock::time_point last_progress() const { return last_progress_; }
+
+ private:
+  Message& Add(MessageKind kind, size_t payload);
+  absl::Status Append(std::span<const MemoryUse> uses, uint64_t mark = 0);
+  bool SendUpTo(size_t count);
+  bool Send(CommandLog::Command& command, std::span<const std::byte> messages);
+
+  ProcessDevice& device_;
+  const uint32_t slot_;
+  const uint64_t owner_;
+  const int priority_;
+  CommandLog log_;
+  size_t sent_ = 0;  // commands of the log
+  bool held_ = false;
+  bool created_ = false;  // with this executor
+  size_t started_ = 0;
+  Trouble trouble_;
+  Clock::time_point last_progress_ = Clock::now();
+  std::vector<std::byte> scratch_;
+};
+
+}  // namespace xpud::executor::process

@@ -1,0 +1,154 @@
+#include "daemon/executor/process/ring_worker.h"
+
+#include <cstring>
+
+#include "proto/base/status_macros.h"
+#include "proto/transport/futex.h"
+
+namespace xpud::executor::process {
+namespace {
+
+constexpr auto kSpin = std::chrono::microseconds(100);  // without work, before it sleeps
+constexpr auto kCheck = std::chrono::microseconds(500);  // between two looks at busy queues
+constexpr int kCheckMs = 1;                              // the same while asleep
+
+const std::byte* Payload(const Message& message) {
+  return reinterpret_cast<const std::byte*>(&message) + sizeof(Message);
+}
+
+template <typename T>
+T* Pointer(uint64_t address) {
+  return reinterpret_cast<T*>(address);
+}
+
+}  // namespace
+
+absl::Status RingWorker::Run() {
+  for (;;) {
+    const Message* const message = ring_.Next();
+    if (message == nullptr) {
+      RETURN_IF_ERROR(Idle());
+      continue;
+    }
+    idle_ = false;
+    const uint32_t queue = message->queue;
+    absl::Status status = Handle(*message);
+    if (absl::IsUnavailable(status)) return status;
+    if (!status.ok()) Report(queue, status);
+    ring_.Take(*message);
+  }
+}
+
+absl::Status RingWorker::Handle(const Message& message) {
+  switch (message.kind) {
+    case MessageKind::kCreateQueue:
+      return CreateQueue(message);
+    case MessageKind::kDestroyQueue:
+      queues_[message.queue] = {};
+      return absl::OkStatus();
+    case MessageKind::kLoadModule:
+      LoadModule(message);
+      return absl::OkStatus();
+    case MessageKind::kLoadKernel:
+      return LoadKernel(message);
+    default:
+      break;
+  }
+  Queue& queue = queues_[message.queue];
+  if (queue.list == nullptr) return absl::OkStatus();  // reported when it could not be made
+  queue.busy = true;
+  switch (message.kind) {
+    case MessageKind::kLaunch:
+      return Launch(message, *queue.list);
+    case MessageKind::kCopy:
+      return queue.list->Copy(Pointer<void>(message.memory.target), Pointer<void>(message.memory.source),
+                              message.memory.bytes);
+    case MessageKind::kUpload:
+      return queue.list->Upload(Pointer<void>(message.memory.target), {Payload(message), message.memory.bytes});
+    case MessageKind::kZero:
+      return queue.list->Zero(Pointer<void>(message.memory.target), message.memory.bytes);
+    case MessageKind::kWriteValue:
+      return queue.list->WriteValue(Pointer<uint64_t>(message.write.word), message.write.value);
+    case MessageKind::kWriteTimestamp:
+      return queue.list->WriteTimestamp(Pointer<uint64_t>(message.write.word));
+    default:
+      return absl::InternalError("a message of unknown kind");
+  }
+}
+
+absl::Status RingWorker::CreateQueue(const Message& message) {
+  if (message.queue >= queues_.size()) queues_.resize(message.queue + 1);
+  Queue& queue = queues_[message.queue];
+  queue = {};
+  ASSIGN_OR_RETURN(queue.list, device_.CreateList(message.priority));
+  return absl::OkStatus();
+}
+
+void RingWorker::LoadModule(const Message& message) {
+  kernels::ModuleImage& image = images_.emplace_back();
+  image.format = static_cast<kernels::ModuleImage::Format>(message.load.format);
+  image.bytes.assign(reinterpret_cast<const char*>(Payload(message)), message.load.bytes);
+  if (message.load.module >= modules_.size()) modules_.resize(message.load.module + 1);
+  modules_[message.load.module] = &image;
+}
+
+// Loads it now, so that it is ready when it is launched: an error is met again then, and reported for the
+// queue that launches.
+absl::Status RingWorker::LoadKernel(const Message& message) {
+  while (kernels_.size() <= message.kernel) kernels_.emplace_back();
+  kernels::Kernel& kernel = kernels_[message.kernel];
+  kernel.index = message.kernel;
+  kernel.module = modules_[message.load.module];
+  kernel.entry.assign(reinterpret_cast<const char*>(Payload(message)), message.load.bytes);
+  const absl::Status loaded = device_.Load(kernel).status();
+  return absl::IsUnavailable(loaded) ? loaded : absl::OkStatus();
+}
+
+absl::Status RingWorker::Launch(const Message& message, LevelZeroQueue& queue) {
+  const std::byte* const values = Payload(message);
+  const auto* const offsets = reinterpret_cast<const uint16_t*>(values + message.launch.argument_bytes);
+  arguments_.resize(message.launch.argument_count);
+  for (uint32_t i = 0; i < message.launch.argument_count; ++i) arguments_[i] = values + offsets[i];
+  const auto& [x, y, z] = message.launch.groups;
+  const auto& [size_x, size_y, size_z] = message.launch.group_size;
+  return queue.LaunchKernel(kernels_[message.kernel], {x, y, z}, {size_x, size_y, size_z}, arguments_.data());
+}
+
+void RingWorker::Report(uint32_t queue, const absl::Status& error) {
+  QueueReport& report = ring_.pages().reports[queue];
+  if (report.raised.load(std::memory_order_acquire) != 0) return;
+  report.code = static_cast<uint32_t>(error.code());
+  transport::SetText(report.text, std::string_view(error.message().data(), error.message().size()));
+  report.raised.store(1, std::memory_order_release);
+}
+
+// A lost device shows at the next call only, and without work there is none.
+absl::Status RingWorker::CheckQueues() {
+  for (Queue& queue : queues_) {
+    if (!queue.busy) continue;
+    absl::Status status = queue.list->Synchronize(0);
+    if (status.ok()) queue.busy = false;
+    if (absl::IsUnavailable(status)) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RingWorker::Idle() {
+  const Clock::time_point now = Clock::now();
+  if (!idle_) idle_since_ = checked_ = now;
+  idle_ = true;
+  if (now - checked_ >= kCheck) {
+    checked_ = now;
+    RETURN_IF_ERROR(CheckQueues());
+  }
+  if (now - idle_since_ < kSpin) {
+    for (int i = 0; i < 16; ++i) transport::CpuRelax();
+    return absl::OkStatus();
+  }
+  bool busy = ring_.Paused();
+  for (const Queue& queue : queues_) busy |= queue.busy;
+  ring_.Sleep(busy ? kCheckMs : -1);
+  return absl::OkStatus();
+}
+
+}  // namespace xpud::executor::process

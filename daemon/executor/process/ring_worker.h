@@ -1,0 +1,51 @@
+// The executor's main thread: takes messages from the ring and appends them to Level Zero queues.
+#pragma once
+
+#include <chrono>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "daemon/executor/level_zero_queue.h"
+#include "daemon/executor/process/private_ring.h"
+
+namespace xpud::executor::process {
+
+class RingWorker {
+ public:
+  RingWorker(LevelZeroDevice& device, PrivateRing& ring) : device_(device), ring_(ring) {}
+
+  // Until the device is lost: gives why.
+  absl::Status Run();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Queue {
+    std::unique_ptr<LevelZeroQueue> list;
+    bool busy = false;  // may have work under way
+  };
+
+  // UnavailableError: the device is lost. Other errors are the queue's.
+  absl::Status Handle(const Message& message);
+  absl::Status CreateQueue(const Message& message);
+  absl::Status LoadKernel(const Message& message);
+  absl::Status Launch(const Message& message, LevelZeroQueue& queue);
+  void LoadModule(const Message& message);
+  void Report(uint32_t queue, const absl::Status& error);
+  // Nothing to append: looks after the device, and sleeps.
+  absl::Status Idle();
+  absl::Status CheckQueues();
+
+  LevelZeroDevice& device_;
+  PrivateRing& ring_;
+  std::vector<Queue> queues_;
+  std::deque<kernels::ModuleImage> images_;  // stay where they are
+  std::vector<const kernels::ModuleImage*> modules_;
+  std::deque<kernels::Kernel> kernels_;
+  std::vector<const void*> arguments_;
+  Clock::time_point idle_since_, checked_;
+  bool idle_ = false;
+};
+
+}  // namespace xpud::executor::process
