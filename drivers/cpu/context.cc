@@ -31,21 +31,14 @@ CpuContext::~CpuContext() {
 }
 
 ze_result_t CpuContext::Allocate(const MemoryRequest& request, void*& address) {
-  using Import = const ze_external_memory_import_fd_t;
-  using Export = const ze_external_memory_export_desc_t;
   FreeDeferred();
-  Import* const import = FindInChain<Import>(request.next, ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_IMPORT_FD);
-  Export* const exported = FindInChain<Export>(request.next, ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_DESC);
-  if (import != nullptr && !IsOpaqueFdOnly(import->flags)) return ZE_RESULT_ERROR_UNSUPPORTED_ENUMERATION;
-  if (exported != nullptr && !IsOpaqueFdOnly(exported->flags)) return ZE_RESULT_ERROR_UNSUPPORTED_ENUMERATION;
   if (request.size > device_.memory()) return ZE_RESULT_ERROR_UNSUPPORTED_SIZE;
   // Imported memory is charged where it was allocated.
-  const uint64_t charged = import != nullptr ? 0 : request.size;
+  const uint64_t charged = request.import_fd >= 0 ? 0 : request.size;
   if (!device_.Charge(charged)) return ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY;
   std::unique_ptr<MemoryBlock> block;
   const ze_result_t result =
-      import != nullptr ? MemoryBlock::Import(import->fd, request.size, request.alignment, block)
-                        : MemoryBlock::Create(request.size, request.alignment, exported != nullptr, block);
+      request.import_fd >= 0 ? MemoryBlock::Import(request, block) : MemoryBlock::Create(request, block);
   if (result != ZE_RESULT_SUCCESS) {
     device_.Discharge(charged);
     return result;

@@ -7,18 +7,17 @@
 #include <cstddef>
 #include <memory>
 
+#include "drivers/frontend/context.h"
 #include "proto/base/unique_fd.h"
 
 namespace xpud::drivers::cpu {
 
 class MemoryBlock {
  public:
-  // New memory; `alignment` is a power of two. With `exportable`, fd() can be shared.
-  static ze_result_t Create(size_t size, size_t alignment, bool exportable,
-                            std::unique_ptr<MemoryBlock>& block);
-  // Another process's (or this one's) exported memory. `fd` stays the caller's. Refuses what is smaller than
-  // `size` or could still shrink.
-  static ze_result_t Import(int fd, size_t size, size_t alignment, std::unique_ptr<MemoryBlock>& block);
+  static ze_result_t Create(const MemoryRequest& request, std::unique_ptr<MemoryBlock>& block);
+  // Another process's (or this one's) exported memory. Refuses what is smaller than asked for or could still
+  // shrink.
+  static ze_result_t Import(const MemoryRequest& request, std::unique_ptr<MemoryBlock>& block);
   ~MemoryBlock();
   MemoryBlock(const MemoryBlock&) = delete;
   MemoryBlock& operator=(const MemoryBlock&) = delete;
@@ -32,7 +31,7 @@ class MemoryBlock {
 
  private:
   MemoryBlock() = default;
-  ze_result_t Map(size_t size, size_t alignment);
+  ze_result_t Map(const MemoryRequest& request);
 
   void* base_ = nullptr;
   size_t size_ = 0;

@@ -34,26 +34,16 @@ ze_result_t AnyActive(std::span<CudaDevice* const> devices, CudaDevice*& device)
 }
 
 ze_result_t CudaContext::AllocateBlock(const MemoryRequest& request, std::unique_ptr<MemoryBlock>& block) {
-  using Import = const ze_external_memory_import_fd_t;
-  using Export = const ze_external_memory_export_desc_t;
-  Import* const import = FindInChain<Import>(request.next, ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_IMPORT_FD);
-  Export* const exported = FindInChain<Export>(request.next, ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_DESC);
-  if (import != nullptr && !IsOpaqueFdOnly(import->flags)) return ZE_RESULT_ERROR_UNSUPPORTED_ENUMERATION;
-  if (exported != nullptr && !IsOpaqueFdOnly(exported->flags)) return ZE_RESULT_ERROR_UNSUPPORTED_ENUMERATION;
   CudaDevice* device = static_cast<CudaDevice*>(request.device);
   const ze_result_t result = device == nullptr ? AnyActive(devices_, device) : device->Activate();
   if (result != ZE_RESULT_SUCCESS) return result;
   if (request.size > device->memory()) return ZE_RESULT_ERROR_UNSUPPORTED_SIZE;
   if (request.type != ZE_MEMORY_TYPE_DEVICE) {
     // Pinned host memory, which is no physical memory of the device.
-    if (import != nullptr || exported != nullptr) return ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
+    if (request.import_fd >= 0 || request.exportable) return ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
     return MemoryBlock::AllocateHost(*device, request.size, request.alignment, block);
   }
-  if (import != nullptr)
-    return MemoryBlock::Import(*device, import->fd, request.size, request.alignment, block);
-  return exported != nullptr
-             ? MemoryBlock::AllocateExportable(*device, request.size, request.alignment, block)
-             : MemoryBlock::AllocateDevice(*device, request.size, request.alignment, block);
+  return MemoryBlock::AllocateDevice(*device, request, block);
 }
 
 ze_result_t CudaContext::Allocate(const MemoryRequest& request, void*& address) {
@@ -62,9 +52,7 @@ ze_result_t CudaContext::Allocate(const MemoryRequest& request, void*& address) 
   const ze_result_t result = AllocateBlock(request, block);
   if (result != ZE_RESULT_SUCCESS) return result;
   address = block->base();
-  const bool exportable =
-      FindInChain<const void>(request.next, ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_DESC) != nullptr ||
-      FindInChain<const void>(request.next, ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_IMPORT_FD) != nullptr;
+  const bool exportable = request.exportable || request.import_fd >= 0;
   allocations_.Insert({request.type, request.device, exportable, 0, 0, std::move(block)});
   return ZE_RESULT_SUCCESS;
 }

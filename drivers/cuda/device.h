@@ -47,6 +47,8 @@ class CudaDevice final : public Device {
   ze_result_t Check(CUresult result) const {
     return result == CUDA_SUCCESS ? ZE_RESULT_SUCCESS : CheckFailed(result);
   }
+  // True once a call has found the device lost.
+  bool lost() const { return lost_.load(std::memory_order_relaxed); }
   // SUCCESS unless the device is lost; asks it.
   ze_result_t Probe() const;
   // True when registered host memory has one address on host and device.

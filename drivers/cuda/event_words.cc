@@ -1,5 +1,7 @@
 #include "drivers/cuda/event_words.h"
 
+#include <algorithm>
+
 namespace xpud::drivers::cuda {
 namespace {
 
@@ -33,6 +35,11 @@ ze_result_t EventWords::Take(EventWord*& word) {
 void EventWords::Give(EventWord& word) {
   MutexLock lock(mutex_);
   free_.push_back(&word);
+}
+
+bool EventWords::lost() const {
+  return std::any_of(devices_.begin(), devices_.end(),
+                     [](const CudaDevice* device) { return device->lost(); });
 }
 
 ze_result_t EventWords::Probe() const {

@@ -22,63 +22,63 @@ size_t RoundUp(size_t size, size_t unit) { return (size + unit - 1) / unit * uni
 
 }  // namespace
 
-ze_result_t MemoryBlock::AllocateDevice(CudaDevice& device, size_t size, size_t alignment,
+ze_result_t MemoryBlock::AllocateDevice(CudaDevice& device, const MemoryRequest& request,
                                         std::unique_ptr<MemoryBlock>& block) {
-  if (alignment > kDeviceAlignment) return AllocateExportable(device, size, alignment, block);
-  block.reset(new MemoryBlock(device, Form::kDevice, size));
+  const bool plain = !request.exportable && request.import_fd < 0 && request.address == nullptr;
+  if (!plain || request.alignment > kDeviceAlignment) return AllocatePhysical(device, request, block);
+  block.reset(new MemoryBlock(device, Form::kDevice, request.size));
   device.MakeCurrent();
-  return device.Check(cu.cuMemAlloc(&block->base_, size));
+  return device.Check(cu.cuMemAlloc(&block->base_, request.size));
 }
 
-ze_result_t MemoryBlock::AllocateExportable(CudaDevice& device, size_t size, size_t alignment,
-                                            std::unique_ptr<MemoryBlock>& block) {
-  block.reset(new MemoryBlock(device, Form::kPhysical, size));
+ze_result_t MemoryBlock::AllocatePhysical(CudaDevice& device, const MemoryRequest& request,
+                                          std::unique_ptr<MemoryBlock>& block) {
+  block.reset(new MemoryBlock(device, Form::kPhysical, request.size));
   device.MakeCurrent();
   const CUmemAllocationProp properties = PhysicalMemoryOf(device);
   size_t granularity = 0;
-  CUresult result =
-      cu.cuMemGetAllocationGranularity(&granularity, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
-  if (result == CUDA_SUCCESS)
-    result = cu.cuMemCreate(&block->handle_, RoundUp(size, granularity), &properties, 0);
-  if (result == CUDA_SUCCESS) result = block->Map(granularity, alignment);
-  return device.Check(result);
-}
-
-ze_result_t MemoryBlock::Import(CudaDevice& device, int fd, size_t size, size_t alignment,
-                                std::unique_ptr<MemoryBlock>& block) {
-  if (fd < 0) return ZE_RESULT_ERROR_INVALID_ARGUMENT;
-  block.reset(new MemoryBlock(device, Form::kPhysical, size));
-  device.MakeCurrent();
-  const CUmemAllocationProp properties = PhysicalMemoryOf(device);
-  size_t granularity = 0;
-  CUresult result =
-      cu.cuMemGetAllocationGranularity(&granularity, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
-  if (result == CUDA_SUCCESS)
-    result =
-        cu.cuMemImportFromShareableHandle(&block->handle_, reinterpret_cast<void*>(static_cast<intptr_t>(fd)),
-                                          CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
-  if (result != CUDA_SUCCESS) {
-    const ze_result_t checked = device.Check(result);
-    return checked == ZE_RESULT_ERROR_DEVICE_LOST ? checked : ZE_RESULT_ERROR_INVALID_ARGUMENT;
-  }
-  const ze_result_t mapped = device.Check(block->Map(granularity, alignment));
-  // The handle is good: what cannot be mapped is more than there is.
+  ze_result_t result = device.Check(
+      cu.cuMemGetAllocationGranularity(&granularity, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+  if (result != ZE_RESULT_SUCCESS) return result;
+  const size_t size = RoundUp(request.size, granularity);
+  result = block->Reserve(size, std::max(granularity, request.alignment), request.address);
+  if (result != ZE_RESULT_SUCCESS) return result;
+  const bool import = request.import_fd >= 0;
+  result = import ? block->Import(request.import_fd)
+                  : device.Check(cu.cuMemCreate(&block->handle_, size, &properties, 0));
+  if (result != ZE_RESULT_SUCCESS) return result;
+  result = device.Check(block->Map());
+  // An imported handle is good: what cannot be mapped is more than there is.
   const bool refused =
-      mapped == ZE_RESULT_ERROR_INVALID_ARGUMENT || mapped == ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
-  return refused ? ZE_RESULT_ERROR_INVALID_SIZE : mapped;
+      result == ZE_RESULT_ERROR_INVALID_ARGUMENT || result == ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
+  return import && refused ? ZE_RESULT_ERROR_INVALID_SIZE : result;
 }
 
-CUresult MemoryBlock::Map(size_t granularity, size_t alignment) {
-  const size_t size = RoundUp(size_, granularity);
-  CUresult result = cu.cuMemAddressReserve(&base_, size, std::max(granularity, alignment), 0, 0);
+// CUDA takes an address for a hint: where it is not free, the range lies elsewhere.
+ze_result_t MemoryBlock::Reserve(size_t size, size_t alignment, void* address) {
+  const auto wanted = reinterpret_cast<CUdeviceptr>(address);
+  const ze_result_t result = device_.Check(cu.cuMemAddressReserve(&base_, size, alignment, wanted, 0));
+  if (result == ZE_RESULT_ERROR_DEVICE_LOST) return result;
+  if (result == ZE_RESULT_SUCCESS) reserved_ = size;
+  const bool elsewhere = wanted != 0 && (reserved_ == 0 || base_ != wanted);
+  return elsewhere ? ZE_RESULT_ERROR_OVERLAPPING_REGIONS : result;
+}
+
+ze_result_t MemoryBlock::Import(int fd) {
+  const ze_result_t result = device_.Check(
+      cu.cuMemImportFromShareableHandle(&handle_, reinterpret_cast<void*>(static_cast<intptr_t>(fd)),
+                                        CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+  const bool strange = result != ZE_RESULT_SUCCESS && result != ZE_RESULT_ERROR_DEVICE_LOST;
+  return strange ? ZE_RESULT_ERROR_INVALID_ARGUMENT : result;
+}
+
+CUresult MemoryBlock::Map() {
+  const CUresult result = cu.cuMemMap(base_, reserved_, 0, handle_, 0);
   if (result != CUDA_SUCCESS) return result;
-  reserved_ = size;
-  result = cu.cuMemMap(base_, size, 0, handle_, 0);
-  if (result != CUDA_SUCCESS) return result;
-  mapped_ = size;
+  mapped_ = reserved_;
   const CUmemAccessDesc access{{CU_MEM_LOCATION_TYPE_DEVICE, device_.device()},
                                CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-  return cu.cuMemSetAccess(base_, size, &access, 1);
+  return cu.cuMemSetAccess(base_, mapped_, &access, 1);
 }
 
 ze_result_t MemoryBlock::AllocateHost(CudaDevice& device, size_t size, size_t alignment,

@@ -9,20 +9,15 @@
 #include <memory>
 
 #include "drivers/cuda/device.h"
+#include "drivers/frontend/context.h"
 
 namespace xpud::drivers::cuda {
 
 class MemoryBlock {
  public:
-  // `alignment` is a power of two or 0.
-  static ze_result_t AllocateDevice(CudaDevice& device, size_t size, size_t alignment,
+  // Device memory: new, or another process's (or this one's) exported memory.
+  static ze_result_t AllocateDevice(CudaDevice& device, const MemoryRequest& request,
                                     std::unique_ptr<MemoryBlock>& block);
-  // In whole units of the granularity (2 MiB).
-  static ze_result_t AllocateExportable(CudaDevice& device, size_t size, size_t alignment,
-                                        std::unique_ptr<MemoryBlock>& block);
-  // Another process's (or this one's) exported memory. `fd` stays the caller's.
-  static ze_result_t Import(CudaDevice& device, int fd, size_t size, size_t alignment,
-                            std::unique_ptr<MemoryBlock>& block);
   // Zeroed, and at the same address on host and devices.
   static ze_result_t AllocateHost(CudaDevice& device, size_t size, size_t alignment,
                                   std::unique_ptr<MemoryBlock>& block);
@@ -39,8 +34,13 @@ class MemoryBlock {
  private:
   enum class Form { kDevice, kPhysical, kHost };
   MemoryBlock(CudaDevice& device, Form form, size_t size) : device_(device), form_(form), size_(size) {}
-  // Maps handle_ at a fresh address.
-  CUresult Map(size_t granularity, size_t alignment);
+  // Physical memory, in whole units of the granularity (2 MiB), mapped at an address of its own.
+  static ze_result_t AllocatePhysical(CudaDevice& device, const MemoryRequest& request,
+                                      std::unique_ptr<MemoryBlock>& block);
+  // Sets base_; at `address` unless that is null.
+  ze_result_t Reserve(size_t size, size_t alignment, void* address);
+  ze_result_t Import(int fd);
+  CUresult Map();
 
   CudaDevice& device_;
   const Form form_;

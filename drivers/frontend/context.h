@@ -13,13 +13,15 @@
 
 namespace xpud::drivers {
 
-// An allocation to make. `next` is the chain of extension structures of its (device or host) descriptor.
+// An allocation to make.
 struct MemoryRequest {
   ze_memory_type_t type;
   size_t size;
-  size_t alignment;  // a power of two, or 0
-  Device* device;    // null for host memory, and for shared memory of no device
-  const void* next;
+  size_t alignment;          // a power of two, or 0
+  Device* device = nullptr;  // null for host memory, and for shared memory of no device
+  bool exportable = false;   // new memory that other processes can map
+  int import_fd = -1;        // the caller's; memory to map instead of new memory
+  void* address = nullptr;   // where it must lie: a multiple of XPUD_MEM_ADDRESS_UNIT; null for anywhere
 };
 
 class Context : public Object {
