@@ -25,7 +25,8 @@ ze_result_t CpuCommandList::Append(const Operation& operation, const Sync& sync)
 
 ze_result_t CpuCommandList::AppendLaunch(Kernel& kernel, const LaunchShape& shape, const Sync& sync) {
   const auto& ours = static_cast<const CpuKernel&>(kernel);
-  if (shape.group_size == nullptr) return Append(Launch{ours.entry(), ours.arguments(), shape.groups}, sync);
+  if (shape.group_size == nullptr)
+    return Append(Launch{ours.entry(), ours.arguments().pointers(), shape.groups}, sync);
   if (!IsOneByOne(*shape.group_size)) return ZE_RESULT_ERROR_INVALID_GROUP_SIZE_DIMENSION;
   if (shape.arguments == nullptr && !ours.entry().argument_sizes.empty())
     return ZE_RESULT_ERROR_INVALID_NULL_POINTER;
@@ -35,7 +36,7 @@ ze_result_t CpuCommandList::AppendLaunch(Kernel& kernel, const LaunchShape& shap
 ze_result_t CpuCommandList::AppendLaunchIndirect(Kernel& kernel, const ze_group_count_t* groups,
                                                  const Sync& sync) {
   const auto& ours = static_cast<const CpuKernel&>(kernel);
-  return Append(Launch{ours.entry(), ours.arguments(), {}, groups}, sync);
+  return Append(Launch{ours.entry(), ours.arguments().pointers(), {}, groups}, sync);
 }
 
 ze_result_t CpuCommandList::AppendLaunchMultiple(std::span<Kernel* const> kernels, const uint32_t* count,
@@ -43,7 +44,8 @@ ze_result_t CpuCommandList::AppendLaunchMultiple(std::span<Kernel* const> kernel
   std::vector<KeptLaunch> launches;
   for (size_t i = 0; i < kernels.size(); ++i) {
     const auto& kernel = static_cast<const CpuKernel&>(*kernels[i]);
-    launches.push_back(std::move(KeptLaunch(kernel.entry(), kernel.arguments()).With({}, groups + i)));
+    launches.push_back(
+        std::move(KeptLaunch(kernel.entry(), kernel.arguments().pointers()).With({}, groups + i)));
   }
   return Append(LaunchMultiple{std::make_shared<const std::vector<KeptLaunch>>(std::move(launches)), count},
                 sync);

@@ -59,19 +59,6 @@ void RunSlices(const SliceArguments& slices, WorkerPool& pool) {
 
 }  // namespace
 
-KeptLaunch::KeptLaunch(const EntryPoint& entry, const void* const* arguments) : function_(entry.function) {
-  size_t lines = 0;
-  for (const uint32_t size : entry.argument_sizes) lines += ArgumentLines(size);
-  values_ = std::make_unique<ArgumentLine[]>(lines);
-  ArgumentLine* line = values_.get();
-  for (size_t i = 0; i < entry.argument_sizes.size(); ++i) {
-    const size_t size = entry.argument_sizes[i];
-    if (size != 0) std::memcpy(line, arguments[i], size);
-    arguments_.push_back(line);
-    line += ArgumentLines(size);
-  }
-}
-
 KeptLaunch& KeptLaunch::With(const ze_group_count_t& groups, const ze_group_count_t* indirect) {
   groups_ = groups;
   indirect_ = indirect;

@@ -22,19 +22,19 @@ struct Nothing {
 // A launch whose arguments are its own.
 class KeptLaunch {
  public:
-  KeptLaunch(const EntryPoint& entry, const void* const* arguments);
+  KeptLaunch(const EntryPoint& entry, const void* const* arguments)
+      : function_(entry.host), arguments_(entry.argument_sizes, arguments) {}
   // With groups read at execution where `indirect` is not null.
   KeptLaunch& With(const ze_group_count_t& groups, const ze_group_count_t* indirect);
   void Run(WorkerPool& pool) const {
-    pool.Run(function_, arguments_.data(), indirect_ == nullptr ? groups_ : *indirect_);
+    pool.Run(function_, arguments_.pointers(), indirect_ == nullptr ? groups_ : *indirect_);
   }
 
  private:
   xpud_host_kernel_fn_t function_;
   ze_group_count_t groups_{};
   const ze_group_count_t* indirect_ = nullptr;
-  std::unique_ptr<ArgumentLine[]> values_;
-  std::vector<const void*> arguments_;
+  Arguments arguments_;
 };
 
 struct Launch {
@@ -44,7 +44,7 @@ struct Launch {
   const ze_group_count_t* indirect = nullptr;
 
   void Run(WorkerPool& pool) const {
-    pool.Run(entry.function, arguments, indirect == nullptr ? groups : *indirect);
+    pool.Run(entry.host, arguments, indirect == nullptr ? groups : *indirect);
   }
   KeptLaunch Keep() const { return std::move(KeptLaunch(entry, arguments).With(groups, indirect)); }
 };

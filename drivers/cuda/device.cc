@@ -75,6 +75,7 @@ CUresult CudaDevice::ActivateLocked() {
 }
 
 ze_result_t CudaDevice::Activate() {
+  if (lost()) return ZE_RESULT_ERROR_DEVICE_LOST;
   if (active()) return ZE_RESULT_SUCCESS;
   MutexLock lock(mutex_);
   if (active()) return ZE_RESULT_SUCCESS;

@@ -12,7 +12,8 @@ constexpr size_t kQuarantine = 1024;  // freed words that wait before the first 
 
 ze_result_t EventWords::GrowLocked() {
   std::unique_ptr<MemoryBlock> block;
-  const ze_result_t result = MemoryBlock::AllocateHost(device_, kBlockWords * sizeof(EventWord), 0, block);
+  const MemoryRequest request{ZE_MEMORY_TYPE_HOST, kBlockWords * sizeof(EventWord), 0};
+  const ze_result_t result = CudaMemoryBlock::Create(device_, request, block);
   if (result != ZE_RESULT_SUCCESS) return result;
   auto* const words = static_cast<EventWord*>(block->base());
   for (size_t i = 0; i < kBlockWords; ++i) free_.push_front(words + i);

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
+
+#include "proto/base/ze_ext.h"
 
 namespace xpud::drivers::cuda {
 namespace {
@@ -22,49 +25,61 @@ size_t RoundUp(size_t size, size_t unit) { return (size + unit - 1) / unit * uni
 
 }  // namespace
 
-ze_result_t MemoryBlock::AllocateDevice(CudaDevice& device, const MemoryRequest& request,
-                                        std::unique_ptr<MemoryBlock>& block) {
+CudaMemoryBlock::Form CudaMemoryBlock::FormOf(const MemoryRequest& request) {
+  if (request.type != ZE_MEMORY_TYPE_DEVICE) return Form::kHost;
   const bool plain = !request.exportable && request.import_fd < 0 && request.address == nullptr;
-  if (!plain || request.alignment > kDeviceAlignment) return AllocatePhysical(device, request, block);
-  block.reset(new MemoryBlock(device, Form::kDevice, request.size));
-  device.MakeCurrent();
-  return device.Check(cu.cuMemAlloc(&block->base_, request.size));
+  return plain && request.alignment <= kDeviceAlignment ? Form::kDevice : Form::kPhysical;
 }
 
-ze_result_t MemoryBlock::AllocatePhysical(CudaDevice& device, const MemoryRequest& request,
-                                          std::unique_ptr<MemoryBlock>& block) {
-  block.reset(new MemoryBlock(device, Form::kPhysical, request.size));
+ze_result_t CudaMemoryBlock::Create(CudaDevice& device, const MemoryRequest& request,
+                                    std::unique_ptr<MemoryBlock>& block) {
+  if (request.size > device.memory()) return ZE_RESULT_ERROR_UNSUPPORTED_SIZE;
+  std::unique_ptr<CudaMemoryBlock> made(new CudaMemoryBlock(device, FormOf(request), request.size));
   device.MakeCurrent();
-  const CUmemAllocationProp properties = PhysicalMemoryOf(device);
+  const ze_result_t result = made->Allocate(request);
+  if (result == ZE_RESULT_SUCCESS) block = std::move(made);
+  return result;
+}
+
+ze_result_t CudaMemoryBlock::Allocate(const MemoryRequest& request) {
+  if (form_ == Form::kPhysical) return AllocatePhysical(request);
+  if (form_ == Form::kDevice) return device_.Check(cu.cuMemAlloc(&base_, size_));
+  const bool shared = request.import_fd >= 0 || request.exportable;
+  return shared ? ZE_RESULT_ERROR_UNSUPPORTED_FEATURE : AllocateHost(request.alignment);
+}
+
+ze_result_t CudaMemoryBlock::AllocatePhysical(const MemoryRequest& request) {
+  const CUmemAllocationProp properties = PhysicalMemoryOf(device_);
   size_t granularity = 0;
-  ze_result_t result = device.Check(
+  ze_result_t result = device_.Check(
       cu.cuMemGetAllocationGranularity(&granularity, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
   if (result != ZE_RESULT_SUCCESS) return result;
-  const size_t size = RoundUp(request.size, granularity);
-  result = block->Reserve(size, std::max(granularity, request.alignment), request.address);
+  const size_t size = RoundUp(size_, granularity);
+  result = Reserve(size, std::max(granularity, request.alignment), request.address);
   if (result != ZE_RESULT_SUCCESS) return result;
   const bool import = request.import_fd >= 0;
-  result = import ? block->Import(request.import_fd)
-                  : device.Check(cu.cuMemCreate(&block->handle_, size, &properties, 0));
+  result = import ? Import(request.import_fd) : device_.Check(cu.cuMemCreate(&handle_, size, &properties, 0));
   if (result != ZE_RESULT_SUCCESS) return result;
-  result = device.Check(block->Map());
+  result = device_.Check(Map(size));
   // An imported handle is good: what cannot be mapped is more than there is.
   const bool refused =
       result == ZE_RESULT_ERROR_INVALID_ARGUMENT || result == ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
   return import && refused ? ZE_RESULT_ERROR_INVALID_SIZE : result;
 }
 
-// CUDA takes an address for a hint: where it is not free, the range lies elsewhere.
-ze_result_t MemoryBlock::Reserve(size_t size, size_t alignment, void* address) {
+// CUDA takes an address for a hint: where it is not free, the range lies elsewhere. Ranges of a few megabytes
+// always lie elsewhere: they come from a range that CUDA has reserved for such.
+ze_result_t CudaMemoryBlock::Reserve(size_t size, size_t alignment, void* address) {
   const auto wanted = reinterpret_cast<CUdeviceptr>(address);
-  const ze_result_t result = device_.Check(cu.cuMemAddressReserve(&base_, size, alignment, wanted, 0));
+  const size_t range = wanted == 0 ? size : std::max(size, XPUD_MEM_ADDRESS_SPAN);
+  const ze_result_t result = device_.Check(cu.cuMemAddressReserve(&base_, range, alignment, wanted, 0));
   if (result == ZE_RESULT_ERROR_DEVICE_LOST) return result;
-  if (result == ZE_RESULT_SUCCESS) reserved_ = size;
+  if (result == ZE_RESULT_SUCCESS) reserved_ = range;
   const bool elsewhere = wanted != 0 && (reserved_ == 0 || base_ != wanted);
   return elsewhere ? ZE_RESULT_ERROR_OVERLAPPING_REGIONS : result;
 }
 
-ze_result_t MemoryBlock::Import(int fd) {
+ze_result_t CudaMemoryBlock::Import(int fd) {
   const ze_result_t result = device_.Check(
       cu.cuMemImportFromShareableHandle(&handle_, reinterpret_cast<void*>(static_cast<intptr_t>(fd)),
                                         CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
@@ -72,33 +87,30 @@ ze_result_t MemoryBlock::Import(int fd) {
   return strange ? ZE_RESULT_ERROR_INVALID_ARGUMENT : result;
 }
 
-CUresult MemoryBlock::Map() {
-  const CUresult result = cu.cuMemMap(base_, reserved_, 0, handle_, 0);
+CUresult CudaMemoryBlock::Map(size_t size) {
+  const CUresult result = cu.cuMemMap(base_, size, 0, handle_, 0);
   if (result != CUDA_SUCCESS) return result;
-  mapped_ = reserved_;
+  mapped_ = size;
   const CUmemAccessDesc access{{CU_MEM_LOCATION_TYPE_DEVICE, device_.device()},
                                CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-  return cu.cuMemSetAccess(base_, mapped_, &access, 1);
+  return cu.cuMemSetAccess(base_, size, &access, 1);
 }
 
-ze_result_t MemoryBlock::AllocateHost(CudaDevice& device, size_t size, size_t alignment,
-                                      std::unique_ptr<MemoryBlock>& block) {
+ze_result_t CudaMemoryBlock::AllocateHost(size_t alignment) {
   if (alignment > kHostAlignment) return ZE_RESULT_ERROR_UNSUPPORTED_ALIGNMENT;
-  block.reset(new MemoryBlock(device, Form::kHost, size));
-  device.MakeCurrent();
   void* address = nullptr;
   // Whole pages: smaller pieces would only be aligned to 512 bytes.
-  const CUresult result = cu.cuMemHostAlloc(&address, RoundUp(size, kHostAlignment),
+  const CUresult result = cu.cuMemHostAlloc(&address, RoundUp(size_, kHostAlignment),
                                             CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
   if (result == CUDA_ERROR_OUT_OF_MEMORY) return ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-  if (result != CUDA_SUCCESS) return device.Check(result);
-  block->base_ = reinterpret_cast<CUdeviceptr>(address);
-  std::memset(address, 0, size);
+  if (result != CUDA_SUCCESS) return device_.Check(result);
+  base_ = reinterpret_cast<CUdeviceptr>(address);
+  std::memset(address, 0, size_);
   return ZE_RESULT_SUCCESS;
 }
 
 // What fails here fails because the context is gone, and the memory with it.
-MemoryBlock::~MemoryBlock() {
+CudaMemoryBlock::~CudaMemoryBlock() {
   device_.MakeCurrent();
   if (form_ == Form::kDevice && base_ != 0) static_cast<void>(device_.Check(cu.cuMemFree(base_)));
   if (form_ == Form::kHost && base_ != 0)
@@ -108,7 +120,7 @@ MemoryBlock::~MemoryBlock() {
   if (handle_ != 0) static_cast<void>(device_.Check(cu.cuMemRelease(handle_)));
 }
 
-ze_result_t MemoryBlock::Export(int& fd) const {
+ze_result_t CudaMemoryBlock::Export(int& fd) const {
   device_.MakeCurrent();
   return device_.Check(
       cu.cuMemExportToShareableHandle(&fd, handle_, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));

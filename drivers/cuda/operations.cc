@@ -81,12 +81,9 @@ KeptLaunch::KeptLaunch(const CudaKernel& kernel, const void* const* arguments, c
                        const xpud_group_size_t& group_size)
     : code_(kernel.code()),
       entry_(kernel.entry()),
-      arguments_(entry_.argument_sizes),
+      arguments_(entry_.argument_sizes, arguments),
       groups_(groups),
-      group_size_(group_size) {
-  for (size_t i = 0; i < entry_.argument_sizes.size(); ++i)
-    arguments_.Set(i, arguments[i], entry_.argument_sizes[i]);
-}
+      group_size_(group_size) {}
 
 ze_result_t Copy::Run(const Stream& stream) const {
   if (size == 0) return ZE_RESULT_SUCCESS;

@@ -218,7 +218,7 @@ TEST_P(MemoryTest, MemoryIsSharedBetweenProcesses) {
 }
 
 TEST_P(MemoryTest, PlacedMemoryLiesWhereItWasAskedFor) {
-  constexpr size_t kChunk = size_t{8} << 20;
+  constexpr size_t kChunk = XPUD_MEM_ADDRESS_SPAN;
   void* first = nullptr;
   void* second = nullptr;
   ASSERT_EQ(AllocPlaced(kPlaceForDevice, kChunk, &first), ZE_RESULT_SUCCESS);
@@ -255,7 +255,7 @@ TEST_P(MemoryTest, PlainMemoryCanBePlacedAndIsNotExportable) {
 }
 
 TEST_P(MemoryTest, PlaceThatIsTakenIsRefusedAndStaysAsItWas) {
-  constexpr size_t kChunk = size_t{8} << 20;
+  constexpr size_t kChunk = XPUD_MEM_ADDRESS_SPAN;
   void* held = nullptr;
   void* address = nullptr;
   ASSERT_EQ(AllocPlaced(kPlaceForDevice + kChunk, kChunk, &held), ZE_RESULT_SUCCESS);
@@ -267,6 +267,9 @@ TEST_P(MemoryTest, PlaceThatIsTakenIsRefusedAndStaysAsItWas) {
     EXPECT_EQ(AllocPlaced(place, kChunk, &address), ZE_RESULT_ERROR_OVERLAPPING_REGIONS) << place;
     EXPECT_EQ(AllocPlaced(place, kChunk, &address, fd), ZE_RESULT_ERROR_OVERLAPPING_REGIONS) << place;
   }
+  const uint64_t before = kPlaceForDevice + kChunk - (size_t{2} << 20);
+  EXPECT_EQ(AllocPlaced(before, kBytes, &address), ZE_RESULT_ERROR_OVERLAPPING_REGIONS)
+      << "the span is taken";
   EXPECT_EQ(address, nullptr);
   EXPECT_EQ(Read(held), std::vector<uint8_t>(kBytes, 7));
   EXPECT_EQ(AllocPlaced(kPlaceForDevice + 1, kChunk, &address), ZE_RESULT_ERROR_UNSUPPORTED_ALIGNMENT);

@@ -22,6 +22,8 @@ namespace {
 
 constexpr size_t kMiB = size_t{1} << 20;
 
+uint64_t SpanOf(uint64_t size) { return std::max<uint64_t>(size, XPUD_MEM_ADDRESS_SPAN); }
+
 class ReplacementTest : public ::testing::TestWithParam<const char*> {
  protected:
   bool IsCpu() const { return std::strcmp(GetParam(), "cpu") == 0; }
@@ -106,12 +108,30 @@ TEST_P(ReplacementTest, MemoryOutlivesAKernelThatDoesNotEnd) {
   DieAndReplace(Order::kSpin, "an endless kernel");
 }
 
+TEST_P(ReplacementTest, TheNextProcessMayStartWhileTheLastOneIsTornDown) {
+  ChildProcess first;
+  if (!Start(first)) GTEST_SKIP() << started_.text;
+  const UniqueFd fd = Make(first, kPlaceForDevice, 64 * kMiB, 23);
+  EXPECT_EQ(first.Do(Of(Order::kSpin, 0, 0)).result, ZE_RESULT_NOT_READY);
+  const Stopwatch watch;
+  first.Kill();
+  ChildProcess second;
+  ASSERT_TRUE(Start(second));
+  Print("from the kill of an endless kernel to the next process's context", watch.Ms());
+  double reaped = 0;
+  first.Reap(reaped);
+  Print("from there until the killed one is reaped", reaped);
+  ASSERT_NO_FATAL_FAILURE(ExpectWords(second, fd, kPlaceForDevice, 64 * kMiB, 23));
+  Print("from the kill to words checked", watch.Ms());
+}
+
 // 20 processes, one after another, each of which imports what the last one had.
 TEST_P(ReplacementTest, EachOfManyProcessesHasTheSameAddress) {
   constexpr int kProcesses = 20;
   UniqueFd fd;
   std::vector<double> contexts;
   std::vector<double> imports;
+  std::vector<double> reaps;
   for (uint64_t i = 0; i < kProcesses; ++i) {
     ChildProcess child;
     if (!Start(child)) GTEST_SKIP() << started_.text;
@@ -123,9 +143,15 @@ TEST_P(ReplacementTest, EachOfManyProcessesHasTheSameAddress) {
     ASSERT_NO_FATAL_FAILURE(ExpectWords(child, fd, kPlaceForDevice, 64 * kMiB, i - 1)) << "process " << i;
     imports.push_back(imported_.ms[0]);
     ASSERT_EQ(child.Do(Of(Order::kWrite, kPlaceForDevice, 64 * kMiB, i)).result, ZE_RESULT_SUCCESS);
+    child.Kill();
+    double reaped = 0;
+    child.Reap(reaped);
+    reaps.push_back(reaped);
   }
   std::sort(contexts.begin(), contexts.end());
   std::sort(imports.begin(), imports.end());
+  std::sort(reaps.begin(), reaps.end());
+  Print("median kill and reap of an idle process", reaps[reaps.size() / 2]);
   Print("median context of 20 processes", contexts[contexts.size() / 2]);
   Print("longest context of 20 processes", contexts.back());
   Print("median import of 64 MiB", imports[imports.size() / 2]);
@@ -133,9 +159,8 @@ TEST_P(ReplacementTest, EachOfManyProcessesHasTheSameAddress) {
 }
 
 TEST_P(ReplacementTest, ManyAndLargeChunksComeBackWhereTheyWere) {
-  const std::vector<uint64_t> sizes =
-      IsCpu() ? std::vector<uint64_t>{64 * kMiB, 64 * kMiB}
-              : std::vector<uint64_t>{64 * kMiB, 1024 * kMiB, 8192 * kMiB, 2 * kMiB, 2 * kMiB};
+  std::vector<uint64_t> sizes = {64 * kMiB, 2 * kMiB, 66 * kMiB, 4 * kMiB, 130 * kMiB, 2 * kMiB};
+  if (!IsCpu()) sizes.insert(sizes.end(), {1024 * kMiB, 8192 * kMiB, 66 * kMiB});
   std::vector<UniqueFd> fds;
   {
     ChildProcess first;
@@ -144,7 +169,7 @@ TEST_P(ReplacementTest, ManyAndLargeChunksComeBackWhereTheyWere) {
     for (const uint64_t size : sizes) {
       fds.push_back(Make(first, address, size, size));
       Print(("allocation of " + std::to_string(size / kMiB) + " MiB").c_str(), made_.ms[0]);
-      address += size;
+      address += SpanOf(size);
     }
   }
   for (int round = 0; round < 3; ++round) {
@@ -155,7 +180,7 @@ TEST_P(ReplacementTest, ManyAndLargeChunksComeBackWhereTheyWere) {
       ASSERT_NO_FATAL_FAILURE(ExpectWords(next, fds[i], address, sizes[i], sizes[i]));
       if (round == 0)
         Print(("import of " + std::to_string(sizes[i] / kMiB) + " MiB").c_str(), imported_.ms[0]);
-      address += sizes[i];
+      address += SpanOf(sizes[i]);
     }
   }
 }
