@@ -40,6 +40,7 @@ class EventState {
 
 class CudaEvent final : public Event {
  public:
+  using State = EventState;
   CudaEvent(const Driver* driver, std::shared_ptr<EventState> state)
       : Event(driver), state_(std::move(state)) {}
 

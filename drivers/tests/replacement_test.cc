@@ -125,6 +125,21 @@ TEST_P(ReplacementTest, TheNextProcessMayStartWhileTheLastOneIsTornDown) {
   Print("from the kill to words checked", watch.Ms());
 }
 
+TEST_P(ReplacementTest, AProcessThatIsReadyTakesOverAfterAFault) {
+  ChildProcess ready;
+  if (!Start(ready)) GTEST_SKIP() << started_.text;
+  ChildProcess first;
+  ASSERT_TRUE(Start(first));
+  const UniqueFd fd = Make(first, kPlaceForDevice, 64 * kMiB, 29);
+  EXPECT_EQ(first.Do(Of(Order::kFault, 0, 0)).result, ZE_RESULT_ERROR_DEVICE_LOST);
+  const Stopwatch watch;
+  first.Kill();
+  double reaped = 0;
+  first.Reap(reaped);
+  ASSERT_NO_FATAL_FAILURE(ExpectWords(ready, fd, kPlaceForDevice, 64 * kMiB, 29));
+  Print("from the loss to words checked by a process that was ready", watch.Ms());
+}
+
 // 20 processes, one after another, each of which imports what the last one had.
 TEST_P(ReplacementTest, EachOfManyProcessesHasTheSameAddress) {
   constexpr int kProcesses = 20;
