@@ -97,7 +97,7 @@ ze_result_t CpuMemoryBlock::Import(int fd, size_t size) {
 ze_result_t CpuMemoryBlock::Map(const MemoryRequest& request) {
   const size_t whole = RoundUp(request.size, kPage);
   const bool placed = request.address != nullptr;
-  const size_t reserved = placed ? std::max(whole, XPUD_MEM_ADDRESS_SPAN) : whole;
+  const size_t reserved = placed ? RoundUp(whole, XPUD_MEM_ADDRESS_UNIT) : whole;
   const size_t alignment = std::max({request.alignment, kPage, whole >= kHugePage ? kHugePage : kPage});
   std::byte* const base = placed ? ReserveAt(request.address, reserved) : Reserve(whole, alignment);
   if (base == nullptr)

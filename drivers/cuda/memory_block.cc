@@ -67,11 +67,11 @@ ze_result_t CudaMemoryBlock::AllocatePhysical(const MemoryRequest& request) {
   return import && refused ? ZE_RESULT_ERROR_INVALID_SIZE : result;
 }
 
-// CUDA takes an address for a hint: where it is not free, the range lies elsewhere. Ranges of a few megabytes
-// always lie elsewhere: they come from a range that CUDA has reserved for such.
+// CUDA takes an address for a hint: where it is not free, or no multiple of 32 MiB, the range lies elsewhere.
+// So do ranges of a few megabytes: hence whole units.
 ze_result_t CudaMemoryBlock::Reserve(size_t size, size_t alignment, void* address) {
   const auto wanted = reinterpret_cast<CUdeviceptr>(address);
-  const size_t range = wanted == 0 ? size : std::max(size, XPUD_MEM_ADDRESS_SPAN);
+  const size_t range = wanted == 0 ? size : RoundUp(size, XPUD_MEM_ADDRESS_UNIT);
   const ze_result_t result = device_.Check(cu.cuMemAddressReserve(&base_, range, alignment, wanted, 0));
   if (result == ZE_RESULT_ERROR_DEVICE_LOST) return result;
   if (result == ZE_RESULT_SUCCESS) reserved_ = range;

@@ -218,7 +218,7 @@ TEST_P(MemoryTest, MemoryIsSharedBetweenProcesses) {
 }
 
 TEST_P(MemoryTest, PlacedMemoryLiesWhereItWasAskedFor) {
-  constexpr size_t kChunk = XPUD_MEM_ADDRESS_SPAN;
+  constexpr size_t kChunk = XPUD_MEM_ADDRESS_UNIT;
   void* first = nullptr;
   void* second = nullptr;
   ASSERT_EQ(AllocPlaced(kPlaceForDevice, kChunk, &first), ZE_RESULT_SUCCESS);
@@ -255,24 +255,23 @@ TEST_P(MemoryTest, PlainMemoryCanBePlacedAndIsNotExportable) {
 }
 
 TEST_P(MemoryTest, PlaceThatIsTakenIsRefusedAndStaysAsItWas) {
-  constexpr size_t kChunk = XPUD_MEM_ADDRESS_SPAN;
+  constexpr size_t kChunk = XPUD_MEM_ADDRESS_UNIT;
   void* held = nullptr;
   void* address = nullptr;
   ASSERT_EQ(AllocPlaced(kPlaceForDevice + kChunk, kChunk, &held), ZE_RESULT_SUCCESS);
   Write(held, std::vector<uint8_t>(kBytes, 7));
   int fd = -1;
   ASSERT_EQ(Export(held, fd), ZE_RESULT_SUCCESS);
-  for (const uint64_t place : {kPlaceForDevice + kChunk, kPlaceForDevice + (size_t{2} << 20),
-                               kPlaceForDevice + 2 * kChunk - (size_t{2} << 20)}) {
-    EXPECT_EQ(AllocPlaced(place, kChunk, &address), ZE_RESULT_ERROR_OVERLAPPING_REGIONS) << place;
-    EXPECT_EQ(AllocPlaced(place, kChunk, &address, fd), ZE_RESULT_ERROR_OVERLAPPING_REGIONS) << place;
+  for (const uint64_t place : {kPlaceForDevice, kPlaceForDevice + kChunk}) {
+    const uint64_t size = 3 * kChunk - (place - kPlaceForDevice);
+    EXPECT_EQ(AllocPlaced(place, size, &address), ZE_RESULT_ERROR_OVERLAPPING_REGIONS) << place;
+    EXPECT_EQ(AllocPlaced(place, size, &address, fd), ZE_RESULT_ERROR_OVERLAPPING_REGIONS) << place;
+    EXPECT_EQ(AllocPlaced(place, kChunk + kBytes, &address), ZE_RESULT_ERROR_OVERLAPPING_REGIONS) << place;
   }
-  const uint64_t before = kPlaceForDevice + kChunk - (size_t{2} << 20);
-  EXPECT_EQ(AllocPlaced(before, kBytes, &address), ZE_RESULT_ERROR_OVERLAPPING_REGIONS)
-      << "the span is taken";
   EXPECT_EQ(address, nullptr);
   EXPECT_EQ(Read(held), std::vector<uint8_t>(kBytes, 7));
-  EXPECT_EQ(AllocPlaced(kPlaceForDevice + 1, kChunk, &address), ZE_RESULT_ERROR_UNSUPPORTED_ALIGNMENT);
+  for (const uint64_t odd : {uint64_t{1}, uint64_t{2} << 20, uint64_t{kChunk} / 2})
+    EXPECT_EQ(AllocPlaced(kPlaceForDevice + odd, kChunk, &address), ZE_RESULT_ERROR_UNSUPPORTED_ALIGNMENT);
   EXPECT_EQ(AllocPlaced(0, kChunk, &address), ZE_RESULT_ERROR_INVALID_NULL_POINTER);
   EXPECT_EQ(AllocPlaced(0xffffffffffe00000, kChunk, &address), ZE_RESULT_ERROR_OVERLAPPING_REGIONS);
   EXPECT_EQ(AllocDevice(kChunk, size_t{1} << 46, PlacedMemory(kPlaceForDevice).next(), &address),
