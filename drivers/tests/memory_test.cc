@@ -265,15 +265,15 @@ TEST_P(MemoryTest, PlaceThatIsTakenIsRefusedAndStaysAsItWas) {
   for (const uint64_t place : {kPlaceForDevice, kPlaceForDevice + kChunk}) {
     const uint64_t size = 3 * kChunk - (place - kPlaceForDevice);
     EXPECT_EQ(AllocPlaced(place, size, &address), ZE_RESULT_ERROR_OVERLAPPING_REGIONS) << place;
-    EXPECT_EQ(AllocPlaced(place, size, &address, fd), ZE_RESULT_ERROR_OVERLAPPING_REGIONS) << place;
     EXPECT_EQ(AllocPlaced(place, kChunk + kBytes, &address), ZE_RESULT_ERROR_OVERLAPPING_REGIONS) << place;
   }
+  EXPECT_EQ(AllocPlaced(kPlaceForDevice + kChunk, kChunk, &address, fd), ZE_RESULT_ERROR_OVERLAPPING_REGIONS);
   EXPECT_EQ(address, nullptr);
   EXPECT_EQ(Read(held), std::vector<uint8_t>(kBytes, 7));
   for (const uint64_t odd : {uint64_t{1}, uint64_t{2} << 20, uint64_t{kChunk} / 2})
     EXPECT_EQ(AllocPlaced(kPlaceForDevice + odd, kChunk, &address), ZE_RESULT_ERROR_UNSUPPORTED_ALIGNMENT);
   EXPECT_EQ(AllocPlaced(0, kChunk, &address), ZE_RESULT_ERROR_INVALID_NULL_POINTER);
-  EXPECT_EQ(AllocPlaced(0xffffffffffe00000, kChunk, &address), ZE_RESULT_ERROR_OVERLAPPING_REGIONS);
+  EXPECT_EQ(AllocPlaced(0xfffffffff8000000, kChunk, &address), ZE_RESULT_ERROR_OVERLAPPING_REGIONS);
   EXPECT_EQ(AllocDevice(kChunk, size_t{1} << 46, PlacedMemory(kPlaceForDevice).next(), &address),
             ZE_RESULT_ERROR_UNSUPPORTED_ALIGNMENT);
   const PlacedMemory place(kPlaceForDevice);
