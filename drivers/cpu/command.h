@@ -5,52 +5,47 @@
 #include <atomic>
 #include <memory>
 #include <utility>
-#include <vector>
 
 #include "drivers/cpu/event.h"
+#include "drivers/cpu/operations.h"
 #include "drivers/cpu/worker_pool.h"
 #include "drivers/frontend/clock.h"
-#include "drivers/frontend/command_list.h"
 
 namespace xpud::drivers::cpu {
 
 // Does the work of `operation` now and signals `signal`, if any.
 template <typename Operation>
 void RunAndSignal(const Operation& operation, EventState* signal, WorkerPool& pool) {
-  if (signal == nullptr) return operation.Run(pool);
+  if (signal == nullptr) return Run(operation, pool);
   if (!signal->timestamps()) {
-    operation.Run(pool);
+    Run(operation, pool);
     return signal->Signal();
   }
   const uint64_t start = NowNs();
-  operation.Run(pool);
+  Run(operation, pool);
   signal->SignalWithTimes(start, NowNs());
 }
 
 class Command {
  public:
-  explicit Command(const Sync& sync) {
-    for (Event* event : sync.waits) waits_.push_back(static_cast<CpuEvent*>(event)->shared_state());
-    if (sync.signal != nullptr) signal_ = static_cast<CpuEvent*>(sync.signal)->shared_state();
-  }
+  explicit Command(const Sync& sync) : sync_(KeptSync<EventState>::Of<CpuEvent>(sync)) {}
   virtual ~Command() = default;
 
   // False when `stop` was set before the events it waits for were signalled; then nothing was done.
   bool Run(WorkerPool& pool, const std::atomic<bool>& stop) const {
-    for (const auto& event : waits_) {
+    for (const auto& event : sync_.waits) {
       if (!event->signalled() && !event->Wait(UINT64_MAX, &stop)) return false;
     }
     return Work(pool, stop);
   }
 
  protected:
-  EventState* signal() const { return signal_.get(); }
+  EventState* signal() const { return sync_.signal.get(); }
 
  private:
   virtual bool Work(WorkerPool& pool, const std::atomic<bool>& stop) const = 0;
 
-  std::vector<std::shared_ptr<EventState>> waits_;
-  std::shared_ptr<EventState> signal_;
+  const KeptSync<EventState> sync_;
 };
 
 template <typename Operation>
@@ -68,8 +63,8 @@ class CommandOf final : public Command {
 
 // Takes what the operation only borrows (arguments, patterns) into the command.
 template <typename Operation>
-std::unique_ptr<Command> Keep(const Operation& operation, const Sync& sync) {
-  auto kept = operation.Keep();
+std::unique_ptr<Command> KeepCommand(const Operation& operation, const Sync& sync) {
+  auto kept = Keep(operation);
   return std::make_unique<CommandOf<decltype(kept)>>(std::move(kept), sync);
 }
 

@@ -12,20 +12,10 @@ bool IsOneByOne(const xpud_group_size_t& size) {
 
 }  // namespace
 
-template <typename Operation>
-ze_result_t CpuCommandList::Append(const Operation& operation, const Sync& sync) {
-  if (WorkerPool* const pool = PoolIfReady(sync)) [[likely]] {
-    EventState* const signal =
-        sync.signal == nullptr ? nullptr : &static_cast<CpuEvent*>(sync.signal)->state();
-    RunAndSignal(operation, signal, *pool);
-    return ZE_RESULT_SUCCESS;
-  }
-  return AppendKept(Keep(operation, sync));
-}
-
 ze_result_t CpuCommandList::AppendLaunch(Kernel& kernel, const LaunchShape& shape, const Sync& sync) {
   const auto& ours = static_cast<const CpuKernel&>(kernel);
-  if (shape.group_size == nullptr) return Append(Launch{ours.entry(), ours.arguments(), shape.groups}, sync);
+  if (shape.group_size == nullptr)
+    return Append(Launch{ours.entry(), ours.arguments().pointers(), shape.groups}, sync);
   if (!IsOneByOne(*shape.group_size)) return ZE_RESULT_ERROR_INVALID_GROUP_SIZE_DIMENSION;
   if (shape.arguments == nullptr && !ours.entry().argument_sizes.empty())
     return ZE_RESULT_ERROR_INVALID_NULL_POINTER;
@@ -35,7 +25,7 @@ ze_result_t CpuCommandList::AppendLaunch(Kernel& kernel, const LaunchShape& shap
 ze_result_t CpuCommandList::AppendLaunchIndirect(Kernel& kernel, const ze_group_count_t* groups,
                                                  const Sync& sync) {
   const auto& ours = static_cast<const CpuKernel&>(kernel);
-  return Append(Launch{ours.entry(), ours.arguments(), {}, groups}, sync);
+  return Append(Launch{ours.entry(), ours.arguments().pointers(), {}, groups}, sync);
 }
 
 ze_result_t CpuCommandList::AppendLaunchMultiple(std::span<Kernel* const> kernels, const uint32_t* count,
@@ -43,48 +33,11 @@ ze_result_t CpuCommandList::AppendLaunchMultiple(std::span<Kernel* const> kernel
   std::vector<KeptLaunch> launches;
   for (size_t i = 0; i < kernels.size(); ++i) {
     const auto& kernel = static_cast<const CpuKernel&>(*kernels[i]);
-    launches.push_back(std::move(KeptLaunch(kernel.entry(), kernel.arguments()).With({}, groups + i)));
+    launches.push_back(
+        std::move(KeptLaunch(kernel.entry(), kernel.arguments().pointers()).With({}, groups + i)));
   }
   return Append(LaunchMultiple{std::make_shared<const std::vector<KeptLaunch>>(std::move(launches)), count},
                 sync);
-}
-
-ze_result_t CpuCommandList::AppendCopy(void* destination, const void* source, size_t size, const Sync& sync) {
-  return Append(Copy{static_cast<std::byte*>(destination), static_cast<const std::byte*>(source), size},
-                sync);
-}
-
-ze_result_t CpuCommandList::AppendFill(void* destination, const void* pattern, size_t pattern_size,
-                                       size_t size, const Sync& sync) {
-  return Append(
-      Fill{static_cast<std::byte*>(destination), static_cast<const std::byte*>(pattern), pattern_size, size},
-      sync);
-}
-
-ze_result_t CpuCommandList::AppendCopyRegion(const RegionCopy& region, const Sync& sync) {
-  return Append(CopyRegion{region}, sync);
-}
-
-ze_result_t CpuCommandList::AppendBarrier(const Sync& sync) { return Append(Nothing{}, sync); }
-
-ze_result_t CpuCommandList::AppendEventReset(Event& event) {
-  return Append(ResetEvent{static_cast<CpuEvent&>(event).shared_state()}, Sync{});
-}
-
-ze_result_t CpuCommandList::AppendWriteTimestamp(uint64_t* destination, const Sync& sync) {
-  return Append(WriteTimestamp{destination}, sync);
-}
-
-ze_result_t CpuCommandList::AppendQueryTimestamps(std::span<Event* const> events, void* destination,
-                                                  const size_t* offsets, const Sync& sync) {
-  QueryTimestamps query{{}, {}, static_cast<std::byte*>(destination)};
-  for (Event* event : events) query.events.push_back(static_cast<CpuEvent*>(event)->shared_state());
-  if (offsets != nullptr) query.offsets.assign(offsets, offsets + events.size());
-  return Append(query, sync);
-}
-
-ze_result_t CpuCommandList::AppendWriteValue64(uint64_t* address, uint64_t value) {
-  return Append(WriteValue64{address, value}, Sync{});
 }
 
 WorkerPool* ImmediateList::PoolIfReady(const Sync& sync) {

@@ -8,34 +8,32 @@
 
 #include "drivers/cpu/command.h"
 #include "drivers/cpu/lane.h"
-#include "drivers/frontend/command_list.h"
+#include "drivers/frontend/appending_list.h"
 
 namespace xpud::drivers::cpu {
 
 using CommandSequence = std::vector<std::unique_ptr<Command>>;
 
-class CpuCommandList : public CommandList {
+class CpuCommandList : public AppendingList<CpuCommandList, CpuEvent> {
  public:
-  using CommandList::CommandList;
+  using AppendingList::AppendingList;
 
   ze_result_t AppendLaunch(Kernel& kernel, const LaunchShape& shape, const Sync& sync) final;
   ze_result_t AppendLaunchIndirect(Kernel& kernel, const ze_group_count_t* groups, const Sync& sync) final;
   ze_result_t AppendLaunchMultiple(std::span<Kernel* const> kernels, const uint32_t* count,
                                    const ze_group_count_t* groups, const Sync& sync) final;
-  ze_result_t AppendCopy(void* destination, const void* source, size_t size, const Sync& sync) final;
-  ze_result_t AppendFill(void* destination, const void* pattern, size_t pattern_size, size_t size,
-                         const Sync& sync) final;
-  ze_result_t AppendCopyRegion(const RegionCopy& region, const Sync& sync) final;
-  ze_result_t AppendBarrier(const Sync& sync) final;
-  ze_result_t AppendEventReset(Event& event) final;
-  ze_result_t AppendWriteTimestamp(uint64_t* destination, const Sync& sync) final;
-  ze_result_t AppendQueryTimestamps(std::span<Event* const> events, void* destination, const size_t* offsets,
-                                    const Sync& sync) final;
-  ze_result_t AppendWriteValue64(uint64_t* address, uint64_t value) final;
 
  private:
+  friend class AppendingList<CpuCommandList, CpuEvent>;
   template <typename Operation>
-  ze_result_t Append(const Operation& operation, const Sync& sync);
+  ze_result_t Append(const Operation& operation, const Sync& sync) {
+    WorkerPool* const pool = PoolIfReady(sync);
+    if (pool == nullptr) [[unlikely]]
+      return AppendKept(KeepCommand(operation, sync));
+    RunAndSignal(operation, sync.signal == nullptr ? nullptr : &static_cast<CpuEvent*>(sync.signal)->state(),
+                 *pool);
+    return ZE_RESULT_SUCCESS;
+  }
   // Where a command may run at once; null to have it kept.
   virtual WorkerPool* PoolIfReady(const Sync& sync) = 0;
   virtual ze_result_t AppendKept(std::unique_ptr<Command> command) = 0;

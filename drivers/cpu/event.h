@@ -34,6 +34,7 @@ class EventState {
 
 class CpuEvent final : public Event {
  public:
+  using State = EventState;
   CpuEvent(const Driver* driver, bool timestamps)
       : Event(driver), state_(std::make_shared<EventState>(timestamps)) {}
 

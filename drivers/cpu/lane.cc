@@ -25,7 +25,7 @@ void Lane::Enqueue(std::unique_ptr<Command> command) {
   work_.NotifyOne();
 }
 
-ze_result_t Lane::Wait(uint64_t timeout_ns) {
+ze_result_t Lane::Wait(uint64_t timeout_ns) const {
   if (idle()) return ZE_RESULT_SUCCESS;
   if (timeout_ns == 0) return ZE_RESULT_NOT_READY;
   const uint64_t deadline = DeadlineAfter(timeout_ns);

@@ -10,21 +10,22 @@
 
 #include "drivers/cpu/command.h"
 #include "drivers/cpu/worker_pool.h"
+#include "drivers/frontend/timeline.h"
 #include "proto/base/mutex.h"
 
 namespace xpud::drivers::cpu {
 
-class Lane {
+class Lane final : public Timeline {
  public:
   explicit Lane(WorkerPool& pool) : pool_(pool) {}
-  ~Lane();
+  ~Lane() override;
 
   WorkerPool& pool() const { return pool_; }
   // True when all that was enqueued is done: its effects are visible to the caller.
   bool idle() const { return pending_.load(std::memory_order_acquire) == 0; }
   // Throws bad_alloc or system_error, and then nothing is enqueued.
   void Enqueue(std::unique_ptr<Command> command) ABSL_LOCKS_EXCLUDED(mutex_);
-  ze_result_t Wait(uint64_t timeout_ns) ABSL_LOCKS_EXCLUDED(mutex_);
+  ze_result_t Wait(uint64_t timeout_ns) const override ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   void Serve() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -34,9 +35,9 @@ class Lane {
   WorkerPool& pool_;
   std::atomic<uint64_t> pending_{0};
   std::atomic<bool> stopping_{false};
-  Mutex mutex_;
+  mutable Mutex mutex_;
   CondVar work_;
-  CondVar done_;
+  mutable CondVar done_;
   std::deque<std::unique_ptr<Command>> queue_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_ ABSL_GUARDED_BY(mutex_);
 };

@@ -33,7 +33,7 @@ std::string FindKernels(Code& code) {
     if (!function.is_function) continue;
     const ElfSymbol* const sizes = code.object->Find(function.name + std::string(kArgumentSizesSuffix));
     if (sizes == nullptr || sizes->is_function) continue;
-    EntryPoint entry{function.name, reinterpret_cast<xpud_host_kernel_fn_t>(function.address), {}};
+    EntryPoint entry{function.name, {}, reinterpret_cast<xpud_host_kernel_fn_t>(function.address)};
     std::string error = ReadSizes(*sizes, entry.argument_sizes);
     if (!error.empty()) return error;
     code.entries.push_back(std::move(entry));
@@ -74,24 +74,11 @@ ze_result_t CpuModule::Create(const Driver* driver, const ze_module_desc_t& desc
   return ZE_RESULT_SUCCESS;
 }
 
-const EntryPoint* CpuModule::Find(const char* name) const {
-  for (const EntryPoint& entry : code_->entries) {
-    if (entry.name == name) return &entry;
-  }
-  return nullptr;
-}
-
 ze_result_t CpuModule::CreateKernel(const ze_kernel_desc_t& desc, std::unique_ptr<Kernel>& kernel) {
-  const EntryPoint* const entry = Find(desc.pKernelName);
+  const EntryPoint* const entry = FindEntry(code_->entries, desc.pKernelName);
   if (entry == nullptr) return ZE_RESULT_ERROR_INVALID_KERNEL_NAME;
   kernel = std::make_unique<CpuKernel>(driver(), code_, *entry);
   return ZE_RESULT_SUCCESS;
-}
-
-std::vector<const char*> CpuModule::KernelNames() const {
-  std::vector<const char*> names;
-  for (const EntryPoint& entry : code_->entries) names.push_back(entry.name.c_str());
-  return names;
 }
 
 ze_result_t CpuModule::NativeBinary(std::string& bytes) const {
@@ -101,9 +88,9 @@ ze_result_t CpuModule::NativeBinary(std::string& bytes) const {
 }
 
 ze_result_t CpuModule::FunctionAddress(const char* name, void*& address) const {
-  const EntryPoint* const entry = Find(name);
+  const EntryPoint* const entry = FindEntry(code_->entries, name);
   if (entry == nullptr) return ZE_RESULT_ERROR_INVALID_FUNCTION_NAME;
-  address = reinterpret_cast<void*>(entry->function);
+  address = reinterpret_cast<void*>(entry->host);
   return ZE_RESULT_SUCCESS;
 }
 
@@ -115,43 +102,14 @@ ze_result_t CpuModule::GlobalAddress(const char* name, size_t& size, void*& addr
   return ZE_RESULT_SUCCESS;
 }
 
-CpuKernel::CpuKernel(const Driver* driver, std::shared_ptr<const Code> code, const EntryPoint& entry)
-    : Kernel(driver), code_(std::move(code)), entry_(entry) {
-  size_t lines = 0;
-  for (const uint32_t size : entry.argument_sizes) lines += ArgumentLines(size);
-  values_.resize(lines);
-  const ArgumentLine* line = values_.data();
-  for (const uint32_t size : entry.argument_sizes) {
-    pointers_.push_back(line);
-    line += ArgumentLines(size);
-  }
-}
-
-ze_result_t CpuKernel::SetArgument(uint32_t index, size_t size, const void* value) {
-  if (index >= pointers_.size()) return ZE_RESULT_ERROR_INVALID_KERNEL_ARGUMENT_INDEX;
-  if (size != entry_.argument_sizes[index]) return ZE_RESULT_ERROR_INVALID_KERNEL_ARGUMENT_SIZE;
-  void* const target = const_cast<void*>(pointers_[index]);  // points into values_
-  if (value == nullptr) {
-    std::memset(target, 0, size);
-  } else {
-    std::memcpy(target, value, size);
-  }
-  return ZE_RESULT_SUCCESS;
-}
-
 ze_result_t CpuKernel::SetGroupSize(uint32_t x, uint32_t y, uint32_t z) {
   return x == 1 && y == 1 && z == 1 ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_INVALID_GROUP_SIZE_DIMENSION;
 }
 
 void CpuKernel::GetProperties(ze_kernel_properties_t& properties) const {
-  ze_kernel_properties_t filled{};
-  filled.stype = properties.stype;
-  filled.pNext = properties.pNext;
-  filled.numKernelArgs = static_cast<uint32_t>(entry_.argument_sizes.size());
-  filled.requiredGroupSizeX = filled.requiredGroupSizeY = filled.requiredGroupSizeZ = 1;
-  filled.maxSubgroupSize = 1;
-  filled.maxNumSubgroups = 1;
-  properties = filled;
+  properties.requiredGroupSizeX = properties.requiredGroupSizeY = properties.requiredGroupSizeZ = 1;
+  properties.maxSubgroupSize = 1;
+  properties.maxNumSubgroups = 1;
 }
 
 }  // namespace xpud::drivers::cpu

@@ -8,20 +8,11 @@
 #include <vector>
 
 #include "drivers/cpu/elf_object.h"
-#include "drivers/frontend/host_module.h"
+#include "drivers/frontend/entry_point.h"
 #include "drivers/frontend/module.h"
 #include "proto/base/ze_ext.h"
 
 namespace xpud::drivers::cpu {
-
-// A cache line of argument values: each argument starts on one of its own.
-struct alignas(64) ArgumentLine {
-  std::byte bytes[64];
-};
-// How many lines an argument of `size` bytes takes.
-constexpr size_t ArgumentLines(size_t size) {
-  return (size + sizeof(ArgumentLine) - 1) / sizeof(ArgumentLine);
-}
 
 // What a module holds; immutable.
 struct Code {
@@ -35,13 +26,11 @@ constexpr uint32_t kMaxArgumentsSize = 64 << 10;
 
 class CpuKernel final : public Kernel {
  public:
-  CpuKernel(const Driver* driver, std::shared_ptr<const Code> code, const EntryPoint& entry);
+  CpuKernel(const Driver* driver, std::shared_ptr<const Code> code, const EntryPoint& entry)
+      : Kernel(driver, entry), code_(std::move(code)), entry_(entry) {}
 
   const EntryPoint& entry() const { return entry_; }
-  const void* const* arguments() const { return pointers_.data(); }
 
-  const std::string& Name() const override { return entry_.name; }
-  ze_result_t SetArgument(uint32_t index, size_t size, const void* value) override;
   ze_result_t SetGroupSize(uint32_t x, uint32_t y, uint32_t z) override;
   void SuggestGroupSize(const uint32_t[3], uint32_t group[3]) const override {
     group[0] = group[1] = group[2] = 1;
@@ -52,8 +41,6 @@ class CpuKernel final : public Kernel {
  private:
   const std::shared_ptr<const Code> code_;
   const EntryPoint& entry_;
-  std::vector<ArgumentLine> values_;
-  std::vector<const void*> pointers_;
 };
 
 class CpuModule final : public Module {
@@ -65,14 +52,12 @@ class CpuModule final : public Module {
       : Module(driver), code_(std::move(code)) {}
 
   ze_result_t CreateKernel(const ze_kernel_desc_t& desc, std::unique_ptr<Kernel>& kernel) override;
-  std::vector<const char*> KernelNames() const override;
+  std::vector<const char*> KernelNames() const override { return NamesOf(code_->entries); }
   ze_result_t NativeBinary(std::string& bytes) const override;
   ze_result_t FunctionAddress(const char* name, void*& address) const override;
   ze_result_t GlobalAddress(const char* name, size_t& size, void*& address) const override;
 
  private:
-  const EntryPoint* Find(const char* name) const;
-
   const std::shared_ptr<const Code> code_;
 };
 

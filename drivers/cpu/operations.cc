@@ -59,41 +59,31 @@ void RunSlices(const SliceArguments& slices, WorkerPool& pool) {
 
 }  // namespace
 
-KeptLaunch::KeptLaunch(const EntryPoint& entry, const void* const* arguments) : function_(entry.function) {
-  size_t lines = 0;
-  for (const uint32_t size : entry.argument_sizes) lines += ArgumentLines(size);
-  values_ = std::make_unique<ArgumentLine[]>(lines);
-  ArgumentLine* line = values_.get();
-  for (size_t i = 0; i < entry.argument_sizes.size(); ++i) {
-    const size_t size = entry.argument_sizes[i];
-    if (size != 0) std::memcpy(line, arguments[i], size);
-    arguments_.push_back(line);
-    line += ArgumentLines(size);
-  }
-}
-
 KeptLaunch& KeptLaunch::With(const ze_group_count_t& groups, const ze_group_count_t* indirect) {
   groups_ = groups;
   indirect_ = indirect;
   return *this;
 }
 
-void LaunchMultiple::Run(WorkerPool& pool) const {
-  const size_t n = std::min<size_t>(*count, launches->size());
-  for (size_t i = 0; i < n; ++i) (*launches)[i].Run(pool);
+void Run(const LaunchMultiple& launches, WorkerPool& pool) {
+  const size_t n = std::min<size_t>(*launches.count, launches.launches->size());
+  for (size_t i = 0; i < n; ++i) (*launches.launches)[i].Run(pool);
 }
 
-void Copy::Run(WorkerPool& pool) const {
-  if (size < kStreamCopyBytes) {
-    std::memcpy(destination, source, size);
-  } else if (size < kSplitFrom) {
-    StreamCopy(destination, source, size);
+void Run(const Copy& copy, WorkerPool& pool) {
+  auto* const destination = static_cast<std::byte*>(copy.destination);
+  const auto* const source = static_cast<const std::byte*>(copy.source);
+  if (copy.size < kStreamCopyBytes) {
+    std::memcpy(destination, source, copy.size);
+  } else if (copy.size < kSplitFrom) {
+    StreamCopy(destination, source, copy.size);
   } else {
-    RunSlices({destination, source, 0, size}, pool);
+    RunSlices({destination, source, 0, copy.size}, pool);
   }
 }
 
-void CopyRegion::Run(WorkerPool&) const {
+void Run(const CopyRegion& copy, WorkerPool&) {
+  const RegionCopy& region = copy.region;
   for (size_t z = 0; z < region.depth; ++z) {
     for (size_t y = 0; y < region.height; ++y) {
       std::memcpy(region.destination + z * region.destination_slice_pitch + y * region.destination_pitch,
@@ -102,27 +92,23 @@ void CopyRegion::Run(WorkerPool&) const {
   }
 }
 
-void KeptFill::Run(WorkerPool& pool) const {
-  Fill{destination, pattern.data(), pattern.size(), size}.Run(pool);
-}
-
-void Fill::Run(WorkerPool& pool) const {
-  if (size < kSplitFrom) {
-    FillBytes(destination, pattern, pattern_size, size);
+void Run(const Fill& fill, WorkerPool& pool) {
+  auto* const destination = static_cast<std::byte*>(fill.destination);
+  if (fill.size < kSplitFrom) {
+    FillBytes(destination, fill.pattern, fill.pattern_size, fill.size);
   } else {
-    RunSlices({destination, pattern, pattern_size, size}, pool);
+    RunSlices({destination, fill.pattern, fill.pattern_size, fill.size}, pool);
   }
 }
 
-void WriteTimestamp::Run(WorkerPool&) const { *destination = NowNs(); }
+void Run(const WriteTimestamp& write, WorkerPool&) { *write.destination = NowNs(); }
 
-void QueryTimestamps::Run(WorkerPool&) const {
-  for (size_t i = 0; i < events.size(); ++i) {
+void Run(const QueryTimestamps<EventState>& query, WorkerPool&) {
+  for (size_t i = 0; i < query.events.size(); ++i) {
     ze_kernel_timestamp_result_t result{};
-    if (events[i]->ReadTimestamp(result) != ZE_RESULT_SUCCESS)
+    if (query.events[i]->ReadTimestamp(result) != ZE_RESULT_SUCCESS)
       continue;  // the application must have waited for it
-    const size_t offset = offsets.empty() ? i * sizeof(result) : offsets[i];
-    std::memcpy(destination + offset, &result, sizeof(result));
+    std::memcpy(query.target(i), &result, sizeof(result));
   }
 }
 

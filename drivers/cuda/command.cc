@@ -9,12 +9,12 @@ ze_result_t EnqueueWait(const Stream& stream, const EventState& event) {
 
 ze_result_t EnqueueStart(const Stream& stream, const EventState& event) {
   if (!event.timestamps()) return ZE_RESULT_SUCCESS;
-  return WriteTimestamp{&event.word().start_ns}.Run(stream);
+  return Run(WriteTimestamp{&event.word().start_ns}, stream);
 }
 
 ze_result_t EnqueueSignal(const Stream& stream, const EventState& event) {
   if (event.timestamps()) {
-    const ze_result_t result = WriteTimestamp{&event.word().end_ns}.Run(stream);
+    const ze_result_t result = Run(WriteTimestamp{&event.word().end_ns}, stream);
     if (result != ZE_RESULT_SUCCESS) return result;
   }
   return stream.device().Check(

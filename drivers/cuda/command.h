@@ -4,7 +4,6 @@
 
 #include <memory>
 #include <utility>
-#include <vector>
 
 #include "drivers/cuda/operations.h"
 
@@ -20,9 +19,9 @@ ze_result_t EnqueueSignal(const Stream& stream, const EventState& event);
 template <typename Operation>
 ze_result_t Enqueue(const Stream& stream, const Operation& operation, const EventState* signal) {
   if (signal == nullptr) [[likely]]
-    return operation.Run(stream);
+    return Run(operation, stream);
   ze_result_t result = EnqueueStart(stream, *signal);
-  if (result == ZE_RESULT_SUCCESS) result = operation.Run(stream);
+  if (result == ZE_RESULT_SUCCESS) result = Run(operation, stream);
   return result == ZE_RESULT_SUCCESS ? EnqueueSignal(stream, *signal) : result;
 }
 
@@ -32,15 +31,12 @@ inline const EventState* SignalOf(const Sync& sync) {
 
 class Command {
  public:
-  explicit Command(const Sync& sync) {
-    for (Event* event : sync.waits) waits_.push_back(static_cast<CudaEvent*>(event)->shared_state());
-    if (sync.signal != nullptr) signal_ = static_cast<CudaEvent*>(sync.signal)->shared_state();
-  }
+  explicit Command(const Sync& sync) : sync_(KeptSync<EventState>::Of<CudaEvent>(sync)) {}
   virtual ~Command() = default;
 
   // Enqueues it all.
   ze_result_t Run(const Stream& stream) const {
-    for (const auto& event : waits_) {
+    for (const auto& event : sync_.waits) {
       const ze_result_t result = EnqueueWait(stream, *event);
       if (result != ZE_RESULT_SUCCESS) return result;
     }
@@ -48,13 +44,12 @@ class Command {
   }
 
  protected:
-  const EventState* signal() const { return signal_.get(); }
+  const EventState* signal() const { return sync_.signal.get(); }
 
  private:
   virtual ze_result_t Work(const Stream& stream) const = 0;
 
-  std::vector<std::shared_ptr<EventState>> waits_;
-  std::shared_ptr<EventState> signal_;
+  const KeptSync<EventState> sync_;
 };
 
 template <typename Operation>
@@ -69,8 +64,8 @@ class CommandOf final : public Command {
 
 // Takes what the operation only borrows (arguments, patterns) into the command.
 template <typename Operation>
-std::unique_ptr<Command> Keep(const Operation& operation, const Sync& sync) {
-  auto kept = operation.Keep();
+std::unique_ptr<Command> KeepCommand(const Operation& operation, const Sync& sync) {
+  auto kept = Keep(operation);
   return std::make_unique<CommandOf<decltype(kept)>>(std::move(kept), sync);
 }
 

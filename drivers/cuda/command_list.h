@@ -8,11 +8,11 @@
 
 #include "drivers/cuda/command.h"
 #include "drivers/cuda/stream.h"
-#include "drivers/frontend/command_list.h"
+#include "drivers/frontend/appending_list.h"
 
 namespace xpud::drivers::cuda {
 
-class CudaCommandList : public CommandList {
+class CudaCommandList : public AppendingList<CudaCommandList, CudaEvent> {
  public:
   ze_result_t AppendLaunch(Kernel& kernel, const LaunchShape& shape, const Sync& sync) final;
   // Group counts in device memory: CUDA has no such launch outside graphs.
@@ -23,27 +23,30 @@ class CudaCommandList : public CommandList {
                                    const Sync&) final {
     return ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
   }
-  ze_result_t AppendCopy(void* destination, const void* source, size_t size, const Sync& sync) final;
-  ze_result_t AppendFill(void* destination, const void* pattern, size_t pattern_size, size_t size,
-                         const Sync& sync) final;
-  ze_result_t AppendCopyRegion(const RegionCopy& region, const Sync& sync) final;
-  ze_result_t AppendBarrier(const Sync& sync) final;
-  ze_result_t AppendEventReset(Event& event) final;
-  ze_result_t AppendWriteTimestamp(uint64_t* destination, const Sync& sync) final;
-  ze_result_t AppendQueryTimestamps(std::span<Event* const> events, void* destination, const size_t* offsets,
-                                    const Sync& sync) final;
-  ze_result_t AppendWriteValue64(uint64_t* address, uint64_t value) final;
 
  protected:
   // `stream` is null for a list that keeps its commands.
   CudaCommandList(const Driver* driver, const Stream* stream, bool synchronous)
-      : CommandList(driver), stream_(stream), synchronous_(synchronous) {}
+      : AppendingList(driver), stream_(stream), synchronous_(synchronous) {}
 
  private:
+  friend class AppendingList<CudaCommandList, CudaEvent>;
   template <typename Operation>
-  ze_result_t Append(const Operation& operation, const Sync& sync);
+  ze_result_t Append(const Operation& operation, const Sync& sync) {
+    if (stream_ != nullptr) [[likely]]
+      return AppendNow(operation, sync);
+    return AppendKept(KeepCommand(operation, sync));
+  }
   template <typename Operation>
-  ze_result_t AppendNow(const Operation& operation, const Sync& sync);
+  ze_result_t AppendNow(const Operation& operation, const Sync& sync) {
+    stream_->device().MakeCurrent();
+    for (const Event* event : sync.waits) {
+      const ze_result_t result = EnqueueWait(*stream_, static_cast<const CudaEvent*>(event)->state());
+      if (result != ZE_RESULT_SUCCESS) return result;
+    }
+    const ze_result_t result = Enqueue(*stream_, operation, SignalOf(sync));
+    return synchronous_ && result == ZE_RESULT_SUCCESS ? stream_->Wait(UINT64_MAX) : result;
+  }
   virtual ze_result_t AppendKept(std::unique_ptr<Command> command) = 0;
 
   const Stream* const stream_;

@@ -75,6 +75,7 @@ CUresult CudaDevice::ActivateLocked() {
 }
 
 ze_result_t CudaDevice::Activate() {
+  if (lost()) return ZE_RESULT_ERROR_DEVICE_LOST;
   if (active()) return ZE_RESULT_SUCCESS;
   MutexLock lock(mutex_);
   if (active()) return ZE_RESULT_SUCCESS;
@@ -99,9 +100,7 @@ ze_result_t CudaDevice::Probe() const {
   return ZE_RESULT_ERROR_DEVICE_LOST;
 }
 
-ze_result_t CudaDevice::GetStatus() const {
-  return lost_.load(std::memory_order_relaxed) ? ZE_RESULT_ERROR_DEVICE_LOST : Probe();
-}
+ze_result_t CudaDevice::GetStatus() const { return lost() ? ZE_RESULT_ERROR_DEVICE_LOST : Probe(); }
 
 int CudaDevice::StreamPriority(ze_command_queue_priority_t priority) const {
   if (priority == ZE_COMMAND_QUEUE_PRIORITY_PRIORITY_HIGH) return greatest_priority_;

@@ -32,7 +32,8 @@ class CudaDevice final : public Device {
   uint32_t multiprocessors() const { return Attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT); }
   uint32_t queues() const { return 32; }
 
-  // Retains the primary context and loads the built-in kernels, once. What follows needs it.
+  // Retains the primary context and loads the built-in kernels, once. What follows needs it. DEVICE_LOST once
+  // that is known: some of CUDA's calls succeed on a lost device.
   ze_result_t Activate() ABSL_LOCKS_EXCLUDED(mutex_);
   bool active() const { return active_.load(std::memory_order_acquire); }
   CUcontext context() const { return context_; }
@@ -47,6 +48,8 @@ class CudaDevice final : public Device {
   ze_result_t Check(CUresult result) const {
     return result == CUDA_SUCCESS ? ZE_RESULT_SUCCESS : CheckFailed(result);
   }
+  // True once a call has found the device lost.
+  bool lost() const { return lost_.load(std::memory_order_relaxed); }
   // SUCCESS unless the device is lost; asks it.
   ze_result_t Probe() const;
   // True when registered host memory has one address on host and device.

@@ -21,9 +21,9 @@ EventState::~EventState() {
 ze_result_t EventState::Wait(uint64_t timeout_ns) const {
   uint32_t polls = 0;
   return WaitUntil(timeout_ns, [&]() -> ze_result_t {
-    if (Query() == ZE_RESULT_SUCCESS) return ZE_RESULT_SUCCESS;
+    const ze_result_t known = Query();
     // A lost device never writes the word. Asking costs more than looking.
-    if (++polls % 64 != 0) return ZE_RESULT_NOT_READY;
+    if (known != ZE_RESULT_NOT_READY || polls++ % 64 != 0) return known;
     const ze_result_t result = words_->Probe();
     return result == ZE_RESULT_SUCCESS ? ZE_RESULT_NOT_READY : result;
   });
@@ -31,7 +31,7 @@ ze_result_t EventState::Wait(uint64_t timeout_ns) const {
 
 ze_result_t EventState::ReadTimestamp(ze_kernel_timestamp_result_t& timestamp) const {
   if (!timestamps_) return ZE_RESULT_ERROR_INVALID_ARGUMENT;
-  if (Query() != ZE_RESULT_SUCCESS) return ZE_RESULT_NOT_READY;
+  if (const ze_result_t result = Query(); result != ZE_RESULT_SUCCESS) return result;
   timestamp.global.kernelStart = std::atomic_ref<uint64_t>(word_.start_ns).load(std::memory_order_relaxed);
   timestamp.global.kernelEnd = std::atomic_ref<uint64_t>(word_.end_ns).load(std::memory_order_relaxed);
   timestamp.context = timestamp.global;

@@ -21,9 +21,10 @@ class EventState {
   bool timestamps() const { return timestamps_; }
   EventWord& word() const { return word_; }
   void Set(bool signalled) { word_.signal().store(signalled ? 1 : 0, std::memory_order_release); }
-  // SUCCESS or NOT_READY.
+  // SUCCESS, NOT_READY, or DEVICE_LOST once that is known; does not ask the device.
   ze_result_t Query() const {
-    return word_.signal().load(std::memory_order_acquire) != 0 ? ZE_RESULT_SUCCESS : ZE_RESULT_NOT_READY;
+    if (word_.signal().load(std::memory_order_acquire) != 0) return ZE_RESULT_SUCCESS;
+    return words_->lost() ? ZE_RESULT_ERROR_DEVICE_LOST : ZE_RESULT_NOT_READY;
   }
   ze_result_t Wait(uint64_t timeout_ns) const;
   ze_result_t ReadTimestamp(ze_kernel_timestamp_result_t& timestamp) const;
@@ -39,6 +40,7 @@ class EventState {
 
 class CudaEvent final : public Event {
  public:
+  using State = EventState;
   CudaEvent(const Driver* driver, std::shared_ptr<EventState> state)
       : Event(driver), state_(std::move(state)) {}
 

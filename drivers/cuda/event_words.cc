@@ -1,5 +1,7 @@
 #include "drivers/cuda/event_words.h"
 
+#include <algorithm>
+
 namespace xpud::drivers::cuda {
 namespace {
 
@@ -10,7 +12,8 @@ constexpr size_t kQuarantine = 1024;  // freed words that wait before the first 
 
 ze_result_t EventWords::GrowLocked() {
   std::unique_ptr<MemoryBlock> block;
-  const ze_result_t result = MemoryBlock::AllocateHost(device_, kBlockWords * sizeof(EventWord), 0, block);
+  const MemoryRequest request{ZE_MEMORY_TYPE_HOST, kBlockWords * sizeof(EventWord), 0};
+  const ze_result_t result = CudaMemoryBlock::Create(device_, request, block);
   if (result != ZE_RESULT_SUCCESS) return result;
   auto* const words = static_cast<EventWord*>(block->base());
   for (size_t i = 0; i < kBlockWords; ++i) free_.push_front(words + i);
@@ -33,6 +36,11 @@ ze_result_t EventWords::Take(EventWord*& word) {
 void EventWords::Give(EventWord& word) {
   MutexLock lock(mutex_);
   free_.push_back(&word);
+}
+
+bool EventWords::lost() const {
+  return std::any_of(devices_.begin(), devices_.end(),
+                     [](const CudaDevice* device) { return device->lost(); });
 }
 
 ze_result_t EventWords::Probe() const {

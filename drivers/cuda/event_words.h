@@ -34,7 +34,9 @@ class EventWords {
   // Zero.
   ze_result_t Take(EventWord*& word) ABSL_LOCKS_EXCLUDED(mutex_);
   void Give(EventWord& word) ABSL_LOCKS_EXCLUDED(mutex_);
-  // DEVICE_LOST when a device that could have written a word is.
+  // True once a device that could have written a word is known to be lost.
+  bool lost() const;
+  // DEVICE_LOST when one is; asks them.
   ze_result_t Probe() const;
 
  private:

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
+
+#include "proto/base/ze_ext.h"
 
 namespace xpud::drivers::cuda {
 namespace {
@@ -22,58 +25,70 @@ size_t RoundUp(size_t size, size_t unit) { return (size + unit - 1) / unit * uni
 
 }  // namespace
 
-ze_result_t MemoryBlock::AllocateDevice(CudaDevice& device, size_t size, size_t alignment,
-                                        std::unique_ptr<MemoryBlock>& block) {
-  if (alignment > kDeviceAlignment) return AllocateExportable(device, size, alignment, block);
-  block.reset(new MemoryBlock(device, Form::kDevice, size));
-  device.MakeCurrent();
-  return device.Check(cu.cuMemAlloc(&block->base_, size));
+CudaMemoryBlock::Form CudaMemoryBlock::FormOf(const MemoryRequest& request) {
+  if (request.type != ZE_MEMORY_TYPE_DEVICE) return Form::kHost;
+  const bool plain = !request.exportable && request.import_fd < 0 && request.address == nullptr;
+  return plain && request.alignment <= kDeviceAlignment ? Form::kDevice : Form::kPhysical;
 }
 
-ze_result_t MemoryBlock::AllocateExportable(CudaDevice& device, size_t size, size_t alignment,
-                                            std::unique_ptr<MemoryBlock>& block) {
-  block.reset(new MemoryBlock(device, Form::kPhysical, size));
+ze_result_t CudaMemoryBlock::Create(CudaDevice& device, const MemoryRequest& request,
+                                    std::unique_ptr<MemoryBlock>& block) {
+  if (request.size > device.memory()) return ZE_RESULT_ERROR_UNSUPPORTED_SIZE;
+  std::unique_ptr<CudaMemoryBlock> made(new CudaMemoryBlock(device, FormOf(request), request.size));
   device.MakeCurrent();
-  const CUmemAllocationProp properties = PhysicalMemoryOf(device);
+  const ze_result_t result = made->Allocate(request);
+  if (result == ZE_RESULT_SUCCESS) block = std::move(made);
+  return result;
+}
+
+ze_result_t CudaMemoryBlock::Allocate(const MemoryRequest& request) {
+  if (form_ == Form::kPhysical) return AllocatePhysical(request);
+  if (form_ == Form::kDevice) return device_.Check(cu.cuMemAlloc(&base_, size_));
+  const bool shared = request.import_fd >= 0 || request.exportable;
+  return shared ? ZE_RESULT_ERROR_UNSUPPORTED_FEATURE : AllocateHost(request.alignment);
+}
+
+ze_result_t CudaMemoryBlock::AllocatePhysical(const MemoryRequest& request) {
+  const CUmemAllocationProp properties = PhysicalMemoryOf(device_);
   size_t granularity = 0;
-  CUresult result =
-      cu.cuMemGetAllocationGranularity(&granularity, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
-  if (result == CUDA_SUCCESS)
-    result = cu.cuMemCreate(&block->handle_, RoundUp(size, granularity), &properties, 0);
-  if (result == CUDA_SUCCESS) result = block->Map(granularity, alignment);
-  return device.Check(result);
-}
-
-ze_result_t MemoryBlock::Import(CudaDevice& device, int fd, size_t size, size_t alignment,
-                                std::unique_ptr<MemoryBlock>& block) {
-  if (fd < 0) return ZE_RESULT_ERROR_INVALID_ARGUMENT;
-  block.reset(new MemoryBlock(device, Form::kPhysical, size));
-  device.MakeCurrent();
-  const CUmemAllocationProp properties = PhysicalMemoryOf(device);
-  size_t granularity = 0;
-  CUresult result =
-      cu.cuMemGetAllocationGranularity(&granularity, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
-  if (result == CUDA_SUCCESS)
-    result =
-        cu.cuMemImportFromShareableHandle(&block->handle_, reinterpret_cast<void*>(static_cast<intptr_t>(fd)),
-                                          CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
-  if (result != CUDA_SUCCESS) {
-    const ze_result_t checked = device.Check(result);
-    return checked == ZE_RESULT_ERROR_DEVICE_LOST ? checked : ZE_RESULT_ERROR_INVALID_ARGUMENT;
-  }
-  const ze_result_t mapped = device.Check(block->Map(granularity, alignment));
-  // The handle is good: what cannot be mapped is more than there is.
-  const bool refused =
-      mapped == ZE_RESULT_ERROR_INVALID_ARGUMENT || mapped == ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
-  return refused ? ZE_RESULT_ERROR_INVALID_SIZE : mapped;
-}
-
-CUresult MemoryBlock::Map(size_t granularity, size_t alignment) {
+  ze_result_t result = device_.Check(
+      cu.cuMemGetAllocationGranularity(&granularity, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+  if (result != ZE_RESULT_SUCCESS) return result;
   const size_t size = RoundUp(size_, granularity);
-  CUresult result = cu.cuMemAddressReserve(&base_, size, std::max(granularity, alignment), 0, 0);
-  if (result != CUDA_SUCCESS) return result;
-  reserved_ = size;
-  result = cu.cuMemMap(base_, size, 0, handle_, 0);
+  result = Reserve(size, std::max(granularity, request.alignment), request.address);
+  if (result != ZE_RESULT_SUCCESS) return result;
+  const bool import = request.import_fd >= 0;
+  result = import ? Import(request.import_fd) : device_.Check(cu.cuMemCreate(&handle_, size, &properties, 0));
+  if (result != ZE_RESULT_SUCCESS) return result;
+  result = device_.Check(Map(size));
+  // An imported handle is good: what cannot be mapped is more than there is.
+  const bool refused =
+      result == ZE_RESULT_ERROR_INVALID_ARGUMENT || result == ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
+  return import && refused ? ZE_RESULT_ERROR_INVALID_SIZE : result;
+}
+
+// CUDA takes an address for a hint: where it is not free, or no multiple of 32 MiB, the range lies elsewhere.
+// So do ranges of a few megabytes: hence whole units.
+ze_result_t CudaMemoryBlock::Reserve(size_t size, size_t alignment, void* address) {
+  const auto wanted = reinterpret_cast<CUdeviceptr>(address);
+  const size_t range = wanted == 0 ? size : RoundUp(size, XPUD_MEM_ADDRESS_UNIT);
+  const ze_result_t result = device_.Check(cu.cuMemAddressReserve(&base_, range, alignment, wanted, 0));
+  if (result == ZE_RESULT_ERROR_DEVICE_LOST) return result;
+  if (result == ZE_RESULT_SUCCESS) reserved_ = range;
+  const bool elsewhere = wanted != 0 && (reserved_ == 0 || base_ != wanted);
+  return elsewhere ? ZE_RESULT_ERROR_OVERLAPPING_REGIONS : result;
+}
+
+ze_result_t CudaMemoryBlock::Import(int fd) {
+  const ze_result_t result = device_.Check(
+      cu.cuMemImportFromShareableHandle(&handle_, reinterpret_cast<void*>(static_cast<intptr_t>(fd)),
+                                        CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+  const bool strange = result != ZE_RESULT_SUCCESS && result != ZE_RESULT_ERROR_DEVICE_LOST;
+  return strange ? ZE_RESULT_ERROR_INVALID_ARGUMENT : result;
+}
+
+CUresult CudaMemoryBlock::Map(size_t size) {
+  const CUresult result = cu.cuMemMap(base_, size, 0, handle_, 0);
   if (result != CUDA_SUCCESS) return result;
   mapped_ = size;
   const CUmemAccessDesc access{{CU_MEM_LOCATION_TYPE_DEVICE, device_.device()},
@@ -81,24 +96,21 @@ CUresult MemoryBlock::Map(size_t granularity, size_t alignment) {
   return cu.cuMemSetAccess(base_, size, &access, 1);
 }
 
-ze_result_t MemoryBlock::AllocateHost(CudaDevice& device, size_t size, size_t alignment,
-                                      std::unique_ptr<MemoryBlock>& block) {
+ze_result_t CudaMemoryBlock::AllocateHost(size_t alignment) {
   if (alignment > kHostAlignment) return ZE_RESULT_ERROR_UNSUPPORTED_ALIGNMENT;
-  block.reset(new MemoryBlock(device, Form::kHost, size));
-  device.MakeCurrent();
   void* address = nullptr;
   // Whole pages: smaller pieces would only be aligned to 512 bytes.
-  const CUresult result = cu.cuMemHostAlloc(&address, RoundUp(size, kHostAlignment),
+  const CUresult result = cu.cuMemHostAlloc(&address, RoundUp(size_, kHostAlignment),
                                             CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
   if (result == CUDA_ERROR_OUT_OF_MEMORY) return ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-  if (result != CUDA_SUCCESS) return device.Check(result);
-  block->base_ = reinterpret_cast<CUdeviceptr>(address);
-  std::memset(address, 0, size);
+  if (result != CUDA_SUCCESS) return device_.Check(result);
+  base_ = reinterpret_cast<CUdeviceptr>(address);
+  std::memset(address, 0, size_);
   return ZE_RESULT_SUCCESS;
 }
 
 // What fails here fails because the context is gone, and the memory with it.
-MemoryBlock::~MemoryBlock() {
+CudaMemoryBlock::~CudaMemoryBlock() {
   device_.MakeCurrent();
   if (form_ == Form::kDevice && base_ != 0) static_cast<void>(device_.Check(cu.cuMemFree(base_)));
   if (form_ == Form::kHost && base_ != 0)
@@ -108,7 +120,7 @@ MemoryBlock::~MemoryBlock() {
   if (handle_ != 0) static_cast<void>(device_.Check(cu.cuMemRelease(handle_)));
 }
 
-ze_result_t MemoryBlock::Export(int& fd) const {
+ze_result_t CudaMemoryBlock::Export(int& fd) const {
   device_.MakeCurrent();
   return device_.Check(
       cu.cuMemExportToShareableHandle(&fd, handle_, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));

@@ -1,6 +1,5 @@
 // A range of memory that a CUDA device can use, in one of three forms: what cuMemAlloc gives; physical memory
-// mapped at an address of its own, which other processes can map too; pinned host memory. Owned by an
-// AllocationMap. Immutable; any thread.
+// mapped at an address of its own, which other processes can map too; pinned host memory.
 #pragma once
 
 #include <level_zero/ze_api.h>
@@ -9,38 +8,35 @@
 #include <memory>
 
 #include "drivers/cuda/device.h"
+#include "drivers/frontend/context.h"
 
 namespace xpud::drivers::cuda {
 
-class MemoryBlock {
+class CudaMemoryBlock final : public MemoryBlock {
  public:
-  // `alignment` is a power of two or 0.
-  static ze_result_t AllocateDevice(CudaDevice& device, size_t size, size_t alignment,
-                                    std::unique_ptr<MemoryBlock>& block);
-  // In whole units of the granularity (2 MiB).
-  static ze_result_t AllocateExportable(CudaDevice& device, size_t size, size_t alignment,
-                                        std::unique_ptr<MemoryBlock>& block);
-  // Another process's (or this one's) exported memory. `fd` stays the caller's.
-  static ze_result_t Import(CudaDevice& device, int fd, size_t size, size_t alignment,
+  // New memory, or another process's (or this one's) exported memory. Only device memory can be exported.
+  static ze_result_t Create(CudaDevice& device, const MemoryRequest& request,
                             std::unique_ptr<MemoryBlock>& block);
-  // Zeroed, and at the same address on host and devices.
-  static ze_result_t AllocateHost(CudaDevice& device, size_t size, size_t alignment,
-                                  std::unique_ptr<MemoryBlock>& block);
-  ~MemoryBlock();
-  MemoryBlock(const MemoryBlock&) = delete;
-  MemoryBlock& operator=(const MemoryBlock&) = delete;
+  ~CudaMemoryBlock() override;
 
-  void* base() const { return reinterpret_cast<void*>(base_); }
-  size_t size() const { return size_; }
-  size_t page_size() const { return form_ == Form::kHost ? 4096 : size_t{2} << 20; }
-  // A new fd that the caller owns; only for exportable memory.
-  ze_result_t Export(int& fd) const;
+  void* base() const override { return reinterpret_cast<void*>(base_); }
+  size_t size() const override { return size_; }
+  size_t page_size() const override { return form_ == Form::kHost ? 4096 : size_t{2} << 20; }
+  ze_result_t Export(int& fd) const override;
 
  private:
   enum class Form { kDevice, kPhysical, kHost };
-  MemoryBlock(CudaDevice& device, Form form, size_t size) : device_(device), form_(form), size_(size) {}
-  // Maps handle_ at a fresh address.
-  CUresult Map(size_t granularity, size_t alignment);
+  CudaMemoryBlock(CudaDevice& device, Form form, size_t size) : device_(device), form_(form), size_(size) {}
+  static Form FormOf(const MemoryRequest& request);
+  ze_result_t Allocate(const MemoryRequest& request);
+  // Zeroed, and at the same address on host and devices.
+  ze_result_t AllocateHost(size_t alignment);
+  // In whole units of the granularity (2 MiB).
+  ze_result_t AllocatePhysical(const MemoryRequest& request);
+  // Sets base_; at `address` unless that is null.
+  ze_result_t Reserve(size_t size, size_t alignment, void* address);
+  ze_result_t Import(int fd);
+  CUresult Map(size_t size);
 
   CudaDevice& device_;
   const Form form_;

@@ -92,9 +92,7 @@ ze_result_t LoadNative(const ze_module_desc_t& desc, Code& code, std::string& lo
 ze_result_t LoadHost(const ze_module_desc_t& desc, Code& code, std::string& log) {
   std::vector<EntryPoint> table;
   log = ReadHostTable(desc, table);
-  for (EntryPoint& kernel : table)
-    code.entries.push_back(
-        {std::move(kernel.name), std::move(kernel.argument_sizes), nullptr, kernel.function});
+  for (EntryPoint& kernel : table) code.entries.push_back({std::move(kernel), nullptr});
   return log.empty() ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_MODULE_BUILD_FAILURE;
 }
 
@@ -121,24 +119,11 @@ ze_result_t CudaModule::Create(CudaDevice& device, const ze_module_desc_t& desc,
   return result;
 }
 
-const Entry* CudaModule::Find(const char* name) const {
-  for (const Entry& entry : code_->entries) {
-    if (entry.name == name) return &entry;
-  }
-  return nullptr;
-}
-
 ze_result_t CudaModule::CreateKernel(const ze_kernel_desc_t& desc, std::unique_ptr<Kernel>& kernel) {
-  const Entry* const entry = Find(desc.pKernelName);
+  const Entry* const entry = FindEntry(code_->entries, desc.pKernelName);
   if (entry == nullptr) return ZE_RESULT_ERROR_INVALID_KERNEL_NAME;
   kernel = std::make_unique<CudaKernel>(driver(), code_, *entry);
   return ZE_RESULT_SUCCESS;
-}
-
-std::vector<const char*> CudaModule::KernelNames() const {
-  std::vector<const char*> names;
-  for (const Entry& entry : code_->entries) names.push_back(entry.name.c_str());
-  return names;
 }
 
 ze_result_t CudaModule::NativeBinary(std::string& bytes) const {
@@ -148,7 +133,7 @@ ze_result_t CudaModule::NativeBinary(std::string& bytes) const {
 }
 
 ze_result_t CudaModule::FunctionAddress(const char* name, void*& address) const {
-  const Entry* const entry = Find(name);
+  const Entry* const entry = FindEntry(code_->entries, name);
   if (entry == nullptr) return ZE_RESULT_ERROR_INVALID_FUNCTION_NAME;
   // CUDA tells no address of device code that a kernel could call.
   if (entry->host == nullptr) return ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
@@ -164,34 +149,6 @@ ze_result_t CudaModule::GlobalAddress(const char* name, size_t& size, void*& add
   if (result == CUDA_ERROR_NOT_FOUND) return ZE_RESULT_ERROR_INVALID_GLOBAL_NAME;
   address = reinterpret_cast<void*>(global);
   return code_->device.Check(result);
-}
-
-Arguments::Arguments(const std::vector<uint32_t>& sizes) {
-  constexpr auto lines_of = [](uint32_t size) { return (size + sizeof(Line) - 1) / sizeof(Line); };
-  size_t lines = 0;
-  for (const uint32_t size : sizes) lines += lines_of(size);
-  values_ = std::make_unique<Line[]>(lines);
-  const Line* line = values_.get();
-  for (const uint32_t size : sizes) {
-    pointers_.push_back(line);
-    line += lines_of(size);
-  }
-}
-
-void Arguments::Set(size_t index, const void* value, size_t size) {
-  void* const target = const_cast<void*>(pointers_[index]);  // points into values_
-  if (value == nullptr) {
-    std::memset(target, 0, size);
-  } else {
-    std::memcpy(target, value, size);
-  }
-}
-
-ze_result_t CudaKernel::SetArgument(uint32_t index, size_t size, const void* value) {
-  if (index >= entry_.argument_sizes.size()) return ZE_RESULT_ERROR_INVALID_KERNEL_ARGUMENT_INDEX;
-  if (size != entry_.argument_sizes[index]) return ZE_RESULT_ERROR_INVALID_KERNEL_ARGUMENT_SIZE;
-  arguments_.Set(index, value, size);
-  return ZE_RESULT_SUCCESS;
 }
 
 uint32_t CudaKernel::Attribute(CUfunction_attribute attribute) const {
@@ -235,17 +192,11 @@ uint32_t CudaKernel::MaxCooperativeGroups() const {
 }
 
 void CudaKernel::GetProperties(ze_kernel_properties_t& properties) const {
-  ze_kernel_properties_t filled{};
-  filled.stype = properties.stype;
-  filled.pNext = properties.pNext;
-  filled.numKernelArgs = static_cast<uint32_t>(entry_.argument_sizes.size());
-  if (entry_.function != nullptr) {
-    filled.localMemSize = Attribute(CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES);
-    filled.privateMemSize = Attribute(CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES);
-    filled.maxSubgroupSize = 32;
-    filled.maxNumSubgroups = Attribute(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK) / 32;
-  }
-  properties = filled;
+  if (entry_.function == nullptr) return;
+  properties.localMemSize = Attribute(CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES);
+  properties.privateMemSize = Attribute(CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES);
+  properties.maxSubgroupSize = 32;
+  properties.maxNumSubgroups = Attribute(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK) / 32;
 }
 
 }  // namespace xpud::drivers::cuda

@@ -1,6 +1,7 @@
 #include "drivers/cuda/operations.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace xpud::drivers::cuda {
 namespace {
@@ -64,6 +65,18 @@ CUDA_MEMCPY3D Box(const RegionCopy& region) {
   return box;
 }
 
+ze_result_t CopyByRows(const RegionCopy& region, const Stream& stream) {
+  for (size_t z = 0; z < region.depth; ++z) {
+    for (size_t y = 0; y < region.height; ++y) {
+      const Copy row{region.destination + z * region.destination_slice_pitch + y * region.destination_pitch,
+                     region.source + z * region.source_slice_pitch + y * region.source_pitch, region.width};
+      const ze_result_t result = Run(row, stream);
+      if (result != ZE_RESULT_SUCCESS) return result;
+    }
+  }
+  return ZE_RESULT_SUCCESS;
+}
+
 }  // namespace
 
 ze_result_t EnqueueLaunch(const Stream& stream, const Entry& entry, const ze_group_count_t& groups,
@@ -81,14 +94,12 @@ KeptLaunch::KeptLaunch(const CudaKernel& kernel, const void* const* arguments, c
                        const xpud_group_size_t& group_size)
     : code_(kernel.code()),
       entry_(kernel.entry()),
-      arguments_(entry_.argument_sizes),
+      arguments_(entry_.argument_sizes, arguments),
       groups_(groups),
-      group_size_(group_size) {
-  for (size_t i = 0; i < entry_.argument_sizes.size(); ++i)
-    arguments_.Set(i, arguments[i], entry_.argument_sizes[i]);
-}
+      group_size_(group_size) {}
 
-ze_result_t Copy::Run(const Stream& stream) const {
+ze_result_t Run(const Copy& copy, const Stream& stream) {
+  const auto& [destination, source, size] = copy;
   if (size == 0) return ZE_RESULT_SUCCESS;
   const CudaDevice& device = stream.device();
   if (IsBetweenPinned(destination, source))
@@ -98,9 +109,10 @@ ze_result_t Copy::Run(const Stream& stream) const {
   return result == ZE_RESULT_SUCCESS ? AfterReading(stream, source, size) : result;
 }
 
-ze_result_t CopyRegion::Run(const Stream& stream) const {
+ze_result_t Run(const CopyRegion& copy, const Stream& stream) {
+  const RegionCopy& region = copy.region;
   if (region.width == 0) return ZE_RESULT_SUCCESS;
-  if (IsBetweenPinned(region.destination, region.source)) return RunByRows(stream);
+  if (IsBetweenPinned(region.destination, region.source)) return CopyByRows(region, stream);
   CUDA_MEMCPY3D box = Box(region);
   // CUDA measures a slice in rows. Where one is no whole number of rows, slices are copied one by one.
   const bool whole = region.source_slice_pitch % region.source_pitch == 0 &&
@@ -121,19 +133,8 @@ ze_result_t CopyRegion::Run(const Stream& stream) const {
   return AfterReading(stream, region.source, SIZE_MAX);
 }
 
-ze_result_t CopyRegion::RunByRows(const Stream& stream) const {
-  for (size_t z = 0; z < region.depth; ++z) {
-    for (size_t y = 0; y < region.height; ++y) {
-      const Copy row{region.destination + z * region.destination_slice_pitch + y * region.destination_pitch,
-                     region.source + z * region.source_slice_pitch + y * region.source_pitch, region.width};
-      const ze_result_t result = row.Run(stream);
-      if (result != ZE_RESULT_SUCCESS) return result;
-    }
-  }
-  return ZE_RESULT_SUCCESS;
-}
-
-ze_result_t Fill::Run(const Stream& stream) const {
+ze_result_t Run(const Fill& fill, const Stream& stream) {
+  const auto& [destination, pattern, pattern_size, size] = fill;
   if (size == 0) return ZE_RESULT_SUCCESS;
   if (pattern_size > kMaxPatternSize) return ZE_RESULT_ERROR_INVALID_SIZE;
   const CUdeviceptr to = Address(destination);
@@ -147,37 +148,32 @@ ze_result_t Fill::Run(const Stream& stream) const {
   return device.Check(device.builtins().Fill(destination, pattern, pattern_size, size, stream.handle()));
 }
 
-ze_result_t KeptFill::Run(const Stream& stream) const {
-  return Fill{destination, pattern.data(), pattern.size(), size}.Run(stream);
+ze_result_t Run(const ResetEvent<EventState>& reset, const Stream& stream) {
+  return stream.device().Check(cu.cuStreamWriteValue32(stream.handle(), reset.event->word().address(), 0,
+                                                       CU_STREAM_WRITE_VALUE_DEFAULT));
 }
 
-ze_result_t ResetEvent::Run(const Stream& stream) const {
-  return stream.device().Check(
-      cu.cuStreamWriteValue32(stream.handle(), event->word().address(), 0, CU_STREAM_WRITE_VALUE_DEFAULT));
+ze_result_t Run(const WriteTimestamp& write, const Stream& stream) {
+  return stream.device().Check(stream.device().builtins().StoreTime(write.destination, stream.handle()));
 }
 
-ze_result_t WriteTimestamp::Run(const Stream& stream) const {
-  return stream.device().Check(stream.device().builtins().StoreTime(destination, stream.handle()));
-}
-
-ze_result_t QueryTimestamps::Run(const Stream& stream) const {
+ze_result_t Run(const QueryTimestamps<EventState>& query, const Stream& stream) {
   static_assert(offsetof(EventWord, end_ns) == offsetof(EventWord, start_ns) + sizeof(uint64_t));
   constexpr size_t kPair = sizeof(ze_kernel_timestamp_data_t);
-  for (size_t i = 0; i < events.size(); ++i) {
-    std::byte* const to =
-        destination + (offsets.empty() ? i * sizeof(ze_kernel_timestamp_result_t) : offsets[i]);
-    const uint64_t* const times = &events[i]->word().start_ns;
+  for (size_t i = 0; i < query.events.size(); ++i) {
+    std::byte* const to = query.target(i);
+    const uint64_t* const times = &query.events[i]->word().start_ns;
     for (std::byte* pair : {to, to + kPair}) {  // global, context
-      const ze_result_t result = Copy{pair, times, kPair}.Run(stream);
+      const ze_result_t result = Run(Copy{pair, times, kPair}, stream);
       if (result != ZE_RESULT_SUCCESS) return result;
     }
   }
   return ZE_RESULT_SUCCESS;
 }
 
-ze_result_t WriteValue64::Run(const Stream& stream) const {
-  return stream.device().Check(
-      cu.cuStreamWriteValue64(stream.handle(), Address(address), value, CU_STREAM_WRITE_VALUE_DEFAULT));
+ze_result_t Run(const WriteValue64& write, const Stream& stream) {
+  return stream.device().Check(cu.cuStreamWriteValue64(stream.handle(), Address(write.address), write.value,
+                                                       CU_STREAM_WRITE_VALUE_DEFAULT));
 }
 
 }  // namespace xpud::drivers::cuda

@@ -1,28 +1,20 @@
-// What commands do: each enqueues on a stream. An operation borrows its inputs and can Run at once; Keep
-// gives a form that owns them and may run any number of times later.
+// What commands do on a CUDA device: each enqueues on a stream. See drivers/frontend/operations.h.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <memory>
-#include <vector>
 
 #include "drivers/cuda/event.h"
 #include "drivers/cuda/module.h"
 #include "drivers/cuda/stream.h"
-#include "drivers/frontend/command_list.h"
+#include "drivers/frontend/operations.h"
 
 namespace xpud::drivers::cuda {
 
 // Enqueues a launch, or has a HOST kernel enqueue what it does.
 ze_result_t EnqueueLaunch(const Stream& stream, const Entry& entry, const ze_group_count_t& groups,
                           const xpud_group_size_t& group_size, const void* const* arguments);
-
-struct Nothing {
-  ze_result_t Run(const Stream&) const { return ZE_RESULT_SUCCESS; }
-  Nothing Keep() const { return *this; }
-};
 
 // A launch whose arguments are its own.
 class KeptLaunch {
@@ -46,69 +38,25 @@ struct Launch {
   const void* const* arguments;
   ze_group_count_t groups;
   xpud_group_size_t group_size;
-
-  ze_result_t Run(const Stream& stream) const {
-    return EnqueueLaunch(stream, kernel.entry(), groups, group_size, arguments);
-  }
-  KeptLaunch Keep() const { return {kernel, arguments, groups, group_size}; }
 };
 
-struct Copy {
-  void* destination;
-  const void* source;
-  size_t size;
-  ze_result_t Run(const Stream& stream) const;
-  Copy Keep() const { return *this; }
-};
+inline KeptLaunch Keep(const Launch& launch) {
+  return {launch.kernel, launch.arguments, launch.groups, launch.group_size};
+}
 
-struct CopyRegion {
-  RegionCopy region;
-  ze_result_t Run(const Stream& stream) const;
-  ze_result_t RunByRows(const Stream& stream) const;
-  CopyRegion Keep() const { return *this; }
-};
-
-struct KeptFill {
-  void* destination;
-  std::vector<std::byte> pattern;
-  size_t size;
-  ze_result_t Run(const Stream& stream) const;
-};
-
-struct Fill {
-  void* destination;
-  const std::byte* pattern;
-  size_t pattern_size;
-  size_t size;
-  ze_result_t Run(const Stream& stream) const;
-  KeptFill Keep() const { return {destination, {pattern, pattern + pattern_size}, size}; }
-};
-
-struct ResetEvent {
-  std::shared_ptr<EventState> event;
-  ze_result_t Run(const Stream& stream) const;
-  ResetEvent Keep() const { return *this; }
-};
-
-struct WriteTimestamp {
-  uint64_t* destination;
-  ze_result_t Run(const Stream& stream) const;
-  WriteTimestamp Keep() const { return *this; }
-};
-
-struct QueryTimestamps {
-  std::vector<std::shared_ptr<EventState>> events;
-  std::vector<size_t> offsets;  // empty: one after another
-  std::byte* destination;
-  ze_result_t Run(const Stream& stream) const;
-  QueryTimestamps Keep() const { return *this; }
-};
-
-struct WriteValue64 {
-  uint64_t* address;
-  uint64_t value;
-  ze_result_t Run(const Stream& stream) const;
-  WriteValue64 Keep() const { return *this; }
-};
+// Enqueues.
+inline ze_result_t Run(const Nothing&, const Stream&) { return ZE_RESULT_SUCCESS; }
+inline ze_result_t Run(const KeptLaunch& launch, const Stream& stream) { return launch.Run(stream); }
+inline ze_result_t Run(const Launch& launch, const Stream& stream) {
+  return EnqueueLaunch(stream, launch.kernel.entry(), launch.groups, launch.group_size, launch.arguments);
+}
+ze_result_t Run(const Copy& copy, const Stream& stream);
+ze_result_t Run(const CopyRegion& copy, const Stream& stream);
+ze_result_t Run(const Fill& fill, const Stream& stream);
+inline ze_result_t Run(const KeptFill& fill, const Stream& stream) { return Run(fill.borrowed(), stream); }
+ze_result_t Run(const ResetEvent<EventState>& reset, const Stream& stream);
+ze_result_t Run(const WriteTimestamp& write, const Stream& stream);
+ze_result_t Run(const QueryTimestamps<EventState>& query, const Stream& stream);
+ze_result_t Run(const WriteValue64& write, const Stream& stream);
 
 }  // namespace xpud::drivers::cuda

@@ -5,14 +5,15 @@
 #include <memory>
 
 #include "drivers/cuda/device.h"
+#include "drivers/frontend/timeline.h"
 
 namespace xpud::drivers::cuda {
 
-class Stream {
+class Stream final : public Timeline {
  public:
   static ze_result_t Create(CudaDevice& device, ze_command_queue_priority_t priority,
                             std::shared_ptr<Stream>& stream);
-  ~Stream();
+  ~Stream() override;
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
@@ -23,7 +24,7 @@ class Stream {
     device_.MakeCurrent();
     return device_.Check(cu.cuStreamQuery(handle_));
   }
-  ze_result_t Wait(uint64_t timeout_ns) const;
+  ze_result_t Wait(uint64_t timeout_ns) const override;
 
  private:
   explicit Stream(CudaDevice& device) : device_(device) {}

@@ -37,6 +37,10 @@ struct RegionCopy {
   size_t source_pitch, source_slice_pitch;
 };
 
+inline bool IsSynchronous(const ze_command_queue_desc_t& desc) {
+  return desc.mode == ZE_COMMAND_QUEUE_MODE_SYNCHRONOUS;
+}
+
 class CommandList : public Object {
  public:
   using Object::Object;

@@ -5,21 +5,28 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "drivers/frontend/allocation_map.h"
 #include "drivers/frontend/command_list.h"
 #include "drivers/frontend/driver.h"
 #include "drivers/frontend/event.h"
+#include "drivers/frontend/memory_block.h"
 #include "drivers/frontend/module.h"
+#include "drivers/frontend/timeline.h"
+#include "proto/base/mutex.h"
 
 namespace xpud::drivers {
 
-// An allocation to make. `next` is the chain of extension structures of its (device or host) descriptor.
+// An allocation to make.
 struct MemoryRequest {
   ze_memory_type_t type;
   size_t size;
-  size_t alignment;  // a power of two, or 0
-  Device* device;    // null for host memory, and for shared memory of no device
-  const void* next;
+  size_t alignment;          // a power of two, or 0
+  Device* device = nullptr;  // null for host memory, and for shared memory of no device
+  bool exportable = false;   // new memory that other processes can map
+  int import_fd = -1;        // the caller's; memory to map instead of new memory
+  void* address = nullptr;   // where it must lie: a multiple of XPUD_MEM_ADDRESS_UNIT; null for anywhere
 };
 
 class Context : public Object {
@@ -28,14 +35,16 @@ class Context : public Object {
   using Handle = ze_context_handle_t;
   static constexpr Kind kKind = Kind::kContext;
 
-  virtual ze_result_t Allocate(const MemoryRequest& request, void*& address) = 0;
-  virtual ze_result_t Free(void* address, ze_driver_memory_free_policy_ext_flags_t policy) = 0;
+  ze_result_t Allocate(const MemoryRequest& request, void*& address);
+  ze_result_t Free(void* address, ze_driver_memory_free_policy_ext_flags_t policy)
+      ABSL_LOCKS_EXCLUDED(mutex_);
   // `device` is null where the memory belongs to none. Type UNKNOWN, and success, for memory that is not
   // ours.
-  virtual ze_result_t GetAllocProperties(const void* address, ze_memory_allocation_properties_t& properties,
-                                         Device*& device) = 0;
-  virtual ze_result_t GetAddressRange(const void* address, void*& base, size_t& size) = 0;
+  ze_result_t GetAllocProperties(const void* address, ze_memory_allocation_properties_t& properties,
+                                 Device*& device) const;
+  ze_result_t GetAddressRange(const void* address, void*& base, size_t& size) const;
 
+  // What descriptors of queues, lists and pools ask for has been checked.
   virtual ze_result_t CreateQueue(Device& device, const ze_command_queue_desc_t& desc,
                                   std::unique_ptr<CommandQueue>& queue) = 0;
   virtual ze_result_t CreateList(Device& device, const ze_command_list_desc_t& desc,
@@ -46,6 +55,21 @@ class Context : public Object {
   // `log` explains a refusal.
   virtual ze_result_t CreateModule(Device& device, const ze_module_desc_t& desc,
                                    std::unique_ptr<Module>& module, std::string& log) = 0;
+
+ protected:
+  // A timeline that may use the context's memory.
+  void Track(const std::shared_ptr<Timeline>& timeline) ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  virtual ze_result_t AllocateBlock(const MemoryRequest& request, std::unique_ptr<MemoryBlock>& block) = 0;
+  std::vector<std::shared_ptr<Timeline>> Timelines() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Gives back deferred memory when no timeline has work that could use it.
+  void FreeDeferred() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  AllocationMap allocations_;
+  Mutex mutex_;
+  std::vector<std::weak_ptr<Timeline>> timelines_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Allocation> deferred_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace xpud::drivers

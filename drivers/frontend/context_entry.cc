@@ -6,7 +6,9 @@
 #include <bit>
 
 #include "drivers/frontend/entry.h"
+#include "drivers/frontend/extension_chain.h"
 #include "drivers/frontend/table.h"
+#include "proto/base/ze_ext.h"
 
 namespace xpud::drivers {
 namespace {
@@ -49,8 +51,34 @@ ze_result_t SetResidency(ze_context_handle_t context, ze_device_handle_t device,
   return size == 0 ? ZE_RESULT_ERROR_UNSUPPORTED_SIZE : ZE_RESULT_SUCCESS;
 }
 
+bool IsMultiple(const void* address, size_t unit) { return reinterpret_cast<uintptr_t>(address) % unit == 0; }
+
+// What the chain of extension structures of a descriptor asks for.
+ze_result_t ReadChain(const void* next, MemoryRequest& request) {
+  using Import = const ze_external_memory_import_fd_t;
+  using Export = const ze_external_memory_export_desc_t;
+  using Place = const xpud_mem_address_desc_t;
+  if (Import* const import = FindInChain<Import>(next, ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_IMPORT_FD)) {
+    XPUD_REQUIRE(IsOpaqueFdOnly(import->flags), ZE_RESULT_ERROR_UNSUPPORTED_ENUMERATION);
+    XPUD_REQUIRE(import->fd >= 0, ZE_RESULT_ERROR_INVALID_ARGUMENT);
+    request.import_fd = import->fd;
+  }
+  if (Export* const exported = FindInChain<Export>(next, ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_DESC)) {
+    XPUD_REQUIRE(IsOpaqueFdOnly(exported->flags), ZE_RESULT_ERROR_UNSUPPORTED_ENUMERATION);
+    request.exportable = true;
+  }
+  if (Place* const place = FindInChain<Place>(next, XPUD_STRUCTURE_TYPE_MEM_ADDRESS_DESC)) {
+    XPUD_NOT_NULL(place->address);
+    XPUD_REQUIRE(request.type == ZE_MEMORY_TYPE_DEVICE, ZE_RESULT_ERROR_UNSUPPORTED_FEATURE);
+    XPUD_REQUIRE(IsMultiple(place->address, std::max(request.alignment, XPUD_MEM_ADDRESS_UNIT)),
+                 ZE_RESULT_ERROR_UNSUPPORTED_ALIGNMENT);
+    request.address = place->address;
+  }
+  return ZE_RESULT_SUCCESS;
+}
+
 ze_result_t Allocate(ze_context_handle_t context_handle, ze_device_handle_t device_handle,
-                     MemoryRequest request, void** address) {
+                     MemoryRequest request, const void* next, void** address) {
   XPUD_FIND(Context, context, context_handle);
   XPUD_NOT_NULL(address);
   XPUD_REQUIRE(request.size != 0, ZE_RESULT_ERROR_UNSUPPORTED_SIZE);
@@ -61,6 +89,8 @@ ze_result_t Allocate(ze_context_handle_t context_handle, ze_device_handle_t devi
     XPUD_REQUIRE(device.driver() == context.driver(), ZE_RESULT_ERROR_INVALID_ARGUMENT);
     request.device = &device;
   }
+  const ze_result_t result = ReadChain(next, request);
+  if (result != ZE_RESULT_SUCCESS) return result;
   return Guard([&] { return context.Allocate(request, *address); });
 }
 
@@ -68,13 +98,13 @@ ze_result_t AllocDevice(ze_context_handle_t context, const ze_device_mem_alloc_d
                         size_t alignment, ze_device_handle_t device, void** address) {
   XPUD_NOT_NULL(desc);
   XPUD_REQUIRE(device != nullptr, ZE_RESULT_ERROR_INVALID_NULL_HANDLE);
-  return Allocate(context, device, {ZE_MEMORY_TYPE_DEVICE, size, alignment, nullptr, desc->pNext}, address);
+  return Allocate(context, device, {ZE_MEMORY_TYPE_DEVICE, size, alignment}, desc->pNext, address);
 }
 
 ze_result_t AllocHost(ze_context_handle_t context, const ze_host_mem_alloc_desc_t* desc, size_t size,
                       size_t alignment, void** address) {
   XPUD_NOT_NULL(desc);
-  return Allocate(context, nullptr, {ZE_MEMORY_TYPE_HOST, size, alignment, nullptr, desc->pNext}, address);
+  return Allocate(context, nullptr, {ZE_MEMORY_TYPE_HOST, size, alignment}, desc->pNext, address);
 }
 
 ze_result_t AllocShared(ze_context_handle_t context, const ze_device_mem_alloc_desc_t* device_desc,
@@ -82,8 +112,7 @@ ze_result_t AllocShared(ze_context_handle_t context, const ze_device_mem_alloc_d
                         ze_device_handle_t device, void** address) {
   XPUD_NOT_NULL(device_desc);
   XPUD_NOT_NULL(host_desc);
-  return Allocate(context, device, {ZE_MEMORY_TYPE_SHARED, size, alignment, nullptr, device_desc->pNext},
-                  address);
+  return Allocate(context, device, {ZE_MEMORY_TYPE_SHARED, size, alignment}, device_desc->pNext, address);
 }
 
 ze_result_t Free(ze_context_handle_t handle, void* address) {

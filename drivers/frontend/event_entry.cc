@@ -16,6 +16,7 @@ ze_result_t PoolCreate(ze_context_handle_t handle, const ze_event_pool_desc_t* d
   XPUD_NOT_NULL(desc);
   XPUD_NOT_NULL(pool);
   XPUD_REQUIRE(desc->count != 0, ZE_RESULT_ERROR_INVALID_SIZE);
+  XPUD_REQUIRE((desc->flags & ZE_EVENT_POOL_FLAG_IPC) == 0, ZE_RESULT_ERROR_UNSUPPORTED_FEATURE);
   const ze_result_t result =
       Guard([&] { return Resolved<Device>().Resolve(context.driver(), num_devices, devices); });
   if (result != ZE_RESULT_SUCCESS) return result;

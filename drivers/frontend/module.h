@@ -1,6 +1,6 @@
 // Modules and kernels: compiled code at the seam. A module outlives its kernels' launches (Level Zero's
-// rule); a kernel keeps what it needs of its module. One kernel's arguments may be set by one thread at a
-// time.
+// rule); a back end's kernel keeps what it needs of its module, its entry point among it. One kernel's
+// arguments may be set by one thread at a time.
 #pragma once
 
 #include <level_zero/ze_api.h>
@@ -9,22 +9,34 @@
 #include <string>
 #include <vector>
 
+#include "drivers/frontend/arguments.h"
+#include "drivers/frontend/entry_point.h"
 #include "drivers/frontend/object.h"
 
 namespace xpud::drivers {
 
 class Kernel : public Object {
  public:
-  using Object::Object;
+  Kernel(const Driver* driver, const EntryPoint& entry)
+      : Object(driver), entry_(entry), arguments_(entry.argument_sizes) {}
   using Handle = ze_kernel_handle_t;
   static constexpr Kind kKind = Kind::kKernel;
 
-  virtual const std::string& Name() const = 0;
-  virtual ze_result_t SetArgument(uint32_t index, size_t size, const void* value) = 0;
+  const std::string& Name() const { return entry_.name; }
+  uint32_t NumArguments() const { return static_cast<uint32_t>(entry_.argument_sizes.size()); }
+  ze_result_t SetArgument(uint32_t index, size_t size, const void* value);
+  // Those that were set.
+  const Arguments& arguments() const { return arguments_; }
+
   virtual ze_result_t SetGroupSize(uint32_t x, uint32_t y, uint32_t z) = 0;
   virtual void SuggestGroupSize(const uint32_t global[3], uint32_t group[3]) const = 0;
   virtual uint32_t MaxCooperativeGroups() const = 0;
+  // Adds to what is the same everywhere; the rest is zero.
   virtual void GetProperties(ze_kernel_properties_t& properties) const = 0;
+
+ private:
+  const EntryPoint& entry_;
+  Arguments arguments_;
 };
 
 class Module : public Object {

@@ -172,7 +172,10 @@ ze_result_t GetIndirectAccess(ze_kernel_handle_t handle, ze_kernel_indirect_acce
 ze_result_t KernelGetProperties(ze_kernel_handle_t handle, ze_kernel_properties_t* properties) {
   XPUD_FIND(Kernel, kernel, handle);
   XPUD_NOT_NULL(properties);
-  kernel.GetProperties(*properties);
+  ze_kernel_properties_t filled{};
+  filled.numKernelArgs = kernel.NumArguments();
+  kernel.GetProperties(filled);
+  AssignKeepingChain(*properties, filled);
   return ZE_RESULT_SUCCESS;
 }
 

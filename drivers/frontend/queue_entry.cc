@@ -5,9 +5,25 @@
 #include "drivers/frontend/entry.h"
 #include "drivers/frontend/list_entry.h"
 #include "drivers/frontend/table.h"
+#include "proto/base/ze_ext.h"
 
 namespace xpud::drivers {
 namespace {
+
+// One of the device's queue groups and a queue of it. API 1.9's in-order flag is known: lists always are.
+ze_result_t Check(const Device& device, const ze_command_queue_desc_t& desc) {
+  constexpr ze_command_queue_flags_t kKnown =
+      ZE_COMMAND_QUEUE_FLAG_EXPLICIT_ONLY | XPUD_ZE_COMMAND_QUEUE_FLAG_IN_ORDER;
+  XPUD_REQUIRE((desc.flags & ~kKnown) == 0, ZE_RESULT_ERROR_INVALID_ENUMERATION);
+  const auto groups = device.QueueGroups();
+  const bool exists = desc.ordinal < groups.size() && desc.index < groups[desc.ordinal].numQueues;
+  return exists ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_INVALID_ARGUMENT;
+}
+
+ze_result_t Check(const Device& device, const ze_command_list_desc_t& desc) {
+  const bool exists = desc.commandQueueGroupOrdinal < device.QueueGroups().size();
+  return exists ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_INVALID_ARGUMENT;
+}
 
 // A queue, list or immediate list: made by a context for a device from a descriptor.
 template <typename T, typename Desc,
@@ -19,8 +35,10 @@ ze_result_t CreateOnDevice(ze_context_handle_t context_handle, ze_device_handle_
   XPUD_NOT_NULL(desc);
   XPUD_NOT_NULL(out_handle);
   XPUD_REQUIRE(context.driver() == device.driver(), ZE_RESULT_ERROR_INVALID_ARGUMENT);
-  return CreateInto<T>(out_handle,
-                       [&](std::unique_ptr<T>& out) { return (context.*kCreate)(device, *desc, out); });
+  return CreateInto<T>(out_handle, [&](std::unique_ptr<T>& out) {
+    const ze_result_t result = Check(device, *desc);
+    return result == ZE_RESULT_SUCCESS ? (context.*kCreate)(device, *desc, out) : result;
+  });
 }
 
 ze_result_t Execute(ze_command_queue_handle_t handle, uint32_t count, ze_command_list_handle_t* lists,

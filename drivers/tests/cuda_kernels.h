@@ -5,8 +5,8 @@ namespace xpud::drivers {
 
 // add(u64* out, u64 addend): out[group] += addend. scale(float* out, float* in, float factor): out[i] = in[i]
 // * factor, i the global index. table(float* out): out[group] = 1 + group % 4. fault(): stores to an address
-// that nobody has. empty(u64, u64, u64): nothing. spin(u64* flag): runs until *flag is not 0. launches: a
-// global of 8 bytes.
+// that nobody has. empty(u64, u64, u64): nothing. spin(u64* flag): runs until *flag is not 0. hold(u64 ns):
+// runs that long. launches: a global of 8 bytes.
 inline constexpr char kCudaKernels[] = R"(
 .version 7.8
 .target sm_70
@@ -73,6 +73,19 @@ inline constexpr char kCudaKernels[] = R"(
 again:
   ld.volatile.global.u64 %rd1, [%rd0];
   setp.eq.u64 %p0, %rd1, 0;
+  @%p0 bra again;
+  ret;
+}
+.visible .entry hold(.param .u64 ns)
+{
+  .reg .pred %p<1>;
+  .reg .b64 %rd<4>;
+  ld.param.u64 %rd0, [ns];
+  mov.u64 %rd1, %globaltimer;
+  add.u64 %rd1, %rd1, %rd0;
+again:
+  mov.u64 %rd2, %globaltimer;
+  setp.lt.u64 %p0, %rd2, %rd1;
   @%p0 bra again;
   ret;
 }

@@ -262,6 +262,71 @@ void AllocateAndFree(benchmark::State& state, bool exportable) {
 BENCHMARK_CAPTURE(AllocateAndFree, plain, false)->Arg(4 << 10)->Arg(64 << 20);
 BENCHMARK_CAPTURE(AllocateAndFree, exportable, true)->Arg(64 << 20);
 
+// Lists whose kernels could all run at once. CUDA_DEVICE_MAX_CONNECTIONS says how many hardware queues they
+// share: kernels of lists that share one may wait for each other.
+class ManyLists {
+ public:
+  explicit ManyLists(size_t count) {
+    const Setup& setup = The();
+    hold_ = setup.KernelOf(ZE_MODULE_FORMAT_NATIVE, kCudaKernels, sizeof(kCudaKernels), "hold");
+    lists_.resize(count);
+    ze_command_queue_desc_t desc{};
+    desc.stype = ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC;
+    for (ze_command_list_handle_t& list : lists_)
+      Must(zeCommandListCreateImmediate(setup.context, setup.device, &desc, &list));
+  }
+  ~ManyLists() {
+    for (ze_command_list_handle_t list : lists_) Must(zeCommandListDestroy(list));
+    Must(zeKernelDestroy(hold_));
+  }
+  // `depth` kernels of `ns` each, on each list.
+  void Hold(int depth, uint64_t ns) const {
+    const void* const arguments[] = {&ns};
+    for (int i = 0; i < depth; ++i) {
+      for (ze_command_list_handle_t list : lists_)
+        Must(The().launch(list, hold_, {1, 1, 1}, {1, 1, 1}, arguments, nullptr, nullptr, 0, nullptr));
+    }
+  }
+  void Synchronize() const {
+    for (ze_command_list_handle_t list : lists_) Must(The().synchronize(list, UINT64_MAX));
+  }
+
+ private:
+  ze_kernel_handle_t hold_ = nullptr;
+  std::vector<ze_command_list_handle_t> lists_;
+};
+
+// 8 kernels of 200 us on each list, to the end: 1.6 ms where nothing waits for another list's kernel.
+void KernelsOfManyLists(benchmark::State& state) {
+  if (!The().cuda) return state.SkipWithError("only on CUDA devices");
+  const ManyLists lists(static_cast<size_t>(state.range(0)));
+  for (auto _ : state) {
+    lists.Hold(8, 200'000);
+    lists.Synchronize();
+  }
+}
+BENCHMARK(KernelsOfManyLists)->Arg(1)->Arg(4)->Arg(8)->Arg(16)->Iterations(50)->UseRealTime();
+
+// An empty kernel, to its end, while others have 4 kernels of 200 us each to run.
+void LaunchBesideBusyLists(benchmark::State& state) {
+  if (!The().cuda) return state.SkipWithError("only on CUDA devices");
+  const Setup& setup = The();
+  const ManyLists lists(static_cast<size_t>(state.range(0)));
+  const uint64_t value = 1;
+  const void* const arguments[] = {&value, &value, &value};
+  for (auto _ : state) {
+    lists.Hold(4, 200'000);
+    const auto start = std::chrono::steady_clock::now();
+    Must(setup.launch(setup.list, setup.kernel, {1, 1, 1}, {1, 1, 1}, arguments, nullptr, nullptr, 0,
+                      nullptr));
+    setup.Synchronize();
+    const auto end = std::chrono::steady_clock::now();
+    state.SetIterationTime(std::chrono::duration<double>(end - start).count());
+    lists.Synchronize();
+  }
+}
+BENCHMARK(LaunchBesideBusyLists)->Arg(0)->Arg(1)->Arg(3)->Arg(7)->Arg(15)->Iterations(50)->UseManualTime();
+
 }  // namespace
 }  // namespace xpud::drivers
 

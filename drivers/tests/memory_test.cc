@@ -12,6 +12,7 @@
 #include <string>
 
 #include "drivers/tests/driver_under_test.h"
+#include "drivers/tests/placement.h"
 
 namespace xpud::drivers {
 namespace {
@@ -25,6 +26,9 @@ class MemoryTest : public DriverTest {
   ze_result_t AllocDevice(size_t size, size_t alignment, const void* next, void** address) {
     const ze_device_mem_alloc_desc_t desc{ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC, next, 0, 0};
     return zeMemAllocDevice(context_, &desc, size, alignment, device_, address);
+  }
+  ze_result_t AllocPlaced(uint64_t place, size_t size, void** address, int import_fd = -1) {
+    return AllocDevice(size, 0, PlacedMemory(place, import_fd).next(), address);
   }
   ze_result_t Import(int fd, size_t size, void** address) {
     const ze_external_memory_import_fd_t import{ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_IMPORT_FD, nullptr,
@@ -211,6 +215,88 @@ TEST_P(MemoryTest, MemoryIsSharedBetweenProcesses) {
   EXPECT_EQ(Read(address)[7], 8);
   EXPECT_EQ(zeMemFree(context_, address), ZE_RESULT_SUCCESS);
   close(fd);
+}
+
+TEST_P(MemoryTest, PlacedMemoryLiesWhereItWasAskedFor) {
+  constexpr size_t kChunk = XPUD_MEM_ADDRESS_UNIT;
+  void* first = nullptr;
+  void* second = nullptr;
+  ASSERT_EQ(AllocPlaced(kPlaceForDevice, kChunk, &first), ZE_RESULT_SUCCESS);
+  EXPECT_EQ(first, AtAddress(kPlaceForDevice));
+  ASSERT_EQ(AllocPlaced(kPlaceForDevice + kChunk, kBytes, &second), ZE_RESULT_SUCCESS) << "right behind it";
+  EXPECT_EQ(second, AtAddress(kPlaceForDevice + kChunk));
+  Write(first, std::vector<uint8_t>(kBytes, 3));
+  Write(second, std::vector<uint8_t>(kBytes, 5));
+  EXPECT_EQ(Read(first), std::vector<uint8_t>(kBytes, 3));
+  EXPECT_EQ(Read(second), std::vector<uint8_t>(kBytes, 5));
+  int fd = -1;
+  ASSERT_EQ(Export(second, fd), ZE_RESULT_SUCCESS);
+  ASSERT_EQ(zeMemFree(context_, first), ZE_RESULT_SUCCESS);
+  ASSERT_EQ(zeMemFree(context_, second), ZE_RESULT_SUCCESS);
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_EQ(AllocPlaced(kPlaceForDevice, kBytes, &first, fd), ZE_RESULT_SUCCESS) << "import " << i;
+    EXPECT_EQ(first, AtAddress(kPlaceForDevice));
+    EXPECT_EQ(Read(first), std::vector<uint8_t>(kBytes, static_cast<uint8_t>(5 + i)));
+    Write(first, std::vector<uint8_t>(kBytes, static_cast<uint8_t>(6 + i)));
+    ASSERT_EQ(zeMemFree(context_, first), ZE_RESULT_SUCCESS);
+  }
+  close(fd);
+}
+
+TEST_P(MemoryTest, PlainMemoryCanBePlacedAndIsNotExportable) {
+  const xpud_mem_address_desc_t place{XPUD_STRUCTURE_TYPE_MEM_ADDRESS_DESC, nullptr,
+                                      AtAddress(kPlaceForDevice)};
+  void* address = nullptr;
+  ASSERT_EQ(AllocDevice(kBytes, 0, &place, &address), ZE_RESULT_SUCCESS);
+  EXPECT_EQ(address, AtAddress(kPlaceForDevice));
+  int fd = -1;
+  EXPECT_EQ(Export(address, fd), ZE_RESULT_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(zeMemFree(context_, address), ZE_RESULT_SUCCESS);
+}
+
+TEST_P(MemoryTest, PlaceThatIsTakenIsRefusedAndStaysAsItWas) {
+  constexpr size_t kChunk = XPUD_MEM_ADDRESS_UNIT;
+  void* held = nullptr;
+  void* address = nullptr;
+  ASSERT_EQ(AllocPlaced(kPlaceForDevice + kChunk, kChunk, &held), ZE_RESULT_SUCCESS);
+  Write(held, std::vector<uint8_t>(kBytes, 7));
+  int fd = -1;
+  ASSERT_EQ(Export(held, fd), ZE_RESULT_SUCCESS);
+  for (const uint64_t place : {kPlaceForDevice, kPlaceForDevice + kChunk}) {
+    const uint64_t size = 3 * kChunk - (place - kPlaceForDevice);
+    EXPECT_EQ(AllocPlaced(place, size, &address), ZE_RESULT_ERROR_OVERLAPPING_REGIONS) << place;
+    EXPECT_EQ(AllocPlaced(place, kChunk + kBytes, &address), ZE_RESULT_ERROR_OVERLAPPING_REGIONS) << place;
+  }
+  EXPECT_EQ(AllocPlaced(kPlaceForDevice + kChunk, kChunk, &address, fd), ZE_RESULT_ERROR_OVERLAPPING_REGIONS);
+  EXPECT_EQ(address, nullptr);
+  EXPECT_EQ(Read(held), std::vector<uint8_t>(kBytes, 7));
+  for (const uint64_t odd : {uint64_t{1}, uint64_t{2} << 20, uint64_t{kChunk} / 2})
+    EXPECT_EQ(AllocPlaced(kPlaceForDevice + odd, kChunk, &address), ZE_RESULT_ERROR_UNSUPPORTED_ALIGNMENT);
+  EXPECT_EQ(AllocPlaced(0, kChunk, &address), ZE_RESULT_ERROR_INVALID_NULL_POINTER);
+  EXPECT_EQ(AllocPlaced(0xfffffffff8000000, kChunk, &address), ZE_RESULT_ERROR_OVERLAPPING_REGIONS);
+  EXPECT_EQ(AllocDevice(kChunk, size_t{1} << 46, PlacedMemory(kPlaceForDevice).next(), &address),
+            ZE_RESULT_ERROR_UNSUPPORTED_ALIGNMENT);
+  const PlacedMemory place(kPlaceForDevice);
+  const ze_host_mem_alloc_desc_t host{ZE_STRUCTURE_TYPE_HOST_MEM_ALLOC_DESC, place.next(), 0};
+  EXPECT_EQ(zeMemAllocHost(context_, &host, kChunk, 0, &address), ZE_RESULT_ERROR_UNSUPPORTED_FEATURE);
+  ASSERT_EQ(AllocPlaced(kPlaceForDevice, kChunk, &address), ZE_RESULT_SUCCESS) << "refusals took nothing";
+  EXPECT_EQ(zeMemFree(context_, address), ZE_RESULT_SUCCESS);
+  EXPECT_EQ(zeMemFree(context_, held), ZE_RESULT_SUCCESS);
+  close(fd);
+}
+
+TEST_P(MemoryTest, PlaceThatTheProcessUsesIsRefused) {
+  constexpr size_t kChunk = size_t{2} << 20;
+  void* const mine = mmap(AtAddress(kPlaceForDevice), kChunk, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+  ASSERT_EQ(mine, AtAddress(kPlaceForDevice));
+  std::memset(mine, 9, kChunk);
+  void* address = nullptr;
+  EXPECT_EQ(AllocPlaced(kPlaceForDevice, kChunk, &address), ZE_RESULT_ERROR_OVERLAPPING_REGIONS);
+  EXPECT_EQ(static_cast<const uint8_t*>(mine)[kChunk - 1], 9);
+  ASSERT_EQ(munmap(mine, kChunk), 0);
+  ASSERT_EQ(AllocPlaced(kPlaceForDevice, kChunk, &address), ZE_RESULT_SUCCESS);
+  EXPECT_EQ(zeMemFree(context_, address), ZE_RESULT_SUCCESS);
 }
 
 TEST_P(MemoryTest, DeferredFreeWaitsForQueuedWork) {

@@ -100,13 +100,13 @@ typedef ze_result_t(ZE_APICALL* xpud_pfnReleaseImportedPointer_t)(ze_driver_hand
 // found"). Any of our drivers answers for all.
 typedef ze_result_t(ZE_APICALL* xpud_pfnGetLoadReport_t)(const char** report);
 
-// In the chain of a ze_device_mem_alloc_desc_t of zeMemAllocDevice: the allocation lies at exactly this address,
-// a multiple of 2 MiB and of the alignment asked for, or the call allocates nothing and answers
-// ZE_RESULT_ERROR_OVERLAPPING_REGIONS. For new memory (exportable or not) and for imported memory, so that
-// another process can have it where this one had it. An executor's own code and libraries never lie from
-// 0x100000000000 to 0x3fffffffffff on x86-64 Linux, but see drivers/README.md for sanitizers.
+// In the chain of a ze_device_mem_alloc_desc_t of zeMemAllocDevice: the allocation lies at exactly this
+// address, a multiple of XPUD_MEM_ADDRESS_UNIT and of the alignment asked for, or the call allocates nothing
+// and answers ZE_RESULT_ERROR_OVERLAPPING_REGIONS. It takes whole units of address space, whatever its size.
+// For new memory (exportable or not) and for imported memory, so that another process can have it where this
+// one had it. drivers/README.md says which addresses processes leave free.
 #define XPUD_STRUCTURE_TYPE_MEM_ADDRESS_DESC ((ze_structure_type_t)0x78700010)
-#define XPUD_MEM_ADDRESS_UNIT ((size_t)2 << 20)
+#define XPUD_MEM_ADDRESS_UNIT ((size_t)64 << 20)
 typedef struct xpud_mem_address_desc_t {
   ze_structure_type_t stype;  // XPUD_STRUCTURE_TYPE_MEM_ADDRESS_DESC
   const void* pNext;

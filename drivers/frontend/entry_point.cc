@@ -1,4 +1,4 @@
-#include "drivers/frontend/host_module.h"
+#include "drivers/frontend/entry_point.h"
 
 #include <cstring>
 
@@ -18,7 +18,7 @@ std::string ReadHostTable(const ze_module_desc_t& desc, std::vector<EntryPoint>&
   for (uint32_t i = 0; i < table.num_kernels; ++i) {
     const xpud_host_kernel_t& kernel = table.kernels[i];
     if (kernel.name == nullptr || kernel.run == nullptr) return "a HOST kernel lacks its name or function";
-    entries.push_back({kernel.name, kernel.run, {kernel.arg_sizes, kernel.arg_sizes + kernel.num_args}});
+    entries.push_back({kernel.name, {kernel.arg_sizes, kernel.arg_sizes + kernel.num_args}, kernel.run});
   }
   return "";
 }

@@ -1,0 +1,48 @@
+// Tests only: addresses that every process of this build leaves free, and a request for memory at one.
+#pragma once
+
+#include <level_zero/ze_api.h>
+
+#include <cstdint>
+
+#include "proto/base/ze_ext.h"
+
+namespace xpud::drivers {
+
+// ThreadSanitizer's shadow covers what is free elsewhere; AddressSanitizer's covers what TSan leaves.
+#if defined(__has_feature) && __has_feature(thread_sanitizer)
+inline constexpr uint64_t kPlaceForHost = 0x8000000000;
+inline constexpr uint64_t kPlaceForDevice = 0x10000000000;
+#else
+inline constexpr uint64_t kPlaceForHost = 0x110000000000;
+inline constexpr uint64_t kPlaceForDevice = 0x120000000000;
+#endif
+
+inline void* AtAddress(uint64_t address) { return reinterpret_cast<void*>(address); }
+
+// New exportable memory, or with an fd imported memory, at an address: the head of the chain is `next`.
+class PlacedMemory {
+ public:
+  explicit PlacedMemory(uint64_t address, int import_fd = -1) {
+    place_ = {XPUD_STRUCTURE_TYPE_MEM_ADDRESS_DESC, nullptr, AtAddress(address)};
+    import_ = {ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_IMPORT_FD, &place_, ZE_EXTERNAL_MEMORY_TYPE_FLAG_OPAQUE_FD,
+               import_fd};
+    exported_ = {ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_DESC, &place_,
+                 ZE_EXTERNAL_MEMORY_TYPE_FLAG_OPAQUE_FD};
+    desc_ = {ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC, nullptr, 0, 0};
+    desc_.pNext = import_fd < 0 ? static_cast<const void*>(&exported_) : &import_;
+  }
+  PlacedMemory(const PlacedMemory&) = delete;
+  PlacedMemory& operator=(const PlacedMemory&) = delete;
+
+  const void* next() const { return desc_.pNext; }
+  const ze_device_mem_alloc_desc_t& desc() const { return desc_; }
+
+ private:
+  xpud_mem_address_desc_t place_;
+  ze_external_memory_import_fd_t import_;
+  ze_external_memory_export_desc_t exported_;
+  ze_device_mem_alloc_desc_t desc_;
+};
+
+}  // namespace xpud::drivers
