@@ -46,7 +46,7 @@ class DeviceQueue {
   virtual void Completed(uint64_t /*value*/) {}
   // What went wrong since the last call, apart from what the calls above said.
   struct Trouble {
-    absl::Status error;              // OK: nothing
+    absl::Status error;               // OK: nothing
     std::vector<MemoryRange> spoilt;  // memory whose contents were lost
   };
   virtual bool HasTrouble() const { return false; }

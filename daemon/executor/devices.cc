@@ -73,7 +73,8 @@ absl::StatusOr<DeviceList> OpenDevices(const DevicesOptions& options) {
     return devices;
   }
   auto in_process = OpenLevelZeroDevices({options.driver_library, options.device, options.asynchronous});
-  if (!in_process.ok()) return devices.empty() ? in_process.status() : absl::StatusOr<DeviceList>(std::move(devices));
+  if (!in_process.ok())
+    return devices.empty() ? in_process.status() : absl::StatusOr<DeviceList>(std::move(devices));
   for (auto& device : *in_process) devices.push_back(std::move(device));
   return devices;
 }

@@ -93,7 +93,8 @@ bool IsWanted(const std::string& wanted, const LevelZeroDevice& device) {
 
 }  // namespace
 
-absl::StatusOr<std::vector<std::unique_ptr<LevelZeroDevice>>> OpenLevelZeroDevices(const DriverOptions& options) {
+absl::StatusOr<std::vector<std::unique_ptr<LevelZeroDevice>>> OpenLevelZeroDevices(
+    const DriverOptions& options) {
   RETURN_IF_ERROR(LoadDrivers(options));
   ASSIGN_OR_RETURN(const auto drivers, Drivers());
   const std::string report = LoadReport(drivers);
@@ -121,7 +122,8 @@ absl::StatusOr<std::vector<std::unique_ptr<LevelZeroDevice>>> OpenLevelZeroDevic
 }
 
 std::string LevelZeroVersion() {
-  return absl::StrCat(ZE_MAJOR_VERSION(ZE_API_VERSION_CURRENT), ".", ZE_MINOR_VERSION(ZE_API_VERSION_CURRENT));
+  return absl::StrCat(ZE_MAJOR_VERSION(ZE_API_VERSION_CURRENT), ".",
+                      ZE_MINOR_VERSION(ZE_API_VERSION_CURRENT));
 }
 
 }  // namespace xpud::executor

@@ -18,7 +18,8 @@ struct DriverOptions {
 };
 
 // The devices of this process's drivers, GPUs first. At least one, or why there is none.
-absl::StatusOr<std::vector<std::unique_ptr<LevelZeroDevice>>> OpenLevelZeroDevices(const DriverOptions& options);
+absl::StatusOr<std::vector<std::unique_ptr<LevelZeroDevice>>> OpenLevelZeroDevices(
+    const DriverOptions& options);
 
 // Of the API that the daemon is built with, as "1.9".
 std::string LevelZeroVersion();

@@ -78,7 +78,8 @@ constexpr ze_external_memory_export_desc_t kExported = {ZE_STRUCTURE_TYPE_EXTERN
 // Whatever the driver is, the address stays the same.
 class LevelZeroDevice::ImportedMemory final : public HostMemory {
  public:
-  ImportedMemory(LevelZeroDevice& device, std::byte* address) : HostMemory(address, address), device_(device) {}
+  ImportedMemory(LevelZeroDevice& device, std::byte* address)
+      : HostMemory(address, address), device_(device) {}
   ~ImportedMemory() override {
     if (device_.functions_.import_pointer != nullptr)
       device_.functions_.release_pointer(device_.driver_, address());
@@ -88,8 +89,9 @@ class LevelZeroDevice::ImportedMemory final : public HostMemory {
   LevelZeroDevice& device_;
 };
 
-absl::StatusOr<std::unique_ptr<LevelZeroDevice>> LevelZeroDevice::Open(ze_driver_handle_t driver, ze_device_handle_t handle,
-                                                     bool asynchronous) {
+absl::StatusOr<std::unique_ptr<LevelZeroDevice>> LevelZeroDevice::Open(ze_driver_handle_t driver,
+                                                                       ze_device_handle_t handle,
+                                                                       bool asynchronous) {
   std::unique_ptr<LevelZeroDevice> device(new LevelZeroDevice);
   device->driver_ = driver;
   device->device_ = handle;
@@ -225,7 +227,7 @@ absl::StatusOr<std::unique_ptr<LevelZeroQueue>> LevelZeroDevice::CreateList(int 
 }
 
 absl::StatusOr<ze_module_handle_t> LevelZeroDevice::CreateModule(ze_module_format_t format, const void* input,
-                                                        size_t bytes) const {
+                                                                 size_t bytes) const {
   ze_module_desc_t desc = {};
   desc.stype = ZE_STRUCTURE_TYPE_MODULE_DESC;
   desc.format = format;

@@ -20,7 +20,8 @@ absl::Status LevelZeroQueue::Order() {
   return absl::OkStatus();
 }
 
-absl::Status LevelZeroQueue::LaunchKernel(const kernels::Kernel& kernel, const std::array<uint32_t, 3>& groups,
+absl::Status LevelZeroQueue::LaunchKernel(const kernels::Kernel& kernel,
+                                          const std::array<uint32_t, 3>& groups,
                                           const std::array<uint32_t, 3>& group_size,
                                           const void* const* arguments) {
   ASSIGN_OR_RETURN(ze_kernel_handle_t handle, device_.Load(kernel));

@@ -80,14 +80,14 @@ absl::StatusOr<std::unique_ptr<kernels::KernelLibrary>> OpenLibrary(const Option
 
 absl::StatusOr<std::vector<session::DeviceState>> OpenDevices(const Options& options,
                                                               const std::function<void()>& wake) {
-  ASSIGN_OR_RETURN(auto devices,
-                   executor::OpenDevices({.driver_library = options.driver,
-                                          .device = options.device,
-                                          .executor = options.executor,
-                                          .asynchronous = options.asynchronous,
-                                          .command_limit = std::chrono::milliseconds(options.command_limit_ms),
-                                          .standby = options.standby_executor,
-                                          .wake = wake}));
+  ASSIGN_OR_RETURN(auto devices, executor::OpenDevices(
+                                     {.driver_library = options.driver,
+                                      .device = options.device,
+                                      .executor = options.executor,
+                                      .asynchronous = options.asynchronous,
+                                      .command_limit = std::chrono::milliseconds(options.command_limit_ms),
+                                      .standby = options.standby_executor,
+                                      .wake = wake}));
   std::vector<session::DeviceState> states;
   for (auto& device : devices) {
     session::DeviceState state;

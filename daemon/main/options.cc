@@ -35,8 +35,7 @@ absl::Status ParseExecutor(const std::string& value, executor::ExecutorKind& out
   } else if (value == "process") {
     out = executor::ExecutorKind::kProcess;
   } else {
-    return absl::InvalidArgumentError(
-        absl::StrCat("'", value, "' is none of: auto, thread, process"));
+    return absl::InvalidArgumentError(absl::StrCat("'", value, "' is none of: auto, thread, process"));
   }
   return absl::OkStatus();
 }
@@ -82,7 +81,8 @@ const std::array<Argument, 10>& Arguments() {
          return status;
        }},
       {"--executor", [](Options& o, const std::string& v) { return ParseExecutor(v, o.executor); }},
-      {"--command-limit", [](Options& o, const std::string& v) { return ParseInt(v, 0, o.command_limit_ms); }},
+      {"--command-limit",
+       [](Options& o, const std::string& v) { return ParseInt(v, 0, o.command_limit_ms); }},
       {"--ready-fd", [](Options& o, const std::string& v) { return ParseInt(v, 0, o.ready_fd); }},
   }};
   return *arguments;

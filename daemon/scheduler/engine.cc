@@ -120,7 +120,8 @@ void Engine::PollDevices() {
       for (const auto& session : ending_) {
         if (session->id() == verdict.owner) session->Abandon(d);
       }
-      if (const auto found = sessions_.find(verdict.owner); found != sessions_.end()) found->second->Abandon(d);
+      if (const auto found = sessions_.find(verdict.owner); found != sessions_.end())
+        found->second->Abandon(d);
       CloseForFault(verdict.owner, verdict.reason);
     }
     // A closed descriptor has left epoll by itself.
@@ -186,7 +187,7 @@ bool Engine::RunSessions() {
 
 bool Engine::AnyUnderWay() const {
   return !ending_.empty() || std::any_of(turns_.begin(), turns_.end(),
-                     [](const Turn& turn) { return turn.session->under_way(); });
+                                         [](const Turn& turn) { return turn.session->under_way(); });
 }
 
 void Engine::DrainInbox() {

@@ -28,7 +28,7 @@ class InFlight {
   InFlight(Words& words, Words* on_device) : words_(words), on_device_(on_device) {}
 
   uint64_t* done_word() { return &on_device_->done; }  // the device's address
-  uint64_t Done() const;  // as the device says now
+  uint64_t Done() const;                               // as the device says now
 
   // Where (the device's address) command `sequence`, which `describe` words, reports an index; null while all
   // slots are in use.

@@ -352,8 +352,9 @@ absl::Status Session::Timestamp(std::span<const std::byte> bytes) {
   if (command.slot >= wire::kMaxTimestamps) return Breach("a timestamp's slot is out of range");
   Queue& queue = queues_[current_queue_];
   uint64_t* const word = transport_->TimestampWord(command.slot);
-  return queue.in_flight == nullptr ? queue.device_queue->WriteValue(word, NowNs())
-                                    : queue.device_queue->WriteTimestamp(shared_[queue.device].completion->OnDevice(word));
+  return queue.in_flight == nullptr
+             ? queue.device_queue->WriteValue(word, NowNs())
+             : queue.device_queue->WriteTimestamp(shared_[queue.device].completion->OnDevice(word));
 }
 
 absl::StatusOr<Session::Outcome> Session::WaitForQueue(std::span<const std::byte> bytes) {

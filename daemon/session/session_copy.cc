@@ -61,7 +61,8 @@ absl::Status Session::UploadTo(wire::Handle handle, uint64_t offset, uint64_t by
 absl::Status Session::Upload(std::span<const std::byte> bytes) {
   wire::UploadCommand command;
   RETURN_IF_ERROR(wire::DecodeFixed(bytes, command));
-  ASSIGN_OR_RETURN(const std::byte* source, StagingPart(command.staging_offset, command.bytes, current_queue_));
+  ASSIGN_OR_RETURN(const std::byte* source,
+                   StagingPart(command.staging_offset, command.bytes, current_queue_));
   return UploadTo(command.buffer, command.offset, command.bytes, [&](std::byte* target) {
     return queues_[current_queue_].device_queue->Copy(target, source, command.bytes);
   });

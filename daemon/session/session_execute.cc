@@ -145,7 +145,8 @@ absl::StatusOr<kernels::Readiness> Session::PlanAndLaunch(Queue& queue, const ke
   auto ready = devices_[queue.device].library->Plan(call, workspace, launches_);
   if (absl::IsUnavailable(ready.status())) ready = kernels::Readiness::kCompiling;  // for want of memory
   if (ready.ok() && *ready == kernels::Readiness::kReady) {
-    if (absl::Status launched = queue.device_queue->Launch(launches_, uses_); !launched.ok()) ready = launched;
+    if (absl::Status launched = queue.device_queue->Launch(launches_, uses_); !launched.ok())
+      ready = launched;
   }
   for (const memory::Block& block : workspace_) {
     if (queue.in_flight == nullptr) {

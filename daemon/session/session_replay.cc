@@ -1,8 +1,8 @@
-// Session's part for devices whose unfinished work can be run again, after their executor was lost. Between two
-// announcements of progress nobody knows how far the device came, so all commands after the last one that was
-// reached run again. That gives the same results unless one of them overwrote what an earlier one, or it
-// itself, had read from before the announcement; so progress is announced before such a command, and after the
-// last one of a series of updates in place.
+// Session's part for devices whose unfinished work can be run again, after their executor was lost. Between
+// two announcements of progress nobody knows how far the device came, so all commands after the last one that
+// was reached run again. That gives the same results unless one of them overwrote what an earlier one, or it
+// itself, had read from before the announcement; so progress is announced before such a command, and after
+// the last one of a series of updates in place.
 #include "daemon/session/session.h"
 #include "proto/base/status_macros.h"
 
@@ -57,7 +57,8 @@ absl::Status Session::GuardOutputs(uint32_t queue_id) {
 absl::Status Session::GuardWrite(uint32_t queue_id, Buffer& buffer) {
   Queue& queue = queues_[queue_id];
   if (!devices_[queue.device].device->properties().replaceable) return absl::OkStatus();
-  const bool overwrites = buffer.written && buffer.last_write <= queue.written && buffer.last_read > queue.written;
+  const bool overwrites =
+      buffer.written && buffer.last_write <= queue.written && buffer.last_read > queue.written;
   return overwrites || queue.updates ? Announce(queue_id) : absl::OkStatus();
 }
 

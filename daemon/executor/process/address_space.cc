@@ -3,11 +3,14 @@
 #include <sys/mman.h>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/ze_ext.h"
 
 namespace xpud::executor::process {
 namespace {
 
 constexpr uint64_t kSpaceBytes = uint64_t{1} << 39;  // 512 GiB a device
+constexpr uint64_t kHostBytes = uint64_t{1} << 36;   // of these, for the daemon's memory
+constexpr uint64_t kHostUnit = uint64_t{64} << 10;
 constexpr uint32_t kMostDevices = 16;
 // Neither programs nor the CUDA driver place anything there of their own accord; where one is a sanitizer's
 // shadow, the other is free.
@@ -24,18 +27,26 @@ bool IsFree(uint64_t begin, uint64_t bytes) {
 
 }  // namespace
 
-absl::StatusOr<AddressSpace> AddressSpace::Create(uint32_t index) {
+absl::StatusOr<AddressSpace> AddressSpace::At(uint32_t index, uint64_t from, uint64_t to, uint64_t unit) {
   if (index >= kMostDevices)
     return absl::ResourceExhaustedError(absl::StrCat("there are addresses for ", kMostDevices, " devices"));
   for (const uint64_t candidate : kCandidates) {
     const uint64_t begin = candidate + index * kSpaceBytes;
-    if (IsFree(begin, kSpaceBytes)) return AddressSpace(begin, begin + kSpaceBytes);
+    if (IsFree(begin, kSpaceBytes)) return AddressSpace(begin + from, begin + to, unit);
   }
   return absl::ResourceExhaustedError("no part of the address space is free for a device's memory");
 }
 
+absl::StatusOr<AddressSpace> AddressSpace::ForChunks(uint32_t index) {
+  return At(index, kHostBytes, kSpaceBytes, XPUD_MEM_ADDRESS_UNIT);
+}
+
+absl::StatusOr<AddressSpace> AddressSpace::ForHostMemory(uint32_t index) {
+  return At(index, 0, kHostBytes, kHostUnit);
+}
+
 absl::StatusOr<uint64_t> AddressSpace::Take(uint64_t bytes) {
-  bytes = (bytes + kUnit - 1) / kUnit * kUnit;
+  bytes = (bytes + unit_ - 1) / unit_ * unit_;
   uint64_t at = begin_;
   for (const auto& [address, end] : taken_) {
     if (address - at >= bytes) break;

@@ -11,19 +11,19 @@ namespace xpud::executor::process {
 
 class AddressSpace {
  public:
-  static constexpr uint64_t kUnit = uint64_t{2} << 20;
-
-  // The part for device `index` of this process.
-  static absl::StatusOr<AddressSpace> Create(uint32_t index);
+  // The parts for device `index` of this process: for its own memory, and for the daemon's.
+  static absl::StatusOr<AddressSpace> ForChunks(uint32_t index);
+  static absl::StatusOr<AddressSpace> ForHostMemory(uint32_t index);
 
   // The lowest free range of at least `bytes`, whole units. ResourceExhausted when there is none.
   absl::StatusOr<uint64_t> Take(uint64_t bytes);
   void Return(uint64_t address);
 
  private:
-  AddressSpace(uint64_t begin, uint64_t end) : begin_(begin), end_(end) {}
+  static absl::StatusOr<AddressSpace> At(uint32_t index, uint64_t from, uint64_t to, uint64_t unit);
+  AddressSpace(uint64_t begin, uint64_t end, uint64_t unit) : begin_(begin), end_(end), unit_(unit) {}
 
-  uint64_t begin_, end_;
+  uint64_t begin_, end_, unit_;
   std::map<uint64_t, uint64_t> taken_;  // address -> end
 };
 

@@ -51,7 +51,8 @@ absl::StatusOr<Channel::Reply> Channel::Ask(const Request& request, int fd, int 
     return Gone(status);
   }
   if (reply.answer.code != 0)
-    return absl::Status(static_cast<absl::StatusCode>(reply.answer.code), transport::GetText(reply.answer.text));
+    return absl::Status(static_cast<absl::StatusCode>(reply.answer.code),
+                        transport::GetText(reply.answer.text));
   return reply;
 }
 

@@ -26,8 +26,8 @@ class Channel {
   static absl::Status CreatePair(UniqueFd& daemon, UniqueFd& executor);
   explicit Channel(UniqueFd socket) : socket_(std::move(socket)) {}
 
-  // `fd`: to be sent along, or -1. Unavailable: the executor is gone, or gave no answer within `timeout_ms` (0: no limit). Other errors are
-  // the executor's answers.
+  // `fd`: to be sent along, or -1. Unavailable: the executor is gone, or gave no answer within `timeout_ms`
+  // (0: no limit). Other errors are the executor's answers.
   absl::StatusOr<Reply> Ask(const Request& request, int fd, int timeout_ms);
   absl::Status Tell(const Request& request);
 

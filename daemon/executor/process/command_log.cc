@@ -22,7 +22,7 @@ void Drop(std::vector<T>& from, size_t& begin, size_t count) {
 // Parts of memory whose contents are not what the commands that run again expect.
 class SpoiltMemory {
  public:
-  static constexpr size_t kLost = SIZE_MAX;  // written by a command that is not run again
+  static constexpr size_t kLost = SIZE_MAX;  // written by a command that reads what is spoilt
 
   void Add(const MemoryUse& use, size_t writer) {
     if (use.bytes != 0) parts_.push_back({use.address, use.address + use.bytes, writer});
@@ -32,7 +32,7 @@ class SpoiltMemory {
       return part.begin < use.address + use.bytes && use.address < part.end;
     });
   }
-  // `writer` has run again: what it writes is as it was.
+  // `writer` runs again and reads nothing spoilt: what it writes is as it was.
   void Restore(size_t writer, const MemoryUse& use) {
     std::erase_if(parts_, [&](const Part& part) { return part.writer == writer; });
     if (use.kind == MemoryUse::Kind::kWrite) Cut(use.address, use.address + use.bytes);
@@ -65,8 +65,8 @@ class SpoiltMemory {
 }  // namespace
 
 void CommandLog::Append(std::span<const std::byte> messages, std::span<const MemoryUse> uses, uint64_t mark) {
-  commands_.push_back({kNotSent, mark, static_cast<uint32_t>(messages.size()),
-                       static_cast<uint32_t>(uses.size())});
+  commands_.push_back(
+      {kNotSent, mark, static_cast<uint32_t>(messages.size()), static_cast<uint32_t>(uses.size())});
   bytes_.insert(bytes_.end(), messages.begin(), messages.end());
   uses_.insert(uses_.end(), uses.begin(), uses.end());
 }
@@ -96,44 +96,32 @@ void CommandLog::ForEachFrom(size_t i, absl::FunctionRef<bool(Command&, std::spa
 }
 
 CommandLog::Damage CommandLog::Rewind(uint64_t taken) {
-  CommandLog kept;
+  Damage damage;
   SpoiltMemory spoilt;
   std::vector<std::span<const MemoryUse>> uses;
-  size_t uses_at = uses_begin_, started = 0;
+  size_t at = uses_begin_;
   for (size_t i = 0; i < commands_.size(); ++i) {
-    uses.push_back({uses_.data() + uses_at, commands_[i].uses});
-    uses_at += commands_[i].uses;
-    if (commands_[i].position == kNotSent || commands_[i].position > taken) continue;
-    started = i + 1;  // in order, so all before it too
+    Command& command = commands_[i];
+    uses.push_back({uses_.data() + at, command.uses});
+    at += command.uses;
+    const bool started = command.position <= taken;
+    command.position = kNotSent;
+    if (!started) continue;
+    damage.started = i + 1;  // in order, so all before it too
     for (const MemoryUse& use : uses[i]) {
       if (use.kind != MemoryUse::Kind::kRead) spoilt.Add(use, i);
     }
   }
-  Damage damage;
-  size_t at = bytes_begin_;
   for (size_t i = 0; i < commands_.size(); ++i) {
-    const std::span<const std::byte> messages(bytes_.data() + at, commands_[i].bytes);
-    at += commands_[i].bytes;
-    const bool runs = std::none_of(uses[i].begin(), uses[i].end(), [&](const MemoryUse& use) {
+    const bool right = std::none_of(uses[i].begin(), uses[i].end(), [&](const MemoryUse& use) {
       return use.kind == MemoryUse::Kind::kRead && spoilt.Holds(use);
     });
     for (const MemoryUse& use : uses[i]) {
       if (use.kind == MemoryUse::Kind::kRead) continue;
-      if (runs) {
-        spoilt.Restore(i, use);
-      } else {
-        spoilt.Add(use, SpoiltMemory::kLost);
-      }
+      right ? spoilt.Restore(i, use) : spoilt.Add(use, SpoiltMemory::kLost);
     }
-    if (!runs) {
-      ++damage.dropped;
-      continue;
-    }
-    kept.Append(messages, uses[i], commands_[i].mark);
-    if (i < started) ++damage.started;
   }
   damage.spoilt = spoilt.Ranges();
-  *this = std::move(kept);
   return damage;
 }
 

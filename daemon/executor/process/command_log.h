@@ -39,13 +39,12 @@ class CommandLog {
   void ForEachFrom(size_t i, absl::FunctionRef<bool(Command&, std::span<const std::byte>)> visit);
 
   struct Damage {
-    size_t started = 0;                // commands left that had begun
-    size_t dropped = 0;                // commands that can't be run again
+    size_t started = 0;               // commands that had begun
     std::vector<MemoryRange> spoilt;  // memory whose contents are lost
   };
-  // The executor is dead; it had taken the ring's messages before `taken` and was at the one there. Keeps
-  // what can be run again, from the first command on, with the results that it would have had; drops commands
-  // that would read memory which a later command of theirs may have overwritten. Nothing counts as sent.
+  // The executor is dead; it had taken the ring's messages before `taken` and was at the one there. Nothing
+  // counts as sent any more. Says what memory will not hold what it should once all is run again: what is
+  // computed from memory that a command had overwritten, perhaps, before it is read again.
   Damage Rewind(uint64_t taken);
 
  private:

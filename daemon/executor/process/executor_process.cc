@@ -33,7 +33,8 @@ absl::StatusOr<UniqueFd> OutOfTheWay(const UniqueFd& fd) {
 }
 
 std::string HowItEnded(int status) {
-  if (WIFSIGNALED(status)) return absl::StrCat("killed by signal ", WTERMSIG(status), " (", strsignal(WTERMSIG(status)), ")");
+  if (WIFSIGNALED(status))
+    return absl::StrCat("killed by signal ", WTERMSIG(status), " (", strsignal(WTERMSIG(status)), ")");
   return absl::StrCat("exit status ", WEXITSTATUS(status));
 }
 
@@ -65,8 +66,8 @@ absl::Status ExecutorProcess::Spawn(const ExecutorCommand& command, const Unique
     sources.push_back(std::move(copy));
   }
   // An inherited signal mask keeps the terminal's Ctrl-C for the daemon.
-  const int error = posix_spawn(&pid_, "/proc/self/exe", &actions, nullptr, Pointers(command.arguments).data(),
-                                Pointers(command.environment).data());
+  const int error = posix_spawn(&pid_, "/proc/self/exe", &actions, nullptr,
+                                Pointers(command.arguments).data(), Pointers(command.environment).data());
   posix_spawn_file_actions_destroy(&actions);
   if (error != 0) {
     pid_ = 0;
@@ -117,9 +118,7 @@ absl::Status ExecutorProcess::ImportHost(uint64_t address, uint64_t bytes, int f
 }
 
 // Where the executor is gone, so is its hold on the memory.
-void ExecutorProcess::Free(uint64_t address) {
-  (void)memory_.Tell({RequestKind::kFree, 0, address, 0});
-}
+void ExecutorProcess::Free(uint64_t address) { (void)memory_.Tell({RequestKind::kFree, 0, address, 0}); }
 
 void ExecutorProcess::ReleaseHost(uint64_t address) {
   (void)memory_.Tell({RequestKind::kReleaseHost, 0, address, 0});

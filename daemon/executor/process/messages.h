@@ -58,8 +58,8 @@ static_assert(sizeof(Message) == kMessageAlignment);
 enum class ExecutorState : uint32_t { kWorking, kDeviceLost };
 
 struct RingControl {
-  alignas(64) std::atomic<uint64_t> tail;  // the daemon has written so far
-  alignas(64) std::atomic<uint64_t> head;  // the executor has appended all messages before it
+  alignas(64) std::atomic<uint64_t> tail;      // the daemon has written so far
+  alignas(64) std::atomic<uint64_t> head;      // the executor has appended all messages before it
   alignas(64) std::atomic<uint32_t> sleeping;  // a daemon that writes must ring the doorbell
   std::atomic<uint32_t> paused;                // set by the daemon: append nothing more
   std::atomic<uint32_t> state;                 // ExecutorState
@@ -79,14 +79,14 @@ struct SharedPages {
 };
 
 enum class RequestKind : uint32_t {
-  kHello,         // the answer describes the device
-  kAllocate,      // memory at `address`; the answer carries its fd
-  kImport,        // memory of the fd at `address`
-  kFree,          // of either; not answered
-  kImportHost,    // maps the fd at `address` for the executor and the device
-  kReleaseHost,   // not answered
-  kAssemble,      // the fd holds text; the answer's holds machine code
-  kAsk,           // the fd holds a HOST launch; the answer has a value
+  kHello,        // the answer describes the device
+  kAllocate,     // memory at `address`; the answer carries its fd
+  kImport,       // memory of the fd at `address`
+  kFree,         // of either; not answered
+  kImportHost,   // maps the fd at `address` for the executor and the device
+  kReleaseHost,  // not answered
+  kAssemble,     // the fd holds text; the answer's holds machine code
+  kAsk,          // the fd holds a HOST launch; the answer has a value
 };
 
 struct Request {
@@ -97,7 +97,7 @@ struct Request {
 };
 
 struct Answer {
-  uint32_t code;  // absl::StatusCode
+  uint32_t code;     // absl::StatusCode
   uint32_t devices;  // kHello: how many there are
   uint64_t value;    // kAsk; kAssemble: bytes
   char text[512];    // of an error

@@ -44,13 +44,15 @@ class ProcessDevice::SharedHostMemory final : public HostMemory {
   Mapping mapping_;  // empty where the memory is another's
 };
 
-ProcessDevice::ProcessDevice(ProcessDeviceOptions options, AddressSpace addresses)
-    : options_(std::move(options)), addresses_(std::move(addresses)) {}
+ProcessDevice::ProcessDevice(ProcessDeviceOptions options, AddressSpace chunks, AddressSpace hosts)
+    : options_(std::move(options)), chunk_addresses_(std::move(chunks)), host_addresses_(std::move(hosts)) {}
 
 absl::StatusOr<std::unique_ptr<ProcessDevice>> ProcessDevice::Create(ProcessDeviceOptions options,
                                                                      std::unique_ptr<ExecutorProcess> first) {
-  ASSIGN_OR_RETURN(AddressSpace addresses, AddressSpace::Create(options.index));
-  std::unique_ptr<ProcessDevice> device(new ProcessDevice(std::move(options), std::move(addresses)));
+  ASSIGN_OR_RETURN(AddressSpace chunks, AddressSpace::ForChunks(options.index));
+  ASSIGN_OR_RETURN(AddressSpace hosts, AddressSpace::ForHostMemory(options.index));
+  std::unique_ptr<ProcessDevice> device(
+      new ProcessDevice(std::move(options), std::move(chunks), std::move(hosts)));
   device->properties_ = first->properties();
   device->process_ = std::move(first);
   device->Publish(device->process_);
@@ -70,10 +72,10 @@ ProcessDevice::~ProcessDevice() {
 
 absl::StatusOr<std::unique_ptr<Chunk>> ProcessDevice::AllocateChunk(uint64_t bytes) {
   if (!online()) return absl::UnavailableError("the device's executor is being replaced");
-  ASSIGN_OR_RETURN(const uint64_t address, addresses_.Take(bytes));
+  ASSIGN_OR_RETURN(const uint64_t address, chunk_addresses_.Take(bytes));
   auto fd = process_->Allocate(address, bytes);
   if (!fd.ok()) {
-    addresses_.Return(address);
+    chunk_addresses_.Return(address);
     return fd.status();
   }
   memory_[address] = {bytes, std::make_shared<UniqueFd>(*std::move(fd)), /*host=*/false};
@@ -91,7 +93,7 @@ absl::StatusOr<std::unique_ptr<HostMemory>> ProcessDevice::AllocateHost(uint64_t
   ASSIGN_OR_RETURN(UniqueFd fd, CreateSealedMemfd("xpud-words", bytes));
   ASSIGN_OR_RETURN(Mapping mapping, Mapping::Map(fd, bytes, Access::kReadWrite));
   std::byte* const here = mapping.data();
-  ASSIGN_OR_RETURN(const uint64_t there, addresses_.Take(bytes));
+  ASSIGN_OR_RETURN(const uint64_t there, host_addresses_.Take(bytes));
   auto memory = std::make_unique<SharedHostMemory>(*this, here, there, std::move(mapping));
   RETURN_IF_ERROR(AddHostMemory(there, bytes, std::make_shared<UniqueFd>(std::move(fd))));
   return memory;
@@ -100,7 +102,7 @@ absl::StatusOr<std::unique_ptr<HostMemory>> ProcessDevice::AllocateHost(uint64_t
 absl::StatusOr<std::unique_ptr<HostMemory>> ProcessDevice::Import(const transport::SharedBytes& memory) {
   UniqueFd fd(dup(memory.fd));
   if (!fd.valid()) return absl::ErrnoToStatus(errno, "dup failed");
-  ASSIGN_OR_RETURN(const uint64_t there, addresses_.Take(memory.bytes.size()));
+  ASSIGN_OR_RETURN(const uint64_t there, host_addresses_.Take(memory.bytes.size()));
   auto imported = std::make_unique<SharedHostMemory>(*this, memory.bytes.data(), there, Mapping());
   RETURN_IF_ERROR(AddHostMemory(there, memory.bytes.size(), std::make_shared<UniqueFd>(std::move(fd))));
   return imported;
@@ -112,7 +114,8 @@ void ProcessDevice::RemoveMemory(uint64_t address) {
     if (online()) found->second.host ? process_->ReleaseHost(address) : process_->Free(address);
     memory_.erase(found);
   }
-  addresses_.Return(address);
+  chunk_addresses_.Return(address);
+  host_addresses_.Return(address);
 }
 
 // ---- queues
@@ -120,7 +123,8 @@ void ProcessDevice::RemoveMemory(uint64_t address) {
 absl::StatusOr<std::unique_ptr<DeviceQueue>> ProcessDevice::CreateQueue(int priority, uint64_t owner) {
   const auto free = std::find(queues_.begin(), queues_.end(), nullptr);
   if (free == queues_.end() && queues_.size() == kMaxQueues)
-    return absl::ResourceExhaustedError(absl::StrCat("the device has ", kMaxQueues, " queues, which is the most"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the device has ", kMaxQueues, " queues, which is the most"));
   const auto slot = static_cast<uint32_t>(free - queues_.begin());
   auto queue = std::make_unique<ProcessQueue>(*this, slot, owner, priority);
   if (slot == queues_.size()) queues_.push_back(nullptr);

@@ -1,6 +1,6 @@
 // A device whose executor is a process of its own. A lost executor is replaced: the next one gets the memory
-// at the same addresses and the work that was not done, so that sessions go on. A session whose work takes the
-// executor down is named, to be closed. The engine thread only, except where said.
+// at the same addresses and the work that was not done, so that sessions go on. A session whose work takes
+// the executor down is named, to be closed. The engine thread only, except where said.
 //
 // After a loss, sessions whose commands had begun are suspects. If there are several, each one's commands are
 // run again alone, the best known kernels first; who goes through goes on, and whose commands take the next
@@ -46,8 +46,8 @@ class ProcessDevice final : public Device {
   absl::StatusOr<std::unique_ptr<HostMemory>> AllocateHost(uint64_t bytes) override;
   absl::StatusOr<std::unique_ptr<HostMemory>> Import(const transport::SharedBytes& memory) override;
   absl::StatusOr<std::unique_ptr<DeviceQueue>> CreateQueue(int priority, uint64_t owner) override;
-  absl::StatusOr<std::string> Assemble(const std::string& text) override;          // any thread
-  absl::StatusOr<uint64_t> Ask(const kernels::Launch& launch) override;            // any thread
+  absl::StatusOr<std::string> Assemble(const std::string& text) override;  // any thread
+  absl::StatusOr<uint64_t> Ask(const kernels::Launch& launch) override;    // any thread
   std::vector<Verdict> Poll() override;
   int alarm_fd() const override;
   ExecutorStatus executor() const override;
@@ -85,8 +85,8 @@ class ProcessDevice final : public Device {
   using MemoryMap = std::map<uint64_t, Memory>;  // by address
   struct KernelRecord {
     const kernels::Kernel* kernel = nullptr;
-    uint64_t runs = 0;      // known to have ended
-    bool loaded = false;    // by this executor
+    uint64_t runs = 0;    // known to have ended
+    bool loaded = false;  // by this executor
   };
   struct ModuleRecord {
     uint32_t number = 0;
@@ -98,7 +98,7 @@ class ProcessDevice final : public Device {
     MemoryMap memory;          // what it has
   };
 
-  explicit ProcessDevice(ProcessDeviceOptions options, AddressSpace addresses);
+  ProcessDevice(ProcessDeviceOptions options, AddressSpace chunks, AddressSpace hosts);
   absl::Status AddHostMemory(uint64_t address, uint64_t bytes, std::shared_ptr<UniqueFd> fd);
   void RemoveMemory(uint64_t address);
   bool SendModule(const kernels::ModuleImage& image, ModuleRecord& record);
@@ -121,7 +121,7 @@ class ProcessDevice final : public Device {
   void StartStandby();
 
   const ProcessDeviceOptions options_;
-  AddressSpace addresses_;
+  AddressSpace chunk_addresses_, host_addresses_;
   State state_ = State::kOnline;
   std::shared_ptr<ExecutorProcess> process_;
   MemoryMap memory_;

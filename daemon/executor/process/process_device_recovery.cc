@@ -13,7 +13,8 @@ namespace {
 
 constexpr auto kCheckInterval = std::chrono::milliseconds(1);
 constexpr int kMostFailures = 3;
-constexpr auto kLeastProbe = std::chrono::seconds(10);  // a suspect's commands may take, where there is no limit
+constexpr auto kLeastProbe =
+    std::chrono::seconds(10);  // a suspect's commands may take, where there is no limit
 
 double Milliseconds(std::chrono::steady_clock::duration time) {
   return std::chrono::duration<double, std::milli>(time).count();
@@ -108,8 +109,9 @@ ProcessDevice::Replacement ProcessDevice::Replace(std::shared_ptr<ExecutorProces
   if (dead != nullptr) replacement.end = dead->Reap();
   if (!replacement.process.ok()) return replacement;
   for (const auto& [address, part] : memory) {
-    const absl::Status status = part.host ? (*replacement.process)->ImportHost(address, part.bytes, part.fd->get())
-                                          : (*replacement.process)->Import(address, part.bytes, *part.fd);
+    const absl::Status status = part.host
+                                    ? (*replacement.process)->ImportHost(address, part.bytes, part.fd->get())
+                                    : (*replacement.process)->Import(address, part.bytes, *part.fd);
     if (!status.ok()) {
       replacement.process = status;
       return replacement;

@@ -10,7 +10,7 @@ namespace xpud::executor::process {
 namespace {
 
 constexpr char kLostWork[] =
-    "the device's executor was lost while this was computed, and part of it could not be run again";
+    "the device's executor was lost while memory was changed in place: part of what was computed is lost too";
 
 uint64_t AddressOf(const void* pointer) { return reinterpret_cast<uint64_t>(pointer); }
 
@@ -60,7 +60,8 @@ absl::Status ProcessQueue::Launch(const kernels::LaunchList& launches, std::span
     message.kernel = device_.Register(launch.kernel());
     std::copy(launch.groups().begin(), launch.groups().end(), message.launch.groups);
     std::copy(launch.group_size.begin(), launch.group_size.end(), message.launch.group_size);
-    message.launch.argument_bytes = static_cast<uint32_t>((values.size() + 1) / 2 * 2);  // offsets are aligned
+    message.launch.argument_bytes =
+        static_cast<uint32_t>((values.size() + 1) / 2 * 2);  // offsets are aligned
     message.launch.argument_count = static_cast<uint32_t>(launch.argument_count());
     auto* const payload = reinterpret_cast<std::byte*>(&message) + sizeof(Message);
     std::memcpy(payload, values.data(), values.size());
@@ -167,7 +168,7 @@ void ProcessQueue::Rewind(uint64_t taken) {
   held_ = true;
   started_ = damage.started;
   last_progress_ = Clock::now();
-  if (damage.spoilt.empty() && damage.dropped == 0) return;
+  if (damage.spoilt.empty()) return;
   if (trouble_.error.ok()) trouble_.error = absl::UnavailableError(kLostWork);
   trouble_.spoilt.insert(trouble_.spoilt.end(), damage.spoilt.begin(), damage.spoilt.end());
 }

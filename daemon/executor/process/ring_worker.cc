@@ -8,7 +8,7 @@
 namespace xpud::executor::process {
 namespace {
 
-constexpr auto kSpin = std::chrono::microseconds(100);  // without work, before it sleeps
+constexpr auto kSpin = std::chrono::microseconds(100);   // without work, before it sleeps
 constexpr auto kCheck = std::chrono::microseconds(500);  // between two looks at busy queues
 constexpr int kCheckMs = 1;                              // the same while asleep
 
@@ -64,7 +64,8 @@ absl::Status RingWorker::Handle(const Message& message) {
       return queue.list->Copy(Pointer<void>(message.memory.target), Pointer<void>(message.memory.source),
                               message.memory.bytes);
     case MessageKind::kUpload:
-      return queue.list->Upload(Pointer<void>(message.memory.target), {Payload(message), message.memory.bytes});
+      return queue.list->Upload(Pointer<void>(message.memory.target),
+                                {Payload(message), message.memory.bytes});
     case MessageKind::kZero:
       return queue.list->Zero(Pointer<void>(message.memory.target), message.memory.bytes);
     case MessageKind::kWriteValue:

@@ -1,0 +1,247 @@
+// What happens when the process that drives the device dies, faults or hangs: sessions keep their memory and
+// go on with right results, and the one whose work did it is closed. Runs on the CPU device and, with
+// XPUD_TEST_DAEMON_FLAGS="--device cuda", on a GPU.
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <numeric>
+#include <thread>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/e2e/daemon_process.h"
+#include "xpud/tensor.h"
+
+namespace xpud::e2e {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::HasSubstr;
+using Clock = std::chrono::steady_clock;
+
+DaemonProcess StartDaemon(std::vector<std::string> flags = {}) {
+  flags.insert(flags.end(), {"--executor", "process", "--test-kernels"});
+  return DaemonProcess(flags);
+}
+
+// A number of the device's in the daemon's status, or -1.
+long StatusOf(const DaemonProcess& daemon, const std::string& field) {
+  const std::string command = std::filesystem::path(DaemonBinary()).replace_filename("xpuctl").string() +
+                              " status -o json --address " + daemon.socket();
+  FILE* pipe = popen(command.c_str(), "r");
+  std::string text;
+  char buffer[4096];
+  for (size_t n; (n = fread(buffer, 1, sizeof(buffer), pipe)) > 0;) text.append(buffer, n);
+  EXPECT_EQ(pclose(pipe), 0) << command;
+  const size_t at = text.find("\"" + field + "\"");
+  if (at == std::string::npos) return -1;
+  return std::strtol(text.c_str() + text.find_first_of("0123456789", at + field.size() + 2), nullptr, 10);
+}
+
+bool Within(milliseconds limit, const std::function<bool()>& holds) {
+  for (const auto end = Clock::now() + limit; Clock::now() < end;) {
+    if (holds()) return true;
+    std::this_thread::sleep_for(milliseconds(5));
+  }
+  return holds();
+}
+
+Tensor Upload(const Queue& queue, std::vector<float> values, std::vector<int64_t> sizes) {
+  return *Tensor::FromHost(queue, std::span<const float>(values), std::move(sizes));
+}
+
+// In place on all of `tensor`; a second input is 1.
+absl::Status Execute(const char* op, const Tensor& tensor) {
+  const TensorRef output[] = {tensor.ref()};
+  const TensorRef inputs[] = {tensor.ref(), TensorRef::Immediate(1.0), TensorRef::Immediate(1.0)};
+  OpCall call;
+  call.row = &ops::RowOf(op);
+  call.compute = tensor.dtype();
+  call.outputs = output;
+  call.inputs = {inputs, call.row->inputs};
+  return tensor.queue().Execute(call);
+}
+
+// A client that computes the same again and again, and compares every result with the first.
+class Bystander {
+ public:
+  explicit Bystander(const DaemonProcess& daemon)
+      : session_(daemon.Connect("bystander")), thread_([this] { Main(); }) {
+    while (rounds_ < 3 && failure_.ok()) std::this_thread::sleep_for(milliseconds(1));
+  }
+  ~Bystander() { Stop(); }
+
+  void Stop() {
+    stop_ = true;
+    if (thread_.joinable()) thread_.join();
+  }
+  int rounds() const { return rounds_; }
+  int wrong() const { return wrong_; }
+  const absl::Status& failure() const { return failure_; }  // after Stop
+  milliseconds longest() const { return longest_; }
+
+ private:
+  static constexpr int64_t kSize = 96;
+
+  absl::StatusOr<std::vector<float>> Compute(const Tensor& weights) {
+    std::vector<float> values(kSize * kSize);
+    std::iota(values.begin(), values.end(), 1.0f);
+    Tensor x = Upload(session_->DefaultQueue(0), std::move(values), {kSize, kSize});
+    for (int i = 0; i < 12; ++i) x = *Softmax(*Add(*Mul(*Matmul(x, weights), 0.5), x), 1);
+    return x.ToFloats();
+  }
+
+  void Main() {
+    std::vector<float> values(kSize * kSize);
+    for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i * 7919 % 13) / 13;
+    const Tensor weights = Upload(session_->DefaultQueue(0), std::move(values), {kSize, kSize});
+    std::vector<float> first;
+    while (!stop_) {
+      const auto start = Clock::now();
+      const auto result = Compute(weights);
+      if (!result.ok()) {
+        failure_ = result.status();
+        return;
+      }
+      if (first.empty()) first = *result;
+      wrong_ += *result != first;
+      if (++rounds_ > 3)  // kernels are compiled
+        longest_ = std::max(longest_, std::chrono::duration_cast<milliseconds>(Clock::now() - start));
+    }
+  }
+
+  std::unique_ptr<Session> session_;
+  std::atomic<bool> stop_{false};
+  std::atomic<int> rounds_{0}, wrong_{0};
+  absl::Status failure_;
+  milliseconds longest_{0};
+  std::thread thread_;
+};
+
+// Stops them and checks that they noticed nothing but a pause.
+void ExpectUndisturbed(const DaemonProcess& daemon, std::vector<std::unique_ptr<Bystander>>& bystanders) {
+  milliseconds longest{0};
+  for (auto& bystander : bystanders) {
+    const int rounds = bystander->rounds();
+    EXPECT_TRUE(Within(milliseconds(20'000), [&] { return bystander->rounds() > rounds + 2; }));
+    bystander->Stop();
+    EXPECT_TRUE(bystander->failure().ok()) << bystander->failure();
+    EXPECT_EQ(bystander->wrong(), 0);
+    longest = std::max(longest, bystander->longest());
+  }
+  ::testing::Test::RecordProperty("longest_round_ms", static_cast<int>(longest.count()));
+  std::printf("longest round of a bystander: %d ms\n%s", static_cast<int>(longest.count()),
+              daemon.Log().c_str());
+}
+
+std::vector<std::unique_ptr<Bystander>> StartBystanders(const DaemonProcess& daemon, int count = 3) {
+  std::vector<std::unique_ptr<Bystander>> bystanders;
+  for (int i = 0; i < count; ++i) bystanders.push_back(std::make_unique<Bystander>(daemon));
+  return bystanders;
+}
+
+TEST(Executor, AKilledOneIsReplacedAndNobodyNotices) {
+  DaemonProcess daemon = StartDaemon();
+  auto bystanders = StartBystanders(daemon);
+  for (int i = 1; i <= 5; ++i) {
+    const long pid = StatusOf(daemon, "executor_pid");
+    ASSERT_GT(pid, 0);
+    kill(static_cast<pid_t>(pid), SIGKILL);
+    EXPECT_TRUE(Within(milliseconds(20'000), [&] { return StatusOf(daemon, "executors_replaced") == i; }));
+    std::this_thread::sleep_for(milliseconds(20 * i));
+  }
+  ExpectUndisturbed(daemon, bystanders);
+}
+
+TEST(Executor, OneThatIsKilledIdleIsReplacedWithMemoryAndAll) {
+  DaemonProcess daemon = StartDaemon();
+  auto session = daemon.Connect();
+  const Tensor kept = Upload(session->DefaultQueue(0), {1, 2, 3}, {3});
+  ASSERT_TRUE(session->DefaultQueue(0).Synchronize().ok());
+  kill(static_cast<pid_t>(StatusOf(daemon, "executor_pid")), SIGKILL);
+  EXPECT_THAT(*Mul(kept, 2.0)->ToFloats(), ::testing::ElementsAre(2, 4, 6));
+}
+
+TEST(Executor, AFaultClosesTheSessionThatMadeItAndNoOther) {
+  DaemonProcess daemon = StartDaemon();
+  auto bystanders = StartBystanders(daemon);
+  for (int i = 0; i < 2; ++i) {
+    auto guilty = daemon.Connect("guilty");
+    const Tensor victim = Upload(guilty->DefaultQueue(0), {1}, {1});
+    ASSERT_TRUE(Execute("xpud::test_fault", victim).ok());
+    const absl::Status fate = guilty->DefaultQueue(0).Synchronize();
+    EXPECT_EQ(fate.code(), absl::StatusCode::kUnavailable) << fate;
+    EXPECT_THAT(std::string(fate.message()), AnyOf(HasSubstr("faulted"), HasSubstr("signal")));
+  }
+  ExpectUndisturbed(daemon, bystanders);
+  EXPECT_EQ(StatusOf(daemon, "sessions_closed_for_fault"), 2);
+}
+
+TEST(Executor, AnEndlessKernelIsEndedAtTheLimit) {
+  DaemonProcess daemon = StartDaemon({"--command-limit", "300"});
+  auto bystanders = StartBystanders(daemon);
+  auto guilty = daemon.Connect("guilty");
+  const Tensor victim = Upload(guilty->DefaultQueue(0), {1}, {1});
+  ASSERT_TRUE(Execute("xpud::test_endless", victim).ok());
+  const absl::Status fate = guilty->DefaultQueue(0).Synchronize();
+  EXPECT_EQ(fate.code(), absl::StatusCode::kUnavailable) << fate;
+  EXPECT_THAT(fate.message(), HasSubstr("ran for longer than 300 ms"));
+  ExpectUndisturbed(daemon, bystanders);
+  EXPECT_EQ(StatusOf(daemon, "sessions_closed_for_fault"), 1);
+}
+
+TEST(Executor, AStandbyTakesOver) {
+  DaemonProcess daemon = StartDaemon({"--standby-executor"});
+  auto bystanders = StartBystanders(daemon);
+  for (int i = 1; i <= 3; ++i) {
+    std::this_thread::sleep_for(milliseconds(500));  // for the next one to stand by
+    kill(static_cast<pid_t>(StatusOf(daemon, "executor_pid")), SIGKILL);
+    EXPECT_TRUE(Within(milliseconds(20'000), [&] { return StatusOf(daemon, "executors_replaced") == i; }));
+  }
+  ExpectUndisturbed(daemon, bystanders);
+}
+
+// An update in place that was under way can be neither undone nor run again: it is an error, never a wrong
+// number, and what had not begun or was done is right.
+TEST(Executor, AnUpdateInPlaceIsRightOrAnError) {
+  DaemonProcess daemon = StartDaemon();
+  auto session = daemon.Connect();
+  const Queue queue = session->DefaultQueue(0);
+  std::atomic<bool> stop{false};
+  std::thread killer([&] {
+    while (!stop) {
+      std::this_thread::sleep_for(milliseconds(150));
+      if (const long pid = StatusOf(daemon, "executor_pid"); pid > 0) kill(static_cast<pid_t>(pid), SIGKILL);
+    }
+  });
+  int right = 0, errors = 0;
+  for (const auto end = Clock::now() + std::chrono::seconds(4); Clock::now() < end;) {
+    const Tensor counter = Upload(queue, std::vector<float>(4096, 0), {4096});
+    const Tensor other = Upload(queue, std::vector<float>(4096, 5), {4096});
+    float expected = 0;
+    for (int batch = 0; batch < 20; ++batch) {
+      for (int i = 0; i < 30; ++i, ++expected) {
+        ASSERT_TRUE(Execute("add.Tensor", counter).ok());
+        const Tensor unrelated = *Mul(other, 3.0);  // takes and frees memory between the updates
+      }
+      const auto values = counter.ToFloats();
+      if (!values.ok()) {
+        EXPECT_THAT(values.status().message(), HasSubstr("executor was lost")) << values.status();
+        ++errors;
+        break;
+      }
+      for (const float value : *values) ASSERT_EQ(value, expected);
+      ++right;
+    }
+    ASSERT_EQ((*other.ToFloats())[7], 5);
+  }
+  stop = true;
+  killer.join();
+  std::printf("%d right, %d errors\n", right, errors);
+  EXPECT_GT(right, 0);
+}
+
+}  // namespace
+}  // namespace xpud::e2e
