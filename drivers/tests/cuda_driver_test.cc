@@ -41,9 +41,6 @@ class CudaDriverTest : public DriverTest {
   void SetUp() override {
     DriverTest::SetUp();
     if (driver_ == nullptr) return;
-    launch_ =
-        Extension<xpud_pfnAppendLaunchKernelWithArguments_t>("zeCommandListAppendLaunchKernelWithArguments");
-    write_ = Extension<xpud_pfnAppendWriteValue64_t>("xpudCommandListAppendWriteValue64");
     list_ = ImmediateList();
   }
   void TearDown() override {
@@ -63,8 +60,6 @@ class CudaDriverTest : public DriverTest {
     ASSERT_EQ(zeCommandListAppendMemoryCopy(list_, to, from, size, nullptr, 0, nullptr), ZE_RESULT_SUCCESS);
   }
 
-  xpud_pfnAppendLaunchKernelWithArguments_t launch_ = nullptr;
-  xpud_pfnAppendWriteValue64_t write_ = nullptr;
   ze_command_list_handle_t list_ = nullptr;
 };
 
@@ -337,8 +332,7 @@ TEST_P(CudaDriverTest, ManyListsWaitForWhatWasAppendedBefore) {
     ASSERT_EQ(zeCommandListAppendWaitOnEvents(lists[i], 1, &go), ZE_RESULT_SUCCESS);
     ASSERT_EQ(write_(lists[i], words + 1 + i, i), ZE_RESULT_SUCCESS);
   }
-  const auto synchronize = Extension<xpud_pfnCommandListHostSynchronize_t>("zeCommandListHostSynchronize");
-  EXPECT_EQ(synchronize(list_, 3'000'000), ZE_RESULT_NOT_READY) << "a kernel that does not end";
+  EXPECT_EQ(synchronize_(list_, 3'000'000), ZE_RESULT_NOT_READY) << "a kernel that does not end";
   EXPECT_EQ(zeEventHostSynchronize(go, 3'000'000), ZE_RESULT_NOT_READY);
   std::atomic_ref<uint64_t>(words[0]).store(1);
   for (ze_command_list_handle_t list : lists) {

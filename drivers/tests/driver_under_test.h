@@ -32,6 +32,10 @@ class DriverTest : public ::testing::TestWithParam<const char*> {
     ASSERT_EQ(zeDeviceGet(driver_, &count, &device_), ZE_RESULT_SUCCESS);
     const ze_context_desc_t desc{ZE_STRUCTURE_TYPE_CONTEXT_DESC, nullptr, 0};
     ASSERT_EQ(zeContextCreate(driver_, &desc, &context_), ZE_RESULT_SUCCESS);
+    launch_ =
+        Extension<xpud_pfnAppendLaunchKernelWithArguments_t>("zeCommandListAppendLaunchKernelWithArguments");
+    synchronize_ = Extension<xpud_pfnCommandListHostSynchronize_t>("zeCommandListHostSynchronize");
+    write_ = Extension<xpud_pfnAppendWriteValue64_t>("xpudCommandListAppendWriteValue64");
   }
   void TearDown() override {
     if (context_ != nullptr) EXPECT_EQ(zeContextDestroy(context_), ZE_RESULT_SUCCESS);
@@ -108,8 +112,7 @@ class DriverTest : public ::testing::TestWithParam<const char*> {
   }
   // Waits for all that was appended.
   void Finish(ze_command_list_handle_t list) {
-    const auto synchronize = Extension<xpud_pfnCommandListHostSynchronize_t>("zeCommandListHostSynchronize");
-    ASSERT_EQ(synchronize(list, kPatienceNs), ZE_RESULT_SUCCESS);
+    ASSERT_EQ(synchronize_(list, kPatienceNs), ZE_RESULT_SUCCESS);
   }
 
   static constexpr uint64_t kPatienceNs = 20'000'000'000;
@@ -117,6 +120,9 @@ class DriverTest : public ::testing::TestWithParam<const char*> {
   ze_driver_handle_t driver_ = nullptr;
   ze_device_handle_t device_ = nullptr;
   ze_context_handle_t context_ = nullptr;
+  xpud_pfnAppendLaunchKernelWithArguments_t launch_ = nullptr;
+  xpud_pfnCommandListHostSynchronize_t synchronize_ = nullptr;
+  xpud_pfnAppendWriteValue64_t write_ = nullptr;
 
  private:
   void FindDriver() {

@@ -27,10 +27,6 @@ class ExecutionTest : public DriverTest {
   void SetUp() override {
     DriverTest::SetUp();
     if (driver_ == nullptr) return;
-    launch_ =
-        Extension<xpud_pfnAppendLaunchKernelWithArguments_t>("zeCommandListAppendLaunchKernelWithArguments");
-    synchronize_ = Extension<xpud_pfnCommandListHostSynchronize_t>("zeCommandListHostSynchronize");
-    write_ = Extension<xpud_pfnAppendWriteValue64_t>("xpudCommandListAppendWriteValue64");
     module_ = Kernels();
     add_ = Kernel(module_, "add");
     list_ = ImmediateList();
@@ -82,9 +78,6 @@ class ExecutionTest : public DriverTest {
     for (ze_event_pool_handle_t pool : pools) EXPECT_EQ(zeEventPoolDestroy(pool), ZE_RESULT_SUCCESS);
   }
 
-  xpud_pfnAppendLaunchKernelWithArguments_t launch_ = nullptr;
-  xpud_pfnCommandListHostSynchronize_t synchronize_ = nullptr;
-  xpud_pfnAppendWriteValue64_t write_ = nullptr;
   ze_module_handle_t module_ = nullptr;
   ze_kernel_handle_t add_ = nullptr;
   ze_command_list_handle_t list_ = nullptr;

@@ -19,14 +19,6 @@ constexpr char kLookVariable[] = "XPUD_TEST_LOOK";
 
 class LostDeviceTest : public DriverTest {
  protected:
-  void SetUp() override {
-    DriverTest::SetUp();
-    if (driver_ == nullptr) return;
-    launch_ =
-        Extension<xpud_pfnAppendLaunchKernelWithArguments_t>("zeCommandListAppendLaunchKernelWithArguments");
-    synchronize_ = Extension<xpud_pfnCommandListHostSynchronize_t>("zeCommandListHostSynchronize");
-    write_ = Extension<xpud_pfnAppendWriteValue64_t>("xpudCommandListAppendWriteValue64");
-  }
   // What only a child that will fault needs.
   void Prepare() {
     module_ = Module(ZE_MODULE_FORMAT_NATIVE, kCudaKernels, sizeof(kCudaKernels));
@@ -61,9 +53,6 @@ class LostDeviceTest : public DriverTest {
   std::vector<Named> OtherCalls();
   void ExpectLost(const std::vector<Named>& calls, const char* where);
 
-  xpud_pfnAppendLaunchKernelWithArguments_t launch_ = nullptr;
-  xpud_pfnCommandListHostSynchronize_t synchronize_ = nullptr;
-  xpud_pfnAppendWriteValue64_t write_ = nullptr;
   ze_module_handle_t module_ = nullptr;
   ze_kernel_handle_t empty_ = nullptr;
   ze_kernel_handle_t fault_ = nullptr;

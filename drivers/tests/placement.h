@@ -1,4 +1,5 @@
-// Tests only: addresses that every process of this build leaves free, and a request for memory at one.
+// Tests only: addresses that every process of this build leaves free, requests for memory at one, and
+// exports.
 #pragma once
 
 #include <level_zero/ze_api.h>
@@ -9,13 +10,16 @@
 
 namespace xpud::drivers {
 
-// ThreadSanitizer's shadow covers what is free elsewhere; AddressSanitizer's covers what TSan leaves.
+// ThreadSanitizer's shadow covers what is free elsewhere, and it ends a process that asks for a place there;
+// AddressSanitizer's covers what TSan leaves.
 #if defined(__has_feature) && __has_feature(thread_sanitizer)
 inline constexpr uint64_t kPlaceForHost = 0x8000000000;
 inline constexpr uint64_t kPlaceForDevice = 0x10000000000;
+inline constexpr bool kOtherPlacesAreLegal = false;
 #else
 inline constexpr uint64_t kPlaceForHost = 0x110000000000;
 inline constexpr uint64_t kPlaceForDevice = 0x120000000000;
+inline constexpr bool kOtherPlacesAreLegal = true;
 #endif
 
 inline void* AtAddress(uint64_t address) { return reinterpret_cast<void*>(address); }
@@ -44,5 +48,17 @@ class PlacedMemory {
   ze_external_memory_export_desc_t exported_;
   ze_device_mem_alloc_desc_t desc_;
 };
+
+// A new fd for memory that can be exported.
+inline ze_result_t ExportFd(ze_context_handle_t context, const void* address, int& fd) {
+  ze_external_memory_export_fd_t exported{ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_FD, nullptr,
+                                          ZE_EXTERNAL_MEMORY_TYPE_FLAG_OPAQUE_FD, -1};
+  ze_memory_allocation_properties_t properties{};
+  properties.stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES;
+  properties.pNext = &exported;
+  const ze_result_t result = zeMemGetAllocProperties(context, address, &properties, nullptr);
+  fd = exported.fd;
+  return result;
+}
 
 }  // namespace xpud::drivers

@@ -163,17 +163,9 @@ ze_result_t StandInExecutor::Allocate(const Message& order, Message& answer, Uni
   XPUD_TRY(zeMemAllocDevice(context_, &placed.desc(), order.size, 0, device_, &address));
   answer.ms[0] = watch.Ms();
   answer.address = reinterpret_cast<uint64_t>(address);
-  return Export(address, fd);
-}
-
-ze_result_t StandInExecutor::Export(const void* address, UniqueFd& fd) {
-  ze_external_memory_export_fd_t exported{ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_FD, nullptr,
-                                          ZE_EXTERNAL_MEMORY_TYPE_FLAG_OPAQUE_FD, -1};
-  ze_memory_allocation_properties_t properties{};
-  properties.stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES;
-  properties.pNext = &exported;
-  const ze_result_t result = zeMemGetAllocProperties(context_, address, &properties, nullptr);
-  fd.Reset(exported.fd);
+  int raw = -1;
+  const ze_result_t result = ExportFd(context_, address, raw);
+  fd.Reset(raw);
   return result;
 }
 

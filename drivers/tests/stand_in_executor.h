@@ -26,7 +26,6 @@ class StandInExecutor {
   ze_result_t Find(ze_module_handle_t module, const char* name, ze_kernel_handle_t& kernel);
   ze_result_t Allocate(const Message& order, Message& answer, UniqueFd& fd);
   ze_result_t Import(const Message& order, Message& answer, int fd);
-  ze_result_t Export(const void* address, UniqueFd& fd);
   ze_result_t Write(const Message& order);
   ze_result_t Check(const Message& order, Message& answer);
   ze_result_t Share(const Message& order, Message& answer, int fd);
