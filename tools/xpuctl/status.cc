@@ -22,6 +22,12 @@ std::string Kernels(const v1::Device& device) {
   return text;
 }
 
+std::string Executor(const v1::Device& device) {
+  const std::string which =
+      device.has_executor_pid() ? absl::StrCat("pid ", device.executor_pid()) : "none, it is being replaced";
+  return absl::StrCat(which, ", ", device.executors_replaced(), " lost and replaced");
+}
+
 void Print(const v1::GetStatusResponse& status) {
   const v1::Daemon& daemon = status.daemon();
   Line("daemon",
@@ -33,7 +39,7 @@ void Print(const v1::GetStatusResponse& status) {
   if (daemon.has_cpu_ns()) Line("cpu time", Duration(daemon.cpu_ns()));
   Line("sessions",
        absl::StrCat(status.sessions_size(), " open, ", daemon.sessions_opened(), " since the start, ",
-                    daemon.sessions_closed_for_fault(), " closed for breaking the protocol"));
+                    daemon.sessions_closed_for_fault(), " closed for what they did"));
   for (const v1::Device& device : status.devices()) {
     Line(absl::StrCat("device ", device.index()).c_str(),
          absl::StrCat(device.name(), " (", device.kind(), ", ", device.compute_units(), " units), ",
@@ -42,6 +48,7 @@ void Print(const v1::GetStatusResponse& status) {
                       Count(static_cast<double>(device.commands_completed())), " commands, busy ",
                       Duration(device.busy_ns())));
     if (device.has_kernels_compiled()) Line("  kernels", Kernels(device));
+    if (device.has_executors_replaced()) Line("  executor", Executor(device));
   }
 }
 

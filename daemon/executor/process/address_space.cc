@@ -12,9 +12,12 @@ constexpr uint64_t kSpaceBytes = uint64_t{1} << 39;  // 512 GiB a device
 constexpr uint64_t kHostBytes = uint64_t{1} << 36;   // of these, for the daemon's memory
 constexpr uint64_t kHostUnit = uint64_t{64} << 10;
 constexpr uint32_t kMostDevices = 16;
-// Neither programs nor the CUDA driver place anything there of their own accord; where one is a sanitizer's
-// shadow, the other is free.
-constexpr uint64_t kCandidates[] = {uint64_t{0x12} << 40, uint64_t{1} << 40};
+// Neither programs nor the CUDA driver place anything there of their own accord (drivers/README.md).
+#if defined(__has_feature) && __has_feature(thread_sanitizer)
+constexpr uint64_t kBase = uint64_t{1} << 40;  // the other is TSan's own
+#else
+constexpr uint64_t kBase = uint64_t{0x12} << 40;
+#endif
 
 bool IsFree(uint64_t begin, uint64_t bytes) {
   void* const wanted = reinterpret_cast<void*>(begin);
@@ -30,11 +33,9 @@ bool IsFree(uint64_t begin, uint64_t bytes) {
 absl::StatusOr<AddressSpace> AddressSpace::At(uint32_t index, uint64_t from, uint64_t to, uint64_t unit) {
   if (index >= kMostDevices)
     return absl::ResourceExhaustedError(absl::StrCat("there are addresses for ", kMostDevices, " devices"));
-  for (const uint64_t candidate : kCandidates) {
-    const uint64_t begin = candidate + index * kSpaceBytes;
-    if (IsFree(begin, kSpaceBytes)) return AddressSpace(begin + from, begin + to, unit);
-  }
-  return absl::ResourceExhaustedError("no part of the address space is free for a device's memory");
+  const uint64_t begin = kBase + index * kSpaceBytes;
+  if (IsFree(begin, kSpaceBytes)) return AddressSpace(begin + from, begin + to, unit);
+  return absl::ResourceExhaustedError("the part of the address space for a device's memory is in use");
 }
 
 absl::StatusOr<AddressSpace> AddressSpace::ForChunks(uint32_t index) {

@@ -95,18 +95,21 @@ void ProcessDevice::StartReplacement() {
   });
 }
 
-// The replacer's thread. The next executor starts while the lost one ends; it gets the memory after that.
+// The replacer's thread. The lost executor ends first: until then it may write to the memory, and a context that
+// is made beside an endless kernel takes seconds.
 ProcessDevice::Replacement ProcessDevice::Replace(std::shared_ptr<ExecutorProcess> dead,
                                                   std::shared_ptr<ExecutorProcess> standby,
                                                   MemoryMap memory) const {
   Replacement replacement;
-  if (dead != nullptr && !dead->Ended()) dead->Kill();
+  if (dead != nullptr) {
+    if (!dead->Ended()) dead->Kill();
+    replacement.end = dead->Reap();
+  }
   if (standby != nullptr && !standby->Ended()) {
     replacement.process = std::move(standby);
   } else {
     replacement.process = ExecutorProcess::Start(options_.command);
   }
-  if (dead != nullptr) replacement.end = dead->Reap();
   if (!replacement.process.ok()) return replacement;
   for (const auto& [address, part] : memory) {
     const absl::Status status = part.host
