@@ -16,7 +16,7 @@ using CommandSequence = std::vector<std::unique_ptr<Command>>;
 
 class CpuCommandList : public AppendingList<CpuCommandList, CpuEvent> {
  public:
-  using AppendingList::AppendingList;
+  explicit CpuCommandList(const Driver* driver) : AppendingList(driver) {}
 
   ze_result_t AppendLaunch(Kernel& kernel, const LaunchShape& shape, const Sync& sync) final;
   ze_result_t AppendLaunchIndirect(Kernel& kernel, const ze_group_count_t* groups, const Sync& sync) final;

@@ -12,7 +12,6 @@ namespace xpud::drivers {
 template <typename List, typename EventType>
 class AppendingList : public CommandList {
  public:
-  using CommandList::CommandList;
   using State = typename EventType::State;
 
   ze_result_t AppendCopy(void* destination, const void* source, size_t size, const Sync& sync) final {
@@ -44,6 +43,8 @@ class AppendingList : public CommandList {
   }
 
  private:
+  friend List;
+  explicit AppendingList(const Driver* driver) : CommandList(driver) {}
   List& list() { return static_cast<List&>(*this); }
 };
 

@@ -9,6 +9,7 @@
 
 #include "drivers/tests/cuda_kernels.h"
 #include "drivers/tests/driver_under_test.h"
+#include "drivers/tests/number.h"
 #include "drivers/tests/stopwatch.h"
 
 namespace xpud::drivers {
@@ -152,7 +153,7 @@ TEST_P(LostDeviceTest, ChildFaults) {
   const char* const look = std::getenv(kLookVariable);
   if (look == nullptr) GTEST_SKIP() << "only for the children of EveryLookSeesAFault";
   Prepare();
-  const auto [name, poll] = Looks()[static_cast<size_t>(std::atoi(look))];
+  const auto [name, poll] = Looks()[static_cast<size_t>(NumberIn(look))];
   ASSERT_EQ(zeDeviceGetStatus(device_), ZE_RESULT_SUCCESS);
   ASSERT_EQ(Launch(busy_, spin_), ZE_RESULT_SUCCESS);
   ASSERT_EQ(synchronize_(busy_, 10'000'000), ZE_RESULT_NOT_READY);

@@ -5,13 +5,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <numeric>
 #include <string>
 
 #include "drivers/tests/driver_under_test.h"
+#include "drivers/tests/number.h"
 #include "drivers/tests/placement.h"
 
 namespace xpud::drivers {
@@ -169,8 +169,8 @@ TEST_P(MemoryTest, AnyMemfdThatCannotShrinkIsImported) {
 TEST_P(MemoryTest, ChildAddsOne) {
   const char* const text = std::getenv(kImportVariable);
   if (text == nullptr) GTEST_SKIP() << "only for the child of MemoryIsSharedBetweenProcesses";
-  int fd = -1;
-  ASSERT_EQ(std::from_chars(text, text + std::strlen(text), fd).ec, std::errc()) << text;
+  const int fd = NumberIn(text);
+  ASSERT_GE(fd, 0) << text;
   void* address = nullptr;
   ASSERT_EQ(Import(fd, kBytes, &address), ZE_RESULT_SUCCESS);
   std::vector<uint8_t> bytes = Read(address);

@@ -6,12 +6,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <vector>
 
 #include "drivers/tests/child_process.h"
+#include "drivers/tests/number.h"
 #include "drivers/tests/placement.h"
 #include "drivers/tests/stand_in_executor.h"
 #include "drivers/tests/stopwatch.h"
@@ -269,7 +269,7 @@ INSTANTIATE_TEST_SUITE_P(On, ReplacementTest, ::testing::Values("cpu", "cuda"), 
 int main(int argc, char** argv) {
   using xpud::drivers::ChildProcess;
   if (argc == 3 && std::strcmp(argv[1], ChildProcess::kChildFlag) == 0)
-    return xpud::drivers::StandInExecutor::Serve(std::atoi(argv[2]));
+    return xpud::drivers::StandInExecutor::Serve(xpud::drivers::NumberIn(argv[2]));
   testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }

@@ -218,7 +218,7 @@ ze_result_t StandInExecutor::Share(const Message& order, Message& answer, int fd
   void* write = nullptr;
   XPUD_TRY(zeDriverGetExtensionFunctionAddress(driver_, "xpudCommandListAppendWriteValue64", &write));
   XPUD_TRY(Add(order.address, order.seed));
-  uint64_t* const last = static_cast<uint64_t*>(mapped) + order.size / sizeof(uint64_t) - 1;
+  uint64_t* const last = &static_cast<uint64_t*>(mapped)[order.size / sizeof(uint64_t) - 1];
   XPUD_TRY(reinterpret_cast<xpud_pfnAppendWriteValue64_t>(write)(list_, last, order.seed));
   return Finish();
 }
