@@ -106,7 +106,8 @@ class Device {
 
   // Looks after the executor; call often. Returns the sessions to close.
   virtual std::vector<Verdict> Poll() { return {}; }
-  // Readable when Poll should be called though nothing else happens; -1: never. Changes with a replacement.
+  // Readable when Poll should be called though nothing else happens; -1: never. Another one after each
+  // replacement.
   virtual int alarm_fd() const { return -1; }
   virtual ExecutorStatus executor() const { return {}; }
 

@@ -40,6 +40,8 @@ class DeviceQueue {
   virtual absl::Status WriteValue(uint64_t* word, uint64_t value) = 0;
   // The device's clock, in nanoseconds, once all that was appended before is done.
   virtual absl::Status WriteTimestamp(uint64_t* word) = 0;
+  // Where the values of WriteValue can be read here: `*done` is the last one that was reached.
+  virtual void Watch(const uint64_t* /*done*/) {}
   // Whether it takes work now. False while its executor is replaced or has enough to do.
   virtual bool ready() const { return true; }
   // All that was appended before the last WriteValue of up to `value` is known to be done.

@@ -113,7 +113,7 @@ void Engine::CloseForFault(uint64_t id, const std::string& reason) {
 }
 
 void Engine::PollDevices() {
-  alarms_.resize(devices_.size(), -1);
+  alarms_.resize(devices_.size());
   for (uint32_t d = 0; d < devices_.size(); ++d) {
     executor::Device& device = *devices_[d].device;
     for (const executor::Verdict& verdict : device.Poll()) {
@@ -124,11 +124,11 @@ void Engine::PollDevices() {
         found->second->Abandon(d);
       CloseForFault(verdict.owner, verdict.reason);
     }
-    // A closed descriptor has left epoll by itself.
-    if (const int alarm = device.alarm_fd(); alarm != alarms_[d]) {
-      if (alarm >= 0) Watch(epoll_.get(), alarm);
-      alarms_[d] = alarm;
-    }
+    // Another descriptor, maybe with the same number; the closed one has left epoll by itself.
+    const Alarm alarm = {device.alarm_fd(), device.executor().replaced};
+    if (alarm == alarms_[d]) continue;
+    alarms_[d] = alarm;
+    if (alarm.fd >= 0) Watch(epoll_.get(), alarm.fd);
   }
 }
 

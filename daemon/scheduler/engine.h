@@ -62,6 +62,12 @@ class Engine {
     FairShare::Account* account;
   };
 
+  struct Alarm {
+    int fd = -1;
+    uint64_t replaced = 0;
+    bool operator==(const Alarm&) const = default;
+  };
+
   Engine(std::vector<session::DeviceState> devices, Options options);
   void Main();
   bool RunTasks();
@@ -90,7 +96,7 @@ class Engine {
   FairShare shares_;
   std::vector<Turn> turns_;
   std::vector<std::unique_ptr<session::Session>> ending_;  // closed, and a device still works for them
-  std::vector<int> alarms_;                                // of devices, as epoll_ knows them
+  std::vector<Alarm> alarms_;                              // of devices, as epoll_ knows them
   Counters counters_;
 
   std::thread thread_;  // last: ends first

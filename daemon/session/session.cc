@@ -74,6 +74,7 @@ void Session::Attach(uint32_t queue_id) {
   auto* const words = reinterpret_cast<InFlight::Words*>(memory->address()) + queue_id;
   *words = {};
   queue.in_flight = std::make_unique<InFlight>(*words, memory->OnDevice(words));
+  queue.device_queue->Watch(&words->done);
 }
 
 bool Session::End() {

@@ -129,18 +129,14 @@ absl::StatusOr<std::unique_ptr<DeviceQueue>> ProcessDevice::CreateQueue(int prio
   auto queue = std::make_unique<ProcessQueue>(*this, slot, owner, priority);
   if (slot == queues_.size()) queues_.push_back(nullptr);
   queues_[slot] = queue.get();
-  if (process_ != nullptr) process_->ring().pages().reports[slot].raised.store(0);
+  if (online()) process_->ring().pages().reports[slot].raised.store(0);
   queue->SendCreation();  // or with its first command
   return queue;
 }
 
 void ProcessDevice::RemoveQueue(ProcessQueue& queue) {
   queues_[queue.slot()] = nullptr;
-  Message message = {};
-  message.bytes = sizeof(message);
-  message.kind = MessageKind::kDestroyQueue;
-  message.queue = queue.slot();
-  if (online()) Send({reinterpret_cast<const std::byte*>(&message), sizeof(message)});
+  queue.SendDestruction();
 }
 
 bool ProcessDevice::HasReport(uint32_t slot) const {

@@ -95,8 +95,8 @@ void ProcessDevice::StartReplacement() {
   });
 }
 
-// The replacer's thread. The lost executor ends first: until then it may write to the memory, and a context that
-// is made beside an endless kernel takes seconds.
+// The replacer's thread. The lost executor ends first: until then it may write to the memory, and a context
+// that is made beside an endless kernel takes seconds.
 ProcessDevice::Replacement ProcessDevice::Replace(std::shared_ptr<ExecutorProcess> dead,
                                                   std::shared_ptr<ExecutorProcess> standby,
                                                   MemoryMap memory) const {
@@ -260,6 +260,7 @@ void ProcessDevice::Probe() {
     return std::atomic_ref<uint64_t>(words[queue->slot()]).load(std::memory_order_acquire) == probe_;
   });
   if (done) {
+    spdlog::info("suspect_cleared device={} session={}", options_.index, suspects_.front());
     for (ProcessQueue* queue : queues) {
       queue->Release();
       queue->SendRest();

@@ -129,13 +129,22 @@ DeviceQueue::Trouble ProcessQueue::TakeTrouble() {
 }
 
 bool ProcessQueue::SendCreation() {
-  if (created_) return true;
+  if (created_ || !device_.online()) return created_;
   Message message = {};
   message.bytes = sizeof(message);
   message.kind = MessageKind::kCreateQueue;
   message.queue = slot_;
   message.priority = priority_;
   return created_ = device_.Send({reinterpret_cast<const std::byte*>(&message), sizeof(message)});
+}
+
+void ProcessQueue::SendDestruction() {
+  if (!created_ || !device_.online()) return;
+  Message message = {};
+  message.bytes = sizeof(message);
+  message.kind = MessageKind::kDestroyQueue;
+  message.queue = slot_;
+  device_.Send({reinterpret_cast<const std::byte*>(&message), sizeof(message)});
 }
 
 bool ProcessQueue::Send(CommandLog::Command& command, std::span<const std::byte> messages) {
@@ -162,6 +171,8 @@ bool ProcessQueue::SendUpTo(size_t count) {
 }
 
 void ProcessQueue::Rewind(uint64_t taken) {
+  // What is done is not run again: its owner may have gone on from there.
+  if (done_ != nullptr) Completed(std::atomic_ref<const uint64_t>(*done_).load(std::memory_order_acquire));
   CommandLog::Damage damage = log_.Rewind(taken);
   sent_ = 0;
   created_ = false;

@@ -28,6 +28,7 @@ class ProcessQueue final : public DeviceQueue {
   absl::Status Zero(void* target, uint64_t bytes) override;
   absl::Status WriteValue(uint64_t* word, uint64_t value) override;
   absl::Status WriteTimestamp(uint64_t* word) override;
+  void Watch(const uint64_t* done) override { done_ = done; }
   bool ready() const override;
   void Completed(uint64_t value) override;
   bool HasTrouble() const override;
@@ -36,8 +37,9 @@ class ProcessQueue final : public DeviceQueue {
   // For the device.
   uint32_t slot() const { return slot_; }
   uint64_t owner() const { return owner_; }
-  // What the executor is told first.
+  // What the executor is told first, and last.
   bool SendCreation();
+  void SendDestruction();
   // Sends what is not sent, as far as the ring has room. True: all of it.
   bool SendRest() { return !held_ && SendUpTo(log_.size()); }
   // The same of what had begun when the last executor died.
@@ -65,6 +67,7 @@ class ProcessQueue final : public DeviceQueue {
   const uint32_t slot_;
   const uint64_t owner_;
   const int priority_;
+  const uint64_t* done_ = nullptr;
   CommandLog log_;
   size_t sent_ = 0;  // commands of the log
   bool held_ = false;

@@ -54,7 +54,7 @@ absl::Status RingWorker::Handle(const Message& message) {
     default:
       break;
   }
-  Queue& queue = queues_[message.queue];
+  Queue& queue = queues_[message.queue];               // exists: its creation comes first
   if (queue.list == nullptr) return absl::OkStatus();  // reported when it could not be made
   queue.busy = true;
   switch (message.kind) {
