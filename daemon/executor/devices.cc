@@ -25,7 +25,10 @@ std::vector<std::string> Environment() {
 
 process::ExecutorCommand CommandFor(const DevicesOptions& options, const std::string& vendor, uint32_t index,
                                     const std::vector<std::string>& environment) {
-  return {{"xpud", kServeArgument, vendor, absl::StrCat(index), options.driver_library}, environment};
+  process::ExecutorCommand command = {
+      {"xpud", kServeArgument, vendor, absl::StrCat(index), options.driver_library}, environment};
+  if (vendor != "cuda") command.environment.push_back("XPUD_CUDA_LIBRARY=");
+  return command;
 }
 
 // Adds the devices of a vendor, each with a process of its own; NotFound where there is none.

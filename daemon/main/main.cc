@@ -25,10 +25,10 @@ namespace {
 
 constexpr int kFailure = 1, kUsageError = 2;
 
-void StartLogging(const Options& options) {
+void StartLogging(const std::string& level) {
   auto logger = spdlog::stderr_logger_mt("xpud");
   logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e %l %v");
-  logger->set_level(spdlog::level::from_str(options.log_level));
+  logger->set_level(spdlog::level::from_str(level));
   logger->flush_on(spdlog::level::info);
   spdlog::set_default_logger(logger);
 }
@@ -157,7 +157,7 @@ int Main(int argc, char** argv) {
     return 0;
   }
   if (options->background) Detach();
-  StartLogging(*options);
+  StartLogging(options->log_level);
   BlockSignals();
   RaiseFileLimit();
   if (const absl::Status status = Run(*options); !status.ok()) {
@@ -171,7 +171,9 @@ int Main(int argc, char** argv) {
 }  // namespace xpud
 
 int main(int argc, char** argv) {
-  if (argc > 1 && std::strcmp(argv[1], xpud::executor::kServeArgument) == 0)
+  if (argc > 1 && std::strcmp(argv[1], xpud::executor::kServeArgument) == 0) {
+    xpud::StartLogging("warn");  // what it finds at its start, the daemon logs
     return xpud::executor::ServeDevice(argc, argv);
+  }
   return xpud::Main(argc, argv);
 }

@@ -8,10 +8,15 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 
 import tidy
 from runner import ROOT, Log, Stage, StageFailed, Tally
+
+sys.path.insert(0, str(ROOT / "tools/lib"))
+
+from daemon import Daemon  # noqa: E402
 
 JOBS = os.environ.get("XPUD_JOBS") or str(len(os.sched_getaffinity(0)))
 PYTHON = ROOT / ".venv/bin/python"
@@ -65,10 +70,10 @@ def ctest(log: Log, preset: str, *arguments: str, env: dict[str, str] | None = N
     return Tally(total - failed, failed, len(re.findall(r"^\[  SKIPPED \]", output, re.M)))
 
 
-def unittests(log: Log, folder: str, env: dict[str, str] | None = None) -> Tally:
+def unittests(log: Log, folder: str, env: dict[str, str] | None = None, patterns: tuple[str, ...] = ("*_test.py", "test_*.py")) -> Tally:
     """Runs the unittest files of a folder, each in a process of its own (an import of torch_xpud is for life)."""
     total = Tally()
-    files = sorted(path for pattern in ("*_test.py", "test_*.py") for path in (ROOT / folder).glob(pattern))
+    files = sorted(path for pattern in patterns for path in (ROOT / folder).glob(pattern))
     if not files:
         raise StageFailed(f"no tests in {folder}")
     for file in files:
@@ -165,6 +170,15 @@ def asynchronous(log: Log) -> Tally:
     return ctest(log, "dev", "-L", "e2e", "-j1", env={"XPUD_TEST_DAEMON_FLAGS": "--device cpu --asynchronous"})
 
 
+def executor(log: Log) -> Tally:
+    """The same, and the PyTorch package's tests, with the CPU device in a process of its own, as a GPU is by default."""
+    flags = "--device cpu --executor process"
+    tally = ctest(log, "dev", "-L", "e2e", "-j1", env={"XPUD_TEST_DAEMON_FLAGS": flags})
+    with tempfile.TemporaryDirectory(prefix="xpud-test-") as folder:
+        with contextlib.closing(Daemon(RELEASE / "bin", pathlib.Path(folder, "log"), *flags.split())) as daemon:
+            return tally + unittests(log, "sdk/torch/tests", {"XPUD_ADDRESS": str(daemon.address)}, ("test_device.py", "test_models.py"))
+
+
 def demo(log: Log) -> None:
     log.must("tools/demo", "--quick")
 
@@ -191,6 +205,7 @@ STAGES = [
     Stage("e2e", "real processes: daemon, clients, faults", e2e, ("setup", "build")),
     Stage("validation", "the same under Level Zero's validation layer", validation, ("setup", "build")),
     Stage("asynchronous", "real processes, with the CPU device treated as a GPU is", asynchronous, ("build",)),
+    Stage("executor", "the same and PyTorch, with the device in a process of its own", executor, ("setup", "build")),
     Stage("demo", "the demo, small", demo, ("setup",)),
     Stage("bench", "every benchmark once, small", bench, ("setup",)),
 ]
