@@ -113,12 +113,19 @@ class CompilerServer {
       if (!question.ok()) return;
       Answer answer = {};
       UniqueFd out;
-      const absl::Status status = Serve(*question, answer, out);
+      absl::Status status = Serve(*question, answer, out);
+      if (!status.ok() && IsLost()) status = absl::UnavailableError("the device is lost");
       channel_.Respond(status, answer, out.get());
     }
   }
 
  private:
+  // Calls of a library word it in their own way.
+  bool IsLost() {
+    if (list_ == nullptr) list_ = device_.CreateList(0).value_or(nullptr);
+    return list_ == nullptr || absl::IsUnavailable(list_->Synchronize(0));
+  }
+
   absl::Status Serve(const Channel::Question& question, Answer& answer, UniqueFd& out) {
     ASSIGN_OR_RETURN(std::string input, FromMemfd(question.fd, question.request.bytes));
     if (question.request.kind == RequestKind::kAsk) {

@@ -33,8 +33,12 @@ absl::Status RingWorker::Run() {
     idle_ = false;
     const uint32_t queue = message->queue;
     absl::Status status = Handle(*message);
-    if (absl::IsUnavailable(status)) return status;
-    if (!status.ok()) Report(queue, status);
+    if (!status.ok()) {
+      // A library's call words a lost device in its own way.
+      if (!absl::IsUnavailable(status)) RETURN_IF_ERROR(CheckQueues());
+      if (absl::IsUnavailable(status)) return status;
+      Report(queue, status);
+    }
     ring_.Take(*message);
   }
 }
