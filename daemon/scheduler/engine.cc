@@ -23,6 +23,12 @@ constexpr auto kMostWaitAtEnd = std::chrono::seconds(2);
 
 uint64_t NowNs() { return static_cast<uint64_t>(Clock::now().time_since_epoch().count()); }
 
+bool HasGpu(const std::vector<session::DeviceState>& devices) {
+  return std::any_of(devices.begin(), devices.end(), [](const session::DeviceState& state) {
+    return state.device->properties().kind == "gpu";
+  });
+}
+
 void Watch(int epoll, int fd) {
   epoll_event event = {};
   event.events = EPOLLIN;
@@ -46,7 +52,10 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::vector<session::Devi
 }
 
 Engine::Engine(std::vector<session::DeviceState> devices, Options options)
-    : options_(std::move(options)), devices_(std::move(devices)), shares_(options_.slice_ns, NowNs) {}
+    : options_(std::move(options)),
+      devices_(std::move(devices)),
+      patience_(std::chrono::nanoseconds(options_.spin_ns), HasGpu(devices_)),
+      shares_(options_.slice_ns, NowNs) {}
 
 Engine::~Engine() {
   stopping_.store(true);
@@ -217,6 +226,7 @@ void Engine::Main() {
     worked |= RunSessions();
     if (!ending_.empty()) worked |= RunEnding();
     if (worked) {
+      if (idle_polls > kIdlePolls) patience_.Waited(Clock::now() - last_work);
       idle_polls = 0;
       continue;
     }
@@ -228,9 +238,9 @@ void Engine::Main() {
     }
     for (int i = 0; i < 16; ++i) transport::CpuRelax();
     // Both: a thread that was off its core for a while has seen no clock tick of idleness.
-    if (idle_polls < kIdlePolls || Clock::now() - last_work < std::chrono::nanoseconds(options_.spin_ns))
-      continue;
+    if (idle_polls < kIdlePolls || Clock::now() - last_work < patience_.Limit()) continue;
     Sleep();
+    patience_.Waited(Clock::now() - last_work);
     idle_polls = 0;
   }
   while (!turns_.empty()) CloseSession(turns_.back().session->id(), "the xpud daemon is ending");

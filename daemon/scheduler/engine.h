@@ -20,6 +20,7 @@
 #include "daemon/session/session.h"
 #include "proto/base/mutex.h"
 #include "proto/base/unique_fd.h"
+#include "proto/transport/patience.h"
 
 namespace xpud::scheduler {
 
@@ -27,7 +28,7 @@ class Engine {
  public:
   struct Options {
     uint64_t slice_ns = 100'000;  // what a session may run before the next one's turn
-    uint64_t spin_ns = 60'000;    // how long an idle engine polls before it sleeps
+    uint64_t spin_ns = 60'000;    // how long at least an idle engine polls before it sleeps
     // Called on the engine's thread when a session was closed for what it did (its socket must be shut).
     std::function<void(uint64_t session)> on_breach;
   };
@@ -93,6 +94,7 @@ class Engine {
   // The engine's thread only.
   std::vector<session::DeviceState> devices_;
   absl::flat_hash_map<uint64_t, std::unique_ptr<session::Session>> sessions_;
+  transport::Patience patience_;
   FairShare shares_;
   std::vector<Turn> turns_;
   std::vector<std::unique_ptr<session::Session>> ending_;  // closed, and a device still works for them

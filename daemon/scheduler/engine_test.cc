@@ -23,7 +23,8 @@ struct Client {
     daemon_end.Reset(sockets[1]);
     transport::SessionFds fds;
     auto server = *transport::ShmServer::Create(fds);
-    transport = *transport::ShmClient::Create(UniqueFd(sockets[0]), std::move(fds), transport::kStagingBytes);
+    transport = *transport::ShmClient::Create(UniqueFd(sockets[0]), std::move(fds), transport::kStagingBytes,
+                                              /*patient=*/false);
     engine.Call([&] {
       engine.AddSession(std::make_unique<session::Session>(id, session::Peer{}, std::move(server),
                                                            std::span<session::DeviceState>()));

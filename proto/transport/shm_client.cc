@@ -15,7 +15,6 @@ namespace xpud::transport {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr auto kSpin = std::chrono::microseconds(50);
 constexpr size_t kBatchBytes = 16 << 10;
 constexpr size_t kAheadBytes = 512;  // of the ring that a client owns in its cache before it writes there
 constexpr auto kLook = std::chrono::milliseconds(50);  // how often a sleeper looks at the world
@@ -26,8 +25,8 @@ void PrefetchForWrite(const std::byte* address) { asm volatile("prefetchw %0" : 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ShmClient>> ShmClient::Create(UniqueFd socket, SessionFds fds,
-                                                             size_t staging_bytes) {
-  std::unique_ptr<ShmClient> client(new ShmClient);
+                                                             size_t staging_bytes, bool patient) {
+  std::unique_ptr<ShmClient> client(new ShmClient(patient));
   client->socket_ = std::move(socket);
   client->doorbell_ = std::move(fds.doorbell);
   ASSIGN_OR_RETURN(client->control_mapping_, Mapping::Map(fds.ring, kPageBytes, Access::kReadWrite));
@@ -88,7 +87,7 @@ uint64_t ShmClient::AllocatedBytes(uint32_t device) const {
 }
 
 bool ShmClient::SpinUntil(absl::FunctionRef<bool()> done) const {
-  const auto limit = Clock::now() + kSpin;
+  const auto limit = Clock::now() + patience_.Limit();
   do {
     for (int i = 0; i < 64; ++i) {
       if (done()) return true;
@@ -101,7 +100,14 @@ bool ShmClient::SpinUntil(absl::FunctionRef<bool()> done) const {
 absl::Status ShmClient::Wait(absl::FunctionRef<bool()> done, const std::function<absl::Status()>& interrupt) {
   if (done()) return absl::OkStatus();
   control().attention.fetch_add(1, std::memory_order_relaxed);
-  if (SpinUntil(done)) return absl::OkStatus();
+  const auto start = Clock::now();
+  const absl::Status status = SpinUntil(done) ? absl::OkStatus() : SleepUntil(done, interrupt);
+  patience_.Waited(Clock::now() - start);
+  return status;
+}
+
+absl::Status ShmClient::SleepUntil(absl::FunctionRef<bool()> done,
+                                   const std::function<absl::Status()>& interrupt) {
   auto next_look = Clock::now() + kLook;
   while (true) {
     const uint32_t seen = completion().wake.load(std::memory_order_seq_cst);

@@ -8,15 +8,17 @@
 #include "proto/base/unique_fd.h"
 #include "proto/transport/handshake.h"
 #include "proto/transport/layout.h"
+#include "proto/transport/patience.h"
 #include "proto/transport/transport.h"
 
 namespace xpud::transport {
 
 class ShmClient final : public ClientTransport {
  public:
-  // `socket` has finished its handshake; it stays open as the session's sign of life.
+  // `socket` has finished its handshake; it stays open as the session's sign of life. `patient`: see
+  // Patience.
   static absl::StatusOr<std::unique_ptr<ShmClient>> Create(UniqueFd socket, SessionFds fds,
-                                                           size_t staging_bytes);
+                                                           size_t staging_bytes, bool patient);
 
   std::byte* Reserve(size_t bytes) override;
   void Commit(size_t bytes) override { pending_ += bytes; }
@@ -31,8 +33,11 @@ class ShmClient final : public ClientTransport {
   absl::Status status() const override;
 
  private:
-  ShmClient() = default;
+  static constexpr auto kSpin = std::chrono::microseconds(50);
+
+  explicit ShmClient(bool patient) : patience_(kSpin, patient) {}
   bool SpinUntil(absl::FunctionRef<bool()> done) const;
+  absl::Status SleepUntil(absl::FunctionRef<bool()> done, const std::function<absl::Status()>& interrupt);
   ControlPage& control() const { return *reinterpret_cast<ControlPage*>(control_mapping_.data()); }
   const CompletionPage& completion() const {
     return *reinterpret_cast<const CompletionPage*>(completion_mapping_.data());
@@ -43,6 +48,7 @@ class ShmClient final : public ClientTransport {
   UniqueFd doorbell_;
   Mapping control_mapping_, ring_, completion_mapping_, staging_;
   bool light_publish_ = false;  // a sleeping daemon issues the barrier for us
+  Patience patience_;
 
   // Under the client's lock. Commands gather in private memory and reach the ring together: a store to a line
   // that the daemon has just read takes long to retire, and every lock taken meanwhile would wait for it.

@@ -4,6 +4,7 @@
 #include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
+#include <algorithm>
 
 #include <cerrno>
 #include <cstring>
@@ -49,8 +50,14 @@ absl::StatusOr<Connection> Handshake(UniqueFd socket, const std::string& address
         "the xpud daemon at ", address, " refused this client: ", transport::GetText(welcome.text)));
   }
   transport::SessionFds session{std::move(fds[0]), std::move(fds[1]), std::move(fds[2]), std::move(fds[3])};
-  ASSIGN_OR_RETURN(connection.transport, transport::ShmClient::Create(std::move(socket), std::move(session),
-                                                                      welcome.staging_bytes));
+  const auto devices =
+      std::span(welcome.devices).first(std::min<size_t>(welcome.device_count, transport::kMaxDevices));
+  const bool gpu = std::any_of(devices.begin(), devices.end(), [](const transport::DeviceRecord& device) {
+    return transport::GetText(device.kind) == "gpu";
+  });
+  ASSIGN_OR_RETURN(connection.transport,
+                   transport::ShmClient::Create(std::move(socket), std::move(session), welcome.staging_bytes,
+                                                /*patient=*/gpu));
   connection.address = address;
   return connection;
 }

@@ -8,7 +8,7 @@
 namespace xpud::executor::process {
 namespace {
 
-constexpr auto kSpin = std::chrono::microseconds(100);   // without work, before it sleeps
+constexpr auto kSpin = std::chrono::microseconds(100);   // at least, before it sleeps
 constexpr auto kCheck = std::chrono::microseconds(500);  // between two looks at busy queues
 constexpr int kCheckMs = 1;                              // the same while asleep
 
@@ -23,6 +23,9 @@ T* Pointer(uint64_t address) {
 
 }  // namespace
 
+RingWorker::RingWorker(LevelZeroDevice& device, PrivateRing& ring)
+    : device_(device), ring_(ring), patience_(kSpin, device.properties().kind == "gpu") {}
+
 absl::Status RingWorker::Run() {
   for (;;) {
     const Message* const message = ring_.Next();
@@ -30,6 +33,7 @@ absl::Status RingWorker::Run() {
       RETURN_IF_ERROR(Idle());
       continue;
     }
+    if (idle_) patience_.Waited(Clock::now() - idle_since_);
     idle_ = false;
     const uint32_t queue = message->queue;
     absl::Status status = Handle(*message);
@@ -146,7 +150,7 @@ absl::Status RingWorker::Idle() {
     checked_ = now;
     RETURN_IF_ERROR(CheckQueues());
   }
-  if (now - idle_since_ < kSpin) {
+  if (now - idle_since_ < patience_.Limit()) {
     for (int i = 0; i < 16; ++i) transport::CpuRelax();
     return absl::OkStatus();
   }

@@ -9,12 +9,13 @@
 #include "absl/status/status.h"
 #include "daemon/executor/level_zero_queue.h"
 #include "daemon/executor/process/private_ring.h"
+#include "proto/transport/patience.h"
 
 namespace xpud::executor::process {
 
 class RingWorker {
  public:
-  RingWorker(LevelZeroDevice& device, PrivateRing& ring) : device_(device), ring_(ring) {}
+  RingWorker(LevelZeroDevice& device, PrivateRing& ring);
 
   // Until the device is lost: gives why.
   absl::Status Run();
@@ -44,6 +45,7 @@ class RingWorker {
   std::vector<const kernels::ModuleImage*> modules_;
   std::deque<kernels::Kernel> kernels_;
   std::vector<const void*> arguments_;
+  transport::Patience patience_;
   Clock::time_point idle_since_, checked_;
   bool idle_ = false;
 };
