@@ -27,6 +27,10 @@ process::ExecutorCommand CommandFor(const DevicesOptions& options, const std::st
                                     const std::vector<std::string>& environment) {
   process::ExecutorCommand command = {
       {"xpud", kServeArgument, vendor, absl::StrCat(index), options.driver_library}, environment};
+  // A launch on a GPU is mostly the driver's time, of which two threads make better use; the CPU device's
+  // lists run on the thread that appends.
+  command.rings = vendor == "cpu" ? 1 : 2;
+  command.arguments.push_back(absl::StrCat(command.rings));
   if (vendor != "cuda") command.environment.push_back("XPUD_CUDA_LIBRARY=");
   return command;
 }
@@ -83,9 +87,10 @@ absl::StatusOr<DeviceList> OpenDevices(const DevicesOptions& options) {
 }
 
 int ServeDevice(int argc, char** argv) {
-  int index = 0;
-  if (argc != 5 || !absl::SimpleAtoi(argv[3], &index)) return process::kExitFailed;
-  return process::ServeDevice({argv[4], argv[2], /*asynchronous=*/false}, index);
+  int index = 0, rings = 0;
+  if (argc != 6 || !absl::SimpleAtoi(argv[3], &index) || !absl::SimpleAtoi(argv[5], &rings))
+    return process::kExitFailed;
+  return process::ServeDevice({argv[4], argv[2], /*asynchronous=*/false}, index, rings);
 }
 
 }  // namespace xpud::executor

@@ -32,7 +32,8 @@ struct DevicesOptions {
 // At least one device, GPUs first, or why there is none.
 absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenDevices(const DevicesOptions& options);
 
-// The command line that starts this binary as an executor: kServeArgument, vendor, index and driver library.
+// The command line that starts this binary as an executor: kServeArgument, vendor, index, driver
+// library and number of rings.
 inline constexpr char kServeArgument[] = "--serve-device";
 // Runs as an executor; gives the exit status.
 int ServeDevice(int argc, char** argv);

@@ -17,7 +17,7 @@
 namespace xpud::executor::process {
 namespace {
 
-// Device memory and host memory, at the addresses that the daemon gives. A thread of its own.
+// Device memory and host memory, at the addresses that the daemon gives. The main thread.
 class MemoryServer {
  public:
   MemoryServer(LevelZeroDevice& device, Channel& channel, Answer description)
@@ -187,21 +187,8 @@ Answer Describe(const DeviceProperties& properties, uint32_t devices) {
   return answer;
 }
 
-absl::Status Serve(const DriverOptions& options, int index, Channel& memory, Channel& compiler) {
-  ASSIGN_OR_RETURN(auto ring, PrivateRing::Open(UniqueFd(kRingFd), UniqueFd(kDoorbellFd)));
-  ASSIGN_OR_RETURN(auto devices, OpenLevelZeroDevices(options));
-  if (static_cast<size_t>(index) >= devices.size())
-    return absl::NotFoundError(absl::StrCat("there is no device ", index, " of kind ", options.device));
-  LevelZeroDevice& device = *devices[static_cast<size_t>(index)];
-  ASSIGN_OR_RETURN(auto for_compiler, device.OpenAgain());
-  RETURN_IF_ERROR(device.CreateList(0).status());  // takes the device's context now, not when work comes
-  MemoryServer memory_server(device, memory,
-                             Describe(device.properties(), static_cast<uint32_t>(devices.size())));
-  std::thread memory_thread([&] { memory_server.Run(); });
-  pthread_setname_np(memory_thread.native_handle(), "xpud-memory");
-  CompilerServer compiler_server(*for_compiler, compiler);
-  std::thread compiler_thread([&] { compiler_server.Run(); });
-  pthread_setname_np(compiler_thread.native_handle(), "xpud-compile");
+// Appends what comes through a ring, with a device object of its own, for as long as the process lasts.
+void ServeRing(LevelZeroDevice& device, PrivateRing& ring) {
   RingWorker worker(device, ring);
   const absl::Status lost = worker.Run();
   RingControl& control = ring.control();
@@ -210,12 +197,42 @@ absl::Status Serve(const DriverOptions& options, int index, Channel& memory, Cha
   _exit(kExitDeviceLost);  // other threads may be inside the driver
 }
 
+template <typename Body>
+void Start(const char* name, Body body) {
+  std::thread thread(body);
+  pthread_setname_np(thread.native_handle(), name);
+  thread.detach();
+}
+
+absl::Status Serve(const DriverOptions& options, int index, int rings, Channel& memory, Channel& compiler) {
+  ASSIGN_OR_RETURN(auto devices, OpenLevelZeroDevices(options));
+  if (static_cast<size_t>(index) >= devices.size())
+    return absl::NotFoundError(absl::StrCat("there is no device ", index, " of kind ", options.device));
+  LevelZeroDevice& device = *devices[static_cast<size_t>(index)];
+  RETURN_IF_ERROR(device.CreateList(0).status());  // takes the device's context now, not when work comes
+  std::vector<std::pair<std::unique_ptr<LevelZeroDevice>, PrivateRing>> workers;
+  for (int i = 0; i < rings; ++i) {
+    const int fd = kFirstRingFd + 2 * i;
+    ASSIGN_OR_RETURN(PrivateRing ring, PrivateRing::Open(UniqueFd(fd), UniqueFd(fd + 1)));
+    ASSIGN_OR_RETURN(auto own, device.OpenAgain());
+    workers.emplace_back(std::move(own), std::move(ring));
+  }
+  ASSIGN_OR_RETURN(auto for_compiler, device.OpenAgain());
+  MemoryServer memory_server(device, memory,
+                             Describe(device.properties(), static_cast<uint32_t>(devices.size())));
+  CompilerServer compiler_server(*for_compiler, compiler);
+  Start("xpud-compile", [&] { compiler_server.Run(); });
+  for (auto& [own, ring] : workers)
+    Start("xpud-append", [&own = own, &ring = ring] { ServeRing(*own, ring); });
+  memory_server.Run();
+  return absl::OkStatus();
+}
+
 }  // namespace
 
-int ServeDevice(const DriverOptions& options, int index) {
-  pthread_setname_np(pthread_self(), "xpud-executor");
+int ServeDevice(const DriverOptions& options, int index, int rings) {
   Channel memory{UniqueFd(kMemoryChannelFd)}, compiler{UniqueFd(kCompilerChannelFd)};
-  const absl::Status failed = Serve(options, index, memory, compiler);
+  const absl::Status failed = Serve(options, index, rings, memory, compiler);
   // The daemon's Hello gets why.
   while (true) {
     auto question = memory.Next();

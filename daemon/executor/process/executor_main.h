@@ -11,14 +11,15 @@ namespace xpud::executor::process {
 // The descriptors that an executor inherits.
 inline constexpr int kMemoryChannelFd = 3;
 inline constexpr int kCompilerChannelFd = 4;
-inline constexpr int kRingFd = 5;
-inline constexpr int kDoorbellFd = 6;
-inline constexpr int kFirstFreeFd = 7;
+inline constexpr int kFirstRingFd = 5;  // of each ring its memory, then its doorbell
+inline constexpr int kMostRings = 4;
+inline constexpr int kFirstFreeFd = kFirstRingFd + 2 * kMostRings;
 
 // How it ends.
 inline constexpr int kExitDaemonGone = 0, kExitFailed = 1, kExitDeviceLost = 3;
 
-// Serves device `index` of those that `options` names until it ends. Gives the exit status where it cannot.
-int ServeDevice(const DriverOptions& options, int index);
+// Serves device `index` of those that `options` names until it ends, with a thread for each ring. Gives the
+// exit status where it cannot.
+int ServeDevice(const DriverOptions& options, int index, int rings);
 
 }  // namespace xpud::executor::process

@@ -41,12 +41,16 @@ std::string HowItEnded(int status) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ExecutorProcess>> ExecutorProcess::Start(const ExecutorCommand& command) {
-  ASSIGN_OR_RETURN(PrivateRing ring, PrivateRing::Create());
+  std::vector<PrivateRing> rings;
+  for (int i = 0; i < command.rings; ++i) {
+    ASSIGN_OR_RETURN(PrivateRing ring, PrivateRing::Create());
+    rings.push_back(std::move(ring));
+  }
   UniqueFd memory, memory_end, compiler, compiler_end;
   RETURN_IF_ERROR(Channel::CreatePair(memory, memory_end));
   RETURN_IF_ERROR(Channel::CreatePair(compiler, compiler_end));
   std::unique_ptr<ExecutorProcess> process(
-      new ExecutorProcess(std::move(ring), std::move(memory), std::move(compiler)));
+      new ExecutorProcess(std::move(rings), std::move(memory), std::move(compiler)));
   RETURN_IF_ERROR(process->Spawn(command, memory_end, compiler_end));
   memory_end.Reset();  // so that the executor's end is seen as a hang-up
   compiler_end.Reset();
@@ -58,9 +62,11 @@ absl::Status ExecutorProcess::Spawn(const ExecutorCommand& command, const Unique
                                     const UniqueFd& compiler) {
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
+  std::vector<const UniqueFd*> given = {&memory, &compiler};
+  for (const PrivateRing& ring : rings_) given.insert(given.end(), {&ring.fd(), &ring.doorbell()});
   std::vector<UniqueFd> sources;
   int target = kMemoryChannelFd;
-  for (const UniqueFd* fd : {&memory, &compiler, &ring_.fd(), &ring_.doorbell()}) {
+  for (const UniqueFd* fd : given) {
     ASSIGN_OR_RETURN(UniqueFd copy, OutOfTheWay(*fd));
     posix_spawn_file_actions_adddup2(&actions, copy.get(), target++);
     sources.push_back(std::move(copy));

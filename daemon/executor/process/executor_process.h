@@ -19,6 +19,7 @@ namespace xpud::executor::process {
 struct ExecutorCommand {
   std::vector<std::string> arguments;    // of this binary, which is started anew
   std::vector<std::string> environment;  // NAME=VALUE
+  int rings = 1;                         // each with a thread that appends
 };
 
 class ExecutorProcess {
@@ -33,7 +34,7 @@ class ExecutorProcess {
   int pidfd() const { return pidfd_.get(); }
   const DeviceProperties& properties() const { return properties_; }
   uint32_t devices() const { return devices_; }
-  PrivateRing& ring() { return ring_; }  // the engine thread
+  PrivateRing& ring(size_t i) { return rings_[i]; }  // the engine thread
 
   // The executor's memory. `fd` is to be sent along; what comes back may hold one.
   absl::StatusOr<UniqueFd> Allocate(uint64_t address, uint64_t bytes);
@@ -56,8 +57,8 @@ class ExecutorProcess {
   End Reap();
 
  private:
-  ExecutorProcess(PrivateRing ring, UniqueFd memory, UniqueFd compiler)
-      : ring_(std::move(ring)), memory_(std::move(memory)), compiler_(std::move(compiler)) {}
+  ExecutorProcess(std::vector<PrivateRing> rings, UniqueFd memory, UniqueFd compiler)
+      : rings_(std::move(rings)), memory_(std::move(memory)), compiler_(std::move(compiler)) {}
   absl::Status Spawn(const ExecutorCommand& command, const UniqueFd& memory, const UniqueFd& compiler);
   absl::Status Greet();
   absl::StatusOr<Channel::Reply> AskMemory(RequestKind kind, uint64_t address, uint64_t bytes, int fd = -1);
@@ -65,7 +66,7 @@ class ExecutorProcess {
 
   pid_t pid_ = 0;
   UniqueFd pidfd_;
-  PrivateRing ring_;
+  std::vector<PrivateRing> rings_;
   Channel memory_, compiler_;
   DeviceProperties properties_;
   uint32_t devices_ = 0;

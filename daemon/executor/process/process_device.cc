@@ -126,10 +126,10 @@ absl::StatusOr<std::unique_ptr<DeviceQueue>> ProcessDevice::CreateQueue(int prio
     return absl::ResourceExhaustedError(
         absl::StrCat("the device has ", kMaxQueues, " queues, which is the most"));
   const auto slot = static_cast<uint32_t>(free - queues_.begin());
-  auto queue = std::make_unique<ProcessQueue>(*this, slot, owner, priority);
+  auto queue = std::make_unique<ProcessQueue>(*this, slot % rings(), slot, owner, priority);
   if (slot == queues_.size()) queues_.push_back(nullptr);
   queues_[slot] = queue.get();
-  if (online()) process_->ring().pages().reports[slot].raised.store(0);
+  if (online()) process_->ring(queue->ring()).pages().reports[slot].raised.store(0);
   queue->SendCreation();  // or with its first command
   return queue;
 }
@@ -139,14 +139,15 @@ void ProcessDevice::RemoveQueue(ProcessQueue& queue) {
   queue.SendDestruction();
 }
 
-bool ProcessDevice::HasReport(uint32_t slot) const {
+bool ProcessDevice::HasReport(const ProcessQueue& queue) const {
   return process_ != nullptr &&
-         process_->ring().pages().reports[slot].raised.load(std::memory_order_acquire) != 0;
+         process_->ring(queue.ring()).pages().reports[queue.slot()].raised.load(std::memory_order_acquire) !=
+             0;
 }
 
-absl::Status ProcessDevice::TakeReport(uint32_t slot) {
-  if (!HasReport(slot)) return absl::OkStatus();
-  QueueReport& report = process_->ring().pages().reports[slot];
+absl::Status ProcessDevice::TakeReport(const ProcessQueue& queue) {
+  if (!HasReport(queue)) return absl::OkStatus();
+  QueueReport& report = process_->ring(queue.ring()).pages().reports[queue.slot()];
   absl::Status status(static_cast<absl::StatusCode>(report.code), transport::GetText(report.text));
   report.raised.store(0, std::memory_order_release);
   return status.ok() ? absl::InternalError("an executor's report without an error") : status;
@@ -154,12 +155,18 @@ absl::Status ProcessDevice::TakeReport(uint32_t slot) {
 
 // ---- the ring
 
-bool ProcessDevice::HasRoom() const { return online() && process_->ring().backlog() < kMostBacklog; }
+bool ProcessDevice::HasRoom(size_t ring) const {
+  return online() && process_->ring(ring).backlog() < kMostBacklog;
+}
 
-uint64_t ProcessDevice::position() const { return process_->ring().position(); }
+uint64_t ProcessDevice::position(size_t ring) const { return process_->ring(ring).position(); }
 
-bool ProcessDevice::Send(std::span<const std::byte> messages) {
-  PrivateRing& ring = process_->ring();
+uint64_t ProcessDevice::Taken(size_t ring) const {
+  return process_->ring(ring).control().head.load(std::memory_order_acquire);
+}
+
+bool ProcessDevice::Send(size_t index, std::span<const std::byte> messages) {
+  PrivateRing& ring = process_->ring(index);
   std::byte* const target = ring.Reserve(messages.size());
   if (target == nullptr) return false;
   std::memcpy(target, messages.data(), messages.size());
@@ -167,8 +174,8 @@ bool ProcessDevice::Send(std::span<const std::byte> messages) {
   return true;
 }
 
-void ProcessDevice::WakeExecutor() {
-  if (online()) process_->ring().Wake();
+void ProcessDevice::WakeExecutor(size_t ring) {
+  if (online()) process_->ring(ring).Wake();
 }
 
 uint32_t ProcessDevice::Register(const kernels::Kernel& kernel) {
@@ -177,8 +184,8 @@ uint32_t ProcessDevice::Register(const kernels::Kernel& kernel) {
   return kernel.index;
 }
 
-bool ProcessDevice::SendModule(const kernels::ModuleImage& image, ModuleRecord& record) {
-  if (record.loaded) return true;
+bool ProcessDevice::SendModule(size_t ring, const kernels::ModuleImage& image, ModuleRecord& record) {
+  if ((record.loaded >> ring & 1) != 0) return true;
   std::vector<std::byte> bytes((sizeof(Message) + image.bytes.size() + kMessageAlignment - 1) /
                                kMessageAlignment * kMessageAlignment);
   auto& message = *reinterpret_cast<Message*>(bytes.data());
@@ -186,17 +193,19 @@ bool ProcessDevice::SendModule(const kernels::ModuleImage& image, ModuleRecord& 
   message.kind = MessageKind::kLoadModule;
   message.load = {image.bytes.size(), static_cast<uint32_t>(image.format), record.number};
   std::memcpy(bytes.data() + sizeof(Message), image.bytes.data(), image.bytes.size());
-  return record.loaded = Send(bytes);
+  if (!Send(ring, bytes)) return false;
+  record.loaded |= 1u << ring;
+  return true;
 }
 
-bool ProcessDevice::SendKernel(uint32_t index) {
+bool ProcessDevice::SendKernel(size_t ring, uint32_t index) {
   KernelRecord& record = kernels_[index];
-  if (record.loaded) [[likely]]
+  if ((record.loaded >> ring & 1) != 0) [[likely]]
     return true;
   const kernels::Kernel& kernel = *record.kernel;
   const auto module =
-      modules_.try_emplace(kernel.module, ModuleRecord{static_cast<uint32_t>(modules_.size()), false}).first;
-  if (!SendModule(*kernel.module, module->second)) return false;
+      modules_.try_emplace(kernel.module, ModuleRecord{static_cast<uint32_t>(modules_.size()), 0}).first;
+  if (!SendModule(ring, *kernel.module, module->second)) return false;
   std::vector<std::byte> bytes((sizeof(Message) + kernel.entry.size() + kMessageAlignment - 1) /
                                kMessageAlignment * kMessageAlignment);
   auto& message = *reinterpret_cast<Message*>(bytes.data());
@@ -205,7 +214,9 @@ bool ProcessDevice::SendKernel(uint32_t index) {
   message.kernel = index;
   message.load = {kernel.entry.size(), 0, module->second.number};
   std::memcpy(bytes.data() + sizeof(Message), kernel.entry.data(), kernel.entry.size());
-  return record.loaded = Send(bytes);
+  if (!Send(ring, bytes)) return false;
+  record.loaded |= 1u << ring;
+  return true;
 }
 
 // ---- the compiler's thread

@@ -54,16 +54,16 @@ class ProcessDevice final : public Device {
 
   // For queues.
   bool online() const { return state_ != State::kReplacing && state_ != State::kLost; }
-  bool HasRoom() const;
-  uint64_t position() const;
-  bool Send(std::span<const std::byte> messages);
-  void WakeExecutor();
+  bool HasRoom(size_t ring) const;
+  uint64_t position(size_t ring) const;
+  bool Send(size_t ring, std::span<const std::byte> messages);
+  void WakeExecutor(size_t ring);
   uint32_t Register(const kernels::Kernel& kernel);
-  bool SendKernel(uint32_t kernel);  // unless the executor has it
+  bool SendKernel(size_t ring, uint32_t kernel);  // unless its end has it
   void CountRun(uint32_t kernel) { ++kernels_[kernel].runs; }
   uint64_t runs(uint32_t kernel) const { return kernels_[kernel].runs; }
-  bool HasReport(uint32_t slot) const;
-  absl::Status TakeReport(uint32_t slot);
+  bool HasReport(const ProcessQueue& queue) const;
+  absl::Status TakeReport(const ProcessQueue& queue);
   void RemoveQueue(ProcessQueue& queue);
 
  private:
@@ -86,11 +86,11 @@ class ProcessDevice final : public Device {
   struct KernelRecord {
     const kernels::Kernel* kernel = nullptr;
     uint64_t runs = 0;    // known to have ended
-    bool loaded = false;  // by this executor
+    uint32_t loaded = 0;  // bit r: behind ring r of this executor
   };
   struct ModuleRecord {
     uint32_t number = 0;
-    bool loaded = false;
+    uint32_t loaded = 0;  // as above
   };
   struct Replacement {
     absl::StatusOr<std::shared_ptr<ExecutorProcess>> process = absl::UnknownError("");
@@ -101,7 +101,9 @@ class ProcessDevice final : public Device {
   ProcessDevice(ProcessDeviceOptions options, AddressSpace chunks, AddressSpace hosts);
   absl::Status AddHostMemory(uint64_t address, uint64_t bytes, std::shared_ptr<UniqueFd> fd);
   void RemoveMemory(uint64_t address);
-  bool SendModule(const kernels::ModuleImage& image, ModuleRecord& record);
+  bool SendModule(size_t ring, const kernels::ModuleImage& image, ModuleRecord& record);
+  size_t rings() const { return static_cast<size_t>(options_.command.rings); }
+  uint64_t Taken(size_t ring) const;  // how far the executor came
 
   // Replacing.
   void CheckHealth();

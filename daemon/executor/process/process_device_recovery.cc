@@ -51,23 +51,26 @@ void ProcessDevice::CheckHealth() {
   const Clock::time_point now = Clock::now();
   if (now - last_check_ < kCheckInterval) return;
   last_check_ = now;
-  const RingControl& control = process_->ring().control();
-  if (control.state.load(std::memory_order_acquire) == static_cast<uint32_t>(ExecutorState::kDeviceLost)) {
-    Lose(absl::StrCat("its device faulted: ", transport::GetText(control.reason)));
-  } else if (process_->Ended()) {
-    Lose("it ended");
-  } else {
-    Pump();
-    if (options_.command_limit.count() != 0) CheckHang();
+  for (size_t r = 0; r < rings(); ++r) {
+    const RingControl& control = process_->ring(r).control();
+    if (control.state.load(std::memory_order_acquire) == static_cast<uint32_t>(ExecutorState::kDeviceLost)) {
+      Lose(absl::StrCat("its device faulted: ", transport::GetText(control.reason)));
+      return;
+    }
   }
+  if (process_->Ended()) {
+    Lose("it ended");
+    return;
+  }
+  Pump();
+  if (options_.command_limit.count() != 0) CheckHang();
 }
 
 // The queue that has made no progress for longest, though its first command had begun.
 void ProcessDevice::CheckHang() {
-  const uint64_t taken = process_->ring().control().head.load(std::memory_order_acquire);
   ProcessQueue* oldest = nullptr;
   for (ProcessQueue* queue : queues_) {
-    if (queue == nullptr || !queue->Running(taken)) continue;
+    if (queue == nullptr || !queue->Running(Taken(queue->ring()))) continue;
     if (oldest == nullptr || queue->last_progress() < oldest->last_progress()) oldest = queue;
   }
   if (oldest == nullptr || Clock::now() - oldest->last_progress() < options_.command_limit) return;
@@ -129,9 +132,8 @@ void ProcessDevice::FinishReplacement() {
   Replacement replacement = std::exchange(replacement_, {});
   if (process_ != nullptr) {
     // Dead and reaped: what it did is all that it will have done.
-    const uint64_t taken = process_->ring().control().head.load(std::memory_order_acquire);
     for (ProcessQueue* queue : queues_) {
-      if (queue != nullptr) queue->Rewind(taken);
+      if (queue != nullptr) queue->Rewind(Taken(queue->ring()));
     }
     if (hung_owner_ != 0) {
       Condemn(std::exchange(hung_owner_, 0), loss_);
@@ -173,8 +175,8 @@ absl::Status ProcessDevice::Adopt(Replacement replacement) {
     RETURN_IF_ERROR(part.host ? process_->ImportHost(address, part.bytes, part.fd->get())
                               : process_->Import(address, part.bytes, *part.fd));
   }
-  for (KernelRecord& record : kernels_) record.loaded = false;
-  for (auto& [image, record] : modules_) record.loaded = false;
+  for (KernelRecord& record : kernels_) record.loaded = 0;
+  for (auto& [image, record] : modules_) record.loaded = 0;
   ++replaced_;
   Publish(process_);
   state_ = suspects_.empty() ? State::kOnline : State::kProbing;
@@ -186,7 +188,7 @@ absl::Status ProcessDevice::Adopt(Replacement replacement) {
     queue->Release();
     queue->SendRest();
   }
-  process_->ring().Wake();
+  for (size_t r = 0; r < rings(); ++r) WakeExecutor(r);
   spdlog::info("executor_replaced device={} pid={} after_ms={:.0f} suspects={}", options_.index,
                process_->pid(), Milliseconds(Clock::now() - lost_at_), suspects_.size());
   StartStandby();
@@ -251,10 +253,10 @@ void ProcessDevice::Probe() {
       message.kind = MessageKind::kWriteValue;
       message.queue = queue->slot();
       message.write = {reinterpret_cast<uint64_t>(probe_words_->OnDevice(words + queue->slot())), probe_};
-      if (!Send({reinterpret_cast<const std::byte*>(&message), sizeof(message)})) return;
+      if (!Send(queue->ring(), {reinterpret_cast<const std::byte*>(&message), sizeof(message)})) return;
+      WakeExecutor(queue->ring());
     }
     probe_sent_ = true;
-    process_->ring().Wake();
   }
   const bool done = std::all_of(queues.begin(), queues.end(), [&](ProcessQueue* queue) {
     return std::atomic_ref<uint64_t>(words[queue->slot()]).load(std::memory_order_acquire) == probe_;

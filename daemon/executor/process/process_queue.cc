@@ -95,7 +95,7 @@ absl::Status ProcessQueue::Zero(void* target, uint64_t bytes) {
 absl::Status ProcessQueue::WriteValue(uint64_t* word, uint64_t value) {
   Add(MessageKind::kWriteValue, 0).write = {AddressOf(word), value};
   const absl::Status status = Append({}, value);
-  device_.WakeExecutor();
+  device_.WakeExecutor(ring_);
   return status;
 }
 
@@ -104,7 +104,7 @@ absl::Status ProcessQueue::WriteTimestamp(uint64_t* word) {
   return Append({});
 }
 
-bool ProcessQueue::ready() const { return !held_ && sent_ == log_.size() && device_.HasRoom(); }
+bool ProcessQueue::ready() const { return !held_ && sent_ == log_.size() && device_.HasRoom(ring_); }
 
 void ProcessQueue::Completed(uint64_t value) {
   const size_t before = log_.size();
@@ -119,11 +119,11 @@ void ProcessQueue::Completed(uint64_t value) {
   last_progress_ = Clock::now();
 }
 
-bool ProcessQueue::HasTrouble() const { return !trouble_.error.ok() || device_.HasReport(slot_); }
+bool ProcessQueue::HasTrouble() const { return !trouble_.error.ok() || device_.HasReport(*this); }
 
 DeviceQueue::Trouble ProcessQueue::TakeTrouble() {
   Trouble trouble = std::exchange(trouble_, {});
-  const absl::Status reported = device_.TakeReport(slot_);
+  const absl::Status reported = device_.TakeReport(*this);
   if (trouble.error.ok()) trouble.error = reported;
   return trouble;
 }
@@ -135,7 +135,7 @@ bool ProcessQueue::SendCreation() {
   message.kind = MessageKind::kCreateQueue;
   message.queue = slot_;
   message.priority = priority_;
-  return created_ = device_.Send({reinterpret_cast<const std::byte*>(&message), sizeof(message)});
+  return created_ = device_.Send(ring_, {reinterpret_cast<const std::byte*>(&message), sizeof(message)});
 }
 
 void ProcessQueue::SendDestruction() {
@@ -144,17 +144,17 @@ void ProcessQueue::SendDestruction() {
   message.bytes = sizeof(message);
   message.kind = MessageKind::kDestroyQueue;
   message.queue = slot_;
-  device_.Send({reinterpret_cast<const std::byte*>(&message), sizeof(message)});
+  device_.Send(ring_, {reinterpret_cast<const std::byte*>(&message), sizeof(message)});
 }
 
 bool ProcessQueue::Send(CommandLog::Command& command, std::span<const std::byte> messages) {
   bool loaded = true;
   ForEachMessage(messages, [&](const Message& message) {
-    if (message.kind == MessageKind::kLaunch) loaded = loaded && device_.SendKernel(message.kernel);
+    if (message.kind == MessageKind::kLaunch) loaded = loaded && device_.SendKernel(ring_, message.kernel);
   });
   if (!loaded) return false;
-  const uint64_t position = device_.position();
-  if (!device_.Send(messages)) return false;
+  const uint64_t position = device_.position(ring_);
+  if (!device_.Send(ring_, messages)) return false;
   command.position = position;
   return true;
 }

@@ -16,8 +16,8 @@ class ProcessQueue final : public DeviceQueue {
  public:
   using Clock = std::chrono::steady_clock;
 
-  ProcessQueue(ProcessDevice& device, uint32_t slot, uint64_t owner, int priority)
-      : device_(device), slot_(slot), owner_(owner), priority_(priority) {}
+  ProcessQueue(ProcessDevice& device, size_t ring, uint32_t slot, uint64_t owner, int priority)
+      : device_(device), ring_(ring), slot_(slot), owner_(owner), priority_(priority) {}
   ~ProcessQueue() override;
   ProcessQueue(const ProcessQueue&) = delete;
   ProcessQueue& operator=(const ProcessQueue&) = delete;
@@ -36,6 +36,7 @@ class ProcessQueue final : public DeviceQueue {
 
   // For the device.
   uint32_t slot() const { return slot_; }
+  size_t ring() const { return ring_; }
   uint64_t owner() const { return owner_; }
   // What the executor is told first, and last.
   bool SendCreation();
@@ -44,7 +45,7 @@ class ProcessQueue final : public DeviceQueue {
   bool SendRest() { return !held_ && SendUpTo(log_.size()); }
   // The same of what had begun when the last executor died.
   bool SendStarted() { return SendUpTo(started_); }
-  // The executor has died at ring position `taken`. What is left is held until Release.
+  // The executor has died at position `taken` of the queue's ring. What is left is held until Release.
   void Rewind(uint64_t taken);
   void Release() { held_ = false; }
   void Forget();  // nothing of it is sent again
@@ -64,6 +65,7 @@ class ProcessQueue final : public DeviceQueue {
   bool Send(CommandLog::Command& command, std::span<const std::byte> messages);
 
   ProcessDevice& device_;
+  const size_t ring_;
   const uint32_t slot_;
   const uint64_t owner_;
   const int priority_;

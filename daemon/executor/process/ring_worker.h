@@ -1,4 +1,4 @@
-// The executor's main thread: takes messages from the ring and appends them to Level Zero queues.
+// An executor's appending thread: takes messages from the ring and appends them to Level Zero queues.
 #pragma once
 
 #include <chrono>
