@@ -18,10 +18,10 @@ def start(name: str, device: str, env: dict[str, str] | None = None) -> Child:
 def opened(worker: Child) -> int:
     """Lets it open the device; the bytes of its tensors there."""
     worker.send("open")
-    return worker.expect("opened")["tensor_bytes"]
+    return worker.expect("opened", 60)["tensor_bytes"]
 
 
 def asked(worker: Child, *command):
     """What it measured when told `command`."""
     worker.send(*command)
-    return worker.expect("done")["seconds"]
+    return worker.expect("done", 60)["seconds"]
