@@ -16,5 +16,5 @@ def synchronize(device: str) -> None:
 
 
 def target(text: str) -> str:
-    """A target of issue 4's table, which is one for GPUs."""
+    """A target, which is one for GPUs."""
     return text if ON_GPU else ""
