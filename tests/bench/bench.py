@@ -4,6 +4,7 @@ A benchmark is a file bench_NAME.py here, or a program bench_NAME in the release
 """
 
 import argparse
+import functools
 import json
 import os
 import pathlib
@@ -14,7 +15,7 @@ import sys
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 BINARIES = ROOT / "bin" if (ROOT / "bin/xpud").exists() else ROOT / "build/release/bin"  # a bundle of tools/bundle, or a clone
-SUITES = {"": "cpu", "gpu": "cuda"}  # folder -> the daemon's device
+SUITES = {"": "cpu", "gpu": "cuda"}  # folder -> device
 sys.path.insert(0, str(ROOT / "tools/lib"))
 
 from daemon import Daemon  # noqa: E402
@@ -34,17 +35,28 @@ def suite_of(name: str) -> str:
     return name.rpartition("/")[0]
 
 
+@functools.cache
+def sees_cuda() -> bool:
+    """Whether this Python's PyTorch has a GPU to be the baseline on."""
+    return subprocess.run([sys.executable, "-c", "import sys, torch; sys.exit(not torch.cuda.is_available())"],
+                          env=os.environ | {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}).returncode == 0
+
+
+def device_for(name: str, smoke: bool) -> str:
+    """What a benchmark's daemon drives, and plain PyTorch computes on: a smoke run is content with the CPU."""
+    wanted = SUITES[suite_of(name)]
+    if wanted == "cpu" or sees_cuda():
+        return wanted
+    if not smoke:
+        raise RuntimeError(f"{name} needs an NVIDIA GPU, and the PyTorch of {sys.executable} sees none (--smoke runs it on the CPU)")
+    return "cpu"
+
+
 def chosen(names: list[str], known: dict[str, list], smoke: bool) -> list[str]:
     """The benchmarks that `names` asks for; without names, all that this machine can run."""
     if not names:
-        return [name for name in known if not suite_of(name) or smoke or pathlib.Path("/dev/nvidia0").exists()]
+        return [name for name in known if SUITES[suite_of(name)] == "cpu" or smoke or sees_cuda()]
     return [name for name in known if name in names or suite_of(name) in names]
-
-
-def device_option(name: str, smoke: bool) -> str:
-    """What a benchmark's daemon is to drive. A smoke run is content with what is there."""
-    device = SUITES[suite_of(name)]
-    return "auto" if smoke and device != "cpu" else device
 
 
 def run(name: str, command: list, env: dict[str, str]) -> list[dict]:
@@ -64,13 +76,13 @@ def run(name: str, command: list, env: dict[str, str]) -> list[dict]:
 
 def run_with_daemon(name: str, command: list, smoke: bool) -> list[dict]:
     """Each has a fresh one: no benchmark inherits another's caches."""
-    daemon = Daemon(BINARIES, ROOT / f"build/bench-{name.replace('/', '-')}.log", "--device", device_option(name, smoke))
+    device = device_for(name, smoke)
+    daemon = Daemon(BINARIES, ROOT / f"build/bench-{name.replace('/', '-')}.log", "--device", device)
     try:
-        device = daemon.devices()[0]
         if suite_of(name):
-            print(f"  on {device['name']}")
+            print(f"  on {daemon.devices()[0]['name']}", flush=True)
         env = os.environ | {"XPUD_ADDRESS": str(daemon.address), "XPUD_FALLBACK": "error", "XPUD_BENCH_BINARIES": str(BINARIES),
-                            "XPUD_BENCH_PLAIN": "cuda" if device["vendor"] == "cuda" else "cpu",
+                            "XPUD_BENCH_PLAIN": device,
                             "PYTHONPATH": os.pathsep.join([*map(str, (HERE, ROOT / "tools/demo_lib")), os.environ.get("PYTHONPATH", "")])}
         return run(name, command, env | ({"XPUD_BENCH_SMOKE": "1"} if smoke else {}))
     finally:
