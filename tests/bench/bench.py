@@ -4,6 +4,7 @@ A benchmark is a file bench_NAME.py here, or a program bench_NAME in the release
 """
 
 import argparse
+import functools
 import json
 import os
 import pathlib
@@ -13,7 +14,8 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-BINARIES = ROOT / "build/release/bin"
+BINARIES = ROOT / "bin" if (ROOT / "bin/xpud").exists() else ROOT / "build/release/bin"  # a bundle of tools/bundle, or a clone
+SUITES = {"": "cpu", "gpu": "cuda"}  # folder -> device
 sys.path.insert(0, str(ROOT / "tools/lib"))
 
 from daemon import Daemon  # noqa: E402
@@ -21,9 +23,40 @@ from daemon import Daemon  # noqa: E402
 
 def benchmarks() -> dict[str, list]:
     """Name -> command."""
-    found = {path.stem.removeprefix("bench_"): [sys.executable, path] for path in HERE.glob("bench_*.py")}
-    found |= {path.stem.removeprefix("bench_"): [BINARIES / path.stem] for path in HERE.glob("bench_*.cc")}
-    return dict(sorted(found.items()))
+    found = {}
+    for suite in SUITES:
+        for path in sorted((HERE / suite).glob("bench_*.*")):
+            command = [sys.executable, path] if path.suffix == ".py" else [BINARIES / path.stem]
+            found[str(pathlib.PurePath(suite, path.stem.removeprefix("bench_")))] = command
+    return found
+
+
+def suite_of(name: str) -> str:
+    return name.rpartition("/")[0]
+
+
+@functools.cache
+def sees_cuda() -> bool:
+    """Whether this Python's PyTorch has a GPU to be the baseline on."""
+    return subprocess.run([sys.executable, "-c", "import sys, torch; sys.exit(not torch.cuda.is_available())"],
+                          env=os.environ | {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}).returncode == 0
+
+
+def device_for(name: str, smoke: bool) -> str:
+    """What a benchmark's daemon drives, and plain PyTorch computes on: a smoke run is content with the CPU."""
+    wanted = SUITES[suite_of(name)]
+    if wanted == "cpu" or sees_cuda():
+        return wanted
+    if not smoke:
+        raise RuntimeError(f"{name} needs an NVIDIA GPU, and the PyTorch of {sys.executable} sees none (--smoke runs it on the CPU)")
+    return "cpu"
+
+
+def chosen(names: list[str], known: dict[str, list], smoke: bool) -> list[str]:
+    """The benchmarks that `names` asks for; without names, all that this machine can run."""
+    if not names:
+        return [name for name in known if SUITES[suite_of(name)] == "cpu" or smoke or sees_cuda()]
+    return [name for name in known if name in names or suite_of(name) in names]
 
 
 def run(name: str, command: list, env: dict[str, str]) -> list[dict]:
@@ -41,10 +74,27 @@ def run(name: str, command: list, env: dict[str, str]) -> list[dict]:
     return rows
 
 
+def run_with_daemon(name: str, command: list, smoke: bool) -> list[dict]:
+    """Each has a fresh one: no benchmark inherits another's caches."""
+    device = device_for(name, smoke)
+    daemon = Daemon(BINARIES, ROOT / f"build/bench-{name.replace('/', '-')}.log", "--device", device)
+    try:
+        if suite_of(name):
+            print(f"  on {daemon.devices()[0]['name']}", flush=True)
+        env = os.environ | {"XPUD_ADDRESS": str(daemon.address), "XPUD_FALLBACK": "error", "XPUD_BENCH_BINARIES": str(BINARIES),
+                            "XPUD_BENCH_PLAIN": device,
+                            "PYTHONPATH": os.pathsep.join([*map(str, (HERE, ROOT / "tools/demo_lib")), os.environ.get("PYTHONPATH", "")])}
+        return run(name, command, env | ({"XPUD_BENCH_SMOKE": "1"} if smoke else {}))
+    finally:
+        daemon.close()
+
+
 def show(row: dict) -> None:
     verdict = {True: "met", False: "MISSED", None: ""}[row["met"]]
     beside = f"{row['ratio']:.2f}x {row['baseline']} ({row['baseline_value']:.4g})" if row["ratio"] else ""
-    print(f"  {row['name']:<38} {row['value']:>9.4g} {row['unit']:<14} {beside:<58} {row['target']:<16} {verdict}", flush=True)
+    canary = "canary {:.2f} ms ({:.2f} to {:.2f})".format(*(row["canary_ms"][i] for i in (1, 0, 2))) if row.get("canary_ms") else ""
+    print(f"  {row['name']:<48} {row['value']:>9.4g} {row['unit']:<14} {beside:<44} {row['target']:<14} {verdict:<6} {canary}".rstrip(),
+          flush=True)
 
 
 def machine() -> str:
@@ -55,26 +105,21 @@ def machine() -> str:
 def main() -> int:
     known = benchmarks()
     parser = argparse.ArgumentParser(prog="tools/bench")
-    parser.add_argument("name", nargs="*", help=f"of {', '.join(known)}; all without one")
+    parser.add_argument("name", nargs="*", help=f"of {', '.join(known)}; gpu is all that begin so; without a name, all that can run here")
     parser.add_argument("--json", type=pathlib.Path, help="write the rows there")
     parser.add_argument("--smoke", action="store_true", help="briefly: does it work, not how fast is it")
     arguments = parser.parse_args()
-    if unknown := set(arguments.name) - set(known):
+    if unknown := set(arguments.name) - set(known) - set(SUITES):
         parser.error(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(known)}")
     print(machine())
     rows, failed = [], []
-    for name in arguments.name or known:
-        daemon = Daemon(BINARIES, ROOT / f"build/bench-{name}.log")  # a fresh one: no benchmark inherits another's caches
-        env = os.environ | {"XPUD_ADDRESS": str(daemon.address), "XPUD_FALLBACK": "error", "XPUD_BENCH_BINARIES": str(BINARIES)}
-        env |= {"XPUD_BENCH_SMOKE": "1"} if arguments.smoke else {}
+    for name in chosen(arguments.name, known, arguments.smoke):
         print(f"{name}:", flush=True)
         try:
-            rows += run(name, known[name], env)
+            rows += run_with_daemon(name, known[name], arguments.smoke)
         except RuntimeError as failure:
             print(f"bench: {failure}", file=sys.stderr)
             failed.append(name)
-        finally:
-            daemon.close()
     if arguments.json:
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
         arguments.json.write_text(json.dumps(rows, indent=1) + "\n")

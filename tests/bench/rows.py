@@ -11,6 +11,7 @@ from collections.abc import Callable
 SMOKE = bool(os.environ.get("XPUD_BENCH_SMOKE"))
 
 _COMPARE = {"<=": operator.le, ">=": operator.ge, "<": operator.lt}
+_canary: list[float] = []
 
 
 def is_met(target: str, value: float, baseline: float | None) -> bool | None:
@@ -26,7 +27,9 @@ def emit(name: str, value: float, unit: str, baseline: str = "", baseline_value:
     print("@" + json.dumps({
         "name": name, "value": value, "unit": unit, "baseline": baseline, "baseline_value": baseline_value,
         "ratio": value / baseline_value if baseline_value else None, "target": target,
-        "met": is_met(target, value, baseline_value)}), flush=True)
+        "met": is_met(target, value, baseline_value),
+        "canary_ms": [round(part * 1e3, 3) for part in (min(_canary), statistics.median(_canary), max(_canary))] if _canary else None}),
+        flush=True)
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -35,10 +38,23 @@ def seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
+def begin_canary() -> None:
+    """Forgets what canary() measured for earlier rows."""
+    _canary.clear()
+
+
+def canary() -> None:
+    """Takes the time of a fixed piece of Python, which tells how fast this machine's processor is just now. Rows carry the least,
+    the median and the most since begin_canary()."""
+    _canary.append(seconds(lambda: sum(i * i for i in range(20_000))))
+
+
 def interleaved(works: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
     """The median seconds of each work, run in turns so that whatever else the machine does hits all alike."""
     times = {name: [] for name in works}
+    begin_canary()
     for turn in range(repeats):
+        canary()
         names = list(works) if turn % 2 == 0 else list(reversed(works))
         for name in names:
             times[name].append(seconds(works[name]))

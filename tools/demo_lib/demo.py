@@ -16,7 +16,8 @@ sys.path.insert(0, str(ROOT / "tools/lib"))
 
 from daemon import Daemon  # noqa: E402
 
-BINARIES = ROOT / "bin" if (ROOT / "bin/xpud").exists() else ROOT / "build/release/bin"  # a bundle of tools/bundle, or a clone
+IN_BUNDLE = (ROOT / "bin/xpud").exists()  # an unpacked archive of tools/bundle; else a clone
+BINARIES = ROOT / "bin" if IN_BUNDLE else ROOT / "build/release/bin"
 WORK = ROOT / "build/demo"
 MIN_COSINE = 0.9999
 MAX_ACCURACY_DIFFERENCE = 0.005
@@ -158,7 +159,7 @@ def main() -> int:
 
     print(f"""
 done in {time.monotonic() - began:.0f} s. What to try next:
-    {sys.executable} -c "import torch; print((torch.ones(3, device='xpud') * 2).sum())"
+    {f"PYTHONPATH={ROOT}/build/site " if IN_BUNDLE else ""}{sys.executable} -c "import torch; print((torch.ones(3, device='xpud') * 2).sum())"
     {BINARIES}/xpuctl top                      # while your own processes run on device='xpud'
     tools/demo --all                                  # every docstring
     tools/bench                                       # the figures in tests/bench/README.md, on this machine""")

@@ -4,11 +4,12 @@
     /opt/xpud/bin/build_torch_xpud.py
 
 Needs a C++20 compiler ($CXX, else c++) and that Python's headers. `--target FOLDER` installs into a folder for PYTHONPATH instead of
-site-packages.
+site-packages; with `--if-missing`, nothing is done where torch_xpud is there already, built from this bundle for this torch.
 """
 
 import argparse
 import concurrent.futures
+import importlib.util
 import os
 import pathlib
 import shutil
@@ -31,9 +32,16 @@ def compiler_arguments(torch_root: pathlib.Path) -> list[str]:
             f"-I{SOURCE}", f"-I{SOURCE}/sdk/include", *(part for system in systems for part in ("-isystem", str(system)))]
 
 
+def is_there(package: pathlib.Path) -> bool:
+    found = importlib.util.find_spec("torch_xpud")
+    return bool(found and found.origin and pathlib.Path(found.origin).resolve().is_relative_to(package.resolve())
+                and list((package / "torch_xpud").glob("_C*.so")))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--target", type=pathlib.Path, help="install here instead of into site-packages")
+    parser.add_argument("--if-missing", action="store_true", help="build only where that was not done")
     options = parser.parse_args()
     os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
     try:
@@ -43,6 +51,9 @@ def main() -> int:
         return 1
     torch_root = pathlib.Path(torch.__file__).parent
     package = BUNDLE / "python" / f"{sys.version_info.major}.{sys.version_info.minor}-torch{torch.__version__}"
+    if options.if_missing and is_there(package):
+        return 0
+    print(f"torch_xpud: building it for torch {torch.__version__} of {sys.executable}, about a minute", file=sys.stderr)
     shutil.rmtree(package, ignore_errors=True)
     shutil.copytree(SOURCE / "sdk/torch/python/torch_xpud", package / "torch_xpud")
     command = compiler_arguments(torch_root)

@@ -1,11 +1,20 @@
 """A daemon for a demo, benchmark or test: on a socket of its own, so that it disturbs nobody's, and ended with its owner."""
 
+import importlib.util
 import json
 import os
 import pathlib
 import shutil
 import subprocess
 import tempfile
+
+
+def _environment() -> dict[str, str]:
+    """Ours, and where this Python's PyTorch has brought cuBLASLt, that one, as both sides of a comparison should have the same."""
+    found = importlib.util.find_spec("nvidia")
+    folders = map(pathlib.Path, found.submodule_search_locations or ()) if found else ()
+    libraries = sorted(path for folder in folders for path in folder.glob("*/lib/libcublasLt.so.1[23]"))
+    return ({"XPUD_CUBLASLT": str(libraries[-1])} if libraries else {}) | os.environ
 
 
 class Daemon:
@@ -18,7 +27,7 @@ class Daemon:
         ready, ready_child = os.pipe()
         with log.open("wb") as out:
             self._process = subprocess.Popen([binaries / "xpud", "--socket", self.address, "--ready-fd", str(ready_child), *options],
-                                             stdin=subprocess.DEVNULL, stdout=out, stderr=out, pass_fds=[ready_child])
+                                             stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=_environment(), pass_fds=[ready_child])
         os.close(ready_child)
         with os.fdopen(ready, "rb") as pipe:
             if not pipe.read(1):

@@ -1,0 +1,63 @@
+"""A process of its own that computes on one device when it is told to: `--device plain|xpud`, commands on its input.
+
+open            puts the encoder on the device and warms it up; reports `opened`, with the bytes of its tensors
+forward COUNT   reports `done`, with the seconds of each
+add COUNT       a + b of 16x16 that often, without a wait; reports `done`, with the seconds of all
+window AT LENGTH   forwards from the time AT for LENGTH seconds (of time.perf_counter, which all processes share); reports `done`
+"""
+
+import argparse
+import time
+
+import rows
+from encoder import Encoder
+from sides import PLAIN, synchronize
+from tiny_op import TinyOp
+
+import channel
+
+WARM = 20
+
+
+class Work:
+    def __init__(self, device: str):
+        self._device = device
+        self._encoder: Encoder | None = None
+        self._tiny_op: TinyOp | None = None
+
+    def open(self) -> None:
+        self._encoder = Encoder(self._device)
+        for _ in range(WARM):
+            self._encoder()
+        channel.emit("opened", tensor_bytes=self._encoder.tensor_bytes())
+
+    def forward(self, count: str) -> None:
+        channel.emit("done", seconds=[rows.seconds(self._encoder) for _ in range(int(count))])
+
+    def add(self, count: str) -> None:
+        self._tiny_op = self._tiny_op or TinyOp(self._device)
+        self._tiny_op.issue(100)
+        synchronize(self._device)
+        channel.emit("done", seconds=rows.seconds(lambda: self._tiny_op.issue(int(count))))
+        synchronize(self._device)
+
+    def window(self, at: str, length: str) -> None:
+        end, times = float(at) + float(length), []
+        time.sleep(max(0.0, float(at) - time.perf_counter()))
+        while (began := time.perf_counter()) < end:
+            self._encoder()
+            times.append(time.perf_counter() - began)
+        channel.emit("done", seconds=times)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--device", choices=["plain", "xpud"], required=True)
+    work = Work({"plain": PLAIN}.get(parser.parse_args().device, "xpud"))
+    channel.emit("ready")
+    while words := channel.await_command():
+        getattr(work, words[0])(*words[1:])
+
+
+if __name__ == "__main__":
+    main()
