@@ -16,6 +16,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr unsigned kRoundsPerPoll = 8;
 constexpr int kIdlePolls = 64;  // before sleep is considered
 constexpr auto kWatchClosely = std::chrono::milliseconds(2);
 constexpr auto kWatchPause = std::chrono::microseconds(30);
@@ -220,9 +221,10 @@ void Engine::Sleep() {
 void Engine::Main() {
   auto last_work = Clock::now();
   int idle_polls = 0;
+  unsigned round = 0;
   while (!stopping_.load(std::memory_order_relaxed)) {
     bool worked = RunTasks();
-    PollDevices();
+    if (++round % kRoundsPerPoll == 0) PollDevices();
     worked |= RunSessions();
     if (!ending_.empty()) worked |= RunEnding();
     if (worked) {
@@ -240,6 +242,7 @@ void Engine::Main() {
     // Both: a thread that was off its core for a while has seen no clock tick of idleness.
     if (idle_polls < kIdlePolls || Clock::now() - last_work < patience_.Limit()) continue;
     Sleep();
+    PollDevices();
     patience_.Waited(Clock::now() - last_work);
     idle_polls = 0;
   }

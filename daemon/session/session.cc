@@ -24,6 +24,10 @@ constexpr int kCommandsPerLook = 8;  // light commands between two looks at the 
 // Commands that a queue of an asynchronous device has under way: enough to keep it busy, fewer than a stream
 // takes before the append blocks.
 constexpr uint64_t kMostUnderWay = 512;
+// An announcement costs an asynchronous device as much as a small kernel. While nobody waits for one, there
+// is one for so many commands, or after so long.
+constexpr uint64_t kMostUnannounced = 64;
+constexpr uint64_t kLongestUnannouncedNs = 20'000;
 
 uint64_t NowNs() {
   return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
@@ -78,6 +82,7 @@ void Session::Attach(uint32_t queue_id) {
 }
 
 bool Session::End() {
+  batch_ = {};
   if (!PublishCompletions().ok()) return true;  // a device that takes no work has none under way
   if (busy_queues_ != 0) TakeCompletions();
   return busy_queues_ == 0;
@@ -109,10 +114,15 @@ int Session::queue_count() const { return std::popcount(open_queues_); }
 absl::StatusOr<Session::Progress> Session::Run(uint64_t slice_ns) {
   const uint64_t start = NowNs();
   if (busy_queues_ != 0) TakeCompletions();
+  client_waits_ |= transport_->ClientWantsAnswer();
   if (batch_.empty()) {
-    if (start < slice_ended_ns_ + kStreamPauseNs && !transport_->ClientWantsAnswer()) return Progress::kIdle;
+    if (start < slice_ended_ns_ + kStreamPauseNs && !client_waits_) return Progress::kIdle;
     ASSIGN_OR_RETURN(batch_, transport_->Receive());
-    if (batch_.empty()) return Progress::kIdle;
+    if (batch_.empty()) {
+      if (dirty_queues_ != 0 && ShouldPublish(start)) RETURN_IF_ERROR(PublishCompletions());
+      client_waits_ = client_waits_ && dirty_queues_ != 0;
+      return Progress::kIdle;
+    }
   }
   uint64_t now = start;
   Progress progress = Progress::kWorked;
@@ -136,10 +146,12 @@ absl::StatusOr<Session::Progress> Session::Run(uint64_t slice_ns) {
     batch_ = batch_.subspan(header.bytes);
     ++sequence_;
     queues_[header.queue].submitted = sequence_;
+    if (dirty_queues_ == 0) dirty_since_ns_ = now;
     dirty_queues_ |= uint64_t{1} << header.queue;
+    ++dirty_commands_;
     ++stats_.submitted;
   }
-  RETURN_IF_ERROR(PublishCompletions());
+  if (ShouldPublish(now)) RETURN_IF_ERROR(PublishCompletions());
   now = NowNs();
   slice_began_ns_ = start;
   slice_ended_ns_ = now;
@@ -151,7 +163,16 @@ absl::StatusOr<Session::Progress> Session::Run(uint64_t slice_ns) {
   return progress;
 }
 
+bool Session::ShouldPublish(uint64_t now) const {
+  // For a synchronous device it is a store.
+  if (queues_[current_queue_].in_flight == nullptr) return true;
+  return (client_waits_ && batch_.empty()) || dirty_commands_ >= kMostUnannounced ||
+         now >= dirty_since_ns_ + kLongestUnannouncedNs;
+}
+
 absl::Status Session::PublishCompletions() {
+  dirty_commands_ = 0;
+  client_waits_ = false;
   while (dirty_queues_ != 0) {
     const uint32_t q = static_cast<uint32_t>(std::countr_zero(dirty_queues_));
     dirty_queues_ &= dirty_queues_ - 1;

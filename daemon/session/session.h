@@ -56,7 +56,7 @@ class Session {
     kStalled,  // the next command waits for a kernel to compile, or for another queue
   };
   // Whether a device works for it, so that it must be Run again soon.
-  bool under_way() const { return busy_queues_ != 0; }
+  bool under_way() const { return (busy_queues_ | dirty_queues_) != 0; }
   // Takes no more commands. True once nothing is under way; call it again until then.
   bool End();
   // The device will do nothing more for this session.
@@ -146,6 +146,7 @@ class Session {
   void ReleaseDeferred();
   void ChargeMemory(uint32_t device, int64_t bytes);
   absl::Status PublishCompletions();
+  bool ShouldPublish(uint64_t now) const;
   // Has the device say when it has done what the queue was given so far.
   absl::Status Announce(uint32_t queue_id);
   // What asynchronous devices have done since.
@@ -173,6 +174,8 @@ class Session {
   std::array<Queue, wire::kMaxQueues> queues_;
   uint64_t open_queues_ = 0;   // bit q
   uint64_t dirty_queues_ = 0;  // bit q: has commands whose completion is not yet announced
+  uint64_t dirty_since_ns_ = 0, dirty_commands_ = 0;
+  bool client_waits_ = false;  // seen since the last announcement
   uint64_t busy_queues_ = 0;   // bit q: an asynchronous device has work of it
   uint64_t busy_since_ns_ = 0;
   std::vector<DeferredFree> deferred_;

@@ -23,13 +23,15 @@ absl::StatusOr<Session::Outcome> Session::Allocate(std::span<const std::byte> by
   Queue& queue = queues_[current_queue_];
   DeviceState& state = devices_[queue.device];
   const uint64_t used = allocated_[queue.device];
-  absl::StatusOr<memory::Block> block = ProcessOutOfMemory(
-      command.bytes, queue.device, state.device->properties().total_memory, state.memory_limit, used);
-  if (command.bytes <= state.memory_limit &&
-      memory::RoundSize(command.bytes) <= state.memory_limit - std::min(used, state.memory_limit)) {
-    block = TakeMemory(queue, command.bytes);
-    if (absl::IsUnavailable(block.status())) return Outcome::kStalled;
-  }
+  const bool allowed =
+      command.bytes <= state.memory_limit &&
+      memory::RoundSize(command.bytes) <= state.memory_limit - std::min(used, state.memory_limit);
+  absl::StatusOr<memory::Block> block =
+      allowed ? TakeMemory(queue, command.bytes)
+              : absl::StatusOr<memory::Block>(ProcessOutOfMemory(command.bytes, queue.device,
+                                                                 state.device->properties().total_memory,
+                                                                 state.memory_limit, used));
+  if (absl::IsUnavailable(block.status())) return Outcome::kStalled;
   Buffer* buffer = buffers_.Insert(command.buffer);
   if (buffer == nullptr) {
     if (block.ok()) state.pool->Free(*block);
