@@ -233,11 +233,13 @@ TEST_P(AttentionOfType, NanAndWideHeads) {
 }
 
 // Shapes and layouts that models have, at every depth that has a kernel of its own: aligned, with enough
-// groups that a GPU takes its larger tiles, shared key heads, each kind of mask, causal.
+// groups that a GPU takes its larger tiles, so few that it cuts keys, shared key heads, each kind of mask,
+// causal.
 TEST_P(AttentionOfType, ShapesOfModelsAgreeWithTheDefinition) {
   Random random(12);
   const int64_t shapes[][6] = {{17, 8, 8, 150, 150, 32},  {34, 8, 2, 70, 100, 64}, {34, 8, 8, 70, 65, 128},
-                               {2, 12, 12, 128, 128, 32}, {1, 2, 1, 1, 300, 64},   {1, 3, 3, 129, 257, 96}};
+                               {2, 12, 12, 128, 128, 32}, {1, 2, 1, 1, 300, 64},   {1, 3, 3, 129, 257, 96},
+                               {1, 4, 2, 1, 1100, 64},    {1, 2, 2, 100, 700, 128}, {2, 3, 3, 20, 520, 32}};
   int count = 0;
   for (const auto& [batch, heads, key_heads, queries, keys, depth] : shapes) {
     for (int mask = 0; mask < 4; ++mask, ++count) {

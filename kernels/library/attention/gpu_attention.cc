@@ -3,6 +3,7 @@
 #include <array>
 #include <bit>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -20,11 +21,27 @@ namespace {
 using gpu::AttentionArguments;
 
 constexpr int64_t kEnoughGroups = 264;  // two for each multiprocessor of an H100: then a group may be large
+constexpr int64_t kLeastPart = 256;         // keys, where they are cut
+constexpr int64_t kPartMultiple = 64;
 constexpr int64_t kMostGroups = INT32_MAX;  // along x
 constexpr int64_t kLargestSize = INT32_MAX - 1024;
 constexpr int kDepths[] = {32, 64, 128};
 constexpr ops::DType kTypes[] = {ops::DType::kFloat32, ops::DType::kFloat64, ops::DType::kBFloat16,
                                  ops::DType::kFloat16};
+
+// Of attention_tiled.cu: the kernels for a depth, those with larger groups first.
+struct Shape {
+  const char* name;
+  int rows;  // queries of a group
+  int lanes;
+};
+constexpr Shape kTiled32[] = {{"many", 128, 128}, {"some", 32, 128}, {"few", 16, 128}};
+constexpr Shape kTiled64[] = {{"many", 64, 64}, {"few", 16, 64}};
+constexpr Shape kTiled128[] = {{"many", 32, 64}, {"few", 16, 64}};
+constexpr std::span<const Shape> kTiled[] = {kTiled32, kTiled64, kTiled128};
+// How many groups those with fewer rows are left for; causal ones are of different lengths.
+constexpr int64_t kEnoughTiledGroups = 384;
+constexpr int64_t kEnoughCausalGroups = 1024;
 
 int64_t CeilDivide(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -69,41 +86,66 @@ bool RowsAligned(const HeadTensor& t, int64_t element, int64_t bytes) {
          reinterpret_cast<uintptr_t>(t.data) % static_cast<uint64_t>(bytes) == 0;
 }
 
+// What the kernels that copy tiles of rows want, whose chunks are of 16 bytes.
+bool FitsTiles(const AttentionProblem& p) {
+  const int64_t element = ops::SizeOf(p.dtype), chunk = 16 / element;
+  return p.depth % chunk == 0 && p.value_depth % chunk == 0 &&
+         std::max(p.depth, p.value_depth) <= kDepths[2] && std::max(p.queries, p.keys) <= kLargestSize &&
+         RowsAligned(p.q, element, 16) && RowsAligned(p.k, element, 16) && RowsAligned(p.v, element, 16) &&
+         RowsAligned(p.out, element, element == 2 ? 4 : 16);
+}
+
 bool FitsTensorCores(const AttentionProblem& p) {
-  if (p.mask.data == nullptr && !(p.scale > 0)) return false;
-  if (ops::SizeOf(p.dtype) != 2 || p.depth % 8 != 0 || p.value_depth % 8 != 0) return false;
-  if (std::max(p.depth, p.value_depth) > kDepths[2] || std::max(p.queries, p.keys) > kLargestSize)
-    return false;
-  return RowsAligned(p.q, 2, 16) && RowsAligned(p.k, 2, 16) && RowsAligned(p.v, 2, 16) &&
-         RowsAligned(p.out, 2, 4);
+  return ops::SizeOf(p.dtype) == 2 && FitsTiles(p) && (p.mask.data != nullptr || p.scale > 0);
+}
+
+size_t DepthIndex(const AttentionProblem& p) {
+  const int64_t depth = std::max(p.depth, p.value_depth);
+  return depth <= kDepths[0] ? 0 : depth <= kDepths[1] ? 1 : 2;
+}
+
+// Into how many parts keys are cut: where there are few groups, so that all multiprocessors have work.
+int64_t PartsOf(const AttentionProblem& p, int64_t groups) {
+  if (groups >= kEnoughGroups / 2) return 1;
+  return std::clamp<int64_t>(p.keys / kLeastPart, 1, CeilDivide(kEnoughGroups, groups));
 }
 
 class GpuAttention : public Planner {
  public:
   explicit GpuAttention(KernelStore& store) {
-    for (const ops::DType type : kTypes)
-      plain_[TypeIndex(type)].emplace(store, gpu::AttentionPlainPtx(type),
-                                      std::vector<std::string>{"attention_plain", "attention_wide"});
-    for (size_t bfloat16 = 0; bfloat16 < 2; ++bfloat16)
-      for (size_t d = 0; d < std::size(kDepths); ++d) {
+    using Entries = std::vector<std::string>;
+    for (const ops::DType type : kTypes) {
+      const size_t t = TypeIndex(type);
+      plain_[t].emplace(store, gpu::AttentionPlainPtx(type), Entries{"attention_plain", "attention_wide"});
+      if (type != ops::DType::kFloat64)
+        merge_[t].emplace(store, gpu::AttentionMergePtx(type), Entries{"attention_merge"});
+    }
+    for (size_t d = 0; d < std::size(kDepths); ++d) {
+      Entries entries;
+      for (const Shape& shape : kTiled[d]) entries.push_back(std::string("attention_tiled_") + shape.name);
+      tiled_[d].emplace(store, gpu::AttentionTiledPtx(kDepths[d]), std::move(entries));
+      for (size_t bfloat16 = 0; bfloat16 < 2; ++bfloat16) {
         Mma& modules = mma_[bfloat16][d];
         modules.plain.emplace(store, gpu::AttentionMmaPtx(bfloat16 != 0, kDepths[d], false),
-                              std::vector<std::string>{"attention_mma_64", "attention_mma_128"});
+                              Entries{"attention_mma_64", "attention_mma_128"});
         modules.masked.emplace(store, gpu::AttentionMmaPtx(bfloat16 != 0, kDepths[d], true),
-                               std::vector<std::string>{"attention_mma_masked_64"});
+                               Entries{"attention_mma_masked_64"});
       }
+    }
   }
 
   bool Serves(ops::Family family) const override { return family == ops::Family::kAttention; }
 
-  absl::StatusOr<Readiness> Plan(const OpCall& call, KernelLibrary::Workspace,
+  absl::StatusOr<Readiness> Plan(const OpCall& call, KernelLibrary::Workspace workspace,
                                  LaunchList& launches) override {
     ASSIGN_OR_RETURN(const AttentionProblem problem, ReadAttention(call));
     if (problem.Empty() || problem.value_depth == 0) return Readiness::kReady;
     if (problem.batch * problem.heads > kMostGroups / std::max<int64_t>(1, problem.queries))
       return absl::UnimplementedError("attention of more than 2^31 queries in all on a GPU");
     AttentionArguments arguments = ArgumentsOf(problem);
-    if (FitsTensorCores(problem)) return LaunchMma(problem, arguments, launches);
+    if (FitsTensorCores(problem)) return LaunchMma(problem, arguments, workspace, launches);
+    if (problem.dtype == ops::DType::kFloat32 && FitsTiles(problem))
+      return LaunchTiled(problem, arguments, workspace, launches);
     return LaunchPlain(problem, arguments, launches);
   }
 
@@ -134,20 +176,69 @@ class GpuAttention : public Planner {
     return Readiness::kReady;
   }
 
-  absl::StatusOr<Readiness> LaunchMma(const AttentionProblem& p, const AttentionArguments& arguments,
-                                      LaunchList& launches) {
-    const int64_t depth = std::max(p.depth, p.value_depth);
-    Mma& modules = mma_[p.dtype == ops::DType::kBFloat16][depth <= 32 ? 0 : depth <= 64 ? 1 : 2];
+  absl::StatusOr<Readiness> LaunchMma(const AttentionProblem& p, AttentionArguments& arguments,
+                                      KernelLibrary::Workspace workspace, LaunchList& launches) {
+    Mma& modules = mma_[p.dtype == ops::DType::kBFloat16][DepthIndex(p)];
     const bool masked = p.mask.data != nullptr;
+    const int64_t depth = std::max(p.depth, p.value_depth);
     // Measured: at depth 32 more warps are worth more than fewer reads of k and v; causal groups of 128 at
     // depth 128 wait.
     const bool worth = depth > 32 && (depth <= 64 || !p.causal);
     const bool many =
         worth && !masked && p.queries > 64 && p.batch * p.heads * CeilDivide(p.queries, 128) >= kEnoughGroups;
     ASSIGN_OR_RETURN(const Kernel* kernel, masked ? modules.masked->Find(0) : modules.plain->Find(many));
-    if (kernel == nullptr) return Readiness::kCompiling;
-    LaunchOver(kernel, arguments, many ? 128 : 64, 1, AttentionArguments::kMmaLanes, launches);
+    return LaunchCut({kernel, many ? 128 : 64, AttentionArguments::kMmaLanes}, p, arguments, workspace,
+                     launches);
+  }
+
+  absl::StatusOr<Readiness> LaunchTiled(const AttentionProblem& p, AttentionArguments& arguments,
+                                        KernelLibrary::Workspace workspace, LaunchList& launches) {
+    const size_t d = DepthIndex(p);
+    const int64_t heads = p.batch * p.heads, enough = p.causal ? kEnoughCausalGroups : kEnoughTiledGroups;
+    const std::span<const Shape> shapes = kTiled[d];
+    size_t at = 0;  // the largest tiles that keep the device busy
+    while (at + 1 < shapes.size() && heads * CeilDivide(p.queries, shapes[at].rows) < enough) ++at;
+    ASSIGN_OR_RETURN(const Kernel* kernel, tiled_[d]->Find(at));
+    return LaunchCut({kernel, shapes[at].rows, shapes[at].lanes}, p, arguments, workspace, launches);
+  }
+
+  // A kernel that can cut keys.
+  struct Tiles {
+    const Kernel* kernel;  // nullptr: not ready
+    int64_t rows;          // queries of a group
+    int lanes;
+  };
+
+  absl::StatusOr<Readiness> LaunchCut(const Tiles& tiles, const AttentionProblem& p,
+                                      AttentionArguments& arguments, KernelLibrary::Workspace workspace,
+                                      LaunchList& launches) {
+    const int64_t queries = p.batch * p.heads * p.queries;
+    int64_t parts = PartsOf(p, p.batch * p.heads * CeilDivide(p.queries, tiles.rows));
+    const Kernel* merge = nullptr;
+    if (parts > 1) {
+      ASSIGN_OR_RETURN(merge, merge_[TypeIndex(p.dtype)]->Find(0));
+    }
+    if (tiles.kernel == nullptr || (parts > 1 && merge == nullptr)) return Readiness::kCompiling;
+    if (parts > 1) {
+      arguments.keys_per_part = CeilDivide(CeilDivide(p.keys, parts), kPartMultiple) * kPartMultiple;
+      parts = CeilDivide(p.keys, arguments.keys_per_part);
+      ASSIGN_OR_RETURN(void* memory, workspace(static_cast<size_t>(parts * queries * (p.value_depth + 1)) *
+                                               sizeof(float)));
+      arguments.parts = static_cast<float*>(memory);
+    }
+    LaunchOver(tiles.kernel, arguments, tiles.rows, parts, tiles.lanes, launches);
+    if (parts > 1) LaunchMerge(merge, arguments, parts, queries, launches);
     return Readiness::kReady;
+  }
+
+  static void LaunchMerge(const Kernel* kernel, const AttentionArguments& arguments, int64_t parts,
+                          int64_t queries, LaunchList& launches) {
+    constexpr int kWarps = AttentionArguments::kMergeLanes / 32;
+    Launch& launch = launches.Add();
+    launch.Reset(kernel, static_cast<uint32_t>(CeilDivide(queries, kWarps)));
+    launch.group_size = {AttentionArguments::kMergeLanes, 1, 1};
+    launch.Push(arguments);
+    launch.Push(static_cast<int32_t>(parts));
   }
 
   static void LaunchOver(const Kernel* kernel, const AttentionArguments& arguments, int64_t queries,
@@ -161,7 +252,8 @@ class GpuAttention : public Planner {
     launch.Push(arguments);
   }
 
-  std::array<std::optional<PtxModule>, std::size(kTypes)> plain_;  // by TypeIndex
+  std::array<std::optional<PtxModule>, std::size(kTypes)> plain_, merge_;  // by TypeIndex
+  std::array<std::optional<PtxModule>, std::size(kDepths)> tiled_;
   Mma mma_[2][std::size(kDepths)];                                 // [bfloat16][depth]
 };
 

@@ -22,6 +22,9 @@ struct AttentionArguments {
   // of 8; rows of q, k and v at multiples of 16 bytes, unit column strides; out at multiples of 4 bytes;
   // sizes below 2^31.
   static constexpr int kMmaLanes = 128;
+  // attention_tiled_many, attention_tiled_some and attention_tiled_few: f32, any mask or none, in modules for
+  // depths of 32, 64 or 128. Depths that are multiples of 4; rows of q, k, v and out at multiples of 16 bytes,
+  // unit column strides; sizes below 2^31.
   // attention_plain: any layout. `spread` lanes (a power of two) share a query, kPlainSlice of its depth
   // each; kPlainStep keys must fit in a tile of kPlainTileBytes.
   static constexpr int kPlainLanes = 128;
@@ -31,6 +34,9 @@ struct AttentionArguments {
   // attention_wide: any layout and depth; a group for a query; groups y: of kWideColumns of out.
   static constexpr int kWideLanes = 256;
   static constexpr int kWideColumns = 1024;
+  // attention_merge<type>: after one of the first two has cut the keys, groups y of them; it also takes their
+  // number (int32_t).
+  static constexpr int kMergeLanes = 128;
 
   const void* q;
   const void* k;
@@ -38,8 +44,11 @@ struct AttentionArguments {
   const void* mask;  // or nullptr
   void* out;
   float* logsumexp;  // or nullptr
+  float* parts;  // or nullptr: where keys are cut, [parts, batch, heads, queries, value_depth], and behind it
+                 // [parts, batch, heads, queries]
   HeadStrides q_strides, k_strides, v_strides, mask_strides, out_strides, logsumexp_strides;
   int64_t batch, heads, queries, keys, depth, value_depth, heads_per_key_head;
+  int64_t keys_per_part;
   double scale;
   MaskKind mask_kind;
   int32_t causal;
