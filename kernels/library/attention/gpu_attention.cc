@@ -21,7 +21,7 @@ namespace {
 using gpu::AttentionArguments;
 
 constexpr int64_t kEnoughGroups = 264;  // two for each multiprocessor of an H100: then a group may be large
-constexpr int64_t kLeastPart = 256;         // keys, where they are cut
+constexpr int64_t kLeastPart = 256;     // keys, where they are cut
 constexpr int64_t kPartMultiple = 64;
 constexpr int64_t kMostGroups = INT32_MAX;  // along x
 constexpr int64_t kLargestSize = INT32_MAX - 1024;
@@ -112,7 +112,7 @@ int64_t PartsOf(const AttentionProblem& p, int64_t groups) {
 
 class GpuAttention : public Planner {
  public:
-  explicit GpuAttention(KernelStore& store) {
+  GpuAttention(KernelStore& store, bool hopper) : hopper_(hopper) {
     using Entries = std::vector<std::string>;
     for (const ops::DType type : kTypes) {
       const size_t t = TypeIndex(type);
@@ -130,6 +130,9 @@ class GpuAttention : public Planner {
                               Entries{"attention_mma_64", "attention_mma_128"});
         modules.masked.emplace(store, gpu::AttentionMmaPtx(bfloat16 != 0, kDepths[d], true),
                                Entries{"attention_mma_masked_64"});
+        if (d > 0)
+          modules.hopper.emplace(store, gpu::AttentionWgmmaPtx(bfloat16 != 0, kDepths[d]),
+                                 Entries{"attention_wgmma"});
       }
     }
   }
@@ -153,6 +156,7 @@ class GpuAttention : public Planner {
   struct Mma {
     std::optional<PtxModule> plain;  // kernels of 64 and 128 queries a group
     std::optional<PtxModule> masked;
+    std::optional<PtxModule> hopper;  // depths above 32
   };
 
   absl::StatusOr<Readiness> LaunchPlain(const AttentionProblem& problem, AttentionArguments& arguments,
@@ -178,8 +182,15 @@ class GpuAttention : public Planner {
 
   absl::StatusOr<Readiness> LaunchMma(const AttentionProblem& p, AttentionArguments& arguments,
                                       KernelLibrary::Workspace workspace, LaunchList& launches) {
-    Mma& modules = mma_[p.dtype == ops::DType::kBFloat16][DepthIndex(p)];
+    const size_t d = DepthIndex(p);
+    Mma& modules = mma_[p.dtype == ops::DType::kBFloat16][d];
     const bool masked = p.mask.data != nullptr;
+    const int teams = AttentionArguments::WgmmaTeams(kDepths[d]);
+    if (hopper_ && d > 0 && !masked && p.queries > 64 &&
+        p.batch * p.heads * CeilDivide(p.queries, 64 * teams) >= kEnoughGroups / 2) {
+      ASSIGN_OR_RETURN(const Kernel* kernel, modules.hopper->Find(0));
+      return LaunchCut({kernel, 64 * teams, 128 * teams}, p, arguments, workspace, launches);
+    }
     const int64_t depth = std::max(p.depth, p.value_depth);
     // Measured: at depth 32 more warps are worth more than fewer reads of k and v; causal groups of 128 at
     // depth 128 wait.
@@ -222,8 +233,8 @@ class GpuAttention : public Planner {
     if (parts > 1) {
       arguments.keys_per_part = CeilDivide(CeilDivide(p.keys, parts), kPartMultiple) * kPartMultiple;
       parts = CeilDivide(p.keys, arguments.keys_per_part);
-      ASSIGN_OR_RETURN(void* memory, workspace(static_cast<size_t>(parts * queries * (p.value_depth + 1)) *
-                                               sizeof(float)));
+      ASSIGN_OR_RETURN(void* memory,
+                       workspace(static_cast<size_t>(parts * queries * (p.value_depth + 1)) * sizeof(float)));
       arguments.parts = static_cast<float*>(memory);
     }
     LaunchOver(tiles.kernel, arguments, tiles.rows, parts, tiles.lanes, launches);
@@ -252,16 +263,17 @@ class GpuAttention : public Planner {
     launch.Push(arguments);
   }
 
+  const bool hopper_;
   std::array<std::optional<PtxModule>, std::size(kTypes)> plain_, merge_;  // by TypeIndex
   std::array<std::optional<PtxModule>, std::size(kDepths)> tiled_;
-  Mma mma_[2][std::size(kDepths)];                                 // [bfloat16][depth]
+  Mma mma_[2][std::size(kDepths)];  // [bfloat16][depth]
 };
 
 }  // namespace
 }  // namespace attention
 
-std::unique_ptr<Planner> CreateGpuAttention(KernelStore& store) {
-  return std::make_unique<attention::GpuAttention>(store);
+std::unique_ptr<Planner> CreateGpuAttention(KernelStore& store, const std::string& processor) {
+  return std::make_unique<attention::GpuAttention>(store, processor == "sm_90");
 }
 
 }  // namespace xpud::kernels

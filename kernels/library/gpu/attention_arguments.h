@@ -23,8 +23,10 @@ struct AttentionArguments {
   // sizes below 2^31.
   static constexpr int kMmaLanes = 128;
   // attention_tiled_many, attention_tiled_some and attention_tiled_few: f32, any mask or none, in modules for
-  // depths of 32, 64 or 128. Depths that are multiples of 4; rows of q, k, v and out at multiples of 16 bytes,
-  // unit column strides; sizes below 2^31.
+  // depths of 32, 64 or 128. Depths that are multiples of 4; rows of q, k, v and out at multiples of 16
+  // bytes, unit column strides; sizes below 2^31. attention_wgmma: as attention_mma_*, for sm_90 alone and
+  // depths up to 64 or 128; queries of a group: 64 for each team of 128 lanes.
+  static constexpr int WgmmaTeams(int depth) { return depth == 64 ? 3 : 2; }
   // attention_plain: any layout. `spread` lanes (a power of two) share a query, kPlainSlice of its depth
   // each; kPlainStep keys must fit in a tile of kPlainTileBytes.
   static constexpr int kPlainLanes = 128;

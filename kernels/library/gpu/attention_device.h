@@ -60,8 +60,8 @@ struct Result {
 
 template <typename T>
 XPUD_DEVICE Result<T> ResultOf(const AttentionArguments& p, int64_t b, int64_t h, int64_t row) {
-  T* const out = static_cast<T*>(p.out) + b * p.out_strides.batch + h * p.out_strides.head +
-                 row * p.out_strides.row;
+  T* const out =
+      static_cast<T*>(p.out) + b * p.out_strides.batch + h * p.out_strides.head + row * p.out_strides.row;
   if (p.parts == nullptr) {
     const HeadStrides& s = p.logsumexp_strides;
     return {out, nullptr,

@@ -35,6 +35,10 @@ XPUD_EMBED(masked_bfloat16_128, XPUD_PTX_FOLDER "/attention_mma_masked_BFloat16_
 XPUD_EMBED(masked_float16_32, XPUD_PTX_FOLDER "/attention_mma_masked_Float16_32.ptx")
 XPUD_EMBED(masked_float16_64, XPUD_PTX_FOLDER "/attention_mma_masked_Float16_64.ptx")
 XPUD_EMBED(masked_float16_128, XPUD_PTX_FOLDER "/attention_mma_masked_Float16_128.ptx")
+XPUD_EMBED(wgmma_bfloat16_64, XPUD_PTX_FOLDER "/attention_wgmma_BFloat16_64.ptx")
+XPUD_EMBED(wgmma_bfloat16_128, XPUD_PTX_FOLDER "/attention_wgmma_BFloat16_128.ptx")
+XPUD_EMBED(wgmma_float16_64, XPUD_PTX_FOLDER "/attention_wgmma_Float16_64.ptx")
+XPUD_EMBED(wgmma_float16_128, XPUD_PTX_FOLDER "/attention_wgmma_Float16_128.ptx")
 XPUD_EMBED(tiled_32, XPUD_PTX_FOLDER "/attention_tiled_32.ptx")
 XPUD_EMBED(tiled_64, XPUD_PTX_FOLDER "/attention_tiled_64.ptx")
 XPUD_EMBED(tiled_128, XPUD_PTX_FOLDER "/attention_tiled_128.ptx")
@@ -58,6 +62,11 @@ std::string_view AttentionMmaPtx(bool bfloat16, int depth, bool masked) {
       {{Embedded_masked_float16_32(), Embedded_masked_float16_64(), Embedded_masked_float16_128()},
        {Embedded_masked_bfloat16_32(), Embedded_masked_bfloat16_64(), Embedded_masked_bfloat16_128()}}};
   return modules[masked][bfloat16][d];
+}
+
+std::string_view AttentionWgmmaPtx(bool bfloat16, int depth) {
+  if (bfloat16) return depth == 64 ? Embedded_wgmma_bfloat16_64() : Embedded_wgmma_bfloat16_128();
+  return depth == 64 ? Embedded_wgmma_float16_64() : Embedded_wgmma_float16_128();
 }
 
 std::string_view AttentionTiledPtx(int depth) {

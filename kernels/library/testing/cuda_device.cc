@@ -14,6 +14,7 @@ namespace {
 
 constexpr size_t kGuardBytes = 256;
 constexpr int kGuard = 0x5a;
+constexpr int kCapabilityMajor = 75, kCapabilityMinor = 76;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
 
 template <typename Function>
 bool Fetch(void* library, const char* name, Function& function) {
@@ -33,6 +34,7 @@ void Require(int result, const char* what) {
 struct CudaDevice::Api {
   int (*init)(unsigned);
   int (*device_get)(int*, int);
+  int (*get_attribute)(int*, int, int);
   int (*context_retain)(void**, int);
   int (*context_set)(void*);
   int (*allocate)(uint64_t*, size_t);
@@ -62,6 +64,7 @@ struct CudaDevice::Api {
     static const bool loaded = [] {
       void* const l = ::dlopen("libcuda.so.1", RTLD_NOW);
       return l != nullptr && Fetch(l, "cuInit", api.init) && Fetch(l, "cuDeviceGet", api.device_get) &&
+             Fetch(l, "cuDeviceGetAttribute", api.get_attribute) &&
              Fetch(l, "cuDevicePrimaryCtxRetain", api.context_retain) &&
              Fetch(l, "cuCtxSetCurrent", api.context_set) && Fetch(l, "cuMemAlloc_v2", api.allocate) &&
              Fetch(l, "cuMemFree_v2", api.free) && Fetch(l, "cuMemcpyHtoD_v2", api.upload) &&
@@ -95,7 +98,12 @@ absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Create(bool misalign) {
   REQUIRE(api->context_set(context));
   // Not a non-blocking stream: uploads are ordered before it only because it waits for the default stream.
   REQUIRE(api->stream_create(&stream, 0));
-  return std::unique_ptr<CudaDevice>(new CudaDevice(*api, context, stream, misalign));
+  int major = 0, minor = 0;
+  REQUIRE(api->get_attribute(&major, kCapabilityMajor, device));
+  REQUIRE(api->get_attribute(&minor, kCapabilityMinor, device));
+  std::unique_ptr<CudaDevice> made(new CudaDevice(*api, context, stream, misalign));
+  made->processor_ = absl::StrCat("sm_", major, minor);
+  return made;
 }
 
 CudaDevice::CudaDevice(const Api& api, void* context, void* stream, bool misalign)

@@ -18,6 +18,8 @@ class CudaDevice : public Device {
   static absl::StatusOr<std::unique_ptr<CudaDevice>> Create(bool misalign = true);
   ~CudaDevice() override;
 
+  // As "sm_90".
+  const std::string& processor() const { return processor_; }
   const Kernel* Add(ModuleImage image, std::string entry) override;
   const Kernel* AddEntry(const Kernel& sibling, std::string entry) override;
   Operand Place(HostTensor& tensor) override;
@@ -54,6 +56,7 @@ class CudaDevice : public Device {
   void* const context_;
   void* const stream_;
   const bool misalign_;
+  std::string processor_;
   void* events_[2] = {};
   std::vector<std::unique_ptr<ModuleImage>> images_;
   std::vector<std::unique_ptr<Kernel>> kernels_;
