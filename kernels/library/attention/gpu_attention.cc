@@ -21,7 +21,6 @@ namespace {
 using gpu::AttentionArguments;
 
 constexpr int64_t kEnoughGroups = 264;  // two for each multiprocessor of an H100: then a group may be large
-constexpr int64_t kLeastPart = 256;     // keys, where they are cut
 constexpr int64_t kPartMultiple = 64;
 constexpr int64_t kMostGroups = INT32_MAX;  // along x
 constexpr int64_t kLargestSize = INT32_MAX - 1024;
@@ -105,9 +104,16 @@ size_t DepthIndex(const AttentionProblem& p) {
 }
 
 // Into how many parts keys are cut: where there are few groups, so that all multiprocessors have work.
-int64_t PartsOf(const AttentionProblem& p, int64_t groups) {
-  if (groups >= kEnoughGroups / 2) return 1;
-  return std::clamp<int64_t>(p.keys / kLeastPart, 1, CeilDivide(kEnoughGroups, groups));
+struct Cut {
+  int64_t enough;  // groups
+  int64_t least;   // keys of a part
+};
+constexpr Cut kTilesCut = {kEnoughGroups / 2, 256};
+constexpr Cut kOneCut = {2 * kEnoughGroups, 128};
+
+int64_t PartsOf(const AttentionProblem& p, int64_t groups, const Cut& cut) {
+  if (groups >= cut.enough) return 1;
+  return std::clamp<int64_t>(p.keys / cut.least, 1, CeilDivide(2 * cut.enough, groups));
 }
 
 class GpuAttention : public Planner {
@@ -119,6 +125,9 @@ class GpuAttention : public Planner {
       plain_[t].emplace(store, gpu::AttentionPlainPtx(type), Entries{"attention_plain", "attention_wide"});
       if (type != ops::DType::kFloat64)
         merge_[t].emplace(store, gpu::AttentionMergePtx(type), Entries{"attention_merge"});
+      if (type != ops::DType::kFloat64)
+        one_[t].emplace(store, gpu::AttentionOnePtx(type),
+                        Entries{"attention_one_32", "attention_one_64", "attention_one_128"});
     }
     for (size_t d = 0; d < std::size(kDepths); ++d) {
       Entries entries;
@@ -146,6 +155,8 @@ class GpuAttention : public Planner {
     if (problem.batch * problem.heads > kMostGroups / std::max<int64_t>(1, problem.queries))
       return absl::UnimplementedError("attention of more than 2^31 queries in all on a GPU");
     AttentionArguments arguments = ArgumentsOf(problem);
+    if (problem.queries == 1 && problem.dtype != ops::DType::kFloat64 && FitsTiles(problem))
+      return LaunchOne(problem, arguments, workspace, launches);
     if (FitsTensorCores(problem)) return LaunchMma(problem, arguments, workspace, launches);
     if (problem.dtype == ops::DType::kFloat32 && FitsTiles(problem))
       return LaunchTiled(problem, arguments, workspace, launches);
@@ -180,16 +191,21 @@ class GpuAttention : public Planner {
     return Readiness::kReady;
   }
 
+  absl::StatusOr<Readiness> LaunchOne(const AttentionProblem& p, AttentionArguments& arguments,
+                                      KernelLibrary::Workspace workspace, LaunchList& launches) {
+    ASSIGN_OR_RETURN(const Kernel* kernel, one_[TypeIndex(p.dtype)]->Find(DepthIndex(p)));
+    return LaunchCut({kernel, 1, AttentionArguments::kOneLanes, kOneCut}, p, arguments, workspace, launches);
+  }
+
   absl::StatusOr<Readiness> LaunchMma(const AttentionProblem& p, AttentionArguments& arguments,
                                       KernelLibrary::Workspace workspace, LaunchList& launches) {
     const size_t d = DepthIndex(p);
     Mma& modules = mma_[p.dtype == ops::DType::kBFloat16][d];
     const bool masked = p.mask.data != nullptr;
-    const int teams = AttentionArguments::WgmmaTeams(kDepths[d]);
-    if (hopper_ && d > 0 && !masked && p.queries > 64 &&
-        p.batch * p.heads * CeilDivide(p.queries, 64 * teams) >= kEnoughGroups / 2) {
+    constexpr int64_t kRows = 64;  // of tensor instructions
+    if (hopper_ && d > 0 && !masked && p.queries >= kRows) {
       ASSIGN_OR_RETURN(const Kernel* kernel, modules.hopper->Find(0));
-      return LaunchCut({kernel, 64 * teams, 128 * teams}, p, arguments, workspace, launches);
+      return LaunchCut({kernel, kRows, AttentionArguments::kMmaLanes}, p, arguments, workspace, launches);
     }
     const int64_t depth = std::max(p.depth, p.value_depth);
     // Measured: at depth 32 more warps are worth more than fewer reads of k and v; causal groups of 128 at
@@ -218,13 +234,14 @@ class GpuAttention : public Planner {
     const Kernel* kernel;  // nullptr: not ready
     int64_t rows;          // queries of a group
     int lanes;
+    Cut cut = kTilesCut;
   };
 
   absl::StatusOr<Readiness> LaunchCut(const Tiles& tiles, const AttentionProblem& p,
                                       AttentionArguments& arguments, KernelLibrary::Workspace workspace,
                                       LaunchList& launches) {
     const int64_t queries = p.batch * p.heads * p.queries;
-    int64_t parts = PartsOf(p, p.batch * p.heads * CeilDivide(p.queries, tiles.rows));
+    int64_t parts = PartsOf(p, p.batch * p.heads * CeilDivide(p.queries, tiles.rows), tiles.cut);
     const Kernel* merge = nullptr;
     if (parts > 1) {
       ASSIGN_OR_RETURN(merge, merge_[TypeIndex(p.dtype)]->Find(0));
@@ -264,7 +281,7 @@ class GpuAttention : public Planner {
   }
 
   const bool hopper_;
-  std::array<std::optional<PtxModule>, std::size(kTypes)> plain_, merge_;  // by TypeIndex
+  std::array<std::optional<PtxModule>, std::size(kTypes)> plain_, merge_, one_;  // by TypeIndex
   std::array<std::optional<PtxModule>, std::size(kDepths)> tiled_;
   Mma mma_[2][std::size(kDepths)];  // [bfloat16][depth]
 };

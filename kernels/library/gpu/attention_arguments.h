@@ -16,29 +16,34 @@ enum class MaskKind : int32_t { kNone = 0, kBool = 1, kAdded = 2 };
 // attend no key gives 0, and logsumexp 0. Groups x: of a head's queries (last first where causal, as they
 // take longest), heads, batch.
 struct AttentionArguments {
-  // A module is compiled for a type, and the first one for a depth of 32, 64 or 128 too.
-  // attention_mma_64, attention_mma_128 (queries of a group; scale above 0, no mask) and, in a module of its
-  // own, attention_mma_masked_64 (a mask): 16-bit types by tensor cores. Depths up to the module's, multiples
-  // of 8; rows of q, k and v at multiples of 16 bytes, unit column strides; out at multiples of 4 bytes;
-  // sizes below 2^31.
+  // Kernels of tiles want unit column strides, sizes below 2^31, rows of q, k and v at multiples of 16 bytes,
+  // depths that are multiples of 16 bytes, up to that of their module. Groups y cut the keys, if `parts` is there.
+
+  // 16-bit types by tensor cores, 64 or 128 queries of a group; out at multiples of 4 bytes. attention_mma_64 and
+  // attention_mma_128 (no mask, scale above 0), attention_mma_masked_64 (a mask), in modules for depths of 32, 64
+  // or 128; attention_wgmma, of 64 (no mask, scale above 0), for sm_90 alone, in modules for depths of 64 or 128.
   static constexpr int kMmaLanes = 128;
-  // attention_tiled_many, attention_tiled_some and attention_tiled_few: f32, any mask or none, in modules for
-  // depths of 32, 64 or 128. Depths that are multiples of 4; rows of q, k, v and out at multiples of 16
-  // bytes, unit column strides; sizes below 2^31. attention_wgmma: as attention_mma_*, for sm_90 alone and
-  // depths up to 64 or 128; queries of a group: 64 for each team of 128 lanes.
-  static constexpr int WgmmaTeams(int depth) { return depth == 64 ? 3 : 2; }
-  // attention_plain: any layout. `spread` lanes (a power of two) share a query, kPlainSlice of its depth
-  // each; kPlainStep keys must fit in a tile of kPlainTileBytes.
+
+  // f32, with or without a mask; out as q. attention_tiled_many, attention_tiled_some, attention_tiled_few, in
+  // modules for depths of 32, 64 or 128; the planner knows their sizes.
+
+  // f32 and 16-bit types, with or without a mask, a query of a group: attention_one_32, _64, _128 for depths up to
+  // that; out as q.
+  static constexpr int kOneLanes = 128;
+
+  // After one of the above has cut the keys: attention_merge, which also takes the number of parts (int32_t).
+  static constexpr int kMergeLanes = 128;
+
+  // Any layout: attention_plain, where `spread` lanes (a power of two) share a query, kPlainSlice of its depth
+  // each, and kPlainStep keys fit in a tile of kPlainTileBytes.
   static constexpr int kPlainLanes = 128;
   static constexpr int kPlainSlice = 32;
   static constexpr int kPlainStep = 4;
   static constexpr int kPlainTileBytes = 16384;
-  // attention_wide: any layout and depth; a group for a query; groups y: of kWideColumns of out.
+
+  // Any layout and depth: attention_wide, a group for a query; groups y: of kWideColumns of out.
   static constexpr int kWideLanes = 256;
   static constexpr int kWideColumns = 1024;
-  // attention_merge<type>: after one of the first two has cut the keys, groups y of them; it also takes their
-  // number (int32_t).
-  static constexpr int kMergeLanes = 128;
 
   const void* q;
   const void* k;

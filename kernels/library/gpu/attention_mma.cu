@@ -3,6 +3,7 @@
 // with them.
 #include "kernels/library/gpu/attention_arguments.h"
 #include "kernels/library/gpu/attention_device.h"
+#include "kernels/library/gpu/attention_tensor.h"
 #include "kernels/library/gpu/device.h"
 
 namespace xpud::gpu {
@@ -17,10 +18,6 @@ constexpr int kTileElements = kKeys * kDepth;
 constexpr bool kAsks = kDepth > 64;
 constexpr bool kIsBFloat16 = __is_same(T, BFloat16);
 
-struct Fragment {
-  uint32_t x[4];
-};
-
 // The place of a chunk in a tile of rows, such that the same chunk of 8 adjacent rows lies in different
 // banks.
 XPUD_DEVICE int Place(int row, int chunk) {
@@ -28,14 +25,6 @@ XPUD_DEVICE int Place(int row, int chunk) {
   return (row * kChunks + turned) * 8;
 }
 
-XPUD_DEVICE Fragment LoadMatrices(uint32_t at) {
-  Fragment f;
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(f.x[0]), "=r"(f.x[1]), "=r"(f.x[2]), "=r"(f.x[3])
-               : "r"(at)
-               : "memory");
-  return f;
-}
 XPUD_DEVICE Fragment LoadTransposed(uint32_t at) {
   Fragment f;
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -56,15 +45,6 @@ XPUD_DEVICE void MultiplyAdd(float (&c)[4], const Fragment& a, uint32_t b0, uint
         "{%0,%1,%2,%3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a.x[0]), "r"(a.x[1]), "r"(a.x[2]), "r"(a.x[3]), "r"(b0), "r"(b1));
-}
-
-XPUD_DEVICE uint32_t Pair(float low, float high) {
-  uint32_t pair;
-  if constexpr (kIsBFloat16)
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-  else
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-  return pair;
 }
 
 // Begins to copy kRows rows, the first of them `first` of `size`; what lies outside is 0.
@@ -264,10 +244,10 @@ XPUD_DEVICE void Attend(const AttentionArguments& p) {
       Fragment weight[kBlocks];
 #pragma unroll
       for (int m = 0; m < kBlocks; ++m) {
-        weight[m].x[0] = Pair(score[m][2 * n][0], score[m][2 * n][1]);
-        weight[m].x[1] = Pair(score[m][2 * n][2], score[m][2 * n][3]);
-        weight[m].x[2] = Pair(score[m][2 * n + 1][0], score[m][2 * n + 1][1]);
-        weight[m].x[3] = Pair(score[m][2 * n + 1][2], score[m][2 * n + 1][3]);
+        weight[m].x[0] = Pair<T>(score[m][2 * n][0], score[m][2 * n][1]);
+        weight[m].x[1] = Pair<T>(score[m][2 * n][2], score[m][2 * n][3]);
+        weight[m].x[2] = Pair<T>(score[m][2 * n + 1][0], score[m][2 * n + 1][1]);
+        weight[m].x[3] = Pair<T>(score[m][2 * n + 1][2], score[m][2 * n + 1][3]);
       }
 #pragma unroll
       for (int d = 0; d < kDepth / 16; ++d) {
@@ -297,13 +277,7 @@ XPUD_DEVICE void Attend(const AttentionArguments& p) {
 #pragma unroll
       for (int d = 0; d < kDepth / 8; ++d) {
         if (d * 8 >= value_depth) continue;
-        const int column = d * 8 + lane % 4 * 2;
-        const float low = out[m][d][half * 2] * inverse, high = out[m][d][half * 2 + 1] * inverse;
-        if (to.part != nullptr)
-          asm volatile("st.global.v2.f32 [%0], {%1, %2};" ::"l"(to.part + column), "f"(low), "f"(high)
-                       : "memory");
-        else
-          *reinterpret_cast<uint32_t*>(to.out + column) = Pair(low, high);
+        StorePair(to, d * 8 + lane % 4 * 2, out[m][d][half * 2] * inverse, out[m][d][half * 2 + 1] * inverse);
       }
     }
 }

@@ -1,46 +1,23 @@
-// Attention of 16-bit types for Hopper's tensor cores, scores never stored: each group of four warps multiplies
-// with wgmma, whose next product runs while the weights of the last one are made (FlashAttention-3's overlap;
-// Shah et al., 2024). Compiled to PTX once for each XPUD_ELEMENT and XPUD_DEPTH; no masks.
+// Attention of 16-bit types for Hopper's tensor cores, scores never stored: four warps multiply with wgmma, whose
+// next product runs while the weights of the last one are made (FlashAttention-3's overlap; Shah et al., 2024).
+// Compiled to PTX once for each XPUD_ELEMENT and XPUD_DEPTH; no masks.
 #include "kernels/library/gpu/attention_arguments.h"
 #include "kernels/library/gpu/attention_device.h"
+#include "kernels/library/gpu/attention_tensor.h"
 #include "kernels/library/gpu/device.h"
 
 namespace xpud::gpu {
 
 using T = XPUD_ELEMENT;
 constexpr int kDepth = XPUD_DEPTH;
-constexpr int kTeams = AttentionArguments::WgmmaTeams(kDepth);  // of four warps and 64 queries
-constexpr int kLanes = kTeams * 128;
-constexpr int kRows = kTeams * 64;
+constexpr int kLanes = AttentionArguments::kMmaLanes;
+constexpr int kRows = 64;
 constexpr int kKeys = 64;            // of a tile
 constexpr int kSpan = 64;            // columns of a slab: 128 bytes, the width of the swizzle
 constexpr int kSlabs = kDepth / kSpan;
 constexpr int kSlabBytes = kKeys * 128;
 constexpr int kTileBytes = kSlabs * kSlabBytes;
 constexpr int kTiles = kDepth == 64 ? 4 : 3;  // in shared memory
-constexpr bool kIsBFloat16 = __is_same(T, BFloat16);
-
-struct Fragment {
-  uint32_t x[4];
-};
-
-XPUD_DEVICE Fragment LoadMatrices(uint32_t at) {
-  Fragment f;
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(f.x[0]), "=r"(f.x[1]), "=r"(f.x[2]), "=r"(f.x[3])
-               : "r"(at)
-               : "memory");
-  return f;
-}
-
-XPUD_DEVICE uint32_t Pair(float low, float high) {
-  uint32_t pair;
-  if constexpr (kIsBFloat16)
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-  else
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-  return pair;
-}
 
 // Begins to copy kCount rows from row `first` on as slabs of 64 columns; what lies from row `size` on is 0.
 template <int kCount>
@@ -104,14 +81,14 @@ XPUD_DEVICE void WaitFor(float (&x)[64]) {
 // Begins c = a b, or, where it adds, c += a b; a has 16 columns. Transposed: b's rows are contiguous.
 template <int kTranspose>
 XPUD_DEVICE void Multiply(float (&c)[32], const Fragment& a, uint64_t b, int adds) {
-  if constexpr (kIsBFloat16)
+  if constexpr (__is_same(T, BFloat16))
     XPUD_WGMMA_32("bf16");
   else
     XPUD_WGMMA_32("f16");
 }
 template <int kTranspose>
 XPUD_DEVICE void Multiply(float (&c)[64], const Fragment& a, uint64_t b, int adds) {
-  if constexpr (kIsBFloat16)
+  if constexpr (__is_same(T, BFloat16))
     XPUD_WGMMA_64("bf16");
   else
     XPUD_WGMMA_64("f16");
@@ -154,7 +131,8 @@ XPUD_DEVICE void Attend(const AttentionArguments& p) {
   const T* const k = static_cast<const T*>(p.k) + b * p.k_strides.batch + kh * p.k_strides.head;
   const T* const v = static_cast<const T*>(p.v) + b * p.v_strides.batch + kh * p.v_strides.head;
   const int depth = static_cast<int>(p.depth), value_depth = static_cast<int>(p.value_depth);
-  const int keys = static_cast<int>(p.causal ? Least<int64_t>(p.keys, first + kRows) : p.keys);
+  const KeyRange range = RangeOf(p, first + kRows);
+  const int keys = range.end;
   const int row0 = first + warp * 16 + lane / 4;  // of this lane; the other one is 8 below
   const float factor = static_cast<float>(p.scale) * kLog2E;
 
@@ -176,13 +154,13 @@ XPUD_DEVICE void Attend(const AttentionArguments& p) {
   constexpr int kKeyTiles = kTiles - 2;
   const auto k_tile = [&](int tile) { return base_at + tile % kKeyTiles * kTileBytes; };
   const auto v_tile = [&](int tile) { return base_at + (kKeyTiles + tile % 2) * kTileBytes; };
-  const int tiles = (keys + kKeys - 1) / kKeys;
+  const int tiles = keys > range.begin ? (keys - range.begin + kKeys - 1) / kKeys : 0;
   const auto begin_k = [&](int tile) {
-    if (tile < tiles) BeginTile<kKeys>(k_tile(tile), k, p.k_strides.row, tile * kKeys, keys, depth);
+    if (tile < tiles) BeginTile<kKeys>(k_tile(tile), k, p.k_strides.row, range.begin + tile * kKeys, keys, depth);
     CommitCopies();
   };
   const auto begin_v = [&](int tile) {
-    if (tile < tiles) BeginTile<kKeys>(v_tile(tile), v, p.v_strides.row, tile * kKeys, keys, value_depth);
+    if (tile < tiles) BeginTile<kKeys>(v_tile(tile), v, p.v_strides.row, range.begin + tile * kKeys, keys, value_depth);
     CommitCopies();
   };
   if (tiles > 0) {
@@ -208,7 +186,7 @@ XPUD_DEVICE void Attend(const AttentionArguments& p) {
       if constexpr (kKeyTiles > 1) begin_k(tile + 2);
     }
 
-    const int at = tile * kKeys;
+    const int at = range.begin + tile * kKeys;
     if (at + kKeys > keys || (p.causal && at + kKeys - 1 > first)) {
 #pragma unroll
       for (int i = 0; i < 32; ++i) {
@@ -244,7 +222,7 @@ XPUD_DEVICE void Attend(const AttentionArguments& p) {
 #pragma unroll
     for (int n = 0; n < kKeys / 16; ++n)
 #pragma unroll
-      for (int i = 0; i < 4; ++i) weight[n].x[i] = Pair(score[n * 8 + i * 2], score[n * 8 + i * 2 + 1]);
+      for (int i = 0; i < 4; ++i) weight[n].x[i] = Pair<T>(score[n * 8 + i * 2], score[n * 8 + i * 2 + 1]);
 #pragma unroll
     for (int i = 0; i < kDepth / 2; ++i) out[i] *= shrink[i / 2 % 2];
 
@@ -280,12 +258,15 @@ XPUD_DEVICE void Attend(const AttentionArguments& p) {
 #pragma unroll
     for (int n = 0; n < kDepth / 8; ++n) {
       if (n * 8 >= value_depth) continue;
-      *reinterpret_cast<uint32_t*>(to.out + n * 8 + lane % 4 * 2) =
-          Pair(out[n * 4 + half * 2] * inverse, out[n * 4 + half * 2 + 1] * inverse);
+      StorePair(to, n * 8 + lane % 4 * 2, out[n * 4 + half * 2] * inverse,
+                out[n * 4 + half * 2 + 1] * inverse);
     }
   }
 }
 
 }  // namespace xpud::gpu
 
-XPUD_KERNEL_OF(xpud::gpu::kLanes, 1) attention_wgmma(const xpud::gpu::AttentionArguments p) { xpud::gpu::Attend(p); }
+using namespace xpud::gpu;
+
+// The second number is of groups that a multiprocessor has room for at least: they make up for each other's waiting.
+XPUD_KERNEL_OF(128, kDepth == 64 ? 3 : 2) attention_wgmma(const AttentionArguments p) { Attend(p); }

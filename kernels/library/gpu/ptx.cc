@@ -42,6 +42,9 @@ XPUD_EMBED(wgmma_float16_128, XPUD_PTX_FOLDER "/attention_wgmma_Float16_128.ptx"
 XPUD_EMBED(tiled_32, XPUD_PTX_FOLDER "/attention_tiled_32.ptx")
 XPUD_EMBED(tiled_64, XPUD_PTX_FOLDER "/attention_tiled_64.ptx")
 XPUD_EMBED(tiled_128, XPUD_PTX_FOLDER "/attention_tiled_128.ptx")
+XPUD_EMBED(one_float32, XPUD_PTX_FOLDER "/attention_one_float.ptx")
+XPUD_EMBED(one_bfloat16, XPUD_PTX_FOLDER "/attention_one_BFloat16.ptx")
+XPUD_EMBED(one_float16, XPUD_PTX_FOLDER "/attention_one_Float16.ptx")
 XPUD_EMBED(merge_float32, XPUD_PTX_FOLDER "/attention_merge_float.ptx")
 XPUD_EMBED(merge_bfloat16, XPUD_PTX_FOLDER "/attention_merge_BFloat16.ptx")
 XPUD_EMBED(merge_float16, XPUD_PTX_FOLDER "/attention_merge_Float16.ptx")
@@ -71,6 +74,12 @@ std::string_view AttentionWgmmaPtx(bool bfloat16, int depth) {
 
 std::string_view AttentionTiledPtx(int depth) {
   return depth == 32 ? Embedded_tiled_32() : depth == 64 ? Embedded_tiled_64() : Embedded_tiled_128();
+}
+
+std::string_view AttentionOnePtx(ops::DType type) {
+  return type == ops::DType::kFloat32    ? Embedded_one_float32()
+         : type == ops::DType::kBFloat16 ? Embedded_one_bfloat16()
+                                         : Embedded_one_float16();
 }
 
 std::string_view AttentionMergePtx(ops::DType type) {

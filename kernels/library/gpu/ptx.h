@@ -14,6 +14,8 @@ std::string_view AttentionMmaPtx(bool bfloat16, int depth, bool masked);
 std::string_view AttentionWgmmaPtx(bool bfloat16, int depth);
 // attention_tiled.cu for depths up to `depth`, as above.
 std::string_view AttentionTiledPtx(int depth);
+// attention_one.cu for f32 or a 16-bit type.
+std::string_view AttentionOnePtx(ops::DType type);
 // attention_plain.cu.
 std::string_view AttentionPlainPtx(ops::DType type);
 // attention_merge.cu for f32 or a 16-bit type.
