@@ -265,11 +265,10 @@ TEST_P(AttentionOfType, ShapesOfModelsAgreeWithTheDefinition) {
                                {2, 12, 12, 128, 128, 32}, {1, 2, 1, 1, 300, 64},    {1, 3, 3, 129, 257, 96},
                                {1, 4, 2, 1, 1100, 64},    {1, 2, 2, 100, 700, 128}, {2, 3, 3, 20, 520, 32},
                                {17, 4, 2, 200, 260, 64},  {9, 8, 8, 135, 200, 128}};
-  int count = 0;
   for (const auto& [batch, heads, key_heads, queries, keys, depth] : shapes) {
-    for (int mask = 0; mask < 4; ++mask, ++count) {
+    for (int mask = 0; mask < 4; ++mask) {
       const bool many = batch > 2;  // tiles for many groups, which only a GPU has
-      if (many && (!machine_->on_gpu || (count % 2 == 0 && mask != 3))) continue;
+      if (many && (!machine_->on_gpu || mask == 2)) continue;
       Call call;
       call.q = HostTensor::Laid(type(), {batch, heads, queries, depth}, {0, 2, 1, 3}, 0);
       call.k = HostTensor::Laid(type(), {batch, key_heads, keys, depth}, {0, 2, 1, 3}, 0);

@@ -109,11 +109,12 @@ struct Cut {
   int64_t least;   // keys of a part
 };
 constexpr Cut kTilesCut = {kEnoughGroups / 2, 256};
-constexpr Cut kOneCut = {2 * kEnoughGroups, 128};
+constexpr Cut kOneCut = {kEnoughGroups, 128};
 
 int64_t PartsOf(const AttentionProblem& p, int64_t groups, const Cut& cut) {
   if (groups >= cut.enough) return 1;
-  return std::clamp<int64_t>(p.keys / cut.least, 1, CeilDivide(2 * cut.enough, groups));
+  const int64_t most = std::min<int64_t>(AttentionArguments::kMostParts, CeilDivide(2 * cut.enough, groups));
+  return std::clamp<int64_t>(p.keys / cut.least, 1, most);
 }
 
 class GpuAttention : public Planner {
@@ -136,9 +137,9 @@ class GpuAttention : public Planner {
       for (size_t bfloat16 = 0; bfloat16 < 2; ++bfloat16) {
         Mma& modules = mma_[bfloat16][d];
         modules.plain.emplace(store, gpu::AttentionMmaPtx(bfloat16 != 0, kDepths[d], false),
-                              Entries{"attention_mma_64", "attention_mma_128"});
+                              Entries{"attention_mma_64", "attention_mma_128", "attention_mma_cut_64"});
         modules.masked.emplace(store, gpu::AttentionMmaPtx(bfloat16 != 0, kDepths[d], true),
-                               Entries{"attention_mma_masked_64"});
+                               Entries{"attention_mma_masked_64", "attention_mma_masked_cut_64"});
         if (d > 0)
           modules.hopper.emplace(store, gpu::AttentionWgmmaPtx(bfloat16 != 0, kDepths[d]),
                                  Entries{"attention_wgmma"});
@@ -165,7 +166,7 @@ class GpuAttention : public Planner {
 
  private:
   struct Mma {
-    std::optional<PtxModule> plain;  // kernels of 64 and 128 queries a group
+    std::optional<PtxModule> plain;  // kernels of 64 and 128 queries a group, and of 64 where keys are cut
     std::optional<PtxModule> masked;
     std::optional<PtxModule> hopper;  // depths above 32
   };
@@ -213,7 +214,11 @@ class GpuAttention : public Planner {
     const bool worth = depth > 32 && (depth <= 64 || !p.causal);
     const bool many =
         worth && !masked && p.queries > 64 && p.batch * p.heads * CeilDivide(p.queries, 128) >= kEnoughGroups;
-    ASSIGN_OR_RETURN(const Kernel* kernel, masked ? modules.masked->Find(0) : modules.plain->Find(many));
+    const bool cut = PartsOf(p, p.batch * p.heads * CeilDivide(p.queries, many ? 128 : 64), kTilesCut) > 1;
+    ASSIGN_OR_RETURN(const Kernel* kernel, masked ? modules.masked->Find(cut)
+                                                  : modules.plain->Find(cut    ? 2
+                                                                        : many ? 1
+                                                                               : 0));
     return LaunchCut({kernel, many ? 128 : 64, AttentionArguments::kMmaLanes}, p, arguments, workspace,
                      launches);
   }
@@ -261,9 +266,8 @@ class GpuAttention : public Planner {
 
   static void LaunchMerge(const Kernel* kernel, const AttentionArguments& arguments, int64_t parts,
                           int64_t queries, LaunchList& launches) {
-    constexpr int kWarps = AttentionArguments::kMergeLanes / 32;
     Launch& launch = launches.Add();
-    launch.Reset(kernel, static_cast<uint32_t>(CeilDivide(queries, kWarps)));
+    launch.Reset(kernel, static_cast<uint32_t>(queries));
     launch.group_size = {AttentionArguments::kMergeLanes, 1, 1};
     launch.Push(arguments);
     launch.Push(static_cast<int32_t>(parts));

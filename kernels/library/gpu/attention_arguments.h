@@ -17,25 +17,28 @@ enum class MaskKind : int32_t { kNone = 0, kBool = 1, kAdded = 2 };
 // take longest), heads, batch.
 struct AttentionArguments {
   // Kernels of tiles want unit column strides, sizes below 2^31, rows of q, k and v at multiples of 16 bytes,
-  // depths that are multiples of 16 bytes, up to that of their module. Groups y cut the keys, if `parts` is there.
+  // and depths that are multiples of 16 bytes, up to that of their module. Groups y cut the keys where
+  // `parts` is there.
 
-  // 16-bit types by tensor cores, 64 or 128 queries of a group; out at multiples of 4 bytes. attention_mma_64 and
-  // attention_mma_128 (no mask, scale above 0), attention_mma_masked_64 (a mask), in modules for depths of 32, 64
-  // or 128; attention_wgmma, of 64 (no mask, scale above 0), for sm_90 alone, in modules for depths of 64 or 128.
+  // 16-bit types by tensor cores; out at multiples of 4 bytes; the last number of a name is of a group's
+  // queries. In modules for depths of 32, 64 or 128: attention_mma_64, _128 and _cut_64 (scale above 0, no
+  // mask), attention_mma_masked_64 and _masked_cut_64 (a mask). Only those that say so cut the keys. For
+  // sm_90 alone, in modules for depths of 64 or 128: attention_wgmma, of 64 (scale above 0, no mask).
   static constexpr int kMmaLanes = 128;
 
-  // f32, with or without a mask; out as q. attention_tiled_many, attention_tiled_some, attention_tiled_few, in
-  // modules for depths of 32, 64 or 128; the planner knows their sizes.
+  // f32, with or without a mask; out as q. attention_tiled_many, attention_tiled_some, attention_tiled_few,
+  // in modules for depths of 32, 64 or 128; the planner knows their sizes.
 
-  // f32 and 16-bit types, with or without a mask, a query of a group: attention_one_32, _64, _128 for depths up to
-  // that; out as q.
+  // f32 and 16-bit types, with or without a mask, a query of a group: attention_one_32, _64, _128 for depths
+  // up to that; out as q.
   static constexpr int kOneLanes = 128;
 
   // After one of the above has cut the keys: attention_merge, which also takes the number of parts (int32_t).
   static constexpr int kMergeLanes = 128;
+  static constexpr int kMostParts = 512;
 
-  // Any layout: attention_plain, where `spread` lanes (a power of two) share a query, kPlainSlice of its depth
-  // each, and kPlainStep keys fit in a tile of kPlainTileBytes.
+  // Any layout: attention_plain, where `spread` lanes (a power of two) share a query, kPlainSlice of its
+  // depth each, and kPlainStep keys fit in a tile of kPlainTileBytes.
   static constexpr int kPlainLanes = 128;
   static constexpr int kPlainSlice = 32;
   static constexpr int kPlainStep = 4;

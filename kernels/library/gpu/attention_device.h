@@ -43,9 +43,11 @@ XPUD_DEVICE float Across(float x, int lanes) {
 struct KeyRange {
   int begin, end;
 };
+// Not kCut: `parts` is not there.
+template <bool kCut = true>
 XPUD_DEVICE KeyRange RangeOf(const AttentionArguments& p, int64_t beyond) {
   const int64_t all = p.causal ? Least(p.keys, beyond) : p.keys;
-  if (p.parts == nullptr) return {0, static_cast<int>(all)};
+  if (!kCut || p.parts == nullptr) return {0, static_cast<int>(all)};
   const int64_t begin = GroupY() * p.keys_per_part;
   return {static_cast<int>(begin), static_cast<int>(Least(all, begin + p.keys_per_part))};
 }
@@ -58,11 +60,11 @@ struct Result {
   float* logsumexp;  // or nullptr; of a part in units of log 2, and -inf where no key was attended
 };
 
-template <typename T>
+template <typename T, bool kCut = true>
 XPUD_DEVICE Result<T> ResultOf(const AttentionArguments& p, int64_t b, int64_t h, int64_t row) {
   T* const out =
       static_cast<T*>(p.out) + b * p.out_strides.batch + h * p.out_strides.head + row * p.out_strides.row;
-  if (p.parts == nullptr) {
+  if (!kCut || p.parts == nullptr) {
     const HeadStrides& s = p.logsumexp_strides;
     return {out, nullptr,
             p.logsumexp == nullptr ? nullptr : p.logsumexp + b * s.batch + h * s.head + row * s.row};

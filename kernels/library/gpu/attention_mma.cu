@@ -89,7 +89,7 @@ XPUD_DEVICE void Read(Mask& mask, const AttentionArguments& p, int64_t head, int
 }
 
 // kBlocks blocks of 16 queries a warp. Without a mask, `scale` is positive.
-template <int kBlocks, bool kMasked>
+template <int kBlocks, bool kMasked, bool kCut>
 XPUD_DEVICE void Attend(const AttentionArguments& p) {
   constexpr int kRows = kWarps * kBlocks * 16;
   constexpr int kElements = kRows * kDepth > 4 * kTileElements ? kRows * kDepth : 4 * kTileElements;
@@ -123,7 +123,7 @@ XPUD_DEVICE void Attend(const AttentionArguments& p) {
   for (int m = 0; m < kBlocks; ++m) top[m][0] = top[m][1] = -__builtin_inff();
   const float factor = static_cast<float>(p.scale) * kLog2E;
   const int queries = static_cast<int>(p.queries);
-  const KeyRange range = RangeOf(p, first + kRows);
+  const KeyRange range = RangeOf<kCut>(p, first + kRows);
   const int keys = range.end;
   const int row0 =
       static_cast<int>(first) + warp * kBlocks * 16 + lane / 4;  // of this lane; others are 8 apart
@@ -272,13 +272,9 @@ XPUD_DEVICE void Attend(const AttentionArguments& p) {
       const float inverse = total == 0 ? 0.0f : 1.0f / total;
       const int64_t row = row0 + m * 16 + half * 8;
       if (row >= queries) continue;
-      const Result<T> to = ResultOf<T>(p, b, h, row);
+      const Result<T> to = ResultOf<T, kCut>(p, b, h, row);
       if (lane % 4 == 0) StoreLogsumexp(to, top[m][half], total);
-#pragma unroll
-      for (int d = 0; d < kDepth / 8; ++d) {
-        if (d * 8 >= value_depth) continue;
-        StorePair(to, d * 8 + lane % 4 * 2, out[m][d][half * 2] * inverse, out[m][d][half * 2 + 1] * inverse);
-      }
+      StoreRow<kDepth / 8>(to, value_depth, [&](int d, int e) { return out[m][d][half * 2 + e] * inverse; });
     }
 }
 
@@ -288,8 +284,12 @@ using namespace xpud::gpu;
 
 // The second number is of groups that a multiprocessor has room for at least: it limits registers.
 #ifdef XPUD_MASKED
-XPUD_KERNEL_OF(128, 2) attention_mma_masked_64(const AttentionArguments p) { Attend<1, true>(p); }
+XPUD_KERNEL_OF(128, 2) attention_mma_masked_64(const AttentionArguments p) { Attend<1, true, false>(p); }
+XPUD_KERNEL_OF(128, 2) attention_mma_masked_cut_64(const AttentionArguments p) { Attend<1, true, true>(p); }
 #else
-XPUD_KERNEL_OF(128, kDepth > 64 ? 2 : 3) attention_mma_64(const AttentionArguments p) { Attend<1, false>(p); }
-XPUD_KERNEL_OF(128, 2) attention_mma_128(const AttentionArguments p) { Attend<2, false>(p); }
+XPUD_KERNEL_OF(128, kDepth > 64 ? 2 : 3) attention_mma_64(const AttentionArguments p) {
+  Attend<1, false, false>(p);
+}
+XPUD_KERNEL_OF(128, 2) attention_mma_128(const AttentionArguments p) { Attend<2, false, false>(p); }
+XPUD_KERNEL_OF(128, 2) attention_mma_cut_64(const AttentionArguments p) { Attend<1, false, true>(p); }
 #endif

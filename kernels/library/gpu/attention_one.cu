@@ -1,5 +1,5 @@
-// Attention of one query, as decoding has it: what counts is that many loads of k and v are under way. Compiled to
-// PTX once for each XPUD_ELEMENT.
+// Attention of one query, as decoding has it: what counts is that many loads of k and v are under way.
+// Compiled to PTX once for each XPUD_ELEMENT.
 #include "kernels/library/gpu/attention_arguments.h"
 #include "kernels/library/gpu/attention_device.h"
 #include "kernels/library/gpu/device.h"
@@ -31,9 +31,9 @@ XPUD_DEVICE float Element(Half half, const Bits& bits, int i) {
 // kSpread lanes share a key, each kOwn columns of it.
 template <int kSpread>
 XPUD_DEVICE void AttendOne(const AttentionArguments& p) {
-  constexpr int kSlots = 32 / kSpread;               // keys of a warp at a time
-  constexpr int kBatch = kSpread < 32 ? 4 : 8;       // of them, whose loads are under way together
-  constexpr int kKeys = kWarps * kSlots * kBatch;    // of a group
+  constexpr int kSlots = 32 / kSpread;             // keys of a warp at a time
+  constexpr int kBatch = kSpread < 32 ? 4 : 8;     // of them, whose loads are under way together
+  constexpr int kKeys = kWarps * kSlots * kBatch;  // of a group
   constexpr int kStates = kWarps * kSlots;
   XPUD_SHARED float outs[kStates][kSpread * kOwn];
   XPUD_SHARED float tops[kStates], sums[kStates];
@@ -73,7 +73,8 @@ XPUD_DEVICE void AttendOne(const AttentionArguments& p) {
       const int key = at + i * kStates + state;
       float dot = 0;
 #pragma unroll
-      for (int e = 0; e < kOwn; ++e) dot = __builtin_fmaf(Element(T{}, query, e), Element(T{}, keys[i], e), dot);
+      for (int e = 0; e < kOwn; ++e)
+        dot = __builtin_fmaf(Element(T{}, query, e), Element(T{}, keys[i], e), dot);
 #pragma unroll
       for (int lanes = 1; lanes < kSpread; lanes *= 2) dot += Across(dot, lanes);
       score[i] = dot * factor;

@@ -1,4 +1,5 @@
-// What the kernels that use tensor cores share: parts of matrices of 16-bit elements in registers. Device code only.
+// What the kernels that use tensor cores share: parts of matrices of 16-bit elements in registers. Device
+// code only.
 #pragma once
 
 #include "kernels/library/gpu/attention_device.h"
@@ -29,12 +30,24 @@ XPUD_DEVICE uint32_t Pair(float low, float high) {
   return pair;
 }
 
-template <typename T>
-XPUD_DEVICE void StorePair(const Result<T>& to, int column, float low, float high) {
-  if (to.part != nullptr)
-    asm volatile("st.global.v2.f32 [%0], {%1, %2};" ::"l"(to.part + column), "f"(low), "f"(high) : "memory");
-  else
-    *reinterpret_cast<uint32_t*>(to.out + column) = Pair<T>(low, high);
+// Stores a lane's pairs of a row, element(block, 0 or 1), of blocks of 8 columns of which `depth` columns are
+// there.
+template <int kBlocks, typename T, typename Element>
+XPUD_DEVICE void StoreRow(const Result<T>& to, int depth, Element element) {
+  const int column = Lane() % 4 * 2;
+  if (to.part != nullptr) {
+#pragma unroll
+    for (int n = 0; n < kBlocks; ++n)
+      if (n * 8 < depth)
+        asm volatile("st.global.v2.f32 [%0], {%1, %2};" ::"l"(to.part + n * 8 + column), "f"(element(n, 0)),
+                     "f"(element(n, 1))
+                     : "memory");
+    return;
+  }
+#pragma unroll
+  for (int n = 0; n < kBlocks; ++n)
+    if (n * 8 < depth)
+      *reinterpret_cast<uint32_t*>(to.out + n * 8 + column) = Pair<T>(element(n, 0), element(n, 1));
 }
 
 }  // namespace xpud::gpu

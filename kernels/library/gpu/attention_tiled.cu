@@ -1,5 +1,5 @@
-// Attention in f32 by multiply-add, scores never stored: a lane holds a block of scores, and then a block of out,
-// as products of matrices do. Compiled to PTX once for each XPUD_DEPTH.
+// Attention in f32 by multiply-add, scores never stored: a lane holds a block of scores, and then a block of
+// out, as products of matrices do. Compiled to PTX once for each XPUD_DEPTH.
 #include "kernels/library/gpu/attention_arguments.h"
 #include "kernels/library/gpu/attention_device.h"
 #include "kernels/library/gpu/device.h"
@@ -27,8 +27,8 @@ XPUD_DEVICE void StoreFour(uint32_t to, const Four& f) {
                : "memory");
 }
 
-// Rows of a tensor that go to a tile in shared memory, kCount at a time. Turned: such that the same chunk of 8
-// adjacent rows lies in different banks.
+// Rows of a tensor that go to a tile in shared memory, kCount at a time. Turned: such that the same chunk of
+// 8 adjacent rows lies in different banks.
 template <int kCount, int kLanes, bool kTurned>
 struct Rows {
   static constexpr int kStep = kLanes / kChunks;  // rows that the lanes copy at once
@@ -62,8 +62,8 @@ XPUD_DEVICE void Begin(Rows<kCount, kLanes, kTurned>& rows, int size) {
   }
 }
 
-// A lane's place in a warp, which has 4 kR queries and 8 kC keys: queries r + 4 i, keys c + 8 j, and of out the
-// chunks c + 8 m of its queries. kWarpsQ warps have other queries, kWarpsK others keys.
+// A lane's place in a warp, which has 4 kR queries and 8 kC keys: queries r + 4 i, keys c + 8 j, and of out
+// the chunks c + 8 m of its queries. kWarpsQ warps have other queries, kWarpsK others keys.
 template <int kR, int kC, int kWarpsQ, int kWarpsK>
 XPUD_DEVICE void Attend(const AttentionArguments& p) {
   constexpr int kWarpRows = 4 * kR, kRows = kWarpsQ * kWarpRows, kWarpKeys = 8 * kC,
@@ -264,8 +264,8 @@ XPUD_DEVICE void Attend(const AttentionArguments& p) {
         sum[i] += sums[w * kRows + mine + i * 4] * other;
 #pragma unroll
         for (int m = 0; m < kOwn; ++m) {
-          const Four f = LoadFour(SharedAddress(memory) + (w * kRows + mine + i * 4) * kRowBytes +
-                                  (m * 8 + c) * 16);
+          const Four f =
+              LoadFour(SharedAddress(memory) + (w * kRows + mine + i * 4) * kRowBytes + (m * 8 + c) * 16);
 #pragma unroll
           for (int e = 0; e < 4; ++e) out[i][m][e] = __builtin_fmaf(f.x[e], other, out[i][m][e]);
         }
@@ -297,8 +297,8 @@ XPUD_DEVICE void Attend(const AttentionArguments& p) {
 
 using namespace xpud::gpu;
 
-// Chosen by measurement. The last number of a kernel is of groups that a multiprocessor has room for at least: it
-// limits registers.
+// Chosen by measurement. The last number of a kernel is of groups that a multiprocessor has room for at
+// least: it limits registers.
 #if XPUD_DEPTH == 32
 XPUD_KERNEL_OF(128, 3) attention_tiled_many(const AttentionArguments p) { Attend<8, 4, 4, 1>(p); }
 XPUD_KERNEL_OF(128, 4) attention_tiled_some(const AttentionArguments p) { Attend<4, 4, 2, 2>(p); }
