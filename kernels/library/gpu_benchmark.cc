@@ -27,7 +27,7 @@ struct Machine {
       machine.device = *std::move(device);
       machine.matmul = CreateCublasltMatmul(*machine.device,
                                             [](const Launch& launch) { return machine.device->Ask(launch); });
-      machine.attention = CreateGpuAttention(*machine.device);
+      machine.attention = CreateGpuAttention(*machine.device, machine.device->processor());
     }
     return &machine;
   }
@@ -106,17 +106,17 @@ XPUD_EXPORT double xpud_bench_matmul(int type, int64_t m, int64_t n, int64_t k, 
   return time;
 }
 
-// mask: 0 none, 1 bool by key, 2 added [B,1,S,S], 3 causal. Tensors lie as a model's projections leave them:
-// [B,S,H,D].
-XPUD_EXPORT double xpud_bench_attention(int type, int64_t batch, int64_t heads, int64_t size, int64_t depth,
-                                        int mask, int rounds, int host) {
+// mask: 0 none, 1 bool by key, 2 added [B,1,queries,keys], 3 causal. Tensors lie as a model's projections
+// leave them: [B,S,H,D].
+XPUD_EXPORT double xpud_bench_attention(int type, int64_t batch, int64_t heads, int64_t queries, int64_t keys,
+                                        int64_t depth, int mask, int rounds, int host) {
   Machine* const machine = Machine::Get();
   if (machine == nullptr) return -1;
   const DType dtype = static_cast<DType>(type);
-  const std::vector<int64_t> sizes = {batch, heads, size, depth};
-  HostTensor q = Random(dtype, sizes, {0, 2, 1, 3}), k = q, v = q, out = q, masks;
-  if (mask == 1) masks = HostTensor(DType::kBool, {batch, heads, size, size}, {size, 0, 0, 1});
-  if (mask == 2) masks = HostTensor(dtype, {batch, heads, size, size}, {size * size, 0, size, 1});
+  HostTensor q = Random(dtype, {batch, heads, queries, depth}, {0, 2, 1, 3}), out = q, masks;
+  HostTensor k = Random(dtype, {batch, heads, keys, depth}, {0, 2, 1, 3}), v = k;
+  if (mask == 1) masks = HostTensor(DType::kBool, {batch, heads, queries, keys}, {keys, 0, 0, 1});
+  if (mask == 2) masks = HostTensor(dtype, {batch, heads, queries, keys}, {queries * keys, 0, keys, 1});
   std::fill(masks.bytes().begin(), masks.bytes().end(), static_cast<std::byte>(mask == 1));
   const Operand outputs[] = {machine->device->Place(out)};
   const Operand inputs[] = {machine->device->Place(q), machine->device->Place(k), machine->device->Place(v),

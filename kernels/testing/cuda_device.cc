@@ -149,26 +149,29 @@ void CudaDevice::CopyOut(void* to, const void* from, size_t bytes) {
   api_->Check(api_->copy_out(to, AddressOf(from), bytes), "cuMemcpyDtoH");
 }
 
-void* CudaDevice::FunctionOf(const Kernel& kernel) {
+void* CudaDevice::Load(const Kernel& kernel) {
   void*& function = functions_[absl::StrCat(kernel.entry, "|", kernel.module->bytes)];
   if (function != nullptr) return function;
-  void* module = nullptr;
-  const int loaded = api_->load_module(&module, kernel.module->bytes.c_str());
-  if (loaded != 0) std::fprintf(stderr, "%s\n", kernel.module->bytes.c_str());
-  api_->Check(loaded, "cuModuleLoadData");
+  void*& module = modules_[kernel.module->bytes];
+  if (module == nullptr) {
+    const int loaded = api_->load_module(&module, kernel.module->bytes.c_str());
+    if (loaded != 0) std::fprintf(stderr, "%s\n", kernel.module->bytes.c_str());
+    api_->Check(loaded, "cuModuleLoadData");
+  }
   api_->Check(api_->get_function(&function, module, kernel.entry.c_str()), "cuModuleGetFunction");
   return function;
 }
 
+void CudaDevice::Launch(void* function, const xpud::kernels::Launch& launch) {
+  const auto& groups = launch.groups();
+  const auto& size = launch.group_size;
+  api_->Check(api_->launch(function, groups[0], groups[1], groups[2], size[0], size[1], size[2], 0, stream_,
+                           const_cast<void**>(launch.arguments()), nullptr),
+              launch.kernel().entry.c_str());
+}
+
 void CudaDevice::Launch(const LaunchList& launches) {
-  for (size_t i = 0; i < launches.size(); ++i) {
-    const xpud::kernels::Launch& launch = launches[i];
-    const auto& groups = launch.groups();
-    const auto& size = launch.group_size;
-    api_->Check(api_->launch(FunctionOf(launch.kernel()), groups[0], groups[1], groups[2], size[0], size[1],
-                             size[2], 0, stream_, const_cast<void**>(launch.arguments()), nullptr),
-                launch.kernel().entry.c_str());
-  }
+  for (size_t i = 0; i < launches.size(); ++i) Launch(Load(launches[i].kernel()), launches[i]);
 }
 
 void CudaDevice::Synchronize() { api_->Check(api_->synchronize(stream_), "cuStreamSynchronize"); }
@@ -176,9 +179,16 @@ void CudaDevice::Synchronize() { api_->Check(api_->synchronize(stream_), "cuStre
 float CudaDevice::Time(std::span<const LaunchList> launches, int times) {
   for (const LaunchList& list : launches) Launch(list);
   Synchronize();
+  const float all = Time([&] {
+    for (int i = 0; i < times; ++i) Launch(launches[static_cast<size_t>(i) % launches.size()]);
+  });
+  return all / static_cast<float>(times);
+}
+
+float CudaDevice::Time(absl::FunctionRef<void()> enqueue) {
   void *graph = nullptr, *instance = nullptr, *begin = nullptr, *end = nullptr;
   api_->Check(api_->begin_capture(stream_, kThreadLocal), "cuStreamBeginCapture");
-  for (int i = 0; i < times; ++i) Launch(launches[static_cast<size_t>(i) % launches.size()]);
+  enqueue();
   api_->Check(api_->end_capture(stream_, &graph), "cuStreamEndCapture");
   api_->Check(api_->instantiate(&instance, graph, 0), "cuGraphInstantiate");
   api_->Check(api_->create_event(&begin, 0), "cuEventCreate");
@@ -197,7 +207,7 @@ float CudaDevice::Time(std::span<const LaunchList> launches, int times) {
   api_->Check(api_->destroy_event(end), "cuEventDestroy");
   api_->Check(api_->destroy_instance(instance), "cuGraphExecDestroy");
   api_->Check(api_->destroy_graph(graph), "cuGraphDestroy");
-  return best / static_cast<float>(times);
+  return best;
 }
 
 absl::StatusOr<std::string> CudaDevice::Assemble(const std::string& ptx) {

@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "kernels/kernel_library.h"
 
@@ -26,12 +27,20 @@ class CudaDevice {
   void Fill(void* memory, unsigned char value, size_t bytes);
   void CopyIn(void* to, const void* from, size_t bytes);
   void CopyOut(void* to, const void* from, size_t bytes);
-  // Queues the launches; modules are loaded on first use and kept.
+  // The CUfunction of a kernel; modules are loaded on first use and kept.
+  void* Load(const Kernel& kernel);
+  // Queues a launch of what Load gave.
+  void Launch(void* function, const xpud::kernels::Launch& launch);
   void Launch(const LaunchList& launches);
   void Synchronize();
-  // Milliseconds of GPU time of one list, measured over `times` of them in turn in a graph, so that the
-  // host's speed does not count; the best of five.
+  // Milliseconds of GPU time of what `enqueue` queues, replayed as a graph, so that the host's speed does not
+  // count; the best of five.
+  float Time(absl::FunctionRef<void()> enqueue);
+  // Of one list, measured over `times` of them in turn.
   float Time(std::span<const LaunchList> launches, int times);
+
+  void* context() const { return context_; }
+  void* stream() const { return stream_; }
 
   // A cubin for this device.
   absl::StatusOr<std::string> Assemble(const std::string& ptx);
@@ -40,13 +49,13 @@ class CudaDevice {
   struct Api;
   CudaDevice() = default;
   absl::Status Open();
-  void* FunctionOf(const Kernel& kernel);
 
   std::unique_ptr<Api> api_;
   void* context_ = nullptr;
   void* stream_ = nullptr;
   std::string processor_;
-  // By index and module: libraries come and go, and so do their kernels' addresses.
+  // By content: libraries come and go, and so do their kernels' addresses.
+  std::map<std::string, void*> modules_;
   std::map<std::string, void*> functions_;
 };
 

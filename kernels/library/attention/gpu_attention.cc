@@ -3,6 +3,7 @@
 #include <array>
 #include <bit>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -20,11 +21,26 @@ namespace {
 using gpu::AttentionArguments;
 
 constexpr int64_t kEnoughGroups = 264;  // two for each multiprocessor of an H100: then a group may be large
+constexpr int64_t kPartMultiple = 64;
 constexpr int64_t kMostGroups = INT32_MAX;  // along x
 constexpr int64_t kLargestSize = INT32_MAX - 1024;
 constexpr int kDepths[] = {32, 64, 128};
 constexpr ops::DType kTypes[] = {ops::DType::kFloat32, ops::DType::kFloat64, ops::DType::kBFloat16,
                                  ops::DType::kFloat16};
+
+// Of attention_tiled.cu: the kernels for a depth, those with larger groups first.
+struct Shape {
+  const char* name;
+  int rows;  // queries of a group
+  int lanes;
+};
+constexpr Shape kTiled32[] = {{"many", 128, 128}, {"some", 32, 128}, {"few", 16, 128}};
+constexpr Shape kTiled64[] = {{"many", 64, 64}, {"few", 16, 64}};
+constexpr Shape kTiled128[] = {{"many", 32, 64}, {"few", 16, 64}};
+constexpr std::span<const Shape> kTiled[] = {kTiled32, kTiled64, kTiled128};
+// How many groups those with fewer rows are left for; causal ones are of different lengths.
+constexpr int64_t kEnoughTiledGroups = 384;
+constexpr int64_t kEnoughCausalGroups = 1024;
 
 int64_t CeilDivide(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -69,48 +85,90 @@ bool RowsAligned(const HeadTensor& t, int64_t element, int64_t bytes) {
          reinterpret_cast<uintptr_t>(t.data) % static_cast<uint64_t>(bytes) == 0;
 }
 
+// What the kernels that copy tiles of rows want, whose chunks are of 16 bytes.
+bool FitsTiles(const AttentionProblem& p) {
+  const int64_t element = ops::SizeOf(p.dtype), chunk = 16 / element;
+  return p.depth % chunk == 0 && p.value_depth % chunk == 0 &&
+         std::max(p.depth, p.value_depth) <= kDepths[2] && std::max(p.queries, p.keys) <= kLargestSize &&
+         RowsAligned(p.q, element, 16) && RowsAligned(p.k, element, 16) && RowsAligned(p.v, element, 16) &&
+         RowsAligned(p.out, element, element == 2 ? 4 : 16);
+}
+
 bool FitsTensorCores(const AttentionProblem& p) {
-  if (p.mask.data == nullptr && !(p.scale > 0)) return false;
-  if (ops::SizeOf(p.dtype) != 2 || p.depth % 8 != 0 || p.value_depth % 8 != 0) return false;
-  if (std::max(p.depth, p.value_depth) > kDepths[2] || std::max(p.queries, p.keys) > kLargestSize)
-    return false;
-  return RowsAligned(p.q, 2, 16) && RowsAligned(p.k, 2, 16) && RowsAligned(p.v, 2, 16) &&
-         RowsAligned(p.out, 2, 4);
+  return ops::SizeOf(p.dtype) == 2 && FitsTiles(p) && (p.mask.data != nullptr || p.scale > 0);
+}
+
+size_t DepthIndex(const AttentionProblem& p) {
+  const int64_t depth = std::max(p.depth, p.value_depth);
+  return depth <= kDepths[0] ? 0 : depth <= kDepths[1] ? 1 : 2;
+}
+
+// Into how many parts keys are cut: where there are few groups, so that all multiprocessors have work.
+struct Cut {
+  int64_t enough;  // groups
+  int64_t least;   // keys of a part
+};
+constexpr Cut kTilesCut = {kEnoughGroups / 2, 256};
+constexpr Cut kOneCut = {kEnoughGroups, 128};
+
+int64_t PartsOf(const AttentionProblem& p, int64_t groups, const Cut& cut) {
+  if (groups >= cut.enough) return 1;
+  const int64_t most = std::min<int64_t>(AttentionArguments::kMostParts, CeilDivide(2 * cut.enough, groups));
+  return std::clamp<int64_t>(p.keys / cut.least, 1, most);
 }
 
 class GpuAttention : public Planner {
  public:
-  explicit GpuAttention(KernelStore& store) {
-    for (const ops::DType type : kTypes)
-      plain_[TypeIndex(type)].emplace(store, gpu::AttentionPlainPtx(type),
-                                      std::vector<std::string>{"attention_plain", "attention_wide"});
-    for (size_t bfloat16 = 0; bfloat16 < 2; ++bfloat16)
-      for (size_t d = 0; d < std::size(kDepths); ++d) {
+  GpuAttention(KernelStore& store, bool hopper) : hopper_(hopper) {
+    using Entries = std::vector<std::string>;
+    for (const ops::DType type : kTypes) {
+      const size_t t = TypeIndex(type);
+      plain_[t].emplace(store, gpu::AttentionPlainPtx(type), Entries{"attention_plain", "attention_wide"});
+      if (type != ops::DType::kFloat64)
+        merge_[t].emplace(store, gpu::AttentionMergePtx(type), Entries{"attention_merge"});
+      if (type != ops::DType::kFloat64)
+        one_[t].emplace(store, gpu::AttentionOnePtx(type),
+                        Entries{"attention_one_32", "attention_one_64", "attention_one_128"});
+    }
+    for (size_t d = 0; d < std::size(kDepths); ++d) {
+      Entries entries;
+      for (const Shape& shape : kTiled[d]) entries.push_back(std::string("attention_tiled_") + shape.name);
+      tiled_[d].emplace(store, gpu::AttentionTiledPtx(kDepths[d]), std::move(entries));
+      for (size_t bfloat16 = 0; bfloat16 < 2; ++bfloat16) {
         Mma& modules = mma_[bfloat16][d];
         modules.plain.emplace(store, gpu::AttentionMmaPtx(bfloat16 != 0, kDepths[d], false),
-                              std::vector<std::string>{"attention_mma_64", "attention_mma_128"});
+                              Entries{"attention_mma_64", "attention_mma_128", "attention_mma_cut_64"});
         modules.masked.emplace(store, gpu::AttentionMmaPtx(bfloat16 != 0, kDepths[d], true),
-                               std::vector<std::string>{"attention_mma_masked_64"});
+                               Entries{"attention_mma_masked_64", "attention_mma_masked_cut_64"});
+        if (d > 0)
+          modules.hopper.emplace(store, gpu::AttentionWgmmaPtx(bfloat16 != 0, kDepths[d]),
+                                 Entries{"attention_wgmma"});
       }
+    }
   }
 
   bool Serves(ops::Family family) const override { return family == ops::Family::kAttention; }
 
-  absl::StatusOr<Readiness> Plan(const OpCall& call, KernelLibrary::Workspace,
+  absl::StatusOr<Readiness> Plan(const OpCall& call, KernelLibrary::Workspace workspace,
                                  LaunchList& launches) override {
     ASSIGN_OR_RETURN(const AttentionProblem problem, ReadAttention(call));
     if (problem.Empty() || problem.value_depth == 0) return Readiness::kReady;
     if (problem.batch * problem.heads > kMostGroups / std::max<int64_t>(1, problem.queries))
       return absl::UnimplementedError("attention of more than 2^31 queries in all on a GPU");
     AttentionArguments arguments = ArgumentsOf(problem);
-    if (FitsTensorCores(problem)) return LaunchMma(problem, arguments, launches);
+    if (problem.queries == 1 && problem.dtype != ops::DType::kFloat64 && FitsTiles(problem))
+      return LaunchOne(problem, arguments, workspace, launches);
+    if (FitsTensorCores(problem)) return LaunchMma(problem, arguments, workspace, launches);
+    if (problem.dtype == ops::DType::kFloat32 && FitsTiles(problem))
+      return LaunchTiled(problem, arguments, workspace, launches);
     return LaunchPlain(problem, arguments, launches);
   }
 
  private:
   struct Mma {
-    std::optional<PtxModule> plain;  // kernels of 64 and 128 queries a group
+    std::optional<PtxModule> plain;  // kernels of 64 and 128 queries a group, and of 64 where keys are cut
     std::optional<PtxModule> masked;
+    std::optional<PtxModule> hopper;  // depths above 32
   };
 
   absl::StatusOr<Readiness> LaunchPlain(const AttentionProblem& problem, AttentionArguments& arguments,
@@ -134,20 +192,85 @@ class GpuAttention : public Planner {
     return Readiness::kReady;
   }
 
-  absl::StatusOr<Readiness> LaunchMma(const AttentionProblem& p, const AttentionArguments& arguments,
-                                      LaunchList& launches) {
-    const int64_t depth = std::max(p.depth, p.value_depth);
-    Mma& modules = mma_[p.dtype == ops::DType::kBFloat16][depth <= 32 ? 0 : depth <= 64 ? 1 : 2];
+  absl::StatusOr<Readiness> LaunchOne(const AttentionProblem& p, AttentionArguments& arguments,
+                                      KernelLibrary::Workspace workspace, LaunchList& launches) {
+    ASSIGN_OR_RETURN(const Kernel* kernel, one_[TypeIndex(p.dtype)]->Find(DepthIndex(p)));
+    return LaunchCut({kernel, 1, AttentionArguments::kOneLanes, kOneCut}, p, arguments, workspace, launches);
+  }
+
+  absl::StatusOr<Readiness> LaunchMma(const AttentionProblem& p, AttentionArguments& arguments,
+                                      KernelLibrary::Workspace workspace, LaunchList& launches) {
+    const size_t d = DepthIndex(p);
+    Mma& modules = mma_[p.dtype == ops::DType::kBFloat16][d];
     const bool masked = p.mask.data != nullptr;
+    constexpr int64_t kRows = 64;  // of tensor instructions
+    if (hopper_ && d > 0 && !masked && p.queries >= kRows) {
+      ASSIGN_OR_RETURN(const Kernel* kernel, modules.hopper->Find(0));
+      return LaunchCut({kernel, kRows, AttentionArguments::kMmaLanes}, p, arguments, workspace, launches);
+    }
+    const int64_t depth = std::max(p.depth, p.value_depth);
     // Measured: at depth 32 more warps are worth more than fewer reads of k and v; causal groups of 128 at
     // depth 128 wait.
     const bool worth = depth > 32 && (depth <= 64 || !p.causal);
     const bool many =
         worth && !masked && p.queries > 64 && p.batch * p.heads * CeilDivide(p.queries, 128) >= kEnoughGroups;
-    ASSIGN_OR_RETURN(const Kernel* kernel, masked ? modules.masked->Find(0) : modules.plain->Find(many));
-    if (kernel == nullptr) return Readiness::kCompiling;
-    LaunchOver(kernel, arguments, many ? 128 : 64, 1, AttentionArguments::kMmaLanes, launches);
+    const bool cut = PartsOf(p, p.batch * p.heads * CeilDivide(p.queries, many ? 128 : 64), kTilesCut) > 1;
+    ASSIGN_OR_RETURN(const Kernel* kernel, masked ? modules.masked->Find(cut)
+                                                  : modules.plain->Find(cut    ? 2
+                                                                        : many ? 1
+                                                                               : 0));
+    return LaunchCut({kernel, many ? 128 : 64, AttentionArguments::kMmaLanes}, p, arguments, workspace,
+                     launches);
+  }
+
+  absl::StatusOr<Readiness> LaunchTiled(const AttentionProblem& p, AttentionArguments& arguments,
+                                        KernelLibrary::Workspace workspace, LaunchList& launches) {
+    const size_t d = DepthIndex(p);
+    const int64_t heads = p.batch * p.heads, enough = p.causal ? kEnoughCausalGroups : kEnoughTiledGroups;
+    const std::span<const Shape> shapes = kTiled[d];
+    size_t at = 0;  // the largest tiles that keep the device busy
+    while (at + 1 < shapes.size() && heads * CeilDivide(p.queries, shapes[at].rows) < enough) ++at;
+    ASSIGN_OR_RETURN(const Kernel* kernel, tiled_[d]->Find(at));
+    return LaunchCut({kernel, shapes[at].rows, shapes[at].lanes}, p, arguments, workspace, launches);
+  }
+
+  // A kernel that can cut keys.
+  struct Tiles {
+    const Kernel* kernel;  // nullptr: not ready
+    int64_t rows;          // queries of a group
+    int lanes;
+    Cut cut = kTilesCut;
+  };
+
+  absl::StatusOr<Readiness> LaunchCut(const Tiles& tiles, const AttentionProblem& p,
+                                      AttentionArguments& arguments, KernelLibrary::Workspace workspace,
+                                      LaunchList& launches) {
+    const int64_t queries = p.batch * p.heads * p.queries;
+    int64_t parts = PartsOf(p, p.batch * p.heads * CeilDivide(p.queries, tiles.rows), tiles.cut);
+    const Kernel* merge = nullptr;
+    if (parts > 1) {
+      ASSIGN_OR_RETURN(merge, merge_[TypeIndex(p.dtype)]->Find(0));
+    }
+    if (tiles.kernel == nullptr || (parts > 1 && merge == nullptr)) return Readiness::kCompiling;
+    if (parts > 1) {
+      arguments.keys_per_part = CeilDivide(CeilDivide(p.keys, parts), kPartMultiple) * kPartMultiple;
+      parts = CeilDivide(p.keys, arguments.keys_per_part);
+      ASSIGN_OR_RETURN(void* memory,
+                       workspace(static_cast<size_t>(parts * queries * (p.value_depth + 1)) * sizeof(float)));
+      arguments.parts = static_cast<float*>(memory);
+    }
+    LaunchOver(tiles.kernel, arguments, tiles.rows, parts, tiles.lanes, launches);
+    if (parts > 1) LaunchMerge(merge, arguments, parts, queries, launches);
     return Readiness::kReady;
+  }
+
+  static void LaunchMerge(const Kernel* kernel, const AttentionArguments& arguments, int64_t parts,
+                          int64_t queries, LaunchList& launches) {
+    Launch& launch = launches.Add();
+    launch.Reset(kernel, static_cast<uint32_t>(queries));
+    launch.group_size = {AttentionArguments::kMergeLanes, 1, 1};
+    launch.Push(arguments);
+    launch.Push(static_cast<int32_t>(parts));
   }
 
   static void LaunchOver(const Kernel* kernel, const AttentionArguments& arguments, int64_t queries,
@@ -161,15 +284,17 @@ class GpuAttention : public Planner {
     launch.Push(arguments);
   }
 
-  std::array<std::optional<PtxModule>, std::size(kTypes)> plain_;  // by TypeIndex
-  Mma mma_[2][std::size(kDepths)];                                 // [bfloat16][depth]
+  const bool hopper_;
+  std::array<std::optional<PtxModule>, std::size(kTypes)> plain_, merge_, one_;  // by TypeIndex
+  std::array<std::optional<PtxModule>, std::size(kDepths)> tiled_;
+  Mma mma_[2][std::size(kDepths)];  // [bfloat16][depth]
 };
 
 }  // namespace
 }  // namespace attention
 
-std::unique_ptr<Planner> CreateGpuAttention(KernelStore& store) {
-  return std::make_unique<attention::GpuAttention>(store);
+std::unique_ptr<Planner> CreateGpuAttention(KernelStore& store, const std::string& processor) {
+  return std::make_unique<attention::GpuAttention>(store, processor == "sm_90");
 }
 
 }  // namespace xpud::kernels

@@ -96,8 +96,8 @@ void RunPrepare(const void* const* args, const uint32_t*, void* scratch) {
 constexpr uint32_t kProductSizes[] = {sizeof(matmul::MatmulOperands), sizeof(void*), sizeof(uint64_t),
                                       sizeof(Problem)};
 constexpr uint32_t kPrepareSizes[] = {sizeof(Problem), sizeof(uint64_t*)};
-constexpr xpud_host_kernel_t kKernels[] = {{kProduct.data(), RunProduct, 4, kProductSizes},
-                                           {kPrepare.data(), RunPrepare, 2, kPrepareSizes}};
+constexpr xpud_host_kernel_t kKernels[] = {{kProduct, RunProduct, 4, kProductSizes},
+                                           {kPrepare, RunPrepare, 2, kPrepareSizes}};
 
 }  // namespace
 

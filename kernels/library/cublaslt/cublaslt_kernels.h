@@ -5,11 +5,9 @@
 //                     supported: cuBLASLt is not there, or has no algorithm.
 #pragma once
 
-#include <string_view>
-
 namespace xpud::kernels::cublaslt {
 
-constexpr std::string_view kProduct = "cublaslt";
-constexpr std::string_view kPrepare = "cublaslt_prepare";
+constexpr char kProduct[] = "cublaslt";
+constexpr char kPrepare[] = "cublaslt_prepare";
 
 }  // namespace xpud::kernels::cublaslt

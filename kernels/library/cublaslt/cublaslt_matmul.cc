@@ -104,9 +104,9 @@ Strides Packed(const Strides& strides, int64_t rows, int64_t columns) {
 CublasltMatmul::CublasltMatmul(KernelStore& store, Library library, KernelLibrary::Ask ask)
     : own_(store, gpu::ProductPtx(), OwnEntries()), library_(library) {
   if (library == Library::kNone) return;
-  product_ = store.Add({ModuleImage::Format::kHost, std::string(kCublasltModule)}, std::string(kProduct));
+  product_ = store.Add({ModuleImage::Format::kHost, std::string(kCublasltModule)}, kProduct);
   if (library == Library::kAsked)
-    workspaces_.emplace(store, store.AddEntry(*product_, std::string(kPrepare)), std::move(ask));
+    workspaces_.emplace(store, store.AddEntry(*product_, kPrepare), std::move(ask));
 }
 
 absl::StatusOr<Readiness> CublasltMatmul::LaunchOwn(const MatmulCall& call, LaunchList& launches) {

@@ -16,19 +16,35 @@ enum class MaskKind : int32_t { kNone = 0, kBool = 1, kAdded = 2 };
 // attend no key gives 0, and logsumexp 0. Groups x: of a head's queries (last first where causal, as they
 // take longest), heads, batch.
 struct AttentionArguments {
-  // A module is compiled for a type, and the first one for a depth of 32, 64 or 128 too.
-  // attention_mma_64, attention_mma_128 (queries of a group; scale above 0, no mask) and, in a module of its
-  // own, attention_mma_masked_64 (a mask): 16-bit types by tensor cores. Depths up to the module's, multiples
-  // of 8; rows of q, k and v at multiples of 16 bytes, unit column strides; out at multiples of 4 bytes;
-  // sizes below 2^31.
+  // Kernels of tiles want unit column strides, sizes below 2^31, rows of q, k and v at multiples of 16 bytes,
+  // and depths that are multiples of 16 bytes, up to that of their module. Groups y cut the keys where
+  // `parts` is there.
+
+  // 16-bit types by tensor cores; out at multiples of 4 bytes; the last number of a name is of a group's
+  // queries. In modules for depths of 32, 64 or 128: attention_mma_64, _128 and _cut_64 (scale above 0, no
+  // mask), attention_mma_masked_64 and _masked_cut_64 (a mask). Only those that say so cut the keys. For
+  // sm_90 alone, in modules for depths of 64 or 128: attention_wgmma, of 64 (scale above 0, no mask).
   static constexpr int kMmaLanes = 128;
-  // attention_plain: any layout. `spread` lanes (a power of two) share a query, kPlainSlice of its depth
-  // each; kPlainStep keys must fit in a tile of kPlainTileBytes.
+
+  // f32, with or without a mask; out as q. attention_tiled_many, attention_tiled_some, attention_tiled_few,
+  // in modules for depths of 32, 64 or 128; the planner knows their sizes.
+
+  // f32 and 16-bit types, with or without a mask, a query of a group: attention_one_32, _64, _128 for depths
+  // up to that; out as q.
+  static constexpr int kOneLanes = 128;
+
+  // After one of the above has cut the keys: attention_merge, which also takes the number of parts (int32_t).
+  static constexpr int kMergeLanes = 128;
+  static constexpr int kMostParts = 512;
+
+  // Any layout: attention_plain, where `spread` lanes (a power of two) share a query, kPlainSlice of its
+  // depth each, and kPlainStep keys fit in a tile of kPlainTileBytes.
   static constexpr int kPlainLanes = 128;
   static constexpr int kPlainSlice = 32;
   static constexpr int kPlainStep = 4;
   static constexpr int kPlainTileBytes = 16384;
-  // attention_wide: any layout and depth; a group for a query; groups y: of kWideColumns of out.
+
+  // Any layout and depth: attention_wide, a group for a query; groups y: of kWideColumns of out.
   static constexpr int kWideLanes = 256;
   static constexpr int kWideColumns = 1024;
 
@@ -38,8 +54,11 @@ struct AttentionArguments {
   const void* mask;  // or nullptr
   void* out;
   float* logsumexp;  // or nullptr
+  float* parts;  // or nullptr: where keys are cut, [parts, batch, heads, queries, value_depth], and behind it
+                 // [parts, batch, heads, queries]
   HeadStrides q_strides, k_strides, v_strides, mask_strides, out_strides, logsumexp_strides;
   int64_t batch, heads, queries, keys, depth, value_depth, heads_per_key_head;
+  int64_t keys_per_part;
   double scale;
   MaskKind mask_kind;
   int32_t causal;

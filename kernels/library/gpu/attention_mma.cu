@@ -2,6 +2,8 @@
 // mma.m16n8k16. Compiled to PTX once for each XPUD_ELEMENT and XPUD_DEPTH, without masks and (XPUD_MASKED)
 // with them.
 #include "kernels/library/gpu/attention_arguments.h"
+#include "kernels/library/gpu/attention_device.h"
+#include "kernels/library/gpu/attention_tensor.h"
 #include "kernels/library/gpu/device.h"
 
 namespace xpud::gpu {
@@ -14,16 +16,7 @@ constexpr int kChunks = kDepth / 8;  // of 16 bytes in a row
 constexpr int kTileElements = kKeys * kDepth;
 // After the first tiles a maximum seldom grows; where out is large it is worth asking whether one has.
 constexpr bool kAsks = kDepth > 64;
-constexpr float kLog2E = 1.4426950408889634f;
 constexpr bool kIsBFloat16 = __is_same(T, BFloat16);
-
-struct Fragment {
-  uint32_t x[4];
-};
-
-XPUD_DEVICE uint32_t SharedAddress(const void* p) {
-  return static_cast<uint32_t>(reinterpret_cast<uintptr_t>((__attribute__((address_space(3))) const void*)p));
-}
 
 // The place of a chunk in a tile of rows, such that the same chunk of 8 adjacent rows lies in different
 // banks.
@@ -32,22 +25,6 @@ XPUD_DEVICE int Place(int row, int chunk) {
   return (row * kChunks + turned) * 8;
 }
 
-XPUD_DEVICE void CopyChunk(uint32_t to, const void* from, bool valid) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(valid ? 16 : 0)
-               : "memory");
-}
-XPUD_DEVICE void WaitForCopies() {
-  asm volatile("cp.async.commit_group;\ncp.async.wait_group 0;" ::: "memory");
-}
-
-XPUD_DEVICE Fragment LoadMatrices(uint32_t at) {
-  Fragment f;
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(f.x[0]), "=r"(f.x[1]), "=r"(f.x[2]), "=r"(f.x[3])
-               : "r"(at)
-               : "memory");
-  return f;
-}
 XPUD_DEVICE Fragment LoadTransposed(uint32_t at) {
   Fragment f;
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -68,30 +45,6 @@ XPUD_DEVICE void MultiplyAdd(float (&c)[4], const Fragment& a, uint32_t b0, uint
         "{%0,%1,%2,%3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a.x[0]), "r"(a.x[1]), "r"(a.x[2]), "r"(a.x[3]), "r"(b0), "r"(b1));
-}
-
-XPUD_DEVICE uint32_t Pair(float low, float high) {
-  uint32_t pair;
-  if constexpr (kIsBFloat16)
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-  else
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-  return pair;
-}
-
-XPUD_DEVICE float Exp2(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-XPUD_DEVICE float Log2(float x) {
-  float y;
-  asm("lg2.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-XPUD_DEVICE float Max(float a, float b) { return __builtin_fmaxf(a, b); }
-XPUD_DEVICE float Across(float x, int lanes) {
-  return __builtin_bit_cast(float, __nvvm_shfl_sync_bfly_i32(-1, __builtin_bit_cast(int, x), lanes, 31));
 }
 
 // Begins to copy kRows rows, the first of them `first` of `size`; what lies outside is 0.
@@ -136,7 +89,7 @@ XPUD_DEVICE void Read(Mask& mask, const AttentionArguments& p, int64_t head, int
 }
 
 // kBlocks blocks of 16 queries a warp. Without a mask, `scale` is positive.
-template <int kBlocks, bool kMasked>
+template <int kBlocks, bool kMasked, bool kCut>
 XPUD_DEVICE void Attend(const AttentionArguments& p) {
   constexpr int kRows = kWarps * kBlocks * 16;
   constexpr int kElements = kRows * kDepth > 4 * kTileElements ? kRows * kDepth : 4 * kTileElements;
@@ -152,7 +105,8 @@ XPUD_DEVICE void Attend(const AttentionArguments& p) {
   const int depth = static_cast<int>(p.depth), value_depth = static_cast<int>(p.value_depth);
 
   BeginTile<kRows>(memory, q, p.q_strides.row, first, p.queries, depth);
-  WaitForCopies();
+  CommitCopies();
+  WaitForCopies<0>();
   Synchronize();
   Fragment query[kBlocks][kDepth / 16];
 #pragma unroll
@@ -169,18 +123,20 @@ XPUD_DEVICE void Attend(const AttentionArguments& p) {
   for (int m = 0; m < kBlocks; ++m) top[m][0] = top[m][1] = -__builtin_inff();
   const float factor = static_cast<float>(p.scale) * kLog2E;
   const int queries = static_cast<int>(p.queries);
-  const int keys = static_cast<int>(p.causal ? Least(p.keys, first + kRows) : p.keys);
+  const KeyRange range = RangeOf<kCut>(p, first + kRows);
+  const int keys = range.end;
   const int row0 =
       static_cast<int>(first) + warp * kBlocks * 16 + lane / 4;  // of this lane; others are 8 apart
 
   const bool barring = p.mask_kind == MaskKind::kBool;
-  if (keys > 0) {
-    BeginTile<kKeys>(memory, k, p.k_strides.row, 0, keys, depth);
-    BeginTile<kKeys>(memory + kTileElements, v, p.v_strides.row, 0, keys, value_depth);
+  if (keys > range.begin) {
+    BeginTile<kKeys>(memory, k, p.k_strides.row, range.begin, keys, depth);
+    BeginTile<kKeys>(memory + kTileElements, v, p.v_strides.row, range.begin, keys, value_depth);
   }
   int side = 0;
-  for (int at = 0; at < keys; at += kKeys, side ^= 1) {
-    WaitForCopies();
+  for (int at = range.begin; at < keys; at += kKeys, side ^= 1) {
+    CommitCopies();
+    WaitForCopies<0>();
     Synchronize();
     T* const k_tile = memory + side * 2 * kTileElements;
     T* const v_tile = k_tile + kTileElements;
@@ -288,10 +244,10 @@ XPUD_DEVICE void Attend(const AttentionArguments& p) {
       Fragment weight[kBlocks];
 #pragma unroll
       for (int m = 0; m < kBlocks; ++m) {
-        weight[m].x[0] = Pair(score[m][2 * n][0], score[m][2 * n][1]);
-        weight[m].x[1] = Pair(score[m][2 * n][2], score[m][2 * n][3]);
-        weight[m].x[2] = Pair(score[m][2 * n + 1][0], score[m][2 * n + 1][1]);
-        weight[m].x[3] = Pair(score[m][2 * n + 1][2], score[m][2 * n + 1][3]);
+        weight[m].x[0] = Pair<T>(score[m][2 * n][0], score[m][2 * n][1]);
+        weight[m].x[1] = Pair<T>(score[m][2 * n][2], score[m][2 * n][3]);
+        weight[m].x[2] = Pair<T>(score[m][2 * n + 1][0], score[m][2 * n + 1][1]);
+        weight[m].x[3] = Pair<T>(score[m][2 * n + 1][2], score[m][2 * n + 1][3]);
       }
 #pragma unroll
       for (int d = 0; d < kDepth / 16; ++d) {
@@ -306,7 +262,6 @@ XPUD_DEVICE void Attend(const AttentionArguments& p) {
     }
   }
 
-  T* const to = static_cast<T*>(p.out) + b * p.out_strides.batch + h * p.out_strides.head;
 #pragma unroll
   for (int m = 0; m < kBlocks; ++m)
 #pragma unroll
@@ -317,15 +272,9 @@ XPUD_DEVICE void Attend(const AttentionArguments& p) {
       const float inverse = total == 0 ? 0.0f : 1.0f / total;
       const int64_t row = row0 + m * 16 + half * 8;
       if (row >= queries) continue;
-      if (p.logsumexp != nullptr && lane % 4 == 0)
-        p.logsumexp[b * p.logsumexp_strides.batch + h * p.logsumexp_strides.head +
-                    row * p.logsumexp_strides.row] =
-            total == 0 ? 0.0f : (top[m][half] + Log2(total)) * (1 / kLog2E);
-#pragma unroll
-      for (int d = 0; d < kDepth / 8; ++d)
-        if (d * 8 < value_depth)
-          *reinterpret_cast<uint32_t*>(to + row * p.out_strides.row + d * 8 + lane % 4 * 2) =
-              Pair(out[m][d][half * 2] * inverse, out[m][d][half * 2 + 1] * inverse);
+      const Result<T> to = ResultOf<T, kCut>(p, b, h, row);
+      if (lane % 4 == 0) StoreLogsumexp(to, top[m][half], total);
+      StoreRow<kDepth / 8>(to, value_depth, [&](int d, int e) { return out[m][d][half * 2 + e] * inverse; });
     }
 }
 
@@ -335,8 +284,12 @@ using namespace xpud::gpu;
 
 // The second number is of groups that a multiprocessor has room for at least: it limits registers.
 #ifdef XPUD_MASKED
-XPUD_KERNEL_OF(128, 2) attention_mma_masked_64(const AttentionArguments p) { Attend<1, true>(p); }
+XPUD_KERNEL_OF(128, 2) attention_mma_masked_64(const AttentionArguments p) { Attend<1, true, false>(p); }
+XPUD_KERNEL_OF(128, 2) attention_mma_masked_cut_64(const AttentionArguments p) { Attend<1, true, true>(p); }
 #else
-XPUD_KERNEL_OF(128, kDepth > 64 ? 2 : 3) attention_mma_64(const AttentionArguments p) { Attend<1, false>(p); }
-XPUD_KERNEL_OF(128, 2) attention_mma_128(const AttentionArguments p) { Attend<2, false>(p); }
+XPUD_KERNEL_OF(128, kDepth > 64 ? 2 : 3) attention_mma_64(const AttentionArguments p) {
+  Attend<1, false, false>(p);
+}
+XPUD_KERNEL_OF(128, 2) attention_mma_128(const AttentionArguments p) { Attend<2, false, false>(p); }
+XPUD_KERNEL_OF(128, 2) attention_mma_cut_64(const AttentionArguments p) { Attend<1, false, true>(p); }
 #endif

@@ -35,6 +35,19 @@ XPUD_EMBED(masked_bfloat16_128, XPUD_PTX_FOLDER "/attention_mma_masked_BFloat16_
 XPUD_EMBED(masked_float16_32, XPUD_PTX_FOLDER "/attention_mma_masked_Float16_32.ptx")
 XPUD_EMBED(masked_float16_64, XPUD_PTX_FOLDER "/attention_mma_masked_Float16_64.ptx")
 XPUD_EMBED(masked_float16_128, XPUD_PTX_FOLDER "/attention_mma_masked_Float16_128.ptx")
+XPUD_EMBED(wgmma_bfloat16_64, XPUD_PTX_FOLDER "/attention_wgmma_BFloat16_64.ptx")
+XPUD_EMBED(wgmma_bfloat16_128, XPUD_PTX_FOLDER "/attention_wgmma_BFloat16_128.ptx")
+XPUD_EMBED(wgmma_float16_64, XPUD_PTX_FOLDER "/attention_wgmma_Float16_64.ptx")
+XPUD_EMBED(wgmma_float16_128, XPUD_PTX_FOLDER "/attention_wgmma_Float16_128.ptx")
+XPUD_EMBED(tiled_32, XPUD_PTX_FOLDER "/attention_tiled_32.ptx")
+XPUD_EMBED(tiled_64, XPUD_PTX_FOLDER "/attention_tiled_64.ptx")
+XPUD_EMBED(tiled_128, XPUD_PTX_FOLDER "/attention_tiled_128.ptx")
+XPUD_EMBED(one_float32, XPUD_PTX_FOLDER "/attention_one_float.ptx")
+XPUD_EMBED(one_bfloat16, XPUD_PTX_FOLDER "/attention_one_BFloat16.ptx")
+XPUD_EMBED(one_float16, XPUD_PTX_FOLDER "/attention_one_Float16.ptx")
+XPUD_EMBED(merge_float32, XPUD_PTX_FOLDER "/attention_merge_float.ptx")
+XPUD_EMBED(merge_bfloat16, XPUD_PTX_FOLDER "/attention_merge_BFloat16.ptx")
+XPUD_EMBED(merge_float16, XPUD_PTX_FOLDER "/attention_merge_Float16.ptx")
 XPUD_EMBED(plain_float32, XPUD_PTX_FOLDER "/attention_plain_float.ptx")
 XPUD_EMBED(plain_float64, XPUD_PTX_FOLDER "/attention_plain_double.ptx")
 XPUD_EMBED(plain_bfloat16, XPUD_PTX_FOLDER "/attention_plain_BFloat16.ptx")
@@ -52,6 +65,27 @@ std::string_view AttentionMmaPtx(bool bfloat16, int depth, bool masked) {
       {{Embedded_masked_float16_32(), Embedded_masked_float16_64(), Embedded_masked_float16_128()},
        {Embedded_masked_bfloat16_32(), Embedded_masked_bfloat16_64(), Embedded_masked_bfloat16_128()}}};
   return modules[masked][bfloat16][d];
+}
+
+std::string_view AttentionWgmmaPtx(bool bfloat16, int depth) {
+  if (bfloat16) return depth == 64 ? Embedded_wgmma_bfloat16_64() : Embedded_wgmma_bfloat16_128();
+  return depth == 64 ? Embedded_wgmma_float16_64() : Embedded_wgmma_float16_128();
+}
+
+std::string_view AttentionTiledPtx(int depth) {
+  return depth == 32 ? Embedded_tiled_32() : depth == 64 ? Embedded_tiled_64() : Embedded_tiled_128();
+}
+
+std::string_view AttentionOnePtx(ops::DType type) {
+  return type == ops::DType::kFloat32    ? Embedded_one_float32()
+         : type == ops::DType::kBFloat16 ? Embedded_one_bfloat16()
+                                         : Embedded_one_float16();
+}
+
+std::string_view AttentionMergePtx(ops::DType type) {
+  return type == ops::DType::kFloat32    ? Embedded_merge_float32()
+         : type == ops::DType::kBFloat16 ? Embedded_merge_bfloat16()
+                                         : Embedded_merge_float16();
 }
 
 std::string_view AttentionPlainPtx(ops::DType type) {

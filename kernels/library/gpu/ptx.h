@@ -10,7 +10,15 @@ namespace xpud::gpu {
 std::string_view ProductPtx();
 // attention_mma.cu for a 16-bit type and depths up to `depth`, which is 32, 64 or 128.
 std::string_view AttentionMmaPtx(bool bfloat16, int depth, bool masked);
+// attention_wgmma.cu for depths up to 64 or 128.
+std::string_view AttentionWgmmaPtx(bool bfloat16, int depth);
+// attention_tiled.cu for depths up to `depth`, as above.
+std::string_view AttentionTiledPtx(int depth);
+// attention_one.cu for f32 or a 16-bit type.
+std::string_view AttentionOnePtx(ops::DType type);
 // attention_plain.cu.
 std::string_view AttentionPlainPtx(ops::DType type);
+// attention_merge.cu for f32 or a 16-bit type.
+std::string_view AttentionMergePtx(ops::DType type);
 
 }  // namespace xpud::gpu

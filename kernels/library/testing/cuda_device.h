@@ -1,5 +1,5 @@
-// An NVIDIA GPU for the tests and benchmarks of this folder: launches run on a stream of its own, HOST
-// kernels as proto/base/ze_ext.h says of CUDA devices. Call from one thread.
+// An NVIDIA GPU for the tests and benchmarks of this folder: HOST kernels run as proto/base/ze_ext.h says of
+// CUDA devices. Call from one thread.
 #pragma once
 
 #include <map>
@@ -8,16 +8,19 @@
 #include <vector>
 
 #include "kernels/library/testing/device.h"
+#include "kernels/testing/cuda_device.h"
 
 namespace xpud::kernels::testing {
 
 class CudaDevice : public Device {
  public:
   // With `misalign`, every third tensor is placed at an address aligned no better than its elements.
-  // Unavailable: there is no driver or no GPU; the message says which.
+  // NotFound: there is no driver or no GPU; the message says which.
   static absl::StatusOr<std::unique_ptr<CudaDevice>> Create(bool misalign = true);
   ~CudaDevice() override;
 
+  // As "sm_90".
+  const std::string& processor() const { return gpu_.processor(); }
   const Kernel* Add(ModuleImage image, std::string entry) override;
   const Kernel* AddEntry(const Kernel& sibling, std::string entry) override;
   Operand Place(HostTensor& tensor) override;
@@ -28,36 +31,25 @@ class CudaDevice : public Device {
 
   // For benchmarks: enqueues without waiting; memory stays placed until Run.
   void Enqueue(const LaunchList& launches);
-  void Wait();
-  // Microseconds on the GPU of what `enqueue` enqueues, replayed as a graph: the host's time does not count.
-  template <typename Function>
-  double Time(Function enqueue) {
-    BeginCapture();
-    enqueue();
-    return TimeCapture();
-  }
+  void Wait() { gpu_.Synchronize(); }
+  // Microseconds on the GPU of what `enqueue` enqueues, see kernels::CudaDevice.
+  double Time(absl::FunctionRef<void()> enqueue) { return 1e3 * static_cast<double>(gpu_.Time(enqueue)); }
 
  private:
-  struct Api;
   struct Allocation {
-    uint64_t address = 0;
+    std::byte* address = nullptr;
     size_t bytes = 0;
   };
-  CudaDevice(const Api& api, void* context, void* stream, bool misalign);
+  CudaDevice(kernels::CudaDevice& gpu, bool misalign) : gpu_(gpu), misalign_(misalign) {}
   Allocation Allocate(size_t bytes);
   void CheckGuard(const Allocation& allocation);
   void* FunctionOf(const Kernel& kernel);
-  void BeginCapture();
-  double TimeCapture();
+  xpud_native_list_t List(void* stream) const;
 
-  const Api& api_;
-  void* const context_;
-  void* const stream_;
+  kernels::CudaDevice& gpu_;
   const bool misalign_;
-  void* events_[2] = {};
   std::vector<std::unique_ptr<ModuleImage>> images_;
   std::vector<std::unique_ptr<Kernel>> kernels_;
-  std::map<const ModuleImage*, void*> modules_;
   std::vector<void*> functions_;  // by Kernel::index
   struct Placed {
     HostTensor* tensor;

@@ -1,0 +1,85 @@
+// What the kernels of attention_*.cu share. Device code only.
+#pragma once
+
+#include "kernels/library/gpu/attention_arguments.h"
+#include "kernels/library/gpu/device.h"
+
+namespace xpud::gpu {
+
+constexpr float kLog2E = 1.4426950408889634f;
+
+XPUD_DEVICE uint32_t SharedAddress(const void* p) {
+  return static_cast<uint32_t>(reinterpret_cast<uintptr_t>((__attribute__((address_space(3))) const void*)p));
+}
+
+// 16 bytes of global memory to shared memory, in the background; 0 where they are not valid.
+XPUD_DEVICE void CopyChunk(uint32_t to, const void* from, bool valid) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(valid ? 16 : 0)
+               : "memory");
+}
+XPUD_DEVICE void CommitCopies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// All but the kLeft groups of copies that were committed last.
+template <int kLeft>
+XPUD_DEVICE void WaitForCopies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
+}
+
+XPUD_DEVICE float Exp2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+XPUD_DEVICE float Log2(float x) {
+  float y;
+  asm("lg2.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+XPUD_DEVICE float Max(float a, float b) { return __builtin_fmaxf(a, b); }
+XPUD_DEVICE float Across(float x, int lanes) {
+  return __builtin_bit_cast(float, __nvvm_shfl_sync_bfly_i32(-1, __builtin_bit_cast(int, x), lanes, 31));
+}
+
+// The keys that a group goes through, which attends no query from `beyond` on.
+struct KeyRange {
+  int begin, end;
+};
+// Not kCut: `parts` is not there.
+template <bool kCut = true>
+XPUD_DEVICE KeyRange RangeOf(const AttentionArguments& p, int64_t beyond) {
+  const int64_t all = p.causal ? Least(p.keys, beyond) : p.keys;
+  if (!kCut || p.parts == nullptr) return {0, static_cast<int>(all)};
+  const int64_t begin = GroupY() * p.keys_per_part;
+  return {static_cast<int>(begin), static_cast<int>(Least(all, begin + p.keys_per_part))};
+}
+
+// Where a query's result goes: to `out`, or, where keys are cut, to `part` in f32.
+template <typename T>
+struct Result {
+  T* out;
+  float* part;       // or nullptr
+  float* logsumexp;  // or nullptr; of a part in units of log 2, and -inf where no key was attended
+};
+
+template <typename T, bool kCut = true>
+XPUD_DEVICE Result<T> ResultOf(const AttentionArguments& p, int64_t b, int64_t h, int64_t row) {
+  T* const out =
+      static_cast<T*>(p.out) + b * p.out_strides.batch + h * p.out_strides.head + row * p.out_strides.row;
+  if (!kCut || p.parts == nullptr) {
+    const HeadStrides& s = p.logsumexp_strides;
+    return {out, nullptr,
+            p.logsumexp == nullptr ? nullptr : p.logsumexp + b * s.batch + h * s.head + row * s.row};
+  }
+  const int64_t rows = p.batch * p.heads * p.queries,
+                at = GroupY() * rows + (b * p.heads + h) * p.queries + row;
+  return {out, p.parts + at * p.value_depth, p.parts + GroupsY() * rows * p.value_depth + at};
+}
+
+// `top` in units of log 2.
+template <typename T>
+XPUD_DEVICE void StoreLogsumexp(const Result<T>& to, float top, float sum) {
+  if (to.logsumexp == nullptr) return;
+  const float units = sum == 0 ? -__builtin_inff() : top + Log2(sum);
+  *to.logsumexp = to.part != nullptr ? units : sum == 0 ? 0.0f : units * (1 / kLog2E);
+}
+
+}  // namespace xpud::gpu

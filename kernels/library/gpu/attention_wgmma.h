@@ -1,0 +1,81 @@
+// Hopper's tensor instructions, for a team of 4 warps: they run in the background, read one factor from
+// shared memory, and add to 64 rows in the team's registers, which a lane holds as mma.m16n8k16 has it.
+// Device code only.
+#pragma once
+
+#include "kernels/library/gpu/attention_tensor.h"
+
+namespace xpud::gpu {
+
+#define XPUD_4(x, i) "+f"(x[i]), "+f"(x[i + 1]), "+f"(x[i + 2]), "+f"(x[i + 3])
+#define XPUD_8(x, i) XPUD_4(x, i), XPUD_4(x, i + 4)
+#define XPUD_32(x, i) XPUD_8(x, i), XPUD_8(x, i + 8), XPUD_8(x, i + 16), XPUD_8(x, i + 24)
+#define XPUD_LANE_32(x) XPUD_32(x, 0)
+#define XPUD_LANE_64(x) XPUD_32(x, 0), XPUD_32(x, 32)
+#define XPUD_REGISTERS_32                                                                       \
+  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, " \
+  "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}"
+#define XPUD_REGISTERS_64                                                                       \
+  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, " \
+  "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, "  \
+  "%38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, "  \
+  "%56, %57, %58, %59, %60, %61, %62, %63}"
+
+XPUD_DEVICE void Fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+XPUD_DEVICE void Commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+
+// For accumulators of `registers` a lane, of 64 rows and `columns`: WaitFor waits until all but kLeft of the
+// products that were committed last are done; only then may `x` be read. Multiply begins c = a b, or, where
+// it adds, c += a b; a has 16 columns. Transposed: b's rows are contiguous.
+#define XPUD_ACCUMULATOR(registers, columns, a0, a1, a2, a3, b0, adds0, transposes)           \
+  template <int kLeft>                                                                        \
+  XPUD_DEVICE void WaitFor(float (&x)[registers]) {                                           \
+    asm volatile("wgmma.wait_group.sync.aligned " a0 ";"                                      \
+                 : XPUD_LANE_##registers(x)                                                   \
+                 : "n"(kLeft)                                                                 \
+                 : "memory");                                                                 \
+  }                                                                                           \
+  template <typename T, int kTranspose>                                                       \
+  XPUD_DEVICE void Multiply(float (&c)[registers], const Fragment& a, uint64_t b, int adds) { \
+    if constexpr (__is_same(T, BFloat16))                                                     \
+      XPUD_WGMMA("bf16", registers, columns, a0, a1, a2, a3, b0, adds0, transposes);          \
+    else                                                                                      \
+      XPUD_WGMMA("f16", registers, columns, a0, a1, a2, a3, b0, adds0, transposes);           \
+  }
+#define XPUD_WGMMA(type, registers, columns, a0, a1, a2, a3, b0, adds0, transposes)                        \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " adds0 ", 0;\nwgmma.mma_async.sync.aligned.m64n" columns \
+               "k16.f32." type "." type " " XPUD_REGISTERS_##registers                                     \
+               ", {" a0 ", " a1 ", " a2 ", " a3 "}, " b0 ", p, 1, 1, " transposes ";\n}"                   \
+               : XPUD_LANE_##registers(c)                                                                  \
+               : "r"(a.x[0]), "r"(a.x[1]), "r"(a.x[2]), "r"(a.x[3]), "l"(b), "r"(adds), "n"(kTranspose))
+XPUD_ACCUMULATOR(32, "64", "%32", "%33", "%34", "%35", "%36", "%37", "%38")
+XPUD_ACCUMULATOR(64, "128", "%64", "%65", "%66", "%67", "%68", "%69", "%70")
+
+// Shared memory as wgmma reads it: swizzled by 128 bytes, 8 rows of them 1024 bytes apart, slabs of 64
+// columns `slab_bytes` apart.
+XPUD_DEVICE uint64_t DescriptorOf(uint32_t at, uint64_t slab_bytes) {
+  return uint64_t{1} << 62 | uint64_t{1024 / 16} << 32 | slab_bytes / 16 << 16 | (at & 0x3ffff) >> 4;
+}
+
+// Begins score = query k^T, with a tile of k.
+template <typename T, int kSlabBytes, int kScores, int kSteps>
+XPUD_DEVICE void BeginScores(float (&score)[kScores], const Fragment (&query)[kSteps], uint32_t k_tile) {
+  Fence();
+#pragma unroll
+  for (int d = 0; d < kSteps; ++d)
+    Multiply<T, 0>(score, query[d], DescriptorOf(k_tile + d / 4 * kSlabBytes + d % 4 * 32, kSlabBytes),
+                   d != 0);
+  Commit();
+}
+
+// Begins out += weight v, with a tile of v.
+template <typename T, int kSlabBytes, int kOuts, int kSteps>
+XPUD_DEVICE void BeginOut(float (&out)[kOuts], const Fragment (&weight)[kSteps], uint32_t v_tile) {
+  Fence();
+#pragma unroll
+  for (int n = 0; n < kSteps; ++n)
+    Multiply<T, 1>(out, weight[n], DescriptorOf(v_tile + n * 2048, kSlabBytes), 1);
+  Commit();
+}
+
+}  // namespace xpud::gpu
