@@ -1,5 +1,7 @@
 #include "kernels/library/host_modules.h"
 
+#include "kernels/library/cublaslt/cublaslt_api.h"
+
 namespace xpud::kernels {
 
 const xpud_host_module_t* FindHostModule(std::string_view name) {
@@ -13,5 +15,7 @@ const xpud_host_module_t* FindHostModule(std::string_view name) {
     if (known.name == name) return known.module;
   return nullptr;
 }
+
+void LoadGpuLibraries() { (void)cublaslt::Api::Get(); }
 
 }  // namespace xpud::kernels

@@ -15,6 +15,10 @@ constexpr std::string_view kOnednnModule = "onednn";
 // nullptr: there is none of this name.
 const xpud_host_module_t* FindHostModule(std::string_view name);
 
+// Loads the libraries that HOST kernels on GPUs use, which takes long: on a thread of its own, while the
+// device is opened. What is not there is met again at the first launch.
+void LoadGpuLibraries();
+
 // What the table is made of.
 namespace attention {
 extern const xpud_host_module_t kHostModule;

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/executor/process/channel.h"
 #include "daemon/executor/process/ring_worker.h"
+#include "kernels/library/host_modules.h"
 #include "proto/base/status_macros.h"
 
 namespace xpud::executor::process {
@@ -231,6 +232,8 @@ absl::Status Serve(const DriverOptions& options, int index, int rings, Channel& 
 }  // namespace
 
 int ServeDevice(const DriverOptions& options, int index, int rings) {
+  if (TargetOf(options.device) == kernels::Target::kNvptx)
+    Start("xpud-load", [] { kernels::LoadGpuLibraries(); });
   Channel memory{UniqueFd(kMemoryChannelFd)}, compiler{UniqueFd(kCompilerChannelFd)};
   const absl::Status failed = Serve(options, index, rings, memory, compiler);
   // The daemon's Hello gets why.

@@ -3,9 +3,10 @@
 // the executor down is named, to be closed. The engine thread only, except where said.
 //
 // After a loss, sessions whose commands had begun are suspects. If there are several, each one's commands are
-// run again alone, the best known kernels first; who goes through goes on, and whose commands take the next
-// executor down too is guilty. A command that runs longer than the limit is guilty without that. Where the
-// executor was killed from outside, nobody is suspected.
+// run again alone, the best known kernels first; who goes through goes on. Guilty is whose commands take the
+// next executor down too, or who is left when all others have gone through: to prove it would cost all
+// another loss. A command that runs longer than the limit is guilty without that. Where the executor was
+// killed from outside, nobody is suspected.
 #pragma once
 
 #include <atomic>
@@ -112,7 +113,7 @@ class ProcessDevice final : public Device {
   void Lose(const std::string& what);
   void StartReplacement();
   Replacement Replace(std::shared_ptr<ExecutorProcess> dead, std::shared_ptr<ExecutorProcess> standby,
-                      MemoryMap memory) const;
+                      MemoryMap memory, bool hung) const;
   void FinishReplacement();
   absl::Status Adopt(Replacement replacement);
   void FindSuspects(bool from_outside);

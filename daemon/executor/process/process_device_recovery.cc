@@ -91,28 +91,33 @@ void ProcessDevice::StartReplacement() {
   if (standby_starter_.joinable()) standby_starter_.join();
   replaced_ready_.store(false);
   if (replacer_.joinable()) replacer_.join();
-  replacer_ = std::thread([this, dead = process_, standby = std::move(standby_), memory = memory_]() mutable {
-    replacement_ = Replace(std::move(dead), std::move(standby), std::move(memory));
+  replacer_ = std::thread([this, dead = process_, standby = std::move(standby_), memory = memory_,
+                           hung = hung_owner_ != 0]() mutable {
+    replacement_ = Replace(std::move(dead), std::move(standby), std::move(memory), hung);
     replaced_ready_.store(true, std::memory_order_release);
     options_.wake();
   });
 }
 
-// The replacer's thread. The lost executor ends first: until then it may write to the memory, and a context
-// that is made beside an endless kernel takes seconds.
+// The replacer's thread. A lost executor may write to its memory until it has ended, so the next one gets the
+// memory after that. Beside an endless kernel a context takes seconds, so then the next one starts after
+// that, too.
 ProcessDevice::Replacement ProcessDevice::Replace(std::shared_ptr<ExecutorProcess> dead,
-                                                  std::shared_ptr<ExecutorProcess> standby,
-                                                  MemoryMap memory) const {
+                                                  std::shared_ptr<ExecutorProcess> standby, MemoryMap memory,
+                                                  bool hung) const {
   Replacement replacement;
+  std::thread reaper;
   if (dead != nullptr) {
     if (!dead->Ended()) dead->Kill();
-    replacement.end = dead->Reap();
+    reaper = std::thread([&] { replacement.end = dead->Reap(); });
+    if (hung) reaper.join();
   }
   if (standby != nullptr && !standby->Ended()) {
     replacement.process = std::move(standby);
   } else {
     replacement.process = ExecutorProcess::Start(options_.command);
   }
+  if (reaper.joinable()) reaper.join();
   if (!replacement.process.ok()) return replacement;
   for (const auto& [address, part] : memory) {
     const absl::Status status = part.host
@@ -278,6 +283,10 @@ void ProcessDevice::Probe() {
 void ProcessDevice::ProbeNext() {
   suspects_.erase(suspects_.begin());
   probe_sent_ = false;
+  if (suspects_.size() == 1 && !QueuesOf(suspects_.front()).empty()) {
+    Condemn(uint64_t{suspects_.front()},
+            absl::StrCat(loss_, "; what the other sessions had begun ran again without harm"));
+  }
 }
 
 void ProcessDevice::StartStandby() {
