@@ -53,7 +53,7 @@ Tensor Upload(const Queue& queue, std::vector<float> values, std::vector<int64_t
 }
 
 // In place on all of `tensor`; a second input is 1.
-absl::Status Execute(const char* op, const Tensor& tensor) {
+absl::Status Execute(const char* op, const Tensor& tensor, std::vector<ops::Number> attributes = {}) {
   const TensorRef output[] = {tensor.ref()};
   const TensorRef inputs[] = {tensor.ref(), TensorRef::Immediate(1.0), TensorRef::Immediate(1.0)};
   OpCall call;
@@ -61,6 +61,7 @@ absl::Status Execute(const char* op, const Tensor& tensor) {
   call.compute = tensor.dtype();
   call.outputs = output;
   call.inputs = {inputs, call.row->inputs};
+  call.attributes = attributes;
   return tensor.queue().Execute(call);
 }
 
@@ -179,18 +180,23 @@ TEST(Executor, AFaultClosesTheSessionThatMadeItAndNoOther) {
   EXPECT_EQ(StatusOf(daemon, "sessions_closed_for_fault"), 2);
 }
 
-TEST(Executor, AnEndlessKernelIsEndedAtTheLimit) {
+void EndlessKernel(int64_t groups) {
   DaemonProcess daemon = StartDaemon({"--command-limit", "300"});
   auto bystanders = StartBystanders(daemon);
   auto guilty = daemon.Connect("guilty");
   const Tensor victim = Upload(guilty->DefaultQueue(0), {1}, {1});
-  ASSERT_TRUE(Execute("xpud::test_endless", victim).ok());
+  ASSERT_TRUE(Execute("xpud::test_endless", victim, {ops::Number::Integer(groups)}).ok());
   const absl::Status fate = guilty->DefaultQueue(0).Synchronize();
   EXPECT_EQ(fate.code(), absl::StatusCode::kUnavailable) << fate;
   EXPECT_THAT(fate.message(), HasSubstr("ran for longer than 300 ms"));
   ExpectUndisturbed(daemon, bystanders);
   EXPECT_EQ(StatusOf(daemon, "sessions_closed_for_fault"), 1);
 }
+
+TEST(Executor, AnEndlessKernelIsEndedAtTheLimit) { EndlessKernel(1); }
+
+// Others' commands make no progress either; whose had begun first is at fault.
+TEST(Executor, AnEndlessKernelOnAllOfTheDeviceIsEndedAtTheLimit) { EndlessKernel(4096); }
 
 TEST(Executor, AStandbyTakesOver) {
   DaemonProcess daemon = StartDaemon({"--standby-executor"});

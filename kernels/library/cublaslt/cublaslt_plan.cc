@@ -96,49 +96,78 @@ bool Finishes(const MatmulProblem& p) {
 Plan::~Plan() {
   for (const Layout layout : {a_, b_, c_, out_})
     if (layout != nullptr) api_.layout_destroy(layout);
-  if (desc_ != nullptr) api_.desc_destroy(desc_);
+  for (const Product& product : idle_) api_.desc_destroy(product.desc);
 }
 
 // cuBLASLt's matrices are column-major: out^T = b^T a^T.
-Status Plan::Describe() {
+Status Plan::MakeLayouts() {
   const Api& api = api_;
   const MatmulProblem& p = problem_.matmul;
-  const bool wide = p.in == ops::DType::kFloat64;
-  const DataType in = TypeOf(p.in), sum = wide ? DataType::kFloat64 : DataType::kFloat32,
-                 out = problem_.raw ? sum : TypeOf(p.out_type);
-  const bool a_rows = RowMajor(p.a, p.k), b_rows = RowMajor(p.b, p.n);
+  const DataType in = TypeOf(p.in), out = OutputType();
   const Strides d = problem_.raw ? Strides{p.m * p.n, p.n, 1} : p.out;
   const Strides c = p.has_c && !problem_.bias && !problem_.raw ? p.c : d;
-  const int32_t transpose_a = static_cast<int32_t>(b_rows ? Operation::kNone : Operation::kTranspose),
-                transpose_b = static_cast<int32_t>(a_rows ? Operation::kNone : Operation::kTranspose);
-  const Epilogue epilogue = EpilogueOf(problem_);
-  Desc desc = nullptr;
-  Status status = b_rows ? Create(api, &b_, in, p.n, p.k, p.b.row, p.batch, p.b.batch)
-                         : Create(api, &b_, in, p.k, p.n, p.b.column, p.batch, p.b.batch);
+  Status status = RowMajor(p.b, p.n) ? Create(api, &b_, in, p.n, p.k, p.b.row, p.batch, p.b.batch)
+                                     : Create(api, &b_, in, p.k, p.n, p.b.column, p.batch, p.b.batch);
   const auto then = [&](auto step) {
     if (status == Status::kSuccess) status = step();
   };
   then([&] {
-    return a_rows ? Create(api, &a_, in, p.k, p.m, p.a.row, p.batch, p.a.batch)
-                  : Create(api, &a_, in, p.m, p.k, p.a.column, p.batch, p.a.batch);
+    return RowMajor(p.a, p.k) ? Create(api, &a_, in, p.k, p.m, p.a.row, p.batch, p.a.batch)
+                              : Create(api, &a_, in, p.m, p.k, p.a.column, p.batch, p.a.batch);
   });
   then([&] { return Create(api, &c_, out, p.n, p.m, std::max(c.row, p.n), p.batch, c.batch); });
   then([&] { return Create(api, &out_, out, p.n, p.m, std::max(d.row, p.n), p.batch, d.batch); });
-  then([&] { return api.desc_create(&desc, wide ? ComputeType::kFloat64 : ComputeType::kFloat32, sum); });
-  desc_ = desc;
-  then([&] { return api.desc_set(desc, DescAttribute::kTransposeA, &transpose_a, sizeof(transpose_a)); });
-  then([&] { return api.desc_set(desc, DescAttribute::kTransposeB, &transpose_b, sizeof(transpose_b)); });
-  then([&] { return api.desc_set(desc, DescAttribute::kEpilogue, &epilogue, sizeof(epilogue)); });
-  if (!problem_.bias) return status;
-  then([&] { return api.desc_set(desc, DescAttribute::kBiasType, &out, sizeof(out)); });
-  // The library wants an address before it chooses, for its alignment.
-  if (status != Status::kSuccess) return status;
-  return SetBias(reinterpret_cast<const void*>(kNoAddress + problem_.c_alignment));
+  return status;
 }
 
-Status Plan::SetBias(const void* bias) {
-  bias_ = bias;
-  return api_.desc_set(desc_, DescAttribute::kBiasPointer, &bias, sizeof(bias));
+DataType Plan::OutputType() const {
+  const MatmulProblem& p = problem_.matmul;
+  if (!problem_.raw) return TypeOf(p.out_type);
+  return p.in == ops::DType::kFloat64 ? DataType::kFloat64 : DataType::kFloat32;
+}
+
+Status Plan::MakeProduct(Product& product) const {
+  const Api& api = api_;
+  const MatmulProblem& p = problem_.matmul;
+  const bool wide = p.in == ops::DType::kFloat64;
+  const DataType out = OutputType();
+  const auto transposed = [](bool rows) {
+    return static_cast<int32_t>(rows ? Operation::kNone : Operation::kTranspose);
+  };
+  const int32_t transpose_a = transposed(RowMajor(p.b, p.n)), transpose_b = transposed(RowMajor(p.a, p.k));
+  const Epilogue epilogue = EpilogueOf(problem_);
+  Status status = api.desc_create(&product.desc, wide ? ComputeType::kFloat64 : ComputeType::kFloat32,
+                                  wide ? DataType::kFloat64 : DataType::kFloat32);
+  const auto set = [&](DescAttribute attribute, const auto& value) {
+    if (status == Status::kSuccess) status = api.desc_set(product.desc, attribute, &value, sizeof(value));
+  };
+  set(DescAttribute::kTransposeA, transpose_a);
+  set(DescAttribute::kTransposeB, transpose_b);
+  set(DescAttribute::kEpilogue, epilogue);
+  if (problem_.bias) set(DescAttribute::kBiasType, out);
+  // The library wants an address before it chooses, for its alignment.
+  if (problem_.bias && status == Status::kSuccess)
+    status = SetBias(product, reinterpret_cast<const void*>(kNoAddress + problem_.c_alignment));
+  if (status != Status::kSuccess && product.desc != nullptr) api.desc_destroy(product.desc);
+  return status;
+}
+
+Status Plan::SetBias(Product& product, const void* bias) const {
+  product.bias = bias;
+  return api_.desc_set(product.desc, DescAttribute::kBiasPointer, &bias, sizeof(bias));
+}
+
+Status Plan::Take(Product& product) {
+  MutexLock lock(mutex_);
+  if (idle_.empty()) return MakeProduct(product);
+  product = idle_.back();
+  idle_.pop_back();
+  return Status::kSuccess;
+}
+
+void Plan::Return(const Product& product) {
+  MutexLock lock(mutex_);
+  idle_.push_back(product);
 }
 
 Status Plan::Choose(Handle handle) {
@@ -165,7 +194,7 @@ Status Plan::Choose(Handle handle) {
   Heuristic best = {};
   int found = 0;
   if (status == Status::kSuccess)
-    status = api.heuristics(handle, desc_, b_, a_, c_, out_, preference, 1, &best, &found);
+    status = api.heuristics(handle, idle_.front().desc, b_, a_, c_, out_, preference, 1, &best, &found);
   api.preference_destroy(preference);
   if (status != Status::kSuccess) return status;
   if (found == 0 || best.state != Status::kSuccess) return Status::kNotSupported;
@@ -178,24 +207,36 @@ Status Plan::Choose(Handle handle) {
 Plan::Prepared Plan::Prepare(Handle handle) {
   MutexLock lock(mutex_);
   if (ready_) return {Status::kSuccess, workspace_bytes_};
-  const Status described = desc_ == nullptr ? Describe() : Status::kSuccess;
-  if (described != Status::kSuccess) return {described, 0};
+  if (idle_.empty()) {
+    Product product;
+    Status status = out_ == nullptr ? MakeLayouts() : Status::kSuccess;
+    if (status == Status::kSuccess) status = MakeProduct(product);
+    if (status != Status::kSuccess) return {status, 0};
+    idle_.push_back(product);
+  }
   return {Choose(handle), workspace_bytes_};
 }
 
 Status Plan::Run(Handle handle, const matmul::MatmulOperands& operands, void* workspace,
                  size_t workspace_bytes, void* stream) {
-  MutexLock lock(mutex_);
-  if (problem_.bias && bias_ != operands.c) {
-    const Status set = SetBias(operands.c);
-    if (set != Status::kSuccess) return set;
-  }
+  Product product;
+  Status status = Take(product);
+  if (status != Status::kSuccess) return status;
+  if (problem_.bias && product.bias != operands.c) status = SetBias(product, operands.c);
+  if (status == Status::kSuccess)
+    status = Multiply(handle, product, operands, workspace, workspace_bytes, stream);
+  Return(product);
+  return status;
+}
+
+Status Plan::Multiply(Handle handle, const Product& product, const matmul::MatmulOperands& operands,
+                      void* workspace, size_t workspace_bytes, void* stream) const {
   const MatmulProblem& p = problem_.matmul;
   const bool adds = p.has_c && !problem_.bias && !problem_.raw, wide = p.in == ops::DType::kFloat64;
   const double wide_alpha = problem_.raw ? 1 : operands.alpha, wide_beta = adds ? operands.beta : 0;
   const float alpha = static_cast<float>(wide_alpha), beta = static_cast<float>(wide_beta);
-  return api_.matmul(handle, desc_, wide ? static_cast<const void*>(&wide_alpha) : &alpha, operands.b, b_,
-                     operands.a, a_, wide ? static_cast<const void*>(&wide_beta) : &beta,
+  return api_.matmul(handle, product.desc, wide ? static_cast<const void*>(&wide_alpha) : &alpha, operands.b,
+                     b_, operands.a, a_, wide ? static_cast<const void*>(&wide_beta) : &beta,
                      adds ? operands.c : operands.out, c_, operands.out, out_, &algo_, workspace,
                      workspace_bytes, stream);
 }

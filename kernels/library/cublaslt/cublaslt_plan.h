@@ -6,6 +6,7 @@
 #include <cstring>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include <level_zero/ze_api.h>
 
@@ -41,7 +42,7 @@ bool Finishes(const matmul::MatmulProblem& problem);
 size_t MostWorkspace(const matmul::MatmulProblem& problem);
 ze_result_t ResultOf(Status status);
 
-// Any thread, one at a time enters. The library's handle, whose context is current, is the same in each call.
+// Any thread. The library's handle, whose context is current, is the same in each call.
 class Plan {
  public:
   Plan(const Api& api, const Problem& problem, size_t most_workspace)
@@ -62,8 +63,19 @@ class Plan {
              void* stream);
 
  private:
-  Status Describe() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  Status SetBias(const void* bias) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // A description of the product, which one thread at a time uses, since it holds the bias's address.
+  struct Product {
+    Desc desc = nullptr;
+    const void* bias = nullptr;
+  };
+  Status MakeLayouts() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Status MakeProduct(Product& product) const;
+  Status SetBias(Product& product, const void* bias) const;
+  Status Multiply(Handle handle, const Product& product, const matmul::MatmulOperands& operands,
+                  void* workspace, size_t workspace_bytes, void* stream) const;
+  DataType OutputType() const;
+  Status Take(Product& product);
+  void Return(const Product& product);
   Status Choose(Handle handle) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Api& api_;
@@ -72,11 +84,10 @@ class Plan {
   Mutex mutex_;
   bool ready_ ABSL_GUARDED_BY(mutex_) = false;
   size_t workspace_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  Desc desc_ ABSL_GUARDED_BY(mutex_) = nullptr;
-  Layout a_ ABSL_GUARDED_BY(mutex_) = nullptr, b_ ABSL_GUARDED_BY(mutex_) = nullptr,
-            c_ ABSL_GUARDED_BY(mutex_) = nullptr, out_ ABSL_GUARDED_BY(mutex_) = nullptr;
-  Algo algo_ ABSL_GUARDED_BY(mutex_) = {};
-  const void* bias_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  std::vector<Product> idle_ ABSL_GUARDED_BY(mutex_);
+  // Constant once Prepare has succeeded.
+  Layout a_ = nullptr, b_ = nullptr, c_ = nullptr, out_ = nullptr;
+  Algo algo_ = {};
 };
 
 }  // namespace xpud::kernels::cublaslt
