@@ -248,7 +248,10 @@ void Engine::Main() {
   }
   while (!turns_.empty()) CloseSession(turns_.back().session->id(), "the xpud daemon is ending");
   const auto until = Clock::now() + kMostWaitAtEnd;
-  while (!ending_.empty() && Clock::now() < until) RunEnding();
+  while (!ending_.empty() && Clock::now() < until) {
+    PollDevices();
+    RunEnding();
+  }
   ending_.clear();
   RunTasks();
   devices_.clear();

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <numeric>
 #include <thread>
 
@@ -38,6 +39,14 @@ long StatusOf(const DaemonProcess& daemon, const std::string& field) {
   const size_t at = text.find("\"" + field + "\"");
   if (at == std::string::npos) return -1;
   return std::strtol(text.c_str() + text.find_first_of("0123456789", at + field.size() + 2), nullptr, 10);
+}
+
+// Neither gone nor a zombie, which waits for its new parent.
+bool IsAlive(long pid) {
+  std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
+  std::string text;
+  if (!std::getline(stat, text)) return false;
+  return text[text.rfind(')') + 2] != 'Z';
 }
 
 bool Within(milliseconds limit, const std::function<bool()>& holds) {
@@ -163,6 +172,14 @@ TEST(Executor, OneThatIsKilledIdleIsReplacedWithMemoryAndAll) {
   ASSERT_TRUE(session->DefaultQueue(0).Synchronize().ok());
   kill(static_cast<pid_t>(StatusOf(daemon, "executor_pid")), SIGKILL);
   EXPECT_THAT(*Mul(kept, 2.0)->ToFloats(), ::testing::ElementsAre(2, 4, 6));
+}
+
+TEST(Executor, ItEndsWithItsDaemon) {
+  DaemonProcess daemon = StartDaemon();
+  const long pid = StatusOf(daemon, "executor_pid");
+  ASSERT_GT(pid, 0);
+  daemon.Kill();
+  EXPECT_TRUE(Within(milliseconds(5'000), [&] { return !IsAlive(pid); }));
 }
 
 TEST(Executor, AFaultClosesTheSessionThatMadeItAndNoOther) {

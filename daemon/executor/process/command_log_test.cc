@@ -165,7 +165,7 @@ class Simulation {
     return memory;
   }
   static void Execute(const Step& step, Memory& memory) {
-    int64_t sum = step.name;
+    int64_t sum = step.name - 'a';
     for (uint64_t cell : step.reads) sum = sum * 31 + memory[cell][0] * 7 + memory[cell][1];
     memory[step.target][0] = sum % 1'000'003;
     if (!step.part) memory[step.target][1] = sum % 1'000'003;

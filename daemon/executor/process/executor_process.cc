@@ -16,7 +16,7 @@ namespace xpud::executor::process {
 namespace {
 
 constexpr int kGreetingMs = 30'000;  // a GPU's first context may take long
-constexpr int kMemoryMs = 10'000;
+constexpr int kMemoryMs = 3'000;     // the engine waits: a thousand times what it takes
 
 std::vector<char*> Pointers(const std::vector<std::string>& strings) {
   std::vector<char*> pointers;
@@ -71,6 +71,7 @@ absl::Status ExecutorProcess::Spawn(const ExecutorCommand& command, const Unique
     posix_spawn_file_actions_adddup2(&actions, copy.get(), target++);
     sources.push_back(std::move(copy));
   }
+  posix_spawn_file_actions_addclosefrom_np(&actions, target);
   // An inherited signal mask keeps the terminal's Ctrl-C for the daemon.
   const int error = posix_spawn(&pid_, "/proc/self/exe", &actions, nullptr,
                                 Pointers(command.arguments).data(), Pointers(command.environment).data());
