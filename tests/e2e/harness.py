@@ -58,10 +58,12 @@ class Client:
 class DaemonTest(unittest.TestCase):
     """A fresh daemon for each test; clients that the test starts are ended with it."""
 
+    FLAGS: tuple[str, ...] = ()  # of the daemon
+
     def setUp(self):
         folder = tempfile.TemporaryDirectory(prefix="xpud-e2e-")
         self.addCleanup(folder.cleanup)
-        self.daemon = Daemon(BINARIES, pathlib.Path(folder.name, "log"))
+        self.daemon = Daemon(BINARIES, pathlib.Path(folder.name, "log"), *self.FLAGS)
         self.addCleanup(self.daemon.close)
         self.env = {"XPUD_ADDRESS": str(self.daemon.address)}
 
