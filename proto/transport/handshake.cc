@@ -89,8 +89,8 @@ absl::Status ReceiveMessage(int socket, std::span<std::byte> message, std::span<
 
 void SetText(std::span<char> field, std::string_view text) {
   const size_t length = std::min(text.size(), field.size() - 1);
-  std::memcpy(field.data(), text.data(), length);
-  std::memset(field.data() + length, 0, field.size() - length);
+  std::copy_n(text.begin(), length, field.begin());
+  std::fill(field.begin() + static_cast<ptrdiff_t>(length), field.end(), '\0');
 }
 
 std::string GetText(std::span<const char> field) {

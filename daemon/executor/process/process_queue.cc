@@ -64,8 +64,8 @@ absl::Status ProcessQueue::Launch(const kernels::LaunchList& launches, std::span
         static_cast<uint32_t>((values.size() + 1) / 2 * 2);  // offsets are aligned
     message.launch.argument_count = static_cast<uint32_t>(launch.argument_count());
     auto* const payload = reinterpret_cast<std::byte*>(&message) + sizeof(Message);
-    std::memcpy(payload, values.data(), values.size());
-    std::memcpy(payload + message.launch.argument_bytes, offsets.data(), offsets.size());
+    std::copy(values.begin(), values.end(), payload);
+    std::copy(offsets.begin(), offsets.end(), payload + message.launch.argument_bytes);
   }
   if (launches.size() == 0) return absl::OkStatus();
   return Append(uses);
@@ -81,7 +81,7 @@ absl::Status ProcessQueue::Copy(void* target, const void* source, uint64_t bytes
 absl::Status ProcessQueue::Upload(void* target, std::span<const std::byte> source) {
   Message& message = Add(MessageKind::kUpload, source.size());
   message.memory = {AddressOf(target), 0, source.size()};
-  std::memcpy(reinterpret_cast<std::byte*>(&message) + sizeof(Message), source.data(), source.size());
+  std::copy(source.begin(), source.end(), reinterpret_cast<std::byte*>(&message) + sizeof(Message));
   const MemoryUse uses[] = {{AddressOf(target), source.size(), MemoryUse::Kind::kWrite}};
   return Append(uses);
 }
