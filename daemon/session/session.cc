@@ -25,7 +25,8 @@ constexpr int kCommandsPerLook = 8;  // light commands between two looks at the 
 // takes before the append blocks.
 constexpr uint64_t kMostUnderWay = 512;
 // An announcement costs an asynchronous device as much as a small kernel. While nobody waits for one, there
-// is one for so many commands, or after so long.
+// is one for so many commands, or after so long, or after a command that takes long: between two, a device
+// that is at work cannot be told from one that hangs.
 constexpr uint64_t kMostUnannounced = 64;
 constexpr uint64_t kLongestUnannouncedNs = 20'000;
 
@@ -136,7 +137,7 @@ absl::StatusOr<Session::Progress> Session::Run(uint64_t slice_ns) {
       if (sequence_ == first) progress = Progress::kStalled;
       break;
     }
-    heavy_ = false;
+    heavy_ = long_ = false;
     ASSIGN_OR_RETURN(const Outcome outcome, RunCommand(batch_.first(header.bytes), header));
     if (heavy_ || since_look % kCommandsPerLook == 0) now = NowNs();
     if (outcome == Outcome::kStalled) {
@@ -150,6 +151,7 @@ absl::StatusOr<Session::Progress> Session::Run(uint64_t slice_ns) {
     dirty_queues_ |= uint64_t{1} << header.queue;
     ++dirty_commands_;
     ++stats_.submitted;
+    if (long_ && queue.in_flight != nullptr) RETURN_IF_ERROR(Announce(header.queue));
   }
   if (ShouldPublish(now)) RETURN_IF_ERROR(PublishCompletions());
   now = NowNs();

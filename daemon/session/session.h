@@ -194,6 +194,7 @@ class Session {
 
   // Scratch of the command being run.
   bool heavy_ = false;  // it may have taken long: look at the clock
+  bool long_ = false;   // the device may take long: announce it by itself
   wire::DecodedExecute execute_;
   std::array<kernels::Operand, ops::kMaxOutputs + ops::kMaxInputs> operands_;
   std::array<Buffer*, ops::kMaxOutputs + ops::kMaxInputs> operand_buffers_;

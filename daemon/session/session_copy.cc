@@ -7,6 +7,7 @@ namespace xpud::session {
 namespace {
 
 constexpr uint64_t kHeavyCopyBytes = 64 << 10;  // longer copies are looked at with the clock
+constexpr uint64_t kLongCopyBytes = 16 << 20;   // and these are announced by themselves
 
 absl::Status Poisoned() { return absl::FailedPreconditionError("reads a tensor whose computation failed"); }
 
@@ -14,6 +15,7 @@ absl::Status Poisoned() { return absl::FailedPreconditionError("reads a tensor w
 
 absl::StatusOr<std::byte*> Session::Part(Buffer* buffer, uint64_t offset, uint64_t bytes, uint32_t queue_id) {
   heavy_ |= bytes > kHeavyCopyBytes;
+  long_ |= bytes > kLongCopyBytes;
   if (buffer == nullptr) return absl::InvalidArgumentError("a copy names a buffer that does not exist");
   if (buffer->device != queues_[queue_id].device)
     return absl::InvalidArgumentError("a copy names a buffer on another device than its queue");

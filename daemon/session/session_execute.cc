@@ -30,6 +30,28 @@ bool Extent(const kernels::Operand& operand, uint64_t& elements) {
   return true;
 }
 
+// More than 16 MiB to read and write, or more than 2^33 products: from tens of microseconds on a large GPU
+// on.
+bool TakesLong(const kernels::OpCall& call) {
+  constexpr double kBytes = 1 << 24, kProducts = 8.6e9;
+  double bytes = 0;
+  for (const auto& operands : {call.outputs, call.inputs}) {
+    for (const kernels::Operand& operand : operands) {
+      if (operand.present && !operand.immediate)
+        bytes += static_cast<double>(operand.numel()) * ops::SizeOf(operand.dtype);
+    }
+  }
+  if (bytes > kBytes) return true;
+  const auto product = [](const kernels::Operand& operand, int64_t depth) {
+    return static_cast<double>(operand.numel()) * static_cast<double>(depth) > kProducts;
+  };
+  if (call.row->family == ops::Family::kMatmul) {
+    const kernels::Operand& a = call.inputs[0];
+    return product(call.outputs[0], a.sizes[a.rank - 1]);
+  }
+  return call.row->family == ops::Family::kAttention && product(call.inputs[0], call.inputs[1].sizes[2]);
+}
+
 }  // namespace
 
 absl::Status Session::ResolveTensor(const wire::DecodedOperand& from, kernels::Operand& to, Buffer*& buffer,
@@ -199,6 +221,7 @@ absl::StatusOr<Session::Outcome> Session::Execute(std::span<const std::byte> byt
     const auto& [x, y, z] = launches_[i].groups();
     heavy_ |= x > 1 || y > 1 || z > 1;
   }
+  long_ = queue.in_flight != nullptr && TakesLong(call);
   MarkOutputsWritten();
   if (queue.in_flight == nullptr) CheckErrorWord(queue, call);
   return Outcome::kDone;
