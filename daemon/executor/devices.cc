@@ -65,13 +65,14 @@ absl::StatusOr<DeviceList> OpenDevices(const DevicesOptions& options) {
   const std::vector<std::string> environment = Environment();
   DeviceList devices;
   std::string why;
-  if (options.executor != ExecutorKind::kThread && MayBeCuda(options.device)) {
+  const bool cuda_elsewhere = options.executor != ExecutorKind::kThread && MayBeCuda(options.device);
+  if (cuda_elsewhere) {
     // The processes have CUDA to themselves.
     setenv("XPUD_CUDA_LIBRARY", "", 1);
     if (absl::Status status = AddProcessDevices(options, "cuda", environment, devices); !status.ok()) {
       if (!absl::IsNotFound(status)) return status;
       why = std::string(status.message());
-      spdlog::info("no_gpu reason=\"{}\"", why);
+      spdlog::info("back_end_without_device reason=\"{}\"", why);
     }
   }
   if (options.device == "cuda" || (options.device == "gpu" && !devices.empty())) {
@@ -82,7 +83,10 @@ absl::StatusOr<DeviceList> OpenDevices(const DevicesOptions& options) {
     RETURN_IF_ERROR(AddProcessDevices(options, "cpu", environment, devices));
     return devices;
   }
-  auto in_process = OpenLevelZeroDevices({options.driver_library, options.device, options.asynchronous});
+  auto in_process = OpenLevelZeroDevices({.driver_library = options.driver_library,
+                                          .device = options.device,
+                                          .asynchronous = options.asynchronous,
+                                          .report = !cuda_elsewhere});
   if (!in_process.ok())
     return devices.empty() ? in_process.status() : absl::StatusOr<DeviceList>(std::move(devices));
   for (auto& device : *in_process) devices.push_back(std::move(device));
@@ -93,7 +97,7 @@ int ServeDevice(int argc, char** argv) {
   int index = 0, rings = 0;
   if (argc != 6 || !absl::SimpleAtoi(argv[3], &index) || !absl::SimpleAtoi(argv[5], &rings))
     return process::kExitFailed;
-  return process::ServeDevice({argv[4], argv[2], /*asynchronous=*/false}, index, rings);
+  return process::ServeDevice({.driver_library = argv[4], .device = argv[2]}, index, rings);
 }
 
 }  // namespace xpud::executor

@@ -98,7 +98,7 @@ absl::StatusOr<std::vector<std::unique_ptr<LevelZeroDevice>>> OpenLevelZeroDevic
   RETURN_IF_ERROR(LoadDrivers(options));
   ASSIGN_OR_RETURN(const auto drivers, Drivers());
   const std::string report = LoadReport(drivers);
-  for (const auto line : absl::StrSplit(report, '\n', absl::SkipEmpty()))
+  for (const auto line : absl::StrSplit(options.report ? report : "", '\n', absl::SkipEmpty()))
     spdlog::info("back_end_without_device reason=\"{}\"", std::string(line));
   std::vector<std::unique_ptr<LevelZeroDevice>> devices, cpus;
   std::vector<std::string> seen;

@@ -15,6 +15,7 @@ struct DriverOptions {
   std::string driver_library;   // path of libze_xpud.so; empty: beside this binary, in ../lib
   std::string device = "auto";  // "auto", "cpu" or "cuda": which devices to open
   bool asynchronous = false;    // tests: treat the CPU device as one that works on its own
+  bool report = true;           // log why back ends have no device
 };
 
 // The devices of this process's drivers, GPUs first. At least one, or why there is none.
