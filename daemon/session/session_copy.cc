@@ -7,7 +7,7 @@ namespace xpud::session {
 namespace {
 
 constexpr uint64_t kHeavyCopyBytes = 64 << 10;  // longer copies are looked at with the clock
-constexpr uint64_t kLongCopyBytes = 16 << 20;   // and these are announced by themselves
+constexpr uint64_t kLongCopyBytes = 64 << 20;   // and these are announced by themselves
 
 absl::Status Poisoned() { return absl::FailedPreconditionError("reads a tensor whose computation failed"); }
 

@@ -33,7 +33,7 @@ bool Extent(const kernels::Operand& operand, uint64_t& elements) {
 // More than 16 MiB to read and write, or more than 2^33 products: from tens of microseconds on a large GPU
 // on.
 bool TakesLong(const kernels::OpCall& call) {
-  constexpr double kBytes = 1 << 24, kProducts = 8.6e9;
+  constexpr double kBytes = 1 << 26, kProducts = 8.6e9;
   double bytes = 0;
   for (const auto& operands : {call.outputs, call.inputs}) {
     for (const kernels::Operand& operand : operands) {
