@@ -117,6 +117,7 @@ class ProcessDevice final : public Device {
   void FinishReplacement();
   absl::Status Adopt(Replacement replacement);
   void FindSuspects(bool from_outside);
+  void Suspect(std::vector<uint64_t> owners);
   void Condemn(uint64_t owner, std::string reason);
   void Probe();
   void ProbeNext();
@@ -133,13 +134,18 @@ class ProcessDevice final : public Device {
   absl::flat_hash_map<const kernels::ModuleImage*, ModuleRecord> modules_;
   std::unique_ptr<HostMemory> probe_words_;  // one a slot
   Clock::time_point last_check_;
+  struct Head {
+    uint64_t position = 0;
+    Clock::time_point since;
+  };
+  std::vector<Head> heads_;  // by ring: how far the executor came, and since when
   uint64_t replaced_ = 0;
   int failures_ = 0;  // to start an executor, in a row
 
   // After a loss.
   std::string loss_;  // what happened
   Clock::time_point lost_at_;
-  uint64_t hung_owner_ = 0;         // 0: nobody
+  std::vector<uint64_t> hung_;      // owners whose commands made no progress for the limit
   std::vector<uint64_t> suspects_;  // the best known first
   uint64_t probe_ = 0;              // value that ends the probing of the first one
   bool probe_sent_ = false;

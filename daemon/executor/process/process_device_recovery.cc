@@ -66,17 +66,32 @@ void ProcessDevice::CheckHealth() {
   if (options_.command_limit.count() != 0) CheckHang();
 }
 
-// The queue that has made no progress for longest, though its first command had begun.
+// Whose commands hold up others is not to be seen from outside: all that made no progress for about as long
+// are suspects, and who is in the way of a ring.
 void ProcessDevice::CheckHang() {
-  ProcessQueue* oldest = nullptr;
-  for (ProcessQueue* queue : queues_) {
-    if (queue == nullptr || !queue->Running(Taken(queue->ring()))) continue;
-    if (oldest == nullptr || queue->last_progress() < oldest->last_progress()) oldest = queue;
+  const Clock::time_point now = Clock::now();
+  const auto limit = options_.command_limit, about = limit * 4 / 5;
+  bool over = false;
+  std::vector<uint64_t> hung;
+  const auto add = [&](const ProcessQueue& queue, Clock::duration age) {
+    over |= age >= limit;
+    if (age >= about && std::find(hung.begin(), hung.end(), queue.owner()) == hung.end())
+      hung.push_back(queue.owner());
+  };
+  heads_.resize(rings());
+  for (size_t r = 0; r < rings(); ++r) {
+    const uint64_t taken = Taken(r);
+    if (heads_[r].position != taken || taken == position(r)) heads_[r] = {taken, now};
+    for (ProcessQueue* queue : queues_) {
+      if (queue == nullptr || queue->ring() != r) continue;
+      if (queue->Awaited(taken)) add(*queue, now - queue->last_progress());
+      if (now - heads_[r].since >= limit && queue->Holds(taken)) add(*queue, now - heads_[r].since);
+    }
   }
-  if (oldest == nullptr || Clock::now() - oldest->last_progress() < options_.command_limit) return;
-  hung_owner_ = oldest->owner();
-  Lose(absl::StrCat("a command of session ", hung_owner_, " ran for longer than ",
-                    options_.command_limit.count(), " ms"));
+  if (!over) return;
+  hung_ = std::move(hung);
+  Lose(absl::StrCat(hung_.size() == 1 ? absl::StrCat("a command of session ", hung_[0]) : "a command",
+                    " ran for longer than ", limit.count(), " ms"));
 }
 
 void ProcessDevice::Lose(const std::string& what) {
@@ -92,7 +107,7 @@ void ProcessDevice::StartReplacement() {
   replaced_ready_.store(false);
   if (replacer_.joinable()) replacer_.join();
   replacer_ = std::thread([this, dead = process_, standby = std::move(standby_), memory = memory_,
-                           hung = hung_owner_ != 0]() mutable {
+                           hung = !hung_.empty()]() mutable {
     replacement_ = Replace(std::move(dead), std::move(standby), std::move(memory), hung);
     replaced_ready_.store(true, std::memory_order_release);
     options_.wake();
@@ -140,8 +155,8 @@ void ProcessDevice::FinishReplacement() {
     for (ProcessQueue* queue : queues_) {
       if (queue != nullptr) queue->Rewind(Taken(queue->ring()));
     }
-    if (hung_owner_ != 0) {
-      Condemn(std::exchange(hung_owner_, 0), loss_);
+    if (!hung_.empty()) {
+      Suspect(std::exchange(hung_, {}));
     } else {
       loss_ = absl::StrCat(loss_, " (", replacement.end.text, ")");
       FindSuspects(replacement.end.from_outside && !replacement.end.ours);
@@ -182,6 +197,7 @@ absl::Status ProcessDevice::Adopt(Replacement replacement) {
   }
   for (KernelRecord& record : kernels_) record.loaded = 0;
   for (auto& [image, record] : modules_) record.loaded = 0;
+  heads_.clear();
   ++replaced_;
   Publish(process_);
   state_ = suspects_.empty() ? State::kOnline : State::kProbing;
@@ -216,16 +232,23 @@ void ProcessDevice::FindSuspects(bool from_outside) {
     Condemn(before.front(), loss_);
     return;
   }
-  std::map<uint64_t, uint64_t> proven;  // by owner
+  std::vector<uint64_t> owners;
   for (ProcessQueue* queue : queues_) {
-    if (queue == nullptr || queue->started() == 0) continue;
-    const uint64_t least = queue->LeastProven();
-    const auto entry = proven.try_emplace(queue->owner(), least).first;
-    entry->second = std::min(entry->second, least);
+    const bool known =
+        queue != nullptr && std::find(owners.begin(), owners.end(), queue->owner()) != owners.end();
+    if (queue != nullptr && queue->started() != 0 && !known) owners.push_back(queue->owner());
   }
-  for (const auto& [owner, runs] : proven) suspects_.push_back(owner);
-  std::sort(suspects_.begin(), suspects_.end(),
-            [&](uint64_t a, uint64_t b) { return proven[a] > proven[b]; });
+  Suspect(std::move(owners));
+}
+
+void ProcessDevice::Suspect(std::vector<uint64_t> owners) {
+  std::map<uint64_t, uint64_t> proven;
+  for (const uint64_t owner : owners) {
+    proven[owner] = UINT64_MAX;
+    for (ProcessQueue* queue : QueuesOf(owner)) proven[owner] = std::min(proven[owner], queue->LeastProven());
+  }
+  std::sort(owners.begin(), owners.end(), [&](uint64_t a, uint64_t b) { return proven[a] > proven[b]; });
+  suspects_ = std::move(owners);
   if (suspects_.size() == 1) Condemn(uint64_t{suspects_.front()}, loss_);
 }
 
@@ -274,9 +297,8 @@ void ProcessDevice::Probe() {
     }
     ProbeNext();
   } else if (options_.command_limit.count() == 0 && Clock::now() - lost_at_ > kLeastProbe) {
-    hung_owner_ = suspects_.front();
-    ProbeNext();
-    Lose(absl::StrCat("the commands of session ", hung_owner_, " that an executor was lost with do not end"));
+    hung_ = {suspects_.front()};
+    Lose(absl::StrCat("the commands of session ", hung_[0], " that an executor was lost with do not end"));
   }
 }
 

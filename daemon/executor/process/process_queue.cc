@@ -190,6 +190,21 @@ void ProcessQueue::Forget() {
   held_ = true;
 }
 
+bool ProcessQueue::Awaited(uint64_t taken) {
+  for (size_t i = 0; i < sent_; ++i) {
+    if (log_[i].mark != 0) return log_[i].position < taken;
+  }
+  return false;
+}
+
+bool ProcessQueue::Holds(uint64_t position) {
+  for (size_t i = 0; i < sent_; ++i) {
+    const CommandLog::Command& command = log_[i];
+    if (command.position <= position && position < command.position + command.bytes) return true;
+  }
+  return false;
+}
+
 uint64_t ProcessQueue::LeastProven() {
   uint64_t least = UINT64_MAX;
   size_t i = 0;

@@ -53,8 +53,10 @@ class ProcessQueue final : public DeviceQueue {
   size_t started() const { return started_; }
   // How often the least known kernel among them has been run to its end.
   uint64_t LeastProven();
-  // Commands that are not known to be done, of which the first has begun.
-  bool Running(uint64_t taken) { return !log_.empty() && log_[0].position <= taken; }
+  // Whether the device was given all up to an announcement that it has not made.
+  bool Awaited(uint64_t taken);
+  // Whether the message at `position` of the ring is one of its own.
+  bool Holds(uint64_t position);
   bool empty() const { return log_.empty(); }
   Clock::time_point last_progress() const { return last_progress_; }
 
