@@ -83,6 +83,19 @@ std::string DaemonProcess::Log() const {
   return text.str();
 }
 
+int64_t DaemonProcess::StatusOf(const std::string& field) const {
+  const std::string command = std::filesystem::path(DaemonBinary()).replace_filename("xpuctl").string() +
+                              " status -o json --address " + socket_;
+  FILE* pipe = popen(command.c_str(), "r");
+  std::string text;
+  char buffer[4096];
+  for (size_t n; (n = fread(buffer, 1, sizeof(buffer), pipe)) > 0;) text.append(buffer, n);
+  if (pclose(pipe) != 0) return -1;
+  const size_t at = text.find("\"" + field + "\"");
+  if (at == std::string::npos) return -1;
+  return std::strtoll(text.c_str() + text.find_first_of("0123456789", at + field.size() + 2), nullptr, 10);
+}
+
 size_t DaemonProcess::OpenFileCount() const {
   size_t count = 0;
   for ([[maybe_unused]] const auto& entry :

@@ -27,22 +27,8 @@ DaemonProcess StartDaemon(std::vector<std::string> flags = {}) {
   return DaemonProcess(flags);
 }
 
-// A number of the device's in the daemon's status, or -1.
-long StatusOf(const DaemonProcess& daemon, const std::string& field) {
-  const std::string command = std::filesystem::path(DaemonBinary()).replace_filename("xpuctl").string() +
-                              " status -o json --address " + daemon.socket();
-  FILE* pipe = popen(command.c_str(), "r");
-  std::string text;
-  char buffer[4096];
-  for (size_t n; (n = fread(buffer, 1, sizeof(buffer), pipe)) > 0;) text.append(buffer, n);
-  EXPECT_EQ(pclose(pipe), 0) << command;
-  const size_t at = text.find("\"" + field + "\"");
-  if (at == std::string::npos) return -1;
-  return std::strtol(text.c_str() + text.find_first_of("0123456789", at + field.size() + 2), nullptr, 10);
-}
-
 // Neither gone nor a zombie, which waits for its new parent.
-bool IsAlive(long pid) {
+bool IsAlive(int64_t pid) {
   std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
   std::string text;
   if (!std::getline(stat, text)) return false;
@@ -156,10 +142,10 @@ TEST(Executor, AKilledOneIsReplacedAndNobodyNotices) {
   DaemonProcess daemon = StartDaemon();
   auto bystanders = StartBystanders(daemon);
   for (int i = 1; i <= 5; ++i) {
-    const long pid = StatusOf(daemon, "executor_pid");
+    const int64_t pid = daemon.StatusOf("executor_pid");
     ASSERT_GT(pid, 0);
     kill(static_cast<pid_t>(pid), SIGKILL);
-    EXPECT_TRUE(Within(milliseconds(20'000), [&] { return StatusOf(daemon, "executors_replaced") == i; }));
+    EXPECT_TRUE(Within(milliseconds(20'000), [&] { return daemon.StatusOf("executors_replaced") == i; }));
     std::this_thread::sleep_for(milliseconds(20 * i));
   }
   ExpectUndisturbed(daemon, bystanders);
@@ -170,13 +156,13 @@ TEST(Executor, OneThatIsKilledIdleIsReplacedWithMemoryAndAll) {
   auto session = daemon.Connect();
   const Tensor kept = Upload(session->DefaultQueue(0), {1, 2, 3}, {3});
   ASSERT_TRUE(session->DefaultQueue(0).Synchronize().ok());
-  kill(static_cast<pid_t>(StatusOf(daemon, "executor_pid")), SIGKILL);
+  kill(static_cast<pid_t>(daemon.StatusOf("executor_pid")), SIGKILL);
   EXPECT_THAT(*Mul(kept, 2.0)->ToFloats(), ::testing::ElementsAre(2, 4, 6));
 }
 
 TEST(Executor, ItEndsWithItsDaemon) {
   DaemonProcess daemon = StartDaemon();
-  const long pid = StatusOf(daemon, "executor_pid");
+  const int64_t pid = daemon.StatusOf("executor_pid");
   ASSERT_GT(pid, 0);
   daemon.Kill();
   EXPECT_TRUE(Within(milliseconds(5'000), [&] { return !IsAlive(pid); }));
@@ -194,7 +180,7 @@ TEST(Executor, AFaultClosesTheSessionThatMadeItAndNoOther) {
     EXPECT_THAT(std::string(fate.message()), AnyOf(HasSubstr("faulted"), HasSubstr("signal")));
   }
   ExpectUndisturbed(daemon, bystanders);
-  EXPECT_EQ(StatusOf(daemon, "sessions_closed_for_fault"), 2);
+  EXPECT_EQ(daemon.StatusOf("sessions_closed_for_fault"), 2);
 }
 
 void EndlessKernel(int64_t groups) {
@@ -207,7 +193,7 @@ void EndlessKernel(int64_t groups) {
   EXPECT_EQ(fate.code(), absl::StatusCode::kUnavailable) << fate;
   EXPECT_THAT(fate.message(), HasSubstr("ran for longer than 300 ms"));
   ExpectUndisturbed(daemon, bystanders);
-  EXPECT_EQ(StatusOf(daemon, "sessions_closed_for_fault"), 1);
+  EXPECT_EQ(daemon.StatusOf("sessions_closed_for_fault"), 1);
 }
 
 TEST(Executor, AnEndlessKernelIsEndedAtTheLimit) { EndlessKernel(1); }
@@ -220,8 +206,8 @@ TEST(Executor, AStandbyTakesOver) {
   auto bystanders = StartBystanders(daemon);
   for (int i = 1; i <= 3; ++i) {
     std::this_thread::sleep_for(milliseconds(500));  // for the next one to stand by
-    kill(static_cast<pid_t>(StatusOf(daemon, "executor_pid")), SIGKILL);
-    EXPECT_TRUE(Within(milliseconds(20'000), [&] { return StatusOf(daemon, "executors_replaced") == i; }));
+    kill(static_cast<pid_t>(daemon.StatusOf("executor_pid")), SIGKILL);
+    EXPECT_TRUE(Within(milliseconds(20'000), [&] { return daemon.StatusOf("executors_replaced") == i; }));
   }
   ExpectUndisturbed(daemon, bystanders);
 }
@@ -236,7 +222,8 @@ TEST(Executor, AnUpdateInPlaceIsRightOrAnError) {
   std::thread killer([&] {
     while (!stop) {
       std::this_thread::sleep_for(milliseconds(150));
-      if (const long pid = StatusOf(daemon, "executor_pid"); pid > 0) kill(static_cast<pid_t>(pid), SIGKILL);
+      if (const int64_t pid = daemon.StatusOf("executor_pid"); pid > 0)
+        kill(static_cast<pid_t>(pid), SIGKILL);
     }
   });
   int right = 0, errors = 0;

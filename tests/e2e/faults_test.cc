@@ -60,19 +60,7 @@ int StartChild(const std::function<void()>& body) {
   return child;
 }
 
-uint64_t UsedBytes(const DaemonProcess& daemon) {
-  const std::string command = std::filesystem::path(DaemonBinary()).replace_filename("xpuctl").string() +
-                              " status -o json --address " + daemon.socket();
-  FILE* pipe = popen(command.c_str(), "r");
-  std::string text;
-  char buffer[4096];
-  for (size_t n; (n = fread(buffer, 1, sizeof(buffer), pipe)) > 0;) text.append(buffer, n);
-  EXPECT_EQ(pclose(pipe), 0) << command;
-  const size_t at = text.find("memory_used_bytes");
-  return at == std::string::npos
-             ? ~uint64_t{0}
-             : std::strtoull(text.c_str() + text.find_first_of("0123456789", at + 17), nullptr, 10);
-}
+int64_t UsedBytes(const DaemonProcess& daemon) { return daemon.StatusOf("memory_used_bytes"); }
 
 TEST(Faults, AKilledClientGivesItsMemoryBackAndOthersSeeNothing) {
   DaemonProcess daemon;
@@ -80,7 +68,7 @@ TEST(Faults, AKilledClientGivesItsMemoryBackAndOthersSeeNothing) {
   const Queue queue = bystander->DefaultQueue(0);
   const Tensor ones = Ones(queue, 16);
   ASSERT_TRUE(queue.Synchronize().ok());
-  const uint64_t before = UsedBytes(daemon);
+  const int64_t before = UsedBytes(daemon);
   const int child = StartChild([&] {
     auto session = daemon.Connect("victim");
     Tensor x = Ones(session->DefaultQueue(0), 16 << 20);
