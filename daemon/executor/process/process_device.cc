@@ -83,6 +83,8 @@ absl::StatusOr<std::unique_ptr<Chunk>> ProcessDevice::AllocateChunk(uint64_t byt
 }
 
 absl::Status ProcessDevice::AddHostMemory(uint64_t address, uint64_t bytes, std::shared_ptr<UniqueFd> fd) {
+  if (state_ == State::kLost)
+    return absl::UnavailableError("the device is lost: no executor could be started for it");
   // An executor that is not there yet gets it when it is.
   if (online()) RETURN_IF_ERROR(process_->ImportHost(address, bytes, fd->get()));
   memory_[address] = {bytes, std::move(fd), /*host=*/true};
