@@ -61,7 +61,6 @@ struct RingControl {
   alignas(64) std::atomic<uint64_t> tail;      // the daemon has written so far
   alignas(64) std::atomic<uint64_t> head;      // the executor has appended all messages before it
   alignas(64) std::atomic<uint32_t> sleeping;  // a daemon that writes must ring the doorbell
-  std::atomic<uint32_t> paused;                // set by the daemon: append nothing more
   std::atomic<uint32_t> state;                 // ExecutorState
   char reason[256];                            // of kDeviceLost
 };

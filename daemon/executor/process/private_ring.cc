@@ -52,7 +52,7 @@ void PrivateRing::Wake() {
 }
 
 const Message* PrivateRing::Next() const {
-  if (Paused() || control().tail.load(std::memory_order_acquire) == position_) return nullptr;
+  if (control().tail.load(std::memory_order_acquire) == position_) return nullptr;
   return reinterpret_cast<const Message*>(ring_.data() + position_ % kRingBytes);
 }
 
@@ -64,7 +64,7 @@ void PrivateRing::Take(const Message& message) {
 void PrivateRing::Sleep(int milliseconds) {
   control().sleeping.store(1, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (control().tail.load(std::memory_order_relaxed) == position_ || Paused()) {
+  if (control().tail.load(std::memory_order_relaxed) == position_) {
     pollfd waits = {doorbell_.get(), POLLIN, 0};
     poll(&waits, 1, milliseconds);
   }

@@ -33,7 +33,6 @@ class PrivateRing {
   // The executor's end, one thread. The next message, or nullptr.
   const Message* Next() const;
   void Take(const Message& message);
-  bool Paused() const { return control().paused.load(std::memory_order_relaxed) != 0; }
   // Sleeps until a message comes, at most `milliseconds` (-1: no limit).
   void Sleep(int milliseconds);
 

@@ -154,7 +154,7 @@ absl::Status RingWorker::Idle() {
     for (int i = 0; i < 16; ++i) transport::CpuRelax();
     return absl::OkStatus();
   }
-  bool busy = ring_.Paused();
+  bool busy = false;
   for (const Queue& queue : queues_) busy |= queue.busy;
   ring_.Sleep(busy ? kCheckMs : -1);
   return absl::OkStatus();
