@@ -29,7 +29,7 @@ enum class MessageKind : uint32_t {
   kWriteTimestamp,
 };
 
-struct alignas(kMessageAlignment) Message {
+struct Message {
   uint32_t bytes;  // with what follows; a multiple of the alignment
   MessageKind kind;
   uint32_t queue;
