@@ -51,6 +51,7 @@ struct Message {
       uint32_t module;
     } load;
     int32_t priority;
+    std::byte unused[48];  // what follows begins at a multiple of the alignment, in the ring
   };
 };
 static_assert(sizeof(Message) == kMessageAlignment);
