@@ -49,7 +49,7 @@ void BlockSignals() {
   pthread_sigmask(SIG_BLOCK, &ends, nullptr);
 }
 
-// A session takes seven descriptors.
+// A session takes nine descriptors, and three more for each GPU.
 void RaiseFileLimit() {
   rlimit limit;
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
