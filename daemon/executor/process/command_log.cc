@@ -5,7 +5,7 @@
 namespace xpud::executor::process {
 namespace {
 
-constexpr size_t kLeastWaste = 64 << 10;  // elements in front, before they are moved out
+constexpr size_t kLeastWaste = 64 << 10;  // bytes in front, before they are moved out
 
 template <typename T>
 void Drop(std::vector<T>& from, size_t& begin, size_t count) {
@@ -13,7 +13,7 @@ void Drop(std::vector<T>& from, size_t& begin, size_t count) {
   if (begin == from.size()) {
     from.clear();
     begin = 0;
-  } else if (begin > kLeastWaste && begin > from.size() / 2) {
+  } else if (begin * sizeof(T) > kLeastWaste && begin > from.size() / 2) {
     from.erase(from.begin(), from.begin() + static_cast<ptrdiff_t>(begin));
     begin = 0;
   }
@@ -73,25 +73,27 @@ void CommandLog::Append(std::span<const std::byte> messages, std::span<const Mem
 
 void CommandLog::Complete(uint64_t value, absl::FunctionRef<void(std::span<const std::byte>)> visit) {
   size_t count = 0;
-  for (size_t i = 0; i < commands_.size(); ++i) {
-    if (commands_[i].mark > value) break;
-    if (commands_[i].mark != 0) count = i + 1;
+  for (size_t i = 0; i < size(); ++i) {
+    const uint64_t mark = (*this)[i].mark;
+    if (mark > value) break;
+    if (mark != 0) count = i + 1;
   }
   for (; count != 0; --count) {
-    const Command& command = commands_.front();
+    const Command command = (*this)[0];
     visit({bytes_.data() + bytes_begin_, command.bytes});
     Drop(bytes_, bytes_begin_, command.bytes);
     Drop(uses_, uses_begin_, command.uses);
-    commands_.pop_front();
+    Drop(commands_, commands_begin_, 1);
   }
 }
 
 void CommandLog::ForEachFrom(size_t i, absl::FunctionRef<bool(Command&, std::span<const std::byte>)> visit) {
   size_t at = bytes_.size();
-  for (size_t k = commands_.size(); k > i; --k) at -= commands_[k - 1].bytes;
-  for (; i < commands_.size(); ++i) {
-    if (!visit(commands_[i], {bytes_.data() + at, commands_[i].bytes})) return;
-    at += commands_[i].bytes;
+  for (size_t k = size(); k > i; --k) at -= (*this)[k - 1].bytes;
+  for (; i < size(); ++i) {
+    Command& command = (*this)[i];
+    if (!visit(command, {bytes_.data() + at, command.bytes})) return;
+    at += command.bytes;
   }
 }
 
@@ -100,8 +102,8 @@ CommandLog::Damage CommandLog::Rewind(uint64_t taken) {
   SpoiltMemory spoilt;
   std::vector<std::span<const MemoryUse>> uses;
   size_t at = uses_begin_;
-  for (size_t i = 0; i < commands_.size(); ++i) {
-    Command& command = commands_[i];
+  for (size_t i = 0; i < size(); ++i) {
+    Command& command = (*this)[i];
     uses.push_back({uses_.data() + at, command.uses});
     at += command.uses;
     const bool started = command.position <= taken;
@@ -112,7 +114,7 @@ CommandLog::Damage CommandLog::Rewind(uint64_t taken) {
       if (use.kind != MemoryUse::Kind::kRead) spoilt.Add(use, i);
     }
   }
-  for (size_t i = 0; i < commands_.size(); ++i) {
+  for (size_t i = 0; i < size(); ++i) {
     const bool right = std::none_of(uses[i].begin(), uses[i].end(), [&](const MemoryUse& use) {
       return use.kind == MemoryUse::Kind::kRead && spoilt.Holds(use);
     });

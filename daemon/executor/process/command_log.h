@@ -5,7 +5,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <span>
 #include <vector>
 
@@ -32,9 +31,9 @@ class CommandLog {
   // Forgets the commands up to the last one with a mark of up to `value`, after showing each one's messages.
   void Complete(uint64_t value, absl::FunctionRef<void(std::span<const std::byte>)> visit);
 
-  bool empty() const { return commands_.empty(); }
-  size_t size() const { return commands_.size(); }
-  Command& operator[](size_t i) { return commands_[i]; }
+  bool empty() const { return size() == 0; }
+  size_t size() const { return commands_.size() - commands_begin_; }
+  Command& operator[](size_t i) { return commands_[commands_begin_ + i]; }
   // Shows the messages of command `i` and later ones, until `visit` says no more.
   void ForEachFrom(size_t i, absl::FunctionRef<bool(Command&, std::span<const std::byte>)> visit);
 
@@ -50,10 +49,11 @@ class CommandLog {
  private:
   struct Spoilt;
 
-  std::deque<Command> commands_;
-  std::vector<std::byte> bytes_;  // messages, from bytes_begin_
-  std::vector<MemoryUse> uses_;   // from uses_begin_
-  size_t bytes_begin_ = 0, uses_begin_ = 0;
+  // Each from its begin on; room is kept, so that a log that is in use allocates nothing.
+  std::vector<Command> commands_;
+  std::vector<std::byte> bytes_;  // messages
+  std::vector<MemoryUse> uses_;
+  size_t commands_begin_ = 0, bytes_begin_ = 0, uses_begin_ = 0;
 };
 
 }  // namespace xpud::executor::process
