@@ -18,7 +18,7 @@ using wire::CommandKind;
 // A look at the ring takes its cache line from the client, whose next command must fetch it back. While
 // commands stream in, the daemon looks a little less often, so that the client finds the line where it left
 // it.
-constexpr uint64_t kStreamPauseNs = 3000;
+constexpr uint64_t kStreamPauseNs = 5000;
 constexpr int kCommandsPerLook = 8;  // light commands between two looks at the clock
 
 // Commands that a queue of an asynchronous device has under way: enough to keep it busy, fewer than a stream
