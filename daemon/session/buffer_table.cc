@@ -2,11 +2,17 @@
 
 namespace xpud::session {
 
+bool BufferTable::Accepts(wire::Handle handle) const {
+  if (handle.id == 0 || handle.id > slots_.size() || handle.id >= wire::kMaxBuffers) return false;
+  if (handle.id == slots_.size()) return handle.generation != 0;
+  const Buffer& buffer = slots_[handle.id];
+  return buffer.generation == 0 && handle.generation > buffer.last_generation;
+}
+
 Buffer* BufferTable::Insert(wire::Handle handle) {
-  if (handle.id == 0 || handle.id > slots_.size() || handle.id >= wire::kMaxBuffers) return nullptr;
+  if (!Accepts(handle)) return nullptr;
   if (handle.id == slots_.size()) slots_.emplace_back();
   Buffer& buffer = slots_[handle.id];
-  if (buffer.generation != 0 || handle.generation <= buffer.last_generation) return nullptr;
   buffer = Buffer{};
   buffer.generation = buffer.last_generation = handle.generation;
   ++live_;

@@ -37,8 +37,10 @@ struct Buffer {
 
 class BufferTable {
  public:
-  // The slot for a new buffer, or null: the id is not the next or a free one, or its generation is not larger
-  // than before. That is a breach of protocol.
+  // Whether a new buffer may have this handle. Not if the id is not the next or a free one, or its generation
+  // is not larger than before: that is a breach of protocol.
+  bool Accepts(wire::Handle handle) const;
+  // The slot for a new buffer, or null if it is not accepted.
   Buffer* Insert(wire::Handle handle);
   // The buffer, or null.
   Buffer* Find(wire::Handle handle) {

@@ -82,8 +82,16 @@ void Session::Attach(uint32_t queue_id) {
   queue.device_queue->Watch(&words->done);
 }
 
+// A last announcement on every queue, whatever was announced before: work of a command that was not finished,
+// as the zeroing of its memory, may still be under way.
 bool Session::End() {
   batch_ = {};
+  for (uint32_t q = 0; q < wire::kMaxQueues && !ending_; ++q) {
+    if ((open_queues_ >> q & 1) == 0 || queues_[q].in_flight == nullptr) continue;
+    queues_[q].submitted = ++sequence_;
+    dirty_queues_ |= uint64_t{1} << q;
+  }
+  ending_ = true;
   if (!PublishCompletions().ok()) return true;  // a device that takes no work has none under way
   if (busy_queues_ != 0) TakeCompletions();
   return busy_queues_ == 0;
@@ -92,6 +100,7 @@ bool Session::End() {
 void Session::Abandon(uint32_t device) {
   for (uint32_t q = 0; q < wire::kMaxQueues; ++q) {
     if (queues_[q].device != device) continue;
+    open_queues_ &= ~(uint64_t{1} << q);
     dirty_queues_ &= ~(uint64_t{1} << q);
     busy_queues_ &= ~(uint64_t{1} << q);
   }

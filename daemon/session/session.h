@@ -176,6 +176,7 @@ class Session {
   uint64_t dirty_queues_ = 0;  // bit q: has commands whose completion is not yet announced
   uint64_t dirty_since_ns_ = 0, dirty_commands_ = 0;
   bool client_waits_ = false;  // seen since the last announcement
+  bool ending_ = false;        // takes no more commands
   uint64_t busy_queues_ = 0;   // bit q: an asynchronous device has work of it
   uint64_t busy_since_ns_ = 0;
   std::vector<DeferredFree> deferred_;

@@ -20,6 +20,10 @@ void Session::ChargeMemory(uint32_t device, int64_t bytes) {
 absl::StatusOr<Session::Outcome> Session::Allocate(std::span<const std::byte> bytes) {
   wire::AllocateCommand command;
   RETURN_IF_ERROR(wire::DecodeFixed(bytes, command));
+  if (!buffers_.Accepts(command.buffer)) {
+    return absl::InvalidArgumentError(
+        "a buffer's id is in use or out of order, or its generation does not grow");
+  }
   Queue& queue = queues_[current_queue_];
   DeviceState& state = devices_[queue.device];
   const uint64_t used = allocated_[queue.device];
@@ -32,12 +36,7 @@ absl::StatusOr<Session::Outcome> Session::Allocate(std::span<const std::byte> by
                                                                  state.device->properties().total_memory,
                                                                  state.memory_limit, used));
   if (absl::IsUnavailable(block.status())) return Outcome::kStalled;
-  Buffer* buffer = buffers_.Insert(command.buffer);
-  if (buffer == nullptr) {
-    if (block.ok()) state.pool->Free(*block);
-    return absl::InvalidArgumentError(
-        "a buffer's id is in use or out of order, or its generation does not grow");
-  }
+  Buffer* const buffer = buffers_.Insert(command.buffer);
   buffer->device = queue.device;
   buffer->bytes = command.bytes;
   buffer->queues = uint64_t{1} << current_queue_;  // it may zero the memory
