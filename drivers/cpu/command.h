@@ -5,6 +5,7 @@
 #include <atomic>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "drivers/cpu/event.h"
 #include "drivers/cpu/operations.h"
@@ -31,6 +32,7 @@ class Command {
   explicit Command(const Sync& sync) : sync_(KeptSync<EventState>::Of<CpuEvent>(sync)) {}
   virtual ~Command() = default;
 
+  bool waits() const { return !sync_.waits.empty(); }
   // False when `stop` was set before the events it waits for were signalled; then nothing was done.
   bool Run(WorkerPool& pool, const std::atomic<bool>& stop) const {
     for (const auto& event : sync_.waits) {
@@ -66,6 +68,16 @@ template <typename Operation>
 std::unique_ptr<Command> KeepCommand(const Operation& operation, const Sync& sync) {
   auto kept = Keep(operation);
   return std::make_unique<CommandOf<decltype(kept)>>(std::move(kept), sync);
+}
+
+using CommandSequence = std::vector<std::unique_ptr<Command>>;
+
+// Runs them in order; false as for Command::Run.
+inline bool Run(const CommandSequence& commands, WorkerPool& pool, const std::atomic<bool>& stop) {
+  for (const auto& command : commands) {
+    if (!command->Run(pool, stop)) return false;
+  }
+  return true;
 }
 
 }  // namespace xpud::drivers::cpu

@@ -1,5 +1,8 @@
 #include "drivers/cpu/command_list.h"
 
+#include <algorithm>
+
+#include "drivers/cpu/graph.h"
 #include "drivers/cpu/module.h"
 #include "drivers/cpu/operations.h"
 
@@ -9,6 +12,23 @@ namespace {
 bool IsOneByOne(const xpud_group_size_t& size) {
   return size.groupSizeX == 1 && size.groupSizeY == 1 && size.groupSizeZ == 1;
 }
+
+// A graph's commands as one. Those that wait for events need a lane, which can be told to stop.
+class GraphCommand final : public Command {
+ public:
+  GraphCommand(std::shared_ptr<const CommandSequence> commands, const Sync& sync)
+      : Command(sync), commands_(std::move(commands)) {}
+
+ private:
+  bool Work(WorkerPool& pool, const std::atomic<bool>& stop) const override {
+    const uint64_t start = NowNs();
+    if (!cpu::Run(*commands_, pool, stop)) return false;
+    if (signal() != nullptr)
+      signal()->timestamps() ? signal()->SignalWithTimes(start, NowNs()) : signal()->Signal();
+    return true;
+  }
+  const std::shared_ptr<const CommandSequence> commands_;
+};
 
 }  // namespace
 
@@ -40,8 +60,33 @@ ze_result_t CpuCommandList::AppendLaunchMultiple(std::span<Kernel* const> kernel
                 sync);
 }
 
+ze_result_t CpuCommandList::AppendGraph(ExecutableGraph& graph, const Sync& sync) {
+  const auto& commands = static_cast<const CpuExecutableGraph&>(graph).commands();
+  auto command = std::make_unique<GraphCommand>(commands, sync);
+  const bool waits =
+      std::any_of(commands->begin(), commands->end(), [](const auto& one) { return one->waits(); });
+  WorkerPool* const pool = waits ? nullptr : PoolIfReady(sync);
+  if (pool == nullptr) return AppendKept(std::move(command));
+  constexpr std::atomic<bool> kGoOn{false};
+  command->Run(*pool, kGoOn);
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t ImmediateList::BeginCapture() {
+  if (captured_ != nullptr) return ZE_RESULT_ERROR_INVALID_ARGUMENT;
+  captured_ = std::make_shared<CommandSequence>();
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t ImmediateList::EndCapture(std::unique_ptr<Graph>& graph) {
+  if (captured_ == nullptr) return ZE_RESULT_ERROR_INVALID_ARGUMENT;
+  graph = std::make_unique<CpuGraph>(driver(), std::move(captured_));
+  captured_ = nullptr;
+  return ZE_RESULT_SUCCESS;
+}
+
 WorkerPool* ImmediateList::PoolIfReady(const Sync& sync) {
-  if (!lane_->idle()) return nullptr;
+  if (captured_ != nullptr || !lane_->idle()) return nullptr;
   for (const Event* event : sync.waits) {
     if (!static_cast<const CpuEvent*>(event)->state().signalled()) return nullptr;
   }
@@ -49,6 +94,10 @@ WorkerPool* ImmediateList::PoolIfReady(const Sync& sync) {
 }
 
 ze_result_t ImmediateList::AppendKept(std::unique_ptr<Command> command) {
+  if (captured_ != nullptr) {
+    captured_->push_back(std::move(command));
+    return ZE_RESULT_SUCCESS;
+  }
   lane_->Enqueue(std::move(command));
   return synchronous_ ? lane_->Wait(UINT64_MAX) : ZE_RESULT_SUCCESS;
 }

@@ -4,15 +4,12 @@
 #pragma once
 
 #include <memory>
-#include <vector>
 
 #include "drivers/cpu/command.h"
 #include "drivers/cpu/lane.h"
 #include "drivers/frontend/appending_list.h"
 
 namespace xpud::drivers::cpu {
-
-using CommandSequence = std::vector<std::unique_ptr<Command>>;
 
 class CpuCommandList : public AppendingList<CpuCommandList, CpuEvent> {
  public:
@@ -22,6 +19,7 @@ class CpuCommandList : public AppendingList<CpuCommandList, CpuEvent> {
   ze_result_t AppendLaunchIndirect(Kernel& kernel, const ze_group_count_t* groups, const Sync& sync) final;
   ze_result_t AppendLaunchMultiple(std::span<Kernel* const> kernels, const uint32_t* count,
                                    const ze_group_count_t* groups, const Sync& sync) final;
+  ze_result_t AppendGraph(ExecutableGraph& graph, const Sync& sync) final;
 
  private:
   friend class AppendingList<CpuCommandList, CpuEvent>;
@@ -48,6 +46,8 @@ class ImmediateList final : public CpuCommandList {
   ze_result_t Close() override { return ZE_RESULT_ERROR_INVALID_ARGUMENT; }
   ze_result_t Reset() override { return ZE_RESULT_ERROR_INVALID_ARGUMENT; }
   ze_result_t HostSynchronize(uint64_t timeout_ns) override { return lane_->Wait(timeout_ns); }
+  ze_result_t BeginCapture() override;
+  ze_result_t EndCapture(std::unique_ptr<Graph>& graph) override;
 
  private:
   WorkerPool* PoolIfReady(const Sync& sync) override;
@@ -55,6 +55,7 @@ class ImmediateList final : public CpuCommandList {
 
   const std::shared_ptr<Lane> lane_;
   const bool synchronous_;
+  std::shared_ptr<CommandSequence> captured_;  // null: it does not capture
 };
 
 class RegularList final : public CpuCommandList {
@@ -66,6 +67,10 @@ class RegularList final : public CpuCommandList {
   ze_result_t Close() override;
   ze_result_t Reset() override;
   ze_result_t HostSynchronize(uint64_t) override { return ZE_RESULT_ERROR_INVALID_ARGUMENT; }
+  ze_result_t BeginCapture() override { return ZE_RESULT_ERROR_INVALID_COMMAND_LIST_TYPE; }
+  ze_result_t EndCapture(std::unique_ptr<Graph>&) override {
+    return ZE_RESULT_ERROR_INVALID_COMMAND_LIST_TYPE;
+  }
 
   bool closed() const { return closed_; }
   // What was appended; shared with queues that are still running it.

@@ -16,9 +16,7 @@ class ListBatch final : public Command {
  private:
   bool Work(WorkerPool& pool, const std::atomic<bool>& stop) const override {
     for (const auto& list : lists_) {
-      for (const auto& command : *list) {
-        if (!command->Run(pool, stop)) return false;
-      }
+      if (!cpu::Run(*list, pool, stop)) return false;
     }
     if (fence_ != nullptr) fence_->Signal();
     return true;

@@ -11,6 +11,17 @@ ze_result_t CudaCommandList::AppendLaunch(Kernel& kernel, const LaunchShape& sha
   return Append(Launch{ours, shape.arguments, shape.groups, *shape.group_size}, sync);
 }
 
+ze_result_t CudaCommandList::AppendGraph(ExecutableGraph& graph, const Sync& sync) {
+  return Append(LaunchGraph{static_cast<const CudaExecutableGraph&>(graph).exec()}, sync);
+}
+
+ze_result_t ImmediateList::EndCapture(std::unique_ptr<Graph>& graph) {
+  CUgraph handle = nullptr;
+  const ze_result_t result = stream_->EndCapture(handle);
+  if (result == ZE_RESULT_SUCCESS) graph = std::make_unique<CudaGraph>(driver(), stream_->device(), handle);
+  return result;
+}
+
 ze_result_t RegularList::Close() {
   closed_ = true;
   return ZE_RESULT_SUCCESS;

@@ -23,6 +23,7 @@ class CudaCommandList : public AppendingList<CudaCommandList, CudaEvent> {
                                    const Sync&) final {
     return ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
   }
+  ze_result_t AppendGraph(ExecutableGraph& graph, const Sync& sync) final;
 
  protected:
   // `stream` is null for a list that keeps its commands.
@@ -45,7 +46,8 @@ class CudaCommandList : public AppendingList<CudaCommandList, CudaEvent> {
       if (result != ZE_RESULT_SUCCESS) return result;
     }
     const ze_result_t result = Enqueue(*stream_, operation, SignalOf(sync));
-    return synchronous_ && result == ZE_RESULT_SUCCESS ? stream_->Wait(UINT64_MAX) : result;
+    const bool wait = synchronous_ && !stream_->capturing();
+    return wait && result == ZE_RESULT_SUCCESS ? stream_->Wait(UINT64_MAX) : result;
   }
   virtual ze_result_t AppendKept(std::unique_ptr<Command> command) = 0;
 
@@ -61,7 +63,11 @@ class ImmediateList final : public CudaCommandList {
   bool immediate() const override { return true; }
   ze_result_t Close() override { return ZE_RESULT_ERROR_INVALID_ARGUMENT; }
   ze_result_t Reset() override { return ZE_RESULT_ERROR_INVALID_ARGUMENT; }
-  ze_result_t HostSynchronize(uint64_t timeout_ns) override { return stream_->Wait(timeout_ns); }
+  ze_result_t HostSynchronize(uint64_t timeout_ns) override {
+    return stream_->capturing() ? ZE_RESULT_ERROR_INVALID_ARGUMENT : stream_->Wait(timeout_ns);
+  }
+  ze_result_t BeginCapture() override { return stream_->BeginCapture(); }
+  ze_result_t EndCapture(std::unique_ptr<Graph>& graph) override;
 
  private:
   ze_result_t AppendKept(std::unique_ptr<Command>) override { return ZE_RESULT_ERROR_UNKNOWN; }
@@ -77,6 +83,10 @@ class RegularList final : public CudaCommandList {
   ze_result_t Close() override;
   ze_result_t Reset() override;
   ze_result_t HostSynchronize(uint64_t) override { return ZE_RESULT_ERROR_INVALID_ARGUMENT; }
+  ze_result_t BeginCapture() override { return ZE_RESULT_ERROR_INVALID_COMMAND_LIST_TYPE; }
+  ze_result_t EndCapture(std::unique_ptr<Graph>&) override {
+    return ZE_RESULT_ERROR_INVALID_COMMAND_LIST_TYPE;
+  }
 
   bool closed() const { return closed_; }
   // Enqueues all that was appended.

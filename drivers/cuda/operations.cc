@@ -28,8 +28,9 @@ bool IsBetweenPinned(const void* destination, const void* source) {
 
 // A pageable source belongs to the application again when the append returns.
 ze_result_t AfterReading(const Stream& stream, const void* source, size_t size) {
-  return size > kStagedAtOnce && PlaceOf(source) == Place::kPageable ? stream.Wait(UINT64_MAX)
-                                                                     : ZE_RESULT_SUCCESS;
+  if (stream.capturing() || size <= kStagedAtOnce || PlaceOf(source) != Place::kPageable)
+    return ZE_RESULT_SUCCESS;
+  return stream.Wait(UINT64_MAX);
 }
 
 ze_result_t RunHost(const Stream& stream, const Entry& entry, const void* const* arguments) {

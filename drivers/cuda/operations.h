@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "drivers/cuda/event.h"
+#include "drivers/cuda/graph.h"
 #include "drivers/cuda/module.h"
 #include "drivers/cuda/stream.h"
 #include "drivers/frontend/operations.h"
@@ -40,15 +41,24 @@ struct Launch {
   xpud_group_size_t group_size;
 };
 
+struct LaunchGraph {
+  std::shared_ptr<GraphExec> exec;
+};
+
 inline KeptLaunch Keep(const Launch& launch) {
   return {launch.kernel, launch.arguments, launch.groups, launch.group_size};
 }
+
+inline LaunchGraph Keep(const LaunchGraph& launch) { return launch; }
 
 // Enqueues.
 inline ze_result_t Run(const Nothing&, const Stream&) { return ZE_RESULT_SUCCESS; }
 inline ze_result_t Run(const KeptLaunch& launch, const Stream& stream) { return launch.Run(stream); }
 inline ze_result_t Run(const Launch& launch, const Stream& stream) {
   return EnqueueLaunch(stream, launch.kernel.entry(), launch.groups, launch.group_size, launch.arguments);
+}
+inline ze_result_t Run(const LaunchGraph& launch, const Stream& stream) {
+  return stream.device().Check(cu.cuGraphLaunch(launch.exec->handle(), stream.handle()));
 }
 ze_result_t Run(const Copy& copy, const Stream& stream);
 ze_result_t Run(const CopyRegion& copy, const Stream& stream);

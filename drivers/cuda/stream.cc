@@ -19,6 +19,23 @@ Stream::~Stream() {
   static_cast<void>(device_.Check(cu.cuStreamDestroy(handle_)));
 }
 
+ze_result_t Stream::BeginCapture() {
+  if (capturing()) return ZE_RESULT_ERROR_INVALID_ARGUMENT;
+  device_.MakeCurrent();
+  capturing_.store(true);
+  const ze_result_t result = device_.Check(cu.cuStreamBeginCapture(handle_, CU_STREAM_CAPTURE_MODE_RELAXED));
+  if (result != ZE_RESULT_SUCCESS) capturing_.store(false);
+  return result;
+}
+
+ze_result_t Stream::EndCapture(CUgraph& graph) {
+  if (!capturing()) return ZE_RESULT_ERROR_INVALID_ARGUMENT;
+  device_.MakeCurrent();
+  const ze_result_t result = device_.Check(cu.cuStreamEndCapture(handle_, &graph));
+  capturing_.store(false);
+  return result == ZE_RESULT_SUCCESS && graph == nullptr ? ZE_RESULT_ERROR_UNKNOWN : result;
+}
+
 ze_result_t Stream::Wait(uint64_t timeout_ns) const {
   return WaitUntil(timeout_ns, [&] { return Query(); });
 }

@@ -2,6 +2,7 @@
 // asks all of them before it gives back deferred memory. Any thread.
 #pragma once
 
+#include <atomic>
 #include <memory>
 
 #include "drivers/cuda/device.h"
@@ -19,8 +20,13 @@ class Stream final : public Timeline {
 
   CudaDevice& device() const { return device_; }
   CUstream handle() const { return handle_; }
+  // Between the two, what is enqueued is kept, and nothing else may be asked of CUDA's stream.
+  ze_result_t BeginCapture();
+  ze_result_t EndCapture(CUgraph& graph);
+  bool capturing() const { return capturing_.load(std::memory_order_relaxed); }
   // SUCCESS when all that was enqueued is done, NOT_READY, or what became of the device.
   ze_result_t Query() const {
+    if (capturing()) return ZE_RESULT_NOT_READY;
     device_.MakeCurrent();
     return device_.Check(cu.cuStreamQuery(handle_));
   }
@@ -31,6 +37,7 @@ class Stream final : public Timeline {
 
   CudaDevice& device_;
   CUstream handle_ = nullptr;
+  std::atomic<bool> capturing_{false};  // set by the thread that appends, while others may ask
 };
 
 }  // namespace xpud::drivers::cuda

@@ -6,9 +6,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "drivers/frontend/event.h"
+#include "drivers/frontend/graph.h"
 #include "drivers/frontend/module.h"
 #include "drivers/frontend/object.h"
 #include "proto/base/ze_ext.h"
@@ -50,7 +52,10 @@ class CommandList : public Object {
   virtual bool immediate() const = 0;
   virtual ze_result_t Close() = 0;
   virtual ze_result_t Reset() = 0;
-  virtual ze_result_t HostSynchronize(uint64_t timeout_ns) = 0;  // immediate lists only
+  // Immediate lists only.
+  virtual ze_result_t HostSynchronize(uint64_t timeout_ns) = 0;
+  virtual ze_result_t BeginCapture() = 0;
+  virtual ze_result_t EndCapture(std::unique_ptr<Graph>& graph) = 0;
 
   virtual ze_result_t AppendLaunch(Kernel& kernel, const LaunchShape& shape, const Sync& sync) = 0;
   // The group counts are read when the launch is executed.
@@ -68,6 +73,7 @@ class CommandList : public Object {
   virtual ze_result_t AppendQueryTimestamps(std::span<Event* const> events, void* destination,
                                             const size_t* offsets, const Sync& sync) = 0;
   virtual ze_result_t AppendWriteValue64(uint64_t* address, uint64_t value) = 0;
+  virtual ze_result_t AppendGraph(ExecutableGraph& graph, const Sync& sync) = 0;
 };
 
 class CommandQueue : public Object {

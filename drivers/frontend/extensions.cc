@@ -6,6 +6,7 @@
 
 #include "drivers/frontend/driver.h"
 #include "drivers/frontend/entry.h"
+#include "drivers/frontend/graph_entry.h"
 #include "drivers/frontend/installed_drivers.h"
 #include "drivers/frontend/module.h"
 #include "proto/base/ze_ext.h"
@@ -57,7 +58,7 @@ constexpr Extension kExtensions[] = {
     {ZE_MEMORY_FREE_POLICIES_EXT_NAME, ZE_MEMORY_FREE_POLICIES_EXT_VERSION_CURRENT},
     {ZE_EVENT_QUERY_TIMESTAMPS_EXP_NAME, ZE_EVENT_QUERY_TIMESTAMPS_EXP_VERSION_CURRENT},
     {ZE_RELAXED_ALLOCATION_LIMITS_EXP_NAME, ZE_RELAXED_ALLOCATION_LIMITS_EXP_VERSION_CURRENT},
-    {"XPUD_extension_command_list", 1},  // the functions below, and XPUD_ZE_COMMAND_QUEUE_FLAG_IN_ORDER
+    {"XPUD_extension_command_list", 2},  // the functions below, and XPUD_ZE_COMMAND_QUEUE_FLAG_IN_ORDER
 };
 
 struct NamedFunction {
@@ -70,6 +71,13 @@ const NamedFunction kFunctions[] = {
      reinterpret_cast<void*>(&AppendLaunchKernelWithArguments)},
     {"zeCommandListHostSynchronize", reinterpret_cast<void*>(&CommandListHostSynchronize)},
     {"xpudCommandListAppendWriteValue64", reinterpret_cast<void*>(&AppendWriteValue64)},
+    {"zeCommandListBeginGraphCaptureExp", reinterpret_cast<void*>(&BeginGraphCapture)},
+    {"zeCommandListEndGraphCaptureExp", reinterpret_cast<void*>(&EndGraphCapture)},
+    {"zeCommandListInstantiateGraphExp", reinterpret_cast<void*>(&InstantiateGraph)},
+    {"zeCommandListAppendGraphExp", reinterpret_cast<void*>(&AppendGraph)},
+    {"zeGraphDestroyExp", reinterpret_cast<void*>(&GraphDestroy)},
+    {"zeExecutableGraphDestroyExp", reinterpret_cast<void*>(&ExecutableGraphDestroy)},
+    {"xpudExecutableGraphUpdate", reinterpret_cast<void*>(&ExecutableGraphUpdate)},
     {"xpudModuleCreate", reinterpret_cast<void*>(&ModuleCreate)},
     {"xpudDriverGetVendor", reinterpret_cast<void*>(&DriverGetVendor)},
     {"xpudGetLoadReport", reinterpret_cast<void*>(&GetLoadReport)},
@@ -80,6 +88,13 @@ static_assert(
     std::is_same_v<decltype(&AppendLaunchKernelWithArguments), xpud_pfnAppendLaunchKernelWithArguments_t>);
 static_assert(std::is_same_v<decltype(&CommandListHostSynchronize), xpud_pfnCommandListHostSynchronize_t>);
 static_assert(std::is_same_v<decltype(&AppendWriteValue64), xpud_pfnAppendWriteValue64_t>);
+static_assert(std::is_same_v<decltype(&BeginGraphCapture), xpud_pfnBeginGraphCapture_t>);
+static_assert(std::is_same_v<decltype(&EndGraphCapture), xpud_pfnEndGraphCapture_t>);
+static_assert(std::is_same_v<decltype(&InstantiateGraph), xpud_pfnInstantiateGraph_t>);
+static_assert(std::is_same_v<decltype(&AppendGraph), xpud_pfnAppendGraph_t>);
+static_assert(std::is_same_v<decltype(&GraphDestroy), xpud_pfnGraphDestroy_t>);
+static_assert(std::is_same_v<decltype(&ExecutableGraphDestroy), xpud_pfnExecutableGraphDestroy_t>);
+static_assert(std::is_same_v<decltype(&ExecutableGraphUpdate), xpud_pfnExecutableGraphUpdate_t>);
 static_assert(std::is_same_v<decltype(&ModuleCreate), xpud_pfnModuleCreate_t>);
 static_assert(std::is_same_v<decltype(&DriverGetVendor), xpud_pfnDriverGetVendor_t>);
 static_assert(std::is_same_v<decltype(&GetLoadReport), xpud_pfnGetLoadReport_t>);

@@ -19,6 +19,8 @@ enum class Kind : uint32_t {
   kModule,
   kModuleBuildLog,
   kKernel,
+  kGraph,
+  kExecutableGraph,
   kMemoryModule,
   kPowerDomain,
   kTemperatureSensor,

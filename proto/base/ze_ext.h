@@ -113,6 +113,35 @@ typedef struct xpud_mem_address_desc_t {
   void* address;
 } xpud_mem_address_desc_t;
 
+// Graphs, as the experimental record-and-replay extension of later versions of Level Zero has them. Between
+// begin and end an immediate list keeps what is appended to it instead of running it; what was kept is
+// instantiated, and then appended to any list of the same device as one command, any number of times. `next`
+// is null. Kernels outlive the graphs that launch them. A list that captures is neither synchronised nor
+// destroyed, and no pageable memory is copied meanwhile. "zeCommandListBeginGraphCaptureExp",
+// "zeCommandListEndGraphCaptureExp", "zeCommandListInstantiateGraphExp", "zeCommandListAppendGraphExp",
+// "zeGraphDestroyExp", "zeExecutableGraphDestroyExp".
+typedef struct _ze_graph_handle_t* ze_graph_handle_t;
+typedef struct _ze_executable_graph_handle_t* ze_executable_graph_handle_t;
+typedef ze_result_t(ZE_APICALL* xpud_pfnBeginGraphCapture_t)(ze_command_list_handle_t list, void* next);
+typedef ze_result_t(ZE_APICALL* xpud_pfnEndGraphCapture_t)(ze_command_list_handle_t list,
+                                                           ze_graph_handle_t* graph, void* next);
+typedef ze_result_t(ZE_APICALL* xpud_pfnInstantiateGraph_t)(ze_graph_handle_t graph,
+                                                            ze_executable_graph_handle_t* executable,
+                                                            void* next);
+typedef ze_result_t(ZE_APICALL* xpud_pfnAppendGraph_t)(ze_command_list_handle_t list,
+                                                       ze_executable_graph_handle_t executable, void* next,
+                                                       ze_event_handle_t signal_event,
+                                                       uint32_t num_wait_events,
+                                                       ze_event_handle_t* wait_events);
+typedef ze_result_t(ZE_APICALL* xpud_pfnGraphDestroy_t)(ze_graph_handle_t graph);
+typedef ze_result_t(ZE_APICALL* xpud_pfnExecutableGraphDestroy_t)(ze_executable_graph_handle_t executable);
+
+// "xpudExecutableGraphUpdate": the executable does from now on what `graph` does; what was appended before is
+// not changed. UNSUPPORTED_FEATURE, and nothing is changed, where the two differ in more than kernels, groups
+// and arguments.
+typedef ze_result_t(ZE_APICALL* xpud_pfnExecutableGraphUpdate_t)(ze_executable_graph_handle_t executable,
+                                                                 ze_graph_handle_t graph);
+
 // In-order immediate lists, as API 1.9's ZE_COMMAND_QUEUE_FLAG_IN_ORDER. A driver that offers the functions
 // above accepts it; its absence means that a barrier must stand before each append.
 #define XPUD_ZE_COMMAND_QUEUE_FLAG_IN_ORDER ((ze_command_queue_flags_t)(1u << 1))

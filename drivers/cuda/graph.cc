@@ -1,0 +1,38 @@
+#include "drivers/cuda/graph.h"
+
+#include <utility>
+
+#include "drivers/cuda/cuda_library.h"
+
+namespace xpud::drivers::cuda {
+
+GraphExec::~GraphExec() {
+  device_.MakeCurrent();
+  static_cast<void>(device_.Check(cu.cuGraphExecDestroy(handle_)));
+}
+
+CudaGraph::~CudaGraph() {
+  device_.MakeCurrent();
+  static_cast<void>(device_.Check(cu.cuGraphDestroy(handle_)));
+}
+
+ze_result_t CudaGraph::Instantiate(std::unique_ptr<ExecutableGraph>& executable) const {
+  device_.MakeCurrent();
+  CUgraphExec handle = nullptr;
+  const ze_result_t result = device_.Check(cu.cuGraphInstantiate(&handle, handle_, 0));
+  if (result != ZE_RESULT_SUCCESS) return result;
+  executable = std::make_unique<CudaExecutableGraph>(driver(), std::make_shared<GraphExec>(device_, handle));
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t CudaExecutableGraph::Update(const Graph& graph) {
+  CudaDevice& device = exec_->device();
+  device.MakeCurrent();
+  CUgraphExecUpdateResultInfo info{};
+  const ze_result_t result = device.Check(
+      cu.cuGraphExecUpdate(exec_->handle(), static_cast<const CudaGraph&>(graph).handle(), &info));
+  const bool refused = result != ZE_RESULT_SUCCESS && result != ZE_RESULT_ERROR_DEVICE_LOST;
+  return refused ? ZE_RESULT_ERROR_UNSUPPORTED_FEATURE : result;
+}
+
+}  // namespace xpud::drivers::cuda

@@ -1,0 +1,35 @@
+// What a list captured, and the same made ready to be appended as one command. Immutable but for Update; one
+// thread at a time.
+#pragma once
+
+#include <level_zero/ze_api.h>
+
+#include <memory>
+
+#include "drivers/frontend/object.h"
+#include "proto/base/ze_ext.h"
+
+namespace xpud::drivers {
+
+class ExecutableGraph;
+
+class Graph : public Object {
+ public:
+  using Object::Object;
+  using Handle = ze_graph_handle_t;
+  static constexpr Kind kKind = Kind::kGraph;
+
+  virtual ze_result_t Instantiate(std::unique_ptr<ExecutableGraph>& executable) const = 0;
+};
+
+class ExecutableGraph : public Object {
+ public:
+  using Object::Object;
+  using Handle = ze_executable_graph_handle_t;
+  static constexpr Kind kKind = Kind::kExecutableGraph;
+
+  // See xpudExecutableGraphUpdate.
+  virtual ze_result_t Update(const Graph& graph) = 0;
+};
+
+}  // namespace xpud::drivers

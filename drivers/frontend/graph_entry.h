@@ -1,0 +1,17 @@
+// Functions found by name that record and replay graphs: see proto/base/ze_ext.h.
+#pragma once
+
+#include "proto/base/ze_ext.h"
+
+namespace xpud::drivers {
+
+ze_result_t BeginGraphCapture(ze_command_list_handle_t list, void* next);
+ze_result_t EndGraphCapture(ze_command_list_handle_t list, ze_graph_handle_t* graph, void* next);
+ze_result_t InstantiateGraph(ze_graph_handle_t graph, ze_executable_graph_handle_t* executable, void* next);
+ze_result_t AppendGraph(ze_command_list_handle_t list, ze_executable_graph_handle_t executable, void* next,
+                        ze_event_handle_t signal, uint32_t num_waits, ze_event_handle_t* waits);
+ze_result_t GraphDestroy(ze_graph_handle_t graph);
+ze_result_t ExecutableGraphDestroy(ze_executable_graph_handle_t executable);
+ze_result_t ExecutableGraphUpdate(ze_executable_graph_handle_t executable, ze_graph_handle_t graph);
+
+}  // namespace xpud::drivers
