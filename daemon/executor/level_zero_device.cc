@@ -143,7 +143,19 @@ absl::Status LevelZeroDevice::FindFunctions() {
   const bool imports = Find(driver_, "zexDriverImportExternalPointer", functions_.import_pointer).ok() &&
                        Find(driver_, "zexDriverReleaseImportedPointer", functions_.release_pointer).ok();
   if (!imports) functions_.import_pointer = nullptr;
+  if (!FindGraphFunctions()) functions_.begin_capture = nullptr;
   return absl::OkStatus();
+}
+
+bool LevelZeroDevice::FindGraphFunctions() {
+  Functions& f = functions_;
+  return Find(driver_, "zeCommandListBeginGraphCaptureExp", f.begin_capture).ok() &&
+         Find(driver_, "zeCommandListEndGraphCaptureExp", f.end_capture).ok() &&
+         Find(driver_, "zeCommandListInstantiateGraphExp", f.instantiate).ok() &&
+         Find(driver_, "zeCommandListAppendGraphExp", f.append_graph).ok() &&
+         Find(driver_, "zeGraphDestroyExp", f.destroy_graph).ok() &&
+         Find(driver_, "zeExecutableGraphDestroyExp", f.destroy_executable).ok() &&
+         Find(driver_, "xpudExecutableGraphUpdate", f.update).ok();
 }
 
 LevelZeroDevice::~LevelZeroDevice() {

@@ -40,6 +40,8 @@ class LevelZeroDevice final : public Device {
   absl::StatusOr<std::unique_ptr<Chunk>> AllocateChunkAt(void* address, uint64_t bytes, UniqueFd& fd);
   // Memory that another process made, at exactly `address`.
   absl::StatusOr<std::unique_ptr<Chunk>> ImportChunkAt(void* address, uint64_t bytes, const UniqueFd& fd);
+  // Whether queues can record commands.
+  bool records() const { return functions_.begin_capture != nullptr; }
   // Loaded at the first call, then a table look-up by kernel.index.
   absl::StatusOr<ze_kernel_handle_t> Load(const kernels::Kernel& kernel);
 
@@ -53,6 +55,14 @@ class LevelZeroDevice final : public Device {
     xpud_pfnModuleCreate_t create_module = nullptr;
     xpud_pfnImportExternalPointer_t import_pointer = nullptr;    // may be absent
     xpud_pfnReleaseImportedPointer_t release_pointer = nullptr;  // may be absent
+    // Graphs: all of them, or none.
+    xpud_pfnBeginGraphCapture_t begin_capture = nullptr;
+    xpud_pfnEndGraphCapture_t end_capture = nullptr;
+    xpud_pfnInstantiateGraph_t instantiate = nullptr;
+    xpud_pfnAppendGraph_t append_graph = nullptr;
+    xpud_pfnGraphDestroy_t destroy_graph = nullptr;
+    xpud_pfnExecutableGraphDestroy_t destroy_executable = nullptr;
+    xpud_pfnExecutableGraphUpdate_t update = nullptr;
   };
   struct LoadedModule {
     const kernels::ModuleImage* image;
@@ -62,6 +72,7 @@ class LevelZeroDevice final : public Device {
   LevelZeroDevice() = default;
   absl::Status ReadProperties();
   absl::Status FindFunctions();
+  bool FindGraphFunctions();
   absl::StatusOr<std::unique_ptr<Chunk>> Allocate(const void* chain, uint64_t bytes);
   absl::StatusOr<ze_module_handle_t> CreateModule(ze_module_format_t format, const void* input,
                                                   size_t bytes) const;

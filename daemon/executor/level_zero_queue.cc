@@ -1,5 +1,6 @@
 #include "daemon/executor/level_zero_queue.h"
 
+#include "absl/cleanup/cleanup.h"
 #include "daemon/executor/ze_status.h"
 #include "proto/base/status_macros.h"
 
@@ -69,6 +70,32 @@ absl::Status LevelZeroQueue::WriteValue(uint64_t* word, uint64_t value) {
 absl::Status LevelZeroQueue::WriteTimestamp(uint64_t* word) {
   RETURN_IF_ERROR(Order());
   RETURN_IF_ZE_ERROR(zeCommandListAppendWriteGlobalTimestamp(list_, word, nullptr, 0, nullptr));
+  return absl::OkStatus();
+}
+
+absl::Status LevelZeroQueue::BeginRecording() {
+  RETURN_IF_ZE_ERROR(device_.functions_.begin_capture(list_, nullptr));
+  return absl::OkStatus();
+}
+
+absl::Status LevelZeroQueue::EndRecording(RecordedCommands& recorded) {
+  const LevelZeroDevice::Functions& functions = device_.functions_;
+  ze_graph_handle_t graph = nullptr;
+  RETURN_IF_ZE_ERROR(functions.end_capture(list_, &graph, nullptr));
+  const absl::Cleanup destroy = [&] { functions.destroy_graph(graph); };
+  if (!recorded.empty()) {
+    const ze_result_t updated = functions.update(recorded.handle_, graph);
+    if (updated != ZE_RESULT_ERROR_UNSUPPORTED_FEATURE) return ToStatus(updated, "xpudExecutableGraphUpdate");
+  }
+  ze_executable_graph_handle_t executable = nullptr;
+  RETURN_IF_ZE_ERROR(functions.instantiate(graph, &executable, nullptr));
+  recorded = RecordedCommands(executable, functions.destroy_executable);
+  return absl::OkStatus();
+}
+
+absl::Status LevelZeroQueue::Replay(const RecordedCommands& recorded) {
+  RETURN_IF_ERROR(Order());
+  RETURN_IF_ZE_ERROR(device_.functions_.append_graph(list_, recorded.handle_, nullptr, nullptr, 0, nullptr));
   return absl::OkStatus();
 }
 

@@ -5,6 +5,7 @@
 
 #include "daemon/executor/device_queue.h"
 #include "daemon/executor/level_zero_device.h"
+#include "daemon/executor/recorded_commands.h"
 
 namespace xpud::executor {
 
@@ -23,6 +24,12 @@ class LevelZeroQueue final : public DeviceQueue {
   absl::Status Zero(void* target, uint64_t bytes) override;
   absl::Status WriteValue(uint64_t* word, uint64_t value) override;
   absl::Status WriteTimestamp(uint64_t* word) override;
+
+  // Where the device records(): between the two, launches are recorded instead of appended. EndRecording
+  // always ends it; what was recorded takes the place of `recorded`, the cheaper the more alike they are.
+  absl::Status BeginRecording();
+  absl::Status EndRecording(RecordedCommands& recorded);
+  absl::Status Replay(const RecordedCommands& recorded);
 
   // Waits at most `timeout_ns`; DeadlineExceeded when work remains.
   absl::Status Synchronize(uint64_t timeout_ns);

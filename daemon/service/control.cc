@@ -60,7 +60,9 @@ void Fill(const session::DeviceState& state, uint32_t index, uint32_t queues, v1
   out.set_kernel_compile_ns(kernels.compile_ns);
   const executor::ExecutorStatus executor = state.device->executor();
   if (executor.pid != 0) out.set_executor_pid(executor.pid);
-  if (properties.replaceable) out.set_executors_replaced(executor.replaced);
+  if (!properties.replaceable) return;
+  out.set_executors_replaced(executor.replaced);
+  out.set_launches_replayed(state.device->replayed_launches());
 }
 
 void Fill(const session::Session& session, size_t devices, v1::Session& out) {

@@ -160,6 +160,26 @@ TEST(Executor, OneThatIsKilledIdleIsReplacedWithMemoryAndAll) {
   EXPECT_THAT(*Mul(kept, 2.0)->ToFloats(), ::testing::ElementsAre(2, 4, 6));
 }
 
+// What a program does again and again is replayed from recordings, whatever changes between two rounds.
+TEST(Executor, WhatComesAgainIsReplayedAndRight) {
+  DaemonProcess daemon = StartDaemon();
+  auto session = daemon.Connect();
+  const auto executor = static_cast<pid_t>(daemon.StatusOf("executor_pid"));
+  ASSERT_GT(executor, 0);
+  const Tensor one = Upload(session->DefaultQueue(0), {1, 1, 1}, {3});
+  for (int round = 0; round < 50; ++round) {
+    const auto start = static_cast<float>(round);
+    Tensor x = Upload(session->DefaultQueue(0), {start, start + 1, start + 2}, {3});
+    const int adds = round % 10 == 9 ? 77 : 100;
+    kill(executor, SIGSTOP);  // so that it finds many launches at once
+    for (int i = 0; i < adds; ++i) x = *Add(x, one);
+    kill(executor, SIGCONT);
+    const auto end = start + static_cast<float>(adds);
+    ASSERT_THAT(*x.ToFloats(), ::testing::ElementsAre(end, end + 1, end + 2)) << round;
+  }
+  EXPECT_GT(daemon.StatusOf("launches_replayed"), 100);
+}
+
 TEST(Executor, ItEndsWithItsDaemon) {
   DaemonProcess daemon = StartDaemon();
   const int64_t pid = daemon.StatusOf("executor_pid");

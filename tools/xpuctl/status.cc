@@ -25,7 +25,8 @@ std::string Kernels(const v1::Device& device) {
 std::string Executor(const v1::Device& device) {
   const std::string which =
       device.has_executor_pid() ? absl::StrCat("pid ", device.executor_pid()) : "none, it is being replaced";
-  return absl::StrCat(which, ", ", device.executors_replaced(), " lost and replaced");
+  return absl::StrCat(which, ", ", device.executors_replaced(), " lost and replaced, ",
+                      Count(static_cast<double>(device.launches_replayed())), " launches replayed");
 }
 
 void Print(const v1::GetStatusResponse& status) {

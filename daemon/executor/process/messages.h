@@ -64,6 +64,7 @@ struct RingControl {
   alignas(64) std::atomic<uint32_t> sleeping;  // a daemon that writes must ring the doorbell
   std::atomic<uint32_t> state;                 // ExecutorState
   char reason[256];                            // of kDeviceLost
+  std::atomic<uint64_t> replayed;              // launches that were appended as part of a recording
 };
 
 // The first error of a queue; text is stable until the daemon has taken it.

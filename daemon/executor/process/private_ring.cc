@@ -31,13 +31,18 @@ absl::StatusOr<PrivateRing> PrivateRing::Open(UniqueFd fd, UniqueFd doorbell) {
   return ring;
 }
 
-size_t PrivateRing::backlog() const {
-  // Nothing that the executor writes there makes this more than the ring.
-  return std::min<uint64_t>(position_ - control().head.load(std::memory_order_acquire), kRingBytes);
+// Nothing that the executor writes as its head makes this more than the ring.
+size_t PrivateRing::Backlog(uint64_t head) const { return std::min<uint64_t>(position_ - head, kRingBytes); }
+
+bool PrivateRing::BacklogIsBelow(size_t bytes) {
+  if (Backlog(known_head_) < bytes) return true;
+  known_head_ = control().head.load(std::memory_order_acquire);
+  return Backlog(known_head_) < bytes;
 }
 
 std::byte* PrivateRing::Reserve(size_t bytes) {
-  return bytes > kRingBytes - backlog() ? nullptr : ring_.data() + position_ % kRingBytes;
+  const bool fits = bytes <= kRingBytes && BacklogIsBelow(kRingBytes - bytes + 1);
+  return fits ? ring_.data() + position_ % kRingBytes : nullptr;
 }
 
 void PrivateRing::Commit(size_t bytes) {
@@ -51,13 +56,17 @@ void PrivateRing::Wake() {
   if (control().sleeping.load(std::memory_order_relaxed) != 0) eventfd_write(doorbell_.get(), 1);
 }
 
-const Message* PrivateRing::Next() const {
-  if (control().tail.load(std::memory_order_acquire) == position_) return nullptr;
-  return reinterpret_cast<const Message*>(ring_.data() + position_ % kRingBytes);
+std::span<const std::byte> PrivateRing::Pending() const {
+  return {ring_.data() + position_ % kRingBytes, control().tail.load(std::memory_order_acquire) - position_};
 }
 
-void PrivateRing::Take(const Message& message) {
-  position_ += message.bytes;
+const Message* PrivateRing::Next() const {
+  const std::span<const std::byte> pending = Pending();
+  return pending.empty() ? nullptr : reinterpret_cast<const Message*>(pending.data());
+}
+
+void PrivateRing::Take(size_t bytes) {
+  position_ += bytes;
   control().head.store(position_, std::memory_order_release);
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "absl/status/statusor.h"
 #include "daemon/executor/process/messages.h"
@@ -28,17 +29,22 @@ class PrivateRing {
   // Wakes a sleeping executor. Wanted after the last Commit of a series.
   void Wake();
   uint64_t position() const { return position_; }
-  size_t backlog() const;  // bytes not yet taken
+  bool BacklogIsBelow(size_t bytes);  // not yet taken
 
-  // The executor's end, one thread. The next message, or nullptr.
-  const Message* Next() const;
-  void Take(const Message& message);
+  // The executor's end, one thread. All messages that are there, whole; empty when there are none.
+  std::span<const std::byte> Pending() const;
+  const Message* Next() const;  // the first of them, or nullptr
+  void Take(size_t bytes);      // of whole messages
   // Sleeps until a message comes, at most `milliseconds` (-1: no limit).
   void Sleep(int milliseconds);
 
  private:
+  size_t Backlog(uint64_t head) const;
+
   UniqueFd fd_, doorbell_;
   Mapping pages_, ring_;
+  uint64_t known_head_ =
+      0;                   // the daemon's: looked at anew only when it matters, for it is the executor's line
   uint64_t position_ = 0;  // tail of the daemon's end, head of the executor's
 };
 

@@ -158,7 +158,7 @@ absl::Status ProcessDevice::TakeReport(const ProcessQueue& queue) {
 // ---- the ring
 
 bool ProcessDevice::HasRoom(size_t ring) const {
-  return online() && process_->ring(ring).backlog() < kMostBacklog;
+  return online() && process_->ring(ring).BacklogIsBelow(kMostBacklog);
 }
 
 uint64_t ProcessDevice::position(size_t ring) const { return process_->ring(ring).position(); }
@@ -188,14 +188,10 @@ uint32_t ProcessDevice::Register(const kernels::Kernel& kernel) {
 
 bool ProcessDevice::SendModule(size_t ring, const kernels::ModuleImage& image, ModuleRecord& record) {
   if ((record.loaded >> ring & 1) != 0) return true;
-  std::vector<std::byte> bytes((sizeof(Message) + image.bytes.size() + kMessageAlignment - 1) /
-                               kMessageAlignment * kMessageAlignment);
-  auto& message = *reinterpret_cast<Message*>(bytes.data());
-  message.bytes = static_cast<uint32_t>(bytes.size());
-  message.kind = MessageKind::kLoadModule;
-  message.load = {image.bytes.size(), static_cast<uint32_t>(image.format), record.number};
-  std::memcpy(bytes.data() + sizeof(Message), image.bytes.data(), image.bytes.size());
-  if (!Send(ring, bytes)) return false;
+  MessageBuffer module;
+  module.Add(MessageKind::kLoadModule, 0, std::string_view(image.bytes)).load = {
+      image.bytes.size(), static_cast<uint32_t>(image.format), record.number};
+  if (!Send(ring, module.bytes())) return false;
   record.loaded |= 1u << ring;
   return true;
 }
@@ -208,15 +204,11 @@ bool ProcessDevice::SendKernel(size_t ring, uint32_t index) {
   const auto module =
       modules_.try_emplace(kernel.module, ModuleRecord{static_cast<uint32_t>(modules_.size()), 0}).first;
   if (!SendModule(ring, *kernel.module, module->second)) return false;
-  std::vector<std::byte> bytes((sizeof(Message) + kernel.entry.size() + kMessageAlignment - 1) /
-                               kMessageAlignment * kMessageAlignment);
-  auto& message = *reinterpret_cast<Message*>(bytes.data());
-  message.bytes = static_cast<uint32_t>(bytes.size());
-  message.kind = MessageKind::kLoadKernel;
+  MessageBuffer load;
+  Message& message = load.Add(MessageKind::kLoadKernel, 0, std::string_view(kernel.entry));
   message.kernel = index;
   message.load = {kernel.entry.size(), 0, module->second.number};
-  std::memcpy(bytes.data() + sizeof(Message), kernel.entry.data(), kernel.entry.size());
-  if (!Send(ring, bytes)) return false;
+  if (!Send(ring, load.bytes())) return false;
   record.loaded |= 1u << ring;
   return true;
 }
@@ -259,6 +251,13 @@ absl::StatusOr<uint64_t> ProcessDevice::Ask(const kernels::Launch& launch) {
 
 ExecutorStatus ProcessDevice::executor() const {
   return {process_ != nullptr && state_ != State::kReplacing ? process_->pid() : 0, replaced_};
+}
+
+uint64_t ProcessDevice::replayed_launches() const {
+  uint64_t sum = 0;
+  for (size_t i = 0; process_ != nullptr && i < rings(); ++i)
+    sum += process_->ring(i).control().replayed.load(std::memory_order_relaxed);
+  return sum;
 }
 
 int ProcessDevice::alarm_fd() const { return process_ != nullptr ? process_->pidfd() : -1; }

@@ -52,6 +52,7 @@ class ProcessDevice final : public Device {
   std::vector<Verdict> Poll() override;
   int alarm_fd() const override;
   ExecutorStatus executor() const override;
+  uint64_t replayed_launches() const override;
 
   // For queues.
   bool online() const { return state_ != State::kReplacing && state_ != State::kLost; }

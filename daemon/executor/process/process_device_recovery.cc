@@ -276,12 +276,10 @@ void ProcessDevice::Probe() {
     ++probe_;
     lost_at_ = Clock::now();
     for (ProcessQueue* queue : queues) {
-      Message message = {};
-      message.bytes = sizeof(message);
-      message.kind = MessageKind::kWriteValue;
-      message.queue = queue->slot();
-      message.write = {reinterpret_cast<uint64_t>(probe_words_->OnDevice(words + queue->slot())), probe_};
-      if (!Send(queue->ring(), {reinterpret_cast<const std::byte*>(&message), sizeof(message)})) return;
+      MessageBuffer mark;
+      mark.Add(MessageKind::kWriteValue, queue->slot()).write = {
+          reinterpret_cast<uint64_t>(probe_words_->OnDevice(words + queue->slot())), probe_};
+      if (!Send(queue->ring(), mark.bytes())) return;
       WakeExecutor(queue->ring());
     }
     probe_sent_ = true;

@@ -29,24 +29,10 @@ void ForEachMessage(std::span<const std::byte> messages, Visit visit) {
 
 ProcessQueue::~ProcessQueue() { device_.RemoveQueue(*this); }
 
-// A message of this command, zero but for its head, in scratch_.
-Message& ProcessQueue::Add(MessageKind kind, size_t payload) {
-  const size_t at = scratch_.size();
-  const size_t bytes =
-      (sizeof(Message) + payload + kMessageAlignment - 1) / kMessageAlignment * kMessageAlignment;
-  scratch_.resize(at + bytes);
-  auto& message = *reinterpret_cast<Message*>(scratch_.data() + at);
-  message = {};
-  message.bytes = static_cast<uint32_t>(bytes);
-  message.kind = kind;
-  message.queue = slot_;
-  return message;
-}
-
 absl::Status ProcessQueue::Append(std::span<const MemoryUse> uses, uint64_t mark) {
   if (log_.empty()) last_progress_ = Clock::now();
-  log_.Append(scratch_, uses, mark);
-  scratch_.clear();
+  log_.Append(scratch_.bytes(), uses, mark);
+  scratch_.Clear();
   SendRest();
   return absl::OkStatus();
 }
@@ -63,7 +49,7 @@ absl::Status ProcessQueue::Launch(const kernels::LaunchList& launches, std::span
     message.launch.argument_bytes =
         static_cast<uint32_t>((values.size() + 1) / 2 * 2);  // offsets are aligned
     message.launch.argument_count = static_cast<uint32_t>(launch.argument_count());
-    auto* const payload = reinterpret_cast<std::byte*>(&message) + sizeof(Message);
+    std::byte* const payload = PayloadOf(message);
     std::copy(values.begin(), values.end(), payload);
     std::copy(offsets.begin(), offsets.end(), payload + message.launch.argument_bytes);
   }
@@ -72,35 +58,33 @@ absl::Status ProcessQueue::Launch(const kernels::LaunchList& launches, std::span
 }
 
 absl::Status ProcessQueue::Copy(void* target, const void* source, uint64_t bytes) {
-  Add(MessageKind::kCopy, 0).memory = {AddressOf(target), AddressOf(source), bytes};
+  Add(MessageKind::kCopy).memory = {AddressOf(target), AddressOf(source), bytes};
   const MemoryUse uses[] = {{AddressOf(source), bytes, MemoryUse::Kind::kRead},
                             {AddressOf(target), bytes, MemoryUse::Kind::kWrite}};
   return Append(uses);
 }
 
 absl::Status ProcessQueue::Upload(void* target, std::span<const std::byte> source) {
-  Message& message = Add(MessageKind::kUpload, source.size());
-  message.memory = {AddressOf(target), 0, source.size()};
-  std::copy(source.begin(), source.end(), reinterpret_cast<std::byte*>(&message) + sizeof(Message));
+  scratch_.Add(MessageKind::kUpload, slot_, source).memory = {AddressOf(target), 0, source.size()};
   const MemoryUse uses[] = {{AddressOf(target), source.size(), MemoryUse::Kind::kWrite}};
   return Append(uses);
 }
 
 absl::Status ProcessQueue::Zero(void* target, uint64_t bytes) {
-  Add(MessageKind::kZero, 0).memory = {AddressOf(target), 0, bytes};
+  Add(MessageKind::kZero).memory = {AddressOf(target), 0, bytes};
   const MemoryUse uses[] = {{AddressOf(target), bytes, MemoryUse::Kind::kWrite}};
   return Append(uses);
 }
 
 absl::Status ProcessQueue::WriteValue(uint64_t* word, uint64_t value) {
-  Add(MessageKind::kWriteValue, 0).write = {AddressOf(word), value};
+  Add(MessageKind::kWriteValue).write = {AddressOf(word), value};
   const absl::Status status = Append({}, value);
   device_.WakeExecutor(ring_);
   return status;
 }
 
 absl::Status ProcessQueue::WriteTimestamp(uint64_t* word) {
-  Add(MessageKind::kWriteTimestamp, 0).write = {AddressOf(word), 0};
+  Add(MessageKind::kWriteTimestamp).write = {AddressOf(word), 0};
   return Append({});
 }
 
@@ -130,21 +114,16 @@ DeviceQueue::Trouble ProcessQueue::TakeTrouble() {
 
 bool ProcessQueue::SendCreation() {
   if (created_ || !device_.online()) return created_;
-  Message message = {};
-  message.bytes = sizeof(message);
-  message.kind = MessageKind::kCreateQueue;
-  message.queue = slot_;
-  message.priority = priority_;
-  return created_ = device_.Send(ring_, {reinterpret_cast<const std::byte*>(&message), sizeof(message)});
+  MessageBuffer creation;
+  creation.Add(MessageKind::kCreateQueue, slot_).priority = priority_;
+  return created_ = device_.Send(ring_, creation.bytes());
 }
 
 void ProcessQueue::SendDestruction() {
   if (!created_ || !device_.online()) return;
-  Message message = {};
-  message.bytes = sizeof(message);
-  message.kind = MessageKind::kDestroyQueue;
-  message.queue = slot_;
-  device_.Send(ring_, {reinterpret_cast<const std::byte*>(&message), sizeof(message)});
+  MessageBuffer destruction;
+  destruction.Add(MessageKind::kDestroyQueue, slot_);
+  device_.Send(ring_, destruction.bytes());
 }
 
 bool ProcessQueue::Send(CommandLog::Command& command, std::span<const std::byte> messages) {

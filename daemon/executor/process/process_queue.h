@@ -7,6 +7,7 @@
 
 #include "daemon/executor/device_queue.h"
 #include "daemon/executor/process/command_log.h"
+#include "daemon/executor/process/message_buffer.h"
 
 namespace xpud::executor::process {
 
@@ -61,7 +62,8 @@ class ProcessQueue final : public DeviceQueue {
   Clock::time_point last_progress() const { return last_progress_; }
 
  private:
-  Message& Add(MessageKind kind, size_t payload);
+  // A message of the command that is being put together.
+  Message& Add(MessageKind kind, size_t payload = 0) { return scratch_.Add(kind, slot_, payload); }
   absl::Status Append(std::span<const MemoryUse> uses, uint64_t mark = 0);
   bool SendUpTo(size_t count);
   bool Send(CommandLog::Command& command, std::span<const std::byte> messages);
@@ -79,7 +81,7 @@ class ProcessQueue final : public DeviceQueue {
   size_t started_ = 0;
   Trouble trouble_;
   Clock::time_point last_progress_ = Clock::now();
-  std::vector<std::byte> scratch_;
+  MessageBuffer scratch_;
 };
 
 }  // namespace xpud::executor::process

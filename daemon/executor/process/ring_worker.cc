@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "daemon/executor/process/message_buffer.h"
 #include "proto/base/status_macros.h"
 #include "proto/transport/futex.h"
 
@@ -12,8 +13,9 @@ constexpr auto kSpin = std::chrono::microseconds(100);   // at least, before it 
 constexpr auto kCheck = std::chrono::microseconds(500);  // between two looks at busy queues
 constexpr int kCheckMs = 1;                              // the same while asleep
 
-const std::byte* Payload(const Message& message) {
-  return reinterpret_cast<const std::byte*>(&message) + sizeof(Message);
+// A counter that only this thread writes.
+void Count(std::atomic<uint64_t>& counter, uint64_t by) {
+  counter.store(counter.load(std::memory_order_relaxed) + by, std::memory_order_relaxed);
 }
 
 template <typename T>
@@ -35,6 +37,10 @@ absl::Status RingWorker::Run() {
     }
     if (idle_) patience_.Waited(Clock::now() - idle_since_);
     idle_ = false;
+    if (message->kind == MessageKind::kLaunch) {
+      ASSIGN_OR_RETURN(const bool replayed, ReplayBatch());
+      if (replayed) continue;
+    }
     const uint32_t queue = message->queue;
     absl::Status status = Handle(*message);
     if (!status.ok()) {
@@ -43,8 +49,58 @@ absl::Status RingWorker::Run() {
       if (absl::IsUnavailable(status)) return status;
       Report(queue, status);
     }
-    ring_.Take(*message);
+    ring_.Take(message->bytes);
   }
+}
+
+absl::StatusOr<bool> RingWorker::ReplayBatch() {
+  const uint64_t position = ring_.position();
+  if (!device_.records() || position < single_until_) return false;
+  const std::span<const std::byte> pending = ring_.Pending();
+  const uint32_t queue_number = reinterpret_cast<const Message*>(pending.data())->queue;
+  Queue& queue = queues_[queue_number];
+  const LaunchBatch batch = CutBatch(pending);
+  const std::span<const std::byte> messages = pending.first(batch.bytes);
+  Recording* const recording =
+      batch.launches == 0 || queue.list == nullptr ? nullptr : recordings_.Find(batch, messages);
+  if (recording == nullptr) {
+    single_until_ = position + batch.bytes;
+    return false;
+  }
+  if (!recording->Holds(messages)) {
+    const absl::Status recorded = Record(messages, *queue.list, *recording);
+    if (absl::IsUnavailable(recorded)) return recorded;
+    if (!recorded.ok()) {  // what is wrong with it shows when its launches are appended
+      recordings_.Refuse(batch);
+      single_until_ = position + batch.bytes;
+      return false;
+    }
+  }
+  // From here on they may all have run.
+  ring_.Take(batch.bytes);
+  Count(ring_.control().replayed, batch.launches);
+  queue.busy = true;
+  const absl::Status status = queue.list->Replay(recording->commands);
+  if (absl::IsUnavailable(status)) return status;
+  if (!status.ok()) Report(queue_number, status);
+  return true;
+}
+
+absl::Status RingWorker::Record(std::span<const std::byte> messages, LevelZeroQueue& queue,
+                                Recording& recording) {
+  recording.messages.clear();
+  RETURN_IF_ERROR(queue.BeginRecording());
+  absl::Status launched;
+  for (std::span<const std::byte> rest = messages; launched.ok() && !rest.empty();) {
+    const auto& message = *reinterpret_cast<const Message*>(rest.data());
+    launched = Launch(message, queue);
+    rest = rest.subspan(message.bytes);
+  }
+  const absl::Status ended = queue.EndRecording(recording.commands);
+  RETURN_IF_ERROR(launched);
+  RETURN_IF_ERROR(ended);
+  recording.messages.assign(messages.begin(), messages.end());
+  return absl::OkStatus();
 }
 
 absl::Status RingWorker::Handle(const Message& message) {
@@ -52,6 +108,7 @@ absl::Status RingWorker::Handle(const Message& message) {
     case MessageKind::kCreateQueue:
       return CreateQueue(message);
     case MessageKind::kDestroyQueue:
+      recordings_.Forget(message.queue);
       queues_[message.queue] = {};
       return absl::OkStatus();
     case MessageKind::kLoadModule:
@@ -73,7 +130,7 @@ absl::Status RingWorker::Handle(const Message& message) {
                               message.memory.bytes);
     case MessageKind::kUpload:
       return queue.list->Upload(Pointer<void>(message.memory.target),
-                                {Payload(message), message.memory.bytes});
+                                {PayloadOf(message), message.memory.bytes});
     case MessageKind::kZero:
       return queue.list->Zero(Pointer<void>(message.memory.target), message.memory.bytes);
     case MessageKind::kWriteValue:
@@ -88,6 +145,7 @@ absl::Status RingWorker::Handle(const Message& message) {
 absl::Status RingWorker::CreateQueue(const Message& message) {
   if (message.queue >= queues_.size()) queues_.resize(message.queue + 1);
   Queue& queue = queues_[message.queue];
+  recordings_.Forget(message.queue);
   queue = {};
   ASSIGN_OR_RETURN(queue.list, device_.CreateList(message.priority));
   return absl::OkStatus();
@@ -96,7 +154,7 @@ absl::Status RingWorker::CreateQueue(const Message& message) {
 void RingWorker::LoadModule(const Message& message) {
   kernels::ModuleImage& image = images_.emplace_back();
   image.format = static_cast<kernels::ModuleImage::Format>(message.load.format);
-  image.bytes.assign(reinterpret_cast<const char*>(Payload(message)), message.load.bytes);
+  image.bytes.assign(reinterpret_cast<const char*>(PayloadOf(message)), message.load.bytes);
   if (message.load.module >= modules_.size()) modules_.resize(message.load.module + 1);
   modules_[message.load.module] = &image;
 }
@@ -108,13 +166,13 @@ absl::Status RingWorker::LoadKernel(const Message& message) {
   kernels::Kernel& kernel = kernels_[message.kernel];
   kernel.index = message.kernel;
   kernel.module = modules_[message.load.module];
-  kernel.entry.assign(reinterpret_cast<const char*>(Payload(message)), message.load.bytes);
+  kernel.entry.assign(reinterpret_cast<const char*>(PayloadOf(message)), message.load.bytes);
   const absl::Status loaded = device_.Load(kernel).status();
   return absl::IsUnavailable(loaded) ? loaded : absl::OkStatus();
 }
 
 absl::Status RingWorker::Launch(const Message& message, LevelZeroQueue& queue) {
-  const std::byte* const values = Payload(message);
+  const std::byte* const values = PayloadOf(message);
   const auto* const offsets = reinterpret_cast<const uint16_t*>(values + message.launch.argument_bytes);
   arguments_.resize(message.launch.argument_count);
   for (uint32_t i = 0; i < message.launch.argument_count; ++i) arguments_[i] = values + offsets[i];

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "daemon/executor/level_zero_queue.h"
 #include "daemon/executor/process/private_ring.h"
+#include "daemon/executor/process/recordings.h"
 #include "proto/transport/patience.h"
 
 namespace xpud::executor::process {
@@ -27,6 +28,9 @@ class RingWorker {
     bool busy = false;  // may have work under way
   };
 
+  // Where the next messages are launches that came before: appends them as one. False: nothing is done.
+  absl::StatusOr<bool> ReplayBatch();
+  absl::Status Record(std::span<const std::byte> messages, LevelZeroQueue& queue, Recording& recording);
   // UnavailableError: the device is lost. Other errors are the queue's.
   absl::Status Handle(const Message& message);
   absl::Status CreateQueue(const Message& message);
@@ -45,6 +49,8 @@ class RingWorker {
   std::vector<const kernels::ModuleImage*> modules_;
   std::deque<kernels::Kernel> kernels_;
   std::vector<const void*> arguments_;
+  Recordings recordings_;
+  uint64_t single_until_ = 0;  // messages before this position are appended one by one
   transport::Patience patience_;
   Clock::time_point idle_since_, checked_;
   bool idle_ = false;

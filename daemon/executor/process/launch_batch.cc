@@ -1,0 +1,64 @@
+#include "daemon/executor/process/launch_batch.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+
+#include "daemon/executor/process/messages.h"
+
+namespace xpud::executor::process {
+namespace {
+
+constexpr size_t kFewestLaunches = 4;  // below, single launches are as good
+constexpr size_t kFewestBeforeBoundary = 16;
+constexpr uint64_t kBoundaryMask = 15;  // so 16 more on average
+
+uint64_t Mix(uint64_t hash, uint64_t value) {
+  hash = (hash ^ value) * 0x9e3779b97f4a7c15ull;
+  return hash ^ hash >> 29;
+}
+
+// All of a launch but its arguments' values.
+uint64_t StructureOf(const Message& message) {
+  uint64_t words[4];
+  static_assert(sizeof(message.launch) == sizeof(words));
+  std::memcpy(words, &message.launch, sizeof(words));
+  uint64_t hash = Mix(message.queue, message.kernel);
+  for (uint64_t word : words) hash = Mix(hash, word);
+  return hash;
+}
+
+}  // namespace
+
+LaunchBatch CutBatch(std::span<const std::byte> pending) {
+  struct Prefix {
+    size_t bytes;
+    uint64_t structure;
+  };
+  std::array<Prefix, kMostBatchLaunches + 1> prefixes;
+  prefixes[0] = {0, 0};
+  const uint32_t queue = reinterpret_cast<const Message*>(pending.data())->queue;
+  uint64_t first = 0;
+  bool uniform = true;  // so it may be cut anywhere
+  bool ended = false;   // something else follows
+  bool whole = false;
+  size_t n = 0;
+  while (!whole && !ended && prefixes[n].bytes < pending.size()) {
+    const auto& message = *reinterpret_cast<const Message*>(pending.data() + prefixes[n].bytes);
+    ended = message.kind != MessageKind::kLaunch || message.queue != queue;
+    if (ended) break;
+    const uint64_t structure = StructureOf(message);
+    if (n == 0) first = structure;
+    uniform &= structure == first;
+    prefixes[n + 1] = {prefixes[n].bytes + message.bytes, Mix(prefixes[n].structure, structure)};
+    ++n;
+    const bool boundary = !uniform && n >= kFewestBeforeBoundary && (structure >> 32 & kBoundaryMask) == 0;
+    whole = boundary || n == kMostBatchLaunches;
+  }
+  const size_t cut = whole ? n : ended || uniform ? std::bit_floor(n) : 0;
+  if (cut < kFewestLaunches) return {0, prefixes[n].bytes, 0};
+  return {cut, prefixes[cut].bytes, prefixes[cut].structure};
+}
+
+}  // namespace xpud::executor::process

@@ -1,0 +1,38 @@
+// Messages put together one after another, in memory that is kept for the next ones. One thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "daemon/executor/process/messages.h"
+
+namespace xpud::executor::process {
+
+class MessageBuffer {
+ public:
+  // A message, zero but for its head, with room for `payload` bytes behind it. Valid until the next one.
+  Message& Add(MessageKind kind, uint32_t queue = 0, size_t payload = 0);
+  // The same with its payload.
+  Message& Add(MessageKind kind, uint32_t queue, std::span<const std::byte> payload);
+  Message& Add(MessageKind kind, uint32_t queue, std::string_view payload) {
+    return Add(kind, queue, std::as_bytes(std::span(payload)));
+  }
+  std::span<const std::byte> bytes() const { return bytes_; }
+  void Clear() { bytes_.clear(); }
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
+// What lies behind a message.
+inline std::byte* PayloadOf(Message& message) {
+  return reinterpret_cast<std::byte*>(&message) + sizeof(Message);
+}
+inline const std::byte* PayloadOf(const Message& message) {
+  return reinterpret_cast<const std::byte*>(&message) + sizeof(Message);
+}
+
+}  // namespace xpud::executor::process
