@@ -27,8 +27,8 @@ constexpr uint64_t kMostUnderWay = 512;
 // An announcement costs an asynchronous device as much as a small kernel. While nobody waits for one, there
 // is one for so many commands, or after so long, or after a command that takes long: between two, a device
 // that is at work cannot be told from one that hangs.
-constexpr uint64_t kMostUnannounced = 64;
-constexpr uint64_t kLongestUnannouncedNs = 20'000;
+constexpr uint64_t kMostUnannounced = 128;
+constexpr uint64_t kLongestUnannouncedNs = 100'000;
 
 uint64_t NowNs() {
   return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());

@@ -203,6 +203,18 @@ TEST(Executor, AFaultClosesTheSessionThatMadeItAndNoOther) {
   EXPECT_EQ(daemon.StatusOf("sessions_closed_for_fault"), 2);
 }
 
+TEST(Executor, AStandbyTakesOverAfterAFault) {
+  DaemonProcess daemon = StartDaemon({"--standby-executor"});
+  auto bystanders = StartBystanders(daemon);
+  std::this_thread::sleep_for(milliseconds(500));  // for it to stand by
+  auto guilty = daemon.Connect("guilty");
+  const Tensor victim = Upload(guilty->DefaultQueue(0), {1}, {1});
+  ASSERT_TRUE(Execute("xpud::test_fault", victim).ok());
+  EXPECT_EQ(guilty->DefaultQueue(0).Synchronize().code(), absl::StatusCode::kUnavailable);
+  ExpectUndisturbed(daemon, bystanders);
+  EXPECT_EQ(daemon.StatusOf("sessions_closed_for_fault"), 1);
+}
+
 void EndlessKernel(int64_t groups) {
   DaemonProcess daemon = StartDaemon({"--command-limit", "300"});
   auto bystanders = StartBystanders(daemon);
