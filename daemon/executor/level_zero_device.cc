@@ -154,8 +154,7 @@ bool LevelZeroDevice::FindGraphFunctions() {
          Find(driver_, "zeCommandListInstantiateGraphExp", f.instantiate).ok() &&
          Find(driver_, "zeCommandListAppendGraphExp", f.append_graph).ok() &&
          Find(driver_, "zeGraphDestroyExp", f.destroy_graph).ok() &&
-         Find(driver_, "zeExecutableGraphDestroyExp", f.destroy_executable).ok() &&
-         Find(driver_, "xpudExecutableGraphUpdate", f.update).ok();
+         Find(driver_, "zeExecutableGraphDestroyExp", f.destroy_executable).ok();
 }
 
 LevelZeroDevice::~LevelZeroDevice() {

@@ -62,7 +62,6 @@ class LevelZeroDevice final : public Device {
     xpud_pfnAppendGraph_t append_graph = nullptr;
     xpud_pfnGraphDestroy_t destroy_graph = nullptr;
     xpud_pfnExecutableGraphDestroy_t destroy_executable = nullptr;
-    xpud_pfnExecutableGraphUpdate_t update = nullptr;
   };
   struct LoadedModule {
     const kernels::ModuleImage* image;

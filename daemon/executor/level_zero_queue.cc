@@ -1,6 +1,5 @@
 #include "daemon/executor/level_zero_queue.h"
 
-#include "absl/cleanup/cleanup.h"
 #include "daemon/executor/ze_status.h"
 #include "proto/base/status_macros.h"
 
@@ -78,19 +77,15 @@ absl::Status LevelZeroQueue::BeginRecording() {
   return absl::OkStatus();
 }
 
-absl::Status LevelZeroQueue::EndRecording(RecordedCommands& recorded) {
+absl::StatusOr<RecordedCommands> LevelZeroQueue::EndRecording() {
   const LevelZeroDevice::Functions& functions = device_.functions_;
   ze_graph_handle_t graph = nullptr;
   RETURN_IF_ZE_ERROR(functions.end_capture(list_, &graph, nullptr));
-  const absl::Cleanup destroy = [&] { functions.destroy_graph(graph); };
-  if (!recorded.empty()) {
-    const ze_result_t updated = functions.update(recorded.handle_, graph);
-    if (updated != ZE_RESULT_ERROR_UNSUPPORTED_FEATURE) return ToStatus(updated, "xpudExecutableGraphUpdate");
-  }
   ze_executable_graph_handle_t executable = nullptr;
-  RETURN_IF_ZE_ERROR(functions.instantiate(graph, &executable, nullptr));
-  recorded = RecordedCommands(executable, functions.destroy_executable);
-  return absl::OkStatus();
+  const ze_result_t instantiated = functions.instantiate(graph, &executable, nullptr);
+  functions.destroy_graph(graph);
+  RETURN_IF_ZE_ERROR(instantiated);
+  return RecordedCommands(executable, functions.destroy_executable);
 }
 
 absl::Status LevelZeroQueue::Replay(const RecordedCommands& recorded) {

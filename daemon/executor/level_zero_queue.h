@@ -28,7 +28,7 @@ class LevelZeroQueue final : public DeviceQueue {
   // Where the device records(): between the two, launches are recorded instead of appended. EndRecording
   // always ends it; what was recorded takes the place of `recorded`, the cheaper the more alike they are.
   absl::Status BeginRecording();
-  absl::Status EndRecording(RecordedCommands& recorded);
+  absl::StatusOr<RecordedCommands> EndRecording();
   absl::Status Replay(const RecordedCommands& recorded);
 
   // Waits at most `timeout_ns`; DeadlineExceeded when work remains.

@@ -24,12 +24,6 @@ class CpuExecutableGraph final : public ExecutableGraph {
  public:
   CpuExecutableGraph(const Driver* driver, std::shared_ptr<const CommandSequence> commands)
       : ExecutableGraph(driver), commands_(std::move(commands)) {}
-  // Any graph will do.
-  ze_result_t Update(const Graph& graph) override {
-    commands_ = static_cast<const CpuGraph&>(graph).commands();
-    return ZE_RESULT_SUCCESS;
-  }
-
   const std::shared_ptr<const CommandSequence>& commands() const { return commands_; }
 
  private:

@@ -16,7 +16,6 @@ using CUmodule = struct CUmod_st*;
 using CUfunction = struct CUfunc_st*;
 using CUlinkState = struct CUlinkState_st*;
 using CUgraph = struct CUgraph_st*;
-using CUgraphNode = struct CUgraphNode_st*;
 using CUgraphExec = struct CUgraphExec_st*;
 using CUmemGenericAllocationHandle = unsigned long long;
 
@@ -106,12 +105,6 @@ inline constexpr unsigned CU_MEMHOSTREGISTER_PORTABLE = 1;
 inline constexpr unsigned CU_MEMHOSTREGISTER_DEVICEMAP = 2;
 
 enum CUstreamCaptureMode : int { CU_STREAM_CAPTURE_MODE_RELAXED = 2 };
-
-struct CUgraphExecUpdateResultInfo {
-  int result;
-  CUgraphNode errorNode;
-  CUgraphNode errorFromNode;
-};
 
 enum CUmemAllocationHandleType : int { CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR = 1 };
 enum CUmemAllocationType : int { CU_MEM_ALLOCATION_TYPE_PINNED = 1 };
@@ -216,7 +209,6 @@ static_assert(sizeof(CUDA_MEMCPY3D) == 200);
   X(cuStreamEndCapture, cuStreamEndCapture, CUstream, CUgraph*)                                             \
   X(cuGraphDestroy, cuGraphDestroy, CUgraph)                                                                \
   X(cuGraphInstantiate, cuGraphInstantiateWithFlags, CUgraphExec*, CUgraph, unsigned long long)             \
-  X(cuGraphExecUpdate, cuGraphExecUpdate_v2, CUgraphExec, CUgraph, CUgraphExecUpdateResultInfo*)            \
   X(cuGraphExecDestroy, cuGraphExecDestroy, CUgraphExec)                                                    \
   X(cuGraphLaunch, cuGraphLaunch, CUgraphExec, CUstream)                                                    \
   X(cuModuleUnload, cuModuleUnload, CUmodule)                                                               \

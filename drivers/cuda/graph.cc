@@ -25,14 +25,4 @@ ze_result_t CudaGraph::Instantiate(std::unique_ptr<ExecutableGraph>& executable)
   return ZE_RESULT_SUCCESS;
 }
 
-ze_result_t CudaExecutableGraph::Update(const Graph& graph) {
-  CudaDevice& device = exec_->device();
-  device.MakeCurrent();
-  CUgraphExecUpdateResultInfo info{};
-  const ze_result_t result = device.Check(
-      cu.cuGraphExecUpdate(exec_->handle(), static_cast<const CudaGraph&>(graph).handle(), &info));
-  const bool refused = result != ZE_RESULT_SUCCESS && result != ZE_RESULT_ERROR_DEVICE_LOST;
-  return refused ? ZE_RESULT_ERROR_UNSUPPORTED_FEATURE : result;
-}
-
 }  // namespace xpud::drivers::cuda

@@ -41,7 +41,6 @@ class CudaExecutableGraph final : public ExecutableGraph {
  public:
   CudaExecutableGraph(const Driver* driver, std::shared_ptr<GraphExec> exec)
       : ExecutableGraph(driver), exec_(std::move(exec)) {}
-  ze_result_t Update(const Graph& graph) override;
   const std::shared_ptr<GraphExec>& exec() const { return exec_; }
 
  private:

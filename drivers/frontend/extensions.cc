@@ -77,7 +77,6 @@ const NamedFunction kFunctions[] = {
     {"zeCommandListAppendGraphExp", reinterpret_cast<void*>(&AppendGraph)},
     {"zeGraphDestroyExp", reinterpret_cast<void*>(&GraphDestroy)},
     {"zeExecutableGraphDestroyExp", reinterpret_cast<void*>(&ExecutableGraphDestroy)},
-    {"xpudExecutableGraphUpdate", reinterpret_cast<void*>(&ExecutableGraphUpdate)},
     {"xpudModuleCreate", reinterpret_cast<void*>(&ModuleCreate)},
     {"xpudDriverGetVendor", reinterpret_cast<void*>(&DriverGetVendor)},
     {"xpudGetLoadReport", reinterpret_cast<void*>(&GetLoadReport)},
@@ -94,7 +93,6 @@ static_assert(std::is_same_v<decltype(&InstantiateGraph), xpud_pfnInstantiateGra
 static_assert(std::is_same_v<decltype(&AppendGraph), xpud_pfnAppendGraph_t>);
 static_assert(std::is_same_v<decltype(&GraphDestroy), xpud_pfnGraphDestroy_t>);
 static_assert(std::is_same_v<decltype(&ExecutableGraphDestroy), xpud_pfnExecutableGraphDestroy_t>);
-static_assert(std::is_same_v<decltype(&ExecutableGraphUpdate), xpud_pfnExecutableGraphUpdate_t>);
 static_assert(std::is_same_v<decltype(&ModuleCreate), xpud_pfnModuleCreate_t>);
 static_assert(std::is_same_v<decltype(&DriverGetVendor), xpud_pfnDriverGetVendor_t>);
 static_assert(std::is_same_v<decltype(&GetLoadReport), xpud_pfnGetLoadReport_t>);

@@ -1,5 +1,4 @@
-// What a list captured, and the same made ready to be appended as one command. Immutable but for Update; one
-// thread at a time.
+// What a list captured, and the same made ready to be appended as one command. Immutable.
 #pragma once
 
 #include <level_zero/ze_api.h>
@@ -27,9 +26,6 @@ class ExecutableGraph : public Object {
   using Object::Object;
   using Handle = ze_executable_graph_handle_t;
   static constexpr Kind kKind = Kind::kExecutableGraph;
-
-  // See xpudExecutableGraphUpdate.
-  virtual ze_result_t Update(const Graph& graph) = 0;
 };
 
 }  // namespace xpud::drivers

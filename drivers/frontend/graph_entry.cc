@@ -43,12 +43,4 @@ ze_result_t ExecutableGraphDestroy(ze_executable_graph_handle_t executable) {
   return Destroy<ExecutableGraph>(executable);
 }
 
-ze_result_t ExecutableGraphUpdate(ze_executable_graph_handle_t executable_handle,
-                                  ze_graph_handle_t graph_handle) {
-  XPUD_FIND(ExecutableGraph, executable, executable_handle);
-  XPUD_FIND(Graph, graph, graph_handle);
-  XPUD_REQUIRE(graph.driver() == executable.driver(), ZE_RESULT_ERROR_INVALID_ARGUMENT);
-  return Guard([&] { return executable.Update(graph); });
-}
-
 }  // namespace xpud::drivers

@@ -12,6 +12,5 @@ ze_result_t AppendGraph(ze_command_list_handle_t list, ze_executable_graph_handl
                         ze_event_handle_t signal, uint32_t num_waits, ze_event_handle_t* waits);
 ze_result_t GraphDestroy(ze_graph_handle_t graph);
 ze_result_t ExecutableGraphDestroy(ze_executable_graph_handle_t executable);
-ze_result_t ExecutableGraphUpdate(ze_executable_graph_handle_t executable, ze_graph_handle_t graph);
 
 }  // namespace xpud::drivers

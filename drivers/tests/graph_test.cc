@@ -1,4 +1,4 @@
-// Graphs through Debian's loader: capture, instantiate, append, update.
+// Graphs through Debian's loader: capture, instantiate, append.
 #include <numeric>
 #include <vector>
 
@@ -21,7 +21,6 @@ class GraphTest : public DriverTest {
     append_ = Extension<xpud_pfnAppendGraph_t>("zeCommandListAppendGraphExp");
     destroy_ = Extension<xpud_pfnGraphDestroy_t>("zeGraphDestroyExp");
     destroy_executable_ = Extension<xpud_pfnExecutableGraphDestroy_t>("zeExecutableGraphDestroyExp");
-    update_ = Extension<xpud_pfnExecutableGraphUpdate_t>("xpudExecutableGraphUpdate");
     const std::string_view kernels = KernelsFor(GetParam());
     module_ = Module(ZE_MODULE_FORMAT_NATIVE, kernels.data(), kernels.size());
     add_ = Kernel(module_, "add");
@@ -70,7 +69,6 @@ class GraphTest : public DriverTest {
   xpud_pfnAppendGraph_t append_ = nullptr;
   xpud_pfnGraphDestroy_t destroy_ = nullptr;
   xpud_pfnExecutableGraphDestroy_t destroy_executable_ = nullptr;
-  xpud_pfnExecutableGraphUpdate_t update_ = nullptr;
   ze_module_handle_t module_ = nullptr;
   ze_kernel_handle_t add_ = nullptr;
   ze_command_list_handle_t list_ = nullptr;
@@ -114,39 +112,6 @@ TEST_P(GraphTest, KeepsTheOrderOfItsCommandsAndOfTheList) {
   EXPECT_EQ(words_[kWords - 1], 1010u + kWords - 1);
   EXPECT_EQ(destroy_executable_(executable), ZE_RESULT_SUCCESS);
   EXPECT_EQ(destroy_(graph), ZE_RESULT_SUCCESS);
-}
-
-TEST_P(GraphTest, UpdateChangesWhatIsAppendedLater) {
-  ze_graph_handle_t first = Capture([&] { Add(0, 1), Add(1, 1); });
-  ze_graph_handle_t second = Capture([&] { Add(2, 5, 3), Add(3, 7); });
-  ze_executable_graph_handle_t executable = Instantiate(first);
-  for (int i = 0; i < 100; ++i) {
-    Append(executable);
-    ASSERT_EQ(update_(executable, i % 2 == 0 ? second : first), ZE_RESULT_SUCCESS);
-  }
-  Finish(list_);
-  EXPECT_EQ(words_[0], 50u);
-  EXPECT_EQ(words_[1], 50u);
-  EXPECT_EQ(words_[2], 250u);
-  EXPECT_EQ(words_[3], 600u);
-  EXPECT_EQ(words_[4], 250u);
-  EXPECT_EQ(destroy_(first), ZE_RESULT_SUCCESS);
-  EXPECT_EQ(destroy_(second), ZE_RESULT_SUCCESS);
-  EXPECT_EQ(destroy_executable_(executable), ZE_RESULT_SUCCESS);
-}
-
-TEST_P(GraphTest, UpdateTakesAnotherNumberOfCommandsOrChangesNothing) {
-  ze_graph_handle_t one = Capture([&] { Add(0, 1); });
-  ze_graph_handle_t two = Capture([&] { Add(0, 1), Add(0, 1); });
-  ze_executable_graph_handle_t executable = Instantiate(one);
-  const ze_result_t result = update_(executable, two);
-  ASSERT_TRUE(result == ZE_RESULT_SUCCESS || result == ZE_RESULT_ERROR_UNSUPPORTED_FEATURE) << result;
-  Append(executable);
-  Finish(list_);
-  EXPECT_EQ(words_[0], result == ZE_RESULT_SUCCESS ? 2u : 1u);
-  EXPECT_EQ(destroy_(one), ZE_RESULT_SUCCESS);
-  EXPECT_EQ(destroy_(two), ZE_RESULT_SUCCESS);
-  EXPECT_EQ(destroy_executable_(executable), ZE_RESULT_SUCCESS);
 }
 
 TEST_P(GraphTest, SignalsAnEventWhenAllIsDone) {

@@ -136,12 +136,6 @@ typedef ze_result_t(ZE_APICALL* xpud_pfnAppendGraph_t)(ze_command_list_handle_t 
 typedef ze_result_t(ZE_APICALL* xpud_pfnGraphDestroy_t)(ze_graph_handle_t graph);
 typedef ze_result_t(ZE_APICALL* xpud_pfnExecutableGraphDestroy_t)(ze_executable_graph_handle_t executable);
 
-// "xpudExecutableGraphUpdate": the executable does from now on what `graph` does; what was appended before is
-// not changed. UNSUPPORTED_FEATURE, and nothing is changed, where the two differ in more than kernels, groups
-// and arguments.
-typedef ze_result_t(ZE_APICALL* xpud_pfnExecutableGraphUpdate_t)(ze_executable_graph_handle_t executable,
-                                                                 ze_graph_handle_t graph);
-
 // In-order immediate lists, as API 1.9's ZE_COMMAND_QUEUE_FLAG_IN_ORDER. A driver that offers the functions
 // above accepts it; its absence means that a barrier must stand before each append.
 #define XPUD_ZE_COMMAND_QUEUE_FLAG_IN_ORDER ((ze_command_queue_flags_t)(1u << 1))

@@ -32,33 +32,29 @@ uint64_t StructureOf(const Message& message) {
 }  // namespace
 
 LaunchBatch CutBatch(std::span<const std::byte> pending) {
-  struct Prefix {
-    size_t bytes;
-    uint64_t structure;
-  };
-  std::array<Prefix, kMostBatchLaunches + 1> prefixes;
-  prefixes[0] = {0, 0};
+  std::array<size_t, kMostBatchLaunches + 1> ends;  // of so many launches
+  ends[0] = 0;
   const uint32_t queue = reinterpret_cast<const Message*>(pending.data())->queue;
   uint64_t first = 0;
   bool uniform = true;  // so it may be cut anywhere
   bool ended = false;   // something else follows
   bool whole = false;
   size_t n = 0;
-  while (!whole && !ended && prefixes[n].bytes < pending.size()) {
-    const auto& message = *reinterpret_cast<const Message*>(pending.data() + prefixes[n].bytes);
+  while (!whole && !ended && ends[n] < pending.size()) {
+    const auto& message = *reinterpret_cast<const Message*>(pending.data() + ends[n]);
     ended = message.kind != MessageKind::kLaunch || message.queue != queue;
     if (ended) break;
     const uint64_t structure = StructureOf(message);
     if (n == 0) first = structure;
     uniform &= structure == first;
-    prefixes[n + 1] = {prefixes[n].bytes + message.bytes, Mix(prefixes[n].structure, structure)};
+    ends[n + 1] = ends[n] + message.bytes;
     ++n;
     const bool boundary = !uniform && n >= kFewestBeforeBoundary && (structure >> 32 & kBoundaryMask) == 0;
     whole = boundary || n == kMostBatchLaunches;
   }
   const size_t cut = whole ? n : ended || uniform ? std::bit_floor(n) : 0;
-  if (cut < kFewestLaunches) return {0, prefixes[n].bytes, 0};
-  return {cut, prefixes[cut].bytes, prefixes[cut].structure};
+  if (cut < kFewestLaunches) return {0, ends[n]};
+  return {cut, ends[cut]};
 }
 
 }  // namespace xpud::executor::process

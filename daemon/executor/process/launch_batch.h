@@ -11,9 +11,8 @@ namespace xpud::executor::process {
 inline constexpr size_t kMostBatchLaunches = 64;
 
 struct LaunchBatch {
-  size_t launches = 0;     // 0: what was looked at is no batch, as far as it has come
-  size_t bytes = 0;        // of the batch; else of the launches that were looked at
-  uint64_t structure = 0;  // the same for batches that differ in arguments only
+  size_t launches = 0;  // 0: what was looked at is no batch, as far as it has come
+  size_t bytes = 0;     // of the batch; else of the launches that were looked at
 };
 
 // `pending`: whole messages, of which the first is a launch. A batch has launches of one queue. It ends after

@@ -45,18 +45,6 @@ TEST(LaunchBatchTest, OthersWaitForMoreUnlessSomethingElseFollows) {
   EXPECT_EQ(CutBatch(other.bytes()).launches, 8u);
 }
 
-TEST(LaunchBatchTest, StructureIsAllButArguments) {
-  const auto structure = [](uint32_t kernel, uint64_t argument, uint32_t groups, uint32_t queue) {
-    TestLaunches launches;
-    for (int i = 0; i < 4; ++i) launches.Add(kernel, argument, groups, queue);
-    return CutBatch(launches.bytes()).structure;
-  };
-  EXPECT_EQ(structure(1, 0, 1, 0), structure(1, 5, 1, 0));
-  EXPECT_NE(structure(1, 0, 1, 0), structure(2, 0, 1, 0));
-  EXPECT_NE(structure(1, 0, 1, 0), structure(1, 0, 2, 0));
-  EXPECT_NE(structure(1, 0, 1, 0), structure(1, 0, 1, 1));
-}
-
 // A program of 300 launches, over and over: wherever reading begins, the cuts are soon the same ones.
 TEST(LaunchBatchTest, ARepeatedProgramIsCutAtTheSamePlaces) {
   std::mt19937 random(1);

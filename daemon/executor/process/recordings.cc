@@ -2,79 +2,70 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
+#include "absl/hash/hash.h"
+#include "absl/strings/string_view.h"
 #include "daemon/executor/process/messages.h"
 
 namespace xpud::executor::process {
 namespace {
 
-constexpr uint32_t kSeenBefore = 2;   // what comes for the third time is recorded
-constexpr size_t kMostOfAFamily = 4;  // programs often use two or three sets of buffers in turn
-constexpr size_t kMostRecordings = 128;
-constexpr size_t kMostFamilies = 4096;
+constexpr int kSeenBefore = 2;  // what comes for the third time is recorded
+constexpr size_t kMostRecordings = 256;
+// One that was not used for so many batches makes room. Not sooner: a program that repeats more than there is
+// room for would replace each before it comes again.
+constexpr uint64_t kStale = 4096;
 
-bool UsedEarlier(const std::unique_ptr<Recording>& a, const std::unique_ptr<Recording>& b) {
-  return a->used < b->used;
+uint64_t HashOf(std::span<const std::byte> bytes) {
+  return absl::HashOf(absl::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+}
+
+bool Equal(const std::vector<std::byte>& a, std::span<const std::byte> b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), b.size()) == 0;
 }
 
 }  // namespace
 
-bool Recording::Holds(std::span<const std::byte> batch) const {
-  return messages.size() == batch.size() && std::memcmp(messages.data(), batch.data(), batch.size()) == 0;
-}
-
-Recording* Recordings::Find(const LaunchBatch& batch, std::span<const std::byte> messages) {
-  if (families_.size() >= kMostFamilies)
-    absl::erase_if(families_, [](const auto& entry) { return entry.second.recordings.empty(); });
-  Family& family = families_[batch.structure];
-  if (family.refused) return nullptr;
-  for (const auto& recording : family.recordings) {
-    if (!recording->Holds(messages)) continue;
-    recording->used = ++uses_;
-    return recording.get();
+Recording* Recordings::Find(std::span<const std::byte> messages) {
+  const uint64_t hash = HashOf(messages);
+  ++uses_;
+  const auto found = recordings_.find(hash);
+  if (found != recordings_.end()) {
+    if (!Equal(found->second.messages, messages)) return nullptr;
+    found->second.used = uses_;
+    return &found->second;
   }
-  if (family.seen < kSeenBefore) {
-    ++family.seen;
+  Sighting& sighting = SightingOf(hash);
+  if (sighting.hash != hash) sighting = {hash, 0};
+  if (sighting.count < kSeenBefore) {
+    ++sighting.count;
     return nullptr;
   }
-  Recording* const recording =
-      family.recordings.size() < kMostOfAFamily
-          ? Add(family)
-          : std::min_element(family.recordings.begin(), family.recordings.end(), UsedEarlier)->get();
-  recording->queue = reinterpret_cast<const Message*>(messages.data())->queue;
-  recording->used = ++uses_;
-  return recording;
+  if (recordings_.size() == kMostRecordings && !MakeRoom()) return nullptr;
+  Recording& recording = recordings_[hash];
+  recording.queue = reinterpret_cast<const Message*>(messages.data())->queue;
+  recording.used = uses_;
+  return &recording;
 }
 
-Recording* Recordings::Add(Family& family) {
-  if (size_ == kMostRecordings) MakeRoom();
-  ++size_;
-  return family.recordings.emplace_back(std::make_unique<Recording>()).get();
+bool Recordings::MakeRoom() {
+  const auto oldest =
+      std::min_element(recordings_.begin(), recordings_.end(),
+                       [](const auto& a, const auto& b) { return a.second.used < b.second.used; });
+  if (uses_ - oldest->second.used < kStale) return false;
+  recordings_.erase(oldest);
+  return true;
 }
 
-void Recordings::MakeRoom() {
-  Family* oldest = nullptr;
-  uint64_t used = UINT64_MAX;
-  for (auto& [structure, family] : families_) {
-    for (const auto& recording : family.recordings) {
-      if (recording->used >= used) continue;
-      used = recording->used;
-      oldest = &family;
-    }
-  }
-  size_ -= std::erase_if(oldest->recordings, [&](const auto& recording) { return recording->used == used; });
-}
-
-void Recordings::Refuse(const LaunchBatch& batch) {
-  Family& family = families_[batch.structure];
-  size_ -= family.recordings.size();
-  family = {0, true, {}};
+void Recordings::Refuse(std::span<const std::byte> messages) {
+  const uint64_t hash = HashOf(messages);
+  recordings_.erase(hash);
+  SightingOf(hash) = {hash, std::numeric_limits<int>::min()};
 }
 
 void Recordings::Forget(uint32_t queue) {
-  for (auto& [structure, family] : families_)
-    size_ -=
-        std::erase_if(family.recordings, [&](const auto& recording) { return recording->queue == queue; });
+  absl::erase_if(recordings_, [&](const auto& entry) { return entry.second.queue == queue; });
 }
 
 }  // namespace xpud::executor::process

@@ -1,52 +1,47 @@
-// Batches of launches that came again, each as the device recorded it: appending one of them costs as much as
-// a launch. A batch that is like a recorded one but for its arguments changes that one, which costs half as
-// much as launching anew. Bounded: those that were used least recently go. One thread.
+// Batches of launches that came again and again, each as the device recorded it: appending one of them costs
+// as much as a launch. Bounded. One thread.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "daemon/executor/process/launch_batch.h"
 #include "daemon/executor/recorded_commands.h"
 
 namespace xpud::executor::process {
 
 struct Recording {
   uint32_t queue = 0;
-  std::vector<std::byte> messages;  // empty: nothing is recorded
+  std::vector<std::byte> messages;  // the batch's; empty: nothing is recorded yet
   RecordedCommands commands;
   uint64_t used = 0;
-
-  bool Holds(std::span<const std::byte> batch) const;
 };
 
 class Recordings {
  public:
-  // What a batch, whose messages these are, is to be appended as: either it Holds them, or they are to be
-  // recorded there. Null: it is not worth it, or has failed. Valid until the next call.
-  Recording* Find(const LaunchBatch& batch, std::span<const std::byte> messages);
-  // Batches like this one cannot be recorded.
-  void Refuse(const LaunchBatch& batch);
+  // The recording of a batch, whose messages these are; empty where it is to be made now. Null: it has not
+  // come often enough, or has failed, or there is no room. Valid until the next call.
+  Recording* Find(std::span<const std::byte> messages);
+  // These messages, for which there is an empty recording, cannot be recorded.
+  void Refuse(std::span<const std::byte> messages);
   void Forget(uint32_t queue);
-  size_t size() const { return size_; }
+  size_t size() const { return recordings_.size(); }
 
  private:
-  // Batches of one structure.
-  struct Family {
-    uint32_t seen = 0;
-    bool refused = false;
-    std::vector<std::unique_ptr<Recording>> recordings;
+  // How often a batch came of late. Batches whose hashes meet in a slot displace each other.
+  struct Sighting {
+    uint64_t hash = 0;
+    int count = 0;
   };
-  Recording* Add(Family& family);
-  void MakeRoom();
+  Sighting& SightingOf(uint64_t hash) { return sightings_[hash % sightings_.size()]; }
+  bool MakeRoom();
 
-  absl::flat_hash_map<uint64_t, Family> families_;
-  size_t size_ = 0;  // recordings
-  uint64_t uses_ = 0;
+  absl::flat_hash_map<uint64_t, Recording> recordings_;  // by hash
+  std::array<Sighting, 4096> sightings_;
+  uint64_t uses_ = 0;  // batches that were looked for
 };
 
 }  // namespace xpud::executor::process

@@ -1,6 +1,7 @@
 #include "daemon/executor/process/ring_worker.h"
 
 #include <cstring>
+#include <utility>
 
 #include "daemon/executor/process/message_buffer.h"
 #include "proto/base/status_macros.h"
@@ -62,16 +63,16 @@ absl::StatusOr<bool> RingWorker::ReplayBatch() {
   const LaunchBatch batch = CutBatch(pending);
   const std::span<const std::byte> messages = pending.first(batch.bytes);
   Recording* const recording =
-      batch.launches == 0 || queue.list == nullptr ? nullptr : recordings_.Find(batch, messages);
+      batch.launches == 0 || queue.list == nullptr ? nullptr : recordings_.Find(messages);
   if (recording == nullptr) {
     single_until_ = position + batch.bytes;
     return false;
   }
-  if (!recording->Holds(messages)) {
+  if (recording->messages.empty()) {
     const absl::Status recorded = Record(messages, *queue.list, *recording);
     if (absl::IsUnavailable(recorded)) return recorded;
     if (!recorded.ok()) {  // what is wrong with it shows when its launches are appended
-      recordings_.Refuse(batch);
+      recordings_.Refuse(messages);
       single_until_ = position + batch.bytes;
       return false;
     }
@@ -88,7 +89,6 @@ absl::StatusOr<bool> RingWorker::ReplayBatch() {
 
 absl::Status RingWorker::Record(std::span<const std::byte> messages, LevelZeroQueue& queue,
                                 Recording& recording) {
-  recording.messages.clear();
   RETURN_IF_ERROR(queue.BeginRecording());
   absl::Status launched;
   for (std::span<const std::byte> rest = messages; launched.ok() && !rest.empty();) {
@@ -96,9 +96,9 @@ absl::Status RingWorker::Record(std::span<const std::byte> messages, LevelZeroQu
     launched = Launch(message, queue);
     rest = rest.subspan(message.bytes);
   }
-  const absl::Status ended = queue.EndRecording(recording.commands);
+  auto recorded = queue.EndRecording();
   RETURN_IF_ERROR(launched);
-  RETURN_IF_ERROR(ended);
+  ASSIGN_OR_RETURN(recording.commands, std::move(recorded));
   recording.messages.assign(messages.begin(), messages.end());
   return absl::OkStatus();
 }

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "daemon/executor/level_zero_queue.h"
+#include "daemon/executor/process/launch_batch.h"
 #include "daemon/executor/process/private_ring.h"
 #include "daemon/executor/process/recordings.h"
 #include "proto/transport/patience.h"
