@@ -6,7 +6,7 @@ namespace xpud::drivers {
 // add(u64* out, u64 addend): out[group] += addend. scale(float* out, float* in, float factor): out[i] = in[i]
 // * factor, i the global index. table(float* out): out[group] = 1 + group % 4. fault(): stores to an address
 // that nobody has. empty(u64, u64, u64): nothing. spin(u64* flag): runs until *flag is not 0. hold(u64 ns):
-// runs that long. launches: a global of 8 bytes.
+// runs that long. count(u64* out): counts in out[group] for ever. launches: a global of 8 bytes.
 inline constexpr char kCudaKernels[] = R"(
 .version 7.8
 .target sm_70
@@ -75,6 +75,20 @@ again:
   setp.eq.u64 %p0, %rd1, 0;
   @%p0 bra again;
   ret;
+}
+.visible .entry count(.param .u64 out)
+{
+  .reg .b32 %r<1>;
+  .reg .b64 %rd<3>;
+  ld.param.u64 %rd0, [out];
+  mov.u32 %r0, %ctaid.x;
+  mul.wide.u32 %rd1, %r0, 8;
+  add.u64 %rd0, %rd0, %rd1;
+  mov.u64 %rd2, 0;
+again:
+  add.u64 %rd2, %rd2, 1;
+  st.volatile.global.u64 [%rd0], %rd2;
+  bra again;
 }
 .visible .entry hold(.param .u64 ns)
 {

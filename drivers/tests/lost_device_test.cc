@@ -3,8 +3,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <functional>
+#include <thread>
 #include <utility>
 
 #include "drivers/tests/cuda_kernels.h"
@@ -20,15 +23,20 @@ constexpr char kLookVariable[] = "XPUD_TEST_LOOK";
 
 class LostDeviceTest : public DriverTest {
  protected:
+  static constexpr size_t kCounters = 512;  // in words_
+  static constexpr uint32_t kCounts = 64;
+
   // What only a child that will fault needs.
   void Prepare() {
     module_ = Module(ZE_MODULE_FORMAT_NATIVE, kCudaKernels, sizeof(kCudaKernels));
     empty_ = Kernel(module_, "empty");
     fault_ = Kernel(module_, "fault");
     spin_ = Kernel(module_, "spin");
+    count_ = Kernel(module_, "count");
     faulty_ = ImmediateList();
     idle_ = ImmediateList();
     busy_ = ImmediateList();
+    counting_ = ImmediateList();
     pool_ = Pool(4);
     never_ = Event(pool_, 0);
     words_ = Shared<uint64_t>(1024);
@@ -53,14 +61,25 @@ class LostDeviceTest : public DriverTest {
   std::vector<Named> Appends(ze_command_list_handle_t list);
   std::vector<Named> OtherCalls();
   void ExpectLost(const std::vector<Named>& calls, const char* where);
+  // Starts kernels that write for ever.
+  void StartCounting() {
+    const uint64_t* const counters = words_ + kCounters;
+    const void* arguments[] = {&counters};
+    ASSERT_EQ(launch_(counting_, count_, {kCounts, 1, 1}, {1, 1, 1}, arguments, nullptr, nullptr, 0, nullptr),
+              ZE_RESULT_SUCCESS);
+    while (std::atomic_ref<uint64_t>(words_[kCounters]).load() == 0) std::this_thread::yield();
+  }
+  std::vector<uint64_t> Counters() const { return {words_ + kCounters, words_ + kCounters + kCounts}; }
 
   ze_module_handle_t module_ = nullptr;
   ze_kernel_handle_t empty_ = nullptr;
   ze_kernel_handle_t fault_ = nullptr;
   ze_kernel_handle_t spin_ = nullptr;
+  ze_kernel_handle_t count_ = nullptr;
   ze_command_list_handle_t faulty_ = nullptr;
   ze_command_list_handle_t idle_ = nullptr;
   ze_command_list_handle_t busy_ = nullptr;
+  ze_command_list_handle_t counting_ = nullptr;
   ze_event_pool_handle_t pool_ = nullptr;
   ze_event_handle_t never_ = nullptr;
   uint64_t* words_ = nullptr;
@@ -157,6 +176,7 @@ TEST_P(LostDeviceTest, ChildFaults) {
   ASSERT_EQ(zeDeviceGetStatus(device_), ZE_RESULT_SUCCESS);
   ASSERT_EQ(Launch(busy_, spin_), ZE_RESULT_SUCCESS);
   ASSERT_EQ(synchronize_(busy_, 10'000'000), ZE_RESULT_NOT_READY);
+  StartCounting();
   ASSERT_EQ(Launch(faulty_, fault_, never_), ZE_RESULT_SUCCESS);
   const Stopwatch watch;
   uint64_t polls = 0;
@@ -166,6 +186,10 @@ TEST_P(LostDeviceTest, ChildFaults) {
     ++polls;
   }
   const double seen = watch.Us();
+  // Other kernels have ended with it: whoever has the memory may use it from now on.
+  const std::vector<uint64_t> counters = Counters();
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_EQ(Counters(), counters) << name;
   EXPECT_EQ(result, ZE_RESULT_ERROR_DEVICE_LOST) << name;
   std::printf("FIGURE fault seen by \"%s\" after %.0f us, %lu polls of %.2f us\n", name, seen, polls,
               seen / static_cast<double>(polls));

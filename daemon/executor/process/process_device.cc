@@ -245,8 +245,17 @@ absl::StatusOr<std::string> ProcessDevice::Assemble(const std::string& text) {
   return WithExecutor([&](ExecutorProcess& process) { return process.Assemble(text); });
 }
 
+// A standby is asked, too: so it has the library at hand, and its answers.
 absl::StatusOr<uint64_t> ProcessDevice::Ask(const kernels::Launch& launch) {
-  return WithExecutor([&](ExecutorProcess& process) { return process.Ask(launch); });
+  Process standby;
+  {
+    MutexLock lock(published_mutex_);
+    last_asked_ = launch;
+    standby = standby_;
+  }
+  auto answer = WithExecutor([&](ExecutorProcess& process) { return process.Ask(launch); });
+  if (standby != nullptr) (void)standby->Ask(launch);
+  return answer;
 }
 
 ExecutorStatus ProcessDevice::executor() const {

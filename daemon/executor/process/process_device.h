@@ -14,6 +14,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -94,6 +95,7 @@ class ProcessDevice final : public Device {
     uint32_t number = 0;
     uint32_t loaded = 0;  // as above
   };
+  enum class Ending { kEnded, kFaulted, kHung };  // how an executor was lost
   struct Replacement {
     absl::StatusOr<std::shared_ptr<ExecutorProcess>> process = absl::UnknownError("");
     ExecutorProcess::End end;  // of the one before
@@ -112,9 +114,10 @@ class ProcessDevice final : public Device {
   void Pump();
   void CheckHang();
   void Lose(const std::string& what);
+  void Faulted(const std::string& reason);
   void StartReplacement();
-  Replacement Replace(std::shared_ptr<ExecutorProcess> dead, std::shared_ptr<ExecutorProcess> standby,
-                      MemoryMap memory, bool hung) const;
+  Replacement Replace(const std::shared_ptr<ExecutorProcess>& dead, std::shared_ptr<ExecutorProcess> standby,
+                      MemoryMap memory, Ending ending) const;
   void FinishReplacement();
   absl::Status Adopt(Replacement replacement);
   void FindSuspects(bool from_outside);
@@ -124,6 +127,7 @@ class ProcessDevice final : public Device {
   void ProbeNext();
   std::vector<ProcessQueue*> QueuesOf(uint64_t owner) const;
   void StartStandby();
+  absl::Status KeepStandby() ABSL_LOCKS_EXCLUDED(published_mutex_);
 
   const ProcessDeviceOptions options_;
   AddressSpace chunk_addresses_, host_addresses_;
@@ -146,6 +150,7 @@ class ProcessDevice final : public Device {
   // After a loss.
   std::string loss_;  // what happened
   Clock::time_point lost_at_;
+  bool faulted_ = false;
   std::vector<uint64_t> hung_;      // owners whose commands made no progress for the limit
   std::vector<uint64_t> suspects_;  // the best known first
   uint64_t probe_ = 0;              // value that ends the probing of the first one
@@ -156,7 +161,7 @@ class ProcessDevice final : public Device {
   std::atomic<bool> replaced_ready_{false};
   Replacement replacement_;  // the replacer's until replaced_ready_
   std::thread standby_starter_;
-  std::shared_ptr<ExecutorProcess> standby_;  // the starter's until that is joined
+  std::atomic<bool> starting_standby_{false};
 
   // For other threads, which hold on to the executor that they use.
   using Process = std::shared_ptr<ExecutorProcess>;
@@ -166,6 +171,8 @@ class ProcessDevice final : public Device {
   Mutex published_mutex_;
   CondVar published_changed_;
   Process published_ ABSL_GUARDED_BY(published_mutex_);
+  Process standby_ ABSL_GUARDED_BY(published_mutex_);
+  std::optional<kernels::Launch> last_asked_ ABSL_GUARDED_BY(published_mutex_);
 };
 
 }  // namespace xpud::executor::process

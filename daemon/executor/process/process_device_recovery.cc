@@ -54,7 +54,7 @@ void ProcessDevice::CheckHealth() {
   for (size_t r = 0; r < rings(); ++r) {
     const RingControl& control = process_->ring(r).control();
     if (control.state.load(std::memory_order_acquire) == static_cast<uint32_t>(ExecutorState::kDeviceLost)) {
-      Lose(absl::StrCat("its device faulted: ", transport::GetText(control.reason)));
+      Faulted(transport::GetText(control.reason));
       return;
     }
   }
@@ -102,30 +102,44 @@ void ProcessDevice::Lose(const std::string& what) {
   StartReplacement();
 }
 
+void ProcessDevice::Faulted(const std::string& reason) {
+  faulted_ = true;
+  Lose(absl::StrCat("its device faulted: ", reason));
+}
+
 void ProcessDevice::StartReplacement() {
-  if (standby_starter_.joinable()) standby_starter_.join();
+  Process standby;
+  {
+    MutexLock lock(published_mutex_);
+    standby = std::exchange(standby_, nullptr);
+  }
   replaced_ready_.store(false);
   if (replacer_.joinable()) replacer_.join();
-  replacer_ = std::thread([this, dead = process_, standby = std::move(standby_), memory = memory_,
-                           hung = !hung_.empty()]() mutable {
-    replacement_ = Replace(std::move(dead), std::move(standby), std::move(memory), hung);
-    replaced_ready_.store(true, std::memory_order_release);
-    options_.wake();
-  });
+  const Ending ending = std::exchange(faulted_, false) ? Ending::kFaulted
+                        : hung_.empty()                ? Ending::kEnded
+                                                       : Ending::kHung;
+  replacer_ =
+      std::thread([this, dead = process_, standby = std::move(standby), memory = memory_, ending]() mutable {
+        replacement_ = Replace(dead, std::move(standby), std::move(memory), ending);
+        replaced_ready_.store(true, std::memory_order_release);
+        options_.wake();
+        if (ending == Ending::kFaulted) dead->Reap();
+      });
 }
 
 // The replacer's thread. A lost executor may write to its memory until it has ended, so the next one gets the
-// memory after that. Beside an endless kernel a context takes seconds, so then the next one starts after
-// that, too.
-ProcessDevice::Replacement ProcessDevice::Replace(std::shared_ptr<ExecutorProcess> dead,
+// memory after that; but for a fault, which ends all of a device's work before it is known
+// (drivers/tests/lost_device_test). Beside an endless kernel a context takes seconds, so then the next one
+// starts after its end, too.
+ProcessDevice::Replacement ProcessDevice::Replace(const std::shared_ptr<ExecutorProcess>& dead,
                                                   std::shared_ptr<ExecutorProcess> standby, MemoryMap memory,
-                                                  bool hung) const {
+                                                  Ending ending) const {
   Replacement replacement;
   std::thread reaper;
-  if (dead != nullptr) {
-    if (!dead->Ended()) dead->Kill();
+  if (dead != nullptr && !dead->Ended()) dead->Kill();
+  if (dead != nullptr && ending != Ending::kFaulted) {
     reaper = std::thread([&] { replacement.end = dead->Reap(); });
-    if (hung) reaper.join();
+    if (ending == Ending::kHung) reaper.join();
   }
   if (standby != nullptr && !standby->Ended()) {
     replacement.process = std::move(standby);
@@ -148,17 +162,16 @@ ProcessDevice::Replacement ProcessDevice::Replace(std::shared_ptr<ExecutorProces
 }
 
 void ProcessDevice::FinishReplacement() {
-  replacer_.join();
   Replacement replacement = std::exchange(replacement_, {});
   if (process_ != nullptr) {
-    // Dead and reaped: what it did is all that it will have done.
+    // What it did is all that it will have done.
     for (ProcessQueue* queue : queues_) {
       if (queue != nullptr) queue->Rewind(Taken(queue->ring()));
     }
     if (!hung_.empty()) {
       Suspect(std::exchange(hung_, {}));
     } else {
-      loss_ = absl::StrCat(loss_, " (", replacement.end.text, ")");
+      if (!replacement.end.text.empty()) absl::StrAppend(&loss_, " (", replacement.end.text, ")");
       FindSuspects(replacement.end.from_outside && !replacement.end.ours);
     }
     process_ = nullptr;
@@ -310,17 +323,30 @@ void ProcessDevice::ProbeNext() {
 }
 
 void ProcessDevice::StartStandby() {
-  if (!options_.standby || standby_ != nullptr) return;
-  if (standby_starter_.joinable()) standby_starter_.join();
+  if (!options_.standby || starting_standby_.exchange(true)) return;
+  if (standby_starter_.joinable()) standby_starter_.join();  // it has ended
   standby_starter_ = std::thread([this] {
-    auto started = ExecutorProcess::Start(options_.command);
-    if (started.ok()) {
-      standby_ = *std::move(started);
-    } else {
+    const absl::Status started = KeepStandby();
+    if (!started.ok()) {
       spdlog::warn("standby_not_started device={} error=\"{}\"", options_.index,
-                   std::string(started.status().message()));
+                   std::string(started.message()));
     }
+    starting_standby_.store(false);
   });
+}
+
+absl::Status ProcessDevice::KeepStandby() {
+  std::optional<kernels::Launch> question;
+  {
+    MutexLock lock(published_mutex_);
+    if (standby_ != nullptr) return absl::OkStatus();
+    question = last_asked_;
+  }
+  ASSIGN_OR_RETURN(Process standby, ExecutorProcess::Start(options_.command));
+  if (question.has_value()) (void)standby->Ask(*question);
+  MutexLock lock(published_mutex_);
+  standby_ = std::move(standby);
+  return absl::OkStatus();
 }
 
 }  // namespace xpud::executor::process
