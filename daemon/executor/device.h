@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -96,6 +97,11 @@ class Device {
   virtual absl::StatusOr<std::unique_ptr<HostMemory>> AllocateHost(uint64_t bytes) = 0;
   // Gives the device access to memory of this process, in whole pages, which outlives what is returned.
   virtual absl::StatusOr<std::unique_ptr<HostMemory>> Import(const transport::SharedBytes& memory) = 0;
+  // As Import, but apart from the engine, which goes on meanwhile: a driver may take 0.3 s a GiB. `done` is
+  // called once, by this or by Poll, unless the device goes first. `owner`: the
+  // session that shares it.
+  using ImportDone = std::function<void(absl::StatusOr<std::unique_ptr<HostMemory>>)>;
+  virtual void StartImport(const transport::SharedBytes& memory, uint64_t owner, ImportDone done) = 0;
   // `owner`: the session that is charged with what the queue does.
   virtual absl::StatusOr<std::unique_ptr<DeviceQueue>> CreateQueue(int priority, uint64_t owner) = 0;
   // The driver's machine code for a module's text, to be kept on disk. Any thread.
@@ -104,7 +110,7 @@ class Device {
   // Runs a HOST kernel apart from any queue: see kernels::KernelLibrary::Options::ask. Any thread.
   virtual absl::StatusOr<uint64_t> Ask(const kernels::Launch& launch) = 0;
 
-  // Looks after the executor; call often. Returns the sessions to close.
+  // Looks after the executor and finishes imports; call often. Returns the sessions to close.
   virtual std::vector<Verdict> Poll() { return {}; }
   // Readable when Poll should be called though nothing else happens; -1: never. Another one after each
   // replacement.

@@ -89,7 +89,10 @@ absl::StatusOr<DeviceList> OpenDevices(const DevicesOptions& options) {
                                           .report = !cuda_elsewhere});
   if (!in_process.ok())
     return devices.empty() ? in_process.status() : absl::StatusOr<DeviceList>(std::move(devices));
-  for (auto& device : *in_process) devices.push_back(std::move(device));
+  for (auto& device : *in_process) {
+    device->SetWake(options.wake);
+    devices.push_back(std::move(device));
+  }
   return devices;
 }
 

@@ -158,6 +158,7 @@ bool LevelZeroDevice::FindGraphFunctions() {
 }
 
 LevelZeroDevice::~LevelZeroDevice() {
+  background_.reset();
   for (ze_kernel_handle_t kernel : kernels_) {
     if (kernel != nullptr) zeKernelDestroy(kernel);
   }
@@ -214,6 +215,23 @@ absl::StatusOr<std::unique_ptr<HostMemory>> LevelZeroDevice::Import(const transp
                                                  (memory.bytes.size() + page - 1) / page * page));
   }
   return std::make_unique<ImportedMemory>(*this, memory.bytes.data());
+}
+
+void LevelZeroDevice::SetWake(std::function<void()> wake) {
+  background_ = std::make_unique<Background>(std::move(wake));
+}
+
+void LevelZeroDevice::StartImport(const transport::SharedBytes& memory, uint64_t, ImportDone done) {
+  if (functions_.import_pointer == nullptr) return done(Import(memory));
+  using Imported = absl::StatusOr<std::unique_ptr<HostMemory>>;
+  const auto imported = std::make_shared<Imported>(absl::UnknownError(""));
+  background_->Run([this, memory, imported] { *imported = Import(memory); },
+                   [imported, done = std::move(done)] { done(std::move(*imported)); });
+}
+
+std::vector<Verdict> LevelZeroDevice::Poll() {
+  if (background_ != nullptr) background_->FinishDone();
+  return {};
 }
 
 absl::StatusOr<std::unique_ptr<DeviceQueue>> LevelZeroDevice::CreateQueue(int priority, uint64_t) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/executor/background.h"
 #include "daemon/executor/device.h"
 #include "daemon/executor/device_queue.h"
 #include "proto/base/unique_fd.h"
@@ -29,9 +30,13 @@ class LevelZeroDevice final : public Device {
   absl::StatusOr<std::unique_ptr<Chunk>> AllocateChunk(uint64_t bytes) override;
   absl::StatusOr<std::unique_ptr<HostMemory>> AllocateHost(uint64_t bytes) override;
   absl::StatusOr<std::unique_ptr<HostMemory>> Import(const transport::SharedBytes& memory) override;
+  void StartImport(const transport::SharedBytes& memory, uint64_t owner, ImportDone done) override;
   absl::StatusOr<std::unique_ptr<DeviceQueue>> CreateQueue(int priority, uint64_t owner) override;
   absl::StatusOr<std::string> Assemble(const std::string& text) override;
   absl::StatusOr<uint64_t> Ask(const kernels::Launch& launch) override;
+  std::vector<Verdict> Poll() override;
+  // Called by any thread when Poll has something to do. Before StartImport.
+  void SetWake(std::function<void()> wake);
   absl::StatusOr<std::unique_ptr<LevelZeroQueue>> CreateList(int priority);
   // The same device once more, for another thread.
   absl::StatusOr<std::unique_ptr<LevelZeroDevice>> OpenAgain() const;
@@ -83,6 +88,7 @@ class LevelZeroDevice final : public Device {
   Functions functions_;
   std::vector<ze_kernel_handle_t> kernels_;  // by Kernel::index
   std::vector<LoadedModule> modules_;
+  std::unique_ptr<Background> background_;
 };
 
 }  // namespace xpud::executor

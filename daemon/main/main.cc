@@ -49,7 +49,8 @@ void BlockSignals() {
   pthread_sigmask(SIG_BLOCK, &ends, nullptr);
 }
 
-// A session takes nine descriptors, and three more for each GPU.
+// A session takes nine descriptors, and three more for each GPU; each host memory that it shares one, and one
+// more for each GPU.
 void RaiseFileLimit() {
   rlimit limit;
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -76,6 +77,11 @@ absl::StatusOr<std::unique_ptr<kernels::KernelLibrary>> OpenLibrary(const Option
   spdlog::warn("kernel_cache_unusable reason=\"{}\"", std::string(opened.status().message()));
   library.cache_directory.clear();
   return kernels::KernelLibrary::Create(library);
+}
+
+uint64_t HostMemoryLimit(const Options& options) {
+  if (options.host_memory_limit_mb) return static_cast<uint64_t>(*options.host_memory_limit_mb) << 20;
+  return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) / 2;
 }
 
 absl::StatusOr<std::vector<session::DeviceState>> OpenDevices(const Options& options,
@@ -116,7 +122,8 @@ absl::StatusOr<std::vector<session::DeviceState>> OpenDevices(const Options& opt
 }
 
 absl::Status Run(const Options& options) {
-  service::Listener::Options listener_options{options.socket, options.socket_mode, {}};
+  service::Listener::Options listener_options{
+      options.socket, options.socket_mode, {}, HostMemoryLimit(options)};
   if (options.exit_when_idle_seconds)
     listener_options.exit_when_idle = std::chrono::seconds(*options.exit_when_idle_seconds);
   ASSIGN_OR_RETURN(auto listener, service::Listener::Create(listener_options));

@@ -45,8 +45,8 @@ struct Argument {
   std::function<absl::Status(Options&, const std::string&)> set;
 };
 
-const std::array<Argument, 10>& Arguments() {
-  static const auto* const arguments = new std::array<Argument, 10>{{
+const std::array<Argument, 11>& Arguments() {
+  static const auto* const arguments = new std::array<Argument, 11>{{
       {"--socket",
        [](Options& o, const std::string& v) {
          o.socket = v;
@@ -83,6 +83,8 @@ const std::array<Argument, 10>& Arguments() {
       {"--executor", [](Options& o, const std::string& v) { return ParseExecutor(v, o.executor); }},
       {"--command-limit",
        [](Options& o, const std::string& v) { return ParseInt(v, 0, o.command_limit_ms); }},
+      {"--host-memory-limit",
+       [](Options& o, const std::string& v) { return ParseInt(v, 0, o.host_memory_limit_mb.emplace()); }},
       {"--ready-fd", [](Options& o, const std::string& v) { return ParseInt(v, 0, o.ready_fd); }},
   }};
   return *arguments;
@@ -113,6 +115,8 @@ const char kUsage[] = R"(xpud: owns this machine's accelerators and serves them 
                          device), thread, process
   --command-limit MS     a command on a device with an executor process may run this long, then its session
                          is closed (default 60000; 0: any time)
+  --host-memory-limit MB a session may share this much of its memory with its devices, which keeps it in RAM
+                         (default half of this machine's memory)
   --standby-executor     keep a second executor process ready, which costs memory on a GPU and makes the
                          replacement of a lost one quicker
   --test-kernels         let clients run kernels that fault or do not end (for tests)

@@ -19,7 +19,8 @@ struct Options {
   std::string log_level = "info";
   std::optional<int> exit_when_idle_seconds;
   executor::ExecutorKind executor = executor::ExecutorKind::kAuto;
-  int command_limit_ms = 60'000;  // of executor processes; 0: none
+  int command_limit_ms = 60'000;            // of executor processes; 0: none
+  std::optional<int> host_memory_limit_mb;  // of a session; default: half of the machine's memory
   bool standby_executor = false;
   bool test_kernels = false;  // tests: clients may run kernels that fault or do not end
   int ready_fd = -1;          // gets one byte when clients can connect

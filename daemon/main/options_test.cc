@@ -17,12 +17,13 @@ absl::StatusOr<Options> Parse(std::vector<std::string> arguments) {
 }
 
 TEST(Options, ValuesAndFlagsAreRead) {
-  const auto options =
-      Parse({"--socket", "/a.sock", "--socket-mode", "0660", "--exit-when-idle", "5", "--background"});
+  const auto options = Parse({"--socket", "/a.sock", "--socket-mode", "0660", "--exit-when-idle", "5",
+                              "--host-memory-limit", "0", "--background"});
   ASSERT_TRUE(options.ok()) << options.status();
   EXPECT_EQ(options->socket, "/a.sock");
   EXPECT_EQ(options->socket_mode, 0660u);
   EXPECT_EQ(options->exit_when_idle_seconds, 5);
+  EXPECT_EQ(options->host_memory_limit_mb, 0);
   EXPECT_TRUE(options->background);
 }
 

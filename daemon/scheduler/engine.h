@@ -53,6 +53,8 @@ class Engine {
   // The engine's thread only.
   void AddSession(std::unique_ptr<session::Session> session);
   void CloseSession(uint64_t id, const std::string& reason);
+  // Closes a session for what it did.
+  void CloseForFault(uint64_t id, const std::string& reason);
   absl::flat_hash_map<uint64_t, std::unique_ptr<session::Session>>& sessions() { return sessions_; }
   std::vector<session::DeviceState>& devices() { return devices_; }
   const Counters& counters() const { return counters_; }
@@ -72,7 +74,6 @@ class Engine {
   Engine(std::vector<session::DeviceState> devices, Options options);
   void Main();
   bool RunTasks();
-  void CloseForFault(uint64_t id, const std::string& reason);
   // Looks after devices, and closes the sessions that took one down.
   void PollDevices();
   bool RunEnding();

@@ -27,7 +27,7 @@ struct Client {
                                               /*patient=*/false);
     engine.Call([&] {
       engine.AddSession(std::make_unique<session::Session>(id, session::Peer{}, std::move(server),
-                                                           std::span<session::DeviceState>()));
+                                                           std::span<session::DeviceState>(), 0));
     });
   }
   void SendNop() {

@@ -18,6 +18,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "proto/base/status_macros.h"
+#include "proto/transport/host_memory.h"
 #include "proto/transport/shm_server.h"
 
 namespace xpud::service {
@@ -25,7 +26,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr uint64_t kListenTag = 1, kSignalTag = 2, kHangUpTag = 3;
+constexpr uint64_t kListenTag = 1, kSignalTag = 2, kInboxTag = 3;
 constexpr auto kGreetingTime = std::chrono::seconds(5);  // a client that says nothing is dropped
 constexpr size_t kMaxClients = 1024;
 
@@ -34,11 +35,11 @@ uint64_t ProcessTag(uint64_t key) { return key << 1 | 1; }
 
 absl::Status Errno(const std::string& what) { return absl::ErrnoToStatus(errno, what); }
 
-absl::Status Watch(int epoll, int fd, uint32_t events, uint64_t tag) {
+absl::Status Watch(int epoll, int fd, uint32_t events, uint64_t tag, int operation = EPOLL_CTL_ADD) {
   epoll_event event = {};
   event.events = events;
   event.data.u64 = tag;
-  return epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0 ? absl::OkStatus() : Errno("epoll_ctl failed");
+  return epoll_ctl(epoll, operation, fd, &event) == 0 ? absl::OkStatus() : Errno("epoll_ctl failed");
 }
 
 }  // namespace
@@ -76,7 +77,7 @@ absl::Status Listener::Bind() {
   bound_ = true;
   if (listen(socket_.get(), 128) != 0) return Errno("listen failed");
   epoll_.Reset(epoll_create1(EPOLL_CLOEXEC));
-  hang_ups_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  inbox_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   sigset_t ends;
   sigemptyset(&ends);
   sigaddset(&ends, SIGINT);
@@ -84,19 +85,36 @@ absl::Status Listener::Bind() {
   signals_.Reset(signalfd(-1, &ends, SFD_CLOEXEC | SFD_NONBLOCK));
   RETURN_IF_ERROR(Watch(epoll_.get(), socket_.get(), EPOLLIN, kListenTag));
   RETURN_IF_ERROR(Watch(epoll_.get(), signals_.get(), EPOLLIN, kSignalTag));
-  return Watch(epoll_.get(), hang_ups_.get(), EPOLLIN, kHangUpTag);
+  return Watch(epoll_.get(), inbox_.get(), EPOLLIN, kInboxTag);
 }
 
 Listener::~Listener() {
   if (bound_) unlink(options_.socket_path.c_str());
 }
 
-void Listener::HangUp(uint64_t session) {
+void Listener::Post(std::function<void()> task) {
   {
     MutexLock lock(mutex_);
-    to_hang_up_.push_back(session);
+    tasks_.push_back(std::move(task));
   }
-  eventfd_write(hang_ups_.get(), 1);
+  eventfd_write(inbox_.get(), 1);
+}
+
+void Listener::RunTasks() {
+  eventfd_t count;
+  eventfd_read(inbox_.get(), &count);
+  std::vector<std::function<void()>> tasks;
+  {
+    MutexLock lock(mutex_);
+    tasks.swap(tasks_);
+  }
+  for (const auto& task : tasks) task();
+}
+
+void Listener::ShutDown(uint64_t session) {
+  const auto found = std::find_if(clients_.begin(), clients_.end(),
+                                  [&](const auto& entry) { return entry.second.session == session; });
+  if (found != clients_.end()) shutdown(found->second.socket.get(), SHUT_RDWR);
 }
 
 void Listener::Accept() {
@@ -159,8 +177,8 @@ absl::Status Listener::OpenSession(scheduler::Engine& engine, Client& client, co
       record.compute_units = properties.compute_units;
       welcome.memory_limit = std::max(welcome.memory_limit, devices[d].memory_limit);
     }
-    auto session =
-        std::make_unique<session::Session>(welcome.session_id, client.peer, std::move(server), devices);
+    auto session = std::make_unique<session::Session>(welcome.session_id, client.peer, std::move(server),
+                                                      devices, options_.host_memory_limit);
     opened = session->Open();
     if (opened.ok()) engine.AddSession(std::move(session));
   });
@@ -185,6 +203,54 @@ void Listener::Greet(scheduler::Engine& engine, Client& client) {
   shutdown(client.socket.get(), SHUT_RDWR);  // its hang-up drops it
 }
 
+void Listener::TakeMemory(scheduler::Engine& engine, uint64_t key, Client& client) {
+  const absl::Status status = ReceiveMemory(engine, key, client);
+  if (status.ok()) return;
+  engine.Post([&engine, id = client.session, reason = std::string(status.message())] {
+    engine.CloseForFault(id, reason);
+  });
+  shutdown(client.socket.get(), SHUT_RDWR);
+}
+
+absl::Status Listener::ReceiveMemory(scheduler::Engine& engine, uint64_t key, Client& client) {
+  transport::ShareMemory message;
+  UniqueFd fd;
+  RETURN_IF_ERROR(transport::ReceiveMessage(client.socket.get(),
+                                            std::as_writable_bytes(std::span(&message, 1)), {&fd, 1}));
+  if (message.magic != transport::kShareMagic || !fd.valid())
+    return absl::InvalidArgumentError("it sent something after its greeting that shares no memory");
+  RETURN_IF_ERROR(Watch(epoll_.get(), client.socket.get(), EPOLLRDHUP, SocketTag(key), EPOLL_CTL_MOD));
+  auto accepted = transport::ClientMemory::Accept(std::move(fd), message.bytes);
+  if (!accepted.ok()) {
+    Answer(engine, key, message.id, accepted.status());
+    return absl::OkStatus();
+  }
+  const auto memory = std::make_shared<transport::ClientMemory>(*std::move(accepted));
+  engine.Post([this, &engine, key, message, memory, session = client.session] {
+    const auto found = engine.sessions().find(session);
+    if (found == engine.sessions().end()) return;
+    const absl::Status shared = found->second->ShareHostMemory(
+        message.id, message.devices, std::move(*memory),
+        [this, &engine, key, id = message.id](const absl::Status& status) {
+          Post([this, &engine, key, id, status] { Answer(engine, key, id, status); });
+        });
+    if (!shared.ok()) engine.CloseForFault(session, std::string(shared.message()));
+  });
+  return absl::OkStatus();
+}
+
+void Listener::Answer(scheduler::Engine& engine, uint64_t key, uint32_t id, const absl::Status& status) {
+  const auto found = clients_.find(key);
+  if (found == clients_.end()) return;
+  transport::ShareMemoryAnswer answer = {id, static_cast<uint32_t>(status.code()), {}};
+  transport::SetText(answer.text, std::string_view(status.message().data(), status.message().size()));
+  const UniqueFd& socket = found->second.socket;
+  absl::Status sent = transport::SendMessage(socket.get(), std::as_bytes(std::span(&answer, 1)));
+  if (sent.ok())
+    sent = Watch(epoll_.get(), socket.get(), EPOLLIN | EPOLLRDHUP, SocketTag(key), EPOLL_CTL_MOD);
+  if (!sent.ok()) Drop(engine, key, "it does not read the answers that it asked for");
+}
+
 void Listener::Drop(scheduler::Engine& engine, uint64_t key, const char* reason) {
   const auto found = clients_.find(key);
   if (found == clients_.end()) return;
@@ -198,27 +264,13 @@ void Listener::Drop(scheduler::Engine& engine, uint64_t key, const char* reason)
 
 void Listener::HandleEvent(scheduler::Engine& engine, uint64_t tag, uint32_t events) {
   if (tag == kListenTag) return Accept();
-  if (tag == kHangUpTag) {
-    eventfd_t count;
-    eventfd_read(hang_ups_.get(), &count);
-    std::vector<uint64_t> sessions;
-    {
-      MutexLock lock(mutex_);
-      sessions.swap(to_hang_up_);
-    }
-    for (const uint64_t id : sessions) {
-      const auto found = std::find_if(clients_.begin(), clients_.end(),
-                                      [&](const auto& entry) { return entry.second.session == id; });
-      if (found != clients_.end()) shutdown(found->second.socket.get(), SHUT_RDWR);
-    }
-    return;
-  }
+  if (tag == kInboxTag) return RunTasks();
   const uint64_t key = tag >> 1;
   if (tag == ProcessTag(key)) return Drop(engine, key, "its process ended");
   if ((events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) return Drop(engine, key, "it hung up");
   const auto found = clients_.find(key);
   if (found == clients_.end()) return;
-  if (found->second.session != 0) return Drop(engine, key, "it sent something after its greeting");
+  if (found->second.session != 0) return TakeMemory(engine, key, found->second);
   Greet(engine, found->second);
 }
 

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,6 +25,7 @@ class Listener {
     std::string socket_path;
     unsigned socket_mode = 0600;
     std::optional<std::chrono::seconds> exit_when_idle;  // end this long after the last client
+    uint64_t host_memory_limit = 0;                      // bytes that a session may share with its devices
   };
 
   // Takes the socket path for itself (a lock beside it); AlreadyExists when another daemon holds it.
@@ -33,7 +35,9 @@ class Listener {
   // Serves until SIGINT or SIGTERM (blocked by the caller), or idleness.
   void Serve(scheduler::Engine& engine);
   // Any thread: hangs up on a session.
-  void HangUp(uint64_t session);
+  void HangUp(uint64_t session) {
+    Post([this, session] { ShutDown(session); });
+  }
 
  private:
   struct Client {
@@ -49,6 +53,15 @@ class Listener {
   void Accept();
   void Greet(scheduler::Engine& engine, Client& client);
   absl::Status OpenSession(scheduler::Engine& engine, Client& client, const transport::Hello& hello);
+  // Host memory that a client shares: see proto/transport/host_memory.h. Until it is answered, nothing else
+  // that the client sends is read.
+  void TakeMemory(scheduler::Engine& engine, uint64_t key, Client& client);
+  absl::Status ReceiveMemory(scheduler::Engine& engine, uint64_t key, Client& client);
+  void Answer(scheduler::Engine& engine, uint64_t key, uint32_t id, const absl::Status& status);
+  // Any thread: runs `task` on main's thread soon.
+  void Post(std::function<void()> task);
+  void RunTasks();
+  void ShutDown(uint64_t session);
   void Drop(scheduler::Engine& engine, uint64_t key, const char* reason);
   void HandleEvent(scheduler::Engine& engine, uint64_t tag, uint32_t events);
   void DropSilentClients(scheduler::Engine& engine);
@@ -56,13 +69,13 @@ class Listener {
 
   const Options options_;
   bool bound_ = false;  // the socket at the path is ours to remove
-  UniqueFd lock_, socket_, epoll_, signals_, hang_ups_;
+  UniqueFd lock_, socket_, epoll_, signals_, inbox_;
   absl::flat_hash_map<uint64_t, Client> clients_;  // by key
   uint64_t next_key_ = 16;
   uint64_t next_session_ = 1;
   std::chrono::steady_clock::time_point last_client_ = std::chrono::steady_clock::now();
   Mutex mutex_;
-  std::vector<uint64_t> to_hang_up_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::function<void()>> tasks_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace xpud::service

@@ -45,12 +45,13 @@ absl::Status Breach(const char* what) { return absl::InvalidArgumentError(what);
 }  // namespace
 
 Session::Session(uint64_t id, Peer peer, std::unique_ptr<transport::ServerTransport> transport,
-                 std::span<DeviceState> devices)
+                 std::span<DeviceState> devices, uint64_t host_memory_limit)
     : id_(id),
       peer_(std::move(peer)),
       opened_ns_(NowNs()),
       transport_(std::move(transport)),
-      devices_(devices) {}
+      devices_(devices),
+      host_(id, devices, host_memory_limit) {}
 
 absl::Status Session::Open() {
   for (uint32_t d = 0; d < devices_.size(); ++d) {
@@ -112,7 +113,9 @@ Session::~Session() {
     if (queue.in_flight != nullptr)
       queue.in_flight->Drain([&](const memory::Block& block) { devices_[queue.device].pool->Free(block); });
   }
-  for (const DeferredFree& entry : deferred_) devices_[entry.device].pool->Free(entry.block);
+  for (const DeferredFree& entry : deferred_) {
+    if (entry.host == nullptr) devices_[entry.device].pool->Free(entry.block);
+  }
   buffers_.ForEach([&](Buffer& buffer) {
     if (buffer.block.address != nullptr) devices_[buffer.device].pool->Free(buffer.block);
   });
@@ -293,6 +296,9 @@ absl::StatusOr<Session::Outcome> Session::RunCommand(std::span<const std::byte> 
       break;
     case CommandKind::kDownload:
       status = Download(bytes);
+      break;
+    case CommandKind::kReleaseMemory:
+      status = ReleaseMemory(bytes);
       break;
     case CommandKind::kCopy:
       status = Copy(bytes);

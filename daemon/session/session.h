@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "daemon/session/buffer_table.h"
 #include "daemon/session/device_state.h"
+#include "daemon/session/host_memories.h"
 #include "daemon/session/in_flight.h"
 #include "proto/transport/layout.h"
 #include "proto/transport/transport.h"
@@ -41,7 +42,7 @@ struct SessionStats {
 class Session {
  public:
   Session(uint64_t id, Peer peer, std::unique_ptr<transport::ServerTransport> transport,
-          std::span<DeviceState> devices);
+          std::span<DeviceState> devices, uint64_t host_memory_limit);
   // Gives everything back; nothing is under way, or the device is gone.
   ~Session();
   Session(const Session&) = delete;
@@ -61,6 +62,12 @@ class Session {
   bool End();
   // The device will do nothing more for this session.
   void Abandon(uint32_t device);
+
+  // As HostMemories::Share.
+  absl::Status ShareHostMemory(uint32_t id, uint64_t devices, transport::ClientMemory memory,
+                               HostMemories::Done done) {
+    return host_.Share(id, devices, std::move(memory), std::move(done));
+  }
 
   // Runs commands until there are none or about `slice_ns` have passed. An error is a breach of protocol: the
   // caller closes the session.
@@ -90,10 +97,11 @@ class Session {
     uint64_t error_word = 0;              // where kernels of a synchronous device report bad index contents
     std::unique_ptr<InFlight> in_flight;  // null for a synchronous device
   };
-  // A free that waits for several queues that used the buffer.
+  // A free that waits for several queues that used the buffer, or host memory.
   struct DeferredFree {
     memory::Block block;
     uint32_t device;
+    std::shared_ptr<HostMemories::Memory> host;  // or null: the block
     uint64_t queues;
     std::array<uint64_t, wire::kMaxQueues> marks;
   };
@@ -110,6 +118,7 @@ class Session {
   absl::Status UploadTo(wire::Handle target, uint64_t offset, uint64_t bytes,
                         absl::FunctionRef<absl::Status(std::byte*)> append);
   absl::Status Download(std::span<const std::byte> bytes);
+  absl::Status ReleaseMemory(std::span<const std::byte> bytes);
   absl::Status Copy(std::span<const std::byte> bytes);
   absl::Status CreateQueue(std::span<const std::byte> bytes);
   absl::StatusOr<Outcome> DestroyQueue(std::span<const std::byte> bytes);
@@ -132,8 +141,9 @@ class Session {
                        const std::string& command);
   // The part of a buffer that a copy names, or why not.
   absl::StatusOr<std::byte*> Part(Buffer* buffer, uint64_t offset, uint64_t bytes, uint32_t queue_id);
-  // In staging, as the queue's device finds it.
-  absl::StatusOr<std::byte*> StagingPart(uint64_t offset, uint64_t bytes, uint32_t queue_id) const;
+  // In staging or host memory, as the queue's device finds it.
+  absl::StatusOr<std::byte*> HostPart(const wire::HostPlace& place, uint64_t bytes, uint32_t queue_id);
+  std::byte* StagingOn(uint32_t device) const;
   // Records what became of a copy; `target` is the buffer that it writes, or null.
   void FinishCopy(const absl::Status& status, Buffer* target, uint64_t bytes);
 
@@ -155,6 +165,9 @@ class Session {
   absl::StatusOr<memory::Block> TakeMemory(Queue& queue, uint64_t bytes);
   absl::StatusOr<memory::Block> TakePoolMemory(Queue& queue, uint64_t bytes);
   void FreeMemory(const Buffer& buffer);
+  // Frees `block`, or `host`, once those queues have done what they were given so far.
+  void Defer(uint64_t queues, const memory::Block& block, uint32_t device,
+             std::shared_ptr<HostMemories::Memory> host);
   absl::Status ShareMemory(uint32_t device);
   void Attach(uint32_t queue_id);
   // Devices whose work can be run again: keeps the commands between two announcements such that running them
@@ -179,6 +192,7 @@ class Session {
   bool ending_ = false;        // takes no more commands
   uint64_t busy_queues_ = 0;   // bit q: an asynchronous device has work of it
   uint64_t busy_since_ns_ = 0;
+  HostMemories host_;
   std::vector<DeferredFree> deferred_;
   // Of asynchronous devices: access to the transport's memory, and the words that they report in.
   struct SharedMemory {

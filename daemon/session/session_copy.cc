@@ -29,12 +29,28 @@ absl::StatusOr<std::byte*> Session::Part(Buffer* buffer, uint64_t offset, uint64
   return buffer->block.address + offset;
 }
 
-absl::StatusOr<std::byte*> Session::StagingPart(uint64_t offset, uint64_t bytes, uint32_t queue_id) const {
-  const std::span<std::byte> staging = transport_->staging().bytes;
-  if (offset > staging.size() || bytes > staging.size() - offset)
-    return absl::InvalidArgumentError("a copy leaves the staging memory");
-  const executor::HostMemory* const shared = shared_[queues_[queue_id].device].staging.get();
-  return shared == nullptr ? staging.data() + offset : shared->OnDevice(staging.data() + offset);
+std::byte* Session::StagingOn(uint32_t device) const {
+  std::byte* const staging = transport_->staging().bytes.data();
+  const executor::HostMemory* const shared = shared_[device].staging.get();
+  return shared == nullptr ? staging : shared->OnDevice(staging);
+}
+
+absl::StatusOr<std::byte*> Session::HostPart(const wire::HostPlace& place, uint64_t bytes,
+                                             uint32_t queue_id) {
+  const uint32_t device = queues_[queue_id].device;
+  HostMemories::Memory* const host = host_.Find(place.memory);
+  if (host == nullptr && place.memory != 0)
+    return absl::InvalidArgumentError("a copy names host memory that is not shared");
+  std::byte* const begin = host == nullptr ? StagingOn(device) : host->OnDevice(device);
+  if (begin == nullptr)
+    return absl::InvalidArgumentError("a copy names host memory that is not shared with its queue's device");
+  const uint64_t size = host == nullptr ? transport_->staging().bytes.size() : host->bytes();
+  if (place.offset > size || bytes > size - place.offset) {
+    return absl::InvalidArgumentError(host == nullptr ? "a copy leaves the staging memory"
+                                                      : "a copy leaves its host memory");
+  }
+  if (host != nullptr) host->queues |= uint64_t{1} << queue_id;
+  return begin + place.offset;
 }
 
 void Session::FinishCopy(const absl::Status& status, Buffer* target, uint64_t bytes) {
@@ -63,8 +79,7 @@ absl::Status Session::UploadTo(wire::Handle handle, uint64_t offset, uint64_t by
 absl::Status Session::Upload(std::span<const std::byte> bytes) {
   wire::UploadCommand command;
   RETURN_IF_ERROR(wire::DecodeFixed(bytes, command));
-  ASSIGN_OR_RETURN(const std::byte* source,
-                   StagingPart(command.staging_offset, command.bytes, current_queue_));
+  ASSIGN_OR_RETURN(const std::byte* source, HostPart(command.host, command.bytes, current_queue_));
   return UploadTo(command.buffer, command.offset, command.bytes, [&](std::byte* target) {
     return queues_[current_queue_].device_queue->Copy(target, source, command.bytes);
   });
@@ -82,7 +97,7 @@ absl::Status Session::UploadInline(std::span<const std::byte> bytes) {
 absl::Status Session::Download(std::span<const std::byte> bytes) {
   wire::DownloadCommand command;
   RETURN_IF_ERROR(wire::DecodeFixed(bytes, command));
-  ASSIGN_OR_RETURN(std::byte * target, StagingPart(command.staging_offset, command.bytes, current_queue_));
+  ASSIGN_OR_RETURN(std::byte * target, HostPart(command.host, command.bytes, current_queue_));
   Buffer* buffer = buffers_.Find(command.buffer);
   const auto source = Part(buffer, command.offset, command.bytes, current_queue_);
   absl::Status status = source.status();
@@ -91,6 +106,16 @@ absl::Status Session::Download(std::span<const std::byte> bytes) {
   if (status.ok()) buffer->last_read = sequence_ + 1;
   if (status.ok()) stats_.downloaded_bytes += command.bytes;
   FinishCopy(status, nullptr, 0);
+  return absl::OkStatus();
+}
+
+absl::Status Session::ReleaseMemory(std::span<const std::byte> bytes) {
+  wire::ReleaseMemoryCommand command;
+  RETURN_IF_ERROR(wire::DecodeFixed(bytes, command));
+  std::shared_ptr<HostMemories::Memory> memory = host_.Release(command.memory);
+  if (memory == nullptr) return absl::InvalidArgumentError("host memory was released that is not shared");
+  const uint64_t queues = memory->queues & open_queues_;
+  if (queues != 0) Defer(queues, {}, 0, std::move(memory));
   return absl::OkStatus();
 }
 

@@ -84,9 +84,14 @@ void Session::FreeMemory(const Buffer& buffer) {
     }
     return;
   }
-  DeferredFree entry{buffer.block, buffer.device, queues, {}};
+  Defer(queues, buffer.block, buffer.device, nullptr);
+}
+
+void Session::Defer(uint64_t queues, const memory::Block& block, uint32_t device,
+                    std::shared_ptr<HostMemories::Memory> host) {
+  DeferredFree entry{block, device, std::move(host), queues, {}};
   for (uint32_t q = 0; q < wire::kMaxQueues; ++q) entry.marks[q] = queues_[q].submitted;
-  deferred_.push_back(entry);
+  deferred_.push_back(std::move(entry));
 }
 
 absl::StatusOr<memory::Block> Session::TakePoolMemory(Queue& queue, uint64_t bytes) {
@@ -120,7 +125,7 @@ void Session::ReleaseDeferred() {
           entry.marks[q])
         return false;
     }
-    devices_[entry.device].pool->Free(entry.block);
+    if (entry.host == nullptr) devices_[entry.device].pool->Free(entry.block);
     return true;
   });
 }

@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kMaxFds = 4;
 
-// Takes ownership of every fd in the control data; surplus ones are closed.
+// Takes ownership of every fd in the control data; surplus ones are closed. How many there were.
 size_t TakeFds(msghdr& header, std::span<UniqueFd> fds) {
   size_t count = 0;
   for (cmsghdr* control = CMSG_FIRSTHDR(&header); control != nullptr;
@@ -27,7 +27,8 @@ size_t TakeFds(msghdr& header, std::span<UniqueFd> fds) {
       int raw;
       std::memcpy(&raw, CMSG_DATA(control) + i * sizeof(int), sizeof(int));
       UniqueFd fd(raw);
-      if (count < fds.size()) fds[count++] = std::move(fd);
+      if (count < fds.size()) fds[count] = std::move(fd);
+      ++count;
     }
   }
   return count;
@@ -82,8 +83,10 @@ absl::Status ReceiveMessage(int socket, std::span<std::byte> message, std::span<
     return absl::InvalidArgumentError(
         absl::StrCat("a message of ", received, " bytes where ", message.size(), " were expected"));
   }
-  if (count != fds.size() && count != 0)
-    return absl::InvalidArgumentError("a message with too few file descriptors");
+  if ((count != fds.size() && count != 0) || (header.msg_flags & MSG_CTRUNC) != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a message with ", count, " file descriptors where ", fds.size(), " were expected"));
+  }
   return absl::OkStatus();
 }
 

@@ -1,6 +1,5 @@
 // The first exchange on a session's unix SOCK_SEQPACKET socket: the client's Hello, and the daemon's answer
-// with the fds of the session's shared memory. Fixed-size messages; nothing else is ever sent on the socket.
-// Any thread.
+// with the fds of the session's shared memory. What follows it on the socket is in host_memory.h. Any thread.
 #pragma once
 
 #include <array>
@@ -62,7 +61,7 @@ uint16_t NegotiateVersion(uint16_t oldest, uint16_t newest);
 
 // Sends one message with up to four fds.
 absl::Status SendMessage(int socket, std::span<const std::byte> message, std::span<const int> fds = {});
-// Receives one message of exactly message.size() bytes, and its fds. Unavailable at hang-up.
+// Receives one message of exactly message.size() bytes with fds.size() fds, or none. Unavailable at hang-up.
 absl::Status ReceiveMessage(int socket, std::span<std::byte> message, std::span<UniqueFd> fds = {});
 
 // `text` cut to fit and NUL-terminated.

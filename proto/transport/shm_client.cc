@@ -10,6 +10,7 @@
 #include "proto/base/status_macros.h"
 #include "proto/transport/barrier.h"
 #include "proto/transport/futex.h"
+#include "proto/transport/host_memory.h"
 
 namespace xpud::transport {
 namespace {
@@ -120,6 +121,25 @@ absl::Status ShmClient::SleepUntil(absl::FunctionRef<bool()> done,
     RETURN_IF_ERROR(status());
     if (interrupt) RETURN_IF_ERROR(interrupt());
   }
+}
+
+absl::Status ShmClient::ShareHostMemory(uint32_t id, const UniqueFd& memory, uint64_t bytes,
+                                        uint64_t devices) {
+  const ShareMemory question = {kShareMagic, id, bytes, devices};
+  ShareMemoryAnswer answer;
+  const int fd = memory.get();
+  MutexLock lock(share_mutex_);
+  absl::Status exchanged = SendMessage(socket_.get(), std::as_bytes(std::span(&question, 1)), {&fd, 1});
+  pollfd readable = {socket_.get(), POLLIN, 0};
+  while (exchanged.ok() && poll(&readable, 1, static_cast<int>(kLook.count())) <= 0) exchanged = status();
+  if (exchanged.ok())
+    exchanged = ReceiveMessage(socket_.get(), std::as_writable_bytes(std::span(&answer, 1)));
+  if (!exchanged.ok()) {
+    RETURN_IF_ERROR(status());  // says more
+    return exchanged;
+  }
+  if (answer.id != id) return absl::InternalError("the xpud daemon's answer is to another question");
+  return absl::Status(static_cast<absl::StatusCode>(answer.code), GetText(answer.text));
 }
 
 absl::Status ShmClient::status() const {

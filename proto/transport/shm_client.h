@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "proto/base/mapping.h"
+#include "proto/base/mutex.h"
 #include "proto/base/unique_fd.h"
 #include "proto/transport/handshake.h"
 #include "proto/transport/layout.h"
@@ -29,6 +30,8 @@ class ShmClient final : public ClientTransport {
   uint64_t Timestamp(uint32_t slot) const override;
   uint64_t AllocatedBytes(uint32_t device) const override;
   std::span<std::byte> staging() override { return {staging_.data(), staging_.size()}; }
+  absl::Status ShareHostMemory(uint32_t id, const UniqueFd& memory, uint64_t bytes,
+                               uint64_t devices) override;
   absl::Status Wait(absl::FunctionRef<bool()> done, const std::function<absl::Status()>& interrupt) override;
   absl::Status status() const override;
 
@@ -49,6 +52,7 @@ class ShmClient final : public ClientTransport {
   Mapping control_mapping_, ring_, completion_mapping_, staging_;
   bool light_publish_ = false;  // a sleeping daemon issues the barrier for us
   Patience patience_;
+  Mutex share_mutex_;  // held from a question on the socket to its answer
 
   // Under the client's lock. Commands gather in private memory and reach the ring together: a store to a line
   // that the daemon has just read takes long to retire, and every lock taken meanwhile would wait for it.

@@ -13,6 +13,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "proto/base/unique_fd.h"
 
 namespace xpud::transport {
 
@@ -35,6 +36,12 @@ class ClientTransport {
   virtual uint64_t Timestamp(uint32_t slot) const = 0;
   virtual uint64_t AllocatedBytes(uint32_t device) const = 0;
   virtual std::span<std::byte> staging() = 0;
+
+  // Gives the daemon host memory, for the devices in the mask, and waits until they have it, which takes some
+  // 0.3 s a GiB on GPUs. `id`: not in use, not 0. ResourceExhausted: beyond the session's limit.
+  // Unimplemented: this transport has no memory in common with the daemon.
+  virtual absl::Status ShareHostMemory(uint32_t id, const UniqueFd& memory, uint64_t bytes,
+                                       uint64_t devices) = 0;
 
   // Waits until `done` holds: spins, then sleeps. `interrupt` (may be empty) is asked about every 50 ms; its
   // error ends the wait. Unavailable when the daemon closed the session or died.

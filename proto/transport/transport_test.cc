@@ -1,3 +1,4 @@
+#include <fcntl.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -9,6 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/transport/handshake.h"
+#include "proto/transport/host_memory.h"
 #include "proto/transport/shm_client.h"
 #include "proto/transport/shm_server.h"
 #include "proto/wire/decode.h"
@@ -143,6 +145,93 @@ TEST(ShmTransport, ACommandPublishedInPartIsABreach) {
   EXPECT_FALSE(pair.server->Receive().ok());
 }
 
+// Answers one ShareMemory on the daemon's end of the socket.
+ShareMemory AnswerShare(const UniqueFd& socket, const absl::Status& status, UniqueFd& fd) {
+  ShareMemory question = {};
+  EXPECT_TRUE(ReceiveMessage(socket.get(), std::as_writable_bytes(std::span(&question, 1)), {&fd, 1}).ok());
+  ShareMemoryAnswer answer = {question.id, static_cast<uint32_t>(status.code()), {}};
+  SetText(answer.text, std::string_view(status.message().data(), status.message().size()));
+  EXPECT_TRUE(SendMessage(socket.get(), std::as_bytes(std::span(&answer, 1))).ok());
+  return question;
+}
+
+TEST(HostMemory, AClientSharesItAndBothSeeTheSameBytes) {
+  Pair pair;
+  constexpr uint64_t kBytes = 2 * kHostMemoryUnit;
+  const UniqueFd memory = *CreateHostMemory(kBytes);
+  const Mapping here = *Mapping::Map(memory, kBytes, Access::kReadWrite);
+  UniqueFd received;
+  ShareMemory question;
+  std::thread daemon([&] { question = AnswerShare(pair.daemon_socket, absl::OkStatus(), received); });
+  EXPECT_TRUE(pair.client->ShareHostMemory(9, memory, kBytes, 5).ok());
+  daemon.join();
+  EXPECT_EQ(question.magic, kShareMagic);
+  EXPECT_EQ(question.id, 9u);
+  EXPECT_EQ(question.devices, 5u);
+  const auto accepted = ClientMemory::Accept(std::move(received), question.bytes);
+  ASSERT_TRUE(accepted.ok()) << accepted.status();
+  const std::span<std::byte> there = accepted->memory().bytes;
+  ASSERT_EQ(there.size(), kBytes);
+  here.data()[kBytes - 1] = std::byte{7};
+  EXPECT_EQ(there[kBytes - 1], std::byte{7});
+  there[0] = std::byte{8};
+  EXPECT_EQ(here.data()[0], std::byte{8});
+}
+
+TEST(HostMemory, ARefusalArrivesInWords) {
+  Pair pair;
+  const UniqueFd memory = *CreateHostMemory(kHostMemoryUnit);
+  UniqueFd received;
+  const absl::Status refusal = absl::ResourceExhaustedError("no more than 5 MiB");
+  std::thread daemon([&] { AnswerShare(pair.daemon_socket, refusal, received); });
+  EXPECT_EQ(pair.client->ShareHostMemory(1, memory, kHostMemoryUnit, 1), refusal);
+  daemon.join();
+}
+
+TEST(HostMemory, ADeadDaemonOrAClosedSessionEndsTheWaitForItsAnswer) {
+  const UniqueFd memory = *CreateHostMemory(kHostMemoryUnit);
+  Pair dies, closes;
+  std::thread daemon([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    dies.daemon_socket.Reset();
+    closes.server->Close("enough of it");
+  });
+  EXPECT_EQ(dies.client->ShareHostMemory(1, memory, kHostMemoryUnit, 1).code(),
+            absl::StatusCode::kUnavailable);
+  EXPECT_THAT(closes.client->ShareHostMemory(1, memory, kHostMemoryUnit, 1).message(),
+              HasSubstr("enough of it"));
+  daemon.join();
+}
+
+TEST(HostMemory, WhatIsNoSealedMemfdWithAllItsPagesIsNotAccepted) {
+  constexpr uint64_t kBytes = kHostMemoryUnit;
+  const auto refusal = [](UniqueFd fd, uint64_t bytes = kBytes) {
+    const auto accepted = ClientMemory::Accept(std::move(fd), bytes);
+    return accepted.ok() ? std::string("accepted") : std::string(accepted.status().message());
+  };
+  const auto memfd = [](bool allocated, unsigned seals) {
+    UniqueFd fd(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    EXPECT_EQ(ftruncate(fd.get(), kBytes), 0);
+    if (allocated) EXPECT_EQ(fallocate(fd.get(), 0, 0, kBytes), 0);
+    EXPECT_EQ(fcntl(fd.get(), F_ADD_SEALS, seals), 0);
+    return fd;
+  };
+  constexpr unsigned kAll = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+  EXPECT_EQ(refusal(memfd(true, kAll)), "accepted");
+  EXPECT_THAT(refusal(UniqueFd(eventfd(0, 0))), HasSubstr("no memfd"));
+  EXPECT_THAT(refusal(UniqueFd(-1)), HasSubstr("no memfd"));
+  for (const unsigned missing : {F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_SEAL})
+    EXPECT_THAT(refusal(memfd(true, kAll & ~missing)), HasSubstr("not sealed"));
+  EXPECT_THAT(refusal(memfd(true, kAll | F_SEAL_WRITE)), HasSubstr("mmap"));
+  EXPECT_THAT(refusal(memfd(false, kAll)), HasSubstr("all its pages"));
+  UniqueFd holed = memfd(true, kAll);
+  ASSERT_EQ(fallocate(holed.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 4096, 4096), 0);
+  EXPECT_THAT(refusal(std::move(holed)), HasSubstr("all its pages"));
+  EXPECT_THAT(refusal(memfd(true, kAll), 2 * kBytes), HasSubstr("said to have 131072"));
+  EXPECT_THAT(refusal(memfd(true, kAll), kBytes - 1), HasSubstr("no multiple"));
+  EXPECT_THAT(refusal(memfd(true, kAll), 0), HasSubstr("no multiple"));
+}
+
 TEST(Handshake, VersionsNegotiateToTheHighestOfBoth) {
   EXPECT_EQ(NegotiateVersion(wire::kOldestVersion, 999), wire::kNewestVersion);
   EXPECT_EQ(NegotiateVersion(999, 1000), 0);
@@ -162,6 +251,28 @@ TEST(Handshake, MessagesCarryFds) {
   ASSERT_TRUE(ReceiveMessage(right.get(), std::as_writable_bytes(std::span(&received, 1)), {&fd, 1}).ok());
   EXPECT_EQ(GetText(received.client_name), "me");
   EXPECT_TRUE(Mapping::Map(fd, 4096, Access::kReadWrite).ok());
+}
+
+TEST(Handshake, AMessageWithTooManyFdsIsRefusedAndTheyAreClosed) {
+  int sockets[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, sockets), 0);
+  UniqueFd left(sockets[0]), right(sockets[1]);
+  int pipes[2];
+  ASSERT_EQ(pipe(pipes), 0);
+  UniqueFd read_end(pipes[0]), write_end(pipes[1]);
+  const int two[] = {write_end.get(), write_end.get()};
+  const uint32_t message = 5;
+  for (const size_t wanted : {size_t{0}, size_t{1}}) {
+    ASSERT_TRUE(SendMessage(left.get(), std::as_bytes(std::span(&message, 1)), two).ok());
+    uint32_t received;
+    UniqueFd fd;
+    const absl::Status status =
+        ReceiveMessage(right.get(), std::as_writable_bytes(std::span(&received, 1)), {&fd, wanted});
+    EXPECT_THAT(status.message(), HasSubstr("2 file descriptors"));
+  }
+  write_end.Reset();
+  char byte;
+  EXPECT_EQ(read(read_end.get(), &byte, 1), 0) << "somebody still has the other end";
 }
 
 TEST(Handshake, AMessageOfAnotherSizeIsRefused) {

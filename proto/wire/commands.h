@@ -13,8 +13,8 @@
 namespace xpud::wire {
 
 // The range of protocol versions that this source speaks; the daemon picks the highest that both know.
-inline constexpr uint16_t kOldestVersion = 1;
-inline constexpr uint16_t kNewestVersion = 1;
+inline constexpr uint16_t kOldestVersion = 2;
+inline constexpr uint16_t kNewestVersion = 2;
 
 inline constexpr size_t kMaxCommandBytes = 8192;
 inline constexpr size_t kMaxInlineUploadBytes = 2048;
@@ -36,6 +36,7 @@ enum class CommandKind : uint8_t {
   kTimestamp = 11,
   kWait = 12,
   kClearError = 13,
+  kReleaseMemory = 14,
 };
 
 struct CommandHeader {
@@ -62,12 +63,18 @@ struct FreeCommand {
   CommandHeader header;
   Handle buffer;
 };
-struct UploadCommand {  // staging -> buffer
+// Bytes of the host's: in staging (memory 0), or in host memory that the client shares.
+struct HostPlace {
+  uint64_t offset;
+  uint32_t memory;
+  uint32_t reserved;
+};
+struct UploadCommand {  // host -> buffer
   CommandHeader header;
   Handle buffer;
   uint64_t offset;
-  uint32_t staging_offset;
-  uint32_t bytes;
+  HostPlace host;
+  uint64_t bytes;
 };
 struct UploadInlineCommand {  // followed by `bytes` bytes, padded to 8
   CommandHeader header;
@@ -76,12 +83,17 @@ struct UploadInlineCommand {  // followed by `bytes` bytes, padded to 8
   uint32_t bytes;
   uint32_t reserved;
 };
-struct DownloadCommand {  // buffer -> staging
+struct DownloadCommand {  // buffer -> host
   CommandHeader header;
   Handle buffer;
   uint64_t offset;
-  uint32_t staging_offset;
-  uint32_t bytes;
+  HostPlace host;
+  uint64_t bytes;
+};
+struct ReleaseMemoryCommand {  // host memory, which no later command names
+  CommandHeader header;
+  uint32_t memory;
+  uint32_t reserved;
 };
 struct CopyCommand {
   CommandHeader header;
@@ -145,8 +157,8 @@ struct OperandHeader {
 };
 
 static_assert(sizeof(CommandHeader) == 8 && sizeof(AllocateCommand) == 24 && sizeof(FreeCommand) == 16);
-static_assert(sizeof(UploadCommand) == 32 && sizeof(UploadInlineCommand) == 32 &&
-              sizeof(DownloadCommand) == 32);
+static_assert(sizeof(UploadCommand) == 48 && sizeof(UploadInlineCommand) == 32 &&
+              sizeof(DownloadCommand) == 48 && sizeof(ReleaseMemoryCommand) == 16);
 static_assert(sizeof(CopyCommand) == 48 && sizeof(CreateQueueCommand) == 16 &&
               sizeof(TimestampCommand) == 16);
 static_assert(sizeof(WaitCommand) == 24 && sizeof(ClearErrorCommand) == 16);

@@ -10,6 +10,7 @@
 #include "sdk/client/address.h"
 #include "sdk/client/buffer_ids.h"
 #include "sdk/client/client_name.h"
+#include "sdk/client/host_cache.h"
 #include "sdk/client/staging.h"
 #include "sdk/client/visible_devices.h"
 
@@ -50,6 +51,83 @@ TEST(Staging, PiecesComeFreeInOrderWhenTheirCommandCompletes) {
   const auto third = staging.Take(512, complete);
   ASSERT_TRUE(third);
   EXPECT_EQ(third->offset, 0u);
+}
+
+// Memory as the daemon would share it.
+void AddMemory(HostCache& cache, uint32_t id, uint64_t bytes) {
+  cache.Add(id, *Mapping::Map(*CreateSealedMemfd("test", bytes), bytes, Access::kReadWrite));
+}
+
+TEST(HostCache, ClassesWasteAQuarterAtMostAndGrow) {
+  uint64_t last = 0;
+  for (uint64_t bytes = 1; bytes < (64 << 20); bytes += bytes / 7 + 1) {
+    const uint64_t size = HostCache::ClassOf(bytes);
+    EXPECT_GE(size, bytes);
+    EXPECT_GE(size, last);
+    EXPECT_EQ(size % 4096, 0u);
+    if (bytes > (64 << 10)) EXPECT_LE(size, bytes + bytes / 4);
+    last = size;
+  }
+}
+
+TEST(HostCache, AFreedBlockServesAgainOnceItsCommandsHaveCompleted) {
+  HostCache cache;
+  uint64_t completed = 0;
+  const auto complete = [&](uint32_t, uint64_t sequence) { return sequence <= completed; };
+  EXPECT_EQ(cache.Take(5000, complete), nullptr);
+  AddMemory(cache, 1, 16 << 20);
+  HostCache::Block* const first = cache.Take(5000, complete);
+  ASSERT_NE(first, nullptr);
+  HostCache::Use(*first, 0, 5);
+  HostCache::Use(*first, 3, 6);
+  HostCache::Use(*first, 0, 7);
+  cache.Give(first);
+  HostCache::Block* const second = cache.Take(5000, complete);
+  EXPECT_NE(second, first);
+  completed = 6;
+  EXPECT_NE(cache.Take(5000, complete), first);
+  completed = 7;
+  EXPECT_EQ(cache.Take(6000, complete), first) << "of the same class";
+}
+
+TEST(HostCache, BytesAreFoundInTheBlockThatHoldsThem) {
+  HostCache cache;
+  const auto complete = [](uint32_t, uint64_t) { return true; };
+  AddMemory(cache, 4, 1 << 20);
+  AddMemory(cache, 5, 1 << 20);
+  std::vector<HostCache::Block*> blocks;
+  for (HostCache::Block* block; (block = cache.Take(100'000, complete)) != nullptr;) blocks.push_back(block);
+  ASSERT_EQ(blocks.size(), 18u);  // 112 KiB each
+  for (HostCache::Block* const block : blocks) {
+    const HostCache::Place place = cache.Find({block->address + 17, block->bytes - 17});
+    EXPECT_EQ(place.block, block);
+    EXPECT_EQ(place.memory, block->memory->id);
+    EXPECT_EQ(block->memory->mapping.data() + place.offset, block->address + 17);
+    EXPECT_EQ(cache.Find({block->address + 17, block->bytes}).block, nullptr) << "into the next one";
+    EXPECT_EQ(cache.Find({block->address - 1, 1}).block == block, false);
+  }
+  cache.Give(blocks[2]);
+  EXPECT_EQ(cache.Find({blocks[2]->address, 1}).block, nullptr);
+}
+
+TEST(HostCache, OnlyMemoryThatNobodyHoldsOrUsesIsIdle) {
+  HostCache cache;
+  uint64_t completed = 0;
+  const auto complete = [&](uint32_t, uint64_t sequence) { return sequence <= completed; };
+  AddMemory(cache, 1, 1 << 20);
+  EXPECT_EQ(cache.free_bytes(), 1u << 20);
+  HostCache::Block* const block = cache.Take(4096, complete);
+  EXPECT_EQ(cache.free_bytes(), 0u);
+  EXPECT_EQ(cache.TakeIdle(complete), nullptr);
+  HostCache::Use(*block, 0, 1);
+  cache.Give(block);
+  EXPECT_EQ(cache.free_bytes(), 1u << 20);
+  EXPECT_EQ(cache.TakeIdle(complete), nullptr);
+  completed = 1;
+  EXPECT_EQ(cache.TakeIdle(complete)->id, 1u);
+  EXPECT_TRUE(cache.empty());
+  EXPECT_EQ(cache.free_bytes(), 0u);
+  EXPECT_EQ(cache.Take(4096, complete), nullptr) << "its blocks are gone";
 }
 
 TEST(Staging, AHeldPieceStaysUntilItIsReleased) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -16,6 +17,7 @@
 #include "proto/wire/encode.h"
 #include "sdk/client/buffer_ids.h"
 #include "sdk/client/connect.h"
+#include "sdk/client/host_cache.h"
 #include "sdk/client/staging.h"
 #include "xpud/xpud.h"
 
@@ -40,8 +42,18 @@ class Core : public std::enable_shared_from_this<Core> {
   absl::Status Upload(uint32_t queue, std::span<const std::byte> source, BufferHandle target,
                       uint64_t offset);
   absl::Status Download(uint32_t queue, BufferHandle source, uint64_t offset, std::span<std::byte> target);
+  // As Upload and Download, without waiting where the bytes lie in host memory.
+  absl::Status StartUpload(uint32_t queue, std::span<const std::byte> source, BufferHandle target,
+                           uint64_t offset);
+  absl::Status StartDownload(uint32_t queue, BufferHandle source, uint64_t offset,
+                             std::span<std::byte> target);
   absl::Status Copy(uint32_t queue, BufferHandle source, uint64_t source_offset, BufferHandle target,
                     uint64_t target_offset, uint64_t bytes);
+
+  // Host memory that the daemon shares. Not after fork: the child does not have it.
+  absl::StatusOr<HostCache::Block*> AllocateHost(uint64_t bytes);
+  void FreeHost(HostCache::Block* block);
+  bool IsHostMemory(const void* address);
 
   absl::StatusOr<uint32_t> CreateQueue(uint32_t device, int priority);
   absl::Status DestroyQueue(uint32_t queue);
@@ -76,7 +88,13 @@ class Core : public std::enable_shared_from_this<Core> {
   absl::Status UntilRoom(absl::FunctionRef<bool()> attempt);
   // Writes a fixed-size command; its sequence, or 0 when the ring has no room.
   template <typename Command>
-  uint64_t Append(const Command& command) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  uint64_t Append(const Command& command) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    std::byte* const space = transport_->Reserve(sizeof(Command));
+    if (space == nullptr) [[unlikely]]
+      return 0;
+    std::memcpy(space, &command, sizeof(Command));
+    return Committed(command.header.queue, sizeof(Command));
+  }
   template <typename Command>
   absl::Status Send(const Command& command, bool publish);
   uint64_t Committed(uint32_t queue, size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -88,6 +106,21 @@ class Core : public std::enable_shared_from_this<Core> {
   template <typename Command>
   absl::StatusOr<Staging::Piece> SendStaged(Command command, std::span<const std::byte> source, bool held,
                                             uint64_t& sequence);
+  // `sparing`: without more memory than it takes.
+  absl::StatusOr<HostCache::Block*> TakeHost(uint64_t bytes, bool sparing);
+  // Shares one more memory with the daemon.
+  absl::Status AddHostMemory(uint64_t bytes);
+  // Gives idle memories back until `keep` bytes of them are left; waits for the daemon to have them, if
+  // asked.
+  absl::Status TrimHost(uint64_t keep, bool wait);
+  bool IsInHost(std::span<const std::byte> bytes);
+  // Copies bytes of host memory in pieces, as `command` says; `sequence` is the last one's.
+  template <typename Command>
+  absl::Status SendHost(Command command, std::span<const std::byte> bytes, uint64_t& sequence);
+  absl::Status UploadHost(uint32_t queue, std::span<const std::byte> source, BufferHandle target,
+                          uint64_t offset, uint64_t& sequence);
+  absl::Status DownloadHost(uint32_t queue, BufferHandle source, uint64_t offset, std::span<std::byte> target,
+                            uint64_t& sequence);
   absl::Status TakeError(uint32_t queue);
   absl::Status CheckLimit(uint32_t device, uint64_t bytes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Charge(uint32_t device, uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -104,6 +137,8 @@ class Core : public std::enable_shared_from_this<Core> {
   uint64_t memory_limit_;
   std::function<absl::Status()> interrupt_;
   uint32_t fork_epoch_;
+  std::atomic<bool> has_host_{false};  // there is or was host memory
+  std::atomic<uint32_t> next_memory_{1};
 
   alignas(64) SpinMutex mutex_;  // of its own line: held for the writing of one command
   uint64_t sequence_ ABSL_GUARDED_BY(mutex_) = 0;
@@ -112,6 +147,7 @@ class Core : public std::enable_shared_from_this<Core> {
   uint64_t buffers_ ABSL_GUARDED_BY(mutex_) = 0;
   std::shared_ptr<Core> self_ ABSL_GUARDED_BY(mutex_);  // while there are buffers: they do not count
   Staging staging_ ABSL_GUARDED_BY(mutex_);
+  HostCache host_ ABSL_GUARDED_BY(mutex_);
   std::array<QueueState, wire::kMaxQueues> queues_ ABSL_GUARDED_BY(mutex_);
   std::vector<uint32_t> free_timestamps_ ABSL_GUARDED_BY(mutex_);
 };

@@ -13,6 +13,13 @@ void Buffer::Free() {
   bytes_ = 0;
 }
 
+void HostBuffer::Free() {
+  if (core_ != nullptr) core_->FreeHost(static_cast<client::HostCache::Block*>(block_));
+  core_ = nullptr;
+  block_ = nullptr;
+  bytes_ = {};
+}
+
 bool Event::Query() const { return core_ == nullptr || core_->IsComplete(queue_, sequence_); }
 
 absl::Status Event::Synchronize() const {
@@ -42,6 +49,15 @@ absl::Status Queue::Upload(std::span<const std::byte> source, BufferHandle targe
 
 absl::Status Queue::Download(BufferHandle source, uint64_t offset, std::span<std::byte> target) const {
   return core_->Download(id_, source, offset, target);
+}
+
+absl::Status Queue::StartUpload(std::span<const std::byte> source, BufferHandle target,
+                                uint64_t offset) const {
+  return core_->StartUpload(id_, source, target, offset);
+}
+
+absl::Status Queue::StartDownload(BufferHandle source, uint64_t offset, std::span<std::byte> target) const {
+  return core_->StartDownload(id_, source, offset, target);
 }
 
 absl::Status Queue::Copy(BufferHandle source, uint64_t source_offset, BufferHandle target,
@@ -94,6 +110,18 @@ absl::Status Session::DestroyQueue(const Queue& queue) {
     return absl::InvalidArgumentError("a default queue lives as long as its session");
   return core_->DestroyQueue(queue.id());
 }
+
+absl::StatusOr<HostBuffer> Session::AllocateHost(uint64_t bytes) {
+  HostBuffer buffer;
+  if (bytes == 0) return buffer;
+  ASSIGN_OR_RETURN(client::HostCache::Block* const block, core_->AllocateHost(bytes));
+  buffer.core_ = core_;
+  buffer.block_ = block;
+  buffer.bytes_ = {block->address, bytes};
+  return buffer;
+}
+
+bool Session::IsHostMemory(const void* address) const { return core_->IsHostMemory(address); }
 
 absl::Status Session::Synchronize(uint32_t device) { return core_->SynchronizeDevice(device); }
 MemoryStats Session::Memory(uint32_t device) const { return core_->Memory(device); }

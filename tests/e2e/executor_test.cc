@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <numeric>
@@ -242,6 +243,70 @@ TEST(Executor, AStandbyTakesOver) {
     EXPECT_TRUE(Within(milliseconds(20'000), [&] { return daemon.StatusOf("executors_replaced") == i; }));
   }
   ExpectUndisturbed(daemon, bystanders);
+}
+
+// A session that shares memory, copies something there and back, and goes.
+bool Visit(const DaemonProcess& daemon) {
+  auto session = daemon.Connect("visitor");
+  const Queue queue = session->DefaultQueue(0);
+  constexpr size_t kBytes = 1 << 20;
+  const HostBuffer source = *session->AllocateHost(kBytes), back = *session->AllocateHost(kBytes);
+  std::memset(source.bytes().data(), 7, kBytes);
+  const Buffer buffer = *queue.Allocate(kBytes);
+  return queue.StartUpload(source.bytes(), buffer.handle(), 0).ok() &&
+         queue.Download(buffer.handle(), 0, back.bytes()).ok() &&
+         std::memcmp(source.bytes().data(), back.bytes().data(), kBytes) == 0;
+}
+
+// Memory that clients share comes and goes while executors do: each one has what it needs, at the right
+// place, and copies that were under way are made again.
+TEST(Executor, CopiesFromAndToHostMemoryAreRightWhileExecutorsDie) {
+  DaemonProcess daemon = StartDaemon();
+  auto session = daemon.Connect();
+  const Queue queue = session->DefaultQueue(0);
+  constexpr size_t kFloats = 3 << 18;  // 3 MiB
+  const auto floats = [](const HostBuffer& host) {
+    return std::span(reinterpret_cast<float*>(host.bytes().data()), kFloats);
+  };
+  const HostBuffer kept = *session->AllocateHost(kFloats * sizeof(float));
+  std::iota(floats(kept).begin(), floats(kept).end(), 0.0f);
+  std::atomic<bool> stop{false};
+  std::thread killer([&] {
+    while (!stop) {
+      std::this_thread::sleep_for(milliseconds(100));
+      if (const int64_t pid = daemon.StatusOf("executor_pid"); pid > 0)
+        kill(static_cast<pid_t>(pid), SIGKILL);
+    }
+  });
+  std::atomic<int> visits{0}, failed_visits{0};
+  std::thread visitor([&] {
+    while (!stop) failed_visits += !Visit(daemon), ++visits;
+  });
+  int rounds = 0;
+  for (const auto end = Clock::now() + std::chrono::seconds(5); Clock::now() < end; ++rounds) {
+    // 20 MiB more than is idle: a memory of its own, given to this executor or the next one.
+    HostBuffer passing = *session->AllocateHost((20 + static_cast<size_t>(rounds) % 7) << 20);
+    std::fill(floats(passing).begin(), floats(passing).end(), static_cast<float>(rounds));
+    const HostBuffer back = *session->AllocateHost(kFloats * sizeof(float));
+    const Buffer a = *queue.Allocate(kFloats * sizeof(float)), b = *queue.Allocate(kFloats * sizeof(float));
+    ASSERT_TRUE(queue.StartUpload(kept.bytes(), a.handle(), 0).ok());
+    ASSERT_TRUE(queue.StartUpload(passing.bytes().first(b.bytes()), b.handle(), 0).ok());
+    passing.Free();
+    ASSERT_TRUE(queue.Copy(a.handle(), 0, b.handle(), 0, a.bytes() / 2).ok());
+    ASSERT_TRUE(queue.StartDownload(b.handle(), 0, back.bytes()).ok());
+    ASSERT_TRUE(queue.Synchronize().ok());
+    for (size_t i = 0; i < kFloats; ++i)
+      ASSERT_EQ(floats(back)[i], i < kFloats / 2 ? static_cast<float>(i) : static_cast<float>(rounds)) << i;
+  }
+  stop = true;
+  killer.join();
+  visitor.join();
+  std::printf("%d rounds, %d visits, %d executors\n", rounds, visits.load(),
+              static_cast<int>(daemon.StatusOf("executors_replaced")));
+  EXPECT_EQ(failed_visits, 0);
+  EXPECT_GT(visits, 10);
+  EXPECT_GT(daemon.StatusOf("executors_replaced"), 2);
+  EXPECT_EQ(daemon.StatusOf("sessions_closed_for_fault"), 0);
 }
 
 // An update in place that was under way can be neither undone nor run again: it is an error, never a wrong

@@ -14,10 +14,10 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/wire/encode.h"
 #include "sdk/client/connect.h"
 #include "sdk/client/core.h"
 #include "tests/e2e/daemon_process.h"
+#include "tests/e2e/raw_session.h"
 #include "xpud/tensor.h"
 
 namespace xpud::e2e {
@@ -104,91 +104,63 @@ TEST(Faults, AKilledDaemonEndsEveryCallWithinASecondAndTheNextOneStarts) {
   EXPECT_TRUE(next.Connect()->DefaultQueue(0).Synchronize().ok());
 }
 
-// Sends raw commands on a session of its own.
-class Hostile {
- public:
-  explicit Hostile(const DaemonProcess& daemon) {
-    ConnectOptions options;
-    options.address = daemon.socket();
-    connection_ = *client::Connect(options);
-  }
-  template <typename Command>
-  void Send(const Command& command) {
-    std::byte* space = connection_.transport->Reserve(sizeof(command));
-    std::memcpy(space, &command, sizeof(command));
-    connection_.transport->Commit(sizeof(command));
-    connection_.transport->Publish();
-  }
-  // How the daemon ended the session.
-  std::string Fate() {
-    EXPECT_TRUE(Within(milliseconds(1000), [&] { return !connection_.transport->status().ok(); }));
-    return std::string(connection_.transport->status().message());
-  }
-
- private:
-  client::Connection connection_;
-};
-
-template <typename Command>
-wire::CommandHeader HeaderOf(wire::CommandKind kind, uint32_t queue = 0) {
-  return wire::Header(kind, queue, sizeof(Command));
-}
-
 TEST(Faults, BreachesOfProtocolCloseThatSessionOnly) {
   using wire::CommandKind;
   DaemonProcess daemon;
   auto bystander = daemon.Connect();
   const Tensor ones = Ones(bystander->DefaultQueue(0), 4);
-  const std::vector<std::pair<std::function<void(Hostile&)>, const char*>> breaches = {
-      {[](Hostile& h) { h.Send(wire::FreeCommand{HeaderOf<wire::FreeCommand>(CommandKind::kFree), {1, 1}}); },
+  const std::vector<std::pair<std::function<void(RawSession&)>, const char*>> breaches = {
+      {[](RawSession& h) {
+         h.Send(wire::FreeCommand{HeaderOf<wire::FreeCommand>(CommandKind::kFree), {1, 1}});
+       },
        "does not exist"},
-      {[](Hostile& h) {
+      {[](RawSession& h) {
          h.Send(wire::AllocateCommand{
              HeaderOf<wire::AllocateCommand>(CommandKind::kAllocate), {4'000'000, 1}, 8});
        },
        "out of order"},
-      {[](Hostile& h) {
+      {[](RawSession& h) {
          h.Send(wire::AllocateCommand{HeaderOf<wire::AllocateCommand>(CommandKind::kAllocate, 9), {1, 1}, 8});
        },
        "queue does not exist"},
-      {[](Hostile& h) { h.Send(wire::NopCommand{{4, CommandKind::kNop, 0, 0}}); }, "a command of 4 bytes"},
-      {[](Hostile& h) { h.Send(wire::NopCommand{{8, static_cast<CommandKind>(200), 0, 0}}); },
+      {[](RawSession& h) { h.Send(wire::NopCommand{{4, CommandKind::kNop, 0, 0}}); }, "a command of 4 bytes"},
+      {[](RawSession& h) { h.Send(wire::NopCommand{{8, static_cast<CommandKind>(200), 0, 0}}); },
        "unknown kind 200"},
-      {[](Hostile& h) {
+      {[](RawSession& h) {
          h.Send(wire::DownloadCommand{
-             HeaderOf<wire::DownloadCommand>(CommandKind::kDownload), {1, 1}, 0, 0xfffffff0u, 64});
+             HeaderOf<wire::DownloadCommand>(CommandKind::kDownload), {1, 1}, 0, {0xfffffff0u, 0, 0}, 64});
        },
        "leaves the staging memory"},
-      {[](Hostile& h) {
+      {[](RawSession& h) {
          h.Send(wire::WaitCommand{HeaderOf<wire::WaitCommand>(CommandKind::kWait), 0, 0, 99});
        },
        "not an earlier one"},
-      {[](Hostile& h) {
+      {[](RawSession& h) {
          h.Send(wire::CreateQueueCommand{HeaderOf<wire::CreateQueueCommand>(CommandKind::kCreateQueue, 5), 77,
                                          0});
        },
        "device that does not exist"},
-      {[](Hostile& h) {
+      {[](RawSession& h) {
          h.Send(wire::TimestampCommand{HeaderOf<wire::TimestampCommand>(CommandKind::kTimestamp), 5000, 0});
        },
        "slot is out of range"},
-      {[](Hostile& h) {
+      {[](RawSession& h) {
          h.Send(wire::ClearErrorCommand{HeaderOf<wire::ClearErrorCommand>(CommandKind::kClearError), 3, 0});
        },
        "never raised"},
-      {[](Hostile& h) {
+      {[](RawSession& h) {
          h.Send(wire::ExecuteCommand{HeaderOf<wire::ExecuteCommand>(CommandKind::kExecute), 65535, 0, 0, 0, 0,
                                      0});
        },
        "op 65535 does not exist"},
-      {[](Hostile& h) {
+      {[](RawSession& h) {
          h.Send(
              wire::ExecuteCommand{HeaderOf<wire::ExecuteCommand>(CommandKind::kExecute), 10, 8, 1, 0, 0, 0});
        },
        "ends inside an operand"},
   };
   for (const auto& [breach, reason] : breaches) {
-    Hostile hostile(daemon);
+    RawSession hostile(daemon.socket());
     breach(hostile);
     EXPECT_THAT(hostile.Fate(), HasSubstr(reason));
     EXPECT_THAT(*Add(ones, ones)->ToFloats(), ElementsAre(2, 2, 2, 2));

@@ -10,6 +10,7 @@ namespace {
 
 constexpr uint64_t kSpaceBytes = uint64_t{1} << 39;  // 512 GiB a device
 constexpr uint64_t kHostBytes = uint64_t{1} << 36;   // of these, for the daemon's memory
+constexpr uint64_t kClientsEnd = uint64_t{1} << 38;  // from there to here, for clients'
 constexpr uint64_t kHostUnit = uint64_t{64} << 10;
 constexpr uint32_t kMostDevices = 16;
 // Neither programs nor the CUDA driver place anything there of their own accord (drivers/README.md).
@@ -39,11 +40,15 @@ absl::StatusOr<AddressSpace> AddressSpace::At(uint32_t index, uint64_t from, uin
 }
 
 absl::StatusOr<AddressSpace> AddressSpace::ForChunks(uint32_t index) {
-  return At(index, kHostBytes, kSpaceBytes, XPUD_MEM_ADDRESS_UNIT);
+  return At(index, kClientsEnd, kSpaceBytes, XPUD_MEM_ADDRESS_UNIT);
 }
 
 absl::StatusOr<AddressSpace> AddressSpace::ForHostMemory(uint32_t index) {
   return At(index, 0, kHostBytes, kHostUnit);
+}
+
+absl::StatusOr<AddressSpace> AddressSpace::ForClientMemory(uint32_t index) {
+  return At(index, kHostBytes, kClientsEnd, kHostUnit);
 }
 
 absl::StatusOr<uint64_t> AddressSpace::Take(uint64_t bytes) {

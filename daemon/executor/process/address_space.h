@@ -11,9 +11,10 @@ namespace xpud::executor::process {
 
 class AddressSpace {
  public:
-  // The parts for device `index` of this process: for its own memory, and for the daemon's.
+  // The parts for device `index` of this process: for its own memory, for the daemon's, and for clients'.
   static absl::StatusOr<AddressSpace> ForChunks(uint32_t index);
   static absl::StatusOr<AddressSpace> ForHostMemory(uint32_t index);
+  static absl::StatusOr<AddressSpace> ForClientMemory(uint32_t index);
 
   // The lowest free range of at least `bytes`, whole units. ResourceExhausted when there is none.
   absl::StatusOr<uint64_t> Take(uint64_t bytes);

@@ -18,7 +18,8 @@
 namespace xpud::executor::process {
 namespace {
 
-// Device memory and host memory, at the addresses that the daemon gives. The main thread.
+// Device memory and host memory, at the addresses that the daemon gives. The main thread; and one for host
+// memory that takes long to import, with a channel and a device object of its own.
 class MemoryServer {
  public:
   MemoryServer(LevelZeroDevice& device, Channel& channel, Answer description)
@@ -205,7 +206,8 @@ void Start(const char* name, Body body) {
   thread.detach();
 }
 
-absl::Status Serve(const DriverOptions& options, int index, int rings, Channel& memory, Channel& compiler) {
+absl::Status Serve(const DriverOptions& options, int index, int rings, Channel& memory, Channel& compiler,
+                   Channel& imports) {
   ASSIGN_OR_RETURN(auto devices, OpenLevelZeroDevices(options));
   if (static_cast<size_t>(index) >= devices.size())
     return absl::NotFoundError(absl::StrCat("there is no device ", index, " of kind ", options.device));
@@ -219,10 +221,13 @@ absl::Status Serve(const DriverOptions& options, int index, int rings, Channel& 
     workers.emplace_back(std::move(own), std::move(ring));
   }
   ASSIGN_OR_RETURN(auto for_compiler, device.OpenAgain());
+  ASSIGN_OR_RETURN(auto for_imports, device.OpenAgain());
   MemoryServer memory_server(device, memory,
                              Describe(device.properties(), static_cast<uint32_t>(devices.size())));
   CompilerServer compiler_server(*for_compiler, compiler);
+  MemoryServer import_server(*for_imports, imports, {});
   Start("xpud-compile", [&] { compiler_server.Run(); });
+  Start("xpud-import", [&] { import_server.Run(); });
   for (auto& [own, ring] : workers)
     Start("xpud-append", [&own = own, &ring = ring] { ServeRing(*own, ring); });
   memory_server.Run();
@@ -234,8 +239,9 @@ absl::Status Serve(const DriverOptions& options, int index, int rings, Channel& 
 int ServeDevice(const DriverOptions& options, int index, int rings) {
   if (TargetOf(options.device) == kernels::Target::kNvptx)
     Start("xpud-load", [] { kernels::LoadGpuLibraries(); });
-  Channel memory{UniqueFd(kMemoryChannelFd)}, compiler{UniqueFd(kCompilerChannelFd)};
-  const absl::Status failed = Serve(options, index, rings, memory, compiler);
+  Channel memory{UniqueFd(kMemoryChannelFd)}, compiler{UniqueFd(kCompilerChannelFd)},
+      imports{UniqueFd(kImportChannelFd)};
+  const absl::Status failed = Serve(options, index, rings, memory, compiler, imports);
   // The daemon's Hello gets why.
   while (true) {
     auto question = memory.Next();

@@ -11,7 +11,8 @@ namespace xpud::executor::process {
 // The descriptors that an executor inherits.
 inline constexpr int kMemoryChannelFd = 3;
 inline constexpr int kCompilerChannelFd = 4;
-inline constexpr int kFirstRingFd = 5;  // of each ring its memory, then its doorbell
+inline constexpr int kImportChannelFd = 5;
+inline constexpr int kFirstRingFd = 6;  // of each ring its memory, then its doorbell
 inline constexpr int kMostRings = 4;
 inline constexpr int kFirstFreeFd = kFirstRingFd + 2 * kMostRings;
 

@@ -46,23 +46,21 @@ absl::StatusOr<std::unique_ptr<ExecutorProcess>> ExecutorProcess::Start(const Ex
     ASSIGN_OR_RETURN(PrivateRing ring, PrivateRing::Create());
     rings.push_back(std::move(ring));
   }
-  UniqueFd memory, memory_end, compiler, compiler_end;
-  RETURN_IF_ERROR(Channel::CreatePair(memory, memory_end));
-  RETURN_IF_ERROR(Channel::CreatePair(compiler, compiler_end));
-  std::unique_ptr<ExecutorProcess> process(
-      new ExecutorProcess(std::move(rings), std::move(memory), std::move(compiler)));
-  RETURN_IF_ERROR(process->Spawn(command, memory_end, compiler_end));
-  memory_end.Reset();  // so that the executor's end is seen as a hang-up
-  compiler_end.Reset();
+  Ends here, there;
+  RETURN_IF_ERROR(Channel::CreatePair(here.memory, there.memory));
+  RETURN_IF_ERROR(Channel::CreatePair(here.compiler, there.compiler));
+  RETURN_IF_ERROR(Channel::CreatePair(here.imports, there.imports));
+  std::unique_ptr<ExecutorProcess> process(new ExecutorProcess(std::move(rings), std::move(here)));
+  RETURN_IF_ERROR(process->Spawn(command, there));
+  there = {};  // so that the executor's end is seen as a hang-up
   RETURN_IF_ERROR(process->Greet());
   return process;
 }
 
-absl::Status ExecutorProcess::Spawn(const ExecutorCommand& command, const UniqueFd& memory,
-                                    const UniqueFd& compiler) {
+absl::Status ExecutorProcess::Spawn(const ExecutorCommand& command, const Ends& ends) {
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
-  std::vector<const UniqueFd*> given = {&memory, &compiler};
+  std::vector<const UniqueFd*> given = {&ends.memory, &ends.compiler, &ends.imports};
   for (const PrivateRing& ring : rings_) given.insert(given.end(), {&ring.fd(), &ring.doorbell()});
   std::vector<UniqueFd> sources;
   int target = kMemoryChannelFd;
@@ -129,6 +127,14 @@ void ExecutorProcess::Free(uint64_t address) { (void)memory_.Tell({RequestKind::
 
 void ExecutorProcess::ReleaseHost(uint64_t address) {
   (void)memory_.Tell({RequestKind::kReleaseHost, 0, address, 0});
+}
+
+absl::Status ExecutorProcess::ImportSlowly(uint64_t address, uint64_t bytes, int fd) {
+  return imports_.Ask({RequestKind::kImportHost, 0, address, bytes}, fd, /*timeout_ms=*/0).status();
+}
+
+void ExecutorProcess::ReleaseSlowly(uint64_t address) {
+  (void)imports_.Tell({RequestKind::kReleaseHost, 0, address, 0});
 }
 
 absl::StatusOr<Channel::Reply> ExecutorProcess::AskCompiler(RequestKind kind,

@@ -42,6 +42,9 @@ class ExecutorProcess {
   absl::Status ImportHost(uint64_t address, uint64_t bytes, int fd);
   void Free(uint64_t address);
   void ReleaseHost(uint64_t address);
+  // The same for memory that takes as long as it takes (it may be in swap); the others do not wait for it.
+  absl::Status ImportSlowly(uint64_t address, uint64_t bytes, int fd);
+  void ReleaseSlowly(uint64_t address);
   // Takes as long as it takes.
   absl::StatusOr<std::string> Assemble(const std::string& text);
   absl::StatusOr<uint64_t> Ask(const kernels::Launch& launch);
@@ -57,9 +60,16 @@ class ExecutorProcess {
   End Reap();
 
  private:
-  ExecutorProcess(std::vector<PrivateRing> rings, UniqueFd memory, UniqueFd compiler)
-      : rings_(std::move(rings)), memory_(std::move(memory)), compiler_(std::move(compiler)) {}
-  absl::Status Spawn(const ExecutorCommand& command, const UniqueFd& memory, const UniqueFd& compiler);
+  // The daemon's ends, or the executor's, of the channels.
+  struct Ends {
+    UniqueFd memory, compiler, imports;
+  };
+  ExecutorProcess(std::vector<PrivateRing> rings, Ends ends)
+      : rings_(std::move(rings)),
+        memory_(std::move(ends.memory)),
+        compiler_(std::move(ends.compiler)),
+        imports_(std::move(ends.imports)) {}
+  absl::Status Spawn(const ExecutorCommand& command, const Ends& ends);
   absl::Status Greet();
   absl::StatusOr<Channel::Reply> AskMemory(RequestKind kind, uint64_t address, uint64_t bytes, int fd = -1);
   absl::StatusOr<Channel::Reply> AskCompiler(RequestKind kind, std::span<const std::byte> input);
@@ -67,7 +77,7 @@ class ExecutorProcess {
   pid_t pid_ = 0;
   UniqueFd pidfd_;
   std::vector<PrivateRing> rings_;
-  Channel memory_, compiler_;
+  Channel memory_, compiler_, imports_;
   DeviceProperties properties_;
   uint32_t devices_ = 0;
   std::atomic<bool> killed_{false};

@@ -1,5 +1,6 @@
 #include "daemon/executor/process/process_device.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -44,15 +45,16 @@ class ProcessDevice::SharedHostMemory final : public HostMemory {
   Mapping mapping_;  // empty where the memory is another's
 };
 
-ProcessDevice::ProcessDevice(ProcessDeviceOptions options, AddressSpace chunks, AddressSpace hosts)
-    : options_(std::move(options)), chunk_addresses_(std::move(chunks)), host_addresses_(std::move(hosts)) {}
+ProcessDevice::ProcessDevice(ProcessDeviceOptions options, Addresses addresses)
+    : options_(std::move(options)), addresses_(std::move(addresses)), background_(options_.wake) {}
 
 absl::StatusOr<std::unique_ptr<ProcessDevice>> ProcessDevice::Create(ProcessDeviceOptions options,
                                                                      std::unique_ptr<ExecutorProcess> first) {
   ASSIGN_OR_RETURN(AddressSpace chunks, AddressSpace::ForChunks(options.index));
   ASSIGN_OR_RETURN(AddressSpace hosts, AddressSpace::ForHostMemory(options.index));
+  ASSIGN_OR_RETURN(AddressSpace clients, AddressSpace::ForClientMemory(options.index));
   std::unique_ptr<ProcessDevice> device(
-      new ProcessDevice(std::move(options), std::move(chunks), std::move(hosts)));
+      new ProcessDevice(std::move(options), {std::move(chunks), std::move(hosts), std::move(clients)}));
   device->properties_ = first->properties();
   device->process_ = std::move(first);
   device->Publish(device->process_);
@@ -66,28 +68,32 @@ ProcessDevice::~ProcessDevice() {
   if (standby_starter_.joinable()) standby_starter_.join();
   probe_words_.reset();
   Publish(nullptr);
+  if (process_ != nullptr) process_->Kill();  // ends an import
 }
 
 // ---- memory
 
 absl::StatusOr<std::unique_ptr<Chunk>> ProcessDevice::AllocateChunk(uint64_t bytes) {
   if (!online()) return absl::UnavailableError("the device's executor is being replaced");
-  ASSIGN_OR_RETURN(const uint64_t address, chunk_addresses_.Take(bytes));
+  ASSIGN_OR_RETURN(const uint64_t address, addresses_.chunks.Take(bytes));
   auto fd = process_->Allocate(address, bytes);
   if (!fd.ok()) {
-    chunk_addresses_.Return(address);
+    addresses_.chunks.Return(address);
     return fd.status();
   }
-  memory_[address] = {bytes, std::make_shared<UniqueFd>(*std::move(fd)), /*host=*/false};
+  memory_[address] = {bytes, std::make_shared<UniqueFd>(*std::move(fd)), Memory::Kind::kChunk};
   return std::make_unique<DeviceChunk>(*this, address, bytes);
 }
 
 absl::Status ProcessDevice::AddHostMemory(uint64_t address, uint64_t bytes, std::shared_ptr<UniqueFd> fd) {
   if (state_ == State::kLost)
     return absl::UnavailableError("the device is lost: no executor could be started for it");
-  // An executor that is not there yet gets it when it is.
-  if (online()) RETURN_IF_ERROR(process_->ImportHost(address, bytes, fd->get()));
-  memory_[address] = {bytes, std::move(fd), /*host=*/true};
+  const Memory memory = {bytes, std::move(fd), Memory::Kind::kHost};
+  // An executor that is not there yet gets it when it is, and so does the next one where this one is just
+  // lost.
+  const absl::Status given = online() ? Give(*process_, address, memory) : absl::OkStatus();
+  if (!given.ok() && !absl::IsUnavailable(given)) return given;
+  memory_[address] = memory;
   return absl::OkStatus();
 }
 
@@ -95,7 +101,7 @@ absl::StatusOr<std::unique_ptr<HostMemory>> ProcessDevice::AllocateHost(uint64_t
   ASSIGN_OR_RETURN(UniqueFd fd, CreateSealedMemfd("xpud-words", bytes));
   ASSIGN_OR_RETURN(Mapping mapping, Mapping::Map(fd, bytes, Access::kReadWrite));
   std::byte* const here = mapping.data();
-  ASSIGN_OR_RETURN(const uint64_t there, host_addresses_.Take(bytes));
+  ASSIGN_OR_RETURN(const uint64_t there, addresses_.hosts.Take(bytes));
   auto memory = std::make_unique<SharedHostMemory>(*this, here, there, std::move(mapping));
   RETURN_IF_ERROR(AddHostMemory(there, bytes, std::make_shared<UniqueFd>(std::move(fd))));
   return memory;
@@ -104,7 +110,7 @@ absl::StatusOr<std::unique_ptr<HostMemory>> ProcessDevice::AllocateHost(uint64_t
 absl::StatusOr<std::unique_ptr<HostMemory>> ProcessDevice::Import(const transport::SharedBytes& memory) {
   UniqueFd fd(dup(memory.fd));
   if (!fd.valid()) return absl::ErrnoToStatus(errno, "dup failed");
-  ASSIGN_OR_RETURN(const uint64_t there, host_addresses_.Take(memory.bytes.size()));
+  ASSIGN_OR_RETURN(const uint64_t there, addresses_.hosts.Take(memory.bytes.size()));
   auto imported = std::make_unique<SharedHostMemory>(*this, memory.bytes.data(), there, Mapping());
   RETURN_IF_ERROR(AddHostMemory(there, memory.bytes.size(), std::make_shared<UniqueFd>(std::move(fd))));
   return imported;
@@ -113,11 +119,74 @@ absl::StatusOr<std::unique_ptr<HostMemory>> ProcessDevice::Import(const transpor
 void ProcessDevice::RemoveMemory(uint64_t address) {
   const auto found = memory_.find(address);
   if (found != memory_.end()) {
-    if (online()) found->second.host ? process_->ReleaseHost(address) : process_->Free(address);
+    const Memory memory = std::move(found->second);
     memory_.erase(found);
+    if (online() && memory.kind != Memory::Kind::kClient) TakeBack(*process_, address, memory);
+    if (online() && memory.kind == Memory::Kind::kClient)
+      background_.Run([process = process_, address, memory] { TakeBack(*process, address, memory); }, [] {});
   }
-  chunk_addresses_.Return(address);
-  host_addresses_.Return(address);
+  addresses_.chunks.Return(address);
+  addresses_.hosts.Return(address);
+  addresses_.clients.Return(address);
+}
+
+absl::Status ProcessDevice::Give(ExecutorProcess& process, uint64_t address, const Memory& memory) {
+  switch (memory.kind) {
+    case Memory::Kind::kChunk:
+      return process.Import(address, memory.bytes, *memory.fd);
+    case Memory::Kind::kHost:
+      return process.ImportHost(address, memory.bytes, memory.fd->get());
+    case Memory::Kind::kClient:
+      return process.ImportSlowly(address, memory.bytes, memory.fd->get());
+  }
+  return absl::InternalError("memory of unknown kind");
+}
+
+void ProcessDevice::TakeBack(ExecutorProcess& process, uint64_t address, const Memory& memory) {
+  switch (memory.kind) {
+    case Memory::Kind::kChunk:
+      return process.Free(address);
+    case Memory::Kind::kHost:
+      return process.ReleaseHost(address);
+    case Memory::Kind::kClient:
+      return process.ReleaseSlowly(address);
+  }
+}
+
+void ProcessDevice::StartImport(const transport::SharedBytes& memory, uint64_t owner, ImportDone done) {
+  UniqueFd fd(fcntl(memory.fd, F_DUPFD_CLOEXEC, 0));
+  if (!fd.valid()) return done(absl::ErrnoToStatus(errno, "fcntl(F_DUPFD_CLOEXEC) failed"));
+  const auto there = addresses_.clients.Take(memory.bytes.size());
+  if (!there.ok()) return done(there.status());
+  Memory kept = {memory.bytes.size(), std::make_shared<UniqueFd>(std::move(fd)), Memory::Kind::kClient,
+                 owner};
+  Import(std::make_shared<ClientImport>(
+      ClientImport{memory.bytes.data(), *there, std::move(kept), std::move(done), nullptr, {}}));
+}
+
+void ProcessDevice::Import(std::shared_ptr<ClientImport> import) {
+  background_.Run(
+      [this, import] {
+        do {
+          import->process = ExecutorOtherThan(import->process);
+          import->status = import->process == nullptr
+                               ? absl::UnavailableError("the device's executor is lost")
+                               : Give(*import->process, import->there, import->memory);
+        } while (absl::IsUnavailable(import->status) && import->process != nullptr);
+      },
+      [this, import] { FinishImport(import); });
+}
+
+// It is this executor's, and will be the next one's; or it was a lost one's, and the next one was given what
+// was here before.
+void ProcessDevice::FinishImport(const std::shared_ptr<ClientImport>& import) {
+  if (!import->status.ok()) {
+    addresses_.clients.Return(import->there);
+    return import->done(import->status);
+  }
+  if (!online() || import->process != process_) return Import(import);
+  memory_[import->there] = import->memory;
+  import->done(std::make_unique<SharedHostMemory>(*this, import->here, import->there, Mapping()));
 }
 
 // ---- queues
@@ -213,7 +282,7 @@ bool ProcessDevice::SendKernel(size_t ring, uint32_t index) {
   return true;
 }
 
-// ---- the compiler's thread
+// ---- other threads
 
 void ProcessDevice::Publish(Process process) {
   MutexLock lock(published_mutex_);
@@ -221,21 +290,23 @@ void ProcessDevice::Publish(Process process) {
   published_changed_.NotifyAll();
 }
 
+ProcessDevice::Process ProcessDevice::ExecutorOtherThan(const Process& used) {
+  const auto until = Clock::now() + kWaitForExecutor;
+  MutexLock lock(published_mutex_);
+  while (published_ != nullptr && published_ == used) {
+    const bool changed = published_changed_.WaitFor(published_mutex_, kWaitForExecutor);
+    if (!changed || Clock::now() > until) return nullptr;
+  }
+  return published_;
+}
+
 // With the executor that there is; where it is lost meanwhile, with the next one.
 template <typename Use>
 auto ProcessDevice::WithExecutor(Use use) -> decltype(use(std::declval<ExecutorProcess&>())) {
   Process used;
   for (;;) {
-    const auto until = Clock::now() + kWaitForExecutor;
-    {
-      MutexLock lock(published_mutex_);
-      while (published_ != nullptr && published_ == used) {
-        if (!published_changed_.WaitFor(published_mutex_, kWaitForExecutor) || Clock::now() > until) break;
-      }
-      if (published_ == nullptr || published_ == used)
-        return absl::UnavailableError("the device's executor is lost");
-      used = published_;
-    }
+    used = ExecutorOtherThan(used);
+    if (used == nullptr) return absl::UnavailableError("the device's executor is lost");
     auto result = use(*used);
     if (!absl::IsUnavailable(result.status())) return result;
   }

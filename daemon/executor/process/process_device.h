@@ -21,6 +21,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
+#include "daemon/executor/background.h"
 #include "daemon/executor/device.h"
 #include "daemon/executor/process/address_space.h"
 #include "daemon/executor/process/executor_process.h"
@@ -47,6 +48,7 @@ class ProcessDevice final : public Device {
   absl::StatusOr<std::unique_ptr<Chunk>> AllocateChunk(uint64_t bytes) override;
   absl::StatusOr<std::unique_ptr<HostMemory>> AllocateHost(uint64_t bytes) override;
   absl::StatusOr<std::unique_ptr<HostMemory>> Import(const transport::SharedBytes& memory) override;
+  void StartImport(const transport::SharedBytes& memory, uint64_t owner, ImportDone done) override;
   absl::StatusOr<std::unique_ptr<DeviceQueue>> CreateQueue(int priority, uint64_t owner) override;
   absl::StatusOr<std::string> Assemble(const std::string& text) override;  // any thread
   absl::StatusOr<uint64_t> Ask(const kernels::Launch& launch) override;    // any thread
@@ -81,9 +83,12 @@ class ProcessDevice final : public Device {
   };
   // Memory that every executor is to have.
   struct Memory {
+    enum class Kind { kChunk, kHost, kClient };
     uint64_t bytes = 0;
     std::shared_ptr<UniqueFd> fd;
-    bool host = false;
+    Kind kind = Kind::kChunk;
+    uint64_t owner = 0;  // of kClient
+    bool operator==(const Memory&) const = default;
   };
   using MemoryMap = std::map<uint64_t, Memory>;  // by address
   struct KernelRecord {
@@ -96,15 +101,33 @@ class ProcessDevice final : public Device {
     uint32_t loaded = 0;  // as above
   };
   enum class Ending { kEnded, kFaulted, kHung };  // how an executor was lost
+  using Process = std::shared_ptr<ExecutorProcess>;
+  // A client's memory on its way to the executor. The background's between its work and what follows.
+  struct ClientImport {
+    std::byte* here;
+    uint64_t there;
+    Memory memory;
+    ImportDone done;
+    Process process;  // that has it
+    absl::Status status;
+  };
   struct Replacement {
     absl::StatusOr<std::shared_ptr<ExecutorProcess>> process = absl::UnknownError("");
-    ExecutorProcess::End end;  // of the one before
-    MemoryMap memory;          // what it has
+    ExecutorProcess::End end;                  // of the one before
+    MemoryMap memory;                          // what it has
+    std::map<uint64_t, absl::Status> refused;  // clients' memory that it could not take, by owner
   };
 
-  ProcessDevice(ProcessDeviceOptions options, AddressSpace chunks, AddressSpace hosts);
+  struct Addresses {
+    AddressSpace chunks, hosts, clients;
+  };
+  ProcessDevice(ProcessDeviceOptions options, Addresses addresses);
   absl::Status AddHostMemory(uint64_t address, uint64_t bytes, std::shared_ptr<UniqueFd> fd);
   void RemoveMemory(uint64_t address);
+  void Import(std::shared_ptr<ClientImport> import);
+  void FinishImport(const std::shared_ptr<ClientImport>& import);
+  static absl::Status Give(ExecutorProcess& process, uint64_t address, const Memory& memory);
+  static void TakeBack(ExecutorProcess& process, uint64_t address, const Memory& memory);
   bool SendModule(size_t ring, const kernels::ModuleImage& image, ModuleRecord& record);
   size_t rings() const { return static_cast<size_t>(options_.command.rings); }
   uint64_t Taken(size_t ring) const;  // how far the executor came
@@ -130,7 +153,7 @@ class ProcessDevice final : public Device {
   absl::Status KeepStandby() ABSL_LOCKS_EXCLUDED(published_mutex_);
 
   const ProcessDeviceOptions options_;
-  AddressSpace chunk_addresses_, host_addresses_;
+  Addresses addresses_;
   State state_ = State::kOnline;
   std::shared_ptr<ExecutorProcess> process_;
   MemoryMap memory_;
@@ -164,7 +187,7 @@ class ProcessDevice final : public Device {
   std::atomic<bool> starting_standby_{false};
 
   // For other threads, which hold on to the executor that they use.
-  using Process = std::shared_ptr<ExecutorProcess>;
+  Process ExecutorOtherThan(const Process& used);  // waits for it; null: there is none
   template <typename Use>
   auto WithExecutor(Use use) -> decltype(use(std::declval<ExecutorProcess&>()));
   void Publish(Process process);
@@ -173,6 +196,7 @@ class ProcessDevice final : public Device {
   Process published_ ABSL_GUARDED_BY(published_mutex_);
   Process standby_ ABSL_GUARDED_BY(published_mutex_);
   std::optional<kernels::Launch> last_asked_ ABSL_GUARDED_BY(published_mutex_);
+  Background background_;  // last: ends first
 };
 
 }  // namespace xpud::executor::process

@@ -23,6 +23,7 @@ double Milliseconds(std::chrono::steady_clock::duration time) {
 }  // namespace
 
 std::vector<Verdict> ProcessDevice::Poll() {
+  background_.FinishDone();
   switch (state_) {
     case State::kOnline:
       CheckHealth();
@@ -149,15 +150,16 @@ ProcessDevice::Replacement ProcessDevice::Replace(const std::shared_ptr<Executor
   if (reaper.joinable()) reaper.join();
   if (!replacement.process.ok()) return replacement;
   for (const auto& [address, part] : memory) {
-    const absl::Status status = part.host
-                                    ? (*replacement.process)->ImportHost(address, part.bytes, part.fd->get())
-                                    : (*replacement.process)->Import(address, part.bytes, *part.fd);
-    if (!status.ok()) {
+    const absl::Status status = Give(**replacement.process, address, part);
+    if (!status.ok() && part.kind == Memory::Kind::kClient && !absl::IsUnavailable(status)) {
+      replacement.refused[part.owner] = status;
+    } else if (!status.ok()) {
       replacement.process = status;
       return replacement;
+    } else {
+      replacement.memory[address] = part;
     }
   }
-  replacement.memory = std::move(memory);
   return replacement;
 }
 
@@ -199,14 +201,19 @@ void ProcessDevice::FinishReplacement() {
 // Memory that came or went since the replacer began is given and taken here.
 absl::Status ProcessDevice::Adopt(Replacement replacement) {
   process_ = *std::move(replacement.process);
+  for (const auto& [owner, why] : replacement.refused) {
+    std::erase_if(memory_, [&, owner = owner](const auto& entry) { return entry.second.owner == owner; });
+    Condemn(owner, absl::StrCat("the next executor cannot have its host memory: ", why.message()));
+  }
+  const auto has = [](const MemoryMap& map, uint64_t address, const Memory& memory) {
+    const auto found = map.find(address);
+    return found != map.end() && found->second == memory;
+  };
   for (const auto& [address, part] : replacement.memory) {
-    if (memory_.contains(address)) continue;
-    part.host ? process_->ReleaseHost(address) : process_->Free(address);
+    if (!has(memory_, address, part)) TakeBack(*process_, address, part);
   }
   for (const auto& [address, part] : memory_) {
-    if (replacement.memory.contains(address)) continue;
-    RETURN_IF_ERROR(part.host ? process_->ImportHost(address, part.bytes, part.fd->get())
-                              : process_->Import(address, part.bytes, *part.fd));
+    if (!has(replacement.memory, address, part)) RETURN_IF_ERROR(Give(*process_, address, part));
   }
   for (KernelRecord& record : kernels_) record.loaded = 0;
   for (auto& [image, record] : modules_) record.loaded = 0;

@@ -91,6 +91,35 @@ class Buffer {
   uint32_t device_ = 0;
 };
 
+// Host memory that the daemon and all visible devices share: copies from and to it go straight between it and
+// the device, where others go through staging. Freed at the end of its life, and reused once the commands
+// that use it have completed. It is ordinary memory to this process, which starts on a page; a forked child
+// does not have it. It keeps its session's connection open. Default-constructed or moved from: none.
+// Thread-compatible.
+class HostBuffer {
+ public:
+  HostBuffer() = default;
+  ~HostBuffer() { Free(); }
+  HostBuffer(HostBuffer&& other) noexcept { *this = std::move(other); }
+  HostBuffer& operator=(HostBuffer&& other) noexcept {
+    if (this == &other) return *this;
+    Free();
+    core_ = std::move(other.core_);
+    block_ = std::exchange(other.block_, nullptr);
+    bytes_ = std::exchange(other.bytes_, {});
+    return *this;
+  }
+  void Free();  // now, not at the end of its life
+
+  std::span<std::byte> bytes() const { return bytes_; }
+
+ private:
+  friend class Session;
+  std::shared_ptr<client::Core> core_;
+  void* block_ = nullptr;
+  std::span<std::byte> bytes_;
+};
+
 // What a session holds of one device's memory, in bytes as asked for, and what it did so far.
 struct MemoryStats {
   uint64_t buffers = 0;
@@ -132,10 +161,16 @@ class Queue {
   // Sends one op. Checks what the wire can carry (ranks, counts); the daemon checks the rest, and errors
   // surface at the next sync.
   absl::Status Execute(const OpCall& call) const;
-  // Copies host bytes into a buffer; `source` may be reused on return.
+  // Copies host bytes into a buffer; `source` may be reused on return. From a HostBuffer it waits for the
+  // copy.
   absl::Status Upload(std::span<const std::byte> source, BufferHandle target, uint64_t offset) const;
   // Copies from a buffer to host memory and waits. Raises what went wrong before, delivering nothing then.
   absl::Status Download(BufferHandle source, uint64_t offset, std::span<std::byte> target) const;
+  // As Upload and Download, and back at once where the host bytes lie in one HostBuffer of this session: they
+  // are not to be touched until an event that is recorded afterwards (or a Synchronize) was reached; freeing
+  // them is allowed. An error surfaces at the next sync; a download's target then holds anything.
+  absl::Status StartUpload(std::span<const std::byte> source, BufferHandle target, uint64_t offset) const;
+  absl::Status StartDownload(BufferHandle source, uint64_t offset, std::span<std::byte> target) const;
   // Device-to-device bytes, between buffers of one device.
   absl::Status Copy(BufferHandle source, uint64_t source_offset, BufferHandle target, uint64_t target_offset,
                     uint64_t bytes) const;
@@ -166,6 +201,13 @@ class Session {
   // A further queue; priority: lower runs first, 0 normal, -1 high.
   absl::StatusOr<Queue> CreateQueue(uint32_t device, int priority = 0);
   absl::Status DestroyQueue(const Queue& queue);
+  // Host memory of `bytes` (0 allowed), with any contents. The first of its size takes as long as allocating
+  // it and giving it to the devices (some 0.3 s a GiB on GPUs); freed ones are kept for the next.
+  // ResourceExhausted: beyond what the daemon allows a session, or the machine has none. Unimplemented: this
+  // daemon shares none. Ordinary memory serves then.
+  absl::StatusOr<HostBuffer> AllocateHost(uint64_t bytes);
+  // Whether the address lies in a HostBuffer of this session.
+  bool IsHostMemory(const void* address) const;
   // Waits for every queue of one device.
   absl::Status Synchronize(uint32_t device);
   MemoryStats Memory(uint32_t device) const;

@@ -50,7 +50,8 @@ void CopyBytes(const at::Tensor& source, const at::Tensor& target) {
                    .Copy(from.buffer, from.offset, to.buffer, to.offset, target.nbytes()));
 }
 
-void Download(const at::Tensor& source, void* target, size_t bytes) {
+// `non_blocking`: `target` may be written later, if it is pinned memory.
+void Download(const at::Tensor& source, void* target, size_t bytes, bool non_blocking) {
   Runtime& runtime = Runtime::Get();
   if (runtime.is_null()) {
     std::memset(target, 0, bytes);
@@ -58,18 +59,23 @@ void Download(const at::Tensor& source, void* target, size_t bytes) {
   }
   const WaitScope scope;
   const Place from = PlaceOf(source);
-  ThrowIfError(runtime.current_queue(DeviceIndexOf(source))
-                   .Download(from.buffer, from.offset, {static_cast<std::byte*>(target), bytes}));
+  const Queue& queue = runtime.current_queue(DeviceIndexOf(source));
+  const std::span<std::byte> to(static_cast<std::byte*>(target), bytes);
+  ThrowIfError(non_blocking ? queue.StartDownload(from.buffer, from.offset, to)
+                            : queue.Download(from.buffer, from.offset, to));
 }
 
-void Upload(const at::Tensor& source, const at::Tensor& target) {
+// `non_blocking`: `source` may be read later, if it is pinned memory.
+void Upload(const at::Tensor& source, const at::Tensor& target, bool non_blocking) {
   Runtime& runtime = Runtime::Get();
   if (runtime.is_null()) return;
   const WaitScope scope;
   const Place to = PlaceOf(target);
   const std::span<const std::byte> bytes(static_cast<const std::byte*>(source.const_data_ptr()),
                                          source.nbytes());
-  ThrowIfError(runtime.current_queue(DeviceIndexOf(target)).Upload(bytes, to.buffer, to.offset));
+  const Queue& queue = runtime.current_queue(DeviceIndexOf(target));
+  ThrowIfError(non_blocking ? queue.StartUpload(bytes, to.buffer, to.offset)
+                            : queue.Upload(bytes, to.buffer, to.offset));
 }
 
 // Over one command's ranks: a slice at a time.
@@ -95,41 +101,41 @@ at::Tensor LikePending(const at::Tensor& plain, const at::Tensor& tensor) {
 }
 bool IsPlain(const at::Tensor& tensor) { return !tensor.is_conj() && !tensor.is_neg(); }
 
-void CopyToHost(const at::Tensor& source, const at::Tensor& target) {
+void CopyToHost(const at::Tensor& source, const at::Tensor& target, bool non_blocking) {
   if (!IsPlain(source)) {
     const at::Tensor plain = Plain(source);
     const at::Tensor host = at::empty(plain.sizes(), plain.options().device(at::kCPU));
-    CopyToHost(plain, host);
+    CopyToHost(plain, host, /*non_blocking=*/false);
     target.copy_(LikePending(host, source));
     return;
   }
   if (IsPlain(target) && HasSameBytes(source, target))
-    return Download(source, target.mutable_data_ptr(), target.nbytes());
+    return Download(source, target.mutable_data_ptr(), target.nbytes(), non_blocking);
   const bool converts = IsSupported(source.scalar_type()) && IsSupported(target.scalar_type());
   const at::Tensor dense = ContiguousAs(source, converts ? target.scalar_type() : source.scalar_type());
   if (IsPlain(target) && HasSameBytes(dense, target))
-    return Download(dense, target.mutable_data_ptr(), target.nbytes());
+    return Download(dense, target.mutable_data_ptr(), target.nbytes(), non_blocking);
   const at::Tensor host = at::empty(dense.sizes(), dense.options().device(at::kCPU));
-  Download(dense, host.mutable_data_ptr(), host.nbytes());
+  Download(dense, host.mutable_data_ptr(), host.nbytes(), /*non_blocking=*/false);
   target.copy_(host);
 }
 
-void CopyFromHost(const at::Tensor& source, const at::Tensor& target) {
+void CopyFromHost(const at::Tensor& source, const at::Tensor& target, bool non_blocking) {
   if (!IsPlain(target))
-    return CopyFromHost(LikePending(source, target).resolve_conj().resolve_neg(), Plain(target));
-  if (!IsPlain(source)) return CopyFromHost(source.resolve_conj().resolve_neg(), target);
-  if (HasSameBytes(source, target)) return Upload(source, target);
+    return CopyFromHost(LikePending(source, target).resolve_conj().resolve_neg(), Plain(target), false);
+  if (!IsPlain(source)) return CopyFromHost(source.resolve_conj().resolve_neg(), target, false);
+  if (HasSameBytes(source, target)) return Upload(source, target, non_blocking);
   const bool converts = IsSupported(source.scalar_type()) && IsSupported(target.scalar_type());
   if (source.scalar_type() != target.scalar_type() && !converts)
-    return CopyFromHost(source.to(target.scalar_type()), target);
+    return CopyFromHost(source.to(target.scalar_type()), target, false);
   if (source.numel() == 1 && converts) return Fill(target, source.item());
   const at::Tensor dense = source.contiguous();
   const at::Tensor staged = MakeEmpty(dense.sizes(), dense.scalar_type(), target.device());
-  Upload(dense, staged);
+  Upload(dense, staged, non_blocking);
   CopyOnDevice(staged, target);
 }
 
-at::Tensor CopyFrom(const at::Tensor& self, const at::Tensor& target, bool /*non_blocking*/) {
+at::Tensor CopyFrom(const at::Tensor& self, const at::Tensor& target, bool non_blocking) {
   if (target.numel() == 0) return target;
   const bool from_device = self.device().type() == kDeviceType;
   const bool to_device = target.device().type() == kDeviceType;
@@ -139,11 +145,11 @@ at::Tensor CopyFrom(const at::Tensor& self, const at::Tensor& target, bool /*non
   if (from_device && to_device && self.device() == target.device()) {
     CopyOnDevice(source, target);
   } else if (from_device && to_device) {
-    CopyFromHost(source.cpu(), target);
+    CopyFromHost(source.cpu(), target, false);
   } else if (from_device) {
-    CopyToHost(source, target);
+    CopyToHost(source, target, non_blocking);
   } else {
-    CopyFromHost(source, target);
+    CopyFromHost(source, target, non_blocking);
   }
   return target;
 }
@@ -155,7 +161,7 @@ at::Tensor CopyFromAndResize(const at::Tensor& self, const at::Tensor& target) {
 
 at::Scalar LocalScalarDense(const at::Tensor& self) {
   alignas(16) std::byte bytes[16] = {};
-  Download(self, bytes, self.itemsize());
+  Download(self, bytes, self.itemsize(), /*non_blocking=*/false);
   at::Scalar result;
   AT_DISPATCH_V2(self.scalar_type(), "_local_scalar_dense", AT_WRAP([&] {
                    scalar_t value;
@@ -214,7 +220,7 @@ void CopyOnDevice(const at::Tensor& source, const at::Tensor& target) {
   if (target.numel() == 0 || IsExactAlias(source, target)) return;
   const bool supported = IsSupported(source.scalar_type()) && IsSupported(target.scalar_type());
   if (!IsPlain(source) || !IsPlain(target) || (!supported && source.scalar_type() != target.scalar_type())) {
-    return CopyFromHost(source.cpu(), target);
+    return CopyFromHost(source.cpu(), target, false);
   }
   if (at::get_overlap_status(source, target) != at::MemOverlapStatus::No && source.is_alias_of(target)) {
     const at::Tensor apart = MakeEmpty(source.sizes(), source.scalar_type(), source.device());

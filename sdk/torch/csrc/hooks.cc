@@ -1,10 +1,10 @@
 // What PyTorch's generic code asks of an accelerator.
 #include <ATen/detail/PrivateUse1HooksInterface.h>
-#include <c10/core/CPUAllocator.h>
 
 #include "sdk/torch/csrc/allocator.h"
 #include "sdk/torch/csrc/factories.h"
 #include "sdk/torch/csrc/generator.h"
+#include "sdk/torch/csrc/pinned.h"
 #include "sdk/torch/csrc/runtime.h"
 
 namespace xpud::shim {
@@ -15,7 +15,10 @@ class Hooks final : public at::PrivateUse1HooksInterface {
   bool isBuilt() const override { return true; }
   bool isAvailable() const override { return Runtime::DeviceCountOrZero() > 0; }
   bool hasPrimaryContext(c10::DeviceIndex) const override { return Runtime::IsConnected(); }
-  void init() const override { Runtime::Get(); }
+  // Before memory is pinned, among others: not in a process that does that for CUDA.
+  void init() const override {
+    if (Runtime::IsConnected() || !UsesCuda()) Runtime::Get();
+  }
   c10::DeviceIndex deviceCount() const override {
     return static_cast<c10::DeviceIndex>(Runtime::DeviceCountOrZero());
   }
@@ -42,10 +45,8 @@ class Hooks final : public at::PrivateUse1HooksInterface {
   }
   at::Generator getNewGenerator(c10::DeviceIndex device) const override { return NewGenerator(device); }
 
-  // Uploads go through staging memory that the daemon registered: pinning the user's memory would gain
-  // nothing.
-  bool isPinnedPtr(const void*) const override { return false; }
-  c10::Allocator* getPinnedMemoryAllocator() const override { return c10::GetCPUAllocator(); }
+  bool isPinnedPtr(const void* address) const override { return IsPinned(address); }
+  c10::Allocator* getPinnedMemoryAllocator() const override { return PinnedAllocator(); }
   at::Device getDeviceFromPtr(void*) const override {
     TORCH_CHECK_NOT_IMPLEMENTED(false, "XPUD: device memory has no addresses");
   }

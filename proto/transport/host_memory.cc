@@ -1,0 +1,68 @@
+#include "proto/transport/host_memory.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+
+#include "absl/strings/str_cat.h"
+#include "proto/base/status_macros.h"
+
+namespace xpud::transport {
+namespace {
+
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+constexpr uint64_t kBlock = 512;  // of st_blocks
+
+absl::Status CheckSize(uint64_t bytes) {
+  if (bytes != 0 && bytes % kHostMemoryUnit == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("host memory of ", bytes, " bytes, which is no multiple of ", kHostMemoryUnit));
+}
+
+}  // namespace
+
+absl::StatusOr<UniqueFd> CreateHostMemory(uint64_t bytes) {
+  RETURN_IF_ERROR(CheckSize(bytes));
+  UniqueFd fd(memfd_create("xpud-host", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd.valid()) return absl::ErrnoToStatus(errno, "memfd_create failed");
+  int error;
+  do {
+    error = fallocate(fd.get(), 0, 0, static_cast<off_t>(bytes)) == 0 ? 0 : errno;
+  } while (error == EINTR);
+  if (error != 0) {
+    const std::string what = absl::StrCat("allocating ", bytes, " bytes of host memory failed");
+    const absl::Status status = absl::ErrnoToStatus(error, what);
+    return error == ENOSPC || error == ENOMEM || error == EFBIG
+               ? absl::ResourceExhaustedError(status.message())
+               : status;
+  }
+  if (fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0)
+    return absl::ErrnoToStatus(errno, "fcntl(F_ADD_SEALS) failed");
+  return fd;
+}
+
+absl::StatusOr<ClientMemory> ClientMemory::Accept(UniqueFd fd, uint64_t bytes) {
+  RETURN_IF_ERROR(CheckSize(bytes));
+  const int seals = fcntl(fd.get(), F_GET_SEALS);
+  if (seals < 0) return absl::InvalidArgumentError("host memory is no memfd");
+  if ((seals & kSeals) != kSeals) {
+    return absl::InvalidArgumentError(
+        "host memory is not sealed (F_SEAL_SHRINK, F_SEAL_GROW and F_SEAL_SEAL are needed)");
+  }
+  struct stat info;
+  if (fstat(fd.get(), &info) != 0) return absl::ErrnoToStatus(errno, "fstat failed");
+  if (static_cast<uint64_t>(info.st_size) < bytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("host memory of ", info.st_size, " bytes, which is said to have ", bytes));
+  }
+  if (static_cast<uint64_t>(info.st_blocks) * kBlock < static_cast<uint64_t>(info.st_size))
+    return absl::InvalidArgumentError("host memory does not have all its pages: allocate them (fallocate)");
+  auto mapping = Mapping::Map(fd, bytes, Access::kReadWrite);
+  if (!mapping.ok())
+    return absl::InvalidArgumentError(absl::StrCat("host memory: ", mapping.status().message()));
+  return ClientMemory(std::move(fd), *std::move(mapping));
+}
+
+}  // namespace xpud::transport
