@@ -82,6 +82,7 @@ void Fill(const session::Session& session, size_t devices, v1::Session& out) {
   out.set_uploaded_bytes(stats.uploaded_bytes);
   out.set_downloaded_bytes(stats.downloaded_bytes);
   out.set_errors(stats.errors);
+  out.set_host_memory_bytes(session.host_memory_bytes());
   uint64_t bytes = 0;
   for (uint32_t d = 0; d < devices; ++d) {
     bytes += session.allocated_bytes(d);

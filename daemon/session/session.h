@@ -77,6 +77,7 @@ class Session {
   const Peer& peer() const { return peer_; }
   const SessionStats& stats() const { return stats_; }
   uint64_t allocated_bytes(uint32_t device) const { return allocated_[device]; }
+  uint64_t host_memory_bytes() const { return host_.total().bytes; }
   size_t buffer_count() const { return buffers_.live(); }
   int queue_count() const;
   uint64_t opened_ns() const { return opened_ns_; }

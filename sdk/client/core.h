@@ -114,6 +114,9 @@ class Core : public std::enable_shared_from_this<Core> {
   // asked.
   absl::Status TrimHost(uint64_t keep, bool wait);
   bool IsInHost(std::span<const std::byte> bytes);
+  // Whether bytes are to be uploaded from host memory in place: more than `most`, or a command may yet write
+  // them.
+  bool UploadsInPlace(std::span<const std::byte> bytes, size_t most);
   // Copies bytes of host memory in pieces, as `command` says; `sequence` is the last one's.
   template <typename Command>
   absl::Status SendHost(Command command, std::span<const std::byte> bytes, uint64_t& sequence);

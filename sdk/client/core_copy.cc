@@ -85,12 +85,12 @@ absl::Status Core::UploadPiece(uint32_t queue, std::span<const std::byte> source
 absl::Status Core::Upload(uint32_t queue, std::span<const std::byte> source, BufferHandle target,
                           uint64_t offset) {
   RETURN_IF_ERROR(CheckUsable());
-  if (source.size() <= wire::kMaxInlineUploadBytes) return UploadInline(queue, source, target, offset);
-  if (source.size() > kStagedBytes && IsInHost(source)) {
+  if (UploadsInPlace(source, kStagedBytes)) {
     uint64_t sequence = 0;
     RETURN_IF_ERROR(UploadHost(queue, source, target, offset, sequence));
     return transport_->Wait([&] { return IsComplete(queue, sequence); }, interrupt_);
   }
+  if (source.size() <= wire::kMaxInlineUploadBytes) return UploadInline(queue, source, target, offset);
   for (size_t at = 0; at < source.size(); at += kPieceBytes) {
     const size_t bytes = std::min<size_t>(kPieceBytes, source.size() - at);
     RETURN_IF_ERROR(UploadPiece(queue, source.subspan(at, bytes), target, offset + at));

@@ -96,6 +96,16 @@ bool Core::IsInHost(std::span<const std::byte> bytes) {
   return host_.Find(bytes).block != nullptr;
 }
 
+bool Core::UploadsInPlace(std::span<const std::byte> bytes, size_t most) {
+  if (!has_host_.load(std::memory_order_acquire)) [[likely]]
+    return false;
+  SpinLock lock(mutex_);
+  HostCache::Block* const block = host_.Find(bytes).block;
+  return block != nullptr &&
+         (bytes.size() > most ||
+          !HostCache::IsUnused(*block, [&](uint32_t q, uint64_t at) { return IsComplete(q, at); }));
+}
+
 bool Core::IsHostMemory(const void* address) {
   return !forked() && IsInHost({static_cast<const std::byte*>(address), 1});
 }
@@ -150,8 +160,7 @@ absl::Status Core::StartUpload(uint32_t queue, std::span<const std::byte> source
                                uint64_t offset) {
   RETURN_IF_ERROR(CheckUsable());
   uint64_t sequence;
-  if (source.size() <= wire::kMaxInlineUploadBytes || !IsInHost(source))
-    return Upload(queue, source, target, offset);
+  if (!UploadsInPlace(source, wire::kMaxInlineUploadBytes)) return Upload(queue, source, target, offset);
   return UploadHost(queue, source, target, offset, sequence);
 }
 

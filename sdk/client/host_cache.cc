@@ -26,7 +26,7 @@ uint64_t HostCache::NextMemoryBytes(uint64_t bytes, bool least) const {
   return RoundUp(std::max(ClassOf(bytes), growth), kUnit);
 }
 
-bool HostCache::Complete(Block& block, IsComplete complete) {
+bool HostCache::IsUnused(Block& block, IsComplete complete) {
   std::erase_if(block.uses, [&](const auto& use) { return complete(use.first, use.second); });
   return block.uses.empty();
 }
@@ -44,7 +44,7 @@ HostCache::Block* HostCache::TakeFree(uint64_t size, IsComplete complete) {
   if (found == free_.end()) return nullptr;
   std::deque<Block*>& blocks = found->second;
   const auto end = blocks.begin() + static_cast<ptrdiff_t>(std::min(blocks.size(), kMostLooks));
-  const auto at = std::find_if(blocks.begin(), end, [&](Block* block) { return Complete(*block, complete); });
+  const auto at = std::find_if(blocks.begin(), end, [&](Block* block) { return IsUnused(*block, complete); });
   if (at == end) return nullptr;
   Block* const block = *at;
   blocks.erase(at);
@@ -89,7 +89,7 @@ std::unique_ptr<HostCache::Memory> HostCache::TakeIdle(IsComplete complete) {
   const auto idle = std::find_if(memories_.begin(), memories_.end(), [&](const auto& entry) {
     Memory& memory = *entry.second;
     return memory.taken == 0 && std::all_of(memory.blocks.begin(), memory.blocks.end(),
-                                            [&](Block& block) { return Complete(block, complete); });
+                                            [&](Block& block) { return IsUnused(block, complete); });
   });
   if (idle == memories_.end()) return nullptr;
   std::unique_ptr<Memory> memory = std::move(idle->second);

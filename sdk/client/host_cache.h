@@ -57,9 +57,9 @@ class HostCache {
   Place Find(std::span<const std::byte> bytes) const;
   bool empty() const { return memories_.empty(); }
   static void Use(Block& block, uint32_t queue, uint64_t sequence);
+  static bool IsUnused(Block& block, IsComplete complete);  // by commands
 
  private:
-  static bool Complete(Block& block, IsComplete complete);
   Block* TakeFree(uint64_t size, IsComplete complete);
   Block* Cut(uint64_t size);
   void Hold(Block& block);

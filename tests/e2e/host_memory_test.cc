@@ -120,6 +120,25 @@ TEST_F(HostMemory, OtherQueuesUseItToo) {
   EXPECT_TRUE(session_->DestroyQueue(second).ok());
 }
 
+// As the queue orders them, whatever their size: nothing is read early because it could be copied at once.
+TEST_F(HostMemory, AnUploadReadsWhatADownloadBeforeItWrites) {
+  for (const size_t bytes : {size_t{1000}, 32 * kKiB, 2 * kMiB}) {
+    const HostBuffer host = Allocate(bytes);
+    const Buffer from = OnDevice(bytes), blocking = OnDevice(bytes), started = OnDevice(bytes);
+    ASSERT_TRUE(queue_.Upload(Scribbled(bytes, bytes), from.handle(), 0).ok());
+    std::fill(host.bytes().begin(), host.bytes().end(), std::byte{0});
+    Occupy();
+    ASSERT_TRUE(queue_.StartDownload(from.handle(), 0, host.bytes()).ok());
+    ASSERT_TRUE(queue_.StartUpload(host.bytes(), started.handle(), 0).ok());
+    ASSERT_TRUE(queue_.Upload(host.bytes(), blocking.handle(), 0).ok());
+    for (const Buffer* buffer : {&started, &blocking}) {
+      std::vector<std::byte> back(bytes);
+      ASSERT_TRUE(queue_.Download(buffer->handle(), 0, back).ok());
+      EXPECT_TRUE(Same(back, Scribbled(bytes, bytes))) << bytes;
+    }
+  }
+}
+
 // What is freed while a command uses it must serve nobody before that has read, or written, it.
 TEST_F(HostMemory, ABlockIsNotReusedWhileACommandUsesIt) {
   constexpr size_t kBytes = 300 * kKiB;
@@ -231,6 +250,7 @@ TEST(HostMemoryLimit, WhatIsBeyondTheLimitIsRefusedAndFreedMemoryCounts) {
   auto session = daemon.Connect();
   auto first = session->AllocateHost(20 * kMiB);
   ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_EQ(daemon.StatusOf("host_memory_bytes"), 20 * kMiB);
   const absl::Status refused = session->AllocateHost(30 * kMiB).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted) << refused;
   EXPECT_THAT(refused.message(), HasSubstr("can share 40 MiB of host memory; 20 MiB are shared"));

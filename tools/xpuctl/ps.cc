@@ -11,13 +11,14 @@ namespace xpud::xpuctl {
 namespace {
 
 void Print(const v1::ListSessionsResponse& list) {
-  Table table({">SESSION", ">PID", "USER", "NAME", "TENANT", ">MEMORY", ">PEAK", ">BUFFERS", ">QUEUES",
-               ">COMMANDS", ">WAITING", ">BUSY", ">UPLOADED", ">DOWNLOADED", ">AGE"});
+  Table table({">SESSION", ">PID", "USER", "NAME", "TENANT", ">MEMORY", ">PEAK", ">HOST", ">BUFFERS",
+               ">QUEUES", ">COMMANDS", ">WAITING", ">BUSY", ">UPLOADED", ">DOWNLOADED", ">AGE"});
   for (const v1::Session& session : list.sessions()) {
     const uint64_t waiting = session.commands_submitted() - session.commands_completed();
     table.Add({absl::StrCat(session.id()), absl::StrCat(session.pid()), UserName(session.uid()),
                session.client_name(), session.tenant(), Bytes(static_cast<double>(session.memory_bytes())),
-               Bytes(static_cast<double>(session.memory_peak_bytes())), absl::StrCat(session.buffers()),
+               Bytes(static_cast<double>(session.memory_peak_bytes())),
+               Bytes(static_cast<double>(session.host_memory_bytes())), absl::StrCat(session.buffers()),
                absl::StrCat(session.queues()), Count(static_cast<double>(session.commands_completed())),
                Count(static_cast<double>(waiting)), Duration(session.busy_ns()),
                Bytes(static_cast<double>(session.uploaded_bytes())),

@@ -10,8 +10,8 @@ namespace {
 
 constexpr uint64_t kSpaceBytes = uint64_t{1} << 39;  // 512 GiB a device
 constexpr uint64_t kHostBytes = uint64_t{1} << 36;   // of these, for the daemon's memory
-constexpr uint64_t kClientsEnd = uint64_t{1} << 38;  // from there to here, for clients'
 constexpr uint64_t kHostUnit = uint64_t{64} << 10;
+constexpr uint64_t kClientBytes = uint64_t{1} << 40;  // for clients' memory, elsewhere
 constexpr uint32_t kMostDevices = 16;
 // Neither programs nor the CUDA driver place anything there of their own accord (drivers/README.md).
 #if defined(__has_feature) && __has_feature(thread_sanitizer)
@@ -19,6 +19,7 @@ constexpr uint64_t kBase = uint64_t{1} << 40;  // the other is TSan's own
 #else
 constexpr uint64_t kBase = uint64_t{0x12} << 40;
 #endif
+constexpr uint64_t kClientBase = kBase + kMostDevices * kSpaceBytes;
 
 bool IsFree(uint64_t begin, uint64_t bytes) {
   void* const wanted = reinterpret_cast<void*>(begin);
@@ -31,24 +32,23 @@ bool IsFree(uint64_t begin, uint64_t bytes) {
 
 }  // namespace
 
-absl::StatusOr<AddressSpace> AddressSpace::At(uint32_t index, uint64_t from, uint64_t to, uint64_t unit) {
+absl::StatusOr<AddressSpace> AddressSpace::At(uint32_t index, uint64_t begin, uint64_t bytes, uint64_t unit) {
   if (index >= kMostDevices)
     return absl::ResourceExhaustedError(absl::StrCat("there are addresses for ", kMostDevices, " devices"));
-  const uint64_t begin = kBase + index * kSpaceBytes;
-  if (IsFree(begin, kSpaceBytes)) return AddressSpace(begin + from, begin + to, unit);
+  if (IsFree(begin, bytes)) return AddressSpace(begin, begin + bytes, unit);
   return absl::ResourceExhaustedError("the part of the address space for a device's memory is in use");
 }
 
 absl::StatusOr<AddressSpace> AddressSpace::ForChunks(uint32_t index) {
-  return At(index, kClientsEnd, kSpaceBytes, XPUD_MEM_ADDRESS_UNIT);
+  return At(index, kBase + index * kSpaceBytes + kHostBytes, kSpaceBytes - kHostBytes, XPUD_MEM_ADDRESS_UNIT);
 }
 
 absl::StatusOr<AddressSpace> AddressSpace::ForHostMemory(uint32_t index) {
-  return At(index, 0, kHostBytes, kHostUnit);
+  return At(index, kBase + index * kSpaceBytes, kHostBytes, kHostUnit);
 }
 
 absl::StatusOr<AddressSpace> AddressSpace::ForClientMemory(uint32_t index) {
-  return At(index, kHostBytes, kClientsEnd, kHostUnit);
+  return At(index, kClientBase + index * kClientBytes, kClientBytes, kHostUnit);
 }
 
 absl::StatusOr<uint64_t> AddressSpace::Take(uint64_t bytes) {

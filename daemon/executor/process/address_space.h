@@ -21,7 +21,7 @@ class AddressSpace {
   void Return(uint64_t address);
 
  private:
-  static absl::StatusOr<AddressSpace> At(uint32_t index, uint64_t from, uint64_t to, uint64_t unit);
+  static absl::StatusOr<AddressSpace> At(uint32_t index, uint64_t begin, uint64_t bytes, uint64_t unit);
   AddressSpace(uint64_t begin, uint64_t end, uint64_t unit) : begin_(begin), end_(end), unit_(unit) {}
 
   uint64_t begin_, end_, unit_;
