@@ -235,7 +235,8 @@ void Engine::Main() {
     if (idle_polls++ == 0) last_work = Clock::now();
     if (AnyUnderWay()) {
       // A device reports to memory and wakes nobody: look often while an answer is near, then less often.
-      if (Clock::now() - last_work > kWatchClosely) std::this_thread::sleep_for(kWatchPause);
+      if (Clock::now() - last_work > std::max<Clock::duration>(kWatchClosely, patience_.Limit()))
+        std::this_thread::sleep_for(kWatchPause);
       continue;
     }
     for (int i = 0; i < 16; ++i) transport::CpuRelax();

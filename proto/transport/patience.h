@@ -30,7 +30,7 @@ class Patience {
   }
 
  private:
-  static constexpr Duration kMost = std::chrono::milliseconds(4);
+  static constexpr Duration kMost = std::chrono::milliseconds(8);
   static constexpr unsigned kCores = 8;
   static constexpr int kEnough = 2, kRemembered = 4;
   static inline const bool kHasCores = std::thread::hardware_concurrency() >= kCores;

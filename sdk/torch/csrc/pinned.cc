@@ -49,8 +49,11 @@ class Allocator final : public c10::Allocator {
 bool UsesCuda() {
   const at::CUDAHooksInterface& cuda = at::detail::getCUDAHooks();
   if (!cuda.hasCUDA()) return false;
-  for (c10::DeviceIndex device = 0; device < cuda.deviceCount(); ++device) {
-    if (cuda.hasPrimaryContext(device)) return true;
+  try {
+    for (c10::DeviceIndex device = 0; device < cuda.deviceCount(); ++device) {
+      if (cuda.hasPrimaryContext(device)) return true;
+    }
+  } catch (const c10::Error&) {  // as in a forked child, which cannot use it
   }
   return false;
 }
