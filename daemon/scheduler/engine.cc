@@ -233,13 +233,15 @@ void Engine::Main() {
       continue;
     }
     if (idle_polls++ == 0) last_work = Clock::now();
-    if (AnyUnderWay()) {
+    const Clock::duration idle = Clock::now() - last_work;
+    const bool watching = AnyUnderWay();
+    if (watching && idle > std::max<Clock::duration>(kWatchClosely, patience_.Limit())) {
       // A device reports to memory and wakes nobody: look often while an answer is near, then less often.
-      if (Clock::now() - last_work > std::max<Clock::duration>(kWatchClosely, patience_.Limit()))
-        std::this_thread::sleep_for(kWatchPause);
+      std::this_thread::sleep_for(kWatchPause);
       continue;
     }
-    for (int i = 0; i < 16; ++i) transport::CpuRelax();
+    transport::PauseAfter(idle, watching ? 0 : 16);
+    if (watching) continue;
     // Both: a thread that was off its core for a while has seen no clock tick of idleness.
     if (idle_polls < kIdlePolls || Clock::now() - last_work < patience_.Limit()) continue;
     Sleep();

@@ -8,7 +8,20 @@
 #include <chrono>
 #include <thread>
 
+#include "proto/transport/futex.h"
+
 namespace xpud::transport {
+
+// Between two looks of a thread that has spun for so long. Soon it gives its core to whoever wants it at each
+// look: a program whose threads wait for one another (OpenMP's) is otherwise held up for as long as we spin.
+// Before that it pauses for about `relaxes` times 50 ns.
+inline void PauseAfter(std::chrono::nanoseconds spun, int relaxes) {
+  if (spun > std::chrono::microseconds(20)) {
+    std::this_thread::yield();
+    return;
+  }
+  for (int i = 0; i < relaxes; ++i) CpuRelax();
+}
 
 class Patience {
  public:

@@ -88,13 +88,14 @@ uint64_t ShmClient::AllocatedBytes(uint32_t device) const {
 }
 
 bool ShmClient::SpinUntil(absl::FunctionRef<bool()> done) const {
-  const auto limit = Clock::now() + patience_.Limit();
-  do {
-    for (int i = 0; i < 64; ++i) {
+  const auto start = Clock::now(), limit = start + patience_.Limit();
+  for (auto now = start; now < limit; now = Clock::now()) {
+    for (int i = 0; i < 16; ++i) {
       if (done()) return true;
       CpuRelax();
     }
-  } while (Clock::now() < limit);
+    PauseAfter(now - start, 0);
+  }
   return false;
 }
 

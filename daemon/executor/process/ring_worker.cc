@@ -209,7 +209,7 @@ absl::Status RingWorker::Idle() {
     RETURN_IF_ERROR(CheckQueues());
   }
   if (now - idle_since_ < patience_.Limit()) {
-    for (int i = 0; i < 16; ++i) transport::CpuRelax();
+    transport::PauseAfter(now - idle_since_, 16);
     return absl::OkStatus();
   }
   bool busy = false;
