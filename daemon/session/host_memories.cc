@@ -34,7 +34,8 @@ absl::Status HostMemories::CheckLimit(uint64_t bytes) const {
                    " MiB are shared and ", bytes >> 20, " MiB were to be added (--host-memory-limit)"));
 }
 
-absl::Status HostMemories::Share(uint32_t id, uint64_t devices, transport::ClientMemory client, Done done) {
+absl::Status HostMemories::Share(uint32_t id, uint64_t devices, transport::ClientMemory client,
+                                 const Done& done) {
   if (id == 0 || memories_.contains(id))
     return absl::InvalidArgumentError("host memory was shared under an id that is in use");
   if (devices == 0 || static_cast<size_t>(std::bit_width(devices)) > devices_.size())

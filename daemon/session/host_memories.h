@@ -52,7 +52,7 @@ class HostMemories {
 
   // Gives memory to the devices in the mask; `done` is called once, when they have it or will not get it,
   // unless the session ends first. An error is a breach of protocol.
-  absl::Status Share(uint32_t id, uint64_t devices, transport::ClientMemory memory, Done done);
+  absl::Status Share(uint32_t id, uint64_t devices, transport::ClientMemory memory, const Done& done);
   // Null for ids that are not shared, or not yet.
   Memory* Find(uint32_t id) const;
   // Out of the table; gone with the pointer.

@@ -65,8 +65,8 @@ class Session {
 
   // As HostMemories::Share.
   absl::Status ShareHostMemory(uint32_t id, uint64_t devices, transport::ClientMemory memory,
-                               HostMemories::Done done) {
-    return host_.Share(id, devices, std::move(memory), std::move(done));
+                               const HostMemories::Done& done) {
+    return host_.Share(id, devices, std::move(memory), done);
   }
 
   // Runs commands until there are none or about `slice_ns` have passed. An error is a breach of protocol: the

@@ -38,7 +38,7 @@ std::byte* Session::StagingOn(uint32_t device) const {
 absl::StatusOr<std::byte*> Session::HostPart(const wire::HostPlace& place, uint64_t bytes,
                                              uint32_t queue_id) {
   const uint32_t device = queues_[queue_id].device;
-  HostMemories::Memory* const host = host_.Find(place.memory);
+  HostMemories::Memory* const host = place.memory == 0 ? nullptr : host_.Find(place.memory);
   if (host == nullptr && place.memory != 0)
     return absl::InvalidArgumentError("a copy names host memory that is not shared");
   std::byte* const begin = host == nullptr ? StagingOn(device) : host->OnDevice(device);

@@ -91,7 +91,7 @@ absl::Status ProcessDevice::AddHostMemory(uint64_t address, uint64_t bytes, std:
   const Memory memory = {bytes, std::move(fd), Memory::Kind::kHost};
   // An executor that is not there yet gets it when it is, and so does the next one where this one is just
   // lost.
-  const absl::Status given = online() ? Give(*process_, address, memory) : absl::OkStatus();
+  absl::Status given = online() ? Give(*process_, address, memory) : absl::OkStatus();
   if (!given.ok() && !absl::IsUnavailable(given)) return given;
   memory_[address] = memory;
   return absl::OkStatus();
@@ -164,7 +164,7 @@ void ProcessDevice::StartImport(const transport::SharedBytes& memory, uint64_t o
       ClientImport{memory.bytes.data(), *there, std::move(kept), std::move(done), nullptr, {}}));
 }
 
-void ProcessDevice::Import(std::shared_ptr<ClientImport> import) {
+void ProcessDevice::Import(const std::shared_ptr<ClientImport>& import) {
   background_.Run(
       [this, import] {
         do {

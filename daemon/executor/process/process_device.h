@@ -124,7 +124,7 @@ class ProcessDevice final : public Device {
   ProcessDevice(ProcessDeviceOptions options, Addresses addresses);
   absl::Status AddHostMemory(uint64_t address, uint64_t bytes, std::shared_ptr<UniqueFd> fd);
   void RemoveMemory(uint64_t address);
-  void Import(std::shared_ptr<ClientImport> import);
+  void Import(const std::shared_ptr<ClientImport>& import);
   void FinishImport(const std::shared_ptr<ClientImport>& import);
   static absl::Status Give(ExecutorProcess& process, uint64_t address, const Memory& memory);
   static void TakeBack(ExecutorProcess& process, uint64_t address, const Memory& memory);
@@ -140,7 +140,7 @@ class ProcessDevice final : public Device {
   void Faulted(const std::string& reason);
   void StartReplacement();
   Replacement Replace(const std::shared_ptr<ExecutorProcess>& dead, std::shared_ptr<ExecutorProcess> standby,
-                      MemoryMap memory, Ending ending) const;
+                      const MemoryMap& memory, Ending ending) const;
   void FinishReplacement();
   absl::Status Adopt(Replacement replacement);
   void FindSuspects(bool from_outside);

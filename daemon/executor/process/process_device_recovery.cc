@@ -121,7 +121,7 @@ void ProcessDevice::StartReplacement() {
                                                        : Ending::kHung;
   replacer_ =
       std::thread([this, dead = process_, standby = std::move(standby), memory = memory_, ending]() mutable {
-        replacement_ = Replace(dead, std::move(standby), std::move(memory), ending);
+        replacement_ = Replace(dead, std::move(standby), memory, ending);
         replaced_ready_.store(true, std::memory_order_release);
         options_.wake();
         if (ending == Ending::kFaulted) dead->Reap();
@@ -133,8 +133,8 @@ void ProcessDevice::StartReplacement() {
 // (drivers/tests/lost_device_test). Beside an endless kernel a context takes seconds, so then the next one
 // starts after its end, too.
 ProcessDevice::Replacement ProcessDevice::Replace(const std::shared_ptr<ExecutorProcess>& dead,
-                                                  std::shared_ptr<ExecutorProcess> standby, MemoryMap memory,
-                                                  Ending ending) const {
+                                                  std::shared_ptr<ExecutorProcess> standby,
+                                                  const MemoryMap& memory, Ending ending) const {
   Replacement replacement;
   std::thread reaper;
   if (dead != nullptr && !dead->Ended()) dead->Kill();

@@ -3,7 +3,9 @@
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/util/Exception.h>
+#include <dlfcn.h>
 
+#include <atomic>
 #include <cstring>
 
 #include "sdk/torch/csrc/errors.h"
@@ -46,14 +48,23 @@ class Allocator final : public c10::Allocator {
 
 }  // namespace
 
+// Asks the driver, if it is loaded: PyTorch's own questions would initialise CUDA, after which no process can
+// be forked that is to use it.
 bool UsesCuda() {
-  const at::CUDAHooksInterface& cuda = at::detail::getCUDAHooks();
-  if (!cuda.hasCUDA()) return false;
-  try {
-    for (c10::DeviceIndex device = 0; device < cuda.deviceCount(); ++device) {
-      if (cuda.hasPrimaryContext(device)) return true;
-    }
-  } catch (const c10::Error&) {  // as in a forked child, which cannot use it
+  if (!at::detail::getCUDAHooks().isBuilt()) return false;
+  using GetState = int (*)(int device, unsigned* flags, int* active);
+  static std::atomic<GetState> get_state{nullptr};
+  if (get_state.load() == nullptr) {
+    void* const driver = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+    if (driver == nullptr) return false;
+    get_state.store(reinterpret_cast<GetState>(::dlsym(driver, "cuDevicePrimaryCtxGetState")));
+    if (get_state.load() == nullptr) return false;
+  }
+  unsigned flags = 0;
+  int active = 0;
+  // Fails after the last one, and in a forked child, which cannot use CUDA.
+  for (int device = 0; get_state.load()(device, &flags, &active) == 0; ++device) {
+    if (active != 0) return true;
   }
   return false;
 }

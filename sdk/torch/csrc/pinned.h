@@ -12,7 +12,7 @@ c10::Allocator* PinnedAllocator();
 // Ours, or CUDA's where the process uses that. Connects to nothing.
 bool IsPinned(const void* address);
 
-// Whether this process has used a CUDA device through PyTorch.
+// Whether this process has a context on a CUDA device, and PyTorch was built with CUDA.
 bool UsesCuda();
 
 }  // namespace xpud::shim
