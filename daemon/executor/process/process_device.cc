@@ -201,7 +201,8 @@ absl::StatusOr<std::unique_ptr<DeviceQueue>> ProcessDevice::CreateQueue(int prio
   if (slot == queues_.size()) queues_.push_back(nullptr);
   queues_[slot] = queue.get();
   if (online()) process_->ring(queue->ring()).pages().reports[slot].raised.store(0);
-  queue->SendCreation();  // or with its first command
+  if (incomplete_.contains(owner)) queue->Rewind(0);  // is held, as its owner's others are
+  queue->SendCreation();                              // or with its first command
   return queue;
 }
 

@@ -113,9 +113,8 @@ class ProcessDevice final : public Device {
   };
   struct Replacement {
     absl::StatusOr<std::shared_ptr<ExecutorProcess>> process = absl::UnknownError("");
-    ExecutorProcess::End end;                  // of the one before
-    MemoryMap memory;                          // what it has
-    std::map<uint64_t, absl::Status> refused;  // clients' memory that it could not take, by owner
+    ExecutorProcess::End end;  // of the one before
+    MemoryMap memory;          // what it has
   };
 
   struct Addresses {
@@ -143,6 +142,9 @@ class ProcessDevice final : public Device {
                       const MemoryMap& memory, Ending ending) const;
   void FinishReplacement();
   absl::Status Adopt(Replacement replacement);
+  void GiveAgain(uint64_t address, const Memory& memory);
+  void FinishGiving(uint64_t owner, const absl::Status& given);
+  bool IsSuspect(uint64_t owner) const;
   void FindSuspects(bool from_outside);
   void Suspect(std::vector<uint64_t> owners);
   void Condemn(uint64_t owner, std::string reason);
@@ -176,7 +178,9 @@ class ProcessDevice final : public Device {
   bool faulted_ = false;
   std::vector<uint64_t> hung_;      // owners whose commands made no progress for the limit
   std::vector<uint64_t> suspects_;  // the best known first
-  uint64_t probe_ = 0;              // value that ends the probing of the first one
+  std::map<uint64_t, size_t>
+      incomplete_;      // owners: how many of their memories this executor does not have yet
+  uint64_t probe_ = 0;  // value that ends the probing of the first one
   bool probe_sent_ = false;
   std::vector<Verdict> verdicts_;
 

@@ -150,15 +150,13 @@ ProcessDevice::Replacement ProcessDevice::Replace(const std::shared_ptr<Executor
   if (reaper.joinable()) reaper.join();
   if (!replacement.process.ok()) return replacement;
   for (const auto& [address, part] : memory) {
+    if (part.kind == Memory::Kind::kClient) continue;  // later: only its owner waits for it
     const absl::Status status = Give(**replacement.process, address, part);
-    if (!status.ok() && part.kind == Memory::Kind::kClient && !absl::IsUnavailable(status)) {
-      replacement.refused[part.owner] = status;
-    } else if (!status.ok()) {
+    if (!status.ok()) {
       replacement.process = status;
       return replacement;
-    } else {
-      replacement.memory[address] = part;
     }
+    replacement.memory[address] = part;
   }
   return replacement;
 }
@@ -201,10 +199,6 @@ void ProcessDevice::FinishReplacement() {
 // Memory that came or went since the replacer began is given and taken here.
 absl::Status ProcessDevice::Adopt(Replacement replacement) {
   process_ = *std::move(replacement.process);
-  for (const auto& [owner, why] : replacement.refused) {
-    std::erase_if(memory_, [&, owner = owner](const auto& entry) { return entry.second.owner == owner; });
-    Condemn(owner, absl::StrCat("the next executor cannot have its host memory: ", why.message()));
-  }
   const auto has = [](const MemoryMap& map, uint64_t address, const Memory& memory) {
     const auto found = map.find(address);
     return found != map.end() && found->second == memory;
@@ -212,8 +206,13 @@ absl::Status ProcessDevice::Adopt(Replacement replacement) {
   for (const auto& [address, part] : replacement.memory) {
     if (!has(memory_, address, part)) TakeBack(*process_, address, part);
   }
+  incomplete_.clear();
   for (const auto& [address, part] : memory_) {
-    if (!has(replacement.memory, address, part)) RETURN_IF_ERROR(Give(*process_, address, part));
+    if (part.kind == Memory::Kind::kClient) {
+      GiveAgain(address, part);
+    } else if (!has(replacement.memory, address, part)) {
+      RETURN_IF_ERROR(Give(*process_, address, part));
+    }
   }
   for (KernelRecord& record : kernels_) record.loaded = 0;
   for (auto& [image, record] : modules_) record.loaded = 0;
@@ -223,9 +222,7 @@ absl::Status ProcessDevice::Adopt(Replacement replacement) {
   state_ = suspects_.empty() ? State::kOnline : State::kProbing;
   probe_sent_ = false;
   for (ProcessQueue* queue : queues_) {
-    const bool suspected =
-        queue != nullptr && std::find(suspects_.begin(), suspects_.end(), queue->owner()) != suspects_.end();
-    if (queue == nullptr || suspected) continue;
+    if (queue == nullptr || IsSuspect(queue->owner()) || incomplete_.contains(queue->owner())) continue;
     queue->Release();
     queue->SendRest();
   }
@@ -234,6 +231,37 @@ absl::Status ProcessDevice::Adopt(Replacement replacement) {
                process_->pid(), Milliseconds(Clock::now() - lost_at_), suspects_.size());
   StartStandby();
   return absl::OkStatus();
+}
+
+// Clients' memory may take long: meanwhile only the queues of its owner are held.
+void ProcessDevice::GiveAgain(uint64_t address, const Memory& memory) {
+  ++incomplete_[memory.owner];
+  const auto given = std::make_shared<absl::Status>();
+  background_.Run([process = process_, address, memory, given] { *given = Give(*process, address, memory); },
+                  [this, process = process_, owner = memory.owner, given] {
+                    if (process == process_) FinishGiving(owner, *given);  // else the next one is given it
+                  });
+}
+
+void ProcessDevice::FinishGiving(uint64_t owner, const absl::Status& given) {
+  const auto found = incomplete_.find(owner);
+  if (found == incomplete_.end() || absl::IsUnavailable(given)) return;  // condemned; or the executor is lost
+  if (given.ok() && --found->second != 0) return;
+  incomplete_.erase(found);
+  if (!given.ok()) {
+    Condemn(owner, absl::StrCat("the next executor cannot have its host memory: ", given.message()));
+    return;
+  }
+  if (!online() || IsSuspect(owner)) return;
+  for (ProcessQueue* queue : QueuesOf(owner)) {
+    queue->Release();
+    queue->SendRest();
+    WakeExecutor(queue->ring());
+  }
+}
+
+bool ProcessDevice::IsSuspect(uint64_t owner) const {
+  return std::find(suspects_.begin(), suspects_.end(), owner) != suspects_.end();
 }
 
 std::vector<ProcessQueue*> ProcessDevice::QueuesOf(uint64_t owner) const {
@@ -290,6 +318,7 @@ void ProcessDevice::Probe() {
   auto* const words = reinterpret_cast<uint64_t*>(probe_words_->address());
   const std::vector<ProcessQueue*> queues = QueuesOf(suspects_.front());
   if (!probe_sent_) {
+    if (incomplete_.contains(suspects_.front())) return;  // it does not have its memory yet
     for (ProcessQueue* queue : queues) {
       if (!queue->SendStarted()) return;  // no room yet
     }
