@@ -290,12 +290,9 @@ absl::StatusOr<std::string> LevelZeroDevice::Assemble(const std::string& text) {
 absl::StatusOr<uint64_t> LevelZeroDevice::Ask(const kernels::Launch& launch) {
   ASSIGN_OR_RETURN(auto device, OpenAgain());
   ASSIGN_OR_RETURN(auto list, device->CreateList(0));
-  uint64_t result = 0;
-  uint64_t* const answer = &result;
   std::vector<const void*> arguments(launch.arguments(), launch.arguments() + launch.argument_count());
-  arguments.push_back(&answer);
-  RETURN_IF_ERROR(list->LaunchKernel(launch.kernel(), launch.groups(), launch.group_size, arguments.data()));
-  return result;
+  arguments.push_back(nullptr);
+  return list->Ask(launch.kernel(), arguments);
 }
 
 absl::StatusOr<ze_module_handle_t> LevelZeroDevice::LoadModule(const kernels::ModuleImage& image) {

@@ -88,6 +88,26 @@ absl::StatusOr<RecordedCommands> LevelZeroQueue::EndRecording() {
   return RecordedCommands(executable, functions.destroy_executable);
 }
 
+void LevelZeroQueue::DiscardRecording() {
+  ze_graph_handle_t graph = nullptr;
+  if (device_.functions_.end_capture(list_, &graph, nullptr) == ZE_RESULT_SUCCESS)
+    device_.functions_.destroy_graph(graph);
+}
+
+absl::StatusOr<uint64_t> LevelZeroQueue::Ask(const kernels::Kernel& kernel,
+                                             std::span<const void*> arguments) {
+  uint64_t result = 0;
+  uint64_t* const answer = &result;
+  arguments.back() = &answer;
+  // On GPUs HOST kernels are called during the append, whether it is recorded or not.
+  const bool record = device_.records() && device_.properties().kind == "gpu";
+  if (record) RETURN_IF_ERROR(BeginRecording());
+  const absl::Status asked = LaunchKernel(kernel, {1, 1, 1}, {1, 1, 1}, arguments.data());
+  if (record) DiscardRecording();
+  RETURN_IF_ERROR(asked);
+  return result;
+}
+
 absl::Status LevelZeroQueue::Replay(const RecordedCommands& recorded) {
   RETURN_IF_ERROR(Order());
   RETURN_IF_ZE_ERROR(device_.functions_.append_graph(list_, recorded.handle_, nullptr, nullptr, 0, nullptr));

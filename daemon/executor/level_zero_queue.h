@@ -29,10 +29,13 @@ class LevelZeroQueue final : public DeviceQueue {
   // always ends it; what was recorded takes the place of `recorded`, the cheaper the more alike they are.
   absl::Status BeginRecording();
   absl::StatusOr<RecordedCommands> EndRecording();
+  void DiscardRecording();  // instead of EndRecording
   absl::Status Replay(const RecordedCommands& recorded);
 
   // Waits at most `timeout_ns`; DeadlineExceeded when work remains.
   absl::Status Synchronize(uint64_t timeout_ns);
+  // Runs a HOST kernel, whose last argument is to point at where it answers; what it enqueues is discarded.
+  absl::StatusOr<uint64_t> Ask(const kernels::Kernel& kernel, std::span<const void*> arguments);
   absl::Status LaunchKernel(const kernels::Kernel& kernel, const std::array<uint32_t, 3>& groups,
                             const std::array<uint32_t, 3>& group_size, const void* const* arguments);
 

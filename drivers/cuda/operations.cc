@@ -36,7 +36,8 @@ ze_result_t AfterReading(const Stream& stream, const void* source, size_t size) 
 ze_result_t RunHost(const Stream& stream, const Entry& entry, const void* const* arguments) {
   constexpr uint32_t kGroup[3] = {0, 0, 0};
   const CudaDevice& device = stream.device();
-  xpud_native_list_t native{stream.handle(), device.context(), device.device(), ZE_RESULT_SUCCESS};
+  xpud_native_list_t native{stream.handle(), device.context(), device.device(), ZE_RESULT_SUCCESS,
+                            stream.capturing()};
   entry.host(arguments, kGroup, &native);
   return native.result;
 }

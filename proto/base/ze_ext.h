@@ -32,6 +32,7 @@ typedef struct xpud_native_list_t {
   void* context;       // CUcontext
   int32_t device;      // CUdevice
   ze_result_t result;  // in: SUCCESS; out: what the append answers
+  uint32_t recording;  // 1: the list captures a graph, so that nothing of what is enqueued runs now
 } xpud_native_list_t;
 
 // Scratch that every invocation may use: private to the worker, 64-byte aligned, contents undefined.

@@ -151,15 +151,11 @@ class CompilerServer {
       std::memcpy(&offset, input.data() + header.offsets_at + i * sizeof(offset), sizeof(offset));
       arguments[i] = values + offset;
     }
-    uint64_t result = 0;
-    uint64_t* const answer = &result;
-    arguments.back() = &answer;
     const kernels::Kernel& kernel = Find(input.data() + header.module_at, input.data() + header.entry_at);
     if (list_ == nullptr) {
       ASSIGN_OR_RETURN(list_, device_.CreateList(0));
     }
-    RETURN_IF_ERROR(list_->LaunchKernel(kernel, {1, 1, 1}, {1, 1, 1}, arguments.data()));
-    return result;
+    return list_->Ask(kernel, arguments);
   }
 
   const kernels::Kernel& Find(const std::string& module, const std::string& entry) {

@@ -80,7 +80,7 @@ void* CudaDevice::FunctionOf(const Kernel& kernel) {
 }
 
 xpud_native_list_t CudaDevice::List(void* stream) const {
-  return {stream, gpu_.context(), 0, ZE_RESULT_SUCCESS};
+  return {stream, gpu_.context(), 0, ZE_RESULT_SUCCESS, /*recording=*/0};
 }
 
 void CudaDevice::Enqueue(const LaunchList& launches) {
