@@ -233,17 +233,17 @@ void Engine::Main() {
       continue;
     }
     if (idle_polls++ == 0) last_work = Clock::now();
-    const Clock::duration idle = Clock::now() - last_work;
-    const bool watching = AnyUnderWay();
-    if (watching && idle > std::max<Clock::duration>(kWatchClosely, patience_.Limit())) {
+    const Clock::time_point now = Clock::now();
+    const bool spin = patience_.GoesOn(last_work, now);
+    if (AnyUnderWay()) {
       // A device reports to memory and wakes nobody: look often while an answer is near, then less often.
-      std::this_thread::sleep_for(kWatchPause);
+      const bool closely = now - last_work < kWatchClosely && !patience_.crowded();
+      if (!spin && !closely) std::this_thread::sleep_for(kWatchPause);
       continue;
     }
-    transport::PauseAfter(idle, watching ? 0 : 16);
-    if (watching) continue;
+    for (int i = 0; i < 16; ++i) transport::CpuRelax();
     // Both: a thread that was off its core for a while has seen no clock tick of idleness.
-    if (idle_polls < kIdlePolls || Clock::now() - last_work < patience_.Limit()) continue;
+    if (idle_polls < kIdlePolls || spin) continue;
     Sleep();
     PollDevices();
     patience_.Waited(Clock::now() - last_work);

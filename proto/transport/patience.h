@@ -12,29 +12,33 @@
 
 namespace xpud::transport {
 
-// Between two looks of a thread that has spun for so long. Soon it gives its core to whoever wants it at each
-// look: a program whose threads wait for one another (OpenMP's) is otherwise held up for as long as we spin.
-// Before that it pauses for about `relaxes` times 50 ns.
-inline void PauseAfter(std::chrono::nanoseconds spun, int relaxes) {
-  if (spun > std::chrono::microseconds(20)) {
-    std::this_thread::yield();
-    return;
-  }
-  for (int i = 0; i < relaxes; ++i) CpuRelax();
-}
+// Whether more threads of this machine want to run than it has cores. Costs some 10 us.
+bool IsCrowded();
 
 class Patience {
  public:
-  using Duration = std::chrono::nanoseconds;
+  using Clock = std::chrono::steady_clock;
+  using Duration = Clock::duration;
 
   // `least`: to be spun in any case. `cores_to_spare`: whether the waiting is for a device that works on its
   // own.
   Patience(Duration least, bool cores_to_spare) : least_(least), may_spin_(cores_to_spare && kHasCores) {}
 
-  Duration Limit() const {
-    return may_spin_ && short_waits_.load(std::memory_order_relaxed) >= kEnough ? std::max(least_, kMost)
-                                                                                : least_;
+  // Whether a thread that has spun since `start` goes on. Not for long where others want the cores: a program
+  // whose threads wait for one another (OpenMP's) would be held up for as long as we spin.
+  bool GoesOn(Clock::time_point start, Clock::time_point now) {
+    const Duration spun = now - start;
+    if (spun < least_) return true;
+    if (!may_spin_ || spun >= kMost || short_waits_.load(std::memory_order_relaxed) < kEnough) return false;
+    if (now.time_since_epoch() >= next_look_.load(std::memory_order_relaxed)) {
+      const bool crowded = IsCrowded();
+      next_look_.store(now.time_since_epoch() + (crowded ? kCrowded : kLook), std::memory_order_relaxed);
+      crowded_.store(crowded, std::memory_order_relaxed);
+    }
+    return !crowded();
   }
+  // Whether it was, when last looked at.
+  bool crowded() const { return crowded_.load(std::memory_order_relaxed); }
   // A wait has ended that took so long, asleep or not.
   void Waited(Duration time) {
     const int so_far = short_waits_.load(std::memory_order_relaxed);
@@ -44,6 +48,8 @@ class Patience {
 
  private:
   static constexpr Duration kMost = std::chrono::milliseconds(8);
+  static constexpr Duration kLook = std::chrono::microseconds(250);    // between two looks at the machine
+  static constexpr Duration kCrowded = std::chrono::milliseconds(50);  // so long it is taken to stay so
   static constexpr unsigned kCores = 8;
   static constexpr int kEnough = 2, kRemembered = 4;
   static inline const bool kHasCores = std::thread::hardware_concurrency() >= kCores;
@@ -51,6 +57,8 @@ class Patience {
   const Duration least_;
   const bool may_spin_;
   std::atomic<int> short_waits_{0};
+  std::atomic<Duration> next_look_{Duration::zero()};
+  std::atomic<bool> crowded_{false};
 };
 
 }  // namespace xpud::transport

@@ -87,15 +87,14 @@ uint64_t ShmClient::AllocatedBytes(uint32_t device) const {
   return completion().allocated_bytes[device].load(std::memory_order_relaxed);
 }
 
-bool ShmClient::SpinUntil(absl::FunctionRef<bool()> done) const {
-  const auto start = Clock::now(), limit = start + patience_.Limit();
-  for (auto now = start; now < limit; now = Clock::now()) {
-    for (int i = 0; i < 16; ++i) {
+bool ShmClient::SpinUntil(absl::FunctionRef<bool()> done) {
+  const auto start = Clock::now();
+  do {
+    for (int i = 0; i < 64; ++i) {
       if (done()) return true;
       CpuRelax();
     }
-    PauseAfter(now - start, 0);
-  }
+  } while (patience_.GoesOn(start, Clock::now()));
   return false;
 }
 

@@ -39,7 +39,7 @@ class ShmClient final : public ClientTransport {
   static constexpr auto kSpin = std::chrono::microseconds(50);
 
   explicit ShmClient(bool patient) : patience_(kSpin, patient) {}
-  bool SpinUntil(absl::FunctionRef<bool()> done) const;
+  bool SpinUntil(absl::FunctionRef<bool()> done);
   absl::Status SleepUntil(absl::FunctionRef<bool()> done, const std::function<absl::Status()>& interrupt);
   ControlPage& control() const { return *reinterpret_cast<ControlPage*>(control_mapping_.data()); }
   const CompletionPage& completion() const {

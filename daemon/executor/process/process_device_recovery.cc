@@ -372,16 +372,18 @@ void ProcessDevice::StartStandby() {
 }
 
 absl::Status ProcessDevice::KeepStandby() {
-  std::optional<kernels::Launch> question;
   {
     MutexLock lock(published_mutex_);
     if (standby_ != nullptr) return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(const Process standby, ExecutorProcess::Start(options_.command));
+  std::optional<kernels::Launch> question;
+  {
+    MutexLock lock(published_mutex_);
+    standby_ = standby;  // from here on it is asked what is asked
     question = last_asked_;
   }
-  ASSIGN_OR_RETURN(Process standby, ExecutorProcess::Start(options_.command));
   if (question.has_value()) (void)standby->Ask(*question);
-  MutexLock lock(published_mutex_);
-  standby_ = std::move(standby);
   return absl::OkStatus();
 }
 

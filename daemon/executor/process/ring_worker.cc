@@ -208,8 +208,8 @@ absl::Status RingWorker::Idle() {
     checked_ = now;
     RETURN_IF_ERROR(CheckQueues());
   }
-  if (now - idle_since_ < patience_.Limit()) {
-    transport::PauseAfter(now - idle_since_, 16);
+  if (patience_.GoesOn(idle_since_, now)) {
+    for (int i = 0; i < 16; ++i) transport::CpuRelax();
     return absl::OkStatus();
   }
   bool busy = false;
