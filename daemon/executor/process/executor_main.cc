@@ -186,8 +186,8 @@ Answer Describe(const DeviceProperties& properties, uint32_t devices) {
 }
 
 // Appends what comes through a ring, with a device object of its own, for as long as the process lasts.
-void ServeRing(LevelZeroDevice& device, PrivateRing& ring) {
-  RingWorker worker(device, ring);
+void ServeRing(LevelZeroDevice& device, PrivateRing& ring, Activity& activity, uint32_t number) {
+  RingWorker worker(device, ring, activity, number);
   const absl::Status lost = worker.Run();
   RingControl& control = ring.control();
   transport::SetText(control.reason, std::string_view(lost.message().data(), lost.message().size()));
@@ -224,8 +224,9 @@ absl::Status Serve(const DriverOptions& options, int index, int rings, Channel& 
   MemoryServer import_server(*for_imports, imports, {});
   Start("xpud-compile", [&] { compiler_server.Run(); });
   Start("xpud-import", [&] { import_server.Run(); });
-  for (auto& [own, ring] : workers)
-    Start("xpud-append", [&own = own, &ring = ring] { ServeRing(*own, ring); });
+  Activity activity;
+  for (uint32_t i = 0; i < workers.size(); ++i)
+    Start("xpud-append", [&, i] { ServeRing(*workers[i].first, workers[i].second, activity, i); });
   memory_server.Run();
   return absl::OkStatus();
 }

@@ -1,5 +1,6 @@
 #include "daemon/executor/process/ring_worker.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -26,8 +27,12 @@ T* Pointer(uint64_t address) {
 
 }  // namespace
 
-RingWorker::RingWorker(LevelZeroDevice& device, PrivateRing& ring)
-    : device_(device), ring_(ring), patience_(kSpin, device.properties().kind == "gpu") {}
+RingWorker::RingWorker(LevelZeroDevice& device, PrivateRing& ring, Activity& activity, uint32_t number)
+    : device_(device),
+      ring_(ring),
+      activity_(activity),
+      number_(number),
+      patience_(kSpin, device.properties().kind == "gpu") {}
 
 absl::Status RingWorker::Run() {
   for (;;) {
@@ -68,6 +73,10 @@ absl::StatusOr<bool> RingWorker::ReplayBatch() {
     single_until_ = position + batch.bytes;
     return false;
   }
+  if (recording->messages.empty() && OthersWork(queue)) {
+    single_until_ = position + batch.bytes;
+    return false;
+  }
   if (recording->messages.empty()) {
     const absl::Status recorded = Record(messages, *queue.list, *recording);
     if (absl::IsUnavailable(recorded)) return recorded;
@@ -80,11 +89,26 @@ absl::StatusOr<bool> RingWorker::ReplayBatch() {
   // From here on they may all have run.
   ring_.Take(batch.bytes);
   Count(ring_.control().replayed, batch.launches);
-  queue.busy = true;
+  Begin(queue);
   const absl::Status status = queue.list->Replay(recording->commands);
   if (absl::IsUnavailable(status)) return status;
   if (!status.ok()) Report(queue_number, status);
   return true;
+}
+
+void RingWorker::Begin(Queue& queue) {
+  queue.busy = true;
+  if (!working_) activity_.Set(number_);
+  working_ = true;
+}
+
+bool RingWorker::OthersWork(const Queue& queue) {
+  if (activity_.OthersThan(number_)) return true;
+  return std::any_of(queues_.begin(), queues_.end(), [&](Queue& other) {
+    if (&other == &queue || !other.busy) return false;
+    other.busy = !other.list->Synchronize(0).ok();
+    return other.busy;
+  });
 }
 
 absl::Status RingWorker::Record(std::span<const std::byte> messages, LevelZeroQueue& queue,
@@ -121,7 +145,7 @@ absl::Status RingWorker::Handle(const Message& message) {
   }
   Queue& queue = queues_[message.queue];               // exists: its creation comes first
   if (queue.list == nullptr) return absl::OkStatus();  // reported when it could not be made
-  queue.busy = true;
+  Begin(queue);
   switch (message.kind) {
     case MessageKind::kLaunch:
       return Launch(message, *queue.list);
@@ -191,12 +215,16 @@ void RingWorker::Report(uint32_t queue, const absl::Status& error) {
 
 // A lost device shows at the next call only, and without work there is none.
 absl::Status RingWorker::CheckQueues() {
+  bool busy = false;
   for (Queue& queue : queues_) {
     if (!queue.busy) continue;
     absl::Status status = queue.list->Synchronize(0);
     if (status.ok()) queue.busy = false;
     if (absl::IsUnavailable(status)) return status;
+    busy |= queue.busy;
   }
+  if (working_ && !busy) activity_.Clear(number_);
+  working_ = busy;
   return absl::OkStatus();
 }
 
@@ -212,9 +240,7 @@ absl::Status RingWorker::Idle() {
     for (int i = 0; i < 16; ++i) transport::CpuRelax();
     return absl::OkStatus();
   }
-  bool busy = false;
-  for (const Queue& queue : queues_) busy |= queue.busy;
-  ring_.Sleep(busy ? kCheckMs : -1);
+  ring_.Sleep(working_ ? kCheckMs : -1);
   return absl::OkStatus();
 }
 

@@ -1,6 +1,7 @@
 // An executor's appending thread: takes messages from the ring and appends them to Level Zero queues.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <deque>
 #include <memory>
@@ -15,9 +16,21 @@
 
 namespace xpud::executor::process {
 
+// Which of an executor's workers may have work under way. Any thread.
+class Activity {
+ public:
+  void Set(uint32_t worker) { working_.fetch_or(1u << worker); }
+  void Clear(uint32_t worker) { working_.fetch_and(~(1u << worker)); }
+  bool OthersThan(uint32_t worker) const { return (working_.load() & ~(1u << worker)) != 0; }
+
+ private:
+  std::atomic<uint32_t> working_{0};
+};
+
 class RingWorker {
  public:
-  RingWorker(LevelZeroDevice& device, PrivateRing& ring);
+  // `number`: among the executor's workers, which share `activity`.
+  RingWorker(LevelZeroDevice& device, PrivateRing& ring, Activity& activity, uint32_t number);
 
   // Until the device is lost: gives why.
   absl::Status Run();
@@ -31,6 +44,9 @@ class RingWorker {
 
   // Where the next messages are launches that came before: appends them as one. False: nothing is done.
   absl::StatusOr<bool> ReplayBatch();
+  // Whether another queue may have work under way: a GPU's driver may wait for it when it makes a recording.
+  bool OthersWork(const Queue& queue);
+  void Begin(Queue& queue);  // it is given work
   absl::Status Record(std::span<const std::byte> messages, LevelZeroQueue& queue, Recording& recording);
   // UnavailableError: the device is lost. Other errors are the queue's.
   absl::Status Handle(const Message& message);
@@ -45,6 +61,9 @@ class RingWorker {
 
   LevelZeroDevice& device_;
   PrivateRing& ring_;
+  Activity& activity_;
+  const uint32_t number_;
+  bool working_ = false;  // as activity_ knows
   std::vector<Queue> queues_;
   std::deque<kernels::ModuleImage> images_;  // stay where they are
   std::vector<const kernels::ModuleImage*> modules_;
