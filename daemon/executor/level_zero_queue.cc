@@ -79,9 +79,9 @@ absl::Status LevelZeroQueue::BeginRecording() {
 
 absl::StatusOr<RecordedCommands> LevelZeroQueue::EndRecording() {
   const LevelZeroDevice::Functions& functions = device_.functions_;
-  ze_graph_handle_t graph = nullptr;
+  xpud_graph_handle_t graph = nullptr;
   RETURN_IF_ZE_ERROR(functions.end_capture(list_, &graph, nullptr));
-  ze_executable_graph_handle_t executable = nullptr;
+  xpud_executable_graph_handle_t executable = nullptr;
   const ze_result_t instantiated = functions.instantiate(graph, &executable, nullptr);
   functions.destroy_graph(graph);
   RETURN_IF_ZE_ERROR(instantiated);
@@ -89,7 +89,7 @@ absl::StatusOr<RecordedCommands> LevelZeroQueue::EndRecording() {
 }
 
 void LevelZeroQueue::DiscardRecording() {
-  ze_graph_handle_t graph = nullptr;
+  xpud_graph_handle_t graph = nullptr;
   if (device_.functions_.end_capture(list_, &graph, nullptr) == ZE_RESULT_SUCCESS)
     device_.functions_.destroy_graph(graph);
 }

@@ -25,10 +25,10 @@ class RecordedCommands {
 
  private:
   friend class LevelZeroQueue;
-  RecordedCommands(ze_executable_graph_handle_t handle, xpud_pfnExecutableGraphDestroy_t destroy)
+  RecordedCommands(xpud_executable_graph_handle_t handle, xpud_pfnExecutableGraphDestroy_t destroy)
       : handle_(handle), destroy_(destroy) {}
 
-  ze_executable_graph_handle_t handle_ = nullptr;
+  xpud_executable_graph_handle_t handle_ = nullptr;
   xpud_pfnExecutableGraphDestroy_t destroy_ = nullptr;
 };
 

@@ -26,15 +26,14 @@ class GraphExec {
 
 class CudaGraph final : public Graph {
  public:
-  CudaGraph(const Driver* driver, CudaDevice& device, CUgraph handle)
-      : Graph(driver), device_(device), handle_(handle) {}
+  CudaGraph(const Driver* driver, CudaDevice& device, CUgraph graph)
+      : Graph(driver), device_(device), graph_(graph) {}
   ~CudaGraph() override;
   ze_result_t Instantiate(std::unique_ptr<ExecutableGraph>& executable) const override;
-  CUgraph handle() const { return handle_; }
 
  private:
   CudaDevice& device_;
-  CUgraph handle_;
+  CUgraph graph_;
 };
 
 class CudaExecutableGraph final : public ExecutableGraph {

@@ -15,7 +15,7 @@ class ExecutableGraph;
 class Graph : public Object {
  public:
   using Object::Object;
-  using Handle = ze_graph_handle_t;
+  using Handle = xpud_graph_handle_t;
   static constexpr Kind kKind = Kind::kGraph;
 
   virtual ze_result_t Instantiate(std::unique_ptr<ExecutableGraph>& executable) const = 0;
@@ -24,7 +24,7 @@ class Graph : public Object {
 class ExecutableGraph : public Object {
  public:
   using Object::Object;
-  using Handle = ze_executable_graph_handle_t;
+  using Handle = xpud_executable_graph_handle_t;
   static constexpr Kind kKind = Kind::kExecutableGraph;
 };
 

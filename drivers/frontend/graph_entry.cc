@@ -12,7 +12,7 @@ ze_result_t BeginGraphCapture(ze_command_list_handle_t handle, void* next) {
   return Guard([&] { return list.BeginCapture(); });
 }
 
-ze_result_t EndGraphCapture(ze_command_list_handle_t handle, ze_graph_handle_t* graph, void* next) {
+ze_result_t EndGraphCapture(ze_command_list_handle_t handle, xpud_graph_handle_t* graph, void* next) {
   XPUD_FIND(CommandList, list, handle);
   XPUD_NOT_NULL(graph);
   XPUD_REQUIRE(next == nullptr, ZE_RESULT_ERROR_INVALID_ARGUMENT);
@@ -20,7 +20,8 @@ ze_result_t EndGraphCapture(ze_command_list_handle_t handle, ze_graph_handle_t* 
   return CreateInto<Graph>(graph, [&](std::unique_ptr<Graph>& out) { return list.EndCapture(out); });
 }
 
-ze_result_t InstantiateGraph(ze_graph_handle_t handle, ze_executable_graph_handle_t* executable, void* next) {
+ze_result_t InstantiateGraph(xpud_graph_handle_t handle, xpud_executable_graph_handle_t* executable,
+                             void* next) {
   XPUD_FIND(Graph, graph, handle);
   XPUD_NOT_NULL(executable);
   XPUD_REQUIRE(next == nullptr, ZE_RESULT_ERROR_INVALID_ARGUMENT);
@@ -28,7 +29,7 @@ ze_result_t InstantiateGraph(ze_graph_handle_t handle, ze_executable_graph_handl
       executable, [&](std::unique_ptr<ExecutableGraph>& out) { return graph.Instantiate(out); });
 }
 
-ze_result_t AppendGraph(ze_command_list_handle_t list_handle, ze_executable_graph_handle_t graph_handle,
+ze_result_t AppendGraph(ze_command_list_handle_t list_handle, xpud_executable_graph_handle_t graph_handle,
                         void* next, ze_event_handle_t signal, uint32_t num_waits, ze_event_handle_t* waits) {
   XPUD_FIND(CommandList, list, list_handle);
   XPUD_FIND(ExecutableGraph, graph, graph_handle);
@@ -37,9 +38,9 @@ ze_result_t AppendGraph(ze_command_list_handle_t list_handle, ze_executable_grap
                   [&](const Sync& sync) { return list.AppendGraph(graph, sync); });
 }
 
-ze_result_t GraphDestroy(ze_graph_handle_t graph) { return Destroy<Graph>(graph); }
+ze_result_t GraphDestroy(xpud_graph_handle_t graph) { return Destroy<Graph>(graph); }
 
-ze_result_t ExecutableGraphDestroy(ze_executable_graph_handle_t executable) {
+ze_result_t ExecutableGraphDestroy(xpud_executable_graph_handle_t executable) {
   return Destroy<ExecutableGraph>(executable);
 }
 

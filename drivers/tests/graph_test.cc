@@ -47,19 +47,19 @@ class GraphTest : public DriverTest {
   }
   // Captures what `body` appends.
   template <typename Body>
-  ze_graph_handle_t Capture(Body&& body) {
+  xpud_graph_handle_t Capture(Body&& body) {
     EXPECT_EQ(begin_(list_, nullptr), ZE_RESULT_SUCCESS);
     body();
-    ze_graph_handle_t graph = nullptr;
+    xpud_graph_handle_t graph = nullptr;
     EXPECT_EQ(end_(list_, &graph, nullptr), ZE_RESULT_SUCCESS);
     return graph;
   }
-  ze_executable_graph_handle_t Instantiate(ze_graph_handle_t graph) {
-    ze_executable_graph_handle_t executable = nullptr;
+  xpud_executable_graph_handle_t Instantiate(xpud_graph_handle_t graph) {
+    xpud_executable_graph_handle_t executable = nullptr;
     EXPECT_EQ(instantiate_(graph, &executable, nullptr), ZE_RESULT_SUCCESS);
     return executable;
   }
-  void Append(ze_executable_graph_handle_t executable, ze_event_handle_t signal = nullptr) {
+  void Append(xpud_executable_graph_handle_t executable, ze_event_handle_t signal = nullptr) {
     ASSERT_EQ(append_(list_, executable, nullptr, signal, 0, nullptr), ZE_RESULT_SUCCESS);
   }
 
@@ -76,13 +76,13 @@ class GraphTest : public DriverTest {
 };
 
 TEST_P(GraphTest, CapturesWithoutRunningAndRunsAsOftenAsAppended) {
-  ze_graph_handle_t graph = Capture([&] {
+  xpud_graph_handle_t graph = Capture([&] {
     Add(0, 1);
     Add(0, 2, 8);
   });
   Finish(list_);
   EXPECT_EQ(words_[0], 0u);
-  ze_executable_graph_handle_t executable = Instantiate(graph);
+  xpud_executable_graph_handle_t executable = Instantiate(graph);
   EXPECT_EQ(destroy_(graph), ZE_RESULT_SUCCESS);
   for (int i = 0; i < 5; ++i) {
     Append(executable);
@@ -95,7 +95,7 @@ TEST_P(GraphTest, CapturesWithoutRunningAndRunsAsOftenAsAppended) {
 }
 
 TEST_P(GraphTest, KeepsTheOrderOfItsCommandsAndOfTheList) {
-  ze_graph_handle_t graph = Capture([&] {
+  xpud_graph_handle_t graph = Capture([&] {
     uint64_t* const from = words_;
     for (uint32_t i = 1; i < kWords; ++i) {
       Add(i - 1, 1);
@@ -103,7 +103,7 @@ TEST_P(GraphTest, KeepsTheOrderOfItsCommandsAndOfTheList) {
                 ZE_RESULT_SUCCESS);
     }
   });
-  ze_executable_graph_handle_t executable = Instantiate(graph);
+  xpud_executable_graph_handle_t executable = Instantiate(graph);
   Add(0, 10);
   Append(executable);
   Add(kWords - 1, 1000);
@@ -115,10 +115,10 @@ TEST_P(GraphTest, KeepsTheOrderOfItsCommandsAndOfTheList) {
 }
 
 TEST_P(GraphTest, SignalsAnEventWhenAllIsDone) {
-  ze_graph_handle_t graph = Capture([&] {
+  xpud_graph_handle_t graph = Capture([&] {
     for (int i = 0; i < 100; ++i) Add(0, 1, kWords);
   });
-  ze_executable_graph_handle_t executable = Instantiate(graph);
+  xpud_executable_graph_handle_t executable = Instantiate(graph);
   ze_event_pool_handle_t pool = Pool(1);
   ze_event_handle_t event = Event(pool, 0);
   Append(executable, event);
@@ -134,11 +134,11 @@ TEST_P(GraphTest, SignalsAnEventWhenAllIsDone) {
 TEST_P(GraphTest, CapturesAWaitForAnEventThatTheHostSignals) {
   ze_event_pool_handle_t pool = Pool(1);
   ze_event_handle_t event = Event(pool, 0);
-  ze_graph_handle_t graph = Capture([&] {
+  xpud_graph_handle_t graph = Capture([&] {
     ASSERT_EQ(zeCommandListAppendWaitOnEvents(list_, 1, &event), ZE_RESULT_SUCCESS);
     Add(0, 1);
   });
-  ze_executable_graph_handle_t executable = Instantiate(graph);
+  xpud_executable_graph_handle_t executable = Instantiate(graph);
   Append(executable);
   EXPECT_EQ(synchronize_(list_, 1'000'000), ZE_RESULT_NOT_READY);
   EXPECT_EQ(words_[0], 0u);
@@ -152,10 +152,10 @@ TEST_P(GraphTest, CapturesAWaitForAnEventThatTheHostSignals) {
 }
 
 TEST_P(GraphTest, OutlivesItsHandleWhileItRuns) {
-  ze_graph_handle_t graph = Capture([&] {
+  xpud_graph_handle_t graph = Capture([&] {
     for (int i = 0; i < 200; ++i) Add(0, 1, kWords);
   });
-  ze_executable_graph_handle_t executable = Instantiate(graph);
+  xpud_executable_graph_handle_t executable = Instantiate(graph);
   EXPECT_EQ(destroy_(graph), ZE_RESULT_SUCCESS);
   for (int i = 0; i < 10; ++i) Append(executable);
   EXPECT_EQ(destroy_executable_(executable), ZE_RESULT_SUCCESS);
@@ -164,19 +164,19 @@ TEST_P(GraphTest, OutlivesItsHandleWhileItRuns) {
 }
 
 TEST_P(GraphTest, RefusesWhatIsOutOfOrder) {
-  ze_graph_handle_t graph = nullptr;
+  xpud_graph_handle_t graph = nullptr;
   EXPECT_EQ(end_(list_, &graph, nullptr), ZE_RESULT_ERROR_INVALID_ARGUMENT);
   ASSERT_EQ(begin_(list_, nullptr), ZE_RESULT_SUCCESS);
   EXPECT_EQ(begin_(list_, nullptr), ZE_RESULT_ERROR_INVALID_ARGUMENT);
   ASSERT_EQ(end_(list_, &graph, nullptr), ZE_RESULT_SUCCESS);
-  ze_executable_graph_handle_t executable = Instantiate(graph);  // empty
+  xpud_executable_graph_handle_t executable = Instantiate(graph);  // empty
   Append(executable);
   Finish(list_);
   EXPECT_EQ(begin_(nullptr, nullptr), ZE_RESULT_ERROR_INVALID_NULL_HANDLE);
   EXPECT_EQ(begin_(list_, &graph), ZE_RESULT_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(end_(list_, nullptr, nullptr), ZE_RESULT_ERROR_INVALID_NULL_POINTER);
   EXPECT_EQ(
-      append_(list_, reinterpret_cast<ze_executable_graph_handle_t>(graph), nullptr, nullptr, 0, nullptr),
+      append_(list_, reinterpret_cast<xpud_executable_graph_handle_t>(graph), nullptr, nullptr, 0, nullptr),
       ZE_RESULT_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(destroy_(graph), ZE_RESULT_SUCCESS);
   EXPECT_EQ(destroy_(graph), ZE_RESULT_ERROR_INVALID_ARGUMENT);

@@ -121,21 +121,21 @@ typedef struct xpud_mem_address_desc_t {
 // destroyed, and no pageable memory is copied meanwhile. "zeCommandListBeginGraphCaptureExp",
 // "zeCommandListEndGraphCaptureExp", "zeCommandListInstantiateGraphExp", "zeCommandListAppendGraphExp",
 // "zeGraphDestroyExp", "zeExecutableGraphDestroyExp".
-typedef struct _ze_graph_handle_t* ze_graph_handle_t;
-typedef struct _ze_executable_graph_handle_t* ze_executable_graph_handle_t;
+typedef struct xpud_graph_t* xpud_graph_handle_t;
+typedef struct xpud_executable_graph_t* xpud_executable_graph_handle_t;
 typedef ze_result_t(ZE_APICALL* xpud_pfnBeginGraphCapture_t)(ze_command_list_handle_t list, void* next);
 typedef ze_result_t(ZE_APICALL* xpud_pfnEndGraphCapture_t)(ze_command_list_handle_t list,
-                                                           ze_graph_handle_t* graph, void* next);
-typedef ze_result_t(ZE_APICALL* xpud_pfnInstantiateGraph_t)(ze_graph_handle_t graph,
-                                                            ze_executable_graph_handle_t* executable,
+                                                           xpud_graph_handle_t* graph, void* next);
+typedef ze_result_t(ZE_APICALL* xpud_pfnInstantiateGraph_t)(xpud_graph_handle_t graph,
+                                                            xpud_executable_graph_handle_t* executable,
                                                             void* next);
 typedef ze_result_t(ZE_APICALL* xpud_pfnAppendGraph_t)(ze_command_list_handle_t list,
-                                                       ze_executable_graph_handle_t executable, void* next,
+                                                       xpud_executable_graph_handle_t executable, void* next,
                                                        ze_event_handle_t signal_event,
                                                        uint32_t num_wait_events,
                                                        ze_event_handle_t* wait_events);
-typedef ze_result_t(ZE_APICALL* xpud_pfnGraphDestroy_t)(ze_graph_handle_t graph);
-typedef ze_result_t(ZE_APICALL* xpud_pfnExecutableGraphDestroy_t)(ze_executable_graph_handle_t executable);
+typedef ze_result_t(ZE_APICALL* xpud_pfnGraphDestroy_t)(xpud_graph_handle_t graph);
+typedef ze_result_t(ZE_APICALL* xpud_pfnExecutableGraphDestroy_t)(xpud_executable_graph_handle_t executable);
 
 // In-order immediate lists, as API 1.9's ZE_COMMAND_QUEUE_FLAG_IN_ORDER. A driver that offers the functions
 // above accepts it; its absence means that a barrier must stand before each append.

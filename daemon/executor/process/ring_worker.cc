@@ -78,7 +78,7 @@ absl::StatusOr<bool> RingWorker::ReplayBatch() {
     return false;
   }
   if (recording->messages.empty()) {
-    const absl::Status recorded = Record(messages, *queue.list, *recording);
+    absl::Status recorded = Record(messages, *queue.list, *recording);
     if (absl::IsUnavailable(recorded)) return recorded;
     if (!recorded.ok()) {  // what is wrong with it shows when its launches are appended
       recordings_.Refuse(messages);
@@ -90,7 +90,7 @@ absl::StatusOr<bool> RingWorker::ReplayBatch() {
   ring_.Take(batch.bytes);
   Count(ring_.control().replayed, batch.launches);
   Begin(queue);
-  const absl::Status status = queue.list->Replay(recording->commands);
+  absl::Status status = queue.list->Replay(recording->commands);
   if (absl::IsUnavailable(status)) return status;
   if (!status.ok()) Report(queue_number, status);
   return true;
