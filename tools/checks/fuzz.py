@@ -16,8 +16,8 @@ import time
 from runner import ROOT
 
 BUILD = ROOT / "build/fuzz"
-CORPUS = ROOT / "tests/fuzz/corpus"  # what every run begins with
-TARGETS = sorted(path.name.removesuffix("_fuzzer.cc") for path in (ROOT / "tests/fuzz").glob("*_fuzzer.cc"))
+FOLDER = ROOT / "tests/fuzz"
+TARGETS = sorted(path.name.removesuffix("_fuzzer.cc") for path in FOLDER.glob("*_fuzzer.cc"))
 HOUR = 3600
 PLANTED_SECONDS = 120
 LIMITS = ("-max_len=16384", "-rss_limit_mb=4096", "-timeout=25")
@@ -56,6 +56,7 @@ def fuzz(name: str, seconds: int, grown: pathlib.Path, *flags: str) -> tuple[int
     """Runs a target's program from the corpus; what it adds to that goes to `grown`."""
     target = name.removesuffix("_planted")
     log = BUILD / f"logs/fuzz-{name}.log"
+    seeds = [folder for folder in (FOLDER / "corpus" / target, FOLDER / "found" / target) if folder.exists()]
     for folder in (log.parent, grown, BUILD / "crashes"):
         folder.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
@@ -63,7 +64,7 @@ def fuzz(name: str, seconds: int, grown: pathlib.Path, *flags: str) -> tuple[int
         status = subprocess.run(
             [BUILD / f"bin/fuzz_{name}", f"-max_total_time={seconds}", "-print_final_stats=1", *LIMITS, *flags,
              f"-detect_leaks={int(target not in THREADED)}",
-             f"-artifact_prefix={BUILD}/crashes/{name}-", grown, CORPUS / target],
+             f"-artifact_prefix={BUILD}/crashes/{name}-", grown, *seeds],
             cwd=BUILD, env=os.environ | ENVIRONMENT, stdout=file, stderr=subprocess.STDOUT, timeout=seconds + 600).returncode
     text = log.read_text(errors="replace")
     return status, text, Result(name, status == 0, "", time.monotonic() - began,
