@@ -1,5 +1,6 @@
 #include "daemon/main/options.h"
 
+#include <algorithm>
 #include <array>
 #include <functional>
 #include <string_view>
@@ -16,13 +17,14 @@ absl::Status ParseInt(const std::string& value, int lowest, int& out) {
 }
 
 absl::Status ParseMode(const std::string& value, unsigned& out) {
+  constexpr unsigned kLargest = 0777;
   out = 0;
   for (const char c : value) {
     if (c < '0' || c > '7')
       return absl::InvalidArgumentError(absl::StrCat("'", value, "' is no octal mode such as 0660"));
-    out = out * 8 + static_cast<unsigned>(c - '0');
+    out = std::min(out * 8 + static_cast<unsigned>(c - '0'), kLargest + 1);
   }
-  return out != 0 && out <= 0777
+  return out != 0 && out <= kLargest
              ? absl::OkStatus()
              : absl::InvalidArgumentError(absl::StrCat("mode ", value, " is outside 0001 to 0777"));
 }

@@ -23,6 +23,9 @@ struct Block {
 class Pool {
  public:
   Pool(executor::Device& device, uint32_t index) : device_(device), index_(index) {}
+  ~Pool();
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
 
   // Fills memory with zeros in the order of the work that will use it.
   using Zero = absl::FunctionRef<absl::Status(std::byte* address, uint64_t bytes)>;

@@ -108,7 +108,8 @@ void Engine::CloseSession(uint64_t id, const std::string& reason) {
   turns_.erase(turn);
   std::unique_ptr<session::Session> session = std::move(found->second);
   sessions_.erase(found);
-  // Its socket's descriptors are closed, so that epoll forgets them, when it is gone.
+  // Closing our descriptor would not do: the client has another one of the same eventfd, and may ring it.
+  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, session->transport().doorbell(), nullptr);
   if (!session->End()) ending_.push_back(std::move(session));
 }
 

@@ -1,6 +1,9 @@
 #include "daemon/scheduler/engine.h"
 
+#include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -23,6 +26,7 @@ struct Client {
     daemon_end.Reset(sockets[1]);
     transport::SessionFds fds;
     auto server = *transport::ShmServer::Create(fds);
+    doorbell.Reset(dup(fds.doorbell.get()));
     transport = *transport::ShmClient::Create(UniqueFd(sockets[0]), std::move(fds), transport::kStagingBytes,
                                               /*patient=*/false);
     engine.Call([&] {
@@ -41,7 +45,7 @@ struct Client {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return !transport->status().ok();
   }
-  UniqueFd daemon_end;
+  UniqueFd daemon_end, doorbell;
   std::unique_ptr<transport::ShmClient> transport;
 };
 
@@ -88,6 +92,25 @@ TEST(Engine, ItsEndClosesEverySession) {
   Client client(*engine, 1);
   engine.reset();
   EXPECT_TRUE(client.IsClosed());
+}
+
+uint64_t CpuMicroseconds() {
+  rusage usage = {};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<uint64_t>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1'000'000 +
+         static_cast<uint64_t>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
+}
+
+TEST(Engine, AClientWhoseSessionIsClosedCannotKeepItAwake) {
+  auto engine = *Engine::Create({}, {});
+  Client client(*engine, 1);
+  client.SendNop();
+  ASSERT_TRUE(client.IsClosed());
+  eventfd_write(client.doorbell.get(), 1);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  const uint64_t before = CpuMicroseconds();
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  EXPECT_LT(CpuMicroseconds() - before, 150'000u);
 }
 
 }  // namespace

@@ -213,7 +213,7 @@ class Session {
   bool long_ = false;   // the device may take long: announce it by itself
   wire::DecodedExecute execute_;
   std::array<kernels::Operand, ops::kMaxOutputs + ops::kMaxInputs> operands_;
-  std::array<Buffer*, ops::kMaxOutputs + ops::kMaxInputs> operand_buffers_;
+  std::array<Buffer*, ops::kMaxOutputs + ops::kMaxInputs> operand_buffers_{};
   kernels::LaunchList launches_;
   std::vector<executor::MemoryUse> uses_;
   std::vector<memory::Block> workspace_;

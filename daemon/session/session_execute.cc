@@ -71,18 +71,19 @@ absl::Status Session::ResolveTensor(const wire::DecodedOperand& from, kernels::O
                                                    " bytes"));
   }
   buffer->queues |= uint64_t{1} << queue_id;
-  to.data =
-      elements == 0 ? buffer->block.address : buffer->block.address + from.offset * ops::SizeOf(from.dtype);
+  // Without storage nothing is read: see ReadsPoison.
+  const bool starts_behind = elements != 0 && buffer->poison != Poison::kNoStorage;
+  to.data = buffer->block.address + (starts_behind ? from.offset * ops::SizeOf(from.dtype) : 0);
   to.content = buffer->content;
   return absl::OkStatus();
 }
 
 absl::Status Session::ResolveOperands(uint32_t queue_id) {
   const int inputs = execute_.row->inputs;
-  if (execute_.inputs > inputs)
-    return absl::InvalidArgumentError(
-        absl::StrCat(execute_.inputs, " inputs; at most ", inputs, " are allowed"));
   absl::Status first;
+  if (execute_.inputs > inputs)
+    first = absl::InvalidArgumentError(
+        absl::StrCat(execute_.inputs, " inputs; at most ", inputs, " are allowed"));
   for (int i = 0; i < execute_.outputs + inputs; ++i) {
     kernels::Operand& to = operands_[i];
     operand_buffers_[i] = nullptr;
@@ -100,7 +101,7 @@ absl::Status Session::ResolveOperands(uint32_t queue_id) {
     if (from.kind != wire::OperandKind::kTensor) continue;
     absl::Status status = ResolveTensor(from, to, operand_buffers_[i], queue_id);
     if (!status.ok() && first.ok())
-      first = std::move(status);  // go on: the outputs must be found, to be poisoned
+      first = std::move(status);  // go on, after any error: the outputs must be found, to be poisoned
   }
   return first;
 }

@@ -90,6 +90,21 @@ TEST(ElfObject, UndefinedSymbolIsRefusedByName) {
   EXPECT_THAT(ErrorOf(bytes), HasSubstr("undefined symbol "));
 }
 
+TEST(ElfObject, TheFirstSymbolIsNoDefinition) {
+  std::string bytes(KernelsObject());
+  const Elf64_Shdr symtab = SectionNamed(bytes, ".symtab");
+  auto* const symbols = reinterpret_cast<Elf64_Sym*>(bytes.data() + symtab.sh_offset);
+  const Elf64_Sym& last = symbols[symtab.sh_size / sizeof(Elf64_Sym) - 1];
+  symbols[0] = last;
+  symbols[0].st_info = ELF64_ST_INFO(STB_GLOBAL, STT_OBJECT);
+  symbols[0].st_value = uint64_t{1} << 40;  // far outside
+  std::string error;
+  const auto object = ElfObject::Load(bytes, error);
+  ASSERT_NE(object, nullptr) << error;
+  const auto whole = ElfObject::Load(KernelsObject(), error);
+  EXPECT_EQ(object->symbols().size(), whole->symbols().size());
+}
+
 TEST(ElfObject, RelocationOutsideItsSectionIsRefused) {
   std::string bytes(KernelsObject());
   const Elf64_Shdr rela = SectionNamed(bytes, ".rela.text");

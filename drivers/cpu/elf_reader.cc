@@ -71,7 +71,9 @@ bool ElfReader::ReadSymbols() {
     symbols_ = Table<Elf64_Sym>(section);
     symbol_names_ = Contents(sections_[section.sh_link]);
   }
-  return symbols_.empty() ? Fail("no symbols") : true;
+  if (symbols_.empty()) return Fail("no symbols");
+  symbols_[0] = {};  // by the standard, whatever the file says
+  return true;
 }
 
 std::string_view ElfReader::Contents(const Elf64_Shdr& section) const {

@@ -1,17 +1,15 @@
 #include "proto/base/text.h"
 
-#include <cstdint>
-
 namespace xpud {
 namespace {
 
-struct Character {
+struct Decoded {
   uint32_t code;
   size_t bytes;  // 0: not UTF-8
 };
 
 // The character that `text` (not empty) begins with: well-formed as in the Unicode standard, table 3-7.
-Character First(std::string_view text) {
+Decoded First(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   const uint32_t lead = byte(0);
   if (lead < 0x80) return {lead, 1};
@@ -24,7 +22,7 @@ Character First(std::string_view text) {
   }
   const bool too_long = (bytes == 3 && code < 0x800) || (bytes == 4 && code < 0x10000);
   const bool surrogate = code >= 0xd800 && code <= 0xdfff;
-  return too_long || surrogate || code > 0x10ffff ? Character{0, 0} : Character{code, bytes};
+  return too_long || surrogate || code > 0x10ffff ? Decoded{0, 0} : Decoded{code, bytes};
 }
 
 bool IsPrintable(uint32_t code) {
@@ -35,15 +33,20 @@ bool IsPrintable(uint32_t code) {
 
 }  // namespace
 
+Character FirstCharacter(std::string_view text) {
+  const Decoded first = First(text);
+  if (first.bytes == 0) return {text.substr(0, 1), false, 0, false};
+  return {text.substr(0, first.bytes), true, first.code, IsPrintable(first.code)};
+}
+
 std::string PrintableText(std::string_view text, size_t most) {
   std::string out;
   while (!text.empty()) {
-    const Character first = First(text);
-    const bool keep = first.bytes != 0 && IsPrintable(first.code);
-    const std::string_view shown = keep ? text.substr(0, first.bytes) : "?";
+    const Character first = FirstCharacter(text);
+    const std::string_view shown = first.printable ? first.bytes : "?";
     if (out.size() + shown.size() > most) break;
     out += shown;
-    text.remove_prefix(first.bytes != 0 ? first.bytes : 1);
+    text.remove_prefix(first.bytes.size());
   }
   return out;
 }

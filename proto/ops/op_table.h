@@ -36,6 +36,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <string_view>
 
 #include "proto/ops/dtype.h"
@@ -142,7 +143,13 @@ struct Number {
     return n;
   }
   double AsReal() const { return is_integer ? static_cast<double>(integer) : real; }
-  int64_t AsInteger() const { return is_integer ? integer : static_cast<int64_t>(real); }
+  // Reals beyond the integers are the nearest one, NaN is the least.
+  int64_t AsInteger() const {
+    constexpr double kLimit = 0x1p63;
+    if (is_integer) return integer;
+    if (!(real >= -kLimit)) return std::numeric_limits<int64_t>::min();
+    return real < kLimit ? static_cast<int64_t>(real) : std::numeric_limits<int64_t>::max();
+  }
 };
 
 }  // namespace xpud::ops

@@ -1,5 +1,7 @@
 #include "proto/ops/op_table.h"
 
+#include <cmath>
+#include <limits>
 #include <set>
 
 #include "gtest/gtest.h"
@@ -33,6 +35,15 @@ TEST(OpTable, RowsStayWithinTheWireLimits) {
     EXPECT_LE(row.optional, row.inputs) << row.aten;
     EXPECT_EQ(row.formula.empty(), row.family != Family::kMap && row.family != Family::kReduce) << row.aten;
   }
+}
+
+TEST(Number, RealsBeyondTheIntegersBecomeTheNearestOne) {
+  EXPECT_EQ(Number::Real(-3.9).AsInteger(), -3);
+  EXPECT_EQ(Number::Real(1e300).AsInteger(), std::numeric_limits<int64_t>::max());
+  EXPECT_EQ(Number::Real(0x1p63).AsInteger(), std::numeric_limits<int64_t>::max());
+  EXPECT_EQ(Number::Real(-1e300).AsInteger(), std::numeric_limits<int64_t>::min());
+  EXPECT_EQ(Number::Real(-0x1p63).AsInteger(), std::numeric_limits<int64_t>::min());
+  EXPECT_EQ(Number::Real(std::nan("")).AsInteger(), std::numeric_limits<int64_t>::min());
 }
 
 }  // namespace

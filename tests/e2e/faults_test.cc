@@ -167,6 +167,39 @@ TEST(Faults, BreachesOfProtocolCloseThatSessionOnly) {
   }
 }
 
+TEST(Faults, AnOpWithTooManyInputsIsRefusedAndItsOutputsAreUnusable) {
+  DaemonProcess daemon;
+  const auto session = daemon.Connect();
+  const Queue queue = session->DefaultQueue(0);
+  const Tensor a = Ones(queue, 2), fresh = *Tensor::Empty(queue, ops::DType::kFloat32, {2});
+  const TensorRef output = fresh.ref(), inputs[] = {a.ref(), a.ref()};
+  ASSERT_TRUE(queue.Execute({&ops::RowOf("neg"), ops::DType::kFloat32, {&output, 1}, inputs, {}}).ok());
+  EXPECT_THAT(queue.Synchronize().message(), HasSubstr("2 inputs; at most 1 are allowed"));
+  EXPECT_THAT(fresh.ToFloats().status().message(), HasSubstr("computation failed"));
+}
+
+// UBSan sees arithmetic on its null address (stage `asan`).
+TEST(Faults, AViewIntoABufferWithoutMemoryIsAnErrorOfItsQueue) {
+  DaemonProcess daemon;
+  RawSession raw(daemon.socket());
+  raw.Send(wire::AllocateCommand{
+      HeaderOf<wire::AllocateCommand>(wire::CommandKind::kAllocate), {1, 1}, 1ull << 60});
+  const int64_t size = 2;
+  TensorRef view;
+  view.kind = TensorRef::Kind::kTensor;
+  view.rank = 1;
+  view.buffer = {1, 1};
+  view.offset = 4096;
+  view.sizes = &size;
+  const OpCall call = {&ops::RowOf("neg"), ops::DType::kFloat32, {&view, 1}, {&view, 1}, {}};
+  std::byte* const space = raw.transport().Reserve(wire::ExecuteBytes(call));
+  wire::EncodeExecute(call, 0, space);
+  raw.transport().Commit(wire::ExecuteBytes(call));
+  raw.Send(wire::NopCommand{HeaderOf<wire::NopCommand>(wire::CommandKind::kNop)});
+  EXPECT_TRUE(raw.transport().Wait([&] { return raw.transport().Completed(0) >= 3; }, {}).ok());
+  EXPECT_EQ(raw.transport().LastError(0).code(), absl::StatusCode::kResourceExhausted);
+}
+
 TEST(Faults, AStaleHandleIsRefusedAndTheSessionGoesOn) {
   DaemonProcess daemon;
   auto session = daemon.Connect();

@@ -122,6 +122,18 @@ def sanitizer(preset: str):
     return stage
 
 
+def fuzz(log: Log) -> Tally:
+    """A minute each, and as long as it takes to find the faults planted for this."""
+    results = ROOT / "build/fuzz/results.json"
+    results.unlink(missing_ok=True)
+    _, output = log.run("tools/fuzz", "--seconds", "60", "--planted", "--jobs", JOBS, "--json", results, timeout=7200)
+    if not results.exists():
+        raise StageFailed("the fuzz targets could not be built")
+    passed = [result["passed"] for result in json.loads(results.read_text())]
+    print("    " + output[output.index("target "):].strip().replace("\n", "\n    "), flush=True)
+    return Tally(passed.count(True), passed.count(False))
+
+
 def links(log: Log) -> None:
     """The SDK's library needs neither LLVM nor Level Zero, whether as a library or by symbol."""
     configure_and_build(log, "release", "xpud_sdk")
@@ -199,6 +211,7 @@ STAGES = [
     Stage("unit", "unit tests, preset dev; the README lists the op table's ops", unit, ("build",)),
     Stage("asan", "wire, session and driver tests under ASan and UBSan, with planted faults", sanitizer("asan-ubsan"), ("setup",)),
     Stage("tsan", "ring and scheduler tests under TSan, with a planted race", sanitizer("tsan"), ("setup",)),
+    Stage("fuzz", "libFuzzer for a minute a target, and planted faults to be found", fuzz, ("setup",)),
     Stage("links", "libxpud needs neither LLVM nor Level Zero", links, ("setup",)),
     Stage("install", "install rules; a program built with find_package(xpud)", install, ("setup",)),
     Stage("torch", "the PyTorch package against CPU", torch, ("setup",)),

@@ -51,6 +51,7 @@ RULES = (
     Rule("daemon/executor/", ("daemon/", "kernels/", "proto/"), ("spdlog", "Level Zero")),
     Rule("daemon/service/", ("daemon/", "proto/"), ("spdlog", "gRPC")),
     Rule("tools/", ("sdk/client/", "xpud/", "proto/", "tools/"), ("gRPC",)),
+    Rule("tests/fuzz/", ("proto/", "sdk/client/", "kernels/", "drivers/", "daemon/", "tools/xpuctl/", "tests/fuzz/"), ("gRPC", "spdlog")),
     Rule("tests/", ("proto/", "sdk/", "xpud/", "tests/"), ("Level Zero", "gRPC")),
 )
 

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/status_macros.h"
+#include "proto/base/text.h"
 #include "sdk/client/address.h"
 
 namespace xpud::xpuctl {
@@ -53,8 +54,8 @@ absl::StatusOr<v1::GetVersionResponse> ControlClient::GetVersion() {
 }
 
 int Report(const absl::Status& status) {
-  const std::string text(status.message().data(), status.message().size());
-  std::fprintf(stderr, "xpuctl: %s\n", text.c_str());
+  const std::string_view text(status.message().data(), status.message().size());
+  std::fprintf(stderr, "xpuctl: %s\n", PrintableText(text).c_str());
   return absl::IsNotFound(status) ? kNoDaemon : kError;
 }
 

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "proto/base/text.h"
 
 namespace xpud::xpuctl {
 namespace {
@@ -77,17 +78,20 @@ void Append(const Message& message, std::string& out) {
 
 }  // namespace
 
-std::string JsonString(const std::string& text) {
+std::string JsonString(std::string_view text) {
   std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
+  while (!text.empty()) {
+    const Character first = FirstCharacter(text);
+    if (first.code == '"' || first.code == '\\') {
       out += '\\';
-      out += c;
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      absl::StrAppend(&out, absl::StrFormat("\\u%04x", static_cast<unsigned char>(c)));
-    } else {
-      out += c;
+      out += first.bytes;
+    } else if (first.printable) {
+      out += first.bytes;
+    } else {  // all of these fit 16 bits
+      constexpr uint32_t kReplacement = 0xfffd;
+      absl::StrAppend(&out, absl::StrFormat("\\u%04x", first.valid ? first.code : kReplacement));
     }
+    text.remove_prefix(first.bytes.size());
   }
   return out + '"';
 }

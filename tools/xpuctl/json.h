@@ -5,12 +5,14 @@
 #include <google/protobuf/message.h>
 
 #include <string>
+#include <string_view>
 
 namespace xpud::xpuctl {
 
 std::string ToJson(const google::protobuf::Message& message);
 
-// `text` as a JSON string, quotes included.
-std::string JsonString(const std::string& text);
+// `text` as a JSON string, quotes included. What PrintableText would not keep is escaped: it may be shown on
+// a terminal.
+std::string JsonString(std::string_view text);
 
 }  // namespace xpud::xpuctl

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "proto/base/text.h"
+
 namespace xpud::xpuctl {
 
 namespace {
@@ -24,6 +26,7 @@ Table::Table(std::vector<std::string> headings) {
 
 void Table::Add(std::vector<std::string> cells) {
   cells.resize(rows_[0].size());
+  for (std::string& cell : cells) cell = PrintableText(cell);
   rows_.push_back(std::move(cells));
 }
 

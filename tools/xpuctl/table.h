@@ -11,7 +11,7 @@ class Table {
   // Columns are right-aligned when their heading starts with '>' (numbers), which is not printed.
   explicit Table(std::vector<std::string> headings);
 
-  // As many cells as there are headings; fewer leave the rest empty.
+  // As many cells as there are headings; fewer leave the rest empty. Shown as PrintableText makes them.
   void Add(std::vector<std::string> cells);
 
   // All rows, heading first, two spaces between columns, no spaces at line ends.

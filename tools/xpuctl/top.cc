@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -12,14 +11,10 @@
 #include <thread>
 
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "tools/xpuctl/command.h"
 #include "tools/xpuctl/control_client.h"
-#include "tools/xpuctl/json.h"
 #include "tools/xpuctl/rates.h"
-#include "tools/xpuctl/table.h"
-#include "tools/xpuctl/units.h"
+#include "tools/xpuctl/views.h"
 
 namespace xpud::xpuctl {
 namespace {
@@ -52,60 +47,6 @@ bool Parse(const std::vector<std::string>& arguments, TopOptions& options) {
   return true;
 }
 
-std::string Bar(double ratio, size_t width) {
-  const auto filled = static_cast<size_t>(std::lround(ratio * static_cast<double>(width)));
-  return "[" + std::string(filled, '#') + std::string(width - filled, ' ') + "]";
-}
-
-std::string Picture(const v1::GetStatusResponse& status, const Rates& rates) {
-  const v1::Daemon& daemon = status.daemon();
-  std::string text =
-      absl::StrCat("xpud ", daemon.version(), ", pid ", daemon.pid(), ", up ", Duration(daemon.uptime_ns()),
-                   ", ", status.sessions_size(), status.sessions_size() == 1 ? " session" : " sessions");
-  if (rates.daemon_cpu) absl::StrAppend(&text, ", CPU ", Percent(*rates.daemon_cpu));
-  text += "\n\n";
-  for (const DeviceRates& row : rates.devices) {
-    const v1::Device& device = *row.device;
-    absl::StrAppend(&text, "device ", device.index(), " ", device.name(), "  ", Bar(row.busy, 20), " ",
-                    Percent(row.busy), " busy, ", Count(row.commands), " commands/s, memory ",
-                    Bytes(static_cast<double>(device.memory_used_bytes())), " of ",
-                    Bytes(static_cast<double>(device.memory_total_bytes())), ", pool ",
-                    Bytes(static_cast<double>(device.pool_bytes())), "\n");
-  }
-  Table table({">PID", "USER", "NAME", ">DEVICE", ">COMMANDS/S", ">WAITING", ">MEMORY", ">PEAK", ">UP/S",
-               ">DOWN/S", ">AGE"});
-  for (const SessionRates& row : rates.sessions) {
-    const v1::Session& session = *row.session;
-    table.Add({absl::StrCat(session.pid()), UserName(session.uid()), session.client_name(), Percent(row.busy),
-               Count(row.commands),
-               Count(static_cast<double>(session.commands_submitted() - session.commands_completed())),
-               Bytes(static_cast<double>(session.memory_bytes())),
-               Bytes(static_cast<double>(session.memory_peak_bytes())), Bytes(row.uploaded),
-               Bytes(row.downloaded), Duration(session.age_ns())});
-  }
-  return text + "\n" + table.ToString();
-}
-
-std::string Json(const v1::GetStatusResponse& status, const Rates& rates) {
-  std::string text = absl::StrFormat("{\"seconds\":%.6f", rates.seconds);
-  if (rates.daemon_cpu) absl::StrAppendFormat(&text, ",\"daemon_cpu\":%.6f", *rates.daemon_cpu);
-  text += ",\"devices\":[";
-  for (const DeviceRates& row : rates.devices) {
-    absl::StrAppendFormat(&text, "%s{\"index\":%d,\"busy\":%.6f,\"commands_per_second\":%.3f}",
-                          &row == &rates.devices[0] ? "" : ",", row.device->index(), row.busy, row.commands);
-  }
-  text += "],\"sessions\":[";
-  for (const SessionRates& row : rates.sessions) {
-    absl::StrAppendFormat(
-        &text,
-        "%s{\"id\":%d,\"pid\":%d,\"client_name\":%s,\"busy\":%.6f,\"commands_per_second\":%.3f,"
-        "\"uploaded_bytes_per_second\":%.1f,\"downloaded_bytes_per_second\":%.1f}",
-        &row == &rates.sessions[0] ? "" : ",", row.session->id(), row.session->pid(),
-        JsonString(row.session->client_name()), row.busy, row.commands, row.uploaded, row.downloaded);
-  }
-  return absl::StrCat(text, "],\"status\":", ToJson(status), "}\n");
-}
-
 // Sleeps, unless Ctrl-C cuts it short.
 void Pause(double seconds) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
@@ -123,7 +64,7 @@ int Loop(ControlClient& client, const TopOptions& options, Output output) {
     auto later = client.GetStatus();
     if (!later.ok()) return Report(later.status());
     const Rates rates = Between(*earlier, *later);
-    const std::string text = output == Output::kJson ? Json(*later, rates) : Picture(*later, rates);
+    const std::string text = output == Output::kJson ? TopJson(*later, rates) : TopText(*later, rates);
     if (in_place) std::fputs("\x1b[H\x1b[2J", stdout);
     if (!in_place && shown > 0 && output == Output::kTable) std::fputs("\n", stdout);
     std::fputs(text.c_str(), stdout);

@@ -4,6 +4,7 @@
 #include "tools/xpuctl/command.h"
 #include "tools/xpuctl/control_client.h"
 #include "tools/xpuctl/json.h"
+#include "tools/xpuctl/views.h"
 
 namespace xpud::xpuctl {
 namespace {
@@ -13,12 +14,6 @@ int PrintWithoutDaemon(Output output) {
   std::puts(output == Output::kJson ? "{\"xpuctl\":\"" XPUD_VERSION "\"}"
                                     : "xpuctl  " XPUD_VERSION "\nno daemon is running");
   return kOk;
-}
-
-void Print(const v1::GetVersionResponse& version) {
-  std::printf("xpuctl  %s\nxpud    %s (%s)\nprotocol %u to %u, Level Zero %s\n", XPUD_VERSION,
-              version.version().c_str(), version.build().c_str(), version.protocol_min(),
-              version.protocol_max(), version.level_zero().c_str());
 }
 
 }  // namespace
@@ -33,7 +28,7 @@ int RunVersion(const Invocation& invocation) {
   if (invocation.output == Output::kJson) {
     std::puts(absl::StrCat("{\"xpuctl\":\"" XPUD_VERSION "\",\"daemon\":", ToJson(*version), "}").c_str());
   } else {
-    Print(*version);
+    std::fputs(VersionText(*version).c_str(), stdout);
   }
   return kOk;
 }

@@ -7,6 +7,7 @@
 #include "tools/xpuctl/rates.h"
 #include "tools/xpuctl/table.h"
 #include "tools/xpuctl/units.h"
+#include "tools/xpuctl/views.h"
 
 namespace xpud::xpuctl {
 namespace {
@@ -60,7 +61,33 @@ TEST(JsonTest, NumbersAreNumbersAndUnmeasuredFieldsAreLeftOut) {
   EXPECT_THAT(ToJson(daemon), testing::HasSubstr("\"cpu_ns\":5"));
 }
 
-TEST(JsonTest, NamesFromClientsCannotBreakOut) { EXPECT_EQ(JsonString("a\"\\\n"), "\"a\\\"\\\\\\u000a\""); }
+TEST(JsonTest, NamesFromClientsCannotBreakOut) {
+  EXPECT_EQ(JsonString("a\"\\\n"), "\"a\\\"\\\\\\u000a\"");
+  EXPECT_EQ(JsonString("größe"), "\"größe\"");
+  EXPECT_EQ(JsonString("\x7f\u009b\u202e\xff"), R"("\u007f\u009b\u202e\ufffd")") << "not for a terminal";
+}
+
+// A daemon that wishes its operator ill: red text, a line of its own, right to left.
+TEST(ViewsTest, NothingThatTheDaemonSendsControlsTheTerminal) {
+  const std::string name = "a\x1b[31m\nb\u009b\u202e";
+  v1::GetStatusResponse status;
+  status.mutable_daemon()->set_version(name);
+  status.mutable_daemon()->set_socket(name);
+  status.add_devices()->set_name(name);
+  status.add_sessions()->set_client_name(name);
+  v1::ListDevicesResponse devices;
+  *devices.add_devices() = status.devices(0);
+  v1::ListSessionsResponse sessions;
+  *sessions.add_sessions() = status.sessions(0);
+  v1::GetVersionResponse version;
+  version.set_build(name);
+  for (const std::string& text : {StatusText(status), DevicesText(devices), SessionsText(sessions),
+                                  VersionText(version), TopText(status, Between(status, status))}) {
+    EXPECT_THAT(text, testing::HasSubstr("a?[31m?b??"));
+    for (const char* control : {"\x1b", "\nb", "\u009b", "\u202e"})
+      EXPECT_THAT(text, testing::Not(testing::HasSubstr(control)));
+  }
+}
 
 v1::GetStatusResponse Sample(uint64_t time, uint64_t device_busy, uint64_t first_busy, uint64_t second_busy) {
   v1::GetStatusResponse sample;

@@ -1,0 +1,172 @@
+// The control plane. The first byte chooses: bytes as a request to a real control plane over gRPC, or bytes
+// as an answer, which xpuctl shows. What is shown must not control a terminal, and its JSON must say what the
+// message says.
+#include <google/protobuf/struct.pb.h>
+#include <google/protobuf/util/json_util.h>
+#include <google/protobuf/util/message_differencer.h>
+#include <grpcpp/create_channel.h>
+#include <grpcpp/generic/generic_stub.h>
+
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "daemon/service/control.h"
+#include "proto/base/check.h"
+#include "proto/base/text.h"
+#include "proto/control/xpud.grpc.pb.h"
+#include "proto/transport/shm_server.h"
+#include "tests/fuzz/bytes.h"
+#include "tests/fuzz/memory_device.h"
+#include "tests/fuzz/temporary_folder.h"
+#include "tools/xpuctl/json.h"
+#include "tools/xpuctl/views.h"
+
+namespace xpud::fuzz {
+namespace {
+
+// Lines of printable text.
+void CheckView(std::string_view text) {
+  XPUD_CHECK(!text.empty() && text.back() == '\n');
+  for (; !text.empty(); text.remove_prefix(FirstCharacter(text).bytes.size()))
+    XPUD_CHECK(text.front() == '\n' || FirstCharacter(text).printable);
+}
+
+template <typename Message>
+void CheckJson(Message message) {
+  const std::string text = xpuctl::ToJson(message);
+  CheckView(text + "\n");
+  Message again;
+  XPUD_CHECK(google::protobuf::util::JsonStringToMessage(text, &again).ok());
+  message.DiscardUnknownFields();
+  XPUD_CHECK(google::protobuf::util::MessageDifferencer::Equals(message, again));
+}
+
+void Show(const v1::GetVersionResponse& version) { CheckView(xpuctl::VersionText(version)); }
+void Show(const v1::ListDevicesResponse& list) { CheckView(xpuctl::DevicesText(list)); }
+void Show(const v1::ListSessionsResponse& list) { CheckView(xpuctl::SessionsText(list)); }
+void Show(const v1::GetStatusResponse& status) { CheckView(xpuctl::StatusText(status)); }
+
+// Another sample of the same daemon, as far as the bytes say.
+void ShowTop(std::string_view earlier_bytes, std::string_view later_bytes) {
+  v1::GetStatusResponse earlier, later;
+  if (!earlier.ParseFromArray(earlier_bytes.data(), static_cast<int>(earlier_bytes.size())) ||
+      !later.ParseFromArray(later_bytes.data(), static_cast<int>(later_bytes.size())))
+    return;
+  const xpuctl::Rates rates = xpuctl::Between(earlier, later);
+  CheckView(xpuctl::TopText(later, rates));
+  const std::string json = xpuctl::TopJson(later, rates);
+  CheckView(json);
+  google::protobuf::Struct parsed;
+  XPUD_CHECK(google::protobuf::util::JsonStringToMessage(json, &parsed).ok());
+}
+
+template <typename Response>
+void ShowBytes(std::string_view bytes) {
+  Response response;
+  if (!response.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return;
+  Show(response);
+  CheckJson(response);
+}
+
+// A daemon with one device and one session, whose client has a name.
+class Daemon {
+ public:
+  Daemon() {
+    std::vector<session::DeviceState> devices(1);
+    devices[0].device = std::make_unique<MemoryDevice>(/*asynchronous=*/false, uint64_t{64} << 20);
+    devices[0].pool = std::make_unique<memory::Pool>(*devices[0].device, 0);
+    devices[0].library = *kernels::KernelLibrary::Create({});
+    engine_ = *scheduler::Engine::Create(std::move(devices), {});
+    engine_->Call([this] {
+      auto session = std::make_unique<session::Session>(
+          7, session::Peer{1, 2, "client"}, *transport::ShmServer::Create(fds_), engine_->devices(), 0);
+      XPUD_CHECK(session->Open().ok());
+      engine_->AddSession(std::move(session));
+    });
+    control_ = *service::Control::Start(*engine_, {folder_.path() + "/xpud.sock"});
+    stub_ = std::make_unique<grpc::GenericStub>(
+        grpc::CreateChannel("unix:" + folder_.path() + "/control.sock", grpc::InsecureChannelCredentials()));
+  }
+
+  // Requests have no fields, so that whatever is a message is answered.
+  template <typename Request, typename Response>
+  void Ask(const char* method, std::string_view bytes) {
+    const grpc::Slice slice(bytes.data(), bytes.size());
+    const grpc::ByteBuffer request(&slice, 1);
+    grpc::ByteBuffer answer;
+    const grpc::Status status = Call(std::string("/xpud.v1.Control/") + method, request, answer);
+    Request parsed;
+    XPUD_CHECK(status.ok() == parsed.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())));
+    if (!status.ok()) return;
+    Response response;
+    XPUD_CHECK(grpc::SerializationTraits<Response>::Deserialize(&answer, &response).ok());
+    Show(response);
+    CheckJson(response);
+  }
+
+ private:
+  grpc::Status Call(const std::string& method, const grpc::ByteBuffer& request, grpc::ByteBuffer& answer) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
+    grpc::CompletionQueue queue;
+    const auto call = stub_->PrepareUnaryCall(&context, method, request, &queue);
+    call->StartCall();
+    grpc::Status status;
+    call->Finish(&answer, &status, &status);
+    void* tag;
+    bool ok;
+    XPUD_CHECK(queue.Next(&tag, &ok) && ok && tag == &status);
+    return status;
+  }
+
+  const TemporaryFolder folder_;
+  transport::SessionFds fds_;
+  std::unique_ptr<scheduler::Engine> engine_;
+  std::unique_ptr<service::Control> control_;
+  std::unique_ptr<grpc::GenericStub> stub_;
+};
+
+Daemon& TheDaemon() {
+  static Daemon daemon;
+  return daemon;
+}
+
+void Choose(uint8_t which, Bytes input) {
+  const std::string_view bytes = input.text();
+  switch (which % 9) {
+    case 0:
+      return ShowBytes<v1::GetStatusResponse>(bytes);
+    case 1:
+      return ShowBytes<v1::ListDevicesResponse>(bytes);
+    case 2:
+      return ShowBytes<v1::ListSessionsResponse>(bytes);
+    case 3:
+      return ShowBytes<v1::GetVersionResponse>(bytes);
+    case 4: {
+      const size_t earlier = std::min<size_t>(input.Take<uint16_t>(), input.rest().size());
+      return ShowTop(input.text().substr(0, earlier), input.text().substr(earlier));
+    }
+    case 5:
+      return TheDaemon().Ask<v1::GetStatusRequest, v1::GetStatusResponse>("GetStatus", bytes);
+    case 6:
+      return TheDaemon().Ask<v1::ListDevicesRequest, v1::ListDevicesResponse>("ListDevices", bytes);
+    case 7:
+      return TheDaemon().Ask<v1::ListSessionsRequest, v1::ListSessionsResponse>("ListSessions", bytes);
+    default:
+      return TheDaemon().Ask<v1::GetVersionRequest, v1::GetVersionResponse>("GetVersion", bytes);
+  }
+}
+
+}  // namespace
+}  // namespace xpud::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace xpud::fuzz;
+  static const bool quiet = (google::protobuf::SetLogHandler(nullptr), true);
+  Bytes input(data, size);
+  const auto which = input.Take<uint8_t>();
+  if (quiet) Choose(which, input);
+  return 0;
+}

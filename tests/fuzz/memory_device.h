@@ -1,0 +1,35 @@
+// A device that keeps memory and copies, and runs no kernels: a launch only has its memory checked. It works
+// at once, or, where it poses as a device that works on its own, tells of its progress when it is told to.
+// Memory that the pool has not handed out is poisoned under ASan, so that a copy that strays is found. One
+// thread at a time.
+#pragma once
+
+#include <set>
+#include <utility>
+
+#include "daemon/executor/device.h"
+#include "daemon/executor/device_queue.h"
+
+namespace xpud::fuzz {
+
+class MemoryDevice final : public executor::Device {
+ public:
+  explicit MemoryDevice(bool asynchronous, uint64_t total_memory);
+
+  absl::StatusOr<std::unique_ptr<executor::Chunk>> AllocateChunk(uint64_t bytes) override;
+  absl::StatusOr<std::unique_ptr<executor::HostMemory>> AllocateHost(uint64_t bytes) override;
+  absl::StatusOr<std::unique_ptr<executor::HostMemory>> Import(const transport::SharedBytes& memory) override;
+  void StartImport(const transport::SharedBytes& memory, uint64_t owner, ImportDone done) override;
+  absl::StatusOr<std::unique_ptr<executor::DeviceQueue>> CreateQueue(int priority, uint64_t owner) override;
+  absl::StatusOr<std::string> Assemble(const std::string& text) override;
+  absl::StatusOr<uint64_t> Ask(const kernels::Launch& launch) override;
+
+  // Announces all that was done so far.
+  void Announce();
+
+ private:
+  class Queue;
+  std::set<Queue*> queues_;
+};
+
+}  // namespace xpud::fuzz

@@ -1,0 +1,192 @@
+// A client's whole session: commands on a real ring, cut into batches, run by a real Session with real
+// planners and pool, on a device that keeps memory and runs nothing. The first byte chooses the device and
+// how the input is cut; the rest goes onto the ring.
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "daemon/session/session.h"
+#include "proto/base/check.h"
+#include "proto/transport/shm_server.h"
+#include "tests/fuzz/bytes.h"
+#include "tests/fuzz/memory_device.h"
+
+namespace xpud::fuzz {
+namespace {
+
+using session::DeviceState;
+using session::Session;
+
+constexpr uint64_t kDeviceBytes = uint64_t{256} << 20, kSessionBytes = 24 << 20;
+constexpr uint64_t kHostBytes = 2 * transport::kHostMemoryUnit;
+constexpr uint64_t kSliceNs = 1'000'000'000;
+constexpr uint32_t kClient = 1, kNeighbour = 2;  // uids: tenants
+
+enum Mode : uint8_t {
+  kAsynchronous = 1,  // the device poses as one that works on its own
+  kLate = 2,          // and tells of its progress only when nothing else can go on
+  kShared = 4,        // the client shares host memory, ids 1 and 2
+  kOddTail = 8,       // a tail that is no multiple of 8 is published in the end
+};
+constexpr int kBatchShift = 4;  // the mode's upper bits: commands a batch, 0: all at once
+
+// Lives as long as the process, as do its compiled kernels; a neighbour holds memory among the client's.
+struct Machine {
+  explicit Machine(bool asynchronous) {
+    auto device = std::make_unique<MemoryDevice>(asynchronous, kDeviceBytes);
+    raw = device.get();
+    kernels::KernelLibrary::Options options;
+    options.cache_directory = std::filesystem::canonical("/proc/self/exe").string() + ".kernels";
+    options.workers = 2;
+    options.elsewhere = asynchronous;
+    options.test_kernels = true;
+    DeviceState state;
+    state.library = *kernels::KernelLibrary::Create(options);
+    state.pool = std::make_unique<memory::Pool>(*device, 0);
+    state.device = std::move(device);
+    state.memory_limit = kSessionBytes;
+    devices.push_back(std::move(state));
+    for (const uint64_t bytes : {512, 4096}) {
+      neighbours.push_back(
+          *devices[0].pool->Allocate(bytes, kNeighbour + 1, [](auto...) { return absl::OkStatus(); }));
+      std::fill_n(neighbours.back().address, bytes, kPattern);
+    }
+    used = devices[0].pool->used_bytes();
+  }
+  void CheckUntouched() const {
+    for (const memory::Block& block : neighbours) {
+      XPUD_CHECK(std::all_of(block.address, block.address + block.bytes,
+                             [](std::byte byte) { return byte == kPattern; }));
+    }
+  }
+
+  static constexpr std::byte kPattern{0x5a};
+  MemoryDevice* raw;
+  std::vector<DeviceState> devices;
+  std::vector<memory::Block> neighbours;
+  uint64_t used = 0;
+};
+
+Machine& MachineOf(bool asynchronous) {
+  static auto* const machines = new std::array<Machine, 2>{Machine(false), Machine(true)};
+  return (*machines)[asynchronous];
+}
+
+class Client {
+ public:
+  Client(uint8_t mode, Machine& machine) : mode_(mode), machine_(machine) {
+    transport::SessionFds fds;
+    auto server = *transport::ShmServer::Create(fds);
+    server_ = server.get();
+    control_ = *Mapping::Map(fds.ring, transport::kPageBytes + transport::kRingBytes, Access::kReadWrite);
+    completion_ = *Mapping::Map(fds.completion, sizeof(transport::CompletionPage), Access::kReadOnly);
+    session_ = std::make_unique<Session>(1, session::Peer{1, kClient, "fuzz"}, std::move(server),
+                                         machine.devices, 2 * kHostBytes);
+    XPUD_CHECK(session_->Open().ok());
+    if ((mode & kShared) != 0) Share();
+  }
+
+  // Puts bytes onto the ring and has the session run; false once the session is to be closed.
+  bool Publish(std::span<const std::byte> bytes, size_t beyond = 0) {
+    std::copy(bytes.begin(), bytes.end(), control_.data() + transport::kPageBytes + tail_);
+    tail_ += bytes.size();
+    page().tail.store(tail_ + beyond, std::memory_order_release);
+    return RunAll();
+  }
+  size_t room() const { return transport::kRingBytes - tail_; }
+
+  void End() {
+    for (int turn = 0; !session_->End(); ++turn) {
+      XPUD_CHECK(turn < kMostTurns);
+      machine_.raw->Announce();
+    }
+    session_.reset();
+    XPUD_CHECK(machine_.devices[0].pool->used_bytes() == machine_.used);
+    machine_.CheckUntouched();
+  }
+
+ private:
+  static constexpr int kMostTurns = 100'000;
+
+  transport::ControlPage& page() const { return *reinterpret_cast<transport::ControlPage*>(control_.data()); }
+  void Share() {
+    for (const uint32_t id : {1u, 2u}) {
+      auto memory = transport::ClientMemory::Accept(*transport::CreateHostMemory(kHostBytes), kHostBytes);
+      XPUD_CHECK(session_->ShareHostMemory(id, 1, *std::move(memory), [](const absl::Status&) {}).ok());
+    }
+  }
+
+  // Until nothing is left to do. A session that stalls must go on once what it waits for has come.
+  bool RunAll() {
+    for (int turn = 0, idle = 0; idle < 2; ++turn) {
+      XPUD_CHECK(turn < kMostTurns);
+      page().attention.fetch_add(1, std::memory_order_relaxed);
+      const auto progress = session_->Run(kSliceNs);
+      CheckAccounts();
+      if (!progress.ok()) {
+        XPUD_CHECK(!progress.status().message().empty());
+        session_->transport().Close("breach");
+        return false;
+      }
+      if (*progress == Session::Progress::kWorked && (mode_ & kLate) != 0) continue;
+      machine_.raw->Announce();
+      if (*progress == Session::Progress::kStalled) machine_.devices[0].library->WaitForCompiles();
+      idle = *progress == Session::Progress::kIdle && !session_->under_way() ? idle + 1 : 0;
+    }
+    XPUD_CHECK(session_->stats().completed == session_->stats().submitted);
+    return true;
+  }
+  void CheckAccounts() const {
+    const uint64_t held = session_->allocated_bytes(0);
+    XPUD_CHECK(held <= kSessionBytes);
+    XPUD_CHECK(held + machine_.used <= machine_.devices[0].pool->used_bytes());
+    const auto& page = *reinterpret_cast<const transport::CompletionPage*>(completion_.data());
+    XPUD_CHECK(page.allocated_bytes[0].load() == held);
+    XPUD_CHECK(session_->stats().completed <= session_->stats().submitted);
+  }
+
+  const uint8_t mode_;
+  Machine& machine_;
+  transport::ShmServer* server_;
+  Mapping control_, completion_;
+  std::unique_ptr<Session> session_;
+  uint64_t tail_ = 0;
+};
+
+// As many whole commands as a batch has; where the bytes are no commands, all that is left, filled up to 8.
+std::vector<std::byte> NextBatch(Bytes& input, size_t commands) {
+  std::vector<std::byte> batch;
+  for (size_t i = 0; !input.empty() && (commands == 0 || i < commands); ++i) {
+    uint32_t bytes = 0;
+    if (input.rest().size() >= sizeof(bytes)) std::memcpy(&bytes, input.rest().data(), sizeof(bytes));
+    const bool whole = bytes >= 8 && bytes % 8 == 0 && bytes <= input.rest().size();
+    const auto part = input.Take(whole ? bytes : input.rest().size());
+    batch.insert(batch.end(), part.begin(), part.end());
+  }
+  batch.resize((batch.size() + 7) / 8 * 8);
+  return batch;
+}
+
+}  // namespace
+}  // namespace xpud::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace xpud::fuzz;
+  Bytes input(data, size);
+  const auto mode = input.Take<uint8_t>();
+  Client client(mode, MachineOf((mode & kAsynchronous) != 0));
+  bool open = true;
+  while (open && !input.empty()) {
+    const auto batch = NextBatch(input, mode >> kBatchShift);
+    if (batch.size() > client.room()) break;
+    open = client.Publish(batch);
+  }
+  if (open && (mode & kOddTail) != 0) XPUD_CHECK(!client.Publish({}, 4));
+  client.End();
+  return 0;
+}

@@ -1,0 +1,136 @@
+// The commands of a ring, walked as the daemon walks them: each is decoded, and an op that was understood is
+// encoded again, which must give the same op.
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "proto/base/check.h"
+#include "proto/wire/decode.h"
+#include "proto/wire/encode.h"
+#include "tests/fuzz/bytes.h"
+
+namespace xpud::fuzz {
+namespace {
+
+using wire::CommandKind;
+using wire::DecodedExecute;
+using wire::DecodedOperand;
+using wire::OperandKind;
+
+TensorRef RefOf(const DecodedOperand& operand) {
+  if (operand.kind == OperandKind::kAbsent) return {};
+  if (operand.kind != OperandKind::kTensor) return TensorRef::FromNumber(operand.number, operand.dtype);
+  TensorRef ref;
+  ref.kind = TensorRef::Kind::kTensor;
+  ref.dtype = operand.dtype;
+  ref.rank = operand.rank;
+  ref.buffer = {operand.buffer.id, operand.buffer.generation};
+  ref.offset = operand.offset * ops::SizeOf(operand.dtype);
+  ref.sizes = operand.sizes.data();
+  ref.strides = operand.strides.data();
+  return ref;
+}
+
+bool SameNumber(const ops::Number& a, const ops::Number& b) {
+  return a.is_integer == b.is_integer && a.integer == b.integer;  // bits: NaN equals itself
+}
+
+// The strides of a tensor without elements mean nothing, nor that of a dimension of size 1; they are not sent
+// where the rest needs none.
+bool SameDims(const DecodedOperand& a, const DecodedOperand& b) {
+  if (!std::equal(a.sizes.begin(), a.sizes.begin() + a.rank, b.sizes.begin())) return false;
+  if (std::find(a.sizes.begin(), a.sizes.begin() + a.rank, 0) != a.sizes.begin() + a.rank) return true;
+  for (int d = 0; d < a.rank; ++d) {
+    if (a.sizes[d] != 1 && a.strides[d] != b.strides[d]) return false;
+  }
+  return true;
+}
+
+bool SameOperand(const DecodedOperand& a, const DecodedOperand& b) {
+  if (a.kind != b.kind) return false;
+  if (a.kind == OperandKind::kAbsent) return true;
+  if (a.dtype != b.dtype) return false;
+  if (a.kind != OperandKind::kTensor) return SameNumber(a.number, b.number);
+  return a.rank == b.rank && a.buffer.id == b.buffer.id && a.buffer.generation == b.buffer.generation &&
+         a.offset == b.offset && SameDims(a, b);
+}
+
+void CheckSame(const DecodedExecute& a, const DecodedExecute& b) {
+  XPUD_CHECK(a.row == b.row && a.compute == b.compute && a.outputs == b.outputs && a.inputs == b.inputs &&
+             a.attributes == b.attributes);
+  for (int i = 0; i < a.outputs + a.inputs; ++i) XPUD_CHECK(SameOperand(a.operands[i], b.operands[i]));
+  for (int i = 0; i < a.attributes; ++i) XPUD_CHECK(SameNumber(a.numbers[i], b.numbers[i]));
+}
+
+// Copies of exactly their size, so that a byte read beyond the end is seen.
+std::vector<std::byte> Copy(std::span<const std::byte> bytes) { return {bytes.begin(), bytes.end()}; }
+
+void Reencode(const DecodedExecute& decoded, uint32_t queue) {
+  std::array<TensorRef, ops::kMaxOutputs + ops::kMaxInputs> operands;
+  for (int i = 0; i < decoded.outputs + decoded.inputs; ++i) operands[i] = RefOf(decoded.operands[i]);
+  const OpCall call = {decoded.row,
+                       decoded.compute,
+                       {operands.data(), decoded.outputs},
+                       {operands.data() + decoded.outputs, decoded.inputs},
+                       {decoded.numbers.data(), decoded.attributes}};
+  XPUD_CHECK(wire::CheckEncodable(call).ok());
+  std::vector<std::byte> encoded(wire::ExecuteBytes(call));
+  XPUD_CHECK(encoded.size() <= wire::kMaxCommandBytes && encoded.size() % 8 == 0);
+  wire::EncodeExecute(call, queue, encoded.data());
+  wire::CommandHeader header;
+  XPUD_CHECK(wire::DecodeHeader(encoded, header).ok());
+  XPUD_CHECK(header.kind == CommandKind::kExecute && header.queue == queue && header.bytes == encoded.size());
+  const auto again = std::make_unique<DecodedExecute>();
+  XPUD_CHECK(wire::DecodeExecute(encoded, *again).ok());
+  CheckSame(decoded, *again);
+}
+
+void DecodeOp(std::span<const std::byte> bytes, uint32_t queue) {
+  const auto decoded = std::make_unique<DecodedExecute>();
+  if (wire::DecodeExecute(bytes, *decoded).ok()) Reencode(*decoded, queue);
+}
+
+void DecodePayload(std::span<const std::byte> bytes) {
+  wire::UploadInlineCommand command;
+  std::span<const std::byte> payload;
+  if (!wire::DecodeUploadInline(bytes, command, payload).ok()) return;
+  XPUD_CHECK(payload.size() == command.bytes && payload.size() <= wire::kMaxInlineUploadBytes);
+  XPUD_CHECK(payload.empty() || (payload.data() >= bytes.data() &&
+                                 payload.data() + payload.size() <= bytes.data() + bytes.size()));
+}
+
+template <typename Command>
+void Decode(std::span<const std::byte> bytes) {
+  Command command;
+  XPUD_CHECK(wire::DecodeFixed(bytes, command).ok() == (bytes.size() == sizeof(command)));
+}
+
+void DecodeCommand(std::span<const std::byte> bytes, const wire::CommandHeader& header) {
+  switch (header.kind) {
+    case CommandKind::kExecute:
+      return DecodeOp(bytes, header.queue);
+    case CommandKind::kUploadInline:
+      return DecodePayload(bytes);
+    case CommandKind::kUpload:
+      return Decode<wire::UploadCommand>(bytes);
+    case CommandKind::kCopy:
+      return Decode<wire::CopyCommand>(bytes);
+    default:
+      return Decode<wire::AllocateCommand>(bytes);
+  }
+}
+
+}  // namespace
+}  // namespace xpud::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace xpud;
+  fuzz::Bytes input(data, size);
+  while (input.rest().size() >= sizeof(wire::CommandHeader)) {
+    wire::CommandHeader header;
+    if (!wire::DecodeHeader(input.rest(), header).ok() || header.bytes > input.rest().size()) return 0;
+    fuzz::DecodeCommand(fuzz::Copy(input.Take(header.bytes)), header);
+  }
+  return 0;
+}
