@@ -63,28 +63,16 @@ absl::StatusOr<bool> RingWorker::ReplayBatch() {
   const uint64_t position = ring_.position();
   if (!device_.records() || position < single_until_) return false;
   const std::span<const std::byte> pending = ring_.Pending();
-  const uint32_t queue_number = reinterpret_cast<const Message*>(pending.data())->queue;
-  Queue& queue = queues_[queue_number];
+  const uint32_t number = reinterpret_cast<const Message*>(pending.data())->queue;
+  Queue& queue = queues_[number];
   const LaunchBatch batch = CutBatch(pending);
-  const std::span<const std::byte> messages = pending.first(batch.bytes);
-  Recording* const recording =
-      batch.launches == 0 || queue.list == nullptr ? nullptr : recordings_.Find(messages);
+  const Recording* recording = nullptr;
+  if (batch.launches != 0 && queue.list != nullptr) {
+    ASSIGN_OR_RETURN(recording, RecordingOf(pending.first(batch.bytes), queue));
+  }
   if (recording == nullptr) {
     single_until_ = position + batch.bytes;
     return false;
-  }
-  if (recording->messages.empty() && OthersWork(queue)) {
-    single_until_ = position + batch.bytes;
-    return false;
-  }
-  if (recording->messages.empty()) {
-    absl::Status recorded = Record(messages, *queue.list, *recording);
-    if (absl::IsUnavailable(recorded)) return recorded;
-    if (!recorded.ok()) {  // what is wrong with it shows when its launches are appended
-      recordings_.Refuse(messages);
-      single_until_ = position + batch.bytes;
-      return false;
-    }
   }
   // From here on they may all have run.
   ring_.Take(batch.bytes);
@@ -92,8 +80,19 @@ absl::StatusOr<bool> RingWorker::ReplayBatch() {
   Begin(queue);
   absl::Status status = queue.list->Replay(recording->commands);
   if (absl::IsUnavailable(status)) return status;
-  if (!status.ok()) Report(queue_number, status);
+  if (!status.ok()) Report(number, status);
   return true;
+}
+
+absl::StatusOr<const Recording*> RingWorker::RecordingOf(std::span<const std::byte> messages, Queue& queue) {
+  Recording* const recording = recordings_.Find(messages);
+  if (recording == nullptr || !recording->messages.empty()) return recording;
+  if (OthersWork(queue)) return nullptr;
+  absl::Status recorded = Record(messages, *queue.list, *recording);
+  if (recorded.ok()) return recording;
+  if (absl::IsUnavailable(recorded)) return recorded;
+  recordings_.Refuse(messages);  // what is wrong with it shows when its launches are appended
+  return nullptr;
 }
 
 void RingWorker::Begin(Queue& queue) {

@@ -44,6 +44,8 @@ class RingWorker {
 
   // Where the next messages are launches that came before: appends them as one. False: nothing is done.
   absl::StatusOr<bool> ReplayBatch();
+  // The recording of these messages, made now if need be. Null: they are to be appended one by one.
+  absl::StatusOr<const Recording*> RecordingOf(std::span<const std::byte> messages, Queue& queue);
   // Whether another queue may have work under way: a GPU's driver may wait for it when it makes a recording.
   bool OthersWork(const Queue& queue);
   void Begin(Queue& queue);  // it is given work
