@@ -8,8 +8,6 @@
 #include <chrono>
 #include <thread>
 
-#include "proto/transport/futex.h"
-
 namespace xpud::transport {
 
 // Whether more threads of this machine want to run than it has cores. Costs some 10 us.
