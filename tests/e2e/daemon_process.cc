@@ -1,4 +1,5 @@
 #include "tests/e2e/daemon_process.h"
+#include <thread>
 
 #include <fcntl.h>
 #include <spawn.h>
@@ -102,6 +103,14 @@ size_t DaemonProcess::OpenFileCount() const {
        std::filesystem::directory_iterator("/proc/" + std::to_string(pid_) + "/fd"))
     ++count;
   return count;
+}
+
+bool Within(std::chrono::milliseconds limit, const std::function<bool()>& holds) {
+  for (const auto end = std::chrono::steady_clock::now() + limit; std::chrono::steady_clock::now() < end;) {
+    if (holds()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  return holds();
 }
 
 }  // namespace xpud::e2e

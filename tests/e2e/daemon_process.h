@@ -3,6 +3,8 @@
 
 #include <signal.h>
 
+#include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -36,5 +38,8 @@ class DaemonProcess {
 
 // The daemon's binary under test: beside this test's.
 std::string DaemonBinary();
+
+// Whether it holds before `limit` has passed; asks every few milliseconds.
+bool Within(std::chrono::milliseconds limit, const std::function<bool()>& holds);
 
 }  // namespace xpud::e2e

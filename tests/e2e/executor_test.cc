@@ -36,14 +36,6 @@ bool IsAlive(int64_t pid) {
   return text[text.rfind(')') + 2] != 'Z';
 }
 
-bool Within(milliseconds limit, const std::function<bool()>& holds) {
-  for (const auto end = Clock::now() + limit; Clock::now() < end;) {
-    if (holds()) return true;
-    std::this_thread::sleep_for(milliseconds(5));
-  }
-  return holds();
-}
-
 Tensor Upload(const Queue& queue, std::vector<float> values, std::vector<int64_t> sizes) {
   return *Tensor::FromHost(queue, std::span<const float>(values), std::move(sizes));
 }

@@ -29,15 +29,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Clock = std::chrono::steady_clock;
 
-bool Within(milliseconds limit, const std::function<bool()>& holds) {
-  const auto end = Clock::now() + limit;
-  while (Clock::now() < end) {
-    if (holds()) return true;
-    std::this_thread::sleep_for(milliseconds(2));
-  }
-  return holds();
-}
-
 Tensor Ones(const Queue& queue, int64_t n) {
   const std::vector<float> values(static_cast<size_t>(n), 1);
   return *Tensor::FromHost(queue, std::span<const float>(values), {n});
