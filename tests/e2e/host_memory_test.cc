@@ -10,7 +10,6 @@
 #include <chrono>
 #include <fstream>
 #include <functional>
-#include <random>
 #include <thread>
 
 #include "gmock/gmock.h"
@@ -22,7 +21,6 @@
 namespace xpud::e2e {
 namespace {
 
-using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using Clock = std::chrono::steady_clock;
 
