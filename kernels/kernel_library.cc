@@ -29,7 +29,7 @@ class KernelLibrary::Impl {
     }
     if (options.target == Target::kNvptx) {
       planners_.push_back(CreateCublasltMatmul(cache_, options.ask));
-      planners_.push_back(CreateGpuAttention(cache_, options.processor));
+      planners_.push_back(CreateGpuAttention(cache_, options.processor, options.workers));
     }
     planners_.push_back(std::make_unique<ReducePlanner>(cache_));
     planners_.push_back(std::make_unique<GatherPlanner>(cache_));

@@ -46,8 +46,8 @@ std::unique_ptr<Planner> CreateHostAttention(KernelStore& store, int workers);
 // kernels/library/cublaslt: kMatmul on NVIDIA GPUs, by cuBLASLt where the process that has the device finds
 // it, else by our own kernels. `ask` as in KernelLibrary::Options.
 std::unique_ptr<Planner> CreateCublasltMatmul(KernelStore& store, KernelLibrary::Ask ask = nullptr);
-// kernels/library/attention: kAttention on NVIDIA GPUs, scores never materialised. `processor` as in
-// KernelLibrary::Options.
-std::unique_ptr<Planner> CreateGpuAttention(KernelStore& store, const std::string& processor);
+// kernels/library/attention: kAttention on NVIDIA GPUs, scores never materialised. `processor` and
+// `workers` (multiprocessors) as in KernelLibrary::Options.
+std::unique_ptr<Planner> CreateGpuAttention(KernelStore& store, const std::string& processor, int workers);
 
 }  // namespace xpud::kernels

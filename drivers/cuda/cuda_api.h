@@ -84,6 +84,7 @@ enum CUfunction_attribute : int {
   CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK = 0,
   CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES = 1,
   CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES = 3,
+  CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8,
 };
 
 enum CUjit_option : int {
@@ -201,6 +202,7 @@ static_assert(sizeof(CUDA_MEMCPY3D) == 200);
   X(cuPointerGetAttribute, cuPointerGetAttribute, void*, CUpointer_attribute, CUdeviceptr)                  \
   X(cuMemcpyAsync, cuMemcpyAsync, CUdeviceptr, CUdeviceptr, size_t, CUstream)                               \
   X(cuMemcpy3DAsync, cuMemcpy3DAsync_v2, const CUDA_MEMCPY3D*, CUstream)                                    \
+  X(cuMemcpyDtoH, cuMemcpyDtoH_v2, void*, CUdeviceptr, size_t)                                              \
   X(cuMemsetD8Async, cuMemsetD8Async, CUdeviceptr, unsigned char, size_t, CUstream)                         \
   X(cuMemsetD16Async, cuMemsetD16Async, CUdeviceptr, unsigned short, size_t, CUstream)                      \
   X(cuMemsetD32Async, cuMemsetD32Async, CUdeviceptr, unsigned, size_t, CUstream)                            \
@@ -219,6 +221,7 @@ static_assert(sizeof(CUDA_MEMCPY3D) == 200);
   X(cuFuncGetName, cuFuncGetName, const char**, CUfunction)                                                 \
   X(cuFuncGetParamInfo, cuFuncGetParamInfo, CUfunction, size_t, size_t*, size_t*)                           \
   X(cuFuncGetAttribute, cuFuncGetAttribute, int*, CUfunction_attribute, CUfunction)                         \
+  X(cuFuncSetAttribute, cuFuncSetAttribute, CUfunction, CUfunction_attribute, int)                          \
   X(cuFuncLoad, cuFuncLoad, CUfunction)                                                                     \
   X(cuOccupancyMaxActiveBlocksPerMultiprocessor, cuOccupancyMaxActiveBlocksPerMultiprocessor, int*,         \
     CUfunction, int, size_t)                                                                                \

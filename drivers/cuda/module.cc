@@ -47,6 +47,22 @@ CUresult ReadArguments(CUfunction function, std::vector<uint32_t>& sizes) {
   return CUDA_SUCCESS;
 }
 
+// A kernel whose groups want more local memory than its code may declare (48 KiB) names it: a module's
+// constant KERNEL_local_bytes, a uint32_t.
+CUresult ReadLocalBytes(CUmodule module, Entry& entry) {
+  CUdeviceptr constant = 0;
+  size_t size = 0;
+  CUresult result =
+      cu.cuModuleGetGlobal(&constant, &size, module, (std::string(entry.name) + "_local_bytes").c_str());
+  if (result == CUDA_ERROR_NOT_FOUND) return CUDA_SUCCESS;
+  if (result == CUDA_SUCCESS && size != sizeof(entry.local_bytes)) result = CUDA_ERROR_INVALID_VALUE;
+  if (result == CUDA_SUCCESS) result = cu.cuMemcpyDtoH(&entry.local_bytes, constant, size);
+  if (result == CUDA_SUCCESS)
+    result = cu.cuFuncSetAttribute(entry.function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                   static_cast<int>(entry.local_bytes));
+  return result;
+}
+
 // Loads each kernel now: CUDA would do so at its first launch, where loading may wait for running work.
 CUresult ReadKernels(Code& code) {
   unsigned count = 0;
@@ -63,6 +79,8 @@ CUresult ReadKernels(Code& code) {
     if (result != CUDA_SUCCESS) return result;
     entry.name = name;
     entry.function = function;
+    result = ReadLocalBytes(code.module, entry);
+    if (result != CUDA_SUCCESS) return result;
     code.entries.push_back(std::move(entry));
   }
   return result;
@@ -186,14 +204,14 @@ uint32_t CudaKernel::MaxCooperativeGroups() const {
   int groups = 0;
   code_->device.MakeCurrent();
   const uint32_t threads = group_size_.groupSizeX * group_size_.groupSizeY * group_size_.groupSizeZ;
-  const CUresult result =
-      cu.cuOccupancyMaxActiveBlocksPerMultiprocessor(&groups, entry_.function, static_cast<int>(threads), 0);
+  const CUresult result = cu.cuOccupancyMaxActiveBlocksPerMultiprocessor(
+      &groups, entry_.function, static_cast<int>(threads), entry_.local_bytes);
   return result == CUDA_SUCCESS ? static_cast<uint32_t>(groups) * code_->device.multiprocessors() : 0;
 }
 
 void CudaKernel::GetProperties(ze_kernel_properties_t& properties) const {
   if (entry_.function == nullptr) return;
-  properties.localMemSize = Attribute(CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES);
+  properties.localMemSize = Attribute(CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES) + entry_.local_bytes;
   properties.privateMemSize = Attribute(CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES);
   properties.maxSubgroupSize = 32;
   properties.maxNumSubgroups = Attribute(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK) / 32;

@@ -15,6 +15,7 @@ namespace xpud::drivers::cuda {
 
 struct Entry : EntryPoint {
   CUfunction function = nullptr;  // null for HOST kernels
+  uint32_t local_bytes = 0;       // of a group, beside what its code declares
 };
 
 // What a module holds; immutable once made.

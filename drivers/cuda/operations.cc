@@ -86,10 +86,10 @@ ze_result_t EnqueueLaunch(const Stream& stream, const Entry& entry, const ze_gro
   if (entry.function == nullptr) return RunHost(stream, entry, arguments);
   if (groups.groupCountX == 0 || groups.groupCountY == 0 || groups.groupCountZ == 0) [[unlikely]]
     return ZE_RESULT_SUCCESS;
-  return stream.device().Check(cu.cuLaunchKernel(entry.function, groups.groupCountX, groups.groupCountY,
-                                                 groups.groupCountZ, group_size.groupSizeX,
-                                                 group_size.groupSizeY, group_size.groupSizeZ, 0,
-                                                 stream.handle(), const_cast<void**>(arguments), nullptr));
+  return stream.device().Check(
+      cu.cuLaunchKernel(entry.function, groups.groupCountX, groups.groupCountY, groups.groupCountZ,
+                        group_size.groupSizeX, group_size.groupSizeY, group_size.groupSizeZ,
+                        entry.local_bytes, stream.handle(), const_cast<void**>(arguments), nullptr));
 }
 
 KeptLaunch::KeptLaunch(const CudaKernel& kernel, const void* const* arguments, const ze_group_count_t& groups,

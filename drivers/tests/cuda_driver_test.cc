@@ -153,8 +153,29 @@ TEST_P(CudaDriverTest, NativeBinaryOfPtxIsACubin) {
   ze_module_handle_t again = Module(ZE_MODULE_FORMAT_NATIVE, cubin.data(), cubin.size());
   uint32_t count = 0;
   ASSERT_EQ(zeModuleGetKernelNames(again, &count, nullptr), ZE_RESULT_SUCCESS);
-  EXPECT_EQ(count, 7u);
+  EXPECT_EQ(count, 9u);
   EXPECT_EQ(zeModuleDestroy(again), ZE_RESULT_SUCCESS);
+  EXPECT_EQ(zeModuleDestroy(module), ZE_RESULT_SUCCESS);
+}
+
+TEST_P(CudaDriverTest, GroupsHaveMoreLocalMemoryThanCodeMayDeclare) {
+  ze_module_handle_t module = Ptx();
+  ze_kernel_handle_t distant = Kernel(module, "distant");
+  ze_kernel_properties_t properties = {};
+  properties.stype = ZE_STRUCTURE_TYPE_KERNEL_PROPERTIES;
+  ASSERT_EQ(zeKernelGetProperties(distant, &properties), ZE_RESULT_SUCCESS);
+  EXPECT_GE(properties.localMemSize, 65536u);
+  constexpr uint32_t kGroups = 300;
+  auto* const out = static_cast<uint64_t*>(Exportable(kGroups * 8));
+  const void* const arguments[] = {&out};
+  ASSERT_EQ(launch_(list_, distant, {kGroups, 1, 1}, {1, 1, 1}, arguments, nullptr, nullptr, 0, nullptr),
+            ZE_RESULT_SUCCESS);
+  std::vector<uint64_t> host(kGroups);
+  Copy(host.data(), out, kGroups * 8);
+  Finish(list_);
+  for (uint32_t i = 0; i < kGroups; ++i) EXPECT_EQ(host[i], i);
+  EXPECT_EQ(zeMemFree(context_, out), ZE_RESULT_SUCCESS);
+  EXPECT_EQ(zeKernelDestroy(distant), ZE_RESULT_SUCCESS);
   EXPECT_EQ(zeModuleDestroy(module), ZE_RESULT_SUCCESS);
 }
 

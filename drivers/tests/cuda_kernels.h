@@ -6,7 +6,8 @@ namespace xpud::drivers {
 // add(u64* out, u64 addend): out[group] += addend. scale(float* out, float* in, float factor): out[i] = in[i]
 // * factor, i the global index. table(float* out): out[group] = 1 + group % 4. fault(): stores to an address
 // that nobody has. empty(u64, u64, u64): nothing. spin(u64* flag): runs until *flag is not 0. hold(u64 ns):
-// runs that long. count(u64* out): counts in out[group] for ever. launches: a global of 8 bytes.
+// runs that long. count(u64* out): counts in out[group] for ever. distant(u64*
+// out): out[group] = group, by way of the last word of 64 KiB of local memory. launches: a global of 8 bytes.
 inline constexpr char kCudaKernels[] = R"(
 .version 7.8
 .target sm_70
@@ -101,6 +102,23 @@ again:
   mov.u64 %rd2, %globaltimer;
   setp.lt.u64 %p0, %rd2, %rd1;
   @%p0 bra again;
+  ret;
+}
+.extern .shared .align 8 .b8 local[];
+.visible .const .align 4 .u32 distant_local_bytes = 65536;
+.visible .entry distant(.param .u64 out)
+{
+  .reg .b32 %r<2>;
+  .reg .b64 %rd<8>;
+  ld.param.u64 %rd0, [out];
+  mov.u32 %r0, %ctaid.x;
+  cvt.u64.u32 %rd1, %r0;
+  mov.u64 %rd2, local;
+  st.volatile.shared.u64 [%rd2+65528], %rd1;
+  ld.volatile.shared.u64 %rd3, [%rd2+65528];
+  mul.wide.u32 %rd4, %r0, 8;
+  add.u64 %rd5, %rd0, %rd4;
+  st.u64 [%rd5], %rd3;
   ret;
 }
 .visible .entry fault()

@@ -27,7 +27,8 @@ struct Machine {
       machine.device = *std::move(device);
       machine.matmul = CreateCublasltMatmul(*machine.device,
                                             [](const Launch& launch) { return machine.device->Ask(launch); });
-      machine.attention = CreateGpuAttention(*machine.device, machine.device->processor());
+      machine.attention =
+          CreateGpuAttention(*machine.device, machine.device->processor(), machine.device->multiprocessors());
     }
     return &machine;
   }

@@ -26,6 +26,8 @@ struct CudaDevice::Api {
   int (*copy_out)(void*, unsigned long long, size_t);
   int (*load_module)(void**, const void*);
   int (*get_function)(void**, void*, const char*);
+  int (*get_global)(unsigned long long*, size_t*, void*, const char*);
+  int (*set_function_attribute)(void*, int, int);
   int (*launch)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**,
                 void**);
   int (*create_stream)(void**, unsigned);
@@ -63,9 +65,11 @@ namespace {
 unsigned long long AddressOf(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer); }
 
 constexpr int kCapabilityMajor = 75, kCapabilityMinor = 76;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
-constexpr int kThreadLocal = 1;                              // CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
-constexpr int kInputPtx = 1;                                 // CU_JIT_INPUT_PTX
-constexpr int kErrorLog = 5, kErrorLogBytes = 6;             // CU_JIT_ERROR_LOG_BUFFER, *_SIZE_BYTES
+constexpr int kMultiprocessors = 16;                         // CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+constexpr int kMaxLocalBytes = 8;                 // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+constexpr int kThreadLocal = 1;                   // CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+constexpr int kInputPtx = 1;                      // CU_JIT_INPUT_PTX
+constexpr int kErrorLog = 5, kErrorLogBytes = 6;  // CU_JIT_ERROR_LOG_BUFFER, *_SIZE_BYTES
 
 }  // namespace
 
@@ -98,6 +102,8 @@ absl::Status CudaDevice::Open() {
   load(api_->copy_out, "cuMemcpyDtoH_v2");
   load(api_->load_module, "cuModuleLoadData");
   load(api_->get_function, "cuModuleGetFunction");
+  load(api_->get_global, "cuModuleGetGlobal_v2");
+  load(api_->set_function_attribute, "cuFuncSetAttribute");
   load(api_->launch, "cuLaunchKernel");
   load(api_->create_stream, "cuStreamCreate");
   load(api_->synchronize, "cuStreamSynchronize");
@@ -123,6 +129,7 @@ absl::Status CudaDevice::Open() {
   api_->Check(api_->get_attribute(&major, kCapabilityMajor, device), "cuDeviceGetAttribute");
   api_->Check(api_->get_attribute(&minor, kCapabilityMinor, device), "cuDeviceGetAttribute");
   processor_ = absl::StrCat("sm_", major, minor);
+  api_->Check(api_->get_attribute(&multiprocessors_, kMultiprocessors, device), "cuDeviceGetAttribute");
   api_->Check(api_->retain_context(&context_, device), "cuDevicePrimaryCtxRetain");
   api_->Check(api_->set_context(context_), "cuCtxSetCurrent");
   api_->Check(api_->create_stream(&stream_, 0), "cuStreamCreate");
@@ -159,13 +166,23 @@ void* CudaDevice::Load(const Kernel& kernel) {
     api_->Check(loaded, "cuModuleLoadData");
   }
   api_->Check(api_->get_function(&function, module, kernel.entry.c_str()), "cuModuleGetFunction");
+  unsigned long long constant = 0;
+  size_t size = 0;
+  if (api_->get_global(&constant, &size, module, (kernel.entry + "_local_bytes").c_str()) == 0) {
+    unsigned& bytes = local_bytes_[function];
+    api_->Check(api_->copy_out(&bytes, constant, sizeof(bytes)), "cuMemcpyDtoH");
+    api_->Check(api_->set_function_attribute(function, kMaxLocalBytes, static_cast<int>(bytes)),
+                "cuFuncSetAttribute");
+  }
   return function;
 }
 
 void CudaDevice::Launch(void* function, const xpud::kernels::Launch& launch) {
   const auto& groups = launch.groups();
   const auto& size = launch.group_size;
-  api_->Check(api_->launch(function, groups[0], groups[1], groups[2], size[0], size[1], size[2], 0, stream_,
+  const auto local = local_bytes_.find(function);
+  api_->Check(api_->launch(function, groups[0], groups[1], groups[2], size[0], size[1], size[2],
+                           local == local_bytes_.end() ? 0 : local->second, stream_,
                            const_cast<void**>(launch.arguments()), nullptr),
               launch.kernel().entry.c_str());
 }

@@ -21,6 +21,7 @@ class CudaDevice {
 
   // As "sm_90".
   const std::string& processor() const { return processor_; }
+  int multiprocessors() const { return multiprocessors_; }
 
   void* Allocate(size_t bytes);
   void Free(void* memory);
@@ -54,6 +55,9 @@ class CudaDevice {
   void* context_ = nullptr;
   void* stream_ = nullptr;
   std::string processor_;
+  int multiprocessors_ = 0;
+  // Of a group, beside what the code declares: see drivers/cuda/README.md.
+  std::map<const void*, unsigned> local_bytes_;  // by function
   // By content: libraries come and go, and so do their kernels' addresses.
   std::map<std::string, void*> modules_;
   std::map<std::string, void*> functions_;

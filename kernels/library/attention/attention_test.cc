@@ -17,12 +17,17 @@ using testing::HostTensor;
 using Random = std::mt19937_64;
 using Index = std::array<int64_t, ops::kMaxRank>;
 
+constexpr int kMultiprocessors =
+    32;  // that the planner is told of: few, so that small problems are large ones
+
 // A device with its planner.
 struct Machine {
   explicit Machine(int workers)
       : device(std::make_unique<HostDevice>(workers)), planner(CreateHostAttention(*device, workers)) {}
   Machine(std::unique_ptr<testing::CudaDevice> gpu, const std::string& processor)
-      : device(std::move(gpu)), planner(CreateGpuAttention(*device, processor)), on_gpu(true) {}
+      : device(std::move(gpu)),
+        planner(CreateGpuAttention(*device, processor, kMultiprocessors)),
+        on_gpu(true) {}
 
   // The GPU, used with all it has or as an older one, or why there is none. It lasts as long as the process,
   // so that modules are loaded once.

@@ -20,7 +20,8 @@ namespace {
 
 using gpu::AttentionArguments;
 
-constexpr int64_t kEnoughGroups = 264;  // two for each multiprocessor of an H100: then a group may be large
+constexpr int64_t kEnoughGroups = 264;   // two for each multiprocessor of an H100: then a group may be large
+constexpr int64_t kLongSequence = 1024;  // at depth 64, where attention_teams' larger items are worth it
 constexpr int64_t kPartMultiple = 64;
 constexpr int64_t kMostGroups = INT32_MAX;  // along x
 constexpr int64_t kLargestSize = INT32_MAX - 1024;
@@ -108,7 +109,7 @@ struct Cut {
   int64_t enough;  // groups
   int64_t least;   // keys of a part
 };
-constexpr Cut kTilesCut = {kEnoughGroups / 2, 256};
+constexpr Cut kTilesCut = {kEnoughGroups * 3 / 8, 256};
 constexpr Cut kOneCut = {kEnoughGroups, 128};
 
 int64_t PartsOf(const AttentionProblem& p, int64_t groups, const Cut& cut) {
@@ -119,7 +120,8 @@ int64_t PartsOf(const AttentionProblem& p, int64_t groups, const Cut& cut) {
 
 class GpuAttention : public Planner {
  public:
-  GpuAttention(KernelStore& store, bool hopper) : hopper_(hopper) {
+  GpuAttention(KernelStore& store, bool hopper, int multiprocessors)
+      : hopper_(hopper), multiprocessors_(multiprocessors) {
     using Entries = std::vector<std::string>;
     for (const ops::DType type : kTypes) {
       const size_t t = TypeIndex(type);
@@ -140,9 +142,11 @@ class GpuAttention : public Planner {
                               Entries{"attention_mma_64", "attention_mma_128", "attention_mma_cut_64"});
         modules.masked.emplace(store, gpu::AttentionMmaPtx(bfloat16 != 0, kDepths[d], true),
                                Entries{"attention_mma_masked_64", "attention_mma_masked_cut_64"});
-        if (d > 0)
-          modules.hopper.emplace(store, gpu::AttentionWgmmaPtx(bfloat16 != 0, kDepths[d]),
-                                 Entries{"attention_wgmma"});
+        if (d == 0) continue;
+        modules.hopper.emplace(store, gpu::AttentionWgmmaPtx(bfloat16 != 0, kDepths[d]),
+                               Entries{"attention_wgmma"});
+        modules.teams.emplace(store, gpu::AttentionTeamsPtx(bfloat16 != 0, kDepths[d]),
+                              Entries{"attention_teams"});
       }
     }
   }
@@ -168,7 +172,7 @@ class GpuAttention : public Planner {
   struct Mma {
     std::optional<PtxModule> plain;  // kernels of 64 and 128 queries a group, and of 64 where keys are cut
     std::optional<PtxModule> masked;
-    std::optional<PtxModule> hopper;  // depths above 32
+    std::optional<PtxModule> hopper, teams;  // depths above 32
   };
 
   absl::StatusOr<Readiness> LaunchPlain(const AttentionProblem& problem, AttentionArguments& arguments,
@@ -204,6 +208,8 @@ class GpuAttention : public Planner {
     Mma& modules = mma_[p.dtype == ops::DType::kBFloat16][d];
     const bool masked = p.mask.data != nullptr;
     constexpr int64_t kRows = 64;  // of tensor instructions
+    if (hopper_ && d > 0 && !masked && IsLong(p, kDepths[d]))
+      return LaunchTeams(*modules.teams, p, arguments, kDepths[d], launches);
     if (hopper_ && d > 0 && !masked && p.queries >= kRows) {
       ASSIGN_OR_RETURN(const Kernel* kernel, modules.hopper->Find(0));
       return LaunchCut({kernel, kRows, AttentionArguments::kMmaLanes}, p, arguments, workspace, launches);
@@ -221,6 +227,33 @@ class GpuAttention : public Planner {
                                                                                : 0));
     return LaunchCut({kernel, many ? 128 : 64, AttentionArguments::kMmaLanes}, p, arguments, workspace,
                      launches);
+  }
+
+  static int64_t TeamItems(const AttentionProblem& p, int depth) {
+    return p.batch * p.heads *
+           CeilDivide(p.queries, AttentionArguments::TeamsOf(depth) * AttentionArguments::kTeamRows);
+  }
+
+  // Whether items of several teams keep all multiprocessors busy. Measured: at depth 64 sequences must be
+  // long as well.
+  bool IsLong(const AttentionProblem& p, int depth) const {
+    const int64_t items = TeamItems(p, depth);
+    return depth == 64 ? items >= 2 * multiprocessors_ && std::min(p.queries, p.keys) >= kLongSequence
+                       : items >= multiprocessors_;
+  }
+
+  absl::StatusOr<Readiness> LaunchTeams(PtxModule& module, const AttentionProblem& p,
+                                        AttentionArguments& arguments, int depth,
+                                        LaunchList& launches) const {
+    ASSIGN_OR_RETURN(const Kernel* kernel, module.Find(0));
+    if (kernel == nullptr) return Readiness::kCompiling;
+    Launch& launch = launches.Add();
+    launch.Reset(kernel, static_cast<uint32_t>(std::min<int64_t>(multiprocessors_, TeamItems(p, depth))));
+    launch.group_size = {
+        static_cast<uint32_t>((AttentionArguments::TeamsOf(depth) + 1) * AttentionArguments::kTeamLanes), 1,
+        1};
+    launch.Push(arguments);
+    return Readiness::kReady;
   }
 
   absl::StatusOr<Readiness> LaunchTiled(const AttentionProblem& p, AttentionArguments& arguments,
@@ -285,6 +318,7 @@ class GpuAttention : public Planner {
   }
 
   const bool hopper_;
+  const int multiprocessors_;
   std::array<std::optional<PtxModule>, std::size(kTypes)> plain_, merge_, one_;  // by TypeIndex
   std::array<std::optional<PtxModule>, std::size(kDepths)> tiled_;
   Mma mma_[2][std::size(kDepths)];  // [bfloat16][depth]
@@ -293,8 +327,8 @@ class GpuAttention : public Planner {
 }  // namespace
 }  // namespace attention
 
-std::unique_ptr<Planner> CreateGpuAttention(KernelStore& store, const std::string& processor) {
-  return std::make_unique<attention::GpuAttention>(store, processor == "sm_90");
+std::unique_ptr<Planner> CreateGpuAttention(KernelStore& store, const std::string& processor, int workers) {
+  return std::make_unique<attention::GpuAttention>(store, processor == "sm_90", workers);
 }
 
 }  // namespace xpud::kernels

@@ -26,6 +26,12 @@ struct AttentionArguments {
   // sm_90 alone, in modules for depths of 64 or 128: attention_wgmma, of 64 (scale above 0, no mask).
   static constexpr int kMmaLanes = 128;
 
+  // The same for long sequences, keys not cut, any number of groups: attention_teams, whose groups go through
+  // all items, an item being queries of a head.
+  static constexpr int TeamsOf(int depth) { return depth == 64 ? 3 : 2; }  // of a group, that multiply
+  static constexpr int kTeamLanes = 128;                                   // and as many more that copy
+  static constexpr int kTeamRows = 64;                                     // queries of an item
+
   // f32, with or without a mask; out as q. attention_tiled_many, attention_tiled_some, attention_tiled_few,
   // in modules for depths of 32, 64 or 128; the planner knows their sizes.
 

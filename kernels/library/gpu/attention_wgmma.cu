@@ -35,9 +35,10 @@ XPUD_DEVICE void BeginTile(uint32_t tile, const T* from, int64_t stride, int fir
   }
 }
 
-// Makes copies of all lanes visible to wgmma.
+// Makes copies of all lanes visible to wgmma, but for the kLeft groups of them that were committed last.
+template <int kLeft = 0>
 XPUD_DEVICE void Publish() {
-  WaitForCopies<0>();
+  WaitForCopies<kLeft>();
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   Synchronize();
 }
@@ -60,20 +61,6 @@ XPUD_DEVICE void Attend(const AttentionArguments& p) {
   const int row0 = first + warp * 16 + lane / 4;  // of this lane; the other one is 8 below
   const float factor = static_cast<float>(p.scale) * kLog2E;
 
-  BeginTile<kRows>(base_at, q, p.q_strides.row, first, static_cast<int>(p.queries), depth);
-  CommitCopies();
-  WaitForCopies<0>();
-  Synchronize();
-  Fragment query[kDepth / 16];
-#pragma unroll
-  for (int d = 0; d < kDepth / 16; ++d) {
-    const int row = warp * 16 + lane % 16, chunk = d * 2 + lane / 16;
-    query[d] = LoadMatrices(base_at + chunk / 8 * kRows * 128 + row * 128 + (chunk % 8 ^ row % 8) * 16);
-  }
-  Synchronize();
-
-  float score[32], out[kDepth / 2] = {}, top[2], sum[2] = {};
-  top[0] = top[1] = -__builtin_inff();
   // Keys have one tile, which is free again once their scores are known, or two in turn; values have two.
   constexpr int kKeyTiles = kTiles - 2;
   const auto k_tile = [&](int tile) { return base_at + tile % kKeyTiles * kTileBytes; };
@@ -89,11 +76,26 @@ XPUD_DEVICE void Attend(const AttentionArguments& p) {
       BeginTile<kKeys>(v_tile(tile), v, p.v_strides.row, range.begin + tile * kKeys, keys, value_depth);
     CommitCopies();
   };
+  // Queries pass through what will be the second tile of values.
+  const uint32_t q_tile = v_tile(1);
+  BeginTile<kRows>(q_tile, q, p.q_strides.row, first, static_cast<int>(p.queries), depth);
+  CommitCopies();
+  begin_k(0);
+  begin_v(0);
+  WaitForCopies<2>();
+  Synchronize();
+  Fragment query[kDepth / 16];
+#pragma unroll
+  for (int d = 0; d < kDepth / 16; ++d) {
+    const int row = warp * 16 + lane % 16, chunk = d * 2 + lane / 16;
+    query[d] = LoadMatrices(q_tile + chunk / 8 * kRows * 128 + row * 128 + (chunk % 8 ^ row % 8) * 16);
+  }
+
+  float score[32], out[kDepth / 2] = {}, top[2], sum[2] = {};
+  top[0] = top[1] = -__builtin_inff();
   if (tiles > 0) {
-    begin_k(0);
-    Publish();
+    Publish<1>();
     BeginScores<T, kSlabBytes>(score, query, k_tile(0));
-    begin_v(0);
     if constexpr (kKeyTiles > 1) begin_k(1);
     WaitFor<0>(score);
     if constexpr (kKeyTiles == 1) {

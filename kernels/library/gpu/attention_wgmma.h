@@ -26,7 +26,7 @@ XPUD_DEVICE void Commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: 
 
 // For accumulators of `registers` a lane, of 64 rows and `columns`: WaitFor waits until all but kLeft of the
 // products that were committed last are done; only then may `x` be read. Multiply begins c = a b, or, where
-// it adds, c += a b; a has 16 columns. Transposed: b's rows are contiguous.
+// it adds, c += a b; a has 16 columns, and may be in shared memory, too. Transposed: b's rows are contiguous.
 #define XPUD_ACCUMULATOR(registers, columns, a0, a1, a2, a3, b0, adds0, transposes)           \
   template <int kLeft>                                                                        \
   XPUD_DEVICE void WaitFor(float (&x)[registers]) {                                           \
@@ -41,7 +41,19 @@ XPUD_DEVICE void Commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: 
       XPUD_WGMMA("bf16", registers, columns, a0, a1, a2, a3, b0, adds0, transposes);          \
     else                                                                                      \
       XPUD_WGMMA("f16", registers, columns, a0, a1, a2, a3, b0, adds0, transposes);           \
+  }                                                                                           \
+  template <typename T>                                                                       \
+  XPUD_DEVICE void Multiply(float (&c)[registers], uint64_t a, uint64_t b, int adds) {        \
+    if constexpr (__is_same(T, BFloat16))                                                     \
+      XPUD_WGMMA_SHARED("bf16", registers, columns, a0, a1, a2);                              \
+    else                                                                                      \
+      XPUD_WGMMA_SHARED("f16", registers, columns, a0, a1, a2);                               \
   }
+#define XPUD_WGMMA_SHARED(type, registers, columns, a0, b0, adds0)                                           \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " adds0 ", 0;\nwgmma.mma_async.sync.aligned.m64n" columns   \
+               "k16.f32." type "." type " " XPUD_REGISTERS_##registers ", " a0 ", " b0 ", p, 1, 1, 0, 0;\n}" \
+               : XPUD_LANE_##registers(c)                                                                    \
+               : "l"(a), "l"(b), "r"(adds))
 #define XPUD_WGMMA(type, registers, columns, a0, a1, a2, a3, b0, adds0, transposes)                        \
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " adds0 ", 0;\nwgmma.mma_async.sync.aligned.m64n" columns \
                "k16.f32." type "." type " " XPUD_REGISTERS_##registers                                     \
@@ -65,6 +77,17 @@ XPUD_DEVICE void BeginScores(float (&score)[kScores], const Fragment (&query)[kS
   for (int d = 0; d < kSteps; ++d)
     Multiply<T, 0>(score, query[d], DescriptorOf(k_tile + d / 4 * kSlabBytes + d % 4 * 32, kSlabBytes),
                    d != 0);
+  Commit();
+}
+
+// The same with queries in shared memory, too, and a depth of kDepth.
+template <typename T, int kQuerySlabBytes, int kSlabBytes, int kDepth, int kScores>
+XPUD_DEVICE void BeginScores(float (&score)[kScores], uint32_t queries, uint32_t k_tile) {
+  Fence();
+#pragma unroll
+  for (int d = 0; d < kDepth / 16; ++d)
+    Multiply<T>(score, DescriptorOf(queries + d / 4 * kQuerySlabBytes + d % 4 * 32, kQuerySlabBytes),
+                DescriptorOf(k_tile + d / 4 * kSlabBytes + d % 4 * 32, kSlabBytes), d != 0);
   Commit();
 }
 

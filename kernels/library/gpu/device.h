@@ -9,6 +9,11 @@
 #define XPUD_KERNEL(threads) extern "C" __attribute__((global, launch_bounds(threads))) void
 #define XPUD_KERNEL_OF(threads, groups) \
   extern "C" __attribute__((global, launch_bounds(threads, groups))) void
+#define XPUD_DEVICE_MEMBER __attribute__((device, always_inline)) inline
+// How much of `extern __attribute__((shared))` memory a kernel's groups have: drivers/cuda reads it.
+#define XPUD_LOCAL_MEMORY(kernel, bytes)                                                                  \
+  extern "C" __attribute__((constant, used, visibility("default"))) const uint32_t kernel##_local_bytes = \
+      bytes
 
 namespace xpud::gpu {
 

@@ -39,6 +39,10 @@ XPUD_EMBED(wgmma_bfloat16_64, XPUD_PTX_FOLDER "/attention_wgmma_BFloat16_64.ptx"
 XPUD_EMBED(wgmma_bfloat16_128, XPUD_PTX_FOLDER "/attention_wgmma_BFloat16_128.ptx")
 XPUD_EMBED(wgmma_float16_64, XPUD_PTX_FOLDER "/attention_wgmma_Float16_64.ptx")
 XPUD_EMBED(wgmma_float16_128, XPUD_PTX_FOLDER "/attention_wgmma_Float16_128.ptx")
+XPUD_EMBED(teams_bfloat16_64, XPUD_PTX_FOLDER "/attention_teams_BFloat16_64.ptx")
+XPUD_EMBED(teams_bfloat16_128, XPUD_PTX_FOLDER "/attention_teams_BFloat16_128.ptx")
+XPUD_EMBED(teams_float16_64, XPUD_PTX_FOLDER "/attention_teams_Float16_64.ptx")
+XPUD_EMBED(teams_float16_128, XPUD_PTX_FOLDER "/attention_teams_Float16_128.ptx")
 XPUD_EMBED(tiled_32, XPUD_PTX_FOLDER "/attention_tiled_32.ptx")
 XPUD_EMBED(tiled_64, XPUD_PTX_FOLDER "/attention_tiled_64.ptx")
 XPUD_EMBED(tiled_128, XPUD_PTX_FOLDER "/attention_tiled_128.ptx")
@@ -70,6 +74,11 @@ std::string_view AttentionMmaPtx(bool bfloat16, int depth, bool masked) {
 std::string_view AttentionWgmmaPtx(bool bfloat16, int depth) {
   if (bfloat16) return depth == 64 ? Embedded_wgmma_bfloat16_64() : Embedded_wgmma_bfloat16_128();
   return depth == 64 ? Embedded_wgmma_float16_64() : Embedded_wgmma_float16_128();
+}
+
+std::string_view AttentionTeamsPtx(bool bfloat16, int depth) {
+  if (bfloat16) return depth == 64 ? Embedded_teams_bfloat16_64() : Embedded_teams_bfloat16_128();
+  return depth == 64 ? Embedded_teams_float16_64() : Embedded_teams_float16_128();
 }
 
 std::string_view AttentionTiledPtx(int depth) {

@@ -12,6 +12,8 @@ std::string_view ProductPtx();
 std::string_view AttentionMmaPtx(bool bfloat16, int depth, bool masked);
 // attention_wgmma.cu for depths up to 64 or 128.
 std::string_view AttentionWgmmaPtx(bool bfloat16, int depth);
+// attention_teams.cu, likewise.
+std::string_view AttentionTeamsPtx(bool bfloat16, int depth);
 // attention_tiled.cu for depths up to `depth`, as above.
 std::string_view AttentionTiledPtx(int depth);
 // attention_one.cu for f32 or a 16-bit type.

@@ -21,6 +21,7 @@ class CudaDevice : public Device {
 
   // As "sm_90".
   const std::string& processor() const { return gpu_.processor(); }
+  int multiprocessors() const { return gpu_.multiprocessors(); }
   const Kernel* Add(ModuleImage image, std::string entry) override;
   const Kernel* AddEntry(const Kernel& sibling, std::string entry) override;
   Operand Place(HostTensor& tensor) override;

@@ -1,0 +1,56 @@
+// How the warps of a group wait for one another on Hopper: barriers in shared memory, and turns. Device code
+// only.
+#pragma once
+
+#include "kernels/library/gpu/device.h"
+
+namespace xpud::gpu {
+
+// A barrier's phases are 0 and 1 in turn; each ends with its `count`th arrival.
+XPUD_DEVICE void InitialiseBarrier(uint32_t at, uint32_t count) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at), "r"(count) : "memory");
+}
+XPUD_DEVICE void Arrive(uint32_t at) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(at) : "memory");
+}
+// Waits for the end of the phase.
+XPUD_DEVICE void Await(uint32_t at, uint32_t phase) {
+  asm volatile(
+      "{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@done bra.uni over;\nbra.uni again;\nover:\n}" ::"r"(at),
+      "r"(phase)
+      : "memory");
+}
+
+// Arrives when all copies that this lane has begun have ended.
+XPUD_DEVICE void ArriveWithCopies(uint32_t at) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(at) : "memory");
+}
+// Waits, and makes what was copied visible to wgmma. (Were it the copying lane's to do so, it would wait for
+// the copies that it has begun since.)
+XPUD_DEVICE void AwaitCopies(uint32_t at, uint32_t phase) {
+  Await(at, phase);
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// Two teams, kLanes in all: AwaitTurn(n) returns when the other one has said GiveTurn(n).
+template <int kLanes>
+XPUD_DEVICE void AwaitTurn(int turn) {
+  asm volatile("bar.sync %0, %1;" ::"r"(turn), "n"(kLanes) : "memory");
+}
+template <int kLanes>
+XPUD_DEVICE void GiveTurn(int turn) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(turn), "n"(kLanes) : "memory");
+}
+
+// Registers of each lane of the calling team, taken from those that were given.
+template <int kCount>
+XPUD_DEVICE void GiveRegisters() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCount));
+}
+template <int kCount>
+XPUD_DEVICE void TakeRegisters() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kCount));
+}
+
+}  // namespace xpud::gpu
