@@ -101,7 +101,6 @@ absl::StatusOr<std::vector<session::DeviceState>> OpenDevices(const Options& opt
     spdlog::info("device index={} name=\"{}\" kind={} vendor={} memory_bytes={} compute_units={}",
                  states.size(), properties.name, properties.kind, properties.vendor, properties.total_memory,
                  properties.compute_units);
-    state.memory_limit = properties.total_memory / 10 * 9;
     kernels::KernelLibrary::Options library = {.target = properties.target,
                                                .cache_directory = "",
                                                .workers = static_cast<int>(properties.compute_units),
@@ -115,6 +114,8 @@ absl::StatusOr<std::vector<session::DeviceState>> OpenDevices(const Options& opt
     }
     ASSIGN_OR_RETURN(state.library, OpenLibrary(options, library));
     state.pool = std::make_unique<memory::Pool>(*device, static_cast<uint32_t>(states.size()));
+    if (options.memory_quota_mb)
+      state.pool->ledger().SetDefaultQuota(static_cast<uint64_t>(*options.memory_quota_mb) << 20);
     state.device = std::move(device);
     states.push_back(std::move(state));
   }

@@ -47,8 +47,8 @@ struct Argument {
   std::function<absl::Status(Options&, const std::string&)> set;
 };
 
-const std::array<Argument, 11>& Arguments() {
-  static const auto* const arguments = new std::array<Argument, 11>{{
+const std::array<Argument, 12>& Arguments() {
+  static const auto* const arguments = new std::array<Argument, 12>{{
       {"--socket",
        [](Options& o, const std::string& v) {
          o.socket = v;
@@ -85,6 +85,8 @@ const std::array<Argument, 11>& Arguments() {
       {"--executor", [](Options& o, const std::string& v) { return ParseExecutor(v, o.executor); }},
       {"--command-limit",
        [](Options& o, const std::string& v) { return ParseInt(v, 0, o.command_limit_ms); }},
+      {"--memory-quota",
+       [](Options& o, const std::string& v) { return ParseInt(v, 0, o.memory_quota_mb.emplace()); }},
       {"--host-memory-limit",
        [](Options& o, const std::string& v) { return ParseInt(v, 0, o.host_memory_limit_mb.emplace()); }},
       {"--ready-fd", [](Options& o, const std::string& v) { return ParseInt(v, 0, o.ready_fd); }},
@@ -117,6 +119,8 @@ const char kUsage[] = R"(xpud: owns this machine's accelerators and serves them 
                          device), thread, process
   --command-limit MS     a command on a device with an executor process may run this long, then its session
                          is closed (default 60000; 0: any time)
+  --memory-quota MB      the processes of a user may hold this much of each device together, unless `xpuctl quota`
+                         says otherwise (default nine tenths of the device)
   --host-memory-limit MB a session may share this much of its memory with its devices, which keeps it in RAM
                          (default half of this machine's memory)
   --standby-executor     keep a second executor process ready, which costs memory on a GPU and makes the

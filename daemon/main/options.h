@@ -20,6 +20,7 @@ struct Options {
   std::optional<int> exit_when_idle_seconds;
   executor::ExecutorKind executor = executor::ExecutorKind::kAuto;
   int command_limit_ms = 60'000;            // of executor processes; 0: none
+  std::optional<int> memory_quota_mb;       // of a user, on each device; default: nine tenths
   std::optional<int> host_memory_limit_mb;  // of a session; default: half of the machine's memory
   bool standby_executor = false;
   bool test_kernels = false;  // tests: clients may run kernels that fault or do not end

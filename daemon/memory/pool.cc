@@ -20,19 +20,20 @@ Pool::~Pool() {
   for (const auto& chunk : chunks_) Unpoison(chunk->address(), chunk->bytes());
 }
 
-absl::Status Pool::OutOfMemory(uint64_t asked, const std::string& cause) const {
-  return DeviceOutOfMemory(asked, index_, device_.properties().total_memory, used_bytes(), cause);
+Pool::Pool(executor::Device& device, uint32_t index)
+    : device_(device), index_(index), ledger_(device.properties().total_memory) {}
+
+absl::Status Pool::Exhausted(uint64_t asked, const std::string& cause) const {
+  return OutOfMemory(asked, index_, ledger_.capacity(), shortage(), cause);
 }
 
 absl::Status Pool::Grow(uint64_t bytes) {
   const uint64_t wanted =
       std::max(kChunkBytes, (RoundSize(bytes) + kChunkStep - 1) / kChunkStep * kChunkStep);
-  if (chunk_bytes_ + wanted > device_.properties().total_memory) {
-    return OutOfMemory(bytes);
-  }
+  if (chunk_bytes_ + wanted > ledger_.capacity()) return Exhausted(bytes);
   auto chunk = device_.AllocateChunk(wanted);
   if (absl::IsResourceExhausted(chunk.status()))
-    return OutOfMemory(bytes, std::string(absl::StripPrefix(chunk.status().message(), kOutOfMemoryOpening)));
+    return Exhausted(bytes, std::string(absl::StripPrefix(chunk.status().message(), kOutOfMemoryOpening)));
   RETURN_IF_ERROR(chunk.status());
   ranges_.AddRegion(reinterpret_cast<uint64_t>((*chunk)->address()), (*chunk)->bytes());
   Poison((*chunk)->address(), (*chunk)->bytes());
@@ -41,20 +42,49 @@ absl::Status Pool::Grow(uint64_t bytes) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Block> Pool::Allocate(uint64_t bytes, uint32_t tenant, Zero zero) {
-  if (bytes > device_.properties().total_memory) return OutOfMemory(bytes);
-  auto range = ranges_.Allocate(bytes, tenant);
-  if (!range) {
-    Trim();
-    RETURN_IF_ERROR(Grow(bytes));
-    range = ranges_.Allocate(bytes, tenant);
-    XPUD_CHECK(range.has_value());
-  }
+absl::Status Pool::Secure(uint64_t bytes) {
+  if (bytes > ledger_.capacity()) return Exhausted(bytes);
+  const auto missing = [&] { return spoken_for() + bytes - std::min(chunk_bytes_, spoken_for() + bytes); };
+  if (missing() == 0) [[likely]]
+    return absl::OkStatus();
+  const absl::Status grown = Grow(missing());
+  if (grown.ok()) return grown;
+  ledger_.Reclaim();
+  return missing() == 0 ? absl::OkStatus() : Grow(missing());
+}
+
+absl::Status Pool::MakeRoom(uint64_t bytes) {
+  if (ranges_.Fits(bytes)) [[likely]]
+    return absl::OkStatus();
+  ranges_.ReturnSlabs();
+  if (ranges_.Fits(bytes)) return absl::OkStatus();
+  Trim();
+  return Grow(bytes);
+}
+
+absl::Status Pool::GiveCredit(Ledger::Account& account, uint64_t more, uint64_t block) {
+  RETURN_IF_ERROR(Secure(more));
+  RETURN_IF_ERROR(MakeRoom(block));
+  ledger_.Give(account, more);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Block> Pool::Allocate(uint64_t bytes, Ledger::Account& account, Zero zero) {
+  if (bytes > ledger_.capacity()) return Exhausted(bytes);
+  const uint64_t rounded = RoundSize(bytes),
+                 credit = account.credit() - std::min(account.credit(), account.held());
+  if (rounded > credit) RETURN_IF_ERROR(Secure(rounded - credit));
+  RETURN_IF_ERROR(MakeRoom(bytes));
+  const uint32_t tenant = account.uid() + 1;
+  const auto range = ranges_.Allocate(bytes, tenant);
+  XPUD_CHECK(range.has_value());
   peak_ = std::max(peak_, used_bytes());
-  const Block block = {reinterpret_cast<std::byte*>(range->address), range->bytes, tenant};
+  const Block block = {reinterpret_cast<std::byte*>(range->address), range->bytes, &account};
+  ledger_.Hold(account, block.bytes);
   Unpoison(block.address, block.bytes);
   if (range->tenant != 0 && range->tenant != tenant) {
     if (absl::Status status = zero(block.address, block.bytes); !status.ok()) {
+      ledger_.Release(account, block.bytes);
       ranges_.Free(*range, range->tenant);
       Poison(block.address, block.bytes);
       return status;
@@ -64,12 +94,13 @@ absl::StatusOr<Block> Pool::Allocate(uint64_t bytes, uint32_t tenant, Zero zero)
 }
 
 void Pool::Free(const Block& block) {
-  ranges_.Free({reinterpret_cast<uint64_t>(block.address), block.bytes, 0}, block.tenant);
+  ledger_.Release(*block.account, block.bytes);
+  ranges_.Free({reinterpret_cast<uint64_t>(block.address), block.bytes, 0}, block.account->uid() + 1);
   Poison(block.address, block.bytes);
 }
 
 void Pool::Trim() {
-  while (const auto region = ranges_.TakeFreeRegion()) {
+  while (const auto region = ranges_.TakeFreeRegion(chunk_bytes_ - std::min(chunk_bytes_, spoken_for()))) {
     const auto chunk = std::find_if(chunks_.begin(), chunks_.end(), [&](const auto& c) {
       return reinterpret_cast<uint64_t>(c->address()) == *region;
     });

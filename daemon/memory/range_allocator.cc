@@ -6,19 +6,9 @@
 namespace xpud::memory {
 namespace {
 
-constexpr uint64_t kLargeStep = 64 << 10;  // large sizes are multiples of this
-
-uint64_t RoundUp(uint64_t value, uint64_t step) { return (value + step - 1) / step * step; }
+constexpr uint32_t kMixed = ~0u;  // of several tenants: zeroed for everybody
 
 }  // namespace
-
-// Small sizes: four steps to each power of two, from 512 bytes up, so that at most a fifth is wasted.
-uint64_t RoundSize(uint64_t bytes) {
-  if (bytes > kLargestSmall) return RoundUp(bytes, kLargeStep);
-  if (bytes <= kAlignment) return kAlignment;
-  const uint64_t step = std::max(kAlignment, std::bit_floor(bytes - 1) / 4);
-  return RoundUp(bytes, step);
-}
 
 int RangeAllocator::ClassOf(uint64_t bytes) {
   const int power = std::bit_width(bytes) - 1;
@@ -32,7 +22,7 @@ void RangeAllocator::AddRegion(uint64_t address, uint64_t bytes) {
 
 std::optional<RangeAllocator::Range> RangeAllocator::Allocate(uint64_t bytes, uint32_t tenant) {
   const uint64_t rounded = RoundSize(bytes);
-  auto range = rounded <= kLargestSmall ? AllocateSmall(rounded, tenant) : AllocateLarge(rounded, tenant);
+  auto range = rounded <= kLargestSmallSize ? AllocateSmall(rounded, tenant) : AllocateLarge(rounded, tenant);
   if (range) used_ += range->bytes;
   return range;
 }
@@ -40,9 +30,10 @@ std::optional<RangeAllocator::Range> RangeAllocator::Allocate(uint64_t bytes, ui
 std::optional<RangeAllocator::Range> RangeAllocator::AllocateSmall(uint64_t bytes, uint32_t tenant) {
   std::vector<Range>& free = small_[ClassOf(bytes)];
   if (free.empty()) {
-    const auto slab = AllocateLarge(std::max(kSlabBytes, bytes), tenant);
+    const auto slab = AllocateLarge(kSlabBytes, tenant);
     if (!slab) return std::nullopt;
     const uint64_t count = slab->bytes / bytes;
+    slabs_.emplace(slab->address, bytes);
     for (uint64_t i = count; i-- > 0;) free.push_back({slab->address + i * bytes, bytes, slab->tenant});
   }
   // One of the last few that needs no zeroing, else the last.
@@ -74,7 +65,7 @@ std::optional<RangeAllocator::Range> RangeAllocator::AllocateLarge(uint64_t byte
 void RangeAllocator::Free(const Range& range, uint32_t tenant) {
   used_ -= range.bytes;
   const Range held = {range.address, range.bytes, tenant};
-  if (range.bytes <= kLargestSmall) {
+  if (range.bytes <= kLargestSmallSize) {
     small_[ClassOf(range.bytes)].push_back(held);
   } else {
     FreeLarge(held);
@@ -87,7 +78,6 @@ bool RangeAllocator::AreNeighbours(uint64_t left_end, uint64_t right) const {
 
 // Joins with the free neighbours. Ranges of different holders join to one that must be zeroed for everybody.
 void RangeAllocator::FreeLarge(Range range) {
-  constexpr uint32_t kMixed = ~0u;
   const auto absorb = [&](std::map<uint64_t, Large>::iterator other) {
     if (other->second.tenant != range.tenant) range.tenant = kMixed;
     range.address = std::min(range.address, other->first);
@@ -106,8 +96,32 @@ void RangeAllocator::FreeLarge(Range range) {
   by_size_.emplace(range.bytes, range.address);
 }
 
-std::optional<uint64_t> RangeAllocator::TakeFreeRegion() {
+bool RangeAllocator::Fits(uint64_t bytes) const {
+  const uint64_t rounded = RoundSize(bytes);
+  const bool small = rounded <= kLargestSmallSize;
+  if (small && !small_[ClassOf(rounded)].empty()) return true;
+  return by_size_.lower_bound({small ? kSlabBytes : rounded, 0}) != by_size_.end();
+}
+
+void RangeAllocator::ReturnSlabs() {
+  const auto slab_of = [&](uint64_t address) { return std::prev(slabs_.upper_bound(address))->first; };
+  std::map<uint64_t, uint64_t> free;  // by slab
+  for (const auto& ranges : small_) {
+    for (const Range& range : ranges) ++free[slab_of(range.address)];
+  }
+  std::erase_if(free, [&](const auto& slab) { return slab.second < kSlabBytes / slabs_.at(slab.first); });
+  if (free.empty()) return;
+  for (auto& ranges : small_)
+    std::erase_if(ranges, [&](const Range& range) { return free.contains(slab_of(range.address)); });
+  for (const auto& [address, count] : free) {
+    slabs_.erase(address);
+    FreeLarge({address, kSlabBytes, kMixed});
+  }
+}
+
+std::optional<uint64_t> RangeAllocator::TakeFreeRegion(uint64_t most) {
   for (const auto& [address, bytes] : regions_) {
+    if (bytes > most) continue;
     const auto found = free_.find(address);
     if (found == free_.end() || found->second.bytes != bytes) continue;
     const uint64_t taken = address;

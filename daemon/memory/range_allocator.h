@@ -11,14 +11,11 @@
 #include <utility>
 #include <vector>
 
+#include "proto/base/round_size.h"
+
 namespace xpud::memory {
 
-inline constexpr uint64_t kAlignment = 512;         // of every range
-inline constexpr uint64_t kLargestSmall = 1 << 20;  // sizes above are cut from the large ranges directly
-inline constexpr uint64_t kSlabBytes = 4 << 20;     // small ranges are cut from slabs of this size
-
-// What `bytes` is charged as: both ends of a session use this one rounding.
-uint64_t RoundSize(uint64_t bytes);
+inline constexpr uint64_t kSlabBytes = 4 << 20;  // small ranges are cut from slabs of this size
 
 class RangeAllocator {
  public:
@@ -34,8 +31,13 @@ class RangeAllocator {
   std::optional<Range> Allocate(uint64_t bytes, uint32_t tenant);
   // Returns a range; `tenant` is who held it.
   void Free(const Range& range, uint32_t tenant);
-  // A whole region that is free again, taken out of the allocator; nothing when all are in use.
-  std::optional<uint64_t> TakeFreeRegion();
+  // Whether there is room for such a range.
+  bool Fits(uint64_t bytes) const;
+  // Joins small ranges to large ones again, where all of a slab are free.
+  void ReturnSlabs();
+  // A whole region that is free again, of at most `most` bytes, taken out of the allocator; nothing when all
+  // are in use.
+  std::optional<uint64_t> TakeFreeRegion(uint64_t most);
 
   uint64_t used_bytes() const { return used_; }
 
@@ -55,6 +57,7 @@ class RangeAllocator {
   std::map<uint64_t, Large> free_;                   // free large ranges by address
   std::set<std::pair<uint64_t, uint64_t>> by_size_;  // the same as (bytes, address)
   std::map<uint64_t, uint64_t> regions_;             // address -> bytes
+  std::map<uint64_t, uint64_t> slabs_;               // address -> bytes of one range
   uint64_t used_ = 0;
 };
 

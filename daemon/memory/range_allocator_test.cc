@@ -14,7 +14,7 @@ TEST(RangeAllocator, SizesRoundUpByAtMostAQuarter) {
   EXPECT_EQ(RoundSize(0), 512u);
   EXPECT_EQ(RoundSize(513), 1024u);
   EXPECT_EQ(RoundSize(1025), 1536u);
-  for (uint64_t bytes = 4096; bytes <= kLargestSmall; bytes += 777) {
+  for (uint64_t bytes = 4096; bytes <= kLargestSmallSize; bytes += 777) {
     EXPECT_GE(RoundSize(bytes), bytes);
     EXPECT_LE(RoundSize(bytes), bytes + bytes / 4);
     EXPECT_EQ(RoundSize(RoundSize(bytes)), RoundSize(bytes));
@@ -38,7 +38,7 @@ TEST(RangeAllocator, LiveRangesNeverOverlap) {
     const auto range = allocator.Allocate(bytes, 1);
     if (!range) continue;
     ASSERT_GE(range->bytes, bytes);
-    ASSERT_EQ(range->address % kAlignment, 0u);
+    ASSERT_EQ(range->address % kMemoryAlignment, 0u);
     ASSERT_EQ(range->address / kRegion, (range->address + range->bytes - 1) / kRegion) << "crosses regions";
     const auto next = live.lower_bound(range->address);
     if (next != live.end()) {
@@ -58,11 +58,36 @@ TEST(RangeAllocator, ARegionComesBackWhole) {
   RangeAllocator allocator;
   allocator.AddRegion(kRegion, kRegion);
   const auto a = *allocator.Allocate(10 << 20, 1), b = *allocator.Allocate(20 << 20, 1);
-  EXPECT_FALSE(allocator.TakeFreeRegion());
+  EXPECT_FALSE(allocator.TakeFreeRegion(kRegion));
   allocator.Free(b, 1);
   allocator.Free(a, 1);
-  EXPECT_EQ(allocator.TakeFreeRegion(), kRegion);
+  EXPECT_EQ(allocator.TakeFreeRegion(kRegion), kRegion);
   EXPECT_FALSE(allocator.Allocate(1, 1));
+}
+
+TEST(RangeAllocator, OnlyRegionsThatAreNotTooLargeAreTaken) {
+  RangeAllocator allocator;
+  allocator.AddRegion(kRegion, kRegion);
+  EXPECT_FALSE(allocator.TakeFreeRegion(kRegion - 1));
+}
+
+TEST(RangeAllocator, SlabsThatAreFreeAgainServeOtherSizes) {
+  RangeAllocator allocator;
+  allocator.AddRegion(kRegion, kRegion);
+  std::vector<RangeAllocator::Range> ranges;
+  while (const auto range = allocator.Allocate(1000, 1)) ranges.push_back(*range);
+  EXPECT_EQ(ranges.size(), kRegion / 1024);
+  EXPECT_FALSE(allocator.Fits(2000));
+  const auto last = ranges.back();
+  ranges.pop_back();
+  for (const auto& range : ranges) allocator.Free(range, 1);
+  EXPECT_TRUE(allocator.Fits(1000));
+  EXPECT_FALSE(allocator.Fits(2000));
+  allocator.ReturnSlabs();
+  EXPECT_TRUE(allocator.Fits(2000) && allocator.Fits(kRegion - 2 * kSlabBytes));
+  EXPECT_FALSE(allocator.Fits(kRegion - kSlabBytes + 1));
+  EXPECT_NE(allocator.Allocate(8 << 20, 2)->tenant, 0u) << "somebody's bytes may be in it";
+  allocator.Free(last, 1);
 }
 
 TEST(RangeAllocator, ARangeSaysWhoseBytesAreInIt) {

@@ -5,9 +5,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <optional>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "daemon/executor/driver.h"
@@ -93,6 +96,15 @@ void Fill(const session::Session& session, size_t devices, v1::Session& out) {
   out.set_memory_bytes(bytes);
 }
 
+v1::Quota& AddQuota(uint32_t device, const std::optional<uint64_t>& bytes, uint64_t effective,
+                    v1::ListQuotasResponse& out) {
+  v1::Quota& quota = *out.add_quotas();
+  quota.set_device(device);
+  if (bytes) quota.set_bytes(*bytes);
+  quota.set_effective_bytes(effective);
+  return quota;
+}
+
 }  // namespace
 
 class Control::Service final : public v1::Control::Service {
@@ -135,8 +147,80 @@ class Control::Service final : public v1::Control::Service {
     });
     return grpc::Status::OK;
   }
+  grpc::Status ListQuotas(grpc::ServerContext*, const v1::ListQuotasRequest*,
+                          v1::ListQuotasResponse* out) override {
+    engine_.Call([&] { ListQuotasInto(*out); });
+    return grpc::Status::OK;
+  }
+  grpc::Status SetQuota(grpc::ServerContext*, const v1::SetQuotaRequest* request,
+                        v1::ListQuotasResponse* out) override {
+    absl::Status status;
+    engine_.Call([&] {
+      status = ApplyQuota(*request);
+      if (status.ok()) ListQuotasInto(*out);
+    });
+    return {static_cast<grpc::StatusCode>(status.code()), std::string(status.message())};
+  }
 
  private:
+  absl::Status ApplyQuota(const v1::SetQuotaRequest& request) {
+    auto& devices = engine_.devices();
+    if (request.has_device() && request.device() >= devices.size()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("there is no device ", request.device(), "; there are ", devices.size()));
+    }
+    const session::Session* session = nullptr;
+    if (request.target_case() == v1::SetQuotaRequest::kSession) {
+      const auto found = engine_.sessions().find(request.session());
+      if (found == engine_.sessions().end())
+        return absl::InvalidArgumentError(absl::StrCat("there is no session ", request.session()));
+      session = found->second.get();
+    }
+    std::optional<uint64_t> bytes;
+    if (request.has_bytes()) bytes = request.bytes();
+    for (uint32_t d = 0; d < devices.size(); ++d) {
+      if (request.has_device() && request.device() != d) continue;
+      memory::Ledger& ledger = devices[d].pool->ledger();
+      switch (request.target_case()) {
+        case v1::SetQuotaRequest::kDefault:
+          ledger.SetDefaultQuota(bytes);
+          break;
+        case v1::SetQuotaRequest::kUid:
+          ledger.SetTenantQuota(request.uid(), bytes);
+          break;
+        case v1::SetQuotaRequest::kSession:
+          ledger.SetQuota(session->account(d), bytes);
+          break;
+        default:
+          return absl::InvalidArgumentError("a quota is of the default, of a user or of a session");
+      }
+    }
+    return absl::OkStatus();
+  }
+  void ListQuotasInto(v1::ListQuotasResponse& out) {
+    out.set_time_ns(NowNs());
+    const std::vector<const session::Session*> sessions = SortedSessions();
+    for (uint32_t d = 0; d < engine_.devices().size(); ++d) {
+      const memory::Ledger& ledger = engine_.devices()[d].pool->ledger();
+      AddQuota(d, ledger.default_quota(), ledger.default_quota(), out).set_default_(true);
+      for (const auto& [uid, tenant] : ledger.tenants()) {
+        v1::Quota& quota = AddQuota(d, tenant.quota, ledger.QuotaOf(tenant), out);
+        quota.set_uid(uid);
+        quota.set_credit_bytes(tenant.credit);
+        uint64_t used = 0;
+        for (const session::Session* session : sessions)
+          used += session->peer().uid == uid ? session->allocated_bytes(d) : 0;
+        quota.set_used_bytes(used);
+      }
+      for (const session::Session* session : sessions) {
+        const memory::Ledger::Account& account = session->account(d);
+        v1::Quota& quota = AddQuota(d, account.quota(), ledger.QuotaOf(account), out);
+        quota.set_session(session->id());
+        quota.set_credit_bytes(account.credit());
+        quota.set_used_bytes(session->allocated_bytes(d));
+      }
+    }
+  }
   void FillDaemon(v1::Daemon& out) {
     out.set_version(XPUD_VERSION);
     out.set_pid(getpid());
@@ -156,10 +240,14 @@ class Control::Service final : public v1::Control::Service {
     for (uint32_t d = 0; d < engine_.devices().size(); ++d) Fill(engine_.devices()[d], d, queues, *add());
   }
   void ListSessionsInto(absl::FunctionRef<v1::Session*()> add) {
+    for (const session::Session* session : SortedSessions())
+      Fill(*session, engine_.devices().size(), *add());
+  }
+  std::vector<const session::Session*> SortedSessions() {
     std::vector<const session::Session*> sessions;
     for (const auto& [id, session] : engine_.sessions()) sessions.push_back(session.get());
     std::sort(sessions.begin(), sessions.end(), [](auto* a, auto* b) { return a->id() < b->id(); });
-    for (const session::Session* session : sessions) Fill(*session, engine_.devices().size(), *add());
+    return sessions;
   }
 
   scheduler::Engine& engine_;

@@ -175,7 +175,6 @@ absl::Status Listener::OpenSession(scheduler::Engine& engine, Client& client, co
       transport::SetText(record.vendor, properties.vendor);
       record.total_memory = properties.total_memory;
       record.compute_units = properties.compute_units;
-      welcome.memory_limit = std::max(welcome.memory_limit, devices[d].memory_limit);
     }
     auto session = std::make_unique<session::Session>(welcome.session_id, client.peer, std::move(server),
                                                       devices, options_.host_memory_limit);

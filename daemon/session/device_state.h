@@ -14,7 +14,6 @@ struct DeviceState {
   std::unique_ptr<executor::Device> device;
   std::unique_ptr<memory::Pool> pool;
   std::unique_ptr<kernels::KernelLibrary> library;
-  uint64_t memory_limit = 0;  // bytes that one session may hold
   // Counters since the daemon started.
   uint64_t busy_ns = 0;
   uint64_t commands = 0;

@@ -19,7 +19,7 @@ class InFlightTest : public ::testing::Test {
  protected:
   memory::Block Block(uint64_t bytes) {
     blocks_ += 4096;
-    return {reinterpret_cast<std::byte*>(blocks_), bytes, 1};
+    return {reinterpret_cast<std::byte*>(blocks_), bytes};
   }
   void Advance(uint64_t done) {
     freed_.clear();

@@ -51,7 +51,10 @@ Session::Session(uint64_t id, Peer peer, std::unique_ptr<transport::ServerTransp
       opened_ns_(NowNs()),
       transport_(std::move(transport)),
       devices_(devices),
-      host_(id, devices, host_memory_limit) {}
+      host_(id, devices, host_memory_limit) {
+  for (uint32_t d = 0; d < devices_.size(); ++d)
+    accounts_[d] = &devices_[d].pool->ledger().Open(peer_.uid, transport_->CreditWord(d));
+}
 
 absl::Status Session::Open() {
   for (uint32_t d = 0; d < devices_.size(); ++d) {
@@ -119,7 +122,10 @@ Session::~Session() {
   buffers_.ForEach([&](Buffer& buffer) {
     if (buffer.block.address != nullptr) devices_[buffer.device].pool->Free(buffer.block);
   });
-  for (DeviceState& state : devices_) state.pool->Trim();
+  for (uint32_t d = 0; d < devices_.size(); ++d) {
+    devices_[d].pool->ledger().Close(*accounts_[d]);
+    devices_[d].pool->Trim();
+  }
 }
 
 int Session::queue_count() const { return std::popcount(open_queues_); }
@@ -134,8 +140,10 @@ absl::StatusOr<Session::Progress> Session::Run(uint64_t slice_ns) {
     if (batch_.empty()) {
       if (dirty_queues_ != 0 && ShouldPublish(start)) RETURN_IF_ERROR(PublishCompletions());
       client_waits_ = client_waits_ && dirty_queues_ != 0;
+      if (!under_way()) SetIdle(true);
       return Progress::kIdle;
     }
+    SetIdle(false);
   }
   uint64_t now = start;
   Progress progress = Progress::kWorked;
@@ -285,6 +293,8 @@ absl::StatusOr<Session::Outcome> Session::RunCommand(std::span<const std::byte> 
       return WaitForQueue(bytes);
     case CommandKind::kAllocate:
       return Allocate(bytes);
+    case CommandKind::kReserve:
+      return Reserve(bytes);
     case CommandKind::kFree:
       status = Free(bytes);
       break;

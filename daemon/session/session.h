@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -77,6 +78,7 @@ class Session {
   const Peer& peer() const { return peer_; }
   const SessionStats& stats() const { return stats_; }
   uint64_t allocated_bytes(uint32_t device) const { return allocated_[device]; }
+  memory::Ledger::Account& account(uint32_t device) const { return *accounts_[device]; }
   uint64_t host_memory_bytes() const { return host_.total().bytes; }
   size_t buffer_count() const { return buffers_.live(); }
   int queue_count() const;
@@ -111,6 +113,7 @@ class Session {
   absl::StatusOr<Outcome> RunCommand(std::span<const std::byte> bytes, const wire::CommandHeader& header);
   absl::StatusOr<Outcome> Allocate(std::span<const std::byte> bytes);
   absl::Status Free(std::span<const std::byte> bytes);
+  absl::StatusOr<Outcome> Reserve(std::span<const std::byte> bytes);
   absl::StatusOr<Outcome> Execute(std::span<const std::byte> bytes, uint32_t queue_id);
   absl::StatusOr<kernels::Readiness> PlanAndLaunch(Queue& queue, const kernels::OpCall& call);
   absl::Status Upload(std::span<const std::byte> bytes);
@@ -156,6 +159,9 @@ class Session {
   void ReleaseBuffer(Buffer& buffer);
   void ReleaseDeferred();
   void ChargeMemory(uint32_t device, int64_t bytes);
+  // Sees to credit for a buffer of so many bytes; nothing, or why there is none.
+  std::optional<MemoryShortage> Credit(uint32_t device, uint64_t bytes);
+  void SetIdle(bool idle);
   absl::Status PublishCompletions();
   bool ShouldPublish(uint64_t now) const;
   // Has the device say when it has done what the queue was given so far.
@@ -164,6 +170,7 @@ class Session {
   void TakeCompletions();
   // Memory for the next command; ResourceExhausted, or Unavailable: there may be some later.
   absl::StatusOr<memory::Block> TakeMemory(Queue& queue, uint64_t bytes);
+  absl::StatusOr<memory::Block> TakeCredited(Queue& queue, uint64_t bytes);
   absl::StatusOr<memory::Block> TakePoolMemory(Queue& queue, uint64_t bytes);
   void FreeMemory(const Buffer& buffer);
   // Frees `block`, or `host`, once those queues have done what they were given so far.
@@ -191,6 +198,7 @@ class Session {
   uint64_t dirty_since_ns_ = 0, dirty_commands_ = 0;
   bool client_waits_ = false;  // seen since the last announcement
   bool ending_ = false;        // takes no more commands
+  bool idle_ = true;           // no command under way or to come, as far as is known
   uint64_t busy_queues_ = 0;   // bit q: an asynchronous device has work of it
   uint64_t busy_since_ns_ = 0;
   HostMemories host_;
@@ -201,6 +209,7 @@ class Session {
   };
   std::array<SharedMemory, transport::kMaxDevices> shared_;
   std::array<uint64_t, transport::kMaxDevices> allocated_{};
+  std::array<memory::Ledger::Account*, transport::kMaxDevices> accounts_{};  // from the first to the last moment
   SessionStats stats_;
 
   std::span<const std::byte> batch_;  // commands taken from the transport and not yet run

@@ -8,6 +8,14 @@
 #include "proto/base/status_macros.h"
 
 namespace xpud::session {
+namespace {
+
+// Credit beyond what a session asks for: a part of what it holds.
+constexpr uint64_t kAheadPart = 8;
+constexpr uint64_t kLeastAheadBytes = 4 << 20;
+constexpr uint64_t kMostAheadBytes = 512 << 20;
+
+}  // namespace
 
 void Session::ChargeMemory(uint32_t device, int64_t bytes) {
   allocated_[device] += static_cast<uint64_t>(bytes);
@@ -25,16 +33,7 @@ absl::StatusOr<Session::Outcome> Session::Allocate(std::span<const std::byte> by
         "a buffer's id is in use or out of order, or its generation does not grow");
   }
   Queue& queue = queues_[current_queue_];
-  DeviceState& state = devices_[queue.device];
-  const uint64_t used = allocated_[queue.device];
-  const bool allowed =
-      command.bytes <= state.memory_limit &&
-      memory::RoundSize(command.bytes) <= state.memory_limit - std::min(used, state.memory_limit);
-  absl::StatusOr<memory::Block> block =
-      allowed ? TakeMemory(queue, command.bytes)
-              : absl::StatusOr<memory::Block>(ProcessOutOfMemory(command.bytes, queue.device,
-                                                                 state.device->properties().total_memory,
-                                                                 state.memory_limit, used));
+  absl::StatusOr<memory::Block> block = TakeCredited(queue, command.bytes);
   if (absl::IsUnavailable(block.status())) return Outcome::kStalled;
   Buffer* const buffer = buffers_.Insert(command.buffer);
   buffer->device = queue.device;
@@ -48,6 +47,61 @@ absl::StatusOr<Session::Outcome> Session::Allocate(std::span<const std::byte> by
   buffer->block = *block;
   ChargeMemory(queue.device, static_cast<int64_t>(block->bytes));
   return Outcome::kDone;
+}
+
+// Clients ask before they allocate more than their credit, so here it is refused only to those that do not, and
+// where memory was taken back from a session that had seemed idle.
+absl::StatusOr<memory::Block> Session::TakeCredited(Queue& queue, uint64_t bytes) {
+  memory::Ledger& ledger = devices_[queue.device].pool->ledger();
+  memory::Ledger::Account& account = *accounts_[queue.device];
+  const uint64_t capacity = ledger.capacity(), used = allocated_[queue.device];
+  if (bytes > capacity) return OutOfMemory(bytes, queue.device, capacity, devices_[queue.device].pool->shortage());
+  const uint64_t wanted = used + RoundSize(bytes);
+  const uint64_t more = wanted - std::min(wanted, account.credit());
+  if (more > 0) {
+    if (const auto shortage = ledger.ShortOf(account, more))
+      return OutOfMemory(bytes, queue.device, capacity, *shortage);
+  }
+  auto block = TakeMemory(queue, bytes);
+  if (block.ok() && more > 0) ledger.Give(account, more);
+  return block;
+}
+
+std::optional<MemoryShortage> Session::Credit(uint32_t device, uint64_t bytes) {
+  memory::Pool& pool = *devices_[device].pool;
+  memory::Ledger::Account& account = *accounts_[device];
+  if (bytes > pool.ledger().capacity()) return pool.shortage();
+  const uint64_t wanted = allocated_[device] + RoundSize(bytes);
+  if (wanted <= account.credit()) return std::nullopt;
+  const uint64_t more = wanted - account.credit();
+  if (auto shortage = pool.ledger().ShortOf(account, more)) return shortage;
+  // A little ahead, so that a session which grows asks seldom.
+  const uint64_t ahead = std::min(pool.ledger().Room(account),
+                                  more + std::clamp(wanted / kAheadPart, kLeastAheadBytes, kMostAheadBytes));
+  if (pool.HasSpare(ahead) && pool.GiveCredit(account, ahead, bytes).ok()) return std::nullopt;
+  if (pool.GiveCredit(account, more, bytes).ok()) return std::nullopt;
+  return pool.shortage();
+}
+
+absl::StatusOr<Session::Outcome> Session::Reserve(std::span<const std::byte> bytes) {
+  wire::ReserveCommand command;
+  RETURN_IF_ERROR(wire::DecodeFixed(bytes, command));
+  const uint32_t device = queues_[current_queue_].device;
+  const std::optional<MemoryShortage> refusal = Credit(device, command.bytes);
+  if (refusal && (busy_queues_ | dirty_queues_) != 0) {
+    // Its own memory that was freed may only wait for the device.
+    RETURN_IF_ERROR(PublishCompletions());
+    if (busy_queues_ != 0) return Outcome::kStalled;
+  }
+  transport_->AnswerReserve(device, sequence_ + 1, refusal);
+  transport_->WakeClient();
+  return Outcome::kDone;
+}
+
+void Session::SetIdle(bool idle) {
+  if (idle == idle_) return;
+  idle_ = idle;
+  for (uint32_t d = 0; d < devices_.size(); ++d) devices_[d].pool->ledger().SetIdle(*accounts_[d], idle);
 }
 
 absl::Status Session::Free(std::span<const std::byte> bytes) {
@@ -95,7 +149,7 @@ void Session::Defer(uint64_t queues, const memory::Block& block, uint32_t device
 }
 
 absl::StatusOr<memory::Block> Session::TakePoolMemory(Queue& queue, uint64_t bytes) {
-  return devices_[queue.device].pool->Allocate(bytes, peer_.uid + 1, [&](std::byte* address, uint64_t size) {
+  return devices_[queue.device].pool->Allocate(bytes, *accounts_[queue.device], [&](std::byte* address, uint64_t size) {
     return queue.device_queue->Zero(address, size);
   });
 }
@@ -103,7 +157,7 @@ absl::StatusOr<memory::Block> Session::TakePoolMemory(Queue& queue, uint64_t byt
 absl::StatusOr<memory::Block> Session::TakeMemory(Queue& queue, uint64_t bytes) {
   if (queue.in_flight == nullptr) return TakePoolMemory(queue, bytes);
   const bool replaceable = devices_[queue.device].device->properties().replaceable;
-  auto reused = queue.in_flight->Reuse(memory::RoundSize(bytes), replaceable ? queue.written : UINT64_MAX);
+  auto reused = queue.in_flight->Reuse(RoundSize(bytes), replaceable ? queue.written : UINT64_MAX);
   if (reused.has_value()) {
     reused->born = sequence_ + 1;
     return *reused;

@@ -115,13 +115,15 @@ TEST(PrintableText, IsCutBetweenCharacters) {
 }
 
 TEST(OutOfMemory, SaysWhatWasAskedAndWhatThereIs) {
-  const absl::Status device =
-      DeviceOutOfMemory(uint64_t{20} << 30, 1, uint64_t{16} << 30, uint64_t{15} << 30);
+  using Scope = MemoryShortage::Scope;
+  const absl::Status device = OutOfMemory(uint64_t{20} << 30, 1, uint64_t{16} << 30,
+                                          {Scope::kDevice, uint64_t{16} << 30, uint64_t{15} << 30});
   EXPECT_EQ(
       device.message(),
-      "XPUD out of memory. Tried to allocate 20.00 GiB. Device 1 has a total capacity of 16.00 GiB, of which "
-      "15.00 GiB is in use by all processes and 1.00 GiB is free.");
-  const absl::Status process = ProcessOutOfMemory(3 << 20, 0, uint64_t{16} << 30, 4 << 20, 2 << 20);
+      "XPUD out of memory. Tried to allocate 20.00 GiB. Device 1 has a total capacity of 16.00 GiB; of the "
+      "16.00 GiB that all processes share, 15.00 GiB is in use and 1.00 GiB is free.");
+  const absl::Status process =
+      OutOfMemory(3 << 20, 0, uint64_t{16} << 30, {Scope::kProcess, 4 << 20, 2 << 20});
   EXPECT_EQ(process.message(),
             "XPUD out of memory. Tried to allocate 3.00 MiB. Device 0 has a total capacity of 16.00 GiB; of "
             "the 4.00 "
@@ -131,8 +133,9 @@ TEST(OutOfMemory, SaysWhatWasAskedAndWhatThereIs) {
 
 TEST(OutOfMemory, NamesTheDriversReasonAndNeverLessThanNothing) {
   EXPECT_THAT(
-      DeviceOutOfMemory(1, 0, 1000, 2000, "no pages").message(),
-      HasSubstr("1.95 KiB is in use by all processes and 0 bytes is free. The driver says: no pages"));
+      OutOfMemory(1, 0, 1000, {MemoryShortage::Scope::kUser, 1000, 2000}, "no pages").message(),
+      HasSubstr("that this user's processes may hold, 1.95 KiB is in use and 0 bytes is free. The driver says: "
+                "no pages"));
   EXPECT_FALSE(IsOutOfMemory(absl::ResourceExhaustedError("at most 64 queues")));
   EXPECT_FALSE(IsOutOfMemory(absl::OkStatus()));
 }

@@ -10,14 +10,15 @@
 namespace xpud {
 namespace {
 
-std::string Tried(uint64_t asked, uint32_t device, uint64_t total) {
-  return absl::StrCat(kOutOfMemoryOpening, "Tried to allocate ", BytesText(asked), ". Device ", device,
-                      " has a total capacity of ", BytesText(total));
-}
-
-std::string UsedAndFree(uint64_t used, uint64_t all, const char* by) {
-  return absl::StrCat(BytesText(used), " is in use", by, " and ", BytesText(all - std::min(used, all)),
-                      " is free.");
+const char* OfWhat(MemoryShortage::Scope scope) {
+  switch (scope) {
+    case MemoryShortage::Scope::kProcess:
+      return " that this process may hold, ";
+    case MemoryShortage::Scope::kUser:
+      return " that this user's processes may hold, ";
+    default:
+      return " that all processes share, ";
+  }
 }
 
 }  // namespace
@@ -31,18 +32,14 @@ std::string BytesText(uint64_t bytes) {
   return absl::StrFormat("%.2f %s", value, kUnits[unit]);
 }
 
-absl::Status DeviceOutOfMemory(uint64_t asked, uint32_t device, uint64_t total, uint64_t used,
-                               const std::string& cause) {
-  return absl::ResourceExhaustedError(absl::StrCat(Tried(asked, device, total), ", of which ",
-                                                   UsedAndFree(used, total, " by all processes"),
-                                                   cause.empty() ? "" : " The driver says: ", cause));
-}
-
-absl::Status ProcessOutOfMemory(uint64_t asked, uint32_t device, uint64_t total, uint64_t limit,
-                                uint64_t used) {
-  return absl::ResourceExhaustedError(absl::StrCat(Tried(asked, device, total), "; of the ", BytesText(limit),
-                                                   " that this process may hold, ",
-                                                   UsedAndFree(used, limit, "")));
+absl::Status OutOfMemory(uint64_t asked, uint32_t device, uint64_t total, const MemoryShortage& shortage,
+                         const std::string& cause) {
+  const auto& [scope, limit, used] = shortage;
+  return absl::ResourceExhaustedError(
+      absl::StrCat(kOutOfMemoryOpening, "Tried to allocate ", BytesText(asked), ". Device ", device,
+                   " has a total capacity of ", BytesText(total), "; of the ", BytesText(limit),
+                   OfWhat(scope), BytesText(used), " is in use and ", BytesText(limit - std::min(used, limit)),
+                   " is free.", cause.empty() ? "" : " The driver says: ", cause));
 }
 
 bool IsOutOfMemory(const absl::Status& status) {

@@ -13,14 +13,19 @@ namespace xpud {
 // What each such message begins with.
 inline constexpr absl::string_view kOutOfMemoryOpening = "XPUD out of memory. ";
 
-// `total`: of the device, in bytes; `used`: by all processes; `cause`: what the driver said, if it was asked.
-absl::Status DeviceOutOfMemory(uint64_t asked, uint32_t device, uint64_t total, uint64_t used,
-                               const std::string& cause = "");
-// `used` by this process, of `limit` bytes that it may hold.
-absl::Status ProcessOutOfMemory(uint64_t asked, uint32_t device, uint64_t total, uint64_t limit,
-                                uint64_t used);
+// Why there is none: of the `limit` bytes that `scope` has, `used` are in use.
+struct MemoryShortage {
+  enum class Scope : uint32_t { kProcess = 0, kUser = 1, kDevice = 2 };
+  Scope scope = Scope::kDevice;
+  uint64_t limit = 0;
+  uint64_t used = 0;
+};
 
-// Whether it is one of the above: other things than memory run out too. True of what came over the wire.
+// `total`: of the device, in bytes; `cause`: what the driver said, if it was asked.
+absl::Status OutOfMemory(uint64_t asked, uint32_t device, uint64_t total, const MemoryShortage& shortage,
+                         const std::string& cause = "");
+
+// Whether it is the above: other things than memory run out too. True of what came over the wire.
 bool IsOutOfMemory(const absl::Status& status);
 
 // "512 bytes", "1.50 GiB".

@@ -42,11 +42,10 @@ struct Welcome {
   uint64_t ring_bytes;
   uint64_t staging_bytes;
   uint64_t session_id;
-  uint64_t memory_limit;  // bytes that the session may hold on each device
-  char text[256];         // the daemon's version, or the reason of a refusal
+  char text[256];  // the daemon's version, or the reason of a refusal
   DeviceRecord devices[kMaxDevices];
 };
-static_assert(sizeof(Welcome) == 296 + sizeof(DeviceRecord) * kMaxDevices);
+static_assert(sizeof(Welcome) == 288 + sizeof(DeviceRecord) * kMaxDevices);
 
 // The fds that come with a Welcome, in this order.
 struct SessionFds {

@@ -35,13 +35,24 @@ struct QueueStatus {
 };
 static_assert(sizeof(QueueStatus) == 512);
 
+// A session's memory on one device.
+struct MemoryStatus {
+  alignas(64) std::atomic<uint64_t> credit;  // what the session may hold without asking, as RoundSize counts
+  std::atomic<uint64_t> allocated;           // what it holds, as the daemon accounts it
+  std::atomic<uint64_t> answered;            // the last ReserveCommand that was answered: its sequence
+  std::atomic<uint32_t> refused;             // whether the answer was no, and why: a MemoryShortage
+  std::atomic<uint32_t> scope;
+  std::atomic<uint64_t> limit, used;
+};
+static_assert(sizeof(MemoryStatus) == 64);
+
 struct CompletionPage {
   alignas(64) std::atomic<uint64_t> head;           // ring bytes before it are free again
   alignas(64) std::atomic<uint32_t> daemon_sleeps;  // a client that publishes must ring the doorbell
   alignas(64) std::atomic<uint32_t> wake;           // futex: changes when a waiting client should look again
   std::atomic<uint32_t> closed;                     // the daemon has closed this session; `reason` is set
   char reason[256];
-  std::atomic<uint64_t> allocated_bytes[kMaxDevices];  // per device, as the daemon accounts it
+  MemoryStatus memory[kMaxDevices];
   QueueStatus queues[wire::kMaxQueues];
   std::atomic<uint64_t> timestamps[wire::kMaxTimestamps];  // ns on the device's clock
 };

@@ -84,7 +84,15 @@ uint64_t ShmClient::Timestamp(uint32_t slot) const {
 }
 
 uint64_t ShmClient::AllocatedBytes(uint32_t device) const {
-  return completion().allocated_bytes[device].load(std::memory_order_relaxed);
+  return completion().memory[device].allocated.load(std::memory_order_relaxed);
+}
+
+std::optional<MemoryShortage> ShmClient::Refusal(uint32_t device) const {
+  const MemoryStatus& status = completion().memory[device];
+  if (status.refused.load(std::memory_order_relaxed) == 0) return std::nullopt;
+  return MemoryShortage{MemoryShortage::Scope{status.scope.load(std::memory_order_relaxed)},
+                        status.limit.load(std::memory_order_relaxed),
+                        status.used.load(std::memory_order_relaxed)};
 }
 
 bool ShmClient::SpinUntil(absl::FunctionRef<bool()> done) {

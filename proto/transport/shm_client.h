@@ -29,6 +29,13 @@ class ShmClient final : public ClientTransport {
   absl::Status LastError(uint32_t queue) const override;
   uint64_t Timestamp(uint32_t slot) const override;
   uint64_t AllocatedBytes(uint32_t device) const override;
+  uint64_t Credit(uint32_t device) const override {
+    return completion().memory[device].credit.load(std::memory_order_acquire);
+  }
+  uint64_t AnsweredReserve(uint32_t device) const override {
+    return completion().memory[device].answered.load(std::memory_order_acquire);
+  }
+  std::optional<MemoryShortage> Refusal(uint32_t device) const override;
   std::span<std::byte> staging() override { return {staging_.data(), staging_.size()}; }
   absl::Status ShareHostMemory(uint32_t id, const UniqueFd& memory, uint64_t bytes,
                                uint64_t devices) override;

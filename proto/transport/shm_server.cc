@@ -100,7 +100,19 @@ uint32_t ShmServer::Errors(uint32_t queue) const {
 }
 
 void ShmServer::SetAllocatedBytes(uint32_t device, uint64_t bytes) {
-  completion().allocated_bytes[device].store(bytes, std::memory_order_relaxed);
+  completion().memory[device].allocated.store(bytes, std::memory_order_relaxed);
+}
+
+void ShmServer::AnswerReserve(uint32_t device, uint64_t sequence,
+                              const std::optional<MemoryShortage>& refusal) {
+  MemoryStatus& status = completion().memory[device];
+  status.refused.store(refusal.has_value(), std::memory_order_relaxed);
+  if (refusal) {
+    status.scope.store(static_cast<uint32_t>(refusal->scope), std::memory_order_relaxed);
+    status.limit.store(refusal->limit, std::memory_order_relaxed);
+    status.used.store(refusal->used, std::memory_order_relaxed);
+  }
+  status.answered.store(sequence, std::memory_order_release);
 }
 
 void ShmServer::WakeClient() {

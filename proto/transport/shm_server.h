@@ -28,6 +28,9 @@ class ShmServer final : public ServerTransport {
   void RaiseError(uint32_t queue, uint64_t sequence, const absl::Status& error) override;
   uint32_t Errors(uint32_t queue) const override;
   void SetAllocatedBytes(uint32_t device, uint64_t bytes) override;
+  std::atomic<uint64_t>* CreditWord(uint32_t device) override { return &completion().memory[device].credit; }
+  void AnswerReserve(uint32_t device, uint64_t sequence,
+                     const std::optional<MemoryShortage>& refusal) override;
   SharedBytes staging() override { return {{staging_.data(), staging_.size()}, staging_fd_.get()}; }
   SharedBytes completion_memory() override {
     return {{completion_mapping_.data(), completion_mapping_.size()}, completion_fd_.get()};

@@ -2,10 +2,12 @@
 // stream will be the second.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,6 +15,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "proto/base/out_of_memory.h"
 #include "proto/base/unique_fd.h"
 
 namespace xpud::transport {
@@ -35,6 +38,11 @@ class ClientTransport {
       uint32_t queue) const = 0;  // valid while Errors() is ahead of what was cleared
   virtual uint64_t Timestamp(uint32_t slot) const = 0;
   virtual uint64_t AllocatedBytes(uint32_t device) const = 0;
+  // As MemoryStatus.
+  virtual uint64_t Credit(uint32_t device) const = 0;
+  virtual uint64_t AnsweredReserve(uint32_t device) const = 0;
+  // Why the last answer was no; nothing where it was yes.
+  virtual std::optional<MemoryShortage> Refusal(uint32_t device) const = 0;
   virtual std::span<std::byte> staging() = 0;
 
   // Gives the daemon host memory, for the devices in the mask, and waits until they have it, which takes some
@@ -74,6 +82,9 @@ class ServerTransport {
   virtual void RaiseError(uint32_t queue, uint64_t sequence, const absl::Status& error) = 0;
   virtual uint32_t Errors(uint32_t queue) const = 0;
   virtual void SetAllocatedBytes(uint32_t device, uint64_t bytes) = 0;
+  virtual std::atomic<uint64_t>* CreditWord(uint32_t device) = 0;
+  virtual void AnswerReserve(uint32_t device, uint64_t sequence,
+                             const std::optional<MemoryShortage>& refusal) = 0;
   virtual SharedBytes staging() = 0;
   virtual SharedBytes completion_memory() = 0;  // where the words above lie, in whole pages
   // Lets a client that waits look again.

@@ -13,8 +13,8 @@
 namespace xpud::wire {
 
 // The range of protocol versions that this source speaks; the daemon picks the highest that both know.
-inline constexpr uint16_t kOldestVersion = 2;
-inline constexpr uint16_t kNewestVersion = 2;
+inline constexpr uint16_t kOldestVersion = 3;
+inline constexpr uint16_t kNewestVersion = 3;
 
 inline constexpr size_t kMaxCommandBytes = 8192;
 inline constexpr size_t kMaxInlineUploadBytes = 2048;
@@ -37,6 +37,7 @@ enum class CommandKind : uint8_t {
   kWait = 12,
   kClearError = 13,
   kReleaseMemory = 14,
+  kReserve = 15,
 };
 
 struct CommandHeader {
@@ -103,6 +104,10 @@ struct CopyCommand {
   uint64_t target_offset;
   uint64_t bytes;
 };
+struct ReserveCommand {  // asks for credit for a buffer of so many bytes on the queue's device, beside what is held
+  CommandHeader header;
+  uint64_t bytes;
+};
 struct CreateQueueCommand {  // header.queue is the new queue's id
   CommandHeader header;
   uint32_t device;
@@ -161,7 +166,7 @@ static_assert(sizeof(UploadCommand) == 48 && sizeof(UploadInlineCommand) == 32 &
               sizeof(DownloadCommand) == 48 && sizeof(ReleaseMemoryCommand) == 16);
 static_assert(sizeof(CopyCommand) == 48 && sizeof(CreateQueueCommand) == 16 &&
               sizeof(TimestampCommand) == 16);
-static_assert(sizeof(WaitCommand) == 24 && sizeof(ClearErrorCommand) == 16);
+static_assert(sizeof(ReserveCommand) == 16 && sizeof(WaitCommand) == 24 && sizeof(ClearErrorCommand) == 16);
 static_assert(sizeof(ExecuteCommand) == 16 && offsetof(ExecuteCommand, integer_attributes) == 14);
 static_assert(sizeof(OperandHeader) == 8 && offsetof(OperandHeader, buffer) == 4);
 static_assert(std::is_trivially_copyable_v<ExecuteCommand> && std::is_trivially_copyable_v<CopyCommand>);

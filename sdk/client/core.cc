@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/out_of_memory.h"
+#include "proto/base/round_size.h"
 #include "proto/base/status_macros.h"
 #include "sdk/client/visible_devices.h"
 
@@ -28,7 +29,6 @@ Core::Core(Connection connection, const ConnectOptions& options)
     : transport_(std::move(connection.transport)),
       address_(std::move(connection.address)),
       started_daemon_(connection.started_daemon),
-      memory_limit_(connection.welcome.memory_limit),
       interrupt_(options.interrupt),
       fork_epoch_((WatchForks(), fork_epoch.load())),
       staging_(connection.welcome.staging_bytes) {
@@ -93,14 +93,29 @@ absl::Status Core::Send(const Command& command, bool publish) {
   });
 }
 
-absl::Status Core::CheckLimit(uint32_t device, uint64_t bytes) const {
-  const uint64_t used = memory_[device].allocated_bytes;
-  if (bytes <= memory_limit_ && used <= memory_limit_ - bytes) [[likely]]
-    return absl::OkStatus();
-  return ProcessOutOfMemory(bytes, device, devices_[device].total_memory, memory_limit_, used);
+bool Core::HasCredit(uint32_t device, uint64_t bytes) const {
+  return bytes <= devices_[device].total_memory &&
+         charged_[device] + RoundSize(bytes) <= transport_->Credit(visible_[device]);
+}
+
+absl::Status Core::AskForCredit(uint32_t queue, uint32_t device, uint64_t bytes) {
+  const wire::ReserveCommand command = {
+      wire::Header(wire::CommandKind::kReserve, queue, sizeof(wire::ReserveCommand)), bytes};
+  uint64_t sequence = 0;
+  RETURN_IF_ERROR(UntilRoom([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    sequence = Append(command);
+    if (sequence != 0) transport_->Publish();
+    return sequence != 0;
+  }));
+  const uint32_t at_daemon = visible_[device];
+  RETURN_IF_ERROR(
+      transport_->Wait([&] { return transport_->AnsweredReserve(at_daemon) >= sequence; }, interrupt_));
+  const auto shortage = transport_->Refusal(at_daemon);
+  return shortage ? OutOfMemory(bytes, device, devices_[device].total_memory, *shortage) : absl::OkStatus();
 }
 
 void Core::Charge(uint32_t device, uint64_t bytes) {
+  charged_[device] += RoundSize(bytes);
   MemoryStats& memory = memory_[device];
   memory.allocated_bytes += bytes;
   memory.peak_allocated_bytes = std::max(memory.peak_allocated_bytes, memory.allocated_bytes);
@@ -111,6 +126,7 @@ void Core::Charge(uint32_t device, uint64_t bytes) {
 }
 
 std::shared_ptr<Core> Core::Discharge(uint32_t device, uint64_t bytes) {
+  charged_[device] -= RoundSize(bytes);
   MemoryStats& memory = memory_[device];
   memory.allocated_bytes -= bytes;
   memory.total_freed_bytes += bytes;
@@ -138,11 +154,11 @@ void Core::ResetAccumulatedMemory(uint32_t device) {
 absl::StatusOr<BufferHandle> Core::Allocate(uint32_t queue, uint32_t device, uint64_t bytes) {
   RETURN_IF_ERROR(CheckUsable());
   absl::StatusOr<BufferHandle> handle = BufferHandle{};
-  RETURN_IF_ERROR(UntilRoom([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (absl::Status allowed = CheckLimit(device, bytes); !allowed.ok()) [[unlikely]] {
-      handle = std::move(allowed);
+  bool credited = true;
+  const auto attempt = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    credited = HasCredit(device, bytes);
+    if (!credited) [[unlikely]]
       return true;
-    }
     std::byte* space = transport_->Reserve(sizeof(wire::AllocateCommand));
     if (space == nullptr) [[unlikely]]
       return false;
@@ -155,7 +171,13 @@ absl::StatusOr<BufferHandle> Core::Allocate(uint32_t queue, uint32_t device, uin
     Committed(queue, sizeof(command));
     Charge(device, bytes);
     return true;
-  }));
+  };
+  RETURN_IF_ERROR(UntilRoom(attempt));
+  // Another thread may take what this one was given; then it asks again.
+  while (!credited) {
+    RETURN_IF_ERROR(AskForCredit(queue, device, bytes));
+    RETURN_IF_ERROR(UntilRoom(attempt));
+  }
   return handle;
 }
 

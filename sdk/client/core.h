@@ -125,7 +125,9 @@ class Core : public std::enable_shared_from_this<Core> {
   absl::Status DownloadHost(uint32_t queue, BufferHandle source, uint64_t offset, std::span<std::byte> target,
                             uint64_t& sequence);
   absl::Status TakeError(uint32_t queue);
-  absl::Status CheckLimit(uint32_t device, uint64_t bytes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool HasCredit(uint32_t device, uint64_t bytes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Asks the daemon for credit for a buffer and waits for the answer. OutOfMemory where there is none.
+  absl::Status AskForCredit(uint32_t queue, uint32_t device, uint64_t bytes);
   void Charge(uint32_t device, uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // What kept this object for its buffers' sake, once the last of them is freed.
   std::shared_ptr<Core> Discharge(uint32_t device, uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -137,7 +139,6 @@ class Core : public std::enable_shared_from_this<Core> {
       visible_;  // by visible device: its number at the daemon, which is also its default queue
   std::string address_;
   bool started_daemon_;
-  uint64_t memory_limit_;
   std::function<absl::Status()> interrupt_;
   uint32_t fork_epoch_;
   std::atomic<bool> has_host_{false};  // there is or was host memory
@@ -147,6 +148,7 @@ class Core : public std::enable_shared_from_this<Core> {
   uint64_t sequence_ ABSL_GUARDED_BY(mutex_) = 0;
   BufferIds ids_ ABSL_GUARDED_BY(mutex_);
   std::array<MemoryStats, transport::kMaxDevices> memory_ ABSL_GUARDED_BY(mutex_);
+  std::array<uint64_t, transport::kMaxDevices> charged_ ABSL_GUARDED_BY(mutex_){};  // as the daemon rounds
   uint64_t buffers_ ABSL_GUARDED_BY(mutex_) = 0;
   std::shared_ptr<Core> self_ ABSL_GUARDED_BY(mutex_);  // while there are buffers: they do not count
   Staging staging_ ABSL_GUARDED_BY(mutex_);

@@ -46,6 +46,7 @@ void CheckJson(Message message) {
 void Show(const v1::GetVersionResponse& version) { CheckView(xpuctl::VersionText(version)); }
 void Show(const v1::ListDevicesResponse& list) { CheckView(xpuctl::DevicesText(list)); }
 void Show(const v1::ListSessionsResponse& list) { CheckView(xpuctl::SessionsText(list)); }
+void Show(const v1::ListQuotasResponse& list) { CheckView(xpuctl::QuotasText(list)); }
 void Show(const v1::GetStatusResponse& status) { CheckView(xpuctl::StatusText(status)); }
 
 // Another sample of the same daemon, as far as the bytes say.
@@ -90,7 +91,7 @@ class Daemon {
         grpc::CreateChannel("unix:" + folder_.path() + "/control.sock", grpc::InsecureChannelCredentials()));
   }
 
-  // Requests have no fields, so that whatever is a message is answered.
+  // Whatever is a message is answered, unless it may be refused.
   template <typename Request, typename Response>
   void Ask(const char* method, std::string_view bytes) {
     const grpc::Slice slice(bytes.data(), bytes.size());
@@ -98,7 +99,9 @@ class Daemon {
     grpc::ByteBuffer answer;
     const grpc::Status status = Call(std::string("/xpud.v1.Control/") + method, request, answer);
     Request parsed;
-    XPUD_CHECK(status.ok() == parsed.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())));
+    const bool message = parsed.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()));
+    XPUD_CHECK(message ? status.ok() || status.error_code() == grpc::StatusCode::INVALID_ARGUMENT
+                       : !status.ok());
     if (!status.ok()) return;
     Response response;
     XPUD_CHECK(grpc::SerializationTraits<Response>::Deserialize(&answer, &response).ok());
@@ -135,7 +138,7 @@ Daemon& TheDaemon() {
 
 void Choose(uint8_t which, Bytes input) {
   const std::string_view bytes = input.text();
-  switch (which % 9) {
+  switch (which % 12) {
     case 0:
       return ShowBytes<v1::GetStatusResponse>(bytes);
     case 1:
@@ -154,8 +157,14 @@ void Choose(uint8_t which, Bytes input) {
       return TheDaemon().Ask<v1::ListDevicesRequest, v1::ListDevicesResponse>("ListDevices", bytes);
     case 7:
       return TheDaemon().Ask<v1::ListSessionsRequest, v1::ListSessionsResponse>("ListSessions", bytes);
-    default:
+    case 8:
       return TheDaemon().Ask<v1::GetVersionRequest, v1::GetVersionResponse>("GetVersion", bytes);
+    case 9:
+      return ShowBytes<v1::ListQuotasResponse>(bytes);
+    case 10:
+      return TheDaemon().Ask<v1::ListQuotasRequest, v1::ListQuotasResponse>("ListQuotas", bytes);
+    default:
+      return TheDaemon().Ask<v1::SetQuotaRequest, v1::ListQuotasResponse>("SetQuota", bytes);
   }
 }
 

@@ -49,11 +49,12 @@ struct Machine {
     state.library = *kernels::KernelLibrary::Create(options);
     state.pool = std::make_unique<memory::Pool>(*device, 0);
     state.device = std::move(device);
-    state.memory_limit = kSessionBytes;
+    state.pool->ledger().SetTenantQuota(kClient, kSessionBytes);
     devices.push_back(std::move(state));
+    memory::Ledger::Account& neighbour = devices[0].pool->ledger().Open(kNeighbour, &neighbours_credit);
     for (const uint64_t bytes : {512, 4096}) {
       neighbours.push_back(
-          *devices[0].pool->Allocate(bytes, kNeighbour + 1, [](auto...) { return absl::OkStatus(); }));
+          *devices[0].pool->Allocate(bytes, neighbour, [](auto...) { return absl::OkStatus(); }));
       std::fill_n(neighbours.back().address, bytes, kPattern);
     }
     used = devices[0].pool->used_bytes();
@@ -68,6 +69,7 @@ struct Machine {
   static constexpr std::byte kPattern{0x5a};
   MemoryDevice* raw;
   std::vector<DeviceState> devices;
+  std::atomic<uint64_t> neighbours_credit{0};
   std::vector<memory::Block> neighbours;
   uint64_t used = 0;
 };
@@ -146,7 +148,9 @@ class Client {
     XPUD_CHECK(held <= kSessionBytes);
     XPUD_CHECK(held + machine_.used <= machine_.devices[0].pool->used_bytes());
     const auto& page = *reinterpret_cast<const transport::CompletionPage*>(completion_.data());
-    XPUD_CHECK(page.allocated_bytes[0].load() == held);
+    XPUD_CHECK(page.memory[0].allocated.load() == held);
+    XPUD_CHECK(page.memory[0].credit.load() == session_->account(0).credit());
+    XPUD_CHECK(held <= session_->account(0).credit() && session_->account(0).credit() <= kSessionBytes);
     XPUD_CHECK(session_->stats().completed <= session_->stats().submitted);
   }
 

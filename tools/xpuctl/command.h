@@ -28,6 +28,7 @@ int RunStatus(const Invocation& invocation);
 int RunDevices(const Invocation& invocation);
 int RunPs(const Invocation& invocation);
 int RunTop(const Invocation& invocation);
+int RunQuota(const Invocation& invocation);
 int RunVersion(const Invocation& invocation);
 
 // Says on stderr that `command` takes no such argument; kUsage. kOk when there is none.

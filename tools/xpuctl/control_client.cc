@@ -29,11 +29,12 @@ absl::StatusOr<ControlClient> ControlClient::Connect(const std::string& address)
 template <typename Request, typename Response>
 absl::StatusOr<Response> ControlClient::Call(grpc::Status (v1::Control::Stub::*method)(grpc::ClientContext*,
                                                                                        const Request&,
-                                                                                       Response*)) {
+                                                                                       Response*),
+                                             const Request& request) {
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + kDeadline);
   Response response;
-  const grpc::Status status = (stub_.get()->*method)(&context, Request(), &response);
+  const grpc::Status status = (stub_.get()->*method)(&context, request, &response);
   if (status.ok()) return response;
   return absl::Status(
       static_cast<absl::StatusCode>(status.error_code()),
@@ -51,6 +52,13 @@ absl::StatusOr<v1::ListSessionsResponse> ControlClient::ListSessions() {
 }
 absl::StatusOr<v1::GetVersionResponse> ControlClient::GetVersion() {
   return Call(&v1::Control::Stub::GetVersion);
+}
+
+absl::StatusOr<v1::ListQuotasResponse> ControlClient::ListQuotas() {
+  return Call(&v1::Control::Stub::ListQuotas);
+}
+absl::StatusOr<v1::ListQuotasResponse> ControlClient::SetQuota(const v1::SetQuotaRequest& request) {
+  return Call(&v1::Control::Stub::SetQuota, request);
 }
 
 int Report(const absl::Status& status) {

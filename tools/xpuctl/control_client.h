@@ -20,13 +20,16 @@ class ControlClient {
   absl::StatusOr<v1::ListDevicesResponse> ListDevices();
   absl::StatusOr<v1::ListSessionsResponse> ListSessions();
   absl::StatusOr<v1::GetVersionResponse> GetVersion();
+  absl::StatusOr<v1::ListQuotasResponse> ListQuotas();
+  absl::StatusOr<v1::ListQuotasResponse> SetQuota(const v1::SetQuotaRequest& request);
 
  private:
   ControlClient(std::string path, std::unique_ptr<v1::Control::Stub> stub)
       : path_(std::move(path)), stub_(std::move(stub)) {}
   template <typename Request, typename Response>
   absl::StatusOr<Response> Call(grpc::Status (v1::Control::Stub::*method)(grpc::ClientContext*,
-                                                                          const Request&, Response*));
+                                                                          const Request&, Response*),
+                                const Request& request = {});
 
   std::string path_;
   std::unique_ptr<v1::Control::Stub> stub_;

@@ -100,6 +100,21 @@ std::string SessionsText(const v1::ListSessionsResponse& list) {
   return table.ToString();
 }
 
+std::string QuotasText(const v1::ListQuotasResponse& list) {
+  Table table({">DEVICE", "WHO", ">QUOTA", ">IN FORCE", ">CREDIT", ">USED"});
+  for (const v1::Quota& quota : list.quotas()) {
+    const bool is_default = quota.target_case() == v1::Quota::kDefault;
+    const std::string who = is_default       ? "default"
+                            : quota.has_uid() ? UserName(quota.uid())
+                                              : absl::StrCat("session:", quota.session());
+    const auto bytes = [](uint64_t count) { return Bytes(static_cast<double>(count)); };
+    table.Add({absl::StrCat(quota.device()), who, quota.has_bytes() ? bytes(quota.bytes()) : "-",
+               bytes(quota.effective_bytes()), is_default ? "" : bytes(quota.credit_bytes()),
+               is_default ? "" : bytes(quota.used_bytes())});
+  }
+  return table.ToString();
+}
+
 std::string TopText(const v1::GetStatusResponse& status, const Rates& rates) {
   const v1::Daemon& daemon = status.daemon();
   std::string text = absl::StrCat("xpud ", PrintableText(daemon.version()), ", pid ", daemon.pid(), ", up ",

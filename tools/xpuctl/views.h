@@ -12,6 +12,7 @@ namespace xpud::xpuctl {
 std::string StatusText(const v1::GetStatusResponse& status);
 std::string DevicesText(const v1::ListDevicesResponse& list);
 std::string SessionsText(const v1::ListSessionsResponse& list);
+std::string QuotasText(const v1::ListQuotasResponse& list);
 std::string VersionText(const v1::GetVersionResponse& version);
 std::string TopText(const v1::GetStatusResponse& status, const Rates& rates);
 std::string TopJson(const v1::GetStatusResponse& status, const Rates& rates);

@@ -1,0 +1,118 @@
+#include "daemon/memory/ledger.h"
+
+#include <algorithm>
+
+#include "proto/base/check.h"
+
+namespace xpud::memory {
+namespace {
+
+uint64_t Less(uint64_t a, uint64_t b) { return a - std::min(a, b); }
+
+}  // namespace
+
+Ledger::Account& Ledger::Open(uint32_t uid, std::atomic<uint64_t>* published) {
+  Tenant& tenant = tenants_[uid];
+  tenant.uid = uid;
+  ++tenant.accounts;
+  Account& account = accounts_.emplace_back();
+  account.tenant_ = &tenant;
+  account.published_ = published;
+  return account;
+}
+
+void Ledger::Close(Account& account) {
+  XPUD_CHECK(account.held_ == 0);
+  SetCredit(account, 0);
+  const uint32_t uid = account.uid();
+  --account.tenant_->accounts;
+  accounts_.remove_if([&](const Account& each) { return &each == &account; });
+  Forget(uid);
+}
+
+void Ledger::Forget(uint32_t uid) {
+  const auto found = tenants_.find(uid);
+  if (found != tenants_.end() && found->second.accounts == 0 && !found->second.quota) tenants_.erase(found);
+}
+
+void Ledger::SetCredit(Account& account, uint64_t credit) {
+  if (credit == account.credit_) return;
+  unused_ -= Unused(account);
+  account.tenant_->credit += credit - account.credit_;
+  account.credit_ = credit;
+  unused_ += Unused(account);
+  account.published_->store(credit, std::memory_order_release);
+}
+
+void Ledger::Hold(Account& account, uint64_t bytes) {
+  unused_ -= Unused(account);
+  account.held_ += bytes;
+  unused_ += Unused(account);
+}
+
+void Ledger::Release(Account& account, uint64_t bytes) {
+  XPUD_CHECK(bytes <= account.held_);
+  unused_ -= Unused(account);
+  account.held_ -= bytes;
+  unused_ += Unused(account);
+}
+
+uint64_t Ledger::Room(const Account& account) const {
+  const uint64_t of_tenant = Less(QuotaOf(*account.tenant_), account.tenant_->credit);
+  return account.quota_ ? std::min(of_tenant, Less(*account.quota_, account.credit_)) : of_tenant;
+}
+
+std::optional<MemoryShortage> Ledger::ShortOf(const Account& account, uint64_t more) const {
+  if (account.quota_ && more > Less(*account.quota_, account.credit_))
+    return MemoryShortage{MemoryShortage::Scope::kProcess, *account.quota_, account.credit_};
+  const uint64_t quota = QuotaOf(*account.tenant_);
+  if (more > Less(quota, account.tenant_->credit))
+    return MemoryShortage{MemoryShortage::Scope::kUser, quota, account.tenant_->credit};
+  return std::nullopt;
+}
+
+uint64_t Ledger::QuotaOf(const Account& account) const {
+  const uint64_t of_tenant = QuotaOf(*account.tenant_);
+  return account.quota_ ? std::min(of_tenant, *account.quota_) : of_tenant;
+}
+
+void Ledger::SetIdle(Account& account, bool idle) {
+  if (idle == account.idle_) return;
+  account.idle_ = idle;
+  if (idle && (account.credit_ > QuotaOf(account) || account.tenant_->credit > QuotaOf(*account.tenant_)))
+    Trim(account);
+}
+
+void Ledger::Reclaim() {
+  for (Account& account : accounts_) {
+    if (account.idle_) Trim(account);
+  }
+}
+
+void Ledger::Enforce() {
+  for (Account& account : accounts_) {
+    if (!account.idle_) continue;
+    account.idle_ = false;
+    SetIdle(account, true);
+  }
+}
+
+void Ledger::SetDefaultQuota(std::optional<uint64_t> bytes) {
+  default_quota_ = bytes.value_or(capacity_ / 10 * 9);
+  Enforce();
+}
+
+void Ledger::SetTenantQuota(uint32_t uid, std::optional<uint64_t> bytes) {
+  Tenant& tenant = tenants_[uid];
+  tenant.uid = uid;
+  tenant.quota = bytes;
+  Forget(uid);
+  Enforce();
+}
+
+void Ledger::SetQuota(Account& account, std::optional<uint64_t> bytes) {
+  account.quota_ = bytes;
+  Enforce();
+}
+
+}  // namespace xpud::memory

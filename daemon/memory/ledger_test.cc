@@ -1,0 +1,106 @@
+#include "daemon/memory/ledger.h"
+
+#include "gtest/gtest.h"
+
+namespace xpud::memory {
+namespace {
+
+using Scope = MemoryShortage::Scope;
+
+class LedgerTest : public ::testing::Test {
+ protected:
+  ~LedgerTest() override {
+    for (Ledger::Account* account : {&a_, &b_, &c_}) {
+      ledger_.Release(*account, account->held());
+      ledger_.Close(*account);
+    }
+    EXPECT_EQ(ledger_.unused(), 0u);
+  }
+
+  Ledger ledger_{1000};
+  std::atomic<uint64_t> words_[3] = {};
+  // Two sessions of one tenant, and one of another.
+  Ledger::Account& a_ = ledger_.Open(7, &words_[0]);
+  Ledger::Account& b_ = ledger_.Open(7, &words_[1]);
+  Ledger::Account& c_ = ledger_.Open(8, &words_[2]);
+};
+
+TEST_F(LedgerTest, WhatIsHeldIsPartOfTheCredit) {
+  ledger_.Give(a_, 300);
+  EXPECT_EQ(words_[0], 300u);
+  EXPECT_EQ(ledger_.unused(), 300u);
+  ledger_.Hold(a_, 200);
+  EXPECT_EQ(ledger_.unused(), 100u);
+  ledger_.Hold(a_, 200);  // freed memory that is still in use counts, too
+  EXPECT_EQ(ledger_.unused(), 0u);
+  ledger_.Release(a_, 350);
+  EXPECT_EQ(ledger_.unused(), 250u);
+  EXPECT_EQ(words_[0], 300u);
+}
+
+TEST_F(LedgerTest, ATenantsSessionsShareItsQuota) {
+  EXPECT_EQ(ledger_.Room(a_), 900u);
+  ledger_.Give(a_, 500);
+  EXPECT_EQ(ledger_.Room(b_), 400u);
+  EXPECT_EQ(ledger_.Room(c_), 900u);
+  EXPECT_FALSE(ledger_.ShortOf(b_, 400));
+  const auto shortage = ledger_.ShortOf(b_, 401);
+  ASSERT_TRUE(shortage);
+  EXPECT_EQ(shortage->scope, Scope::kUser);
+  EXPECT_EQ(shortage->limit, 900u);
+  EXPECT_EQ(shortage->used, 500u);
+}
+
+TEST_F(LedgerTest, ASessionsOwnQuotaComesFirst) {
+  ledger_.SetQuota(a_, 100);
+  ledger_.Give(a_, 60);
+  EXPECT_EQ(ledger_.Room(a_), 40u);
+  const auto shortage = ledger_.ShortOf(a_, 41);
+  ASSERT_TRUE(shortage);
+  EXPECT_EQ(shortage->scope, Scope::kProcess);
+  EXPECT_EQ(shortage->limit, 100u);
+  EXPECT_EQ(ledger_.QuotaOf(a_), 100u);
+  ledger_.SetQuota(a_, std::nullopt);
+  EXPECT_EQ(ledger_.Room(a_), 840u);
+}
+
+TEST_F(LedgerTest, ALowerQuotaTakesUnusedCreditBackOnceTheSessionIsIdle) {
+  ledger_.Give(a_, 600);
+  ledger_.Hold(a_, 300);
+  ledger_.SetIdle(a_, false);
+  ledger_.SetTenantQuota(7, 200);
+  EXPECT_EQ(words_[0], 600u);
+  EXPECT_EQ(ledger_.Room(a_), 0u);
+  ledger_.SetIdle(a_, true);
+  EXPECT_EQ(words_[0], 300u);  // what it holds stays
+  EXPECT_EQ(ledger_.Room(a_), 0u);
+  ledger_.SetTenantQuota(7, std::nullopt);
+  EXPECT_EQ(ledger_.Room(a_), 600u);
+  ledger_.SetDefaultQuota(350);
+  EXPECT_EQ(ledger_.Room(a_), 50u);
+  EXPECT_EQ(ledger_.Room(c_), 350u);
+}
+
+TEST_F(LedgerTest, OnlyIdleSessionsGiveUnusedCreditBack) {
+  ledger_.Give(a_, 300);
+  ledger_.Give(c_, 300);
+  ledger_.Hold(c_, 100);
+  ledger_.SetIdle(a_, false);
+  ledger_.Reclaim();
+  EXPECT_EQ(words_[0], 300u);
+  EXPECT_EQ(words_[2], 100u);
+  EXPECT_EQ(ledger_.unused(), 300u);
+}
+
+TEST_F(LedgerTest, ATenantIsForgottenUnlessItHasAQuota) {
+  std::atomic<uint64_t> word{0};
+  ledger_.SetTenantQuota(10, 5);
+  ledger_.Close(ledger_.Open(9, &word));
+  ledger_.Close(ledger_.Open(10, &word));
+  EXPECT_FALSE(ledger_.tenants().contains(9));
+  EXPECT_TRUE(ledger_.tenants().contains(10));
+  EXPECT_EQ(ledger_.Room(ledger_.Open(10, &word)), 5u);
+}
+
+}  // namespace
+}  // namespace xpud::memory
