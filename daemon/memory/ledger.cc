@@ -1,8 +1,11 @@
 #include "daemon/memory/ledger.h"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "proto/base/check.h"
+#include "proto/transport/barrier.h"
 
 namespace xpud::memory {
 namespace {
@@ -11,13 +14,15 @@ uint64_t Less(uint64_t a, uint64_t b) { return a - std::min(a, b); }
 
 }  // namespace
 
-Ledger::Account& Ledger::Open(uint32_t uid, std::atomic<uint64_t>* published) {
+Ledger::Account& Ledger::Open(uint32_t uid, std::atomic<uint64_t>* published,
+                              const std::atomic<uint64_t>* claimed) {
   Tenant& tenant = tenants_[uid];
   tenant.uid = uid;
   ++tenant.accounts;
   Account& account = accounts_.emplace_back();
   account.tenant_ = &tenant;
   account.published_ = published;
+  account.claimed_ = claimed;
   return account;
 }
 
@@ -41,7 +46,7 @@ void Ledger::SetCredit(Account& account, uint64_t credit) {
   account.tenant_->credit += credit - account.credit_;
   account.credit_ = credit;
   unused_ += Unused(account);
-  account.published_->store(credit, std::memory_order_release);
+  account.published_->store(credit, std::memory_order_seq_cst);
 }
 
 void Ledger::Hold(Account& account, uint64_t bytes) {
@@ -76,24 +81,28 @@ uint64_t Ledger::QuotaOf(const Account& account) const {
   return account.quota_ ? std::min(of_tenant, *account.quota_) : of_tenant;
 }
 
+bool Ledger::IsBeyondQuota(const Account& account) const {
+  return account.credit_ > QuotaOf(account) || account.tenant_->credit > QuotaOf(*account.tenant_);
+}
+
 void Ledger::SetIdle(Account& account, bool idle) {
-  if (idle == account.idle_) return;
   account.idle_ = idle;
-  if (idle && (account.credit_ > QuotaOf(account) || account.tenant_->credit > QuotaOf(*account.tenant_)))
-    Trim(account);
+  if (idle && IsBeyondQuota(account)) TakeBack([&](const Account& each) { return &each == &account; });
 }
 
-void Ledger::Reclaim() {
+void Ledger::TakeBack(absl::FunctionRef<bool(const Account&)> from) {
+  std::vector<std::pair<Account*, uint64_t>> lowered;
   for (Account& account : accounts_) {
-    if (account.idle_) Trim(account);
+    if (!account.idle_ || Unused(account) == 0 || !from(account)) continue;
+    lowered.emplace_back(&account, account.credit_);
+    SetCredit(account, account.credit_ - Unused(account));
   }
-}
-
-void Ledger::Enforce() {
-  for (Account& account : accounts_) {
-    if (!account.idle_) continue;
-    account.idle_ = false;
-    SetIdle(account, true);
+  if (lowered.empty()) return;
+  // A client that has not seen this has claimed before.
+  transport::IssueRemoteBarrier();
+  for (const auto& [account, before] : lowered) {
+    const uint64_t claimed = std::min(account->claimed_->load(std::memory_order_seq_cst), before);
+    if (claimed > account->credit_) SetCredit(*account, claimed);
   }
 }
 

@@ -1,6 +1,6 @@
-// Who may hold how much of one device's memory. An account is a session's. Its *credit* is memory kept for it:
-// what it holds is part of that, and it may allocate the rest without asking. Credit is given up to quotas, the
-// session's own and that of its tenant, which all its sessions share. The engine thread only.
+// Who may hold how much of one device's memory. An account is a session's. Its *credit* is memory kept for
+// it: what it holds is part of that, and it may allocate the rest without asking. Credit is given up to
+// quotas, the session's own and that of its tenant, which all its sessions share. The engine thread only.
 #pragma once
 
 #include <atomic>
@@ -9,6 +9,7 @@
 #include <map>
 #include <optional>
 
+#include "absl/functional/function_ref.h"
 #include "proto/base/out_of_memory.h"
 
 namespace xpud::memory {
@@ -32,7 +33,8 @@ class Ledger {
    private:
     friend class Ledger;
     Tenant* tenant_ = nullptr;
-    std::atomic<uint64_t>* published_ = nullptr;  // where its client reads its credit
+    std::atomic<uint64_t>* published_ = nullptr;      // where its client reads its credit
+    const std::atomic<uint64_t>* claimed_ = nullptr;  // and says what it means to use of that
     uint64_t credit_ = 0;
     uint64_t held_ = 0;  // by buffers, and by what was freed and is still in use; may exceed the credit
     std::optional<uint64_t> quota_;
@@ -42,8 +44,9 @@ class Ledger {
   // `capacity`: bytes of the device. The default quota of a tenant is nine tenths of that.
   explicit Ledger(uint64_t capacity) : capacity_(capacity), default_quota_(capacity / 10 * 9) {}
 
-  // An account's credit is stored to `published`, which outlives it.
-  Account& Open(uint32_t uid, std::atomic<uint64_t>* published);
+  // An account's credit is stored to `published`; the client writes anything to `claimed`, and then looks at
+  // its credit. Both outlive the account.
+  Account& Open(uint32_t uid, std::atomic<uint64_t>* published, const std::atomic<uint64_t>* claimed);
   // It holds nothing any more.
   void Close(Account& account);
 
@@ -53,11 +56,13 @@ class Ledger {
   void Give(Account& account, uint64_t bytes) { SetCredit(account, account.credit_ + bytes); }
   void Hold(Account& account, uint64_t bytes);
   void Release(Account& account, uint64_t bytes);
-  // A session is idle while it has no command under way or to come, as far as is known: then its unused credit
-  // may be taken back.
+  // A session is idle while it has no command under way or published: then credit may be taken back that it
+  // neither uses nor claims.
   void SetIdle(Account& account, bool idle);
-  // Takes back what idle accounts do not use.
-  void Reclaim();
+  // Takes that back from all idle sessions.
+  void Reclaim() {
+    TakeBack([](const Account&) { return true; });
+  }
 
   // Credit that is not in use, of all accounts.
   uint64_t unused() const { return unused_; }
@@ -78,9 +83,12 @@ class Ledger {
     return account.credit_ - (account.held_ < account.credit_ ? account.held_ : account.credit_);
   }
   void SetCredit(Account& account, uint64_t credit);
-  void Trim(Account& account) { SetCredit(account, account.credit_ - Unused(account)); }
-  // Takes back from idle accounts what is beyond their quotas.
-  void Enforce();
+  void TakeBack(absl::FunctionRef<bool(const Account&)> from);
+  // Takes credit back from those that are beyond their quotas.
+  void Enforce() {
+    TakeBack([&](const Account& account) { return IsBeyondQuota(account); });
+  }
+  bool IsBeyondQuota(const Account& account) const;
   void Forget(uint32_t uid);
 
   const uint64_t capacity_;

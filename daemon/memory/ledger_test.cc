@@ -18,11 +18,11 @@ class LedgerTest : public ::testing::Test {
   }
 
   Ledger ledger_{1000};
-  std::atomic<uint64_t> words_[3] = {};
+  std::atomic<uint64_t> words_[3] = {}, claims_[3] = {};
   // Two sessions of one tenant, and one of another.
-  Ledger::Account& a_ = ledger_.Open(7, &words_[0]);
-  Ledger::Account& b_ = ledger_.Open(7, &words_[1]);
-  Ledger::Account& c_ = ledger_.Open(8, &words_[2]);
+  Ledger::Account& a_ = ledger_.Open(7, &words_[0], &claims_[0]);
+  Ledger::Account& b_ = ledger_.Open(7, &words_[1], &claims_[1]);
+  Ledger::Account& c_ = ledger_.Open(8, &words_[2], &claims_[2]);
 };
 
 TEST_F(LedgerTest, WhatIsHeldIsPartOfTheCredit) {
@@ -92,14 +92,25 @@ TEST_F(LedgerTest, OnlyIdleSessionsGiveUnusedCreditBack) {
   EXPECT_EQ(ledger_.unused(), 300u);
 }
 
+TEST_F(LedgerTest, WhatIsClaimedIsNotTakenBack) {
+  ledger_.Give(a_, 300);
+  ledger_.Hold(a_, 100);
+  claims_[0] = 250;
+  ledger_.Give(c_, 300);
+  claims_[2] = 5000;  // nobody gets more by claiming
+  ledger_.Reclaim();
+  EXPECT_EQ(words_[0], 250u);
+  EXPECT_EQ(words_[2], 300u);
+}
+
 TEST_F(LedgerTest, ATenantIsForgottenUnlessItHasAQuota) {
   std::atomic<uint64_t> word{0};
   ledger_.SetTenantQuota(10, 5);
-  ledger_.Close(ledger_.Open(9, &word));
-  ledger_.Close(ledger_.Open(10, &word));
+  ledger_.Close(ledger_.Open(9, &word, &word));
+  ledger_.Close(ledger_.Open(10, &word, &word));
   EXPECT_FALSE(ledger_.tenants().contains(9));
   EXPECT_TRUE(ledger_.tenants().contains(10));
-  EXPECT_EQ(ledger_.Room(ledger_.Open(10, &word)), 5u);
+  EXPECT_EQ(ledger_.Room(ledger_.Open(10, &word, &word)), 5u);
 }
 
 }  // namespace

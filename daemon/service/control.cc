@@ -240,8 +240,7 @@ class Control::Service final : public v1::Control::Service {
     for (uint32_t d = 0; d < engine_.devices().size(); ++d) Fill(engine_.devices()[d], d, queues, *add());
   }
   void ListSessionsInto(absl::FunctionRef<v1::Session*()> add) {
-    for (const session::Session* session : SortedSessions())
-      Fill(*session, engine_.devices().size(), *add());
+    for (const session::Session* session : SortedSessions()) Fill(*session, engine_.devices().size(), *add());
   }
   std::vector<const session::Session*> SortedSessions() {
     std::vector<const session::Session*> sessions;

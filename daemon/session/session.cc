@@ -53,7 +53,8 @@ Session::Session(uint64_t id, Peer peer, std::unique_ptr<transport::ServerTransp
       devices_(devices),
       host_(id, devices, host_memory_limit) {
   for (uint32_t d = 0; d < devices_.size(); ++d)
-    accounts_[d] = &devices_[d].pool->ledger().Open(peer_.uid, transport_->CreditWord(d));
+    accounts_[d] =
+        &devices_[d].pool->ledger().Open(peer_.uid, transport_->CreditWord(d), transport_->ClaimWord(d));
 }
 
 absl::Status Session::Open() {

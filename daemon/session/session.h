@@ -209,7 +209,8 @@ class Session {
   };
   std::array<SharedMemory, transport::kMaxDevices> shared_;
   std::array<uint64_t, transport::kMaxDevices> allocated_{};
-  std::array<memory::Ledger::Account*, transport::kMaxDevices> accounts_{};  // from the first to the last moment
+  std::array<memory::Ledger::Account*, transport::kMaxDevices>
+      accounts_{};  // from the first to the last moment
   SessionStats stats_;
 
   std::span<const std::byte> batch_;  // commands taken from the transport and not yet run

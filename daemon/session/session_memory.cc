@@ -49,13 +49,14 @@ absl::StatusOr<Session::Outcome> Session::Allocate(std::span<const std::byte> by
   return Outcome::kDone;
 }
 
-// Clients ask before they allocate more than their credit, so here it is refused only to those that do not, and
-// where memory was taken back from a session that had seemed idle.
+// Clients ask before they allocate more than their credit, so here it is refused only to those that do not,
+// and where memory was taken back from a session that had seemed idle.
 absl::StatusOr<memory::Block> Session::TakeCredited(Queue& queue, uint64_t bytes) {
   memory::Ledger& ledger = devices_[queue.device].pool->ledger();
   memory::Ledger::Account& account = *accounts_[queue.device];
   const uint64_t capacity = ledger.capacity(), used = allocated_[queue.device];
-  if (bytes > capacity) return OutOfMemory(bytes, queue.device, capacity, devices_[queue.device].pool->shortage());
+  if (bytes > capacity)
+    return OutOfMemory(bytes, queue.device, capacity, devices_[queue.device].pool->shortage());
   const uint64_t wanted = used + RoundSize(bytes);
   const uint64_t more = wanted - std::min(wanted, account.credit());
   if (more > 0) {
@@ -74,7 +75,10 @@ std::optional<MemoryShortage> Session::Credit(uint32_t device, uint64_t bytes) {
   const uint64_t wanted = allocated_[device] + RoundSize(bytes);
   if (wanted <= account.credit()) return std::nullopt;
   const uint64_t more = wanted - account.credit();
-  if (auto shortage = pool.ledger().ShortOf(account, more)) return shortage;
+  if (pool.ledger().ShortOf(account, more)) {
+    pool.ledger().Reclaim();  // the user's other sessions may keep what they do not use
+    if (auto shortage = pool.ledger().ShortOf(account, more)) return shortage;
+  }
   // A little ahead, so that a session which grows asks seldom.
   const uint64_t ahead = std::min(pool.ledger().Room(account),
                                   more + std::clamp(wanted / kAheadPart, kLeastAheadBytes, kMostAheadBytes));
@@ -149,9 +153,9 @@ void Session::Defer(uint64_t queues, const memory::Block& block, uint32_t device
 }
 
 absl::StatusOr<memory::Block> Session::TakePoolMemory(Queue& queue, uint64_t bytes) {
-  return devices_[queue.device].pool->Allocate(bytes, *accounts_[queue.device], [&](std::byte* address, uint64_t size) {
-    return queue.device_queue->Zero(address, size);
-  });
+  return devices_[queue.device].pool->Allocate(
+      bytes, *accounts_[queue.device],
+      [&](std::byte* address, uint64_t size) { return queue.device_queue->Zero(address, size); });
 }
 
 absl::StatusOr<memory::Block> Session::TakeMemory(Queue& queue, uint64_t bytes) {

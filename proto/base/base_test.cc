@@ -134,8 +134,9 @@ TEST(OutOfMemory, SaysWhatWasAskedAndWhatThereIs) {
 TEST(OutOfMemory, NamesTheDriversReasonAndNeverLessThanNothing) {
   EXPECT_THAT(
       OutOfMemory(1, 0, 1000, {MemoryShortage::Scope::kUser, 1000, 2000}, "no pages").message(),
-      HasSubstr("that this user's processes may hold, 1.95 KiB is in use and 0 bytes is free. The driver says: "
-                "no pages"));
+      HasSubstr(
+          "that this user's processes may hold, 1.95 KiB is in use and 0 bytes is free. The driver says: "
+          "no pages"));
   EXPECT_FALSE(IsOutOfMemory(absl::ResourceExhaustedError("at most 64 queues")));
   EXPECT_FALSE(IsOutOfMemory(absl::OkStatus()));
 }

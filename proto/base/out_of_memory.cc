@@ -35,11 +35,11 @@ std::string BytesText(uint64_t bytes) {
 absl::Status OutOfMemory(uint64_t asked, uint32_t device, uint64_t total, const MemoryShortage& shortage,
                          const std::string& cause) {
   const auto& [scope, limit, used] = shortage;
-  return absl::ResourceExhaustedError(
-      absl::StrCat(kOutOfMemoryOpening, "Tried to allocate ", BytesText(asked), ". Device ", device,
-                   " has a total capacity of ", BytesText(total), "; of the ", BytesText(limit),
-                   OfWhat(scope), BytesText(used), " is in use and ", BytesText(limit - std::min(used, limit)),
-                   " is free.", cause.empty() ? "" : " The driver says: ", cause));
+  return absl::ResourceExhaustedError(absl::StrCat(
+      kOutOfMemoryOpening, "Tried to allocate ", BytesText(asked), ". Device ", device,
+      " has a total capacity of ", BytesText(total), "; of the ", BytesText(limit), OfWhat(scope),
+      BytesText(used), " is in use and ", BytesText(limit - std::min(used, limit)), " is free.",
+      cause.empty() ? "" : " The driver says: ", cause));
 }
 
 bool IsOutOfMemory(const absl::Status& status) {

@@ -23,6 +23,8 @@ struct ControlPage {
   alignas(64)
       std::atomic<uint32_t> attention;  // changes when the client begins to wait: the daemon should look now
   alignas(64) std::atomic<uint32_t> client_waits;  // set by a client before it sleeps on CompletionPage::wake
+  // Bytes of credit that the client means to use, on each device; it looks at the credit after that.
+  alignas(64) std::atomic<uint64_t> claimed[kMaxDevices];
 };
 static_assert(sizeof(ControlPage) <= kPageBytes);
 

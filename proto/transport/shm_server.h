@@ -29,6 +29,7 @@ class ShmServer final : public ServerTransport {
   uint32_t Errors(uint32_t queue) const override;
   void SetAllocatedBytes(uint32_t device, uint64_t bytes) override;
   std::atomic<uint64_t>* CreditWord(uint32_t device) override { return &completion().memory[device].credit; }
+  const std::atomic<uint64_t>* ClaimWord(uint32_t device) override { return &control().claimed[device]; }
   void AnswerReserve(uint32_t device, uint64_t sequence,
                      const std::optional<MemoryShortage>& refusal) override;
   SharedBytes staging() override { return {{staging_.data(), staging_.size()}, staging_fd_.get()}; }

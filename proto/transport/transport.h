@@ -38,8 +38,10 @@ class ClientTransport {
       uint32_t queue) const = 0;  // valid while Errors() is ahead of what was cleared
   virtual uint64_t Timestamp(uint32_t slot) const = 0;
   virtual uint64_t AllocatedBytes(uint32_t device) const = 0;
+  // Says that so many bytes of the device's memory are to be used; whether the credit covers them. Like
+  // Reserve.
+  virtual bool Claim(uint32_t device, uint64_t bytes) = 0;
   // As MemoryStatus.
-  virtual uint64_t Credit(uint32_t device) const = 0;
   virtual uint64_t AnsweredReserve(uint32_t device) const = 0;
   // Why the last answer was no; nothing where it was yes.
   virtual std::optional<MemoryShortage> Refusal(uint32_t device) const = 0;
@@ -83,6 +85,7 @@ class ServerTransport {
   virtual uint32_t Errors(uint32_t queue) const = 0;
   virtual void SetAllocatedBytes(uint32_t device, uint64_t bytes) = 0;
   virtual std::atomic<uint64_t>* CreditWord(uint32_t device) = 0;
+  virtual const std::atomic<uint64_t>* ClaimWord(uint32_t device) = 0;
   virtual void AnswerReserve(uint32_t device, uint64_t sequence,
                              const std::optional<MemoryShortage>& refusal) = 0;
   virtual SharedBytes staging() = 0;

@@ -104,7 +104,8 @@ struct CopyCommand {
   uint64_t target_offset;
   uint64_t bytes;
 };
-struct ReserveCommand {  // asks for credit for a buffer of so many bytes on the queue's device, beside what is held
+struct ReserveCommand {  // asks for credit for a buffer of so many bytes on the queue's device, beside what
+                         // is held
   CommandHeader header;
   uint64_t bytes;
 };

@@ -14,7 +14,7 @@
 namespace xpud::client {
 namespace {
 
-constexpr uint64_t kFreeAtOnce = 1 << 20;  // a smaller free waits for the next published command
+constexpr uint64_t kAtOnce = 1 << 20;  // smaller allocations and frees wait for the next published command
 
 std::atomic<uint32_t> fork_epoch{0};
 
@@ -93,9 +93,12 @@ absl::Status Core::Send(const Command& command, bool publish) {
   });
 }
 
-bool Core::HasCredit(uint32_t device, uint64_t bytes) const {
-  return bytes <= devices_[device].total_memory &&
-         charged_[device] + RoundSize(bytes) <= transport_->Credit(visible_[device]);
+bool Core::HasCredit(uint32_t device, uint64_t bytes) {
+  if (bytes <= devices_[device].total_memory &&
+      transport_->Claim(visible_[device], charged_[device] + RoundSize(bytes))) [[likely]]
+    return true;
+  transport_->Claim(visible_[device], charged_[device]);
+  return false;
 }
 
 absl::Status Core::AskForCredit(uint32_t queue, uint32_t device, uint64_t bytes) {
@@ -127,6 +130,7 @@ void Core::Charge(uint32_t device, uint64_t bytes) {
 
 std::shared_ptr<Core> Core::Discharge(uint32_t device, uint64_t bytes) {
   charged_[device] -= RoundSize(bytes);
+  transport_->Claim(visible_[device], charged_[device]);
   MemoryStats& memory = memory_[device];
   memory.allocated_bytes -= bytes;
   memory.total_freed_bytes += bytes;
@@ -170,6 +174,7 @@ absl::StatusOr<BufferHandle> Core::Allocate(uint32_t queue, uint32_t device, uin
     std::memcpy(space, &command, sizeof(command));
     Committed(queue, sizeof(command));
     Charge(device, bytes);
+    if (bytes >= kAtOnce) transport_->Publish();
     return true;
   };
   RETURN_IF_ERROR(UntilRoom(attempt));
@@ -191,7 +196,7 @@ void Core::Free(uint32_t device, BufferHandle handle, uint64_t bytes) {
     if (Append(command) == 0) return false;
     ids_.Return(handle);
     last = Discharge(device, bytes);
-    if (bytes >= kFreeAtOnce) transport_->Publish();
+    if (bytes >= kAtOnce) transport_->Publish();
     return true;
   });
   if (sent.ok()) [[likely]]

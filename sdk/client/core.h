@@ -125,7 +125,7 @@ class Core : public std::enable_shared_from_this<Core> {
   absl::Status DownloadHost(uint32_t queue, BufferHandle source, uint64_t offset, std::span<std::byte> target,
                             uint64_t& sequence);
   absl::Status TakeError(uint32_t queue);
-  bool HasCredit(uint32_t device, uint64_t bytes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool HasCredit(uint32_t device, uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Asks the daemon for credit for a buffer and waits for the answer. OutOfMemory where there is none.
   absl::Status AskForCredit(uint32_t queue, uint32_t device, uint64_t bytes);
   void Charge(uint32_t device, uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -84,14 +84,19 @@ std::string DaemonProcess::Log() const {
   return text.str();
 }
 
-int64_t DaemonProcess::StatusOf(const std::string& field) const {
+int DaemonProcess::Ask(const std::string& arguments, std::string& answer) const {
   const std::string command = std::filesystem::path(DaemonBinary()).replace_filename("xpuctl").string() +
-                              " status -o json --address " + socket_;
+                              " --address " + socket_ + " " + arguments + " 2>&1";
   FILE* pipe = popen(command.c_str(), "r");
-  std::string text;
+  answer.clear();
   char buffer[4096];
-  for (size_t n; (n = fread(buffer, 1, sizeof(buffer), pipe)) > 0;) text.append(buffer, n);
-  if (pclose(pipe) != 0) return -1;
+  for (size_t n; (n = fread(buffer, 1, sizeof(buffer), pipe)) > 0;) answer.append(buffer, n);
+  return WEXITSTATUS(pclose(pipe));
+}
+
+int64_t DaemonProcess::StatusOf(const std::string& field) const {
+  std::string text;
+  if (Ask("status -o json", text) != 0) return -1;
   const size_t at = text.find("\"" + field + "\"");
   if (at == std::string::npos) return -1;
   return std::strtoll(text.c_str() + text.find_first_of("0123456789", at + field.size() + 2), nullptr, 10);

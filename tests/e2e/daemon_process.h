@@ -27,6 +27,8 @@ class DaemonProcess {
   std::unique_ptr<Session> Connect(const std::string& name = "test") const;
   void Kill(int signal = SIGKILL);
   std::string Log() const;
+  // Runs xpuctl, and returns its exit status.
+  int Ask(const std::string& arguments, std::string& answer) const;
   // The first number of this name in what xpuctl says of the daemon's status, or -1.
   int64_t StatusOf(const std::string& field) const;
   size_t OpenFileCount() const;

@@ -51,7 +51,8 @@ struct Machine {
     state.device = std::move(device);
     state.pool->ledger().SetTenantQuota(kClient, kSessionBytes);
     devices.push_back(std::move(state));
-    memory::Ledger::Account& neighbour = devices[0].pool->ledger().Open(kNeighbour, &neighbours_credit);
+    memory::Ledger::Account& neighbour =
+        devices[0].pool->ledger().Open(kNeighbour, &neighbours_credit, &neighbours_credit);
     for (const uint64_t bytes : {512, 4096}) {
       neighbours.push_back(
           *devices[0].pool->Allocate(bytes, neighbour, [](auto...) { return absl::OkStatus(); }));

@@ -14,7 +14,8 @@ constexpr Command kCommands[] = {
     {"devices", "", "the devices, their memory and what ran on them", RunDevices},
     {"ps", "", "the sessions: who holds memory, who computes", RunPs},
     {"top", "[--once] [--interval SECONDS] [-n COUNT]", "use by device and session, live", RunTop},
-    {"quota", "[default|USER|session:ID SIZE|none [--device N]]", "who may hold how much memory; sets it at once", RunQuota},
+    {"quota", "[default|USER|session:ID SIZE|none [--device N]]",
+     "who may hold how much memory; sets it at once", RunQuota},
     {"version", "", "the version of xpuctl and of the daemon", RunVersion},
 };
 

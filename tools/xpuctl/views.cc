@@ -104,7 +104,7 @@ std::string QuotasText(const v1::ListQuotasResponse& list) {
   Table table({">DEVICE", "WHO", ">QUOTA", ">IN FORCE", ">CREDIT", ">USED"});
   for (const v1::Quota& quota : list.quotas()) {
     const bool is_default = quota.target_case() == v1::Quota::kDefault;
-    const std::string who = is_default       ? "default"
+    const std::string who = is_default        ? "default"
                             : quota.has_uid() ? UserName(quota.uid())
                                               : absl::StrCat("session:", quota.session());
     const auto bytes = [](uint64_t count) { return Bytes(static_cast<double>(count)); };

@@ -1,0 +1,156 @@
+// Memory that sessions may hold: credit, and the quotas that xpuctl sets while they run.
+#include <unistd.h>
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/base/round_size.h"
+#include "tests/e2e/daemon_process.h"
+#include "tests/e2e/raw_session.h"
+#include "xpud/tensor.h"
+
+namespace xpud::e2e {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr uint64_t kMiB = 1 << 20;
+constexpr std::chrono::milliseconds kSoon{2000};
+
+class Quota : public ::testing::Test {
+ protected:
+  static constexpr int kFirstSession = 1;
+
+  Quota() : session_(daemon_.Connect("first")), queue_(session_->DefaultQueue(0)) {}
+
+  void Set(const std::string& whose, const std::string& size) {
+    std::string answer;
+    ASSERT_EQ(daemon_.Ask("quota " + whose + " " + size, answer), 0) << answer;
+  }
+  static absl::Status Refusal(const Queue& queue, uint64_t bytes) { return queue.Allocate(bytes).status(); }
+
+  DaemonProcess daemon_;
+  std::unique_ptr<Session> session_;
+  Queue queue_;
+};
+
+TEST_F(Quota, IsMetWhereTheUserAllocatesAndOnlyThere) {
+  const auto other = daemon_.Connect("second");
+  const Queue others = other->DefaultQueue(0);
+  Set("session:" + std::to_string(kFirstSession), "64MiB");
+  auto held = queue_.Allocate(40 * kMiB);
+  ASSERT_TRUE(held.ok()) << held.status();
+  const absl::Status refusal = Refusal(queue_, 30 * kMiB);
+  EXPECT_EQ(refusal.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(refusal.message()),
+              AllOf(HasSubstr("Tried to allocate 30.00 MiB."),
+                    HasSubstr("of the 64.00 MiB that this process may hold, ")));
+  EXPECT_TRUE(queue_.Allocate(20 * kMiB).ok());
+  EXPECT_TRUE(others.Allocate(300 * kMiB).ok());
+  EXPECT_TRUE(queue_.Synchronize().ok());
+  held = Buffer();
+  EXPECT_TRUE(queue_.Allocate(60 * kMiB).ok());
+  Set("session:" + std::to_string(kFirstSession), "none");
+  EXPECT_TRUE(queue_.Allocate(300 * kMiB).ok());
+  EXPECT_TRUE(queue_.Synchronize().ok());
+}
+
+TEST_F(Quota, LoweredTakesBackWhatIsNotInUseAndLeavesTheRest) {
+  const auto held = queue_.Allocate(100 * kMiB);
+  ASSERT_TRUE(held.ok());
+  ASSERT_TRUE(queue_.Synchronize().ok());
+  Set("session:" + std::to_string(kFirstSession), "16M");
+
+  EXPECT_EQ(Refusal(queue_, kMiB).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(queue_.Synchronize().ok());
+  EXPECT_EQ(daemon_.StatusOf("memory_used_bytes"), static_cast<int64_t>(RoundSize(100 * kMiB)));
+}
+
+TEST_F(Quota, IsSharedByAUsersSessions) {
+  const auto other = daemon_.Connect("second");
+  const Queue others = other->DefaultQueue(0);
+  Set(std::to_string(getuid()), "100MiB");
+  auto held = queue_.Allocate(60 * kMiB);
+  ASSERT_TRUE(held.ok()) << held.status();
+  EXPECT_THAT(std::string(Refusal(others, 60 * kMiB).message()),
+              HasSubstr("of the 100.00 MiB that this user's processes may hold, "));
+  held = Buffer();
+  ASSERT_TRUE(queue_.Synchronize().ok());
+  // The first session's credit is taken back as it is idle.
+  EXPECT_TRUE(Within(kSoon, [&] { return others.Allocate(90 * kMiB).ok(); }));
+}
+
+TEST_F(Quota, CreditOfOthersIsNotToBeHad) {
+  const auto other = daemon_.Connect("second");
+  const Queue others = other->DefaultQueue(0);
+  Set("default", "1024T");
+  const uint64_t most = session_->devices()[0].total_memory / 5 * 3;
+  auto held = queue_.Allocate(most);
+  ASSERT_TRUE(held.ok()) << held.status();
+  EXPECT_THAT(std::string(Refusal(others, most).message()), HasSubstr("that all processes share, "));
+  EXPECT_TRUE(others.Synchronize().ok());
+  held = Buffer();
+  ASSERT_TRUE(queue_.Synchronize().ok());
+  EXPECT_TRUE(Within(kSoon, [&] { return others.Allocate(most).ok(); }));
+}
+
+TEST_F(Quota, BindsAClientThatDoesNotAsk) {
+  Set("default", "32MiB");
+  RawSession raw(daemon_.socket());
+  raw.Send(wire::AllocateCommand{
+      HeaderOf<wire::AllocateCommand>(wire::CommandKind::kAllocate), {1, 1}, 24 * kMiB});
+  EXPECT_TRUE(raw.Synchronize().ok());
+  raw.Send(wire::AllocateCommand{
+      HeaderOf<wire::AllocateCommand>(wire::CommandKind::kAllocate), {2, 1}, 24 * kMiB});
+  EXPECT_TRUE(raw.Synchronize().ok());
+  EXPECT_EQ(raw.transport().Errors(0), 1u);
+  EXPECT_THAT(std::string(raw.transport().LastError(0).message()), HasSubstr("out of memory"));
+  EXPECT_EQ(daemon_.StatusOf("memory_used_bytes"), static_cast<int64_t>(RoundSize(24 * kMiB)));
+}
+
+TEST_F(Quota, AsksForNonsenseAreRefused) {
+  RawSession raw(daemon_.socket());
+  for (const uint64_t bytes : {uint64_t{1} << 50, UINT64_MAX, UINT64_MAX - 511}) {
+    raw.Send(wire::ReserveCommand{HeaderOf<wire::ReserveCommand>(wire::CommandKind::kReserve), bytes});
+    EXPECT_TRUE(raw.Synchronize().ok());
+    EXPECT_TRUE(raw.transport().Refusal(0).has_value()) << bytes;
+  }
+  raw.Send(wire::ReserveCommand{HeaderOf<wire::ReserveCommand>(wire::CommandKind::kReserve), 0});
+  EXPECT_TRUE(raw.Synchronize().ok());
+  EXPECT_FALSE(raw.transport().Refusal(0).has_value());
+}
+
+TEST_F(Quota, IsSetForWhatThereIs) {
+  std::string answer;
+  EXPECT_EQ(daemon_.Ask("quota session:77 1GiB", answer), 1);
+  EXPECT_THAT(answer, HasSubstr("there is no session 77"));
+  EXPECT_EQ(daemon_.Ask("quota default 1GiB --device 9", answer), 1);
+  EXPECT_THAT(answer, HasSubstr("there is no device 9"));
+  EXPECT_EQ(daemon_.Ask("quota default lots", answer), 2);
+  EXPECT_EQ(daemon_.Ask("quota no-such-user 1GiB", answer), 2);
+  EXPECT_EQ(daemon_.Ask("quota default", answer), 2);
+  EXPECT_EQ(daemon_.Ask("quota -o json", answer), 0);
+  EXPECT_THAT(answer, AllOf(HasSubstr("\"default\":true"), HasSubstr("\"session\":")));
+}
+
+// Memory that was freed and is in use by work under way: the session waits for it, it is not refused.
+TEST(QuotaOfAnAsynchronousDevice, WaitsForWhatWasFreed) {
+  DaemonProcess daemon({"--asynchronous"});
+  const auto session = daemon.Connect();
+  const Queue queue = session->DefaultQueue(0);
+  std::string answer;
+  ASSERT_EQ(daemon.Ask("quota session:1 64MiB", answer), 0) << answer;
+  for (int round = 0; round < 50; ++round) {
+    const uint64_t bytes = (40 + round % 3 * 10) * kMiB;
+    const auto tensor = Tensor::Empty(queue, ops::DType::kFloat32, {static_cast<int64_t>(bytes / 4)});
+    ASSERT_TRUE(tensor.ok()) << round << ": " << tensor.status();
+    const TensorRef out = tensor->ref(), in[] = {TensorRef::Immediate(1.0), TensorRef::Immediate(2.0)};
+    ASSERT_TRUE(queue.Execute({&ops::RowOf("mul.Tensor"), ops::DType::kFloat32, {&out, 1}, in, {}}).ok());
+  }
+  EXPECT_TRUE(queue.Synchronize().ok());
+}
+
+}  // namespace
+}  // namespace xpud::e2e
