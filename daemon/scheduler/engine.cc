@@ -56,7 +56,7 @@ Engine::Engine(std::vector<session::DeviceState> devices, Options options)
     : options_(std::move(options)),
       devices_(std::move(devices)),
       patience_(std::chrono::nanoseconds(options_.spin_ns), HasGpu(devices_)),
-      shares_(options_.slice_ns, NowNs) {}
+      shares_(devices_.size(), FairShare(options_.slice_ns, NowNs)) {}
 
 Engine::~Engine() {
   stopping_.store(true);
@@ -93,7 +93,8 @@ void Engine::Call(absl::FunctionRef<void()> task) {
 
 void Engine::AddSession(std::unique_ptr<session::Session> session) {
   Watch(epoll_.get(), session->transport().doorbell());
-  turns_.push_back({session.get(), &shares_.Add()});
+  Turn& turn = turns_.emplace_back(Turn{session.get(), {}});
+  for (FairShare& share : shares_) turn.accounts.push_back(&share.Add());
   ++counters_.sessions_opened;
   sessions_.emplace(session->id(), std::move(session));
 }
@@ -104,7 +105,7 @@ void Engine::CloseSession(uint64_t id, const std::string& reason) {
   found->second->transport().Close(reason);
   const auto turn = std::find_if(turns_.begin(), turns_.end(),
                                  [&](const Turn& t) { return t.session == found->second.get(); });
-  shares_.Remove(*turn->account);
+  for (size_t d = 0; d < shares_.size(); ++d) shares_[d].Remove(*turn->accounts[d]);
   turns_.erase(turn);
   std::unique_ptr<session::Session> session = std::move(found->second);
   sessions_.erase(found);
@@ -161,28 +162,42 @@ bool Engine::RunTasks() {
 
 // True when the session or its device worked, or it is held back and will.
 absl::StatusOr<bool> Engine::RunTurn(const Turn& turn) {
-  switch (shares_.Ask(*turn.account)) {
+  session::Session& session = *turn.session;
+  const uint64_t before = session.stats().busy_ns;
+  session.Poll();
+  ChargeTime(turn);
+  const uint32_t device = session.current_device();
+  switch (shares_[device].Ask(*turn.accounts[device])) {
     case FairShare::Answer::kNotYet:
-      return false;  // the least served one runs in this round
+      held_back_ = true;  // the least served one runs in this round
+      return session.stats().busy_ns != before;
     case FairShare::Answer::kAwaitAnother:
       return true;
     case FairShare::Answer::kRun:
       break;
   }
-  session::Session& session = *turn.session;
-  const uint64_t before = session.stats().busy_ns;
   ASSIGN_OR_RETURN(const auto progress, session.Run(options_.slice_ns));
-  if (progress != session::Session::Progress::kWorked) {
-    shares_.WasIdle(*turn.account);
-    return session.stats().busy_ns != before;
+  const bool worked = progress == session::Session::Progress::kWorked;
+  const bool has_work = worked || progress == session::Session::Progress::kFull || session.under_way();
+  for (uint32_t d = 0; d < shares_.size(); ++d) {
+    if (!has_work || d != session.current_device())
+      shares_[d].WasIdle(*turn.accounts[d]);
+    else if (worked)
+      shares_[d].Ran(*turn.accounts[d], session.slice_began_ns(), session.slice_ended_ns());
   }
-  shares_.Ran(*turn.account, session.slice_began_ns(), session.slice_ended_ns());
-  return true;
+  ChargeTime(turn);
+  return worked || session.stats().busy_ns != before;
+}
+
+void Engine::ChargeTime(const Turn& turn) {
+  for (uint32_t d = 0; d < shares_.size(); ++d)
+    FairShare::Charge(*turn.accounts[d], turn.session->TakeCharge(d));
 }
 
 // A slice of each session whose turn it is. True when any command ran.
 bool Engine::RunSessions() {
-  shares_.BeginRound();
+  held_back_ = false;
+  for (FairShare& share : shares_) share.BeginRound();
   bool worked = false;
   for (size_t i = 0; i < turns_.size(); ++i) {
     const auto ran = RunTurn(turns_[i]);
@@ -236,7 +251,7 @@ void Engine::Main() {
     if (idle_polls++ == 0) last_work = Clock::now();
     const Clock::time_point now = Clock::now();
     const bool spin = patience_.GoesOn(last_work, now);
-    if (AnyUnderWay()) {
+    if (held_back_ || AnyUnderWay()) {
       // A device reports to memory and wakes nobody: look often while an answer is near, then less often.
       const bool closely = now - last_work < kWatchClosely && !patience_.crowded();
       if (!spin && !closely) std::this_thread::sleep_for(kWatchPause);

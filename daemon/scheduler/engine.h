@@ -62,7 +62,7 @@ class Engine {
  private:
   struct Turn {
     session::Session* session;
-    FairShare::Account* account;
+    std::vector<FairShare::Account*> accounts;  // by device
   };
 
   struct Alarm {
@@ -79,6 +79,7 @@ class Engine {
   bool RunEnding();
   bool RunSessions();
   absl::StatusOr<bool> RunTurn(const Turn& turn);
+  void ChargeTime(const Turn& turn);
   bool AnyUnderWay() const;
   void Sleep();
   void DrainInbox();
@@ -96,8 +97,9 @@ class Engine {
   std::vector<session::DeviceState> devices_;
   absl::flat_hash_map<uint64_t, std::unique_ptr<session::Session>> sessions_;
   transport::Patience patience_;
-  FairShare shares_;
+  std::vector<FairShare> shares_;  // by device
   std::vector<Turn> turns_;
+  bool held_back_ = false;                                 // a session in this round, for another's sake
   std::vector<std::unique_ptr<session::Session>> ending_;  // closed, and a device still works for them
   std::vector<Alarm> alarms_;                              // of devices, as epoll_ knows them
   Counters counters_;

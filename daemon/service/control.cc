@@ -51,7 +51,7 @@ void Fill(const session::DeviceState& state, uint32_t index, uint32_t queues, v1
   out.set_memory_used_bytes(state.pool->used_bytes());
   out.set_pool_bytes(state.pool->chunk_bytes());
   out.set_pool_peak_bytes(state.pool->peak_bytes());
-  out.set_busy_ns(state.busy_ns);
+  out.set_busy_ns(state.time.busy_ns());
   out.set_commands_completed(state.commands);
   out.set_launches(state.launches);
   out.set_queues(queues);

@@ -6,6 +6,7 @@
 #include "daemon/executor/device.h"
 #include "daemon/executor/device_queue.h"
 #include "daemon/memory/pool.h"
+#include "daemon/session/device_time.h"
 #include "kernels/kernel_library.h"
 
 namespace xpud::session {
@@ -14,8 +15,8 @@ struct DeviceState {
   std::unique_ptr<executor::Device> device;
   std::unique_ptr<memory::Pool> pool;
   std::unique_ptr<kernels::KernelLibrary> library;
+  DeviceTime time;
   // Counters since the daemon started.
-  uint64_t busy_ns = 0;
   uint64_t commands = 0;
   uint64_t launches = 0;
 };

@@ -1,0 +1,124 @@
+// How sessions share one device's time: counted in elements that their commands computed, so that it does not
+// matter how fast the machine is just now.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <deque>
+#include <thread>
+
+#include "gtest/gtest.h"
+#include "tests/e2e/daemon_process.h"
+#include "xpud/tensor.h"
+
+namespace xpud::e2e {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+using Seconds = std::chrono::duration<double>;
+
+constexpr double kLightSeconds = 200e-6;
+constexpr int64_t kRatio = 10;
+constexpr milliseconds kWarmUp{200}, kAlone{300}, kBoth{600};
+constexpr int kRounds = 5;
+
+// A session that always has a few commands of one cost waiting.
+class Flood {
+ public:
+  Flood(const DaemonProcess& daemon, int64_t elements)
+      : session_(daemon.Connect("flood")),
+        queue_(session_->DefaultQueue(0)),
+        tensor_(*Tensor::Empty(queue_, ops::DType::kFloat32, {elements})) {
+    const TensorRef out = tensor_.ref(), in[] = {TensorRef::Immediate(0.5), TensorRef::Immediate(1.0)};
+    OpCall call;
+    call.row = &ops::RowOf("mul.Tensor");
+    call.compute = tensor_.dtype();
+    call.outputs = {&out, 1};
+    call.inputs = in;
+    EXPECT_TRUE(queue_.Execute(call).ok());
+  }
+
+  // Commands a second.
+  double Run(milliseconds time) {
+    std::deque<Event> waiting;
+    int64_t done = 0;
+    const Clock::time_point begin = Clock::now();
+    while (Clock::now() - begin < time) {
+      for (int i = 0; i < kTogether; ++i) Send();
+      waiting.push_back(*queue_.Record());
+      if (waiting.size() < kAhead) continue;
+      EXPECT_TRUE(waiting.front().Synchronize().ok());
+      waiting.pop_front();
+      done += kTogether;
+    }
+    const double rate = static_cast<double>(done) / Seconds(Clock::now() - begin).count();
+    EXPECT_TRUE(queue_.Synchronize().ok());
+    return rate;
+  }
+
+ private:
+  static constexpr int kTogether = 4;
+  static constexpr size_t kAhead = 4;
+
+  void Send() {
+    const TensorRef out = tensor_.ref(), in = tensor_.ref();
+    OpCall call;
+    call.row = &ops::RowOf("tanh");
+    call.compute = tensor_.dtype();
+    call.outputs = {&out, 1};
+    call.inputs = {&in, 1};
+    EXPECT_TRUE(queue_.Execute(call).ok());
+  }
+
+  std::unique_ptr<Session> session_;
+  Queue queue_;
+  Tensor tensor_;
+};
+
+// How many elements take kLightSeconds.
+int64_t LightElements(const DaemonProcess& daemon) {
+  int64_t elements = 1 << 18;
+  for (int round = 0; round < 3; ++round) {
+    Flood flood(daemon, elements);
+    flood.Run(kWarmUp);
+    elements = std::max<int64_t>(
+        1024, static_cast<int64_t>(static_cast<double>(elements) * kLightSeconds * flood.Run(kAlone)));
+  }
+  return elements;
+}
+
+class Fairness : public ::testing::TestWithParam<std::vector<std::string>> {};
+
+TEST_P(Fairness, CommandsThatCostTenToOneGetEqualTime) {
+  const DaemonProcess daemon(GetParam());
+  const int64_t elements = LightElements(daemon);
+  Flood light(daemon, elements), heavy(daemon, elements * kRatio);
+  light.Run(kWarmUp);
+  heavy.Run(kWarmUp);
+  std::vector<double> shares;
+  for (int round = 0; round < kRounds; ++round) {
+    double light_rate = 0;
+    std::thread other([&] { light_rate = light.Run(kBoth); });
+    const double heavy_rate = heavy.Run(kBoth);
+    other.join();
+    shares.push_back(heavy_rate * kRatio / (heavy_rate * kRatio + light_rate));
+    std::printf("%.0f light and %.0f heavy commands a second: the heavy ones have %.1f%% of the time\n",
+                light_rate, heavy_rate, 100 * shares.back());
+  }
+  std::sort(shares.begin(), shares.end());
+  const double share = shares[kRounds / 2];
+  EXPECT_GT(share, 0.35);
+  EXPECT_LT(share, 0.65);
+}
+
+std::vector<std::vector<std::string>> Daemons() {
+  if (std::getenv("XPUD_TEST_DAEMON_FLAGS") != nullptr) return {{}};
+  return {{}, {"--asynchronous"}};
+}
+
+INSTANTIATE_TEST_SUITE_P(On, Fairness, ::testing::ValuesIn(Daemons()), [](const auto& param) {
+  return param.param.empty() ? std::string("Device") : "Asynchronous";
+});
+
+}  // namespace
+}  // namespace xpud::e2e
