@@ -165,7 +165,6 @@ absl::StatusOr<bool> Engine::RunTurn(const Turn& turn) {
   session::Session& session = *turn.session;
   const uint64_t before = session.stats().busy_ns;
   session.Poll();
-  ChargeTime(turn);
   const uint32_t device = session.current_device();
   switch (shares_[device].Ask(*turn.accounts[device])) {
     case FairShare::Answer::kNotYet:
@@ -178,20 +177,13 @@ absl::StatusOr<bool> Engine::RunTurn(const Turn& turn) {
   }
   ASSIGN_OR_RETURN(const auto progress, session.Run(options_.slice_ns));
   const bool worked = progress == session::Session::Progress::kWorked;
-  const bool has_work = worked || progress == session::Session::Progress::kFull || session.under_way();
   for (uint32_t d = 0; d < shares_.size(); ++d) {
-    if (!has_work || d != session.current_device())
-      shares_[d].WasIdle(*turn.accounts[d]);
-    else if (worked)
+    if (worked && d == session.current_device())
       shares_[d].Ran(*turn.accounts[d], session.slice_began_ns(), session.slice_ended_ns());
+    else
+      shares_[d].WasIdle(*turn.accounts[d]);
   }
-  ChargeTime(turn);
   return worked || session.stats().busy_ns != before;
-}
-
-void Engine::ChargeTime(const Turn& turn) {
-  for (uint32_t d = 0; d < shares_.size(); ++d)
-    FairShare::Charge(*turn.accounts[d], turn.session->TakeCharge(d));
 }
 
 // A slice of each session whose turn it is. True when any command ran.

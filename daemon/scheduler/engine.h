@@ -79,7 +79,6 @@ class Engine {
   bool RunEnding();
   bool RunSessions();
   absl::StatusOr<bool> RunTurn(const Turn& turn);
-  void ChargeTime(const Turn& turn);
   bool AnyUnderWay() const;
   void Sleep();
   void DrainInbox();

@@ -1,5 +1,6 @@
-// Who may use a device next. Sessions with work get equal time of the device, whatever their commands cost.
-// One that is a slice ahead of the least served waits. Idling saves up a little, so that a session which
+// Who may use a device next. Sessions with work get equal time, whatever their commands cost: time of the
+// device where it works while we append (the CPU device), time of appending where it works on its own. One
+// that is a slice ahead of the least served waits. Idling saves up a little, so that a session which
 // thinks between its commands (a trainer beside servers of large batches) is served at once when it comes
 // back, but not more than a long command's length.
 //
@@ -47,13 +48,8 @@ class FairShare {
   void BeginRound();
   // Whether a session, with work or not known to have any, may run a slice now.
   Answer Ask(const Account& account);
-  // It ran a slice, in this time; what it costs is charged apart from that.
+  // It ran a slice, in this time.
   void Ran(Account& account, uint64_t start_ns, uint64_t end_ns);
-  // Device time that it used, or less than it had been charged before.
-  static void Charge(Account& account, int64_t ns) {
-    const auto used = static_cast<int64_t>(account.used_ns) + ns;
-    account.used_ns = used < 0 ? 0 : static_cast<uint64_t>(used);
-  }
   // It was let run and had nothing to do.
   void WasIdle(Account& account) { account.has_work = false; }
 

@@ -36,7 +36,6 @@ void Advance(FairShare& shares, std::vector<Client>& clients, uint64_t end_ns) {
         ++client.commands;
       } while (client.think_ns == 0 && now_ns - start < kSliceNs);
       shares.Ran(*client.account, start, now_ns);
-      FairShare::Charge(*client.account, static_cast<int64_t>(now_ns - start));
     }
     now_ns += 500;  // a round's own time
   }
@@ -100,7 +99,6 @@ TEST_F(FairShareTest, WhoLeavesHoldsNobodyBack) {
   std::vector<Client> clients = {{&shares_.Add(), 2'000'000}};
   shares_.BeginRound();
   shares_.Ran(gone, now_ns - 10'000, now_ns);
-  FairShare::Charge(gone, 10'000);
   shares_.Remove(gone);
   Advance(shares_, clients, now_ns + 10'000'000);
   EXPECT_EQ(clients[0].commands, 5u);

@@ -24,9 +24,6 @@ constexpr int kCommandsPerLook = 8;  // light commands between two looks at the 
 // Commands that a queue of an asynchronous device has under way: enough to keep it busy, fewer than a stream
 // takes before the append blocks.
 constexpr uint64_t kMostUnderWay = 512;
-// What they may be expected to take behind the one that runs: enough that the device does not wait for us,
-// little enough that others need not wait long.
-constexpr uint64_t kMostExpectedNs = 2'000'000;
 // An announcement costs an asynchronous device as much as a small kernel. While nobody waits for one, there
 // is one for so many commands, or after so long, or after a command that takes long: between two, a device
 // that is at work cannot be told from one that hangs.
@@ -156,9 +153,9 @@ absl::StatusOr<Session::Progress> Session::Run(uint64_t slice_ns) {
     wire::CommandHeader header;
     RETURN_IF_ERROR(wire::DecodeHeader(batch_, header));
     const Queue& queue = queues_[header.queue];
-    if (queue.in_flight != nullptr && (queue.submitted - queue.completed > kMostUnderWay ||
-                                       queue.expected_ns > kMostExpectedNs || !queue.device_queue->ready())) {
-      if (sequence_ == first) progress = Progress::kFull;
+    if (queue.in_flight != nullptr &&
+        (queue.submitted - queue.completed > kMostUnderWay || !queue.device_queue->ready())) {
+      if (sequence_ == first) progress = Progress::kStalled;
       break;
     }
     heavy_ = long_ = false;
@@ -176,7 +173,7 @@ absl::StatusOr<Session::Progress> Session::Run(uint64_t slice_ns) {
     dirty_queues_ |= uint64_t{1} << header.queue;
     ++dirty_commands_;
     ++stats_.submitted;
-    if (queue.in_flight != nullptr) ChargeSent(queues_[header.queue], sent);
+    if (queues_[header.queue].sent_ns == 0) queues_[header.queue].sent_ns = sent;
     if (long_ && queue.in_flight != nullptr) RETURN_IF_ERROR(Announce(header.queue));
   }
   if (ShouldPublish(now)) RETURN_IF_ERROR(PublishCompletions());
@@ -185,10 +182,7 @@ absl::StatusOr<Session::Progress> Session::Run(uint64_t slice_ns) {
   slice_began_ns_ = start;
   slice_ended_ns_ = now;
   const Queue& last = queues_[current_queue_];
-  if (last.in_flight == nullptr) {
-    stats_.busy_ns += devices_[last.device].time.ChargeAll(start, now);
-    Charge(last.device, static_cast<int64_t>(now - start));
-  }
+  if (last.in_flight == nullptr) stats_.busy_ns += devices_[last.device].time.ChargeAll(start, now);
   return progress;
 }
 
@@ -228,8 +222,7 @@ absl::Status Session::Announce(uint32_t queue_id) {
   devices_[queue.device].commands += queue.submitted - queue.written;
   queue.written = queue.submitted;
   RETURN_IF_ERROR(queue.device_queue->WriteValue(queue.in_flight->done_word(), queue.submitted));
-  queue.unannounced.last = queue.submitted;
-  queue.announced.push_back(std::exchange(queue.unannounced, {}));
+  queue.announced.push_back({queue.submitted, std::exchange(queue.sent_ns, 0)});
   busy_queues_ |= uint64_t{1} << queue_id;
   return absl::OkStatus();
 }
@@ -260,11 +253,8 @@ void Session::TakeCompletions() {
     const uint64_t done = queue.in_flight->Done();
     if (queue.device_queue->HasTrouble()) [[unlikely]]
       HandleTrouble(q);
-    if (done == queue.completed) {
-      ChargeRunning(queue, now);
-      continue;
-    }
-    ChargeDone(queue, done, now);
+    if (done == queue.completed) continue;
+    CountTime(queue, done, now);
     queue.device_queue->Completed(done);
     queue.in_flight->Advance(
         done,
@@ -283,49 +273,16 @@ void Session::TakeCompletions() {
   if (!deferred_.empty()) ReleaseDeferred();
 }
 
-// Before it is known what a command costs, it is taken to cost what others of its queue did.
-void Session::ChargeSent(Queue& queue, uint64_t now) {
-  Queue::Work& work = queue.unannounced;
-  if (work.commands++ == 0) work.sent_ns = now;
-  work.expected_ns += queue.typical_ns;
-  work.charged_ns += queue.typical_ns;
-  queue.expected_ns += queue.typical_ns;
-  Charge(queue.device, static_cast<int64_t>(queue.typical_ns));
-}
-
-void Session::ChargeDone(Queue& queue, uint64_t done, uint64_t now) {
-  Queue::Work all;
+void Session::CountTime(Queue& queue, uint64_t done, uint64_t now) {
+  uint64_t sent = 0;
   while (!queue.announced.empty() && queue.announced.front().last <= done) {
-    const Queue::Work& work = queue.announced.front();
-    if (all.sent_ns == 0) all.sent_ns = work.sent_ns;
-    all.commands += work.commands;
-    all.charged_ns += work.charged_ns;
-    queue.expected_ns -= work.expected_ns;
+    if (sent == 0) sent = queue.announced.front().sent_ns;
     queue.announced.pop_front();
   }
-  if (all.sent_ns != 0) {
-    const uint64_t took =
-        devices_[queue.device].time.Charge(id_, all.sent_ns, std::max(all.sent_ns, queue.finished_ns), now);
-    stats_.busy_ns += took;
-    Charge(queue.device, static_cast<int64_t>(took) - static_cast<int64_t>(all.charged_ns));
-    const uint64_t each = took / std::max<uint64_t>(1, all.commands);
-    queue.typical_ns = queue.typical_ns == 0 ? each : (7 * queue.typical_ns + each) / 8;
+  if (sent != 0) {
+    stats_.busy_ns += devices_[queue.device].time.Charge(id_, sent, std::max(sent, queue.finished_ns), now);
   }
   queue.finished_ns = now;
-}
-
-// Work that takes longer than expected is charged as it goes on.
-void Session::ChargeRunning(Queue& queue, uint64_t now) {
-  if (queue.announced.empty()) return;
-  Queue::Work& work = queue.announced.front();
-  const uint64_t began = std::max(work.sent_ns, queue.finished_ns);
-  const uint64_t so_far = now - std::min(began, now);
-  const uint64_t left = work.charged_ns - std::min(work.charged_ns, so_far);
-  queue.expected_ns -= work.expected_ns - std::min(work.expected_ns, left);
-  work.expected_ns = std::min(work.expected_ns, left);
-  if (so_far <= work.charged_ns) return;
-  Charge(queue.device, static_cast<int64_t>(so_far - work.charged_ns));
-  work.charged_ns = so_far;
 }
 
 absl::StatusOr<Session::Outcome> Session::RunCommand(std::span<const std::byte> bytes,

@@ -57,8 +57,7 @@ class Session {
   enum class Progress {
     kIdle,     // no commands
     kWorked,   // did some; call again
-    kStalled,  // the next command waits for a kernel to compile, or for another queue
-    kFull,     // its device has as much of its work as it takes
+    kStalled,  // the next command waits for a kernel to compile, for another queue, or for its device
   };
   // Whether a device works for it, so that it must be Run again soon.
   bool under_way() const { return (busy_queues_ | dirty_queues_) != 0; }
@@ -80,9 +79,6 @@ class Session {
   void Poll() {
     if (busy_queues_ != 0) TakeCompletions();
   }
-  // Device time of this session that was not taken yet. Work that is under way counts as long as such work
-  // took of late, or as it takes by now; when it ends, that is put right, so this may be negative.
-  int64_t TakeCharge(uint32_t device) { return std::exchange(charges_[device], 0); }
   // Where its last command went.
   uint32_t current_device() const { return queues_[current_queue_].device; }
 
@@ -113,17 +109,12 @@ class Session {
     std::unique_ptr<InFlight> in_flight;  // null for a synchronous device
     // Of an asynchronous device: work that was sent, cut by announcements.
     struct Work {
-      uint64_t last = 0;     // sequence
-      uint64_t sent_ns = 0;  // its first command
-      uint64_t commands = 0;
-      uint64_t expected_ns = 0;  // from now on
-      uint64_t charged_ns = 0;   // so far
+      uint64_t last;     // sequence
+      uint64_t sent_ns;  // its first command
     };
     std::deque<Work> announced;
-    Work unannounced;
-    uint64_t expected_ns = 0;  // of all of it
+    uint64_t sent_ns = 0;      // of the first command that is not announced; 0: there is none
     uint64_t finished_ns = 0;  // when the last work was found to have ended
-    uint64_t typical_ns = 0;   // of a command, of late
   };
   // A free that waits for several queues that used the buffer, or host memory.
   struct DeferredFree {
@@ -193,10 +184,8 @@ class Session {
   absl::Status Announce(uint32_t queue_id);
   // What asynchronous devices have done since.
   void TakeCompletions();
-  void ChargeSent(Queue& queue, uint64_t now);
-  void ChargeDone(Queue& queue, uint64_t done, uint64_t now);
-  void ChargeRunning(Queue& queue, uint64_t now);
-  void Charge(uint32_t device, int64_t ns) { charges_[device] += ns; }
+  // The device time of what has been done.
+  void CountTime(Queue& queue, uint64_t done, uint64_t now);
   // Memory for the next command; ResourceExhausted, or Unavailable: there may be some later.
   absl::StatusOr<memory::Block> TakeMemory(Queue& queue, uint64_t bytes);
   absl::StatusOr<memory::Block> TakeCredited(Queue& queue, uint64_t bytes);
@@ -229,7 +218,6 @@ class Session {
   bool ending_ = false;        // takes no more commands
   bool idle_ = true;           // no command under way or to come, as far as is known
   uint64_t busy_queues_ = 0;   // bit q: an asynchronous device has work of it
-  std::array<int64_t, transport::kMaxDevices> charges_{};
   HostMemories host_;
   std::vector<DeferredFree> deferred_;
   // Of asynchronous devices: access to the transport's memory, and the words that they report in.
