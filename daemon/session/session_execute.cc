@@ -30,26 +30,50 @@ bool Extent(const kernels::Operand& operand, uint64_t& elements) {
   return true;
 }
 
+double Bytes(const kernels::Operand& operand) {
+  if (!operand.present || operand.immediate) return 0;
+  return static_cast<double>(operand.numel()) * static_cast<double>(ops::SizeOf(operand.dtype));
+}
+
+// Multiplications of the ops that do more of them than they have elements.
+double Products(const kernels::OpCall& call) {
+  const auto times = [](const kernels::Operand& operand, int64_t depth) {
+    return static_cast<double>(operand.numel()) * static_cast<double>(depth);
+  };
+  if (call.row->family == ops::Family::kMatmul) {
+    const kernels::Operand& a = call.inputs[0];
+    return times(call.outputs[0], a.sizes[a.rank - 1]);
+  }
+  return call.row->family == ops::Family::kAttention ? times(call.inputs[0], call.inputs[1].sizes[2]) : 0;
+}
+
 // More than 16 MiB to read and write, or more than 2^33 products: from tens of microseconds on a large GPU
 // on.
 bool TakesLong(const kernels::OpCall& call) {
   constexpr double kBytes = 1 << 26, kProducts = 8.6e9;
   double bytes = 0;
   for (const auto& operands : {call.outputs, call.inputs}) {
+    for (const kernels::Operand& operand : operands) bytes += Bytes(operand);
+  }
+  return bytes > kBytes || Products(call) > kProducts;
+}
+
+// Views repeat their elements where strides are 0, and attention does more the longer its sequences are, so
+// the memory that an op names does not bound what it asks for. These do: a view may be no larger than what a
+// session may hold, and where nobody can end a command (an executor process can be), it may multiply for
+// minutes at most.
+absl::Status CheckWork(const kernels::OpCall& call, const DeviceState& state) {
+  constexpr double kMostProducts = 0x1p43;
+  for (const auto& operands : {call.outputs, call.inputs}) {
     for (const kernels::Operand& operand : operands) {
-      if (operand.present && !operand.immediate)
-        bytes += static_cast<double>(operand.numel()) * ops::SizeOf(operand.dtype);
+      if (Bytes(operand) <= static_cast<double>(state.memory_limit)) continue;
+      return absl::InvalidArgumentError(absl::StrCat("a view of ", operand.numel(),
+                                                     " elements would take more than the ",
+                                                     state.memory_limit, " bytes that a session may hold"));
     }
   }
-  if (bytes > kBytes) return true;
-  const auto product = [](const kernels::Operand& operand, int64_t depth) {
-    return static_cast<double>(operand.numel()) * static_cast<double>(depth) > kProducts;
-  };
-  if (call.row->family == ops::Family::kMatmul) {
-    const kernels::Operand& a = call.inputs[0];
-    return product(call.outputs[0], a.sizes[a.rank - 1]);
-  }
-  return call.row->family == ops::Family::kAttention && product(call.inputs[0], call.inputs[1].sizes[2]);
+  if (state.device->properties().replaceable || Products(call) <= kMostProducts) return absl::OkStatus();
+  return absl::InvalidArgumentError("it would take more than 2^43 multiplications, the most of one command");
 }
 
 }  // namespace
@@ -195,7 +219,9 @@ absl::StatusOr<Session::Outcome> Session::Execute(std::span<const std::byte> byt
   };
   if (absl::Status status = ResolveOperands(queue_id); !status.ok()) return refuse(status, nullptr);
   kernels::OpCall call = Call();
-  if (absl::Status status = CheckOp(call); !status.ok()) return refuse(status, &call);
+  absl::Status checked = CheckOp(call);
+  if (checked.ok()) checked = CheckWork(call, state);
+  if (!checked.ok()) return refuse(checked, &call);
   if (ReadsPoison()) {
     if (!queue.error_raised)
       return refuse(absl::FailedPreconditionError("reads a tensor whose computation failed"), &call);

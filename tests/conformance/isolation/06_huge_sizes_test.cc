@@ -1,0 +1,125 @@
+// Sizes that are only declared: the daemon keeps no memory for them, and spends no time on them.
+#include <fcntl.h>
+#include <sys/mman.h>
+
+#include "proto/transport/host_memory.h"
+#include "tests/conformance/isolation/isolation_test.h"
+#include "tests/conformance/isolation/op_calls.h"
+
+namespace xpud::isolation {
+namespace {
+
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+
+using HugeSizes = Isolation;
+
+TEST_F(HugeSizes, OfBuffersAreRefusedWithoutBeingKept) {
+  auto session = std::make_unique<HostileSession>(socket());
+  uint32_t id = 0;
+  for (int round = 0; round < 200; ++round) {
+    for (int bit = 40; bit < 64; ++bit) {
+      session->Put(Allocate({++id, 1}, uint64_t{1} << bit));
+      if (round > 0) continue;
+      EXPECT_THAT(TextOf(session->Settle()), HasSubstr("out of memory")) << "2^" << bit;
+    }
+  }
+  EXPECT_FALSE(session->Settle().ok());
+  session.reset();
+  ExpectAsBefore();
+}
+
+// What a session may hold is memory that it may never touch: the daemon does not either.
+TEST_F(HugeSizes, ThatAreAllowedTakeNoMemoryUntilTheyAreUsed) {
+  auto session = std::make_unique<HostileSession>(socket());
+  session->Put(Allocate({1, 1}, session->welcome().memory_limit / 2));
+  ASSERT_TRUE(session->Settle().ok());
+  innocent_.ExpectUnharmed();
+  EXPECT_LE(Vitals::Of(daemon_).resident_bytes, before_.resident_bytes + 8 * kMiB);
+}
+
+// A view repeats its elements where strides are 0, so it can be larger than any memory; an op on it would hold
+// the device for hours.
+TEST_F(HugeSizes, OfViewsThatRepeatTheirElementsAreRefusedAtEveryOperand) {
+  auto session = std::make_unique<HostileSession>(socket());
+  PutOperands(*session);
+  const auto grow = [](View& view) {
+    const auto size = std::find(view.sizes.begin(), view.sizes.end(), 2);
+    if (size == view.sizes.end()) return false;
+    *size = uint64_t{1} << 50;
+    view.strides.assign(view.sizes.size(), 0);
+    return true;
+  };
+  int refused = 0;
+  for (const ops::Row& row : ops::kRows) {
+    Call all = RightCall(row);
+    for (size_t i = 0; i < all.operands().size(); ++i) {
+      grow(*all.operands()[i]);
+      Call one = RightCall(row);
+      if (!grow(*one.operands()[i])) continue;
+      session->Put(one.bytes());
+      EXPECT_FALSE(session->Settle().ok()) << row.aten << " operand " << i;
+      ++refused;
+    }
+    session->Put(all.bytes());
+    EXPECT_FALSE(session->Settle().ok()) << row.aten;
+  }
+  EXPECT_FALSE(session->closed());
+  EXPECT_GT(refused, 300);
+  session.reset();
+  ExpectAsBefore(kOfKernels);
+}
+
+TEST_F(HugeSizes, OfOpsWhoseShapesFitAreRefusedToo) {
+  auto session = std::make_unique<HostileSession>(socket());
+  PutOperands(*session);
+  const auto repeated = [](uint32_t buffer, std::vector<uint64_t> sizes) {
+    const std::vector<uint64_t> strides(sizes.size(), 0);
+    return Tensor({buffer, 1}, std::move(sizes), ops::DType::kFloat32, 0, strides);
+  };
+  const auto refusal = [&](const char* op, Call call) {
+    call.row = &ops::RowOf(op);
+    session->Put(call.bytes());
+    return TextOf(session->Settle());
+  };
+  const uint64_t large = uint64_t{1} << 50;
+  EXPECT_THAT(refusal("amax", {.outputs = {Tensor({1, 1}, {1})}, .inputs = {repeated(2, {large})}}),
+              HasSubstr("than the"));
+  EXPECT_THAT(refusal("neg", {.outputs = {repeated(1, {large})}, .inputs = {repeated(2, {large})}}),
+              HasSubstr("than the"));
+  // Views that are allowed, and more products of them than a device does in a day.
+  const uint64_t side = 1 << 16, length = 1 << 26;
+  Call product = RightCall(ops::RowOf("mm"));
+  product.outputs = {repeated(1, {side, side})};
+  product.inputs = {repeated(2, {side, side}), repeated(3, {side, side}), View{}};
+  EXPECT_THAT(refusal("mm", product), HasSubstr("multiplications"));
+  Call attention = RightCall(ops::RowOf("_scaled_dot_product_fused_attention_overrideable"));
+  for (View* view : attention.operands()) *view = repeated(1, {1, 1, length, 8});
+  attention.outputs[1] = attention.inputs[3] = View{};
+  EXPECT_THAT(refusal(attention.row->aten.data(), attention), HasSubstr("multiplications"));
+  session.reset();
+  ExpectAsBefore();
+}
+
+TEST_F(HugeSizes, OfHostMemoryAreMeasured) {
+  constexpr uint64_t kTiB = uint64_t{1} << 40;
+  UniqueFd hollow(memfd_create("hollow", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(ftruncate(hollow.get(), kTiB), 0);
+  ASSERT_EQ(fcntl(hollow.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
+  const UniqueFd small = *transport::CreateHostMemory(1 << 20);
+  auto session = std::make_unique<HostileSession>(socket());
+  for (const auto& [fd, bytes] : std::initializer_list<std::pair<int, uint64_t>>{
+           {hollow.get(), kTiB}, {small.get(), kTiB}, {small.get(), uint64_t{1} << 63}, {small.get(), 0 - kTiB}}) {
+    const transport::ShareMemory message = {transport::kShareMagic, 1, bytes, 1};
+    ASSERT_TRUE(transport::SendMessage(session->socket(), std::as_bytes(std::span(&message, 1)), {&fd, 1}).ok());
+    transport::ShareMemoryAnswer answer;
+    ASSERT_TRUE(
+        transport::ReceiveMessage(session->socket(), std::as_writable_bytes(std::span(&answer, 1))).ok());
+    EXPECT_EQ(answer.code, static_cast<uint32_t>(absl::StatusCode::kInvalidArgument)) << answer.text;
+  }
+  session.reset();
+  ExpectAsBefore();
+}
+
+}  // namespace
+}  // namespace xpud::isolation

@@ -1,0 +1,30 @@
+// A process of its own that runs a function of the test's, to be killed, stopped or waited for. Forked, so the
+// test has no threads when it makes one. It dies with the test.
+#pragma once
+
+#include <sys/types.h>
+
+#include <csignal>
+#include <functional>
+
+namespace xpud::isolation {
+
+class Child {
+ public:
+  // `body` returns or is killed; its process then exits with 0, without running destructors.
+  explicit Child(const std::function<void()>& body);
+  ~Child() { Kill(); }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+
+  pid_t pid() const { return pid_; }
+  void Signal(int signal) const { kill(pid_, signal); }
+  // Waits for its end; what waitpid says.
+  int Wait();
+  int Kill(int signal = SIGKILL);
+
+ private:
+  pid_t pid_ = -1;
+};
+
+}  // namespace xpud::isolation

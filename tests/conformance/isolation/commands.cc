@@ -1,0 +1,72 @@
+#include "tests/conformance/isolation/commands.h"
+
+namespace xpud::isolation {
+namespace {
+
+class Writer {
+ public:
+  template <typename T>
+  void Put(const T& value) {
+    const size_t at = bytes_.size();
+    bytes_.resize(at + sizeof(T));
+    std::memcpy(bytes_.data() + at, &value, sizeof(T));
+  }
+  void Put(const std::vector<uint64_t>& values) {
+    for (const uint64_t value : values) Put(value);
+  }
+  std::vector<std::byte> Take() {
+    bytes_.resize(wire::PadTo8(bytes_.size()));
+    const auto size = static_cast<uint32_t>(bytes_.size());
+    std::memcpy(bytes_.data(), &size, sizeof(size));
+    return std::move(bytes_);
+  }
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
+void Put(const View& view, Writer& out) {
+  wire::OperandHeader header = {view.kind, static_cast<uint8_t>(view.dtype), 0, 0, 0};
+  if (view.kind == wire::OperandKind::kTensor) {
+    header.rank = static_cast<uint8_t>(view.sizes.size());
+    header.flags = static_cast<uint8_t>(wire::kWide | (view.strides.empty() ? 0 : wire::kStrided));
+    header.buffer = view.buffer.id;
+  }
+  out.Put(header);
+  if (view.kind == wire::OperandKind::kAbsent) return;
+  if (view.kind != wire::OperandKind::kTensor) return out.Put(view.number.integer);
+  out.Put(view.buffer.generation);
+  out.Put(uint32_t{0});
+  out.Put(view.offset);
+  out.Put(view.sizes);
+  out.Put(view.strides);
+}
+
+}  // namespace
+
+std::vector<std::byte> UploadInline(wire::Handle buffer, uint64_t offset, std::span<const std::byte> bytes) {
+  Writer out;
+  out.Put(wire::UploadInlineCommand{HeaderOf<wire::UploadInlineCommand>(wire::CommandKind::kUploadInline),
+                                    buffer, offset, static_cast<uint32_t>(bytes.size()), 0});
+  for (const std::byte byte : bytes) out.Put(byte);
+  return out.Take();
+}
+
+std::vector<std::byte> Execute(const ops::Row& row, ops::DType compute, std::span<const View> outputs,
+                               std::span<const View> inputs, std::span<const ops::Number> attributes) {
+  Writer out;
+  uint16_t integers = 0;
+  for (size_t i = 0; i < attributes.size(); ++i)
+    integers = static_cast<uint16_t>(integers | (attributes[i].is_integer ? 1u << i : 0u));
+  out.Put(wire::ExecuteCommand{HeaderOf<wire::ExecuteCommand>(wire::CommandKind::kExecute), row.number,
+                               static_cast<uint8_t>(compute), static_cast<uint8_t>(outputs.size()),
+                               static_cast<uint8_t>(inputs.size()), static_cast<uint8_t>(attributes.size()),
+                               integers});
+  for (const auto views : {outputs, inputs}) {
+    for (const View& view : views) Put(view, out);
+  }
+  for (const ops::Number& number : attributes) out.Put(number.integer);
+  return out.Take();
+}
+
+}  // namespace xpud::isolation

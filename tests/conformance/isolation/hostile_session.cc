@@ -1,0 +1,86 @@
+#include "tests/conformance/isolation/hostile_session.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <array>
+#include <thread>
+
+#include "proto/base/check.h"
+#include "proto/wire/encode.h"
+#include "sdk/client/connect.h"
+#include "tests/e2e/daemon_process.h"
+
+namespace xpud::isolation {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+}  // namespace
+
+HostileSession::HostileSession(const std::string& address, const char* name)
+    : socket_(*client::ConnectSocket(address)) {
+  transport::Hello hello = {transport::kHelloMagic, wire::kOldestVersion, wire::kNewestVersion, {}};
+  transport::SetText(hello.client_name, name);
+  XPUD_CHECK(transport::SendMessage(socket_.get(), std::as_bytes(std::span(&hello, 1))).ok());
+  std::array<UniqueFd, 4> fds;
+  XPUD_CHECK(
+      transport::ReceiveMessage(socket_.get(), std::as_writable_bytes(std::span(&welcome_, 1)), fds).ok());
+  XPUD_CHECK(welcome_.version != 0);
+  fds_ = {std::move(fds[0]), std::move(fds[1]), std::move(fds[2]), std::move(fds[3])};
+  control_ = *Mapping::Map(fds_.ring, transport::kPageBytes, Access::kReadWrite);
+  ring_ =
+      *Mapping::MapMirrored(fds_.ring, transport::kRingBytes, Access::kReadWrite, transport::kPageBytes);
+  completion_ =
+      *Mapping::Map(fds_.completion, sizeof(transport::CompletionPage), Access::kReadOnly);
+  staging_ = *Mapping::Map(fds_.staging, welcome_.staging_bytes, Access::kReadWrite);
+}
+
+void HostileSession::Put(std::span<const std::byte> command) {
+  const auto has_room = [&] {
+    return tail_ + command.size() - completion().head.load(std::memory_order_acquire) <=
+           transport::kRingBytes;
+  };
+  if (!has_room()) {
+    Publish();
+    e2e::Within(seconds(20), [&] { return has_room() || closed(); });
+  }
+  std::memcpy(ring_.data() + tail_ % transport::kRingBytes, command.data(), command.size());
+  tail_ += command.size();
+  ++sequence_;
+}
+
+void HostileSession::PublishUpTo(uint64_t tail) {
+  control().tail.store(tail, std::memory_order_seq_cst);
+  control().attention.fetch_add(1, std::memory_order_relaxed);
+  eventfd_write(fds_.doorbell.get(), 1);
+}
+
+absl::Status HostileSession::Settle(milliseconds limit) {
+  Publish();
+  const transport::QueueStatus& queue = completion().queues[0];
+  const bool settled = e2e::Within(limit, [&] {
+    return closed() || queue.completed.load(std::memory_order_acquire) >= sequence_;
+  });
+  if (closed()) return absl::UnavailableError(transport::GetText(completion().reason));
+  if (!settled) return absl::DeadlineExceededError("the daemon neither did the work nor refused it");
+  const uint32_t errors = queue.errors.load(std::memory_order_acquire);
+  if (errors == errors_seen_) return absl::OkStatus();
+  errors_seen_ = errors;
+  const absl::Status error(static_cast<absl::StatusCode>(queue.error_code),
+                           transport::GetText(queue.message));
+  Put(wire::ClearErrorCommand{wire::Header(wire::CommandKind::kClearError, 0, sizeof(wire::ClearErrorCommand)),
+                              errors, 0});
+  Publish();
+  return error;
+}
+
+std::string HostileSession::Fate() {
+  const absl::Status status = Settle();
+  return closed() ? std::string(status.message()) : "still open: " + status.ToString();
+}
+
+void HostileSession::Unmap() { ring_ = {}, staging_ = {}, control_ = {}; }
+
+}  // namespace xpud::isolation

@@ -1,0 +1,54 @@
+// A client that has nothing to do with the hostile one beside it: a process that computes round after round,
+// checks every number of every result against its own arithmetic, and keeps bytes on the device that must
+// stay what they are. It writes what it finds to memory that the test reads.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/conformance/isolation/child.h"
+
+namespace xpud::isolation {
+
+class Innocent {
+ public:
+  // Size of the matrices that it multiplies: what a round costs.
+  static constexpr int64_t kSmall = 64, kLarge = 512;
+
+  // Returns once it has computed some rounds.
+  explicit Innocent(const std::string& socket, int64_t size = kSmall, const std::string& name = "innocent");
+  ~Innocent();
+
+  // It goes on within `limit`, and so far had no error and no wrong number.
+  void ExpectUnharmed(std::chrono::milliseconds limit = std::chrono::seconds(20)) const;
+
+  uint64_t rounds() const { return findings_->rounds; }
+  pid_t pid() const { return child_->pid(); }
+  // Of the rounds since the last call, in microseconds.
+  std::vector<double> TakeRoundTimes();
+  double TakeLongestMs();
+
+ private:
+  static constexpr size_t kMostTimes = 1 << 16;
+  struct Findings {
+    std::atomic<uint64_t> rounds, wrong, errors, timed;
+    std::atomic<bool> stop;
+    char error[512];
+    float microseconds[kMostTimes];  // a ring
+  };
+
+  static void Main(const std::string& socket, const std::string& name, int64_t size, Findings& findings);
+
+  Findings* const findings_;
+  uint64_t taken_ = 0;
+  std::unique_ptr<Child> child_;
+};
+
+// The value that `percent` of the values do not exceed.
+double Percentile(std::vector<double> values, double percent);
+
+}  // namespace xpud::isolation

@@ -1,0 +1,55 @@
+// What the tests of this folder have in common: a daemon, an innocent client, and the daemon's vital signs.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/conformance/isolation/child.h"
+#include "tests/conformance/isolation/hostile_session.h"
+#include "tests/conformance/isolation/innocent.h"
+#include "tests/e2e/daemon_process.h"
+
+namespace xpud::isolation {
+
+// What the daemon holds, as the kernel and xpuctl say.
+struct Vitals {
+  int64_t resident_bytes = 0;  // its own memory; not what it shares with clients
+  int64_t files = 0;
+  int64_t threads = 0;
+  int64_t children = 0;
+  int64_t mappings = 0;
+  int64_t memory_used = 0;  // of the devices
+  int64_t sessions = 0;
+
+  static Vitals Of(const e2e::DaemonProcess& daemon);
+};
+
+// Whether tests that take long run in full: $XPUD_TEST_FULL, which `tools/test --full` sets.
+bool InFull();
+
+// For matchers, which do not know Abseil's string_view.
+inline std::string TextOf(const absl::Status& status) { return std::string(status.message()); }
+
+class Isolation : public ::testing::Test {
+ protected:
+  static constexpr int64_t kMiB = 1 << 20;
+
+  explicit Isolation(const std::vector<std::string>& flags = {});
+  // The innocent client goes on, and within seconds the daemon holds what it held when the test began.
+  struct Growth {
+    int64_t resident = 8 * kMiB, mappings = 64;
+  };
+  // Of a daemon that compiled a few hundred kernels.
+  static constexpr Growth kOfKernels = {32 * kMiB, 1500};
+  void ExpectAsBefore() { ExpectAsBefore(Growth()); }
+  void ExpectAsBefore(const Growth& growth);
+  const std::string& socket() const { return daemon_.socket(); }
+
+  e2e::DaemonProcess daemon_;
+  Innocent innocent_;
+  Vitals before_;
+};
+
+}  // namespace xpud::isolation

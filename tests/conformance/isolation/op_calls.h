@@ -1,0 +1,30 @@
+// For each row of the op table, a call that the daemon accepts: what hostile ones differ from by a little.
+#pragma once
+
+#include <vector>
+
+#include "tests/conformance/isolation/commands.h"
+#include "tests/conformance/isolation/hostile_session.h"
+
+namespace xpud::isolation {
+
+inline constexpr uint64_t kOperandBytes = 4096;  // of each operand's buffer
+
+struct Call {
+  const ops::Row* row = nullptr;
+  ops::DType compute = ops::DType::kFloat32;
+  std::vector<View> outputs, inputs;
+  std::vector<ops::Number> attributes;
+
+  std::vector<std::byte> bytes() const { return Execute(*row, compute, outputs, inputs, attributes); }
+  std::vector<View*> operands();  // outputs, then inputs
+};
+
+// Its operands lie in buffers 1, 2, ... of generation 1, outputs first, at their starts; indices are at most 1.
+Call RightCall(const ops::Row& row);
+// As above, of this type, which the row's dtypes hold.
+Call RightCall(const ops::Row& row, ops::DType type);
+// Allocates the buffers of RightCall, with zeros.
+void PutOperands(HostileSession& session);
+
+}  // namespace xpud::isolation
