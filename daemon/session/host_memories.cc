@@ -34,14 +34,24 @@ absl::Status HostMemories::CheckLimit(uint64_t bytes) const {
                    " MiB are shared and ", bytes >> 20, " MiB were to be added (--host-memory-limit)"));
 }
 
+bool HostMemories::HaveExecutors(uint64_t devices) const {
+  for (; devices != 0; devices &= devices - 1) {
+    const auto device = static_cast<size_t>(std::countr_zero(devices));
+    if (devices_[device].device->properties().replaceable) return true;
+  }
+  return false;
+}
+
 absl::Status HostMemories::Share(uint32_t id, uint64_t devices, transport::ClientMemory client,
                                  const Done& done) {
   if (id == 0 || memories_.contains(id))
     return absl::InvalidArgumentError("host memory was shared under an id that is in use");
   if (devices == 0 || static_cast<size_t>(std::bit_width(devices)) > devices_.size())
     return absl::InvalidArgumentError("host memory was shared with a device that does not exist");
-  if (absl::Status allowed = CheckLimit(client.memory().bytes.size()); !allowed.ok()) {
-    done(allowed);
+  absl::Status accepted = CheckLimit(client.memory().bytes.size());
+  if (accepted.ok()) accepted = client.Seal(HaveExecutors(devices));
+  if (!accepted.ok()) {
+    done(accepted);
     return absl::OkStatus();
   }
   const auto memory = std::make_shared<Memory>(std::move(client), total_);

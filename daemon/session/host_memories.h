@@ -61,6 +61,7 @@ class HostMemories {
 
  private:
   absl::Status CheckLimit(uint64_t bytes) const;
+  bool HaveExecutors(uint64_t devices) const;  // any of the mask
   void GiveTo(uint32_t device, uint32_t id, const std::shared_ptr<Memory>& memory, const Done& done);
 
   const uint64_t session_;

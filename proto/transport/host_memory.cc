@@ -12,13 +12,19 @@
 namespace xpud::transport {
 namespace {
 
-constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW;
 constexpr uint64_t kBlock = 512;  // of st_blocks
 
 absl::Status CheckSize(uint64_t bytes) {
   if (bytes != 0 && bytes % kHostMemoryUnit == 0) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("host memory of ", bytes, " bytes, which is no multiple of ", kHostMemoryUnit));
+}
+
+absl::Status CheckPages(const struct stat& info) {
+  if (static_cast<uint64_t>(info.st_blocks) * kBlock >= static_cast<uint64_t>(info.st_size))
+    return absl::OkStatus();
+  return absl::InvalidArgumentError("host memory does not have all its pages: allocate them (fallocate)");
 }
 
 }  // namespace
@@ -47,9 +53,10 @@ absl::StatusOr<ClientMemory> ClientMemory::Accept(UniqueFd fd, uint64_t bytes) {
   RETURN_IF_ERROR(CheckSize(bytes));
   const int seals = fcntl(fd.get(), F_GET_SEALS);
   if (seals < 0) return absl::InvalidArgumentError("host memory is no memfd");
-  if ((seals & kSeals) != kSeals) {
+  if ((seals & kSeals) != kSeals || (seals & F_SEAL_SEAL) != 0) {
     return absl::InvalidArgumentError(
-        "host memory is not sealed (F_SEAL_SHRINK, F_SEAL_GROW and F_SEAL_SEAL are needed)");
+        "host memory is not sealed as it must be (F_SEAL_SHRINK and F_SEAL_GROW are needed, and not "
+        "F_SEAL_SEAL, which the daemon adds)");
   }
   struct stat info;
   if (fstat(fd.get(), &info) != 0) return absl::ErrnoToStatus(errno, "fstat failed");
@@ -57,12 +64,20 @@ absl::StatusOr<ClientMemory> ClientMemory::Accept(UniqueFd fd, uint64_t bytes) {
     return absl::InvalidArgumentError(
         absl::StrCat("host memory of ", info.st_size, " bytes, which is said to have ", bytes));
   }
-  if (static_cast<uint64_t>(info.st_blocks) * kBlock < static_cast<uint64_t>(info.st_size))
-    return absl::InvalidArgumentError("host memory does not have all its pages: allocate them (fallocate)");
+  RETURN_IF_ERROR(CheckPages(info));
   auto mapping = Mapping::Map(fd, bytes, Access::kReadWrite);
   if (!mapping.ok())
     return absl::InvalidArgumentError(absl::StrCat("host memory: ", mapping.status().message()));
   return ClientMemory(std::move(fd), *std::move(mapping));
+}
+
+// F_SEAL_FUTURE_WRITE forbids holes, and mappings that are not there yet.
+absl::Status ClientMemory::Seal(bool for_executors) const {
+  if (fcntl(fd_.get(), F_ADD_SEALS, for_executors ? F_SEAL_SEAL : F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) != 0)
+    return absl::InvalidArgumentError("host memory cannot be sealed (F_SEAL_FUTURE_WRITE, F_SEAL_SEAL)");
+  struct stat info;
+  if (fstat(fd_.get(), &info) != 0) return absl::ErrnoToStatus(errno, "fstat failed");
+  return CheckPages(info);
 }
 
 }  // namespace xpud::transport

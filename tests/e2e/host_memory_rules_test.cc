@@ -46,7 +46,7 @@ UniqueFd Memfd(uint64_t bytes, bool allocate, unsigned seals) {
 UniqueFd Good(uint64_t bytes = kMiB) { return *transport::CreateHostMemory(bytes); }
 
 TEST(HostMemoryRules, BadMemoryIsRefusedInWordsAndTheSessionGoesOn) {
-  constexpr unsigned kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+  constexpr unsigned kSeals = F_SEAL_SHRINK | F_SEAL_GROW;
   RawSession raw(Daemon().socket());
   int pipes[2];
   ASSERT_EQ(pipe(pipes), 0);
@@ -56,8 +56,8 @@ TEST(HostMemoryRules, BadMemoryIsRefusedInWordsAndTheSessionGoesOn) {
   const UniqueFd good = Good();
   const std::string path = "/proc/self/fd/" + std::to_string(good.get());
   const UniqueFd read_only(open(path.c_str(), O_RDONLY));
-  const UniqueFd unsealed = Memfd(kMiB, true, 0), may_shrink = Memfd(kMiB, true, F_SEAL_GROW | F_SEAL_SEAL);
-  const UniqueFd may_seal = Memfd(kMiB, true, F_SEAL_GROW | F_SEAL_SHRINK);
+  const UniqueFd unsealed = Memfd(kMiB, true, 0), may_shrink = Memfd(kMiB, true, F_SEAL_GROW);
+  const UniqueFd cannot_be_sealed = Memfd(kMiB, true, kSeals | F_SEAL_SEAL);
   const UniqueFd hollow = Memfd(kMiB, false, kSeals), fixed = Memfd(kMiB, true, kSeals | F_SEAL_WRITE);
   const std::vector<std::tuple<int, uint64_t, const char*>> bad = {
       {read_end.get(), kMiB, "no memfd"},
@@ -66,7 +66,7 @@ TEST(HostMemoryRules, BadMemoryIsRefusedInWordsAndTheSessionGoesOn) {
       {raw.socket(), kMiB, "no memfd"},
       {unsealed.get(), kMiB, "not sealed"},
       {may_shrink.get(), kMiB, "not sealed"},
-      {may_seal.get(), kMiB, "not sealed"},
+      {cannot_be_sealed.get(), kMiB, "not sealed"},
       {hollow.get(), kMiB, "all its pages"},
       {good.get(), 2 * kMiB, "is said to have"},
       {good.get(), 0, "no multiple"},
@@ -110,8 +110,8 @@ TEST(HostMemoryRules, BreachesCloseThatSessionOnly) {
       [&](RawSession& raw) { raw.Share(Message(1, kMiB, 0), good.get()); },
       [&](RawSession& raw) { raw.Share(Message(1, kMiB, uint64_t{1} << 63), good.get()); },
       [&](RawSession& raw) {
-        raw.Share(message, good.get());
-        raw.Share(message, good.get());
+        raw.Share(message, Good().get());
+        raw.Share(message, Good().get());
         EXPECT_EQ(raw.Answer().code, kOk);
       },
   };
@@ -160,11 +160,11 @@ TEST(HostMemoryRules, AFloodIsAnsweredInTurnAndHurtsNobody) {
   const size_t files = daemon.OpenFileCount();
   {
     RawSession raw(daemon.socket());
-    const UniqueFd hollow = Memfd(kMiB, false, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL), good = Good();
+    const UniqueFd hollow = Memfd(kMiB, false, F_SEAL_SHRINK | F_SEAL_GROW);
     size_t accepted = 0, limited = 0;
     for (uint32_t from = 1; from < 3000; from += 100) {
       for (uint32_t id = from; id < from + 100; ++id)
-        raw.Share(Message(id, kMiB), (id % 2 ? hollow : good).get());
+        raw.Share(Message(id, kMiB), (id % 2 ? UniqueFd(dup(hollow.get())) : Good()).get());
       for (uint32_t id = from; id < from + 100; ++id) {
         const transport::ShareMemoryAnswer answer = raw.Answer();
         ASSERT_EQ(answer.id, id);
@@ -185,7 +185,7 @@ TEST(HostMemoryRules, AClientThatReadsNoAnswersIsClosed) {
   DaemonProcess daemon;
   auto bystander = daemon.Connect();
   RawSession raw(daemon.socket());
-  const UniqueFd hollow = Memfd(kMiB, false, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+  const UniqueFd hollow = Memfd(kMiB, false, F_SEAL_SHRINK | F_SEAL_GROW);
   const auto message = Message(1, kMiB);
   const int fd = hollow.get();
   const timeval limit = {0, 200'000};
@@ -223,7 +223,7 @@ TEST(HostMemoryRules, ReleasedMemoryServesTheCommandsBefore) {
       wire::ReleaseMemoryCommand{HeaderOf<wire::ReleaseMemoryCommand>(CommandKind::kReleaseMemory), 6, 0});
   ASSERT_TRUE(raw.Synchronize().ok());
   EXPECT_TRUE(Same(bytes, {back.data(), kBytes}));
-  ASSERT_TRUE(raw.Share(Message(5, kBytes), fd.get())) << "the id is free";
+  ASSERT_TRUE(raw.Share(Message(5, kBytes), Good(kBytes).get())) << "the id is free";
   EXPECT_EQ(raw.Answer().code, kOk);
 }
 

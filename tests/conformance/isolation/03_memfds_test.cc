@@ -1,0 +1,152 @@
+// Memory in common whose client takes it away: unsealed, cut short, full of holes, unmapped.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <thread>
+
+#include "proto/transport/host_memory.h"
+#include "tests/conformance/isolation/commands.h"
+#include "tests/conformance/isolation/isolation_test.h"
+
+namespace xpud::isolation {
+namespace {
+
+using ::testing::HasSubstr;
+
+using Memfds = Isolation;
+
+constexpr size_t kBytes = 1 << 20;
+constexpr uint32_t kMemory = 1;
+constexpr wire::Handle kBuffer = {1, 1};
+
+UniqueFd Memfd(unsigned seals) {
+  UniqueFd fd(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  EXPECT_EQ(fallocate(fd.get(), 0, 0, kBytes), 0);
+  EXPECT_EQ(fcntl(fd.get(), F_ADD_SEALS, seals), 0);
+  return fd;
+}
+
+transport::ShareMemoryAnswer Share(HostileSession& session, const UniqueFd& memory, uint32_t id = kMemory) {
+  const transport::ShareMemory message = {transport::kShareMagic, id, kBytes, 1};
+  const int fd = memory.get();
+  EXPECT_TRUE(
+      transport::SendMessage(session.socket(), std::as_bytes(std::span(&message, 1)), {&fd, 1}).ok());
+  transport::ShareMemoryAnswer answer = {};
+  EXPECT_TRUE(
+      transport::ReceiveMessage(session.socket(), std::as_writable_bytes(std::span(&answer, 1))).ok());
+  return answer;
+}
+
+uint64_t PagesOf(const UniqueFd& memory) {
+  struct stat info;
+  EXPECT_EQ(fstat(memory.get(), &info), 0);
+  return static_cast<uint64_t>(info.st_blocks) * 512 / transport::kPageBytes;
+}
+
+TEST_F(Memfds, OfTheDaemonCannotBeResizedOrSealedAndCompletionsCannotBeWritten) {
+  auto session = std::make_unique<HostileSession>(socket());
+  for (const UniqueFd* fd : {&session->fds().ring, &session->fds().staging, &session->fds().completion}) {
+    EXPECT_NE(ftruncate(fd->get(), 0), 0);
+    EXPECT_NE(ftruncate(fd->get(), 1 << 30), 0);
+    EXPECT_NE(fcntl(fd->get(), F_ADD_SEALS, F_SEAL_WRITE), 0);
+    EXPECT_NE(fcntl(fd->get(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE), 0);
+  }
+  const int completion = session->fds().completion.get();
+  constexpr size_t kSize = sizeof(transport::CompletionPage);
+  EXPECT_EQ(mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_SHARED, completion, 0), MAP_FAILED);
+  void* const page = mmap(nullptr, kSize, PROT_READ, MAP_SHARED, completion, 0);
+  ASSERT_NE(page, MAP_FAILED);
+  EXPECT_NE(mprotect(page, kSize, PROT_READ | PROT_WRITE), 0);
+  munmap(page, kSize);
+  EXPECT_LT(write(completion, "x", 1), 0);
+  EXPECT_NE(fallocate(completion, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, kSize), 0);
+  session.reset();
+  ExpectAsBefore();
+}
+
+TEST_F(Memfds, ThatCouldShrinkAreRefused) {
+  auto session = std::make_unique<HostileSession>(socket());
+  for (const unsigned seals : {0u, 0u + F_SEAL_GROW, 0u + F_SEAL_SHRINK}) {
+    const UniqueFd memory = Memfd(seals);
+    EXPECT_THAT(Share(*session, memory).text, HasSubstr("not sealed")) << seals;
+    EXPECT_EQ(ftruncate(memory.get(), 0), (seals & F_SEAL_SHRINK) == 0 ? 0 : -1);
+  }
+  session.reset();
+  ExpectAsBefore();
+}
+
+// The daemon copies to and from what the client has left of it, and never dies of SIGBUS.
+TEST_F(Memfds, ThatClientsUnmapAndPunchAreCopiedAllTheSame) {
+  auto session = std::make_unique<HostileSession>(socket());
+  session->Put(Allocate(kBuffer, kBytes));
+  for (int round = 0; round < 50; ++round) {
+    for (const UniqueFd* fd : {&session->fds().ring, &session->fds().staging}) {
+      if (round % 2 == 0) continue;
+      EXPECT_EQ(fallocate(fd->get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, transport::kPageBytes, kBytes), 0);
+    }
+    session->Put(Upload(kBuffer, 0, {0, 0, 0}, kBytes));
+    session->Put(Download(kBuffer, 0, {kBytes, 0, 0}, kBytes));
+    ASSERT_TRUE(session->Settle().ok());
+  }
+  session->Put(Upload(kBuffer, 0, {0, 0, 0}, kBytes));
+  session->Publish();
+  session->Unmap();
+  innocent_.ExpectUnharmed();
+  session.reset();
+  ExpectAsBefore();
+}
+
+// Pages that a client gives back once the daemon has its memory would be charged to the daemon's control group
+// when it touches them next, and to nobody's limit. The daemon seals the memory against that when it takes it.
+TEST_F(Memfds, OfHostMemoryKeepTheirPages) {
+  const UniqueFd memory = Memfd(F_SEAL_SHRINK | F_SEAL_GROW);
+  auto mapping = *Mapping::Map(memory, kBytes, Access::kReadWrite);
+  auto session = std::make_unique<HostileSession>(socket());
+  const auto answer = Share(*session, memory);
+  ASSERT_EQ(answer.code, 0u) << answer.text;
+  EXPECT_NE(fallocate(memory.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, kBytes), 0);
+  EXPECT_NE(madvise(mapping.data(), kBytes, MADV_REMOVE), 0);
+  EXPECT_NE(ftruncate(memory.get(), 0), 0);
+  EXPECT_EQ(PagesOf(memory), kBytes / transport::kPageBytes);
+  // And it is of use to both.
+  std::fill_n(mapping.data(), kBytes, std::byte{0x5a});
+  session->Put(Allocate(kBuffer, kBytes));
+  session->Put(Upload(kBuffer, 0, {0, kMemory, 0}, kBytes));
+  session->Put(Download(kBuffer, 0, {0, 0, 0}, kBytes));
+  ASSERT_TRUE(session->Settle().ok());
+  EXPECT_EQ(session->staging()[kBytes - 1], std::byte{0x5a});
+  std::fill_n(mapping.data(), kBytes, std::byte{0});
+  session->Put(Download(kBuffer, 0, {0, kMemory, 0}, kBytes));
+  ASSERT_TRUE(session->Settle().ok());
+  EXPECT_EQ(mapping.data()[kBytes - 1], std::byte{0x5a});
+  session.reset();
+  ExpectAsBefore();
+}
+
+// A client that punches while it is being accepted has lost or is refused: what is accepted has its pages.
+TEST_F(Memfds, OfHostMemoryThatArePunchedMeanwhileAreRefusedOrKeepTheirPages) {
+  int accepted = 0, refused = 0;
+  for (int round = 0; round < 300; ++round) {
+    const UniqueFd memory = Memfd(F_SEAL_SHRINK | F_SEAL_GROW);
+    auto session = std::make_unique<HostileSession>(socket());
+    std::atomic<bool> stop{false};
+    std::thread puncher([&] {
+      while (!stop) {
+        if (round % 2 == 0) fallocate(memory.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096);
+        (void)fallocate(memory.get(), 0, 0, kBytes);
+      }
+    });
+    const auto answer = Share(*session, memory);
+    stop = true;
+    puncher.join();
+    if (answer.code == 0) EXPECT_EQ(PagesOf(memory), kBytes / transport::kPageBytes);
+    ++(answer.code == 0 ? accepted : refused);
+  }
+  std::printf("[ figures  ] %d accepted, %d refused\n", accepted, refused);
+  EXPECT_GT(accepted, 0);
+  ExpectAsBefore();
+}
+
+}  // namespace
+}  // namespace xpud::isolation
