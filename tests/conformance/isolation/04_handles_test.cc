@@ -48,7 +48,7 @@ std::vector<std::pair<const char*, std::vector<std::byte>>> CommandsThatUse(wire
     return std::vector<std::byte>(bytes.begin(), bytes.end());
   };
   const std::vector<std::byte> payload(64, std::byte{0xee});
-  const View own = Tensor(kOwn, {16}), forged = Tensor(bad, {16});
+  const View own = TensorView(kOwn, {16}), forged = TensorView(bad, {16});
   const ops::Row& neg = ops::RowOf("neg");
   return {{"upload", bytes_of(Upload(bad, 0, {0, 0, 0}, 64))},
           {"inline upload", UploadInline(bad, 0, payload)},

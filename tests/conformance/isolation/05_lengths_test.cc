@@ -26,7 +26,7 @@ std::vector<std::byte> BytesOf(const Command& command) {
 // One of each kind, all of them right after kBuffer was allocated.
 std::vector<std::vector<std::byte>> RightCommands() {
   const std::vector<std::byte> payload(21);
-  const View a = Tensor(kBuffer, {2, 3}), b = Tensor(kBuffer, {2, 3}, ops::DType::kFloat32, 1, {3, 1});
+  const View a = TensorView(kBuffer, {2, 3}), b = TensorView(kBuffer, {2, 3}, ops::DType::kFloat32, 1, {3, 1});
   const View inputs[] = {a, b, Immediate(1)};
   const ops::Number number = ops::Number::Integer(1);
   const View softmax[] = {a};
@@ -112,7 +112,7 @@ TEST_F(Lengths, ThatLieAboutThemselvesCloseTheSession) {
 }
 
 TEST_F(Lengths, OperandCountsRanksAndKindsBeyondTheirLimitsCloseTheSession) {
-  const View a = Tensor(kBuffer, {2, 3});
+  const View a = TensorView(kBuffer, {2, 3});
   const std::vector<std::byte> right =
       Execute(ops::RowOf("neg"), ops::DType::kFloat32, {&a, 1}, {&a, 1});
   constexpr size_t kFirstOperand = sizeof(wire::ExecuteCommand);

@@ -75,7 +75,7 @@ TEST_F(HugeSizes, OfOpsWhoseShapesFitAreRefusedToo) {
   PutOperands(*session);
   const auto repeated = [](uint32_t buffer, std::vector<uint64_t> sizes) {
     const std::vector<uint64_t> strides(sizes.size(), 0);
-    return Tensor({buffer, 1}, std::move(sizes), ops::DType::kFloat32, 0, strides);
+    return TensorView({buffer, 1}, std::move(sizes), ops::DType::kFloat32, 0, strides);
   };
   const auto refusal = [&](const Call& call) {
     session->Put(call.bytes());
@@ -85,7 +85,7 @@ TEST_F(HugeSizes, OfOpsWhoseShapesFitAreRefusedToo) {
   for (const char* op : {"amax", "neg"}) {
     Call call = RightCall(ops::RowOf(op));
     call.inputs = {repeated(2, {large})};
-    call.outputs = {op == std::string_view("neg") ? repeated(1, {large}) : Tensor({1, 1}, {1})};
+    call.outputs = {op == std::string_view("neg") ? repeated(1, {large}) : TensorView({1, 1}, {1})};
     EXPECT_THAT(refusal(call), HasSubstr("would take more than the")) << op;
   }
   // Views that are allowed, and more products of them than a device does in a day.

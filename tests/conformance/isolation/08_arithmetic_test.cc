@@ -91,7 +91,7 @@ TEST_F(Arithmetic, OfViewsNeitherWrapsNorLeavesTheBuffer) {
   auto session = Open();
   int refused = 0;
   const auto try_view = [&](View view) {
-    const View right = Tensor({1, 1}, view.sizes);
+    const View right = TensorView({1, 1}, view.sizes);
     for (const bool reads : {true, false}) {
       const View *const out = reads ? &right : &view, *const in = reads ? &view : &right;
       session->Put(Execute(ops::RowOf("neg"), DType::kFloat32, {out, 1}, {in, 1}));
@@ -103,16 +103,16 @@ TEST_F(Arithmetic, OfViewsNeitherWrapsNorLeavesTheBuffer) {
     }
   };
   for (const uint64_t edge : kEdges) {
-    try_view(Tensor({2, 1}, {edge}));
-    try_view(Tensor({2, 1}, {edge, edge}));
-    try_view(Tensor({2, 1}, {edge, edge, edge, edge}));
-    try_view(Tensor({2, 1}, {edge, 0 - edge}));
-    try_view(Tensor({2, 1}, {edge, 1 + kMax / edge}));  // a product of 2^64, or a little more
-    try_view(Tensor({2, 1}, {2}, DType::kFloat32, edge));
-    try_view(Tensor({2, 1}, {2}, DType::kFloat32, edge, {0 - edge}));
-    try_view(Tensor({2, 1}, {2}, DType::kFloat32, 0, {edge}));
-    try_view(Tensor({2, 1}, {3, 3}, DType::kFloat32, 0, {edge, 0 - edge}));
-    try_view(Tensor({2, 1}, {1 + kMax / edge, 2}, DType::kFloat32, 0, {edge, 1}));
+    try_view(TensorView({2, 1}, {edge}));
+    try_view(TensorView({2, 1}, {edge, edge}));
+    try_view(TensorView({2, 1}, {edge, edge, edge, edge}));
+    try_view(TensorView({2, 1}, {edge, 0 - edge}));
+    try_view(TensorView({2, 1}, {edge, 1 + kMax / edge}));  // a product of 2^64, or a little more
+    try_view(TensorView({2, 1}, {2}, DType::kFloat32, edge));
+    try_view(TensorView({2, 1}, {2}, DType::kFloat32, edge, {0 - edge}));
+    try_view(TensorView({2, 1}, {2}, DType::kFloat32, 0, {edge}));
+    try_view(TensorView({2, 1}, {3, 3}, DType::kFloat32, 0, {edge, 0 - edge}));
+    try_view(TensorView({2, 1}, {1 + kMax / edge, 2}, DType::kFloat32, 0, {edge, 1}));
   }
   EXPECT_EQ(refused, static_cast<int>(20 * std::size(kEdges)));
   session.reset();

@@ -66,7 +66,7 @@ struct View {
   std::vector<uint64_t> strides;  // empty: row-major
   ops::Number number;
 };
-inline View Tensor(wire::Handle buffer, std::vector<uint64_t> sizes, ops::DType dtype = ops::DType::kFloat32,
+inline View TensorView(wire::Handle buffer, std::vector<uint64_t> sizes, ops::DType dtype = ops::DType::kFloat32,
                    uint64_t offset = 0, std::vector<uint64_t> strides = {}) {
   return {wire::OperandKind::kTensor, dtype, buffer, offset, std::move(sizes), std::move(strides), {}};
 }

@@ -39,6 +39,9 @@ class HostileSession {
   std::string Fate();
   bool closed() const { return completion().closed.load(std::memory_order_acquire) != 0; }
 
+  // What is put next goes there: the caller has published what is before.
+  void SkipTo(uint64_t tail) { tail_ = tail; }
+
   uint64_t sequence() const { return sequence_; }  // of the last command that was put
   uint64_t tail() const { return tail_; }
   transport::ControlPage& control() const {

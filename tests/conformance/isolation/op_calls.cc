@@ -16,12 +16,12 @@ class Builder {
  public:
   explicit Builder(const ops::Row& row, DType type) : type_(type) { call_.row = &row, call_.compute = type; }
   Builder& Out(Sizes sizes, DType type) {
-    call_.outputs.push_back(Tensor(Next(), std::move(sizes), type));
+    call_.outputs.push_back(TensorView(Next(), std::move(sizes), type));
     return *this;
   }
   Builder& Out(Sizes sizes) { return Out(std::move(sizes), type_); }
   Builder& In(Sizes sizes, DType type) {
-    call_.inputs.push_back(Tensor(Next(), std::move(sizes), type));
+    call_.inputs.push_back(TensorView(Next(), std::move(sizes), type));
     return *this;
   }
   Builder& In(Sizes sizes) { return In(std::move(sizes), type_); }
