@@ -19,6 +19,7 @@
 #include "daemon/service/control.h"
 #include "daemon/service/listener.h"
 #include "proto/base/status_macros.h"
+#include "proto/transport/barrier.h"
 
 namespace xpud {
 namespace {
@@ -168,6 +169,7 @@ int Main(int argc, char** argv) {
   StartLogging(options->log_level);
   BlockSignals();
   RaiseFileLimit();
+  transport::AllowRemoteBarriers();  // costs milliseconds once there are other threads
   if (const absl::Status status = Run(*options); !status.ok()) {
     spdlog::error("failed error=\"{}\"", std::string(status.message()));
     return kFailure;

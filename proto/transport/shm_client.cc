@@ -128,6 +128,7 @@ absl::Status ShmClient::SleepUntil(absl::FunctionRef<bool()> done,
   while (true) {
     const uint32_t seen = completion().wake.load(std::memory_order_seq_cst);
     control().client_waits.store(1, std::memory_order_seq_cst);
+    IssueRemoteBarrier();  // the daemon stores what we wait for, then looks whether we do
     if (done()) return absl::OkStatus();
     FutexWait(completion().wake, seen, kLook);
     if (done()) return absl::OkStatus();

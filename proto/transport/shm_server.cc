@@ -43,6 +43,7 @@ absl::StatusOr<std::unique_ptr<ShmServer>> ShmServer::Create(SessionFds& fds) {
   ASSIGN_OR_RETURN(server->staging_fd_, Duplicate(fds.staging));
   server->completion_fd_ = std::move(completion);
   server->batch_.resize(kBatchBytes);
+  server->light_wake_ = AllowRemoteBarriers();
   return server;
 }
 
@@ -116,8 +117,12 @@ void ShmServer::AnswerReserve(uint32_t device, uint64_t sequence,
 }
 
 void ShmServer::WakeClient() {
-  if (control().client_waits.load(std::memory_order_seq_cst) == 0) return;
-  control().client_waits.store(0, std::memory_order_seq_cst);
+  // What the client waits for must be visible before this is read: by the barrier that it issues before it
+  // sleeps, or by our own ordering.
+  std::atomic<uint32_t>& waits = control().client_waits;
+  if ((light_wake_ ? waits.load(std::memory_order_seq_cst) : waits.exchange(0, std::memory_order_seq_cst)) == 0)
+    return;
+  waits.store(0, std::memory_order_seq_cst);
   completion().wake.fetch_add(1, std::memory_order_seq_cst);
   FutexWakeAll(completion().wake);
 }

@@ -18,10 +18,14 @@ namespace xpud::e2e {
 
 std::string DaemonBinary() { return std::filesystem::canonical("/proc/self/exe").parent_path() / "xpud"; }
 
-DaemonProcess::DaemonProcess(const std::vector<std::string>& extra) {
+DaemonProcess::DaemonProcess(const std::vector<std::string>& arguments) : extra_(arguments) {
   char pattern[] = "/tmp/xpud-e2e-XXXXXX";
   directory_ = mkdtemp(pattern);
   socket_ = directory_ + "/xpud.sock";
+  Start();
+}
+
+void DaemonProcess::Start() {
   int ready[2];
   if (pipe2(ready, O_CLOEXEC) != 0) std::abort();
   std::vector<std::string> arguments = {
@@ -30,7 +34,7 @@ DaemonProcess::DaemonProcess(const std::vector<std::string>& extra) {
   const char* const flags = std::getenv("XPUD_TEST_DAEMON_FLAGS");
   std::istringstream words(flags != nullptr ? flags : "--device cpu");
   for (std::string word; words >> word;) arguments.push_back(word);
-  arguments.insert(arguments.end(), extra.begin(), extra.end());
+  arguments.insert(arguments.end(), extra_.begin(), extra_.end());
   std::vector<char*> argv;
   for (std::string& argument : arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);

@@ -26,6 +26,8 @@ class DaemonProcess {
   int pid() const { return pid_; }
   std::unique_ptr<Session> Connect(const std::string& name = "test") const;
   void Kill(int signal = SIGKILL);
+  // Another one in its place, with the same arguments, after Kill.
+  void Restart() { Start(); }
   std::string Log() const;
   // Runs xpuctl, and returns its exit status.
   int Ask(const std::string& arguments, std::string& answer) const;
@@ -34,6 +36,9 @@ class DaemonProcess {
   size_t OpenFileCount() const;
 
  private:
+  void Start();
+
+  std::vector<std::string> extra_;
   std::string directory_, socket_;
   int pid_ = -1;
 };

@@ -1,5 +1,6 @@
 #include "tests/conformance/isolation/isolation_test.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -60,6 +61,12 @@ Vitals Vitals::Of(const e2e::DaemonProcess& daemon) {
   vitals.children = CountChildren(process);
   vitals.mappings = CountLines(process + "/maps");
   return vitals;
+}
+
+bool IsAlive(pid_t pid) {
+  std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
+  std::string text;
+  return std::getline(stat, text) && text[text.rfind(')') + 2] != 'Z';
 }
 
 bool InFull() { return std::getenv("XPUD_TEST_FULL") != nullptr; }

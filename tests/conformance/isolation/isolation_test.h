@@ -1,6 +1,8 @@
 // What the tests of this folder have in common: a daemon, an innocent client, and the daemon's vital signs.
 #pragma once
 
+#include <sys/types.h>
+
 #include <string>
 #include <vector>
 
@@ -25,6 +27,9 @@ struct Vitals {
 
   static Vitals Of(const e2e::DaemonProcess& daemon);
 };
+
+// Neither gone nor a zombie.
+bool IsAlive(pid_t pid);
 
 // Whether tests that take long run in full: $XPUD_TEST_FULL, which `tools/test --full` sets.
 bool InFull();

@@ -1,0 +1,48 @@
+// Executors that are killed or stopped at any moment: sessions keep their memory and their results are right.
+#include <random>
+#include <thread>
+
+#include "tests/conformance/isolation/isolation_test.h"
+
+namespace xpud::isolation {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+class KilledExecutor : public Isolation {
+ protected:
+  KilledExecutor() : Isolation({"--executor", "process", "--command-limit", "2000"}) {}
+  pid_t executor() const { return static_cast<pid_t>(daemon_.StatusOf("executor_pid")); }
+  void AwaitReplaced(int64_t count) {
+    ASSERT_TRUE(e2e::Within(seconds(20), [&] { return daemon_.StatusOf("executors_replaced") == count; }));
+  }
+};
+
+TEST_F(KilledExecutor, IsReplacedUnderWorkAndNothingIsLost) {
+  const int kills = InFull() ? 200 : 20;
+  Innocent second(socket()), large(socket(), 256);
+  before_ = Vitals::Of(daemon_);
+  std::minstd_rand random(15);
+  for (int i = 1; i <= kills; ++i) {
+    ASSERT_TRUE(e2e::Within(seconds(20), [&] { return executor() > 0; }));
+    kill(executor(), SIGKILL);
+    AwaitReplaced(i);
+    std::this_thread::sleep_for(milliseconds(random() % 100));
+  }
+  second.ExpectUnharmed();
+  large.ExpectUnharmed();
+  std::printf("[ figures  ] %d executors killed; longest round %.0f ms\n", kills, innocent_.TakeLongestMs());
+  ExpectAsBefore({.resident = 16 * kMiB});
+}
+
+// One that hangs is taken for lost after --command-limit; the session whose command was first is closed.
+TEST_F(KilledExecutor, ThatIsStoppedIsReplacedToo) {
+  kill(executor(), SIGSTOP);
+  AwaitReplaced(1);
+  Innocent next(socket());
+  next.ExpectUnharmed();
+}
+
+}  // namespace
+}  // namespace xpud::isolation
