@@ -1,7 +1,7 @@
 // Host memory: a memfd of the client's own, which devices read and write in place. After the handshake a
 // client may send ShareMemory with the memfd on its session's socket, one at a time, and gets one answer,
-// once the devices that it names have the memory. The id is the client's choice, not 0 and not in use. A memfd
-// is shared once. Any thread.
+// once the devices that it names have the memory. The id is the client's choice, not 0 and not in use. A
+// memfd is shared once. Any thread.
 #pragma once
 
 #include <cstddef>
@@ -44,9 +44,10 @@ class ClientMemory {
   // InvalidArgument unless `fd` is a memfd of at least `bytes`, sealed against changes of its size but not of
   // its seals, writable, and with all its pages.
   static absl::StatusOr<ClientMemory> Accept(UniqueFd fd, uint64_t bytes);
-  // Adds the seals that are the daemon's to add, so that the pages stay the client's: it cannot give them back,
-  // for who touched them next would pay for new ones. Memory that executor processes map is only kept from
-  // further seals, as the next one must be able to map it too. InvalidArgument where pages are missing by now.
+  // Adds the seals that are the daemon's to add, so that the pages stay the client's: it cannot give them
+  // back, for who touched them next would pay for new ones. Memory that executor processes map is only kept
+  // from further seals, as the next one must be able to map it too. InvalidArgument where pages are missing
+  // by now.
   absl::Status Seal(bool for_executors) const;
 
   SharedBytes memory() const { return {{mapping_.data(), mapping_.size()}, fd_.get()}; }

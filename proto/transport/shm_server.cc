@@ -120,7 +120,8 @@ void ShmServer::WakeClient() {
   // What the client waits for must be visible before this is read: by the barrier that it issues before it
   // sleeps, or by our own ordering.
   std::atomic<uint32_t>& waits = control().client_waits;
-  if ((light_wake_ ? waits.load(std::memory_order_seq_cst) : waits.exchange(0, std::memory_order_seq_cst)) == 0)
+  if ((light_wake_ ? waits.load(std::memory_order_seq_cst) : waits.exchange(0, std::memory_order_seq_cst)) ==
+      0)
     return;
   waits.store(0, std::memory_order_seq_cst);
   completion().wake.fetch_add(1, std::memory_order_seq_cst);

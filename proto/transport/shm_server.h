@@ -58,7 +58,7 @@ class ShmServer final : public ServerTransport {
   UniqueFd doorbell_, staging_fd_, completion_fd_;
   Mapping control_mapping_, ring_, completion_mapping_, staging_;
   uint64_t head_ = 0;
-  uint32_t attention_ = 0;  // last seen
+  uint32_t attention_ = 0;   // last seen
   bool light_wake_ = false;  // a client that goes to sleep issues the barrier for us
   std::vector<std::byte> batch_;
 };

@@ -112,7 +112,7 @@ def clang_tidy(log: Log) -> None:
 
 
 def unit(log: Log) -> Tally:
-    return ctest(log, "dev", "-LE", "e2e")
+    return ctest(log, "dev", "-LE", "e2e|isolation")
 
 
 def sanitizer(preset: str):
@@ -191,6 +191,15 @@ def executor(log: Log) -> Tally:
             return tally + unittests(log, "sdk/torch/tests", {"XPUD_ADDRESS": str(daemon.address)}, ("test_device.py", "test_models.py", "test_pinned.py"))
 
 
+def isolation(log: Log) -> Tally:
+    """The isolation catalogue, against the release build: it counts commands and kills by the thousand, and looks at the clock."""
+    configure_and_build(log, "release", "xpud_isolation_tests")
+    tally = ctest(log, "release", "-L", "isolation", "-j1", "-V")
+    figures = re.findall(r"\[ figures  \] (.*)", log.path.read_text(errors="replace"))
+    print("".join(f"    {figure}\n" for figure in figures), end="", flush=True)
+    return tally
+
+
 def demo(log: Log) -> None:
     log.must("tools/demo", "--quick")
 
@@ -219,6 +228,7 @@ STAGES = [
     Stage("validation", "the same under Level Zero's validation layer", validation, ("setup", "build")),
     Stage("asynchronous", "real processes, with the CPU device treated as a GPU is", asynchronous, ("build",)),
     Stage("executor", "the same and PyTorch, with the device in a process of its own", executor, ("setup", "build")),
+    Stage("isolation", "hostile clients beside an innocent one", isolation, ("setup",)),
     Stage("demo", "the demo, small", demo, ("setup",)),
     Stage("bench", "every benchmark once, small", bench, ("setup",)),
 ]

@@ -1,5 +1,5 @@
-// A ring that is rewritten while the daemon decodes it. What the daemon checks and what it does must be of one
-// reading, whatever the ring says a moment later.
+// A ring that is rewritten while the daemon decodes it. What the daemon checks and what it does must be of
+// one reading, whatever the ring says a moment later.
 #include <random>
 #include <thread>
 
@@ -19,10 +19,11 @@ constexpr size_t kSlots = transport::kRingBytes / kSlot;
 constexpr wire::Handle kTarget = {1, 1};
 constexpr uint32_t kBuffers = 64;  // of the same size, so that they are neighbours
 constexpr uint64_t kBytes = 64;
-constexpr uint64_t kNothing = 0xffffff01;  // nor is any of its beginnings an id: bytes change one after another
+constexpr uint64_t kNothing =
+    0xffffff01;  // nor is any of its beginnings an id: bytes change one after another
 
-// A field of a command, and two values of it with which the command keeps its form: it does what it should, or
-// is an error of its queue.
+// A field of a command, and two values of it with which the command keeps its form: it does what it should,
+// or is an error of its queue.
 struct Flip {
   size_t at, bytes;
   uint64_t right, wrong;
@@ -36,7 +37,7 @@ std::vector<Flip> FlipsOfUpload() {
   return {{offsetof(C, header) + offsetof(wire::CommandHeader, queue), 2, 0, 1},
           {offsetof(C, buffer), 4, kTarget.id, kNothing},
           {offsetof(C, buffer) + 4, 4, kTarget.generation, kNothing},
-          {offsetof(C, offset), 8, 0, kBytes},            // a neighbour
+          {offsetof(C, offset), 8, 0, kBytes},             // a neighbour
           {offsetof(C, offset), 8, 0, uint64_t{1} << 40},  // nobody's
           {offsetof(C, bytes), 4, 32, 25},
           {sizeof(C), 8, 0x1111111111111111, ~uint64_t{0}}};
@@ -54,16 +55,21 @@ std::vector<std::byte> Negation() {
   } bytes = {};
   static_assert(sizeof(bytes) == kSlot);
   const auto type = static_cast<uint8_t>(ops::DType::kFloat32);
-  bytes.command = {wire::Header(wire::CommandKind::kExecute, 0, sizeof(bytes)), ops::RowOf("neg").number, type,
-                   1, 1, 0, 0};
+  bytes.command = {wire::Header(wire::CommandKind::kExecute, 0, sizeof(bytes)),
+                   ops::RowOf("neg").number,
+                   type,
+                   1,
+                   1,
+                   0,
+                   0};
   bytes.out = bytes.in = {{wire::OperandKind::kTensor, type, 1, 0, kTarget.id}, kTarget.generation, 0, 8, 0};
   const auto raw = std::as_bytes(std::span(&bytes, 1));
   return {raw.begin(), raw.end()};
 }
 std::vector<Flip> FlipsOfNegation() {
   constexpr size_t kOut = sizeof(wire::ExecuteCommand), kIn = kOut + 24;
-  std::vector<Flip> flips = {{offsetof(wire::ExecuteCommand, row), 2, ops::RowOf("neg").number,
-                              ops::RowOf("sqrt").number}};
+  std::vector<Flip> flips = {
+      {offsetof(wire::ExecuteCommand, row), 2, ops::RowOf("neg").number, ops::RowOf("sqrt").number}};
   for (const size_t operand : {kOut, kIn}) {
     flips.push_back({operand + offsetof(wire::OperandHeader, dtype), 1, 8, 5});
     flips.push_back({operand + offsetof(wire::OperandHeader, buffer), 4, kTarget.id, kNothing});
@@ -113,7 +119,8 @@ void KeepFlipping(std::span<std::byte> ring, const std::atomic<bool>& stop) {
     if (random() % 4 != 0) Store(at, flip.bytes, flip.right);
   }
   for (size_t slot = 0; slot < kSlots; ++slot) {
-    for (const Flip& flip : flips[slot % 2]) Store(ring.data() + slot * kSlot + flip.at, flip.bytes, flip.right);
+    for (const Flip& flip : flips[slot % 2])
+      Store(ring.data() + slot * kSlot + flip.at, flip.bytes, flip.right);
   }
 }
 

@@ -1,4 +1,5 @@
-// Bytes in shared memory that change while commands that were found good use them: indices that were in range.
+// Bytes in shared memory that change while commands that were found good use them: indices that were in
+// range.
 #include <thread>
 
 #include "proto/transport/host_memory.h"
@@ -34,7 +35,8 @@ class BulkData : public Isolation {
   // others, or IndexError.
   void LookUpFrom(wire::HostPlace place) {
     const View out = TensorView(kOut, {kIndices, kWidth});
-    const View inputs[] = {TensorView(kTable, {kRows, kWidth}), TensorView(kIndex, {kIndices}, DType::kInt64)};
+    const View inputs[] = {TensorView(kTable, {kRows, kWidth}),
+                           TensorView(kIndex, {kIndices}, DType::kInt64)};
     const auto lookup = Execute(ops::RowOf("embedding"), DType::kFloat32, {&out, 1}, inputs);
     int right = 0, refused = 0;
     for (int round = 0; round < kRounds; ++round) {
@@ -73,7 +75,8 @@ class Rewriter {
 
  private:
   void Main() {
-    constexpr int64_t kWrong[] = {int64_t{kRows}, -1, INT64_MIN, INT64_MAX, int64_t{1} << 40, -(int64_t{1} << 32)};
+    constexpr int64_t kWrong[] = {int64_t{kRows},     -1, INT64_MIN, INT64_MAX, int64_t{1} << 40,
+                                  -(int64_t{1} << 32)};
     for (uint64_t round = 0; !stop_; ++round) {
       const uint64_t at = round * 31 % kIndices;
       for (int flip = 0; flip < 100; ++flip) Set(at, flip % 2 == 0 ? kWrong[round % std::size(kWrong)] : 0);

@@ -30,8 +30,7 @@ UniqueFd Memfd(unsigned seals) {
 transport::ShareMemoryAnswer Share(HostileSession& session, const UniqueFd& memory, uint32_t id = kMemory) {
   const transport::ShareMemory message = {transport::kShareMagic, id, kBytes, 1};
   const int fd = memory.get();
-  EXPECT_TRUE(
-      transport::SendMessage(session.socket(), std::as_bytes(std::span(&message, 1)), {&fd, 1}).ok());
+  EXPECT_TRUE(transport::SendMessage(session.socket(), std::as_bytes(std::span(&message, 1)), {&fd, 1}).ok());
   transport::ShareMemoryAnswer answer = {};
   EXPECT_TRUE(
       transport::ReceiveMessage(session.socket(), std::as_writable_bytes(std::span(&answer, 1))).ok());
@@ -83,7 +82,8 @@ TEST_F(Memfds, ThatClientsUnmapAndPunchAreCopiedAllTheSame) {
   for (int round = 0; round < 50; ++round) {
     for (const UniqueFd* fd : {&session->fds().ring, &session->fds().staging}) {
       if (round % 2 == 0) continue;
-      EXPECT_EQ(fallocate(fd->get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, transport::kPageBytes, kBytes), 0);
+      EXPECT_EQ(
+          fallocate(fd->get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, transport::kPageBytes, kBytes), 0);
     }
     session->Put(Upload(kBuffer, 0, {0, 0, 0}, kBytes));
     session->Put(Download(kBuffer, 0, {kBytes, 0, 0}, kBytes));
@@ -97,8 +97,9 @@ TEST_F(Memfds, ThatClientsUnmapAndPunchAreCopiedAllTheSame) {
   ExpectAsBefore();
 }
 
-// Pages that a client gives back once the daemon has its memory would be charged to the daemon's control group
-// when it touches them next, and to nobody's limit. The daemon seals the memory against that when it takes it.
+// Pages that a client gives back once the daemon has its memory would be charged to the daemon's control
+// group when it touches them next, and to nobody's limit. The daemon seals the memory against that when it
+// takes it.
 TEST_F(Memfds, OfHostMemoryKeepTheirPages) {
   const UniqueFd memory = Memfd(F_SEAL_SHRINK | F_SEAL_GROW);
   auto mapping = *Mapping::Map(memory, kBytes, Access::kReadWrite);

@@ -26,7 +26,8 @@ std::vector<std::byte> BytesOf(const Command& command) {
 // One of each kind, all of them right after kBuffer was allocated.
 std::vector<std::vector<std::byte>> RightCommands() {
   const std::vector<std::byte> payload(21);
-  const View a = TensorView(kBuffer, {2, 3}), b = TensorView(kBuffer, {2, 3}, ops::DType::kFloat32, 1, {3, 1});
+  const View a = TensorView(kBuffer, {2, 3}),
+             b = TensorView(kBuffer, {2, 3}, ops::DType::kFloat32, 1, {3, 1});
   const View inputs[] = {a, b, Immediate(1)};
   const ops::Number number = ops::Number::Integer(1);
   const View softmax[] = {a};
@@ -86,13 +87,17 @@ TEST_F(Lengths, OfCommandsThatAreCutOffOrTrailBytesCloseTheSession) {
 }
 
 TEST_F(Lengths, ThatLieAboutThemselvesCloseTheSession) {
-  const std::vector<std::pair<uint32_t, const char*>> lies = {
-      {0, "a command of 0 bytes"},          {4, "a command of 4 bytes"},
-      {7, "a command of 7 bytes"},          {9, "a command of 9 bytes"},
-      {16, "published before it was whole"}, {8192, "published before it was whole"},
-      {8200, "a command of 8200 bytes"},    {1u << 20, "a command of 1048576 bytes"},
-      {1u << 31, "a command of"},           {~7u, "a command of"},
-      {~0u, "a command of"}};
+  const std::vector<std::pair<uint32_t, const char*>> lies = {{0, "a command of 0 bytes"},
+                                                              {4, "a command of 4 bytes"},
+                                                              {7, "a command of 7 bytes"},
+                                                              {9, "a command of 9 bytes"},
+                                                              {16, "published before it was whole"},
+                                                              {8192, "published before it was whole"},
+                                                              {8200, "a command of 8200 bytes"},
+                                                              {1u << 20, "a command of 1048576 bytes"},
+                                                              {1u << 31, "a command of"},
+                                                              {~7u, "a command of"},
+                                                              {~0u, "a command of"}};
   for (const auto& [size, reason] : lies) {
     auto session = OpenWithBuffer(socket());
     std::vector<std::byte> lying = BytesOf(Nop());
@@ -113,8 +118,7 @@ TEST_F(Lengths, ThatLieAboutThemselvesCloseTheSession) {
 
 TEST_F(Lengths, OperandCountsRanksAndKindsBeyondTheirLimitsCloseTheSession) {
   const View a = TensorView(kBuffer, {2, 3});
-  const std::vector<std::byte> right =
-      Execute(ops::RowOf("neg"), ops::DType::kFloat32, {&a, 1}, {&a, 1});
+  const std::vector<std::byte> right = Execute(ops::RowOf("neg"), ops::DType::kFloat32, {&a, 1}, {&a, 1});
   constexpr size_t kFirstOperand = sizeof(wire::ExecuteCommand);
   const std::vector<size_t> counts = {offsetof(wire::ExecuteCommand, outputs),
                                       offsetof(wire::ExecuteCommand, inputs),
@@ -158,7 +162,8 @@ TEST_F(Lengths, OfTheRingThatAreNoPositionsInItCloseTheSession) {
       {[](const HostileSession&) { return uint64_t{0}; }, "tail is outside the ring"},
       {[](const HostileSession&) { return ~uint64_t{7}; }, "tail is outside the ring"},
       {[](const HostileSession&) { return uint64_t{1} << 63; }, "tail is outside the ring"},
-      {[](const HostileSession& s) { return s.tail() + 64; }, "a command of 0 bytes"},  // nothing was put there
+      {[](const HostileSession& s) { return s.tail() + 64; },
+       "a command of 0 bytes"},  // nothing was put there
       {[](const HostileSession& s) { return s.tail() + transport::kRingBytes; }, "a command of 0 bytes"}};
   for (size_t i = 0; i < tails.size(); ++i) {
     HostileSession session(socket());

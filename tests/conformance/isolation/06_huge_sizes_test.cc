@@ -38,8 +38,8 @@ TEST_F(HugeSizes, ThatAreAllowedTakeNoMemoryUntilTheyAreUsed) {
   EXPECT_LE(Vitals::Of(daemon_).resident_bytes, before_.resident_bytes + 8 * kMiB);
 }
 
-// A view repeats its elements where strides are 0, so it can be larger than any memory; an op on it would hold
-// the device for hours.
+// A view repeats its elements where strides are 0, so it can be larger than any memory; an op on it would
+// hold the device for hours.
 TEST_F(HugeSizes, OfViewsThatRepeatTheirElementsAreRefusedAtEveryOperand) {
   auto session = std::make_unique<HostileSession>(socket());
   PutOperands(*session);
@@ -109,10 +109,14 @@ TEST_F(HugeSizes, OfHostMemoryAreMeasured) {
   ASSERT_EQ(fcntl(hollow.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
   const UniqueFd small = *transport::CreateHostMemory(1 << 20);
   auto session = std::make_unique<HostileSession>(socket());
-  for (const auto& [fd, bytes] : std::initializer_list<std::pair<int, uint64_t>>{
-           {hollow.get(), kTiB}, {small.get(), kTiB}, {small.get(), uint64_t{1} << 63}, {small.get(), 0 - kTiB}}) {
+  for (const auto& [fd, bytes] :
+       std::initializer_list<std::pair<int, uint64_t>>{{hollow.get(), kTiB},
+                                                       {small.get(), kTiB},
+                                                       {small.get(), uint64_t{1} << 63},
+                                                       {small.get(), 0 - kTiB}}) {
     const transport::ShareMemory message = {transport::kShareMagic, 1, bytes, 1};
-    ASSERT_TRUE(transport::SendMessage(session->socket(), std::as_bytes(std::span(&message, 1)), {&fd, 1}).ok());
+    ASSERT_TRUE(
+        transport::SendMessage(session->socket(), std::as_bytes(std::span(&message, 1)), {&fd, 1}).ok());
     transport::ShareMemoryAnswer answer;
     ASSERT_TRUE(
         transport::ReceiveMessage(session->socket(), std::as_writable_bytes(std::span(&answer, 1))).ok());

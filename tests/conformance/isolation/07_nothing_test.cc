@@ -77,7 +77,8 @@ TEST_F(Nothing, AViewOfSomethingInABufferWithoutBytesIsAnError) {
       View& view = *call.operands()[i];
       if (view.kind != wire::OperandKind::kTensor) continue;
       view.buffer = kEmpty;
-      EXPECT_THAT(TextOf(Do(call)), HasSubstr("leaves its buffer of 0 bytes")) << row.aten << " operand " << i;
+      EXPECT_THAT(TextOf(Do(call)), HasSubstr("leaves its buffer of 0 bytes"))
+          << row.aten << " operand " << i;
     }
   }
 }
@@ -104,7 +105,8 @@ TEST_F(Nothing, TensorsWithoutElementsAreHarmlessAtEveryOperand) {
     // Everything that is 2, or 3, becomes 0: shapes fit.
     for (const uint64_t size : {2, 3}) {
       Call call = RightCall(row);
-      for (View* view : call.operands()) std::replace(view->sizes.begin(), view->sizes.end(), size, uint64_t{0});
+      for (View* view : call.operands())
+        std::replace(view->sizes.begin(), view->sizes.end(), size, uint64_t{0});
       count(Do(call));
     }
   }

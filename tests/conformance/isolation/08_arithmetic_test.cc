@@ -23,12 +23,12 @@ class Arithmetic : public Isolation {
 
 constexpr uint64_t kMax = ~uint64_t{0};
 // Around what 32, 56, 63 and 64 bits hold, in bytes and in elements.
-constexpr uint64_t kEdges[] = {kOperandBytes + 1,  (1ull << 31) - 1,      1ull << 31,        (1ull << 32) - 1,
-                               1ull << 32,         (1ull << 32) + 1,      1ull << 40,        1ull << 54,
-                               (1ull << 56) - 1,   1ull << 56,            (1ull << 56) + 1,  1ull << 60,
-                               (1ull << 61) - 1,   1ull << 61,            (1ull << 62) - 1,  1ull << 62,
-                               (1ull << 63) - 1,   1ull << 63,            (1ull << 63) + 1,  kMax - kOperandBytes,
-                               kMax - 4095,        kMax - 8,              kMax - 1,          kMax};
+constexpr uint64_t kEdges[] = {kOperandBytes + 1, (1ull << 31) - 1, 1ull << 31,       (1ull << 32) - 1,
+                               1ull << 32,        (1ull << 32) + 1, 1ull << 40,       1ull << 54,
+                               (1ull << 56) - 1,  1ull << 56,       (1ull << 56) + 1, 1ull << 60,
+                               (1ull << 61) - 1,  1ull << 61,       (1ull << 62) - 1, 1ull << 62,
+                               (1ull << 63) - 1,  1ull << 63,       (1ull << 63) + 1, kMax - kOperandBytes,
+                               kMax - 4095,       kMax - 8,         kMax - 1,         kMax};
 
 TEST_F(Arithmetic, OfCopiesNeitherWrapsNorLeavesItsBuffer) {
   auto session = Open();
@@ -96,8 +96,8 @@ TEST_F(Arithmetic, OfViewsNeitherWrapsNorLeavesTheBuffer) {
       const View *const out = reads ? &right : &view, *const in = reads ? &view : &right;
       session->Put(Execute(ops::RowOf("neg"), DType::kFloat32, {out, 1}, {in, 1}));
       const absl::Status status = session->Settle();
-      EXPECT_THAT(TextOf(status), AnyOf(HasSubstr("overflows"), HasSubstr("leaves its buffer"),
-                                          HasSubstr("would take")));
+      EXPECT_THAT(TextOf(status),
+                  AnyOf(HasSubstr("overflows"), HasSubstr("leaves its buffer"), HasSubstr("would take")));
       ++refused;
       if (session->closed()) session = Open();
     }
@@ -122,10 +122,13 @@ TEST_F(Arithmetic, OfViewsNeitherWrapsNorLeavesTheBuffer) {
 TEST_F(Arithmetic, OfAttributesIsCheckedWhateverTheirKind) {
   auto session = Open();
   const double real = std::numeric_limits<double>::max(), nan = std::numeric_limits<double>::quiet_NaN();
-  const ops::Number extremes[] = {
-      ops::Number::Integer(std::numeric_limits<int64_t>::min()), ops::Number::Integer(-1),
-      ops::Number::Integer(std::numeric_limits<int64_t>::max()), ops::Number::Integer(1ll << 32),
-      ops::Number::Real(real), ops::Number::Real(-real), ops::Number::Real(nan)};
+  const ops::Number extremes[] = {ops::Number::Integer(std::numeric_limits<int64_t>::min()),
+                                  ops::Number::Integer(-1),
+                                  ops::Number::Integer(std::numeric_limits<int64_t>::max()),
+                                  ops::Number::Integer(1ll << 32),
+                                  ops::Number::Real(real),
+                                  ops::Number::Real(-real),
+                                  ops::Number::Real(nan)};
   int calls = 0;
   for (const ops::Row& row : ops::kRows) {
     const size_t attributes = RightCall(row).attributes.size();
@@ -148,10 +151,21 @@ TEST_F(Arithmetic, OfAttributesIsCheckedWhateverTheirKind) {
 // Division by zero, the lowest integer by -1, shifts and powers: kernels do not trap.
 TEST_F(Arithmetic, OfElementsNeverFaults) {
   auto session = Open();
-  constexpr auto kLowest = std::numeric_limits<int64_t>::min(), kHighest = std::numeric_limits<int64_t>::max();
+  constexpr auto kLowest = std::numeric_limits<int64_t>::min(),
+                 kHighest = std::numeric_limits<int64_t>::max();
   constexpr auto kLowest32 = int64_t{std::numeric_limits<int32_t>::min()};
-  const int64_t elements[] = {0,        -1, 1,           kLowest,          kHighest, 64, 63, -64,
-                              kLowest32, kLowest + (int64_t{1} << 31), -1 - (int64_t{1} << 32), 2};
+  const int64_t elements[] = {0,
+                              -1,
+                              1,
+                              kLowest,
+                              kHighest,
+                              64,
+                              63,
+                              -64,
+                              kLowest32,
+                              kLowest + (int64_t{1} << 31),
+                              -1 - (int64_t{1} << 32),
+                              2};
   constexpr size_t kCount = std::size(elements);
   // Every pair of them, for int64; other types see their halves and quarters.
   std::vector<int64_t> left, right;

@@ -40,7 +40,7 @@ class Flooded : public Isolation {
   double Ratio(const char* what, const std::vector<std::vector<std::byte>>& commands, Innocent& innocent) {
     Flood flood(socket(), commands);
     std::vector<double> ratios, quiet, flooded;
-    const int rounds = InFull() ? 15 : 7;
+    const int rounds = InFull() ? 15 : 5;
     for (int round = 0; round < rounds; ++round) {
       flood.Stop();
       quiet.push_back(P99(innocent));
@@ -49,9 +49,10 @@ class Flooded : public Isolation {
       ratios.push_back(flooded.back() / quiet.back());
     }
     const double ratio = Percentile(ratios, 50);
-    std::printf("[ figures  ] %s: p99 %.0f us quiet, %.0f us beside it; ratio %.2f (%.2f to %.2f), bound %.0f%s\n",
-                what, Percentile(quiet, 50), Percentile(flooded, 50), ratio, Percentile(ratios, 0),
-                Percentile(ratios, 100), kBound, ratio > kBound ? ": missed" : "");
+    std::printf(
+        "[ figures  ] %s: p99 %.0f us quiet, %.0f us beside it; ratio %.2f (%.2f to %.2f), bound %.0f%s\n",
+        what, Percentile(quiet, 50), Percentile(flooded, 50), ratio, Percentile(ratios, 0),
+        Percentile(ratios, 100), kBound, ratio > kBound ? ": missed" : "");
     return ratio;
   }
 
@@ -59,7 +60,7 @@ class Flooded : public Isolation {
   static double P99(Innocent& innocent) {
     std::this_thread::sleep_for(milliseconds(50));  // what was under way
     innocent.TakeRoundTimes();
-    std::this_thread::sleep_for(milliseconds(600));
+    std::this_thread::sleep_for(milliseconds(400));
     return Percentile(innocent.TakeRoundTimes(), 99);
   }
 };

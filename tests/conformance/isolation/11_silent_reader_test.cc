@@ -6,8 +6,8 @@
 #include <thread>
 
 #include "proto/transport/host_memory.h"
-#include "tests/conformance/isolation/isolation_test.h"
 #include "sdk/client/connect.h"
+#include "tests/conformance/isolation/isolation_test.h"
 #include "tests/conformance/isolation/op_calls.h"
 
 namespace xpud::isolation {

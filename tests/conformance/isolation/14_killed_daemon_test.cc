@@ -22,7 +22,8 @@ int ComputeUntilTheEnd(const std::string& socket) {
   ConnectOptions options;
   options.address = socket;
   auto session = Session::Connect(options);
-  if (!session.ok()) return absl::IsUnavailable(session.status()) || absl::IsNotFound(session.status()) ? kToldSo : kNoSession;
+  if (!session.ok())
+    return absl::IsUnavailable(session.status()) || absl::IsNotFound(session.status()) ? kToldSo : kNoSession;
   const std::vector<float> values(1 << 14, 3);
   absl::StatusOr<std::vector<float>> result = values;
   while (result.ok()) {
@@ -48,7 +49,8 @@ void KillAgainAndAgain(const std::vector<std::string>& flags, int rounds) {
     daemon.Kill();
     const auto killed = std::chrono::steady_clock::now();
     for (auto& client : clients) EXPECT_EQ(WEXITSTATUS(client->Wait()), kToldSo);
-    longest = std::max(longest, std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - killed));
+    longest = std::max(longest,
+                       std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - killed));
     if (executor > 0)
       EXPECT_TRUE(e2e::Within(seconds(5), [&] { return !IsAlive(static_cast<pid_t>(executor)); }));
     daemon.Restart();
@@ -59,7 +61,9 @@ void KillAgainAndAgain(const std::vector<std::string>& flags, int rounds) {
   Innocent(daemon.socket()).ExpectUnharmed();
 }
 
-TEST(KilledDaemon, EndsEveryCallAndTheNextOneServesAtTheSameSocket) { KillAgainAndAgain({}, InFull() ? 200 : 25); }
+TEST(KilledDaemon, EndsEveryCallAndTheNextOneServesAtTheSameSocket) {
+  KillAgainAndAgain({}, InFull() ? 200 : 25);
+}
 
 TEST(KilledDaemon, TakesItsExecutorsAlong) {
   KillAgainAndAgain({"--executor", "process"}, InFull() ? 100 : 10);

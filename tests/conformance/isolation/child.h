@@ -1,5 +1,5 @@
-// A process of its own that runs a function of the test's, to be killed, stopped or waited for. Forked, so the
-// test has no threads when it makes one. It dies with the test.
+// A process of its own that runs a function of the test's, to be killed, stopped or waited for. Forked, so
+// the test has no threads when it makes one. It dies with the test.
 #pragma once
 
 #include <sys/types.h>

@@ -33,8 +33,12 @@ inline wire::DownloadCommand Download(wire::Handle buffer, uint64_t offset, wire
 }
 inline wire::CopyCommand Copy(wire::Handle source, uint64_t source_offset, wire::Handle target,
                               uint64_t target_offset, uint64_t bytes) {
-  return {HeaderOf<wire::CopyCommand>(wire::CommandKind::kCopy), source, target, source_offset,
-          target_offset, bytes};
+  return {HeaderOf<wire::CopyCommand>(wire::CommandKind::kCopy),
+          source,
+          target,
+          source_offset,
+          target_offset,
+          bytes};
 }
 inline wire::CreateQueueCommand CreateQueue(uint32_t queue, uint32_t device = 0, int32_t priority = 0) {
   return {HeaderOf<wire::CreateQueueCommand>(wire::CommandKind::kCreateQueue, queue), device, priority};
@@ -66,8 +70,9 @@ struct View {
   std::vector<uint64_t> strides;  // empty: row-major
   ops::Number number;
 };
-inline View TensorView(wire::Handle buffer, std::vector<uint64_t> sizes, ops::DType dtype = ops::DType::kFloat32,
-                   uint64_t offset = 0, std::vector<uint64_t> strides = {}) {
+inline View TensorView(wire::Handle buffer, std::vector<uint64_t> sizes,
+                       ops::DType dtype = ops::DType::kFloat32, uint64_t offset = 0,
+                       std::vector<uint64_t> strides = {}) {
   return {wire::OperandKind::kTensor, dtype, buffer, offset, std::move(sizes), std::move(strides), {}};
 }
 inline View Immediate(double value) {

@@ -32,10 +32,8 @@ HostileSession::HostileSession(const std::string& address, const char* name)
   XPUD_CHECK(welcome_.version != 0);
   fds_ = {std::move(fds[0]), std::move(fds[1]), std::move(fds[2]), std::move(fds[3])};
   control_ = *Mapping::Map(fds_.ring, transport::kPageBytes, Access::kReadWrite);
-  ring_ =
-      *Mapping::MapMirrored(fds_.ring, transport::kRingBytes, Access::kReadWrite, transport::kPageBytes);
-  completion_ =
-      *Mapping::Map(fds_.completion, sizeof(transport::CompletionPage), Access::kReadOnly);
+  ring_ = *Mapping::MapMirrored(fds_.ring, transport::kRingBytes, Access::kReadWrite, transport::kPageBytes);
+  completion_ = *Mapping::Map(fds_.completion, sizeof(transport::CompletionPage), Access::kReadOnly);
   staging_ = *Mapping::Map(fds_.staging, welcome_.staging_bytes, Access::kReadWrite);
 }
 
@@ -65,7 +63,8 @@ absl::Status HostileSession::Settle(milliseconds limit) {
   const auto is_settled = [&] {
     return closed() || queue.completed.load(std::memory_order_acquire) >= sequence_;
   };
-  for (int i = 0; i < kLooks && !is_settled(); ++i) std::this_thread::yield();  // mostly it takes microseconds
+  for (int i = 0; i < kLooks && !is_settled(); ++i)
+    std::this_thread::yield();  // mostly it takes microseconds
   const bool settled = e2e::Within(limit, is_settled);
   if (closed()) return absl::UnavailableError(transport::GetText(completion().reason));
   if (!settled) return absl::DeadlineExceededError("the daemon neither did the work nor refused it");
@@ -74,8 +73,8 @@ absl::Status HostileSession::Settle(milliseconds limit) {
   errors_seen_ = errors;
   const absl::Status error(static_cast<absl::StatusCode>(queue.error_code),
                            transport::GetText(queue.message));
-  Put(wire::ClearErrorCommand{wire::Header(wire::CommandKind::kClearError, 0, sizeof(wire::ClearErrorCommand)),
-                              errors, 0});
+  Put(wire::ClearErrorCommand{
+      wire::Header(wire::CommandKind::kClearError, 0, sizeof(wire::ClearErrorCommand)), errors, 0});
   Publish();
   return error;
 }

@@ -119,8 +119,8 @@ void Innocent::Main(const std::string& socket, const std::string& name, int64_t 
 }
 
 Innocent::Innocent(const std::string& socket, int64_t size, const std::string& name)
-    : findings_(static_cast<Findings*>(mmap(nullptr, sizeof(Findings), PROT_READ | PROT_WRITE,
-                                            MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {
+    : findings_(static_cast<Findings*>(
+          mmap(nullptr, sizeof(Findings), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {
   XPUD_CHECK(findings_ != MAP_FAILED);
   child_ = std::make_unique<Child>([&] { Main(socket, name, size, *findings_); });
   ExpectUnharmed();

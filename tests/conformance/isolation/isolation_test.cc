@@ -89,7 +89,7 @@ void Isolation::ExpectAsBefore(const Growth& growth) {
            now.mappings <= before_.mappings + growth.mappings &&
            now.resident_bytes <= before_.resident_bytes + growth.resident;
   });
-  std::printf("[ figures  ] resident %+.1f MiB, files %+d, threads %+d, mappings %+d\n",
+  std::printf("[ vitals   ] resident %+.1f MiB, files %+d, threads %+d, mappings %+d\n",
               static_cast<double>(now.resident_bytes - before_.resident_bytes) / kMiB,
               static_cast<int>(now.files - before_.files), static_cast<int>(now.threads - before_.threads),
               static_cast<int>(now.mappings - before_.mappings));

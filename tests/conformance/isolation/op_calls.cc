@@ -81,7 +81,11 @@ Call NllLoss(const ops::Row& row, DType type) {
   } else {
     build.Out({2, 3}).In({}).In({2, 3});
   }
-  return build.In({2}, DType::kInt64).In({3}).Attribute(Number::Integer(1)).Attribute(Number::Integer(-100)).Take();
+  return build.In({2}, DType::kInt64)
+      .In({3})
+      .Attribute(Number::Integer(1))
+      .Attribute(Number::Integer(-100))
+      .Take();
 }
 
 Call LayerNorm(const ops::Row& row, DType type) {
@@ -97,7 +101,16 @@ Call LayerNorm(const ops::Row& row, DType type) {
 }
 
 Call LayerNormBackward(const ops::Row& row, DType type) {
-  return Builder(row, type).Out({2, 3}).Out({3}).Out({3}).In({2, 3}).In({2, 3}).In({2}).In({2}).In({3}).Take();
+  return Builder(row, type)
+      .Out({2, 3})
+      .Out({3})
+      .Out({3})
+      .In({2, 3})
+      .In({2, 3})
+      .In({2})
+      .In({2})
+      .In({3})
+      .Take();
 }
 
 Call Attention(const ops::Row& row, DType type) {

@@ -20,7 +20,8 @@ struct Call {
   std::vector<View*> operands();  // outputs, then inputs
 };
 
-// Its operands lie in buffers 1, 2, ... of generation 1, outputs first, at their starts; indices are at most 1.
+// Its operands lie in buffers 1, 2, ... of generation 1, outputs first, at their starts; indices are at
+// most 1.
 Call RightCall(const ops::Row& row);
 // As above, of this type, which the row's dtypes hold.
 Call RightCall(const ops::Row& row, ops::DType type);

@@ -1,0 +1,131 @@
+// Index contents out of range, in every op of the table that looks at them.
+#include <limits>
+
+#include "tests/conformance/isolation/isolation_test.h"
+#include "tests/conformance/isolation/op_calls.h"
+
+namespace xpud::isolation {
+namespace {
+
+using ops::DType;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr uint32_t kGuards = 16;
+constexpr uint32_t kOperands = ops::kMaxOutputs + ops::kMaxInputs;
+
+class Indices : public Isolation {
+ protected:
+  // Outputs hold zeros, inputs ones, and guards among them zeros.
+  void Prepare(const Call& call) {
+    const std::vector<float> ones(kOperandBytes / 8, 1.0f);
+    const std::vector<std::byte> zeros(kOperandBytes / 2);
+    for (uint32_t id = 1; id <= kOperands; ++id) {
+      const bool input = id > call.outputs.size();
+      for (const uint64_t at : {uint64_t{0}, kOperandBytes / 2})
+        session_->Put(UploadInline({id, 1}, at, input ? std::as_bytes(std::span(ones)) : std::span(zeros)));
+    }
+  }
+  void SetUp() override {
+    PutOperands(*session_);
+    for (uint32_t id = kOperands + 1; id <= kOperands + kGuards; ++id) {
+      session_->Put(Allocate({id, 1}, kOperandBytes));
+      for (const uint64_t at : {uint64_t{0}, kOperandBytes / 2})
+        session_->Put(UploadInline({id, 1}, at, std::vector<std::byte>(kOperandBytes / 2)));
+    }
+    ASSERT_TRUE(session_->Settle().ok());
+  }
+  template <typename T>
+  void SetIndices(const View& view, T ordinary, size_t at, T value) {
+    std::vector<T> indices(view.sizes[0] * (view.sizes.size() > 1 ? view.sizes[1] : 1), ordinary);
+    indices[at == 0 ? 0 : indices.size() - 1] = value;
+    session_->Put(UploadInline(view.buffer, 0, std::as_bytes(std::span(indices))));
+  }
+  void ExpectZeros(wire::Handle buffer, uint64_t from, std::string_view op) {
+    session_->Put(Download(buffer, 0, {0, 0, 0}, kOperandBytes));
+    ASSERT_TRUE(session_->Settle().ok());
+    for (uint64_t i = from; i < kOperandBytes; ++i)
+      ASSERT_EQ(session_->staging()[i], std::byte{0})
+          << op << " wrote byte " << i << " of buffer " << buffer.id;
+  }
+
+  std::unique_ptr<HostileSession> session_ = std::make_unique<HostileSession>(socket());
+};
+
+// The operand that holds indices, and how many there are to choose from.
+struct Chosen {
+  View* index;
+  int64_t choices;
+};
+Chosen IndexOf(Call& call) {
+  switch (call.row->family) {
+    case ops::Family::kGather:
+      return {&call.inputs[1], static_cast<int64_t>(call.inputs[0].sizes[0])};
+    case ops::Family::kEmbedding:
+      return {&call.inputs[1], static_cast<int64_t>(call.inputs[0].sizes[0])};
+    case ops::Family::kScatterAdd:
+      call.attributes[0] = ops::Number::Integer(1);  // the row that is skipped; -1 would be none
+      return {&call.inputs[0], static_cast<int64_t>(call.outputs[0].sizes[0])};
+    case ops::Family::kNllLoss: {
+      const size_t scores = call.row->outputs == 1 ? 1 : 0;
+      return {&call.inputs[scores + 1], static_cast<int64_t>(call.inputs[scores].sizes[1])};
+    }
+    default:
+      ADD_FAILURE() << call.row->aten << " looks at indices that this test does not know";
+      return {nullptr, 0};
+  }
+}
+
+uint64_t BytesOf(const View& view) {
+  uint64_t bytes = ops::SizeOf(view.dtype);
+  for (const uint64_t size : view.sizes) bytes *= size;
+  return bytes;
+}
+
+TEST_F(Indices, OutOfRangeAreErrorsOfTheirQueueAndTouchNothing) {
+  constexpr int64_t kLow32 = std::numeric_limits<int32_t>::min(),
+                    kHigh32 = std::numeric_limits<int32_t>::max();
+  int errors = 0;
+  for (const ops::Row& row : ops::kRows) {
+    if (!ops::ReadsIndices(row.family)) continue;
+    for (const DType type : {DType::kInt64, DType::kInt32}) {
+      Call call = RightCall(row);
+      const auto [index, choices] = IndexOf(call);
+      ASSERT_NE(index, nullptr);
+      index->dtype = type;
+      for (const int64_t bad :
+           {choices, choices + 1, int64_t{-1}, -choices, kLow32, kHigh32, int64_t{1} << 20, int64_t{1} << 31,
+            int64_t{1} << 32, (int64_t{1} << 32) + 1, -(int64_t{1} << 32),
+            std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()}) {
+        if (type == DType::kInt32 && (bad < kLow32 || bad > kHigh32)) continue;
+        for (const size_t at : {0, 1}) {
+          Prepare(call);
+          if (type == DType::kInt64) {
+            SetIndices<int64_t>(*index, 0, at, bad);
+          } else {
+            SetIndices<int32_t>(*index, 0, at, static_cast<int32_t>(bad));
+          }
+          session_->Put(call.bytes());
+          const absl::Status status = session_->Settle();
+          EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange)
+              << row.aten << " index " << bad << ": " << status;
+          EXPECT_THAT(TextOf(status), HasSubstr(" is out of range in "));
+          ++errors;
+          for (const View& out : call.outputs) ExpectZeros(out.buffer, BytesOf(out), row.aten);
+        }
+      }
+      // And the next one is right.
+      Prepare(call);
+      SetIndices<int64_t>(*index, 0, 0, 0);
+      session_->Put(call.bytes());
+      EXPECT_TRUE(session_->Settle().ok()) << row.aten;
+    }
+  }
+  EXPECT_GT(errors, 150);
+  for (uint32_t id = kOperands + 1; id <= kOperands + kGuards; ++id) ExpectZeros({id, 1}, 0, "something");
+  session_.reset();
+  ExpectAsBefore(kOfKernels);
+}
+
+}  // namespace
+}  // namespace xpud::isolation
