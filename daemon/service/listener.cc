@@ -78,6 +78,7 @@ absl::Status Listener::Bind() {
   if (listen(socket_.get(), 128) != 0) return Errno("listen failed");
   epoll_.Reset(epoll_create1(EPOLL_CLOEXEC));
   inbox_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  spare_.Reset(eventfd(0, EFD_CLOEXEC));
   sigset_t ends;
   sigemptyset(&ends);
   sigaddset(&ends, SIGINT);
@@ -120,6 +121,7 @@ void Listener::ShutDown(uint64_t session) {
 void Listener::Accept() {
   while (true) {
     UniqueFd fd(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!fd.valid() && (errno == EMFILE || errno == ENFILE) && TurnAway()) continue;
     if (!fd.valid()) return;
     if (clients_.size() >= kMaxClients) {
       spdlog::warn("client_refused reason=\"{} clients are connected\"", clients_.size());
@@ -141,6 +143,17 @@ void Listener::Accept() {
     client.socket = std::move(fd);
     clients_.emplace(key, std::move(client));
   }
+}
+
+// A connection that nobody takes would keep this thread awake, and its client waiting.
+bool Listener::TurnAway() {
+  spare_.Reset();
+  UniqueFd fd(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  const bool was_there = fd.valid();
+  fd.Reset();
+  spare_.Reset(eventfd(0, EFD_CLOEXEC));
+  if (was_there) spdlog::warn("client_refused reason=\"this process has no file descriptors left\"");
+  return was_there;
 }
 
 absl::Status Listener::OpenSession(scheduler::Engine& engine, Client& client, const transport::Hello& hello) {
@@ -214,8 +227,13 @@ void Listener::TakeMemory(scheduler::Engine& engine, uint64_t key, Client& clien
 absl::Status Listener::ReceiveMemory(scheduler::Engine& engine, uint64_t key, Client& client) {
   transport::ShareMemory message;
   UniqueFd fd;
-  RETURN_IF_ERROR(transport::ReceiveMessage(client.socket.get(),
-                                            std::as_writable_bytes(std::span(&message, 1)), {&fd, 1}));
+  const absl::Status received = transport::ReceiveMessage(
+      client.socket.get(), std::as_writable_bytes(std::span(&message, 1)), {&fd, 1});
+  if (absl::IsResourceExhausted(received)) {
+    Answer(engine, key, message.id, received);
+    return absl::OkStatus();
+  }
+  RETURN_IF_ERROR(received);
   if (message.magic != transport::kShareMagic || !fd.valid())
     return absl::InvalidArgumentError("it sent something after its greeting that shares no memory");
   RETURN_IF_ERROR(Watch(epoll_.get(), client.socket.get(), EPOLLRDHUP, SocketTag(key), EPOLL_CTL_MOD));

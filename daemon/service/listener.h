@@ -51,6 +51,8 @@ class Listener {
   explicit Listener(Options options) : options_(std::move(options)) {}
   absl::Status Bind();
   void Accept();
+  // One client, for want of file descriptors; false where none is there.
+  bool TurnAway();
   void Greet(scheduler::Engine& engine, Client& client);
   absl::Status OpenSession(scheduler::Engine& engine, Client& client, const transport::Hello& hello);
   // Host memory that a client shares: see proto/transport/host_memory.h. Until it is answered, nothing else
@@ -70,6 +72,7 @@ class Listener {
   const Options options_;
   bool bound_ = false;  // the socket at the path is ours to remove
   UniqueFd lock_, socket_, epoll_, signals_, inbox_;
+  UniqueFd spare_;  // given up to take a connection where there is no other
   absl::flat_hash_map<uint64_t, Client> clients_;  // by key
   uint64_t next_key_ = 16;
   uint64_t next_session_ = 1;

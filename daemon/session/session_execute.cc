@@ -59,17 +59,18 @@ bool TakesLong(const kernels::OpCall& call) {
 }
 
 // Views repeat their elements where strides are 0, and attention does more the longer its sequences are, so
-// the memory that an op names does not bound what it asks for. These do: a view may be no larger than what a
-// session may hold, and where nobody can end a command (an executor process can be), it may multiply for
+// the memory that an op names does not bound what it asks for. These do: a view may be no larger than the
+// device's memory, and where nobody can end a command (an executor process can be), it may multiply for
 // minutes at most.
 absl::Status CheckWork(const kernels::OpCall& call, const DeviceState& state) {
   constexpr double kMostProducts = 0x1p43;
+  const uint64_t memory = state.device->properties().total_memory;
   for (const auto& operands : {call.outputs, call.inputs}) {
     for (const kernels::Operand& operand : operands) {
-      if (Bytes(operand) <= static_cast<double>(state.memory_limit)) continue;
+      if (Bytes(operand) <= static_cast<double>(memory)) continue;
       return absl::InvalidArgumentError(absl::StrCat("a view of ", operand.numel(),
-                                                     " elements would take more than the ",
-                                                     state.memory_limit, " bytes that a session may hold"));
+                                                     " elements would take more than the ", memory,
+                                                     " bytes that its device has"));
     }
   }
   if (state.device->properties().replaceable || Products(call) <= kMostProducts) return absl::OkStatus();

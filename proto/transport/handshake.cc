@@ -83,6 +83,8 @@ absl::Status ReceiveMessage(int socket, std::span<std::byte> message, std::span<
     return absl::InvalidArgumentError(
         absl::StrCat("a message of ", received, " bytes where ", message.size(), " were expected"));
   }
+  if ((header.msg_flags & MSG_CTRUNC) != 0 && count < fds.size())
+    return absl::ResourceExhaustedError("this process has no file descriptors left for those of a message");
   if ((count != fds.size() && count != 0) || (header.msg_flags & MSG_CTRUNC) != 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("a message with ", count, " file descriptors where ", fds.size(), " were expected"));

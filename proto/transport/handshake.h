@@ -61,6 +61,7 @@ uint16_t NegotiateVersion(uint16_t oldest, uint16_t newest);
 // Sends one message with up to four fds.
 absl::Status SendMessage(int socket, std::span<const std::byte> message, std::span<const int> fds = {});
 // Receives one message of exactly message.size() bytes with fds.size() fds, or none. Unavailable at hang-up.
+// ResourceExhausted: the message is there, and this process may have no more fds.
 absl::Status ReceiveMessage(int socket, std::span<std::byte> message, std::span<UniqueFd> fds = {});
 
 // `text` cut to fit and NUL-terminated.

@@ -49,6 +49,11 @@ absl::StatusOr<Connection> Handshake(UniqueFd socket, const std::string& address
     return absl::FailedPreconditionError(absl::StrCat(
         "the xpud daemon at ", address, " refused this client: ", transport::GetText(welcome.text)));
   }
+  if (welcome.version < wire::kOldestVersion || welcome.version > wire::kNewestVersion) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the xpud daemon at ", address, " speaks protocol version ", welcome.version,
+                     ", this client ", wire::kOldestVersion, " to ", wire::kNewestVersion));
+  }
   transport::SessionFds session{std::move(fds[0]), std::move(fds[1]), std::move(fds[2]), std::move(fds[3])};
   const auto devices =
       std::span(welcome.devices).first(std::min<size_t>(welcome.device_count, transport::kMaxDevices));

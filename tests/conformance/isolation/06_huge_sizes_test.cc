@@ -32,7 +32,7 @@ TEST_F(HugeSizes, OfBuffersAreRefusedWithoutBeingKept) {
 // What a session may hold is memory that it may never touch: the daemon does not either.
 TEST_F(HugeSizes, ThatAreAllowedTakeNoMemoryUntilTheyAreUsed) {
   auto session = std::make_unique<HostileSession>(socket());
-  session->Put(Allocate({1, 1}, session->welcome().memory_limit / 2));
+  session->Put(Allocate({1, 1}, session->welcome().devices[0].total_memory / 2));
   ASSERT_TRUE(session->Settle().ok());
   innocent_.ExpectUnharmed();
   EXPECT_LE(Vitals::Of(daemon_).resident_bytes, before_.resident_bytes + 8 * kMiB);

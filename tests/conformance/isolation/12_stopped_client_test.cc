@@ -35,7 +35,7 @@ void HoldEverything(const std::string& socket) {
   ShareAll(*session);
   for (uint32_t queue = 1; queue < wire::kMaxQueues; ++queue) session->Put(CreateQueue(queue));
   uint32_t id = 0;
-  for (uint64_t held = 0; held + kPiece <= session->welcome().memory_limit; held += kPiece)
+  for (uint64_t held = 0; held + kPiece <= session->welcome().devices[0].total_memory; held += kPiece)
     session->Put(Allocate({++id, 1}, kPiece));
   for (int i = 0; i < 100'000; ++i) session->Put(Allocate({++id, 1}, 0));
   session->Put(Allocate({++id, 1}, uint64_t{1} << 60));
@@ -73,6 +73,26 @@ TEST_F(StoppedClient, WhoHoldsEverythingHoldsUpNobody) {
   }
   hostile.Kill();
   ExpectAsBefore({.resident = 32 * kMiB, .mappings = 128});
+}
+
+class ManyQueues : public Isolation {
+ protected:
+  ManyQueues() : Isolation({"--executor", "process"}) {}
+};
+
+// A device's queues are not so few that some sessions could take them all.
+TEST_F(ManyQueues, OfManySessionsLeaveSomeForOthers) {
+  constexpr int kSessions = 100;
+  std::vector<std::unique_ptr<HostileSession>> sessions;
+  for (int i = 0; i < kSessions; ++i) {
+    sessions.push_back(std::make_unique<HostileSession>(socket()));
+    for (uint32_t queue = 1; queue < wire::kMaxQueues; ++queue) sessions.back()->Put(CreateQueue(queue));
+    sessions.back()->Put(Nop());
+    ASSERT_TRUE(sessions.back()->Settle().ok()) << "session " << i;
+  }
+  Innocent(socket()).ExpectUnharmed();
+  sessions.clear();
+  ExpectAsBefore({.resident = 64 * kMiB, .mappings = 128});
 }
 
 }  // namespace
