@@ -72,7 +72,7 @@ class Listener {
   const Options options_;
   bool bound_ = false;  // the socket at the path is ours to remove
   UniqueFd lock_, socket_, epoll_, signals_, inbox_;
-  UniqueFd spare_;  // given up to take a connection where there is no other
+  UniqueFd spare_;                                 // given up to take a connection where there is no other
   absl::flat_hash_map<uint64_t, Client> clients_;  // by key
   uint64_t next_key_ = 16;
   uint64_t next_session_ = 1;

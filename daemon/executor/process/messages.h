@@ -14,7 +14,8 @@ namespace xpud::executor::process {
 
 inline constexpr size_t kRingBytes = size_t{8} << 20;
 inline constexpr size_t kMessageAlignment = 64;
-inline constexpr uint32_t kMaxQueues = 1 << 16;  // of all sessions on a device: more than all clients may have
+inline constexpr uint32_t kMaxQueues = 1
+                                       << 16;  // of all sessions on a device: more than all clients may have
 
 enum class MessageKind : uint32_t {
   kCreateQueue,

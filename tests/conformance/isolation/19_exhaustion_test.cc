@@ -1,5 +1,5 @@
-// A daemon that has no more file descriptors, address space or places for clients: those who come are refused,
-// those who are there go on.
+// A daemon that has no more file descriptors, address space or places for clients: those who come are
+// refused, those who are there go on.
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -93,7 +93,8 @@ TEST_F(Exhaustion, OfFileDescriptorsRefusesMemoryAndTheSessionGoesOn) {
   const auto share = [&] {
     transport::ShareMemoryAnswer answer = {};
     EXPECT_TRUE(transport::SendMessage(guest.socket(), std::as_bytes(std::span(&message, 1)), {&fd, 1}).ok());
-    EXPECT_TRUE(transport::ReceiveMessage(guest.socket(), std::as_writable_bytes(std::span(&answer, 1))).ok());
+    EXPECT_TRUE(
+        transport::ReceiveMessage(guest.socket(), std::as_writable_bytes(std::span(&answer, 1))).ok());
     return answer;
   };
   EXPECT_EQ(share().code, static_cast<uint32_t>(absl::StatusCode::kResourceExhausted));

@@ -37,7 +37,8 @@ void Write(const Path& path, const std::string& bytes) { std::ofstream(path, std
 void UseKernels(const std::string& socket) {
   HostileSession session(socket, "user");
   PutOperands(session);
-  for (const char* op : {"add.Tensor", "neg", "sum", "_softmax", "embedding", "native_layer_norm", "amax", "exp"}) {
+  for (const char* op :
+       {"add.Tensor", "neg", "sum", "_softmax", "embedding", "native_layer_norm", "amax", "exp"}) {
     session.Put(RightCall(ops::RowOf(op)).bytes());
     const absl::Status status = session.Settle();
     EXPECT_TRUE(status.ok()) << op << ": " << status;
@@ -85,8 +86,7 @@ TEST_F(Cache, FilesThatWereChangedAreNotRun) {
          return file;
        }},
       {"zeros", [](const std::string& file) { return std::string(file.size(), '\0'); }},
-      {"noise",
-       [&](std::string file) {
+      {"noise", [&](std::string file) {
          for (char& byte : file) byte = static_cast<char>(random());
          return file;
        }}};
@@ -141,7 +141,8 @@ TEST_F(Cache, OnAFullDiskIsNotNeeded) {
   fs::create_directory(cache());
   ASSERT_EQ(mount("tmpfs", cache().c_str(), "tmpfs", 0, "size=64k,mode=0700"), 0);
   Write(cache() / "filler", std::string(60 << 10, 'x'));
-  for (std::ofstream more(cache() / "more", std::ios::binary); more;) more << std::string(4096, 'y') << std::flush;
+  for (std::ofstream more(cache() / "more", std::ios::binary); more;)
+    more << std::string(4096, 'y') << std::flush;
   EXPECT_EQ(fs::space(cache()).available, 0u);
   ExpectServed("full");
   daemon_.Kill();

@@ -61,7 +61,8 @@ std::set<std::string> YearsOf(const std::string& log) {
 }
 
 void LiveWithAJumpingClock(const std::vector<std::string>& flags) {
-  const auto library = std::filesystem::path(e2e::DaemonBinary()).parent_path() / "../lib/libjumping_clock.so";
+  const auto library =
+      std::filesystem::path(e2e::DaemonBinary()).parent_path() / "../lib/libjumping_clock.so";
   ASSERT_TRUE(std::filesystem::exists(library));
   setenv("LD_PRELOAD", library.c_str(), 1);
   const e2e::DaemonProcess daemon(flags);

@@ -117,9 +117,13 @@ TEST(OtherDaemons, AreToldFromOursInWordsAndSoon) {
          (void)transport::SendMessage(socket, bytes(refusal, sizeof(refusal)));
        },
        "this daemon 8 to 9"},
-      {[&](int socket) { SendWith(socket, WelcomeOf(wire::kNewestVersion + 1), kRing, kCompletion, kStaging); },
+      {[&](int socket) {
+         SendWith(socket, WelcomeOf(wire::kNewestVersion + 1), kRing, kCompletion, kStaging);
+       },
        "speaks protocol version"},
-      {[&](int socket) { SendWith(socket, WelcomeOf(wire::kOldestVersion - 1), kRing, kCompletion, kStaging); },
+      {[&](int socket) {
+         SendWith(socket, WelcomeOf(wire::kOldestVersion - 1), kRing, kCompletion, kStaging);
+       },
        "speaks protocol version"},
       {[&](int socket) {
          transport::Welcome wrong = WelcomeOf(wire::kNewestVersion);
@@ -128,7 +132,9 @@ TEST(OtherDaemons, AreToldFromOursInWordsAndSoon) {
        },
        "is not an xpud daemon"},
       {[&](int socket) { (void)transport::SendMessage(socket, bytes(WelcomeOf(2), 100)); }, "100"},
-      {[&](int socket) { (void)transport::SendMessage(socket, bytes(WelcomeOf(2), sizeof(transport::Welcome))); },
+      {[&](int socket) {
+         (void)transport::SendMessage(socket, bytes(WelcomeOf(2), sizeof(transport::Welcome)));
+       },
        "refused this client"},
       {[&](int socket) { SendWith(socket, WelcomeOf(wire::kNewestVersion), 4096, kCompletion, kStaging); },
        "shared memory holds"},

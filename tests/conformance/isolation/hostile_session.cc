@@ -1,5 +1,6 @@
 #include "tests/conformance/isolation/hostile_session.h"
 
+#include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -44,7 +45,7 @@ void HostileSession::Put(std::span<const std::byte> command) {
   };
   if (!has_room()) {
     Publish();
-    e2e::Within(seconds(20), [&] { return has_room() || closed(); });
+    e2e::Within(seconds(20), [&] { return has_room() || gone(); });
   }
   std::memcpy(ring_.data() + tail_ % transport::kRingBytes, command.data(), command.size());
   tail_ += command.size();
@@ -57,6 +58,12 @@ void HostileSession::PublishUpTo(uint64_t tail) {
   eventfd_write(fds_.doorbell.get(), 1);
 }
 
+bool HostileSession::gone() const {
+  if (closed()) return true;
+  pollfd hung_up = {socket_.get(), POLLRDHUP, 0};
+  return poll(&hung_up, 1, 0) == 1;
+}
+
 absl::Status HostileSession::Settle(milliseconds limit) {
   Publish();
   const transport::QueueStatus& queue = completion().queues[0];
@@ -65,7 +72,8 @@ absl::Status HostileSession::Settle(milliseconds limit) {
   };
   for (int i = 0; i < kLooks && !is_settled(); ++i)
     std::this_thread::yield();  // mostly it takes microseconds
-  const bool settled = e2e::Within(limit, is_settled);
+  const bool settled = e2e::Within(limit, [&] { return is_settled() || gone(); }) && is_settled();
+  if (!settled && gone() && !closed()) return absl::UnavailableError("the daemon died");
   if (closed()) return absl::UnavailableError(transport::GetText(completion().reason));
   if (!settled) return absl::DeadlineExceededError("the daemon neither did the work nor refused it");
   const uint32_t errors = queue.errors.load(std::memory_order_acquire);

@@ -42,6 +42,8 @@ class HostileSession {
   // What is put next goes there: the caller has published what is before.
   void SkipTo(uint64_t tail) { tail_ = tail; }
 
+  bool gone() const;  // closed, or the daemon has died
+
   uint64_t sequence() const { return sequence_; }  // of the last command that was put
   uint64_t tail() const { return tail_; }
   transport::ControlPage& control() const {
