@@ -10,7 +10,6 @@ namespace xpud::isolation {
 namespace {
 
 using ops::DType;
-using ::testing::HasSubstr;
 
 constexpr uint64_t kRows = 4, kWidth = 16, kIndices = 512;
 constexpr wire::Handle kTable = {1, 1}, kIndex = {2, 1}, kOut = {3, 1}, kGuard = {4, 1};
@@ -22,7 +21,7 @@ class BulkData : public Isolation {
  protected:
   void SetUp() override {
     std::vector<float> table;
-    for (uint64_t i = 0; i < kRows * kWidth; ++i) table.push_back(static_cast<float>(1 + i / kWidth));
+    for (uint64_t row = 1; row <= kRows; ++row) table.insert(table.end(), kWidth, static_cast<float>(row));
     session_->Put(Allocate(kTable, table.size() * 4));
     session_->Put(UploadInline(kTable, 0, std::as_bytes(std::span(table))));
     session_->Put(Allocate(kIndex, kIndexBytes));

@@ -6,7 +6,6 @@
 namespace xpud::isolation {
 namespace {
 
-using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
 constexpr uint64_t kBytes = 4096;

@@ -5,7 +5,6 @@
 namespace xpud::isolation {
 namespace {
 
-using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
 constexpr wire::Handle kEmpty = {12, 1};  // after RightCall's

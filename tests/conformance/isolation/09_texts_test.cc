@@ -134,8 +134,9 @@ std::vector<std::vector<std::byte>> WrongCommands() {
                                                BytesOf(Wait(0, ~0ull)),
                                                BytesOf(ClearError(77)),
                                                BytesOf(ReleaseMemory(3)),
+                                               BytesOf(Reserve(~0ull)),
                                                BytesOf(Nop(33))};
-  for (int kind = 15; kind < 20; ++kind)
+  for (int kind = static_cast<int>(wire::CommandKind::kReserve) + 1; kind < 20; ++kind)
     wrong.push_back(BytesOf(wire::NopCommand{{8, static_cast<wire::CommandKind>(kind), 0, 0}}));
   std::vector<std::byte> cut = RightCall(ops::RowOf("add.Tensor")).bytes();
   for (uint32_t size = 16; size < cut.size(); size += 8) {

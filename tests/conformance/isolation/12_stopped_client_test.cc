@@ -11,7 +11,6 @@ namespace xpud::isolation {
 namespace {
 
 using std::chrono::milliseconds;
-using std::chrono::seconds;
 
 using StoppedClient = Isolation;
 

@@ -13,7 +13,6 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using ::testing::HasSubstr;
 
 // Exit statuses of a client that computes until its daemon is gone.
 constexpr int kToldSo = 0, kWrong = 1, kOtherError = 2, kNoSession = 3, kStatusDiffers = 4;

@@ -8,7 +8,6 @@ namespace xpud::isolation {
 namespace {
 
 using ops::DType;
-using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr uint32_t kGuards = 16;

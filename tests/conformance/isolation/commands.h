@@ -58,6 +58,9 @@ inline wire::ClearErrorCommand ClearError(uint32_t errors) {
 inline wire::ReleaseMemoryCommand ReleaseMemory(uint32_t memory) {
   return {HeaderOf<wire::ReleaseMemoryCommand>(wire::CommandKind::kReleaseMemory), memory, 0};
 }
+inline wire::ReserveCommand Reserve(uint64_t bytes) {
+  return {HeaderOf<wire::ReserveCommand>(wire::CommandKind::kReserve), bytes};
+}
 std::vector<std::byte> UploadInline(wire::Handle buffer, uint64_t offset, std::span<const std::byte> bytes);
 
 // An operand of an op, as it goes over the wire.

@@ -53,8 +53,9 @@ int64_t CountIn(const std::string& text, const std::string& word) {
 Vitals Vitals::Of(const e2e::DaemonProcess& daemon) {
   const std::string process = "/proc/" + std::to_string(daemon.pid());
   Vitals vitals;
+  std::string status;
+  if (daemon.Ask("status -o json", status) == 0) vitals.sessions = CountIn(status, "\"client_name\"");
   vitals.memory_used = daemon.StatusOf("memory_used_bytes");
-  vitals.sessions = CountIn(daemon.Status(), "\"client_name\"");
   vitals.resident_bytes = ResidentBytes(process);
   vitals.files = CountEntries(process + "/fd");
   vitals.threads = CountEntries(process + "/task");
