@@ -12,7 +12,7 @@ namespace {
 using ops::DType;
 
 constexpr uint64_t kRows = 4, kWidth = 16, kIndices = 512;
-constexpr wire::Handle kTable = {1, 1}, kIndex = {2, 1}, kOut = {3, 1}, kGuard = {4, 1};
+constexpr wire::Handle kTable = {1, 1}, kIndex = {2, 1}, kOut = {3, 1};
 constexpr uint64_t kIndexBytes = kIndices * 8, kOutBytes = kIndices * kWidth * 4;
 constexpr uint64_t kResultAt = 1 << 20;  // in staging
 constexpr int kRounds = 3000;
@@ -26,7 +26,6 @@ class BulkData : public Isolation {
     session_->Put(UploadInline(kTable, 0, std::as_bytes(std::span(table))));
     session_->Put(Allocate(kIndex, kIndexBytes));
     session_->Put(Allocate(kOut, kOutBytes));
-    session_->Put(Allocate(kGuard, kOutBytes));
     ASSERT_TRUE(session_->Settle().ok());
   }
 

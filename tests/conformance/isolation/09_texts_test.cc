@@ -5,6 +5,7 @@
 #include <fstream>
 #include <regex>
 #include <set>
+#include <sstream>
 
 #include "proto/transport/host_memory.h"
 #include "sdk/client/connect.h"
@@ -23,7 +24,8 @@ class AddressSpace {
     std::ifstream maps("/proc/" + std::to_string(pid) + "/maps");
     for (std::string line; std::getline(maps, line);) {
       uint64_t begin = 0, end = 0;
-      if (std::sscanf(line.c_str(), "%lx-%lx", &begin, &end) == 2) ranges_.emplace_back(begin, end);
+      char dash;
+      if (std::istringstream(line) >> std::hex >> begin >> dash >> end) ranges_.emplace_back(begin, end);
     }
   }
   bool Has(uint64_t address) const {

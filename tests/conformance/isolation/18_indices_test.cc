@@ -59,7 +59,6 @@ struct Chosen {
 Chosen IndexOf(Call& call) {
   switch (call.row->family) {
     case ops::Family::kGather:
-      return {&call.inputs[1], static_cast<int64_t>(call.inputs[0].sizes[0])};
     case ops::Family::kEmbedding:
       return {&call.inputs[1], static_cast<int64_t>(call.inputs[0].sizes[0])};
     case ops::Family::kScatterAdd:
