@@ -48,7 +48,6 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::vector<session::Devi
     return absl::ErrnoToStatus(errno, "eventfd or epoll_create1 failed");
   Watch(engine->epoll_.get(), engine->inbox_.get());
   engine->thread_ = std::thread([raw = engine.get()] { raw->Main(); });
-  pthread_setname_np(engine->thread_.native_handle(), "xpud-engine");
   return engine;
 }
 
@@ -235,6 +234,7 @@ void Engine::Sleep() {
 }
 
 void Engine::Main() {
+  pthread_setname_np(pthread_self(), "xpud-engine");
   auto last_work = Clock::now();
   int idle_polls = 0;
   unsigned round = 0;

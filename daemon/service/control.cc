@@ -14,6 +14,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/executor/driver.h"
+#include "daemon/service/listener.h"
+#include "proto/base/status_macros.h"
 #include "proto/control/xpud.grpc.pb.h"
 
 namespace xpud::service {
@@ -263,7 +265,7 @@ Control::Control() = default;
 absl::StatusOr<std::unique_ptr<Control>> Control::Start(scheduler::Engine& engine, Options options) {
   std::unique_ptr<Control> control(new Control);
   control->path_ = std::filesystem::path(options.client_socket).replace_filename("control.sock").string();
-  unlink(control->path_.c_str());
+  RETURN_IF_ERROR(RemoveStaleSocket(control->path_));
   control->service_ = std::make_unique<Service>(engine, std::move(options));
   control->server_ = std::make_unique<Server>();
   grpc::ServerBuilder builder;

@@ -78,4 +78,7 @@ class Listener {
   std::vector<std::function<void()>> tasks_ ABSL_GUARDED_BY(mutex_);
 };
 
+// Makes room for a socket at `path`: a socket of ours is removed, anything else there is refused.
+absl::Status RemoveStaleSocket(const std::string& path);
+
 }  // namespace xpud::service

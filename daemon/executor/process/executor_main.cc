@@ -197,9 +197,10 @@ void ServeRing(LevelZeroDevice& device, PrivateRing& ring, Activity& activity, u
 
 template <typename Body>
 void Start(const char* name, Body body) {
-  std::thread thread(body);
-  pthread_setname_np(thread.native_handle(), name);
-  thread.detach();
+  std::thread([name, body] {
+    pthread_setname_np(pthread_self(), name);
+    body();
+  }).detach();
 }
 
 absl::Status Serve(const DriverOptions& options, int index, int rings, Channel& memory, Channel& compiler,
