@@ -235,6 +235,7 @@ absl::Status Serve(const DriverOptions& options, int index, int rings, Channel& 
 }  // namespace
 
 int ServeDevice(const DriverOptions& options, int index, int rings) {
+  pthread_setname_np(pthread_self(), "xpud-executor");
   if (TargetOf(options.device) == kernels::Target::kNvptx)
     Start("xpud-load", [] { kernels::LoadGpuLibraries(); });
   Channel memory{UniqueFd(kMemoryChannelFd)}, compiler{UniqueFd(kCompilerChannelFd)},
