@@ -173,18 +173,28 @@ void Listener::Accept() {
   }
 }
 
+// A client that speaks our protocol is told why it gets no session.
+void Listener::Refuse(const Client& client, const transport::Hello& hello, const absl::Status& why) {
+  spdlog::warn("client_refused pid={} uid={} reason=\"{}\"", client.peer.pid, client.peer.uid,
+               std::string(why.message()));
+  if (hello.magic == transport::kHelloMagic) {
+    transport::Welcome welcome = {};
+    welcome.magic = transport::kHelloMagic;
+    transport::SetText(welcome.text, std::string_view(why.message().data(), why.message().size()));
+    (void)transport::SendMessage(client.socket.get(), std::as_bytes(std::span(&welcome, 1)));
+  }
+  shutdown(client.socket.get(), SHUT_RDWR);  // its hang-up drops it
+}
+
 absl::Status Listener::OpenSession(scheduler::Engine& engine, Client& client, const transport::Hello& hello) {
   transport::Welcome welcome = {};
   welcome.magic = transport::kHelloMagic;
   if (hello.magic != transport::kHelloMagic) return absl::InvalidArgumentError("the greeting is not xpud's");
   welcome.version = transport::NegotiateVersion(hello.oldest_version, hello.newest_version);
   if (welcome.version == 0) {
-    const std::string why =
-        absl::StrCat("it speaks protocol versions ", hello.oldest_version, " to ", hello.newest_version,
-                     ", this daemon ", wire::kOldestVersion, " to ", wire::kNewestVersion);
-    transport::SetText(welcome.text, why);
-    RETURN_IF_ERROR(transport::SendMessage(client.socket.get(), std::as_bytes(std::span(&welcome, 1))));
-    return absl::FailedPreconditionError(why);
+    return absl::FailedPreconditionError(absl::StrCat("it speaks protocol versions ", hello.oldest_version,
+                                                      " to ", hello.newest_version, ", this daemon ",
+                                                      wire::kOldestVersion, " to ", wire::kNewestVersion));
   }
   client.peer.name = transport::GetText(hello.client_name);
   transport::SessionFds fds;
@@ -218,7 +228,7 @@ absl::Status Listener::OpenSession(scheduler::Engine& engine, Client& client, co
 }
 
 void Listener::Greet(scheduler::Engine& engine, Client& client) {
-  transport::Hello hello;
+  transport::Hello hello = {};
   absl::Status status =
       transport::ReceiveMessage(client.socket.get(), std::as_writable_bytes(std::span(&hello, 1)));
   if (status.ok()) status = OpenSession(engine, client, hello);
@@ -227,9 +237,7 @@ void Listener::Greet(scheduler::Engine& engine, Client& client) {
                  client.peer.uid, absl::Utf8SafeCEscape(client.peer.name));
     return;
   }
-  spdlog::warn("client_refused pid={} uid={} reason=\"{}\"", client.peer.pid, client.peer.uid,
-               std::string(status.message()));
-  shutdown(client.socket.get(), SHUT_RDWR);  // its hang-up drops it
+  Refuse(client, hello, status);
 }
 
 void Listener::TakeMemory(scheduler::Engine& engine, uint64_t key, Client& client) {

@@ -53,6 +53,7 @@ class Listener {
   void Accept();
   void Greet(scheduler::Engine& engine, Client& client);
   absl::Status OpenSession(scheduler::Engine& engine, Client& client, const transport::Hello& hello);
+  static void Refuse(const Client& client, const transport::Hello& hello, const absl::Status& why);
   // Host memory that a client shares: see proto/transport/host_memory.h. Until it is answered, nothing else
   // that the client sends is read.
   void TakeMemory(scheduler::Engine& engine, uint64_t key, Client& client);
