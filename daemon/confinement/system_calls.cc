@@ -30,7 +30,6 @@ constexpr SystemCall kAllowed[] = {
     {CALL(madvise)},
     {CALL(membarrier)},
     {CALL(memfd_create)},
-    {CALL(mincore)},
     {CALL(mlock)},
     {CALL(mlock2)},
     {CALL(mmap)},
