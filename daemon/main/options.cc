@@ -54,8 +54,8 @@ struct Argument {
   std::function<absl::Status(Options&, const std::string&)> set;
 };
 
-const std::array<Argument, 12>& Arguments() {
-  static const auto* const arguments = new std::array<Argument, 12>{{
+const std::array<Argument, 13>& Arguments() {
+  static const auto* const arguments = new std::array<Argument, 13>{{
       {"--socket",
        [](Options& o, const std::string& v) {
          o.socket = v;
