@@ -31,8 +31,6 @@
 namespace xpud::confinement {
 namespace {
 
-using ::testing::HasSubstr;
-
 // What `body` gives, in a child: an errno, or 0.
 int InChild(const std::function<int()>& body) {
   const pid_t child = fork();

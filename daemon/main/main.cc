@@ -76,7 +76,7 @@ std::string CacheDirectory(const Options& options) {
 absl::StatusOr<std::string> PrepareCache(const Options& options) {
   std::string directory = CacheDirectory(options);
   if (directory.empty()) return directory;
-  const absl::Status opened = kernels::ObjectCache::Open(directory).status();
+  absl::Status opened = kernels::ObjectCache::Open(directory).status();
   if (opened.ok()) return directory;
   if (!options.cache_directory.empty() || !absl::IsPermissionDenied(opened)) return opened;
   spdlog::warn("kernel_cache_unusable reason=\"{}\"", std::string(opened.message()));

@@ -29,10 +29,15 @@ std::map<std::string, std::string> Status(int pid) {
   return fields;
 }
 
+// The process or thread of an entry of /proc; 0 where it is none.
+int NumberOf(const std::filesystem::path& entry) {
+  return static_cast<int>(std::strtol(entry.filename().c_str(), nullptr, 10));
+}
+
 std::vector<int> ChildrenOf(int pid) {
   std::vector<int> children;
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
-    const int child = std::atoi(entry.path().filename().c_str());
+    const int child = NumberOf(entry.path());
     if (child > 0 && Status(child)["PPid"] == std::to_string(pid)) children.push_back(child);
   }
   return children;
@@ -64,7 +69,7 @@ TEST(Confinement, IsInForceInEveryThreadOfADaemon) {
   size_t threads = 0;
   for (const auto& entry :
        std::filesystem::directory_iterator("/proc/" + std::to_string(daemon.pid()) + "/task")) {
-    ExpectConfined(std::atoi(entry.path().filename().c_str()));
+    ExpectConfined(NumberOf(entry.path()));
     ++threads;
   }
   EXPECT_GT(threads, 3);

@@ -104,7 +104,7 @@ absl::Status RunProgram(const std::string& address) {
   };
   ASSIGN_OR_RETURN(const auto session, Session::Connect(options));
   Kept kept;
-  const absl::Status status = RunSteps(*session, kept);
+  absl::Status status = RunSteps(*session, kept);
   for (const auto& [tensor, value] : kept) {
     const absl::Status found = ExpectAll(tensor, value);
     if (absl::IsDataLoss(found) || absl::IsDeadlineExceeded(found)) return found;
@@ -188,7 +188,8 @@ TEST_P(Injection, WhateverCallFailsTheDaemonAndTheNextClientGoOn) {
   constexpr uint64_t kStep = 25;
   const bool full = std::getenv("XPUD_TEST_FULL") != nullptr;
   const char* const chosen = std::getenv("XPUD_INJECT_SEED");
-  const unsigned seed = chosen != nullptr ? static_cast<unsigned>(std::atoi(chosen)) : std::random_device{}();
+  const unsigned seed =
+      chosen != nullptr ? static_cast<unsigned>(std::strtoul(chosen, nullptr, 10)) : std::random_device{}();
   CountCalls();  // compiles
   const uint64_t calls = CountCalls();
   ASSERT_GT(calls, 100);

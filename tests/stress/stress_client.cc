@@ -58,7 +58,7 @@ class Client {
     return ExpectAll(Add(a, b), 4, "sum");
   }
   absl::Status Multiply() {
-    const auto n = static_cast<int64_t>(8 << Pick(5));
+    const auto n = int64_t{8} << Pick(5);
     ASSIGN_OR_RETURN(const Tensor a, Filled(queue_, 1, n, n));
     ASSIGN_OR_RETURN(const Tensor b, Filled(queue_, 2, n, n));
     return ExpectAll(Matmul(a, b), static_cast<float>(2 * n), "product");
@@ -104,7 +104,8 @@ class Client {
     ASSIGN_OR_RETURN(const Tensor a, Filled(queue_, 1, 4, 4));
     ASSIGN_OR_RETURN(const Tensor b, Filled(queue_, 1, 3, 5));
     const TensorRef output = a.ref(), inputs[] = {a.ref(), b.ref(), TensorRef::Immediate(1.0)};
-    RETURN_IF_ERROR(queue_.Execute({&ops::RowOf("add.Tensor"), ops::DType::kFloat32, {&output, 1}, inputs, {}}));
+    RETURN_IF_ERROR(
+        queue_.Execute({&ops::RowOf("add.Tensor"), ops::DType::kFloat32, {&output, 1}, inputs, {}}));
     return Expect(!queue_.Synchronize().ok(), "shapes that do not fit are added");
   }
   absl::Status PileUpWork() {
@@ -142,7 +143,8 @@ absl::Status Run(const std::string& address, unsigned seed, int rounds) {
 int main(int argc, char** argv) {
   if (argc < 3) return 64;
   const auto seed = static_cast<unsigned>(std::strtoul(argv[2], nullptr, 10));
-  const int rounds = argc > 3 ? std::atoi(argv[3]) : 1 + static_cast<int>(seed % 40);
+  const int rounds =
+      argc > 3 ? static_cast<int>(std::strtol(argv[3], nullptr, 10)) : 1 + static_cast<int>(seed % 40);
   const absl::Status status = xpud::Run(argv[1], seed, rounds);
   if (!status.ok()) std::fprintf(stderr, "seed %u: %s\n", seed, std::string(status.message()).c_str());
   return status.ok() ? 0 : absl::IsDataLoss(status) ? 2 : 1;

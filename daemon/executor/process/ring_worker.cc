@@ -188,7 +188,7 @@ absl::Status RingWorker::WriteAtOnce(const Message& message) {
 
 // Without it the daemon would wait for ever; another executor runs again what it cannot know to be done.
 absl::Status RingWorker::Announce(const Message& message, LevelZeroQueue& queue) {
-  const absl::Status written = queue.WriteValue(Pointer<uint64_t>(message.write.word), message.write.value);
+  absl::Status written = queue.WriteValue(Pointer<uint64_t>(message.write.word), message.write.value);
   if (written.ok() || absl::IsUnavailable(written)) return written;
   return absl::UnavailableError(absl::StrCat("progress cannot be announced: ", written.message()));
 }
