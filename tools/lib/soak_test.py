@@ -15,7 +15,7 @@ WELL = collections.Counter(left=10, killed=5)
 
 def rests(**grows: float) -> list[tuple[float, dict[str, float]]]:
     """An hour at rest, in which figures grow by so much a minute."""
-    level = {"rss_bytes": 200 * MIB, "fds": 20, "threads": 12, "pool_bytes": 64 * MIB, "used_bytes": 0, "sessions": 0}
+    level = {"rss_bytes": 200 * MIB, "heap_bytes": 100 * MIB, "fds": 20, "threads": 12, "pool_bytes": 64 * MIB, "used_bytes": 0, "sessions": 0}
     return [(60.0 * minute, {name: value + minute * grows.get(name, 0) for name, value in level.items()}) for minute in range(60)]
 
 
@@ -26,11 +26,11 @@ class Judge(unittest.TestCase):
     def test_what_grows_in_the_warm_up_alone_is_level(self):
         grown = rests()
         for minute in range(10):
-            grown[minute][1]["rss_bytes"] -= (10 - minute) * 20 * MIB
+            grown[minute][1]["heap_bytes"] -= (10 - minute) * 9 * MIB
         self.assertEqual(soak.judge(grown, WELL)[1], [])
 
     def test_each_leak_is_found(self):
-        for name, a_minute in {"rss_bytes": 0.5 * MIB, "fds": 0.1, "threads": 0.1, "pool_bytes": MIB / 16}.items():
+        for name, a_minute in {"heap_bytes": 0.5 * MIB, "fds": 0.1, "threads": 0.1, "pool_bytes": 4 * MIB}.items():
             wrong = soak.judge(rests(**{name: a_minute}), WELL)[1]
             self.assertEqual(len(wrong), 1, wrong)
             self.assertIn(name, wrong[0])
