@@ -72,6 +72,7 @@ class MemoryServer {
         status = absl::InternalError("a request of unknown kind");
     }
     channel_.Respond(status, answer, out.get());
+    if (absl::IsUnavailable(status)) _exit(kExitDeviceLost);  // the daemon waits for another executor
   }
 
   static void* Pointer(const Request& request) { return reinterpret_cast<void*>(request.address); }
