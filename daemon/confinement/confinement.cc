@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "daemon/confinement/landlock.h"
@@ -32,20 +33,24 @@ void AddMatches(const char* pattern, Paths& paths) {
   globfree(&found);
 }
 
-// The folders of the files that an environment variable lists, or the folders that it lists.
-void AddNamed(const char* variable, char separator, bool files, Paths& paths) {
+// The folders of the files that an environment variable lists. A name alone is searched for, in the others.
+void AddFilesNamed(const char* variable, Paths& paths) {
   const char* const value = std::getenv(variable);
-  for (const auto word : absl::StrSplit(value == nullptr ? "" : value, separator)) {
-    const std::string path(word);
-    if (path.empty() || path[0] != '/') continue;
-    paths.push_back(files ? FolderOf(path) : path);
-  }
+  for (const auto file : absl::StrSplit(value == nullptr ? "" : value, ','))
+    if (absl::StrContains(file, '/')) paths.push_back(FolderOf(std::string(file)));
+}
+
+// The folders that it lists.
+void AddFoldersNamed(const char* variable, Paths& paths) {
+  const char* const value = std::getenv(variable);
+  for (const auto folder : absl::StrSplit(value == nullptr ? "" : value, ':', absl::SkipEmpty()))
+    paths.emplace_back(folder);
 }
 
 // Folders that hold what runs here already: wherever this binary and its libraries were put.
 int AddFolder(dl_phdr_info* object, size_t /*bytes*/, void* paths) {
-  const std::string_view name = object->dlpi_name;
-  if (!name.empty() && name[0] == '/') static_cast<Paths*>(paths)->push_back(FolderOf(std::string(name)));
+  const std::string name = object->dlpi_name;
+  if (absl::StrContains(name, '/')) static_cast<Paths*>(paths)->push_back(FolderOf(name));
   return 0;
 }
 
@@ -64,11 +69,9 @@ Paths Libraries(const FilesOptions& options) {
   paths.push_back(absl::StrCat(binary, "/../lib"));
   dl_iterate_phdr(AddFolder, &paths);
   if (!options.driver_library.empty()) paths.push_back(FolderOf(options.driver_library));
-  AddNamed("ZE_ENABLE_ALT_DRIVERS", ',', true, paths);
-  AddNamed("XPUD_CUDA_LIBRARY", ',', true, paths);
-  AddNamed("XPUD_CUBLASLT", ',', true, paths);
-  AddNamed("LD_LIBRARY_PATH", ':', false, paths);
-  AddNamed("VIRTUAL_ENV", ':', false, paths);
+  for (const char* const variable : {"ZE_ENABLE_ALT_DRIVERS", "XPUD_CUDA_LIBRARY", "XPUD_CUBLASLT"})
+    AddFilesNamed(variable, paths);
+  for (const char* const variable : {"LD_LIBRARY_PATH", "VIRTUAL_ENV"}) AddFoldersNamed(variable, paths);
   AddMatches("~/.local/lib", paths);
   AddNvidiaPackages(paths);
   return paths;

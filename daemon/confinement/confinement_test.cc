@@ -276,6 +276,24 @@ TEST_F(Files, NothingElseIsOpened) {
             EACCES);
 }
 
+TEST_F(Files, LibrariesAreReadWhereTheEnvironmentSaysTheyAre) {
+  const auto reading_with = [this](const char* variable, const std::string& value) {
+    return InChild([&] {
+      setenv(variable, value.c_str(), 1);
+      if (chdir(top_.c_str()) != 0) return 201;
+      std::string in_force;
+      ConfineFiles(Mode::kOn, {"", "", ""}, in_force);
+      return open((top_ + "/other/secret").c_str(), O_RDONLY) >= 0 ? 0 : errno;
+    });
+  };
+  EXPECT_EQ(reading_with("LD_LIBRARY_PATH", "/usr:" + top_ + "/other"), 0);
+  EXPECT_EQ(reading_with("LD_LIBRARY_PATH", "cache:other"), 0);
+  EXPECT_EQ(reading_with("XPUD_CUDA_LIBRARY", "other/libcuda.so"), 0);
+  EXPECT_EQ(reading_with("XPUD_CUBLASLT", top_ + "/other/libcublasLt.so.13"), 0);
+  EXPECT_EQ(reading_with("XPUD_CUDA_LIBRARY", "libcuda.so.1"), EACCES);
+  EXPECT_EQ(reading_with("LD_LIBRARY_PATH", ""), EACCES);
+}
+
 TEST_F(Files, SocketsAreMadeInTheirFolderAlone) {
   const auto bind_at = [this](const std::string& path) {
     return Confined([&] {
