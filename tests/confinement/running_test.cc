@@ -118,6 +118,18 @@ TEST(Confinement, ADaemonWithoutItsSpawnerServesOnUntilItNeedsAnExecutor) {
   EXPECT_THAT(daemon.Log(), HasSubstr("the spawner of executors is gone"));
 }
 
+TEST(Confinement, TheSpawnerEndsWithItsDaemonWhateverEndsThat) {
+  for (const int signal : {SIGKILL, SIGTERM}) {
+    DaemonProcess daemon({"--executor", "process"});
+    const int spawner = ChildNamed(daemon, "xpud-spawner");
+    ASSERT_GT(spawner, 0);
+    if (signal == SIGTERM) kill(spawner, SIGSTOP);  // the daemon's end does not wait for it
+    daemon.Kill(signal);
+    const auto ended = [&] { return Status(spawner)["Name"].empty() || Status(spawner)["State"][0] == 'Z'; };
+    EXPECT_TRUE(Within(milliseconds(5000), ended)) << signal;
+  }
+}
+
 TEST(Confinement, IsOffOnlyWhereItIsSwitchedOff) {
   const DaemonProcess off({"--executor", "thread", "--confine", "off"});
   EXPECT_EQ(Status(off.pid())["Seccomp"], "0");

@@ -4,7 +4,7 @@
 #include <linux/close_range.h>
 #include <pthread.h>
 #include <sched.h>
-#include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -121,11 +121,13 @@ absl::StatusOr<std::unique_ptr<Spawner>> Spawner::Start(const Common& common,
     confine();
     Serve(common);
   }
-  return std::unique_ptr<Spawner>(new Spawner(pid, std::move(here)));
+  UniqueFd pidfd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+  if (!pidfd.valid()) return absl::ErrnoToStatus(errno, "pidfd_open failed");
+  return std::unique_ptr<Spawner>(new Spawner(pid, std::move(pidfd), std::move(here)));
 }
 
 Spawner::~Spawner() {
-  shutdown(socket_.get(), SHUT_RDWR);
+  syscall(SYS_pidfd_send_signal, pidfd_.get(), SIGKILL, nullptr, 0);
   while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
   }
 }

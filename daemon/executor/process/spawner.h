@@ -41,13 +41,12 @@ class Spawner {
   // The executor's pid. `fds` become its descriptors from kMemoryChannelFd on. Any thread.
   absl::StatusOr<pid_t> Spawn(const ExecutorCommand& command, std::span<const int> fds);
 
-  pid_t pid() const { return pid_; }
-
  private:
-  Spawner(pid_t pid, UniqueFd socket) : pid_(pid), socket_(std::move(socket)) {}
+  Spawner(pid_t pid, UniqueFd pidfd, UniqueFd socket)
+      : pid_(pid), pidfd_(std::move(pidfd)), socket_(std::move(socket)) {}
 
   const pid_t pid_;
-  const UniqueFd socket_;
+  const UniqueFd pidfd_, socket_;
   Mutex mutex_;
 };
 
