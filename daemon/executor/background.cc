@@ -16,10 +16,7 @@ Background::~Background() {
 }
 
 void Background::Run(std::function<void()> work, std::function<void()> then) {
-  if (!thread_.joinable()) {
-    thread_ = std::thread([this] { Main(); });
-    pthread_setname_np(thread_.native_handle(), "xpud-import");
-  }
+  if (!thread_.joinable()) thread_ = std::thread([this] { Main(); });
   MutexLock lock(mutex_);
   waiting_.push_back({std::move(work), std::move(then)});
   changed_.NotifyAll();
@@ -37,6 +34,7 @@ void Background::FinishDone() {
 }
 
 void Background::Main() {
+  pthread_setname_np(pthread_self(), "xpud-import");
   for (;;) {
     Piece piece;
     {

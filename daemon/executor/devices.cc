@@ -1,55 +1,46 @@
 #include "daemon/executor/devices.h"
 
 #include <spdlog/spdlog.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <thread>
 
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "daemon/executor/driver.h"
 #include "daemon/executor/process/executor_main.h"
 #include "daemon/executor/process/process_device.h"
 #include "proto/base/status_macros.h"
+#include "proto/transport/handshake.h"
 
 namespace xpud::executor {
 namespace {
 
 using DeviceList = std::vector<std::unique_ptr<Device>>;
 
-std::vector<std::string> Environment() {
-  std::vector<std::string> environment;
-  for (char** entry = environ; *entry != nullptr; ++entry) environment.emplace_back(*entry);
-  return environment;
-}
-
-process::ExecutorCommand CommandFor(const DevicesOptions& options, const std::string& vendor, uint32_t index,
-                                    const std::vector<std::string>& environment) {
-  process::ExecutorCommand command = {
-      {"xpud", kServeArgument, vendor, absl::StrCat(index), options.driver_library}, environment};
+process::ExecutorCommand CommandFor(const std::string& vendor, uint32_t index) {
+  process::ExecutorCommand command = {.index = index};
+  transport::SetText(command.vendor, vendor);
   // A launch on a GPU is mostly the driver's time, of which several threads make better use (H200: one
   // thread 2.4 us, two 1.6, four 1.2); the CPU device's lists run on the thread that appends.
-  const int cores = static_cast<int>(std::thread::hardware_concurrency());
-  command.rings = vendor == "cpu" ? 1 : std::clamp(cores / 4, 1, process::kMostRings);
-  command.arguments.push_back(absl::StrCat(command.rings));
-  if (vendor != "cuda") command.environment.push_back("XPUD_CUDA_LIBRARY=");
+  const unsigned cores = std::thread::hardware_concurrency();
+  command.rings = vendor == "cpu" ? 1 : std::clamp(cores / 4, 1U, static_cast<unsigned>(process::kMostRings));
   return command;
 }
 
 // Adds the devices of a vendor, each with a process of its own; NotFound where there is none.
 absl::Status AddProcessDevices(const DevicesOptions& options, const std::string& vendor,
-                               const std::vector<std::string>& environment, DeviceList& devices) {
+                               DeviceList& devices) {
   uint32_t count = 1;
   for (uint32_t i = 0; i < count; ++i) {
     process::ProcessDeviceOptions device;
     device.index = static_cast<uint32_t>(devices.size());
-    device.command = CommandFor(options, vendor, i, environment);
+    device.spawner = options.spawner;
+    device.command = CommandFor(vendor, i);
     device.command_limit = options.command_limit;
     device.standby = options.standby;
     device.wake = options.wake;
-    ASSIGN_OR_RETURN(auto process, process::ExecutorProcess::Start(device.command));
+    ASSIGN_OR_RETURN(auto process, process::ExecutorProcess::Start(*options.spawner, device.command));
     count = process->devices();
     ASSIGN_OR_RETURN(auto opened, process::ProcessDevice::Create(std::move(device), std::move(process)));
     devices.push_back(std::move(opened));
@@ -61,15 +52,18 @@ bool MayBeCuda(const std::string& device) { return device == "auto" || device ==
 
 }  // namespace
 
+bool NeedSpawner(ExecutorKind executor, const std::string& device) {
+  return executor == ExecutorKind::kProcess || (executor == ExecutorKind::kAuto && MayBeCuda(device));
+}
+
 absl::StatusOr<DeviceList> OpenDevices(const DevicesOptions& options) {
-  const std::vector<std::string> environment = Environment();
   DeviceList devices;
   std::string why;
   const bool cuda_elsewhere = options.executor != ExecutorKind::kThread && MayBeCuda(options.device);
   if (cuda_elsewhere) {
     // The processes have CUDA to themselves.
     setenv("XPUD_CUDA_LIBRARY", "", 1);
-    if (absl::Status status = AddProcessDevices(options, "cuda", environment, devices); !status.ok()) {
+    if (absl::Status status = AddProcessDevices(options, "cuda", devices); !status.ok()) {
       if (!absl::IsNotFound(status)) return status;
       why = std::string(status.message());
       spdlog::info("back_end_without_device reason=\"{}\"", why);
@@ -80,7 +74,7 @@ absl::StatusOr<DeviceList> OpenDevices(const DevicesOptions& options) {
     return absl::NotFoundError(why);
   }
   if (options.executor == ExecutorKind::kProcess) {
-    RETURN_IF_ERROR(AddProcessDevices(options, "cpu", environment, devices));
+    RETURN_IF_ERROR(AddProcessDevices(options, "cpu", devices));
     return devices;
   }
   auto in_process = OpenLevelZeroDevices({.driver_library = options.driver_library,
@@ -98,7 +92,7 @@ absl::StatusOr<DeviceList> OpenDevices(const DevicesOptions& options) {
 
 int ServeDevice(int argc, char** argv) {
   int index = 0, rings = 0;
-  if (argc != 6 || !absl::SimpleAtoi(argv[3], &index) || !absl::SimpleAtoi(argv[5], &rings))
+  if (argc != kServeArguments || !absl::SimpleAtoi(argv[3], &index) || !absl::SimpleAtoi(argv[5], &rings))
     return process::kExitFailed;
   return process::ServeDevice({.driver_library = argv[4], .device = argv[2]}, index, rings);
 }

@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "daemon/executor/device.h"
+#include "daemon/executor/process/spawner.h"
 
 namespace xpud::executor {
 
@@ -27,14 +28,19 @@ struct DevicesOptions {
   std::chrono::milliseconds command_limit{0};  // executor processes: a command may run this long; 0: any time
   bool standby = false;                        // executor processes: keep a second one ready
   std::function<void()> wake;                  // any thread: a device wants to be polled
+  process::Spawner* spawner = nullptr;         // where NeedSpawner; outlives the devices
 };
+
+// Whether executor processes may have to be started for these devices.
+bool NeedSpawner(ExecutorKind executor, const std::string& device);
 
 // At least one device, GPUs first, or why there is none.
 absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenDevices(const DevicesOptions& options);
 
 // The command line that starts this binary as an executor: kServeArgument, vendor, index, driver
-// library and number of rings.
+// library, number of rings, and how it is to be confined, which is main's to do.
 inline constexpr char kServeArgument[] = "--serve-device";
+inline constexpr int kServeArguments = 7, kConfineArgument = 6;
 // Runs as an executor; gives the exit status.
 int ServeDevice(int argc, char** argv);
 

@@ -16,15 +16,23 @@ namespace {
 
 constexpr size_t kChunkAlignment = 2 << 20;
 
+// Unimplemented: the driver has no such function. Other errors say nothing about that.
 template <typename Function>
 absl::Status Find(ze_driver_handle_t driver, const char* name, Function& function) {
   void* address = nullptr;
-  if (zeDriverGetExtensionFunctionAddress(driver, name, &address) != ZE_RESULT_SUCCESS ||
-      address == nullptr) {
-    return absl::UnimplementedError(absl::StrCat("the Level Zero driver has no ", name));
-  }
+  const ze_result_t found = zeDriverGetExtensionFunctionAddress(driver, name, &address);
+  const bool absent = found == ZE_RESULT_ERROR_INVALID_ARGUMENT ||
+                      found == ZE_RESULT_ERROR_UNSUPPORTED_FEATURE ||
+                      (found == ZE_RESULT_SUCCESS && address == nullptr);
+  if (absent) return absl::UnimplementedError(absl::StrCat("the Level Zero driver has no ", name));
+  RETURN_IF_ERROR(ToStatus(found, "zeDriverGetExtensionFunctionAddress"));
   function = reinterpret_cast<Function>(address);
   return absl::OkStatus();
+}
+
+// Of functions that a driver may lack: Ok where it does.
+absl::Status UnlessAbsent(const absl::Status& found) {
+  return absl::IsUnimplemented(found) ? absl::OkStatus() : found;
 }
 
 ze_module_format_t FormatOf(kernels::ModuleImage::Format format) {
@@ -118,7 +126,8 @@ absl::Status LevelZeroDevice::ReadProperties() {
                               std::max(1u, properties.numEUsPerSubslice);
   xpud_pfnDriverGetVendor_t get_vendor = nullptr;
   const char* vendor = "intel";
-  if (Find(driver_, "xpudDriverGetVendor", get_vendor).ok()) get_vendor(driver_, &vendor);
+  RETURN_IF_ERROR(UnlessAbsent(Find(driver_, "xpudDriverGetVendor", get_vendor)));
+  if (get_vendor != nullptr) RETURN_IF_ZE_ERROR(get_vendor(driver_, &vendor));
   properties_.vendor = vendor;
   properties_.target = TargetOf(properties_.vendor);
   ze_device_module_properties_t modules = {};
@@ -140,21 +149,24 @@ absl::Status LevelZeroDevice::FindFunctions() {
   RETURN_IF_ERROR(Find(driver_, "zeCommandListHostSynchronize", functions_.synchronize));
   RETURN_IF_ERROR(Find(driver_, "xpudModuleCreate", functions_.create_module));
   RETURN_IF_ERROR(Find(driver_, "xpudCommandListAppendWriteValue64", functions_.write_value));
-  const bool imports = Find(driver_, "zexDriverImportExternalPointer", functions_.import_pointer).ok() &&
-                       Find(driver_, "zexDriverReleaseImportedPointer", functions_.release_pointer).ok();
-  if (!imports) functions_.import_pointer = nullptr;
-  if (!FindGraphFunctions()) functions_.begin_capture = nullptr;
-  return absl::OkStatus();
+  RETURN_IF_ERROR(UnlessAbsent(FindImportFunctions()));
+  return UnlessAbsent(FindGraphFunctions());
 }
 
-bool LevelZeroDevice::FindGraphFunctions() {
+absl::Status LevelZeroDevice::FindImportFunctions() {
   Functions& f = functions_;
-  return Find(driver_, "zeCommandListBeginGraphCaptureExp", f.begin_capture).ok() &&
-         Find(driver_, "zeCommandListEndGraphCaptureExp", f.end_capture).ok() &&
-         Find(driver_, "zeCommandListInstantiateGraphExp", f.instantiate).ok() &&
-         Find(driver_, "zeCommandListAppendGraphExp", f.append_graph).ok() &&
-         Find(driver_, "zeGraphDestroyExp", f.destroy_graph).ok() &&
-         Find(driver_, "zeExecutableGraphDestroyExp", f.destroy_executable).ok();
+  RETURN_IF_ERROR(Find(driver_, "zexDriverReleaseImportedPointer", f.release_pointer));
+  return Find(driver_, "zexDriverImportExternalPointer", f.import_pointer);
+}
+
+absl::Status LevelZeroDevice::FindGraphFunctions() {
+  Functions& f = functions_;
+  RETURN_IF_ERROR(Find(driver_, "zeCommandListEndGraphCaptureExp", f.end_capture));
+  RETURN_IF_ERROR(Find(driver_, "zeCommandListInstantiateGraphExp", f.instantiate));
+  RETURN_IF_ERROR(Find(driver_, "zeCommandListAppendGraphExp", f.append_graph));
+  RETURN_IF_ERROR(Find(driver_, "zeGraphDestroyExp", f.destroy_graph));
+  RETURN_IF_ERROR(Find(driver_, "zeExecutableGraphDestroyExp", f.destroy_executable));
+  return Find(driver_, "zeCommandListBeginGraphCaptureExp", f.begin_capture);
 }
 
 LevelZeroDevice::~LevelZeroDevice() {
@@ -173,8 +185,11 @@ absl::StatusOr<std::unique_ptr<Chunk>> LevelZeroDevice::Allocate(const void* cha
   return std::make_unique<LevelZeroChunk>(context_, address, bytes);
 }
 
+// Who allocates takes Unavailable for a device that is being replaced, and waits; nobody replaces this one.
 absl::StatusOr<std::unique_ptr<Chunk>> LevelZeroDevice::AllocateChunk(uint64_t bytes) {
-  return Allocate(&kExported, bytes);
+  auto chunk = Allocate(&kExported, bytes);
+  if (absl::IsUnavailable(chunk.status())) return absl::InternalError(chunk.status().message());
+  return chunk;
 }
 
 absl::StatusOr<std::unique_ptr<Chunk>> LevelZeroDevice::AllocateChunkAt(void* address, uint64_t bytes,

@@ -58,9 +58,9 @@ class LevelZeroDevice final : public Device {
     xpud_pfnCommandListHostSynchronize_t synchronize = nullptr;
     xpud_pfnAppendWriteValue64_t write_value = nullptr;
     xpud_pfnModuleCreate_t create_module = nullptr;
-    xpud_pfnImportExternalPointer_t import_pointer = nullptr;    // may be absent
-    xpud_pfnReleaseImportedPointer_t release_pointer = nullptr;  // may be absent
-    // Graphs: all of them, or none.
+    // May be absent. The first of each, which is found last, says whether all are there.
+    xpud_pfnImportExternalPointer_t import_pointer = nullptr;
+    xpud_pfnReleaseImportedPointer_t release_pointer = nullptr;
     xpud_pfnBeginGraphCapture_t begin_capture = nullptr;
     xpud_pfnEndGraphCapture_t end_capture = nullptr;
     xpud_pfnInstantiateGraph_t instantiate = nullptr;
@@ -76,7 +76,8 @@ class LevelZeroDevice final : public Device {
   LevelZeroDevice() = default;
   absl::Status ReadProperties();
   absl::Status FindFunctions();
-  bool FindGraphFunctions();
+  absl::Status FindImportFunctions();
+  absl::Status FindGraphFunctions();
   absl::StatusOr<std::unique_ptr<Chunk>> Allocate(const void* chain, uint64_t bytes);
   absl::StatusOr<ze_module_handle_t> CreateModule(ze_module_format_t format, const void* input,
                                                   size_t bytes) const;

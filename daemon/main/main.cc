@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -13,11 +14,14 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/confinement/confinement.h"
 #include "daemon/executor/devices.h"
+#include "daemon/executor/process/spawner.h"
 #include "daemon/main/options.h"
 #include "daemon/scheduler/engine.h"
 #include "daemon/service/control.h"
 #include "daemon/service/listener.h"
+#include "kernels/compiler/object_cache.h"
 #include "proto/base/status_macros.h"
 #include "proto/transport/barrier.h"
 
@@ -68,16 +72,16 @@ std::string CacheDirectory(const Options& options) {
   return "";
 }
 
-// Compiles anew at each start, rather than not starting, where the user's own cache cannot be used.
-absl::StatusOr<std::unique_ptr<kernels::KernelLibrary>> OpenLibrary(const Options& options,
-                                                                    kernels::KernelLibrary::Options library) {
-  library.cache_directory = CacheDirectory(options);
-  auto opened = kernels::KernelLibrary::Create(library);
-  if (opened.ok() || !options.cache_directory.empty() || !absl::IsPermissionDenied(opened.status()))
-    return opened;
-  spdlog::warn("kernel_cache_unusable reason=\"{}\"", std::string(opened.status().message()));
-  library.cache_directory.clear();
-  return kernels::KernelLibrary::Create(library);
+// Made and checked while folders can still be made. Compiles anew at each start, rather than not starting,
+// where the user's own cache cannot be used.
+absl::StatusOr<std::string> PrepareCache(const Options& options) {
+  std::string directory = CacheDirectory(options);
+  if (directory.empty()) return directory;
+  absl::Status opened = kernels::ObjectCache::Open(directory).status();
+  if (opened.ok()) return directory;
+  if (!options.cache_directory.empty() || !absl::IsPermissionDenied(opened)) return opened;
+  spdlog::warn("kernel_cache_unusable reason=\"{}\"", std::string(opened.message()));
+  return "";
 }
 
 uint64_t HostMemoryLimit(const Options& options) {
@@ -86,6 +90,8 @@ uint64_t HostMemoryLimit(const Options& options) {
 }
 
 absl::StatusOr<std::vector<session::DeviceState>> OpenDevices(const Options& options,
+                                                              const std::string& cache_directory,
+                                                              executor::process::Spawner* spawner,
                                                               const std::function<void()>& wake) {
   ASSIGN_OR_RETURN(auto devices, executor::OpenDevices(
                                      {.driver_library = options.driver,
@@ -94,7 +100,8 @@ absl::StatusOr<std::vector<session::DeviceState>> OpenDevices(const Options& opt
                                       .asynchronous = options.asynchronous,
                                       .command_limit = std::chrono::milliseconds(options.command_limit_ms),
                                       .standby = options.standby_executor,
-                                      .wake = wake}));
+                                      .wake = wake,
+                                      .spawner = spawner}));
   std::vector<session::DeviceState> states;
   for (auto& device : devices) {
     session::DeviceState state;
@@ -103,7 +110,7 @@ absl::StatusOr<std::vector<session::DeviceState>> OpenDevices(const Options& opt
                  states.size(), properties.name, properties.kind, properties.vendor, properties.total_memory,
                  properties.compute_units);
     kernels::KernelLibrary::Options library = {.target = properties.target,
-                                               .cache_directory = "",
+                                               .cache_directory = cache_directory,
                                                .workers = static_cast<int>(properties.compute_units),
                                                .on_ready = wake,
                                                .elsewhere = properties.replaceable,
@@ -113,7 +120,7 @@ absl::StatusOr<std::vector<session::DeviceState>> OpenDevices(const Options& opt
       library.assemble = [raw = device.get()](const std::string& text) { return raw->Assemble(text); };
       library.ask = [raw = device.get()](const kernels::Launch& launch) { return raw->Ask(launch); };
     }
-    ASSIGN_OR_RETURN(state.library, OpenLibrary(options, library));
+    ASSIGN_OR_RETURN(state.library, kernels::KernelLibrary::Create(library));
     state.pool = std::make_unique<memory::Pool>(*device, static_cast<uint32_t>(states.size()));
     if (options.memory_quota_mb)
       state.pool->ledger().SetDefaultQuota(static_cast<uint64_t>(*options.memory_quota_mb) << 20);
@@ -123,6 +130,31 @@ absl::StatusOr<std::vector<session::DeviceState>> OpenDevices(const Options& opt
   return states;
 }
 
+// While this is the only thread. Null where no executor process may be needed.
+absl::StatusOr<std::unique_ptr<executor::process::Spawner>> StartSpawner(const Options& options) {
+  if (!executor::NeedSpawner(options.executor, options.device)) return nullptr;
+  return executor::process::Spawner::Start(
+      {options.driver, std::string(confinement::WordOf(options.confine))}, [&] {
+        std::string in_force;
+        confinement::ConfineCalls(options.confine, confinement::kSpawner, in_force);
+      });
+}
+
+bool HasExecutors(const std::vector<session::DeviceState>& devices) {
+  return std::any_of(devices.begin(), devices.end(),
+                     [](const auto& state) { return state.device->properties().replaceable; });
+}
+
+// It keeps its device, and loses the cache and the socket.
+void ConfineExecutor(std::span<char* const> arguments) {
+  if (arguments.size() != executor::kServeArguments) return;
+  const auto mode =
+      confinement::ModeOf(arguments[executor::kConfineArgument]).value_or(confinement::Mode::kOn);
+  std::string in_force;
+  confinement::ConfineFiles(mode, {"", "", arguments[4]}, in_force);
+  confinement::ConfineCalls(mode, confinement::kExecutor, in_force);
+}
+
 absl::Status Run(const Options& options) {
   service::Listener::Options listener_options{
       options.socket, options.socket_mode, {}, HostMemoryLimit(options)};
@@ -130,14 +162,24 @@ absl::Status Run(const Options& options) {
     listener_options.exit_when_idle = std::chrono::seconds(*options.exit_when_idle_seconds);
   ASSIGN_OR_RETURN(auto listener, service::Listener::Create(listener_options));
 
+  ASSIGN_OR_RETURN(const std::string cache_directory, PrepareCache(options));
+  std::string in_force;
+  const std::string folder = std::filesystem::path(options.socket).parent_path().string();
+  confinement::ConfineFiles(options.confine, {cache_directory, folder, options.driver}, in_force);
+  ASSIGN_OR_RETURN(auto spawner, StartSpawner(options));
+
   std::atomic<scheduler::Engine*> engine_to_wake{nullptr};
-  ASSIGN_OR_RETURN(auto devices, OpenDevices(options, [&] {
-                     if (scheduler::Engine* engine = engine_to_wake.load()) engine->Wake();
-                   }));
+  const auto wake = [&] {
+    if (scheduler::Engine* engine = engine_to_wake.load()) engine->Wake();
+  };
+  ASSIGN_OR_RETURN(auto devices, OpenDevices(options, cache_directory, spawner.get(), wake));
+  if (!HasExecutors(devices)) spawner.reset();
   scheduler::Engine::Options engine_options;
   engine_options.on_breach = [&](uint64_t session) { listener->HangUp(session); };
   ASSIGN_OR_RETURN(auto engine, scheduler::Engine::Create(std::move(devices), engine_options));
   engine_to_wake.store(engine.get());
+  confinement::ConfineCalls(options.confine, confinement::kDaemon, in_force);
+  spdlog::info("confined {}", in_force);
   ASSIGN_OR_RETURN(auto control, service::Control::Start(
                                      *engine, {options.socket, options.exit_when_idle_seconds.has_value()}));
 
@@ -183,6 +225,7 @@ int Main(int argc, char** argv) {
 int main(int argc, char** argv) {
   if (argc > 1 && std::strcmp(argv[1], xpud::executor::kServeArgument) == 0) {
     xpud::StartLogging("warn");  // what it finds at its start, the daemon logs
+    xpud::ConfineExecutor({argv, static_cast<size_t>(argc)});
     return xpud::executor::ServeDevice(argc, argv);
   }
   return xpud::Main(argc, argv);

@@ -42,13 +42,20 @@ absl::Status ParseExecutor(const std::string& value, executor::ExecutorKind& out
   return absl::OkStatus();
 }
 
+absl::Status ParseConfine(const std::string& value, confinement::Mode& out) {
+  const auto mode = confinement::ModeOf(value);
+  if (!mode) return absl::InvalidArgumentError(absl::StrCat("'", value, "' is none of: on, log, off"));
+  out = *mode;
+  return absl::OkStatus();
+}
+
 struct Argument {
   std::string_view name;
   std::function<absl::Status(Options&, const std::string&)> set;
 };
 
-const std::array<Argument, 12>& Arguments() {
-  static const auto* const arguments = new std::array<Argument, 12>{{
+const std::array<Argument, 13>& Arguments() {
+  static const auto* const arguments = new std::array<Argument, 13>{{
       {"--socket",
        [](Options& o, const std::string& v) {
          o.socket = v;
@@ -83,6 +90,7 @@ const std::array<Argument, 12>& Arguments() {
          return status;
        }},
       {"--executor", [](Options& o, const std::string& v) { return ParseExecutor(v, o.executor); }},
+      {"--confine", [](Options& o, const std::string& v) { return ParseConfine(v, o.confine); }},
       {"--command-limit",
        [](Options& o, const std::string& v) { return ParseInt(v, 0, o.command_limit_ms); }},
       {"--memory-quota",
@@ -123,6 +131,8 @@ const char kUsage[] = R"(xpud: owns this machine's accelerators and serves them 
                          says otherwise (default nine tenths of the device)
   --host-memory-limit MB a session may share this much of its memory with its devices, which keeps it in RAM
                          (default half of this machine's memory)
+  --confine MODE         on: give up all rights but those that serving takes (default); log: only let the
+                         kernel's log name what would be refused; off
   --standby-executor     keep a second executor process ready, which costs memory on a GPU and makes the
                          replacement of a lost one quicker
   --test-kernels         let clients run kernels that fault or do not end (for tests)

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "daemon/confinement/confinement.h"
 #include "daemon/executor/devices.h"
 
 namespace xpud {
@@ -19,6 +20,7 @@ struct Options {
   std::string log_level = "info";
   std::optional<int> exit_when_idle_seconds;
   executor::ExecutorKind executor = executor::ExecutorKind::kAuto;
+  confinement::Mode confine = confinement::Mode::kOn;
   int command_limit_ms = 60'000;            // of executor processes; 0: none
   std::optional<int> memory_quota_mb;       // of a user, on each device; default: nine tenths
   std::optional<int> host_memory_limit_mb;  // of a session; default: half of the machine's memory

@@ -13,6 +13,7 @@ namespace {
 
 constexpr uint64_t kChunkBytes = 64 << 20;
 constexpr uint64_t kChunkStep = 2 << 20;
+constexpr uint64_t kMostSpareBytes = 2 * kChunkBytes;  // that slabs of small sizes may keep from the system
 
 }  // namespace
 
@@ -47,8 +48,7 @@ absl::Status Pool::Secure(uint64_t bytes) {
   const auto missing = [&] { return spoken_for() + bytes - std::min(chunk_bytes_, spoken_for() + bytes); };
   if (missing() == 0) [[likely]]
     return absl::OkStatus();
-  const absl::Status grown = Grow(missing());
-  if (grown.ok()) return grown;
+  if (absl::Status grown = Grow(missing()); grown.ok()) return grown;
   ledger_.Reclaim();
   return missing() == 0 ? absl::OkStatus() : Grow(missing());
 }
@@ -100,6 +100,7 @@ void Pool::Free(const Block& block) {
 }
 
 void Pool::Trim() {
+  if (chunk_bytes_ > spoken_for() + kMostSpareBytes) ranges_.ReturnSlabs();
   while (const auto region = ranges_.TakeFreeRegion(chunk_bytes_ - std::min(chunk_bytes_, spoken_for()))) {
     const auto chunk = std::find_if(chunks_.begin(), chunks_.end(), [&](const auto& c) {
       return reinterpret_cast<uint64_t>(c->address()) == *region;

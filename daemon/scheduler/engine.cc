@@ -48,7 +48,6 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::vector<session::Devi
     return absl::ErrnoToStatus(errno, "eventfd or epoll_create1 failed");
   Watch(engine->epoll_.get(), engine->inbox_.get());
   engine->thread_ = std::thread([raw = engine.get()] { raw->Main(); });
-  pthread_setname_np(engine->thread_.native_handle(), "xpud-engine");
   return engine;
 }
 
@@ -56,7 +55,7 @@ Engine::Engine(std::vector<session::DeviceState> devices, Options options)
     : options_(std::move(options)),
       devices_(std::move(devices)),
       patience_(std::chrono::nanoseconds(options_.spin_ns), HasGpu(devices_)),
-      shares_(devices_.size(), FairShare(options_.slice_ns, NowNs)) {}
+      shares_(std::max<size_t>(1, devices_.size()), FairShare(options_.slice_ns, NowNs)) {}
 
 Engine::~Engine() {
   stopping_.store(true);
@@ -227,6 +226,7 @@ void Engine::Sleep() {
 }
 
 void Engine::Main() {
+  pthread_setname_np(pthread_self(), "xpud-engine");
   auto last_work = Clock::now();
   int idle_polls = 0;
   unsigned round = 0;

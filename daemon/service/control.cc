@@ -14,6 +14,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/executor/driver.h"
+#include "daemon/service/listener.h"
+#include "proto/base/status_macros.h"
 #include "proto/control/xpud.grpc.pb.h"
 
 namespace xpud::service {
@@ -262,12 +264,13 @@ Control::Control() = default;
 
 absl::StatusOr<std::unique_ptr<Control>> Control::Start(scheduler::Engine& engine, Options options) {
   std::unique_ptr<Control> control(new Control);
-  control->path_ = std::filesystem::path(options.client_socket).replace_filename("control.sock").string();
-  unlink(control->path_.c_str());
+  const std::string path =
+      std::filesystem::path(options.client_socket).replace_filename("control.sock").string();
+  RETURN_IF_ERROR(RemoveStaleSocket(path));
   control->service_ = std::make_unique<Service>(engine, std::move(options));
   control->server_ = std::make_unique<Server>();
   grpc::ServerBuilder builder;
-  builder.AddListeningPort("unix:" + control->path_, grpc::InsecureServerCredentials());
+  builder.AddListeningPort("unix:" + path, grpc::InsecureServerCredentials());
   builder.SetSyncServerOption(grpc::ServerBuilder::SyncServerOption::NUM_CQS, 1);
   builder.SetSyncServerOption(grpc::ServerBuilder::SyncServerOption::MIN_POLLERS, 1);
   builder.SetSyncServerOption(grpc::ServerBuilder::SyncServerOption::MAX_POLLERS, 2);
@@ -277,7 +280,8 @@ absl::StatusOr<std::unique_ptr<Control>> Control::Start(scheduler::Engine& engin
   control->server_->server = builder.BuildAndStart();
   umask(mask);
   if (control->server_->server == nullptr)
-    return absl::InternalError(absl::StrCat("cannot serve the control plane at ", control->path_));
+    return absl::InternalError(absl::StrCat("cannot serve the control plane at ", path));
+  control->path_ = path;  // ours to remove
   return control;
 }
 
@@ -285,7 +289,7 @@ Control::~Control() {
   if (server_ != nullptr && server_->server != nullptr) {
     server_->server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
   }
-  unlink(path_.c_str());
+  if (!path_.empty()) unlink(path_.c_str());
 }
 
 }  // namespace xpud::service

@@ -14,10 +14,13 @@
 
 #include <csignal>
 #include <cstring>
+#include <filesystem>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "proto/base/status_macros.h"
+#include "proto/base/trust.h"
 #include "proto/transport/host_memory.h"
 #include "proto/transport/shm_server.h"
 
@@ -42,7 +45,32 @@ absl::Status Watch(int epoll, int fd, uint32_t events, uint64_t tag, int operati
   return epoll_ctl(epoll, operation, fd, &event) == 0 ? absl::OkStatus() : Errno("epoll_ctl failed");
 }
 
+// What a link or somebody else put in the lock's place is not written to.
+absl::Status CheckLock(const UniqueFd& lock, const std::string& path) {
+  struct stat info;
+  if (fstat(lock.get(), &info) != 0) return Errno(absl::StrCat("cannot look at ", path));
+  if (S_ISREG(info.st_mode) && info.st_uid == geteuid() && info.st_nlink == 1 &&
+      !OthersMayWrite(info.st_mode))
+    return absl::OkStatus();
+  return absl::PermissionDeniedError(absl::StrFormat(
+      "%s belongs to uid %d with mode %04o; it has to be a file of uid %d that nobody else may "
+      "write, with one name: remove it",
+      path, info.st_uid, info.st_mode & 07777, geteuid()));
+}
+
 }  // namespace
+
+absl::Status RemoveStaleSocket(const std::string& path) {
+  struct stat info;
+  if (lstat(path.c_str(), &info) != 0)
+    return errno == ENOENT ? absl::OkStatus() : Errno(absl::StrCat("cannot look at ", path));
+  if (!S_ISSOCK(info.st_mode) || info.st_uid != geteuid()) {
+    return absl::PermissionDeniedError(absl::StrCat(
+        path, S_ISSOCK(info.st_mode) ? " is a socket of uid " : " is no socket, and belongs to uid ",
+        info.st_uid, "; only a socket of uid ", geteuid(), " is replaced: remove it"));
+  }
+  return unlink(path.c_str()) == 0 ? absl::OkStatus() : Errno(absl::StrCat("cannot remove ", path));
+}
 
 absl::StatusOr<std::unique_ptr<Listener>> Listener::Create(Options options) {
   std::unique_ptr<Listener> listener(new Listener(std::move(options)));
@@ -59,15 +87,17 @@ absl::Status Listener::Bind() {
         absl::StrCat("the socket path ", path, " is longer than ", sizeof(address.sun_path) - 1, " bytes"));
   }
   std::memcpy(address.sun_path, path.data(), path.size());
-  lock_.Reset(open((path + ".lock").c_str(), O_CREAT | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600));
+  RETURN_IF_ERROR(CheckFolderIsOurs(std::filesystem::path(path).parent_path().string()));
+  lock_.Reset(open((path + ".lock").c_str(), O_CREAT | O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600));
   if (!lock_.valid()) return Errno(absl::StrCat("cannot open ", path, ".lock"));
+  RETURN_IF_ERROR(CheckLock(lock_, path + ".lock"));
   if (flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
     return absl::AlreadyExistsError(absl::StrCat("another xpud daemon serves ", path));
   }
   const std::string pid = absl::StrCat(getpid(), "\n");  // for people who look who holds it
   if (ftruncate(lock_.get(), 0) != 0 || write(lock_.get(), pid.data(), pid.size()) < 0)
     return Errno("cannot write the lock file");
-  unlink(path.c_str());
+  RETURN_IF_ERROR(RemoveStaleSocket(path));
   socket_.Reset(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket_.valid()) return Errno("socket failed");
   const mode_t mask = umask(0777 & ~options_.socket_mode);
@@ -156,18 +186,28 @@ bool Listener::TurnAway() {
   return was_there;
 }
 
+// A client that speaks our protocol is told why it gets no session.
+void Listener::Refuse(const Client& client, const transport::Hello& hello, const absl::Status& why) {
+  spdlog::warn("client_refused pid={} uid={} reason=\"{}\"", client.peer.pid, client.peer.uid,
+               std::string(why.message()));
+  if (hello.magic == transport::kHelloMagic) {
+    transport::Welcome welcome = {};
+    welcome.magic = transport::kHelloMagic;
+    transport::SetText(welcome.text, std::string_view(why.message().data(), why.message().size()));
+    (void)transport::SendMessage(client.socket.get(), std::as_bytes(std::span(&welcome, 1)));
+  }
+  shutdown(client.socket.get(), SHUT_RDWR);  // its hang-up drops it
+}
+
 absl::Status Listener::OpenSession(scheduler::Engine& engine, Client& client, const transport::Hello& hello) {
   transport::Welcome welcome = {};
   welcome.magic = transport::kHelloMagic;
   if (hello.magic != transport::kHelloMagic) return absl::InvalidArgumentError("the greeting is not xpud's");
   welcome.version = transport::NegotiateVersion(hello.oldest_version, hello.newest_version);
   if (welcome.version == 0) {
-    const std::string why =
-        absl::StrCat("it speaks protocol versions ", hello.oldest_version, " to ", hello.newest_version,
-                     ", this daemon ", wire::kOldestVersion, " to ", wire::kNewestVersion);
-    transport::SetText(welcome.text, why);
-    RETURN_IF_ERROR(transport::SendMessage(client.socket.get(), std::as_bytes(std::span(&welcome, 1))));
-    return absl::FailedPreconditionError(why);
+    return absl::FailedPreconditionError(absl::StrCat("it speaks protocol versions ", hello.oldest_version,
+                                                      " to ", hello.newest_version, ", this daemon ",
+                                                      wire::kOldestVersion, " to ", wire::kNewestVersion));
   }
   client.peer.name = transport::GetText(hello.client_name);
   transport::SessionFds fds;
@@ -201,7 +241,7 @@ absl::Status Listener::OpenSession(scheduler::Engine& engine, Client& client, co
 }
 
 void Listener::Greet(scheduler::Engine& engine, Client& client) {
-  transport::Hello hello;
+  transport::Hello hello = {};
   absl::Status status =
       transport::ReceiveMessage(client.socket.get(), std::as_writable_bytes(std::span(&hello, 1)));
   if (status.ok()) status = OpenSession(engine, client, hello);
@@ -210,9 +250,7 @@ void Listener::Greet(scheduler::Engine& engine, Client& client) {
                  client.peer.uid, absl::Utf8SafeCEscape(client.peer.name));
     return;
   }
-  spdlog::warn("client_refused pid={} uid={} reason=\"{}\"", client.peer.pid, client.peer.uid,
-               std::string(status.message()));
-  shutdown(client.socket.get(), SHUT_RDWR);  // its hang-up drops it
+  Refuse(client, hello, status);
 }
 
 void Listener::TakeMemory(scheduler::Engine& engine, uint64_t key, Client& client) {

@@ -55,6 +55,7 @@ class Listener {
   bool TurnAway();
   void Greet(scheduler::Engine& engine, Client& client);
   absl::Status OpenSession(scheduler::Engine& engine, Client& client, const transport::Hello& hello);
+  static void Refuse(const Client& client, const transport::Hello& hello, const absl::Status& why);
   // Host memory that a client shares: see proto/transport/host_memory.h. Until it is answered, nothing else
   // that the client sends is read.
   void TakeMemory(scheduler::Engine& engine, uint64_t key, Client& client);
@@ -80,5 +81,8 @@ class Listener {
   Mutex mutex_;
   std::vector<std::function<void()>> tasks_ ABSL_GUARDED_BY(mutex_);
 };
+
+// Makes room for a socket at `path`: a socket of ours is removed, anything else there is refused.
+absl::Status RemoveStaleSocket(const std::string& path);
 
 }  // namespace xpud::service

@@ -263,7 +263,9 @@ void Session::TakeCompletions() {
         },
         [&](const memory::Block& block) { devices_[queue.device].pool->Free(block); });
     queue.completed = done;
-    std::atomic_ref<uint64_t>(*transport_->CompletedWord(q)).store(done, std::memory_order_release);
+    // The number of End's announcement may be that of a client's command, which was not run.
+    if (!ending_)
+      std::atomic_ref<uint64_t>(*transport_->CompletedWord(q)).store(done, std::memory_order_release);
     stats_.completed = std::max(stats_.completed, done);
     if (done == queue.written) busy_queues_ &= ~(uint64_t{1} << q);
     finished |= uint64_t{1} << q;

@@ -16,6 +16,7 @@
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/SHA256.h"
 #include "proto/base/status_macros.h"
+#include "proto/base/trust.h"
 
 namespace xpud::kernels {
 namespace {
@@ -85,9 +86,7 @@ absl::StatusOr<std::unique_ptr<ObjectCache>> ObjectCache::Open(const std::string
     return absl::PermissionDeniedError(
         absl::StrCat(directory, " belongs to uid ", info.st_uid, ", not to us"));
   }
-  if ((info.st_mode & 022) != 0) {
-    return absl::PermissionDeniedError(absl::StrCat(directory, " may be written by others: chmod 700 it"));
-  }
+  RETURN_IF_ERROR(CheckFolderIsOurs(directory));
   return std::unique_ptr<ObjectCache>(new ObjectCache(std::move(fd)));
 }
 
@@ -98,8 +97,10 @@ absl::StatusOr<std::string> ObjectCache::Load(const std::string& identity) const
   struct stat info;
   if (!fd.valid() || ::fstat(fd.get(), &info) != 0) return miss;
   const size_t size = static_cast<size_t>(info.st_size);
-  if (!S_ISREG(info.st_mode) || info.st_uid != ::geteuid() || size < sizeof(Header) || size > kLargestFile)
+  if (!S_ISREG(info.st_mode) || info.st_uid != ::geteuid() || OthersMayWrite(info.st_mode) ||
+      size < sizeof(Header) || size > kLargestFile) {
     return miss;
+  }
   Header header;
   if (!ReadExactly(fd.get(), reinterpret_cast<char*>(&header), sizeof(header))) return miss;
   const size_t rest = size - sizeof(header);

@@ -114,6 +114,20 @@ TEST_F(ObjectCacheTest, LinksFifosAndDirectoriesAreNotOpened) {
   fs::remove(elsewhere);
 }
 
+TEST_F(ObjectCacheTest, AFileThatOthersMayWriteIsAMissAndIsReplaced) {
+  Open()->Save("identity", "code");
+  const fs::path file = OnlyFile();
+  for (const mode_t mode : {0620U, 0602U}) {
+    ASSERT_EQ(::chmod(file.c_str(), mode), 0);
+    EXPECT_FALSE(Open()->Load("identity").ok()) << mode;
+    Open()->Save("identity", "code");
+    EXPECT_TRUE(Open()->Load("identity").ok());
+  }
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can give a file away";
+  ASSERT_EQ(::chown(file.c_str(), 12345, 12345), 0);
+  EXPECT_FALSE(Open()->Load("identity").ok());
+}
+
 TEST_F(ObjectCacheTest, FoldersThatAreMissingAreMade) {
   const std::string nested = directory_ + "/cache/xpud";
   ASSERT_TRUE(ObjectCache::Open(nested).ok());

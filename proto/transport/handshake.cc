@@ -14,7 +14,7 @@
 namespace xpud::transport {
 namespace {
 
-constexpr size_t kMaxFds = 4;
+constexpr size_t kMaxFds = 11;
 
 // Takes ownership of every fd in the control data; surplus ones are closed. How many there were.
 size_t TakeFds(msghdr& header, std::span<UniqueFd> fds) {

@@ -58,7 +58,7 @@ struct SessionFds {
 // The highest version in both ranges, or 0.
 uint16_t NegotiateVersion(uint16_t oldest, uint16_t newest);
 
-// Sends one message with up to four fds.
+// Sends one message with up to eleven fds.
 absl::Status SendMessage(int socket, std::span<const std::byte> message, std::span<const int> fds = {});
 // Receives one message of exactly message.size() bytes with fds.size() fds, or none. Unavailable at hang-up.
 // ResourceExhausted: the message is there, and this process may have no more fds.

@@ -158,6 +158,16 @@ TEST(Faults, BreachesOfProtocolCloseThatSessionOnly) {
   }
 }
 
+// The device works on its own, so that the daemon waits for it at the session's end.
+TEST(Faults, AClosedSessionIsNotToldThatCommandsAreDoneThatWereNotRun) {
+  const DaemonProcess daemon({"--executor", "thread", "--asynchronous"});
+  RawSession raw(daemon.socket());
+  raw.Send(wire::NopCommand{HeaderOf<wire::NopCommand>(wire::CommandKind::kNop)});
+  raw.Send(wire::FreeCommand{HeaderOf<wire::FreeCommand>(wire::CommandKind::kFree), {1, 1}});
+  EXPECT_THAT(raw.Fate(), HasSubstr("does not exist"));
+  EXPECT_FALSE(Within(milliseconds(100), [&] { return raw.transport().Completed(0) > 1; }));
+}
+
 TEST(Faults, AnOpWithTooManyInputsIsRefusedAndItsOutputsAreUnusable) {
   DaemonProcess daemon;
   const auto session = daemon.Connect();

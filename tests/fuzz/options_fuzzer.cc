@@ -59,6 +59,7 @@ void ParseDaemon(std::string_view text) {
   bool mode_given = options->socket_mode == defaults.socket_mode;
   for (const char* argument : raw) mode_given |= ModeOf(argument) == options->socket_mode;
   XPUD_CHECK(mode_given);  // a mode that nobody wrote
+  XPUD_CHECK(options->confine == defaults.confine || arguments.Has("log") || arguments.Has("off"));
   XPUD_CHECK(!options->test_kernels || arguments.Has("--test-kernels"));
 }
 

@@ -112,7 +112,7 @@ def clang_tidy(log: Log) -> None:
 
 
 def unit(log: Log) -> Tally:
-    return ctest(log, "dev", "-LE", "e2e|isolation")
+    return ctest(log, "dev", "-LE", "e2e|inject|isolation")
 
 
 def sanitizer(preset: str):
@@ -191,6 +191,19 @@ def executor(log: Log) -> Tally:
             return tally + unittests(log, "sdk/torch/tests", {"XPUD_ADDRESS": str(daemon.address)}, ("test_device.py", "test_models.py", "test_pinned.py"))
 
 
+def inject(log: Log) -> Tally:
+    """Level Zero's calls fail in turn: every 25th, and with --full every one."""
+    return ctest(log, "dev", "-L", "inject")
+
+
+def soak(log: Log) -> None:
+    """Three quarters of a minute, or with --full ten; two hours are `tools/soak --minutes 120`."""
+    configure_and_build(log, "release", "xpud", "xpuctl", "ze_xpud", "stress_client")
+    length = ("--minutes", "10") if os.environ.get("XPUD_TEST_FULL") else ("--minutes", "0.75", "--clients", "20")
+    output = log.must("tools/soak", *length, timeout=1200)
+    print("    " + "\n    ".join(output.strip().splitlines()[-6:]), flush=True)
+
+
 def isolation(log: Log) -> Tally:
     """The isolation catalogue, against the release build: it counts commands and kills by the thousand, and looks at the clock."""
     configure_and_build(log, "release", "xpud_isolation_tests")
@@ -228,6 +241,8 @@ STAGES = [
     Stage("validation", "the same under Level Zero's validation layer", validation, ("setup", "build")),
     Stage("asynchronous", "real processes, with the CPU device treated as a GPU is", asynchronous, ("build",)),
     Stage("executor", "the same and PyTorch, with the device in a process of its own", executor, ("setup", "build")),
+    Stage("inject", "the Nth call of Level Zero fails: an error or right results, and the next client is served", inject, ("build",)),
+    Stage("soak", "clients join, compute, leave and die, and nothing of them stays", soak, ("setup",)),
     Stage("isolation", "hostile clients beside an innocent one", isolation, ("setup",)),
     Stage("demo", "the demo, small", demo, ("setup",)),
     Stage("bench", "every benchmark once, small", bench, ("setup",)),

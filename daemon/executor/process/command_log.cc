@@ -97,6 +97,11 @@ void CommandLog::ForEachFrom(size_t i, absl::FunctionRef<bool(Command&, std::spa
   }
 }
 
+void CommandLog::AddWritten(std::vector<MemoryRange>& ranges) const {
+  for (size_t i = uses_begin_; i < uses_.size(); ++i)
+    if (uses_[i].kind != MemoryUse::Kind::kRead) ranges.emplace_back(uses_[i].address, uses_[i].bytes);
+}
+
 CommandLog::Damage CommandLog::Rewind(uint64_t taken) {
   Damage damage;
   SpoiltMemory spoilt;

@@ -37,6 +37,9 @@ class CommandLog {
   // Shows the messages of command `i` and later ones, until `visit` says no more.
   void ForEachFrom(size_t i, absl::FunctionRef<bool(Command&, std::span<const std::byte>)> visit);
 
+  // Adds what memory its commands write.
+  void AddWritten(std::vector<MemoryRange>& ranges) const;
+
   struct Damage {
     size_t started = 0;               // commands that had begun
     std::vector<MemoryRange> spoilt;  // memory whose contents are lost

@@ -84,6 +84,15 @@ TEST(CommandLog, WhatReadsMemoryThatALaterOneMayHaveOverwrittenIsLost) {
   EXPECT_THAT(damage.spoilt, testing::Not(testing::Contains(Pair(0, 10))));
 }
 
+TEST(CommandLog, KnowsWhatItsCommandsWrite) {
+  Queue queue;
+  queue.Run('a', {Read(0), Write(100)});
+  queue.Run('b', {Read(100), WritePart(200)});
+  std::vector<MemoryRange> written;
+  queue.log.AddWritten(written);
+  EXPECT_THAT(written, ElementsAre(Pair(100, 10), Pair(200, 10)));
+}
+
 TEST(CommandLog, AnUpdateInPlaceIsLostUnlessItHadNotBegun) {
   Queue queue;
   queue.Run('a', {Read(0), Write(0)});

@@ -72,6 +72,7 @@ class MemoryServer {
         status = absl::InternalError("a request of unknown kind");
     }
     channel_.Respond(status, answer, out.get());
+    if (absl::IsUnavailable(status)) _exit(kExitDeviceLost);  // the daemon waits for another executor
   }
 
   static void* Pointer(const Request& request) { return reinterpret_cast<void*>(request.address); }
@@ -197,9 +198,10 @@ void ServeRing(LevelZeroDevice& device, PrivateRing& ring, Activity& activity, u
 
 template <typename Body>
 void Start(const char* name, Body body) {
-  std::thread thread(body);
-  pthread_setname_np(thread.native_handle(), name);
-  thread.detach();
+  std::thread([name, body] {
+    pthread_setname_np(pthread_self(), name);
+    body();
+  }).detach();
 }
 
 absl::Status Serve(const DriverOptions& options, int index, int rings, Channel& memory, Channel& compiler,
@@ -234,6 +236,7 @@ absl::Status Serve(const DriverOptions& options, int index, int rings, Channel& 
 }  // namespace
 
 int ServeDevice(const DriverOptions& options, int index, int rings) {
+  pthread_setname_np(pthread_self(), "xpud-executor");
   if (TargetOf(options.device) == kernels::Target::kNvptx)
     Start("xpud-load", [] { kernels::LoadGpuLibraries(); });
   Channel memory{UniqueFd(kMemoryChannelFd)}, compiler{UniqueFd(kCompilerChannelFd)},

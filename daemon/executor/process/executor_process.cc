@@ -1,15 +1,12 @@
 #include "daemon/executor/process/executor_process.h"
 
-#include <fcntl.h>
 #include <poll.h>
-#include <spawn.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/executor/process/executor_main.h"
 #include "proto/base/status_macros.h"
 
 namespace xpud::executor::process {
@@ -17,20 +14,6 @@ namespace {
 
 constexpr int kGreetingMs = 30'000;  // a GPU's first context may take long
 constexpr int kMemoryMs = 3'000;     // the engine waits: a thousand times what it takes
-
-std::vector<char*> Pointers(const std::vector<std::string>& strings) {
-  std::vector<char*> pointers;
-  for (const std::string& text : strings) pointers.push_back(const_cast<char*>(text.c_str()));
-  pointers.push_back(nullptr);
-  return pointers;
-}
-
-// The descriptors that the child is to have, above those that it gets them as.
-absl::StatusOr<UniqueFd> OutOfTheWay(const UniqueFd& fd) {
-  UniqueFd copy(fcntl(fd.get(), F_DUPFD_CLOEXEC, kFirstFreeFd));
-  if (!copy.valid()) return absl::ErrnoToStatus(errno, "fcntl(F_DUPFD_CLOEXEC) failed");
-  return copy;
-}
 
 std::string HowItEnded(int status) {
   if (WIFSIGNALED(status))
@@ -40,9 +23,10 @@ std::string HowItEnded(int status) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ExecutorProcess>> ExecutorProcess::Start(const ExecutorCommand& command) {
+absl::StatusOr<std::unique_ptr<ExecutorProcess>> ExecutorProcess::Start(Spawner& spawner,
+                                                                        const ExecutorCommand& command) {
   std::vector<PrivateRing> rings;
-  for (int i = 0; i < command.rings; ++i) {
+  for (uint32_t i = 0; i < command.rings; ++i) {
     ASSIGN_OR_RETURN(PrivateRing ring, PrivateRing::Create());
     rings.push_back(std::move(ring));
   }
@@ -51,33 +35,16 @@ absl::StatusOr<std::unique_ptr<ExecutorProcess>> ExecutorProcess::Start(const Ex
   RETURN_IF_ERROR(Channel::CreatePair(here.compiler, there.compiler));
   RETURN_IF_ERROR(Channel::CreatePair(here.imports, there.imports));
   std::unique_ptr<ExecutorProcess> process(new ExecutorProcess(std::move(rings), std::move(here)));
-  RETURN_IF_ERROR(process->Spawn(command, there));
+  RETURN_IF_ERROR(process->Spawn(spawner, command, there));
   there = {};  // so that the executor's end is seen as a hang-up
   RETURN_IF_ERROR(process->Greet());
   return process;
 }
 
-absl::Status ExecutorProcess::Spawn(const ExecutorCommand& command, const Ends& ends) {
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  std::vector<const UniqueFd*> given = {&ends.memory, &ends.compiler, &ends.imports};
-  for (const PrivateRing& ring : rings_) given.insert(given.end(), {&ring.fd(), &ring.doorbell()});
-  std::vector<UniqueFd> sources;
-  int target = kMemoryChannelFd;
-  for (const UniqueFd* fd : given) {
-    ASSIGN_OR_RETURN(UniqueFd copy, OutOfTheWay(*fd));
-    posix_spawn_file_actions_adddup2(&actions, copy.get(), target++);
-    sources.push_back(std::move(copy));
-  }
-  posix_spawn_file_actions_addclosefrom_np(&actions, target);
-  // An inherited signal mask keeps the terminal's Ctrl-C for the daemon.
-  const int error = posix_spawn(&pid_, "/proc/self/exe", &actions, nullptr,
-                                Pointers(command.arguments).data(), Pointers(command.environment).data());
-  posix_spawn_file_actions_destroy(&actions);
-  if (error != 0) {
-    pid_ = 0;
-    return absl::ErrnoToStatus(error, "starting an executor process failed");
-  }
+absl::Status ExecutorProcess::Spawn(Spawner& spawner, const ExecutorCommand& command, const Ends& ends) {
+  std::vector<int> fds = {ends.memory.get(), ends.compiler.get(), ends.imports.get()};
+  for (const PrivateRing& ring : rings_) fds.insert(fds.end(), {ring.fd().get(), ring.doorbell().get()});
+  ASSIGN_OR_RETURN(pid_, spawner.Spawn(command, fds));
   pidfd_.Reset(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)));
   if (!pidfd_.valid()) return absl::ErrnoToStatus(errno, "pidfd_open failed");
   return absl::OkStatus();

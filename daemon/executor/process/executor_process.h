@@ -12,20 +12,15 @@
 #include "daemon/executor/device.h"
 #include "daemon/executor/process/channel.h"
 #include "daemon/executor/process/private_ring.h"
+#include "daemon/executor/process/spawner.h"
 
 namespace xpud::executor::process {
-
-// How executors of one device are started.
-struct ExecutorCommand {
-  std::vector<std::string> arguments;    // of this binary, which is started anew
-  std::vector<std::string> environment;  // NAME=VALUE
-  int rings = 1;                         // each with a thread that appends
-};
 
 class ExecutorProcess {
  public:
   // Starts one and waits until it has its device. Errors: what the executor says, or Unavailable.
-  static absl::StatusOr<std::unique_ptr<ExecutorProcess>> Start(const ExecutorCommand& command);
+  static absl::StatusOr<std::unique_ptr<ExecutorProcess>> Start(Spawner& spawner,
+                                                                const ExecutorCommand& command);
   ~ExecutorProcess();  // kills it and waits for its end, after which it touches no memory
   ExecutorProcess(const ExecutorProcess&) = delete;
   ExecutorProcess& operator=(const ExecutorProcess&) = delete;
@@ -69,7 +64,7 @@ class ExecutorProcess {
         memory_(std::move(ends.memory)),
         compiler_(std::move(ends.compiler)),
         imports_(std::move(ends.imports)) {}
-  absl::Status Spawn(const ExecutorCommand& command, const Ends& ends);
+  absl::Status Spawn(Spawner& spawner, const ExecutorCommand& command, const Ends& ends);
   absl::Status Greet();
   absl::StatusOr<Channel::Reply> AskMemory(RequestKind kind, uint64_t address, uint64_t bytes, int fd = -1);
   absl::StatusOr<Channel::Reply> AskCompiler(RequestKind kind, std::span<const std::byte> input);

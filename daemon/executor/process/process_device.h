@@ -31,7 +31,8 @@
 namespace xpud::executor::process {
 
 struct ProcessDeviceOptions {
-  uint32_t index = 0;  // of the device among the daemon's
+  uint32_t index = 0;          // of the device among the daemon's
+  Spawner* spawner = nullptr;  // outlives the device
   ExecutorCommand command;
   std::chrono::milliseconds command_limit{0};  // 0: none
   bool standby = false;                        // keep a second executor ready
@@ -128,7 +129,7 @@ class ProcessDevice final : public Device {
   static absl::Status Give(ExecutorProcess& process, uint64_t address, const Memory& memory);
   static void TakeBack(ExecutorProcess& process, uint64_t address, const Memory& memory);
   bool SendModule(size_t ring, const kernels::ModuleImage& image, ModuleRecord& record);
-  size_t rings() const { return static_cast<size_t>(options_.command.rings); }
+  size_t rings() const { return options_.command.rings; }
   uint64_t Taken(size_t ring) const;  // how far the executor came
 
   // Replacing.

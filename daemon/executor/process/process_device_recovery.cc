@@ -145,7 +145,7 @@ ProcessDevice::Replacement ProcessDevice::Replace(const std::shared_ptr<Executor
   if (standby != nullptr && !standby->Ended()) {
     replacement.process = std::move(standby);
   } else {
-    replacement.process = ExecutorProcess::Start(options_.command);
+    replacement.process = ExecutorProcess::Start(*options_.spawner, options_.command);
   }
   if (reaper.joinable()) reaper.join();
   if (!replacement.process.ok()) return replacement;
@@ -376,7 +376,7 @@ absl::Status ProcessDevice::KeepStandby() {
     MutexLock lock(published_mutex_);
     if (standby_ != nullptr) return absl::OkStatus();
   }
-  ASSIGN_OR_RETURN(const Process standby, ExecutorProcess::Start(options_.command));
+  ASSIGN_OR_RETURN(const Process standby, ExecutorProcess::Start(*options_.spawner, options_.command));
   std::optional<kernels::Launch> question;
   {
     MutexLock lock(published_mutex_);

@@ -108,7 +108,10 @@ bool ProcessQueue::HasTrouble() const { return !trouble_.error.ok() || device_.H
 DeviceQueue::Trouble ProcessQueue::TakeTrouble() {
   Trouble trouble = std::exchange(trouble_, {});
   const absl::Status reported = device_.TakeReport(*this);
+  if (reported.ok()) return trouble;
   if (trouble.error.ok()) trouble.error = reported;
+  // Which command it was is not known: what all write that are not known to be done may be missing.
+  log_.AddWritten(trouble.spoilt);
   return trouble;
 }
 

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "daemon/executor/process/message_buffer.h"
 #include "proto/base/status_macros.h"
 #include "proto/transport/futex.h"
@@ -142,8 +143,11 @@ absl::Status RingWorker::Handle(const Message& message) {
     default:
       break;
   }
-  Queue& queue = queues_[message.queue];               // exists: its creation comes first
-  if (queue.list == nullptr) return absl::OkStatus();  // reported when it could not be made
+  Queue& queue = queues_[message.queue];  // exists: its creation comes first
+  if (queue.list == nullptr) {
+    if (message.kind == MessageKind::kWriteValue) return WriteAtOnce(message);
+    ASSIGN_OR_RETURN(queue.list, device_.CreateList(queue.priority));
+  }
   Begin(queue);
   switch (message.kind) {
     case MessageKind::kLaunch:
@@ -157,7 +161,7 @@ absl::Status RingWorker::Handle(const Message& message) {
     case MessageKind::kZero:
       return queue.list->Zero(Pointer<void>(message.memory.target), message.memory.bytes);
     case MessageKind::kWriteValue:
-      return queue.list->WriteValue(Pointer<uint64_t>(message.write.word), message.write.value);
+      return Announce(message, *queue.list);
     case MessageKind::kWriteTimestamp:
       return queue.list->WriteTimestamp(Pointer<uint64_t>(message.write.word));
     default:
@@ -170,8 +174,23 @@ absl::Status RingWorker::CreateQueue(const Message& message) {
   Queue& queue = queues_[message.queue];
   recordings_.Forget(message.queue);
   queue = {};
-  ASSIGN_OR_RETURN(queue.list, device_.CreateList(message.priority));
+  queue.priority = message.priority;
+  ASSIGN_OR_RETURN(queue.list, device_.CreateList(queue.priority));
   return absl::OkStatus();
+}
+
+// A queue that could not be made, which was reported, has no work that this would have to wait for.
+absl::Status RingWorker::WriteAtOnce(const Message& message) {
+  std::atomic_ref<uint64_t>(*Pointer<uint64_t>(message.write.word))
+      .store(message.write.value, std::memory_order_release);
+  return absl::OkStatus();
+}
+
+// Without it the daemon would wait for ever; another executor runs again what it cannot know to be done.
+absl::Status RingWorker::Announce(const Message& message, LevelZeroQueue& queue) {
+  absl::Status written = queue.WriteValue(Pointer<uint64_t>(message.write.word), message.write.value);
+  if (written.ok() || absl::IsUnavailable(written)) return written;
+  return absl::UnavailableError(absl::StrCat("progress cannot be announced: ", written.message()));
 }
 
 void RingWorker::LoadModule(const Message& message) {

@@ -38,7 +38,8 @@ class RingWorker {
  private:
   using Clock = std::chrono::steady_clock;
   struct Queue {
-    std::unique_ptr<LevelZeroQueue> list;
+    std::unique_ptr<LevelZeroQueue> list;  // null: it could not be made yet
+    int32_t priority = 0;
     bool busy = false;  // may have work under way
   };
 
@@ -55,6 +56,8 @@ class RingWorker {
   absl::Status CreateQueue(const Message& message);
   absl::Status LoadKernel(const Message& message);
   absl::Status Launch(const Message& message, LevelZeroQueue& queue);
+  static absl::Status Announce(const Message& message, LevelZeroQueue& queue);
+  static absl::Status WriteAtOnce(const Message& message);
   void LoadModule(const Message& message);
   void Report(uint32_t queue, const absl::Status& error);
   // Nothing to append: looks after the device, and sleeps.

@@ -1,0 +1,130 @@
+#include "daemon/confinement/confinement.h"
+
+#include <glob.h>
+#include <link.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "daemon/confinement/landlock.h"
+
+namespace xpud::confinement {
+namespace {
+
+constexpr std::string_view kWords[] = {"on", "log", "off"};
+
+using Paths = std::vector<std::string>;
+
+std::string FolderOf(const std::string& file) {
+  std::error_code error;
+  return std::filesystem::weakly_canonical(file, error).parent_path().string();
+}
+
+void AddMatches(const char* pattern, Paths& paths) {
+  glob_t found = {};
+  if (glob(pattern, GLOB_TILDE, nullptr, &found) == 0)
+    paths.insert(paths.end(), found.gl_pathv, found.gl_pathv + found.gl_pathc);
+  globfree(&found);
+}
+
+// The folders of the files that an environment variable lists. A name alone is searched for, in the others.
+void AddFilesNamed(const char* variable, Paths& paths) {
+  const char* const value = std::getenv(variable);
+  for (const auto file : absl::StrSplit(value == nullptr ? "" : value, ','))
+    if (absl::StrContains(file, '/')) paths.push_back(FolderOf(std::string(file)));
+}
+
+// The folders that it lists.
+void AddFoldersNamed(const char* variable, Paths& paths) {
+  const char* const value = std::getenv(variable);
+  for (const auto folder : absl::StrSplit(value == nullptr ? "" : value, ':', absl::SkipEmpty()))
+    paths.emplace_back(folder);
+}
+
+// Folders that hold what runs here already: wherever this binary and its libraries were put.
+int AddFolder(dl_phdr_info* object, size_t /*bytes*/, void* paths) {
+  const std::string name = object->dlpi_name;
+  if (absl::StrContains(name, '/')) static_cast<Paths*>(paths)->push_back(FolderOf(name));
+  return 0;
+}
+
+// NVIDIA's packages for Python find each other: nvidia/cublas/lib, nvidia/nvjitlink/lib.
+void AddNvidiaPackages(Paths& paths) {
+  for (const std::string& folder : Paths(paths)) {
+    if (const size_t at = folder.rfind("/nvidia/"); at != std::string::npos)
+      paths.push_back(folder.substr(0, at + std::string_view("/nvidia").size()));
+  }
+}
+
+Paths Libraries(const FilesOptions& options) {
+  Paths paths = {"/usr", "/lib", "/lib64", "/opt"};
+  const std::string binary = FolderOf("/proc/self/exe");
+  paths.push_back(binary);
+  paths.push_back(absl::StrCat(binary, "/../lib"));
+  dl_iterate_phdr(AddFolder, &paths);
+  if (!options.driver_library.empty()) paths.push_back(FolderOf(options.driver_library));
+  for (const char* const variable : {"ZE_ENABLE_ALT_DRIVERS", "XPUD_CUDA_LIBRARY", "XPUD_CUBLASLT"})
+    AddFilesNamed(variable, paths);
+  for (const char* const variable : {"LD_LIBRARY_PATH", "VIRTUAL_ENV"}) AddFoldersNamed(variable, paths);
+  AddMatches("~/.local/lib", paths);
+  AddNvidiaPackages(paths);
+  return paths;
+}
+
+Places PlacesFor(const FilesOptions& options) {
+  Places places;
+  places.list = {"/dev"};  // an executor looks for its devices again
+  places.read = Libraries(options);
+  for (const char* const path : {"/proc", "/sys", "/etc/ld.so.cache", "/etc/localtime", "/etc/nvidia"})
+    places.read.emplace_back(path);
+  for (const char* const path : {"/dev/null", "/dev/zero", "/dev/random", "/dev/urandom", "/dev/dri"})
+    places.devices.emplace_back(path);
+  AddMatches("/dev/nvidia*", places.devices);
+  if (!options.cache_directory.empty()) places.write.push_back(options.cache_directory);
+  if (!options.socket_directory.empty()) places.sockets.push_back(options.socket_directory);
+  std::error_code error;
+  places.execute = {std::filesystem::read_symlink("/proc/self/exe", error).string(),
+                    "/lib64/ld-linux-x86-64.so.2"};
+  return places;
+}
+
+std::string Text(const absl::Status& status) { return absl::StrCat("\"", status.message(), "\""); }
+
+}  // namespace
+
+std::string_view WordOf(Mode mode) { return kWords[static_cast<size_t>(mode)]; }
+
+std::optional<Mode> ModeOf(std::string_view word) {
+  for (const Mode mode : {Mode::kOn, Mode::kLog, Mode::kOff})
+    if (WordOf(mode) == word) return mode;
+  return std::nullopt;
+}
+
+void ConfineFiles(Mode mode, const FilesOptions& options, std::string& in_force) {
+  if (mode != Mode::kOn) {
+    absl::StrAppend(&in_force, "landlock=off");
+    return;
+  }
+  const auto version = RestrictPlaces(PlacesFor(options));
+  absl::StrAppend(&in_force, "landlock=",
+                  !version.ok()   ? Text(version.status())
+                  : *version == 0 ? "\"not in this kernel\""
+                                  : absl::StrCat("on landlock_version=", *version));
+}
+
+void ConfineCalls(Mode mode, Roles role, std::string& in_force) {
+  if (mode == Mode::kOff) {
+    absl::StrAppend(&in_force, " seccomp=off");
+    return;
+  }
+  const absl::Status status = InstallFilter(role, mode == Mode::kLog ? Refusal::kLog : Refusal::kError);
+  absl::StrAppend(&in_force, " seccomp=", !status.ok() ? Text(status) : mode == Mode::kLog ? "log" : "on");
+}
+
+}  // namespace xpud::confinement

@@ -1,0 +1,30 @@
+// How xpud's processes give up what they do not need. The daemon and its spawner of executors first lose the
+// files (ConfineFiles, while there is one thread), then the system calls (ConfineCalls). An executor loses
+// what is left of both at once.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "daemon/confinement/filter.h"
+
+namespace xpud::confinement {
+
+enum class Mode { kOn, kLog, kOff };  // kLog: refuses nothing; the kernel's log names what would be refused
+
+struct FilesOptions {
+  std::string cache_directory;   // empty: none
+  std::string socket_directory;  // empty: none
+  std::string driver_library;    // empty: beside the binary
+};
+
+// "on", "log", "off".
+std::string_view WordOf(Mode mode);
+std::optional<Mode> ModeOf(std::string_view word);
+
+// What cannot be had on this kernel is named in `in_force`, which is for the log, and is no error.
+void ConfineFiles(Mode mode, const FilesOptions& options, std::string& in_force);
+void ConfineCalls(Mode mode, Roles role, std::string& in_force);
+
+}  // namespace xpud::confinement

@@ -1,0 +1,106 @@
+#include "tests/inject/injected_daemon.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <new>
+#include <utility>
+
+#include "tests/e2e/daemon_process.h"
+
+namespace xpud::inject {
+namespace {
+
+Plan* MakePlan(const std::string& path, const Failure& failure) {
+  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  if (ftruncate(fd, sizeof(Plan)) != 0) std::abort();
+  void* const mapped = mmap(nullptr, sizeof(Plan), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (mapped == MAP_FAILED) std::abort();
+  close(fd);
+  Plan* const plan = new (mapped) Plan{};
+  plan->fails = failure.call;
+  plan->result = static_cast<uint32_t>(failure.result);
+  plan->sticks = failure.sticks ? 1 : 0;
+  return plan;
+}
+
+std::filesystem::path Beside(const std::string& name) {
+  return std::filesystem::path(e2e::DaemonBinary()).replace_filename(name);
+}
+
+}  // namespace
+
+InjectedDaemon::InjectedDaemon(const std::string& folder, const std::vector<std::string>& flags,
+                               const Failure& failure)
+    : folder_(folder), socket_(folder + "/xpud.sock"), plan_(MakePlan(folder + "/plan", failure)) {
+  int ready[2];
+  if (pipe2(ready, O_CLOEXEC) != 0) std::abort();
+  pid_ = fork();
+  if (pid_ == 0) Become(flags, ready[1]);
+  close(ready[1]);
+  char byte;
+  serves_ = read(ready[0], &byte, 1) == 1;
+  close(ready[0]);
+}
+
+void InjectedDaemon::Become(const std::vector<std::string>& flags, int ready) const {
+  const int log = open((folder_ + "/log").c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  dup2(log, STDERR_FILENO);
+  dup2(ready, 3);
+  setenv(kPlanVariable, (folder_ + "/plan").c_str(), 1);
+  const std::string driver = Beside("../lib/libze_inject.so").lexically_normal();
+  // The plan is a file that a confined driver could not open.
+  std::vector<std::string> arguments = {
+      e2e::DaemonBinary(), "--socket", socket_,       "--ready-fd",       "3",        "--driver", driver,
+      "--confine",         "off",      "--cache-dir", folder_ + "/cache", "--device", "cpu"};
+  arguments.insert(arguments.end(), flags.begin(), flags.end());
+  std::vector<char*> argv;
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  argv.push_back(nullptr);
+  execv(argv[0], argv.data());
+  _exit(99);
+}
+
+InjectedDaemon::~InjectedDaemon() {
+  End();
+  munmap(plan_, sizeof(Plan));
+}
+
+std::string InjectedDaemon::Log() const {
+  std::ifstream file(folder_ + "/log");
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+int64_t InjectedDaemon::StatusOf(const std::string& field) const {
+  const std::string command =
+      "timeout 10 " + Beside("xpuctl").string() + " status -o json --address " + socket_ + " 2>/dev/null";
+  FILE* const pipe = popen(command.c_str(), "r");
+  std::string text;
+  char buffer[4096];
+  for (size_t n; (n = fread(buffer, 1, sizeof(buffer), pipe)) > 0;) text.append(buffer, n);
+  const size_t at = text.find("\"" + field + "\"");
+  if (pclose(pipe) != 0 || at == std::string::npos) return -1;
+  return std::strtoll(text.c_str() + text.find_first_of("0123456789", at + field.size() + 2), nullptr, 10);
+}
+
+int InjectedDaemon::End() {
+  if (pid_ < 0) return 0;
+  const pid_t pid = std::exchange(pid_, -1);
+  if (serves_) kill(pid, SIGTERM);
+  int status = 0;
+  if (!e2e::Within(std::chrono::seconds(20), [&] { return waitpid(pid, &status, WNOHANG) == pid; })) {
+    kill(pid, SIGKILL);
+    waitpid(pid, &status, 0);
+    return 2000;
+  }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+}
+
+}  // namespace xpud::inject

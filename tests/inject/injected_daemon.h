@@ -1,0 +1,51 @@
+// A real daemon whose driver fails at a call of the test's choice.
+#pragma once
+
+#include <level_zero/ze_api.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/inject/plan.h"
+#include "xpud/xpud.h"
+
+namespace xpud::inject {
+
+struct Failure {
+  uint64_t call = 0;  // its number, from 1; 0: none fails
+  ze_result_t result = ZE_RESULT_SUCCESS;
+  bool sticks = false;
+};
+
+class InjectedDaemon {
+ public:
+  // Waits until it serves, or has ended. The kernel cache in `folder` is kept between daemons.
+  InjectedDaemon(const std::string& folder, const std::vector<std::string>& flags, const Failure& failure);
+  ~InjectedDaemon();
+  InjectedDaemon(const InjectedDaemon&) = delete;
+  InjectedDaemon& operator=(const InjectedDaemon&) = delete;
+
+  bool serves() const { return serves_; }
+  int pid() const { return pid_; }
+  const std::string& socket() const { return socket_; }
+  uint64_t calls() const { return plan_->calls; }
+  void Disarm() { plan_->fails = 0; }
+  std::string failed_call() const { return plan_->failed_call; }
+  std::string Log() const;
+  // The first number of this name in what xpuctl says of its status, or -1.
+  int64_t StatusOf(const std::string& field) const;
+  // Asks it to end, where it has not. How it ended: its exit status, or 1000 and the signal's number; 2000
+  // where it does not end.
+  int End();
+
+ private:
+  [[noreturn]] void Become(const std::vector<std::string>& flags, int ready) const;
+
+  const std::string folder_, socket_;
+  Plan* plan_ = nullptr;
+  pid_t pid_ = -1;
+  bool serves_ = false;
+};
+
+}  // namespace xpud::inject

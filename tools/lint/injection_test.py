@@ -1,0 +1,25 @@
+"""The driver that makes Level Zero's calls fail (tests/inject) knows every call that the daemon makes."""
+
+import pathlib
+import re
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+CALL = re.compile(r"\bze[A-Z]\w+(?=\()|\"((?:zex?|xpud)[A-Z]\w+)\"")
+# They tell what is there, and are not asked of a device.
+REPORTS = {"xpudDriverGetVendor", "xpudGetLoadReport"}
+
+
+class Injection(unittest.TestCase):
+    def test_every_call_of_the_executor_can_fail(self):
+        calls = set()
+        for source in (ROOT / "daemon/executor").rglob("*.cc"):
+            calls |= {match.group(1) or match.group(0) for match in CALL.finditer(source.read_text())}
+        self.assertIn("zeMemAllocDevice", calls)
+        self.assertIn("xpudModuleCreate", calls)
+        driver = (ROOT / "tests/inject/injecting_driver.cc").read_text()
+        self.assertEqual(sorted(call for call in calls - REPORTS if call not in driver), [])
+
+
+if __name__ == "__main__":
+    unittest.main()

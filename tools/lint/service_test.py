@@ -1,0 +1,52 @@
+"""The systemd unit and the daemon's own confinement fit each other."""
+
+import pathlib
+import re
+import shutil
+import subprocess
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+UNIT = ROOT / "deploy/systemd/xpud.service"
+MOST_EXPOSED = 10  # tenths of its levels, of which ten are the worst
+
+
+def group(name: str) -> set[str]:
+    """The calls of systemd's group @name, those of the groups in it included."""
+    text = subprocess.run(["systemd-analyze", "syscall-filter", name], check=True, capture_output=True, text=True).stdout
+    words = [line.strip() for line in text.splitlines()[1:] if not line.strip().startswith("#")]
+    return {word for word in words if word and word[0] != "@"}.union(*(group(word) for word in words if word.startswith("@")))
+
+
+def calls_of(words: str) -> set[str]:
+    return set().union(*(group(word) if word.startswith("@") else {word} for word in words.split()))
+
+
+def allowed_by_unit() -> set[str]:
+    allowed: set[str] = set()
+    for words in re.findall(r"^SystemCallFilter=(.*)$", UNIT.read_text(), re.M):
+        allowed = allowed - calls_of(words[1:]) if words.startswith("~") else allowed | calls_of(words)
+    return allowed
+
+
+class Service(unittest.TestCase):
+    def setUp(self):
+        if not shutil.which("systemd-analyze"):
+            self.skipTest("systemd-analyze is not installed")
+
+    def test_the_unit_allows_every_call_that_the_daemons_table_allows(self):
+        source = (ROOT / "daemon/confinement/system_calls.cc").read_text()
+        table = set(re.findall(r"{CALL\((\w+)\)", source[:source.index("#ifdef XPUD_SANITIZED  //")]))
+        self.assertGreater(len(table), 100)
+        self.assertEqual(sorted(table - allowed_by_unit()), [])
+
+    def test_the_unit_refuses_what_no_service_of_this_kind_needs(self):
+        self.assertEqual(sorted(allowed_by_unit() & {"ptrace", "mount", "bpf", "init_module", "chroot", "setuid", "keyctl", "io_uring_setup"}), [])
+
+    def test_systemd_finds_it_little_exposed(self):
+        found = subprocess.run(["systemd-analyze", "security", "--offline=true", f"--threshold={MOST_EXPOSED}", UNIT], capture_output=True, text=True)
+        self.assertEqual(found.returncode, 0, found.stdout[-200:] + found.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
