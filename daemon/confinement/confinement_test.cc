@@ -152,12 +152,12 @@ TEST(Filter, RefusesWhatServingDoesNotTake) {
   }
 }
 
-TEST(Filter, TheDaemonConnectsToNobodyAndAnExecutorAcceptsNobody) {
-  const Attempt connecting = {"connect", SYS_connect, {-1}}, accepting = {"accept4", SYS_accept4, {-1}};
+TEST(Filter, TheDaemonConnectsToNobodyAndAnExecutorServesNobody) {
+  const Attempt connecting = {"connect", SYS_connect, {-1}}, binding = {"bind", SYS_bind, {-1}};
   EXPECT_EQ(MakeConfined(connecting, kDaemon), EPERM);
   EXPECT_EQ(MakeConfined(connecting, kExecutor), EBADF);  // CUDA's MPS
-  EXPECT_EQ(MakeConfined(accepting, kDaemon), EBADF);
-  EXPECT_EQ(MakeConfined(accepting, kExecutor), EPERM);
+  EXPECT_EQ(MakeConfined(binding, kDaemon), EBADF);
+  EXPECT_EQ(MakeConfined(binding, kExecutor), EPERM);
 }
 
 TEST(Filter, ItIsTheFilterThatRefuses) {
