@@ -63,8 +63,7 @@ absl::StatusOr<int> RestrictPlaces(const Places& places) {
   const int version = Version();
   if (version == 0) return 0;
   const uint64_t known = FileRights(version);
-  const uint64_t scopes = kScopeAbstractSockets | (places.keeps_signals ? kScopeSignals : 0);
-  const Ruleset ruleset = {known, 0, version >= 6 ? scopes : 0};
+  const Ruleset ruleset = {known, 0, version >= 6 ? kScopeAbstractSockets | kScopeSignals : 0};
   const size_t bytes = version >= 6 ? sizeof(ruleset) : sizeof(ruleset.files);
   const UniqueFd rules(static_cast<int>(syscall(SYS_landlock_create_ruleset, &ruleset, bytes, 0)));
   if (!rules.valid()) return absl::ErrnoToStatus(errno, "landlock_create_ruleset failed");
@@ -72,7 +71,6 @@ absl::StatusOr<int> RestrictPlaces(const Places& places) {
   constexpr uint64_t kSockets = kRead | LANDLOCK_ACCESS_FS_MAKE_SOCK | LANDLOCK_ACCESS_FS_REMOVE_FILE;
   RETURN_IF_ERROR(AllowAll(rules, places.list, LANDLOCK_ACCESS_FS_READ_DIR));
   RETURN_IF_ERROR(AllowAll(rules, places.read, kRead & known));
-  RETURN_IF_ERROR(AllowAll(rules, places.change, kReadWrite & known));
   RETURN_IF_ERROR(AllowAll(rules, places.devices, (kReadWrite | kIoctlDevice) & known));
   RETURN_IF_ERROR(AllowAll(rules, places.write, kWrite & known));
   RETURN_IF_ERROR(AllowAll(rules, places.sockets, kSockets & known));

@@ -151,8 +151,7 @@ void ConfineExecutor(std::span<char* const> arguments) {
   const auto mode =
       confinement::ModeOf(arguments[executor::kConfineArgument]).value_or(confinement::Mode::kOn);
   std::string in_force;
-  confinement::ConfineFiles(mode, {"", "", arguments[4], confinement::FilesOptions::Processes::kOwn},
-                            in_force);
+  confinement::ConfineFiles(mode, {"", "", arguments[4]}, in_force);
   confinement::ConfineCalls(mode, confinement::kExecutor, in_force);
 }
 
@@ -164,17 +163,10 @@ absl::Status Run(const Options& options) {
   ASSIGN_OR_RETURN(auto listener, service::Listener::Create(listener_options));
 
   ASSIGN_OR_RETURN(const std::string cache_directory, PrepareCache(options));
+  std::string in_force;
   const std::string folder = std::filesystem::path(options.socket).parent_path().string();
-  confinement::FilesOptions files = {cache_directory, folder, options.driver,
-                                     confinement::FilesOptions::Processes::kAll};
-  // First for both, then what the spawner needs is taken from the daemon; its signals must go on to reach it.
-  std::string first, in_force;
-  const bool both = executor::NeedSpawner(options.executor, options.device);
-  if (both) confinement::ConfineFiles(options.confine, files, first);
+  confinement::ConfineFiles(options.confine, {cache_directory, folder, options.driver}, in_force);
   ASSIGN_OR_RETURN(auto spawner, StartSpawner(options));
-  files.processes = confinement::FilesOptions::Processes::kNone;
-  files.keeps_signals = !both;
-  confinement::ConfineFiles(options.confine, files, in_force);
 
   std::atomic<scheduler::Engine*> engine_to_wake{nullptr};
   const auto wake = [&] {
