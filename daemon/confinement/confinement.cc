@@ -79,6 +79,7 @@ Paths Libraries(const FilesOptions& options) {
 
 Places PlacesFor(const FilesOptions& options) {
   Places places;
+  places.keeps_signals = options.keeps_signals;
   places.list = {"/dev"};  // an executor looks for its devices again
   places.read = Libraries(options);
   for (const char* const path : {"/proc", "/sys", "/etc/ld.so.cache", "/etc/localtime", "/etc/nvidia"})

@@ -17,6 +17,7 @@ struct FilesOptions {
   std::string cache_directory;   // empty: none
   std::string socket_directory;  // empty: none
   std::string driver_library;    // empty: beside the binary
+  bool keeps_signals = true;     // as Places
 };
 
 // "on", "log", "off".

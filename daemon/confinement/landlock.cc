@@ -63,7 +63,8 @@ absl::StatusOr<int> RestrictPlaces(const Places& places) {
   const int version = Version();
   if (version == 0) return 0;
   const uint64_t known = FileRights(version);
-  const Ruleset ruleset = {known, 0, version >= 6 ? kScopeAbstractSockets | kScopeSignals : 0};
+  const uint64_t scopes = kScopeAbstractSockets | (places.keeps_signals ? kScopeSignals : 0);
+  const Ruleset ruleset = {known, 0, version >= 6 ? scopes : 0};
   const size_t bytes = version >= 6 ? sizeof(ruleset) : sizeof(ruleset.files);
   const UniqueFd rules(static_cast<int>(syscall(SYS_landlock_create_ruleset, &ruleset, bytes, 0)));
   if (!rules.valid()) return absl::ErrnoToStatus(errno, "landlock_create_ruleset failed");

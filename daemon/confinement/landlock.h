@@ -17,6 +17,8 @@ struct Places {
   std::vector<std::string> write;    // files, of which new ones may be made
   std::vector<std::string> sockets;  // may be made and removed
   std::vector<std::string> execute;
+  // Whether processes that are not confined by this get no signals from here.
+  bool keeps_signals = true;
 };
 
 // The version of Landlock's interface that is now in force; 0 where this kernel has none, and nothing is.

@@ -130,13 +130,21 @@ absl::StatusOr<std::vector<session::DeviceState>> OpenDevices(const Options& opt
   return states;
 }
 
+// CUDA's driver does not start in a process that is confined as executors are (see SECURITY.md), so where
+// there may be NVIDIA GPUs the spawner is left as it is.
+confinement::Mode ExecutorsMode(const Options& options) {
+  const bool cuda =
+      options.executor != executor::ExecutorKind::kThread && executor::MayBeCuda(options.device);
+  return cuda ? confinement::Mode::kOff : options.confine;
+}
+
 // While this is the only thread. Null where no executor process may be needed.
 absl::StatusOr<std::unique_ptr<executor::process::Spawner>> StartSpawner(const Options& options) {
   if (!executor::NeedSpawner(options.executor, options.device)) return nullptr;
   return executor::process::Spawner::Start(
-      {options.driver, std::string(confinement::WordOf(options.confine))}, [&] {
+      {options.driver, std::string(confinement::WordOf(ExecutorsMode(options)))}, [&] {
         std::string in_force;
-        confinement::ConfineCalls(options.confine, confinement::kSpawner, in_force);
+        confinement::ConfineCalls(ExecutorsMode(options), confinement::kSpawner, in_force);
       });
 }
 
@@ -165,8 +173,15 @@ absl::Status Run(const Options& options) {
   ASSIGN_OR_RETURN(const std::string cache_directory, PrepareCache(options));
   std::string in_force;
   const std::string folder = std::filesystem::path(options.socket).parent_path().string();
-  confinement::ConfineFiles(options.confine, {cache_directory, folder, options.driver}, in_force);
-  ASSIGN_OR_RETURN(auto spawner, StartSpawner(options));
+  const bool alike = ExecutorsMode(options) == options.confine;
+  std::unique_ptr<executor::process::Spawner> spawner;
+  if (!alike) {
+    ASSIGN_OR_RETURN(spawner, StartSpawner(options));
+  }
+  confinement::ConfineFiles(options.confine, {cache_directory, folder, options.driver, alike}, in_force);
+  if (alike) {
+    ASSIGN_OR_RETURN(spawner, StartSpawner(options));
+  }
 
   std::atomic<scheduler::Engine*> engine_to_wake{nullptr};
   const auto wake = [&] {
@@ -179,6 +194,7 @@ absl::Status Run(const Options& options) {
   ASSIGN_OR_RETURN(auto engine, scheduler::Engine::Create(std::move(devices), engine_options));
   engine_to_wake.store(engine.get());
   confinement::ConfineCalls(options.confine, confinement::kDaemon, in_force);
+  if (spawner != nullptr && !alike) absl::StrAppend(&in_force, " executors=off");
   spdlog::info("confined {}", in_force);
   ASSIGN_OR_RETURN(auto control, service::Control::Start(
                                      *engine, {options.socket, options.exit_when_idle_seconds.has_value()}));
