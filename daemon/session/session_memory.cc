@@ -68,13 +68,14 @@ absl::StatusOr<memory::Block> Session::TakeCredited(Queue& queue, uint64_t bytes
   return block;
 }
 
-std::optional<MemoryShortage> Session::Credit(uint32_t device, uint64_t bytes) {
+std::optional<MemoryShortage> Session::Credit(uint32_t device, uint64_t wanted) {
   memory::Pool& pool = *devices_[device].pool;
   memory::Ledger::Account& account = *accounts_[device];
-  if (bytes > pool.ledger().capacity()) return pool.shortage();
-  const uint64_t wanted = allocated_[device] + RoundSize(bytes);
   if (wanted <= account.credit()) return std::nullopt;
+  if (wanted > pool.ledger().capacity()) return pool.shortage();
   const uint64_t more = wanted - account.credit();
+  // What it asks for is one more block.
+  const uint64_t block = wanted - std::min(wanted, allocated_[device]);
   if (pool.ledger().ShortOf(account, more)) {
     pool.ledger().Reclaim();  // the user's other sessions may keep what they do not use
     if (auto shortage = pool.ledger().ShortOf(account, more)) return shortage;
@@ -82,8 +83,8 @@ std::optional<MemoryShortage> Session::Credit(uint32_t device, uint64_t bytes) {
   // A little ahead, so that a session which grows asks seldom.
   const uint64_t ahead = std::min(pool.ledger().Room(account),
                                   more + std::clamp(wanted / kAheadPart, kLeastAheadBytes, kMostAheadBytes));
-  if (pool.HasSpare(ahead) && pool.GiveCredit(account, ahead, bytes).ok()) return std::nullopt;
-  if (pool.GiveCredit(account, more, bytes).ok()) return std::nullopt;
+  if (pool.HasSpare(ahead) && pool.GiveCredit(account, ahead, block).ok()) return std::nullopt;
+  if (pool.GiveCredit(account, more, block).ok()) return std::nullopt;
   return pool.shortage();
 }
 

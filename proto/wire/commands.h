@@ -104,8 +104,7 @@ struct CopyCommand {
   uint64_t target_offset;
   uint64_t bytes;
 };
-struct ReserveCommand {  // asks for credit for a buffer of so many bytes on the queue's device, beside what
-                         // is held
+struct ReserveCommand {  // asks for so much credit in all on the queue's device
   CommandHeader header;
   uint64_t bytes;
 };

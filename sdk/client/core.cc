@@ -102,11 +102,12 @@ bool Core::HasCredit(uint32_t device, uint64_t bytes) {
 }
 
 absl::Status Core::AskForCredit(uint32_t queue, uint32_t device, uint64_t bytes) {
-  const wire::ReserveCommand command = {
-      wire::Header(wire::CommandKind::kReserve, queue, sizeof(wire::ReserveCommand)), bytes};
   uint64_t sequence = 0;
   RETURN_IF_ERROR(UntilRoom([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    sequence = Append(command);
+    const bool possible = bytes <= devices_[device].total_memory;
+    sequence = Append(
+        wire::ReserveCommand{wire::Header(wire::CommandKind::kReserve, queue, sizeof(wire::ReserveCommand)),
+                             possible ? charged_[device] + RoundSize(bytes) : UINT64_MAX});
     if (sequence != 0) transport_->Publish();
     return sequence != 0;
   }));

@@ -110,6 +110,20 @@ TEST_F(Quota, BindsAClientThatDoesNotAsk) {
   EXPECT_EQ(daemon_.StatusOf("memory_used_bytes"), static_cast<int64_t>(RoundSize(24 * kMiB)));
 }
 
+// Also where an allocation has failed that the client counts and the daemon does not.
+TEST_F(Quota, CreditCoversWhatIsAskedForInAll) {
+  Set("default", "64MiB");
+  RawSession raw(daemon_.socket());
+  const auto header = HeaderOf<wire::AllocateCommand>(wire::CommandKind::kAllocate);
+  raw.Send(wire::AllocateCommand{header, {1, 1}, 80 * kMiB});  // fails
+  EXPECT_TRUE(raw.Synchronize().ok());
+  EXPECT_EQ(raw.transport().Errors(0), 1u);
+  raw.Send(wire::ReserveCommand{HeaderOf<wire::ReserveCommand>(wire::CommandKind::kReserve), 60 * kMiB});
+  EXPECT_TRUE(raw.Synchronize().ok());
+  EXPECT_FALSE(raw.transport().Refusal(0).has_value());
+  EXPECT_TRUE(raw.transport().Claim(0, 60 * kMiB));
+}
+
 TEST_F(Quota, AsksForNonsenseAreRefused) {
   RawSession raw(daemon_.socket());
   for (const uint64_t bytes : {uint64_t{1} << 50, UINT64_MAX, UINT64_MAX - 511}) {
