@@ -87,6 +87,8 @@ Places PlacesFor(const FilesOptions& options) {
   for (const char* const path : {"/dev/null", "/dev/zero", "/dev/random", "/dev/urandom", "/dev/dri"})
     places.devices.emplace_back(path);
   AddMatches("/dev/nvidia*", places.devices);
+  if (options.processes == FilesOptions::Processes::kOwn) places.change.emplace_back("/proc/self/task");
+  if (options.processes == FilesOptions::Processes::kAll) places.change.emplace_back("/proc");
   if (!options.cache_directory.empty()) places.write.push_back(options.cache_directory);
   if (!options.socket_directory.empty()) places.sockets.push_back(options.socket_directory);
   std::error_code error;

@@ -17,7 +17,10 @@ struct FilesOptions {
   std::string cache_directory;   // empty: none
   std::string socket_directory;  // empty: none
   std::string driver_library;    // empty: beside the binary
-  bool keeps_signals = true;     // as Places
+  // Whose entries below /proc may be written: CUDA does not start where it cannot name its threads. What
+  // holds for a spawner holds for its executors, too, which then keep their own only.
+  enum class Processes { kNone, kOwn, kAll } processes = Processes::kNone;
+  bool keeps_signals = true;  // as Places
 };
 
 // "on", "log", "off".

@@ -25,6 +25,7 @@
 #include <set>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -152,12 +153,12 @@ TEST(Filter, RefusesWhatServingDoesNotTake) {
   }
 }
 
-TEST(Filter, TheDaemonConnectsToNobodyAndAnExecutorServesNobody) {
-  const Attempt connecting = {"connect", SYS_connect, {-1}}, binding = {"bind", SYS_bind, {-1}};
+TEST(Filter, TheDaemonConnectsToNobodyAndAnExecutorAcceptsNobody) {
+  const Attempt connecting = {"connect", SYS_connect, {-1}}, accepting = {"accept4", SYS_accept4, {-1}};
   EXPECT_EQ(MakeConfined(connecting, kDaemon), EPERM);
   EXPECT_EQ(MakeConfined(connecting, kExecutor), EBADF);  // CUDA's MPS
-  EXPECT_EQ(MakeConfined(binding, kDaemon), EBADF);
-  EXPECT_EQ(MakeConfined(binding, kExecutor), EPERM);
+  EXPECT_EQ(MakeConfined(accepting, kDaemon), EBADF);
+  EXPECT_EQ(MakeConfined(accepting, kExecutor), EPERM);
 }
 
 TEST(Filter, ItIsTheFilterThatRefuses) {
@@ -306,6 +307,24 @@ TEST_F(Files, SocketsAreMadeInTheirFolderAlone) {
   EXPECT_EQ(bind_at(top_ + "/socket/xpud.sock"), 0);
   EXPECT_EQ(bind_at(top_ + "/cache/xpud.sock"), EACCES);
   EXPECT_EQ(Confined([&] { return unlink((top_ + "/socket/xpud.sock").c_str()); }), 0);
+}
+
+TEST_F(Files, ThreadsAreNamedWhereThatIsAllowedAndThoseOfThisProcessAlone) {
+  using Processes = FilesOptions::Processes;
+  const std::string parent = absl::StrCat("/proc/", getpid(), "/task/", getpid(), "/comm");
+  const auto naming = [](Processes processes, std::string_view of) {
+    return InChild([&] {
+      FilesOptions options;
+      options.processes = processes;
+      std::string in_force;
+      ConfineFiles(Mode::kOn, options, in_force);
+      const std::string own = absl::StrCat("/proc/self/task/", gettid(), "/comm");
+      return open(of.empty() ? own.c_str() : std::string(of).c_str(), O_WRONLY) >= 0 ? 0 : errno;
+    });
+  };
+  EXPECT_EQ(naming(Processes::kNone, ""), EACCES);
+  EXPECT_EQ(naming(Processes::kOwn, ""), 0);
+  EXPECT_EQ(naming(Processes::kOwn, parent), EACCES);
 }
 
 TEST_F(Files, OnlyThisBinaryIsRun) {

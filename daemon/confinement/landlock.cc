@@ -72,6 +72,7 @@ absl::StatusOr<int> RestrictPlaces(const Places& places) {
   constexpr uint64_t kSockets = kRead | LANDLOCK_ACCESS_FS_MAKE_SOCK | LANDLOCK_ACCESS_FS_REMOVE_FILE;
   RETURN_IF_ERROR(AllowAll(rules, places.list, LANDLOCK_ACCESS_FS_READ_DIR));
   RETURN_IF_ERROR(AllowAll(rules, places.read, kRead & known));
+  RETURN_IF_ERROR(AllowAll(rules, places.change, kReadWrite & known));
   RETURN_IF_ERROR(AllowAll(rules, places.devices, (kReadWrite | kIoctlDevice) & known));
   RETURN_IF_ERROR(AllowAll(rules, places.write, kWrite & known));
   RETURN_IF_ERROR(AllowAll(rules, places.sockets, kSockets & known));

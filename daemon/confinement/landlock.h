@@ -13,11 +13,12 @@ namespace xpud::confinement {
 struct Places {
   std::vector<std::string> list;  // folders' names only
   std::vector<std::string> read;
+  std::vector<std::string> change;   // read, write, but make no new ones
   std::vector<std::string> devices;  // read, write, ioctl
   std::vector<std::string> write;    // files, of which new ones may be made
   std::vector<std::string> sockets;  // may be made and removed
   std::vector<std::string> execute;
-  // Whether processes that are not confined by this get no signals from here.
+  // Whether processes that are not confined here and now, nor start from here, get no signals from here.
   bool keeps_signals = true;
 };
 

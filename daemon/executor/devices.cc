@@ -48,9 +48,9 @@ absl::Status AddProcessDevices(const DevicesOptions& options, const std::string&
   return absl::OkStatus();
 }
 
-}  // namespace
-
 bool MayBeCuda(const std::string& device) { return device == "auto" || device == "gpu" || device == "cuda"; }
+
+}  // namespace
 
 bool NeedSpawner(ExecutorKind executor, const std::string& device) {
   return executor == ExecutorKind::kProcess || (executor == ExecutorKind::kAuto && MayBeCuda(device));

@@ -31,8 +31,6 @@ struct DevicesOptions {
   process::Spawner* spawner = nullptr;         // where NeedSpawner; outlives the devices
 };
 
-// Whether the device that the operator asks for may be an NVIDIA GPU.
-bool MayBeCuda(const std::string& device);
 // Whether executor processes may have to be started for these devices.
 bool NeedSpawner(ExecutorKind executor, const std::string& device);
 

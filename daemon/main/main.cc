@@ -130,21 +130,13 @@ absl::StatusOr<std::vector<session::DeviceState>> OpenDevices(const Options& opt
   return states;
 }
 
-// CUDA's driver does not start in a process that is confined as executors are (see SECURITY.md), so where
-// there may be NVIDIA GPUs the spawner is left as it is.
-confinement::Mode ExecutorsMode(const Options& options) {
-  const bool cuda =
-      options.executor != executor::ExecutorKind::kThread && executor::MayBeCuda(options.device);
-  return cuda ? confinement::Mode::kOff : options.confine;
-}
-
 // While this is the only thread. Null where no executor process may be needed.
 absl::StatusOr<std::unique_ptr<executor::process::Spawner>> StartSpawner(const Options& options) {
   if (!executor::NeedSpawner(options.executor, options.device)) return nullptr;
   return executor::process::Spawner::Start(
-      {options.driver, std::string(confinement::WordOf(ExecutorsMode(options)))}, [&] {
+      {options.driver, std::string(confinement::WordOf(options.confine))}, [&] {
         std::string in_force;
-        confinement::ConfineCalls(ExecutorsMode(options), confinement::kSpawner, in_force);
+        confinement::ConfineCalls(options.confine, confinement::kSpawner, in_force);
       });
 }
 
@@ -159,7 +151,8 @@ void ConfineExecutor(std::span<char* const> arguments) {
   const auto mode =
       confinement::ModeOf(arguments[executor::kConfineArgument]).value_or(confinement::Mode::kOn);
   std::string in_force;
-  confinement::ConfineFiles(mode, {"", "", arguments[4]}, in_force);
+  confinement::ConfineFiles(mode, {"", "", arguments[4], confinement::FilesOptions::Processes::kOwn},
+                            in_force);
   confinement::ConfineCalls(mode, confinement::kExecutor, in_force);
 }
 
@@ -171,17 +164,17 @@ absl::Status Run(const Options& options) {
   ASSIGN_OR_RETURN(auto listener, service::Listener::Create(listener_options));
 
   ASSIGN_OR_RETURN(const std::string cache_directory, PrepareCache(options));
-  std::string in_force;
   const std::string folder = std::filesystem::path(options.socket).parent_path().string();
-  const bool alike = ExecutorsMode(options) == options.confine;
-  std::unique_ptr<executor::process::Spawner> spawner;
-  if (!alike) {
-    ASSIGN_OR_RETURN(spawner, StartSpawner(options));
-  }
-  confinement::ConfineFiles(options.confine, {cache_directory, folder, options.driver, alike}, in_force);
-  if (alike) {
-    ASSIGN_OR_RETURN(spawner, StartSpawner(options));
-  }
+  confinement::FilesOptions files = {cache_directory, folder, options.driver,
+                                     confinement::FilesOptions::Processes::kAll};
+  // First for both, then what the spawner needs is taken from the daemon; its signals must go on to reach it.
+  std::string first, in_force;
+  const bool both = executor::NeedSpawner(options.executor, options.device);
+  if (both) confinement::ConfineFiles(options.confine, files, first);
+  ASSIGN_OR_RETURN(auto spawner, StartSpawner(options));
+  files.processes = confinement::FilesOptions::Processes::kNone;
+  files.keeps_signals = !both;
+  confinement::ConfineFiles(options.confine, files, in_force);
 
   std::atomic<scheduler::Engine*> engine_to_wake{nullptr};
   const auto wake = [&] {
@@ -194,7 +187,6 @@ absl::Status Run(const Options& options) {
   ASSIGN_OR_RETURN(auto engine, scheduler::Engine::Create(std::move(devices), engine_options));
   engine_to_wake.store(engine.get());
   confinement::ConfineCalls(options.confine, confinement::kDaemon, in_force);
-  if (spawner != nullptr && !alike) absl::StrAppend(&in_force, " executors=off");
   spdlog::info("confined {}", in_force);
   ASSIGN_OR_RETURN(auto control, service::Control::Start(
                                      *engine, {options.socket, options.exit_when_idle_seconds.has_value()}));
