@@ -103,7 +103,6 @@ const Attempt kRefusedToAll[] = {
     {"setxattr", SYS_setxattr},
     {"symlink", SYS_symlink},
     {"link", SYS_link},
-    {"mkdir", SYS_mkdir},
     {"chdir", SYS_chdir},
     {"quotactl", SYS_quotactl, {-1}},
     {"acct", SYS_acct, {1}},
@@ -151,6 +150,12 @@ TEST(Filter, RefusesWhatServingDoesNotTake) {
     EXPECT_EQ(MakeConfined(attempt, kExecutor), EPERM) << attempt.what;
     EXPECT_NE(MakeConfined(attempt, kSpawner), EPERM) << attempt.what;
   }
+}
+
+TEST(Filter, TheDaemonMakesNoFoldersAndExecutorsLeaveThatToLandlock) {
+  const Attempt making = {"mkdir", SYS_mkdir};
+  EXPECT_EQ(MakeConfined(making, kDaemon), EPERM);
+  EXPECT_EQ(MakeConfined(making, kExecutor), EFAULT);
 }
 
 TEST(Filter, TheDaemonConnectsToNobodyAndAnExecutorAcceptsNobody) {
@@ -272,6 +277,7 @@ TEST_F(Files, NothingElseIsOpened) {
             EACCES);
   EXPECT_EQ(Opening("/proc/self/comm", O_WRONLY), EACCES);
   EXPECT_EQ(Confined([&] { return symlink("/", (top_ + "/cache/link").c_str()); }), EACCES);
+  EXPECT_EQ(Confined([&] { return mkdir((top_ + "/cache/folder").c_str(), 0700); }), EACCES);
   EXPECT_EQ(Confined([&] { return mkfifo((top_ + "/cache/fifo").c_str(), 0600); }), EACCES);
   EXPECT_EQ(Confined([&] { return rename((top_ + "/cache/kernel").c_str(), (top_ + "/other/k").c_str()); }),
             EACCES);

@@ -63,6 +63,8 @@ constexpr SystemCall kAllowed[] = {
     {CALL(getdents64)},
     {CALL(lseek)},
     {CALL(lstat)},
+    {CALL(mkdir),
+     kExecutors},  // CUDA does not start where this, of ~/.nv, fails with EPERM; Landlock says EACCES
     {CALL(newfstatat)},
     {CALL(open)},
     {CALL(openat)},

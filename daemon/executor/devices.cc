@@ -59,6 +59,11 @@ bool NeedSpawner(ExecutorKind executor, const std::string& device) {
 absl::StatusOr<DeviceList> OpenDevices(const DevicesOptions& options) {
   DeviceList devices;
   std::string why;
+  if (options.device == "cuda" && options.executor == ExecutorKind::kThread)
+    return absl::InvalidArgumentError(
+        "--executor thread cannot be had with --device cuda: NVIDIA GPUs have processes of their own; auto "
+        "and "
+        "process are allowed");
   const bool cuda_elsewhere = options.executor != ExecutorKind::kThread && MayBeCuda(options.device);
   if (cuda_elsewhere) {
     // The processes have CUDA to themselves.

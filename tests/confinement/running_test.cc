@@ -131,10 +131,10 @@ TEST(Confinement, TheSpawnerEndsWithItsDaemonWhateverEndsThat) {
 }
 
 TEST(Confinement, IsOffOnlyWhereItIsSwitchedOff) {
-  const DaemonProcess off({"--executor", "thread", "--confine", "off"});
+  const DaemonProcess off({"--device", "cpu", "--executor", "thread", "--confine", "off"});
   EXPECT_EQ(Status(off.pid())["Seccomp"], "0");
   EXPECT_THAT(off.Log(), HasSubstr("confined landlock=off seccomp=off"));
-  const DaemonProcess log({"--executor", "thread", "--confine", "log"});
+  const DaemonProcess log({"--device", "cpu", "--executor", "thread", "--confine", "log"});
   EXPECT_EQ(Status(log.pid())["Seccomp"], "2");
   EXPECT_THAT(log.Log(), HasSubstr("confined landlock=off seccomp=log"));
   EXPECT_EQ(Double(*log.Connect(), 2), 4);

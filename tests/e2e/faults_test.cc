@@ -160,7 +160,7 @@ TEST(Faults, BreachesOfProtocolCloseThatSessionOnly) {
 
 // The device works on its own, so that the daemon waits for it at the session's end.
 TEST(Faults, AClosedSessionIsNotToldThatCommandsAreDoneThatWereNotRun) {
-  const DaemonProcess daemon({"--executor", "thread", "--asynchronous"});
+  const DaemonProcess daemon({"--device", "cpu", "--executor", "thread", "--asynchronous"});
   RawSession raw(daemon.socket());
   raw.Send(wire::NopCommand{HeaderOf<wire::NopCommand>(wire::CommandKind::kNop)});
   raw.Send(wire::FreeCommand{HeaderOf<wire::FreeCommand>(wire::CommandKind::kFree), {1, 1}});
