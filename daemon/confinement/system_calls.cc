@@ -83,7 +83,7 @@ constexpr SystemCall kAllowed[] = {
     {CALL(statfs)},
     {CALL(statx)},
     {CALL(umask)},
-    {CALL(unlink), kDaemon},
+    {CALL(unlink)},
     {CALL(unlinkat), kDaemon},
     {CALL(write)},
     {CALL(writev)},

@@ -20,8 +20,8 @@ namespace {
 
 using gpu::AttentionArguments;
 
-constexpr int64_t kEnoughGroups = 264;   // two for each multiprocessor of an H100: then a group may be large
-constexpr int64_t kLongSequence = 1024;  // at depth 64, where attention_teams' larger items are worth it
+constexpr int64_t kEnoughGroups = 264;  // two for each multiprocessor of an H100: then a group may be large
+constexpr int64_t kLongSequence = 384;  // at depth 64, where attention_teams' larger items are worth it
 constexpr int64_t kPartMultiple = 64;
 constexpr int64_t kMostGroups = INT32_MAX;  // along x
 constexpr int64_t kLargestSize = INT32_MAX - 1024;
@@ -95,6 +95,18 @@ bool FitsTiles(const AttentionProblem& p) {
          RowsAligned(p.out, element, element == 2 ? 4 : 16);
 }
 
+// What tensor maps can say; of a dimension of size 1 they are told another stride.
+bool FitsTensorMap(const HeadTensor& t, int64_t batch, int64_t heads) {
+  constexpr int64_t kBeyond = int64_t{1} << 38;
+  const auto fits = [](int64_t size, int64_t stride) {
+    return size == 1 || (stride > 0 && stride < kBeyond);
+  };
+  return fits(batch, t.batch) && fits(heads, t.head) && fits(0, t.row);
+}
+gpu::HeadStrides TensorMapStrides(const HeadTensor& t, int64_t batch, int64_t heads) {
+  return {batch == 1 ? t.row : t.batch, heads == 1 ? t.row : t.head, t.row, t.column};
+}
+
 bool FitsTensorCores(const AttentionProblem& p) {
   return ops::SizeOf(p.dtype) == 2 && FitsTiles(p) && (p.mask.data != nullptr || p.scale > 0);
 }
@@ -108,12 +120,13 @@ size_t DepthIndex(const AttentionProblem& p) {
 struct Cut {
   int64_t enough;  // groups
   int64_t least;   // keys of a part
+  int64_t worth;   // keys: fewer take less time than putting parts together
 };
-constexpr Cut kTilesCut = {kEnoughGroups * 3 / 8, 256};
-constexpr Cut kOneCut = {kEnoughGroups, 128};
+constexpr Cut kTilesCut = {kEnoughGroups * 3 / 8, 256, 1024};
+constexpr Cut kOneCut = {kEnoughGroups, 128, 256};
 
 int64_t PartsOf(const AttentionProblem& p, int64_t groups, const Cut& cut) {
-  if (groups >= cut.enough) return 1;
+  if (groups >= cut.enough || p.keys < cut.worth) return 1;
   const int64_t most = std::min<int64_t>(AttentionArguments::kMostParts, CeilDivide(2 * cut.enough, groups));
   return std::clamp<int64_t>(p.keys / cut.least, 1, most);
 }
@@ -208,8 +221,11 @@ class GpuAttention : public Planner {
     Mma& modules = mma_[p.dtype == ops::DType::kBFloat16][d];
     const bool masked = p.mask.data != nullptr;
     constexpr int64_t kRows = 64;  // of tensor instructions
-    if (hopper_ && d > 0 && !masked && IsLong(p, kDepths[d]))
-      return LaunchTeams(*modules.teams, p, arguments, kDepths[d], launches);
+    if (hopper_ && d > 0 && !masked && IsLong(p, kDepths[d])) {
+      const auto kernel = modules.teams->Find(0);
+      // Otherwise the driver's compiler is too old for tensor maps.
+      if (kernel.ok()) return LaunchTeams(*kernel, p, arguments, workspace, launches);
+    }
     if (hopper_ && d > 0 && !masked && p.queries >= kRows) {
       ASSIGN_OR_RETURN(const Kernel* kernel, modules.hopper->Find(0));
       return LaunchCut({kernel, kRows, AttentionArguments::kMmaLanes}, p, arguments, workspace, launches);
@@ -229,29 +245,36 @@ class GpuAttention : public Planner {
                      launches);
   }
 
-  static int64_t TeamItems(const AttentionProblem& p, int depth) {
+  static int64_t TeamItems(const AttentionProblem& p) {
     return p.batch * p.heads *
-           CeilDivide(p.queries, AttentionArguments::TeamsOf(depth) * AttentionArguments::kTeamRows);
+           CeilDivide(p.queries, AttentionArguments::kTeams * AttentionArguments::kTeamRows);
   }
 
-  // Whether items of several teams keep all multiprocessors busy. Measured: at depth 64 sequences must be
+  // Whether items of several teams keep most multiprocessors busy. Measured: at depth 64 sequences must be
   // long as well.
   bool IsLong(const AttentionProblem& p, int depth) const {
-    const int64_t items = TeamItems(p, depth);
-    return depth == 64 ? items >= 2 * multiprocessors_ && std::min(p.queries, p.keys) >= kLongSequence
-                       : items >= multiprocessors_;
+    const int64_t key_heads = p.heads / p.heads_per_key_head;
+    return TeamItems(p) * 8 >= 5 * multiprocessors_ && p.keys > 0 &&
+           (depth > 64 || std::min(p.queries, p.keys) >= kLongSequence) &&
+           FitsTensorMap(p.q, p.batch, p.heads) && FitsTensorMap(p.k, p.batch, key_heads) &&
+           FitsTensorMap(p.v, p.batch, key_heads);
   }
 
-  absl::StatusOr<Readiness> LaunchTeams(PtxModule& module, const AttentionProblem& p,
-                                        AttentionArguments& arguments, int depth,
+  // `kernel`: nullptr where it is not ready.
+  absl::StatusOr<Readiness> LaunchTeams(const Kernel* kernel, const AttentionProblem& p,
+                                        AttentionArguments& arguments, KernelLibrary::Workspace workspace,
                                         LaunchList& launches) const {
-    ASSIGN_OR_RETURN(const Kernel* kernel, module.Find(0));
     if (kernel == nullptr) return Readiness::kCompiling;
+    const int64_t groups = std::min<int64_t>(multiprocessors_, TeamItems(p)),
+                  key_heads = p.heads / p.heads_per_key_head;
+    ASSIGN_OR_RETURN(arguments.maps,
+                     workspace(static_cast<size_t>(groups * AttentionArguments::kTeamMapBytes)));
+    arguments.q_strides = TensorMapStrides(p.q, p.batch, p.heads);
+    arguments.k_strides = TensorMapStrides(p.k, p.batch, key_heads);
+    arguments.v_strides = TensorMapStrides(p.v, p.batch, key_heads);
     Launch& launch = launches.Add();
-    launch.Reset(kernel, static_cast<uint32_t>(std::min<int64_t>(multiprocessors_, TeamItems(p, depth))));
-    launch.group_size = {
-        static_cast<uint32_t>((AttentionArguments::TeamsOf(depth) + 1) * AttentionArguments::kTeamLanes), 1,
-        1};
+    launch.Reset(kernel, static_cast<uint32_t>(groups));
+    launch.group_size = {(AttentionArguments::kTeams + 1) * AttentionArguments::kTeamLanes, 1, 1};
     launch.Push(arguments);
     return Readiness::kReady;
   }

@@ -26,11 +26,13 @@ struct AttentionArguments {
   // sm_90 alone, in modules for depths of 64 or 128: attention_wgmma, of 64 (scale above 0, no mask).
   static constexpr int kMmaLanes = 128;
 
-  // The same for long sequences, keys not cut, any number of groups: attention_teams, whose groups go through
-  // all items, an item being queries of a head.
-  static constexpr int TeamsOf(int depth) { return depth == 64 ? 3 : 2; }  // of a group, that multiply
-  static constexpr int kTeamLanes = 128;                                   // and as many more that copy
-  static constexpr int kTeamRows = 64;                                     // queries of an item
+  // The same for long sequences, keys not cut, at least one; any number of groups: attention_teams, whose
+  // groups go through all items, each kTeams * kTeamRows queries of a head. Strides are not negative, and
+  // those of q, k and v not 0, below 2^38.
+  static constexpr int kTeams = 2;        // of a group, that multiply
+  static constexpr int kTeamLanes = 128;  // and as many more that copy
+  static constexpr int kTeamRows = 64;
+  static constexpr int kTeamMapBytes = 3 * 128;  // of memory for each group: the tensor maps of q, k and v
 
   // f32, with or without a mask; out as q. attention_tiled_many, attention_tiled_some, attention_tiled_few,
   // in modules for depths of 32, 64 or 128; the planner knows their sizes.
@@ -62,6 +64,7 @@ struct AttentionArguments {
   float* logsumexp;  // or nullptr
   float* parts;  // or nullptr: where keys are cut, [parts, batch, heads, queries, value_depth], and behind it
                  // [parts, batch, heads, queries]
+  void* maps;    // of attention_teams: kTeamMapBytes for each group, at a multiple of 128
   HeadStrides q_strides, k_strides, v_strides, mask_strides, out_strides, logsumexp_strides;
   int64_t batch, heads, queries, keys, depth, value_depth, heads_per_key_head;
   int64_t keys_per_part;

@@ -122,7 +122,6 @@ XPUD_DEVICE void Attend(const AttentionArguments& p) {
 #pragma unroll
   for (int m = 0; m < kBlocks; ++m) top[m][0] = top[m][1] = -__builtin_inff();
   const float factor = static_cast<float>(p.scale) * kLog2E;
-  const int queries = static_cast<int>(p.queries);
   const KeyRange range = RangeOf<kCut>(p, first + kRows);
   const int keys = range.end;
   const int row0 =
@@ -266,15 +265,8 @@ XPUD_DEVICE void Attend(const AttentionArguments& p) {
   for (int m = 0; m < kBlocks; ++m)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      float total = sum[m][half];
-      total += Across(total, 1);
-      total += Across(total, 2);
-      const float inverse = total == 0 ? 0.0f : 1.0f / total;
-      const int64_t row = row0 + m * 16 + half * 8;
-      if (row >= queries) continue;
-      const Result<T> to = ResultOf<T, kCut>(p, b, h, row);
-      if (lane % 4 == 0) StoreLogsumexp(to, top[m][half], total);
-      StoreRow<kDepth / 8>(to, value_depth, [&](int d, int e) { return out[m][d][half * 2 + e] * inverse; });
+      EndRow<T, kDepth / 8, kCut>(p, b, h, row0 + m * 16 + half * 8, top[m][half], sum[m][half],
+                                  [&](int d, int e) { return out[m][d][half * 2 + e]; });
     }
 }
 

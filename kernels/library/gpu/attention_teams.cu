@@ -1,6 +1,6 @@
-// Attention of 16-bit types for Hopper's tensor cores over long sequences, scores never stored: a team of four
-// warps copies tiles of keys and values, the others multiply, 64 queries each, and share what was copied. The
-// teams take turns at the tensor cores, so that one weighs its scores while another multiplies
+// Attention of 16-bit types for Hopper's tensor cores over long sequences, scores never stored: one lane has
+// tiles of keys and values copied, two teams of four warps multiply, 64 queries each, and share what was
+// copied. The teams take turns at the tensor cores, so that one weighs its scores while the other multiplies
 // (FlashAttention-3's ping-pong; Shah et al., 2024). Compiled to PTX once for each XPUD_ELEMENT and
 // XPUD_DEPTH; no masks.
 #include "kernels/library/gpu/attention_arguments.h"
@@ -8,12 +8,13 @@
 #include "kernels/library/gpu/attention_wgmma.h"
 #include "kernels/library/gpu/barrier.h"
 #include "kernels/library/gpu/device.h"
+#include "kernels/library/gpu/tensor_map.h"
 
 namespace xpud::gpu {
 
 using T = XPUD_ELEMENT;
 constexpr int kDepth = XPUD_DEPTH;
-constexpr int kTeams = AttentionArguments::TeamsOf(kDepth);
+constexpr int kTeams = AttentionArguments::kTeams;
 constexpr int kTeamLanes = AttentionArguments::kTeamLanes;
 constexpr int kTeamRows = AttentionArguments::kTeamRows;
 constexpr int kRows = kTeams * kTeamRows;
@@ -23,13 +24,17 @@ constexpr int kQuerySlabBytes = kRows * 128;
 constexpr int kSlabBytes = kKeys * 128;
 constexpr int kTileBytes = kSlabs * kSlabBytes;
 constexpr int64_t kCacheBytes = 64 << 20;  // for keys and values of the heads that are attended at once
-constexpr int kStages = 2;  // tiles of keys, and as many of values, in shared memory
+constexpr int kQueryStages = 2;                // queries of items in shared memory
+constexpr int kStages = kDepth == 64 ? 3 : 2;  // tiles of keys, and as many of values
 
 // Shared memory.
-constexpr int kKeysAt = kSlabs * kQuerySlabBytes;
+constexpr int kQueryBytes = kSlabs * kQuerySlabBytes;
+constexpr int kKeysAt = kQueryStages * kQueryBytes;
 constexpr int kValuesAt = kKeysAt + kStages * kTileBytes;
 constexpr int kBarriersAt = kValuesAt + kStages * kTileBytes;
-constexpr int kLocalBytes = kBarriersAt + (2 + 4 * kStages) * 8;
+constexpr int kItemsAt = kBarriersAt + (2 * kQueryStages + 4 * kStages) * 8;
+constexpr int kItemBytes = 32;
+constexpr int kLocalBytes = kItemsAt + kQueryStages * kItemBytes;
 extern __attribute__((shared, aligned(1024))) char memory[];
 
 // A tile in shared memory, and its barriers, which take turns in `phase`.
@@ -37,117 +42,157 @@ struct Stage {
   uint32_t tile, full, empty, phase;
 };
 XPUD_DEVICE Stage Queries(int item) {
-  const uint32_t base = SharedAddress(memory), barriers = base + kBarriersAt;
-  return {base, barriers, barriers + 8, static_cast<uint32_t>(item & 1)};
+  const int stage = item % kQueryStages;
+  const uint32_t base = SharedAddress(memory), barriers = base + kBarriersAt + stage * 16;
+  return {base + stage * kQueryBytes, barriers, barriers + 8, static_cast<uint32_t>(item / kQueryStages & 1)};
 }
 // `tile` counts all tiles of the group's life.
 XPUD_DEVICE Stage StageOf(int tile, bool values) {
   const int stage = tile % kStages;
   const uint32_t base = SharedAddress(memory);
-  const uint32_t barriers = base + kBarriersAt + 16 + (stage * 4 + (values ? 2 : 0)) * 8;
+  const uint32_t barriers = base + kBarriersAt + (2 * kQueryStages + stage * 4 + (values ? 2 : 0)) * 8;
   return {base + (values ? kValuesAt : kKeysAt) + stage * kTileBytes, barriers, barriers + 8,
           static_cast<uint32_t>(tile / kStages & 1)};
 }
 
-// What is computed at once: kRows queries of a head.
+// What is computed at once: kRows queries of a head. The lane that copies says it with the queries.
 struct Item {
-  int64_t b, h;
+  int b, h;
   int first;  // query
-  KeyRange range;
-  int tiles;
+  int keys;   // that are attended
+  int tiles;  // 0: there are no more items
+};
+XPUD_DEVICE Item* ItemAt(int number) {
+  return reinterpret_cast<Item*>(memory + kItemsAt + number % kQueryStages * kItemBytes);
+}
+
+// A walk through this group's items. Causal items are of different lengths: groups take long ones first, and
+// in alternating order. That is done with the items of a few heads at a time, so that their keys and values
+// stay in the cache: of the fewest that give every group as many items.
+class Walk {
+ public:
+  XPUD_DEVICE_MEMBER explicit Walk(const AttentionArguments& p)
+      : blocks_(static_cast<int>((p.queries + kRows - 1) / kRows)), heads_(static_cast<int>(p.batch * p.heads)) {
+    const int64_t head_bytes = p.keys * (p.depth + p.value_depth) * 2, cached = kCacheBytes / head_bytes + 1;
+    const int64_t even = GroupsX() / Common(blocks_, static_cast<int>(GroupsX()));
+    section_ = static_cast<int>(Least<int64_t>(heads_, Least(even, cached)));
+    Read(p, static_cast<int>(GroupX()));
+  }
+
+  XPUD_DEVICE_MEMBER void Next(const AttentionArguments& p) {
+    const int groups = static_cast<int>(GroupsX()), group = static_cast<int>(GroupX());
+    tiles_before += item.tiles;
+    ++number;
+    const int next = number * groups + (p.causal && number % 2 != 0 ? groups - 1 - group : group);
+    if (next < blocks_ * heads_)
+      Read(p, next);
+    else
+      item.tiles = 0;
+  }
+
+  Item item;
+  int number = 0;
+  int tiles_before = 0;  // of the items before
+
+ private:
+  // The greatest common divisor.
+  static XPUD_DEVICE_MEMBER int Common(int a, int b) {
+    while (b != 0) {
+      const int rest = a % b;
+      a = b;
+      b = rest;
+    }
+    return a;
+  }
+
+  XPUD_DEVICE_MEMBER void Read(const AttentionArguments& p, int at) {
+    int head = at / blocks_, block = at % blocks_;
+    if (p.causal) {
+      const int begin = at / (section_ * blocks_) * section_, size = Least(section_, heads_ - begin);
+      const int rest = at - begin * blocks_;
+      head = begin + rest % size;
+      block = blocks_ - 1 - rest / size;
+    }
+    item.h = head % static_cast<int>(p.heads);
+    item.b = head / static_cast<int>(p.heads);
+    item.first = block * kRows;
+    item.keys = RangeOf<false>(p, item.first + kRows).end;
+    item.tiles = (item.keys + kKeys - 1) / kKeys;
+  }
+
+  int blocks_;  // of a head
+  int heads_, section_;
 };
 
-// Calls attend(item, tiles before it) for each of this group's items. Causal items are of
-// different lengths: long ones come first, and groups take them in alternating order; few heads at a time, so
-// that their keys and values stay in the cache.
-template <typename Attend>
-XPUD_DEVICE void ForEachItem(const AttentionArguments& p, Attend attend) {
-  const int blocks = static_cast<int>((p.queries + kRows - 1) / kRows), heads = static_cast<int>(p.batch * p.heads);
-  const int items = blocks * heads, groups = static_cast<int>(GroupsX()), group = static_cast<int>(GroupX());
-  const int64_t head_bytes = p.keys * (p.depth + p.value_depth) * 2;
-  const int section = static_cast<int>(Least<int64_t>(heads, kCacheBytes / head_bytes + 1));
-  int tiles = 0;
-#pragma unroll 1
-  for (int number = 0;; ++number) {
-    const int at = number * groups + (p.causal && number % 2 != 0 ? groups - 1 - group : group);
-    if (number * groups >= items) break;
-    if (at >= items) continue;
-    int head = at / blocks, block = at % blocks;
-    if (p.causal) {
-      const int begin = at / (section * blocks) * section, size = Least(section, heads - begin);
-      const int rest = at - begin * blocks;
-      head = begin + rest % size;
-      block = blocks - 1 - rest / size;
-    }
-    Item item;
-    item.h = head % p.heads;
-    item.b = head / p.heads;
-    item.first = block * kRows;
-    item.range = RangeOf<false>(p, item.first + kRows);
-    const int keys = item.range.end - item.range.begin;
-    item.tiles = keys > 0 ? (keys + kKeys - 1) / kKeys : 0;
-    attend(item, tiles);
-    tiles += item.tiles;
-  }
+// The tensor maps of this group.
+XPUD_DEVICE const char* MapOf(const AttentionArguments& p, int tensor) {
+  return static_cast<const char*>(p.maps) + GroupX() * AttentionArguments::kTeamMapBytes + tensor * kTensorMapBytes;
 }
 
-// Begins to copy kCount rows from row `first` on as slabs of 64 columns; what lies from row `size` on is 0.
-template <int kCount>
-XPUD_DEVICE void BeginTile(uint32_t tile, const T* from, int64_t stride, int first, int size, int depth) {
-  constexpr int kChunks = kDepth / 8, kStep = kTeamLanes / kChunks;
-  static_assert(kCount % kStep == 0 && kStep % 8 == 0);
-  const int lane = Lane() % kTeamLanes, chunk = lane % kChunks, row = lane / kChunks;
-  uint32_t to = tile + chunk / 8 * kCount * 128 + row * 128 + (chunk % 8 ^ row % 8) * 16;
-  const T* at = from + (first + row) * stride + chunk * 8;
-  const int rows = chunk * 8 < depth ? size - first - row : 0;
-#pragma unroll 8
-  for (int i = 0; i < kCount; i += kStep) {
-    CopyChunk(to, at, i < rows);
-    to += kStep * 128;
-    at += kStep * stride;
-  }
+// Three of the warps that copy make one each.
+XPUD_DEVICE void MakeMaps(const AttentionArguments& p) {
+  const int warp = Lane() / 32;
+  const auto make = [&](const void* data, const HeadStrides& strides, int64_t heads, int64_t rows, int64_t columns,
+                        int copied) __attribute__((always_inline)) {
+    MakeTensorMap(MapOf(p, warp), SharedAddress(memory) + warp * kTensorMapBytes,
+                  {data, columns, rows, heads, p.batch, strides.row, strides.head, strides.batch}, copied);
+  };
+  if (warp == 0) make(p.q, p.q_strides, p.heads, p.queries, p.depth, kRows);
+  if (warp == 1) make(p.k, p.k_strides, p.heads / p.heads_per_key_head, p.keys, p.depth, kKeys);
+  if (warp == 2) make(p.v, p.v_strides, p.heads / p.heads_per_key_head, p.keys, p.value_depth, kKeys);
 }
 
+// One lane.
 XPUD_DEVICE void CopyTiles(const AttentionArguments& p) {
-  int number = 0;
-  ForEachItem(p, [&](const Item& item, int before) __attribute__((always_inline)) {
-    const int64_t kh = item.h / p.heads_per_key_head;
-    const T* const q = static_cast<const T*>(p.q) + item.b * p.q_strides.batch + item.h * p.q_strides.head;
-    const T* const k = static_cast<const T*>(p.k) + item.b * p.k_strides.batch + kh * p.k_strides.head;
-    const T* const v = static_cast<const T*>(p.v) + item.b * p.v_strides.batch + kh * p.v_strides.head;
-    const int depth = static_cast<int>(p.depth), value_depth = static_cast<int>(p.value_depth);
-    const auto copy = [&](int tile, bool values) __attribute__((always_inline)) {
-      const Stage stage = StageOf(before + tile, values);
-      if (before + tile >= kStages) Await(stage.empty, stage.phase ^ 1);
-      BeginTile<kKeys>(stage.tile, values ? v : k, values ? p.v_strides.row : p.k_strides.row,
-                       item.range.begin + tile * kKeys, item.range.end, values ? value_depth : depth);
-      ArriveWithCopies(stage.full);
-    };
-    const Stage queries = Queries(number);
-    if (number > 0) Await(queries.empty, queries.phase ^ 1);
-    BeginTile<kRows>(queries.tile, q, p.q_strides.row, item.first, static_cast<int>(p.queries), depth);
-    ArriveWithCopies(queries.full);
-    if (item.tiles > 0) copy(0, false);
-#pragma unroll 1
-    for (int tile = 0; tile < item.tiles; ++tile) {
-      if (tile + 1 < item.tiles) copy(tile + 1, false);
-      copy(tile, true);
+  const auto copy = [&](const Item& item, const Stage& stage, int tensor, int slab_bytes, int row, int head)
+                        __attribute__((always_inline)) {
+    ArriveExpecting(stage.full, kSlabs * slab_bytes);
+#pragma unroll
+    for (int slab = 0; slab < kSlabs; ++slab)
+      BeginCopy(MapOf(p, tensor), stage.tile + slab * slab_bytes, stage.full, slab * 64, row, head, item.b);
+  };
+  const auto copy_tile = [&](const Walk& w, int tile, bool values) __attribute__((always_inline)) {
+    const int at = w.tiles_before + tile;
+    const Stage stage = StageOf(at, values);
+    if (at >= kStages) Await(stage.empty, stage.phase ^ 1);
+    copy(w.item, stage, values ? 2 : 1, kSlabBytes, tile * kKeys, w.item.h / static_cast<int>(p.heads_per_key_head));
+  };
+  const auto begin_item = [&](const Walk& w) __attribute__((always_inline)) {
+    const Stage queries = Queries(w.number);
+    if (w.number >= kQueryStages) Await(queries.empty, queries.phase ^ 1);
+    *ItemAt(w.number) = w.item;
+    if (w.item.tiles == 0) {
+      Arrive(queries.full);
+      return;
     }
-    ++number;
-  });
+    copy(w.item, queries, 0, kQuerySlabBytes, w.item.first, w.item.h);
+    copy_tile(w, 0, false);
+  };
+
+  Walk now(p);
+  begin_item(now);
+  while (now.item.tiles > 0) {
+#pragma unroll 1
+    for (int tile = 0; tile + 1 < now.item.tiles; ++tile) {
+      copy_tile(now, tile + 1, false);
+      copy_tile(now, tile, true);
+    }
+    Walk next = now;
+    next.Next(p);
+    begin_item(next);
+    copy_tile(now, now.item.tiles - 1, true);
+    now = next;
+  }
 }
 
 // A lane's part of its team's 64 queries: two rows, 8 apart, as accumulators have them.
 class Rows {
  public:
-  XPUD_DEVICE_MEMBER Rows(const Item& item, int team)
-      : warp_row_(item.first + team * kTeamRows + Lane() % kTeamLanes / 32 * 16),
-        queries_(SharedAddress(memory) + team * kTeamRows * 128) {
-    top_[0] = top_[1] = -__builtin_inff();
-  }
+  XPUD_DEVICE_MEMBER explicit Rows(int team) : team_(team) {}
 
-  XPUD_DEVICE_MEMBER void BeginScoresOf(const Stage& keys) {
-    BeginScores<T, kQuerySlabBytes, kSlabBytes, kDepth>(score_, queries_, keys.tile);
+  XPUD_DEVICE_MEMBER void BeginScoresOf(const Stage& queries, const Stage& keys) {
+    BeginScores<T, kQuerySlabBytes, kSlabBytes, kDepth>(score_, queries.tile + team_ * kTeamRows * 128,
+                                                        keys.tile);
   }
   XPUD_DEVICE_MEMBER void BeginOutOf(const Stage& values) { BeginOut<T, kSlabBytes>(out_, weight_, values.tile); }
   // Scores, of which `kLater` products that were begun later may go on.
@@ -157,14 +202,14 @@ class Rows {
   }
   XPUD_DEVICE_MEMBER void WaitForOut() { WaitFor<0>(out_); }
 
-  // Takes out the scores of keys from `at` on that are not attended.
-  XPUD_DEVICE_MEMBER void Mask(const AttentionArguments& p, const Item& item, int at) {
-    const int keys = item.range.end, lane = Lane() % 32, row0 = warp_row_ + lane / 4;
-    if (at + kKeys <= keys && !(p.causal && at + kKeys - 1 > warp_row_)) return;
+  // Takes out the scores of keys of the tile that are not attended.
+  XPUD_DEVICE_MEMBER void Mask(const AttentionArguments& p, const Item& item, int tile) {
+    const int lane = Lane() % 32, warp_row = WarpRow(item), at = tile * kKeys;
+    if (at + kKeys <= item.keys && !(p.causal && at + kKeys - 1 > warp_row)) return;
 #pragma unroll
     for (int i = 0; i < kKeys / 2; ++i) {
-      const int key = at + i / 4 * 8 + lane % 4 * 2 + i % 2, row = row0 + i / 2 % 2 * 8;
-      if (key >= keys || (p.causal && key > row)) score_[i] = -__builtin_inff();
+      const int key = at + i / 4 * 8 + lane % 4 * 2 + i % 2, row = warp_row + lane / 4 + i / 2 % 2 * 8;
+      if (key >= item.keys || (p.causal && key > row)) score_[i] = -__builtin_inff();
     }
   }
 
@@ -211,26 +256,28 @@ class Rows {
     for (int i = 0; i < kDepth / 2; ++i) out_[i] *= shrink_[i / 2 % 2];
   }
 
-  XPUD_DEVICE_MEMBER void Store(const AttentionArguments& p, const Item& item) {
+  XPUD_DEVICE_MEMBER void BeginItem() {
+    top_[0] = top_[1] = -__builtin_inff();
+    sum_[0] = sum_[1] = 0;
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      float total = sum_[half];
-      total += Across(total, 1);
-      total += Across(total, 2);
-      const float inverse = total == 0 ? 0.0f : 1.0f / total;
-      const int row = warp_row_ + Lane() % 32 / 4 + half * 8;
-      if (row >= p.queries) continue;
-      const Result<T> to = ResultOf<T, false>(p, item.b, item.h, row);
-      if (Lane() % 4 == 0) StoreLogsumexp(to, top_[half], total);
-      StorePairs<kDepth / 8>(to, static_cast<int>(p.value_depth),
-                             [&](int n, int e) { return out_[n * 4 + half * 2 + e] * inverse; });
-    }
+    for (float& x : out_) x = 0;
+  }
+
+  XPUD_DEVICE_MEMBER void EndItem(const AttentionArguments& p, const Item& item) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      EndRow<T, kDepth / 8, false>(p, item.b, item.h, WarpRow(item) + Lane() % 32 / 4 + half * 8, top_[half],
+                                   sum_[half], [&](int n, int e) { return out_[n * 4 + half * 2 + e]; });
   }
 
  private:
-  const int warp_row_;
-  const uint32_t queries_;
-  float score_[kKeys / 2], out_[kDepth / 2] = {}, top_[2], sum_[2] = {}, shrink_[2];
+  // The first of a warp's 16.
+  XPUD_DEVICE_MEMBER int WarpRow(const Item& item) const {
+    return item.first + team_ * kTeamRows + Lane() % kTeamLanes / 32 * 16;
+  }
+
+  const int team_;
+  float score_[kKeys / 2], out_[kDepth / 2], top_[2], sum_[2], shrink_[2];
   Fragment weight_[kKeys / 16];
 };
 
@@ -238,81 +285,87 @@ XPUD_DEVICE void Release(uint32_t barrier) {
   if (Lane() % 32 == 0) Arrive(barrier);
 }
 
-// A team's part of an item. The next scores are made while the weights of the last ones multiply values.
-XPUD_DEVICE void AttendItem(const AttentionArguments& p, const Item& item, int number, int before, int team) {
+// A team's part of all items. The next scores are made while the weights of the last ones multiply values.
+XPUD_DEVICE void AttendItems(const AttentionArguments& p, int team) {
   const float factor = static_cast<float>(p.scale) * kLog2E;
-  const int last = item.tiles - 1;
-  const Stage queries = Queries(number);
-  Rows rows(item, team);
-  const auto weigh = [&](int tile, const Stage& keys) __attribute__((always_inline)) {
+  Rows rows(team);
+  const auto begin_scores = [&](const Stage& queries, const Stage& keys) __attribute__((always_inline)) {
+    Await(keys.full, keys.phase);
+    rows.BeginScoresOf(queries, keys);
+  };
+  const auto weigh = [&](const Item& item, int tile, const Stage& queries, const Stage& keys)
+                         __attribute__((always_inline)) {
     Release(keys.empty);
-    if (tile == last) Release(queries.empty);
-    rows.Mask(p, item, item.range.begin + tile * kKeys);
+    if (tile + 1 == item.tiles) Release(queries.empty);
+    rows.Mask(p, item, tile);
     rows.Weigh(factor);
   };
+  const auto begin_out = [&](const Stage& values) __attribute__((always_inline)) {
+    Await(values.full, values.phase);
+    rows.BeginOutOf(values);
+  };
+  const auto end_out = [&](const Stage& values) __attribute__((always_inline)) {
+    rows.WaitForOut();
+    Release(values.empty);
+  };
 
-  AwaitCopies(queries.full, queries.phase);
-  if (item.tiles > 0) {
-    const Stage keys = StageOf(before, false);
-    AwaitCopies(keys.full, keys.phase);
-    rows.BeginScoresOf(keys);
-    rows.template WaitForScores<0>();
-    weigh(0, keys);
-    rows.Prepare();
-  } else {
-    Release(queries.empty);
-  }
+  int at = 0;  // the tile, among all
 #pragma unroll 1
-  for (int tile = 0; tile < last; ++tile) {
-    const Stage keys = StageOf(before + tile + 1, false), values = StageOf(before + tile, true);
-    AwaitCopies(keys.full, keys.phase);
-    AwaitTurn<2 * kTeamLanes>(1 + team);
-    rows.BeginScoresOf(keys);
-    AwaitCopies(values.full, values.phase);
-    rows.BeginOutOf(values);
-    GiveTurn<2 * kTeamLanes>(1 + (team + 1) % kTeams);
-    rows.template WaitForScores<1>();
-    weigh(tile + 1, keys);
-    rows.WaitForOut();
-    Release(values.empty);
+  for (int number = 0;; ++number, ++at) {
+    const Stage queries = Queries(number), first = StageOf(at, false);
+    Await(queries.full, queries.phase);
+    const Item item = *ItemAt(number);
+    if (item.tiles == 0) break;
+    rows.BeginItem();
+    begin_scores(queries, first);
+    rows.template WaitForScores<0>();
+    weigh(item, 0, queries, first);
     rows.Prepare();
+#pragma unroll 1
+    for (int tile = 1; tile < item.tiles; ++tile, ++at) {
+      const Stage keys = StageOf(at + 1, false), values = StageOf(at, true);
+      AwaitTurn<kTeams * kTeamLanes>(1 + team);
+      begin_scores(queries, keys);
+      begin_out(values);
+      GiveTurn<kTeams * kTeamLanes>(1 + (team + 1) % kTeams);
+      rows.template WaitForScores<1>();
+      weigh(item, tile, queries, keys);
+      end_out(values);
+      rows.Prepare();
+    }
+    const Stage values = StageOf(at, true);
+    begin_out(values);
+    end_out(values);
+    rows.EndItem(p, item);
   }
-  if (item.tiles > 0) {
-    const Stage values = StageOf(before + last, true);
-    AwaitCopies(values.full, values.phase);
-    rows.BeginOutOf(values);
-    rows.WaitForOut();
-    Release(values.empty);
-  }
-  rows.Store(p, item);
 }
 
 XPUD_DEVICE void Attend(const AttentionArguments& p) {
   if (Lane() == 0) {
-    const Stage queries = Queries(0);
-    InitialiseBarrier(queries.full, kTeamLanes);
-    InitialiseBarrier(queries.empty, kTeams * 4);
+    for (int item = 0; item < kQueryStages; ++item) {
+      InitialiseBarrier(Queries(item).full, 1);
+      InitialiseBarrier(Queries(item).empty, kTeams * 4);
+    }
     for (int tile = 0; tile < kStages; ++tile)
       for (int values = 0; values < 2; ++values) {
         const Stage stage = StageOf(tile, values != 0);
-        InitialiseBarrier(stage.full, kTeamLanes);
+        InitialiseBarrier(stage.full, 1);
         InitialiseBarrier(stage.empty, kTeams * 4);
       }
   }
+  MakeMaps(p);
+  ShowBarriersToCopies();
   Synchronize();
   const int team = Lane() / kTeamLanes - 1;
   if (team < 0) {
-    GiveRegisters<kTeams == 2 ? 40 : 32>();
-    CopyTiles(p);
+    GiveRegisters<40>();
+    if (Lane() == 0) CopyTiles(p);
     return;
   }
-  TakeRegisters<kTeams == 2 ? 232 : 160>();
-  if (team + 1 == kTeams) GiveTurn<2 * kTeamLanes>(1);
-  int number = 0;
-  ForEachItem(p, [&](const Item& item, int before) __attribute__((always_inline)) {
-    AttendItem(p, item, number++, before, team);
-  });
-  if (team == 0) AwaitTurn<2 * kTeamLanes>(1);  // the one that nobody takes
+  TakeRegisters<232>();
+  if (team + 1 == kTeams) GiveTurn<kTeams * kTeamLanes>(1);
+  AttendItems(p, team);
+  if (team == 0) AwaitTurn<kTeams * kTeamLanes>(1);  // the one that nobody takes
 }
 
 }  // namespace xpud::gpu

@@ -30,12 +30,11 @@ XPUD_DEVICE uint32_t Pair(float low, float high) {
   return pair;
 }
 
-// Of two lanes `apart`, the lower one gives its `high` for the other's `low`.
+// Of two lanes `apart`, the lower one gives its `high` for the other's `low`. All lanes of a warp.
 XPUD_DEVICE void Exchange(uint32_t& low, uint32_t& high, int apart) {
   const bool upper = (Lane() & apart) != 0;
-  const unsigned four = 15u << (Lane() % 32 & ~3);
   const uint32_t given = upper ? low : high;
-  const auto got = static_cast<uint32_t>(__nvvm_shfl_sync_bfly_i32(four, static_cast<int>(given), apart, 31));
+  const auto got = static_cast<uint32_t>(__nvvm_shfl_sync_bfly_i32(-1, static_cast<int>(given), apart, 31));
   low = upper ? got : low;
   high = upper ? high : got;
 }
@@ -48,41 +47,50 @@ XPUD_DEVICE void TransposeOfFour(uint32_t (&x)[4]) {
   Exchange(x[1], x[3], 2);
 }
 
-// Stores a lane's pairs of a row, element(block, 0 or 1), of blocks of 8 columns of which `depth` columns are
-// there.
-template <int kBlocks, typename T, typename Element>
-XPUD_DEVICE void StorePairs(const Result<T>& to, int depth, Element element) {
-  const int column = Lane() % 4 * 2;
-  if (to.part != nullptr) {
+// Whether all rows of out lie at multiples of 16 bytes, of which a piece may be stored at once.
+XPUD_DEVICE bool OutIsWide(const AttentionArguments& p) {
+  const HeadStrides& strides = p.out_strides;
+  return ((reinterpret_cast<int64_t>(p.out) | (strides.batch | strides.head | strides.row) * 2) & 15) == 0;
+}
+
+// Ends a row: four lanes have its sum in parts, and its sums of values by pairs, element(block, 0 or 1), of
+// blocks of 8 columns. All lanes of a warp come here at once, whatever rows are there: were there a branch
+// that lanes may take apart, ptxas would take no address of the whole kernel for all lanes' (8% at a depth of
+// 64). Pieces of 16 bytes: a group that ends soon waits for its stores.
+template <typename T, int kBlocks, bool kCut, typename Element>
+XPUD_DEVICE void EndRow(const AttentionArguments& p, int64_t b, int64_t h, int64_t row, float top, float sum,
+                        Element element) {
+  static_assert(kBlocks % 4 == 0);
+  float total = sum + Across(sum, 1);
+  total += Across(total, 2);
+  const float inverse = total == 0 ? 0.0f : 1.0f / total;
+  const bool there = row < p.queries;
+  const int lane = Lane() % 4, depth = there ? static_cast<int>(p.value_depth) : 0;
+  const Result<T> to = ResultOf<T, kCut>(p, b, h, row);
+  if (there && lane == 0) StoreLogsumexp(to, top, total);
+  if (kCut && p.parts != nullptr) {
 #pragma unroll
     for (int n = 0; n < kBlocks; ++n)
       if (n * 8 < depth)
-        asm volatile("st.global.v2.f32 [%0], {%1, %2};" ::"l"(to.part + n * 8 + column), "f"(element(n, 0)),
-                     "f"(element(n, 1))
+        asm volatile("st.global.v2.f32 [%0], {%1, %2};" ::"l"(to.part + n * 8 + lane * 2),
+                     "f"(element(n, 0) * inverse), "f"(element(n, 1) * inverse)
                      : "memory");
     return;
   }
+  const auto pair = [&](int n) __attribute__((always_inline)) {
+    return Pair<T>(element(n, 0) * inverse, element(n, 1) * inverse);
+  };
+  if (!OutIsWide(p)) {
 #pragma unroll
-  for (int n = 0; n < kBlocks; ++n)
-    if (n * 8 < depth)
-      *reinterpret_cast<uint32_t*>(to.out + n * 8 + column) = Pair<T>(element(n, 0), element(n, 1));
-}
-
-// The same in pieces of 16 bytes where there is room for them: a group that ends soon waits for its stores.
-// Four lanes have a row, and come together.
-template <int kBlocks, typename T, typename Element>
-XPUD_DEVICE void StoreRow(const Result<T>& to, int depth, Element element) {
-  static_assert(kBlocks % 4 == 0);
-  if (to.part != nullptr || reinterpret_cast<uintptr_t>(to.out) % 16 != 0) {
-    StorePairs<kBlocks>(to, depth, element);
+    for (int n = 0; n < kBlocks; ++n)
+      if (n * 8 < depth) *reinterpret_cast<uint32_t*>(to.out + n * 8 + lane * 2) = pair(n);
     return;
   }
-  const int lane = Lane() % 4;
 #pragma unroll
   for (int n = 0; n < kBlocks; n += 4) {
     uint32_t x[4];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) x[i] = Pair<T>(element(n + i, 0), element(n + i, 1));
+    for (int i = 0; i < 4; ++i) x[i] = pair(n + i);
     TransposeOfFour(x);
     if ((n + lane) * 8 < depth)
       asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to.out + (n + lane) * 8), "r"(x[0]),

@@ -174,15 +174,8 @@ XPUD_DEVICE void Attend(const AttentionArguments& p) {
 
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    float total = sum[half];
-    total += Across(total, 1);
-    total += Across(total, 2);
-    const float inverse = total == 0 ? 0.0f : 1.0f / total;
-    const int row = row0 + half * 8;
-    if (row >= p.queries) continue;
-    const Result<T> to = ResultOf<T>(p, b, h, row);
-    if (lane % 4 == 0) StoreLogsumexp(to, top[half], total);
-    StoreRow<kDepth / 8>(to, value_depth, [&](int n, int e) { return out[n * 4 + half * 2 + e] * inverse; });
+    EndRow<T, kDepth / 8, true>(p, b, h, row0 + half * 8, top[half], sum[half],
+                                [&](int n, int e) { return out[n * 4 + half * 2 + e]; });
   }
 }
 
