@@ -246,7 +246,7 @@ absl::Status Listener::OpenSession(scheduler::Engine& engine, Client& client, co
       record.compute_units = properties.compute_units;
     }
     auto session = std::make_unique<session::Session>(welcome.session_id, client.peer, std::move(server),
-                                                      devices, options_.host_memory_limit);
+                                                      devices, options_.host_memory_limit, tables_);
     opened = session->Open();
     if (opened.ok()) engine.AddSession(std::move(session));
   });

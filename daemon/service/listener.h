@@ -82,6 +82,7 @@ class Listener {
   UniqueFd spare_;                                 // given up to take a connection where there is no other
   absl::flat_hash_map<uint64_t, Client> clients_;  // by key
   Places places_;                                  // that those have
+  session::TableSpace tables_;                     // the engine thread's, while there is one
   uint64_t next_key_ = 16;
   uint64_t next_session_ = 1;
   std::chrono::steady_clock::time_point last_client_ = std::chrono::steady_clock::now();

@@ -33,12 +33,13 @@ absl::Status Breach(const char* what) { return absl::InvalidArgumentError(what);
 }  // namespace
 
 Session::Session(uint64_t id, Peer peer, std::unique_ptr<transport::ServerTransport> transport,
-                 std::span<DeviceState> devices, uint64_t host_memory_limit)
+                 std::span<DeviceState> devices, uint64_t host_memory_limit, TableSpace& tables)
     : id_(id),
       peer_(std::move(peer)),
       opened_ns_(NowNs()),
       transport_(std::move(transport)),
       devices_(devices),
+      buffers_(tables, peer_.uid),
       host_(id, devices, host_memory_limit) {
   for (uint32_t d = 0; d < devices_.size(); ++d)
     accounts_[d] =
@@ -234,14 +235,17 @@ absl::Status Session::ClearError(std::span<const std::byte> bytes) {
     return Breach("an error was cleared that was never raised");
   queues_[current_queue_].error_raised = false;
   queues_[current_queue_].error_word = 0;
-  buffers_.ForEach([](Buffer& buffer) {
-    if (buffer.poison == Poison::kInPlace) buffer.poison = Poison::kNone;
-  });
+  buffers_.ForgiveInPlace();
   return absl::OkStatus();
 }
 
 void Session::PoisonSkipped(Buffer& buffer) {
-  if (buffer.poison == Poison::kNone) buffer.poison = buffer.written ? Poison::kInPlace : Poison::kFresh;
+  if (buffer.poison != Poison::kNone) return;
+  if (buffer.written) {
+    buffers_.PoisonInPlace(buffer);
+  } else {
+    buffer.poison = Poison::kFresh;
+  }
 }
 
 void Session::MarkWritten(Buffer& buffer) {
