@@ -159,6 +159,7 @@ void ConfineExecutor(std::span<char* const> arguments) {
 absl::Status Run(const Options& options) {
   service::Listener::Options listener_options{
       options.socket, options.socket_mode, {}, HostMemoryLimit(options)};
+  if (options.user_clients) listener_options.user_clients = static_cast<size_t>(*options.user_clients);
   if (options.exit_when_idle_seconds)
     listener_options.exit_when_idle = std::chrono::seconds(*options.exit_when_idle_seconds);
   ASSIGN_OR_RETURN(auto listener, service::Listener::Create(listener_options));

@@ -54,8 +54,8 @@ struct Argument {
   std::function<absl::Status(Options&, const std::string&)> set;
 };
 
-const std::array<Argument, 13>& Arguments() {
-  static const auto* const arguments = new std::array<Argument, 13>{{
+const std::array<Argument, 14>& Arguments() {
+  static const auto* const arguments = new std::array<Argument, 14>{{
       {"--socket",
        [](Options& o, const std::string& v) {
          o.socket = v;
@@ -97,6 +97,8 @@ const std::array<Argument, 13>& Arguments() {
        [](Options& o, const std::string& v) { return ParseInt(v, 0, o.memory_quota_mb.emplace()); }},
       {"--host-memory-limit",
        [](Options& o, const std::string& v) { return ParseInt(v, 0, o.host_memory_limit_mb.emplace()); }},
+      {"--user-clients",
+       [](Options& o, const std::string& v) { return ParseInt(v, 1, o.user_clients.emplace()); }},
       {"--ready-fd", [](Options& o, const std::string& v) { return ParseInt(v, 0, o.ready_fd); }},
   }};
   return *arguments;
@@ -131,6 +133,7 @@ const char kUsage[] = R"(xpud: owns this machine's accelerators and serves them 
                          says otherwise (default nine tenths of the device)
   --host-memory-limit MB a session may share this much of its memory with its devices, which keeps it in RAM
                          (default half of this machine's memory)
+  --user-clients COUNT   a user may have so many clients connected (default 768, of 1024 places in all)
   --confine MODE         on: give up all rights but those that serving takes (default); log: only let the
                          kernel's log name what would be refused; off
   --standby-executor     keep a second executor process ready, which costs memory on a GPU and makes the

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "proto/base/clock.h"
 #include "proto/base/status_macros.h"
 #include "proto/transport/futex.h"
 
@@ -21,8 +22,6 @@ constexpr int kIdlePolls = 64;  // before sleep is considered
 constexpr auto kWatchClosely = std::chrono::milliseconds(2);
 constexpr auto kWatchPause = std::chrono::microseconds(30);
 constexpr auto kMostWaitAtEnd = std::chrono::seconds(2);
-
-uint64_t NowNs() { return static_cast<uint64_t>(Clock::now().time_since_epoch().count()); }
 
 bool HasGpu(const std::vector<session::DeviceState>& devices) {
   return std::any_of(devices.begin(), devices.end(), [](const session::DeviceState& state) {

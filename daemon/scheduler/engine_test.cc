@@ -29,9 +29,10 @@ struct Client {
     doorbell.Reset(dup(fds.doorbell.get()));
     transport = *transport::ShmClient::Create(UniqueFd(sockets[0]), std::move(fds), transport::kStagingBytes,
                                               /*patient=*/false);
+    static auto* const tables = new session::TableSpace;
     engine.Call([&] {
       engine.AddSession(std::make_unique<session::Session>(id, session::Peer{}, std::move(server),
-                                                           std::span<session::DeviceState>(), 0));
+                                                           std::span<session::DeviceState>(), 0, *tables));
     });
   }
   void SendNop() {

@@ -15,15 +15,12 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/executor/driver.h"
 #include "daemon/service/listener.h"
+#include "proto/base/clock.h"
 #include "proto/base/status_macros.h"
 #include "proto/control/xpud.grpc.pb.h"
 
 namespace xpud::service {
 namespace {
-
-uint64_t NowNs() {
-  return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
-}
 
 uint64_t ResidentBytes() {
   std::ifstream statm("/proc/self/statm");

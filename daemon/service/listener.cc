@@ -31,7 +31,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr uint64_t kListenTag = 1, kSignalTag = 2, kInboxTag = 3;
 constexpr auto kGreetingTime = std::chrono::seconds(5);  // a client that says nothing is dropped
-constexpr size_t kMaxClients = 1024;
 
 uint64_t SocketTag(uint64_t key) { return key << 1; }
 uint64_t ProcessTag(uint64_t key) { return key << 1 | 1; }
@@ -43,6 +42,23 @@ absl::Status Watch(int epoll, int fd, uint32_t events, uint64_t tag, int operati
   event.events = events;
   event.data.u64 = tag;
   return epoll_ctl(epoll, operation, fd, &event) == 0 ? absl::OkStatus() : Errno("epoll_ctl failed");
+}
+
+void SendRefusal(int socket, const absl::Status& why) {
+  transport::Welcome welcome = {};
+  welcome.magic = transport::kHelloMagic;
+  transport::SetText(welcome.text, std::string_view(why.message().data(), why.message().size()));
+  (void)transport::SendMessage(socket, std::as_bytes(std::span(&welcome, 1)));
+}
+
+// Tells a client why it gets no place. Its greeting is not waited for, and if it is there, it is taken: what
+// lies unread when a socket closes ends the other side's reading, too.
+void TellUnheard(int socket, const ucred& peer, const absl::Status& why) {
+  spdlog::warn("client_refused pid={} uid={} reason=\"{}\"", peer.pid, peer.uid, std::string(why.message()));
+  shutdown(socket, SHUT_RD);
+  transport::Hello hello;
+  while (recv(socket, &hello, sizeof(hello), 0) > 0) continue;
+  SendRefusal(socket, why);
 }
 
 // What a link or somebody else put in the lock's place is not written to.
@@ -153,26 +169,31 @@ void Listener::Accept() {
     UniqueFd fd(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!fd.valid() && (errno == EMFILE || errno == ENFILE) && TurnAway()) continue;
     if (!fd.valid()) return;
-    if (clients_.size() >= kMaxClients) {
-      spdlog::warn("client_refused reason=\"{} clients are connected\"", clients_.size());
-      continue;
-    }
     ucred peer = {};
     socklen_t length = sizeof(peer);
     if (getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) continue;
-    Client client;
-    client.process.Reset(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
-    if (!client.process.valid()) continue;  // it has ended already
-    client.peer = {peer.pid, peer.uid, ""};
-    client.accepted = Clock::now();
-    const uint64_t key = next_key_++;
-    if (!Watch(epoll_.get(), fd.get(), EPOLLIN | EPOLLRDHUP, SocketTag(key)).ok() ||
-        !Watch(epoll_.get(), client.process.get(), EPOLLIN, ProcessTag(key)).ok()) {
+    if (absl::Status taken = places_.Take(peer.uid); !taken.ok()) {
+      TellUnheard(fd.get(), peer, taken);
       continue;
     }
-    client.socket = std::move(fd);
-    clients_.emplace(key, std::move(client));
+    if (!Admit(std::move(fd), peer)) places_.Release(peer.uid);
   }
+}
+
+bool Listener::Admit(UniqueFd socket, const ucred& peer) {
+  Client client;
+  client.process.Reset(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
+  if (!client.process.valid()) return false;  // it has ended already
+  client.peer = {peer.pid, peer.uid, ""};
+  client.accepted = Clock::now();
+  const uint64_t key = next_key_++;
+  if (!Watch(epoll_.get(), socket.get(), EPOLLIN | EPOLLRDHUP, SocketTag(key)).ok() ||
+      !Watch(epoll_.get(), client.process.get(), EPOLLIN, ProcessTag(key)).ok()) {
+    return false;
+  }
+  client.socket = std::move(socket);
+  clients_.emplace(key, std::move(client));
+  return true;
 }
 
 // A connection that nobody takes would keep this thread awake, and its client waiting.
@@ -190,12 +211,7 @@ bool Listener::TurnAway() {
 void Listener::Refuse(const Client& client, const transport::Hello& hello, const absl::Status& why) {
   spdlog::warn("client_refused pid={} uid={} reason=\"{}\"", client.peer.pid, client.peer.uid,
                std::string(why.message()));
-  if (hello.magic == transport::kHelloMagic) {
-    transport::Welcome welcome = {};
-    welcome.magic = transport::kHelloMagic;
-    transport::SetText(welcome.text, std::string_view(why.message().data(), why.message().size()));
-    (void)transport::SendMessage(client.socket.get(), std::as_bytes(std::span(&welcome, 1)));
-  }
+  if (hello.magic == transport::kHelloMagic) SendRefusal(client.socket.get(), why);
   shutdown(client.socket.get(), SHUT_RDWR);  // its hang-up drops it
 }
 
@@ -230,7 +246,7 @@ absl::Status Listener::OpenSession(scheduler::Engine& engine, Client& client, co
       record.compute_units = properties.compute_units;
     }
     auto session = std::make_unique<session::Session>(welcome.session_id, client.peer, std::move(server),
-                                                      devices, options_.host_memory_limit);
+                                                      devices, options_.host_memory_limit, tables_);
     opened = session->Open();
     if (opened.ok()) engine.AddSession(std::move(session));
   });
@@ -313,6 +329,7 @@ void Listener::Drop(scheduler::Engine& engine, uint64_t key, const char* reason)
     engine.Post([&engine, id, reason] { engine.CloseSession(id, reason); });
     spdlog::info("session_closed id={} pid={} reason=\"{}\"", id, found->second.peer.pid, reason);
   }
+  places_.Release(found->second.peer.uid);
   clients_.erase(found);
   last_client_ = Clock::now();
 }

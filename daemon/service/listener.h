@@ -3,6 +3,8 @@
 // a signal, or until nobody has been connected for a while.
 #pragma once
 
+#include <sys/socket.h>
+
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -14,6 +16,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "daemon/scheduler/engine.h"
+#include "daemon/service/places.h"
 #include "proto/base/unique_fd.h"
 #include "proto/transport/handshake.h"
 
@@ -26,6 +29,7 @@ class Listener {
     unsigned socket_mode = 0600;
     std::optional<std::chrono::seconds> exit_when_idle;  // end this long after the last client
     uint64_t host_memory_limit = 0;                      // bytes that a session may share with its devices
+    size_t user_clients = Places::kMostOfUser;           // that a user may have connected
   };
 
   // Takes the socket path for itself (a lock beside it); AlreadyExists when another daemon holds it.
@@ -48,9 +52,11 @@ class Listener {
     std::chrono::steady_clock::time_point accepted;
   };
 
-  explicit Listener(Options options) : options_(std::move(options)) {}
+  explicit Listener(Options options) : options_(std::move(options)), places_(options_.user_clients) {}
   absl::Status Bind();
   void Accept();
+  // Watches over a client that has a place; false: over none, it has ended or cannot be watched.
+  bool Admit(UniqueFd socket, const ucred& peer);
   // One client, for want of file descriptors; false where none is there.
   bool TurnAway();
   void Greet(scheduler::Engine& engine, Client& client);
@@ -75,6 +81,8 @@ class Listener {
   UniqueFd lock_, socket_, epoll_, signals_, inbox_;
   UniqueFd spare_;                                 // given up to take a connection where there is no other
   absl::flat_hash_map<uint64_t, Client> clients_;  // by key
+  Places places_;                                  // that those have
+  session::TableSpace tables_;                     // the engine thread's, while there is one
   uint64_t next_key_ = 16;
   uint64_t next_session_ = 1;
   std::chrono::steady_clock::time_point last_client_ = std::chrono::steady_clock::now();

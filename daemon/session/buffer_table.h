@@ -1,13 +1,17 @@
 // The buffers of one session, found by handle. A client's id and generation are never trusted: a stale or
-// invented handle is not found. The engine thread only.
+// invented handle is not found. It grows by pieces and never shrinks, as generations outlive their buffers;
+// buffers stay where they are. The engine thread only.
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "daemon/memory/pool.h"
+#include "daemon/session/table_space.h"
+#include "proto/base/mapping.h"
 #include "proto/wire/commands.h"
 
 namespace xpud::session {
@@ -21,11 +25,12 @@ enum class Poison : uint8_t {
   kNoStorage  // its allocation failed
 };
 
-struct Buffer {
+struct Buffer {             // all zeros: a free slot
   uint32_t generation = 0;  // 0: the slot is free
   uint32_t last_generation = 0;
   Poison poison = Poison::kNone;
   bool written = false;
+  bool listed = false;  // among those whose poison goes with the report of the error
   uint32_t device = 0;
   uint64_t bytes = 0;    // as asked for
   uint64_t content = 0;  // changes with every write; never reused within the daemon
@@ -34,18 +39,26 @@ struct Buffer {
   uint64_t last_read = 0, last_write = 0;
   memory::Block block;
 };
+static_assert(std::is_trivially_copyable_v<Buffer>);
 
 class BufferTable {
  public:
-  // Whether a new buffer may have this handle. Not if the id is not the next or a free one, or its generation
-  // is not larger than before: that is a breach of protocol.
-  bool Accepts(wire::Handle handle) const;
-  // The slot for a new buffer, or null if it is not accepted.
+  // `space`: what it takes there, it returns at its end.
+  BufferTable(TableSpace& space, uint32_t uid) : space_(space), uid_(uid) {}
+  ~BufferTable() { space_.Return(uid_, taken_); }
+  BufferTable(const BufferTable&) = delete;
+  BufferTable& operator=(const BufferTable&) = delete;
+
+  // Whether a new buffer may have this handle; then there is a slot for it. Not if the id is not the next or
+  // a free one, its generation is not larger than before, or there are too many: none of that is an error of
+  // ours, and the session cannot go on.
+  absl::Status Admit(wire::Handle handle);
+  // The slot for a new buffer whose handle was admitted.
   Buffer* Insert(wire::Handle handle);
   // The buffer, or null.
   Buffer* Find(wire::Handle handle) {
-    if (handle.id >= slots_.size() || handle.generation == 0) return nullptr;
-    Buffer& buffer = slots_[handle.id];
+    if (handle.id - 1 >= size_ || handle.generation == 0) return nullptr;
+    Buffer& buffer = At(handle.id);
     return buffer.generation == handle.generation ? &buffer : nullptr;
   }
   void Erase(Buffer& buffer) {
@@ -53,11 +66,27 @@ class BufferTable {
     --live_;
   }
   void ForEach(absl::FunctionRef<void(Buffer&)> visit);
+  // Poisons one whose old contents stand once the error is reported, and takes that poison from all of them.
+  void PoisonInPlace(Buffer& buffer);
+  void ForgiveInPlace();
   size_t live() const { return live_; }
 
  private:
-  std::vector<Buffer> slots_{1};  // id 0 is null
+  static constexpr uint32_t kPiece = 4096;  // buffers
+  static constexpr uint32_t kStep = 128;    // a part of a piece, for which room is taken: some pages
+
+  Buffer& At(uint32_t id) {
+    return reinterpret_cast<Buffer*>(pieces_[(id - 1) / kPiece].data())[(id - 1) % kPiece];
+  }
+  absl::Status Grow();
+
+  TableSpace& space_;
+  const uint32_t uid_;
+  std::vector<Mapping> pieces_;
+  uint32_t taken_ = 0;  // of the space
+  uint32_t size_ = 0;   // ids that were used so far, from 1 on: 0 is null
   size_t live_ = 0;
+  std::vector<Buffer*> in_place_;  // those that are listed
 };
 
 }  // namespace xpud::session

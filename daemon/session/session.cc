@@ -1,12 +1,9 @@
 #include "daemon/session/session.h"
 
-#include <algorithm>
-#include <atomic>
 #include <bit>
-#include <chrono>
-#include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/clock.h"
 #include "proto/base/status_macros.h"
 #include "proto/transport/layout.h"
 
@@ -24,15 +21,6 @@ constexpr int kCommandsPerLook = 8;  // light commands between two looks at the 
 // Commands that a queue of an asynchronous device has under way: enough to keep it busy, fewer than a stream
 // takes before the append blocks.
 constexpr uint64_t kMostUnderWay = 512;
-// An announcement costs an asynchronous device as much as a small kernel. While nobody waits for one, there
-// is one for so many commands, or after so long, or after a command that takes long: between two, a device
-// that is at work cannot be told from one that hangs.
-constexpr uint64_t kMostUnannounced = 128;
-constexpr uint64_t kLongestUnannouncedNs = 100'000;
-
-uint64_t NowNs() {
-  return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
-}
 
 // Identifies the contents of buffers over all sessions. The engine thread only.
 uint64_t NextContent() {
@@ -45,12 +33,13 @@ absl::Status Breach(const char* what) { return absl::InvalidArgumentError(what);
 }  // namespace
 
 Session::Session(uint64_t id, Peer peer, std::unique_ptr<transport::ServerTransport> transport,
-                 std::span<DeviceState> devices, uint64_t host_memory_limit)
+                 std::span<DeviceState> devices, uint64_t host_memory_limit, TableSpace& tables)
     : id_(id),
       peer_(std::move(peer)),
       opened_ns_(NowNs()),
       transport_(std::move(transport)),
       devices_(devices),
+      buffers_(tables, peer_.uid),
       host_(id, devices, host_memory_limit) {
   for (uint32_t d = 0; d < devices_.size(); ++d)
     accounts_[d] =
@@ -75,16 +64,6 @@ absl::Status Session::ShareMemory(uint32_t device) {
   ASSIGN_OR_RETURN(shared.completion, with.Import(transport_->completion_memory()));
   ASSIGN_OR_RETURN(shared.words, with.AllocateHost(sizeof(InFlight::Words) * wire::kMaxQueues));
   return absl::OkStatus();
-}
-
-void Session::Attach(uint32_t queue_id) {
-  Queue& queue = queues_[queue_id];
-  const executor::HostMemory* const memory = shared_[queue.device].words.get();
-  if (memory == nullptr) return;
-  auto* const words = reinterpret_cast<InFlight::Words*>(memory->address()) + queue_id;
-  *words = {};
-  queue.in_flight = std::make_unique<InFlight>(*words, memory->OnDevice(words));
-  queue.device_queue->Watch(&words->done);
 }
 
 // A last announcement on every queue, whatever was announced before: work of a command that was not finished,
@@ -186,107 +165,6 @@ absl::StatusOr<Session::Progress> Session::Run(uint64_t slice_ns) {
   return progress;
 }
 
-bool Session::ShouldPublish(uint64_t now) const {
-  // For a synchronous device it is a store.
-  if (queues_[current_queue_].in_flight == nullptr) return true;
-  return (client_waits_ && batch_.empty()) || dirty_commands_ >= kMostUnannounced ||
-         now >= dirty_since_ns_ + kLongestUnannouncedNs;
-}
-
-absl::Status Session::PublishCompletions() {
-  dirty_commands_ = 0;
-  client_waits_ = false;
-  while (dirty_queues_ != 0) {
-    const uint32_t q = static_cast<uint32_t>(std::countr_zero(dirty_queues_));
-    dirty_queues_ &= dirty_queues_ - 1;
-    Queue& queue = queues_[q];
-    if (queue.device_queue == nullptr) continue;
-    if (queue.in_flight == nullptr) {
-      devices_[queue.device].commands += queue.submitted - queue.written;
-      queue.written = queue.submitted;
-      RETURN_IF_ERROR(queue.device_queue->WriteValue(transport_->CompletedWord(q), queue.submitted));
-      stats_.completed = sequence_;
-      continue;
-    }
-    RETURN_IF_ERROR(Announce(q));
-  }
-  transport_->WakeClient();
-  if (!deferred_.empty()) ReleaseDeferred();
-  return absl::OkStatus();
-}
-
-absl::Status Session::Announce(uint32_t queue_id) {
-  Queue& queue = queues_[queue_id];
-  queue.updates = false;
-  if (queue.written == queue.submitted) return absl::OkStatus();
-  devices_[queue.device].commands += queue.submitted - queue.written;
-  queue.written = queue.submitted;
-  RETURN_IF_ERROR(queue.device_queue->WriteValue(queue.in_flight->done_word(), queue.submitted));
-  queue.announced.push_back({queue.submitted, std::exchange(queue.sent_ns, 0)});
-  busy_queues_ |= uint64_t{1} << queue_id;
-  return absl::OkStatus();
-}
-
-// The device lost work of the queue, or could not take it.
-void Session::HandleTrouble(uint32_t queue_id) {
-  Queue& queue = queues_[queue_id];
-  const executor::DeviceQueue::Trouble trouble = queue.device_queue->TakeTrouble();
-  if (trouble.error.ok()) return;
-  Raise(queue, queue_id, queue.written, trouble.error);
-  for (const auto& [address, bytes] : trouble.spoilt) {
-    buffers_.ForEach([&, address = address, bytes = bytes](Buffer& buffer) {
-      const uint64_t begin = reinterpret_cast<uint64_t>(buffer.block.address);
-      if (buffer.device != queue.device || begin == 0 || begin + buffer.bytes <= address ||
-          address + bytes <= begin)
-        return;
-      buffer.poison = Poison::kFresh;
-    });
-  }
-}
-
-void Session::TakeCompletions() {
-  uint64_t finished = 0;  // bit q
-  const uint64_t now = NowNs();
-  for (uint64_t rest = busy_queues_; rest != 0; rest &= rest - 1) {
-    const uint32_t q = static_cast<uint32_t>(std::countr_zero(rest));
-    Queue& queue = queues_[q];
-    const uint64_t done = queue.in_flight->Done();
-    if (queue.device_queue->HasTrouble()) [[unlikely]]
-      HandleTrouble(q);
-    if (done == queue.completed) continue;
-    CountTime(queue, done, now);
-    queue.device_queue->Completed(done);
-    queue.in_flight->Advance(
-        done,
-        [&](uint64_t sequence, uint64_t word, const std::string& command) {
-          RaiseIndexError(queue, q, sequence, word, command);
-        },
-        [&](const memory::Block& block) { devices_[queue.device].pool->Free(block); });
-    queue.completed = done;
-    // The number of End's announcement may be that of a client's command, which was not run.
-    if (!ending_)
-      std::atomic_ref<uint64_t>(*transport_->CompletedWord(q)).store(done, std::memory_order_release);
-    stats_.completed = std::max(stats_.completed, done);
-    if (done == queue.written) busy_queues_ &= ~(uint64_t{1} << q);
-    finished |= uint64_t{1} << q;
-  }
-  if (finished == 0) return;
-  transport_->WakeClient();
-  if (!deferred_.empty()) ReleaseDeferred();
-}
-
-void Session::CountTime(Queue& queue, uint64_t done, uint64_t now) {
-  uint64_t sent = 0;
-  while (!queue.announced.empty() && queue.announced.front().last <= done) {
-    if (sent == 0) sent = queue.announced.front().sent_ns;
-    queue.announced.pop_front();
-  }
-  if (sent != 0) {
-    stats_.busy_ns += devices_[queue.device].time.Charge(id_, sent, std::max(sent, queue.finished_ns), now);
-  }
-  queue.finished_ns = now;
-}
-
 absl::StatusOr<Session::Outcome> Session::RunCommand(std::span<const std::byte> bytes,
                                                      const wire::CommandHeader& header) {
   current_queue_ = header.queue;
@@ -343,8 +221,6 @@ absl::StatusOr<Session::Outcome> Session::RunCommand(std::span<const std::byte> 
   return Outcome::kDone;
 }
 
-// ---- errors and poison
-
 void Session::Raise(Queue& queue, uint32_t queue_id, uint64_t sequence, const absl::Status& error) {
   ++stats_.errors;
   if (queue.error_raised) return;  // the first one is reported; what follows from it is poison
@@ -359,75 +235,23 @@ absl::Status Session::ClearError(std::span<const std::byte> bytes) {
     return Breach("an error was cleared that was never raised");
   queues_[current_queue_].error_raised = false;
   queues_[current_queue_].error_word = 0;
-  buffers_.ForEach([](Buffer& buffer) {
-    if (buffer.poison == Poison::kInPlace) buffer.poison = Poison::kNone;
-  });
+  buffers_.ForgiveInPlace();
   return absl::OkStatus();
 }
 
 void Session::PoisonSkipped(Buffer& buffer) {
-  if (buffer.poison == Poison::kNone) buffer.poison = buffer.written ? Poison::kInPlace : Poison::kFresh;
+  if (buffer.poison != Poison::kNone) return;
+  if (buffer.written) {
+    buffers_.PoisonInPlace(buffer);
+  } else {
+    buffer.poison = Poison::kFresh;
+  }
 }
 
 void Session::MarkWritten(Buffer& buffer) {
   buffer.written = true;
   buffer.content = NextContent();
   buffer.last_write = sequence_ + 1;
-}
-
-// ---- queues and events
-
-absl::Status Session::CreateQueue(std::span<const std::byte> bytes) {
-  wire::CreateQueueCommand command;
-  RETURN_IF_ERROR(wire::DecodeFixed(bytes, command));
-  if (command.device >= devices_.size()) return Breach("a queue names a device that does not exist");
-  Queue& queue = queues_[current_queue_];
-  ASSIGN_OR_RETURN(queue.device_queue, devices_[command.device].device->CreateQueue(command.priority, id_));
-  queue.device = command.device;
-  queue.submitted = queue.written = queue.completed = 0;
-  Attach(current_queue_);
-  open_queues_ |= uint64_t{1} << current_queue_;
-  return absl::OkStatus();
-}
-
-absl::StatusOr<Session::Outcome> Session::DestroyQueue(std::span<const std::byte> bytes) {
-  wire::DestroyQueueCommand command;
-  RETURN_IF_ERROR(wire::DecodeFixed(bytes, command));
-  if (current_queue_ < devices_.size()) return Breach("a default queue was destroyed");
-  Queue& queue = queues_[current_queue_];
-  RETURN_IF_ERROR(PublishCompletions());
-  if ((busy_queues_ >> current_queue_ & 1) != 0) return Outcome::kStalled;
-  if (queue.in_flight != nullptr)
-    queue.in_flight->Drain([&](const memory::Block& block) { devices_[queue.device].pool->Free(block); });
-  std::atomic_ref<uint64_t>(*transport_->CompletedWord(current_queue_))
-      .store(sequence_ + 1, std::memory_order_release);
-  queue = Queue{};
-  open_queues_ &= ~(uint64_t{1} << current_queue_);
-  return Outcome::kDone;
-}
-
-absl::Status Session::Timestamp(std::span<const std::byte> bytes) {
-  wire::TimestampCommand command;
-  RETURN_IF_ERROR(wire::DecodeFixed(bytes, command));
-  if (command.slot >= wire::kMaxTimestamps) return Breach("a timestamp's slot is out of range");
-  Queue& queue = queues_[current_queue_];
-  uint64_t* const word = transport_->TimestampWord(command.slot);
-  return queue.in_flight == nullptr
-             ? queue.device_queue->WriteValue(word, NowNs())
-             : queue.device_queue->WriteTimestamp(shared_[queue.device].completion->OnDevice(word));
-}
-
-absl::StatusOr<Session::Outcome> Session::WaitForQueue(std::span<const std::byte> bytes) {
-  wire::WaitCommand command;
-  RETURN_IF_ERROR(wire::DecodeFixed(bytes, command));
-  if (command.other >= wire::kMaxQueues || (open_queues_ >> command.other & 1) == 0)
-    return Breach("a wait names a queue that does not exist");
-  if (command.sequence > queues_[command.other].submitted)
-    return Breach("a wait names a command that is not an earlier one of its queue");
-  RETURN_IF_ERROR(PublishCompletions());
-  const uint64_t done =
-      std::atomic_ref<uint64_t>(*transport_->CompletedWord(command.other)).load(std::memory_order_acquire);
-  return done >= command.sequence ? Outcome::kDone : Outcome::kStalled;
 }
 
 }  // namespace xpud::session

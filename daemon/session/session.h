@@ -45,7 +45,7 @@ struct SessionStats {
 class Session {
  public:
   Session(uint64_t id, Peer peer, std::unique_ptr<transport::ServerTransport> transport,
-          std::span<DeviceState> devices, uint64_t host_memory_limit);
+          std::span<DeviceState> devices, uint64_t host_memory_limit, TableSpace& tables);
   // Gives everything back; nothing is under way, or the device is gone.
   ~Session();
   Session(const Session&) = delete;

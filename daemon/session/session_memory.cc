@@ -28,10 +28,7 @@ void Session::ChargeMemory(uint32_t device, int64_t bytes) {
 absl::StatusOr<Session::Outcome> Session::Allocate(std::span<const std::byte> bytes) {
   wire::AllocateCommand command;
   RETURN_IF_ERROR(wire::DecodeFixed(bytes, command));
-  if (!buffers_.Accepts(command.buffer)) {
-    return absl::InvalidArgumentError(
-        "a buffer's id is in use or out of order, or its generation does not grow");
-  }
+  RETURN_IF_ERROR(buffers_.Admit(command.buffer));
   Queue& queue = queues_[current_queue_];
   absl::StatusOr<memory::Block> block = TakeCredited(queue, command.bytes);
   if (absl::IsUnavailable(block.status())) return Outcome::kStalled;

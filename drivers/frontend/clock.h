@@ -1,14 +1,11 @@
-// The clock of the host, and of waits: CLOCK_MONOTONIC in nanoseconds. Any thread.
+// The clock of the host, and of waits: NowNs. Any thread.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 
-namespace xpud::drivers {
+#include "proto/base/clock.h"
 
-inline uint64_t NowNs() {
-  return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
-}
+namespace xpud::drivers {
 
 // The end of a wait of `timeout_ns`; UINT64_MAX when it never ends.
 inline uint64_t DeadlineAfter(uint64_t timeout_ns) {

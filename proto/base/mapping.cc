@@ -81,6 +81,16 @@ absl::StatusOr<Mapping> Mapping::MapMirrored(const UniqueFd& fd, size_t bytes, A
   return mapping;
 }
 
+absl::StatusOr<Mapping> Mapping::MapPrivate(size_t bytes) {
+  void* address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (address == MAP_FAILED) return ErrnoStatus("mmap");
+  Mapping mapping;
+  mapping.address_ = address;
+  mapping.bytes_ = mapping.reserved_ = bytes;
+  if (madvise(address, bytes, MADV_DONTFORK) != 0) return ErrnoStatus("madvise(MADV_DONTFORK)");
+  return mapping;
+}
+
 Mapping::Mapping(Mapping&& other) noexcept
     : address_(std::exchange(other.address_, nullptr)),
       bytes_(std::exchange(other.bytes_, 0)),

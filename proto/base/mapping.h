@@ -1,4 +1,5 @@
-// Shared memory between processes: a sealed memfd and a mapping of one. Any thread; no locks.
+// Mappings of memory: shared between processes, as sealed memfds, or of this process alone. Any thread; no
+// locks.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +15,8 @@ absl::StatusOr<UniqueFd> CreateSealedMemfd(const char* name, size_t bytes);
 
 enum class Access { kReadOnly, kReadWrite };
 
-// A shared mapping of a memfd, unmapped with the object. Not inherited over fork (MADV_DONTFORK).
+// A mapping, of a memfd if nothing else is said, unmapped with the object. Not inherited over fork
+// (MADV_DONTFORK).
 class Mapping {
  public:
   // Maps `bytes` from `offset`. Refuses an fd that is smaller, or a memfd that may still shrink:
@@ -25,6 +27,9 @@ class Mapping {
   // the end of a ring is contiguous in memory. size() stays `bytes`.
   static absl::StatusOr<Mapping> MapMirrored(const UniqueFd& fd, size_t bytes, Access access,
                                              uint64_t offset);
+
+  // Zeroed memory of this process's own, which takes what is touched and goes back to the system at once.
+  static absl::StatusOr<Mapping> MapPrivate(size_t bytes);
 
   Mapping() = default;
   Mapping(Mapping&& other) noexcept;

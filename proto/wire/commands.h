@@ -20,7 +20,7 @@ inline constexpr size_t kMaxCommandBytes = 8192;
 inline constexpr size_t kMaxInlineUploadBytes = 2048;
 inline constexpr uint32_t kMaxQueues = 64;
 inline constexpr uint32_t kMaxTimestamps = 1024;
-inline constexpr uint32_t kMaxBuffers = 1u << 22;
+inline constexpr uint32_t kMaxBuffers = 1u << 20;
 
 enum class CommandKind : uint8_t {
   kNop = 1,

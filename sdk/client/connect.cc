@@ -33,7 +33,8 @@ absl::StatusOr<Connection> Handshake(UniqueFd socket, const std::string& address
   transport::Hello hello = {transport::kHelloMagic, wire::kOldestVersion, wire::kNewestVersion, {}};
   transport::SetText(hello.client_name, ClientName(options.client_name));
   RETURN_IF_ERROR(SetReceiveTimeout(socket.get(), options.timeout));
-  RETURN_IF_ERROR(transport::SendMessage(socket.get(), std::as_bytes(std::span(&hello, 1))));
+  // Where the daemon has no place for this client, it says so and does not wait for the greeting.
+  (void)transport::SendMessage(socket.get(), std::as_bytes(std::span(&hello, 1)));
   Connection connection;
   std::array<UniqueFd, 4> fds;
   const absl::Status received =

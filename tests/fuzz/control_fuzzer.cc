@@ -81,8 +81,9 @@ class Daemon {
     devices[0].library = *kernels::KernelLibrary::Create({});
     engine_ = *scheduler::Engine::Create(std::move(devices), {});
     engine_->Call([this] {
-      auto session = std::make_unique<session::Session>(
-          7, session::Peer{1, 2, "client"}, *transport::ShmServer::Create(fds_), engine_->devices(), 0);
+      auto session = std::make_unique<session::Session>(7, session::Peer{1, 2, "client"},
+                                                        *transport::ShmServer::Create(fds_),
+                                                        engine_->devices(), 0, tables_);
       XPUD_CHECK(session->Open().ok());
       engine_->AddSession(std::move(session));
     });
@@ -126,6 +127,7 @@ class Daemon {
 
   const TemporaryFolder folder_;
   transport::SessionFds fds_;
+  session::TableSpace tables_;
   std::unique_ptr<scheduler::Engine> engine_;
   std::unique_ptr<service::Control> control_;
   std::unique_ptr<grpc::GenericStub> stub_;

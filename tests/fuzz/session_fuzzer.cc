@@ -89,7 +89,7 @@ class Client {
     control_ = *Mapping::Map(fds.ring, transport::kPageBytes + transport::kRingBytes, Access::kReadWrite);
     completion_ = *Mapping::Map(fds.completion, sizeof(transport::CompletionPage), Access::kReadOnly);
     session_ = std::make_unique<Session>(1, session::Peer{1, kClient, "fuzz"}, std::move(server),
-                                         machine.devices, 2 * kHostBytes);
+                                         machine.devices, 2 * kHostBytes, tables_);
     XPUD_CHECK(session_->Open().ok());
     if ((mode & kShared) != 0) Share();
   }
@@ -159,6 +159,7 @@ class Client {
   Machine& machine_;
   transport::ShmServer* server_;
   Mapping control_, completion_;
+  session::TableSpace tables_;
   std::unique_ptr<Session> session_;
   uint64_t tail_ = 0;
 };

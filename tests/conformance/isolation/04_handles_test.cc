@@ -12,9 +12,19 @@ constexpr uint64_t kBytes = 4096;
 constexpr wire::Handle kOwn = {1, 1}, kStale = {2, 1}, kReborn = {2, 2}, kForeign = {40, 1};
 
 // Everything that names no buffer of HandleSession's.
-constexpr wire::Handle kBad[] = {
-    {0, 0},        {0, 1},        {1, 0},   {1, 2},     {1, ~0u},           kStale, kForeign, {3, 1},
-    {1u << 22, 1}, {1u << 31, 1}, {~0u, 1}, {~0u, ~0u}, {(1u << 22) - 1, 1}};
+constexpr wire::Handle kBad[] = {{0, 0},
+                                 {0, 1},
+                                 {1, 0},
+                                 {1, 2},
+                                 {1, ~0u},
+                                 kStale,
+                                 kForeign,
+                                 {3, 1},
+                                 {wire::kMaxBuffers, 1},
+                                 {1u << 31, 1},
+                                 {~0u, 1},
+                                 {~0u, ~0u},
+                                 {wire::kMaxBuffers - 1, 1}};
 
 class Handles : public Isolation {
  protected:
@@ -96,8 +106,16 @@ TEST_F(Handles, AreFreedOnceAndOnlyByTheirSession) {
 }
 
 TEST_F(Handles, AreTakenInOrderAndWithGrowingGenerations) {
-  for (const wire::Handle bad : std::initializer_list<wire::Handle>{
-           {0, 1}, {1, 1}, {1, 2}, {2, 1}, {2, 2}, {3, 0}, {4, 1}, {1u << 22, 1}, {1u << 31, 1}, {~0u, 1}}) {
+  for (const wire::Handle bad : std::initializer_list<wire::Handle>{{0, 1},
+                                                                    {1, 1},
+                                                                    {1, 2},
+                                                                    {2, 1},
+                                                                    {2, 2},
+                                                                    {3, 0},
+                                                                    {4, 1},
+                                                                    {wire::kMaxBuffers, 1},
+                                                                    {1u << 31, 1},
+                                                                    {~0u, 1}}) {
     auto session = Open();
     session->Put(Allocate(bad, kBytes));
     EXPECT_THAT(session->Fate(), HasSubstr("id is in use or out of order"))

@@ -29,10 +29,6 @@ class Leftovers : public ::testing::TestWithParam<std::vector<std::string>> {
   std::unique_ptr<Innocent> innocent_;
 };
 
-void BecomeUser(uid_t user) {
-  if (setgid(user) != 0 || setuid(user) != 0) _exit(100);
-}
-
 void WriteSecrets(const std::string& socket) {
   HostileSession session(socket, "first");
   const auto staging =

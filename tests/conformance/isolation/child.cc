@@ -17,6 +17,11 @@ Child::Child(const std::function<void()>& body) {
   _exit(0);
 }
 
+void BecomeUser(uid_t user) {
+  if (setgid(user) != 0 || setuid(user) != 0) _exit(100);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);  // a change of the user forgets it
+}
+
 int Child::Wait() {
   int status = 0;
   if (pid_ > 0) waitpid(pid_, &status, 0);

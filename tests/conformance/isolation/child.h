@@ -27,4 +27,7 @@ class Child {
   pid_t pid_ = -1;
 };
 
+// In a child of a test that is root: goes on as this user.
+void BecomeUser(uid_t user);
+
 }  // namespace xpud::isolation
