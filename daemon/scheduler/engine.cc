@@ -54,7 +54,7 @@ Engine::Engine(std::vector<session::DeviceState> devices, Options options)
     : options_(std::move(options)),
       devices_(std::move(devices)),
       patience_(std::chrono::nanoseconds(options_.spin_ns), HasGpu(devices_)),
-      shares_(std::max<size_t>(1, devices_.size()), FairShare(options_.slice_ns, NowNs)) {}
+      shares_(std::max<size_t>(1, devices_.size()), {FairShare(options_.slice_ns, NowNs), {}}) {}
 
 Engine::~Engine() {
   stopping_.store(true);
@@ -92,7 +92,7 @@ void Engine::Call(absl::FunctionRef<void()> task) {
 void Engine::AddSession(std::unique_ptr<session::Session> session) {
   Watch(epoll_.get(), session->transport().doorbell());
   Turn& turn = turns_.emplace_back(Turn{session.get(), {}});
-  for (FairShare& share : shares_) turn.accounts.push_back(&share.Add());
+  for (Shares& shares : shares_) turn.shares.push_back({&shares.appending.Add(), &shares.device.Add()});
   ++counters_.sessions_opened;
   sessions_.emplace(session->id(), std::move(session));
 }
@@ -103,7 +103,10 @@ void Engine::CloseSession(uint64_t id, const std::string& reason) {
   found->second->transport().Close(reason);
   const auto turn = std::find_if(turns_.begin(), turns_.end(),
                                  [&](const Turn& t) { return t.session == found->second.get(); });
-  for (size_t d = 0; d < shares_.size(); ++d) shares_[d].Remove(*turn->accounts[d]);
+  for (size_t d = 0; d < shares_.size(); ++d) {
+    shares_[d].appending.Remove(*turn->shares[d].appending);
+    shares_[d].device.Remove(*turn->shares[d].device);
+  }
   turns_.erase(turn);
   std::unique_ptr<session::Session> session = std::move(found->second);
   sessions_.erase(found);
@@ -164,7 +167,13 @@ absl::StatusOr<bool> Engine::RunTurn(const Turn& turn) {
   const uint64_t before = session.stats().busy_ns;
   session.Poll();
   const uint32_t device = session.current_device();
-  switch (shares_[device].Ask(*turn.accounts[device])) {
+  Shares& shares = shares_[device];
+  if (shares.device.HoldsBack(*turn.shares[device].device)) {
+    held_back_ = true;
+    shares.appending.WasIdle(*turn.shares[device].appending);
+    return session.stats().busy_ns != before;
+  }
+  switch (shares.appending.Ask(*turn.shares[device].appending)) {
     case FairShare::Answer::kNotYet:
       held_back_ = true;  // the least served one runs in this round
       return session.stats().busy_ns != before;
@@ -176,18 +185,31 @@ absl::StatusOr<bool> Engine::RunTurn(const Turn& turn) {
   ASSIGN_OR_RETURN(const auto progress, session.Run(options_.slice_ns));
   const bool worked = progress == session::Session::Progress::kWorked;
   for (uint32_t d = 0; d < shares_.size(); ++d) {
+    FairShare::Account& account = *turn.shares[d].appending;
     if (worked && d == session.current_device())
-      shares_[d].Ran(*turn.accounts[d], session.slice_began_ns(), session.slice_ended_ns());
+      shares_[d].appending.Ran(account, session.slice_began_ns(), session.slice_ended_ns());
     else
-      shares_[d].WasIdle(*turn.accounts[d]);
+      shares_[d].appending.WasIdle(account);
   }
   return worked || session.stats().busy_ns != before;
 }
 
+void Engine::BeginRound() {
+  held_back_ = false;
+  for (Shares& shares : shares_) shares.appending.BeginRound();
+  if (turns_.size() < 2) return;
+  const uint64_t now = NowNs();
+  for (size_t d = 0; d < devices_.size(); ++d) {
+    if (devices_[d].device->properties().synchronous) continue;
+    for (const Turn& turn : turns_)
+      shares_[d].device.Update(*turn.shares[d].device, turn.session->work(static_cast<uint32_t>(d)));
+    shares_[d].device.BeginRound(now);
+  }
+}
+
 // A slice of each session whose turn it is. True when any command ran.
 bool Engine::RunSessions() {
-  held_back_ = false;
-  for (FairShare& share : shares_) share.BeginRound();
+  BeginRound();
   bool worked = false;
   for (size_t i = 0; i < turns_.size(); ++i) {
     const auto ran = RunTurn(turns_[i]);

@@ -16,6 +16,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
+#include "daemon/scheduler/device_share.h"
 #include "daemon/scheduler/fair_share.h"
 #include "daemon/session/session.h"
 #include "proto/base/mutex.h"
@@ -62,7 +63,11 @@ class Engine {
  private:
   struct Turn {
     session::Session* session;
-    std::vector<FairShare::Account*> accounts;  // by device
+    struct Shares {
+      FairShare::Account* appending;
+      DeviceShare::Account* device;
+    };
+    std::vector<Shares> shares;  // by device
   };
 
   struct Alarm {
@@ -78,6 +83,7 @@ class Engine {
   void PollDevices();
   bool RunEnding();
   bool RunSessions();
+  void BeginRound();
   absl::StatusOr<bool> RunTurn(const Turn& turn);
   bool AnyUnderWay() const;
   void Sleep();
@@ -96,7 +102,11 @@ class Engine {
   std::vector<session::DeviceState> devices_;
   absl::flat_hash_map<uint64_t, std::unique_ptr<session::Session>> sessions_;
   transport::Patience patience_;
-  std::vector<FairShare> shares_;  // by device
+  struct Shares {
+    FairShare appending;
+    DeviceShare device;
+  };
+  std::vector<Shares> shares_;  // by device
   std::vector<Turn> turns_;
   bool held_back_ = false;                                 // a session in this round, for another's sake
   std::vector<std::unique_ptr<session::Session>> ending_;  // closed, and a device still works for them

@@ -1,39 +1,37 @@
-// How long one device worked, and for whom. A device that works on its own tells when commands of a queue
-// have ended, not when they ran: work of several queues runs at once where there is room for it, else one
-// after another, as it was sent. The engine thread only.
+// How long one device worked, and for whom. A device that works on its own tells when commands have ended,
+// not when they ran; work of several queues may run at once. All time between two ends is that of the work
+// which ended then, so that what is charged adds up to the time that the device worked. The engine thread
+// only.
 #pragma once
 
-#include <array>
-#include <cstddef>
+#include <algorithm>
 #include <cstdint>
-#include <vector>
 
 namespace xpud::session {
 
 class DeviceTime {
  public:
-  // Commands of a session that were sent at `sent_ns` were at the head of their queue from `began_ns` on, and
-  // have ended now. Returns what they are charged: that time without the part in which other sessions' work
-  // that had been sent before went on, and ended.
-  uint64_t Charge(uint64_t session, uint64_t sent_ns, uint64_t began_ns, uint64_t ended_ns);
-  // The device did nothing else meanwhile.
-  uint64_t ChargeAll(uint64_t began_ns, uint64_t ended_ns);
+  // Work that was sent, or begun, at `sent_ns` has ended. Returns what it is charged.
+  uint64_t Charge(uint64_t sent_ns, uint64_t ended_ns) {
+    const uint64_t from = std::max(sent_ns, ended_ns_), took = ended_ns - std::min(from, ended_ns);
+    ended_ns_ = std::max(ended_ns_, ended_ns);
+    busy_ns_ += took;
+    return took;
+  }
 
   // Time during which there was work.
   uint64_t busy_ns() const { return busy_ns_; }
 
  private:
-  struct Work {
-    uint64_t session, sent_ns, ended_ns;
-  };
-  struct Span {
-    uint64_t began_ns, ended_ns;
-  };
-  static constexpr size_t kMostSpans = 16;
-  std::array<Work, 32> recent_{};
-  size_t next_ = 0;         // in recent_
-  std::vector<Span> busy_;  // that were counted last; they do not touch
+  uint64_t ended_ns_ = 0;  // the last work
   uint64_t busy_ns_ = 0;
+};
+
+// What a device that works on its own does for one session.
+struct DeviceWork {
+  uint64_t used_ns = 0;            // in all, as charged
+  uint64_t ended_ns = 0;           // when work was last found to have ended
+  uint64_t occupied_since_ns = 0;  // since when there was always some under way; 0: there is none
 };
 
 }  // namespace xpud::session

@@ -18,10 +18,6 @@ using wire::CommandKind;
 constexpr uint64_t kStreamPauseNs = 5000;
 constexpr int kCommandsPerLook = 8;  // light commands between two looks at the clock
 
-// Commands that a queue of an asynchronous device has under way: enough to keep it busy, fewer than a stream
-// takes before the append blocks.
-constexpr uint64_t kMostUnderWay = 512;
-
 // Identifies the contents of buffers over all sessions. The engine thread only.
 uint64_t NextContent() {
   static uint64_t last = 0;
@@ -131,9 +127,9 @@ absl::StatusOr<Session::Progress> Session::Run(uint64_t slice_ns) {
   for (int since_look = 1; !batch_.empty() && now - start < slice_ns; ++since_look) {
     wire::CommandHeader header;
     RETURN_IF_ERROR(wire::DecodeHeader(batch_, header));
-    const Queue& queue = queues_[header.queue];
+    Queue& queue = queues_[header.queue];
     if (queue.in_flight != nullptr &&
-        (queue.submitted - queue.completed > kMostUnderWay || !queue.device_queue->ready())) {
+        (queue.under_way >= queue.most_under_way || !queue.device_queue->ready())) {
       if (sequence_ == first) progress = Progress::kStalled;
       break;
     }
@@ -147,13 +143,17 @@ absl::StatusOr<Session::Progress> Session::Run(uint64_t slice_ns) {
     }
     batch_ = batch_.subspan(header.bytes);
     ++sequence_;
-    queues_[header.queue].submitted = sequence_;
+    queue.submitted = sequence_;
     if (dirty_queues_ == 0) dirty_since_ns_ = now;
     dirty_queues_ |= uint64_t{1} << header.queue;
     ++dirty_commands_;
     ++stats_.submitted;
-    if (queues_[header.queue].sent_ns == 0) queues_[header.queue].sent_ns = sent;
-    if (long_ && queue.in_flight != nullptr) RETURN_IF_ERROR(Announce(header.queue));
+    if (queue.in_flight == nullptr) continue;
+    if (queue.sent_ns == 0) queue.sent_ns = sent;
+    ++queue.unannounced;
+    ++queue.under_way;
+    if (uint64_t& since = work_[queue.device].occupied_since_ns; since == 0) since = sent;
+    if (long_) RETURN_IF_ERROR(Announce(header.queue));
   }
   if (ShouldPublish(now)) RETURN_IF_ERROR(PublishCompletions());
   Poll();
@@ -161,7 +161,7 @@ absl::StatusOr<Session::Progress> Session::Run(uint64_t slice_ns) {
   slice_began_ns_ = start;
   slice_ended_ns_ = now;
   const Queue& last = queues_[current_queue_];
-  if (last.in_flight == nullptr) stats_.busy_ns += devices_[last.device].time.ChargeAll(start, now);
+  if (last.in_flight == nullptr) stats_.busy_ns += devices_[last.device].time.Charge(start, now);
   return progress;
 }
 

@@ -85,6 +85,7 @@ class Session {
   uint64_t id() const { return id_; }
   const Peer& peer() const { return peer_; }
   const SessionStats& stats() const { return stats_; }
+  const DeviceWork& work(uint32_t device) const { return work_[device]; }
   uint64_t allocated_bytes(uint32_t device) const { return allocated_[device]; }
   memory::Ledger::Account& account(uint32_t device) const { return *accounts_[device]; }
   uint64_t host_memory_bytes() const { return host_.total().bytes; }
@@ -111,10 +112,13 @@ class Session {
     struct Work {
       uint64_t last;     // sequence
       uint64_t sent_ns;  // its first command
+      uint64_t commands;
     };
     std::deque<Work> announced;
-    uint64_t sent_ns = 0;      // of the first command that is not announced; 0: there is none
-    uint64_t finished_ns = 0;  // when the last work was found to have ended
+    uint64_t unannounced = 0;                      // commands
+    uint64_t under_way = 0, most_under_way = 512;  // commands
+    uint64_t sent_ns = 0;   // of the first command that is not announced; 0: there is none
+    double command_ns = 0;  // what commands take, about
   };
   // A free that waits for several queues that used the buffer, or host memory.
   struct DeferredFree {
@@ -186,6 +190,7 @@ class Session {
   void TakeCompletions();
   // The device time of what has been done.
   void CountTime(Queue& queue, uint64_t done, uint64_t now);
+  void CountOccupied(uint32_t device);
   // Memory for the next command; ResourceExhausted, or Unavailable: there may be some later.
   absl::StatusOr<memory::Block> TakeMemory(Queue& queue, uint64_t bytes);
   absl::StatusOr<memory::Block> TakeCredited(Queue& queue, uint64_t bytes);
@@ -227,7 +232,8 @@ class Session {
   std::array<SharedMemory, transport::kMaxDevices> shared_;
   std::array<uint64_t, transport::kMaxDevices> allocated_{};
   std::array<memory::Ledger::Account*, transport::kMaxDevices>
-      accounts_{};  // from the first to the last moment
+      accounts_{};                                         // from the first to the last moment
+  std::array<DeviceWork, transport::kMaxDevices> work_{};  // of asynchronous devices
   SessionStats stats_;
 
   std::span<const std::byte> batch_;  // commands taken from the transport and not yet run

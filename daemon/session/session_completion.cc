@@ -17,6 +17,11 @@ namespace {
 constexpr uint64_t kMostUnannounced = 128;
 constexpr uint64_t kLongestUnannouncedNs = 100'000;
 
+// What a queue of an asynchronous device has under way: enough to keep it busy, no more commands than a
+// stream takes before the append blocks, and about as much time as others may wait for.
+constexpr double kFewestUnderWay = 8, kMostUnderWay = 512;
+constexpr double kMostAheadNs = 10e6;
+
 }  // namespace
 
 bool Session::ShouldPublish(uint64_t now) const {
@@ -55,7 +60,8 @@ absl::Status Session::Announce(uint32_t queue_id) {
   devices_[queue.device].commands += queue.submitted - queue.written;
   queue.written = queue.submitted;
   RETURN_IF_ERROR(queue.device_queue->WriteValue(queue.in_flight->done_word(), queue.submitted));
-  queue.announced.push_back({queue.submitted, std::exchange(queue.sent_ns, 0)});
+  queue.announced.push_back(
+      {queue.submitted, std::exchange(queue.sent_ns, 0), std::exchange(queue.unannounced, 0)});
   busy_queues_ |= uint64_t{1} << queue_id;
   return absl::OkStatus();
 }
@@ -100,8 +106,10 @@ void Session::TakeCompletions() {
     if (!ending_)
       std::atomic_ref<uint64_t>(*transport_->CompletedWord(q)).store(done, std::memory_order_release);
     stats_.completed = std::max(stats_.completed, done);
-    if (done == queue.written) busy_queues_ &= ~(uint64_t{1} << q);
     finished |= uint64_t{1} << q;
+    if (done != queue.written) continue;
+    busy_queues_ &= ~(uint64_t{1} << q);
+    CountOccupied(queue.device);
   }
   if (finished == 0) return;
   transport_->WakeClient();
@@ -109,15 +117,31 @@ void Session::TakeCompletions() {
 }
 
 void Session::CountTime(Queue& queue, uint64_t done, uint64_t now) {
-  uint64_t sent = 0;
+  uint64_t sent = 0, commands = 0;
   while (!queue.announced.empty() && queue.announced.front().last <= done) {
-    if (sent == 0) sent = queue.announced.front().sent_ns;
+    const Queue::Work& work = queue.announced.front();
+    if (sent == 0) sent = work.sent_ns;
+    commands += work.commands;
     queue.announced.pop_front();
   }
-  if (sent != 0) {
-    stats_.busy_ns += devices_[queue.device].time.Charge(id_, sent, std::max(sent, queue.finished_ns), now);
+  DeviceWork& work = work_[queue.device];
+  work.ended_ns = now;
+  if (commands == 0) return;
+  const uint64_t took = devices_[queue.device].time.Charge(sent, now);
+  stats_.busy_ns += took;
+  work.used_ns += took;
+  queue.under_way -= commands;
+  queue.command_ns += (static_cast<double>(took) / static_cast<double>(commands) - queue.command_ns) / 8;
+  queue.most_under_way = static_cast<uint64_t>(
+      std::clamp(kMostAheadNs / std::max(queue.command_ns, 1.0), kFewestUnderWay, kMostUnderWay));
+}
+
+// A session that has something under way keeps the device occupied from the first of it on.
+void Session::CountOccupied(uint32_t device) {
+  for (uint64_t rest = busy_queues_ | dirty_queues_; rest != 0; rest &= rest - 1) {
+    if (queues_[std::countr_zero(rest)].device == device) return;
   }
-  queue.finished_ns = now;
+  work_[device].occupied_since_ns = 0;
 }
 
 }  // namespace xpud::session
