@@ -8,6 +8,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "daemon/memory/pool.h"
+#include "proto/base/checks.h"
 #include "proto/wire/commands.h"
 
 namespace xpud::session {
@@ -44,9 +45,9 @@ class BufferTable {
   Buffer* Insert(wire::Handle handle);
   // The buffer, or null.
   Buffer* Find(wire::Handle handle) {
-    if (handle.id >= slots_.size() || handle.generation == 0) return nullptr;
+    if (Refused(handle.id >= slots_.size() || handle.generation == 0)) return nullptr;
     Buffer& buffer = slots_[handle.id];
-    return buffer.generation == handle.generation ? &buffer : nullptr;
+    return Refused(buffer.generation != handle.generation) ? nullptr : &buffer;
   }
   void Erase(Buffer& buffer) {
     buffer.generation = 0;

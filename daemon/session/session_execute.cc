@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/session/op_check.h"
 #include "daemon/session/session.h"
+#include "proto/base/checks.h"
 #include "proto/base/status_macros.h"
 
 namespace xpud::session {
@@ -82,15 +83,17 @@ absl::Status CheckWork(const kernels::OpCall& call, const DeviceState& state) {
 absl::Status Session::ResolveTensor(const wire::DecodedOperand& from, kernels::Operand& to, Buffer*& buffer,
                                     uint32_t queue_id) {
   buffer = buffers_.Find(from.buffer);
-  if (buffer == nullptr) return absl::InvalidArgumentError("a tensor names a buffer that does not exist");
-  if (buffer->device != queues_[queue_id].device)
+  if (Refused(buffer == nullptr))
+    return absl::InvalidArgumentError("a tensor names a buffer that does not exist");
+  if (Refused(buffer->device != queues_[queue_id].device))
     return absl::InvalidArgumentError("a tensor is on another device than its queue");
   to.rank = from.rank;
   std::copy_n(from.sizes.begin(), from.rank, to.sizes.begin());
   std::copy_n(from.strides.begin(), from.rank, to.strides.begin());
   uint64_t elements;
   const uint64_t room = buffer->bytes / ops::SizeOf(from.dtype);
-  if (!Extent(to, elements) || (elements != 0 && (from.offset > room || elements > room - from.offset))) {
+  if (Refused(!Extent(to, elements) ||
+              (elements != 0 && (from.offset > room || elements > room - from.offset)))) {
     return absl::InvalidArgumentError(absl::StrCat("a view of ", elements, " elements from element ",
                                                    from.offset, " leaves its buffer of ", buffer->bytes,
                                                    " bytes"));
@@ -106,7 +109,7 @@ absl::Status Session::ResolveTensor(const wire::DecodedOperand& from, kernels::O
 absl::Status Session::ResolveOperands(uint32_t queue_id) {
   const int inputs = execute_.row->inputs;
   absl::Status first;
-  if (execute_.inputs > inputs)
+  if (Refused(execute_.inputs > inputs))
     first = absl::InvalidArgumentError(
         absl::StrCat(execute_.inputs, " inputs; at most ", inputs, " are allowed"));
   for (int i = 0; i < execute_.outputs + inputs; ++i) {
@@ -220,8 +223,9 @@ absl::StatusOr<Session::Outcome> Session::Execute(std::span<const std::byte> byt
   };
   if (absl::Status status = ResolveOperands(queue_id); !status.ok()) return refuse(status, nullptr);
   kernels::OpCall call = Call();
-  absl::Status checked = CheckOp(call);
-  if (checked.ok()) checked = CheckWork(call, state);
+  absl::Status checked;
+  if (kChecked) checked = CheckOp(call);
+  if (kChecked && checked.ok()) checked = CheckWork(call, state);
   if (!checked.ok()) return refuse(checked, &call);
   if (ReadsPoison()) {
     if (!queue.error_raised)
@@ -233,7 +237,7 @@ absl::StatusOr<Session::Outcome> Session::Execute(std::span<const std::byte> byt
     RETURN_IF_ERROR(GuardOutputs(queue_id));
     RecordUses();
   }
-  const bool reports = queue.in_flight != nullptr && ops::ReadsIndices(execute_.row->family);
+  const bool reports = kChecked && queue.in_flight != nullptr && ops::ReadsIndices(execute_.row->family);
   call.error_word = &queue.error_word;
   if (reports) {
     call.error_word = queue.in_flight->TakeErrorSlot(sequence_ + 1, [&] { return Describe(call); });
@@ -251,7 +255,7 @@ absl::StatusOr<Session::Outcome> Session::Execute(std::span<const std::byte> byt
   }
   long_ = queue.in_flight != nullptr && TakesLong(call);
   MarkOutputsWritten();
-  if (queue.in_flight == nullptr) CheckErrorWord(queue, call);
+  if (kChecked && queue.in_flight == nullptr) CheckErrorWord(queue, call);
   return Outcome::kDone;
 }
 

@@ -16,7 +16,7 @@ class Reader {
   explicit Reader(std::span<const std::byte> bytes) : at_(bytes.data()), end_(at_ + bytes.size()) {}
   template <typename T>
   bool Get(T& value) {
-    if (static_cast<size_t>(end_ - at_) < sizeof(T)) return false;
+    if (Refused(static_cast<size_t>(end_ - at_) < sizeof(T))) return false;
     std::memcpy(&value, at_, sizeof(T));
     at_ += sizeof(T);
     return true;
@@ -65,7 +65,7 @@ absl::Status GetTensorBody(Reader& reader, uint8_t flags, DecodedOperand& operan
   uint32_t word;
   bool complete = reader.Get(operand.buffer.generation) && reader.Get(word);
   if (flags & kWide) {
-    if (complete && word != 0) return Broken("reserved bytes of a tensor are not zero");
+    if (Refused(complete && word != 0)) return Broken("reserved bytes of a tensor are not zero");
     complete = complete && reader.Get(operand.offset) &&
                reader.GetDims<uint64_t>(operand.sizes, operand.rank) &&
                (!operand.strided || reader.GetDims<uint64_t>(operand.strides, operand.rank));
@@ -77,7 +77,7 @@ absl::Status GetTensorBody(Reader& reader, uint8_t flags, DecodedOperand& operan
     if (dims % 2 != 0) complete = complete && reader.Get(word);
   }
   if (!complete) return Broken("a command ends inside a tensor");
-  RETURN_IF_ERROR(CheckExtent(operand));
+  if (kChecked) RETURN_IF_ERROR(CheckExtent(operand));
   if (!operand.strided) DeriveStrides(operand);
   return absl::OkStatus();
 }
@@ -88,16 +88,16 @@ absl::Status GetOperand(Reader& reader, DecodedOperand& operand) {
   operand.kind = header.kind;
   if (header.kind == OperandKind::kAbsent) return absl::OkStatus();
   operand.dtype = static_cast<ops::DType>(header.dtype);
-  if (!ops::IsValid(operand.dtype)) return Broken("an operand has an unknown dtype");
+  if (Refused(!ops::IsValid(operand.dtype))) return Broken("an operand has an unknown dtype");
   if (header.kind == OperandKind::kInteger || header.kind == OperandKind::kReal) {
     operand.number.is_integer = header.kind == OperandKind::kInteger;
     operand.rank = 0;
     return reader.Get(operand.number.integer) ? absl::OkStatus()
                                               : Broken("a command ends inside an immediate");
   }
-  if (header.kind != OperandKind::kTensor) return Broken("an operand of unknown kind");
-  if (header.rank > ops::kMaxRank) return Broken("a tensor's rank is too large");
-  if (header.flags & ~(kStrided | kWide)) return Broken("a tensor has unknown flags");
+  if (Refused(header.kind != OperandKind::kTensor)) return Broken("an operand of unknown kind");
+  if (Refused(header.rank > ops::kMaxRank)) return Broken("a tensor's rank is too large");
+  if (Refused((header.flags & ~(kStrided | kWide)) != 0)) return Broken("a tensor has unknown flags");
   operand.rank = header.rank;
   operand.strided = (header.flags & kStrided) != 0;
   operand.buffer.id = header.buffer;
@@ -108,13 +108,13 @@ absl::Status GetOperand(Reader& reader, DecodedOperand& operand) {
 
 absl::Status DecodeHeader(std::span<const std::byte> bytes, CommandHeader& header) {
   std::memcpy(&header, bytes.data(), sizeof(header));
-  if (header.bytes < sizeof(header) || header.bytes > kMaxCommandBytes || header.bytes % 8 != 0) {
+  if (Refused(header.bytes < sizeof(header) || header.bytes > kMaxCommandBytes || header.bytes % 8 != 0)) {
     return absl::InvalidArgumentError(absl::StrCat("a command of ", header.bytes,
                                                    " bytes; multiples of 8 from 8 to ", kMaxCommandBytes,
                                                    " are allowed"));
   }
-  if (header.reserved != 0) return Broken("reserved bytes of a command are not zero");
-  if (header.queue >= kMaxQueues) {
+  if (Refused(header.reserved != 0)) return Broken("reserved bytes of a command are not zero");
+  if (Refused(header.queue >= kMaxQueues)) {
     return absl::InvalidArgumentError(
         absl::StrCat("queue ", header.queue, "; ids below ", kMaxQueues, " are allowed"));
   }
@@ -123,10 +123,10 @@ absl::Status DecodeHeader(std::span<const std::byte> bytes, CommandHeader& heade
 
 absl::Status DecodeUploadInline(std::span<const std::byte> bytes, UploadInlineCommand& command,
                                 std::span<const std::byte>& payload) {
-  if (bytes.size() < sizeof(command)) return Broken("a command's size does not fit its kind");
+  if (Refused(bytes.size() < sizeof(command))) return Broken("a command's size does not fit its kind");
   std::memcpy(&command, bytes.data(), sizeof(command));
-  if (command.bytes > kMaxInlineUploadBytes ||
-      bytes.size() != sizeof(command) + ((command.bytes + 7u) & ~7u)) {
+  if (Refused(command.bytes > kMaxInlineUploadBytes ||
+              bytes.size() != sizeof(command) + ((command.bytes + 7u) & ~7u))) {
     return Broken("an inline upload's length does not fit its command");
   }
   payload = bytes.subspan(sizeof(command), command.bytes);
@@ -138,12 +138,12 @@ absl::Status DecodeExecute(std::span<const std::byte> bytes, DecodedExecute& exe
   ExecuteCommand command;
   if (!reader.Get(command)) return Broken("a command's size does not fit its kind");
   execute.row = ops::FindRow(command.row);
-  if (execute.row == nullptr)
+  if (Refused(execute.row == nullptr))
     return absl::InvalidArgumentError(absl::StrCat("op ", command.row, " does not exist"));
   execute.compute = static_cast<ops::DType>(command.compute);
-  if (!ops::IsValid(execute.compute)) return Broken("an op has an unknown compute dtype");
-  if (command.outputs > ops::kMaxOutputs || command.inputs > ops::kMaxInputs ||
-      command.attributes > ops::kMaxAttributes) {
+  if (Refused(!ops::IsValid(execute.compute))) return Broken("an op has an unknown compute dtype");
+  if (Refused(command.outputs > ops::kMaxOutputs || command.inputs > ops::kMaxInputs ||
+              command.attributes > ops::kMaxAttributes)) {
     return Broken("an op has too many operands");
   }
   execute.outputs = command.outputs;
@@ -155,7 +155,7 @@ absl::Status DecodeExecute(std::span<const std::byte> bytes, DecodedExecute& exe
     execute.numbers[i].is_integer = (command.integer_attributes >> i & 1) != 0;
     if (!reader.Get(execute.numbers[i].integer)) return Broken("a command ends inside an attribute");
   }
-  return reader.AtEnd() ? absl::OkStatus() : Broken("bytes trail an op");
+  return Refused(!reader.AtEnd()) ? Broken("bytes trail an op") : absl::OkStatus();
 }
 
 }  // namespace xpud::wire
