@@ -24,6 +24,7 @@ struct DecodedOperand {
   bool strided = false;
   Handle buffer{};
   uint64_t offset = 0;  // in elements
+  uint64_t bytes = 0;   // of a tensor: of so many elements, an empty dimension counting as one
   ops::Number number;
   std::array<int64_t, ops::kMaxRank> sizes;    // `rank` of them are set
   std::array<int64_t, ops::kMaxRank> strides;  // set for tensors, derived from the sizes where none were sent
