@@ -22,6 +22,7 @@
 #include "daemon/service/control.h"
 #include "daemon/service/listener.h"
 #include "kernels/compiler/object_cache.h"
+#include "proto/base/checks.h"
 #include "proto/base/status_macros.h"
 #include "proto/transport/barrier.h"
 
@@ -218,6 +219,7 @@ int Main(int argc, char** argv) {
   }
   if (options->background) Detach();
   StartLogging(options->log_level);
+  if (!kChecked) spdlog::error("without_checks danger=\"clients are trusted: for benchmarks only\"");
   BlockSignals();
   RaiseFileLimit();
   transport::AllowRemoteBarriers();  // costs milliseconds once there are other threads

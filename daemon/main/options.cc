@@ -7,6 +7,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "proto/base/checks.h"
 
 namespace xpud {
 namespace {
@@ -109,6 +110,7 @@ bool SetFlag(std::string_view name, Options& options) {
   if (name == "--asynchronous") return options.asynchronous = true;
   if (name == "--standby-executor") return options.standby_executor = true;
   if (name == "--test-kernels") return options.test_kernels = true;
+  if (!kChecked && name == "--without-checks") return options.without_checks = true;
   if (name == "--help") return options.help = true;
   if (name == "--version") return options.version = true;
   return false;
@@ -162,7 +164,9 @@ absl::StatusOr<Options> ParseOptions(std::span<char* const> arguments) {
       return absl::InvalidArgumentError(absl::StrCat(std::string(name), ": ", status.message()));
     }
   }
-  return options;
+  if (kChecked || options.without_checks || options.help || options.version) return options;
+  return absl::InvalidArgumentError(
+      "this build trusts its clients and is for measuring only; --without-checks says that you know");
 }
 
 }  // namespace xpud

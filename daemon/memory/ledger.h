@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "absl/functional/function_ref.h"
+#include "proto/base/checks.h"
 #include "proto/base/out_of_memory.h"
 
 namespace xpud::memory {
@@ -65,7 +66,7 @@ class Ledger {
   }
 
   // Credit that is not in use, of all accounts.
-  uint64_t unused() const { return unused_; }
+  uint64_t unused() const { return kChecked ? unused_ : 0; }
   uint64_t capacity() const { return capacity_; }
 
   // Quotas from now on, nullopt: the default again. What is held beyond them stays.

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "daemon/memory/pool.h"
 #include "daemon/session/table_space.h"
+#include "proto/base/checks.h"
 #include "proto/base/mapping.h"
 #include "proto/wire/commands.h"
 
@@ -57,9 +58,9 @@ class BufferTable {
   Buffer* Insert(wire::Handle handle);
   // The buffer, or null.
   Buffer* Find(wire::Handle handle) {
-    if (handle.id - 1 >= size_ || handle.generation == 0) return nullptr;
+    if (Refused(handle.id - 1 >= size_ || handle.generation == 0)) return nullptr;
     Buffer& buffer = At(handle.id);
-    return buffer.generation == handle.generation ? &buffer : nullptr;
+    return Refused(buffer.generation != handle.generation) ? nullptr : &buffer;
   }
   void Erase(Buffer& buffer) {
     buffer.generation = 0;

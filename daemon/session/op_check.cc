@@ -32,8 +32,10 @@ absl::Status Invalid(std::string_view what) { return absl::InvalidArgumentError(
 
 // ---- pieces
 
+bool IsTensor(const Operand& operand) { return operand.present && !operand.immediate; }
+
 absl::Status NeedTensor(const Operand& operand, const char* role) {
-  if (operand.present && !operand.immediate) return absl::OkStatus();
+  if (IsTensor(operand)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(role, " must be a tensor"));
 }
 
@@ -45,7 +47,9 @@ absl::Status NeedRank(const Operand& operand, const char* role, int rank) {
 
 absl::Status NeedSizes(const Operand& operand, const char* role, std::initializer_list<int64_t> sizes) {
   RETURN_IF_ERROR(NeedRank(operand, role, static_cast<int>(sizes.size())));
-  if (std::equal(sizes.begin(), sizes.end(), operand.sizes.begin())) return absl::OkStatus();
+  bool same = true;
+  for (int d = 0; d < operand.rank; ++d) same &= operand.sizes[d] == sizes.begin()[d];
+  if (same) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat(role, " has sizes ", Describe(operand), ", [", absl::StrJoin(sizes, ", "), "] is needed"));
 }
@@ -60,8 +64,11 @@ absl::Status NeedSameType(const Operand& operand, const char* role, DType type) 
   return operand.dtype == type ? absl::OkStatus() : NeedType(operand, role, ops::SetOf(type));
 }
 
+// Inline, as ranks are small: std::equal would be a call.
 bool SameSizes(const Operand& a, const Operand& b) {
-  return a.rank == b.rank && std::equal(a.sizes.begin(), a.sizes.begin() + a.rank, b.sizes.begin());
+  bool same = a.rank == b.rank;
+  for (int d = 0; same && d < a.rank; ++d) same = a.sizes[d] == b.sizes[d];
+  return same;
 }
 
 absl::Status NeedSameSizes(const Operand& operand, const Operand& like, const char* role) {
@@ -105,10 +112,14 @@ absl::StatusOr<int> Dim(const OpCall& call, const Operand& operand) {
 }
 
 // Each size equal or 1 (an expanded dimension has the output's size and stride 0).
-absl::Status NeedBroadcastTo(const Operand& operand, const Operand& out, const char* role) {
+bool BroadcastsTo(const Operand& operand, const Operand& out) {
   bool fits = operand.rank == out.rank;
   for (int d = 0; fits && d < out.rank; ++d) fits = operand.sizes[d] == out.sizes[d] || operand.sizes[d] == 1;
-  if (fits) return absl::OkStatus();
+  return fits;
+}
+
+absl::Status NeedBroadcastTo(const Operand& operand, const Operand& out, const char* role) {
+  if (BroadcastsTo(operand, out)) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat(role, " ", Describe(operand), " does not broadcast to ", Describe(out)));
 }
@@ -117,10 +128,10 @@ absl::Status NeedBroadcastTo(const Operand& operand, const Operand& out, const c
 
 absl::Status CheckMap(const OpCall& call) {
   const Operand& first = call.outputs[0];
-  for (const Operand& out : call.outputs) RETURN_IF_ERROR(NeedSameSizes(out, first, "output"));
+  for (const Operand& out : call.outputs.subspan(1)) RETURN_IF_ERROR(NeedSameSizes(out, first, "output"));
   for (const Operand& input : call.inputs) {
     if (!input.present) return Invalid("an input is missing");
-    if (!input.immediate) RETURN_IF_ERROR(NeedBroadcastTo(input, first, "input"));
+    if (!input.immediate && !BroadcastsTo(input, first)) return NeedBroadcastTo(input, first, "input");
   }
   return absl::OkStatus();
 }
@@ -327,7 +338,7 @@ absl::Status CheckCounts(const OpCall& call) {
   }
   for (size_t i = 0; i < call.outputs.size(); ++i) {
     const bool optional = row.family == Family::kAttention && i == 1;
-    if (!optional) RETURN_IF_ERROR(NeedTensor(call.outputs[i], "output"));
+    if (!optional && !IsTensor(call.outputs[i])) return NeedTensor(call.outputs[i], "output");
   }
   if (call.outputs.size() < row.outputs && row.family != Family::kAttention)
     return Invalid("an output is missing");

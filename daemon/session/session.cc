@@ -1,8 +1,10 @@
 #include "daemon/session/session.h"
 
 #include <bit>
+#include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/checks.h"
 #include "proto/base/clock.h"
 #include "proto/base/status_macros.h"
 #include "proto/transport/layout.h"
@@ -125,8 +127,8 @@ absl::StatusOr<Session::Progress> Session::Run(uint64_t slice_ns) {
   Progress progress = Progress::kWorked;
   const uint64_t first = sequence_;
   for (int since_look = 1; !batch_.empty() && now - start < slice_ns; ++since_look) {
-    wire::CommandHeader header;
-    RETURN_IF_ERROR(wire::DecodeHeader(batch_, header));
+    wire::CommandHeader header;  // which Receive has checked
+    std::memcpy(&header, batch_.data(), sizeof(header));
     Queue& queue = queues_[header.queue];
     if (queue.in_flight != nullptr &&
         (queue.under_way >= queue.most_under_way || !queue.device_queue->ready())) {
@@ -169,12 +171,13 @@ absl::StatusOr<Session::Outcome> Session::RunCommand(std::span<const std::byte> 
                                                      const wire::CommandHeader& header) {
   current_queue_ = header.queue;
   const bool open = (open_queues_ >> header.queue & 1) != 0;
-  if (open == (header.kind == CommandKind::kCreateQueue))
+  if (Refused(open == (header.kind == CommandKind::kCreateQueue)))
     return Breach(open ? "a queue was created twice" : "a queue does not exist");
   absl::Status status;
   switch (header.kind) {
     case CommandKind::kNop:
-      if (bytes.size() != sizeof(wire::NopCommand)) return Breach("a command's size does not fit its kind");
+      if (Refused(bytes.size() != sizeof(wire::NopCommand)))
+        return Breach("a command's size does not fit its kind");
       return Outcome::kDone;
     case CommandKind::kExecute:
       return Execute(bytes, header.queue);

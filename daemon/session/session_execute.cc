@@ -6,28 +6,35 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/session/op_check.h"
 #include "daemon/session/session.h"
+#include "proto/base/checks.h"
 #include "proto/base/status_macros.h"
 
 namespace xpud::session {
 namespace {
 
-// The elements between a view's first and last one, or 0 for an empty view. Cannot overflow: see
-// DecodeExecute.
-bool Extent(const kernels::Operand& operand, uint64_t& elements) {
+// Takes a view's sizes and strides; `elements`: those between its first and last one, or 0 for an empty view.
+// Whether that is a number. One dimension after the other, as they were written: who reads two at once waits
+// for the writes.
+bool TakeView(const wire::DecodedOperand& from, kernels::Operand& to, uint64_t& elements) {
   elements = 1;
-  for (int d = 0; d < operand.rank; ++d) {
-    if (operand.sizes[d] == 0) {
-      elements = 0;
-      return true;
-    }
+  bool empty = false, fits = true;
+  to.rank = from.rank;
+  for (int d = 0; d < from.rank; ++d) {
+    const int64_t size = to.sizes[d] = from.sizes[d], stride = to.strides[d] = from.strides[d];
     uint64_t span;
-    if (__builtin_mul_overflow(static_cast<uint64_t>(operand.sizes[d] - 1),
-                               static_cast<uint64_t>(operand.strides[d]), &span) ||
-        __builtin_add_overflow(elements, span, &elements)) {
-      return false;
-    }
+    empty |= size == 0;
+    fits &= !__builtin_mul_overflow(static_cast<uint64_t>(size - 1), static_cast<uint64_t>(stride), &span) &&
+            !__builtin_add_overflow(elements, span, &elements);
   }
-  return true;
+  if (empty) elements = 0;
+  return fits || empty;
+}
+
+// Whether so many elements from the view's offset on are more than the buffer has.
+bool Leaves(const Buffer& buffer, const wire::DecodedOperand& view, uint64_t elements) {
+  uint64_t end;
+  return __builtin_add_overflow(view.offset, elements, &end) ||
+         __builtin_mul_overflow(end, ops::SizeOf(view.dtype), &end) || end > buffer.bytes;
 }
 
 double Bytes(const kernels::Operand& operand) {
@@ -58,23 +65,19 @@ bool TakesLong(const kernels::OpCall& call) {
   return bytes > kBytes || Products(call) > kProducts;
 }
 
-// Views repeat their elements where strides are 0, and attention does more the longer its sequences are, so
-// the memory that an op names does not bound what it asks for. These do: a view may be no larger than the
-// device's memory, and where nobody can end a command (an executor process can be), it may multiply for
+// Attention does more the longer its sequences are, so the memory that an op names does not bound what it
+// asks for. This does: where nobody can end a command (an executor process can be), it may multiply for
 // minutes at most.
 absl::Status CheckWork(const kernels::OpCall& call, const DeviceState& state) {
   constexpr double kMostProducts = 0x1p43;
-  const uint64_t memory = state.device->properties().total_memory;
-  for (const auto& operands : {call.outputs, call.inputs}) {
-    for (const kernels::Operand& operand : operands) {
-      if (Bytes(operand) <= static_cast<double>(memory)) continue;
-      return absl::InvalidArgumentError(absl::StrCat("a view of ", operand.numel(),
-                                                     " elements would take more than the ", memory,
-                                                     " bytes that its device has"));
-    }
-  }
-  if (state.device->properties().replaceable || Products(call) <= kMostProducts) return absl::OkStatus();
+  if (Products(call) <= kMostProducts || state.device->properties().replaceable) return absl::OkStatus();
   return absl::InvalidArgumentError("it would take more than 2^43 multiplications, the most of one command");
+}
+
+absl::Status TooLarge(const wire::DecodedOperand& view, uint64_t memory) {
+  return absl::InvalidArgumentError(absl::StrCat("a view of ", view.bytes / ops::SizeOf(view.dtype),
+                                                 " elements would take more than the ", memory,
+                                                 " bytes that its device has"));
 }
 
 }  // namespace
@@ -82,19 +85,19 @@ absl::Status CheckWork(const kernels::OpCall& call, const DeviceState& state) {
 absl::Status Session::ResolveTensor(const wire::DecodedOperand& from, kernels::Operand& to, Buffer*& buffer,
                                     uint32_t queue_id) {
   buffer = buffers_.Find(from.buffer);
-  if (buffer == nullptr) return absl::InvalidArgumentError("a tensor names a buffer that does not exist");
-  if (buffer->device != queues_[queue_id].device)
+  if (Refused(buffer == nullptr))
+    return absl::InvalidArgumentError("a tensor names a buffer that does not exist");
+  if (Refused(buffer->device != queues_[queue_id].device))
     return absl::InvalidArgumentError("a tensor is on another device than its queue");
-  to.rank = from.rank;
-  std::copy_n(from.sizes.begin(), from.rank, to.sizes.begin());
-  std::copy_n(from.strides.begin(), from.rank, to.strides.begin());
   uint64_t elements;
-  const uint64_t room = buffer->bytes / ops::SizeOf(from.dtype);
-  if (!Extent(to, elements) || (elements != 0 && (from.offset > room || elements > room - from.offset))) {
+  if (Refused(!TakeView(from, to, elements) || (elements != 0 && Leaves(*buffer, from, elements)))) {
     return absl::InvalidArgumentError(absl::StrCat("a view of ", elements, " elements from element ",
                                                    from.offset, " leaves its buffer of ", buffer->bytes,
                                                    " bytes"));
   }
+  // Views repeat their elements where strides are small, so that this is another bound than the buffer's.
+  const uint64_t memory = devices_[buffer->device].pool->ledger().capacity();
+  if (Refused(elements != 0 && from.bytes > memory)) return TooLarge(from, memory);
   buffer->queues |= uint64_t{1} << queue_id;
   // Without storage nothing is read: see ReadsPoison.
   const bool starts_behind = elements != 0 && buffer->poison != Poison::kNoStorage;
@@ -106,7 +109,7 @@ absl::Status Session::ResolveTensor(const wire::DecodedOperand& from, kernels::O
 absl::Status Session::ResolveOperands(uint32_t queue_id) {
   const int inputs = execute_.row->inputs;
   absl::Status first;
-  if (execute_.inputs > inputs)
+  if (Refused(execute_.inputs > inputs))
     first = absl::InvalidArgumentError(
         absl::StrCat(execute_.inputs, " inputs; at most ", inputs, " are allowed"));
   for (int i = 0; i < execute_.outputs + inputs; ++i) {
@@ -220,8 +223,9 @@ absl::StatusOr<Session::Outcome> Session::Execute(std::span<const std::byte> byt
   };
   if (absl::Status status = ResolveOperands(queue_id); !status.ok()) return refuse(status, nullptr);
   kernels::OpCall call = Call();
-  absl::Status checked = CheckOp(call);
-  if (checked.ok()) checked = CheckWork(call, state);
+  absl::Status checked;
+  if (kChecked) checked = CheckOp(call);
+  if (kChecked && checked.ok()) checked = CheckWork(call, state);
   if (!checked.ok()) return refuse(checked, &call);
   if (ReadsPoison()) {
     if (!queue.error_raised)
@@ -233,7 +237,7 @@ absl::StatusOr<Session::Outcome> Session::Execute(std::span<const std::byte> byt
     RETURN_IF_ERROR(GuardOutputs(queue_id));
     RecordUses();
   }
-  const bool reports = queue.in_flight != nullptr && ops::ReadsIndices(execute_.row->family);
+  const bool reports = kChecked && queue.in_flight != nullptr && ops::ReadsIndices(execute_.row->family);
   call.error_word = &queue.error_word;
   if (reports) {
     call.error_word = queue.in_flight->TakeErrorSlot(sequence_ + 1, [&] { return Describe(call); });
@@ -251,7 +255,7 @@ absl::StatusOr<Session::Outcome> Session::Execute(std::span<const std::byte> byt
   }
   long_ = queue.in_flight != nullptr && TakesLong(call);
   MarkOutputsWritten();
-  if (queue.in_flight == nullptr) CheckErrorWord(queue, call);
+  if (kChecked && queue.in_flight == nullptr) CheckErrorWord(queue, call);
   return Outcome::kDone;
 }
 

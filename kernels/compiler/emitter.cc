@@ -4,6 +4,7 @@
 
 #include "llvm/IR/IntrinsicsNVPTX.h"
 #include "proto/base/check.h"
+#include "proto/base/checks.h"
 
 namespace xpud::kernels {
 
@@ -582,6 +583,11 @@ Emitter::Value Emitter::LoadInvariant(DType type, Value base, Value index, Scala
   load->setMetadata(llvm::LLVMContext::MD_invariant_load, llvm::MDNode::get(context_, {}));
   MarkAccess(load);
   return FromStorage(type, load, as);
+}
+
+Emitter::Value Emitter::IsIndex(Value index, Value count) {
+  // Unsigned: a negative index is a very large one.
+  return kChecked ? ir_.CreateICmpULT(index, count) : ir_.getTrue();
 }
 
 Emitter::Value Emitter::IndexError(Value value) {

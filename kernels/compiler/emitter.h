@@ -128,6 +128,8 @@ class Emitter {
   // As Load, of memory that the kernel does not write: may be moved out of loops.
   Value LoadInvariant(ops::DType type, Value base, Value index, Scalar as);
 
+  // Whether `index`, of memory, is one of `count`.
+  Value IsIndex(Value index, Value count);
   // error_word = kIndexOutOfRange with `value` above, where `bad` (i1).
   void ReportIndex(Value error_word, Value bad, Value value);
   // What error_word holds for an index `value` out of range.

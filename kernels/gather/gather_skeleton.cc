@@ -53,8 +53,7 @@ class GatherEmission : public BoxEmission {
 
   Value Move(const Values& offsets, int block) {
     Value const index = e_.LoadInvariant(key_.index, e_.Arg(1), offsets[1], Scalar::kI64);
-    // Unsigned: a negative index is a very large one.
-    Value const inside = e_.ir().CreateICmpULT(index, e_.Arg(4));
+    Value const inside = e_.IsIndex(index, e_.Arg(4));
     e_.If(inside, [&] {
       const Scalar scalar = ScalarOf(key_.element);
       Value const at = e_.Add(offsets[2], e_.Mul(index, e_.Arg(5)));

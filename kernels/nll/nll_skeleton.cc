@@ -44,7 +44,7 @@ class TargetEmission {
   Target LoadTarget(Value pointer, Value offset, Value classes, Value ignore) {
     Value const value = e_.Load(key_.target, pointer, offset, Scalar::kI64);
     Value const heeded = e_.ir().CreateICmpNE(value, ignore);
-    Value const inside = e_.ir().CreateICmpULT(value, classes);
+    Value const inside = e_.IsIndex(value, classes);
     return {value, e_.ir().CreateAnd(heeded, inside), e_.ir().CreateAnd(heeded, e_.ir().CreateNot(inside))};
   }
 

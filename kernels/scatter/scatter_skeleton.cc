@@ -55,7 +55,7 @@ class ScatterEmission {
     Value const beyond = e_.Min(e_.Add(first, e_.Arg(9)), e_.Arg(4));
     e_.Loop(e_.I64(0), e_.Arg(6), e_.I64(1), [&](Value n) {
       Value const row = e_.Load(key_.index, e_.Arg(1), e_.Mul(n, e_.Arg(12)), Scalar::kI64);
-      Value const inside = e_.ir().CreateICmpULT(row, e_.Arg(4));
+      Value const inside = e_.IsIndex(row, e_.Arg(4));
       e_.ReportIndex(e_.Arg(3), e_.ir().CreateAnd(reports, e_.ir().CreateNot(inside)), row);
       Value const heeded = e_.ir().CreateAnd(inside, e_.ir().CreateICmpNE(row, e_.Arg(7)));
       Value const ours =

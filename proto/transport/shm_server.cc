@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/checks.h"
 #include "proto/base/status_macros.h"
 #include "proto/transport/barrier.h"
 #include "proto/transport/futex.h"
@@ -49,7 +50,7 @@ absl::StatusOr<std::unique_ptr<ShmServer>> ShmServer::Create(SessionFds& fds) {
 
 absl::StatusOr<uint64_t> ShmServer::ReadTail() const {
   const uint64_t tail = control().tail.load(std::memory_order_acquire);
-  if (tail - head_ > kRingBytes || tail % 8 != 0) {
+  if (Refused(tail - head_ > kRingBytes || tail % 8 != 0)) {
     return absl::InvalidArgumentError("the ring's tail is outside the ring");
   }
   return tail;

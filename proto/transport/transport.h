@@ -72,8 +72,8 @@ class ServerTransport {
  public:
   virtual ~ServerTransport() = default;
 
-  // Whole commands, in a private copy that stays valid until the next call; empty when there are none. An
-  // error is a breach of protocol.
+  // Whole commands, in a private copy that stays valid until the next call, their headers as DecodeHeader
+  // wants them; empty when there are none. An error is a breach of protocol.
   virtual absl::StatusOr<std::span<const std::byte>> Receive() = 0;
   // Whether the client has begun to wait since the last Receive.
   virtual bool ClientWantsAnswer() const = 0;

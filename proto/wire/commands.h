@@ -40,6 +40,8 @@ enum class CommandKind : uint8_t {
   kReserve = 15,
 };
 
+constexpr uint32_t PadTo8(size_t bytes) { return static_cast<uint32_t>((bytes + 7) & ~size_t{7}); }
+
 struct CommandHeader {
   uint32_t bytes;  // of the whole command, this header included
   CommandKind kind;

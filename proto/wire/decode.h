@@ -10,6 +10,7 @@
 #include <span>
 
 #include "absl/status/status.h"
+#include "proto/base/checks.h"
 #include "proto/ops/op_table.h"
 #include "proto/wire/commands.h"
 
@@ -23,6 +24,7 @@ struct DecodedOperand {
   bool strided = false;
   Handle buffer{};
   uint64_t offset = 0;  // in elements
+  uint64_t bytes = 0;   // of a tensor: of so many elements, an empty dimension counting as one
   ops::Number number;
   std::array<int64_t, ops::kMaxRank> sizes;    // `rank` of them are set
   std::array<int64_t, ops::kMaxRank> strides;  // set for tensors, derived from the sizes where none were sent
@@ -45,7 +47,7 @@ absl::Status DecodeHeader(std::span<const std::byte> bytes, CommandHeader& heade
 // A command of fixed size: `bytes` must hold exactly one.
 template <typename Command>
 absl::Status DecodeFixed(std::span<const std::byte> bytes, Command& command) {
-  if (bytes.size() != sizeof(Command))
+  if (Refused(bytes.size() != sizeof(Command)))
     return absl::InvalidArgumentError("a command's size does not fit its kind");
   std::memcpy(&command, bytes.data(), sizeof(Command));
   return absl::OkStatus();

@@ -10,8 +10,6 @@
 
 namespace xpud::wire {
 
-constexpr uint32_t PadTo8(size_t bytes) { return static_cast<uint32_t>((bytes + 7) & ~size_t{7}); }
-
 constexpr CommandHeader Header(CommandKind kind, uint32_t queue, size_t bytes) {
   return {static_cast<uint32_t>(bytes), kind, 0, static_cast<uint16_t>(queue)};
 }

@@ -98,7 +98,7 @@ TEST(Wire, ASizeThatOverflowsIsRefused) {
   const TensorRef output = Tensor(sizes);
   const auto bytes = Encode({&ops::RowOf("neg"), ops::DType::kFloat32, {&output, 1}, {&output, 1}, {}});
   DecodedExecute decoded;
-  EXPECT_EQ(DecodeExecute(bytes, decoded).message(), "a tensor's size overflows");
+  EXPECT_EQ(DecodeExecute(bytes, decoded).message(), "a tensor's size, stride or offset overflows");
 }
 
 TEST(Wire, CallsThatTheWireCannotCarryAreRefusedBeforeEncoding) {

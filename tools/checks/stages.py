@@ -188,7 +188,7 @@ def executor(log: Log) -> Tally:
     tally = ctest(log, "dev", "-L", "e2e", "-j1", env={"XPUD_TEST_DAEMON_FLAGS": flags})
     with tempfile.TemporaryDirectory(prefix="xpud-test-") as folder:
         with contextlib.closing(Daemon(RELEASE / "bin", pathlib.Path(folder, "log"), *flags.split())) as daemon:
-            return tally + unittests(log, "sdk/torch/tests", {"XPUD_ADDRESS": str(daemon.address)}, ("test_device.py", "test_models.py", "test_pinned.py"))
+            return tally + unittests(log, "sdk/torch/tests", {"XPUD_ADDRESS": str(daemon.address)}, ("test_device.py", "test_indices.py", "test_models.py", "test_pinned.py"))
 
 
 def inject(log: Log) -> Tally:

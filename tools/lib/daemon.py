@@ -18,7 +18,8 @@ def _environment() -> dict[str, str]:
 
 
 class Daemon:
-    def __init__(self, binaries: pathlib.Path, log: pathlib.Path, *options: str):
+    def __init__(self, binaries: pathlib.Path, log: pathlib.Path, *options: str, program: pathlib.Path | None = None):
+        """`program`: another one than the xpud that lies among `binaries`."""
         self._folder = pathlib.Path(tempfile.mkdtemp(prefix="xpud-own-"))
         self._xpuctl = binaries / "xpuctl"
         self.address = self._folder / "xpud.sock"
@@ -26,7 +27,7 @@ class Daemon:
         log.parent.mkdir(parents=True, exist_ok=True)
         ready, ready_child = os.pipe()
         with log.open("wb") as out:
-            self._process = subprocess.Popen([binaries / "xpud", "--socket", self.address, "--ready-fd", str(ready_child), *options],
+            self._process = subprocess.Popen([program or binaries / "xpud", "--socket", self.address, "--ready-fd", str(ready_child), *options],
                                              stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=_environment(), pass_fds=[ready_child])
         os.close(ready_child)
         with os.fdopen(ready, "rb") as pipe:

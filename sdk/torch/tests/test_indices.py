@@ -1,0 +1,210 @@
+"""Indices out of range, in every operator that takes indices, beside a process that computes and checks every number meanwhile.
+
+    PYTHONPATH=build/release/lib python -m unittest discover -s sdk/torch/tests -p test_indices.py
+
+Kernels find them, so what runs on the device raises IndexError at the next synchronisation, and not before. The session goes on: the error
+is told once, and what else was computed, before and after, is right. What falls back raises at once, as PyTorch's CPU kernel does.
+"""
+
+import subprocess
+import sys
+import textwrap
+import unittest
+import warnings
+
+import torch
+import torch.nn.functional as F
+import torch_xpud  # noqa: F401  also without the entry point
+
+aten = torch.ops.aten
+ROWS, COLUMNS = 5, 3
+FAR = 1 << 40
+
+
+def put(x, index, values, **how):
+    return x.clone().index_put_((index,), values, **how)
+
+
+def assign(x, index, value):
+    x = x.clone()
+    x[index] = value
+    return x
+
+
+# Operators on x (5 x 3), an index of four rows, and values (4 x 3); `counts`: a negative index counts from the end.
+ON_DEVICE = {
+    "index_select": lambda x, i, v: x.index_select(0, i),
+    "index_select of columns": lambda x, i, v: x.t().index_select(1, i),
+    "gather": lambda x, i, v: x.gather(0, i.unsqueeze(1).expand(-1, COLUMNS)),
+    "embedding": lambda x, i, v: F.embedding(i, x),
+    "embedding's gradient": lambda x, i, v: aten.embedding_dense_backward(v, i, ROWS, -1, False),
+    "embedding's gradient, with padding": lambda x, i, v: aten.embedding_dense_backward(v, i, ROWS, 2, False),
+    "index_add": lambda x, i, v: x.index_add(0, i, v),
+    "index_add_": lambda x, i, v: x.clone().index_add_(0, i, v, alpha=2),
+    "nll_loss": lambda x, i, v: F.nll_loss(torch.ones(4, ROWS, device=x.device), i),
+    "nll_loss, unreduced and weighted": lambda x, i, v: F.nll_loss(torch.ones(4, ROWS, device=x.device), i, weight=x[:, 0], reduction="none"),
+    "nll_loss's gradient": lambda x, i, v: aten.nll_loss_backward(torch.ones((), device=x.device), torch.ones(4, ROWS, device=x.device), i,
+                                                                  None, 2, -100, torch.ones((), device=x.device)),
+    "cross_entropy": lambda x, i, v: F.cross_entropy(torch.ones(4, ROWS, device=x.device), i),
+}
+ON_DEVICE_COUNTS = {
+    "x[i]": lambda x, i, v: x[i],
+    "x[i, j]": lambda x, i, v: x[i, i.clamp(0, 1)],
+    "x[j, i]": lambda x, i, v: x.t()[i.clamp(0, 1), i],
+    "x[:, i]": lambda x, i, v: x.t()[:, i],
+    "index_put_, accumulating": lambda x, i, v: put(x, i, v, accumulate=True),
+}
+FALLS_BACK = {
+    "scatter": lambda x, i, v: x.scatter(0, i.unsqueeze(1), v),
+    "scatter_": lambda x, i, v: x.clone().scatter_(0, i.unsqueeze(1), 7.0),
+    "scatter_add": lambda x, i, v: x.scatter_add(0, i.unsqueeze(1), v),
+    "scatter_reduce": lambda x, i, v: x.scatter_reduce(0, i.unsqueeze(1), v, "amax"),
+    "index_copy": lambda x, i, v: x.index_copy(0, i, v),
+    "index_fill": lambda x, i, v: x.index_fill(0, i, 7.0),
+    "index_reduce": lambda x, i, v: x.index_reduce(0, i, v, "prod"),
+    "index_put_": lambda x, i, v: put(x, i, v),
+    "x[i] = v": lambda x, i, v: assign(x, i, v),
+    "x[i] = 7": lambda x, i, v: assign(x, i, 7.0),
+    "take": lambda x, i, v: x.take(i + (i >= ROWS) * ROWS * COLUMNS - (i < 0) * ROWS * COLUMNS),
+    "put_": lambda x, i, v: x.clone().put_(i + (i >= ROWS) * ROWS * COLUMNS - (i < 0) * ROWS * COLUMNS, v[:, 0]),
+}
+
+NEIGHBOUR = """
+    import sys, torch, torch_xpud
+    table, index = torch.randn(100, 8), torch.arange(64) % 100
+    there, places = table.to("xpud"), index.to("xpud")
+    wanted = (table[index] * 2).sum(0)
+    print("ready", flush=True)
+    rounds = 0
+    while True:
+        assert torch.equal(there.index_select(0, places).cpu(), table[index]), f"wrong in round {rounds}"
+        torch.testing.assert_close((there[places] * 2).sum(0).cpu(), wanted)
+        rounds += 1
+        if rounds % 50 == 0:
+            print(rounds, flush=True)
+"""
+
+
+class Neighbour:
+    """Another process on the device, which ends with an error at the first wrong number or error."""
+
+    def __init__(self):
+        self._process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(NEIGHBOUR)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                         text=True)
+        self.hear()
+
+    def hear(self) -> str:
+        line = self._process.stdout.readline()
+        if not line:
+            raise AssertionError("the neighbour ended: " + self._process.stderr.read())
+        return line
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+def outside(counts):
+    """Indices out of range of five rows."""
+    return (ROWS, -ROWS - 1, FAR, -FAR) if counts else (ROWS, -1, FAR, -FAR)
+
+
+def operands(device, bad, at, dtype=torch.int64):
+    index = torch.tensor([0, 4, 2, 1])
+    if bad is not None:
+        index[at] = bad
+    return (torch.arange(ROWS * COLUMNS, dtype=torch.float32).reshape(ROWS, COLUMNS).to(device), index.to(dtype).to(device),
+            torch.ones(4, COLUMNS, device=device))
+
+
+class IndicesTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.neighbour = Neighbour()
+        cls.addClassCleanup(cls.neighbour.end)
+
+    def setUp(self):
+        warnings.simplefilter("ignore")  # about falling back
+
+    def tearDown(self):
+        for _ in range(3):  # lines that it may have said before
+            self.neighbour.hear()
+
+    def expect_right(self, operation, x):
+        """The same session, the same tensor, and the operator with indices that are in range."""
+        self.assertTrue(torch.equal(x.cpu(), operands("cpu", None, 0)[0]), "what was read has changed")
+        torch.testing.assert_close(operation(*operands("xpud", None, 0)).cpu(), operation(*operands("cpu", None, 0)))
+
+    def expect_error_at_sync(self, operation, bad, at, dtype):
+        before = torch.xpud.fallback_counts()
+        x, index, values = operands("xpud", bad, at, dtype)
+        torch.xpud.synchronize()
+        result = operation(x, index, values)  # raises nothing
+        with self.assertRaisesRegex(IndexError, "index .* is out of range in .*"):
+            result.cpu()
+        torch.xpud.synchronize()  # told once
+        self.assertEqual(torch.xpud.fallback_counts(), before, "it fell back: it belongs to the others")
+        self.expect_right(operation, x)
+
+    def test_on_the_device_they_raise_at_the_next_sync(self):
+        for operations, counts in ((ON_DEVICE, False), (ON_DEVICE_COUNTS, True)):
+            for name, operation in operations.items():
+                for bad in outside(counts):
+                    for at in (0, 3):
+                        with self.subTest(name, bad=bad, at=at):
+                            self.expect_error_at_sync(operation, bad, at, torch.int64)
+
+    def test_so_do_those_of_32_bits(self):
+        for name in ("index_select", "gather", "embedding", "embedding's gradient", "index_add"):
+            for bad in (ROWS, -1, 2**31 - 1, -(2**31)):
+                with self.subTest(name, bad=bad):
+                    self.expect_error_at_sync(ON_DEVICE[name], bad, 3, torch.int32)
+
+    def test_what_falls_back_raises_as_the_cpu_does(self):
+        for name, operation in FALLS_BACK.items():
+            for bad in (ROWS, -ROWS - 1, FAR):
+                with self.subTest(name, bad=bad):
+                    with self.assertRaises((IndexError, RuntimeError)) as wanted:
+                        operation(*operands("cpu", bad, 3))
+                    before = torch.xpud.fallback_counts()
+                    x, index, values = operands("xpud", bad, 3)
+                    with self.assertRaises(type(wanted.exception)):
+                        operation(x, index, values)
+                    self.assertNotEqual(torch.xpud.fallback_counts(), before, "it is on the device now: it belongs to the others")
+                    torch.xpud.synchronize()
+                    self.expect_right(operation, x)
+
+    def test_take_along_dim_has_no_index_out_of_range(self):
+        """PyTorch takes its indices modulo the size."""
+        for bad in (ROWS, -1, FAR):
+            expected, actual = (torch.take_along_dim(x, i.unsqueeze(1), 0).cpu() for x, i, _ in (operands(d, bad, 3) for d in ("cpu", "xpud")))
+            self.assertTrue(torch.equal(actual, expected), bad)
+
+    def test_masks_of_another_shape_are_refused_at_once(self):
+        x = torch.ones(ROWS, COLUMNS, device="xpud")
+        mask = torch.ones(ROWS + 1, dtype=torch.bool, device="xpud")
+        for name, operation in {"x[mask]": lambda: x[mask], "x[mask] = 7": lambda: assign(x, mask, 7.0),
+                                "masked_select": lambda: x.masked_select(mask), "masked_fill": lambda: x.masked_fill(mask, 7.0)}.items():
+            with self.subTest(name), self.assertRaises((IndexError, RuntimeError)):
+                operation()
+        torch.xpud.synchronize()
+        self.assertEqual(x.sum().item(), ROWS * COLUMNS)
+
+    def test_training_goes_on_after_one(self):
+        """A batch with a label out of range: the step raises, the parameters are what they were, and the next step is right."""
+        torch.manual_seed(0)
+        model, twin = torch.nn.Embedding(ROWS, COLUMNS).to("xpud"), torch.nn.Embedding(ROWS, COLUMNS)
+        twin.load_state_dict({name: value.cpu() for name, value in model.state_dict().items()})
+        words, labels = torch.tensor([0, 1, 4]), torch.tensor([0, 2, 1])
+        with self.assertRaises(IndexError):
+            F.cross_entropy(model(words.to("xpud")), (labels + 1).to("xpud")).backward()
+            torch.xpud.synchronize()
+        model.zero_grad()
+        for module, device in ((model, "xpud"), (twin, "cpu")):
+            F.cross_entropy(module(words.to(device)), labels.to(device)).backward()
+        torch.testing.assert_close(model.weight.grad.cpu(), twin.weight.grad)
+        torch.testing.assert_close(model.weight.cpu(), twin.weight)
+
+
+if __name__ == "__main__":
+    unittest.main()
