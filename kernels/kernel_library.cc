@@ -21,7 +21,7 @@ class KernelLibrary::Impl {
  public:
   Impl(const Options& options, std::unique_ptr<ObjectCache> disk)
       : cache_(CodeTarget{options.target, options.processor}, std::move(disk), options.on_ready,
-               options.assemble) {
+               options.assemble, options.most_kernels, options.forget) {
     planners_.push_back(std::make_unique<MapPlanner>(cache_));
     if (options.target == Target::kHost) {
       planners_.push_back(CreateOnednnMatmul(cache_, options.workers, options.elsewhere));
@@ -73,7 +73,7 @@ absl::StatusOr<std::unique_ptr<KernelLibrary>> KernelLibrary::Create(const Optio
   if (options.target == Target::kHost) RETURN_IF_ERROR(CheckHostCpu());
   std::unique_ptr<ObjectCache> disk;
   if (!options.cache_directory.empty()) {
-    ASSIGN_OR_RETURN(disk, ObjectCache::Open(options.cache_directory));
+    ASSIGN_OR_RETURN(disk, ObjectCache::Open(options.cache_directory, options.cache_bytes));
   }
   return std::unique_ptr<KernelLibrary>(new KernelLibrary(std::make_unique<Impl>(options, std::move(disk))));
 }

@@ -29,16 +29,16 @@ enum class Target : uint8_t {
   kSpirv,  // SPIR-V 1.2
 };
 
-// A module as the device takes it. Immutable; lives as long as the library.
+// A module as the device takes it. Immutable; lives as long as its kernels.
 struct ModuleImage {
   enum class Format : uint8_t { kNative, kHost, kPtx, kSpirv };
   Format format = Format::kNative;
   std::string bytes;  // kHost: the name of a module, see kernels/library/host_modules.h
 };
 
-// One entry point of a module. Immutable; lives as long as the library.
+// One entry point of a module. Immutable; lives as long as the library, or until Options::forget.
 struct Kernel {
-  uint32_t index = 0;  // dense, from 0: the executor's key
+  uint32_t index = 0;  // dense, from 0: the executor's key; another kernel's once this one is forgotten
   const ModuleImage* module = nullptr;
   std::string entry;
 };
@@ -161,6 +161,7 @@ enum class Readiness {
 class KernelLibrary {
  public:
   using Ask = std::function<absl::StatusOr<uint64_t>(const Launch& launch)>;
+  using Forget = std::function<void(std::vector<const Kernel*>& kernels)>;
 
   struct Options {
     Target target = Target::kHost;
@@ -180,6 +181,13 @@ class KernelLibrary {
     // with its answer. Called on the compiler's thread, which the library's destructor waits for. Unavailable
     // means that it may be asked again. Null: launches run in this process, and their kernels find out.
     Ask ask = nullptr;
+    // How many compiled kernels are kept; those that were not used for longest make room for others.
+    size_t most_kernels = 4096;
+    uint64_t cache_bytes = uint64_t{1} << 30;  // that the disk cache may take
+    // Whoever launches gives up what it has of kernels that no further launch will name, and takes them out
+    // of the list; those that work under way needs stay there, and are named again later. Called by Plan.
+    // Null: nobody has anything of them.
+    Forget forget = nullptr;
     bool test_kernels = false;  // whether kernels that misbehave are planned, see kernels/misbehaving
   };
   // Device memory that lives until the op is done, or ResourceExhausted. On GPUs at multiples of 256 bytes.

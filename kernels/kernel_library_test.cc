@@ -4,8 +4,11 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <filesystem>
+#include <set>
+#include <span>
 #include <thread>
 
 namespace xpud::kernels {
@@ -140,6 +143,97 @@ TEST(Assemble, AFailureIsTheOpsError) {
   for (; readiness.ok() && *readiness == Readiness::kCompiling; readiness = product.Plan())
     product.library->WaitForCompiles();
   EXPECT_EQ(readiness.status(), absl::InternalError("ptxas said no"));
+}
+
+// Kernels of maps, planned and not run, of a library that keeps sixteen. Those that work needs are not
+// forgotten.
+class KernelLimit : public ::testing::Test {
+ protected:
+  static constexpr size_t kMost = 16;
+
+  KernelLimit() {
+    KernelLibrary::Options options;
+    options.most_kernels = kMost;
+    options.forget = [this](std::vector<const Kernel*>& kernels) {
+      std::erase_if(kernels, [&](const Kernel* kernel) {
+        if (needed_.contains(kernel)) return false;
+        EXPECT_TRUE(loaded_.erase(kernel)) << kernel->entry << " was forgotten before";
+        return true;
+      });
+    };
+    library_ = *KernelLibrary::Create(options);
+  }
+
+  // As its launch names it; loaded from then on.
+  const Kernel* KernelOf(const char* op, ops::DType dtype) {
+    Operand operands[2] = {Matrix(0x100000, 8, 8), Matrix(0x200000, 8, 8)};
+    operands[0].dtype = operands[1].dtype = dtype;
+    OpCall call;
+    call.row = &ops::RowOf(op);
+    call.compute = dtype;
+    call.outputs = std::span(operands).first(1);
+    call.inputs = std::span(operands).last(1);
+    const auto workspace = [](size_t) -> absl::StatusOr<void*> { return absl::InternalError("not needed"); };
+    while (*library_->Plan(call, workspace, launches_) == Readiness::kCompiling) library_->WaitForCompiles();
+    const Kernel* const kernel = &launches_[0].kernel();
+    loaded_.insert(kernel);
+    return kernel;
+  }
+  // Four times as many as are kept.
+  void UseMany() {
+    for (const char* op : {"neg", "abs", "exp", "log", "sqrt", "sin", "cos", "tanh", "floor", "ceil", "erf",
+                           "rsqrt", "relu", "sigmoid", "reciprocal", "log2"}) {
+      for (const ops::DType dtype :
+           {ops::DType::kFloat32, ops::DType::kFloat64, ops::DType::kFloat16, ops::DType::kBFloat16}) {
+        KernelOf(op, dtype);
+        highest_ = std::max(highest_, launches_[0].kernel().index);
+        if (always_ != nullptr) KernelOf(always_, ops::DType::kFloat32);
+      }
+    }
+  }
+
+  std::set<const Kernel*> loaded_, needed_;
+  LaunchList launches_;
+  const char* always_ = nullptr;  // used in between
+  uint32_t highest_ = 0;
+  std::unique_ptr<KernelLibrary> library_;
+};
+
+TEST_F(KernelLimit, IsKeptAndIndicesAreUsedAgain) {
+  UseMany();
+  EXPECT_EQ(library_->counters().compiled, 64u);
+  EXPECT_LE(loaded_.size(), kMost);
+  EXPECT_GE(loaded_.size(), kMost - kMost / 8) << "more were forgotten than had to be";
+  EXPECT_LE(highest_, kMost + 8) << "with those of vendors' libraries";
+  const uint64_t before = library_->counters().compiled;
+  EXPECT_EQ(KernelOf("neg", ops::DType::kFloat32)->entry, KernelOf("neg", ops::DType::kFloat32)->entry);
+  EXPECT_EQ(library_->counters().compiled, before + 1) << "it was forgotten, and is made again";
+}
+
+TEST_F(KernelLimit, WhatIsUsedAgainAndAgainStays) {
+  always_ = "lgamma";
+  const Kernel* const kernel = KernelOf(always_, ops::DType::kFloat32);
+  UseMany();
+  EXPECT_EQ(KernelOf(always_, ops::DType::kFloat32), kernel);
+  EXPECT_EQ(library_->counters().compiled, 65u);
+}
+
+TEST_F(KernelLimit, WhatWorkNeedsStaysUntilItIsDone) {
+  const Kernel* const kernel = KernelOf("neg", ops::DType::kFloat32);
+  needed_.insert(kernel);
+  const std::string entry = kernel->entry, code = kernel->module->bytes;
+  const uint32_t index = kernel->index;
+  UseMany();
+  UseMany();
+  EXPECT_TRUE(loaded_.contains(kernel));
+  EXPECT_EQ(kernel->index, index);
+  EXPECT_EQ(kernel->entry, entry);
+  EXPECT_EQ(kernel->module->bytes, code);
+  for (const Kernel* other : loaded_) EXPECT_TRUE(other == kernel || other->index != index);
+  needed_.clear();
+  UseMany();
+  EXPECT_FALSE(loaded_.contains(kernel));
+  EXPECT_LE(loaded_.size(), kMost);
 }
 
 TEST(Elsewhere, ProductsNameNoPlanAndNoPackedWeights) {

@@ -85,6 +85,7 @@ constexpr SystemCall kAllowed[] = {
     {CALL(umask)},
     {CALL(unlink)},
     {CALL(unlinkat), kDaemon},
+    {CALL(utimensat), kDaemon},  // of cached kernels: when they were last used
     {CALL(write)},
     {CALL(writev)},
     // Devices' drivers; but nothing is typed into a terminal.

@@ -110,6 +110,10 @@ class Device {
   // Runs a HOST kernel apart from any queue: see kernels::KernelLibrary::Options::ask. Any thread.
   virtual absl::StatusOr<uint64_t> Ask(const kernels::Launch& launch) = 0;
 
+  // Gives up what it has of kernels that no more work will name, and takes them out of the list; those that
+  // work under way needs stay there.
+  virtual void Forget(std::vector<const kernels::Kernel*>& kernels) = 0;
+
   // Looks after the executor and finishes imports; call often. Returns the sessions to close.
   virtual std::vector<Verdict> Poll() { return {}; }
   // Readable when Poll should be called though nothing else happens; -1: never. Another one after each

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "daemon/executor/level_zero_queue.h"
@@ -324,6 +325,26 @@ absl::StatusOr<ze_module_handle_t> LevelZeroDevice::LoadModule(const kernels::Mo
                    host ? sizeof(*table) : image.bytes.size()));
   modules_.push_back({&image, handle});
   return handle;
+}
+
+void LevelZeroDevice::Unload(const kernels::Kernel& kernel) {
+  if (kernel.index < kernels_.size() && kernels_[kernel.index] != nullptr)
+    zeKernelDestroy(std::exchange(kernels_[kernel.index], nullptr));
+  const auto module = std::find_if(modules_.begin(), modules_.end(),
+                                   [&](const LoadedModule& m) { return m.image == kernel.module; });
+  if (module == modules_.end()) return;
+  zeModuleDestroy(module->handle);
+  modules_.erase(module);
+}
+
+// A device that works on its own says only when it has done all: once it has, here.
+void LevelZeroDevice::Forget(std::vector<const kernels::Kernel*>& kernels) {
+  const bool idle = properties_.synchronous ||
+                    std::all_of(queues_.begin(), queues_.end(),
+                                [](LevelZeroQueue* queue) { return queue->Synchronize(0).ok(); });
+  if (!idle) return;
+  for (const kernels::Kernel* kernel : kernels) Unload(*kernel);
+  kernels.clear();
 }
 
 absl::StatusOr<ze_kernel_handle_t> LevelZeroDevice::Load(const kernels::Kernel& kernel) {

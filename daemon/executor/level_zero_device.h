@@ -34,6 +34,7 @@ class LevelZeroDevice final : public Device {
   absl::StatusOr<std::unique_ptr<DeviceQueue>> CreateQueue(int priority, uint64_t owner) override;
   absl::StatusOr<std::string> Assemble(const std::string& text) override;
   absl::StatusOr<uint64_t> Ask(const kernels::Launch& launch) override;
+  void Forget(std::vector<const kernels::Kernel*>& kernels) override;
   std::vector<Verdict> Poll() override;
   // Called by any thread when Poll has something to do. Before StartImport.
   void SetWake(std::function<void()> wake);
@@ -49,6 +50,8 @@ class LevelZeroDevice final : public Device {
   bool records() const { return functions_.begin_capture != nullptr; }
   // Loaded at the first call, then a table look-up by kernel.index.
   absl::StatusOr<ze_kernel_handle_t> Load(const kernels::Kernel& kernel);
+  // Of a kernel that is alone in its module, and runs nowhere.
+  void Unload(const kernels::Kernel& kernel);
 
  private:
   friend class LevelZeroQueue;
@@ -89,6 +92,7 @@ class LevelZeroDevice final : public Device {
   Functions functions_;
   std::vector<ze_kernel_handle_t> kernels_;  // by Kernel::index
   std::vector<LoadedModule> modules_;
+  std::vector<LevelZeroQueue*> queues_;
   std::unique_ptr<Background> background_;
 };
 

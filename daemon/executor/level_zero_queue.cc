@@ -10,7 +10,13 @@ constexpr uint64_t kLongestEndNs = 10'000'000'000;
 
 }  // namespace
 
+LevelZeroQueue::LevelZeroQueue(LevelZeroDevice& device, ze_command_list_handle_t list, bool in_order)
+    : device_(device), list_(list), in_order_(in_order) {
+  device_.queues_.push_back(this);
+}
+
 LevelZeroQueue::~LevelZeroQueue() {
+  std::erase(device_.queues_, this);
   (void)Synchronize(kLongestEndNs);  // a list that does not end belongs to a lost device
   zeCommandListDestroy(list_);
 }

@@ -12,8 +12,7 @@ namespace xpud::executor {
 class LevelZeroQueue final : public DeviceQueue {
  public:
   // `in_order`: the list runs its appends one after the other; otherwise a barrier stands before each.
-  LevelZeroQueue(LevelZeroDevice& device, ze_command_list_handle_t list, bool in_order)
-      : device_(device), list_(list), in_order_(in_order) {}
+  LevelZeroQueue(LevelZeroDevice& device, ze_command_list_handle_t list, bool in_order);
   ~LevelZeroQueue() override;
   LevelZeroQueue(const LevelZeroQueue&) = delete;
   LevelZeroQueue& operator=(const LevelZeroQueue&) = delete;

@@ -116,6 +116,9 @@ absl::StatusOr<std::vector<session::DeviceState>> OpenDevices(const Options& opt
                                                .on_ready = wake,
                                                .elsewhere = properties.replaceable,
                                                .test_kernels = options.test_kernels};
+    if (options.kernel_limit) library.most_kernels = static_cast<size_t>(*options.kernel_limit);
+    if (options.cache_limit_mb) library.cache_bytes = static_cast<uint64_t>(*options.cache_limit_mb) << 20;
+    library.forget = [raw = device.get()](auto& kernels) { raw->Forget(kernels); };
     if (properties.target == kernels::Target::kNvptx) {
       library.processor = properties.processor;
       library.assemble = [raw = device.get()](const std::string& text) { return raw->Assemble(text); };

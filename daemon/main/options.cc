@@ -55,8 +55,8 @@ struct Argument {
   std::function<absl::Status(Options&, const std::string&)> set;
 };
 
-const std::array<Argument, 14>& Arguments() {
-  static const auto* const arguments = new std::array<Argument, 14>{{
+const std::array<Argument, 16>& Arguments() {
+  static const auto* const arguments = new std::array<Argument, 16>{{
       {"--socket",
        [](Options& o, const std::string& v) {
          o.socket = v;
@@ -100,6 +100,10 @@ const std::array<Argument, 14>& Arguments() {
        [](Options& o, const std::string& v) { return ParseInt(v, 0, o.host_memory_limit_mb.emplace()); }},
       {"--user-clients",
        [](Options& o, const std::string& v) { return ParseInt(v, 1, o.user_clients.emplace()); }},
+      {"--kernel-limit",
+       [](Options& o, const std::string& v) { return ParseInt(v, 256, o.kernel_limit.emplace()); }},
+      {"--cache-limit",
+       [](Options& o, const std::string& v) { return ParseInt(v, 1, o.cache_limit_mb.emplace()); }},
       {"--ready-fd", [](Options& o, const std::string& v) { return ParseInt(v, 0, o.ready_fd); }},
   }};
   return *arguments;
@@ -136,6 +140,8 @@ const char kUsage[] = R"(xpud: owns this machine's accelerators and serves them 
   --host-memory-limit MB a session may share this much of its memory with its devices, which keeps it in RAM
                          (default half of this machine's memory)
   --user-clients COUNT   a user may have so many clients connected (default 768, of 1024 places in all)
+  --kernel-limit COUNT   keep so many compiled kernels for each device, those that were used last (default 4096)
+  --cache-limit MB       keep so much of them on disk, what was used last (default 1024)
   --confine MODE         on: give up all rights but those that serving takes (default); log: only let the
                          kernel's log name what would be refused; off
   --standby-executor     keep a second executor process ready, which costs memory on a GPU and makes the

@@ -1,6 +1,8 @@
 #include "kernels/compiler/kernel_cache.h"
 
+#include <algorithm>
 #include <chrono>
+#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/compiler/backend.h"
@@ -37,12 +39,14 @@ uint64_t KeyReader::Take(int bits) {
 }
 
 KernelCache::KernelCache(CodeTarget target, std::unique_ptr<ObjectCache> disk, std::function<void()> on_ready,
-                         Assembler assemble)
+                         Assembler assemble, size_t most, KernelLibrary::Forget forget)
     : target_(std::move(target)),
       identity_(absl::StrCat(CodeIdentity(target_), assemble != nullptr ? "|assembled" : "")),
       disk_(std::move(disk)),
       on_ready_(std::move(on_ready)),
       assemble_(std::move(assemble)),
+      most_(std::max<size_t>(most, 1)),
+      forget_(std::move(forget)),
       table_(1024) {
   compiler_ = std::thread([this] { Run(); });
 }
@@ -65,14 +69,6 @@ KernelCache::Entry* KernelCache::Lookup(const KernelKey& key) const {
 }
 
 void KernelCache::Insert(Entry* entry) {
-  if (++entries_ * 2 > table_.size()) {
-    std::vector<Entry*> old(table_.size() * 2);
-    old.swap(table_);
-    entries_ = 1;
-    for (Entry* e : old) {
-      if (e != nullptr) Insert(e);
-    }
-  }
   const size_t mask = table_.size() - 1;
   size_t at = HashOf(entry->key) & mask;
   while (table_[at] != nullptr) at = (at + 1) & mask;
@@ -81,6 +77,7 @@ void KernelCache::Insert(Entry* entry) {
 
 absl::StatusOr<const Kernel*> KernelCache::Find(const Skeleton& skeleton, const KernelKey& key) {
   if (Entry* const entry = Lookup(key); entry != nullptr) [[likely]] {
+    entry->used = ++uses_;
     const Kernel* const kernel = entry->kernel.load(std::memory_order_acquire);
     if (kernel != nullptr) [[likely]] {
       ++memory_hits_;
@@ -90,16 +87,67 @@ absl::StatusOr<const Kernel*> KernelCache::Find(const Skeleton& skeleton, const 
     if (failure != nullptr) return *failure;
     return nullptr;
   }
-  Entry* added = nullptr;
-  {
-    MutexLock lock(mutex_);
-    added = &storage_.emplace_back();
-    added->key = key;
-    added->skeleton = &skeleton;
-  }
-  Insert(added);
-  InBackground([this, added] { Finish(*added); });
+  MakeRoom();
+  Entry& added = AddEntryFor(skeleton, key);
+  InBackground([this, &added] { Finish(added); });
   return nullptr;
+}
+
+KernelCache::Entry& KernelCache::AddEntryFor(const Skeleton& skeleton, const KernelKey& key) {
+  Entry& entry = *entries_.emplace_back(std::make_unique<Entry>());
+  entry.key = key;
+  entry.skeleton = &skeleton;
+  entry.used = ++uses_;
+  if (entries_.size() * 2 > table_.size()) {
+    table_.assign(table_.size() * 2, nullptr);
+    for (const auto& known : entries_) Insert(known.get());
+  } else {
+    Insert(&entry);
+  }
+  return entry;
+}
+
+// An eighth at a time, so that the search is seldom. What is being compiled stays.
+void KernelCache::MakeRoom() {
+  if (entries_.size() >= most_) {
+    const auto settled =
+        std::partition(entries_.begin(), entries_.end(), [](const auto& entry) { return !entry->settled(); });
+    const auto kept = settled + std::min<ptrdiff_t>(entries_.end() - settled,
+                                                    static_cast<ptrdiff_t>(most_ - most_ / 8 - 1));
+    std::nth_element(settled, kept, entries_.end(),
+                     [](const auto& a, const auto& b) { return a->used > b->used; });
+    std::move(kept, entries_.end(), std::back_inserter(leaving_));
+    entries_.erase(kept, entries_.end());
+    table_.assign(table_.size(), nullptr);
+    for (const auto& entry : entries_) Insert(entry.get());
+  }
+  if (!leaving_.empty()) ForgetLeaving();
+}
+
+void KernelCache::ForgetLeaving() {
+  std::vector<const Kernel*> needed;
+  for (const auto& entry : leaving_) {
+    if (const Kernel* const kernel = entry->kernel.load()) needed.push_back(kernel);
+  }
+  if (forget_) {
+    forget_(needed);
+  } else {
+    needed.clear();
+  }
+  std::vector<std::string> released;
+  std::erase_if(leaving_, [&](const auto& entry) {
+    const Kernel* const kernel = entry->kernel.load();
+    if (std::find(needed.begin(), needed.end(), kernel) != needed.end()) return false;
+    if (kernel == nullptr) return true;
+    MutexLock lock(mutex_);
+    free_indices_.push_back(kernel->index);
+    released.push_back(IdentityOf(*entry, kernel->entry));
+    return true;
+  });
+  if (disk_ == nullptr || released.empty()) return;
+  InBackground([this, released = std::move(released)] {
+    for (const std::string& identity : released) disk_->Release(identity);
+  });
 }
 
 void KernelCache::InBackground(std::function<void()> work) {
@@ -141,11 +189,13 @@ absl::StatusOr<std::string> KernelCache::CompileAndAssemble(const Entry& entry) 
   return assemble_(code);
 }
 
+std::string KernelCache::IdentityOf(const Entry& entry, const std::string& name) const {
+  return absl::StrCat(identity_, "|", name, "|", entry.skeleton->Describe(entry.key), "|",
+                      absl::Hex(entry.key.words[0]), "|", absl::Hex(entry.key.words[1]));
+}
+
 absl::StatusOr<std::string> KernelCache::LoadOrCompile(const Entry& entry, const std::string& name) {
-  const std::string identity =
-      absl::StrCat(identity_, "|", name, "|", entry.skeleton->Describe(entry.key), "|",
-                   absl::Hex(entry.key.words[0]), "|", absl::Hex(entry.key.words[1]));
-  return LoadOrMake(identity, [&] { return CompileAndAssemble(entry); });
+  return LoadOrMake(IdentityOf(entry, name), [&] { return CompileAndAssemble(entry); });
 }
 
 absl::StatusOr<std::string> KernelCache::LoadOrMake(const std::string& identity,
@@ -185,7 +235,21 @@ void KernelCache::Finish(Entry& entry) {
     entry.failure.store(entry.status.get(), std::memory_order_release);
     return;
   }
-  entry.kernel.store(Add(ImageOf(*std::move(code)), name), std::memory_order_release);
+  entry.image = ImageOf(*std::move(code));
+  uint32_t index = 0;
+  {
+    MutexLock lock(mutex_);
+    index = TakeIndex();
+  }
+  entry.made = {index, &entry.image, name};
+  entry.kernel.store(&entry.made, std::memory_order_release);
+}
+
+uint32_t KernelCache::TakeIndex() {
+  if (free_indices_.empty()) return indices_++;
+  const uint32_t index = free_indices_.back();
+  free_indices_.pop_back();
+  return index;
 }
 
 ModuleImage KernelCache::ImageOf(std::string code) const {
@@ -210,13 +274,13 @@ void KernelCache::WaitForCompiles() {
 const Kernel* KernelCache::Add(ModuleImage image, std::string entry) {
   MutexLock lock(mutex_);
   modules_.push_back(std::move(image));
-  kernels_.push_back({static_cast<uint32_t>(kernels_.size()), &modules_.back(), std::move(entry)});
+  kernels_.push_back({TakeIndex(), &modules_.back(), std::move(entry)});
   return &kernels_.back();
 }
 
 const Kernel* KernelCache::AddEntry(const Kernel& sibling, std::string entry) {
   MutexLock lock(mutex_);
-  kernels_.push_back({static_cast<uint32_t>(kernels_.size()), sibling.module, std::move(entry)});
+  kernels_.push_back({TakeIndex(), sibling.module, std::move(entry)});
   return &kernels_.back();
 }
 

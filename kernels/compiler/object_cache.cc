@@ -1,15 +1,19 @@
 #include "kernels/compiler/object_cache.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <string_view>
+#include <tuple>
 
 #include "absl/strings/str_cat.h"
 #include "llvm/ADT/ArrayRef.h"
@@ -24,6 +28,7 @@ namespace {
 using Digest = std::array<uint8_t, 32>;
 
 constexpr size_t kLargestFile = size_t{64} << 20;
+constexpr uint64_t kBlock = 512;  // of stat
 
 struct Header {
   char magic[8];
@@ -41,6 +46,18 @@ Digest DigestOf(const std::string& bytes) {
 std::string FileName(const std::string& identity) {
   const Digest digest = DigestOf(identity);
   return llvm::toHex(llvm::ArrayRef(digest.data(), digest.size()), /*LowerCase=*/true);
+}
+
+// A name that Write gives; while it writes, too, since who dies then leaves the file.
+bool IsOurs(std::string_view name) {
+  const bool temporary = name.size() > 5 && name[0] == '.' && name.substr(name.size() - 4) == ".tmp";
+  const bool digest = name.size() == 64 && name.find_first_not_of("0123456789abcdef") == name.npos;
+  return temporary || digest;
+}
+
+void MarkUsed(const UniqueFd& directory, const std::string& name) {
+  const timespec times[] = {{0, UTIME_NOW}, {0, UTIME_OMIT}};
+  ::utimensat(directory.get(), name.c_str(), times, AT_SYMLINK_NOFOLLOW);
 }
 
 bool ReadExactly(int fd, char* to, size_t bytes) {
@@ -67,7 +84,14 @@ bool WriteExactly(int fd, const std::string& bytes) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ObjectCache>> ObjectCache::Open(const std::string& directory) {
+// A file that was written here, or is being written.
+struct ObjectCache::File {
+  std::string name;
+  uint64_t bytes;  // of the disk
+  timespec used;
+};
+
+absl::StatusOr<std::unique_ptr<ObjectCache>> ObjectCache::Open(const std::string& directory, uint64_t limit) {
   if (directory.empty() || directory[0] != '/') {
     return absl::InvalidArgumentError(
         absl::StrCat("cache directory '", directory, "' is not an absolute path"));
@@ -87,13 +111,39 @@ absl::StatusOr<std::unique_ptr<ObjectCache>> ObjectCache::Open(const std::string
         absl::StrCat(directory, " belongs to uid ", info.st_uid, ", not to us"));
   }
   RETURN_IF_ERROR(CheckFolderIsOurs(directory));
-  return std::unique_ptr<ObjectCache>(new ObjectCache(std::move(fd)));
+  return std::unique_ptr<ObjectCache>(new ObjectCache(std::move(fd), limit));
 }
 
-absl::StatusOr<std::string> ObjectCache::Load(const std::string& identity) const {
+absl::StatusOr<std::string> ObjectCache::Load(const std::string& identity) {
+  const std::string name = FileName(identity);
+  auto code = Read(name, identity);
+  if (!code.ok()) return code;
+  MarkUsed(directory_, name);
+  MutexLock lock(mutex_);
+  in_use_.insert(name);
+  return code;
+}
+
+void ObjectCache::Save(const std::string& identity, const std::string& code) {
+  const std::string name = FileName(identity);
+  if (!Write(name, identity, code)) return;
+  {
+    MutexLock lock(mutex_);
+    in_use_.insert(name);
+  }
+  MakeRoom(sizeof(Header) + identity.size() + code.size());
+}
+
+void ObjectCache::Release(const std::string& identity) {
+  const std::string name = FileName(identity);
+  MarkUsed(directory_, name);
+  MutexLock lock(mutex_);
+  in_use_.erase(name);
+}
+
+absl::StatusOr<std::string> ObjectCache::Read(const std::string& name, const std::string& identity) const {
   absl::Status miss = absl::NotFoundError("not in the kernel cache");
-  UniqueFd fd(
-      ::openat(directory_.get(), FileName(identity).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  UniqueFd fd(::openat(directory_.get(), name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   struct stat info;
   if (!fd.valid() || ::fstat(fd.get(), &info) != 0) return miss;
   const size_t size = static_cast<size_t>(info.st_size);
@@ -116,14 +166,14 @@ absl::StatusOr<std::string> ObjectCache::Load(const std::string& identity) const
   return body.substr(identity.size());
 }
 
-void ObjectCache::Save(const std::string& identity, const std::string& code) const {
+bool ObjectCache::Write(const std::string& name, const std::string& identity, const std::string& code) const {
   static std::atomic<uint64_t> counter{0};
   const std::string temporary =
       absl::StrCat(".", ::getpid(), ".", counter.fetch_add(1, std::memory_order_relaxed), ".tmp");
   ::unlinkat(directory_.get(), temporary.c_str(), 0);  // left by a dead process that had our pid
   UniqueFd fd(::openat(directory_.get(), temporary.c_str(),
                        O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!fd.valid()) return;
+  if (!fd.valid()) return false;
   Header header{};
   std::memcpy(header.magic, kMagic, sizeof(kMagic));
   header.identity_bytes = identity.size();
@@ -132,10 +182,49 @@ void ObjectCache::Save(const std::string& identity, const std::string& code) con
   std::memcpy(header.checksum, digest.data(), digest.size());
   const bool written = WriteExactly(
       fd.get(), std::string(reinterpret_cast<const char*>(&header), sizeof(header)) + identity + code);
-  if (!written ||
-      ::renameat(directory_.get(), temporary.c_str(), directory_.get(), FileName(identity).c_str()) != 0) {
+  if (!written || ::renameat(directory_.get(), temporary.c_str(), directory_.get(), name.c_str()) != 0) {
     ::unlinkat(directory_.get(), temporary.c_str(), 0);
+    return false;
   }
+  return true;
+}
+
+void ObjectCache::MakeRoom(uint64_t added) {
+  MutexLock lock(mutex_);
+  added_ = added_ > UINT64_MAX - added ? UINT64_MAX : added_ + added;
+  if (added_ <= limit_ / 16) return;
+  added_ = 0;
+  std::vector<File> files = List();
+  uint64_t total = 0;
+  for (const File& file : files) total += file.bytes;
+  if (total <= limit_) return;
+  std::sort(files.begin(), files.end(), [](const File& a, const File& b) {
+    return std::tie(a.used.tv_sec, a.used.tv_nsec) < std::tie(b.used.tv_sec, b.used.tv_nsec);
+  });
+  // A little more than it must be, so that the next look is not soon.
+  for (const File& file : files) {
+    if (total <= limit_ - limit_ / 8) break;
+    if (in_use_.contains(file.name)) continue;
+    if (::unlinkat(directory_.get(), file.name.c_str(), 0) == 0) total -= file.bytes;
+  }
+}
+
+std::vector<ObjectCache::File> ObjectCache::List() const {
+  std::vector<File> files;
+  const int fd = ::openat(directory_.get(), ".", O_DIRECTORY | O_RDONLY | O_CLOEXEC);
+  DIR* const list = fd < 0 ? nullptr : ::fdopendir(fd);
+  if (list == nullptr) {
+    if (fd >= 0) ::close(fd);
+    return files;
+  }
+  while (const dirent* entry = ::readdir(list)) {
+    struct stat info;
+    if (!IsOurs(entry->d_name) || ::fstatat(fd, entry->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0) continue;
+    if (S_ISREG(info.st_mode))
+      files.push_back({entry->d_name, static_cast<uint64_t>(info.st_blocks) * kBlock, info.st_atim});
+  }
+  ::closedir(list);
+  return files;
 }
 
 }  // namespace xpud::kernels

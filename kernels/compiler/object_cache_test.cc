@@ -6,8 +6,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
@@ -112,6 +114,74 @@ TEST_F(ObjectCacheTest, LinksFifosAndDirectoriesAreNotOpened) {
   fs::create_directory(file);
   EXPECT_FALSE(cache->Load("x").ok());
   fs::remove(elsewhere);
+}
+
+// Files of a sixteenth of the limit.
+class FullObjectCache : public ObjectCacheTest {
+ protected:
+  static constexpr uint64_t kLimit = 1 << 20;
+  static constexpr uint64_t kCode = kLimit / 16 - 4096;
+
+  static void Save(ObjectCache& cache, const std::string& kind, int count) {
+    for (int i = 0; i < count; ++i) cache.Save(absl::StrCat(kind, i), std::string(kCode, 'c'));
+  }
+  static void Release(ObjectCache& cache, const std::string& kind, int count) {
+    for (int i = 0; i < count; ++i) cache.Release(absl::StrCat(kind, i));
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // longer than the clock of files takes
+  }
+  int CountOf(const std::string& kind, int count) {
+    int found = 0;
+    for (int i = 0; i < count; ++i) found += Open()->Load(absl::StrCat(kind, i)).ok() ? 1 : 0;
+    return found;
+  }
+  uint64_t Bytes() const {
+    uint64_t bytes = 0;
+    for (const auto& entry : fs::directory_iterator(directory_)) bytes += entry.file_size();
+    return bytes;
+  }
+};
+
+TEST_F(FullObjectCache, WhatWasNotUsedForLongestMakesRoom) {
+  const auto cache = *ObjectCache::Open(directory_, kLimit);
+  std::ofstream(directory_ + "/of another") << "which stays";
+  Save(*cache, "old", 10);
+  Release(*cache, "old", 10);
+  EXPECT_TRUE(cache->Load("old3").ok());
+  cache->Release("old3");
+  Save(*cache, "new", 8);
+  EXPECT_EQ(CountOf("new", 8), 8);
+  EXPECT_TRUE(Open()->Load("old3").ok());
+  EXPECT_LT(CountOf("old", 10), 10);
+  EXPECT_GT(CountOf("old", 10), 2) << "more went than had to";
+  EXPECT_LE(Bytes(), kLimit + kLimit / 16);
+  EXPECT_TRUE(fs::exists(directory_ + "/of another"));
+}
+
+TEST_F(FullObjectCache, WhatIsInUseStays) {
+  const auto cache = *ObjectCache::Open(directory_, kLimit);
+  Save(*cache, "saved", 4);
+  Open()->Save("loaded", "code");
+  EXPECT_TRUE(cache->Load("loaded").ok());
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  for (int round = 0; round < 4; ++round) {
+    Save(*cache, absl::StrCat("more", round, "-"), 8);
+    Release(*cache, absl::StrCat("more", round, "-"), 8);
+  }
+  EXPECT_EQ(CountOf("saved", 4), 4);
+  EXPECT_TRUE(Open()->Load("loaded").ok());
+  EXPECT_EQ(CountOf("more0-", 8), 0);
+  EXPECT_LE(Bytes(), kLimit + kLimit / 16);
+}
+
+// A process that finds more there than may be, and what a dead one was writing.
+TEST_F(FullObjectCache, IsCutBackByTheNextWhoWrites) {
+  const auto without_limit = Open();
+  Save(*without_limit, "old", 30);
+  std::ofstream(directory_ + "/.1.2.tmp") << std::string(kCode, 'x');
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  (*ObjectCache::Open(directory_, kLimit))->Save("new", "code");
+  EXPECT_LE(Bytes(), kLimit);
+  EXPECT_TRUE(Open()->Load("new").ok());
 }
 
 TEST_F(ObjectCacheTest, AFileThatOthersMayWriteIsAMissAndIsReplaced) {

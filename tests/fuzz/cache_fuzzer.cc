@@ -87,7 +87,7 @@ class CacheFile {
   }
 
   void Save(const std::string& code) { cache_->Save(kIdentity, code); }
-  absl::StatusOr<std::string> Load() const { return cache_->Load(kIdentity); }
+  absl::StatusOr<std::string> Load() { return cache_->Load(kIdentity); }
   void Write(std::string_view bytes) const {
     std::ofstream(path_, std::ios::binary | std::ios::trunc)
         .write(bytes.data(), static_cast<std::streamsize>(bytes.size()));

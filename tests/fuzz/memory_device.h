@@ -23,6 +23,7 @@ class MemoryDevice final : public executor::Device {
   absl::StatusOr<std::unique_ptr<executor::DeviceQueue>> CreateQueue(int priority, uint64_t owner) override;
   absl::StatusOr<std::string> Assemble(const std::string& text) override;
   absl::StatusOr<uint64_t> Ask(const kernels::Launch& launch) override;
+  void Forget(std::vector<const kernels::Kernel*>& kernels) override { kernels.clear(); }
 
   // Announces all that was done so far.
   void Announce();

@@ -20,9 +20,10 @@ inline constexpr uint32_t kMaxQueues = 1
 enum class MessageKind : uint32_t {
   kCreateQueue,
   kDestroyQueue,
-  kLoadModule,  // the module's bytes follow
-  kLoadKernel,  // its entry's name follows
-  kLaunch,      // argument values follow, then their offsets (uint16_t)
+  kLoadModule,    // the module's bytes follow
+  kLoadKernel,    // its entry's name follows
+  kUnloadKernel,  // and its module
+  kLaunch,        // argument values follow, then their offsets (uint16_t)
   kCopy,
   kUpload,  // the bytes follow
   kZero,
@@ -34,7 +35,7 @@ struct Message {
   uint32_t bytes;  // with what follows; a multiple of the alignment
   MessageKind kind;
   uint32_t queue;
-  uint32_t kernel;  // kLoadKernel, kLaunch: Kernel::index; kLoadModule: a number of its own
+  uint32_t kernel;  // kLoadKernel, kUnloadKernel, kLaunch: Kernel::index
   union {
     struct {
       uint32_t groups[3], group_size[3];
@@ -49,7 +50,7 @@ struct Message {
     struct {
       uint64_t bytes;
       uint32_t format;  // ModuleImage::Format
-      uint32_t module;
+      uint32_t module;  // a number of its own
     } load;
     int32_t priority;
     std::byte unused[48];  // what follows begins at a multiple of the alignment, in the ring

@@ -266,18 +266,59 @@ bool ProcessDevice::SendModule(size_t ring, const kernels::ModuleImage& image, M
   return true;
 }
 
+ProcessDevice::ModuleRecord& ProcessDevice::RecordOf(const kernels::ModuleImage& image) {
+  const auto [module, is_new] = modules_.try_emplace(&image);
+  if (!is_new) return module->second;
+  module->second.number = static_cast<uint32_t>(modules_.size() + free_modules_.size() - 1);
+  if (free_modules_.empty()) return module->second;
+  module->second.number = free_modules_.back();
+  free_modules_.pop_back();
+  return module->second;
+}
+
+void ProcessDevice::Forget(std::vector<const kernels::Kernel*>& kernels) {
+  for (KernelRecord& record : kernels_) record.needed = false;
+  for (ProcessQueue* queue : queues_) {
+    if (queue != nullptr) queue->ForEachKernel([&](uint32_t kernel) { kernels_[kernel].needed = true; });
+  }
+  std::erase_if(kernels, [&](const kernels::Kernel* kernel) { return Forget(*kernel); });
+}
+
+// What is sent comes behind all its launches, and they are done. A next executor has nothing of it.
+bool ProcessDevice::Forget(const kernels::Kernel& kernel) {
+  if (kernel.index >= kernels_.size() || kernels_[kernel.index].kernel != &kernel) return true;
+  KernelRecord& record = kernels_[kernel.index];
+  if (record.needed) return false;
+  const auto module = modules_.find(kernel.module);
+  if (module != modules_.end()) {
+    MessageBuffer unload;
+    Message& message = unload.Add(MessageKind::kUnloadKernel, 0);
+    message.kernel = kernel.index;
+    message.load = {0, 0, module->second.number};
+    for (size_t ring = 0; ring < rings() && online(); ++ring) {
+      if ((module->second.loaded >> ring & 1) == 0) continue;
+      if (!Send(ring, unload.bytes())) return false;
+      record.loaded &= ~(1u << ring);
+      module->second.loaded &= ~(1u << ring);
+    }
+    free_modules_.push_back(module->second.number);
+    modules_.erase(module);
+  }
+  record = {};
+  return true;
+}
+
 bool ProcessDevice::SendKernel(size_t ring, uint32_t index) {
   KernelRecord& record = kernels_[index];
   if ((record.loaded >> ring & 1) != 0) [[likely]]
     return true;
   const kernels::Kernel& kernel = *record.kernel;
-  const auto module =
-      modules_.try_emplace(kernel.module, ModuleRecord{static_cast<uint32_t>(modules_.size()), 0}).first;
-  if (!SendModule(ring, *kernel.module, module->second)) return false;
+  ModuleRecord& module = RecordOf(*kernel.module);
+  if (!SendModule(ring, *kernel.module, module)) return false;
   MessageBuffer load;
   Message& message = load.Add(MessageKind::kLoadKernel, 0, std::string_view(kernel.entry));
   message.kernel = index;
-  message.load = {kernel.entry.size(), 0, module->second.number};
+  message.load = {kernel.entry.size(), 0, module.number};
   if (!Send(ring, load.bytes())) return false;
   record.loaded |= 1u << ring;
   return true;

@@ -53,6 +53,7 @@ class ProcessDevice final : public Device {
   absl::StatusOr<std::unique_ptr<DeviceQueue>> CreateQueue(int priority, uint64_t owner) override;
   absl::StatusOr<std::string> Assemble(const std::string& text) override;  // any thread
   absl::StatusOr<uint64_t> Ask(const kernels::Launch& launch) override;    // any thread
+  void Forget(std::vector<const kernels::Kernel*>& kernels) override;
   std::vector<Verdict> Poll() override;
   int alarm_fd() const override;
   ExecutorStatus executor() const override;
@@ -96,6 +97,7 @@ class ProcessDevice final : public Device {
     const kernels::Kernel* kernel = nullptr;
     uint64_t runs = 0;    // known to have ended
     uint32_t loaded = 0;  // bit r: behind ring r of this executor
+    bool needed = false;  // by work that is not known to be done, as Forget finds out
   };
   struct ModuleRecord {
     uint32_t number = 0;
@@ -129,6 +131,8 @@ class ProcessDevice final : public Device {
   static absl::Status Give(ExecutorProcess& process, uint64_t address, const Memory& memory);
   static void TakeBack(ExecutorProcess& process, uint64_t address, const Memory& memory);
   bool SendModule(size_t ring, const kernels::ModuleImage& image, ModuleRecord& record);
+  ModuleRecord& RecordOf(const kernels::ModuleImage& image);
+  bool Forget(const kernels::Kernel& kernel);
   size_t rings() const { return options_.command.rings; }
   uint64_t Taken(size_t ring) const;  // how far the executor came
 
@@ -163,6 +167,7 @@ class ProcessDevice final : public Device {
   std::vector<ProcessQueue*> queues_;  // by slot; null: free
   std::vector<KernelRecord> kernels_;  // by Kernel::index
   absl::flat_hash_map<const kernels::ModuleImage*, ModuleRecord> modules_;
+  std::vector<uint32_t> free_modules_;       // numbers of forgotten ones
   std::unique_ptr<HostMemory> probe_words_;  // one a slot
   Clock::time_point last_check_;
   struct Head {

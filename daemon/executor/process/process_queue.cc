@@ -187,6 +187,15 @@ bool ProcessQueue::Holds(uint64_t position) {
   return false;
 }
 
+void ProcessQueue::ForEachKernel(absl::FunctionRef<void(uint32_t)> visit) {
+  log_.ForEachFrom(0, [&](CommandLog::Command&, std::span<const std::byte> messages) {
+    ForEachMessage(messages, [&](const Message& message) {
+      if (message.kind == MessageKind::kLaunch) visit(message.kernel);
+    });
+    return true;
+  });
+}
+
 uint64_t ProcessQueue::LeastProven() {
   uint64_t least = UINT64_MAX;
   size_t i = 0;

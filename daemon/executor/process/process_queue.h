@@ -5,6 +5,7 @@
 #include <chrono>
 #include <optional>
 
+#include "absl/functional/function_ref.h"
 #include "daemon/executor/device_queue.h"
 #include "daemon/executor/process/command_log.h"
 #include "daemon/executor/process/message_buffer.h"
@@ -56,6 +57,8 @@ class ProcessQueue final : public DeviceQueue {
   uint64_t LeastProven();
   // Whether the device was given all up to an announcement that it has not made.
   bool Awaited(uint64_t taken);
+  // Kernels that work which is not known to be done launches.
+  void ForEachKernel(absl::FunctionRef<void(uint32_t)> visit);
   // Whether the message at `position` of the ring is one of its own.
   bool Holds(uint64_t position);
   bool empty() const { return log_.empty(); }

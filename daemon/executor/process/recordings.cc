@@ -27,6 +27,14 @@ bool Equal(const std::vector<std::byte>& a, std::span<const std::byte> b) {
 
 }  // namespace
 
+void Recording::Keep(std::span<const std::byte> batch) {
+  messages.assign(batch.begin(), batch.end());
+  for (Message message; !batch.empty(); batch = batch.subspan(message.bytes)) {
+    std::memcpy(&message, batch.data(), sizeof(message));
+    kernels.push_back(message.kernel);
+  }
+}
+
 Recording* Recordings::Find(std::span<const std::byte> messages) {
   const uint64_t hash = HashOf(messages);
   ++uses_;
@@ -62,6 +70,13 @@ void Recordings::Refuse(std::span<const std::byte> messages) {
   const uint64_t hash = HashOf(messages);
   recordings_.erase(hash);
   SightingOf(hash) = {hash, std::numeric_limits<int>::min()};
+}
+
+void Recordings::ForgetKernel(uint32_t kernel) {
+  absl::erase_if(recordings_, [&](const auto& entry) {
+    const std::vector<uint32_t>& kernels = entry.second.kernels;
+    return std::find(kernels.begin(), kernels.end(), kernel) != kernels.end();
+  });
 }
 
 void Recordings::Forget(uint32_t queue) {

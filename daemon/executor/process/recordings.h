@@ -16,8 +16,11 @@ namespace xpud::executor::process {
 struct Recording {
   uint32_t queue = 0;
   std::vector<std::byte> messages;  // the batch's; empty: nothing is recorded yet
+  std::vector<uint32_t> kernels;    // that they launch
   RecordedCommands commands;
   uint64_t used = 0;
+
+  void Keep(std::span<const std::byte> batch);  // what was recorded
 };
 
 class Recordings {
@@ -28,6 +31,7 @@ class Recordings {
   // These messages, for which there is an empty recording, cannot be recorded.
   void Refuse(std::span<const std::byte> messages);
   void Forget(uint32_t queue);
+  void ForgetKernel(uint32_t kernel);
   size_t size() const { return recordings_.size(); }
 
  private:

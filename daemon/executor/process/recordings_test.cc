@@ -25,7 +25,7 @@ class RecordingsTest : public ::testing::Test {
     for (int i = 0; i < 3; ++i) {
       Recording* const recording = recordings_.Find(launches.bytes());
       if (recording == nullptr) continue;
-      recording->messages.assign(launches.bytes().begin(), launches.bytes().end());
+      recording->Keep(launches.bytes());
       return true;
     }
     return false;
@@ -62,6 +62,16 @@ TEST_F(RecordingsTest, ForgetsAQueue) {
   recordings_.Forget(0);
   EXPECT_EQ(recordings_.size(), 1u);
   EXPECT_EQ(Find(Program(1, 0, 1)), kWhole);
+}
+
+TEST_F(RecordingsTest, ForgetsAKernelWhoseNumberWillBeAnothers) {
+  TestLaunches both = Program(1);
+  both.Add(2, 0, 1, 0);
+  Record(both);
+  Record(Program(3));
+  recordings_.ForgetKernel(2);
+  EXPECT_EQ(recordings_.size(), 1u);
+  EXPECT_EQ(Find(Program(3)), kWhole);
 }
 
 TEST_F(RecordingsTest, DoesNotTryAgainWhatWasRefused) {

@@ -123,7 +123,7 @@ absl::Status RingWorker::Record(std::span<const std::byte> messages, LevelZeroQu
   auto recorded = queue.EndRecording();
   RETURN_IF_ERROR(launched);
   ASSIGN_OR_RETURN(recording.commands, std::move(recorded));
-  recording.messages.assign(messages.begin(), messages.end());
+  recording.Keep(messages);
   return absl::OkStatus();
 }
 
@@ -140,6 +140,9 @@ absl::Status RingWorker::Handle(const Message& message) {
       return absl::OkStatus();
     case MessageKind::kLoadKernel:
       return LoadKernel(message);
+    case MessageKind::kUnloadKernel:
+      UnloadKernel(message);
+      return absl::OkStatus();
     default:
       break;
   }
@@ -194,11 +197,21 @@ absl::Status RingWorker::Announce(const Message& message, LevelZeroQueue& queue)
 }
 
 void RingWorker::LoadModule(const Message& message) {
-  kernels::ModuleImage& image = images_.emplace_back();
-  image.format = static_cast<kernels::ModuleImage::Format>(message.load.format);
-  image.bytes.assign(reinterpret_cast<const char*>(PayloadOf(message)), message.load.bytes);
+  auto image = std::make_unique<kernels::ModuleImage>();
+  image->format = static_cast<kernels::ModuleImage::Format>(message.load.format);
+  image->bytes.assign(reinterpret_cast<const char*>(PayloadOf(message)), message.load.bytes);
   if (message.load.module >= modules_.size()) modules_.resize(message.load.module + 1);
-  modules_[message.load.module] = &image;
+  modules_[message.load.module] = std::move(image);
+}
+
+// All its launches are done. Its number will be another one's.
+void RingWorker::UnloadKernel(const Message& message) {
+  recordings_.ForgetKernel(message.kernel);
+  if (message.kernel < kernels_.size() && kernels_[message.kernel].module != nullptr) {
+    device_.Unload(kernels_[message.kernel]);
+    kernels_[message.kernel] = {};
+  }
+  modules_[message.load.module].reset();
 }
 
 // Loads it now, so that it is ready when it is launched: an error is met again then, and reported for the
@@ -207,7 +220,7 @@ absl::Status RingWorker::LoadKernel(const Message& message) {
   while (kernels_.size() <= message.kernel) kernels_.emplace_back();
   kernels::Kernel& kernel = kernels_[message.kernel];
   kernel.index = message.kernel;
-  kernel.module = modules_[message.load.module];
+  kernel.module = modules_[message.load.module].get();
   kernel.entry.assign(reinterpret_cast<const char*>(PayloadOf(message)), message.load.bytes);
   const absl::Status loaded = device_.Load(kernel).status();
   return absl::IsUnavailable(loaded) ? loaded : absl::OkStatus();

@@ -59,6 +59,7 @@ class RingWorker {
   static absl::Status Announce(const Message& message, LevelZeroQueue& queue);
   static absl::Status WriteAtOnce(const Message& message);
   void LoadModule(const Message& message);
+  void UnloadKernel(const Message& message);
   void Report(uint32_t queue, const absl::Status& error);
   // Nothing to append: looks after the device, and sleeps.
   absl::Status Idle();
@@ -70,8 +71,7 @@ class RingWorker {
   const uint32_t number_;
   bool working_ = false;  // as activity_ knows
   std::vector<Queue> queues_;
-  std::deque<kernels::ModuleImage> images_;  // stay where they are
-  std::vector<const kernels::ModuleImage*> modules_;
+  std::vector<std::unique_ptr<kernels::ModuleImage>> modules_;  // by number
   std::deque<kernels::Kernel> kernels_;
   std::vector<const void*> arguments_;
   Recordings recordings_;
