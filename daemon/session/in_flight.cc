@@ -15,13 +15,25 @@ uint64_t InFlight::Done() const {
   return std::atomic_ref<uint64_t>(words_.done).load(std::memory_order_acquire);
 }
 
-uint64_t* InFlight::TakeErrorSlot(uint64_t sequence, absl::FunctionRef<std::string()> describe) {
-  if (reporters_.size() == kErrorSlots) return nullptr;
-  const size_t slot = next_slot_;
-  next_slot_ = (next_slot_ + 1) % kErrorSlots;
-  std::atomic_ref<uint64_t>(words_.errors[slot]).store(0, std::memory_order_relaxed);
-  reporters_.push_back({sequence, slot, describe()});
-  return &on_device_->errors[slot];
+size_t InFlight::SlotFor(uint64_t wording) const {
+  size_t unused = kErrorSlots;
+  for (size_t i = 0; i < kErrorSlots; ++i) {
+    const size_t at = (wording + i) % kErrorSlots;
+    if (slots_[at].wording == wording) return at;
+    if (slots_[at].users == 0 && unused == kErrorSlots) unused = at;
+  }
+  return unused;
+}
+
+uint64_t* InFlight::TakeErrorSlot(uint64_t sequence, uint64_t wording,
+                                  absl::FunctionRef<std::string()> describe) {
+  const size_t at = SlotFor(wording);
+  if (at == kErrorSlots) return nullptr;
+  Slot& slot = slots_[at];
+  if (slot.wording != wording || slot.command.empty()) slot = {wording, 0, describe()};
+  ++slot.users;
+  reporters_.push_back({sequence, at});
+  return &on_device_->errors[at];
 }
 
 std::optional<memory::Block> InFlight::Reuse(uint64_t bytes, uint64_t announced) {
@@ -38,11 +50,15 @@ std::optional<memory::Block> InFlight::Reuse(uint64_t bytes, uint64_t announced)
 
 void InFlight::Advance(uint64_t done, OnError on_error, absl::FunctionRef<void(const memory::Block&)> free) {
   while (!reporters_.empty() && reporters_.front().sequence <= done) {
-    const Reporter reporter = std::move(reporters_.front());
+    const Reporter reporter = reporters_.front();
     reporters_.pop_front();
-    const uint64_t word =
-        std::atomic_ref<uint64_t>(words_.errors[reporter.slot]).load(std::memory_order_relaxed);
-    if (word != 0) on_error(reporter.sequence, word, reporter.command);
+    Slot& slot = slots_[reporter.slot];
+    --slot.users;
+    const std::atomic_ref<uint64_t> reported(words_.errors[reporter.slot]);
+    if (reported.load(std::memory_order_relaxed) == 0) [[likely]]
+      continue;
+    // A later command that shares the slot may report just now: then it is its own turn again.
+    on_error(reporter.sequence, reported.exchange(0, std::memory_order_relaxed), slot.command);
   }
   while (!retired_.empty() && retired_.front().sequence <= done) {
     free(retired_.front().block);

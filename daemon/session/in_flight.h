@@ -4,6 +4,7 @@
 // before that, since those run later anyway. The engine thread only.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -17,7 +18,7 @@ namespace xpud::session {
 
 class InFlight {
  public:
-  static constexpr size_t kErrorSlots = 15;  // commands under way that may report an index
+  static constexpr size_t kErrorSlots = 15;  // kinds of commands under way that may report an index
   struct Words {
     alignas(64) uint64_t done;  // sequence of the last finished command that was announced
     uint64_t errors[kErrorSlots];
@@ -30,12 +31,13 @@ class InFlight {
   uint64_t* done_word() { return &on_device_->done; }  // the device's address
   uint64_t Done() const;                               // as the device says now
 
-  // Where (the device's address) command `sequence`, which `describe` words, reports an index; null while all
-  // slots are in use.
-  uint64_t* TakeErrorSlot(uint64_t sequence, absl::FunctionRef<std::string()> describe);
+  // Where (the device's address) command `sequence` reports an index; null while all slots are in use.
+  // Commands of the same `wording` are worded by `describe` alike, and share a slot: so a program that does
+  // the same again gives its kernels the same addresses again, and they can be replayed.
+  uint64_t* TakeErrorSlot(uint64_t sequence, uint64_t wording, absl::FunctionRef<std::string()> describe);
   // The command of the slot taken last was not sent after all.
   void ReturnErrorSlot() {
-    next_slot_ = reporters_.back().slot;
+    --slots_[reporters_.back().slot].users;
     reporters_.pop_back();
   }
 
@@ -58,17 +60,24 @@ class InFlight {
     memory::Block block;
     uint64_t sequence;
   };
+  struct Slot {
+    uint64_t wording = 0;
+    size_t users = 0;  // commands under way
+    std::string command;
+  };
   struct Reporter {
     uint64_t sequence;
     size_t slot;
-    std::string command;
   };
+
+  // The slot of that wording, or one that is not in use, or kErrorSlots.
+  size_t SlotFor(uint64_t wording) const;
 
   Words& words_;
   Words* const on_device_;
   std::deque<Retired> retired_;     // by sequence
-  std::deque<Reporter> reporters_;  // by sequence; their slots follow one another
-  size_t next_slot_ = 0;
+  std::deque<Reporter> reporters_;  // by sequence
+  std::array<Slot, kErrorSlots> slots_;
 };
 
 }  // namespace xpud::session

@@ -1,8 +1,10 @@
 #include "daemon/session/in_flight.h"
 
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -24,9 +26,13 @@ class InFlightTest : public ::testing::Test {
   void Advance(uint64_t done) {
     freed_.clear();
     errors_.clear();
+    commands_.clear();
     queue_.Advance(
         done,
-        [&](uint64_t sequence, uint64_t word, const std::string&) { errors_.emplace_back(sequence, word); },
+        [&](uint64_t sequence, uint64_t word, const std::string& command) {
+          errors_.emplace_back(sequence, word);
+          commands_.push_back(command);
+        },
         [&](const memory::Block& block) { freed_.push_back(block.bytes); });
   }
 
@@ -35,6 +41,7 @@ class InFlightTest : public ::testing::Test {
   uintptr_t blocks_ = 0;
   std::vector<uint64_t> freed_;
   std::vector<std::pair<uint64_t, uint64_t>> errors_;
+  std::vector<std::string> commands_;
 };
 
 TEST_F(InFlightTest, MemoryIsFreedOnceTheDeviceIsPastItsLastUse) {
@@ -70,20 +77,39 @@ TEST_F(InFlightTest, MemoryThatTheNextRunOfUnfinishedWorkReadsIsNotReused) {
 }
 
 TEST_F(InFlightTest, AnErrorIsReportedWithItsCommandWhenThatIsDone) {
-  uint64_t* const first = queue_.TakeErrorSlot(7, [] { return "embedding"; });
-  uint64_t* const second = queue_.TakeErrorSlot(9, [] { return "gather"; });
+  uint64_t* const first = queue_.TakeErrorSlot(7, 1, [] { return "embedding"; });
+  uint64_t* const second = queue_.TakeErrorSlot(9, 2, [] { return "gather"; });
   ASSERT_NE(first, second);
   *second = 42;
   Advance(8);
   EXPECT_THAT(errors_, IsEmpty());
   Advance(9);
   EXPECT_THAT(errors_, ElementsAre(Pair(9, 42)));
+  EXPECT_THAT(commands_, ElementsAre("gather"));
+}
+
+TEST_F(InFlightTest, CommandsThatAreWordedAlikeReportInTheSamePlaceEachTime) {
+  int described = 0;
+  const auto describe = [&] { return absl::StrCat("embedding ", ++described); };
+  uint64_t* const place = queue_.TakeErrorSlot(1, 30, describe);
+  for (uint64_t sequence = 2; sequence < 10 * InFlight::kErrorSlots; ++sequence)
+    ASSERT_EQ(queue_.TakeErrorSlot(sequence, 30, describe), place);
+  ASSERT_NE(queue_.TakeErrorSlot(500, 30 + InFlight::kErrorSlots, [] { return "another"; }), place);
+  *place = 42;
+  Advance(3);
+  EXPECT_THAT(errors_, ElementsAre(Pair(1, 42))) << "once";
+  *place = 43;
+  Advance(4);
+  EXPECT_THAT(errors_, ElementsAre(Pair(4, 43)));
+  Advance(1000);
+  EXPECT_EQ(queue_.TakeErrorSlot(1001, 30, describe), place);
+  EXPECT_EQ(described, 1);
 }
 
 TEST_F(InFlightTest, AUsedSlotIsCleanWhenItIsTakenAgain) {
   const auto name = [] { return "gather"; };
   for (uint64_t sequence = 1; sequence < 3 * InFlight::kErrorSlots; ++sequence) {
-    uint64_t* const slot = queue_.TakeErrorSlot(sequence, name);
+    uint64_t* const slot = queue_.TakeErrorSlot(sequence, sequence, name);
     ASSERT_EQ(*slot, 0u);
     *slot = sequence;
     Advance(sequence);
@@ -93,12 +119,13 @@ TEST_F(InFlightTest, AUsedSlotIsCleanWhenItIsTakenAgain) {
 
 TEST_F(InFlightTest, SlotsRunOutAndComeBack) {
   const auto name = [] { return "gather"; };
-  for (size_t i = 0; i < InFlight::kErrorSlots; ++i) ASSERT_NE(queue_.TakeErrorSlot(i + 1, name), nullptr);
-  EXPECT_EQ(queue_.TakeErrorSlot(100, name), nullptr);
+  for (size_t i = 1; i <= InFlight::kErrorSlots; ++i) ASSERT_NE(queue_.TakeErrorSlot(i, i, name), nullptr);
+  EXPECT_EQ(queue_.TakeErrorSlot(100, 100, name), nullptr);
   queue_.ReturnErrorSlot();
-  EXPECT_NE(queue_.TakeErrorSlot(100, name), nullptr);
+  EXPECT_NE(queue_.TakeErrorSlot(100, 100, name), nullptr);
+  EXPECT_EQ(queue_.TakeErrorSlot(101, 101, name), nullptr);
   Advance(1);
-  EXPECT_NE(queue_.TakeErrorSlot(101, name), nullptr);
+  EXPECT_NE(queue_.TakeErrorSlot(101, 101, name), nullptr);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "absl/hash/hash.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "proto/base/status_macros.h"
@@ -372,6 +373,17 @@ std::string Describe(const OpCall& call) {
   for (size_t i = 0; i < call.inputs.size(); ++i)
     absl::StrAppend(&text, i == 0 ? "" : ", ", Describe(call.inputs[i]));
   return text + ")";
+}
+
+uint64_t WordingOf(const OpCall& call) {
+  uint64_t wording = absl::HashOf(call.row);
+  for (const Operand& operand : call.inputs) {
+    const ops::Number& number = operand.number;
+    wording = absl::HashOf(wording, operand.present, operand.dtype, operand.rank);
+    for (int d = 0; d < operand.rank; ++d) wording = absl::HashOf(wording, operand.sizes[d]);
+    if (operand.immediate) wording = absl::HashOf(wording, number.is_integer, number.integer, number.real);
+  }
+  return wording;
 }
 
 absl::Status CheckOp(const OpCall& call) {

@@ -13,5 +13,7 @@ absl::Status CheckOp(const kernels::OpCall& call);
 
 // "add.Tensor(float32[2, 3], float32[3])": the call as people read it in errors.
 std::string Describe(const kernels::OpCall& call);
+// The same for calls that Describe puts into the same words (others have another one, but for chance).
+uint64_t WordingOf(const kernels::OpCall& call);
 
 }  // namespace xpud::session

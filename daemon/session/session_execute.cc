@@ -240,7 +240,8 @@ absl::StatusOr<Session::Outcome> Session::Execute(std::span<const std::byte> byt
   const bool reports = kChecked && queue.in_flight != nullptr && ops::ReadsIndices(execute_.row->family);
   call.error_word = &queue.error_word;
   if (reports) {
-    call.error_word = queue.in_flight->TakeErrorSlot(sequence_ + 1, [&] { return Describe(call); });
+    call.error_word =
+        queue.in_flight->TakeErrorSlot(sequence_ + 1, WordingOf(call), [&] { return Describe(call); });
     if (call.error_word == nullptr) return Outcome::kStalled;
   }
   const auto ready = PlanAndLaunch(queue, call);
