@@ -179,8 +179,9 @@ class Session {
   void ReleaseBuffer(Buffer& buffer);
   void ReleaseDeferred();
   void ChargeMemory(uint32_t device, int64_t bytes);
-  // Sees to so much credit in all; nothing, or why there is none.
-  std::optional<MemoryShortage> Credit(uint32_t device, uint64_t wanted);
+  // Sees to so much credit in all; nothing, or why there is none. Unavailable: the device's executor is being
+  // replaced.
+  absl::StatusOr<std::optional<MemoryShortage>> Credit(uint32_t device, uint64_t wanted);
   void SetIdle(bool idle);
   absl::Status PublishCompletions();
   bool ShouldPublish(uint64_t now) const;

@@ -68,7 +68,7 @@ absl::StatusOr<memory::Block> Session::TakeCredited(Queue& queue, uint64_t bytes
   return block;
 }
 
-std::optional<MemoryShortage> Session::Credit(uint32_t device, uint64_t wanted) {
+absl::StatusOr<std::optional<MemoryShortage>> Session::Credit(uint32_t device, uint64_t wanted) {
   memory::Pool& pool = *devices_[device].pool;
   memory::Ledger::Account& account = *accounts_[device];
   if (wanted <= account.credit()) return std::nullopt;
@@ -84,7 +84,9 @@ std::optional<MemoryShortage> Session::Credit(uint32_t device, uint64_t wanted) 
   const uint64_t ahead = std::min(pool.ledger().Room(account),
                                   more + std::clamp(wanted / kAheadPart, kLeastAheadBytes, kMostAheadBytes));
   if (pool.HasSpare(ahead) && pool.GiveCredit(account, ahead, block).ok()) return std::nullopt;
-  if (pool.GiveCredit(account, more, block).ok()) return std::nullopt;
+  const absl::Status given = pool.GiveCredit(account, more, block);
+  if (given.ok()) return std::nullopt;
+  if (absl::IsUnavailable(given)) return given;
   return pool.shortage();
 }
 
@@ -92,7 +94,9 @@ absl::StatusOr<Session::Outcome> Session::Reserve(std::span<const std::byte> byt
   wire::ReserveCommand command;
   RETURN_IF_ERROR(wire::DecodeFixed(bytes, command));
   const uint32_t device = queues_[current_queue_].device;
-  const std::optional<MemoryShortage> refusal = Credit(device, command.bytes);
+  const absl::StatusOr<std::optional<MemoryShortage>> credit = Credit(device, command.bytes);
+  if (!credit.ok()) return Outcome::kStalled;
+  const std::optional<MemoryShortage>& refusal = *credit;
   if (refusal && (busy_queues_ | dirty_queues_) != 0) {
     // Its own memory that was freed may only wait for the device.
     RETURN_IF_ERROR(PublishCompletions());

@@ -1,8 +1,10 @@
 #include "proto/transport/host_memory.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 
 #include <cerrno>
 
@@ -19,6 +21,16 @@ absl::Status CheckSize(uint64_t bytes) {
   if (bytes != 0 && bytes % kHostMemoryUnit == 0) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("host memory of ", bytes, " bytes, which is no multiple of ", kHostMemoryUnit));
+}
+
+// A hole in ordinary memory reads as zeros and gets a page when it is touched. Where pages are huge there may
+// be none left then, and who touches it dies.
+absl::Status CheckKind(const UniqueFd& fd) {
+  struct statfs info;
+  if (fstatfs(fd.get(), &info) != 0) return absl::ErrnoToStatus(errno, "fstatfs failed");
+  if (info.f_type == TMPFS_MAGIC) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "host memory is of huge pages, or no memfd; only ordinary pages are taken");
 }
 
 absl::Status CheckPages(const struct stat& info) {
@@ -58,6 +70,7 @@ absl::StatusOr<ClientMemory> ClientMemory::Accept(UniqueFd fd, uint64_t bytes) {
         "host memory is not sealed as it must be (F_SEAL_SHRINK and F_SEAL_GROW are needed, and not "
         "F_SEAL_SEAL, which the daemon adds)");
   }
+  RETURN_IF_ERROR(CheckKind(fd));
   struct stat info;
   if (fstat(fd.get(), &info) != 0) return absl::ErrnoToStatus(errno, "fstat failed");
   if (static_cast<uint64_t>(info.st_size) < bytes) {

@@ -226,6 +226,22 @@ TEST(Executor, AnEndlessKernelIsEndedAtTheLimit) { EndlessKernel(1); }
 // Others' commands make no progress either; whose had begun first is at fault.
 TEST(Executor, AnEndlessKernelOnAllOfTheDeviceIsEndedAtTheLimit) { EndlessKernel(4096); }
 
+TEST(Executor, AllocationsWaitForTheNextOne) {
+  DaemonProcess daemon = StartDaemon();
+  auto session = daemon.Connect();
+  const Queue queue = session->DefaultQueue(0);
+  std::vector<Buffer> buffers;
+  for (int i = 0; i < 20; ++i) {
+    int64_t pid = -1;
+    ASSERT_TRUE(Within(milliseconds(5'000), [&] { return (pid = daemon.StatusOf("executor_pid")) > 0; }));
+    kill(static_cast<pid_t>(pid), SIGKILL);
+    auto buffer = queue.Allocate(size_t{80} << 20);  // more than there is: it takes another chunk
+    ASSERT_TRUE(buffer.ok()) << buffer.status();
+    buffers.push_back(*std::move(buffer));
+    ASSERT_TRUE(queue.Synchronize().ok());
+  }
+}
+
 TEST(Executor, AStandbyTakesOver) {
   DaemonProcess daemon = StartDaemon({"--standby-executor"});
   auto bystanders = StartBystanders(daemon);

@@ -23,6 +23,7 @@ namespace {
 
 using std::chrono::seconds;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kLongestRun = seconds(20);
@@ -176,6 +177,8 @@ void Injection::FailAt(uint64_t call, const Kind& kind) const {
     daemon.Disarm();  // where it came not so far
     CheckLaterClients(daemon, kind);
     EXPECT_EQ(daemon.End(), 0);
+    // An executor ends when its device is lost, and has said so before.
+    EXPECT_THAT(daemon.Log(), Not(HasSubstr("reason=\"it ended")));
   } else {
     EXPECT_EQ(daemon.End(), 1);
     EXPECT_THAT(daemon.Log(), HasSubstr("error failed error=\""));
@@ -199,6 +202,32 @@ TEST_P(Injection, WhateverCallFailsTheDaemonAndTheNextClientGoOn) {
   for (const Kind& kind : kKinds)
     for (uint64_t call = full ? 1 : 1 + random() % kStep; call <= calls; call += full ? 1 : kStep)
       FailAt(call, kind);
+}
+
+// The call that takes memory for the first tensor, which no queue makes: its thread ends the executor at
+// once.
+TEST(LostDevice, IsWhatAnExecutorSaysBeforeItEnds) {
+  char pattern[] = "/tmp/xpud-inject-XXXXXX";
+  const std::string folder = mkdtemp(pattern);
+  const std::vector<std::string> flags = {"--executor", "process"};
+  uint64_t start = 0;
+  {
+    InjectedDaemon daemon(folder, flags, {});
+    start = daemon.calls();
+    EXPECT_TRUE(RunProgram(daemon.socket()).ok());
+  }
+  bool met = false;
+  // Its number is not always the same.
+  for (uint64_t i = 0; !met && i < 200; ++i) {
+    InjectedDaemon daemon(folder, flags, {start + 1 + i % 40, ZE_RESULT_ERROR_DEVICE_LOST, true});
+    (void)RunProgram(daemon.socket());
+    met = daemon.failed_call() == "zeMemAllocDevice";
+    if (!met) continue;
+    e2e::Within(seconds(5), [&] { return daemon.Log().find("executor_lost") != std::string::npos; });
+    EXPECT_THAT(daemon.Log(), HasSubstr("reason=\"its device faulted: device lost: zeMemAllocDevice"));
+  }
+  EXPECT_TRUE(met);
+  std::filesystem::remove_all(folder);
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, Injection, ::testing::ValuesIn(kModes),

@@ -5,9 +5,11 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/mutex.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/text.h"
 #include "sdk/client/address.h"
@@ -15,7 +17,40 @@
 namespace xpud::xpuctl {
 namespace {
 
-constexpr std::chrono::seconds kDeadline{5};
+constexpr std::chrono::seconds kLimit{5};
+
+// Ends a call that takes longer. By the steady clock: gRPC's own deadlines wait by the wall clock, and
+// whoever sets that would end calls, or prolong them.
+class TimeLimit {
+ public:
+  explicit TimeLimit(grpc::ClientContext& context) : watcher_([this, &context] { Watch(context); }) {}
+  ~TimeLimit() {
+    {
+      MutexLock lock(mutex_);
+      done_ = true;
+      changed_.NotifyAll();
+    }
+    watcher_.join();
+  }
+  TimeLimit(const TimeLimit&) = delete;
+  TimeLimit& operator=(const TimeLimit&) = delete;
+
+ private:
+  void Watch(grpc::ClientContext& context) {
+    const auto end = std::chrono::steady_clock::now() + kLimit;
+    MutexLock lock(mutex_);
+    while (!done_) {
+      const auto rest = end - std::chrono::steady_clock::now();
+      if (rest <= rest.zero()) return context.TryCancel();
+      changed_.WaitFor(mutex_, rest);
+    }
+  }
+
+  Mutex mutex_;
+  CondVar changed_;
+  bool done_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread watcher_;  // last: it uses the others
+};
 
 }  // namespace
 
@@ -32,10 +67,17 @@ absl::StatusOr<Response> ControlClient::Call(grpc::Status (v1::Control::Stub::*m
                                                                                        Response*),
                                              const Request& request) {
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + kDeadline);
   Response response;
-  const grpc::Status status = (stub_.get()->*method)(&context, request, &response);
+  grpc::Status status;
+  {
+    const TimeLimit limit(context);
+    status = (stub_.get()->*method)(&context, request, &response);
+  }
   if (status.ok()) return response;
+  if (status.error_code() == grpc::StatusCode::CANCELLED) {
+    return absl::DeadlineExceededError(absl::StrCat("the daemon's control plane at ", path_,
+                                                    " did not answer within ", kLimit.count(), " s"));
+  }
   return absl::Status(
       static_cast<absl::StatusCode>(status.error_code()),
       absl::StrCat("the daemon's control plane at ", path_, " says: ", status.error_message()));

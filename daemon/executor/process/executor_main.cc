@@ -8,22 +8,43 @@
 #include <cstring>
 #include <map>
 #include <thread>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "daemon/executor/process/channel.h"
 #include "daemon/executor/process/ring_worker.h"
 #include "kernels/library/host_modules.h"
+#include "proto/base/mutex.h"
 #include "proto/base/status_macros.h"
 
 namespace xpud::executor::process {
 namespace {
 
+// Where this process says that its device is lost, and why: in shared memory, which the daemon reads after
+// its end, too. Any thread; the first one's words count.
+class LastWords {
+ public:
+  explicit LastWords(RingControl& control) : control_(control) {}
+
+  void Say(const absl::Status& lost) {
+    const MutexLock lock(mutex_);
+    if (std::exchange(said_, true)) return;
+    transport::SetText(control_.reason, std::string_view(lost.message().data(), lost.message().size()));
+    control_.state.store(static_cast<uint32_t>(ExecutorState::kDeviceLost), std::memory_order_release);
+  }
+
+ private:
+  Mutex mutex_;
+  bool said_ ABSL_GUARDED_BY(mutex_) = false;
+  RingControl& control_;
+};
+
 // Device memory and host memory, at the addresses that the daemon gives. The main thread; and one for host
 // memory that takes long to import, with a channel and a device object of its own.
 class MemoryServer {
  public:
-  MemoryServer(LevelZeroDevice& device, Channel& channel, Answer description)
-      : device_(device), channel_(channel), description_(description) {}
+  MemoryServer(LevelZeroDevice& device, Channel& channel, Answer description, LastWords& last_words)
+      : device_(device), channel_(channel), description_(description), last_words_(last_words) {}
 
   void Run() {
     for (;;) {
@@ -71,8 +92,10 @@ class MemoryServer {
       default:
         status = absl::InternalError("a request of unknown kind");
     }
+    const bool lost = absl::IsUnavailable(status);
+    if (lost) last_words_.Say(status);
     channel_.Respond(status, answer, out.get());
-    if (absl::IsUnavailable(status)) _exit(kExitDeviceLost);  // the daemon waits for another executor
+    if (lost) _exit(kExitDeviceLost);  // the daemon waits for another executor
   }
 
   static void* Pointer(const Request& request) { return reinterpret_cast<void*>(request.address); }
@@ -101,6 +124,7 @@ class MemoryServer {
   LevelZeroDevice& device_;
   Channel& channel_;
   const Answer description_;
+  LastWords& last_words_;
   std::map<uint64_t, std::unique_ptr<Chunk>> chunks_;
   std::map<uint64_t, Host> hosts_;
 };
@@ -187,12 +211,10 @@ Answer Describe(const DeviceProperties& properties, uint32_t devices) {
 }
 
 // Appends what comes through a ring, with a device object of its own, for as long as the process lasts.
-void ServeRing(LevelZeroDevice& device, PrivateRing& ring, Activity& activity, uint32_t number) {
+void ServeRing(LevelZeroDevice& device, PrivateRing& ring, Activity& activity, uint32_t number,
+               LastWords& last_words) {
   RingWorker worker(device, ring, activity, number);
-  const absl::Status lost = worker.Run();
-  RingControl& control = ring.control();
-  transport::SetText(control.reason, std::string_view(lost.message().data(), lost.message().size()));
-  control.state.store(static_cast<uint32_t>(ExecutorState::kDeviceLost), std::memory_order_release);
+  last_words.Say(worker.Run());
   _exit(kExitDeviceLost);  // other threads may be inside the driver
 }
 
@@ -220,15 +242,17 @@ absl::Status Serve(const DriverOptions& options, int index, int rings, Channel& 
   }
   ASSIGN_OR_RETURN(auto for_compiler, device.OpenAgain());
   ASSIGN_OR_RETURN(auto for_imports, device.OpenAgain());
-  MemoryServer memory_server(device, memory,
-                             Describe(device.properties(), static_cast<uint32_t>(devices.size())));
+  LastWords last_words(workers.front().second.control());
+  MemoryServer memory_server(
+      device, memory, Describe(device.properties(), static_cast<uint32_t>(devices.size())), last_words);
   CompilerServer compiler_server(*for_compiler, compiler);
-  MemoryServer import_server(*for_imports, imports, {});
+  MemoryServer import_server(*for_imports, imports, {}, last_words);
   Start("xpud-compile", [&] { compiler_server.Run(); });
   Start("xpud-import", [&] { import_server.Run(); });
   Activity activity;
   for (uint32_t i = 0; i < workers.size(); ++i)
-    Start("xpud-append", [&, i] { ServeRing(*workers[i].first, workers[i].second, activity, i); });
+    Start("xpud-append",
+          [&, i] { ServeRing(*workers[i].first, workers[i].second, activity, i, last_words); });
   memory_server.Run();
   return absl::OkStatus();
 }

@@ -52,6 +52,7 @@ void ProcessDevice::CheckHealth() {
   const Clock::time_point now = Clock::now();
   if (now - last_check_ < kCheckInterval) return;
   last_check_ = now;
+  const bool ended = process_->Ended();  // before its last words are looked for
   for (size_t r = 0; r < rings(); ++r) {
     const RingControl& control = process_->ring(r).control();
     if (control.state.load(std::memory_order_acquire) == static_cast<uint32_t>(ExecutorState::kDeviceLost)) {
@@ -59,7 +60,7 @@ void ProcessDevice::CheckHealth() {
       return;
     }
   }
-  if (process_->Ended()) {
+  if (ended) {
     Lose("it ended");
     return;
   }
@@ -166,7 +167,9 @@ void ProcessDevice::FinishReplacement() {
   if (process_ != nullptr) {
     // What it did is all that it will have done.
     for (ProcessQueue* queue : queues_) {
-      if (queue != nullptr) queue->Rewind(Taken(queue->ring()));
+      if (queue == nullptr) continue;
+      queue->KeepReport();
+      queue->Rewind(Taken(queue->ring()));
     }
     if (!hung_.empty()) {
       Suspect(std::exchange(hung_, {}));

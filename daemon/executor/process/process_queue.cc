@@ -106,13 +106,16 @@ void ProcessQueue::Completed(uint64_t value) {
 bool ProcessQueue::HasTrouble() const { return !trouble_.error.ok() || device_.HasReport(*this); }
 
 DeviceQueue::Trouble ProcessQueue::TakeTrouble() {
-  Trouble trouble = std::exchange(trouble_, {});
+  KeepReport();
+  return std::exchange(trouble_, {});
+}
+
+void ProcessQueue::KeepReport() {
   const absl::Status reported = device_.TakeReport(*this);
-  if (reported.ok()) return trouble;
-  if (trouble.error.ok()) trouble.error = reported;
+  if (reported.ok()) return;
+  if (trouble_.error.ok()) trouble_.error = reported;
   // Which command it was is not known: what all write that are not known to be done may be missing.
-  log_.AddWritten(trouble.spoilt);
-  return trouble;
+  log_.AddWritten(trouble_.spoilt);
 }
 
 bool ProcessQueue::SendCreation() {

@@ -47,6 +47,8 @@ class ProcessQueue final : public DeviceQueue {
   bool SendRest() { return !held_ && SendUpTo(log_.size()); }
   // The same of what had begun when the last executor died.
   bool SendStarted() { return SendUpTo(started_); }
+  // Takes what the executor reported, which goes with it.
+  void KeepReport();
   // The executor has died at position `taken` of the queue's ring. What is left is held until Release.
   void Rewind(uint64_t taken);
   void Release() { held_ = false; }

@@ -75,6 +75,18 @@ TEST_F(Memfds, ThatCouldShrinkAreRefused) {
   ExpectAsBefore();
 }
 
+// The pages of which may be gone when they are needed: SIGBUS, for who touches them then.
+TEST_F(Memfds, OfHugePagesAreRefused) {
+  auto session = std::make_unique<HostileSession>(socket());
+  const UniqueFd memory(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB));
+  if (!memory.valid()) GTEST_SKIP() << "this kernel has no huge pages";
+  ASSERT_EQ(ftruncate(memory.get(), 2 << 20), 0);
+  ASSERT_EQ(fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
+  EXPECT_THAT(Share(*session, memory).text, HasSubstr("huge pages"));
+  session.reset();
+  ExpectAsBefore();
+}
+
 // The daemon copies to and from what the client has left of it, and never dies of SIGBUS.
 TEST_F(Memfds, ThatClientsUnmapAndPunchAreCopiedAllTheSame) {
   auto session = std::make_unique<HostileSession>(socket());
@@ -123,6 +135,55 @@ TEST_F(Memfds, OfHostMemoryKeepTheirPages) {
   EXPECT_EQ(mapping.data()[kBytes - 1], std::byte{0x5a});
   session.reset();
   ExpectAsBefore();
+}
+
+class MemfdsOfExecutors : public Isolation {
+ protected:
+  MemfdsOfExecutors() : Isolation({"--executor", "process"}) {}
+};
+
+// The next executor has to map it, so it cannot be sealed against holes. They read as zeros, which are the
+// client's own loss, and no executor ends.
+TEST_F(MemfdsOfExecutors, ThatAreHolesAreCopiedAsZeros) {
+  const UniqueFd memory = Memfd(F_SEAL_SHRINK | F_SEAL_GROW);
+  auto mapping = *Mapping::Map(memory, kBytes, Access::kReadWrite);
+  auto session = std::make_unique<HostileSession>(socket());
+  ASSERT_EQ(Share(*session, memory).code, 0u);
+  session->Put(Allocate(kBuffer, kBytes));
+  std::atomic<bool> stop{false};
+  std::thread puncher([&] {
+    while (!stop) {
+      std::fill_n(mapping.data(), kBytes, std::byte{0x5a});
+      fallocate(memory.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, kBytes);
+    }
+  });
+  uint64_t zeros = 0;
+  for (int round = 0; round < 300; ++round) {
+    session->Put(Upload(kBuffer, 0, {0, kMemory, 0}, kBytes));
+    session->Put(Download(kBuffer, 0, {0, 0, 0}, kBytes));
+    session->Put(Download(kBuffer, 0, {0, kMemory, 0}, kBytes));
+    ASSERT_TRUE(session->Settle().ok());
+    for (const std::byte byte : session->staging().first(kBytes)) {
+      ASSERT_TRUE(byte == std::byte{0x5a} || byte == std::byte{0}) << static_cast<int>(byte);
+      zeros += byte == std::byte{0} ? 1 : 0;
+    }
+  }
+  stop = true;
+  puncher.join();
+  std::printf("[ figures  ] %.1f%% of the bytes were zeros\n",
+              100.0 * static_cast<double>(zeros) / (300.0 * kBytes));
+  EXPECT_GT(zeros, 0u) << "no hole was copied";
+  EXPECT_EQ(daemon_.StatusOf("executors_replaced"), 0);
+  // And the next executor has what is left of it.
+  fallocate(memory.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, kBytes);
+  kill(static_cast<pid_t>(daemon_.StatusOf("executor_pid")), SIGKILL);
+  session->Put(Upload(kBuffer, 0, {0, kMemory, 0}, kBytes));
+  EXPECT_TRUE(session->Settle().ok());
+  EXPECT_TRUE(
+      e2e::Within(std::chrono::seconds(10), [&] { return daemon_.StatusOf("executors_replaced") == 1; }));
+  EXPECT_EQ(daemon_.StatusOf("sessions_closed_for_fault"), 0);
+  session.reset();
+  innocent_.ExpectUnharmed();
 }
 
 // A client that punches while it is being accepted has lost or is refused: what is accepted has its pages.

@@ -60,9 +60,12 @@ std::set<std::string> YearsOf(const std::string& log) {
   return years;
 }
 
+std::filesystem::path JumpingClock() {
+  return std::filesystem::path(e2e::DaemonBinary()).parent_path() / "../lib/libjumping_clock.so";
+}
+
 void LiveWithAJumpingClock(const std::vector<std::string>& flags) {
-  const auto library =
-      std::filesystem::path(e2e::DaemonBinary()).parent_path() / "../lib/libjumping_clock.so";
+  const auto library = JumpingClock();
   ASSERT_TRUE(std::filesystem::exists(library));
   setenv("LD_PRELOAD", library.c_str(), 1);
   const e2e::DaemonProcess daemon(flags);
@@ -76,6 +79,25 @@ TEST(Clock, OfTheWallMayJump) { LiveWithAJumpingClock({"--exit-when-idle", "1"})
 
 TEST(Clock, OfTheWallMayJumpForExecutorsToo) {
   LiveWithAJumpingClock({"--exit-when-idle", "1", "--executor", "process", "--command-limit", "2000"});
+}
+
+TEST(Clock, OfTheWallMayJumpForXpuctl) {
+  const e2e::DaemonProcess daemon;
+  const auto ask = [&](std::string& answer) {
+    setenv("LD_PRELOAD", JumpingClock().c_str(), 1);
+    const int result = daemon.Ask("status", answer);
+    unsetenv("LD_PRELOAD");
+    return result;
+  };
+  std::string answer;
+  for (int i = 0; i < 20; ++i) ASSERT_EQ(ask(answer), 0) << answer;
+  kill(daemon.pid(), SIGSTOP);
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_NE(ask(answer), 0);
+  const auto took = std::chrono::steady_clock::now() - start;
+  kill(daemon.pid(), SIGCONT);
+  EXPECT_GT(took, seconds(4)) << "its limit is 5 s";
+  EXPECT_LT(took, seconds(15));
 }
 
 TEST(Clock, OfAMachineThatHasRunForYearsIsAClockToo) {
