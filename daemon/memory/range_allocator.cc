@@ -8,6 +8,12 @@ namespace {
 
 constexpr uint32_t kMixed = ~0u;  // of several tenants: zeroed for everybody
 
+// Whose bytes may be in two ranges together. Zeros are nobody's: who is alone never has memory zeroed.
+uint32_t Together(uint32_t tenant, uint32_t other) {
+  if (tenant == 0 || other == 0) return tenant | other;
+  return tenant == other ? tenant : kMixed;
+}
+
 }  // namespace
 
 int RangeAllocator::ClassOf(uint64_t bytes) {
@@ -22,7 +28,7 @@ void RangeAllocator::AddRegion(uint64_t address, uint64_t bytes) {
 
 std::optional<RangeAllocator::Range> RangeAllocator::Allocate(uint64_t bytes, uint32_t tenant) {
   const uint64_t rounded = RoundSize(bytes);
-  auto range = rounded <= kLargestSmallSize ? AllocateSmall(rounded, tenant) : AllocateLarge(rounded, tenant);
+  auto range = rounded <= kLargestSmallSize ? AllocateSmall(rounded, tenant) : AllocateLarge(rounded);
   if (range) used_ += range->bytes;
   return range;
 }
@@ -30,10 +36,10 @@ std::optional<RangeAllocator::Range> RangeAllocator::Allocate(uint64_t bytes, ui
 std::optional<RangeAllocator::Range> RangeAllocator::AllocateSmall(uint64_t bytes, uint32_t tenant) {
   std::vector<Range>& free = small_[ClassOf(bytes)];
   if (free.empty()) {
-    const auto slab = AllocateLarge(kSlabBytes, tenant);
+    const auto slab = AllocateLarge(kSlabBytes);
     if (!slab) return std::nullopt;
     const uint64_t count = slab->bytes / bytes;
-    slabs_.emplace(slab->address, bytes);
+    slabs_.emplace(slab->address, Slab{bytes, slab->tenant});
     for (uint64_t i = count; i-- > 0;) free.push_back({slab->address + i * bytes, bytes, slab->tenant});
   }
   // One of the last few that needs no zeroing, else the last.
@@ -48,17 +54,50 @@ std::optional<RangeAllocator::Range> RangeAllocator::AllocateSmall(uint64_t byte
   return range;
 }
 
-std::optional<RangeAllocator::Range> RangeAllocator::AllocateLarge(uint64_t bytes, uint32_t) {
+void RangeAllocator::AddFree(uint64_t address, Large large) {
+  by_size_.emplace(large.bytes, address);
+  free_.emplace(address, std::move(large));
+}
+
+RangeAllocator::Large RangeAllocator::TakeFree(uint64_t address) {
+  Large large = std::move(free_.extract(address).mapped());
+  by_size_.erase({large.bytes, address});
+  return large;
+}
+
+void RangeAllocator::Append(Large& to, const Large& more) {
+  to.bytes += more.bytes;
+  for (const Part& part : more.parts) {
+    if (!to.parts.empty() && to.parts.back().tenant == part.tenant) {
+      to.parts.back().bytes += part.bytes;
+    } else {
+      to.parts.push_back(part);
+    }
+  }
+}
+
+uint32_t RangeAllocator::Cut(Large& large, uint64_t bytes) {
+  large.bytes -= bytes;
+  uint32_t tenant = 0;
+  auto part = large.parts.begin();
+  while (bytes > 0) {
+    const uint64_t taken = std::min(bytes, part->bytes);
+    tenant = Together(tenant, part->tenant);
+    part->bytes -= taken;
+    bytes -= taken;
+    if (part->bytes == 0) ++part;
+  }
+  large.parts.erase(large.parts.begin(), part);
+  return tenant;
+}
+
+std::optional<RangeAllocator::Range> RangeAllocator::AllocateLarge(uint64_t bytes) {
   const auto fit = by_size_.lower_bound({bytes, 0});
   if (fit == by_size_.end()) return std::nullopt;
-  const auto [available, address] = *fit;
-  const uint32_t holder = free_.at(address).tenant;
-  by_size_.erase(fit);
-  free_.erase(address);
-  if (available > bytes) {
-    free_.emplace(address + bytes, Large{available - bytes, holder});
-    by_size_.emplace(available - bytes, address + bytes);
-  }
+  const uint64_t address = fit->second;
+  Large large = TakeFree(address);
+  const uint32_t holder = Cut(large, bytes);
+  if (large.bytes > 0) AddFree(address + bytes, std::move(large));
   return Range{address, bytes, holder};
 }
 
@@ -76,24 +115,22 @@ bool RangeAllocator::AreNeighbours(uint64_t left_end, uint64_t right) const {
   return left_end == right && !regions_.contains(right);
 }
 
-// Joins with the free neighbours. Ranges of different holders join to one that must be zeroed for everybody.
-void RangeAllocator::FreeLarge(Range range) {
-  const auto absorb = [&](std::map<uint64_t, Large>::iterator other) {
-    if (other->second.tenant != range.tenant) range.tenant = kMixed;
-    range.address = std::min(range.address, other->first);
-    range.bytes += other->second.bytes;
-    by_size_.erase({other->second.bytes, other->first});
-    free_.erase(other);
-  };
-  if (auto next = free_.find(range.address + range.bytes);
-      next != free_.end() && AreNeighbours(range.address + range.bytes, next->first))
-    absorb(next);
-  if (auto next = free_.lower_bound(range.address); next != free_.begin()) {
-    const auto previous = std::prev(next);
-    if (AreNeighbours(previous->first + previous->second.bytes, range.address)) absorb(previous);
+// Joins with the free neighbours.
+void RangeAllocator::FreeLarge(const Range& range) {
+  uint64_t address = range.address;
+  Large joined = {range.bytes, {{range.bytes, range.tenant}}};
+  const uint64_t end = address + range.bytes;
+  if (free_.contains(end) && AreNeighbours(end, end)) Append(joined, TakeFree(end));
+  if (auto next = free_.lower_bound(address); next != free_.begin()) {
+    const auto& [begin, previous] = *std::prev(next);
+    if (AreNeighbours(begin + previous.bytes, address)) {
+      address = begin;
+      Large first = TakeFree(begin);
+      Append(first, joined);
+      joined = std::move(first);
+    }
   }
-  free_.emplace(range.address, Large{range.bytes, range.tenant});
-  by_size_.emplace(range.bytes, range.address);
+  AddFree(address, std::move(joined));
 }
 
 bool RangeAllocator::Fits(uint64_t bytes) const {
@@ -105,17 +142,28 @@ bool RangeAllocator::Fits(uint64_t bytes) const {
 
 void RangeAllocator::ReturnSlabs() {
   const auto slab_of = [&](uint64_t address) { return std::prev(slabs_.upper_bound(address))->first; };
-  std::map<uint64_t, uint64_t> free;  // by slab
+  struct FreeRanges {
+    uint64_t count = 0;
+    uint32_t tenant = 0;
+  };
+  std::map<uint64_t, FreeRanges> free;  // by slab
   for (const auto& ranges : small_) {
-    for (const Range& range : ranges) ++free[slab_of(range.address)];
+    for (const Range& range : ranges) {
+      FreeRanges& of_slab = free[slab_of(range.address)];
+      ++of_slab.count;
+      of_slab.tenant = Together(of_slab.tenant, range.tenant);
+    }
   }
-  std::erase_if(free, [&](const auto& slab) { return slab.second < kSlabBytes / slabs_.at(slab.first); });
+  std::erase_if(free, [&](const auto& entry) {
+    return entry.second.count < kSlabBytes / slabs_.at(entry.first).bytes;
+  });
   if (free.empty()) return;
   for (auto& ranges : small_)
     std::erase_if(ranges, [&](const Range& range) { return free.contains(slab_of(range.address)); });
-  for (const auto& [address, count] : free) {
+  for (const auto& [address, ranges] : free) {
+    const uint32_t tenant = Together(ranges.tenant, slabs_.at(address).tenant);
     slabs_.erase(address);
-    FreeLarge({address, kSlabBytes, kMixed});
+    FreeLarge({address, kSlabBytes, tenant});
   }
 }
 
@@ -125,8 +173,7 @@ std::optional<uint64_t> RangeAllocator::TakeFreeRegion(uint64_t most) {
     const auto found = free_.find(address);
     if (found == free_.end() || found->second.bytes != bytes) continue;
     const uint64_t taken = address;
-    by_size_.erase({bytes, address});
-    free_.erase(found);
+    TakeFree(taken);
     regions_.erase(taken);
     return taken;
   }

@@ -43,21 +43,35 @@ class RangeAllocator {
 
  private:
   static constexpr int kClasses = 48;
-  struct Large {
+  // Free ranges are joined, whoever held them; their parts remain known, in the order of addresses.
+  struct Part {
     uint64_t bytes;
     uint32_t tenant;
   };
+  struct Large {
+    uint64_t bytes = 0;
+    std::vector<Part> parts = {};
+  };
   static int ClassOf(uint64_t bytes);
   std::optional<Range> AllocateSmall(uint64_t bytes, uint32_t tenant);
-  std::optional<Range> AllocateLarge(uint64_t bytes, uint32_t tenant);
-  void FreeLarge(Range range);
+  std::optional<Range> AllocateLarge(uint64_t bytes);
+  void FreeLarge(const Range& range);
+  void AddFree(uint64_t address, Large large);
+  Large TakeFree(uint64_t address);
+  static void Append(Large& to, const Large& more);
+  // Takes the first `bytes` away; whose bytes may be in them.
+  static uint32_t Cut(Large& large, uint64_t bytes);
   bool AreNeighbours(uint64_t left_end, uint64_t right) const;
 
   std::array<std::vector<Range>, kClasses> small_;   // free ranges by class, last freed last
   std::map<uint64_t, Large> free_;                   // free large ranges by address
   std::set<std::pair<uint64_t, uint64_t>> by_size_;  // the same as (bytes, address)
   std::map<uint64_t, uint64_t> regions_;             // address -> bytes
-  std::map<uint64_t, uint64_t> slabs_;               // address -> bytes of one range
+  struct Slab {
+    uint64_t bytes;   // of one range
+    uint32_t tenant;  // whose bytes may be in what is left over at its end
+  };
+  std::map<uint64_t, Slab> slabs_;  // by address
   uint64_t used_ = 0;
 };
 

@@ -1,6 +1,6 @@
 """A process of its own that computes on one device when it is told to: `--device plain|xpud`, commands on its input.
 
-open [DTYPE BATCH TOKENS]   puts the encoder on the device and warms it up; reports `opened`, with the bytes of its tensors
+open [DTYPE BATCH TOKENS [FORWARDS]]   puts the encoder on the device and warms it up; reports `opened`, with the bytes of its tensors
 forward COUNT   reports `done`, with the seconds of each
 add COUNT       a + b of 16x16 that often, without a wait; reports `done`, with the seconds of all
 window AT LENGTH   forwards from the time AT for LENGTH seconds (of time.perf_counter, which all processes share); reports `done`
@@ -17,8 +17,6 @@ from tiny_op import TinyOp
 
 import channel
 
-WARM = 20
-
 
 class Work:
     def __init__(self, device: str):
@@ -26,9 +24,9 @@ class Work:
         self._encoder: Encoder | None = None
         self._tiny_op: TinyOp | None = None
 
-    def open(self, dtype: str = "bfloat16", batch: str = "1", tokens: str = str(TOKENS)) -> None:
+    def open(self, dtype: str = "bfloat16", batch: str = "1", tokens: str = str(TOKENS), warm: str = "20") -> None:
         self._encoder = Encoder(self._device, getattr(torch, dtype), int(batch), int(tokens))
-        for _ in range(WARM):
+        for _ in range(int(warm)):
             self._encoder()
         channel.emit("opened", tensor_bytes=self._encoder.tensor_bytes())
 

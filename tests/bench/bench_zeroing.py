@@ -1,0 +1,6 @@
+"""What zeroing between users costs, on the CPU device: zeroing.py."""
+
+import zeroing
+
+if __name__ == "__main__":
+    zeroing.main()
