@@ -1,9 +1,9 @@
 #include "daemon/session/op_check.h"
 
 #include <algorithm>
+#include <bit>
 #include <string>
 
-#include "absl/hash/hash.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "proto/base/status_macros.h"
@@ -376,12 +376,16 @@ std::string Describe(const OpCall& call) {
 }
 
 uint64_t WordingOf(const OpCall& call) {
-  uint64_t wording = absl::HashOf(call.row);
+  uint64_t wording = reinterpret_cast<uint64_t>(call.row);
+  const auto add = [&](auto value) {
+    wording = (wording ^ static_cast<uint64_t>(value)) * 0x9e3779b97f4a7c15;
+    wording ^= wording >> 32;
+  };
   for (const Operand& operand : call.inputs) {
-    const ops::Number& number = operand.number;
-    wording = absl::HashOf(wording, operand.present, operand.dtype, operand.rank);
-    for (int d = 0; d < operand.rank; ++d) wording = absl::HashOf(wording, operand.sizes[d]);
-    if (operand.immediate) wording = absl::HashOf(wording, number.is_integer, number.integer, number.real);
+    add(operand.present | operand.immediate << 1 | operand.rank << 2 | static_cast<int>(operand.dtype) << 8);
+    for (int d = 0; d < operand.rank; ++d) add(operand.sizes[d]);
+    if (!operand.immediate) continue;
+    add(operand.number.is_integer ? operand.number.integer : std::bit_cast<int64_t>(operand.number.real));
   }
   return wording;
 }

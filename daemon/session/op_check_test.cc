@@ -115,5 +115,24 @@ TEST(OpCheck, ACallIsDescribedAsPeopleReadIt) {
             "mul.Tensor(float32[2, 3], none)");
 }
 
+TEST(OpCheck, CallsAreWordedAlikeWhereTheirWordingIsTheSame) {
+  const Operand weight = Tensor({10, 4}), narrow = Tensor({10, 3}), index = Tensor({5}, DType::kInt64);
+  const std::vector<Operand> inputs[] = {{weight, index},
+                                         {narrow, index},
+                                         {weight, Tensor({5}, DType::kInt32)},
+                                         {weight, Tensor({1, 5}, DType::kInt64)},
+                                         {index, weight},
+                                         {weight, Absent()},
+                                         {weight, Absent(), index}};
+  for (const auto& a : inputs)
+    for (const auto& b : inputs)
+      for (const char* op : {"embedding", "index_select"}) {
+        const OpCall first = {&ops::RowOf("embedding"), DType::kFloat32, {}, a, {}, nullptr};
+        const OpCall second = {&ops::RowOf(op), DType::kFloat32, {}, b, {}, nullptr};
+        EXPECT_EQ(WordingOf(first) == WordingOf(second), Describe(first) == Describe(second))
+            << Describe(first) << " " << Describe(second);
+      }
+}
+
 }  // namespace
 }  // namespace xpud::session
