@@ -269,7 +269,7 @@ TEST_P(AttentionOfType, ShapesOfModelsAgreeWithTheDefinition) {
   const int64_t shapes[][6] = {{17, 8, 8, 150, 150, 32},  {34, 8, 2, 70, 100, 64},  {34, 8, 8, 70, 65, 128},
                                {2, 12, 12, 128, 128, 32}, {1, 2, 1, 1, 300, 64},    {1, 3, 3, 129, 257, 96},
                                {1, 4, 2, 1, 1100, 64},    {1, 2, 2, 100, 700, 128}, {2, 3, 3, 20, 520, 32},
-                               {17, 4, 2, 200, 260, 64},  {9, 8, 8, 135, 200, 128}};
+                               {17, 4, 2, 200, 260, 64},  {9, 8, 8, 135, 200, 128}, {3, 7, 7, 385, 384, 64}};
   for (const auto& [batch, heads, key_heads, queries, keys, depth] : shapes) {
     for (int mask = 0; mask < 4; ++mask) {
       const bool many = batch > 2;  // tiles for many groups, which only a GPU has
