@@ -22,17 +22,6 @@ XPUD_DEVICE void Await(uint32_t at, uint32_t phase) {
       : "memory");
 }
 
-// Arrives when all copies that this lane has begun have ended.
-XPUD_DEVICE void ArriveWithCopies(uint32_t at) {
-  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(at) : "memory");
-}
-// Waits, and makes what was copied visible to wgmma. (Were it the copying lane's to do so, it would wait for
-// the copies that it has begun since.)
-XPUD_DEVICE void AwaitCopies(uint32_t at, uint32_t phase) {
-  Await(at, phase);
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
-
 // Two teams, kLanes in all: AwaitTurn(n) returns when the other one has said GiveTurn(n).
 template <int kLanes>
 XPUD_DEVICE void AwaitTurn(int turn) {
