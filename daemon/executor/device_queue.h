@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "kernels/kernel_library.h"
 
 namespace xpud::executor {
@@ -32,6 +33,14 @@ class DeviceQueue {
 
   // `uses`: all memory that outlives the command and that it reads or writes.
   virtual absl::Status Launch(const kernels::LaunchList& launches, std::span<const MemoryUse> uses) = 0;
+  // The same, but where work is done when the call returns it may stop after about `nanoseconds`: false. Then
+  // it is called again with the same launches, to go on, and nothing else of this queue is called meanwhile.
+  virtual absl::StatusOr<bool> LaunchFor(const kernels::LaunchList& launches, std::span<const MemoryUse> uses,
+                                         uint64_t /*nanoseconds*/) {
+    absl::Status launched = Launch(launches, uses);
+    if (!launched.ok()) return launched;
+    return true;
+  }
   virtual absl::Status Copy(void* target, const void* source, uint64_t bytes) = 0;
   // From memory of the daemon that may change once this returns.
   virtual absl::Status Upload(void* target, std::span<const std::byte> source) = 0;

@@ -343,8 +343,12 @@ void LevelZeroDevice::Forget(std::vector<const kernels::Kernel*>& kernels) {
                     std::all_of(queues_.begin(), queues_.end(),
                                 [](LevelZeroQueue* queue) { return queue->Synchronize(0).ok(); });
   if (!idle) return;
-  for (const kernels::Kernel* kernel : kernels) Unload(*kernel);
-  kernels.clear();
+  std::erase_if(kernels, [&](const kernels::Kernel* kernel) {
+    const bool needed = std::any_of(queues_.begin(), queues_.end(),
+                                    [&](const LevelZeroQueue* queue) { return queue->Needs(*kernel); });
+    if (!needed) Unload(*kernel);
+    return !needed;
+  });
 }
 
 absl::StatusOr<ze_kernel_handle_t> LevelZeroDevice::Load(const kernels::Kernel& kernel) {

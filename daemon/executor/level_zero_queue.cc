@@ -7,6 +7,7 @@ namespace xpud::executor {
 namespace {
 
 constexpr uint64_t kLongestEndNs = 10'000'000'000;
+constexpr uint64_t kFewGroups = 8;  // run as one
 
 }  // namespace
 
@@ -29,12 +30,12 @@ absl::Status LevelZeroQueue::Order() {
 absl::Status LevelZeroQueue::LaunchKernel(const kernels::Kernel& kernel,
                                           const std::array<uint32_t, 3>& groups,
                                           const std::array<uint32_t, 3>& group_size,
-                                          const void* const* arguments) {
+                                          const void* const* arguments, const void* part) {
   ASSIGN_OR_RETURN(ze_kernel_handle_t handle, device_.Load(kernel));
   RETURN_IF_ERROR(Order());
   RETURN_IF_ZE_ERROR(device_.functions_.launch(list_, handle, {groups[0], groups[1], groups[2]},
-                                               {group_size[0], group_size[1], group_size[2]}, arguments,
-                                               nullptr, nullptr, 0, nullptr));
+                                               {group_size[0], group_size[1], group_size[2]}, arguments, part,
+                                               nullptr, 0, nullptr));
   return absl::OkStatus();
 }
 
@@ -44,6 +45,33 @@ absl::Status LevelZeroQueue::Launch(const kernels::LaunchList& launches, std::sp
     RETURN_IF_ERROR(LaunchKernel(launch.kernel(), launch.groups(), launch.group_size, launch.arguments()));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<bool> LevelZeroQueue::LaunchFor(const kernels::LaunchList& launches,
+                                               std::span<const MemoryUse> uses, uint64_t nanoseconds) {
+  if (!device_.properties().synchronous) return DeviceQueue::LaunchFor(launches, uses, nanoseconds);
+  if (stopped_ == nullptr) launch_ = group_ = 0;
+  stopped_ = nullptr;
+  for (; launch_ < launches.size(); ++launch_, group_ = 0) {
+    const kernels::Launch& launch = launches[launch_];
+    const auto& [x, y, z] = launch.groups();
+    const uint64_t groups = uint64_t{x} * y * z;
+    const xpud_launch_part_desc_t part = {XPUD_STRUCTURE_TYPE_LAUNCH_PART_DESC, nullptr, nanoseconds,
+                                          &group_};
+    RETURN_IF_ERROR(LaunchKernel(launch.kernel(), launch.groups(), launch.group_size, launch.arguments(),
+                                 groups < kFewGroups ? nullptr : &part));
+    if (groups < kFewGroups || group_ == groups) continue;
+    stopped_ = &launches;
+    return false;
+  }
+  return true;
+}
+
+bool LevelZeroQueue::Needs(const kernels::Kernel& kernel) const {
+  for (size_t i = 0; stopped_ != nullptr && i < stopped_->size(); ++i) {
+    if (&(*stopped_)[i].kernel() == &kernel) return true;
+  }
+  return false;
 }
 
 absl::Status LevelZeroQueue::Copy(void* target, const void* source, uint64_t bytes) {

@@ -18,6 +18,8 @@ class LevelZeroQueue final : public DeviceQueue {
   LevelZeroQueue& operator=(const LevelZeroQueue&) = delete;
 
   absl::Status Launch(const kernels::LaunchList& launches, std::span<const MemoryUse> uses) override;
+  absl::StatusOr<bool> LaunchFor(const kernels::LaunchList& launches, std::span<const MemoryUse> uses,
+                                 uint64_t nanoseconds) override;
   absl::Status Copy(void* target, const void* source, uint64_t bytes) override;
   absl::Status Upload(void* target, std::span<const std::byte> source) override;
   absl::Status Zero(void* target, uint64_t bytes) override;
@@ -36,7 +38,10 @@ class LevelZeroQueue final : public DeviceQueue {
   // Runs a HOST kernel, whose last argument is to point at where it answers; what it enqueues is discarded.
   absl::StatusOr<uint64_t> Ask(const kernels::Kernel& kernel, std::span<const void*> arguments);
   absl::Status LaunchKernel(const kernels::Kernel& kernel, const std::array<uint32_t, 3>& groups,
-                            const std::array<uint32_t, 3>& group_size, const void* const* arguments);
+                            const std::array<uint32_t, 3>& group_size, const void* const* arguments,
+                            const void* part = nullptr);
+  // Whether it stopped in the midst of launches of which this is one.
+  bool Needs(const kernels::Kernel& kernel) const;
 
  private:
   absl::Status Order();  // after what was appended before
@@ -44,6 +49,10 @@ class LevelZeroQueue final : public DeviceQueue {
   LevelZeroDevice& device_;
   ze_command_list_handle_t list_;
   bool in_order_;
+  // Where LaunchFor stopped: of these launches (null: it did not), at this one, before this group.
+  const kernels::LaunchList* stopped_ = nullptr;
+  size_t launch_ = 0;
+  uint64_t group_ = 0;
 };
 
 }  // namespace xpud::executor

@@ -89,6 +89,7 @@ void Session::Abandon(uint32_t device) {
 }
 
 Session::~Session() {
+  if (stopped_) FreeWorkspace(queues_[current_queue_]);
   for (Queue& queue : queues_) {
     queue.device_queue.reset();
     if (queue.in_flight != nullptr)
@@ -139,8 +140,8 @@ absl::StatusOr<Session::Progress> Session::Run(uint64_t slice_ns) {
     const uint64_t sent = now;
     ASSIGN_OR_RETURN(const Outcome outcome, RunCommand(batch_.first(header.bytes), header));
     if (heavy_ || since_look % kCommandsPerLook == 0) now = NowNs();
-    if (outcome == Outcome::kStalled) {
-      progress = Progress::kStalled;
+    if (outcome != Outcome::kDone) {
+      if (outcome == Outcome::kStalled) progress = Progress::kStalled;
       break;
     }
     batch_ = batch_.subspan(header.bytes);

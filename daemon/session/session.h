@@ -128,14 +128,22 @@ class Session {
     uint64_t queues;
     std::array<uint64_t, wire::kMaxQueues> marks;
   };
-  enum class Outcome { kDone, kStalled };
+  enum class Outcome {
+    kDone,
+    kStalled,
+    kStopped  // in its midst, so that others get their turn: it is run again, and goes on
+  };
 
   absl::StatusOr<Outcome> RunCommand(std::span<const std::byte> bytes, const wire::CommandHeader& header);
   absl::StatusOr<Outcome> Allocate(std::span<const std::byte> bytes);
   absl::Status Free(std::span<const std::byte> bytes);
   absl::StatusOr<Outcome> Reserve(std::span<const std::byte> bytes);
   absl::StatusOr<Outcome> Execute(std::span<const std::byte> bytes, uint32_t queue_id);
-  absl::StatusOr<kernels::Readiness> PlanAndLaunch(Queue& queue, const kernels::OpCall& call);
+  // What was resolved and checked, or stopped before.
+  absl::StatusOr<Outcome> LaunchChecked(Queue& queue, kernels::OpCall call);
+  absl::StatusOr<Outcome> PlanAndLaunch(Queue& queue, const kernels::OpCall& call);
+  Outcome Refuse(Queue& queue, const absl::Status& why, const kernels::OpCall* call);
+  void FreeWorkspace(Queue& queue);
   absl::Status Upload(std::span<const std::byte> bytes);
   absl::Status UploadInline(std::span<const std::byte> bytes);
   // `append` has the device copy to the address that it is given.
@@ -251,6 +259,7 @@ class Session {
   kernels::LaunchList launches_;
   std::vector<executor::MemoryUse> uses_;
   std::vector<memory::Block> workspace_;
+  bool stopped_ = false;  // the command is in its midst, and all of these are still its own
 };
 
 }  // namespace xpud::session

@@ -12,6 +12,9 @@
 namespace xpud::session {
 namespace {
 
+// A command that takes longer on a device whose work is ours, too, stops for others after this.
+constexpr uint64_t kLongestTurnNs = 1'000'000;
+
 // Takes a view's sizes and strides; `elements`: those between its first and last one, or 0 for an empty view.
 // Whether that is a number. One dimension after the other, as they were written: who reads two at once waits
 // for the writes.
@@ -186,19 +189,7 @@ void Session::RaiseIndexError(Queue& queue, uint32_t queue_id, uint64_t sequence
         absl::OutOfRangeError(absl::StrCat("index ", value, " is out of range in ", command)));
 }
 
-absl::StatusOr<kernels::Readiness> Session::PlanAndLaunch(Queue& queue, const kernels::OpCall& call) {
-  workspace_.clear();
-  const auto workspace = [&](size_t size) -> absl::StatusOr<void*> {
-    ASSIGN_OR_RETURN(const memory::Block block, TakeMemory(queue, size));
-    workspace_.push_back(block);
-    return static_cast<void*>(block.address);
-  };
-  auto ready = devices_[queue.device].library->Plan(call, workspace, launches_);
-  if (absl::IsUnavailable(ready.status())) ready = kernels::Readiness::kCompiling;  // for want of memory
-  if (ready.ok() && *ready == kernels::Readiness::kReady) {
-    if (absl::Status launched = queue.device_queue->Launch(launches_, uses_); !launched.ok())
-      ready = launched;
-  }
+void Session::FreeWorkspace(Queue& queue) {
   for (const memory::Block& block : workspace_) {
     if (queue.in_flight == nullptr) {
       devices_[queue.device].pool->Free(block);
@@ -206,30 +197,51 @@ absl::StatusOr<kernels::Readiness> Session::PlanAndLaunch(Queue& queue, const ke
       queue.in_flight->Retire(block, sequence_ + 1);
     }
   }
-  return ready;
+  workspace_.clear();
+}
+
+absl::StatusOr<Session::Outcome> Session::PlanAndLaunch(Queue& queue, const kernels::OpCall& call) {
+  const auto workspace = [&](size_t size) -> absl::StatusOr<void*> {
+    ASSIGN_OR_RETURN(const memory::Block block, TakeMemory(queue, size));
+    workspace_.push_back(block);
+    return static_cast<void*>(block.address);
+  };
+  absl::StatusOr<kernels::Readiness> ready = kernels::Readiness::kReady;
+  if (!stopped_) ready = devices_[queue.device].library->Plan(call, workspace, launches_);
+  if (absl::IsUnavailable(ready.status())) ready = kernels::Readiness::kCompiling;  // for want of memory
+  absl::StatusOr<bool> launched = ready.ok() && *ready == kernels::Readiness::kReady;
+  if (launched.value()) launched = queue.device_queue->LaunchFor(launches_, uses_, kLongestTurnNs);
+  stopped_ = ready.ok() && *ready == kernels::Readiness::kReady && launched.ok() && !*launched;
+  if (stopped_) return Outcome::kStopped;
+  FreeWorkspace(queue);
+  RETURN_IF_ERROR(ready.status());
+  RETURN_IF_ERROR(launched.status());
+  return *launched ? Outcome::kDone : Outcome::kStalled;  // until its kernel is compiled
+}
+
+Session::Outcome Session::Refuse(Queue& queue, const absl::Status& why, const kernels::OpCall* call) {
+  const std::string name(execute_.row->aten.substr(0, execute_.row->aten.find('|')));
+  Raise(
+      queue, current_queue_,
+      absl::Status(why.code(), absl::StrCat(call != nullptr ? Describe(*call) : name, ": ", why.message())));
+  PoisonOutputs();
+  return Outcome::kDone;
 }
 
 absl::StatusOr<Session::Outcome> Session::Execute(std::span<const std::byte> bytes, uint32_t queue_id) {
-  RETURN_IF_ERROR(wire::DecodeExecute(bytes, execute_));
   Queue& queue = queues_[queue_id];
-  DeviceState& state = devices_[queue.device];
-  const auto refuse = [&](const absl::Status& why, const kernels::OpCall* call) {
-    const std::string name(execute_.row->aten.substr(0, execute_.row->aten.find('|')));
-    Raise(queue, queue_id,
-          absl::Status(why.code(),
-                       absl::StrCat(call != nullptr ? Describe(*call) : name, ": ", why.message())));
-    PoisonOutputs();
-    return Outcome::kDone;
-  };
-  if (absl::Status status = ResolveOperands(queue_id); !status.ok()) return refuse(status, nullptr);
-  kernels::OpCall call = Call();
+  if (stopped_) return LaunchChecked(queue, Call());
+  RETURN_IF_ERROR(wire::DecodeExecute(bytes, execute_));
+  const DeviceState& state = devices_[queue.device];
+  if (absl::Status status = ResolveOperands(queue_id); !status.ok()) return Refuse(queue, status, nullptr);
+  const kernels::OpCall call = Call();
   absl::Status checked;
   if (kChecked) checked = CheckOp(call);
   if (kChecked && checked.ok()) checked = CheckWork(call, state);
-  if (!checked.ok()) return refuse(checked, &call);
+  if (!checked.ok()) return Refuse(queue, checked, &call);
   if (ReadsPoison()) {
     if (!queue.error_raised)
-      return refuse(absl::FailedPreconditionError("reads a tensor whose computation failed"), &call);
+      return Refuse(queue, absl::FailedPreconditionError("reads a tensor whose computation failed"), &call);
     PoisonOutputs();
     return Outcome::kDone;
   }
@@ -237,6 +249,10 @@ absl::StatusOr<Session::Outcome> Session::Execute(std::span<const std::byte> byt
     RETURN_IF_ERROR(GuardOutputs(queue_id));
     RecordUses();
   }
+  return LaunchChecked(queue, call);
+}
+
+absl::StatusOr<Session::Outcome> Session::LaunchChecked(Queue& queue, kernels::OpCall call) {
   const bool reports = kChecked && queue.in_flight != nullptr && ops::ReadsIndices(execute_.row->family);
   call.error_word = &queue.error_word;
   if (reports) {
@@ -244,12 +260,13 @@ absl::StatusOr<Session::Outcome> Session::Execute(std::span<const std::byte> byt
         queue.in_flight->TakeErrorSlot(sequence_ + 1, WordingOf(call), [&] { return Describe(call); });
     if (call.error_word == nullptr) return Outcome::kStalled;
   }
-  const auto ready = PlanAndLaunch(queue, call);
-  const bool launched = ready.ok() && *ready == kernels::Readiness::kReady;
-  if (reports && !launched) queue.in_flight->ReturnErrorSlot();
-  if (!ready.ok()) return refuse(ready.status(), &call);
-  if (!launched) return Outcome::kStalled;  // until its kernel is compiled
-  state.launches += launches_.size();
+  absl::StatusOr<Outcome> outcome = PlanAndLaunch(queue, call);
+  const bool done = outcome.ok() && *outcome == Outcome::kDone;
+  if (reports && !done) queue.in_flight->ReturnErrorSlot();
+  if (!outcome.ok()) return Refuse(queue, outcome.status(), &call);
+  heavy_ |= *outcome == Outcome::kStopped;
+  if (!done) return outcome;
+  devices_[queue.device].launches += launches_.size();
   for (size_t i = 0; i < launches_.size(); ++i) {
     const auto& [x, y, z] = launches_[i].groups();
     heavy_ |= x > 1 || y > 1 || z > 1;

@@ -39,7 +39,16 @@ ze_result_t CpuCommandList::AppendLaunch(Kernel& kernel, const LaunchShape& shap
   if (!IsOneByOne(*shape.group_size)) return ZE_RESULT_ERROR_INVALID_GROUP_SIZE_DIMENSION;
   if (shape.arguments == nullptr && !ours.entry().argument_sizes.empty())
     return ZE_RESULT_ERROR_INVALID_NULL_POINTER;
+  if (shape.part != nullptr) return AppendPart(ours, shape, sync);
   return Append(Launch{ours.entry(), shape.arguments, shape.groups}, sync);
+}
+
+ze_result_t CpuCommandList::AppendPart(const CpuKernel& kernel, const LaunchShape& shape, const Sync& sync) {
+  WorkerPool* const pool = sync.signal == nullptr ? PoolIfReady(sync) : nullptr;
+  if (pool == nullptr) return ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
+  uint64_t& next = *shape.part->next_group;
+  next = pool->RunPart(kernel.entry().host, shape.arguments, shape.groups, next, shape.part->nanoseconds);
+  return ZE_RESULT_SUCCESS;
 }
 
 ze_result_t CpuCommandList::AppendLaunchIndirect(Kernel& kernel, const ze_group_count_t* groups,

@@ -32,6 +32,7 @@ class CpuCommandList : public AppendingList<CpuCommandList, CpuEvent> {
                  *pool);
     return ZE_RESULT_SUCCESS;
   }
+  ze_result_t AppendPart(const CpuKernel& kernel, const LaunchShape& shape, const Sync& sync);
   // Where a command may run at once; null to have it kept.
   virtual WorkerPool* PoolIfReady(const Sync& sync) = 0;
   virtual ze_result_t AppendKept(std::unique_ptr<Command> command) = 0;

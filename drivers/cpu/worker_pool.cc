@@ -23,6 +23,13 @@ constexpr uint64_t kSpinNs = 30'000;
 // Ranges that each worker gets on average: enough to even out, few enough to make claiming cheap.
 constexpr uint64_t kRangesPerWorker = 8;
 
+// The same, at most, where a launch may stop: ranges of a few tens of microseconds.
+constexpr uint64_t kPartRange = 4;
+
+uint64_t CountOf(const ze_group_count_t& groups) {
+  return uint64_t{groups.groupCountX} * groups.groupCountY * groups.groupCountZ;
+}
+
 // Spins until `done()` or the time is up.
 template <typename Done>
 bool SpinUntil(Done&& done) {
@@ -52,20 +59,32 @@ void* WorkerPool::Scratch() { return ThreadScratch(); }
 
 void WorkerPool::RunMany(xpud_host_kernel_fn_t function, const void* const* arguments,
                          const ze_group_count_t& groups) {
-  const uint64_t total = uint64_t{groups.groupCountX} * groups.groupCountY * groups.groupCountZ;
-  if (total == 0) return;
+  const uint64_t total = CountOf(groups);
+  const uint64_t chunk = std::max<uint64_t>(1, total / (workers_ * kRangesPerWorker));
+  RunFrom(0, {function, arguments, groups, total, chunk, UINT64_MAX});
+}
+
+uint64_t WorkerPool::RunPart(xpud_host_kernel_fn_t function, const void* const* arguments,
+                             const ze_group_count_t& groups, uint64_t first, uint64_t nanoseconds) {
+  const uint64_t total = CountOf(groups);
+  const uint64_t chunk = std::clamp<uint64_t>(total / (workers_ * kRangesPerWorker), 1, kPartRange);
+  return RunFrom(first, {function, arguments, groups, total, chunk, NowNs() + nanoseconds});
+}
+
+// The first group that has not run then.
+uint64_t WorkerPool::RunFrom(uint64_t first, const Work& work) {
+  if (first >= work.total) return work.total;
   Slot alone;
   Slot* const shared = workers_ == 1 ? nullptr : TakeSlot();
   Slot& slot = shared == nullptr ? alone : *shared;
-  slot.function = function;
-  slot.arguments = arguments;
-  slot.groups = groups;
-  slot.total = total;
-  slot.chunk = std::max<uint64_t>(1, total / (workers_ * kRangesPerWorker));
-  slot.next.store(0, std::memory_order_relaxed);
+  slot.work = work;
+  slot.next.store(first, std::memory_order_relaxed);
   if (shared != nullptr) Publish(slot);
   RunChunks(slot);
-  if (shared != nullptr) Retire(slot);
+  if (shared != nullptr) Close(slot);
+  const uint64_t next = std::min(slot.next.load(std::memory_order_relaxed), work.total);
+  if (shared != nullptr) shared->taken.store(false, std::memory_order_release);
+  return next;
 }
 
 // None when sixteen threads are launching: then each runs its own groups.
@@ -86,10 +105,10 @@ void WorkerPool::Publish(Slot& slot) {
   epoch_.fetch_add(1);
   const uint32_t sleepers = sleepers_.load();
   if (sleepers == 0) return;
-  FutexWake(epoch_, static_cast<int>(std::min<uint64_t>(sleepers, slot.total - 1)));
+  FutexWake(epoch_, static_cast<int>(std::min<uint64_t>(sleepers, slot.work.total - 1)));
 }
 
-void WorkerPool::Retire(Slot& slot) {
+void WorkerPool::Close(Slot& slot) {
   slot.state.fetch_and(~kOpen, std::memory_order_acquire);
   const auto empty = [&] { return slot.state.load(std::memory_order_acquire) == 0; };
   if (!SpinUntil(empty)) {
@@ -100,26 +119,29 @@ void WorkerPool::Retire(Slot& slot) {
     }
     slot.state.fetch_and(~kWaiting, std::memory_order_acquire);
   }
-  slot.taken.store(false, std::memory_order_release);
 }
 
+bool WorkerPool::IsOver(const Work& work) { return work.deadline != UINT64_MAX && NowNs() >= work.deadline; }
+
 void WorkerPool::RunChunks(Slot& slot) {
+  const Work& work = slot.work;
   for (;;) {
-    const uint64_t begin = slot.next.fetch_add(slot.chunk, std::memory_order_relaxed);
-    if (begin >= slot.total) return;
-    RunRange(slot, begin, std::min(begin + slot.chunk, slot.total));
+    const uint64_t begin = slot.next.fetch_add(work.chunk, std::memory_order_relaxed);
+    if (begin >= work.total) return;
+    RunRange(work, begin, std::min(begin + work.chunk, work.total));
+    if (IsOver(work)) return;
   }
 }
 
-void WorkerPool::RunRange(const Slot& slot, uint64_t begin, uint64_t end) {
-  const uint64_t width = slot.groups.groupCountX;
-  const uint64_t height = slot.groups.groupCountY;
+void WorkerPool::RunRange(const Work& work, uint64_t begin, uint64_t end) {
+  const uint64_t width = work.groups.groupCountX;
+  const uint64_t height = work.groups.groupCountY;
   uint32_t group[3] = {static_cast<uint32_t>(begin % width), static_cast<uint32_t>(begin / width % height),
                        static_cast<uint32_t>(begin / (width * height))};
   void* const scratch = ThreadScratch();
   for (uint64_t i = begin; i < end; ++i) {
     const uint32_t copy[3] = {group[0], group[1], group[2]};
-    RunGroup(slot.function, slot.arguments, copy, scratch);
+    RunGroup(work.function, work.arguments, copy, scratch);
     if (++group[0] < width) continue;
     group[0] = 0;
     if (++group[1] < height) continue;
@@ -132,13 +154,13 @@ void WorkerPool::StartThreads() {
   MutexLock lock(mutex_);
   if (started_.load(std::memory_order_relaxed)) return;
   try {
-    for (uint32_t i = 1; i < workers_; ++i) threads_.emplace_back(&WorkerPool::Work, this, i);
+    for (uint32_t i = 1; i < workers_; ++i) threads_.emplace_back(&WorkerPool::Serve, this, i);
   } catch (const std::system_error&) {  // NOLINT(bugprone-empty-catch): fewer workers complete launches too
   }
   started_.store(true, std::memory_order_release);
 }
 
-void WorkerPool::Work(uint32_t index) {
+void WorkerPool::Serve(uint32_t index) {
   pthread_setname_np(pthread_self(), ("xpud-cpu-" + std::to_string(index)).substr(0, 15).c_str());
   setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), -10);  // where permitted
   while (!stopping_.load(std::memory_order_relaxed)) {
@@ -159,8 +181,8 @@ bool WorkerPool::Help(Slot& slot) {
   if ((slot.state.load(std::memory_order_relaxed) & kOpen) == 0) return false;
   bool helped = false;
   if ((slot.state.fetch_add(1, std::memory_order_acquire) & kOpen) != 0) {
-    helped = slot.next.load(std::memory_order_relaxed) < slot.total;
-    RunChunks(slot);
+    helped = slot.next.load(std::memory_order_relaxed) < slot.work.total && !IsOver(slot.work);
+    if (helped) RunChunks(slot);
   }
   const uint32_t before = slot.state.fetch_sub(1, std::memory_order_release);
   if ((before & kWaiting) != 0) FutexWake(slot.state, 1);

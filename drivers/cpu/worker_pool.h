@@ -44,34 +44,45 @@ class WorkerPool {
     }
     RunMany(function, arguments, groups);
   }
+  // Runs the groups from number `first` on, at least one and for about `nanoseconds`. The number of the first
+  // one that has not run, or how many there are.
+  uint64_t RunPart(xpud_host_kernel_fn_t function, const void* const* arguments,
+                   const ze_group_count_t& groups, uint64_t first, uint64_t nanoseconds);
 
  private:
   static constexpr uint32_t kOpen = 1u << 31;
   static constexpr uint32_t kWaiting = 1u << 30;
   static constexpr int kSlots = 16;
 
+  struct Work {
+    xpud_host_kernel_fn_t function = nullptr;
+    const void* const* arguments = nullptr;
+    ze_group_count_t groups{};
+    uint64_t total = 0;              // groups
+    uint64_t chunk = 0;              // of them are claimed at once
+    uint64_t deadline = UINT64_MAX;  // after it, nobody claims any more
+  };
+
   // Written by the owner while closed, read by workers between entering and leaving.
   struct alignas(64) Slot {
     std::atomic<bool> taken{false};
     std::atomic<uint32_t> state{0};  // kOpen, kWaiting, and how many workers are inside
-    xpud_host_kernel_fn_t function = nullptr;
-    const void* const* arguments = nullptr;
-    ze_group_count_t groups{};
-    uint64_t total = 0;
-    uint64_t chunk = 0;
+    Work work;
     alignas(64) std::atomic<uint64_t> next{0};
   };
 
   static void* Scratch();
   void RunMany(xpud_host_kernel_fn_t function, const void* const* arguments, const ze_group_count_t& groups);
+  uint64_t RunFrom(uint64_t first, const Work& work);
   Slot* TakeSlot();
   void Publish(Slot& slot);
-  void Retire(Slot& slot);
+  void Close(Slot& slot);  // returns when no worker is inside
+  static bool IsOver(const Work& work);
   static void RunChunks(Slot& slot);
-  static void RunRange(const Slot& slot, uint64_t begin, uint64_t end);
+  static void RunRange(const Work& work, uint64_t begin, uint64_t end);
 
   void StartThreads() ABSL_LOCKS_EXCLUDED(mutex_);
-  void Work(uint32_t index);
+  void Serve(uint32_t index);
   bool HelpAny();
   static bool Help(Slot& slot);
   void SleepUntilPublished(uint32_t seen);

@@ -43,6 +43,30 @@ TEST(WorkerPool, EveryGroupRunsOnce) {
   }
 }
 
+// All groups before the number that each part gives have run once then, and no other.
+TEST(WorkerPool, PartsRunEveryGroupOnceAndInOrder) {
+  for (const uint32_t workers : {1u, 2u, 5u}) {
+    for (const uint64_t nanoseconds : {0, 2000, 1'000'000'000}) {
+      WorkerPool pool(workers);
+      const ze_group_count_t groups = {37, 11, 3};
+      constexpr uint64_t kGroups = 37 * 11 * 3;
+      std::vector<std::atomic<uint32_t>> counters(kGroups);
+      std::atomic<uint32_t>* const data = counters.data();
+      const void* const arguments[] = {&data, &groups};
+      uint64_t next = 0;
+      int parts = 0;
+      for (; next < kGroups; ++parts) {
+        const uint64_t before = next;
+        next = pool.RunPart(CountGroup, arguments, groups, before, nanoseconds);
+        ASSERT_GT(next, before);
+        for (uint64_t i = 0; i < kGroups; ++i) ASSERT_EQ(counters[i].load(), i < next ? 1u : 0u) << i;
+      }
+      EXPECT_EQ(next, kGroups);
+      EXPECT_TRUE(nanoseconds == 0 ? parts > 10 : nanoseconds == 2000 || parts == 1) << parts;
+    }
+  }
+}
+
 TEST(WorkerPool, NoGroupsRunNothing) {
   WorkerPool pool(2);
   EXPECT_EQ(WronglyRun(pool, {0, 1, 1}), 0u);

@@ -28,6 +28,7 @@ struct LaunchShape {
   ze_group_count_t groups;
   const xpud_group_size_t* group_size = nullptr;
   const void* const* arguments = nullptr;
+  const xpud_launch_part_desc_t* part = nullptr;  // of it alone may be run
 };
 
 // Pointers, strides and box of a region copy, with omitted (zero) depth and pitches already filled in.

@@ -18,12 +18,15 @@ ze_result_t AppendLaunchKernelWithArguments(ze_command_list_handle_t list_handle
                                             ze_kernel_handle_t kernel_handle,
                                             const ze_group_count_t group_counts,
                                             const xpud_group_size_t group_sizes, const void* const* arguments,
-                                            const void* /*next*/, ze_event_handle_t signal,
-                                            uint32_t num_waits, ze_event_handle_t* waits) {
+                                            const void* next, ze_event_handle_t signal, uint32_t num_waits,
+                                            ze_event_handle_t* waits) {
   XPUD_FIND(CommandList, list, list_handle);
   XPUD_FIND(Kernel, kernel, kernel_handle);
   XPUD_REQUIRE(kernel.driver() == list.driver(), ZE_RESULT_ERROR_INVALID_ARGUMENT);
-  const LaunchShape shape{group_counts, &group_sizes, arguments};
+  const auto* const part = static_cast<const xpud_launch_part_desc_t*>(next);
+  XPUD_REQUIRE(part == nullptr || part->stype == XPUD_STRUCTURE_TYPE_LAUNCH_PART_DESC,
+               ZE_RESULT_ERROR_INVALID_ENUMERATION);
+  const LaunchShape shape{group_counts, &group_sizes, arguments, part};
   return WithSync(list, signal, num_waits, waits,
                   [&](const Sync& sync) { return list.AppendLaunch(kernel, shape, sync); });
 }

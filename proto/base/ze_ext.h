@@ -69,6 +69,17 @@ typedef ze_result_t(ZE_APICALL* xpud_pfnAppendLaunchKernelWithArguments_t)(
     const xpud_group_size_t group_sizes, const void* const* arguments, const void* next,
     ze_event_handle_t signal_event, uint32_t num_wait_events, ze_event_handle_t* wait_events);
 
+// In the chain of that call (`next`): a launch that may stop early. Its groups run in order, x first, from
+// *next_group on, until about `nanoseconds` have passed; *next_group is then the first one that has not run,
+// and their number once all have. For lists of the CPU device whose work is done when the append returns.
+#define XPUD_STRUCTURE_TYPE_LAUNCH_PART_DESC ((ze_structure_type_t)0x78700011)
+typedef struct xpud_launch_part_desc_t {
+  ze_structure_type_t stype;  // XPUD_STRUCTURE_TYPE_LAUNCH_PART_DESC
+  const void* pNext;
+  uint64_t nanoseconds;
+  uint64_t* next_group;
+} xpud_launch_part_desc_t;
+
 // "zeCommandListHostSynchronize" (Level Zero 1.6): waits until all that was appended to an immediate list is
 // done.
 typedef ze_result_t(ZE_APICALL* xpud_pfnCommandListHostSynchronize_t)(ze_command_list_handle_t list,

@@ -78,6 +78,10 @@ void MatmulPlan::ChooseTiles() {
   int64_t n_count = 1;
   if (batch_.count * m_.count < std::min<int64_t>(wanted, 8))
     n_count = CeilDivide(wanted, batch_.count * m_.count);
+  if (nanoseconds_ > kLongNanoseconds) {
+    const double tile = nanoseconds_ / static_cast<double>(batch_.count * m_.count * n_count);
+    n_count *= std::max<int64_t>(1, std::llround(tile / kLongestTileNanoseconds));
+  }
   const bool via_scratch = !direct_ || ((p.packed || n_count > 1) && (n_count > 1 || p.out.row != p.n));
   if (via_scratch) n_count = std::max(n_count, CeilDivide(batch_.tile * m_.tile * p.n, kScratchElements));
   CutAxis(n_, n_count, 64);

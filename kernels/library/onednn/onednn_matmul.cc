@@ -85,6 +85,7 @@ const MatmulPlan* OnednnMatmul::PlanFor(const MatmulProblem& problem) {
 
 uint32_t OnednnMatmul::TilesPerGroup(const MatmulPlan& plan) const {
   const int64_t most = workers_ == 1 ? 1 : kGroupsPerWorker * workers_;
+  if (plan.nanoseconds() > kLongNanoseconds) return 1;
   const int64_t groups =
       std::clamp<int64_t>(static_cast<int64_t>(plan.nanoseconds() / kLaunchNanoseconds), 1, most);
   return static_cast<uint32_t>((plan.tiles() + groups - 1) / groups);
