@@ -84,7 +84,7 @@ absl::StatusOr<std::optional<MemoryShortage>> Session::Credit(uint32_t device, u
   const uint64_t ahead = std::min(pool.ledger().Room(account),
                                   more + std::clamp(wanted / kAheadPart, kLeastAheadBytes, kMostAheadBytes));
   if (pool.HasSpare(ahead) && pool.GiveCredit(account, ahead, block).ok()) return std::nullopt;
-  const absl::Status given = pool.GiveCredit(account, more, block);
+  absl::Status given = pool.GiveCredit(account, more, block);
   if (given.ok()) return std::nullopt;
   if (absl::IsUnavailable(given)) return given;
   return pool.shortage();
