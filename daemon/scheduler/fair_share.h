@@ -4,9 +4,9 @@
 // thinks between its commands (a trainer beside servers of large batches) is served at once when it comes
 // back, but not more than a long command's length.
 //
-// A long command cannot be interrupted. Before one begins, the device is kept free for a moment for a session
-// that was served less and stopped only just now: its next command is probably on its way. That moment is
-// charged to the session waited for.
+// A long command is interrupted at most between its groups (on the CPU device). Before one begins, the device
+// is kept free for a moment for a session that was served less and stopped only just now: its next command is
+// probably on its way. That moment is charged to the session waited for.
 //
 // Owned by the engine and used on its thread only.
 #pragma once
