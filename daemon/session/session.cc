@@ -125,6 +125,7 @@ absl::StatusOr<Session::Progress> Session::Run(uint64_t slice_ns) {
     SetIdle(false);
   }
   uint64_t now = start;
+  awaits_device_ = false;
   Progress progress = Progress::kWorked;
   const uint64_t first = sequence_;
   for (int since_look = 1; !batch_.empty() && now - start < slice_ns; ++since_look) {
@@ -134,6 +135,7 @@ absl::StatusOr<Session::Progress> Session::Run(uint64_t slice_ns) {
     if (queue.in_flight != nullptr &&
         (queue.under_way >= queue.most_under_way || !queue.device_queue->ready())) {
       if (sequence_ == first) progress = Progress::kStalled;
+      awaits_device_ = true;
       break;
     }
     heavy_ = long_ = false;

@@ -59,8 +59,8 @@ class Session {
     kWorked,   // did some; call again
     kStalled,  // the next command waits for a kernel to compile, for another queue, or for its device
   };
-  // Whether a device works for it, so that it must be Run again soon.
-  bool under_way() const { return (busy_queues_ | dirty_queues_) != 0; }
+  // Whether a device works for it, or is to take its next command, so that it must be Run again soon.
+  bool under_way() const { return (busy_queues_ | dirty_queues_) != 0 || awaits_device_; }
   // Takes no more commands. True once nothing is under way; call it again until then.
   bool End();
   // The device will do nothing more for this session.
@@ -228,10 +228,11 @@ class Session {
   uint64_t open_queues_ = 0;   // bit q
   uint64_t dirty_queues_ = 0;  // bit q: has commands whose completion is not yet announced
   uint64_t dirty_since_ns_ = 0, dirty_commands_ = 0;
-  bool client_waits_ = false;  // seen since the last announcement
-  bool ending_ = false;        // takes no more commands
-  bool idle_ = true;           // no command under way or to come, as far as is known
-  uint64_t busy_queues_ = 0;   // bit q: an asynchronous device has work of it
+  bool client_waits_ = false;   // seen since the last announcement
+  bool awaits_device_ = false;  // the next command's queue could not take it; it wakes nobody once it can
+  bool ending_ = false;         // takes no more commands
+  bool idle_ = true;            // no command under way or to come, as far as is known
+  uint64_t busy_queues_ = 0;    // bit q: an asynchronous device has work of it
   HostMemories host_;
   std::vector<DeferredFree> deferred_;
   // Of asynchronous devices: access to the transport's memory, and the words that they report in.
