@@ -61,9 +61,8 @@ absl::StatusOr<DeviceList> OpenDevices(const DevicesOptions& options) {
   std::string why;
   if (options.device == "cuda" && options.executor == ExecutorKind::kThread)
     return absl::InvalidArgumentError(
-        "--executor thread cannot be had with --device cuda: NVIDIA GPUs have processes of their own; auto "
-        "and "
-        "process are allowed");
+        "--executor thread cannot be had with --device cuda: NVIDIA GPUs have processes of their own; "
+        "allowed: auto, process");
   const bool cuda_elsewhere = options.executor != ExecutorKind::kThread && MayBeCuda(options.device);
   if (cuda_elsewhere) {
     // The processes have CUDA to themselves.

@@ -17,10 +17,9 @@ namespace {
 constexpr uint64_t kMostUnannounced = 128;
 constexpr uint64_t kLongestUnannouncedNs = 100'000;
 
-// What a queue of an asynchronous device has under way: enough to keep it busy, no more commands than a
-// stream takes before the append blocks, and about as much time as others may wait for.
-constexpr double kFewestUnderWay = 8, kMostUnderWay = 512;
-constexpr double kMostAheadNs = 10e6;
+// A queue of an asynchronous device has about as much under way as others may wait for, and enough to keep it
+// busy.
+constexpr double kMostAheadNs = 10e6, kFewestUnderWay = 8;
 
 }  // namespace
 
@@ -133,7 +132,7 @@ void Session::CountTime(Queue& queue, uint64_t done, uint64_t now) {
   queue.under_way -= commands;
   queue.command_ns += (static_cast<double>(took) / static_cast<double>(commands) - queue.command_ns) / 8;
   queue.most_under_way = static_cast<uint64_t>(
-      std::clamp(kMostAheadNs / std::max(queue.command_ns, 1.0), kFewestUnderWay, kMostUnderWay));
+      std::clamp<double>(kMostAheadNs / std::max(queue.command_ns, 1.0), kFewestUnderWay, kMostUnderWay));
 }
 
 // A session that has something under way keeps the device occupied from the first of it on.

@@ -48,16 +48,19 @@ absl::StatusOr<UniqueFd> CreateSealedMemfd(const char* name, size_t bytes) {
   return fd;
 }
 
-absl::StatusOr<Mapping> Mapping::Map(const UniqueFd& fd, size_t bytes, Access access, uint64_t offset) {
-  RETURN_IF_ERROR(CheckSizeIsFixed(fd.get(), offset + bytes));
-  const int protection = access == Access::kReadOnly ? PROT_READ : PROT_READ | PROT_WRITE;
-  void* address = mmap(nullptr, bytes, protection, MAP_SHARED, fd.get(), static_cast<off_t>(offset));
+absl::StatusOr<Mapping> Mapping::Own(void* address, size_t bytes) {
   if (address == MAP_FAILED) return ErrnoStatus("mmap");
   Mapping mapping;
   mapping.address_ = address;
   mapping.bytes_ = mapping.reserved_ = bytes;
   if (madvise(address, bytes, MADV_DONTFORK) != 0) return ErrnoStatus("madvise(MADV_DONTFORK)");
   return mapping;
+}
+
+absl::StatusOr<Mapping> Mapping::Map(const UniqueFd& fd, size_t bytes, Access access, uint64_t offset) {
+  RETURN_IF_ERROR(CheckSizeIsFixed(fd.get(), offset + bytes));
+  const int protection = access == Access::kReadOnly ? PROT_READ : PROT_READ | PROT_WRITE;
+  return Own(mmap(nullptr, bytes, protection, MAP_SHARED, fd.get(), static_cast<off_t>(offset)), bytes);
 }
 
 absl::StatusOr<Mapping> Mapping::MapMirrored(const UniqueFd& fd, size_t bytes, Access access,
@@ -82,13 +85,7 @@ absl::StatusOr<Mapping> Mapping::MapMirrored(const UniqueFd& fd, size_t bytes, A
 }
 
 absl::StatusOr<Mapping> Mapping::MapPrivate(size_t bytes) {
-  void* address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (address == MAP_FAILED) return ErrnoStatus("mmap");
-  Mapping mapping;
-  mapping.address_ = address;
-  mapping.bytes_ = mapping.reserved_ = bytes;
-  if (madvise(address, bytes, MADV_DONTFORK) != 0) return ErrnoStatus("madvise(MADV_DONTFORK)");
-  return mapping;
+  return Own(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), bytes);
 }
 
 Mapping::Mapping(Mapping&& other) noexcept

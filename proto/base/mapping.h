@@ -40,6 +40,9 @@ class Mapping {
   size_t size() const { return bytes_; }
 
  private:
+  // What mmap has returned.
+  static absl::StatusOr<Mapping> Own(void* address, size_t bytes);
+
   void* address_ = nullptr;
   size_t bytes_ = 0;
   size_t reserved_ = 0;  // address space held: bytes_, or twice that when mirrored
