@@ -41,6 +41,7 @@ absl::Status AddProcessDevices(const DevicesOptions& options, const std::string&
     device.standby = options.standby;
     device.wake = options.wake;
     ASSIGN_OR_RETURN(auto process, process::ExecutorProcess::Start(*options.spawner, device.command));
+    RETURN_IF_ERROR(process->TakeDevice());
     count = process->devices();
     ASSIGN_OR_RETURN(auto opened, process::ProcessDevice::Create(std::move(device), std::move(process)));
     devices.push_back(std::move(opened));
@@ -98,7 +99,7 @@ int ServeDevice(int argc, char** argv) {
   int index = 0, rings = 0;
   if (argc != kServeArguments || !absl::SimpleAtoi(argv[3], &index) || !absl::SimpleAtoi(argv[5], &rings))
     return process::kExitFailed;
-  return process::ServeDevice({.driver_library = argv[4], .device = argv[2]}, index, rings);
+  process::ServeDevice({.driver_library = argv[4], .device = argv[2]}, index, rings);
 }
 
 }  // namespace xpud::executor

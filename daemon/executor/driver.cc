@@ -48,16 +48,6 @@ bool HasIntelRenderNode() {
   return false;
 }
 
-absl::Status LoadDrivers(const DriverOptions& options) {
-  if (std::getenv("ZE_ENABLE_ALT_DRIVERS") == nullptr) {
-    ASSIGN_OR_RETURN(std::string libraries, OwnDriverLibrary(options));
-    if (HasIntelRenderNode()) absl::StrAppend(&libraries, ",", kIntelLibrary);
-    setenv("ZE_ENABLE_ALT_DRIVERS", libraries.c_str(), 1);
-  }
-  RETURN_IF_ZE_ERROR(zeInit(0));
-  return absl::OkStatus();
-}
-
 absl::StatusOr<std::vector<ze_driver_handle_t>> Drivers() {
   uint32_t count = 0;
   RETURN_IF_ZE_ERROR(zeDriverGet(&count, nullptr));
@@ -92,6 +82,16 @@ bool IsWanted(const std::string& wanted, const LevelZeroDevice& device) {
 }
 
 }  // namespace
+
+absl::Status LoadDrivers(const DriverOptions& options) {
+  if (std::getenv("ZE_ENABLE_ALT_DRIVERS") == nullptr) {
+    ASSIGN_OR_RETURN(std::string libraries, OwnDriverLibrary(options));
+    if (HasIntelRenderNode()) absl::StrAppend(&libraries, ",", kIntelLibrary);
+    setenv("ZE_ENABLE_ALT_DRIVERS", libraries.c_str(), 1);
+  }
+  RETURN_IF_ZE_ERROR(zeInit(0));
+  return absl::OkStatus();
+}
 
 absl::StatusOr<std::vector<std::unique_ptr<LevelZeroDevice>>> OpenLevelZeroDevices(
     const DriverOptions& options) {

@@ -18,6 +18,10 @@ struct DriverOptions {
   bool report = true;           // log why back ends have no device
 };
 
+// Loads the drivers, which look for their devices. No memory of a device is taken, and another call does
+// nothing: so a process that is to open devices soon after it is told may call this ahead.
+absl::Status LoadDrivers(const DriverOptions& options);
+
 // The devices of this process's drivers, GPUs first. At least one, or why there is none.
 absl::StatusOr<std::vector<std::unique_ptr<LevelZeroDevice>>> OpenLevelZeroDevices(
     const DriverOptions& options);

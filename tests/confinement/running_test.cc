@@ -82,7 +82,9 @@ TEST(Confinement, IsInForceInTheSpawnerAndInEveryExecutor) {
   const DaemonProcess daemon({"--executor", "process"});
   const auto session = daemon.Connect();
   EXPECT_EQ(Double(*session, 21), 42);
-  EXPECT_EQ(ChildrenOf(daemon.pid()).size(), 2);
+  const auto spare_is_there = [&] { return ChildNamed(daemon, "xpud-spare") > 0; };
+  EXPECT_TRUE(Within(milliseconds(10000), spare_is_there));
+  EXPECT_EQ(ChildrenOf(daemon.pid()).size(), 3) << "the spawner, an executor and a spare";
   for (const int child : ChildrenOf(daemon.pid())) ExpectConfined(child);
   const int first = ChildNamed(daemon, "xpud-executor");
   ASSERT_GT(first, 0);
@@ -103,9 +105,15 @@ TEST(Confinement, ADaemonWithoutItsSpawnerServesOnUntilItNeedsAnExecutor) {
   const int spawner = ChildNamed(daemon, "xpud-spawner"), executor = ChildNamed(daemon, "xpud-executor");
   ASSERT_GT(spawner, 0);
   ASSERT_GT(executor, 0);
+  int spare = 0;
+  ASSERT_TRUE(Within(milliseconds(10000), [&] { return (spare = ChildNamed(daemon, "xpud-spare")) > 0; }));
   kill(spawner, SIGKILL);
   EXPECT_EQ(Double(*session, 3), 6);
   kill(executor, SIGKILL);
+  EXPECT_TRUE(Within(milliseconds(10000), [&] { return daemon.StatusOf("executors_replaced") == 1; }));
+  EXPECT_EQ(daemon.StatusOf("executor_pid"), spare);
+  EXPECT_EQ(Double(*session, 5), 10);
+  kill(spare, SIGKILL);
   absl::Status status;
   EXPECT_TRUE(Within(milliseconds(20000), [&] {
     const float one = 1;

@@ -48,6 +48,7 @@ absl::StatusOr<Channel::Reply> Channel::Ask(const Request& request, int fd, int 
   if (!status.ok()) {
     // A late answer must not be taken for the next question's.
     shutdown(socket_.get(), SHUT_RDWR);
+    broken_.store(true, std::memory_order_relaxed);
     return Gone(status);
   }
   if (reply.answer.code != 0)

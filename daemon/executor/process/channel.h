@@ -1,6 +1,7 @@
 // Questions to an executor process and its answers, over a socket. Any thread; one question at a time.
 #pragma once
 
+#include <atomic>
 #include <span>
 #include <string>
 
@@ -27,9 +28,10 @@ class Channel {
   explicit Channel(UniqueFd socket) : socket_(std::move(socket)) {}
 
   // `fd`: to be sent along, or -1. Unavailable: the executor is gone, or gave no answer within `timeout_ms`
-  // (0: no limit). Other errors are the executor's answers.
+  // (0: no limit), and from then on it is asked nothing. Other errors are the executor's answers.
   absl::StatusOr<Reply> Ask(const Request& request, int fd, int timeout_ms);
   absl::Status Tell(const Request& request);
+  bool broken() const { return broken_.load(std::memory_order_relaxed); }  // there was no answer
 
   // The executor's end.
   absl::StatusOr<Question> Next();
@@ -38,6 +40,7 @@ class Channel {
  private:
   UniqueFd socket_;
   Mutex mutex_;
+  std::atomic<bool> broken_{false};
 };
 
 // Bytes in a memfd of their own, and back.

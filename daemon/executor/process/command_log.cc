@@ -107,11 +107,13 @@ CommandLog::Damage CommandLog::Rewind(uint64_t taken) {
   SpoiltMemory spoilt;
   std::vector<std::span<const MemoryUse>> uses;
   size_t at = uses_begin_;
+  bool reached = true;  // perhaps
   for (size_t i = 0; i < size(); ++i) {
     Command& command = (*this)[i];
     uses.push_back({uses_.data() + at, command.uses});
     at += command.uses;
-    const bool started = command.position <= taken;
+    const bool started = reached && command.position <= taken;
+    reached &= command.mark == 0;
     command.position = kNotSent;
     if (!started) continue;
     damage.started = i + 1;  // in order, so all before it too

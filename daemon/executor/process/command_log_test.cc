@@ -102,6 +102,17 @@ TEST(CommandLog, AnUpdateInPlaceIsLostUnlessItHadNotBegun) {
   EXPECT_THAT(other.log.Rewind(kTaken).spoilt, IsEmpty());
 }
 
+TEST(CommandLog, WhatComesAfterAMarkThatWasNotReachedHadNotBegun) {
+  Queue queue;
+  queue.Run('a', {Read(0), Write(100)});
+  queue.Mark(5);
+  queue.Run('b', {Read(200), Write(0)});
+  queue.Run('c', {Read(300), Write(300)});
+  const auto damage = queue.log.Rewind(kTaken);
+  EXPECT_EQ(damage.started, 2u);
+  EXPECT_THAT(damage.spoilt, IsEmpty());
+}
+
 TEST(CommandLog, AnUpdateOfWhatIsMadeAgainIsNotLost) {
   Queue queue;
   queue.Run('a', {Read(100), Write(0)});
@@ -121,16 +132,17 @@ TEST(CommandLog, APartIsRestoredByItsOwnWriterAlone) {
   EXPECT_THAT(two.log.Rewind(kTaken).spoilt, ElementsAre(Pair(100, 10), Pair(100, 10)));
 }
 
-// Runs random commands on memory of eight cells, of which a random number are done before the executor dies
-// in the middle of the next one; then what is left is run again.
+// Runs random commands on memory of eight cells, with marks between them, of which a random number are done
+// before the executor dies in the middle of the next one, having taken more; then what is left is run again.
 class Simulation {
  public:
   explicit Simulation(uint32_t seed) : random_(seed) {}
 
   void Run() {
     const size_t count = 1 + Pick(12);
+    const uint64_t marked = 2 + Pick(12);  // one step in so many
     for (size_t i = 0; i < count; ++i) {
-      Step step{static_cast<char>('a' + i), {}, Pick(kCells), Pick(4) == 0};
+      Step step{static_cast<char>('a' + i), {}, Pick(kCells), Pick(4) == 0, Pick(marked) == 0};
       for (size_t reads = Pick(3); reads != 0; --reads) step.reads.push_back(Pick(kCells));
       steps_.push_back(step);
     }
@@ -138,12 +150,14 @@ class Simulation {
     Memory expected = Start(), memory = Start();
     for (const Step& step : steps_) Execute(step, expected);
     for (size_t i = 0; i < done; ++i) Execute(steps_[i], memory);
-    if (done < count && Pick(2) == 0) {  // half written
+    const bool begun = done < count && Pick(2) == 0;  // and half written
+    if (begun) {
       memory[steps_[done].target][0] = -1;
       if (!steps_[done].part) memory[steps_[done].target][1] = -1;
     }
-    const CommandLog::Damage damage = Rewind(done);
-    for (char name : queue_.Names()) Execute(steps_[static_cast<size_t>(name - 'a')], memory);
+    const CommandLog::Damage damage = Rewind(done, begun ? done : done - std::min(done, Pick(2)));
+    for (char name : queue_.Names())
+      if (name != '|') Execute(steps_[static_cast<size_t>(name - 'a')], memory);
     for (uint64_t cell = 0; cell < kCells; ++cell) {
       const bool spoilt =
           std::any_of(damage.spoilt.begin(), damage.spoilt.end(), [&](const MemoryRange& range) {
@@ -165,6 +179,7 @@ class Simulation {
     std::vector<uint64_t> reads;
     uint64_t target;
     bool part;
+    bool marked;
   };
 
   uint64_t Pick(uint64_t count) { return random_() % count; }
@@ -179,14 +194,18 @@ class Simulation {
     memory[step.target][0] = sum % 1'000'003;
     if (!step.part) memory[step.target][1] = sum % 1'000'003;
   }
-  CommandLog::Damage Rewind(size_t done) {
+  // The last value that was reached is `reached` or a smaller one.
+  CommandLog::Damage Rewind(size_t done, uint64_t reached) {
+    const size_t taken = done + Pick(steps_.size() - done + 1);
     for (size_t i = 0; i < steps_.size(); ++i) {
       std::vector<MemoryUse> uses;
       for (uint64_t cell : steps_[i].reads) uses.push_back(Read(cell * 10));
       uses.push_back(steps_[i].part ? WritePart(steps_[i].target * 10) : Write(steps_[i].target * 10));
-      // Up to `taken`, what was sent may have begun.
-      queue_.Run(steps_[i].name, uses, i <= done ? kTaken : kTaken + 1);
+      const uint64_t position = i <= taken ? kTaken : kTaken + 1;
+      queue_.Run(steps_[i].name, uses, position);
+      if (steps_[i].marked) queue_.Mark(i + 1, position);
     }
+    queue_.log.Complete(reached, [](std::span<const std::byte>) {});
     return queue_.log.Rewind(kTaken);
   }
 

@@ -43,8 +43,8 @@ class LastWords {
 // memory that takes long to import, with a channel and a device object of its own.
 class MemoryServer {
  public:
-  MemoryServer(LevelZeroDevice& device, Channel& channel, Answer description, LastWords& last_words)
-      : device_(device), channel_(channel), description_(description), last_words_(last_words) {}
+  MemoryServer(LevelZeroDevice& device, Channel& channel, LastWords& last_words)
+      : device_(device), channel_(channel), last_words_(last_words) {}
 
   void Run() {
     for (;;) {
@@ -65,9 +65,6 @@ class MemoryServer {
     UniqueFd out;
     absl::Status status;
     switch (request.kind) {
-      case RequestKind::kHello:
-        answer = description_;
-        break;
       case RequestKind::kAllocate: {
         auto chunk = device_.AllocateChunkAt(Pointer(request), request.bytes, out);
         status = chunk.status();
@@ -123,7 +120,6 @@ class MemoryServer {
 
   LevelZeroDevice& device_;
   Channel& channel_;
-  const Answer description_;
   LastWords& last_words_;
   std::map<uint64_t, std::unique_ptr<Chunk>> chunks_;
   std::map<uint64_t, Host> hosts_;
@@ -226,6 +222,7 @@ void Start(const char* name, Body body) {
   }).detach();
 }
 
+// Answers kTakeDevice when all is there.
 absl::Status Serve(const DriverOptions& options, int index, int rings, Channel& memory, Channel& compiler,
                    Channel& imports) {
   ASSIGN_OR_RETURN(auto devices, OpenLevelZeroDevices(options));
@@ -243,36 +240,36 @@ absl::Status Serve(const DriverOptions& options, int index, int rings, Channel& 
   ASSIGN_OR_RETURN(auto for_compiler, device.OpenAgain());
   ASSIGN_OR_RETURN(auto for_imports, device.OpenAgain());
   LastWords last_words(workers.front().second.control());
-  MemoryServer memory_server(
-      device, memory, Describe(device.properties(), static_cast<uint32_t>(devices.size())), last_words);
+  MemoryServer memory_server(device, memory, last_words);
   CompilerServer compiler_server(*for_compiler, compiler);
-  MemoryServer import_server(*for_imports, imports, {}, last_words);
+  MemoryServer import_server(*for_imports, imports, last_words);
   Start("xpud-compile", [&] { compiler_server.Run(); });
   Start("xpud-import", [&] { import_server.Run(); });
   Activity activity;
   for (uint32_t i = 0; i < workers.size(); ++i)
     Start("xpud-append",
           [&, i] { ServeRing(*workers[i].first, workers[i].second, activity, i, last_words); });
+  Answer description = Describe(device.properties(), static_cast<uint32_t>(devices.size()));
+  memory.Respond(absl::OkStatus(), description);
   memory_server.Run();
   return absl::OkStatus();
 }
 
 }  // namespace
 
-int ServeDevice(const DriverOptions& options, int index, int rings) {
-  pthread_setname_np(pthread_self(), "xpud-executor");
+void ServeDevice(const DriverOptions& options, int index, int rings) {
+  pthread_setname_np(pthread_self(), "xpud-spare");
   if (TargetOf(options.device) == kernels::Target::kNvptx)
     Start("xpud-load", [] { kernels::LoadGpuLibraries(); });
   Channel memory{UniqueFd(kMemoryChannelFd)}, compiler{UniqueFd(kCompilerChannelFd)},
       imports{UniqueFd(kImportChannelFd)};
-  const absl::Status failed = Serve(options, index, rings, memory, compiler, imports);
-  // The daemon's Hello gets why.
-  while (true) {
-    auto question = memory.Next();
-    if (!question.ok()) return kExitFailed;
-    Answer answer = {};
-    memory.Respond(failed, answer);
-  }
+  const absl::Status loaded = LoadDrivers(options);
+  if (!memory.Next().ok()) _exit(kExitDaemonGone);  // else it is kTakeDevice
+  pthread_setname_np(pthread_self(), "xpud-executor");
+  const absl::Status failed = loaded.ok() ? Serve(options, index, rings, memory, compiler, imports) : loaded;
+  Answer answer = {};
+  memory.Respond(failed, answer);
+  _exit(kExitFailed);  // xpud-load may be at work
 }
 
 }  // namespace xpud::executor::process

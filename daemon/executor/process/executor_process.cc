@@ -12,7 +12,7 @@
 namespace xpud::executor::process {
 namespace {
 
-constexpr int kGreetingMs = 30'000;  // a GPU's first context may take long
+constexpr int kTakeDeviceMs = 30'000;  // a GPU's first context may take long
 constexpr int kMemoryMs = 3'000;     // the engine waits: a thousand times what it takes
 
 std::string HowItEnded(int status) {
@@ -37,7 +37,6 @@ absl::StatusOr<std::unique_ptr<ExecutorProcess>> ExecutorProcess::Start(Spawner&
   std::unique_ptr<ExecutorProcess> process(new ExecutorProcess(std::move(rings), std::move(here)));
   RETURN_IF_ERROR(process->Spawn(spawner, command, there));
   there = {};  // so that the executor's end is seen as a hang-up
-  RETURN_IF_ERROR(process->Greet());
   return process;
 }
 
@@ -50,8 +49,9 @@ absl::Status ExecutorProcess::Spawn(Spawner& spawner, const ExecutorCommand& com
   return absl::OkStatus();
 }
 
-absl::Status ExecutorProcess::Greet() {
-  ASSIGN_OR_RETURN(const Channel::Reply reply, memory_.Ask({RequestKind::kHello, 0, 0, 0}, -1, kGreetingMs));
+absl::Status ExecutorProcess::TakeDevice() {
+  ASSIGN_OR_RETURN(const Channel::Reply reply,
+                   memory_.Ask({RequestKind::kTakeDevice, 0, 0, 0}, -1, kTakeDeviceMs));
   const Answer& answer = reply.answer;
   devices_ = answer.devices;
   properties_.name = transport::GetText(answer.device.name);

@@ -18,12 +18,17 @@ namespace xpud::executor::process {
 
 class ExecutorProcess {
  public:
-  // Starts one and waits until it has its device. Errors: what the executor says, or Unavailable.
+  // Starts one, which loads what it takes to have a device and then waits to be told.
   static absl::StatusOr<std::unique_ptr<ExecutorProcess>> Start(Spawner& spawner,
                                                                 const ExecutorCommand& command);
   ~ExecutorProcess();  // kills it and waits for its end, after which it touches no memory
   ExecutorProcess(const ExecutorProcess&) = delete;
   ExecutorProcess& operator=(const ExecutorProcess&) = delete;
+
+  // Waits until it has its device; before that it is good for nothing. Once. Errors: what the executor says, or
+  // Unavailable.
+  absl::Status TakeDevice();
+  bool has_device() const { return devices_ != 0; }
 
   pid_t pid() const { return pid_; }
   int pidfd() const { return pidfd_.get(); }
@@ -46,6 +51,8 @@ class ExecutorProcess {
 
   void Kill();
   bool Ended() const;
+  // A question about memory was not answered: it has ended, or hangs, and would not be answered again.
+  bool IsMute() const { return memory_.broken(); }
   // Waits for the end. How it ended, in words, and whether by a signal from outside (SIGKILL, SIGTERM).
   struct End {
     std::string text;
@@ -65,7 +72,6 @@ class ExecutorProcess {
         compiler_(std::move(ends.compiler)),
         imports_(std::move(ends.imports)) {}
   absl::Status Spawn(Spawner& spawner, const ExecutorCommand& command, const Ends& ends);
-  absl::Status Greet();
   absl::StatusOr<Channel::Reply> AskMemory(RequestKind kind, uint64_t address, uint64_t bytes, int fd = -1);
   absl::StatusOr<Channel::Reply> AskCompiler(RequestKind kind, std::span<const std::byte> input);
 

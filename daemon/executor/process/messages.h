@@ -82,7 +82,7 @@ struct SharedPages {
 };
 
 enum class RequestKind : uint32_t {
-  kHello,        // the answer describes the device
+  kTakeDevice,   // the first one, once; the answer describes the device
   kAllocate,     // memory at `address`; the answer carries its fd
   kImport,       // memory of the fd at `address`
   kFree,         // of either; not answered
@@ -94,14 +94,14 @@ enum class RequestKind : uint32_t {
 
 struct Request {
   RequestKind kind;
-  uint32_t index;  // kHello: of the device among its driver's
+  uint32_t unused;
   uint64_t address;
   uint64_t bytes;
 };
 
 struct Answer {
   uint32_t code;     // absl::StatusCode
-  uint32_t devices;  // kHello: how many there are
+  uint32_t devices;  // kTakeDevice: how many there are
   uint64_t value;    // kAsk; kAssemble: bytes
   char text[512];    // of an error
   char processor[64];

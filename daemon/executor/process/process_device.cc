@@ -59,13 +59,13 @@ absl::StatusOr<std::unique_ptr<ProcessDevice>> ProcessDevice::Create(ProcessDevi
   device->process_ = std::move(first);
   device->Publish(device->process_);
   ASSIGN_OR_RETURN(device->probe_words_, device->AllocateHost(kMaxQueues * sizeof(uint64_t)));
-  device->StartStandby();
+  device->StartSpare();
   return device;
 }
 
 ProcessDevice::~ProcessDevice() {
   if (replacer_.joinable()) replacer_.join();
-  if (standby_starter_.joinable()) standby_starter_.join();
+  if (spare_starter_.joinable()) spare_starter_.join();
   probe_words_.reset();
   Publish(nullptr);
   if (process_ != nullptr) process_->Kill();  // ends an import
@@ -358,16 +358,16 @@ absl::StatusOr<std::string> ProcessDevice::Assemble(const std::string& text) {
   return WithExecutor([&](ExecutorProcess& process) { return process.Assemble(text); });
 }
 
-// A standby is asked, too: so it has the library at hand, and its answers.
+// A standby is asked, too: so it has the library's code at hand, and its answers.
 absl::StatusOr<uint64_t> ProcessDevice::Ask(const kernels::Launch& launch) {
-  Process standby;
+  Process spare;
   {
     MutexLock lock(published_mutex_);
     last_asked_ = launch;
-    standby = standby_;
+    spare = spare_;
   }
   auto answer = WithExecutor([&](ExecutorProcess& process) { return process.Ask(launch); });
-  if (standby != nullptr) (void)standby->Ask(launch);
+  if (options_.standby && spare != nullptr) (void)spare->Ask(launch);
   return answer;
 }
 

@@ -35,7 +35,7 @@ struct ProcessDeviceOptions {
   Spawner* spawner = nullptr;  // outlives the device
   ExecutorCommand command;
   std::chrono::milliseconds command_limit{0};  // 0: none
-  bool standby = false;                        // keep a second executor ready
+  bool standby = false;                        // have the spare executor take the device ahead
   std::function<void()> wake;                  // any thread: Poll has something to do
 };
 
@@ -115,7 +115,7 @@ class ProcessDevice final : public Device {
     absl::Status status;
   };
   struct Replacement {
-    absl::StatusOr<std::shared_ptr<ExecutorProcess>> process = absl::UnknownError("");
+    absl::StatusOr<Process> process = absl::UnknownError("");
     ExecutorProcess::End end;  // of the one before
     MemoryMap memory;          // what it has
   };
@@ -140,10 +140,10 @@ class ProcessDevice final : public Device {
   void CheckHealth();
   void Pump();
   void CheckHang();
-  void Lose(const std::string& what);
-  void Faulted(const std::string& reason);
+  void Lose(Ending ending, const std::string& what);
   void StartReplacement();
-  Replacement Replace(const std::shared_ptr<ExecutorProcess>& dead, std::shared_ptr<ExecutorProcess> standby,
+  absl::StatusOr<Process> TakeDevice(Process spare) const;
+  Replacement Replace(const std::shared_ptr<ExecutorProcess>& dead, std::shared_ptr<ExecutorProcess> spare,
                       const MemoryMap& memory, Ending ending) const;
   void FinishReplacement();
   absl::Status Adopt(Replacement replacement);
@@ -156,8 +156,8 @@ class ProcessDevice final : public Device {
   void Probe();
   void ProbeNext();
   std::vector<ProcessQueue*> QueuesOf(uint64_t owner) const;
-  void StartStandby();
-  absl::Status KeepStandby() ABSL_LOCKS_EXCLUDED(published_mutex_);
+  void StartSpare();
+  absl::Status KeepSpare() ABSL_LOCKS_EXCLUDED(published_mutex_);
 
   const ProcessDeviceOptions options_;
   Addresses addresses_;
@@ -181,7 +181,7 @@ class ProcessDevice final : public Device {
   // After a loss.
   std::string loss_;  // what happened
   Clock::time_point lost_at_;
-  bool faulted_ = false;
+  Ending ending_ = Ending::kEnded;
   std::vector<uint64_t> hung_;      // owners whose commands made no progress for the limit
   std::vector<uint64_t> suspects_;  // the best known first
   std::map<uint64_t, size_t>
@@ -193,8 +193,8 @@ class ProcessDevice final : public Device {
   std::thread replacer_;
   std::atomic<bool> replaced_ready_{false};
   Replacement replacement_;  // the replacer's until replaced_ready_
-  std::thread standby_starter_;
-  std::atomic<bool> starting_standby_{false};
+  std::thread spare_starter_;
+  std::atomic<bool> starting_spare_{false};
 
   // For other threads, which hold on to the executor that they use.
   Process ExecutorOtherThan(const Process& used);  // waits for it; null: there is none
@@ -204,7 +204,7 @@ class ProcessDevice final : public Device {
   Mutex published_mutex_;
   CondVar published_changed_;
   Process published_ ABSL_GUARDED_BY(published_mutex_);
-  Process standby_ ABSL_GUARDED_BY(published_mutex_);
+  Process spare_ ABSL_GUARDED_BY(published_mutex_);
   std::optional<kernels::Launch> last_asked_ ABSL_GUARDED_BY(published_mutex_);
   Background background_;  // last: ends first
 };

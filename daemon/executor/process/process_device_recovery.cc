@@ -56,12 +56,16 @@ void ProcessDevice::CheckHealth() {
   for (size_t r = 0; r < rings(); ++r) {
     const RingControl& control = process_->ring(r).control();
     if (control.state.load(std::memory_order_acquire) == static_cast<uint32_t>(ExecutorState::kDeviceLost)) {
-      Faulted(transport::GetText(control.reason));
+      Lose(Ending::kFaulted, absl::StrCat("its device faulted: ", transport::GetText(control.reason)));
       return;
     }
   }
   if (ended) {
-    Lose("it ended");
+    Lose(Ending::kEnded, "it ended");
+    return;
+  }
+  if (process_->IsMute()) {
+    Lose(Ending::kHung, "it did not answer");
     return;
   }
   Pump();
@@ -92,11 +96,13 @@ void ProcessDevice::CheckHang() {
   }
   if (!over) return;
   hung_ = std::move(hung);
-  Lose(absl::StrCat(hung_.size() == 1 ? absl::StrCat("a command of session ", hung_[0]) : "a command",
+  Lose(Ending::kHung,
+       absl::StrCat(hung_.size() == 1 ? absl::StrCat("a command of session ", hung_[0]) : "a command",
                     " ran for longer than ", limit.count(), " ms"));
 }
 
-void ProcessDevice::Lose(const std::string& what) {
+void ProcessDevice::Lose(Ending ending, const std::string& what) {
+  ending_ = ending;
   loss_ = what;
   lost_at_ = Clock::now();
   spdlog::warn("executor_lost device={} pid={} reason=\"{}\"", options_.index, process_->pid(), what);
@@ -104,37 +110,38 @@ void ProcessDevice::Lose(const std::string& what) {
   StartReplacement();
 }
 
-void ProcessDevice::Faulted(const std::string& reason) {
-  faulted_ = true;
-  Lose(absl::StrCat("its device faulted: ", reason));
-}
-
 void ProcessDevice::StartReplacement() {
-  Process standby;
+  Process spare;
   {
     MutexLock lock(published_mutex_);
-    standby = std::exchange(standby_, nullptr);
+    spare = std::exchange(spare_, nullptr);
   }
   replaced_ready_.store(false);
   if (replacer_.joinable()) replacer_.join();
-  const Ending ending = std::exchange(faulted_, false) ? Ending::kFaulted
-                        : hung_.empty()                ? Ending::kEnded
-                                                       : Ending::kHung;
-  replacer_ =
-      std::thread([this, dead = process_, standby = std::move(standby), memory = memory_, ending]() mutable {
-        replacement_ = Replace(dead, std::move(standby), memory, ending);
+  replacer_ = std::thread(
+      [this, dead = process_, spare = std::move(spare), memory = memory_, ending = ending_]() mutable {
+        replacement_ = Replace(dead, std::move(spare), memory, ending);
         replaced_ready_.store(true, std::memory_order_release);
         options_.wake();
         if (ending == Ending::kFaulted) dead->Reap();
       });
 }
 
+// The replacer's thread: the spare, or a new one where there is none.
+absl::StatusOr<ProcessDevice::Process> ProcessDevice::TakeDevice(Process spare) const {
+  if (spare == nullptr || spare->Ended()) {
+    ASSIGN_OR_RETURN(spare, ExecutorProcess::Start(*options_.spawner, options_.command));
+  }
+  if (!spare->has_device()) RETURN_IF_ERROR(spare->TakeDevice());
+  return spare;
+}
+
 // The replacer's thread. A lost executor may write to its memory until it has ended, so the next one gets the
 // memory after that; but for a fault, which ends all of a device's work before it is known
 // (drivers/tests/lost_device_test). Beside an endless kernel a context takes seconds, so then the next one
-// starts after its end, too.
+// takes the device after its end, too.
 ProcessDevice::Replacement ProcessDevice::Replace(const std::shared_ptr<ExecutorProcess>& dead,
-                                                  std::shared_ptr<ExecutorProcess> standby,
+                                                  std::shared_ptr<ExecutorProcess> spare,
                                                   const MemoryMap& memory, Ending ending) const {
   Replacement replacement;
   std::thread reaper;
@@ -143,11 +150,7 @@ ProcessDevice::Replacement ProcessDevice::Replace(const std::shared_ptr<Executor
     reaper = std::thread([&] { replacement.end = dead->Reap(); });
     if (ending == Ending::kHung) reaper.join();
   }
-  if (standby != nullptr && !standby->Ended()) {
-    replacement.process = std::move(standby);
-  } else {
-    replacement.process = ExecutorProcess::Start(*options_.spawner, options_.command);
-  }
+  replacement.process = TakeDevice(std::move(spare));
   if (reaper.joinable()) reaper.join();
   if (!replacement.process.ok()) return replacement;
   for (const auto& [address, part] : memory) {
@@ -232,7 +235,7 @@ absl::Status ProcessDevice::Adopt(Replacement replacement) {
   for (size_t r = 0; r < rings(); ++r) WakeExecutor(r);
   spdlog::info("executor_replaced device={} pid={} after_ms={:.0f} suspects={}", options_.index,
                process_->pid(), Milliseconds(Clock::now() - lost_at_), suspects_.size());
-  StartStandby();
+  StartSpare();
   return absl::OkStatus();
 }
 
@@ -348,7 +351,8 @@ void ProcessDevice::Probe() {
     ProbeNext();
   } else if (options_.command_limit.count() == 0 && Clock::now() - lost_at_ > kLeastProbe) {
     hung_ = {suspects_.front()};
-    Lose(absl::StrCat("the commands of session ", hung_[0], " that an executor was lost with do not end"));
+    Lose(Ending::kHung,
+         absl::StrCat("the commands of session ", hung_[0], " that an executor was lost with do not end"));
   }
 }
 
@@ -361,32 +365,34 @@ void ProcessDevice::ProbeNext() {
   }
 }
 
-void ProcessDevice::StartStandby() {
-  if (!options_.standby || starting_standby_.exchange(true)) return;
-  if (standby_starter_.joinable()) standby_starter_.join();  // it has ended
-  standby_starter_ = std::thread([this] {
-    const absl::Status started = KeepStandby();
+void ProcessDevice::StartSpare() {
+  if (starting_spare_.exchange(true)) return;
+  if (spare_starter_.joinable()) spare_starter_.join();  // it has ended
+  spare_starter_ = std::thread([this] {
+    const absl::Status started = KeepSpare();
     if (!started.ok()) {
-      spdlog::warn("standby_not_started device={} error=\"{}\"", options_.index,
+      spdlog::warn("spare_not_started device={} error=\"{}\"", options_.index,
                    std::string(started.message()));
     }
-    starting_standby_.store(false);
+    starting_spare_.store(false);
   });
 }
 
-absl::Status ProcessDevice::KeepStandby() {
+// Without the device it takes none of the device's memory. With it, it stands by.
+absl::Status ProcessDevice::KeepSpare() {
   {
     MutexLock lock(published_mutex_);
-    if (standby_ != nullptr) return absl::OkStatus();
+    if (spare_ != nullptr) return absl::OkStatus();
   }
-  ASSIGN_OR_RETURN(const Process standby, ExecutorProcess::Start(*options_.spawner, options_.command));
+  ASSIGN_OR_RETURN(const Process spare, ExecutorProcess::Start(*options_.spawner, options_.command));
+  if (options_.standby) RETURN_IF_ERROR(spare->TakeDevice());
   std::optional<kernels::Launch> question;
   {
     MutexLock lock(published_mutex_);
-    standby_ = standby;  // from here on it is asked what is asked
+    spare_ = spare;  // from here on, if it stands by, it is asked what is asked
     question = last_asked_;
   }
-  if (question.has_value()) (void)standby->Ask(*question);
+  if (options_.standby && question.has_value()) (void)spare->Ask(*question);
   return absl::OkStatus();
 }
 

@@ -38,10 +38,28 @@ TEST_F(KilledExecutor, IsReplacedUnderWorkAndNothingIsLost) {
 
 // One that hangs is taken for lost after --command-limit; the session whose command was first is closed.
 TEST_F(KilledExecutor, ThatIsStoppedIsReplacedToo) {
-  kill(executor(), SIGSTOP);
+  const pid_t stopped = executor();
+  ASSERT_GT(stopped, 0);
+  kill(stopped, SIGSTOP);
   AwaitReplaced(1);
   Innocent next(socket());
   next.ExpectUnharmed();
+}
+
+// The same where it has no command, and is asked for memory: whoever asked waits, and gets it from the next one.
+TEST_F(KilledExecutor, ThatDoesNotAnswerIsReplacedToo) {
+  const auto session = daemon_.Connect();
+  kill(innocent_.pid(), SIGSTOP);
+  ASSERT_TRUE(session->DefaultQueue(0).Synchronize().ok());
+  const pid_t stopped = executor();
+  ASSERT_GT(stopped, 0);
+  kill(stopped, SIGSTOP);
+  const auto buffer = session->DefaultQueue(0).Allocate(512 * kMiB);  // more than there is: another chunk
+  ASSERT_TRUE(buffer.ok()) << buffer.status();
+  ASSERT_TRUE(session->DefaultQueue(0).Synchronize().ok());
+  AwaitReplaced(1);
+  kill(innocent_.pid(), SIGCONT);
+  innocent_.ExpectUnharmed();
 }
 
 }  // namespace

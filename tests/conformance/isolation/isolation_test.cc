@@ -77,6 +77,10 @@ Isolation::Isolation(const std::vector<std::string>& flags)
   before_ = Vitals::Of(daemon_);  // the control plane's own first call has left its traces
 }
 
+Isolation::~Isolation() {
+  if (HasFailure()) std::printf("%s", daemon_.Log().c_str());
+}
+
 void Isolation::ExpectAsBefore(const Growth& growth) {
   innocent_.ExpectUnharmed();
   Vitals now;
@@ -99,8 +103,7 @@ void Isolation::ExpectAsBefore(const Growth& growth) {
                          << before_.threads << "), children " << now.children << " (" << before_.children
                          << "), device memory " << now.memory_used << " (" << before_.memory_used
                          << "), mappings " << now.mappings << " (" << before_.mappings << "), resident "
-                         << now.resident_bytes << " (" << before_.resident_bytes << ")\n"
-                         << daemon_.Log();
+                         << now.resident_bytes << " (" << before_.resident_bytes << ")";
 }
 
 }  // namespace xpud::isolation

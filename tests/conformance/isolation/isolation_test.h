@@ -42,6 +42,7 @@ class Isolation : public ::testing::Test {
   static constexpr int64_t kMiB = 1 << 20;
 
   explicit Isolation(const std::vector<std::string>& flags = {});
+  ~Isolation() override;  // shows the log of a daemon that failed a test
   // The innocent client goes on, and within seconds the daemon holds what it held when the test began.
   struct Growth {
     int64_t resident = 8 * kMiB, mappings = 64;
