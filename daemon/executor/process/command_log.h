@@ -45,8 +45,8 @@ class CommandLog {
     std::vector<MemoryRange> spoilt;  // memory whose contents are lost
   };
   // The executor is dead; it had taken the ring's messages before `taken` and was at the one there, and
-  // Complete was told the last value that was reached: so nothing behind the first mark has begun, whatever was
-  // taken. Nothing counts as sent any more. Says what memory will not hold what it should once all is run
+  // Complete was told the last value that was reached: so nothing behind the first mark has begun, whatever
+  // was taken. Nothing counts as sent any more. Says what memory will not hold what it should once all is run
   // again: what is computed from memory that a command had overwritten, perhaps, before it is read again.
   Damage Rewind(uint64_t taken);
 

@@ -19,8 +19,8 @@ inline constexpr int kFirstFreeFd = kFirstRingFd + 2 * kMostRings;
 // How it ends.
 inline constexpr int kExitDaemonGone = 0, kExitFailed = 1, kExitDeviceLost = 3;
 
-// Loads the drivers, waits to be told to take device `index` of those that `options` names, and serves it until
-// it ends, with a thread for each ring.
+// Loads the drivers, waits to be told to take device `index` of those that `options` names, and serves it
+// until it ends, with a thread for each ring.
 [[noreturn]] void ServeDevice(const DriverOptions& options, int index, int rings);
 
 }  // namespace xpud::executor::process

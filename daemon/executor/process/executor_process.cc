@@ -13,7 +13,7 @@ namespace xpud::executor::process {
 namespace {
 
 constexpr int kTakeDeviceMs = 30'000;  // a GPU's first context may take long
-constexpr int kMemoryMs = 3'000;     // the engine waits: a thousand times what it takes
+constexpr int kMemoryMs = 3'000;       // the engine waits: a thousand times what it takes
 
 std::string HowItEnded(int status) {
   if (WIFSIGNALED(status))

@@ -25,8 +25,8 @@ class ExecutorProcess {
   ExecutorProcess(const ExecutorProcess&) = delete;
   ExecutorProcess& operator=(const ExecutorProcess&) = delete;
 
-  // Waits until it has its device; before that it is good for nothing. Once. Errors: what the executor says, or
-  // Unavailable.
+  // Waits until it has its device; before that it is good for nothing. Once. Errors: what the executor says,
+  // or Unavailable.
   absl::Status TakeDevice();
   bool has_device() const { return devices_ != 0; }
 

@@ -46,7 +46,8 @@ TEST_F(KilledExecutor, ThatIsStoppedIsReplacedToo) {
   next.ExpectUnharmed();
 }
 
-// The same where it has no command, and is asked for memory: whoever asked waits, and gets it from the next one.
+// The same where it has no command, and is asked for memory: whoever asked waits, and gets it from the next
+// one.
 TEST_F(KilledExecutor, ThatDoesNotAnswerIsReplacedToo) {
   const auto session = daemon_.Connect();
   kill(innocent_.pid(), SIGSTOP);
