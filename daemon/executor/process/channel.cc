@@ -1,5 +1,6 @@
 #include "daemon/executor/process/channel.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -38,23 +39,32 @@ absl::Status Channel::CreatePair(UniqueFd& daemon, UniqueFd& executor) {
 
 absl::StatusOr<Channel::Reply> Channel::Ask(const Request& request, int fd, int timeout_ms) {
   MutexLock lock(mutex_);
-  const timeval limit = {timeout_ms / 1000, timeout_ms % 1000 * 1000};
-  setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
   const std::span<const int> fds(&fd, fd >= 0 ? 1 : 0);
   absl::Status status = transport::SendMessage(socket_.get(), BytesOf(request), fds);
   Reply reply;
+  if (status.ok()) status = AwaitAnswer(timeout_ms);
   if (status.ok())
     status = transport::ReceiveMessage(socket_.get(), WritableBytesOf(reply.answer), {&reply.fd, 1});
   if (!status.ok()) {
     // A late answer must not be taken for the next question's.
     shutdown(socket_.get(), SHUT_RDWR);
-    broken_.store(true, std::memory_order_relaxed);
     return Gone(status);
   }
   if (reply.answer.code != 0)
     return absl::Status(static_cast<absl::StatusCode>(reply.answer.code),
                         transport::GetText(reply.answer.text));
   return reply;
+}
+
+absl::Status Channel::AwaitAnswer(int timeout_ms) {
+  pollfd answer = {socket_.get(), POLLIN, 0};
+  int ready;
+  do {
+    ready = poll(&answer, 1, timeout_ms != 0 ? timeout_ms : -1);
+  } while (ready < 0 && errno == EINTR);
+  if (ready != 0) return absl::OkStatus();  // a hang-up, too
+  timed_out_.store(true, std::memory_order_relaxed);
+  return absl::DeadlineExceededError(absl::StrCat("nothing came within ", timeout_ms, " ms"));
 }
 
 absl::Status Channel::Tell(const Request& request) {

@@ -31,16 +31,18 @@ class Channel {
   // (0: no limit), and from then on it is asked nothing. Other errors are the executor's answers.
   absl::StatusOr<Reply> Ask(const Request& request, int fd, int timeout_ms);
   absl::Status Tell(const Request& request);
-  bool broken() const { return broken_.load(std::memory_order_relaxed); }  // there was no answer
+  bool timed_out() const { return timed_out_.load(std::memory_order_relaxed); }
 
   // The executor's end.
   absl::StatusOr<Question> Next();
   void Respond(const absl::Status& status, Answer& answer, int fd = -1);
 
  private:
+  absl::Status AwaitAnswer(int timeout_ms);
+
   UniqueFd socket_;
   Mutex mutex_;
-  std::atomic<bool> broken_{false};
+  std::atomic<bool> timed_out_{false};
 };
 
 // Bytes in a memfd of their own, and back.

@@ -73,7 +73,9 @@ ExecutorProcess::~ExecutorProcess() {
 
 absl::StatusOr<Channel::Reply> ExecutorProcess::AskMemory(RequestKind kind, uint64_t address, uint64_t bytes,
                                                           int fd) {
-  return memory_.Ask({kind, 0, address, bytes}, fd, kMemoryMs);
+  auto reply = memory_.Ask({kind, 0, address, bytes}, fd, kMemoryMs);
+  if (hung()) Kill();  // which whoever watches the process sees
+  return reply;
 }
 
 absl::StatusOr<UniqueFd> ExecutorProcess::Allocate(uint64_t address, uint64_t bytes) {

@@ -51,8 +51,8 @@ class ExecutorProcess {
 
   void Kill();
   bool Ended() const;
-  // A question about memory was not answered: it has ended, or hangs, and would not be answered again.
-  bool IsMute() const { return memory_.broken(); }
+  // It hung, and so was killed: a question about memory was not answered.
+  bool hung() const { return memory_.timed_out(); }
   // Waits for the end. How it ended, in words, and whether by a signal from outside (SIGKILL, SIGTERM).
   struct End {
     std::string text;

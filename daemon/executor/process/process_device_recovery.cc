@@ -61,11 +61,7 @@ void ProcessDevice::CheckHealth() {
     }
   }
   if (ended) {
-    Lose(Ending::kEnded, "it ended");
-    return;
-  }
-  if (process_->IsMute()) {
-    Lose(Ending::kHung, "it did not answer");
+    process_->hung() ? Lose(Ending::kHung, "it did not answer") : Lose(Ending::kEnded, "it ended");
     return;
   }
   Pump();
