@@ -37,12 +37,13 @@ absl::Status Channel::CreatePair(UniqueFd& daemon, UniqueFd& executor) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Channel::Reply> Channel::Ask(const Request& request, int fd, int timeout_ms) {
+absl::StatusOr<Channel::Reply> Channel::Ask(const Request& request, int fd, int timeout_ms,
+                                            absl::FunctionRef<bool()> go_on) {
   MutexLock lock(mutex_);
   const std::span<const int> fds(&fd, fd >= 0 ? 1 : 0);
   absl::Status status = transport::SendMessage(socket_.get(), BytesOf(request), fds);
   Reply reply;
-  if (status.ok()) status = AwaitAnswer(timeout_ms);
+  if (status.ok()) status = AwaitAnswer(timeout_ms, go_on);
   if (status.ok())
     status = transport::ReceiveMessage(socket_.get(), WritableBytesOf(reply.answer), {&reply.fd, 1});
   if (!status.ok()) {
@@ -56,12 +57,12 @@ absl::StatusOr<Channel::Reply> Channel::Ask(const Request& request, int fd, int 
   return reply;
 }
 
-absl::Status Channel::AwaitAnswer(int timeout_ms) {
+absl::Status Channel::AwaitAnswer(int timeout_ms, absl::FunctionRef<bool()> go_on) {
   pollfd answer = {socket_.get(), POLLIN, 0};
   int ready;
   do {
-    ready = poll(&answer, 1, timeout_ms != 0 ? timeout_ms : -1);
-  } while (ready < 0 && errno == EINTR);
+    ready = poll(&answer, 1, timeout_ms);
+  } while ((ready < 0 && errno == EINTR) || (ready == 0 && go_on()));
   if (ready != 0) return absl::OkStatus();  // a hang-up, too
   timed_out_.store(true, std::memory_order_relaxed);
   return absl::DeadlineExceededError(absl::StrCat("nothing came within ", timeout_ms, " ms"));

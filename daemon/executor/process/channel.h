@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "daemon/executor/process/messages.h"
 #include "proto/base/mutex.h"
@@ -27,9 +28,11 @@ class Channel {
   static absl::Status CreatePair(UniqueFd& daemon, UniqueFd& executor);
   explicit Channel(UniqueFd socket) : socket_(std::move(socket)) {}
 
-  // `fd`: to be sent along, or -1. Unavailable: the executor is gone, or gave no answer within `timeout_ms`
-  // (0: no limit), and from then on it is asked nothing. Other errors are the executor's answers.
-  absl::StatusOr<Reply> Ask(const Request& request, int fd, int timeout_ms);
+  // `fd`: to be sent along, or -1. Unavailable: the executor is gone, or gave no answer within `timeout_ms`,
+  // and `go_on`, which is called then, did not say to wait for as long again: from then on it is asked
+  // nothing. Other errors are the executor's answers.
+  absl::StatusOr<Reply> Ask(
+      const Request& request, int fd, int timeout_ms, absl::FunctionRef<bool()> go_on = [] { return false; });
   absl::Status Tell(const Request& request);
   bool timed_out() const { return timed_out_.load(std::memory_order_relaxed); }
 
@@ -38,7 +41,7 @@ class Channel {
   void Respond(const absl::Status& status, Answer& answer, int fd = -1);
 
  private:
-  absl::Status AwaitAnswer(int timeout_ms);
+  absl::Status AwaitAnswer(int timeout_ms, absl::FunctionRef<bool()> go_on);
 
   UniqueFd socket_;
   Mutex mutex_;

@@ -13,7 +13,7 @@ namespace xpud::executor::process {
 namespace {
 
 constexpr int kTakeDeviceMs = 30'000;  // a GPU's first context may take long
-constexpr int kMemoryMs = 3'000;       // the engine waits: a thousand times what it takes
+constexpr int kAnswerMs = 3'000;       // a thousand times what it takes; the engine waits
 
 std::string HowItEnded(int status) {
   if (WIFSIGNALED(status))
@@ -73,10 +73,12 @@ ExecutorProcess::~ExecutorProcess() {
 
 absl::StatusOr<Channel::Reply> ExecutorProcess::AskMemory(RequestKind kind, uint64_t address, uint64_t bytes,
                                                           int fd) {
-  auto reply = memory_.Ask({kind, 0, address, bytes}, fd, kMemoryMs);
+  auto reply = memory_.Ask({kind, 0, address, bytes}, fd, kAnswerMs);
   if (hung()) Kill();  // which whoever watches the process sees
   return reply;
 }
+
+bool ExecutorProcess::IsThere() { return AskMemory(RequestKind::kPing, 0, 0).ok(); }
 
 absl::StatusOr<UniqueFd> ExecutorProcess::Allocate(uint64_t address, uint64_t bytes) {
   ASSIGN_OR_RETURN(Channel::Reply reply, AskMemory(RequestKind::kAllocate, address, bytes));
@@ -99,7 +101,8 @@ void ExecutorProcess::ReleaseHost(uint64_t address) {
 }
 
 absl::Status ExecutorProcess::ImportSlowly(uint64_t address, uint64_t bytes, int fd) {
-  return imports_.Ask({RequestKind::kImportHost, 0, address, bytes}, fd, /*timeout_ms=*/0).status();
+  return imports_.Ask({RequestKind::kImportHost, 0, address, bytes}, fd, kAnswerMs, [&] { return IsThere(); })
+      .status();
 }
 
 void ExecutorProcess::ReleaseSlowly(uint64_t address) {
@@ -109,7 +112,7 @@ void ExecutorProcess::ReleaseSlowly(uint64_t address) {
 absl::StatusOr<Channel::Reply> ExecutorProcess::AskCompiler(RequestKind kind,
                                                             std::span<const std::byte> input) {
   ASSIGN_OR_RETURN(const UniqueFd fd, ToMemfd(input));
-  return compiler_.Ask({kind, 0, 0, input.size()}, fd.get(), /*timeout_ms=*/0);
+  return compiler_.Ask({kind, 0, 0, input.size()}, fd.get(), kAnswerMs, [&] { return IsThere(); });
 }
 
 absl::StatusOr<std::string> ExecutorProcess::Assemble(const std::string& text) {

@@ -42,16 +42,17 @@ class ExecutorProcess {
   absl::Status ImportHost(uint64_t address, uint64_t bytes, int fd);
   void Free(uint64_t address);
   void ReleaseHost(uint64_t address);
-  // The same for memory that takes as long as it takes (it may be in swap); the others do not wait for it.
+  // The same for memory that takes as long as it takes (it may be in swap), while the executor answers other
+  // questions; those do not wait for it.
   absl::Status ImportSlowly(uint64_t address, uint64_t bytes, int fd);
   void ReleaseSlowly(uint64_t address);
-  // Takes as long as it takes.
+  // Likewise.
   absl::StatusOr<std::string> Assemble(const std::string& text);
   absl::StatusOr<uint64_t> Ask(const kernels::Launch& launch);
 
   void Kill();
   bool Ended() const;
-  // It hung, and so was killed: a question about memory was not answered.
+  // It hung, and so was killed: a question that takes no time was not answered.
   bool hung() const { return memory_.timed_out(); }
   // Waits for the end. How it ended, in words, and whether by a signal from outside (SIGKILL, SIGTERM).
   struct End {
@@ -73,6 +74,7 @@ class ExecutorProcess {
         imports_(std::move(ends.imports)) {}
   absl::Status Spawn(Spawner& spawner, const ExecutorCommand& command, const Ends& ends);
   absl::StatusOr<Channel::Reply> AskMemory(RequestKind kind, uint64_t address, uint64_t bytes, int fd = -1);
+  bool IsThere();
   absl::StatusOr<Channel::Reply> AskCompiler(RequestKind kind, std::span<const std::byte> input);
 
   pid_t pid_ = 0;

@@ -88,6 +88,7 @@ enum class RequestKind : uint32_t {
   kFree,         // of either; not answered
   kImportHost,   // maps the fd at `address` for the executor and the device
   kReleaseHost,  // not answered
+  kPing,         // answered at once
   kAssemble,     // the fd holds text; the answer's holds machine code
   kAsk,          // the fd holds a HOST launch; the answer has a value
 };

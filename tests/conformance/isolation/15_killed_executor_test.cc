@@ -46,19 +46,31 @@ TEST_F(KilledExecutor, ThatIsStoppedIsReplacedToo) {
   next.ExpectUnharmed();
 }
 
-// The same where it has no command, and is asked for memory: whoever asked waits, and gets it from the next
-// one.
+// The same where it has no command, and is asked for memory of its device or to take a client's: who asked
+// waits, and gets it from the next one.
 TEST_F(KilledExecutor, ThatDoesNotAnswerIsReplacedToo) {
   const auto session = daemon_.Connect();
+  const Queue queue = session->DefaultQueue(0);
+  ASSERT_TRUE(queue.Synchronize().ok());
   kill(innocent_.pid(), SIGSTOP);
-  ASSERT_TRUE(session->DefaultQueue(0).Synchronize().ok());
-  const pid_t stopped = executor();
-  ASSERT_GT(stopped, 0);
-  kill(stopped, SIGSTOP);
-  const auto buffer = session->DefaultQueue(0).Allocate(512 * kMiB);  // more than there is: another chunk
+  std::this_thread::sleep_for(milliseconds(100));  // what it had under way
+  const auto stop = [&] {
+    const pid_t stopped = executor();
+    ASSERT_GT(stopped, 0);
+    kill(stopped, SIGSTOP);
+  };
+  stop();
+  const auto buffer = queue.Allocate(512 * kMiB);  // more than there is: another chunk
   ASSERT_TRUE(buffer.ok()) << buffer.status();
-  ASSERT_TRUE(session->DefaultQueue(0).Synchronize().ok());
+  ASSERT_TRUE(queue.Synchronize().ok());
   AwaitReplaced(1);
+  stop();
+  const auto host = session->AllocateHost(64 * kMiB);
+  ASSERT_TRUE(host.ok()) << host.status();
+  ASSERT_TRUE(queue.StartUpload(host->bytes(), buffer->handle(), 0).ok());
+  ASSERT_TRUE(queue.Synchronize().ok());
+  AwaitReplaced(2);
+  EXPECT_EQ(daemon_.StatusOf("sessions_closed_for_fault"), 0);
   kill(innocent_.pid(), SIGCONT);
   innocent_.ExpectUnharmed();
 }
