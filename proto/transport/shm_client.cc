@@ -91,7 +91,7 @@ bool ShmClient::Claim(uint32_t device, uint64_t bytes) {
   // The claim must be visible before the credit is read, as the tail is before daemon_sleeps.
   control().claimed[device].store(bytes,
                                   light_publish_ ? std::memory_order_release : std::memory_order_seq_cst);
-  return bytes <= completion().memory[device].credit.load(std::memory_order_seq_cst);
+  return bytes <= Credit(device);
 }
 
 std::optional<MemoryShortage> ShmClient::Refusal(uint32_t device) const {

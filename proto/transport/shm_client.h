@@ -29,6 +29,9 @@ class ShmClient final : public ClientTransport {
   absl::Status LastError(uint32_t queue) const override;
   uint64_t Timestamp(uint32_t slot) const override;
   uint64_t AllocatedBytes(uint32_t device) const override;
+  uint64_t Credit(uint32_t device) const override {
+    return completion().memory[device].credit.load(std::memory_order_seq_cst);
+  }
   bool Claim(uint32_t device, uint64_t bytes) override;
   uint64_t AnsweredReserve(uint32_t device) const override {
     return completion().memory[device].answered.load(std::memory_order_acquire);

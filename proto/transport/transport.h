@@ -38,6 +38,8 @@ class ClientTransport {
       uint32_t queue) const = 0;  // valid while Errors() is ahead of what was cleared
   virtual uint64_t Timestamp(uint32_t slot) const = 0;
   virtual uint64_t AllocatedBytes(uint32_t device) const = 0;
+  // What the session may hold without asking.
+  virtual uint64_t Credit(uint32_t device) const = 0;
   // Says that so many bytes of the device's memory are to be used; whether the credit covers them. Like
   // Reserve.
   virtual bool Claim(uint32_t device, uint64_t bytes) = 0;

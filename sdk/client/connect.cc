@@ -16,6 +16,7 @@
 #include "sdk/client/address.h"
 #include "sdk/client/client_name.h"
 #include "sdk/client/private_daemon.h"
+#include "sdk/client/remote.h"
 
 namespace xpud::client {
 namespace {
@@ -95,7 +96,8 @@ absl::StatusOr<UniqueFd> ConnectSocket(const std::string& path) {
 absl::StatusOr<Connection> Connect(const ConnectOptions& options) {
   ASSIGN_OR_RETURN(const std::vector<std::string> sockets, DaemonSockets(options.address));
   for (const std::string& path : sockets) {
-    absl::StatusOr<UniqueFd> socket = ConnectSocket(path);
+    absl::StatusOr<UniqueFd> socket =
+        IsRemoteAddress(path) ? StartConnector(path, options.timeout) : ConnectSocket(path);
     if (socket.ok()) return Handshake(*std::move(socket), path, options);
     if (!absl::IsNotFound(socket.status())) return socket.status();
   }

@@ -94,22 +94,21 @@ bool AwaitReady(const UniqueFd& ready, std::chrono::milliseconds timeout) {
 
 }  // namespace
 
-absl::StatusOr<std::string> FindDaemonBinary() {
-  if (const char* named = std::getenv("XPUD_DAEMON"); named != nullptr && *named != '\0') {
+absl::StatusOr<std::string> FindBinary(const std::string& name, const char* variable) {
+  if (const char* named = std::getenv(variable); named != nullptr && *named != '\0') {
     if (IsExecutable(named)) return std::string(named);
-    return absl::NotFoundError(absl::StrCat("XPUD_DAEMON names ", named, ", which cannot be run"));
+    return absl::NotFoundError(absl::StrCat(variable, " names ", named, ", which cannot be run"));
   }
   const std::string own = OwnDirectory();
-  for (const char* relative :
-       {"/xpud", "/bin/xpud", "/../bin/xpud", "/../../bin/xpud", "/../../../bin/xpud"}) {
-    if (std::string path = own + relative; IsExecutable(path)) return path;
+  for (const char* relative : {"/", "/bin/", "/../bin/", "/../../bin/", "/../../../bin/"}) {
+    if (std::string path = absl::StrCat(own, relative, name); IsExecutable(path)) return path;
   }
   const char* path = std::getenv("PATH");
   for (const auto& directory : absl::StrSplit(path == nullptr ? "" : path, ':')) {
-    if (std::string candidate = absl::StrCat(directory, "/xpud"); IsExecutable(candidate)) return candidate;
+    if (std::string candidate = absl::StrCat(directory, "/", name); IsExecutable(candidate)) return candidate;
   }
   return absl::NotFoundError(
-      "no xpud daemon runs, and its binary was not found: set XPUD_DAEMON, or put xpud on PATH");
+      absl::StrCat("the program ", name, " was not found: set ", variable, ", or put it on PATH"));
 }
 
 absl::StatusOr<PrivateDaemon> StartPrivateDaemon(const std::string& directory,
@@ -121,7 +120,7 @@ absl::StatusOr<PrivateDaemon> StartPrivateDaemon(const std::string& directory,
     daemon.socket = *std::move(socket);
     return daemon;
   }
-  ASSIGN_OR_RETURN(const std::string binary, FindDaemonBinary());
+  ASSIGN_OR_RETURN(const std::string binary, FindBinary("xpud", "XPUD_DAEMON"));
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return absl::ErrnoToStatus(errno, "pipe2 failed");
   UniqueFd ready(ends[0]), ready_child(ends[1]);

@@ -23,6 +23,8 @@ DaemonProcess::DaemonProcess(const std::vector<std::string>& arguments) : extra_
   directory_ = mkdtemp(pattern);
   socket_ = directory_ + "/xpud.sock";
   Start();
+  if (std::getenv("XPUD_TEST_REMOTE") != nullptr)
+    gateway_ = std::make_unique<GatewayProcess>(directory_, socket_);
 }
 
 void DaemonProcess::Start() {
@@ -70,7 +72,7 @@ void DaemonProcess::Kill(int signal) {
 
 std::unique_ptr<Session> DaemonProcess::Connect(const std::string& name) const {
   ConnectOptions options;
-  options.address = socket_;
+  options.address = address();
   options.client_name = name;
   auto session = Session::Connect(options);
   if (!session.ok()) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/e2e/gateway_process.h"
 #include "xpud/xpud.h"
 
 namespace xpud::e2e {
@@ -24,6 +25,8 @@ class DaemonProcess {
   const std::string& socket() const { return socket_; }
   const std::string& directory() const { return directory_; }
   int pid() const { return pid_; }
+  // What Connect connects to: the socket, or, where $XPUD_TEST_REMOTE is set, a gateway's HOST:PORT.
+  const std::string& address() const { return gateway_ != nullptr ? gateway_->address() : socket_; }
   std::unique_ptr<Session> Connect(const std::string& name = "test") const;
   void Kill(int signal = SIGKILL);
   // Another one in its place, with the same arguments, after Kill.
@@ -41,6 +44,7 @@ class DaemonProcess {
   std::vector<std::string> extra_;
   std::string directory_, socket_;
   int pid_ = -1;
+  std::unique_ptr<GatewayProcess> gateway_;
 };
 
 // The daemon's binary under test: beside this test's.

@@ -16,7 +16,7 @@ from runner import ROOT, Log, Stage, StageFailed, Tally
 
 sys.path.insert(0, str(ROOT / "tools/lib"))
 
-from daemon import Daemon  # noqa: E402
+from daemon import Daemon, Gateway  # noqa: E402
 
 JOBS = os.environ.get("XPUD_JOBS") or str(len(os.sched_getaffinity(0)))
 PYTHON = ROOT / ".venv/bin/python"
@@ -191,6 +191,15 @@ def executor(log: Log) -> Tally:
             return tally + unittests(log, "sdk/torch/tests", {"XPUD_ADDRESS": str(daemon.address)}, ("test_device.py", "test_indices.py", "test_models.py", "test_pinned.py"))
 
 
+def remote(log: Log) -> Tally:
+    """The end-to-end tests of what is computed, over a gateway, and PyTorch's; what is remote only is tested with the others (e2e)."""
+    tally = ctest(log, "dev", "-L", "e2e", "-R", "e2e_(compute|faults|quota)_test", "-j1", env={"XPUD_TEST_REMOTE": "1"})
+    with tempfile.TemporaryDirectory(prefix="xpud-test-") as folder:
+        with contextlib.closing(Daemon(RELEASE / "bin", pathlib.Path(folder, "log"), "--device", "cpu")) as daemon:
+            with contextlib.closing(Gateway(RELEASE / "bin", daemon, pathlib.Path(folder))) as gateway:
+                return tally + unittests(log, "sdk/torch/tests", gateway.environment, ("test_device.py", "test_models.py"))
+
+
 def inject(log: Log) -> Tally:
     """Level Zero's calls fail in turn: every 25th, and with --full every one."""
     return ctest(log, "dev", "-L", "inject")
@@ -240,6 +249,7 @@ STAGES = [
     Stage("e2e", "real processes: daemon, clients, faults", e2e, ("setup", "build")),
     Stage("validation", "the same under Level Zero's validation layer", validation, ("setup", "build")),
     Stage("asynchronous", "real processes, with the CPU device treated as a GPU is", asynchronous, ("build",)),
+    Stage("remote", "the same and PyTorch, over the network: xpud-connect and xpud-gateway", remote, ("setup", "build")),
     Stage("executor", "the same and PyTorch, with the device in a process of its own", executor, ("setup", "build")),
     Stage("inject", "the Nth call of Level Zero fails: an error or right results, and the next client is served", inject, ("build",)),
     Stage("soak", "clients join, compute, leave and die, and nothing of them stays", soak, ("setup",)),

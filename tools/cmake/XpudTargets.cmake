@@ -41,3 +41,25 @@ function(xpud_test name)
   set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
   set_property(GLOBAL APPEND PROPERTY XPUD_TESTS ${name})
 endfunction()
+
+# xpud_grpc_library(name file.proto): messages and services of a file in this folder. Compiled without our warnings: protoc writes it, not we.
+function(xpud_grpc_library name file)
+  file(RELATIVE_PATH folder ${CMAKE_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
+  get_filename_component(stem ${file} NAME_WE)
+  set(source ${CMAKE_CURRENT_SOURCE_DIR}/${file})
+  set(out ${CMAKE_BINARY_DIR}/generated)
+  set(base ${out}/${folder}/${stem})
+  add_custom_command(
+    OUTPUT ${base}.pb.cc ${base}.pb.h ${base}.grpc.pb.cc ${base}.grpc.pb.h
+    COMMAND ${CMAKE_COMMAND} -E make_directory ${out}
+    COMMAND protobuf::protoc -I ${CMAKE_SOURCE_DIR} --cpp_out=${out} --grpc_out=${out}
+            --plugin=protoc-gen-grpc=$<TARGET_FILE:gRPC::grpc_cpp_plugin> ${source}
+    DEPENDS ${source} protobuf::protoc gRPC::grpc_cpp_plugin
+    COMMENT "Generating the code of ${folder}/${file}"
+    VERBATIM)
+  add_library(${name} STATIC ${base}.pb.cc ${base}.grpc.pb.cc)
+  target_include_directories(${name} SYSTEM PUBLIC ${out})
+  target_link_libraries(${name} PUBLIC protobuf::libprotobuf gRPC::grpc++)
+  target_compile_options(${name} PRIVATE -w -Wno-error -Wno-thread-safety)
+  set_target_properties(${name} PROPERTIES CXX_CLANG_TIDY "")
+endfunction()

@@ -4,6 +4,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import secrets
 import shutil
 import subprocess
 import tempfile
@@ -65,3 +66,27 @@ class Daemon:
             self._process.kill()
             self._process.wait()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+class Gateway:
+    """An xpud-gateway before a Daemon, on a port of its own choice."""
+
+    def __init__(self, binaries: pathlib.Path, daemon: Daemon, folder: pathlib.Path):
+        token = folder / "token"
+        token.touch(mode=0o600)
+        token.write_text(secrets.token_hex(16))
+        ready, ready_child = os.pipe()
+        with (folder / "gateway.log").open("wb") as out:
+            self._process = subprocess.Popen([binaries / "xpud-gateway", "--listen", "127.0.0.1:0", "--socket", daemon.address, "--token-file", token,
+                                              "--ready-fd", str(ready_child)], stdin=subprocess.DEVNULL, stdout=out, stderr=out, pass_fds=[ready_child])
+        os.close(ready_child)
+        with os.fdopen(ready) as pipe:
+            port = pipe.readline().strip()
+        if not port:
+            raise RuntimeError(f"the gateway did not start:\n{(folder / 'gateway.log').read_text()[-2000:]}")
+        # What a client needs to come in.
+        self.environment = {"XPUD_ADDRESS": f"127.0.0.1:{port}", "XPUD_TOKEN_FILE": str(token)}
+
+    def close(self) -> None:
+        self._process.terminate()
+        self._process.wait()

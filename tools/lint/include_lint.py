@@ -19,7 +19,7 @@ OURS = ("proto/", "sdk/", "xpud/", "kernels/", "drivers/", "daemon/", "tools/", 
 # Libraries that only some folders may use: include prefix -> name.
 FENCED = {
     "level_zero/": "Level Zero", "proto/base/ze_ext.h": "Level Zero", "llvm/": "LLVM", "llvm-c/": "LLVM",
-    "oneapi/dnnl": "oneDNN", "dnnl": "oneDNN", "grpcpp/": "gRPC", "grpc/": "gRPC", "proto/control/": "gRPC",
+    "oneapi/dnnl": "oneDNN", "dnnl": "oneDNN", "grpcpp/": "gRPC", "grpc/": "gRPC", "proto/control/": "gRPC", "proto/remote/remote.": "gRPC",
     "torch/": "PyTorch", "ATen/": "PyTorch", "c10/": "PyTorch", "Python.h": "PyTorch", "cuda.h": "CUDA",
     "spdlog/": "spdlog", "absl/synchronization/": "absl::Mutex",
 }
@@ -39,6 +39,7 @@ RULES = (
     Rule("proto/ops/", ("proto/base/", "proto/ops/")),
     Rule("sdk/", ("sdk/client/", "sdk/include/", "xpud/", "proto/base/", "proto/ops/", "proto/wire/", "proto/transport/")),
     Rule("sdk/examples/", ("xpud/",)),
+    Rule("sdk/remote/", ("sdk/client/", "sdk/remote/", "xpud/", "proto/"), ("gRPC", "spdlog")),  # programs; libxpud has none of it
     Rule("sdk/torch/", ("sdk/client/", "sdk/torch/", "xpud/", "proto/base/", "proto/ops/"), ("PyTorch",)),
     Rule("kernels/", ("kernels/", "proto/base/", "proto/ops/"), ("LLVM",)),
     Rule("kernels/library/", ("kernels/", "proto/base/", "proto/ops/"), ("oneDNN", "Level Zero")),  # the HOST module ABI

@@ -44,8 +44,8 @@ struct DeviceInfo {
 };
 
 struct ConnectOptions {
-  // unix socket path. Empty: $XPUD_ADDRESS, the system's daemon, the user's daemon; when none answers, one is
-  // started.
+  // A unix socket's path, or HOST:PORT of an xpud-gateway. Empty: $XPUD_ADDRESS, the system's daemon, the
+  // user's daemon; when none answers, one is started.
   std::string address;
   bool start_daemon = true;
   // Shown by xpuctl; at most 63 bytes. Empty: the program's name. $XPUD_CLIENT_NAME overrides it.

@@ -1,0 +1,73 @@
+#include "sdk/remote/gateway_options.h"
+
+#include <map>
+#include <string_view>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "proto/base/status_macros.h"
+
+namespace xpud::remote {
+
+const char kGatewayUsage[] =
+    R"(xpud-gateway: lets clients on other machines use this machine's xpud daemon (XPUD_ADDRESS=HOST:PORT there).
+
+  --listen HOST:PORT      where they connect (default 127.0.0.1:7070; port 0: any)
+  --socket PATH           the daemon's socket (default: as clients find it)
+  --token-file PATH       a token that clients must show (XPUD_TOKEN_FILE there); mode 0600
+  --tls-cert, --tls-key PATH
+                          the gateway's certificate and key, in PEM: connections are encrypted (XPUD_TLS_CA there)
+  --tls-client-ca PATH    clients must show a certificate that one of these has signed (XPUD_TLS_CERT, XPUD_TLS_KEY)
+  --sessions COUNT        so many at once (default 256)
+  --ready-fd FD           write the port there when clients can connect
+  --help, --version
+
+Either --token-file or --tls-client-ca is needed. All clients of a gateway are one tenant of the daemon: the gateway's user.
+)";
+
+namespace {
+
+absl::Status Check(const GatewayOptions& options) {
+  if (options.tls_cert.empty() != options.tls_key.empty())
+    return absl::InvalidArgumentError("--tls-cert and --tls-key belong together");
+  if (!options.tls_client_ca.empty() && !options.has_tls())
+    return absl::InvalidArgumentError("--tls-client-ca needs --tls-cert and --tls-key");
+  if (options.token_file.empty() && options.tls_client_ca.empty())
+    return absl::InvalidArgumentError(
+        "anybody who reaches the port could use the devices: give --token-file, or --tls-client-ca");
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<GatewayOptions> ParseGatewayOptions(std::span<char* const> arguments) {
+  GatewayOptions options;
+  const std::map<std::string_view, std::string*> texts = {
+      {"--listen", &options.listen},         {"--socket", &options.socket},
+      {"--token-file", &options.token_file}, {"--tls-cert", &options.tls_cert},
+      {"--tls-key", &options.tls_key},       {"--tls-client-ca", &options.tls_client_ca}};
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::string name = arguments[i];
+    if (name == "--help" || name == "--version") {
+      (name == "--help" ? options.help : options.version) = true;
+      continue;
+    }
+    const auto text = texts.find(name);
+    if (text == texts.end() && name != "--sessions" && name != "--ready-fd")
+      return absl::InvalidArgumentError(absl::StrCat("unknown argument ", name, "; see --help"));
+    if (++i == arguments.size())
+      return absl::InvalidArgumentError(absl::StrCat(name, " needs a value; see --help"));
+    if (text != texts.end()) {
+      *text->second = arguments[i];
+    } else if (name == "--sessions"
+                   ? !absl::SimpleAtoi(arguments[i], &options.sessions) || options.sessions == 0
+                   : !absl::SimpleAtoi(arguments[i], &options.ready_fd)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(name, ": ", arguments[i], " is not a number that is allowed"));
+    }
+  }
+  if (!options.help && !options.version) RETURN_IF_ERROR(Check(options));
+  return options;
+}
+
+}  // namespace xpud::remote

@@ -1,0 +1,30 @@
+// xpud-gateway's command line.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace xpud::remote {
+
+struct GatewayOptions {
+  std::string listen = "127.0.0.1:7070";
+  std::string socket;  // the daemon's; empty: as clients find it
+  std::string token_file;
+  std::string tls_cert, tls_key, tls_client_ca;
+  uint32_t sessions = 256;
+  int ready_fd = -1;  // gets the port and a newline when clients can connect
+  bool help = false;
+  bool version = false;
+
+  bool has_tls() const { return !tls_cert.empty(); }
+};
+
+extern const char kGatewayUsage[];
+
+// InvalidArgument says what is wrong and what is allowed: also where anybody could use the devices.
+absl::StatusOr<GatewayOptions> ParseGatewayOptions(std::span<char* const> arguments);
+
+}  // namespace xpud::remote

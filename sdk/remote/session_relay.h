@@ -1,0 +1,72 @@
+// One session of a client on another machine: hands what the stream brings to the daemon's ring, and what the
+// daemon's pages say to the stream.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "proto/base/mutex.h"
+#include "proto/remote/commands.h"
+#include "proto/remote/remote.grpc.pb.h"
+#include "proto/transport/layout.h"
+#include "proto/transport/transport.h"
+
+namespace xpud::remote {
+
+class SessionRelay {
+ public:
+  using Stream = grpc::ServerReaderWriter<v1::ServerMessage, v1::ClientMessage>;
+
+  SessionRelay(transport::ClientTransport& transport, uint32_t devices, Stream& stream)
+      : transport_(transport), devices_(devices), stream_(stream) {}
+
+  // Until the client goes, or the daemon ends the session, which the client is then told. `cancel` ends the
+  // stream.
+  void Run(const std::function<void()>& cancel);
+
+ private:
+  // A command whose end has something to be sent: staging that a download filled, or a timestamp.
+  struct Awaited {
+    uint64_t sequence;
+    Part part;
+    uint32_t slot = UINT32_MAX;
+  };
+  struct QueueSeen {
+    uint64_t completed = 0;
+    uint32_t errors = 0;
+  };
+  struct MemorySeen {
+    uint64_t credit = 0, allocated = 0, answered = 0;
+    bool operator==(const MemorySeen&) const = default;
+  };
+
+  // The stream's reader.
+  absl::Status Take(const v1::ClientMessage& message);
+  absl::Status Put(const wire::CommandHeader& header, std::span<const std::byte> command);
+  void Note(const wire::CommandHeader& header, std::span<const std::byte> command);
+  absl::Status WaitInDaemon(absl::FunctionRef<bool()> done);
+  // The stream's writer.
+  void SendLoop(const std::function<void()>& cancel);
+  bool Changed() const;
+  void AddChanges(v1::ServerMessage& message);
+  void AddQueue(uint32_t queue, v1::ServerMessage& message);
+  void AddMemory(uint32_t device, v1::ServerMessage& message);
+  MemorySeen MemoryNow(uint32_t device) const;
+
+  transport::ClientTransport& transport_;
+  const uint32_t devices_;
+  Stream& stream_;
+  std::atomic<bool> gone_{false};  // the client
+  uint64_t sequence_ = 0;          // the reader's
+  Mutex mutex_;
+  std::array<std::deque<Awaited>, wire::kMaxQueues> awaited_ ABSL_GUARDED_BY(mutex_);
+  std::array<QueueSeen, wire::kMaxQueues> queues_;  // the writer's: what was sent
+  std::array<MemorySeen, transport::kMaxDevices> memory_;
+};
+
+}  // namespace xpud::remote

@@ -1,0 +1,309 @@
+// Sessions over a network: a client, xpud-connect, xpud-gateway and a daemon, all real. What such a session
+// computes is tested by the other suites with $XPUD_TEST_REMOTE (tools/test remote).
+#include <grpcpp/grpcpp.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <numeric>
+#include <thread>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/remote/remote.grpc.pb.h"
+#include "proto/transport/handshake.h"
+#include "tests/e2e/daemon_process.h"
+#include "xpud/tensor.h"
+
+namespace xpud::e2e {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::HasSubstr;
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kSoon = milliseconds(5000);
+
+class Remote : public ::testing::Test {
+ protected:
+  void Open(const std::vector<std::string>& arguments = {}) {
+    gateway_ = std::make_unique<GatewayProcess>(daemon_.directory(), daemon_.socket(), arguments);
+  }
+  absl::StatusOr<std::unique_ptr<Session>> Connect() const { return ConnectTo(gateway_->address()); }
+  static absl::StatusOr<std::unique_ptr<Session>> ConnectTo(const std::string& address) {
+    ConnectOptions options;
+    options.address = address;
+    options.client_name = "remote";
+    return Session::Connect(options);
+  }
+  static absl::StatusOr<std::vector<float>> TryDouble(Session& session, float value) {
+    const auto tensor = Tensor::FromHost(session.DefaultQueue(0), std::span<const float>(&value, 1), {1});
+    if (!tensor.ok()) return tensor.status();
+    const auto doubled = Mul(*tensor, 2.0);
+    return doubled.ok() ? doubled->ToFloats() : doubled.status();
+  }
+  static float Double(Session& session, float value) {
+    const auto result = TryDouble(session, value);
+    return result.ok() ? (*result)[0] : -1;
+  }
+  // Why the session has ended.
+  static absl::Status End(Session& session, milliseconds limit) {
+    absl::Status status;
+    EXPECT_TRUE(Within(limit, [&] { return !(status = TryDouble(session, 1).status()).ok(); }));
+    return status;
+  }
+  bool NothingIsLeft() const {
+    return Within(kSoon, [&] {
+      return daemon_.StatusOf("memory_used_bytes") == 0 && daemon_.StatusOf("memory_bytes") == -1;
+    });
+  }
+  // In a child, whose exit status it gives.
+  static int InChild(const std::function<int()>& body) {
+    const pid_t child = fork();
+    if (child == 0) _exit(body());
+    int status = 0;
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+
+  DaemonProcess daemon_;
+  std::unique_ptr<GatewayProcess> gateway_;
+};
+
+TEST_F(Remote, MovesMoreThanStagingHoldsThereAndBack) {
+  Open();
+  const auto session = Connect();
+  ASSERT_TRUE(session.ok()) << session.status();
+  std::vector<float> values(5 << 20), back(values.size());  // 20 MiB
+  std::iota(values.begin(), values.end(), 0.0f);
+  const auto tensor = Tensor::FromHost((*session)->DefaultQueue(0), std::span<const float>(values),
+                                       {static_cast<int64_t>(values.size())});
+  ASSERT_TRUE(tensor.ok()) << tensor.status();
+  ASSERT_TRUE(Add(*tensor, *tensor)->ToHost(std::as_writable_bytes(std::span(back))).ok());
+  for (size_t i = 0; i < values.size(); ++i) ASSERT_EQ(back[i], values[i] * 2) << i;
+  std::string sessions;
+  EXPECT_EQ(daemon_.Ask("ps", sessions), 0);
+  EXPECT_THAT(sessions, HasSubstr("remote"));
+}
+
+TEST_F(Remote, ForkedChildrenConnectAnew) {
+  Open();
+  const auto session = Connect();
+  ASSERT_TRUE(session.ok()) << session.status();
+  EXPECT_EQ(Double(**session, 4), 8);
+  EXPECT_EQ(InChild([&] {
+              const auto own = Connect();
+              return own.ok() && Double(**own, 21) == 42 ? 7 : 1;
+            }),
+            7);
+  EXPECT_EQ(Double(**session, 5), 10);
+}
+
+TEST_F(Remote, AWrongTokenIsRefusedAndSaysWhatToDo) {
+  Open();
+  const std::string wrong = daemon_.directory() + "/wrong";
+  std::ofstream(wrong) << "another token";
+  chmod(wrong.c_str(), 0600);
+  for (const char* file : {wrong.c_str(), ""}) {
+    setenv("XPUD_TOKEN_FILE", file, 1);
+    const auto session = Connect();
+    ASSERT_FALSE(session.ok());
+    EXPECT_THAT(std::string(session.status().message()), HasSubstr("XPUD_TOKEN_FILE"));
+  }
+  chmod(gateway_->token_file().c_str(), 0644);
+  setenv("XPUD_TOKEN_FILE", gateway_->token_file().c_str(), 1);
+  EXPECT_THAT(std::string(Connect().status().message()), HasSubstr("nobody else may read"));
+  EXPECT_EQ(daemon_.StatusOf("sessions_opened"), 0);
+}
+
+TEST_F(Remote, WhereNobodyListensItSaysSoAtOnce) {
+  const auto start = Clock::now();
+  const auto session = ConnectTo("127.0.0.1:1");
+  ASSERT_FALSE(session.ok());
+  EXPECT_THAT(std::string(session.status().message()), HasSubstr("127.0.0.1:1"));
+  EXPECT_LT(Clock::now() - start, kSoon);
+}
+
+TEST_F(Remote, AGatewayWithoutItsDaemonSaysSo) {
+  Open();
+  daemon_.Kill();
+  EXPECT_THAT(std::string(Connect().status().message()), HasSubstr("no xpud daemon"));
+}
+
+TEST_F(Remote, ACutConnectionIsAnErrorAndLeavesNothing) {
+  Open();
+  auto session = Connect();
+  ASSERT_TRUE(session.ok()) << session.status();
+  EXPECT_EQ(Double(**session, 4), 8);
+  const auto buffer = (*session)->DefaultQueue(0).Allocate(1 << 20);
+  ASSERT_TRUE((*session)->DefaultQueue(0).Synchronize().ok());
+  EXPECT_GT(daemon_.StatusOf("memory_used_bytes"), 0);
+  gateway_->Kill();
+  const absl::Status status = End(**session, kSoon);
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("the connection to 127.0.0.1"));
+  EXPECT_TRUE(NothingIsLeft());
+}
+
+TEST_F(Remote, ASilentConnectionIsFoundToBeLost) {
+  if (std::getenv("XPUD_TEST_FULL") == nullptr) GTEST_SKIP() << "takes 15 s: tools/test --full";
+  Open();
+  auto session = Connect();
+  ASSERT_TRUE(session.ok()) << session.status();
+  EXPECT_EQ(Double(**session, 4), 8);
+  kill(gateway_->pid(), SIGSTOP);
+  const auto start = Clock::now();
+  EXPECT_THAT(std::string(End(**session, milliseconds(25'000)).message()), HasSubstr("was lost"));
+  EXPECT_LT(Clock::now() - start, milliseconds(25'000));
+}
+
+TEST_F(Remote, TheDaemonsEndIsTold) {
+  Open();
+  auto session = Connect();
+  ASSERT_TRUE(session.ok()) << session.status();
+  EXPECT_EQ(Double(**session, 4), 8);
+  daemon_.Kill(SIGTERM);
+  EXPECT_THAT(std::string(End(**session, kSoon).message()), HasSubstr("the xpud daemon is ending"));
+}
+
+TEST_F(Remote, AKilledClientLeavesNothing) {
+  Open();
+  EXPECT_EQ(InChild([&] {
+              const auto session = Connect();
+              const auto buffer = (*session)->DefaultQueue(0).Allocate(1 << 20);
+              if (!(*session)->DefaultQueue(0).Synchronize().ok()) return 1;
+              kill(getpid(), SIGKILL);
+              return 1;
+            }),
+            -1);
+  EXPECT_TRUE(NothingIsLeft());
+}
+
+// A stream of our own, which says what no client would.
+class Hostile : public Remote {
+ protected:
+  using Message = v1::ClientMessage;
+
+  grpc::Status Say(const std::vector<Message>& messages) {
+    const auto channel = grpc::CreateChannel(gateway_->address(), grpc::InsecureChannelCredentials());
+    const auto stub = v1::Remote::NewStub(channel);
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + kSoon);
+    std::ifstream file(gateway_->token_file());
+    std::string token;
+    std::getline(file, token);
+    context.AddMetadata("authorization", "Bearer " + token);
+    const auto stream = stub->Session(&context);
+    for (const Message& message : messages) stream->Write(message);
+    v1::ServerMessage answer;
+    while (stream->Read(&answer)) closed_ += answer.closed();
+    return stream->Finish();
+  }
+  static Message Greeting() {
+    const transport::Hello hello = {transport::kHelloMagic, wire::kOldestVersion, wire::kNewestVersion, "x"};
+    Message message;
+    message.set_hello(&hello, sizeof(hello));
+    return message;
+  }
+  static Message Commands(const std::string& bytes) {
+    Message message;
+    message.set_commands(bytes);
+    return message;
+  }
+  std::string closed_;
+};
+
+TEST_F(Hostile, WhatIsNoSessionIsRefusedAndNobodyElseNotices) {
+  Open();
+  const auto innocent = Connect();
+  ASSERT_TRUE(innocent.ok()) << innocent.status();
+  Message staging;
+  v1::StagingPart& part = *staging.add_staging();
+  part.set_offset(~uint64_t{0} - 3);
+  part.set_data("12345678");
+  Message old = Greeting();
+  (*old.mutable_hello())[4] = 1, (*old.mutable_hello())[6] = 1;
+  EXPECT_EQ(Say({Message()}).error_code(), grpc::INVALID_ARGUMENT);
+  EXPECT_EQ(Say({Commands("12345678")}).error_code(), grpc::INVALID_ARGUMENT);
+  EXPECT_EQ(Say({old}).error_code(), grpc::FAILED_PRECONDITION);
+  for (const Message& message :
+       {Commands("123"), Commands(std::string(8, '\0')), Commands(std::string("\xff\xff\xff\xff\0\0\0\0", 8)),
+        Commands(std::string("\x10\0\0\0\x01\0\0\0", 8)), staging})
+    EXPECT_FALSE(Say({Greeting(), message}).ok());
+  EXPECT_FALSE(Say({Greeting(), Commands(std::string("\x08\0\0\0\x7f\0\0\0", 8))}).ok());
+  EXPECT_THAT(closed_, HasSubstr("a command of unknown kind"));
+  EXPECT_EQ(Double(**innocent, 8), 16);
+  EXPECT_TRUE(Within(kSoon, [&] {
+    std::string sessions;
+    return daemon_.Ask("ps -o json", sessions) == 0 && sessions.find("\"x\"") == std::string::npos;
+  }));
+}
+
+TEST_F(Hostile, PlacesAreBounded) {
+  Open({"--sessions", "2"});
+  auto first = Connect(), second = Connect();
+  ASSERT_TRUE(first.ok() && second.ok());
+  EXPECT_THAT(std::string(Connect().status().message()), HasSubstr("all 2 places"));
+  second->reset();
+  EXPECT_TRUE(Within(kSoon, [&] { return Connect().ok(); }));
+}
+
+class Tls : public Remote {
+ protected:
+  std::string Path(const std::string& name) const { return daemon_.directory() + "/" + name; }
+  void Run(const std::string& command) const {
+    ASSERT_EQ(std::system(
+                  ("cd " + daemon_.directory() + " && umask 077 && " + command + " >/dev/null 2>&1").c_str()),
+              0)
+        << command;
+  }
+  void Authority(const std::string& name) const {
+    Run("openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout " + name +
+        ".key -out " + name + ".pem -days 2 -subj /CN=" + name);
+  }
+  void Certificate(const std::string& name, const std::string& authority) const {
+    Run("openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout " + name + ".key -out " +
+        name + ".csr -subj /CN=" + name);
+    Run("printf 'subjectAltName=IP:127.0.0.1' > ext && openssl x509 -req -in " + name + ".csr -CA " +
+        authority + ".pem -CAkey " + authority + ".key -CAcreateserial -days 2 -extfile ext -out " + name +
+        ".pem");
+  }
+  void Show(const std::string& authority, const std::string& certificate) const {
+    setenv("XPUD_TLS_CA", Path(authority + ".pem").c_str(), 1);
+    setenv("XPUD_TLS_CERT", certificate.empty() ? "" : Path(certificate + ".pem").c_str(), 1);
+    setenv("XPUD_TLS_KEY", certificate.empty() ? "" : Path(certificate + ".key").c_str(), 1);
+  }
+  ~Tls() override {
+    for (const char* name : {"XPUD_TLS_CA", "XPUD_TLS_CERT", "XPUD_TLS_KEY"}) unsetenv(name);
+  }
+};
+
+TEST_F(Tls, ClientsWithoutTheRightCertificateAreRefused) {
+  Authority("ours");
+  Authority("theirs");
+  Certificate("gateway", "ours");
+  Certificate("client", "ours");
+  Certificate("stranger", "theirs");
+  Open({"--tls-cert", Path("gateway.pem"), "--tls-key", Path("gateway.key"), "--tls-client-ca",
+        Path("ours.pem")});
+  Show("ours", "client");
+  const auto session = Connect();
+  ASSERT_TRUE(session.ok()) << session.status();
+  EXPECT_EQ(Double(**session, 3), 6);
+  Show("ours", "stranger");
+  EXPECT_FALSE(Connect().ok());
+  Show("ours", "");
+  EXPECT_FALSE(Connect().ok());
+  Show("theirs", "client");  // is not whom the client knows
+  EXPECT_FALSE(Connect().ok());
+  unsetenv("XPUD_TLS_CA");
+  unsetenv("XPUD_TLS_CERT");
+  unsetenv("XPUD_TLS_KEY");
+  EXPECT_FALSE(Connect().ok()) << "without TLS";
+}
+
+}  // namespace
+}  // namespace xpud::e2e
