@@ -131,7 +131,14 @@ TEST(Confinement, TheSpawnerEndsWithItsDaemonWhateverEndsThat) {
     DaemonProcess daemon({"--executor", "process"});
     const int spawner = ChildNamed(daemon, "xpud-spawner");
     ASSERT_GT(spawner, 0);
-    if (signal == SIGTERM) kill(spawner, SIGSTOP);  // the daemon's end does not wait for it
+    if (signal == SIGTERM) {  // the daemon's end does not wait for it, nor for what it was asked for
+      int spare = 0;
+      ASSERT_TRUE(
+          Within(milliseconds(10000), [&] { return (spare = ChildNamed(daemon, "xpud-spare")) > 0; }));
+      kill(spawner, SIGSTOP);
+      kill(ChildNamed(daemon, "xpud-executor"), SIGKILL);
+      ASSERT_TRUE(Within(milliseconds(10000), [&] { return daemon.StatusOf("executor_pid") == spare; }));
+    }
     daemon.Kill(signal);
     const auto ended = [&] { return Status(spawner)["Name"].empty() || Status(spawner)["State"][0] == 'Z'; };
     EXPECT_TRUE(Within(milliseconds(5000), ended)) << signal;

@@ -64,6 +64,7 @@ absl::StatusOr<std::unique_ptr<ProcessDevice>> ProcessDevice::Create(ProcessDevi
 }
 
 ProcessDevice::~ProcessDevice() {
+  options_.spawner->Close();
   if (replacer_.joinable()) replacer_.join();
   if (spare_starter_.joinable()) spare_starter_.join();
   probe_words_.reset();

@@ -44,7 +44,7 @@ class ProcessDevice final : public Device {
   // `first`: the executor that has the device.
   static absl::StatusOr<std::unique_ptr<ProcessDevice>> Create(ProcessDeviceOptions options,
                                                                std::unique_ptr<ExecutorProcess> first);
-  ~ProcessDevice() override;
+  ~ProcessDevice() override;  // at the daemon's end: closes the spawner
 
   absl::StatusOr<std::unique_ptr<Chunk>> AllocateChunk(uint64_t bytes) override;
   absl::StatusOr<std::unique_ptr<HostMemory>> AllocateHost(uint64_t bytes) override;

@@ -4,6 +4,7 @@
 #include <linux/close_range.h>
 #include <pthread.h>
 #include <sched.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -131,6 +132,8 @@ Spawner::~Spawner() {
   while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
   }
 }
+
+void Spawner::Close() { shutdown(socket_.get(), SHUT_RDWR); }
 
 absl::StatusOr<pid_t> Spawner::Spawn(const ExecutorCommand& command, std::span<const int> fds) {
   MutexLock lock(mutex_);

@@ -40,6 +40,8 @@ class Spawner {
 
   // The executor's pid. `fds` become its descriptors from kMemoryChannelFd on. Any thread.
   absl::StatusOr<pid_t> Spawn(const ExecutorCommand& command, std::span<const int> fds);
+  // No more are started, and who waits for one does so no longer: the daemon ends. Any thread.
+  void Close();
 
  private:
   Spawner(pid_t pid, UniqueFd pidfd, UniqueFd socket)
