@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -67,7 +68,7 @@ void Fill(const session::DeviceState& state, uint32_t index, uint32_t queues, v1
   out.set_launches_replayed(state.device->replayed_launches());
 }
 
-void Fill(const session::Session& session, size_t devices, v1::Session& out) {
+void Fill(const session::Session& session, std::span<const session::DeviceState> devices, v1::Session& out) {
   const session::SessionStats& stats = session.stats();
   out.set_id(session.id());
   out.set_pid(session.peer().pid);
@@ -86,11 +87,15 @@ void Fill(const session::Session& session, size_t devices, v1::Session& out) {
   out.set_errors(stats.errors);
   out.set_host_memory_bytes(session.host_memory_bytes());
   uint64_t bytes = 0;
-  for (uint32_t d = 0; d < devices; ++d) {
+  for (uint32_t d = 0; d < devices.size(); ++d) {
     bytes += session.allocated_bytes(d);
     v1::SessionDevice& share = *out.add_devices();
     share.set_index(d);
     share.set_memory_bytes(session.allocated_bytes(d));
+    if (devices.size() == 1)
+      share.set_busy_ns(stats.busy_ns);
+    else if (!devices[d].device->properties().synchronous)
+      share.set_busy_ns(session.work(d).used_ns);
   }
   out.set_memory_bytes(bytes);
 }
@@ -239,7 +244,7 @@ class Control::Service final : public v1::Control::Service {
     for (uint32_t d = 0; d < engine_.devices().size(); ++d) Fill(engine_.devices()[d], d, queues, *add());
   }
   void ListSessionsInto(absl::FunctionRef<v1::Session*()> add) {
-    for (const session::Session* session : SortedSessions()) Fill(*session, engine_.devices().size(), *add());
+    for (const session::Session* session : SortedSessions()) Fill(*session, engine_.devices(), *add());
   }
   std::vector<const session::Session*> SortedSessions() {
     std::vector<const session::Session*> sessions;

@@ -1,5 +1,6 @@
 """xpuctl against a real daemon."""
 
+import csv
 import json
 import pathlib
 import subprocess
@@ -24,9 +25,10 @@ class Xpuctl(DaemonTest):
     def test_exit_codes_are_those_of_the_usage_text(self):
         self.assertEqual(xpuctl("--address", "/nowhere/xpud.sock", "status").returncode, EXIT_NO_DAEMON)
         self.assertEqual(xpuctl("nonsense").returncode, EXIT_USAGE)
-        self.assertEqual(xpuctl().returncode, EXIT_USAGE)
-        self.assertEqual(xpuctl("-o", "yaml", "status").returncode, EXIT_USAGE)
-        self.assertEqual(xpuctl("ps", "surplus").returncode, EXIT_USAGE)
+        for wrong in (["-o", "yaml", "status"], ["ps", "surplus"], ["ps", "--once"], ["version", "-o", "csv"], ["version", "-w", "1"],
+                      ["ps", "-w", "soon"], ["ps", "-w", "0"], ["ps", "-w", "nan"], ["ps", "-n", "0"], ["ps", "-o"], ["top", "--interval", "nan"]):
+            answer = xpuctl("--address", self.daemon.address, *wrong)
+            self.assertEqual((answer.returncode, answer.stdout), (EXIT_USAGE, ""), wrong)
         self.assertEqual(xpuctl("--help").returncode, 0)
 
     def test_version_is_no_error_without_a_daemon(self):
@@ -40,6 +42,55 @@ class Xpuctl(DaemonTest):
         self.assertEqual(status["daemon"]["pid"], self.daemon.pid)
         self.assertEqual(status["daemon"]["socket"], str(self.daemon.address))
         self.assertIn(str(self.daemon.pid), self.ask("status"))
+
+    def test_without_a_command_it_shows_the_status(self):
+        self.assertIn(f"pid {self.daemon.pid}", self.ask())
+        self.assertEqual(json.loads(self.ask("-o", "json"))["daemon"]["pid"], self.daemon.pid)
+
+    VIEWS = {"status": None, "devices": "devices", "ps": "sessions", "quota": "quotas", "top": "sessions"}
+
+    def test_each_json_document_names_its_schema_and_jsonl_is_one_a_sample(self):
+        for view in self.VIEWS:
+            lines = self.ask(view, "-o", "jsonl", "-w", "0.05", "-n", "3").splitlines()
+            self.assertEqual([next(iter(json.loads(line).items())) for line in lines], [("schema", "xpuctl/1")] * 3, view)
+            options = ["--once"] if view == "top" else []
+            self.assertEqual(json.loads(self.ask(view, "-o", "json", *options))["schema"], "xpuctl/1")
+        self.assertEqual(json.loads(self.ask("version", "-o", "json"))["schema"], "xpuctl/1")
+
+    def test_csv_says_what_json_says_with_one_header_for_all_samples(self):
+        client = self.client("x = torch.ones(4, device='xpud'); x.cpu(); say('ready'); sys.stdin.readline()")
+        client.hear()
+        for view, rows in self.VIEWS.items():
+            options = ["--interval", "0.05"] if view == "top" else []
+            lines = list(csv.reader(self.ask(view, "-o", "csv", "-w", "0.05", "-n", "2", *options).splitlines()))
+            header, *values = lines
+            self.assertTrue(all(len(line) == len(header) for line in values), lines)
+            self.assertEqual(len({line[0] for line in values}), 2, f"{view}: a row of both samples, and no second header")
+            document = json.loads(self.ask(view, "-o", "json", *(["--once"] if view == "top" else [])))
+            if view in ("devices", "ps", "quota"):
+                found = [dict(zip(header, line)) for line in values[:len(values) // 2]]
+                for row, expected in zip(found, document[rows], strict=True):
+                    for field in ("index", "id", "name", "pid", "client_name", "memory_total_bytes", "buffers", "device", "effective_bytes"):
+                        self.assertEqual(row.get(field), str(expected[field]) if field in expected else None, (view, field))
+
+    def test_wide_shows_more_and_says_why_something_is_not_there(self):
+        for view in ("devices", "ps", "quota"):
+            narrow, wide = self.ask(view).splitlines()[0], self.ask(view, "-o", "wide").splitlines()[0]
+            self.assertGreater(len(wide.split()), len(narrow.split()))
+        status, devices = json.loads(self.ask("-o", "json")), self.ask("devices", "-o", "wide")
+        own_process = "executors_replaced" in status["devices"][0]
+        self.assertEqual("has no process of its own" in devices, not own_process)
+        self.assertNotIn("none of its own", self.ask("quota", "-o", "wide"))
+        self.client("x = torch.ones(4, device='xpud'); x.cpu(); say('ready'); sys.stdin.readline()").hear()
+        self.assertIn("none of its own", self.ask("quota", "-o", "wide"))
+
+    def test_a_repeated_view_ends_with_the_first_signal(self):
+        with subprocess.Popen([BINARIES / "xpuctl", "--address", self.daemon.address, "ps", "-o", "jsonl", "-w", "0.05"],
+                              stdout=subprocess.PIPE, text=True) as process:
+            for _ in range(3):
+                self.assertEqual(json.loads(process.stdout.readline())["sessions"], [])
+            process.terminate()
+            self.assertEqual(process.wait(5), 0)
 
     def test_devices_lists_the_processor_with_its_memory(self):
         device = json.loads(self.ask("devices", "-o", "json"))["devices"][0]
@@ -84,6 +135,8 @@ class Xpuctl(DaemonTest):
         self.assertGreater(by_pid[busy.process.pid]["busy"], 0)
         self.assertLessEqual(by_pid[busy.process.pid]["busy"], 1.05)
         self.assertEqual(by_pid[idle.process.pid]["commands_per_second"], 0)
+        for session in top["status"]["sessions"]:
+            self.assertEqual([share["busy_ns"] for share in session["devices"]], [session["busy_ns"]])
         self.assertEqual(top["sessions"][0]["pid"], busy.process.pid)
         self.assertGreater(top["devices"][0]["busy"], 0)
         self.assertIn(str(busy.process.pid), self.ask("ps"))

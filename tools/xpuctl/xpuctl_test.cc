@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "proto/control/xpud.pb.h"
+#include "tools/xpuctl/csv.h"
 #include "tools/xpuctl/json.h"
 #include "tools/xpuctl/rates.h"
 #include "tools/xpuctl/table.h"
@@ -67,6 +68,44 @@ TEST(JsonTest, NamesFromClientsCannotBreakOut) {
   EXPECT_EQ(JsonString("\x7f\u009b\u202e\xff"), R"("\u007f\u009b\u202e\ufffd")") << "not for a terminal";
 }
 
+TEST(JsonTest, ADocumentBeginsWithItsSchema) {
+  EXPECT_EQ(Document("{\"a\":1}"), "{\"schema\":\"xpuctl/1\",\"a\":1}\n");
+  EXPECT_EQ(Document("{}"), "{\"schema\":\"xpuctl/1\"}\n");
+}
+
+TEST(CsvTest, FieldsAreQuotedAsRfc4180Says) {
+  EXPECT_EQ(CsvField("plain"), "plain");
+  EXPECT_EQ(CsvField("a,b"), "\"a,b\"");
+  EXPECT_EQ(CsvField("say \"x\""), "\"say \"\"x\"\"\"");
+  EXPECT_EQ(CsvField("two\nlines"), "two?lines");
+}
+
+TEST(CsvTest, WhatIsNotMeasuredIsEmptyAndListsAreLeftOut) {
+  v1::ListDevicesResponse list;
+  list.add_devices()->set_name("a, b");
+  const std::string text = CsvOf(7, list.devices()).ToString(true);
+  EXPECT_THAT(text, testing::StartsWith("time_ns,index,name,kind,"));
+  EXPECT_THAT(text, testing::HasSubstr("\n7,0,\"a, b\",,"));
+  EXPECT_THAT(text, testing::EndsWith(",,,\n")) << "executor_pid and what follows";
+  EXPECT_THAT(Csv::Of(v1::Session::descriptor()).ToString(true), testing::Not(testing::HasSubstr("devices")));
+}
+
+TEST(ViewsTest, WhatIsNotMeasuredIsADashAndWideSaysWhy) {
+  v1::GetStatusResponse status;
+  status.add_devices();
+  EXPECT_THAT(StatusText(status), testing::HasSubstr("resident    -\n"));
+  EXPECT_THAT(StatusText(status, true),
+              testing::HasSubstr("resident    -  (this daemon does not report it)\n"));
+  EXPECT_THAT(StatusText(status, true),
+              testing::HasSubstr("executor  -  (the device has no process of its own)"));
+  v1::ListDevicesResponse list;
+  v1::Device& device = *list.add_devices();
+  device.set_kernels_compiled(0);
+  device.set_executors_replaced(1);
+  EXPECT_THAT(DevicesText(list), testing::Not(testing::HasSubstr("replaced")));
+  EXPECT_THAT(DevicesText(list, true), testing::EndsWith("-         1  it is being replaced\n"));
+}
+
 // A daemon that wishes its operator ill: red text, a line of its own, right to left.
 TEST(ViewsTest, NothingThatTheDaemonSendsControlsTheTerminal) {
   const std::string name = "a\x1b[31m\nb\u009b\u202e";
@@ -81,8 +120,11 @@ TEST(ViewsTest, NothingThatTheDaemonSendsControlsTheTerminal) {
   *sessions.add_sessions() = status.sessions(0);
   v1::GetVersionResponse version;
   version.set_build(name);
-  for (const std::string& text : {StatusText(status), DevicesText(devices), SessionsText(sessions),
-                                  VersionText(version), TopText(status, Between(status, status))}) {
+  for (const std::string& text :
+       {StatusText(status), DevicesText(devices), SessionsText(sessions), VersionText(version),
+        TopText(status, Between(status, status)), StatusText(status, true), DevicesText(devices, true),
+        SessionsText(sessions, true), StatusCsv(status).ToString(true),
+        CsvOf(0, devices.devices()).ToString(true)}) {
     EXPECT_THAT(text, testing::HasSubstr("a?[31m?b??"));
     for (const char* control : {"\x1b", "\nb", "\u009b", "\u202e"})
       EXPECT_THAT(text, testing::Not(testing::HasSubstr(control)));

@@ -1,0 +1,15 @@
+// The subcommands, each in the file of its name.
+#pragma once
+
+#include "tools/xpuctl/command.h"
+
+namespace xpud::xpuctl {
+
+int RunStatus(const Invocation& invocation);
+int RunDevices(const Invocation& invocation);
+int RunPs(const Invocation& invocation);
+int RunTop(const Invocation& invocation);
+int RunQuota(const Invocation& invocation);
+int RunVersion(const Invocation& invocation);
+
+}  // namespace xpud::xpuctl
