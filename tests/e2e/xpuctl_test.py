@@ -123,6 +123,40 @@ class Xpuctl(DaemonTest):
         daemon.close()
         return device
 
+    def test_query_prints_fields_as_nvidia_smi_does(self):
+        fields = "--query-gpu=index,gpu_name,memory.total,memory.used,utilization.gpu,power.draw,xpud.sessions"
+        client = self.client("x = torch.ones(64 << 20, dtype=torch.uint8, device='xpud'); say('ready'); sys.stdin.readline()")
+        client.hear()
+        device = self.daemon.devices()[0]
+        total, used = (round(device[f"memory_{part}_bytes"] / 2**20) for part in ("total", "used"))
+        header, row = self.ask("query", fields, "--format=csv").splitlines()
+        self.assertEqual(header, "index, name, memory.total [MiB], memory.used [MiB], utilization.gpu [%], power.draw [W], xpud.sessions")
+        self.assertGreaterEqual(used, 64)
+        self.assertRegex(row, rf"^0, {device['name']}, {total} MiB, {used} MiB, \d+ %, \[N/A\], 1$")
+        self.assertRegex(self.ask("query", fields, "--format=csv,noheader,nounits", "-i", "0"),
+                         rf"^0, {device['name']}, {total}, {used}, \d+, \[N/A\], 1\n$")
+        self.assertEqual(self.ask("query", "--query-gpu=index", "--loop-ms=50", "-n", "3"), "index\n0\n0\n0\n")
+
+    def test_query_measures_use_between_two_samples(self):
+        use = ("query", "--query-gpu", "utilization.gpu", "--format", "csv,noheader,nounits")
+        self.assertEqual(self.ask(*use), "0\n")
+        client = self.client("x = torch.rand(512, 512, device='xpud'); say('ready')\nwhile True: x = x @ x / 512; x.sum().item()")
+        client.hear()
+        samples = [int(line) for line in self.ask(*use, "-w", "0.5", "-n", "3").split()]
+        self.assertEqual(len(samples), 3)
+        self.assertTrue(all(0 < sample <= 100 for sample in samples), samples)
+
+    def test_query_knows_its_fields_and_devices(self):
+        listed = [line.split()[0] for line in self.ask("query", "--help-query-gpu").splitlines()]
+        header = self.ask("query", "--query-gpu", ",".join(listed)).splitlines()[0]
+        self.assertEqual([word.split()[0] for word in header.split(", ")], listed)
+        for wrong in (["--query-gpu=index,beauty"], ["--query-gpu="], [], ["--query-gpu=index", "--format=xml"],
+                      ["--query-gpu=index", "--format=noheader"], ["--query-gpu=index", "-i", "first"], ["--query-gpu=index", "--loop-ms=1"]):
+            self.assertEqual(xpuctl("--address", self.daemon.address, "query", *wrong).returncode, EXIT_USAGE, wrong)
+        answer = xpuctl("--address", self.daemon.address, "query", "--query-gpu=index", "-i", "9")
+        self.assertEqual((answer.returncode, answer.stdout), (EXIT_ERROR, ""))
+        self.assertIn("there is no device 9", answer.stderr)
+
     def test_ps_and_top_charge_work_to_the_session_that_does_it(self):
         idle = self.client("x = torch.ones(4, device='xpud'); x.cpu(); say('ready'); sys.stdin.readline()")
         idle.hear()

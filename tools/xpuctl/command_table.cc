@@ -23,6 +23,13 @@ constexpr Option kTopOptions[] = {
     {"--once", "", "one sample, as -n 1"},
     {"--interval", "SECONDS", "as -w, which is 1 here"},
 };
+constexpr Option kQueryOptions[] = {
+    {"--query-gpu", "FIELD,...", "the fields, by nvidia-smi's names"},
+    {"--format", "csv,...", "csv, or csv with noheader, nounits or both"},
+    {"--loop-ms", "N", "as -w, in milliseconds"},
+    {"-i", "INDEX,...", "these devices only"},
+    {"--help-query-gpu", "", "lists the fields"},
+};
 constexpr Option kQuotaOptions[] = {{"--device", "N", "of this device only"}};
 
 constexpr Command kCommands[] = {
@@ -32,6 +39,7 @@ constexpr Command kCommands[] = {
     {"top", "", 0, "use by device and session, live", kEach, true, kTopOptions, RunTop},
     {"quota", "[default|USER|session:ID SIZE|none]", 2, "who may hold how much memory; sets it at once",
      kEach, true, kQuotaOptions, RunQuota},
+    {"query", "", 0, "fields of devices as nvidia-smi prints them", {}, true, kQueryOptions, RunQuery},
     {"version", "", 0, "the version of xpuctl and of the daemon", kTableOrJson, false, {}, RunVersion},
 };
 

@@ -9,6 +9,7 @@ int RunStatus(const Invocation& invocation);
 int RunDevices(const Invocation& invocation);
 int RunPs(const Invocation& invocation);
 int RunTop(const Invocation& invocation);
+int RunQuery(const Invocation& invocation);
 int RunQuota(const Invocation& invocation);
 int RunVersion(const Invocation& invocation);
 

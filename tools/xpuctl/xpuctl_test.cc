@@ -5,6 +5,7 @@
 #include "proto/control/xpud.pb.h"
 #include "tools/xpuctl/csv.h"
 #include "tools/xpuctl/json.h"
+#include "tools/xpuctl/query_fields.h"
 #include "tools/xpuctl/rates.h"
 #include "tools/xpuctl/table.h"
 #include "tools/xpuctl/units.h"
@@ -143,6 +144,20 @@ v1::GetStatusResponse Sample(uint64_t time, uint64_t device_busy, uint64_t first
     session->set_busy_ns(busy);
   }
   return sample;
+}
+
+TEST(QueryTest, ValuesAreRoundedQuotedAndMarkedWhereNotMeasured) {
+  v1::GetStatusResponse status;
+  v1::Device& device = *status.add_devices();
+  device.set_name("a, b");
+  device.set_memory_total_bytes((3 << 20) + (1 << 19));
+  device.set_memory_used_bytes(5 << 20);
+  DeviceRates rates = {&device, 0.996};
+  const auto fields =
+      ParseQueryFields("name,memory.total,memory.free,utilization.gpu,power.draw,xpud.executor_pid");
+  ASSERT_TRUE(fields.ok()) << fields.status();
+  EXPECT_EQ(QueryLine(*fields, {status, rates}, true), "\"a, b\", 4 MiB, 0 MiB, 100 %, [N/A], [N/A]\n");
+  EXPECT_EQ(QueryLine(*fields, {status, rates}, false), "\"a, b\", 4, 0, 100, [N/A], [N/A]\n");
 }
 
 TEST(RatesTest, AreDifferencesOverTheDaemonsTimeBusiestFirst) {
