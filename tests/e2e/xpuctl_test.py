@@ -2,12 +2,16 @@
 
 import csv
 import json
+import os
 import pathlib
+import socket
+import struct
 import subprocess
 import tempfile
+import time
 import unittest
 
-from harness import BINARIES, Client, Daemon, DaemonTest
+from harness import BINARIES, Client, Daemon, DaemonTest, wait_until
 
 EXIT_ERROR, EXIT_USAGE, EXIT_NO_DAEMON = 1, 2, 3
 
@@ -156,6 +160,117 @@ class Xpuctl(DaemonTest):
         answer = xpuctl("--address", self.daemon.address, "query", "--query-gpu=index", "-i", "9")
         self.assertEqual((answer.returncode, answer.stdout), (EXIT_ERROR, ""))
         self.assertIn("there is no device 9", answer.stderr)
+
+    IDLE = "x = torch.ones(4, device='xpud'); x.cpu(); say('ready'); sys.stdin.readline()\n"
+
+    def events(self) -> list[dict]:
+        return json.loads(self.ask("events", "-o", "json"))["events"]
+
+    def test_kill_closes_one_session_and_its_client_is_told_why(self):
+        victim, other = (self.client(self.IDLE + "(x + 1).cpu(); say('alive')") for _ in range(2))
+        for client in (victim, other):
+            client.hear()
+        session = next(row for row in self.daemon.sessions() if row["pid"] == victim.process.pid)
+        self.assertEqual(self.ask("kill", str(session["id"])), f"closed session {session['id']} of {session['client_name']}, pid {session['pid']}\n")
+        self.assertEqual([row["pid"] for row in self.daemon.sessions()], [other.process.pid])
+        for client in (victim, other):
+            client.tell()
+        status, _, error = victim.finish()
+        self.assertEqual(status, 1)
+        self.assertIn("session closed by an operator", error)
+        self.assertEqual(other.hear(), "alive")
+        self.assertEqual(self.daemon.status()["daemon"]["sessions_closed_for_fault"], 0)
+        again = xpuctl("--address", self.daemon.address, "kill", str(session["id"]))
+        self.assertEqual((again.returncode, again.stdout), (EXIT_ERROR, ""))
+        self.assertIn(f"there is no session {session['id']}", again.stderr)
+        for wrong in ([], ["all"], ["-1"], ["1", "2"]):
+            self.assertEqual(xpuctl("--address", self.daemon.address, "kill", *wrong).returncode, EXIT_USAGE, wrong)
+
+    def test_a_drained_daemon_refuses_newcomers_and_serves_those_who_are_there(self):
+        there = self.client(self.IDLE + "(x + 1).cpu(); say('alive')")
+        there.hear()
+        self.assertNotIn("drained", self.ask("status"))
+        self.assertIn("1 are open", self.ask("drain"))
+        self.assertIn("drained", self.ask("status"))
+        self.assertIs(self.daemon.status()["daemon"]["drained"], True)
+        status, _, error = self.client(self.IDLE).finish()
+        self.assertEqual(status, 1)
+        self.assertIn("refused this client: it is drained", error)
+        there.tell()
+        self.assertEqual(there.hear(), "alive")
+        self.ask("drain", "off")
+        self.assertIs(self.daemon.status()["daemon"]["drained"], False)
+        self.client(self.IDLE).hear()
+        self.assertEqual([event["kind"] for event in self.events() if "drain" in event["kind"]], ["drain_on", "drain_off"])
+
+    def test_events_say_who_came_who_went_and_why(self):
+        client = self.client(self.IDLE)
+        client.hear()
+        self.ask("quota", "default", "1GiB", "--device", "0")
+        client.tell()
+        client.finish()
+        wait_until(lambda: len(self.events()) == 3, 10)
+        opened, quota, closed = self.events()
+        self.assertEqual([event["sequence"] for event in (opened, quota, closed)], [1, 2, 3])
+        self.assertEqual((opened["kind"], opened["pid"], opened["uid"]), ("session_opened", client.process.pid, os.getuid()))
+        self.assertEqual((quota["kind"], quota["text"]), ("quota_set", f"default, device 0: {1 << 30} bytes"))
+        self.assertEqual((closed["kind"], closed["session"]), ("session_closed", opened["session"]))
+        self.assertIn(closed["text"], ("its process ended", "it hung up"))
+        self.assertNotIn("session", quota)
+        self.assertAlmostEqual(closed["unix_ms"] / 1e3, time.time(), delta=60)
+        self.assertRegex(self.ask("events"), rf"session_closed session 1 pid {client.process.pid} user \S+ \".*\": {closed['text']}\n$")
+        self.assertEqual([json.loads(line)["sequence"] for line in self.ask("events", "-o", "jsonl").splitlines()], [1, 2, 3])
+
+    def test_followed_events_come_as_they_happen_and_end_with_the_daemon(self):
+        with subprocess.Popen([BINARIES / "xpuctl", "--address", self.daemon.address, "events", "-w", "-o", "jsonl"],
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            for state in ("on", "off"):
+                self.ask("drain", state)
+                self.assertEqual(json.loads(process.stdout.readline())["kind"], "drain_" + state)
+            self.daemon.close()
+            self.assertEqual(process.wait(5), EXIT_ERROR)
+            self.assertIn("the daemon is ending", process.stderr.read())
+
+    def test_followers_that_do_not_read_hold_up_nobody(self):
+        """Their pipe is full, and they ask for no more; the daemon goes on, and ends at once."""
+        follow = [BINARIES / "xpuctl", "--address", self.daemon.address, "events", "-w", "-o", "jsonl"]
+        stuck = [subprocess.Popen(follow, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) for _ in range(12)]
+        for process in stuck:
+            self.addCleanup(process.communicate)
+            self.addCleanup(process.kill)
+        for state in ("on", "off"):
+            self.ask("drain", state)
+        for process in stuck:
+            self.assertIn(b"drain_on", process.stdout.readline())
+        self.flood(1500)
+        wait_until(lambda: self.events()[-1]["sequence"] == 3002, 20)
+        self.assertEqual(len(self.events()), 1024)
+        self.assertEqual(len(self.ask("events").splitlines()), 1025)
+        self.assertTrue(self.ask("events").startswith("(1978 events before are no longer kept)\n"))
+        began = time.monotonic()
+        self.daemon.close()
+        self.assertLess(time.monotonic() - began, 5)
+
+    def test_a_limited_number_may_wait_for_events(self):
+        follow = [BINARIES / "xpuctl", "--address", self.daemon.address, "events", "-w"]
+        waiting = [subprocess.Popen(follow, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) for _ in range(17)]
+        for process in waiting:
+            self.addCleanup(process.communicate)
+            self.addCleanup(process.kill)
+        wait_until(lambda: any(process.poll() is not None for process in waiting), 20)
+        ended = [process for process in waiting if process.poll() is not None]
+        self.assertEqual([process.returncode for process in ended], [EXIT_ERROR])
+        self.assertIn("16 readers wait for events already", ended[0].stderr.read())
+        self.assertEqual(self.events(), [])
+
+    def flood(self, sessions: int) -> None:
+        """Opens and closes so many sessions: two events each."""
+        version = json.loads(self.ask("version", "-o", "json"))["daemon"]["protocol_max"]
+        for _ in range(sessions):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
+                client.connect(str(self.daemon.address))
+                client.send(struct.pack("<IHH64s", 0x64757078, version, version, b"flood"))
+                client.recv(1 << 16)
 
     def test_ps_and_top_charge_work_to_the_session_that_does_it(self):
         idle = self.client("x = torch.ones(4, device='xpud'); x.cpu(); say('ready'); sys.stdin.readline()")

@@ -11,6 +11,8 @@ namespace {
 constexpr Output kEach[] = {Output::kTable, Output::kWide, Output::kJson, Output::kJsonLines, Output::kCsv};
 constexpr Output kTableOrJson[] = {Output::kTable, Output::kJson};
 
+constexpr Output kDocuments[] = {Output::kTable, Output::kJson, Output::kJsonLines};
+
 constexpr Option kGlobal[] = {
     {"--address", "SOCKET", "the daemon's socket; else it is searched for as clients do"},
     {"-o", "FORMAT", "table, wide (more columns), json, jsonl (a line a sample) or csv"},
@@ -30,6 +32,7 @@ constexpr Option kQueryOptions[] = {
     {"-i", "INDEX,...", "these devices only"},
     {"--help-query-gpu", "", "lists the fields"},
 };
+constexpr Option kEventOptions[] = {{"-w", "", "goes on with what happens from now on, until Ctrl-C"}};
 constexpr Option kQuotaOptions[] = {{"--device", "N", "of this device only"}};
 
 constexpr Command kCommands[] = {
@@ -40,6 +43,24 @@ constexpr Command kCommands[] = {
     {"quota", "[default|USER|session:ID SIZE|none]", 2, "who may hold how much memory; sets it at once",
      kEach, true, kQuotaOptions, RunQuota},
     {"query", "", 0, "fields of devices as nvidia-smi prints them", {}, true, kQueryOptions, RunQuery},
+    {"events", "", 0, "what happened in the daemon, newest last", kDocuments, false, kEventOptions,
+     RunEvents},
+    {"kill",
+     "SESSION",
+     1,
+     "closes a session; its client is told that an operator did",
+     {},
+     false,
+     {},
+     RunKill},
+    {"drain",
+     "[on|off]",
+     1,
+     "drained, the daemon refuses new sessions; those that are there go on",
+     {},
+     false,
+     {},
+     RunDrain},
     {"version", "", 0, "the version of xpuctl and of the daemon", kTableOrJson, false, {}, RunVersion},
 };
 

@@ -11,6 +11,9 @@ int RunPs(const Invocation& invocation);
 int RunTop(const Invocation& invocation);
 int RunQuery(const Invocation& invocation);
 int RunQuota(const Invocation& invocation);
+int RunEvents(const Invocation& invocation);
+int RunKill(const Invocation& invocation);
+int RunDrain(const Invocation& invocation);
 int RunVersion(const Invocation& invocation);
 
 }  // namespace xpud::xpuctl

@@ -52,6 +52,7 @@ std::string TopText(const v1::GetStatusResponse& status, const Rates& rates, boo
   std::string text = absl::StrCat("xpud ", PrintableText(daemon.version()), ", pid ", daemon.pid(), ", up ",
                                   Duration(daemon.uptime_ns()), ", ", status.sessions_size(),
                                   status.sessions_size() == 1 ? " session" : " sessions");
+  if (daemon.drained()) text += ", drained";
   absl::StrAppend(&text, ", CPU ", rates.daemon_cpu ? Percent(*rates.daemon_cpu) : "-", "\n\n");
   for (const DeviceRates& row : rates.devices) text += DeviceLine(row);
   return text + "\n" + TableOf<SessionRates>(kColumns, rates.sessions, wide);

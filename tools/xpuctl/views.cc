@@ -50,6 +50,7 @@ std::string DaemonLines(const v1::GetStatusResponse& status, bool wide) {
   text += Line("sessions",
                absl::StrCat(status.sessions_size(), " open, ", daemon.sessions_opened(), " since the start, ",
                             daemon.sessions_closed_for_fault(), " closed for what they did"));
+  if (daemon.drained()) text += Line("drained", "new sessions are refused until `xpuctl drain off`");
   return text;
 }
 
