@@ -41,6 +41,7 @@ TEST(EventLog, TextsAreCutAndPrintable) {
 TEST(EventLog, AReaderIsWokenByTheNextEventAndByTheEnd) {
   EventLog log;
   const auto soon = [] { std::this_thread::sleep_for(std::chrono::milliseconds(50)); };
+  const auto began = std::chrono::steady_clock::now();
   std::thread adds([&] {
     soon();
     log.Add({.kind = "drained"});
@@ -51,7 +52,6 @@ TEST(EventLog, AReaderIsWokenByTheNextEventAndByTheEnd) {
     soon();
     log.End();
   });
-  const auto began = std::chrono::steady_clock::now();
   EXPECT_TRUE(log.AwaitAfter(1, 8, seconds(20)).empty());
   EXPECT_LT(std::chrono::steady_clock::now() - began, seconds(15));
   ends.join();
