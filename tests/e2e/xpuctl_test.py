@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import pathlib
+import resource
 import socket
 import struct
 import subprocess
@@ -160,6 +161,55 @@ class Xpuctl(DaemonTest):
         answer = xpuctl("--address", self.daemon.address, "query", "--query-gpu=index", "-i", "9")
         self.assertEqual((answer.returncode, answer.stdout), (EXIT_ERROR, ""))
         self.assertIn("there is no device 9", answer.stderr)
+
+    def doctor(self, *arguments, env=None, preexec=None) -> tuple[int, dict[str, dict]]:
+        """Its exit status and checks, by name."""
+        answer = subprocess.run([BINARIES / "xpuctl", *arguments, "doctor", "-o", "json"], capture_output=True, text=True,
+                                env=os.environ | (env or {}), preexec_fn=preexec, timeout=30)
+        document = json.loads(answer.stdout)
+        self.assertEqual((document["schema"], answer.stderr), ("xpuctl/1", ""))
+        checks = {check["check"]: check for check in document["checks"]}
+        for check in checks.values():
+            self.assertEqual("remedy" in check, check["result"] != "ok", check)
+        self.assertEqual(answer.returncode, EXIT_ERROR if any(check["result"] == "fail" for check in checks.values()) else 0)
+        return answer.returncode, checks
+
+    def test_doctor_finds_the_daemon_and_its_state(self):
+        status, checks = self.doctor("--address", self.daemon.address)
+        self.assertEqual(status, 0)
+        device = self.daemon.devices()[0]
+        self.assertIn(str(self.daemon.address), checks["daemon"]["found"])
+        self.assertIn(f"{self.daemon.address}, mode 0", checks["socket"]["found"])
+        self.assertEqual((checks["version"]["result"], checks["device 0"]["found"]), ("ok", f"{device['name']} ({device['vendor']})"))
+        for needed in ("kernel", "landlock", "memfd seals", "pidfd", "membarrier", "open files", "mappings", "memory", "huge shm",
+                       "processor", "amx", "nvidia", "dri"):
+            self.assertIn(needed, checks)
+        table = self.ask("doctor").splitlines()
+        self.assertEqual([line.split()[0] for line in table if not line.startswith(" ")], [check["result"] for check in checks.values()])
+        self.ask("drain")
+        self.assertEqual(self.doctor("--address", self.daemon.address)[1]["drained"]["remedy"], "xpuctl drain off")
+
+    def test_doctor_fails_where_something_does_not_work(self):
+        status, checks = self.doctor("--address", "/nowhere/xpud.sock")
+        self.assertEqual((status, checks["daemon"]["result"]), (EXIT_ERROR, "fail"))
+        self.assertNotIn("version", checks)
+        status, checks = self.doctor(env={"XPUD_ADDRESS": "/nowhere/xpud.sock"})
+        self.assertIn("unset XPUD_ADDRESS", checks["daemon"]["remedy"])
+        folder = self.daemon.address.parent
+        folder.chmod(0o777)
+        self.assertEqual(self.doctor("--address", self.daemon.address)[1]["socket"]["remedy"],
+                         f"anybody may put another socket in its place: chmod o-w {folder}")
+        folder.chmod(0o700)
+        few = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (60, 60))  # noqa: E731
+        status, checks = self.doctor("--address", self.daemon.address, preexec=few)
+        self.assertEqual((status, checks["open files"]["result"]), (EXIT_ERROR, "fail"))
+        with tempfile.TemporaryDirectory() as cache:
+            kernels = pathlib.Path(cache, "xpud")
+            kernels.mkdir()
+            for mode, result in ((0o700, "ok"), (0o770, "warn")):
+                kernels.chmod(mode)
+                check = self.doctor("--address", self.daemon.address, env={"XDG_CACHE_HOME": cache})[1]["cache"]
+                self.assertEqual((check["result"], str(kernels) in check["found"]), (result, True))
 
     IDLE = "x = torch.ones(4, device='xpud'); x.cpu(); say('ready'); sys.stdin.readline()\n"
 

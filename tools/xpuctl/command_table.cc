@@ -61,6 +61,14 @@ constexpr Command kCommands[] = {
      false,
      {},
      RunDrain},
+    {"doctor",
+     "",
+     0,
+     "whether xpud can work on this host, and what to do where not",
+     kTableOrJson,
+     false,
+     {},
+     RunDoctor},
     {"version", "", 0, "the version of xpuctl and of the daemon", kTableOrJson, false, {}, RunVersion},
 };
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "proto/control/xpud.pb.h"
+#include "tools/xpuctl/checks.h"
 #include "tools/xpuctl/csv.h"
 #include "tools/xpuctl/json.h"
 #include "tools/xpuctl/query_fields.h"
@@ -158,6 +159,48 @@ TEST(QueryTest, ValuesAreRoundedQuotedAndMarkedWhereNotMeasured) {
   ASSERT_TRUE(fields.ok()) << fields.status();
   EXPECT_EQ(QueryLine(*fields, {status, rates}, true), "\"a, b\", 4 MiB, 0 MiB, 100 %, [N/A], [N/A]\n");
   EXPECT_EQ(QueryLine(*fields, {status, rates}, false), "\"a, b\", 4, 0, 100, [N/A], [N/A]\n");
+}
+
+TEST(DoctorTest, SaysWhatASocketsOwnerHasToDo) {
+  SocketFacts facts = {"/run/xpud/xpud.sock", 0660, 0750, "xpud", "users", true};
+  EXPECT_EQ(JudgeSocket(facts).health, Health::kOk);
+  facts.may_connect = false;
+  EXPECT_EQ(JudgeSocket(facts).health, Health::kFail);
+  EXPECT_THAT(JudgeSocket(facts).remedy, testing::HasSubstr("adduser $USER users"));
+  facts = {"/run/xpud/xpud.sock", 0666, 0755, "xpud", "users", true};
+  EXPECT_EQ(JudgeSocket(facts).health, Health::kWarn);
+  facts.folder_mode = 0700;
+  EXPECT_EQ(JudgeSocket(facts).health, Health::kOk) << "nobody else gets there";
+}
+
+TEST(DoctorTest, NamesTheFirstThingThatNvidiasDriverLacks) {
+  NvidiaFacts facts = {.library = "libcuda.so.1", .load_error = "not found"};
+  EXPECT_EQ(JudgeNvidia(facts).health, Health::kOk) << "there is no such GPU";
+  facts.on_the_bus = 1;
+  EXPECT_THAT(JudgeNvidia(facts).remedy, testing::HasSubstr("modprobe nvidia"));
+  facts.nodes = 1;
+  facts.control = true;
+  EXPECT_THAT(JudgeNvidia(facts).remedy, testing::HasSubstr("nvidia-modprobe -u"));
+  facts.uvm = true;
+  EXPECT_THAT(JudgeNvidia(facts).remedy, testing::HasSubstr("may not read and write"));
+  facts.permitted = true;
+  EXPECT_THAT(JudgeNvidia(facts).remedy, testing::HasSubstr("not found"));
+  EXPECT_EQ(JudgeNvidia(facts).health, Health::kFail);
+  facts.load_error = "";
+  EXPECT_EQ(JudgeNvidia(facts).health, Health::kOk);
+  EXPECT_EQ(JudgeNvidia(facts).remedy, "");
+}
+
+TEST(DoctorTest, ACacheWantsAnOwnerAndRoom) {
+  FolderFacts facts = {
+      .path = "/c", .exists = true, .mine = true, .mode = 0700, .free_bytes = uint64_t{2} << 30};
+  EXPECT_EQ(JudgeCache(facts).health, Health::kOk);
+  facts.free_bytes = 1 << 20;
+  EXPECT_THAT(JudgeCache(facts).remedy, testing::HasSubstr("make room"));
+  facts.mine = false;
+  EXPECT_THAT(JudgeCache(facts).remedy, testing::HasSubstr("somebody else"));
+  facts.exists = false;
+  EXPECT_EQ(JudgeCache(facts).health, Health::kOk);
 }
 
 TEST(RatesTest, AreDifferencesOverTheDaemonsTimeBusiestFirst) {
