@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import resource
+import shutil
 import socket
 import struct
 import subprocess
@@ -210,6 +211,45 @@ class Xpuctl(DaemonTest):
                 kernels.chmod(mode)
                 check = self.doctor("--address", self.daemon.address, env={"XDG_CACHE_HOME": cache})[1]["cache"]
                 self.assertEqual((check["result"], str(kernels) in check["found"]), (result, True))
+
+    def commands(self) -> list[str]:
+        """From the usage text."""
+        usage = self.ask("--help").split("without a command")[0]
+        return [line.split()[0] for line in usage.splitlines()[1:] if line.startswith("  ") and line[2] != " "]
+
+    def complete(self, *words: str) -> list[str]:
+        """What bash offers for the last word."""
+        script = 'source <("$1" completion bash); shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _xpuctl; printf "%s\\n" "${COMPREPLY[@]}"'
+        answer = subprocess.run(["bash", "-c", script, "bash", BINARIES / "xpuctl", *words], capture_output=True, text=True, timeout=30)
+        self.assertEqual((answer.returncode, answer.stderr), (0, ""))
+        return answer.stdout.split()
+
+    def test_bash_completes_commands_options_and_values(self):
+        self.assertGreater(len(self.commands()), 10)
+        self.assertEqual([word for word in self.complete("xpuctl", "") if word[0] != "-"], self.commands())
+        self.assertEqual(self.complete("xpuctl", "-o", "js"), ["json", "jsonl"])
+        self.assertEqual(self.complete("xpuctl", "-o", "json", "dr"), ["drain"])
+        self.assertEqual(self.complete("xpuctl", "drain", "o"), ["on", "off"])
+        self.assertEqual(self.complete("xpuctl", "drain", "-"), ["--address", "--help"])
+        self.assertEqual(self.complete("xpuctl", "top", "--o"), ["--once"])
+        self.assertEqual(self.complete("xpuctl", "query", "--query-gpu", "=", "memory.t"), ["memory.total"])
+        self.assertEqual(self.complete("xpuctl", "events", "-w", "--a"), ["--address"])
+        self.assertEqual(self.complete("xpuctl", "ps", "-w", ""), [])
+
+    def test_each_shell_and_the_manual_know_each_command_and_option(self):
+        manual = self.ask("man")
+        for text in (self.ask("completion", "zsh"), self.ask("completion", "fish"), self.ask("completion", "bash"), manual.replace("\\fB", " ").replace("\\-", "-")):
+            for word in [*self.commands(), "query-gpu", "once", "interval", "address"]:
+                self.assertRegex(text, rf"\b{word}\b")
+        self.assertEqual(xpuctl("completion", "tcsh").returncode, EXIT_USAGE)
+        shown = subprocess.run(["groff", "-man", "-ww", "-Tutf8", "-P-c"], input=manual, capture_output=True, text=True, timeout=30)
+        self.assertEqual((shown.returncode, shown.stderr), (0, ""))
+        for code, meaning in ((0, "done"), (1, "an error"), (2, "wrong usage"), (3, "no daemon is running")):
+            self.assertRegex(shown.stdout, rf"\b{code}\W.*\s+{meaning}")
+        for shell in ("zsh", "fish"):
+            if shutil.which(shell):
+                checked = subprocess.run([shell, "-n"], input=self.ask("completion", shell), capture_output=True, text=True, timeout=30)
+                self.assertEqual((checked.returncode, checked.stderr), (0, ""))
 
     IDLE = "x = torch.ones(4, device='xpud'); x.cpu(); say('ready'); sys.stdin.readline()\n"
 

@@ -12,8 +12,12 @@
 
 namespace xpud::xpuctl {
 
-// What xpuctl exits with; `xpuctl --help` says the same.
+// What xpuctl exits with.
 enum ExitCode { kOk = 0, kError = 1, kUsage = 2, kNoDaemon = 3 };
+struct ExitMeaning {
+  ExitCode code;
+  const char* what;
+};
 
 // What -o names; kOutputNames in this order.
 enum class Output { kTable, kWide, kJson, kJsonLines, kCsv };
@@ -51,6 +55,7 @@ struct Command {
 // The one table. Commands()[0] is what xpuctl does when no command is named.
 std::span<const Command> Commands();
 std::span<const Option> GlobalOptions();
+std::span<const ExitMeaning> ExitMeanings();
 const Command* FindCommand(std::string_view name);
 // Null where `options` have none of that name.
 const Option* FindOption(std::span<const Option> options, std::string_view name);

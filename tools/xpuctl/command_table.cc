@@ -21,6 +21,9 @@ constexpr Option kGlobal[] = {
     {"--help", "", "says this"},
 };
 
+constexpr ExitMeaning kExitMeanings[] = {
+    {kOk, "done"}, {kError, "an error"}, {kUsage, "wrong usage"}, {kNoDaemon, "no daemon is running"}};
+
 constexpr Option kTopOptions[] = {
     {"--once", "", "one sample, as -n 1"},
     {"--interval", "SECONDS", "as -w, which is 1 here"},
@@ -70,12 +73,15 @@ constexpr Command kCommands[] = {
      {},
      RunDoctor},
     {"version", "", 0, "the version of xpuctl and of the daemon", kTableOrJson, false, {}, RunVersion},
+    {"completion", "bash|zsh|fish", 1, "what a shell reads to complete these", {}, false, {}, RunCompletion},
+    {"man", "", 0, "the manual page, as man -l takes it", {}, false, {}, RunManual},
 };
 
 }  // namespace
 
 std::span<const Command> Commands() { return kCommands; }
 std::span<const Option> GlobalOptions() { return kGlobal; }
+std::span<const ExitMeaning> ExitMeanings() { return kExitMeanings; }
 
 const Command* FindCommand(std::string_view name) {
   const auto* found =

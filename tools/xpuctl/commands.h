@@ -16,5 +16,7 @@ int RunKill(const Invocation& invocation);
 int RunDrain(const Invocation& invocation);
 int RunDoctor(const Invocation& invocation);
 int RunVersion(const Invocation& invocation);
+int RunCompletion(const Invocation& invocation);
+int RunManual(const Invocation& invocation);
 
 }  // namespace xpud::xpuctl

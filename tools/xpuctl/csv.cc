@@ -36,7 +36,7 @@ std::string Line(const std::vector<std::string>& cells) {
 }  // namespace
 
 std::string CsvField(std::string_view text) {
-  const std::string printable = PrintableText(text);
+  std::string printable = PrintableText(text);
   if (printable.find_first_of(",\"") == std::string::npos) return printable;
   std::string quoted = "\"";
   for (const char c : printable) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);

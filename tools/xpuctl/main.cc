@@ -28,8 +28,10 @@ void PrintUsage(FILE* out) {
   std::fprintf(out,
                "\nWithout --address the daemon is searched for as clients do: $XPUD_ADDRESS, "
                "/run/xpud/xpud.sock, the\n"
-               "user's own. xpuctl never starts one.\n"
-               "exit status: 0 done, 1 an error, 2 wrong usage, 3 no daemon is running\n");
+               "user's own. xpuctl never starts one.\nexit status:");
+  for (const ExitMeaning& meaning : ExitMeanings())
+    std::fprintf(out, "%s %d %s", meaning.code == kOk ? "" : ",", meaning.code, meaning.what);
+  std::fputs("\n", out);
 }
 
 int UsageError(const std::string& reason) {
