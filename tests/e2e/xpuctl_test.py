@@ -229,7 +229,7 @@ class Xpuctl(DaemonTest):
         self.assertEqual([word for word in self.complete("xpuctl", "") if word[0] != "-"], self.commands())
         self.assertEqual(self.complete("xpuctl", "-o", "js"), ["json", "jsonl"])
         self.assertEqual(self.complete("xpuctl", "-o", "json", "dr"), ["drain"])
-        self.assertEqual(self.complete("xpuctl", "drain", "o"), ["on", "off"])
+        self.assertEqual(self.complete("xpuctl", "-o", "json", "drain", "o"), ["on", "off"])
         self.assertEqual(self.complete("xpuctl", "drain", "-"), ["--address", "--help"])
         self.assertEqual(self.complete("xpuctl", "top", "--o"), ["--once"])
         self.assertEqual(self.complete("xpuctl", "query", "--query-gpu", "=", "memory.t"), ["memory.total"])
