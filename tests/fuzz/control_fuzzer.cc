@@ -21,6 +21,7 @@
 #include "tests/fuzz/memory_device.h"
 #include "tests/fuzz/temporary_folder.h"
 #include "tools/xpuctl/csv.h"
+#include "tools/xpuctl/event_view.h"
 #include "tools/xpuctl/json.h"
 #include "tools/xpuctl/views.h"
 
@@ -60,6 +61,15 @@ void Show(const v1::ListQuotasResponse& list) {
 void Show(const v1::GetStatusResponse& status) {
   for (const bool wide : {false, true}) CheckView(xpuctl::StatusText(status, wide));
   CheckView(xpuctl::StatusCsv(status).ToString(true));
+}
+
+void Show(const v1::SetDrainResponse&) {}  // its JSON is looked at
+void Show(const v1::ListEventsResponse& list) {
+  uint64_t last = 0;
+  for (const v1::Event& event : list.events()) {
+    CheckView(xpuctl::EventText(event, last));
+    last = event.sequence();
+  }
 }
 
 // Another sample of the same daemon, as far as the bytes say.
@@ -154,7 +164,7 @@ Daemon& TheDaemon() {
 
 void Choose(uint8_t which, Bytes input) {
   const std::string_view bytes = input.text();
-  switch (which % 12) {
+  switch (which % 14) {
     case 0:
       return ShowBytes<v1::GetStatusResponse>(bytes);
     case 1:
@@ -179,6 +189,10 @@ void Choose(uint8_t which, Bytes input) {
       return ShowBytes<v1::ListQuotasResponse>(bytes);
     case 10:
       return TheDaemon().Ask<v1::ListQuotasRequest, v1::ListQuotasResponse>("ListQuotas", bytes);
+    case 12:
+      return ShowBytes<v1::ListEventsResponse>(bytes);
+    case 13:
+      return TheDaemon().Ask<v1::SetDrainRequest, v1::SetDrainResponse>("SetDrain", bytes);
     default:
       return TheDaemon().Ask<v1::SetQuotaRequest, v1::ListQuotasResponse>("SetQuota", bytes);
   }
