@@ -120,6 +120,8 @@ class Device {
   // replacement.
   virtual int alarm_fd() const { return -1; }
   virtual ExecutorStatus executor() const { return {}; }
+  // Why the last one was lost.
+  virtual std::string loss() const { return ""; }
   // Launches that this executor appended as part of a recording.
   virtual uint64_t replayed_launches() const { return 0; }
 

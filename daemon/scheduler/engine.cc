@@ -94,6 +94,7 @@ void Engine::AddSession(std::unique_ptr<session::Session> session) {
   Turn& turn = turns_.emplace_back(Turn{session.get(), {}});
   for (Shares& shares : shares_) turn.shares.push_back({&shares.appending.Add(), &shares.device.Add()});
   ++counters_.sessions_opened;
+  NoteSession("session_opened", *session, "");
   sessions_.emplace(session->id(), std::move(session));
 }
 
@@ -101,6 +102,7 @@ void Engine::CloseSession(uint64_t id, const std::string& reason) {
   const auto found = sessions_.find(id);
   if (found == sessions_.end()) return;
   found->second->transport().Close(reason);
+  NoteSession("session_closed", *found->second, reason);
   const auto turn = std::find_if(turns_.begin(), turns_.end(),
                                  [&](const Turn& t) { return t.session == found->second.get(); });
   for (size_t d = 0; d < shares_.size(); ++d) {
@@ -121,12 +123,49 @@ void Engine::CloseForFault(uint64_t id, const std::string& reason) {
   const session::Peer& peer = found->second->peer();
   spdlog::warn("session_closed id={} pid={} uid={} reason=\"{}\"", id, peer.pid, peer.uid, reason);
   ++counters_.sessions_closed_for_fault;
+  Evict(id, reason);
+}
+
+void Engine::Evict(uint64_t id, const std::string& reason) {
   CloseSession(id, reason);
   if (options_.on_breach) options_.on_breach(id);
 }
 
+void Engine::SetDrained(bool drained) {
+  if (drained == drained_) return;
+  drained_ = drained;
+  spdlog::info("drain state={}", drained ? "on" : "off");
+  events_.Add({.kind = drained ? "drain_on" : "drain_off"});
+}
+
+absl::Status Engine::Admits() const {
+  if (!drained_) return absl::OkStatus();
+  return absl::UnavailableError(
+      "it is drained: it takes no new sessions until an operator says `xpuctl drain off`");
+}
+
+void Engine::NoteSession(const char* kind, const session::Session& session, std::string text) {
+  const session::Peer& peer = session.peer();
+  events_.Add({.kind = kind,
+               .session = Event::Session{session.id(), peer.pid, peer.uid, peer.name},
+               .text = std::move(text)});
+}
+
+void Engine::NoteExecutor(uint32_t index) {
+  const executor::Device& device = *devices_[index].device;
+  const executor::ExecutorStatus now = device.executor();
+  executor::ExecutorStatus& before = executors_[index];
+  const bool replaced = now.replaced != before.replaced;
+  if (before.pid != 0 && (now.pid == 0 || replaced))
+    events_.Add(
+        {.kind = "executor_lost", .device = index, .executor_pid = before.pid, .text = device.loss()});
+  if (replaced) events_.Add({.kind = "executor_replaced", .device = index, .executor_pid = now.pid});
+  before = now;
+}
+
 void Engine::PollDevices() {
   alarms_.resize(devices_.size());
+  executors_.resize(devices_.size());
   for (uint32_t d = 0; d < devices_.size(); ++d) {
     executor::Device& device = *devices_[d].device;
     for (const executor::Verdict& verdict : device.Poll()) {
@@ -137,6 +176,7 @@ void Engine::PollDevices() {
         found->second->Abandon(d);
       CloseForFault(verdict.owner, verdict.reason);
     }
+    NoteExecutor(d);
     // Another descriptor, maybe with the same number; the closed one has left epoll by itself.
     const Alarm alarm = {device.alarm_fd(), device.executor().replaced};
     if (alarm == alarms_[d]) continue;

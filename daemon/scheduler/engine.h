@@ -17,6 +17,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "daemon/scheduler/device_share.h"
+#include "daemon/scheduler/event_log.h"
 #include "daemon/scheduler/fair_share.h"
 #include "daemon/session/session.h"
 #include "proto/base/mutex.h"
@@ -30,7 +31,8 @@ class Engine {
   struct Options {
     uint64_t slice_ns = 100'000;  // what a session may run before the next one's turn
     uint64_t spin_ns = 60'000;    // how long at least an idle engine polls before it sleeps
-    // Called on the engine's thread when a session was closed for what it did (its socket must be shut).
+    // Called on the engine's thread when a session was closed that its client has not left (its socket must
+    // be shut).
     std::function<void(uint64_t session)> on_breach;
   };
   struct Counters {
@@ -50,12 +52,21 @@ class Engine {
   void Call(absl::FunctionRef<void()> task);
   // Any thread: the engine looks at stalled sessions again.
   void Wake();
+  // Any thread.
+  EventLog& events() { return events_; }
 
   // The engine's thread only.
   void AddSession(std::unique_ptr<session::Session> session);
   void CloseSession(uint64_t id, const std::string& reason);
   // Closes a session for what it did.
   void CloseForFault(uint64_t id, const std::string& reason);
+  // Closes a session whose client has not left, for no fault of its own.
+  void Evict(uint64_t id, const std::string& reason);
+  // Drained: there is no place for new sessions; those that are there go on.
+  void SetDrained(bool drained);
+  bool drained() const { return drained_; }
+  // OK, or why there is no place.
+  absl::Status Admits() const;
   absl::flat_hash_map<uint64_t, std::unique_ptr<session::Session>>& sessions() { return sessions_; }
   std::vector<session::DeviceState>& devices() { return devices_; }
   const Counters& counters() const { return counters_; }
@@ -81,6 +92,8 @@ class Engine {
   bool RunTasks();
   // Looks after devices, and closes the sessions that took one down.
   void PollDevices();
+  void NoteExecutor(uint32_t device);
+  void NoteSession(const char* kind, const session::Session& session, std::string text);
   bool RunEnding();
   bool RunSessions();
   void BeginRound();
@@ -111,6 +124,9 @@ class Engine {
   bool held_back_ = false;                                 // a session in this round, for another's sake
   std::vector<std::unique_ptr<session::Session>> ending_;  // closed, and a device still works for them
   std::vector<Alarm> alarms_;                              // of devices, as epoll_ knows them
+  std::vector<executor::ExecutorStatus> executors_;        // as events_ knows them
+  bool drained_ = false;
+  EventLog events_;
   Counters counters_;
 
   std::thread thread_;  // last: ends first

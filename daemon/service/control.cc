@@ -10,10 +10,12 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "daemon/executor/driver.h"
+#include "daemon/service/control_events.h"
 #include "daemon/service/listener.h"
 #include "proto/base/clock.h"
 #include "proto/base/status_macros.h"
@@ -67,7 +69,7 @@ void Fill(const session::DeviceState& state, uint32_t index, uint32_t queues, v1
   out.set_launches_replayed(state.device->replayed_launches());
 }
 
-void Fill(const session::Session& session, size_t devices, v1::Session& out) {
+void Fill(const session::Session& session, std::span<const session::DeviceState> devices, v1::Session& out) {
   const session::SessionStats& stats = session.stats();
   out.set_id(session.id());
   out.set_pid(session.peer().pid);
@@ -86,11 +88,15 @@ void Fill(const session::Session& session, size_t devices, v1::Session& out) {
   out.set_errors(stats.errors);
   out.set_host_memory_bytes(session.host_memory_bytes());
   uint64_t bytes = 0;
-  for (uint32_t d = 0; d < devices; ++d) {
+  for (uint32_t d = 0; d < devices.size(); ++d) {
     bytes += session.allocated_bytes(d);
     v1::SessionDevice& share = *out.add_devices();
     share.set_index(d);
     share.set_memory_bytes(session.allocated_bytes(d));
+    if (devices.size() == 1)
+      share.set_busy_ns(stats.busy_ns);
+    else if (!devices[d].device->properties().synchronous)
+      share.set_busy_ns(session.work(d).used_ns);
   }
   out.set_memory_bytes(bytes);
 }
@@ -104,12 +110,29 @@ v1::Quota& AddQuota(uint32_t device, const std::optional<uint64_t>& bytes, uint6
   return quota;
 }
 
+std::string Describe(const v1::SetQuotaRequest& request) {
+  std::string text = request.default_() ? "default"
+                     : request.target_case() == v1::SetQuotaRequest::kUid
+                         ? absl::StrCat("uid ", request.uid())
+                         : absl::StrCat("session ", request.session());
+  absl::StrAppend(&text,
+                  request.has_device() ? absl::StrCat(", device ", request.device()) : ", each device");
+  return absl::StrCat(text, ": ", request.has_bytes() ? absl::StrCat(request.bytes(), " bytes") : "none");
+}
+
+grpc::Status ToGrpc(const absl::Status& status) {
+  return {static_cast<grpc::StatusCode>(status.code()), std::string(status.message())};
+}
+
 }  // namespace
 
 class Control::Service final : public v1::Control::Service {
  public:
   Service(scheduler::Engine& engine, Options options)
       : engine_(engine), options_(std::move(options)), started_ns_(NowNs()) {}
+
+  // Those who wait for events are told that the daemon is ending.
+  void EndEvents() { engine_.events().End(); }
 
   grpc::Status GetVersion(grpc::ServerContext*, const v1::GetVersionRequest*,
                           v1::GetVersionResponse* out) override {
@@ -156,12 +179,45 @@ class Control::Service final : public v1::Control::Service {
     absl::Status status;
     engine_.Call([&] {
       status = ApplyQuota(*request);
-      if (status.ok()) ListQuotasInto(*out);
+      if (!status.ok()) return;
+      engine_.events().Add({.kind = "quota_set", .text = Describe(*request)});
+      ListQuotasInto(*out);
     });
-    return {static_cast<grpc::StatusCode>(status.code()), std::string(status.message())};
+    return ToGrpc(status);
+  }
+  grpc::Status CloseSession(grpc::ServerContext*, const v1::CloseSessionRequest* request,
+                            v1::Session* out) override {
+    absl::Status status;
+    engine_.Call([&] {
+      const auto session = FindSession(request->session());
+      status = session.status();
+      if (!status.ok()) return;
+      Fill(**session, engine_.devices(), *out);
+      engine_.Evict(request->session(), "session closed by an operator");
+    });
+    return ToGrpc(status);
+  }
+  grpc::Status SetDrain(grpc::ServerContext*, const v1::SetDrainRequest* request,
+                        v1::SetDrainResponse* out) override {
+    engine_.Call([&] {
+      engine_.SetDrained(request->drained());
+      out->set_drained(engine_.drained());
+      out->set_sessions(static_cast<uint32_t>(engine_.sessions().size()));
+    });
+    return grpc::Status::OK;
+  }
+  grpc::Status ListEvents(grpc::ServerContext*, const v1::ListEventsRequest* request,
+                          v1::ListEventsResponse* out) override {
+    out->set_time_ns(NowNs());
+    return ToGrpc(event_readers_.List(engine_.events(), *request, *out));
   }
 
  private:
+  absl::StatusOr<const session::Session*> FindSession(uint64_t id) {
+    const auto found = engine_.sessions().find(id);
+    if (found != engine_.sessions().end()) return found->second.get();
+    return absl::InvalidArgumentError(absl::StrCat("there is no session ", id));
+  }
   absl::Status ApplyQuota(const v1::SetQuotaRequest& request) {
     auto& devices = engine_.devices();
     if (request.has_device() && request.device() >= devices.size()) {
@@ -170,10 +226,7 @@ class Control::Service final : public v1::Control::Service {
     }
     const session::Session* session = nullptr;
     if (request.target_case() == v1::SetQuotaRequest::kSession) {
-      const auto found = engine_.sessions().find(request.session());
-      if (found == engine_.sessions().end())
-        return absl::InvalidArgumentError(absl::StrCat("there is no session ", request.session()));
-      session = found->second.get();
+      ASSIGN_OR_RETURN(session, FindSession(request.session()));
     }
     std::optional<uint64_t> bytes;
     if (request.has_bytes()) bytes = request.bytes();
@@ -231,6 +284,7 @@ class Control::Service final : public v1::Control::Service {
     out.set_sessions_closed_for_fault(engine_.counters().sessions_closed_for_fault);
     out.set_resident_bytes(ResidentBytes());
     out.set_cpu_ns(CpuNs());
+    out.set_drained(engine_.drained());
   }
   void ListDevicesInto(absl::FunctionRef<v1::Device*()> add) {
     uint32_t queues = 0;
@@ -239,7 +293,7 @@ class Control::Service final : public v1::Control::Service {
     for (uint32_t d = 0; d < engine_.devices().size(); ++d) Fill(engine_.devices()[d], d, queues, *add());
   }
   void ListSessionsInto(absl::FunctionRef<v1::Session*()> add) {
-    for (const session::Session* session : SortedSessions()) Fill(*session, engine_.devices().size(), *add());
+    for (const session::Session* session : SortedSessions()) Fill(*session, engine_.devices(), *add());
   }
   std::vector<const session::Session*> SortedSessions() {
     std::vector<const session::Session*> sessions;
@@ -251,6 +305,7 @@ class Control::Service final : public v1::Control::Service {
   scheduler::Engine& engine_;
   const Options options_;
   const uint64_t started_ns_;
+  EventReaders event_readers_;
 };
 
 struct Control::Server {
@@ -284,6 +339,7 @@ absl::StatusOr<std::unique_ptr<Control>> Control::Start(scheduler::Engine& engin
 
 Control::~Control() {
   if (server_ != nullptr && server_->server != nullptr) {
+    service_->EndEvents();
     // Of the steady clock: setting the machine's time does not prolong it.
     server_->server->Shutdown(
         gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_seconds(1, GPR_TIMESPAN)));

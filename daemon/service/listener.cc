@@ -234,6 +234,8 @@ absl::Status Listener::OpenSession(scheduler::Engine& engine, Client& client, co
   transport::SetText(welcome.text, XPUD_VERSION);
   absl::Status opened;
   engine.Call([&] {
+    opened = engine.Admits();
+    if (!opened.ok()) return;
     auto& devices = engine.devices();
     welcome.device_count = static_cast<uint16_t>(std::min(devices.size(), transport::kMaxDevices));
     for (size_t d = 0; d < welcome.device_count; ++d) {

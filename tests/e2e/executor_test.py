@@ -1,5 +1,6 @@
 """PyTorch programs on a device whose executor process dies under them."""
 
+import json
 import os
 import signal
 import time
@@ -60,6 +61,12 @@ class Executor(DaemonTest):
             self.kill_executor()
             self.assertEqual(set(client.hear() for _ in range(21)), {"right"})
             wait_until(lambda lost=lost: self.device()["executors_replaced"] == lost, 10)
+        events = [event for event in json.loads(self.daemon.ask("events", "-o", "json"))["events"] if "executor" in event["kind"]]
+        self.assertEqual([event["kind"] for event in events], ["executor_lost", "executor_replaced"] * 3)
+        self.assertTrue(all(event["text"] for event in events[::2]), events)
+        for replaced, lost in zip(events[1::2], events[2::2]):
+            self.assertEqual(replaced["pid"], lost["pid"])
+        self.assertEqual(events[-1]["pid"], self.device()["executor_pid"])
 
     def test_training_is_right_or_an_error_when_the_executor_is_killed(self):
         client = self.client(TRAINING)

@@ -20,6 +20,8 @@
 #include "tests/fuzz/bytes.h"
 #include "tests/fuzz/memory_device.h"
 #include "tests/fuzz/temporary_folder.h"
+#include "tools/xpuctl/csv.h"
+#include "tools/xpuctl/event_view.h"
 #include "tools/xpuctl/json.h"
 #include "tools/xpuctl/views.h"
 
@@ -44,10 +46,31 @@ void CheckJson(Message message) {
 }
 
 void Show(const v1::GetVersionResponse& version) { CheckView(xpuctl::VersionText(version)); }
-void Show(const v1::ListDevicesResponse& list) { CheckView(xpuctl::DevicesText(list)); }
-void Show(const v1::ListSessionsResponse& list) { CheckView(xpuctl::SessionsText(list)); }
-void Show(const v1::ListQuotasResponse& list) { CheckView(xpuctl::QuotasText(list)); }
-void Show(const v1::GetStatusResponse& status) { CheckView(xpuctl::StatusText(status)); }
+void Show(const v1::ListDevicesResponse& list) {
+  for (const bool wide : {false, true}) CheckView(xpuctl::DevicesText(list, wide));
+  CheckView(xpuctl::CsvOf(list.time_ns(), list.devices()).ToString(true));
+}
+void Show(const v1::ListSessionsResponse& list) {
+  for (const bool wide : {false, true}) CheckView(xpuctl::SessionsText(list, wide));
+  CheckView(xpuctl::CsvOf(list.time_ns(), list.sessions()).ToString(true));
+}
+void Show(const v1::ListQuotasResponse& list) {
+  for (const bool wide : {false, true}) CheckView(xpuctl::QuotasText(list, wide));
+  CheckView(xpuctl::CsvOf(list.time_ns(), list.quotas()).ToString(true));
+}
+void Show(const v1::GetStatusResponse& status) {
+  for (const bool wide : {false, true}) CheckView(xpuctl::StatusText(status, wide));
+  CheckView(xpuctl::StatusCsv(status).ToString(true));
+}
+
+void Show(const v1::SetDrainResponse&) {}  // its JSON is looked at
+void Show(const v1::ListEventsResponse& list) {
+  uint64_t last = 0;
+  for (const v1::Event& event : list.events()) {
+    CheckView(xpuctl::EventText(event, last));
+    last = event.sequence();
+  }
+}
 
 // Another sample of the same daemon, as far as the bytes say.
 void ShowTop(std::string_view earlier_bytes, std::string_view later_bytes) {
@@ -56,8 +79,9 @@ void ShowTop(std::string_view earlier_bytes, std::string_view later_bytes) {
       !later.ParseFromArray(later_bytes.data(), static_cast<int>(later_bytes.size())))
     return;
   const xpuctl::Rates rates = xpuctl::Between(earlier, later);
-  CheckView(xpuctl::TopText(later, rates));
-  const std::string json = xpuctl::TopJson(later, rates);
+  for (const bool wide : {false, true}) CheckView(xpuctl::TopText(later, rates, wide));
+  CheckView(xpuctl::TopCsv(later, rates).ToString(true));
+  const std::string json = xpuctl::Document(xpuctl::TopJson(later, rates));
   CheckView(json);
   google::protobuf::Struct parsed;
   XPUD_CHECK(google::protobuf::util::JsonStringToMessage(json, &parsed).ok());
@@ -140,7 +164,7 @@ Daemon& TheDaemon() {
 
 void Choose(uint8_t which, Bytes input) {
   const std::string_view bytes = input.text();
-  switch (which % 12) {
+  switch (which % 14) {
     case 0:
       return ShowBytes<v1::GetStatusResponse>(bytes);
     case 1:
@@ -165,6 +189,10 @@ void Choose(uint8_t which, Bytes input) {
       return ShowBytes<v1::ListQuotasResponse>(bytes);
     case 10:
       return TheDaemon().Ask<v1::ListQuotasRequest, v1::ListQuotasResponse>("ListQuotas", bytes);
+    case 12:
+      return ShowBytes<v1::ListEventsResponse>(bytes);
+    case 13:
+      return TheDaemon().Ask<v1::SetDrainRequest, v1::SetDrainResponse>("SetDrain", bytes);
     default:
       return TheDaemon().Ask<v1::SetQuotaRequest, v1::ListQuotasResponse>("SetQuota", bytes);
   }

@@ -103,6 +103,24 @@ absl::StatusOr<v1::ListQuotasResponse> ControlClient::SetQuota(const v1::SetQuot
   return Call(&v1::Control::Stub::SetQuota, request);
 }
 
+absl::StatusOr<v1::Session> ControlClient::CloseSession(uint64_t session) {
+  v1::CloseSessionRequest request;
+  request.set_session(session);
+  return Call(&v1::Control::Stub::CloseSession, request);
+}
+absl::StatusOr<v1::SetDrainResponse> ControlClient::SetDrain(bool drained) {
+  v1::SetDrainRequest request;
+  request.set_drained(drained);
+  return Call(&v1::Control::Stub::SetDrain, request);
+}
+absl::StatusOr<v1::ListEventsResponse> ControlClient::ListEvents(uint64_t after, bool wait) {
+  constexpr uint32_t kWaitMs = 500;  // Ctrl-C is heard after it
+  v1::ListEventsRequest request;
+  request.set_after(after);
+  if (wait) request.set_wait_ms(kWaitMs);
+  return Call(&v1::Control::Stub::ListEvents, request);
+}
+
 int Report(const absl::Status& status) {
   const std::string_view text(status.message().data(), status.message().size());
   std::fprintf(stderr, "xpuctl: %s\n", PrintableText(text).c_str());

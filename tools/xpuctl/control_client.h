@@ -22,6 +22,11 @@ class ControlClient {
   absl::StatusOr<v1::GetVersionResponse> GetVersion();
   absl::StatusOr<v1::ListQuotasResponse> ListQuotas();
   absl::StatusOr<v1::ListQuotasResponse> SetQuota(const v1::SetQuotaRequest& request);
+  absl::StatusOr<v1::Session> CloseSession(uint64_t session);
+  absl::StatusOr<v1::SetDrainResponse> SetDrain(bool drained);
+  // A few of those after the number `after`; where there are none it waits for the next one, but not for
+  // long.
+  absl::StatusOr<v1::ListEventsResponse> ListEvents(uint64_t after, bool wait);
 
  private:
   ControlClient(std::string path, std::unique_ptr<v1::Control::Stub> stub)

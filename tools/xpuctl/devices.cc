@@ -1,21 +1,13 @@
-#include <cstdio>
-
-#include "tools/xpuctl/command.h"
-#include "tools/xpuctl/control_client.h"
-#include "tools/xpuctl/json.h"
+#include "tools/xpuctl/commands.h"
+#include "tools/xpuctl/samples.h"
 #include "tools/xpuctl/views.h"
 
 namespace xpud::xpuctl {
 
 int RunDevices(const Invocation& invocation) {
-  if (const int refused = RefuseArguments("devices", invocation)) return refused;
-  auto client = ControlClient::Connect(invocation.address);
-  if (!client.ok()) return Report(client.status());
-  auto list = client->ListDevices();
-  if (!list.ok()) return Report(list.status());
-  const bool json = invocation.output == Output::kJson;
-  std::fputs((json ? ToJson(*list) + "\n" : DevicesText(*list)).c_str(), stdout);
-  return kOk;
+  return ShowView<v1::ListDevicesResponse>(
+      invocation, &ControlClient::ListDevices,
+      {DevicesText, [](const auto& response) { return CsvOf(response.time_ns(), response.devices()); }});
 }
 
 }  // namespace xpud::xpuctl

@@ -96,6 +96,18 @@ std::string JsonString(std::string_view text) {
   return out + '"';
 }
 
+std::string JsonValue(const Message& message, const FieldDescriptor* field) {
+  std::string out;
+  AppendValue(message, field, out);
+  return out;
+}
+
+std::string Document(std::string_view object) {
+  const std::string_view rest = object.substr(1);
+  return absl::StrCat("{\"schema\":\"", kSchema, "\"", rest == "}" ? "" : ",",
+                      absl::string_view(rest.data(), rest.size()), "\n");
+}
+
 std::string ToJson(const Message& message) {
   std::string out;
   Append(message, out);

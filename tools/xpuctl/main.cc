@@ -1,35 +1,37 @@
 // xpuctl: asks the daemon who uses what. This file only parses the command line and picks the subcommand.
+#include <algorithm>
 #include <cstdio>
-#include <optional>
 #include <string>
 #include <string_view>
 
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "tools/xpuctl/command.h"
 
 namespace xpud::xpuctl {
 namespace {
 
-constexpr Command kCommands[] = {
-    {"status", "", "the daemon, its devices and how many sessions there are", RunStatus},
-    {"devices", "", "the devices, their memory and what ran on them", RunDevices},
-    {"ps", "", "the sessions: who holds memory, who computes", RunPs},
-    {"top", "[--once] [--interval SECONDS] [-n COUNT]", "use by device and session, live", RunTop},
-    {"quota", "[default|USER|session:ID SIZE|none [--device N]]",
-     "who may hold how much memory; sets it at once", RunQuota},
-    {"version", "", "the version of xpuctl and of the daemon", RunVersion},
-};
+void PrintOption(FILE* out, int indent, const Option& option) {
+  std::fprintf(out, "%*s%-22s %s\n", indent, "", absl::StrCat(option.name, " ", option.value).c_str(),
+               option.summary);
+}
 
 void PrintUsage(FILE* out) {
-  std::fprintf(out, "usage: xpuctl [--address SOCKET] [-o table|json] COMMAND\n\n");
-  for (const Command& command : kCommands) {
-    std::fprintf(out, "  %-8s %s\n", command.name, command.summary);
-    if (*command.usage) std::fprintf(out, "  %-8s   %s\n", "", command.usage);
+  std::fprintf(out, "usage: xpuctl [OPTION...] [COMMAND]\n\n");
+  for (const Command& command : Commands()) {
+    std::fprintf(out, "  %-10s %s\n", command.name, command.summary);
+    if (*command.arguments) std::fprintf(out, "  %-10s   %s\n", "", command.arguments);
+    for (const Option& option : command.options) PrintOption(out, 15, option);
   }
+  std::fprintf(out, "\nwithout a command: %s. Options of all:\n", Commands()[0].name);
+  for (const Option& option : GlobalOptions()) PrintOption(out, 2, option);
   std::fprintf(out,
                "\nWithout --address the daemon is searched for as clients do: $XPUD_ADDRESS, "
                "/run/xpud/xpud.sock, the\n"
-               "user's own. xpuctl never starts one.\n"
-               "exit status: 0 done, 1 an error, 2 wrong usage, 3 no daemon is running\n");
+               "user's own. xpuctl never starts one.\nexit status:");
+  for (const ExitMeaning& meaning : ExitMeanings())
+    std::fprintf(out, "%s %d %s", meaning.code == kOk ? "" : ",", meaning.code, meaning.what);
+  std::fputs("\n", out);
 }
 
 int UsageError(const std::string& reason) {
@@ -38,58 +40,114 @@ int UsageError(const std::string& reason) {
   return kUsage;
 }
 
-const Command* FindCommand(std::string_view name) {
-  for (const Command& command : kCommands) {
-    if (name == command.name) return &command;
+// Why `value` is none for the global option `name`; empty when it was taken.
+std::string SetGlobal(std::string_view name, const std::string& value, Invocation& invocation) {
+  if (name == "--address") {
+    invocation.address = value;
+  } else if (name == "-o") {
+    const auto* found = std::ranges::find(kOutputNames, value);
+    if (found == std::end(kOutputNames)) return "-o is table, wide, json, jsonl or csv, not " + value;
+    invocation.output = static_cast<Output>(found - std::begin(kOutputNames));
+  } else if (name == "-w") {
+    double seconds = 0;
+    if (!absl::SimpleAtod(value, &seconds) || !(seconds >= 0.05 && seconds <= 1e6))
+      return "-w takes seconds, at least 0.05, not " + value;
+    invocation.every = seconds;
+  } else if (!absl::SimpleAtoi(value, &invocation.count) || invocation.count < 1) {
+    return "-n is how many times, not " + value;
   }
-  return nullptr;
+  return "";
 }
 
-// The value of the global flag `name` at argv[at], written as "name value" or "name=value"; moves `at` past
-// it.
-std::optional<std::string> TakeFlag(std::string_view name, int argc, char** argv, int& at) {
-  const std::string_view word = argv[at];
-  if (word == name && at + 1 < argc) return argv[++at];
-  if (word.size() > name.size() && word.substr(0, name.size()) == name && word[name.size()] == '=') {
-    return std::string(word.substr(name.size() + 1));
+// One pass over the words. Of options that a command and all have the command's counts.
+class Parser {
+ public:
+  Parser(int argc, char** argv) : words_(argv + 1, argv + argc) {}
+
+  // Why the line is no good, or empty.
+  std::string Parse() {
+    for (at_ = 0; at_ < words_.size(); ++at_) {
+      const std::string& word = words_[at_];
+      std::string trouble;
+      if (word == "-h") {
+        help_ = true;
+      } else if (word.size() > 1 && word[0] == '-') {
+        trouble = TakeOption(word);
+      } else if (command_ == nullptr) {
+        command_ = FindCommand(word);
+        if (command_ == nullptr) trouble = "no command " + word;
+      } else {
+        invocation_.arguments.push_back(word);
+      }
+      if (!trouble.empty()) return trouble;
+    }
+    if (command_ == nullptr) command_ = &Commands()[0];
+    return Check();
   }
-  return std::nullopt;
-}
+
+  bool help() const { return help_; }
+  const Command& command() const { return *command_; }
+  const Invocation& invocation() const { return invocation_; }
+
+ private:
+  // "name value", "name=value", or "name" alone where it takes none.
+  std::string TakeOption(const std::string& word) {
+    const size_t equals = word.find('=');
+    const std::string name = word.substr(0, equals);
+    const Option* own = command_ == nullptr ? nullptr : FindOption(command_->options, name);
+    const Option* option = own != nullptr ? own : FindOption(GlobalOptions(), name);
+    if (option == nullptr) return "no option " + name;
+    std::string value;
+    if (*option->value == '\0') {
+      if (equals != std::string::npos) return name + " takes no value";
+    } else if (equals != std::string::npos) {
+      value = word.substr(equals + 1);
+    } else if (at_ + 1 < words_.size()) {
+      value = words_[++at_];
+    } else {
+      return name + " takes a value: " + option->value;
+    }
+    if (own == nullptr && option->repeats) repeats_ = true;
+    if (own != nullptr) {
+      invocation_.options[name] = value;
+    } else if (name == "--help") {
+      help_ = true;
+    } else {
+      output_named_ |= name == "-o";
+      return SetGlobal(name, value, invocation_);
+    }
+    return "";
+  }
+
+  std::string Check() const {
+    const std::string name = command_->name;
+    if (invocation_.arguments.size() > command_->most_arguments)
+      return absl::StrCat(name, " takes no ", invocation_.arguments[command_->most_arguments]);
+    if (repeats_ && !command_->samples) return name + " takes no -w and -n";
+    if (output_named_ && std::ranges::find(command_->outputs, invocation_.output) == command_->outputs.end())
+      return absl::StrCat(name, " has no -o ", kOutputNames[static_cast<size_t>(invocation_.output)]);
+    return "";
+  }
+
+  const std::vector<std::string> words_;
+  size_t at_ = 0;
+  bool help_ = false, repeats_ = false, output_named_ = false;
+  const Command* command_ = nullptr;
+  Invocation invocation_;
+};
 
 int Main(int argc, char** argv) {
-  Invocation invocation;
-  const Command* command = nullptr;
-  for (int at = 1; at < argc; ++at) {
-    const std::string word = argv[at];
-    if (word == "-h" || word == "--help") {
-      PrintUsage(stdout);
-      return kOk;
-    }
-    if (auto address = TakeFlag("--address", argc, argv, at)) {
-      invocation.address = *address;
-    } else if (auto output = TakeFlag("-o", argc, argv, at)) {
-      if (*output != "table" && *output != "json") return UsageError("-o is table or json, not " + *output);
-      invocation.output = *output == "json" ? Output::kJson : Output::kTable;
-    } else if (command != nullptr) {
-      invocation.arguments.push_back(word);
-    } else {
-      command = FindCommand(word);
-      if (command == nullptr) return UsageError("no command " + word);
-    }
+  Parser parser(argc, argv);
+  const std::string trouble = parser.Parse();
+  if (parser.help()) {
+    PrintUsage(stdout);
+    return kOk;
   }
-  if (command == nullptr) return UsageError("a command is missing");
-  return command->run(invocation);
+  if (!trouble.empty()) return UsageError(trouble);
+  return parser.command().run(parser.invocation());
 }
 
 }  // namespace
-
-int RefuseArguments(const char* command, const Invocation& invocation) {
-  if (invocation.arguments.empty()) return kOk;
-  std::fprintf(stderr, "xpuctl %s takes no %s; see xpuctl --help\n", command,
-               invocation.arguments[0].c_str());
-  return kUsage;
-}
-
 }  // namespace xpud::xpuctl
 
 int main(int argc, char** argv) { return xpud::xpuctl::Main(argc, argv); }

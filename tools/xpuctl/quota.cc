@@ -3,9 +3,9 @@
 #include <optional>
 #include <string_view>
 
-#include "tools/xpuctl/command.h"
-#include "tools/xpuctl/control_client.h"
-#include "tools/xpuctl/json.h"
+#include "absl/strings/str_cat.h"
+#include "tools/xpuctl/commands.h"
+#include "tools/xpuctl/samples.h"
 #include "tools/xpuctl/units.h"
 #include "tools/xpuctl/views.h"
 
@@ -19,8 +19,7 @@ bool Parse(std::string_view text, Number& number) {
 }
 
 int Refuse(const char* what, const std::string& found) {
-  std::fprintf(stderr, "xpuctl quota: %s, not \"%s\"; see xpuctl --help\n", what, found.c_str());
-  return kUsage;
+  return RefuseUsage("quota", absl::StrCat(what, ", not \"", found, "\""));
 }
 
 bool SetTarget(const std::string& text, v1::SetQuotaRequest& request) {
@@ -41,12 +40,13 @@ bool SetTarget(const std::string& text, v1::SetQuotaRequest& request) {
 }
 
 // kOk, or a usage error that was reported.
-int ReadRequest(std::vector<std::string> words, v1::SetQuotaRequest& request) {
-  if (words.size() == 4 && words[2] == "--device") {
+int ReadRequest(const Invocation& invocation, v1::SetQuotaRequest& request) {
+  const std::vector<std::string>& words = invocation.arguments;
+  if (invocation.Has("--device")) {
     uint32_t device = 0;
-    if (!Parse(words[3], device)) return Refuse("--device is a number", words[3]);
+    const std::string& value = invocation.options.at("--device");
+    if (!Parse(value, device)) return Refuse("--device is a number", value);
     request.set_device(device);
-    words.resize(2);
   }
   if (words.size() != 2) return Refuse("it takes whose quota and how much", words.back());
   if (!SetTarget(words[0], request)) return Refuse("a quota is of default, a user or session:ID", words[0]);
@@ -60,16 +60,19 @@ int ReadRequest(std::vector<std::string> words, v1::SetQuotaRequest& request) {
 }  // namespace
 
 int RunQuota(const Invocation& invocation) {
-  v1::SetQuotaRequest request;
-  if (!invocation.arguments.empty()) {
-    if (const int refused = ReadRequest(invocation.arguments, request)) return refused;
+  const View<v1::ListQuotasResponse> view = {
+      QuotasText, [](const auto& response) { return CsvOf(response.time_ns(), response.quotas()); }};
+  if (invocation.arguments.empty()) {
+    if (invocation.Has("--device")) return RefuseUsage("quota", "--device is for setting one");
+    return ShowView(invocation, &ControlClient::ListQuotas, view);
   }
+  v1::SetQuotaRequest request;
+  if (const int refused = ReadRequest(invocation, request)) return refused;
   auto client = ControlClient::Connect(invocation.address);
   if (!client.ok()) return Report(client.status());
-  auto list = invocation.arguments.empty() ? client->ListQuotas() : client->SetQuota(request);
+  const auto list = client->SetQuota(request);
   if (!list.ok()) return Report(list.status());
-  const bool json = invocation.output == Output::kJson;
-  std::fputs((json ? ToJson(*list) + "\n" : QuotasText(*list)).c_str(), stdout);
+  std::fputs(Render(view, *list, invocation.output, true).c_str(), stdout);
   return kOk;
 }
 

@@ -1,94 +1,55 @@
-// top: the rates between two samples, again and again. On a terminal the picture stays in place; elsewhere
-// one follows another. Ends with Ctrl-C, after -n samples, or with --once.
-#include <signal.h>
-#include <unistd.h>
-
-#include <chrono>
-#include <cstdio>
-#include <cstdlib>
-#include <string>
-#include <string_view>
-#include <thread>
-
+// top: the rates between two samples, again and again.
 #include "absl/strings/numbers.h"
-#include "tools/xpuctl/command.h"
-#include "tools/xpuctl/control_client.h"
+#include "proto/base/status_macros.h"
+#include "tools/xpuctl/commands.h"
 #include "tools/xpuctl/rates.h"
+#include "tools/xpuctl/samples.h"
 #include "tools/xpuctl/views.h"
 
 namespace xpud::xpuctl {
 namespace {
 
-volatile sig_atomic_t interrupted = 0;
-
-struct TopOptions {
-  double interval = 1;  // seconds
-  int64_t count = -1;   // samples; negative: until Ctrl-C
-};
-
-// Sets the option `name`; false when there is none, or `value` is not for it.
-bool Set(std::string_view name, const std::string& value, TopOptions& options) {
-  if (name == "--interval") return absl::SimpleAtod(value, &options.interval) && options.interval >= 0.05;
-  if (name == "-n") return absl::SimpleAtoi(value, &options.count) && options.count >= 1;
-  return false;
+std::string Render(const v1::GetStatusResponse& status, const Rates& rates, Output output, bool first) {
+  switch (output) {
+    case Output::kTable:
+    case Output::kWide:
+      return TopText(status, rates, output == Output::kWide);
+    case Output::kJson:
+    case Output::kJsonLines:
+      return Document(TopJson(status, rates));
+    case Output::kCsv:
+      return TopCsv(status, rates).ToString(first);
+  }
 }
 
-// False when an argument is not understood.
-bool Parse(const std::vector<std::string>& arguments, TopOptions& options) {
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    if (arguments[i] == "--once") {
-      options.count = 1;
-    } else if (i + 1 == arguments.size() || !Set(arguments[i], arguments[i + 1], options)) {
-      return false;
-    } else {
-      ++i;
-    }
-  }
+// Its own options as -w and -n; false where --interval is no time.
+bool Repeat(Invocation& invocation) {
+  double seconds = invocation.every.value_or(1);
+  if (invocation.Has("--interval") &&
+      (!absl::SimpleAtod(invocation.options.at("--interval"), &seconds) || !(seconds >= 0.05)))
+    return false;
+  invocation.every = seconds;
+  if (invocation.Has("--once")) invocation.count = 1;
   return true;
-}
-
-// Sleeps, unless Ctrl-C cuts it short.
-void Pause(double seconds) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
-  while (!interrupted && std::chrono::steady_clock::now() < end)
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-}
-
-int Loop(ControlClient& client, const TopOptions& options, Output output) {
-  const bool in_place = output == Output::kTable && options.count != 1 && isatty(STDOUT_FILENO);
-  auto earlier = client.GetStatus();
-  if (!earlier.ok()) return Report(earlier.status());
-  for (int64_t shown = 0; options.count < 0 || shown < options.count; ++shown) {
-    Pause(options.interval);
-    if (interrupted) break;
-    auto later = client.GetStatus();
-    if (!later.ok()) return Report(later.status());
-    const Rates rates = Between(*earlier, *later);
-    const std::string text = output == Output::kJson ? TopJson(*later, rates) : TopText(*later, rates);
-    if (in_place) std::fputs("\x1b[H\x1b[2J", stdout);
-    if (!in_place && shown > 0 && output == Output::kTable) std::fputs("\n", stdout);
-    std::fputs(text.c_str(), stdout);
-    std::fflush(stdout);
-    earlier = std::move(later);
-  }
-  return kOk;
 }
 
 }  // namespace
 
-int RunTop(const Invocation& invocation) {
-  TopOptions options;
-  if (!Parse(invocation.arguments, options)) {
-    std::fputs("usage: xpuctl top [--once] [--interval SECONDS, at least 0.05] [-n COUNT]\n", stderr);
-    return kUsage;
-  }
+int RunTop(const Invocation& given) {
+  Invocation invocation = given;
+  if (!Repeat(invocation)) return RefuseUsage("top", "--interval takes seconds, at least 0.05");
   auto client = ControlClient::Connect(invocation.address);
   if (!client.ok()) return Report(client.status());
-  struct sigaction action = {};
-  action.sa_handler = [](int) { interrupted = 1; };
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
-  return Loop(*client, options, invocation.output);
+  auto earlier = client->GetStatus();
+  if (!earlier.ok()) return Report(earlier.status());
+  CatchInterrupts();
+  return ShowSamples(invocation, [&](bool first) -> absl::StatusOr<std::string> {
+    if (first) Pause(*invocation.every);
+    ASSIGN_OR_RETURN(v1::GetStatusResponse later, client->GetStatus());
+    std::string text = Render(later, Between(*earlier, later), invocation.output, first);
+    *earlier = std::move(later);
+    return text;
+  });
 }
 
 }  // namespace xpud::xpuctl

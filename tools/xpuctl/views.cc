@@ -1,47 +1,41 @@
 #include "tools/xpuctl/views.h"
 
-#include <cmath>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "proto/base/text.h"
-#include "tools/xpuctl/json.h"
-#include "tools/xpuctl/table.h"
-#include "tools/xpuctl/units.h"
+#include "tools/xpuctl/columns.h"
+#include "tools/xpuctl/reasons.h"
 
 namespace xpud::xpuctl {
 namespace {
-
-std::string Bar(double ratio, size_t width) {
-  const auto filled = static_cast<size_t>(std::lround(ratio * static_cast<double>(width)));
-  return "[" + std::string(filled, '#') + std::string(width - filled, ' ') + "]";
-}
 
 std::string Line(const std::string& what, const std::string& value) {
   return absl::StrFormat("%-11s %s\n", what, PrintableText(value));
 }
 
 std::string Kernels(const v1::Device& device) {
-  const auto count = [](uint64_t n) { return Count(static_cast<double>(n)); };
-  std::string text =
-      absl::StrCat(count(device.kernels_compiled()), " compiled in ", Duration(device.kernel_compile_ns()),
-                   ", ", count(device.kernel_disk_cache_hits()), " loaded from the disk cache, ",
-                   count(device.kernel_cache_hits()), " cache hits, ", count(device.launches()), " launches");
+  std::string text = absl::StrCat(
+      CountCell(device.kernels_compiled()), " compiled in ", Duration(device.kernel_compile_ns()), ", ",
+      CountCell(device.kernel_disk_cache_hits()), " loaded from the disk cache, ",
+      CountCell(device.kernel_cache_hits()), " cache hits, ", CountCell(device.launches()), " launches");
   if (device.kernel_compiles_failed() > 0)
-    absl::StrAppend(&text, ", ", count(device.kernel_compiles_failed()), " could not be compiled");
+    absl::StrAppend(&text, ", ", CountCell(device.kernel_compiles_failed()), " could not be compiled");
   return text;
 }
 
 std::string Executor(const v1::Device& device) {
-  const std::string which =
-      device.has_executor_pid() ? absl::StrCat("pid ", device.executor_pid()) : "none, it is being replaced";
+  const std::string which = device.has_executor_pid() ? absl::StrCat("pid ", device.executor_pid())
+                                                      : absl::StrCat("none, ", kBeingReplaced);
   return absl::StrCat(which, ", ", device.executors_replaced(), " lost and replaced, ",
-                      Count(static_cast<double>(device.launches_replayed())), " launches replayed");
+                      CountCell(device.launches_replayed()), " launches replayed");
 }
 
-}  // namespace
+// A line for what may be unmeasured.
+std::string Measured(const char* what, bool has, const std::string& value, const char* why, bool wide) {
+  return Line(what, has ? value : wide ? absl::StrCat("-  (", why, ")") : "-");
+}
 
-std::string StatusText(const v1::GetStatusResponse& status) {
+std::string DaemonLines(const v1::GetStatusResponse& status, bool wide) {
   const v1::Daemon& daemon = status.daemon();
   std::string text;
   text +=
@@ -50,124 +44,159 @@ std::string StatusText(const v1::GetStatusResponse& status) {
                         daemon.private_daemon() ? ", private (ends after its last client)" : ""));
   text += Line("socket", daemon.socket());
   text += Line("up", Duration(daemon.uptime_ns()));
-  if (daemon.has_resident_bytes())
-    text += Line("resident", Bytes(static_cast<double>(daemon.resident_bytes())));
-  if (daemon.has_cpu_ns()) text += Line("cpu time", Duration(daemon.cpu_ns()));
+  text += Measured("resident", daemon.has_resident_bytes(), SizeCell(daemon.resident_bytes()), kNotReported,
+                   wide);
+  text += Measured("cpu time", daemon.has_cpu_ns(), Duration(daemon.cpu_ns()), kNotReported, wide);
   text += Line("sessions",
                absl::StrCat(status.sessions_size(), " open, ", daemon.sessions_opened(), " since the start, ",
                             daemon.sessions_closed_for_fault(), " closed for what they did"));
-  for (const v1::Device& device : status.devices()) {
-    text += Line(absl::StrCat("device ", device.index()),
-                 absl::StrCat(device.name(), " (", device.kind(), ", ", device.compute_units(), " units), ",
-                              Bytes(static_cast<double>(device.memory_used_bytes())), " of ",
-                              Bytes(static_cast<double>(device.memory_total_bytes())), " used, ",
-                              Count(static_cast<double>(device.commands_completed())), " commands, busy ",
-                              Duration(device.busy_ns())));
-    if (device.has_kernels_compiled()) text += Line("  kernels", Kernels(device));
-    if (device.has_executors_replaced()) text += Line("  executor", Executor(device));
-  }
+  if (daemon.drained()) text += Line("drained", "new sessions are refused until `xpuctl drain off`");
   return text;
 }
 
-std::string DevicesText(const v1::ListDevicesResponse& list) {
-  Table table({">INDEX", "NAME", "KIND", "VENDOR", "DRIVER", ">UNITS", ">MEMORY", ">USED", ">POOL", ">BUSY",
-               ">COMMANDS", ">LAUNCHES"});
-  for (const v1::Device& device : list.devices()) {
-    table.Add({absl::StrCat(device.index()), device.name(), device.kind(), device.vendor(), device.driver(),
-               absl::StrCat(device.compute_units()), Bytes(static_cast<double>(device.memory_total_bytes())),
-               Bytes(static_cast<double>(device.memory_used_bytes())),
-               Bytes(static_cast<double>(device.pool_bytes())), Duration(device.busy_ns()),
-               Count(static_cast<double>(device.commands_completed())),
-               Count(static_cast<double>(device.launches()))});
+std::string DeviceLines(const v1::Device& device, bool wide) {
+  std::string text =
+      Line(absl::StrCat("device ", device.index()),
+           absl::StrCat(device.name(), " (", device.kind(), ", ", device.compute_units(), " units), ",
+                        SizeCell(device.memory_used_bytes()), " of ", SizeCell(device.memory_total_bytes()),
+                        " used, ", CountCell(device.commands_completed()), " commands, busy ",
+                        Duration(device.busy_ns())));
+  if (wide) {
+    text += Line("  driver", device.driver());
+    text += Line("  pool", absl::StrCat(SizeCell(device.pool_bytes()), ", at most ",
+                                        SizeCell(device.pool_peak_bytes()), " so far"));
   }
-  return table.ToString();
+  text += Measured("  kernels", device.has_kernels_compiled(), Kernels(device), kNoKernels, wide);
+  return text + Measured("  executor", device.has_executors_replaced(), Executor(device), kNoExecutor, wide);
 }
 
-std::string SessionsText(const v1::ListSessionsResponse& list) {
-  Table table({">SESSION", ">PID", "USER", "NAME", "TENANT", ">MEMORY", ">PEAK", ">HOST", ">BUFFERS",
-               ">QUEUES", ">COMMANDS", ">WAITING", ">BUSY", ">UPLOADED", ">DOWNLOADED", ">AGE"});
-  for (const v1::Session& session : list.sessions()) {
-    const uint64_t waiting = session.commands_submitted() - session.commands_completed();
-    table.Add({absl::StrCat(session.id()), absl::StrCat(session.pid()), UserName(session.uid()),
-               session.client_name(), session.tenant(), Bytes(static_cast<double>(session.memory_bytes())),
-               Bytes(static_cast<double>(session.memory_peak_bytes())),
-               Bytes(static_cast<double>(session.host_memory_bytes())), absl::StrCat(session.buffers()),
-               absl::StrCat(session.queues()), Count(static_cast<double>(session.commands_completed())),
-               Count(static_cast<double>(waiting)), Duration(session.busy_ns()),
-               Bytes(static_cast<double>(session.uploaded_bytes())),
-               Bytes(static_cast<double>(session.downloaded_bytes())), Duration(session.age_ns())});
+constexpr Column<v1::Device> kDeviceColumns[] = {
+    {">INDEX", [](const v1::Device& device) { return absl::StrCat(device.index()); }},
+    {"NAME", [](const v1::Device& device) { return device.name(); }},
+    {"KIND", [](const v1::Device& device) { return device.kind(); }},
+    {"VENDOR", [](const v1::Device& device) { return device.vendor(); }},
+    {"DRIVER", [](const v1::Device& device) { return device.driver(); }},
+    {">UNITS", [](const v1::Device& device) { return absl::StrCat(device.compute_units()); }},
+    {">MEMORY", [](const v1::Device& device) { return SizeCell(device.memory_total_bytes()); }},
+    {">USED", [](const v1::Device& device) { return SizeCell(device.memory_used_bytes()); }},
+    {">POOL", [](const v1::Device& device) { return SizeCell(device.pool_bytes()); }},
+    {">BUSY", [](const v1::Device& device) { return Duration(device.busy_ns()); }},
+    {">COMMANDS", [](const v1::Device& device) { return CountCell(device.commands_completed()); }},
+    {">LAUNCHES", [](const v1::Device& device) { return CountCell(device.launches()); }},
+    {">POOL PEAK", [](const v1::Device& device) { return SizeCell(device.pool_peak_bytes()); }, true},
+    {">QUEUES", [](const v1::Device& device) { return absl::StrCat(device.queues()); }, true},
+    {">COMPILED",
+     [](const v1::Device& device) {
+       return device.has_kernels_compiled() ? CountCell(device.kernels_compiled()) : "-";
+     },
+     true},
+    {">COMPILING",
+     [](const v1::Device& device) {
+       return device.has_kernel_compile_ns() ? Duration(device.kernel_compile_ns()) : "-";
+     },
+     true},
+    {">FROM DISK",
+     [](const v1::Device& device) {
+       return device.has_kernel_disk_cache_hits() ? CountCell(device.kernel_disk_cache_hits()) : "-";
+     },
+     true},
+    {">EXECUTOR",
+     [](const v1::Device& device) {
+       return device.has_executor_pid() ? absl::StrCat(device.executor_pid()) : "-";
+     },
+     true},
+    {">REPLACED",
+     [](const v1::Device& device) {
+       return device.has_executors_replaced() ? absl::StrCat(device.executors_replaced()) : "-";
+     },
+     true},
+    {"WHY -", [](const v1::Device& device) { return WhyUnmeasured(device); }, true},
+};
+
+std::string ByDevice(const v1::Session& session) {
+  std::string text;
+  for (const v1::SessionDevice& share : session.devices()) {
+    if (share.memory_bytes() == 0 && share.busy_ns() == 0) continue;
+    absl::StrAppend(&text, text.empty() ? "" : "; ", share.index(), ": ", SizeCell(share.memory_bytes()),
+                    ", ", share.has_busy_ns() ? Duration(share.busy_ns()) : "-");
   }
-  return table.ToString();
+  return text.empty() ? "none used" : text;
 }
 
-std::string QuotasText(const v1::ListQuotasResponse& list) {
-  Table table({">DEVICE", "WHO", ">QUOTA", ">IN FORCE", ">CREDIT", ">USED"});
-  for (const v1::Quota& quota : list.quotas()) {
-    const bool is_default = quota.target_case() == v1::Quota::kDefault;
-    const std::string who = is_default        ? "default"
-                            : quota.has_uid() ? UserName(quota.uid())
-                                              : absl::StrCat("session:", quota.session());
-    const auto bytes = [](uint64_t count) { return Bytes(static_cast<double>(count)); };
-    table.Add({absl::StrCat(quota.device()), who, quota.has_bytes() ? bytes(quota.bytes()) : "-",
-               bytes(quota.effective_bytes()), is_default ? "" : bytes(quota.credit_bytes()),
-               is_default ? "" : bytes(quota.used_bytes())});
-  }
-  return table.ToString();
+constexpr Column<v1::Session> kSessionColumns[] = {
+    {">SESSION", [](const v1::Session& session) { return absl::StrCat(session.id()); }},
+    {">PID", [](const v1::Session& session) { return absl::StrCat(session.pid()); }},
+    {"USER", [](const v1::Session& session) { return UserName(session.uid()); }},
+    {"NAME", [](const v1::Session& session) { return session.client_name(); }},
+    {"TENANT", [](const v1::Session& session) { return session.tenant(); }},
+    {">MEMORY", [](const v1::Session& session) { return SizeCell(session.memory_bytes()); }},
+    {">PEAK", [](const v1::Session& session) { return SizeCell(session.memory_peak_bytes()); }},
+    {">HOST", [](const v1::Session& session) { return SizeCell(session.host_memory_bytes()); }},
+    {">BUFFERS", [](const v1::Session& session) { return absl::StrCat(session.buffers()); }},
+    {">QUEUES", [](const v1::Session& session) { return absl::StrCat(session.queues()); }},
+    {">COMMANDS", [](const v1::Session& session) { return CountCell(session.commands_completed()); }},
+    {">WAITING",
+     [](const v1::Session& session) {
+       return CountCell(session.commands_submitted() - session.commands_completed());
+     }},
+    {">BUSY", [](const v1::Session& session) { return Duration(session.busy_ns()); }},
+    {">UPLOADED", [](const v1::Session& session) { return SizeCell(session.uploaded_bytes()); }},
+    {">DOWNLOADED", [](const v1::Session& session) { return SizeCell(session.downloaded_bytes()); }},
+    {">AGE", [](const v1::Session& session) { return Duration(session.age_ns()); }},
+    {">ERRORS", [](const v1::Session& session) { return CountCell(session.errors()); }, true},
+    {"BY DEVICE", ByDevice, true},
+};
+
+std::string Who(const v1::Quota& quota) {
+  if (quota.target_case() == v1::Quota::kDefault) return "default";
+  return quota.has_uid() ? UserName(quota.uid()) : absl::StrCat("session:", quota.session());
 }
 
-std::string TopText(const v1::GetStatusResponse& status, const Rates& rates) {
-  const v1::Daemon& daemon = status.daemon();
-  std::string text = absl::StrCat("xpud ", PrintableText(daemon.version()), ", pid ", daemon.pid(), ", up ",
-                                  Duration(daemon.uptime_ns()), ", ", status.sessions_size(),
-                                  status.sessions_size() == 1 ? " session" : " sessions");
-  if (rates.daemon_cpu) absl::StrAppend(&text, ", CPU ", Percent(*rates.daemon_cpu));
-  text += "\n\n";
-  for (const DeviceRates& row : rates.devices) {
-    const v1::Device& device = *row.device;
-    absl::StrAppend(&text, "device ", device.index(), " ", PrintableText(device.name()), "  ",
-                    Bar(row.busy, 20), " ", Percent(row.busy), " busy, ", Count(row.commands),
-                    " commands/s, memory ", Bytes(static_cast<double>(device.memory_used_bytes())), " of ",
-                    Bytes(static_cast<double>(device.memory_total_bytes())), ", pool ",
-                    Bytes(static_cast<double>(device.pool_bytes())), "\n");
-  }
-  Table table({">PID", "USER", "NAME", ">DEVICE", ">COMMANDS/S", ">WAITING", ">MEMORY", ">PEAK", ">UP/S",
-               ">DOWN/S", ">AGE"});
-  for (const SessionRates& row : rates.sessions) {
-    const v1::Session& session = *row.session;
-    table.Add({absl::StrCat(session.pid()), UserName(session.uid()), session.client_name(), Percent(row.busy),
-               Count(row.commands),
-               Count(static_cast<double>(session.commands_submitted() - session.commands_completed())),
-               Bytes(static_cast<double>(session.memory_bytes())),
-               Bytes(static_cast<double>(session.memory_peak_bytes())), Bytes(row.uploaded),
-               Bytes(row.downloaded), Duration(session.age_ns())});
-  }
-  return text + "\n" + table.ToString();
+// Nobody holds the default's memory.
+std::string Held(const v1::Quota& quota, uint64_t bytes) {
+  return quota.target_case() == v1::Quota::kDefault ? "" : SizeCell(bytes);
 }
 
-std::string TopJson(const v1::GetStatusResponse& status, const Rates& rates) {
-  std::string text = absl::StrFormat("{\"seconds\":%.6f", rates.seconds);
-  if (rates.daemon_cpu) absl::StrAppendFormat(&text, ",\"daemon_cpu\":%.6f", *rates.daemon_cpu);
-  text += ",\"devices\":[";
-  for (const DeviceRates& row : rates.devices) {
-    absl::StrAppendFormat(&text, "%s{\"index\":%d,\"busy\":%.6f,\"commands_per_second\":%.3f}",
-                          &row == &rates.devices[0] ? "" : ",", row.device->index(), row.busy, row.commands);
-  }
-  text += "],\"sessions\":[";
-  for (const SessionRates& row : rates.sessions) {
-    absl::StrAppendFormat(
-        &text,
-        "%s{\"id\":%d,\"pid\":%d,\"client_name\":%s,\"busy\":%.6f,\"commands_per_second\":%.3f,"
-        "\"uploaded_bytes_per_second\":%.1f,\"downloaded_bytes_per_second\":%.1f}",
-        &row == &rates.sessions[0] ? "" : ",", row.session->id(), row.session->pid(),
-        JsonString(row.session->client_name()), row.busy, row.commands, row.uploaded, row.downloaded);
-  }
-  return absl::StrCat(text, "],\"status\":", ToJson(status), "}\n");
+constexpr Column<v1::Quota> kQuotaColumns[] = {
+    {">DEVICE", [](const v1::Quota& quota) { return absl::StrCat(quota.device()); }},
+    {"WHO", Who},
+    {">QUOTA", [](const v1::Quota& quota) { return quota.has_bytes() ? SizeCell(quota.bytes()) : "-"; }},
+    {">IN FORCE", [](const v1::Quota& quota) { return SizeCell(quota.effective_bytes()); }},
+    {">CREDIT", [](const v1::Quota& quota) { return Held(quota, quota.credit_bytes()); }},
+    {">USED", [](const v1::Quota& quota) { return Held(quota, quota.used_bytes()); }},
+    {"WHY -", [](const v1::Quota& quota) { return std::string(quota.has_bytes() ? "" : kNoQuota); }, true},
+};
+
+}  // namespace
+
+std::string StatusText(const v1::GetStatusResponse& status, bool wide) {
+  std::string text = DaemonLines(status, wide);
+  for (const v1::Device& device : status.devices()) text += DeviceLines(device, wide);
+  return text;
+}
+
+std::string DevicesText(const v1::ListDevicesResponse& list, bool wide) {
+  return TableOf<v1::Device>(kDeviceColumns, list.devices(), wide);
+}
+
+std::string SessionsText(const v1::ListSessionsResponse& list, bool wide) {
+  return TableOf<v1::Session>(kSessionColumns, list.sessions(), wide);
+}
+
+std::string QuotasText(const v1::ListQuotasResponse& list, bool wide) {
+  return TableOf<v1::Quota>(kQuotaColumns, list.quotas(), wide);
 }
 
 std::string VersionText(const v1::GetVersionResponse& version) {
   return absl::StrFormat("xpuctl  %s\nxpud    %s (%s)\nprotocol %d to %d, Level Zero %s\n", XPUD_VERSION,
                          PrintableText(version.version()), PrintableText(version.build()),
                          version.protocol_min(), version.protocol_max(), PrintableText(version.level_zero()));
+}
+
+Csv StatusCsv(const v1::GetStatusResponse& status) {
+  Csv csv = Csv::Of(v1::Daemon::descriptor());
+  csv.Add(status.time_ns(), status.daemon());
+  return csv;
 }
 
 }  // namespace xpud::xpuctl

@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include "proto/control/xpud.pb.h"
+#include "tools/xpuctl/checks.h"
+#include "tools/xpuctl/csv.h"
 #include "tools/xpuctl/json.h"
+#include "tools/xpuctl/query_fields.h"
 #include "tools/xpuctl/rates.h"
 #include "tools/xpuctl/table.h"
 #include "tools/xpuctl/units.h"
@@ -67,6 +70,44 @@ TEST(JsonTest, NamesFromClientsCannotBreakOut) {
   EXPECT_EQ(JsonString("\x7f\u009b\u202e\xff"), R"("\u007f\u009b\u202e\ufffd")") << "not for a terminal";
 }
 
+TEST(JsonTest, ADocumentBeginsWithItsSchema) {
+  EXPECT_EQ(Document("{\"a\":1}"), "{\"schema\":\"xpuctl/1\",\"a\":1}\n");
+  EXPECT_EQ(Document("{}"), "{\"schema\":\"xpuctl/1\"}\n");
+}
+
+TEST(CsvTest, FieldsAreQuotedAsRfc4180Says) {
+  EXPECT_EQ(CsvField("plain"), "plain");
+  EXPECT_EQ(CsvField("a,b"), "\"a,b\"");
+  EXPECT_EQ(CsvField("say \"x\""), "\"say \"\"x\"\"\"");
+  EXPECT_EQ(CsvField("two\nlines"), "two?lines");
+}
+
+TEST(CsvTest, WhatIsNotMeasuredIsEmptyAndListsAreLeftOut) {
+  v1::ListDevicesResponse list;
+  list.add_devices()->set_name("a, b");
+  const std::string text = CsvOf(7, list.devices()).ToString(true);
+  EXPECT_THAT(text, testing::StartsWith("time_ns,index,name,kind,"));
+  EXPECT_THAT(text, testing::HasSubstr("\n7,0,\"a, b\",,"));
+  EXPECT_THAT(text, testing::EndsWith(",,,\n")) << "executor_pid and what follows";
+  EXPECT_THAT(Csv::Of(v1::Session::descriptor()).ToString(true), testing::Not(testing::HasSubstr("devices")));
+}
+
+TEST(ViewsTest, WhatIsNotMeasuredIsADashAndWideSaysWhy) {
+  v1::GetStatusResponse status;
+  status.add_devices();
+  EXPECT_THAT(StatusText(status), testing::HasSubstr("resident    -\n"));
+  EXPECT_THAT(StatusText(status, true),
+              testing::HasSubstr("resident    -  (this daemon does not report it)\n"));
+  EXPECT_THAT(StatusText(status, true),
+              testing::HasSubstr("executor  -  (the device has no process of its own)"));
+  v1::ListDevicesResponse list;
+  v1::Device& device = *list.add_devices();
+  device.set_kernels_compiled(0);
+  device.set_executors_replaced(1);
+  EXPECT_THAT(DevicesText(list), testing::Not(testing::HasSubstr("replaced")));
+  EXPECT_THAT(DevicesText(list, true), testing::EndsWith("-         1  it is being replaced\n"));
+}
+
 // A daemon that wishes its operator ill: red text, a line of its own, right to left.
 TEST(ViewsTest, NothingThatTheDaemonSendsControlsTheTerminal) {
   const std::string name = "a\x1b[31m\nb\u009b\u202e";
@@ -81,8 +122,11 @@ TEST(ViewsTest, NothingThatTheDaemonSendsControlsTheTerminal) {
   *sessions.add_sessions() = status.sessions(0);
   v1::GetVersionResponse version;
   version.set_build(name);
-  for (const std::string& text : {StatusText(status), DevicesText(devices), SessionsText(sessions),
-                                  VersionText(version), TopText(status, Between(status, status))}) {
+  for (const std::string& text :
+       {StatusText(status), DevicesText(devices), SessionsText(sessions), VersionText(version),
+        TopText(status, Between(status, status)), StatusText(status, true), DevicesText(devices, true),
+        SessionsText(sessions, true), StatusCsv(status).ToString(true),
+        CsvOf(0, devices.devices()).ToString(true)}) {
     EXPECT_THAT(text, testing::HasSubstr("a?[31m?b??"));
     for (const char* control : {"\x1b", "\nb", "\u009b", "\u202e"})
       EXPECT_THAT(text, testing::Not(testing::HasSubstr(control)));
@@ -101,6 +145,62 @@ v1::GetStatusResponse Sample(uint64_t time, uint64_t device_busy, uint64_t first
     session->set_busy_ns(busy);
   }
   return sample;
+}
+
+TEST(QueryTest, ValuesAreRoundedQuotedAndMarkedWhereNotMeasured) {
+  v1::GetStatusResponse status;
+  v1::Device& device = *status.add_devices();
+  device.set_name("a, b");
+  device.set_memory_total_bytes((3 << 20) + (1 << 19));
+  device.set_memory_used_bytes(5 << 20);
+  DeviceRates rates = {&device, 0.996};
+  const auto fields =
+      ParseQueryFields("name,memory.total,memory.free,utilization.gpu,power.draw,xpud.executor_pid");
+  ASSERT_TRUE(fields.ok()) << fields.status();
+  EXPECT_EQ(QueryLine(*fields, {status, rates}, true), "\"a, b\", 4 MiB, 0 MiB, 100 %, [N/A], [N/A]\n");
+  EXPECT_EQ(QueryLine(*fields, {status, rates}, false), "\"a, b\", 4, 0, 100, [N/A], [N/A]\n");
+}
+
+TEST(DoctorTest, SaysWhatASocketsOwnerHasToDo) {
+  SocketFacts facts = {"/run/xpud/xpud.sock", 0660, 0750, "xpud", "users", true};
+  EXPECT_EQ(JudgeSocket(facts).health, Health::kOk);
+  facts.may_connect = false;
+  EXPECT_EQ(JudgeSocket(facts).health, Health::kFail);
+  EXPECT_THAT(JudgeSocket(facts).remedy, testing::HasSubstr("adduser $USER users"));
+  facts = {"/run/xpud/xpud.sock", 0666, 0755, "xpud", "users", true};
+  EXPECT_EQ(JudgeSocket(facts).health, Health::kWarn);
+  facts.folder_mode = 0700;
+  EXPECT_EQ(JudgeSocket(facts).health, Health::kOk) << "nobody else gets there";
+}
+
+TEST(DoctorTest, NamesTheFirstThingThatNvidiasDriverLacks) {
+  NvidiaFacts facts = {.library = "libcuda.so.1", .load_error = "not found"};
+  EXPECT_EQ(JudgeNvidia(facts).health, Health::kOk) << "there is no such GPU";
+  facts.on_the_bus = 1;
+  EXPECT_THAT(JudgeNvidia(facts).remedy, testing::HasSubstr("modprobe nvidia"));
+  facts.nodes = 1;
+  facts.control = true;
+  EXPECT_THAT(JudgeNvidia(facts).remedy, testing::HasSubstr("nvidia-modprobe -u"));
+  facts.uvm = true;
+  EXPECT_THAT(JudgeNvidia(facts).remedy, testing::HasSubstr("may not read and write"));
+  facts.permitted = true;
+  EXPECT_THAT(JudgeNvidia(facts).remedy, testing::HasSubstr("not found"));
+  EXPECT_EQ(JudgeNvidia(facts).health, Health::kFail);
+  facts.load_error = "";
+  EXPECT_EQ(JudgeNvidia(facts).health, Health::kOk);
+  EXPECT_EQ(JudgeNvidia(facts).remedy, "");
+}
+
+TEST(DoctorTest, ACacheWantsAnOwnerAndRoom) {
+  FolderFacts facts = {
+      .path = "/c", .exists = true, .mine = true, .mode = 0700, .free_bytes = uint64_t{2} << 30};
+  EXPECT_EQ(JudgeCache(facts).health, Health::kOk);
+  facts.free_bytes = 1 << 20;
+  EXPECT_THAT(JudgeCache(facts).remedy, testing::HasSubstr("make room"));
+  facts.mine = false;
+  EXPECT_THAT(JudgeCache(facts).remedy, testing::HasSubstr("somebody else"));
+  facts.exists = false;
+  EXPECT_EQ(JudgeCache(facts).health, Health::kOk);
 }
 
 TEST(RatesTest, AreDifferencesOverTheDaemonsTimeBusiestFirst) {

@@ -57,6 +57,7 @@ class ProcessDevice final : public Device {
   std::vector<Verdict> Poll() override;
   int alarm_fd() const override;
   ExecutorStatus executor() const override;
+  std::string loss() const override { return loss_; }
   uint64_t replayed_launches() const override;
 
   // For queues.

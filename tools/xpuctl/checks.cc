@@ -1,0 +1,106 @@
+#include "tools/xpuctl/checks.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "proto/base/text.h"
+#include "tools/xpuctl/json.h"
+#include "tools/xpuctl/units.h"
+
+namespace xpud::xpuctl {
+namespace {
+
+constexpr const char* kHealthNames[] = {"ok", "warn", "fail"};
+
+const char* NameOf(Health health) { return kHealthNames[static_cast<size_t>(health)]; }
+
+}  // namespace
+
+Check JudgeSocket(const SocketFacts& facts) {
+  Check check = {
+      "socket", Health::kOk,
+      absl::StrFormat("%s, mode %04o, of %s:%s", facts.path, facts.mode & 07777, facts.owner, facts.group),
+      ""};
+  const std::string folder = facts.path.substr(0, facts.path.rfind('/'));
+  if ((facts.folder_mode & S_IWOTH) != 0 && (facts.folder_mode & S_ISVTX) == 0) {
+    check.health = Health::kFail;
+    check.remedy = absl::StrCat("anybody may put another socket in its place: chmod o-w ", folder);
+  } else if (!facts.may_connect) {
+    check.health = Health::kFail;
+    check.remedy = absl::StrCat("you may not connect: become a member of its group (sudo adduser $USER ",
+                                facts.group, ") and log in again");
+  } else if ((facts.mode & S_IWOTH) != 0 && (facts.folder_mode & S_IXOTH) != 0) {
+    check.health = Health::kWarn;
+    check.remedy = "every user of the machine may use the devices: start xpud with --socket-mode 0660";
+  }
+  return check;
+}
+
+Check JudgeNvidia(const NvidiaFacts& facts) {
+  Check check = {"nvidia", Health::kFail, "", ""};
+  if (facts.on_the_bus == 0 && facts.nodes == 0) return {"nvidia", Health::kOk, "no NVIDIA GPU", ""};
+  check.found =
+      absl::StrCat(std::max(facts.on_the_bus, facts.nodes), " NVIDIA GPUs, ", facts.nodes, " device nodes, ",
+                   facts.library, facts.load_error.empty() ? " loads" : " does not load");
+  if (facts.nodes == 0 || !facts.control) {
+    check.remedy = "load the driver and make its nodes: modprobe nvidia && nvidia-modprobe -c 0 -u";
+  } else if (!facts.uvm) {
+    check.remedy = "/dev/nvidia-uvm is missing: nvidia-modprobe -u";
+  } else if (!facts.permitted) {
+    check.remedy = "this user may not read and write /dev/nvidia*: see the nodes' owner and mode";
+  } else if (!facts.load_error.empty()) {
+    check.remedy =
+        absl::StrCat("install the driver's libcuda, or name it in XPUD_CUDA_LIBRARY: ", facts.load_error);
+  } else {
+    check.health = Health::kOk;
+  }
+  return check;
+}
+
+Check JudgeCache(const FolderFacts& facts) {
+  constexpr uint64_t kRoom = uint64_t{1} << 30;  // what the daemon keeps by default
+  if (!facts.exists)
+    return {"cache", Health::kOk, facts.path + " is not there yet; the first daemon makes it", ""};
+  Check check = {"cache", Health::kOk,
+                 absl::StrFormat("%s, mode %04o, %s free", facts.path, facts.mode & 07777,
+                                 Bytes(static_cast<double>(facts.free_bytes))),
+                 ""};
+  if (!facts.mine) {
+    check.health = Health::kWarn;
+    check.remedy = "it belongs to somebody else, so a daemon of yours compiles anew at each start: remove it";
+  } else if ((facts.mode & (S_IWGRP | S_IWOTH)) != 0) {
+    check.health = Health::kWarn;
+    check.remedy = absl::StrCat(
+        "others may put kernels there, so the daemon compiles anew at each start: chmod 0700 ", facts.path);
+  } else if (facts.free_bytes < kRoom) {
+    check.health = Health::kWarn;
+    check.remedy = "make room, or start xpud with a smaller --cache-limit";
+  }
+  return check;
+}
+
+std::string ChecksText(const Checks& checks) {
+  std::string text;
+  for (const Check& check : checks) {
+    absl::StrAppendFormat(&text, "%-4s  %-12s  %s\n", NameOf(check.health), check.name,
+                          PrintableText(check.found));
+    if (!check.remedy.empty()) absl::StrAppendFormat(&text, "%20s-> %s\n", "", PrintableText(check.remedy));
+  }
+  return text;
+}
+
+std::string ChecksJson(const Checks& checks) {
+  std::string rows;
+  for (const Check& check : checks) {
+    absl::StrAppend(&rows, rows.empty() ? "" : ",", "{\"check\":", JsonString(check.name),
+                    ",\"result\":", JsonString(NameOf(check.health)), ",\"found\":", JsonString(check.found));
+    if (!check.remedy.empty()) absl::StrAppend(&rows, ",\"remedy\":", JsonString(check.remedy));
+    rows += "}";
+  }
+  return absl::StrCat("{\"checks\":[", rows, "]}");
+}
+
+}  // namespace xpud::xpuctl

@@ -1,0 +1,22 @@
+// The subcommands, each in the file of its name.
+#pragma once
+
+#include "tools/xpuctl/command.h"
+
+namespace xpud::xpuctl {
+
+int RunStatus(const Invocation& invocation);
+int RunDevices(const Invocation& invocation);
+int RunPs(const Invocation& invocation);
+int RunTop(const Invocation& invocation);
+int RunQuery(const Invocation& invocation);
+int RunQuota(const Invocation& invocation);
+int RunEvents(const Invocation& invocation);
+int RunKill(const Invocation& invocation);
+int RunDrain(const Invocation& invocation);
+int RunDoctor(const Invocation& invocation);
+int RunVersion(const Invocation& invocation);
+int RunCompletion(const Invocation& invocation);
+int RunManual(const Invocation& invocation);
+
+}  // namespace xpud::xpuctl

@@ -1,0 +1,26 @@
+// doctor: whether xpud can work on this host, and what to do where it cannot.
+#include <algorithm>
+#include <cstdio>
+
+#include "tools/xpuctl/checks.h"
+#include "tools/xpuctl/commands.h"
+#include "tools/xpuctl/json.h"
+
+namespace xpud::xpuctl {
+
+int RunDoctor(const Invocation& invocation) {
+  Checks checks;
+  CheckDaemon(invocation, checks);
+  CheckKernel(checks);
+  CheckLimits(checks);
+  CheckProcessor(checks);
+  CheckGpus(checks);
+  CheckCache(checks);
+  const bool table = invocation.output == Output::kTable;
+  std::fputs((table ? ChecksText(checks) : Document(ChecksJson(checks))).c_str(), stdout);
+  const bool fails =
+      std::ranges::any_of(checks, [](const Check& check) { return check.health == Health::kFail; });
+  return fails ? kError : kOk;
+}
+
+}  // namespace xpud::xpuctl

@@ -1,0 +1,156 @@
+// The kernel, its limits, the processor and the cache folder.
+#include <fcntl.h>
+#include <linux/landlock.h>
+#include <linux/membarrier.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/syscall.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "proto/base/unique_fd.h"
+#include "tools/xpuctl/checks.h"
+#include "tools/xpuctl/units.h"
+
+namespace xpud::xpuctl {
+namespace {
+
+Check Need(const char* name, bool there, Health otherwise, const char* remedy) {
+  return there ? Check{name, Health::kOk, "there", ""} : Check{name, otherwise, "not there", remedy};
+}
+
+bool SealsMemory() {
+  const UniqueFd memory(memfd_create("xpuctl-doctor", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  return memory.valid() && fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0;
+}
+
+bool HasPidfds() { return UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0))).valid(); }
+
+Check Landlock() {
+  const long version = syscall(SYS_landlock_create_ruleset, nullptr, 0, LANDLOCK_CREATE_RULESET_VERSION);
+  if (version >= 1) return {"landlock", Health::kOk, absl::StrCat("version ", version), ""};
+  return {"landlock", Health::kWarn, "not there: the daemon's files are not confined",
+          "boot a kernel from 5.13 on with lsm=...,landlock"};
+}
+
+bool HasBarrier() {
+  const long commands = syscall(SYS_membarrier, MEMBARRIER_CMD_QUERY, 0, 0);
+  return commands >= 0 && (commands & MEMBARRIER_CMD_GLOBAL_EXPEDITED) != 0;
+}
+
+Check OpenFiles() {
+  rlimit limit = {};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  constexpr uint64_t kOwn = 64, kEach = 9;  // of the daemon; of a session, without GPUs
+  const uint64_t sessions = limit.rlim_max > kOwn ? (limit.rlim_max - kOwn) / kEach : 0;
+  Check check = {"open files", Health::kOk,
+                 absl::StrCat("at most ", limit.rlim_max, ": about ", sessions, " sessions"), ""};
+  if (sessions >= 100) return check;
+  check.health = sessions == 0 ? Health::kFail : Health::kWarn;
+  check.remedy = "raise the hard limit: ulimit -Hn, or LimitNOFILE= of the unit";
+  return check;
+}
+
+Check Mappings() {
+  uint64_t most = 0;
+  std::ifstream("/proc/sys/vm/max_map_count") >> most;
+  Check check = {"mappings", Health::kOk, absl::StrCat("vm.max_map_count is ", most), ""};
+  if (most >= 65530) return check;
+  check.health = Health::kWarn;
+  check.remedy = "a session takes several: sysctl vm.max_map_count=65530";
+  return check;
+}
+
+Check Memory() {
+  uint64_t kibibytes = 0;
+  std::ifstream file("/proc/meminfo");
+  for (std::string word; file >> word;) {
+    if (word == "MemAvailable:") file >> kibibytes;
+  }
+  Check check = {"memory", Health::kOk, Bytes(static_cast<double>(kibibytes) * 1024) + " available", ""};
+  if (kibibytes >= 1 << 20) return check;
+  check.health = Health::kWarn;
+  check.remedy = "the CPU device and what clients share come out of it: end what needs it";
+  return check;
+}
+
+// Where the kernel says so, shared memory is in huge pages.
+Check HugePages() {
+  std::string line;
+  std::getline(std::ifstream("/sys/kernel/mm/transparent_hugepage/shmem_enabled"), line);
+  const size_t open = line.find('['), close = line.find(']');
+  if (open == std::string::npos || close == std::string::npos)
+    return {"huge shm", Health::kOk, "this kernel has no huge pages for shared memory", ""};
+  Check check = {"huge shm", Health::kOk, line.substr(open + 1, close - open - 1), ""};
+  if (check.found != "never" && check.found != "deny") return check;
+  check.health = Health::kWarn;
+  check.remedy =
+      "memory that the CPU device shares with processes is in small pages: "
+      "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled";
+  return check;
+}
+
+FolderFacts LookAt(const std::string& path) {
+  FolderFacts facts = {.path = path};
+  struct stat info;
+  struct statvfs room;
+  if (stat(path.c_str(), &info) != 0) return facts;
+  facts.exists = true;
+  facts.mine = info.st_uid == geteuid();
+  facts.mode = info.st_mode;
+  if (statvfs(path.c_str(), &room) == 0) facts.free_bytes = uint64_t{room.f_bavail} * room.f_frsize;
+  return facts;
+}
+
+}  // namespace
+
+void CheckKernel(Checks& checks) {
+  utsname name = {};
+  uname(&name);
+  checks.push_back({"kernel", Health::kOk, absl::StrCat(name.sysname, " ", name.release), ""});
+  checks.push_back(Landlock());
+  checks.push_back(Need("memfd seals", SealsMemory(), Health::kFail,
+                        "sessions share sealed memory: a sandbox forbids memfd_create or F_ADD_SEALS"));
+  checks.push_back(
+      Need("pidfd", HasPidfds(), Health::kFail, "the daemon watches its clients by it: Linux from 5.3 on"));
+  checks.push_back(
+      Need("membarrier", HasBarrier(), Health::kWarn, "Linux from 4.16 on; a sandbox may forbid it"));
+}
+
+void CheckLimits(Checks& checks) {
+  for (const auto check : {OpenFiles, Mappings, Memory, HugePages}) checks.push_back(check());
+}
+
+void CheckProcessor(Checks& checks) {
+  const bool avx2 = __builtin_cpu_supports("avx2") != 0;
+  const bool avx512 = __builtin_cpu_supports("avx512f") != 0;
+  checks.push_back({"processor", avx2 ? Health::kOk : Health::kWarn,
+                    avx512 ? "AVX-512"
+                    : avx2 ? "AVX2, no AVX-512"
+                           : "no AVX2",
+                    avx2 ? "" : "the CPU device is slow here"});
+  std::string flags;
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line) && flags.empty();) {
+    if (line.starts_with("flags")) flags = line + " ";
+  }
+  const bool amx = flags.find(" amx_tile ") != std::string::npos;
+  checks.push_back({"amx", Health::kOk, amx ? "there" : "not there; nothing needs it", ""});
+}
+
+void CheckCache(Checks& checks) {
+  const char* cache = std::getenv("XDG_CACHE_HOME");
+  const char* home = std::getenv("HOME");
+  const bool named = cache != nullptr && *cache != '\0';
+  if (!named && home == nullptr) return;
+  checks.push_back(
+      JudgeCache(LookAt(named ? absl::StrCat(cache, "/xpud") : absl::StrCat(home, "/.cache/xpud"))));
+}
+
+}  // namespace xpud::xpuctl

@@ -1,0 +1,158 @@
+#include "tools/xpuctl/query_fields.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "proto/base/status_macros.h"
+#include "tools/xpuctl/csv.h"
+
+namespace xpud::xpuctl {
+namespace {
+
+using Value = std::optional<std::string>;
+
+std::string Mebibytes(uint64_t bytes) { return absl::StrCat((bytes + (1 << 19)) >> 20); }
+
+constexpr QueryField kFields[] = {
+    {"timestamp", "", "", "when the values were read, local time",
+     [](const QuerySample&) -> Value {
+       return absl::FormatTime("%Y/%m/%d %H:%M:%E3S", absl::Now(), absl::LocalTimeZone());
+     }},
+    {"driver_version", "", "", "the library that drives the device",
+     [](const QuerySample& sample) -> Value { return sample.device().driver(); }},
+    {"count", "", "", "how many devices the daemon has",
+     [](const QuerySample& sample) -> Value { return absl::StrCat(sample.status.devices_size()); }},
+    {"index", "", "", "the device's number, as clients see it",
+     [](const QuerySample& sample) -> Value { return absl::StrCat(sample.device().index()); }},
+    {"name", "gpu_name", "", "the device's name",
+     [](const QuerySample& sample) -> Value { return sample.device().name(); }},
+    {"uuid", "gpu_uuid", "", "", nullptr},
+    {"serial", "gpu_serial", "", "", nullptr},
+    {"pci.bus_id", "gpu_bus_id", "", "", nullptr},
+    {"memory.total", "", "MiB", "the device's memory",
+     [](const QuerySample& sample) -> Value { return Mebibytes(sample.device().memory_total_bytes()); }},
+    {"memory.used", "", "MiB", "held by buffers of all sessions",
+     [](const QuerySample& sample) -> Value { return Mebibytes(sample.device().memory_used_bytes()); }},
+    {"memory.free", "", "MiB", "the rest, whether another program has it or not",
+     [](const QuerySample& sample) -> Value {
+       const v1::Device& device = sample.device();
+       return Mebibytes(device.memory_total_bytes() -
+                        std::min(device.memory_total_bytes(), device.memory_used_bytes()));
+     }},
+    {"memory.reserved", "", "MiB", "", nullptr},
+    {"utilization.gpu", "", "%", "part of the time since the last sample (or of 0.2 s) that commands ran",
+     [](const QuerySample& sample) -> Value {
+       return absl::StrFormat("%.0f", std::round(sample.rates.busy * 100));
+     },
+     true},
+    {"utilization.memory", "", "%", "", nullptr},
+    {"temperature.gpu", "", "", "", nullptr},
+    {"temperature.memory", "", "", "", nullptr},
+    {"power.draw", "", "W", "", nullptr},
+    {"power.limit", "", "W", "", nullptr},
+    {"fan.speed", "", "%", "", nullptr},
+    {"pstate", "", "", "", nullptr},
+    {"clocks.current.graphics", "clocks.gr", "MHz", "", nullptr},
+    {"clocks.current.sm", "clocks.sm", "MHz", "", nullptr},
+    {"clocks.current.memory", "clocks.mem", "MHz", "", nullptr},
+    {"pcie.link.gen.current", "", "", "", nullptr},
+    {"pcie.link.width.current", "", "", "", nullptr},
+    {"ecc.mode.current", "", "", "", nullptr},
+    {"mig.mode.current", "", "", "", nullptr},
+    {"compute_mode", "", "", "", nullptr},
+    {"persistence_mode", "", "", "", nullptr},
+    {"xpud.kind", "", "", "cpu or gpu",
+     [](const QuerySample& sample) -> Value { return sample.device().kind(); }},
+    {"xpud.vendor", "", "", "the driver: cpu, cuda or intel",
+     [](const QuerySample& sample) -> Value { return sample.device().vendor(); }},
+    {"xpud.compute_units", "", "", "cores or multiprocessors",
+     [](const QuerySample& sample) -> Value { return absl::StrCat(sample.device().compute_units()); }},
+    {"xpud.pool", "", "MiB", "memory taken from the device, used or free",
+     [](const QuerySample& sample) -> Value { return Mebibytes(sample.device().pool_bytes()); }},
+    {"xpud.sessions", "", "", "sessions of the daemon that are open",
+     [](const QuerySample& sample) -> Value { return absl::StrCat(sample.status.sessions_size()); }},
+    {"xpud.commands", "", "", "commands completed since the daemon started",
+     [](const QuerySample& sample) -> Value { return absl::StrCat(sample.device().commands_completed()); }},
+    {"xpud.launches", "", "", "kernel launches since the daemon started",
+     [](const QuerySample& sample) -> Value { return absl::StrCat(sample.device().launches()); }},
+    {"xpud.executor_pid", "", "", "of the device's own process, where it has one",
+     [](const QuerySample& sample) -> Value {
+       if (!sample.device().has_executor_pid()) return std::nullopt;
+       return absl::StrCat(sample.device().executor_pid());
+     }},
+};
+
+template <typename Cell>
+std::string Join(std::span<const QueryField* const> fields, Cell cell) {
+  std::string line;
+  for (const QueryField* field : fields) absl::StrAppend(&line, line.empty() ? "" : ", ", cell(*field));
+  return line + "\n";
+}
+
+}  // namespace
+
+std::span<const QueryField> QueryFields() { return kFields; }
+
+absl::StatusOr<std::vector<const QueryField*>> ParseQueryFields(std::string_view list) {
+  std::vector<const QueryField*> fields;
+  for (const absl::string_view word : absl::StrSplit(absl::string_view(list.data(), list.size()), ',')) {
+    const auto* found = std::ranges::find_if(kFields, [&](const QueryField& field) {
+      return !word.empty() && (word == field.name || word == field.alias);
+    });
+    if (found == std::end(kFields)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "Field \"", word, "\" is not a valid field to query; xpuctl query --help-query-gpu lists them"));
+    }
+    fields.push_back(found);
+  }
+  return fields;
+}
+
+absl::StatusOr<QueryFormat> ParseQueryFormat(std::string_view text) {
+  QueryFormat format;
+  bool csv = false;
+  for (const absl::string_view word : absl::StrSplit(absl::string_view(text.data(), text.size()), ',')) {
+    if (word == "csv") {
+      csv = true;
+    } else if (word == "noheader") {
+      format.header = false;
+    } else if (word == "nounits") {
+      format.units = false;
+    } else {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--format is csv[,noheader][,nounits]; it has no \"", word, "\""));
+    }
+  }
+  if (!csv) return absl::InvalidArgumentError("--format has to name csv");
+  return format;
+}
+
+std::string QueryHeader(std::span<const QueryField* const> fields) {
+  return Join(fields, [](const QueryField& field) {
+    return *field.unit ? absl::StrCat(field.name, " [", field.unit, "]") : std::string(field.name);
+  });
+}
+
+std::string QueryLine(std::span<const QueryField* const> fields, const QuerySample& sample, bool units) {
+  return Join(fields, [&](const QueryField& field) -> std::string {
+    const Value value = field.value == nullptr ? std::nullopt : field.value(sample);
+    if (!value) return "[N/A]";
+    return CsvField(units && *field.unit ? absl::StrCat(*value, " ", field.unit) : *value);
+  });
+}
+
+std::string QueryHelp() {
+  std::string text;
+  for (const QueryField& field : kFields) {
+    const std::string names = *field.alias ? absl::StrCat(field.name, " or ", field.alias) : field.name;
+    absl::StrAppendFormat(&text, "%-38s %s\n", names,
+                          field.value == nullptr ? "not measured: always [N/A]" : field.summary);
+  }
+  return text;
+}
+
+}  // namespace xpud::xpuctl

@@ -1,0 +1,24 @@
+// Why something is not measured or not set, as wide views say it.
+#pragma once
+
+#include <string>
+
+#include "proto/control/xpud.pb.h"
+
+namespace xpud::xpuctl {
+
+inline constexpr char kNotReported[] = "this daemon does not report it";
+inline constexpr char kNoKernels[] = "no kernels are compiled for this device";
+inline constexpr char kNoExecutor[] = "the device has no process of its own";
+inline constexpr char kBeingReplaced[] = "it is being replaced";
+inline constexpr char kNoQuota[] = "none of its own; the one in force is the least of those that bind it";
+
+// Empty where all is there.
+inline std::string WhyUnmeasured(const v1::Device& device) {
+  std::string why = device.has_kernels_compiled() ? "" : kNoKernels;
+  if (device.has_executor_pid() && device.has_executors_replaced()) return why;
+  if (!why.empty()) why += "; ";
+  return why + (device.has_executors_replaced() ? kBeingReplaced : kNoExecutor);
+}
+
+}  // namespace xpud::xpuctl

@@ -1,0 +1,59 @@
+// What a view shows: once, or with -w again and again. On a terminal the picture stays in place; elsewhere
+// one follows another. Ends with Ctrl-C or after -n samples. One thread.
+#pragma once
+
+#include <string>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+#include "tools/xpuctl/command.h"
+#include "tools/xpuctl/control_client.h"
+#include "tools/xpuctl/csv.h"
+#include "tools/xpuctl/json.h"
+
+namespace xpud::xpuctl {
+
+// `sample` gives the text of one sample; true: the first one. What xpuctl exits with.
+int ShowSamples(const Invocation& invocation,
+                absl::FunctionRef<absl::StatusOr<std::string>(bool first)> sample);
+
+// From now on Ctrl-C and SIGTERM end Pause and loops around it, and not the process.
+void CatchInterrupts();
+bool Interrupted();
+// Sleeps, unless Ctrl-C cuts it short.
+void Pause(double seconds);
+
+// One answer of the daemon's, and how it is shown.
+template <typename Response>
+struct View {
+  std::string (*text)(const Response& response, bool wide);
+  Csv (*csv)(const Response& response);
+};
+
+template <typename Response>
+std::string Render(const View<Response>& view, const Response& response, Output output, bool first) {
+  switch (output) {
+    case Output::kTable:
+    case Output::kWide:
+      return view.text(response, output == Output::kWide);
+    case Output::kJson:
+    case Output::kJsonLines:
+      return Document(ToJson(response));
+    case Output::kCsv:
+      return view.csv(response).ToString(first);
+  }
+}
+
+template <typename Response>
+int ShowView(const Invocation& invocation, absl::StatusOr<Response> (ControlClient::*ask)(),
+             const View<Response>& view) {
+  auto client = ControlClient::Connect(invocation.address);
+  if (!client.ok()) return Report(client.status());
+  return ShowSamples(invocation, [&](bool first) -> absl::StatusOr<std::string> {
+    const absl::StatusOr<Response> response = ((*client).*ask)();
+    if (!response.ok()) return response.status();
+    return Render(view, *response, invocation.output, first);
+  });
+}
+
+}  // namespace xpud::xpuctl

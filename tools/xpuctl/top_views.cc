@@ -1,0 +1,98 @@
+// What `top` shows.
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "proto/base/text.h"
+#include "tools/xpuctl/columns.h"
+#include "tools/xpuctl/json.h"
+#include "tools/xpuctl/views.h"
+
+namespace xpud::xpuctl {
+namespace {
+
+std::string Bar(double ratio, size_t width) {
+  const auto filled = static_cast<size_t>(std::lround(ratio * static_cast<double>(width)));
+  return "[" + std::string(filled, '#') + std::string(width - filled, ' ') + "]";
+}
+
+std::string DeviceLine(const DeviceRates& row) {
+  const v1::Device& device = *row.device;
+  return absl::StrCat("device ", device.index(), " ", PrintableText(device.name()), "  ", Bar(row.busy, 20),
+                      " ", Percent(row.busy), " busy, ", Count(row.commands), " commands/s, memory ",
+                      SizeCell(device.memory_used_bytes()), " of ", SizeCell(device.memory_total_bytes()),
+                      ", pool ", SizeCell(device.pool_bytes()), "\n");
+}
+
+constexpr Column<SessionRates> kColumns[] = {
+    {">SESSION", [](const SessionRates& row) { return absl::StrCat(row.session->id()); }, true},
+    {">PID", [](const SessionRates& row) { return absl::StrCat(row.session->pid()); }},
+    {"USER", [](const SessionRates& row) { return UserName(row.session->uid()); }},
+    {"NAME", [](const SessionRates& row) { return row.session->client_name(); }},
+    {">DEVICE", [](const SessionRates& row) { return Percent(row.busy); }},
+    {">COMMANDS/S", [](const SessionRates& row) { return Count(row.commands); }},
+    {">WAITING",
+     [](const SessionRates& row) {
+       return CountCell(row.session->commands_submitted() - row.session->commands_completed());
+     }},
+    {">MEMORY", [](const SessionRates& row) { return SizeCell(row.session->memory_bytes()); }},
+    {">PEAK", [](const SessionRates& row) { return SizeCell(row.session->memory_peak_bytes()); }},
+    {">UP/S", [](const SessionRates& row) { return Bytes(row.uploaded); }},
+    {">DOWN/S", [](const SessionRates& row) { return Bytes(row.downloaded); }},
+    {">AGE", [](const SessionRates& row) { return Duration(row.session->age_ns()); }},
+    {">HOST", [](const SessionRates& row) { return SizeCell(row.session->host_memory_bytes()); }, true},
+    {">BUFFERS", [](const SessionRates& row) { return absl::StrCat(row.session->buffers()); }, true},
+    {">ERRORS", [](const SessionRates& row) { return CountCell(row.session->errors()); }, true},
+};
+
+}  // namespace
+
+std::string TopText(const v1::GetStatusResponse& status, const Rates& rates, bool wide) {
+  const v1::Daemon& daemon = status.daemon();
+  std::string text = absl::StrCat("xpud ", PrintableText(daemon.version()), ", pid ", daemon.pid(), ", up ",
+                                  Duration(daemon.uptime_ns()), ", ", status.sessions_size(),
+                                  status.sessions_size() == 1 ? " session" : " sessions");
+  if (daemon.drained()) text += ", drained";
+  absl::StrAppend(&text, ", CPU ", rates.daemon_cpu ? Percent(*rates.daemon_cpu) : "-", "\n\n");
+  for (const DeviceRates& row : rates.devices) text += DeviceLine(row);
+  return text + "\n" + TableOf<SessionRates>(kColumns, rates.sessions, wide);
+}
+
+std::string TopJson(const v1::GetStatusResponse& status, const Rates& rates) {
+  std::string text = absl::StrFormat("{\"seconds\":%.6f", rates.seconds);
+  if (rates.daemon_cpu) absl::StrAppendFormat(&text, ",\"daemon_cpu\":%.6f", *rates.daemon_cpu);
+  text += ",\"devices\":[";
+  for (const DeviceRates& row : rates.devices) {
+    absl::StrAppendFormat(&text, "%s{\"index\":%d,\"busy\":%.6f,\"commands_per_second\":%.3f}",
+                          &row == &rates.devices[0] ? "" : ",", row.device->index(), row.busy, row.commands);
+  }
+  text += "],\"sessions\":[";
+  for (const SessionRates& row : rates.sessions) {
+    absl::StrAppendFormat(
+        &text,
+        "%s{\"id\":%d,\"pid\":%d,\"client_name\":%s,\"busy\":%.6f,\"commands_per_second\":%.3f,"
+        "\"uploaded_bytes_per_second\":%.1f,\"downloaded_bytes_per_second\":%.1f}",
+        &row == &rates.sessions[0] ? "" : ",", row.session->id(), row.session->pid(),
+        JsonString(row.session->client_name()), row.busy, row.commands, row.uploaded, row.downloaded);
+  }
+  return absl::StrCat(text, "],\"status\":", ToJson(status), "}");
+}
+
+Csv TopCsv(const v1::GetStatusResponse& status, const Rates& rates) {
+  Csv csv({"time_ns", "seconds", "what", "id", "pid", "name", "busy", "commands_per_second",
+           "uploaded_bytes_per_second", "downloaded_bytes_per_second", "memory_bytes"});
+  const std::string time = absl::StrCat(status.time_ns()), seconds = absl::StrFormat("%.6f", rates.seconds);
+  const auto number = [](double value) { return absl::StrFormat("%.6g", value); };
+  for (const DeviceRates& row : rates.devices) {
+    csv.Add({time, seconds, "device", absl::StrCat(row.device->index()), "", row.device->name(),
+             number(row.busy), number(row.commands), "", "", absl::StrCat(row.device->memory_used_bytes())});
+  }
+  for (const SessionRates& row : rates.sessions) {
+    csv.Add({time, seconds, "session", absl::StrCat(row.session->id()), absl::StrCat(row.session->pid()),
+             row.session->client_name(), number(row.busy), number(row.commands), number(row.uploaded),
+             number(row.downloaded), absl::StrCat(row.session->memory_bytes())});
+  }
+  return csv;
+}
+
+}  // namespace xpud::xpuctl
