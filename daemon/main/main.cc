@@ -21,6 +21,7 @@
 #include "daemon/scheduler/engine.h"
 #include "daemon/service/control.h"
 #include "daemon/service/listener.h"
+#include "daemon/telemetry/metrics_server.h"
 #include "kernels/compiler/object_cache.h"
 #include "proto/base/checks.h"
 #include "proto/base/status_macros.h"
@@ -149,6 +150,22 @@ bool HasExecutors(const std::vector<session::DeviceState>& devices) {
                      [](const auto& state) { return state.device->properties().replaceable; });
 }
 
+// The socket is made after the spawner, which does not get it, and before no more can be made. Nothing where
+// no metrics are wanted.
+absl::StatusOr<std::optional<telemetry::Endpoint>> ListenForMetrics(const Options& options) {
+  if (options.metrics_address.empty()) return std::nullopt;
+  ASSIGN_OR_RETURN(telemetry::Endpoint endpoint, telemetry::ListenAt(options.metrics_address));
+  spdlog::info("metrics url=http://{}/metrics", endpoint.address);
+  return endpoint;
+}
+
+absl::StatusOr<std::unique_ptr<telemetry::MetricsServer>> ServeMetrics(
+    std::optional<telemetry::Endpoint> endpoint, service::Control& control) {
+  if (!endpoint) return nullptr;
+  return telemetry::MetricsServer::Start(
+      *std::move(endpoint), [&control](v1::GetStatusResponse& out) { control.TakeSnapshot(out); });
+}
+
 // It keeps its device, and loses the cache and the socket.
 void ConfineExecutor(std::span<char* const> arguments) {
   if (arguments.size() != executor::kServeArguments) return;
@@ -181,6 +198,7 @@ absl::Status Run(const Options& options) {
   files.keeps_signals = !both;
   confinement::ConfineFiles(options.confine, files, in_force);
 
+  ASSIGN_OR_RETURN(auto endpoint, ListenForMetrics(options));
   std::atomic<scheduler::Engine*> engine_to_wake{nullptr};
   const auto wake = [&] {
     if (scheduler::Engine* engine = engine_to_wake.load()) engine->Wake();
@@ -195,6 +213,7 @@ absl::Status Run(const Options& options) {
   spdlog::info("confined {}", in_force);
   ASSIGN_OR_RETURN(auto control, service::Control::Start(
                                      *engine, {options.socket, options.exit_when_idle_seconds.has_value()}));
+  ASSIGN_OR_RETURN(auto metrics, ServeMetrics(std::move(endpoint), *control));
 
   spdlog::info("serving version={} socket={}", XPUD_VERSION, options.socket);
   if (options.ready_fd >= 0) {
@@ -204,6 +223,7 @@ absl::Status Run(const Options& options) {
   }
   listener->Serve(*engine);
   spdlog::info("ending");
+  metrics.reset();
   control.reset();
   engine_to_wake.store(nullptr);
   engine.reset();
