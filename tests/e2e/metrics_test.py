@@ -1,8 +1,10 @@
 """Metrics over HTTP from a real daemon: what they say of real clients, and whoever asks badly."""
 
 import contextlib
+import os
 import pathlib
 import re
+import signal
 import socket
 import subprocess
 import tempfile
@@ -145,6 +147,26 @@ class Metrics(DaemonTest):
         began, silent = time.monotonic(), self.connect(b"GET /metrics HTTP/1.1\r\n")
         self.assertEqual(silent.recv(1), b"")
         self.assertAlmostEqual(time.monotonic() - began, MOST_TIME, delta=2)
+
+
+class OfAnExecutor(DaemonTest):
+    FLAGS = ("--device", "cpu", "--executor", "process", "--metrics-listen", "0")
+
+    def values(self) -> tuple[float, float]:
+        text = scrape(self.daemon)
+        return tuple(series(text, f"xpud_device_{name}")[0][1] for name in ("executor_up", "executors_replaced_total"))
+
+    def test_metrics_say_that_it_was_lost_and_replaced(self):
+        self.assertEqual(self.values(), (1, 0))
+        os.kill(self.daemon.devices()[0]["executor_pid"], signal.SIGKILL)
+        wait_until(lambda: self.values() == (1, 1), 10)
+
+    def test_a_daemon_whose_executor_is_lost_serves_metrics_on(self):
+        os.kill(self.daemon.devices()[0]["executor_pid"], signal.SIGSTOP)  # until the daemon finds that it does not answer
+        client = self.client("x = torch.ones(4, device='xpud'); x.cpu(); say('done')")
+        self.assertIn("xpud_sessions", scrape(self.daemon))
+        client.hear()
+        wait_until(lambda: self.values() == (1, 1), 20)
 
 
 class Addresses(unittest.TestCase):
