@@ -21,6 +21,10 @@
 #include "daemon/scheduler/engine.h"
 #include "daemon/service/control.h"
 #include "daemon/service/listener.h"
+#include "daemon/telemetry/journal.h"
+#include "daemon/telemetry/metrics_server.h"
+#include "daemon/telemetry/notifier.h"
+#include "daemon/telemetry/watchdog.h"
 #include "kernels/compiler/object_cache.h"
 #include "proto/base/checks.h"
 #include "proto/base/status_macros.h"
@@ -33,7 +37,7 @@ constexpr int kFailure = 1, kUsageError = 2;
 
 void StartLogging(const std::string& level) {
   auto logger = spdlog::stderr_logger_mt("xpud");
-  logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e %l %v");
+  logger->set_formatter(telemetry::LogFormatter());
   logger->set_level(spdlog::level::from_str(level));
   logger->flush_on(spdlog::level::info);
   spdlog::set_default_logger(logger);
@@ -149,6 +153,38 @@ bool HasExecutors(const std::vector<session::DeviceState>& devices) {
                      [](const auto& state) { return state.device->properties().replaceable; });
 }
 
+// The socket is made after the spawner, which does not get it, and before no more can be made. Nothing where
+// no metrics are wanted.
+absl::StatusOr<std::optional<telemetry::Endpoint>> ListenForMetrics(const Options& options) {
+  if (options.metrics_address.empty()) return std::nullopt;
+  ASSIGN_OR_RETURN(telemetry::Endpoint endpoint, telemetry::ListenAt(options.metrics_address));
+  spdlog::info("metrics url=http://{}/metrics", endpoint.address);
+  return endpoint;
+}
+
+absl::StatusOr<std::unique_ptr<telemetry::MetricsServer>> ServeMetrics(
+    std::optional<telemetry::Endpoint> endpoint, service::Control& control) {
+  if (!endpoint) return nullptr;
+  return telemetry::MetricsServer::Start(
+      *std::move(endpoint), [&control](v1::GetStatusResponse& out) { control.TakeSnapshot(out); });
+}
+
+// A daemon that a client started is not what the client's service manager waits for.
+telemetry::Notifier FindServiceManager(const Options& options) {
+  auto notifier = telemetry::Notifier::FromEnvironment();
+  if (notifier.ok() && !options.background) return *std::move(notifier);
+  if (!notifier.ok()) spdlog::warn("service_manager error=\"{}\"", std::string(notifier.status().message()));
+  return {};
+}
+
+std::unique_ptr<telemetry::Watchdog> StartWatchdog(const telemetry::Notifier& notifier,
+                                                   scheduler::Engine& engine) {
+  if (!notifier.watchdog()) return nullptr;
+  return std::make_unique<telemetry::Watchdog>(
+      notifier, *notifier.watchdog(),
+      [&engine](std::function<void()> done) { engine.Post(std::move(done)); });
+}
+
 // It keeps its device, and loses the cache and the socket.
 void ConfineExecutor(std::span<char* const> arguments) {
   if (arguments.size() != executor::kServeArguments) return;
@@ -161,6 +197,8 @@ void ConfineExecutor(std::span<char* const> arguments) {
 }
 
 absl::Status Run(const Options& options) {
+  const telemetry::Notifier notifier = FindServiceManager(options);
+  notifier.Notify("STATUS=Opening devices");
   service::Listener::Options listener_options{
       options.socket, options.socket_mode, {}, HostMemoryLimit(options)};
   if (options.user_clients) listener_options.user_clients = static_cast<size_t>(*options.user_clients);
@@ -181,12 +219,14 @@ absl::Status Run(const Options& options) {
   files.keeps_signals = !both;
   confinement::ConfineFiles(options.confine, files, in_force);
 
+  ASSIGN_OR_RETURN(auto endpoint, ListenForMetrics(options));
   std::atomic<scheduler::Engine*> engine_to_wake{nullptr};
   const auto wake = [&] {
     if (scheduler::Engine* engine = engine_to_wake.load()) engine->Wake();
   };
   ASSIGN_OR_RETURN(auto devices, OpenDevices(options, cache_directory, spawner.get(), wake));
   if (!HasExecutors(devices)) spawner.reset();
+  const size_t device_count = devices.size();
   scheduler::Engine::Options engine_options;
   engine_options.on_breach = [&](uint64_t session) { listener->HangUp(session); };
   ASSIGN_OR_RETURN(auto engine, scheduler::Engine::Create(std::move(devices), engine_options));
@@ -195,8 +235,12 @@ absl::Status Run(const Options& options) {
   spdlog::info("confined {}", in_force);
   ASSIGN_OR_RETURN(auto control, service::Control::Start(
                                      *engine, {options.socket, options.exit_when_idle_seconds.has_value()}));
+  ASSIGN_OR_RETURN(auto metrics, ServeMetrics(std::move(endpoint), *control));
 
   spdlog::info("serving version={} socket={}", XPUD_VERSION, options.socket);
+  auto watchdog = StartWatchdog(notifier, *engine);
+  notifier.Notify(absl::StrCat("READY=1\nSTATUS=Serving ", device_count,
+                               device_count == 1 ? " device" : " devices", " at ", options.socket));
   if (options.ready_fd >= 0) {
     if (write(options.ready_fd, "1", 1) != 1)
       spdlog::warn("ready_fd fd={} error=\"cannot be written\"", options.ready_fd);
@@ -204,6 +248,9 @@ absl::Status Run(const Options& options) {
   }
   listener->Serve(*engine);
   spdlog::info("ending");
+  notifier.Notify("STOPPING=1\nSTATUS=Ending sessions");
+  watchdog.reset();
+  metrics.reset();
   control.reset();
   engine_to_wake.store(nullptr);
   engine.reset();

@@ -55,8 +55,8 @@ struct Argument {
   std::function<absl::Status(Options&, const std::string&)> set;
 };
 
-const std::array<Argument, 16>& Arguments() {
-  static const auto* const arguments = new std::array<Argument, 16>{{
+const std::array<Argument, 17>& Arguments() {
+  static const auto* const arguments = new std::array<Argument, 17>{{
       {"--socket",
        [](Options& o, const std::string& v) {
          o.socket = v;
@@ -104,6 +104,11 @@ const std::array<Argument, 16>& Arguments() {
        [](Options& o, const std::string& v) { return ParseInt(v, 256, o.kernel_limit.emplace()); }},
       {"--cache-limit",
        [](Options& o, const std::string& v) { return ParseInt(v, 1, o.cache_limit_mb.emplace()); }},
+      {"--metrics-listen",
+       [](Options& o, const std::string& v) {
+         o.metrics_address = v;
+         return absl::OkStatus();
+       }},
       {"--ready-fd", [](Options& o, const std::string& v) { return ParseInt(v, 0, o.ready_fd); }},
   }};
   return *arguments;
@@ -142,6 +147,9 @@ const char kUsage[] = R"(xpud: owns this machine's accelerators and serves them 
   --user-clients COUNT   a user may have so many clients connected (default 768, of 1024 places in all)
   --kernel-limit COUNT   keep so many compiled kernels for each device, those that were used last (default 4096)
   --cache-limit MB       keep so much of them on disk, what was used last (default 1024)
+  --metrics-listen [HOST:]PORT
+                         serve metrics for Prometheus over HTTP at /metrics, to whoever can connect there: on
+                         127.0.0.1 unless HOST, an address, says otherwise (default: not at all)
   --confine MODE         on: give up all rights but those that serving takes (default); log: only let the
                          kernel's log name what would be refused; off
   --standby-executor     keep a second executor process ready, which costs memory on a GPU and makes the

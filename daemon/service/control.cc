@@ -161,6 +161,7 @@ class Control::Service final : public v1::Control::Service {
   }
   grpc::Status GetStatus(grpc::ServerContext*, const v1::GetStatusRequest*,
                          v1::GetStatusResponse* out) override {
+    FillProcess(*out->mutable_daemon());
     engine_.Call([&] {
       out->set_time_ns(NowNs());
       FillDaemon(*out->mutable_daemon());
@@ -282,6 +283,9 @@ class Control::Service final : public v1::Control::Service {
     out.set_private_daemon(options_.private_daemon);
     out.set_sessions_opened(engine_.counters().sessions_opened);
     out.set_sessions_closed_for_fault(engine_.counters().sessions_closed_for_fault);
+  }
+  // What the engine need not be kept from its work for.
+  static void FillProcess(v1::Daemon& out) {
     out.set_resident_bytes(ResidentBytes());
     out.set_cpu_ns(CpuNs());
     out.set_drained(engine_.drained());
@@ -336,6 +340,8 @@ absl::StatusOr<std::unique_ptr<Control>> Control::Start(scheduler::Engine& engin
   control->path_ = path;  // ours to remove
   return control;
 }
+
+void Control::TakeSnapshot(v1::GetStatusResponse& out) { (void)service_->GetStatus(nullptr, nullptr, &out); }
 
 Control::~Control() {
   if (server_ != nullptr && server_->server != nullptr) {

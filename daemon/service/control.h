@@ -8,6 +8,10 @@
 #include "absl/status/statusor.h"
 #include "daemon/scheduler/engine.h"
 
+namespace xpud::v1 {
+class GetStatusResponse;
+}
+
 namespace xpud::service {
 
 class Control {
@@ -20,6 +24,9 @@ class Control {
   ~Control();  // refuses new calls and ends those under way
   Control(const Control&) = delete;
   Control& operator=(const Control&) = delete;
+
+  // Any thread but the engine's: what GetStatus answers.
+  void TakeSnapshot(v1::GetStatusResponse& out);
 
  private:
   class Service;

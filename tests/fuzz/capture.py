@@ -21,7 +21,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEV, FUZZ = ROOT / "build/dev", ROOT / "build/fuzz"
 CORPUS = ROOT / "tests/fuzz/corpus"
 WORK = FUZZ / "capture"
-TARGETS = ("wire", "session", "hello", "control", "options", "cache")
+TARGETS = ("wire", "session", "hello", "control", "options", "cache", "metrics")
 SUITES = ("compute", "host_memory", "executor", "faults")
 
 PAGE, RING = 4096, 1 << 20
@@ -193,6 +193,10 @@ def inputs(seen: pathlib.Path) -> dict[str, list[bytes]]:
     found["control"] += [b"\4" + struct.pack("<H", len(a)) + a + b for a, b in zip(samples, samples[1:])]
     found["control"] += [bytes([selector]) for selector in (5, 6, 7, 8)]
     found["options"] += [b"\0" + arguments for arguments in all_of("arguments")]
+    found["metrics"] = [b"\0\x09\0" + method + b" " + path + b" HTTP/1.1\r\nHost: a\r\nAccept: " + accept + b"\r\n\r\n"
+                        for method in (b"GET", b"HEAD", b"POST") for path in (b"/metrics", b"/metrics?a=1", b"/")
+                        for accept in (b"*/*", b"application/openmetrics-text;version=1.0.0,text/plain;q=0.5")]  # nobody asks in the suites
+    found["metrics"] += [b"\1train.py"]
     for cached in all_of("cache"):
         code = object_of(cached)
         found["cache"] += [b"\0" + code, b"\3" + cached, b"\1" + code[:18] + struct.pack("<H", 190) + code[20:]]  # CUDA's machine

@@ -50,6 +50,7 @@ RULES = (
     Rule("drivers/", ("drivers/", "proto/base/"), ("Level Zero",)),  # the library's own wiring: which drivers there are
     Rule("daemon/", ("daemon/", "kernels/", "proto/"), ("spdlog",)),
     Rule("daemon/executor/", ("daemon/", "kernels/", "proto/"), ("spdlog", "Level Zero")),
+    Rule("daemon/telemetry/", ("daemon/", "proto/"), ("spdlog", "gRPC")),  # metrics are read from the control plane's messages
     Rule("daemon/service/", ("daemon/", "proto/"), ("spdlog", "gRPC")),
     Rule("tools/", ("sdk/client/", "xpud/", "proto/", "tools/"), ("gRPC",)),
     Rule("tests/fuzz/", ("proto/", "sdk/client/", "kernels/", "drivers/", "daemon/", "tools/xpuctl/", "tests/fuzz/"), ("gRPC", "spdlog")),

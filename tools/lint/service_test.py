@@ -4,11 +4,14 @@ import pathlib
 import re
 import shutil
 import subprocess
+import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 UNIT = ROOT / "deploy/systemd/xpud.service"
+METRICS = ROOT / "deploy/systemd/metrics.conf"
 MOST_EXPOSED = 10  # tenths of its levels, of which ten are the worst
+MOST_EXPOSED_WITH_METRICS = 15
 
 
 def group(name: str) -> set[str]:
@@ -45,6 +48,17 @@ class Service(unittest.TestCase):
 
     def test_systemd_finds_it_little_exposed(self):
         found = subprocess.run(["systemd-analyze", "security", "--offline=true", f"--threshold={MOST_EXPOSED}", UNIT], capture_output=True, text=True)
+        self.assertEqual(found.returncode, 0, found.stdout[-200:] + found.stderr)
+
+    def test_metrics_add_an_address_to_what_the_unit_starts_and_nothing_else(self):
+        command = re.search(r"^ExecStart=(.+)$", UNIT.read_text(), re.M)[1]
+        self.assertEqual(re.findall(r"^ExecStart=(.*)$", METRICS.read_text(), re.M), ["", command + " --metrics-listen 127.0.0.1:9464"])
+
+    def test_systemd_finds_it_little_exposed_with_metrics(self):
+        with tempfile.TemporaryDirectory() as folder:
+            unit = pathlib.Path(folder, "xpud.service")
+            unit.write_text(UNIT.read_text().replace("[Install]", METRICS.read_text() + "[Install]"))
+            found = subprocess.run(["systemd-analyze", "security", "--offline=true", f"--threshold={MOST_EXPOSED_WITH_METRICS}", unit], capture_output=True, text=True)
         self.assertEqual(found.returncode, 0, found.stdout[-200:] + found.stderr)
 
 

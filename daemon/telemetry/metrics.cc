@@ -1,0 +1,178 @@
+#include "daemon/telemetry/metrics.h"
+
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace xpud::telemetry {
+namespace {
+
+template <typename Row>
+struct Metric {
+  Family family;
+  std::optional<uint64_t> (*value)(const Row&);
+};
+
+// VALUE: of a field that is always measured. OPTIONAL: of one that may be unset.
+#define VALUE(Row, field) [](const v1::Row& row) -> std::optional<uint64_t> { return row.field(); }
+#define OPTIONAL(Row, field)                                                        \
+  [](const v1::Row& row) -> std::optional<uint64_t> {                               \
+    return row.has_##field() ? std::optional<uint64_t>(row.field()) : std::nullopt; \
+  }
+
+constexpr Metric<v1::Daemon> kOfDaemon[] = {
+    {{"xpud_uptime_seconds", Type::kGauge, Scale::kNanoseconds, "Time since the daemon started."},
+     VALUE(Daemon, uptime_ns)},
+    {{"xpud_sessions_opened_total", Type::kCounter, Scale::kOne, "Sessions that clients opened."},
+     VALUE(Daemon, sessions_opened)},
+    {{"xpud_sessions_closed_for_fault_total", Type::kCounter, Scale::kOne,
+      "Sessions that the daemon closed for what their client did."},
+     VALUE(Daemon, sessions_closed_for_fault)},
+    {{"process_resident_memory_bytes", Type::kGauge, Scale::kOne, "Resident memory of the daemon's process."},
+     OPTIONAL(Daemon, resident_bytes)},
+    {{"process_cpu_seconds_total", Type::kCounter, Scale::kNanoseconds,
+      "User and system time of the daemon's process."},
+     OPTIONAL(Daemon, cpu_ns)},
+};
+
+// OpenTelemetry's names are for GPUs; the CPU device has xpud's alone.
+constexpr Metric<v1::Device> kOfGpu[] = {
+    {{"hw_gpu_memory_limit_bytes", Type::kGauge, Scale::kOne, "Memory of the GPU."},
+     VALUE(Device, memory_total_bytes)},
+    {{"hw_gpu_memory_usage_bytes", Type::kGauge, Scale::kOne,
+      "Memory of the GPU that xpud holds, for buffers or free in its pool."},
+     VALUE(Device, pool_bytes)},
+};
+
+constexpr Metric<v1::Device> kOfDevice[] = {
+    {{"xpud_device_memory_limit_bytes", Type::kGauge, Scale::kOne, "Memory of the device."},
+     VALUE(Device, memory_total_bytes)},
+    {{"xpud_device_memory_used_bytes", Type::kGauge, Scale::kOne, "Memory in buffers of all sessions."},
+     VALUE(Device, memory_used_bytes)},
+    {{"xpud_device_pool_bytes", Type::kGauge, Scale::kOne,
+      "Memory that xpud holds, for buffers or free in its pool."},
+     VALUE(Device, pool_bytes)},
+    {{"xpud_device_pool_peak_bytes", Type::kGauge, Scale::kOne, "The most that xpud held."},
+     VALUE(Device, pool_peak_bytes)},
+    {{"xpud_device_busy_seconds_total", Type::kCounter, Scale::kNanoseconds,
+      "Time during which commands ran; its rate is the device's utilization."},
+     VALUE(Device, busy_ns)},
+    {{"xpud_device_commands_total", Type::kCounter, Scale::kOne, "Commands that the device completed."},
+     VALUE(Device, commands_completed)},
+    {{"xpud_device_launches_total", Type::kCounter, Scale::kOne, "Kernels launched."},
+     VALUE(Device, launches)},
+    {{"xpud_device_queues", Type::kGauge, Scale::kOne, "Queues of all sessions."}, VALUE(Device, queues)},
+    {{"xpud_device_executors_replaced_total", Type::kCounter, Scale::kOne,
+      "Executor processes that were lost and replaced."},
+     OPTIONAL(Device, executors_replaced)},
+    {{"xpud_device_executor_up", Type::kGauge, Scale::kOne,
+      "1 while the device has its executor process, 0 while a lost one is being replaced."},
+     [](const v1::Device& device) -> std::optional<uint64_t> {
+       if (!device.has_executors_replaced()) return std::nullopt;
+       return device.has_executor_pid() ? 1 : 0;
+     }},
+    {{"xpud_kernels_compiled_total", Type::kCounter, Scale::kOne, "Kernels that were compiled."},
+     OPTIONAL(Device, kernels_compiled)},
+    {{"xpud_kernel_compile_seconds_total", Type::kCounter, Scale::kNanoseconds, "Time spent compiling them."},
+     OPTIONAL(Device, kernel_compile_ns)},
+    {{"xpud_kernel_compiles_failed_total", Type::kCounter, Scale::kOne, "Kernels that did not compile."},
+     OPTIONAL(Device, kernel_compiles_failed)},
+    {{"xpud_kernel_memory_hits_total", Type::kCounter, Scale::kOne, "Kernels found in memory."},
+     OPTIONAL(Device, kernel_cache_hits)},
+    {{"xpud_kernel_disk_hits_total", Type::kCounter, Scale::kOne,
+      "Kernels that an earlier daemon had compiled, loaded from disk."},
+     OPTIONAL(Device, kernel_disk_cache_hits)},
+};
+
+constexpr Metric<v1::Session> kOfClient[] = {
+    {{"xpud_client_device_seconds_total", Type::kCounter, Scale::kNanoseconds,
+      "Device time charged to the session."},
+     VALUE(Session, busy_ns)},
+    {{"xpud_client_memory_bytes", Type::kGauge, Scale::kOne, "Memory of all devices that the session holds."},
+     VALUE(Session, memory_bytes)},
+    {{"xpud_client_memory_peak_bytes", Type::kGauge, Scale::kOne, "The most that the session held."},
+     VALUE(Session, memory_peak_bytes)},
+    {{"xpud_client_host_memory_bytes", Type::kGauge, Scale::kOne,
+      "The client's own memory that it shares with devices."},
+     VALUE(Session, host_memory_bytes)},
+    {{"xpud_client_buffers", Type::kGauge, Scale::kOne, "Buffers that the session has."},
+     VALUE(Session, buffers)},
+    {{"xpud_client_queues", Type::kGauge, Scale::kOne, "Queues that the session has."},
+     VALUE(Session, queues)},
+    {{"xpud_client_uploaded_bytes_total", Type::kCounter, Scale::kOne, "Bytes copied to devices."},
+     VALUE(Session, uploaded_bytes)},
+    {{"xpud_client_downloaded_bytes_total", Type::kCounter, Scale::kOne, "Bytes copied from devices."},
+     VALUE(Session, downloaded_bytes)},
+    {{"xpud_client_commands_submitted_total", Type::kCounter, Scale::kOne,
+      "Commands that the session submitted."},
+     VALUE(Session, commands_submitted)},
+    {{"xpud_client_commands_total", Type::kCounter, Scale::kOne, "Commands of the session that completed."},
+     VALUE(Session, commands_completed)},
+    {{"xpud_client_errors_total", Type::kCounter, Scale::kOne, "Commands of the session that failed."},
+     VALUE(Session, errors)},
+    {{"xpud_client_age_seconds", Type::kGauge, Scale::kNanoseconds, "Time since the session was opened."},
+     VALUE(Session, age_ns)},
+};
+
+#undef VALUE
+#undef OPTIONAL
+
+template <typename Row>
+struct Series {
+  std::string labels;
+  const Row* row;
+};
+
+template <typename Row>
+void Write(std::span<const Metric<Row>> metrics, const std::vector<Series<Row>>& series, Exposition& out) {
+  for (const Metric<Row>& metric : metrics) {
+    out.Begin(metric.family);
+    for (const Series<Row>& one : series)
+      if (const auto value = metric.value(*one.row)) out.Add(one.labels, *value);
+  }
+}
+
+void WriteDaemon(const v1::GetStatusResponse& snapshot, Exposition& out) {
+  const v1::Daemon& daemon = snapshot.daemon();
+  out.Begin({"xpud_build_info", Type::kGauge, Scale::kOne, "1, with the daemon's version as a label."});
+  out.Add(LabelsText({{"version", daemon.version()}}), 1);
+  out.Begin({"xpud_sessions", Type::kGauge, Scale::kOne, "Sessions that are open."});
+  out.Add("", static_cast<uint64_t>(snapshot.sessions_size()));
+  Write<v1::Daemon>(kOfDaemon, {{"", &daemon}}, out);
+}
+
+std::string LabelsOf(const v1::Device& device) {
+  return LabelsText({{"hw_id", std::to_string(device.index())},
+                     {"hw_name", device.name()},
+                     {"hw_type", device.kind()},
+                     {"vendor", device.vendor()}});
+}
+
+std::string LabelsOf(const v1::Session& session) {
+  return LabelsText({{"session", std::to_string(session.id())},
+                     {"tenant", session.tenant()},
+                     {"client", session.client_name()},
+                     {"uid", std::to_string(session.uid())},
+                     {"pid", std::to_string(session.pid())}});
+}
+
+}  // namespace
+
+std::string MetricsText(const v1::GetStatusResponse& snapshot, Format format) {
+  Exposition out(format);
+  WriteDaemon(snapshot, out);
+  std::vector<Series<v1::Device>> devices, gpus;
+  for (const v1::Device& device : snapshot.devices()) {
+    devices.push_back({LabelsOf(device), &device});
+    if (device.kind() == "gpu") gpus.push_back(devices.back());
+  }
+  Write<v1::Device>(kOfGpu, gpus, out);
+  Write<v1::Device>(kOfDevice, devices, out);
+  std::vector<Series<v1::Session>> sessions;
+  for (const v1::Session& session : snapshot.sessions()) sessions.push_back({LabelsOf(session), &session});
+  Write<v1::Session>(kOfClient, sessions, out);
+  return std::move(out).Finish();
+}
+
+}  // namespace xpud::telemetry

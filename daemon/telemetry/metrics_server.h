@@ -1,0 +1,61 @@
+// Serves the metrics over HTTP from a thread of its own. The engine is asked for one snapshot at most every
+// kFresh, however many ask here: what was written of it is shared. Nobody waits for a slow reader, and there
+// are at most kMostConnections, of which the oldest ends for a new one. Owned by main.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <functional>
+#include <list>
+#include <memory>
+#include <thread>
+
+#include "absl/status/statusor.h"
+#include "daemon/telemetry/connection.h"
+#include "daemon/telemetry/endpoint.h"
+
+namespace xpud::v1 {
+class GetStatusResponse;
+}
+
+namespace xpud::telemetry {
+
+class MetricsServer {
+ public:
+  static constexpr auto kFresh = std::chrono::milliseconds(500);
+  static constexpr auto kMostTime = std::chrono::seconds(10);  // of a connection
+  static constexpr size_t kMostConnections = 32;
+  // Takes it; called on the server's thread.
+  using Snapshot = std::function<void(v1::GetStatusResponse&)>;
+
+  static absl::StatusOr<std::unique_ptr<MetricsServer>> Start(Endpoint endpoint, Snapshot snapshot);
+  ~MetricsServer();  // before what `snapshot` asks
+  MetricsServer(const MetricsServer&) = delete;
+  MetricsServer& operator=(const MetricsServer&) = delete;
+
+ private:
+  using Connections = std::list<Connection>;  // the oldest first
+
+  MetricsServer(Endpoint endpoint, Snapshot snapshot);
+  void Main();
+  void Accept();
+  void Advance(Connections::iterator connection);
+  void DropLate();
+  int MillisecondsToWait() const;
+  Connection::Body Metrics(Format format);
+  bool Watch(int fd, uint32_t events, void* tag, int operation);
+
+  const Endpoint endpoint_;
+  const Snapshot snapshot_;
+  UniqueFd epoll_, stop_;
+
+  // The server's thread only.
+  Connections connections_;
+  std::unique_ptr<v1::GetStatusResponse> latest_;
+  Connection::Clock::time_point taken_;
+  std::array<Connection::Body, 2> texts_;  // of latest_, by format; null: not yet written
+
+  std::thread thread_;  // last: ends first
+};
+
+}  // namespace xpud::telemetry

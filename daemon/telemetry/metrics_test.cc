@@ -1,0 +1,105 @@
+#include "daemon/telemetry/metrics.h"
+
+#include <algorithm>
+#include <set>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace xpud::telemetry {
+namespace {
+
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+v1::GetStatusResponse WithSession(const std::string& name) {
+  v1::GetStatusResponse snapshot;
+  v1::Session& session = *snapshot.add_sessions();
+  session.set_id(7);
+  session.set_uid(1000);
+  session.set_tenant("uid:1000");
+  session.set_client_name(name);
+  session.set_busy_ns(1'500'000'000);
+  session.set_uploaded_bytes(12);
+  return snapshot;
+}
+
+v1::GetStatusResponse WithDevice(const std::string& kind) {
+  v1::GetStatusResponse snapshot;
+  v1::Device& device = *snapshot.add_devices();
+  device.set_kind(kind);
+  device.set_name("A");
+  device.set_vendor("v");
+  device.set_memory_total_bytes(80);
+  return snapshot;
+}
+
+TEST(Metrics, OfASessionCarryWhoItIs) {
+  const std::string text = MetricsText(WithSession("train"), Format::kPrometheus);
+  const std::string labels = R"({session="7",tenant="uid:1000",client="train",uid="1000",pid="0"} )";
+  EXPECT_THAT(text, HasSubstr("\nxpud_client_device_seconds_total" + labels + "1.5\n"));
+  EXPECT_THAT(text, HasSubstr("\nxpud_client_uploaded_bytes_total" + labels + "12\n"));
+  EXPECT_THAT(text, HasSubstr("\nxpud_sessions 1\n"));
+}
+
+TEST(Metrics, OfASessionThatEndedHaveNoSeries) {
+  EXPECT_THAT(MetricsText({}, Format::kPrometheus), Not(HasSubstr("session=")));
+}
+
+TEST(Metrics, NamesThatClientsGaveThemselvesAreEscaped) {
+  const std::string text = MetricsText(WithSession("a\"} 1\nxpud_sessions 9\\\xff"), Format::kPrometheus);
+  EXPECT_THAT(text, HasSubstr(R"(client="a\"} 1?xpud_sessions 9\\?")"));
+}
+
+TEST(Metrics, SecondsAreExactWhateverTheirNumber) {
+  v1::GetStatusResponse snapshot;
+  for (const auto& [nanoseconds, seconds] : std::initializer_list<std::pair<uint64_t, const char*>>{
+           {0, "0"}, {1, "0.000000001"}, {10'000'000'000, "10"}, {UINT64_MAX, "18446744073.709551615"}}) {
+    snapshot.mutable_daemon()->set_uptime_ns(nanoseconds);
+    EXPECT_THAT(MetricsText(snapshot, Format::kPrometheus),
+                HasSubstr(std::string("\nxpud_uptime_seconds ") + seconds + "\n"));
+  }
+}
+
+TEST(Metrics, OfGpusHaveOpenTelemetrysNamesToo) {
+  const std::string gpu = MetricsText(WithDevice("gpu"), Format::kPrometheus);
+  EXPECT_THAT(
+      gpu,
+      HasSubstr("\nhw_gpu_memory_limit_bytes{hw_id=\"0\",hw_name=\"A\",hw_type=\"gpu\",vendor=\"v\"} 80\n"));
+  const std::string cpu = MetricsText(WithDevice("cpu"), Format::kPrometheus);
+  EXPECT_THAT(cpu, Not(HasSubstr("hw_gpu_memory_limit_bytes{")));
+  EXPECT_THAT(cpu, HasSubstr("\nxpud_device_memory_limit_bytes{"));
+}
+
+TEST(Metrics, WhatIsNotMeasuredIsAbsent) {
+  v1::GetStatusResponse snapshot = WithDevice("gpu");
+  EXPECT_THAT(MetricsText(snapshot, Format::kPrometheus), Not(HasSubstr("xpud_device_executor_up{")));
+  EXPECT_THAT(MetricsText(snapshot, Format::kPrometheus), Not(HasSubstr("\nprocess_cpu_seconds_total ")));
+  snapshot.mutable_devices(0)->set_executors_replaced(2);
+  EXPECT_THAT(MetricsText(snapshot, Format::kPrometheus), HasSubstr("vendor=\"v\"} 2\n"));
+  EXPECT_THAT(MetricsText(snapshot, Format::kPrometheus), HasSubstr("xpud_device_executor_up{"));
+}
+
+TEST(Metrics, OfOpenMetricsEndWithItsMark) {
+  const std::string text = MetricsText(WithSession("a"), Format::kOpenMetrics);
+  EXPECT_THAT(text, EndsWith("\n# EOF\n"));
+  EXPECT_THAT(text,
+              HasSubstr("# TYPE xpud_client_device_seconds counter\nxpud_client_device_seconds_total{"));
+  EXPECT_THAT(MetricsText({}, Format::kPrometheus), Not(HasSubstr("EOF")));
+}
+
+TEST(Metrics, CountersAreThoseThatEndInTotal) {
+  const std::string text = MetricsText({}, Format::kPrometheus);
+  std::set<std::string> names;
+  for (size_t at = 0; (at = text.find("# TYPE ", at)) != std::string::npos; ++at) {
+    const std::string line = text.substr(at + 7, text.find('\n', at) - at - 7);
+    const std::string name = line.substr(0, line.find(' '));
+    EXPECT_TRUE(names.insert(name).second) << name << " twice";
+    EXPECT_EQ(name.ends_with("_total"), line.ends_with(" counter")) << line;
+  }
+  EXPECT_GT(names.size(), 30);
+}
+
+}  // namespace
+}  // namespace xpud::telemetry

@@ -1,0 +1,72 @@
+#include "daemon/telemetry/watchdog.h"
+
+#include <pthread.h>
+
+#include <utility>
+
+#include "proto/base/mutex.h"
+
+namespace xpud::telemetry {
+namespace {
+
+constexpr int kSignsInTime = 3;
+
+}  // namespace
+
+struct Watchdog::State {
+  Mutex mutex;
+  CondVar changed;
+  bool answered ABSL_GUARDED_BY(mutex) = false;
+  bool stopping ABSL_GUARDED_BY(mutex) = false;
+
+  void Answer() {
+    MutexLock lock(mutex);
+    answered = true;
+    changed.NotifyAll();
+  }
+  void Stop() {
+    MutexLock lock(mutex);
+    stopping = true;
+    changed.NotifyAll();
+  }
+  // However long that takes; false at the end.
+  bool AwaitAnswer() {
+    MutexLock lock(mutex);
+    while (!answered && !stopping) changed.Wait(mutex);
+    answered = false;
+    return !stopping;
+  }
+  // False at the end.
+  bool Pause(std::chrono::steady_clock::time_point until) {
+    MutexLock lock(mutex);
+    while (!stopping) {
+      const auto rest = until - std::chrono::steady_clock::now();
+      if (rest.count() <= 0) return true;
+      changed.WaitFor(mutex, rest);
+    }
+    return false;
+  }
+};
+
+Watchdog::Watchdog(const Notifier& notifier, std::chrono::microseconds expected, Ask ask)
+    : notifier_(notifier),
+      pause_(expected / kSignsInTime),
+      ask_(std::move(ask)),
+      state_(std::make_shared<State>()),
+      thread_([this] { Main(); }) {}
+
+Watchdog::~Watchdog() {
+  state_->Stop();
+  thread_.join();
+}
+
+void Watchdog::Main() {
+  pthread_setname_np(pthread_self(), "xpud-watchdog");
+  do {
+    ask_([state = state_] { state->Answer(); });
+    if (!state_->AwaitAnswer()) return;
+    notifier_.Notify("WATCHDOG=1");
+  } while (state_->Pause(std::chrono::steady_clock::now() + pause_));
+}
+
+}  // namespace xpud::telemetry

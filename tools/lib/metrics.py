@@ -1,0 +1,28 @@
+"""What a daemon that was started with --metrics-listen says over HTTP."""
+
+import re
+import urllib.request
+
+Series = tuple[dict[str, str], float]
+
+
+def address_of(daemon) -> tuple[str, int]:
+    host, port = re.search(r"metrics url=http://(\S+):(\d+)/metrics", daemon.log.read_text()).groups()
+    return host, int(port)
+
+
+def scrape(daemon, accept: str = "text/plain") -> str:
+    host, port = address_of(daemon)
+    request = urllib.request.Request(f"http://{host}:{port}/metrics", headers={"Accept": accept})
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        return answer.read().decode()
+
+
+def names(text: str) -> set[str]:
+    """Of all families, those that have no series too."""
+    return set(re.findall(r"^# TYPE (\S+) ", text, re.M))
+
+
+def series(text: str, name: str) -> list[Series]:
+    found = re.findall(rf"^{name}(?:{{(.*)}})? (\S+)$", text, re.M)
+    return [(dict(re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', labels)), float(value)) for labels, value in found]
