@@ -54,7 +54,7 @@ GatewayProcess::GatewayProcess(const std::string& directory, const std::string& 
     std::abort();
   }
   close(ready[0]);
-  address_ = "127.0.0.1:" + std::to_string(std::atoi(port));
+  address_ = "127.0.0.1:" + std::to_string(std::strtol(port, nullptr, 10));
 }
 
 void GatewayProcess::Kill(int signal) {
