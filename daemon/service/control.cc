@@ -283,12 +283,12 @@ class Control::Service final : public v1::Control::Service {
     out.set_private_daemon(options_.private_daemon);
     out.set_sessions_opened(engine_.counters().sessions_opened);
     out.set_sessions_closed_for_fault(engine_.counters().sessions_closed_for_fault);
+    out.set_drained(engine_.drained());
   }
   // What the engine need not be kept from its work for.
   static void FillProcess(v1::Daemon& out) {
     out.set_resident_bytes(ResidentBytes());
     out.set_cpu_ns(CpuNs());
-    out.set_drained(engine_.drained());
   }
   void ListDevicesInto(absl::FunctionRef<v1::Device*()> add) {
     uint32_t queues = 0;
