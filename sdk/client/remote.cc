@@ -40,7 +40,8 @@ absl::StatusOr<UniqueFd> StartConnector(const std::string& address, std::chrono:
   // Nothing else of this process's: who reads its output to the end must not wait for another one.
   for (const int fd : {0, 1, 2}) posix_spawn_file_actions_addopen(&actions, fd, "/dev/null", O_RDWR, 0);
   posix_spawn_file_actions_adddup2(&actions, there.get(), kSocketFd);
-  std::vector<std::string> words = {binary, address, absl::StrCat(timeout.count()), "--background"};
+  // Before our own patience ends, so that we hear why.
+  std::vector<std::string> words = {binary, address, absl::StrCat(timeout.count() * 9 / 10), "--background"};
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
