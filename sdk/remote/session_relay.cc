@@ -13,6 +13,8 @@
 namespace xpud::remote {
 namespace {
 
+constexpr auto kIdle = std::chrono::seconds(1);  // before unused credit is asked for
+
 std::span<const std::byte> BytesOf(const std::string& text) { return std::as_bytes(std::span(text)); }
 
 }  // namespace
@@ -28,6 +30,7 @@ void SessionRelay::Run(const std::function<void()>& cancel) {
 }
 
 absl::Status SessionRelay::Take(const v1::ClientMessage& message) {
+  for (const v1::CreditKept& kept : message.kept()) TakeBack(kept);
   const std::span<std::byte> staging = transport_.staging();
   for (const v1::StagingPart& part : message.staging()) {
     if (part.offset() > staging.size() || part.data().size() > staging.size() - part.offset())
@@ -92,20 +95,29 @@ void SessionRelay::SendLoop(const std::function<void()>& cancel) {
   if (!gone_.load()) cancel();
 }
 
-SessionRelay::MemorySeen SessionRelay::MemoryNow(uint32_t device) const {
-  const uint64_t answered = transport_.AnsweredReserve(device);  // before the credit that it gave
-  return {transport_.Credit(device), transport_.AllocatedBytes(device), answered};
-}
-
-bool SessionRelay::Changed() const {
+bool SessionRelay::Changed() {
   for (uint32_t q = 0; q < wire::kMaxQueues; ++q) {
     if (transport_.Completed(q) != queues_[q].completed || transport_.Errors(q) != queues_[q].errors)
       return true;
   }
+  MutexLock lock(mutex_);
   for (uint32_t d = 0; d < devices_; ++d) {
-    if (MemoryNow(d) != memory_[d]) return true;
+    if (MemoryChanged(d) || IsIdle(d)) return true;
   }
   return false;
+}
+
+bool SessionRelay::MemoryChanged(uint32_t device) {
+  const MemorySeen& seen = memory_[device];
+  return transport_.AllocatedBytes(device) != seen.allocated ||
+         transport_.AnsweredReserve(device) != seen.answered ||
+         (!seen.gave_less && transport_.Credit(device) != seen.credit);
+}
+
+// It has more credit than it uses, and has used no more for a while.
+bool SessionRelay::IsIdle(uint32_t device) const {
+  const MemorySeen& seen = memory_[device];
+  return !seen.gave_less && seen.credit > seen.allocated && Clock::now() - seen.since > kIdle;
 }
 
 void SessionRelay::AddChanges(v1::ServerMessage& message) {
@@ -144,21 +156,44 @@ void SessionRelay::AddQueue(uint32_t queue, v1::ServerMessage& message) {
   }
 }
 
-// The client may use what credit it knows of without a word, so it is claimed here: none of it is taken back.
+// The client may use what credit it knows of without a word, so it is claimed here first: none of that is
+// taken back. What it has not used for a while it is asked for.
 void SessionRelay::AddMemory(uint32_t device, v1::ServerMessage& message) {
-  const MemorySeen now = MemoryNow(device);
-  if (now == memory_[device] || !transport_.Claim(device, now.credit)) return;
-  memory_[device] = now;
+  MutexLock lock(mutex_);
+  MemorySeen& seen = memory_[device];
+  const bool gives_less = !MemoryChanged(device) && IsIdle(device);
+  if (!gives_less && !MemoryChanged(device)) return;
+  const uint64_t answered = transport_.AnsweredReserve(device);  // before the credit that it gave
+  const uint64_t credit = gives_less ? seen.allocated : transport_.Credit(device);
+  if (!gives_less && !transport_.Claim(device, credit)) return;  // it became less: the next round
+  seen = {gives_less ? seen.credit : credit,
+          transport_.AllocatedBytes(device),
+          answered,
+          seen.number + 1,
+          gives_less,
+          Clock::now()};
   v1::MemoryState& state = *message.add_memory();
   state.set_device(device);
-  state.set_credit(now.credit);
-  state.set_allocated(now.allocated);
-  state.set_answered(now.answered);
+  state.set_credit(credit);
+  state.set_allocated(seen.allocated);
+  state.set_answered(seen.answered);
+  state.set_number(seen.number);
+  state.set_gives_less(gives_less);
   if (const auto refusal = transport_.Refusal(device)) {
     state.mutable_refusal()->set_scope(static_cast<uint32_t>(refusal->scope));
     state.mutable_refusal()->set_limit(refusal->limit);
     state.mutable_refusal()->set_used(refusal->used);
   }
+}
+
+// Unless it has been told more meanwhile.
+void SessionRelay::TakeBack(const v1::CreditKept& kept) {
+  if (kept.device() >= devices_) return;
+  MutexLock lock(mutex_);
+  MemorySeen& seen = memory_[kept.device()];
+  if (!seen.gave_less || kept.number() != seen.number || kept.credit() > seen.credit) return;
+  seen.credit = kept.credit();
+  (void)transport_.Claim(kept.device(), seen.credit);
 }
 
 }  // namespace xpud::remote

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -30,6 +31,7 @@ class SessionRelay {
   void Run(const std::function<void()>& cancel);
 
  private:
+  using Clock = std::chrono::steady_clock;
   // A command whose end has something to be sent: staging that a download filled, or a timestamp.
   struct Awaited {
     uint64_t sequence;
@@ -40,9 +42,12 @@ class SessionRelay {
     uint64_t completed = 0;
     uint32_t errors = 0;
   };
+  // What the client knows of its memory on a device.
   struct MemorySeen {
     uint64_t credit = 0, allocated = 0, answered = 0;
-    bool operator==(const MemorySeen&) const = default;
+    uint64_t number = 0;
+    bool gave_less = false;  // the client is asked to give credit back, or has
+    Clock::time_point since;
   };
 
   // The stream's reader.
@@ -52,11 +57,13 @@ class SessionRelay {
   absl::Status WaitInDaemon(absl::FunctionRef<bool()> done);
   // The stream's writer.
   void SendLoop(const std::function<void()>& cancel);
-  bool Changed() const;
+  bool Changed();
+  bool MemoryChanged(uint32_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool IsIdle(uint32_t device) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void AddChanges(v1::ServerMessage& message);
   void AddQueue(uint32_t queue, v1::ServerMessage& message);
   void AddMemory(uint32_t device, v1::ServerMessage& message);
-  MemorySeen MemoryNow(uint32_t device) const;
+  void TakeBack(const v1::CreditKept& kept);
 
   transport::ClientTransport& transport_;
   const uint32_t devices_;
@@ -66,7 +73,7 @@ class SessionRelay {
   Mutex mutex_;
   std::array<std::deque<Awaited>, wire::kMaxQueues> awaited_ ABSL_GUARDED_BY(mutex_);
   std::array<QueueSeen, wire::kMaxQueues> queues_;  // the writer's: what was sent
-  std::array<MemorySeen, transport::kMaxDevices> memory_;
+  std::array<MemorySeen, transport::kMaxDevices> memory_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace xpud::remote

@@ -6,12 +6,14 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/status_macros.h"
 #include "proto/remote/commands.h"
+#include "proto/transport/barrier.h"
 #include "proto/transport/futex.h"
 #include "proto/transport/host_memory.h"
 #include "sdk/remote/credentials.h"
@@ -79,8 +81,8 @@ absl::Status StreamClient::Open(const std::string& address, const transport::Hel
     return absl::InternalError("it does not speak this version of xpud's protocol");
   std::memcpy(&welcome, answer.welcome().data(), sizeof(welcome));
   RETURN_IF_ERROR(WelcomeLibrary(welcome));
-  quit_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!quit_.valid()) return absl::ErrnoToStatus(errno, "eventfd failed");
+  bell_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!bell_.valid()) return absl::ErrnoToStatus(errno, "eventfd failed");
   receiver_ = std::thread([this] { ReceiveLoop(); });
   return absl::OkStatus();
 }
@@ -103,7 +105,11 @@ StreamClient::~StreamClient() {
 
 void StreamClient::StopSending() {
   stops_.store(true);
-  if (quit_.valid()) eventfd_write(quit_.get(), 1);
+  WakeSender();
+}
+
+void StreamClient::WakeSender() {
+  if (bell_.valid()) eventfd_write(bell_.get(), 1);
 }
 
 void StreamClient::Run(const UniqueFd& client) {
@@ -130,10 +136,15 @@ void StreamClient::Run(const UniqueFd& client) {
 
 absl::StatusOr<bool> StreamClient::SendCommands() {
   ASSIGN_OR_RETURN(const std::span<const std::byte> commands, server_->Receive());
-  if (commands.empty()) return false;
   out_.Clear();
+  {
+    MutexLock lock(mutex_);
+    for (v1::CreditKept& kept : kept_) *out_.add_kept() = std::move(kept);
+    kept_.clear();
+  }
+  if (commands.empty() && out_.kept_size() == 0) return false;
   AddStaging(commands, out_);
-  out_.set_commands(commands.data(), commands.size());
+  if (!commands.empty()) out_.set_commands(commands.data(), commands.size());
   // What cannot be written was cut off: the receiver learns why.
   stream_->Write(out_);
   return true;
@@ -158,10 +169,12 @@ void StreamClient::Sleep(int client) {
   server_->BarrierBeforeSleep();
   if (!server_->HasCommands()) {
     pollfd events[] = {{server_->doorbell(), POLLIN, 0},
-                       {quit_.get(), POLLIN, 0},
+                       {bell_.get(), POLLIN, 0},
                        {socket_.get(), POLLIN, 0},
                        {client, POLLIN, 0}};
     poll(events, 4, -1);
+    eventfd_t rings;
+    eventfd_read(bell_.get(), &rings);
     if ((events[2].revents != 0 && !AnswerSocket()) || events[3].revents != 0) {
       told_.store(true);
       stops_.store(true);
@@ -195,6 +208,34 @@ void StreamClient::ReceiveLoop() {
                               " was lost: ", why.ok() ? "it was closed there" : std::string(why.message())));
 }
 
+// As the daemon's Ledger takes credit back: what the library has claimed before it sees less stays.
+void StreamClient::ApplyMemory(const v1::MemoryState& memory) {
+  const uint32_t device = memory.device();
+  if (device >= transport::kMaxDevices) return;
+  std::atomic<uint64_t>& credit = *server_->CreditWord(device);
+  const uint64_t before = credit.exchange(memory.credit(), std::memory_order_seq_cst);
+  server_->SetAllocatedBytes(device, memory.allocated());
+  std::optional<MemoryShortage> refusal;
+  if (memory.has_refusal())
+    refusal = MemoryShortage{MemoryShortage::Scope{memory.refusal().scope()}, memory.refusal().limit(),
+                             memory.refusal().used()};
+  server_->AnswerReserve(device, memory.answered(), refusal);
+  if (!memory.gives_less()) return;
+  transport::IssueRemoteBarrier();
+  const uint64_t claimed = server_->ClaimWord(device)->load(std::memory_order_seq_cst);
+  const uint64_t kept = std::max(memory.credit(), std::min(claimed, before));
+  credit.store(kept, std::memory_order_seq_cst);
+  v1::CreditKept answer;
+  answer.set_device(device);
+  answer.set_credit(kept);
+  answer.set_number(memory.number());
+  {
+    MutexLock lock(mutex_);
+    kept_.push_back(std::move(answer));
+  }
+  WakeSender();
+}
+
 void StreamClient::Apply(const v1::ServerMessage& message) {
   const std::span<std::byte> staging = server_->staging().bytes;
   for (const v1::StagingPart& part : message.staging()) {
@@ -205,16 +246,7 @@ void StreamClient::Apply(const v1::ServerMessage& message) {
     if (stamp.slot() < wire::kMaxTimestamps)
       SetStoredWord(server_->TimestampWord(stamp.slot()), stamp.time_ns());
   }
-  for (const v1::MemoryState& memory : message.memory()) {
-    if (memory.device() >= transport::kMaxDevices) continue;
-    server_->CreditWord(memory.device())->store(memory.credit(), std::memory_order_seq_cst);
-    server_->SetAllocatedBytes(memory.device(), memory.allocated());
-    std::optional<MemoryShortage> refusal;
-    if (memory.has_refusal())
-      refusal = MemoryShortage{MemoryShortage::Scope{memory.refusal().scope()}, memory.refusal().limit(),
-                               memory.refusal().used()};
-    server_->AnswerReserve(memory.device(), memory.answered(), refusal);
-  }
+  for (const v1::MemoryState& memory : message.memory()) ApplyMemory(memory);
   for (const v1::QueueState& queue : message.queues()) {
     if (queue.queue() >= wire::kMaxQueues) continue;
     if (queue.has_error())

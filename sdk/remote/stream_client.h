@@ -9,8 +9,10 @@
 #include <semaphore>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "proto/base/mutex.h"
 #include "proto/base/unique_fd.h"
 #include "proto/remote/remote.grpc.pb.h"
 #include "proto/transport/handshake.h"
@@ -48,7 +50,9 @@ class StreamClient {
   bool AnswerSocket();
   void ReceiveLoop();
   void Apply(const v1::ServerMessage& message);
+  void ApplyMemory(const v1::MemoryState& memory);
   void StopSending();
+  void WakeSender();
 
   std::string address_;
   std::unique_ptr<v1::Remote::Stub> stub_;
@@ -56,11 +60,13 @@ class StreamClient {
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<transport::ShmServer> server_;
   UniqueFd socket_;
-  UniqueFd quit_;                   // eventfd
+  UniqueFd bell_;                   // eventfd: the sender is to look at what follows
   std::atomic<bool> stops_{false};  // the sender is to end
   std::atomic<bool> told_{false};   // the library, why the session has ended; or it is gone
-  std::binary_semaphore sent_{0};   // the sender has ended
-  v1::ClientMessage out_;           // the sender's
+  Mutex mutex_;
+  std::vector<v1::CreditKept> kept_ ABSL_GUARDED_BY(mutex_);  // to be sent
+  std::binary_semaphore sent_{0};                             // the sender has ended
+  v1::ClientMessage out_;                                     // the sender's
   std::thread receiver_;
 };
 
