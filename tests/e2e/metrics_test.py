@@ -79,7 +79,8 @@ class Metrics(DaemonTest):
         self.assertEqual(set(of), {busy.process.pid, idle.process.pid})
         self.assertGreater(of[busy.process.pid]["commands_total"], 300)
         self.assertLess(of[idle.process.pid]["commands_total"], 20)
-        self.assertGreater(of[busy.process.pid]["device_seconds_total"], of[idle.process.pid]["device_seconds_total"])
+        for session in self.daemon.sessions():
+            self.assertAlmostEqual(of[session["pid"]]["device_seconds_total"], session["busy_ns"] / 1e9, delta=1e-8)
         self.assertGreaterEqual(of[busy.process.pid]["memory_bytes"], 256 * 256 * 4)
         self.assertEqual(of[busy.process.pid]["downloaded_bytes_total"], 256 * 256 * 4)
         self.assertGreater(series(text, "xpud_device_busy_seconds_total")[0][1], 0)
