@@ -140,14 +140,14 @@ class Metrics(DaemonTest):
             slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
             slow.connect(address_of(self.daemon))
             slow.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
-        self.assertLess(max(self.seconds_of_a_scrape() for _ in range(5)), 2)
+        self.assertLess(max(self.seconds_of_a_scrape() for _ in range(5)), MOST_TIME / 2)
         self.assertEqual(len(list(pathlib.Path(f"/proc/{self.daemon.pid}/task").iterdir())), threads_before)
         self.assertLessEqual(tcp_sockets(self.daemon.pid), 1 + 32)
 
     def test_a_connection_has_so_much_time(self):
         began, silent = time.monotonic(), self.connect(b"GET /metrics HTTP/1.1\r\n")
         self.assertEqual(silent.recv(1), b"")
-        self.assertAlmostEqual(time.monotonic() - began, MOST_TIME, delta=2)
+        self.assertGreater(time.monotonic() - began, MOST_TIME - 1)
 
 
 class OfAnExecutor(DaemonTest):
