@@ -50,13 +50,13 @@ absl::Status SessionRelay::Put(const wire::CommandHeader& header, std::span<cons
     RETURN_IF_ERROR(WaitInDaemon([&] { return (space = transport_.Reserve(command.size())) != nullptr; }));
   }
   ++sequence_;
-  Note(header, command);
+  RETURN_IF_ERROR(Note(header, command));
   std::memcpy(space, command.data(), command.size());
   transport_.Commit(command.size());
   return absl::OkStatus();
 }
 
-void SessionRelay::Note(const wire::CommandHeader& header, std::span<const std::byte> command) {
+absl::Status SessionRelay::Note(const wire::CommandHeader& header, std::span<const std::byte> command) {
   Awaited awaited = {sequence_, {}};
   if (header.kind == wire::CommandKind::kDownload) {
     awaited.part = StagingOf<wire::DownloadCommand>(command, transport_.staging().size());
@@ -67,9 +67,13 @@ void SessionRelay::Note(const wire::CommandHeader& header, std::span<const std::
     awaited.slot = stamp.slot;
   }
   if ((awaited.part.bytes == 0 && awaited.slot >= wire::kMaxTimestamps) || header.queue >= wire::kMaxQueues)
-    return;
+    return absl::OkStatus();
   MutexLock lock(mutex_);
+  awaited_bytes_ += awaited.part.bytes;
+  if (awaited_bytes_ > transport_.staging().size())
+    return absl::InvalidArgumentError("downloads under way fill more than staging");
   awaited_[header.queue].push_back(awaited);
+  return absl::OkStatus();
 }
 
 absl::Status SessionRelay::WaitInDaemon(absl::FunctionRef<bool()> done) {
@@ -144,6 +148,7 @@ void SessionRelay::AddQueue(uint32_t queue, v1::ServerMessage& message) {
   for (std::deque<Awaited>& awaited = awaited_[queue];
        !awaited.empty() && awaited.front().sequence <= completed; awaited.pop_front()) {
     const Awaited& done = awaited.front();
+    awaited_bytes_ -= done.part.bytes;
     if (done.part.bytes != 0) {
       v1::StagingPart& part = *message.add_staging();
       part.set_offset(done.part.offset);

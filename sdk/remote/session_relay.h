@@ -53,7 +53,8 @@ class SessionRelay {
   // The stream's reader.
   absl::Status Take(const v1::ClientMessage& message);
   absl::Status Put(const wire::CommandHeader& header, std::span<const std::byte> command);
-  void Note(const wire::CommandHeader& header, std::span<const std::byte> command);
+  // InvalidArgument: its downloads want more of staging than there is, which no library's do.
+  absl::Status Note(const wire::CommandHeader& header, std::span<const std::byte> command);
   absl::Status WaitInDaemon(absl::FunctionRef<bool()> done);
   // The stream's writer.
   void SendLoop(const std::function<void()>& cancel);
@@ -72,7 +73,8 @@ class SessionRelay {
   uint64_t sequence_ = 0;          // the reader's
   Mutex mutex_;
   std::array<std::deque<Awaited>, wire::kMaxQueues> awaited_ ABSL_GUARDED_BY(mutex_);
-  std::array<QueueSeen, wire::kMaxQueues> queues_;  // the writer's: what was sent
+  uint64_t awaited_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of staging
+  std::array<QueueSeen, wire::kMaxQueues> queues_;      // the writer's: what was sent
   std::array<MemorySeen, transport::kMaxDevices> memory_ ABSL_GUARDED_BY(mutex_);
 };
 

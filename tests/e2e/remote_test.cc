@@ -232,8 +232,13 @@ TEST_F(Hostile, WhatIsNoSessionIsRefusedAndNobodyElseNotices) {
   for (const Message& message :
        {Commands("123"), Commands(std::string(8, '\0')), Commands(std::string("\xff\xff\xff\xff\0\0\0\0", 8)),
         Commands(std::string("\x10\0\0\0\x01\0\0\0", 8)), staging})
-    EXPECT_FALSE(Say({Greeting(), message}).ok());
-  EXPECT_FALSE(Say({Greeting(), Commands(std::string("\x08\0\0\0\x7f\0\0\0", 8))}).ok());
+    EXPECT_EQ(Say({Greeting(), message}).error_code(), grpc::CANCELLED);
+  // Each asks for all of staging to be sent back.
+  wire::DownloadCommand all = {{sizeof(all), wire::CommandKind::kDownload, 0, 0}, {}, 0, {}, 4 << 20};
+  const std::string one(reinterpret_cast<const char*>(&all), sizeof(all));
+  EXPECT_EQ(Say({Greeting(), Commands(one + one)}).error_code(), grpc::CANCELLED);
+  EXPECT_EQ(Say({Greeting(), Commands(std::string("\x08\0\0\0\x7f\0\0\0", 8))}).error_code(),
+            grpc::CANCELLED);
   EXPECT_THAT(closed_, HasSubstr("a command of unknown kind"));
   EXPECT_EQ(Double(**innocent, 8), 16);
   EXPECT_TRUE(Within(kSoon, [&] {
