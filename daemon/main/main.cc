@@ -28,6 +28,7 @@
 #include "kernels/compiler/object_cache.h"
 #include "proto/base/checks.h"
 #include "proto/base/status_macros.h"
+#include "proto/base/user.h"
 #include "proto/transport/barrier.h"
 
 namespace xpud {
@@ -92,6 +93,12 @@ absl::StatusOr<std::string> PrepareCache(const Options& options) {
 uint64_t HostMemoryLimit(const Options& options) {
   if (options.host_memory_limit_mb) return static_cast<uint64_t>(*options.host_memory_limit_mb) << 20;
   return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) / 2;
+}
+
+std::optional<uint32_t> GatewayUid(const std::string& user) {
+  const auto uid = ParseUser(user);
+  if (!user.empty() && !uid) spdlog::warn("gateway_user_unknown name=\"{}\"", user);
+  return uid;
 }
 
 absl::StatusOr<std::vector<session::DeviceState>> OpenDevices(const Options& options,
@@ -202,6 +209,7 @@ absl::Status Run(const Options& options) {
   service::Listener::Options listener_options{
       options.socket, options.socket_mode, {}, HostMemoryLimit(options)};
   if (options.user_clients) listener_options.user_clients = static_cast<size_t>(*options.user_clients);
+  listener_options.gateway_uid = GatewayUid(options.gateway_user);
   if (options.exit_when_idle_seconds)
     listener_options.exit_when_idle = std::chrono::seconds(*options.exit_when_idle_seconds);
   ASSIGN_OR_RETURN(auto listener, service::Listener::Create(listener_options));

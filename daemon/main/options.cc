@@ -55,8 +55,8 @@ struct Argument {
   std::function<absl::Status(Options&, const std::string&)> set;
 };
 
-const std::array<Argument, 17>& Arguments() {
-  static const auto* const arguments = new std::array<Argument, 17>{{
+const std::array<Argument, 18>& Arguments() {
+  static const auto* const arguments = new std::array<Argument, 18>{{
       {"--socket",
        [](Options& o, const std::string& v) {
          o.socket = v;
@@ -100,6 +100,11 @@ const std::array<Argument, 17>& Arguments() {
        [](Options& o, const std::string& v) { return ParseInt(v, 0, o.host_memory_limit_mb.emplace()); }},
       {"--user-clients",
        [](Options& o, const std::string& v) { return ParseInt(v, 1, o.user_clients.emplace()); }},
+      {"--gateway-user",
+       [](Options& o, const std::string& v) {
+         o.gateway_user = v;
+         return absl::OkStatus();
+       }},
       {"--kernel-limit",
        [](Options& o, const std::string& v) { return ParseInt(v, 256, o.kernel_limit.emplace()); }},
       {"--cache-limit",
@@ -145,6 +150,8 @@ const char kUsage[] = R"(xpud: owns this machine's accelerators and serves them 
   --host-memory-limit MB a session may share this much of its memory with its devices, which keeps it in RAM
                          (default half of this machine's memory)
   --user-clients COUNT   a user may have so many clients connected (default 768, of 1024 places in all)
+  --gateway-user USER    whose xpud-gateway may say for which of its tenants it asks; where there is no such user, nobody's
+                         (default: only the daemon's own user's, and root's)
   --kernel-limit COUNT   keep so many compiled kernels for each device, those that were used last (default 4096)
   --cache-limit MB       keep so much of them on disk, what was used last (default 1024)
   --metrics-listen [HOST:]PORT

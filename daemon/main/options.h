@@ -25,9 +25,10 @@ struct Options {
   std::optional<int> memory_quota_mb;       // of a user, on each device; default: nine tenths
   std::optional<int> host_memory_limit_mb;  // of a session; default: half of the machine's memory
   std::optional<int> user_clients;          // that a user may have connected; default: three quarters of all
-  std::optional<int> kernel_limit;          // that are kept for each device
-  std::optional<int> cache_limit_mb;        // of compiled kernels on disk
-  std::string metrics_address;              // HOST:PORT or PORT; empty: no metrics
+  std::string gateway_user;           // may say for which tenant it asks; empty: no other user than ours
+  std::optional<int> kernel_limit;    // that are kept for each device
+  std::optional<int> cache_limit_mb;  // of compiled kernels on disk
+  std::string metrics_address;        // HOST:PORT or PORT; empty: no metrics
   bool standby_executor = false;
   bool test_kernels = false;    // tests: clients may run kernels that fault or do not end
   int ready_fd = -1;            // gets one byte when clients can connect

@@ -14,13 +14,13 @@ uint64_t Less(uint64_t a, uint64_t b) { return a - std::min(a, b); }
 
 }  // namespace
 
-Ledger::Account& Ledger::Open(uint32_t uid, std::atomic<uint64_t>* published,
+Ledger::Account& Ledger::Open(const Tenant& tenant, std::atomic<uint64_t>* published,
                               const std::atomic<uint64_t>* claimed) {
-  Tenant& tenant = tenants_[uid];
-  tenant.uid = uid;
-  ++tenant.accounts;
+  auto& share = *tenants_.try_emplace(tenant).first;
+  ++share.second.accounts;
   Account& account = accounts_.emplace_back();
-  account.tenant_ = &tenant;
+  account.share_ = &share;
+  account.label_ = labels_.try_emplace(tenant, static_cast<uint32_t>(labels_.size() + 1)).first->second;
   account.published_ = published;
   account.claimed_ = claimed;
   return account;
@@ -29,21 +29,21 @@ Ledger::Account& Ledger::Open(uint32_t uid, std::atomic<uint64_t>* published,
 void Ledger::Close(Account& account) {
   XPUD_CHECK(account.held_ == 0);
   SetCredit(account, 0);
-  const uint32_t uid = account.uid();
-  --account.tenant_->accounts;
+  const Tenant tenant = account.share_->first;
+  --account.share_->second.accounts;
   accounts_.remove_if([&](const Account& each) { return &each == &account; });
-  Forget(uid);
+  Forget(tenant);
 }
 
-void Ledger::Forget(uint32_t uid) {
-  const auto found = tenants_.find(uid);
+void Ledger::Forget(const Tenant& tenant) {
+  const auto found = tenants_.find(tenant);
   if (found != tenants_.end() && found->second.accounts == 0 && !found->second.quota) tenants_.erase(found);
 }
 
 void Ledger::SetCredit(Account& account, uint64_t credit) {
   if (credit == account.credit_) return;
   unused_ -= Unused(account);
-  account.tenant_->credit += credit - account.credit_;
+  account.share_->second.credit += credit - account.credit_;
   account.credit_ = credit;
   unused_ += Unused(account);
   account.published_->store(credit, std::memory_order_seq_cst);
@@ -65,26 +65,27 @@ void Ledger::Release(Account& account, uint64_t bytes) {
 }
 
 uint64_t Ledger::Room(const Account& account) const {
-  const uint64_t of_tenant = Less(QuotaOf(*account.tenant_), account.tenant_->credit);
+  const uint64_t of_tenant = Less(QuotaOf(account.share_->second), account.share_->second.credit);
   return account.quota_ ? std::min(of_tenant, Less(*account.quota_, account.credit_)) : of_tenant;
 }
 
 std::optional<MemoryShortage> Ledger::ShortOf(const Account& account, uint64_t more) const {
   if (account.quota_ && more > Less(*account.quota_, account.credit_))
     return MemoryShortage{MemoryShortage::Scope::kProcess, *account.quota_, account.credit_};
-  const uint64_t quota = QuotaOf(*account.tenant_);
-  if (more > Less(quota, account.tenant_->credit))
-    return MemoryShortage{MemoryShortage::Scope::kUser, quota, account.tenant_->credit};
+  const uint64_t quota = QuotaOf(account.share_->second);
+  if (more > Less(quota, account.share_->second.credit))
+    return MemoryShortage{MemoryShortage::Scope::kUser, quota, account.share_->second.credit};
   return std::nullopt;
 }
 
 uint64_t Ledger::QuotaOf(const Account& account) const {
-  const uint64_t of_tenant = QuotaOf(*account.tenant_);
+  const uint64_t of_tenant = QuotaOf(account.share_->second);
   return account.quota_ ? std::min(of_tenant, *account.quota_) : of_tenant;
 }
 
 bool Ledger::IsBeyondQuota(const Account& account) const {
-  return account.credit_ > QuotaOf(account) || account.tenant_->credit > QuotaOf(*account.tenant_);
+  return account.credit_ > QuotaOf(account) ||
+         account.share_->second.credit > QuotaOf(account.share_->second);
 }
 
 void Ledger::SetIdle(Account& account, bool idle) {
@@ -113,11 +114,9 @@ void Ledger::SetDefaultQuota(std::optional<uint64_t> bytes) {
   Enforce();
 }
 
-void Ledger::SetTenantQuota(uint32_t uid, std::optional<uint64_t> bytes) {
-  Tenant& tenant = tenants_[uid];
-  tenant.uid = uid;
-  tenant.quota = bytes;
-  Forget(uid);
+void Ledger::SetTenantQuota(const Tenant& tenant, std::optional<uint64_t> bytes) {
+  tenants_[tenant].quota = bytes;
+  Forget(tenant);
   Enforce();
 }
 

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "absl/functional/function_ref.h"
+#include "daemon/memory/tenant.h"
 #include "proto/base/checks.h"
 #include "proto/base/out_of_memory.h"
 
@@ -17,8 +18,7 @@ namespace xpud::memory {
 
 class Ledger {
  public:
-  struct Tenant {
-    uint32_t uid = 0;
+  struct Share {
     std::optional<uint64_t> quota;  // set for it alone
     uint64_t credit = 0;            // of its accounts
     int accounts = 0;
@@ -26,14 +26,16 @@ class Ledger {
 
   class Account {
    public:
-    uint32_t uid() const { return tenant_->uid; }
+    // Not 0, and no other tenant's: whose bytes may lie in a memory.
+    uint32_t label() const { return label_; }
     uint64_t credit() const { return credit_; }
     uint64_t held() const { return held_; }
     std::optional<uint64_t> quota() const { return quota_; }
 
    private:
     friend class Ledger;
-    Tenant* tenant_ = nullptr;
+    std::map<Tenant, Share>::value_type* share_ = nullptr;
+    uint32_t label_ = 0;
     std::atomic<uint64_t>* published_ = nullptr;      // where its client reads its credit
     const std::atomic<uint64_t>* claimed_ = nullptr;  // and says what it means to use of that
     uint64_t credit_ = 0;
@@ -47,7 +49,7 @@ class Ledger {
 
   // An account's credit is stored to `published`; the client writes anything to `claimed`, and then looks at
   // its credit. Both outlive the account.
-  Account& Open(uint32_t uid, std::atomic<uint64_t>* published, const std::atomic<uint64_t>* claimed);
+  Account& Open(const Tenant& tenant, std::atomic<uint64_t>* published, const std::atomic<uint64_t>* claimed);
   // It holds nothing any more.
   void Close(Account& account);
 
@@ -71,13 +73,13 @@ class Ledger {
 
   // Quotas from now on, nullopt: the default again. What is held beyond them stays.
   void SetDefaultQuota(std::optional<uint64_t> bytes);
-  void SetTenantQuota(uint32_t uid, std::optional<uint64_t> bytes);
+  void SetTenantQuota(const Tenant& tenant, std::optional<uint64_t> bytes);
   void SetQuota(Account& account, std::optional<uint64_t> bytes);
-  uint64_t QuotaOf(const Tenant& tenant) const { return tenant.quota.value_or(default_quota_); }
+  uint64_t QuotaOf(const Share& share) const { return share.quota.value_or(default_quota_); }
   // The least of its own, if it has one, and its tenant's.
   uint64_t QuotaOf(const Account& account) const;
   uint64_t default_quota() const { return default_quota_; }
-  const std::map<uint32_t, Tenant>& tenants() const { return tenants_; }
+  const std::map<Tenant, Share>& tenants() const { return tenants_; }
 
  private:
   static uint64_t Unused(const Account& account) {
@@ -90,11 +92,12 @@ class Ledger {
     TakeBack([&](const Account& account) { return IsBeyondQuota(account); });
   }
   bool IsBeyondQuota(const Account& account) const;
-  void Forget(uint32_t uid);
+  void Forget(const Tenant& tenant);
 
   const uint64_t capacity_;
   uint64_t default_quota_;
-  std::map<uint32_t, Tenant> tenants_;
+  std::map<Tenant, Share> tenants_;
+  std::map<Tenant, uint32_t> labels_;  // of all there ever were: their bytes may still be in free memory
   std::list<Account> accounts_;
   uint64_t unused_ = 0;
 };

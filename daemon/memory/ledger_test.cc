@@ -20,9 +20,9 @@ class LedgerTest : public ::testing::Test {
   Ledger ledger_{1000};
   std::atomic<uint64_t> words_[3] = {}, claims_[3] = {};
   // Two sessions of one tenant, and one of another.
-  Ledger::Account& a_ = ledger_.Open(7, &words_[0], &claims_[0]);
-  Ledger::Account& b_ = ledger_.Open(7, &words_[1], &claims_[1]);
-  Ledger::Account& c_ = ledger_.Open(8, &words_[2], &claims_[2]);
+  Ledger::Account& a_ = ledger_.Open({7}, &words_[0], &claims_[0]);
+  Ledger::Account& b_ = ledger_.Open({7}, &words_[1], &claims_[1]);
+  Ledger::Account& c_ = ledger_.Open({8}, &words_[2], &claims_[2]);
 };
 
 TEST_F(LedgerTest, WhatIsHeldIsPartOfTheCredit) {
@@ -68,13 +68,13 @@ TEST_F(LedgerTest, ALowerQuotaTakesUnusedCreditBackOnceTheSessionIsIdle) {
   ledger_.Give(a_, 600);
   ledger_.Hold(a_, 300);
   ledger_.SetIdle(a_, false);
-  ledger_.SetTenantQuota(7, 200);
+  ledger_.SetTenantQuota({7}, 200);
   EXPECT_EQ(words_[0], 600u);
   EXPECT_EQ(ledger_.Room(a_), 0u);
   ledger_.SetIdle(a_, true);
   EXPECT_EQ(words_[0], 300u);  // what it holds stays
   EXPECT_EQ(ledger_.Room(a_), 0u);
-  ledger_.SetTenantQuota(7, std::nullopt);
+  ledger_.SetTenantQuota({7}, std::nullopt);
   EXPECT_EQ(ledger_.Room(a_), 600u);
   ledger_.SetDefaultQuota(350);
   EXPECT_EQ(ledger_.Room(a_), 50u);
@@ -105,12 +105,25 @@ TEST_F(LedgerTest, WhatIsClaimedIsNotTakenBack) {
 
 TEST_F(LedgerTest, ATenantIsForgottenUnlessItHasAQuota) {
   std::atomic<uint64_t> word{0};
-  ledger_.SetTenantQuota(10, 5);
-  ledger_.Close(ledger_.Open(9, &word, &word));
-  ledger_.Close(ledger_.Open(10, &word, &word));
-  EXPECT_FALSE(ledger_.tenants().contains(9));
-  EXPECT_TRUE(ledger_.tenants().contains(10));
-  EXPECT_EQ(ledger_.Room(ledger_.Open(10, &word, &word)), 5u);
+  ledger_.SetTenantQuota({10}, 5);
+  ledger_.Close(ledger_.Open({9}, &word, &word));
+  ledger_.Close(ledger_.Open({10}, &word, &word));
+  EXPECT_FALSE(ledger_.tenants().contains({9}));
+  EXPECT_TRUE(ledger_.tenants().contains({10}));
+  EXPECT_EQ(ledger_.Room(ledger_.Open({10}, &word, &word)), 5u);
+}
+
+TEST_F(LedgerTest, TenantsBehindOneGatewayShareNothing) {
+  std::atomic<uint64_t> words[3], claims[3] = {};
+  Ledger::Account& one = ledger_.Open({9, "one"}, &words[0], &claims[0]);
+  Ledger::Account& other = ledger_.Open({9, "other"}, &words[1], &claims[1]);
+  EXPECT_NE(one.label(), other.label());
+  ledger_.SetTenantQuota({9, "one"}, 5);
+  EXPECT_EQ(ledger_.Room(one), 5u);
+  EXPECT_GT(ledger_.Room(other), 5u);
+  const uint32_t before = other.label();
+  ledger_.Close(other);
+  EXPECT_EQ(ledger_.Open({9, "other"}, &words[2], &claims[2]).label(), before) << "what it left is its own";
 }
 
 }  // namespace

@@ -76,7 +76,7 @@ absl::StatusOr<Block> Pool::Allocate(uint64_t bytes, Ledger::Account& account, Z
                  credit = account.credit() - std::min(account.credit(), account.held());
   if (Refused(rounded > credit)) RETURN_IF_ERROR(Secure(rounded - credit));
   RETURN_IF_ERROR(MakeRoom(bytes));
-  const uint32_t tenant = account.uid() + 1;
+  const uint32_t tenant = account.label();
   const auto range = ranges_.Allocate(bytes, tenant);
   XPUD_CHECK(range.has_value());
   peak_ = std::max(peak_, used_bytes());
@@ -96,7 +96,7 @@ absl::StatusOr<Block> Pool::Allocate(uint64_t bytes, Ledger::Account& account, Z
 
 void Pool::Free(const Block& block) {
   ledger_.Release(*block.account, block.bytes);
-  ranges_.Free({reinterpret_cast<uint64_t>(block.address), block.bytes, 0}, block.account->uid() + 1);
+  ranges_.Free({reinterpret_cast<uint64_t>(block.address), block.bytes, 0}, block.account->label());
   Poison(block.address, block.bytes);
 }
 

@@ -121,7 +121,8 @@ void Engine::CloseForFault(uint64_t id, const std::string& reason) {
   const auto found = sessions_.find(id);
   if (found == sessions_.end()) return;
   const session::Peer& peer = found->second->peer();
-  spdlog::warn("session_closed id={} pid={} uid={} reason=\"{}\"", id, peer.pid, peer.uid, reason);
+  spdlog::warn("session_closed id={} pid={} tenant={} reason=\"{}\"", id, peer.pid, peer.tenant.Text(),
+               reason);
   ++counters_.sessions_closed_for_fault;
   Evict(id, reason);
 }
@@ -147,7 +148,7 @@ absl::Status Engine::Admits() const {
 void Engine::NoteSession(const char* kind, const session::Session& session, std::string text) {
   const session::Peer& peer = session.peer();
   events_.Add({.kind = kind,
-               .session = Event::Session{session.id(), peer.pid, peer.uid, peer.name},
+               .session = Event::Session{session.id(), peer.pid, peer.tenant, peer.name},
                .text = std::move(text)});
 }
 

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/memory/tenant.h"
 #include "proto/base/mutex.h"
 
 namespace xpud::scheduler {
@@ -20,7 +21,7 @@ struct Event {
   struct Session {
     uint64_t id = 0;
     int32_t pid = 0;
-    uint32_t uid = 0;
+    Tenant tenant = {};
     std::string name = {};  // what the client calls itself
   };
   std::optional<Session> session = std::nullopt;

@@ -18,6 +18,7 @@
 #include "daemon/service/control_events.h"
 #include "daemon/service/listener.h"
 #include "proto/base/clock.h"
+#include "proto/base/grpc_status.h"
 #include "proto/base/status_macros.h"
 #include "proto/control/xpud.grpc.pb.h"
 
@@ -73,9 +74,11 @@ void Fill(const session::Session& session, std::span<const session::DeviceState>
   const session::SessionStats& stats = session.stats();
   out.set_id(session.id());
   out.set_pid(session.peer().pid);
-  out.set_uid(session.peer().uid);
+  const Tenant& tenant = session.peer().tenant;
+  out.set_uid(tenant.uid);
+  if (!tenant.name.empty()) out.set_tenant_name(tenant.name);
+  out.set_tenant(tenant.Text());
   out.set_client_name(session.peer().name);
-  out.set_tenant(absl::StrCat("uid:", session.peer().uid));
   out.set_age_ns(NowNs() - session.opened_ns());
   out.set_memory_peak_bytes(stats.peak_bytes);
   out.set_buffers(session.buffer_count());
@@ -113,15 +116,11 @@ v1::Quota& AddQuota(uint32_t device, const std::optional<uint64_t>& bytes, uint6
 std::string Describe(const v1::SetQuotaRequest& request) {
   std::string text = request.default_() ? "default"
                      : request.target_case() == v1::SetQuotaRequest::kUid
-                         ? absl::StrCat("uid ", request.uid())
+                         ? Tenant{request.uid(), request.tenant_name()}.Text()
                          : absl::StrCat("session ", request.session());
   absl::StrAppend(&text,
                   request.has_device() ? absl::StrCat(", device ", request.device()) : ", each device");
   return absl::StrCat(text, ": ", request.has_bytes() ? absl::StrCat(request.bytes(), " bytes") : "none");
-}
-
-grpc::Status ToGrpc(const absl::Status& status) {
-  return {static_cast<grpc::StatusCode>(status.code()), std::string(status.message())};
 }
 
 }  // namespace
@@ -239,7 +238,7 @@ class Control::Service final : public v1::Control::Service {
           ledger.SetDefaultQuota(bytes);
           break;
         case v1::SetQuotaRequest::kUid:
-          ledger.SetTenantQuota(request.uid(), bytes);
+          ledger.SetTenantQuota({request.uid(), request.tenant_name()}, bytes);
           break;
         case v1::SetQuotaRequest::kSession:
           ledger.SetQuota(session->account(d), bytes);
@@ -256,13 +255,14 @@ class Control::Service final : public v1::Control::Service {
     for (uint32_t d = 0; d < engine_.devices().size(); ++d) {
       const memory::Ledger& ledger = engine_.devices()[d].pool->ledger();
       AddQuota(d, ledger.default_quota(), ledger.default_quota(), out).set_default_(true);
-      for (const auto& [uid, tenant] : ledger.tenants()) {
-        v1::Quota& quota = AddQuota(d, tenant.quota, ledger.QuotaOf(tenant), out);
-        quota.set_uid(uid);
-        quota.set_credit_bytes(tenant.credit);
+      for (const auto& [tenant, share] : ledger.tenants()) {
+        v1::Quota& quota = AddQuota(d, share.quota, ledger.QuotaOf(share), out);
+        quota.set_uid(tenant.uid);
+        if (!tenant.name.empty()) quota.set_tenant_name(tenant.name);
+        quota.set_credit_bytes(share.credit);
         uint64_t used = 0;
         for (const session::Session* session : sessions)
-          used += session->peer().uid == uid ? session->allocated_bytes(d) : 0;
+          used += session->peer().tenant == tenant ? session->allocated_bytes(d) : 0;
         quota.set_used_bytes(used);
       }
       for (const session::Session* session : sessions) {

@@ -19,7 +19,8 @@ void Fill(const scheduler::Event& event, v1::Event& out) {
   if (event.session) {
     out.set_session(event.session->id);
     out.set_pid(event.session->pid);
-    out.set_uid(event.session->uid);
+    out.set_uid(event.session->tenant.uid);
+    if (!event.session->tenant.name.empty()) out.set_tenant_name(event.session->tenant.name);
     out.set_client_name(event.session->name);
   }
   if (event.device) out.set_device(*event.device);

@@ -12,6 +12,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <bit>
 #include <csignal>
 #include <cstring>
 #include <filesystem>
@@ -184,7 +185,7 @@ bool Listener::Admit(UniqueFd socket, const ucred& peer) {
   Client client;
   client.process.Reset(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
   if (!client.process.valid()) return false;  // it has ended already
-  client.peer = {peer.pid, peer.uid, ""};
+  client.peer = {peer.pid, {peer.uid, ""}, ""};
   client.accepted = Clock::now();
   const uint64_t key = next_key_++;
   if (!Watch(epoll_.get(), socket.get(), EPOLLIN | EPOLLRDHUP, SocketTag(key)).ok() ||
@@ -209,9 +210,10 @@ bool Listener::TurnAway() {
 
 // A client that speaks our protocol is told why it gets no session.
 void Listener::Refuse(const Client& client, const transport::Hello& hello, const absl::Status& why) {
-  spdlog::warn("client_refused pid={} uid={} reason=\"{}\"", client.peer.pid, client.peer.uid,
+  spdlog::warn("client_refused pid={} tenant={} reason=\"{}\"", client.peer.pid, client.peer.tenant.Text(),
                std::string(why.message()));
-  if (hello.magic == transport::kHelloMagic) SendRefusal(client.socket.get(), why);
+  if (hello.magic == transport::kHelloMagic || hello.magic == transport::kVouchMagic)
+    SendRefusal(client.socket.get(), why);
   shutdown(client.socket.get(), SHUT_RDWR);  // its hang-up drops it
 }
 
@@ -262,13 +264,27 @@ void Listener::Greet(scheduler::Engine& engine, Client& client) {
   transport::Hello hello = {};
   absl::Status status =
       transport::ReceiveMessage(client.socket.get(), std::as_writable_bytes(std::span(&hello, 1)));
+  if (status.ok() && hello.magic == transport::kVouchMagic) {
+    status = TakeVouch(client, std::bit_cast<transport::Vouch>(hello));
+    if (status.ok()) return;  // its greeting follows
+  }
   if (status.ok()) status = OpenSession(engine, client, hello);
   if (status.ok()) {
-    spdlog::info("session_opened id={} pid={} uid={} name=\"{}\"", client.session, client.peer.pid,
-                 client.peer.uid, absl::Utf8SafeCEscape(client.peer.name));
+    spdlog::info("session_opened id={} pid={} tenant={} name=\"{}\"", client.session, client.peer.pid,
+                 client.peer.tenant.Text(), absl::Utf8SafeCEscape(client.peer.name));
     return;
   }
   Refuse(client, hello, status);
+}
+
+absl::Status Listener::TakeVouch(Client& client, const transport::Vouch& vouch) const {
+  Tenant& tenant = client.peer.tenant;
+  if (tenant.uid != 0 && tenant.uid != geteuid() && tenant.uid != options_.gateway_uid)
+    return absl::PermissionDeniedError(absl::StrCat("user ", tenant.uid,
+                                                    " may not speak for others; the one whom xpud's "
+                                                    "--gateway-user names may"));
+  tenant.name = transport::GetText(vouch.tenant);
+  return absl::OkStatus();
 }
 
 void Listener::TakeMemory(scheduler::Engine& engine, uint64_t key, Client& client) {
@@ -331,7 +347,7 @@ void Listener::Drop(scheduler::Engine& engine, uint64_t key, const char* reason)
     engine.Post([&engine, id, reason] { engine.CloseSession(id, reason); });
     spdlog::info("session_closed id={} pid={} reason=\"{}\"", id, found->second.peer.pid, reason);
   }
-  places_.Release(found->second.peer.uid);
+  places_.Release(found->second.peer.tenant.uid);
   clients_.erase(found);
   last_client_ = Clock::now();
 }

@@ -30,6 +30,8 @@ class Listener {
     std::optional<std::chrono::seconds> exit_when_idle;  // end this long after the last client
     uint64_t host_memory_limit = 0;                      // bytes that a session may share with its devices
     size_t user_clients = Places::kMostOfUser;           // that a user may have connected
+    std::optional<uint32_t> gateway_uid =
+        {};  // may say for whom it asks, as this process's user and root may
   };
 
   // Takes the socket path for itself (a lock beside it); AlreadyExists when another daemon holds it.
@@ -60,6 +62,7 @@ class Listener {
   // One client, for want of file descriptors; false where none is there.
   bool TurnAway();
   void Greet(scheduler::Engine& engine, Client& client);
+  absl::Status TakeVouch(Client& client, const transport::Vouch& vouch) const;
   absl::Status OpenSession(scheduler::Engine& engine, Client& client, const transport::Hello& hello);
   static void Refuse(const Client& client, const transport::Hello& hello, const absl::Status& why);
   // Host memory that a client shares: see proto/transport/host_memory.h. Until it is answered, nothing else

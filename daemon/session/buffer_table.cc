@@ -25,7 +25,7 @@ absl::Status BufferTable::Grow() {
     ASSIGN_OR_RETURN(Mapping piece, Mapping::MapPrivate(kPiece * sizeof(Buffer)));
     pieces_.push_back(std::move(piece));
   }
-  RETURN_IF_ERROR(space_.Take(uid_, kStep));
+  RETURN_IF_ERROR(space_.Take(tenant_, kStep));
   taken_ += kStep;
   return absl::OkStatus();
 }

@@ -45,8 +45,8 @@ static_assert(std::is_trivially_copyable_v<Buffer>);
 class BufferTable {
  public:
   // `space`: what it takes there, it returns at its end.
-  BufferTable(TableSpace& space, uint32_t uid) : space_(space), uid_(uid) {}
-  ~BufferTable() { space_.Return(uid_, taken_); }
+  BufferTable(TableSpace& space, Tenant tenant) : space_(space), tenant_(std::move(tenant)) {}
+  ~BufferTable() { space_.Return(tenant_, taken_); }
   BufferTable(const BufferTable&) = delete;
   BufferTable& operator=(const BufferTable&) = delete;
 
@@ -82,7 +82,7 @@ class BufferTable {
   absl::Status Grow();
 
   TableSpace& space_;
-  const uint32_t uid_;
+  const Tenant tenant_;
   std::vector<Mapping> pieces_;
   uint32_t taken_ = 0;  // of the space
   uint32_t size_ = 0;   // ids that were used so far, from 1 on: 0 is null

@@ -10,7 +10,7 @@ namespace {
 // A table of one of a user's sessions.
 class BufferTableTest : public ::testing::Test {
  protected:
-  static constexpr uint32_t kUser = 7;
+  inline static const Tenant kUser = {7};
 
   Buffer* Insert(wire::Handle handle) { return Insert(table_, handle); }
   // Null where it is not admitted.
@@ -83,11 +83,11 @@ TEST_F(BufferTableTest, TheTablesOfAUserAreLimitedTogetherAndGiveBackWhatTheyToo
   ASSERT_NE(Insert(*other, {1, 1}), nullptr);
   uint64_t taken = 0;
   while (space_.Take(kUser, 1).ok()) ++taken;
-  EXPECT_GT(taken, TableSpace::kMostOfUser / 2);
+  EXPECT_GT(taken, TableSpace::kMostOfTenant / 2);
   const absl::Status status = table_.Admit({1, 1});
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
   EXPECT_NE(Insert(*other, {2, 1}), nullptr) << "in the room that it has";
-  BufferTable of_another(space_, kUser + 1);
+  BufferTable of_another(space_, Tenant{kUser.uid + 1});
   EXPECT_NE(Insert(of_another, {1, 1}), nullptr);
   other.reset();
   EXPECT_NE(Insert({1, 1}), nullptr);

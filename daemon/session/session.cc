@@ -37,11 +37,11 @@ Session::Session(uint64_t id, Peer peer, std::unique_ptr<transport::ServerTransp
       opened_ns_(NowNs()),
       transport_(std::move(transport)),
       devices_(devices),
-      buffers_(tables, peer_.uid),
+      buffers_(tables, peer_.tenant),
       host_(id, devices, host_memory_limit) {
   for (uint32_t d = 0; d < devices_.size(); ++d)
     accounts_[d] =
-        &devices_[d].pool->ledger().Open(peer_.uid, transport_->CreditWord(d), transport_->ClaimWord(d));
+        &devices_[d].pool->ledger().Open(peer_.tenant, transport_->CreditWord(d), transport_->ClaimWord(d));
 }
 
 absl::Status Session::Open() {

@@ -28,7 +28,7 @@ namespace xpud::session {
 // Who is at the other end, as the kernel says.
 struct Peer {
   int32_t pid = 0;
-  uint32_t uid = 0;
+  Tenant tenant;
   std::string name;  // what the client calls itself
 };
 

@@ -4,22 +4,22 @@
 
 namespace xpud::session {
 
-absl::Status TableSpace::Take(uint32_t uid, uint64_t entries) {
-  const auto found = of_user_.find(uid);
-  const uint64_t has = found == of_user_.end() ? 0 : found->second;
-  if (has + entries > kMostOfUser) {
-    return absl::ResourceExhaustedError(absl::StrCat("the sessions of user ", uid, " have room for ", has,
-                                                     " buffers; ", kMostOfUser, " are allowed"));
+absl::Status TableSpace::Take(const Tenant& tenant, uint64_t entries) {
+  const auto found = of_tenant_.find(tenant);
+  const uint64_t has = found == of_tenant_.end() ? 0 : found->second;
+  if (has + entries > kMostOfTenant) {
+    return absl::ResourceExhaustedError(absl::StrCat("the sessions of ", tenant.Text(), " have room for ",
+                                                     has, " buffers; ", kMostOfTenant, " are allowed"));
   }
-  of_user_[uid] = has + entries;
+  of_tenant_[tenant] = has + entries;
   return absl::OkStatus();
 }
 
-void TableSpace::Return(uint32_t uid, uint64_t entries) {
+void TableSpace::Return(const Tenant& tenant, uint64_t entries) {
   if (entries == 0) return;
-  const auto found = of_user_.find(uid);
+  const auto found = of_tenant_.find(tenant);
   found->second -= entries;
-  if (found->second == 0) of_user_.erase(found);
+  if (found->second == 0) of_tenant_.erase(found);
 }
 
 }  // namespace xpud::session

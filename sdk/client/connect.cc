@@ -30,10 +30,15 @@ absl::Status SetReceiveTimeout(int socket, std::chrono::milliseconds timeout) {
 }
 
 absl::StatusOr<Connection> Handshake(UniqueFd socket, const std::string& address,
-                                     const ConnectOptions& options) {
+                                     const ConnectOptions& options, const std::string& tenant = "") {
   transport::Hello hello = {transport::kHelloMagic, wire::kOldestVersion, wire::kNewestVersion, {}};
   transport::SetText(hello.client_name, ClientName(options.client_name));
   RETURN_IF_ERROR(SetReceiveTimeout(socket.get(), options.timeout));
+  if (!tenant.empty()) {
+    transport::Vouch vouch = {transport::kVouchMagic, 0, {}};
+    transport::SetText(vouch.tenant, tenant);
+    (void)transport::SendMessage(socket.get(), std::as_bytes(std::span(&vouch, 1)));
+  }
   // Where the daemon has no place for this client, it says so and does not wait for the greeting.
   (void)transport::SendMessage(socket.get(), std::as_bytes(std::span(&hello, 1)));
   Connection connection;
@@ -93,12 +98,12 @@ absl::StatusOr<UniqueFd> ConnectSocket(const std::string& path) {
   return absl::ErrnoToStatus(errno, absl::StrCat("connecting to ", path, " failed"));
 }
 
-absl::StatusOr<Connection> Connect(const ConnectOptions& options) {
+absl::StatusOr<Connection> Connect(const ConnectOptions& options, const std::string& tenant) {
   ASSIGN_OR_RETURN(const std::vector<std::string> sockets, DaemonSockets(options.address));
   for (const std::string& path : sockets) {
     absl::StatusOr<UniqueFd> socket =
         IsRemoteAddress(path) ? StartConnector(path, options.timeout) : ConnectSocket(path);
-    if (socket.ok()) return Handshake(*std::move(socket), path, options);
+    if (socket.ok()) return Handshake(*std::move(socket), path, options, tenant);
     if (!absl::IsNotFound(socket.status())) return socket.status();
   }
   const bool named = !options.address.empty() || !EnvironmentAddress().empty();

@@ -22,7 +22,8 @@ struct Connection {
   bool started_daemon = false;
 };
 
-// Finds or starts a daemon as ConnectOptions says, and opens a session with it.
-absl::StatusOr<Connection> Connect(const ConnectOptions& options);
+// Finds or starts a daemon as ConnectOptions says, and opens a session with it. `tenant`: a gateway's, for
+// whom it asks; empty: for this process's user.
+absl::StatusOr<Connection> Connect(const ConnectOptions& options, const std::string& tenant = "");
 
 }  // namespace xpud::client

@@ -13,6 +13,8 @@
 #include "absl/strings/str_cat.h"
 #include "proto/base/status_macros.h"
 #include "proto/remote/commands.h"
+#include "sdk/remote/admission.h"
+#include "sdk/remote/control_relay.h"
 #include "sdk/remote/credentials.h"
 #include "sdk/remote/gateway_options.h"
 #include "sdk/remote/stream_server.h"
@@ -42,12 +44,11 @@ bool IsLoopback(const std::string& listen) {
 }
 
 absl::Status Run(const GatewayOptions& options, const sigset_t& ends) {
-  StreamServer::Options server_options = {options.socket, "", options.sessions};
-  if (!options.token_file.empty()) {
-    ASSIGN_OR_RETURN(server_options.token, ReadSecret(options.token_file));
-  }
+  const Admission admission({options.token_file, !options.tls_client_ca.empty(), options.operators});
+  RETURN_IF_ERROR(admission.Check());
   ASSIGN_OR_RETURN(const auto credentials, ServerCredentials(options));
-  StreamServer service(std::move(server_options));
+  StreamServer service(admission, {options.socket, options.sessions, options.tenant_sessions()});
+  ControlRelay control(admission, options.socket);
   grpc::ServerBuilder builder;
   int port = 0;
   builder.AddListeningPort(options.listen, credentials, &port);
@@ -58,6 +59,7 @@ absl::Status Run(const GatewayOptions& options, const sigset_t& ends) {
   builder.SetMaxReceiveMessageSize(kMostMessageBytes);
   builder.SetMaxSendMessageSize(kMostMessageBytes);
   builder.RegisterService(&service);
+  builder.RegisterCallbackGenericService(&control);
   const auto server = builder.BuildAndStart();
   if (server == nullptr || port == 0)
     return absl::UnavailableError(absl::StrCat("cannot listen at ", options.listen));

@@ -5,6 +5,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "proto/base/status_macros.h"
 
 namespace xpud::remote {
@@ -14,15 +15,19 @@ const char kGatewayUsage[] =
 
   --listen HOST:PORT      where they connect (default 127.0.0.1:7070; port 0: any)
   --socket PATH           the daemon's socket (default: as clients find it)
-  --token-file PATH       a token that clients must show (XPUD_TOKEN_FILE there); mode 0600
+  --token-file PATH       tokens of which clients must show one (XPUD_TOKEN_FILE there); mode 0600. Lines "TENANT TOKEN", or
+                          only "TOKEN": who shows that is this gateway's user. Read anew for each client.
   --tls-cert, --tls-key PATH
                           the gateway's certificate and key, in PEM: connections are encrypted (XPUD_TLS_CA there)
-  --tls-client-ca PATH    clients must show a certificate that one of these has signed (XPUD_TLS_CERT, XPUD_TLS_KEY)
-  --sessions COUNT        so many at once (default 256)
+  --tls-client-ca PATH    clients must show a certificate that one of these has signed (XPUD_TLS_CERT, XPUD_TLS_KEY); where no
+                          token names their tenant, its common name does
+  --operators NAMES       tenants, with commas between, who may use the control plane (xpuctl), as this gateway's user may
+  --sessions COUNT        so many at once (default 256), three quarters of them of one tenant
   --ready-fd FD           write the port there when clients can connect
   --help, --version
 
-Either --token-file or --tls-client-ca is needed. All clients of a gateway are one tenant of the daemon: the gateway's user.
+Either --token-file or --tls-client-ca is needed. The daemon believes this gateway's word on tenants where it runs as the
+daemon's user or root, or as the one that xpud's --gateway-user names.
 )";
 
 namespace {
@@ -53,12 +58,14 @@ absl::StatusOr<GatewayOptions> ParseGatewayOptions(std::span<char* const> argume
       continue;
     }
     const auto text = texts.find(name);
-    if (text == texts.end() && name != "--sessions" && name != "--ready-fd")
+    if (text == texts.end() && name != "--sessions" && name != "--ready-fd" && name != "--operators")
       return absl::InvalidArgumentError(absl::StrCat("unknown argument ", name, "; see --help"));
     if (++i == arguments.size())
       return absl::InvalidArgumentError(absl::StrCat(name, " needs a value; see --help"));
     if (text != texts.end()) {
       *text->second = arguments[i];
+    } else if (name == "--operators") {
+      options.operators = absl::StrSplit(arguments[i], ',', absl::SkipEmpty());
     } else if (name == "--sessions"
                    ? !absl::SimpleAtoi(arguments[i], &options.sessions) || options.sessions == 0
                    : !absl::SimpleAtoi(arguments[i], &options.ready_fd)) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -14,12 +15,15 @@ struct GatewayOptions {
   std::string socket;  // the daemon's; empty: as clients find it
   std::string token_file;
   std::string tls_cert, tls_key, tls_client_ca;
+  std::vector<std::string> operators;  // tenants who may use the control plane
   uint32_t sessions = 256;
   int ready_fd = -1;  // gets the port and a newline when clients can connect
   bool help = false;
   bool version = false;
 
   bool has_tls() const { return !tls_cert.empty(); }
+  // Of one tenant: no one of several keeps all others out.
+  uint32_t tenant_sessions() const { return sessions < 4 ? sessions : sessions / 4 * 3; }
 };
 
 extern const char kGatewayUsage[];

@@ -19,14 +19,14 @@ std::span<const std::byte> BytesOf(const std::string& text) { return std::as_byt
 
 }  // namespace
 
-void SessionRelay::Run(const std::function<void()>& cancel) {
+absl::Status SessionRelay::Run(const std::function<void()>& cancel) {
   std::thread sender([&] { SendLoop(cancel); });
   v1::ClientMessage message;
   absl::Status status;
   while (status.ok() && stream_.Read(&message)) status = Take(message);
   gone_.store(true);
-  if (!status.ok()) cancel();
   sender.join();
+  return absl::IsInvalidArgument(status) ? status : absl::OkStatus();
 }
 
 absl::Status SessionRelay::Take(const v1::ClientMessage& message) {

@@ -27,8 +27,8 @@ class SessionRelay {
       : transport_(transport), devices_(devices), stream_(stream) {}
 
   // Until the client goes, or the daemon ends the session, which the client is then told. `cancel` ends the
-  // stream.
-  void Run(const std::function<void()>& cancel);
+  // stream. InvalidArgument: the client sent what no client would.
+  absl::Status Run(const std::function<void()>& cancel);
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/grpc_status.h"
 #include "proto/base/status_macros.h"
 #include "proto/remote/commands.h"
 #include "proto/transport/barrier.h"
@@ -23,10 +24,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr auto kSpin = std::chrono::microseconds(50);
-
-absl::Status ToStatus(const grpc::Status& status) {
-  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
-}
 
 // Whether it is there, or refused us, which the first call says in words.
 bool AwaitConnection(grpc::Channel& channel, std::chrono::milliseconds timeout) {
@@ -72,7 +69,7 @@ absl::Status StreamClient::Open(const std::string& address, const transport::Hel
   v1::ServerMessage answer;
   stream_->Write(greeting);
   if (!stream_->Read(&answer)) {
-    const absl::Status why = ToStatus(stream_->Finish());
+    const absl::Status why = FromGrpc(stream_->Finish());
     stream_.reset();
     return why.ok() ? absl::UnavailableError("it hung up") : why;
   }
@@ -202,7 +199,7 @@ void StreamClient::ReceiveLoop() {
   while (stream_->Read(&message)) Apply(message);
   StopSending();
   sent_.acquire();
-  const absl::Status why = ToStatus(stream_->Finish());
+  const absl::Status why = FromGrpc(stream_->Finish());
   if (told_.load()) return;
   server_->Close(absl::StrCat("the connection to ", address_,
                               " was lost: ", why.ok() ? "it was closed there" : std::string(why.message())));

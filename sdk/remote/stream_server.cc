@@ -7,6 +7,8 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "proto/base/grpc_status.h"
+#include "proto/base/status_macros.h"
 #include "proto/remote/commands.h"
 #include "proto/transport/handshake.h"
 #include "sdk/client/connect.h"
@@ -14,18 +16,6 @@
 
 namespace xpud::remote {
 namespace {
-
-grpc::Status ToGrpc(const absl::Status& status) {
-  return {static_cast<grpc::StatusCode>(status.code()), std::string(status.message())};
-}
-
-// Takes as long whatever the difference is.
-bool IsSame(std::string_view a, std::string_view b) {
-  unsigned differs = a.size() != b.size();
-  for (size_t i = 0; i < a.size(); ++i)
-    differs |= static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(b[b.empty() ? 0 : i % b.size()]);
-  return differs == 0;
-}
 
 absl::StatusOr<transport::Hello> ReadHello(const v1::ClientMessage& message) {
   transport::Hello hello;
@@ -42,40 +32,49 @@ absl::StatusOr<transport::Hello> ReadHello(const v1::ClientMessage& message) {
 
 }  // namespace
 
-bool StreamServer::HasToken(const grpc::ServerContext& context) const {
-  if (options_.token.empty()) return true;
-  const auto& metadata = context.client_metadata();
-  const auto found = metadata.find(kAuthorization);
-  const std::string expected = absl::StrCat("Bearer ", options_.token);
-  return found != metadata.end() && IsSame({found->second.data(), found->second.size()}, expected);
+absl::Status StreamServer::TakePlace(const std::string& tenant) {
+  MutexLock lock(mutex_);
+  if (open_ >= options_.sessions)
+    return absl::ResourceExhaustedError(
+        absl::StrCat("all ", options_.sessions, " places for remote clients are taken"));
+  uint32_t& own = of_tenant_[tenant];
+  if (own >= options_.tenant_sessions)
+    return absl::ResourceExhaustedError(
+        absl::StrCat("all ", options_.tenant_sessions, " places of this tenant's are taken"));
+  ++own;
+  ++open_;
+  return absl::OkStatus();
 }
 
-grpc::Status StreamServer::Session(grpc::ServerContext* context,
-                                   grpc::ServerReaderWriter<v1::ServerMessage, v1::ClientMessage>* stream) {
-  if (!HasToken(*context))
-    return {grpc::UNAUTHENTICATED,
-            "the token is missing or wrong; XPUD_TOKEN_FILE names the file that has it"};
-  const bool has_place = open_.fetch_add(1) < options_.sessions;
-  const absl::Cleanup leave = [&] { open_.fetch_sub(1); };
-  if (!has_place)
-    return {grpc::RESOURCE_EXHAUSTED,
-            absl::StrCat("all ", options_.sessions, " places for remote clients are taken")};
+void StreamServer::LeavePlace(const std::string& tenant) {
+  MutexLock lock(mutex_);
+  --open_;
+  const auto found = of_tenant_.find(tenant);
+  if (--found->second == 0) of_tenant_.erase(found);
+}
+
+grpc::Status StreamServer::Session(grpc::ServerContext* context, Stream* stream) {
+  const auto tenant = admission_.Identify(*context);
+  if (!tenant.ok()) return ToGrpc(tenant.status());
+  if (const absl::Status status = TakePlace(*tenant); !status.ok()) return ToGrpc(status);
+  const absl::Cleanup leave = [&] { LeavePlace(*tenant); };
+  return ToGrpc(Serve(*tenant, *context, *stream));
+}
+
+absl::Status StreamServer::Serve(const std::string& tenant, grpc::ServerContext& context, Stream& stream) {
   v1::ClientMessage greeting;
-  if (!stream->Read(&greeting)) return grpc::Status::OK;
-  const auto hello = ReadHello(greeting);
-  if (!hello.ok()) return ToGrpc(hello.status());
+  if (!stream.Read(&greeting)) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const transport::Hello hello, ReadHello(greeting));
   ConnectOptions daemon;
   daemon.address = options_.socket;
-  daemon.client_name = transport::GetText(hello->client_name);
+  daemon.client_name = transport::GetText(hello.client_name);
   daemon.start_daemon = false;
-  auto connection = client::Connect(daemon);
-  if (!connection.ok()) return ToGrpc(connection.status());
+  ASSIGN_OR_RETURN(const client::Connection connection, client::Connect(daemon, tenant));
   v1::ServerMessage welcome;
-  welcome.set_welcome(&connection->welcome, sizeof(connection->welcome));
-  if (!stream->Write(welcome)) return grpc::Status::OK;
-  const uint32_t devices = std::min<uint32_t>(connection->welcome.device_count, transport::kMaxDevices);
-  SessionRelay(*connection->transport, devices, *stream).Run([&] { context->TryCancel(); });
-  return grpc::Status::OK;
+  welcome.set_welcome(&connection.welcome, sizeof(connection.welcome));
+  if (!stream.Write(welcome)) return absl::OkStatus();
+  const uint32_t devices = std::min<uint32_t>(connection.welcome.device_count, transport::kMaxDevices);
+  return SessionRelay(*connection.transport, devices, stream).Run([&] { context.TryCancel(); });
 }
 
 }  // namespace xpud::remote

@@ -21,7 +21,7 @@ namespace xpud::e2e {
 GatewayProcess::GatewayProcess(const std::string& directory, const std::string& daemon_socket,
                                const std::vector<std::string>& arguments)
     : directory_(directory), token_file_(directory + "/token") {
-  std::ofstream(token_file_) << "a token of " << directory << "\n";
+  std::ofstream(token_file_) << "a-token-of-" << directory.substr(directory.rfind('/') + 1) << "\n";
   chmod(token_file_.c_str(), 0600);
   setenv("XPUD_TOKEN_FILE", token_file_.c_str(), 1);
   int ready[2];

@@ -34,8 +34,10 @@ bool SetTarget(const std::string& text, v1::SetQuotaRequest& request) {
     request.set_session(id);
     return true;
   }
-  const std::optional<uint32_t> uid = ParseUser(text);
+  const size_t slash = text.find('/');  // USER/TENANT: one that a gateway of that user's speaks for
+  const std::optional<uint32_t> uid = ParseUser(text.substr(0, slash));
   if (uid) request.set_uid(*uid);
+  if (slash != std::string::npos) request.set_tenant_name(text.substr(slash + 1));
   return uid.has_value();
 }
 
@@ -49,7 +51,8 @@ int ReadRequest(const Invocation& invocation, v1::SetQuotaRequest& request) {
     request.set_device(device);
   }
   if (words.size() != 2) return Refuse("it takes whose quota and how much", words.back());
-  if (!SetTarget(words[0], request)) return Refuse("a quota is of default, a user or session:ID", words[0]);
+  if (!SetTarget(words[0], request))
+    return Refuse("a quota is of default, a user, USER/TENANT or session:ID", words[0]);
   if (words[1] == "none") return kOk;
   const std::optional<uint64_t> bytes = ParseBytes(words[1]);
   if (!bytes) return Refuse("a quota is a size like 4GiB, or none", words[1]);

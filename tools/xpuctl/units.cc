@@ -1,7 +1,5 @@
 #include "tools/xpuctl/units.h"
 
-#include <pwd.h>
-
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -58,27 +56,6 @@ std::optional<uint64_t> ParseBytes(std::string_view text) {
   }
   if (number >= 0x1p63) return std::nullopt;
   return static_cast<uint64_t>(number);
-}
-
-std::optional<uint32_t> ParseUser(const std::string& text) {
-  std::array<char, 4096> buffer;
-  passwd entry;
-  passwd* found = nullptr;
-  if (getpwnam_r(text.c_str(), &entry, buffer.data(), buffer.size(), &found) == 0 && found != nullptr)
-    return found->pw_uid;
-  uint32_t uid = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), uid);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return uid;
-}
-
-std::string UserName(uint32_t uid) {
-  std::array<char, 4096> buffer;
-  passwd entry;
-  passwd* found = nullptr;
-  if (getpwuid_r(uid, &entry, buffer.data(), buffer.size(), &found) == 0 && found != nullptr)
-    return found->pw_name;
-  return absl::StrFormat("%d", uid);
 }
 
 }  // namespace xpud::xpuctl

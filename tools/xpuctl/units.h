@@ -6,17 +6,22 @@
 #include <string>
 #include <string_view>
 
+#include "proto/base/user.h"
+
 namespace xpud::xpuctl {
 
-std::string Bytes(double bytes);     // "0 B", "64.0 MiB"
-std::string Count(double count);     // "950", "12.3k", "4.56M"
-std::string Duration(uint64_t ns);   // "350 us", "2.1 s", "3m 12s", "5h 03m", "2d 4h"
-std::string Percent(double ratio);   // "97%"; below a tenth with one decimal, "0.4%"
-std::string UserName(uint32_t uid);  // the account's name, or the number
+std::string Bytes(double bytes);    // "0 B", "64.0 MiB"
+std::string Count(double count);    // "950", "12.3k", "4.56M"
+std::string Duration(uint64_t ns);  // "350 us", "2.1 s", "3m 12s", "5h 03m", "2d 4h"
+std::string Percent(double ratio);  // "97%"; below a tenth with one decimal, "0.4%"
+
+// A tenant of the daemon's, as messages name it (uid, tenant_name): "alice", "xpud-gateway/team-a".
+template <typename Message>
+std::string TenantName(const Message& message) {
+  return UserName(message.uid()) + (message.has_tenant_name() ? "/" + message.tenant_name() : "");
+}
 
 // What people write: "1.5GiB", "64M", "1000000" (bytes). Nothing where it is none, or beyond 2^63.
 std::optional<uint64_t> ParseBytes(std::string_view text);
-// An account's name or number.
-std::optional<uint32_t> ParseUser(const std::string& text);
 
 }  // namespace xpud::xpuctl

@@ -126,7 +126,7 @@ std::string ByDevice(const v1::Session& session) {
 constexpr Column<v1::Session> kSessionColumns[] = {
     {">SESSION", [](const v1::Session& session) { return absl::StrCat(session.id()); }},
     {">PID", [](const v1::Session& session) { return absl::StrCat(session.pid()); }},
-    {"USER", [](const v1::Session& session) { return UserName(session.uid()); }},
+    {"USER", [](const v1::Session& session) { return TenantName(session); }},
     {"NAME", [](const v1::Session& session) { return session.client_name(); }},
     {"TENANT", [](const v1::Session& session) { return session.tenant(); }},
     {">MEMORY", [](const v1::Session& session) { return SizeCell(session.memory_bytes()); }},
@@ -149,7 +149,7 @@ constexpr Column<v1::Session> kSessionColumns[] = {
 
 std::string Who(const v1::Quota& quota) {
   if (quota.target_case() == v1::Quota::kDefault) return "default";
-  return quota.has_uid() ? UserName(quota.uid()) : absl::StrCat("session:", quota.session());
+  return quota.has_uid() ? TenantName(quota) : absl::StrCat("session:", quota.session());
 }
 
 // Nobody holds the default's memory.
