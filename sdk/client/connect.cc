@@ -102,7 +102,7 @@ absl::StatusOr<Connection> Connect(const ConnectOptions& options, const std::str
   ASSIGN_OR_RETURN(const std::vector<std::string> sockets, DaemonSockets(options.address));
   for (const std::string& path : sockets) {
     absl::StatusOr<UniqueFd> socket =
-        IsRemoteAddress(path) ? StartConnector(path, options.timeout) : ConnectSocket(path);
+        IsRemoteAddress(path) ? StartConnector(path, options) : ConnectSocket(path);
     if (socket.ok()) return Handshake(*std::move(socket), path, options, tenant);
     if (!absl::IsNotFound(socket.status())) return socket.status();
   }

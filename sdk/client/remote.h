@@ -3,11 +3,11 @@
 // finds none of its threads. Any thread.
 #pragma once
 
-#include <chrono>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "proto/base/unique_fd.h"
+#include "xpud/xpud.h"
 
 namespace xpud::client {
 
@@ -15,7 +15,8 @@ namespace xpud::client {
 bool IsRemoteAddress(const std::string& address);
 
 // Starts one for the daemon at `address`, and gives the socket to it, on which it greets as that daemon
-// would. It ends with the socket, or with this process. NotFound where its binary is not there.
-absl::StatusOr<UniqueFd> StartConnector(const std::string& address, std::chrono::milliseconds timeout);
+// would. It ends with the socket, or with this process. Of `options`: timeout, reconnect. NotFound where its
+// binary is not there.
+absl::StatusOr<UniqueFd> StartConnector(const std::string& address, const ConnectOptions& options);
 
 }  // namespace xpud::client

@@ -1,5 +1,6 @@
-// xpud-connect HOST:PORT TIMEOUT_MS [--background]: stands for the daemon of another machine on this one. The
-// client's library starts it, with the socket as descriptor 3, and greets it as it would greet a daemon.
+// xpud-connect HOST:PORT TIMEOUT_MS RECONNECT_S [--background]: stands for the daemon of another machine on
+// this one. The client's library starts it, with the socket as descriptor 3, and greets it as it would greet
+// a daemon.
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -31,7 +32,7 @@ UniqueFd ClientProcess(int socket) {
   return UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
 }
 
-int Serve(const std::string& address, std::chrono::milliseconds timeout) {
+int Serve(const StreamClient::Options& options) {
   UniqueFd socket(kSocketFd);
   const UniqueFd client = ClientProcess(kSocketFd);
   transport::Hello hello;
@@ -39,7 +40,7 @@ int Serve(const std::string& address, std::chrono::milliseconds timeout) {
     return kFailure;
   const int raw = socket.get();
   UniqueFd to_refuse(dup(raw));
-  auto session = StreamClient::Connect(address, hello, timeout, std::move(socket));
+  auto session = StreamClient::Connect(options, hello, std::move(socket));
   if (!session.ok()) {
     Refuse(to_refuse.get(), session.status());
     return kFailure;
@@ -50,10 +51,12 @@ int Serve(const std::string& address, std::chrono::milliseconds timeout) {
 }
 
 int Main(int argc, char** argv) {
-  const bool background = argc == 4 && std::strcmp(argv[3], "--background") == 0;
-  int64_t timeout_ms = 0;
-  if ((argc != 3 && !background) || !absl::SimpleAtoi(argv[2], &timeout_ms)) {
-    std::fprintf(stderr, "usage: xpud-connect HOST:PORT TIMEOUT_MS [--background]; libxpud starts it\n");
+  const bool background = argc == 5 && std::strcmp(argv[4], "--background") == 0;
+  int64_t timeout_ms = 0, reconnect_s = 0;
+  if ((argc != 4 && !background) || !absl::SimpleAtoi(argv[2], &timeout_ms) ||
+      !absl::SimpleAtoi(argv[3], &reconnect_s)) {
+    std::fprintf(stderr,
+                 "usage: xpud-connect HOST:PORT TIMEOUT_MS RECONNECT_S [--background]; libxpud starts it\n");
     return kUsageError;
   }
   close_range(kSocketFd + 1, ~0U, 0);
@@ -62,7 +65,7 @@ int Main(int argc, char** argv) {
     setsid();  // the terminal's signals are for the client
   }
   signal(SIGPIPE, SIG_IGN);
-  return Serve(argv[1], std::chrono::milliseconds(timeout_ms));
+  return Serve({argv[1], std::chrono::milliseconds(timeout_ms), std::chrono::seconds(reconnect_s)});
 }
 
 }  // namespace

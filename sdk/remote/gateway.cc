@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -47,7 +48,8 @@ absl::Status Run(const GatewayOptions& options, const sigset_t& ends) {
   const Admission admission({options.token_file, !options.tls_client_ca.empty(), options.operators});
   RETURN_IF_ERROR(admission.Check());
   ASSIGN_OR_RETURN(const auto credentials, ServerCredentials(options));
-  StreamServer service(admission, {options.socket, options.sessions, options.tenant_sessions()});
+  StreamServer service(admission, {options.socket, options.sessions, options.tenant_sessions(),
+                                   std::chrono::seconds(options.hold_seconds)});
   ControlRelay control(admission, options.socket);
   grpc::ServerBuilder builder;
   int port = 0;

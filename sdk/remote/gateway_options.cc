@@ -23,6 +23,8 @@ const char kGatewayUsage[] =
                           token names their tenant, its common name does
   --operators NAMES       tenants, with commas between, who may use the control plane (xpuctl), as this gateway's user may
   --sessions COUNT        so many at once (default 256), three quarters of them of one tenant
+  --hold SECONDS          keep the session of a client that was cut off for so long, if it asks for that (XPUD_RECONNECT_SECONDS
+                          there); default 30, 0: never
   --ready-fd FD           write the port there when clients can connect
   --help, --version
 
@@ -43,6 +45,18 @@ absl::Status Check(const GatewayOptions& options) {
   return absl::OkStatus();
 }
 
+struct Number {
+  int* value;
+  int least, most;
+
+  bool Set(const char* text) const {
+    int number;
+    if (!absl::SimpleAtoi(text, &number) || number < least || number > most) return false;
+    *value = number;
+    return true;
+  }
+};
+
 }  // namespace
 
 absl::StatusOr<GatewayOptions> ParseGatewayOptions(std::span<char* const> arguments) {
@@ -51,6 +65,9 @@ absl::StatusOr<GatewayOptions> ParseGatewayOptions(std::span<char* const> argume
       {"--listen", &options.listen},         {"--socket", &options.socket},
       {"--token-file", &options.token_file}, {"--tls-cert", &options.tls_cert},
       {"--tls-key", &options.tls_key},       {"--tls-client-ca", &options.tls_client_ca}};
+  const std::map<std::string_view, Number> numbers = {{"--sessions", {&options.sessions, 1, 4096}},
+                                                      {"--hold", {&options.hold_seconds, 0, 3600}},
+                                                      {"--ready-fd", {&options.ready_fd, 0, 1 << 20}}};
   for (size_t i = 0; i < arguments.size(); ++i) {
     const std::string name = arguments[i];
     if (name == "--help" || name == "--version") {
@@ -58,7 +75,8 @@ absl::StatusOr<GatewayOptions> ParseGatewayOptions(std::span<char* const> argume
       continue;
     }
     const auto text = texts.find(name);
-    if (text == texts.end() && name != "--sessions" && name != "--ready-fd" && name != "--operators")
+    const auto number = numbers.find(name);
+    if (text == texts.end() && number == numbers.end() && name != "--operators")
       return absl::InvalidArgumentError(absl::StrCat("unknown argument ", name, "; see --help"));
     if (++i == arguments.size())
       return absl::InvalidArgumentError(absl::StrCat(name, " needs a value; see --help"));
@@ -66,11 +84,9 @@ absl::StatusOr<GatewayOptions> ParseGatewayOptions(std::span<char* const> argume
       *text->second = arguments[i];
     } else if (name == "--operators") {
       options.operators = absl::StrSplit(arguments[i], ',', absl::SkipEmpty());
-    } else if (name == "--sessions"
-                   ? !absl::SimpleAtoi(arguments[i], &options.sessions) || options.sessions == 0
-                   : !absl::SimpleAtoi(arguments[i], &options.ready_fd)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(name, ": ", arguments[i], " is not a number that is allowed"));
+    } else if (!number->second.Set(arguments[i])) {
+      return absl::InvalidArgumentError(absl::StrCat(name, " is a number from ", number->second.least, " to ",
+                                                     number->second.most, ", not ", arguments[i]));
     }
   }
   if (!options.help && !options.version) RETURN_IF_ERROR(Check(options));

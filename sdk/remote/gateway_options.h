@@ -16,14 +16,15 @@ struct GatewayOptions {
   std::string token_file;
   std::string tls_cert, tls_key, tls_client_ca;
   std::vector<std::string> operators;  // tenants who may use the control plane
-  uint32_t sessions = 256;
-  int ready_fd = -1;  // gets the port and a newline when clients can connect
+  int sessions = 256;
+  int hold_seconds = 30;  // a session whose connection was lost
+  int ready_fd = -1;      // gets the port and a newline when clients can connect
   bool help = false;
   bool version = false;
 
   bool has_tls() const { return !tls_cert.empty(); }
   // Of one tenant: no one of several keeps all others out.
-  uint32_t tenant_sessions() const { return sessions < 4 ? sessions : sessions / 4 * 3; }
+  int tenant_sessions() const { return sessions < 4 ? sessions : sessions / 4 * 3; }
 };
 
 extern const char kGatewayUsage[];

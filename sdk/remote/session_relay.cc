@@ -3,6 +3,7 @@
 #include <grpcpp/grpcpp.h>
 #include <pthread.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <thread>
@@ -15,30 +16,70 @@ namespace {
 
 constexpr auto kIdle = std::chrono::seconds(1);  // before unused credit is asked for
 
-std::span<const std::byte> BytesOf(const std::string& text) { return std::as_bytes(std::span(text)); }
+// Staging that gRPC may still have to send when the session has ended.
+grpc::Slice SliceOf(std::span<std::byte> bytes, const std::shared_ptr<client::Connection>& owner) {
+  const auto let_go = [](void* kept) { delete static_cast<std::shared_ptr<client::Connection>*>(kept); };
+  return {bytes.data(), bytes.size(), let_go, new std::shared_ptr<client::Connection>(owner)};
+}
 
 }  // namespace
 
-absl::Status SessionRelay::Run(const std::function<void()>& cancel) {
-  std::thread sender([&] { SendLoop(cancel); });
-  v1::ClientMessage message;
-  absl::Status status;
-  while (status.ok() && stream_.Read(&message)) status = Take(message);
-  gone_.store(true);
-  sender.join();
-  return absl::IsInvalidArgument(status) ? status : absl::OkStatus();
+SessionRelay::SessionRelay(client::Connection connection, bool resumable)
+    : connection_(std::make_shared<client::Connection>(std::move(connection))),
+      transport_(*connection_->transport),
+      devices_(std::min<uint32_t>(welcome().device_count, transport::kMaxDevices)),
+      outbox_(resumable) {}
+
+absl::StatusOr<uint64_t> SessionRelay::Resume(uint64_t received) {
+  if (!outbox_.Acknowledge(received))
+    return absl::InvalidArgumentError("the client has had more frames than there were");
+  return inbox_.received();
 }
 
-absl::Status SessionRelay::Take(const v1::ClientMessage& message) {
-  for (const v1::CreditKept& kept : message.kept()) TakeBack(kept);
-  const std::span<std::byte> staging = transport_.staging();
-  for (const v1::StagingPart& part : message.staging()) {
-    if (part.offset() > staging.size() || part.data().size() > staging.size() - part.offset())
-      return absl::InvalidArgumentError("a part of staging lies outside of it");
-    std::memcpy(staging.data() + part.offset(), part.data().data(), part.data().size());
+absl::StatusOr<SessionRelay::End> SessionRelay::Run(ServerStream& stream,
+                                                    const std::function<void()>& cancel) {
+  gone_.store(false);
+  std::thread sender([&] { SendLoop(stream, cancel); });
+  ClientFrame frame;
+  absl::Status status;
+  while (status.ok() && stream.Read(&frame)) status = Take(frame);
+  gone_.store(true);
+  sender.join();
+  if (absl::IsInvalidArgument(status)) return status;
+  return ends_ || !transport_.status().ok() ? End::kOver : End::kLost;
+}
+
+absl::Status SessionRelay::Take(const ClientFrame& frame) {
+  if (!outbox_.Acknowledge(frame.head.received()))
+    return absl::InvalidArgumentError("the client has had more frames than there were");
+  switch (inbox_.Take(frame.head.number())) {
+    case Inbox::Verdict::kMissing:
+      return absl::InvalidArgumentError("frames are missing");
+    case Inbox::Verdict::kSeenBefore:
+      return absl::OkStatus();
+    case Inbox::Verdict::kTake:
+      break;
   }
-  RETURN_IF_ERROR(ForEachCommand(BytesOf(message.commands()),
-                                 [&](const auto& header, auto command) { return Put(header, command); }));
+  ends_ = frame.head.ends();
+  for (const v1::CreditKept& kept : frame.head.kept()) TakeBack(kept);
+  return TakePayload(frame);
+}
+
+absl::Status SessionRelay::TakePayload(const ClientFrame& frame) {
+  SliceReader payload(frame.payload);
+  if (frame.head.command_bytes() > payload.left())
+    return absl::InvalidArgumentError("the last of some commands is cut off");
+  commands_.resize(frame.head.command_bytes());
+  (void)payload.Read(commands_);
+  const std::span<std::byte> staging = transport_.staging();
+  for (const v1::StagingPart& part : frame.head.staging()) {
+    if (part.offset() > staging.size() || part.bytes() > staging.size() - part.offset())
+      return absl::InvalidArgumentError("a part of staging lies outside of it");
+    if (!payload.Read(staging.subspan(part.offset(), part.bytes())))
+      return absl::InvalidArgumentError("a part of staging is cut off");
+  }
+  RETURN_IF_ERROR(
+      ForEachCommand(commands_, [&](const auto& header, auto command) { return Put(header, command); }));
   transport_.Publish();
   return absl::OkStatus();
 }
@@ -81,17 +122,13 @@ absl::Status SessionRelay::WaitInDaemon(absl::FunctionRef<bool()> done) {
       done, [&] { return gone_.load() ? absl::CancelledError("the client is gone") : absl::OkStatus(); });
 }
 
-void SessionRelay::SendLoop(const std::function<void()>& cancel) {
+void SessionRelay::SendLoop(ServerStream& stream, const std::function<void()>& cancel) {
   pthread_setname_np(pthread_self(), "xpud-send");
-  v1::ServerMessage message;
   absl::Status status;
-  bool connected = true;
+  bool connected = SendAgain(stream);
   while (status.ok() && connected) {
-    status = WaitInDaemon([&] { return Changed(); });
-    message.Clear();
-    AddChanges(message);  // whatever ended it: errors come before the end
-    if (!status.ok() && !gone_.load()) message.set_closed(std::string(status.message()));
-    if (message.ByteSizeLong() != 0) connected = stream_.Write(message);
+    status = WaitInDaemon([&] { return !outbox_.IsFull() && Changed(); });
+    connected = SendChanges(stream, status);  // whatever ended it: errors come before the end
   }
   // A client that is told goes; one that does not is cut off.
   for (int i = 0; i < 100 && !gone_.load() && connected; ++i)
@@ -99,7 +136,32 @@ void SessionRelay::SendLoop(const std::function<void()>& cancel) {
   if (!gone_.load()) cancel();
 }
 
+bool SessionRelay::SendAgain(ServerStream& stream) {
+  for (const ServerFrame& frame : outbox_.Kept()) {
+    if (!stream.Write(frame)) return false;
+  }
+  return true;
+}
+
+// False: the stream is no more.
+bool SessionRelay::SendChanges(ServerStream& stream, const absl::Status& status) {
+  ServerFrame frame;
+  for (uint32_t q = 0; q < wire::kMaxQueues; ++q) AddQueue(q, frame);
+  for (uint32_t d = 0; d < devices_; ++d) AddMemory(d, frame);
+  if (!status.ok() && !gone_.load()) frame.head.set_closed(std::string(status.message()));
+  const bool counts = frame.head.ByteSizeLong() != 0;
+  const uint64_t received = inbox_.received();
+  frame.head.set_received(received);
+  if (counts)
+    outbox_.Number(frame);
+  else if (!inbox_.WantsAcknowledgement())
+    return true;
+  inbox_.Acknowledged(received);
+  return stream.Write(frame);
+}
+
 bool SessionRelay::Changed() {
+  if (inbox_.WantsAcknowledgement()) return true;
   for (uint32_t q = 0; q < wire::kMaxQueues; ++q) {
     if (transport_.Completed(q) != queues_[q].completed || transport_.Errors(q) != queues_[q].errors)
       return true;
@@ -124,18 +186,13 @@ bool SessionRelay::IsIdle(uint32_t device) const {
   return !seen.gave_less && seen.credit > seen.allocated && Clock::now() - seen.since > kIdle;
 }
 
-void SessionRelay::AddChanges(v1::ServerMessage& message) {
-  for (uint32_t q = 0; q < wire::kMaxQueues; ++q) AddQueue(q, message);
-  for (uint32_t d = 0; d < devices_; ++d) AddMemory(d, message);
-}
-
 // An error is raised before its command is seen to have completed, so it is looked for after that.
-void SessionRelay::AddQueue(uint32_t queue, v1::ServerMessage& message) {
+void SessionRelay::AddQueue(uint32_t queue, ServerFrame& frame) {
   QueueSeen& seen = queues_[queue];
   const uint64_t completed = transport_.Completed(queue);
   const uint32_t errors = transport_.Errors(queue);
   if (completed == seen.completed && errors == seen.errors) return;
-  v1::QueueState& state = *message.add_queues();
+  v1::QueueState& state = *frame.head.add_queues();
   state.set_queue(queue);
   state.set_completed(completed);
   if (errors != seen.errors) {
@@ -147,23 +204,28 @@ void SessionRelay::AddQueue(uint32_t queue, v1::ServerMessage& message) {
   MutexLock lock(mutex_);
   for (std::deque<Awaited>& awaited = awaited_[queue];
        !awaited.empty() && awaited.front().sequence <= completed; awaited.pop_front()) {
-    const Awaited& done = awaited.front();
-    awaited_bytes_ -= done.part.bytes;
-    if (done.part.bytes != 0) {
-      v1::StagingPart& part = *message.add_staging();
-      part.set_offset(done.part.offset);
-      part.set_data(transport_.staging().data() + done.part.offset, done.part.bytes);
-    } else {
-      v1::Timestamp& stamp = *message.add_timestamps();
-      stamp.set_slot(done.slot);
-      stamp.set_time_ns(transport_.Timestamp(done.slot));
-    }
+    AddDone(awaited.front(), frame);
+    awaited_bytes_ -= awaited.front().part.bytes;
+  }
+}
+
+void SessionRelay::AddDone(const Awaited& done, ServerFrame& frame) {
+  if (done.part.bytes != 0) {
+    v1::StagingPart& part = *frame.head.add_staging();
+    part.set_offset(done.part.offset);
+    part.set_bytes(done.part.bytes);
+    frame.payload.push_back(
+        SliceOf(transport_.staging().subspan(done.part.offset, done.part.bytes), connection_));
+  } else {
+    v1::Timestamp& stamp = *frame.head.add_timestamps();
+    stamp.set_slot(done.slot);
+    stamp.set_time_ns(transport_.Timestamp(done.slot));
   }
 }
 
 // The client may use what credit it knows of without a word, so it is claimed here first: none of that is
 // taken back. What it has not used for a while it is asked for.
-void SessionRelay::AddMemory(uint32_t device, v1::ServerMessage& message) {
+void SessionRelay::AddMemory(uint32_t device, ServerFrame& frame) {
   MutexLock lock(mutex_);
   MemorySeen& seen = memory_[device];
   const bool gives_less = !MemoryChanged(device) && IsIdle(device);
@@ -177,7 +239,7 @@ void SessionRelay::AddMemory(uint32_t device, v1::ServerMessage& message) {
           seen.number + 1,
           gives_less,
           Clock::now()};
-  v1::MemoryState& state = *message.add_memory();
+  v1::MemoryState& state = *frame.head.add_memory();
   state.set_device(device);
   state.set_credit(credit);
   state.set_allocated(seen.allocated);

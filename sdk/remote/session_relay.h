@@ -1,5 +1,5 @@
-// One session of a client on another machine: hands what the stream brings to the daemon's ring, and what the
-// daemon's pages say to the stream.
+// One session of a client on another machine: hands what its stream brings to the daemon's ring, and what the
+// daemon's pages say to the stream. Where the client asked for it, it outlives a stream that is lost.
 #pragma once
 
 #include <array>
@@ -10,25 +10,31 @@
 #include <memory>
 #include <vector>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "proto/base/mutex.h"
 #include "proto/remote/commands.h"
-#include "proto/remote/remote.grpc.pb.h"
 #include "proto/transport/layout.h"
 #include "proto/transport/transport.h"
+#include "sdk/client/connect.h"
+#include "sdk/remote/frame.h"
+#include "sdk/remote/outbox.h"
 
 namespace xpud::remote {
 
 class SessionRelay {
  public:
-  using Stream = grpc::ServerReaderWriter<v1::ServerMessage, v1::ClientMessage>;
+  // `resumable`: Run may be called again, with another stream, after it said kLost.
+  SessionRelay(client::Connection connection, bool resumable);
 
-  SessionRelay(transport::ClientTransport& transport, uint32_t devices, Stream& stream)
-      : transport_(transport), devices_(devices), stream_(stream) {}
+  const transport::Welcome& welcome() const { return connection_->welcome; }
+  // Before Run with another stream: the client has had the frames up to `received`. What is to be told to the
+  // client: which of its frames have arrived. InvalidArgument: there were never so many.
+  absl::StatusOr<uint64_t> Resume(uint64_t received);
 
-  // Until the client goes, or the daemon ends the session, which the client is then told. `cancel` ends the
-  // stream. InvalidArgument: the client sent what no client would.
-  absl::Status Run(const std::function<void()>& cancel);
+  enum class End { kOver, kLost };
+  // Until the client goes, the stream is lost, or the daemon ends the session, which the client is then told.
+  // `cancel` ends the stream. InvalidArgument: the client sent what no client would.
+  absl::StatusOr<End> Run(ServerStream& stream, const std::function<void()>& cancel);
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -51,26 +57,34 @@ class SessionRelay {
   };
 
   // The stream's reader.
-  absl::Status Take(const v1::ClientMessage& message);
+  absl::Status Take(const ClientFrame& frame);
+  absl::Status TakePayload(const ClientFrame& frame);
   absl::Status Put(const wire::CommandHeader& header, std::span<const std::byte> command);
   // InvalidArgument: its downloads want more of staging than there is, which no library's do.
   absl::Status Note(const wire::CommandHeader& header, std::span<const std::byte> command);
   absl::Status WaitInDaemon(absl::FunctionRef<bool()> done);
   // The stream's writer.
-  void SendLoop(const std::function<void()>& cancel);
+  void SendLoop(ServerStream& stream, const std::function<void()>& cancel);
+  bool SendAgain(ServerStream& stream);
+  bool SendChanges(ServerStream& stream, const absl::Status& status);
   bool Changed();
   bool MemoryChanged(uint32_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool IsIdle(uint32_t device) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void AddChanges(v1::ServerMessage& message);
-  void AddQueue(uint32_t queue, v1::ServerMessage& message);
-  void AddMemory(uint32_t device, v1::ServerMessage& message);
+  void AddQueue(uint32_t queue, ServerFrame& frame);
+  void AddDone(const Awaited& done, ServerFrame& frame);
+  void AddMemory(uint32_t device, ServerFrame& frame);
   void TakeBack(const v1::CreditKept& kept);
 
+  const std::shared_ptr<client::Connection> connection_;  // its staging is also what lies in sent frames
   transport::ClientTransport& transport_;
   const uint32_t devices_;
-  Stream& stream_;
-  std::atomic<bool> gone_{false};  // the client
-  uint64_t sequence_ = 0;          // the reader's
+  std::atomic<bool> gone_{false};  // the stream's client
+  Inbox inbox_;
+  Outbox<v1::ServerHead> outbox_;
+  // The reader's.
+  uint64_t sequence_ = 0;
+  bool ends_ = false;  // the client said so
+  std::vector<std::byte> commands_;
   Mutex mutex_;
   std::array<std::deque<Awaited>, wire::kMaxQueues> awaited_ ABSL_GUARDED_BY(mutex_);
   uint64_t awaited_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of staging

@@ -22,8 +22,9 @@
 namespace xpud::remote {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 constexpr auto kSpin = std::chrono::microseconds(50);
+constexpr std::chrono::milliseconds kMostTry{5000};  // of one try to come back
+constexpr int kBetweenTriesMs = 200;
 
 // Whether it is there, or refused us, which the first call says in words.
 bool AwaitConnection(grpc::Channel& channel, std::chrono::milliseconds timeout) {
@@ -36,148 +37,229 @@ bool AwaitConnection(grpc::Channel& channel, std::chrono::milliseconds timeout) 
   return true;
 }
 
+// Whether another try may help: what the other end has said in words stays so.
+bool MayPass(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kUnauthenticated:
+    case absl::StatusCode::kPermissionDenied:
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kFailedPrecondition:
+    case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kUnimplemented:
+      return false;
+    default:
+      return true;
+  }
+}
+
 void SetStoredWord(uint64_t* word, uint64_t value) {
   std::atomic_ref<uint64_t>(*word).store(value, std::memory_order_release);
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<StreamClient>> StreamClient::Connect(const std::string& address,
+absl::StatusOr<std::unique_ptr<StreamClient>> StreamClient::Connect(const Options& options,
                                                                     const transport::Hello& hello,
-                                                                    std::chrono::milliseconds timeout,
                                                                     UniqueFd socket) {
-  std::unique_ptr<StreamClient> client(new StreamClient);
-  client->socket_ = std::move(socket);
-  RETURN_IF_ERROR(client->Open(address, hello, timeout));
+  std::unique_ptr<StreamClient> client(new StreamClient(options, std::move(socket)));
+  client->bell_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!client->bell_.valid()) return absl::ErrnoToStatus(errno, "eventfd failed");
+  ClientFrame greeting;
+  greeting.head.set_hello(&hello, sizeof(hello));
+  greeting.head.set_resumable(options.reconnect.count() > 0);
+  ASSIGN_OR_RETURN(const ServerFrame answer, client->OpenLink(greeting, options.timeout));
+  RETURN_IF_ERROR(client->WelcomeLibrary(answer));
+  client->StartReceiver();
   return client;
 }
 
-absl::Status StreamClient::Open(const std::string& address, const transport::Hello& hello,
-                                std::chrono::milliseconds timeout) {
-  address_ = address;
+absl::StatusOr<ServerFrame> StreamClient::OpenLink(const ClientFrame& greeting,
+                                                   std::chrono::milliseconds timeout) {
+  link_ = std::make_unique<Link>();
   ASSIGN_OR_RETURN(const Credentials credentials, ClientCredentials());
   if (!credentials.token.empty())
-    context_.AddMetadata(kAuthorization, absl::StrCat("Bearer ", credentials.token));
-  const auto channel = grpc::CreateCustomChannel(address, credentials.channel, ChannelArguments());
+    link_->context.AddMetadata(kAuthorization, absl::StrCat("Bearer ", credentials.token));
+  const auto channel = grpc::CreateCustomChannel(options_.address, credentials.channel, ChannelArguments());
   if (!AwaitConnection(*channel, timeout))
     return absl::UnavailableError(
         absl::StrCat("nobody answers there within ", timeout.count(), " ms (asked ", credentials.kind, ")"));
-  stub_ = v1::Remote::NewStub(channel);
-  stream_ = stub_->Session(&context_);
-  v1::ClientMessage greeting;
-  greeting.set_hello(&hello, sizeof(hello));
-  v1::ServerMessage answer;
-  stream_->Write(greeting);
-  if (!stream_->Read(&answer)) {
-    const absl::Status why = FromGrpc(stream_->Finish());
-    stream_.reset();
-    return why.ok() ? absl::UnavailableError("it hung up") : why;
-  }
-  transport::Welcome welcome;
-  if (answer.welcome().size() != sizeof(welcome))
-    return absl::InternalError("it does not speak this version of xpud's protocol");
-  std::memcpy(&welcome, answer.welcome().data(), sizeof(welcome));
-  RETURN_IF_ERROR(WelcomeLibrary(welcome));
-  bell_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!bell_.valid()) return absl::ErrnoToStatus(errno, "eventfd failed");
-  receiver_ = std::thread([this] { ReceiveLoop(); });
-  return absl::OkStatus();
+  link_->stream = OpenStream(channel, link_->context);
+  ServerFrame answer;
+  link_->stream->Write(greeting);
+  if (link_->stream->Read(&answer)) return answer;
+  const absl::Status why = CloseLink();
+  return why.ok() ? absl::UnavailableError("it hung up") : why;
 }
 
-absl::Status StreamClient::WelcomeLibrary(const transport::Welcome& welcome) {
+absl::Status StreamClient::CloseLink() {
+  if (link_ == nullptr || link_->stream == nullptr) return absl::OkStatus();
+  if (link_->receiver.joinable()) link_->receiver.join();
+  const absl::Status why = FromGrpc(link_->stream->Finish());
+  link_.reset();
+  return why;
+}
+
+absl::Status StreamClient::WelcomeLibrary(const ServerFrame& answer) {
+  const absl::Status other_version = absl::InternalError("it does not speak this version of xpud's protocol");
+  transport::Welcome welcome;
+  if (answer.head.welcome().size() != sizeof(welcome)) return other_version;
+  std::memcpy(&welcome, answer.head.welcome().data(), sizeof(welcome));
   transport::SessionFds fds;
   ASSIGN_OR_RETURN(server_, transport::ShmServer::Create(fds));
   if (welcome.staging_bytes != server_->staging().bytes.size() || welcome.ring_bytes != transport::kRingBytes)
-    return absl::InternalError("it does not speak this version of xpud's protocol");
+    return other_version;
+  key_ = answer.head.key();
   const int raw[] = {fds.ring.get(), fds.completion.get(), fds.staging.get(), fds.doorbell.get()};
   return transport::SendMessage(socket_.get(), std::as_bytes(std::span(&welcome, 1)), raw);
 }
 
+void StreamClient::StartReceiver() {
+  down_.store(false);
+  link_->receiver = std::thread([this] { ReceiveLoop(); });
+}
+
 StreamClient::~StreamClient() {
-  told_.store(true);
-  StopSending();
-  if (stream_ != nullptr) context_.TryCancel();
-  if (receiver_.joinable()) receiver_.join();
+  if (link_ == nullptr || link_->stream == nullptr) return;
+  link_->context.TryCancel();
+  (void)CloseLink();
 }
 
-void StreamClient::StopSending() {
-  stops_.store(true);
-  WakeSender();
+void StreamClient::Close(std::string_view why) {
+  closed_.store(true);
+  server_->Close(why);
 }
 
-void StreamClient::WakeSender() {
-  if (bell_.valid()) eventfd_write(bell_.get(), 1);
-}
+void StreamClient::WakeSender() { eventfd_write(bell_.get(), 1); }
 
 void StreamClient::Run(const UniqueFd& client) {
-  auto last_work = Clock::now();
-  while (!stops_.load(std::memory_order_relaxed)) {
-    const absl::StatusOr<bool> sent = SendCommands();
-    if (!sent.ok()) {
-      server_->Close(std::string_view(sent.status().message().data(), sent.status().message().size()));
-      break;
+  while (true) {
+    Pump(client.get());
+    if (left_) {
+      ClientFrame end;
+      end.head.set_ends(true);
+      Send(end);
     }
+    if (left_ || closed_) link_->stream->WritesDone();
+    const absl::Status lost = CloseLink();  // the other end hangs up, or is found to be gone
+    if (left_ || closed_) return;
+    const absl::Status status = Reconnect(lost, client.get());
+    if (left_) return;
+    if (!status.ok()) return Close({status.message().data(), status.message().size()});
+  }
+}
+
+void StreamClient::Pump(int client) {
+  auto last_work = Clock::now();
+  while (!down_.load(std::memory_order_relaxed) && !closed_ && !left_) {
+    const absl::StatusOr<bool> sent = SendCommands();
+    if (!sent.ok()) return Close({sent.status().message().data(), sent.status().message().size()});
     const auto now = Clock::now();
     if (*sent) last_work = now;
     if (now - last_work < kSpin) {
       transport::CpuRelax();
       continue;
     }
-    Sleep(client.get());
+    Sleep(client);
     last_work = Clock::now();
   }
-  stream_->WritesDone();
-  sent_.release();
-  receiver_.join();  // the other end hangs up, or is found to be gone
 }
 
 absl::StatusOr<bool> StreamClient::SendCommands() {
-  ASSIGN_OR_RETURN(const std::span<const std::byte> commands, server_->Receive());
-  out_.Clear();
+  std::span<const std::byte> commands;
+  if (!outbox_.IsFull()) {
+    ASSIGN_OR_RETURN(commands, server_->Receive());
+  }
+  ClientFrame frame;
   {
     MutexLock lock(mutex_);
-    for (v1::CreditKept& kept : kept_) *out_.add_kept() = std::move(kept);
+    for (v1::CreditKept& kept : kept_) *frame.head.add_kept() = std::move(kept);
     kept_.clear();
   }
-  if (commands.empty() && out_.kept_size() == 0) return false;
-  AddStaging(commands, out_);
-  if (!commands.empty()) out_.set_commands(commands.data(), commands.size());
+  const bool counts = !commands.empty() || frame.head.kept_size() != 0;
+  if (!counts && !inbox_.WantsAcknowledgement()) return false;
+  AddPayload(commands, frame);
+  if (counts) outbox_.Number(frame);
   // What cannot be written was cut off: the receiver learns why.
-  stream_->Write(out_);
+  Send(frame);
   return true;
 }
 
-// The library's own commands are whole.
-void StreamClient::AddStaging(std::span<const std::byte> commands, v1::ClientMessage& message) {
+bool StreamClient::Send(ClientFrame& frame) {
+  const uint64_t received = inbox_.received();
+  frame.head.set_received(received);
+  inbox_.Acknowledged(received);
+  return link_->stream->Write(frame);
+}
+
+// The library's own commands are whole. What they upload stays in staging until they have completed, which is
+// after it has arrived.
+void StreamClient::AddPayload(std::span<const std::byte> commands, ClientFrame& frame) {
+  if (commands.empty()) return;
+  frame.head.set_command_bytes(commands.size());
+  frame.payload.emplace_back(commands.data(), commands.size());
   const std::span<const std::byte> staging = server_->staging().bytes;
   (void)ForEachCommand(commands, [&](const wire::CommandHeader& header, std::span<const std::byte> bytes) {
     if (header.kind != wire::CommandKind::kUpload) return absl::OkStatus();
     const Part part = StagingOf<wire::UploadCommand>(bytes, staging.size());
     if (part.bytes == 0) return absl::OkStatus();
-    v1::StagingPart& added = *message.add_staging();
+    v1::StagingPart& added = *frame.head.add_staging();
     added.set_offset(part.offset);
-    added.set_data(staging.data() + part.offset, part.bytes);
+    added.set_bytes(part.bytes);
+    frame.payload.emplace_back(staging.data() + part.offset, part.bytes, grpc::Slice::STATIC_SLICE);
     return absl::OkStatus();
   });
+}
+
+absl::Status StreamClient::Reconnect(const absl::Status& lost, int client) {
+  absl::Status status = lost.ok() ? absl::UnavailableError("it was closed there") : lost;
+  const auto start = Clock::now();
+  while (!key_.empty() && MayPass(status)) {
+    const auto rest =
+        options_.reconnect - std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start);
+    if (rest.count() <= 0) break;
+    status = TryAgain(std::min<std::chrono::milliseconds>(rest, kMostTry));
+    if (status.ok()) return status;
+    Look(client, kBetweenTriesMs, /*at_doorbell=*/false);
+    if (left_) return status;
+  }
+  std::string text = absl::StrCat("the connection to ", options_.address, " was lost: ", status.message());
+  if (!key_.empty())
+    absl::StrAppend(&text, " (tried to come back for ",
+                    std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - start).count(), " s)");
+  return absl::UnavailableError(text);
+}
+
+absl::Status StreamClient::TryAgain(std::chrono::milliseconds timeout) {
+  ClientFrame greeting;
+  greeting.head.set_key(key_);
+  greeting.head.set_received(inbox_.received());
+  ASSIGN_OR_RETURN(const ServerFrame answer, OpenLink(greeting, timeout));
+  if (!outbox_.Acknowledge(answer.head.received()))
+    return absl::InternalError("it has had more frames than there were");
+  StartReceiver();
+  for (const ClientFrame& frame : outbox_.Kept()) {
+    if (!link_->stream->Write(frame)) break;
+  }
+  return absl::OkStatus();
 }
 
 void StreamClient::Sleep(int client) {
   server_->SayAsleep();
   server_->BarrierBeforeSleep();
-  if (!server_->HasCommands()) {
-    pollfd events[] = {{server_->doorbell(), POLLIN, 0},
-                       {bell_.get(), POLLIN, 0},
-                       {socket_.get(), POLLIN, 0},
-                       {client, POLLIN, 0}};
-    poll(events, 4, -1);
-    eventfd_t rings;
-    eventfd_read(bell_.get(), &rings);
-    if ((events[2].revents != 0 && !AnswerSocket()) || events[3].revents != 0) {
-      told_.store(true);
-      stops_.store(true);
-    }
-  }
+  if (!server_->HasCommands() || outbox_.IsFull()) Look(client, -1, !outbox_.IsFull());
   server_->Awake();
+}
+
+// Until something happens; with `at_doorbell` also on the ring.
+void StreamClient::Look(int client, int timeout_ms, bool at_doorbell) {
+  pollfd events[] = {{bell_.get(), POLLIN, 0},
+                     {socket_.get(), POLLIN, 0},
+                     {client, POLLIN, 0},
+                     {at_doorbell ? server_->doorbell() : -1, POLLIN, 0}};
+  poll(events, 4, timeout_ms);
+  eventfd_t rings;
+  eventfd_read(bell_.get(), &rings);
+  if ((events[1].revents != 0 && !AnswerSocket()) || events[2].revents != 0) left_ = true;
 }
 
 // The library has hung up, or wants to share memory, which a network cannot.
@@ -195,14 +277,23 @@ bool StreamClient::AnswerSocket() {
 
 void StreamClient::ReceiveLoop() {
   pthread_setname_np(pthread_self(), "xpud-receive");
-  v1::ServerMessage message;
-  while (stream_->Read(&message)) Apply(message);
-  StopSending();
-  sent_.acquire();
-  const absl::Status why = FromGrpc(stream_->Finish());
-  if (told_.load()) return;
-  server_->Close(absl::StrCat("the connection to ", address_,
-                              " was lost: ", why.ok() ? "it was closed there" : std::string(why.message())));
+  ServerFrame frame;
+  while (link_->stream->Read(&frame) && Take(frame)) continue;
+  down_.store(true);
+  WakeSender();
+}
+
+// False: the other end says what no gateway would.
+bool StreamClient::Take(const ServerFrame& frame) {
+  const bool was_full = outbox_.IsFull();
+  const Inbox::Verdict verdict = inbox_.Take(frame.head.number());
+  if (!outbox_.Acknowledge(frame.head.received()) || verdict == Inbox::Verdict::kMissing) {
+    link_->context.TryCancel();
+    return false;
+  }
+  if (verdict == Inbox::Verdict::kTake) Apply(frame);
+  if (was_full || inbox_.WantsAcknowledgement()) WakeSender();
+  return true;
 }
 
 // As the daemon's Ledger takes credit back: what the library has claimed before it sees less stays.
@@ -233,18 +324,20 @@ void StreamClient::ApplyMemory(const v1::MemoryState& memory) {
   WakeSender();
 }
 
-void StreamClient::Apply(const v1::ServerMessage& message) {
+void StreamClient::Apply(const ServerFrame& frame) {
   const std::span<std::byte> staging = server_->staging().bytes;
-  for (const v1::StagingPart& part : message.staging()) {
-    if (part.offset() <= staging.size() && part.data().size() <= staging.size() - part.offset())
-      std::memcpy(staging.data() + part.offset(), part.data().data(), part.data().size());
+  const v1::ServerHead& head = frame.head;
+  SliceReader payload(frame.payload);
+  for (const v1::StagingPart& part : head.staging()) {
+    if (part.offset() <= staging.size() && part.bytes() <= staging.size() - part.offset())
+      (void)payload.Read(staging.subspan(part.offset(), part.bytes()));
   }
-  for (const v1::Timestamp& stamp : message.timestamps()) {
+  for (const v1::Timestamp& stamp : head.timestamps()) {
     if (stamp.slot() < wire::kMaxTimestamps)
       SetStoredWord(server_->TimestampWord(stamp.slot()), stamp.time_ns());
   }
-  for (const v1::MemoryState& memory : message.memory()) ApplyMemory(memory);
-  for (const v1::QueueState& queue : message.queues()) {
+  for (const v1::MemoryState& memory : head.memory()) ApplyMemory(memory);
+  for (const v1::QueueState& queue : head.queues()) {
     if (queue.queue() >= wire::kMaxQueues) continue;
     if (queue.has_error())
       server_->RaiseError(
@@ -252,10 +345,9 @@ void StreamClient::Apply(const v1::ServerMessage& message) {
           absl::Status(static_cast<absl::StatusCode>(queue.error().code()), queue.error().message()));
     SetStoredWord(server_->CompletedWord(queue.queue()), queue.completed());
   }
-  if (!message.closed().empty()) {
-    told_.store(true);
-    server_->Close(message.closed());
-    StopSending();
+  if (!head.closed().empty()) {
+    Close(head.closed());
+    WakeSender();
   }
   server_->WakeClient();
 }

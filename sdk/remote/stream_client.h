@@ -1,12 +1,12 @@
 // The client's end of a session over a network. What the client's library sees is a session over shared
 // memory, whose other end is here: one thread sends the commands that arrive on its ring, another one writes
-// what comes back to its pages.
+// what comes back to its pages. Where the client wants it, a connection that is lost is made anew, and the
+// library waits meanwhile as it waits for a slow daemon.
 #pragma once
 
 #include <atomic>
 #include <chrono>
 #include <memory>
-#include <semaphore>
 #include <string>
 #include <thread>
 #include <vector>
@@ -14,19 +14,26 @@
 #include "absl/status/statusor.h"
 #include "proto/base/mutex.h"
 #include "proto/base/unique_fd.h"
-#include "proto/remote/remote.grpc.pb.h"
 #include "proto/transport/handshake.h"
 #include "proto/transport/shm_server.h"
+#include "sdk/remote/frame.h"
+#include "sdk/remote/outbox.h"
 
 namespace xpud::remote {
 
 class StreamClient {
  public:
+  struct Options {
+    std::string address;
+    std::chrono::milliseconds timeout;  // for the first connection
+    std::chrono::milliseconds
+        reconnect{};  // to try to come back for so long; 0: a lost connection is the end
+  };
+
   // `socket`: to the library, which has sent its greeting. Opens the session and welcomes the library.
-  // Errors: Unavailable (nobody answers there within `timeout`), Unauthenticated, or what the other end says.
-  static absl::StatusOr<std::unique_ptr<StreamClient>> Connect(const std::string& address,
+  // Errors: Unavailable (nobody answers there in time), Unauthenticated, or what the other end says.
+  static absl::StatusOr<std::unique_ptr<StreamClient>> Connect(const Options& options,
                                                                const transport::Hello& hello,
-                                                               std::chrono::milliseconds timeout,
                                                                UniqueFd socket);
   ~StreamClient();
   StreamClient(const StreamClient&) = delete;
@@ -36,38 +43,55 @@ class StreamClient {
   void Run(const UniqueFd& client);
 
  private:
-  using Stream = grpc::ClientReaderWriter<v1::ClientMessage, v1::ServerMessage>;
+  using Clock = std::chrono::steady_clock;
+  // A connection.
+  struct Link {
+    grpc::ClientContext context;
+    std::unique_ptr<ClientStream> stream;
+    std::thread receiver;
+  };
 
-  StreamClient() = default;
-  absl::Status Open(const std::string& address, const transport::Hello& hello,
-                    std::chrono::milliseconds timeout);
-  absl::Status WelcomeLibrary(const transport::Welcome& welcome);
+  StreamClient(const Options& options, UniqueFd socket)
+      : options_(options), socket_(std::move(socket)), outbox_(options.reconnect.count() > 0) {}
+  // Makes a connection, says `greeting` there, and gives what is answered.
+  absl::StatusOr<ServerFrame> OpenLink(const ClientFrame& greeting, std::chrono::milliseconds timeout);
+  // How the connection has ended. The receiver has, too.
+  absl::Status CloseLink();
+  absl::Status WelcomeLibrary(const ServerFrame& answer);
+  void StartReceiver();
+  // Sends commands for as long as the connection and the library are there.
+  void Pump(int client);
   // Sends the commands of the ring; whether there were any. An error ends the session.
   absl::StatusOr<bool> SendCommands();
-  void AddStaging(std::span<const std::byte> commands, v1::ClientMessage& message);
-  // Until commands arrive, the library asks for something on the socket, or the session is to end.
+  bool Send(ClientFrame& frame);
+  void AddPayload(std::span<const std::byte> commands, ClientFrame& frame);
+  // Makes another connection after `lost`; the error where there will be none.
+  absl::Status Reconnect(const absl::Status& lost, int client);
+  absl::Status TryAgain(std::chrono::milliseconds timeout);
+  // Until commands arrive, the library asks for something on the socket, or there is something else to do.
   void Sleep(int client);
+  void Look(int client, int timeout_ms, bool at_doorbell);
   bool AnswerSocket();
   void ReceiveLoop();
-  void Apply(const v1::ServerMessage& message);
+  bool Take(const ServerFrame& frame);
+  void Apply(const ServerFrame& frame);
   void ApplyMemory(const v1::MemoryState& memory);
-  void StopSending();
+  void Close(std::string_view why);
   void WakeSender();
 
-  std::string address_;
-  std::unique_ptr<v1::Remote::Stub> stub_;
-  grpc::ClientContext context_;
-  std::unique_ptr<Stream> stream_;
-  std::unique_ptr<transport::ShmServer> server_;
+  const Options options_;
   UniqueFd socket_;
-  UniqueFd bell_;                   // eventfd: the sender is to look at what follows
-  std::atomic<bool> stops_{false};  // the sender is to end
-  std::atomic<bool> told_{false};   // the library, why the session has ended; or it is gone
+  UniqueFd bell_;  // eventfd: the sender is to look at what follows
+  std::unique_ptr<transport::ShmServer> server_;
+  std::unique_ptr<Link> link_;
+  std::string key_;                  // by which the session can be resumed; empty: it cannot
+  std::atomic<bool> down_{false};    // the connection
+  std::atomic<bool> closed_{false};  // the session, of which the library was told
+  bool left_ = false;                // by the library. The sender's
+  Inbox inbox_;
+  Outbox<v1::ClientHead> outbox_;
   Mutex mutex_;
   std::vector<v1::CreditKept> kept_ ABSL_GUARDED_BY(mutex_);  // to be sent
-  std::binary_semaphore sent_{0};                             // the sender has ended
-  v1::ClientMessage out_;                                     // the sender's
-  std::thread receiver_;
 };
 
 }  // namespace xpud::remote

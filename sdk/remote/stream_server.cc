@@ -2,10 +2,8 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include <algorithm>
 #include <cstring>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "proto/base/grpc_status.h"
 #include "proto/base/status_macros.h"
@@ -17,11 +15,11 @@
 namespace xpud::remote {
 namespace {
 
-absl::StatusOr<transport::Hello> ReadHello(const v1::ClientMessage& message) {
+absl::StatusOr<transport::Hello> ReadHello(const v1::ClientHead& greeting) {
   transport::Hello hello;
-  if (message.hello().size() != sizeof(hello))
+  if (greeting.hello().size() != sizeof(hello))
     return absl::InvalidArgumentError("the greeting has another size than this version's");
-  std::memcpy(&hello, message.hello().data(), sizeof(hello));
+  std::memcpy(&hello, greeting.hello().data(), sizeof(hello));
   if (hello.magic != transport::kHelloMagic) return absl::InvalidArgumentError("the greeting is not xpud's");
   if (transport::NegotiateVersion(hello.oldest_version, hello.newest_version) != wire::kNewestVersion)
     return absl::FailedPreconditionError(absl::StrCat("it speaks protocol versions ", hello.oldest_version,
@@ -32,49 +30,72 @@ absl::StatusOr<transport::Hello> ReadHello(const v1::ClientMessage& message) {
 
 }  // namespace
 
-absl::Status StreamServer::TakePlace(const std::string& tenant) {
-  MutexLock lock(mutex_);
-  if (open_ >= options_.sessions)
-    return absl::ResourceExhaustedError(
-        absl::StrCat("all ", options_.sessions, " places for remote clients are taken"));
-  uint32_t& own = of_tenant_[tenant];
-  if (own >= options_.tenant_sessions)
-    return absl::ResourceExhaustedError(
-        absl::StrCat("all ", options_.tenant_sessions, " places of this tenant's are taken"));
-  ++own;
-  ++open_;
-  return absl::OkStatus();
-}
-
-void StreamServer::LeavePlace(const std::string& tenant) {
-  MutexLock lock(mutex_);
-  --open_;
-  const auto found = of_tenant_.find(tenant);
-  if (--found->second == 0) of_tenant_.erase(found);
-}
-
-grpc::Status StreamServer::Session(grpc::ServerContext* context, Stream* stream) {
+grpc::Status StreamServer::Session(grpc::ServerContext* context, ServerStream* stream) {
   const auto tenant = admission_.Identify(*context);
   if (!tenant.ok()) return ToGrpc(tenant.status());
-  if (const absl::Status status = TakePlace(*tenant); !status.ok()) return ToGrpc(status);
-  const absl::Cleanup leave = [&] { LeavePlace(*tenant); };
-  return ToGrpc(Serve(*tenant, *context, *stream));
+  auto greeter = greeters_.Take(*tenant);  // who comes back has a place
+  if (!greeter.ok()) return ToGrpc(greeter.status());
+  ClientFrame greeting;
+  if (!stream->Read(&greeting)) return {grpc::INVALID_ARGUMENT, "there was no greeting"};
+  greeter->reset();
+  const auto cut = [context] { context->TryCancel(); };
+  return ToGrpc(greeting.head.key().empty() ? Begin(*tenant, greeting.head, *stream, cut)
+                                            : GoOn(*tenant, greeting.head, *stream, cut));
 }
 
-absl::Status StreamServer::Serve(const std::string& tenant, grpc::ServerContext& context, Stream& stream) {
-  v1::ClientMessage greeting;
-  if (!stream.Read(&greeting)) return absl::OkStatus();
+absl::StatusOr<std::shared_ptr<ResumableSessions::Session>> StreamServer::Open(
+    const std::string& tenant, const v1::ClientHead& greeting) {
+  ASSIGN_OR_RETURN(Place place, places_.Take(tenant));
   ASSIGN_OR_RETURN(const transport::Hello hello, ReadHello(greeting));
   ConnectOptions daemon;
   daemon.address = options_.socket;
   daemon.client_name = transport::GetText(hello.client_name);
   daemon.start_daemon = false;
-  ASSIGN_OR_RETURN(const client::Connection connection, client::Connect(daemon, tenant));
-  v1::ServerMessage welcome;
-  welcome.set_welcome(&connection.welcome, sizeof(connection.welcome));
-  if (!stream.Write(welcome)) return absl::OkStatus();
-  const uint32_t devices = std::min<uint32_t>(connection.welcome.device_count, transport::kMaxDevices);
-  return SessionRelay(*connection.transport, devices, stream).Run([&] { context.TryCancel(); });
+  ASSIGN_OR_RETURN(client::Connection connection, client::Connect(daemon, tenant));
+  const bool resumable = greeting.resumable() && options_.hold.count() > 0;
+  return std::shared_ptr<ResumableSessions::Session>(new ResumableSessions::Session{
+      tenant, std::move(place), SessionRelay(std::move(connection), resumable)});
+}
+
+absl::Status StreamServer::Begin(const std::string& tenant, const v1::ClientHead& greeting,
+                                 ServerStream& stream, const std::function<void()>& cut) {
+  ASSIGN_OR_RETURN(const auto session, Open(tenant, greeting));
+  ServerFrame answer;
+  const transport::Welcome& welcome = session->relay.welcome();
+  answer.head.set_welcome(&welcome, sizeof(welcome));
+  std::string key;
+  if (greeting.resumable() && options_.hold.count() > 0) {
+    key = sessions_.Add(session, cut);
+    answer.head.set_key(key);
+    answer.head.set_held_ms(static_cast<uint32_t>(options_.hold.count()));
+  }
+  stream.Write(answer);
+  return Serve(*session, key, stream, cut);
+}
+
+absl::Status StreamServer::GoOn(const std::string& tenant, const v1::ClientHead& greeting,
+                                ServerStream& stream, const std::function<void()>& cut) {
+  ASSIGN_OR_RETURN(const auto session, sessions_.Resume(greeting.key(), tenant, cut));
+  const auto received = session->relay.Resume(greeting.received());
+  if (!received.ok()) {
+    sessions_.Remove(greeting.key());
+    return received.status();
+  }
+  ServerFrame answer;
+  answer.head.set_received(*received);
+  stream.Write(answer);
+  return Serve(*session, greeting.key(), stream, cut);
+}
+
+// `key`: empty where the session ends with this stream.
+absl::Status StreamServer::Serve(ResumableSessions::Session& session, const std::string& key,
+                                 ServerStream& stream, const std::function<void()>& cut) {
+  const auto end = session.relay.Run(stream, cut);
+  if (end.ok() && *end == SessionRelay::End::kLost && !key.empty())
+    sessions_.Hold(key);
+  else
+    sessions_.Remove(key);
+  return end.status();
 }
 
 }  // namespace xpud::remote

@@ -2,42 +2,51 @@
 // client is here. gRPC's threads; two a session.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
-#include <map>
+#include <functional>
+#include <memory>
 #include <string>
 
-#include "absl/status/status.h"
-#include "proto/base/mutex.h"
-#include "proto/remote/remote.grpc.pb.h"
+#include "absl/status/statusor.h"
 #include "sdk/remote/admission.h"
+#include "sdk/remote/frame.h"
+#include "sdk/remote/resumable_sessions.h"
+#include "sdk/remote/tenant_places.h"
 
 namespace xpud::remote {
 
-class StreamServer final : public v1::Remote::Service {
+class StreamServer final : public FrameService {
  public:
-  using Stream = grpc::ServerReaderWriter<v1::ServerMessage, v1::ClientMessage>;
-
   struct Options {
-    std::string socket;            // the daemon's; empty: as clients find it
-    uint32_t sessions = 0;         // at once
-    uint32_t tenant_sessions = 0;  // of these, a tenant's
+    std::string socket;              // the daemon's; empty: as clients find it
+    int sessions = 0;                // at once
+    int tenant_sessions = 0;         // of these, a tenant's
+    std::chrono::milliseconds hold;  // of a session whose connection was lost, where its client asked for it
   };
 
   StreamServer(const Admission& admission, Options options)
-      : admission_(admission), options_(std::move(options)) {}
-  grpc::Status Session(grpc::ServerContext* context, Stream* stream) override;
+      : admission_(admission),
+        options_(std::move(options)),
+        greeters_(options_.sessions, options_.tenant_sessions),
+        places_(options_.sessions, options_.tenant_sessions),
+        sessions_(options_.hold) {}
+  grpc::Status Session(grpc::ServerContext* context, ServerStream* stream) override;
 
  private:
-  // ResourceExhausted: this tenant gets no place now. Once for each that was given: LeavePlace.
-  absl::Status TakePlace(const std::string& tenant);
-  void LeavePlace(const std::string& tenant);
-  absl::Status Serve(const std::string& tenant, grpc::ServerContext& context, Stream& stream);
+  absl::StatusOr<std::shared_ptr<ResumableSessions::Session>> Open(const std::string& tenant,
+                                                                   const v1::ClientHead& greeting);
+  absl::Status Begin(const std::string& tenant, const v1::ClientHead& greeting, ServerStream& stream,
+                     const std::function<void()>& cut);
+  absl::Status GoOn(const std::string& tenant, const v1::ClientHead& greeting, ServerStream& stream,
+                    const std::function<void()>& cut);
+  absl::Status Serve(ResumableSessions::Session& session, const std::string& key, ServerStream& stream,
+                     const std::function<void()>& cut);
 
   const Admission& admission_;
   const Options options_;
-  Mutex mutex_;
-  uint32_t open_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::map<std::string, uint32_t> of_tenant_ ABSL_GUARDED_BY(mutex_);  // those that have any
+  TenantPlaces greeters_, places_;
+  ResumableSessions sessions_;  // last: its sessions give their places back
 };
 
 }  // namespace xpud::remote

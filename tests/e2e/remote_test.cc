@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
@@ -20,6 +21,7 @@
 #include "proto/transport/handshake.h"
 #include "sdk/client/connect.h"
 #include "tests/e2e/daemon_process.h"
+#include "tests/e2e/tcp_proxy.h"
 #include "xpud/tensor.h"
 
 namespace xpud::e2e {
@@ -190,53 +192,87 @@ TEST_F(Remote, AKilledClientLeavesNothing) {
 // A stream of our own, which says what no client would.
 class Hostile : public Remote {
  protected:
-  using Message = v1::ClientMessage;
+  using Message = v1::ClientFrame;
 
   grpc::Status Say(const std::vector<Message>& messages) {
     const auto channel = grpc::CreateChannel(gateway_->address(), grpc::InsecureChannelCredentials());
     const auto stub = v1::Remote::NewStub(channel);
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + kSoon);
+    context.AddMetadata("authorization", "Bearer " + Token());
+    const auto stream = stub->Session(&context);
+    for (const Message& message : messages) stream->Write(message);
+    if (messages.size() == 1 && messages[0].head().resumable()) {
+      v1::ServerFrame welcome;
+      if (stream->Read(&welcome)) key_ = welcome.head().key();
+      context.TryCancel();
+    } else if (!messages.empty() && messages.back().head().ends()) {
+      stream->WritesDone();
+    }
+    v1::ServerFrame answer;
+    while (stream->Read(&answer)) {
+      closed_ += answer.head().closed();
+      if (!answer.head().key().empty()) key_ = answer.head().key();
+    }
+    return stream->Finish();
+  }
+  grpc::Status SayBytes(const std::string& bytes) {
+    grpc::GenericStub stub(grpc::CreateChannel(gateway_->address(), grpc::InsecureChannelCredentials()));
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + kSoon);
+    context.AddMetadata("authorization", "Bearer " + Token());
+    const grpc::Slice slice(bytes);
+    const grpc::ByteBuffer request(&slice, 1);
+    grpc::ByteBuffer response;
+    std::promise<grpc::Status> answered;
+    stub.UnaryCall(&context, "/xpud.v1.Remote/Session", grpc::StubOptions(), &request, &response,
+                   [&](const grpc::Status& status) { answered.set_value(status); });
+    return answered.get_future().get();
+  }
+  std::string Token() const {
     std::ifstream file(gateway_->token_file());
     std::string token;
     std::getline(file, token);
-    context.AddMetadata("authorization", "Bearer " + token);
-    const auto stream = stub->Session(&context);
-    for (const Message& message : messages) stream->Write(message);
-    v1::ServerMessage answer;
-    while (stream->Read(&answer)) closed_ += answer.closed();
-    return stream->Finish();
+    return token;
   }
   static Message Greeting() {
     const transport::Hello hello = {transport::kHelloMagic, wire::kOldestVersion, wire::kNewestVersion, "x"};
     Message message;
-    message.set_hello(&hello, sizeof(hello));
+    message.mutable_head()->set_hello(&hello, sizeof(hello));
     return message;
   }
   static Message Commands(const std::string& bytes) {
     Message message;
-    message.set_commands(bytes);
+    message.mutable_head()->set_number(1);
+    message.mutable_head()->set_command_bytes(bytes.size());
+    message.set_payload(bytes);
     return message;
   }
-  std::string closed_;
+  std::string closed_, key_;
 };
 
 TEST_F(Hostile, WhatIsNoSessionIsRefusedAndNobodyElseNotices) {
   Open();
   const auto innocent = Connect();
   ASSERT_TRUE(innocent.ok()) << innocent.status();
-  Message staging;
-  v1::StagingPart& part = *staging.add_staging();
-  part.set_offset(~uint64_t{0} - 3);
-  part.set_data("12345678");
+  Message outside, cut_off, gap, ahead, too_much = Commands("12345678");
+  outside.mutable_head()->add_staging()->set_offset(~uint64_t{0} - 3);
+  outside.mutable_head()->mutable_staging(0)->set_bytes(8);
+  outside.set_payload("12345678");
+  cut_off.mutable_head()->add_staging()->set_bytes(9);
+  cut_off.set_payload("12345678");
+  gap.mutable_head()->set_number(3);
+  ahead.mutable_head()->set_received(1000);
+  too_much.mutable_head()->set_command_bytes(9);
   Message old = Greeting();
-  (*old.mutable_hello())[4] = 1, (*old.mutable_hello())[6] = 1;
+  std::string& hello = *old.mutable_head()->mutable_hello();
+  hello[4] = 1, hello[6] = 1;
   EXPECT_EQ(Say({Message()}).error_code(), grpc::INVALID_ARGUMENT);
   EXPECT_EQ(Say({Commands("12345678")}).error_code(), grpc::INVALID_ARGUMENT);
   EXPECT_EQ(Say({old}).error_code(), grpc::FAILED_PRECONDITION);
   for (const Message& message :
        {Commands("123"), Commands(std::string(8, '\0')), Commands(std::string("\xff\xff\xff\xff\0\0\0\0", 8)),
-        Commands(std::string("\x10\0\0\0\x01\0\0\0", 8)), staging})
+        Commands(std::string("\x10\0\0\0\x01\0\0\0", 8)), outside, cut_off, gap, ahead, too_much})
     EXPECT_EQ(Say({Greeting(), message}).error_code(), grpc::INVALID_ARGUMENT);
   // Each asks for all of staging to be sent back.
   wire::DownloadCommand all = {{sizeof(all), wire::CommandKind::kDownload, 0, 0}, {}, 0, {}, 4 << 20};
@@ -252,6 +288,39 @@ TEST_F(Hostile, WhatIsNoSessionIsRefusedAndNobodyElseNotices) {
   }));
 }
 
+// What is not a frame: gRPC's own messages go as they are.
+TEST_F(Hostile, BytesThatAreNoFrameEndOnlyTheirStream) {
+  Open();
+  const auto innocent = Connect();
+  ASSERT_TRUE(innocent.ok()) << innocent.status();
+  for (const std::string& bytes :
+       {std::string("\xff"), std::string("\x0a\xff\xff\xff\xff\x0f"), std::string("\x12\x01x"),
+        std::string("\x0a\x01\xff"), std::string("\x0a\x00\x12\x05x", 5), std::string(100, '\x0a')}) {
+    EXPECT_EQ(SayBytes(bytes).error_code(), grpc::INVALID_ARGUMENT);
+  }
+  EXPECT_EQ(Double(**innocent, 8), 16);
+}
+
+TEST_F(Hostile, AnotherTenantsSessionIsNotTakenUp) {
+  const std::string file = daemon_.directory() + "/tokens";
+  std::ofstream(file) << "team-a secret-a\nteam-b secret-b\n";
+  chmod(file.c_str(), 0600);
+  Open({"--token-file", file});
+  Message resumable = Greeting(), resume;
+  resumable.mutable_head()->set_resumable(true);
+  std::ofstream(gateway_->token_file()) << "secret-a";
+  Say({resumable});  // and is lost: it did not say that it ends
+  ASSERT_FALSE(key_.empty());
+  resume.mutable_head()->set_key(key_);
+  std::ofstream(gateway_->token_file()) << "secret-b";
+  EXPECT_EQ(Say({resume}).error_code(), grpc::NOT_FOUND);
+  std::ofstream(gateway_->token_file()) << "secret-a";
+  Message ends;
+  ends.mutable_head()->set_ends(true);
+  EXPECT_TRUE(Say({resume, ends}).ok());
+  EXPECT_EQ(Say({resume}).error_code(), grpc::NOT_FOUND) << "it has ended";
+}
+
 TEST_F(Hostile, PlacesAreBounded) {
   Open({"--sessions", "2"});
   auto first = Connect(), second = Connect();
@@ -259,6 +328,120 @@ TEST_F(Hostile, PlacesAreBounded) {
   EXPECT_THAT(std::string(Connect().status().message()), HasSubstr("all 2 places"));
   second->reset();
   EXPECT_TRUE(Within(kSoon, [&] { return Connect().ok(); }));
+}
+
+// A connection that is cut, and a client that wants to come back.
+class Reconnecting : public Remote {
+ protected:
+  void Open(const std::vector<std::string>& arguments = {}) {
+    Remote::Open(arguments);
+    proxy_ = std::make_unique<TcpProxy>(gateway_->address());
+  }
+  absl::StatusOr<std::unique_ptr<Session>> Connect(int seconds) const {
+    ConnectOptions options;
+    options.address = proxy_->address();
+    options.reconnect = std::chrono::seconds(seconds);
+    return Session::Connect(options);
+  }
+  std::unique_ptr<TcpProxy> proxy_;
+};
+
+TEST_F(Reconnecting, WorkGoesOnWhereItWasCut) {
+  Open();
+  const auto session = Connect(20);
+  ASSERT_TRUE(session.ok()) << session.status();
+  std::vector<float> values(1 << 20), back(values.size());  // 4 MiB
+  std::iota(values.begin(), values.end(), 0.0f);
+  auto sum = Tensor::FromHost((*session)->DefaultQueue(0), std::span<const float>(values),
+                              {static_cast<int64_t>(values.size())});
+  ASSERT_TRUE(sum.ok()) << sum.status();
+  std::atomic<bool> done{false};
+  int cuts = 0;
+  std::thread cutter([&] {
+    for (; !done.load(); ++cuts) {
+      const uint64_t before = proxy_->forwarded_bytes();
+      while (!done.load() && proxy_->forwarded_bytes() < before + (3 << 20))
+        std::this_thread::sleep_for(milliseconds(1));
+      proxy_->Cut();
+    }
+  });
+  // Each element is counted up once a round, whatever is lost and sent again.
+  constexpr int kRounds = 40;
+  for (int round = 0; round < kRounds; ++round) {
+    const auto ones = Tensor::FromHost((*session)->DefaultQueue(0), std::vector<float>(values.size(), 1.0f),
+                                       {static_cast<int64_t>(values.size())});
+    ASSERT_TRUE(ones.ok()) << ones.status();
+    sum = Add(*sum, *ones);
+    ASSERT_TRUE(sum.ok()) << sum.status();
+    if (round % 8 == 7) {
+      ASSERT_TRUE(sum->ToHost(std::as_writable_bytes(std::span(back))).ok());
+    }
+  }
+  const absl::Status read = sum->ToHost(std::as_writable_bytes(std::span(back)));
+  done.store(true);
+  cutter.join();
+  ASSERT_TRUE(read.ok()) << read;
+  for (size_t i = 0; i < values.size(); ++i) ASSERT_EQ(back[i], values[i] + kRounds) << i;
+  EXPECT_GT(cuts, 5);
+  EXPECT_EQ(daemon_.StatusOf("sessions_opened"), 1);
+}
+
+TEST_F(Reconnecting, ANetworkThatComesBackLateIsWaitedFor) {
+  Open();
+  const auto session = Connect(30);
+  ASSERT_TRUE(session.ok()) << session.status();
+  EXPECT_EQ(Double(**session, 4), 8);
+  proxy_->SetDown(true);
+  proxy_->Cut();
+  std::thread later([&] {
+    std::this_thread::sleep_for(milliseconds(1500));
+    proxy_->SetDown(false);
+  });
+  EXPECT_EQ(Double(**session, 21), 42);
+  later.join();
+}
+
+TEST_F(Reconnecting, ASessionThatNobodyComesBackToEnds) {
+  Open({"--hold", "1"});
+  const auto session = Connect(4);
+  ASSERT_TRUE(session.ok()) << session.status();
+  const auto buffer = (*session)->DefaultQueue(0).Allocate(1 << 20);
+  ASSERT_TRUE((*session)->DefaultQueue(0).Synchronize().ok());
+  proxy_->SetDown(true);
+  proxy_->Cut();
+  EXPECT_TRUE(NothingIsLeft());
+  EXPECT_THAT(gateway_->Log(), HasSubstr("session_forgotten"));
+  proxy_->SetDown(false);
+  EXPECT_THAT(std::string(End(**session, kSoon).message()), HasSubstr("no longer held"));
+}
+
+TEST_F(Reconnecting, WhereItCannotComeBackItSaysSo) {
+  Open();
+  const auto session = Connect(1);
+  ASSERT_TRUE(session.ok()) << session.status();
+  EXPECT_EQ(Double(**session, 4), 8);
+  proxy_->SetDown(true);
+  proxy_->Cut();
+  EXPECT_THAT(std::string(End(**session, kSoon).message()),
+              AllOf(HasSubstr("was lost"), HasSubstr("tried to come back for 1 s")));
+}
+
+TEST_F(Reconnecting, AClientThatGoesLeavesNothing) {
+  Open();
+  {
+    const auto session = Connect(30);
+    ASSERT_TRUE(session.ok()) << session.status();
+    EXPECT_EQ(Double(**session, 4), 8);
+  }
+  EXPECT_TRUE(NothingIsLeft());
+  EXPECT_EQ(InChild([&] {
+              const auto session = Connect(30);
+              if (!session.ok() || Double(**session, 4) != 8) return 1;
+              kill(getpid(), SIGKILL);
+              return 1;
+            }),
+            -1);
+  EXPECT_TRUE(NothingIsLeft());
 }
 
 // Two tenants with a token each, one of whom may use the control plane.

@@ -51,6 +51,10 @@ struct ConnectOptions {
   // Shown by xpuctl; at most 63 bytes. Empty: the program's name. $XPUD_CLIENT_NAME overrides it.
   std::string client_name;
   std::chrono::milliseconds timeout{10000};  // for the daemon to answer, and for it to start
+  // To a daemon on another machine: where the connection is lost, try so long to come back to the same
+  // session, which its gateway holds (30 s, unless told otherwise); calls wait meanwhile. 0: a lost
+  // connection ends the session. $XPUD_RECONNECT_SECONDS overrides it.
+  std::chrono::seconds reconnect{0};
   // Called (from any waiting thread, about every 50 ms) while a call waits; a non-OK status ends the wait and
   // is returned.
   std::function<absl::Status()> interrupt;

@@ -1,0 +1,79 @@
+// Frames of a remote session as proto/remote describes them, and the stream that carries them. Bulk data
+// passes without a copy: a payload is slices of memory, which protobuf's own messages cannot hold. A frame
+// belongs to one thread.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/impl/codegen/method_handler.h>
+#include <grpcpp/impl/codegen/rpc_service_method.h>
+#include <grpcpp/impl/codegen/service_type.h>
+#include <grpcpp/impl/codegen/sync_stream.h>
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "proto/remote/remote.pb.h"
+
+namespace xpud::remote {
+
+template <typename Head>
+struct Frame {
+  Head head;
+  std::vector<grpc::Slice> payload;
+};
+using ClientFrame = Frame<v1::ClientHead>;
+using ServerFrame = Frame<v1::ServerHead>;
+
+// The bytes of some slices, one after the other.
+class SliceReader {
+ public:
+  explicit SliceReader(std::span<const grpc::Slice> slices);
+  size_t left() const { return left_; }
+  // All or nothing; false: fewer are left.
+  bool Read(std::span<std::byte> to);
+  std::vector<grpc::Slice> Rest() const;
+
+ private:
+  std::span<const grpc::Slice> slices_;
+  size_t at_ = 0;  // of the first of them
+  size_t left_ = 0;
+};
+
+// A frame's two fields; what a head serializes to is the caller's business.
+grpc::ByteBuffer JoinFrame(const std::string& head, std::span<const grpc::Slice> payload);
+// False: these are not a frame.
+bool SplitFrame(const grpc::ByteBuffer& bytes, std::string& head, std::vector<grpc::Slice>& payload);
+
+// Both ends of the stream, as grpc_cpp_plugin would write them for these types.
+using ServerStream = grpc::ServerReaderWriter<ServerFrame, ClientFrame>;
+using ClientStream = grpc::ClientReaderWriter<ClientFrame, ServerFrame>;
+
+class FrameService : public grpc::Service {
+ public:
+  FrameService();
+  virtual grpc::Status Session(grpc::ServerContext* context, ServerStream* stream) = 0;
+};
+std::unique_ptr<ClientStream> OpenStream(const std::shared_ptr<grpc::Channel>& channel,
+                                         grpc::ClientContext& context);
+
+}  // namespace xpud::remote
+
+template <typename Head>
+class grpc::SerializationTraits<xpud::remote::Frame<Head>> {
+ public:
+  static Status Serialize(const xpud::remote::Frame<Head>& frame, ByteBuffer* bytes, bool* own_buffer) {
+    *bytes = xpud::remote::JoinFrame(frame.head.SerializeAsString(), frame.payload);
+    *own_buffer = true;
+    return Status::OK;
+  }
+  static Status Deserialize(ByteBuffer* bytes, xpud::remote::Frame<Head>* frame) {
+    std::string head;
+    if (!bytes->Valid() || !xpud::remote::SplitFrame(*bytes, head, frame->payload) ||
+        !frame->head.ParseFromString(head))
+      return {StatusCode::INVALID_ARGUMENT, "a message is not a frame of this protocol"};
+    bytes->Clear();
+    return Status::OK;
+  }
+};
