@@ -61,15 +61,12 @@ class Inbox {
   // How many frames may arrive without a word; acknowledgements ride along with what is sent anyway.
   static constexpr uint64_t kMostUnacknowledged = 64;
 
-  // Of a frame's number; 0: it is not counted.
-  enum class Verdict { kTake, kSeenBefore, kMissing };
-  Verdict Take(uint64_t number) {
-    const uint64_t received = received_.load(std::memory_order_relaxed);
-    if (number == 0) return Verdict::kTake;
-    if (number <= received) return Verdict::kSeenBefore;
-    if (number != received + 1) return Verdict::kMissing;
+  // A frame of this number has arrived; 0: it is not counted. False: it is not the next one.
+  bool Take(uint64_t number) {
+    if (number == 0) return true;
+    if (number != received_.load(std::memory_order_relaxed) + 1) return false;
     received_.store(number, std::memory_order_release);
-    return Verdict::kTake;
+    return true;
   }
   // Any thread.
   uint64_t received() const { return received_.load(std::memory_order_acquire); }

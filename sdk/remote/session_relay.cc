@@ -52,14 +52,7 @@ absl::StatusOr<SessionRelay::End> SessionRelay::Run(ServerStream& stream,
 absl::Status SessionRelay::Take(const ClientFrame& frame) {
   if (!outbox_.Acknowledge(frame.head.received()))
     return absl::InvalidArgumentError("the client has had more frames than there were");
-  switch (inbox_.Take(frame.head.number())) {
-    case Inbox::Verdict::kMissing:
-      return absl::InvalidArgumentError("frames are missing");
-    case Inbox::Verdict::kSeenBefore:
-      return absl::OkStatus();
-    case Inbox::Verdict::kTake:
-      break;
-  }
+  if (!inbox_.Take(frame.head.number())) return absl::InvalidArgumentError("frames are missing or come twice");
   ends_ = frame.head.ends();
   for (const v1::CreditKept& kept : frame.head.kept()) TakeBack(kept);
   return TakePayload(frame);

@@ -286,12 +286,11 @@ void StreamClient::ReceiveLoop() {
 // False: the other end says what no gateway would.
 bool StreamClient::Take(const ServerFrame& frame) {
   const bool was_full = outbox_.IsFull();
-  const Inbox::Verdict verdict = inbox_.Take(frame.head.number());
-  if (!outbox_.Acknowledge(frame.head.received()) || verdict == Inbox::Verdict::kMissing) {
+  if (!outbox_.Acknowledge(frame.head.received()) || !inbox_.Take(frame.head.number())) {
     link_->context.TryCancel();
     return false;
   }
-  if (verdict == Inbox::Verdict::kTake) Apply(frame);
+  Apply(frame);
   if (was_full || inbox_.WantsAcknowledgement()) WakeSender();
   return true;
 }

@@ -264,6 +264,8 @@ TEST_F(Hostile, WhatIsNoSessionIsRefusedAndNobodyElseNotices) {
   gap.mutable_head()->set_number(3);
   ahead.mutable_head()->set_received(1000);
   too_much.mutable_head()->set_command_bytes(9);
+  Message twice = Commands("");
+  EXPECT_EQ(Say({Greeting(), twice, twice}).error_code(), grpc::INVALID_ARGUMENT);
   Message old = Greeting();
   std::string& hello = *old.mutable_head()->mutable_hello();
   hello[4] = 1, hello[6] = 1;
