@@ -36,13 +36,15 @@ absl::StatusOr<uint64_t> SessionRelay::Resume(uint64_t received) {
   return inbox_.received();
 }
 
-absl::StatusOr<SessionRelay::End> SessionRelay::Run(ServerStream& stream,
-                                                    const std::function<void()>& cancel) {
+absl::StatusOr<SessionRelay::End> SessionRelay::Run(grpc::ServerContext& context, ServerStream& stream) {
   gone_.store(false);
-  std::thread sender([&] { SendLoop(stream, cancel); });
+  std::thread sender([&] { SendLoop(context, stream); });
   ClientFrame frame;
-  absl::Status status;
-  while (status.ok() && stream.Read(&frame)) status = Take(frame);
+  absl::Status status = PutCommands(context);  // that an earlier stream brought
+  while (status.ok() && stream.Read(&frame)) {
+    status = Take(frame);
+    if (status.ok()) status = PutCommands(context);
+  }
   gone_.store(true);
   sender.join();
   if (absl::IsInvalidArgument(status)) return status;
@@ -52,7 +54,8 @@ absl::StatusOr<SessionRelay::End> SessionRelay::Run(ServerStream& stream,
 absl::Status SessionRelay::Take(const ClientFrame& frame) {
   if (!outbox_.Acknowledge(frame.head.received()))
     return absl::InvalidArgumentError("the client has had more frames than there were");
-  if (!inbox_.Take(frame.head.number())) return absl::InvalidArgumentError("frames are missing or come twice");
+  if (!inbox_.Take(frame.head.number()))
+    return absl::InvalidArgumentError("frames are missing or come twice");
   ends_ = frame.head.ends();
   for (const v1::CreditKept& kept : frame.head.kept()) TakeBack(kept);
   return TakePayload(frame);
@@ -71,23 +74,33 @@ absl::Status SessionRelay::TakePayload(const ClientFrame& frame) {
     if (!payload.Read(staging.subspan(part.offset(), part.bytes())))
       return absl::InvalidArgumentError("a part of staging is cut off");
   }
-  RETURN_IF_ERROR(
-      ForEachCommand(commands_, [&](const auto& header, auto command) { return Put(header, command); }));
-  transport_.Publish();
+  put_ = 0;
   return absl::OkStatus();
 }
 
-absl::Status SessionRelay::Put(const wire::CommandHeader& header, std::span<const std::byte> command) {
-  std::byte* space = transport_.Reserve(command.size());
-  if (space == nullptr) {
-    transport_.Publish();
-    RETURN_IF_ERROR(WaitInDaemon([&] { return (space = transport_.Reserve(command.size())) != nullptr; }));
-  }
-  ++sequence_;
-  RETURN_IF_ERROR(Note(header, command));
-  std::memcpy(space, command.data(), command.size());
-  transport_.Commit(command.size());
-  return absl::OkStatus();
+// A client that is gone is not waited for: where it comes back, this goes on.
+absl::Status SessionRelay::PutCommands(grpc::ServerContext& context) {
+  const auto interrupt = [&] {
+    return context.IsCancelled() ? absl::CancelledError("the client is gone") : absl::OkStatus();
+  };
+  const absl::Status status = ForEachCommand(
+      std::span(commands_).subspan(put_),
+      [&](const wire::CommandHeader& header, std::span<const std::byte> command) {
+        std::byte* space = transport_.Reserve(command.size());
+        if (space == nullptr) {
+          transport_.Publish();
+          RETURN_IF_ERROR(transport_.Wait(
+              [&] { return (space = transport_.Reserve(command.size())) != nullptr; }, interrupt));
+        }
+        ++sequence_;
+        RETURN_IF_ERROR(Note(header, command));
+        std::memcpy(space, command.data(), command.size());
+        transport_.Commit(command.size());
+        put_ += command.size();
+        return absl::OkStatus();
+      });
+  if (status.ok()) transport_.Publish();
+  return status;
 }
 
 absl::Status SessionRelay::Note(const wire::CommandHeader& header, std::span<const std::byte> command) {
@@ -110,23 +123,21 @@ absl::Status SessionRelay::Note(const wire::CommandHeader& header, std::span<con
   return absl::OkStatus();
 }
 
-absl::Status SessionRelay::WaitInDaemon(absl::FunctionRef<bool()> done) {
-  return transport_.Wait(
-      done, [&] { return gone_.load() ? absl::CancelledError("the client is gone") : absl::OkStatus(); });
-}
-
-void SessionRelay::SendLoop(ServerStream& stream, const std::function<void()>& cancel) {
+void SessionRelay::SendLoop(grpc::ServerContext& context, ServerStream& stream) {
   pthread_setname_np(pthread_self(), "xpud-send");
+  const auto interrupt = [&] {
+    return gone_.load() ? absl::CancelledError("the client is gone") : absl::OkStatus();
+  };
   absl::Status status;
   bool connected = SendAgain(stream);
   while (status.ok() && connected) {
-    status = WaitInDaemon([&] { return !outbox_.IsFull() && Changed(); });
+    status = transport_.Wait([&] { return !outbox_.IsFull() && Changed(); }, interrupt);
     connected = SendChanges(stream, status);  // whatever ended it: errors come before the end
   }
   // A client that is told goes; one that does not is cut off.
   for (int i = 0; i < 100 && !gone_.load() && connected; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  if (!gone_.load()) cancel();
+  if (!gone_.load()) context.TryCancel();
 }
 
 bool SessionRelay::SendAgain(ServerStream& stream) {

@@ -6,7 +6,6 @@
 #include <atomic>
 #include <chrono>
 #include <deque>
-#include <functional>
 #include <memory>
 #include <vector>
 
@@ -33,8 +32,8 @@ class SessionRelay {
 
   enum class End { kOver, kLost };
   // Until the client goes, the stream is lost, or the daemon ends the session, which the client is then told.
-  // `cancel` ends the stream. InvalidArgument: the client sent what no client would.
-  absl::StatusOr<End> Run(ServerStream& stream, const std::function<void()>& cancel);
+  // InvalidArgument: the client sent what no client would.
+  absl::StatusOr<End> Run(grpc::ServerContext& context, ServerStream& stream);
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -59,12 +58,12 @@ class SessionRelay {
   // The stream's reader.
   absl::Status Take(const ClientFrame& frame);
   absl::Status TakePayload(const ClientFrame& frame);
-  absl::Status Put(const wire::CommandHeader& header, std::span<const std::byte> command);
+  // What is left of the frame's commands.
+  absl::Status PutCommands(grpc::ServerContext& context);
   // InvalidArgument: its downloads want more of staging than there is, which no library's do.
   absl::Status Note(const wire::CommandHeader& header, std::span<const std::byte> command);
-  absl::Status WaitInDaemon(absl::FunctionRef<bool()> done);
   // The stream's writer.
-  void SendLoop(ServerStream& stream, const std::function<void()>& cancel);
+  void SendLoop(grpc::ServerContext& context, ServerStream& stream);
   bool SendAgain(ServerStream& stream);
   bool SendChanges(ServerStream& stream, const absl::Status& status);
   bool Changed();
@@ -83,8 +82,9 @@ class SessionRelay {
   Outbox<v1::ServerHead> outbox_;
   // The reader's.
   uint64_t sequence_ = 0;
-  bool ends_ = false;  // the client said so
-  std::vector<std::byte> commands_;
+  bool ends_ = false;                // the client said so
+  std::vector<std::byte> commands_;  // of the last frame
+  size_t put_ = 0;                   // bytes of them that the daemon has
   Mutex mutex_;
   std::array<std::deque<Awaited>, wire::kMaxQueues> awaited_ ABSL_GUARDED_BY(mutex_);
   uint64_t awaited_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of staging

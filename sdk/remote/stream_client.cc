@@ -63,7 +63,8 @@ absl::StatusOr<std::unique_ptr<StreamClient>> StreamClient::Connect(const Option
                                                                     UniqueFd socket) {
   std::unique_ptr<StreamClient> client(new StreamClient(options, std::move(socket)));
   client->bell_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!client->bell_.valid()) return absl::ErrnoToStatus(errno, "eventfd failed");
+  client->over_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!client->bell_.valid() || !client->over_.valid()) return absl::ErrnoToStatus(errno, "eventfd failed");
   ClientFrame greeting;
   greeting.head.set_hello(&hello, sizeof(hello));
   greeting.head.set_resumable(options.reconnect.count() > 0);
@@ -75,7 +76,7 @@ absl::StatusOr<std::unique_ptr<StreamClient>> StreamClient::Connect(const Option
 
 absl::StatusOr<ServerFrame> StreamClient::OpenLink(const ClientFrame& greeting,
                                                    std::chrono::milliseconds timeout) {
-  link_ = std::make_unique<Link>();
+  SetLink(std::make_shared<Link>());
   ASSIGN_OR_RETURN(const Credentials credentials, ClientCredentials());
   if (!credentials.token.empty())
     link_->context.AddMetadata(kAuthorization, absl::StrCat("Bearer ", credentials.token));
@@ -95,7 +96,7 @@ absl::Status StreamClient::CloseLink() {
   if (link_ == nullptr || link_->stream == nullptr) return absl::OkStatus();
   if (link_->receiver.joinable()) link_->receiver.join();
   const absl::Status why = FromGrpc(link_->stream->Finish());
-  link_.reset();
+  SetLink(nullptr);
   return why;
 }
 
@@ -131,9 +132,39 @@ void StreamClient::Close(std::string_view why) {
 
 void StreamClient::WakeSender() { eventfd_write(bell_.get(), 1); }
 
+void StreamClient::SetLink(std::shared_ptr<Link> link) {
+  MutexLock lock(mutex_);
+  link_ = std::move(link);
+}
+
 void StreamClient::Run(const UniqueFd& client) {
+  std::thread watcher([&] { Watch(client.get()); });
+  Serve(client.get());
+  eventfd_write(over_.get(), 1);
+  watcher.join();
+}
+
+void StreamClient::Watch(int client) {
+  pthread_setname_np(pthread_self(), "xpud-watch");
+  pollfd events[] = {{socket_.get(), POLLRDHUP, 0}, {client, POLLIN, 0}, {over_.get(), POLLIN, 0}};
+  poll(events, 3, -1);
+  if (events[2].revents != 0) return;
+  left_.store(true);
+  WakeSender();
+  constexpr int kPatienceMs = 1000;  // for the other end to hear that
+  while (poll(&events[2], 1, kPatienceMs) == 0) {
+    std::shared_ptr<Link> link;
+    {
+      MutexLock lock(mutex_);
+      link = link_;
+    }
+    if (link != nullptr) link->context.TryCancel();
+  }
+}
+
+void StreamClient::Serve(int client) {
   while (true) {
-    Pump(client.get());
+    Pump(client);
     if (left_) {
       ClientFrame end;
       end.head.set_ends(true);
@@ -142,7 +173,7 @@ void StreamClient::Run(const UniqueFd& client) {
     if (left_ || closed_) link_->stream->WritesDone();
     const absl::Status lost = CloseLink();  // the other end hangs up, or is found to be gone
     if (left_ || closed_) return;
-    const absl::Status status = Reconnect(lost, client.get());
+    const absl::Status status = Reconnect(lost, client);
     if (left_) return;
     if (!status.ok()) return Close({status.message().data(), status.message().size()});
   }
@@ -259,7 +290,7 @@ void StreamClient::Look(int client, int timeout_ms, bool at_doorbell) {
   poll(events, 4, timeout_ms);
   eventfd_t rings;
   eventfd_read(bell_.get(), &rings);
-  if ((events[1].revents != 0 && !AnswerSocket()) || events[2].revents != 0) left_ = true;
+  if ((events[1].revents != 0 && !AnswerSocket()) || events[2].revents != 0) left_.store(true);
 }
 
 // The library has hung up, or wants to share memory, which a network cannot.

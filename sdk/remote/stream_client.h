@@ -61,6 +61,10 @@ class StreamClient {
   void StartReceiver();
   // Sends commands for as long as the connection and the library are there.
   void Pump(int client);
+  void Serve(int client);
+  // Until Serve ends: sees that the library is gone, also while the other end does not read what is sent.
+  void Watch(int client);
+  void SetLink(std::shared_ptr<Link> link);
   // Sends the commands of the ring; whether there were any. An error ends the session.
   absl::StatusOr<bool> SendCommands();
   bool Send(ClientFrame& frame);
@@ -82,12 +86,13 @@ class StreamClient {
   const Options options_;
   UniqueFd socket_;
   UniqueFd bell_;  // eventfd: the sender is to look at what follows
+  UniqueFd over_;  // eventfd: the sender has ended
   std::unique_ptr<transport::ShmServer> server_;
-  std::unique_ptr<Link> link_;
+  std::shared_ptr<Link> link_;       // the sender's; replaced under the lock, for the watcher
   std::string key_;                  // by which the session can be resumed; empty: it cannot
   std::atomic<bool> down_{false};    // the connection
   std::atomic<bool> closed_{false};  // the session, of which the library was told
-  bool left_ = false;                // by the library. The sender's
+  std::atomic<bool> left_{false};    // by the library
   Inbox inbox_;
   Outbox<v1::ClientHead> outbox_;
   Mutex mutex_;

@@ -38,9 +38,8 @@ grpc::Status StreamServer::Session(grpc::ServerContext* context, ServerStream* s
   ClientFrame greeting;
   if (!stream->Read(&greeting)) return {grpc::INVALID_ARGUMENT, "there was no greeting"};
   greeter->reset();
-  const auto cut = [context] { context->TryCancel(); };
-  return ToGrpc(greeting.head.key().empty() ? Begin(*tenant, greeting.head, *stream, cut)
-                                            : GoOn(*tenant, greeting.head, *stream, cut));
+  return ToGrpc(greeting.head.key().empty() ? Begin(*tenant, greeting.head, *context, *stream)
+                                            : GoOn(*tenant, greeting.head, *context, *stream));
 }
 
 absl::StatusOr<std::shared_ptr<ResumableSessions::Session>> StreamServer::Open(
@@ -58,24 +57,25 @@ absl::StatusOr<std::shared_ptr<ResumableSessions::Session>> StreamServer::Open(
 }
 
 absl::Status StreamServer::Begin(const std::string& tenant, const v1::ClientHead& greeting,
-                                 ServerStream& stream, const std::function<void()>& cut) {
+                                 grpc::ServerContext& context, ServerStream& stream) {
   ASSIGN_OR_RETURN(const auto session, Open(tenant, greeting));
   ServerFrame answer;
   const transport::Welcome& welcome = session->relay.welcome();
   answer.head.set_welcome(&welcome, sizeof(welcome));
   std::string key;
   if (greeting.resumable() && options_.hold.count() > 0) {
-    key = sessions_.Add(session, cut);
+    key = sessions_.Add(session, [&context] { context.TryCancel(); });
     answer.head.set_key(key);
     answer.head.set_held_ms(static_cast<uint32_t>(options_.hold.count()));
   }
   stream.Write(answer);
-  return Serve(*session, key, stream, cut);
+  return Serve(*session, key, context, stream);
 }
 
 absl::Status StreamServer::GoOn(const std::string& tenant, const v1::ClientHead& greeting,
-                                ServerStream& stream, const std::function<void()>& cut) {
-  ASSIGN_OR_RETURN(const auto session, sessions_.Resume(greeting.key(), tenant, cut));
+                                grpc::ServerContext& context, ServerStream& stream) {
+  ASSIGN_OR_RETURN(const auto session,
+                   sessions_.Resume(greeting.key(), tenant, [&context] { context.TryCancel(); }));
   const auto received = session->relay.Resume(greeting.received());
   if (!received.ok()) {
     sessions_.Remove(greeting.key());
@@ -84,13 +84,13 @@ absl::Status StreamServer::GoOn(const std::string& tenant, const v1::ClientHead&
   ServerFrame answer;
   answer.head.set_received(*received);
   stream.Write(answer);
-  return Serve(*session, greeting.key(), stream, cut);
+  return Serve(*session, greeting.key(), context, stream);
 }
 
 // `key`: empty where the session ends with this stream.
 absl::Status StreamServer::Serve(ResumableSessions::Session& session, const std::string& key,
-                                 ServerStream& stream, const std::function<void()>& cut) {
-  const auto end = session.relay.Run(stream, cut);
+                                 grpc::ServerContext& context, ServerStream& stream) {
+  const auto end = session.relay.Run(context, stream);
   if (end.ok() && *end == SessionRelay::End::kLost && !key.empty())
     sessions_.Hold(key);
   else

@@ -4,7 +4,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 
@@ -36,12 +35,12 @@ class StreamServer final : public FrameService {
  private:
   absl::StatusOr<std::shared_ptr<ResumableSessions::Session>> Open(const std::string& tenant,
                                                                    const v1::ClientHead& greeting);
-  absl::Status Begin(const std::string& tenant, const v1::ClientHead& greeting, ServerStream& stream,
-                     const std::function<void()>& cut);
-  absl::Status GoOn(const std::string& tenant, const v1::ClientHead& greeting, ServerStream& stream,
-                    const std::function<void()>& cut);
-  absl::Status Serve(ResumableSessions::Session& session, const std::string& key, ServerStream& stream,
-                     const std::function<void()>& cut);
+  absl::Status Begin(const std::string& tenant, const v1::ClientHead& greeting, grpc::ServerContext& context,
+                     ServerStream& stream);
+  absl::Status GoOn(const std::string& tenant, const v1::ClientHead& greeting, grpc::ServerContext& context,
+                    ServerStream& stream);
+  absl::Status Serve(ResumableSessions::Session& session, const std::string& key,
+                     grpc::ServerContext& context, ServerStream& stream);
 
   const Admission& admission_;
   const Options options_;

@@ -192,8 +192,13 @@ def executor(log: Log) -> Tally:
 
 
 def remote(log: Log) -> Tally:
-    """The end-to-end tests of what is computed, over a gateway, and PyTorch's; what is remote only is tested with the others (e2e)."""
-    tally = ctest(log, "dev", "-L", "e2e", "-R", "e2e_(compute|faults|quota)_test", "-j1", env={"XPUD_TEST_REMOTE": "1"})
+    """The end-to-end tests of what is computed and the isolation catalogue, over a gateway, and PyTorch's; what is remote only is tested with
+    the others (e2e). The longest of the catalogue with --full."""
+    over_gateway = {"XPUD_TEST_REMOTE": "1"}
+    tally = ctest(log, "dev", "-L", "e2e", "-R", "e2e_(compute|faults|quota)_test", "-j1", env=over_gateway)
+    configure_and_build(log, "release", "xpud_isolation_tests")
+    catalogue = "isolation_" if os.environ.get("XPUD_TEST_FULL") else "isolation_(02|04|06|07|12|13|15|16|18|25)_"
+    tally += ctest(log, "release", "-L", "isolation", "-R", catalogue, "-j1", env=over_gateway)
     with tempfile.TemporaryDirectory(prefix="xpud-test-") as folder:
         with contextlib.closing(Daemon(RELEASE / "bin", pathlib.Path(folder, "log"), "--device", "cpu")) as daemon:
             with contextlib.closing(Gateway(RELEASE / "bin", daemon, pathlib.Path(folder))) as gateway:

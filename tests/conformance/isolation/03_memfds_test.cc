@@ -65,6 +65,7 @@ TEST_F(Memfds, OfTheDaemonCannotBeResizedOrSealedAndCompletionsCannotBeWritten) 
 }
 
 TEST_F(Memfds, ThatCouldShrinkAreRefused) {
+  if (IsRemote()) GTEST_SKIP() << "a network has no memory in common";
   auto session = std::make_unique<HostileSession>(socket());
   for (const unsigned seals : {0u, 0u + F_SEAL_GROW, 0u + F_SEAL_SHRINK}) {
     const UniqueFd memory = Memfd(seals);
@@ -77,6 +78,7 @@ TEST_F(Memfds, ThatCouldShrinkAreRefused) {
 
 // The pages of which may be gone when they are needed: SIGBUS, for who touches them then.
 TEST_F(Memfds, OfHugePagesAreRefused) {
+  if (IsRemote()) GTEST_SKIP() << "a network has no memory in common";
   auto session = std::make_unique<HostileSession>(socket());
   const UniqueFd memory(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB));
   if (!memory.valid()) GTEST_SKIP() << "this kernel has no huge pages";
@@ -113,6 +115,7 @@ TEST_F(Memfds, ThatClientsUnmapAndPunchAreCopiedAllTheSame) {
 // group when it touches them next, and to nobody's limit. The daemon seals the memory against that when it
 // takes it.
 TEST_F(Memfds, OfHostMemoryKeepTheirPages) {
+  if (IsRemote()) GTEST_SKIP() << "a network has no memory in common";
   const UniqueFd memory = Memfd(F_SEAL_SHRINK | F_SEAL_GROW);
   auto mapping = *Mapping::Map(memory, kBytes, Access::kReadWrite);
   auto session = std::make_unique<HostileSession>(socket());
@@ -145,6 +148,7 @@ class MemfdsOfExecutors : public Isolation {
 // The next executor has to map it, so it cannot be sealed against holes. They read as zeros, which are the
 // client's own loss, and no executor ends.
 TEST_F(MemfdsOfExecutors, ThatAreHolesAreCopiedAsZeros) {
+  if (IsRemote()) GTEST_SKIP() << "a network has no memory in common";
   const UniqueFd memory = Memfd(F_SEAL_SHRINK | F_SEAL_GROW);
   auto mapping = *Mapping::Map(memory, kBytes, Access::kReadWrite);
   auto session = std::make_unique<HostileSession>(socket());
@@ -188,6 +192,7 @@ TEST_F(MemfdsOfExecutors, ThatAreHolesAreCopiedAsZeros) {
 
 // A client that punches while it is being accepted has lost or is refused: what is accepted has its pages.
 TEST_F(Memfds, OfHostMemoryThatArePunchedMeanwhileAreRefusedOrKeepTheirPages) {
+  if (IsRemote()) GTEST_SKIP() << "a network has no memory in common";
   int accepted = 0, refused = 0;
   for (int round = 0; round < 300; ++round) {
     const UniqueFd memory = Memfd(F_SEAL_SHRINK | F_SEAL_GROW);

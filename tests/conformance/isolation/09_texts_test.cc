@@ -169,7 +169,7 @@ TEST_F(Texts, OfErrorsAndRefusalsNameNeitherAddressesNorOthers) {
     ASSERT_TRUE(transport::SendMessage(session->socket(), std::vector<std::byte>(5)).ok());
     Heard(session->Fate());
   }
-  const UniqueFd future = *client::ConnectSocket(socket());
+  const UniqueFd future = ConnectTo(socket());
   const transport::Hello hello = {transport::kHelloMagic, 900, 901, {}};
   ASSERT_TRUE(transport::SendMessage(future.get(), std::as_bytes(std::span(&hello, 1))).ok());
   transport::Welcome welcome;

@@ -20,6 +20,8 @@ using SilentReader = Isolation;
 
 // Errors, results and timestamps, more than there is room for, for a second.
 TEST_F(SilentReader, OfCompletionsAndErrorsCostsNobodyAnything) {
+  if (IsRemote())
+    GTEST_SKIP() << "the gateway ends a session whose downloads fill more than staging: see remote_test";
   auto session = std::make_unique<HostileSession>(socket());
   PutOperands(*session);
   const View view = TensorView({1, 1}, {1024});
@@ -53,6 +55,7 @@ TEST_F(SilentReader, OfCompletionsAndErrorsCostsNobodyAnything) {
 
 // Answers on the socket: it is hung up on once its socket is full, and its questions are not kept.
 TEST_F(SilentReader, OfAnswersIsClosed) {
+  if (IsRemote()) GTEST_SKIP() << "a network has no memory in common";
   auto session = std::make_unique<HostileSession>(socket());
   const UniqueFd hollow(memfd_create("hollow", MFD_CLOEXEC));
   const int fd = hollow.get();
@@ -70,8 +73,9 @@ TEST_F(SilentReader, OfAnswersIsClosed) {
 
 // Connections that never say anything are dropped, and others come in meanwhile.
 TEST_F(SilentReader, WhoDoesNotEvenGreetIsDropped) {
+  if (IsRemote()) GTEST_SKIP() << "xpud-connect is the client's own";
   std::vector<UniqueFd> silent;
-  for (int i = 0; i < 200; ++i) silent.push_back(*client::ConnectSocket(socket()));
+  for (int i = 0; i < 200; ++i) silent.push_back(ConnectTo(socket()));
   Innocent newcomer(socket());
   newcomer.ExpectUnharmed();
   EXPECT_TRUE(e2e::Within(seconds(15), [&] {

@@ -41,7 +41,7 @@ constexpr int kMilestones = 10;
 
 // A client that does a bit of everything, and never ends by itself.
 void Live(const std::string& address, Milestones& milestones) {
-  UniqueFd silent = *client::ConnectSocket(address);
+  UniqueFd silent = ConnectTo(address);
   milestones.Pass();  // connected, and has not greeted
   HostileSession raw(address, "victim");
   milestones.Pass();
@@ -61,14 +61,14 @@ void Live(const std::string& address, Milestones& milestones) {
   for (int i = 0; i < 20; ++i) x = *Mul(x, 1.0);
   milestones.Pass();  // computes
   auto host = (*session)->AllocateHost(1 << 16);
-  milestones.Pass();  // shares memory
+  milestones.Pass();  // shares memory, where there is no network between
   auto second = (*session)->CreateQueue(0);
   (void)second->Wait(*queue.Record());
   milestones.Pass();  // one queue waits for the other
   const TensorRef out = x.ref(), nothing[] = {x.ref(), x.ref()};
   (void)queue.Execute({&ops::RowOf("neg"), ops::DType::kFloat32, {&out, 1}, nothing, {}});
   milestones.Pass();  // has an error that it has not seen
-  (void)queue.StartUpload(host->bytes(), (*queue.Allocate(1 << 16)).handle(), 0);
+  if (host.ok()) (void)queue.StartUpload(host->bytes(), (*queue.Allocate(1 << 16)).handle(), 0);
   raw.PublishUpTo(raw.tail() + 64);
   milestones.Pass();  // one of its sessions broke the protocol
   while (true) x = *Mul(x, 1.0);
@@ -96,7 +96,7 @@ class KilledClients : public Isolation {
 };
 
 TEST_F(KilledClients, LeaveNothingBehind) {
-  constexpr int kKills = 10'000;
+  const int kKills = IsRemote() ? 200 : 10'000;  // there each has three processes of xpud-connect
   KillSome(10 * kMilestones);
   ExpectAsBefore();
   before_ = Vitals::Of(daemon_);

@@ -49,6 +49,7 @@ TEST_F(KilledExecutor, ThatIsStoppedIsReplacedToo) {
 // The same where it has no command, and is asked for memory of its device or to take a client's: who asked
 // waits, and gets it from the next one.
 TEST_F(KilledExecutor, ThatDoesNotAnswerIsReplacedToo) {
+  if (IsRemote()) GTEST_SKIP() << "a network has no memory in common";
   const auto session = daemon_.Connect();
   const Queue queue = session->DefaultQueue(0);
   ASSERT_TRUE(queue.Synchronize().ok());

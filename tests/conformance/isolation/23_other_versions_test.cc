@@ -34,7 +34,7 @@ TEST_F(OtherVersions, OfClientsAreRefusedInWordsUnlessTheyOverlap) {
       {oldest, 0xffff},
       {0, newest}};
   for (const auto& [from, to] : ranges) {
-    const UniqueFd client = *client::ConnectSocket(socket());
+    const UniqueFd client = ConnectTo(socket());
     const transport::Hello hello = {transport::kHelloMagic, from, to, "of another version"};
     ASSERT_TRUE(transport::SendMessage(client.get(), std::as_bytes(std::span(&hello, 1))).ok());
     transport::Welcome welcome;

@@ -54,7 +54,7 @@ TEST_F(Places, OfTheDaemonsOwnUserAreLimitedTooAndItIsToldInWords) {
 
 TEST_F(Places, AreTakenByWhoSaysNothingToo) {
   std::vector<UniqueFd> silent;
-  while (silent.size() + 1 < kMost) silent.push_back(*client::ConnectSocket(socket()));
+  while (silent.size() + 1 < kMost) silent.push_back(ConnectTo(socket()));
   EXPECT_THAT(TextOf(Connect(socket()).status()), HasSubstr("8 are allowed"));
   EXPECT_TRUE(e2e::Within(seconds(10), [&] { return IsServed(socket()); }))
       << "who does not greet is dropped";

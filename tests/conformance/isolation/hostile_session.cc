@@ -10,6 +10,7 @@
 #include "proto/base/check.h"
 #include "proto/wire/encode.h"
 #include "sdk/client/connect.h"
+#include "sdk/client/remote.h"
 #include "tests/e2e/daemon_process.h"
 
 namespace xpud::isolation {
@@ -22,8 +23,12 @@ constexpr int kLooks = 2000;
 
 }  // namespace
 
-HostileSession::HostileSession(const std::string& address, const char* name)
-    : socket_(*client::ConnectSocket(address)) {
+UniqueFd ConnectTo(const std::string& address) {
+  return client::IsRemoteAddress(address) ? *client::StartConnector(address, ConnectOptions())
+                                          : *client::ConnectSocket(address);
+}
+
+HostileSession::HostileSession(const std::string& address, const char* name) : socket_(ConnectTo(address)) {
   transport::Hello hello = {transport::kHelloMagic, wire::kOldestVersion, wire::kNewestVersion, {}};
   transport::SetText(hello.client_name, name);
   XPUD_CHECK(transport::SendMessage(socket_.get(), std::as_bytes(std::span(&hello, 1))).ok());

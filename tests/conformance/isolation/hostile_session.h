@@ -16,6 +16,9 @@
 
 namespace xpud::isolation {
 
+// To a daemon's socket, or to the xpud-connect that stands for a daemon on another machine.
+UniqueFd ConnectTo(const std::string& address);
+
 class HostileSession {
  public:
   // Aborts the test where the daemon does not take it.

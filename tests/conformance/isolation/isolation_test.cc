@@ -70,10 +70,12 @@ bool IsAlive(pid_t pid) {
   return std::getline(stat, text) && text[text.rfind(')') + 2] != 'Z';
 }
 
+bool IsRemote() { return std::getenv("XPUD_TEST_REMOTE") != nullptr; }
+
 bool InFull() { return std::getenv("XPUD_TEST_FULL") != nullptr; }
 
 Isolation::Isolation(const std::vector<std::string>& flags)
-    : daemon_(flags), innocent_(daemon_.socket()), before_(Vitals::Of(daemon_)) {
+    : daemon_(flags), innocent_(daemon_.address()), before_(Vitals::Of(daemon_)) {
   before_ = Vitals::Of(daemon_);  // the control plane's own first call has left its traces
 }
 

@@ -34,6 +34,9 @@ bool IsAlive(pid_t pid);
 // Whether tests that take long run in full: $XPUD_TEST_FULL, which `tools/test --full` sets.
 bool InFull();
 
+// Whether clients come over a gateway: $XPUD_TEST_REMOTE.
+bool IsRemote();
+
 // For matchers, which do not know Abseil's string_view.
 inline std::string TextOf(const absl::Status& status) { return std::string(status.message()); }
 
@@ -51,7 +54,8 @@ class Isolation : public ::testing::Test {
   static constexpr Growth kOfKernels = {32 * kMiB, 1500};
   void ExpectAsBefore() { ExpectAsBefore(Growth()); }
   void ExpectAsBefore(const Growth& growth);
-  const std::string& socket() const { return daemon_.socket(); }
+  // What clients connect to: the daemon's socket, or with $XPUD_TEST_REMOTE a gateway's HOST:PORT.
+  const std::string& socket() const { return daemon_.address(); }
 
   e2e::DaemonProcess daemon_;
   Innocent innocent_;
