@@ -3,6 +3,7 @@
 // (process/process_device.h). The engine thread only, except where said.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -122,6 +123,8 @@ class Device {
   virtual ExecutorStatus executor() const { return {}; }
   // Why the last one was lost.
   virtual std::string loss() const { return ""; }
+  // How long a command may run from now on, where that is watched; 0: any time.
+  virtual void SetCommandLimit(std::chrono::milliseconds /*limit*/) {}
   // Launches that this executor appended as part of a recording.
   virtual uint64_t replayed_launches() const { return 0; }
 

@@ -206,6 +206,20 @@ class Control::Service final : public v1::Control::Service {
     });
     return grpc::Status::OK;
   }
+  grpc::Status GetConfig(grpc::ServerContext*, const v1::GetConfigRequest*,
+                         v1::GetConfigResponse* out) override {
+    out->set_time_ns(NowNs());
+    if (options_.configuration == nullptr) return grpc::Status::OK;
+    for (const ConfigValue& value : options_.configuration()) {
+      v1::ConfigValue& row = *out->add_values();
+      row.set_key(value.key);
+      row.set_value(value.value);
+      row.set_origin(value.origin);
+      row.set_live(value.live);
+      if (!value.pending.empty()) row.set_pending(value.pending);
+    }
+    return grpc::Status::OK;
+  }
   grpc::Status ListEvents(grpc::ServerContext*, const v1::ListEventsRequest* request,
                           v1::ListEventsResponse* out) override {
     out->set_time_ns(NowNs());

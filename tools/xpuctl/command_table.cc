@@ -4,6 +4,7 @@
 
 #include "tools/xpuctl/command.h"
 #include "tools/xpuctl/commands.h"
+#include "tools/xpuctl/config_file.h"
 
 namespace xpud::xpuctl {
 namespace {
@@ -11,6 +12,7 @@ namespace {
 constexpr Output kEach[] = {Output::kTable, Output::kWide, Output::kJson, Output::kJsonLines, Output::kCsv};
 constexpr Output kTableOrJson[] = {Output::kTable, Output::kJson};
 
+constexpr Output kConfigOutputs[] = {Output::kTable, Output::kWide, Output::kJson, Output::kCsv};
 constexpr Output kDocuments[] = {Output::kTable, Output::kJson, Output::kJsonLines};
 
 constexpr Option kGlobal[] = {
@@ -64,6 +66,15 @@ constexpr Command kCommands[] = {
      false,
      {},
      RunDrain},
+    {"config",
+     "[check [FILE] | show | example]",
+     2,
+     "checks a configuration file (or " XPUD_CONFIG_FILE
+     "), shows what is in force, or a file that documents all",
+     kConfigOutputs,
+     false,
+     {},
+     RunConfig},
     {"doctor",
      "",
      0,

@@ -113,6 +113,9 @@ absl::StatusOr<v1::SetDrainResponse> ControlClient::SetDrain(bool drained) {
   request.set_drained(drained);
   return Call(&v1::Control::Stub::SetDrain, request);
 }
+absl::StatusOr<v1::GetConfigResponse> ControlClient::GetConfig() {
+  return Call(&v1::Control::Stub::GetConfig);
+}
 absl::StatusOr<v1::ListEventsResponse> ControlClient::ListEvents(uint64_t after, bool wait) {
   constexpr uint32_t kWaitMs = 500;  // Ctrl-C is heard after it
   v1::ListEventsRequest request;

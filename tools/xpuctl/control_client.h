@@ -24,6 +24,7 @@ class ControlClient {
   absl::StatusOr<v1::ListQuotasResponse> SetQuota(const v1::SetQuotaRequest& request);
   absl::StatusOr<v1::Session> CloseSession(uint64_t session);
   absl::StatusOr<v1::SetDrainResponse> SetDrain(bool drained);
+  absl::StatusOr<v1::GetConfigResponse> GetConfig();
   // A few of those after the number `after`; where there are none it waits for the next one, but not for
   // long.
   absl::StatusOr<v1::ListEventsResponse> ListEvents(uint64_t after, bool wait);

@@ -167,7 +167,21 @@ constexpr Column<v1::Quota> kQuotaColumns[] = {
     {"WHY -", [](const v1::Quota& quota) { return std::string(quota.has_bytes() ? "" : kNoQuota); }, true},
 };
 
+constexpr Column<v1::ConfigValue> kConfigColumns[] = {
+    {"KEY", [](const v1::ConfigValue& value) { return value.key(); }},
+    {"VALUE", [](const v1::ConfigValue& value) { return value.value(); }},
+    {"FROM", [](const v1::ConfigValue& value) { return value.origin(); }},
+    {"AFTER A RESTART", [](const v1::ConfigValue& value) { return value.pending(); }},
+    {"CHANGES",
+     [](const v1::ConfigValue& value) { return std::string(value.live() ? "on reload" : "with a restart"); },
+     true},
+};
+
 }  // namespace
+
+std::string ConfigText(const v1::GetConfigResponse& config, bool wide) {
+  return TableOf<v1::ConfigValue>(kConfigColumns, config.values(), wide);
+}
 
 std::string StatusText(const v1::GetStatusResponse& status, bool wide) {
   std::string text = DaemonLines(status, wide);

@@ -15,6 +15,7 @@ std::string StatusText(const v1::GetStatusResponse& status, bool wide = false);
 std::string DevicesText(const v1::ListDevicesResponse& list, bool wide = false);
 std::string SessionsText(const v1::ListSessionsResponse& list, bool wide = false);
 std::string QuotasText(const v1::ListQuotasResponse& list, bool wide = false);
+std::string ConfigText(const v1::GetConfigResponse& config, bool wide = false);
 std::string VersionText(const v1::GetVersionResponse& version);
 std::string TopText(const v1::GetStatusResponse& status, const Rates& rates, bool wide = false);
 std::string TopJson(const v1::GetStatusResponse& status, const Rates& rates);

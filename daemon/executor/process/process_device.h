@@ -57,6 +57,7 @@ class ProcessDevice final : public Device {
   std::vector<Verdict> Poll() override;
   int alarm_fd() const override;
   ExecutorStatus executor() const override;
+  void SetCommandLimit(std::chrono::milliseconds limit) override { options_.command_limit = limit; }
   std::string loss() const override { return loss_; }
   uint64_t replayed_launches() const override;
 
@@ -160,7 +161,7 @@ class ProcessDevice final : public Device {
   void StartSpare();
   absl::Status KeepSpare() ABSL_LOCKS_EXCLUDED(published_mutex_);
 
-  const ProcessDeviceOptions options_;
+  ProcessDeviceOptions options_;  // as given, but for the limit
   Addresses addresses_;
   State state_ = State::kOnline;
   std::shared_ptr<ExecutorProcess> process_;
