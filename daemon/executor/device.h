@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "daemon/executor/sensors.h"
 #include "kernels/kernel_library.h"
 #include "proto/transport/transport.h"
 
@@ -114,6 +115,10 @@ class Device {
   // Gives up what it has of kernels that no more work will name, and takes them out of the list; those that
   // work under way needs stay there.
   virtual void Forget(std::vector<const kernels::Kernel*>& kernels) = 0;
+
+  // Any thread, one at a time; takes up to 0.2 s where
+  // another process has the device.
+  virtual SensorReadings ReadSensors() { return NoReadings(SensorState::kNotOffered); }
 
   // Looks after the executor and finishes imports; call often. Returns the sessions to close.
   virtual std::vector<Verdict> Poll() { return {}; }

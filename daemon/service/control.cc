@@ -17,6 +17,7 @@
 #include "daemon/executor/driver.h"
 #include "daemon/service/control_events.h"
 #include "daemon/service/listener.h"
+#include "daemon/service/sensor_sampler.h"
 #include "proto/base/clock.h"
 #include "proto/base/grpc_status.h"
 #include "proto/base/status_macros.h"
@@ -128,7 +129,7 @@ std::string Describe(const v1::SetQuotaRequest& request) {
 class Control::Service final : public v1::Control::Service {
  public:
   Service(scheduler::Engine& engine, Options options)
-      : engine_(engine), options_(std::move(options)), started_ns_(NowNs()) {}
+      : engine_(engine), options_(std::move(options)), started_ns_(NowNs()), sensors_(DevicesOf(engine)) {}
 
   // Those who wait for events are told that the daemon is ending.
   void EndEvents() { engine_.events().End(); }
@@ -144,9 +145,10 @@ class Control::Service final : public v1::Control::Service {
   }
   grpc::Status ListDevices(grpc::ServerContext*, const v1::ListDevicesRequest*,
                            v1::ListDevicesResponse* out) override {
+    const std::vector<SensorSample> sensors = sensors_.Take();
     engine_.Call([&] {
       out->set_time_ns(NowNs());
-      ListDevicesInto([&] { return out->add_devices(); });
+      ListDevicesInto(sensors, [&] { return out->add_devices(); });
     });
     return grpc::Status::OK;
   }
@@ -161,10 +163,11 @@ class Control::Service final : public v1::Control::Service {
   grpc::Status GetStatus(grpc::ServerContext*, const v1::GetStatusRequest*,
                          v1::GetStatusResponse* out) override {
     FillProcess(*out->mutable_daemon());
+    const std::vector<SensorSample> sensors = sensors_.Take();
     engine_.Call([&] {
       out->set_time_ns(NowNs());
       FillDaemon(*out->mutable_daemon());
-      ListDevicesInto([&] { return out->add_devices(); });
+      ListDevicesInto(sensors, [&] { return out->add_devices(); });
       ListSessionsInto([&] { return out->add_sessions(); });
     });
     return grpc::Status::OK;
@@ -227,6 +230,13 @@ class Control::Service final : public v1::Control::Service {
   }
 
  private:
+  static std::vector<executor::Device*> DevicesOf(scheduler::Engine& engine) {
+    std::vector<executor::Device*> devices;
+    engine.Call([&] {
+      for (session::DeviceState& state : engine.devices()) devices.push_back(state.device.get());
+    });
+    return devices;
+  }
   absl::StatusOr<const session::Session*> FindSession(uint64_t id) {
     const auto found = engine_.sessions().find(id);
     if (found != engine_.sessions().end()) return found->second.get();
@@ -304,11 +314,15 @@ class Control::Service final : public v1::Control::Service {
     out.set_resident_bytes(ResidentBytes());
     out.set_cpu_ns(CpuNs());
   }
-  void ListDevicesInto(absl::FunctionRef<v1::Device*()> add) {
+  void ListDevicesInto(std::span<const SensorSample> sensors, absl::FunctionRef<v1::Device*()> add) {
     uint32_t queues = 0;
     for (const auto& [id, session] : engine_.sessions())
       queues += static_cast<uint32_t>(session->queue_count());
-    for (uint32_t d = 0; d < engine_.devices().size(); ++d) Fill(engine_.devices()[d], d, queues, *add());
+    for (uint32_t d = 0; d < engine_.devices().size(); ++d) {
+      v1::Device& device = *add();
+      Fill(engine_.devices()[d], d, queues, device);
+      Fill(sensors[d], device);
+    }
   }
   void ListSessionsInto(absl::FunctionRef<v1::Session*()> add) {
     for (const session::Session* session : SortedSessions()) Fill(*session, engine_.devices(), *add());
@@ -324,6 +338,7 @@ class Control::Service final : public v1::Control::Service {
   const Options options_;
   const uint64_t started_ns_;
   EventReaders event_readers_;
+  SensorSampler sensors_;
 };
 
 struct Control::Server {

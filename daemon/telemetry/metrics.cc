@@ -1,5 +1,7 @@
 #include "daemon/telemetry/metrics.h"
 
+#include <algorithm>
+#include <cmath>
 #include <optional>
 #include <span>
 #include <utility>
@@ -35,6 +37,38 @@ constexpr Metric<v1::Daemon> kOfDaemon[] = {
       "User and system time of the daemon's process."},
      OPTIONAL(Daemon, cpu_ns)},
 };
+
+// What a sensor says, in thousandths.
+#define SENSOR(field)                                                                 \
+  [](const v1::Device& device) -> std::optional<uint64_t> {                           \
+    if (!device.has_##field()) return std::nullopt;                                   \
+    return static_cast<uint64_t>(std::llround(std::max(0.0, device.field()) * 1000)); \
+  }
+
+// By OpenTelemetry's names for hardware of any kind.
+constexpr Metric<v1::Device> kOfHardware[] = {
+    {{"hw_temperature_celsius", Type::kGauge, Scale::kThousandths, "Temperature of the device."},
+     SENSOR(temperature_celsius)},
+    {{"hw_power_watts", Type::kGauge, Scale::kThousandths,
+      "Power that the device draws: the mean since the sample before."},
+     SENSOR(power_watts)},
+    {{"hw_energy_joules_total", Type::kCounter, Scale::kMillionths, "Energy that the device has used."},
+     OPTIONAL(Device, energy_microjoules)},
+    {{"xpud_device_memory_free_bytes", Type::kGauge, Scale::kOne,
+      "Memory of the device that nobody has, xpud or other programs."},
+     OPTIONAL(Device, memory_free_bytes)},
+    {{"xpud_device_frequency_megahertz", Type::kGauge, Scale::kThousandths,
+      "Frequency of the device's cores."},
+     SENSOR(frequency_mhz)},
+    {{"xpud_device_throttled", Type::kGauge, Scale::kOne,
+      "1 while something holds the frequency down, as heat or a limit of power."},
+     [](const v1::Device& device) -> std::optional<uint64_t> {
+       if (!device.has_throttle_reasons()) return std::nullopt;
+       return device.throttle_reasons().empty() ? 0 : 1;
+     }},
+};
+
+#undef SENSOR
 
 // OpenTelemetry's names are for GPUs; the CPU device has xpud's alone.
 constexpr Metric<v1::Device> kOfGpu[] = {
@@ -167,6 +201,7 @@ std::string MetricsText(const v1::GetStatusResponse& snapshot, Format format) {
     devices.push_back({LabelsOf(device), &device});
     if (device.kind() == "gpu") gpus.push_back(devices.back());
   }
+  Write<v1::Device>(kOfHardware, devices, out);
   Write<v1::Device>(kOfGpu, gpus, out);
   Write<v1::Device>(kOfDevice, devices, out);
   std::vector<Series<v1::Session>> sessions;

@@ -16,12 +16,24 @@ std::string Bar(double ratio, size_t width) {
   return "[" + std::string(filled, '#') + std::string(width - filled, ' ') + "]";
 }
 
+// Those that there are, in few words.
+std::string Sensors(const v1::Device& device) {
+  std::string text;
+  if (device.has_temperature_celsius())
+    absl::StrAppendFormat(&text, ", %.0f C", device.temperature_celsius());
+  if (device.has_power_watts()) absl::StrAppendFormat(&text, ", %.0f W", device.power_watts());
+  if (device.has_frequency_mhz()) absl::StrAppendFormat(&text, ", %.0f MHz", device.frequency_mhz());
+  if (!device.throttle_reasons().empty())
+    absl::StrAppend(&text, ", held down by ", PrintableText(device.throttle_reasons()));
+  return text;
+}
+
 std::string DeviceLine(const DeviceRates& row) {
   const v1::Device& device = *row.device;
   return absl::StrCat("device ", device.index(), " ", PrintableText(device.name()), "  ", Bar(row.busy, 20),
                       " ", Percent(row.busy), " busy, ", Count(row.commands), " commands/s, memory ",
                       SizeCell(device.memory_used_bytes()), " of ", SizeCell(device.memory_total_bytes()),
-                      ", pool ", SizeCell(device.pool_bytes()), "\n");
+                      ", pool ", SizeCell(device.pool_bytes()), Sensors(device), "\n");
 }
 
 constexpr Column<SessionRates> kColumns[] = {

@@ -54,6 +54,42 @@ std::string DaemonLines(const v1::GetStatusResponse& status, bool wide) {
   return text;
 }
 
+std::string Temperature(const v1::Device& device) {
+  return device.has_temperature_celsius() ? absl::StrFormat("%.0f C", device.temperature_celsius()) : "-";
+}
+std::string Power(const v1::Device& device) {
+  return device.has_power_watts() ? absl::StrFormat("%.1f W", device.power_watts()) : "-";
+}
+std::string Frequency(const v1::Device& device) {
+  return device.has_frequency_mhz() ? absl::StrFormat("%.0f MHz", device.frequency_mhz()) : "-";
+}
+std::string Free(const v1::Device& device) {
+  return device.has_memory_free_bytes() ? SizeCell(device.memory_free_bytes()) : "-";
+}
+std::string Throttled(const v1::Device& device) {
+  if (!device.has_throttle_reasons()) return "-";
+  return device.throttle_reasons().empty() ? "no" : device.throttle_reasons();
+}
+
+bool HasSensors(const v1::Device& device) {
+  return device.has_temperature_celsius() || device.has_power_watts() || device.has_frequency_mhz() ||
+         device.has_memory_free_bytes();
+}
+
+// Those that there are.
+std::string Sensors(const v1::Device& device) {
+  std::string text;
+  const auto add = [&](bool has, const std::string& value) {
+    if (has) absl::StrAppend(&text, text.empty() ? "" : ", ", value);
+  };
+  add(device.has_temperature_celsius(), Temperature(device));
+  add(device.has_power_watts(), Power(device));
+  add(device.has_frequency_mhz(), Frequency(device));
+  add(!device.throttle_reasons().empty(), "held down by " + device.throttle_reasons());
+  add(device.has_memory_free_bytes(), Free(device) + " of the device's memory free");
+  return text;
+}
+
 std::string DeviceLines(const v1::Device& device, bool wide) {
   std::string text =
       Line(absl::StrCat("device ", device.index()),
@@ -65,6 +101,11 @@ std::string DeviceLines(const v1::Device& device, bool wide) {
     text += Line("  driver", device.driver());
     text += Line("  pool", absl::StrCat(SizeCell(device.pool_bytes()), ", at most ",
                                         SizeCell(device.pool_peak_bytes()), " so far"));
+  }
+  text += Measured("  sensors", HasSensors(device), Sensors(device), kNoSensors, wide);
+  if (wide) {
+    for (const v1::Unmeasured& unmeasured : device.unmeasured())
+      text += Line("", absl::StrCat(unmeasured.field(), ": -  (", unmeasured.why(), ")"));
   }
   text += Measured("  kernels", device.has_kernels_compiled(), Kernels(device), kNoKernels, wide);
   return text + Measured("  executor", device.has_executors_replaced(), Executor(device), kNoExecutor, wide);
@@ -81,7 +122,12 @@ constexpr Column<v1::Device> kDeviceColumns[] = {
     {">USED", [](const v1::Device& device) { return SizeCell(device.memory_used_bytes()); }},
     {">POOL", [](const v1::Device& device) { return SizeCell(device.pool_bytes()); }},
     {">BUSY", [](const v1::Device& device) { return Duration(device.busy_ns()); }},
+    {">TEMP", Temperature},
+    {">POWER", Power},
+    {">CLOCK", Frequency},
     {">COMMANDS", [](const v1::Device& device) { return CountCell(device.commands_completed()); }},
+    {">FREE", Free, true},
+    {"THROTTLED", Throttled, true},
     {">LAUNCHES", [](const v1::Device& device) { return CountCell(device.launches()); }},
     {">POOL PEAK", [](const v1::Device& device) { return SizeCell(device.pool_peak_bytes()); }, true},
     {">QUEUES", [](const v1::Device& device) { return absl::StrCat(device.queues()); }, true},

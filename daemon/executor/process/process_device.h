@@ -54,6 +54,7 @@ class ProcessDevice final : public Device {
   absl::StatusOr<std::string> Assemble(const std::string& text) override;  // any thread
   absl::StatusOr<uint64_t> Ask(const kernels::Launch& launch) override;    // any thread
   void Forget(std::vector<const kernels::Kernel*>& kernels) override;
+  SensorReadings ReadSensors() override;  // any thread
   std::vector<Verdict> Poll() override;
   int alarm_fd() const override;
   ExecutorStatus executor() const override;
