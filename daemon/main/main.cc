@@ -162,8 +162,19 @@ bool HasExecutors(const std::vector<session::DeviceState>& devices) {
 // no metrics are wanted.
 absl::StatusOr<std::optional<telemetry::Endpoint>> ListenForMetrics(const Options& options) {
   if (options.metrics_address.empty()) return std::nullopt;
+  const std::string path(telemetry::UnixPathOf(options.metrics_address));
+  if (!path.empty()) {  // only there sockets can be made and removed by now
+    const auto folder = std::filesystem::path(options.socket).parent_path();
+    if (std::filesystem::path(path).parent_path() != folder)
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the metrics' socket ", path, " has to lie where --socket does, in ", folder.string()));
+    RETURN_IF_ERROR(service::RemoveStaleSocket(path));
+  }
   ASSIGN_OR_RETURN(telemetry::Endpoint endpoint, telemetry::ListenAt(options.metrics_address));
-  spdlog::info("metrics url=http://{}/metrics", endpoint.address);
+  if (path.empty())
+    spdlog::info("metrics url=http://{}/metrics", endpoint.address);
+  else
+    spdlog::info("metrics socket={}", path);
   return endpoint;
 }
 
@@ -261,6 +272,8 @@ absl::Status Run(const config::CommandLine& line, const config::Configuration& c
   notifier.Notify("STOPPING=1\nSTATUS=Ending sessions");
   watchdog.reset();
   metrics.reset();
+  if (const auto path = telemetry::UnixPathOf(options.metrics_address); !path.empty())
+    unlink(std::string(path).c_str());
   control.reset();
   engine_to_wake.store(nullptr);
   engine.reset();

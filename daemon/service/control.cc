@@ -87,6 +87,7 @@ void Fill(const session::Session& session, std::span<const session::DeviceState>
   out.set_commands_submitted(stats.submitted);
   out.set_commands_completed(stats.completed);
   out.set_busy_ns(stats.busy_ns);
+  out.set_queue_wait_ns(stats.queue_wait_ns);
   out.set_uploaded_bytes(stats.uploaded_bytes);
   out.set_downloaded_bytes(stats.downloaded_bytes);
   out.set_errors(stats.errors);
@@ -103,6 +104,20 @@ void Fill(const session::Session& session, std::span<const session::DeviceState>
       share.set_busy_ns(session.work(d).used_ns);
   }
   out.set_memory_bytes(bytes);
+}
+
+void Fill(const std::string& tenant, const scheduler::TenantTotals::Total& total, v1::TenantTotal& out) {
+  out.set_tenant(tenant);
+  out.set_sessions(total.sessions);
+  out.set_sessions_opened(total.sessions_opened);
+  out.set_memory_bytes(total.memory_bytes);
+  out.set_busy_ns(total.stats.busy_ns);
+  out.set_queue_wait_ns(total.stats.queue_wait_ns);
+  out.set_commands_submitted(total.stats.submitted);
+  out.set_commands_completed(total.stats.completed);
+  out.set_uploaded_bytes(total.stats.uploaded_bytes);
+  out.set_downloaded_bytes(total.stats.downloaded_bytes);
+  out.set_errors(total.stats.errors);
 }
 
 v1::Quota& AddQuota(uint32_t device, const std::optional<uint64_t>& bytes, uint64_t effective,
@@ -169,6 +184,7 @@ class Control::Service final : public v1::Control::Service {
       FillDaemon(*out->mutable_daemon());
       ListDevicesInto(sensors, [&] { return out->add_devices(); });
       ListSessionsInto([&] { return out->add_sessions(); });
+      for (const auto& [name, total] : engine_.Tenants()) Fill(name, total, *out->add_tenants());
     });
     return grpc::Status::OK;
   }

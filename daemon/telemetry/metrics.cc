@@ -31,6 +31,9 @@ constexpr Metric<v1::Daemon> kOfDaemon[] = {
     {{"xpud_sessions_closed_for_fault_total", Type::kCounter, Scale::kOne,
       "Sessions that the daemon closed for what their client did."},
      VALUE(Daemon, sessions_closed_for_fault)},
+    {{"xpud_drained", Type::kGauge, Scale::kOne,
+      "1 while the daemon refuses new sessions, as an operator said."},
+     [](const v1::Daemon& daemon) -> std::optional<uint64_t> { return daemon.drained() ? 1 : 0; }},
     {{"process_resident_memory_bytes", Type::kGauge, Scale::kOne, "Resident memory of the daemon's process."},
      OPTIONAL(Daemon, resident_bytes)},
     {{"process_cpu_seconds_total", Type::kCounter, Scale::kNanoseconds,
@@ -123,6 +126,9 @@ constexpr Metric<v1::Session> kOfClient[] = {
     {{"xpud_client_device_seconds_total", Type::kCounter, Scale::kNanoseconds,
       "Device time charged to the session."},
      VALUE(Session, busy_ns)},
+    {{"xpud_client_queue_wait_seconds_total", Type::kCounter, Scale::kNanoseconds,
+      "Time during which commands of the session waited for their turn."},
+     VALUE(Session, queue_wait_ns)},
     {{"xpud_client_memory_bytes", Type::kGauge, Scale::kOne, "Memory of all devices that the session holds."},
      VALUE(Session, memory_bytes)},
     {{"xpud_client_memory_peak_bytes", Type::kGauge, Scale::kOne, "The most that the session held."},
@@ -147,6 +153,31 @@ constexpr Metric<v1::Session> kOfClient[] = {
      VALUE(Session, errors)},
     {{"xpud_client_age_seconds", Type::kGauge, Scale::kNanoseconds, "Time since the session was opened."},
      VALUE(Session, age_ns)},
+};
+
+constexpr Metric<v1::TenantTotal> kOfTenant[] = {
+    {{"xpud_tenant_device_seconds_total", Type::kCounter, Scale::kNanoseconds,
+      "Device time charged to the tenant's sessions, those that ended included."},
+     VALUE(TenantTotal, busy_ns)},
+    {{"xpud_tenant_queue_wait_seconds_total", Type::kCounter, Scale::kNanoseconds,
+      "Time during which commands of the tenant's sessions waited for their turn, summed over them."},
+     VALUE(TenantTotal, queue_wait_ns)},
+    {{"xpud_tenant_memory_bytes", Type::kGauge, Scale::kOne, "Memory of all devices that the tenant holds."},
+     VALUE(TenantTotal, memory_bytes)},
+    {{"xpud_tenant_sessions", Type::kGauge, Scale::kOne, "Sessions of the tenant that are open."},
+     VALUE(TenantTotal, sessions)},
+    {{"xpud_tenant_sessions_opened_total", Type::kCounter, Scale::kOne, "Sessions that the tenant opened."},
+     VALUE(TenantTotal, sessions_opened)},
+    {{"xpud_tenant_commands_total", Type::kCounter, Scale::kOne, "Commands of the tenant that completed."},
+     VALUE(TenantTotal, commands_completed)},
+    {{"xpud_tenant_errors_total", Type::kCounter, Scale::kOne, "Commands of the tenant that failed."},
+     VALUE(TenantTotal, errors)},
+    {{"xpud_tenant_uploaded_bytes_total", Type::kCounter, Scale::kOne,
+      "Bytes that the tenant copied to devices."},
+     VALUE(TenantTotal, uploaded_bytes)},
+    {{"xpud_tenant_downloaded_bytes_total", Type::kCounter, Scale::kOne,
+      "Bytes that the tenant copied from devices."},
+     VALUE(TenantTotal, downloaded_bytes)},
 };
 
 #undef VALUE
@@ -204,6 +235,10 @@ std::string MetricsText(const v1::GetStatusResponse& snapshot, Format format) {
   Write<v1::Device>(kOfHardware, devices, out);
   Write<v1::Device>(kOfGpu, gpus, out);
   Write<v1::Device>(kOfDevice, devices, out);
+  std::vector<Series<v1::TenantTotal>> tenants;
+  for (const v1::TenantTotal& tenant : snapshot.tenants())
+    tenants.push_back({LabelsText({{"tenant", tenant.tenant()}}), &tenant});
+  Write<v1::TenantTotal>(kOfTenant, tenants, out);
   std::vector<Series<v1::Session>> sessions;
   for (const v1::Session& session : snapshot.sessions()) sessions.push_back({LabelsOf(session), &session});
   Write<v1::Session>(kOfClient, sessions, out);

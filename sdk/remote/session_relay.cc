@@ -52,7 +52,8 @@ absl::StatusOr<SessionRelay::End> SessionRelay::Run(ServerStream& stream,
 absl::Status SessionRelay::Take(const ClientFrame& frame) {
   if (!outbox_.Acknowledge(frame.head.received()))
     return absl::InvalidArgumentError("the client has had more frames than there were");
-  if (!inbox_.Take(frame.head.number())) return absl::InvalidArgumentError("frames are missing or come twice");
+  if (!inbox_.Take(frame.head.number()))
+    return absl::InvalidArgumentError("frames are missing or come twice");
   ends_ = frame.head.ends();
   for (const v1::CreditKept& kept : frame.head.kept()) TakeBack(kept);
   return TakePayload(frame);

@@ -1,5 +1,7 @@
 // What `top` shows.
+#include <algorithm>
 #include <cmath>
+#include <string_view>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -28,6 +30,17 @@ std::string Sensors(const v1::Device& device) {
   return text;
 }
 
+// "uid:1000/team-a" as people know it, "alice/team-a".
+std::string TenantOf(const v1::TenantTotal& total) {
+  constexpr std::string_view kUid = "uid:";
+  const std::string_view name = total.tenant();
+  if (!name.starts_with(kUid)) return std::string(name);
+  const std::string_view rest = name.substr(kUid.size());
+  const size_t slash = std::min(rest.find('/'), rest.size());
+  const auto uid = ParseUser(std::string(rest.substr(0, slash)));
+  return uid ? UserName(*uid) + std::string(rest.substr(slash)) : std::string(name);
+}
+
 std::string DeviceLine(const DeviceRates& row) {
   const v1::Device& device = *row.device;
   return absl::StrCat("device ", device.index(), " ", PrintableText(device.name()), "  ", Bar(row.busy, 20),
@@ -47,6 +60,7 @@ constexpr Column<SessionRates> kColumns[] = {
      [](const SessionRates& row) {
        return CountCell(row.session->commands_submitted() - row.session->commands_completed());
      }},
+    {">WAIT", [](const SessionRates& row) { return Percent(row.waiting); }},
     {">MEMORY", [](const SessionRates& row) { return SizeCell(row.session->memory_bytes()); }},
     {">PEAK", [](const SessionRates& row) { return SizeCell(row.session->memory_peak_bytes()); }},
     {">UP/S", [](const SessionRates& row) { return Bytes(row.uploaded); }},
@@ -57,7 +71,23 @@ constexpr Column<SessionRates> kColumns[] = {
     {">ERRORS", [](const SessionRates& row) { return CountCell(row.session->errors()); }, true},
 };
 
+constexpr Column<TenantRates> kTenantColumns[] = {
+    {"TENANT", [](const TenantRates& row) { return TenantOf(*row.tenant); }},
+    {">SESSIONS", [](const TenantRates& row) { return absl::StrCat(row.tenant->sessions()); }},
+    {">DEVICE", [](const TenantRates& row) { return Percent(row.busy); }},
+    {">WAIT", [](const TenantRates& row) { return Percent(row.waiting); }},
+    {">COMMANDS/S", [](const TenantRates& row) { return Count(row.commands); }},
+    {">MEMORY", [](const TenantRates& row) { return SizeCell(row.tenant->memory_bytes()); }},
+    {">DEVICE TIME", [](const TenantRates& row) { return Duration(row.tenant->busy_ns()); }},
+    {">WAITED", [](const TenantRates& row) { return Duration(row.tenant->queue_wait_ns()); }},
+    {">ERRORS", [](const TenantRates& row) { return CountCell(row.tenant->errors()); }},
+};
+
 }  // namespace
+
+std::string TenantsText(const Rates& rates, bool wide) {
+  return TableOf<TenantRates>(kTenantColumns, rates.tenants, wide);
+}
 
 std::string TopText(const v1::GetStatusResponse& status, const Rates& rates, bool wide) {
   const v1::Daemon& daemon = status.daemon();
@@ -67,6 +97,8 @@ std::string TopText(const v1::GetStatusResponse& status, const Rates& rates, boo
   if (daemon.drained()) text += ", drained";
   absl::StrAppend(&text, ", CPU ", rates.daemon_cpu ? Percent(*rates.daemon_cpu) : "-", "\n\n");
   for (const DeviceRates& row : rates.devices) text += DeviceLine(row);
+  // One tenant's are its sessions'.
+  if (rates.tenants.size() > 1 || wide) text += "\n" + TenantsText(rates, wide);
   return text + "\n" + TableOf<SessionRates>(kColumns, rates.sessions, wide);
 }
 
@@ -83,26 +115,39 @@ std::string TopJson(const v1::GetStatusResponse& status, const Rates& rates) {
     absl::StrAppendFormat(
         &text,
         "%s{\"id\":%d,\"pid\":%d,\"client_name\":%s,\"busy\":%.6f,\"commands_per_second\":%.3f,"
-        "\"uploaded_bytes_per_second\":%.1f,\"downloaded_bytes_per_second\":%.1f}",
+        "\"uploaded_bytes_per_second\":%.1f,\"downloaded_bytes_per_second\":%.1f,\"waiting\":%.6f}",
         &row == &rates.sessions[0] ? "" : ",", row.session->id(), row.session->pid(),
-        JsonString(row.session->client_name()), row.busy, row.commands, row.uploaded, row.downloaded);
+        JsonString(row.session->client_name()), row.busy, row.commands, row.uploaded, row.downloaded,
+        row.waiting);
+  }
+  text += "],\"tenants\":[";
+  for (const TenantRates& row : rates.tenants) {
+    absl::StrAppendFormat(&text,
+                          "%s{\"tenant\":%s,\"busy\":%.6f,\"commands_per_second\":%.3f,\"waiting\":%.6f}",
+                          &row == &rates.tenants[0] ? "" : ",", JsonString(row.tenant->tenant()), row.busy,
+                          row.commands, row.waiting);
   }
   return absl::StrCat(text, "],\"status\":", ToJson(status), "}");
 }
 
 Csv TopCsv(const v1::GetStatusResponse& status, const Rates& rates) {
   Csv csv({"time_ns", "seconds", "what", "id", "pid", "name", "busy", "commands_per_second",
-           "uploaded_bytes_per_second", "downloaded_bytes_per_second", "memory_bytes"});
+           "uploaded_bytes_per_second", "downloaded_bytes_per_second", "memory_bytes", "waiting"});
   const std::string time = absl::StrCat(status.time_ns()), seconds = absl::StrFormat("%.6f", rates.seconds);
   const auto number = [](double value) { return absl::StrFormat("%.6g", value); };
   for (const DeviceRates& row : rates.devices) {
     csv.Add({time, seconds, "device", absl::StrCat(row.device->index()), "", row.device->name(),
-             number(row.busy), number(row.commands), "", "", absl::StrCat(row.device->memory_used_bytes())});
+             number(row.busy), number(row.commands), "", "", absl::StrCat(row.device->memory_used_bytes()),
+             ""});
   }
   for (const SessionRates& row : rates.sessions) {
     csv.Add({time, seconds, "session", absl::StrCat(row.session->id()), absl::StrCat(row.session->pid()),
              row.session->client_name(), number(row.busy), number(row.commands), number(row.uploaded),
-             number(row.downloaded), absl::StrCat(row.session->memory_bytes())});
+             number(row.downloaded), absl::StrCat(row.session->memory_bytes()), number(row.waiting)});
+  }
+  for (const TenantRates& row : rates.tenants) {
+    csv.Add({time, seconds, "tenant", "", "", row.tenant->tenant(), number(row.busy), number(row.commands),
+             "", "", absl::StrCat(row.tenant->memory_bytes()), number(row.waiting)});
   }
   return csv;
 }

@@ -186,6 +186,7 @@ constexpr Column<v1::Session> kSessionColumns[] = {
        return CountCell(session.commands_submitted() - session.commands_completed());
      }},
     {">BUSY", [](const v1::Session& session) { return Duration(session.busy_ns()); }},
+    {">WAITED", [](const v1::Session& session) { return Duration(session.queue_wait_ns()); }},
     {">UPLOADED", [](const v1::Session& session) { return SizeCell(session.uploaded_bytes()); }},
     {">DOWNLOADED", [](const v1::Session& session) { return SizeCell(session.downloaded_bytes()); }},
     {">AGE", [](const v1::Session& session) { return Duration(session.age_ns()); }},

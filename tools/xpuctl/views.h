@@ -18,6 +18,7 @@ std::string QuotasText(const v1::ListQuotasResponse& list, bool wide = false);
 std::string ConfigText(const v1::GetConfigResponse& config, bool wide = false);
 std::string VersionText(const v1::GetVersionResponse& version);
 std::string TopText(const v1::GetStatusResponse& status, const Rates& rates, bool wide = false);
+std::string TenantsText(const Rates& rates, bool wide = false);  // of all that ever had a session
 std::string TopJson(const v1::GetStatusResponse& status, const Rates& rates);
 
 Csv StatusCsv(const v1::GetStatusResponse& status);                   // the daemon
