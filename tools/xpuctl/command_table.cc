@@ -16,15 +16,21 @@ constexpr Output kConfigOutputs[] = {Output::kTable, Output::kWide, Output::kJso
 constexpr Output kDocuments[] = {Output::kTable, Output::kJson, Output::kJsonLines};
 
 constexpr Option kGlobal[] = {
-    {"--address", "SOCKET", "the daemon's socket; else it is searched for as clients do"},
+    {"--address", "ADDRESS",
+     "the daemon's socket, or HOST:PORT of its xpud-gateway; else it is searched for"},
+    {"--host", "ADDRESS,...",
+     "these, asked at the same time, with a column that says which; one for what is no view"},
     {"-o", "FORMAT", "table, wide (more columns), json, jsonl (a line a sample) or csv"},
     {"-w", "SECONDS", "shows it again every so many seconds, until Ctrl-C", true},
     {"-n", "COUNT", "ends after so many times", true},
     {"--help", "", "says this"},
 };
 
-constexpr ExitMeaning kExitMeanings[] = {
-    {kOk, "done"}, {kError, "an error"}, {kUsage, "wrong usage"}, {kNoDaemon, "no daemon is running"}};
+constexpr ExitMeaning kExitMeanings[] = {{kOk, "done"},
+                                         {kError, "an error"},
+                                         {kUsage, "wrong usage"},
+                                         {kNoDaemon, "no daemon is running"},
+                                         {kNotAllHosts, "of the hosts that --host names, not all answered"}};
 
 constexpr Option kTopOptions[] = {
     {"--once", "", "one sample, as -n 1"},

@@ -49,8 +49,21 @@ std::string DeviceLine(const DeviceRates& row) {
                       ", pool ", SizeCell(device.pool_bytes()), Sensors(device), "\n");
 }
 
+std::string DaemonLine(const v1::GetStatusResponse& status, const Rates& rates) {
+  const v1::Daemon& daemon = status.daemon();
+  return absl::StrCat("xpud ", PrintableText(daemon.version()), ", pid ", daemon.pid(), ", up ",
+                      Duration(daemon.uptime_ns()), ", ", status.sessions_size(),
+                      status.sessions_size() == 1 ? " session" : " sessions",
+                      daemon.drained() ? ", drained" : "", ", CPU ",
+                      rates.daemon_cpu ? Percent(*rates.daemon_cpu) : "-", "\n");
+}
+
+bool HasHosts(const std::vector<TopSample>& samples) {
+  return std::any_of(samples.begin(), samples.end(), [](const TopSample& s) { return !s.host.empty(); });
+}
+
 constexpr Column<SessionRates> kColumns[] = {
-    {">SESSION", [](const SessionRates& row) { return absl::StrCat(row.session->id()); }, true},
+    {">SESSION", [](const SessionRates& row) { return absl::StrCat(row.session->id()); }},
     {">PID", [](const SessionRates& row) { return absl::StrCat(row.session->pid()); }},
     {"USER", [](const SessionRates& row) { return UserName(row.session->uid()); }},
     {"NAME", [](const SessionRates& row) { return row.session->client_name(); }},
@@ -66,7 +79,7 @@ constexpr Column<SessionRates> kColumns[] = {
     {">UP/S", [](const SessionRates& row) { return Bytes(row.uploaded); }},
     {">DOWN/S", [](const SessionRates& row) { return Bytes(row.downloaded); }},
     {">AGE", [](const SessionRates& row) { return Duration(row.session->age_ns()); }},
-    {">HOST", [](const SessionRates& row) { return SizeCell(row.session->host_memory_bytes()); }, true},
+    {">HOST MEM", [](const SessionRates& row) { return SizeCell(row.session->host_memory_bytes()); }, true},
     {">BUFFERS", [](const SessionRates& row) { return absl::StrCat(row.session->buffers()); }, true},
     {">ERRORS", [](const SessionRates& row) { return CountCell(row.session->errors()); }, true},
 };
@@ -85,21 +98,46 @@ constexpr Column<TenantRates> kTenantColumns[] = {
 
 }  // namespace
 
-std::string TenantsText(const Rates& rates, bool wide) {
-  return TableOf<TenantRates>(kTenantColumns, rates.tenants, wide);
+std::string TopText(const v1::GetStatusResponse& status, const Rates& rates, bool wide) {
+  return TopText(std::vector<TopSample>{{"", &status, &rates}}, wide);
 }
 
-std::string TopText(const v1::GetStatusResponse& status, const Rates& rates, bool wide) {
-  const v1::Daemon& daemon = status.daemon();
-  std::string text = absl::StrCat("xpud ", PrintableText(daemon.version()), ", pid ", daemon.pid(), ", up ",
-                                  Duration(daemon.uptime_ns()), ", ", status.sessions_size(),
-                                  status.sessions_size() == 1 ? " session" : " sessions");
-  if (daemon.drained()) text += ", drained";
-  absl::StrAppend(&text, ", CPU ", rates.daemon_cpu ? Percent(*rates.daemon_cpu) : "-", "\n\n");
-  for (const DeviceRates& row : rates.devices) text += DeviceLine(row);
+std::string TopText(const std::vector<TopSample>& samples, bool wide) {
+  return TopHead(samples, wide) + "\n" + TopSessions(samples, BusiestFirst(samples), wide).ToString();
+}
+
+std::vector<TopRow> BusiestFirst(const std::vector<TopSample>& samples) {
+  std::vector<TopRow> rows;
+  for (const TopSample& sample : samples) {
+    for (const SessionRates& session : sample.rates->sessions) rows.push_back({sample.host, &session});
+  }
+  std::sort(rows.begin(), rows.end(), [](const TopRow& a, const TopRow& b) {
+    if (a.rates->busy != b.rates->busy) return a.rates->busy > b.rates->busy;
+    return std::pair(a.host, a.rates->session->id()) < std::pair(b.host, b.rates->session->id());
+  });
+  return rows;
+}
+
+Table TopSessions(const std::vector<TopSample>& samples, const std::vector<TopRow>& rows, bool wide) {
+  RowTable<SessionRates> table(kColumns, wide, HasHosts(samples));
+  for (const TopRow& row : rows) table.Add(*row.rates, row.host);
+  return table.table();
+}
+
+std::string TopHead(const std::vector<TopSample>& samples, bool wide) {
+  const bool hosts = HasHosts(samples);
+  std::string daemons, devices;
+  RowTable<TenantRates> tenants(kTenantColumns, wide, hosts);
+  size_t count = 0;
+  for (const TopSample& sample : samples) {
+    const std::string host = hosts ? PrintableText(sample.host) + "  " : "";
+    daemons += host + DaemonLine(*sample.status, *sample.rates);
+    for (const DeviceRates& row : sample.rates->devices) devices += host + DeviceLine(row);
+    for (const TenantRates& row : sample.rates->tenants) tenants.Add(row, sample.host);
+    count += sample.rates->tenants.size();
+  }
   // One tenant's are its sessions'.
-  if (rates.tenants.size() > 1 || wide) text += "\n" + TenantsText(rates, wide);
-  return text + "\n" + TableOf<SessionRates>(kColumns, rates.sessions, wide);
+  return absl::StrCat(daemons, "\n", devices, count > 1 || wide ? "\n" + tenants.ToString() : "");
 }
 
 std::string TopJson(const v1::GetStatusResponse& status, const Rates& rates) {

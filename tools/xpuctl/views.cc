@@ -177,7 +177,7 @@ constexpr Column<v1::Session> kSessionColumns[] = {
     {"TENANT", [](const v1::Session& session) { return session.tenant(); }},
     {">MEMORY", [](const v1::Session& session) { return SizeCell(session.memory_bytes()); }},
     {">PEAK", [](const v1::Session& session) { return SizeCell(session.memory_peak_bytes()); }},
-    {">HOST", [](const v1::Session& session) { return SizeCell(session.host_memory_bytes()); }},
+    {">HOST MEM", [](const v1::Session& session) { return SizeCell(session.host_memory_bytes()); }},
     {">BUFFERS", [](const v1::Session& session) { return absl::StrCat(session.buffers()); }},
     {">QUEUES", [](const v1::Session& session) { return absl::StrCat(session.queues()); }},
     {">COMMANDS", [](const v1::Session& session) { return CountCell(session.commands_completed()); }},
@@ -234,6 +234,25 @@ std::string StatusText(const v1::GetStatusResponse& status, bool wide) {
   std::string text = DaemonLines(status, wide);
   for (const v1::Device& device : status.devices()) text += DeviceLines(device, wide);
   return text;
+}
+
+std::string HostsText(const HostList<v1::GetStatusResponse>& answers, bool wide) {
+  std::string text;
+  for (const auto& [host, status] : answers)
+    absl::StrAppend(&text, text.empty() ? "" : "\n", Line("host", host), StatusText(*status, wide));
+  return text;
+}
+std::string HostsText(const HostList<v1::ListDevicesResponse>& answers, bool wide) {
+  return TableOf<v1::Device>(
+      kDeviceColumns, answers, [](const auto& list) -> const auto& { return list.devices(); }, wide);
+}
+std::string HostsText(const HostList<v1::ListSessionsResponse>& answers, bool wide) {
+  return TableOf<v1::Session>(
+      kSessionColumns, answers, [](const auto& list) -> const auto& { return list.sessions(); }, wide);
+}
+std::string HostsText(const HostList<v1::ListQuotasResponse>& answers, bool wide) {
+  return TableOf<v1::Quota>(
+      kQuotaColumns, answers, [](const auto& list) -> const auto& { return list.quotas(); }, wide);
 }
 
 std::string DevicesText(const v1::ListDevicesResponse& list, bool wide) {
