@@ -84,6 +84,10 @@ absl::StatusOr<Readiness> KernelLibrary::Plan(const OpCall& call, Workspace work
 
 KernelCounters KernelLibrary::counters() const { return impl_->cache().counters(); }
 
+void KernelLibrary::SetLimits(size_t most_kernels, uint64_t cache_bytes) {
+  impl_->cache().SetLimits(most_kernels, cache_bytes);
+}
+
 void KernelLibrary::WaitForCompiles() { impl_->cache().WaitForCompiles(); }
 
 }  // namespace xpud::kernels

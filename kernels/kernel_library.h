@@ -206,6 +206,8 @@ class KernelLibrary {
 
   // Engine thread only.
   KernelCounters counters() const;
+  // As in Options, from now on: what is kept beyond them goes when the next kernel comes. Engine thread only.
+  void SetLimits(size_t most_kernels, uint64_t cache_bytes);
 
  private:
   class Impl;

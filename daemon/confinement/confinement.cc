@@ -90,6 +90,10 @@ Places PlacesFor(const FilesOptions& options) {
   if (options.processes == FilesOptions::Processes::kOwn) places.change.emplace_back("/proc/self/task");
   if (options.processes == FilesOptions::Processes::kAll) places.change.emplace_back("/proc");
   if (!options.cache_directory.empty()) places.write.push_back(options.cache_directory);
+  if (!options.configuration.empty()) {
+    places.read.push_back(FolderOf(options.configuration));
+    for (const char* const path : {"/etc/passwd", "/etc/nsswitch.conf"}) places.read.emplace_back(path);
+  }
   if (!options.socket_directory.empty()) places.sockets.push_back(options.socket_directory);
   std::error_code error;
   places.execute = {std::filesystem::read_symlink("/proc/self/exe", error).string(),

@@ -21,6 +21,9 @@ struct FilesOptions {
   // holds for a spawner holds for its executors, too, which then keep their own only.
   enum class Processes { kNone, kOwn, kAll } processes = Processes::kNone;
   bool keeps_signals = true;  // as Places
+  // Stays readable, with what else lies in its folder: whoever changes it puts another file in its place.
+  // With it, the machine's accounts, which it names. Empty: none.
+  std::string configuration;
 };
 
 // "on", "log", "off".

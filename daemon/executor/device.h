@@ -3,6 +3,7 @@
 // (process/process_device.h). The engine thread only, except where said.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -13,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "daemon/executor/sensors.h"
 #include "kernels/kernel_library.h"
 #include "proto/transport/transport.h"
 
@@ -114,6 +116,10 @@ class Device {
   // work under way needs stay there.
   virtual void Forget(std::vector<const kernels::Kernel*>& kernels) = 0;
 
+  // Any thread, one at a time; takes up to 0.2 s where
+  // another process has the device.
+  virtual SensorReadings ReadSensors() { return NoReadings(SensorState::kNotOffered); }
+
   // Looks after the executor and finishes imports; call often. Returns the sessions to close.
   virtual std::vector<Verdict> Poll() { return {}; }
   // Readable when Poll should be called though nothing else happens; -1: never. Another one after each
@@ -122,6 +128,8 @@ class Device {
   virtual ExecutorStatus executor() const { return {}; }
   // Why the last one was lost.
   virtual std::string loss() const { return ""; }
+  // How long a command may run from now on, where that is watched; 0: any time.
+  virtual void SetCommandLimit(std::chrono::milliseconds /*limit*/) {}
   // Launches that this executor appended as part of a recording.
   virtual uint64_t replayed_launches() const { return 0; }
 

@@ -10,15 +10,10 @@
 
 #include "absl/status/statusor.h"
 #include "daemon/executor/device.h"
+#include "daemon/executor/executor_kind.h"
 #include "daemon/executor/process/spawner.h"
 
 namespace xpud::executor {
-
-enum class ExecutorKind {
-  kAuto,     // a process for each GPU, a thread for the CPU device
-  kThread,   // the daemon's own
-  kProcess,  // one for each device
-};
 
 struct DevicesOptions {
   std::string driver_library;   // path of libze_xpud.so; empty: beside this binary, in ../lib

@@ -89,6 +89,7 @@ absl::Status LoadDrivers(const DriverOptions& options) {
     if (HasIntelRenderNode()) absl::StrAppend(&libraries, ",", kIntelLibrary);
     setenv("ZE_ENABLE_ALT_DRIVERS", libraries.c_str(), 1);
   }
+  setenv("ZES_ENABLE_SYSMAN", "1", 0);  // Intel's driver reads sensors only then
   RETURN_IF_ZE_ERROR(zeInit(0));
   return absl::OkStatus();
 }

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/executor/level_zero_queue.h"
+#include "daemon/executor/level_zero_sensors.h"
 #include "daemon/executor/ze_status.h"
 #include "kernels/library/host_modules.h"
 #include "proto/base/status_macros.h"
@@ -361,6 +362,10 @@ absl::StatusOr<ze_kernel_handle_t> LevelZeroDevice::Load(const kernels::Kernel& 
   if (kernel.index >= kernels_.size()) kernels_.resize(kernel.index + 1);
   kernels_[kernel.index] = handle;
   return handle;
+}
+
+SensorReadings LevelZeroDevice::ReadSensors() {
+  return ReadLevelZeroSensors(device_, properties_.kind == "gpu");
 }
 
 }  // namespace xpud::executor

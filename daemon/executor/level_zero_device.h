@@ -35,6 +35,7 @@ class LevelZeroDevice final : public Device {
   absl::StatusOr<std::string> Assemble(const std::string& text) override;
   absl::StatusOr<uint64_t> Ask(const kernels::Launch& launch) override;
   void Forget(std::vector<const kernels::Kernel*>& kernels) override;
+  SensorReadings ReadSensors() override;  // any thread
   std::vector<Verdict> Poll() override;
   // Called by any thread when Poll has something to do. Before StartImport.
   void SetWake(std::function<void()> wake);

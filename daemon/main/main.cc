@@ -14,10 +14,12 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "daemon/config/configuration.h"
 #include "daemon/confinement/confinement.h"
 #include "daemon/executor/devices.h"
 #include "daemon/executor/process/spawner.h"
-#include "daemon/main/options.h"
+#include "daemon/main/reloader.h"
 #include "daemon/scheduler/engine.h"
 #include "daemon/service/control.h"
 #include "daemon/service/listener.h"
@@ -33,6 +35,8 @@
 
 namespace xpud {
 namespace {
+
+using config::Options;
 
 constexpr int kFailure = 1, kUsageError = 2;
 
@@ -50,13 +54,14 @@ void Detach() {
   setsid();
 }
 
-// SIGINT and SIGTERM are read from a descriptor by the listener; every thread inherits the mask.
+// SIGINT, SIGTERM and SIGHUP are read from a descriptor by the listener; every thread inherits the mask.
 void BlockSignals() {
   signal(SIGPIPE, SIG_IGN);
   sigset_t ends;
   sigemptyset(&ends);
   sigaddset(&ends, SIGINT);
   sigaddset(&ends, SIGTERM);
+  sigaddset(&ends, SIGHUP);
   pthread_sigmask(SIG_BLOCK, &ends, nullptr);
 }
 
@@ -90,11 +95,6 @@ absl::StatusOr<std::string> PrepareCache(const Options& options) {
   return "";
 }
 
-uint64_t HostMemoryLimit(const Options& options) {
-  if (options.host_memory_limit_mb) return static_cast<uint64_t>(*options.host_memory_limit_mb) << 20;
-  return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) / 2;
-}
-
 std::optional<uint32_t> GatewayUid(const std::string& user) {
   const auto uid = ParseUser(user);
   if (!user.empty() && !uid) spdlog::warn("gateway_user_unknown name=\"{}\"", user);
@@ -102,6 +102,7 @@ std::optional<uint32_t> GatewayUid(const std::string& user) {
 }
 
 absl::StatusOr<std::vector<session::DeviceState>> OpenDevices(const Options& options,
+                                                              const Reloader& reloader,
                                                               const std::string& cache_directory,
                                                               executor::process::Spawner* spawner,
                                                               const std::function<void()>& wake) {
@@ -127,8 +128,6 @@ absl::StatusOr<std::vector<session::DeviceState>> OpenDevices(const Options& opt
                                                .on_ready = wake,
                                                .elsewhere = properties.replaceable,
                                                .test_kernels = options.test_kernels};
-    if (options.kernel_limit) library.most_kernels = static_cast<size_t>(*options.kernel_limit);
-    if (options.cache_limit_mb) library.cache_bytes = static_cast<uint64_t>(*options.cache_limit_mb) << 20;
     library.forget = [raw = device.get()](auto& kernels) { raw->Forget(kernels); };
     if (properties.target == kernels::Target::kNvptx) {
       library.processor = properties.processor;
@@ -137,9 +136,8 @@ absl::StatusOr<std::vector<session::DeviceState>> OpenDevices(const Options& opt
     }
     ASSIGN_OR_RETURN(state.library, kernels::KernelLibrary::Create(library));
     state.pool = std::make_unique<memory::Pool>(*device, static_cast<uint32_t>(states.size()));
-    if (options.memory_quota_mb)
-      state.pool->ledger().SetDefaultQuota(static_cast<uint64_t>(*options.memory_quota_mb) << 20);
     state.device = std::move(device);
+    reloader.SetUp(state);
     states.push_back(std::move(state));
   }
   return states;
@@ -164,8 +162,19 @@ bool HasExecutors(const std::vector<session::DeviceState>& devices) {
 // no metrics are wanted.
 absl::StatusOr<std::optional<telemetry::Endpoint>> ListenForMetrics(const Options& options) {
   if (options.metrics_address.empty()) return std::nullopt;
+  const std::string path(telemetry::UnixPathOf(options.metrics_address));
+  if (!path.empty()) {  // only there sockets can be made and removed by now
+    const auto folder = std::filesystem::path(options.socket).parent_path();
+    if (std::filesystem::path(path).parent_path() != folder)
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the metrics' socket ", path, " has to lie where --socket does, in ", folder.string()));
+    RETURN_IF_ERROR(service::RemoveStaleSocket(path));
+  }
   ASSIGN_OR_RETURN(telemetry::Endpoint endpoint, telemetry::ListenAt(options.metrics_address));
-  spdlog::info("metrics url=http://{}/metrics", endpoint.address);
+  if (path.empty())
+    spdlog::info("metrics url=http://{}/metrics", endpoint.address);
+  else
+    spdlog::info("metrics socket={}", path);
   return endpoint;
 }
 
@@ -198,26 +207,28 @@ void ConfineExecutor(std::span<char* const> arguments) {
   const auto mode =
       confinement::ModeOf(arguments[executor::kConfineArgument]).value_or(confinement::Mode::kOn);
   std::string in_force;
-  confinement::ConfineFiles(mode, {"", "", arguments[4], confinement::FilesOptions::Processes::kOwn},
-                            in_force);
+  confinement::ConfineFiles(
+      mode, {"", "", arguments[4], confinement::FilesOptions::Processes::kOwn, true, ""}, in_force);
   confinement::ConfineCalls(mode, confinement::kExecutor, in_force);
 }
 
-absl::Status Run(const Options& options) {
+absl::Status Run(const config::CommandLine& line, const config::Configuration& configuration) {
+  const Options& options = configuration.options;
+  Reloader reloader(line, configuration);
   const telemetry::Notifier notifier = FindServiceManager(options);
   notifier.Notify("STATUS=Opening devices");
-  service::Listener::Options listener_options{
-      options.socket, options.socket_mode, {}, HostMemoryLimit(options)};
-  if (options.user_clients) listener_options.user_clients = static_cast<size_t>(*options.user_clients);
-  listener_options.gateway_uid = GatewayUid(options.gateway_user);
-  if (options.exit_when_idle_seconds)
-    listener_options.exit_when_idle = std::chrono::seconds(*options.exit_when_idle_seconds);
-  ASSIGN_OR_RETURN(auto listener, service::Listener::Create(listener_options));
+  std::function<void()> reload;
+  ASSIGN_OR_RETURN(auto listener, service::Listener::Create({.socket_path = options.socket,
+                                                             .socket_mode = options.socket_mode,
+                                                             .gateway_uid = GatewayUid(options.gateway_user),
+                                                             .on_hangup = [&] { reload(); }}));
+  listener->SetLimits(Reloader::LimitsOf(options));
 
   ASSIGN_OR_RETURN(const std::string cache_directory, PrepareCache(options));
   const std::string folder = std::filesystem::path(options.socket).parent_path().string();
-  confinement::FilesOptions files = {cache_directory, folder, options.driver,
-                                     confinement::FilesOptions::Processes::kAll};
+  confinement::FilesOptions files = {
+      cache_directory,   folder, options.driver, confinement::FilesOptions::Processes::kAll, true,
+      line.config_path()};
   // First for both, then what the spawner needs is taken from the daemon; its signals must go on to reach it.
   std::string first, in_force;
   const bool both = executor::NeedSpawner(options.executor, options.device);
@@ -232,7 +243,7 @@ absl::Status Run(const Options& options) {
   const auto wake = [&] {
     if (scheduler::Engine* engine = engine_to_wake.load()) engine->Wake();
   };
-  ASSIGN_OR_RETURN(auto devices, OpenDevices(options, cache_directory, spawner.get(), wake));
+  ASSIGN_OR_RETURN(auto devices, OpenDevices(options, reloader, cache_directory, spawner.get(), wake));
   if (!HasExecutors(devices)) spawner.reset();
   const size_t device_count = devices.size();
   scheduler::Engine::Options engine_options;
@@ -242,7 +253,8 @@ absl::Status Run(const Options& options) {
   confinement::ConfineCalls(options.confine, confinement::kDaemon, in_force);
   spdlog::info("confined {}", in_force);
   ASSIGN_OR_RETURN(auto control, service::Control::Start(
-                                     *engine, {options.socket, options.exit_when_idle_seconds.has_value()}));
+                                     *engine, {options.socket, options.exit_when_idle_seconds.has_value(),
+                                               [&] { return reloader.Values(); }}));
   ASSIGN_OR_RETURN(auto metrics, ServeMetrics(std::move(endpoint), *control));
 
   spdlog::info("serving version={} socket={}", XPUD_VERSION, options.socket);
@@ -254,34 +266,43 @@ absl::Status Run(const Options& options) {
       spdlog::warn("ready_fd fd={} error=\"cannot be written\"", options.ready_fd);
     close(options.ready_fd);
   }
+  reload = [&] { reloader.Reload(*engine, *listener, notifier); };
   listener->Serve(*engine);
   spdlog::info("ending");
   notifier.Notify("STOPPING=1\nSTATUS=Ending sessions");
   watchdog.reset();
   metrics.reset();
+  if (const auto path = telemetry::UnixPathOf(options.metrics_address); !path.empty())
+    unlink(std::string(path).c_str());
   control.reset();
   engine_to_wake.store(nullptr);
   engine.reset();
   return absl::OkStatus();
 }
 
+int RefuseUsage(const absl::Status& why) {
+  for (const auto reason : absl::StrSplit(why.message(), '\n'))
+    std::fprintf(stderr, "xpud: %s\n", std::string(reason).c_str());
+  return kUsageError;
+}
+
 int Main(int argc, char** argv) {
-  const auto options = ParseOptions({argv + 1, static_cast<size_t>(argc - 1)});
-  if (!options.ok()) {
-    std::fprintf(stderr, "xpud: %s\n", std::string(options.status().message()).c_str());
-    return kUsageError;
-  }
-  if (options->help || options->version) {
-    std::fputs(options->help ? kUsage : "xpud " XPUD_VERSION "\n", stdout);
+  const auto line = config::CommandLine::Parse({argv + 1, static_cast<size_t>(argc - 1)});
+  if (!line.ok()) return RefuseUsage(line.status());
+  if (line->options().help || line->options().version) {
+    std::fputs(line->options().help ? config::UsageText().c_str() : "xpud " XPUD_VERSION "\n", stdout);
     return 0;
   }
-  if (options->background) Detach();
-  StartLogging(options->log_level);
+  const auto configuration = line->Complete();
+  if (!configuration.ok()) return RefuseUsage(configuration.status());
+  if (configuration->options.background) Detach();
+  StartLogging(configuration->options.log_level);
+  LogOverridden(*configuration);
   if (!kChecked) spdlog::error("without_checks danger=\"clients are trusted: for benchmarks only\"");
   BlockSignals();
   RaiseFileLimit();
   transport::AllowRemoteBarriers();  // costs milliseconds once there are other threads
-  if (const absl::Status status = Run(*options); !status.ok()) {
+  if (const absl::Status status = Run(*line, *configuration); !status.ok()) {
     spdlog::error("failed error=\"{}\"", std::string(status.message()));
     return kFailure;
   }

@@ -94,6 +94,7 @@ void Engine::AddSession(std::unique_ptr<session::Session> session) {
   Turn& turn = turns_.emplace_back(Turn{session.get(), {}});
   for (Shares& shares : shares_) turn.shares.push_back({&shares.appending.Add(), &shares.device.Add()});
   ++counters_.sessions_opened;
+  tenants_.Opened(session->peer().tenant);
   NoteSession("session_opened", *session, "");
   sessions_.emplace(session->id(), std::move(session));
 }
@@ -114,7 +115,25 @@ void Engine::CloseSession(uint64_t id, const std::string& reason) {
   sessions_.erase(found);
   // Closing our descriptor would not do: the client has another one of the same eventfd, and may ring it.
   epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, session->transport().doorbell(), nullptr);
-  if (!session->End()) ending_.push_back(std::move(session));
+  if (!EndSession(*session)) ending_.push_back(std::move(session));
+}
+
+bool Engine::EndSession(session::Session& session) {
+  if (!session.End()) return false;
+  tenants_.Retire(session);
+  return true;
+}
+
+TenantTotals::Map Engine::Tenants() const {
+  TenantTotals::Map totals = tenants_.retired();
+  for (const auto& session : ending_) TenantTotals::Add(*session, totals);
+  for (const auto& [id, session] : sessions_) {
+    TenantTotals::Add(*session, totals);
+    TenantTotals::Total& total = TenantTotals::Of(session->peer().tenant, totals);
+    ++total.sessions;
+    for (uint32_t d = 0; d < devices_.size(); ++d) total.memory_bytes += session->allocated_bytes(d);
+  }
+  return totals;
 }
 
 void Engine::CloseForFault(uint64_t id, const std::string& reason) {
@@ -187,7 +206,7 @@ void Engine::PollDevices() {
 }
 
 bool Engine::RunEnding() {
-  return std::erase_if(ending_, [](const auto& session) { return session->End(); }) != 0;
+  return std::erase_if(ending_, [&](const auto& session) { return EndSession(*session); }) != 0;
 }
 
 bool Engine::RunTasks() {
@@ -211,12 +230,14 @@ absl::StatusOr<bool> Engine::RunTurn(const Turn& turn) {
   Shares& shares = shares_[device];
   if (shares.device.HoldsBack(*turn.shares[device].device)) {
     held_back_ = true;
+    session.HoldBack();
     shares.appending.WasIdle(*turn.shares[device].appending);
     return session.stats().busy_ns != before;
   }
   switch (shares.appending.Ask(*turn.shares[device].appending)) {
     case FairShare::Answer::kNotYet:
       held_back_ = true;  // the least served one runs in this round
+      session.HoldBack();
       return session.stats().busy_ns != before;
     case FairShare::Answer::kAwaitAnother:
       return true;
@@ -284,7 +305,8 @@ void Engine::Sleep() {
     epoll_wait(epoll_.get(), &event, 1, -1);
   }
   DrainInbox();
-  for (const Turn& turn : turns_) turn.session->transport().Awake();
+  const uint64_t now = NowNs();
+  for (const Turn& turn : turns_) turn.session->Awake(now);
 }
 
 void Engine::Main() {

@@ -19,6 +19,7 @@
 #include "daemon/scheduler/device_share.h"
 #include "daemon/scheduler/event_log.h"
 #include "daemon/scheduler/fair_share.h"
+#include "daemon/scheduler/tenant_totals.h"
 #include "daemon/session/session.h"
 #include "proto/base/mutex.h"
 #include "proto/base/unique_fd.h"
@@ -70,6 +71,7 @@ class Engine {
   absl::flat_hash_map<uint64_t, std::unique_ptr<session::Session>>& sessions() { return sessions_; }
   std::vector<session::DeviceState>& devices() { return devices_; }
   const Counters& counters() const { return counters_; }
+  TenantTotals::Map Tenants() const;
 
  private:
   struct Turn {
@@ -95,6 +97,8 @@ class Engine {
   void NoteExecutor(uint32_t device);
   void NoteSession(const char* kind, const session::Session& session, std::string text);
   bool RunEnding();
+  // True: the session has ended, and is counted.
+  bool EndSession(session::Session& session);
   bool RunSessions();
   void BeginRound();
   absl::StatusOr<bool> RunTurn(const Turn& turn);
@@ -128,6 +132,7 @@ class Engine {
   bool drained_ = false;
   EventLog events_;
   Counters counters_;
+  TenantTotals tenants_;
 
   std::thread thread_;  // last: ends first
 };

@@ -17,6 +17,7 @@
 #include "daemon/executor/driver.h"
 #include "daemon/service/control_events.h"
 #include "daemon/service/listener.h"
+#include "daemon/service/sensor_sampler.h"
 #include "proto/base/clock.h"
 #include "proto/base/grpc_status.h"
 #include "proto/base/status_macros.h"
@@ -86,6 +87,7 @@ void Fill(const session::Session& session, std::span<const session::DeviceState>
   out.set_commands_submitted(stats.submitted);
   out.set_commands_completed(stats.completed);
   out.set_busy_ns(stats.busy_ns);
+  out.set_queue_wait_ns(stats.queue_wait_ns);
   out.set_uploaded_bytes(stats.uploaded_bytes);
   out.set_downloaded_bytes(stats.downloaded_bytes);
   out.set_errors(stats.errors);
@@ -102,6 +104,20 @@ void Fill(const session::Session& session, std::span<const session::DeviceState>
       share.set_busy_ns(session.work(d).used_ns);
   }
   out.set_memory_bytes(bytes);
+}
+
+void Fill(const std::string& tenant, const scheduler::TenantTotals::Total& total, v1::TenantTotal& out) {
+  out.set_tenant(tenant);
+  out.set_sessions(total.sessions);
+  out.set_sessions_opened(total.sessions_opened);
+  out.set_memory_bytes(total.memory_bytes);
+  out.set_busy_ns(total.stats.busy_ns);
+  out.set_queue_wait_ns(total.stats.queue_wait_ns);
+  out.set_commands_submitted(total.stats.submitted);
+  out.set_commands_completed(total.stats.completed);
+  out.set_uploaded_bytes(total.stats.uploaded_bytes);
+  out.set_downloaded_bytes(total.stats.downloaded_bytes);
+  out.set_errors(total.stats.errors);
 }
 
 v1::Quota& AddQuota(uint32_t device, const std::optional<uint64_t>& bytes, uint64_t effective,
@@ -128,7 +144,7 @@ std::string Describe(const v1::SetQuotaRequest& request) {
 class Control::Service final : public v1::Control::Service {
  public:
   Service(scheduler::Engine& engine, Options options)
-      : engine_(engine), options_(std::move(options)), started_ns_(NowNs()) {}
+      : engine_(engine), options_(std::move(options)), started_ns_(NowNs()), sensors_(DevicesOf(engine)) {}
 
   // Those who wait for events are told that the daemon is ending.
   void EndEvents() { engine_.events().End(); }
@@ -144,9 +160,10 @@ class Control::Service final : public v1::Control::Service {
   }
   grpc::Status ListDevices(grpc::ServerContext*, const v1::ListDevicesRequest*,
                            v1::ListDevicesResponse* out) override {
+    const std::vector<SensorSample> sensors = sensors_.Take();
     engine_.Call([&] {
       out->set_time_ns(NowNs());
-      ListDevicesInto([&] { return out->add_devices(); });
+      ListDevicesInto(sensors, [&] { return out->add_devices(); });
     });
     return grpc::Status::OK;
   }
@@ -161,11 +178,13 @@ class Control::Service final : public v1::Control::Service {
   grpc::Status GetStatus(grpc::ServerContext*, const v1::GetStatusRequest*,
                          v1::GetStatusResponse* out) override {
     FillProcess(*out->mutable_daemon());
+    const std::vector<SensorSample> sensors = sensors_.Take();
     engine_.Call([&] {
       out->set_time_ns(NowNs());
       FillDaemon(*out->mutable_daemon());
-      ListDevicesInto([&] { return out->add_devices(); });
+      ListDevicesInto(sensors, [&] { return out->add_devices(); });
       ListSessionsInto([&] { return out->add_sessions(); });
+      for (const auto& [name, total] : engine_.Tenants()) Fill(name, total, *out->add_tenants());
     });
     return grpc::Status::OK;
   }
@@ -206,6 +225,20 @@ class Control::Service final : public v1::Control::Service {
     });
     return grpc::Status::OK;
   }
+  grpc::Status GetConfig(grpc::ServerContext*, const v1::GetConfigRequest*,
+                         v1::GetConfigResponse* out) override {
+    out->set_time_ns(NowNs());
+    if (options_.configuration == nullptr) return grpc::Status::OK;
+    for (const ConfigValue& value : options_.configuration()) {
+      v1::ConfigValue& row = *out->add_values();
+      row.set_key(value.key);
+      row.set_value(value.value);
+      row.set_origin(value.origin);
+      row.set_live(value.live);
+      if (!value.pending.empty()) row.set_pending(value.pending);
+    }
+    return grpc::Status::OK;
+  }
   grpc::Status ListEvents(grpc::ServerContext*, const v1::ListEventsRequest* request,
                           v1::ListEventsResponse* out) override {
     out->set_time_ns(NowNs());
@@ -213,6 +246,13 @@ class Control::Service final : public v1::Control::Service {
   }
 
  private:
+  static std::vector<executor::Device*> DevicesOf(scheduler::Engine& engine) {
+    std::vector<executor::Device*> devices;
+    engine.Call([&] {
+      for (session::DeviceState& state : engine.devices()) devices.push_back(state.device.get());
+    });
+    return devices;
+  }
   absl::StatusOr<const session::Session*> FindSession(uint64_t id) {
     const auto found = engine_.sessions().find(id);
     if (found != engine_.sessions().end()) return found->second.get();
@@ -290,11 +330,15 @@ class Control::Service final : public v1::Control::Service {
     out.set_resident_bytes(ResidentBytes());
     out.set_cpu_ns(CpuNs());
   }
-  void ListDevicesInto(absl::FunctionRef<v1::Device*()> add) {
+  void ListDevicesInto(std::span<const SensorSample> sensors, absl::FunctionRef<v1::Device*()> add) {
     uint32_t queues = 0;
     for (const auto& [id, session] : engine_.sessions())
       queues += static_cast<uint32_t>(session->queue_count());
-    for (uint32_t d = 0; d < engine_.devices().size(); ++d) Fill(engine_.devices()[d], d, queues, *add());
+    for (uint32_t d = 0; d < engine_.devices().size(); ++d) {
+      v1::Device& device = *add();
+      Fill(engine_.devices()[d], d, queues, device);
+      Fill(sensors[d], device);
+    }
   }
   void ListSessionsInto(absl::FunctionRef<v1::Session*()> add) {
     for (const session::Session* session : SortedSessions()) Fill(*session, engine_.devices(), *add());
@@ -310,6 +354,7 @@ class Control::Service final : public v1::Control::Service {
   const Options options_;
   const uint64_t started_ns_;
   EventReaders event_readers_;
+  SensorSampler sensors_;
 };
 
 struct Control::Server {

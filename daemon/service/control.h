@@ -2,8 +2,10 @@
 // engine's state with Engine::Call and keep nothing.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "daemon/scheduler/engine.h"
@@ -14,11 +16,20 @@ class GetStatusResponse;
 
 namespace xpud::service {
 
+// A key of the configuration that is in force.
+struct ConfigValue {
+  std::string key, value;
+  std::string origin;   // "default", "command line", "FILE:LINE:COLUMN"
+  bool live = false;    // a reload changes it
+  std::string pending;  // what the file says since, for the next start; empty: nothing else
+};
+
 class Control {
  public:
   struct Options {
     std::string client_socket;  // what clients connect to; control.sock lies beside it
     bool private_daemon = false;
+    std::function<std::vector<ConfigValue>()> configuration = {};  // any thread
   };
   static absl::StatusOr<std::unique_ptr<Control>> Start(scheduler::Engine& engine, Options options);
   ~Control();  // refuses new calls and ends those under way

@@ -126,11 +126,12 @@ absl::Status Listener::Bind() {
   epoll_.Reset(epoll_create1(EPOLL_CLOEXEC));
   inbox_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   spare_.Reset(eventfd(0, EFD_CLOEXEC));
-  sigset_t ends;
-  sigemptyset(&ends);
-  sigaddset(&ends, SIGINT);
-  sigaddset(&ends, SIGTERM);
-  signals_.Reset(signalfd(-1, &ends, SFD_CLOEXEC | SFD_NONBLOCK));
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGHUP);
+  signals_.Reset(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
   RETURN_IF_ERROR(Watch(epoll_.get(), socket_.get(), EPOLLIN, kListenTag));
   RETURN_IF_ERROR(Watch(epoll_.get(), signals_.get(), EPOLLIN, kSignalTag));
   return Watch(epoll_.get(), inbox_.get(), EPOLLIN, kInboxTag);
@@ -250,7 +251,7 @@ absl::Status Listener::OpenSession(scheduler::Engine& engine, Client& client, co
       record.compute_units = properties.compute_units;
     }
     auto session = std::make_unique<session::Session>(welcome.session_id, client.peer, std::move(server),
-                                                      devices, options_.host_memory_limit, tables_);
+                                                      devices, limits_.host_memory, tables_);
     opened = session->Open();
     if (opened.ok()) engine.AddSession(std::move(session));
   });
@@ -373,22 +374,38 @@ void Listener::DropSilentClients(scheduler::Engine& engine) {
 }
 
 bool Listener::IsIdleTooLong() const {
-  return options_.exit_when_idle && clients_.empty() &&
-         Clock::now() - last_client_ > *options_.exit_when_idle;
+  return limits_.exit_when_idle && clients_.empty() && Clock::now() - last_client_ > *limits_.exit_when_idle;
+}
+
+bool Listener::TakeSignals() {
+  signalfd_siginfo signal;
+  while (read(signals_.get(), &signal, sizeof(signal)) == sizeof(signal)) {
+    if (signal.ssi_signo != SIGHUP) return false;
+    options_.on_hangup();
+  }
+  return true;
+}
+
+void Listener::SetLimits(const Limits& limits) {
+  limits_ = limits;
+  places_.SetMostOfUser(limits.user_clients);
 }
 
 void Listener::Serve(scheduler::Engine& engine) {
   std::array<epoll_event, 32> events;
   while (!IsIdleTooLong()) {
-    const bool timed = options_.exit_when_idle.has_value() || !clients_.empty();
+    const bool timed = limits_.exit_when_idle.has_value() || !clients_.empty();
     const int count = epoll_wait(epoll_.get(), events.data(), events.size(), timed ? 1000 : -1);
     for (int i = 0; i < count; ++i) {
-      if (events[i].data.u64 == kSignalTag) return;
+      if (events[i].data.u64 == kSignalTag) {
+        if (!TakeSignals()) return;
+        continue;
+      }
       HandleEvent(engine, events[i].data.u64, events[i].events);
     }
     DropSilentClients(engine);
   }
-  spdlog::info("daemon_idle seconds={}", options_.exit_when_idle->count());
+  spdlog::info("daemon_idle seconds={}", limits_.exit_when_idle->count());
 }
 
 }  // namespace xpud::service

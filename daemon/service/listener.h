@@ -27,18 +27,24 @@ class Listener {
   struct Options {
     std::string socket_path;
     unsigned socket_mode = 0600;
-    std::optional<std::chrono::seconds> exit_when_idle;  // end this long after the last client
-    uint64_t host_memory_limit = 0;                      // bytes that a session may share with its devices
-    size_t user_clients = Places::kMostOfUser;           // that a user may have connected
     std::optional<uint32_t> gateway_uid =
-        {};  // may say for whom it asks, as this process's user and root may
+        {};                                   // may say for whom it asks, as this process's user and root may
+    std::function<void()> on_hangup = [] {};  // SIGHUP, on the thread that serves
   };
 
   // Takes the socket path for itself (a lock beside it); AlreadyExists when another daemon holds it.
   static absl::StatusOr<std::unique_ptr<Listener>> Create(Options options);
   ~Listener();
 
-  // Serves until SIGINT or SIGTERM (blocked by the caller), or idleness.
+  // For clients that come from now on.
+  struct Limits {
+    std::optional<std::chrono::seconds> exit_when_idle;  // end this long after the last client
+    uint64_t host_memory = 0;                            // bytes that a session may share with its devices
+    size_t user_clients = Places::kMostOfUser;           // that a user may have connected
+  };
+  // Before Serve, or on its thread, as in `on_hangup`.
+  void SetLimits(const Limits& limits);
+  // Serves until SIGINT or SIGTERM (blocked by the caller, as is SIGHUP), or idleness.
   void Serve(scheduler::Engine& engine);
   // Any thread: hangs up on a session.
   void HangUp(uint64_t session) {
@@ -54,7 +60,7 @@ class Listener {
     std::chrono::steady_clock::time_point accepted;
   };
 
-  explicit Listener(Options options) : options_(std::move(options)), places_(options_.user_clients) {}
+  explicit Listener(Options options) : options_(std::move(options)) {}
   absl::Status Bind();
   void Accept();
   // Watches over a client that has a place; false: over none, it has ended or cannot be watched.
@@ -78,8 +84,11 @@ class Listener {
   void HandleEvent(scheduler::Engine& engine, uint64_t tag, uint32_t events);
   void DropSilentClients(scheduler::Engine& engine);
   bool IsIdleTooLong() const;
+  // False: a signal ends the daemon.
+  bool TakeSignals();
 
   const Options options_;
+  Limits limits_;
   bool bound_ = false;  // the socket at the path is ours to remove
   UniqueFd lock_, socket_, epoll_, signals_, inbox_;
   UniqueFd spare_;                                 // given up to take a connection where there is no other

@@ -15,15 +15,15 @@ class Places {
   static constexpr size_t kMost = 1024;
   static constexpr size_t kMostOfUser = kMost / 4 * 3;  // unless the operator says otherwise
 
-  explicit Places(size_t most_of_user) : most_of_user_(most_of_user) {}
-
   // ResourceExhausted: this user gets no place now, and why.
   absl::Status Take(uint32_t uid);
+  // Those that have more keep them.
+  void SetMostOfUser(size_t most) { most_of_user_ = most; }
   // Once for each Take that was OK.
   void Release(uint32_t uid);
 
  private:
-  const size_t most_of_user_;
+  size_t most_of_user_ = kMostOfUser;
   size_t taken_ = 0;
   absl::flat_hash_map<uint32_t, size_t> of_user_;  // by uid; those that have any
 };

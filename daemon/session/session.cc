@@ -117,6 +117,7 @@ absl::StatusOr<Session::Progress> Session::Run(uint64_t slice_ns) {
     if (start < slice_ended_ns_ + kStreamPauseNs && !client_waits_) return Progress::kIdle;
     ASSIGN_OR_RETURN(batch_, transport_->Receive());
     if (batch_.empty()) {
+      queue_wait_.SawNone(start);
       if (dirty_queues_ != 0 && ShouldPublish(start)) RETURN_IF_ERROR(PublishCompletions());
       client_waits_ = client_waits_ && dirty_queues_ != 0;
       if (!under_way()) SetIdle(true);
@@ -127,7 +128,7 @@ absl::StatusOr<Session::Progress> Session::Run(uint64_t slice_ns) {
   uint64_t now = start;
   awaits_device_ = false;
   Progress progress = Progress::kWorked;
-  const uint64_t first = sequence_;
+  const uint64_t first = sequence_, waited = queue_wait_.Begins(start);
   for (int since_look = 1; !batch_.empty() && now - start < slice_ns; ++since_look) {
     wire::CommandHeader header;  // which Receive has checked
     std::memcpy(&header, batch_.data(), sizeof(header));
@@ -165,6 +166,10 @@ absl::StatusOr<Session::Progress> Session::Run(uint64_t slice_ns) {
   now = NowNs();
   slice_began_ns_ = start;
   slice_ended_ns_ = now;
+  stats_.queue_wait_ns += waited;
+  queue_wait_.Ended(now, batch_.empty()   ? QueueWait::Rest::kNone
+                         : awaits_device_ ? QueueWait::Rest::kBehindOwn
+                                          : QueueWait::Rest::kWaiting);
   const Queue& last = queues_[current_queue_];
   if (last.in_flight == nullptr) stats_.busy_ns += devices_[last.device].time.Charge(start, now);
   return progress;

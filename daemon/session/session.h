@@ -19,6 +19,7 @@
 #include "daemon/session/device_state.h"
 #include "daemon/session/host_memories.h"
 #include "daemon/session/in_flight.h"
+#include "daemon/session/queue_wait.h"
 #include "proto/transport/layout.h"
 #include "proto/transport/transport.h"
 #include "proto/wire/decode.h"
@@ -39,6 +40,7 @@ struct SessionStats {
   uint64_t uploaded_bytes = 0;
   uint64_t downloaded_bytes = 0;
   uint64_t busy_ns = 0;
+  uint64_t queue_wait_ns = 0;  // see queue_wait.h
   uint64_t peak_bytes = 0;
 };
 
@@ -75,6 +77,13 @@ class Session {
   // Runs commands until there are none or about `slice_ns` have passed. An error is a breach of protocol: the
   // caller closes the session.
   absl::StatusOr<Progress> Run(uint64_t slice_ns);
+  // Nobody looked for commands while the engine slept, and nobody had to: the first one woke it.
+  void Awake(uint64_t now) {
+    transport_->Awake();
+    if (batch_.empty()) queue_wait_.SawNone(now);
+  }
+  // It is not run for another session's sake.
+  void HoldBack() { queue_wait_.HeldBack(); }
   // Takes what devices have done since. Run does so, too.
   void Poll() {
     if (busy_queues_ != 0) TakeCompletions();
@@ -250,6 +259,7 @@ class Session {
   SessionStats stats_;
 
   std::span<const std::byte> batch_;  // commands taken from the transport and not yet run
+  QueueWait queue_wait_;
   uint64_t slice_began_ns_ = 0, slice_ended_ns_ = 0;
   uint64_t sequence_ = 0;  // of the last command that was run
   uint32_t current_queue_ = 0;

@@ -3,6 +3,8 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 
 #include <cerrno>
 #include <charconv>
@@ -15,6 +17,7 @@ namespace xpud::telemetry {
 namespace {
 
 constexpr std::string_view kLoopback = "127.0.0.1";
+constexpr std::string_view kUnix = "unix:";
 constexpr int kWaiting = 32;  // connections that the kernel holds for us
 
 union Address {
@@ -26,8 +29,8 @@ union Address {
 absl::Status Malformed(std::string_view text) {
   return absl::InvalidArgumentError(absl::StrCat("'", std::string(text),
                                                  "' is no address to serve metrics at; it is HOST:PORT, with "
-                                                 "a numeric host or localhost ([::1]:9464), or "
-                                                 "PORT, which means 127.0.0.1"));
+                                                 "a numeric host or localhost ([::1]:9464), "
+                                                 "PORT, which means 127.0.0.1, or unix:PATH"));
 }
 
 // [host]:port, host:port, :port or port.
@@ -78,9 +81,30 @@ std::string TextOf(const Address& address) {
   return absl::StrCat("[", host, "]:", ntohs(address.v6.sin6_port));
 }
 
+absl::StatusOr<Endpoint> ListenAtPath(std::string_view path) {
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  if (path[0] != '/' || path.size() >= sizeof(address.sun_path))
+    return Malformed(absl::StrCat(std::string(kUnix), std::string(path)));
+  path.copy(address.sun_path, path.size());
+  UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const mode_t mask = umask(0117);
+  const bool bound = fd.valid() &&
+                     bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 &&
+                     listen(fd.get(), kWaiting) == 0;
+  umask(mask);
+  if (!bound) return absl::ErrnoToStatus(errno, absl::StrCat("cannot serve metrics at ", std::string(path)));
+  return Endpoint{std::move(fd), absl::StrCat(std::string(kUnix), std::string(path))};
+}
+
 }  // namespace
 
+std::string_view UnixPathOf(std::string_view text) {
+  return text.starts_with(kUnix) ? text.substr(kUnix.size()) : std::string_view();
+}
+
 absl::StatusOr<Endpoint> ListenAt(std::string_view text) {
+  if (text.starts_with(kUnix)) return text == kUnix ? Malformed(text) : ListenAtPath(UnixPathOf(text));
   ASSIGN_OR_RETURN(Address address, Parse(text));
   const auto failed = [&] {
     return absl::ErrnoToStatus(errno, absl::StrCat("cannot serve metrics at ", TextOf(address)));

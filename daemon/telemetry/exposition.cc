@@ -8,15 +8,16 @@ namespace xpud::telemetry {
 namespace {
 
 constexpr std::string_view kTotal = "_total";
-constexpr uint64_t kNanosecondsInSecond = 1'000'000'000;
 
-// "1.5": exact, which a double would not be after 104 days.
-void AppendSeconds(uint64_t nanoseconds, std::string& out) {
-  out += std::to_string(nanoseconds / kNanosecondsInSecond);
-  std::string fraction = std::to_string(kNanosecondsInSecond + nanoseconds % kNanosecondsInSecond);
-  fraction[0] = '.';
-  while (fraction.back() == '0') fraction.pop_back();
-  if (fraction.size() > 1) out += fraction;
+// "1.5": exact, which a double would not be of nanoseconds after 104 days.
+void AppendDecimal(uint64_t value, int decimals, std::string& out) {
+  std::string digits = std::to_string(value);
+  const auto places = static_cast<size_t>(decimals);
+  if (digits.size() <= places) digits.insert(0, places + 1 - digits.size(), '0');
+  out.append(digits, 0, digits.size() - places);
+  std::string_view fraction = std::string_view(digits).substr(digits.size() - places);
+  fraction = fraction.substr(0, fraction.find_last_not_of('0') + 1);
+  if (!fraction.empty()) out.append(".").append(fraction);
 }
 
 // Both formats' rule: a backslash before itself and the quote; what is printable has no line's end.
@@ -63,10 +64,7 @@ void Exposition::Add(std::string_view labels, uint64_t value) {
   text_ += family_.name;
   text_ += labels;
   text_ += ' ';
-  if (family_.scale == Scale::kNanoseconds)
-    AppendSeconds(value, text_);
-  else
-    text_ += std::to_string(value);
+  AppendDecimal(value, static_cast<int>(family_.scale), text_);
   text_ += '\n';
 }
 

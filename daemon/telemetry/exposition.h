@@ -17,8 +17,9 @@ std::string_view ContentType(Format format);
 
 enum class Type { kCounter, kGauge };
 
-// What the values that are written were counted in. Times are written in seconds, as Prometheus wants them.
-enum class Scale { kOne, kNanoseconds };
+// What the values that are written were counted in: parts of the unit that Prometheus wants, as seconds. Each
+// is the number of its decimals.
+enum class Scale : int { kOne = 0, kThousandths = 3, kMillionths = 6, kNanoseconds = 9 };
 
 // All series of one name, which in both formats ends in `_total` for a counter.
 struct Family {

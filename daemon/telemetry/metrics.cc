@@ -1,5 +1,7 @@
 #include "daemon/telemetry/metrics.h"
 
+#include <algorithm>
+#include <cmath>
 #include <optional>
 #include <span>
 #include <utility>
@@ -29,12 +31,47 @@ constexpr Metric<v1::Daemon> kOfDaemon[] = {
     {{"xpud_sessions_closed_for_fault_total", Type::kCounter, Scale::kOne,
       "Sessions that the daemon closed for what their client did."},
      VALUE(Daemon, sessions_closed_for_fault)},
+    {{"xpud_drained", Type::kGauge, Scale::kOne,
+      "1 while the daemon refuses new sessions, as an operator said."},
+     [](const v1::Daemon& daemon) -> std::optional<uint64_t> { return daemon.drained() ? 1 : 0; }},
     {{"process_resident_memory_bytes", Type::kGauge, Scale::kOne, "Resident memory of the daemon's process."},
      OPTIONAL(Daemon, resident_bytes)},
     {{"process_cpu_seconds_total", Type::kCounter, Scale::kNanoseconds,
       "User and system time of the daemon's process."},
      OPTIONAL(Daemon, cpu_ns)},
 };
+
+// What a sensor says, in thousandths.
+#define SENSOR(field)                                                                 \
+  [](const v1::Device& device) -> std::optional<uint64_t> {                           \
+    if (!device.has_##field()) return std::nullopt;                                   \
+    return static_cast<uint64_t>(std::llround(std::max(0.0, device.field()) * 1000)); \
+  }
+
+// By OpenTelemetry's names for hardware of any kind.
+constexpr Metric<v1::Device> kOfHardware[] = {
+    {{"hw_temperature_celsius", Type::kGauge, Scale::kThousandths, "Temperature of the device."},
+     SENSOR(temperature_celsius)},
+    {{"hw_power_watts", Type::kGauge, Scale::kThousandths,
+      "Power that the device draws: the mean since the sample before."},
+     SENSOR(power_watts)},
+    {{"hw_energy_joules_total", Type::kCounter, Scale::kMillionths, "Energy that the device has used."},
+     OPTIONAL(Device, energy_microjoules)},
+    {{"xpud_device_memory_free_bytes", Type::kGauge, Scale::kOne,
+      "Memory of the device that nobody has, xpud or other programs."},
+     OPTIONAL(Device, memory_free_bytes)},
+    {{"xpud_device_frequency_megahertz", Type::kGauge, Scale::kThousandths,
+      "Frequency of the device's cores."},
+     SENSOR(frequency_mhz)},
+    {{"xpud_device_throttled", Type::kGauge, Scale::kOne,
+      "1 while something holds the frequency down, as heat or a limit of power."},
+     [](const v1::Device& device) -> std::optional<uint64_t> {
+       if (!device.has_throttle_reasons()) return std::nullopt;
+       return device.throttle_reasons().empty() ? 0 : 1;
+     }},
+};
+
+#undef SENSOR
 
 // OpenTelemetry's names are for GPUs; the CPU device has xpud's alone.
 constexpr Metric<v1::Device> kOfGpu[] = {
@@ -89,6 +126,9 @@ constexpr Metric<v1::Session> kOfClient[] = {
     {{"xpud_client_device_seconds_total", Type::kCounter, Scale::kNanoseconds,
       "Device time charged to the session."},
      VALUE(Session, busy_ns)},
+    {{"xpud_client_queue_wait_seconds_total", Type::kCounter, Scale::kNanoseconds,
+      "Time during which commands of the session waited for their turn."},
+     VALUE(Session, queue_wait_ns)},
     {{"xpud_client_memory_bytes", Type::kGauge, Scale::kOne, "Memory of all devices that the session holds."},
      VALUE(Session, memory_bytes)},
     {{"xpud_client_memory_peak_bytes", Type::kGauge, Scale::kOne, "The most that the session held."},
@@ -113,6 +153,31 @@ constexpr Metric<v1::Session> kOfClient[] = {
      VALUE(Session, errors)},
     {{"xpud_client_age_seconds", Type::kGauge, Scale::kNanoseconds, "Time since the session was opened."},
      VALUE(Session, age_ns)},
+};
+
+constexpr Metric<v1::TenantTotal> kOfTenant[] = {
+    {{"xpud_tenant_device_seconds_total", Type::kCounter, Scale::kNanoseconds,
+      "Device time charged to the tenant's sessions, those that ended included."},
+     VALUE(TenantTotal, busy_ns)},
+    {{"xpud_tenant_queue_wait_seconds_total", Type::kCounter, Scale::kNanoseconds,
+      "Time during which commands of the tenant's sessions waited for their turn, summed over them."},
+     VALUE(TenantTotal, queue_wait_ns)},
+    {{"xpud_tenant_memory_bytes", Type::kGauge, Scale::kOne, "Memory of all devices that the tenant holds."},
+     VALUE(TenantTotal, memory_bytes)},
+    {{"xpud_tenant_sessions", Type::kGauge, Scale::kOne, "Sessions of the tenant that are open."},
+     VALUE(TenantTotal, sessions)},
+    {{"xpud_tenant_sessions_opened_total", Type::kCounter, Scale::kOne, "Sessions that the tenant opened."},
+     VALUE(TenantTotal, sessions_opened)},
+    {{"xpud_tenant_commands_total", Type::kCounter, Scale::kOne, "Commands of the tenant that completed."},
+     VALUE(TenantTotal, commands_completed)},
+    {{"xpud_tenant_errors_total", Type::kCounter, Scale::kOne, "Commands of the tenant that failed."},
+     VALUE(TenantTotal, errors)},
+    {{"xpud_tenant_uploaded_bytes_total", Type::kCounter, Scale::kOne,
+      "Bytes that the tenant copied to devices."},
+     VALUE(TenantTotal, uploaded_bytes)},
+    {{"xpud_tenant_downloaded_bytes_total", Type::kCounter, Scale::kOne,
+      "Bytes that the tenant copied from devices."},
+     VALUE(TenantTotal, downloaded_bytes)},
 };
 
 #undef VALUE
@@ -167,8 +232,13 @@ std::string MetricsText(const v1::GetStatusResponse& snapshot, Format format) {
     devices.push_back({LabelsOf(device), &device});
     if (device.kind() == "gpu") gpus.push_back(devices.back());
   }
+  Write<v1::Device>(kOfHardware, devices, out);
   Write<v1::Device>(kOfGpu, gpus, out);
   Write<v1::Device>(kOfDevice, devices, out);
+  std::vector<Series<v1::TenantTotal>> tenants;
+  for (const v1::TenantTotal& tenant : snapshot.tenants())
+    tenants.push_back({LabelsText({{"tenant", tenant.tenant()}}), &tenant});
+  Write<v1::TenantTotal>(kOfTenant, tenants, out);
   std::vector<Series<v1::Session>> sessions;
   for (const v1::Session& session : snapshot.sessions()) sessions.push_back({LabelsOf(session), &session});
   Write<v1::Session>(kOfClient, sessions, out);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "drivers/cpu/cpu_info.h"
+#include "drivers/cpu/sensors.h"
 #include "drivers/cpu/worker_pool.h"
 #include "drivers/frontend/driver.h"
 
@@ -35,10 +36,12 @@ class CpuDevice final : public Device {
   std::vector<ze_device_cache_properties_t> Caches() const override;
   ze_result_t GetStatus() const override { return ZE_RESULT_SUCCESS; }
   void GetGlobalTimestamps(uint64_t& host, uint64_t& device) const override;
+  const Sensors* sensors() const override { return &sensors_; }
   bool CanAccessPeer(const Device& peer) const override { return &peer == this; }
 
  private:
   const CpuInfo info_;
+  const CpuSensors sensors_{""};
   const uint64_t memory_;
   std::atomic<uint64_t> charged_{0};
   WorkerPool pool_;

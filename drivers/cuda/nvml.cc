@@ -13,6 +13,14 @@ namespace {
 // The part of nvml.h that we use.
 using nvmlDevice_t = struct nvmlDevice_st*;
 enum nvmlReturn_t : int { NVML_SUCCESS = 0, NVML_ERROR_NOT_SUPPORTED = 3, NVML_ERROR_GPU_IS_LOST = 15 };
+enum nvmlClockType_t : int { NVML_CLOCK_SM = 1 };
+constexpr unsigned long long nvmlClocksThrottleReasonApplicationsClocksSetting = 0x02,
+                             nvmlClocksThrottleReasonSwPowerCap = 0x04,
+                             nvmlClocksThrottleReasonHwSlowdown = 0x08,
+                             nvmlClocksThrottleReasonSyncBoost = 0x10,
+                             nvmlClocksThrottleReasonSwThermalSlowdown = 0x20,
+                             nvmlClocksThrottleReasonHwThermalSlowdown = 0x40,
+                             nvmlClocksThrottleReasonHwPowerBrakeSlowdown = 0x80;
 enum nvmlTemperatureSensors_t : int { NVML_TEMPERATURE_GPU = 0 };
 struct nvmlMemory_t {
   unsigned long long total, free, used;
@@ -24,6 +32,9 @@ struct Functions {
   nvmlReturn_t (*get_memory)(nvmlDevice_t, nvmlMemory_t*);
   nvmlReturn_t (*get_energy)(nvmlDevice_t, unsigned long long* millijoules);
   nvmlReturn_t (*get_temperature)(nvmlDevice_t, nvmlTemperatureSensors_t, unsigned* celsius);
+  // May be absent.
+  nvmlReturn_t (*get_clock)(nvmlDevice_t, nvmlClockType_t, unsigned* megahertz);
+  nvmlReturn_t (*get_throttle_reasons)(nvmlDevice_t, unsigned long long*);
   bool usable;
 };
 
@@ -43,6 +54,8 @@ Functions Load() {
                      Find(library, "nvmlDeviceGetTotalEnergyConsumption", functions.get_energy) &&
                      Find(library, "nvmlDeviceGetTemperature", functions.get_temperature) &&
                      functions.init() == NVML_SUCCESS;
+  (void)Find(library, "nvmlDeviceGetClockInfo", functions.get_clock);
+  (void)Find(library, "nvmlDeviceGetCurrentClocksThrottleReasons", functions.get_throttle_reasons);
   return functions;
 }
 
@@ -55,6 +68,25 @@ ze_result_t ToZe(nvmlReturn_t result) {
   if (result == NVML_SUCCESS) return ZE_RESULT_SUCCESS;
   if (result == NVML_ERROR_NOT_SUPPORTED) return ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
   return result == NVML_ERROR_GPU_IS_LOST ? ZE_RESULT_ERROR_DEVICE_LOST : ZE_RESULT_ERROR_UNKNOWN;
+}
+
+zes_freq_throttle_reason_flags_t ToZe(unsigned long long reasons) {
+  constexpr struct {
+    unsigned long long nvml;
+    zes_freq_throttle_reason_flag_t ze;
+  } kPairs[] = {
+      {nvmlClocksThrottleReasonSwPowerCap, ZES_FREQ_THROTTLE_REASON_FLAG_AVE_PWR_CAP},
+      {nvmlClocksThrottleReasonHwPowerBrakeSlowdown, ZES_FREQ_THROTTLE_REASON_FLAG_PSU_ALERT},
+      {nvmlClocksThrottleReasonSwThermalSlowdown, ZES_FREQ_THROTTLE_REASON_FLAG_THERMAL_LIMIT},
+      {nvmlClocksThrottleReasonHwThermalSlowdown, ZES_FREQ_THROTTLE_REASON_FLAG_THERMAL_LIMIT},
+      {nvmlClocksThrottleReasonHwSlowdown, ZES_FREQ_THROTTLE_REASON_FLAG_HW_RANGE},
+      {nvmlClocksThrottleReasonApplicationsClocksSetting, ZES_FREQ_THROTTLE_REASON_FLAG_SW_RANGE},
+      {nvmlClocksThrottleReasonSyncBoost, ZES_FREQ_THROTTLE_REASON_FLAG_SW_RANGE},
+  };
+  zes_freq_throttle_reason_flags_t flags = 0;
+  for (const auto& pair : kPairs)
+    if ((reasons & pair.nvml) != 0) flags |= pair.ze;
+  return flags;
 }
 
 // "GPU-01234567-89ab-cdef-0123-456789abcdef".
@@ -90,6 +122,16 @@ class NvmlSensors final : public Sensors {
     unsigned value = 0;
     const ze_result_t result = ToZe(Nvml().get_temperature(device_, NVML_TEMPERATURE_GPU, &value));
     celsius = value;
+    return result;
+  }
+  ze_result_t ReadFrequency(double& megahertz, zes_freq_throttle_reason_flags_t& reasons) const override {
+    if (Nvml().get_clock == nullptr) return ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
+    unsigned value = 0;
+    const ze_result_t result = ToZe(Nvml().get_clock(device_, NVML_CLOCK_SM, &value));
+    megahertz = value;
+    unsigned long long why = 0;
+    if (Nvml().get_throttle_reasons != nullptr && Nvml().get_throttle_reasons(device_, &why) == NVML_SUCCESS)
+      reasons = ToZe(why);
     return result;
   }
 

@@ -74,7 +74,7 @@ ze_result_t Answer(const Range& range, uint32_t* count, T* out, Write&& write) {
 template <typename T>
 void AssignKeepingChain(T& out, const T& value) {
   const auto stype = out.stype;
-  void* const next = out.pNext;
+  auto* const next = out.pNext;
   out = value;
   out.stype = stype;
   out.pNext = next;

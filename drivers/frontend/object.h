@@ -24,6 +24,7 @@ enum class Kind : uint32_t {
   kMemoryModule,
   kPowerDomain,
   kTemperatureSensor,
+  kFrequencyDomain,
 };
 
 class Driver;

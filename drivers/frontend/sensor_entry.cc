@@ -28,6 +28,7 @@ class Sensor final : public Object {
 
 using MemoryModule = Sensor<zes_mem_handle_t, Kind::kMemoryModule>;
 using PowerDomain = Sensor<zes_pwr_handle_t, Kind::kPowerDomain>;
+using FrequencyDomain = Sensor<zes_freq_handle_t, Kind::kFrequencyDomain>;
 using TemperatureSensor = Sensor<zes_temp_handle_t, Kind::kTemperatureSensor>;
 
 template <typename S>
@@ -112,12 +113,23 @@ ze_result_t TemperatureGetState(zes_temp_handle_t handle, double* celsius) {
   return sensor.sensors().ReadTemperature(*celsius);
 }
 
+ze_result_t FrequencyGetState(zes_freq_handle_t handle, zes_freq_state_t* state) {
+  XPUD_FIND(FrequencyDomain, domain, handle);
+  XPUD_NOT_NULL(state);
+  zes_freq_state_t value{};
+  value.currentVoltage = value.request = value.tdp = value.efficient = -1;  // unknown
+  const ze_result_t result = domain.sensors().ReadFrequency(value.actual, value.throttleReasons);
+  if (result == ZE_RESULT_SUCCESS) AssignKeepingChain(*state, value);
+  return result;
+}
+
 }  // namespace
 
 void PutSensors(const TableWriter& put, zes_device_dditable_t& table) {
   put.Put(table.pfnEnumMemoryModules, Enumerate<MemoryModule>);
   put.Put(table.pfnEnumPowerDomains, Enumerate<PowerDomain>);
   put.Put(table.pfnEnumTemperatureSensors, Enumerate<TemperatureSensor>);
+  put.Put(table.pfnEnumFrequencyDomains, Enumerate<FrequencyDomain>);
 }
 
 void PutSensors(const TableWriter& put, zes_memory_dditable_t& table) {
@@ -133,6 +145,10 @@ void PutSensors(const TableWriter& put, zes_power_dditable_t& table) {
 void PutSensors(const TableWriter& put, zes_temperature_dditable_t& table) {
   put.Put(table.pfnGetProperties, TemperatureGetProperties);
   put.Put(table.pfnGetState, TemperatureGetState);
+}
+
+void PutSensors(const TableWriter& put, zes_frequency_dditable_t& table) {
+  put.Put(table.pfnGetState, FrequencyGetState);
 }
 
 }  // namespace xpud::drivers

@@ -11,5 +11,6 @@ void PutSensors(const TableWriter& put, zes_device_dditable_t& table);
 void PutSensors(const TableWriter& put, zes_memory_dditable_t& table);
 void PutSensors(const TableWriter& put, zes_power_dditable_t& table);
 void PutSensors(const TableWriter& put, zes_temperature_dditable_t& table);
+void PutSensors(const TableWriter& put, zes_frequency_dditable_t& table);
 
 }  // namespace xpud::drivers

@@ -1,5 +1,5 @@
-// What can be measured of a device, at the seam: sysman's memory, power and temperature entries read it.
-// Owned by the device. Any thread.
+// What can be measured of a device, at the seam: sysman's memory, power, temperature and frequency entries
+// read it. Owned by the device. Any thread.
 #pragma once
 
 #include <level_zero/zes_api.h>
@@ -17,6 +17,8 @@ class Sensors {
   // Since some fixed point in the past.
   virtual ze_result_t ReadEnergy(uint64_t& microjoules) const = 0;
   virtual ze_result_t ReadTemperature(double& celsius) const = 0;
+  // Of the cores now, and why it is not higher.
+  virtual ze_result_t ReadFrequency(double& megahertz, zes_freq_throttle_reason_flags_t& reasons) const = 0;
 };
 
 }  // namespace xpud::drivers

@@ -51,6 +51,7 @@ XPUD_DDI_TABLE(zesGetFrequencyProcAddrTable, zes_frequency_dditable_t) {
                      table.pfnOcGetVoltageTarget, table.pfnOcSetVoltageTarget, table.pfnOcSetMode,
                      table.pfnOcGetMode, table.pfnOcGetIccMax, table.pfnOcSetIccMax, table.pfnOcGetTjMax,
                      table.pfnOcSetTjMax);
+  ::xpud::drivers::PutSensors(put, table);
 }
 
 XPUD_DDI_TABLE(zesGetEngineProcAddrTable, zes_engine_dditable_t) {

@@ -45,9 +45,9 @@ KernelCache::KernelCache(CodeTarget target, std::unique_ptr<ObjectCache> disk, s
       disk_(std::move(disk)),
       on_ready_(std::move(on_ready)),
       assemble_(std::move(assemble)),
-      most_(std::max<size_t>(most, 1)),
       forget_(std::move(forget)),
-      table_(1024) {
+      table_(1024),
+      most_(std::max<size_t>(most, 1)) {
   compiler_ = std::thread([this] { Run(); });
 }
 
@@ -91,6 +91,11 @@ absl::StatusOr<const Kernel*> KernelCache::Find(const Skeleton& skeleton, const 
   Entry& added = AddEntryFor(skeleton, key);
   InBackground([this, &added] { Finish(added); });
   return nullptr;
+}
+
+void KernelCache::SetLimits(size_t most, uint64_t disk_bytes) {
+  most_ = std::max<size_t>(most, 1);
+  if (disk_ != nullptr) disk_->SetLimit(disk_bytes);
 }
 
 KernelCache::Entry& KernelCache::AddEntryFor(const Skeleton& skeleton, const KernelKey& key) {

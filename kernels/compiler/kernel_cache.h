@@ -57,6 +57,7 @@ class KernelCache : public KernelStore {
   const Kernel* Add(ModuleImage image, std::string entry) override;
   const Kernel* AddEntry(const Kernel& sibling, std::string entry) override;
   void InBackground(std::function<void()> work) override;
+  void SetLimits(size_t most, uint64_t disk_bytes);
   absl::StatusOr<ModuleImage> Assemble(std::string_view ptx) override;
 
   // Compiles without a cache: what the compile thread does, for tests.
@@ -97,7 +98,6 @@ class KernelCache : public KernelStore {
   const std::unique_ptr<ObjectCache> disk_;
   const std::function<void()> on_ready_;
   const Assembler assemble_;
-  const size_t most_;
   const KernelLibrary::Forget forget_;
 
   // Engine thread only.
@@ -105,6 +105,7 @@ class KernelCache : public KernelStore {
   std::vector<std::unique_ptr<Entry>> entries_;
   std::vector<std::unique_ptr<Entry>> leaving_;  // given up, and still needed by work under way
   uint64_t memory_hits_ = 0, uses_ = 0;
+  size_t most_;
 
   // Written by the compile thread.
   std::atomic<uint64_t> compiled_{0}, disk_hits_{0}, failed_{0}, compile_ns_{0};

@@ -189,6 +189,12 @@ bool ObjectCache::Write(const std::string& name, const std::string& identity, co
   return true;
 }
 
+void ObjectCache::SetLimit(uint64_t bytes) {
+  MutexLock lock(mutex_);
+  limit_ = bytes;
+  added_ = UINT64_MAX;  // look with the next one
+}
+
 void ObjectCache::MakeRoom(uint64_t added) {
   MutexLock lock(mutex_);
   added_ = added_ > UINT64_MAX - added ? UINT64_MAX : added_ + added;

@@ -29,6 +29,8 @@ class ObjectCache {
   // Best effort: a full disk only costs the next process a compile.
   void Save(const std::string& identity, const std::string& code);
   void Release(const std::string& identity);
+  // As Open's, from the next Save on.
+  void SetLimit(uint64_t bytes);
 
  private:
   struct File;
@@ -42,8 +44,8 @@ class ObjectCache {
   std::vector<File> List() const;
 
   const UniqueFd directory_;
-  const uint64_t limit_;
   Mutex mutex_;
+  uint64_t limit_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_set<std::string> in_use_ ABSL_GUARDED_BY(mutex_);  // names of files
   uint64_t added_ ABSL_GUARDED_BY(mutex_) = UINT64_MAX;              // since the last look
 };

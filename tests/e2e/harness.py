@@ -13,7 +13,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BINARIES = ROOT / "build/release/bin"
 sys.path.insert(0, str(ROOT / "tools/lib"))
 
-from daemon import Daemon  # noqa: E402
+from daemon import Daemon, Gateway  # noqa: E402, F401
 
 
 def wait_until(condition: Callable[[], bool], seconds: float) -> float:

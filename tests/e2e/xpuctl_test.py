@@ -230,7 +230,7 @@ class Xpuctl(DaemonTest):
         self.assertEqual(self.complete("xpuctl", "-o", "js"), ["json", "jsonl"])
         self.assertEqual(self.complete("xpuctl", "-o", "json", "dr"), ["drain"])
         self.assertEqual(self.complete("xpuctl", "-o", "json", "drain", "o"), ["on", "off"])
-        self.assertEqual(self.complete("xpuctl", "drain", "-"), ["--address", "--help"])
+        self.assertEqual(self.complete("xpuctl", "drain", "-"), ["--address", "--host", "--help"])
         self.assertEqual(self.complete("xpuctl", "top", "--o"), ["--once"])
         self.assertEqual(self.complete("xpuctl", "query", "--query-gpu", "=", "memory.t"), ["memory.total"])
         self.assertEqual(self.complete("xpuctl", "events", "-w", "--a"), ["--address"])

@@ -100,8 +100,8 @@ class Daemon {
     options.on_breach = [this](uint64_t session) { listener_->HangUp(session); };
     service::Listener::Options listener;
     listener.socket_path = socket_;
-    listener.host_memory_limit = 2 * kHostBytes;
     listener_ = *service::Listener::Create(listener);
+    listener_->SetLimits({.exit_when_idle = {}, .host_memory = 2 * kHostBytes});
     engine_ = *scheduler::Engine::Create(std::move(devices), options);
     std::thread([this] { listener_->Serve(*engine_); }).detach();
   }

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/main/options.h"
+#include "daemon/config/configuration.h"
 #include "proto/base/check.h"
 #include "sdk/client/visible_devices.h"
 #include "tests/fuzz/bytes.h"
@@ -46,12 +46,13 @@ unsigned ModeOf(std::string_view text) {
 
 void ParseDaemon(std::string_view text) {
   const Arguments arguments(text);
-  const auto options = ParseOptions(arguments.raw());
-  if (!options.ok()) {
-    XPUD_CHECK(absl::IsInvalidArgument(options.status()) && !options.status().message().empty());
+  const auto line = config::CommandLine::Parse(arguments.raw());
+  if (!line.ok()) {
+    XPUD_CHECK(absl::IsInvalidArgument(line.status()) && !line.status().message().empty());
     return;
   }
-  const Options defaults;
+  const config::Options* const options = &line->options();
+  const config::Options defaults;
   XPUD_CHECK(options->socket_mode >= 1 && options->socket_mode <= 0777);
   XPUD_CHECK(options->command_limit_ms >= 0 && options->exit_when_idle_seconds.value_or(0) >= 0);
   XPUD_CHECK(options->ready_fd >= 0 || options->ready_fd == defaults.ready_fd);

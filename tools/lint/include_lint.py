@@ -21,7 +21,7 @@ FENCED = {
     "level_zero/": "Level Zero", "proto/base/ze_ext.h": "Level Zero", "llvm/": "LLVM", "llvm-c/": "LLVM",
     "oneapi/dnnl": "oneDNN", "dnnl": "oneDNN", "grpcpp/": "gRPC", "grpc/": "gRPC", "proto/control/": "gRPC", "proto/remote/remote.": "gRPC",
     "torch/": "PyTorch", "ATen/": "PyTorch", "c10/": "PyTorch", "Python.h": "PyTorch", "cuda.h": "CUDA",
-    "spdlog/": "spdlog", "absl/synchronization/": "absl::Mutex",
+    "spdlog/": "spdlog", "yaml-cpp/": "yaml-cpp", "absl/synchronization/": "absl::Mutex",
 }
 
 
@@ -49,10 +49,11 @@ RULES = (
     Rule("drivers/cuda/", ("drivers/frontend/", "drivers/cuda/", "proto/base/"), ("Level Zero",)),
     Rule("drivers/", ("drivers/", "proto/base/"), ("Level Zero",)),  # the library's own wiring: which drivers there are
     Rule("daemon/", ("daemon/", "kernels/", "proto/"), ("spdlog",)),
+    Rule("daemon/config/", ("daemon/", "proto/base/"), ("yaml-cpp",)),
     Rule("daemon/executor/", ("daemon/", "kernels/", "proto/"), ("spdlog", "Level Zero")),
     Rule("daemon/telemetry/", ("daemon/", "proto/"), ("spdlog", "gRPC")),  # metrics are read from the control plane's messages
     Rule("daemon/service/", ("daemon/", "proto/"), ("spdlog", "gRPC")),
-    Rule("tools/", ("sdk/client/", "xpud/", "proto/", "tools/"), ("gRPC",)),
+    Rule("tools/", ("sdk/client/", "sdk/remote/", "xpud/", "proto/", "tools/", "daemon/config/"), ("gRPC",)),
     Rule("tests/fuzz/", ("proto/", "sdk/client/", "kernels/", "drivers/", "daemon/", "tools/xpuctl/", "tests/fuzz/"), ("gRPC", "spdlog")),
     Rule("tests/", ("proto/", "sdk/", "xpud/", "tests/"), ("Level Zero", "gRPC")),
 )

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "tools/xpuctl/host_list.h"
 #include "tools/xpuctl/table.h"
 #include "tools/xpuctl/units.h"
 
@@ -18,19 +20,53 @@ struct Column {
   bool wide = false;  // shown by wide views only
 };
 
+// Rows in such columns; with hosts, the first column says which one a row is of.
+template <typename Row>
+class RowTable {
+ public:
+  RowTable(std::span<const Column<Row>> columns, bool wide, bool hosts = false)
+      : columns_(columns), wide_(wide), hosts_(hosts), table_(Headings()) {}
+
+  void Add(const Row& row, const std::string& host = "") {
+    std::vector<std::string> cells;
+    if (hosts_) cells.push_back(host);
+    for (const Column<Row>& column : columns_) {
+      if (wide_ || !column.wide) cells.push_back(column.cell(row));
+    }
+    table_.Add(std::move(cells));
+  }
+  std::string ToString() const { return table_.ToString(); }
+  const Table& table() const { return table_; }
+
+ private:
+  std::vector<std::string> Headings() const {
+    std::vector<std::string> headings;
+    if (hosts_) headings.emplace_back("HOST");
+    for (const Column<Row>& column : columns_) {
+      if (wide_ || !column.wide) headings.emplace_back(column.heading);
+    }
+    return headings;
+  }
+
+  const std::span<const Column<Row>> columns_;
+  const bool wide_, hosts_;
+  Table table_;
+};
+
 template <typename Row, typename Rows>
 std::string TableOf(std::span<const Column<Row>> columns, const Rows& rows, bool wide) {
-  std::vector<std::string> headings;
-  for (const Column<Row>& column : columns) {
-    if (wide || !column.wide) headings.emplace_back(column.heading);
-  }
-  Table table(std::move(headings));
-  for (const Row& row : rows) {
-    std::vector<std::string> cells;
-    for (const Column<Row>& column : columns) {
-      if (wide || !column.wide) cells.push_back(column.cell(row));
-    }
-    table.Add(std::move(cells));
+  RowTable<Row> table(columns, wide);
+  for (const Row& row : rows) table.Add(row);
+  return table.ToString();
+}
+
+// Of several hosts' answers; `rows` are those of one.
+template <typename Row, typename Response, typename Rows>
+std::string TableOf(std::span<const Column<Row>> columns, const HostList<Response>& answers, Rows rows,
+                    bool wide) {
+  RowTable<Row> table(columns, wide, true);
+  for (const auto& [host, response] : answers) {
+    for (const Row& row : std::invoke(rows, *response)) table.Add(row, host);
   }
   return table.ToString();
 }

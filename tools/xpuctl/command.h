@@ -13,7 +13,7 @@
 namespace xpud::xpuctl {
 
 // What xpuctl exits with.
-enum ExitCode { kOk = 0, kError = 1, kUsage = 2, kNoDaemon = 3 };
+enum ExitCode { kOk = 0, kError = 1, kUsage = 2, kNoDaemon = 3, kNotAllHosts = 4 };
 struct ExitMeaning {
   ExitCode code;
   const char* what;
@@ -31,7 +31,8 @@ struct Option {
 };
 
 struct Invocation {
-  std::string address;  // --address; empty: searched for as clients do
+  std::string address;             // --address; empty: searched for as clients do
+  std::vector<std::string> hosts;  // --host; empty: the one at `address`
   Output output = Output::kTable;
   std::optional<double> every;  // -w: seconds from one sample to the next
   int64_t count = -1;           // -n: so many samples; negative: until Ctrl-C
@@ -47,7 +48,7 @@ struct Command {
   size_t most_arguments;
   const char* summary;
   std::span<const Output> outputs;  // that it has; empty: -o is not for it
-  bool samples;                     // takes -w SECONDS and -n COUNT
+  bool samples;                     // takes -w SECONDS and -n COUNT, and several hosts
   std::span<const Option> options;  // its own
   int (*run)(const Invocation& invocation);
 };

@@ -4,6 +4,7 @@
 
 #include "tools/xpuctl/command.h"
 #include "tools/xpuctl/commands.h"
+#include "tools/xpuctl/config_file.h"
 
 namespace xpud::xpuctl {
 namespace {
@@ -11,18 +12,25 @@ namespace {
 constexpr Output kEach[] = {Output::kTable, Output::kWide, Output::kJson, Output::kJsonLines, Output::kCsv};
 constexpr Output kTableOrJson[] = {Output::kTable, Output::kJson};
 
+constexpr Output kConfigOutputs[] = {Output::kTable, Output::kWide, Output::kJson, Output::kCsv};
 constexpr Output kDocuments[] = {Output::kTable, Output::kJson, Output::kJsonLines};
 
 constexpr Option kGlobal[] = {
-    {"--address", "SOCKET", "the daemon's socket; else it is searched for as clients do"},
+    {"--address", "ADDRESS",
+     "the daemon's socket, or HOST:PORT of its xpud-gateway; else it is searched for"},
+    {"--host", "ADDRESS,...",
+     "these, asked at the same time, with a column that says which; one for what is no view"},
     {"-o", "FORMAT", "table, wide (more columns), json, jsonl (a line a sample) or csv"},
     {"-w", "SECONDS", "shows it again every so many seconds, until Ctrl-C", true},
     {"-n", "COUNT", "ends after so many times", true},
     {"--help", "", "says this"},
 };
 
-constexpr ExitMeaning kExitMeanings[] = {
-    {kOk, "done"}, {kError, "an error"}, {kUsage, "wrong usage"}, {kNoDaemon, "no daemon is running"}};
+constexpr ExitMeaning kExitMeanings[] = {{kOk, "done"},
+                                         {kError, "an error"},
+                                         {kUsage, "wrong usage"},
+                                         {kNoDaemon, "no daemon is running"},
+                                         {kNotAllHosts, "of the hosts that --host names, not all answered"}};
 
 constexpr Option kTopOptions[] = {
     {"--once", "", "one sample, as -n 1"},
@@ -64,6 +72,15 @@ constexpr Command kCommands[] = {
      false,
      {},
      RunDrain},
+    {"config",
+     "[check [FILE] | show | example]",
+     2,
+     "checks a configuration file (or " XPUD_CONFIG_FILE
+     "), shows what is in force, or a file that documents all",
+     kConfigOutputs,
+     false,
+     {},
+     RunConfig},
     {"doctor",
      "",
      0,

@@ -14,6 +14,7 @@ int RunQuota(const Invocation& invocation);
 int RunEvents(const Invocation& invocation);
 int RunKill(const Invocation& invocation);
 int RunDrain(const Invocation& invocation);
+int RunConfig(const Invocation& invocation);
 int RunDoctor(const Invocation& invocation);
 int RunVersion(const Invocation& invocation);
 int RunCompletion(const Invocation& invocation);

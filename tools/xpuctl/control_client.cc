@@ -13,6 +13,8 @@
 #include "proto/base/status_macros.h"
 #include "proto/base/text.h"
 #include "sdk/client/address.h"
+#include "sdk/client/remote.h"
+#include "sdk/remote/credentials.h"
 
 namespace xpud::xpuctl {
 namespace {
@@ -54,11 +56,19 @@ class TimeLimit {
 
 }  // namespace
 
+absl::StatusOr<ControlClient> ControlClient::ConnectRemote(const std::string& address) {
+  ASSIGN_OR_RETURN(const remote::Credentials credentials, remote::ClientCredentials());
+  auto channel = grpc::CreateCustomChannel(address, credentials.channel, remote::ChannelArguments());
+  return ControlClient(address, credentials.token, v1::Control::NewStub(channel));
+}
+
 absl::StatusOr<ControlClient> ControlClient::Connect(const std::string& address) {
+  const std::string wanted = address.empty() ? client::EnvironmentAddress() : address;
+  if (client::IsRemoteAddress(wanted)) return ConnectRemote(wanted);
   ASSIGN_OR_RETURN(const std::string socket, client::FindDaemonSocket(address));
   const std::string path = std::filesystem::path(socket).replace_filename("control.sock").string();
   auto channel = grpc::CreateChannel("unix:" + path, grpc::InsecureChannelCredentials());
-  return ControlClient(path, v1::Control::NewStub(channel));
+  return ControlClient(path, "", v1::Control::NewStub(channel));
 }
 
 template <typename Request, typename Response>
@@ -67,6 +77,7 @@ absl::StatusOr<Response> ControlClient::Call(grpc::Status (v1::Control::Stub::*m
                                                                                        Response*),
                                              const Request& request) {
   grpc::ClientContext context;
+  if (!token_.empty()) context.AddMetadata("authorization", absl::StrCat("Bearer ", token_));
   Response response;
   grpc::Status status;
   {
@@ -112,6 +123,9 @@ absl::StatusOr<v1::SetDrainResponse> ControlClient::SetDrain(bool drained) {
   v1::SetDrainRequest request;
   request.set_drained(drained);
   return Call(&v1::Control::Stub::SetDrain, request);
+}
+absl::StatusOr<v1::GetConfigResponse> ControlClient::GetConfig() {
+  return Call(&v1::Control::Stub::GetConfig);
 }
 absl::StatusOr<v1::ListEventsResponse> ControlClient::ListEvents(uint64_t after, bool wait) {
   constexpr uint32_t kWaitMs = 500;  // Ctrl-C is heard after it

@@ -60,6 +60,12 @@ void Csv::Add(uint64_t time_ns, const Message& row) {
   Add(std::move(cells));
 }
 
+Csv& Csv::Prefix(const std::string& heading, const std::string& cell) {
+  heading_.insert(heading_.begin(), heading);
+  for (std::vector<std::string>& row : rows_) row.insert(row.begin(), cell);
+  return *this;
+}
+
 std::string Csv::ToString(bool with_heading) const {
   std::string text = with_heading ? Line(heading_) : "";
   for (const auto& row : rows_) text += Line(row);

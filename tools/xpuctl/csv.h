@@ -23,6 +23,8 @@ class Csv {
   // A row of Of(row's type); fields that are not there are left empty.
   void Add(uint64_t time_ns, const google::protobuf::Message& row);
 
+  // Has each row begin with this.
+  Csv& Prefix(const std::string& heading, const std::string& cell);
   std::string ToString(bool with_heading) const;
 
  private:

@@ -7,7 +7,8 @@ namespace xpud::xpuctl {
 int RunDevices(const Invocation& invocation) {
   return ShowView<v1::ListDevicesResponse>(
       invocation, &ControlClient::ListDevices,
-      {DevicesText, [](const auto& response) { return CsvOf(response.time_ns(), response.devices()); }});
+      {DevicesText, [](const auto& response) { return CsvOf(response.time_ns(), response.devices()); },
+       HostsText});
 }
 
 }  // namespace xpud::xpuctl

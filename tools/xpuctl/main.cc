@@ -6,6 +6,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "tools/xpuctl/command.h"
 
 namespace xpud::xpuctl {
@@ -25,10 +26,12 @@ void PrintUsage(FILE* out) {
   }
   std::fprintf(out, "\nwithout a command: %s. Options of all:\n", Commands()[0].name);
   for (const Option& option : GlobalOptions()) PrintOption(out, 2, option);
-  std::fprintf(out,
-               "\nWithout --address the daemon is searched for as clients do: $XPUD_ADDRESS, "
-               "/run/xpud/xpud.sock, the\n"
-               "user's own. xpuctl never starts one.\nexit status:");
+  std::fprintf(
+      out,
+      "\nWithout --address the daemon is searched for as clients do: $XPUD_ADDRESS, "
+      "/run/xpud/xpud.sock, the\n"
+      "user's own. xpuctl never starts one. To a gateway it shows $XPUD_TOKEN_FILE, or $XPUD_TLS_CERT "
+      "and\n$XPUD_TLS_KEY, as clients do.\nexit status:");
   for (const ExitMeaning& meaning : ExitMeanings())
     std::fprintf(out, "%s %d %s", meaning.code == kOk ? "" : ",", meaning.code, meaning.what);
   std::fputs("\n", out);
@@ -44,6 +47,10 @@ int UsageError(const std::string& reason) {
 std::string SetGlobal(std::string_view name, const std::string& value, Invocation& invocation) {
   if (name == "--address") {
     invocation.address = value;
+  } else if (name == "--host") {
+    invocation.hosts = absl::StrSplit(value, ',');
+    if (std::ranges::find(invocation.hosts, "") != invocation.hosts.end())
+      return "--host takes addresses with commas between them, not " + value;
   } else if (name == "-o") {
     const auto* found = std::ranges::find(kOutputNames, value);
     if (found == std::end(kOutputNames)) return "-o is table, wide, json, jsonl or csv, not " + value;
@@ -82,7 +89,7 @@ class Parser {
       if (!trouble.empty()) return trouble;
     }
     if (command_ == nullptr) command_ = &Commands()[0];
-    return Check();
+    return TakeHosts();
   }
 
   bool help() const { return help_; }
@@ -117,6 +124,18 @@ class Parser {
       return SetGlobal(name, value, invocation_);
     }
     return "";
+  }
+
+  // Views show several hosts; everything else is for one.
+  std::string TakeHosts() {
+    std::vector<std::string>& hosts = invocation_.hosts;
+    if (!hosts.empty() && !invocation_.address.empty()) return "--address and --host exclude each other";
+    if (!command_->samples && hosts.size() > 1) return absl::StrCat(command_->name, " is for one host");
+    if (!command_->samples && !hosts.empty()) {
+      invocation_.address = hosts[0];
+      hosts.clear();
+    }
+    return Check();
   }
 
   std::string Check() const {

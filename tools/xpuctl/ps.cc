@@ -7,7 +7,8 @@ namespace xpud::xpuctl {
 int RunPs(const Invocation& invocation) {
   return ShowView<v1::ListSessionsResponse>(
       invocation, &ControlClient::ListSessions,
-      {SessionsText, [](const auto& response) { return CsvOf(response.time_ns(), response.sessions()); }});
+      {SessionsText, [](const auto& response) { return CsvOf(response.time_ns(), response.sessions()); },
+       HostsText});
 }
 
 }  // namespace xpud::xpuctl

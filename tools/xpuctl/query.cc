@@ -10,6 +10,7 @@
 #include "tools/xpuctl/commands.h"
 #include "tools/xpuctl/query_fields.h"
 #include "tools/xpuctl/samples.h"
+#include "tools/xpuctl/top_source.h"
 
 namespace xpud::xpuctl {
 namespace {
@@ -51,33 +52,49 @@ absl::StatusOr<Query> Read(Invocation& invocation) {
   return query;
 }
 
-absl::StatusOr<std::string> Lines(const Query& query, const v1::GetStatusResponse& earlier,
-                                  const v1::GetStatusResponse& later) {
-  const Rates rates = Between(earlier, later);
+absl::StatusOr<std::string> Lines(const Query& query, const TopSample& sample) {
   std::set<uint32_t> missing = query.devices;
   std::string text;
-  for (const DeviceRates& row : rates.devices) {
+  for (const DeviceRates& row : sample.rates->devices) {
     if (!query.devices.empty() && missing.erase(row.device->index()) == 0) continue;
-    text += QueryLine(query.fields, {later, row}, query.format.units);
+    text += QueryLine(query.fields, {*sample.status, row}, query.format.units);
   }
   if (missing.empty()) return text;
   return absl::InvalidArgumentError(
-      absl::StrCat("there is no device ", *missing.begin(), "; there are ", later.devices_size()));
+      absl::StrCat("there is no device ", *missing.begin(), "; there are ", sample.status->devices_size()));
 }
 
-int Loop(ControlClient& client, const Invocation& invocation, const Query& query) {
+// Each of a host's lines begins with it.
+std::string WithHosts(const std::string& host, const std::string& lines) {
+  std::string text;
+  for (const absl::string_view line : absl::StrSplit(lines, '\n', absl::SkipEmpty()))
+    absl::StrAppend(&text, host, ", ", line, "\n");
+  return text;
+}
+
+absl::StatusOr<std::string> Sample(TopSource& source, const Invocation& invocation, const Query& query) {
+  RETURN_IF_ERROR(source.Sample());
+  if (!source.all_answered()) std::fputs(ErrorLines(source.answers()).c_str(), stderr);
+  std::string text;
+  for (const auto& sample : source.samples()) {
+    ASSIGN_OR_RETURN(const std::string lines, Lines(query, sample));
+    text += invocation.hosts.empty() ? lines : WithHosts(CsvField(sample.host), lines);
+  }
+  return text;
+}
+
+int Loop(const Invocation& invocation, const Query& query) {
   const bool rate = std::ranges::any_of(query.fields, [](const QueryField* field) { return field->rate; });
-  v1::GetStatusResponse earlier;
-  return ShowSamples(invocation, [&](bool first) -> absl::StatusOr<std::string> {
-    if (first && rate) {
-      ASSIGN_OR_RETURN(earlier, client.GetStatus());
-      Pause(kFirstWindow);
-    }
-    ASSIGN_OR_RETURN(v1::GetStatusResponse later, client.GetStatus());
-    ASSIGN_OR_RETURN(const std::string lines, Lines(query, earlier, later));
-    earlier = std::move(later);
-    return first && query.format.header ? QueryHeader(query.fields) + lines : lines;
+  TopSource source(invocation);
+  const int shown = ShowSamples(invocation, [&](bool first) -> absl::StatusOr<std::string> {
+    if (first) RETURN_IF_ERROR(source.Sample());
+    if (first && rate) Pause(kFirstWindow);
+    ASSIGN_OR_RETURN(const std::string lines, Sample(source, invocation, query));
+    const std::string header = QueryHeader(query.fields);
+    if (!first || !query.format.header) return lines;
+    return (invocation.hosts.empty() ? header : WithHosts("host", header)) + lines;
   });
+  return shown == kOk && !source.all_answered() ? kNotAllHosts : shown;
 }
 
 }  // namespace
@@ -91,9 +108,7 @@ int RunQuery(const Invocation& given) {
   invocation.output = Output::kCsv;
   const auto query = Read(invocation);
   if (!query.ok()) return RefuseUsage("query", std::string(query.status().message()));
-  auto client = ControlClient::Connect(invocation.address);
-  if (!client.ok()) return Report(client.status());
-  return Loop(*client, invocation, *query);
+  return Loop(invocation, *query);
 }
 
 }  // namespace xpud::xpuctl

@@ -17,6 +17,15 @@ using Value = std::optional<std::string>;
 
 std::string Mebibytes(uint64_t bytes) { return absl::StrCat((bytes + (1 << 19)) >> 20); }
 
+Value Measured(bool has, double value, int decimals) {
+  if (!has) return std::nullopt;
+  return absl::StrFormat("%.*f", decimals, value);
+}
+
+Value CoreClock(const QuerySample& sample) {
+  return Measured(sample.device().has_frequency_mhz(), sample.device().frequency_mhz(), 0);
+}
+
 constexpr QueryField kFields[] = {
     {"timestamp", "", "", "when the values were read, local time",
      [](const QuerySample&) -> Value {
@@ -37,9 +46,11 @@ constexpr QueryField kFields[] = {
      [](const QuerySample& sample) -> Value { return Mebibytes(sample.device().memory_total_bytes()); }},
     {"memory.used", "", "MiB", "held by buffers of all sessions",
      [](const QuerySample& sample) -> Value { return Mebibytes(sample.device().memory_used_bytes()); }},
-    {"memory.free", "", "MiB", "the rest, whether another program has it or not",
+    {"memory.free", "", "MiB",
+     "memory of the device that nobody has; where that is not measured, total less used",
      [](const QuerySample& sample) -> Value {
        const v1::Device& device = sample.device();
+       if (device.has_memory_free_bytes()) return Mebibytes(device.memory_free_bytes());
        return Mebibytes(device.memory_total_bytes() -
                         std::min(device.memory_total_bytes(), device.memory_used_bytes()));
      }},
@@ -50,14 +61,21 @@ constexpr QueryField kFields[] = {
      },
      true},
     {"utilization.memory", "", "%", "", nullptr},
-    {"temperature.gpu", "", "", "", nullptr},
+    {"temperature.gpu", "", "", "degrees Celsius",
+     [](const QuerySample& sample) -> Value {
+       const v1::Device& device = sample.device();
+       return Measured(device.has_temperature_celsius(), device.temperature_celsius(), 0);
+     }},
     {"temperature.memory", "", "", "", nullptr},
-    {"power.draw", "", "W", "", nullptr},
+    {"power.draw", "", "W", "mean since the sample before",
+     [](const QuerySample& sample) -> Value {
+       return Measured(sample.device().has_power_watts(), sample.device().power_watts(), 2);
+     }},
     {"power.limit", "", "W", "", nullptr},
     {"fan.speed", "", "%", "", nullptr},
     {"pstate", "", "", "", nullptr},
-    {"clocks.current.graphics", "clocks.gr", "MHz", "", nullptr},
-    {"clocks.current.sm", "clocks.sm", "MHz", "", nullptr},
+    {"clocks.current.graphics", "clocks.gr", "MHz", "as clocks.sm", CoreClock},
+    {"clocks.current.sm", "clocks.sm", "MHz", "frequency of the device's cores", CoreClock},
     {"clocks.current.memory", "clocks.mem", "MHz", "", nullptr},
     {"pcie.link.gen.current", "", "", "", nullptr},
     {"pcie.link.width.current", "", "", "", nullptr},
@@ -79,6 +97,18 @@ constexpr QueryField kFields[] = {
      [](const QuerySample& sample) -> Value { return absl::StrCat(sample.device().commands_completed()); }},
     {"xpud.launches", "", "", "kernel launches since the daemon started",
      [](const QuerySample& sample) -> Value { return absl::StrCat(sample.device().launches()); }},
+    {"xpud.throttle_reasons", "", "", "what holds the frequency down; none where nothing does",
+     [](const QuerySample& sample) -> Value {
+       const v1::Device& device = sample.device();
+       if (!device.has_throttle_reasons()) return std::nullopt;
+       return device.throttle_reasons().empty() ? "none" : device.throttle_reasons();
+     }},
+    {"xpud.energy", "", "J", "that the device used since some point in the past",
+     [](const QuerySample& sample) -> Value {
+       const v1::Device& device = sample.device();
+       return Measured(device.has_energy_microjoules(),
+                       static_cast<double>(device.energy_microjoules()) / 1e6, 1);
+     }},
     {"xpud.executor_pid", "", "", "of the device's own process, where it has one",
      [](const QuerySample& sample) -> Value {
        if (!sample.device().has_executor_pid()) return std::nullopt;

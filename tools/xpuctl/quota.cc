@@ -64,11 +64,13 @@ int ReadRequest(const Invocation& invocation, v1::SetQuotaRequest& request) {
 
 int RunQuota(const Invocation& invocation) {
   const View<v1::ListQuotasResponse> view = {
-      QuotasText, [](const auto& response) { return CsvOf(response.time_ns(), response.quotas()); }};
+      QuotasText, [](const auto& response) { return CsvOf(response.time_ns(), response.quotas()); },
+      HostsText};
   if (invocation.arguments.empty()) {
     if (invocation.Has("--device")) return RefuseUsage("quota", "--device is for setting one");
     return ShowView(invocation, &ControlClient::ListQuotas, view);
   }
+  if (!invocation.hosts.empty()) return RefuseUsage("quota", "setting one takes --address");
   v1::SetQuotaRequest request;
   if (const int refused = ReadRequest(invocation, request)) return refused;
   auto client = ControlClient::Connect(invocation.address);

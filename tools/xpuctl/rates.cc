@@ -1,6 +1,8 @@
 #include "tools/xpuctl/rates.h"
 
 #include <algorithm>
+#include <functional>
+#include <string>
 
 namespace xpud::xpuctl {
 namespace {
@@ -19,6 +21,13 @@ const v1::Device* Find(const v1::GetStatusResponse& sample, uint32_t index) {
 const v1::Session* Find(const v1::GetStatusResponse& sample, uint64_t id) {
   for (const v1::Session& session : sample.sessions()) {
     if (session.id() == id) return &session;
+  }
+  return nullptr;
+}
+
+const v1::TenantTotal* Find(const v1::GetStatusResponse& sample, const std::string& name) {
+  for (const v1::TenantTotal& tenant : sample.tenants()) {
+    if (tenant.tenant() == name) return &tenant;
   }
   return nullptr;
 }
@@ -44,8 +53,19 @@ Rates Between(const v1::GetStatusResponse& earlier, const v1::GetStatusResponse&
     rates.sessions.push_back({&now, Growth(before.busy_ns(), now.busy_ns()) / ns,
                               Growth(before.commands_completed(), now.commands_completed()) / rates.seconds,
                               Growth(before.uploaded_bytes(), now.uploaded_bytes()) / rates.seconds,
-                              Growth(before.downloaded_bytes(), now.downloaded_bytes()) / rates.seconds});
+                              Growth(before.downloaded_bytes(), now.downloaded_bytes()) / rates.seconds,
+                              Growth(before.queue_wait_ns(), now.queue_wait_ns()) / ns});
   }
+  for (const v1::TenantTotal& now : later.tenants()) {
+    const v1::TenantTotal* found = Find(earlier, now.tenant());
+    const v1::TenantTotal& before = found ? *found : v1::TenantTotal::default_instance();
+    rates.tenants.push_back({&now, Growth(before.busy_ns(), now.busy_ns()) / ns,
+                             Growth(before.commands_completed(), now.commands_completed()) / rates.seconds,
+                             Growth(before.queue_wait_ns(), now.queue_wait_ns()) / ns});
+  }
+  std::sort(rates.tenants.begin(), rates.tenants.end(), [](const TenantRates& a, const TenantRates& b) {
+    return a.busy != b.busy ? a.busy > b.busy : a.tenant->tenant() < b.tenant->tenant();
+  });
   std::sort(rates.sessions.begin(), rates.sessions.end(), [](const SessionRates& a, const SessionRates& b) {
     return a.busy != b.busy ? a.busy > b.busy : a.session->id() < b.session->id();
   });

@@ -22,12 +22,21 @@ struct SessionRates {
   double commands = 0;         // completed, per second
   double uploaded = 0;         // bytes per second
   double downloaded = 0;
+  double waiting = 0;  // part of the time that commands waited for their turn, 0 to 1
+};
+
+struct TenantRates {
+  const v1::TenantTotal* tenant;  // of the later sample
+  double busy = 0;                // as SessionRates
+  double commands = 0;
+  double waiting = 0;  // summed over its sessions
 };
 
 struct Rates {
   double seconds = 0;                // between the samples
   std::optional<double> daemon_cpu;  // cores, when the daemon measures it
   std::vector<DeviceRates> devices;
+  std::vector<TenantRates> tenants;    // busiest first
   std::vector<SessionRates> sessions;  // busiest first; one that opened in between counts from its start
 };
 

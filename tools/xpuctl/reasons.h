@@ -7,6 +7,7 @@
 
 namespace xpud::xpuctl {
 
+inline constexpr char kNoSensors[] = "nothing of this device can be measured";
 inline constexpr char kNotReported[] = "this daemon does not report it";
 inline constexpr char kNoKernels[] = "no kernels are compiled for this device";
 inline constexpr char kNoExecutor[] = "the device has no process of its own";
@@ -16,6 +17,10 @@ inline constexpr char kNoQuota[] = "none of its own; the one in force is the lea
 // Empty where all is there.
 inline std::string WhyUnmeasured(const v1::Device& device) {
   std::string why = device.has_kernels_compiled() ? "" : kNoKernels;
+  for (const v1::Unmeasured& unmeasured : device.unmeasured()) {
+    if (!why.empty()) why += "; ";
+    why += unmeasured.field() + ": " + unmeasured.why();
+  }
   if (device.has_executor_pid() && device.has_executors_replaced()) return why;
   if (!why.empty()) why += "; ";
   return why + (device.has_executors_replaced() ? kBeingReplaced : kNoExecutor);

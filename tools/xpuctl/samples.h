@@ -9,6 +9,7 @@
 #include "tools/xpuctl/command.h"
 #include "tools/xpuctl/control_client.h"
 #include "tools/xpuctl/csv.h"
+#include "tools/xpuctl/hosts.h"
 #include "tools/xpuctl/json.h"
 
 namespace xpud::xpuctl {
@@ -28,7 +29,24 @@ template <typename Response>
 struct View {
   std::string (*text)(const Response& response, bool wide);
   Csv (*csv)(const Response& response);
+  std::string (*hosts)(const HostList<Response>& answers, bool wide) = nullptr;  // of what --host is for
 };
+
+template <typename Response>
+std::string RenderHosts(const View<Response>& view, const std::vector<HostAnswer<Response>>& answers,
+                        Output output, bool first) {
+  switch (output) {
+    case Output::kTable:
+    case Output::kWide:
+      return view.hosts(Answered(answers), output == Output::kWide) + ErrorLines(answers);
+    case Output::kJson:
+    case Output::kJsonLines:
+      return HostsDocument<Response>(answers, [](const auto& answer) { return ToJson(*answer.response); });
+    case Output::kCsv:
+      return HostsCsv<Response>(answers, first,
+                                [&](const auto& answer) { return view.csv(*answer.response); });
+  }
+}
 
 template <typename Response>
 std::string Render(const View<Response>& view, const Response& response, Output output, bool first) {
@@ -44,9 +62,24 @@ std::string Render(const View<Response>& view, const Response& response, Output 
   }
 }
 
+// Goes on while some do not answer; kNotAllHosts where that was so in the end.
+template <typename Response>
+int ShowHosts(const Invocation& invocation, absl::StatusOr<Response> (ControlClient::*ask)(),
+              const View<Response>& view) {
+  const Hosts hosts(invocation.hosts);
+  bool all = true;
+  const int shown = ShowSamples(invocation, [&](bool first) -> absl::StatusOr<std::string> {
+    const auto answers = hosts.Ask(ask);
+    all = Answered(answers).size() == answers.size();
+    return RenderHosts(view, answers, invocation.output, first);
+  });
+  return shown == kOk && !all ? kNotAllHosts : shown;
+}
+
 template <typename Response>
 int ShowView(const Invocation& invocation, absl::StatusOr<Response> (ControlClient::*ask)(),
              const View<Response>& view) {
+  if (!invocation.hosts.empty()) return ShowHosts(invocation, ask, view);
   auto client = ControlClient::Connect(invocation.address);
   if (!client.ok()) return Report(client.status());
   return ShowSamples(invocation, [&](bool first) -> absl::StatusOr<std::string> {

@@ -5,7 +5,8 @@
 namespace xpud::xpuctl {
 
 int RunStatus(const Invocation& invocation) {
-  return ShowView<v1::GetStatusResponse>(invocation, &ControlClient::GetStatus, {StatusText, StatusCsv});
+  return ShowView<v1::GetStatusResponse>(invocation, &ControlClient::GetStatus,
+                                         {StatusText, StatusCsv, HostsText});
 }
 
 }  // namespace xpud::xpuctl

@@ -1,7 +1,6 @@
 #include "tools/xpuctl/units.h"
 
 #include <array>
-#include <charconv>
 #include <cmath>
 
 #include "absl/strings/str_format.h"
@@ -39,23 +38,6 @@ std::string Duration(uint64_t ns) {
 std::string Percent(double ratio) {
   const bool small = ratio > 0 && ratio < 0.1;
   return small ? absl::StrFormat("%.1f%%", ratio * 100) : absl::StrFormat("%.0f%%", ratio * 100);
-}
-
-std::optional<uint64_t> ParseBytes(std::string_view text) {
-  double number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || !(number >= 0)) return std::nullopt;
-  std::string_view unit(end, static_cast<size_t>(text.data() + text.size() - end));
-  constexpr std::string_view kPrefixes = "KMGT";
-  if (!unit.empty() && unit != "B") {
-    const size_t power = kPrefixes.find(unit[0]);
-    if (power == kPrefixes.npos) return std::nullopt;
-    number = std::ldexp(number, static_cast<int>(power + 1) * 10);
-    unit.remove_prefix(1);
-    if (!unit.empty() && unit != "iB" && unit != "B") return std::nullopt;
-  }
-  if (number >= 0x1p63) return std::nullopt;
-  return static_cast<uint64_t>(number);
 }
 
 }  // namespace xpud::xpuctl

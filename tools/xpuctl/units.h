@@ -2,10 +2,9 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
-#include <string_view>
 
+#include "proto/base/byte_size.h"
 #include "proto/base/user.h"
 
 namespace xpud::xpuctl {
@@ -20,8 +19,5 @@ template <typename Message>
 std::string TenantName(const Message& message) {
   return UserName(message.uid()) + (message.has_tenant_name() ? "/" + message.tenant_name() : "");
 }
-
-// What people write: "1.5GiB", "64M", "1000000" (bytes). Nothing where it is none, or beyond 2^63.
-std::optional<uint64_t> ParseBytes(std::string_view text);
 
 }  // namespace xpud::xpuctl

@@ -54,6 +54,42 @@ std::string DaemonLines(const v1::GetStatusResponse& status, bool wide) {
   return text;
 }
 
+std::string Temperature(const v1::Device& device) {
+  return device.has_temperature_celsius() ? absl::StrFormat("%.0f C", device.temperature_celsius()) : "-";
+}
+std::string Power(const v1::Device& device) {
+  return device.has_power_watts() ? absl::StrFormat("%.1f W", device.power_watts()) : "-";
+}
+std::string Frequency(const v1::Device& device) {
+  return device.has_frequency_mhz() ? absl::StrFormat("%.0f MHz", device.frequency_mhz()) : "-";
+}
+std::string Free(const v1::Device& device) {
+  return device.has_memory_free_bytes() ? SizeCell(device.memory_free_bytes()) : "-";
+}
+std::string Throttled(const v1::Device& device) {
+  if (!device.has_throttle_reasons()) return "-";
+  return device.throttle_reasons().empty() ? "no" : device.throttle_reasons();
+}
+
+bool HasSensors(const v1::Device& device) {
+  return device.has_temperature_celsius() || device.has_power_watts() || device.has_frequency_mhz() ||
+         device.has_memory_free_bytes();
+}
+
+// Those that there are.
+std::string Sensors(const v1::Device& device) {
+  std::string text;
+  const auto add = [&](bool has, const std::string& value) {
+    if (has) absl::StrAppend(&text, text.empty() ? "" : ", ", value);
+  };
+  add(device.has_temperature_celsius(), Temperature(device));
+  add(device.has_power_watts(), Power(device));
+  add(device.has_frequency_mhz(), Frequency(device));
+  add(!device.throttle_reasons().empty(), "held down by " + device.throttle_reasons());
+  add(device.has_memory_free_bytes(), Free(device) + " of the device's memory free");
+  return text;
+}
+
 std::string DeviceLines(const v1::Device& device, bool wide) {
   std::string text =
       Line(absl::StrCat("device ", device.index()),
@@ -65,6 +101,11 @@ std::string DeviceLines(const v1::Device& device, bool wide) {
     text += Line("  driver", device.driver());
     text += Line("  pool", absl::StrCat(SizeCell(device.pool_bytes()), ", at most ",
                                         SizeCell(device.pool_peak_bytes()), " so far"));
+  }
+  text += Measured("  sensors", HasSensors(device), Sensors(device), kNoSensors, wide);
+  if (wide) {
+    for (const v1::Unmeasured& unmeasured : device.unmeasured())
+      text += Line("", absl::StrCat(unmeasured.field(), ": -  (", unmeasured.why(), ")"));
   }
   text += Measured("  kernels", device.has_kernels_compiled(), Kernels(device), kNoKernels, wide);
   return text + Measured("  executor", device.has_executors_replaced(), Executor(device), kNoExecutor, wide);
@@ -81,7 +122,12 @@ constexpr Column<v1::Device> kDeviceColumns[] = {
     {">USED", [](const v1::Device& device) { return SizeCell(device.memory_used_bytes()); }},
     {">POOL", [](const v1::Device& device) { return SizeCell(device.pool_bytes()); }},
     {">BUSY", [](const v1::Device& device) { return Duration(device.busy_ns()); }},
+    {">TEMP", Temperature},
+    {">POWER", Power},
+    {">CLOCK", Frequency},
     {">COMMANDS", [](const v1::Device& device) { return CountCell(device.commands_completed()); }},
+    {">FREE", Free, true},
+    {"THROTTLED", Throttled, true},
     {">LAUNCHES", [](const v1::Device& device) { return CountCell(device.launches()); }},
     {">POOL PEAK", [](const v1::Device& device) { return SizeCell(device.pool_peak_bytes()); }, true},
     {">QUEUES", [](const v1::Device& device) { return absl::StrCat(device.queues()); }, true},
@@ -131,7 +177,7 @@ constexpr Column<v1::Session> kSessionColumns[] = {
     {"TENANT", [](const v1::Session& session) { return session.tenant(); }},
     {">MEMORY", [](const v1::Session& session) { return SizeCell(session.memory_bytes()); }},
     {">PEAK", [](const v1::Session& session) { return SizeCell(session.memory_peak_bytes()); }},
-    {">HOST", [](const v1::Session& session) { return SizeCell(session.host_memory_bytes()); }},
+    {">HOST MEM", [](const v1::Session& session) { return SizeCell(session.host_memory_bytes()); }},
     {">BUFFERS", [](const v1::Session& session) { return absl::StrCat(session.buffers()); }},
     {">QUEUES", [](const v1::Session& session) { return absl::StrCat(session.queues()); }},
     {">COMMANDS", [](const v1::Session& session) { return CountCell(session.commands_completed()); }},
@@ -140,6 +186,7 @@ constexpr Column<v1::Session> kSessionColumns[] = {
        return CountCell(session.commands_submitted() - session.commands_completed());
      }},
     {">BUSY", [](const v1::Session& session) { return Duration(session.busy_ns()); }},
+    {">WAITED", [](const v1::Session& session) { return Duration(session.queue_wait_ns()); }},
     {">UPLOADED", [](const v1::Session& session) { return SizeCell(session.uploaded_bytes()); }},
     {">DOWNLOADED", [](const v1::Session& session) { return SizeCell(session.downloaded_bytes()); }},
     {">AGE", [](const v1::Session& session) { return Duration(session.age_ns()); }},
@@ -167,12 +214,45 @@ constexpr Column<v1::Quota> kQuotaColumns[] = {
     {"WHY -", [](const v1::Quota& quota) { return std::string(quota.has_bytes() ? "" : kNoQuota); }, true},
 };
 
+constexpr Column<v1::ConfigValue> kConfigColumns[] = {
+    {"KEY", [](const v1::ConfigValue& value) { return value.key(); }},
+    {"VALUE", [](const v1::ConfigValue& value) { return value.value(); }},
+    {"FROM", [](const v1::ConfigValue& value) { return value.origin(); }},
+    {"AFTER A RESTART", [](const v1::ConfigValue& value) { return value.pending(); }},
+    {"CHANGES",
+     [](const v1::ConfigValue& value) { return std::string(value.live() ? "on reload" : "with a restart"); },
+     true},
+};
+
 }  // namespace
+
+std::string ConfigText(const v1::GetConfigResponse& config, bool wide) {
+  return TableOf<v1::ConfigValue>(kConfigColumns, config.values(), wide);
+}
 
 std::string StatusText(const v1::GetStatusResponse& status, bool wide) {
   std::string text = DaemonLines(status, wide);
   for (const v1::Device& device : status.devices()) text += DeviceLines(device, wide);
   return text;
+}
+
+std::string HostsText(const HostList<v1::GetStatusResponse>& answers, bool wide) {
+  std::string text;
+  for (const auto& [host, status] : answers)
+    absl::StrAppend(&text, text.empty() ? "" : "\n", Line("host", host), StatusText(*status, wide));
+  return text;
+}
+std::string HostsText(const HostList<v1::ListDevicesResponse>& answers, bool wide) {
+  return TableOf<v1::Device>(
+      kDeviceColumns, answers, [](const auto& list) -> const auto& { return list.devices(); }, wide);
+}
+std::string HostsText(const HostList<v1::ListSessionsResponse>& answers, bool wide) {
+  return TableOf<v1::Session>(
+      kSessionColumns, answers, [](const auto& list) -> const auto& { return list.sessions(); }, wide);
+}
+std::string HostsText(const HostList<v1::ListQuotasResponse>& answers, bool wide) {
+  return TableOf<v1::Quota>(
+      kQuotaColumns, answers, [](const auto& list) -> const auto& { return list.quotas(); }, wide);
 }
 
 std::string DevicesText(const v1::ListDevicesResponse& list, bool wide) {

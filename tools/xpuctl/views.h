@@ -4,19 +4,44 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "proto/control/xpud.pb.h"
 #include "tools/xpuctl/csv.h"
+#include "tools/xpuctl/host_list.h"
 #include "tools/xpuctl/rates.h"
+#include "tools/xpuctl/table.h"
 
 namespace xpud::xpuctl {
+
+// Of several hosts: a column, or for the status a line, says which one.
+std::string HostsText(const HostList<v1::GetStatusResponse>& answers, bool wide);
+std::string HostsText(const HostList<v1::ListDevicesResponse>& answers, bool wide);
+std::string HostsText(const HostList<v1::ListSessionsResponse>& answers, bool wide);
+std::string HostsText(const HostList<v1::ListQuotasResponse>& answers, bool wide);
 
 std::string StatusText(const v1::GetStatusResponse& status, bool wide = false);
 std::string DevicesText(const v1::ListDevicesResponse& list, bool wide = false);
 std::string SessionsText(const v1::ListSessionsResponse& list, bool wide = false);
 std::string QuotasText(const v1::ListQuotasResponse& list, bool wide = false);
+std::string ConfigText(const v1::GetConfigResponse& config, bool wide = false);
 std::string VersionText(const v1::GetVersionResponse& version);
 std::string TopText(const v1::GetStatusResponse& status, const Rates& rates, bool wide = false);
+// With a column, and at lines' beginnings, that says which host's.
+struct TopSample {
+  std::string host;  // empty: the one there is
+  const v1::GetStatusResponse* status;
+  const Rates* rates;
+};
+std::string TopText(const std::vector<TopSample>& samples, bool wide);
+// Its parts: daemons, devices and, where there are several, tenants; and the sessions, a row each.
+std::string TopHead(const std::vector<TopSample>& samples, bool wide);
+struct TopRow {
+  std::string host;
+  const SessionRates* rates;
+};
+std::vector<TopRow> BusiestFirst(const std::vector<TopSample>& samples);
+Table TopSessions(const std::vector<TopSample>& samples, const std::vector<TopRow>& rows, bool wide);
 std::string TopJson(const v1::GetStatusResponse& status, const Rates& rates);
 
 Csv StatusCsv(const v1::GetStatusResponse& status);                   // the daemon

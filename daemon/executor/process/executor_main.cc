@@ -247,6 +247,9 @@ absl::Status Serve(const DriverOptions& options, int index, int rings, Channel& 
   MemoryServer import_server(*for_imports, imports, last_words);
   Start("xpud-compile", [&] { compiler_server.Run(); });
   Start("xpud-import", [&] { import_server.Run(); });
+  Start("xpud-sensors", [&, &exchange = workers.front().second.pages().sensors] {
+    exchange.Serve([&] { return device.ReadSensors(); });
+  });
   Activity activity;
   for (uint32_t i = 0; i < workers.size(); ++i)
     Start("xpud-append",

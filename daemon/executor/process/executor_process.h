@@ -50,6 +50,11 @@ class ExecutorProcess {
   absl::StatusOr<std::string> Assemble(const std::string& text);
   absl::StatusOr<uint64_t> Ask(const kernels::Launch& launch);
 
+  // Of its device, or why not, within `limit`. One thread at a time.
+  SensorReadings AskSensors(std::chrono::milliseconds limit) {
+    return rings_.front().pages().sensors.Ask(limit);
+  }
+
   void Kill();
   bool Ended() const;
   // It hung, and so was killed: a question that takes no time was not answered.

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "daemon/executor/process/sensor_exchange.h"
 #include "proto/transport/handshake.h"
 
 namespace xpud::executor::process {
@@ -78,6 +79,7 @@ struct QueueReport {
 
 struct SharedPages {
   RingControl control;
+  SensorExchange sensors;  // of the first ring
   QueueReport reports[kMaxQueues];
 };
 

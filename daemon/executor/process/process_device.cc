@@ -372,6 +372,17 @@ absl::StatusOr<uint64_t> ProcessDevice::Ask(const kernels::Launch& launch) {
   return answer;
 }
 
+SensorReadings ProcessDevice::ReadSensors() {
+  constexpr std::chrono::milliseconds kLimit{200};
+  Process process;
+  {
+    MutexLock lock(published_mutex_);
+    process = published_;
+  }
+  if (process == nullptr) return NoReadings(SensorState::kNoExecutor);
+  return process->AskSensors(kLimit);
+}
+
 ExecutorStatus ProcessDevice::executor() const {
   return {process_ != nullptr && state_ != State::kReplacing ? process_->pid() : 0, replaced_};
 }

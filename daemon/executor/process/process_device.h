@@ -54,9 +54,11 @@ class ProcessDevice final : public Device {
   absl::StatusOr<std::string> Assemble(const std::string& text) override;  // any thread
   absl::StatusOr<uint64_t> Ask(const kernels::Launch& launch) override;    // any thread
   void Forget(std::vector<const kernels::Kernel*>& kernels) override;
+  SensorReadings ReadSensors() override;  // any thread
   std::vector<Verdict> Poll() override;
   int alarm_fd() const override;
   ExecutorStatus executor() const override;
+  void SetCommandLimit(std::chrono::milliseconds limit) override { options_.command_limit = limit; }
   std::string loss() const override { return loss_; }
   uint64_t replayed_launches() const override;
 
@@ -160,7 +162,7 @@ class ProcessDevice final : public Device {
   void StartSpare();
   absl::Status KeepSpare() ABSL_LOCKS_EXCLUDED(published_mutex_);
 
-  const ProcessDeviceOptions options_;
+  ProcessDeviceOptions options_;  // as given, but for the limit
   Addresses addresses_;
   State state_ = State::kOnline;
   std::shared_ptr<ExecutorProcess> process_;

@@ -1,0 +1,84 @@
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "daemon/config/configuration.h"
+#include "proto/base/checks.h"
+#include "proto/base/status_macros.h"
+
+namespace xpud::config {
+namespace {
+
+constexpr std::string_view kOrigin = "command line";
+
+absl::Status Unknown(const std::string& argument) {
+  std::string_view name = argument;
+  name.remove_prefix(std::min(name.find_first_not_of('-'), name.size()));
+  const std::string_view nearest = NearestName(name, Place::kCommandLine);
+  return absl::InvalidArgumentError(absl::StrCat(
+      "unknown argument ", argument,
+      nearest.empty() ? "" : absl::StrCat(" (is --", std::string(nearest), " meant?)"), "; see --help"));
+}
+
+absl::Status Apply(const Setting& setting, Place place, Options& options) {
+  return setting.row->type.read(options, setting.text, place);
+}
+
+}  // namespace
+
+absl::StatusOr<CommandLine> CommandLine::Parse(std::span<char* const> arguments) {
+  CommandLine line;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::string argument = arguments[i];
+    const OptionRow* row =
+        argument.starts_with("--") ? FindRow(std::string_view(argument).substr(2)) : nullptr;
+    if (row == nullptr) return Unknown(argument);
+    Setting setting{row, "true", std::string(kOrigin)};
+    if (!row->value.empty()) {
+      if (i + 1 == arguments.size())
+        return absl::InvalidArgumentError(absl::StrCat(argument, " needs a value; see --help"));
+      setting.text = arguments[++i];
+    }
+    if (const absl::Status status = Apply(setting, Place::kCommandLine, line.options_); !status.ok())
+      return absl::InvalidArgumentError(absl::StrCat(argument, ": ", status.message()));
+    line.settings_.push_back(std::move(setting));
+  }
+  const Options& options = line.options_;
+  if (kChecked || options.without_checks || options.help || options.version) return line;
+  return absl::InvalidArgumentError(
+      "this build trusts its clients and is for measuring only; --without-checks says that you know");
+}
+
+std::string CommandLine::config_path() const {
+  return options_.config.starts_with('-') ? options_.config.substr(1) : options_.config;
+}
+
+absl::StatusOr<Configuration> CommandLine::Complete() const {
+  Configuration all;
+  File file;
+  if (!config_path().empty()) {
+    auto read = ReadFile(config_path());
+    const bool may_be_absent = options_.config.starts_with('-');
+    if (!read.ok() && !(absl::IsNotFound(read.status()) && may_be_absent)) return read.status();
+    if (read.ok()) file = *std::move(read);
+  }
+  if (!file.problems.empty()) {
+    return absl::InvalidArgumentError(absl::StrJoin(
+        file.problems, "\n", [&](std::string* out, const Problem& p) { out->append(Describe(file, p)); }));
+  }
+  for (const Setting& setting : file.settings) {
+    RETURN_IF_ERROR(Apply(setting, Place::kFile, all.options));
+    all.origins[setting.row->name] = setting.origin;
+  }
+  all.options.quotas = file.quotas;
+  if (file.quotas_origin) all.origins[kQuotasKey] = *file.quotas_origin;
+  for (const Setting& setting : settings_) {
+    RETURN_IF_ERROR(Apply(setting, Place::kCommandLine, all.options));
+    std::string& origin = all.origins[setting.row->name];
+    if (!origin.empty() && origin != setting.origin) all.overridden.emplace_back(setting.row->name);
+    origin = setting.origin;
+  }
+  return all;
+}
+
+}  // namespace xpud::config

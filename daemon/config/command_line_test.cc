@@ -1,0 +1,59 @@
+#include <vector>
+
+#include "daemon/config/configuration.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace xpud::config {
+namespace {
+
+using ::testing::HasSubstr;
+
+absl::StatusOr<CommandLine> Parse(std::vector<std::string> arguments) {
+  std::vector<char*> raw;
+  for (std::string& argument : arguments) raw.push_back(argument.data());
+  return CommandLine::Parse(raw);
+}
+
+TEST(CommandLine, ValuesAndSwitchesAreRead) {
+  const auto line =
+      Parse({"--socket", "/a.sock", "--socket-mode", "0660", "--exit-when-idle", "5", "--host-memory-limit",
+             "0", "--memory-quota", "512", "--cache-limit", "2GiB", "--executor", "process", "--background"});
+  ASSERT_TRUE(line.ok()) << line.status();
+  const Options& options = line->options();
+  EXPECT_EQ(options.socket, "/a.sock");
+  EXPECT_EQ(options.socket_mode, 0660u);
+  EXPECT_EQ(options.exit_when_idle_seconds, 5);
+  EXPECT_EQ(options.host_memory_limit, 0);
+  EXPECT_EQ(options.memory_quota, uint64_t{512} << 20) << "a number alone is in MiB";
+  EXPECT_EQ(options.cache_limit, uint64_t{2} << 30);
+  EXPECT_EQ(options.executor, executor::ExecutorKind::kProcess);
+  EXPECT_TRUE(options.background);
+}
+
+TEST(CommandLine, MistakesAreNamed) {
+  EXPECT_THAT(Parse({"--sockt", "x"}).status().message(), HasSubstr("--sockt (is --socket meant?)"));
+  EXPECT_THAT(Parse({"--zzzzzzzzz", "x"}).status().message(), HasSubstr("--zzzzzzzzz; see"));
+  EXPECT_THAT(Parse({"socket", "x"}).status().message(), HasSubstr("unknown argument socket"));
+  EXPECT_THAT(Parse({"--socket"}).status().message(), HasSubstr("needs a value"));
+  EXPECT_THAT(Parse({"--socket-mode", "0999"}).status().message(), HasSubstr("0999"));
+  EXPECT_THAT(Parse({"--socket-mode", "40000000660"}).status().message(), HasSubstr("from 0001 to 0777"))
+      << "of which 32 bits are 0660";
+  EXPECT_THAT(Parse({"--without-checks"}).status().message(), HasSubstr("unknown argument"))
+      << "but in the build that the presets `without-checks` make";
+  EXPECT_THAT(Parse({"--exit-when-idle", "soon"}).status().message(), HasSubstr("'soon'"));
+  EXPECT_THAT(Parse({"--log-level", "loud"}).status().message(),
+              HasSubstr("trace, debug, info, warn, error"));
+}
+
+TEST(CommandLine, UsageNamesEachOptionWithItsDefault) {
+  const std::string usage = UsageText();
+  for (const OptionRow& row : OptionRows()) {
+    EXPECT_THAT(usage, HasSubstr("  --" + std::string(row.name)));
+    if (row.value.empty()) continue;
+    EXPECT_FALSE(row.Default().empty()) << row.name << " says no default";
+  }
+}
+
+}  // namespace
+}  // namespace xpud::config

@@ -1,0 +1,178 @@
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <map>
+#include <tuple>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "daemon/config/configuration.h"
+#include "proto/base/trust.h"
+#include "proto/base/unique_fd.h"
+#include "proto/base/user.h"
+
+namespace xpud::config {
+namespace {
+
+constexpr size_t kMostBytes = 1 << 20;
+
+const char* TypeOf(const YAML::Node& node) {
+  return node.IsMap() ? "a map" : node.IsSequence() ? "a list" : node.IsNull() ? "nothing" : "a value";
+}
+
+// Fills one file from its text. Looks at all of it, whatever it finds.
+class Reader {
+ public:
+  explicit Reader(File& file) : file_(file) {}
+
+  void Read(const std::string& text) try {
+    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
+    if (documents.size() > 1) Add(documents[1], "a second document begins; one file is one document");
+    if (!documents.empty() && !documents[0].IsNull()) ReadTop(documents[0]);
+  } catch (const YAML::Exception& error) {
+    Add(error.mark, absl::StrCat("this is no YAML: ", error.msg));
+  }
+
+ private:
+  void Add(const YAML::Mark& mark, std::string text) {
+    file_.problems.push_back({mark.line + 1, mark.column + 1, std::move(text)});
+  }
+  void Add(const YAML::Node& node, std::string text) { Add(node.Mark(), std::move(text)); }
+
+  std::string OriginOf(const YAML::Node& node) const {
+    return absl::StrCat(file_.path, ":", node.Mark().line + 1, ":", node.Mark().column + 1);
+  }
+
+  // Whether a map's key can be used: it is a word, and stands there for the first time.
+  bool TakeKey(const YAML::Node& key, std::map<std::string, int>& seen) {
+    if (!key.IsScalar()) {
+      Add(key, absl::StrCat("a key is a word, not ", TypeOf(key)));
+      return false;
+    }
+    const auto [at, is_new] = seen.emplace(key.Scalar(), key.Mark().line + 1);
+    if (!is_new)
+      Add(key, absl::StrCat("'", key.Scalar(), "' stands in line ", at->second, " already; once is allowed"));
+    return is_new;
+  }
+
+  void ReadTop(const YAML::Node& top) {
+    if (!top.IsMap())
+      return Add(top, absl::StrCat("the file is ", TypeOf(top), "; it has to be a map of keys to values"));
+    std::map<std::string, int> seen;
+    for (const auto& pair : top) {
+      const YAML::Node &key = pair.first, &value = pair.second;
+      if (!TakeKey(key, seen)) continue;
+      key.Scalar() == kQuotasKey ? ReadQuotas(key, value) : ReadOption(key, value);
+    }
+  }
+
+  void ReadOption(const YAML::Node& key, const YAML::Node& value) {
+    const std::string& name = key.Scalar();
+    const OptionRow* const row = FindRow(name);
+    if (row == nullptr || row->where == OptionRow::kCommandLineOnly) return RefuseKey(key, row != nullptr);
+    const std::string allowed = row->value.empty() ? "true or false" : row->type.allowed;
+    if (!value.IsScalar()) {
+      const YAML::Node& place = value.IsNull() ? key : value;
+      return Add(place, absl::StrCat(name, ": ", TypeOf(value), " is not allowed here; it is ", allowed));
+    }
+    Options scratch;
+    const absl::Status status = row->type.read(scratch, value.Scalar(), Place::kFile);
+    if (!status.ok()) return Add(value, absl::StrCat(name, ": ", status.message()));
+    file_.settings.push_back({row, value.Scalar(), OriginOf(key)});
+  }
+
+  void RefuseKey(const YAML::Node& key, bool command_line_only) {
+    const std::string& name = key.Scalar();
+    if (command_line_only) return Add(key, absl::StrCat("'", name, "' is for the command line only"));
+    const std::string nearest(NearestName(name, Place::kFile));
+    Add(key, absl::StrCat(
+                 "there is no key '", name, "'",
+                 nearest.empty() ? "; `xpuctl config example` lists them" : "; is '" + nearest + "' meant?"));
+  }
+
+  void ReadQuotas(const YAML::Node& key, const YAML::Node& quotas) {
+    file_.quotas_origin = OriginOf(key);
+    if (quotas.IsNull()) return;
+    if (!quotas.IsMap())
+      return Add(quotas, absl::StrCat(kQuotasName, ": ", TypeOf(quotas),
+                                      " is not allowed here; it is a map of users to sizes"));
+    std::map<std::string, int> seen;
+    for (const auto& pair : quotas) {
+      if (TakeKey(pair.first, seen)) ReadQuota(pair.first, pair.second);
+    }
+  }
+
+  void ReadQuota(const YAML::Node& user, const YAML::Node& size) {
+    const std::string& name = user.Scalar();
+    const size_t slash = name.find('/');
+    const std::optional<uint32_t> uid = ParseUser(name.substr(0, slash));
+    if (!uid)
+      Add(user, absl::StrCat(kQuotasName, ": there is no user '", user.Scalar(),
+                             "'; it is an account's name or number"));
+    uint64_t bytes = 0;
+    if (!size.IsScalar() || !ReadSize(size.Scalar(), Place::kFile, bytes).ok()) {
+      const std::string found = size.IsScalar() ? absl::StrCat("'", size.Scalar(), "'") : TypeOf(size);
+      return Add(size.IsNull() ? user : size,
+                 absl::StrCat(kQuotasName, ": ", found,
+                              " is not allowed here; it is a size with its unit, as 16GiB"));
+    }
+    if (!uid) return;
+    const Tenant tenant = {*uid, slash == std::string::npos ? "" : name.substr(slash + 1)};
+    if (std::ranges::find(file_.quotas, tenant, &TenantQuota::tenant) != file_.quotas.end())
+      return Add(
+          user, absl::StrCat(kQuotasName, ": ", tenant.Text(), " has a quota here already; once is allowed"));
+    file_.quotas.push_back({tenant, bytes});
+  }
+
+  static constexpr const char* kQuotasName = kQuotasKey.data();
+  File& file_;
+};
+
+absl::StatusOr<std::string> ReadText(const std::string& path) {
+  const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!fd.valid()) return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", path));
+  struct stat info;
+  if (fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode))
+    return absl::InvalidArgumentError(absl::StrCat(path, " is no file"));
+  if (OthersMayWrite(info.st_mode)) {
+    return absl::PermissionDeniedError(absl::StrFormat(
+        "%s has mode %04o, and only its owner may write it: chmod go-w", path, info.st_mode & 07777));
+  }
+  std::string text(kMostBytes + 1, '\0');
+  size_t size = 0;
+  while (size < text.size()) {
+    const ssize_t count = read(fd.get(), text.data() + size, text.size() - size);
+    if (count < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", path));
+    if (count == 0) break;
+    size += static_cast<size_t>(count);
+  }
+  if (size > kMostBytes) return absl::InvalidArgumentError(absl::StrCat(path, " is larger than 1 MiB"));
+  text.resize(size);
+  return text;
+}
+
+}  // namespace
+
+std::string Describe(const File& file, const Problem& problem) {
+  return absl::StrCat(file.path, ":", problem.line, ":", problem.column, ": ", problem.text);
+}
+
+File ParseFile(const std::string& path, const std::string& text) {
+  File file;
+  file.path = path;
+  Reader(file).Read(text);
+  std::ranges::sort(file.problems, {}, [](const Problem& p) { return std::tie(p.line, p.column, p.text); });
+  return file;
+}
+
+absl::StatusOr<File> ReadFile(const std::string& path) {
+  auto text = ReadText(path);
+  if (!text.ok()) return text.status();
+  return ParseFile(path, *text);
+}
+
+}  // namespace xpud::config

@@ -1,0 +1,116 @@
+// The types of values that rows of the option table have. Each names the member of Options that it fills.
+#pragma once
+
+#include <climits>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "daemon/config/option_table.h"
+
+namespace xpud::config {
+
+// "'12x' is not allowed; allowed is ..."
+inline absl::Status NotAllowed(const std::string& found, const std::string& allowed) {
+  return absl::InvalidArgumentError(absl::StrCat("'", found, "' is not allowed here; it is ", allowed));
+}
+
+template <typename Member>
+auto Copy(Member Options::* member) {
+  return [=](const Options& from, Options& to) { to.*member = from.*member; };
+}
+
+inline ValueType Text(std::string Options::* member, std::string allowed) {
+  return {allowed,
+          [=](Options& options, const std::string& text, Place) {
+            if (text.empty()) return NotAllowed(text, allowed);
+            options.*member = text;
+            return absl::OkStatus();
+          },
+          [=](const Options& options) { return options.*member; }, Copy(member)};
+}
+
+// `Number` is int or optional<int>.
+template <typename Number>
+ValueType Integer(Number Options::* member, int least, int most = INT_MAX) {
+  std::string allowed = most == INT_MAX ? absl::StrCat("an integer of at least ", least)
+                                        : absl::StrCat("an integer from ", least, " to ", most);
+  return {allowed,
+          [=](Options& options, const std::string& text, Place) {
+            int number = 0;
+            if (!absl::SimpleAtoi(text, &number) || number < least || number > most)
+              return NotAllowed(text, allowed);
+            options.*member = number;
+            return absl::OkStatus();
+          },
+          [=](const Options& options) {
+            const std::optional<int> number = options.*member;
+            return number ? absl::StrCat(*number) : "";
+          },
+          Copy(member)};
+}
+
+// Bytes; `Number` is uint64_t or optional<uint64_t>.
+template <typename Number>
+ValueType Size(Number Options::* member, uint64_t least = 0) {
+  std::string allowed =
+      absl::StrCat("a size with its unit, as 16GiB or 512MiB", least == 0 ? "" : ", at least 1MiB");
+  return {allowed,
+          [=](Options& options, const std::string& text, Place place) {
+            uint64_t bytes = 0;
+            if (!ReadSize(text, place, bytes).ok() || bytes < least) return NotAllowed(text, allowed);
+            options.*member = bytes;
+            return absl::OkStatus();
+          },
+          [=](const Options& options) {
+            const std::optional<uint64_t> bytes = options.*member;
+            return bytes ? absl::StrCat(*bytes, "B") : "";
+          },
+          Copy(member)};
+}
+
+// One of `words`; `to` and `from` turn them into the member's type.
+template <typename Word>
+ValueType Choice(Word Options::* member, std::span<const std::string_view> words) {
+  std::string allowed = absl::StrCat(
+      "one of ", absl::StrJoin(words, ", ", [](std::string* out, auto word) { out->append(word); }));
+  return {allowed,
+          [=](Options& options, const std::string& text, Place) {
+            for (size_t w = 0; w < words.size(); ++w) {
+              if (words[w] != text) continue;
+              if constexpr (std::is_enum_v<Word>)
+                options.*member = static_cast<Word>(w);
+              else
+                options.*member = text;
+              return absl::OkStatus();
+            }
+            return NotAllowed(text, allowed);
+          },
+          [=](const Options& options) {
+            if constexpr (std::is_enum_v<Word>)
+              return std::string(words[static_cast<size_t>(options.*member)]);
+            else
+              return options.*member;
+          },
+          Copy(member)};
+}
+
+// Octal, of a file.
+ValueType Mode(unsigned Options::* member);
+
+inline ValueType Switch(bool Options::* member) {
+  return {"",
+          [=](Options& options, const std::string& text, Place) {
+            if (text != "true" && text != "false") return NotAllowed(text, "true or false");
+            options.*member = text == "true";
+            return absl::OkStatus();
+          },
+          [=](const Options& options) { return options.*member ? "true" : "false"; }, Copy(member)};
+}
+
+}  // namespace xpud::config

@@ -1,0 +1,72 @@
+// config: what a configuration file says, by the daemon's own rules, and what a running daemon goes by.
+#include <cstdio>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/config/configuration.h"
+#include "proto/base/text.h"
+#include "tools/xpuctl/commands.h"
+#include "tools/xpuctl/config_file.h"
+#include "tools/xpuctl/json.h"
+#include "tools/xpuctl/samples.h"
+#include "tools/xpuctl/views.h"
+
+namespace xpud::xpuctl {
+namespace {
+
+std::string CheckText(const config::File& file) {
+  if (file.problems.empty()) {
+    const size_t keys = file.settings.size() + (file.quotas_origin ? 1 : 0);
+    return absl::StrCat(PrintableText(file.path), ": valid, with ", keys, keys == 1 ? " key\n" : " keys\n");
+  }
+  std::string text;
+  for (const config::Problem& problem : file.problems)
+    absl::StrAppend(&text, PrintableText(config::Describe(file, problem)), "\n");
+  return text;
+}
+
+std::string CheckJson(const config::File& file) {
+  std::string text = absl::StrCat("{\"file\":", JsonString(file.path),
+                                  ",\"valid\":", file.problems.empty() ? "true" : "false", ",\"problems\":[");
+  for (const config::Problem& problem : file.problems) {
+    absl::StrAppend(&text, &problem == &file.problems[0] ? "" : ",", "{\"line\":", problem.line,
+                    ",\"column\":", problem.column, ",\"text\":", JsonString(problem.text), "}");
+  }
+  return text + "]}";
+}
+
+// A file that cannot be read is an error as one that is not valid is.
+int Check(const Invocation& invocation) {
+  if (invocation.output != Output::kTable && invocation.output != Output::kJson)
+    return RefuseUsage("config", "check has -o table and json");
+  const std::string path = invocation.arguments.size() > 1 ? invocation.arguments[1] : XPUD_CONFIG_FILE;
+  const auto file = config::ReadFile(path);
+  if (!file.ok()) {
+    (void)Report(file.status());
+    return kError;
+  }
+  const bool table = invocation.output == Output::kTable;
+  std::fputs((table ? CheckText(*file) : Document(CheckJson(*file))).c_str(), stdout);
+  return file->problems.empty() ? kOk : kError;
+}
+
+int Show(const Invocation& invocation) {
+  return ShowView<v1::GetConfigResponse>(
+      invocation, &ControlClient::GetConfig,
+      {ConfigText, [](const auto& response) { return CsvOf(response.time_ns(), response.values()); }});
+}
+
+}  // namespace
+
+int RunConfig(const Invocation& invocation) {
+  const std::vector<std::string>& words = invocation.arguments;
+  const std::string what = words.empty() ? "show" : words[0];
+  if (what == "check") return Check(invocation);
+  if (words.size() > 1) return RefuseUsage("config", absl::StrCat(what, " takes no ", words[1]));
+  if (what == "show") return Show(invocation);
+  if (what != "example")
+    return RefuseUsage("config", absl::StrCat("it is check, show or example, not ", what));
+  std::fputs(config::ExampleFile().c_str(), stdout);
+  return kOk;
+}
+
+}  // namespace xpud::xpuctl

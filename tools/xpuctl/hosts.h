@@ -1,0 +1,102 @@
+// The daemons that --host names, asked at the same time. What one does not answer is said, and the others are
+// shown. One thread, which starts others.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "tools/xpuctl/command.h"
+#include "tools/xpuctl/control_client.h"
+#include "tools/xpuctl/csv.h"
+#include "tools/xpuctl/host_list.h"
+#include "tools/xpuctl/json.h"
+
+namespace xpud::xpuctl {
+
+template <typename Response>
+struct HostAnswer {
+  std::string host;
+  absl::StatusOr<Response> response;
+};
+
+class Hosts {
+ public:
+  explicit Hosts(const std::vector<std::string>& names) : names_(names) {}
+
+  // Each is connected to anew: one that was not there may be by now. A call takes 5 s at most.
+  template <typename Response>
+  std::vector<HostAnswer<Response>> Ask(absl::StatusOr<Response> (ControlClient::*call)()) const {
+    std::vector<HostAnswer<Response>> answers;
+    for (const std::string& name : names_) answers.push_back({name, absl::UnknownError("")});
+    std::vector<std::thread> threads;
+    for (HostAnswer<Response>& answer : answers) {
+      threads.emplace_back([&answer, call] {
+        auto client = ControlClient::Connect(answer.host);
+        if (client.ok())
+          answer.response = ((*client).*call)();
+        else
+          answer.response = client.status();
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    return answers;
+  }
+
+ private:
+  const std::vector<std::string> names_;
+};
+
+template <typename Response>
+HostList<Response> Answered(const std::vector<HostAnswer<Response>>& answers) {
+  HostList<Response> list;
+  for (const auto& answer : answers)
+    if (answer.response.ok()) list.emplace_back(answer.host, &*answer.response);
+  return list;
+}
+
+// How one that did not answer is shown.
+std::string ErrorLine(const std::string& host, const absl::Status& error);
+std::string ErrorObject(const std::string& host, const absl::Status& error);
+// Of a JSON object: it begins with the host.
+std::string WithHost(const std::string& host, std::string_view object);
+
+// Of all, in the order of their names: lines for tables, objects for JSON; for CSV it is said on stderr, and
+// nothing.
+template <typename Response>
+std::string ErrorLines(const std::vector<HostAnswer<Response>>& answers) {
+  std::string text;
+  for (const auto& answer : answers)
+    if (!answer.response.ok()) text += ErrorLine(answer.host, answer.response.status());
+  return text;
+}
+
+template <typename Response>
+std::string HostsDocument(const std::vector<HostAnswer<Response>>& answers,
+                          const std::function<std::string(const HostAnswer<Response>&)>& object) {
+  std::string text;
+  for (const auto& answer : answers) {
+    absl::StrAppend(&text, text.empty() ? "" : ",",
+                    answer.response.ok() ? WithHost(answer.host, object(answer))
+                                         : ErrorObject(answer.host, answer.response.status()));
+  }
+  return Document(absl::StrCat("{\"hosts\":[", text, "]}"));
+}
+
+template <typename Response>
+std::string HostsCsv(const std::vector<HostAnswer<Response>>& answers, bool first,
+                     const std::function<Csv(const HostAnswer<Response>&)>& csv) {
+  std::string text;
+  for (const auto& answer : answers) {
+    if (answer.response.ok())
+      text += csv(answer).Prefix("host", answer.host).ToString(first && text.empty());
+    else
+      std::fputs(ErrorLine(answer.host, answer.response.status()).c_str(), stderr);
+  }
+  return text;
+}
+
+}  // namespace xpud::xpuctl
