@@ -15,6 +15,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 BUILD = ROOT / "build/python"  # all that pip makes here: nothing of it in the source folders
 BUILD.mkdir(parents=True, exist_ok=True)
+shutil.rmtree(BUILD / "setuptools", ignore_errors=True)  # where files that are gone from the source would stay
 
 
 class CMakeBuild(build_ext):
@@ -35,9 +36,9 @@ class CMakeBuild(build_ext):
 
 
 def copy_libraries(module: pathlib.Path) -> None:
-    found = subprocess.run(["ldd", module], check=True, capture_output=True, text=True).stdout
     libraries = module.parent / "libs"
-    shutil.rmtree(libraries, ignore_errors=True)
+    shutil.rmtree(libraries, ignore_errors=True)  # of the last build: what is asked for now are the system's
+    found = subprocess.run(["ldd", module], check=True, capture_output=True, text=True).stdout
     libraries.mkdir()
     for path in re.findall(r"=> (\S*/libabsl_\S+)", found):
         shutil.copy2(pathlib.Path(path).resolve(), libraries / pathlib.Path(path).name)

@@ -163,6 +163,13 @@ def install(log: Log) -> None:
             log.must(consumers / folder / "xpud_pipeline", "4", "256", env=installed)
 
 
+def python(log: Log) -> Tally:
+    """The Python client: the op table beside NumPy, arrays, other libraries, processes, MiniLM, the wheel."""
+    configure_and_build(log, "release", "xpud_python", "xpud", "xpuctl", "ze_xpud", "xpud-connect", "xpud-gateway")
+    with own_daemon() as env:
+        return unittests(log, "sdk/python/tests", env | {"PYTHONPATH": str(RELEASE / "lib")})
+
+
 def torch(log: Log) -> Tally:
     with own_daemon() as env:
         return unittests(log, "sdk/torch/tests", env)
@@ -246,6 +253,7 @@ STAGES = [
     Stage("fuzz", "libFuzzer for a minute a target, and planted faults to be found", fuzz, ("setup",)),
     Stage("links", "libxpud is small and needs neither LLVM nor Level Zero nor gRPC", links, ("setup",)),
     Stage("install", "install rules; programs built with find_package(xpud) and with pkg-config", install, ("setup",)),
+    Stage("python", "the Python client without torch, and its wheel", python, ("setup",)),
     Stage("torch", "the PyTorch package against CPU", torch, ("setup",)),
     Stage("e2e", "real processes: daemon, clients, faults", e2e, ("setup", "build")),
     Stage("validation", "the same under Level Zero's validation layer", validation, ("setup", "build")),

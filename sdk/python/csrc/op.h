@@ -59,6 +59,8 @@ std::optional<PythonNumber> NumberFrom(PyObject* object);
 
 // Puts the type Op into the module.
 bool AddOps(PyObject* module);
+// A new Op.
+PyObject* MakeOp(const ops::Row& row);
 // xpud._xpud.rows(): the table, a dict a row; "op" is an Op where it is elementwise or a reduction, else
 // None.
 PyObject* TableRows(PyObject* module, PyObject* none);

@@ -6,13 +6,13 @@ import math
 import numpy as np
 
 NAMES = {
-    "neg": np.negative, "rsqrt": lambda x: 1 / np.sqrt(x), "erf": np.vectorize(math.erf), "erfc": np.vectorize(math.erfc),
-    "lgamma": np.vectorize(math.lgamma), "sigmoid": lambda x: 1 / (1 + np.exp(-x)), "round": np.round, "sign": np.sign, "min": np.minimum,
+    "neg": np.negative, "rsqrt": lambda x: 1 / np.sqrt(x), "erf": np.vectorize(math.erf, otypes=[float]), "erfc": np.vectorize(math.erfc, otypes=[float]),
+    "lgamma": np.vectorize(lambda x: math.inf if x <= 0 and x == int(x) else math.lgamma(x), otypes=[float]), "sigmoid": lambda x: 1 / (1 + np.exp(-x)), "round": np.round, "sign": np.sign, "min": np.minimum,
     "max": np.maximum, "pow": np.power, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "asinh": np.arcsinh, "acosh": np.arccosh,
     "atanh": np.arctanh, "atan2": np.arctan2, "floordiv": np.floor_divide, "truncdiv": lambda x, y: np.trunc(x / y).astype(np.result_type(x, y)),
     "fma": lambda x, y, z: x * y + z, "pi": np.pi, "inf": np.inf, "nan": np.nan, "where": np.where,
     # The function of which erf is the inverse, by Newton's method.
-    "erfinv": np.vectorize(lambda y: _inverse(math.erf, y)),
+    "erfinv": np.vectorize(lambda y: _inverse(math.erf, y) if abs(y) < 1 else y * math.inf if abs(y) == 1 else math.nan, otypes=[float]),
 }
 
 

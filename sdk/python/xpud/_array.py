@@ -63,6 +63,7 @@ class Array(_xpud.Array):
         return self.numpy().item()
 
     def tolist(self):
+        """The values as Python's numbers, in nested lists."""
         return self.numpy().tolist()
 
     def __bool__(self) -> bool:
@@ -215,7 +216,11 @@ class Array(_xpud.Array):
 
     def __matmul__(self, other: Array) -> Array:
         from ._functions import matmul
-        return matmul(self, other) if isinstance(other, Array) else NotImplemented
+        return matmul(self, other)
+
+    def __rmatmul__(self, other) -> Array:
+        from ._functions import matmul
+        return matmul(other, self)
 
     def __divmod__(self, other) -> tuple[Array, Array]:
         return self // other, self % other

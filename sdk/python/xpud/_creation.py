@@ -39,26 +39,32 @@ def full(shape: Shape, fill_value, *, dtype: DTypeLike | None = None, device: Wh
 
 
 def zeros(shape: Shape, *, dtype: DTypeLike = _FLOAT32, device: Where = None) -> Array:
+    """All elements are 0. Errors: as empty."""
     return full(shape, 0, dtype=dtype, device=device)
 
 
 def ones(shape: Shape, *, dtype: DTypeLike = _FLOAT32, device: Where = None) -> Array:
+    """All elements are 1. Errors: as empty."""
     return full(shape, 1, dtype=dtype, device=device)
 
 
 def empty_like(array: Array, *, dtype: DTypeLike | None = None) -> Array:
+    """Uninitialised, with the shape, device and (unless dtype says otherwise) type of `array`."""
     return empty(array.shape, dtype=array.dtype if dtype is None else dtype, device=array.device)
 
 
 def full_like(array: Array, fill_value, *, dtype: DTypeLike | None = None) -> Array:
+    """All elements are `fill_value`; shape, device and type as empty_like."""
     return full(array.shape, fill_value, dtype=array.dtype if dtype is None else dtype, device=array.device)
 
 
 def zeros_like(array: Array, *, dtype: DTypeLike | None = None) -> Array:
+    """All elements are 0; shape, device and type as empty_like."""
     return full_like(array, 0, dtype=dtype)
 
 
 def ones_like(array: Array, *, dtype: DTypeLike | None = None) -> Array:
+    """All elements are 1; shape, device and type as empty_like."""
     return full_like(array, 1, dtype=dtype)
 
 
@@ -105,7 +111,7 @@ def _moved(array: Array, dtype: DTypeLike | None, device: Where, copy: bool | No
 
 
 def _uploaded(host: numpy.ndarray, dtype: DType, device: Where) -> Array:
-    host = numpy.ascontiguousarray(host).reshape(host.shape)  # that would give a dimension to what has none
+    host = numpy.ascontiguousarray(host, host.dtype.newbyteorder("=")).reshape(host.shape)  # which would have a dimension else
     array = empty(host.shape, dtype=dtype, device=device)
     array._upload(host.ctypes.data, host.nbytes)
     return array

@@ -31,6 +31,7 @@ def permute_dims(array: Array, axes: typing.Sequence[int], /) -> Array:
 
 
 def matrix_transpose(array: Array, /) -> Array:
+    """As Array.mT."""
     return array.mT
 
 
@@ -187,14 +188,17 @@ def clip(array: Array, /, min=None, max=None, *, out: Array | None = None) -> Ar
 
 
 def positive(array: Array, /) -> Array:
+    """A copy."""
     return +array
 
 
 def square(array: Array, /, *, out: Array | None = None) -> Array:
+    """x * x."""
     return ops.mul(array, array, out=out)
 
 
 def isfinite(array: Array, /) -> Array:
+    """Whether each element is neither infinite nor NaN: bool."""
     return ops.logical_not(ops.logical_or(ops.isnan(array), ops.isinf(array)))
 
 

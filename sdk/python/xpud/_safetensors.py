@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+import operator
 import os
 import typing
 
@@ -24,9 +25,11 @@ def _header(path: str | os.PathLike, pages: numpy.ndarray) -> tuple[dict, int]:
         raise ValueError(f"{os.fspath(path)} is no safetensors file: its header would have {length} of {len(pages)} bytes")
     try:
         header = json.loads(pages[8:8 + length].tobytes())
-        header.pop("__metadata__", None)
-    except (ValueError, AttributeError) as error:
+    except ValueError as error:
         raise ValueError(f"{os.fspath(path)} is no safetensors file: {error}") from None
+    if not isinstance(header, dict):
+        raise ValueError(f"{os.fspath(path)} is no safetensors file: its header is a {type(header).__name__}")
+    header.pop("__metadata__", None)
     return header, 8 + length
 
 
@@ -40,10 +43,13 @@ def read(path: str | os.PathLike, device: Device, names: typing.Iterable[str] | 
 
 def _tensor(name: str, entry: dict, data: numpy.ndarray, device: Device) -> Array:
     from ._creation import from_address
-    if entry["dtype"] not in _TYPES:
-        raise TypeError(f"{name} is of {entry['dtype']}, which the device lacks")
-    dtype = BY_NAME[_TYPES[entry["dtype"]]]
-    first, end = entry["data_offsets"]
-    if not 0 <= first <= end <= len(data) or end - first != math.prod(entry["shape"]) * dtype.itemsize:
-        raise ValueError(f"{name}: bytes {first} to {end} of {len(data)} for {entry['dtype']} of shape {entry['shape']}")
-    return from_address(data[first:end].ctypes.data, tuple(entry["shape"]), dtype, device)
+    try:
+        kind, shape, (first, end) = str(entry["dtype"]), tuple(map(operator.index, entry["shape"])), map(operator.index, entry["data_offsets"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{name}: {entry!r} describes no tensor ({error})") from None
+    if kind not in _TYPES:
+        raise TypeError(f"{name} is of {kind}, which the device lacks")
+    dtype = BY_NAME[_TYPES[kind]]
+    if not 0 <= first <= end <= len(data) or end - first != math.prod(shape) * dtype.itemsize:
+        raise ValueError(f"{name}: bytes {first} to {end} of {len(data)} for {kind} of shape {shape}")
+    return from_address(data[first:end].ctypes.data, shape, dtype, device)

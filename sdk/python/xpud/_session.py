@@ -37,6 +37,7 @@ class Device(_xpud.Device):
 
     @property
     def compute_units(self) -> int:
+        """Cores, or what the device calls so."""
         return self._description()[4]
 
     def synchronize(self) -> None:
@@ -52,6 +53,7 @@ class Device(_xpud.Device):
         return self._memory()
 
     def reset_peak_memory(self) -> None:
+        """The peak begins again at what is held now."""
         self._reset_peak()
 
     def __enter__(self) -> Device:
