@@ -28,6 +28,8 @@ def benchmarks() -> dict[str, list]:
     found = {}
     for suite in SUITES:
         for path in sorted((HERE / suite).glob("bench_*.*")):
+            if path.name == "bench_python.py" and BINARIES == ROOT / "bin":
+                continue  # a bundle has no Python client
             command = [sys.executable, path] if path.suffix == ".py" else [BINARIES / path.stem]
             found[str(pathlib.PurePath(suite, path.stem.removeprefix("bench_")))] = command
     return found

@@ -134,32 +134,40 @@ def fuzz(log: Log) -> Tally:
     return Tally(passed.count(True), passed.count(False))
 
 
-def links(log: Log) -> None:
-    """The SDK's library needs neither LLVM nor Level Zero, whether as a library or by symbol."""
+def links(log: Log) -> Tally:
+    """What the SDK's library needs, exports and weighs."""
     configure_and_build(log, "release", "xpud_sdk")
-    found = [path for path in (RELEASE / "lib").glob("libxpud.*") if path.suffix in (".so", ".a")]
-    if not found:
-        raise StageFailed("build/release/lib has no libxpud")
-    for library in found:
-        wanted = log.must("nm", "-C", "-u", library)
-        strangers = re.findall(r"^\s+U ((?:ze[A-Z]|zes[A-Z]|zet[A-Z]|LLVM|llvm::)\S*)", wanted, re.M)
-        if strangers:
-            raise StageFailed(f"{library.name} wants {', '.join(strangers[:3])}")
+    return unittests(log, "tests/package")
 
 
 def install(log: Log) -> None:
-    """Installs, and builds and runs a program that finds the package as any user's would."""
+    """Installs, and builds and runs programs that find the package as any user's would: with CMake, and with pkg-config."""
     prefix = ROOT / "build/installed"
     shutil.rmtree(prefix, ignore_errors=True)
     log.must("cmake", "--build", "build/release", "-j", JOBS, timeout=3000)
     log.must("cmake", "--install", "build/release", "--prefix", prefix)
-    consumer = ROOT / "build/consumer"
-    shutil.rmtree(consumer, ignore_errors=True)
-    log.must("cmake", "-G", "Ninja", "-S", "tests/package", "-B", consumer, f"-DCMAKE_PREFIX_PATH={prefix}",
-             "-DCMAKE_CXX_COMPILER=clang++-22", "-DCMAKE_BUILD_TYPE=Release")
-    log.must("cmake", "--build", consumer)
+    examples = next(prefix.glob("share/doc/*/examples"))
+    consumers = ROOT / "build/consumer"
+    shutil.rmtree(consumers, ignore_errors=True)
+    for source, name in ((ROOT / "tests/package", "package"), (examples, "examples")):
+        log.must("cmake", "-G", "Ninja", "-S", source, "-B", consumers / name, f"-DCMAKE_PREFIX_PATH={prefix}",
+                 "-DCMAKE_CXX_COMPILER=clang++-22", "-DCMAKE_BUILD_TYPE=Release")
+        log.must("cmake", "--build", consumers / name)
+    (consumers / "make").mkdir()
+    library = next(prefix.glob("lib/**/libxpud.so")).parent
+    log.must("make", "-f", examples / "Makefile", "CXX=clang++-22", cwd=consumers / "make", env={"PKG_CONFIG_PATH": str(library / "pkgconfig")})
     with own_daemon() as env:
-        log.must(consumer / "package_user", env=env | {"XPUD_DAEMON": str(prefix / "bin/xpud")})
+        installed = env | {"XPUD_DAEMON": str(prefix / "bin/xpud"), "LD_LIBRARY_PATH": str(library)}
+        log.must(consumers / "package/package_user", env=installed)
+        for folder in ("examples", "make"):
+            log.must(consumers / folder / "xpud_pipeline", "4", "256", env=installed)
+
+
+def python(log: Log) -> Tally:
+    """The Python client: the op table beside NumPy, arrays, other libraries, processes, MiniLM, the wheel."""
+    configure_and_build(log, "release", "xpud_python", "xpud", "xpuctl", "ze_xpud", "xpud-connect", "xpud-gateway")
+    with own_daemon() as env:
+        return unittests(log, "sdk/python/tests", env | {"PYTHONPATH": str(RELEASE / "lib")})
 
 
 def torch(log: Log) -> Tally:
@@ -248,8 +256,9 @@ STAGES = [
     Stage("asan", "wire, session and driver tests under ASan and UBSan, with planted faults", sanitizer("asan-ubsan"), ("setup",)),
     Stage("tsan", "ring and scheduler tests under TSan, with a planted race", sanitizer("tsan"), ("setup",)),
     Stage("fuzz", "libFuzzer for a minute a target, and planted faults to be found", fuzz, ("setup",)),
-    Stage("links", "libxpud needs neither LLVM nor Level Zero", links, ("setup",)),
-    Stage("install", "install rules; a program built with find_package(xpud)", install, ("setup",)),
+    Stage("links", "libxpud is small and needs neither LLVM nor Level Zero nor gRPC", links, ("setup",)),
+    Stage("install", "install rules; programs built with find_package(xpud) and with pkg-config", install, ("setup",)),
+    Stage("python", "the Python client without torch, and its wheel", python, ("setup",)),
     Stage("torch", "the PyTorch package against CPU", torch, ("setup",)),
     Stage("e2e", "real processes: daemon, clients, faults", e2e, ("setup", "build")),
     Stage("validation", "the same under Level Zero's validation layer", validation, ("setup", "build")),

@@ -1,6 +1,9 @@
 # What is found on the system (tools/setup installs it by package name) and where it may be used.
 find_package(Threads REQUIRED)
 find_package(absl REQUIRED)
+if(XPUD_CLIENT_ONLY)
+  return()
+endif()
 find_package(GTest REQUIRED)
 find_package(Protobuf REQUIRED)
 find_package(gRPC CONFIG REQUIRED)

@@ -13,6 +13,7 @@ set(CMAKE_INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
 
 set(XPUD_SANITIZE "" CACHE STRING "sanitizers, as -fsanitize= takes them; empty for none")
 add_compile_definitions(XPUD_VERSION="${PROJECT_VERSION}")
+option(XPUD_CLIENT_ONLY "build what programs link and the Python client: needs Abseil, and neither LLVM, Level Zero nor gRPC" OFF)
 option(XPUD_FUZZ "build the libFuzzer targets" OFF)
 option(XPUD_WITHOUT_CHECKS "build a daemon that trusts its clients, to measure what checks cost (proto/base/checks.h)" OFF)
 if(XPUD_WITHOUT_CHECKS)

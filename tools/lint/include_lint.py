@@ -20,7 +20,7 @@ OURS = ("proto/", "sdk/", "xpud/", "kernels/", "drivers/", "daemon/", "tools/", 
 FENCED = {
     "level_zero/": "Level Zero", "proto/base/ze_ext.h": "Level Zero", "llvm/": "LLVM", "llvm-c/": "LLVM",
     "oneapi/dnnl": "oneDNN", "dnnl": "oneDNN", "grpcpp/": "gRPC", "grpc/": "gRPC", "proto/control/": "gRPC", "proto/remote/remote.": "gRPC",
-    "torch/": "PyTorch", "ATen/": "PyTorch", "c10/": "PyTorch", "Python.h": "PyTorch", "cuda.h": "CUDA",
+    "torch/": "PyTorch", "ATen/": "PyTorch", "c10/": "PyTorch", "Python.h": "Python", "cuda.h": "CUDA",
     "spdlog/": "spdlog", "yaml-cpp/": "yaml-cpp", "absl/synchronization/": "absl::Mutex",
 }
 
@@ -40,6 +40,7 @@ RULES = (
     Rule("sdk/", ("sdk/client/", "sdk/include/", "xpud/", "proto/base/", "proto/ops/", "proto/wire/", "proto/transport/")),
     Rule("sdk/examples/", ("xpud/",)),
     Rule("sdk/remote/", ("sdk/client/", "sdk/remote/", "xpud/", "proto/"), ("gRPC", "spdlog")),  # programs; libxpud has none of it
+    Rule("sdk/python/", ("sdk/python/", "xpud/", "proto/base/", "proto/ops/"), ("Python",)),
     Rule("sdk/torch/", ("sdk/client/", "sdk/torch/", "xpud/", "proto/base/", "proto/ops/"), ("PyTorch",)),
     Rule("kernels/", ("kernels/", "proto/base/", "proto/ops/"), ("LLVM",)),
     Rule("kernels/library/", ("kernels/", "proto/base/", "proto/ops/"), ("oneDNN", "Level Zero")),  # the HOST module ABI

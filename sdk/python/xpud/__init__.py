@@ -1,0 +1,48 @@
+"""Arrays on devices that an xpud daemon owns.
+
+    import numpy, xpud
+    a = xpud.asarray(numpy.ones((2, 3), numpy.float32))     # to the device; finds a daemon, or starts one
+    b = (a * 2).sum(axis=1)                                 # computed there, asynchronously
+    b.numpy()                                               # waits, and brings the values
+
+Names and behaviour follow the array API standard where it has them, NumPy's elsewhere. Elementwise ops and reductions are all those of
+the daemon's op table, under ATen's names too (xpud.ops). What goes wrong in an op is raised where a value is read, or by
+xpud.synchronize(). All functions may be called from any thread; after a fork, a child connects anew and cannot use its parent's arrays.
+"""
+
+from . import _types  # first: the op table names its types
+from . import _session, _table, _xpud
+from ._array import Array
+from ._xpud import ConnectionError, OutOfMemoryError
+
+_xpud.register(Array, _session.Device)
+
+from . import ops, random  # noqa: E402: they make arrays
+from ._creation import (arange, asarray, empty, empty_host, empty_like, from_dlpack, full, full_like, load_safetensors, ones,  # noqa: E402
+                        ones_like, zeros, zeros_like)
+from ._functions import (broadcast_to, clip, concat, embedding, expand_dims, flip, gelu, isfinite, layer_norm, linear,  # noqa: E402
+                         log_softmax, matmul, matrix_transpose, nll_loss, permute_dims, positive, reshape,
+                         scaled_dot_product_attention, softmax, square, squeeze, stack, std, take, take_along_axis, var,
+                         vector_norm, where)
+from ._session import Device, Session, connect, default_device, default_session, synchronize  # noqa: E402
+from ._types import DType, dtype, result_type  # noqa: E402
+
+__version__ = _xpud.version
+
+globals().update(_types.BY_NAME)  # xpud.float32 and its like
+
+
+def _as_method(op, name: str):
+    def method(self, *arguments, **options):
+        return op(self, *arguments, **options)
+
+    method.__name__, method.__qualname__, method.__doc__ = name, f"Array.{name}", op.__doc__
+    return method
+
+
+for _name, _row in _table.exported(set(globals())).items():
+    globals()[_name] = _row["op"]
+    if _row["family"] == "reduce" and not hasattr(Array, _name):
+        setattr(Array, _name, _as_method(_row["op"], _name))
+del _name, _row
+__all__ = sorted(name for name in globals() if not name.startswith("_"))

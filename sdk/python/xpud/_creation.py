@@ -1,0 +1,203 @@
+"""Making arrays."""
+
+from __future__ import annotations
+
+import math
+import os
+import typing
+
+import numpy
+
+from . import _xpud
+from ._array import Array
+from ._session import Device, Session, device_of
+from ._table import BY_NAME as OPS
+from ._types import BY_NAME, DType, TYPES, dtype as to_dtype
+
+if typing.TYPE_CHECKING:
+    from ._types import DTypeLike
+
+    Where = typing.Union[Device, Session, int, None]
+    Shape = typing.Union[int, typing.Sequence[int]]
+
+_FLOAT32 = BY_NAME["float32"]
+
+
+def _shape(shape: Shape) -> tuple[int, ...]:
+    return (shape,) if isinstance(shape, int) else tuple(shape)
+
+
+def empty(shape: Shape, *, dtype: DTypeLike = _FLOAT32, device: Where = None) -> Array:
+    """Uninitialised. ValueError: a negative size, more than 8 dimensions. xpud.OutOfMemoryError: no room for it."""
+    return _xpud.empty(device_of(device), to_dtype(dtype), _shape(shape))
+
+
+def full(shape: Shape, fill_value, *, dtype: DTypeLike | None = None, device: Where = None) -> Array:
+    """All elements are `fill_value`, a number. Its own type (int64, float32, bool) unless dtype says otherwise."""
+    array = empty(shape, dtype=type(fill_value) if dtype is None else dtype, device=device)
+    return OPS["fill"]["op"](fill_value, out=array, compute=array.dtype)
+
+
+def zeros(shape: Shape, *, dtype: DTypeLike = _FLOAT32, device: Where = None) -> Array:
+    """All elements are 0. Errors: as empty."""
+    return full(shape, 0, dtype=dtype, device=device)
+
+
+def ones(shape: Shape, *, dtype: DTypeLike = _FLOAT32, device: Where = None) -> Array:
+    """All elements are 1. Errors: as empty."""
+    return full(shape, 1, dtype=dtype, device=device)
+
+
+def empty_like(array: Array, *, dtype: DTypeLike | None = None) -> Array:
+    """Uninitialised, with the shape, device and (unless dtype says otherwise) type of `array`."""
+    return empty(array.shape, dtype=array.dtype if dtype is None else dtype, device=array.device)
+
+
+def full_like(array: Array, fill_value, *, dtype: DTypeLike | None = None) -> Array:
+    """All elements are `fill_value`; shape, device and type as empty_like."""
+    return full(array.shape, fill_value, dtype=array.dtype if dtype is None else dtype, device=array.device)
+
+
+def zeros_like(array: Array, *, dtype: DTypeLike | None = None) -> Array:
+    """All elements are 0; shape, device and type as empty_like."""
+    return full_like(array, 0, dtype=dtype)
+
+
+def ones_like(array: Array, *, dtype: DTypeLike | None = None) -> Array:
+    """All elements are 1; shape, device and type as empty_like."""
+    return full_like(array, 1, dtype=dtype)
+
+
+def arange(start, stop=None, step=1, *, dtype: DTypeLike | None = None, device: Where = None) -> Array:
+    """start, start + step, .. before stop; with one number, it is stop. int64 of integers, float32 else. ValueError: step 0."""
+    if stop is None:
+        start, stop = 0, start
+    if step == 0:
+        raise ValueError("a step of 0 never arrives")
+    whole = all(isinstance(each, int) for each in (start, stop, step))
+    count = len(range(start, stop, step)) if whole else max(math.ceil((stop - start) / step), 0)
+    array = empty(count, dtype=(int if whole else float) if dtype is None else dtype, device=device)
+    return OPS["arange"]["op"](start, step, out=array, compute=array.dtype)
+
+
+def asarray(values, /, *, dtype: DTypeLike | None = None, device: Where = None, copy: bool | None = None) -> Array:
+    """An array of the values: a NumPy array, what NumPy makes one of (lists, numbers, objects with __array__), what has __dlpack__, or
+    an xpud.Array, which is returned itself where type and device are right, unless copy is True.
+
+    Types stay; Python's integers become int64, its floats float32. Values of another type than `dtype` are converted on the device.
+    TypeError: a type that the device lacks. ValueError: copy=False where only a copy can be.
+    """
+    if isinstance(values, Array):
+        return _moved(values, dtype, device, copy)
+    if copy is False:
+        raise ValueError("values of the host reach the device by a copy")
+    if hasattr(values, "__dlpack__") and not isinstance(values, (numpy.ndarray, numpy.generic)):
+        made = from_dlpack(values, device=device)
+        return made if dtype is None else made.astype(dtype, copy=False)
+    plain = not hasattr(values, "__array__")
+    host = numpy.asarray(values)
+    if plain and host.dtype == numpy.float64:
+        host = host.astype(numpy.float32) if dtype is None else host
+    made = _uploaded(host, to_dtype(host.dtype), device)
+    return made if dtype is None else made.astype(dtype, copy=False)
+
+
+def _moved(array: Array, dtype: DTypeLike | None, device: Where, copy: bool | None) -> Array:
+    moved = array if device is None else array.to_device(device_of(device))
+    made = moved if dtype is None else moved.astype(dtype, copy=False)
+    if copy is False and made is not array:
+        raise ValueError("another type or device needs a copy")
+    return made.copy() if copy and made is array else made
+
+
+def _uploaded(host: numpy.ndarray, dtype: DType, device: Where) -> Array:
+    host = numpy.ascontiguousarray(host, host.dtype.newbyteorder("=")).reshape(host.shape)  # which would have a dimension else
+    array = empty(host.shape, dtype=dtype, device=device)
+    array._upload(host.ctypes.data, host.nbytes)
+    return array
+
+
+def from_address(address: int, shape: Shape, dtype: DType, device: Where = None) -> Array:
+    """An array of row-major host bytes, whoever has them: they are copied to the device without being copied on the way."""
+    array = empty(shape, dtype=dtype, device=device)
+    array._upload(address, array.nbytes)
+    return array
+
+
+def from_dlpack(values, /, *, device: Where = None, copy: bool | None = None) -> Array:
+    """An array of what has __dlpack__ and lies in CPU memory. ValueError: copy=False. BufferError: another device, or type."""
+    if isinstance(values, Array):
+        return _moved(values, None, device, copy)
+    if copy is False:
+        raise ValueError("values of the host reach the device by a copy")
+    kind, _ = values.__dlpack_device__()
+    if kind != 1:
+        raise BufferError(f"the values are on DLPack device type {kind}; only the CPU's (1) can be read")
+    try:
+        capsule = values.__dlpack__(max_version=(1, 0))
+    except TypeError:  # made before DLPack 1.0
+        capsule = values.__dlpack__()
+    address, shape, strides, dtype = _xpud.import_dlpack(capsule)
+    if strides is not None and 0 not in shape and strides != _packed(shape):
+        address, host = _gathered(address, shape, strides, dtype)
+    array = from_address(address, shape, dtype, device)
+    del capsule  # which kept the memory
+    return array
+
+
+def _packed(shape: typing.Sequence[int]) -> tuple[int, ...]:
+    return tuple(math.prod(shape[d + 1:]) for d in range(len(shape)))
+
+
+def _gathered(address: int, shape, strides, dtype: DType) -> tuple[int, numpy.ndarray]:
+    """Strided host bytes in order, and their address. 16-bit words stand for bfloat16."""
+    words = dtype.numpy or numpy.dtype("int16")
+
+    class Bytes:
+        __array_interface__ = {"version": 3, "shape": shape, "typestr": words.str, "data": (address, True),
+                               "strides": tuple(stride * words.itemsize for stride in strides)}
+
+    host = numpy.ascontiguousarray(numpy.asarray(Bytes()))
+    return host.ctypes.data, host
+
+
+def empty_host(shape: Shape, dtype: DTypeLike = _FLOAT32, *, device: Where = None) -> numpy.ndarray:
+    """An uninitialised NumPy array in memory that the daemon and its devices share: asarray(it), and array.numpy(out=it), copy straight
+    between it and the device. Ordinary memory where the daemon shares none. A forked child does not have it: touching it is a fault.
+    """
+    dtype = to_dtype(dtype)
+    if dtype.numpy is None:
+        raise TypeError(f"NumPy has no {dtype.name}")
+    shape = _shape(shape)
+    count = math.prod(shape) * dtype.itemsize
+    try:
+        memory = _xpud.HostMemory(device_of(device), count)
+    except NotImplementedError:
+        return numpy.empty(shape, dtype.numpy)
+    if count == 0:
+        return numpy.empty(shape, dtype.numpy)
+    return numpy.asarray(_Shared(memory, shape, dtype.numpy))
+
+
+class _Shared:
+    """Shared memory as NumPy sees it; its arrays keep this, and this the memory."""
+
+    def __init__(self, memory: object, shape: tuple[int, ...], dtype: numpy.dtype):
+        self._memory = memory
+        self.__array_interface__ = {"version": 3, "shape": shape, "typestr": dtype.str, "data": (memory.address, False)}
+
+
+def converted(array: Array, dtype: DType) -> Array:
+    """A row-major copy, of another type or of the same."""
+    out = empty(array.shape, dtype=dtype, device=array.device)
+    return OPS["_copy_from"]["op"](array, out=out)
+
+
+def load_safetensors(path: str | os.PathLike, *, device: Where = None, names: typing.Iterable[str] | None = None) -> dict[str, Array]:
+    """The tensors of a safetensors file, on a device: all of them, or those named.
+
+    The file is mapped and its pages go straight to the daemon's staging memory: no second copy of the weights is made in this process.
+    ValueError: no such file format. KeyError: no such name. TypeError: a type that the device lacks.
+    """
+    from ._safetensors import read
+    return read(path, device_of(device), names)

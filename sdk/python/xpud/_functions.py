@@ -1,0 +1,312 @@
+"""Functions beside the elementwise ones and reductions, which come from the op table by themselves."""
+
+from __future__ import annotations
+
+import builtins
+import math
+import typing
+
+import numpy
+
+from . import _index, ops
+from ._array import Array
+from ._creation import arange, asarray, empty
+from ._families import axis_of
+from ._types import BY_NAME, DType, result_type
+
+if typing.TYPE_CHECKING:
+    Axis = typing.Union[int, typing.Tuple[int, ...], None]
+
+# ---- shapes: views wherever that is possible
+
+
+def reshape(array: Array, shape: typing.Sequence[int], /) -> Array:
+    """As Array.reshape."""
+    return array.reshape(tuple(shape))
+
+
+def permute_dims(array: Array, axes: typing.Sequence[int], /) -> Array:
+    """As Array.permute."""
+    return array.permute(tuple(axes))
+
+
+def matrix_transpose(array: Array, /) -> Array:
+    """As Array.mT."""
+    return array.mT
+
+
+def expand_dims(array: Array, /, axis: int = 0) -> Array:
+    """With one more dimension, of size 1; a view."""
+    axis = axis_of(axis, array.ndim + 1)
+    return array._as((*array.shape[:axis], 1, *array.shape[axis:]), (*array._strides[:axis], 0, *array._strides[axis:]))
+
+
+def squeeze(array: Array, /, axis: int | tuple[int, ...]) -> Array:
+    """Without dimensions of size 1; a view. ValueError: another size."""
+    gone = {axis_of(each, array.ndim) for each in (axis if isinstance(axis, tuple) else (axis,))}
+    if any(array.shape[d] != 1 for d in gone):
+        raise ValueError(f"axes {axis} of shape {array.shape} are not all of size 1")
+    kept = [d for d in range(array.ndim) if d not in gone]
+    return array._as([array.shape[d] for d in kept], [array._strides[d] for d in kept])
+
+
+def broadcast_to(array: Array, /, shape: typing.Sequence[int]) -> Array:
+    """A view that repeats its elements (stride 0). ValueError: the shapes do not fit."""
+    shape = tuple(shape)
+    lead = len(shape) - array.ndim
+    if lead < 0 or any(own not in (1, wanted) for own, wanted in zip(array.shape, shape[lead:])):
+        raise ValueError(f"an array of shape {array.shape} does not broadcast to {shape}")
+    strides = [0 if own == 1 else stride for own, stride in zip(array.shape, array._strides)]
+    return array._as(shape, [0] * lead + strides)
+
+
+def concat(arrays: typing.Sequence[Array], /, *, axis: int | None = 0) -> Array:
+    """One after the other along an axis; None: as one dimension. The result has their common type. ValueError: shapes that do not fit."""
+    if not arrays:
+        raise ValueError("nothing to concatenate")
+    if axis is None:
+        arrays, axis = [array.reshape(-1) for array in arrays], 0
+    axis = axis_of(axis, arrays[0].ndim)
+    first = arrays[0].shape
+    for array in arrays:
+        if array.ndim != len(first) or any(a != b for d, (a, b) in enumerate(zip(array.shape, first)) if d != axis):
+            raise ValueError(f"shapes {first} and {array.shape} do not go together along axis {axis}")
+    sizes = [array.shape[axis] for array in arrays]
+    out = empty((*first[:axis], builtins.sum(sizes), *first[axis + 1:]), dtype=result_type(*(array.dtype for array in arrays)), device=arrays[0].device)
+    start = 0
+    for array, size in zip(arrays, sizes):
+        out[(slice(None),) * axis + (slice(start, start + size),)] = array
+        start += size
+    return out
+
+
+def stack(arrays: typing.Sequence[Array], /, *, axis: int = 0) -> Array:
+    """Side by side along a new axis."""
+    return concat([expand_dims(array, axis_of(axis, array.ndim + 1)) for array in arrays], axis=axis if axis >= 0 else axis + arrays[0].ndim + 1)
+
+
+def flip(array: Array, /, *, axis: Axis = None) -> Array:
+    """A copy with the order along the axes reversed."""
+    for each in range(array.ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,):
+        size = array.shape[axis_of(each, array.ndim)]
+        array = take(array, arange(size - 1, -1, -1, device=array.device), axis=each)
+    return array
+
+
+# ---- positions
+
+
+def _wrapped(index: Array, size: int) -> Array:
+    """Negative positions count from the end; those outside stay outside."""
+    out = empty(index.shape, dtype="int64", device=index.device)
+    return ops.wrap_index(index, size, out=out) if index.size else out
+
+
+def _positions(array: Array, index) -> Array:
+    index = index if isinstance(index, Array) else asarray(index, device=array.device)
+    return index if index.dtype.name in ("int32", "int64") else index.astype("int64")
+
+
+def take(array: Array, index, /, *, axis: int | None = None) -> Array:
+    """Along one axis (of one dimension: it need not be said) by positions of one dimension, negative ones from the end; a copy.
+
+    IndexError: a position out of range, at the next wait for the device.
+    """
+    if axis is None and array.ndim != 1:
+        raise TypeError(f"take from {array.ndim} dimensions needs an axis")
+    axis = axis_of(axis or 0, array.ndim)
+    return ops.index_select(array, _wrapped(_positions(array, index), array.shape[axis]), axis=axis)
+
+
+def take_along_axis(array: Array, index: Array, /, *, axis: int = -1) -> Array:
+    """For each place of `index`, the element at that position along the axis. Errors: as take."""
+    axis = axis_of(axis, array.ndim)
+    if array.ndim == 1:
+        return take(array, index, axis=0)
+    return ops.gather(array, _wrapped(_positions(array, index), array.shape[axis]), axis=axis)
+
+
+def take_chosen(view: Array, chosen: typing.Sequence[tuple[int, typing.Any]]) -> Array:
+    """view[.., positions, ..] with positions in neighbouring dimensions."""
+    first = chosen[0][0]
+    if [d for d, _ in chosen] != list(range(first, first + len(chosen))):
+        raise ValueError("index arrays have to stand side by side")
+    merged = view.reshape(*view.shape[:first], math.prod(view.shape[first:first + len(chosen)]), *view.shape[first + len(chosen):])
+    total: typing.Any = None
+    for dimension, given in chosen:
+        index = _wrapped(_positions(view, given), view.shape[dimension])
+        total = index if total is None else total * view.shape[dimension] + index
+    out = ops.index_select(merged, total.reshape(-1), axis=first)
+    return out.reshape(*view.shape[:first], *total.shape, *view.shape[first + len(chosen):])
+
+
+def write(array: Array, key, value) -> None:
+    """array[key] = value."""
+    mask = asarray(key, device=array.device) if isinstance(key, numpy.ndarray) and key.dtype == bool else key
+    if isinstance(mask, Array) and mask.dtype.name == "bool":
+        _write_masked(array, mask, value)
+        return
+    selection = _index.select(array, key)
+    if selection.chosen:
+        raise ValueError("positions by integer arrays cannot be written to; xpud.where makes a new array")
+    target = array._as(*selection[:3])
+    if isinstance(value, (Array, bool, int, float)):
+        source = value if not isinstance(value, Array) or value.device == array.device else value.to_device(array.device)
+    else:
+        source = asarray(value, device=array.device)
+    if isinstance(source, Array):
+        ops._copy_from(source, out=target)
+    else:
+        ops.fill(source, out=target, compute=array.dtype)
+
+
+def _write_masked(array: Array, mask: Array, value) -> None:
+    if mask.shape != array.shape[:mask.ndim]:
+        raise IndexError(f"a mask of shape {mask.shape} for an array of shape {array.shape}")
+    if isinstance(value, Array) and value.ndim:
+        raise ValueError("by a mask only one value can be written; xpud.where takes arrays")
+    aligned = mask.reshape(*mask.shape, *[1] * (array.ndim - mask.ndim))
+    ops.masked_fill(array, aligned, value, out=array)
+
+
+# ---- elementwise, where the table's order of operands is not the field's
+
+
+def where(condition: Array, a, b, /, *, out: Array | None = None) -> Array:
+    """a where the condition holds (is not 0), b elsewhere; arrays or numbers, which broadcast. The result has their common type."""
+    condition = condition if condition.dtype.name == "bool" else ops.ne(condition, 0)
+    return getattr(ops, "where")(condition, a, b, out=out)
+
+
+def clip(array: Array, /, min=None, max=None, *, out: Array | None = None) -> Array:
+    """Not below min and not above max: arrays, numbers, or None for no bound."""
+    if min is None and max is None:
+        return array.copy()
+    if max is None:
+        return ops.clamp_min(array, min, out=out)
+    return ops.clamp_max(array, max, out=out) if min is None else ops.clamp(array, min, max, out=out)
+
+
+def positive(array: Array, /) -> Array:
+    """A copy."""
+    return +array
+
+
+def square(array: Array, /, *, out: Array | None = None) -> Array:
+    """x * x."""
+    return ops.mul(array, array, out=out)
+
+
+def isfinite(array: Array, /) -> Array:
+    """Whether each element is neither infinite nor NaN: bool."""
+    return ops.logical_not(ops.logical_or(ops.isnan(array), ops.isinf(array)))
+
+
+# ---- reductions with another result than the table's
+
+
+def var(array: Array, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False) -> Array:
+    """The mean squared deviation; the divisor is the count less `correction`."""
+    return getattr(ops, "var")(array, axis, keepdims=keepdims, attribute=correction)
+
+
+def std(array: Array, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False) -> Array:
+    """The root of var."""
+    return ops.sqrt(var(array, axis=axis, correction=correction, keepdims=keepdims))
+
+
+def vector_norm(array: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
+    """The root of the sum of squares."""
+    return ops.linalg_vector_norm(array, axis, keepdims=keepdims)
+
+
+# ---- products of matrices
+
+
+def matmul(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
+    """a @ b: matrices in the last two dimensions, the others broadcast; one dimension is a row in `a`, a column in `b`. Floating types.
+
+    ValueError: the shapes do not fit. TypeError: two types, or no floating ones.
+    """
+    if not isinstance(a, Array) or not isinstance(b, Array):
+        raise TypeError("matmul takes xpud arrays; xpud.asarray makes them")
+    if a.ndim == 0 or b.ndim == 0:
+        raise ValueError("matmul takes arrays with dimensions; * multiplies by a number")
+    row, column = a.ndim == 1, b.ndim == 1
+    left, right = (expand_dims(a, 0) if row else a), (expand_dims(b, 1) if column else b)
+    if left.shape[-1] != right.shape[-2]:
+        raise ValueError(f"arrays of shapes {a.shape} and {b.shape} do not multiply as matrices")
+    if out is not None and (row or column or left.ndim != right.ndim or left.ndim > 3):
+        raise ValueError("matmul writes to `out` for matrices, and for as many of them in one dimension")
+    made = ops.mm(left, right, out=out) if left.ndim == right.ndim == 2 else _batched(left, right, out)
+    if row:
+        made = squeeze(made, -2)
+    return squeeze(made, -1) if column else made
+
+
+def _batched(a: Array, b: Array, out: Array | None) -> Array:
+    if b.ndim == 2:  # one matrix for all: the rows of all as one
+        return ops.mm(a.reshape(math.prod(a.shape[:-1]), a.shape[-1]), b).reshape(*a.shape[:-1], b.shape[-1])
+    batch = numpy.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    count = math.prod(batch)
+    left = broadcast_to(a, (*batch, *a.shape[-2:])).reshape(count, *a.shape[-2:])
+    right = broadcast_to(b, (*batch, *b.shape[-2:])).reshape(count, *b.shape[-2:])
+    made = ops.mm(left, right, out=out)
+    return made.reshape(*batch, *made.shape[-2:]) if len(batch) != 1 else made
+
+
+def linear(x: Array, weight: Array, bias: Array | None = None, /, *, activation: str | None = None) -> Array:
+    """activation(x weight' + bias): x [.., K], weight [N, K], bias [N]; [.., N]. activation: "relu", "gelu", "gelu_tanh" or None.
+
+    ValueError: the shapes do not fit. TypeError: two types, or no floating ones.
+    """
+    if weight.ndim != 2 or x.ndim == 0 or x.shape[-1] != weight.shape[1] or (bias is not None and bias.shape != weight.shape[:1]):
+        raise ValueError(f"linear of {x.shape} with weight {weight.shape} and bias {None if bias is None else bias.shape}")
+    rows = x if x.ndim == 2 else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+    made = ops.mm(rows, weight.T, bias, activation=activation)
+    return made if x.ndim == 2 else made.reshape(*x.shape[:-1], weight.shape[0])
+
+
+# ---- layers
+
+
+def softmax(x: Array, /, *, axis: int = -1, out: Array | None = None) -> Array:
+    """exp(x), divided by its sum along the axis. Floating types."""
+    return ops._softmax(x, axis=axis, out=out)
+
+
+def log_softmax(x: Array, /, *, axis: int = -1, out: Array | None = None) -> Array:
+    """The logarithm of softmax."""
+    return ops._log_softmax(x, axis=axis, out=out)
+
+
+def layer_norm(x: Array, weight: Array | None = None, bias: Array | None = None, /, *, eps: float = 1e-5) -> Array:
+    """(x - mean) / sqrt(variance + eps) * weight + bias over the last axis; weight and bias [N] of the same type. Floating types."""
+    return ops.native_layer_norm(x, weight, bias, eps=eps)[0]
+
+
+def embedding(weight: Array, index, /) -> Array:
+    """Rows of weight [V, D] by positions of int32 or int64 and any shape S: [*S, D]. IndexError: out of range, at the next wait."""
+    return ops.embedding(weight, _positions(weight, index))
+
+
+def scaled_dot_product_attention(query: Array, key: Array, value: Array, /, mask: Array | None = None, *, is_causal: bool = False,
+                                 scale: float | None = None) -> Array:
+    """softmax(scale query key' + mask) value, of query [B,H,S,D], key [B,G,T,D] and value [B,G,T,E]: [B,H,S,E]. G divides H.
+
+    mask: broadcasts to [B,H,S,T]; bool (True attends) or of the query's type (added). scale: 1 / sqrt(D). is_causal: a query attends to no
+    later key. Floating types. A query that may attend to no key gives 0.
+    """
+    return ops._scaled_dot_product_fused_attention_overrideable(query, key, value, mask, scale=scale, is_causal=is_causal)[0]
+
+
+def gelu(x: Array, /, *, approximate: str = "none", out: Array | None = None) -> Array:
+    """x/2 (1 + erf(x / sqrt 2)); approximate="tanh": Hendrycks and Gimpel's."""
+    if approximate not in ("none", "tanh"):
+        raise ValueError(f"approximate is 'none' or 'tanh', not {approximate!r}")
+    return (ops.gelu_tanh if approximate == "tanh" else getattr(ops, "gelu"))(x, out=out)
+
+
+def nll_loss(logp: Array, target: Array, /, weight: Array | None = None, *, reduction: str = "mean", ignore_index: int = -100) -> Array:
+    """Negative log likelihood of log_softmax's [N, C] for targets [N]: [] ("mean", "sum") or [N] ("none")."""
+    return ops.nll_loss_forward(logp, target, weight, reduction=reduction, ignore_index=ignore_index)[0]

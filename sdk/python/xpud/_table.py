@@ -1,0 +1,78 @@
+"""The op table as functions: each row that libxpud was built with, whatever its family has of them. What is here is all that the table
+does not say; an op of a known family needs nothing here, and appears under its name."""
+
+from __future__ import annotations
+
+import re
+import typing
+
+from . import _xpud
+
+ROWS: list[dict] = _xpud.rows()
+BY_NAME: dict[str, dict] = {name: row for row in ROWS for name in row["names"]}
+
+# Of the last inputs of elementwise ops, where callers leave them out: ATen's.
+DEFAULTS = {
+    "add": (1,), "sub": (1,), "rsub": (1,), "addcmul": (1,), "addcdiv": (1,), "leaky_relu": (0.01,), "elu": (1.0, 1.0, 1.0), "softplus": (1.0, 20.0),
+}
+# The array API standard's names beside ATen's.
+STANDARD = {
+    "sub": "subtract", "mul": "multiply", "div": "divide", "neg": "negative", "sgn": "sign", "eq": "equal", "ne": "not_equal", "lt": "less",
+    "le": "less_equal", "gt": "greater", "ge": "greater_equal", "bitwise_not": "bitwise_invert", "amax": "max", "amin": "min",
+}
+_NOTES = {
+    "promote": "The result has the inputs' common type.",
+    "float": "Integers and bool give float32; other results have the inputs' common type.",
+    "bool": "The result is bool.",
+    "same": "The result has the type of the first array.",
+    "any": "The type is that of `out`, which is needed.",
+    "sum": "Integers and bool give int64, unless dtype= says otherwise.",
+    "index": "The result is int64.",
+}
+
+
+def _types_text(row: dict) -> str:
+    return ", ".join(each.name for each in row["dtypes"])
+
+
+def signature(row: dict) -> tuple[str, str]:
+    """Of an elementwise op or a reduction: its parameters, and those before the / alone, in the table's letters."""
+    if row["family"] == "reduce":
+        return "a, /, axis=None, *, keepdims=False, dtype=None" + (", attribute=None" if "b" in _letters(row) else ""), "a"
+    defaults = DEFAULTS.get(row["names"][0], ())
+    letters = "abcdefgh"[:row["inputs"]]
+    words = [letter if (back := row["inputs"] - i) > len(defaults) else f"{letter}={defaults[-back]}" for i, letter in enumerate(letters)]
+    return ", ".join(words) + ", /, *, out=None", ", ".join(letters)
+
+
+def _letters(row: dict) -> set[str]:
+    return set(re.findall(r"\b[a-h]\b", row["formula"]))
+
+
+def _document(row: dict) -> str:
+    head = f"{row['names'][0]}({signature(row)[0]})\n\n"
+    if row["family"] == "map":
+        body = f"{row['formula']}, for each element. Arrays broadcast as NumPy's; numbers take their type from the arrays."
+    else:
+        body = f"Over `axis` (a number, a tuple, None: all); initial | step | merge | finish: {row['formula']}."
+    return f"{head}{body}\n{_NOTES.get(row['types'], '')}\n\nTypes: {_types_text(row)}.\n" \
+           "TypeError: other types. ValueError: shapes that do not broadcast, arrays of different devices."
+
+
+def exported(taken: typing.Container[str]) -> dict[str, dict]:
+    """The package's functions that are ops: elementwise ones and reductions, by ATen's names and the standard's, but for those `taken`."""
+    names = {}
+    for row in ROWS:
+        if row["op"] is None or row["types"] == "any":
+            continue
+        for name in row["names"]:
+            for each in (name, STANDARD.get(name, name)):
+                if not each.startswith("_") and each not in taken:
+                    names.setdefault(each, row)
+    return names
+
+
+def describe() -> None:
+    for row in ROWS:
+        if row["op"] is not None:
+            row["op"]._describe(_document(row), DEFAULTS.get(row["names"][0], ()))
