@@ -162,6 +162,12 @@ def install(log: Log) -> None:
         log.must(consumer / "package_user", env=env | {"XPUD_DAEMON": str(prefix / "bin/xpud")})
 
 
+def package(log: Log) -> Tally:
+    """Builds the packages, and installs, upgrades and purges them in a bare Debian of its own."""
+    print("    " + "\n    ".join(log.must("tools/package").strip().splitlines()[-5:]), flush=True)
+    return unittests(log, "tests/package")
+
+
 def torch(log: Log) -> Tally:
     with own_daemon() as env:
         return unittests(log, "sdk/torch/tests", env)
@@ -245,6 +251,7 @@ STAGES = [
     Stage("fuzz", "libFuzzer for a minute a target, and planted faults to be found", fuzz, ("setup",)),
     Stage("links", "libxpud needs neither LLVM nor Level Zero", links, ("setup",)),
     Stage("install", "install rules; a program built with find_package(xpud)", install, ("setup",)),
+    Stage("package", "Debian packages in a bare Debian with systemd: installed, used, upgraded, purged", package, ("setup",), full=True),
     Stage("torch", "the PyTorch package against CPU", torch, ("setup",)),
     Stage("e2e", "real processes: daemon, clients, faults", e2e, ("setup", "build")),
     Stage("validation", "the same under Level Zero's validation layer", validation, ("setup", "build")),
