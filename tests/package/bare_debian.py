@@ -105,6 +105,11 @@ class BareDebian:
             raise AssertionError(f"{' '.join(map(str, command))}: exit status {done.returncode}\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
         return done
 
+    def processes(self, user: str) -> dict[str, str]:
+        """Programs by pid."""
+        listed = self.run("sh", "-c", f"find /proc -maxdepth 1 -name '[0-9]*' -user {user} -exec sh -c 'echo $(basename $1) $(readlink $1/exe)' sh {{}} ';'").stdout
+        return dict(line.split(maxsplit=1) for line in listed.splitlines() if " " in line)
+
     def close(self) -> None:
         os.kill(self._first, signal.SIGKILL)
         self._outer.wait()

@@ -96,7 +96,7 @@ class Packages(unittest.TestCase):
         refused = self.compute("bob")
         self.assertEqual(refused.returncode, 1)
         self.assertIn("PERMISSION_DENIED", refused.stderr)
-        self.assertEqual(self.machine.run("pgrep", "-u", "bob", check=False).stdout, "")
+        self.assertEqual(self.machine.processes("bob"), {})
 
     def test_the_control_socket_is_roots_and_the_daemons(self):
         self.assertIn("cpu", self.machine.run("xpuctl", "devices").stdout)

@@ -163,8 +163,9 @@ def install(log: Log) -> None:
 
 
 def package(log: Log) -> Tally:
-    """Builds the packages, and installs, upgrades and purges them in a bare Debian of its own."""
-    print("    " + "\n    ".join(log.must("tools/package").strip().splitlines()[-5:]), flush=True)
+    """Builds the packages and the wheel, and installs, uses and removes them in a bare Debian of its own."""
+    made = [line for kind in ((), ("--wheel",)) for line in log.must("tools/package", *kind).splitlines() if "installed" in line]
+    print("    " + "\n    ".join(made), flush=True)
     return unittests(log, "tests/package")
 
 
@@ -251,7 +252,7 @@ STAGES = [
     Stage("fuzz", "libFuzzer for a minute a target, and planted faults to be found", fuzz, ("setup",)),
     Stage("links", "libxpud needs neither LLVM nor Level Zero", links, ("setup",)),
     Stage("install", "install rules; a program built with find_package(xpud)", install, ("setup",)),
-    Stage("package", "Debian packages in a bare Debian with systemd: installed, used, upgraded, purged", package, ("setup",), full=True),
+    Stage("package", "Debian packages and the wheel, in a bare Debian with systemd: installed, used, upgraded, purged", package, ("setup",), full=True),
     Stage("torch", "the PyTorch package against CPU", torch, ("setup",)),
     Stage("e2e", "real processes: daemon, clients, faults", e2e, ("setup", "build")),
     Stage("validation", "the same under Level Zero's validation layer", validation, ("setup", "build")),
