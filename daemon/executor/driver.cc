@@ -25,8 +25,7 @@ absl::StatusOr<std::string> OwnDriverLibrary(const DriverOptions& options) {
   if (!options.driver_library.empty()) return options.driver_library;
   std::error_code error;
   const auto binary = std::filesystem::canonical("/proc/self/exe", error);
-  for (const char* relative :
-       {"../lib/libze_xpud.so", "libze_xpud.so", "../lib/x86_64-linux-gnu/libze_xpud.so"}) {
+  for (const char* relative : {"../lib/xpud/libze_xpud.so", "../lib/libze_xpud.so", "libze_xpud.so"}) {
     const auto path = std::filesystem::weakly_canonical(binary.parent_path() / relative, error);
     if (std::filesystem::exists(path, error)) return path.string();
   }

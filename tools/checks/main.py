@@ -17,7 +17,7 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.list:
         for stage in stages.STAGES:
-            print(f"{stage.name:<12} {stage.what}")
+            print(f"{stage.name:<12} {stage.what}{' (with --full, or by name)' if stage.full else ''}")
         return 0
     unknown = set(arguments.stage) - {stage.name for stage in stages.STAGES}
     if unknown:
@@ -26,7 +26,7 @@ def main() -> int:
         os.environ["XPUD_TEST_FULL"] = "1"
     # A shell ignores Ctrl-C for what it runs in the background, children inherit that, and tests of Ctrl-C would fail.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    chosen = [stage for stage in stages.STAGES if not arguments.stage or stage.name in arguments.stage]
+    chosen = [stage for stage in stages.STAGES if stage.name in arguments.stage or (not arguments.stage and (arguments.full or not stage.full))]
     return 1 if runner.run_stages(chosen).failed else 0
 
 

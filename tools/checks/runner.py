@@ -78,6 +78,7 @@ class Stage:
     what: str  # one line for --list
     body: Callable[[Log], Tally | None]
     needs: tuple[str, ...] = ()  # stages without which this one cannot run
+    full: bool = False  # only with --full, or by name
 
 
 def run_stages(stages: list[Stage]) -> Tally:

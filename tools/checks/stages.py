@@ -170,6 +170,13 @@ def python(log: Log) -> Tally:
         return unittests(log, "sdk/python/tests", env | {"PYTHONPATH": str(RELEASE / "lib")})
 
 
+def package(log: Log) -> Tally:
+    """Builds the packages and the wheel, and installs, uses and removes them in a bare Debian of its own."""
+    made = [line for kind in ((), ("--wheel",)) for line in log.must("tools/package", *kind).splitlines() if "installed" in line]
+    print("    " + "\n    ".join(made), flush=True)
+    return unittests(log, "tests/package")
+
+
 def torch(log: Log) -> Tally:
     with own_daemon() as env:
         return unittests(log, "sdk/torch/tests", env)
@@ -259,6 +266,7 @@ STAGES = [
     Stage("links", "libxpud is small and needs neither LLVM nor Level Zero nor gRPC", links, ("setup",)),
     Stage("install", "install rules; programs built with find_package(xpud) and with pkg-config", install, ("setup",)),
     Stage("python", "the Python client without torch, and its wheel", python, ("setup",)),
+    Stage("package", "Debian packages and the wheel, in a bare Debian with systemd: installed, used, upgraded, purged", package, ("setup",), full=True),
     Stage("torch", "the PyTorch package against CPU", torch, ("setup",)),
     Stage("e2e", "real processes: daemon, clients, faults", e2e, ("setup", "build")),
     Stage("validation", "the same under Level Zero's validation layer", validation, ("setup", "build")),

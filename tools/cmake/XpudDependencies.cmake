@@ -35,7 +35,7 @@ target_compile_definitions(xpud_llvm INTERFACE __STDC_CONSTANT_MACROS __STDC_FOR
 target_link_libraries(xpud_llvm INTERFACE ${XPUD_LLVM})
 
 # ---- oneDNN 3.2 for GNU OpenMP (kernels/library): PyPI onednn-cpu-gomp and onednn-devel-cpu-gomp, which tools/setup puts into .venv.
-# Binaries find it by their run path: it is copied to build/<preset>/lib, and installed.
+# Binaries find it by their run path: it is copied to build/<preset>/lib, and installed as the daemon's own.
 set(XPUD_ONEDNN_ROOT ${CMAKE_SOURCE_DIR}/.venv CACHE PATH "prefix that holds oneDNN's include and lib")
 find_path(XPUD_ONEDNN_INCLUDE oneapi/dnnl/dnnl.hpp PATHS ${XPUD_ONEDNN_ROOT}/include NO_DEFAULT_PATH REQUIRED)
 find_file(XPUD_ONEDNN_LIBRARY libdnnl.so.3 PATHS ${XPUD_ONEDNN_ROOT}/lib NO_DEFAULT_PATH REQUIRED)
@@ -51,4 +51,4 @@ target_include_directories(xpud_onednn SYSTEM INTERFACE ${XPUD_ONEDNN_INCLUDE})
 add_library(xpud_onednn_shared SHARED IMPORTED GLOBAL)
 set_target_properties(xpud_onednn_shared PROPERTIES IMPORTED_LOCATION ${onednn_copy} IMPORTED_SONAME libdnnl.so.3)
 target_link_libraries(xpud_onednn INTERFACE xpud_onednn_shared ${XPUD_GOMP})
-install(FILES ${XPUD_ONEDNN_LIBRARY} DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(FILES ${XPUD_ONEDNN_LIBRARY} DESTINATION ${XPUD_PRIVATE_LIBDIR})

@@ -9,7 +9,9 @@ set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
 set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
 include(GNUInstallDirs)
-set(CMAKE_INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
+set(XPUD_PRIVATE_LIBDIR lib/xpud)  # below the prefix: libraries that are the daemon's alone
+set(XPUD_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}" CACHE STRING "where installed binaries look for libraries")
+set(CMAKE_INSTALL_RPATH "${XPUD_RPATH}")
 
 set(XPUD_SANITIZE "" CACHE STRING "sanitizers, as -fsanitize= takes them; empty for none")
 add_compile_definitions(XPUD_VERSION="${PROJECT_VERSION}")

@@ -1,0 +1,146 @@
+"""The Debian packages, in a bare Debian with systemd: `tools/package` built them."""
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+from bare_debian import ROOT, BareDebian
+
+PACKAGES = ROOT / "build/package"
+NEXT = "+next"  # after the version, in that of the packages to upgrade to
+
+
+def built(name: str) -> pathlib.Path:
+    found = [path for path in PACKAGES.glob(f"{name}_*.deb")]
+    if len(found) != 1:
+        raise AssertionError(f"{len(found)} packages {name} in {PACKAGES}: run tools/package")
+    return found[0]
+
+
+def make_next(package: pathlib.Path, folder: pathlib.Path) -> None:
+    """The same package, as if it had been built for the next version."""
+    tree = folder / "tree"
+    subprocess.run(["dpkg-deb", "-R", package, tree], check=True)
+    control = tree / "DEBIAN/control"
+    version = re.search(r"^Version: (.*)$", control.read_text(), re.M)[1]
+    control.write_text(control.read_text().replace(f"Version: {version}", f"Version: {version}{NEXT}").replace(f"(= {version})", f"(= {version}{NEXT})"))
+    subprocess.run(["dpkg-deb", "--root-owner-group", "-Zgzip", "-z1", "-b", tree, folder], check=True, stdout=subprocess.DEVNULL)
+    shutil.rmtree(tree)
+
+
+def setUpModule():
+    """What machines see in /packages: the packages, newer ones in /packages/next, and a program that was built with libxpud-dev."""
+    global shared
+    if os.geteuid() != 0:
+        raise unittest.SkipTest("a machine of its own takes root")
+    shared = pathlib.Path(tempfile.mkdtemp(prefix="xpud-package-"))
+    shared.chmod(0o755)
+    unittest.addModuleCleanup(shutil.rmtree, shared)
+    (shared / "next").mkdir()
+    for name in ("xpud", "xpud-ctl", "xpud-gateway", "libxpud0"):
+        shutil.copy(built(name), shared)
+        make_next(built(name), shared / "next")
+    prefix = shared / "developer"
+    for name in ("libxpud0", "libxpud-dev"):
+        subprocess.run(["dpkg-deb", "-x", built(name), prefix], check=True)
+    build = shared / "build"
+    for command in (["-G", "Ninja", "-S", ROOT / "tests/package", "-B", build, f"-DCMAKE_PREFIX_PATH={prefix}/usr", "-DCMAKE_CXX_COMPILER=clang++-22"],
+                    ["--build", build]):
+        subprocess.run(["cmake", *command], check=True, stdout=subprocess.DEVNULL)
+    shutil.copy(build / "package_user", shared)
+
+
+class Packages(unittest.TestCase):
+    """alice is in the group xpud, bob is not."""
+
+    def setUp(self):
+        self.machine = BareDebian(shared)
+        self.addCleanup(self.machine.close)
+        self.before = self.what_there_is()
+        self.install("xpud", "xpud-ctl", "xpud-gateway", "libxpud0")
+        for user in ("alice", "bob"):
+            self.machine.run("useradd", "--create-home", user)
+        self.machine.run("adduser", "alice", "xpud")
+
+    def install(self, *names: str, folder: str = "/packages") -> None:
+        files = " ".join(f"{folder}/{name}_*.deb" for name in names)
+        self.machine.run("sh", "-c", f"apt-get -q install -y --no-install-recommends {files}")
+
+    def compute(self, user: str, *environment: str) -> subprocess.CompletedProcess:
+        """Doubles three numbers: exit status 0 where that is right."""
+        return self.machine.run("env", *environment, "/packages/package_user", user=user, check=False)
+
+    def property(self, unit: str, name: str) -> str:
+        return self.machine.run("systemctl", "show", "--value", "-p", name, unit).stdout.strip()
+
+    def what_there_is(self) -> list[str]:
+        """Every file, user and group, without what the package system keeps of packages that were there once."""
+        kept = r"/(proc|sys|dev|tmp|packages)(/|$)|/run/(adduser|systemd|log|lock|utmp)|/var/(log|cache/(apt|debconf|ldconfig)|lib/(apt|dpkg|systemd))/|/etc/(passwd|group|shadow|gshadow|subuid|subgid)-$|__pycache__"
+        found = self.machine.run("find", "/", "/run", "-xdev").stdout.splitlines()
+        names = self.machine.run("cut", "-d:", "-f1", "/etc/passwd", "/etc/group").stdout.splitlines()
+        return sorted({path for path in found if not re.match(kept, path)}) + sorted(names)
+
+    def test_the_daemon_runs_and_is_the_user_xpud(self):
+        self.assertEqual(self.property("xpud.service", "ActiveState"), "active")
+        self.assertEqual(self.property("xpud.service", "UnitFileState"), "enabled")
+        self.assertEqual(self.machine.run("stat", "-c", "%U", f"/proc/{self.property('xpud.service', 'MainPID')}").stdout, "xpud\n")
+        self.assertIn("confined landlock=on", self.machine.run("journalctl", "-u", "xpud").stdout)
+        self.assertEqual(self.machine.run("journalctl", "-q", "-u", "xpud", "-p", "warning").stdout, "")
+
+    def test_who_is_in_the_group_computes_and_who_is_not_is_told(self):
+        self.assertEqual(self.compute("alice").returncode, 0)
+        refused = self.compute("bob")
+        self.assertEqual(refused.returncode, 1)
+        self.assertIn("PERMISSION_DENIED", refused.stderr)
+        self.assertEqual(self.machine.processes("bob"), {})
+
+    def test_the_control_socket_is_roots_and_the_daemons(self):
+        self.assertIn("cpu", self.machine.run("xpuctl", "devices").stdout)
+        self.assertNotEqual(self.machine.run("xpuctl", "devices", user="alice", check=False).returncode, 0)
+
+    def test_no_other_program_loads_the_daemons_libraries(self):
+        self.assertNotRegex(self.machine.run("ldconfig", "-p").stdout, "libze_xpud|libdnnl")
+        wanted = self.machine.run("ldd", "/usr/bin/xpud").stdout
+        self.assertIn("/usr/bin/../lib/xpud/libdnnl.so.3", wanted)
+        self.assertNotIn("LLVM", wanted)
+
+    def test_an_upgrade_restarts_the_daemon_and_keeps_what_the_administrator_wrote(self):
+        earlier = self.property("xpud.service", "MainPID")
+        self.machine.run("sh", "-c", "echo '# ours' >> /etc/xpud/gateway.env")
+        self.install("xpud", "xpud-ctl", "xpud-gateway", "libxpud0", folder="/packages/next")
+        self.assertRegex(self.machine.run("dpkg-query", "-W", "-f", "${Version}", "xpud").stdout, re.escape(NEXT) + "$")
+        self.assertEqual(self.property("xpud.service", "ActiveState"), "active")
+        self.assertNotEqual(self.property("xpud.service", "MainPID"), earlier)
+        self.assertIn("# ours", self.machine.run("cat", "/etc/xpud/gateway.env").stdout)
+        self.assertEqual(self.compute("alice").returncode, 0)
+
+    def test_the_gateway_is_off_until_it_is_enabled_and_then_serves_whoever_has_the_token(self):
+        self.assertEqual(self.property("xpud-gateway.service", "ActiveState"), "inactive")
+        self.assertEqual(self.property("xpud-gateway.service", "UnitFileState"), "disabled")
+        self.machine.run("sh", "-c", """
+            head -c 16 /dev/urandom | od -An -tx1 | tr -d ' \\n' > /etc/xpud/token && install -m 600 -o bob /etc/xpud/token /home/bob/token
+            chown xpud-gateway /etc/xpud/token && chmod 600 /etc/xpud/token
+            echo 'GATEWAY_OPTIONS=--token-file /etc/xpud/token --listen 127.0.0.1:27070' > /etc/xpud/gateway.env""")
+        self.machine.run("systemctl", "enable", "--now", "xpud-gateway")
+        self.machine.run("timeout", 20, "sh", "-c", "until journalctl -u xpud-gateway | grep -q 'serving version'; do sleep 0.1; done")
+        served = self.compute("bob", "XPUD_ADDRESS=127.0.0.1:27070", "XPUD_TOKEN_FILE=/home/bob/token")
+        self.assertEqual((served.returncode, served.stderr), (0, ""))
+        self.assertNotEqual(self.compute("bob", "XPUD_ADDRESS=127.0.0.1:27070").returncode, 0)
+
+    def test_a_purge_leaves_nothing(self):
+        self.assertEqual(self.compute("alice").returncode, 0)
+        self.assertTrue(set(self.what_there_is()) - set(self.before))
+        self.machine.run("apt-get", "-q", "purge", "-y", "xpud*", "libxpud*")
+        self.machine.run("apt-get", "-q", "autoremove", "--purge", "-y")
+        for user in ("alice", "bob"):
+            self.machine.run("userdel", "--remove", user)
+        after = self.what_there_is()
+        self.assertEqual((sorted(set(after) - set(self.before)), sorted(set(self.before) - set(after))), ([], []))
+
+
+if __name__ == "__main__":
+    unittest.main()
