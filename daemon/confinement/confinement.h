@@ -23,7 +23,7 @@ struct FilesOptions {
   bool keeps_signals = true;  // as Places
   // Stays readable, with what else lies in its folder: whoever changes it puts another file in its place.
   // With it, the machine's accounts, which it names. Empty: none.
-  std::string configuration;
+  std::string configuration = {};
 };
 
 // "on", "log", "off".
