@@ -220,6 +220,12 @@ def remote(log: Log) -> Tally:
                 return tally + unittests(log, "sdk/torch/tests", gateway.environment, ("test_device.py", "test_models.py"))
 
 
+def network(log: Log) -> Tally:
+    """Clients in another network namespace, with delays, losses and cuts between; the longest with --full."""
+    configure_and_build(log, "release", "delay_line", "xpud_python", "xpud", "xpuctl", "ze_xpud", "xpud-connect", "xpud-gateway")
+    return unittests(log, "tests/network")
+
+
 def inject(log: Log) -> Tally:
     """Level Zero's calls fail in turn: every 25th, and with --full every one."""
     return ctest(log, "dev", "-L", "inject")
@@ -273,6 +279,7 @@ STAGES = [
     Stage("asynchronous", "real processes, with the CPU device treated as a GPU is", asynchronous, ("build",)),
     Stage("remote", "the same and PyTorch, over the network: xpud-connect and xpud-gateway", remote, ("setup", "build")),
     Stage("executor", "the same and PyTorch, with the device in a process of its own", executor, ("setup", "build")),
+    Stage("network", "clients behind a network with delays, losses and cuts", network, ("setup",)),
     Stage("inject", "the Nth call of Level Zero fails: an error or right results, and the next client is served", inject, ("build",)),
     Stage("soak", "clients join, compute, leave and die, and nothing of them stays", soak, ("setup",)),
     Stage("isolation", "hostile clients beside an innocent one", isolation, ("setup",)),

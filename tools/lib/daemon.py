@@ -71,13 +71,14 @@ class Daemon:
 class Gateway:
     """An xpud-gateway before a Daemon, on a port of its own choice."""
 
-    def __init__(self, binaries: pathlib.Path, daemon: Daemon, folder: pathlib.Path):
+    def __init__(self, binaries: pathlib.Path, daemon: Daemon, folder: pathlib.Path, address: str = "127.0.0.1", within: list[str] = ()):
+        """`within`: a command that runs it in another network namespace, which has the address."""
         token = folder / "token"
         token.touch(mode=0o600)
         token.write_text(secrets.token_hex(16))
         ready, ready_child = os.pipe()
         with (folder / "gateway.log").open("wb") as out:
-            self._process = subprocess.Popen([binaries / "xpud-gateway", "--listen", "127.0.0.1:0", "--socket", daemon.address, "--token-file", token,
+            self._process = subprocess.Popen([*within, binaries / "xpud-gateway", "--listen", f"{address}:0", "--socket", daemon.address, "--token-file", token,
                                               "--ready-fd", str(ready_child)], stdin=subprocess.DEVNULL, stdout=out, stderr=out, pass_fds=[ready_child])
         os.close(ready_child)
         with os.fdopen(ready) as pipe:
@@ -85,7 +86,7 @@ class Gateway:
         if not port:
             raise RuntimeError(f"the gateway did not start:\n{(folder / 'gateway.log').read_text()[-2000:]}")
         # What a client needs to come in.
-        self.environment = {"XPUD_ADDRESS": f"127.0.0.1:{port}", "XPUD_TOKEN_FILE": str(token)}
+        self.environment = {"XPUD_ADDRESS": f"{address}:{port}", "XPUD_TOKEN_FILE": str(token)}
 
     def close(self) -> None:
         self._process.terminate()

@@ -1,0 +1,98 @@
+// delay_line NAME NAME DELAY_US LOSS_PERCENT: a network between two TUN devices of these names, which it makes:
+// each packet arrives so much later at the other one, or, by chance, not at all. What netem does, on kernels that
+// do not have it. Says "ready" when the devices are there; ends with its standard input. Needs root.
+#include <fcntl.h>
+#include <linux/if.h>
+#include <linux/if_tun.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <random>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr size_t kMostPacketBytes = 1 << 16;
+constexpr size_t kMostQueued = 20'000;  // packets; those beyond are lost, as in a router
+
+int OpenTun(const char* name) {
+  const int tun = open("/dev/net/tun", O_RDWR | O_CLOEXEC | O_NONBLOCK);
+  ifreq request = {};
+  request.ifr_flags = IFF_TUN | IFF_NO_PI;
+  std::strncpy(request.ifr_name, name, IFNAMSIZ - 1);
+  if (tun < 0 || ioctl(tun, TUNSETIFF, &request) != 0) {
+    std::perror(name);
+    std::exit(1);
+  }
+  return tun;
+}
+
+struct Direction {
+  int from, to;
+  Clock::duration delay;
+  double loss;
+  unsigned seed;
+
+  void Run() const {
+    prctl(PR_SET_TIMERSLACK, 1);
+    std::deque<std::pair<Clock::time_point, std::vector<char>>> under_way;
+    std::minstd_rand random(seed);
+    std::uniform_real_distribution<double> chance(0, 1);
+    std::vector<char> packet(kMostPacketBytes);
+    while (true) {
+      Await(under_way.empty() ? Clock::time_point::max() : under_way.front().first);
+      for (ssize_t bytes; (bytes = read(from, packet.data(), packet.size())) > 0;) {
+        if (chance(random) < loss || under_way.size() >= kMostQueued) continue;
+        under_way.emplace_back(Clock::now() + delay, std::vector<char>(packet.data(), packet.data() + bytes));
+      }
+      for (; !under_way.empty() && under_way.front().first <= Clock::now(); under_way.pop_front()) {
+        const std::vector<char>& due = under_way.front().second;
+        // What the other device cannot take is lost.
+        if (write(to, due.data(), due.size()) < 0) continue;
+      }
+    }
+  }
+
+ private:
+  // Until a packet arrives or the time has come.
+  void Await(Clock::time_point due) const {
+    pollfd arrives = {from, POLLIN, 0};
+    if (due == Clock::time_point::max()) {
+      poll(&arrives, 1, -1);
+      return;
+    }
+    const auto rest = std::chrono::duration_cast<std::chrono::nanoseconds>(due - Clock::now()).count();
+    if (rest <= 0) return;
+    const timespec timeout = {rest / 1'000'000'000, rest % 1'000'000'000};
+    ppoll(&arrives, 1, &timeout, nullptr);
+  }
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 5) {
+    std::fprintf(stderr, "usage: delay_line NAME NAME DELAY_US LOSS_PERCENT\n");
+    return 2;
+  }
+  const int a = OpenTun(argv[1]), b = OpenTun(argv[2]);
+  const std::chrono::microseconds delay(std::atol(argv[3]));
+  const double loss = std::atof(argv[4]) / 100;
+  std::thread([&] { Direction{a, b, delay, loss, 1}.Run(); }).detach();
+  std::thread([&] { Direction{b, a, delay, loss, 2}.Run(); }).detach();
+  std::puts("ready");
+  std::fflush(stdout);
+  char byte;
+  while (read(0, &byte, 1) > 0) continue;
+  std::_Exit(0);
+}
