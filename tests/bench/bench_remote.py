@@ -1,6 +1,7 @@
 """What a network between client and daemon costs: the same work over shared memory and over xpud-gateway on loopback, in turns; copies
 also beside a plain TCP connection."""
 
+import json
 import os
 import pathlib
 import socket
@@ -16,16 +17,17 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1] / "tools/lib"))
 
 from daemon import Daemon, Gateway  # noqa: E402
+from network import Network, why_not  # noqa: E402
 
 BYTES = 64 << 20
 ROUND_TRIPS, COMMANDS = 200, 20_000
 
 
 class Client:
-    """remote_client.py, which does one piece of work for each line that it reads."""
+    """remote_client.py, which does one piece of work for each line that it reads; `within`: a command that runs it elsewhere."""
 
-    def __init__(self, environment: dict[str, str]):
-        self._process = subprocess.Popen([sys.executable, HERE / "remote_client.py"], env=os.environ | environment, text=True,
+    def __init__(self, environment: dict[str, str], within: list[str] = ()):
+        self._process = subprocess.Popen([*within, sys.executable, HERE / "remote_client.py"], env=os.environ | environment, text=True,
                                          stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def run(self, work: str, amount: int) -> None:
@@ -81,6 +83,35 @@ def copies(remote: Client) -> None:
         rows.emit(f"{name} 64 MiB over the gateway", BYTES / times[name] / 1e9, "GB/s", "plain TCP", BYTES / times["tcp"] / 1e9, "ratio >= 0.8" if name == "upload" else "")
 
 
+def beside_a_bare_stream(gateway: Gateway) -> None:
+    """From C++, beside a gRPC stream that does nothing else."""
+    rows.begin_canary()
+    rows.canary()
+    costs = json.loads(subprocess.run([BINARIES / "remote_costs"], env=os.environ | gateway.environment, check=True, capture_output=True, text=True).stdout)
+    rows.canary()
+    rows.emit("no-op there and back", costs["trip_us"], "us", "a bare gRPC stream", costs["bare_trip_us"], "excess <= 15")
+    rows.emit("a command in a stream of them", 1 / costs["command_us"], "10^6/s", target="value >= 1")
+    rows.emit("upload 64 MiB, from C++", costs["gb_s"], "GB/s", "a bare gRPC stream", costs["bare_gb_s"])
+
+
+def far_away(daemon: Daemon, local: Client, folder: pathlib.Path, rtt_ms: float) -> None:
+    """MiniLM for one text behind a network."""
+    if why_not():
+        print(f"  (nothing behind a network: {why_not()})", flush=True)
+        return
+    network = Network(BINARIES, rtt_ms)
+    gateway = Gateway(BINARIES, daemon, folder, Network.THERE, network.within("there"))
+    remote = Client(gateway.environment, network.within("here"))
+    try:
+        times = compare(local, remote, "minilm", 1, 41)
+        rows.emit(f"MiniLM f32, 1 x 128 tokens, {rtt_ms} ms away", times[1] * 1e3, "ms", "over shared memory and one round trip", times[0] * 1e3 + rtt_ms,
+                  "ratio <= 1.05")
+    finally:
+        remote.close()
+        gateway.close()
+        network.close()
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory(prefix="xpud-bench-") as folder:
         daemon = Daemon(BINARIES, pathlib.Path(folder, "log"), "--device", "cpu")
@@ -94,6 +125,8 @@ def main() -> None:
             times = compare(local, remote, "minilm", 32, 7)
             rows.emit("MiniLM f32, 32 x 128 tokens", 32 / times[1], "sequences/s", "over shared memory", 32 / times[0], "ratio >= 0.95")
             copies(remote)
+            beside_a_bare_stream(gateway)
+            far_away(daemon, local, pathlib.Path(folder), 5)
         finally:
             local.close(), remote.close()
             gateway.close()
