@@ -64,10 +64,9 @@ class Top:
             self.await_text(pattern)
 
     def finish(self) -> int:
-        try:
-            return self.process.wait(10)
-        finally:
-            self.read(0.2)
+        wait_until(lambda: self.read(0.05) is not None and self.process.poll() is not None, 15)  # it waits while nobody reads
+        self.read(0.2)
+        return self.process.returncode
 
 
 class TopOnATerminal(DaemonTest):

@@ -51,7 +51,9 @@ absl::StatusOr<std::unique_ptr<Terminal>> Terminal::Take() {
 Terminal::~Terminal() {
   std::fputs(kLeave, stdout);
   std::fflush(stdout);
-  tcsetattr(STDIN_FILENO, TCSAFLUSH, &before_);
+  // Without waiting for what was written to be read, and without the keys that were pressed since.
+  tcflush(STDIN_FILENO, TCIFLUSH);
+  tcsetattr(STDIN_FILENO, TCSANOW, &before_);
 }
 
 size_t Terminal::rows() const { return SizeOf().ws_row; }
