@@ -24,6 +24,7 @@
 #include "daemon/service/control.h"
 #include "daemon/service/listener.h"
 #include "daemon/telemetry/journal.h"
+#include "daemon/telemetry/log_ring.h"
 #include "daemon/telemetry/metrics_server.h"
 #include "daemon/telemetry/notifier.h"
 #include "daemon/telemetry/watchdog.h"
@@ -40,12 +41,16 @@ using config::Options;
 
 constexpr int kFailure = 1, kUsageError = 2;
 
-void StartLogging(const std::string& level) {
+// The last lines are kept, too.
+std::shared_ptr<telemetry::LogLines> StartLogging(const std::string& level) {
+  auto lines = std::make_shared<telemetry::LogLines>(telemetry::kMostLogLines);
   auto logger = spdlog::stderr_logger_mt("xpud");
   logger->set_formatter(telemetry::LogFormatter());
+  logger->sinks().push_back(telemetry::KeepLines(lines));
   logger->set_level(spdlog::level::from_str(level));
   logger->flush_on(spdlog::level::info);
   spdlog::set_default_logger(logger);
+  return lines;
 }
 
 // In its own session, so that the terminal's signals do not reach it. Before any thread exists.
@@ -212,7 +217,8 @@ void ConfineExecutor(std::span<char* const> arguments) {
   confinement::ConfineCalls(mode, confinement::kExecutor, in_force);
 }
 
-absl::Status Run(const config::CommandLine& line, const config::Configuration& configuration) {
+absl::Status Run(const config::CommandLine& line, const config::Configuration& configuration,
+                 std::shared_ptr<telemetry::LogLines> log) {
   const Options& options = configuration.options;
   Reloader reloader(line, configuration);
   const telemetry::Notifier notifier = FindServiceManager(options);
@@ -254,7 +260,7 @@ absl::Status Run(const config::CommandLine& line, const config::Configuration& c
   spdlog::info("confined {}", in_force);
   ASSIGN_OR_RETURN(auto control, service::Control::Start(
                                      *engine, {options.socket, options.exit_when_idle_seconds.has_value(),
-                                               [&] { return reloader.Values(); }}));
+                                               [&] { return reloader.Values(); }, std::move(log)}));
   ASSIGN_OR_RETURN(auto metrics, ServeMetrics(std::move(endpoint), *control));
 
   spdlog::info("serving version={} socket={}", XPUD_VERSION, options.socket);
@@ -296,13 +302,13 @@ int Main(int argc, char** argv) {
   const auto configuration = line->Complete();
   if (!configuration.ok()) return RefuseUsage(configuration.status());
   if (configuration->options.background) Detach();
-  StartLogging(configuration->options.log_level);
+  auto log = StartLogging(configuration->options.log_level);
   LogOverridden(*configuration);
   if (!kChecked) spdlog::error("without_checks danger=\"clients are trusted: for benchmarks only\"");
   BlockSignals();
   RaiseFileLimit();
   transport::AllowRemoteBarriers();  // costs milliseconds once there are other threads
-  if (const absl::Status status = Run(*line, *configuration); !status.ok()) {
+  if (const absl::Status status = Run(*line, *configuration, std::move(log)); !status.ok()) {
     spdlog::error("failed error=\"{}\"", std::string(status.message()));
     return kFailure;
   }
@@ -314,7 +320,7 @@ int Main(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   if (argc > 1 && std::strcmp(argv[1], xpud::executor::kServeArgument) == 0) {
-    xpud::StartLogging("warn");  // what it finds at its start, the daemon logs
+    (void)xpud::StartLogging("warn");  // what it finds at its start, the daemon logs
     xpud::ConfineExecutor({argv, static_cast<size_t>(argc)});
     return xpud::executor::ServeDevice(argc, argv);
   }

@@ -1,18 +1,14 @@
 // What happened in the daemon, for operators: a list of the latest, bounded in number and size. Owned by the
-// engine. Any thread; who adds never waits for who reads: a slow reader misses events, and sees by the gap in
-// their numbers how many.
+// engine. Any thread.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
-#include <deque>
-#include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "daemon/memory/tenant.h"
-#include "proto/base/mutex.h"
+#include "proto/base/recent_list.h"
 
 namespace xpud::scheduler {
 
@@ -39,26 +35,19 @@ class EventLog {
  public:
   static constexpr size_t kMost = 1024;     // events
   static constexpr size_t kMostText = 256;  // bytes of a name or text
-  using Events = std::vector<std::shared_ptr<const Event>>;
+  using Events = RecentList<Event>::Items;
 
   void Add(Event event);
-  // The first of those with a greater number that are still there, oldest first.
-  Events After(uint64_t sequence, size_t most) const;
-  // As After, once there is one; nothing when `patience` ran out or the list ended.
-  Events AwaitAfter(uint64_t sequence, size_t most, std::chrono::nanoseconds patience) const;
-
-  // Nothing is awaited any more.
-  void End();
-  bool ended() const;
+  Events After(uint64_t sequence, size_t most) const { return events_.After(sequence, most); }
+  Events AwaitAfter(uint64_t sequence, size_t most, std::chrono::nanoseconds patience) const {
+    return events_.AwaitAfter(sequence, most, patience);
+  }
+  void End() { events_.End(); }
+  bool ended() const { return events_.ended(); }
+  const RecentList<Event>& list() const { return events_; }
 
  private:
-  Events Copy(uint64_t sequence, size_t most) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-
-  mutable Mutex mutex_;
-  mutable CondVar added_;
-  std::deque<std::shared_ptr<const Event>> events_ ABSL_GUARDED_BY(mutex_);
-  uint64_t last_ ABSL_GUARDED_BY(mutex_) = 0;
-  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  RecentList<Event> events_{kMost};
 };
 
 }  // namespace xpud::scheduler

@@ -147,7 +147,10 @@ class Control::Service final : public v1::Control::Service {
       : engine_(engine), options_(std::move(options)), started_ns_(NowNs()), sensors_(DevicesOf(engine)) {}
 
   // Those who wait for events are told that the daemon is ending.
-  void EndEvents() { engine_.events().End(); }
+  void EndEvents() {
+    engine_.events().End();
+    if (options_.log != nullptr) options_.log->End();
+  }
 
   grpc::Status GetVersion(grpc::ServerContext*, const v1::GetVersionRequest*,
                           v1::GetVersionResponse* out) override {
@@ -224,6 +227,11 @@ class Control::Service final : public v1::Control::Service {
       out->set_sessions(static_cast<uint32_t>(engine_.sessions().size()));
     });
     return grpc::Status::OK;
+  }
+  grpc::Status ListLog(grpc::ServerContext*, const v1::ListLogRequest* request,
+                       v1::ListLogResponse* out) override {
+    if (options_.log == nullptr) return grpc::Status::OK;
+    return ToGrpc(event_readers_.List(*options_.log, *request, *out));
   }
   grpc::Status GetConfig(grpc::ServerContext*, const v1::GetConfigRequest*,
                          v1::GetConfigResponse* out) override {

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "daemon/scheduler/engine.h"
+#include "daemon/telemetry/log_ring.h"
 
 namespace xpud::v1 {
 class GetStatusResponse;
@@ -30,6 +31,7 @@ class Control {
     std::string client_socket;  // what clients connect to; control.sock lies beside it
     bool private_daemon = false;
     std::function<std::vector<ConfigValue>()> configuration = {};  // any thread
+    std::shared_ptr<telemetry::LogLines> log = nullptr;
   };
   static absl::StatusOr<std::unique_ptr<Control>> Start(scheduler::Engine& engine, Options options);
   ~Control();  // refuses new calls and ends those under way

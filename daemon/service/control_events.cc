@@ -5,6 +5,8 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "proto/base/status_macros.h"
+#include "proto/base/text.h"
 
 namespace xpud::service {
 namespace {
@@ -30,20 +32,48 @@ void Fill(const scheduler::Event& event, v1::Event& out) {
 
 }  // namespace
 
+template <typename Item>
+absl::StatusOr<typename RecentList<Item>::Items> EventReaders::Read(const RecentList<Item>& list,
+                                                                    uint64_t after, size_t most,
+                                                                    uint32_t wait_ms) {
+  typename RecentList<Item>::Items items = list.After(after, most);
+  if (!items.empty() || wait_ms == 0) return items;
+  const absl::Cleanup leave = [this] { --waiting_; };
+  if (++waiting_ > kMostWaiting) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(kMostWaiting, " readers wait for events or lines already; end one"));
+  }
+  items = list.AwaitAfter(after, most, std::min(std::chrono::milliseconds(wait_ms), kMostWait));
+  if (list.ended()) return absl::UnavailableError("the daemon is ending");
+  return items;
+}
+
 absl::Status EventReaders::List(const scheduler::EventLog& log, const v1::ListEventsRequest& request,
                                 v1::ListEventsResponse& out) {
-  scheduler::EventLog::Events events = log.After(request.after(), kMostEvents);
-  if (events.empty() && request.wait_ms() > 0) {
-    const absl::Cleanup leave = [this] { --waiting_; };
-    if (++waiting_ > kMostWaiting) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat(kMostWaiting, " readers wait for events already; end one"));
-    }
-    const std::chrono::milliseconds wait(request.wait_ms());
-    events = log.AwaitAfter(request.after(), kMostEvents, std::min(wait, kMostWait));
-    if (log.ended()) return absl::UnavailableError("the daemon is ending");
-  }
+  ASSIGN_OR_RETURN(const auto events, Read(log.list(), request.after(), kMostEvents, request.wait_ms()));
   for (const auto& event : events) Fill(*event, *out.add_events());
+  return absl::OkStatus();
+}
+
+absl::Status EventReaders::List(const telemetry::LogLines& log, const v1::ListLogRequest& request,
+                                v1::ListLogResponse& out) {
+  const std::string least = request.level().empty() ? "trace" : request.level();
+  const auto level = telemetry::LevelOf(least);
+  if (!level) {
+    return absl::InvalidArgumentError(absl::StrCat("there is no level '", PrintableText(least, 32),
+                                                   "'; there are trace, debug, info, warn, error"));
+  }
+  out.set_last(request.after());
+  ASSIGN_OR_RETURN(const auto lines, Read(log, request.after(), kMostLines, request.wait_ms()));
+  for (const auto& line : lines) {
+    out.set_last(line->sequence);
+    if (line->level < *level) continue;
+    v1::LogLine& to = *out.add_lines();
+    to.set_sequence(line->sequence);
+    to.set_unix_ms(line->unix_ms);
+    to.set_level(std::string(telemetry::NameOf(line->level)));
+    to.set_text(line->text);
+  }
   return absl::OkStatus();
 }
 

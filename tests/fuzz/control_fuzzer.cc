@@ -72,6 +72,14 @@ void Show(const v1::ListEventsResponse& list) {
   }
 }
 
+void Show(const v1::ListLogResponse& list) {
+  for (const v1::LogLine& line : list.lines()) CheckView(xpuctl::LogText(line));
+}
+void Show(const v1::GetConfigResponse& config) {
+  for (const bool wide : {false, true}) CheckView(xpuctl::ConfigText(config, wide));
+  CheckView(xpuctl::CsvOf(config.time_ns(), config.values()).ToString(true));
+}
+
 // Another sample of the same daemon, as far as the bytes say.
 void ShowTop(std::string_view earlier_bytes, std::string_view later_bytes) {
   v1::GetStatusResponse earlier, later;
@@ -105,7 +113,7 @@ class Daemon {
     devices[0].library = *kernels::KernelLibrary::Create({});
     engine_ = *scheduler::Engine::Create(std::move(devices), {});
     engine_->Call([this] {
-      auto session = std::make_unique<session::Session>(7, session::Peer{1, 2, "client"},
+      auto session = std::make_unique<session::Session>(7, session::Peer{1, {2}, "client"},
                                                         *transport::ShmServer::Create(fds_),
                                                         engine_->devices(), 0, tables_);
       XPUD_CHECK(session->Open().ok());
@@ -164,7 +172,7 @@ Daemon& TheDaemon() {
 
 void Choose(uint8_t which, Bytes input) {
   const std::string_view bytes = input.text();
-  switch (which % 14) {
+  switch (which % 18) {
     case 0:
       return ShowBytes<v1::GetStatusResponse>(bytes);
     case 1:
@@ -191,6 +199,14 @@ void Choose(uint8_t which, Bytes input) {
       return TheDaemon().Ask<v1::ListQuotasRequest, v1::ListQuotasResponse>("ListQuotas", bytes);
     case 12:
       return ShowBytes<v1::ListEventsResponse>(bytes);
+    case 14:
+      return ShowBytes<v1::ListLogResponse>(bytes);
+    case 15:
+      return ShowBytes<v1::GetConfigResponse>(bytes);
+    case 16:
+      return TheDaemon().Ask<v1::ListLogRequest, v1::ListLogResponse>("ListLog", bytes);
+    case 17:
+      return TheDaemon().Ask<v1::GetConfigRequest, v1::GetConfigResponse>("GetConfig", bytes);
     case 13:
       return TheDaemon().Ask<v1::SetDrainRequest, v1::SetDrainResponse>("SetDrain", bytes);
     default:

@@ -25,7 +25,7 @@ using session::Session;
 constexpr uint64_t kDeviceBytes = uint64_t{256} << 20, kSessionBytes = 24 << 20;
 constexpr uint64_t kHostBytes = 2 * transport::kHostMemoryUnit;
 constexpr uint64_t kSliceNs = 1'000'000'000;
-constexpr uint32_t kClient = 1, kNeighbour = 2;  // uids: tenants
+const Tenant kClient = {1}, kNeighbour = {2};
 
 enum Mode : uint8_t {
   kAsynchronous = 1,  // the device poses as one that works on its own

@@ -44,6 +44,12 @@ constexpr Option kQueryOptions[] = {
     {"--help-query-gpu", "", "lists the fields"},
 };
 constexpr Option kEventOptions[] = {{"-w", "", "goes on with what happens from now on, until Ctrl-C"}};
+constexpr Option kLogOptions[] = {
+    {"-f", "", "goes on with what is logged from now on, until Ctrl-C; -w is the same"},
+    {"-w", "", "goes on with what is logged from now on, until Ctrl-C"},
+    {"--level", "LEVEL", "lines of this level or worse: trace, debug, info, warn, error"},
+    {"-n", "LINES", "begins with so many of those there are"},
+};
 constexpr Option kQuotaOptions[] = {{"--device", "N", "of this device only"}};
 
 constexpr Command kCommands[] = {
@@ -56,6 +62,7 @@ constexpr Command kCommands[] = {
     {"query", "", 0, "fields of devices as nvidia-smi prints them", {}, true, kQueryOptions, RunQuery},
     {"events", "", 0, "what happened in the daemon, newest last", kDocuments, false, kEventOptions,
      RunEvents},
+    {"logs", "", 0, "the last lines of the daemon's log", kDocuments, false, kLogOptions, RunLogs},
     {"kill",
      "SESSION",
      1,

@@ -12,6 +12,7 @@ int RunTop(const Invocation& invocation);
 int RunQuery(const Invocation& invocation);
 int RunQuota(const Invocation& invocation);
 int RunEvents(const Invocation& invocation);
+int RunLogs(const Invocation& invocation);
 int RunKill(const Invocation& invocation);
 int RunDrain(const Invocation& invocation);
 int RunConfig(const Invocation& invocation);

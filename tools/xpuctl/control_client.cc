@@ -20,6 +20,7 @@ namespace xpud::xpuctl {
 namespace {
 
 constexpr std::chrono::seconds kLimit{5};
+constexpr uint32_t kWaitMs = 500;  // for what comes next: Ctrl-C is heard after it
 
 // Ends a call that takes longer. By the steady clock: gRPC's own deadlines wait by the wall clock, and
 // whoever sets that would end calls, or prolong them.
@@ -127,8 +128,15 @@ absl::StatusOr<v1::SetDrainResponse> ControlClient::SetDrain(bool drained) {
 absl::StatusOr<v1::GetConfigResponse> ControlClient::GetConfig() {
   return Call(&v1::Control::Stub::GetConfig);
 }
+absl::StatusOr<v1::ListLogResponse> ControlClient::ListLog(uint64_t after, bool wait,
+                                                           const std::string& level) {
+  v1::ListLogRequest request;
+  request.set_after(after);
+  request.set_level(level);
+  if (wait) request.set_wait_ms(kWaitMs);
+  return Call(&v1::Control::Stub::ListLog, request);
+}
 absl::StatusOr<v1::ListEventsResponse> ControlClient::ListEvents(uint64_t after, bool wait) {
-  constexpr uint32_t kWaitMs = 500;  // Ctrl-C is heard after it
   v1::ListEventsRequest request;
   request.set_after(after);
   if (wait) request.set_wait_ms(kWaitMs);

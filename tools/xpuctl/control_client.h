@@ -26,6 +26,8 @@ class ControlClient {
   absl::StatusOr<v1::Session> CloseSession(uint64_t session);
   absl::StatusOr<v1::SetDrainResponse> SetDrain(bool drained);
   absl::StatusOr<v1::GetConfigResponse> GetConfig();
+  // As ListEvents, of lines of a level or worse.
+  absl::StatusOr<v1::ListLogResponse> ListLog(uint64_t after, bool wait, const std::string& level);
   // A few of those after the number `after`; where there are none it waits for the next one, but not for
   // long.
   absl::StatusOr<v1::ListEventsResponse> ListEvents(uint64_t after, bool wait);

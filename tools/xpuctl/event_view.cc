@@ -19,15 +19,22 @@ std::string Subject(const v1::Event& event) {
   return text;
 }
 
+std::string TimeText(int64_t unix_ms) {
+  return absl::FormatTime("%Y-%m-%d %H:%M:%E3S", absl::FromUnixMillis(unix_ms), absl::LocalTimeZone());
+}
+
 }  // namespace
+
+std::string LogText(const v1::LogLine& line) {
+  return absl::StrFormat("%s  %-5s  %s\n", TimeText(line.unix_ms()), PrintableText(line.level()),
+                         PrintableText(line.text()));
+}
 
 std::string EventText(const v1::Event& event, uint64_t last) {
   std::string text;
   if (event.sequence() > last + 1)
     text = absl::StrFormat("(%d events before are no longer kept)\n", event.sequence() - last - 1);
-  const std::string time =
-      absl::FormatTime("%Y-%m-%d %H:%M:%E3S", absl::FromUnixMillis(event.unix_ms()), absl::LocalTimeZone());
-  absl::StrAppend(&text, time, "  ", PrintableText(event.kind()), Subject(event));
+  absl::StrAppend(&text, TimeText(event.unix_ms()), "  ", PrintableText(event.kind()), Subject(event));
   if (event.has_text()) absl::StrAppend(&text, ": ", PrintableText(event.text()));
   return text + "\n";
 }

@@ -10,4 +10,7 @@ namespace xpud::xpuctl {
 // `last` is the sequence of the event shown before it: where the numbers skip, a line says how many are gone.
 std::string EventText(const v1::Event& event, uint64_t last);
 
+// A line of the daemon's log.
+std::string LogText(const v1::LogLine& line);
+
 }  // namespace xpud::xpuctl

@@ -1,5 +1,7 @@
 #include "tools/xpuctl/json.h"
 
+#include <cmath>
+
 #include <google/protobuf/descriptor.h>
 
 #include "absl/strings/str_cat.h"
@@ -24,6 +26,14 @@ void AppendRepeated(const Message& message, const FieldDescriptor* field, std::s
   out += ']';
 }
 
+// What is no number in JSON is a string, as protobuf writes it.
+void AppendReal(double value, std::string& out) {
+  if (std::isfinite(value))
+    absl::StrAppend(&out, value);
+  else
+    out += std::isnan(value) ? "\"NaN\"" : value > 0 ? "\"Infinity\"" : "\"-Infinity\"";
+}
+
 void AppendValue(const Message& message, const FieldDescriptor* field, std::string& out) {
   const Reflection& reflection = *message.GetReflection();
   switch (field->cpp_type()) {
@@ -40,10 +50,10 @@ void AppendValue(const Message& message, const FieldDescriptor* field, std::stri
       absl::StrAppend(&out, reflection.GetUInt64(message, field));
       return;
     case FieldDescriptor::CPPTYPE_DOUBLE:
-      absl::StrAppend(&out, reflection.GetDouble(message, field));
+      AppendReal(reflection.GetDouble(message, field), out);
       return;
     case FieldDescriptor::CPPTYPE_FLOAT:
-      absl::StrAppend(&out, reflection.GetFloat(message, field));
+      AppendReal(reflection.GetFloat(message, field), out);
       return;
     case FieldDescriptor::CPPTYPE_BOOL:
       out += reflection.GetBool(message, field) ? "true" : "false";

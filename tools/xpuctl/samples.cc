@@ -19,6 +19,8 @@ void CatchInterrupts() {
   action.sa_handler = [](int) { interrupted = 1; };
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+  sigaction(SIGHUP, &action, nullptr);
+  sigaction(SIGQUIT, &action, nullptr);
 }
 
 bool Interrupted() { return interrupted != 0; }

@@ -18,7 +18,7 @@ namespace xpud::xpuctl {
 int ShowSamples(const Invocation& invocation,
                 absl::FunctionRef<absl::StatusOr<std::string>(bool first)> sample);
 
-// From now on Ctrl-C and SIGTERM end Pause and loops around it, and not the process.
+// From now on Ctrl-C, SIGTERM, SIGHUP and SIGQUIT end Pause and loops around it, and not the process.
 void CatchInterrupts();
 bool Interrupted();
 // Sleeps, unless Ctrl-C cuts it short.

@@ -5,6 +5,7 @@
 #include "proto/base/status_macros.h"
 #include "tools/xpuctl/commands.h"
 #include "tools/xpuctl/samples.h"
+#include "tools/xpuctl/top_live.h"
 #include "tools/xpuctl/top_source.h"
 #include "tools/xpuctl/views.h"
 
@@ -62,6 +63,7 @@ int RunTop(const Invocation& given) {
   TopSource source(invocation);
   if (const absl::Status status = source.Sample(); !status.ok()) return Report(status);
   CatchInterrupts();
+  if (IsLive(invocation)) return RunLive(invocation, source);
   const int shown = ShowSamples(invocation, [&](bool first) -> absl::StatusOr<std::string> {
     if (first) Pause(*invocation.every);
     RETURN_IF_ERROR(source.Sample());

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "proto/control/xpud.pb.h"
 #include "tools/xpuctl/checks.h"
 #include "tools/xpuctl/csv.h"
@@ -62,6 +64,16 @@ TEST(JsonTest, NumbersAreNumbersAndUnmeasuredFieldsAreLeftOut) {
   EXPECT_THAT(text, testing::Not(testing::HasSubstr("cpu_ns")));
   daemon.set_cpu_ns(5);
   EXPECT_THAT(ToJson(daemon), testing::HasSubstr("\"cpu_ns\":5"));
+}
+
+TEST(JsonTest, WhatIsNoNumberInJsonIsAString) {
+  v1::Device device;
+  device.set_temperature_celsius(48.5);
+  device.set_power_watts(std::numeric_limits<double>::infinity());
+  device.set_frequency_mhz(std::numeric_limits<double>::quiet_NaN());
+  const std::string text = ToJson(device);
+  EXPECT_THAT(text, testing::HasSubstr("\"temperature_celsius\":48.5,\"power_watts\":\"Infinity\""));
+  EXPECT_THAT(text, testing::HasSubstr("\"frequency_mhz\":\"NaN\""));
 }
 
 TEST(JsonTest, NamesFromClientsCannotBreakOut) {

@@ -1,0 +1,83 @@
+"""The daemon's log, as xpuctl shows it."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import tempfile
+import unittest
+
+from harness import BINARIES, DaemonTest, wait_until
+
+EXIT_ERROR = 1
+IN_ONE_ANSWER = 64  # lines
+
+
+class Logs(DaemonTest):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="xpud-e2e-")
+        self.addCleanup(folder.cleanup)
+        self.config = pathlib.Path(folder.name, "xpud.yaml")
+        self.config.touch()
+        self.FLAGS = ("--device", "cpu", "--log-level", "debug", "--config", str(self.config))
+        super().setUp()
+
+    def lines(self, *options: str) -> list[dict]:
+        return json.loads(self.daemon.ask("logs", "-o", "json", *options))["lines"]
+
+    def test_say_what_the_daemon_wrote(self):
+        lines = self.lines()
+        self.assertEqual([line["sequence"] for line in lines], list(range(1, len(lines) + 1)))
+        written = [line.split(" ", 2)[2] for line in self.daemon.log.read_text().splitlines()]
+        self.assertEqual([line["text"] for line in lines], written[:len(lines)])
+        self.assertTrue(any(line["text"].startswith("serving ") and line["level"] == "info" for line in lines))
+        table = self.daemon.ask("logs").splitlines()
+        self.assertRegex(table[-1], r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}  info ")
+        self.assertEqual(len(self.daemon.ask("logs", "-n", "2").splitlines()), 2)
+        self.assertEqual(self.lines("-n", "2"), lines[-2:])
+
+    def test_are_filtered_by_level(self):
+        self.daemon.ask("drain")
+        self.assertNotEqual(self.lines("--level", "info"), [])
+        self.assertEqual(self.lines("--level", "error"), [])
+        wrong = subprocess.run([BINARIES / "xpuctl", "--address", self.daemon.address, "logs", "--level", "loud"], capture_output=True, text=True, timeout=30)
+        self.assertEqual((wrong.returncode, wrong.stdout), (EXIT_ERROR, ""))
+        self.assertIn("no level 'loud'", wrong.stderr)
+
+    def reload(self, text: str) -> None:
+        """Has the daemon log a line: of level info, or error where the text is no configuration."""
+        self.config.write_text(text)
+        before = self.daemon.log.read_text().count("\n")
+        os.kill(self.daemon.pid, signal.SIGHUP)
+        wait_until(lambda: self.daemon.log.read_text().count("\n") > before, 10)
+
+    def test_are_found_behind_many_that_the_level_leaves_out(self):
+        for _ in range(IN_ONE_ANSWER + 10):
+            self.reload("")
+        self.reload("nonsense: 1\n")
+        line, = self.lines("--level", "error")
+        self.assertIn("config_refused", line["text"])
+
+    def test_are_followed(self):
+        with subprocess.Popen([BINARIES / "xpuctl", "--address", self.daemon.address, "logs", "-f", "-o", "jsonl", "--level", "info", "-n", "1"],
+                              stdout=subprocess.PIPE, text=True) as process:
+            first = json.loads(process.stdout.readline())
+            self.daemon.ask("drain")
+            second = json.loads(process.stdout.readline())
+            self.assertGreater(second["sequence"], first["sequence"])
+            self.assertIn("drain state=on", second["text"])
+            process.terminate()
+            self.assertEqual(process.wait(5), 0)
+
+    def test_end_with_the_daemon(self):
+        with subprocess.Popen([BINARIES / "xpuctl", "--address", self.daemon.address, "logs", "-f"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            while "serving" not in process.stdout.readline():
+                continue
+            self.daemon.close()
+            self.assertEqual(process.wait(10), EXIT_ERROR)
+            self.assertIn("control plane", process.stderr.read())
+
+
+if __name__ == "__main__":
+    unittest.main()
