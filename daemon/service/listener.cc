@@ -62,6 +62,17 @@ void TellUnheard(int socket, const ucred& peer, const absl::Status& why) {
   SendRefusal(socket, why);
 }
 
+// Of a peer in another pid namespace, too, whose pid nobody tells us. Not valid where it has ended, or where
+// the kernel knows no way to it.
+UniqueFd ProcessOf(int socket, const ucred& peer) {
+  constexpr int kPeerPidfd = 77;  // SO_PEERPIDFD of Linux 6.5, which is newer than the headers
+  int process = -1;
+  socklen_t length = sizeof(process);
+  if (getsockopt(socket, SOL_SOCKET, kPeerPidfd, &process, &length) == 0) return UniqueFd(process);
+  if (errno != ENOPROTOOPT) return UniqueFd();
+  return UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
+}
+
 // What a link or somebody else put in the lock's place is not written to.
 absl::Status CheckLock(const UniqueFd& lock, const std::string& path) {
   struct stat info;
@@ -155,14 +166,21 @@ void Listener::Accept() {
       TellUnheard(fd.get(), peer, taken);
       continue;
     }
-    if (!Admit(std::move(fd), peer)) places_.Release(peer.uid);
+    UniqueFd process = ProcessOf(fd.get(), peer);
+    if (!process.valid() && peer.pid == 0) {
+      TellUnheard(
+          fd.get(), peer,
+          absl::FailedPreconditionError("its process is in a pid namespace that this daemon does not see; "
+                                        "Linux 6.5 would help, or one namespace for both"));
+    }
+    if (!Admit(std::move(fd), std::move(process), peer)) places_.Release(peer.uid);
   }
 }
 
-bool Listener::Admit(UniqueFd socket, const ucred& peer) {
+bool Listener::Admit(UniqueFd socket, UniqueFd process, const ucred& peer) {
+  if (!process.valid()) return false;  // it has ended already
   Client client;
-  client.process.Reset(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
-  if (!client.process.valid()) return false;  // it has ended already
+  client.process = std::move(process);
   client.peer = {peer.pid, {peer.uid, ""}, ""};
   client.accepted = Clock::now();
   const uint64_t key = next_key_++;

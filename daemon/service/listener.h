@@ -65,7 +65,7 @@ class Listener {
   absl::Status Bind(UniqueFd handed);
   void Accept();
   // Watches over a client that has a place; false: over none, it has ended or cannot be watched.
-  bool Admit(UniqueFd socket, const ucred& peer);
+  bool Admit(UniqueFd socket, UniqueFd process, const ucred& peer);
   // One client, for want of file descriptors; false where none is there.
   bool TurnAway();
   void Greet(scheduler::Engine& engine, Client& client);

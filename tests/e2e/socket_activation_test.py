@@ -172,7 +172,7 @@ class NotTaken(Base):
             self.assertIn("which is no socket", self.refusal(("clients", file)))
 
     def test_those_that_are_meant_for_another_process(self):
-        daemon = start(self.folder, [], environment="LISTEN_PID=1")
+        daemon = start(self.folder, self.sockets(), environment="LISTEN_PID=1")
         self.addCleanup(daemon.wait)
         self.addCleanup(daemon.terminate)
         wait_until(lambda: "serving" in self.log(), 10)
