@@ -91,9 +91,6 @@ class Packages(unittest.TestCase):
         """Who may use them, and which they are."""
         return self.machine.run("stat", "-c", "%n %U:%G %a %i", "/run/xpud/xpud.sock", "/run/xpud/control.sock").stdout
 
-    def drop_in(self, text: str) -> None:
-        self.machine.run("sh", "-c", f"mkdir /etc/systemd/system/xpud.service.d && printf '{text}' > /etc/systemd/system/xpud.service.d/test.conf && systemctl daemon-reload")
-
     def test_sockets_stay_and_bring_the_daemon_back(self):
         before = self.sockets()
         self.assertRegex(before, r"xpud.sock xpud:xpud 660 .*\n.*control.sock xpud:xpud 600 ")
@@ -106,10 +103,8 @@ class Packages(unittest.TestCase):
         self.machine.run("systemctl", "stop", "xpud.service")
         self.assertIn("cpu", self.machine.run("xpuctl", "devices").stdout)
 
-    def test_an_idle_daemon_may_go_and_comes_with_the_next_client(self):
-        command = re.search(r"^ExecStart=(.*)$", self.machine.run("cat", "/lib/systemd/system/xpud.service").stdout, re.M)[1]
-        self.drop_in(f"[Service]\nExecStart=\nExecStart={command} --exit-when-idle 0\n")
-        self.machine.run("systemctl", "restart", "xpud.service")
+    def test_the_configuration_is_read_again_and_an_idle_daemon_may_go_and_comes_with_the_next_client(self):
+        self.machine.run("sh", "-c", "sed -i 's/^#exit-when-idle: .*/exit-when-idle: 0/' /etc/xpud/xpud.yaml && xpuctl config check && systemctl reload xpud")
         for _ in range(2):
             self.await_there("[ $(systemctl show --value -p ActiveState xpud.service) = inactive ]")
             self.assertEqual(self.compute("alice").returncode, 0)
@@ -149,13 +144,14 @@ class Packages(unittest.TestCase):
     def test_an_upgrade_restarts_the_daemon_and_keeps_what_the_administrator_wrote(self):
         earlier = self.property("xpud.service", "MainPID")
         sockets = self.sockets()
-        self.machine.run("sh", "-c", "echo '# ours' >> /etc/xpud/gateway.env")
+        self.machine.run("sh", "-c", "for file in gateway.env xpud.yaml; do echo '# ours' >> /etc/xpud/$file; done")
         self.install("xpud", "xpud-ctl", "xpud-gateway", "libxpud0", folder="/packages/next")
         self.assertRegex(self.machine.run("dpkg-query", "-W", "-f", "${Version}", "xpud").stdout, re.escape(NEXT) + "$")
         self.assertEqual(self.property("xpud.service", "ActiveState"), "active")
         self.assertNotEqual(self.property("xpud.service", "MainPID"), earlier)
         self.assertEqual(self.sockets(), sockets, "clients wait for the next daemon")
-        self.assertIn("# ours", self.machine.run("cat", "/etc/xpud/gateway.env").stdout)
+        for file in ("gateway.env", "xpud.yaml"):
+            self.assertIn("# ours", self.machine.run("cat", f"/etc/xpud/{file}").stdout)
         self.assertEqual(self.compute("alice").returncode, 0)
 
     def test_the_gateway_is_off_until_it_is_enabled_and_then_serves_whoever_has_the_token(self):
