@@ -22,7 +22,9 @@
 #include "daemon/main/reloader.h"
 #include "daemon/scheduler/engine.h"
 #include "daemon/service/control.h"
+#include "daemon/service/handed_sockets.h"
 #include "daemon/service/listener.h"
+#include "daemon/service/socket_file.h"
 #include "daemon/telemetry/journal.h"
 #include "daemon/telemetry/log_ring.h"
 #include "daemon/telemetry/metrics_server.h"
@@ -224,10 +226,13 @@ absl::Status Run(const config::CommandLine& line, const config::Configuration& c
   const telemetry::Notifier notifier = FindServiceManager(options);
   notifier.Notify("STATUS=Opening devices");
   std::function<void()> reload;
+  ASSIGN_OR_RETURN(auto handed, service::TakeHandedSockets(options.socket));
+  const bool is_private = options.exit_when_idle_seconds.has_value() && !handed.clients.valid();
   ASSIGN_OR_RETURN(auto listener, service::Listener::Create({.socket_path = options.socket,
                                                              .socket_mode = options.socket_mode,
                                                              .gateway_uid = GatewayUid(options.gateway_user),
-                                                             .on_hangup = [&] { reload(); }}));
+                                                             .on_hangup = [&] { reload(); }},
+                                                            std::move(handed.clients)));
   listener->SetLimits(Reloader::LimitsOf(options));
 
   ASSIGN_OR_RETURN(const std::string cache_directory, PrepareCache(options));
@@ -258,9 +263,10 @@ absl::Status Run(const config::CommandLine& line, const config::Configuration& c
   engine_to_wake.store(engine.get());
   confinement::ConfineCalls(options.confine, confinement::kDaemon, in_force);
   spdlog::info("confined {}", in_force);
-  ASSIGN_OR_RETURN(auto control, service::Control::Start(
-                                     *engine, {options.socket, options.exit_when_idle_seconds.has_value(),
-                                               [&] { return reloader.Values(); }, std::move(log)}));
+  ASSIGN_OR_RETURN(auto control, service::Control::Start(*engine,
+                                                         {options.socket, is_private,
+                                                          [&] { return reloader.Values(); }, std::move(log)},
+                                                         std::move(handed.control)));
   ASSIGN_OR_RETURN(auto metrics, ServeMetrics(std::move(endpoint), *control));
 
   spdlog::info("serving version={} socket={}", XPUD_VERSION, options.socket);

@@ -2,12 +2,12 @@
 
 #include <grpc/support/time.h>
 #include <grpcpp/grpcpp.h>
+#include <grpcpp/server_posix.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <fstream>
 #include <optional>
 #include <span>
@@ -16,8 +16,9 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/executor/driver.h"
 #include "daemon/service/control_events.h"
-#include "daemon/service/listener.h"
+#include "daemon/service/handed_sockets.h"
 #include "daemon/service/sensor_sampler.h"
+#include "daemon/service/socket_file.h"
 #include "proto/base/clock.h"
 #include "proto/base/grpc_status.h"
 #include "proto/base/status_macros.h"
@@ -371,15 +372,15 @@ struct Control::Server {
 
 Control::Control() = default;
 
-absl::StatusOr<std::unique_ptr<Control>> Control::Start(scheduler::Engine& engine, Options options) {
+absl::StatusOr<std::unique_ptr<Control>> Control::Start(scheduler::Engine& engine, Options options,
+                                                        UniqueFd handed) {
   std::unique_ptr<Control> control(new Control);
-  const std::string path =
-      std::filesystem::path(options.client_socket).replace_filename("control.sock").string();
-  RETURN_IF_ERROR(RemoveStaleSocket(path));
+  const std::string path = ControlPath(options.client_socket);
+  if (!handed.valid()) RETURN_IF_ERROR(RemoveStaleSocket(path));
   control->service_ = std::make_unique<Service>(engine, std::move(options));
   control->server_ = std::make_unique<Server>();
   grpc::ServerBuilder builder;
-  builder.AddListeningPort("unix:" + path, grpc::InsecureServerCredentials());
+  if (!handed.valid()) builder.AddListeningPort("unix:" + path, grpc::InsecureServerCredentials());
   builder.SetSyncServerOption(grpc::ServerBuilder::SyncServerOption::NUM_CQS, 1);
   builder.SetSyncServerOption(grpc::ServerBuilder::SyncServerOption::MIN_POLLERS, 1);
   builder.SetSyncServerOption(grpc::ServerBuilder::SyncServerOption::MAX_POLLERS, 2);
@@ -390,13 +391,21 @@ absl::StatusOr<std::unique_ptr<Control>> Control::Start(scheduler::Engine& engin
   umask(mask);
   if (control->server_->server == nullptr)
     return absl::InternalError(absl::StrCat("cannot serve the control plane at ", path));
-  control->path_ = path;  // ours to remove
+  if (!handed.valid()) {
+    control->path_ = path;
+    return control;
+  }
+  ASSIGN_OR_RETURN(control->acceptor_,
+                   Acceptor::Start(std::move(handed), [server = control->server_->server.get()](UniqueFd fd) {
+                     grpc::AddInsecureChannelFromFd(server, fd.Release());
+                   }));
   return control;
 }
 
 void Control::TakeSnapshot(v1::GetStatusResponse& out) { (void)service_->GetStatus(nullptr, nullptr, &out); }
 
 Control::~Control() {
+  acceptor_.reset();
   if (server_ != nullptr && server_->server != nullptr) {
     service_->EndEvents();
     // Of the steady clock: setting the machine's time does not prolong it.

@@ -9,7 +9,9 @@
 
 #include "absl/status/statusor.h"
 #include "daemon/scheduler/engine.h"
+#include "daemon/service/acceptor.h"
 #include "daemon/telemetry/log_ring.h"
+#include "proto/base/unique_fd.h"
 
 namespace xpud::v1 {
 class GetStatusResponse;
@@ -33,7 +35,9 @@ class Control {
     std::function<std::vector<ConfigValue>()> configuration = {};  // any thread
     std::shared_ptr<telemetry::LogLines> log = nullptr;
   };
-  static absl::StatusOr<std::unique_ptr<Control>> Start(scheduler::Engine& engine, Options options);
+  // At `handed` where that is valid, which stays there; otherwise at a socket that it makes and removes.
+  static absl::StatusOr<std::unique_ptr<Control>> Start(scheduler::Engine& engine, Options options,
+                                                        UniqueFd handed = {});
   ~Control();  // refuses new calls and ends those under way
   Control(const Control&) = delete;
   Control& operator=(const Control&) = delete;
@@ -47,7 +51,8 @@ class Control {
   std::unique_ptr<Service> service_;
   struct Server;
   std::unique_ptr<Server> server_;
-  std::string path_;
+  std::unique_ptr<Acceptor> acceptor_;  // at a socket that was handed over
+  std::string path_;                    // of one that is ours to remove
 };
 
 }  // namespace xpud::service

@@ -9,7 +9,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <bit>
@@ -20,6 +19,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "daemon/service/socket_file.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/trust.h"
 #include "proto/transport/host_memory.h"
@@ -62,6 +62,17 @@ void TellUnheard(int socket, const ucred& peer, const absl::Status& why) {
   SendRefusal(socket, why);
 }
 
+// Of a peer in another pid namespace, too, whose pid nobody tells us. Not valid where it has ended, or where
+// the kernel knows no way to it.
+UniqueFd ProcessOf(int socket, const ucred& peer) {
+  constexpr int kPeerPidfd = 77;  // SO_PEERPIDFD of Linux 6.5, which is newer than the headers
+  int process = -1;
+  socklen_t length = sizeof(process);
+  if (getsockopt(socket, SOL_SOCKET, kPeerPidfd, &process, &length) == 0) return UniqueFd(process);
+  if (errno != ENOPROTOOPT) return UniqueFd();
+  return UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
+}
+
 // What a link or somebody else put in the lock's place is not written to.
 absl::Status CheckLock(const UniqueFd& lock, const std::string& path) {
   struct stat info;
@@ -77,33 +88,14 @@ absl::Status CheckLock(const UniqueFd& lock, const std::string& path) {
 
 }  // namespace
 
-absl::Status RemoveStaleSocket(const std::string& path) {
-  struct stat info;
-  if (lstat(path.c_str(), &info) != 0)
-    return errno == ENOENT ? absl::OkStatus() : Errno(absl::StrCat("cannot look at ", path));
-  if (!S_ISSOCK(info.st_mode) || info.st_uid != geteuid()) {
-    return absl::PermissionDeniedError(absl::StrCat(
-        path, S_ISSOCK(info.st_mode) ? " is a socket of uid " : " is no socket, and belongs to uid ",
-        info.st_uid, "; only a socket of uid ", geteuid(), " is replaced: remove it"));
-  }
-  return unlink(path.c_str()) == 0 ? absl::OkStatus() : Errno(absl::StrCat("cannot remove ", path));
-}
-
-absl::StatusOr<std::unique_ptr<Listener>> Listener::Create(Options options) {
+absl::StatusOr<std::unique_ptr<Listener>> Listener::Create(Options options, UniqueFd handed) {
   std::unique_ptr<Listener> listener(new Listener(std::move(options)));
-  RETURN_IF_ERROR(listener->Bind());
+  RETURN_IF_ERROR(listener->Bind(std::move(handed)));
   return listener;
 }
 
-absl::Status Listener::Bind() {
+absl::Status Listener::Bind(UniqueFd handed) {
   const std::string& path = options_.socket_path;
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof(address.sun_path)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the socket path ", path, " is longer than ", sizeof(address.sun_path) - 1, " bytes"));
-  }
-  std::memcpy(address.sun_path, path.data(), path.size());
   RETURN_IF_ERROR(CheckFolderIsOurs(std::filesystem::path(path).parent_path().string()));
   lock_.Reset(open((path + ".lock").c_str(), O_CREAT | O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600));
   if (!lock_.valid()) return Errno(absl::StrCat("cannot open ", path, ".lock"));
@@ -114,15 +106,11 @@ absl::Status Listener::Bind() {
   const std::string pid = absl::StrCat(getpid(), "\n");  // for people who look who holds it
   if (ftruncate(lock_.get(), 0) != 0 || write(lock_.get(), pid.data(), pid.size()) < 0)
     return Errno("cannot write the lock file");
-  RETURN_IF_ERROR(RemoveStaleSocket(path));
-  socket_.Reset(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!socket_.valid()) return Errno("socket failed");
-  const mode_t mask = umask(0777 & ~options_.socket_mode);
-  const int bound = bind(socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address));
-  umask(mask);
-  if (bound != 0) return Errno(absl::StrCat("cannot bind ", path));
-  bound_ = true;
-  if (listen(socket_.get(), 128) != 0) return Errno("listen failed");
+  bound_ = !handed.valid();
+  socket_ = std::move(handed);
+  if (bound_) {
+    ASSIGN_OR_RETURN(socket_, ListenAt(path, options_.socket_mode));
+  }
   epoll_.Reset(epoll_create1(EPOLL_CLOEXEC));
   inbox_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   spare_.Reset(eventfd(0, EFD_CLOEXEC));
@@ -178,14 +166,21 @@ void Listener::Accept() {
       TellUnheard(fd.get(), peer, taken);
       continue;
     }
-    if (!Admit(std::move(fd), peer)) places_.Release(peer.uid);
+    UniqueFd process = ProcessOf(fd.get(), peer);
+    if (!process.valid() && peer.pid == 0) {
+      TellUnheard(
+          fd.get(), peer,
+          absl::FailedPreconditionError("its process is in a pid namespace that this daemon does not see; "
+                                        "Linux 6.5 would help, or one namespace for both"));
+    }
+    if (!Admit(std::move(fd), std::move(process), peer)) places_.Release(peer.uid);
   }
 }
 
-bool Listener::Admit(UniqueFd socket, const ucred& peer) {
+bool Listener::Admit(UniqueFd socket, UniqueFd process, const ucred& peer) {
+  if (!process.valid()) return false;  // it has ended already
   Client client;
-  client.process.Reset(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
-  if (!client.process.valid()) return false;  // it has ended already
+  client.process = std::move(process);
   client.peer = {peer.pid, {peer.uid, ""}, ""};
   client.accepted = Clock::now();
   const uint64_t key = next_key_++;
@@ -393,7 +388,8 @@ void Listener::SetLimits(const Limits& limits) {
 
 void Listener::Serve(scheduler::Engine& engine) {
   std::array<epoll_event, 32> events;
-  while (!IsIdleTooLong()) {
+  last_client_ = Clock::now();  // not when this was made: opening devices may take long
+  do {                          // whoever waits at a socket that was handed over is accepted before we end
     const bool timed = limits_.exit_when_idle.has_value() || !clients_.empty();
     const int count = epoll_wait(epoll_.get(), events.data(), events.size(), timed ? 1000 : -1);
     for (int i = 0; i < count; ++i) {
@@ -404,7 +400,7 @@ void Listener::Serve(scheduler::Engine& engine) {
       HandleEvent(engine, events[i].data.u64, events[i].events);
     }
     DropSilentClients(engine);
-  }
+  } while (!IsIdleTooLong());
   spdlog::info("daemon_idle seconds={}", limits_.exit_when_idle->count());
 }
 

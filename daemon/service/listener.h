@@ -32,8 +32,9 @@ class Listener {
     std::function<void()> on_hangup = [] {};  // SIGHUP, on the thread that serves
   };
 
-  // Takes the socket path for itself (a lock beside it); AlreadyExists when another daemon holds it.
-  static absl::StatusOr<std::unique_ptr<Listener>> Create(Options options);
+  // Takes the socket path for itself (a lock beside it); AlreadyExists when another daemon holds it. Listens
+  // at `handed` where that is valid, which stays there; otherwise at a socket that it makes and removes.
+  static absl::StatusOr<std::unique_ptr<Listener>> Create(Options options, UniqueFd handed = {});
   ~Listener();
 
   // For clients that come from now on.
@@ -61,10 +62,10 @@ class Listener {
   };
 
   explicit Listener(Options options) : options_(std::move(options)) {}
-  absl::Status Bind();
+  absl::Status Bind(UniqueFd handed);
   void Accept();
   // Watches over a client that has a place; false: over none, it has ended or cannot be watched.
-  bool Admit(UniqueFd socket, const ucred& peer);
+  bool Admit(UniqueFd socket, UniqueFd process, const ucred& peer);
   // One client, for want of file descriptors; false where none is there.
   bool TurnAway();
   void Greet(scheduler::Engine& engine, Client& client);
@@ -101,8 +102,5 @@ class Listener {
   Mutex mutex_;
   std::vector<std::function<void()>> tasks_ ABSL_GUARDED_BY(mutex_);
 };
-
-// Makes room for a socket at `path`: a socket of ours is removed, anything else there is refused.
-absl::Status RemoveStaleSocket(const std::string& path);
 
 }  // namespace xpud::service

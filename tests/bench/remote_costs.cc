@@ -1,5 +1,5 @@
-// What a session over a gateway costs beside a bare gRPC stream of the same frames on loopback, in turns. Against
-// the gateway of $XPUD_ADDRESS; a line of JSON.
+// What a session over a gateway costs beside a bare gRPC stream of the same frames on loopback, in turns.
+// Against the gateway of $XPUD_ADDRESS; a line of JSON.
 #include <grpcpp/grpcpp.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -120,9 +120,11 @@ int Main() {
   samples = {};
   for (int round = 0; round < (Smoke() ? 2 : 15); ++round) TakeSamples(*bare, queue, *small, samples);
   const auto rate = [](std::vector<int64_t>& ns) { return static_cast<double>(kBytes) / Quantile(ns, 0.5); };
-  std::printf("{\"bare_trip_us\": %.2f, \"trip_us\": %.2f, \"command_us\": %.3f, \"bare_gb_s\": %.3f, \"gb_s\": %.3f}\n",
-              Quantile(samples.bare_trip, 0.5) / 1e3, Quantile(samples.trip, 0.5) / 1e3,
-              Quantile(samples.command, 0.5) / 1e3, rate(samples.bare_copy), rate(samples.copy));
+  std::printf(
+      "{\"bare_trip_us\": %.2f, \"trip_us\": %.2f, \"command_us\": %.3f, \"bare_gb_s\": %.3f, \"gb_s\": "
+      "%.3f}\n",
+      Quantile(samples.bare_trip, 0.5) / 1e3, Quantile(samples.trip, 0.5) / 1e3,
+      Quantile(samples.command, 0.5) / 1e3, rate(samples.bare_copy), rate(samples.copy));
   std::fflush(stdout);
   _exit(0);
 }

@@ -1,6 +1,7 @@
-// delay_line NAME NAME DELAY_US LOSS_PERCENT: a network between two TUN devices of these names, which it makes:
-// each packet arrives so much later at the other one, or, by chance, not at all. What netem does, on kernels that
-// do not have it. Says "ready" when the devices are there; ends with its standard input. Needs root.
+// delay_line NAME NAME DELAY_US LOSS_PERCENT: a network between two TUN devices of these names, which it
+// makes: each packet arrives so much later at the other one, or, by chance, not at all. What netem does, on
+// kernels that do not have it. Says "ready" when the devices are there; ends with its standard input. Needs
+// root.
 #include <fcntl.h>
 #include <linux/if.h>
 #include <linux/if_tun.h>

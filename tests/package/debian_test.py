@@ -74,6 +74,9 @@ class Packages(unittest.TestCase):
         """Doubles three numbers: exit status 0 where that is right."""
         return self.machine.run("env", *environment, "/packages/package_user", user=user, check=False)
 
+    def await_there(self, condition: str) -> None:
+        self.machine.run("timeout", 20, "sh", "-c", f"until {condition}; do sleep 0.1; done")
+
     def property(self, unit: str, name: str) -> str:
         return self.machine.run("systemctl", "show", "--value", "-p", name, unit).stdout.strip()
 
@@ -83,6 +86,36 @@ class Packages(unittest.TestCase):
         found = self.machine.run("find", "/", "/run", "-xdev").stdout.splitlines()
         names = self.machine.run("cut", "-d:", "-f1", "/etc/passwd", "/etc/group").stdout.splitlines()
         return sorted({path for path in found if not re.match(kept, path)}) + sorted(names)
+
+    def sockets(self) -> str:
+        """Who may use them, and which they are."""
+        return self.machine.run("stat", "-c", "%n %U:%G %a %i", "/run/xpud/xpud.sock", "/run/xpud/control.sock").stdout
+
+    def test_sockets_stay_and_bring_the_daemon_back(self):
+        before = self.sockets()
+        self.assertRegex(before, r"xpud.sock xpud:xpud 660 .*\n.*control.sock xpud:xpud 600 ")
+        self.machine.run("systemctl", "stop", "xpud.service")
+        self.assertEqual(self.sockets(), before)
+        self.assertIn("PERMISSION_DENIED", self.compute("bob").stderr)
+        self.assertEqual(self.property("xpud.service", "ActiveState"), "inactive")
+        self.assertEqual(self.compute("alice").returncode, 0)
+        self.assertEqual(self.property("xpud.service", "ActiveState"), "active")
+        self.machine.run("systemctl", "stop", "xpud.service")
+        self.assertIn("cpu", self.machine.run("xpuctl", "devices").stdout)
+
+    def test_the_configuration_is_read_again_and_an_idle_daemon_may_go_and_comes_with_the_next_client(self):
+        self.machine.run("sh", "-c", "sed -i 's/^#exit-when-idle: .*/exit-when-idle: 0/' /etc/xpud/xpud.yaml && xpuctl config check && systemctl reload xpud")
+        for _ in range(2):
+            self.await_there("[ $(systemctl show --value -p ActiveState xpud.service) = inactive ]")
+            self.assertEqual(self.compute("alice").returncode, 0)
+        self.assertEqual(self.property("xpud.service", "Result"), "success")
+
+    def test_the_example_of_metrics_works_as_it_is(self):
+        self.machine.run("sh", "-c", "install -D -m 644 /usr/share/doc/xpud/examples/metrics.conf /etc/systemd/system/xpud.service.d/metrics.conf && "
+                                     "systemctl daemon-reload && systemctl restart xpud")
+        page = self.machine.run("python3", "-c", "import urllib.request; print(urllib.request.urlopen('http://127.0.0.1:9464/metrics', timeout=10).read().decode())").stdout
+        self.assertIn("xpud_", page)
+        self.assertEqual(self.compute("alice").returncode, 0)
 
     def test_the_daemon_runs_and_is_the_user_xpud(self):
         self.assertEqual(self.property("xpud.service", "ActiveState"), "active")
@@ -110,12 +143,15 @@ class Packages(unittest.TestCase):
 
     def test_an_upgrade_restarts_the_daemon_and_keeps_what_the_administrator_wrote(self):
         earlier = self.property("xpud.service", "MainPID")
-        self.machine.run("sh", "-c", "echo '# ours' >> /etc/xpud/gateway.env")
+        sockets = self.sockets()
+        self.machine.run("sh", "-c", "for file in gateway.env xpud.yaml; do echo '# ours' >> /etc/xpud/$file; done")
         self.install("xpud", "xpud-ctl", "xpud-gateway", "libxpud0", folder="/packages/next")
         self.assertRegex(self.machine.run("dpkg-query", "-W", "-f", "${Version}", "xpud").stdout, re.escape(NEXT) + "$")
         self.assertEqual(self.property("xpud.service", "ActiveState"), "active")
         self.assertNotEqual(self.property("xpud.service", "MainPID"), earlier)
-        self.assertIn("# ours", self.machine.run("cat", "/etc/xpud/gateway.env").stdout)
+        self.assertEqual(self.sockets(), sockets, "clients wait for the next daemon")
+        for file in ("gateway.env", "xpud.yaml"):
+            self.assertIn("# ours", self.machine.run("cat", f"/etc/xpud/{file}").stdout)
         self.assertEqual(self.compute("alice").returncode, 0)
 
     def test_the_gateway_is_off_until_it_is_enabled_and_then_serves_whoever_has_the_token(self):
@@ -126,7 +162,7 @@ class Packages(unittest.TestCase):
             chown xpud-gateway /etc/xpud/token && chmod 600 /etc/xpud/token
             echo 'GATEWAY_OPTIONS=--token-file /etc/xpud/token --listen 127.0.0.1:27070' > /etc/xpud/gateway.env""")
         self.machine.run("systemctl", "enable", "--now", "xpud-gateway")
-        self.machine.run("timeout", 20, "sh", "-c", "until journalctl -u xpud-gateway | grep -q 'serving version'; do sleep 0.1; done")
+        self.await_there("journalctl -u xpud-gateway | grep -q 'serving version'")
         served = self.compute("bob", "XPUD_ADDRESS=127.0.0.1:27070", "XPUD_TOKEN_FILE=/home/bob/token")
         self.assertEqual((served.returncode, served.stderr), (0, ""))
         self.assertNotEqual(self.compute("bob", "XPUD_ADDRESS=127.0.0.1:27070").returncode, 0)
