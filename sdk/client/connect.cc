@@ -69,7 +69,7 @@ absl::StatusOr<Connection> Handshake(UniqueFd socket, const std::string& address
   });
   ASSIGN_OR_RETURN(connection.transport,
                    transport::ShmClient::Create(std::move(socket), std::move(session), welcome.staging_bytes,
-                                                /*patient=*/gpu));
+                                                /*patient=*/gpu || IsRemoteAddress(address)));
   connection.address = address;
   return connection;
 }

@@ -20,8 +20,4 @@ struct PrivateDaemon {
 absl::StatusOr<PrivateDaemon> StartPrivateDaemon(const std::string& directory,
                                                  std::chrono::milliseconds timeout);
 
-// A program of xpud's: what the environment variable `variable` names, else `name` beside this library (or in
-// ../bin, ../../bin of it), else on PATH.
-absl::StatusOr<std::string> FindBinary(const std::string& name, const char* variable);
-
 }  // namespace xpud::client

@@ -17,6 +17,7 @@
 #include "proto/transport/barrier.h"
 #include "proto/transport/futex.h"
 #include "proto/transport/host_memory.h"
+#include "proto/transport/patience.h"
 #include "sdk/remote/credentials.h"
 
 namespace xpud::remote {
@@ -180,18 +181,21 @@ void StreamClient::Serve(int client) {
 }
 
 void StreamClient::Pump(int client) {
+  transport::Patience patience(kSpin, /*cores_to_spare=*/true);  // the device is elsewhere
   auto last_work = Clock::now();
   while (!down_.load(std::memory_order_relaxed) && !closed_ && !left_) {
     const absl::StatusOr<bool> sent = SendCommands();
     if (!sent.ok()) return Close({sent.status().message().data(), sent.status().message().size()});
     const auto now = Clock::now();
-    if (*sent) last_work = now;
-    if (now - last_work < kSpin) {
+    if (*sent) {
+      patience.Waited(now - last_work);
+      last_work = now;
+    }
+    if (patience.GoesOn(last_work, now)) {
       transport::CpuRelax();
       continue;
     }
     Sleep(client);
-    last_work = Clock::now();
   }
 }
 

@@ -64,7 +64,9 @@ class Remote : public ::testing::Test {
   }
   bool NothingIsLeft() const {
     return Within(kSoon, [&] {
-      return daemon_.StatusOf("memory_used_bytes") == 0 && daemon_.StatusOf("memory_bytes") == -1;
+      std::string sessions;
+      return daemon_.StatusOf("memory_used_bytes") == 0 && daemon_.Ask("ps -o jsonl", sessions) == 0 &&
+             sessions.find("client_name") == std::string::npos;
     });
   }
   // In a child, whose exit status it gives.
