@@ -21,7 +21,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEV, FUZZ = ROOT / "build/dev", ROOT / "build/fuzz"
 CORPUS = ROOT / "tests/fuzz/corpus"
 WORK = FUZZ / "capture"
-TARGETS = ("wire", "session", "hello", "control", "options", "cache", "metrics")
+TARGETS = ("wire", "session", "hello", "control", "options", "cache", "metrics", "remote")
 SUITES = ("compute", "host_memory", "executor", "faults")
 
 PAGE, RING = 4096, 1 << 20
@@ -197,6 +197,7 @@ def inputs(seen: pathlib.Path) -> dict[str, list[bytes]]:
                         for method in (b"GET", b"HEAD", b"POST") for path in (b"/metrics", b"/metrics?a=1", b"/")
                         for accept in (b"*/*", b"application/openmetrics-text;version=1.0.0,text/plain;q=0.5")]  # nobody asks in the suites
     found["metrics"] += [b"\1train.py"]
+    found["remote"] = [b"\0# tokens\nteam-a secret-a\n\nsecret\n", b"\x40\x0a\x04\x20\x01\x30\x08\x12\x08\x08\0\0\0\x01\0\0\0", b"\x01\x0a\0", b"\x02\x0a\x02\x28\x05"]
     for cached in all_of("cache"):
         code = object_of(cached)
         found["cache"] += [b"\0" + code, b"\3" + cached, b"\1" + code[:18] + struct.pack("<H", 190) + code[20:]]  # CUDA's machine
