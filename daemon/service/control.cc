@@ -20,8 +20,8 @@
 #include "daemon/service/sensor_sampler.h"
 #include "daemon/service/socket_file.h"
 #include "proto/base/clock.h"
-#include "proto/base/grpc_status.h"
 #include "proto/base/status_macros.h"
+#include "proto/control/grpc_status.h"
 #include "proto/control/xpud.grpc.pb.h"
 
 namespace xpud::service {

@@ -8,8 +8,8 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
-#include "proto/base/grpc_status.h"
 #include "proto/base/status_macros.h"
+#include "proto/control/grpc_status.h"
 #include "proto/control/xpud.grpc.pb.h"
 #include "proto/remote/commands.h"
 #include "sdk/client/address.h"

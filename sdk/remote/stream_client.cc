@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "proto/base/grpc_status.h"
 #include "proto/base/status_macros.h"
+#include "proto/control/grpc_status.h"
 #include "proto/remote/commands.h"
 #include "proto/transport/barrier.h"
 #include "proto/transport/futex.h"

@@ -5,8 +5,8 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "proto/base/grpc_status.h"
 #include "proto/base/status_macros.h"
+#include "proto/control/grpc_status.h"
 #include "proto/remote/commands.h"
 #include "proto/transport/handshake.h"
 #include "sdk/client/connect.h"

@@ -37,6 +37,7 @@ RULES = (
     Rule("proto/", ("proto/",)),
     Rule("proto/base/", ("proto/base/",), ("Level Zero",)),  # ze_ext.h
     Rule("proto/ops/", ("proto/base/", "proto/ops/")),
+    Rule("proto/control/", ("proto/",), ("gRPC",)),
     Rule("sdk/", ("sdk/client/", "sdk/include/", "xpud/", "proto/base/", "proto/ops/", "proto/wire/", "proto/transport/")),
     Rule("sdk/examples/", ("xpud/",)),
     Rule("sdk/remote/", ("sdk/client/", "sdk/remote/", "xpud/", "proto/"), ("gRPC", "spdlog")),  # programs; libxpud has none of it
@@ -55,7 +56,7 @@ RULES = (
     Rule("daemon/telemetry/", ("daemon/", "proto/"), ("spdlog", "gRPC")),  # metrics are read from the control plane's messages
     Rule("daemon/service/", ("daemon/", "proto/"), ("spdlog", "gRPC")),
     Rule("tools/", ("sdk/client/", "sdk/remote/", "xpud/", "proto/", "tools/", "daemon/config/"), ("gRPC",)),
-    Rule("tests/fuzz/", ("proto/", "sdk/client/", "kernels/", "drivers/", "daemon/", "tools/xpuctl/", "tests/fuzz/"), ("gRPC", "spdlog")),
+    Rule("tests/fuzz/", ("proto/", "sdk/client/", "sdk/remote/", "kernels/", "drivers/", "daemon/", "tools/xpuctl/", "tests/fuzz/"), ("gRPC", "spdlog")),
     Rule("tests/", ("proto/", "sdk/", "xpud/", "tests/"), ("Level Zero", "gRPC")),
 )
 
