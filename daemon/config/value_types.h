@@ -25,7 +25,7 @@ auto Copy(Member Options::* member) {
   return [=](const Options& from, Options& to) { to.*member = from.*member; };
 }
 
-inline ValueType Text(std::string Options::* member, std::string allowed) {
+inline ValueType Text(std::string Options::* member, const std::string& allowed) {
   return {allowed,
           [=](Options& options, const std::string& text, Place) {
             if (text.empty()) return NotAllowed(text, allowed);

@@ -89,7 +89,7 @@ int Loop(const Invocation& invocation, const Query& query) {
   const int shown = ShowSamples(invocation, [&](bool first) -> absl::StatusOr<std::string> {
     if (first) RETURN_IF_ERROR(source.Sample());
     if (first && rate) Pause(kFirstWindow);
-    ASSIGN_OR_RETURN(const std::string lines, Sample(source, invocation, query));
+    ASSIGN_OR_RETURN(std::string lines, Sample(source, invocation, query));
     const std::string header = QueryHeader(query.fields);
     if (!first || !query.format.header) return lines;
     return (invocation.hosts.empty() ? header : WithHosts("host", header)) + lines;

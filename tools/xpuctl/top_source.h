@@ -23,7 +23,7 @@ class TopSource {
   const std::vector<HostAnswer<v1::GetStatusResponse>>& answers() const { return now_; }
   bool all_answered() const { return Answered(now_).size() == now_.size(); }
   // Where calls about a host's session go.
-  const std::string& AddressOf(const std::string& host) const { return host.empty() ? address_ : host; }
+  std::string AddressOf(const std::string& host) const { return host.empty() ? address_ : host; }
 
  private:
   const std::string address_;
