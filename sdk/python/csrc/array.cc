@@ -262,8 +262,19 @@ Py_ssize_t ArrayLength(PyObject* self) {
   return -1;
 }
 
+// _new(DType, shape): an uninitialised, dense array beside it.
+PyObject* MakeBeside(PyObject* self, PyObject* args) {
+  PyObject *type = nullptr, *sizes = nullptr;
+  if (PyArg_ParseTuple(args, "OO", &type, &sizes) == 0) return nullptr;
+  const std::optional<DType> dtype = TypeFrom(type);
+  Shape shape;
+  if (!dtype.has_value() || !ShapeFrom(sizes, shape)) return nullptr;
+  return NewArrayLike(ViewOf(self), *dtype, shape);
+}
+
 PyMethodDef methods[] = {
     {"_view", MakeView, METH_VARARGS, nullptr},
+    {"_new", MakeBeside, METH_VARARGS, nullptr},
     {"_upload", Upload, METH_VARARGS, nullptr},
     {"_download", Download, METH_VARARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},

@@ -80,7 +80,7 @@ PyModuleDef definition = {.m_base = PyModuleDef_HEAD_INIT,
 }  // namespace
 }  // namespace xpud::python
 
-PyMODINIT_FUNC PyInit__xpud() {
+PyMODINIT_FUNC PyInit__xpud() {  // NOLINT(bugprone-reserved-identifier): CPython's name for it
   using namespace xpud::python;
   Ref module(PyModule_Create(&definition));
   if (!module || !AddErrors(module.get()) || !AddSessionTypes(module.get()) || !AddOps(module.get()) ||

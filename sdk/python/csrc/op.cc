@@ -143,7 +143,7 @@ PyObject* CallAsReduction(const OpObject::Value& op, PyObject* args, PyObject* k
   Reduction how;
   how.keepdims = keepdims != 0;
   if (view == nullptr || !ReadAxis(axis, view->shape.rank, how.dims)) return nullptr;
-  if (dtype != Py_None && !(how.dtype = TypeFrom(dtype)).has_value()) return nullptr;
+  if (dtype != Py_None) how.dtype = TypeFrom(dtype);
   if (attribute != Py_None) how.attribute = PyFloat_AsDouble(attribute);
   return PyErr_Occurred() != nullptr ? nullptr : CallReduce(op, *view, how);
 }
@@ -164,8 +164,8 @@ PyObject* Describe(PyObject* self, PyObject* args) {
     PyErr_Format(PyExc_TypeError, "%U has no such defaults: %R", op.name, defaults);
     return nullptr;
   }
-  Ref(std::exchange(op.doc, NewRef(doc)));
-  Ref(std::exchange(op.defaults, NewRef(defaults)));
+  const Ref old_doc(std::exchange(op.doc, NewRef(doc)));
+  const Ref old_defaults(std::exchange(op.defaults, NewRef(defaults)));
   Py_RETURN_NONE;
 }
 

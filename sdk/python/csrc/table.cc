@@ -144,8 +144,8 @@ PyObject* ExecuteRow(PyObject* /*module*/, PyObject* args) {
     return nullptr;
   }
   if (first == nullptr) return PyErr_Format(PyExc_ValueError, "a command without arrays");
-  std::optional<DType> type = first->dtype;
-  if (compute != Py_None && !(type = TypeFrom(compute)).has_value()) return nullptr;
+  const std::optional<DType> type = compute == Py_None ? first->dtype : TypeFrom(compute);
+  if (!type.has_value()) return nullptr;
   const OpCall call = {.row = row,
                        .compute = *type,
                        .outputs = {out_refs.data(), outs},

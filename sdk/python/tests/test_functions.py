@@ -27,7 +27,7 @@ class Close(unittest.TestCase):
 
 class Products(Close):
     def test_matmul_of_all_shapes(self):
-        shapes = (((3, 4), (4, 5)), ((4,), (4,)), ((4,), (4, 5)), ((3, 4), (4,)), ((2, 3, 4), (2, 4, 5)), ((2, 3, 4), (4, 5)), ((3, 4), (2, 4, 5)),
+        shapes = (((3, 4), (4, 5)), ((4,), (4,)), ((4,), (4, 5)), ((3, 4), (4,)), ((2, 3, 4), (2, 4, 5)), ((2, 3, 4), (4, 5)), ((3, 4), (2, 4, 5)), ((4,), (2, 4, 5)), ((4,), (3, 2, 4, 1)),
                   ((2, 1, 3, 4), (6, 4, 5)), ((6, 2, 3, 4), (4,)), ((1, 3, 4), (7, 4, 5)), ((2, 2, 3, 4), (2, 2, 4, 1)), ((0, 4), (4, 5)))
         for (a, b), dtype in itertools.product(shapes, FLOATS):
             (x, ours), (y, theirs) = draw(*a, dtype=dtype), draw(*b, dtype=dtype, seed=1)

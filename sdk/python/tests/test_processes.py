@@ -46,6 +46,9 @@ class WithDaemon(unittest.TestCase):
     def stopped(self):
         """The daemon stands still meanwhile: who waits for it, waits."""
         os.kill(self.daemon.pid, signal.SIGSTOP)
+        threads = pathlib.Path(f"/proc/{self.daemon.pid}/task")
+        while any(thread.read_text().rpartition(")")[2].split()[0] != "T" for thread in threads.glob("*/stat")):
+            time.sleep(0.001)
         try:
             yield
         finally:
@@ -107,6 +110,11 @@ class Sessions(WithDaemon):
         self.assertEqual(device.memory_stats(), {"buffers": 0, "allocated_bytes": 0, "peak_allocated_bytes": 4000})
         device.reset_peak_memory()
         self.assertEqual(device.memory_stats()["peak_allocated_bytes"], 0)
+
+    def test_repr_reads_what_it_shows(self):
+        array = xpud.arange(4_000_000, device=self.connect()).reshape(2000, 2000)
+        self.assertIn("3999999", repr(array))
+        self.assertLess(self.daemon.sessions()[0]["downloaded_bytes"], 10_000)
 
     def test_no_room_is_a_memory_error(self):
         device = self.connect().devices[0]

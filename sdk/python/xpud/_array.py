@@ -8,6 +8,8 @@ import typing
 
 import numpy as np
 
+import xpud  # whose functions are there when methods are called
+
 from . import _index, _xpud
 from ._types import BY_NAME, DType, dtype as to_dtype
 
@@ -86,8 +88,7 @@ class Array(_xpud.Array):
         return (self[i] for i in range(self.shape[0]))
 
     def __contains__(self, value) -> bool:
-        from . import any as any_of
-        return bool(any_of(self == value))
+        return bool(xpud.any(self == value))
 
     def __repr__(self) -> str:
         prefix, suffix = "Array(", f", dtype={self.dtype.name}, device={self.device.index})"
@@ -133,11 +134,10 @@ class Array(_xpud.Array):
 
     def to_device(self, device: Device, /, *, stream=None) -> Array:
         """The array itself if it is there, else a copy."""
-        from ._creation import device_of, empty
-        device = device_of(device)
+        device = xpud._session.device_of(device)
         if device == self.device:
             return self
-        made = empty(self.shape, dtype=self.dtype, device=device)
+        made = xpud.empty(self.shape, dtype=self.dtype, device=device)
         source = self.contiguous()
         owner, address = _host_bytes(self.device, source.nbytes)
         source._download(address, source.nbytes)
@@ -194,9 +194,8 @@ class Array(_xpud.Array):
 
     def astype(self, dtype: DTypeLike, /, *, copy: bool = True) -> Array:
         """Converted to another element type: always a copy, unless copy is False and the type is the same."""
-        from ._creation import converted
         dtype = to_dtype(dtype)
-        return self if dtype is self.dtype and not copy else converted(self, dtype)
+        return self if dtype is self.dtype and not copy else xpud._creation.converted(self, dtype)
 
     def __getitem__(self, key) -> Array:
         """A view by integers, slices with positive steps, ... and None; a copy by arrays: of integers (side by side), or a mask."""
@@ -204,23 +203,19 @@ class Array(_xpud.Array):
         view = self._as(*selection[:3])
         if not selection.chosen:
             return view
-        from ._functions import take_chosen
-        return take_chosen(view, selection.chosen)
+        return xpud._functions.take_chosen(view, selection.chosen)
 
     def __setitem__(self, key, value) -> None:
         """Writes through a view; by a mask of the array's leading dimensions, a number. Positions by integer arrays: ValueError."""
-        from ._functions import write
-        write(self, key, value)
+        xpud._functions.write(self, key, value)
 
     # ---- operators without slots
 
     def __matmul__(self, other: Array) -> Array:
-        from ._functions import matmul
-        return matmul(self, other)
+        return xpud._functions.matmul(self, other)
 
     def __rmatmul__(self, other) -> Array:
-        from ._functions import matmul
-        return matmul(other, self)
+        return xpud._functions.matmul(other, self)
 
     def __divmod__(self, other) -> tuple[Array, Array]:
         return self // other, self % other
@@ -239,8 +234,7 @@ class Array(_xpud.Array):
 
 
 def _restore(values: np.ndarray, dtype: DType | None) -> Array:
-    from ._creation import asarray
-    return asarray(values, dtype=dtype)
+    return xpud.asarray(values, dtype=dtype)
 
 
 def _host_bytes(device: Device, count: int) -> tuple[object, int]:

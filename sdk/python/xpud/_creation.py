@@ -189,8 +189,7 @@ class _Shared:
 
 def converted(array: Array, dtype: DType) -> Array:
     """A row-major copy, of another type or of the same."""
-    out = empty(array.shape, dtype=dtype, device=array.device)
-    return OPS["_copy_from"]["op"](array, out=out)
+    return OPS["_copy_from"]["op"](array, out=array._new(dtype, array.shape))
 
 
 def load_safetensors(path: str | os.PathLike, *, device: Where = None, names: typing.Iterable[str] | None = None) -> dict[str, Array]:

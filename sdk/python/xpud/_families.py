@@ -7,9 +7,11 @@ import functools
 import math
 import typing
 
+import xpud
+
 from . import _xpud
 from ._array import Array
-from ._creation import empty, zeros
+from ._creation import zeros
 from ._types import BY_NAME, DType
 
 _FLOAT32 = BY_NAME["float32"]
@@ -45,7 +47,7 @@ def axis_of(axis: int, ndim: int) -> int:
 
 
 def like(array: Array, shape: typing.Sequence[int], dtype: DType | None = None) -> Array:
-    return empty(shape, dtype=dtype or array.dtype, device=array.device)
+    return array._new(dtype or array.dtype, tuple(shape))
 
 
 def given_or_made(row: dict, out: Array | None, source: Array, shape: typing.Sequence[int]) -> Array:
@@ -172,8 +174,7 @@ def matmul(row: dict, a: Array, b: Array, addend: Array | None = None, *, beta: 
     if out.size == 0:
         return out
     if addend is not None:
-        from ._functions import broadcast_to
-        addend = broadcast_to(addend, shape)
+        addend = xpud.broadcast_to(addend, shape)
     if a.shape[-1] == 0:
         raise ValueError(f"matrices of shapes {a.shape} and {b.shape}: nothing to sum over")
     execute(row, (out,), (a, b) if addend is None else (a, b, addend), (float(beta) if addend is not None else 0.0, float(alpha), ACTIVATIONS[activation]))
@@ -192,10 +193,9 @@ def attention(row: dict, query: Array, key: Array, value: Array, mask: Array | N
     if key.shape != (batch, *key.shape[1:3], width) or value.shape[:3] != key.shape[:3] or key.shape[1] == 0 or heads % key.shape[1]:
         raise ValueError(f"attention of {shapes}")
     if mask is not None:
-        from ._functions import broadcast_to
         if mask.dtype.name != "bool" and mask.dtype is not query.dtype:
             raise TypeError(f"a mask is of bool or {query.dtype.name}, not {mask.dtype.name}")
-        mask = broadcast_to(mask, (batch, heads, length, key.shape[2]))
+        mask = xpud.broadcast_to(mask, (batch, heads, length, key.shape[2]))
     out, logsumexp = like(query, (batch, heads, length, value.shape[3])), like(query, (batch, heads, length), _FLOAT32)
     if out.size and key.size:
         execute(row, (out, logsumexp), (query, key, value, mask), (width ** -0.5 if scale is None else float(scale), int(is_causal)))

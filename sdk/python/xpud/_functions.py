@@ -10,9 +10,9 @@ import numpy
 
 from . import _index, ops
 from ._array import Array
-from ._creation import arange, asarray, empty
+from ._creation import arange, asarray
 from ._families import axis_of
-from ._types import BY_NAME, DType, result_type
+from ._types import BY_NAME, result_type
 
 if typing.TYPE_CHECKING:
     Axis = typing.Union[int, typing.Tuple[int, ...], None]
@@ -72,7 +72,7 @@ def concat(arrays: typing.Sequence[Array], /, *, axis: int | None = 0) -> Array:
         if array.ndim != len(first) or any(a != b for d, (a, b) in enumerate(zip(array.shape, first)) if d != axis):
             raise ValueError(f"shapes {first} and {array.shape} do not go together along axis {axis}")
     sizes = [array.shape[axis] for array in arrays]
-    out = empty((*first[:axis], builtins.sum(sizes), *first[axis + 1:]), dtype=result_type(*(array.dtype for array in arrays)), device=arrays[0].device)
+    out = arrays[0]._new(result_type(*(array.dtype for array in arrays)), (*first[:axis], builtins.sum(sizes), *first[axis + 1:]))
     start = 0
     for array, size in zip(arrays, sizes):
         out[(slice(None),) * axis + (slice(start, start + size),)] = array
@@ -98,7 +98,7 @@ def flip(array: Array, /, *, axis: Axis = None) -> Array:
 
 def _wrapped(index: Array, size: int) -> Array:
     """Negative positions count from the end; those outside stay outside."""
-    out = empty(index.shape, dtype="int64", device=index.device)
+    out = index._new(BY_NAME["int64"], index.shape)
     return ops.wrap_index(index, size, out=out) if index.size else out
 
 
@@ -230,6 +230,8 @@ def matmul(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
     """
     if not isinstance(a, Array) or not isinstance(b, Array):
         raise TypeError("matmul takes xpud arrays; xpud.asarray makes them")
+    if a.ndim == b.ndim == 2:
+        return ops.mm(a, b, out=out)
     if a.ndim == 0 or b.ndim == 0:
         raise ValueError("matmul takes arrays with dimensions; * multiplies by a number")
     row, column = a.ndim == 1, b.ndim == 1
@@ -238,7 +240,7 @@ def matmul(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
         raise ValueError(f"arrays of shapes {a.shape} and {b.shape} do not multiply as matrices")
     if out is not None and (row or column or left.ndim != right.ndim or left.ndim > 3):
         raise ValueError("matmul writes to `out` for matrices, and for as many of them in one dimension")
-    made = ops.mm(left, right, out=out) if left.ndim == right.ndim == 2 else _batched(left, right, out)
+    made = ops.mm(left, right) if left.ndim == right.ndim == 2 else _batched(left, right, out)
     if row:
         made = squeeze(made, -2)
     return squeeze(made, -1) if column else made

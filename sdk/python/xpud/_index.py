@@ -6,6 +6,7 @@ import operator
 import typing
 
 import numpy
+import xpud
 
 if typing.TYPE_CHECKING:
     from ._array import Array
@@ -20,8 +21,7 @@ class Selection(typing.NamedTuple):
 
 
 def _is_array_like(key: object) -> bool:
-    from ._array import Array
-    return isinstance(key, (Array, list, numpy.ndarray))
+    return isinstance(key, (xpud.Array, list, numpy.ndarray))
 
 
 def _as_number(key: object) -> int:
@@ -88,7 +88,6 @@ def select(array: Array, key: object) -> Selection:
 
 def _positions(array: Array, dimension: int, key: object) -> tuple:
     """Positions in one dimension, or, for a mask, in each of its own: counted on the host, as they decide a shape."""
-    from ._array import Array
     key = numpy.asarray(key) if isinstance(key, list) else key
     if isinstance(key, numpy.ndarray) and key.size == 0:
         key = key.astype(numpy.int64)
@@ -96,7 +95,7 @@ def _positions(array: Array, dimension: int, key: object) -> tuple:
     if kind == "b":
         if key.shape != array.shape[dimension:dimension + key.ndim]:
             raise IndexError(f"a mask of shape {key.shape} for dimensions of {array.shape[dimension:dimension + key.ndim]}")
-        return (key.numpy() if isinstance(key, Array) else key).nonzero()
+        return (key.numpy() if isinstance(key, xpud.Array) else key).nonzero()
     if kind not in "iu":
         raise TypeError(f"an index array holds integers or bool, not {key.dtype}")
     return (key,)
