@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "sdk/python/csrc/errors.h"
+#include "sdk/python/csrc/index.h"
 #include "sdk/python/csrc/op.h"
 
 namespace xpud::python {
@@ -273,11 +274,9 @@ PyObject* MakeBeside(PyObject* self, PyObject* args) {
 }
 
 PyMethodDef methods[] = {
-    {"_view", MakeView, METH_VARARGS, nullptr},
-    {"_new", MakeBeside, METH_VARARGS, nullptr},
-    {"_upload", Upload, METH_VARARGS, nullptr},
-    {"_download", Download, METH_VARARGS, nullptr},
-    {nullptr, nullptr, 0, nullptr},
+    {"_view", MakeView, METH_VARARGS, nullptr},     {"_cut", CutView, METH_O, nullptr},
+    {"_new", MakeBeside, METH_VARARGS, nullptr},    {"_upload", Upload, METH_VARARGS, nullptr},
+    {"_download", Download, METH_VARARGS, nullptr}, {nullptr, nullptr, 0, nullptr},
 };
 PyGetSetDef properties[] = {
     {"shape", ArrayShape, nullptr, "Sizes, outermost first: a tuple.", nullptr},

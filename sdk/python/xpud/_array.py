@@ -199,11 +199,11 @@ class Array(_xpud.Array):
 
     def __getitem__(self, key) -> Array:
         """A view by integers, slices with positive steps, ... and None; a copy by arrays: of integers (side by side), or a mask."""
-        selection = _index.select(self, key)
-        view = self._as(*selection[:3])
-        if not selection.chosen:
+        view = self._cut(key)
+        if view is not None:
             return view
-        return xpud._functions.take_chosen(view, selection.chosen)
+        view, chosen = _index.select(self, key)
+        return xpud._functions.take_chosen(view, chosen) if chosen else view
 
     def __setitem__(self, key, value) -> None:
         """Writes through a view; by a mask of the array's leading dimensions, a number. Positions by integer arrays: ValueError."""

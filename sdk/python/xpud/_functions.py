@@ -146,10 +146,9 @@ def write(array: Array, key, value) -> None:
     if isinstance(mask, Array) and mask.dtype.name == "bool":
         _write_masked(array, mask, value)
         return
-    selection = _index.select(array, key)
-    if selection.chosen:
+    target, chosen = _index.select(array, key)
+    if chosen:
         raise ValueError("positions by integer arrays cannot be written to; xpud.where makes a new array")
-    target = array._as(*selection[:3])
     if isinstance(value, (Array, bool, int, float)):
         source = value if not isinstance(value, Array) or value.device == array.device else value.to_device(array.device)
     else:
