@@ -137,7 +137,7 @@ def fuzz(log: Log) -> Tally:
 def links(log: Log) -> Tally:
     """What the SDK's library needs, exports and weighs."""
     configure_and_build(log, "release", "xpud_sdk")
-    return unittests(log, "tests/package")
+    return unittests(log, "tests/package", patterns=("library_test.py",))
 
 
 def install(log: Log) -> None:
@@ -174,7 +174,7 @@ def package(log: Log) -> Tally:
     """Builds the packages and the wheel, and installs, uses and removes them in a bare Debian of its own."""
     made = [line for kind in ((), ("--wheel",)) for line in log.must("tools/package", *kind).splitlines() if "installed" in line]
     print("    " + "\n    ".join(made), flush=True)
-    return unittests(log, "tests/package")
+    return unittests(log, "tests/package", patterns=("debian_test.py", "wheel_test.py"))
 
 
 def torch(log: Log) -> Tally:
