@@ -153,6 +153,9 @@ class Others(Close):
         self.assert_close(xpud.vector_norm(a, axis=1), torch.linalg.vector_norm(x, dim=1))
         self.assert_close(xpud.var(a, axis=0), torch.var(x, 0, correction=0))
         self.assert_close(xpud.std(a, correction=1), torch.std(x))
+        self.assert_close(a.std(axis=1, keepdims=True), torch.std(x, 1, correction=0, keepdim=True))
+        with self.assertRaisesRegex(TypeError, "xpud.asarray"):
+            xpud.where(True, a, b)
         self.assertEqual(xpud.isfinite(xpud.asarray([1.0, float("inf"), float("nan")])).tolist(), [True, False, False])
 
     def test_concat_and_stack(self):

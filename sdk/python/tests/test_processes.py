@@ -81,6 +81,13 @@ class Sessions(WithDaemon):
                 self.assertEqual((array + inner.to_device(array.device)).tolist(), [2, 2, 2])
             self.assertEqual(xpud.default_device(), session.devices[0])
         self.assertTrue(session.closed)
+        with self.connect() as ended:
+            ended.close()  # and again on the way out
+        first, second = self.connect(), self.connect()
+        first.__enter__(), second.__enter__()
+        with self.assertRaisesRegex(RuntimeError, "reversed"):
+            first.__exit__(None, None, None)
+        second.__exit__(None, None, None), first.__exit__(None, None, None)
         for call in (lambda: array + 1, array.numpy, session.check, lambda: session.address, lambda: xpud.zeros(2, device=array.device), array.device.synchronize):
             with self.assertRaisesRegex(xpud.ConnectionError, "closed"):
                 call()

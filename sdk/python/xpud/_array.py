@@ -209,6 +209,14 @@ class Array(_xpud.Array):
         """Writes through a view; by a mask of the array's leading dimensions, a number. Positions by integer arrays: ValueError."""
         xpud._functions.write(self, key, value)
 
+    def var(self, *, axis: int | tuple[int, ...] | None = None, correction: float = 0.0, keepdims: bool = False) -> Array:
+        """As xpud.var."""
+        return xpud.var(self, axis=axis, correction=correction, keepdims=keepdims)
+
+    def std(self, *, axis: int | tuple[int, ...] | None = None, correction: float = 0.0, keepdims: bool = False) -> Array:
+        """As xpud.std."""
+        return xpud.std(self, axis=axis, correction=correction, keepdims=keepdims)
+
     # ---- operators without slots
 
     def __matmul__(self, other: Array) -> Array:

@@ -15,6 +15,8 @@ from ._families import axis_of
 from ._types import BY_NAME, result_type
 
 if typing.TYPE_CHECKING:
+    from ._types import DTypeLike
+
     Axis = typing.Union[int, typing.Tuple[int, ...], None]
 
 # ---- shapes: views wherever that is possible
@@ -33,6 +35,11 @@ def permute_dims(array: Array, axes: typing.Sequence[int], /) -> Array:
 def matrix_transpose(array: Array, /) -> Array:
     """As Array.mT."""
     return array.mT
+
+
+def astype(array: Array, dtype: DTypeLike, /, *, copy: bool = True) -> Array:
+    """As Array.astype."""
+    return array.astype(dtype, copy=copy)
 
 
 def expand_dims(array: Array, /, axis: int = 0) -> Array:
@@ -173,6 +180,8 @@ def _write_masked(array: Array, mask: Array, value) -> None:
 
 def where(condition: Array, a, b, /, *, out: Array | None = None) -> Array:
     """a where the condition holds (is not 0), b elsewhere; arrays or numbers, which broadcast. The result has their common type."""
+    if not isinstance(condition, Array):
+        raise TypeError(f"a condition is an xpud array, not {type(condition).__name__}; xpud.asarray makes one")
     condition = condition if condition.dtype.name == "bool" else ops.ne(condition, 0)
     return getattr(ops, "where")(condition, a, b, out=out)
 

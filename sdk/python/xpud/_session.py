@@ -57,7 +57,7 @@ class Device(_xpud.Device):
         self._reset_peak()
 
     def __enter__(self) -> Device:
-        _chosen.set((self, _chosen.get()))
+        _enter(self, self)
         return self
 
     def __exit__(self, *_) -> None:
@@ -90,12 +90,12 @@ class Session(_xpud.Session):
 
     def __enter__(self) -> Session:
         devices = self.devices
-        _chosen.set((devices[0] if devices else None, _chosen.get()))
+        _enter(self, devices[0] if devices else None)
         return self
 
     def __exit__(self, *_) -> None:
-        _leave(self.devices[0] if self.devices else None)
         self.close()
+        _leave(self)
 
     def __repr__(self) -> str:
         return "<closed xpud session>" if self.closed else f"<xpud session at {self.address}, {len(self.devices)} devices>"
@@ -104,16 +104,26 @@ class Session(_xpud.Session):
         raise TypeError("a session belongs to this process")
 
 
-# The device of the innermost `with`, and what was before.
-_chosen: contextvars.ContextVar[typing.Any] = contextvars.ContextVar("xpud_device", default=None)
+class _Entered(typing.NamedTuple):
+    """A `with`: whose, the device that it chose, and the one around it."""
+    owner: Device | Session
+    device: Device | None
+    outer: _Entered | None
+
+
+_chosen: contextvars.ContextVar[_Entered | None] = contextvars.ContextVar("xpud_device", default=None)
 _default: Session | None = None
 
 
-def _leave(device: Device | None) -> None:
+def _enter(owner: Device | Session, device: Device | None) -> None:
+    _chosen.set(_Entered(owner, device, _chosen.get()))
+
+
+def _leave(owner: Device | Session) -> None:
     entered = _chosen.get()
-    if entered is None or entered[0] != device:
+    if entered is None or entered.owner is not owner:
         raise RuntimeError("`with` blocks of devices and sessions end in the order in which they began, reversed")
-    _chosen.set(entered[1])
+    _chosen.set(entered.outer)
 
 
 def connect(address: str | None = None, *, client_name: str | None = None, timeout: float = 10.0, start_daemon: bool = True) -> Session:
@@ -143,8 +153,8 @@ def default_device() -> Device:
     xpud.ConnectionError: there is no daemon. RuntimeError: it has no device for this process.
     """
     entered = _chosen.get()
-    if entered is not None and entered[0] is not None:
-        return entered[0]
+    if entered is not None and entered.device is not None:
+        return entered.device
     devices = default_session().devices
     if not devices:
         raise RuntimeError(f"no device is visible: XPUD_VISIBLE_DEVICES is {os.environ.get('XPUD_VISIBLE_DEVICES')!r}")
