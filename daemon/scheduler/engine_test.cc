@@ -28,7 +28,7 @@ struct Client {
     auto server = *transport::ShmServer::Create(fds);
     doorbell.Reset(dup(fds.doorbell.get()));
     transport = *transport::ShmClient::Create(UniqueFd(sockets[0]), std::move(fds), transport::kStagingBytes,
-                                              /*patient=*/false);
+                                              transport::ShmClient::Waits::kForDaemon);
     static auto* const tables = new session::TableSpace;
     engine.Call([&] {
       engine.AddSession(std::make_unique<session::Session>(id, session::Peer{}, std::move(server),

@@ -22,6 +22,10 @@ class Patience {
   // own.
   Patience(Duration least, bool cores_to_spare) : least_(least), may_spin_(cores_to_spare && kHasCores) {}
 
+  // `least` of a thread that waits for other threads of this machine, as all that a remote session passes
+  // through do: where cores are few, those need this one.
+  static Duration LeastBesideOthers(Duration least) { return kCoresForAll ? least : Duration::zero(); }
+
   // Whether a thread that has spun since `start` goes on. Not for long where others want the cores: a program
   // whose threads wait for one another (OpenMP's) would be held up for as long as we spin.
   bool GoesOn(Clock::time_point start, Clock::time_point now) {
@@ -51,6 +55,7 @@ class Patience {
   static constexpr unsigned kCores = 8;
   static constexpr int kEnough = 2, kRemembered = 4;
   static inline const bool kHasCores = std::thread::hardware_concurrency() >= kCores;
+  static inline const bool kCoresForAll = std::thread::hardware_concurrency() >= 4;
 
   const Duration least_;
   const bool may_spin_;

@@ -26,8 +26,8 @@ void PrefetchForWrite(const std::byte* address) { asm volatile("prefetchw %0" : 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ShmClient>> ShmClient::Create(UniqueFd socket, SessionFds fds,
-                                                             size_t staging_bytes, bool patient) {
-  std::unique_ptr<ShmClient> client(new ShmClient(patient));
+                                                             size_t staging_bytes, Waits waits) {
+  std::unique_ptr<ShmClient> client(new ShmClient(waits));
   client->socket_ = std::move(socket);
   client->doorbell_ = std::move(fds.doorbell);
   ASSIGN_OR_RETURN(client->control_mapping_, Mapping::Map(fds.ring, kPageBytes, Access::kReadWrite));

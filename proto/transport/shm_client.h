@@ -16,10 +16,12 @@ namespace xpud::transport {
 
 class ShmClient final : public ClientTransport {
  public:
-  // `socket` has finished its handshake; it stays open as the session's sign of life. `patient`: see
-  // Patience.
+  // What its waits are for: the daemon, which has the device's work done on this machine's cores; a device
+  // that works on its own; or programs of this machine's that pass all on, as for a remote session.
+  enum class Waits { kForDaemon, kForDevice, kForRelay };
+  // `socket` has finished its handshake; it stays open as the session's sign of life.
   static absl::StatusOr<std::unique_ptr<ShmClient>> Create(UniqueFd socket, SessionFds fds,
-                                                           size_t staging_bytes, bool patient);
+                                                           size_t staging_bytes, Waits waits);
 
   std::byte* Reserve(size_t bytes) override;
   void Commit(size_t bytes) override { pending_ += bytes; }
@@ -46,7 +48,9 @@ class ShmClient final : public ClientTransport {
  private:
   static constexpr auto kSpin = std::chrono::microseconds(50);
 
-  explicit ShmClient(bool patient) : patience_(kSpin, patient) {}
+  explicit ShmClient(Waits waits)
+      : patience_(waits == Waits::kForRelay ? Patience::LeastBesideOthers(kSpin) : kSpin,
+                  waits != Waits::kForDaemon) {}
   bool SpinUntil(absl::FunctionRef<bool()> done);
   absl::Status SleepUntil(absl::FunctionRef<bool()> done, const std::function<absl::Status()>& interrupt);
   ControlPage& control() const { return *reinterpret_cast<ControlPage*>(control_mapping_.data()); }

@@ -31,8 +31,8 @@ struct Pair {
     server = std::move(*ShmServer::Create(fds));
     ring_fd.Reset(dup(fds.ring.get()));
     completion_fd.Reset(dup(fds.completion.get()));
-    client =
-        std::move(*ShmClient::Create(UniqueFd(sockets[0]), std::move(fds), kStagingBytes, /*patient=*/false));
+    client = std::move(*ShmClient::Create(UniqueFd(sockets[0]), std::move(fds), kStagingBytes,
+                                          ShmClient::Waits::kForDaemon));
   }
   void Send(uint64_t bytes_value) {
     std::byte* out;

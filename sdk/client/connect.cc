@@ -29,14 +29,26 @@ absl::Status SetReceiveTimeout(int socket, std::chrono::milliseconds timeout) {
   return absl::OkStatus();
 }
 
+using Waits = transport::ShmClient::Waits;
+
+Waits WaitsFor(const transport::Welcome& welcome) {
+  const auto devices =
+      std::span(welcome.devices).first(std::min<size_t>(welcome.device_count, transport::kMaxDevices));
+  const bool gpu = std::any_of(devices.begin(), devices.end(), [](const transport::DeviceRecord& device) {
+    return transport::GetText(device.kind) == "gpu";
+  });
+  return gpu ? Waits::kForDevice : Waits::kForDaemon;
+}
+
 absl::StatusOr<Connection> Handshake(UniqueFd socket, const std::string& address,
-                                     const ConnectOptions& options, const std::string& tenant = "") {
+                                     const ConnectOptions& options,
+                                     const std::optional<std::string>& tenant = std::nullopt) {
   transport::Hello hello = {transport::kHelloMagic, wire::kOldestVersion, wire::kNewestVersion, {}};
   transport::SetText(hello.client_name, ClientName(options.client_name));
   RETURN_IF_ERROR(SetReceiveTimeout(socket.get(), options.timeout));
-  if (!tenant.empty()) {
+  if (tenant && !tenant->empty()) {
     transport::Vouch vouch = {transport::kVouchMagic, 0, {}};
-    transport::SetText(vouch.tenant, tenant);
+    transport::SetText(vouch.tenant, *tenant);
     (void)transport::SendMessage(socket.get(), std::as_bytes(std::span(&vouch, 1)));
   }
   // Where the daemon has no place for this client, it says so and does not wait for the greeting.
@@ -62,14 +74,10 @@ absl::StatusOr<Connection> Handshake(UniqueFd socket, const std::string& address
                      ", this client ", wire::kOldestVersion, " to ", wire::kNewestVersion));
   }
   transport::SessionFds session{std::move(fds[0]), std::move(fds[1]), std::move(fds[2]), std::move(fds[3])};
-  const auto devices =
-      std::span(welcome.devices).first(std::min<size_t>(welcome.device_count, transport::kMaxDevices));
-  const bool gpu = std::any_of(devices.begin(), devices.end(), [](const transport::DeviceRecord& device) {
-    return transport::GetText(device.kind) == "gpu";
-  });
+  const bool is_relayed = tenant || IsRemoteAddress(address);
   ASSIGN_OR_RETURN(connection.transport,
                    transport::ShmClient::Create(std::move(socket), std::move(session), welcome.staging_bytes,
-                                                /*patient=*/gpu || IsRemoteAddress(address)));
+                                                is_relayed ? Waits::kForRelay : WaitsFor(welcome)));
   connection.address = address;
   return connection;
 }
@@ -98,7 +106,7 @@ absl::StatusOr<UniqueFd> ConnectSocket(const std::string& path) {
   return absl::ErrnoToStatus(errno, absl::StrCat("connecting to ", path, " failed"));
 }
 
-absl::StatusOr<Connection> Connect(const ConnectOptions& options, const std::string& tenant) {
+absl::StatusOr<Connection> Connect(const ConnectOptions& options, const std::optional<std::string>& tenant) {
   ASSIGN_OR_RETURN(const std::vector<std::string> sockets, DaemonSockets(options.address));
   for (const std::string& path : sockets) {
     absl::StatusOr<UniqueFd> socket =

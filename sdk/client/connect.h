@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -22,8 +23,9 @@ struct Connection {
   bool started_daemon = false;
 };
 
-// Finds or starts a daemon as ConnectOptions says, and opens a session with it. `tenant`: a gateway's, for
-// whom it asks; empty: for this process's user.
-absl::StatusOr<Connection> Connect(const ConnectOptions& options, const std::string& tenant = "");
+// Finds or starts a daemon as ConnectOptions says, and opens a session with it. `tenant`: where this is a
+// gateway, for whom it asks; empty: for its own user.
+absl::StatusOr<Connection> Connect(const ConnectOptions& options,
+                                   const std::optional<std::string>& tenant = std::nullopt);
 
 }  // namespace xpud::client

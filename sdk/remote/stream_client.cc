@@ -181,7 +181,7 @@ void StreamClient::Serve(int client) {
 }
 
 void StreamClient::Pump(int client) {
-  transport::Patience patience(kSpin, /*cores_to_spare=*/true);  // the device is elsewhere
+  transport::Patience patience(transport::Patience::LeastBesideOthers(kSpin), /*cores_to_spare=*/true);
   auto last_work = Clock::now();
   while (!down_.load(std::memory_order_relaxed) && !closed_ && !left_) {
     const absl::StatusOr<bool> sent = SendCommands();

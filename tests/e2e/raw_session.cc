@@ -22,7 +22,7 @@ RawSession::RawSession(const std::string& address) : socket_(*client::ConnectSoc
   transport_ = *transport::ShmClient::Create(
       UniqueFd(dup(socket_.get())),
       {std::move(fds[0]), std::move(fds[1]), std::move(fds[2]), std::move(fds[3])}, welcome.staging_bytes,
-      /*patient=*/false);
+      transport::ShmClient::Waits::kForDaemon);
 }
 
 absl::Status RawSession::Synchronize() {

@@ -337,11 +337,11 @@ TEST_F(Hostile, PlacesAreBounded) {
 // A connection that is cut, and a client that wants to come back.
 class Reconnecting : public Remote {
  protected:
-  void Open(const std::vector<std::string>& arguments = {}) {
-    Remote::Open(arguments);
+  void OpenProxy(const std::vector<std::string>& arguments = {}) {
+    Open(arguments);
     proxy_ = std::make_unique<TcpProxy>(gateway_->address());
   }
-  absl::StatusOr<std::unique_ptr<Session>> Connect(int seconds) const {
+  absl::StatusOr<std::unique_ptr<Session>> ConnectFor(int seconds) const {
     ConnectOptions options;
     options.address = proxy_->address();
     options.reconnect = std::chrono::seconds(seconds);
@@ -351,8 +351,8 @@ class Reconnecting : public Remote {
 };
 
 TEST_F(Reconnecting, WorkGoesOnWhereItWasCut) {
-  Open();
-  const auto session = Connect(20);
+  OpenProxy();
+  const auto session = ConnectFor(20);
   ASSERT_TRUE(session.ok()) << session.status();
   std::vector<float> values(1 << 20), back(values.size());  // 4 MiB
   std::iota(values.begin(), values.end(), 0.0f);
@@ -391,8 +391,8 @@ TEST_F(Reconnecting, WorkGoesOnWhereItWasCut) {
 }
 
 TEST_F(Reconnecting, ANetworkThatComesBackLateIsWaitedFor) {
-  Open();
-  const auto session = Connect(30);
+  OpenProxy();
+  const auto session = ConnectFor(30);
   ASSERT_TRUE(session.ok()) << session.status();
   EXPECT_EQ(Double(**session, 4), 8);
   proxy_->SetDown(true);
@@ -406,8 +406,8 @@ TEST_F(Reconnecting, ANetworkThatComesBackLateIsWaitedFor) {
 }
 
 TEST_F(Reconnecting, ASessionThatNobodyComesBackToEnds) {
-  Open({"--hold", "1"});
-  const auto session = Connect(4);
+  OpenProxy({"--hold", "1"});
+  const auto session = ConnectFor(4);
   ASSERT_TRUE(session.ok()) << session.status();
   const auto buffer = (*session)->DefaultQueue(0).Allocate(1 << 20);
   ASSERT_TRUE((*session)->DefaultQueue(0).Synchronize().ok());
@@ -420,8 +420,8 @@ TEST_F(Reconnecting, ASessionThatNobodyComesBackToEnds) {
 }
 
 TEST_F(Reconnecting, WhereItCannotComeBackItSaysSo) {
-  Open();
-  const auto session = Connect(1);
+  OpenProxy();
+  const auto session = ConnectFor(1);
   ASSERT_TRUE(session.ok()) << session.status();
   EXPECT_EQ(Double(**session, 4), 8);
   proxy_->SetDown(true);
@@ -431,15 +431,15 @@ TEST_F(Reconnecting, WhereItCannotComeBackItSaysSo) {
 }
 
 TEST_F(Reconnecting, AClientThatGoesLeavesNothing) {
-  Open();
+  OpenProxy();
   {
-    const auto session = Connect(30);
+    const auto session = ConnectFor(30);
     ASSERT_TRUE(session.ok()) << session.status();
     EXPECT_EQ(Double(**session, 4), 8);
   }
   EXPECT_TRUE(NothingIsLeft());
   EXPECT_EQ(InChild([&] {
-              const auto session = Connect(30);
+              const auto session = ConnectFor(30);
               if (!session.ok() || Double(**session, 4) != 8) return 1;
               kill(getpid(), SIGKILL);
               return 1;
@@ -451,11 +451,11 @@ TEST_F(Reconnecting, AClientThatGoesLeavesNothing) {
 // Two tenants with a token each, one of whom may use the control plane.
 class Tenants : public Remote {
  protected:
-  void Open(std::vector<std::string> arguments = {}) {
+  void OpenWithTokens(std::vector<std::string> arguments = {}) {
     const std::string file = daemon_.directory() + "/tokens";
     WriteSecret(file, "# who may come\nteam-a secret-a\nops secret-o\n\nteam-b secret-b\n");
     arguments.insert(arguments.end(), {"--token-file", file, "--operators", "ops,root"});
-    Remote::Open(arguments);
+    Open(arguments);
     for (const std::string name : {"a", "b", "o"})
       WriteSecret(daemon_.directory() + "/" + name, "secret-" + name);
   }
@@ -493,7 +493,7 @@ class Tenants : public Remote {
 };
 
 TEST_F(Tenants, HaveQuotasOfTheirOwn) {
-  Open();
+  OpenWithTokens();
   const std::string user = std::to_string(getuid());
   List("quota " + user + "/team-a 8MiB");
   Be("a");
@@ -512,7 +512,7 @@ TEST_F(Tenants, HaveQuotasOfTheirOwn) {
 }
 
 TEST_F(Tenants, NoneTakesAllPlaces) {
-  Open({"--sessions", "4"});
+  OpenWithTokens({"--sessions", "4"});
   Be("a");
   std::vector<std::unique_ptr<Session>> sessions;
   for (int i = 0; i < 3; ++i) sessions.push_back(*Connect());
@@ -522,7 +522,7 @@ TEST_F(Tenants, NoneTakesAllPlaces) {
 }
 
 TEST_F(Tenants, ATokenThatIsTakenOutOpensNothing) {
-  Open();
+  OpenWithTokens();
   Be("b");
   const auto before = Connect();
   ASSERT_TRUE(before.ok()) << before.status();
@@ -536,7 +536,7 @@ TEST_F(Tenants, ATokenThatIsTakenOutOpensNothing) {
 }
 
 TEST_F(Tenants, OnlyOperatorsUseTheControlPlane) {
-  Open();
+  OpenWithTokens();
   Be("a");
   const auto session = Connect();
   ASSERT_TRUE(session.ok()) << session.status();
