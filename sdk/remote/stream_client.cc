@@ -102,7 +102,7 @@ absl::Status StreamClient::CloseLink() {
 }
 
 absl::Status StreamClient::WelcomeLibrary(const ServerFrame& answer) {
-  const absl::Status other_version = absl::InternalError("it does not speak this version of xpud's protocol");
+  absl::Status other_version = absl::InternalError("it does not speak this version of xpud's protocol");
   transport::Welcome welcome;
   if (answer.head.welcome().size() != sizeof(welcome)) return other_version;
   std::memcpy(&welcome, answer.head.welcome().data(), sizeof(welcome));

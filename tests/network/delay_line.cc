@@ -82,13 +82,16 @@ struct Direction {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 5) {
+  char *delay_end = nullptr, *loss_end = nullptr;
+  const long delay_us = argc == 5 ? std::strtol(argv[3], &delay_end, 10) : 0;
+  const double loss_percent = argc == 5 ? std::strtod(argv[4], &loss_end) : 0;
+  if (argc != 5 || *delay_end != '\0' || *loss_end != '\0') {
     std::fprintf(stderr, "usage: delay_line NAME NAME DELAY_US LOSS_PERCENT\n");
     return 2;
   }
   const int a = OpenTun(argv[1]), b = OpenTun(argv[2]);
-  const std::chrono::microseconds delay(std::atol(argv[3]));
-  const double loss = std::atof(argv[4]) / 100;
+  const std::chrono::microseconds delay(delay_us);
+  const double loss = loss_percent / 100;
   std::thread([&] { Direction{a, b, delay, loss, 1}.Run(); }).detach();
   std::thread([&] { Direction{b, a, delay, loss, 2}.Run(); }).detach();
   std::puts("ready");
