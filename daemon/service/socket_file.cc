@@ -2,14 +2,13 @@
 
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/status_macros.h"
+#include "proto/base/unix_address.h"
 
 namespace xpud::service {
 namespace {
@@ -31,13 +30,7 @@ absl::Status RemoveStaleSocket(const std::string& path) {
 }
 
 absl::StatusOr<UniqueFd> ListenAt(const std::string& path, unsigned mode) {
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof(address.sun_path)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the socket path ", path, " is longer than ", sizeof(address.sun_path) - 1, " bytes"));
-  }
-  std::memcpy(address.sun_path, path.data(), path.size());
+  ASSIGN_OR_RETURN(const sockaddr_un address, UnixAddress(path));
   RETURN_IF_ERROR(RemoveStaleSocket(path));
   UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return Errno("socket failed");

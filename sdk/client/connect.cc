@@ -2,16 +2,15 @@
 
 #include <sys/socket.h>
 #include <sys/time.h>
-#include <sys/un.h>
 #include <unistd.h>
 #include <algorithm>
 
 #include <cerrno>
-#include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "proto/base/status_macros.h"
+#include "proto/base/unix_address.h"
 #include "proto/transport/shm_client.h"
 #include "sdk/client/address.h"
 #include "sdk/client/client_name.h"
@@ -85,13 +84,7 @@ absl::StatusOr<Connection> Handshake(UniqueFd socket, const std::string& address
 }  // namespace
 
 absl::StatusOr<UniqueFd> ConnectSocket(const std::string& path) {
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof(address.sun_path)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the socket path ", path, " is longer than ", sizeof(address.sun_path) - 1, " bytes"));
-  }
-  std::memcpy(address.sun_path, path.data(), path.size());
+  ASSIGN_OR_RETURN(const sockaddr_un address, UnixAddress(path));
   UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   if (!socket.valid()) return absl::ErrnoToStatus(errno, "socket failed");
   if (connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) return socket;
