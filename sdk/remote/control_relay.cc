@@ -1,7 +1,8 @@
 #include "sdk/remote/control_relay.h"
 
-#include <grpcpp/generic/generic_stub.h>
-#include <grpcpp/grpcpp.h>
+#include <grpcpp/impl/codegen/client_unary_call.h>
+#include <grpcpp/impl/codegen/method_handler.h>
+#include <grpcpp/impl/codegen/rpc_service_method.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -17,34 +18,8 @@
 namespace xpud::remote {
 namespace {
 
-// One call, of one request and one answer, as all of the control plane's are.
-class Call final : public grpc::ServerGenericBidiReactor {
- public:
-  Call(const std::shared_ptr<grpc::Channel>& daemon, std::string method)
-      : stub_(daemon), method_(std::move(method)) {
-    StartRead(&request_);
-  }
-  explicit Call(const grpc::Status& refusal) : stub_(nullptr) { Finish(refusal); }
-
-  void OnReadDone(bool ok) override {
-    if (!ok) return Finish({grpc::INVALID_ARGUMENT, "the call has no request"});
-    stub_.UnaryCall(&context_, method_, grpc::StubOptions(), &request_, &response_,
-                    [this](const grpc::Status& status) { Answer(status); });
-  }
-  void OnCancel() override { context_.TryCancel(); }
-  void OnDone() override { delete this; }
-
- private:
-  void Answer(const grpc::Status& status) {
-    if (!status.ok()) return Finish(status);
-    StartWriteAndFinish(&response_, grpc::WriteOptions(), status);
-  }
-
-  grpc::GenericStub stub_;
-  const std::string method_;
-  grpc::ClientContext context_;
-  grpc::ByteBuffer request_, response_;
-};
+using grpc::internal::RpcMethod;
+using Handler = grpc::internal::RpcMethodHandler<ControlRelay, grpc::ByteBuffer, grpc::ByteBuffer>;
 
 absl::StatusOr<std::shared_ptr<grpc::Channel>> ConnectControl(const std::string& socket) {
   ASSIGN_OR_RETURN(const std::string found, client::FindDaemonSocket(socket));
@@ -59,14 +34,31 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> ConnectControl(const std::string&
 
 }  // namespace
 
-grpc::ServerGenericBidiReactor* ControlRelay::CreateReactor(grpc::GenericCallbackServerContext* context) {
-  const std::string& method = context->method();
-  if (!method.starts_with(absl::StrCat("/", v1::Control::service_full_name(), "/")))
-    return new Call(grpc::Status(grpc::UNIMPLEMENTED, "this gateway has no such call"));
-  if (const absl::Status status = admission_.AdmitOperator(*context); !status.ok())
-    return new Call(ToGrpc(status));
+ControlRelay::ControlRelay(const Admission& admission, std::string socket)
+    : admission_(admission), socket_(std::move(socket)) {
+  const auto* const service = v1::GetStatusRequest::descriptor()->file()->FindServiceByName("Control");
+  for (int i = 0; i < service->method_count(); ++i) {
+    const std::string& method =
+        methods_.emplace_back(absl::StrCat("/", service->full_name(), "/", service->method(i)->name()));
+    AddMethod(new grpc::internal::RpcServiceMethod(
+        method.c_str(), RpcMethod::NORMAL_RPC,
+        new Handler(
+            [&method](ControlRelay* relay, grpc::ServerContext* context, const grpc::ByteBuffer* request,
+                      grpc::ByteBuffer* response) {
+              return relay->Relay(method, *context, *request, *response);
+            },
+            this)));
+  }
+}
+
+grpc::Status ControlRelay::Relay(const std::string& method, grpc::ServerContext& context,
+                                 const grpc::ByteBuffer& request, grpc::ByteBuffer& response) const {
+  if (const absl::Status status = admission_.AdmitOperator(context); !status.ok()) return ToGrpc(status);
   const auto daemon = ConnectControl(socket_);
-  return daemon.ok() ? new Call(*daemon, method) : new Call(ToGrpc(daemon.status()));
+  if (!daemon.ok()) return ToGrpc(daemon.status());
+  const auto onward = grpc::ClientContext::FromServerContext(context);  // ends with it
+  return grpc::internal::BlockingUnaryCall<grpc::ByteBuffer, grpc::ByteBuffer>(
+      daemon->get(), RpcMethod(method.c_str(), RpcMethod::NORMAL_RPC), onward.get(), request, &response);
 }
 
 }  // namespace xpud::remote

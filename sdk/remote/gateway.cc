@@ -61,7 +61,7 @@ absl::Status Run(const GatewayOptions& options, const sigset_t& ends) {
   builder.SetMaxReceiveMessageSize(kMostMessageBytes);
   builder.SetMaxSendMessageSize(kMostMessageBytes);
   builder.RegisterService(&service);
-  builder.RegisterCallbackGenericService(&control);
+  builder.RegisterService(&control);
   const auto server = builder.BuildAndStart();
   if (server == nullptr || port == 0)
     return absl::UnavailableError(absl::StrCat("cannot listen at ", options.listen));
