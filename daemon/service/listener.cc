@@ -106,10 +106,11 @@ absl::Status Listener::Bind(UniqueFd handed) {
   const std::string pid = absl::StrCat(getpid(), "\n");  // for people who look who holds it
   if (ftruncate(lock_.get(), 0) != 0 || write(lock_.get(), pid.data(), pid.size()) < 0)
     return Errno("cannot write the lock file");
-  bound_ = !handed.valid();
-  socket_ = std::move(handed);
-  if (bound_) {
+  if (handed.valid()) {
+    socket_ = std::move(handed);
+  } else {
     ASSIGN_OR_RETURN(socket_, ListenAt(path, options_.socket_mode));
+    bound_ = true;
   }
   epoll_.Reset(epoll_create1(EPOLL_CLOEXEC));
   inbox_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
