@@ -25,6 +25,7 @@ class Patience {
   // `least` of a thread that waits for other threads of this machine, as all that a remote session passes
   // through do: where cores are few, those need this one.
   static Duration LeastBesideOthers(Duration least) { return kCoresForAll ? least : Duration::zero(); }
+  static bool HasCoresForAll() { return kCoresForAll; }
 
   // Whether a thread that has spun since `start` goes on. Not for long where others want the cores: a program
   // whose threads wait for one another (OpenMP's) would be held up for as long as we spin.

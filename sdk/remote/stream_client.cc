@@ -3,6 +3,7 @@
 #include <grpcpp/grpcpp.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
@@ -51,6 +52,20 @@ bool MayPass(const absl::Status& status) {
     default:
       return true;
   }
+}
+
+// Whether it is worth to wait awake after so many bytes of commands. Where cores are few, only in the middle
+// of many, which then travel together: the other end's threads, and the library's, need the core.
+bool Spins(size_t bytes) {
+  constexpr size_t kManyBytes = 512;
+  return transport::Patience::HasCoresForAll() || bytes >= kManyBytes;
+}
+
+void LetOthersRun() {
+  if (transport::Patience::HasCoresForAll())
+    transport::CpuRelax();
+  else
+    sched_yield();
 }
 
 void SetStoredWord(uint64_t* word, uint64_t value) {
@@ -181,25 +196,27 @@ void StreamClient::Serve(int client) {
 }
 
 void StreamClient::Pump(int client) {
-  transport::Patience patience(transport::Patience::LeastBesideOthers(kSpin), /*cores_to_spare=*/true);
+  transport::Patience patience(kSpin, /*cores_to_spare=*/true);
   auto last_work = Clock::now();
+  size_t last_bytes = 0;
   while (!down_.load(std::memory_order_relaxed) && !closed_ && !left_) {
-    const absl::StatusOr<bool> sent = SendCommands();
+    const absl::StatusOr<size_t> sent = SendCommands();
     if (!sent.ok()) return Close({sent.status().message().data(), sent.status().message().size()});
     const auto now = Clock::now();
-    if (*sent) {
+    if (*sent != 0) {
       patience.Waited(now - last_work);
       last_work = now;
+      last_bytes = *sent;
     }
-    if (patience.GoesOn(last_work, now)) {
-      transport::CpuRelax();
+    if (Spins(last_bytes) && patience.GoesOn(last_work, now)) {
+      LetOthersRun();
       continue;
     }
     Sleep(client);
   }
 }
 
-absl::StatusOr<bool> StreamClient::SendCommands() {
+absl::StatusOr<size_t> StreamClient::SendCommands() {
   std::span<const std::byte> commands;
   if (!outbox_.IsFull()) {
     ASSIGN_OR_RETURN(commands, server_->Receive());
@@ -211,12 +228,12 @@ absl::StatusOr<bool> StreamClient::SendCommands() {
     kept_.clear();
   }
   const bool counts = !commands.empty() || frame.head.kept_size() != 0;
-  if (!counts && !inbox_.WantsAcknowledgement()) return false;
+  if (!counts && !inbox_.WantsAcknowledgement()) return 0;
   AddPayload(commands, frame);
   if (counts) outbox_.Number(frame);
   // What cannot be written was cut off: the receiver learns why.
   Send(frame);
-  return true;
+  return commands.size();
 }
 
 bool StreamClient::Send(ClientFrame& frame) {

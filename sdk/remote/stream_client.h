@@ -65,8 +65,8 @@ class StreamClient {
   // Until Serve ends: sees that the library is gone, also while the other end does not read what is sent.
   void Watch(int client);
   void SetLink(std::shared_ptr<Link> link);
-  // Sends the commands of the ring; whether there were any. An error ends the session.
-  absl::StatusOr<bool> SendCommands();
+  // Sends the commands of the ring; how many bytes there were. An error ends the session.
+  absl::StatusOr<size_t> SendCommands();
   bool Send(ClientFrame& frame);
   void AddPayload(std::span<const std::byte> commands, ClientFrame& frame);
   // Makes another connection after `lost`; the error where there will be none.
