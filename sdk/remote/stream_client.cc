@@ -68,10 +68,6 @@ void LetOthersRun() {
     sched_yield();
 }
 
-void SetStoredWord(uint64_t* word, uint64_t value) {
-  std::atomic_ref<uint64_t>(*word).store(value, std::memory_order_release);
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<StreamClient>> StreamClient::Connect(const Options& options,
@@ -325,82 +321,6 @@ bool StreamClient::AnswerSocket() {
       question.id, static_cast<uint32_t>(absl::StatusCode::kUnimplemented), {}};
   transport::SetText(answer.text, "a daemon on another machine shares no memory with its clients");
   return transport::SendMessage(socket_.get(), std::as_bytes(std::span(&answer, 1))).ok();
-}
-
-void StreamClient::ReceiveLoop() {
-  pthread_setname_np(pthread_self(), "xpud-receive");
-  ServerFrame frame;
-  while (link_->stream->Read(&frame) && Take(frame)) continue;
-  down_.store(true);
-  WakeSender();
-}
-
-// False: the other end says what no gateway would.
-bool StreamClient::Take(const ServerFrame& frame) {
-  const bool was_full = outbox_.IsFull();
-  if (!outbox_.Acknowledge(frame.head.received()) || !inbox_.Take(frame.head.number())) {
-    link_->context.TryCancel();
-    return false;
-  }
-  Apply(frame);
-  if (was_full || inbox_.WantsAcknowledgement()) WakeSender();
-  return true;
-}
-
-// As the daemon's Ledger takes credit back: what the library has claimed before it sees less stays.
-void StreamClient::ApplyMemory(const v1::MemoryState& memory) {
-  const uint32_t device = memory.device();
-  if (device >= transport::kMaxDevices) return;
-  std::atomic<uint64_t>& credit = *server_->CreditWord(device);
-  const uint64_t before = credit.exchange(memory.credit(), std::memory_order_seq_cst);
-  server_->SetAllocatedBytes(device, memory.allocated());
-  std::optional<MemoryShortage> refusal;
-  if (memory.has_refusal())
-    refusal = MemoryShortage{MemoryShortage::Scope{memory.refusal().scope()}, memory.refusal().limit(),
-                             memory.refusal().used()};
-  server_->AnswerReserve(device, memory.answered(), refusal);
-  if (!memory.gives_less()) return;
-  transport::IssueRemoteBarrier();
-  const uint64_t claimed = server_->ClaimWord(device)->load(std::memory_order_seq_cst);
-  const uint64_t kept = std::max(memory.credit(), std::min(claimed, before));
-  credit.store(kept, std::memory_order_seq_cst);
-  v1::CreditKept answer;
-  answer.set_device(device);
-  answer.set_credit(kept);
-  answer.set_number(memory.number());
-  {
-    MutexLock lock(mutex_);
-    kept_.push_back(std::move(answer));
-  }
-  WakeSender();
-}
-
-void StreamClient::Apply(const ServerFrame& frame) {
-  const std::span<std::byte> staging = server_->staging().bytes;
-  const v1::ServerHead& head = frame.head;
-  SliceReader payload(frame.payload);
-  for (const v1::StagingPart& part : head.staging()) {
-    if (part.offset() <= staging.size() && part.bytes() <= staging.size() - part.offset())
-      (void)payload.Read(staging.subspan(part.offset(), part.bytes()));
-  }
-  for (const v1::Timestamp& stamp : head.timestamps()) {
-    if (stamp.slot() < wire::kMaxTimestamps)
-      SetStoredWord(server_->TimestampWord(stamp.slot()), stamp.time_ns());
-  }
-  for (const v1::MemoryState& memory : head.memory()) ApplyMemory(memory);
-  for (const v1::QueueState& queue : head.queues()) {
-    if (queue.queue() >= wire::kMaxQueues) continue;
-    if (queue.has_error())
-      server_->RaiseError(
-          queue.queue(), 0,
-          absl::Status(static_cast<absl::StatusCode>(queue.error().code()), queue.error().message()));
-    SetStoredWord(server_->CompletedWord(queue.queue()), queue.completed());
-  }
-  if (!head.closed().empty()) {
-    Close(head.closed());
-    WakeSender();
-  }
-  server_->WakeClient();
 }
 
 }  // namespace xpud::remote
