@@ -1,5 +1,5 @@
-// The seam between what is said (wire) and how it travels. Shared memory is the first transport; a gRPC
-// stream will be the second.
+// The seam between what is said (wire) and how it travels: shared memory, also over a network, where programs
+// at both ends carry what is in it (sdk/remote).
 #pragma once
 
 #include <atomic>
