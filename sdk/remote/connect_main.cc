@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "absl/strings/numbers.h"
+#include "sdk/remote/heap.h"
 #include "sdk/remote/stream_client.h"
 
 namespace xpud::remote {
@@ -71,4 +72,7 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace xpud::remote
 
-int main(int argc, char** argv) { return xpud::remote::Main(argc, argv); }
+int main(int argc, char** argv) {
+  xpud::remote::KeepFreedMemory();
+  return xpud::remote::Main(argc, argv);
+}

@@ -18,6 +18,7 @@
 #include "sdk/remote/control_relay.h"
 #include "sdk/remote/credentials.h"
 #include "sdk/remote/gateway_options.h"
+#include "sdk/remote/heap.h"
 #include "sdk/remote/stream_server.h"
 
 namespace xpud::remote {
@@ -108,4 +109,7 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace xpud::remote
 
-int main(int argc, char** argv) { return xpud::remote::Main(argc, argv); }
+int main(int argc, char** argv) {
+  xpud::remote::KeepFreedMemory();
+  return xpud::remote::Main(argc, argv);
+}

@@ -1,8 +1,10 @@
-// What a session over a gateway costs beside a bare gRPC stream of the same frames on loopback, in turns.
+// What a session over a gateway costs beside a bare gRPC stream of the same frames, and copies beside a plain
+// TCP connection, on loopback, in turns.
 // Against the gateway of $XPUD_ADDRESS; a line of JSON.
 #include <grpcpp/grpcpp.h>
+#include <netinet/in.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -10,7 +12,9 @@
 #include <cstdlib>
 #include <vector>
 
+#include "proto/base/unique_fd.h"
 #include "sdk/remote/frame.h"
+#include "sdk/remote/heap.h"
 #include "tests/bench/rows.h"
 #include "xpud/tensor.h"
 
@@ -62,11 +66,52 @@ int StartEcho() {
   return port;
 }
 
+// A connection to a process that takes kBytes to a place of its own, and answers with one.
+UniqueFd StartPlain() {
+  const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof(address);
+  auto* const raw = reinterpret_cast<sockaddr*>(&address);
+  if (bind(listener, raw, length) != 0 || listen(listener, 1) != 0 ||
+      getsockname(listener, raw, &length) != 0)
+    std::exit(1);
+  if (fork() == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    const int connection = accept(listener, nullptr, nullptr);
+    std::vector<std::byte> place(kBytes);
+    while (true) {
+      for (size_t at = 0; at < kBytes;) {
+        const ssize_t got = recv(connection, place.data() + at, kBytes - at, 0);
+        if (got <= 0) _exit(0);
+        at += static_cast<size_t>(got);
+      }
+      if (send(connection, place.data(), 1, 0) != 1) _exit(1);
+    }
+  }
+  UniqueFd connection(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (connect(connection.get(), raw, length) != 0) std::exit(1);
+  close(listener);
+  return connection;
+}
+
+void CopyPlain(const UniqueFd& connection, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t sent = send(connection.get(), bytes.data(), bytes.size(), 0);
+    if (sent <= 0) std::exit(1);
+    bytes = bytes.subspan(static_cast<size_t>(sent));
+  }
+  char answer;
+  if (recv(connection.get(), &answer, 1, 0) != 1) std::exit(1);
+}
+
 struct Samples {
-  std::vector<int64_t> bare_trip, trip, bare_copy, copy, command;
+  std::vector<int64_t> bare_trip, trip, plain_copy, bare_copy, copy, command;
 };
 
-void TakeSamples(remote::ClientStream& bare, const Queue& queue, const Tensor& small, Samples& samples) {
+void TakeSamples(const UniqueFd& plain, remote::ClientStream& bare, const Queue& queue, const Tensor& small,
+                 Samples& samples) {
   const uint64_t one = 1;
   const Buffer word = *queue.Allocate(sizeof(one));
   const int trips = Smoke() ? 20 : 200, commands = Smoke() ? 1000 : 100'000;
@@ -81,8 +126,11 @@ void TakeSamples(remote::ClientStream& bare, const Queue& queue, const Tensor& s
     Need(queue.Synchronize());
     samples.trip.push_back(NowNs() - began);
   }
-  static std::vector<std::byte>& bytes = *new std::vector<std::byte>(kBytes);
+  static std::vector<std::byte>& bytes = *new std::vector<std::byte>(kBytes, std::byte{1});
   int64_t began = NowNs();
+  CopyPlain(plain, bytes);
+  samples.plain_copy.push_back(NowNs() - began);
+  began = NowNs();
   for (size_t at = 0; at < kBytes; at += kPieceBytes) {
     remote::ClientFrame frame;
     frame.payload.emplace_back(bytes.data() + at, kPieceBytes, grpc::Slice::STATIC_SLICE);
@@ -104,6 +152,8 @@ void TakeSamples(remote::ClientStream& bare, const Queue& queue, const Tensor& s
 }
 
 int Main() {
+  remote::KeepFreedMemory();
+  const UniqueFd plain = StartPlain();
   const int port = StartEcho();  // before there are threads
   auto session = Session::Connect({});
   Need(session.status());
@@ -116,15 +166,16 @@ int Main() {
   const auto small = Tensor::FromHost(queue, std::span<const float>(ones), {8});
   Need(small.status());
   Samples samples;
-  TakeSamples(*bare, queue, *small, samples);  // for the first time
+  TakeSamples(plain, *bare, queue, *small, samples);  // for the first time
   samples = {};
-  for (int round = 0; round < (Smoke() ? 2 : 15); ++round) TakeSamples(*bare, queue, *small, samples);
+  for (int round = 0; round < (Smoke() ? 2 : 15); ++round) TakeSamples(plain, *bare, queue, *small, samples);
   const auto rate = [](std::vector<int64_t>& ns) { return static_cast<double>(kBytes) / Quantile(ns, 0.5); };
   std::printf(
-      "{\"bare_trip_us\": %.2f, \"trip_us\": %.2f, \"command_us\": %.3f, \"bare_gb_s\": %.3f, \"gb_s\": "
-      "%.3f}\n",
+      "{\"bare_trip_us\": %.2f, \"trip_us\": %.2f, \"command_us\": %.3f, \"plain_gb_s\": %.3f, "
+      "\"bare_gb_s\": %.3f, \"gb_s\": %.3f}\n",
       Quantile(samples.bare_trip, 0.5) / 1e3, Quantile(samples.trip, 0.5) / 1e3,
-      Quantile(samples.command, 0.5) / 1e3, rate(samples.bare_copy), rate(samples.copy));
+      Quantile(samples.command, 0.5) / 1e3, rate(samples.plain_copy), rate(samples.bare_copy),
+      rate(samples.copy));
   std::fflush(stdout);
   _exit(0);
 }
