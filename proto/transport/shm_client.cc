@@ -115,7 +115,7 @@ bool ShmClient::SpinUntil(absl::FunctionRef<bool()> done) {
 
 absl::Status ShmClient::Wait(absl::FunctionRef<bool()> done, const std::function<absl::Status()>& interrupt) {
   if (done()) return absl::OkStatus();
-  control().attention.fetch_add(1, std::memory_order_relaxed);
+  AskForAnswer();
   const auto start = Clock::now();
   const absl::Status status = SpinUntil(done) ? absl::OkStatus() : SleepUntil(done, interrupt);
   patience_.Waited(Clock::now() - start);

@@ -26,6 +26,7 @@ class ShmClient final : public ClientTransport {
   std::byte* Reserve(size_t bytes) override;
   void Commit(size_t bytes) override { pending_ += bytes; }
   void Publish() override;
+  void AskForAnswer() override { control().attention.fetch_add(1, std::memory_order_relaxed); }
   uint64_t Completed(uint32_t queue) const override;
   uint32_t Errors(uint32_t queue) const override;
   absl::Status LastError(uint32_t queue) const override;

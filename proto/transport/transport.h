@@ -31,6 +31,9 @@ class ClientTransport {
   virtual std::byte* Reserve(size_t bytes) = 0;
   virtual void Commit(size_t bytes) = 0;  // the reserved command is whole
   virtual void Publish() = 0;             // everything committed may be taken; wakes a sleeping daemon
+  // Somebody waits for what was published: its end is to be told at once, which costs a device some work. Any
+  // thread; Wait does it, too.
+  virtual void AskForAnswer() = 0;
 
   virtual uint64_t Completed(uint32_t queue) const = 0;
   virtual uint32_t Errors(uint32_t queue) const = 0;

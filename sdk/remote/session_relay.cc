@@ -99,7 +99,9 @@ absl::Status SessionRelay::PutCommands(grpc::ServerContext& context) {
         put_ += command.size();
         return absl::OkStatus();
       });
-  if (status.ok()) transport_.Publish();
+  if (!status.ok() || commands_.empty()) return status;
+  transport_.Publish();
+  transport_.AskForAnswer();  // nobody says over there from when on the client waits, and a trip takes longer
   return status;
 }
 
