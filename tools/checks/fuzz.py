@@ -57,6 +57,9 @@ def fuzz(name: str, seconds: int, grown: pathlib.Path, *flags: str) -> tuple[int
     target = name.removesuffix("_planted")
     log = BUILD / f"logs/fuzz-{name}.log"
     seeds = [folder for folder in (FOLDER / "corpus" / target, FOLDER / "found" / target) if folder.exists()]
+    words = FOLDER / f"{target}.dict"
+    if words.exists():
+        flags += (f"-dict={words}",)
     for folder in (log.parent, grown, BUILD / "crashes"):
         folder.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
