@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import shutil
 import subprocess
 import time
 
@@ -12,6 +13,8 @@ def why_not() -> str | None:
         return "root is needed for network namespaces"
     if not pathlib.Path("/dev/net/tun").exists():
         return "this kernel has no TUN devices"
+    if shutil.which("ip") is None:
+        return "there is no ip command (Debian: iproute2)"
     made = subprocess.run(["ip", "netns", "add", f"xpud-try-{os.getpid()}"], capture_output=True, check=False)
     if made.returncode == 0:
         subprocess.run(["ip", "netns", "del", f"xpud-try-{os.getpid()}"], check=True)

