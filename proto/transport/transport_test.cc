@@ -6,6 +6,7 @@
 
 #include <cstring>
 #include <thread>
+#include <utility>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -82,6 +83,19 @@ TEST(ShmTransport, AWaitingClientWakesWhenItsCommandCompletes) {
   });
   EXPECT_TRUE(pair.client->Wait([&] { return pair.client->Completed(0) >= 7; }, {}).ok());
   daemon.join();
+}
+
+TEST(ShmTransport, TheDaemonHearsThatSomebodyWaitsForAnAnswer) {
+  Pair pair;
+  ASSERT_TRUE(pair.server->Receive().ok());
+  EXPECT_FALSE(pair.server->ClientWantsAnswer());
+  pair.client->AskForAnswer();
+  EXPECT_TRUE(pair.server->ClientWantsAnswer());
+  ASSERT_TRUE(pair.server->Receive().ok());  // which answers what was asked before
+  EXPECT_FALSE(pair.server->ClientWantsAnswer());
+  bool waited = false;
+  EXPECT_TRUE(pair.client->Wait([&] { return std::exchange(waited, true); }, {}).ok());
+  EXPECT_TRUE(pair.server->ClientWantsAnswer());
 }
 
 TEST(ShmTransport, TheDoorbellRingsOnlyWhileTheDaemonSleeps) {

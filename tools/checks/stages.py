@@ -123,10 +123,10 @@ def sanitizer(preset: str):
 
 
 def fuzz(log: Log) -> Tally:
-    """A minute each, and as long as it takes to find the faults planted for this."""
+    """Half a minute each, and as long as it takes to find the faults planted for this."""
     results = ROOT / "build/fuzz/results.json"
     results.unlink(missing_ok=True)
-    _, output = log.run("tools/fuzz", "--seconds", "60", "--planted", "--jobs", JOBS, "--json", results, timeout=7200)
+    _, output = log.run("tools/fuzz", "--seconds", "30", "--planted", "--jobs", JOBS, "--json", results, timeout=7200)
     if not results.exists():
         raise StageFailed("the fuzz targets could not be built")
     passed = [result["passed"] for result in json.loads(results.read_text())]
@@ -182,14 +182,16 @@ def torch(log: Log) -> Tally:
         return unittests(log, "sdk/torch/tests", env)
 
 
-def e2e(log: Log, env: dict[str, str] | None = None) -> Tally:
+def e2e(log: Log) -> Tally:
     """C++ clients against preset dev, where our own checks are on; PyTorch clients against the release build."""
-    return ctest(log, "dev", "-L", "e2e", "-j1", env=env) + unittests(log, "tests/e2e", env)
+    return ctest(log, "dev", "-L", "e2e", "-j1") + unittests(log, "tests/e2e")
 
 
 def validation(log: Log) -> Tally:
-    """The end-to-end tests once more, with the loader checking every parameter of every call."""
-    return e2e(log, {"ZE_ENABLE_VALIDATION_LAYER": "1", "ZE_ENABLE_PARAMETER_VALIDATION": "1"})
+    """The end-to-end tests that use devices once more, with the loader checking every parameter of every call."""
+    env = {"ZE_ENABLE_VALIDATION_LAYER": "1", "ZE_ENABLE_PARAMETER_VALIDATION": "1"}
+    files = tuple(f"{name}_test.py" for name in ("attention", "executor", "faults", "sensors", "sharing"))
+    return ctest(log, "dev", "-L", "e2e", "-j1", env=env) + unittests(log, "tests/e2e", env, files)
 
 
 def asynchronous(log: Log) -> Tally:
@@ -268,14 +270,14 @@ STAGES = [
     Stage("unit", "unit tests, preset dev; the README lists the op table's ops", unit, ("build",)),
     Stage("asan", "wire, session and driver tests under ASan and UBSan, with planted faults", sanitizer("asan-ubsan"), ("setup",)),
     Stage("tsan", "ring and scheduler tests under TSan, with a planted race", sanitizer("tsan"), ("setup",)),
-    Stage("fuzz", "libFuzzer for a minute a target, and planted faults to be found", fuzz, ("setup",)),
+    Stage("fuzz", "libFuzzer for half a minute a target, and planted faults to be found", fuzz, ("setup",)),
     Stage("links", "libxpud is small and needs neither LLVM nor Level Zero nor gRPC", links, ("setup",)),
     Stage("install", "install rules; programs built with find_package(xpud) and with pkg-config", install, ("setup",)),
     Stage("python", "the Python client without torch, and its wheel", python, ("setup",)),
     Stage("package", "Debian packages and the wheel, in a bare Debian with systemd: installed, used, upgraded, purged", package, ("setup",), full=True),
     Stage("torch", "the PyTorch package against CPU", torch, ("setup",)),
     Stage("e2e", "real processes: daemon, clients, faults", e2e, ("setup", "build")),
-    Stage("validation", "the same under Level Zero's validation layer", validation, ("setup", "build")),
+    Stage("validation", "of these, those that use devices, under Level Zero's validation layer", validation, ("setup", "build")),
     Stage("asynchronous", "real processes, with the CPU device treated as a GPU is", asynchronous, ("build",)),
     Stage("remote", "the same and PyTorch, over the network: xpud-connect and xpud-gateway", remote, ("setup", "build")),
     Stage("executor", "the same and PyTorch, with the device in a process of its own", executor, ("setup", "build")),
