@@ -116,6 +116,12 @@ bool ShmClient::SpinUntil(absl::FunctionRef<bool()> done) {
 absl::Status ShmClient::Wait(absl::FunctionRef<bool()> done, const std::function<absl::Status()>& interrupt) {
   if (done()) return absl::OkStatus();
   AskForAnswer();
+  return Listen(done, interrupt);
+}
+
+absl::Status ShmClient::Listen(absl::FunctionRef<bool()> done,
+                               const std::function<absl::Status()>& interrupt) {
+  if (done()) return absl::OkStatus();
   const auto start = Clock::now();
   const absl::Status status = SpinUntil(done) ? absl::OkStatus() : SleepUntil(done, interrupt);
   patience_.Waited(Clock::now() - start);

@@ -26,7 +26,7 @@ class ShmClient final : public ClientTransport {
   std::byte* Reserve(size_t bytes) override;
   void Commit(size_t bytes) override { pending_ += bytes; }
   void Publish() override;
-  void AskForAnswer() override { control().attention.fetch_add(1, std::memory_order_relaxed); }
+  void AskForAnswer() override { control().attention.fetch_add(1, std::memory_order_release); }
   uint64_t Completed(uint32_t queue) const override;
   uint32_t Errors(uint32_t queue) const override;
   absl::Status LastError(uint32_t queue) const override;
@@ -44,6 +44,8 @@ class ShmClient final : public ClientTransport {
   absl::Status ShareHostMemory(uint32_t id, const UniqueFd& memory, uint64_t bytes,
                                uint64_t devices) override;
   absl::Status Wait(absl::FunctionRef<bool()> done, const std::function<absl::Status()>& interrupt) override;
+  absl::Status Listen(absl::FunctionRef<bool()> done,
+                      const std::function<absl::Status()>& interrupt) override;
   absl::Status status() const override;
 
  private:

@@ -69,7 +69,6 @@ absl::StatusOr<size_t> ShmServer::WholeCommands(size_t available) const {
 }
 
 absl::StatusOr<std::span<const std::byte>> ShmServer::Receive() {
-  attention_ = control().attention.load(std::memory_order_relaxed);
   ASSIGN_OR_RETURN(const uint64_t tail, ReadTail());
   const size_t available = std::min<uint64_t>(tail - head_, kBatchBytes);
   if (available == 0) return std::span<const std::byte>();

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "proto/base/mapping.h"
@@ -20,8 +21,9 @@ class ShmServer final : public ServerTransport {
   static absl::StatusOr<std::unique_ptr<ShmServer>> Create(SessionFds& fds);
 
   absl::StatusOr<std::span<const std::byte>> Receive() override;
-  bool ClientWantsAnswer() const override {
-    return control().attention.load(std::memory_order_relaxed) != attention_;
+  bool TakeQuestion() override {
+    const uint32_t attention = control().attention.load(std::memory_order_acquire);
+    return std::exchange(attention_, attention) != attention;
   }
   uint64_t* CompletedWord(uint32_t queue) override;
   uint64_t* TimestampWord(uint32_t slot) override;

@@ -62,6 +62,9 @@ class ClientTransport {
   // error ends the wait. Unavailable when the daemon closed the session or died.
   virtual absl::Status Wait(absl::FunctionRef<bool()> done,
                             const std::function<absl::Status()>& interrupt) = 0;
+  // The same, without AskForAnswer: of what ends, it may hear up to 100 us later.
+  virtual absl::Status Listen(absl::FunctionRef<bool()> done,
+                              const std::function<absl::Status()>& interrupt) = 0;
   // OK, or why the session has ended.
   virtual absl::Status status() const = 0;
 };
@@ -80,8 +83,9 @@ class ServerTransport {
   // Whole commands, in a private copy that stays valid until the next call, their headers as DecodeHeader
   // wants them; empty when there are none. An error is a breach of protocol.
   virtual absl::StatusOr<std::span<const std::byte>> Receive() = 0;
-  // Whether the client has begun to wait since the last Receive.
-  virtual bool ClientWantsAnswer() const = 0;
+  // Whether the client has asked for an answer since this was last called. What it asked about is there for
+  // Receive.
+  virtual bool TakeQuestion() = 0;
   // Where the device (or the engine) stores a queue's completed sequence.
   virtual uint64_t* CompletedWord(uint32_t queue) = 0;
   virtual uint64_t* TimestampWord(uint32_t slot) = 0;

@@ -10,10 +10,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/status_macros.h"
+#include "proto/transport/patience.h"
 
 namespace xpud::remote {
 namespace {
 
+constexpr auto kGather = std::chrono::milliseconds(2);
 constexpr auto kIdle = std::chrono::seconds(1);  // before unused credit is asked for
 
 // Staging that gRPC may still have to send when the session has ended.
@@ -46,6 +48,7 @@ absl::StatusOr<SessionRelay::End> SessionRelay::Run(grpc::ServerContext& context
     if (status.ok()) status = PutCommands(context);
   }
   gone_.store(true);
+  asked_or_gone_.NotifyAll();
   sender.join();
   if (absl::IsInvalidArgument(status)) return status;
   return ends_ || !transport_.status().ok() ? End::kOver : End::kLost;
@@ -57,6 +60,7 @@ absl::Status SessionRelay::Take(const ClientFrame& frame) {
   if (!inbox_.Take(frame.head.number()))
     return absl::InvalidArgumentError("frames are missing or come twice");
   ends_ = frame.head.ends();
+  waits_ = frame.head.waits();
   for (const v1::CreditKept& kept : frame.head.kept()) TakeBack(kept);
   return TakePayload(frame);
 }
@@ -89,7 +93,7 @@ absl::Status SessionRelay::PutCommands(grpc::ServerContext& context) {
         std::byte* space = transport_.Reserve(command.size());
         if (space == nullptr) {
           transport_.Publish();
-          RETURN_IF_ERROR(transport_.Wait(
+          RETURN_IF_ERROR(transport_.Listen(
               [&] { return (space = transport_.Reserve(command.size())) != nullptr; }, interrupt));
         }
         ++sequence_;
@@ -99,13 +103,18 @@ absl::Status SessionRelay::PutCommands(grpc::ServerContext& context) {
         put_ += command.size();
         return absl::OkStatus();
       });
-  if (!status.ok() || commands_.empty()) return status;
-  transport_.Publish();
-  transport_.AskForAnswer();  // nobody says over there from when on the client waits, and a trip takes longer
+  if (!status.ok()) return status;
+  if (!commands_.empty()) transport_.Publish();
+  if (!waits_) return status;
+  transport_.AskForAnswer();
+  MutexLock lock(mutex_);
+  asked_ = true;
+  asked_or_gone_.NotifyAll();
   return status;
 }
 
 absl::Status SessionRelay::Note(const wire::CommandHeader& header, std::span<const std::byte> command) {
+  if (header.queue < wire::kMaxQueues) last_[header.queue].store(sequence_, std::memory_order_release);
   Awaited awaited = {sequence_, {}};
   if (header.kind == wire::CommandKind::kDownload) {
     awaited.part = StagingOf<wire::DownloadCommand>(command, transport_.staging().size());
@@ -133,7 +142,8 @@ void SessionRelay::SendLoop(grpc::ServerContext& context, ServerStream& stream) 
   absl::Status status;
   bool connected = SendAgain(stream);
   while (status.ok() && connected) {
-    status = transport_.Wait([&] { return !outbox_.IsFull() && Changed(); }, interrupt);
+    status = transport_.Listen([&] { return !outbox_.IsFull() && Changed(); }, interrupt);
+    if (status.ok() && !transport::Patience::HasCoresForAll()) status = Gather(interrupt);
     connected = SendChanges(stream, status);  // whatever ended it: errors come before the end
   }
   // A client that is told goes; one that does not is cut off.
@@ -154,6 +164,10 @@ bool SessionRelay::SendChanges(ServerStream& stream, const absl::Status& status)
   ServerFrame frame;
   for (uint32_t q = 0; q < wire::kMaxQueues; ++q) AddQueue(q, frame);
   for (uint32_t d = 0; d < devices_; ++d) AddMemory(d, frame);
+  {
+    MutexLock lock(mutex_);
+    asked_ = asked_ && !HasToldAll();
+  }
   if (!status.ok() && !gone_.load()) frame.head.set_closed(std::string(status.message()));
   const bool counts = frame.head.ByteSizeLong() != 0;
   const uint64_t received = inbox_.received();
@@ -163,7 +177,41 @@ bool SessionRelay::SendChanges(ServerStream& stream, const absl::Status& status)
   else if (!inbox_.WantsAcknowledgement())
     return true;
   inbox_.Acknowledged(received);
+  sent_ = Clock::now();
   return stream.Write(frame);
+}
+
+absl::Status SessionRelay::Gather(const std::function<absl::Status()>& interrupt) {
+  const auto until = sent_ + kGather;
+  {
+    MutexLock lock(mutex_);
+    for (auto rest = until - Clock::now(); !asked_ && !gone_.load() && rest.count() > 0;
+         rest = until - Clock::now())
+      asked_or_gone_.WaitFor(mutex_, rest);
+  }
+  return transport_.Listen([&] { return IsAwaited() || Clock::now() >= until; }, interrupt);
+}
+
+bool SessionRelay::IsAwaited() {
+  MutexLock lock(mutex_);
+  for (uint32_t d = 0; d < devices_; ++d) {
+    if (transport_.AnsweredReserve(d) != memory_[d].answered) return true;
+  }
+  for (uint32_t q = 0; q < wire::kMaxQueues; ++q) {
+    if (transport_.Errors(q) != queues_[q].errors) return true;
+    const uint64_t completed = transport_.Completed(q);
+    if (completed == queues_[q].completed) continue;
+    const bool downloaded = !awaited_[q].empty() && awaited_[q].front().sequence <= completed;
+    if (downloaded || (asked_ && completed == last_[q].load(std::memory_order_acquire))) return true;
+  }
+  return false;
+}
+
+bool SessionRelay::HasToldAll() const {
+  for (uint32_t q = 0; q < wire::kMaxQueues; ++q) {
+    if (queues_[q].completed != last_[q].load(std::memory_order_acquire)) return false;
+  }
+  return true;
 }
 
 bool SessionRelay::Changed() {

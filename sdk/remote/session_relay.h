@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -67,6 +68,14 @@ class SessionRelay {
   bool SendAgain(ServerStream& stream);
   bool SendChanges(ServerStream& stream, const absl::Status& status);
   bool Changed();
+  // Where cores are few, which a frame takes from the device's work: waits a moment after the last one unless
+  // the client waits for this.
+  absl::Status Gather(const std::function<absl::Status()>& interrupt);
+  // Whether the client waits for what has changed: the end of all that a queue has, bytes, an answer, an
+  // error.
+  bool IsAwaited();
+  // The client has been told of the end of all that it has sent.
+  bool HasToldAll() const;
   bool MemoryChanged(uint32_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool IsIdle(uint32_t device) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void AddQueue(uint32_t queue, ServerFrame& frame);
@@ -82,13 +91,18 @@ class SessionRelay {
   Outbox<v1::ServerHead> outbox_;
   // The reader's.
   uint64_t sequence_ = 0;
-  bool ends_ = false;                // the client said so
-  std::vector<std::byte> commands_;  // of the last frame
-  size_t put_ = 0;                   // bytes of them that the daemon has
+  bool ends_ = false;                                           // the client said so
+  bool waits_ = false;                                          // the last frame did
+  std::vector<std::byte> commands_;                             // of the last frame
+  size_t put_ = 0;                                              // bytes of them that the daemon has
+  std::array<std::atomic<uint64_t>, wire::kMaxQueues> last_{};  // command of each queue that was put
   Mutex mutex_;
+  CondVar asked_or_gone_;
+  bool asked_ ABSL_GUARDED_BY(mutex_) = false;  // by the client, for the end of all that it has sent
   std::array<std::deque<Awaited>, wire::kMaxQueues> awaited_ ABSL_GUARDED_BY(mutex_);
   uint64_t awaited_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of staging
   std::array<QueueSeen, wire::kMaxQueues> queues_;      // the writer's: what was sent
+  Clock::time_point sent_;                              // the last of it
   std::array<MemorySeen, transport::kMaxDevices> memory_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -25,7 +25,10 @@ namespace xpud::remote {
 namespace {
 
 constexpr auto kSpin = std::chrono::microseconds(50);
-constexpr std::chrono::milliseconds kMostTry{5000};  // of one try to come back
+constexpr auto kGather = std::chrono::microseconds(50);               // between frames that nobody waits for
+constexpr auto kGatherBesideOthers = std::chrono::microseconds(200);  // where cores are few
+constexpr auto kAfterthought = std::chrono::microseconds(3);          // from a command to a wait for it
+constexpr std::chrono::milliseconds kMostTry{5000};                   // of one try to come back
 constexpr int kBetweenTriesMs = 200;
 
 // Whether it is there, or refused us, which the first call says in words.
@@ -196,6 +199,10 @@ void StreamClient::Pump(int client) {
   auto last_work = Clock::now();
   size_t last_bytes = 0;
   while (!down_.load(std::memory_order_relaxed) && !closed_ && !left_) {
+    if (Gathers()) {
+      LetOthersRun();
+      continue;
+    }
     const absl::StatusOr<size_t> sent = SendCommands();
     if (!sent.ok()) return Close({sent.status().message().data(), sent.status().message().size()});
     const auto now = Clock::now();
@@ -212,7 +219,21 @@ void StreamClient::Pump(int client) {
   }
 }
 
+bool StreamClient::Gathers() {
+  waits_ |= server_->TakeQuestion();
+  return !waits_ && Clock::now() < gathers_until_;
+}
+
+void StreamClient::AwaitQuestion() {
+  waits_ |= server_->TakeQuestion();  // about commands that are there by now
+  if (waits_ || !server_->HasCommands()) return;
+  for (const auto until = Clock::now() + kAfterthought; !waits_ && Clock::now() < until;
+       waits_ |= server_->TakeQuestion())
+    transport::CpuRelax();
+}
+
 absl::StatusOr<size_t> StreamClient::SendCommands() {
+  AwaitQuestion();
   std::span<const std::byte> commands;
   if (!outbox_.IsFull()) {
     ASSIGN_OR_RETURN(commands, server_->Receive());
@@ -224,11 +245,14 @@ absl::StatusOr<size_t> StreamClient::SendCommands() {
     kept_.clear();
   }
   const bool counts = !commands.empty() || frame.head.kept_size() != 0;
-  if (!counts && !inbox_.WantsAcknowledgement()) return 0;
+  if (!counts && !waits_ && !inbox_.WantsAcknowledgement()) return 0;
   AddPayload(commands, frame);
+  frame.head.set_waits(std::exchange(waits_, false));
   if (counts) outbox_.Number(frame);
   // What cannot be written was cut off: the receiver learns why.
   Send(frame);
+  if (!commands.empty() && !frame.head.waits() && frame.head.staging_size() == 0)
+    gathers_until_ = Clock::now() + (transport::Patience::HasCoresForAll() ? kGather : kGatherBesideOthers);
   return commands.size();
 }
 
@@ -294,7 +318,8 @@ absl::Status StreamClient::TryAgain(std::chrono::milliseconds timeout) {
 void StreamClient::Sleep(int client) {
   server_->SayAsleep();
   server_->BarrierBeforeSleep();
-  if (!server_->HasCommands() || outbox_.IsFull()) Look(client, -1, !outbox_.IsFull());
+  waits_ |= server_->TakeQuestion();
+  if (!waits_ && (!server_->HasCommands() || outbox_.IsFull())) Look(client, -1, !outbox_.IsFull());
   server_->Awake();
 }
 

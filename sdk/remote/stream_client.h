@@ -65,6 +65,11 @@ class StreamClient {
   // Until Serve ends: sees that the library is gone, also while the other end does not read what is sent.
   void Watch(int client);
   void SetLink(std::shared_ptr<Link> link);
+  // Whether what comes now is to travel with what comes after it: nobody waits for it yet.
+  bool Gathers();
+  // Who sends commands and then waits does that at once: looks for that a moment longer, so that both travel
+  // in one frame.
+  void AwaitQuestion();
   // Sends the commands of the ring; how many bytes there were. An error ends the session.
   absl::StatusOr<size_t> SendCommands();
   bool Send(ClientFrame& frame);
@@ -93,6 +98,8 @@ class StreamClient {
   std::atomic<bool> down_{false};    // the connection
   std::atomic<bool> closed_{false};  // the session, of which the library was told
   std::atomic<bool> left_{false};    // by the library
+  bool waits_ = false;               // the library does, and the other end was not told
+  Clock::time_point gathers_until_;
   Inbox inbox_;
   Outbox<v1::ClientHead> outbox_;
   Mutex mutex_;

@@ -1,6 +1,7 @@
 // What a session over a gateway costs beside a bare gRPC stream of the same frames, and copies beside a plain
 // TCP connection, on loopback, in turns.
-// Against the gateway of $XPUD_ADDRESS; a line of JSON.
+// Commands also beside the same ones over shared memory.
+// remote_costs SOCKET: against the daemon there, and its gateway at $XPUD_ADDRESS; a line of JSON.
 #include <grpcpp/grpcpp.h>
 #include <netinet/in.h>
 #include <sys/prctl.h>
@@ -107,14 +108,24 @@ void CopyPlain(const UniqueFd& connection, std::span<const std::byte> bytes) {
 }
 
 struct Samples {
-  std::vector<int64_t> bare_trip, trip, plain_copy, bare_copy, copy, command;
+  std::vector<int64_t> bare_trip, trip, plain_copy, bare_copy, copy, command, local_command;
 };
 
-void TakeSamples(const UniqueFd& plain, remote::ClientStream& bare, const Queue& queue, const Tensor& small,
+// For each of many commands, until all have ended.
+int64_t CommandNs(const Tensor& small) {
+  const int commands = Smoke() ? 1000 : 100'000;
+  const int64_t began = NowNs();
+  for (int i = 0; i < commands; ++i) Need(Add(small, small).status());
+  Need(small.queue().Synchronize());
+  return (NowNs() - began) / commands;
+}
+
+void TakeSamples(const UniqueFd& plain, remote::ClientStream& bare, const Tensor& small, const Tensor& local,
                  Samples& samples) {
+  const Queue& queue = small.queue();
   const uint64_t one = 1;
   const Buffer word = *queue.Allocate(sizeof(one));
-  const int trips = Smoke() ? 20 : 200, commands = Smoke() ? 1000 : 100'000;
+  const int trips = Smoke() ? 20 : 200;
   remote::ServerFrame answer;
   for (int i = 0; i < trips; ++i) {
     int64_t began = NowNs();
@@ -145,37 +156,44 @@ void TakeSamples(const UniqueFd& plain, remote::ClientStream& bare, const Queue&
   Need(queue.Upload(bytes, buffer->handle(), 0));
   Need(queue.Synchronize());
   samples.copy.push_back(NowNs() - began);
-  began = NowNs();
-  for (int i = 0; i < commands; ++i) Need(Add(small, small).status());
-  Need(queue.Synchronize());
-  samples.command.push_back((NowNs() - began) / commands);
+  samples.command.push_back(CommandNs(small));
+  samples.local_command.push_back(CommandNs(local));
 }
 
-int Main() {
+Tensor Small(const Session& session) {
+  const std::vector<float> ones(8, 1);
+  auto small = Tensor::FromHost(session.DefaultQueue(0), std::span<const float>(ones), {8});
+  Need(small.status());
+  return *std::move(small);
+}
+
+int Main(const char* daemon) {
   remote::KeepFreedMemory();
   const UniqueFd plain = StartPlain();
   const int port = StartEcho();  // before there are threads
-  auto session = Session::Connect({});
+  ConnectOptions options;
+  const auto session = Session::Connect(options);
+  options.address = daemon;
+  const auto local_session = Session::Connect(options);
   Need(session.status());
-  const Queue queue = (*session)->DefaultQueue(0);
+  Need(local_session.status());
+  const Tensor small = Small(**session), local = Small(**local_session);
   grpc::ClientContext context;
   const auto channel =
       grpc::CreateChannel("127.0.0.1:" + std::to_string(port), grpc::InsecureChannelCredentials());
   const auto bare = remote::OpenStream(channel, context);
-  const std::vector<float> ones(8, 1);
-  const auto small = Tensor::FromHost(queue, std::span<const float>(ones), {8});
-  Need(small.status());
   Samples samples;
-  TakeSamples(plain, *bare, queue, *small, samples);  // for the first time
+  TakeSamples(plain, *bare, small, local, samples);  // for the first time
   samples = {};
-  for (int round = 0; round < (Smoke() ? 2 : 15); ++round) TakeSamples(plain, *bare, queue, *small, samples);
+  for (int round = 0; round < (Smoke() ? 2 : 15); ++round) TakeSamples(plain, *bare, small, local, samples);
   const auto rate = [](std::vector<int64_t>& ns) { return static_cast<double>(kBytes) / Quantile(ns, 0.5); };
   std::printf(
-      "{\"bare_trip_us\": %.2f, \"trip_us\": %.2f, \"command_us\": %.3f, \"plain_gb_s\": %.3f, "
+      "{\"bare_trip_us\": %.2f, \"trip_us\": %.2f, \"command_us\": %.3f, \"local_command_us\": %.3f, "
+      "\"plain_gb_s\": %.3f, "
       "\"bare_gb_s\": %.3f, \"gb_s\": %.3f}\n",
       Quantile(samples.bare_trip, 0.5) / 1e3, Quantile(samples.trip, 0.5) / 1e3,
-      Quantile(samples.command, 0.5) / 1e3, rate(samples.plain_copy), rate(samples.bare_copy),
-      rate(samples.copy));
+      Quantile(samples.command, 0.5) / 1e3, Quantile(samples.local_command, 0.5) / 1e3,
+      rate(samples.plain_copy), rate(samples.bare_copy), rate(samples.copy));
   std::fflush(stdout);
   _exit(0);
 }
@@ -183,4 +201,10 @@ int Main() {
 }  // namespace
 }  // namespace xpud::bench
 
-int main() { return xpud::bench::Main(); }
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::fprintf(stderr, "usage: remote_costs SOCKET\n");
+    return 2;
+  }
+  return xpud::bench::Main(argv[1]);
+}
