@@ -18,7 +18,7 @@ import sys
 import threading
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-DEV, FUZZ = ROOT / "build/dev", ROOT / "build/fuzz"
+DEV, FUZZ = ROOT / "build/dev", ROOT / "build/asan-ubsan"
 CORPUS = ROOT / "tests/fuzz/corpus"
 WORK = FUZZ / "capture"
 TARGETS = ("wire", "session", "hello", "control", "options", "cache", "metrics", "remote")
@@ -225,7 +225,7 @@ def main() -> int:
     if len(sys.argv) > 1 and sys.argv[1] == "--observe":
         return observe(sys.argv[2:])
     suites = [f"e2e_{suite}_test" for suite in SUITES]
-    for preset, targets in (("dev", [*suites, "xpud", "xpuctl", "ze_xpud"]), ("fuzz", ["xpud_fuzzers"])):
+    for preset, targets in (("dev", [*suites, "xpud", "xpuctl", "ze_xpud"]), ("asan-ubsan", ["xpud_fuzzers"])):
         if not (ROOT / f"build/{preset}/build.ninja").exists():
             subprocess.run(["cmake", "--preset", preset], cwd=ROOT, check=True)
         subprocess.run(["cmake", "--build", f"build/{preset}", "--target", *targets], cwd=ROOT, check=True)

@@ -15,7 +15,8 @@ import time
 
 from runner import ROOT
 
-BUILD = ROOT / "build/fuzz"
+PRESET = "asan-ubsan"  # the same objects as for the tests under ASan
+BUILD = ROOT / "build" / PRESET
 FOLDER = ROOT / "tests/fuzz"
 TARGETS = sorted(path.name.removesuffix("_fuzzer.cc") for path in FOLDER.glob("*_fuzzer.cc"))
 HOUR = 3600
@@ -97,15 +98,15 @@ def run_planted(target: str) -> Result:
     status, text, result = fuzz(f"{target}_planted", PLANTED_SECONDS, grown, "-seed=1")
     found = status != 0 and result.edges_before != 0 and "Test unit written to" in text
     result.passed = found
-    result.what = f"found as it should be ({fault(text)})" if found else "NOT FOUND, see build/fuzz/logs"
+    result.what = f"found as it should be ({fault(text)})" if found else f"NOT FOUND, see {BUILD.relative_to(ROOT)}/logs"
     return result
 
 
 def build() -> None:
     if not (BUILD / "build.ninja").exists():
-        subprocess.run(["cmake", "--preset", "fuzz"], cwd=ROOT, check=True)
+        subprocess.run(["cmake", "--preset", PRESET], cwd=ROOT, check=True)
     jobs = os.environ.get("XPUD_JOBS", str(os.cpu_count()))
-    subprocess.run(["cmake", "--build", "build/fuzz", "-j", jobs, "--target", "xpud_fuzzers"], cwd=ROOT, check=True)
+    subprocess.run(["cmake", "--build", BUILD, "-j", jobs, "--target", "xpud_fuzzers"], cwd=ROOT, check=True)
 
 
 def parse() -> argparse.Namespace:

@@ -118,13 +118,13 @@ def unit(log: Log) -> Tally:
 def sanitizer(preset: str):
     def stage(log: Log) -> Tally:
         configure_and_build(log, preset, "xpud_tests")
-        return ctest(log, preset, env=SANITIZER_OPTIONS[preset])
+        return ctest(log, preset, "-LE", "fuzz", env=SANITIZER_OPTIONS[preset])  # stage fuzz has those
     return stage
 
 
 def fuzz(log: Log) -> Tally:
     """Half a minute each, and as long as it takes to find the faults planted for this."""
-    results = ROOT / "build/fuzz/results.json"
+    results = ROOT / "build/asan-ubsan/fuzz.json"
     results.unlink(missing_ok=True)
     _, output = log.run("tools/fuzz", "--seconds", "30", "--planted", "--jobs", JOBS, "--json", results, timeout=7200)
     if not results.exists():
