@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 
@@ -15,7 +16,6 @@
 namespace xpud::transport {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 constexpr size_t kBatchBytes = 16 << 10;
 constexpr size_t kAheadBytes = 512;  // of the ring that a client owns in its cache before it writes there
 constexpr auto kLook = std::chrono::milliseconds(50);  // how often a sleeper looks at the world
@@ -116,27 +116,29 @@ bool ShmClient::SpinUntil(absl::FunctionRef<bool()> done) {
 absl::Status ShmClient::Wait(absl::FunctionRef<bool()> done, const std::function<absl::Status()>& interrupt) {
   if (done()) return absl::OkStatus();
   AskForAnswer();
-  return Listen(done, interrupt);
+  return Listen(done, interrupt, kForever);
 }
 
-absl::Status ShmClient::Listen(absl::FunctionRef<bool()> done,
-                               const std::function<absl::Status()>& interrupt) {
+absl::Status ShmClient::Listen(absl::FunctionRef<bool()> done, const std::function<absl::Status()>& interrupt,
+                               Clock::time_point until) {
   if (done()) return absl::OkStatus();
   const auto start = Clock::now();
-  const absl::Status status = SpinUntil(done) ? absl::OkStatus() : SleepUntil(done, interrupt);
+  const absl::Status status = SpinUntil(done) ? absl::OkStatus() : SleepUntil(done, interrupt, until);
   patience_.Waited(Clock::now() - start);
   return status;
 }
 
 absl::Status ShmClient::SleepUntil(absl::FunctionRef<bool()> done,
-                                   const std::function<absl::Status()>& interrupt) {
+                                   const std::function<absl::Status()>& interrupt, Clock::time_point until) {
   auto next_look = Clock::now() + kLook;
   while (true) {
     const uint32_t seen = completion().wake.load(std::memory_order_seq_cst);
     control().client_waits.store(1, std::memory_order_seq_cst);
     IssueRemoteBarrier();  // the daemon stores what we wait for, then looks whether we do
     if (done()) return absl::OkStatus();
-    FutexWait(completion().wake, seen, kLook);
+    const auto rest = until - Clock::now();
+    if (rest.count() <= 0) return absl::OkStatus();
+    FutexWait(completion().wake, seen, std::min<Clock::duration>(rest, kLook));
     if (done()) return absl::OkStatus();
     if (Clock::now() < next_look) continue;
     next_look = Clock::now() + kLook;

@@ -44,8 +44,8 @@ class ShmClient final : public ClientTransport {
   absl::Status ShareHostMemory(uint32_t id, const UniqueFd& memory, uint64_t bytes,
                                uint64_t devices) override;
   absl::Status Wait(absl::FunctionRef<bool()> done, const std::function<absl::Status()>& interrupt) override;
-  absl::Status Listen(absl::FunctionRef<bool()> done,
-                      const std::function<absl::Status()>& interrupt) override;
+  absl::Status Listen(absl::FunctionRef<bool()> done, const std::function<absl::Status()>& interrupt,
+                      Clock::time_point until) override;
   absl::Status status() const override;
 
  private:
@@ -55,7 +55,8 @@ class ShmClient final : public ClientTransport {
       : patience_(waits == Waits::kForRelay ? Patience::LeastBesideOthers(kSpin) : kSpin,
                   waits != Waits::kForDaemon) {}
   bool SpinUntil(absl::FunctionRef<bool()> done);
-  absl::Status SleepUntil(absl::FunctionRef<bool()> done, const std::function<absl::Status()>& interrupt);
+  absl::Status SleepUntil(absl::FunctionRef<bool()> done, const std::function<absl::Status()>& interrupt,
+                          Clock::time_point until);
   ControlPage& control() const { return *reinterpret_cast<ControlPage*>(control_mapping_.data()); }
   const CompletionPage& completion() const {
     return *reinterpret_cast<const CompletionPage*>(completion_mapping_.data());

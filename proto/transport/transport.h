@@ -24,6 +24,9 @@ namespace xpud::transport {
 // thread.
 class ClientTransport {
  public:
+  using Clock = std::chrono::steady_clock;
+  static constexpr Clock::time_point kForever = Clock::time_point::max();
+
   virtual ~ClientTransport() = default;
 
   // Space for one command of `bytes` (a multiple of 8), or nullptr while the daemon has not taken enough of
@@ -62,9 +65,9 @@ class ClientTransport {
   // error ends the wait. Unavailable when the daemon closed the session or died.
   virtual absl::Status Wait(absl::FunctionRef<bool()> done,
                             const std::function<absl::Status()>& interrupt) = 0;
-  // The same, without AskForAnswer: of what ends, it may hear up to 100 us later.
-  virtual absl::Status Listen(absl::FunctionRef<bool()> done,
-                              const std::function<absl::Status()>& interrupt) = 0;
+  // The same, without AskForAnswer: of what ends, it may hear up to 100 us later. No longer than `until`.
+  virtual absl::Status Listen(absl::FunctionRef<bool()> done, const std::function<absl::Status()>& interrupt,
+                              Clock::time_point until) = 0;
   // OK, or why the session has ended.
   virtual absl::Status status() const = 0;
 };

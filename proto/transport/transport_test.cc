@@ -94,8 +94,11 @@ TEST(ShmTransport, TheDaemonHearsThatSomebodyWaitsForAnAnswer) {
   EXPECT_FALSE(pair.server->TakeQuestion());
   int looks = 0;
   const auto on_second_look = [&] { return ++looks % 2 == 0; };
-  EXPECT_TRUE(pair.client->Listen(on_second_look, {}).ok());
+  EXPECT_TRUE(pair.client->Listen(on_second_look, {}, ClientTransport::kForever).ok());
   EXPECT_FALSE(pair.server->TakeQuestion());
+  const auto until = ClientTransport::Clock::now() + std::chrono::milliseconds(2);
+  EXPECT_TRUE(pair.client->Listen([] { return false; }, {}, until).ok());
+  EXPECT_GE(ClientTransport::Clock::now(), until);
   EXPECT_TRUE(pair.client->Wait(on_second_look, {}).ok());
   EXPECT_TRUE(pair.server->TakeQuestion());
 }

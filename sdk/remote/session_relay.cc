@@ -87,22 +87,23 @@ absl::Status SessionRelay::PutCommands(grpc::ServerContext& context) {
   const auto interrupt = [&] {
     return context.IsCancelled() ? absl::CancelledError("the client is gone") : absl::OkStatus();
   };
-  const absl::Status status = ForEachCommand(
-      std::span(commands_).subspan(put_),
-      [&](const wire::CommandHeader& header, std::span<const std::byte> command) {
-        std::byte* space = transport_.Reserve(command.size());
-        if (space == nullptr) {
-          transport_.Publish();
-          RETURN_IF_ERROR(transport_.Listen(
-              [&] { return (space = transport_.Reserve(command.size())) != nullptr; }, interrupt));
-        }
-        ++sequence_;
-        RETURN_IF_ERROR(Note(header, command));
-        std::memcpy(space, command.data(), command.size());
-        transport_.Commit(command.size());
-        put_ += command.size();
-        return absl::OkStatus();
-      });
+  const absl::Status status =
+      ForEachCommand(std::span(commands_).subspan(put_),
+                     [&](const wire::CommandHeader& header, std::span<const std::byte> command) {
+                       std::byte* space = transport_.Reserve(command.size());
+                       if (space == nullptr) {
+                         transport_.Publish();
+                         RETURN_IF_ERROR(transport_.Listen(
+                             [&] { return (space = transport_.Reserve(command.size())) != nullptr; },
+                             interrupt, transport_.kForever));
+                       }
+                       ++sequence_;
+                       RETURN_IF_ERROR(Note(header, command));
+                       std::memcpy(space, command.data(), command.size());
+                       transport_.Commit(command.size());
+                       put_ += command.size();
+                       return absl::OkStatus();
+                     });
   if (!status.ok()) return status;
   if (!commands_.empty()) transport_.Publish();
   if (!waits_) return status;
@@ -142,7 +143,8 @@ void SessionRelay::SendLoop(grpc::ServerContext& context, ServerStream& stream) 
   absl::Status status;
   bool connected = SendAgain(stream);
   while (status.ok() && connected) {
-    status = transport_.Listen([&] { return !outbox_.IsFull() && Changed(); }, interrupt);
+    status =
+        transport_.Listen([&] { return !outbox_.IsFull() && Changed(); }, interrupt, transport_.kForever);
     if (status.ok() && !transport::Patience::HasCoresForAll()) status = Gather(interrupt);
     connected = SendChanges(stream, status);  // whatever ended it: errors come before the end
   }
@@ -189,7 +191,8 @@ absl::Status SessionRelay::Gather(const std::function<absl::Status()>& interrupt
          rest = until - Clock::now())
       asked_or_gone_.WaitFor(mutex_, rest);
   }
-  return transport_.Listen([&] { return IsAwaited() || Clock::now() >= until; }, interrupt);
+  if (Clock::now() >= until) return absl::OkStatus();
+  return transport_.Listen([&] { return IsAwaited(); }, interrupt, until);
 }
 
 bool SessionRelay::IsAwaited() {
