@@ -1,8 +1,6 @@
 #include "sdk/remote/control_relay.h"
 
 #include <grpcpp/impl/codegen/client_unary_call.h>
-#include <grpcpp/impl/codegen/method_handler.h>
-#include <grpcpp/impl/codegen/rpc_service_method.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -19,7 +17,6 @@ namespace xpud::remote {
 namespace {
 
 using grpc::internal::RpcMethod;
-using Handler = grpc::internal::RpcMethodHandler<ControlRelay, grpc::ByteBuffer, grpc::ByteBuffer>;
 
 absl::StatusOr<std::shared_ptr<grpc::Channel>> ConnectControl(const std::string& socket) {
   ASSIGN_OR_RETURN(const std::string found, client::FindDaemonSocket(socket));
@@ -34,31 +31,27 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> ConnectControl(const std::string&
 
 }  // namespace
 
-ControlRelay::ControlRelay(const Admission& admission, std::string socket)
-    : admission_(admission), socket_(std::move(socket)) {
+std::vector<std::string> ControlRelay::methods() {
+  std::vector<std::string> methods;
   const auto* const service = v1::GetStatusRequest::descriptor()->file()->FindServiceByName("Control");
-  for (int i = 0; i < service->method_count(); ++i) {
-    const std::string& method =
-        methods_.emplace_back(absl::StrCat("/", service->full_name(), "/", service->method(i)->name()));
-    AddMethod(new grpc::internal::RpcServiceMethod(
-        method.c_str(), RpcMethod::NORMAL_RPC,
-        new Handler(
-            [&method](ControlRelay* relay, grpc::ServerContext* context, const grpc::ByteBuffer* request,
-                      grpc::ByteBuffer* response) {
-              return relay->Relay(method, *context, *request, *response);
-            },
-            this)));
-  }
+  for (int i = 0; i < service->method_count(); ++i)
+    methods.push_back(absl::StrCat("/", service->full_name(), "/", service->method(i)->name()));
+  return methods;
 }
 
-grpc::Status ControlRelay::Relay(const std::string& method, grpc::ServerContext& context,
-                                 const grpc::ByteBuffer& request, grpc::ByteBuffer& response) const {
-  if (const absl::Status status = admission_.AdmitOperator(context); !status.ok()) return ToGrpc(status);
+grpc::Status ControlRelay::Relay(ServerCall& call) const {
+  if (const absl::Status status = admission_.AdmitOperator(call.context()); !status.ok())
+    return ToGrpc(status);
+  grpc::ByteBuffer request, response;
+  if (!call.Read(request)) return {grpc::INVALID_ARGUMENT, "there was no request"};
   const auto daemon = ConnectControl(socket_);
   if (!daemon.ok()) return ToGrpc(daemon.status());
-  const auto onward = grpc::ClientContext::FromServerContext(context);  // ends with it
-  return grpc::internal::BlockingUnaryCall<grpc::ByteBuffer, grpc::ByteBuffer>(
-      daemon->get(), RpcMethod(method.c_str(), RpcMethod::NORMAL_RPC), onward.get(), request, &response);
+  const auto onward = grpc::ClientContext::FromServerContext(call.context());  // ends with it
+  const grpc::Status status = grpc::internal::BlockingUnaryCall<grpc::ByteBuffer, grpc::ByteBuffer>(
+      daemon->get(), RpcMethod(call.method().c_str(), RpcMethod::NORMAL_RPC), onward.get(), request,
+      &response);
+  if (status.ok()) call.Write(response);
+  return status;
 }
 
 }  // namespace xpud::remote

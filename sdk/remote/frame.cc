@@ -6,7 +6,6 @@
 namespace xpud::remote {
 namespace {
 
-constexpr char kSessionMethod[] = "/xpud.v1.Remote/Session";
 constexpr size_t kMostHeadBytes = 1 << 20;
 // Protobuf's tags of the fields 1 and 2, both of bytes.
 constexpr char kHeadTag = 1 << 3 | 2, kPayloadTag = 2 << 3 | 2;
@@ -33,8 +32,6 @@ bool ReadField(SliceReader& reader, char tag, uint64_t& bytes) {
   return reader.Read(std::as_writable_bytes(std::span(&found, 1))) && found == tag &&
          ReadVarint(reader, bytes) && bytes <= reader.left();
 }
-
-grpc::internal::RpcMethod::RpcType constexpr kBidirectional = grpc::internal::RpcMethod::BIDI_STREAMING;
 
 }  // namespace
 
@@ -88,21 +85,13 @@ bool SplitFrame(const grpc::ByteBuffer& bytes, std::string& head, std::vector<gr
   return true;
 }
 
-FrameService::FrameService() {
-  AddMethod(new grpc::internal::RpcServiceMethod(
-      kSessionMethod, kBidirectional,
-      new grpc::internal::BidiStreamingHandler<FrameService, ClientFrame, ServerFrame>(
-          [](FrameService* service, grpc::ServerContext* context, ServerStream* stream) {
-            return service->Session(context, stream);
-          },
-          this)));
-}
-
 std::unique_ptr<ClientStream> OpenStream(const std::shared_ptr<grpc::Channel>& channel,
                                          grpc::ClientContext& context) {
   return std::unique_ptr<ClientStream>(
       grpc::internal::ClientReaderWriterFactory<ClientFrame, ServerFrame>::Create(
-          channel.get(), grpc::internal::RpcMethod(kSessionMethod, kBidirectional, channel), &context));
+          channel.get(),
+          grpc::internal::RpcMethod(kSessionMethod, grpc::internal::RpcMethod::BIDI_STREAMING, channel),
+          &context));
 }
 
 }  // namespace xpud::remote

@@ -4,9 +4,6 @@
 #pragma once
 
 #include <grpcpp/grpcpp.h>
-#include <grpcpp/impl/codegen/method_handler.h>
-#include <grpcpp/impl/codegen/rpc_service_method.h>
-#include <grpcpp/impl/codegen/service_type.h>
 #include <grpcpp/impl/codegen/sync_stream.h>
 
 #include <cstddef>
@@ -46,15 +43,21 @@ grpc::ByteBuffer JoinFrame(const std::string& head, std::span<const grpc::Slice>
 // False: these are not a frame.
 bool SplitFrame(const grpc::ByteBuffer& bytes, std::string& head, std::vector<grpc::Slice>& payload);
 
-// Both ends of the stream, as grpc_cpp_plugin would write them for these types.
-using ServerStream = grpc::ServerReaderWriter<ServerFrame, ClientFrame>;
-using ClientStream = grpc::ClientReaderWriter<ClientFrame, ServerFrame>;
+template <typename Head>
+grpc::ByteBuffer Serialize(const Frame<Head>& frame) {
+  return JoinFrame(frame.head.SerializeAsString(), frame.payload);
+}
+// False: these are not a frame of this protocol.
+template <typename Head>
+bool Parse(const grpc::ByteBuffer& bytes, Frame<Head>& frame) {
+  std::string head;
+  return bytes.Valid() && SplitFrame(bytes, head, frame.payload) && frame.head.ParseFromString(head);
+}
 
-class FrameService : public grpc::Service {
- public:
-  FrameService();
-  virtual grpc::Status Session(grpc::ServerContext* context, ServerStream* stream) = 0;
-};
+inline constexpr char kSessionMethod[] = "/xpud.v1.Remote/Session";
+
+// The client's end of the stream, as grpc_cpp_plugin would write it for these types.
+using ClientStream = grpc::ClientReaderWriter<ClientFrame, ServerFrame>;
 std::unique_ptr<ClientStream> OpenStream(const std::shared_ptr<grpc::Channel>& channel,
                                          grpc::ClientContext& context);
 
@@ -64,14 +67,12 @@ template <typename Head>
 class grpc::SerializationTraits<xpud::remote::Frame<Head>> {
  public:
   static Status Serialize(const xpud::remote::Frame<Head>& frame, ByteBuffer* bytes, bool* own_buffer) {
-    *bytes = xpud::remote::JoinFrame(frame.head.SerializeAsString(), frame.payload);
+    *bytes = xpud::remote::Serialize(frame);
     *own_buffer = true;
     return Status::OK;
   }
   static Status Deserialize(ByteBuffer* bytes, xpud::remote::Frame<Head>* frame) {
-    std::string head;
-    if (!bytes->Valid() || !xpud::remote::SplitFrame(*bytes, head, frame->payload) ||
-        !frame->head.ParseFromString(head))
+    if (!xpud::remote::Parse(*bytes, *frame))
       return {StatusCode::INVALID_ARGUMENT, "a message is not a frame of this protocol"};
     bytes->Clear();
     return Status::OK;

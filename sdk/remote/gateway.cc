@@ -15,6 +15,7 @@
 #include "proto/base/status_macros.h"
 #include "proto/remote/commands.h"
 #include "sdk/remote/admission.h"
+#include "sdk/remote/call_server.h"
 #include "sdk/remote/control_relay.h"
 #include "sdk/remote/credentials.h"
 #include "sdk/remote/gateway_options.h"
@@ -25,6 +26,7 @@ namespace xpud::remote {
 namespace {
 
 constexpr int kFailure = 1, kUsageError = 2;
+constexpr int kOtherCalls = 64;  // beside sessions and those that become one
 
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> ServerCredentials(const GatewayOptions& options) {
   if (!options.has_tls()) return grpc::InsecureServerCredentials();
@@ -51,8 +53,12 @@ absl::Status Run(const GatewayOptions& options, const sigset_t& ends) {
   ASSIGN_OR_RETURN(const auto credentials, ServerCredentials(options));
   StreamServer service(admission, {options.socket, options.sessions, options.tenant_sessions(),
                                    std::chrono::seconds(options.hold_seconds)});
-  ControlRelay control(admission, options.socket);
+  const ControlRelay control(admission, options.socket);
   grpc::ServerBuilder builder;
+  CallServer calls(builder, 2 * options.sessions + kOtherCalls);
+  calls.AddMethod(kSessionMethod, [&](ServerCall& call) { return service.Session(call); });
+  for (const std::string& method : control.methods())
+    calls.AddMethod(method, [&](ServerCall& call) { return control.Relay(call); });
   int port = 0;
   builder.AddListeningPort(options.listen, credentials, &port);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
@@ -61,11 +67,10 @@ absl::Status Run(const GatewayOptions& options, const sigset_t& ends) {
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5'000);
   builder.SetMaxReceiveMessageSize(kMostMessageBytes);
   builder.SetMaxSendMessageSize(kMostMessageBytes);
-  builder.RegisterService(&service);
-  builder.RegisterService(&control);
   const auto server = builder.BuildAndStart();
   if (server == nullptr || port == 0)
     return absl::UnavailableError(absl::StrCat("cannot listen at ", options.listen));
+  calls.Start();
   spdlog::info("serving version={} listen={} port={} tls={} token={} client_certificates={}", XPUD_VERSION,
                options.listen, port, options.has_tls(), !options.token_file.empty(),
                !options.tls_client_ca.empty());
@@ -75,7 +80,7 @@ absl::Status Run(const GatewayOptions& options, const sigset_t& ends) {
   int signal = 0;
   sigwait(&ends, &signal);
   spdlog::info("ending");
-  server->Shutdown(gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_seconds(1, GPR_TIMESPAN)));
+  calls.Stop(*server, std::chrono::seconds(1));
   return absl::OkStatus();
 }
 

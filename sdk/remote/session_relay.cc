@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstring>
 #include <thread>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/status_macros.h"
@@ -38,23 +39,39 @@ absl::StatusOr<uint64_t> SessionRelay::Resume(uint64_t received) {
   return inbox_.received();
 }
 
-absl::StatusOr<SessionRelay::End> SessionRelay::Run(grpc::ServerContext& context, ServerStream& stream) {
+absl::StatusOr<SessionRelay::End> SessionRelay::Run(ServerCall& call) {
+  pthread_setname_np(pthread_self(), "xpud-session");
+  failure_ = absl::OkStatus();
   gone_.store(false);
-  std::thread sender([&] { SendLoop(context, stream); });
-  ClientFrame frame;
-  absl::Status status = PutCommands(context);  // that an earlier stream brought
-  while (status.ok() && stream.Read(&frame)) {
-    status = Take(frame);
-    if (status.ok()) status = PutCommands(context);
-  }
-  gone_.store(true);
-  asked_or_gone_.NotifyAll();
-  sender.join();
-  if (absl::IsInvalidArgument(status)) return status;
+  stuck_.store(true);  // with what an earlier stream brought
+  call.SetTaker([this](const grpc::ByteBuffer* message) { return HasArrived(message); });
+  SendLoop(call);
+  call.AwaitReadEnd();
+  if (absl::IsInvalidArgument(failure_)) return failure_;
   return ends_ || !transport_.status().ok() ? End::kOver : End::kLost;
 }
 
-absl::Status SessionRelay::Take(const ClientFrame& frame) {
+bool SessionRelay::HasArrived(const grpc::ByteBuffer* message) {
+  absl::StatusOr<bool> whole = absl::CancelledError("the client is gone");
+  if (message != nullptr) whole = Take(*message);
+  if (whole.ok() && *whole) return true;
+  MutexLock lock(mutex_);
+  if (whole.ok())
+    stuck_.store(true);
+  else
+    SeeOff(whole.status());
+  work_.NotifyAll();
+  return false;
+}
+
+void SessionRelay::SeeOff(absl::Status why) {
+  failure_ = std::move(why);
+  gone_.store(true);
+}
+
+absl::StatusOr<bool> SessionRelay::Take(const grpc::ByteBuffer& message) {
+  ClientFrame frame;
+  if (!Parse(message, frame)) return absl::InvalidArgumentError("a message is not a frame of this protocol");
   if (!outbox_.Acknowledge(frame.head.received()))
     return absl::InvalidArgumentError("the client has had more frames than there were");
   if (!inbox_.Take(frame.head.number()))
@@ -62,7 +79,8 @@ absl::Status SessionRelay::Take(const ClientFrame& frame) {
   ends_ = frame.head.ends();
   waits_ = frame.head.waits();
   for (const v1::CreditKept& kept : frame.head.kept()) TakeBack(kept);
-  return TakePayload(frame);
+  RETURN_IF_ERROR(TakePayload(frame));
+  return PutCommands();
 }
 
 absl::Status SessionRelay::TakePayload(const ClientFrame& frame) {
@@ -82,20 +100,15 @@ absl::Status SessionRelay::TakePayload(const ClientFrame& frame) {
   return absl::OkStatus();
 }
 
-// A client that is gone is not waited for: where it comes back, this goes on.
-absl::Status SessionRelay::PutCommands(grpc::ServerContext& context) {
-  const auto interrupt = [&] {
-    return context.IsCancelled() ? absl::CancelledError("the client is gone") : absl::OkStatus();
-  };
+absl::StatusOr<bool> SessionRelay::PutCommands() {
+  missing_ = 0;
   const absl::Status status =
       ForEachCommand(std::span(commands_).subspan(put_),
                      [&](const wire::CommandHeader& header, std::span<const std::byte> command) {
-                       std::byte* space = transport_.Reserve(command.size());
+                       std::byte* const space = transport_.Reserve(command.size());
                        if (space == nullptr) {
-                         transport_.Publish();
-                         RETURN_IF_ERROR(transport_.Listen(
-                             [&] { return (space = transport_.Reserve(command.size())) != nullptr; },
-                             interrupt, transport_.kForever));
+                         missing_ = command.size();
+                         return absl::ResourceExhaustedError("the ring is full");
                        }
                        ++sequence_;
                        RETURN_IF_ERROR(Note(header, command));
@@ -104,14 +117,31 @@ absl::Status SessionRelay::PutCommands(grpc::ServerContext& context) {
                        put_ += command.size();
                        return absl::OkStatus();
                      });
-  if (!status.ok()) return status;
+  if (missing_ == 0) RETURN_IF_ERROR(status);
   if (!commands_.empty()) transport_.Publish();
-  if (!waits_) return status;
+  if (missing_ != 0) return false;
+  if (waits_) Answer();
+  return true;
+}
+
+void SessionRelay::Answer() {
   transport_.AskForAnswer();
   MutexLock lock(mutex_);
   asked_ = true;
-  asked_or_gone_.NotifyAll();
-  return status;
+  work_.NotifyAll();
+}
+
+bool SessionRelay::CanPut() {
+  return stuck_.load() && (missing_ == 0 || transport_.Reserve(missing_) != nullptr);
+}
+
+void SessionRelay::PutRest(ServerCall& call) {
+  if (!CanPut()) return;
+  const absl::StatusOr<bool> whole = PutCommands();
+  if (!whole.ok()) return SeeOff(whole.status());
+  if (!*whole) return;
+  stuck_.store(false);
+  call.ReadOn();
 }
 
 absl::Status SessionRelay::Note(const wire::CommandHeader& header, std::span<const std::byte> command) {
@@ -135,34 +165,36 @@ absl::Status SessionRelay::Note(const wire::CommandHeader& header, std::span<con
   return absl::OkStatus();
 }
 
-void SessionRelay::SendLoop(grpc::ServerContext& context, ServerStream& stream) {
-  pthread_setname_np(pthread_self(), "xpud-send");
+void SessionRelay::SendLoop(ServerCall& call) {
+  const auto is_gone = [&] { return gone_.load() || call.IsCancelled(); };
   const auto interrupt = [&] {
-    return gone_.load() ? absl::CancelledError("the client is gone") : absl::OkStatus();
+    return is_gone() ? absl::CancelledError("the client is gone") : absl::OkStatus();
   };
   absl::Status status;
-  bool connected = SendAgain(stream);
+  bool connected = SendAgain(call);
   while (status.ok() && connected) {
-    status =
-        transport_.Listen([&] { return !outbox_.IsFull() && Changed(); }, interrupt, transport_.kForever);
-    if (status.ok() && !transport::Patience::HasCoresForAll()) status = Gather(interrupt);
-    connected = SendChanges(stream, status);  // whatever ended it: errors come before the end
+    status = transport_.Listen([&] { return CanPut() || (!outbox_.IsFull() && Changed()); }, interrupt,
+                               transport_.kForever);
+    if (status.ok()) PutRest(call);
+    if (status.ok() && !transport::Patience::HasCoresForAll()) status = Gather(call, interrupt);
+    connected = SendChanges(call, status);  // whatever ended it: errors come before the end
   }
   // A client that is told goes; one that does not is cut off.
-  for (int i = 0; i < 100 && !gone_.load() && connected; ++i)
+  for (int i = 0; i < 100 && !is_gone() && connected; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  if (!gone_.load()) context.TryCancel();
+  if (!is_gone()) call.Cancel();
 }
 
-bool SessionRelay::SendAgain(ServerStream& stream) {
+bool SessionRelay::SendAgain(ServerCall& call) {
   for (const ServerFrame& frame : outbox_.Kept()) {
-    if (!stream.Write(frame)) return false;
+    if (!call.Write(Serialize(frame))) return false;
   }
   return true;
 }
 
 // False: the stream is no more.
-bool SessionRelay::SendChanges(ServerStream& stream, const absl::Status& status) {
+bool SessionRelay::SendChanges(ServerCall& call, const absl::Status& status) {
+  if (status.ok() && outbox_.IsFull()) return true;
   ServerFrame frame;
   for (uint32_t q = 0; q < wire::kMaxQueues; ++q) AddQueue(q, frame);
   for (uint32_t d = 0; d < devices_; ++d) AddMemory(d, frame);
@@ -180,19 +212,22 @@ bool SessionRelay::SendChanges(ServerStream& stream, const absl::Status& status)
     return true;
   inbox_.Acknowledged(received);
   sent_ = Clock::now();
-  return stream.Write(frame);
+  return call.Write(Serialize(frame));
 }
 
-absl::Status SessionRelay::Gather(const std::function<absl::Status()>& interrupt) {
+absl::Status SessionRelay::Gather(ServerCall& call, const std::function<absl::Status()>& interrupt) {
   const auto until = sent_ + kGather;
-  {
-    MutexLock lock(mutex_);
-    for (auto rest = until - Clock::now(); !asked_ && !gone_.load() && rest.count() > 0;
-         rest = until - Clock::now())
-      asked_or_gone_.WaitFor(mutex_, rest);
+  while (Clock::now() < until && !IsAwaited()) {
+    {
+      MutexLock lock(mutex_);
+      for (auto rest = until - Clock::now(); !asked_ && !stuck_ && !gone_ && rest.count() > 0;
+           rest = until - Clock::now())
+        work_.WaitFor(mutex_, rest);
+    }
+    RETURN_IF_ERROR(transport_.Listen([&] { return IsAwaited() || CanPut(); }, interrupt, until));
+    PutRest(call);
   }
-  if (Clock::now() >= until) return absl::OkStatus();
-  return transport_.Listen([&] { return IsAwaited(); }, interrupt, until);
+  return absl::OkStatus();
 }
 
 bool SessionRelay::IsAwaited() {

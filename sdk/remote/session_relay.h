@@ -18,6 +18,7 @@
 #include "sdk/client/connect.h"
 #include "sdk/remote/frame.h"
 #include "sdk/remote/outbox.h"
+#include "sdk/remote/server_call.h"
 
 namespace xpud::remote {
 
@@ -34,7 +35,7 @@ class SessionRelay {
   enum class End { kOver, kLost };
   // Until the client goes, the stream is lost, or the daemon ends the session, which the client is then told.
   // InvalidArgument: the client sent what no client would.
-  absl::StatusOr<End> Run(grpc::ServerContext& context, ServerStream& stream);
+  absl::StatusOr<End> Run(ServerCall& call);
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -56,21 +57,28 @@ class SessionRelay {
     Clock::time_point since;
   };
 
-  // The stream's reader.
-  absl::Status Take(const ClientFrame& frame);
+  // The reader's, which is the thread that saw a frame arrive; from the frame that does not fit into the
+  // daemon's ring to the end of its commands, it is Run's.
+  bool HasArrived(const grpc::ByteBuffer* message);
+  void SeeOff(absl::Status why);
+  absl::StatusOr<bool> Take(const grpc::ByteBuffer& message);  // as PutCommands
   absl::Status TakePayload(const ClientFrame& frame);
-  // What is left of the frame's commands.
-  absl::Status PutCommands(grpc::ServerContext& context);
+  // What is left of the frame's commands. False: not all of them fit.
+  absl::StatusOr<bool> PutCommands();
+  void Answer();  // as soon as the daemon does: the client waits
   // InvalidArgument: its downloads want more of staging than there is, which no library's do.
   absl::Status Note(const wire::CommandHeader& header, std::span<const std::byte> command);
-  // The stream's writer.
-  void SendLoop(grpc::ServerContext& context, ServerStream& stream);
-  bool SendAgain(ServerStream& stream);
-  bool SendChanges(ServerStream& stream, const absl::Status& status);
+  // The writer's, which is Run's thread.
+  void SendLoop(ServerCall& call);
+  bool SendAgain(ServerCall& call);
+  bool SendChanges(ServerCall& call, const absl::Status& status);
   bool Changed();
+  // Takes the reader's place where a frame did not fit, and there is room now.
+  bool CanPut();
+  void PutRest(ServerCall& call);
   // Where cores are few, which a frame takes from the device's work: waits a moment after the last one unless
   // the client waits for this.
-  absl::Status Gather(const std::function<absl::Status()>& interrupt);
+  absl::Status Gather(ServerCall& call, const std::function<absl::Status()>& interrupt);
   // Whether the client waits for what has changed: the end of all that a queue has, bytes, an answer, an
   // error.
   bool IsAwaited();
@@ -87,6 +95,7 @@ class SessionRelay {
   transport::ClientTransport& transport_;
   const uint32_t devices_;
   std::atomic<bool> gone_{false};  // the stream's client
+  absl::Status failure_;           // why it is seen off
   Inbox inbox_;
   Outbox<v1::ServerHead> outbox_;
   // The reader's.
@@ -95,9 +104,11 @@ class SessionRelay {
   bool waits_ = false;                                          // the last frame did
   std::vector<std::byte> commands_;                             // of the last frame
   size_t put_ = 0;                                              // bytes of them that the daemon has
+  size_t missing_ = 0;                                          // in the ring, for the next of them
   std::array<std::atomic<uint64_t>, wire::kMaxQueues> last_{};  // command of each queue that was put
+  std::atomic<bool> stuck_{false};                              // not all of them have found room
   Mutex mutex_;
-  CondVar asked_or_gone_;
+  CondVar work_;                                // there is some for the writer: asked_, stuck_, gone_
   bool asked_ ABSL_GUARDED_BY(mutex_) = false;  // by the client, for the end of all that it has sent
   std::array<std::deque<Awaited>, wire::kMaxQueues> awaited_ ABSL_GUARDED_BY(mutex_);
   uint64_t awaited_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of staging

@@ -30,16 +30,18 @@ absl::StatusOr<transport::Hello> ReadHello(const v1::ClientHead& greeting) {
 
 }  // namespace
 
-grpc::Status StreamServer::Session(grpc::ServerContext* context, ServerStream* stream) {
-  const auto tenant = admission_.Identify(*context);
+grpc::Status StreamServer::Session(ServerCall& call) {
+  const auto tenant = admission_.Identify(call.context());
   if (!tenant.ok()) return ToGrpc(tenant.status());
   auto greeter = greeters_.Take(*tenant);  // who comes back has a place
   if (!greeter.ok()) return ToGrpc(greeter.status());
+  grpc::ByteBuffer message;
   ClientFrame greeting;
-  if (!stream->Read(&greeting)) return {grpc::INVALID_ARGUMENT, "there was no greeting"};
+  if (!call.Read(message) || !Parse(message, greeting))
+    return {grpc::INVALID_ARGUMENT, "there was no greeting"};
   greeter->reset();
-  return ToGrpc(greeting.head.key().empty() ? Begin(*tenant, greeting.head, *context, *stream)
-                                            : GoOn(*tenant, greeting.head, *context, *stream));
+  return ToGrpc(greeting.head.key().empty() ? Begin(*tenant, greeting.head, call)
+                                            : GoOn(*tenant, greeting.head, call));
 }
 
 absl::StatusOr<std::shared_ptr<ResumableSessions::Session>> StreamServer::Open(
@@ -57,25 +59,23 @@ absl::StatusOr<std::shared_ptr<ResumableSessions::Session>> StreamServer::Open(
 }
 
 absl::Status StreamServer::Begin(const std::string& tenant, const v1::ClientHead& greeting,
-                                 grpc::ServerContext& context, ServerStream& stream) {
+                                 ServerCall& call) {
   ASSIGN_OR_RETURN(const auto session, Open(tenant, greeting));
   ServerFrame answer;
   const transport::Welcome& welcome = session->relay.welcome();
   answer.head.set_welcome(&welcome, sizeof(welcome));
   std::string key;
   if (greeting.resumable() && options_.hold.count() > 0) {
-    key = sessions_.Add(session, [&context] { context.TryCancel(); });
+    key = sessions_.Add(session, [&call] { call.Cancel(); });
     answer.head.set_key(key);
     answer.head.set_held_ms(static_cast<uint32_t>(options_.hold.count()));
   }
-  stream.Write(answer);
-  return Serve(*session, key, context, stream);
+  call.Write(Serialize(answer));
+  return Serve(*session, key, call);
 }
 
-absl::Status StreamServer::GoOn(const std::string& tenant, const v1::ClientHead& greeting,
-                                grpc::ServerContext& context, ServerStream& stream) {
-  ASSIGN_OR_RETURN(const auto session,
-                   sessions_.Resume(greeting.key(), tenant, [&context] { context.TryCancel(); }));
+absl::Status StreamServer::GoOn(const std::string& tenant, const v1::ClientHead& greeting, ServerCall& call) {
+  ASSIGN_OR_RETURN(const auto session, sessions_.Resume(greeting.key(), tenant, [&call] { call.Cancel(); }));
   const auto received = session->relay.Resume(greeting.received());
   if (!received.ok()) {
     sessions_.Remove(greeting.key());
@@ -83,14 +83,14 @@ absl::Status StreamServer::GoOn(const std::string& tenant, const v1::ClientHead&
   }
   ServerFrame answer;
   answer.head.set_received(*received);
-  stream.Write(answer);
-  return Serve(*session, greeting.key(), context, stream);
+  call.Write(Serialize(answer));
+  return Serve(*session, greeting.key(), call);
 }
 
 // `key`: empty where the session ends with this stream.
 absl::Status StreamServer::Serve(ResumableSessions::Session& session, const std::string& key,
-                                 grpc::ServerContext& context, ServerStream& stream) {
-  const auto end = session.relay.Run(context, stream);
+                                 ServerCall& call) {
+  const auto end = session.relay.Run(call);
   if (end.ok() && *end == SessionRelay::End::kLost && !key.empty())
     sessions_.Hold(key);
   else

@@ -1,5 +1,5 @@
 // The daemon's end of sessions over a network: each is a session of the daemon's over shared memory, whose
-// client is here. gRPC's threads; two a session.
+// client is here.
 #pragma once
 
 #include <chrono>
@@ -11,11 +11,12 @@
 #include "sdk/remote/admission.h"
 #include "sdk/remote/frame.h"
 #include "sdk/remote/resumable_sessions.h"
+#include "sdk/remote/server_call.h"
 #include "sdk/remote/tenant_places.h"
 
 namespace xpud::remote {
 
-class StreamServer final : public FrameService {
+class StreamServer {
  public:
   struct Options {
     std::string socket;              // the daemon's; empty: as clients find it
@@ -30,17 +31,15 @@ class StreamServer final : public FrameService {
         greeters_(options_.sessions, options_.tenant_sessions),
         places_(options_.sessions, options_.tenant_sessions),
         sessions_(options_.hold) {}
-  grpc::Status Session(grpc::ServerContext* context, ServerStream* stream) override;
+  // Serves a call of kSessionMethod, to its end. Any thread.
+  grpc::Status Session(ServerCall& call);
 
  private:
   absl::StatusOr<std::shared_ptr<ResumableSessions::Session>> Open(const std::string& tenant,
                                                                    const v1::ClientHead& greeting);
-  absl::Status Begin(const std::string& tenant, const v1::ClientHead& greeting, grpc::ServerContext& context,
-                     ServerStream& stream);
-  absl::Status GoOn(const std::string& tenant, const v1::ClientHead& greeting, grpc::ServerContext& context,
-                    ServerStream& stream);
-  absl::Status Serve(ResumableSessions::Session& session, const std::string& key,
-                     grpc::ServerContext& context, ServerStream& stream);
+  absl::Status Begin(const std::string& tenant, const v1::ClientHead& greeting, ServerCall& call);
+  absl::Status GoOn(const std::string& tenant, const v1::ClientHead& greeting, ServerCall& call);
+  absl::Status Serve(ResumableSessions::Session& session, const std::string& key, ServerCall& call);
 
   const Admission& admission_;
   const Options options_;

@@ -3,6 +3,9 @@
 // Commands also beside the same ones over shared memory.
 // remote_costs SOCKET: against the daemon there, and its gateway at $XPUD_ADDRESS; a line of JSON.
 #include <grpcpp/grpcpp.h>
+#include <grpcpp/impl/codegen/method_handler.h>
+#include <grpcpp/impl/codegen/rpc_service_method.h>
+#include <grpcpp/impl/codegen/service_type.h>
 #include <netinet/in.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -31,9 +34,19 @@ void Need(const absl::Status& status) {
 }
 
 // Takes payloads to a place of their size, and answers frames that have none.
-class Echo final : public remote::FrameService {
+class Echo final : public grpc::Service {
  public:
-  grpc::Status Session(grpc::ServerContext*, remote::ServerStream* stream) override {
+  using Stream = grpc::ServerReaderWriter<remote::ServerFrame, remote::ClientFrame>;
+
+  Echo() {
+    AddMethod(new grpc::internal::RpcServiceMethod(
+        remote::kSessionMethod, grpc::internal::RpcMethod::BIDI_STREAMING,
+        new grpc::internal::BidiStreamingHandler<Echo, remote::ClientFrame, remote::ServerFrame>(
+            [](Echo*, grpc::ServerContext*, Stream* stream) { return Session(stream); }, this)));
+  }
+
+ private:
+  static grpc::Status Session(Stream* stream) {
     std::vector<std::byte> place(kPieceBytes);
     remote::ClientFrame frame;
     while (stream->Read(&frame)) {

@@ -1,0 +1,88 @@
+#include "sdk/remote/call_server.h"
+
+#include <pthread.h>
+
+#include <utility>
+
+#include "proto/transport/patience.h"
+
+namespace xpud::remote {
+namespace {
+
+// While one of them takes what has arrived, or gRPC decrypts it, another one waits for more. Each further one
+// is one more to be woken by what arrives (16 cores: 4 of them 10 us a round trip).
+int Waiters() { return transport::Patience::HasCoresForAll() ? 2 : 1; }
+
+}  // namespace
+
+CallServer::CallServer(grpc::ServerBuilder& builder, int calls)
+    : most_calls_(calls), queue_(builder.AddCompletionQueue()) {
+  builder.RegisterAsyncGenericService(&service_);
+  arrived_.happened = [this](bool ok) { HasArrived(ok); };
+}
+
+CallServer::~CallServer() {
+  queue_->Shutdown();
+  for (std::thread& waiter : waiters_) waiter.join();
+  void* event;
+  for (bool ok; queue_->Next(&event, &ok);) continue;  // where there was no waiter
+}
+
+void CallServer::Start() {
+  {
+    MutexLock lock(mutex_);
+    Accept();
+  }
+  for (int i = 0; i < Waiters(); ++i) {
+    waiters_.emplace_back([this] {
+      pthread_setname_np(pthread_self(), "xpud-network");
+      void* event;
+      for (bool ok; queue_->Next(&event, &ok);) static_cast<Event*>(event)->happened(ok);
+    });
+  }
+}
+
+void CallServer::Stop(grpc::Server& server, std::chrono::milliseconds patience) {
+  {
+    MutexLock lock(mutex_);
+    stops_ = true;
+  }
+  server.Shutdown(std::chrono::system_clock::now() + patience);
+  MutexLock lock(mutex_);
+  while (calls_ != 0 || next_ != nullptr) changed_.Wait(mutex_);
+}
+
+void CallServer::Accept() {
+  next_ = std::make_unique<ServerCall>();
+  service_.RequestCall(&next_->context_, &next_->stream_, queue_.get(), queue_.get(), &arrived_);
+}
+
+void CallServer::HasArrived(bool ok) {
+  std::unique_ptr<ServerCall> call;
+  {
+    MutexLock lock(mutex_);
+    call = std::move(next_);
+    if (!ok) return changed_.NotifyAll();  // the server ends
+    if (++calls_ < most_calls_ && !stops_) Accept();
+  }
+  std::thread([this, call = std::move(call)]() mutable {
+    Serve(*call);
+    call.reset();
+    HasEnded();
+  }).detach();
+}
+
+void CallServer::Serve(ServerCall& call) const {
+  const auto handler = handlers_.find(call.method());
+  call.Finish(handler != handlers_.end()
+                  ? handler->second(call)
+                  : grpc::Status(grpc::UNIMPLEMENTED, "there is no method " + call.method()));
+}
+
+void CallServer::HasEnded() {
+  MutexLock lock(mutex_);
+  if (--calls_ < most_calls_ && next_ == nullptr && !stops_) Accept();
+  changed_.NotifyAll();
+}
+
+}  // namespace xpud::remote

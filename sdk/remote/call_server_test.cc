@@ -1,0 +1,223 @@
+#include "sdk/remote/call_server.h"
+
+#include <grpcpp/generic/generic_stub.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace xpud::remote {
+namespace {
+
+grpc::ByteBuffer Bytes(const std::string& text) {
+  grpc::Slice slice(text);
+  return {&slice, 1};
+}
+
+std::string Text(const grpc::ByteBuffer& bytes) {
+  std::vector<grpc::Slice> slices;
+  EXPECT_TRUE(bytes.Dump(&slices).ok());
+  std::string text;
+  for (const grpc::Slice& slice : slices) text.append(slice.begin(), slice.end());
+  return text;
+}
+
+// A client whose operations are waited for.
+class Client {
+ public:
+  Client(const std::shared_ptr<grpc::Channel>& channel, const std::string& method)
+      : stub_(channel), stream_(stub_.PrepareCall(&context_, method, &queue_)) {
+    stream_->StartCall(this);
+    Await();
+  }
+  ~Client() {
+    queue_.Shutdown();
+    void* tag;
+    for (bool ok; queue_.Next(&tag, &ok);) continue;
+  }
+  bool Write(const std::string& text) {
+    stream_->Write(Bytes(text), this);
+    return Await();
+  }
+  void WritesDone() {
+    stream_->WritesDone(this);
+    Await();
+  }
+  // Empty: there is no more.
+  std::string Read() {
+    grpc::ByteBuffer message;
+    stream_->Read(&message, this);
+    return Await() ? Text(message) : "";
+  }
+  grpc::Status Finish() {
+    grpc::Status status;
+    stream_->Finish(&status, this);
+    Await();
+    return status;
+  }
+  void Cancel() { context_.TryCancel(); }
+
+ private:
+  bool Await() {
+    void* tag;
+    bool ok = false;
+    return queue_.Next(&tag, &ok) && ok;
+  }
+
+  grpc::ClientContext context_;
+  grpc::CompletionQueue queue_;
+  grpc::GenericStub stub_;
+  std::unique_ptr<grpc::GenericClientAsyncReaderWriter> stream_;
+};
+
+class CallServerTest : public testing::Test {
+ protected:
+  explicit CallServerTest(int calls = 8) : calls_(builder_, calls) {
+    builder_.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
+  }
+  ~CallServerTest() override {
+    if (server_ != nullptr) calls_.Stop(*server_, std::chrono::milliseconds(0));
+  }
+  void Start() {
+    server_ = builder_.BuildAndStart();
+    ASSERT_NE(server_, nullptr);
+    calls_.Start();
+    channel_ = grpc::CreateChannel("127.0.0.1:" + std::to_string(port_), grpc::InsecureChannelCredentials());
+  }
+
+  int port_ = 0;
+  grpc::ServerBuilder builder_;
+  CallServer calls_;
+  std::unique_ptr<grpc::Server> server_;
+  std::shared_ptr<grpc::Channel> channel_;
+};
+
+grpc::Status EchoAll(ServerCall& call) {
+  for (grpc::ByteBuffer message; call.Read(message);) call.Write(message);
+  return {grpc::DATA_LOSS, "over"};
+}
+
+TEST_F(CallServerTest, HandsWhatArrivesToTheMethodsHandler) {
+  calls_.AddMethod("/a/Echo", EchoAll);
+  Start();
+  Client client(channel_, "/a/Echo");
+  for (const std::string text : {"one", "two", "three"}) {
+    ASSERT_TRUE(client.Write(text));
+    EXPECT_EQ(client.Read(), text);
+  }
+  client.WritesDone();
+  EXPECT_EQ(client.Read(), "");
+  const grpc::Status status = client.Finish();
+  EXPECT_EQ(status.error_code(), grpc::DATA_LOSS);
+  EXPECT_EQ(status.error_message(), "over");
+}
+
+TEST_F(CallServerTest, SaysWhichMethodItDoesNotHave) {
+  calls_.AddMethod("/a/Echo", EchoAll);
+  Start();
+  const grpc::Status status = Client(channel_, "/a/Other").Finish();
+  EXPECT_EQ(status.error_code(), grpc::UNIMPLEMENTED);
+  EXPECT_EQ(status.error_message(), "there is no method /a/Other");
+}
+
+TEST_F(CallServerTest, ReadsOnOnlyWhenTheTakerWantsMore) {
+  std::atomic<int> taken{0}, more{0};
+  calls_.AddMethod("/a/Count", [&](ServerCall& call) {
+    std::atomic<bool> over{false};
+    call.SetTaker([&](const grpc::ByteBuffer* message) {
+      if (message == nullptr) over.store(true);
+      return message != nullptr && ++taken % 2 == 0;
+    });
+    while (!over.load()) {
+      call.ReadOn();
+      call.AwaitReadEnd();
+      if (over.load()) break;
+      call.Write(Bytes(std::to_string(taken.load())));
+      while (more.load() < taken.load() && !call.IsCancelled()) std::this_thread::yield();
+    }
+    return grpc::Status::OK;
+  });
+  Start();
+  Client client(channel_, "/a/Count");
+  for (int i = 0; i < 5; ++i) ASSERT_TRUE(client.Write("x"));
+  EXPECT_EQ(client.Read(), "1");
+  EXPECT_EQ(taken.load(), 1);
+  more.store(1);
+  EXPECT_EQ(client.Read(), "3");  // the second's taker wanted the third
+  EXPECT_EQ(taken.load(), 3);
+  more.store(3);
+  EXPECT_EQ(client.Read(), "5");
+  more.store(5);
+  client.WritesDone();
+  EXPECT_EQ(client.Read(), "");
+  EXPECT_TRUE(client.Finish().ok());
+}
+
+TEST_F(CallServerTest, KnowsThatACallWasCancelledAlsoWhileNothingIsRead) {
+  std::atomic<bool> known{false};
+  calls_.AddMethod("/a/Wait", [&](ServerCall& call) {
+    call.Write(Bytes("here"));
+    while (!call.IsCancelled()) std::this_thread::yield();
+    known.store(true);
+    EXPECT_TRUE(call.Write(Bytes("lost")));  // started; fails
+    EXPECT_FALSE(call.Write(Bytes("refused")));
+    return grpc::Status::OK;
+  });
+  Start();
+  {
+    Client client(channel_, "/a/Wait");
+    EXPECT_EQ(client.Read(), "here");
+    client.Cancel();
+    EXPECT_EQ(client.Finish().error_code(), grpc::CANCELLED);
+  }
+  while (!known.load()) std::this_thread::yield();
+}
+
+TEST_F(CallServerTest, AClientThatTakesNothingIsSeenOff) {
+  std::atomic<bool> written{false};
+  calls_.AddMethod("/a/Flood", [&](ServerCall& call) {
+    call.Write(Bytes(std::string(64 << 20, 'x')));  // more than fits into the way
+    written.store(true);
+    return grpc::Status::OK;
+  });
+  Start();
+  Client client(channel_, "/a/Flood");
+  while (!written.load()) std::this_thread::yield();
+  calls_.Stop(*server_, std::chrono::hours(1));  // the call ends by itself
+  client.Cancel();
+}
+
+class OneCallServerTest : public CallServerTest {
+ protected:
+  OneCallServerTest() : CallServerTest(1) {}
+};
+
+TEST_F(OneCallServerTest, FurtherCallsWait) {
+  calls_.AddMethod("/a/Echo", EchoAll);
+  Start();
+  Client first(channel_, "/a/Echo");
+  ASSERT_TRUE(first.Write("first"));
+  EXPECT_EQ(first.Read(), "first");
+  Client second(channel_, "/a/Echo");
+  ASSERT_TRUE(second.Write("second"));
+  first.WritesDone();
+  EXPECT_EQ(first.Finish().error_code(), grpc::DATA_LOSS);
+  EXPECT_EQ(second.Read(), "second");
+}
+
+TEST_F(CallServerTest, StopEndsCallsThatGoOn) {
+  calls_.AddMethod("/a/Echo", EchoAll);
+  Start();
+  Client client(channel_, "/a/Echo");
+  ASSERT_TRUE(client.Write("one"));
+  EXPECT_EQ(client.Read(), "one");
+  calls_.Stop(*server_, std::chrono::milliseconds(20));
+  EXPECT_FALSE(client.Finish().ok());
+}
+
+}  // namespace
+}  // namespace xpud::remote
