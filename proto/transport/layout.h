@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "proto/wire/commands.h"
 
@@ -17,12 +18,33 @@ inline constexpr size_t kRingBytes = size_t{1} << 20;
 inline constexpr size_t kStagingBytes = size_t{4}
                                         << 20;  // small, so that it stays in the cache between the two copies
 
+// The end of a queue's command.
+struct Milestone {
+  uint32_t queue = 0;
+  uint64_t sequence = 0;
+};
+
+inline constexpr uint64_t kAnyProgress = 1;
+// In ControlPage::client_waits. The lowest byte is neither 0 nor kAnyProgress, and 56 bits are enough for
+// sequences.
+constexpr uint64_t WaitsFor(const Milestone& milestone) {
+  return milestone.sequence << 8 | (milestone.queue + 2);
+}
+// Nothing where `waits` is any other word, whatever wrote it.
+constexpr std::optional<Milestone> AwaitedMilestone(uint64_t waits) {
+  const uint64_t low = waits & 0xff;
+  if (low < 2 || low - 2 >= wire::kMaxQueues) return std::nullopt;
+  return Milestone{static_cast<uint32_t>(low - 2), waits >> 8};
+}
+
 // Positions count bytes since the session began; a position's place in the ring is position % kRingBytes.
 struct ControlPage {
   alignas(64) std::atomic<uint64_t> tail;  // commands before it are whole
   alignas(64)
       std::atomic<uint32_t> attention;  // changes when the client begins to wait: the daemon should look now
-  alignas(64) std::atomic<uint32_t> client_waits;  // set by a client before it sleeps on CompletionPage::wake
+  // Set by a client before it sleeps on CompletionPage::wake: nothing (0), kAnyProgress, or the progress that
+  // it sleeps until (WaitsFor).
+  alignas(64) std::atomic<uint64_t> client_waits;
   // Bytes of credit that the client means to use, on each device; it looks at the credit after that.
   alignas(64) std::atomic<uint64_t> claimed[kMaxDevices];
 };

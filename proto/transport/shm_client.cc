@@ -116,28 +116,39 @@ bool ShmClient::SpinUntil(absl::FunctionRef<bool()> done) {
 absl::Status ShmClient::Wait(absl::FunctionRef<bool()> done, const std::function<absl::Status()>& interrupt) {
   if (done()) return absl::OkStatus();
   AskForAnswer();
-  return Listen(done, interrupt, kForever);
+  return Listen(done, interrupt, {});
+}
+
+absl::Status ShmClient::Await(const Milestone& milestone, const std::function<absl::Status()>& interrupt) {
+  const auto done = [&] { return Completed(milestone.queue) >= milestone.sequence; };
+  if (done()) return absl::OkStatus();
+  AskForAnswer();
+  return Listen(done, interrupt, {kForever, milestone});
 }
 
 absl::Status ShmClient::Listen(absl::FunctionRef<bool()> done, const std::function<absl::Status()>& interrupt,
-                               Clock::time_point until) {
+                               const Sleep& sleep) {
   if (done()) return absl::OkStatus();
   const auto start = Clock::now();
-  const absl::Status status = SpinUntil(done) ? absl::OkStatus() : SleepUntil(done, interrupt, until);
+  const absl::Status status = SpinUntil(done) ? absl::OkStatus() : SleepUntil(done, interrupt, sleep);
   patience_.Waited(Clock::now() - start);
   return status;
 }
 
 absl::Status ShmClient::SleepUntil(absl::FunctionRef<bool()> done,
-                                   const std::function<absl::Status()>& interrupt, Clock::time_point until) {
+                                   const std::function<absl::Status()>& interrupt, const Sleep& sleep) {
+  uint64_t what = sleep.milestone ? WaitsFor(*sleep.milestone) : kAnyProgress;
   auto next_look = Clock::now() + kLook;
   while (true) {
     const uint32_t seen = completion().wake.load(std::memory_order_seq_cst);
-    control().client_waits.store(1, std::memory_order_seq_cst);
+    SayWaits(what);
     IssueRemoteBarrier();  // the daemon stores what we wait for, then looks whether we do
     if (done()) return absl::OkStatus();
-    const auto rest = until - Clock::now();
-    if (rest.count() <= 0) return absl::OkStatus();
+    const auto rest = sleep.until - Clock::now();
+    if (rest.count() <= 0) {
+      control().client_waits.compare_exchange_strong(what, 0, std::memory_order_seq_cst);
+      return absl::OkStatus();
+    }
     FutexWait(completion().wake, seen, std::min<Clock::duration>(rest, kLook));
     if (done()) return absl::OkStatus();
     if (Clock::now() < next_look) continue;
@@ -145,6 +156,14 @@ absl::Status ShmClient::SleepUntil(absl::FunctionRef<bool()> done,
     RETURN_IF_ERROR(status());
     if (interrupt) RETURN_IF_ERROR(interrupt());
   }
+}
+
+// Where another thread waits for something else, both are woken by any progress.
+void ShmClient::SayWaits(uint64_t what) {
+  uint64_t nothing = 0;
+  if (!control().client_waits.compare_exchange_strong(nothing, what, std::memory_order_seq_cst) &&
+      nothing != what)
+    control().client_waits.store(kAnyProgress, std::memory_order_seq_cst);
 }
 
 absl::Status ShmClient::ShareHostMemory(uint32_t id, const UniqueFd& memory, uint64_t bytes,

@@ -44,8 +44,9 @@ class ShmClient final : public ClientTransport {
   absl::Status ShareHostMemory(uint32_t id, const UniqueFd& memory, uint64_t bytes,
                                uint64_t devices) override;
   absl::Status Wait(absl::FunctionRef<bool()> done, const std::function<absl::Status()>& interrupt) override;
+  absl::Status Await(const Milestone& milestone, const std::function<absl::Status()>& interrupt) override;
   absl::Status Listen(absl::FunctionRef<bool()> done, const std::function<absl::Status()>& interrupt,
-                      Clock::time_point until) override;
+                      const Sleep& sleep) override;
   absl::Status status() const override;
 
  private:
@@ -56,7 +57,8 @@ class ShmClient final : public ClientTransport {
                   waits != Waits::kForDaemon) {}
   bool SpinUntil(absl::FunctionRef<bool()> done);
   absl::Status SleepUntil(absl::FunctionRef<bool()> done, const std::function<absl::Status()>& interrupt,
-                          Clock::time_point until);
+                          const Sleep& sleep);
+  void SayWaits(uint64_t what);
   ControlPage& control() const { return *reinterpret_cast<ControlPage*>(control_mapping_.data()); }
   const CompletionPage& completion() const {
     return *reinterpret_cast<const CompletionPage*>(completion_mapping_.data());

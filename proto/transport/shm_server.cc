@@ -94,6 +94,7 @@ void ShmServer::RaiseError(uint32_t queue, uint64_t sequence, const absl::Status
   status.error_sequence = sequence;
   SetText(status.message, std::string_view(error.message().data(), error.message().size()));
   status.errors.fetch_add(1, std::memory_order_release);
+  news_ = true;
 }
 
 uint32_t ShmServer::Errors(uint32_t queue) const {
@@ -114,15 +115,21 @@ void ShmServer::AnswerReserve(uint32_t device, uint64_t sequence,
     status.used.store(refusal->used, std::memory_order_relaxed);
   }
   status.answered.store(sequence, std::memory_order_release);
+  news_ = true;
 }
 
 void ShmServer::WakeClient() {
   // What the client waits for must be visible before this is read: by the barrier that it issues before it
   // sleeps, or by our own ordering.
-  std::atomic<uint32_t>& waits = control().client_waits;
-  if ((light_wake_ ? waits.load(std::memory_order_seq_cst) : waits.exchange(0, std::memory_order_seq_cst)) ==
-      0)
+  std::atomic<uint64_t>& waits = control().client_waits;
+  const uint64_t what =
+      light_wake_ ? waits.load(std::memory_order_seq_cst) : waits.fetch_or(0, std::memory_order_seq_cst);
+  if (what == 0) return;
+  const std::optional<Milestone> milestone = AwaitedMilestone(what);
+  if (milestone && !news_ &&
+      completion().queues[milestone->queue].completed.load(std::memory_order_relaxed) < milestone->sequence)
     return;
+  news_ = false;
   waits.store(0, std::memory_order_seq_cst);
   completion().wake.fetch_add(1, std::memory_order_seq_cst);
   FutexWakeAll(completion().wake);

@@ -61,6 +61,7 @@ class ShmServer final : public ServerTransport {
   Mapping control_mapping_, ring_, completion_mapping_, staging_;
   uint64_t head_ = 0;
   uint32_t attention_ = 0;   // last seen
+  bool news_ = false;        // other than commands' ends, of which the client was not told
   bool light_wake_ = false;  // a client that goes to sleep issues the barrier for us
   std::vector<std::byte> batch_;
 };

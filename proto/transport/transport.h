@@ -17,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "proto/base/out_of_memory.h"
 #include "proto/base/unique_fd.h"
+#include "proto/transport/layout.h"
 
 namespace xpud::transport {
 
@@ -65,9 +66,15 @@ class ClientTransport {
   // error ends the wait. Unavailable when the daemon closed the session or died.
   virtual absl::Status Wait(absl::FunctionRef<bool()> done,
                             const std::function<absl::Status()>& interrupt) = 0;
-  // The same, without AskForAnswer: of what ends, it may hear up to 100 us later. No longer than `until`.
+  // The same until the milestone has been reached; where nothing else waits, it is not woken before.
+  virtual absl::Status Await(const Milestone& milestone, const std::function<absl::Status()>& interrupt) = 0;
+  struct Sleep {
+    Clock::time_point until = kForever;  // the longest
+    std::optional<Milestone> milestone;  // commands that end before it need not wake
+  };
+  // As Wait, without AskForAnswer: of what ends, it may hear up to 100 us later.
   virtual absl::Status Listen(absl::FunctionRef<bool()> done, const std::function<absl::Status()>& interrupt,
-                              Clock::time_point until) = 0;
+                              const Sleep& sleep) = 0;
   // OK, or why the session has ended.
   virtual absl::Status status() const = 0;
 };
@@ -102,7 +109,7 @@ class ServerTransport {
                              const std::optional<MemoryShortage>& refusal) = 0;
   virtual SharedBytes staging() = 0;
   virtual SharedBytes completion_memory() = 0;  // where the words above lie, in whole pages
-  // Lets a client that waits look again.
+  // Lets a client that waits look again, if what it waits for may have come.
   virtual void WakeClient() = 0;
   // Before the engine sleeps on doorbell(): SayAsleep on every session, one BarrierBeforeSleep for all, then
   // HasCommands on every session tells whether some have arrived after all.

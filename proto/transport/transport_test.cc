@@ -85,6 +85,69 @@ TEST(ShmTransport, AWaitingClientWakesWhenItsCommandCompletes) {
   daemon.join();
 }
 
+TEST(ShmTransport, AnAwaitedMilestoneIsReadBackAndAnyOtherWordIsNone) {
+  for (const Milestone& milestone : {Milestone{0, 0}, Milestone{63, 1}, Milestone{7, ~uint64_t{0} >> 8}}) {
+    const auto found = AwaitedMilestone(WaitsFor(milestone));
+    ASSERT_TRUE(found.has_value());
+    EXPECT_EQ(found->queue, milestone.queue);
+    EXPECT_EQ(found->sequence, milestone.sequence);
+  }
+  for (const uint64_t word :
+       {uint64_t{0}, kAnyProgress, uint64_t{256}, uint64_t{wire::kMaxQueues + 2}, ~uint64_t{0}})
+    EXPECT_FALSE(AwaitedMilestone(word).has_value()) << word;
+}
+
+// A client that sleeps until the end of a command looks every 50 ms, not at the end of each before.
+TEST(ShmTransport, ProgressBeforeAMilestoneDoesNotWake) {
+  constexpr uint64_t kCommands = 200;
+  Pair pair;
+  std::atomic<uint64_t> looks{0};
+  std::thread client([&] {
+    const auto done = [&] {
+      ++looks;
+      return pair.client->Completed(1) >= kCommands;
+    };
+    EXPECT_TRUE(pair.client->Listen(done, {}, {ClientTransport::kForever, Milestone{1, kCommands}}).ok());
+  });
+  for (uint64_t seen = ~uint64_t{0}; seen != looks.load();) {  // until it sleeps
+    seen = looks.load();
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  const uint64_t before = looks.load();
+  for (uint64_t sequence = 1; sequence <= kCommands; ++sequence) {
+    std::atomic_ref<uint64_t>(*pair.server->CompletedWord(1)).store(sequence, std::memory_order_release);
+    pair.server->WakeClient();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  client.join();
+  EXPECT_LT(looks.load() - before, kCommands / 2);
+}
+
+TEST(ShmTransport, AnErrorBeforeAMilestoneWakes) {
+  Pair pair;
+  std::thread daemon([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    pair.server->RaiseError(1, 1, absl::OutOfRangeError("index 9"));
+    pair.server->WakeClient();
+  });
+  const auto done = [&] { return pair.client->Errors(1) != 0; };
+  EXPECT_TRUE(pair.client->Listen(done, {}, {ClientTransport::kForever, Milestone{1, 3}}).ok());
+  daemon.join();
+}
+
+TEST(ShmTransport, WhereTwoWaitBothAreWokenByAnyProgress) {
+  Pair pair;
+  std::thread first([&] { EXPECT_TRUE(pair.client->Await({0, 1}, {}).ok()); });
+  std::thread second([&] { EXPECT_TRUE(pair.client->Await({1, 1}, {}).ok()); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  for (const uint32_t queue : {0u, 1u}) {
+    std::atomic_ref<uint64_t>(*pair.server->CompletedWord(queue)).store(1, std::memory_order_release);
+    pair.server->WakeClient();
+  }
+  first.join();
+  second.join();
+}
+
 TEST(ShmTransport, TheDaemonHearsThatSomebodyWaitsForAnAnswer) {
   Pair pair;
   EXPECT_FALSE(pair.server->TakeQuestion());
@@ -94,10 +157,10 @@ TEST(ShmTransport, TheDaemonHearsThatSomebodyWaitsForAnAnswer) {
   EXPECT_FALSE(pair.server->TakeQuestion());
   int looks = 0;
   const auto on_second_look = [&] { return ++looks % 2 == 0; };
-  EXPECT_TRUE(pair.client->Listen(on_second_look, {}, ClientTransport::kForever).ok());
+  EXPECT_TRUE(pair.client->Listen(on_second_look, {}, {}).ok());
   EXPECT_FALSE(pair.server->TakeQuestion());
   const auto until = ClientTransport::Clock::now() + std::chrono::milliseconds(2);
-  EXPECT_TRUE(pair.client->Listen([] { return false; }, {}, until).ok());
+  EXPECT_TRUE(pair.client->Listen([] { return false; }, {}, {until, {}}).ok());
   EXPECT_GE(ClientTransport::Clock::now(), until);
   EXPECT_TRUE(pair.client->Wait(on_second_look, {}).ok());
   EXPECT_TRUE(pair.server->TakeQuestion());

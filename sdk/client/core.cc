@@ -304,7 +304,7 @@ absl::Status Core::WaitInQueue(uint32_t queue, uint32_t other, uint64_t sequence
 
 absl::Status Core::Await(uint32_t queue, uint64_t sequence) {
   RETURN_IF_ERROR(CheckUsable());
-  RETURN_IF_ERROR(transport_->Wait([&] { return IsComplete(queue, sequence); }, interrupt_));
+  RETURN_IF_ERROR(transport_->Await({queue, sequence}, interrupt_));
   return TakeError(queue);
 }
 

@@ -88,7 +88,7 @@ absl::Status Core::Upload(uint32_t queue, std::span<const std::byte> source, Buf
   if (UploadsInPlace(source, kStagedBytes)) {
     uint64_t sequence = 0;
     RETURN_IF_ERROR(UploadHost(queue, source, target, offset, sequence));
-    return transport_->Wait([&] { return IsComplete(queue, sequence); }, interrupt_);
+    return transport_->Await({queue, sequence}, interrupt_);
   }
   if (source.size() <= wire::kMaxInlineUploadBytes) return UploadInline(queue, source, target, offset);
   for (size_t at = 0; at < source.size(); at += kPieceBytes) {

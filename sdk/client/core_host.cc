@@ -86,7 +86,7 @@ absl::Status Core::TrimHost(uint64_t keep, bool wait) {
     }));
   }
   if (!wait || last == 0) return absl::OkStatus();
-  return transport_->Wait([&] { return IsComplete(queue, last); }, interrupt_);
+  return transport_->Await({queue, last}, interrupt_);
 }
 
 bool Core::IsInHost(std::span<const std::byte> bytes) {

@@ -16,7 +16,12 @@
 namespace xpud::remote {
 namespace {
 
-constexpr auto kGather = std::chrono::milliseconds(2);
+// Between frames of progress that nobody waits for. Many cores: less than the daemon takes to have filled and
+// emptied staging, which an upload waits for. Few: each such frame takes them from the device's work.
+std::chrono::microseconds GatherTime() {
+  constexpr std::chrono::microseconds kGather{200}, kGatherBesideOthers{2000};
+  return transport::Patience::HasCoresForAll() ? kGather : kGatherBesideOthers;
+}
 constexpr auto kIdle = std::chrono::seconds(1);  // before unused credit is asked for
 
 // Staging that gRPC may still have to send when the session has ended.
@@ -117,18 +122,19 @@ absl::StatusOr<bool> SessionRelay::PutCommands() {
                        put_ += command.size();
                        return absl::OkStatus();
                      });
-  if (missing_ == 0) RETURN_IF_ERROR(status);
+  const bool whole = missing_ == 0;
+  if (whole) RETURN_IF_ERROR(status);
+  const bool answers = whole && waits_;
+  if (answers) {  // before the daemon can
+    MutexLock lock(mutex_);
+    asked_ = true;
+  }
   if (!commands_.empty()) transport_.Publish();
-  if (missing_ != 0) return false;
-  if (waits_) Answer();
-  return true;
-}
-
-void SessionRelay::Answer() {
-  transport_.AskForAnswer();
-  MutexLock lock(mutex_);
-  asked_ = true;
-  work_.NotifyAll();
+  if (answers) {
+    transport_.AskForAnswer();
+    work_.NotifyAll();
+  }
+  return whole;
 }
 
 bool SessionRelay::CanPut() {
@@ -173,10 +179,11 @@ void SessionRelay::SendLoop(ServerCall& call) {
   absl::Status status;
   bool connected = SendAgain(call);
   while (status.ok() && connected) {
+    const auto end = AwaitedEnd();
     status = transport_.Listen([&] { return CanPut() || (!outbox_.IsFull() && Changed()); }, interrupt,
-                               transport_.kForever);
+                               {end ? Clock::now() + GatherTime() : transport_.kForever, end});
     if (status.ok()) PutRest(call);
-    if (status.ok() && !transport::Patience::HasCoresForAll()) status = Gather(call, interrupt);
+    if (status.ok()) status = Gather(call, interrupt);
     connected = SendChanges(call, status);  // whatever ended it: errors come before the end
   }
   // A client that is told goes; one that does not is cut off.
@@ -216,7 +223,7 @@ bool SessionRelay::SendChanges(ServerCall& call, const absl::Status& status) {
 }
 
 absl::Status SessionRelay::Gather(ServerCall& call, const std::function<absl::Status()>& interrupt) {
-  const auto until = sent_ + kGather;
+  const auto until = sent_ + GatherTime();
   while (Clock::now() < until && !IsAwaited()) {
     {
       MutexLock lock(mutex_);
@@ -224,10 +231,24 @@ absl::Status SessionRelay::Gather(ServerCall& call, const std::function<absl::St
            rest = until - Clock::now())
         work_.WaitFor(mutex_, rest);
     }
-    RETURN_IF_ERROR(transport_.Listen([&] { return IsAwaited() || CanPut(); }, interrupt, until));
+    RETURN_IF_ERROR(
+        transport_.Listen([&] { return IsAwaited() || CanPut(); }, interrupt, {until, AwaitedEnd()}));
     PutRest(call);
   }
   return absl::OkStatus();
+}
+
+std::optional<transport::Milestone> SessionRelay::AwaitedEnd() {
+  std::optional<transport::Milestone> end;
+  MutexLock lock(mutex_);
+  if (!asked_ || stuck_) return end;
+  for (uint32_t q = 0; q < wire::kMaxQueues; ++q) {
+    const uint64_t last = last_[q].load(std::memory_order_acquire);
+    if (queues_[q].completed == last) continue;
+    if (end) return std::nullopt;
+    end = {q, awaited_[q].empty() ? last : std::min(last, awaited_[q].front().sequence)};
+  }
+  return end;
 }
 
 bool SessionRelay::IsAwaited() {

@@ -8,6 +8,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -65,7 +66,6 @@ class SessionRelay {
   absl::Status TakePayload(const ClientFrame& frame);
   // What is left of the frame's commands. False: not all of them fit.
   absl::StatusOr<bool> PutCommands();
-  void Answer();  // as soon as the daemon does: the client waits
   // InvalidArgument: its downloads want more of staging than there is, which no library's do.
   absl::Status Note(const wire::CommandHeader& header, std::span<const std::byte> command);
   // The writer's, which is Run's thread.
@@ -76,12 +76,13 @@ class SessionRelay {
   // Takes the reader's place where a frame did not fit, and there is room now.
   bool CanPut();
   void PutRest(ServerCall& call);
-  // Where cores are few, which a frame takes from the device's work: waits a moment after the last one unless
-  // the client waits for this.
+  // What nobody waits for is told a moment after the last of it at the earliest.
   absl::Status Gather(ServerCall& call, const std::function<absl::Status()>& interrupt);
   // Whether the client waits for what has changed: the end of all that a queue has, bytes, an answer, an
   // error.
   bool IsAwaited();
+  // The command whose end the client waits for, where that is one queue's.
+  std::optional<transport::Milestone> AwaitedEnd();
   // The client has been told of the end of all that it has sent.
   bool HasToldAll() const;
   bool MemoryChanged(uint32_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

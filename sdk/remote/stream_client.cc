@@ -25,7 +25,7 @@ namespace xpud::remote {
 namespace {
 
 constexpr auto kSpin = std::chrono::microseconds(50);
-constexpr auto kGather = std::chrono::microseconds(50);               // between frames that nobody waits for
+constexpr auto kGather = std::chrono::microseconds(10);               // between frames that nobody waits for
 constexpr auto kGatherBesideOthers = std::chrono::microseconds(200);  // where cores are few
 constexpr auto kAfterthought = std::chrono::microseconds(3);          // from a command to a wait for it
 constexpr std::chrono::milliseconds kMostTry{5000};                   // of one try to come back
