@@ -179,9 +179,9 @@ void SessionRelay::SendLoop(ServerCall& call) {
   absl::Status status;
   bool connected = SendAgain(call);
   while (status.ok() && connected) {
-    const auto end = AwaitedEnd();
-    status = transport_.Listen([&] { return CanPut() || (!outbox_.IsFull() && Changed()); }, interrupt,
-                               {end ? Clock::now() + GatherTime() : transport_.kForever, end});
+    if (AwaitedEnd()) status = Gather(call, interrupt);  // rather than to be woken by what comes before it
+    if (status.ok())
+      status = transport_.Listen([&] { return CanPut() || (!outbox_.IsFull() && Changed()); }, interrupt, {});
     if (status.ok()) PutRest(call);
     if (status.ok()) status = Gather(call, interrupt);
     connected = SendChanges(call, status);  // whatever ended it: errors come before the end
