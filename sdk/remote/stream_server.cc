@@ -24,7 +24,7 @@ absl::StatusOr<transport::Hello> ReadHello(const v1::ClientHead& greeting) {
   if (transport::NegotiateVersion(hello.oldest_version, hello.newest_version) != wire::kNewestVersion)
     return absl::FailedPreconditionError(absl::StrCat("it speaks protocol versions ", hello.oldest_version,
                                                       " to ", hello.newest_version, ", this gateway ",
-                                                      wire::kNewestVersion));
+                                                      wire::kOldestVersion, " to ", wire::kNewestVersion));
   return hello;
 }
 

@@ -47,7 +47,8 @@ TEST_F(OtherVersions, OfClientsAreRefusedInWordsUnlessTheyOverlap) {
     EXPECT_FALSE(fds[0].valid());
     EXPECT_THAT(transport::GetText(welcome.text),
                 AllOf(HasSubstr("versions " + std::to_string(from) + " to " + std::to_string(to)),
-                      HasSubstr("this daemon " + std::to_string(oldest) + " to " + std::to_string(newest))));
+                      HasSubstr((IsRemote() ? "this gateway " : "this daemon ") + std::to_string(oldest) +
+                                " to " + std::to_string(newest))));
     char byte;
     EXPECT_EQ(recv(client.get(), &byte, 1, 0), 0) << "it is hung up on";
   }
