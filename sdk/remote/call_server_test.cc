@@ -101,14 +101,16 @@ grpc::Status EchoAll(ServerCall& call) {
   return {grpc::DATA_LOSS, "over"};
 }
 
+void ExpectEcho(Client& client, const std::string& text) {
+  ASSERT_TRUE(client.Write(text));
+  EXPECT_EQ(client.Read(), text);
+}
+
 TEST_F(CallServerTest, HandsWhatArrivesToTheMethodsHandler) {
   calls_.AddMethod("/a/Echo", EchoAll);
   Start();
   Client client(channel_, "/a/Echo");
-  for (const std::string text : {"one", "two", "three"}) {
-    ASSERT_TRUE(client.Write(text));
-    EXPECT_EQ(client.Read(), text);
-  }
+  for (const std::string text : {"one", "two", "three"}) ExpectEcho(client, text);
   client.WritesDone();
   EXPECT_EQ(client.Read(), "");
   const grpc::Status status = client.Finish();
@@ -200,8 +202,7 @@ TEST_F(OneCallServerTest, FurtherCallsWait) {
   calls_.AddMethod("/a/Echo", EchoAll);
   Start();
   Client first(channel_, "/a/Echo");
-  ASSERT_TRUE(first.Write("first"));
-  EXPECT_EQ(first.Read(), "first");
+  ExpectEcho(first, "first");
   Client second(channel_, "/a/Echo");
   ASSERT_TRUE(second.Write("second"));
   first.WritesDone();
@@ -213,8 +214,7 @@ TEST_F(CallServerTest, StopEndsCallsThatGoOn) {
   calls_.AddMethod("/a/Echo", EchoAll);
   Start();
   Client client(channel_, "/a/Echo");
-  ASSERT_TRUE(client.Write("one"));
-  EXPECT_EQ(client.Read(), "one");
+  ExpectEcho(client, "one");
   calls_.Stop(*server_, std::chrono::milliseconds(20));
   EXPECT_FALSE(client.Finish().ok());
 }
