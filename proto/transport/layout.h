@@ -36,12 +36,19 @@ constexpr std::optional<Milestone> AwaitedMilestone(uint64_t waits) {
   if (low < 2 || low - 2 >= wire::kMaxQueues) return std::nullopt;
   return Milestone{static_cast<uint32_t>(low - 2), waits >> 8};
 }
+// What both wait for who wait for `a` and for `b`.
+constexpr uint64_t EitherOf(uint64_t a, uint64_t b) {
+  if (a == 0 || a == b) return b;
+  return b == 0 ? a : kAnyProgress;
+}
 
 // Positions count bytes since the session began; a position's place in the ring is position % kRingBytes.
 struct ControlPage {
   alignas(64) std::atomic<uint64_t> tail;  // commands before it are whole
   alignas(64)
       std::atomic<uint32_t> attention;  // changes when the client begins to wait: the daemon should look now
+  // What for, written before `attention` changes: as in client_waits, 0 once the daemon has taken it.
+  std::atomic<uint64_t> asks;
   // Set by a client before it sleeps on CompletionPage::wake: nothing (0), kAnyProgress, or the progress that
   // it sleeps until (WaitsFor).
   alignas(64) std::atomic<uint64_t> client_waits;

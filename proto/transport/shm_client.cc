@@ -115,14 +115,14 @@ bool ShmClient::SpinUntil(absl::FunctionRef<bool()> done) {
 
 absl::Status ShmClient::Wait(absl::FunctionRef<bool()> done, const std::function<absl::Status()>& interrupt) {
   if (done()) return absl::OkStatus();
-  AskForAnswer();
+  AskForAnswer(kAnyProgress);
   return Listen(done, interrupt, {});
 }
 
 absl::Status ShmClient::Await(const Milestone& milestone, const std::function<absl::Status()>& interrupt) {
   const auto done = [&] { return Completed(milestone.queue) >= milestone.sequence; };
   if (done()) return absl::OkStatus();
-  AskForAnswer();
+  AskForAnswer(WaitsFor(milestone));
   return Listen(done, interrupt, {kForever, milestone});
 }
 
@@ -141,7 +141,7 @@ absl::Status ShmClient::SleepUntil(absl::FunctionRef<bool()> done,
   auto next_look = Clock::now() + kLook;
   while (true) {
     const uint32_t seen = completion().wake.load(std::memory_order_seq_cst);
-    SayWaits(what);
+    AddWish(control().client_waits, what);
     IssueRemoteBarrier();  // the daemon stores what we wait for, then looks whether we do
     if (done()) return absl::OkStatus();
     const auto rest = sleep.until - Clock::now();
@@ -158,12 +158,11 @@ absl::Status ShmClient::SleepUntil(absl::FunctionRef<bool()> done,
   }
 }
 
-// Where another thread waits for something else, both are woken by any progress.
-void ShmClient::SayWaits(uint64_t what) {
-  uint64_t nothing = 0;
-  if (!control().client_waits.compare_exchange_strong(nothing, what, std::memory_order_seq_cst) &&
-      nothing != what)
-    control().client_waits.store(kAnyProgress, std::memory_order_seq_cst);
+// Where another thread waits for something else, any progress is for both.
+void ShmClient::AddWish(std::atomic<uint64_t>& wishes, uint64_t what) {
+  uint64_t before = 0;
+  if (!wishes.compare_exchange_strong(before, what, std::memory_order_seq_cst) && before != what)
+    wishes.store(EitherOf(before, what), std::memory_order_seq_cst);
 }
 
 absl::Status ShmClient::ShareHostMemory(uint32_t id, const UniqueFd& memory, uint64_t bytes,

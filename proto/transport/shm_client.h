@@ -7,6 +7,7 @@
 #include "proto/base/mapping.h"
 #include "proto/base/mutex.h"
 #include "proto/base/unique_fd.h"
+#include "proto/transport/futex.h"
 #include "proto/transport/handshake.h"
 #include "proto/transport/layout.h"
 #include "proto/transport/patience.h"
@@ -26,7 +27,10 @@ class ShmClient final : public ClientTransport {
   std::byte* Reserve(size_t bytes) override;
   void Commit(size_t bytes) override { pending_ += bytes; }
   void Publish() override;
-  void AskForAnswer() override { control().attention.fetch_add(1, std::memory_order_release); }
+  void AskForAnswer(uint64_t what) override {
+    AddWish(control().asks, what);
+    control().attention.fetch_add(1, std::memory_order_release);
+  }
   uint64_t Completed(uint32_t queue) const override;
   uint32_t Errors(uint32_t queue) const override;
   absl::Status LastError(uint32_t queue) const override;
@@ -47,6 +51,7 @@ class ShmClient final : public ClientTransport {
   absl::Status Await(const Milestone& milestone, const std::function<absl::Status()>& interrupt) override;
   absl::Status Listen(absl::FunctionRef<bool()> done, const std::function<absl::Status()>& interrupt,
                       const Sleep& sleep) override;
+  void LookAgain() override { FutexWakeAll(completion().wake); }
   absl::Status status() const override;
 
  private:
@@ -58,7 +63,7 @@ class ShmClient final : public ClientTransport {
   bool SpinUntil(absl::FunctionRef<bool()> done);
   absl::Status SleepUntil(absl::FunctionRef<bool()> done, const std::function<absl::Status()>& interrupt,
                           const Sleep& sleep);
-  void SayWaits(uint64_t what);
+  static void AddWish(std::atomic<uint64_t>& wishes, uint64_t what);
   ControlPage& control() const { return *reinterpret_cast<ControlPage*>(control_mapping_.data()); }
   const CompletionPage& completion() const {
     return *reinterpret_cast<const CompletionPage*>(completion_mapping_.data());

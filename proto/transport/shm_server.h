@@ -21,9 +21,12 @@ class ShmServer final : public ServerTransport {
   static absl::StatusOr<std::unique_ptr<ShmServer>> Create(SessionFds& fds);
 
   absl::StatusOr<std::span<const std::byte>> Receive() override;
-  bool TakeQuestion() override {
+  uint64_t TakeQuestion() override {
     const uint32_t attention = control().attention.load(std::memory_order_acquire);
-    return std::exchange(attention_, attention) != attention;
+    if (std::exchange(attention_, attention) == attention) [[likely]]
+      return 0;
+    const uint64_t asks = control().asks.exchange(0, std::memory_order_relaxed);
+    return asks == 0 ? kAnyProgress : asks;  // 0: taken already, with an earlier question of the same moment
   }
   uint64_t* CompletedWord(uint32_t queue) override;
   uint64_t* TimestampWord(uint32_t slot) override;

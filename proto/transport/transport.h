@@ -35,9 +35,9 @@ class ClientTransport {
   virtual std::byte* Reserve(size_t bytes) = 0;
   virtual void Commit(size_t bytes) = 0;  // the reserved command is whole
   virtual void Publish() = 0;             // everything committed may be taken; wakes a sleeping daemon
-  // Somebody waits for what was published: its end is to be told at once, which costs a device some work. Any
-  // thread; Wait does it, too.
-  virtual void AskForAnswer() = 0;
+  // Somebody waits for what was published: its end is to be told at once, which costs a device some work.
+  // `what`: as in ControlPage::client_waits. Any thread; Wait and Await do it, too.
+  virtual void AskForAnswer(uint64_t what) = 0;
 
   virtual uint64_t Completed(uint32_t queue) const = 0;
   virtual uint32_t Errors(uint32_t queue) const = 0;
@@ -75,6 +75,8 @@ class ClientTransport {
   // As Wait, without AskForAnswer: of what ends, it may hear up to 100 us later.
   virtual absl::Status Listen(absl::FunctionRef<bool()> done, const std::function<absl::Status()>& interrupt,
                               const Sleep& sleep) = 0;
+  // Who sleeps in Listen, Wait or Await looks again at once; who is about to may not.
+  virtual void LookAgain() = 0;
   // OK, or why the session has ended.
   virtual absl::Status status() const = 0;
 };
@@ -93,9 +95,9 @@ class ServerTransport {
   // Whole commands, in a private copy that stays valid until the next call, their headers as DecodeHeader
   // wants them; empty when there are none. An error is a breach of protocol.
   virtual absl::StatusOr<std::span<const std::byte>> Receive() = 0;
-  // Whether the client has asked for an answer since this was last called. What it asked about is there for
-  // Receive.
-  virtual bool TakeQuestion() = 0;
+  // What the client has asked for an answer about since this was last called, as in
+  // ControlPage::client_waits: 0, nothing. What it asked about is there for Receive.
+  virtual uint64_t TakeQuestion() = 0;
   // Where the device (or the engine) stores a queue's completed sequence.
   virtual uint64_t* CompletedWord(uint32_t queue) = 0;
   virtual uint64_t* TimestampWord(uint32_t slot) = 0;

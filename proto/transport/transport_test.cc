@@ -150,20 +150,54 @@ TEST(ShmTransport, WhereTwoWaitBothAreWokenByAnyProgress) {
 
 TEST(ShmTransport, TheDaemonHearsThatSomebodyWaitsForAnAnswer) {
   Pair pair;
-  EXPECT_FALSE(pair.server->TakeQuestion());
-  pair.client->AskForAnswer();
+  EXPECT_EQ(pair.server->TakeQuestion(), 0);
+  pair.client->AskForAnswer(kAnyProgress);
   ASSERT_TRUE(pair.server->Receive().ok());
-  EXPECT_TRUE(pair.server->TakeQuestion());
-  EXPECT_FALSE(pair.server->TakeQuestion());
+  EXPECT_EQ(pair.server->TakeQuestion(), kAnyProgress);
+  EXPECT_EQ(pair.server->TakeQuestion(), 0);
   int looks = 0;
   const auto on_second_look = [&] { return ++looks % 2 == 0; };
   EXPECT_TRUE(pair.client->Listen(on_second_look, {}, {}).ok());
-  EXPECT_FALSE(pair.server->TakeQuestion());
+  EXPECT_EQ(pair.server->TakeQuestion(), 0);
   const auto until = ClientTransport::Clock::now() + std::chrono::milliseconds(2);
   EXPECT_TRUE(pair.client->Listen([] { return false; }, {}, {until, {}}).ok());
   EXPECT_GE(ClientTransport::Clock::now(), until);
   EXPECT_TRUE(pair.client->Wait(on_second_look, {}).ok());
-  EXPECT_TRUE(pair.server->TakeQuestion());
+  EXPECT_EQ(pair.server->TakeQuestion(), kAnyProgress);
+}
+
+TEST(ShmTransport, TheDaemonHearsWhatIsWaitedForAndOfTwoThingsThatItIsAnyProgress) {
+  Pair pair;
+  const uint64_t one = WaitsFor({0, 4}), other = WaitsFor({1, 9});
+  pair.client->AskForAnswer(one);
+  pair.client->AskForAnswer(one);
+  EXPECT_EQ(pair.server->TakeQuestion(), one);
+  pair.client->AskForAnswer(other);
+  EXPECT_EQ(pair.server->TakeQuestion(), other);
+  pair.client->AskForAnswer(one);
+  pair.client->AskForAnswer(other);
+  EXPECT_EQ(pair.server->TakeQuestion(), kAnyProgress);
+  EXPECT_EQ(pair.server->TakeQuestion(), 0);
+}
+
+// By itself it would every 50 ms.
+TEST(ShmTransport, WhoSleepsLooksAgainWhenTold) {
+  Pair pair;
+  std::atomic<int> looks{0};
+  std::atomic<bool> ends{false};
+  std::thread sleeper([&] {
+    const auto done = [&] { return ++looks, ends.load(); };
+    EXPECT_TRUE(pair.client->Listen(done, {}, {ClientTransport::kForever, Milestone{0, 1}}).ok());
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));  // it has spun for 50 us
+  const int before = looks;
+  for (int i = 0; i < 100; ++i) {
+    pair.client->LookAgain();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_GE(looks - before, 50);
+  ends = true;
+  sleeper.join();
 }
 
 TEST(ShmTransport, TheDoorbellRingsOnlyWhileTheDaemonSleeps) {

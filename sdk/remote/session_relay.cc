@@ -16,10 +16,12 @@
 namespace xpud::remote {
 namespace {
 
-// Between frames of progress that nobody waits for. Many cores: less than the daemon takes to have filled and
-// emptied staging, which an upload waits for. Few: each such frame takes them from the device's work.
-std::chrono::microseconds GatherTime() {
-  constexpr std::chrono::microseconds kGather{200}, kGatherBesideOthers{2000};
+// Between frames of progress that nobody waits for, as each takes cores from the device's work. Many cores:
+// less than the daemon takes to have filled and emptied staging, which an upload waits for. `asleep`: until
+// one command's end the client wants to hear of nothing else.
+std::chrono::microseconds GatherTime(bool asleep) {
+  constexpr std::chrono::microseconds kGather{200}, kGatherBesideOthers{2000}, kAsleep{10'000};
+  if (asleep) return kAsleep;
   return transport::Patience::HasCoresForAll() ? kGather : kGatherBesideOthers;
 }
 constexpr auto kIdle = std::chrono::seconds(1);  // before unused credit is asked for
@@ -124,15 +126,18 @@ absl::StatusOr<bool> SessionRelay::PutCommands() {
                      });
   const bool whole = missing_ == 0;
   if (whole) RETURN_IF_ERROR(status);
-  const bool answers = whole && waits_;
+  const bool answers = whole && waits_ != 0;
+  bool asked_before = false;
   if (answers) {  // before the daemon can
     MutexLock lock(mutex_);
-    asked_ = true;
+    asked_before = asked_ != 0;
+    asked_ = transport::EitherOf(asked_, waits_);
   }
   if (!commands_.empty()) transport_.Publish();
   if (answers) {
-    transport_.AskForAnswer();
+    transport_.AskForAnswer(waits_);
     work_.NotifyAll();
+    if (asked_before) transport_.LookAgain();  // it may sleep until the answer to that
   }
   return whole;
 }
@@ -179,7 +184,7 @@ void SessionRelay::SendLoop(ServerCall& call) {
   absl::Status status;
   bool connected = SendAgain(call);
   while (status.ok() && connected) {
-    if (AwaitedEnd()) status = Gather(call, interrupt);  // rather than to be woken by what comes before it
+    if (Asked() != 0) status = Gather(call, interrupt);  // rather than to be woken by what comes before it
     if (status.ok())
       status = transport_.Listen([&] { return CanPut() || (!outbox_.IsFull() && Changed()); }, interrupt, {});
     if (status.ok()) PutRest(call);
@@ -207,7 +212,7 @@ bool SessionRelay::SendChanges(ServerCall& call, const absl::Status& status) {
   for (uint32_t d = 0; d < devices_; ++d) AddMemory(d, frame);
   {
     MutexLock lock(mutex_);
-    asked_ = asked_ && !HasToldAll();
+    if (asked_ != 0 && HasTold(asked_)) asked_ = 0;
   }
   if (!status.ok() && !gone_.load()) frame.head.set_closed(std::string(status.message()));
   const bool counts = frame.head.ByteSizeLong() != 0;
@@ -223,31 +228,36 @@ bool SessionRelay::SendChanges(ServerCall& call, const absl::Status& status) {
 }
 
 absl::Status SessionRelay::Gather(ServerCall& call, const std::function<absl::Status()>& interrupt) {
-  const auto until = sent_ + GatherTime();
-  while (Clock::now() < until && !IsAwaited()) {
-    {
-      MutexLock lock(mutex_);
-      for (auto rest = until - Clock::now(); !asked_ && !stuck_ && !gone_ && rest.count() > 0;
-           rest = until - Clock::now())
-        work_.WaitFor(mutex_, rest);
-    }
-    RETURN_IF_ERROR(
-        transport_.Listen([&] { return IsAwaited() || CanPut(); }, interrupt, {until, AwaitedEnd()}));
+  while (!IsAwaited()) {
+    const uint64_t asked = Asked();
+    const std::optional<transport::Milestone> end = transport::AwaitedMilestone(asked);
+    const auto until = sent_ + GatherTime(end.has_value());
+    if (Clock::now() >= until) break;
+    if (asked == 0) AwaitWork(until);
+    const auto done = [&] { return Asked() != asked || IsAwaited() || CanPut(); };
+    RETURN_IF_ERROR(transport_.Listen(done, interrupt, {until, stuck_ ? std::nullopt : EndToHearOf(end)}));
     PutRest(call);
   }
   return absl::OkStatus();
 }
 
-std::optional<transport::Milestone> SessionRelay::AwaitedEnd() {
-  std::optional<transport::Milestone> end;
+void SessionRelay::AwaitWork(Clock::time_point until) {
   MutexLock lock(mutex_);
-  if (!asked_ || stuck_) return end;
-  for (uint32_t q = 0; q < wire::kMaxQueues; ++q) {
-    const uint64_t last = last_[q].load(std::memory_order_acquire);
-    if (queues_[q].completed == last) continue;
-    if (end) return std::nullopt;
-    end = {q, awaited_[q].empty() ? last : std::min(last, awaited_[q].front().sequence)};
-  }
+  for (auto rest = until - Clock::now(); asked_ == 0 && !stuck_ && !gone_ && rest.count() > 0;
+       rest = until - Clock::now())
+    work_.WaitFor(mutex_, rest);
+}
+
+uint64_t SessionRelay::Asked() {
+  MutexLock lock(mutex_);
+  return asked_;
+}
+
+std::optional<transport::Milestone> SessionRelay::EndToHearOf(std::optional<transport::Milestone> end) {
+  if (!end) return end;
+  MutexLock lock(mutex_);
+  const std::deque<Awaited>& awaited = awaited_[end->queue];
+  if (!awaited.empty()) end->sequence = std::min(end->sequence, awaited.front().sequence);
   return end;
 }
 
@@ -256,17 +266,22 @@ bool SessionRelay::IsAwaited() {
   for (uint32_t d = 0; d < devices_; ++d) {
     if (transport_.AnsweredReserve(d) != memory_[d].answered) return true;
   }
+  const std::optional<transport::Milestone> end = transport::AwaitedMilestone(asked_);
   for (uint32_t q = 0; q < wire::kMaxQueues; ++q) {
     if (transport_.Errors(q) != queues_[q].errors) return true;
     const uint64_t completed = transport_.Completed(q);
     if (completed == queues_[q].completed) continue;
     const bool downloaded = !awaited_[q].empty() && awaited_[q].front().sequence <= completed;
-    if (downloaded || (asked_ && completed == last_[q].load(std::memory_order_acquire))) return true;
+    const bool ended = end ? end->queue == q && end->sequence <= completed
+                           : asked_ != 0 && completed == last_[q].load(std::memory_order_acquire);
+    if (downloaded || ended) return true;
   }
   return false;
 }
 
-bool SessionRelay::HasToldAll() const {
+bool SessionRelay::HasTold(uint64_t asked) const {
+  if (const auto end = transport::AwaitedMilestone(asked))
+    return queues_[end->queue].completed >= end->sequence;
   for (uint32_t q = 0; q < wire::kMaxQueues; ++q) {
     if (queues_[q].completed != last_[q].load(std::memory_order_acquire)) return false;
   }

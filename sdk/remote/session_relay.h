@@ -81,10 +81,13 @@ class SessionRelay {
   // Whether the client waits for what has changed: the end of all that a queue has, bytes, an answer, an
   // error.
   bool IsAwaited();
-  // The command whose end the client waits for, where that is one queue's.
-  std::optional<transport::Milestone> AwaitedEnd();
-  // The client has been told of the end of all that it has sent.
-  bool HasToldAll() const;
+  // Until the client asks, or a frame has not found room.
+  void AwaitWork(Clock::time_point until);
+  uint64_t Asked();
+  // The milestone, or that of bytes which come before it and travel meanwhile.
+  std::optional<transport::Milestone> EndToHearOf(std::optional<transport::Milestone> end);
+  // The client has been told of what it asked for.
+  bool HasTold(uint64_t asked) const;
   bool MemoryChanged(uint32_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool IsIdle(uint32_t device) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void AddQueue(uint32_t queue, ServerFrame& frame);
@@ -102,15 +105,17 @@ class SessionRelay {
   // The reader's.
   uint64_t sequence_ = 0;
   bool ends_ = false;                                           // the client said so
-  bool waits_ = false;                                          // the last frame did
+  uint64_t waits_ = 0;                                          // what the last frame waits for
   std::vector<std::byte> commands_;                             // of the last frame
   size_t put_ = 0;                                              // bytes of them that the daemon has
   size_t missing_ = 0;                                          // in the ring, for the next of them
   std::array<std::atomic<uint64_t>, wire::kMaxQueues> last_{};  // command of each queue that was put
   std::atomic<bool> stuck_{false};                              // not all of them have found room
   Mutex mutex_;
-  CondVar work_;                                // there is some for the writer: asked_, stuck_, gone_
-  bool asked_ ABSL_GUARDED_BY(mutex_) = false;  // by the client, for the end of all that it has sent
+  CondVar work_;  // there is some for the writer: asked_, stuck_, gone_
+  // What the client has asked for and was not told: as ControlPage::client_waits; any progress: the end of
+  // all that it has sent.
+  uint64_t asked_ ABSL_GUARDED_BY(mutex_) = 0;
   std::array<std::deque<Awaited>, wire::kMaxQueues> awaited_ ABSL_GUARDED_BY(mutex_);
   uint64_t awaited_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of staging
   std::array<QueueSeen, wire::kMaxQueues> queues_;      // the writer's: what was sent

@@ -220,17 +220,18 @@ void StreamClient::Pump(int client) {
 }
 
 bool StreamClient::Gathers() {
-  waits_ |= server_->TakeQuestion();
-  return !waits_ && Clock::now() < gathers_until_;
+  TakeQuestion();
+  return waits_ == 0 && Clock::now() < gathers_until_;
 }
 
 void StreamClient::AwaitQuestion() {
-  waits_ |= server_->TakeQuestion();  // about commands that are there by now
-  if (waits_ || !server_->HasCommands()) return;
-  for (const auto until = Clock::now() + kAfterthought; !waits_ && Clock::now() < until;
-       waits_ |= server_->TakeQuestion())
+  TakeQuestion();  // about commands that are there by now
+  if (waits_ != 0 || !server_->HasCommands()) return;
+  for (const auto until = Clock::now() + kAfterthought; waits_ == 0 && Clock::now() < until; TakeQuestion())
     transport::CpuRelax();
 }
+
+void StreamClient::TakeQuestion() { waits_ = transport::EitherOf(waits_, server_->TakeQuestion()); }
 
 absl::StatusOr<size_t> StreamClient::SendCommands() {
   AwaitQuestion();
@@ -245,13 +246,13 @@ absl::StatusOr<size_t> StreamClient::SendCommands() {
     kept_.clear();
   }
   const bool counts = !commands.empty() || frame.head.kept_size() != 0;
-  if (!counts && !waits_ && !inbox_.WantsAcknowledgement()) return 0;
+  if (!counts && waits_ == 0 && !inbox_.WantsAcknowledgement()) return 0;
   AddPayload(commands, frame);
-  frame.head.set_waits(std::exchange(waits_, false));
+  frame.head.set_waits(std::exchange(waits_, 0));
   if (counts) outbox_.Number(frame);
   // What cannot be written was cut off: the receiver learns why.
   Send(frame);
-  if (!commands.empty() && !frame.head.waits() && frame.head.staging_size() == 0)
+  if (!commands.empty() && frame.head.waits() == 0 && frame.head.staging_size() == 0)
     gathers_until_ = Clock::now() + (transport::Patience::HasCoresForAll() ? kGather : kGatherBesideOthers);
   return commands.size();
 }
@@ -318,8 +319,8 @@ absl::Status StreamClient::TryAgain(std::chrono::milliseconds timeout) {
 void StreamClient::Sleep(int client) {
   server_->SayAsleep();
   server_->BarrierBeforeSleep();
-  waits_ |= server_->TakeQuestion();
-  if (!waits_ && (!server_->HasCommands() || outbox_.IsFull())) Look(client, -1, !outbox_.IsFull());
+  TakeQuestion();
+  if (waits_ == 0 && (!server_->HasCommands() || outbox_.IsFull())) Look(client, -1, !outbox_.IsFull());
   server_->Awake();
 }
 

@@ -70,6 +70,7 @@ class StreamClient {
   // Who sends commands and then waits does that at once: looks for that a moment longer, so that both travel
   // in one frame.
   void AwaitQuestion();
+  void TakeQuestion();
   // Sends the commands of the ring; how many bytes there were. An error ends the session.
   absl::StatusOr<size_t> SendCommands();
   bool Send(ClientFrame& frame);
@@ -98,7 +99,7 @@ class StreamClient {
   std::atomic<bool> down_{false};    // the connection
   std::atomic<bool> closed_{false};  // the session, of which the library was told
   std::atomic<bool> left_{false};    // by the library
-  bool waits_ = false;               // the library does, and the other end was not told
+  uint64_t waits_ = 0;               // what the library waits for, of which the other end was not told
   Clock::time_point gathers_until_;
   Inbox inbox_;
   Outbox<v1::ClientHead> outbox_;
