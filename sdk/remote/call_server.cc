@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include <system_error>
 #include <utility>
 
 #include "proto/transport/patience.h"
@@ -15,8 +16,17 @@ int Waiters() { return transport::Patience::HasCoresForAll() ? 2 : 1; }
 
 }  // namespace
 
-CallServer::CallServer(grpc::ServerBuilder& builder, int calls)
-    : most_calls_(calls), queue_(builder.AddCompletionQueue()) {
+bool CallServer::StartDetached(std::function<void()> body) {
+  try {
+    std::thread(std::move(body)).detach();
+  } catch (const std::system_error&) {
+    return false;
+  }
+  return true;
+}
+
+CallServer::CallServer(grpc::ServerBuilder& builder, int calls, StartThread start_thread)
+    : most_calls_(calls), start_thread_(std::move(start_thread)), queue_(builder.AddCompletionQueue()) {
   builder.RegisterAsyncGenericService(&service_);
   arrived_.happened = [this](bool ok) { HasArrived(ok); };
 }
@@ -65,11 +75,17 @@ void CallServer::HasArrived(bool ok) {
     if (!ok) return changed_.NotifyAll();  // the server ends
     if (++calls_ < most_calls_ && !stops_) Accept();
   }
-  std::thread([this, call = std::move(call)]() mutable {
-    Serve(*call);
-    call.reset();
+  ServerCall* const served = call.release();  // its own: whatever ends it deletes it
+  const auto ends = [this, served] {
+    delete served;
     HasEnded();
-  }).detach();
+  };
+  const auto body = [this, served, ends] {
+    Serve(*served);
+    ends();
+  };
+  if (!start_thread_(body))
+    served->Refuse({grpc::RESOURCE_EXHAUSTED, "this machine has no thread left for another call"}, ends);
 }
 
 void CallServer::Serve(ServerCall& call) const {

@@ -23,8 +23,12 @@ class CallServer {
   // What the call ends with. Called in a thread of its own.
   using Handler = std::function<grpc::Status(ServerCall& call)>;
 
-  // `calls`: at once; further ones wait.
-  CallServer(grpc::ServerBuilder& builder, int calls);
+  // Has `body` run in a thread of its own. False: the system has none left.
+  using StartThread = std::function<bool(std::function<void()> body)>;
+  static bool StartDetached(std::function<void()> body);
+
+  // `calls`: at once; further ones wait. Those for which there is no thread end with ResourceExhausted.
+  CallServer(grpc::ServerBuilder& builder, int calls, StartThread start_thread = StartDetached);
   // Stop was called, or Start was not.
   ~CallServer();
   CallServer(const CallServer&) = delete;
@@ -44,6 +48,7 @@ class CallServer {
   void HasEnded();
 
   const int most_calls_;
+  const StartThread start_thread_;
   const std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   grpc::AsyncGenericService service_;
   std::map<std::string, Handler> handlers_;

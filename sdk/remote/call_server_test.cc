@@ -76,7 +76,10 @@ class Client {
 
 class CallServerTest : public testing::Test {
  protected:
-  explicit CallServerTest(int calls = 8) : calls_(builder_, calls) {
+  explicit CallServerTest(int calls = 8)
+      : calls_(builder_, calls, [this](std::function<void()> body) {
+          return has_threads_ && CallServer::StartDetached(std::move(body));
+        }) {
     builder_.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
   }
   ~CallServerTest() override {
@@ -90,6 +93,7 @@ class CallServerTest : public testing::Test {
   }
 
   int port_ = 0;
+  std::atomic<bool> has_threads_{true};
   grpc::ServerBuilder builder_;
   CallServer calls_;
   std::unique_ptr<grpc::Server> server_;
@@ -104,6 +108,23 @@ grpc::Status EchoAll(ServerCall& call) {
 void ExpectEcho(Client& client, const std::string& text) {
   ASSERT_TRUE(client.Write(text));
   EXPECT_EQ(client.Read(), text);
+}
+
+TEST_F(CallServerTest, CallsWithoutAThreadAreRefusedAndTheOthersGoOn) {
+  calls_.AddMethod("/a/Echo", EchoAll);
+  Start();
+  Client open(channel_, "/a/Echo");
+  ExpectEcho(open, "before");
+  has_threads_ = false;
+  for (int i = 0; i < 20; ++i) {  // more than may be at once
+    Client refused(channel_, "/a/Echo");
+    EXPECT_EQ(refused.Read(), "");
+    EXPECT_EQ(refused.Finish().error_code(), grpc::RESOURCE_EXHAUSTED);
+  }
+  ExpectEcho(open, "meanwhile");
+  has_threads_ = true;
+  Client next(channel_, "/a/Echo");
+  ExpectEcho(next, "after");
 }
 
 TEST_F(CallServerTest, HandsWhatArrivesToTheMethodsHandler) {

@@ -77,9 +77,22 @@ void ServerCall::HasWritten(bool ok) {
 }
 
 void ServerCall::HasEnded() {
-  MutexLock lock(mutex_);
-  --pending_;
-  changed_.NotifyAll();
+  std::function<void()> over;  // which may be the end of this
+  {
+    MutexLock lock(mutex_);
+    if (--pending_ == 0) over = std::move(over_);
+    changed_.NotifyAll();
+  }
+  if (over) over();
+}
+
+void ServerCall::Refuse(const grpc::Status& status, std::function<void()> over) {
+  {
+    MutexLock lock(mutex_);
+    ++pending_;
+    over_ = std::move(over);
+  }
+  stream_.Finish(status, &finished_);
 }
 
 void ServerCall::Finish(const grpc::Status& status) {

@@ -52,6 +52,8 @@ class ServerCall {
   friend class CallServer;
   // Once everything has ended; the last that is done with it.
   void Finish(const grpc::Status& status);
+  // The same for a call that nothing was done with, without waiting: `over` is called then.
+  void Refuse(const grpc::Status& status, std::function<void()> over);
   void HasRead(bool ok);
   void HasWritten(bool ok);
   void HasEnded();  // one of `pending_`
@@ -68,6 +70,7 @@ class ServerCall {
   int reading_ ABSL_GUARDED_BY(mutex_) = 0;
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool writable_ ABSL_GUARDED_BY(mutex_) = true;
+  std::function<void()> over_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace xpud::remote
