@@ -102,7 +102,8 @@ absl::StatusOr<ServerFrame> StreamClient::OpenLink(const ClientFrame& greeting,
   link_->stream = OpenStream(channel, link_->context);
   ServerFrame answer;
   link_->stream->Write(greeting);
-  if (link_->stream->Read(&answer)) return answer;
+  if (link_->stream->Read(&answer) && !answer.broken) return answer;
+  if (answer.broken) link_->context.TryCancel();
   const absl::Status why = CloseLink();
   return why.ok() ? absl::UnavailableError("it hung up") : why;
 }

@@ -29,7 +29,7 @@ void StreamClient::ReceiveLoop() {
 // False: the other end says what no gateway would.
 bool StreamClient::Take(const ServerFrame& frame) {
   const bool was_full = outbox_.IsFull();
-  if (!outbox_.Acknowledge(frame.head.received()) || !inbox_.Take(frame.head.number())) {
+  if (frame.broken || !outbox_.Acknowledge(frame.head.received()) || !inbox_.Take(frame.head.number())) {
     link_->context.TryCancel();
     return false;
   }

@@ -1,0 +1,110 @@
+// The client's end, and a gateway that says what none would.
+#include "sdk/remote/stream_client.h"
+
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "proto/wire/commands.h"
+#include "sdk/remote/call_server.h"
+
+namespace xpud::remote {
+namespace {
+
+constexpr std::chrono::seconds kTimeout{20};
+
+class StreamClientTest : public testing::Test {
+ protected:
+  StreamClientTest() : calls_(builder_, 4) {
+    builder_.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
+    int sockets[2];
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets), 0);
+    library_.Reset(sockets[0]);
+    connector_.Reset(sockets[1]);
+  }
+  ~StreamClientTest() override {
+    if (server_ != nullptr) calls_.Stop(*server_, std::chrono::milliseconds(0));
+  }
+  // A gateway that says `messages` and stays.
+  void Start(std::vector<grpc::ByteBuffer> messages) {
+    calls_.AddMethod(kSessionMethod, [messages = std::move(messages)](ServerCall& call) {
+      grpc::ByteBuffer message;
+      call.Read(message);
+      for (const grpc::ByteBuffer& sent : messages) call.Write(sent);
+      while (call.Read(message)) continue;
+      return grpc::Status::OK;
+    });
+    server_ = builder_.BuildAndStart();
+    ASSERT_NE(server_, nullptr);
+    calls_.Start();
+  }
+  absl::StatusOr<std::unique_ptr<StreamClient>> Connect() {
+    const transport::Hello hello = {transport::kHelloMagic, wire::kOldestVersion, wire::kNewestVersion, {}};
+    return StreamClient::Connect({"127.0.0.1:" + std::to_string(port_), kTimeout}, hello,
+                                 std::move(connector_));
+  }
+
+  int port_ = 0;
+  UniqueFd library_, connector_;
+  grpc::ServerBuilder builder_;
+  CallServer calls_;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+grpc::ByteBuffer Welcome() {
+  transport::Welcome welcome = {};
+  welcome.magic = transport::kHelloMagic;
+  welcome.version = wire::kNewestVersion;
+  welcome.ring_bytes = transport::kRingBytes;
+  welcome.staging_bytes = transport::kStagingBytes;
+  ServerFrame frame;
+  frame.head.set_welcome(&welcome, sizeof(welcome));
+  return Serialize(frame);
+}
+
+grpc::ByteBuffer Garbage() {
+  grpc::Slice slice(std::string("\xff\xff\xff no frame"));
+  return {&slice, 1};
+}
+
+grpc::ByteBuffer FrameOfNumber(uint64_t number) {
+  ServerFrame frame;
+  frame.head.set_number(number);
+  return Serialize(frame);
+}
+
+// The library stays connected, so that nothing but what was said ends it.
+TEST_F(StreamClientTest, WhatIsNoFrameEndsTheSession) {
+  Start({Welcome(), Garbage()});
+  auto client = Connect();
+  ASSERT_TRUE(client.ok()) << client.status();
+  (*client)->Run(UniqueFd());
+}
+
+TEST_F(StreamClientTest, AFrameThatIsMissingEndsTheSession) {
+  Start({Welcome(), FrameOfNumber(2)});
+  auto client = Connect();
+  ASSERT_TRUE(client.ok()) << client.status();
+  (*client)->Run(UniqueFd());
+}
+
+TEST_F(StreamClientTest, AGreetingThatIsNoFrameIsAnError) {
+  Start({Garbage()});
+  const auto client = Connect();
+  EXPECT_FALSE(client.ok());
+}
+
+TEST_F(StreamClientTest, AWelcomeOfAnotherVersionIsAnError) {
+  Start({FrameOfNumber(0)});
+  const auto client = Connect();
+  EXPECT_EQ(client.status().message(), "it does not speak this version of xpud's protocol");
+}
+
+}  // namespace
+}  // namespace xpud::remote
