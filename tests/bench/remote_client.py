@@ -2,7 +2,9 @@
 
 import copy
 import functools
+import os
 import pathlib
+import socket
 import sys
 
 import torch
@@ -57,7 +59,23 @@ def download(count: int) -> None:
     host.copy_(device)
 
 
+@functools.cache
+def echo():
+    host, port = os.environ["XPUD_BENCH_ECHO"].split(":")  # tcp_echo.py
+    connection = socket.create_connection((host, int(port)))
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
+
+
+def tcp_trips(count: int) -> None:
+    for _ in range(count):
+        echo().sendall(b"x")
+        echo().recv(1)
+
+
+WORKS = {work.__name__: work for work in (round_trips, commands, minilm, upload, download, tcp_trips)}
+
 for line in sys.stdin:
     work, amount = line.split()
-    {"round_trips": round_trips, "commands": commands, "minilm": minilm, "upload": upload, "download": download}[work](int(amount))
+    WORKS[work](int(amount))
     print("done", flush=True)
