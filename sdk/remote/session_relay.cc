@@ -68,6 +68,7 @@ bool SessionRelay::HasArrived(const grpc::ByteBuffer* message) {
   else
     SeeOff(whole.status());
   work_.NotifyAll();
+  transport_.LookAgain();
   return false;
 }
 
@@ -230,12 +231,13 @@ bool SessionRelay::SendChanges(ServerCall& call, const absl::Status& status) {
 absl::Status SessionRelay::Gather(ServerCall& call, const std::function<absl::Status()>& interrupt) {
   while (!IsAwaited()) {
     const uint64_t asked = Asked();
-    const std::optional<transport::Milestone> end = transport::AwaitedMilestone(asked);
+    const bool stuck = stuck_;  // then any progress may make room
+    const std::optional<transport::Milestone> end = stuck ? std::nullopt : transport::AwaitedMilestone(asked);
     const auto until = sent_ + GatherTime(end.has_value());
     if (Clock::now() >= until) break;
     if (asked == 0) AwaitWork(until);
-    const auto done = [&] { return Asked() != asked || IsAwaited() || CanPut(); };
-    RETURN_IF_ERROR(transport_.Listen(done, interrupt, {until, stuck_ ? std::nullopt : EndToHearOf(end)}));
+    const auto done = [&] { return Asked() != asked || stuck_ != stuck || IsAwaited() || CanPut(); };
+    RETURN_IF_ERROR(transport_.Listen(done, interrupt, {until, EndToHearOf(end)}));
     PutRest(call);
   }
   return absl::OkStatus();

@@ -153,6 +153,26 @@ TEST_F(SessionRelayTest, WhoAsksForSomethingElseMeanwhileIsAnsweredToo) {
   }
 }
 
+// Here, too.
+TEST_F(SessionRelayTest, MoreCommandsThanTheRingHoldsPassMeanwhile) {
+  constexpr int kFrames = 50, kCommands = 2000;  // 24 bytes each: 2.3 rings
+  Ask(1, transport::WaitsFor({1, 1}));
+  std::thread sender([&] {
+    for (int i = 0; i < kFrames; ++i) Send(kCommands);
+  });
+  std::this_thread::sleep_for(milliseconds(20));  // until it is full
+  size_t bytes = 0;
+  while (bytes < (1 + kFrames * kCommands) * sizeof(wire::AllocateCommand)) {
+    const auto commands = daemon_->Receive();
+    ASSERT_TRUE(commands.ok()) << commands.status();
+    bytes += commands->size();
+    std::this_thread::yield();
+  }
+  sender.join();
+  Complete(0, 1 + kFrames * kCommands);
+  FramesUntil(0, 1 + kFrames * kCommands);
+}
+
 TEST_F(SessionRelayTest, AMilestoneThatIsNoneIsAnyProgress) {
   for (const uint64_t waits : {transport::kAnyProgress, uint64_t{255}, ~uint64_t{0}}) {
     Ask(1, waits);
