@@ -78,8 +78,7 @@ class SessionRelay {
   void PutRest(ServerCall& call);
   // What nobody waits for is told a moment after the last of it at the earliest.
   absl::Status Gather(ServerCall& call, const std::function<absl::Status()>& interrupt);
-  // Whether the client waits for what has changed: the end of all that a queue has, bytes, an answer, an
-  // error.
+  // Whether the client waits for what has changed: the end that it asked for, bytes, an answer, an error.
   bool IsAwaited();
   // Until the client asks, or a frame has not found room.
   void AwaitWork(Clock::time_point until);

@@ -7,12 +7,10 @@
 
 #include <atomic>
 #include <chrono>
-#include <cstring>
 #include <memory>
 #include <string>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "proto/transport/shm_client.h"
 #include "proto/transport/shm_server.h"

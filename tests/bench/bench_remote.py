@@ -96,8 +96,7 @@ def beside_a_bare_stream(daemon: Daemon, gateway: Gateway) -> None:
 
 
 def far_away(daemon: Daemon, local: Client, folder: pathlib.Path, rtt_ms: float) -> None:
-    """MiniLM for one text behind a network. What one round trip takes there is what TCP takes for a byte, in the same turns: a little more than
-    the network's delay."""
+    """MiniLM for one text behind a network; beside it, in the same turns, what TCP takes there for a byte."""
     if why_not():
         print(f"  (nothing behind a network: {why_not()})", flush=True)
         return
@@ -111,11 +110,12 @@ def far_away(daemon: Daemon, local: Client, folder: pathlib.Path, rtt_ms: float)
         for work in works.values():
             work()
         times = rows.interleaved(works, 3 if rows.SMOKE else 41)
-        rows.emit(f"MiniLM f32, 1 x 128 tokens, {rtt_ms} ms away", times["remote"] * 1e3, "ms", f"over shared memory and one round trip of TCP's, {times['trip'] * 1e3:.3g} ms",
-                  (times["local"] + times["trip"]) * 1e3, "ratio <= 1.05")
+        rows.emit(f"MiniLM f32, 1 x 128 tokens, {rtt_ms} ms away", times["remote"] * 1e3, "ms", "over shared memory and one round trip", times["local"] * 1e3 + rtt_ms,
+                  "ratio <= 1.05")
+        rows.emit(f"a byte there and back, {rtt_ms} ms away", times["trip"] * 1e3, "ms", "the delay", rtt_ms)
     finally:
         remote.close()
-        echo.wait()
+        echo.kill(), echo.wait()
         gateway.close()
         network.close()
 
