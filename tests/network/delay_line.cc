@@ -10,7 +10,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include <atomic>
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -38,36 +38,44 @@ int OpenTun(const char* name) {
   return tun;
 }
 
-struct Direction {
-  int from, to;
-  Clock::duration delay;
-  double loss;
-  unsigned seed;
+class Direction {
+ public:
+  Direction(int from, int to, Clock::duration delay, double loss, unsigned seed)
+      : from_(from), to_(to), delay_(delay), loss_(loss), seed_(seed) {}
 
-  void Run() const {
+  void Run() {
     prctl(PR_SET_TIMERSLACK, 1);
     std::deque<std::pair<Clock::time_point, std::vector<char>>> under_way;
-    std::minstd_rand random(seed);
+    std::minstd_rand random(seed_);
     std::uniform_real_distribution<double> chance(0, 1);
     std::vector<char> packet(kMostPacketBytes);
     while (true) {
       Await(under_way.empty() ? Clock::time_point::max() : under_way.front().first);
-      for (ssize_t bytes; (bytes = read(from, packet.data(), packet.size())) > 0;) {
-        if (chance(random) < loss || under_way.size() >= kMostQueued) continue;
-        under_way.emplace_back(Clock::now() + delay, std::vector<char>(packet.data(), packet.data() + bytes));
+      for (ssize_t bytes; (bytes = read(from_, packet.data(), packet.size())) > 0;) {
+        if (chance(random) < loss_ || under_way.size() >= kMostQueued) continue;
+        under_way.emplace_back(Due(), std::vector<char>(packet.data(), packet.data() + bytes));
       }
       for (; !under_way.empty() && under_way.front().first <= Clock::now(); under_way.pop_front()) {
         const std::vector<char>& due = under_way.front().second;
         // What the other device cannot take is lost.
-        if (write(to, due.data(), due.size()) < 0) continue;
+        if (write(to_, due.data(), due.size()) < 0) continue;
       }
     }
   }
 
  private:
+  static constexpr Clock::duration kMostLate =
+      std::chrono::microseconds(200);  // later is this machine's load
+
+  // When what has just been read is to arrive. The thread was woken for it as late as it is for the time that
+  // has come, so both are taken off.
+  Clock::time_point Due() const {
+    return Clock::now() + std::max(delay_ - 2 * late_, Clock::duration::zero());
+  }
+
   // Until a packet arrives or the time has come.
-  void Await(Clock::time_point due) const {
-    pollfd arrives = {from, POLLIN, 0};
+  void Await(Clock::time_point due) {
+    pollfd arrives = {from_, POLLIN, 0};
     if (due == Clock::time_point::max()) {
       poll(&arrives, 1, -1);
       return;
@@ -75,8 +83,15 @@ struct Direction {
     const auto rest = std::chrono::duration_cast<std::chrono::nanoseconds>(due - Clock::now()).count();
     if (rest <= 0) return;
     const timespec timeout = {rest / 1'000'000'000, rest % 1'000'000'000};
-    ppoll(&arrives, 1, &timeout, nullptr);
+    if (ppoll(&arrives, 1, &timeout, nullptr) == 0)
+      late_ += (std::min(Clock::now() - due, kMostLate) - late_) / 16;
   }
+
+  const int from_, to_;
+  const Clock::duration delay_;
+  const double loss_;
+  const unsigned seed_;
+  Clock::duration late_{};  // that a sleep ends, of late
 };
 
 }  // namespace
@@ -92,8 +107,8 @@ int main(int argc, char** argv) {
   const int a = OpenTun(argv[1]), b = OpenTun(argv[2]);
   const std::chrono::microseconds delay(delay_us);
   const double loss = loss_percent / 100;
-  std::thread([&] { Direction{a, b, delay, loss, 1}.Run(); }).detach();
-  std::thread([&] { Direction{b, a, delay, loss, 2}.Run(); }).detach();
+  std::thread([&] { Direction(a, b, delay, loss, 1).Run(); }).detach();
+  std::thread([&] { Direction(b, a, delay, loss, 2).Run(); }).detach();
   std::puts("ready");
   std::fflush(stdout);
   char byte;
