@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <vector>
 
 #include "kernels/library/testing/host_tensor.h"
 
@@ -23,22 +24,31 @@ inline double Activate(double x, ops::Activation activation) {
   return x;
 }
 
+// Its elements, row after row.
+inline std::vector<double> Values(const HostTensor& tensor) {
+  std::vector<double> values;
+  values.reserve(static_cast<size_t>(tensor.shape().numel()));
+  tensor.ForEach([&](const auto& index) { values.push_back(tensor.At(index)); });
+  return values;
+}
+
 // Checks `out` against the definition in double precision; `before` is c as it was (c may have been
 // overwritten through out).
 inline void ExpectProduct(const HostTensor& out, const HostTensor& a, const HostTensor& b,
                           const HostTensor& before, double beta, double alpha, ops::Activation activation) {
   const Operand& shape = out.shape();
   const int last = shape.rank - 1;
-  const int64_t depth = a.shape().sizes[last];
+  const int64_t rows = shape.sizes[last - 1], columns = shape.sizes[last], depth = a.shape().sizes[last];
+  const std::vector<double> left = Values(a), right = Values(b);
   const double epsilon = Epsilon(shape.dtype);
   int wrong = 0;
-  out.ForEach([&](auto index) {
+  int64_t row = 0;  // of all matrices' rows
+  out.ForEach([&](const auto& index) {
+    const size_t of_left = row * depth, of_right = row / rows * depth * columns + index[last];
+    if (index[last] == columns - 1) ++row;
     double sum = 0, magnitude = 0;
     for (int64_t k = 0; k < depth; ++k) {
-      auto ia = index, ib = index;
-      ia[last] = k;
-      ib[last - 1] = k;
-      const double term = a.At(ia) * b.At(ib);
+      const double term = left[of_left + k] * right[of_right + k * columns];
       sum += term;
       magnitude += std::abs(term);
     }
