@@ -10,7 +10,7 @@
 
 namespace xpud::transport {
 
-// Whether more threads of this machine want to run than it has cores. Costs some 10 us.
+// Whether more threads of this machine want to run than it has cores. Costs a few us.
 bool IsCrowded();
 
 class Patience {
