@@ -10,8 +10,7 @@
 namespace xpud::remote {
 namespace {
 
-// While one of them takes what has arrived, or gRPC decrypts it, another one waits for more. Each further one
-// is one more to be woken by what arrives (16 cores: 4 of them 10 us a round trip).
+// While one of them takes what has arrived, another one waits for more.
 int Waiters() { return transport::Patience::HasCoresForAll() ? 2 : 1; }
 
 }  // namespace
@@ -34,8 +33,7 @@ CallServer::CallServer(grpc::ServerBuilder& builder, int calls, StartThread star
 CallServer::~CallServer() {
   queue_->Shutdown();
   for (std::thread& waiter : waiters_) waiter.join();
-  void* event;
-  for (bool ok; queue_->Next(&event, &ok);) continue;  // where there was no waiter
+  loop_.Run();  // to its end, where there was no waiter
 }
 
 void CallServer::Start() {
@@ -46,8 +44,7 @@ void CallServer::Start() {
   for (int i = 0; i < Waiters(); ++i) {
     waiters_.emplace_back([this] {
       pthread_setname_np(pthread_self(), "xpud-network");
-      void* event;
-      for (bool ok; queue_->Next(&event, &ok);) static_cast<Event*>(event)->happened(ok);
+      loop_.Run();
     });
   }
 }
@@ -63,7 +60,7 @@ void CallServer::Stop(grpc::Server& server, std::chrono::milliseconds patience) 
 }
 
 void CallServer::Accept() {
-  next_ = std::make_unique<ServerCall>();
+  next_ = std::make_unique<ServerCall>(loop_);
   service_.RequestCall(&next_->context_, &next_->stream_, queue_.get(), queue_.get(), &arrived_);
 }
 

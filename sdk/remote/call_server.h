@@ -1,6 +1,6 @@
-// Calls from the network: a thread for each, and a few that wait for what happens to any of them, which is
-// all that waits in gRPC. (Its synchronous API has a waiting thread for each stream; all of them share one
-// epoll set, and one that is woken for another's message wakes that one's thread in turn.)
+// Calls from the network: a thread for each, and a few that take what happens to any of them, which is all
+// that waits in gRPC. (Its synchronous API has a waiting thread for each stream; all of them share one epoll
+// set, and one that is woken for another's message wakes that one's thread in turn.)
 #pragma once
 
 #include <grpcpp/generic/async_generic_service.h>
@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "proto/base/mutex.h"
+#include "sdk/remote/event_loop.h"
 #include "sdk/remote/server_call.h"
 
 namespace xpud::remote {
@@ -50,6 +51,7 @@ class CallServer {
   const int most_calls_;
   const StartThread start_thread_;
   const std::unique_ptr<grpc::ServerCompletionQueue> queue_;
+  EventLoop loop_{*queue_};
   grpc::AsyncGenericService service_;
   std::map<std::string, Handler> handlers_;
   Event arrived_;

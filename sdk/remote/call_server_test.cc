@@ -1,6 +1,7 @@
 #include "sdk/remote/call_server.h"
 
 #include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -9,6 +10,8 @@
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "sdk/remote/client_call.h"
 
 namespace xpud::remote {
 namespace {
@@ -26,52 +29,31 @@ std::string Text(const grpc::ByteBuffer& bytes) {
   return text;
 }
 
-// A client whose operations are waited for.
 class Client {
  public:
   Client(const std::shared_ptr<grpc::Channel>& channel, const std::string& method)
-      : stub_(channel), stream_(stub_.PrepareCall(&context_, method, &queue_)) {
-    stream_->StartCall(this);
-    Await();
-  }
+      : call_(thread_.loop(), channel, method, {}) {}
   ~Client() {
-    queue_.Shutdown();
-    void* tag;
-    for (bool ok; queue_.Next(&tag, &ok);) continue;
+    call_.Cancel();
+    if (!finished_) Finish();
   }
-  bool Write(const std::string& text) {
-    stream_->Write(Bytes(text), this);
-    return Await();
-  }
-  void WritesDone() {
-    stream_->WritesDone(this);
-    Await();
-  }
+  bool Write(const std::string& text) { return call_.Write(Bytes(text)); }
+  void WritesDone() { call_.WritesDone(); }
   // Empty: there is no more.
   std::string Read() {
     grpc::ByteBuffer message;
-    stream_->Read(&message, this);
-    return Await() ? Text(message) : "";
+    return call_.Read(message) ? Text(message) : "";
   }
   grpc::Status Finish() {
-    grpc::Status status;
-    stream_->Finish(&status, this);
-    Await();
-    return status;
+    finished_ = true;
+    return call_.Finish();
   }
-  void Cancel() { context_.TryCancel(); }
+  void Cancel() { call_.Cancel(); }
 
  private:
-  bool Await() {
-    void* tag;
-    bool ok = false;
-    return queue_.Next(&tag, &ok) && ok;
-  }
-
-  grpc::ClientContext context_;
-  grpc::CompletionQueue queue_;
-  grpc::GenericStub stub_;
-  std::unique_ptr<grpc::GenericClientAsyncReaderWriter> stream_;
+  EventThread thread_{"client"};
+  ClientCall call_;
+  bool finished_ = false;
 };
 
 class CallServerTest : public testing::Test {
@@ -137,6 +119,67 @@ TEST_F(CallServerTest, HandsWhatArrivesToTheMethodsHandler) {
   const grpc::Status status = client.Finish();
   EXPECT_EQ(status.error_code(), grpc::DATA_LOSS);
   EXPECT_EQ(status.error_message(), "over");
+}
+
+// One after the other, in both directions at once, and whole.
+TEST_F(CallServerTest, LongMessagesPassWhileOthersDo) {
+  calls_.AddMethod("/a/Echo", EchoAll);
+  Start();
+  Client bulk(channel_, "/a/Echo"), small(channel_, "/a/Echo");
+  for (int i = 0; i < 20; ++i) {
+    const std::string text(1 << 20, static_cast<char>('a' + i));
+    ASSERT_TRUE(bulk.Write(text));
+    ExpectEcho(small, std::to_string(i));
+    EXPECT_EQ(bulk.Read(), text);
+  }
+}
+
+TEST_F(CallServerTest, HasTheMetadataOfTheClient) {
+  calls_.AddMethod("/a/Key", [](ServerCall& call) {
+    const auto& metadata = call.context().client_metadata();
+    const auto found = metadata.find("key");
+    if (found != metadata.end()) call.Write(Bytes({found->second.data(), found->second.size()}));
+    return grpc::Status::OK;
+  });
+  Start();
+  EventThread thread("client");
+  ClientCall call(thread.loop(), channel_, "/a/Key", {{"key", "value"}});
+  grpc::ByteBuffer message;
+  ASSERT_TRUE(call.Read(message));
+  EXPECT_EQ(Text(message), "value");
+  EXPECT_TRUE(call.Finish().ok());
+}
+
+// Most are; others wait for gRPC's own work on the connection.
+TEST_F(CallServerTest, AWriteThatIsDoneAtOnceNeedsNoOtherThread) {
+  constexpr int kWrites = 100;
+  calls_.AddMethod("/a/Echo", EchoAll);
+  Start();
+  grpc::CompletionQueue queue;
+  EventLoop loop(queue);  // in which no thread is
+  grpc::ClientContext context;
+  grpc::GenericStub stub(channel_);
+  const auto stream = stub.PrepareCall(&context, "/a/Echo", &queue);
+  int done = 0, here = 0;
+  Event event = {[&](bool) { ++done; }};
+  const auto finish = [&](int count) {
+    void* tag;
+    for (bool ok; done < count && queue.Next(&tag, &ok);) static_cast<Event*>(tag)->happened(ok);
+  };
+  stream->StartCall(&event);
+  finish(1);
+  for (int i = 0; i < kWrites; ++i) {
+    loop.Start([&] { stream->Write(Bytes("x"), &event); });
+    here += done - i - 1;
+    finish(i + 2);
+  }
+  EXPECT_GT(here, kWrites / 2);
+  context.TryCancel();
+  grpc::Status status;
+  stream->Finish(&status, &event);
+  finish(kWrites + 2);
+  queue.Shutdown();
+  loop.Run();
 }
 
 TEST_F(CallServerTest, SaysWhichMethodItDoesNotHave) {

@@ -85,13 +85,4 @@ bool SplitFrame(const grpc::ByteBuffer& bytes, std::string& head, std::vector<gr
   return true;
 }
 
-std::unique_ptr<ClientStream> OpenStream(const std::shared_ptr<grpc::Channel>& channel,
-                                         grpc::ClientContext& context) {
-  return std::unique_ptr<ClientStream>(
-      grpc::internal::ClientReaderWriterFactory<ClientFrame, ServerFrame>::Create(
-          channel.get(),
-          grpc::internal::RpcMethod(kSessionMethod, grpc::internal::RpcMethod::BIDI_STREAMING, channel),
-          &context));
-}
-
 }  // namespace xpud::remote

@@ -1,14 +1,12 @@
-// Frames of a remote session as proto/remote describes them, and the stream that carries them. Bulk data
-// passes without a copy: a payload is slices of memory, which protobuf's own messages cannot hold. A frame
-// belongs to one thread.
+// Frames of a remote session as proto/remote describes them. Bulk data passes without a copy: a payload is
+// slices of memory, which protobuf's own messages cannot hold. A frame belongs to one thread.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
-#include <grpcpp/impl/codegen/sync_stream.h>
 
 #include <cstddef>
-#include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "proto/remote/remote.pb.h"
@@ -19,7 +17,6 @@ template <typename Head>
 struct Frame {
   Head head;
   std::vector<grpc::Slice> payload;
-  bool broken = false;  // what was received is not a frame of this protocol
 };
 using ClientFrame = Frame<v1::ClientHead>;
 using ServerFrame = Frame<v1::ServerHead>;
@@ -57,25 +54,4 @@ bool Parse(const grpc::ByteBuffer& bytes, Frame<Head>& frame) {
 
 inline constexpr char kSessionMethod[] = "/xpud.v1.Remote/Session";
 
-// The client's end of the stream, as grpc_cpp_plugin would write it for these types.
-using ClientStream = grpc::ClientReaderWriter<ClientFrame, ServerFrame>;
-std::unique_ptr<ClientStream> OpenStream(const std::shared_ptr<grpc::Channel>& channel,
-                                         grpc::ClientContext& context);
-
 }  // namespace xpud::remote
-
-template <typename Head>
-class grpc::SerializationTraits<xpud::remote::Frame<Head>> {
- public:
-  static Status Serialize(const xpud::remote::Frame<Head>& frame, ByteBuffer* bytes, bool* own_buffer) {
-    *bytes = xpud::remote::Serialize(frame);
-    *own_buffer = true;
-    return Status::OK;
-  }
-  // An error would look like the stream's end, of which there is none.
-  static Status Deserialize(ByteBuffer* bytes, xpud::remote::Frame<Head>* frame) {
-    frame->broken = !xpud::remote::Parse(*bytes, *frame);
-    bytes->Clear();
-    return Status::OK;
-  }
-};

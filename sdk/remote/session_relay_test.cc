@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -16,6 +17,7 @@
 #include "proto/transport/shm_server.h"
 #include "proto/wire/encode.h"
 #include "sdk/remote/call_server.h"
+#include "sdk/remote/client_call.h"
 
 namespace xpud::remote {
 namespace {
@@ -46,16 +48,17 @@ class SessionRelayTest : public testing::Test {
     });
     server_ = builder_.BuildAndStart();
     calls_.Start();
-    stream_ = OpenStream(
+    stream_ = std::make_unique<ClientCall>(
+        client_.loop(),
         grpc::CreateChannel("127.0.0.1:" + std::to_string(port), grpc::InsecureChannelCredentials()),
-        context_);
+        kSessionMethod, std::map<std::string, std::string>());
   }
   ~SessionRelayTest() override {
     ClientFrame end;
     end.head.set_ends(true);
     Send(0, std::move(end));
     stream_->WritesDone();
-    context_.TryCancel();
+    stream_->Cancel();
     (void)stream_->Finish();
     calls_.Stop(*server_, milliseconds(0));
   }
@@ -67,7 +70,7 @@ class SessionRelayTest : public testing::Test {
     for (int i = 0; i < commands; ++i) frame.payload.emplace_back(&command, sizeof(command));
     frame.head.set_command_bytes(commands * sizeof(command));
     if (commands != 0) frame.head.set_number(++number_);
-    ASSERT_TRUE(stream_->Write(frame));
+    ASSERT_TRUE(stream_->Write(Serialize(frame)));
   }
   void Ask(int commands, uint64_t waits) {
     ClientFrame frame;
@@ -86,11 +89,17 @@ class SessionRelayTest : public testing::Test {
     std::atomic_ref<uint64_t>(*daemon_->CompletedWord(queue)).store(sequence, std::memory_order_release);
     daemon_->WakeClient();
   }
+  // False: there is no more.
+  bool Read(ServerFrame& frame) {
+    grpc::ByteBuffer message;
+    frame = {};
+    return stream_->Read(message) && Parse(message, frame);
+  }
   // Reads until the client has been told that the queue has come so far; how many frames of progress there
   // were.
   int FramesUntil(uint32_t queue, uint64_t sequence) {
     int frames = 0;
-    for (ServerFrame frame; stream_->Read(&frame);) {
+    for (ServerFrame frame; Read(frame);) {
       if (frame.head.queues_size() != 0) ++frames;
       for (const v1::QueueState& state : frame.head.queues()) {
         if (state.queue() == queue && state.completed() >= sequence) return frames;
@@ -120,8 +129,8 @@ class SessionRelayTest : public testing::Test {
   grpc::ServerBuilder builder_;
   CallServer calls_;
   std::unique_ptr<grpc::Server> server_;
-  grpc::ClientContext context_;
-  std::unique_ptr<ClientStream> stream_;
+  EventThread client_{"client"};
+  std::unique_ptr<ClientCall> stream_;
   uint64_t number_ = 0;
 };
 
@@ -185,7 +194,7 @@ TEST_F(SessionRelayTest, WhyTheDaemonClosesTheSessionIsToldWhateverIsWaitedFor) 
   Question();
   daemon_->Close("enough of it");
   ServerFrame frame;
-  while (frame.head.closed().empty() && stream_->Read(&frame)) continue;
+  while (frame.head.closed().empty() && Read(frame)) continue;
   EXPECT_NE(frame.head.closed().find("enough of it"), std::string::npos) << frame.head.closed();
 }
 

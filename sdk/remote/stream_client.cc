@@ -25,10 +25,12 @@ namespace xpud::remote {
 namespace {
 
 constexpr auto kSpin = std::chrono::microseconds(50);
-constexpr auto kGather = std::chrono::microseconds(10);               // between frames that nobody waits for
-constexpr auto kGatherBesideOthers = std::chrono::microseconds(200);  // where cores are few
-constexpr auto kAfterthought = std::chrono::microseconds(3);          // from a command to a wait for it
-constexpr std::chrono::milliseconds kMostTry{5000};                   // of one try to come back
+// Between frames that nobody waits for: a little at first, for a device that has nothing to do yet; then
+// more, as each frame takes cores at both ends.
+constexpr std::chrono::microseconds kGather{10}, kMostGather{100};
+constexpr std::chrono::microseconds kGatherBesideOthers{200};  // where cores are few
+constexpr auto kAfterthought = std::chrono::microseconds(3);   // from a command to a wait for it
+constexpr std::chrono::milliseconds kMostTry{5000};            // of one try to come back
 constexpr int kBetweenTriesMs = 200;
 
 // Whether it is there, or refused us, which the first call says in words.
@@ -85,33 +87,34 @@ absl::StatusOr<std::unique_ptr<StreamClient>> StreamClient::Connect(const Option
   greeting.head.set_resumable(options.reconnect.count() > 0);
   ASSIGN_OR_RETURN(const ServerFrame answer, client->OpenLink(greeting, options.timeout));
   RETURN_IF_ERROR(client->WelcomeLibrary(answer));
-  client->StartReceiver();
+  client->StartToReceive();
   return client;
 }
 
 absl::StatusOr<ServerFrame> StreamClient::OpenLink(const ClientFrame& greeting,
                                                    std::chrono::milliseconds timeout) {
-  SetLink(std::make_shared<Link>());
   ASSIGN_OR_RETURN(const Credentials credentials, ClientCredentials());
-  if (!credentials.token.empty())
-    link_->context.AddMetadata(kAuthorization, absl::StrCat("Bearer ", credentials.token));
+  std::map<std::string, std::string> metadata;
+  if (!credentials.token.empty()) metadata[kAuthorization] = absl::StrCat("Bearer ", credentials.token);
   const auto channel = grpc::CreateCustomChannel(options_.address, credentials.channel, ChannelArguments());
   if (!AwaitConnection(*channel, timeout))
     return absl::UnavailableError(
         absl::StrCat("nobody answers there within ", timeout.count(), " ms (asked ", credentials.kind, ")"));
-  link_->stream = OpenStream(channel, link_->context);
+  SetLink(std::make_shared<ClientCall>(receiver_.loop(), channel, kSessionMethod, metadata));
+  grpc::ByteBuffer message;
+  link_->Write(Serialize(greeting));
+  const bool answered = link_->Read(message);
   ServerFrame answer;
-  link_->stream->Write(greeting);
-  if (link_->stream->Read(&answer) && !answer.broken) return answer;
-  if (answer.broken) link_->context.TryCancel();
+  if (answered && Parse(message, answer)) return answer;
+  if (answered) link_->Cancel();
   const absl::Status why = CloseLink();
   return why.ok() ? absl::UnavailableError("it hung up") : why;
 }
 
 absl::Status StreamClient::CloseLink() {
-  if (link_ == nullptr || link_->stream == nullptr) return absl::OkStatus();
-  if (link_->receiver.joinable()) link_->receiver.join();
-  const absl::Status why = FromGrpc(link_->stream->Finish());
+  if (link_ == nullptr) return absl::OkStatus();
+  link_->AwaitReadEnd();
+  const absl::Status why = FromGrpc(link_->Finish());
   SetLink(nullptr);
   return why;
 }
@@ -130,14 +133,14 @@ absl::Status StreamClient::WelcomeLibrary(const ServerFrame& answer) {
   return transport::SendMessage(socket_.get(), std::as_bytes(std::span(&welcome, 1)), raw);
 }
 
-void StreamClient::StartReceiver() {
+void StreamClient::StartToReceive() {
   down_.store(false);
-  link_->receiver = std::thread([this] { ReceiveLoop(); });
+  link_->SetTaker([this](const grpc::ByteBuffer* message) { return HasArrived(message); });
+  link_->ReadOn();
 }
 
 StreamClient::~StreamClient() {
-  if (link_ == nullptr || link_->stream == nullptr) return;
-  link_->context.TryCancel();
+  if (link_ != nullptr) link_->Cancel();
   (void)CloseLink();
 }
 
@@ -148,7 +151,7 @@ void StreamClient::Close(std::string_view why) {
 
 void StreamClient::WakeSender() { eventfd_write(bell_.get(), 1); }
 
-void StreamClient::SetLink(std::shared_ptr<Link> link) {
+void StreamClient::SetLink(std::shared_ptr<ClientCall> link) {
   MutexLock lock(mutex_);
   link_ = std::move(link);
 }
@@ -169,12 +172,12 @@ void StreamClient::Watch(int client) {
   WakeSender();
   constexpr int kPatienceMs = 1000;  // for the other end to hear that
   while (poll(&events[2], 1, kPatienceMs) == 0) {
-    std::shared_ptr<Link> link;
+    std::shared_ptr<ClientCall> link;
     {
       MutexLock lock(mutex_);
       link = link_;
     }
-    if (link != nullptr) link->context.TryCancel();
+    if (link != nullptr) link->Cancel();
   }
 }
 
@@ -186,7 +189,7 @@ void StreamClient::Serve(int client) {
       end.head.set_ends(true);
       Send(end);
     }
-    if (left_ || closed_) link_->stream->WritesDone();
+    if (left_ || closed_) link_->WritesDone();
     const absl::Status lost = CloseLink();  // the other end hangs up, or is found to be gone
     if (left_ || closed_) return;
     const absl::Status status = Reconnect(lost, client);
@@ -253,16 +256,23 @@ absl::StatusOr<size_t> StreamClient::SendCommands() {
   if (counts) outbox_.Number(frame);
   // What cannot be written was cut off: the receiver learns why.
   Send(frame);
-  if (!commands.empty() && frame.head.waits() == 0 && frame.head.staging_size() == 0)
-    gathers_until_ = Clock::now() + (transport::Patience::HasCoresForAll() ? kGather : kGatherBesideOthers);
+  if (!commands.empty()) Gather(frame);
   return commands.size();
+}
+
+void StreamClient::Gather(const ClientFrame& sent) {
+  const auto now = Clock::now();
+  if (sent.head.waits() != 0 || now - gathers_until_ > kMostGather) gather_ = kGather;
+  if (sent.head.waits() != 0 || sent.head.staging_size() != 0) return;
+  gathers_until_ = now + (transport::Patience::HasCoresForAll() ? gather_ : kGatherBesideOthers);
+  gather_ = std::min<Clock::duration>(gather_ * 3 / 2, kMostGather);
 }
 
 bool StreamClient::Send(ClientFrame& frame) {
   const uint64_t received = inbox_.received();
   frame.head.set_received(received);
   inbox_.Acknowledged(received);
-  return link_->stream->Write(frame);
+  return link_->Write(Serialize(frame));
 }
 
 // The library's own commands are whole. What they upload stays in staging until they have completed, which is
@@ -310,9 +320,9 @@ absl::Status StreamClient::TryAgain(std::chrono::milliseconds timeout) {
   ASSIGN_OR_RETURN(const ServerFrame answer, OpenLink(greeting, timeout));
   if (!outbox_.Acknowledge(answer.head.received()))
     return absl::InternalError("it has had more frames than there were");
-  StartReceiver();
+  StartToReceive();
   for (const ClientFrame& frame : outbox_.Kept()) {
-    if (!link_->stream->Write(frame)) break;
+    if (!link_->Write(Serialize(frame))) break;
   }
   return absl::OkStatus();
 }

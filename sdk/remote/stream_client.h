@@ -16,6 +16,8 @@
 #include "proto/base/unique_fd.h"
 #include "proto/transport/handshake.h"
 #include "proto/transport/shm_server.h"
+#include "sdk/remote/client_call.h"
+#include "sdk/remote/event_loop.h"
 #include "sdk/remote/frame.h"
 #include "sdk/remote/outbox.h"
 
@@ -44,27 +46,21 @@ class StreamClient {
 
  private:
   using Clock = std::chrono::steady_clock;
-  // A connection.
-  struct Link {
-    grpc::ClientContext context;
-    std::unique_ptr<ClientStream> stream;
-    std::thread receiver;
-  };
 
   StreamClient(const Options& options, UniqueFd socket)
       : options_(options), socket_(std::move(socket)), outbox_(options.reconnect.count() > 0) {}
   // Makes a connection, says `greeting` there, and gives what is answered.
   absl::StatusOr<ServerFrame> OpenLink(const ClientFrame& greeting, std::chrono::milliseconds timeout);
-  // How the connection has ended. The receiver has, too.
+  // How the connection has ended; waits for that.
   absl::Status CloseLink();
   absl::Status WelcomeLibrary(const ServerFrame& answer);
-  void StartReceiver();
+  void StartToReceive();
   // Sends commands for as long as the connection and the library are there.
   void Pump(int client);
   void Serve(int client);
   // Until Serve ends: sees that the library is gone, also while the other end does not read what is sent.
   void Watch(int client);
-  void SetLink(std::shared_ptr<Link> link);
+  void SetLink(std::shared_ptr<ClientCall> link);
   // Whether what comes now is to travel with what comes after it: nobody waits for it yet.
   bool Gathers();
   // Who sends commands and then waits does that at once: looks for that a moment longer, so that both travel
@@ -73,6 +69,8 @@ class StreamClient {
   void TakeQuestion();
   // Sends the commands of the ring; how many bytes there were. An error ends the session.
   absl::StatusOr<size_t> SendCommands();
+  // From a frame of commands that was sent to the next one that nobody waits for.
+  void Gather(const ClientFrame& sent);
   bool Send(ClientFrame& frame);
   void AddPayload(std::span<const std::byte> commands, ClientFrame& frame);
   // Makes another connection after `lost`; the error where there will be none.
@@ -82,8 +80,9 @@ class StreamClient {
   void Sleep(int client);
   void Look(int client, int timeout_ms, bool at_doorbell);
   bool AnswerSocket();
-  void ReceiveLoop();
-  bool Take(const ServerFrame& frame);
+  // Whether to read on.
+  bool HasArrived(const grpc::ByteBuffer* message);
+  bool Take(const grpc::ByteBuffer& message);
   void Apply(const ServerFrame& frame);
   void ApplyMemory(const v1::MemoryState& memory);
   void Close(std::string_view why);
@@ -94,17 +93,20 @@ class StreamClient {
   UniqueFd bell_;  // eventfd: the sender is to look at what follows
   UniqueFd over_;  // eventfd: the sender has ended
   std::unique_ptr<transport::ShmServer> server_;
-  std::shared_ptr<Link> link_;       // the sender's; replaced under the lock, for the watcher
+  std::shared_ptr<ClientCall>
+      link_;                         // the connection: the sender's; replaced under the lock, for the watcher
   std::string key_;                  // by which the session can be resumed; empty: it cannot
   std::atomic<bool> down_{false};    // the connection
   std::atomic<bool> closed_{false};  // the session, of which the library was told
   std::atomic<bool> left_{false};    // by the library
   uint64_t waits_ = 0;               // what the library waits for, of which the other end was not told
   Clock::time_point gathers_until_;
+  Clock::duration gather_{};  // after the next frame
   Inbox inbox_;
   Outbox<v1::ClientHead> outbox_;
   Mutex mutex_;
   std::vector<v1::CreditKept> kept_ ABSL_GUARDED_BY(mutex_);  // to be sent
+  EventThread receiver_{"xpud-receive"};
 };
 
 }  // namespace xpud::remote

@@ -1,6 +1,5 @@
-// StreamClient's other thread: what the gateway sends, put where the library looks.
+// StreamClient's way back: what the gateway sends, put where the library looks.
 #include <grpcpp/grpcpp.h>
-#include <pthread.h>
 
 #include <algorithm>
 #include <atomic>
@@ -18,19 +17,20 @@ void SetStoredWord(uint64_t* word, uint64_t value) {
 
 }  // namespace
 
-void StreamClient::ReceiveLoop() {
-  pthread_setname_np(pthread_self(), "xpud-receive");
-  ServerFrame frame;
-  while (link_->stream->Read(&frame) && Take(frame)) continue;
+bool StreamClient::HasArrived(const grpc::ByteBuffer* message) {
+  if (message != nullptr && Take(*message)) return true;
   down_.store(true);
   WakeSender();
+  return false;
 }
 
 // False: the other end says what no gateway would.
-bool StreamClient::Take(const ServerFrame& frame) {
+bool StreamClient::Take(const grpc::ByteBuffer& message) {
   const bool was_full = outbox_.IsFull();
-  if (frame.broken || !outbox_.Acknowledge(frame.head.received()) || !inbox_.Take(frame.head.number())) {
-    link_->context.TryCancel();
+  ServerFrame frame;
+  if (!Parse(message, frame) || !outbox_.Acknowledge(frame.head.received()) ||
+      !inbox_.Take(frame.head.number())) {
+    link_->Cancel();
     return false;
   }
   Apply(frame);

@@ -6,6 +6,7 @@
 #include <grpcpp/impl/codegen/method_handler.h>
 #include <grpcpp/impl/codegen/rpc_service_method.h>
 #include <grpcpp/impl/codegen/service_type.h>
+#include <grpcpp/support/sync_stream.h>
 #include <netinet/in.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -14,6 +15,8 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "proto/base/unique_fd.h"
@@ -33,26 +36,29 @@ void Need(const absl::Status& status) {
   std::exit(1);
 }
 
+using grpc::ByteBuffer;
+
 // Takes payloads to a place of their size, and answers frames that have none.
 class Echo final : public grpc::Service {
  public:
-  using Stream = grpc::ServerReaderWriter<remote::ServerFrame, remote::ClientFrame>;
+  using Stream = grpc::ServerReaderWriter<ByteBuffer, ByteBuffer>;
 
   Echo() {
     AddMethod(new grpc::internal::RpcServiceMethod(
         remote::kSessionMethod, grpc::internal::RpcMethod::BIDI_STREAMING,
-        new grpc::internal::BidiStreamingHandler<Echo, remote::ClientFrame, remote::ServerFrame>(
+        new grpc::internal::BidiStreamingHandler<Echo, ByteBuffer, ByteBuffer>(
             [](Echo*, grpc::ServerContext*, Stream* stream) { return Session(stream); }, this)));
   }
 
  private:
   static grpc::Status Session(Stream* stream) {
     std::vector<std::byte> place(kPieceBytes);
-    remote::ClientFrame frame;
-    while (stream->Read(&frame)) {
+    for (ByteBuffer message; stream->Read(&message);) {
+      remote::ClientFrame frame;
+      if (!Parse(message, frame)) std::exit(1);
       remote::SliceReader payload(frame.payload);
       if (payload.left() == 0)
-        stream->Write({});
+        stream->Write(Serialize(remote::ServerFrame()));
       else
         (void)payload.Read(std::span(place).first(payload.left()));
     }
@@ -120,6 +126,32 @@ void CopyPlain(const UniqueFd& connection, std::span<const std::byte> bytes) {
   if (recv(connection.get(), &answer, 1, 0) != 1) std::exit(1);
 }
 
+// Its client.
+class Bare {
+ public:
+  explicit Bare(int port)
+      : channel_(
+            grpc::CreateChannel("127.0.0.1:" + std::to_string(port), grpc::InsecureChannelCredentials())),
+        stream_(grpc::internal::ClientReaderWriterFactory<ByteBuffer, ByteBuffer>::Create(
+            channel_.get(),
+            grpc::internal::RpcMethod(remote::kSessionMethod, grpc::internal::RpcMethod::BIDI_STREAMING,
+                                      channel_),
+            &context_)) {}
+  void Send(const remote::ClientFrame& frame) { stream_->Write(Serialize(frame)); }
+  // A frame without a payload, and its answer.
+  void Trip() {
+    ByteBuffer message;
+    remote::ServerFrame answer;
+    Send({});
+    if (!stream_->Read(&message) || !Parse(message, answer)) std::exit(1);
+  }
+
+ private:
+  grpc::ClientContext context_;
+  const std::shared_ptr<grpc::Channel> channel_;
+  const std::unique_ptr<grpc::ClientReaderWriter<ByteBuffer, ByteBuffer>> stream_;
+};
+
 struct Samples {
   std::vector<int64_t> bare_trip, trip, plain_copy, bare_copy, copy, command, local_command;
 };
@@ -133,17 +165,15 @@ int64_t CommandNs(const Tensor& small) {
   return (NowNs() - began) / commands;
 }
 
-void TakeSamples(const UniqueFd& plain, remote::ClientStream& bare, const Tensor& small, const Tensor& local,
+void TakeSamples(const UniqueFd& plain, Bare& bare, const Tensor& small, const Tensor& local,
                  Samples& samples) {
   const Queue& queue = small.queue();
   const uint64_t one = 1;
   const Buffer word = *queue.Allocate(sizeof(one));
   const int trips = Smoke() ? 20 : 200;
-  remote::ServerFrame answer;
   for (int i = 0; i < trips; ++i) {
     int64_t began = NowNs();
-    bare.Write({});
-    if (!bare.Read(&answer)) std::exit(1);
+    bare.Trip();
     samples.bare_trip.push_back(NowNs() - began);
     began = NowNs();
     Need(queue.Upload(std::as_bytes(std::span(&one, 1)), word.handle(), 0));  // the least that there is to do
@@ -158,10 +188,9 @@ void TakeSamples(const UniqueFd& plain, remote::ClientStream& bare, const Tensor
   for (size_t at = 0; at < kBytes; at += kPieceBytes) {
     remote::ClientFrame frame;
     frame.payload.emplace_back(bytes.data() + at, kPieceBytes, grpc::Slice::STATIC_SLICE);
-    bare.Write(frame);
+    bare.Send(frame);
   }
-  bare.Write({});
-  if (!bare.Read(&answer)) std::exit(1);
+  bare.Trip();
   samples.bare_copy.push_back(NowNs() - began);
   const auto buffer = queue.Allocate(kBytes);
   Need(buffer.status());
@@ -191,14 +220,11 @@ int Main(const char* daemon) {
   Need(session.status());
   Need(local_session.status());
   const Tensor small = Small(**session), local = Small(**local_session);
-  grpc::ClientContext context;
-  const auto channel =
-      grpc::CreateChannel("127.0.0.1:" + std::to_string(port), grpc::InsecureChannelCredentials());
-  const auto bare = remote::OpenStream(channel, context);
+  Bare bare(port);
   Samples samples;
-  TakeSamples(plain, *bare, small, local, samples);  // for the first time
+  TakeSamples(plain, bare, small, local, samples);  // for the first time
   samples = {};
-  for (int round = 0; round < (Smoke() ? 2 : 15); ++round) TakeSamples(plain, *bare, small, local, samples);
+  for (int round = 0; round < (Smoke() ? 2 : 15); ++round) TakeSamples(plain, bare, small, local, samples);
   const auto rate = [](std::vector<int64_t>& ns) { return static_cast<double>(kBytes) / Quantile(ns, 0.5); };
   std::printf(
       "{\"bare_trip_us\": %.2f, \"trip_us\": %.2f, \"command_us\": %.3f, \"local_command_us\": %.3f, "
