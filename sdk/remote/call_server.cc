@@ -10,7 +10,7 @@
 namespace xpud::remote {
 namespace {
 
-// While one of them takes what has arrived, another one waits for more.
+// While one of them takes what is long, another one waits for more.
 int Waiters() { return transport::Patience::HasCoresForAll() ? 2 : 1; }
 
 }  // namespace

@@ -93,13 +93,12 @@ class StreamClient {
   UniqueFd bell_;  // eventfd: the sender is to look at what follows
   UniqueFd over_;  // eventfd: the sender has ended
   std::unique_ptr<transport::ShmServer> server_;
-  std::shared_ptr<ClientCall>
-      link_;                         // the connection: the sender's; replaced under the lock, for the watcher
-  std::string key_;                  // by which the session can be resumed; empty: it cannot
-  std::atomic<bool> down_{false};    // the connection
-  std::atomic<bool> closed_{false};  // the session, of which the library was told
-  std::atomic<bool> left_{false};    // by the library
-  uint64_t waits_ = 0;               // what the library waits for, of which the other end was not told
+  std::shared_ptr<ClientCall> link_;  // the sender's; replaced under the lock, for the watcher
+  std::string key_;                   // by which the session can be resumed; empty: it cannot
+  std::atomic<bool> down_{false};     // the connection
+  std::atomic<bool> closed_{false};   // the session, of which the library was told
+  std::atomic<bool> left_{false};     // by the library
+  uint64_t waits_ = 0;                // what the library waits for, of which the other end was not told
   Clock::time_point gathers_until_;
   Clock::duration gather_{};  // after the next frame
   Inbox inbox_;
