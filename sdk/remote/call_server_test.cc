@@ -109,6 +109,21 @@ TEST_F(CallServerTest, CallsWithoutAThreadAreRefusedAndTheOthersGoOn) {
   ExpectEcho(next, "after");
 }
 
+TEST_F(CallServerTest, ACallMayBeCancelledWhileItIsRefused) {
+  calls_.AddMethod("/a/Echo", EchoAll);
+  Start();
+  has_threads_ = false;
+  for (int i = 0; i < 200; ++i) {
+    Client refused(channel_, "/a/Echo");
+    if (i % 2 == 0) refused.Write("x");
+    refused.Cancel();
+    EXPECT_FALSE(refused.Finish().ok());
+  }
+  has_threads_ = true;
+  Client next(channel_, "/a/Echo");
+  ExpectEcho(next, "after");
+}
+
 TEST_F(CallServerTest, HandsWhatArrivesToTheMethodsHandler) {
   calls_.AddMethod("/a/Echo", EchoAll);
   Start();

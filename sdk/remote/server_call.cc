@@ -22,11 +22,11 @@ ServerCall::ServerCall(EventLoop& loop) : Call(loop) {
 }
 
 void ServerCall::Refuse(const grpc::Status& status, std::function<void()> over) {
+  Begin();  // first: done_ may happen meanwhile, and is not to be the last
   {
     MutexLock lock(mutex_);
     over_ = std::move(over);
   }
-  Begin();
   stream_.Finish(status, &finished_);
 }
 
