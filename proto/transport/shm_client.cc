@@ -19,6 +19,9 @@ namespace {
 constexpr size_t kBatchBytes = 16 << 10;
 constexpr size_t kAheadBytes = 512;  // of the ring that a client owns in its cache before it writes there
 constexpr auto kLook = std::chrono::milliseconds(50);  // how often a sleeper looks at the world
+// Between two looks of one who spins. Each takes the cache lines that the daemon writes for all it does, so
+// who listens to all of it looks less often than who waits for something.
+constexpr int kRelaxes = 1, kListenersRelaxes = 8;
 
 // Asks for the cache line at `address` in a state that can be written: the daemon read it a lap ago.
 void PrefetchForWrite(const std::byte* address) { asm volatile("prefetchw %0" : : "m"(*address)); }
@@ -65,6 +68,18 @@ void ShmClient::Publish() {
     PrefetchForWrite(ring_.data() + tail_ % kRingBytes + ahead);
 }
 
+void ShmClient::AskForAnswer(uint64_t what) {
+  AddWish(control().asks, what);
+  control().attention.fetch_add(1, std::memory_order_seq_cst);
+  // A daemon that sleeps has no work under way of which it could tell; a relay has the question to pass on.
+  if (for_relay_ && completion().daemon_sleeps.load(std::memory_order_seq_cst) != 0)
+    eventfd_write(doorbell_.get(), 1);
+}
+
+void ShmClient::NotePolling() {
+  if (is_quiet_.load(std::memory_order_relaxed) && is_quiet_.exchange(false)) AskForAnswer(kAnyProgress);
+}
+
 uint64_t ShmClient::Completed(uint32_t queue) const {
   return completion().queues[queue].completed.load(std::memory_order_acquire);
 }
@@ -102,12 +117,12 @@ std::optional<MemoryShortage> ShmClient::Refusal(uint32_t device) const {
                         status.used.load(std::memory_order_relaxed)};
 }
 
-bool ShmClient::SpinUntil(absl::FunctionRef<bool()> done) {
+bool ShmClient::SpinUntil(absl::FunctionRef<bool()> done, int relaxes) {
   const auto start = Clock::now();
   do {
-    for (int i = 0; i < 64; ++i) {
+    for (int i = 0; i < 64; i += relaxes) {
       if (done()) return true;
-      CpuRelax();
+      for (int j = 0; j < relaxes; ++j) CpuRelax();
     }
   } while (patience_.GoesOn(start, Clock::now()));
   return false;
@@ -116,21 +131,29 @@ bool ShmClient::SpinUntil(absl::FunctionRef<bool()> done) {
 absl::Status ShmClient::Wait(absl::FunctionRef<bool()> done, const std::function<absl::Status()>& interrupt) {
   if (done()) return absl::OkStatus();
   AskForAnswer(kAnyProgress);
-  return Listen(done, interrupt, {});
+  return SpinAndSleepUntil(done, interrupt, {}, kRelaxes);
 }
 
 absl::Status ShmClient::Await(const Milestone& milestone, const std::function<absl::Status()>& interrupt) {
   const auto done = [&] { return Completed(milestone.queue) >= milestone.sequence; };
   if (done()) return absl::OkStatus();
   AskForAnswer(WaitsFor(milestone));
-  return Listen(done, interrupt, {kForever, milestone});
+  is_quiet_.store(for_relay_, std::memory_order_relaxed);
+  return SpinAndSleepUntil(done, interrupt, {kForever, milestone}, kRelaxes);
 }
 
 absl::Status ShmClient::Listen(absl::FunctionRef<bool()> done, const std::function<absl::Status()>& interrupt,
                                const Sleep& sleep) {
+  return SpinAndSleepUntil(done, interrupt, sleep, kListenersRelaxes);
+}
+
+absl::Status ShmClient::SpinAndSleepUntil(absl::FunctionRef<bool()> done,
+                                          const std::function<absl::Status()>& interrupt, const Sleep& sleep,
+                                          int relaxes) {
   if (done()) return absl::OkStatus();
   const auto start = Clock::now();
-  const absl::Status status = SpinUntil(done) ? absl::OkStatus() : SleepUntil(done, interrupt, sleep);
+  const absl::Status status =
+      SpinUntil(done, relaxes) ? absl::OkStatus() : SleepUntil(done, interrupt, sleep);
   patience_.Waited(Clock::now() - start);
   return status;
 }

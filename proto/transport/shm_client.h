@@ -27,10 +27,8 @@ class ShmClient final : public ClientTransport {
   std::byte* Reserve(size_t bytes) override;
   void Commit(size_t bytes) override { pending_ += bytes; }
   void Publish() override;
-  void AskForAnswer(uint64_t what) override {
-    AddWish(control().asks, what);
-    control().attention.fetch_add(1, std::memory_order_release);
-  }
+  void AskForAnswer(uint64_t what) override;
+  void NotePolling() override;
   uint64_t Completed(uint32_t queue) const override;
   uint32_t Errors(uint32_t queue) const override;
   absl::Status LastError(uint32_t queue) const override;
@@ -58,9 +56,13 @@ class ShmClient final : public ClientTransport {
   static constexpr auto kSpin = std::chrono::microseconds(50);
 
   explicit ShmClient(Waits waits)
-      : patience_(waits == Waits::kForRelay ? Patience::LeastBesideOthers(kSpin) : kSpin,
+      : for_relay_(waits == Waits::kForRelay),
+        patience_(waits == Waits::kForRelay ? Patience::LeastBesideOthers(kSpin) : kSpin,
                   waits != Waits::kForDaemon) {}
-  bool SpinUntil(absl::FunctionRef<bool()> done);
+  absl::Status SpinAndSleepUntil(absl::FunctionRef<bool()> done,
+                                 const std::function<absl::Status()>& interrupt, const Sleep& sleep,
+                                 int relaxes);
+  bool SpinUntil(absl::FunctionRef<bool()> done, int relaxes);
   absl::Status SleepUntil(absl::FunctionRef<bool()> done, const std::function<absl::Status()>& interrupt,
                           const Sleep& sleep);
   static void AddWish(std::atomic<uint64_t>& wishes, uint64_t what);
@@ -74,6 +76,8 @@ class ShmClient final : public ClientTransport {
   UniqueFd doorbell_;
   Mapping control_mapping_, ring_, completion_mapping_, staging_;
   bool light_publish_ = false;  // a sleeping daemon issues the barrier for us
+  const bool for_relay_;
+  std::atomic<bool> is_quiet_{false};  // the relay, as it was asked to tell of one command's end
   Patience patience_;
   Mutex share_mutex_;  // held from a question on the socket to its answer
 

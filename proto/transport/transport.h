@@ -39,6 +39,10 @@ class ClientTransport {
   // `what`: as in ControlPage::client_waits. Any thread; Wait and Await do it, too.
   virtual void AskForAnswer(uint64_t what) = 0;
 
+  // Somebody looks, without waiting, whether something has ended, which it has not: progress is to be told
+  // also while another thread Awaits one command's end. Any thread.
+  virtual void NotePolling() = 0;
+
   virtual uint64_t Completed(uint32_t queue) const = 0;
   virtual uint32_t Errors(uint32_t queue) const = 0;
   virtual absl::Status LastError(

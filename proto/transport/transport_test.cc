@@ -24,7 +24,7 @@ namespace {
 using ::testing::HasSubstr;
 
 struct Pair {
-  Pair() {
+  explicit Pair(ShmClient::Waits waits = ShmClient::Waits::kForDaemon) {
     int sockets[2];
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets), 0);
     daemon_socket.Reset(sockets[1]);
@@ -32,8 +32,7 @@ struct Pair {
     server = std::move(*ShmServer::Create(fds));
     ring_fd.Reset(dup(fds.ring.get()));
     completion_fd.Reset(dup(fds.completion.get()));
-    client = std::move(*ShmClient::Create(UniqueFd(sockets[0]), std::move(fds), kStagingBytes,
-                                          ShmClient::Waits::kForDaemon));
+    client = std::move(*ShmClient::Create(UniqueFd(sockets[0]), std::move(fds), kStagingBytes, waits));
   }
   void Send(uint64_t bytes_value) {
     std::byte* out;
@@ -212,6 +211,39 @@ TEST(ShmTransport, TheDoorbellRingsOnlyWhileTheDaemonSleeps) {
   pair.server->Awake();
   pair.Send(2);
   EXPECT_EQ(read(pair.server->doorbell(), &rings, sizeof(rings)), -1);
+}
+
+TEST(ShmTransport, AQuestionWakesARelayAndNotADaemonThatHasNothingToDo) {
+  for (const auto waits : {ShmClient::Waits::kForRelay, ShmClient::Waits::kForDaemon}) {
+    Pair pair(waits);
+    pair.server->SayAsleep();
+    pair.server->BarrierBeforeSleep();
+    ASSERT_EQ(pair.server->TakeQuestion(), 0u);
+    pair.client->AskForAnswer(kAnyProgress);
+    eventfd_t rings = 0;
+    const bool rang = read(pair.server->doorbell(), &rings, sizeof(rings)) == sizeof(rings);
+    EXPECT_EQ(rang, waits == ShmClient::Waits::kForRelay);
+  }
+}
+
+TEST(ShmTransport, ARelayIsToldOnceThatSomebodyPollsBesideOneWhoWaits) {
+  Pair pair(ShmClient::Waits::kForRelay);
+  pair.client->NotePolling();
+  EXPECT_EQ(pair.server->TakeQuestion(), 0u);  // nothing is kept back
+  std::atomic<bool> ends{false};
+  const auto interrupt = [&] { return ends ? absl::CancelledError() : absl::OkStatus(); };
+  std::thread waiter([&] { EXPECT_FALSE(pair.client->Await({0, 1}, interrupt).ok()); });
+  while (pair.server->TakeQuestion() != WaitsFor({0, 1})) std::this_thread::yield();
+  uint64_t question = 0;
+  while (question == 0) {
+    pair.client->NotePolling();
+    question = pair.server->TakeQuestion();
+  }
+  EXPECT_EQ(question, kAnyProgress);
+  pair.client->NotePolling();
+  EXPECT_EQ(pair.server->TakeQuestion(), 0u);
+  ends = true;
+  waiter.join();
 }
 
 TEST(ShmTransport, ErrorsCarryCodeAndMessage) {

@@ -65,6 +65,12 @@ class Core : public std::enable_shared_from_this<Core> {
   bool IsComplete(uint32_t queue, uint64_t sequence) const {
     return transport_->Completed(queue) >= sequence;
   }
+  // The same for one who looks again until it is.
+  bool Query(uint32_t queue, uint64_t sequence) const {
+    if (IsComplete(queue, sequence)) return true;
+    transport_->NotePolling();
+    return false;
+  }
   // Waits for a command, then returns and clears its queue's error.
   absl::Status Await(uint32_t queue, uint64_t sequence);
   absl::Status Synchronize(uint32_t queue);

@@ -20,7 +20,7 @@ void HostBuffer::Free() {
   bytes_ = {};
 }
 
-bool Event::Query() const { return core_ == nullptr || core_->IsComplete(queue_, sequence_); }
+bool Event::Query() const { return core_ == nullptr || core_->Query(queue_, sequence_); }
 
 absl::Status Event::Synchronize() const {
   return core_ == nullptr ? absl::OkStatus() : core_->Await(queue_, sequence_);
@@ -82,7 +82,7 @@ absl::Status Queue::Wait(const Event& event) const {
   return core_->WaitInQueue(id_, event.queue_, event.sequence_);
 }
 
-bool Queue::Query() const { return core_->IsComplete(id_, core_->LastSequence(id_)); }
+bool Queue::Query() const { return core_->Query(id_, core_->LastSequence(id_)); }
 
 absl::Status Queue::Synchronize() const { return core_->Synchronize(id_); }
 

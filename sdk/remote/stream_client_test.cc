@@ -6,11 +6,14 @@
 #include <sys/socket.h>
 
 #include <chrono>
+#include <future>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "proto/transport/shm_client.h"
 #include "proto/wire/commands.h"
 #include "sdk/remote/call_server.h"
 
@@ -33,16 +36,30 @@ class StreamClientTest : public testing::Test {
   }
   // A gateway that says `messages` and stays.
   void Start(std::vector<grpc::ByteBuffer> messages) {
-    calls_.AddMethod(kSessionMethod, [messages = std::move(messages)](ServerCall& call) {
+    calls_.AddMethod(kSessionMethod, [this, messages = std::move(messages)](ServerCall& call) {
       grpc::ByteBuffer message;
       call.Read(message);
       for (const grpc::ByteBuffer& sent : messages) call.Write(sent);
-      while (call.Read(message)) continue;
+      while (call.Read(message)) {
+        ClientFrame frame;
+        if (Parse(message, frame) && frame.head.waits() != 0) asked_.set_value(frame.head.waits());
+      }
       return grpc::Status::OK;
     });
     server_ = builder_.BuildAndStart();
     ASSERT_NE(server_, nullptr);
     calls_.Start();
+  }
+  // What the library gets to speak over.
+  std::unique_ptr<transport::ShmClient> Library() {
+    transport::Welcome welcome;
+    transport::SessionFds fds;
+    UniqueFd raw[4];
+    EXPECT_TRUE(
+        transport::ReceiveMessage(library_.get(), std::as_writable_bytes(std::span(&welcome, 1)), raw).ok());
+    fds = {std::move(raw[0]), std::move(raw[1]), std::move(raw[2]), std::move(raw[3])};
+    return std::move(*transport::ShmClient::Create(std::move(library_), std::move(fds), welcome.staging_bytes,
+                                                   transport::ShmClient::Waits::kForRelay));
   }
   absl::StatusOr<std::unique_ptr<StreamClient>> Connect() {
     const transport::Hello hello = {transport::kHelloMagic, wire::kOldestVersion, wire::kNewestVersion, {}};
@@ -51,6 +68,7 @@ class StreamClientTest : public testing::Test {
   }
 
   int port_ = 0;
+  std::promise<uint64_t> asked_;  // of the gateway
   UniqueFd library_, connector_;
   grpc::ServerBuilder builder_;
   CallServer calls_;
@@ -92,6 +110,24 @@ TEST_F(StreamClientTest, AFrameThatIsMissingEndsTheSession) {
   auto client = Connect();
   ASSERT_TRUE(client.ok()) << client.status();
   (*client)->Run(UniqueFd());
+}
+
+// The thread that sends sleeps by then: nothing was sent for a while.
+TEST_F(StreamClientTest, AQuestionThatComesAloneIsPassedOn) {
+  Start({Welcome()});
+  auto client = Connect();
+  ASSERT_TRUE(client.ok()) << client.status();
+  std::unique_ptr<transport::ShmClient> library = Library();
+  std::thread runs([&] { (*client)->Run(UniqueFd()); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  const uint64_t question = transport::WaitsFor({0, 1});
+  library->AskForAnswer(question);
+  std::future<uint64_t> asked = asked_.get_future();
+  const bool passed_on = asked.wait_for(kTimeout) == std::future_status::ready;
+  library.reset();
+  runs.join();
+  ASSERT_TRUE(passed_on);
+  EXPECT_EQ(asked.get(), question);
 }
 
 TEST_F(StreamClientTest, AGreetingThatIsNoFrameIsAnError) {
