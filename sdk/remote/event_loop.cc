@@ -7,15 +7,18 @@
 namespace xpud::remote {
 namespace {
 
-constexpr std::chrono::microseconds kLengthy{20};  // to take: about as long as another thread is being woken
-constexpr int kExpected = 16;                      // after one of them
-constexpr int kRelaxes = 16;  // between two looks, which leaves a core's other half its time
+// To take: longer than another thread takes to be woken, and than a small frame takes on a processor that did
+// other work meanwhile.
+constexpr std::chrono::microseconds kLengthy{100};
+constexpr int kExpected = 16;  // after one of them
+constexpr int kRelaxes = 16;   // between two looks, which leaves a core's other half its time
 
 void Happen(void* event, bool ok) { static_cast<Event*>(event)->happened(ok); }
 
 }  // namespace
 
 void EventLoop::Run() {
+  ++threads_;
   bool more = true;
   while (more) {
     if (lengthy_events_.load(std::memory_order_relaxed) != 0) {
@@ -34,7 +37,7 @@ bool EventLoop::TakeNext() {
   if (!Next(&event, &ok)) return false;
   const auto start = Clock::now();
   Happen(event, ok);
-  const bool lengthy = Clock::now() - start >= kLengthy;
+  const bool lengthy = threads_.load(std::memory_order_relaxed) > 1 && Clock::now() - start >= kLengthy;
   const int expected = lengthy_events_.load(std::memory_order_relaxed);
   if (lengthy || expected != 0)
     lengthy_events_.store(lengthy ? kExpected : expected - 1, std::memory_order_relaxed);

@@ -43,8 +43,9 @@ class EventLoop {
 
   grpc::CompletionQueue& queue_;
   transport::Patience patience_{Clock::duration::zero(), /*cores_to_spare=*/true};
-  std::binary_semaphore turn_{1};       // to wait, and to take what is short
-  std::atomic<int> lengthy_events_{0};  // to be expected, as there has been one
+  std::binary_semaphore turn_{1};  // to wait, and to take what is short
+  std::atomic<int> threads_{0};
+  std::atomic<int> lengthy_events_{0};  // to be expected, as there has been one, and a thread that may help
 };
 
 // A loop with a queue and a thread of its own.

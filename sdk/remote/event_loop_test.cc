@@ -58,7 +58,7 @@ TEST_F(EventLoopTest, EachEventHappensOnce) {
   std::vector<Event> events(kEvents);
   for (int i = 0; i < kEvents; ++i) {
     events[i].happened = [&, i](bool) {
-      const auto until = std::chrono::steady_clock::now() + microseconds(i / 100 % 2 == 0 ? 0 : 40);
+      const auto until = std::chrono::steady_clock::now() + microseconds(i / 100 % 2 == 0 ? 0 : 150);
       while (std::chrono::steady_clock::now() < until) continue;
       ++times[i];
       ++happened;
