@@ -11,19 +11,27 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/status_macros.h"
+#include "proto/transport/futex.h"
 #include "proto/transport/patience.h"
 
 namespace xpud::remote {
 namespace {
 
 // Between frames of progress that nobody waits for, as each takes cores from the device's work. Many cores:
-// less than the daemon takes to have filled and emptied staging, which an upload waits for. `asleep`: until
-// one command's end the client wants to hear of nothing else.
-std::chrono::microseconds GatherTime(bool asleep) {
-  constexpr std::chrono::microseconds kGather{200}, kGatherBesideOthers{2000}, kAsleep{10'000};
-  if (asleep) return kAsleep;
+// less than the daemon takes to have filled and emptied staging, which an upload waits for.
+std::chrono::microseconds GatherTime() {
+  constexpr std::chrono::microseconds kGather{200}, kGatherBesideOthers{2000};
   return transport::Patience::HasCoresForAll() ? kGather : kGatherBesideOthers;
 }
+// From the first commands that nobody waits for yet to a frame that tells of them: who reads a value sends
+// what computes it, and soon after that a question, which such a frame would hold up.
+std::chrono::microseconds Afterthought() {
+  constexpr std::chrono::microseconds kAfterthought{50};
+  return transport::Patience::HasCoresForAll() ? kAfterthought : kAfterthought.zero();
+}
+// Between frames while the client wants to hear of nothing but one command's end: as long as it has waited so
+// far.
+constexpr std::chrono::milliseconds kLeastAsleep{10}, kMostAsleep{80};
 constexpr auto kIdle = std::chrono::seconds(1);  // before unused credit is asked for
 
 // Staging that gRPC may still have to send when the session has ended.
@@ -38,7 +46,8 @@ SessionRelay::SessionRelay(client::Connection connection, bool resumable)
     : connection_(std::make_shared<client::Connection>(std::move(connection))),
       transport_(*connection_->transport),
       devices_(std::min<uint32_t>(welcome().device_count, transport::kMaxDevices)),
-      outbox_(resumable) {}
+      outbox_(resumable),
+      queues_in_use_(devices_) {}
 
 absl::StatusOr<uint64_t> SessionRelay::Resume(uint64_t received) {
   if (!outbox_.Acknowledge(received))
@@ -132,15 +141,23 @@ absl::StatusOr<bool> SessionRelay::PutCommands() {
   if (answers) {  // before the daemon can
     MutexLock lock(mutex_);
     asked_before = asked_ != 0;
+    asked_since_ = Clock::now();
     asked_ = transport::EitherOf(asked_, waits_);
   }
   if (!commands_.empty()) transport_.Publish();
+  if (whole && !answers) ExpectQuestion();
   if (answers) {
     transport_.AskForAnswer(waits_);
     work_.NotifyAll();
     if (asked_before) transport_.LookAgain();  // it may sleep until the answer to that
   }
   return whole;
+}
+
+void SessionRelay::ExpectQuestion() {
+  MutexLock lock(mutex_);
+  if (std::exchange(expects_question_, true)) return;
+  tells_from_ = std::max(tells_from_, Clock::now() + Afterthought());
 }
 
 bool SessionRelay::CanPut() {
@@ -157,7 +174,8 @@ void SessionRelay::PutRest(ServerCall& call) {
 }
 
 absl::Status SessionRelay::Note(const wire::CommandHeader& header, std::span<const std::byte> command) {
-  if (header.queue < wire::kMaxQueues) last_[header.queue].store(sequence_, std::memory_order_release);
+  if (header.queue >= queues_in_use_) queues_in_use_ = header.queue + 1;
+  last_[header.queue].store(sequence_, std::memory_order_release);
   Awaited awaited = {sequence_, {}};
   if (header.kind == wire::CommandKind::kDownload) {
     awaited.part = StagingOf<wire::DownloadCommand>(command, transport_.staging().size());
@@ -167,8 +185,7 @@ absl::Status SessionRelay::Note(const wire::CommandHeader& header, std::span<con
     std::memcpy(&stamp, command.data(), sizeof(stamp));
     awaited.slot = stamp.slot;
   }
-  if ((awaited.part.bytes == 0 && awaited.slot >= wire::kMaxTimestamps) || header.queue >= wire::kMaxQueues)
-    return absl::OkStatus();
+  if (awaited.part.bytes == 0 && awaited.slot >= wire::kMaxTimestamps) return absl::OkStatus();
   MutexLock lock(mutex_);
   awaited_bytes_ += awaited.part.bytes;
   if (awaited_bytes_ > transport_.staging().size())
@@ -209,7 +226,7 @@ bool SessionRelay::SendAgain(ServerCall& call) {
 bool SessionRelay::SendChanges(ServerCall& call, const absl::Status& status) {
   if (status.ok() && outbox_.IsFull()) return true;
   ServerFrame frame;
-  for (uint32_t q = 0; q < wire::kMaxQueues; ++q) AddQueue(q, frame);
+  for (uint32_t q = 0; q < queues_in_use_; ++q) AddQueue(q, frame);
   for (uint32_t d = 0; d < devices_; ++d) AddMemory(d, frame);
   {
     MutexLock lock(mutex_);
@@ -225,6 +242,11 @@ bool SessionRelay::SendChanges(ServerCall& call, const absl::Status& status) {
     return true;
   inbox_.Acknowledged(received);
   sent_ = Clock::now();
+  {
+    MutexLock lock(mutex_);
+    tells_from_ = sent_ + GatherTime();
+    expects_question_ = false;
+  }
   return call.Write(Serialize(frame));
 }
 
@@ -233,7 +255,7 @@ absl::Status SessionRelay::Gather(ServerCall& call, const std::function<absl::St
     const uint64_t asked = Asked();
     const bool stuck = stuck_;  // then any progress may make room
     const std::optional<transport::Milestone> end = stuck ? std::nullopt : transport::AwaitedMilestone(asked);
-    const auto until = sent_ + GatherTime(end.has_value());
+    const auto until = TellsFrom(end.has_value());
     if (Clock::now() >= until) break;
     if (asked == 0) AwaitWork(until);
     const auto done = [&] { return Asked() != asked || stuck_ != stuck || IsAwaited() || CanPut(); };
@@ -244,6 +266,8 @@ absl::Status SessionRelay::Gather(ServerCall& call, const std::function<absl::St
 }
 
 void SessionRelay::AwaitWork(Clock::time_point until) {
+  while (until - Clock::now() <= Afterthought() && Clock::now() < until && Asked() == 0)
+    transport::CpuRelax();
   MutexLock lock(mutex_);
   for (auto rest = until - Clock::now(); asked_ == 0 && !stuck_ && !gone_ && rest.count() > 0;
        rest = until - Clock::now())
@@ -253,6 +277,12 @@ void SessionRelay::AwaitWork(Clock::time_point until) {
 uint64_t SessionRelay::Asked() {
   MutexLock lock(mutex_);
   return asked_;
+}
+
+SessionRelay::Clock::time_point SessionRelay::TellsFrom(bool asleep) {
+  MutexLock lock(mutex_);
+  if (!asleep) return tells_from_;
+  return sent_ + std::clamp<Clock::duration>(sent_ - asked_since_, kLeastAsleep, kMostAsleep);
 }
 
 std::optional<transport::Milestone> SessionRelay::EndToHearOf(std::optional<transport::Milestone> end) {
@@ -269,7 +299,7 @@ bool SessionRelay::IsAwaited() {
     if (transport_.AnsweredReserve(d) != memory_[d].answered) return true;
   }
   const std::optional<transport::Milestone> end = transport::AwaitedMilestone(asked_);
-  for (uint32_t q = 0; q < wire::kMaxQueues; ++q) {
+  for (uint32_t q = 0; q < queues_in_use_; ++q) {
     if (transport_.Errors(q) != queues_[q].errors) return true;
     const uint64_t completed = transport_.Completed(q);
     if (completed == queues_[q].completed) continue;
@@ -284,7 +314,7 @@ bool SessionRelay::IsAwaited() {
 bool SessionRelay::HasTold(uint64_t asked) const {
   if (const auto end = transport::AwaitedMilestone(asked))
     return queues_[end->queue].completed >= end->sequence;
-  for (uint32_t q = 0; q < wire::kMaxQueues; ++q) {
+  for (uint32_t q = 0; q < queues_in_use_; ++q) {
     if (queues_[q].completed != last_[q].load(std::memory_order_acquire)) return false;
   }
   return true;
@@ -292,7 +322,7 @@ bool SessionRelay::HasTold(uint64_t asked) const {
 
 bool SessionRelay::Changed() {
   if (inbox_.WantsAcknowledgement()) return true;
-  for (uint32_t q = 0; q < wire::kMaxQueues; ++q) {
+  for (uint32_t q = 0; q < queues_in_use_; ++q) {
     if (transport_.Completed(q) != queues_[q].completed || transport_.Errors(q) != queues_[q].errors)
       return true;
   }

@@ -66,6 +66,8 @@ class SessionRelay {
   absl::Status TakePayload(const ClientFrame& frame);
   // What is left of the frame's commands. False: not all of them fit.
   absl::StatusOr<bool> PutCommands();
+  // Commands have come without a question about them.
+  void ExpectQuestion();
   // InvalidArgument: its downloads want more of staging than there is, which no library's do.
   absl::Status Note(const wire::CommandHeader& header, std::span<const std::byte> command);
   // The writer's, which is Run's thread.
@@ -76,13 +78,16 @@ class SessionRelay {
   // Takes the reader's place where a frame did not fit, and there is room now.
   bool CanPut();
   void PutRest(ServerCall& call);
-  // What nobody waits for is told a moment after the last of it at the earliest.
+  // What nobody waits for is told a moment after the last of it, or the first commands, at the earliest.
   absl::Status Gather(ServerCall& call, const std::function<absl::Status()>& interrupt);
   // Whether the client waits for what has changed: the end that it asked for, bytes, an answer, an error.
   bool IsAwaited();
   // Until the client asks, or a frame has not found room.
   void AwaitWork(Clock::time_point until);
   uint64_t Asked();
+  // When the next frame of progress is due; `asleep`: the client wants to hear of nothing but one command's
+  // end.
+  Clock::time_point TellsFrom(bool asleep);
   // The milestone, or that of bytes which come before it and travel meanwhile.
   std::optional<transport::Milestone> EndToHearOf(std::optional<transport::Milestone> end);
   // The client has been told of what it asked for.
@@ -109,12 +114,16 @@ class SessionRelay {
   size_t put_ = 0;                                              // bytes of them that the daemon has
   size_t missing_ = 0;                                          // in the ring, for the next of them
   std::array<std::atomic<uint64_t>, wire::kMaxQueues> last_{};  // command of each queue that was put
+  std::atomic<uint32_t> queues_in_use_;                         // those below; the devices' own are the first
   std::atomic<bool> stuck_{false};                              // not all of them have found room
   Mutex mutex_;
   CondVar work_;  // there is some for the writer: asked_, stuck_, gone_
   // What the client has asked for and was not told: as ControlPage::client_waits; any progress: the end of
   // all that it has sent.
   uint64_t asked_ ABSL_GUARDED_BY(mutex_) = 0;
+  Clock::time_point asked_since_ ABSL_GUARDED_BY(mutex_);
+  Clock::time_point tells_from_ ABSL_GUARDED_BY(mutex_);  // progress that nobody waits for
+  bool expects_question_ ABSL_GUARDED_BY(mutex_) = false;
   std::array<std::deque<Awaited>, wire::kMaxQueues> awaited_ ABSL_GUARDED_BY(mutex_);
   uint64_t awaited_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of staging
   std::array<QueueSeen, wire::kMaxQueues> queues_;      // the writer's: what was sent
