@@ -23,12 +23,10 @@ bool CanReduce(const Tensor& self) {
 }
 
 Tensor Max(const Tensor& self) {
-  return CanReduce(self) ? Extreme(ops::RowOf("amax"), self, {}, false)
-                         : FallbackOf<at::_ops::max>::Call(self);
+  return CanReduce(self) ? at::amax(self) : FallbackOf<at::_ops::max>::Call(self);
 }
 Tensor Min(const Tensor& self) {
-  return CanReduce(self) ? Extreme(ops::RowOf("amin"), self, {}, false)
-                         : FallbackOf<at::_ops::min>::Call(self);
+  return CanReduce(self) ? at::amin(self) : FallbackOf<at::_ops::min>::Call(self);
 }
 
 std::tuple<Tensor, Tensor> ExtremeAndPosition(const ops::Row& value, const ops::Row& position,

@@ -10,6 +10,7 @@
 #include "sdk/torch/csrc/errors.h"
 #include "sdk/torch/csrc/factories.h"
 #include "sdk/torch/csrc/fallback.h"
+#include "sdk/torch/csrc/known_values.h"
 #include "sdk/torch/csrc/map.h"
 
 namespace xpud::shim {
@@ -46,6 +47,7 @@ void CopyBytes(const at::Tensor& source, const at::Tensor& target) {
   Runtime& runtime = Runtime::Get();
   if (runtime.is_null()) return;
   const Place from = PlaceOf(source), to = PlaceOf(target);
+  ForgetValues(to.buffer);
   ThrowIfError(runtime.current_queue(DeviceIndexOf(target))
                    .Copy(from.buffer, from.offset, to.buffer, to.offset, target.nbytes()));
 }
@@ -71,11 +73,13 @@ void Upload(const at::Tensor& source, const at::Tensor& target, bool non_blockin
   if (runtime.is_null()) return;
   const WaitScope scope;
   const Place to = PlaceOf(target);
+  ForgetValues(to.buffer);
   const std::span<const std::byte> bytes(static_cast<const std::byte*>(source.const_data_ptr()),
                                          source.nbytes());
   const Queue& queue = runtime.current_queue(DeviceIndexOf(target));
   ThrowIfError(non_blocking ? queue.StartUpload(bytes, to.buffer, to.offset)
                             : queue.Upload(bytes, to.buffer, to.offset));
+  NoteUpload(source, target);
 }
 
 // Over one command's ranks: a slice at a time.
@@ -160,6 +164,7 @@ at::Tensor CopyFromAndResize(const at::Tensor& self, const at::Tensor& target) {
 }
 
 at::Scalar LocalScalarDense(const at::Tensor& self) {
+  if (const at::Tensor known = KnownValues(self); known.defined()) return known.item();
   alignas(16) std::byte bytes[16] = {};
   Download(self, bytes, self.itemsize(), /*non_blocking=*/false);
   at::Scalar result;
@@ -227,9 +232,17 @@ void CopyOnDevice(const at::Tensor& source, const at::Tensor& target) {
     CopyOnDevice(source, apart);
     return CopyOnDevice(apart, target);
   }
-  if (HasSameBytes(source, target)) return CopyBytes(source, target);
-  if (!supported) return CopyStrided(Reinterpret(source.expand(target.sizes())), Reinterpret(target));
-  CopyStrided(source, target);
+  if (HasSameBytes(source, target)) {
+    CopyBytes(source, target);
+  } else if (supported) {
+    CopyStrided(source, target);
+  } else {
+    CopyStrided(Reinterpret(source.expand(target.sizes())), Reinterpret(target));
+  }
+  if (!IsKnowable(target) || !MayBeKnown(source)) return;
+  NoteResult(target, {source}, [type = target.scalar_type(), sizes = target.sizes().vec()](auto values) {
+    return values[0].to(type).expand(sizes);
+  });
 }
 
 at::Tensor ContiguousAs(const at::Tensor& source, at::ScalarType type) {
