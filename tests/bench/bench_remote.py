@@ -90,7 +90,8 @@ def beside_a_bare_stream(daemon: Daemon, gateway: Gateway) -> None:
     costs = json.loads(subprocess.run([BINARIES / "remote_costs", daemon.address], env=os.environ | gateway.environment, check=True, capture_output=True, text=True).stdout)
     rows.canary()
     rows.emit("no-op there and back", costs["trip_us"], "us", "a bare gRPC stream", costs["bare_trip_us"], "excess <= 15")
-    rows.emit("a command in a stream of them", 1 / costs["command_us"], "10^6/s", "over shared memory", 1 / costs["local_command_us"], "value >= 1")
+    rows.emit("no-ops in a stream", 1 / costs["no_op_us"], "10^6/s", "over shared memory", 1 / costs["local_no_op_us"], "value >= 1")
+    rows.emit("adds in a stream, each three commands", 1 / costs["op_us"], "10^6/s", "over shared memory", 1 / costs["local_op_us"])
     rows.emit("upload 64 MiB, from C++", costs["gb_s"], "GB/s", "plain TCP", costs["plain_gb_s"], "ratio >= 0.8")
     rows.emit("a bare gRPC stream of 64 MiB", costs["bare_gb_s"], "GB/s", "plain TCP", costs["plain_gb_s"])
 

@@ -21,54 +21,11 @@
 #include "proto/control/xpud.grpc.pb.h"
 #include "proto/wire/encode.h"
 #include "sdk/client/connect.h"
+#include "tests/bench/nop_stream.h"
 #include "tests/bench/rows.h"
 
 namespace xpud::bench {
 namespace {
-
-[[noreturn]] void Fail(const absl::Status& status) {
-  std::fprintf(stderr, "bench_ring: %s\n", status.ToString().c_str());
-  std::exit(1);
-}
-
-void Need(const absl::Status& status) {
-  if (!status.ok()) Fail(status);
-}
-
-// A session reduced to its ring: no-ops on queue 0, written under a lock as the client library writes its
-// commands.
-class NopStream {
- public:
-  explicit NopStream(client::Connection connection) : connection_(std::move(connection)) {}
-
-  // Publishes one no-op, waiting for room where the ring is full. Its sequence.
-  uint64_t Publish() {
-    MutexLock lock(mutex_);
-    std::byte* space;
-    while ((space = transport().Reserve(sizeof(wire::NopCommand))) == nullptr) {
-      Need(transport().status());
-      std::this_thread::yield();
-    }
-    const wire::NopCommand command = {wire::Header(wire::CommandKind::kNop, 0, sizeof(wire::NopCommand))};
-    std::memcpy(space, &command, sizeof(command));
-    transport().Commit(sizeof(command));
-    transport().Publish();
-    return ++sequence_;
-  }
-
-  void Await(uint64_t sequence) {
-    Need(transport().Wait([&] { return transport().Completed(0) >= sequence; }, {}));
-  }
-
-  void RoundTrip() { Await(Publish()); }
-
- private:
-  transport::ClientTransport& transport() { return *connection_.transport; }
-
-  client::Connection connection_;
-  Mutex mutex_;
-  uint64_t sequence_ ABSL_GUARDED_BY(mutex_) = 0;
-};
 
 // The floor: a flag that another process answers through shared memory, both spinning.
 class FlagEcho {
@@ -124,7 +81,7 @@ class ControlCall {
     grpc::ClientContext context;
     v1::GetVersionResponse response;
     if (const grpc::Status status = stub_->GetVersion(&context, {}, &response); !status.ok()) {
-      Fail(absl::UnavailableError(status.error_message()));
+      Need(absl::UnavailableError(status.error_message()));
     }
   }
 
@@ -203,17 +160,14 @@ void MeasureAsleep(NopStream& stream) {
 int Main(bool idle) {
   ConnectOptions options;
   options.client_name = "bench_ring";
-  absl::StatusOr<client::Connection> connection = client::Connect(options);
-  Need(connection.status());
-  const std::string address = connection->address;
-  NopStream stream(*std::move(connection));
+  NopStream stream(options);
   if (idle) {
     std::cout << "ready" << std::endl;
     std::cin.get();
     return 0;
   }
   MeasurePublish(stream);
-  MeasureRoundTrips(stream, address);
+  MeasureRoundTrips(stream, stream.address());
   MeasureAsleep(stream);
   return 0;
 }

@@ -21,12 +21,6 @@
 namespace xpud::bench {
 namespace {
 
-void Need(const absl::Status& status) {
-  if (status.ok()) return;
-  std::fprintf(stderr, "command_costs: %s\n", status.ToString().c_str());
-  std::exit(1);
-}
-
 // A session reduced to its ring, with four buffers that stay.
 class Stream {
  public:

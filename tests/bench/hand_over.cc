@@ -19,12 +19,6 @@ namespace {
 
 constexpr uid_t kAnother = 54321;
 
-void Need(const absl::Status& status) {
-  if (status.ok()) return;
-  std::fprintf(stderr, "hand_over: %s\n", status.ToString().c_str());
-  std::exit(1);
-}
-
 // The daemon sees the effective user; who opens its socket is the file system's.
 std::unique_ptr<Session> ConnectAs(uid_t user) {
   if (seteuid(user) != 0) Need(absl::ErrnoToStatus(errno, "only root can be two users: seteuid failed"));

@@ -1,7 +1,7 @@
 // What a session over a gateway costs beside a bare gRPC stream of the same frames, and copies beside a plain
 // TCP connection, on loopback, in turns.
-// Commands also beside the same ones over shared memory.
-// remote_costs SOCKET: against the daemon there, and its gateway at $XPUD_ADDRESS; a line of JSON.
+// Commands, and ops with their results' memory (three commands each), also beside the same ones over shared
+// memory. remote_costs SOCKET: against the daemon there, and its gateway at $XPUD_ADDRESS; a line of JSON.
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/impl/codegen/method_handler.h>
 #include <grpcpp/impl/codegen/rpc_service_method.h>
@@ -22,6 +22,7 @@
 #include "proto/base/unique_fd.h"
 #include "sdk/remote/frame.h"
 #include "sdk/remote/heap.h"
+#include "tests/bench/nop_stream.h"
 #include "tests/bench/rows.h"
 #include "xpud/tensor.h"
 
@@ -29,12 +30,6 @@ namespace xpud::bench {
 namespace {
 
 constexpr size_t kBytes = 64 << 20, kPieceBytes = 512 << 10;  // as the client library cuts uploads
-
-void Need(const absl::Status& status) {
-  if (status.ok()) return;
-  std::fprintf(stderr, "remote_costs: %s\n", status.ToString().c_str());
-  std::exit(1);
-}
 
 using grpc::ByteBuffer;
 
@@ -153,15 +148,24 @@ class Bare {
 };
 
 struct Samples {
-  std::vector<int64_t> bare_trip, trip, plain_copy, bare_copy, copy, command, local_command;
+  std::vector<int64_t> bare_trip, trip, plain_copy, bare_copy, copy, op, local_op, no_op, local_no_op;
 };
 
-// For each of many commands, until all have ended.
-int64_t CommandNs(const Tensor& small) {
-  const int commands = Smoke() ? 1000 : 100'000;
+// For each of many ops, until all have ended.
+int64_t OpNs(const Tensor& small) {
+  const int ops = Smoke() ? 1000 : 100'000;
   const int64_t began = NowNs();
-  for (int i = 0; i < commands; ++i) Need(Add(small, small).status());
+  for (int i = 0; i < ops; ++i) Need(Add(small, small).status());
   Need(small.queue().Synchronize());
+  return (NowNs() - began) / ops;
+}
+
+// For each of many commands that do nothing, until all have ended.
+int64_t NoOpNs(NopStream& stream) {
+  const int commands = Smoke() ? 10'000 : 500'000;
+  const int64_t began = NowNs();
+  for (int i = 1; i < commands; ++i) stream.Publish();
+  stream.RoundTrip();
   return (NowNs() - began) / commands;
 }
 
@@ -198,8 +202,8 @@ void TakeSamples(const UniqueFd& plain, Bare& bare, const Tensor& small, const T
   Need(queue.Upload(bytes, buffer->handle(), 0));
   Need(queue.Synchronize());
   samples.copy.push_back(NowNs() - began);
-  samples.command.push_back(CommandNs(small));
-  samples.local_command.push_back(CommandNs(local));
+  samples.op.push_back(OpNs(small));
+  samples.local_op.push_back(OpNs(local));
 }
 
 Tensor Small(const Session& session) {
@@ -214,9 +218,10 @@ int Main(const char* daemon) {
   const UniqueFd plain = StartPlain();
   const int port = StartEcho();  // before there are threads
   ConnectOptions options;
+  ConnectOptions local_options;
+  local_options.address = daemon;
   const auto session = Session::Connect(options);
-  options.address = daemon;
-  const auto local_session = Session::Connect(options);
+  const auto local_session = Session::Connect(local_options);
   Need(session.status());
   Need(local_session.status());
   const Tensor small = Small(**session), local = Small(**local_session);
@@ -225,14 +230,19 @@ int Main(const char* daemon) {
   TakeSamples(plain, bare, small, local, samples);  // for the first time
   samples = {};
   for (int round = 0; round < (Smoke() ? 2 : 15); ++round) TakeSamples(plain, bare, small, local, samples);
+  NopStream stream(options), local_stream(local_options);  // now: further sessions cost trips
+  for (int round = 0; round < (Smoke() ? 2 : 9); ++round) {
+    samples.no_op.push_back(NoOpNs(stream));
+    samples.local_no_op.push_back(NoOpNs(local_stream));
+  }
   const auto rate = [](std::vector<int64_t>& ns) { return static_cast<double>(kBytes) / Quantile(ns, 0.5); };
+  const auto us = [](std::vector<int64_t>& ns) { return Quantile(ns, 0.5) / 1e3; };
   std::printf(
-      "{\"bare_trip_us\": %.2f, \"trip_us\": %.2f, \"command_us\": %.3f, \"local_command_us\": %.3f, "
-      "\"plain_gb_s\": %.3f, "
-      "\"bare_gb_s\": %.3f, \"gb_s\": %.3f}\n",
-      Quantile(samples.bare_trip, 0.5) / 1e3, Quantile(samples.trip, 0.5) / 1e3,
-      Quantile(samples.command, 0.5) / 1e3, Quantile(samples.local_command, 0.5) / 1e3,
-      rate(samples.plain_copy), rate(samples.bare_copy), rate(samples.copy));
+      "{\"bare_trip_us\": %.2f, \"trip_us\": %.2f, \"no_op_us\": %.3f, \"local_no_op_us\": %.3f, \"op_us\": "
+      "%.3f, "
+      "\"local_op_us\": %.3f, \"plain_gb_s\": %.3f, \"bare_gb_s\": %.3f, \"gb_s\": %.3f}\n",
+      us(samples.bare_trip), us(samples.trip), us(samples.no_op), us(samples.local_no_op), us(samples.op),
+      us(samples.local_op), rate(samples.plain_copy), rate(samples.bare_copy), rate(samples.copy));
   std::fflush(stdout);
   _exit(0);
 }

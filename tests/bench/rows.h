@@ -1,6 +1,8 @@
 // What a C++ benchmark reports: rows, as tests/bench/rows.py describes them.
 #pragma once
 
+#include <errno.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -10,10 +12,19 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
+
 namespace xpud::bench {
 
 // In a smoke run every benchmark does all that it does, but briefly.
 inline bool Smoke() { return std::getenv("XPUD_BENCH_SMOKE") != nullptr; }
+
+// Ends the program where `status` is an error.
+inline void Need(const absl::Status& status) {
+  if (status.ok()) return;
+  std::fprintf(stderr, "%s: %s\n", program_invocation_short_name, status.ToString().c_str());
+  std::exit(1);
+}
 
 inline int64_t NowNs() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(

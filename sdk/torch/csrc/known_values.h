@@ -26,7 +26,7 @@ namespace xpud::shim {
 // know them.
 at::Tensor KnownValues(const at::Tensor& tensor);
 
-// `target` was just uploaded from `source`, which has its type, sizes and strides.
+// `target` was just uploaded from `source`, which has its type, sizes and strides, and its final values.
 void NoteUpload(const at::Tensor& source, const at::Tensor& target);
 
 // `result`, all of its memory, was just computed from `inputs` as `compute` does for tensors of the CPU.

@@ -118,6 +118,16 @@ class KnownValues(unittest.TestCase):
         self.assertEqual(there.sum().item(), MASK.sum().item())
         self.assertEqual(more.sum().item(), MASK.sum().item() + MASK.numel())
 
+    def test_are_those_that_a_download_under_way_will_have_put_there(self):
+        there = MASK.to("xpud")
+        pinned = torch.zeros_like(MASK).pin_memory()
+        large = torch.rand(1500, 1500, device="xpud")
+        for _ in range(3):
+            large = large @ large
+        pinned.copy_(there, non_blocking=True)
+        again = pinned.to("xpud", non_blocking=True)
+        self.assertEqual(again.sum().item(), MASK.sum().item())
+
     def test_memory_that_is_used_again_is_not_what_it_was(self):
         for value in range(200):
             there = torch.full((64,), value).to("xpud")
