@@ -25,8 +25,8 @@ namespace {
 constexpr size_t kMostBytes = 16 << 20;  // of all that is known; the oldest goes first
 constexpr size_t kMostEntries = 4096;
 static_assert(kMostEntries < UINT16_MAX, "all of them may have one remainder");
-constexpr int kMostSteps =
-    8;  // from an upload to what is computed from it: `n = n + 1` is not traced for ever
+// From an upload to what is computed from it: `n = n + 1` is not followed for ever.
+constexpr int kMostSteps = 8;
 
 std::atomic<size_t> bytes_known{0};
 
@@ -233,7 +233,8 @@ void NoteResult(const at::Tensor& result, const c10::OperatorHandle& op, torch::
     if (!arguments[i].isTensor()) continue;
     const at::Tensor tensor = arguments[i].toTensor();
     if (tensor.device().is_cpu()) {
-      arguments[i] = tensor.clone();  // it may change
+      // One that stands for a Python number takes part in type promotion as such, and is nobody else's.
+      if (!tensor.unsafeGetTensorImpl()->is_wrapped_number()) arguments[i] = tensor.clone();
       continue;
     }
     inputs.push_back(tensor);
