@@ -265,7 +265,7 @@ STAGES = [
     Stage("setup", "packages, .venv, release build, torch_xpud", setup),
     Stage("format", "clang-format on every source", code_format, ("setup",)),
     Stage("lint", "include directions; the tests of the lint and of set-up", lint),
-    Stage("build", "everything, preset dev, warnings are errors", build, ("setup",)),
+    Stage("build", "all that preset dev runs, warnings are errors", build, ("setup",)),
     Stage("tidy", "clang-tidy on every source, and on a planted fault", clang_tidy, ("build",)),
     Stage("unit", "unit tests, preset dev; the README lists the op table's ops", unit, ("build",)),
     Stage("asan", "wire, session and driver tests under ASan and UBSan, with planted faults", sanitizer("asan-ubsan"), ("setup",)),
