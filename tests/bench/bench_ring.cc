@@ -9,17 +9,13 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cstring>
 #include <filesystem>
 #include <iostream>
 #include <memory>
 #include <new>
 #include <thread>
 
-#include "absl/status/statusor.h"
-#include "proto/base/mutex.h"
 #include "proto/control/xpud.grpc.pb.h"
-#include "proto/wire/encode.h"
 #include "sdk/client/connect.h"
 #include "tests/bench/nop_stream.h"
 #include "tests/bench/rows.h"

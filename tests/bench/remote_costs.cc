@@ -1,7 +1,9 @@
 // What a session over a gateway costs beside a bare gRPC stream of the same frames, and copies beside a plain
 // TCP connection, on loopback, in turns.
 // Commands, and ops with their results' memory (three commands each), also beside the same ones over shared
-// memory. remote_costs SOCKET: against the daemon there, and its gateway at $XPUD_ADDRESS; a line of JSON.
+// memory.
+//
+//   remote_costs SOCKET   against the daemon there, and its gateway at $XPUD_ADDRESS; a line of JSON
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/impl/codegen/method_handler.h>
 #include <grpcpp/impl/codegen/rpc_service_method.h>
@@ -238,9 +240,8 @@ int Main(const char* daemon) {
   const auto rate = [](std::vector<int64_t>& ns) { return static_cast<double>(kBytes) / Quantile(ns, 0.5); };
   const auto us = [](std::vector<int64_t>& ns) { return Quantile(ns, 0.5) / 1e3; };
   std::printf(
-      "{\"bare_trip_us\": %.2f, \"trip_us\": %.2f, \"no_op_us\": %.3f, \"local_no_op_us\": %.3f, \"op_us\": "
-      "%.3f, "
-      "\"local_op_us\": %.3f, \"plain_gb_s\": %.3f, \"bare_gb_s\": %.3f, \"gb_s\": %.3f}\n",
+      "{\"bare_trip_us\": %.2f, \"trip_us\": %.2f, \"no_op_us\": %.3f, \"local_no_op_us\": %.3f, "
+      "\"op_us\": %.3f, \"local_op_us\": %.3f, \"plain_gb_s\": %.3f, \"bare_gb_s\": %.3f, \"gb_s\": %.3f}\n",
       us(samples.bare_trip), us(samples.trip), us(samples.no_op), us(samples.local_no_op), us(samples.op),
       us(samples.local_op), rate(samples.plain_copy), rate(samples.bare_copy), rate(samples.copy));
   std::fflush(stdout);

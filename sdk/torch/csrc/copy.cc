@@ -76,8 +76,8 @@ void Upload(const at::Tensor& source, const at::Tensor& target, bool non_blockin
   ForgetValues(to.buffer);
   const std::span<const std::byte> bytes(static_cast<const std::byte*>(source.const_data_ptr()),
                                          source.nbytes());
-  const bool is_final =
-      !non_blocking || !runtime.session()->IsInUse(bytes);  // else a download may yet fill it
+  // What lies in pinned memory now may be what a download under way is about to replace.
+  const bool is_final = IsKnowable(target) && (!non_blocking || !runtime.session()->IsInUse(bytes));
   const Queue& queue = runtime.current_queue(DeviceIndexOf(target));
   ThrowIfError(non_blocking ? queue.StartUpload(bytes, to.buffer, to.offset)
                             : queue.Upload(bytes, to.buffer, to.offset));
