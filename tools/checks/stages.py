@@ -184,6 +184,7 @@ def torch(log: Log) -> Tally:
 
 def e2e(log: Log) -> Tally:
     """C++ clients against preset dev, where our own checks are on; PyTorch clients against the release build."""
+    configure_and_build(log, "release", "xpud-connect", "xpud-gateway", "bench_ring")  # beside what set-up builds
     return ctest(log, "dev", "-L", "e2e", "-j1") + unittests(log, "tests/e2e")
 
 
