@@ -21,11 +21,12 @@ const ops::Row& AttentionRow() {
 int64_t ChooseAttention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                         const std::optional<at::Tensor>& mask, double dropout, bool /*is_causal*/,
                         std::optional<double> /*scale*/, bool /*enable_gqa*/) {
-  const bool fused = dropout == 0 && query.dim() == 4 && key.dim() == 4 && value.dim() == 4 &&
-                     query.numel() > 0 && key.numel() > 0 && value.numel() > 0 &&
-                     query.size(0) == key.size(0) && query.size(0) == value.size(0) &&
-                     key.size(1) == value.size(1) && query.size(1) % key.size(1) == 0 &&
-                     query.scalar_type() == key.scalar_type() && query.scalar_type() == value.scalar_type() &&
+  const bool fused = dropout == 0 && !query.is_nested() && !key.is_nested() && query.dim() == 4 &&
+                     key.dim() == 4 && value.dim() == 4 && query.sym_numel() > 0 && key.sym_numel() > 0 &&
+                     value.sym_numel() > 0 && query.sym_size(0) == key.sym_size(0) &&
+                     query.sym_size(0) == value.sym_size(0) && key.sym_size(1) == value.sym_size(1) &&
+                     query.sym_size(1) % key.sym_size(1) == 0 && query.scalar_type() == key.scalar_type() &&
+                     query.scalar_type() == value.scalar_type() &&
                      IsSupported(query.scalar_type(), AttentionRow().dtypes) &&
                      (!mask.has_value() || !mask->defined() || !mask->requires_grad());
   return static_cast<int64_t>(fused ? at::SDPBackend::overrideable : at::SDPBackend::math);

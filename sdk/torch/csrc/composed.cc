@@ -1,6 +1,9 @@
-// Operators made of others: extremes with their positions, deviations, triangles, membership, equality.
+// Operators made of others: extremes with their positions, deviations, triangles, membership, equality,
+// conjugation.
 #include <ATen/ATen.h>
 #include <ATen/WrapDimUtils.h>
+#include <ATen/native/Resize.h>
+#include <ATen/ops/addr_native.h>
 #include <torch/library.h>
 
 #include "sdk/torch/csrc/fallback.h"
@@ -75,6 +78,33 @@ Tensor Triangle(const Tensor& self, int64_t diagonal, bool lower) {
 Tensor Tril(const Tensor& self, int64_t diagonal) { return Triangle(self, diagonal, true); }
 Tensor Triu(const Tensor& self, int64_t diagonal) { return Triangle(self, diagonal, false); }
 
+Tensor Addr(const Tensor& self, const Tensor& a, const Tensor& b, const at::Scalar& beta,
+            const at::Scalar& alpha) {
+  TORCH_CHECK(a.dim() == 1 && b.dim() == 1, "addr: Expected 1-D argument vec1 and vec2, but got ", a.dim(),
+              "-D and ", b.dim(), "-D");
+  return at::native::math_addr(self, a, b, beta, alpha);
+}
+
+// Its out= form asks for the device by name; through this one it is served as others are.
+std::tuple<Tensor, Tensor> Mode(const Tensor& self, int64_t dim, bool keepdim) {
+  return FallbackOf<at::_ops::mode>::Call(self, dim, keepdim);
+}
+
+// ---- conjugation ----
+
+Tensor& ConjugateInPlace(Tensor& self) {
+  if (self.is_complex()) at::view_as_real(self).select(-1, 1).neg_();
+  return self;
+}
+
+Tensor& ConjugateOut(const Tensor& self, Tensor& out) {
+  TORCH_CHECK(c10::canCast(self.scalar_type(), out.scalar_type()), "result type ", self.scalar_type(),
+              " can't be cast to the desired output type ", out.scalar_type());
+  at::native::resize_output(out, self.sizes());
+  out.copy_(self);
+  return ConjugateInPlace(out);
+}
+
 bool Equal(const Tensor& self, const Tensor& other) {
   TORCH_CHECK(self.device() == other.device(),
               "Expected all tensors to be on the same device, but found at least two devices, ",
@@ -94,6 +124,10 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("isin.Tensor_Tensor", TORCH_FN(Isin));
   m.impl("tril", TORCH_FN(Tril));
   m.impl("triu", TORCH_FN(Triu));
+  m.impl("addr", TORCH_FN(Addr));
+  m.impl("mode", TORCH_FN(Mode));
+  m.impl("conj_physical_", TORCH_FN(ConjugateInPlace));
+  m.impl("conj_physical.out", TORCH_FN(ConjugateOut));
   m.impl("equal", TORCH_FN(Equal));
 }
 

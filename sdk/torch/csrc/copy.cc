@@ -96,7 +96,7 @@ void CopyStrided(const at::Tensor& source, const at::Tensor& target) {
   for (int64_t i = 0; i < target.size(0); ++i) CopyStrided(expanded.select(0, i), target.select(0, i));
 }
 
-// Pending conjugation and negation are undone on the host, where all types exist.
+// The bytes as they lie in memory, without pending conjugation and negation.
 at::Tensor Plain(const at::Tensor& tensor) {
   at::Tensor plain = tensor.is_conj() ? tensor.conj() : tensor;
   return plain.is_neg() ? plain._neg_view() : plain;
@@ -148,6 +148,7 @@ at::Tensor CopyFrom(const at::Tensor& self, const at::Tensor& target, bool non_b
   const at::Tensor source = self.dim() > target.dim() || !to_device ? self.expand(target.sizes()) : self;
   TORCH_CHECK((from_device || self.device().is_cpu()) && (to_device || target.device().is_cpu()),
               "xpud: no copy from ", self.device(), " to ", target.device());
+  at::assert_no_internal_overlap(target);
   if (from_device && to_device && self.device() == target.device()) {
     CopyOnDevice(source, target);
   } else if (from_device && to_device) {
@@ -180,6 +181,11 @@ at::Scalar LocalScalarDense(const at::Tensor& self) {
   return result;
 }
 
+void Negate(const at::Tensor& tensor) {
+  at::Tensor target = tensor;
+  target.neg_();
+}
+
 // One element where a dimension repeats it: outputs must not overlap themselves.
 at::Tensor WithoutRepeats(const at::Tensor& tensor) {
   at::Tensor single = tensor;
@@ -191,6 +197,7 @@ at::Tensor WithoutRepeats(const at::Tensor& tensor) {
 
 at::Tensor& FillScalar(at::Tensor& self, const at::Scalar& value) {
   if (self.numel() == 0) return self;
+  CheckFits(value, self.scalar_type());
   if (!IsSupported(self.scalar_type()) || value.isComplex())
     return FallbackOf<at::_ops::fill__Scalar>::Call(self, value);
   Fill(self, value);
@@ -221,14 +228,22 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 TORCH_LIBRARY_IMPL(aten, Conjugate, m) { m.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
 TORCH_LIBRARY_IMPL(aten, Negative, m) { m.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
 
+// Copies the bytes, then applies what is pending on one side only.
+void CopyPending(const at::Tensor& source, const at::Tensor& target) {
+  const at::Tensor plain = Plain(target);
+  CopyOnDevice(Plain(source), plain);
+  if (source.is_conj() != target.is_conj()) Negate(at::view_as_real(plain).select(-1, 1));
+  if (source.is_neg() != target.is_neg()) Negate(plain.is_complex() ? at::view_as_real(plain) : plain);
+}
+
 }  // namespace
 
 void CopyOnDevice(const at::Tensor& source, const at::Tensor& target) {
   if (target.numel() == 0 || IsExactAlias(source, target)) return;
   const bool supported = IsSupported(source.scalar_type()) && IsSupported(target.scalar_type());
-  if (!IsPlain(source) || !IsPlain(target) || (!supported && source.scalar_type() != target.scalar_type())) {
+  if (!supported && source.scalar_type() != target.scalar_type())
     return CopyFromHost(source.cpu(), target, false);
-  }
+  if (!IsPlain(source) || !IsPlain(target)) return CopyPending(source, target);
   if (at::get_overlap_status(source, target) != at::MemOverlapStatus::No && source.is_alias_of(target)) {
     const at::Tensor apart = MakeEmpty(source.sizes(), source.scalar_type(), source.device());
     CopyOnDevice(source, apart);

@@ -4,7 +4,10 @@
 #include <ATen/native/Resize.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/is_set_to_native.h>
 #include <ATen/ops/unfold_native.h>
+#include <ATen/ops/view_as_complex_native.h>
+#include <ATen/ops/view_as_real_native.h>
 #include <ATen/ops/view_native.h>
 #include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
@@ -71,6 +74,27 @@ at::Tensor Unfold(const at::Tensor& self, int64_t dimension, int64_t size, int64
   return at::native::unfold(self, dimension, size, step);
 }
 
+at::Tensor ViewAsReal(const at::Tensor& self) { return at::native::view_as_real(self); }
+
+at::Tensor ViewAsComplex(const at::Tensor& self) { return at::native::view_as_complex(self); }
+
+bool IsSetTo(const at::Tensor& self, const at::Tensor& other) { return at::native::is_set_to(self, other); }
+
+bool IsDenseHere(const at::Tensor& tensor) {
+  constexpr c10::DispatchKeySet kDense(c10::DispatchKey::Dense), kHere(c10::BackendComponent::PrivateUse1Bit);
+  return tensor.key_set().has_any(kDense) && tensor.key_set().has_any(kHere);
+}
+
+// Asked by Module.to, which keeps its Parameters where it may set their data, and by that assignment. c10's
+// list of back ends leaves this one to us: our dense tensors pass for the CPU's.
+bool HasCompatibleShallowCopyType(const at::Tensor& self, const at::Tensor& from) {
+  constexpr c10::DispatchKeySet kCpu(c10::DispatchKey::CPU);
+  if (IsDenseHere(self) && IsDenseHere(from)) return true;
+  if (IsDenseHere(self)) return from.unsafeGetTensorImpl()->has_compatible_shallow_copy_type(kCpu);
+  return self.unsafeGetTensorImpl()->has_compatible_shallow_copy_type(IsDenseHere(from) ? kCpu
+                                                                                        : from.key_set());
+}
+
 void EnsureStorage(c10::TensorImpl& impl, size_t bytes) {
   if (bytes > impl.unsafe_storage().nbytes())
     ResizeStorage(*impl.unsafe_storage().unsafeGetStorageImpl(), bytes);
@@ -124,6 +148,8 @@ at::Tensor& SetNothing(at::Tensor& self) {
   return SetStorageOffset(self, std::move(empty), 0, {0}, {});
 }
 
+void RecordStream(at::Tensor&, c10::Stream) {}  // frees wait for the last use on every stream
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("empty.memory_format", TORCH_FN(EmptyMemoryFormat));
   m.impl("empty_strided", TORCH_FN(EmptyStrided));
@@ -131,11 +157,20 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("view", TORCH_FN(View));
   m.impl("_reshape_alias", TORCH_FN(ReshapeAlias));
   m.impl("unfold", TORCH_FN(Unfold));
+  m.impl("view_as_real", TORCH_FN(ViewAsReal));
+  m.impl("view_as_complex", TORCH_FN(ViewAsComplex));
+  m.impl("is_set_to", TORCH_FN(IsSetTo));
+  m.impl("record_stream", TORCH_FN(RecordStream));
+  m.impl("_has_compatible_shallow_copy_type", TORCH_FN(HasCompatibleShallowCopyType));
   m.impl("resize_", TORCH_FN(Resize));
   m.impl("set_.source_Storage_storage_offset", TORCH_FN(SetStorageOffset));
   m.impl("set_.source_Storage", TORCH_FN(SetStorage));
   m.impl("set_.source_Tensor", TORCH_FN(SetTensor));
   m.impl("set_", TORCH_FN(SetNothing));
+}
+// A composite operator: where the back end has a kernel, Autograd's key needs one as well.
+TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) {
+  m.impl("_has_compatible_shallow_copy_type", TORCH_FN(HasCompatibleShallowCopyType));
 }
 
 }  // namespace

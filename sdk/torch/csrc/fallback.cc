@@ -1,6 +1,5 @@
 #include "sdk/torch/csrc/fallback.h"
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <torch/library.h>
 
 #include <cstdlib>
@@ -8,8 +7,7 @@
 #include <string_view>
 
 #include "proto/base/mutex.h"
-#include "sdk/torch/csrc/generator.h"
-#include "sdk/torch/csrc/runtime.h"
+#include "sdk/torch/csrc/host_call.h"
 
 namespace xpud::shim {
 namespace {
@@ -56,20 +54,6 @@ Counts& TheCounts() {
   return *counts;
 }
 
-// cpu_fallback rejects our generators: a CPU one, seeded by what ours gives next, stands in.
-void ReplaceGenerators(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  const size_t count = op.schema().arguments().size();
-  for (size_t i = 0; i < count; ++i) {
-    c10::IValue& value = (*stack)[stack->size() - count + i];
-    if (!value.isGenerator() || !value.toGenerator().defined()) continue;
-    const at::Generator generator = value.toGenerator();
-    if (generator.device().type() != kDeviceType) continue;
-    const PhiloxState state = NextPhilox(generator, generator.device().index(), 1);
-    value = at::detail::createCPUGenerator(static_cast<uint64_t>(state.seed) * 0x9E3779B97F4A7C15u +
-                                           static_cast<uint64_t>(state.offset));
-  }
-}
-
 void FallbackForDispatcher(const c10::OperatorHandle& op, torch::jit::Stack* stack) { Fallback(op, stack); }
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
@@ -90,8 +74,7 @@ void Fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     TORCH_WARN("xpud has no kernel for ", Describe(op, *stack),
                ": it runs on the CPU, with copies both ways (XPUD_FALLBACK=error makes this an error)");
   }
-  ReplaceGenerators(op, stack);
-  at::native::cpu_fallback(op, stack);
+  CallOnHost(op, stack);
 }
 
 std::map<std::string, int64_t> FallbackCounts() { return TheCounts().Get(); }

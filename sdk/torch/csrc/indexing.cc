@@ -214,6 +214,20 @@ Positions Merge(const Tensor& self, const IndexRun& run) {
   return positions;
 }
 
+// The result with the strides that ATen gives it, which follow those of `self`.
+Tensor WithStridesOfIndex(const Tensor& result, const Tensor& self, const IndexRun& run) {
+  if (self.is_contiguous()) return result;
+  const auto like = [](const Tensor& tensor) {
+    return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(at::kMeta));
+  };
+  c10::List<std::optional<Tensor>> indices;
+  for (int64_t d = 0; d < run.first; ++d) indices.push_back(std::nullopt);
+  for (const Tensor& index : run.indices) indices.push_back(like(index));
+  const Tensor meta = at::index(like(self), indices);
+  if (meta.strides() == result.strides()) return result;
+  return at::empty_strided(meta.sizes(), meta.strides(), result.options()).copy_(result);
+}
+
 Tensor IndexTensor(const Tensor& self, const c10::List<std::optional<Tensor>>& indices) {
   const bool served = IsOnDevice(self) && IsSupported(self.scalar_type()) && self.dim() <= ops::kMaxRank &&
                       static_cast<int64_t>(indices.size()) <= self.dim();
@@ -228,7 +242,7 @@ Tensor IndexTensor(const Tensor& self, const c10::List<std::optional<Tensor>>& i
   flat.append(self.sizes().begin() + last, self.sizes().end());
   shape.append(self.sizes().begin() + last, self.sizes().end());
   const Tensor source = run->indices.size() == 1 ? self : self.reshape(flat);
-  return IndexSelect(source, run->first, position.reshape({-1})).view(shape);
+  return WithStridesOfIndex(IndexSelect(source, run->first, position.reshape({-1})).view(shape), self, *run);
 }
 
 // ---- adding by index ----

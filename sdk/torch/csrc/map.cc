@@ -1,7 +1,9 @@
 #include "sdk/torch/csrc/map.h"
 
+#include <ATen/Dispatch_v2.h>
 #include <ATen/ScalarOps.h>
 #include <ATen/TensorIterator.h>
+#include <ATen/native/TypeProperties.h>
 
 #include <algorithm>
 
@@ -25,6 +27,7 @@ std::optional<TensorRef> Immediate(const MapInput& input) {
 // Whether a scalar of type `scalar` leaves tensors of type `type` as they are.
 bool KeepsType(const MapInput& input, DType scalar, DType type, const at::Tensor& like) {
   if (Category(scalar) > Category(type)) return false;
+  if (input.is_alpha && scalar == DType::kBool && type != DType::kBool) return false;  // refused
   const bool wrapped = input.tensor == nullptr || input.tensor->unsafeGetTensorImpl()->is_wrapped_number();
   return wrapped || like.dim() > 0 || scalar == type;
 }
@@ -65,22 +68,51 @@ bool IsFlatOutput(const at::Tensor& out, const at::Tensor& like, at::ScalarType 
   return true;
 }
 
-at::TensorIteratorConfig ConfigOf(const ops::Row& row, size_t tensors, const at::Tensor& out) {
-  at::TensorIteratorConfig config;
-  config.set_check_mem_overlap(true).allow_cpu_scalars(true);
-  if (row.types == TypeRule::kBool) {
-    config.promote_inputs_to_common_dtype(true);
-    if (!out.defined()) config.declare_static_dtype(at::kBool);
-    if (out.defined() && out.scalar_type() != at::kBool) config.cast_common_dtype_to_outputs(true);
-  } else if (row.types == TypeRule::kPromote && tensors == 1) {
-    config.check_all_same_dtype(true);
-  } else {
-    config.promote_inputs_to_common_dtype(true)
-        .cast_common_dtype_to_outputs(true)
-        .enforce_safe_casting_to_output(true);
-    config.promote_integer_inputs_to_float(row.types == TypeRule::kFloat);
+// ATen's result type of all inputs, scalars included.
+at::ScalarType PromotedType(const ops::Row& row, std::span<const MapInput> inputs) {
+  at::native::ResultTypeState state{};
+  for (const MapInput& input : inputs) {
+    if (input.tensor != nullptr) {
+      state = at::native::update_result_type_state(*input.tensor, state);
+    } else if (input.promotes) {
+      const at::Tensor number = at::native::wrapped_scalar_tensor(input.scalar);
+      state = at::native::update_result_type_state(number, state);
+    }
   }
-  return config;
+  const at::ScalarType type = at::native::result_type(state);
+  const bool becomes_floating = row.types == TypeRule::kFloat && c10::isIntegralType(type, true);
+  return becomes_floating ? c10::typeMetaToScalarType(c10::get_default_dtype()) : type;
+}
+
+void CheckOutputType(const ops::Row& row, std::span<const MapInput> inputs, at::ScalarType computed,
+                     at::ScalarType out) {
+  const auto operands = std::count_if(inputs.begin(), inputs.end(),
+                                      [](const MapInput& i) { return i.tensor != nullptr || i.promotes; });
+  if (row.types == TypeRule::kBool) return;
+  if (row.types == TypeRule::kPromote && operands == 1) {
+    TORCH_CHECK(out == computed, "Found dtype ", out, " but expected ", computed);
+  } else {
+    TORCH_CHECK(c10::canCast(computed, out), "result type ", computed,
+                " can't be cast to the desired output type ", out);
+  }
+}
+
+// ATen's shape, strides and checks of overlap. Scalars are left out: they have no shape, and the iterator
+// takes one.
+void Shape(const ops::Row& row, std::span<const MapInput> inputs, at::ScalarType computed, at::Tensor& out) {
+  at::TensorIteratorConfig config;
+  config.check_all_same_dtype(false).check_all_same_device(false).add_output(out);
+  const at::Tensor* first = nullptr;
+  for (const MapInput& input : inputs) {
+    if (input.tensor == nullptr || !IsOnDevice(*input.tensor)) continue;
+    if (first == nullptr) first = input.tensor;
+    config.add_const_input(*input.tensor);
+  }
+  if (!out.defined())
+    config.declare_static_dtype_and_device(row.types == TypeRule::kBool ? at::kBool : computed,
+                                           first->device());
+  const at::TensorIterator iterator = config.build();
+  if (!out.defined()) out = iterator.output(0);
 }
 
 bool AreSupported(const ops::Row& row, std::span<const MapInput> inputs, const at::Tensor& out) {
@@ -127,10 +159,9 @@ bool Send(const ops::Row& row, DType compute, std::span<const at::Tensor> outs,
   return true;
 }
 
-// `alpha` and its like must fit the type that the others promote to.
-void CheckScalars(DType compute, std::span<const MapInput> inputs) {
+void CheckAlpha(DType compute, std::span<const MapInput> inputs) {
   for (const MapInput& input : inputs) {
-    if (input.tensor != nullptr || input.promotes) continue;
+    if (!input.is_alpha) continue;
     TORCH_CHECK(!input.scalar.isBoolean() || compute == DType::kBool,
                 "Boolean alpha only supported for Boolean results.");
     TORCH_CHECK(ops::IsFloating(compute) || input.scalar.isIntegral(true),
@@ -155,34 +186,32 @@ void CheckDevices(std::span<const MapInput> inputs, const at::Tensor& out) {
   if (out.defined()) check(out);
 }
 
+bool HasDeviceInput(std::span<const MapInput> inputs) {
+  return std::any_of(inputs.begin(), inputs.end(), [](const MapInput& input) {
+    return input.tensor != nullptr && IsOnDevice(*input.tensor);
+  });
+}
+
 bool RunGeneralMap(const ops::Row& row, std::span<const MapInput> inputs, at::Tensor& out) {
   CheckDevices(inputs, out);
-  if (!AreSupported(row, inputs, out)) return false;
-  std::array<at::Tensor, ops::kMaxInputs> wrapped;  // scalars that promote, as ATen's wrapped numbers
-  const auto tensors = std::count_if(inputs.begin(), inputs.end(),
-                                     [](const MapInput& i) { return i.tensor != nullptr || i.promotes; });
-  at::TensorIteratorConfig config = ConfigOf(row, tensors, out);
-  config.add_output(out);
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (inputs[i].tensor != nullptr) {
-      config.add_const_input(*inputs[i].tensor);
-    } else if (inputs[i].promotes) {
-      wrapped[i] = c10::scalar_to_tensor(inputs[i].scalar);
-      wrapped[i].unsafeGetTensorImpl()->set_wrapped_number(true);
-      config.add_const_input(wrapped[i]);
-    }
-  }
-  at::TensorIterator iterator = config.build();
-  if (!out.defined()) out = iterator.output(0);
-  const auto compute =
-      ToDType(tensors == 1 && row.types == TypeRule::kPromote ? iterator.dtype(1) : iterator.common_dtype());
+  if (!AreSupported(row, inputs, out) || !HasDeviceInput(inputs)) return false;
+  const at::ScalarType type = PromotedType(row, inputs);
+  const auto compute = ToDType(type);
   if (!compute.has_value() || !ops::Contains(row.dtypes, *compute)) return false;
-  CheckScalars(*compute, inputs);
+  CheckAlpha(*compute, inputs);
+  if (out.defined()) CheckOutputType(row, inputs, type, out.scalar_type());
+  Shape(row, inputs, type, out);
   if (out.numel() == 0) return true;
   return Send(row, *compute, {&out, 1}, inputs);
 }
 
 }  // namespace
+
+void CheckFits(const c10::Scalar& value, at::ScalarType type) {
+  AT_DISPATCH_V2(type, "CheckFits", AT_WRAP([&] { value.to<scalar_t>(); }),
+                 AT_EXPAND(AT_ALL_TYPES_AND_COMPLEX), AT_EXPAND(AT_BAREBONES_UNSIGNED_TYPES),
+                 at::kComplexHalf, at::kHalf, at::kBool, at::kBFloat16);
+}
 
 bool RunFlatMap(const ops::Row& row, std::span<const MapInput> inputs, at::Tensor& out) {
   const at::Tensor* like = FlatTensor(inputs);

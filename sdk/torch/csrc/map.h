@@ -16,13 +16,24 @@ namespace xpud::shim {
 struct MapInput {
   MapInput() = default;
   MapInput(const at::Tensor& t) : tensor(&t) {}  // NOLINT: a tensor is an input
-  // `promotes`: the scalar takes part in type promotion, as `other` does and `alpha` does not.
+  // `promotes`: the scalar takes part in type promotion, as `other` does and `value` does not.
   MapInput(const c10::Scalar& s, bool promotes_type) : scalar(s), promotes(promotes_type) {}
+  // The factor of `other` in add, sub and rsub: it must fit the type that the others promote to.
+  static MapInput Alpha(const c10::Scalar& s) {
+    MapInput input(s, false);
+    input.is_alpha = true;
+    return input;
+  }
 
   const at::Tensor* tensor = nullptr;
   c10::Scalar scalar;
   bool promotes = true;
+  bool is_alpha = false;
 };
+
+// Throws RuntimeError where `value` is outside of what `type` can hold, as ATen does for the scalars of fill,
+// where, clamp and masked_fill. Fractions are dropped, and -1 is an unsigned type's largest value.
+void CheckFits(const c10::Scalar& value, at::ScalarType type);
 
 // Computes `row` into `out`; an undefined `out` is made, a defined one is resized, or refused, by ATen's
 // rules. False, with nothing sent, when the device cannot do it (types, ranks): the caller falls back.

@@ -4,6 +4,12 @@
 
 namespace xpud::shim {
 
+void ThrowOtherDevice(const at::TensorBase& tensor) {
+  TORCH_CHECK(false, "Expected all tensors to be on the same device, but found at least two devices, ",
+              c10::Device(kDeviceType, static_cast<c10::DeviceIndex>(Runtime::CurrentDevice())), " and ",
+              tensor.device(), "!");
+}
+
 TensorRef Describe(const at::TensorBase& tensor) {
   const auto dtype = ToDType(tensor.scalar_type());
   TORCH_CHECK_NOT_IMPLEMENTED(dtype.has_value(), "XPUD has no kernels for ", tensor.scalar_type());

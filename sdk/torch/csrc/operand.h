@@ -56,7 +56,12 @@ inline bool IsOnDevice(const at::TensorBase& tensor) {
 
 inline int DeviceIndexOf(const at::TensorBase& tensor) { return tensor.device().index(); }
 
+[[noreturn]] void ThrowOtherDevice(const at::TensorBase& tensor);
+
+// Refuses a tensor elsewhere: the daemon would not know its address, and say so at a later operator only.
 inline TensorRef Bare(const at::TensorBase& tensor, ops::DType dtype) {
+  if (tensor.device().type() != kDeviceType) [[unlikely]]
+    ThrowOtherDevice(tensor);
   TensorRef ref;
   ref.kind = TensorRef::Kind::kTensor;
   ref.dtype = dtype;

@@ -1,5 +1,6 @@
 #include "sdk/torch/csrc/pinned.h"
 
+#include <ATen/core/CachingHostAllocator.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/util/Exception.h>
@@ -8,17 +9,66 @@
 #include <atomic>
 #include <cstring>
 
+#include "proto/base/mutex.h"
 #include "sdk/torch/csrc/errors.h"
 #include "sdk/torch/csrc/runtime.h"
 
 namespace xpud::shim {
 namespace {
 
-void FreePinned(void* buffer) { delete static_cast<HostBuffer*>(buffer); }
+// What is pinned now, and was.
+class Statistics {
+ public:
+  void Add(size_t bytes) {
+    MutexLock lock(mutex_);
+    stats_.allocations.increase(1);
+    stats_.allocated_bytes.increase(bytes);
+    ++stats_.num_host_alloc;
+  }
+  void Remove(size_t bytes) {
+    MutexLock lock(mutex_);
+    stats_.allocations.decrease(1);
+    stats_.allocated_bytes.decrease(bytes);
+    ++stats_.num_host_free;
+  }
+  // Nothing is cached here: what is reserved is in use.
+  at::HostStats Get() {
+    MutexLock lock(mutex_);
+    at::HostStats stats = stats_;
+    stats.active_requests = stats.allocations;
+    stats.active_bytes = stats.allocated_bytes;
+    return stats;
+  }
+  void ResetAccumulated() {
+    MutexLock lock(mutex_);
+    stats_.allocations.reset_accumulated();
+    stats_.allocated_bytes.reset_accumulated();
+    stats_.num_host_alloc = stats_.num_host_free = 0;
+  }
+  void ResetPeak() {
+    MutexLock lock(mutex_);
+    stats_.allocations.reset_peak();
+    stats_.allocated_bytes.reset_peak();
+  }
 
-// Frees, as the storages of tensors do, whenever it likes: what commands still use is kept until they are
-// done.
-class Allocator final : public c10::Allocator {
+ private:
+  Mutex mutex_;
+  at::HostStats stats_ ABSL_GUARDED_BY(mutex_);
+};
+
+Statistics& TheStatistics() {
+  static auto* const statistics = new Statistics;
+  return *statistics;
+}
+
+void FreePinned(void* context) {
+  auto* const buffer = static_cast<HostBuffer*>(context);
+  TheStatistics().Remove(buffer->bytes().size());
+  delete buffer;
+}
+
+// A block may be freed at any time: the session keeps it until the commands that use it are done.
+class Allocator final : public at::HostAllocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
     Runtime& runtime = Runtime::Get();
@@ -27,6 +77,7 @@ class Allocator final : public c10::Allocator {
     if (buffer.ok()) {
       auto owned = std::make_unique<HostBuffer>(*std::move(buffer));
       void* const address = owned->bytes().data();
+      TheStatistics().Add(owned->bytes().size());
       return {address, owned.release(), &FreePinned, c10::DeviceType::CPU};
     }
     if (absl::IsCancelled(buffer.status()) || absl::IsUnavailable(buffer.status())) Throw(buffer.status());
@@ -39,12 +90,25 @@ class Allocator final : public c10::Allocator {
     std::memcpy(target, source, bytes);
   }
 
+  bool record_event(void*, void*, c10::Stream) override { return true; }  // frees wait for every stream
+  void empty_cache() override {}
+  at::HostStats get_stats() override { return TheStatistics().Get(); }
+  void reset_accumulated_stats() override { TheStatistics().ResetAccumulated(); }
+  void reset_peak_stats() override { TheStatistics().ResetPeak(); }
+
  private:
   static absl::StatusOr<HostBuffer> Allocate(Runtime& runtime, size_t bytes) {
     const WaitScope scope;
     return runtime.session()->AllocateHost(bytes);
   }
 };
+
+Allocator& TheAllocator() {
+  static auto* const allocator = new Allocator;
+  return *allocator;
+}
+
+REGISTER_HOST_ALLOCATOR(kDeviceType, &TheAllocator())
 
 }  // namespace
 
@@ -71,8 +135,7 @@ bool UsesCuda() {
 
 c10::Allocator* PinnedAllocator() {
   if (!Runtime::IsConnected() && UsesCuda()) return at::detail::getCUDAHooks().getPinnedMemoryAllocator();
-  static auto* const allocator = new Allocator;
-  return allocator;
+  return &TheAllocator();
 }
 
 bool IsPinned(const void* address) {

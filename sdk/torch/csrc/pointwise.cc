@@ -16,7 +16,13 @@ using at::Tensor;
 using OptionalScalar = std::optional<at::Scalar>;
 using OptionalTensor = std::optional<at::Tensor>;
 
+void CheckApproximate(c10::string_view approximate) {
+  TORCH_CHECK(approximate == "none" || approximate == "tanh",
+              "approximate argument must be either none or tanh.");
+}
+
 Tensor Gelu(const Tensor& self, c10::string_view approximate) {
+  CheckApproximate(approximate);
   static const ops::Row& exact = ops::RowOf("gelu");
   static const ops::Row& tanh = ops::RowOf("xpud::gelu_tanh");
   const MapInput inputs[] = {self};
@@ -26,6 +32,7 @@ Tensor Gelu(const Tensor& self, c10::string_view approximate) {
 }
 
 Tensor GeluBackward(const Tensor& gradient, const Tensor& self, c10::string_view approximate) {
+  CheckApproximate(approximate);
   static const ops::Row& exact = ops::RowOf("gelu_backward");
   static const ops::Row& tanh = ops::RowOf("xpud::gelu_tanh_backward");
   const MapInput inputs[] = {gradient, self};
@@ -41,6 +48,9 @@ Tensor Clamp(const Tensor& self, const OptionalScalar& min, const OptionalScalar
               "torch.clamp: At least one of 'min' or 'max' must not be None");
   if (!max.has_value()) return at::clamp_min(self, *min);
   if (!min.has_value()) return at::clamp_max(self, *max);
+  const at::ScalarType type = at::result_type(self, *min);
+  CheckFits(*min, type);
+  CheckFits(*max, type);
   const MapInput inputs[] = {self, {*min, true}, {*max, true}};
   Tensor out;
   if (RunMap(row, inputs, out)) return out;
@@ -102,13 +112,8 @@ Tensor MseLossBackward(const Tensor& gradient, const Tensor& self, const Tensor&
 bool CanMaskFill(const Tensor& self, const Tensor& mask, at::ScalarType value) {
   static const ops::Row& row = ops::RowOf("masked_fill.Scalar");
   return IsOnDevice(self) && IsOnDevice(mask) && IsSupported(self.scalar_type(), row.dtypes) &&
-         mask.scalar_type() == at::kBool && IsSupported(value);
-}
-
-void CheckMaskFill(const Tensor& self, at::ScalarType value) {
-  TORCH_CHECK(c10::canCast(value, self.scalar_type()) ||
-                  c10::isIntegralType(value, true) == c10::isIntegralType(self.scalar_type(), true),
-              "value cannot be converted to type ", self.scalar_type(), " without overflow");
+         mask.device() == self.device() && mask.scalar_type() == at::kBool && IsSupported(value) &&
+         at::has_internal_overlap(self) != at::MemOverlap::Yes;
 }
 
 Tensor& MaskFillInto(Tensor& out, const Tensor& self, const Tensor& mask, const MapInput& value) {
@@ -121,8 +126,7 @@ Tensor& MaskFillInto(Tensor& out, const Tensor& self, const Tensor& mask, const 
 Tensor& MaskedFillScalarInPlace(Tensor& self, const Tensor& mask, const at::Scalar& value) {
   if (!CanMaskFill(self, mask, value.type()))
     return FallbackOf<at::_ops::masked_fill__Scalar>::Call(self, mask, value);
-  CheckMaskFill(self, value.type());
-  at::assert_no_internal_overlap(self);
+  CheckFits(value, self.scalar_type());
   const Tensor expanded = mask.expand(self.sizes());
   return MaskFillInto(self, self, expanded, MapInput(value, false));
 }
@@ -133,8 +137,10 @@ Tensor& MaskedFillTensorInPlace(Tensor& self, const Tensor& mask, const Tensor& 
               " dimension(s).");
   if (!CanMaskFill(self, mask, value.scalar_type()))
     return FallbackOf<at::_ops::masked_fill__Tensor>::Call(self, mask, value);
-  CheckMaskFill(self, value.scalar_type());
-  at::assert_no_internal_overlap(self);
+  // A number on the device is read only where it may not fit, which ATen refuses.
+  const bool may_wrap =
+      c10::isIntegralType(self.scalar_type(), false) && value.scalar_type() != self.scalar_type();
+  if (value.is_cpu() || may_wrap) CheckFits(value.item(), self.scalar_type());
   const Tensor expanded = mask.expand(self.sizes());
   return MaskFillInto(self, self, expanded, value);
 }
@@ -175,7 +181,8 @@ std::tuple<Tensor, Tensor> NativeDropout(const Tensor& input, double p, std::opt
                                       at::empty_like(input, input.options().dtype(at::kBool))};
   if (input.numel() == 0) return {outs[0], outs[1]};
   const PhiloxState state =
-      NextPhilox(std::nullopt, input.device().index(), static_cast<uint64_t>(input.numel() + 3) / 4);
+      NextPhilox(std::nullopt, input.device().index(),
+                 (static_cast<uint64_t>(input.numel()) * WordsOf(*ToDType(input.scalar_type())) + 3) / 4);
   const MapInput inputs[] = {input, {p, false}, {state.seed, false}, {state.offset, false}};
   LaunchMap(row, *ToDType(input.scalar_type()), outs, inputs);
   return {outs[0], outs[1]};

@@ -1,12 +1,14 @@
 #include "sdk/torch/csrc/registration.h"
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/Resize.h>
 #include <torch/library.h>
 
-#include <map>
-#include <set>
+#include <algorithm>
+#include <array>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "sdk/torch/csrc/fallback.h"
@@ -64,7 +66,8 @@ class BoxedMap final : public c10::OperatorKernel {
       return true;
     }
     if (!value.isScalar()) return false;  // None, or a string: rows that take these are registered by hand
-    input = MapInput(value.toScalar(), Promotes(argument.name()));
+    input = argument.name() == "alpha" ? MapInput::Alpha(value.toScalar())
+                                       : MapInput(value.toScalar(), Promotes(argument.name()));
     return true;
   }
 
@@ -134,7 +137,7 @@ struct BinaryInPlace final : MapKernel {
 struct BinaryScaled final : MapKernel {
   using MapKernel::MapKernel;
   at::Tensor operator()(const at::Tensor& self, const at::Tensor& other, const at::Scalar& alpha) {
-    const MapInput inputs[] = {self, other, {alpha, false}};
+    const MapInput inputs[] = {self, other, MapInput::Alpha(alpha)};
     at::Tensor out;
     return RunOr<at::Tensor&&>(inputs, out, self, other, alpha);
   }
@@ -143,14 +146,23 @@ struct BinaryScaled final : MapKernel {
 struct BinaryScaledInPlace final : MapKernel {
   using MapKernel::MapKernel;
   at::Tensor& operator()(at::Tensor& self, const at::Tensor& other, const at::Scalar& alpha) {
-    const MapInput inputs[] = {self, other, {alpha, false}};
+    const MapInput inputs[] = {self, other, MapInput::Alpha(alpha)};
     return RunOr<at::Tensor&>(inputs, self, self, other, alpha);
   }
 };
 
 // ---- variants of what was registered by hand ----
 
-// In-place and out=: the functional result, copied.
+// Whether out= may have any type that the result can be cast to. Others want the result's very type.
+bool CastsOutput(const OperatorHandle& functional) {
+  static constexpr std::array<std::string_view, 8> kNames = {"aten::cat",  "aten::clamp", "aten::div",
+                                                             "aten::mean", "aten::prod",  "aten::std",
+                                                             "aten::sum",  "aten::var"};
+  return std::ranges::find(kNames, functional.operator_name().name) != kNames.end();
+}
+
+// In-place and out=: the functional result, copied. Refuses what ATen's own variants refuse: targets on
+// another device, of the wrong type, with elements that share memory, or that overlap an input in part.
 class CopyingVariant final : public c10::OperatorKernel {
  public:
   CopyingVariant(const OperatorHandle& functional, Variant variant)
@@ -166,16 +178,36 @@ class CopyingVariant final : public c10::OperatorKernel {
       targets.push_back(values[variant_ == Variant::kOut ? inputs + i : 0].toTensor());
     }
     Stack inner(values.begin(), values.begin() + static_cast<ptrdiff_t>(inputs));
+    for (const at::Tensor& target : targets) CheckOverlap(target, inner);
     functional_.callBoxed(&inner);
+    for (size_t i = 0; i < results; ++i) CheckTarget(inner[i].toTensor(), targets[i]);
     for (size_t i = 0; i < results; ++i) Store(inner[i].toTensor(), targets[i]);
     torch::jit::drop(*stack, total);
     for (at::Tensor& target : targets) stack->emplace_back(std::move(target));
   }
 
  private:
-  void Store(const at::Tensor& result, const at::Tensor& target) const {
+  static void CheckOverlap(const at::Tensor& target, const Stack& inputs) {
+    at::assert_no_internal_overlap(target);
+    for (const c10::IValue& input : inputs) {
+      if (!input.isTensor() || !input.toTensor().defined()) continue;
+      at::assert_no_partial_overlap(target, input.toTensor());
+    }
+  }
+
+  void CheckTarget(const at::Tensor& result, const at::Tensor& target) const {
+    TORCH_CHECK(result.device() == target.device(),
+                "Expected all tensors to be on the same device, but found at least two devices, ",
+                result.device(), " and ", target.device(), "!");
+    if (variant_ == Variant::kOut && !CastsOutput(functional_)) {
+      TORCH_CHECK(result.scalar_type() == target.scalar_type(), "Expected out tensor to have dtype ",
+                  result.dtype(), ", but got ", target.dtype(), " instead");
+    }
     TORCH_CHECK(c10::canCast(result.scalar_type(), target.scalar_type()), "result type ",
                 result.scalar_type(), " can't be cast to the desired output type ", target.scalar_type());
+  }
+
+  void Store(const at::Tensor& result, const at::Tensor& target) const {
     if (variant_ == Variant::kOut) {
       at::native::resize_output(target, result.sizes());
     } else {

@@ -11,8 +11,12 @@ _C.set_client_name_function(client_name)
 if torch._C._get_privateuse1_backend_name() == "privateuseone":
     torch.utils.rename_privateuse1_backend("xpud")
 
-from . import device  # noqa: E402  needs the name
+from . import compile, device, sharing  # noqa: E402  need the name
 
 if not hasattr(torch, "xpud"):
     torch._register_device_module("xpud", device)
     torch.utils.generate_methods_for_privateuse1_backend(for_tensor=True, for_module=True, for_packed_sequence=True, for_storage=True)
+    # Lazy modules list the methods that their parameters allow before they have a shape: .cuda and .to, not generated ones.
+    torch.nn.parameter.UninitializedTensorMixin._allowed_methods.append(torch.Tensor.xpud)
+    compile.install()
+    sharing.install()

@@ -36,6 +36,7 @@ __all__ = [
     "memory_allocated",
     "memory_reserved",
     "memory_stats",
+    "reset_accumulated_memory_stats",
     "reset_peak_memory_stats",
     "seed",
     "seed_all",
@@ -237,6 +238,10 @@ def max_memory_reserved(device=None):
     return torch.accelerator.max_memory_reserved(_index(device))
 
 
+def reset_accumulated_memory_stats(device=None):
+    torch.accelerator.reset_accumulated_memory_stats(_index(device))
+
+
 def reset_peak_memory_stats(device=None):
     torch.accelerator.reset_peak_memory_stats(_index(device))
 
@@ -260,6 +265,8 @@ def _generators():
 def __getattr__(name):
     if name == "default_generators":
         return _generators()
+    if name == "_initialized":  # torch.utils.checkpoint keeps the random state of devices that have it, and asks nothing else
+        return _C.is_connected()
     raise AttributeError(f"module 'torch.xpud' has no attribute '{name}'")
 
 

@@ -1,0 +1,43 @@
+"""The way from torch.compile to xpud's backend, without importing TorchDynamo before it is needed.
+
+torch.compile's default backend is Inductor, which has no code generator for xpud. The smallest seam before Inductor is the wrapper object
+that torch.compile makes around it: Dynamo calls that object once a captured graph, with the graph and its fake inputs. A graph without any
+xpud tensor goes on to the original method, so Inductor compiles CPU graphs as before. Patching `compile_fx` itself would import Inductor
+or need an import hook; replacing Dynamo's default backend would lose `mode` and `options` for CPU models.
+
+`import torch` does not import torch._dynamo. torch.compile does, and constructs one of the two wrappers: then the backend's name and the
+device interface are registered.
+"""
+
+import functools
+
+import torch
+
+
+def _register_first(construct):
+    @functools.wraps(construct)
+    def construct_wrapper(self, *args, **kwargs):
+        from . import dynamo
+
+        dynamo.register()
+        construct(self, *args, **kwargs)
+
+    return construct_wrapper
+
+
+def _route(compile_graph):
+    @functools.wraps(compile_graph)
+    def compile_on_its_device(self, graph, inputs, **kwargs):
+        from . import dynamo
+
+        if dynamo.uses_xpud(graph, inputs):
+            return dynamo.xpud(graph, inputs)
+        return compile_graph(self, graph, inputs, **kwargs)
+
+    return compile_on_its_device
+
+
+def install():
+    for wrapper in (torch._TorchCompileInductorWrapper, torch._TorchCompileWrapper):
+        wrapper.__init__ = _register_first(wrapper.__init__)
+    torch._TorchCompileInductorWrapper.__call__ = _route(torch._TorchCompileInductorWrapper.__call__)

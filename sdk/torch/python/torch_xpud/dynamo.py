@@ -1,0 +1,216 @@
+"""What TorchDynamo asks of xpud: the backend "xpud" of torch.compile, and the device interface. Importing this imports torch._dynamo.
+
+The backend captures forward and backward with AOTAutograd and runs the graphs operator by operator: there is no compiler yet.
+"""
+
+import functools
+import operator
+import warnings
+
+import torch
+from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.backends.debugging import boxed_nop
+from torch._dynamo.backends.registry import register_backend
+from torch._dynamo.device_interface import DeviceInterface, register_interface_for_device
+from torch._functorch.partitioners import default_partition
+from torch.utils._pytree import tree_leaves
+
+from . import device as api
+
+
+# ---- which graphs are xpud's
+
+
+def _is_on_xpud(value):
+    if isinstance(value, torch.device):
+        return value.type == "xpud"
+    return isinstance(value, torch.Tensor) and value.device.type == "xpud"
+
+
+def uses_xpud(graph, inputs):
+    """Whether an input, a parameter, a constant or any value that Dynamo's graph computes is on xpud."""
+    if any(map(_is_on_xpud, tree_leaves(list(inputs)))):
+        return True
+    if any(map(_is_on_xpud, graph.parameters())) or any(map(_is_on_xpud, graph.buffers())):
+        return True
+    for module in graph.modules():  # with the bodies of control flow and checkpoints
+        if isinstance(module, torch.fx.GraphModule):
+            for node in module.graph.nodes:
+                values = (node.args, node.kwargs, node.meta.get("example_value"), node.meta.get("val"))
+                if any(map(_is_on_xpud, tree_leaves(values))):
+                    return True
+    return False
+
+
+# ---- layouts
+
+
+def _hint(size):
+    """The number behind a size or stride; None for one that depends on data."""
+    if isinstance(size, torch.SymInt):
+        return size.node.hint if size.node.has_hint() else None
+    return size
+
+
+def _dense_order(fake):
+    """The dimensions from the outermost to the innermost of a tensor without gaps, those of size 1 first; None for one with gaps or unknown sizes."""
+    sizes = [_hint(size) for size in fake.shape]
+    strides = [_hint(stride) for stride in fake.stride()]
+    if None in sizes or None in strides or 0 in sizes:
+        return None
+    inner = sorted((d for d in range(fake.dim()) if sizes[d] != 1), key=lambda d: -strides[d])
+    expected = 1
+    for d in reversed(inner):
+        if strides[d] != expected:
+            return None
+        expected *= sizes[d]
+    return [d for d in range(fake.dim()) if sizes[d] == 1] + inner
+
+
+def _contiguous(value):
+    return value if value.is_contiguous() else value.contiguous()
+
+
+def _permuted(value, order, inverse):
+    there = value.permute(order)
+    return value if there.is_contiguous() else there.contiguous().permute(inverse)
+
+
+def _makes_new_tensors(node):
+    """False for views, in-place operators and what is not an operator."""
+    return isinstance(node.target, torch._ops.OpOverload) and not any(value.alias_info for value in node.target._schema.returns)
+
+
+def _keep_layouts(graph):
+    """Gives every new tensor of an AOTAutograd graph the layout that its fake tensor had.
+
+    Graphs hold `view` and `as_strided` calls that are right for the fake layouts only. Real ones can differ: convolutions of channels-last
+    inputs have contiguous fakes on PrivateUse1, and operators that fall back have the CPU kernel's layout.
+    """
+    for node in list(graph.nodes):
+        if node.op != "call_function":
+            continue
+        source = node.args[0] if node.target is operator.getitem else node
+        fake = node.meta.get("val")
+        if not isinstance(source, torch.fx.Node) or not _makes_new_tensors(source) or not isinstance(fake, torch.Tensor):
+            continue
+        if fake.dim() < 2 or fake.layout != torch.strided or not _is_on_xpud(fake):
+            continue
+        order = _dense_order(fake)
+        if order is None:
+            continue
+        moving = [d for d in order if _hint(fake.shape[d]) != 1]
+        with graph.inserting_after(node):
+            if moving == sorted(moving):
+                kept = graph.call_function(_contiguous, (node,))
+            else:
+                inverse = sorted(range(len(order)), key=order.__getitem__)
+                kept = graph.call_function(_permuted, (node, order, inverse))
+        kept.meta.update(node.meta)
+        node.replace_all_uses_with(kept, delete_user_cb=lambda user, kept=kept: user is not kept)
+
+
+# ---- random operators that the backward pass repeats (activation checkpointing)
+
+
+def _run_and_save_state(index, op, *args, **kwargs):
+    return api.get_rng_state(index), op(*args, **kwargs)
+
+
+def _run_with_state(index, state, op, *args, **kwargs):
+    current = api.get_rng_state(index)
+    api.set_rng_state(state, index)
+    try:
+        return op(*args, **kwargs)
+    finally:
+        api.set_rng_state(current, index)
+
+
+def _keep_random_state(graph):
+    """PyTorch's higher-order operators for this know a fixed list of devices, without PrivateUse1."""
+    prims = torch._prims.rng_prims
+    replacements = {prims.run_and_save_rng_state: _run_and_save_state, prims.run_with_rng_state: _run_with_state}
+    for node in graph.nodes:
+        if node.op == "call_function" and node.target in replacements:
+            fakes = [argument.meta.get("val") for argument in node.all_input_nodes]
+            devices = [fake.device for fake in fakes if _is_on_xpud(fake)] + [value for value in tree_leaves(dict(node.kwargs)) if _is_on_xpud(value)]
+            if devices:
+                node.args = (devices[0].index, *node.args)
+                node.target = replacements[node.target]
+
+
+# ---- the backend
+
+
+@functools.cache
+def _say_once():
+    warnings.warn("torch.compile on xpud: graphs are captured but not compiled yet; their operators run one by one.", stacklevel=2)
+
+
+def _run_by_operators(graph_module, example_inputs):
+    """AOTAutograd's compiler of forward and backward graphs."""
+    for module in graph_module.modules():  # with the bodies of control flow
+        if isinstance(module, torch.fx.GraphModule):
+            _keep_random_state(module.graph)
+            _keep_layouts(module.graph)
+            module.recompile()
+    return boxed_nop(graph_module, example_inputs)
+
+
+def xpud(graph, inputs, mode=None, options=None):
+    """The backend of torch.compile for xpud. Accepts every `mode`; has no options."""
+    if options:
+        raise RuntimeError(f"Unexpected optimization option {next(iter(options))}: the backend 'xpud' has no options")
+    _say_once()
+    # The default partition saves for backward what eager execution saves. The min-cut one repeats operators, which pays only where they are fused.
+    return aot_autograd(fw_compiler=_run_by_operators, partition_fn=default_partition, keep_inference_input_mutations=True)(graph, inputs)
+
+
+# ---- the device interface
+
+
+class XpudInterface(DeviceInterface):
+    """torch.xpud, in the names that Dynamo and Inductor use."""
+
+    device = api.device
+    Event = api.Event
+    Stream = api.Stream
+
+    class Worker:
+        """Inductor's compile workers. xpud has none, so that the device itself is asked."""
+
+        set_device = staticmethod(api.set_device)
+        current_device = staticmethod(api.current_device)
+        get_device_properties = staticmethod(api.get_device_properties)
+
+    current_device = staticmethod(api.current_device)
+    set_device = staticmethod(api.set_device)
+    exchange_device = staticmethod(torch._C._accelerator_exchangeDevice)
+    maybe_exchange_device = staticmethod(torch._C._accelerator_maybeExchangeDevice)
+    device_count = staticmethod(api.device_count)
+    is_available = staticmethod(api.is_available)
+    stream = staticmethod(api.stream)
+    current_stream = staticmethod(api.current_stream)
+    set_stream = staticmethod(api.set_stream)
+    synchronize = staticmethod(api.synchronize)
+    memory_allocated = staticmethod(api.memory_allocated)
+    is_bf16_supported = staticmethod(api.is_bf16_supported)
+
+    @staticmethod
+    def _set_stream_by_id(stream_id, device_index, device_type):
+        api.set_stream(torch.Stream(stream_id=stream_id, device_index=device_index, device_type=device_type))
+
+    @staticmethod
+    def get_raw_stream(device_idx):
+        return api.current_stream(device_idx).stream_id
+
+    @staticmethod
+    def get_compute_capability(device=None):
+        return ""
+
+
+@functools.cache
+def register():
+    """Once a process: the backend's name and the device interface."""
+    register_backend(xpud, name="xpud")
+    register_interface_for_device("xpud", XpudInterface)  # not "xpud:0" ..: counting devices would connect programs that compile for the CPU
