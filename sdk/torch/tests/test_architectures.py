@@ -1,0 +1,187 @@
+"""Small models of the architectures that people use, with random weights: three training steps and an inference on xpud and on the CPU
+give the same losses, parameters and outputs. What has no device kernel yet runs by fallback.
+
+    PYTHONPATH=build/release/lib python -m unittest discover -s sdk/torch/tests -p test_architectures.py
+"""
+
+import copy
+import os
+import unittest
+import warnings
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import torch  # noqa: E402
+import torch_xpud  # noqa: E402, F401  also without the entry point
+import transformers  # noqa: E402
+from torch import nn  # noqa: E402
+
+STEPS = 3
+TOKENS = 64  # of each vocabulary
+
+
+def tokens(*shape, seed=1):
+    return torch.randint(3, TOKENS, shape, generator=torch.Generator().manual_seed(seed))
+
+
+def pixels(*shape):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(2))
+
+
+def language_model(kind, **config):
+    """A model that predicts each token from those before it, and a batch for it."""
+    ids = tokens(2, 12)
+    return kind(kind.config_class(vocab_size=TOKENS, pad_token_id=0, bos_token_id=1, eos_token_id=2, **config)), {"input_ids": ids, "labels": ids}
+
+
+def gpt2():
+    return language_model(transformers.GPT2LMHeadModel, n_embd=32, n_layer=2, n_head=4, n_positions=32, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0)
+
+
+def bert():
+    model, batch = language_model(transformers.BertForMaskedLM, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64,
+                                  hidden_dropout_prob=0, attention_probs_dropout_prob=0)
+    return model, {**batch, "attention_mask": torch.ones(2, 12, dtype=torch.long)}
+
+
+def t5():
+    config = transformers.T5Config(vocab_size=TOKENS, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, dropout_rate=0, decoder_start_token_id=0)
+    return transformers.T5ForConditionalGeneration(config), {"input_ids": tokens(2, 10), "labels": tokens(2, 7)}
+
+
+def opt():
+    return language_model(transformers.OPTForCausalLM, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, ffn_dim=64, max_position_embeddings=32,
+                          word_embed_proj_dim=32, dropout=0, attention_dropout=0)
+
+
+def gemma():
+    return language_model(transformers.GemmaForCausalLM, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=1, head_dim=8,
+                          intermediate_size=64)
+
+
+def mixture_of_experts():
+    return language_model(transformers.MixtralForCausalLM, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+                          intermediate_size=64, num_local_experts=4, num_experts_per_tok=2, output_router_logits=True)
+
+
+def resnet():
+    config = transformers.ResNetConfig(num_channels=3, embedding_size=8, hidden_sizes=[8, 16], depths=[2, 2], layer_type="basic", num_labels=5)
+    return transformers.ResNetForImageClassification(config), {"pixel_values": pixels(4, 3, 32, 32), "labels": torch.tensor([0, 1, 2, 3])}
+
+
+def whisper():
+    config = transformers.WhisperConfig(vocab_size=TOKENS, num_mel_bins=16, d_model=32, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4,
+                                        decoder_attention_heads=4, encoder_ffn_dim=64, decoder_ffn_dim=64, max_source_positions=20, max_target_positions=20,
+                                        dropout=0, pad_token_id=0, bos_token_id=1, eos_token_id=2, decoder_start_token_id=1, begin_suppress_tokens=None)
+    return transformers.WhisperForConditionalGeneration(config), {"input_features": pixels(2, 16, 40), "labels": tokens(2, 6)}
+
+
+def clip():
+    text = {"vocab_size": TOKENS, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 16,
+            "eos_token_id": 2, "bos_token_id": 1, "pad_token_id": 0}
+    vision = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "image_size": 16, "patch_size": 8}
+    ids = tokens(3, 8)
+    ids[:, -1] = 2
+    model = transformers.CLIPModel(transformers.CLIPConfig(text_config=text, vision_config=vision, projection_dim=16))
+    return model, {"input_ids": ids, "pixel_values": pixels(3, 3, 16, 16), "return_loss": True}
+
+
+class Recurrent(nn.Module):
+    """Tags a sequence by an LSTM or a GRU."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.embedding = nn.Embedding(TOKENS, 16)
+        self.layer = kind(16, 24, num_layers=2, batch_first=True, bidirectional=True)
+        self.head = nn.Linear(48, TOKENS)
+
+    def forward(self, input_ids, labels):
+        logits = self.head(self.layer(self.embedding(input_ids))[0])
+        return {"loss": nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten()), "logits": logits}
+
+
+def recurrent(kind):
+    return Recurrent(kind), {"input_ids": tokens(3, 9), "labels": tokens(3, 9, seed=4)}
+
+
+ARCHITECTURES = {
+    "GPT-2": gpt2, "BERT": bert, "T5": t5, "OPT": opt, "Gemma": gemma, "Mixtral": mixture_of_experts, "ResNet": resnet, "Whisper": whisper,
+    "CLIP": clip, "LSTM": lambda: recurrent(nn.LSTM), "GRU": lambda: recurrent(nn.GRU),
+}  # fmt: skip
+TIED = ("GPT-2", "BERT", "T5", "OPT", "Gemma")
+
+
+def made(name):
+    torch.manual_seed(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model, batch = ARCHITECTURES[name]()
+    return model.train(), batch
+
+
+def moved(batch, device):
+    return {key: value.to(device) if isinstance(value, torch.Tensor) else value for key, value in batch.items()}
+
+
+def optimizer_for(model):
+    return torch.optim.AdamW(model.parameters(), lr=1e-2)
+
+
+def train(model, batch, optimizer):
+    losses = []
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        loss = model(**batch)["loss"]
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+class ArchitectureTest(unittest.TestCase):
+    def assert_same_training(self, name, optimizer_first):
+        here, batch = made(name)
+        there = copy.deepcopy(here)
+        losses = train(here, batch, optimizer_for(here))
+        optimizer = optimizer_for(there) if optimizer_first else None
+        there.to("xpud")
+        optimizer = optimizer or optimizer_for(there)
+        got = train(there, moved(batch, "xpud"), optimizer)
+        torch.testing.assert_close(got, losses, rtol=2e-3, atol=2e-3)
+        self.assertNotAlmostEqual(losses[-1], losses[0], delta=5e-3)
+        return here, there, batch
+
+    def assert_same_inference(self, here, there, batch):
+        """AdamW's first steps amplify rounding, so both infer with the weights of one."""
+        there.load_state_dict(here.state_dict())
+        key = "logits_per_image" if "return_loss" in batch else "logits"
+        with torch.no_grad():
+            want = here.eval()(**batch)[key]
+            got = there.eval()(**moved(batch, "xpud"))[key]
+        self.assertEqual(got.device.type, "xpud")
+        torch.testing.assert_close(got.cpu(), want, rtol=1e-3, atol=1e-3)
+
+    def test_architectures_train_and_infer_as_on_the_cpu(self):
+        for name in ARCHITECTURES:
+            with self.subTest(name):
+                self.assert_same_inference(*self.assert_same_training(name, optimizer_first=False))
+
+    def test_tied_weights_train_with_an_optimizer_made_before_the_move(self):
+        for name in TIED:
+            with self.subTest(name):
+                _, there, _ = self.assert_same_training(name, optimizer_first=True)
+                self.assertIs(there.get_input_embeddings().weight, there.get_output_embeddings().weight)
+
+    def test_generate_agrees_with_cpu(self):
+        for name in ("GPT-2", "T5", "Whisper"):
+            with self.subTest(name):
+                model, batch = made(name)
+                batch.pop("labels")
+                options = {"do_sample": False, "max_new_tokens": 6, "min_new_tokens": 6}
+                want = model.eval().generate(**batch, **options)
+                got = model.to("xpud").generate(**moved(batch, "xpud"), **options)
+                self.assertEqual(got.tolist(), want.tolist())
+
+
+if __name__ == "__main__":
+    unittest.main()
