@@ -118,6 +118,8 @@ class Emitter {
   void StoreBlock(ops::DType type, Value base, Value index, const Values& values, Scalar from);
   // What Load makes of an element's bits, which LoadRaw gave.
   Value FromStorage(ops::DType type, Value raw, Scalar as);
+  // The bits that Store writes for a value.
+  Value ToStorage(ops::DType type, Value value, Scalar from);
 
   // An array in the group's shared memory (GPU only).
   Value Shared(llvm::Type* element, uint64_t count);
@@ -141,7 +143,6 @@ class Emitter {
   void MarkAccess(llvm::Instruction* access);
   Value RoundToBrain(Value value);
   Value Pack(ops::DType type, const Values& values, Scalar from);
-  Value ToStorage(ops::DType type, Value value, Scalar from);
   Value BuiltinIndex(llvm::Intrinsic::ID nvptx, const char* spirv, int axis);
 
   const Target target_;

@@ -30,6 +30,7 @@ constexpr Function kFunctions[] = {
     {"floordiv", 2, Op::kFloordiv}, {"truncdiv", 2, Op::kTruncdiv}, {"hypot", 2, Op::kHypot},
     {"copysign", 2, Op::kCopysign}, {"rand", 2, Op::kRand},         {"randn", 2, Op::kRandn},
     {"randint", 2, Op::kRandint},   {"where", 3, Op::kWhere},       {"fma", 3, Op::kFma},
+    {"stored", 1, Op::kStored},
 };
 
 }  // namespace

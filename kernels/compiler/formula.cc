@@ -33,7 +33,8 @@ constexpr std::pair<std::string_view, Variable> kVariables[] = {
 };
 
 constexpr std::pair<std::string_view, Op> kConstants[] = {
-    {"pi", Op::kPi}, {"inf", Op::kInf}, {"nan", Op::kNan}, {"lowest", Op::kLowest}, {"highest", Op::kHighest},
+    {"pi", Op::kPi},         {"inf", Op::kInf},         {"nan", Op::kNan},
+    {"lowest", Op::kLowest}, {"highest", Op::kHighest}, {"eps", Op::kEps},
 };
 
 // Recursive descent over one formula. In a reduction a lone '|' separates parts, so it is no operator there.

@@ -1,6 +1,8 @@
 // The formula language: precedence, sharing, the parts of a reduction, and what is refused.
 #include "kernels/compiler/formula.h"
 
+#include <tuple>
+
 #include "gtest/gtest.h"
 #include "kernels/testing/reference.h"
 #include "proto/ops/op_table.h"
@@ -26,6 +28,18 @@ TEST(FormulaTest, PrecedenceIsThatOfC) {
   EXPECT_EQ(Value("where(a < b, a, b)", 4, 5), 4);
   EXPECT_EQ(Value("!a", 0), 1);
   EXPECT_EQ(Value("1.5e1"), 15);
+}
+
+TEST(FormulaTest, StoredRoundsToTheOutputsType) {
+  const MapFormula formula = *ParseMap("where(stored(a) == 1, eps, a)");
+  for (const auto& [type, value, expected] : {std::tuple{ops::DType::kFloat16, 0.9999, 0x1p-23},
+                                              {ops::DType::kBFloat16, 0.999, 0x1p-23},
+                                              {ops::DType::kFloat16, 0.999, 0.999},
+                                              {ops::DType::kFloat32, 0.9999, 0.9999}}) {
+    ReferenceEvaluator evaluator(formula.expression, ops::DType::kFloat32, type);
+    evaluator.variables[0] = value;
+    EXPECT_EQ(static_cast<double>(evaluator.Evaluate(formula.outputs[0])), expected);
+  }
 }
 
 TEST(FormulaTest, CommonSubexpressionsAreOneNode) {

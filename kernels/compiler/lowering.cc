@@ -182,6 +182,10 @@ absl::StatusOr<Typed> Lowering::LowerNew(const Node& node) {
           emitter_.IntegerConstant(compute_, lowest ? LowestOf(compute_) : HighestOf(compute_), width_),
           compute_};
     }
+    case Op::kEps:
+      if (!IsFloat(compute_)) return absl::InvalidArgumentError("eps of integers");
+      return Typed{emitter_.Constant(compute_, compute_ == Scalar::kF64 ? 0x1p-52 : 0x1p-23, width_),
+                   compute_};
     case Op::kAdd:
     case Op::kSub:
     case Op::kMul:
@@ -227,6 +231,8 @@ absl::StatusOr<Typed> Lowering::LowerNew(const Node& node) {
     case Op::kIsinf:
     case Op::kIsfinite:
       return Classify(node);
+    case Op::kStored:
+      return Stored(node);
     case Op::kRand:
     case Op::kRandn:
     case Op::kRandint:
@@ -397,6 +403,13 @@ absl::StatusOr<Typed> Lowering::AbsOrSign(const Node& node) {
   if (IsUnsigned(s)) return Typed{ir.CreateSelect(ir.CreateICmpEQ(x, zero), zero, one), s};
   Value* const negative = ir.CreateSelect(ir.CreateICmpSLT(x, zero), minus_one, zero);
   return Typed{ir.CreateSelect(ir.CreateICmpSGT(x, zero), one, negative), s};
+}
+
+absl::StatusOr<Typed> Lowering::Stored(const Node& node) {
+  if (!stored_) return absl::InvalidArgumentError("stored() outside a map");
+  ASSIGN_OR_RETURN(const Typed x, Lower(node.operands[0]));
+  Value* const raw = emitter_.ToStorage(*stored_, x.value, x.scalar);
+  return Typed{emitter_.FromStorage(*stored_, raw, x.scalar), x.scalar};
 }
 
 absl::StatusOr<Typed> Lowering::Rounding(const Node& node) {

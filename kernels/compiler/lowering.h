@@ -24,14 +24,15 @@ class Lowering {
   using Bindings = std::array<Typed, kNumVariables>;
 
   // `compute` is the type of literals and of `lowest`; `width` > 1: values are vectors (no calls of math
-  // functions then).
+  // functions then); `stored` is the type that stored() rounds to, where the family has one.
   Lowering(Emitter& emitter, const Expression& expression, Scalar compute, const Bindings& bindings,
-           int width = 1)
+           int width = 1, std::optional<ops::DType> stored = std::nullopt)
       : emitter_(emitter),
         expression_(expression),
         compute_(compute),
         bindings_(bindings),
         width_(width),
+        stored_(stored),
         memo_(expression.size()) {}
 
   // The value of node `id`. InvalidArgument where a function is not defined for the type.
@@ -48,6 +49,7 @@ class Lowering {
   absl::StatusOr<Typed> Where(const Node& node);
   absl::StatusOr<Typed> Classify(const Node& node);
   absl::StatusOr<Typed> Random(const Node& node);
+  absl::StatusOr<Typed> Stored(const Node& node);
   absl::StatusOr<Typed> Rounding(const Node& node);
   absl::StatusOr<Typed> Extreme(const Node& node);
   absl::StatusOr<Typed> AbsOrSign(const Node& node);
@@ -65,6 +67,7 @@ class Lowering {
   const Scalar compute_;
   const Bindings& bindings_;
   const int width_;
+  const std::optional<ops::DType> stored_;
   std::vector<std::optional<Typed>> memo_;
 };
 

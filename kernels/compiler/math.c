@@ -791,11 +791,13 @@ static inline uint32_t Word(int64_t seed, int64_t offset, int64_t i) {
   return i & 2 ? high : low;
 }
 float xpud_rand_f32(int64_t seed, int64_t offset, int64_t i) { return (float)(int32_t)(Word(seed, offset, i) >> 8) * 0x1p-24f; }
-double xpud_rand_f64(int64_t seed, int64_t offset, int64_t i) { return (double)Word(seed, offset, i) * 0x1p-32; }
 int64_t xpud_randint(int64_t seed, int64_t offset, int64_t i) {
   const Block b = Philox((uint64_t)seed, (uint64_t)(offset + (i >> 1)));
   const uint32_t low = i & 1 ? b.w[2] : b.w[0], high = i & 1 ? b.w[3] : b.w[1];
   return (int64_t)((uint64_t)high << 32 | low);
+}
+double xpud_rand_f64(int64_t seed, int64_t offset, int64_t i) {
+  return (double)(int64_t)((uint64_t)xpud_randint(seed, offset, i) >> 11) * 0x1p-53;
 }
 // Box and Muller (1958): u in (0, 1], so that the logarithm is finite.
 double xpud_randn_f64(int64_t seed, int64_t offset, int64_t i) {

@@ -136,7 +136,7 @@ class MapEmission : public BoxEmission {
     bindings[static_cast<size_t>(Variable::kIndex)] = {index, Scalar::kI64};
     for (size_t i = 0; i < inputs.size(); ++i)
       bindings[i] = {inputs[i], ScalarOfInput(outputs_ + static_cast<int>(i))};
-    Lowering lowering(e_, formula_.expression, ScalarOf(key_.compute), bindings);
+    Lowering lowering(e_, formula_.expression, ScalarOf(key_.compute), bindings, 1, key_.dtypes[0]);
     std::vector<Typed> results;
     for (const NodeId root : formula_.outputs) {
       const absl::StatusOr<Typed> result = lowering.Lower(root);

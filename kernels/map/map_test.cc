@@ -1,5 +1,6 @@
 // Every element-wise row of the table, compiled, run on the host and compared with a long double evaluation.
 #include <cmath>
+#include <functional>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -49,7 +50,7 @@ class MapTest : public DeviceTest {
       const Tolerance tolerance = ToleranceOf(compute, outputs[o].dtype());
       int64_t bad = 0;
       for (int64_t i = 0; i < outputs[o].numel(); ++i) {
-        ReferenceEvaluator reference(formula.expression, compute);
+        ReferenceEvaluator reference(formula.expression, compute, outputs[0].dtype());
         std::vector<int64_t> index(outputs[o].sizes().size());
         int64_t rest = i;
         for (size_t d = index.size(); d-- > 0; rest /= outputs[o].sizes()[d])
@@ -203,6 +204,38 @@ TEST_F(MapTest, EveryLayoutAgreesWithTheReference) {
                                            Immediate(compute, ops::Number::Integer(2))};
       Check(row, compute, outputs, tensors, inputs, shape.name);
       if (HasFatalFailure()) return;
+    }
+  }
+}
+
+// Draws a million numbers; how often `is_wrong` holds.
+int64_t CountOf(TestDevice& device, KernelLibrary& library, const char* name, DType type,
+                std::initializer_list<double> parameters, const std::function<bool(Exact)>& is_wrong) {
+  TestTensor out(type, {1 << 20});
+  std::vector<Operand> outs = {out.operand()}, inputs;
+  const DType compute = type == DType::kFloat64 ? type : DType::kFloat32;
+  for (const double p : parameters) inputs.push_back(Immediate(compute, ops::Number::Real(p)));
+  for (const int64_t s : {99, 0}) inputs.push_back(Immediate(DType::kInt64, ops::Number::Integer(s)));
+  OpCall call{
+      .row = &ops::RowOf(name), .compute = compute, .outputs = outs, .inputs = inputs, .attributes = {}};
+  EXPECT_TRUE(device.Run(library, call).ok());
+  int64_t wrong = 0;
+  for (int64_t i = 0; i < out.numel(); ++i) wrong += is_wrong(out.At(i));
+  return wrong;
+}
+
+TEST_F(MapTest, DrawnNumbersKeepToTheirRange) {
+  for (const DType type : {DType::kFloat16, DType::kBFloat16, DType::kFloat32, DType::kFloat64}) {
+    SCOPED_TRACE(ops::Info(type).name);
+    for (const auto& [low, high] : {std::pair{0.0, 1.0}, {1.0, 2.0}, {-3.0, -1.0}}) {
+      EXPECT_EQ(CountOf(device_, *library_, "xpud::uniform", type, {low, high},
+                        [&](Exact x) { return !(x >= low && x < high); }),
+                0);
+    }
+    for (const double rate : {1.0, 3.0, 1000.0}) {
+      EXPECT_EQ(CountOf(device_, *library_, "xpud::exponential", type, {rate},
+                        [](Exact x) { return !(x > 0) || std::isinf(x); }),
+                0);
     }
   }
 }

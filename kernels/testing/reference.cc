@@ -22,6 +22,13 @@ std::array<uint32_t, 4> ReferencePhilox(uint64_t seed, uint64_t block) {
   return c;
 }
 
+uint64_t ReferenceEvaluator::Bits64(int64_t seed, int64_t offset) const {
+  const int64_t i = static_cast<int64_t>(variables[static_cast<size_t>(Variable::kIndex)]);
+  const auto words = ReferencePhilox(static_cast<uint64_t>(seed), static_cast<uint64_t>(offset + i / 2));
+  const size_t first = static_cast<size_t>(i % 2) * 2;
+  return uint64_t{words[first + 1]} << 32 | words[first];
+}
+
 Exact ReferenceEvaluator::Evaluate(NodeId id) {
   Exact value = EvaluateNode(expression_[id]);
   // Intermediate results overflow where those of the compute type do.
@@ -60,6 +67,8 @@ Exact ReferenceEvaluator::EvaluateNode(const Node& node) {
       return floating() ? -kInf : -Highest() - 1;
     case Op::kHighest:
       return floating() ? kInf : Highest();
+    case Op::kEps:
+      return compute_ == ops::DType::kFloat64 ? 0x1p-52L : 0x1p-23L;
     case Op::kAdd:
       return at(0) + at(1);
     case Op::kSub:
@@ -194,6 +203,8 @@ Exact ReferenceEvaluator::EvaluateNode(const Node& node) {
       return std::isinf(at(0));
     case Op::kIsfinite:
       return std::isfinite(at(0));
+    case Op::kStored:
+      return RoundTo(stored_, at(0));
     case Op::kFma:
       return std::fma(at(0), at(1), at(2));
     case Op::kFloordiv: {
@@ -213,21 +224,18 @@ Exact ReferenceEvaluator::EvaluateNode(const Node& node) {
       for (int step = 0; step < 90; ++step) (std::erf((low + high) / 2) < y ? low : high) = (low + high) / 2;
       return (low + high) / 2;
     }
-    case Op::kRandint: {
-      const int64_t i = static_cast<int64_t>(variables[static_cast<size_t>(Variable::kIndex)]);
-      const auto words =
-          ReferencePhilox(static_cast<uint64_t>(integer(0)), static_cast<uint64_t>(integer(1) + i / 2));
-      const size_t first = static_cast<size_t>(i % 2) * 2;
-      return static_cast<Exact>(static_cast<int64_t>(uint64_t{words[first + 1]} << 32 | words[first]));
-    }
+    case Op::kRandint:
+      return static_cast<Exact>(static_cast<int64_t>(Bits64(integer(0), integer(1))));
     case Op::kTruncdiv:
       return at(1) == 0 && !floating() ? 0 : std::trunc(at(0) / at(1));
     case Op::kRand: {
+      if (compute_ == ops::DType::kFloat64)
+        return static_cast<Exact>(Bits64(integer(0), integer(1)) >> 11) * 0x1p-53L;
       const int64_t i = static_cast<int64_t>(variables[static_cast<size_t>(Variable::kIndex)]);
       const auto words =
           ReferencePhilox(static_cast<uint64_t>(integer(0)), static_cast<uint64_t>(integer(1) + i / 4));
       const uint32_t word = words[static_cast<size_t>(i % 4)];
-      return compute_ == ops::DType::kFloat64 ? word * 0x1p-32L : (word >> 8) * 0x1p-24L;
+      return (word >> 8) * 0x1p-24L;
     }
     case Op::kRandn: {
       const int64_t i = static_cast<int64_t>(variables[static_cast<size_t>(Variable::kIndex)]);

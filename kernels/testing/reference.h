@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <optional>
 #include <vector>
 
 #include "kernels/compiler/expression.h"
@@ -12,9 +13,10 @@ namespace xpud::kernels {
 
 class ReferenceEvaluator {
  public:
-  // `floating` and `dtype`: the compute type.
-  ReferenceEvaluator(const Expression& expression, ops::DType compute)
-      : expression_(expression), compute_(compute) {}
+  // `stored`: the type of the first output, `compute` where it is not given.
+  ReferenceEvaluator(const Expression& expression, ops::DType compute,
+                     std::optional<ops::DType> stored = std::nullopt)
+      : expression_(expression), compute_(compute), stored_(stored.value_or(compute)) {}
 
   std::array<Exact, kNumVariables> variables{};
   // Largest finite magnitude met on the way to the last result: the scale of rounding errors.
@@ -24,12 +26,15 @@ class ReferenceEvaluator {
 
  private:
   Exact EvaluateNode(const Node& node);
+  // Two words of Philox for the element of the index.
+  uint64_t Bits64(int64_t seed, int64_t offset) const;
   // Of a signed compute type.
   Exact Highest() const { return static_cast<Exact>(~uint64_t{0} >> (65 - 8 * ops::SizeOf(compute_))); }
   bool floating() const { return ops::IsFloating(compute_); }
 
   const Expression& expression_;
   const ops::DType compute_;
+  const ops::DType stored_;
 };
 
 // Philox4x32-10 with counter {block, 0, 0}, in the words' order.

@@ -18,13 +18,15 @@
 //               min max (NaN wins, as ATen's minimum and maximum) fmin fmax (number wins)
 //               pow(x,y) atan2(y,x) fmod(x,y) remainder(x,y)(sign of y) floordiv(x,y) truncdiv(x,y)
 //               hypot(x,y) copysign(x,y) where(cond,x,y) isnan isinf isfinite fma(x,y,z)
+//               stored(x): x rounded to the first output's type (maps only)
 //   constants   pi inf nan lowest highest  (lowest and highest of the compute type: -inf and inf for floats)
+//               eps: the distance from 1 to the next number of the compute type
 //   index       i: the element's row-major position in the output (i64)
 //   random      rand(seed, offset): uniform in [0,1); randn(seed, offset): standard normal; randint(seed,
 //   offset): 64 random bits
 //               as i64. Philox4x32-10, key = seed, counter = {offset + i/4 (64 bits), 0, 0}; element i takes
-//               word i%4 (randint: words i%2*2 and the next, counter offset + i/2; randn: Box-Muller on words
-//               of pair (i%4)/2).
+//               word i%4 (randint, and rand in f64, 53 bits of it: words i%2*2 and the next, counter offset +
+//               i/2; randn: Box-Muller on words of pair (i%4)/2).
 // A reduction has four parts separated by '|': `init | step | merge | finish`. The state is a tuple p, q, r
 // (components separated by ','); step sees the state and the element `a` with its position `k` in the reduced
 // row (i64); merge sees p, q, r and the other state's p2, q2, r2 (lanes interleave: the order of positions

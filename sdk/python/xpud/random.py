@@ -58,7 +58,7 @@ class Generator:
         if low > high:
             raise ValueError(f"low {low} is beyond high {high}")
         out = _floating(shape, dtype, device)
-        return self._draw(ops.uniform, out, (float(low), float(high)), out.dtype)
+        return self._draw(ops.uniform, out, (float(low), float(high)), out.dtype, _words(out))
 
     def normal(self, shape: Shape, mean: float = 0.0, std: float = 1.0, *, dtype: DTypeLike = _FLOAT32, device: Where = None) -> Array:
         """Of the normal distribution. ValueError: a negative deviation."""
@@ -72,7 +72,7 @@ class Generator:
         if rate <= 0:
             raise ValueError(f"the rate {rate} is not positive")
         out = _floating(shape, dtype, device)
-        return self._draw(ops.exponential, out, (float(rate),), out.dtype)
+        return self._draw(ops.exponential, out, (float(rate),), out.dtype, _words(out))
 
     def integers(self, shape: Shape, low: int, high: int, *, dtype: DTypeLike = _INT64, device: Where = None) -> Array:
         """In low, .., high - 1. ValueError: there is none, or the type does not hold them."""
@@ -93,6 +93,11 @@ def _floating(shape, dtype, device) -> Array:
     if to_dtype(dtype).kind != "f":
         raise TypeError(f"drawn numbers are floating, not {to_dtype(dtype).name}")
     return empty(shape, dtype=dtype, device=device)
+
+
+def _words(out: Array) -> int:
+    """What a uniform number takes of the generator: 53 bits in float64, 24 in others."""
+    return 2 if out.dtype.name == "float64" else 1
 
 
 def _limits(dtype) -> tuple[int, int]:

@@ -5,6 +5,8 @@
 #include <ATen/core/Generator.h>
 #include <c10/core/GeneratorImpl.h>
 
+#include "proto/ops/dtype.h"
+
 namespace xpud::shim {
 
 class PhiloxGenerator final : public c10::GeneratorImpl {
@@ -42,6 +44,8 @@ struct PhiloxState {
   int64_t seed;
   int64_t offset;
 };
+// The 32-bit words of a uniform number of the op table: 53 bits in f64, 24 in f32.
+inline uint64_t WordsOf(ops::DType compute) { return compute == ops::DType::kFloat64 ? 2 : 1; }
 PhiloxState NextPhilox(const std::optional<at::Generator>& generator, c10::DeviceIndex device,
                        uint64_t counters);
 

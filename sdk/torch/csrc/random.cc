@@ -3,6 +3,9 @@
 #include <ATen/native/DistributionTemplates.h>
 #include <torch/library.h>
 
+#include <algorithm>
+#include <limits>
+
 #include "sdk/torch/csrc/fallback.h"
 #include "sdk/torch/csrc/generator.h"
 #include "sdk/torch/csrc/map.h"
@@ -15,7 +18,7 @@ using OptionalGenerator = std::optional<at::Generator>;
 
 // `parameters` then seed and offset are the row's inputs; `words` 32-bit words are spent an element.
 Tensor& Draw(const ops::Row& row, Tensor& self, ops::DType compute, std::span<const MapInput> parameters,
-             const OptionalGenerator& generator, int words) {
+             const OptionalGenerator& generator, uint64_t words) {
   if (self.numel() == 0) return self;
   const PhiloxState state =
       NextPhilox(generator, self.device().index(), (static_cast<uint64_t>(self.numel()) * words + 3) / 4);
@@ -37,7 +40,8 @@ Tensor& Uniform(Tensor& self, double from, double to, OptionalGenerator generato
               " > to=", to);
   if (!IsFloat(self)) return FallbackOf<at::_ops::uniform_>::Call(self, from, to, generator);
   const MapInput parameters[] = {{from, false}, {to, false}};
-  return Draw(row, self, *ToDType(self.scalar_type()), parameters, generator, 1);
+  const ops::DType compute = *ToDType(self.scalar_type());
+  return Draw(row, self, compute, parameters, generator, WordsOf(compute));
 }
 
 Tensor& Normal(Tensor& self, double mean, double deviation, OptionalGenerator generator) {
@@ -53,17 +57,22 @@ Tensor& Exponential(Tensor& self, double lambda, OptionalGenerator generator) {
   TORCH_CHECK(lambda > 0, "exponential_ expects lambda > 0.0, but found lambda=", lambda);
   if (!IsFloat(self)) return FallbackOf<at::_ops::exponential_>::Call(self, lambda, generator);
   const MapInput parameters[] = {{lambda, false}};
-  return Draw(row, self, *ToDType(self.scalar_type()), parameters, generator, 1);
+  const ops::DType compute = *ToDType(self.scalar_type());
+  return Draw(row, self, compute, parameters, generator, WordsOf(compute));
 }
 
-// Probabilities are compared in f32, or f64.
+// Probabilities are compared in f32, or f64. f32 has 24 bits, so small ones (and small rests) need f64.
+constexpr double kSmallProbability = 1.0 / 1024;
+
 Tensor& BernoulliFloat(Tensor& self, double p, OptionalGenerator generator) {
   static const ops::Row& row = ops::RowOf("xpud::bernoulli");
   TORCH_CHECK(p >= 0 && p <= 1, "bernoulli_ expects p to be in [0, 1], but got p=", p);
   if (!IsOnDevice(self) || !IsSupported(self.scalar_type()))
     return FallbackOf<at::_ops::bernoulli__float>::Call(self, p, generator);
+  const bool small = p > 0 && p < 1 && std::min(p, 1 - p) < kSmallProbability;
+  const ops::DType compute = small ? ops::DType::kFloat64 : ops::DType::kFloat32;
   const MapInput parameters[] = {{p, false}};
-  return Draw(row, self, ops::DType::kFloat32, parameters, generator, 1);
+  return Draw(row, self, compute, parameters, generator, WordsOf(compute));
 }
 
 Tensor& BernoulliTensor(Tensor& self, const Tensor& p, OptionalGenerator generator) {
@@ -73,8 +82,8 @@ Tensor& BernoulliTensor(Tensor& self, const Tensor& p, OptionalGenerator generat
   if (!served) return FallbackOf<at::_ops::bernoulli__Tensor>::Call(self, p, generator);
   const Tensor expanded = p.expand(self.sizes());
   const MapInput parameters[] = {expanded};
-  return Draw(row, self, p.scalar_type() == at::kDouble ? ops::DType::kFloat64 : ops::DType::kFloat32,
-              parameters, generator, 1);
+  const ops::DType compute = p.scalar_type() == at::kDouble ? ops::DType::kFloat64 : ops::DType::kFloat32;
+  return Draw(row, self, compute, parameters, generator, WordsOf(compute));
 }
 
 // Bernoulli's functional form draws with the input as probabilities.

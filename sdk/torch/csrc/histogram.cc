@@ -1,0 +1,84 @@
+// Histograms of integers on the device: histc, which CUDA has for integers and PyTorch's CPU does not, and
+// bincount.
+#include <ATen/ATen.h>
+#include <torch/library.h>
+
+#include <algorithm>
+
+#include "sdk/torch/csrc/fallback.h"
+#include "sdk/torch/csrc/operand.h"
+
+namespace xpud::shim {
+namespace {
+
+using at::Tensor;
+
+// The ends of a histogram.
+struct Range {
+  int64_t low, high;
+};
+
+// `low` and `high`, or the data's range where they are equal. Equal ends are moved one apart, each.
+Range RangeOf(const Tensor& self, const at::Scalar& low, const at::Scalar& high) {
+  Range range = {low.to<int64_t>(), high.to<int64_t>()};
+  if (range.low == range.high && self.numel() > 0) {
+    const Tensor ends = at::stack({self.min(), self.max()}).to(at::kLong).cpu();
+    range = {ends[0].item<int64_t>(), ends[1].item<int64_t>()};
+  }
+  if (range.low == range.high) range = {range.low - 1, range.high + 1};
+  TORCH_CHECK(range.low < range.high, "max must be larger than min");
+  return range;
+}
+
+// The bin of each value, by integers as on CUDA; `bins` for values outside of the range.
+Tensor BinsOf(const Tensor& values, int64_t bins, Range range) {
+  const Tensor outside = values.lt(range.low).logical_or_(values.gt(range.high));
+  const Tensor bin = at::sub(values, range.low).mul_(bins);
+  return at::floor_divide(bin, range.high - range.low).clamp_max_(bins - 1).masked_fill_(outside, bins);
+}
+
+// Adds weights[i] to element values[i] of `bins` zeros. Values up to `bins` are allowed; the last is left
+// out.
+Tensor Count(const Tensor& values, const Tensor& weights, int64_t bins) {
+  const Tensor counts = at::zeros({bins + 1}, weights.options());
+  counts.index_add_(0, values, weights);
+  return counts.narrow(0, 0, bins);
+}
+
+bool IsServed(const Tensor& self) {
+  return IsOnDevice(self) && at::isIntegralType(self.scalar_type(), /*includeBool=*/false) &&
+         IsSupported(self.scalar_type());
+}
+
+Tensor Histc(const Tensor& self, int64_t bins, const at::Scalar& low, const at::Scalar& high) {
+  if (!IsServed(self)) return FallbackOf<at::_ops::histc>::Call(self, bins, low, high);
+  TORCH_CHECK(bins > 0, "bins must be > 0");
+  const Range range = RangeOf(self, low, high);
+  const Tensor values = self.reshape({-1}).to(at::kLong);
+  return Count(BinsOf(values, bins, range), at::ones_like(values), bins)
+      .to(self.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
+}
+
+Tensor Bincount(const Tensor& self, const std::optional<Tensor>& weights, int64_t least) {
+  const bool weighted = weights.has_value() && weights->defined();
+  if (!IsServed(self) || (weighted && !IsOnDevice(*weights)))
+    return FallbackOf<at::_ops::bincount>::Call(self, weights, least);
+  TORCH_CHECK(least >= 0, "minlength should be >= 0");
+  TORCH_CHECK(self.dim() == 1 && (self.numel() == 0 || self.min().item<int64_t>() >= 0),
+              "bincount only supports 1-d non-negative integral inputs.");
+  TORCH_CHECK(!weighted || (weights->dim() == 1 && weights->size(0) == self.size(0)),
+              "weights should be 1-d and have the same length as input");
+  const int64_t bins = self.numel() == 0 ? least : std::max(self.max().item<int64_t>() + 1, least);
+  const Tensor values = self.to(at::kLong);
+  if (!weighted) return Count(values, at::ones_like(values), bins).clone();
+  return Count(values, weights->scalar_type() == at::kFloat ? *weights : weights->to(at::kDouble), bins)
+      .clone();
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("histc", TORCH_FN(Histc));
+  m.impl("bincount", TORCH_FN(Bincount));
+}
+
+}  // namespace
+}  // namespace xpud::shim
