@@ -18,6 +18,12 @@ const ops::Row& AttentionRow() {
   return row;
 }
 
+// The fused row keeps its logsumexp in f32: too little for gradients in f64.
+static bool NeedsExactGradient(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value) {
+  return query.scalar_type() == at::kDouble && at::GradMode::is_enabled() &&
+         (query.requires_grad() || key.requires_grad() || value.requires_grad());
+}
+
 int64_t ChooseAttention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                         const std::optional<at::Tensor>& mask, double dropout, bool /*is_causal*/,
                         std::optional<double> /*scale*/, bool /*enable_gqa*/) {
@@ -28,7 +34,8 @@ int64_t ChooseAttention(const at::Tensor& query, const at::Tensor& key, const at
                      query.sym_size(1) % key.sym_size(1) == 0 && query.scalar_type() == key.scalar_type() &&
                      query.scalar_type() == value.scalar_type() &&
                      IsSupported(query.scalar_type(), AttentionRow().dtypes) &&
-                     (!mask.has_value() || !mask->defined() || !mask->requires_grad());
+                     (!mask.has_value() || !mask->defined() || !mask->requires_grad()) &&
+                     !NeedsExactGradient(query, key, value);
   return static_cast<int64_t>(fused ? at::SDPBackend::overrideable : at::SDPBackend::math);
 }
 

@@ -20,7 +20,9 @@ int Category(DType type) { return type == DType::kBool ? 0 : ops::IsFloating(typ
 
 bool IsCpuScalar(const at::Tensor& tensor) { return tensor.dim() == 0 && tensor.device().is_cpu(); }
 
+// Of a scalar, or of a CPU tensor without dimensions.
 std::optional<TensorRef> Immediate(const MapInput& input) {
+  if (input.tensor != nullptr && !IsCpuScalar(*input.tensor)) ThrowOtherDevice(*input.tensor);
   return input.tensor != nullptr ? ToImmediate(*input.tensor) : ToImmediate(input.scalar);
 }
 
