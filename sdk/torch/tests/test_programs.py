@@ -164,6 +164,13 @@ WRONG = {
         assert x.masked_fill(mask, -1).tolist() == [255, 0, 255] and x.masked_fill(mask, 1.7).tolist() == [1, 0, 1]
         refuses(RuntimeError, "Half without overflow", lambda: torch.zeros(3, dtype=torch.half, device=d).masked_fill_(mask, -1e9))
     """,
+    "f64 attention has gradients in f64": """
+        q = torch.randn(2, 2, 5, 4, dtype=torch.double, requires_grad=True)
+        p = q.detach().to(d).requires_grad_()
+        for t in (q, p):
+            F.scaled_dot_product_attention(t, t, t).square().sum().backward()
+        assert_close(p.grad.cpu(), q.grad, rtol=1e-12, atol=1e-12)
+    """,
     "is_set_to knows its own memory": """
         x = torch.zeros(4, device=d)
         assert x.is_set_to(x.view(4)) and not x.is_set_to(x.clone()) and not x.is_set_to(x[1:])
@@ -193,6 +200,8 @@ WRONG = {
                      lambda: torch.sort(x, out=(torch.zeros(2, 4), torch.zeros(2, 4, dtype=torch.long))), lambda: torch.cdist(x, torch.ones(2, 4)),
                      lambda: torch.mm(torch.ones(2, 2), torch.ones(2, 2), out=torch.ones(2, 2, device=d)), lambda: torch.stack([x, torch.ones(2, 4)])):
             refuses(RuntimeError, same, call)
+        mask = torch.ones(2, 4, dtype=torch.bool)
+        refuses(RuntimeError, same, lambda: torch.ops.aten.native_dropout_backward(x, mask, 2.0))
         assert x.sum().item() == 8  # nothing comes later
     """,
     "out= of another type, or whose elements share memory, is refused": """
@@ -225,7 +234,8 @@ CRASHED = {
     """,
     "the host's cache can be emptied": """
         x = torch.ones(1000).pin_memory()
-        torch.accelerator.memory.empty_host_cache()
+        if hasattr(torch.accelerator.memory, "empty_host_cache"):  # from torch 2.12
+            torch.accelerator.memory.empty_host_cache()
         torch.accelerator.memory.empty_cache()
         assert x.sum().item() == 1000 and x.is_pinned()
     """,
@@ -244,6 +254,13 @@ REFUSED = {
             assert_close(y.grad.cpu(), x.grad, rtol=1e-3, atol=1e-3)
             for p, q in zip(layer.parameters(), other.parameters()):
                 assert_close(q.grad.cpu(), p.grad, rtol=1e-3, atol=1e-3)
+    """,
+    "group norm of a channels-last input": """
+        x = torch.randn(4, 6, 2, 3).to(memory_format=torch.channels_last)
+        layer = nn.GroupNorm(3, 6)
+        got, expected = copy.deepcopy(layer).to(d)(x.to(d)), layer(x)
+        assert_close(got.cpu(), expected)
+        assert got.stride() == expected.stride()
     """,
     "recurrent layers and cells": """
         torch.manual_seed(0)
