@@ -98,30 +98,37 @@ Tensor BytesView(const c10::Storage& storage, Range range) {
   return bytes.set_(storage, range.begin, {range.end - range.begin}, {1});
 }
 
-// A storage, or a part of one, on both sides.
-struct Mirror {
+// A part of a storage, and its copy on the host once that is made.
+struct Area {
   c10::Storage device;
+  Range range;   // of the device's bytes; the host's storage holds these alone
+  Tensor first;  // a tensor that lies in it
+  bool shared;   // others lie in it, too
   c10::Storage host;
-  int64_t begin = 0;  // the host's first byte is this byte of the device's
 };
 
 // The tensors of one call.
 class Mirrors {
  public:
-  // All device tensors of the call are announced before the first is copied.
+  // All device tensors of the call are announced before the first is copied. Those whose memory overlaps
+  // share an area. `whole`: the operator reads all of the storage.
   void Announce(const Tensor& tensor, bool whole) {
     if (!IsDeviceTensor(tensor)) return;
     TORCH_CHECK_NOT_IMPLEMENTED(IsOnDevice(tensor), "xpud has no ", tensor.layout(),
                                 " tensors: use a dense one, or a CPU tensor");
-    Range range = BytesOf(tensor);
-    if (whole) range = {0, static_cast<int64_t>(tensor.storage().nbytes())};
-    for (Wanted& wanted : wanted_) {
-      if (wanted.storage != StorageOf(tensor)) continue;
-      wanted.shared |= !wanted.first.is_same(tensor) || whole;
-      wanted.range = {std::min(wanted.range.begin, range.begin), std::max(wanted.range.end, range.end)};
-      return;
-    }
-    wanted_.push_back({StorageOf(tensor), tensor, range, whole});
+    constexpr int64_t kAlignment = 16;  // of every element type
+    Area area{tensor.storage(), BytesOf(tensor), tensor, whole, {}};
+    if (whole) area.range = {0, static_cast<int64_t>(tensor.storage().nbytes())};
+    area.range.begin = area.range.begin / kAlignment * kAlignment;
+    std::erase_if(areas_, [&](const Area& other) {
+      const bool overlaps = other.device.unsafeGetStorageImpl() == StorageOf(tensor) &&
+                            other.range.begin < area.range.end && area.range.begin < other.range.end;
+      if (!overlaps) return false;
+      area.shared |= other.shared || !other.first.is_same(tensor);
+      area.range = {std::min(other.range.begin, area.range.begin), std::max(other.range.end, area.range.end)};
+      return true;
+    });
+    areas_.push_back(std::move(area));
   }
 
   // The host's copy of an announced tensor; other tensors as they are.
@@ -154,21 +161,14 @@ class Mirrors {
     for (const Pair& pair : pairs_) {
       if (pair.host.is_same(host)) return pair.device;
     }
-    for (const Mirror& mirror : mirrors_) {
-      if (mirror.host.unsafeGetStorageImpl() != StorageOf(host)) continue;
-      return ViewLike(mirror.device, host,
-                      host.storage_offset() + mirror.begin / static_cast<int64_t>(host.itemsize()));
+    if (const Area* area = AreaOfHost(host)) {
+      return ViewLike(area->device, host,
+                      host.storage_offset() + area->range.begin / static_cast<int64_t>(host.itemsize()));
     }
     return Uploaded(host, device);
   }
 
  private:
-  struct Wanted {
-    const c10::StorageImpl* storage;
-    Tensor first;
-    Range range;
-    bool shared;  // several tensors of the call lie in it
-  };
   struct Pair {
     Tensor device;
     Tensor host;
@@ -177,28 +177,37 @@ class Mirrors {
   };
 
   // Elements far apart are gathered on the device first, unless another tensor shares their memory.
-  static bool IsScattered(const Tensor& tensor, Range range) {
+  static bool IsScattered(const Area& area) {
     constexpr int64_t kFewBytes = 4096, kFactor = 4;
-    const int64_t extent = range.end - range.begin;
-    return extent > kFewBytes && extent > kFactor * static_cast<int64_t>(tensor.nbytes());
+    const int64_t extent = area.range.end - area.range.begin;
+    return !area.shared && extent > kFewBytes && extent > kFactor * static_cast<int64_t>(area.first.nbytes());
+  }
+
+  // The area that holds an announced tensor.
+  Area& AreaOf(const Tensor& tensor) {
+    const Range range = BytesOf(tensor);
+    const auto area = std::ranges::find_if(areas_, [&](const Area& a) {
+      return a.device.unsafeGetStorageImpl() == StorageOf(tensor) && a.range.begin <= range.begin &&
+             range.end <= a.range.end;
+    });
+    TORCH_INTERNAL_ASSERT(area != areas_.end());
+    return *area;
+  }
+
+  // The area whose copy a host tensor lies in, or nullptr.
+  const Area* AreaOfHost(const Tensor& host) const {
+    for (const Area& area : areas_) {
+      if (area.host && area.host.unsafeGetStorageImpl() == StorageOf(host)) return &area;
+    }
+    return nullptr;
   }
 
   Tensor Copied(const Tensor& tensor) {
-    const auto wanted = std::ranges::find(wanted_, StorageOf(tensor), &Wanted::storage);
-    TORCH_INTERNAL_ASSERT(wanted != wanted_.end());
-    if (!wanted->shared && IsScattered(tensor, wanted->range)) return Gathered(tensor);
-    for (const Mirror& mirror : mirrors_) {
-      if (mirror.device.unsafeGetStorageImpl() == StorageOf(tensor)) return InMirror(mirror, tensor);
-    }
-    constexpr int64_t kAlignment = 16;  // of every element type
-    const Range range{wanted->range.begin / kAlignment * kAlignment, wanted->range.end};
-    const Tensor bytes = BytesView(tensor.storage(), range).cpu();
-    return InMirror(mirrors_.emplace_back(Mirror{tensor.storage(), bytes.storage(), range.begin}), tensor);
-  }
-
-  static Tensor InMirror(const Mirror& mirror, const Tensor& tensor) {
-    return ViewLike(mirror.host, tensor,
-                    tensor.storage_offset() - mirror.begin / static_cast<int64_t>(tensor.itemsize()));
+    Area& area = AreaOf(tensor);
+    if (IsScattered(area)) return Gathered(tensor);
+    if (!area.host) area.host = BytesView(area.device, area.range).cpu().storage();
+    return ViewLike(area.host, tensor,
+                    tensor.storage_offset() - area.range.begin / static_cast<int64_t>(tensor.itemsize()));
   }
 
   static Tensor Gathered(const Tensor& tensor) {
@@ -221,11 +230,10 @@ class Mirrors {
 
   // For a tensor whose elements share memory, which copy_ refuses to write.
   void WriteBytesBack(const Pair& pair) {
-    const auto mirror = std::ranges::find_if(
-        mirrors_, [&](const Mirror& m) { return m.host.unsafeGetStorageImpl() == StorageOf(pair.host); });
-    TORCH_INTERNAL_ASSERT(mirror != mirrors_.end());
+    const Area* const area = AreaOfHost(pair.host);
+    TORCH_INTERNAL_ASSERT(area != nullptr);
     const Range there = BytesOf(pair.device), here = BytesOf(pair.host);
-    BytesView(mirror->device, there).copy_(BytesView(mirror->host, here));
+    BytesView(area->device, there).copy_(BytesView(area->host, here));
   }
 
   static Tensor Uploaded(const Tensor& host, c10::Device device) {
@@ -240,8 +248,7 @@ class Mirrors {
     return ViewLike(bytes.to(device).storage(), host, host.storage_offset());
   }
 
-  std::vector<Wanted> wanted_;
-  std::vector<Mirror> mirrors_;
+  std::vector<Area> areas_;
   std::vector<Pair> pairs_;
 };
 
