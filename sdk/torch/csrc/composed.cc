@@ -1,8 +1,8 @@
 // Operators made of others: extremes with their positions, deviations, triangles, membership, equality,
 // conjugation.
 #include <ATen/ATen.h>
+#include <ATen/TensorIterator.h>
 #include <ATen/WrapDimUtils.h>
-#include <ATen/native/Resize.h>
 #include <ATen/ops/addr_native.h>
 #include <torch/library.h>
 
@@ -98,9 +98,7 @@ Tensor& ConjugateInPlace(Tensor& self) {
 }
 
 Tensor& ConjugateOut(const Tensor& self, Tensor& out) {
-  TORCH_CHECK(c10::canCast(self.scalar_type(), out.scalar_type()), "result type ", self.scalar_type(),
-              " can't be cast to the desired output type ", out.scalar_type());
-  at::native::resize_output(out, self.sizes());
+  at::TensorIterator::unary_op(out, self);  // ATen's checks, and the output's shape
   out.copy_(self);
   return ConjugateInPlace(out);
 }

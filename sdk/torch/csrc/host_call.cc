@@ -52,6 +52,12 @@ bool MayMixDevices(const c10::OperatorHandle& op) {
          name.starts_with("aten::_fused_");
 }
 
+// Writes one value to every element it writes, so elements may share memory. Kernels of the CPU that cannot
+// write such tensors do not all say so.
+bool MayWriteOverlap(const c10::OperatorHandle& op) {
+  return op.operator_name().name == "aten::masked_fill_" || op.operator_name().name == "aten::fill_";
+}
+
 // Reads memory around the tensor it is given.
 bool ReadsWholeStorage(const c10::OperatorHandle& op) {
   return op.operator_name().name.starts_with("aten::as_strided");
@@ -350,6 +356,7 @@ void CallOnHost(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     const bool written = IsWritten(op, schema.arguments()[i]);
     ForEachTensor(given[i], [&](const Tensor& tensor) {
       device.Add(tensor, written);
+      if (written && tensor.defined() && !MayWriteOverlap(op)) at::assert_no_internal_overlap(tensor);
       mirrors.Announce(tensor, ReadsWholeStorage(op));
     });
     if (given[i].isDevice()) device.Choose(given[i].toDevice());

@@ -90,7 +90,12 @@ void CheckOutputType(const ops::Row& row, std::span<const MapInput> inputs, at::
                      at::ScalarType out) {
   const auto operands = std::count_if(inputs.begin(), inputs.end(),
                                       [](const MapInput& i) { return i.tensor != nullptr || i.promotes; });
-  if (row.types == TypeRule::kBool) return;
+  if (row.types == TypeRule::kBool) {
+    const bool boolean = row.aten == "isposinf" || row.aten == "isneginf";
+    TORCH_CHECK(!boolean || out == at::kBool, std::string(row.aten),
+                " does not support non-boolean outputs.");
+    return;
+  }
   if (row.types == TypeRule::kPromote && operands == 1) {
     TORCH_CHECK(out == computed, "Found dtype ", out, " but expected ", computed);
   } else {

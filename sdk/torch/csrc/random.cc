@@ -1,5 +1,6 @@
 // Random numbers: drawn on the device from the generator's seed and offset, the same on every device.
 #include <ATen/ATen.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/native/DistributionTemplates.h>
 #include <torch/library.h>
 
@@ -20,6 +21,7 @@ using OptionalGenerator = std::optional<at::Generator>;
 Tensor& Draw(const ops::Row& row, Tensor& self, ops::DType compute, std::span<const MapInput> parameters,
              const OptionalGenerator& generator, uint64_t words) {
   if (self.numel() == 0) return self;
+  at::assert_no_internal_overlap(self);
   const PhiloxState state =
       NextPhilox(generator, self.device().index(), (static_cast<uint64_t>(self.numel()) * words + 3) / 4);
   std::array<MapInput, ops::kMaxInputs> inputs;

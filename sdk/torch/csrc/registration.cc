@@ -153,12 +153,21 @@ struct BinaryScaledInPlace final : MapKernel {
 
 // ---- variants of what was registered by hand ----
 
+bool IsOneOf(const OperatorHandle& op, std::initializer_list<std::string_view> names) {
+  return std::ranges::find(names, op.operator_name().name) != names.end();
+}
+
 // Whether out= may have any type that the result can be cast to. Others want the result's very type.
 bool CastsOutput(const OperatorHandle& functional) {
-  static constexpr std::array<std::string_view, 8> kNames = {"aten::cat",  "aten::clamp", "aten::div",
-                                                             "aten::mean", "aten::prod",  "aten::std",
-                                                             "aten::sum",  "aten::var"};
-  return std::ranges::find(kNames, functional.operator_name().name) != kNames.end();
+  const bool whole = functional.operator_name().overload_name.empty();
+  return IsOneOf(functional, {"aten::addr", "aten::bernoulli", "aten::cat", "aten::clamp", "aten::div",
+                              "aten::mean", "aten::prod", "aten::std", "aten::sum", "aten::var"}) ||
+         (whole && IsOneOf(functional, {"aten::max", "aten::min"}));
+}
+
+// Whether out= may not be an input either.
+bool WantsFreshOutput(const OperatorHandle& functional) {
+  return IsOneOf(functional, {"aten::cat", "aten::gather", "aten::index_select", "aten::masked_select"});
 }
 
 // In-place and out=: the functional result, copied. Refuses what ATen's own variants refuse: targets on
@@ -178,7 +187,7 @@ class CopyingVariant final : public c10::OperatorKernel {
       targets.push_back(values[variant_ == Variant::kOut ? inputs + i : 0].toTensor());
     }
     Stack inner(values.begin(), values.begin() + static_cast<ptrdiff_t>(inputs));
-    for (const at::Tensor& target : targets) CheckOverlap(target, inner);
+    for (const at::Tensor& target : targets) CheckOverlaps(target, inner);
     functional_.callBoxed(&inner);
     for (size_t i = 0; i < results; ++i) CheckTarget(inner[i].toTensor(), targets[i]);
     for (size_t i = 0; i < results; ++i) Store(inner[i].toTensor(), targets[i]);
@@ -187,11 +196,19 @@ class CopyingVariant final : public c10::OperatorKernel {
   }
 
  private:
-  static void CheckOverlap(const at::Tensor& target, const Stack& inputs) {
+  void CheckOverlap(const at::Tensor& target, const at::Tensor& input) const {
+    if (!input.defined()) return;
+    if (variant_ == Variant::kOut && WantsFreshOutput(functional_))
+      at::assert_no_overlap(target, input);
+    else
+      at::assert_no_partial_overlap(target, input);
+  }
+  void CheckOverlaps(const at::Tensor& target, const Stack& inputs) const {
     at::assert_no_internal_overlap(target);
     for (const c10::IValue& input : inputs) {
-      if (!input.isTensor() || !input.toTensor().defined()) continue;
-      at::assert_no_partial_overlap(target, input.toTensor());
+      if (input.isTensor()) CheckOverlap(target, input.toTensor());
+      if (!input.isTensorList()) continue;
+      for (const at::Tensor& tensor : input.toTensorVector()) CheckOverlap(target, tensor);
     }
   }
 
@@ -203,8 +220,12 @@ class CopyingVariant final : public c10::OperatorKernel {
       TORCH_CHECK(result.scalar_type() == target.scalar_type(), "Expected out tensor to have dtype ",
                   result.dtype(), ", but got ", target.dtype(), " instead");
     }
-    TORCH_CHECK(c10::canCast(result.scalar_type(), target.scalar_type()), "result type ",
-                result.scalar_type(), " can't be cast to the desired output type ", target.scalar_type());
+    const bool casts = c10::canCast(result.scalar_type(), target.scalar_type());
+    TORCH_CHECK_TYPE(casts || !IsOneOf(functional_, {"aten::cat"}),
+                     "torch.cat(): input types can't be cast to the desired output type ",
+                     target.scalar_type());
+    TORCH_CHECK(casts || IsOneOf(functional_, {"aten::bernoulli"}), "result type ", result.scalar_type(),
+                " can't be cast to the desired output type ", target.scalar_type());
   }
 
   void Store(const at::Tensor& result, const at::Tensor& target) const {
