@@ -118,7 +118,9 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> AttentionBackward(
   const double factor = ScaleOf(query, scale);
   const at::ScalarType type = query.scalar_type();
   const Tensor k = RepeatHeads(key, heads), v = RepeatHeads(value, heads);
-  Tensor scores = at::matmul(query, k.transpose(-2, -1)).to(logsumexp.scalar_type()).mul_(factor);
+  // 16-bit scores would cost as many bits of the gradients: what is not a factor of the last products is f32.
+  const auto exact = [&](const Tensor& tensor) { return tensor.to(logsumexp.scalar_type()); };
+  Tensor scores = at::matmul(exact(query), exact(k).transpose(-2, -1)).mul_(factor);
   if (bias.defined() && bias.scalar_type() == at::kBool)
     scores.masked_fill_(bias.logical_not(), -INFINITY);
   else if (bias.defined())
@@ -131,9 +133,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> AttentionBackward(
   }
   const Tensor weights = scores.sub_(logsumexp.unsqueeze(-1)).exp_();
   const Tensor dv = at::matmul(weights.to(type).transpose(-2, -1), gradient);
-  const Tensor delta = gradient.mul(out).sum(-1, /*keepdim=*/true, logsumexp.scalar_type());
-  const Tensor ds =
-      at::matmul(gradient, v.transpose(-2, -1)).to(logsumexp.scalar_type()).sub_(delta).mul_(weights);
+  const Tensor delta = exact(gradient).mul(out).sum(-1, /*keepdim=*/true);
+  const Tensor ds = at::matmul(exact(gradient), exact(v).transpose(-2, -1)).sub_(delta).mul_(weights);
   const Tensor ds_typed = ds.to(type);
   Tensor dq = at::matmul(ds_typed, k).mul_(factor);
   Tensor dk = at::matmul(ds_typed.transpose(-2, -1), query).mul_(factor);

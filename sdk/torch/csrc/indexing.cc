@@ -206,8 +206,19 @@ struct Positions {
   int64_t merged;
 };
 
+std::vector<Tensor> BroadcastIndices(const std::vector<Tensor>& indices) {
+  try {
+    return at::broadcast_tensors(indices);
+  } catch (const c10::Error&) {
+    std::string shapes;
+    for (const Tensor& index : indices) shapes += (shapes.empty() ? "" : ", ") + c10::str(index.sizes());
+    TORCH_CHECK_INDEX(false, "shape mismatch: indexing tensors could not be broadcast together with shapes ",
+                      shapes);
+  }
+}
+
 Positions Merge(const Tensor& self, const IndexRun& run) {
-  const std::vector<Tensor> same_shape = at::broadcast_tensors(run.indices);
+  const std::vector<Tensor> same_shape = BroadcastIndices(run.indices);
   Positions positions{WrapIndex(same_shape[0], self.size(run.first)), self.size(run.first)};
   for (size_t i = 1; i < same_shape.size(); ++i) {
     const int64_t size = self.size(run.first + static_cast<int64_t>(i));
@@ -300,6 +311,8 @@ Tensor IndexAdd(const Tensor& self, int64_t dim, const Tensor& index, const Tens
 // self[index, ..] += values, and self[mask] = number; what else is put by index goes to the host.
 Tensor& IndexPut(Tensor& self, const c10::List<std::optional<Tensor>>& indices, const Tensor& values,
                  bool accumulate, bool unsafe) {
+  TORCH_CHECK_INDEX(static_cast<int64_t>(indices.size()) <= self.dim(),
+                    "too many indices for tensor of dimension ", self.dim(), " (got ", indices.size(), ")");
   if (!accumulate && values.numel() == 1 && values.dim() == 0 && indices.size() == 1) {
     const std::optional<Tensor> mask = indices.get(0);
     if (mask.has_value() && mask->defined() && mask->scalar_type() == at::kBool && IsOnDevice(*mask) &&

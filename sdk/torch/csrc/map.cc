@@ -199,6 +199,21 @@ bool HasDeviceInput(std::span<const MapInput> inputs) {
   });
 }
 
+// Whether an output of type `out` holds more than the common type does, to which results are rounded first.
+bool IsWider(at::ScalarType out, at::ScalarType common) { return at::promote_types(out, common) != common; }
+
+// The one row that promotes its scalars and not its tensors.
+void CheckLerp(const ops::Row& row, std::span<const MapInput> inputs) {
+  static const ops::Row& lerp = ops::RowOf("lerp.Scalar");
+  if (&row != &lerp) return;
+  const at::Tensor& self = *inputs[0].tensor;
+  for (const MapInput& input : inputs.subspan(1)) {
+    TORCH_CHECK(input.tensor == nullptr || input.tensor->scalar_type() == self.scalar_type(),
+                "expected dtype ", self.dtype(), " for `", &input == &inputs[1] ? "end" : "weight",
+                "` but got dtype ", input.tensor->dtype());
+  }
+}
+
 bool RunGeneralMap(const ops::Row& row, std::span<const MapInput> inputs, at::Tensor& out) {
   CheckDevices(inputs, out);
   if (!AreSupported(row, inputs, out) || !HasDeviceInput(inputs)) return false;
@@ -206,10 +221,16 @@ bool RunGeneralMap(const ops::Row& row, std::span<const MapInput> inputs, at::Te
   const auto compute = ToDType(type);
   if (!compute.has_value() || !ops::Contains(row.dtypes, *compute)) return false;
   CheckAlpha(*compute, inputs);
+  CheckLerp(row, inputs);
   if (out.defined()) CheckOutputType(row, inputs, type, out.scalar_type());
   Shape(row, inputs, type, out);
   if (out.numel() == 0) return true;
-  return Send(row, *compute, {&out, 1}, inputs);
+  if (row.types == TypeRule::kBool || !IsWider(out.scalar_type(), type))
+    return Send(row, *compute, {&out, 1}, inputs);
+  const at::Tensor rounded = MakeEmpty(out.sizes(), type, out.device());
+  if (!Send(row, *compute, {&rounded, 1}, inputs)) return false;
+  out.copy_(rounded);
+  return true;
 }
 
 }  // namespace

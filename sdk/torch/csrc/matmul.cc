@@ -208,8 +208,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> LinearBackward(const at::Tensor& 
   at::Tensor input_gradient, weight_gradient, bias_gradient;
   if (!IsServed(self) || weight.dim() == 1) {
     const at::Tensor flat = gradient.reshape({-1, gradient.size(-1)});
-    if (mask[0]) input_gradient = at::matmul(gradient, weight);
-    if (mask[1]) weight_gradient = flat.t().matmul(self.reshape({-1, self.size(-1)}));
+    if (mask[0]) input_gradient = at::matmul(gradient, weight.conj());
+    if (mask[1]) weight_gradient = flat.t().matmul(self.reshape({-1, self.size(-1)}).conj());
     if (mask[2]) bias_gradient = flat.sum(0);
     return {input_gradient, weight_gradient, bias_gradient};
   }

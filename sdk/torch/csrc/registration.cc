@@ -188,6 +188,7 @@ class CopyingVariant final : public c10::OperatorKernel {
     }
     Stack inner(values.begin(), values.begin() + static_cast<ptrdiff_t>(inputs));
     for (const at::Tensor& target : targets) CheckOverlaps(target, inner);
+    if (variant_ == Variant::kOut) ComputeInTypeOf(targets[0], inner);
     functional_.callBoxed(&inner);
     for (size_t i = 0; i < results; ++i) CheckTarget(inner[i].toTensor(), targets[i]);
     for (size_t i = 0; i < results; ++i) Store(inner[i].toTensor(), targets[i]);
@@ -212,11 +213,21 @@ class CopyingVariant final : public c10::OperatorKernel {
     }
   }
 
+  // A reduction is computed in out's type where no other is asked for.
+  void ComputeInTypeOf(const at::Tensor& target, Stack& inputs) const {
+    for (size_t i = 0; i < inputs.size() && CastsOutput(functional_); ++i) {
+      if (functional_.schema().arguments()[i].name() == "dtype" && inputs[i].isNone())
+        inputs[i] = target.scalar_type();
+    }
+  }
+
   void CheckTarget(const at::Tensor& result, const at::Tensor& target) const {
     TORCH_CHECK(result.device() == target.device(),
                 "Expected all tensors to be on the same device, but found at least two devices, ",
                 result.device(), " and ", target.device(), "!");
-    if (variant_ == Variant::kOut && !CastsOutput(functional_)) {
+    // Of uint8 these are uint8, for older programs: the bool of other types is as welcome.
+    const bool truth = result.scalar_type() == at::kByte && IsOneOf(functional_, {"aten::all", "aten::any"});
+    if (variant_ == Variant::kOut && !CastsOutput(functional_) && !truth) {
       TORCH_CHECK(result.scalar_type() == target.scalar_type(), "Expected out tensor to have dtype ",
                   result.dtype(), ", but got ", target.dtype(), " instead");
     }
