@@ -1,0 +1,72 @@
+"""Where xpud and the CPU may differ, with reasons. The suite fails when an entry no longer differs."""
+
+# Operators whose values are random: the results' types, shapes and strides are compared, and that numbers are finite.
+RANDOM = {
+    "bernoulli": "random", "cauchy": "random", "exponential": "random", "geometric": "random", "log_normal": "random",
+    "multinomial": "random", "nn.functional.alpha_dropout": "random", "nn.functional.dropout": "random",
+    "nn.functional.dropout2d": "random", "nn.functional.dropout3d": "random", "nn.functional.feature_alpha_dropout": "random",
+    "nn.functional.fractional_max_pool2d": "chooses its windows at random", "nn.functional.fractional_max_pool3d": "chooses its windows at random",
+    "normal": "random", "rand_like": "random", "randint": "random", "randint_like": "random", "randn": "random", "randn_like": "random",
+    "svd_lowrank": "starts with a random matrix", "pca_lowrank": "starts with a random matrix", "uniform": "random",
+}  # fmt: skip
+
+# Operators whose results have no values yet.
+UNINITIALISED = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided", "resize_", "resize_as_"}
+
+# Arguments with which an operator is random.
+RANDOM_ARGUMENTS = {
+    "nn.functional.rrelu": lambda kwargs: kwargs.get("training"),
+    "nn.functional.scaled_dot_product_attention": lambda kwargs: kwargs.get("dropout_p", 0) > 0,
+    "nn.functional.multi_head_attention_forward": lambda kwargs: kwargs.get("training", True),
+}
+
+
+def is_random(op, tree):
+    chosen = RANDOM_ARGUMENTS.get(op.name)
+    return op.name in RANDOM or bool(chosen and chosen(tree[2]))
+
+
+# Modules whose values cannot be compared in training.
+RANDOM_MODULES = {
+    "nn.RReLU": "random in training", "nn.FractionalMaxPool2d": "chooses its windows at random",
+    "nn.FractionalMaxPool3d": "chooses its windows at random",
+}  # fmt: skip
+
+# (entry, type or None for all, "aspect/kind", "aspect" or "" for all): reason. A fault is not an exception.
+EXCEPTIONS = {}
+
+
+def listed(names, what, reason, dtype=None):
+    for name in names.split():
+        EXCEPTIONS[name, dtype, what] = reason
+
+
+SPARSE = "sparse tensors are refused with a NotImplementedError that says so"
+listed("to_sparse sparse.mm.reduce sparse.sampled_addmm", "", SPARSE)
+FLOAT32_MOMENTS = "mean and deviation are float32, as on CUDA; the CPU rounds them to 16 bits"
+for kind in ("float16", "bfloat16"):
+    for aspect in ("values", "layouts"):
+        listed("native_layer_norm", f"{aspect}/dtype", FLOAT32_MOMENTS, kind)
+listed("native_group_norm", "layouts/accepted", "the CPU wants a contiguous operand; here, as on CUDA, none is needed")
+listed("native_group_norm", "strided gradients/accepted", "the CPU wants a contiguous operand; here, as on CUDA, none is needed", "float32")
+listed("native_group_norm", "layouts/values", "PyTorch's CPU kernel reads an expanded operand as if it were contiguous")
+listed("masked.median", "layouts/values", "PyTorch's CPU kernel reads an expanded operand as if it were contiguous")
+listed("nn.functional.max_pool1d", "bits/values", "PyTorch's CPU kernel does not see the negative bit", "float32")
+listed("nn.functional.gelu", "out/values", "PyTorch's CPU kernel does not write to a strided out=", "float32")
+listed("nn.functional.gelu", "out/operand values", "PyTorch's CPU kernel does not write to a strided out=", "float32")
+listed("narrow_copy nn.functional.avg_pool3d", "out/memory values", "PyTorch's CPU kernel writes between the elements of a strided out=")
+for aspect in ("strides", "operand strides"):
+    listed("nn.functional.linear", f"out/{aspect}", "the CPU gives a strided out= of a vector other strides; here it keeps its own")
+CONJUGATED = "falls back, and copying the result back does the conjugation that is pending on the CPU"
+for what in ("values/bits", "layouts/bits", "bits/bits", "out/bits", "overlap/bits", "out/operand bits", "overlap/operand bits"):
+    listed("linalg.lu_solve", what, CONJUGATED, "complex64")
+listed("gather", "errors/exception", "an index out of range is found on the device: IndexError at the next synchronisation", "float32")
+listed("narrow_copy", "errors/exception", "IndexError for a dimension out of range, as on CUDA; the CPU has RuntimeError", "float32")
+listed("baddbmm nn.functional.linear", "scalars/exception", "0-dim operands, which both refuse, with another class of exception")
+FLIP = "one sample has a ReLU operand of 0.0004 in float32, which is -0.0008 here and 0.001 on the CPU: both are as near, and one gradient is cut off"
+listed("nn.TransformerEncoder", "evaluation/values", FLIP, "bfloat16")
+
+# (operator, aspect): (reason, a program that shows it). These aspects do not run.
+CPU_CRASHES = {
+    ("_chunk_cat", "scalars"): ("PyTorch's CPU kernel crashes on 0-dim operands", "torch._chunk_cat([torch.tensor(1.0)], 0, 2)"),
+}
