@@ -181,11 +181,6 @@ at::Scalar LocalScalarDense(const at::Tensor& self) {
   return result;
 }
 
-void Negate(const at::Tensor& tensor) {
-  at::Tensor target = tensor;
-  target.neg_();
-}
-
 // One element where a dimension repeats it: outputs must not overlap themselves.
 at::Tensor WithoutRepeats(const at::Tensor& tensor) {
   at::Tensor single = tensor;
@@ -232,8 +227,8 @@ TORCH_LIBRARY_IMPL(aten, Negative, m) { m.impl("_copy_from", torch::CppFunction:
 void CopyPending(const at::Tensor& source, const at::Tensor& target) {
   const at::Tensor plain = Plain(target);
   CopyOnDevice(Plain(source), plain);
-  if (source.is_conj() != target.is_conj()) Negate(at::view_as_real(plain).select(-1, 1));
-  if (source.is_neg() != target.is_neg()) Negate(plain.is_complex() ? at::view_as_real(plain) : plain);
+  if (source.is_conj() != target.is_conj()) at::view_as_real(plain).select(-1, 1).neg_();
+  if (source.is_neg() != target.is_neg()) (plain.is_complex() ? at::view_as_real(plain) : plain).neg_();
 }
 
 }  // namespace

@@ -215,7 +215,8 @@ class CopyingVariant final : public c10::OperatorKernel {
 
   // A reduction is computed in out's type where no other is asked for.
   void ComputeInTypeOf(const at::Tensor& target, Stack& inputs) const {
-    for (size_t i = 0; i < inputs.size() && CastsOutput(functional_); ++i) {
+    if (!CastsOutput(functional_) || (inputs[0].isTensor() && inputs[0].toTensor().is_complex())) return;
+    for (size_t i = 0; i < inputs.size(); ++i) {
       if (functional_.schema().arguments()[i].name() == "dtype" && inputs[i].isNone())
         inputs[i] = target.scalar_type();
     }
@@ -226,8 +227,11 @@ class CopyingVariant final : public c10::OperatorKernel {
                 "Expected all tensors to be on the same device, but found at least two devices, ",
                 result.device(), " and ", target.device(), "!");
     // Of uint8 these are uint8, for older programs: the bool of other types is as welcome.
-    const bool truth = result.scalar_type() == at::kByte && IsOneOf(functional_, {"aten::all", "aten::any"});
-    if (variant_ == Variant::kOut && !CastsOutput(functional_) && !truth) {
+    if (result.scalar_type() == at::kByte && target.scalar_type() == at::kBool &&
+        IsOneOf(functional_, {"aten::all", "aten::any"})) {
+      return;
+    }
+    if (variant_ == Variant::kOut && !CastsOutput(functional_)) {
       TORCH_CHECK(result.scalar_type() == target.scalar_type(), "Expected out tensor to have dtype ",
                   result.dtype(), ", but got ", target.dtype(), " instead");
     }

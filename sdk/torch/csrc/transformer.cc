@@ -43,7 +43,7 @@ Tensor Hidden(const Tensor& mask, std::optional<int64_t> type, const Tensor& que
   TORCH_CHECK(*type >= kSourceMask && *type <= kFullMask,
               "Mask Type should be 0 (src_mask) or 1 (src_key_padding_mask), or 2 (default_mask), and is ",
               *type);
-  const Tensor hidden = mask.to(at::kBool);
+  Tensor hidden = mask.to(at::kBool);
   const int64_t batch = query.size(0), heads = query.size(1), tokens = query.size(2);
   if (*type == kPaddingMask && mask.dim() == 2) {
     TORCH_CHECK(mask.size(0) == batch && mask.size(1) == tokens, "src_key_padding_mask of size ",
