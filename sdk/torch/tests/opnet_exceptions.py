@@ -66,6 +66,11 @@ listed("baddbmm nn.functional.linear", "scalars/exception", "0-dim operands, whi
 FLIP = "one sample has a ReLU operand of 0.0004 in float32, which is -0.0008 here and 0.001 on the CPU: both are as near, and one gradient is cut off"
 listed("nn.TransformerEncoder", "evaluation/values", FLIP, "bfloat16")
 
+listed("diff", "overlap/accepted", "a copy within overlapping memory reads before it writes; the CPU refuses it")
+listed("gather", "errors/accepted", "out= overlaps the index only once it is resized; the result is computed before", "float32")
+listed("lu", "out/accepted", "copies its results to out= on any device, and PyTorch's CPU checks for the CPU alone", "float32")
+listed("nn.functional.pixel_shuffle nn.functional.pixel_unshuffle", "layouts/strides", "contiguous for channels-last operands, as on CUDA")
+
 # (operator, aspect): (reason, a program that shows it). These aspects do not run.
 CPU_CRASHES = {
     ("_chunk_cat", "scalars"): ("PyTorch's CPU kernel crashes on 0-dim operands", "torch._chunk_cat([torch.tensor(1.0)], 0, 2)"),
