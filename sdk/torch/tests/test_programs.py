@@ -171,6 +171,32 @@ WRONG = {
             F.scaled_dot_product_attention(t, t, t).square().sum().backward()
         assert_close(p.grad.cpu(), q.grad, rtol=1e-12, atol=1e-12)
     """,
+    "complex linear has conjugated gradients": """
+        x, w = torch.randn(3, dtype=torch.complex64), torch.randn(2, 3, dtype=torch.complex64)
+        gradients = []
+        for device in ("cpu", d):
+            leaves = [t.clone().to(device).requires_grad_() for t in (x, w)]
+            F.linear(*leaves).abs().square().sum().backward()
+            gradients.append([t.grad.cpu() for t in leaves])
+        assert_close(gradients[1], gradients[0])
+    """,
+    "a wider out= does not widen the computation": """
+        t = torch.tensor(33000.0, dtype=torch.half, device=d)
+        assert torch.add(t, t, out=torch.empty((), dtype=torch.double, device=d)).item() == math.inf
+        yes = torch.tensor([True], device=d)
+        assert torch.add(yes, yes, out=torch.zeros(1, dtype=torch.long, device=d)).item() == 1
+    """,
+    "16-bit attention's gradients are as exact as the CPU's": """
+        torch.manual_seed(0)
+        values = [torch.randn(4, 4, 6, 8, dtype=torch.bfloat16) * 4 for _ in range(3)]
+        results = {}
+        for device, dtype in ((d, torch.bfloat16), ("cpu", torch.bfloat16), ("cpu", torch.double)):
+            leaves = [t.to(device, dtype).detach().clone().requires_grad_() for t in values]
+            F.scaled_dot_product_attention(*leaves).square().sum().backward()
+            results[device, dtype] = [t.grad.cpu().double() for t in leaves]
+        for ours, cpu, exact in zip(*results.values()):
+            assert (ours - exact).abs().max() <= 4 * (cpu - exact).abs().max() + 1e-2 * exact.abs().max()
+    """,
     "is_set_to knows its own memory": """
         x = torch.zeros(4, device=d)
         assert x.is_set_to(x.view(4)) and not x.is_set_to(x.clone()) and not x.is_set_to(x[1:])
