@@ -68,7 +68,8 @@ listed("nn.TransformerEncoder", "evaluation/values", FLIP, "bfloat16")
 
 listed("diff", "overlap/accepted", "a copy within overlapping memory reads before it writes; the CPU refuses it")
 listed("gather", "errors/accepted", "out= overlaps the index only once it is resized; the result is computed before", "float32")
-listed("lu", "out/accepted", "copies its results to out= on any device, and PyTorch's CPU checks for the CPU alone", "float32")
+listed("lu", "out/accepted", "copies its results to out= on any device, and PyTorch's CPU checks for the CPU alone")
+listed("mean logsumexp", "out/refused", "a complex result is not stored into a real out=, which would drop its imaginary part", "complex64")
 listed("nn.functional.pixel_shuffle nn.functional.pixel_unshuffle", "layouts/strides", "contiguous for channels-last operands, as on CUDA")
 
 # (operator, aspect): (reason, a program that shows it). These aspects do not run.
