@@ -104,9 +104,7 @@ Tensor& ConjugateOut(const Tensor& self, Tensor& out) {
 }
 
 bool Equal(const Tensor& self, const Tensor& other) {
-  TORCH_CHECK(self.device() == other.device(),
-              "Expected all tensors to be on the same device, but found at least two devices, ",
-              self.device(), " and ", other.device(), "!");
+  CheckSameDevice(self.device(), other.device());
   if (self.sizes() != other.sizes()) return false;
   if (self.numel() == 0) return true;
   return at::all(at::eq(self, other)).item().toBool();

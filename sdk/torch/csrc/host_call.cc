@@ -300,9 +300,7 @@ class CallDevice {
     const bool travels = tensor.device().is_cpu() && !written && (mixed_ || tensor.dim() == 0);
     if (travels) return;
     if (!device_.has_value()) device_ = tensor.device();
-    TORCH_CHECK(*device_ == tensor.device(),
-                "Expected all tensors to be on the same device, but found at least two devices, ", *device_,
-                " and ", tensor.device(), "!");
+    CheckSameDevice(*device_, tensor.device());
   }
   void Choose(c10::Device device) { chosen_ = device; }
   // A factory's argument decides, then the tensors.

@@ -32,9 +32,7 @@ Tensor Cat(const at::ITensorListRef& list, int64_t dim) {
   for (const Tensor& tensor : tensors) {
     TORCH_CHECK(tensor.dim() > 0, "zero-dimensional tensor (at position ", given.size(),
                 ") cannot be concatenated");
-    TORCH_CHECK(tensor.device() == tensors[0].get().device(),
-                "Expected all tensors to be on the same device, but found at least two devices, ",
-                tensors[0].get().device(), " and ", tensor.device(), "!");
+    CheckSameDevice(tensors[0].get().device(), tensor.device());
     given.push_back(tensor);
   }
   const at::ScalarType type = at::native::result_type(list);

@@ -183,9 +183,7 @@ void CheckDevices(std::span<const MapInput> inputs, const at::Tensor& out) {
   }
   if (out.defined() && ours == nullptr) ours = &out;
   const auto check = [&](const at::Tensor& tensor) {
-    TORCH_CHECK(ours == nullptr || tensor.device() == ours->device(),
-                "Expected all tensors to be on the same device, but found at least two devices, ",
-                ours->device(), " and ", tensor.device(), "!");
+    if (ours != nullptr) CheckSameDevice(ours->device(), tensor.device());
   };
   for (const MapInput& input : inputs) {
     if (input.tensor != nullptr && !IsCpuScalar(*input.tensor)) check(*input.tensor);

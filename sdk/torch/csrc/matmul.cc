@@ -37,9 +37,7 @@ void Launch(const TensorRef& out, const TensorRef& a, const TensorRef& b, const 
 void CheckTypes(const at::Tensor& a, const at::Tensor& b) {
   TORCH_CHECK(a.scalar_type() == b.scalar_type(),
               "expected m1 and m2 to have the same dtype, but got: ", a.dtype(), " != ", b.dtype());
-  TORCH_CHECK(a.device() == b.device(),
-              "Expected all tensors to be on the same device, but found at least two devices, ", a.device(),
-              " and ", b.device(), "!");
+  CheckSameDevice(a.device(), b.device());
 }
 
 // A product with nothing to sum over.

@@ -4,10 +4,14 @@
 
 namespace xpud::shim {
 
+void ThrowOtherDevice(c10::Device first, c10::Device second) {
+  TORCH_CHECK(false, "Expected all tensors to be on the same device, but found at least two devices, ", first,
+              " and ", second, "!");
+}
+
 void ThrowOtherDevice(const at::TensorBase& tensor) {
-  TORCH_CHECK(false, "Expected all tensors to be on the same device, but found at least two devices, ",
-              c10::Device(kDeviceType, static_cast<c10::DeviceIndex>(Runtime::CurrentDevice())), " and ",
-              tensor.device(), "!");
+  ThrowOtherDevice(c10::Device(kDeviceType, static_cast<c10::DeviceIndex>(Runtime::CurrentDevice())),
+                   tensor.device());
 }
 
 TensorRef Describe(const at::TensorBase& tensor) {

@@ -56,7 +56,13 @@ inline bool IsOnDevice(const at::TensorBase& tensor) {
 
 inline int DeviceIndexOf(const at::TensorBase& tensor) { return tensor.device().index(); }
 
+// RuntimeError, in ATen's words.
+[[noreturn]] void ThrowOtherDevice(c10::Device first, c10::Device second);
 [[noreturn]] void ThrowOtherDevice(const at::TensorBase& tensor);
+inline void CheckSameDevice(c10::Device first, c10::Device second) {
+  if (first != second) [[unlikely]]
+    ThrowOtherDevice(first, second);
+}
 
 // Refuses a tensor elsewhere: the daemon would not know its address, and say so at a later operator only.
 inline TensorRef Bare(const at::TensorBase& tensor, ops::DType dtype) {

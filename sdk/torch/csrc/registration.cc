@@ -223,9 +223,7 @@ class CopyingVariant final : public c10::OperatorKernel {
   }
 
   void CheckTarget(const at::Tensor& result, const at::Tensor& target) const {
-    TORCH_CHECK(result.device() == target.device(),
-                "Expected all tensors to be on the same device, but found at least two devices, ",
-                result.device(), " and ", target.device(), "!");
+    CheckSameDevice(result.device(), target.device());
     // Of uint8 these are uint8, for older programs: the bool of other types is as welcome.
     if (result.scalar_type() == at::kByte && target.scalar_type() == at::kBool &&
         IsOneOf(functional_, {"aten::all", "aten::any"})) {
