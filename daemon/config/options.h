@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "daemon/confinement/confinement.h"
-#include "daemon/executor/executor_kind.h"
+#include "daemon/executor/api/executor_kind.h"
 #include "daemon/memory/tenant.h"
 
 namespace xpud::config {

@@ -6,8 +6,7 @@
 #include <cstdlib>
 #include <thread>
 
-#include "absl/strings/numbers.h"
-#include "daemon/executor/driver.h"
+#include "daemon/executor/level_zero/driver.h"
 #include "daemon/executor/process/executor_main.h"
 #include "daemon/executor/process/process_device.h"
 #include "proto/base/status_macros.h"
@@ -93,13 +92,6 @@ absl::StatusOr<DeviceList> OpenDevices(const DevicesOptions& options) {
     devices.push_back(std::move(device));
   }
   return devices;
-}
-
-int ServeDevice(int argc, char** argv) {
-  int index = 0, rings = 0;
-  if (argc != kServeArguments || !absl::SimpleAtoi(argv[3], &index) || !absl::SimpleAtoi(argv[5], &rings))
-    return process::kExitFailed;
-  process::ServeDevice({.driver_library = argv[4], .device = argv[2]}, index, rings);
 }
 
 }  // namespace xpud::executor

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "daemon/executor/device.h"
-#include "daemon/executor/executor_kind.h"
+#include "daemon/executor/api/device.h"
+#include "daemon/executor/api/executor_kind.h"
 #include "daemon/executor/process/spawner.h"
 
 namespace xpud::executor {
@@ -31,12 +31,5 @@ bool NeedSpawner(ExecutorKind executor, const std::string& device);
 
 // At least one device, GPUs first, or why there is none.
 absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenDevices(const DevicesOptions& options);
-
-// The command line that starts this binary as an executor: kServeArgument, vendor, index, driver
-// library, number of rings, and how it is to be confined, which is main's to do.
-inline constexpr char kServeArgument[] = "--serve-device";
-inline constexpr int kServeArguments = 7, kConfineArgument = 6;
-// Runs as an executor; gives the exit status.
-int ServeDevice(int argc, char** argv);
 
 }  // namespace xpud::executor

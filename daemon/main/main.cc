@@ -18,6 +18,7 @@
 #include "daemon/config/configuration.h"
 #include "daemon/confinement/confinement.h"
 #include "daemon/executor/devices.h"
+#include "daemon/executor/process/executor_main.h"
 #include "daemon/executor/process/spawner.h"
 #include "daemon/main/reloader.h"
 #include "daemon/scheduler/engine.h"
@@ -210,9 +211,9 @@ std::unique_ptr<telemetry::Watchdog> StartWatchdog(const telemetry::Notifier& no
 
 // It keeps its device, and loses the cache and the socket.
 void ConfineExecutor(std::span<char* const> arguments) {
-  if (arguments.size() != executor::kServeArguments) return;
+  if (arguments.size() != executor::process::kServeArguments) return;
   const auto mode =
-      confinement::ModeOf(arguments[executor::kConfineArgument]).value_or(confinement::Mode::kOn);
+      confinement::ModeOf(arguments[executor::process::kConfineArgument]).value_or(confinement::Mode::kOn);
   std::string in_force;
   confinement::ConfineFiles(
       mode, {"", "", arguments[4], confinement::FilesOptions::Processes::kOwn, true, ""}, in_force);
@@ -325,10 +326,10 @@ int Main(int argc, char** argv) {
 }  // namespace xpud
 
 int main(int argc, char** argv) {
-  if (argc > 1 && std::strcmp(argv[1], xpud::executor::kServeArgument) == 0) {
+  if (argc > 1 && std::strcmp(argv[1], xpud::executor::process::kServeArgument) == 0) {
     (void)xpud::StartLogging("warn");  // what it finds at its start, the daemon logs
     xpud::ConfineExecutor({argv, static_cast<size_t>(argc)});
-    return xpud::executor::ServeDevice(argc, argv);
+    return xpud::executor::process::ServeDevice(argc, argv);
   }
   return xpud::Main(argc, argv);
 }

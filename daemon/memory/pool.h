@@ -8,7 +8,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
-#include "daemon/executor/device.h"
+#include "daemon/executor/api/device.h"
 #include "daemon/memory/ledger.h"
 #include "daemon/memory/range_allocator.h"
 

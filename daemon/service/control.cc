@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/executor/driver.h"
+#include "daemon/executor/level_zero/driver.h"
 #include "daemon/service/control_events.h"
 #include "daemon/service/handed_sockets.h"
 #include "daemon/service/sensor_sampler.h"

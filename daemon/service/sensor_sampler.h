@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "daemon/executor/device.h"
-#include "daemon/executor/sensors.h"
+#include "daemon/executor/api/device.h"
+#include "daemon/executor/api/sensors.h"
 #include "proto/base/mutex.h"
 
 namespace xpud::v1 {

@@ -3,11 +3,11 @@
 
 #include <memory>
 
-#include "daemon/executor/device.h"
-#include "daemon/executor/device_queue.h"
+#include "daemon/executor/api/device.h"
+#include "daemon/executor/api/device_queue.h"
 #include "daemon/memory/pool.h"
 #include "daemon/session/device_time.h"
-#include "kernels/kernel_library.h"
+#include "kernels/dispatch/kernel_library.h"
 
 namespace xpud::session {
 

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "absl/status/status.h"
-#include "kernels/kernel_library.h"
+#include "kernels/api/op_call.h"
 
 namespace xpud::session {
 

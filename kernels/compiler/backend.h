@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "kernels/kernel_library.h"
+#include "kernels/api/launch.h"
 #include "llvm/IR/Module.h"
 
 namespace xpud::kernels {

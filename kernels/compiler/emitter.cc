@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/api/op_call.h"
 #include "llvm/IR/IntrinsicsNVPTX.h"
 #include "proto/base/check.h"
 #include "proto/base/checks.h"

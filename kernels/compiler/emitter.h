@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/kernel_library.h"
+#include "kernels/api/launch.h"
 #include "llvm/IR/IRBuilder.h"
 #include "llvm/IR/LLVMContext.h"
 #include "llvm/IR/Module.h"

@@ -39,7 +39,7 @@ uint64_t KeyReader::Take(int bits) {
 }
 
 KernelCache::KernelCache(CodeTarget target, std::unique_ptr<ObjectCache> disk, std::function<void()> on_ready,
-                         Assembler assemble, size_t most, KernelLibrary::Forget forget)
+                         Assembler assemble, size_t most, ForgetKernels forget)
     : target_(std::move(target)),
       identity_(absl::StrCat(CodeIdentity(target_), assemble != nullptr ? "|assembled" : "")),
       disk_(std::move(disk)),

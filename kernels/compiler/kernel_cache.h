@@ -14,14 +14,14 @@
 #include <thread>
 #include <vector>
 
+#include "kernels/api/planner.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
+#include "kernels/api/kernel_store.h"
 #include "kernels/compiler/backend.h"
 #include "kernels/compiler/emitter.h"
 #include "kernels/compiler/kernel_key.h"
 #include "kernels/compiler/object_cache.h"
-#include "kernels/kernel_library.h"
-#include "kernels/planner.h"
 #include "proto/base/mutex.h"
 
 namespace xpud::kernels {
@@ -45,7 +45,7 @@ class KernelCache : public KernelStore {
 
   // `most`: kernels that Find keeps. `forget`: see KernelLibrary::Options.
   KernelCache(CodeTarget target, std::unique_ptr<ObjectCache> disk, std::function<void()> on_ready,
-              Assembler assemble, size_t most, KernelLibrary::Forget forget);
+              Assembler assemble, size_t most, ForgetKernels forget);
   ~KernelCache() override;
 
   // The kernel, or nullptr while it is being compiled (started by this call if need be), or why it cannot be.
@@ -98,7 +98,7 @@ class KernelCache : public KernelStore {
   const std::unique_ptr<ObjectCache> disk_;
   const std::function<void()> on_ready_;
   const Assembler assemble_;
-  const KernelLibrary::Forget forget_;
+  const ForgetKernels forget_;
 
   // Engine thread only.
   std::vector<Entry*> table_;  // open addressing, a power of two, at most half full

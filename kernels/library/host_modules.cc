@@ -1,7 +1,5 @@
 #include "kernels/library/host_modules.h"
 
-#include "kernels/library/cublaslt/cublaslt_api.h"
-
 namespace xpud::kernels {
 
 const xpud_host_module_t* FindHostModule(std::string_view name) {
@@ -16,6 +14,6 @@ const xpud_host_module_t* FindHostModule(std::string_view name) {
   return nullptr;
 }
 
-void LoadGpuLibraries() { (void)cublaslt::Api::Get(); }
+void LoadGpuLibraries() { cublaslt::LoadLibrary(); }
 
 }  // namespace xpud::kernels

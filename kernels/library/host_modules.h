@@ -25,7 +25,8 @@ extern const xpud_host_module_t kHostModule;
 }
 namespace cublaslt {
 extern const xpud_host_module_t kHostModule;
-}
+void LoadLibrary();
+}  // namespace cublaslt
 namespace onednn {
 extern const xpud_host_module_t kHostModule;
 }

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "kernels/library/cublaslt/cublaslt_matmul.h"
-#include "kernels/planner.h"
+#include "kernels/library/planners.h"
 
 namespace xpud::kernels {
 namespace {

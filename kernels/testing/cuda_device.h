@@ -10,7 +10,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
-#include "kernels/kernel_library.h"
+#include "kernels/api/planner.h"
 
 namespace xpud::kernels {
 

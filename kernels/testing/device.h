@@ -9,7 +9,7 @@
 #include <memory>
 #include <vector>
 
-#include "kernels/kernel_library.h"
+#include "kernels/dispatch/kernel_library.h"
 #include "kernels/testing/cuda_device.h"
 
 namespace xpud::kernels {

@@ -1,7 +1,7 @@
 // Compiles a call's kernels for the GPU targets, for tests on a machine that has neither. One thread.
 #pragma once
 
-#include "kernels/kernel_library.h"
+#include "kernels/dispatch/kernel_library.h"
 
 namespace xpud::kernels {
 

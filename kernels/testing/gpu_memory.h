@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "kernels/kernel_library.h"
+#include "kernels/api/planner.h"
 #include "kernels/testing/cuda_device.h"
 
 namespace xpud::kernels {

@@ -7,8 +7,8 @@
 #include <set>
 #include <utility>
 
-#include "daemon/executor/device.h"
-#include "daemon/executor/device_queue.h"
+#include "daemon/executor/api/device.h"
+#include "daemon/executor/api/device_queue.h"
 
 namespace xpud::fuzz {
 

@@ -21,10 +21,10 @@ function(xpud_binary name)
   install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endfunction()
 
-# xpud_test(name SRCS ... DEPS ... [LABELS ...]): a GoogleTest program, run by ctest as one test.
-# Labels select what a sanitizer preset builds and runs: `asan`, `tsan`.
+# xpud_test(name SRCS ... DEPS ... [LABELS ...] [SHARDS n]): a GoogleTest program. ctest runs it as one test, or as n, each with a part of
+# its cases. Labels select what a sanitizer preset builds and runs: `asan`, `tsan`.
 function(xpud_test name)
-  cmake_parse_arguments(arg "" "TIMEOUT" "SRCS;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "" "TIMEOUT;SHARDS" "SRCS;DEPS;LABELS" ${ARGN})
   if(XPUD_CLIENT_ONLY)
     return()
   endif()
@@ -43,8 +43,17 @@ function(xpud_test name)
   if(XPUD_FUZZ) # a fuzzer follows the product's branches; in a test's loops that doubles their time
     target_compile_options(${name} PRIVATE -fno-sanitize=fuzzer-no-link)
   endif()
-  add_test(NAME ${name} COMMAND ${name})
-  set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
+  if(arg_SHARDS)
+    math(EXPR last "${arg_SHARDS} - 1")
+    foreach(shard RANGE ${last})
+      add_test(NAME ${name}_${shard} COMMAND ${name})
+      set_tests_properties(${name}_${shard} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT}
+                           ENVIRONMENT "GTEST_TOTAL_SHARDS=${arg_SHARDS};GTEST_SHARD_INDEX=${shard}")
+    endforeach()
+  else()
+    add_test(NAME ${name} COMMAND ${name})
+    set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
+  endif()
   set_property(GLOBAL APPEND PROPERTY XPUD_TESTS ${name})
 endfunction()
 

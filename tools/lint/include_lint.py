@@ -41,6 +41,7 @@ RULES = (
     Rule("sdk/", ("sdk/client/", "sdk/include/", "xpud/", "proto/base/", "proto/ops/", "proto/wire/", "proto/transport/")),
     Rule("sdk/examples/", ("xpud/",)),
     Rule("sdk/remote/", ("sdk/client/", "sdk/remote/", "xpud/", "proto/"), ("gRPC", "spdlog")),  # programs; libxpud has none of it
+    Rule("sdk/control/", ("sdk/control/", "sdk/client/", "sdk/remote/credentials.h", "proto/base/", "proto/control/"), ("gRPC",)),
     Rule("sdk/python/", ("sdk/python/", "xpud/", "proto/base/", "proto/ops/"), ("Python",)),
     Rule("sdk/torch/", ("sdk/client/", "sdk/torch/", "xpud/", "proto/base/", "proto/ops/"), ("PyTorch",)),
     Rule("kernels/", ("kernels/", "proto/base/", "proto/ops/"), ("LLVM",)),
@@ -55,7 +56,7 @@ RULES = (
     Rule("daemon/executor/", ("daemon/", "kernels/", "proto/"), ("spdlog", "Level Zero")),
     Rule("daemon/telemetry/", ("daemon/", "proto/"), ("spdlog", "gRPC")),  # metrics are read from the control plane's messages
     Rule("daemon/service/", ("daemon/", "proto/"), ("spdlog", "gRPC")),
-    Rule("tools/", ("sdk/client/", "sdk/remote/", "xpud/", "proto/", "tools/", "daemon/config/"), ("gRPC",)),
+    Rule("tools/", ("sdk/client/", "sdk/control/", "xpud/", "proto/", "tools/", "daemon/config/"), ("gRPC",)),
     Rule("tests/fuzz/", ("proto/", "sdk/client/", "sdk/remote/", "kernels/", "drivers/", "daemon/", "tools/xpuctl/", "tests/fuzz/"), ("gRPC", "spdlog")),
     Rule("tests/", ("proto/", "sdk/", "xpud/", "tests/"), ("Level Zero", "gRPC")),
 )

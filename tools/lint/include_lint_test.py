@@ -30,7 +30,7 @@ class IncludeLint(unittest.TestCase):
         self.assert_refused("daemon/session/session.cc", '"xpud/xpud.h"')
 
     def test_drivers_and_kernels_do_not_know_each_other(self):
-        self.assert_refused("drivers/cpu/device.cc", '"kernels/kernel_library.h"')
+        self.assert_refused("drivers/cpu/device.cc", '"kernels/dispatch/kernel_library.h"')
         self.assert_refused("kernels/compiler/ir.cc", '"drivers/cpu/device.h"')
 
     def test_a_driver_does_not_know_another(self):
@@ -38,7 +38,7 @@ class IncludeLint(unittest.TestCase):
         self.assert_refused("drivers/frontend/tables.cc", '"drivers/cpu/device.h"')
 
     def test_proto_knows_nothing_above_it(self):
-        for include in ('"daemon/main.h"', '"sdk/client/core.h"', '"kernels/kernel_library.h"', '"xpud/xpud.h"'):
+        for include in ('"daemon/main.h"', '"sdk/client/core.h"', '"kernels/dispatch/kernel_library.h"', '"xpud/xpud.h"'):
             self.assert_refused("proto/wire/decode.cc", include)
 
     def test_only_the_executor_touches_level_zero_in_the_daemon(self):

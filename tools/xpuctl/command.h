@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/status/status.h"
+
 namespace xpud::xpuctl {
 
 // What xpuctl exits with.
@@ -63,5 +65,7 @@ const Option* FindOption(std::span<const Option> options, std::string_view name)
 
 // Says on stderr what is wrong with `command`'s arguments; kUsage.
 int RefuseUsage(const char* command, const std::string& reason);
+// Prints `failure` on stderr. Returns kNoDaemon for NotFound, else kError.
+int Report(const absl::Status& failure);
 
 }  // namespace xpud::xpuctl

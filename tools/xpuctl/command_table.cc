@@ -2,6 +2,7 @@
 #include <array>
 #include <cstdio>
 
+#include "proto/base/text.h"
 #include "tools/xpuctl/command.h"
 #include "tools/xpuctl/commands.h"
 #include "tools/xpuctl/config_file.h"
@@ -121,6 +122,11 @@ const Option* FindOption(std::span<const Option> options, std::string_view name)
 int RefuseUsage(const char* command, const std::string& reason) {
   std::fprintf(stderr, "xpuctl %s: %s; see xpuctl --help\n", command, reason.c_str());
   return kUsage;
+}
+
+int Report(const absl::Status& failure) {
+  std::fprintf(stderr, "xpuctl: %s\n", PrintableText(std::string_view(failure.message().data(), failure.message().size())).c_str());
+  return absl::IsNotFound(failure) ? kNoDaemon : kError;
 }
 
 }  // namespace xpud::xpuctl

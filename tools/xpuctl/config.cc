@@ -51,7 +51,7 @@ int Check(const Invocation& invocation) {
 
 int Show(const Invocation& invocation) {
   return ShowView<v1::GetConfigResponse>(
-      invocation, &ControlClient::GetConfig,
+      invocation, &control::Client::GetConfig,
       {ConfigText, [](const auto& response) { return CsvOf(response.time_ns(), response.values()); }});
 }
 

@@ -10,8 +10,8 @@
 #include "proto/transport/layout.h"
 #include "proto/wire/decode.h"
 #include "sdk/client/address.h"
+#include "sdk/control/client.h"
 #include "tools/xpuctl/checks.h"
-#include "tools/xpuctl/control_client.h"
 #include "tools/xpuctl/units.h"
 
 namespace xpud::xpuctl {
@@ -70,7 +70,7 @@ void CheckState(const v1::GetStatusResponse& status, Checks& checks) {
 }
 
 void AskDaemon(const std::string& socket, Checks& checks) {
-  auto client = ControlClient::Connect(socket);
+  auto client = control::Client::Connect(socket);
   const auto version = client.ok() ? client->GetVersion() : client.status();
   if (!version.ok()) {
     checks.push_back({"control", Health::kWarn, std::string(version.status().message()),

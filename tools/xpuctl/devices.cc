@@ -6,7 +6,7 @@ namespace xpud::xpuctl {
 
 int RunDevices(const Invocation& invocation) {
   return ShowView<v1::ListDevicesResponse>(
-      invocation, &ControlClient::ListDevices,
+      invocation, &control::Client::ListDevices,
       {DevicesText, [](const auto& response) { return CsvOf(response.time_ns(), response.devices()); },
        HostsText});
 }

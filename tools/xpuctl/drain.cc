@@ -1,15 +1,15 @@
 #include <cstdio>
 #include <string>
 
+#include "sdk/control/client.h"
 #include "tools/xpuctl/commands.h"
-#include "tools/xpuctl/control_client.h"
 
 namespace xpud::xpuctl {
 
 int RunDrain(const Invocation& invocation) {
   const std::string state = invocation.arguments.empty() ? "on" : invocation.arguments[0];
   if (state != "on" && state != "off") return RefuseUsage("drain", "it takes on or off, not " + state);
-  auto client = ControlClient::Connect(invocation.address);
+  auto client = control::Client::Connect(invocation.address);
   if (!client.ok()) return Report(client.status());
   const auto answer = client->SetDrain(state == "on");
   if (!answer.ok()) return Report(answer.status());

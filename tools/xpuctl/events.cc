@@ -13,7 +13,7 @@ namespace xpud::xpuctl {
 namespace {
 
 // Hands over each event until there are no more, or for as long as it takes `each`; an error ends it.
-absl::Status ForEach(ControlClient& client, bool follow, absl::FunctionRef<bool(const v1::Event&)> each) {
+absl::Status ForEach(control::Client& client, bool follow, absl::FunctionRef<bool(const v1::Event&)> each) {
   uint64_t last = 0;
   while (!Interrupted()) {
     ASSIGN_OR_RETURN(const v1::ListEventsResponse list, client.ListEvents(last, follow));
@@ -26,7 +26,7 @@ absl::Status ForEach(ControlClient& client, bool follow, absl::FunctionRef<bool(
   return absl::OkStatus();
 }
 
-int PrintDocument(ControlClient& client) {
+int PrintDocument(control::Client& client) {
   std::string rows;
   const absl::Status status = ForEach(client, false, [&](const v1::Event& event) {
     absl::StrAppend(&rows, rows.empty() ? "" : ",", ToJson(event));
@@ -41,7 +41,7 @@ int PrintDocument(ControlClient& client) {
 
 int RunEvents(const Invocation& invocation) {
   const bool follow = invocation.Has("-w");
-  auto client = ControlClient::Connect(invocation.address);
+  auto client = control::Client::Connect(invocation.address);
   if (!client.ok()) return Report(client.status());
   if (invocation.output == Output::kJson && !follow) return PrintDocument(*client);
   if (follow) CatchInterrupts();

@@ -9,8 +9,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "sdk/control/client.h"
 #include "tools/xpuctl/command.h"
-#include "tools/xpuctl/control_client.h"
 #include "tools/xpuctl/csv.h"
 #include "tools/xpuctl/host_list.h"
 #include "tools/xpuctl/json.h"
@@ -29,13 +29,13 @@ class Hosts {
 
   // Each is connected to anew: one that was not there may be by now. A call takes 5 s at most.
   template <typename Response>
-  std::vector<HostAnswer<Response>> Ask(absl::StatusOr<Response> (ControlClient::*call)()) const {
+  std::vector<HostAnswer<Response>> Ask(absl::StatusOr<Response> (control::Client::*call)()) const {
     std::vector<HostAnswer<Response>> answers;
     for (const std::string& name : names_) answers.push_back({name, absl::UnknownError("")});
     std::vector<std::thread> threads;
     for (HostAnswer<Response>& answer : answers) {
       threads.emplace_back([&answer, call] {
-        auto client = ControlClient::Connect(answer.host);
+        auto client = control::Client::Connect(answer.host);
         if (client.ok())
           answer.response = ((*client).*call)();
         else

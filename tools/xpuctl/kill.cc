@@ -2,8 +2,8 @@
 
 #include "absl/strings/numbers.h"
 #include "proto/base/text.h"
+#include "sdk/control/client.h"
 #include "tools/xpuctl/commands.h"
-#include "tools/xpuctl/control_client.h"
 
 namespace xpud::xpuctl {
 
@@ -11,7 +11,7 @@ int RunKill(const Invocation& invocation) {
   uint64_t id = 0;
   if (invocation.arguments.empty() || !absl::SimpleAtoi(invocation.arguments[0], &id))
     return RefuseUsage("kill", "it takes the number of a session, as xpuctl ps shows them");
-  auto client = ControlClient::Connect(invocation.address);
+  auto client = control::Client::Connect(invocation.address);
   if (!client.ok()) return Report(client.status());
   const auto session = client->CloseSession(id);
   if (!session.ok()) return Report(session.status());

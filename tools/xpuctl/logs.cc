@@ -14,8 +14,8 @@ namespace xpud::xpuctl {
 namespace {
 
 // What the daemon has now, the last `most` of it; `last` is to be asked with for more.
-absl::StatusOr<std::deque<v1::LogLine>> There(ControlClient& client, const std::string& level, uint64_t most,
-                                              uint64_t& last) {
+absl::StatusOr<std::deque<v1::LogLine>> There(control::Client& client, const std::string& level,
+                                              uint64_t most, uint64_t& last) {
   std::deque<v1::LogLine> lines;
   while (!Interrupted()) {
     ASSIGN_OR_RETURN(const v1::ListLogResponse list, client.ListLog(last, false, level));
@@ -41,7 +41,7 @@ void PrintDocument(const std::deque<v1::LogLine>& lines) {
   std::fputs(Document(absl::StrCat("{\"lines\":[", rows, "]}")).c_str(), stdout);
 }
 
-absl::Status Show(ControlClient& client, const Invocation& invocation, const std::string& level,
+absl::Status Show(control::Client& client, const Invocation& invocation, const std::string& level,
                   uint64_t most) {
   const bool follow = invocation.Has("-f") || invocation.Has("-w");
   uint64_t last = 0;
@@ -70,7 +70,7 @@ int RunLogs(const Invocation& invocation) {
   uint64_t most = UINT64_MAX;
   if (invocation.Has("-n") && !absl::SimpleAtoi(option("-n"), &most))
     return RefuseUsage("logs", absl::StrCat("-n is how many lines, not ", option("-n")));
-  auto client = ControlClient::Connect(invocation.address);
+  auto client = control::Client::Connect(invocation.address);
   if (!client.ok()) return Report(client.status());
   CatchInterrupts();
   const absl::Status status = Show(*client, invocation, option("--level"), most);

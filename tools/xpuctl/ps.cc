@@ -6,7 +6,7 @@ namespace xpud::xpuctl {
 
 int RunPs(const Invocation& invocation) {
   return ShowView<v1::ListSessionsResponse>(
-      invocation, &ControlClient::ListSessions,
+      invocation, &control::Client::ListSessions,
       {SessionsText, [](const auto& response) { return CsvOf(response.time_ns(), response.sessions()); },
        HostsText});
 }

@@ -68,12 +68,12 @@ int RunQuota(const Invocation& invocation) {
       HostsText};
   if (invocation.arguments.empty()) {
     if (invocation.Has("--device")) return RefuseUsage("quota", "--device is for setting one");
-    return ShowView(invocation, &ControlClient::ListQuotas, view);
+    return ShowView(invocation, &control::Client::ListQuotas, view);
   }
   if (!invocation.hosts.empty()) return RefuseUsage("quota", "setting one takes --address");
   v1::SetQuotaRequest request;
   if (const int refused = ReadRequest(invocation, request)) return refused;
-  auto client = ControlClient::Connect(invocation.address);
+  auto client = control::Client::Connect(invocation.address);
   if (!client.ok()) return Report(client.status());
   const auto list = client->SetQuota(request);
   if (!list.ok()) return Report(list.status());

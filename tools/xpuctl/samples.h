@@ -6,8 +6,8 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
+#include "sdk/control/client.h"
 #include "tools/xpuctl/command.h"
-#include "tools/xpuctl/control_client.h"
 #include "tools/xpuctl/csv.h"
 #include "tools/xpuctl/hosts.h"
 #include "tools/xpuctl/json.h"
@@ -64,7 +64,7 @@ std::string Render(const View<Response>& view, const Response& response, Output 
 
 // Goes on while some do not answer; kNotAllHosts where that was so in the end.
 template <typename Response>
-int ShowHosts(const Invocation& invocation, absl::StatusOr<Response> (ControlClient::*ask)(),
+int ShowHosts(const Invocation& invocation, absl::StatusOr<Response> (control::Client::*ask)(),
               const View<Response>& view) {
   const Hosts hosts(invocation.hosts);
   bool all = true;
@@ -77,10 +77,10 @@ int ShowHosts(const Invocation& invocation, absl::StatusOr<Response> (ControlCli
 }
 
 template <typename Response>
-int ShowView(const Invocation& invocation, absl::StatusOr<Response> (ControlClient::*ask)(),
+int ShowView(const Invocation& invocation, absl::StatusOr<Response> (control::Client::*ask)(),
              const View<Response>& view) {
   if (!invocation.hosts.empty()) return ShowHosts(invocation, ask, view);
-  auto client = ControlClient::Connect(invocation.address);
+  auto client = control::Client::Connect(invocation.address);
   if (!client.ok()) return Report(client.status());
   return ShowSamples(invocation, [&](bool first) -> absl::StatusOr<std::string> {
     const absl::StatusOr<Response> response = ((*client).*ask)();

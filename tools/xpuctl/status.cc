@@ -5,7 +5,7 @@
 namespace xpud::xpuctl {
 
 int RunStatus(const Invocation& invocation) {
-  return ShowView<v1::GetStatusResponse>(invocation, &ControlClient::GetStatus,
+  return ShowView<v1::GetStatusResponse>(invocation, &control::Client::GetStatus,
                                          {StatusText, StatusCsv, HostsText});
 }
 

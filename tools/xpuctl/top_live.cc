@@ -25,7 +25,7 @@ Clock::time_point In(double seconds) {
 }
 
 std::string Kill(const TopSource& source, const TopRow& row) {
-  auto client = ControlClient::Connect(source.AddressOf(row.host));
+  auto client = control::Client::Connect(source.AddressOf(row.host));
   if (!client.ok()) return std::string(client.status().message());
   const auto closed = client->CloseSession(row.rates->session->id());
   return closed.ok() ? absl::StrCat("session ", closed->id(), " closed")

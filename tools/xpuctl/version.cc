@@ -1,8 +1,8 @@
 #include <cstdio>
 
 #include "absl/strings/str_cat.h"
+#include "sdk/control/client.h"
 #include "tools/xpuctl/commands.h"
-#include "tools/xpuctl/control_client.h"
 #include "tools/xpuctl/json.h"
 #include "tools/xpuctl/views.h"
 
@@ -20,7 +20,7 @@ int PrintWithoutDaemon(Output output) {
 }  // namespace
 
 int RunVersion(const Invocation& invocation) {
-  auto client = ControlClient::Connect(invocation.address);
+  auto client = control::Client::Connect(invocation.address);
   if (absl::IsNotFound(client.status())) return PrintWithoutDaemon(invocation.output);
   if (!client.ok()) return Report(client.status());
   auto version = client->GetVersion();

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
-#include "daemon/executor/device_queue.h"
+#include "daemon/executor/api/device_queue.h"
 #include "daemon/executor/process/messages.h"
 
 namespace xpud::executor::process {

@@ -10,7 +10,9 @@
 #include <thread>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "daemon/executor/level_zero/driver.h"
 #include "daemon/executor/process/channel.h"
 #include "daemon/executor/process/ring_worker.h"
 #include "kernels/library/host_modules.h"
@@ -260,9 +262,7 @@ absl::Status Serve(const DriverOptions& options, int index, int rings, Channel& 
   return absl::OkStatus();
 }
 
-}  // namespace
-
-void ServeDevice(const DriverOptions& options, int index, int rings) {
+[[noreturn]] void ServeDevice(const DriverOptions& options, int index, int rings) {
   pthread_setname_np(pthread_self(), "xpud-spare");
   if (TargetOf(options.device) == kernels::Target::kNvptx)
     Start("xpud-load", [] { kernels::LoadGpuLibraries(); });
@@ -275,6 +275,15 @@ void ServeDevice(const DriverOptions& options, int index, int rings) {
   Answer answer = {};
   memory.Respond(failed, answer);
   _exit(kExitFailed);  // xpud-load may be at work
+}
+
+}  // namespace
+
+int ServeDevice(int argc, char** argv) {
+  int index = 0, rings = 0;
+  if (argc != kServeArguments || !absl::SimpleAtoi(argv[3], &index) || !absl::SimpleAtoi(argv[5], &rings))
+    return kExitFailed;
+  ServeDevice({.driver_library = argv[4], .device = argv[2]}, index, rings);
 }
 
 }  // namespace xpud::executor::process

@@ -2,10 +2,6 @@
 // with its daemon, or when the device is lost.
 #pragma once
 
-#include <string>
-
-#include "daemon/executor/driver.h"
-
 namespace xpud::executor::process {
 
 // The descriptors that an executor inherits.
@@ -19,8 +15,13 @@ inline constexpr int kFirstFreeFd = kFirstRingFd + 2 * kMostRings;
 // How it ends.
 inline constexpr int kExitDaemonGone = 0, kExitFailed = 1, kExitDeviceLost = 3;
 
-// Loads the drivers, waits to be told to take device `index` of those that `options` names, and serves it
-// until it ends, with a thread for each ring.
-[[noreturn]] void ServeDevice(const DriverOptions& options, int index, int rings);
+// The command line that starts this binary as an executor: kServeArgument, driver, device index, driver
+// library, number of rings, and how main confines the process.
+inline constexpr char kServeArgument[] = "--serve-device";
+inline constexpr int kServeArguments = 7, kConfineArgument = 6;
+
+// Loads the drivers, waits for the command to take the device that the arguments name, and serves it until it
+// ends, with a thread for each ring. Returns the exit status where the arguments are wrong; else exits.
+int ServeDevice(int argc, char** argv);
 
 }  // namespace xpud::executor::process

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "daemon/executor/device.h"
+#include "daemon/executor/api/device.h"
 #include "daemon/executor/process/channel.h"
 #include "daemon/executor/process/private_ring.h"
 #include "daemon/executor/process/spawner.h"

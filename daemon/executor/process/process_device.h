@@ -21,8 +21,8 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
-#include "daemon/executor/background.h"
-#include "daemon/executor/device.h"
+#include "daemon/executor/api/background.h"
+#include "daemon/executor/api/device.h"
 #include "daemon/executor/process/address_space.h"
 #include "daemon/executor/process/executor_process.h"
 #include "daemon/executor/process/process_queue.h"

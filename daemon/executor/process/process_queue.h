@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "absl/functional/function_ref.h"
-#include "daemon/executor/device_queue.h"
+#include "daemon/executor/api/device_queue.h"
 #include "daemon/executor/process/command_log.h"
 #include "daemon/executor/process/message_buffer.h"
 

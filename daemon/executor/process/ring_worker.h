@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "daemon/executor/level_zero_queue.h"
+#include "daemon/executor/level_zero/level_zero_queue.h"
 #include "daemon/executor/process/launch_batch.h"
 #include "daemon/executor/process/private_ring.h"
 #include "daemon/executor/process/recordings.h"

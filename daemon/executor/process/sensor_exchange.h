@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "absl/functional/function_ref.h"
-#include "daemon/executor/sensors.h"
+#include "daemon/executor/api/sensors.h"
 
 namespace xpud::executor::process {
 

@@ -17,7 +17,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/executor/devices.h"
 #include "daemon/executor/process/channel.h"
 #include "daemon/executor/process/executor_main.h"
 #include "proto/base/status_macros.h"

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "absl/status/statusor.h"
-#include "kernels/kernel_library.h"
+#include "kernels/api/op_call.h"
 #include "kernels/library/simd/attention_tile.h"
 
 namespace xpud::kernels::attention {

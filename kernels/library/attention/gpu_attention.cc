@@ -11,7 +11,7 @@
 #include "kernels/library/gpu/attention_arguments.h"
 #include "kernels/library/gpu/ptx.h"
 #include "kernels/library/gpu/ptx_module.h"
-#include "kernels/planner.h"
+#include "kernels/library/planners.h"
 #include "proto/base/status_macros.h"
 
 namespace xpud::kernels {
@@ -166,8 +166,7 @@ class GpuAttention : public Planner {
 
   bool Serves(ops::Family family) const override { return family == ops::Family::kAttention; }
 
-  absl::StatusOr<Readiness> Plan(const OpCall& call, KernelLibrary::Workspace workspace,
-                                 LaunchList& launches) override {
+  absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches) override {
     ASSIGN_OR_RETURN(const AttentionProblem problem, ReadAttention(call));
     if (problem.Empty() || problem.value_depth == 0) return Readiness::kReady;
     if (problem.batch * problem.heads > kMostGroups / std::max<int64_t>(1, problem.queries))
@@ -210,13 +209,13 @@ class GpuAttention : public Planner {
   }
 
   absl::StatusOr<Readiness> LaunchOne(const AttentionProblem& p, AttentionArguments& arguments,
-                                      KernelLibrary::Workspace workspace, LaunchList& launches) {
+                                      Workspace workspace, LaunchList& launches) {
     ASSIGN_OR_RETURN(const Kernel* kernel, one_[TypeIndex(p.dtype)]->Find(DepthIndex(p)));
     return LaunchCut({kernel, 1, AttentionArguments::kOneLanes, kOneCut}, p, arguments, workspace, launches);
   }
 
   absl::StatusOr<Readiness> LaunchMma(const AttentionProblem& p, AttentionArguments& arguments,
-                                      KernelLibrary::Workspace workspace, LaunchList& launches) {
+                                      Workspace workspace, LaunchList& launches) {
     const size_t d = DepthIndex(p);
     Mma& modules = mma_[p.dtype == ops::DType::kBFloat16][d];
     const bool masked = p.mask.data != nullptr;
@@ -262,7 +261,7 @@ class GpuAttention : public Planner {
 
   // `kernel`: nullptr where it is not ready.
   absl::StatusOr<Readiness> LaunchTeams(const Kernel* kernel, const AttentionProblem& p,
-                                        AttentionArguments& arguments, KernelLibrary::Workspace workspace,
+                                        AttentionArguments& arguments, Workspace workspace,
                                         LaunchList& launches) const {
     if (kernel == nullptr) return Readiness::kCompiling;
     const int64_t groups = std::min<int64_t>(multiprocessors_, TeamItems(p)),
@@ -280,7 +279,7 @@ class GpuAttention : public Planner {
   }
 
   absl::StatusOr<Readiness> LaunchTiled(const AttentionProblem& p, AttentionArguments& arguments,
-                                        KernelLibrary::Workspace workspace, LaunchList& launches) {
+                                        Workspace workspace, LaunchList& launches) {
     const size_t d = DepthIndex(p);
     const int64_t heads = p.batch * p.heads, enough = p.causal ? kEnoughCausalGroups : kEnoughTiledGroups;
     const std::span<const Shape> shapes = kTiled[d];
@@ -299,7 +298,7 @@ class GpuAttention : public Planner {
   };
 
   absl::StatusOr<Readiness> LaunchCut(const Tiles& tiles, const AttentionProblem& p,
-                                      AttentionArguments& arguments, KernelLibrary::Workspace workspace,
+                                      AttentionArguments& arguments, Workspace workspace,
                                       LaunchList& launches) {
     const int64_t queries = p.batch * p.heads * p.queries;
     int64_t parts = PartsOf(p, p.batch * p.heads * CeilDivide(p.queries, tiles.rows), tiles.cut);

@@ -4,9 +4,9 @@
 
 #include "kernels/library/attention/attention_problem.h"
 #include "kernels/library/host_modules.h"
+#include "kernels/library/planners.h"
 #include "kernels/library/simd/simd.h"
 #include "kernels/library/thread_memory.h"
-#include "kernels/planner.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/ze_ext.h"
 
@@ -40,8 +40,7 @@ class HostAttention : public Planner {
 
   bool Serves(ops::Family family) const override { return family == ops::Family::kAttention; }
 
-  absl::StatusOr<Readiness> Plan(const OpCall& call, KernelLibrary::Workspace,
-                                 LaunchList& launches) override {
+  absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace, LaunchList& launches) override {
     ASSIGN_OR_RETURN(const AttentionProblem problem, ReadAttention(call));
     if (problem.Empty()) return Readiness::kReady;
     const int64_t most = workers_ == 1 ? 1 : kGroupsPerWorker * workers_;

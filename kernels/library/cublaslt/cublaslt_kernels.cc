@@ -3,6 +3,7 @@
 #include <memory>
 #include <utility>
 
+#include "kernels/library/cublaslt/cublaslt_api.h"
 #include "kernels/library/cublaslt/cublaslt_plan.h"
 #include "kernels/library/host_modules.h"
 #include "kernels/library/plan_table.h"
@@ -110,6 +111,8 @@ constexpr xpud_host_kernel_t kKernels[] = {{kProduct, RunProduct, 4, kProductSiz
                                            {kPrepare, RunPrepare, 2, kPrepareSizes}};
 
 }  // namespace
+
+void LoadLibrary() { (void)Api::Get(); }
 
 constinit const xpud_host_module_t kHostModule = {XPUD_HOST_MODULE_VERSION, 2, kKernels};
 

@@ -10,6 +10,7 @@
 #include "kernels/library/gpu/product_arguments.h"
 #include "kernels/library/gpu/ptx.h"
 #include "kernels/library/host_modules.h"
+#include "kernels/library/planners.h"
 #include "proto/base/status_macros.h"
 
 namespace xpud::kernels {
@@ -101,7 +102,7 @@ Strides Packed(const Strides& strides, int64_t rows, int64_t columns) {
 
 }  // namespace
 
-CublasltMatmul::CublasltMatmul(KernelStore& store, Library library, KernelLibrary::Ask ask)
+CublasltMatmul::CublasltMatmul(KernelStore& store, Library library, AskDevice ask)
     : own_(store, gpu::ProductPtx(), OwnEntries()), library_(library) {
   if (library == Library::kNone) return;
   product_ = store.Add({ModuleImage::Format::kHost, std::string(kCublasltModule)}, kProduct);
@@ -179,8 +180,7 @@ WorkspaceTable::Found CublasltMatmul::WorkspaceFor(const Problem& problem) {
   return workspaces_->Find(problem);
 }
 
-absl::StatusOr<Readiness> CublasltMatmul::LaunchLibrary(const MatmulCall& read, Way& way,
-                                                        KernelLibrary::Workspace workspace,
+absl::StatusOr<Readiness> CublasltMatmul::LaunchLibrary(const MatmulCall& read, Way& way, Workspace workspace,
                                                         LaunchList& launches) {
   const MatmulProblem& p = read.problem;
   MatmulOperands& operands = way.call.operands;
@@ -226,7 +226,7 @@ absl::StatusOr<Readiness> CublasltMatmul::LaunchLibrary(const MatmulCall& read, 
   return Readiness::kReady;
 }
 
-absl::StatusOr<Readiness> CublasltMatmul::Plan(const OpCall& call, KernelLibrary::Workspace workspace,
+absl::StatusOr<Readiness> CublasltMatmul::Plan(const OpCall& call, Workspace workspace,
                                                LaunchList& launches) {
   ASSIGN_OR_RETURN(const MatmulCall read, matmul::ReadMatmul(call));
   if (read.problem.Empty()) return Readiness::kReady;
@@ -246,7 +246,7 @@ absl::StatusOr<Readiness> CublasltMatmul::Plan(const OpCall& call, KernelLibrary
 
 }  // namespace cublaslt
 
-std::unique_ptr<Planner> CreateCublasltMatmul(KernelStore& store, KernelLibrary::Ask ask) {
+std::unique_ptr<Planner> CreateCublasltMatmul(KernelStore& store, AskDevice ask) {
   using Matmul = cublaslt::CublasltMatmul;
   if (ask != nullptr) return std::make_unique<Matmul>(store, Matmul::Library::kAsked, std::move(ask));
   const bool here = cublaslt::Api::Get().ok();

@@ -4,10 +4,11 @@
 
 #include <optional>
 
+#include "kernels/api/kernel_store.h"
+#include "kernels/api/planner.h"
 #include "kernels/library/cublaslt/cublaslt_plan.h"
 #include "kernels/library/cublaslt/workspace_table.h"
 #include "kernels/library/gpu/ptx_module.h"
-#include "kernels/planner.h"
 
 namespace xpud::kernels::cublaslt {
 
@@ -20,11 +21,10 @@ class CublasltMatmul : public Planner {
     kAsked,
   };
   // `ask`: for kAsked, see KernelLibrary::Options.
-  CublasltMatmul(KernelStore& store, Library library, KernelLibrary::Ask ask = nullptr);
+  CublasltMatmul(KernelStore& store, Library library, AskDevice ask = nullptr);
 
   bool Serves(ops::Family family) const override { return family == ops::Family::kMatmul; }
-  absl::StatusOr<Readiness> Plan(const OpCall& call, KernelLibrary::Workspace workspace,
-                                 LaunchList& launches) override;
+  absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches) override;
 
  private:
   // How the library takes part in a call.
@@ -37,8 +37,8 @@ class CublasltMatmul : public Planner {
   static Way WayOf(const matmul::MatmulCall& call);
   WorkspaceTable::Found WorkspaceFor(const Problem& problem);
   absl::StatusOr<Readiness> LaunchOwn(const matmul::MatmulCall& call, LaunchList& launches);
-  absl::StatusOr<Readiness> LaunchLibrary(const matmul::MatmulCall& call, Way& way,
-                                          KernelLibrary::Workspace workspace, LaunchList& launches);
+  absl::StatusOr<Readiness> LaunchLibrary(const matmul::MatmulCall& call, Way& way, Workspace workspace,
+                                          LaunchList& launches);
 
   PtxModule own_;
   const Library library_;

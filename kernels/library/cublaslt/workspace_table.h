@@ -7,15 +7,15 @@
 #include <memory>
 
 #include "absl/container/flat_hash_map.h"
+#include "kernels/api/kernel_store.h"
 #include "kernels/library/cublaslt/cublaslt_plan.h"
-#include "kernels/planner.h"
 
 namespace xpud::kernels::cublaslt {
 
 class WorkspaceTable {
  public:
   // `prepare` is the kernel of this name.
-  WorkspaceTable(KernelStore& store, const Kernel* prepare, KernelLibrary::Ask ask)
+  WorkspaceTable(KernelStore& store, const Kernel* prepare, AskDevice ask)
       : store_(store), prepare_(prepare), ask_(std::move(ask)) {}
 
   enum class State : uint8_t {
@@ -42,7 +42,7 @@ class WorkspaceTable {
 
   KernelStore& store_;
   const Kernel* const prepare_;
-  const KernelLibrary::Ask ask_;
+  const AskDevice ask_;
   absl::flat_hash_map<Problem, std::unique_ptr<Answer>> answers_;
 };
 

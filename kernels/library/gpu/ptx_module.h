@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/planner.h"
+#include "kernels/api/kernel_store.h"
 
 namespace xpud::kernels {
 

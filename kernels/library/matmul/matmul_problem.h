@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "absl/status/statusor.h"
-#include "kernels/kernel_library.h"
+#include "kernels/api/op_call.h"
 
 namespace xpud::kernels::matmul {
 

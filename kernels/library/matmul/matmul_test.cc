@@ -40,7 +40,7 @@ class MatmulOfType : public ::testing::TestWithParam<std::tuple<Way, DType>> {
     using cublaslt::CublasltMatmul;
     planner_ = way == Way::kOwnOnGpu
                    ? std::make_unique<CublasltMatmul>(*device_, CublasltMatmul::Library::kNone)
-                   : CreateCublasltMatmul(*device_, way == Way::kCublasltAsked ? ask : KernelLibrary::Ask());
+                   : CreateCublasltMatmul(*device_, way == Way::kCublasltAsked ? ask : AskDevice());
   }
   DType type() const { return std::get<1>(GetParam()); }
 

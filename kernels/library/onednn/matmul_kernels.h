@@ -2,8 +2,8 @@
 // run.
 #pragma once
 
+#include "kernels/api/kernel_store.h"
 #include "kernels/library/onednn/matmul_plan.h"
-#include "kernels/planner.h"
 
 namespace xpud::kernels::onednn {
 

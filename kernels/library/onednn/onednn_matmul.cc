@@ -1,4 +1,5 @@
 #include "kernels/library/onednn/onednn_matmul.h"
+#include "kernels/library/planners.h"
 
 #include <unistd.h>
 
@@ -53,7 +54,7 @@ PackedWeightCache::Found OnednnMatmul::FindPacked(const MatmulCall& call) {
 }
 
 // Copies factors that oneDNN cannot read, for their layout or their type, to workspace.
-absl::Status OnednnMatmul::MakeMultipliable(MatmulCall& call, bool packed, KernelLibrary::Workspace workspace,
+absl::Status OnednnMatmul::MakeMultipliable(MatmulCall& call, bool packed, Workspace workspace,
                                             LaunchList& launches) {
   MatmulProblem& p = call.problem;
   if (p.in == ops::DType::kFloat64 || p.k == 0) return absl::OkStatus();  // our own product takes any layout
@@ -91,8 +92,7 @@ uint32_t OnednnMatmul::TilesPerGroup(const MatmulPlan& plan) const {
   return static_cast<uint32_t>((plan.tiles() + groups - 1) / groups);
 }
 
-absl::StatusOr<Readiness> OnednnMatmul::Plan(const OpCall& call, KernelLibrary::Workspace workspace,
-                                             LaunchList& launches) {
+absl::StatusOr<Readiness> OnednnMatmul::Plan(const OpCall& call, Workspace workspace, LaunchList& launches) {
   ASSIGN_OR_RETURN(MatmulCall read, ReadMatmul(call));
   if (read.problem.Empty()) return Readiness::kReady;
   const PackedWeightCache::Found found = FindPacked(read);

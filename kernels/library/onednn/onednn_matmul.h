@@ -5,10 +5,11 @@
 #include <memory>
 
 #include "absl/container/flat_hash_map.h"
+#include "kernels/api/kernel_store.h"
+#include "kernels/api/planner.h"
 #include "kernels/library/onednn/matmul_kernels.h"
 #include "kernels/library/onednn/matmul_plan.h"
 #include "kernels/library/onednn/packed_weights.h"
-#include "kernels/planner.h"
 
 namespace xpud::kernels::onednn {
 
@@ -27,15 +28,13 @@ class OnednnMatmul : public Planner {
   OnednnMatmul(KernelStore& store, const MatmulOptions& options);
 
   bool Serves(ops::Family family) const override { return family == ops::Family::kMatmul; }
-  absl::StatusOr<Readiness> Plan(const OpCall& call, KernelLibrary::Workspace workspace,
-                                 LaunchList& launches) override;
+  absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches) override;
 
   const PackedWeightCache& packed_weights() const { return packed_; }
 
  private:
   PackedWeightCache::Found FindPacked(const MatmulCall& call);
-  absl::Status MakeMultipliable(MatmulCall& call, bool packed, KernelLibrary::Workspace workspace,
-                                LaunchList& launches);
+  absl::Status MakeMultipliable(MatmulCall& call, bool packed, Workspace workspace, LaunchList& launches);
   const MatmulPlan* PlanFor(const MatmulProblem& problem);  // nullptr: no room for another
   uint32_t TilesPerGroup(const MatmulPlan& plan) const;
 

@@ -9,8 +9,8 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/library/host_modules.h"
+#include "kernels/library/planners.h"
 #include "kernels/library/testing/host_tensor.h"
-#include "kernels/planner.h"
 #include "proto/base/check.h"
 
 namespace xpud::kernels::testing {

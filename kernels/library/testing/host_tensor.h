@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "kernels/kernel_library.h"
+#include "kernels/api/op_call.h"
 
 namespace xpud::kernels::testing {
 

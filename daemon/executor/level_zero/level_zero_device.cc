@@ -1,0 +1,371 @@
+#include "daemon/executor/level_zero/level_zero_device.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/executor/level_zero/level_zero_queue.h"
+#include "daemon/executor/level_zero/level_zero_sensors.h"
+#include "daemon/executor/level_zero/ze_status.h"
+#include "kernels/library/host_modules.h"
+#include "proto/base/status_macros.h"
+
+namespace xpud::executor {
+namespace {
+
+constexpr size_t kChunkAlignment = 2 << 20;
+
+// Unimplemented: the driver has no such function. Other errors say nothing about that.
+template <typename Function>
+absl::Status Find(ze_driver_handle_t driver, const char* name, Function& function) {
+  void* address = nullptr;
+  const ze_result_t found = zeDriverGetExtensionFunctionAddress(driver, name, &address);
+  const bool absent = found == ZE_RESULT_ERROR_INVALID_ARGUMENT ||
+                      found == ZE_RESULT_ERROR_UNSUPPORTED_FEATURE ||
+                      (found == ZE_RESULT_SUCCESS && address == nullptr);
+  if (absent) return absl::UnimplementedError(absl::StrCat("the Level Zero driver has no ", name));
+  RETURN_IF_ERROR(ToStatus(found, "zeDriverGetExtensionFunctionAddress"));
+  function = reinterpret_cast<Function>(address);
+  return absl::OkStatus();
+}
+
+// Of functions that a driver may lack: Ok where it does.
+absl::Status UnlessAbsent(const absl::Status& found) {
+  return absl::IsUnimplemented(found) ? absl::OkStatus() : found;
+}
+
+ze_module_format_t FormatOf(kernels::ModuleImage::Format format) {
+  switch (format) {
+    case kernels::ModuleImage::Format::kHost:
+      return XPUD_ZE_MODULE_FORMAT_HOST;
+    case kernels::ModuleImage::Format::kSpirv:
+      return ZE_MODULE_FORMAT_IL_SPIRV;
+    case kernels::ModuleImage::Format::kNative:
+    case kernels::ModuleImage::Format::kPtx:
+      return ZE_MODULE_FORMAT_NATIVE;
+  }
+  return ZE_MODULE_FORMAT_NATIVE;
+}
+
+std::string TakeBuildLog(ze_module_build_log_handle_t log) {
+  size_t bytes = 0;
+  if (log == nullptr || zeModuleBuildLogGetString(log, &bytes, nullptr) != ZE_RESULT_SUCCESS || bytes == 0)
+    return "";
+  std::string text(bytes, '\0');
+  zeModuleBuildLogGetString(log, &bytes, text.data());
+  zeModuleBuildLogDestroy(log);
+  return text.c_str();
+}
+
+class LevelZeroChunk final : public Chunk {
+ public:
+  LevelZeroChunk(ze_context_handle_t context, void* address, uint64_t bytes)
+      : Chunk(static_cast<std::byte*>(address), bytes), context_(context) {}
+  ~LevelZeroChunk() override { zeMemFree(context_, address()); }
+
+ private:
+  ze_context_handle_t context_;
+};
+
+class LevelZeroHostMemory final : public HostMemory {
+ public:
+  LevelZeroHostMemory(ze_context_handle_t context, std::byte* address)
+      : HostMemory(address, address), context_(context) {}
+  ~LevelZeroHostMemory() override { zeMemFree(context_, address()); }
+
+ private:
+  ze_context_handle_t context_;
+};
+
+constexpr ze_external_memory_export_desc_t kExported = {ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_DESC,
+                                                        nullptr, ZE_EXTERNAL_MEMORY_TYPE_FLAG_OPAQUE_FD};
+
+}  // namespace
+
+// Whatever the driver is, the address stays the same.
+class LevelZeroDevice::ImportedMemory final : public HostMemory {
+ public:
+  ImportedMemory(LevelZeroDevice& device, std::byte* address)
+      : HostMemory(address, address), device_(device) {}
+  ~ImportedMemory() override {
+    if (device_.functions_.import_pointer != nullptr)
+      device_.functions_.release_pointer(device_.driver_, address());
+  }
+
+ private:
+  LevelZeroDevice& device_;
+};
+
+absl::StatusOr<std::unique_ptr<LevelZeroDevice>> LevelZeroDevice::Open(ze_driver_handle_t driver,
+                                                                       ze_device_handle_t handle,
+                                                                       bool asynchronous) {
+  std::unique_ptr<LevelZeroDevice> device(new LevelZeroDevice);
+  device->driver_ = driver;
+  device->device_ = handle;
+  const ze_context_desc_t desc = {ZE_STRUCTURE_TYPE_CONTEXT_DESC, nullptr, 0};
+  RETURN_IF_ZE_ERROR(zeContextCreate(driver, &desc, &device->context_));
+  RETURN_IF_ERROR(device->ReadProperties());
+  RETURN_IF_ERROR(device->FindFunctions());
+  device->properties_.synchronous = device->properties_.vendor == "cpu" && !asynchronous;
+  return device;
+}
+
+absl::StatusOr<std::unique_ptr<LevelZeroDevice>> LevelZeroDevice::OpenAgain() const {
+  return Open(driver_, device_, !properties_.synchronous);
+}
+
+absl::Status LevelZeroDevice::ReadProperties() {
+  ze_device_properties_t properties = {};
+  properties.stype = ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES;
+  RETURN_IF_ZE_ERROR(zeDeviceGetProperties(device_, &properties));
+  properties_.name = properties.name;
+  properties_.kind = properties.type == ZE_DEVICE_TYPE_CPU ? "cpu" : "gpu";
+  properties_.compute_units = std::max(1u, properties.numSlices) *
+                              std::max(1u, properties.numSubslicesPerSlice) *
+                              std::max(1u, properties.numEUsPerSubslice);
+  xpud_pfnDriverGetVendor_t get_vendor = nullptr;
+  const char* vendor = "intel";
+  RETURN_IF_ERROR(UnlessAbsent(Find(driver_, "xpudDriverGetVendor", get_vendor)));
+  if (get_vendor != nullptr) RETURN_IF_ZE_ERROR(get_vendor(driver_, &vendor));
+  properties_.vendor = vendor;
+  properties_.target = TargetOf(properties_.vendor);
+  ze_device_module_properties_t modules = {};
+  modules.stype = ZE_STRUCTURE_TYPE_DEVICE_MODULE_PROPERTIES;
+  RETURN_IF_ZE_ERROR(zeDeviceGetModuleProperties(device_, &modules));
+  const auto* const id = reinterpret_cast<const char*>(modules.nativeKernelSupported.id);
+  properties_.processor.assign(id, strnlen(id, sizeof(modules.nativeKernelSupported.id)));
+  uint32_t count = 0;
+  RETURN_IF_ZE_ERROR(zeDeviceGetMemoryProperties(device_, &count, nullptr));
+  std::vector<ze_device_memory_properties_t> memories(count);
+  for (auto& memory : memories) memory.stype = ZE_STRUCTURE_TYPE_DEVICE_MEMORY_PROPERTIES;
+  RETURN_IF_ZE_ERROR(zeDeviceGetMemoryProperties(device_, &count, memories.data()));
+  for (const auto& memory : memories) properties_.total_memory += memory.totalSize;
+  return absl::OkStatus();
+}
+
+absl::Status LevelZeroDevice::FindFunctions() {
+  RETURN_IF_ERROR(Find(driver_, "zeCommandListAppendLaunchKernelWithArguments", functions_.launch));
+  RETURN_IF_ERROR(Find(driver_, "zeCommandListHostSynchronize", functions_.synchronize));
+  RETURN_IF_ERROR(Find(driver_, "xpudModuleCreate", functions_.create_module));
+  RETURN_IF_ERROR(Find(driver_, "xpudCommandListAppendWriteValue64", functions_.write_value));
+  RETURN_IF_ERROR(UnlessAbsent(FindImportFunctions()));
+  return UnlessAbsent(FindGraphFunctions());
+}
+
+absl::Status LevelZeroDevice::FindImportFunctions() {
+  Functions& f = functions_;
+  RETURN_IF_ERROR(Find(driver_, "zexDriverReleaseImportedPointer", f.release_pointer));
+  return Find(driver_, "zexDriverImportExternalPointer", f.import_pointer);
+}
+
+absl::Status LevelZeroDevice::FindGraphFunctions() {
+  Functions& f = functions_;
+  RETURN_IF_ERROR(Find(driver_, "zeCommandListEndGraphCaptureExp", f.end_capture));
+  RETURN_IF_ERROR(Find(driver_, "zeCommandListInstantiateGraphExp", f.instantiate));
+  RETURN_IF_ERROR(Find(driver_, "zeCommandListAppendGraphExp", f.append_graph));
+  RETURN_IF_ERROR(Find(driver_, "zeGraphDestroyExp", f.destroy_graph));
+  RETURN_IF_ERROR(Find(driver_, "zeExecutableGraphDestroyExp", f.destroy_executable));
+  return Find(driver_, "zeCommandListBeginGraphCaptureExp", f.begin_capture);
+}
+
+LevelZeroDevice::~LevelZeroDevice() {
+  background_.reset();
+  for (ze_kernel_handle_t kernel : kernels_) {
+    if (kernel != nullptr) zeKernelDestroy(kernel);
+  }
+  for (const LoadedModule& module : modules_) zeModuleDestroy(module.handle);
+  if (context_ != nullptr) zeContextDestroy(context_);
+}
+
+absl::StatusOr<std::unique_ptr<Chunk>> LevelZeroDevice::Allocate(const void* chain, uint64_t bytes) {
+  const ze_device_mem_alloc_desc_t desc = {ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC, chain, 0, 0};
+  void* address = nullptr;
+  RETURN_IF_ZE_ERROR(zeMemAllocDevice(context_, &desc, bytes, kChunkAlignment, device_, &address));
+  return std::make_unique<LevelZeroChunk>(context_, address, bytes);
+}
+
+// Who allocates takes Unavailable for a device that is being replaced, and waits; nobody replaces this one.
+absl::StatusOr<std::unique_ptr<Chunk>> LevelZeroDevice::AllocateChunk(uint64_t bytes) {
+  auto chunk = Allocate(&kExported, bytes);
+  if (absl::IsUnavailable(chunk.status())) return absl::InternalError(chunk.status().message());
+  return chunk;
+}
+
+absl::StatusOr<std::unique_ptr<Chunk>> LevelZeroDevice::AllocateChunkAt(void* address, uint64_t bytes,
+                                                                        UniqueFd& fd) {
+  const xpud_mem_address_desc_t place = {XPUD_STRUCTURE_TYPE_MEM_ADDRESS_DESC, &kExported, address};
+  ASSIGN_OR_RETURN(auto chunk, Allocate(&place, bytes));
+  ze_external_memory_export_fd_t exported = {ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_FD, nullptr,
+                                             ZE_EXTERNAL_MEMORY_TYPE_FLAG_OPAQUE_FD, -1};
+  ze_memory_allocation_properties_t properties = {};
+  properties.stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES;
+  properties.pNext = &exported;
+  RETURN_IF_ZE_ERROR(zeMemGetAllocProperties(context_, address, &properties, nullptr));
+  fd.Reset(exported.fd);
+  return chunk;
+}
+
+absl::StatusOr<std::unique_ptr<Chunk>> LevelZeroDevice::ImportChunkAt(void* address, uint64_t bytes,
+                                                                      const UniqueFd& fd) {
+  const ze_external_memory_import_fd_t imported = {ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_IMPORT_FD, nullptr,
+                                                   ZE_EXTERNAL_MEMORY_TYPE_FLAG_OPAQUE_FD, fd.get()};
+  const xpud_mem_address_desc_t place = {XPUD_STRUCTURE_TYPE_MEM_ADDRESS_DESC, &imported, address};
+  return Allocate(&place, bytes);
+}
+
+absl::StatusOr<std::unique_ptr<HostMemory>> LevelZeroDevice::AllocateHost(uint64_t bytes) {
+  const ze_host_mem_alloc_desc_t desc = {ZE_STRUCTURE_TYPE_HOST_MEM_ALLOC_DESC, nullptr, 0};
+  void* address = nullptr;
+  RETURN_IF_ZE_ERROR(zeMemAllocHost(context_, &desc, bytes, 64, &address));
+  std::memset(address, 0, bytes);
+  return std::make_unique<LevelZeroHostMemory>(context_, static_cast<std::byte*>(address));
+}
+
+// Where the driver cannot import, copies go its own way.
+absl::StatusOr<std::unique_ptr<HostMemory>> LevelZeroDevice::Import(const transport::SharedBytes& memory) {
+  if (functions_.import_pointer != nullptr) {
+    const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    RETURN_IF_ZE_ERROR(functions_.import_pointer(driver_, memory.bytes.data(),
+                                                 (memory.bytes.size() + page - 1) / page * page));
+  }
+  return std::make_unique<ImportedMemory>(*this, memory.bytes.data());
+}
+
+void LevelZeroDevice::SetWake(std::function<void()> wake) {
+  background_ = std::make_unique<Background>(std::move(wake));
+}
+
+void LevelZeroDevice::StartImport(const transport::SharedBytes& memory, uint64_t, ImportDone done) {
+  if (functions_.import_pointer == nullptr) return done(Import(memory));
+  using Imported = absl::StatusOr<std::unique_ptr<HostMemory>>;
+  const auto imported = std::make_shared<Imported>(absl::UnknownError(""));
+  background_->Run([this, memory, imported] { *imported = Import(memory); },
+                   [imported, done = std::move(done)] { done(std::move(*imported)); });
+}
+
+std::vector<Verdict> LevelZeroDevice::Poll() {
+  if (background_ != nullptr) background_->FinishDone();
+  return {};
+}
+
+absl::StatusOr<std::unique_ptr<DeviceQueue>> LevelZeroDevice::CreateQueue(int priority, uint64_t) {
+  return CreateList(priority);
+}
+
+absl::StatusOr<std::unique_ptr<LevelZeroQueue>> LevelZeroDevice::CreateList(int priority) {
+  ze_command_queue_desc_t desc = {};
+  desc.stype = ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC;
+  desc.flags = XPUD_ZE_COMMAND_QUEUE_FLAG_IN_ORDER;
+  desc.mode = ZE_COMMAND_QUEUE_MODE_ASYNCHRONOUS;
+  desc.priority = priority < 0 ? ZE_COMMAND_QUEUE_PRIORITY_PRIORITY_HIGH : ZE_COMMAND_QUEUE_PRIORITY_NORMAL;
+  ze_command_list_handle_t list;
+  ze_result_t result = zeCommandListCreateImmediate(context_, device_, &desc, &list);
+  const bool in_order = result != ZE_RESULT_ERROR_INVALID_ENUMERATION;
+  if (!in_order) {  // the validation layer of API 1.4 does not know the flag
+    desc.flags = 0;
+    result = zeCommandListCreateImmediate(context_, device_, &desc, &list);
+  }
+  RETURN_IF_ERROR(ToStatus(result, "zeCommandListCreateImmediate"));
+  return std::make_unique<LevelZeroQueue>(*this, list, in_order);
+}
+
+absl::StatusOr<ze_module_handle_t> LevelZeroDevice::CreateModule(ze_module_format_t format, const void* input,
+                                                                 size_t bytes) const {
+  ze_module_desc_t desc = {};
+  desc.stype = ZE_STRUCTURE_TYPE_MODULE_DESC;
+  desc.format = format;
+  desc.pInputModule = static_cast<const uint8_t*>(input);
+  desc.inputSize = bytes;
+  ze_module_handle_t handle = nullptr;
+  ze_module_build_log_handle_t log = nullptr;
+  const ze_result_t result = functions_.create_module(context_, device_, &desc, &handle, &log);
+  const std::string text = TakeBuildLog(log);
+  if (result == ZE_RESULT_SUCCESS) return handle;
+  return absl::InternalError(absl::StrCat("loading a kernel module failed with 0x",
+                                          absl::Hex(static_cast<uint32_t>(result)), ": ", text));
+}
+
+absl::StatusOr<std::string> LevelZeroDevice::Assemble(const std::string& text) {
+  ASSIGN_OR_RETURN(ze_module_handle_t module,
+                   CreateModule(ZE_MODULE_FORMAT_NATIVE, text.data(), text.size()));
+  size_t bytes = 0;
+  std::string code;
+  ze_result_t result = zeModuleGetNativeBinary(module, &bytes, nullptr);
+  if (result == ZE_RESULT_SUCCESS) {
+    code.resize(bytes);
+    result = zeModuleGetNativeBinary(module, &bytes, reinterpret_cast<uint8_t*>(code.data()));
+  }
+  zeModuleDestroy(module);
+  RETURN_IF_ERROR(ToStatus(result, "zeModuleGetNativeBinary"));
+  return code;
+}
+
+// A list of its own, in a device object of its own: the engine's thread uses this one.
+absl::StatusOr<uint64_t> LevelZeroDevice::Ask(const kernels::Launch& launch) {
+  ASSIGN_OR_RETURN(auto device, OpenAgain());
+  ASSIGN_OR_RETURN(auto list, device->CreateList(0));
+  std::vector<const void*> arguments(launch.arguments(), launch.arguments() + launch.argument_count());
+  arguments.push_back(nullptr);
+  return list->Ask(launch.kernel(), arguments);
+}
+
+absl::StatusOr<ze_module_handle_t> LevelZeroDevice::LoadModule(const kernels::ModuleImage& image) {
+  for (const LoadedModule& module : modules_) {
+    if (module.image == &image) return module.handle;
+  }
+  const bool host = image.format == kernels::ModuleImage::Format::kHost;
+  const xpud_host_module_t* const table = host ? kernels::FindHostModule(image.bytes) : nullptr;
+  if (host && table == nullptr)
+    return absl::InternalError(absl::StrCat("this binary has no HOST module '", image.bytes, "'"));
+  ASSIGN_OR_RETURN(
+      ze_module_handle_t handle,
+      CreateModule(FormatOf(image.format), host ? table : static_cast<const void*>(image.bytes.data()),
+                   host ? sizeof(*table) : image.bytes.size()));
+  modules_.push_back({&image, handle});
+  return handle;
+}
+
+void LevelZeroDevice::Unload(const kernels::Kernel& kernel) {
+  if (kernel.index < kernels_.size() && kernels_[kernel.index] != nullptr)
+    zeKernelDestroy(std::exchange(kernels_[kernel.index], nullptr));
+  const auto module = std::find_if(modules_.begin(), modules_.end(),
+                                   [&](const LoadedModule& m) { return m.image == kernel.module; });
+  if (module == modules_.end()) return;
+  zeModuleDestroy(module->handle);
+  modules_.erase(module);
+}
+
+// A device that works on its own says only when it has done all: once it has, here.
+void LevelZeroDevice::Forget(std::vector<const kernels::Kernel*>& kernels) {
+  const bool idle = properties_.synchronous ||
+                    std::all_of(queues_.begin(), queues_.end(),
+                                [](LevelZeroQueue* queue) { return queue->Synchronize(0).ok(); });
+  if (!idle) return;
+  std::erase_if(kernels, [&](const kernels::Kernel* kernel) {
+    const bool needed = std::any_of(queues_.begin(), queues_.end(),
+                                    [&](const LevelZeroQueue* queue) { return queue->Needs(*kernel); });
+    if (!needed) Unload(*kernel);
+    return !needed;
+  });
+}
+
+absl::StatusOr<ze_kernel_handle_t> LevelZeroDevice::Load(const kernels::Kernel& kernel) {
+  if (kernel.index < kernels_.size() && kernels_[kernel.index] != nullptr) [[likely]]
+    return kernels_[kernel.index];
+  ASSIGN_OR_RETURN(ze_module_handle_t module, LoadModule(*kernel.module));
+  const ze_kernel_desc_t desc = {ZE_STRUCTURE_TYPE_KERNEL_DESC, nullptr, 0, kernel.entry.c_str()};
+  ze_kernel_handle_t handle;
+  RETURN_IF_ZE_ERROR(zeKernelCreate(module, &desc, &handle));
+  if (kernel.index >= kernels_.size()) kernels_.resize(kernel.index + 1);
+  kernels_[kernel.index] = handle;
+  return handle;
+}
+
+SensorReadings LevelZeroDevice::ReadSensors() {
+  return ReadLevelZeroSensors(device_, properties_.kind == "gpu");
+}
+
+}  // namespace xpud::executor

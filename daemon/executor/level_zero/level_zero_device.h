@@ -1,0 +1,100 @@
+// A device whose Level Zero calls are made in this process. Owns the context and every handle made from it.
+#pragma once
+
+#include <level_zero/ze_api.h>
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "daemon/executor/api/background.h"
+#include "daemon/executor/api/device.h"
+#include "daemon/executor/api/device_queue.h"
+#include "proto/base/unique_fd.h"
+#include "proto/base/ze_ext.h"
+
+namespace xpud::executor {
+
+class LevelZeroQueue;
+
+class LevelZeroDevice final : public Device {
+ public:
+  // `asynchronous`: to be treated as a device that works on its own, whatever it is (tests).
+  static absl::StatusOr<std::unique_ptr<LevelZeroDevice>> Open(ze_driver_handle_t driver,
+                                                               ze_device_handle_t device, bool asynchronous);
+  ~LevelZeroDevice() override;
+  LevelZeroDevice(const LevelZeroDevice&) = delete;
+  LevelZeroDevice& operator=(const LevelZeroDevice&) = delete;
+
+  absl::StatusOr<std::unique_ptr<Chunk>> AllocateChunk(uint64_t bytes) override;
+  absl::StatusOr<std::unique_ptr<HostMemory>> AllocateHost(uint64_t bytes) override;
+  absl::StatusOr<std::unique_ptr<HostMemory>> Import(const transport::SharedBytes& memory) override;
+  void StartImport(const transport::SharedBytes& memory, uint64_t owner, ImportDone done) override;
+  absl::StatusOr<std::unique_ptr<DeviceQueue>> CreateQueue(int priority, uint64_t owner) override;
+  absl::StatusOr<std::string> Assemble(const std::string& text) override;
+  absl::StatusOr<uint64_t> Ask(const kernels::Launch& launch) override;
+  void Forget(std::vector<const kernels::Kernel*>& kernels) override;
+  SensorReadings ReadSensors() override;  // any thread
+  std::vector<Verdict> Poll() override;
+  // Called by any thread when Poll has something to do. Before StartImport.
+  void SetWake(std::function<void()> wake);
+  absl::StatusOr<std::unique_ptr<LevelZeroQueue>> CreateList(int priority);
+  // The same device once more, for another thread.
+  absl::StatusOr<std::unique_ptr<LevelZeroDevice>> OpenAgain() const;
+
+  // New memory at exactly `address`, with an fd that other processes can import.
+  absl::StatusOr<std::unique_ptr<Chunk>> AllocateChunkAt(void* address, uint64_t bytes, UniqueFd& fd);
+  // Memory that another process made, at exactly `address`.
+  absl::StatusOr<std::unique_ptr<Chunk>> ImportChunkAt(void* address, uint64_t bytes, const UniqueFd& fd);
+  // Whether queues can record commands.
+  bool records() const { return functions_.begin_capture != nullptr; }
+  // Loaded at the first call, then a table look-up by kernel.index.
+  absl::StatusOr<ze_kernel_handle_t> Load(const kernels::Kernel& kernel);
+  // Of a kernel that is alone in its module, and runs nowhere.
+  void Unload(const kernels::Kernel& kernel);
+
+ private:
+  friend class LevelZeroQueue;
+  class ImportedMemory;
+  struct Functions {
+    xpud_pfnAppendLaunchKernelWithArguments_t launch = nullptr;
+    xpud_pfnCommandListHostSynchronize_t synchronize = nullptr;
+    xpud_pfnAppendWriteValue64_t write_value = nullptr;
+    xpud_pfnModuleCreate_t create_module = nullptr;
+    // May be absent. The first of each, which is found last, says whether all are there.
+    xpud_pfnImportExternalPointer_t import_pointer = nullptr;
+    xpud_pfnReleaseImportedPointer_t release_pointer = nullptr;
+    xpud_pfnBeginGraphCapture_t begin_capture = nullptr;
+    xpud_pfnEndGraphCapture_t end_capture = nullptr;
+    xpud_pfnInstantiateGraph_t instantiate = nullptr;
+    xpud_pfnAppendGraph_t append_graph = nullptr;
+    xpud_pfnGraphDestroy_t destroy_graph = nullptr;
+    xpud_pfnExecutableGraphDestroy_t destroy_executable = nullptr;
+  };
+  struct LoadedModule {
+    const kernels::ModuleImage* image;
+    ze_module_handle_t handle;
+  };
+
+  LevelZeroDevice() = default;
+  absl::Status ReadProperties();
+  absl::Status FindFunctions();
+  absl::Status FindImportFunctions();
+  absl::Status FindGraphFunctions();
+  absl::StatusOr<std::unique_ptr<Chunk>> Allocate(const void* chain, uint64_t bytes);
+  absl::StatusOr<ze_module_handle_t> CreateModule(ze_module_format_t format, const void* input,
+                                                  size_t bytes) const;
+  absl::StatusOr<ze_module_handle_t> LoadModule(const kernels::ModuleImage& image);
+
+  ze_driver_handle_t driver_ = nullptr;
+  ze_device_handle_t device_ = nullptr;
+  ze_context_handle_t context_ = nullptr;
+  Functions functions_;
+  std::vector<ze_kernel_handle_t> kernels_;  // by Kernel::index
+  std::vector<LoadedModule> modules_;
+  std::vector<LevelZeroQueue*> queues_;
+  std::unique_ptr<Background> background_;
+};
+
+}  // namespace xpud::executor

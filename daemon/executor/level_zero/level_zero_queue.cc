@@ -1,0 +1,156 @@
+#include "daemon/executor/level_zero/level_zero_queue.h"
+
+#include "daemon/executor/level_zero/ze_status.h"
+#include "proto/base/status_macros.h"
+
+namespace xpud::executor {
+namespace {
+
+constexpr uint64_t kLongestEndNs = 10'000'000'000;
+constexpr uint64_t kFewGroups = 8;  // run as one
+
+}  // namespace
+
+LevelZeroQueue::LevelZeroQueue(LevelZeroDevice& device, ze_command_list_handle_t list, bool in_order)
+    : device_(device), list_(list), in_order_(in_order) {
+  device_.queues_.push_back(this);
+}
+
+LevelZeroQueue::~LevelZeroQueue() {
+  std::erase(device_.queues_, this);
+  (void)Synchronize(kLongestEndNs);  // a list that does not end belongs to a lost device
+  zeCommandListDestroy(list_);
+}
+
+absl::Status LevelZeroQueue::Order() {
+  if (!in_order_) RETURN_IF_ZE_ERROR(zeCommandListAppendBarrier(list_, nullptr, 0, nullptr));
+  return absl::OkStatus();
+}
+
+absl::Status LevelZeroQueue::LaunchKernel(const kernels::Kernel& kernel,
+                                          const std::array<uint32_t, 3>& groups,
+                                          const std::array<uint32_t, 3>& group_size,
+                                          const void* const* arguments, const void* part) {
+  ASSIGN_OR_RETURN(ze_kernel_handle_t handle, device_.Load(kernel));
+  RETURN_IF_ERROR(Order());
+  RETURN_IF_ZE_ERROR(device_.functions_.launch(list_, handle, {groups[0], groups[1], groups[2]},
+                                               {group_size[0], group_size[1], group_size[2]}, arguments, part,
+                                               nullptr, 0, nullptr));
+  return absl::OkStatus();
+}
+
+absl::Status LevelZeroQueue::Launch(const kernels::LaunchList& launches, std::span<const MemoryUse>) {
+  for (size_t i = 0; i < launches.size(); ++i) {
+    const kernels::Launch& launch = launches[i];
+    RETURN_IF_ERROR(LaunchKernel(launch.kernel(), launch.groups(), launch.group_size, launch.arguments()));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> LevelZeroQueue::LaunchFor(const kernels::LaunchList& launches,
+                                               std::span<const MemoryUse> uses, uint64_t nanoseconds) {
+  if (!device_.properties().synchronous) return DeviceQueue::LaunchFor(launches, uses, nanoseconds);
+  if (stopped_ == nullptr) launch_ = group_ = 0;
+  stopped_ = nullptr;
+  for (; launch_ < launches.size(); ++launch_, group_ = 0) {
+    const kernels::Launch& launch = launches[launch_];
+    const auto& [x, y, z] = launch.groups();
+    const uint64_t groups = uint64_t{x} * y * z;
+    const xpud_launch_part_desc_t part = {XPUD_STRUCTURE_TYPE_LAUNCH_PART_DESC, nullptr, nanoseconds,
+                                          &group_};
+    RETURN_IF_ERROR(LaunchKernel(launch.kernel(), launch.groups(), launch.group_size, launch.arguments(),
+                                 groups < kFewGroups ? nullptr : &part));
+    if (groups < kFewGroups || group_ == groups) continue;
+    stopped_ = &launches;
+    return false;
+  }
+  return true;
+}
+
+bool LevelZeroQueue::Needs(const kernels::Kernel& kernel) const {
+  for (size_t i = 0; stopped_ != nullptr && i < stopped_->size(); ++i) {
+    if (&(*stopped_)[i].kernel() == &kernel) return true;
+  }
+  return false;
+}
+
+absl::Status LevelZeroQueue::Copy(void* target, const void* source, uint64_t bytes) {
+  RETURN_IF_ERROR(Order());
+  RETURN_IF_ZE_ERROR(zeCommandListAppendMemoryCopy(list_, target, source, bytes, nullptr, 0, nullptr));
+  return absl::OkStatus();
+}
+
+absl::Status LevelZeroQueue::Upload(void* target, std::span<const std::byte> source) {
+  RETURN_IF_ERROR(Copy(target, source.data(), source.size()));
+  // Our drivers are done with pageable memory when the append returns; nobody else promises it.
+  return device_.properties().vendor == "intel" ? Synchronize(UINT64_MAX) : absl::OkStatus();
+}
+
+absl::Status LevelZeroQueue::Zero(void* target, uint64_t bytes) {
+  const uint8_t zero = 0;
+  RETURN_IF_ERROR(Order());
+  RETURN_IF_ZE_ERROR(
+      zeCommandListAppendMemoryFill(list_, target, &zero, sizeof(zero), bytes, nullptr, 0, nullptr));
+  return absl::OkStatus();
+}
+
+absl::Status LevelZeroQueue::WriteValue(uint64_t* word, uint64_t value) {
+  RETURN_IF_ERROR(Order());
+  RETURN_IF_ZE_ERROR(device_.functions_.write_value(list_, word, value));
+  return absl::OkStatus();
+}
+
+absl::Status LevelZeroQueue::WriteTimestamp(uint64_t* word) {
+  RETURN_IF_ERROR(Order());
+  RETURN_IF_ZE_ERROR(zeCommandListAppendWriteGlobalTimestamp(list_, word, nullptr, 0, nullptr));
+  return absl::OkStatus();
+}
+
+absl::Status LevelZeroQueue::BeginRecording() {
+  RETURN_IF_ZE_ERROR(device_.functions_.begin_capture(list_, nullptr));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<RecordedCommands> LevelZeroQueue::EndRecording() {
+  const LevelZeroDevice::Functions& functions = device_.functions_;
+  xpud_graph_handle_t graph = nullptr;
+  RETURN_IF_ZE_ERROR(functions.end_capture(list_, &graph, nullptr));
+  xpud_executable_graph_handle_t executable = nullptr;
+  const ze_result_t instantiated = functions.instantiate(graph, &executable, nullptr);
+  functions.destroy_graph(graph);
+  RETURN_IF_ZE_ERROR(instantiated);
+  return RecordedCommands(executable, functions.destroy_executable);
+}
+
+void LevelZeroQueue::DiscardRecording() {
+  xpud_graph_handle_t graph = nullptr;
+  if (device_.functions_.end_capture(list_, &graph, nullptr) == ZE_RESULT_SUCCESS)
+    device_.functions_.destroy_graph(graph);
+}
+
+absl::StatusOr<uint64_t> LevelZeroQueue::Ask(const kernels::Kernel& kernel,
+                                             std::span<const void*> arguments) {
+  uint64_t result = 0;
+  uint64_t* const answer = &result;
+  arguments.back() = &answer;
+  // On GPUs HOST kernels are called during the append, whether it is recorded or not.
+  const bool record = device_.records() && device_.properties().kind == "gpu";
+  if (record) RETURN_IF_ERROR(BeginRecording());
+  const absl::Status asked = LaunchKernel(kernel, {1, 1, 1}, {1, 1, 1}, arguments.data());
+  if (record) DiscardRecording();
+  RETURN_IF_ERROR(asked);
+  return result;
+}
+
+absl::Status LevelZeroQueue::Replay(const RecordedCommands& recorded) {
+  RETURN_IF_ERROR(Order());
+  RETURN_IF_ZE_ERROR(device_.functions_.append_graph(list_, recorded.handle_, nullptr, nullptr, 0, nullptr));
+  return absl::OkStatus();
+}
+
+absl::Status LevelZeroQueue::Synchronize(uint64_t timeout_ns) {
+  RETURN_IF_ZE_ERROR(device_.functions_.synchronize(list_, timeout_ns));
+  return absl::OkStatus();
+}
+
+}  // namespace xpud::executor

@@ -1,0 +1,58 @@
+// A queue that is a Level Zero immediate list of this process.
+#pragma once
+
+#include <level_zero/ze_api.h>
+
+#include "daemon/executor/api/device_queue.h"
+#include "daemon/executor/api/recorded_commands.h"
+#include "daemon/executor/level_zero/level_zero_device.h"
+
+namespace xpud::executor {
+
+class LevelZeroQueue final : public DeviceQueue {
+ public:
+  // `in_order`: the list runs its appends one after the other; otherwise a barrier stands before each.
+  LevelZeroQueue(LevelZeroDevice& device, ze_command_list_handle_t list, bool in_order);
+  ~LevelZeroQueue() override;
+  LevelZeroQueue(const LevelZeroQueue&) = delete;
+  LevelZeroQueue& operator=(const LevelZeroQueue&) = delete;
+
+  absl::Status Launch(const kernels::LaunchList& launches, std::span<const MemoryUse> uses) override;
+  absl::StatusOr<bool> LaunchFor(const kernels::LaunchList& launches, std::span<const MemoryUse> uses,
+                                 uint64_t nanoseconds) override;
+  absl::Status Copy(void* target, const void* source, uint64_t bytes) override;
+  absl::Status Upload(void* target, std::span<const std::byte> source) override;
+  absl::Status Zero(void* target, uint64_t bytes) override;
+  absl::Status WriteValue(uint64_t* word, uint64_t value) override;
+  absl::Status WriteTimestamp(uint64_t* word) override;
+
+  // Where the device records(): between the two, launches are recorded instead of appended. EndRecording
+  // always ends it; what was recorded takes the place of `recorded`, the cheaper the more alike they are.
+  absl::Status BeginRecording();
+  absl::StatusOr<RecordedCommands> EndRecording();
+  void DiscardRecording();  // instead of EndRecording
+  absl::Status Replay(const RecordedCommands& recorded);
+
+  // Waits at most `timeout_ns`; DeadlineExceeded when work remains.
+  absl::Status Synchronize(uint64_t timeout_ns);
+  // Runs a HOST kernel, whose last argument is to point at where it answers; what it enqueues is discarded.
+  absl::StatusOr<uint64_t> Ask(const kernels::Kernel& kernel, std::span<const void*> arguments);
+  absl::Status LaunchKernel(const kernels::Kernel& kernel, const std::array<uint32_t, 3>& groups,
+                            const std::array<uint32_t, 3>& group_size, const void* const* arguments,
+                            const void* part = nullptr);
+  // Whether it stopped in the midst of launches of which this is one.
+  bool Needs(const kernels::Kernel& kernel) const;
+
+ private:
+  absl::Status Order();  // after what was appended before
+
+  LevelZeroDevice& device_;
+  ze_command_list_handle_t list_;
+  bool in_order_;
+  // Where LaunchFor stopped: of these launches (null: it did not), at this one, before this group.
+  const kernels::LaunchList* stopped_ = nullptr;
+  size_t launch_ = 0;
+  uint64_t group_ = 0;
+};
+
+}  // namespace xpud::executor

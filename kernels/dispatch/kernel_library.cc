@@ -1,0 +1,94 @@
+#include "kernels/dispatch/kernel_library.h"
+
+#include "absl/strings/str_cat.h"
+#include "kernels/api/planner.h"
+#include "kernels/compiler/backend.h"
+#include "kernels/compiler/kernel_cache.h"
+#include "kernels/families/gather_planner.h"
+#include "kernels/families/layer_norm_backward_planner.h"
+#include "kernels/families/layer_norm_planner.h"
+#include "kernels/families/map_planner.h"
+#include "kernels/families/misbehaving.h"
+#include "kernels/families/nll_planner.h"
+#include "kernels/families/reduce_planner.h"
+#include "kernels/families/scatter_planner.h"
+#include "kernels/families/softmax_planner.h"
+#include "kernels/library/planners.h"
+#include "proto/base/status_macros.h"
+
+namespace xpud::kernels {
+
+class KernelLibrary::Impl {
+ public:
+  Impl(const Options& options, std::unique_ptr<ObjectCache> disk)
+      : cache_(CodeTarget{options.target, options.processor}, std::move(disk), options.on_ready,
+               options.assemble, options.most_kernels, options.forget) {
+    planners_.push_back(std::make_unique<MapPlanner>(cache_));
+    if (options.target == Target::kHost) {
+      planners_.push_back(CreateOnednnMatmul(cache_, options.workers, options.elsewhere));
+      planners_.push_back(CreateHostAttention(cache_, options.workers));
+    }
+    if (options.target == Target::kNvptx) {
+      planners_.push_back(CreateCublasltMatmul(cache_, options.ask));
+      planners_.push_back(CreateGpuAttention(cache_, options.processor, options.workers));
+    }
+    planners_.push_back(std::make_unique<ReducePlanner>(cache_));
+    planners_.push_back(std::make_unique<GatherPlanner>(cache_));
+    planners_.push_back(std::make_unique<LayerNormBackwardPlanner>(cache_));
+    planners_.push_back(std::make_unique<NllPlanner>(cache_));
+    planners_.push_back(std::make_unique<ScatterPlanner>(cache_));
+    planners_.push_back(std::make_unique<SoftmaxPlanner>(cache_));
+    planners_.push_back(std::make_unique<LayerNormPlanner>(cache_));
+    if (options.test_kernels) planners_.push_back(std::make_unique<MisbehavingPlanner>(cache_));
+    for (size_t f = 0; f < by_family_.size(); ++f) {
+      for (const auto& planner : planners_) {
+        if (planner->Serves(static_cast<ops::Family>(f))) by_family_[f] = planner.get();
+      }
+    }
+  }
+
+  absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches) {
+    launches.Clear();
+    Planner* const planner = by_family_[static_cast<size_t>(call.row->family)];
+    if (planner == nullptr) {
+      const bool test = call.row->family == ops::Family::kTest;
+      return absl::UnimplementedError(absl::StrCat(std::string(call.row->aten),
+                                                   test ? " is a test's; start the daemon with --test-kernels"
+                                                        : ": this device has no kernel for it"));
+    }
+    return planner->Plan(call, workspace, launches);
+  }
+
+  KernelCache& cache() { return cache_; }
+
+ private:
+  std::vector<std::unique_ptr<Planner>> planners_;
+  std::array<Planner*, 16> by_family_{};
+  KernelCache cache_;  // last: its thread, which reads the planners' skeletons, ends first
+};
+
+KernelLibrary::KernelLibrary(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+KernelLibrary::~KernelLibrary() = default;
+
+absl::StatusOr<std::unique_ptr<KernelLibrary>> KernelLibrary::Create(const Options& options) {
+  if (options.target == Target::kHost) RETURN_IF_ERROR(CheckHostCpu());
+  std::unique_ptr<ObjectCache> disk;
+  if (!options.cache_directory.empty()) {
+    ASSIGN_OR_RETURN(disk, ObjectCache::Open(options.cache_directory, options.cache_bytes));
+  }
+  return std::unique_ptr<KernelLibrary>(new KernelLibrary(std::make_unique<Impl>(options, std::move(disk))));
+}
+
+absl::StatusOr<Readiness> KernelLibrary::Plan(const OpCall& call, Workspace workspace, LaunchList& launches) {
+  return impl_->Plan(call, workspace, launches);
+}
+
+KernelCounters KernelLibrary::counters() const { return impl_->cache().counters(); }
+
+void KernelLibrary::SetLimits(size_t most_kernels, uint64_t cache_bytes) {
+  impl_->cache().SetLimits(most_kernels, cache_bytes);
+}
+
+void KernelLibrary::WaitForCompiles() { impl_->cache().WaitForCompiles(); }
+
+}  // namespace xpud::kernels

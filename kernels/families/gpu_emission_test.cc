@@ -1,0 +1,226 @@
+// Every family's IR as PTX for sm_90, taken by ptxas where it is installed, and as SPIR-V 1.2 that spirv-val
+// accepts: here they must be well-formed. The families' tests run them, where there is a GPU.
+#include <cstdlib>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "kernels/families/gather_skeleton.h"
+#include "kernels/families/layer_norm_backward_skeleton.h"
+#include "kernels/families/layer_norm_skeleton.h"
+#include "kernels/families/map_skeleton.h"
+#include "kernels/families/misbehaving.h"
+#include "kernels/families/nll_skeleton.h"
+#include "kernels/families/reduce_skeleton.h"
+#include "kernels/families/scatter_skeleton.h"
+#include "kernels/families/skeleton_number.h"
+#include "kernels/families/softmax_skeleton.h"
+
+namespace xpud::kernels {
+namespace {
+
+using ops::DType;
+
+class GpuEmissionTest : public ::testing::Test {
+ protected:
+  static bool Installed(const char* tool) {
+    return std::system(absl::StrCat("command -v ", tool, " > /dev/null").c_str()) == 0;
+  }
+
+  // Runs `tool` on the bytes; its output ends up in the test's log.
+  static bool Accepts(const std::string& tool, const std::string& bytes) {
+    const std::string path = ::testing::TempDir() + absl::StrCat("xpud_emission_", ::getpid());
+    std::ofstream(path, std::ios::binary) << bytes;
+    const bool ok = std::system(absl::StrCat(tool, " ", path).c_str()) == 0;
+    std::remove(path.c_str());
+    return ok;
+  }
+
+  void Check(const Skeleton& skeleton, const KernelKey& key, const std::string& what) {
+    CheckPtx(skeleton, key, what);
+    CheckSpirv(skeleton, key, what);
+  }
+
+  void CheckPtx(const Skeleton& skeleton, const KernelKey& key, const std::string& what) {
+    const absl::StatusOr<std::string> ptx = KernelCache::Compile({Target::kNvptx, "sm_90"}, skeleton, key);
+    ASSERT_TRUE(ptx.ok()) << what << ": " << ptx.status();
+    EXPECT_NE(ptx->find(".visible .entry " + skeleton.NameOf(key)), std::string::npos) << what;
+    EXPECT_NE(ptx->find(".target sm_90"), std::string::npos) << what;
+    EXPECT_EQ(ptx->find(".extern .func"), std::string::npos)
+        << what << " calls a function that no device has";
+    if (Installed("ptxas")) EXPECT_TRUE(Accepts("ptxas -arch=sm_90 -o /dev/null", *ptx)) << what;
+  }
+
+  void CheckSpirv(const Skeleton& skeleton, const KernelKey& key, const std::string& what) {
+    const absl::StatusOr<std::string> spirv = KernelCache::Compile(Target::kSpirv, skeleton, key);
+    ASSERT_TRUE(spirv.ok()) << what << ": " << spirv.status();
+    ASSERT_GT(spirv->size(), 20u);
+    EXPECT_EQ(spirv->substr(0, 8), std::string("\x03\x02\x23\x07\x00\x02\x01\x00", 8))
+        << what << ": not SPIR-V 1.2";
+    if (Installed("spirv-val")) EXPECT_TRUE(Accepts("spirv-val --target-env spv1.2", *spirv)) << what;
+  }
+};
+
+TEST_F(GpuEmissionTest, EveryElementWiseRow) {
+  const MapSkeleton skeleton;
+  for (const ops::Row& row : ops::kRows) {
+    if (row.family != ops::Family::kMap) continue;
+    MapKey key;
+    key.row = &row;
+    const bool integers = !ops::Contains(row.dtypes, DType::kFloat32) || row.number == 133;
+    key.compute = integers ? DType::kInt64 : DType::kFloat32;
+    key.rank = 2;
+    key.narrow = true;
+    key.operands = row.outputs + row.inputs;
+    const uint32_t seeds = SeedInputs(ParseMap(row.formula)->expression);
+    for (int o = 0; o < key.operands; ++o) {
+      const bool seed = o >= row.outputs && (seeds >> (o - row.outputs) & 1) != 0;
+      key.dtypes[static_cast<size_t>(o)] = seed ? DType::kInt64 : integers ? DType::kInt64 : DType::kBFloat16;
+      key.access[static_cast<size_t>(o)] = seed ? Access::kImmediate : Access::kContiguous;
+    }
+    if (row.types == ops::TypeRule::kBool) key.dtypes[0] = DType::kBool;
+    // f64 has other math functions.
+    if (!integers) {
+      MapKey wide = key;
+      wide.compute = DType::kFloat64;
+      Check(skeleton, wide.Pack(), std::string(row.aten) + " f64");
+    }
+    Check(skeleton, key.Pack(), std::string(row.aten));
+    if (row.number % 4 != 0 || row.inputs == 0) continue;
+    MapKey blocks = key;
+    blocks.block_log2 = integers ? 1 : 3;
+    CheckPtx(skeleton, blocks.Pack(), std::string(row.aten) + " in blocks");
+    if (seeds != 0 || ParseMap(row.formula)->expression.Uses(Variable::kIndex)) continue;
+    MapKey tiles = key;
+    tiles.tiled = true;
+    const size_t last = static_cast<size_t>(key.operands - 1);
+    if (tiles.access[last] == Access::kContiguous) tiles.access[last] = Access::kStrided;
+    Check(skeleton, tiles.Pack(), std::string(row.aten) + " in tiles");
+  }
+}
+
+TEST_F(GpuEmissionTest, EveryReductionInBothOrdersAndItsMerge) {
+  const ReduceSkeleton skeleton;
+  const ReduceMergeSkeleton merge;
+  for (const ops::Row& row : ops::kRows) {
+    if (row.family != ops::Family::kReduce) continue;
+    ReduceKey key;
+    key.row = &row;
+    key.input = DType::kFloat16;
+    key.outputs = {DType::kFloat32, DType::kInt64, DType::kInt64};
+    key.kept = key.reduced = 2;
+    key.attribute = ParseReduce(row.formula)->expression.Uses(Variable::kB);
+    for (const bool columns : {false, true}) {
+      for (const bool partial : {false, true}) {
+        key.columns = columns;
+        key.partial = partial;
+        Check(skeleton, key.Pack(), std::string(row.aten));
+        ReduceKey blocks = key;
+        blocks.warps = !columns;
+        blocks.block_log2 = blocks.column_lanes_log2 = 3;
+        CheckPtx(skeleton, blocks.Pack(), std::string(row.aten) + " in blocks");
+      }
+    }
+    key.columns = key.partial = false;
+    KernelKey packed = key.Pack();
+    packed.words[0] =
+        (packed.words[0] & ~uint64_t{0xff}) | static_cast<uint64_t>(SkeletonNumber::kReduceMerge);
+    Check(merge, packed, std::string(row.aten) + " merge");
+  }
+}
+
+TEST_F(GpuEmissionTest, Softmax) {
+  const SoftmaxSkeleton skeleton;
+  for (int bits = 0; bits < 8; ++bits) {
+    SoftmaxKey key;
+    key.columns = bits & 1;
+    key.logarithm = bits & 2;
+    key.backward = bits & 4;
+    key.contiguous = !key.columns;
+    key.kept = 2;
+    key.out = key.input = bits % 3 == 0 ? DType::kFloat32 : DType::kBFloat16;
+    Check(skeleton, key.Pack(), skeleton.NameOf(key.Pack()));
+    if (key.columns) continue;
+    for (const bool warps : {false, true}) {
+      key.rows = {.warps = warps, .block = 4, .blocks = 2};
+      CheckPtx(skeleton, key.Pack(), skeleton.NameOf(key.Pack()) + " held");
+    }
+  }
+}
+
+TEST_F(GpuEmissionTest, LayerNormAndGather) {
+  const LayerNormSkeleton norm;
+  LayerNormKey key;
+  key.dtypes.fill(DType::kFloat16);
+  key.present.fill(true);
+  Check(norm, key.Pack(), "layer_norm");
+  for (const bool warps : {false, true}) {
+    key.rows = {.warps = warps, .block = 8, .blocks = 3};
+    CheckPtx(norm, key.Pack(), "layer_norm held");
+  }
+  const GatherSkeleton gather;
+  GatherKey gather_key;
+  gather_key.rank = 2;
+  gather_key.element = DType::kInt16;
+  gather_key.access = {Access::kContiguous, Access::kBroadcast, Access::kContiguous};
+  Check(gather, gather_key.Pack(), "gather");
+  gather_key.element = DType::kInt64;
+  gather_key.pairs = true;
+  CheckPtx(gather, gather_key.Pack(), "gather of pairs");
+}
+
+TEST_F(GpuEmissionTest, LayerNormBackwardAndItsMerge) {
+  const LayerNormBackwardSkeleton rows;
+  const LayerNormMergeSkeleton merge;
+  for (const bool weighted : {false, true}) {
+    LayerNormBackwardKey key;
+    key.types.fill(DType::kFloat16);
+    key.weighted = weighted;
+    Check(rows, key.Pack(/*merge=*/false), "layer_norm_backward");
+    Check(merge, key.Pack(/*merge=*/true), "layer_norm_backward merge");
+    for (const bool warps : {false, true}) {
+      key.rows = {.warps = warps, .block = 4, .blocks = 2};
+      CheckPtx(rows, key.Pack(/*merge=*/false), "layer_norm_backward held");
+    }
+  }
+}
+
+TEST_F(GpuEmissionTest, Scatter) {
+  const ScatterSkeleton skeleton;
+  for (const DType type : {DType::kFloat32, DType::kBFloat16, DType::kInt64}) {
+    for (const bool contiguous : {false, true}) {
+      const ScatterKey key{.type = type, .index = DType::kInt64, .contiguous = contiguous};
+      Check(skeleton, key.Pack(), skeleton.NameOf(key.Pack()));
+    }
+  }
+}
+
+TEST_F(GpuEmissionTest, NllBothWaysAndInEveryStage) {
+  const NllForwardSkeleton forward;
+  const NllBackwardSkeleton backward;
+  for (const bool mean : {false, true}) {
+    NllKey key;
+    key.weighted = key.mean = mean;
+    for (const NllStage stage :
+         {NllStage::kEach, NllStage::kSum, NllStage::kPart, NllStage::kWeights, NllStage::kMerge}) {
+      key.stage = stage;
+      Check(forward, key.Pack(/*backward=*/false), forward.NameOf(key.Pack(/*backward=*/false)));
+    }
+    key.stage = NllStage::kEach;
+    Check(backward, key.Pack(/*backward=*/true), backward.NameOf(key.Pack(/*backward=*/true)));
+  }
+}
+
+TEST_F(GpuEmissionTest, KernelsThatMisbehaveAreNotOptimisedAway) {
+  const MisbehavingSkeleton skeleton;
+  for (const bool endless : {false, true}) {
+    const KernelKey key = MisbehavingSkeleton::KeyOf(endless);
+    Check(skeleton, key, skeleton.NameOf(key));
+    const std::string ptx = *KernelCache::Compile({Target::kNvptx, "sm_90"}, skeleton, key);
+    EXPECT_NE(ptx.find(endless ? "ld.volatile.global" : "st.volatile.global"), std::string::npos) << ptx;
+    EXPECT_EQ(ptx.find("bra") != std::string::npos, endless) << ptx;
+  }
+}
+
+}  // namespace
+}  // namespace xpud::kernels

@@ -1,0 +1,157 @@
+#include "kernels/families/row_emission.h"
+
+#include <cmath>
+
+namespace xpud::kernels {
+
+using Value = llvm::Value*;
+using Values = std::vector<llvm::Value*>;
+
+void RowEmission::ForEach(Value begin, Value end, const std::function<void(Value)>& body) {
+  e_.Loop(e_.Add(begin, e_.Lane()), end, e_.Lanes(), body, Emitter::LoopKind::kParallel);
+}
+
+Value RowEmission::AddFreely(Value x, Value y) {
+  Value const sum = e_.ir().CreateFAdd(x, y);
+  if (auto* const add = llvm::dyn_cast<llvm::Instruction>(sum)) {
+    llvm::FastMathFlags flags;
+    flags.setAllowReassoc(true);
+    flags.setAllowContract(true);
+    flags.setNoSignedZeros(true);
+    add->copyFastMathFlags(flags);
+  }
+  return sum;
+}
+
+Value RowEmission::Maximum(Value x, Value y) {
+  llvm::Value* const call = e_.ir().CreateBinaryIntrinsic(llvm::Intrinsic::maximum, x, y);
+  llvm::FastMathFlags flags;
+  flags.setNoSignedZeros(true);
+  if (auto* const instruction = llvm::dyn_cast<llvm::Instruction>(call))
+    instruction->copyFastMathFlags(flags);
+  return call;
+}
+
+Value RowEmission::Combine(Value value, const std::function<Value(Value, Value)>& combine, bool once) {
+  if (!e_.gpu()) return value;
+  const auto merge = [&](const Values& x, const Values& y) { return Values{combine(x[0], y[0])}; };
+  return e_.MergeLanes({value}, merge, once)[0];
+}
+
+void RowEmission::HoldRows(Value n, const RowPlan& plan) {
+  block_ = plan.block;
+  Value const last = e_.ir().CreateSub(n, e_.I64(block_));
+  for (int64_t c = 0; c < plan.blocks; ++c) {
+    Value const number = e_.Add(e_.Lane(), e_.Mul(e_.I64(c), e_.Lanes()));
+    Value const at = e_.Mul(number, e_.I64(block_));
+    // A block beyond the end loads the last one again: no branch, and all loads are under way at once.
+    at_.push_back(e_.Min(at, last));
+    inside_.push_back(e_.ir().CreateICmpSLT(at, n));
+  }
+}
+
+Values RowEmission::LoadBlockHeld(size_t c, ops::DType type, Value base, Value offset, Scalar as) {
+  return e_.LoadBlock(type, base, e_.Add(offset, at_[c]), as, block_);
+}
+
+Values RowEmission::LoadHeld(ops::DType type, Value base, Value offset, Scalar as) {
+  Values values;
+  for (size_t c = 0; c < at_.size(); ++c) {
+    const Values block = LoadBlockHeld(c, type, base, offset, as);
+    values.insert(values.end(), block.begin(), block.end());
+  }
+  return values;
+}
+
+void RowEmission::ForEachBlockHeld(const std::function<void(size_t, size_t)>& then) {
+  for (size_t c = 0; c < at_.size(); ++c) e_.If(inside_[c], [&] { then(c, c * block()); });
+}
+
+void RowEmission::StoreBlockHeld(size_t c, ops::DType type, Value base, Value offset, const Values& values,
+                                 Scalar from) {
+  e_.StoreBlock(type, base, e_.Add(offset, at_[c]), values, from);
+}
+
+Value RowEmission::Fold(const Values& values, double identity,
+                        const std::function<Value(Value, Value)>& combine) {
+  llvm::Constant* const neutral = llvm::ConstantFP::get(values[0]->getType(), identity);
+  Values left = values;
+  for (size_t i = 0; i < left.size(); ++i)
+    left[i] = e_.ir().CreateSelect(inside_[i / static_cast<size_t>(block_)], left[i], neutral);
+  for (; left.size() > 1; left.resize((left.size() + 1) / 2)) {
+    const size_t half = (left.size() + 1) / 2;
+    for (size_t i = 0; i + half < left.size(); ++i) left[i] = combine(left[i], left[i + half]);
+  }
+  return left[0];
+}
+
+Value RowEmission::SumHeld(const Values& values) {
+  const auto add = [&](Value x, Value y) { return AddFreely(x, y); };
+  return Combine(Fold(values, 0, add), add, /*once=*/true);
+}
+
+Values RowEmission::SumsHeld(const std::vector<Values>& lists) {
+  Values sums;
+  for (const Values& list : lists)
+    sums.push_back(Fold(list, 0, [&](Value x, Value y) { return AddFreely(x, y); }));
+  return e_.MergeLanes(sums, [&](const Values& x, const Values& y) {
+    Values both;
+    for (size_t i = 0; i < x.size(); ++i) both.push_back(AddFreely(x[i], y[i]));
+    return both;
+  });
+}
+
+Value RowEmission::MaxHeld(const Values& values) {
+  const auto larger = [&](Value x, Value y) { return Maximum(x, y); };
+  return Combine(Fold(values, -INFINITY, larger), larger, /*once=*/true);
+}
+
+void RowEmission::StoreHeld(ops::DType type, Value base, Value offset, const Values& values, Scalar from) {
+  ForEachBlockHeld([&](size_t c, size_t first) {
+    const auto at = values.begin() + static_cast<ptrdiff_t>(first);
+    StoreBlockHeld(c, type, base, offset, {at, at + block_}, from);
+  });
+}
+
+Values RowEmission::Sum(Value begin, Value end, Scalar type, size_t count,
+                        const std::function<Values(Value)>& body) {
+  const Values zeros(count, e_.Constant(type, 0));
+  Values sums = e_.Loop(
+      e_.Add(begin, e_.Lane()), end, e_.Lanes(), zeros,
+      [&](Value j, const Values& current) {
+        Values next = body(j);
+        for (size_t i = 0; i < count; ++i) next[i] = AddFreely(current[i], next[i]);
+        return next;
+      },
+      Emitter::LoopKind::kParallel);
+  for (Value& sum : sums) sum = Combine(sum, [&](Value x, Value y) { return AddFreely(x, y); });
+  return sums;
+}
+
+Value RowEmission::Max(Value begin, Value end, Scalar type, const std::function<Value(Value)>& body) {
+  const Values largest = e_.Loop(
+      e_.Add(begin, e_.Lane()), end, e_.Lanes(), {e_.Constant(type, -INFINITY)},
+      [&](Value j, const Values& current) { return Values{Maximum(current[0], body(j))}; },
+      Emitter::LoopKind::kParallel);
+  return Combine(largest[0], [&](Value x, Value y) { return Maximum(x, y); });
+}
+
+Value RowEmission::Math(const char* name, Value x, Scalar type) {
+  return e_.CallMath(std::string(name) + (type == Scalar::kF64 ? "_f64" : "_f32"), x->getType(), {&x, 1});
+}
+
+Values RowEmission::Offsets(Value item, int rank, size_t sizes_at, size_t strides_at, int operands) {
+  Values offsets(static_cast<size_t>(operands), e_.I64(0));
+  for (int d = rank - 1; d >= 0; --d) {
+    Value const size = e_.Arg(sizes_at + static_cast<size_t>(d));
+    Value const at = d == 0 ? item : e_.ir().CreateURem(item, size);
+    if (d > 0) item = e_.ir().CreateUDiv(item, size);
+    for (int o = 0; o < operands; ++o) {
+      Value const stride = e_.Arg(strides_at + static_cast<size_t>(o * rank + d));
+      offsets[static_cast<size_t>(o)] = e_.Add(offsets[static_cast<size_t>(o)], e_.Mul(at, stride));
+    }
+  }
+  return offsets;
+}
+
+}  // namespace xpud::kernels

@@ -1,0 +1,74 @@
+// How a GPU's lanes share the rows that a kernel works on one by one (softmax, layer norm). A plain value;
+// part of kernels' keys.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <initializer_list>
+
+#include "kernels/compiler/kernel_key.h"
+#include "kernels/families/layout.h"
+#include "kernels/families/slices.h"
+
+namespace xpud::kernels {
+
+struct RowPlan {
+  bool warps = false;  // a warp takes a row, not a group
+  int block = 1;       // contiguous elements that a lane takes at once: 1, 2, 4 or 8
+  int blocks = 0;      // of a row that a lane holds in registers; 0: rows are too long, and are read again
+
+  // Lanes that share a row.
+  int64_t lanes() const { return warps ? kTeamOfWarp : kTeamOfGroup; }
+  int64_t rows_a_group() const { return warps ? kTeamOfGroup / kTeamOfWarp : 1; }
+
+  void Pack(KeyWriter& writer) const {
+    writer.Put(warps, 1);
+    writer.Put(static_cast<uint64_t>(block), 4);
+    writer.Put(static_cast<uint64_t>(blocks), 6);
+  }
+  static RowPlan Unpack(KeyReader& reader) {
+    RowPlan plan;
+    plan.warps = reader.Take(1) != 0;
+    plan.block = static_cast<int>(reader.Take(4));
+    plan.blocks = static_cast<int>(reader.Take(6));
+    return plan;
+  }
+
+  static constexpr int64_t kTeamOfWarp = 32, kTeamOfGroup = 256;
+};
+
+// For rows of `n` elements, `operands` of which a lane holds. Their blocks are aligned at every row: `block`.
+inline RowPlan PlanRows(int64_t rows, int64_t n, int block, int operands) {
+  const int64_t kMostElements = operands > 1 ? 16 : 32;  // a lane holds of each
+  RowPlan plan;
+  plan.block = block;
+  plan.warps = n <= kMostElements * RowPlan::kTeamOfWarp && (n <= 512 || rows >= 2048);
+  const int64_t blocks = CeilDiv(n, plan.lanes() * block);
+  if (blocks * block <= kMostElements) plan.blocks = static_cast<int>(blocks);
+  return plan;
+}
+
+// The largest block that fills kBlockBytes and is aligned: `strides` are the distances between rows, in
+// elements.
+inline int RowBlock(int64_t n, std::initializer_list<const Operand*> operands,
+                    std::initializer_list<int64_t> strides) {
+  int64_t together = n;
+  for (const int64_t stride : strides) together |= stride;
+  size_t largest = 1;
+  for (const Operand* const operand : operands) largest = std::max(largest, ops::SizeOf(operand->dtype));
+  int block = static_cast<int>(std::min<size_t>(8, 16 / largest));
+  const auto aligned = [&] {
+    if (together % block != 0) return false;
+    for (const Operand* const operand : operands) {
+      if (reinterpret_cast<uintptr_t>(operand->data) %
+              (static_cast<size_t>(block) * ops::SizeOf(operand->dtype)) !=
+          0)
+        return false;
+    }
+    return true;
+  };
+  while (block > 1 && !aligned()) block /= 2;
+  return block;
+}
+
+}  // namespace xpud::kernels

@@ -1,0 +1,147 @@
+#include "sdk/control/client.h"
+
+#include <grpcpp/create_channel.h>
+
+#include <chrono>
+#include <filesystem>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/base/mutex.h"
+#include "proto/base/status_macros.h"
+#include "proto/control/xpud.grpc.pb.h"
+#include "sdk/client/address.h"
+#include "sdk/client/remote.h"
+#include "sdk/remote/credentials.h"
+
+namespace xpud::control {
+namespace {
+
+constexpr uint32_t kWaitMs = 500;  // short, so that callers react to Ctrl-C between two calls
+
+// Cancels a call after kCallTimeout of the steady clock. gRPC's own deadlines follow the wall clock: setting
+// it would end calls early or late.
+class TimeLimit {
+ public:
+  explicit TimeLimit(grpc::ClientContext& context) : watcher_([this, &context] { Watch(context); }) {}
+  ~TimeLimit() {
+    {
+      MutexLock lock(mutex_);
+      done_ = true;
+      changed_.NotifyAll();
+    }
+    watcher_.join();
+  }
+  TimeLimit(const TimeLimit&) = delete;
+  TimeLimit& operator=(const TimeLimit&) = delete;
+
+ private:
+  void Watch(grpc::ClientContext& context) {
+    const auto end = std::chrono::steady_clock::now() + kCallTimeout;
+    MutexLock lock(mutex_);
+    while (!done_) {
+      const auto rest = end - std::chrono::steady_clock::now();
+      if (rest <= rest.zero()) return context.TryCancel();
+      changed_.WaitFor(mutex_, rest);
+    }
+  }
+
+  Mutex mutex_;
+  CondVar changed_;
+  bool done_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread watcher_;  // last: it uses the others
+};
+
+}  // namespace
+
+absl::StatusOr<Client> Client::ConnectRemote(const std::string& address) {
+  ASSIGN_OR_RETURN(const remote::Credentials credentials, remote::ClientCredentials());
+  return Client(address, credentials.token,
+                grpc::CreateCustomChannel(address, credentials.channel, remote::ChannelArguments()));
+}
+
+absl::StatusOr<Client> Client::Connect(const std::string& address) {
+  const std::string wanted = address.empty() ? client::EnvironmentAddress() : address;
+  if (client::IsRemoteAddress(wanted)) return ConnectRemote(wanted);
+  ASSIGN_OR_RETURN(const std::string socket, client::FindDaemonSocket(address));
+  const std::string path = std::filesystem::path(socket).replace_filename("control.sock").string();
+  return Client(path, "", grpc::CreateChannel("unix:" + path, grpc::InsecureChannelCredentials()));
+}
+
+// The answer type of a method of the stub.
+template <typename Request, typename Response>
+Response ResponseOf(grpc::Status (v1::Control::Stub::*)(grpc::ClientContext*, const Request&, Response*));
+
+template <typename Method, typename Request>
+auto Client::Call(Method method, const Request& request) {
+  using Response = decltype(ResponseOf(method));
+  grpc::ClientContext context;
+  if (!token_.empty()) context.AddMetadata("authorization", absl::StrCat("Bearer ", token_));
+  v1::Control::Stub stub(channel_);
+  Response response;
+  grpc::Status status;
+  {
+    const TimeLimit limit(context);
+    status = (stub.*method)(&context, request, &response);
+  }
+  if (status.ok()) return absl::StatusOr<Response>(std::move(response));
+  if (status.error_code() == grpc::StatusCode::CANCELLED) {
+    return absl::StatusOr<Response>(absl::DeadlineExceededError(absl::StrCat(
+        "the daemon's control plane at ", address_, " did not answer within ", kCallTimeout.count(), " s")));
+  }
+  return absl::StatusOr<Response>(absl::Status(
+      static_cast<absl::StatusCode>(status.error_code()),
+      absl::StrCat("the daemon's control plane at ", address_, " says: ", status.error_message())));
+}
+
+absl::StatusOr<v1::GetStatusResponse> Client::GetStatus() {
+  return Call(&v1::Control::Stub::GetStatus, v1::GetStatusRequest());
+}
+absl::StatusOr<v1::ListDevicesResponse> Client::ListDevices() {
+  return Call(&v1::Control::Stub::ListDevices, v1::ListDevicesRequest());
+}
+absl::StatusOr<v1::ListSessionsResponse> Client::ListSessions() {
+  return Call(&v1::Control::Stub::ListSessions, v1::ListSessionsRequest());
+}
+absl::StatusOr<v1::GetVersionResponse> Client::GetVersion() {
+  return Call(&v1::Control::Stub::GetVersion, v1::GetVersionRequest());
+}
+absl::StatusOr<v1::ListQuotasResponse> Client::ListQuotas() {
+  return Call(&v1::Control::Stub::ListQuotas, v1::ListQuotasRequest());
+}
+absl::StatusOr<v1::ListQuotasResponse> Client::SetQuota(const v1::SetQuotaRequest& request) {
+  return Call(&v1::Control::Stub::SetQuota, request);
+}
+absl::StatusOr<v1::GetConfigResponse> Client::GetConfig() {
+  return Call(&v1::Control::Stub::GetConfig, v1::GetConfigRequest());
+}
+
+absl::StatusOr<v1::Session> Client::CloseSession(uint64_t session) {
+  v1::CloseSessionRequest request;
+  request.set_session(session);
+  return Call(&v1::Control::Stub::CloseSession, request);
+}
+
+absl::StatusOr<v1::SetDrainResponse> Client::SetDrain(bool drained) {
+  v1::SetDrainRequest request;
+  request.set_drained(drained);
+  return Call(&v1::Control::Stub::SetDrain, request);
+}
+
+absl::StatusOr<v1::ListLogResponse> Client::ListLog(uint64_t after, bool wait, const std::string& level) {
+  v1::ListLogRequest request;
+  request.set_after(after);
+  request.set_level(level);
+  if (wait) request.set_wait_ms(kWaitMs);
+  return Call(&v1::Control::Stub::ListLog, request);
+}
+
+absl::StatusOr<v1::ListEventsResponse> Client::ListEvents(uint64_t after, bool wait) {
+  v1::ListEventsRequest request;
+  request.set_after(after);
+  if (wait) request.set_wait_ms(kWaitMs);
+  return Call(&v1::Control::Stub::ListEvents, request);
+}
+
+}  // namespace xpud::control

@@ -1,0 +1,55 @@
+// A client of a daemon's control plane, for operators' tools and agents: status, sessions, quotas, drain,
+// events, logs. It connects to control.sock beside the socket that sessions use, or to an xpud-gateway, which
+// forwards calls. Thread-compatible: one thread at a time.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "proto/control/xpud.pb.h"
+
+namespace grpc {
+class ChannelInterface;
+}
+
+namespace xpud::control {
+
+// A call fails with DeadlineExceeded if the daemon does not answer within this time.
+inline constexpr std::chrono::seconds kCallTimeout{5};
+
+class Client {
+ public:
+  // `address`: the daemon's socket, HOST:PORT of a gateway, or empty to find the daemon as sessions do. A
+  // gateway is shown the credentials in $XPUD_TOKEN_FILE and $XPUD_TLS_*. NotFound: no daemon is running.
+  static absl::StatusOr<Client> Connect(const std::string& address);
+
+  absl::StatusOr<v1::GetStatusResponse> GetStatus();
+  absl::StatusOr<v1::ListDevicesResponse> ListDevices();
+  absl::StatusOr<v1::ListSessionsResponse> ListSessions();
+  absl::StatusOr<v1::GetVersionResponse> GetVersion();
+  absl::StatusOr<v1::ListQuotasResponse> ListQuotas();
+  absl::StatusOr<v1::ListQuotasResponse> SetQuota(const v1::SetQuotaRequest& request);
+  absl::StatusOr<v1::Session> CloseSession(uint64_t session);
+  absl::StatusOr<v1::SetDrainResponse> SetDrain(bool drained);
+  absl::StatusOr<v1::GetConfigResponse> GetConfig();
+  // Up to 64 log lines of `level` or worse after number `after`. With `wait`, waits up to 0.5 s for the next
+  // one when there is none.
+  absl::StatusOr<v1::ListLogResponse> ListLog(uint64_t after, bool wait, const std::string& level);
+  // Up to 64 events after number `after`, as ListLog.
+  absl::StatusOr<v1::ListEventsResponse> ListEvents(uint64_t after, bool wait);
+
+ private:
+  Client(std::string address, std::string token, std::shared_ptr<grpc::ChannelInterface> channel)
+      : address_(std::move(address)), token_(std::move(token)), channel_(std::move(channel)) {}
+  static absl::StatusOr<Client> ConnectRemote(const std::string& address);
+  template <typename Method, typename Request>
+  auto Call(Method method, const Request& request);
+
+  std::string address_;
+  std::string token_;  // shown to a gateway; empty for a local daemon
+  std::shared_ptr<grpc::ChannelInterface> channel_;
+};
+
+}  // namespace xpud::control
