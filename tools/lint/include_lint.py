@@ -2,7 +2,7 @@
 """Checks the arrows of DESIGN.md: who may include what.
 
 Usage: include_lint.py [ROOT]. Prints one line per violation, `file:line: reason`, and exits with 1 if there are any.
-A rule names a part of the tree and what its files may include of ours (path prefixes) and of others' (the
+Folders that include each other, directly or through others, are violations too. A rule names a part of the tree and what its files may include of ours (path prefixes) and of others' (the
 libraries below that are fenced in). What no rule fences, such as the standard library, anyone may include.
 """
 
@@ -45,7 +45,11 @@ RULES = (
     Rule("sdk/python/", ("sdk/python/", "xpud/", "proto/base/", "proto/ops/"), ("Python",)),
     Rule("sdk/torch/", ("sdk/client/", "sdk/torch/", "xpud/", "proto/base/", "proto/ops/"), ("PyTorch",)),
     Rule("kernels/", ("kernels/", "proto/base/", "proto/ops/"), ("LLVM",)),
-    Rule("kernels/library/", ("kernels/", "proto/base/", "proto/ops/"), ("oneDNN", "Level Zero")),  # the HOST module ABI
+    Rule("kernels/api/", ("kernels/api/", "proto/base/", "proto/ops/")),
+    Rule("kernels/compiler/", ("kernels/api/", "kernels/compiler/", "proto/base/", "proto/ops/"), ("LLVM",)),
+    Rule("kernels/families/", ("kernels/api/", "kernels/compiler/", "kernels/families/", "proto/base/", "proto/ops/"), ("LLVM",)),
+    Rule("kernels/library/", ("kernels/api/", "kernels/library/", "proto/base/", "proto/ops/"), ("oneDNN", "Level Zero")),  # the HOST module ABI
+    Rule("kernels/library/testing/", ("kernels/", "proto/base/", "proto/ops/"), ("Level Zero",)),
     Rule("kernels/testing/", ("kernels/", "proto/base/", "proto/ops/"), ("LLVM", "Level Zero")),  # runs kernels as a device does
     Rule("drivers/frontend/", ("drivers/frontend/", "proto/base/"), ("Level Zero",)),
     Rule("drivers/cpu/", ("drivers/frontend/", "drivers/cpu/", "proto/base/"), ("Level Zero",)),
@@ -53,7 +57,11 @@ RULES = (
     Rule("drivers/", ("drivers/", "proto/base/"), ("Level Zero",)),  # the library's own wiring: which drivers there are
     Rule("daemon/", ("daemon/", "kernels/", "proto/"), ("spdlog",)),
     Rule("daemon/config/", ("daemon/", "proto/base/"), ("yaml-cpp",)),
-    Rule("daemon/executor/", ("daemon/", "kernels/", "proto/"), ("spdlog", "Level Zero")),
+    Rule("daemon/executor/", ("daemon/executor/", "kernels/", "proto/"), ("spdlog",)),
+    Rule("daemon/executor/process/", ("daemon/executor/", "kernels/", "proto/"), ("spdlog", "Level Zero")),  # where ze_ext.h says memory may lie
+    Rule("daemon/executor/api/", ("daemon/executor/api/", "kernels/api/", "proto/")),
+    Rule("daemon/executor/level_zero/", ("daemon/executor/api/", "daemon/executor/level_zero/", "kernels/api/", "kernels/library/host_modules.h", "proto/"),
+         ("spdlog", "Level Zero")),
     Rule("daemon/telemetry/", ("daemon/", "proto/"), ("spdlog", "gRPC")),  # metrics are read from the control plane's messages
     Rule("daemon/service/", ("daemon/", "proto/"), ("spdlog", "gRPC")),
     Rule("tools/", ("sdk/client/", "sdk/control/", "xpud/", "proto/", "tools/", "daemon/config/"), ("gRPC",)),
@@ -61,8 +69,9 @@ RULES = (
     Rule("tests/", ("proto/", "sdk/", "xpud/", "tests/"), ("Level Zero", "gRPC")),
 )
 
-# Tests beside the code may also use what they test against.
-TEST_LIBRARIES = {"kernels/": ("Level Zero",), "drivers/": ()}
+# What tests beside the code may also use.
+TEST_FOLDERS = {"kernels/": ("kernels/",)}
+TEST_LIBRARIES = {"kernels/": ("Level Zero", "LLVM")}
 
 
 def rule_of(path: str) -> Rule | None:
@@ -79,29 +88,62 @@ def complaint(path: str, include: str) -> str | None:
     rule = rule_of(path)
     if rule is None:
         return None
-    is_test = path.endswith(("_test.cc", "_benchmark.cc"))
-    if include.startswith(OURS) and not include.startswith(rule.ours):
-        return f"{rule.folder} may not include {include}: allowed are {', '.join(rule.ours)}"
+    ours, libraries = rule.ours, rule.libraries
+    if is_test(path):
+        top = path.split("/")[0] + "/"
+        ours, libraries = ours + TEST_FOLDERS.get(top, ()), libraries + TEST_LIBRARIES.get(top, ())
+    if include.startswith(OURS) and not include.startswith(ours):
+        return f"{rule.folder} may not include {include}: allowed are {', '.join(ours)}"
     library = fenced_library(include)
-    extra = next((names for folder, names in TEST_LIBRARIES.items() if path.startswith(folder)), ()) if is_test else ()
-    if library and library not in rule.libraries + extra:
+    if library and library not in libraries:
         return f"{rule.folder} may not use {library} ({include})"
     return None
 
 
-def violations(root: pathlib.Path) -> list[str]:
+def is_test(path: str) -> bool:
+    return path.endswith(("_test.cc", "_benchmark.cc"))
+
+
+def includes(root: pathlib.Path) -> list[tuple[str, int, str]]:
+    """Every #include below `root` in a folder that has rules: (path, line, what is included)."""
     found = []
     for folder in sorted({rule.folder.split("/")[0] for rule in RULES}):
         for file in sorted((root / folder).rglob("*")):
             if file.suffix not in SOURCES:
                 continue
-            path = file.relative_to(root).as_posix()
             for number, line in enumerate(file.read_text().splitlines(), 1):
-                match = INCLUDE.match(line)
-                reason = match and complaint(path, match.group(1))
-                if reason:
-                    found.append(f"{path}:{number}: {reason}")
+                if match := INCLUDE.match(line):
+                    found.append((file.relative_to(root).as_posix(), number, match.group(1)))
     return found
+
+
+def cycles(found: list[tuple[str, int, str]]) -> list[str]:
+    """A line for each include that closes a cycle of folders. Tests do not count: they may use what is above."""
+    arrows: dict[str, dict[str, tuple[str, int]]] = {}
+    for path, number, include in found:
+        source, target = path.rpartition("/")[0], include.rpartition("/")[0]
+        if include.startswith(OURS) and source != target and not is_test(path):
+            arrows.setdefault(source, {}).setdefault(target, (path, number))
+
+    def reachable(start: str) -> set[str]:
+        seen, todo = set(), [start]
+        while todo:
+            for target in arrows.get(todo.pop(), {}):
+                if target not in seen:
+                    seen.add(target)
+                    todo.append(target)
+        return seen
+
+    below = {folder: reachable(folder) for folder in arrows}
+    return [f"{path}:{number}: {source} and {target} include each other, directly or through others"
+            for source, targets in sorted(arrows.items()) for target, (path, number) in sorted(targets.items())
+            if source in below.get(target, ())]
+
+
+def violations(root: pathlib.Path) -> list[str]:
+    found = includes(root)
+    broken = [f"{path}:{number}: {reason}" for path, number, include in found if (reason := complaint(path, include))]
+    return broken + cycles(found)
 
 
 def main() -> int:

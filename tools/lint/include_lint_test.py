@@ -44,7 +44,28 @@ class IncludeLint(unittest.TestCase):
     def test_only_the_executor_touches_level_zero_in_the_daemon(self):
         self.assert_refused("daemon/memory/pool.cc", "<level_zero/ze_api.h>")
         self.assert_refused("daemon/memory/pool.cc", '"proto/base/ze_ext.h"')
-        self.assert_allowed("daemon/executor/context.cc", "<level_zero/ze_api.h>")
+        self.assert_allowed("daemon/executor/level_zero/context.cc", "<level_zero/ze_api.h>")
+
+        self.assert_refused("daemon/executor/api/device.h", "<level_zero/ze_api.h>")
+
+    def test_kernels_have_floors(self):
+        self.assert_refused("kernels/api/launch.h", '"kernels/compiler/emitter.h"')
+        self.assert_refused("kernels/compiler/emitter.h", '"kernels/families/layout.h"')
+        self.assert_refused("kernels/families/map.cc", '"kernels/library/planners.h"')
+        self.assert_allowed("kernels/families/map_test.cc", '"kernels/testing/device.h"')
+
+    def test_folders_that_include_each_other_are_refused(self):
+        with tempfile.TemporaryDirectory() as name:
+            root = pathlib.Path(name)
+            for path, include in (("daemon/a/a.h", "daemon/b/b.h"), ("daemon/b/b.h", "daemon/c/c.h"), ("daemon/c/c.h", "proto/base/fd.h")):
+                (root / path).parent.mkdir(parents=True, exist_ok=True)
+                (root / path).write_text(f'#include "{include}"\n')
+            self.assertEqual(include_lint.violations(root), [])
+            (root / "daemon/c/c_test.cc").write_text('#include "daemon/a/a.h"\n')  # tests may
+            self.assertEqual(include_lint.violations(root), [])
+            (root / "daemon/c/c.cc").write_text('#include "daemon/a/a.h"\n')
+            found = include_lint.violations(root)
+            self.assertEqual([line.split(": ")[0] for line in found], ["daemon/a/a.h:1", "daemon/b/b.h:1", "daemon/c/c.cc:1"])
 
     def test_the_sdk_uses_neither_llvm_nor_level_zero(self):
         self.assert_refused("sdk/client/core.cc", '"llvm/IR/Module.h"')

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "daemon/executor/api/recorded_commands.h"
+#include "daemon/executor/level_zero/recorded_commands.h"
 
 namespace xpud::executor::process {
 
