@@ -18,7 +18,7 @@ import sys
 import threading
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-DEV, FUZZ = ROOT / "build/dev", ROOT / "build/asan-ubsan"
+RELEASE, FUZZ = ROOT / "build/release", ROOT / "build/asan-ubsan"
 CORPUS = ROOT / "tests/fuzz/corpus"
 WORK = FUZZ / "capture"
 TARGETS = ("wire", "session", "hello", "control", "options", "cache", "metrics", "remote")
@@ -95,7 +95,7 @@ class Connection:
 
     def show(self) -> None:
         for command in CONTROL:
-            answer = subprocess.run([DEV / "bin/xpuctl", "--address", self.real, "-o", "json", command], capture_output=True)
+            answer = subprocess.run([RELEASE / "bin/xpuctl", "--address", self.real, "-o", "json", command], capture_output=True)
             if answer.returncode == 0:
                 keep(command, answer.stdout)
 
@@ -104,7 +104,7 @@ def observe(arguments: list[str]) -> int:
     """Runs the real daemon, on a socket of its own, for those who think that this is it."""
     keep("arguments", b"\0".join(argument.encode() for argument in arguments))
     if "--socket" not in arguments:
-        os.execv(DEV / "bin/xpud", ["xpud", *arguments])
+        os.execv(RELEASE / "bin/xpud", ["xpud", *arguments])
     theirs = pathlib.Path(arguments[arguments.index("--socket") + 1])
     real = theirs.with_name("real") / "xpud.sock"
     real.parent.mkdir()
@@ -116,7 +116,7 @@ def observe(arguments: list[str]) -> int:
     changed["--ready-fd"] = str(ready[1])
     own = [changed[before] if before in ("--socket", "--cache-dir", "--ready-fd") else argument
            for before, argument in zip(["", *arguments], arguments)]
-    daemon = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", DEV / "bin/xpud", *own], pass_fds=[ready[1]])
+    daemon = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", RELEASE / "bin/xpud", *own], pass_fds=[ready[1]])
     os.close(ready[1])
     if os.read(ready[0], 1) != b"1":
         return 1
@@ -225,7 +225,7 @@ def main() -> int:
     if len(sys.argv) > 1 and sys.argv[1] == "--observe":
         return observe(sys.argv[2:])
     suites = [f"e2e_{suite}_test" for suite in SUITES]
-    for preset, targets in (("dev", [*suites, "xpud", "xpuctl", "ze_xpud"]), ("asan-ubsan", ["xpud_fuzzers"])):
+    for preset, targets in (("release", [*suites, "xpud", "xpuctl", "ze_xpud"]), ("asan-ubsan", ["xpud_fuzzers"])):
         if not (ROOT / f"build/{preset}/build.ninja").exists():
             subprocess.run(["cmake", "--preset", preset], cwd=ROOT, check=True)
         subprocess.run(["cmake", "--build", f"build/{preset}", "--target", *targets], cwd=ROOT, check=True)
@@ -235,9 +235,9 @@ def main() -> int:
     programs.mkdir()
     (programs / "xpud").write_text(f"#!/bin/sh\nexec {sys.executable} {__file__} --observe \"$@\"\n")
     (programs / "xpud").chmod(0o755)
-    (programs / "xpuctl").symlink_to(DEV / "bin/xpuctl")
+    (programs / "xpuctl").symlink_to(RELEASE / "bin/xpuctl")
     for suite in suites:  # their daemon is the program `xpud` beside them
-        shutil.copy(DEV / "bin" / suite, programs)
+        shutil.copy(RELEASE / "bin" / suite, programs)
         with (WORK / f"{suite}.log").open("w") as log:
             subprocess.run([programs / suite], env=os.environ | {"XPUD_CAPTURE": str(seen)}, stdout=log, stderr=log, timeout=600)
     for target, found in inputs(seen).items():

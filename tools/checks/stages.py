@@ -104,7 +104,7 @@ def lint(log: Log) -> Tally:
 
 
 def build(log: Log) -> None:
-    configure_and_build(log, "dev", "all")
+    configure_and_build(log, "release", "all")
 
 
 def clang_tidy(log: Log) -> None:
@@ -112,7 +112,7 @@ def clang_tidy(log: Log) -> None:
 
 
 def unit(log: Log) -> Tally:
-    return ctest(log, "dev", "-LE", "e2e|inject|isolation")
+    return ctest(log, "release", "-LE", "e2e|inject|isolation")
 
 
 def sanitizer(preset: str):
@@ -183,27 +183,26 @@ def torch(log: Log) -> Tally:
 
 
 def e2e(log: Log) -> Tally:
-    """C++ clients against preset dev, where our own checks are on; PyTorch clients against the release build."""
-    configure_and_build(log, "release", "xpud-connect", "xpud-gateway", "bench_ring")  # beside what set-up builds
-    return ctest(log, "dev", "-L", "e2e", "-j1") + unittests(log, "tests/e2e")
+    """Real processes: C++ clients, then PyTorch clients."""
+    return ctest(log, "release", "-L", "e2e", "-j1") + unittests(log, "tests/e2e")
 
 
 def validation(log: Log) -> Tally:
     """The end-to-end tests that use devices once more, with the loader checking every parameter of every call."""
     env = {"ZE_ENABLE_VALIDATION_LAYER": "1", "ZE_ENABLE_PARAMETER_VALIDATION": "1"}
     files = tuple(f"{name}_test.py" for name in ("attention", "executor", "faults", "sensors", "sharing"))
-    return ctest(log, "dev", "-L", "e2e", "-j1", env=env) + unittests(log, "tests/e2e", env, files)
+    return ctest(log, "release", "-L", "e2e", "-j1", env=env) + unittests(log, "tests/e2e", env, files)
 
 
 def asynchronous(log: Log) -> Tally:
     """The end-to-end tests once more, with the CPU device treated as a GPU is: work is announced when the device has done it."""
-    return ctest(log, "dev", "-L", "e2e", "-j1", env={"XPUD_TEST_DAEMON_FLAGS": "--device cpu --asynchronous"})
+    return ctest(log, "release", "-L", "e2e", "-j1", env={"XPUD_TEST_DAEMON_FLAGS": "--device cpu --asynchronous"})
 
 
 def executor(log: Log) -> Tally:
     """The same, and the PyTorch package's tests, with the CPU device in a process of its own, as a GPU is by default."""
     flags = "--device cpu --executor process"
-    tally = ctest(log, "dev", "-L", "e2e", "-j1", env={"XPUD_TEST_DAEMON_FLAGS": flags})
+    tally = ctest(log, "release", "-L", "e2e", "-j1", env={"XPUD_TEST_DAEMON_FLAGS": flags})
     with tempfile.TemporaryDirectory(prefix="xpud-test-") as folder:
         with contextlib.closing(Daemon(RELEASE / "bin", pathlib.Path(folder, "log"), *flags.split())) as daemon:
             return tally + unittests(log, "sdk/torch/tests", {"XPUD_ADDRESS": str(daemon.address)}, ("test_device.py", "test_indices.py", "test_models.py", "test_pinned.py"))
@@ -213,7 +212,7 @@ def remote(log: Log) -> Tally:
     """The end-to-end tests of what is computed and the isolation catalogue, over a gateway, and PyTorch's; what is remote only is tested with
     the others (e2e). The longest of the catalogue with --full."""
     over_gateway = {"XPUD_TEST_REMOTE": "1"}
-    tally = ctest(log, "dev", "-L", "e2e", "-R", "e2e_(compute|faults|quota)_test", "-j1", env=over_gateway)
+    tally = ctest(log, "release", "-L", "e2e", "-R", "e2e_(compute|faults|quota)_test", "-j1", env=over_gateway)
     configure_and_build(log, "release", "xpud_isolation_tests")
     catalogue = "isolation_" if os.environ.get("XPUD_TEST_FULL") else "isolation_(02|04|06|07|12|13|15|16|18|25)_"
     tally += ctest(log, "release", "-L", "isolation", "-R", catalogue, "-j1", env=over_gateway)
@@ -231,7 +230,7 @@ def network(log: Log) -> Tally:
 
 def inject(log: Log) -> Tally:
     """Level Zero's calls fail in turn: every 25th, and with --full every one."""
-    return ctest(log, "dev", "-L", "inject")
+    return ctest(log, "release", "-L", "inject")
 
 
 def soak(log: Log) -> None:
@@ -266,9 +265,9 @@ STAGES = [
     Stage("setup", "packages, .venv, release build, torch_xpud", setup),
     Stage("format", "clang-format on every source", code_format, ("setup",)),
     Stage("lint", "include directions; the tests of the lint and of set-up", lint),
-    Stage("build", "all that preset dev runs, warnings are errors", build, ("setup",)),
+    Stage("build", "the release build: all programs, tests and benchmarks; warnings are errors", build, ("setup",)),
     Stage("tidy", "clang-tidy on every source, and on a planted fault", clang_tidy, ("build",)),
-    Stage("unit", "unit tests, preset dev; the README lists the op table's ops", unit, ("build",)),
+    Stage("unit", "unit tests; the README lists the op table's ops", unit, ("build",)),
     Stage("asan", "wire, session and driver tests under ASan and UBSan, with planted faults", sanitizer("asan-ubsan"), ("setup",)),
     Stage("tsan", "ring and scheduler tests under TSan, with a planted race", sanitizer("tsan"), ("setup",)),
     Stage("fuzz", "libFuzzer for half a minute a target, and planted faults to be found", fuzz, ("setup",)),

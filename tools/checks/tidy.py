@@ -18,9 +18,9 @@ import tempfile
 
 from runner import ROOT, Log, StageFailed
 
-DATABASE = ROOT / "build/dev/compile_commands.json"
+DATABASE = ROOT / "build/release/compile_commands.json"
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "xpud" / "tidy"
-# What preset dev does not compile: faults, of which one is for us to find, and a program that needs an installed xpud.
+# What preset release does not compile: faults, of which one is for us to find, and a program that needs an installed xpud.
 NOT_COMPILED = ("tests/planted/", "tests/package/")
 AT_ONCE = 12
 PLANTED, FAULT = ROOT / "tests/planted/use_after_move.cc", "bugprone-use-after-move"
@@ -39,10 +39,24 @@ class Unit:
         compiler = next(i for i, word in enumerate(words) if "clang++" in word)  # after ccache
         out = words.index("-o")
         flags = words[compiler + 1:out] + words[out + 2:]
-        return cls(pathlib.Path(entry["file"]), entry["directory"], tuple(f for f in flags if f not in ("-c", entry["file"])))
+        return cls(pathlib.Path(entry["file"]), entry["directory"],
+                   tuple(f for f in without_precompiled_header(flags) if f not in ("-c", entry["file"])))
 
     def run(self, *command: str | os.PathLike) -> subprocess.CompletedProcess[str]:
         return subprocess.run(command, cwd=self.folder, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL)
+
+
+def without_precompiled_header(flags: list[str]) -> list[str]:
+    """A source must stand on its own includes."""
+    kept = []
+    for flag in flags:
+        if "/cmake_pch.h" in flag:  # -Xclang -include[-pch] -Xclang FILE
+            kept = kept[:-3]
+        elif flag not in ("-Winvalid-pch", "-fpch-instantiate-templates", "-fno-pch-timestamp"):
+            kept.append(flag)
+        elif flag == "-fno-pch-timestamp":
+            kept.pop()
+    return kept
 
 
 @functools.cache
@@ -107,7 +121,7 @@ def run(log: Log, paths: list[str], jobs: int) -> None:
     sources = {ROOT / path for path in paths if path.endswith(".cc") and not path.startswith(NOT_COMPILED)}
     units = [unit for unit in map(Unit.of, json.loads(DATABASE.read_text())) if unit.source in sources]
     if missed := sources - {unit.source for unit in units}:
-        raise StageFailed(f"preset dev does not compile {', '.join(str(path.relative_to(ROOT)) for path in sorted(missed))}")
+        raise StageFailed(f"preset release does not compile {', '.join(str(path.relative_to(ROOT)) for path in sorted(missed))}")
     planted = Unit(PLANTED, str(ROOT), ("-std=c++20", f"-I{ROOT}"))
     for together in ([planted], [dataclasses.replace(planted, source=ROOT / "proto/base/text.cc"), planted]):
         if FAULT not in complaint(together):

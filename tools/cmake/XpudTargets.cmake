@@ -57,13 +57,6 @@ function(xpud_test name)
   set_property(GLOBAL APPEND PROPERTY XPUD_TESTS ${name})
 endfunction()
 
-# xpud_runs_released(target...): what is only ever run from the release build. A debug build compiles it when asked for it by name.
-function(xpud_runs_released)
-  if(CMAKE_BUILD_TYPE STREQUAL "Debug")
-    set_target_properties(${ARGN} PROPERTIES EXCLUDE_FROM_ALL ON)
-  endif()
-endfunction()
-
 # xpud_grpc_library(name file.proto): messages and services of a file in this folder. Compiled without our warnings: protoc writes it, not we.
 function(xpud_grpc_library name file)
   file(RELATIVE_PATH folder ${CMAKE_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
