@@ -39,8 +39,6 @@ TEST(CommandLine, MistakesAreNamed) {
   EXPECT_THAT(Parse({"--socket-mode", "0999"}).status().message(), HasSubstr("0999"));
   EXPECT_THAT(Parse({"--socket-mode", "40000000660"}).status().message(), HasSubstr("from 0001 to 0777"))
       << "of which 32 bits are 0660";
-  EXPECT_THAT(Parse({"--without-checks"}).status().message(), HasSubstr("unknown argument"))
-      << "but in the build that the presets `without-checks` make";
   EXPECT_THAT(Parse({"--exit-when-idle", "soon"}).status().message(), HasSubstr("'soon'"));
   EXPECT_THAT(Parse({"--log-level", "loud"}).status().message(),
               HasSubstr("trace, debug, info, warn, error"));

@@ -8,7 +8,6 @@
 #include "absl/strings/str_format.h"
 #include "daemon/config/value_types.h"
 #include "proto/base/byte_size.h"
-#include "proto/base/checks.h"
 
 namespace xpud::config {
 namespace {
@@ -92,9 +91,6 @@ std::vector<OptionRow> MakeRows() {
       {"help", "", "say this", "", "", kCommandLineOnly, false, Switch(&Options::help)},
       {"version", "", "say which xpud this is", "", "", kCommandLineOnly, false, Switch(&Options::version)},
   };
-  if (!kChecked)
-    rows.push_back({"without-checks", "", "know that this build trusts its clients", "", "", kCommandLineOnly,
-                    false, Switch(&Options::without_checks)});
   return rows;
 }
 

@@ -42,10 +42,9 @@ struct Options {
   bool test_kernels = false;  // tests: clients may run kernels that fault or do not end
   bool asynchronous = false;  // tests: treat the CPU device like a GPU
   // On the command line only.
-  std::string config;           // the file; "-PATH": where there is one; empty: none
-  int ready_fd = -1;            // gets one byte when clients can connect
-  bool background = false;      // detach from the caller's session
-  bool without_checks = false;  // known to be (a build of the preset of that name only)
+  std::string config;       // the file; "-PATH": where there is one; empty: none
+  int ready_fd = -1;        // gets one byte when clients can connect
+  bool background = false;  // detach from the caller's session
   bool help = false;
   bool version = false;
 };

@@ -32,7 +32,6 @@
 #include "daemon/telemetry/notifier.h"
 #include "daemon/telemetry/watchdog.h"
 #include "kernels/compiler/object_cache.h"
-#include "proto/base/checks.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/user.h"
 #include "proto/transport/barrier.h"
@@ -311,7 +310,6 @@ int Main(int argc, char** argv) {
   if (configuration->options.background) Detach();
   auto log = StartLogging(configuration->options.log_level);
   LogOverridden(*configuration);
-  if (!kChecked) spdlog::error("without_checks danger=\"clients are trusted: for benchmarks only\"");
   BlockSignals();
   RaiseFileLimit();
   transport::AllowRemoteBarriers();  // costs milliseconds once there are other threads

@@ -50,14 +50,12 @@ void Ledger::SetCredit(Account& account, uint64_t credit) {
 }
 
 void Ledger::Hold(Account& account, uint64_t bytes) {
-  if (!kChecked) return;
   unused_ -= Unused(account);
   account.held_ += bytes;
   unused_ += Unused(account);
 }
 
 void Ledger::Release(Account& account, uint64_t bytes) {
-  if (!kChecked) return;
   XPUD_CHECK(bytes <= account.held_);
   unused_ -= Unused(account);
   account.held_ -= bytes;

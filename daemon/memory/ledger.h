@@ -11,7 +11,6 @@
 
 #include "absl/functional/function_ref.h"
 #include "daemon/memory/tenant.h"
-#include "proto/base/checks.h"
 #include "proto/base/out_of_memory.h"
 
 namespace xpud::memory {
@@ -68,7 +67,7 @@ class Ledger {
   }
 
   // Credit that is not in use, of all accounts.
-  uint64_t unused() const { return kChecked ? unused_ : 0; }
+  uint64_t unused() const { return unused_; }
   uint64_t capacity() const { return capacity_; }
 
   // Quotas from now on, nullopt: the default again. What is held beyond them stays.

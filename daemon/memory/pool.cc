@@ -5,7 +5,6 @@
 #include "absl/strings/strip.h"
 #include "daemon/memory/poison.h"
 #include "proto/base/check.h"
-#include "proto/base/checks.h"
 #include "proto/base/out_of_memory.h"
 #include "proto/base/status_macros.h"
 
@@ -74,7 +73,7 @@ absl::StatusOr<Block> Pool::Allocate(uint64_t bytes, Ledger::Account& account, Z
   if (bytes > ledger_.capacity()) return Exhausted(bytes);
   const uint64_t rounded = RoundSize(bytes),
                  credit = account.credit() - std::min(account.credit(), account.held());
-  if (Refused(rounded > credit)) RETURN_IF_ERROR(Secure(rounded - credit));
+  if (rounded > credit) RETURN_IF_ERROR(Secure(rounded - credit));
   RETURN_IF_ERROR(MakeRoom(bytes));
   const uint32_t tenant = account.label();
   const auto range = ranges_.Allocate(bytes, tenant);

@@ -3,18 +3,17 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "proto/base/checks.h"
 #include "proto/base/status_macros.h"
 
 namespace xpud::session {
 
 absl::Status BufferTable::Admit(wire::Handle handle) {
   const auto& [id, generation] = handle;
-  if (Refused(id == 0 || id > size_ + 1 || generation == 0 ||
-              (id <= size_ && (At(id).generation != 0 || generation <= At(id).last_generation))))
+  if (id == 0 || id > size_ + 1 || generation == 0 ||
+      (id <= size_ && (At(id).generation != 0 || generation <= At(id).last_generation)))
     return absl::InvalidArgumentError(
         "a buffer's id is in use or out of order, or its generation does not grow");
-  if (Refused(id >= wire::kMaxBuffers))
+  if (id >= wire::kMaxBuffers)
     return absl::InvalidArgumentError(
         absl::StrCat("a session can hold at most ", wire::kMaxBuffers - 1, " buffers"));
   return id <= taken_ ? absl::OkStatus() : Grow();

@@ -11,7 +11,6 @@
 #include "absl/status/status.h"
 #include "daemon/memory/pool.h"
 #include "daemon/session/table_space.h"
-#include "proto/base/checks.h"
 #include "proto/base/mapping.h"
 #include "proto/wire/commands.h"
 
@@ -58,9 +57,9 @@ class BufferTable {
   Buffer* Insert(wire::Handle handle);
   // The buffer, or null.
   Buffer* Find(wire::Handle handle) {
-    if (Refused(handle.id - 1 >= size_ || handle.generation == 0)) return nullptr;
+    if (handle.id - 1 >= size_ || handle.generation == 0) return nullptr;
     Buffer& buffer = At(handle.id);
-    return Refused(buffer.generation != handle.generation) ? nullptr : &buffer;
+    return buffer.generation != handle.generation ? nullptr : &buffer;
   }
   void Erase(Buffer& buffer) {
     buffer.generation = 0;

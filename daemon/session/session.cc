@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "proto/base/checks.h"
 #include "proto/base/clock.h"
 #include "proto/base/status_macros.h"
 #include "proto/transport/layout.h"
@@ -179,13 +178,12 @@ absl::StatusOr<Session::Outcome> Session::RunCommand(std::span<const std::byte> 
                                                      const wire::CommandHeader& header) {
   current_queue_ = header.queue;
   const bool open = (open_queues_ >> header.queue & 1) != 0;
-  if (Refused(open == (header.kind == CommandKind::kCreateQueue)))
+  if (open == (header.kind == CommandKind::kCreateQueue))
     return Breach(open ? "a queue was created twice" : "a queue does not exist");
   absl::Status status;
   switch (header.kind) {
     case CommandKind::kNop:
-      if (Refused(bytes.size() != sizeof(wire::NopCommand)))
-        return Breach("a command's size does not fit its kind");
+      if (bytes.size() != sizeof(wire::NopCommand)) return Breach("a command's size does not fit its kind");
       return Outcome::kDone;
     case CommandKind::kExecute:
       return Execute(bytes, header.queue);

@@ -1,7 +1,6 @@
 // Session's part that moves bytes: uploads, downloads and copies between buffers.
 #include "absl/strings/str_cat.h"
 #include "daemon/session/session.h"
-#include "proto/base/checks.h"
 #include "proto/base/status_macros.h"
 
 namespace xpud::session {
@@ -17,11 +16,10 @@ absl::Status Poisoned() { return absl::FailedPreconditionError("reads a tensor w
 absl::StatusOr<std::byte*> Session::Part(Buffer* buffer, uint64_t offset, uint64_t bytes, uint32_t queue_id) {
   heavy_ |= bytes > kHeavyCopyBytes;
   long_ |= bytes > kLongCopyBytes;
-  if (Refused(buffer == nullptr))
-    return absl::InvalidArgumentError("a copy names a buffer that does not exist");
-  if (Refused(buffer->device != queues_[queue_id].device))
+  if (buffer == nullptr) return absl::InvalidArgumentError("a copy names a buffer that does not exist");
+  if (buffer->device != queues_[queue_id].device)
     return absl::InvalidArgumentError("a copy names a buffer on another device than its queue");
-  if (Refused(offset > buffer->bytes || bytes > buffer->bytes - offset)) {
+  if (offset > buffer->bytes || bytes > buffer->bytes - offset) {
     return absl::InvalidArgumentError(absl::StrCat("a copy of ", bytes, " bytes at ", offset,
                                                    " leaves its buffer of ", buffer->bytes, " bytes"));
   }
@@ -41,13 +39,13 @@ absl::StatusOr<std::byte*> Session::HostPart(const wire::HostPlace& place, uint6
                                              uint32_t queue_id) {
   const uint32_t device = queues_[queue_id].device;
   HostMemories::Memory* const host = place.memory == 0 ? nullptr : host_.Find(place.memory);
-  if (Refused(host == nullptr && place.memory != 0))
+  if (host == nullptr && place.memory != 0)
     return absl::InvalidArgumentError("a copy names host memory that is not shared");
   std::byte* const begin = host == nullptr ? StagingOn(device) : host->OnDevice(device);
   if (begin == nullptr)
     return absl::InvalidArgumentError("a copy names host memory that is not shared with its queue's device");
   const uint64_t size = host == nullptr ? transport_->staging().bytes.size() : host->bytes();
-  if (Refused(place.offset > size || bytes > size - place.offset)) {
+  if (place.offset > size || bytes > size - place.offset) {
     return absl::InvalidArgumentError(host == nullptr ? "a copy leaves the staging memory"
                                                       : "a copy leaves its host memory");
   }

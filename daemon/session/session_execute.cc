@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/session/op_check.h"
 #include "daemon/session/session.h"
-#include "proto/base/checks.h"
 #include "proto/base/status_macros.h"
 
 namespace xpud::session {
@@ -88,19 +87,18 @@ absl::Status TooLarge(const wire::DecodedOperand& view, uint64_t memory) {
 absl::Status Session::ResolveTensor(const wire::DecodedOperand& from, kernels::Operand& to, Buffer*& buffer,
                                     uint32_t queue_id) {
   buffer = buffers_.Find(from.buffer);
-  if (Refused(buffer == nullptr))
-    return absl::InvalidArgumentError("a tensor names a buffer that does not exist");
-  if (Refused(buffer->device != queues_[queue_id].device))
+  if (buffer == nullptr) return absl::InvalidArgumentError("a tensor names a buffer that does not exist");
+  if (buffer->device != queues_[queue_id].device)
     return absl::InvalidArgumentError("a tensor is on another device than its queue");
   uint64_t elements;
-  if (Refused(!TakeView(from, to, elements) || (elements != 0 && Leaves(*buffer, from, elements)))) {
+  if (!TakeView(from, to, elements) || (elements != 0 && Leaves(*buffer, from, elements))) {
     return absl::InvalidArgumentError(absl::StrCat("a view of ", elements, " elements from element ",
                                                    from.offset, " leaves its buffer of ", buffer->bytes,
                                                    " bytes"));
   }
   // Views repeat their elements where strides are small, so that this is another bound than the buffer's.
   const uint64_t memory = devices_[buffer->device].pool->ledger().capacity();
-  if (Refused(elements != 0 && from.bytes > memory)) return TooLarge(from, memory);
+  if (elements != 0 && from.bytes > memory) return TooLarge(from, memory);
   buffer->queues |= uint64_t{1} << queue_id;
   // Without storage nothing is read: see ReadsPoison.
   const bool starts_behind = elements != 0 && buffer->poison != Poison::kNoStorage;
@@ -112,7 +110,7 @@ absl::Status Session::ResolveTensor(const wire::DecodedOperand& from, kernels::O
 absl::Status Session::ResolveOperands(uint32_t queue_id) {
   const int inputs = execute_.row->inputs;
   absl::Status first;
-  if (Refused(execute_.inputs > inputs))
+  if (execute_.inputs > inputs)
     first = absl::InvalidArgumentError(
         absl::StrCat(execute_.inputs, " inputs; at most ", inputs, " are allowed"));
   for (int i = 0; i < execute_.outputs + inputs; ++i) {
@@ -235,9 +233,8 @@ absl::StatusOr<Session::Outcome> Session::Execute(std::span<const std::byte> byt
   const DeviceState& state = devices_[queue.device];
   if (absl::Status status = ResolveOperands(queue_id); !status.ok()) return Refuse(queue, status, nullptr);
   const kernels::OpCall call = Call();
-  absl::Status checked;
-  if (kChecked) checked = CheckOp(call);
-  if (kChecked && checked.ok()) checked = CheckWork(call, state);
+  absl::Status checked = CheckOp(call);
+  if (checked.ok()) checked = CheckWork(call, state);
   if (!checked.ok()) return Refuse(queue, checked, &call);
   if (ReadsPoison()) {
     if (!queue.error_raised)
@@ -253,7 +250,7 @@ absl::StatusOr<Session::Outcome> Session::Execute(std::span<const std::byte> byt
 }
 
 absl::StatusOr<Session::Outcome> Session::LaunchChecked(Queue& queue, kernels::OpCall call) {
-  const bool reports = kChecked && queue.in_flight != nullptr && ops::ReadsIndices(execute_.row->family);
+  const bool reports = queue.in_flight != nullptr && ops::ReadsIndices(execute_.row->family);
   call.error_word = &queue.error_word;
   if (reports) {
     call.error_word =
@@ -273,7 +270,7 @@ absl::StatusOr<Session::Outcome> Session::LaunchChecked(Queue& queue, kernels::O
   }
   long_ = queue.in_flight != nullptr && TakesLong(call);
   MarkOutputsWritten();
-  if (kChecked && queue.in_flight == nullptr) CheckErrorWord(queue, call);
+  if (queue.in_flight == nullptr) CheckErrorWord(queue, call);
   return Outcome::kDone;
 }
 

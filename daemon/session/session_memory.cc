@@ -4,7 +4,6 @@
 #include <bit>
 
 #include "daemon/session/session.h"
-#include "proto/base/checks.h"
 #include "proto/base/out_of_memory.h"
 #include "proto/base/status_macros.h"
 
@@ -20,7 +19,6 @@ constexpr uint64_t kMostAheadBytes = 512 << 20;
 
 void Session::ChargeMemory(uint32_t device, int64_t bytes) {
   allocated_[device] += static_cast<uint64_t>(bytes);
-  if (!kChecked) return;
   uint64_t total = 0;
   for (uint32_t d = 0; d < devices_.size(); ++d) total += allocated_[d];
   stats_.peak_bytes = std::max(stats_.peak_bytes, total);
@@ -51,7 +49,6 @@ absl::StatusOr<Session::Outcome> Session::Allocate(std::span<const std::byte> by
 // Clients ask before they allocate more than their credit, so here it is refused only to those that do not,
 // and where memory was taken back from a session that had seemed idle.
 absl::StatusOr<memory::Block> Session::TakeCredited(Queue& queue, uint64_t bytes) {
-  if (!kChecked) return TakeMemory(queue, bytes);
   memory::Ledger& ledger = devices_[queue.device].pool->ledger();
   memory::Ledger::Account& account = *accounts_[queue.device];
   const uint64_t capacity = ledger.capacity(), used = allocated_[queue.device];
@@ -117,7 +114,7 @@ absl::Status Session::Free(std::span<const std::byte> bytes) {
   wire::FreeCommand command;
   RETURN_IF_ERROR(wire::DecodeFixed(bytes, command));
   Buffer* buffer = buffers_.Find(command.buffer);
-  if (Refused(buffer == nullptr)) return absl::InvalidArgumentError("a buffer was freed that does not exist");
+  if (buffer == nullptr) return absl::InvalidArgumentError("a buffer was freed that does not exist");
   ReleaseBuffer(*buffer);
   return absl::OkStatus();
 }

@@ -28,7 +28,6 @@
 #include "llvm/Support/TargetSelect.h"
 #include "llvm/Target/TargetMachine.h"
 #include "llvm/TargetParser/Host.h"
-#include "proto/base/checks.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/unique_fd.h"
 
@@ -280,9 +279,8 @@ absl::StatusOr<std::string> GenerateInChild(const CodeTarget& target, llvm::Modu
 
 std::string CodeIdentity(const CodeTarget& target) {
   const Machine machine = MachineOf(target);
-  return absl::StrCat(std::string(SourceStamp()), kChecked ? "" : " without checks",
-                      "|" LLVM_VERSION_STRING "|", static_cast<int>(target.target), "|", machine.cpu, "|",
-                      machine.features);
+  return absl::StrCat(std::string(SourceStamp()), "|" LLVM_VERSION_STRING "|",
+                      static_cast<int>(target.target), "|", machine.cpu, "|", machine.features);
 }
 
 absl::Status CheckHostCpu() {

@@ -5,7 +5,6 @@
 #include "kernels/api/op_call.h"
 #include "llvm/IR/IntrinsicsNVPTX.h"
 #include "proto/base/check.h"
-#include "proto/base/checks.h"
 
 namespace xpud::kernels {
 
@@ -588,7 +587,7 @@ Emitter::Value Emitter::LoadInvariant(DType type, Value base, Value index, Scala
 
 Emitter::Value Emitter::IsIndex(Value index, Value count) {
   // Unsigned: a negative index is a very large one.
-  return kChecked ? ir_.CreateICmpULT(index, count) : ir_.getTrue();
+  return ir_.CreateICmpULT(index, count);
 }
 
 Emitter::Value Emitter::IndexError(Value value) {

@@ -7,7 +7,6 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "proto/base/checks.h"
 #include "proto/base/status_macros.h"
 #include "proto/transport/barrier.h"
 #include "proto/transport/futex.h"
@@ -50,7 +49,7 @@ absl::StatusOr<std::unique_ptr<ShmServer>> ShmServer::Create(SessionFds& fds) {
 
 absl::StatusOr<uint64_t> ShmServer::ReadTail() const {
   const uint64_t tail = control().tail.load(std::memory_order_acquire);
-  if (Refused(tail - head_ > kRingBytes || tail % 8 != 0)) {
+  if (tail - head_ > kRingBytes || tail % 8 != 0) {
     return absl::InvalidArgumentError("the ring's tail is outside the ring");
   }
   return tail;

@@ -15,14 +15,14 @@ class Reader {
   explicit Reader(std::span<const std::byte> bytes) : at_(bytes.data()), end_(at_ + bytes.size()) {}
   template <typename T>
   bool Get(T& value) {
-    if (Refused(static_cast<size_t>(end_ - at_) < sizeof(T))) return false;
+    if (static_cast<size_t>(end_ - at_) < sizeof(T)) return false;
     std::memcpy(&value, at_, sizeof(T));
     at_ += sizeof(T);
     return true;
   }
   // The next `bytes` of them, or null.
   const std::byte* Take(size_t bytes) {
-    if (Refused(static_cast<size_t>(end_ - at_) < bytes)) return nullptr;
+    if (static_cast<size_t>(end_ - at_) < bytes) return nullptr;
     return std::exchange(at_, at_ + bytes);
   }
   bool AtEnd() const { return at_ == end_; }
@@ -64,13 +64,13 @@ const char* GetTensorBody(Reader& reader, uint8_t flags, DecodedOperand& operand
   const size_t dims = operand.rank * (operand.strided ? 2u : 1u);
   const std::byte* const at =
       reader.Take(wide ? 16 + dims * sizeof(uint64_t) : 8 + PadTo8(dims * sizeof(uint32_t)));
-  if (Refused(at == nullptr)) return "a command ends inside a tensor";
+  if (at == nullptr) return "a command ends inside a tensor";
   operand.buffer.generation = Load<uint32_t>(at);
   const uint32_t word = Load<uint32_t>(at + 4);
-  if (Refused(wide && word != 0)) return "reserved bytes of a tensor are not zero";
+  if (wide && word != 0) return "reserved bytes of a tensor are not zero";
   operand.offset = wide ? Load<uint64_t>(at + 8) : word;
   const bool fits = wide ? GetDims<uint64_t>(at + 16, operand) : GetDims<uint32_t>(at + 8, operand);
-  return Refused(!fits) ? "a tensor's size, stride or offset overflows" : nullptr;
+  return !fits ? "a tensor's size, stride or offset overflows" : nullptr;
 }
 
 const char* GetOperand(Reader& reader, DecodedOperand& operand) {
@@ -79,15 +79,15 @@ const char* GetOperand(Reader& reader, DecodedOperand& operand) {
   operand.kind = header.kind;
   if (header.kind == OperandKind::kAbsent) return nullptr;
   operand.dtype = static_cast<ops::DType>(header.dtype);
-  if (Refused(!ops::IsValid(operand.dtype))) return "an operand has an unknown dtype";
+  if (!ops::IsValid(operand.dtype)) return "an operand has an unknown dtype";
   if (header.kind == OperandKind::kInteger || header.kind == OperandKind::kReal) {
     operand.number.is_integer = header.kind == OperandKind::kInteger;
     operand.rank = 0;
     return reader.Get(operand.number.integer) ? nullptr : "a command ends inside an immediate";
   }
-  if (Refused(header.kind != OperandKind::kTensor)) return "an operand of unknown kind";
-  if (Refused(header.rank > ops::kMaxRank)) return "a tensor's rank is too large";
-  if (Refused((header.flags & ~(kStrided | kWide)) != 0)) return "a tensor has unknown flags";
+  if (header.kind != OperandKind::kTensor) return "an operand of unknown kind";
+  if (header.rank > ops::kMaxRank) return "a tensor's rank is too large";
+  if ((header.flags & ~(kStrided | kWide)) != 0) return "a tensor has unknown flags";
   operand.rank = header.rank;
   operand.strided = (header.flags & kStrided) != 0;
   operand.buffer.id = header.buffer;
@@ -98,13 +98,13 @@ const char* GetOperand(Reader& reader, DecodedOperand& operand) {
 
 absl::Status DecodeHeader(std::span<const std::byte> bytes, CommandHeader& header) {
   std::memcpy(&header, bytes.data(), sizeof(header));
-  if (Refused(header.bytes < sizeof(header) || header.bytes > kMaxCommandBytes || header.bytes % 8 != 0)) {
+  if (header.bytes < sizeof(header) || header.bytes > kMaxCommandBytes || header.bytes % 8 != 0) {
     return absl::InvalidArgumentError(absl::StrCat("a command of ", header.bytes,
                                                    " bytes; multiples of 8 from 8 to ", kMaxCommandBytes,
                                                    " are allowed"));
   }
-  if (Refused(header.reserved != 0)) return Broken("reserved bytes of a command are not zero");
-  if (Refused(header.queue >= kMaxQueues)) {
+  if (header.reserved != 0) return Broken("reserved bytes of a command are not zero");
+  if (header.queue >= kMaxQueues) {
     return absl::InvalidArgumentError(
         absl::StrCat("queue ", header.queue, "; ids below ", kMaxQueues, " are allowed"));
   }
@@ -113,10 +113,10 @@ absl::Status DecodeHeader(std::span<const std::byte> bytes, CommandHeader& heade
 
 absl::Status DecodeUploadInline(std::span<const std::byte> bytes, UploadInlineCommand& command,
                                 std::span<const std::byte>& payload) {
-  if (Refused(bytes.size() < sizeof(command))) return Broken("a command's size does not fit its kind");
+  if (bytes.size() < sizeof(command)) return Broken("a command's size does not fit its kind");
   std::memcpy(&command, bytes.data(), sizeof(command));
-  if (Refused(command.bytes > kMaxInlineUploadBytes ||
-              bytes.size() != sizeof(command) + ((command.bytes + 7u) & ~7u))) {
+  if (command.bytes > kMaxInlineUploadBytes ||
+      bytes.size() != sizeof(command) + ((command.bytes + 7u) & ~7u)) {
     return Broken("an inline upload's length does not fit its command");
   }
   payload = bytes.subspan(sizeof(command), command.bytes);
@@ -128,12 +128,12 @@ absl::Status DecodeExecute(std::span<const std::byte> bytes, DecodedExecute& exe
   ExecuteCommand command;
   if (!reader.Get(command)) return Broken("a command's size does not fit its kind");
   execute.row = ops::FindRow(command.row);
-  if (Refused(execute.row == nullptr))
+  if (execute.row == nullptr)
     return absl::InvalidArgumentError(absl::StrCat("op ", command.row, " does not exist"));
   execute.compute = static_cast<ops::DType>(command.compute);
-  if (Refused(!ops::IsValid(execute.compute))) return Broken("an op has an unknown compute dtype");
-  if (Refused(command.outputs > ops::kMaxOutputs || command.inputs > ops::kMaxInputs ||
-              command.attributes > ops::kMaxAttributes)) {
+  if (!ops::IsValid(execute.compute)) return Broken("an op has an unknown compute dtype");
+  if (command.outputs > ops::kMaxOutputs || command.inputs > ops::kMaxInputs ||
+      command.attributes > ops::kMaxAttributes) {
     return Broken("an op has too many operands");
   }
   execute.outputs = command.outputs;
@@ -145,7 +145,7 @@ absl::Status DecodeExecute(std::span<const std::byte> bytes, DecodedExecute& exe
     execute.numbers[i].is_integer = (command.integer_attributes >> i & 1) != 0;
     if (!reader.Get(execute.numbers[i].integer)) return Broken("a command ends inside an attribute");
   }
-  return Refused(!reader.AtEnd()) ? Broken("bytes trail an op") : absl::OkStatus();
+  return !reader.AtEnd() ? Broken("bytes trail an op") : absl::OkStatus();
 }
 
 }  // namespace xpud::wire

@@ -10,7 +10,6 @@
 #include <span>
 
 #include "absl/status/status.h"
-#include "proto/base/checks.h"
 #include "proto/ops/op_table.h"
 #include "proto/wire/commands.h"
 
@@ -47,7 +46,7 @@ absl::Status DecodeHeader(std::span<const std::byte> bytes, CommandHeader& heade
 // A command of fixed size: `bytes` must hold exactly one.
 template <typename Command>
 absl::Status DecodeFixed(std::span<const std::byte> bytes, Command& command) {
-  if (Refused(bytes.size() != sizeof(Command)))
+  if (bytes.size() != sizeof(Command))
     return absl::InvalidArgumentError("a command's size does not fit its kind");
   std::memcpy(&command, bytes.data(), sizeof(Command));
   return absl::OkStatus();

@@ -54,8 +54,6 @@ class Core : public std::enable_shared_from_this<Core> {
   absl::StatusOr<HostCache::Block*> AllocateHost(uint64_t bytes);
   void FreeHost(HostCache::Block* block);
   bool IsHostMemory(const void* address);
-  // Whether the bytes lie in host memory that commands use.
-  bool IsInUse(std::span<const std::byte> bytes);
 
   absl::StatusOr<uint32_t> CreateQueue(uint32_t device, int priority);
   absl::Status DestroyQueue(uint32_t queue);

@@ -106,8 +106,6 @@ bool Core::UploadsInPlace(std::span<const std::byte> bytes, size_t most) {
           !HostCache::IsUnused(*block, [&](uint32_t q, uint64_t at) { return IsComplete(q, at); }));
 }
 
-bool Core::IsInUse(std::span<const std::byte> bytes) { return !forked() && UploadsInPlace(bytes, SIZE_MAX); }
-
 bool Core::IsHostMemory(const void* address) {
   return !forked() && IsInHost({static_cast<const std::byte*>(address), 1});
 }

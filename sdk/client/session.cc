@@ -122,7 +122,6 @@ absl::StatusOr<HostBuffer> Session::AllocateHost(uint64_t bytes) {
 }
 
 bool Session::IsHostMemory(const void* address) const { return core_->IsHostMemory(address); }
-bool Session::IsInUse(std::span<const std::byte> bytes) const { return core_->IsInUse(bytes); }
 
 absl::Status Session::Synchronize(uint32_t device) { return core_->SynchronizeDevice(device); }
 MemoryStats Session::Memory(uint32_t device) const { return core_->Memory(device); }

@@ -16,8 +16,6 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 BINARIES = ROOT / "bin" if (ROOT / "bin/xpud").exists() else ROOT / "build/release/bin"  # a bundle of tools/bundle, or a clone
 SUITES = {"": "cpu", "gpu": "cuda"}  # folder -> device
-# A daemon of the preset `without-checks`, which the benchmark `checks` compares with; built by tools/bench where that is asked for.
-WITHOUT_CHECKS = BINARIES / "xpud-without-checks" if BINARIES == ROOT / "bin" else ROOT / "build/without-checks/bin/xpud-without-checks"
 sys.path.insert(0, str(ROOT / "tools/lib"))
 
 from daemon import Daemon  # noqa: E402
@@ -57,10 +55,10 @@ def device_for(name: str, smoke: bool) -> str:
 
 
 def chosen(names: list[str], known: dict[str, list], smoke: bool) -> list[str]:
-    """The benchmarks that `names` asks for; without names, all that this machine can run, but those that want another daemon built."""
+    """The benchmarks that `names` asks for; without names, all that this machine can run."""
     if not names:
-        return [name for name in known if not name.endswith("checks") and (SUITES[suite_of(name)] == "cpu" or smoke or sees_cuda())]
-    return [name for name in known if name in names or (suite_of(name) in names and not name.endswith("checks"))]
+        return [name for name in known if SUITES[suite_of(name)] == "cpu" or smoke or sees_cuda()]
+    return [name for name in known if name in names or suite_of(name) in names]
 
 
 def run(name: str, command: list, env: dict[str, str]) -> list[dict]:
@@ -86,7 +84,7 @@ def run_with_daemon(name: str, command: list, smoke: bool) -> list[dict]:
         if suite_of(name):
             print(f"  on {daemon.devices()[0]['name']}", flush=True)
         env = os.environ | {"XPUD_ADDRESS": str(daemon.address), "XPUD_FALLBACK": "error", "XPUD_BENCH_BINARIES": str(BINARIES),
-                            "XPUD_BENCH_WITHOUT_CHECKS": str(WITHOUT_CHECKS), "XPUD_BENCH_PLAIN": device,
+                            "XPUD_BENCH_PLAIN": device,
                             "PYTHONPATH": os.pathsep.join([*map(str, (HERE, ROOT / "tools/demo_lib")), os.environ.get("PYTHONPATH", "")])}
         return run(name, command, env | ({"XPUD_BENCH_SMOKE": "1"} if smoke else {}))
     finally:

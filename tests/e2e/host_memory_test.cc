@@ -160,20 +160,6 @@ TEST_F(HostMemory, AnAddressIsKnownWhileItsBufferLives) {
   EXPECT_FALSE(session_->IsHostMemory(begin));
 }
 
-TEST_F(HostMemory, IsInUseUntilItsCommandsAreDone) {
-  HostBuffer host = Allocate(kMiB);
-  const int ordinary = 0;
-  EXPECT_FALSE(session_->IsInUse(host.bytes()));
-  EXPECT_FALSE(session_->IsInUse(std::as_bytes(std::span(&ordinary, 1))));
-  const Buffer buffer = OnDevice(kMiB);
-  Occupy();
-  ASSERT_TRUE(queue_.StartDownload(buffer.handle(), 0, host.bytes()).ok());
-  EXPECT_TRUE(session_->IsInUse(host.bytes()));
-  EXPECT_TRUE(session_->IsInUse(host.bytes().subspan(100, 8)));
-  ASSERT_TRUE(queue_.Synchronize().ok());
-  EXPECT_FALSE(session_->IsInUse(host.bytes()));
-}
-
 TEST_F(HostMemory, ManyBuffersTakeFewMemories) {
   std::vector<HostBuffer> buffers;
   for (int i = 0; i < 200; ++i) {

@@ -17,11 +17,6 @@ set(XPUD_SANITIZE "" CACHE STRING "sanitizers, as -fsanitize= takes them; empty 
 add_compile_definitions(XPUD_VERSION="${PROJECT_VERSION}")
 option(XPUD_CLIENT_ONLY "build what programs link and the Python client: needs Abseil, and neither LLVM, Level Zero nor gRPC" OFF)
 option(XPUD_FUZZ "build the libFuzzer targets" OFF)
-option(XPUD_WITHOUT_CHECKS "build a daemon that trusts its clients, to measure what checks cost (proto/base/checks.h)" OFF)
-if(XPUD_WITHOUT_CHECKS)
-  add_compile_definitions(XPUD_WITHOUT_CHECKS)
-  install(CODE "message(FATAL_ERROR \"a build without checks serves benchmarks only\")")
-endif()
 
 add_compile_options(-Wall -Wextra -Wshadow -Wthread-safety -Werror -fno-omit-frame-pointer)
 add_link_options(-fuse-ld=lld)

@@ -212,8 +212,6 @@ class Session {
   absl::StatusOr<HostBuffer> AllocateHost(uint64_t bytes);
   // Whether the address lies in a HostBuffer of this session.
   bool IsHostMemory(const void* address) const;
-  // Whether the bytes lie in a HostBuffer of this session that commands under way read or write.
-  bool IsInUse(std::span<const std::byte> bytes) const;
   // Waits for every queue of one device.
   absl::Status Synchronize(uint32_t device);
   MemoryStats Memory(uint32_t device) const;

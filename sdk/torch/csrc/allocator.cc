@@ -13,7 +13,6 @@
 #include "proto/base/mutex.h"
 #include "proto/base/out_of_memory.h"
 #include "sdk/torch/csrc/errors.h"
-#include "sdk/torch/csrc/known_values.h"
 #include "sdk/torch/csrc/runtime.h"
 
 namespace xpud::shim {
@@ -233,7 +232,6 @@ Place FindPlace(const void* address) { return Addresses().Find(address); }
 void FreeAllocation(void* context) {
   auto* allocation = static_cast<Allocation*>(context);
   if (allocation == nullptr) return;
-  ForgetValues(allocation->buffer.handle());
   allocation->buffer.Free();
   GiveAllocation(allocation);
 }

@@ -10,7 +10,6 @@
 #include "sdk/torch/csrc/errors.h"
 #include "sdk/torch/csrc/factories.h"
 #include "sdk/torch/csrc/fallback.h"
-#include "sdk/torch/csrc/known_values.h"
 #include "sdk/torch/csrc/map.h"
 
 namespace xpud::shim {
@@ -47,7 +46,6 @@ void CopyBytes(const at::Tensor& source, const at::Tensor& target) {
   Runtime& runtime = Runtime::Get();
   if (runtime.is_null()) return;
   const Place from = PlaceOf(source), to = PlaceOf(target);
-  ForgetValues(to.buffer);
   ThrowIfError(runtime.current_queue(DeviceIndexOf(target))
                    .Copy(from.buffer, from.offset, to.buffer, to.offset, target.nbytes()));
 }
@@ -73,15 +71,11 @@ void Upload(const at::Tensor& source, const at::Tensor& target, bool non_blockin
   if (runtime.is_null()) return;
   const WaitScope scope;
   const Place to = PlaceOf(target);
-  ForgetValues(to.buffer);
   const std::span<const std::byte> bytes(static_cast<const std::byte*>(source.const_data_ptr()),
                                          source.nbytes());
-  // What lies in pinned memory now may be what a download under way is about to replace.
-  const bool is_final = IsKnowable(target) && (!non_blocking || !runtime.session()->IsInUse(bytes));
   const Queue& queue = runtime.current_queue(DeviceIndexOf(target));
   ThrowIfError(non_blocking ? queue.StartUpload(bytes, to.buffer, to.offset)
                             : queue.Upload(bytes, to.buffer, to.offset));
-  if (is_final) NoteUpload(source, target);
 }
 
 // Over one command's ranks: a slice at a time.
@@ -167,7 +161,6 @@ at::Tensor CopyFromAndResize(const at::Tensor& self, const at::Tensor& target) {
 }
 
 at::Scalar LocalScalarDense(const at::Tensor& self) {
-  if (const at::Tensor known = KnownValues(self); known.defined()) return known.item();
   alignas(16) std::byte bytes[16] = {};
   Download(self, bytes, self.itemsize(), /*non_blocking=*/false);
   at::Scalar result;
@@ -251,10 +244,6 @@ void CopyOnDevice(const at::Tensor& source, const at::Tensor& target) {
   } else {
     CopyStrided(Reinterpret(source.expand(target.sizes())), Reinterpret(target));
   }
-  if (!IsKnowable(target) || !MayBeKnown(source)) return;
-  NoteResult(target, {source}, [type = target.scalar_type(), sizes = target.sizes().vec()](auto values) {
-    return values[0].to(type).expand(sizes);
-  });
 }
 
 at::Tensor ContiguousAs(const at::Tensor& source, at::ScalarType type) {

@@ -11,7 +11,6 @@
 #include "sdk/torch/csrc/copy.h"
 #include "sdk/torch/csrc/factories.h"
 #include "sdk/torch/csrc/fallback.h"
-#include "sdk/torch/csrc/known_values.h"
 #include "sdk/torch/csrc/map.h"
 
 namespace xpud::shim {
@@ -164,10 +163,7 @@ struct IndexRun {
 };
 
 // How many elements are true decides a shape: their positions are counted on the host.
-Tensor Nonzero(const Tensor& self) {
-  const Tensor known = KnownValues(self);
-  return (known.defined() ? known : self.cpu()).nonzero().to(self.device());
-}
+Tensor Nonzero(const Tensor& self) { return self.cpu().nonzero().to(self.device()); }
 
 Tensor MaskedSelect(const Tensor& self, const Tensor& mask) {
   TORCH_CHECK(mask.scalar_type() == at::kBool, "masked_select: expected BoolTensor for mask");

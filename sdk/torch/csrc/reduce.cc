@@ -6,7 +6,6 @@
 
 #include "sdk/torch/csrc/factories.h"
 #include "sdk/torch/csrc/fallback.h"
-#include "sdk/torch/csrc/known_values.h"
 
 namespace xpud::shim {
 namespace {
@@ -118,7 +117,6 @@ void BoxedReduce::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet,
   if (!supported) return Fallback(op, stack);
   at::Tensor out = LaunchReduce(row_, self, request.dims, request.keepdim, *ToDType(types.compute), types.out,
                                 request.attributes);
-  if (IsKnowable(out) && MayBeKnown(self)) NoteResult(out, op, torch::jit::last(*stack, count).vec());
   torch::jit::drop(*stack, count);
   stack->emplace_back(std::move(out));
 }

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "sdk/torch/csrc/fallback.h"
-#include "sdk/torch/csrc/known_values.h"
 #include "sdk/torch/csrc/map.h"
 #include "sdk/torch/csrc/reduce.h"
 #include "sdk/torch/csrc/variants.h"
@@ -24,13 +23,6 @@ using c10::OperatorHandle;
 using torch::jit::Stack;
 
 // ---- kernels of maps ----
-
-// Whether the result of a functional map may become known to the host.
-bool MayKnowResult(const at::Tensor& out, std::span<const MapInput> inputs) {
-  return IsKnowable(out) && std::any_of(inputs.begin(), inputs.end(), [](const MapInput& input) {
-           return input.tensor != nullptr && MayBeKnown(*input.tensor);
-         });
-}
 
 // Any map: the schema's arguments in order are the row's inputs; strings and such there are none.
 class BoxedMap final : public c10::OperatorKernel {
@@ -49,8 +41,6 @@ class BoxedMap final : public c10::OperatorKernel {
     if (variant_ == Variant::kInPlace) out = values[0].toTensor();
     if (variant_ == Variant::kOut) out = values[count].toTensor();
     if (count > row_.inputs || !RunMap(row_, {inputs.data(), count}, out)) return Fallback(op, stack);
-    if (variant_ == Variant::kFunctional && MayKnowResult(out, {inputs.data(), count}))
-      NoteResult(out, op, values.vec());
     torch::jit::drop(*stack, arguments.size());
     stack->emplace_back(std::move(out));
   }
@@ -82,13 +72,8 @@ struct MapKernel : c10::OperatorKernel {
 
   template <class Result, class... Args>
   Result RunOr(std::span<const MapInput> inputs, at::Tensor& out, Args&&... args) {
-    if (RunMap(row_, inputs, out)) [[likely]] {
-      if constexpr (!std::is_lvalue_reference_v<Result>) {  // not in place
-        if (MayKnowResult(out, inputs)) [[unlikely]]
-          NoteResult(out, op_, {args...});
-      }
+    if (RunMap(row_, inputs, out)) [[likely]]
       return static_cast<Result>(out);
-    }
     Stack stack;
     torch::jit::push(stack, std::forward<Args>(args)...);
     Fallback(op_, &stack);

@@ -8,7 +8,6 @@
 
 #include "sdk/torch/csrc/errors.h"
 #include "sdk/torch/csrc/fallback.h"
-#include "sdk/torch/csrc/known_values.h"
 
 namespace xpud::shim {
 namespace {
@@ -146,7 +145,6 @@ void Execute(const OpCall& call, int device) {
   Runtime& runtime = Runtime::Get();
   if (runtime.is_null()) [[unlikely]]
     return;
-  for (const TensorRef& output : call.outputs) ForgetValues(output.buffer);
   const absl::Status status = runtime.current_queue(device).Execute(call);
   if (!status.ok()) [[unlikely]]
     Throw(status);

@@ -1,0 +1,6 @@
+"""What a command costs on a GPU: ../bench_commands.py."""
+
+import pathlib
+import runpy
+
+runpy.run_path(str(pathlib.Path(__file__).resolve().parents[1] / "bench_commands.py"), run_name="__main__")
