@@ -19,9 +19,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr unsigned kRoundsPerPoll = 8;
 constexpr int kIdlePolls = 64;  // before sleep is considered
-constexpr auto kWatchClosely = std::chrono::milliseconds(2);
 constexpr auto kWatchPause = std::chrono::microseconds(30);
-constexpr auto kMostWaitAtEnd = std::chrono::seconds(2);
+constexpr auto kMaxWaitAtEnd = std::chrono::seconds(2);
 
 bool HasGpu(const std::vector<session::DeviceState>& devices) {
   return std::any_of(devices.begin(), devices.end(), [](const session::DeviceState& state) {
@@ -53,7 +52,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::vector<session::Devi
 Engine::Engine(std::vector<session::DeviceState> devices, Options options)
     : options_(std::move(options)),
       devices_(std::move(devices)),
-      patience_(std::chrono::nanoseconds(options_.spin_ns), HasGpu(devices_)),
+      spin_(options_.spin.value_or(HasGpu(devices_) ? spin::kGpuEngine : spin::kEngine)),
       shares_(std::max<size_t>(1, devices_.size()), {FairShare(options_.slice_ns, NowNs), {}}) {}
 
 Engine::~Engine() {
@@ -320,17 +319,15 @@ void Engine::Main() {
     worked |= RunSessions();
     if (!ending_.empty()) worked |= RunEnding();
     if (worked) {
-      if (idle_polls > kIdlePolls) patience_.Waited(Clock::now() - last_work);
       idle_polls = 0;
       continue;
     }
     if (idle_polls++ == 0) last_work = Clock::now();
     const Clock::time_point now = Clock::now();
-    const bool spin = patience_.GoesOn(last_work, now);
+    const bool spin = spin_.Continues(last_work, now);
     if (held_back_ || AnyUnderWay()) {
       // A device reports to memory and wakes nobody: look often while an answer is near, then less often.
-      const bool closely = now - last_work < kWatchClosely && !patience_.crowded();
-      if (!spin && !closely) std::this_thread::sleep_for(kWatchPause);
+      if (!spin && !spin::kDeviceWatch.Continues(last_work, now)) std::this_thread::sleep_for(kWatchPause);
       continue;
     }
     for (int i = 0; i < 16; ++i) transport::CpuRelax();
@@ -338,11 +335,10 @@ void Engine::Main() {
     if (idle_polls < kIdlePolls || spin) continue;
     Sleep();
     PollDevices();
-    patience_.Waited(Clock::now() - last_work);
     idle_polls = 0;
   }
   while (!turns_.empty()) CloseSession(turns_.back().session->id(), "the xpud daemon is ending");
-  const auto until = Clock::now() + kMostWaitAtEnd;
+  const auto until = Clock::now() + kMaxWaitAtEnd;
   while (!ending_.empty() && Clock::now() < until) {
     PollDevices();
     RunEnding();

@@ -22,16 +22,16 @@
 #include "daemon/scheduler/tenant_totals.h"
 #include "daemon/session/session.h"
 #include "proto/base/mutex.h"
+#include "proto/base/spin.h"
 #include "proto/base/unique_fd.h"
-#include "proto/transport/patience.h"
 
 namespace xpud::scheduler {
 
 class Engine {
  public:
   struct Options {
-    uint64_t slice_ns = 100'000;  // what a session may run before the next one's turn
-    uint64_t spin_ns = 60'000;    // how long at least an idle engine polls before it sleeps
+    uint64_t slice_ns = 100'000;   // what a session may run before the next one's turn
+    std::optional<SpinTime> spin;  // for tests: before an idle engine sleeps
     // Called on the engine's thread when a session was closed that its client has not left (its socket must
     // be shut).
     std::function<void(uint64_t session)> on_breach;
@@ -118,7 +118,7 @@ class Engine {
   // The engine's thread only.
   std::vector<session::DeviceState> devices_;
   absl::flat_hash_map<uint64_t, std::unique_ptr<session::Session>> sessions_;
-  transport::Patience patience_;
+  const SpinTime spin_;
   struct Shares {
     FairShare appending;
     DeviceShare device;

@@ -68,7 +68,7 @@ void ShmClient::Publish() {
     PrefetchForWrite(ring_.data() + tail_ % kRingBytes + ahead);
 }
 
-void ShmClient::AskForAnswer(uint64_t what) {
+void ShmClient::RequestAnswer(uint64_t what) {
   AddWish(control().asks, what);
   control().attention.fetch_add(1, std::memory_order_seq_cst);
   // A daemon that sleeps has no work under way of which it could tell; a relay has the question to pass on.
@@ -77,7 +77,7 @@ void ShmClient::AskForAnswer(uint64_t what) {
 }
 
 void ShmClient::NotePolling() {
-  if (is_quiet_.load(std::memory_order_relaxed) && is_quiet_.exchange(false)) AskForAnswer(kAnyProgress);
+  if (is_quiet_.load(std::memory_order_relaxed) && is_quiet_.exchange(false)) RequestAnswer(kAnyProgress);
 }
 
 uint64_t ShmClient::Completed(uint32_t queue) const {
@@ -124,20 +124,20 @@ bool ShmClient::SpinUntil(absl::FunctionRef<bool()> done, int relaxes) {
       if (done()) return true;
       for (int j = 0; j < relaxes; ++j) CpuRelax();
     }
-  } while (patience_.GoesOn(start, Clock::now()));
+  } while (spin_.Continues(start, Clock::now()));
   return false;
 }
 
 absl::Status ShmClient::Wait(absl::FunctionRef<bool()> done, const std::function<absl::Status()>& interrupt) {
   if (done()) return absl::OkStatus();
-  AskForAnswer(kAnyProgress);
+  RequestAnswer(kAnyProgress);
   return SpinAndSleepUntil(done, interrupt, {}, kRelaxes);
 }
 
 absl::Status ShmClient::Await(const Milestone& milestone, const std::function<absl::Status()>& interrupt) {
   const auto done = [&] { return Completed(milestone.queue) >= milestone.sequence; };
   if (done()) return absl::OkStatus();
-  AskForAnswer(WaitsFor(milestone));
+  RequestAnswer(WaitsFor(milestone));
   is_quiet_.store(for_relay_, std::memory_order_relaxed);
   return SpinAndSleepUntil(done, interrupt, {kForever, milestone}, kRelaxes);
 }
@@ -151,11 +151,7 @@ absl::Status ShmClient::SpinAndSleepUntil(absl::FunctionRef<bool()> done,
                                           const std::function<absl::Status()>& interrupt, const Sleep& sleep,
                                           int relaxes) {
   if (done()) return absl::OkStatus();
-  const auto start = Clock::now();
-  const absl::Status status =
-      SpinUntil(done, relaxes) ? absl::OkStatus() : SleepUntil(done, interrupt, sleep);
-  patience_.Waited(Clock::now() - start);
-  return status;
+  return SpinUntil(done, relaxes) ? absl::OkStatus() : SleepUntil(done, interrupt, sleep);
 }
 
 absl::Status ShmClient::SleepUntil(absl::FunctionRef<bool()> done,

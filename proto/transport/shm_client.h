@@ -6,11 +6,11 @@
 
 #include "proto/base/mapping.h"
 #include "proto/base/mutex.h"
+#include "proto/base/spin.h"
 #include "proto/base/unique_fd.h"
 #include "proto/transport/futex.h"
 #include "proto/transport/handshake.h"
 #include "proto/transport/layout.h"
-#include "proto/transport/patience.h"
 #include "proto/transport/transport.h"
 
 namespace xpud::transport {
@@ -27,7 +27,7 @@ class ShmClient final : public ClientTransport {
   std::byte* Reserve(size_t bytes) override;
   void Commit(size_t bytes) override { pending_ += bytes; }
   void Publish() override;
-  void AskForAnswer(uint64_t what) override;
+  void RequestAnswer(uint64_t what) override;
   void NotePolling() override;
   uint64_t Completed(uint32_t queue) const override;
   uint32_t Errors(uint32_t queue) const override;
@@ -53,12 +53,12 @@ class ShmClient final : public ClientTransport {
   absl::Status status() const override;
 
  private:
-  static constexpr auto kSpin = std::chrono::microseconds(50);
+  static constexpr SpinTime SpinTimeOf(Waits waits) {
+    if (waits == Waits::kForRelay) return spin::kRelay;
+    return waits == Waits::kForDevice ? spin::kClientOfGpu : spin::kClientOfCpu;
+  }
 
-  explicit ShmClient(Waits waits)
-      : for_relay_(waits == Waits::kForRelay),
-        patience_(waits == Waits::kForRelay ? Patience::LeastBesideOthers(kSpin) : kSpin,
-                  waits != Waits::kForDaemon) {}
+  explicit ShmClient(Waits waits) : for_relay_(waits == Waits::kForRelay), spin_(SpinTimeOf(waits)) {}
   absl::Status SpinAndSleepUntil(absl::FunctionRef<bool()> done,
                                  const std::function<absl::Status()>& interrupt, const Sleep& sleep,
                                  int relaxes);
@@ -78,7 +78,7 @@ class ShmClient final : public ClientTransport {
   bool light_publish_ = false;  // a sleeping daemon issues the barrier for us
   const bool for_relay_;
   std::atomic<bool> is_quiet_{false};  // the relay, as it was asked to tell of one command's end
-  Patience patience_;
+  const SpinTime spin_;
   Mutex share_mutex_;  // held from a question on the socket to its answer
 
   // Under the client's lock. Commands gather in private memory and reach the ring together: a store to a line

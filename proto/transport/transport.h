@@ -37,7 +37,7 @@ class ClientTransport {
   virtual void Publish() = 0;             // everything committed may be taken; wakes a sleeping daemon
   // Somebody waits for what was published: its end is to be told at once, which costs a device some work.
   // `what`: as in ControlPage::client_waits. Any thread; Wait and Await do it, too.
-  virtual void AskForAnswer(uint64_t what) = 0;
+  virtual void RequestAnswer(uint64_t what) = 0;
 
   // Somebody looks, without waiting, whether something has ended, which it has not: progress is to be told
   // also while another thread Awaits one command's end. Any thread.
@@ -76,7 +76,7 @@ class ClientTransport {
     Clock::time_point until = kForever;  // the longest
     std::optional<Milestone> milestone;  // commands that end before it need not wake
   };
-  // As Wait, without AskForAnswer: of what ends, it may hear up to 100 us later.
+  // As Wait, without RequestAnswer: of what ends, it may hear up to 100 us later.
   virtual absl::Status Listen(absl::FunctionRef<bool()> done, const std::function<absl::Status()>& interrupt,
                               const Sleep& sleep) = 0;
   // Who sleeps in Listen, Wait or Await looks again at once; who is about to may not.

@@ -12,7 +12,6 @@
 #include "gtest/gtest.h"
 #include "proto/transport/handshake.h"
 #include "proto/transport/host_memory.h"
-#include "proto/transport/patience.h"
 #include "proto/transport/shm_client.h"
 #include "proto/transport/shm_server.h"
 #include "proto/wire/decode.h"
@@ -150,7 +149,7 @@ TEST(ShmTransport, WhereTwoWaitBothAreWokenByAnyProgress) {
 TEST(ShmTransport, TheDaemonHearsThatSomebodyWaitsForAnAnswer) {
   Pair pair;
   EXPECT_EQ(pair.server->TakeQuestion(), 0);
-  pair.client->AskForAnswer(kAnyProgress);
+  pair.client->RequestAnswer(kAnyProgress);
   ASSERT_TRUE(pair.server->Receive().ok());
   EXPECT_EQ(pair.server->TakeQuestion(), kAnyProgress);
   EXPECT_EQ(pair.server->TakeQuestion(), 0);
@@ -168,13 +167,13 @@ TEST(ShmTransport, TheDaemonHearsThatSomebodyWaitsForAnAnswer) {
 TEST(ShmTransport, TheDaemonHearsWhatIsWaitedForAndOfTwoThingsThatItIsAnyProgress) {
   Pair pair;
   const uint64_t one = WaitsFor({0, 4}), other = WaitsFor({1, 9});
-  pair.client->AskForAnswer(one);
-  pair.client->AskForAnswer(one);
+  pair.client->RequestAnswer(one);
+  pair.client->RequestAnswer(one);
   EXPECT_EQ(pair.server->TakeQuestion(), one);
-  pair.client->AskForAnswer(other);
+  pair.client->RequestAnswer(other);
   EXPECT_EQ(pair.server->TakeQuestion(), other);
-  pair.client->AskForAnswer(one);
-  pair.client->AskForAnswer(other);
+  pair.client->RequestAnswer(one);
+  pair.client->RequestAnswer(other);
   EXPECT_EQ(pair.server->TakeQuestion(), kAnyProgress);
   EXPECT_EQ(pair.server->TakeQuestion(), 0);
 }
@@ -219,7 +218,7 @@ TEST(ShmTransport, AQuestionWakesARelayAndNotADaemonThatHasNothingToDo) {
     pair.server->SayAsleep();
     pair.server->BarrierBeforeSleep();
     ASSERT_EQ(pair.server->TakeQuestion(), 0u);
-    pair.client->AskForAnswer(kAnyProgress);
+    pair.client->RequestAnswer(kAnyProgress);
     eventfd_t rings = 0;
     const bool rang = read(pair.server->doorbell(), &rings, sizeof(rings)) == sizeof(rings);
     EXPECT_EQ(rang, waits == ShmClient::Waits::kForRelay);
@@ -433,35 +432,6 @@ TEST(Handshake, AMessageOfAnotherSizeIsRefused) {
   Hello received;
   EXPECT_THAT(ReceiveMessage(right.get(), std::as_writable_bytes(std::span(&received, 1))).message(),
               HasSubstr("5 bytes where 72 were expected"));
-}
-
-TEST(Patience, AMachineIsCrowdedWhenMoreThreadsRunThanItHasCores) {
-  std::atomic<bool> stop{false};
-  std::vector<std::thread> threads;
-  for (unsigned i = 0; i <= std::thread::hardware_concurrency(); ++i)
-    threads.emplace_back([&] {
-      while (!stop) {
-      }
-    });
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  while (!IsCrowded() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
-  EXPECT_TRUE(IsCrowded());
-  stop = true;
-  for (std::thread& thread : threads) thread.join();
-}
-
-TEST(Patience, SpinsForLongOnlyWhereWaitsAreShort) {
-  using std::chrono::microseconds;
-  const auto start = Patience::Clock::now();
-  Patience patience(microseconds(50), /*cores_to_spare=*/true);
-  EXPECT_TRUE(patience.GoesOn(start, start + microseconds(40)));
-  EXPECT_FALSE(patience.GoesOn(start, start + microseconds(60)));
-  for (int i = 0; i < 4; ++i) patience.Waited(microseconds(100));
-  if (std::thread::hardware_concurrency() >= 8 && !patience.crowded())
-    EXPECT_TRUE(patience.GoesOn(start, start + microseconds(60)) || patience.crowded());
-  EXPECT_FALSE(patience.GoesOn(start, start + std::chrono::seconds(1)));
-  for (int i = 0; i < 4; ++i) patience.Waited(std::chrono::seconds(1));
-  EXPECT_FALSE(patience.GoesOn(start, start + microseconds(60)));
 }
 
 }  // namespace

@@ -5,13 +5,13 @@
 #include <system_error>
 #include <utility>
 
-#include "proto/transport/patience.h"
+#include "proto/base/spin.h"
 
 namespace xpud::remote {
 namespace {
 
-// While one of them takes what is long, another one waits for more.
-int Waiters() { return transport::Patience::HasCoresForAll() ? 2 : 1; }
+// While one thread handles a long event, another one waits for the next.
+int Waiters() { return HasFewCores() ? 1 : 2; }
 
 }  // namespace
 
@@ -25,7 +25,7 @@ bool CallServer::StartDetached(std::function<void()> body) {
 }
 
 CallServer::CallServer(grpc::ServerBuilder& builder, int calls, StartThread start_thread)
-    : most_calls_(calls), start_thread_(std::move(start_thread)), queue_(builder.AddCompletionQueue()) {
+    : max_calls_(calls), start_thread_(std::move(start_thread)), queue_(builder.AddCompletionQueue()) {
   builder.RegisterAsyncGenericService(&service_);
   arrived_.happened = [this](bool ok) { HasArrived(ok); };
 }
@@ -70,7 +70,7 @@ void CallServer::HasArrived(bool ok) {
     MutexLock lock(mutex_);
     call = std::move(next_);
     if (!ok) return changed_.NotifyAll();  // the server ends
-    if (++calls_ < most_calls_ && !stops_) Accept();
+    if (++calls_ < max_calls_ && !stops_) Accept();
   }
   ServerCall* const served = call.release();  // its own: whatever ends it deletes it
   const auto ends = [this, served] {
@@ -94,7 +94,7 @@ void CallServer::Serve(ServerCall& call) const {
 
 void CallServer::HasEnded() {
   MutexLock lock(mutex_);
-  if (--calls_ < most_calls_ && next_ == nullptr && !stops_) Accept();
+  if (--calls_ < max_calls_ && next_ == nullptr && !stops_) Accept();
   changed_.NotifyAll();
 }
 

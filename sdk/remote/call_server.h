@@ -48,7 +48,7 @@ class CallServer {
   void Serve(ServerCall& call) const;
   void HasEnded();
 
-  const int most_calls_;
+  const int max_calls_;
   const StartThread start_thread_;
   const std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   EventLoop loop_{*queue_};

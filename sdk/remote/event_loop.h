@@ -1,58 +1,45 @@
-// What happens to one end's calls: gRPC's completion queue, and the threads that take what it gives.
+// Runs the callbacks of one end's gRPC calls: a completion queue, and the threads that wait for its events.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
 
-#include <atomic>
-#include <chrono>
 #include <functional>
-#include <semaphore>
 #include <thread>
-
-#include "proto/transport/patience.h"
 
 namespace xpud::remote {
 
-// What the queue is given, and gives back.
+// The tag of an operation on the queue. `happened` runs once, when the operation has completed or failed.
 struct Event {
   std::function<void(bool ok)> happened;
 };
 
 class EventLoop {
  public:
-  // The tags of all that is waited for on `queue` are Events.
+  // REQUIRES: each tag on `queue` is an Event.
   explicit EventLoop(grpc::CompletionQueue& queue) : queue_(queue) {}
   EventLoop(const EventLoop&) = delete;
   EventLoop& operator=(const EventLoop&) = delete;
 
   grpc::CompletionQueue& queue() { return queue_; }
-  // Takes what happens, until the queue has ended. Of several threads one waits in gRPC and takes what it
-  // finds, and the others help where that takes long. (Of all that wait in gRPC, one would be woken for each
-  // event that another one is given.)
+  // Runs events until the queue has shut down. Thread-safe: with several threads, a long event does not delay
+  // others.
   void Run();
-  // Starts an operation. One that is done at once has happened here: no thread is woken for it. Something
-  // else may have happened here, too, so the caller holds no lock. Any thread.
+  // Starts an operation. If an event is ready at once, of this operation or another, it runs here, and no
+  // thread is woken for it. REQUIRES: the caller holds no lock. Thread-safe.
   void Start(const std::function<void()>& operation);
 
  private:
-  using Clock = transport::Patience::Clock;
-
-  // Waits for an event, and takes it. False: the queue has ended.
-  bool TakeNext();
+  // Waits for an event. Returns false when the queue has shut down.
   bool Next(void** event, bool* ok);
 
   grpc::CompletionQueue& queue_;
-  transport::Patience patience_{Clock::duration::zero(), /*cores_to_spare=*/true};
-  std::binary_semaphore turn_{1};  // to wait, and to take what is short
-  std::atomic<int> threads_{0};
-  std::atomic<int> lengthy_events_{0};  // to be expected, as there has been one, and a thread that may help
 };
 
-// A loop with a queue and a thread of its own.
+// A loop with its own queue and thread.
 class EventThread {
  public:
   explicit EventThread(const char* name);
-  // All that was waited for has happened.
+  // Waits until all operations on the queue have completed. REQUIRES: no more are started.
   ~EventThread();
 
   EventLoop& loop() { return loop_; }

@@ -37,7 +37,7 @@ class Outbox {
   // So much is kept that nothing is to be added.
   bool IsFull() const {
     MutexLock lock(mutex_);
-    return kept_.size() >= kMostFrames || bytes_ >= kMostBytes;
+    return kept_.size() >= kMaxFrames || bytes_ >= kMaxBytes;
   }
   // To be sent again, in their order.
   std::vector<Frame<Head>> Kept() const {
@@ -46,7 +46,7 @@ class Outbox {
   }
 
  private:
-  static constexpr size_t kMostFrames = 2048, kMostBytes = 64 << 20;
+  static constexpr size_t kMaxFrames = 2048, kMaxBytes = 64 << 20;
 
   const bool keeps_;
   mutable Mutex mutex_;
@@ -59,7 +59,7 @@ class Outbox {
 class Inbox {
  public:
   // How many frames may arrive without a word; acknowledgements ride along with what is sent anyway.
-  static constexpr uint64_t kMostUnacknowledged = 64;
+  static constexpr uint64_t kMaxUnacknowledged = 64;
 
   // A frame of this number has arrived; 0: it is not counted. False: it is not the next one.
   bool Take(uint64_t number) {
@@ -72,7 +72,7 @@ class Inbox {
   uint64_t received() const { return received_.load(std::memory_order_acquire); }
   // Whether it is time to say so. Any thread; the one that sends says what it has said.
   bool WantsAcknowledgement() const {
-    return received() - acknowledged_.load(std::memory_order_relaxed) >= kMostUnacknowledged;
+    return received() - acknowledged_.load(std::memory_order_relaxed) >= kMaxUnacknowledged;
   }
   void Acknowledged(uint64_t number) { acknowledged_.store(number, std::memory_order_relaxed); }
 

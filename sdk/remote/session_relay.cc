@@ -11,28 +11,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/status_macros.h"
-#include "proto/transport/futex.h"
-#include "proto/transport/patience.h"
 
 namespace xpud::remote {
 namespace {
 
-// Between frames of progress that nobody waits for, as each takes cores from the device's work. Many cores:
-// less than the daemon takes to have filled and emptied staging, which an upload waits for.
-std::chrono::microseconds GatherTime() {
-  constexpr std::chrono::microseconds kGather{200}, kGatherBesideOthers{2000};
-  return transport::Patience::HasCoresForAll() ? kGather : kGatherBesideOthers;
-}
-// From the first commands that nobody waits for yet to a frame that tells of them: who reads a value sends
-// what computes it, and soon after that a question, which such a frame would hold up.
-std::chrono::microseconds Afterthought() {
-  constexpr std::chrono::microseconds kAfterthought{50};
-  return transport::Patience::HasCoresForAll() ? kAfterthought : kAfterthought.zero();
-}
-// Between frames while the client wants to hear of nothing but one command's end: as long as it has waited so
-// far.
-constexpr std::chrono::milliseconds kLeastAsleep{10}, kMostAsleep{80};
-constexpr auto kIdle = std::chrono::seconds(1);  // before unused credit is asked for
+// Between frames of progress that the client does not wait for.
+constexpr std::chrono::microseconds kProgressInterval{200};
+constexpr auto kIdle = std::chrono::seconds(1);  // before unused credit is requested back
 
 // Staging that gRPC may still have to send when the session has ended.
 grpc::Slice SliceOf(std::span<std::byte> bytes, const std::shared_ptr<client::Connection>& owner) {
@@ -75,13 +60,13 @@ bool SessionRelay::HasArrived(const grpc::ByteBuffer* message) {
   if (whole.ok())
     stuck_.store(true);
   else
-    SeeOff(whole.status());
+    Disconnect(whole.status());
   work_.NotifyAll();
   transport_.LookAgain();
   return false;
 }
 
-void SessionRelay::SeeOff(absl::Status why) {
+void SessionRelay::Disconnect(absl::Status why) {
   failure_ = std::move(why);
   gone_.store(true);
 }
@@ -136,28 +121,18 @@ absl::StatusOr<bool> SessionRelay::PutCommands() {
                      });
   const bool whole = missing_ == 0;
   if (whole) RETURN_IF_ERROR(status);
-  const bool answers = whole && waits_ != 0;
-  bool asked_before = false;
-  if (answers) {  // before the daemon can
+  const bool waits = whole && waits_ != 0;
+  if (waits) {  // before the daemon can answer
     MutexLock lock(mutex_);
-    asked_before = asked_ != 0;
-    asked_since_ = Clock::now();
     asked_ = transport::EitherOf(asked_, waits_);
   }
   if (!commands_.empty()) transport_.Publish();
-  if (whole && !answers) ExpectQuestion();
-  if (answers) {
-    transport_.AskForAnswer(waits_);
+  if (waits) {
+    transport_.RequestAnswer(waits_);
     work_.NotifyAll();
-    if (asked_before) transport_.LookAgain();  // it may sleep until the answer to that
+    transport_.LookAgain();  // the writer may sleep until the answer to an earlier request
   }
   return whole;
-}
-
-void SessionRelay::ExpectQuestion() {
-  MutexLock lock(mutex_);
-  if (std::exchange(expects_question_, true)) return;
-  tells_from_ = std::max(tells_from_, Clock::now() + Afterthought());
 }
 
 bool SessionRelay::CanPut() {
@@ -167,7 +142,7 @@ bool SessionRelay::CanPut() {
 void SessionRelay::PutRest(ServerCall& call) {
   if (!CanPut()) return;
   const absl::StatusOr<bool> whole = PutCommands();
-  if (!whole.ok()) return SeeOff(whole.status());
+  if (!whole.ok()) return Disconnect(whole.status());
   if (!*whole) return;
   stuck_.store(false);
   call.ReadOn();
@@ -202,12 +177,8 @@ void SessionRelay::SendLoop(ServerCall& call) {
   absl::Status status;
   bool connected = SendAgain(call);
   while (status.ok() && connected) {
-    if (Asked() != 0) status = Gather(call, interrupt);  // rather than to be woken by what comes before it
-    if (status.ok())
-      status = transport_.Listen([&] { return CanPut() || (!outbox_.IsFull() && Changed()); }, interrupt, {});
-    if (status.ok()) PutRest(call);
-    if (status.ok()) status = Gather(call, interrupt);
-    connected = SendChanges(call, status);  // whatever ended it: errors come before the end
+    status = AwaitFlush(call, interrupt);
+    connected = SendChanges(call, status);  // whatever ended the wait: errors come before the end
   }
   // A client that is told goes; one that does not is cut off.
   for (int i = 0; i < 100 && !is_gone() && connected; ++i)
@@ -242,34 +213,33 @@ bool SessionRelay::SendChanges(ServerCall& call, const absl::Status& status) {
     return true;
   inbox_.Acknowledged(received);
   sent_ = Clock::now();
-  {
-    MutexLock lock(mutex_);
-    tells_from_ = sent_ + GatherTime();
-    expects_question_ = false;
-  }
   return call.Write(Serialize(frame));
 }
 
-absl::Status SessionRelay::Gather(ServerCall& call, const std::function<absl::Status()>& interrupt) {
-  while (!IsAwaited()) {
-    const uint64_t asked = Asked();
-    const bool stuck = stuck_;  // then any progress may make room
-    const std::optional<transport::Milestone> end = stuck ? std::nullopt : transport::AwaitedMilestone(asked);
-    const auto until = TellsFrom(end.has_value());
-    if (Clock::now() >= until) break;
-    if (asked == 0) AwaitWork(until);
-    const auto done = [&] { return Asked() != asked || stuck_ != stuck || IsAwaited() || CanPut(); };
-    RETURN_IF_ERROR(transport_.Listen(done, interrupt, {until, EndToHearOf(end)}));
+absl::Status SessionRelay::AwaitFlush(ServerCall& call, const std::function<absl::Status()>& interrupt) {
+  while (true) {
     PutRest(call);
+    const uint64_t asked = Asked();
+    const bool stuck = stuck_;
+    // While the client sleeps until one command's end, other progress is not for it; but any may make room
+    // for commands.
+    const auto end = stuck ? std::nullopt : transport::AwaitedMilestone(asked);
+    const auto is_due = [&] { return !outbox_.IsFull() && (IsAwaited() || (!end && Changed())); };
+    if (is_due()) {
+      const auto next_flush = sent_ + kProgressInterval;
+      if (IsAwaited() || Clock::now() >= next_flush) return absl::OkStatus();
+      AwaitRequest(next_flush);
+      continue;
+    }
+    const auto done = [&] { return Asked() != asked || stuck_ != stuck || CanPut() || is_due(); };
+    RETURN_IF_ERROR(transport_.Listen(done, interrupt, {.milestone = EndToHearOf(end)}));
   }
-  return absl::OkStatus();
 }
 
-void SessionRelay::AwaitWork(Clock::time_point until) {
-  while (until - Clock::now() <= Afterthought() && Clock::now() < until && Asked() == 0)
-    transport::CpuRelax();
+void SessionRelay::AwaitRequest(Clock::time_point until) {
   MutexLock lock(mutex_);
-  for (auto rest = until - Clock::now(); asked_ == 0 && !stuck_ && !gone_ && rest.count() > 0;
+  const uint64_t asked = asked_;
+  for (auto rest = until - Clock::now(); asked_ == asked && !CanPut() && !gone_ && rest.count() > 0;
        rest = until - Clock::now())
     work_.WaitFor(mutex_, rest);
 }
@@ -277,12 +247,6 @@ void SessionRelay::AwaitWork(Clock::time_point until) {
 uint64_t SessionRelay::Asked() {
   MutexLock lock(mutex_);
   return asked_;
-}
-
-SessionRelay::Clock::time_point SessionRelay::TellsFrom(bool asleep) {
-  MutexLock lock(mutex_);
-  if (!asleep) return tells_from_;
-  return sent_ + std::clamp<Clock::duration>(sent_ - asked_since_, kLeastAsleep, kMostAsleep);
 }
 
 std::optional<transport::Milestone> SessionRelay::EndToHearOf(std::optional<transport::Milestone> end) {
@@ -294,6 +258,7 @@ std::optional<transport::Milestone> SessionRelay::EndToHearOf(std::optional<tran
 }
 
 bool SessionRelay::IsAwaited() {
+  if (inbox_.WantsAcknowledgement()) return true;
   MutexLock lock(mutex_);
   for (uint32_t d = 0; d < devices_; ++d) {
     if (transport_.AnsweredReserve(d) != memory_[d].answered) return true;
@@ -321,7 +286,6 @@ bool SessionRelay::HasTold(uint64_t asked) const {
 }
 
 bool SessionRelay::Changed() {
-  if (inbox_.WantsAcknowledgement()) return true;
   for (uint32_t q = 0; q < queues_in_use_; ++q) {
     if (transport_.Completed(q) != queues_[q].completed || transport_.Errors(q) != queues_[q].errors)
       return true;

@@ -61,13 +61,11 @@ class SessionRelay {
   // The reader's, which is the thread that saw a frame arrive; from the frame that does not fit into the
   // daemon's ring to the end of its commands, it is Run's.
   bool HasArrived(const grpc::ByteBuffer* message);
-  void SeeOff(absl::Status why);
+  void Disconnect(absl::Status why);
   absl::StatusOr<bool> Take(const grpc::ByteBuffer& message);  // as PutCommands
   absl::Status TakePayload(const ClientFrame& frame);
   // What is left of the frame's commands. False: not all of them fit.
   absl::StatusOr<bool> PutCommands();
-  // Commands have come without a question about them.
-  void ExpectQuestion();
   // InvalidArgument: its downloads want more of staging than there is, which no library's do.
   absl::Status Note(const wire::CommandHeader& header, std::span<const std::byte> command);
   // The writer's, which is Run's thread.
@@ -78,16 +76,14 @@ class SessionRelay {
   // Takes the reader's place where a frame did not fit, and there is room now.
   bool CanPut();
   void PutRest(ServerCall& call);
-  // What nobody waits for is told a moment after the last of it, or the first commands, at the earliest.
-  absl::Status Gather(ServerCall& call, const std::function<absl::Status()>& interrupt);
-  // Whether the client waits for what has changed: the end that it asked for, bytes, an answer, an error.
+  // Returns when a frame is due: at once for what the client waits for, an error or an acknowledgement; else
+  // when something changed and the last frame left at least kProgressInterval ago.
+  absl::Status AwaitFlush(ServerCall& call, const std::function<absl::Status()>& interrupt);
+  // Whether something changed that the client is told without delay.
   bool IsAwaited();
-  // Until the client asks, or a frame has not found room.
-  void AwaitWork(Clock::time_point until);
+  // Waits for the client's next request, or room for its commands, until `until`.
+  void AwaitRequest(Clock::time_point until);
   uint64_t Asked();
-  // When the next frame of progress is due; `asleep`: the client wants to hear of nothing but one command's
-  // end.
-  Clock::time_point TellsFrom(bool asleep);
   // The milestone, or that of bytes which come before it and travel meanwhile.
   std::optional<transport::Milestone> EndToHearOf(std::optional<transport::Milestone> end);
   // The client has been told of what it asked for.
@@ -103,7 +99,7 @@ class SessionRelay {
   transport::ClientTransport& transport_;
   const uint32_t devices_;
   std::atomic<bool> gone_{false};  // the stream's client
-  absl::Status failure_;           // why it is seen off
+  absl::Status failure_;           // why it was disconnected
   Inbox inbox_;
   Outbox<v1::ServerHead> outbox_;
   // The reader's.
@@ -121,9 +117,6 @@ class SessionRelay {
   // What the client has asked for and was not told: as ControlPage::client_waits; any progress: the end of
   // all that it has sent.
   uint64_t asked_ ABSL_GUARDED_BY(mutex_) = 0;
-  Clock::time_point asked_since_ ABSL_GUARDED_BY(mutex_);
-  Clock::time_point tells_from_ ABSL_GUARDED_BY(mutex_);  // progress that nobody waits for
-  bool expects_question_ ABSL_GUARDED_BY(mutex_) = false;
   std::array<std::deque<Awaited>, wire::kMaxQueues> awaited_ ABSL_GUARDED_BY(mutex_);
   uint64_t awaited_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of staging
   std::array<QueueSeen, wire::kMaxQueues> queues_;      // the writer's: what was sent

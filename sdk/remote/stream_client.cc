@@ -3,7 +3,6 @@
 #include <grpcpp/grpcpp.h>
 #include <poll.h>
 #include <pthread.h>
-#include <sched.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
@@ -12,25 +11,21 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/spin.h"
 #include "proto/base/status_macros.h"
 #include "proto/control/grpc_status.h"
 #include "proto/remote/commands.h"
 #include "proto/transport/barrier.h"
 #include "proto/transport/futex.h"
 #include "proto/transport/host_memory.h"
-#include "proto/transport/patience.h"
 #include "sdk/remote/credentials.h"
 
 namespace xpud::remote {
 namespace {
 
-constexpr auto kSpin = std::chrono::microseconds(50);
-// Between frames that nobody waits for: a little at first, for a device that has nothing to do yet; then
-// more, as each frame takes cores at both ends.
-constexpr std::chrono::microseconds kGather{10}, kMostGather{100};
-constexpr std::chrono::microseconds kGatherBesideOthers{200};  // where cores are few
-constexpr auto kAfterthought = std::chrono::microseconds(3);   // from a command to a wait for it
-constexpr std::chrono::milliseconds kMostTry{5000};            // of one try to come back
+// Between frames of commands that the library does not wait for.
+constexpr std::chrono::microseconds kCommandInterval{50};
+constexpr std::chrono::milliseconds kMaxReconnect{5000};  // of one attempt
 constexpr int kBetweenTriesMs = 200;
 
 // Whether it is there, or refused us, which the first call says in words.
@@ -57,20 +52,6 @@ bool MayPass(const absl::Status& status) {
     default:
       return true;
   }
-}
-
-// Whether it is worth to wait awake after so many bytes of commands. Where cores are few, only in the middle
-// of many, which then travel together: the other end's threads, and the library's, need the core.
-bool Spins(size_t bytes) {
-  constexpr size_t kManyBytes = 512;
-  return transport::Patience::HasCoresForAll() || bytes >= kManyBytes;
-}
-
-void LetOthersRun() {
-  if (transport::Patience::HasCoresForAll())
-    transport::CpuRelax();
-  else
-    sched_yield();
 }
 
 }  // namespace
@@ -199,46 +180,28 @@ void StreamClient::Serve(int client) {
 }
 
 void StreamClient::Pump(int client) {
-  transport::Patience patience(kSpin, /*cores_to_spare=*/true);
   auto last_work = Clock::now();
-  size_t last_bytes = 0;
   while (!down_.load(std::memory_order_relaxed) && !closed_ && !left_) {
-    if (Gathers()) {
-      LetOthersRun();
+    TakeWaitRequest();
+    if (waits_ == 0 && Clock::now() < next_flush_) {
+      std::this_thread::yield();
       continue;
     }
     const absl::StatusOr<size_t> sent = SendCommands();
     if (!sent.ok()) return Close({sent.status().message().data(), sent.status().message().size()});
     const auto now = Clock::now();
-    if (*sent != 0) {
-      patience.Waited(now - last_work);
-      last_work = now;
-      last_bytes = *sent;
-    }
-    if (Spins(last_bytes) && patience.GoesOn(last_work, now)) {
-      LetOthersRun();
+    if (*sent != 0) last_work = now;
+    if (spin::kRelay.Continues(last_work, now)) {
+      transport::CpuRelax();
       continue;
     }
     Sleep(client);
   }
 }
 
-bool StreamClient::Gathers() {
-  TakeQuestion();
-  return waits_ == 0 && Clock::now() < gathers_until_;
-}
-
-void StreamClient::AwaitQuestion() {
-  TakeQuestion();  // about commands that are there by now
-  if (waits_ != 0 || !server_->HasCommands()) return;
-  for (const auto until = Clock::now() + kAfterthought; waits_ == 0 && Clock::now() < until; TakeQuestion())
-    transport::CpuRelax();
-}
-
-void StreamClient::TakeQuestion() { waits_ = transport::EitherOf(waits_, server_->TakeQuestion()); }
+void StreamClient::TakeWaitRequest() { waits_ = transport::EitherOf(waits_, server_->TakeQuestion()); }
 
 absl::StatusOr<size_t> StreamClient::SendCommands() {
-  AwaitQuestion();
   std::span<const std::byte> commands;
   if (!outbox_.IsFull()) {
     ASSIGN_OR_RETURN(commands, server_->Receive());
@@ -256,16 +219,8 @@ absl::StatusOr<size_t> StreamClient::SendCommands() {
   if (counts) outbox_.Number(frame);
   // What cannot be written was cut off: the receiver learns why.
   Send(frame);
-  if (!commands.empty()) Gather(frame);
+  if (!commands.empty()) next_flush_ = Clock::now() + kCommandInterval;
   return commands.size();
-}
-
-void StreamClient::Gather(const ClientFrame& sent) {
-  const auto now = Clock::now();
-  if (sent.head.waits() != 0 || now - gathers_until_ > kMostGather) gather_ = kGather;
-  if (sent.head.waits() != 0 || sent.head.staging_size() != 0) return;
-  gathers_until_ = now + (transport::Patience::HasCoresForAll() ? gather_ : kGatherBesideOthers);
-  gather_ = std::min<Clock::duration>(gather_ * 3 / 2, kMostGather);
 }
 
 bool StreamClient::Send(ClientFrame& frame) {
@@ -301,7 +256,7 @@ absl::Status StreamClient::Reconnect(const absl::Status& lost, int client) {
     const auto rest =
         options_.reconnect - std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start);
     if (rest.count() <= 0) break;
-    status = TryAgain(std::min<std::chrono::milliseconds>(rest, kMostTry));
+    status = TryAgain(std::min<std::chrono::milliseconds>(rest, kMaxReconnect));
     if (status.ok()) return status;
     Look(client, kBetweenTriesMs, /*at_doorbell=*/false);
     if (left_) return status;
@@ -330,7 +285,7 @@ absl::Status StreamClient::TryAgain(std::chrono::milliseconds timeout) {
 void StreamClient::Sleep(int client) {
   server_->SayAsleep();
   server_->BarrierBeforeSleep();
-  TakeQuestion();
+  TakeWaitRequest();
   if (waits_ == 0 && (!server_->HasCommands() || outbox_.IsFull())) Look(client, -1, !outbox_.IsFull());
   server_->Awake();
 }

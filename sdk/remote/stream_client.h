@@ -61,16 +61,10 @@ class StreamClient {
   // Until Serve ends: sees that the library is gone, also while the other end does not read what is sent.
   void Watch(int client);
   void SetLink(std::shared_ptr<ClientCall> link);
-  // Whether what comes now is to travel with what comes after it: nobody waits for it yet.
-  bool Gathers();
-  // Who sends commands and then waits does that at once: looks for that a moment longer, so that both travel
-  // in one frame.
-  void AwaitQuestion();
-  void TakeQuestion();
+  // Adds what the library waits for to `waits_`.
+  void TakeWaitRequest();
   // Sends the commands of the ring; how many bytes there were. An error ends the session.
   absl::StatusOr<size_t> SendCommands();
-  // From a frame of commands that was sent to the next one that nobody waits for.
-  void Gather(const ClientFrame& sent);
   bool Send(ClientFrame& frame);
   void AddPayload(std::span<const std::byte> commands, ClientFrame& frame);
   // Makes another connection after `lost`; the error where there will be none.
@@ -99,8 +93,7 @@ class StreamClient {
   std::atomic<bool> closed_{false};   // the session, of which the library was told
   std::atomic<bool> left_{false};     // by the library
   uint64_t waits_ = 0;                // what the library waits for, of which the other end was not told
-  Clock::time_point gathers_until_;
-  Clock::duration gather_{};  // after the next frame
+  Clock::time_point next_flush_;      // for commands that the library does not wait for
   Inbox inbox_;
   Outbox<v1::ClientHead> outbox_;
   Mutex mutex_;

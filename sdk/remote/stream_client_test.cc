@@ -121,7 +121,7 @@ TEST_F(StreamClientTest, AQuestionThatComesAloneIsPassedOn) {
   std::thread runs([&] { (*client)->Run(UniqueFd()); });
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   const uint64_t question = transport::WaitsFor({0, 1});
-  library->AskForAnswer(question);
+  library->RequestAnswer(question);
   std::future<uint64_t> asked = asked_.get_future();
   const bool passed_on = asked.wait_for(kTimeout) == std::future_status::ready;
   library.reset();

@@ -12,7 +12,6 @@
 namespace xpud::executor::process {
 namespace {
 
-constexpr auto kSpin = std::chrono::microseconds(100);   // at least, before it sleeps
 constexpr auto kCheck = std::chrono::microseconds(500);  // between two looks at busy queues
 constexpr int kCheckMs = 1;                              // the same while asleep
 
@@ -29,11 +28,7 @@ T* Pointer(uint64_t address) {
 }  // namespace
 
 RingWorker::RingWorker(LevelZeroDevice& device, PrivateRing& ring, Activity& activity, uint32_t number)
-    : device_(device),
-      ring_(ring),
-      activity_(activity),
-      number_(number),
-      patience_(kSpin, device.properties().kind == "gpu") {}
+    : device_(device), ring_(ring), activity_(activity), number_(number) {}
 
 absl::Status RingWorker::Run() {
   for (;;) {
@@ -42,7 +37,6 @@ absl::Status RingWorker::Run() {
       RETURN_IF_ERROR(Idle());
       continue;
     }
-    if (idle_) patience_.Waited(Clock::now() - idle_since_);
     idle_ = false;
     if (message->kind == MessageKind::kLaunch) {
       ASSIGN_OR_RETURN(const bool replayed, ReplayBatch());
@@ -267,7 +261,7 @@ absl::Status RingWorker::Idle() {
     checked_ = now;
     RETURN_IF_ERROR(CheckQueues());
   }
-  if (patience_.GoesOn(idle_since_, now)) {
+  if (spin::kExecutor.Continues(idle_since_, now)) {
     for (int i = 0; i < 16; ++i) transport::CpuRelax();
     return absl::OkStatus();
   }

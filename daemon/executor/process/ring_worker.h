@@ -12,7 +12,7 @@
 #include "daemon/executor/process/launch_batch.h"
 #include "daemon/executor/process/private_ring.h"
 #include "daemon/executor/process/recordings.h"
-#include "proto/transport/patience.h"
+#include "proto/base/spin.h"
 
 namespace xpud::executor::process {
 
@@ -76,7 +76,6 @@ class RingWorker {
   std::vector<const void*> arguments_;
   Recordings recordings_;
   uint64_t single_until_ = 0;  // messages before this position are appended one by one
-  transport::Patience patience_;
   Clock::time_point idle_since_, checked_;
   bool idle_ = false;
 };
