@@ -1,5 +1,6 @@
 """The stages of tools/test, in order. A stage is a function of its log; it returns a Tally or raises StageFailed."""
 
+import concurrent.futures
 import contextlib
 import json
 import os
@@ -70,22 +71,29 @@ def ctest(log: Log, preset: str, *arguments: str, env: dict[str, str] | None = N
     return Tally(total - failed, failed, len(re.findall(r"^\[  SKIPPED \]", output, re.M)))
 
 
-def unittests(log: Log, folder: str, env: dict[str, str] | None = None, patterns: tuple[str, ...] = ("*_test.py", "test_*.py")) -> Tally:
-    """Runs the unittest files of a folder, each in a process of its own (an import of torch_xpud is for life)."""
-    total = Tally()
+def unittests(log: Log, folder: str, env: dict[str, str] | None = None, patterns: tuple[str, ...] = ("*_test.py", "test_*.py"),
+              together: int = 1) -> Tally:
+    """Runs the unittest files of a folder, each in a process of its own (an import of torch_xpud is for life), `together` at a time,
+    whose output is then in logs of their own."""
     files = sorted(path for pattern in patterns for path in (ROOT / folder).glob(pattern))
     if not files:
         raise StageFailed(f"no tests in {folder}")
-    for file in files:
-        python = PYTHON if PYTHON.exists() else "python3"
-        status, output = log.run(python, "-m", "unittest", "-v", file.stem, cwd=file.parent, env=env)
+    python = PYTHON if PYTHON.exists() else "python3"
+
+    def run(file: pathlib.Path) -> Tally:
+        own = log if together == 1 else Log(f"{log.path.stem}-{file.stem}")  # outputs of two must not mix
+        status, output = own.run(python, "-m", "unittest", "-v", file.stem, cwd=file.parent, env=env)
         ran = re.search(r"^Ran (\d+) test", output, re.M)
         bad = sum(int(n) for n in re.findall(r"(?:failures|errors|unexpected successes)=(\d+)", output))
         skipped = sum(int(n) for n in re.findall(r"skipped=(\d+)", output))
         count = int(ran.group(1)) if ran else 0
         failed = max(bad, 1) if status else bad
-        total += Tally(max(count - failed - skipped, 0), failed, skipped)
-    return total
+        if own is not log and failed:
+            log.write(own.path.read_text(errors="replace"))
+        return Tally(max(count - failed - skipped, 0), failed, skipped)
+
+    with concurrent.futures.ThreadPoolExecutor(together) as pool:
+        return sum(pool.map(run, files), Tally())
 
 
 # ---- stages
@@ -167,7 +175,7 @@ def python(log: Log) -> Tally:
     """The Python client: the op table beside NumPy, arrays, other libraries, processes, MiniLM, the wheel."""
     configure_and_build(log, "release", "xpud_python", "xpud", "xpuctl", "ze_xpud", "xpud-connect", "xpud-gateway")
     with own_daemon() as env:
-        return unittests(log, "sdk/python/tests", env | {"PYTHONPATH": str(RELEASE / "lib")})
+        return unittests(log, "sdk/python/tests", env | {"PYTHONPATH": str(RELEASE / "lib")}, together=2)
 
 
 def package(log: Log) -> Tally:
@@ -179,7 +187,7 @@ def package(log: Log) -> Tally:
 
 def torch(log: Log) -> Tally:
     with own_daemon() as env:
-        return unittests(log, "sdk/torch/tests", env)
+        return unittests(log, "sdk/torch/tests", env, together=2)
 
 
 def e2e(log: Log) -> Tally:

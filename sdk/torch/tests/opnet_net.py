@@ -10,11 +10,11 @@ from opnet_exceptions import EXCEPTIONS
 from opnet_judge import described, stale, unexplained
 
 FULL = bool(os.environ.get("XPUD_TEST_FULL"))
-FIFTH = int(os.environ.get("XPUD_TEST_FIFTH") or datetime.date.today().toordinal() % 5)
+TENTH = int(os.environ.get("XPUD_TEST_TENTH") or datetime.date.today().toordinal() % 10)
 
 
 def is_full(name):
-    return FULL or opnet.part_of(name, 5) == FIFTH
+    return FULL or opnet.part_of(name, 10) == TENTH
 
 
 def net_of(database):
@@ -25,7 +25,7 @@ def net_of(database):
         def setUpClass(cls):
             cls.known = opnet.known_types(database)
             works = opnet.works_of(database, is_full)
-            what = "all" if FULL else f"fifth {FIFTH} (XPUD_TEST_FIFTH={FIFTH} repeats it)"
+            what = "all" if FULL else f"tenth {TENTH} (XPUD_TEST_TENTH={TENTH} repeats it)"
             print(f"\n    {len(works)} items of {database}, with all samples: {what}", file=sys.stderr, flush=True)
             cls.results = opnet.run_all(works, int(os.environ.get("XPUD_JOBS") or len(os.sched_getaffinity(0))))
 

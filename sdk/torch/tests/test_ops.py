@@ -2,7 +2,7 @@
 
     PYTHONPATH=build/release/lib python -m unittest discover -s sdk/torch/tests -p test_ops.py
 
-Every operator runs in one type with a few samples; a fifth, which changes daily, in all types with all samples (XPUD_TEST_FIFTH=0..4 chooses it),
+Every operator runs in one type with a few samples; a tenth, which changes daily, in all types with all samples (XPUD_TEST_TENTH=0..9 chooses it),
 and with XPUD_TEST_FULL=1 every one.
 """
 
