@@ -11,9 +11,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "daemon/config/configuration.h"
+#include "daemon/config/user.h"
 #include "proto/base/trust.h"
 #include "proto/base/unique_fd.h"
-#include "proto/base/user.h"
 
 namespace xpud::config {
 namespace {

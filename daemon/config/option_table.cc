@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "daemon/config/byte_size.h"
 #include "daemon/config/value_types.h"
-#include "proto/base/byte_size.h"
 
 namespace xpud::config {
 namespace {

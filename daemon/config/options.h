@@ -8,7 +8,7 @@
 
 #include "daemon/confinement/confinement.h"
 #include "daemon/executor/api/executor_kind.h"
-#include "daemon/memory/tenant.h"
+#include "daemon/tenant/tenant.h"
 
 namespace xpud::config {
 

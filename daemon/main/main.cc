@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "daemon/config/configuration.h"
+#include "daemon/config/user.h"
 #include "daemon/confinement/confinement.h"
 #include "daemon/executor/devices.h"
 #include "daemon/executor/process/executor_main.h"
@@ -33,7 +34,6 @@
 #include "daemon/telemetry/watchdog.h"
 #include "kernels/compiler/object_cache.h"
 #include "proto/base/status_macros.h"
-#include "proto/base/user.h"
 #include "proto/transport/barrier.h"
 
 namespace xpud {

@@ -10,7 +10,7 @@
 #include <optional>
 
 #include "absl/functional/function_ref.h"
-#include "daemon/memory/tenant.h"
+#include "daemon/tenant/tenant.h"
 #include "proto/base/out_of_memory.h"
 
 namespace xpud::memory {

@@ -7,8 +7,8 @@
 #include <optional>
 #include <string>
 
-#include "daemon/memory/tenant.h"
-#include "proto/base/recent_list.h"
+#include "daemon/telemetry/recent_list.h"
+#include "daemon/tenant/tenant.h"
 
 namespace xpud::scheduler {
 

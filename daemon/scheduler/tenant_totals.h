@@ -6,8 +6,8 @@
 #include <map>
 #include <string>
 
-#include "daemon/memory/tenant.h"
 #include "daemon/session/session.h"
+#include "daemon/tenant/tenant.h"
 
 namespace xpud::scheduler {
 

@@ -7,7 +7,7 @@
 #include <map>
 
 #include "absl/status/status.h"
-#include "daemon/memory/tenant.h"
+#include "daemon/tenant/tenant.h"
 #include "proto/wire/commands.h"
 
 namespace xpud::session {

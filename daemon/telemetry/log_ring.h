@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-#include "proto/base/recent_list.h"
+#include "daemon/telemetry/recent_list.h"
 
 namespace xpud::telemetry {
 

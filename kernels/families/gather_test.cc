@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/families/gather_skeleton.h"
+#include "kernels/families/gather.h"
 #include "kernels/testing/device_test_fixture.h"
 #include "kernels/testing/tensor.h"
 

@@ -5,16 +5,16 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
-#include "kernels/families/gather_skeleton.h"
-#include "kernels/families/layer_norm_backward_skeleton.h"
-#include "kernels/families/layer_norm_skeleton.h"
-#include "kernels/families/map_skeleton.h"
+#include "kernels/families/gather.h"
+#include "kernels/families/layer_norm.h"
+#include "kernels/families/layer_norm_backward.h"
+#include "kernels/families/map.h"
 #include "kernels/families/misbehaving.h"
-#include "kernels/families/nll_skeleton.h"
-#include "kernels/families/reduce_skeleton.h"
-#include "kernels/families/scatter_skeleton.h"
+#include "kernels/families/nll.h"
+#include "kernels/families/reduce.h"
+#include "kernels/families/scatter.h"
 #include "kernels/families/skeleton_number.h"
-#include "kernels/families/softmax_skeleton.h"
+#include "kernels/families/softmax.h"
 
 namespace xpud::kernels {
 namespace {

@@ -5,7 +5,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/compiler/formula.h"
-#include "kernels/families/map_skeleton.h"
+#include "kernels/families/map.h"
 #include "kernels/testing/device_test_fixture.h"
 #include "kernels/testing/reference.h"
 #include "kernels/testing/tensor.h"

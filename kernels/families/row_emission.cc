@@ -154,4 +154,11 @@ Values RowEmission::Offsets(Value item, int rank, size_t sizes_at, size_t stride
   return offsets;
 }
 
+llvm::Value* SumOverGroup(Emitter& e, llvm::Value* value) {
+  if (!e.gpu()) return value;
+  return e.MergeLanes({value}, [&](const Emitter::Values& x, const Emitter::Values& y) {
+    return Emitter::Values{e.ir().CreateFAdd(x[0], y[0])};
+  })[0];
+}
+
 }  // namespace xpud::kernels

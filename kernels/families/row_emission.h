@@ -10,6 +10,10 @@
 
 namespace xpud::kernels {
 
+// The sum of every lane's `value`, known to all lanes. All lanes must get here. On the host a group is one
+// lane: `value` itself.
+llvm::Value* SumOverGroup(Emitter& emitter, llvm::Value* value);
+
 class RowEmission {
  public:
   using Value = llvm::Value*;

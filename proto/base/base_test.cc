@@ -9,7 +9,6 @@
 #include "gtest/gtest.h"
 #include "proto/base/mapping.h"
 #include "proto/base/out_of_memory.h"
-#include "proto/base/spin_mutex.h"
 #include "proto/base/stream_copy.h"
 #include "proto/base/text.h"
 #include "proto/base/unique_fd.h"
@@ -53,22 +52,6 @@ TEST(UniqueFd, ClosesWhatItOwns) {
   char byte;
   EXPECT_EQ(read(read_end.get(), &byte, 1), 0)
       << "the write end must be closed, so that reading finds the end";
-}
-
-TEST(SpinMutex, OneThreadAtATimeIsInside) {
-  SpinMutex mutex;
-  int count = 0;
-  std::vector<std::thread> threads;
-  for (int t = 0; t < 4; ++t) {
-    threads.emplace_back([&] {
-      for (int i = 0; i < 20000; ++i) {
-        SpinLock lock(mutex);
-        ++count;
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(count, 80000);
 }
 
 TEST(StreamCopy, CopiesTheWholeRangeAndNothingElse) {

@@ -12,12 +12,12 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "proto/base/spin_mutex.h"
 #include "proto/transport/transport.h"
 #include "proto/wire/encode.h"
 #include "sdk/client/buffer_ids.h"
 #include "sdk/client/connect.h"
 #include "sdk/client/host_cache.h"
+#include "sdk/client/spin_mutex.h"
 #include "sdk/client/staging.h"
 #include "xpud/xpud.h"
 

@@ -11,9 +11,9 @@
 #include "proto/base/mutex.h"
 #include "proto/base/status_macros.h"
 #include "proto/control/xpud.grpc.pb.h"
+#include "proto/remote/credentials.h"
 #include "sdk/client/address.h"
 #include "sdk/client/remote.h"
-#include "sdk/remote/credentials.h"
 
 namespace xpud::control {
 namespace {

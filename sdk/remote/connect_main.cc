@@ -10,7 +10,7 @@
 #include <cstring>
 
 #include "absl/strings/numbers.h"
-#include "sdk/remote/heap.h"
+#include "proto/remote/heap.h"
 #include "sdk/remote/stream_client.h"
 
 namespace xpud::remote {

@@ -15,10 +15,10 @@
 #include "proto/base/status_macros.h"
 #include "proto/control/grpc_status.h"
 #include "proto/remote/commands.h"
+#include "proto/remote/credentials.h"
 #include "proto/transport/barrier.h"
 #include "proto/transport/futex.h"
 #include "proto/transport/host_memory.h"
-#include "sdk/remote/credentials.h"
 
 namespace xpud::remote {
 namespace {

@@ -14,12 +14,12 @@
 #include "absl/status/statusor.h"
 #include "proto/base/mutex.h"
 #include "proto/base/unique_fd.h"
+#include "proto/remote/client_call.h"
+#include "proto/remote/event_loop.h"
+#include "proto/remote/frame.h"
+#include "proto/remote/outbox.h"
 #include "proto/transport/handshake.h"
 #include "proto/transport/shm_server.h"
-#include "sdk/remote/client_call.h"
-#include "sdk/remote/event_loop.h"
-#include "sdk/remote/frame.h"
-#include "sdk/remote/outbox.h"
 
 namespace xpud::remote {
 

@@ -13,9 +13,9 @@
 #include <utility>
 #include <vector>
 
+#include "proto/remote/call_server.h"
 #include "proto/transport/shm_client.h"
 #include "proto/wire/commands.h"
-#include "sdk/remote/call_server.h"
 
 namespace xpud::remote {
 namespace {

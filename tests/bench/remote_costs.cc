@@ -22,8 +22,8 @@
 #include <vector>
 
 #include "proto/base/unique_fd.h"
-#include "sdk/remote/frame.h"
-#include "sdk/remote/heap.h"
+#include "proto/remote/frame.h"
+#include "proto/remote/heap.h"
 #include "tests/bench/nop_stream.h"
 #include "tests/bench/rows.h"
 #include "xpud/tensor.h"

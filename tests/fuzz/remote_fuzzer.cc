@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
+#include "daemon/gateway/admission.h"
 #include "proto/base/check.h"
+#include "proto/remote/frame.h"
 #include "proto/remote/remote.pb.h"
-#include "sdk/remote/admission.h"
-#include "sdk/remote/frame.h"
 #include "tests/fuzz/bytes.h"
 
 namespace xpud::fuzz {

@@ -38,10 +38,11 @@ RULES = (
     Rule("proto/base/", ("proto/base/",), ("Level Zero",)),  # ze_ext.h
     Rule("proto/ops/", ("proto/base/", "proto/ops/")),
     Rule("proto/control/", ("proto/",), ("gRPC",)),
+    Rule("proto/remote/", ("proto/",), ("gRPC",)),
     Rule("sdk/", ("sdk/client/", "sdk/include/", "xpud/", "proto/base/", "proto/ops/", "proto/wire/", "proto/transport/")),
     Rule("sdk/examples/", ("xpud/",)),
     Rule("sdk/remote/", ("sdk/client/", "sdk/remote/", "xpud/", "proto/"), ("gRPC", "spdlog")),  # programs; libxpud has none of it
-    Rule("sdk/control/", ("sdk/control/", "sdk/client/", "sdk/remote/credentials.h", "proto/base/", "proto/control/"), ("gRPC",)),
+    Rule("sdk/control/", ("sdk/control/", "sdk/client/", "proto/remote/credentials.h", "proto/base/", "proto/control/"), ("gRPC",)),
     Rule("sdk/python/", ("sdk/python/", "xpud/", "proto/base/", "proto/ops/"), ("Python",)),
     Rule("sdk/torch/", ("sdk/client/", "sdk/torch/", "xpud/", "proto/base/", "proto/ops/"), ("PyTorch",)),
     Rule("kernels/", ("kernels/", "proto/base/", "proto/ops/"), ("LLVM",)),
@@ -62,10 +63,11 @@ RULES = (
     Rule("daemon/executor/api/", ("daemon/executor/api/", "kernels/api/", "proto/")),
     Rule("daemon/executor/level_zero/", ("daemon/executor/api/", "daemon/executor/level_zero/", "kernels/api/", "kernels/library/host_modules.h", "proto/"),
          ("spdlog", "Level Zero")),
+    Rule("daemon/gateway/", ("daemon/gateway/", "sdk/client/", "xpud/", "proto/"), ("gRPC", "spdlog")),  # a client of the daemon
     Rule("daemon/telemetry/", ("daemon/", "proto/"), ("spdlog", "gRPC")),  # metrics are read from the control plane's messages
     Rule("daemon/service/", ("daemon/", "proto/"), ("spdlog", "gRPC")),
     Rule("tools/", ("sdk/client/", "sdk/control/", "xpud/", "proto/", "tools/", "daemon/config/"), ("gRPC",)),
-    Rule("tests/fuzz/", ("proto/", "sdk/client/", "sdk/remote/", "kernels/", "drivers/", "daemon/", "tools/xpuctl/", "tests/fuzz/"), ("gRPC", "spdlog")),
+    Rule("tests/fuzz/", ("proto/", "sdk/client/", "kernels/", "drivers/", "daemon/", "tools/xpuctl/", "tests/fuzz/"), ("gRPC", "spdlog")),
     Rule("tests/", ("proto/", "sdk/", "xpud/", "tests/"), ("Level Zero", "gRPC")),
 )
 

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <string>
 
-#include "proto/base/byte_size.h"
-#include "proto/base/user.h"
+#include "daemon/config/byte_size.h"
+#include "daemon/config/user.h"
 
 namespace xpud::xpuctl {
 

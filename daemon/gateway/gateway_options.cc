@@ -1,0 +1,96 @@
+#include "daemon/gateway/gateway_options.h"
+
+#include <map>
+#include <string_view>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "proto/base/status_macros.h"
+
+namespace xpud::remote {
+
+const char kGatewayUsage[] =
+    R"(xpud-gateway: lets clients on other machines use this machine's xpud daemon (XPUD_ADDRESS=HOST:PORT there).
+
+  --listen HOST:PORT      where they connect (default 127.0.0.1:7070; port 0: any)
+  --socket PATH           the daemon's socket (default: as clients find it)
+  --token-file PATH       tokens of which clients must show one (XPUD_TOKEN_FILE there); mode 0600. Lines "TENANT TOKEN", or
+                          only "TOKEN": who shows that is this gateway's user. Read anew for each client.
+  --tls-cert, --tls-key PATH
+                          the gateway's certificate and key, in PEM: connections are encrypted (XPUD_TLS_CA there)
+  --tls-client-ca PATH    clients must show a certificate that one of these has signed (XPUD_TLS_CERT, XPUD_TLS_KEY); where no
+                          token names their tenant, its common name does
+  --operators NAMES       tenants, with commas between, who may use the control plane (xpuctl), as this gateway's user may
+  --sessions COUNT        so many at once (default 256), three quarters of them of one tenant
+  --hold SECONDS          keep the session of a client that was cut off for so long, if it asks for that (XPUD_RECONNECT_SECONDS
+                          there); default 30, 0: never
+  --ready-fd FD           write the port there when clients can connect
+  --help, --version
+
+Either --token-file or --tls-client-ca is needed. The daemon believes this gateway's word on tenants where it runs as the
+daemon's user or root, or as the one that xpud's --gateway-user names.
+)";
+
+namespace {
+
+absl::Status Check(const GatewayOptions& options) {
+  if (options.tls_cert.empty() != options.tls_key.empty())
+    return absl::InvalidArgumentError("--tls-cert and --tls-key belong together");
+  if (!options.tls_client_ca.empty() && !options.has_tls())
+    return absl::InvalidArgumentError("--tls-client-ca needs --tls-cert and --tls-key");
+  if (options.token_file.empty() && options.tls_client_ca.empty())
+    return absl::InvalidArgumentError(
+        "anybody who reaches the port could use the devices: give --token-file, or --tls-client-ca");
+  return absl::OkStatus();
+}
+
+struct Number {
+  int* value;
+  int least, most;
+
+  bool Set(const char* text) const {
+    int number;
+    if (!absl::SimpleAtoi(text, &number) || number < least || number > most) return false;
+    *value = number;
+    return true;
+  }
+};
+
+}  // namespace
+
+absl::StatusOr<GatewayOptions> ParseGatewayOptions(std::span<char* const> arguments) {
+  GatewayOptions options;
+  const std::map<std::string_view, std::string*> texts = {
+      {"--listen", &options.listen},         {"--socket", &options.socket},
+      {"--token-file", &options.token_file}, {"--tls-cert", &options.tls_cert},
+      {"--tls-key", &options.tls_key},       {"--tls-client-ca", &options.tls_client_ca}};
+  const std::map<std::string_view, Number> numbers = {{"--sessions", {&options.sessions, 1, 4096}},
+                                                      {"--hold", {&options.hold_seconds, 0, 3600}},
+                                                      {"--ready-fd", {&options.ready_fd, 0, 1 << 20}}};
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::string name = arguments[i];
+    if (name == "--help" || name == "--version") {
+      (name == "--help" ? options.help : options.version) = true;
+      continue;
+    }
+    const auto text = texts.find(name);
+    const auto number = numbers.find(name);
+    if (text == texts.end() && number == numbers.end() && name != "--operators")
+      return absl::InvalidArgumentError(absl::StrCat("unknown argument ", name, "; see --help"));
+    if (++i == arguments.size())
+      return absl::InvalidArgumentError(absl::StrCat(name, " needs a value; see --help"));
+    if (text != texts.end()) {
+      *text->second = arguments[i];
+    } else if (name == "--operators") {
+      options.operators = absl::StrSplit(arguments[i], ',', absl::SkipEmpty());
+    } else if (!number->second.Set(arguments[i])) {
+      return absl::InvalidArgumentError(absl::StrCat(name, " is a number from ", number->second.least, " to ",
+                                                     number->second.most, ", not ", arguments[i]));
+    }
+  }
+  if (!options.help && !options.version) RETURN_IF_ERROR(Check(options));
+  return options;
+}
+
+}  // namespace xpud::remote

@@ -1,0 +1,390 @@
+#include "daemon/gateway/session_relay.h"
+
+#include <grpcpp/grpcpp.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/base/status_macros.h"
+
+namespace xpud::remote {
+namespace {
+
+// Between frames of progress that the client does not wait for.
+constexpr std::chrono::microseconds kProgressInterval{200};
+constexpr auto kIdle = std::chrono::seconds(1);  // before unused credit is requested back
+
+// Staging that gRPC may still have to send when the session has ended.
+grpc::Slice SliceOf(std::span<std::byte> bytes, const std::shared_ptr<client::Connection>& owner) {
+  const auto let_go = [](void* kept) { delete static_cast<std::shared_ptr<client::Connection>*>(kept); };
+  return {bytes.data(), bytes.size(), let_go, new std::shared_ptr<client::Connection>(owner)};
+}
+
+}  // namespace
+
+SessionRelay::SessionRelay(client::Connection connection, bool resumable)
+    : connection_(std::make_shared<client::Connection>(std::move(connection))),
+      transport_(*connection_->transport),
+      devices_(std::min<uint32_t>(welcome().device_count, transport::kMaxDevices)),
+      outbox_(resumable),
+      queues_in_use_(devices_) {}
+
+absl::StatusOr<uint64_t> SessionRelay::Resume(uint64_t received) {
+  if (!outbox_.Acknowledge(received))
+    return absl::InvalidArgumentError("the client has had more frames than there were");
+  return inbox_.received();
+}
+
+absl::StatusOr<SessionRelay::End> SessionRelay::Run(ServerCall& call) {
+  pthread_setname_np(pthread_self(), "xpud-session");
+  failure_ = absl::OkStatus();
+  gone_.store(false);
+  stuck_.store(true);  // with what an earlier stream brought
+  call.SetTaker([this](const grpc::ByteBuffer* message) { return HasArrived(message); });
+  SendLoop(call);
+  call.AwaitReadEnd();
+  if (absl::IsInvalidArgument(failure_)) return failure_;
+  return ends_ || !transport_.status().ok() ? End::kOver : End::kLost;
+}
+
+bool SessionRelay::HasArrived(const grpc::ByteBuffer* message) {
+  absl::StatusOr<bool> whole = absl::CancelledError("the client is gone");
+  if (message != nullptr) whole = Take(*message);
+  if (whole.ok() && *whole) return true;
+  MutexLock lock(mutex_);
+  if (whole.ok())
+    stuck_.store(true);
+  else
+    Disconnect(whole.status());
+  work_.NotifyAll();
+  transport_.LookAgain();
+  return false;
+}
+
+void SessionRelay::Disconnect(absl::Status why) {
+  failure_ = std::move(why);
+  gone_.store(true);
+}
+
+absl::StatusOr<bool> SessionRelay::Take(const grpc::ByteBuffer& message) {
+  ClientFrame frame;
+  if (!Parse(message, frame)) return absl::InvalidArgumentError("a message is not a frame of this protocol");
+  if (!outbox_.Acknowledge(frame.head.received()))
+    return absl::InvalidArgumentError("the client has had more frames than there were");
+  if (!inbox_.Take(frame.head.number()))
+    return absl::InvalidArgumentError("frames are missing or come twice");
+  ends_ = frame.head.ends();
+  waits_ = frame.head.waits();
+  for (const v1::CreditKept& kept : frame.head.kept()) TakeBack(kept);
+  RETURN_IF_ERROR(TakePayload(frame));
+  return PutCommands();
+}
+
+absl::Status SessionRelay::TakePayload(const ClientFrame& frame) {
+  SliceReader payload(frame.payload);
+  if (frame.head.command_bytes() > payload.left())
+    return absl::InvalidArgumentError("the last of some commands is cut off");
+  commands_.resize(frame.head.command_bytes());
+  (void)payload.Read(commands_);
+  const std::span<std::byte> staging = transport_.staging();
+  for (const v1::StagingPart& part : frame.head.staging()) {
+    if (part.offset() > staging.size() || part.bytes() > staging.size() - part.offset())
+      return absl::InvalidArgumentError("a part of staging lies outside of it");
+    if (!payload.Read(staging.subspan(part.offset(), part.bytes())))
+      return absl::InvalidArgumentError("a part of staging is cut off");
+  }
+  put_ = 0;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> SessionRelay::PutCommands() {
+  missing_ = 0;
+  const absl::Status status =
+      ForEachCommand(std::span(commands_).subspan(put_),
+                     [&](const wire::CommandHeader& header, std::span<const std::byte> command) {
+                       std::byte* const space = transport_.Reserve(command.size());
+                       if (space == nullptr) {
+                         missing_ = command.size();
+                         return absl::ResourceExhaustedError("the ring is full");
+                       }
+                       ++sequence_;
+                       RETURN_IF_ERROR(Note(header, command));
+                       std::memcpy(space, command.data(), command.size());
+                       transport_.Commit(command.size());
+                       put_ += command.size();
+                       return absl::OkStatus();
+                     });
+  const bool whole = missing_ == 0;
+  if (whole) RETURN_IF_ERROR(status);
+  const bool waits = whole && waits_ != 0;
+  if (waits) {  // before the daemon can answer
+    MutexLock lock(mutex_);
+    asked_ = transport::EitherOf(asked_, waits_);
+  }
+  if (!commands_.empty()) transport_.Publish();
+  if (waits) {
+    transport_.RequestAnswer(waits_);
+    work_.NotifyAll();
+    transport_.LookAgain();  // the writer may sleep until the answer to an earlier request
+  }
+  return whole;
+}
+
+bool SessionRelay::CanPut() {
+  return stuck_.load() && (missing_ == 0 || transport_.Reserve(missing_) != nullptr);
+}
+
+void SessionRelay::PutRest(ServerCall& call) {
+  if (!CanPut()) return;
+  const absl::StatusOr<bool> whole = PutCommands();
+  if (!whole.ok()) return Disconnect(whole.status());
+  if (!*whole) return;
+  stuck_.store(false);
+  call.ReadOn();
+}
+
+absl::Status SessionRelay::Note(const wire::CommandHeader& header, std::span<const std::byte> command) {
+  if (header.queue >= queues_in_use_) queues_in_use_ = header.queue + 1;
+  last_[header.queue].store(sequence_, std::memory_order_release);
+  Awaited awaited = {sequence_, {}};
+  if (header.kind == wire::CommandKind::kDownload) {
+    awaited.part = StagingOf<wire::DownloadCommand>(command, transport_.staging().size());
+  } else if (header.kind == wire::CommandKind::kTimestamp &&
+             command.size() == sizeof(wire::TimestampCommand)) {
+    wire::TimestampCommand stamp;
+    std::memcpy(&stamp, command.data(), sizeof(stamp));
+    awaited.slot = stamp.slot;
+  }
+  if (awaited.part.bytes == 0 && awaited.slot >= wire::kMaxTimestamps) return absl::OkStatus();
+  MutexLock lock(mutex_);
+  awaited_bytes_ += awaited.part.bytes;
+  if (awaited_bytes_ > transport_.staging().size())
+    return absl::InvalidArgumentError("downloads under way fill more than staging");
+  awaited_[header.queue].push_back(awaited);
+  return absl::OkStatus();
+}
+
+void SessionRelay::SendLoop(ServerCall& call) {
+  const auto is_gone = [&] { return gone_.load() || call.IsCancelled(); };
+  const auto interrupt = [&] {
+    return is_gone() ? absl::CancelledError("the client is gone") : absl::OkStatus();
+  };
+  absl::Status status;
+  bool connected = SendAgain(call);
+  while (status.ok() && connected) {
+    status = AwaitFlush(call, interrupt);
+    connected = SendChanges(call, status);  // whatever ended the wait: errors come before the end
+  }
+  // A client that is told goes; one that does not is cut off.
+  for (int i = 0; i < 100 && !is_gone() && connected; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  if (!is_gone()) call.Cancel();
+}
+
+bool SessionRelay::SendAgain(ServerCall& call) {
+  for (const ServerFrame& frame : outbox_.Kept()) {
+    if (!call.Write(Serialize(frame))) return false;
+  }
+  return true;
+}
+
+// False: the stream is no more.
+bool SessionRelay::SendChanges(ServerCall& call, const absl::Status& status) {
+  if (status.ok() && outbox_.IsFull()) return true;
+  ServerFrame frame;
+  for (uint32_t q = 0; q < queues_in_use_; ++q) AddQueue(q, frame);
+  for (uint32_t d = 0; d < devices_; ++d) AddMemory(d, frame);
+  {
+    MutexLock lock(mutex_);
+    if (asked_ != 0 && HasTold(asked_)) asked_ = 0;
+  }
+  if (!status.ok() && !gone_.load()) frame.head.set_closed(std::string(status.message()));
+  const bool counts = frame.head.ByteSizeLong() != 0;
+  const uint64_t received = inbox_.received();
+  frame.head.set_received(received);
+  if (counts)
+    outbox_.Number(frame);
+  else if (!inbox_.WantsAcknowledgement())
+    return true;
+  inbox_.Acknowledged(received);
+  sent_ = Clock::now();
+  return call.Write(Serialize(frame));
+}
+
+absl::Status SessionRelay::AwaitFlush(ServerCall& call, const std::function<absl::Status()>& interrupt) {
+  while (true) {
+    PutRest(call);
+    const uint64_t asked = Asked();
+    const bool stuck = stuck_;
+    // While the client sleeps until one command's end, other progress is not for it; but any may make room
+    // for commands.
+    const auto end = stuck ? std::nullopt : transport::AwaitedMilestone(asked);
+    const auto is_due = [&] { return !outbox_.IsFull() && (IsAwaited() || (!end && Changed())); };
+    if (is_due()) {
+      const auto next_flush = sent_ + kProgressInterval;
+      if (IsAwaited() || Clock::now() >= next_flush) return absl::OkStatus();
+      AwaitRequest(next_flush);
+      continue;
+    }
+    const auto done = [&] { return Asked() != asked || stuck_ != stuck || CanPut() || is_due(); };
+    RETURN_IF_ERROR(transport_.Listen(done, interrupt, {.milestone = EndToHearOf(end)}));
+  }
+}
+
+void SessionRelay::AwaitRequest(Clock::time_point until) {
+  MutexLock lock(mutex_);
+  const uint64_t asked = asked_;
+  for (auto rest = until - Clock::now(); asked_ == asked && !CanPut() && !gone_ && rest.count() > 0;
+       rest = until - Clock::now())
+    work_.WaitFor(mutex_, rest);
+}
+
+uint64_t SessionRelay::Asked() {
+  MutexLock lock(mutex_);
+  return asked_;
+}
+
+std::optional<transport::Milestone> SessionRelay::EndToHearOf(std::optional<transport::Milestone> end) {
+  if (!end) return end;
+  MutexLock lock(mutex_);
+  const std::deque<Awaited>& awaited = awaited_[end->queue];
+  if (!awaited.empty()) end->sequence = std::min(end->sequence, awaited.front().sequence);
+  return end;
+}
+
+bool SessionRelay::IsAwaited() {
+  if (inbox_.WantsAcknowledgement()) return true;
+  MutexLock lock(mutex_);
+  for (uint32_t d = 0; d < devices_; ++d) {
+    if (transport_.AnsweredReserve(d) != memory_[d].answered) return true;
+  }
+  const std::optional<transport::Milestone> end = transport::AwaitedMilestone(asked_);
+  for (uint32_t q = 0; q < queues_in_use_; ++q) {
+    if (transport_.Errors(q) != queues_[q].errors) return true;
+    const uint64_t completed = transport_.Completed(q);
+    if (completed == queues_[q].completed) continue;
+    const bool downloaded = !awaited_[q].empty() && awaited_[q].front().sequence <= completed;
+    const bool ended = end ? end->queue == q && end->sequence <= completed
+                           : asked_ != 0 && completed == last_[q].load(std::memory_order_acquire);
+    if (downloaded || ended) return true;
+  }
+  return false;
+}
+
+bool SessionRelay::HasTold(uint64_t asked) const {
+  if (const auto end = transport::AwaitedMilestone(asked))
+    return queues_[end->queue].completed >= end->sequence;
+  for (uint32_t q = 0; q < queues_in_use_; ++q) {
+    if (queues_[q].completed != last_[q].load(std::memory_order_acquire)) return false;
+  }
+  return true;
+}
+
+bool SessionRelay::Changed() {
+  for (uint32_t q = 0; q < queues_in_use_; ++q) {
+    if (transport_.Completed(q) != queues_[q].completed || transport_.Errors(q) != queues_[q].errors)
+      return true;
+  }
+  MutexLock lock(mutex_);
+  for (uint32_t d = 0; d < devices_; ++d) {
+    if (MemoryChanged(d) || IsIdle(d)) return true;
+  }
+  return false;
+}
+
+bool SessionRelay::MemoryChanged(uint32_t device) {
+  const MemorySeen& seen = memory_[device];
+  return transport_.AllocatedBytes(device) != seen.allocated ||
+         transport_.AnsweredReserve(device) != seen.answered ||
+         (!seen.gave_less && transport_.Credit(device) != seen.credit);
+}
+
+// It has more credit than it uses, and has used no more for a while.
+bool SessionRelay::IsIdle(uint32_t device) const {
+  const MemorySeen& seen = memory_[device];
+  return !seen.gave_less && seen.credit > seen.allocated && Clock::now() - seen.since > kIdle;
+}
+
+// An error is raised before its command is seen to have completed, so it is looked for after that.
+void SessionRelay::AddQueue(uint32_t queue, ServerFrame& frame) {
+  QueueSeen& seen = queues_[queue];
+  const uint64_t completed = transport_.Completed(queue);
+  const uint32_t errors = transport_.Errors(queue);
+  if (completed == seen.completed && errors == seen.errors) return;
+  v1::QueueState& state = *frame.head.add_queues();
+  state.set_queue(queue);
+  state.set_completed(completed);
+  if (errors != seen.errors) {
+    const absl::Status error = transport_.LastError(queue);
+    state.mutable_error()->set_code(static_cast<uint32_t>(error.code()));
+    state.mutable_error()->set_message(std::string(error.message()));
+  }
+  seen = {completed, errors};
+  MutexLock lock(mutex_);
+  for (std::deque<Awaited>& awaited = awaited_[queue];
+       !awaited.empty() && awaited.front().sequence <= completed; awaited.pop_front()) {
+    AddDone(awaited.front(), frame);
+    awaited_bytes_ -= awaited.front().part.bytes;
+  }
+}
+
+void SessionRelay::AddDone(const Awaited& done, ServerFrame& frame) {
+  if (done.part.bytes != 0) {
+    v1::StagingPart& part = *frame.head.add_staging();
+    part.set_offset(done.part.offset);
+    part.set_bytes(done.part.bytes);
+    frame.payload.push_back(
+        SliceOf(transport_.staging().subspan(done.part.offset, done.part.bytes), connection_));
+  } else {
+    v1::Timestamp& stamp = *frame.head.add_timestamps();
+    stamp.set_slot(done.slot);
+    stamp.set_time_ns(transport_.Timestamp(done.slot));
+  }
+}
+
+// The client may use what credit it knows of without a word, so it is claimed here first: none of that is
+// taken back. What it has not used for a while it is asked for.
+void SessionRelay::AddMemory(uint32_t device, ServerFrame& frame) {
+  MutexLock lock(mutex_);
+  MemorySeen& seen = memory_[device];
+  const bool gives_less = !MemoryChanged(device) && IsIdle(device);
+  if (!gives_less && !MemoryChanged(device)) return;
+  const uint64_t answered = transport_.AnsweredReserve(device);  // before the credit that it gave
+  const uint64_t credit = gives_less ? seen.allocated : transport_.Credit(device);
+  if (!gives_less && !transport_.Claim(device, credit)) return;  // it became less: the next round
+  seen = {gives_less ? seen.credit : credit,
+          transport_.AllocatedBytes(device),
+          answered,
+          seen.number + 1,
+          gives_less,
+          Clock::now()};
+  v1::MemoryState& state = *frame.head.add_memory();
+  state.set_device(device);
+  state.set_credit(credit);
+  state.set_allocated(seen.allocated);
+  state.set_answered(seen.answered);
+  state.set_number(seen.number);
+  state.set_gives_less(gives_less);
+  if (const auto refusal = transport_.Refusal(device)) {
+    state.mutable_refusal()->set_scope(static_cast<uint32_t>(refusal->scope));
+    state.mutable_refusal()->set_limit(refusal->limit);
+    state.mutable_refusal()->set_used(refusal->used);
+  }
+}
+
+// Unless it has been told more meanwhile.
+void SessionRelay::TakeBack(const v1::CreditKept& kept) {
+  if (kept.device() >= devices_) return;
+  MutexLock lock(mutex_);
+  MemorySeen& seen = memory_[kept.device()];
+  if (!seen.gave_less || kept.number() != seen.number || kept.credit() > seen.credit) return;
+  seen.credit = kept.credit();
+  (void)transport_.Claim(kept.device(), seen.credit);
+}
+
+}  // namespace xpud::remote

@@ -1,0 +1,53 @@
+// gather, index_select and embedding: out[i] = source[.., index[..], ..], with the index's range checked in
+// the kernel. An index outside is reported in the error word; the source is not read for it, and its elements
+// of out keep what they held. Where the index has stride 0 along the innermost dimension, a row is one check
+// and one vectorised copy.
+//
+// Operands of the iteration space (kernels/families/box_emission.h): out, index, source, each stepped over
+// out's dimensions; the source's stride is 0 along the indexed one. Arguments: their pointers | error word |
+// size of the indexed dimension | its stride in source | those of the space.
+#pragma once
+
+#include <array>
+
+#include "kernels/api/planner.h"
+#include "kernels/compiler/kernel_cache.h"
+#include "kernels/families/layout.h"
+
+namespace xpud::kernels {
+
+struct GatherKey {
+  ops::DType element = ops::DType::kUInt8;  // an integer type of the element's size
+  ops::DType index = ops::DType::kInt64;
+  int rank = 1;
+  bool narrow = false;  // 32-bit division of an element's number (GPU); addresses always have 64 bits
+  bool pairs = false;   // a lane moves two elements of a row at once (GPU)
+  std::array<Access, 3> access{};
+
+  KernelKey Pack() const;
+  static GatherKey Unpack(const KernelKey& key);
+};
+
+class GatherSkeleton : public Skeleton {
+ public:
+  std::string NameOf(const KernelKey&) const override { return "gather"; }
+  std::string Describe(const KernelKey&) const override { return {}; }
+  absl::Status Emit(const KernelKey& key, const std::string& name, Emitter& emitter) const override;
+};
+
+// Plans gather, index_select and embedding. Engine thread only.
+class GatherPlanner : public Planner {
+ public:
+  explicit GatherPlanner(KernelCache& cache) : cache_(cache) {}
+
+  bool Serves(ops::Family family) const override {
+    return family == ops::Family::kGather || family == ops::Family::kEmbedding;
+  }
+  absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches) override;
+
+ private:
+  KernelCache& cache_;
+  const GatherSkeleton skeleton_;
+};
+
+}  // namespace xpud::kernels

@@ -1,0 +1,344 @@
+#include "kernels/families/map.h"
+
+#include <bit>
+#include <cctype>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/compiler/lowering.h"
+#include "kernels/families/box_emission.h"
+#include "kernels/families/immediate.h"
+#include "kernels/families/skeleton_number.h"
+#include "kernels/families/slices.h"
+#include "proto/base/status_macros.h"
+
+namespace xpud::kernels {
+
+// ---- planning
+
+namespace {
+
+using ops::DType;
+
+// Rough cost of a node in a vectorised f32 loop.
+float CostOf(const Node& node) {
+  switch (node.op) {
+    case Op::kVariable:
+    case Op::kInteger:
+    case Op::kReal:
+      return 0;
+    case Op::kSin:
+    case Op::kCos:
+    case Op::kTan:
+      return 2;
+    case Op::kPow:
+    case Op::kRand:
+    case Op::kAtan2:
+      return 3;
+    case Op::kFmod:
+    case Op::kRemainder:
+    case Op::kFloordiv:
+    case Op::kTruncdiv:
+    case Op::kRandn:
+    case Op::kErfinv:
+      return 8;
+    default:
+      return node.op >= Op::kExp && node.op <= Op::kSigmoid ? 0.4f : 0.04f;
+  }
+}
+
+// From this cost on, a GPU's lane computes one element.
+constexpr float kCostly = 2;
+
+// A copy moves bits: the unsigned integer of the same size stands for any type.
+DType BitsOf(DType type) {
+  constexpr DType kBySize[] = {DType::kUInt8, DType::kUInt8, DType::kInt16, DType::kInt16, DType::kInt32};
+  return ops::SizeOf(type) == 8 ? DType::kInt64 : kBySize[ops::SizeOf(type)];
+}
+
+int VariantOf(const OpCall& call) {
+  if (call.row->number != 15 || !call.inputs[1].immediate) return kAsWritten;
+  const double power = call.inputs[1].number.AsReal();
+  if (power == 2) return kSquare;
+  if (power == 3) return kCube;
+  if (!ops::IsFloating(call.compute)) return kAsWritten;
+  return power == -1 ? kReciprocal : kAsWritten;
+}
+
+}  // namespace
+
+absl::StatusOr<const MapPlanner::Traits*> MapPlanner::TraitsOf(const ops::Row& row) {
+  if (traits_.size() <= row.number) traits_.resize(row.number + 1u);
+  Traits& traits = traits_[row.number];
+  if (traits.known) [[likely]]
+    return &traits;
+  ASSIGN_OR_RETURN(const MapFormula formula, ParseMap(row.formula));
+  traits.known = true;
+  traits.uses_index = formula.expression.Uses(Variable::kIndex) || formula.expression.UsesRandom();
+  traits.seeds = SeedInputs(formula.expression);
+  for (size_t id = 0; id < formula.expression.size(); ++id) {
+    traits.random_integers |= formula.expression[static_cast<NodeId>(id)].op == Op::kRandint;
+    traits.nanoseconds += CostOf(formula.expression[static_cast<NodeId>(id)]);
+  }
+  return &traits;
+}
+
+void MapPlanner::ChooseTypes(const OpCall& call, const Traits& traits, MapKey& key) const {
+  key.compute = call.compute;
+  if (call.row->types != ops::TypeRule::kAny) return;
+  const size_t outputs = call.outputs.size();
+  if (call.row->formula == "a") {
+    // A conversion goes straight to the output's type; none at all is a move of bits.
+    key.compute = key.dtypes[0];
+    if (key.access[outputs] == Access::kImmediate || key.dtypes[0] != key.dtypes[outputs]) return;
+    key.compute = key.dtypes[0] = key.dtypes[outputs] = BitsOf(key.dtypes[0]);
+  } else if (traits.random_integers) {
+    key.compute = DType::kInt64;
+  } else if (traits.seeds != 0) {
+    if (!ops::IsFloating(key.compute)) key.compute = DType::kFloat32;
+  } else if (traits.uses_index) {
+    // Positions beyond 2^24 are not exact in f32.
+    key.compute = ops::IsFloating(key.compute) ? DType::kFloat64 : DType::kInt64;
+  }
+}
+
+void MapPlanner::PushArguments(const OpCall& call, const MapKey& key, uint32_t seeds, Launch& launch) const {
+  for (const Operand& output : call.outputs) launch.Push(output.data);
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    if (!call.inputs[i].immediate) {
+      launch.Push(call.inputs[i].data);
+    } else {
+      PushImmediate(call.inputs[i].number, (seeds >> i & 1) != 0 ? DType::kInt64 : key.compute, launch);
+    }
+  }
+}
+
+absl::StatusOr<Readiness> MapPlanner::Plan(const OpCall& call, Workspace, LaunchList& launches) {
+  ASSIGN_OR_RETURN(const Traits* const traits, TraitsOf(*call.row));
+  Layout layout = Layout::Over(call.outputs[0]);
+  for (const Operand& output : call.outputs) layout.AddOperand(output);
+  for (const Operand& input : call.inputs) layout.AddOperand(input);
+  if (layout.numel() == 0) return Readiness::kReady;
+  layout.Collapse(/*may_permute=*/!traits->uses_index);
+
+  MapKey key;
+  key.row = call.row;
+  key.variant = VariantOf(call);
+  key.rank = layout.rank;
+  key.operands = layout.operands;
+  const bool gpu = cache_.target() != Target::kHost;
+  key.narrow = gpu && layout.Fits32();
+  float bytes = 0;
+  float nanoseconds = traits->nanoseconds;
+  std::array<BoxOperand, kMaxOperands> operands;
+  for (int o = 0; o < layout.operands; ++o) {
+    const size_t at = static_cast<size_t>(o);
+    const Operand& operand =
+        at < call.outputs.size() ? call.outputs[at] : call.inputs[at - call.outputs.size()];
+    key.dtypes[at] = operand.dtype;
+    key.access[at] = operand.immediate ? Access::kImmediate : layout.AccessOf(o);
+    operands[at] = {key.access[at], operand.dtype, operand.data};
+    if (key.access[at] == Access::kContiguous) bytes += static_cast<float>(ops::SizeOf(operand.dtype));
+    if (key.access[at] == Access::kStrided) nanoseconds += 0.5f;
+    // Transposed: contiguous along the rows, while the output is contiguous along the columns.
+    key.tiled |=
+        key.access[at] == Access::kStrided && layout.rank >= 2 && layout.stride(o, layout.rank - 2) == 1;
+  }
+  const std::span<const BoxOperand> boxed(operands.data(), static_cast<size_t>(layout.operands));
+  if (gpu) {
+    key.tiled = key.tiled && FitsTiles(layout, boxed);
+    // Costly functions are bound by arithmetic, and would be emitted once for each element of a block.
+    if (!key.tiled && cache_.target() == Target::kNvptx && traits->nanoseconds < kCostly)
+      key.block_log2 = std::countr_zero(static_cast<unsigned>(BlockOf(layout, boxed)));
+  }
+  key.tiled &= !traits->uses_index;
+  ChooseTypes(call, *traits, key);
+  ASSIGN_OR_RETURN(const Kernel* const kernel, cache_.Find(skeleton_, key.Pack()));
+  if (kernel == nullptr) return Readiness::kCompiling;
+
+  Launch& launch = launches.Add();
+  launch.Reset(kernel, 1);
+  PushArguments(call, key, traits->seeds, launch);
+  PushBox(cache_.target(), layout, boxed, {key.tiled, 1 << key.block_log2},
+          nanoseconds + bytes / kBytesPerNanosecond + 0.02f, launch);
+  return Readiness::kReady;
+}
+
+// ---- emission
+
+KernelKey MapKey::Pack() const {
+  KeyWriter writer(static_cast<uint8_t>(SkeletonNumber::kMap));
+  writer.Put(row->number, 10);
+  writer.Put(static_cast<uint64_t>(variant), 3);
+  writer.Put(static_cast<uint64_t>(compute), 4);
+  writer.Put(static_cast<uint64_t>(rank), 4);
+  writer.Put(tiled, 1);
+  writer.Put(narrow, 1);
+  writer.Put(static_cast<uint64_t>(block_log2), 2);
+  writer.Put(static_cast<uint64_t>(operands), 4);
+  for (size_t o = 0; o < static_cast<size_t>(operands); ++o) {
+    writer.Put(static_cast<uint64_t>(dtypes[o]) | static_cast<uint64_t>(access[o]) << 4, 6);
+  }
+  return writer.key();
+}
+
+MapKey MapKey::Unpack(const KernelKey& packed) {
+  KeyReader reader(packed);
+  MapKey key;
+  key.row = ops::FindRow(static_cast<uint16_t>(reader.Take(10)));
+  key.variant = static_cast<int>(reader.Take(3));
+  key.compute = static_cast<ops::DType>(reader.Take(4));
+  key.rank = static_cast<int>(reader.Take(4));
+  key.tiled = reader.Take(1) != 0;
+  key.narrow = reader.Take(1) != 0;
+  key.block_log2 = static_cast<int>(reader.Take(2));
+  key.operands = static_cast<int>(reader.Take(4));
+  for (size_t o = 0; o < static_cast<size_t>(key.operands); ++o) {
+    key.dtypes[o] = static_cast<ops::DType>(reader.Take(4));
+    key.access[o] = static_cast<Access>(reader.Take(2));
+  }
+  return key;
+}
+
+std::string_view MapFormulaText(const ops::Row& row, int variant) {
+  constexpr std::string_view kCheaper[] = {"", "a * a", "a * a * a", "sqrt(a)", "1 / a"};
+  return variant == kAsWritten ? row.formula : kCheaper[variant];
+}
+
+uint32_t SeedInputs(const Expression& expression) {
+  uint32_t seeds = 0;
+  for (size_t id = 0; id < expression.size(); ++id) {
+    const Node& node = expression[static_cast<NodeId>(id)];
+    if (node.op < Op::kRand) continue;
+    for (int i = 0; i < node.arity; ++i) {
+      const Node& operand = expression[node.operands[static_cast<size_t>(i)]];
+      if (operand.op == Op::kVariable) seeds |= 1u << static_cast<unsigned>(operand.variable);
+    }
+  }
+  return seeds;
+}
+
+namespace {
+
+// The emission of one map kernel.
+class MapEmission : public BoxEmission {
+ public:
+  MapEmission(const MapKey& key, const MapFormula& formula, Emitter& emitter)
+      : BoxEmission(emitter, {key.rank,
+                              key.tiled,
+                              key.narrow,
+                              1 << key.block_log2,
+                              {key.access.begin(), key.access.begin() + key.operands},
+                              {key.dtypes.begin(), key.dtypes.begin() + key.operands}}),
+        key_(key),
+        formula_(formula),
+        outputs_(static_cast<int>(formula.outputs.size())),
+        seeds_(SeedInputs(formula.expression)) {}
+
+  absl::Status Run(const std::string& name) {
+    std::vector<ArgType> args;
+    for (int o = 0; o < operands(); ++o) {
+      args.push_back(InMemory(o) ? ArgType::kPointer : ImmediateArg(ScalarOfInput(o)));
+    }
+    AppendArguments(args);
+    e_.Begin(name, args);
+    EmitLoops();
+    return status_;
+  }
+
+ private:
+  Scalar ScalarOfInput(int operand) const {
+    const bool seed = operand >= outputs_ && (seeds_ >> (operand - outputs_) & 1) != 0;
+    return seed ? Scalar::kI64 : ScalarOf(key_.compute);
+  }
+
+  Value EmitElement(const Values& offsets, Value index) override {
+    Values inputs;
+    for (int o = outputs_; o < operands(); ++o) inputs.push_back(Input(o, ScalarOfInput(o), offsets));
+    const std::vector<Typed> results = Compute(inputs, index);
+    for (size_t o = 0; o < results.size(); ++o) {
+      e_.Store(key_.dtypes[o], e_.Arg(o), offsets[o], results[o].value, results[o].scalar);
+    }
+    return nullptr;
+  }
+
+  // All loads come before the first store, which may be in place.
+  Value EmitBlock(const Values& offsets, Value index, int block) override {
+    std::vector<Values> inputs(static_cast<size_t>(block));
+    for (int o = outputs_; o < operands(); ++o) {
+      const auto at = static_cast<size_t>(o);
+      Values values;
+      if (AccessOf(o) == Access::kContiguous) {
+        values = e_.LoadBlock(key_.dtypes[at], e_.Arg(at), offsets[at], ScalarOfInput(o), block);
+      } else {
+        values.assign(inputs.size(), Input(o, ScalarOfInput(o), offsets));
+      }
+      for (size_t e = 0; e < inputs.size(); ++e) inputs[e].push_back(values[e]);
+    }
+    std::vector<std::vector<Typed>> results;
+    for (size_t e = 0; e < inputs.size(); ++e)
+      results.push_back(Compute(inputs[e], e_.Add(index, e_.I64(static_cast<int64_t>(e)))));
+    for (size_t o = 0; o < results[0].size(); ++o) {
+      Values values;
+      for (const std::vector<Typed>& element : results) values.push_back(element[o].value);
+      e_.StoreBlock(key_.dtypes[o], e_.Arg(o), offsets[o], values, results[0][o].scalar);
+    }
+    return nullptr;
+  }
+
+  // The outputs for one element; none after an error.
+  std::vector<Typed> Compute(const Values& inputs, Value index) {
+    Lowering::Bindings bindings{};
+    bindings[static_cast<size_t>(Variable::kIndex)] = {index, Scalar::kI64};
+    for (size_t i = 0; i < inputs.size(); ++i)
+      bindings[i] = {inputs[i], ScalarOfInput(outputs_ + static_cast<int>(i))};
+    Lowering lowering(e_, formula_.expression, ScalarOf(key_.compute), bindings, 1, key_.dtypes[0]);
+    std::vector<Typed> results;
+    for (const NodeId root : formula_.outputs) {
+      const absl::StatusOr<Typed> result = lowering.Lower(root);
+      if (!result.ok()) {
+        status_ = result.status();
+        return {};
+      }
+      results.push_back(*result);
+    }
+    return results;
+  }
+
+  Value Input(int operand, Scalar scalar, const Values& offsets) {
+    const size_t at = static_cast<size_t>(operand);
+    if (Staged(operand) != nullptr) return e_.FromStorage(key_.dtypes[at], Staged(operand), scalar);
+    if (InMemory(operand)) return e_.Load(key_.dtypes[at], e_.Arg(at), offsets[at], scalar);
+    return e_.Convert(e_.Arg(at), IsFloat(scalar) ? scalar : Scalar::kI64, scalar);
+  }
+
+  const MapKey& key_;
+  const MapFormula& formula_;
+  const int outputs_;
+  const uint32_t seeds_;
+  absl::Status status_;
+};
+
+}  // namespace
+
+std::string MapSkeleton::NameOf(const KernelKey& packed) const {
+  std::string name = "map_";
+  for (const char c : MapKey::Unpack(packed).row->aten) {
+    if (c == '|') break;
+    name += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
+  }
+  return name;
+}
+
+std::string MapSkeleton::Describe(const KernelKey& packed) const {
+  const MapKey key = MapKey::Unpack(packed);
+  return std::string(MapFormulaText(*key.row, key.variant));
+}
+
+absl::Status MapSkeleton::Emit(const KernelKey& packed, const std::string& name, Emitter& emitter) const {
+  const MapKey key = MapKey::Unpack(packed);
+  ASSIGN_OR_RETURN(const MapFormula formula, ParseMap(MapFormulaText(*key.row, key.variant)));
+  return MapEmission(key, formula, emitter).Run(name);
+}
+
+}  // namespace xpud::kernels

@@ -1,0 +1,818 @@
+#include "kernels/families/reduce.h"
+
+#include <algorithm>
+#include <bit>
+#include <cctype>
+
+#include "kernels/families/immediate.h"
+#include "kernels/families/monoid_emission.h"
+#include "kernels/families/row_plan.h"
+#include "kernels/families/skeleton_number.h"
+#include "kernels/families/slices.h"
+#include "proto/base/status_macros.h"
+
+namespace xpud::kernels {
+
+// ---- planning
+
+namespace {
+
+using ops::DType;
+using ops::TypeRule;
+
+Scalar AccumulateFor(const OpCall& call) {
+  switch (call.row->types) {
+    case TypeRule::kSum:
+      return AccumulateOf(call.outputs[0].dtype);
+    case TypeRule::kBool:
+    case TypeRule::kIndex:
+    case TypeRule::kValueIndex:
+      return AccumulateOf(call.inputs[0].dtype);
+    default:
+      return AccumulateOf(call.compute);
+  }
+}
+
+// The type as which an immediate of the accumulate type is passed.
+DType TypeFor(Scalar accumulate) {
+  if (accumulate == Scalar::kF32) return DType::kFloat32;
+  return accumulate == Scalar::kF64 ? DType::kFloat64 : DType::kInt64;
+}
+
+}  // namespace
+
+absl::StatusOr<const ReducePlanner::Traits*> ReducePlanner::TraitsOf(const ops::Row& row) {
+  if (traits_.size() <= row.number) traits_.resize(row.number + 1u);
+  Traits& traits = traits_[row.number];
+  if (traits.known) [[likely]]
+    return &traits;
+  ASSIGN_OR_RETURN(const ReduceFormula formula, ParseReduce(row.formula));
+  traits.known = true;
+  traits.uses_position = formula.expression.Uses(Variable::kPosition);
+  traits.uses_attribute = formula.expression.Uses(Variable::kB);
+  traits.components = static_cast<int>(formula.state.size());
+  return &traits;
+}
+
+// GPUs: how lanes and groups share the work.
+ReducePlanner::Cut ReducePlanner::GpuCutOf(const Operand& a, ReduceKey& key, const Layout& kept,
+                                           const Layout& reduced) const {
+  constexpr int64_t kFewGroups = 256, kManyGroups = 512;  // about two and four a multiprocessor
+  constexpr int kFewestLanes = 2;                         // log2: they still load 64 bytes of a row
+  Cut cut;
+  const int64_t n = std::max<int64_t>(reduced.numel(), 1);
+  cut.items = kept.numel();
+  cut.inner = std::max<int64_t>(reduced.inner(), 1);
+  cut.outer = n / cut.inner;
+  cut.outer_slice = cut.outer;
+  cut.inner_slice = cut.inner;
+  const bool nvptx = cache_.target() == Target::kNvptx;
+  // Blocks start at multiples of all strides but the contiguous one.
+  int64_t together = key.columns ? kept.inner() : 0;
+  for (int d = 0; d < kept.rank - (key.columns ? 1 : 0); ++d) {
+    if (kept.sizes[static_cast<size_t>(d)] > 1) together |= kept.stride(0, d);
+  }
+  for (int d = 0; d < reduced.rank - (key.columns ? 0 : 1); ++d) {
+    if (reduced.sizes[static_cast<size_t>(d)] > 1) together |= reduced.stride(0, d);
+  }
+  const int block = nvptx && (key.columns || key.vector) ? RowBlock(together, {&a}, {}) : 1;
+  key.block_log2 = std::countr_zero(static_cast<unsigned>(block));
+
+  int64_t least = 0;  // of the reduced elements in a part
+  if (key.columns) {
+    const int64_t columns = kept.inner(), outer = cut.items / columns;
+    const auto groups = [&](int log2) { return outer * CeilDiv(columns, int64_t{block} << log2); };
+    int log2 = 5;
+    while (log2 > 0 && int64_t{block} << (log2 - 1) >= columns) --log2;
+    while (log2 > kFewestLanes && groups(log2) < kFewGroups) --log2;
+    key.column_lanes_log2 = log2;
+    cut.column_slice = int64_t{block} << log2;
+    cut.groups = groups(log2);
+    least = 32 * (kGpuLanes >> log2);
+  } else {
+    key.warps = nvptx && n <= 1024 && (n <= 512 || cut.items >= 2048);
+    cut.item_slice = 1;
+    cut.groups = CeilDiv(cut.items, key.warps ? kGpuWarps : 1);
+    least = 8192;
+  }
+  if (cut.groups >= kFewGroups || n < 2 * least) return cut;
+  const int64_t parts = std::min(CeilDiv(kManyGroups, cut.groups), n / least);
+  if (cut.outer >= parts) {
+    cut.outer_slice = CeilDiv(cut.outer, parts);
+  } else if (cut.outer == 1) {
+    cut.inner_slice = CeilDiv(CeilDiv(cut.inner, parts), 64) * 64;
+  }
+  cut.parts = CeilDiv(cut.outer, cut.outer_slice) * CeilDiv(cut.inner, cut.inner_slice);
+  return cut;
+}
+
+ReducePlanner::Cut ReducePlanner::CutOf(const ReduceKey& key, const Layout& kept,
+                                        const Layout& reduced) const {
+  Cut cut;
+  const int64_t n = std::max<int64_t>(reduced.numel(), 1);
+  cut.items = kept.numel();
+  cut.inner = std::max<int64_t>(reduced.inner(), 1);
+  cut.outer = n / cut.inner;
+  cut.outer_slice = cut.outer;
+  cut.inner_slice = cut.inner;
+  const float element =
+      static_cast<float>(ops::SizeOf(key.input)) / kBytesPerNanosecond + (key.vector ? 0.02f : 1.0f);
+  const int64_t slice = SliceOf(cut.items * n, element);  // elements a group
+  if (key.columns) {
+    const int64_t columns = kept.inner();
+    cut.column_slice =
+        std::clamp<int64_t>(CeilDiv(slice / n + 1, 64) * 64, 64, std::max<int64_t>(columns, 64));
+    cut.groups = cut.items / std::max<int64_t>(columns, 1) * CeilDiv(columns, cut.column_slice);
+  } else {
+    cut.item_slice = std::clamp<int64_t>(slice / n, 1, cut.items);
+    cut.groups = CeilDiv(cut.items, cut.item_slice);
+  }
+  // Too few groups for a large tensor: parts of the reduced space. 16 groups feed any number of workers well
+  // enough.
+  const int64_t wanted = std::min<int64_t>(16, cut.items * n / slice);
+  if (cut.groups >= wanted || n < 4096) return cut;
+  const int64_t parts = std::min(CeilDiv(wanted, cut.groups), n / 2048);
+  if (cut.outer >= parts) {
+    cut.outer_slice = CeilDiv(cut.outer, parts);
+  } else if (cut.outer == 1) {
+    cut.inner_slice = CeilDiv(CeilDiv(cut.inner, parts), 64) * 64;
+  }
+  cut.parts = CeilDiv(cut.outer, cut.outer_slice) * CeilDiv(cut.inner, cut.inner_slice);
+  return cut;
+}
+
+absl::StatusOr<Readiness> ReducePlanner::Plan(const OpCall& call, Workspace workspace, LaunchList& launches) {
+  ASSIGN_OR_RETURN(const Traits* const traits, TraitsOf(*call.row));
+  const Operand& a = call.inputs[0];
+  const Operand& out = call.outputs[0];
+  Operand kept_shape = a, reduced_shape = a;
+  for (size_t d = 0; d < a.rank; ++d) (out.sizes[d] == a.sizes[d] ? reduced_shape : kept_shape).sizes[d] = 1;
+
+  // In both layouts a is operand 0: its order of dimensions decides.
+  Layout kept = Layout::Over(kept_shape), reduced = Layout::Over(reduced_shape);
+  kept.AddOperand(a);
+  for (const Operand& output : call.outputs) kept.AddOperand(output);
+  reduced.AddOperand(a);
+  if (kept.numel() == 0) return Readiness::kReady;
+  const int64_t count = reduced.numel();
+  kept.Collapse(/*may_permute=*/true);
+  reduced.Collapse(/*may_permute=*/!traits->uses_position);
+
+  ReduceKey key;
+  key.row = call.row;
+  key.accumulate = AccumulateFor(call);
+  key.input = a.dtype;
+  bool contiguous_out = true;
+  for (size_t o = 0; o < call.outputs.size(); ++o) {
+    key.outputs[o] = call.outputs[o].dtype;
+    contiguous_out &= kept.AccessOf(static_cast<int>(o) + 1) == Access::kContiguous;
+  }
+  key.kept = kept.rank;
+  key.reduced = reduced.rank;
+  key.attribute = traits->uses_attribute;
+  key.columns = kept.inner() > 1 && kept.AccessOf(0) == Access::kContiguous && contiguous_out &&
+                !(reduced.AccessOf(0) == Access::kContiguous && reduced.inner() > 1);
+  key.vector =
+      key.columns ? kept.inner() >= 8 : reduced.AccessOf(0) == Access::kContiguous && reduced.inner() >= 32;
+  const bool gpu = cache_.target() != Target::kHost;
+  const Cut cut = gpu ? GpuCutOf(a, key, kept, reduced) : CutOf(key, kept, reduced);
+  key.partial = cut.parts > 1;
+
+  ASSIGN_OR_RETURN(const Kernel* const kernel, cache_.Find(skeleton_, key.Pack()));
+  void* states = nullptr;
+  if (key.partial) {
+    // Both kernels compile before either is waited for.
+    ReduceKey merge_key = key;
+    ASSIGN_OR_RETURN(const Readiness merging,
+                     PlanMerge(call, merge_key, kept, cut, count, nullptr, launches));
+    launches.Clear();
+    if (merging == Readiness::kCompiling || kernel == nullptr) return Readiness::kCompiling;
+    const size_t bytes = static_cast<size_t>(traits->components) *
+                         static_cast<size_t>(cut.parts * cut.items) * kComponentBytes;
+    ASSIGN_OR_RETURN(states, workspace(bytes));
+  }
+  if (kernel == nullptr) return Readiness::kCompiling;
+
+  Launch& launch = launches.Add();
+  launch.Reset(kernel, static_cast<uint32_t>(cut.groups),
+               static_cast<uint32_t>(CeilDiv(cut.outer, cut.outer_slice)),
+               static_cast<uint32_t>(CeilDiv(cut.inner, cut.inner_slice)));
+  if (gpu) launch.group_size = {kGpuLanes, 1, 1};
+  if (key.partial) {
+    launch.Push(states);
+  } else {
+    for (const Operand& output : call.outputs) launch.Push(output.data);
+  }
+  launch.Push(a.data);
+  if (key.attribute) {
+    const ops::Number attribute = call.attributes.empty() ? ops::Number::Integer(0) : call.attributes[0];
+    PushImmediate(attribute, TypeFor(key.accumulate), launch);
+  }
+  for (int d = 0; d < kept.rank; ++d) launch.Push(kept.sizes[static_cast<size_t>(d)]);
+  for (int o = 1; o < kept.operands && !key.partial; ++o) {
+    for (int d = 0; d < kept.rank; ++d) launch.Push(kept.stride(o, d));
+  }
+  for (int d = 0; d < kept.rank; ++d) launch.Push(kept.stride(0, d));
+  for (int d = 0; d < reduced.rank; ++d) launch.Push(reduced.sizes[static_cast<size_t>(d)]);
+  for (int d = 0; d < reduced.rank; ++d) launch.Push(reduced.stride(0, d));
+  for (const int64_t scalar :
+       {count, cut.items, cut.item_slice, cut.column_slice, cut.outer_slice, cut.inner_slice, cut.parts}) {
+    launch.Push(scalar);
+  }
+  if (!key.partial) return Readiness::kReady;
+  return PlanMerge(call, key, kept, cut, count, states, launches);
+}
+
+absl::StatusOr<Readiness> ReducePlanner::PlanMerge(const OpCall& call, ReduceKey key, const Layout& kept,
+                                                   const Cut& cut, int64_t count, void* states,
+                                                   LaunchList& launches) {
+  key.reduced = 1;
+  key.columns = key.vector = key.partial = false;
+  key.block_log2 = key.column_lanes_log2 = 0;
+  // Few items: a warp for each, since a lane would merge many parts one after the other.
+  key.warps = cache_.target() == Target::kNvptx && cut.items < 2048;
+  KernelKey packed = key.Pack();
+  packed.words[0] = (packed.words[0] & ~uint64_t{0xff}) | static_cast<uint64_t>(SkeletonNumber::kReduceMerge);
+  ASSIGN_OR_RETURN(const Kernel* const kernel, cache_.Find(merge_, packed));
+  if (kernel == nullptr) return Readiness::kCompiling;
+  Launch& launch = launches.Add();
+  const bool gpu = cache_.target() != Target::kHost;
+  const int64_t slice = key.warps ? 1 : gpu ? kGpuLanes : SliceOf(cut.items, static_cast<float>(cut.parts));
+  launch.Reset(kernel, static_cast<uint32_t>(CeilDiv(cut.items, key.warps ? kGpuWarps : slice)));
+  if (gpu) launch.group_size = {kGpuLanes, 1, 1};
+  for (const Operand& output : call.outputs) launch.Push(output.data);
+  launch.Push(states);
+  if (key.attribute) {
+    const ops::Number attribute = call.attributes.empty() ? ops::Number::Integer(0) : call.attributes[0];
+    PushImmediate(attribute, TypeFor(key.accumulate), launch);
+  }
+  for (int d = 0; d < kept.rank; ++d) launch.Push(kept.sizes[static_cast<size_t>(d)]);
+  for (int o = 1; o < kept.operands; ++o) {
+    for (int d = 0; d < kept.rank; ++d) launch.Push(kept.stride(o, d));
+  }
+  for (const int64_t scalar : {count, cut.items, slice, cut.parts}) launch.Push(scalar);
+  return Readiness::kReady;
+}
+
+// ---- emission
+
+KernelKey ReduceKey::Pack() const {
+  KeyWriter writer(static_cast<uint8_t>(SkeletonNumber::kReduce));
+  writer.Put(row->number, 10);
+  writer.Put(static_cast<uint64_t>(accumulate), 4);
+  writer.Put(static_cast<uint64_t>(input), 4);
+  for (int o = 0; o < row->outputs; ++o)
+    writer.Put(static_cast<uint64_t>(outputs[static_cast<size_t>(o)]), 4);
+  writer.Put(static_cast<uint64_t>(kept), 4);
+  writer.Put(static_cast<uint64_t>(reduced), 4);
+  writer.Put(columns, 1);
+  writer.Put(vector, 1);
+  writer.Put(partial, 1);
+  writer.Put(attribute, 1);
+  writer.Put(warps, 1);
+  writer.Put(static_cast<uint64_t>(block_log2), 2);
+  writer.Put(static_cast<uint64_t>(column_lanes_log2), 3);
+  return writer.key();
+}
+
+ReduceKey ReduceKey::Unpack(const KernelKey& packed) {
+  KeyReader reader(packed);
+  ReduceKey key;
+  key.row = ops::FindRow(static_cast<uint16_t>(reader.Take(10)));
+  key.accumulate = static_cast<Scalar>(reader.Take(4));
+  key.input = static_cast<ops::DType>(reader.Take(4));
+  for (int o = 0; o < key.row->outputs; ++o)
+    key.outputs[static_cast<size_t>(o)] = static_cast<ops::DType>(reader.Take(4));
+  key.kept = static_cast<int>(reader.Take(4));
+  key.reduced = static_cast<int>(reader.Take(4));
+  key.columns = reader.Take(1) != 0;
+  key.vector = reader.Take(1) != 0;
+  key.partial = reader.Take(1) != 0;
+  key.attribute = reader.Take(1) != 0;
+  key.warps = reader.Take(1) != 0;
+  key.block_log2 = static_cast<int>(reader.Take(2));
+  key.column_lanes_log2 = static_cast<int>(reader.Take(3));
+  return key;
+}
+
+namespace {
+
+using Value = llvm::Value*;
+using Values = std::vector<llvm::Value*>;
+using State = MonoidEmission::State;
+
+std::string NameWith(const char* prefix, const ops::Row& row) {
+  std::string name = prefix;
+  for (const char c : row.aten) {
+    if (c == '|') break;
+    name += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
+  }
+  return name;
+}
+
+class ReduceEmission {
+ public:
+  ReduceEmission(const ReduceKey& key, const ReduceFormula& formula, Emitter& emitter)
+      : key_(key),
+        e_(emitter),
+        monoid_(emitter, formula, key.accumulate),
+        outputs_(key.partial ? 0 : static_cast<int>(formula.outputs.size())) {}
+
+  absl::Status Run(const std::string& name) {
+    Begin(name);
+    if (key_.warps) e_.UseWarps();
+    if (key_.columns && e_.gpu()) {
+      EmitGpuColumns();
+    } else if (key_.columns) {
+      EmitColumns();
+    } else {
+      EmitRows();
+    }
+    return monoid_.status();
+  }
+
+ private:
+  void Begin(const std::string& name) {
+    std::vector<ArgType> args(static_cast<size_t>(key_.partial ? 2 : outputs_ + 1), ArgType::kPointer);
+    input_at_ = args.size() - 1;
+    if (key_.attribute) args.push_back(ImmediateArg(key_.accumulate));
+    kept_at_ = args.size();
+    const size_t kept = static_cast<size_t>(key_.kept), reduced = static_cast<size_t>(key_.reduced);
+    kept_strides_at_ = kept_at_ + kept;
+    reduced_at_ = kept_strides_at_ + kept * static_cast<size_t>(outputs_ + 1);
+    reduced_strides_at_ = reduced_at_ + reduced;
+    scalars_at_ = reduced_strides_at_ + reduced;
+    args.resize(scalars_at_ + 7, ArgType::kI64);
+    e_.Begin(name, args);
+    Value attribute = nullptr;
+    if (key_.attribute) {
+      const Scalar passed = IsFloat(key_.accumulate) ? key_.accumulate : Scalar::kI64;
+      attribute = e_.Convert(e_.Arg(input_at_ + 1), passed, key_.accumulate);
+    }
+    monoid_.Bind(attribute, Count());
+    width_ =
+        key_.vector && !e_.gpu() ? (IsFloat(key_.accumulate) && key_.accumulate == Scalar::kF32 ? 16 : 8) : 1;
+    unroll_ = width_ == 1 ? 1 : monoid_.components() == 1 ? 4 : monoid_.components() == 2 ? 1 : 2;
+  }
+
+  Value Input() const { return e_.Arg(input_at_); }
+  Value KeptSize(int d) const { return e_.Arg(kept_at_ + static_cast<size_t>(d)); }
+  // Operand 0.. outputs - 1, then a.
+  Value KeptStride(int operand, int d) const {
+    return e_.Arg(kept_strides_at_ + static_cast<size_t>(operand * key_.kept + d));
+  }
+  Value ReducedSize(int d) const { return e_.Arg(reduced_at_ + static_cast<size_t>(d)); }
+  Value ReducedStride(int d) const { return e_.Arg(reduced_strides_at_ + static_cast<size_t>(d)); }
+  Value Count() const { return e_.Arg(scalars_at_); }
+  Value Items() const { return e_.Arg(scalars_at_ + 1); }
+  Value ItemSlice() const { return e_.Arg(scalars_at_ + 2); }
+  Value ColumnSlice() const { return e_.Arg(scalars_at_ + 3); }
+  Value OuterSlice() const { return e_.Arg(scalars_at_ + 4); }
+  Value InnerSlice() const { return e_.Arg(scalars_at_ + 5); }
+  Value Parts() const { return e_.Arg(scalars_at_ + 6); }
+  Value InnerSize() const { return ReducedSize(key_.reduced - 1); }
+  Value Outer() const {
+    Value outer = e_.I64(1);
+    for (int d = 0; d < key_.reduced - 1; ++d) outer = e_.Mul(outer, ReducedSize(d));
+    return outer;
+  }
+  Value Part() { return e_.Add(e_.Mul(e_.Group(1), e_.CeilDiv(InnerSize(), InnerSlice())), e_.Group(2)); }
+
+  // Offsets of outputs and a at kept item `item` over the first `dims` kept dimensions.
+  Values KeptOffsets(Value item, int dims) {
+    Values offsets(static_cast<size_t>(outputs_ + 1), e_.I64(0));
+    for (int d = dims - 1; d >= 0; --d) {
+      Value const at = d == 0 ? item : e_.ir().CreateURem(item, KeptSize(d));
+      if (d > 0) item = e_.ir().CreateUDiv(item, KeptSize(d));
+      for (int o = 0; o <= outputs_; ++o) {
+        offsets[static_cast<size_t>(o)] =
+            e_.Add(offsets[static_cast<size_t>(o)], e_.Mul(at, KeptStride(o, d)));
+      }
+    }
+    return offsets;
+  }
+
+  Value ReducedOffset(Value outer) {
+    Value offset = e_.I64(0);
+    for (int d = key_.reduced - 2; d >= 0; --d) {
+      Value const at = d == 0 ? outer : e_.ir().CreateURem(outer, ReducedSize(d));
+      if (d > 0) outer = e_.ir().CreateUDiv(outer, ReducedSize(d));
+      offset = e_.Add(offset, e_.Mul(at, ReducedStride(d)));
+    }
+    return offset;
+  }
+
+  Value Position(Value first, int width) {
+    if (width == 1) return first;
+    std::vector<llvm::Constant*> lanes;
+    for (int l = 0; l < width; ++l) lanes.push_back(e_.ir().getInt64(static_cast<uint64_t>(l)));
+    return e_.ir().CreateAdd(e_.ir().CreateVectorSplat(static_cast<unsigned>(width), first),
+                             llvm::ConstantVector::get(lanes));
+  }
+
+  // ---- rows
+
+  void EmitRows() {
+    Value const begin = e_.Mul(e_.Team(), ItemSlice());
+    Value const end = e_.Min(e_.Add(begin, ItemSlice()), Items());
+    e_.Loop(begin, end, e_.I64(1), [&](Value item) {
+      const Values offsets = KeptOffsets(item, key_.kept);
+      if (e_.gpu()) {
+        const State state = monoid_.MergeGroup(ReduceGpuRow(offsets.back()));
+        e_.If(e_.ir().CreateICmpEQ(e_.Lane(), e_.I64(0)), [&] { StoreResult(state, offsets, item, 1); });
+      } else {
+        StoreResult(ReduceRow(offsets.back()), offsets, item, 1);
+      }
+    });
+  }
+
+  // ---- GPU: lanes take blocks in turn, with a state for each element of a block, merged at the end.
+
+  int64_t Block() const { return int64_t{1} << key_.block_log2; }
+
+  struct GpuLoad {
+    Value offset, position;  // of a block's first element
+  };
+  // Loads blocks, all before the first is used, and steps the states through them. `step`: of positions
+  // within a block (columns: 0).
+  Values StepBlocks(const std::vector<GpuLoad>& loads, int64_t step, const Values& current) {
+    std::vector<Values> blocks;
+    for (const GpuLoad& load : loads) {
+      blocks.push_back(
+          e_.LoadBlock(key_.input, Input(), load.offset, key_.accumulate, static_cast<int>(Block())));
+    }
+    Values states = current;
+    for (size_t b = 0; b < blocks.size(); ++b) {
+      Values next;
+      for (size_t i = 0; i < blocks[b].size(); ++i) {
+        Value const position = e_.Add(loads[b].position, e_.I64(static_cast<int64_t>(i) * step));
+        Append(next, monoid_.Step(Slice(states, i), blocks[b][i], position, 1));
+      }
+      states = next;
+    }
+    return states;
+  }
+
+  Values InitialBlock() {
+    Values states;
+    for (int64_t i = 0; i < Block(); ++i) Append(states, monoid_.Init(1));
+    return states;
+  }
+
+  State ReduceGpuRow(Value base) {
+    Value const outer_begin = e_.Mul(e_.Group(1), OuterSlice());
+    Value const outer_end = e_.Min(e_.Add(outer_begin, OuterSlice()), Outer());
+    const int64_t lanes = e_.warps() ? kWarpLanes : kGpuLanes;
+    Value const begin = e_.Mul(e_.Group(2), InnerSlice());
+    Value const end = e_.Min(e_.Add(begin, InnerSlice()), InnerSize());
+    Values states =
+        e_.Loop(outer_begin, outer_end, e_.I64(1), InitialBlock(), [&](Value outer, const Values& now) {
+          Value const row = e_.Add(base, ReducedOffset(outer)), first = e_.Mul(outer, InnerSize());
+          const auto load = [&](Value j) {
+            Value const offset = key_.vector ? j : e_.Mul(j, ReducedStride(key_.reduced - 1));
+            return GpuLoad{e_.Add(row, offset), e_.Add(first, j)};
+          };
+          Values after =
+              e_.LoopUnrolled(e_.Add(begin, e_.Mul(e_.Lane(), e_.I64(Block()))), end, lanes * Block(),
+                              Block(), kRowUnroll, now, [&](const Values& indices, const Values& current) {
+                                std::vector<GpuLoad> loads;
+                                for (Value j : indices) loads.push_back(load(j));
+                                return StepBlocks(loads, 1, current);
+                              });
+          if (Block() == 1) return after;
+          // The elements after the last whole block.
+          Value const whole = e_.ir().CreateAnd(e_.ir().CreateSub(end, begin), e_.I64(-Block()));
+          const Values rest =
+              e_.Loop(e_.Add(e_.Add(begin, whole), e_.Lane()), end, e_.Lanes(), Slice(after, 0),
+                      [&](Value j, const Values& current) {
+                        const GpuLoad at = load(j);
+                        return monoid_.Step(current, e_.Load(key_.input, Input(), at.offset, key_.accumulate),
+                                            at.position, 1);
+                      });
+          std::copy(rest.begin(), rest.end(), after.begin());
+          return after;
+        });
+    State merged = Slice(states, 0);
+    for (int64_t i = 1; i < Block(); ++i)
+      merged = monoid_.Merge(merged, Slice(states, static_cast<size_t>(i)), 1);
+    return merged;
+  }
+
+  // Group x is (outer kept item, slice of columns). Its lanes: `lanes` beside each other times strands, which
+  // take rows in turn.
+  void EmitGpuColumns() {
+    const int inner = key_.kept - 1;
+    const int64_t lanes = int64_t{1} << key_.column_lanes_log2, strands = int64_t{kGpuLanes} / lanes;
+    const int64_t columns = lanes * Block();
+    Value const slices = e_.CeilDiv(KeptSize(inner), ColumnSlice());
+    Value const item = e_.ir().CreateUDiv(e_.Group(0), slices);
+    Value const begin = e_.Mul(e_.ir().CreateURem(e_.Group(0), slices), ColumnSlice());
+    const Values offsets = KeptOffsets(item, inner);
+    Value const beside = e_.ir().CreateAnd(e_.Lane(), e_.I64(lanes - 1));
+    Value const strand = e_.ir().CreateLShr(e_.Lane(), e_.I64(key_.column_lanes_log2));
+    // A lane beyond the last column does the last ones' work again.
+    Value const column = e_.Min(e_.Add(begin, e_.Mul(beside, e_.I64(Block()))),
+                                e_.ir().CreateSub(KeptSize(inner), e_.I64(Block())));
+    const Values states = ReduceGpuColumns(e_.Add(offsets.back(), column), strand, strands);
+    const State merged = MergeStrands(states, strand, beside, strands, columns);
+    Value const own = e_.Add(begin, e_.Lane());
+    Value const ours = e_.ir().CreateAnd(e_.ir().CreateICmpSLT(e_.Lane(), e_.I64(columns)),
+                                         e_.ir().CreateICmpSLT(own, KeptSize(inner)));
+    e_.If(ours, [&] {
+      Values here = offsets;
+      for (Value& offset : here) offset = e_.Add(offset, own);
+      StoreResult(merged, here, e_.Add(e_.Mul(item, KeptSize(inner)), own), 1);
+    });
+  }
+
+  // One dimension: the strands share its rows; several: the outer ones.
+  Values ReduceGpuColumns(Value base, Value strand, int64_t strands) {
+    Value const outer_begin = e_.Mul(e_.Group(1), OuterSlice());
+    Value const outer_end = e_.Min(e_.Add(outer_begin, OuterSlice()), Outer());
+    Value const inner_begin = e_.Mul(e_.Group(2), InnerSlice());
+    Value const inner_end = e_.Min(e_.Add(inner_begin, InnerSlice()), InnerSize());
+    const bool one = key_.reduced == 1;
+    const auto rows = [&](Value outer, const Values& now) {
+      Value const row = e_.Add(base, ReducedOffset(outer)), first = e_.Mul(outer, InnerSize());
+      return e_.LoopUnrolled(one ? e_.Add(inner_begin, strand) : inner_begin, inner_end, one ? strands : 1, 1,
+                             kColumnUnroll, now, [&](const Values& indices, const Values& current) {
+                               std::vector<GpuLoad> loads;
+                               for (Value j : indices) {
+                                 Value const offset = e_.Mul(j, ReducedStride(key_.reduced - 1));
+                                 loads.push_back({e_.Add(row, offset), e_.Add(first, j)});
+                               }
+                               return StepBlocks(loads, 0, current);
+                             });
+    };
+    return e_.Loop(one ? outer_begin : e_.Add(outer_begin, strand), outer_end, e_.I64(one ? 1 : strands),
+                   InitialBlock(), rows);
+  }
+
+  // All strands' states through shared memory: lane l gets that of column l.
+  State MergeStrands(const Values& states, Value strand, Value beside, int64_t strands, int64_t columns) {
+    const size_t components = monoid_.components();
+    Values shared;
+    for (size_t c = 0; c < components; ++c)
+      shared.push_back(e_.Shared(e_.TypeOf(monoid_.TypeOf(c)), static_cast<uint64_t>(strands * columns)));
+    const auto load = [&](Value at) {
+      State state;
+      for (size_t c = 0; c < components; ++c)
+        state.push_back(e_.LoadRaw(e_.TypeOf(monoid_.TypeOf(c)), shared[c], at));
+      return state;
+    };
+    const auto store = [&](Value at, const State& state) {
+      for (size_t c = 0; c < components; ++c) e_.StoreRaw(shared[c], at, state[c]);
+    };
+    Value const mine = e_.Add(e_.Mul(strand, e_.I64(columns)), e_.Mul(beside, e_.I64(Block())));
+    for (int64_t i = 0; i < Block(); ++i)
+      store(e_.Add(mine, e_.I64(i)), Slice(states, static_cast<size_t>(i)));
+    for (int64_t half = strands / 2; half > 0; half /= 2) {
+      e_.Barrier();
+      const int64_t pairs = half * columns;
+      for (int64_t k = 0; k < pairs; k += kGpuLanes) {
+        Value const at = e_.Add(e_.Lane(), e_.I64(k));
+        e_.If(e_.ir().CreateICmpSLT(at, e_.I64(pairs)),
+              [&] { store(at, monoid_.Merge(load(at), load(e_.Add(at, e_.I64(pairs))), 1)); });
+      }
+    }
+    e_.Barrier();
+    return load(e_.Min(e_.Lane(), e_.I64(columns - 1)));
+  }
+
+  State ReduceRow(Value base) {
+    Value const outer_begin = e_.Mul(e_.Group(1), OuterSlice());
+    Value const outer_end = e_.Min(e_.Add(outer_begin, OuterSlice()), Outer());
+    const size_t components = monoid_.components();
+    Values carried;
+    for (int u = 0; u < unroll_ && width_ > 1; ++u) Append(carried, monoid_.Init(width_));
+    Append(carried, monoid_.Init(1));
+    carried = e_.Loop(outer_begin, outer_end, e_.I64(1), carried, [&](Value outer, const Values& current) {
+      return ReduceInner(e_.Add(base, ReducedOffset(outer)), e_.Mul(outer, InnerSize()), current);
+    });
+    const size_t vectors = carried.size() / components - 1;
+    State tail(carried.end() - static_cast<ptrdiff_t>(components), carried.end());
+    if (vectors == 0) return tail;
+    State lanes(carried.begin(), carried.begin() + static_cast<ptrdiff_t>(components));
+    for (size_t u = 1; u < vectors; ++u) {
+      lanes = monoid_.Merge(lanes, Slice(carried, u), width_);
+    }
+    return monoid_.Merge(monoid_.MergeLanes(lanes, width_), tail, 1);
+  }
+
+  static void Append(Values& to, const State& from) { to.insert(to.end(), from.begin(), from.end()); }
+  State Slice(const Values& carried, size_t index) const {
+    const auto first = carried.begin() + static_cast<ptrdiff_t>(index * monoid_.components());
+    return {first, first + static_cast<ptrdiff_t>(monoid_.components())};
+  }
+
+  // One run along the innermost reduced dimension. `first`: position of its element 0.
+  Values ReduceInner(Value base, Value first, Values carried) {
+    Value begin = e_.Mul(e_.Group(2), InnerSlice());
+    Value const end = e_.Min(e_.Add(begin, InnerSlice()), InnerSize());
+    const size_t components = monoid_.components();
+    if (width_ > 1) {
+      const int64_t stride = int64_t{width_} * unroll_;
+      Value const length = e_.ir().CreateSub(end, begin);
+      Value const whole = e_.Mul(e_.ir().CreateUDiv(length, e_.I64(stride)), e_.I64(stride));
+      Value const middle = e_.Add(begin, whole);
+      const Values vectors(carried.begin(), carried.end() - static_cast<ptrdiff_t>(components));
+      const Values after =
+          e_.Loop(begin, middle, e_.I64(stride), vectors, [&](Value j, const Values& current) {
+            Values next;
+            for (int u = 0; u < unroll_; ++u) {
+              Value const at = e_.Add(j, e_.I64(int64_t{u} * width_));
+              Value const element = e_.Load(key_.input, Input(), e_.Add(base, at), key_.accumulate, width_);
+              Append(next, monoid_.Step(Slice(current, static_cast<size_t>(u)), element,
+                                        Position(e_.Add(first, at), width_), width_));
+            }
+            return next;
+          });
+      std::copy(after.begin(), after.end(), carried.begin());
+      begin = middle;
+    }
+    const Values scalar(carried.end() - static_cast<ptrdiff_t>(components), carried.end());
+    const Values after =
+        e_.Loop(e_.Add(begin, e_.Lane()), end, e_.Lanes(), scalar, [&](Value j, const Values& current) {
+          Value const offset = e_.Add(base, key_.vector ? j : e_.Mul(j, ReducedStride(key_.reduced - 1)));
+          return monoid_.Step(current, e_.Load(key_.input, Input(), offset, key_.accumulate),
+                              e_.Add(first, j), 1);
+        });
+    std::copy(after.begin(), after.end(), carried.end() - static_cast<ptrdiff_t>(components));
+    return carried;
+  }
+
+  // ---- columns
+
+  // Group x is (outer kept item, slice of columns).
+  void EmitColumns() {
+    const int inner = key_.kept - 1;
+    Value const slices = e_.CeilDiv(KeptSize(inner), ColumnSlice());
+    Value const item = e_.ir().CreateUDiv(e_.Group(0), slices);
+    Value begin = e_.Mul(e_.ir().CreateURem(e_.Group(0), slices), ColumnSlice());
+    Value const end = e_.Min(e_.Add(begin, ColumnSlice()), KeptSize(inner));
+    const Values offsets = KeptOffsets(item, inner);
+    Value const first = e_.Mul(item, KeptSize(inner));
+    for (const int64_t blocks : {int64_t{4}, int64_t{1}}) {
+      if (width_ == 1) break;
+      const int64_t step = blocks * width_;
+      Value const whole = e_.ir().CreateUDiv(e_.ir().CreateSub(end, begin), e_.I64(step));
+      Value const middle = e_.Add(begin, e_.Mul(whole, e_.I64(step)));
+      e_.Loop(begin, middle, e_.I64(step),
+              [&](Value c) { ReduceColumns(offsets, c, first, blocks, width_); });
+      begin = middle;
+    }
+    e_.Loop(e_.Add(begin, e_.Lane()), end, e_.Lanes(),
+            [&](Value c) { ReduceColumns(offsets, c, first, 1, 1); });
+  }
+
+  // Columns c .. c + blocks * width - 1.
+  void ReduceColumns(const Values& offsets, Value column, Value first, int64_t blocks, int width) {
+    Value const base = e_.Add(offsets.back(), column);
+    Values carried;
+    for (int64_t b = 0; b < blocks; ++b) Append(carried, monoid_.Init(width));
+    Value const outer_begin = e_.Mul(e_.Group(1), OuterSlice());
+    Value const outer_end = e_.Min(e_.Add(outer_begin, OuterSlice()), Outer());
+    Value const inner_begin = e_.Mul(e_.Group(2), InnerSlice());
+    Value const inner_end = e_.Min(e_.Add(inner_begin, InnerSlice()), InnerSize());
+    carried =
+        e_.Loop(outer_begin, outer_end, e_.I64(1), carried, [&](Value outer, const Values& outer_state) {
+          Value const row = e_.Add(base, ReducedOffset(outer));
+          return e_.Loop(inner_begin, inner_end, e_.I64(1), outer_state, [&](Value j, const Values& current) {
+            Value const at = e_.Add(row, e_.Mul(j, ReducedStride(key_.reduced - 1)));
+            Value position = e_.Add(e_.Mul(outer, InnerSize()), j);
+            if (width > 1) position = e_.ir().CreateVectorSplat(static_cast<unsigned>(width), position);
+            Values next;
+            for (int64_t b = 0; b < blocks; ++b) {
+              Value const element =
+                  e_.Load(key_.input, Input(), e_.Add(at, e_.I64(b * width)), key_.accumulate, width);
+              Append(next, monoid_.Step(Slice(current, static_cast<size_t>(b)), element, position, width));
+            }
+            return next;
+          });
+        });
+    for (int64_t b = 0; b < blocks; ++b) {
+      Value const at = e_.Add(column, e_.I64(b * width));
+      Values here = offsets;
+      for (Value& offset : here) offset = e_.Add(offset, at);
+      StoreResult(Slice(carried, static_cast<size_t>(b)), here, e_.Add(first, at), width);
+    }
+  }
+
+  // `width` results from output offsets `offsets`, or states from kept item `item`.
+  void StoreResult(const State& state, const Values& offsets, Value item, int width) {
+    if (!key_.partial) {
+      const std::vector<Typed> results = monoid_.Finish(state, width);
+      for (size_t o = 0; o < results.size(); ++o) {
+        e_.Store(key_.outputs[o], e_.Arg(o), offsets[o], results[o].value, results[o].scalar, width);
+      }
+      return;
+    }
+    for (size_t c = 0; c < state.size(); ++c) {
+      // [component][part][item], each component widened to 64 bits.
+      Value const row = e_.Add(e_.Mul(e_.I64(static_cast<int64_t>(c)), Parts()), Part());
+      Value const at = e_.Add(e_.Mul(row, Items()), item);
+      const bool real = IsFloat(monoid_.TypeOf(c));
+      Value const wide = e_.Convert(state[c], monoid_.TypeOf(c), real ? Scalar::kF64 : Scalar::kI64);
+      e_.StoreRaw(e_.Arg(0), at, wide);
+    }
+  }
+
+  // Blocks under way at once.
+  static constexpr int64_t kRowUnroll = 4, kColumnUnroll = 8;
+
+  const ReduceKey& key_;
+  Emitter& e_;
+  MonoidEmission monoid_;
+  const int outputs_;
+  int width_ = 1, unroll_ = 1;
+  size_t input_at_ = 0, kept_at_ = 0, kept_strides_at_ = 0, reduced_at_ = 0, reduced_strides_at_ = 0,
+         scalars_at_ = 0;
+};
+
+}  // namespace
+
+std::string ReduceSkeleton::NameOf(const KernelKey& key) const {
+  return NameWith("reduce_", *ReduceKey::Unpack(key).row);
+}
+
+std::string ReduceSkeleton::Describe(const KernelKey& key) const {
+  return std::string(ReduceKey::Unpack(key).row->formula);
+}
+
+absl::Status ReduceSkeleton::Emit(const KernelKey& packed, const std::string& name, Emitter& emitter) const {
+  const ReduceKey key = ReduceKey::Unpack(packed);
+  ASSIGN_OR_RETURN(const ReduceFormula formula, ParseReduce(key.row->formula));
+  return ReduceEmission(key, formula, emitter).Run(name);
+}
+
+std::string ReduceMergeSkeleton::NameOf(const KernelKey& key) const {
+  return NameWith("merge_", *ReduceKey::Unpack(key).row);
+}
+
+std::string ReduceMergeSkeleton::Describe(const KernelKey& key) const {
+  return std::string(ReduceKey::Unpack(key).row->formula);
+}
+
+absl::Status ReduceMergeSkeleton::Emit(const KernelKey& packed, const std::string& name, Emitter& e) const {
+  const ReduceKey key = ReduceKey::Unpack(packed);
+  ASSIGN_OR_RETURN(const ReduceFormula formula, ParseReduce(key.row->formula));
+  MonoidEmission monoid(e, formula, key.accumulate);
+  const size_t outputs = formula.outputs.size(), kept = static_cast<size_t>(key.kept);
+  std::vector<ArgType> args(outputs + 1, ArgType::kPointer);
+  if (key.attribute) args.push_back(ImmediateArg(key.accumulate));
+  const size_t sizes_at = args.size(), strides_at = sizes_at + kept, scalars_at = strides_at + kept * outputs;
+  args.resize(scalars_at + 4, ArgType::kI64);
+  e.Begin(name, args);
+  Value const count = e.Arg(scalars_at), items = e.Arg(scalars_at + 1), slice = e.Arg(scalars_at + 2),
+              parts = e.Arg(scalars_at + 3);
+  Value attribute = nullptr;
+  if (key.attribute) {
+    attribute = e.Convert(e.Arg(outputs + 1), IsFloat(key.accumulate) ? key.accumulate : Scalar::kI64,
+                          key.accumulate);
+  }
+  monoid.Bind(attribute, count);
+  const auto load = [&](Value item, Value part) {
+    State state;
+    for (size_t c = 0; c < monoid.components(); ++c) {
+      const bool real = IsFloat(monoid.TypeOf(c));
+      const Scalar wide = real ? Scalar::kF64 : Scalar::kI64;
+      Value const row = e.Add(e.Mul(e.I64(static_cast<int64_t>(c)), parts), part);
+      Value const raw = e.LoadRaw(e.TypeOf(wide), e.Arg(outputs), e.Add(e.Mul(row, items), item));
+      state.push_back(e.Convert(raw, wide, monoid.TypeOf(c)));
+    }
+    return state;
+  };
+  if (key.warps) e.UseWarps();
+  Value const begin = e.Mul(e.Team(), slice);
+  Value const end = e.Min(e.Add(begin, slice), items);
+  const auto store = [&](Value item, const State& state) {
+    const std::vector<Typed> results = monoid.Finish(state, 1);
+    for (size_t o = 0; o < outputs; ++o) {
+      Value offset = e.I64(0);
+      Value rest = item;
+      for (size_t d = kept; d-- > 0;) {
+        Value const at = d == 0 ? rest : e.ir().CreateURem(rest, e.Arg(sizes_at + d));
+        if (d > 0) rest = e.ir().CreateUDiv(rest, e.Arg(sizes_at + d));
+        offset = e.Add(offset, e.Mul(at, e.Arg(strides_at + o * kept + d)));
+      }
+      e.Store(key.outputs[o], e.Arg(o), offset, results[o].value, results[o].scalar);
+    }
+  };
+  const auto merge = [&](Value from, const State& initial, Value item) {
+    return e.Loop(
+        from, parts, key.warps ? e.Lanes() : e.I64(1), initial,
+        [&](Value part, const Values& current) { return monoid.Merge(current, load(item, part), 1); });
+  };
+  if (key.warps) {
+    e.Loop(begin, end, e.I64(1), [&](Value item) {
+      const State state = monoid.MergeGroup(merge(e.Lane(), monoid.Init(1), item));
+      e.If(e.ir().CreateICmpEQ(e.Lane(), e.I64(0)), [&] { store(item, state); });
+    });
+  } else {
+    e.Loop(e.Add(begin, e.Lane()), end, e.Lanes(),
+           [&](Value item) { store(item, merge(e.I64(1), load(item, e.I64(0)), item)); });
+  }
+  return monoid.status();
+}
+
+}  // namespace xpud::kernels

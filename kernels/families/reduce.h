@@ -1,0 +1,99 @@
+// Reductions: a monoid over some dimensions of `a`, for every index of the others.
+//
+// Two loop orders. Rows: lanes run along the innermost reduced dimension, then merge. Columns: lanes are
+// neighbouring outputs, each with a state of its own (on a GPU, several strands of lanes take a share of the
+// rows each, and merge); for tensors whose innermost dimension is kept. Both cut
+// the reduced space into parts where the outputs alone do not give enough groups; each part leaves its states
+// in the workspace, and a second kernel merges them in order. The cut follows from the sizes, so a result
+// never depends on the number of workers.
+//
+// Arguments: output pointers (or the workspace, in a partial kernel), a, then b if the row has an attribute |
+// kept sizes[kept] | kept strides of each output (not in a partial kernel) and of a | reduced sizes[reduced]
+// | reduced strides of a | n | items | item slice | column slice (columns: else 0) | outer slice | inner
+// slice | parts. Group x counts slices of kept items, y of the outer reduced index, z of the innermost.
+#pragma once
+
+#include <array>
+
+#include "kernels/api/op_call.h"
+#include "kernels/api/planner.h"
+#include "kernels/compiler/formula.h"
+#include "kernels/compiler/kernel_cache.h"
+#include "kernels/families/layout.h"
+
+namespace xpud::kernels {
+
+struct ReduceKey {
+  const ops::Row* row = nullptr;
+  Scalar accumulate = Scalar::kF32;
+  ops::DType input = ops::DType::kFloat32;
+  std::array<ops::DType, ops::kMaxOutputs> outputs{};
+  int kept = 1, reduced = 1;  // collapsed ranks
+  bool columns = false;
+  bool vector = false;   // the vectorised dimension of a is contiguous and long enough
+  bool partial = false;  // leaves states in the workspace
+  bool attribute = false;
+  bool warps = false;         // NVPTX, rows and the merge: a warp takes an item, not a group
+  int block_log2 = 0;         // NVPTX: contiguous elements that a lane loads at once
+  int column_lanes_log2 = 0;  // GPU, columns: lanes beside each other; the group's others take other rows
+
+  KernelKey Pack() const;
+  static ReduceKey Unpack(const KernelKey& key);
+};
+
+// Bytes of a state component in the workspace.
+inline constexpr size_t kComponentBytes = 8;
+
+class ReduceSkeleton : public Skeleton {
+ public:
+  std::string NameOf(const KernelKey& key) const override;
+  std::string Describe(const KernelKey& key) const override;
+  absl::Status Emit(const KernelKey& key, const std::string& name, Emitter& emitter) const override;
+};
+
+// Merges the parts of a partial kernel. Arguments: output pointers, workspace, b? | kept sizes | kept strides
+// of each output | n | items | item slice | parts. The key is that of the reduction with kept = the outputs'
+// rank.
+class ReduceMergeSkeleton : public Skeleton {
+ public:
+  std::string NameOf(const KernelKey& key) const override;
+  std::string Describe(const KernelKey& key) const override;
+  absl::Status Emit(const KernelKey& key, const std::string& name, Emitter& emitter) const override;
+};
+
+// Plans reductions: splits the dimensions into kept and reduced, picks the loop order, and cuts long
+// reductions into parts. Engine thread only.
+class ReducePlanner : public Planner {
+ public:
+  explicit ReducePlanner(KernelCache& cache) : cache_(cache) {}
+
+  bool Serves(ops::Family family) const override { return family == ops::Family::kReduce; }
+  absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches) override;
+
+ private:
+  struct Traits {
+    bool known = false;
+    bool uses_position = false;  // reduced dimensions keep their order
+    bool uses_attribute = false;
+    int components = 0;
+  };
+  // How the work is cut; see the arguments of ReduceSkeleton.
+  struct Cut {
+    int64_t items = 1, item_slice = 1, column_slice = 0;
+    int64_t groups = 1;  // x
+    int64_t outer = 1, outer_slice = 1, inner = 1, inner_slice = 1, parts = 1;
+  };
+
+  absl::StatusOr<const Traits*> TraitsOf(const ops::Row& row);
+  Cut CutOf(const ReduceKey& key, const Layout& kept, const Layout& reduced) const;
+  Cut GpuCutOf(const Operand& a, ReduceKey& key, const Layout& kept, const Layout& reduced) const;
+  absl::StatusOr<Readiness> PlanMerge(const OpCall& call, ReduceKey key, const Layout& kept, const Cut& cut,
+                                      int64_t count, void* states, LaunchList& launches);
+
+  KernelCache& cache_;
+  const ReduceSkeleton skeleton_;
+  const ReduceMergeSkeleton merge_;
+  std::vector<Traits> traits_;  // by row number
+};
+
+}  // namespace xpud::kernels
