@@ -3,12 +3,12 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "daemon/executor/level_zero/driver.h"
 #include "daemon/executor/process/executor_main.h"
 #include "daemon/executor/process/process_device.h"
+#include "proto/base/spin.h"
 #include "proto/base/status_macros.h"
 #include "proto/transport/handshake.h"
 
@@ -17,25 +17,22 @@ namespace {
 
 using DeviceList = std::vector<std::unique_ptr<Device>>;
 
-process::ExecutorCommand CommandFor(const std::string& vendor, uint32_t index) {
+process::ExecutorCommand CommandFor(const BackEnd& back_end, uint32_t index) {
   process::ExecutorCommand command = {.index = index};
-  transport::SetText(command.vendor, vendor);
-  // A launch on a GPU is mostly the driver's time, of which several threads make better use (H200: one
-  // thread 2.4 us, two 1.6, four 1.2); the CPU device's lists run on the thread that appends.
-  const unsigned cores = std::thread::hardware_concurrency();
-  command.rings = vendor == "cpu" ? 1 : std::clamp(cores / 4, 1U, static_cast<unsigned>(process::kMostRings));
+  transport::SetText(command.back_end, back_end.name);
+  const auto rings = std::min<uint32_t>(back_end.append_threads, process::kMostRings);
+  command.rings = std::clamp<uint32_t>(static_cast<uint32_t>(UsableCores()) / 4, 1, std::max(rings, 1U));
   return command;
 }
 
-// Adds the devices of a vendor, each with a process of its own; NotFound where there is none.
-absl::Status AddProcessDevices(const DevicesOptions& options, const std::string& vendor,
-                               DeviceList& devices) {
+// Adds the devices of a back end, each with a process of its own; NotFound where there is none.
+absl::Status AddProcessDevices(const DevicesOptions& options, const BackEnd& back_end, DeviceList& devices) {
   uint32_t count = 1;
   for (uint32_t i = 0; i < count; ++i) {
     process::ProcessDeviceOptions device;
     device.index = static_cast<uint32_t>(devices.size());
     device.spawner = options.spawner;
-    device.command = CommandFor(vendor, i);
+    device.command = CommandFor(back_end, i);
     device.command_limit = options.command_limit;
     device.standby = options.standby;
     device.wake = options.wake;
@@ -48,48 +45,65 @@ absl::Status AddProcessDevices(const DevicesOptions& options, const std::string&
   return absl::OkStatus();
 }
 
-bool MayBeCuda(const std::string& device) { return device == "auto" || device == "gpu" || device == "cuda"; }
+// Adds devices of this process's drivers.
+absl::Status AddLevelZeroDevices(const DevicesOptions& options, DeviceList& devices) {
+  std::vector<std::string> names;
+  for (const BackEnd& back_end : options.plan.in_process) names.push_back(back_end.name);
+  UseBackEnds(names);
+  ASSIGN_OR_RETURN(auto opened, OpenLevelZeroDevices({.driver_library = options.driver_library,
+                                                      .device = options.device,
+                                                      .asynchronous = options.asynchronous}));
+  for (auto& device : opened) {
+    device->SetWake(options.wake);
+    devices.push_back(std::move(device));
+  }
+  return absl::OkStatus();
+}
 
 }  // namespace
 
-bool NeedSpawner(ExecutorKind executor, const std::string& device) {
-  return executor == ExecutorKind::kProcess || (executor == ExecutorKind::kAuto && MayBeCuda(device));
+absl::StatusOr<DevicePlan> PlanDevices(const std::string& driver_library, const std::string& device,
+                                       ExecutorKind executor) {
+  ASSIGN_OR_RETURN(const std::vector<BackEnd> back_ends, ListBackEnds(driver_library));
+  DevicePlan plan;
+  for (const BackEnd& back_end : back_ends) {
+    if (!back_end.IsWanted(device)) continue;
+    if (executor == ExecutorKind::kThread && back_end.own_process && device == back_end.name) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--executor thread cannot be used with --device ", device,
+                       ", whose devices need processes of their own; allowed: auto, process"));
+    }
+    const bool own =
+        executor == ExecutorKind::kProcess || (executor == ExecutorKind::kAuto && back_end.own_process);
+    (own ? plan.own_process : plan.in_process).push_back(back_end);
+  }
+  if (plan.own_process.empty() && plan.in_process.empty()) {  // the error says which devices there are
+    std::copy_if(back_ends.begin(), back_ends.end(), std::back_inserter(plan.in_process),
+                 [](const BackEnd& back_end) { return !back_end.own_process; });
+  }
+  return plan;
 }
 
 absl::StatusOr<DeviceList> OpenDevices(const DevicesOptions& options) {
   DeviceList devices;
-  std::string why;
-  if (options.device == "cuda" && options.executor == ExecutorKind::kThread)
-    return absl::InvalidArgumentError(
-        "--executor thread cannot be had with --device cuda: NVIDIA GPUs have processes of their own; "
-        "allowed: auto, process");
-  const bool cuda_elsewhere = options.executor != ExecutorKind::kThread && MayBeCuda(options.device);
-  if (cuda_elsewhere) {
-    // The processes have CUDA to themselves.
-    setenv("XPUD_CUDA_LIBRARY", "", 1);
-    if (absl::Status status = AddProcessDevices(options, "cuda", devices); !status.ok()) {
-      if (!absl::IsNotFound(status)) return status;
-      why = std::string(status.message());
-      spdlog::info("back_end_without_device reason=\"{}\"", why);
+  absl::Status none;
+  // GPUs first; the CPU device is always there to fall back to.
+  for (const bool gpus : {true, false}) {
+    for (const BackEnd& back_end : options.plan.own_process) {
+      if ((back_end.kind == "gpu") != gpus) continue;
+      const absl::Status added = AddProcessDevices(options, back_end, devices);
+      if (absl::IsNotFound(added)) {
+        none = added;
+        spdlog::info("back_end_without_device reason=\"{}\"", std::string(added.message()));
+      } else if (!added.ok()) {
+        return added;
+      }
     }
   }
-  if (options.device == "cuda" || (options.device == "gpu" && !devices.empty())) {
-    if (!devices.empty()) return devices;
-    return absl::NotFoundError(why);
-  }
-  if (options.executor == ExecutorKind::kProcess) {
-    RETURN_IF_ERROR(AddProcessDevices(options, "cpu", devices));
-    return devices;
-  }
-  auto in_process = OpenLevelZeroDevices({.driver_library = options.driver_library,
-                                          .device = options.device,
-                                          .asynchronous = options.asynchronous,
-                                          .report = !cuda_elsewhere});
-  if (!in_process.ok())
-    return devices.empty() ? in_process.status() : absl::StatusOr<DeviceList>(std::move(devices));
-  for (auto& device : *in_process) {
-    device->SetWake(options.wake);
-    devices.push_back(std::move(device));
+  // Also where the plan has none: the loader may find other drivers than ours.
+  if (devices.empty() || !options.plan.in_process.empty()) {
+    const absl::Status added = AddLevelZeroDevices(options, devices);
+    if (devices.empty()) return none.ok() ? added : none;
   }
   return devices;
 }

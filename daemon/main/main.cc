@@ -109,14 +109,15 @@ std::optional<uint32_t> GatewayUid(const std::string& user) {
 }
 
 absl::StatusOr<std::vector<session::DeviceState>> OpenDevices(const Options& options,
+                                                              executor::DevicePlan plan,
                                                               const Reloader& reloader,
                                                               const std::string& cache_directory,
                                                               executor::process::Spawner* spawner,
                                                               const std::function<void()>& wake) {
   ASSIGN_OR_RETURN(auto devices, executor::OpenDevices(
-                                     {.driver_library = options.driver,
+                                     {.plan = std::move(plan),
+                                      .driver_library = options.driver,
                                       .device = options.device,
-                                      .executor = options.executor,
                                       .asynchronous = options.asynchronous,
                                       .command_limit = std::chrono::milliseconds(options.command_limit_ms),
                                       .standby = options.standby_executor,
@@ -151,8 +152,9 @@ absl::StatusOr<std::vector<session::DeviceState>> OpenDevices(const Options& opt
 }
 
 // While this is the only thread. Null where no executor process may be needed.
-absl::StatusOr<std::unique_ptr<executor::process::Spawner>> StartSpawner(const Options& options) {
-  if (!executor::NeedSpawner(options.executor, options.device)) return nullptr;
+absl::StatusOr<std::unique_ptr<executor::process::Spawner>> StartSpawner(const Options& options,
+                                                                         const executor::DevicePlan& plan) {
+  if (!plan.needs_spawner()) return nullptr;
   return executor::process::Spawner::Start(
       {options.driver, std::string(confinement::WordOf(options.confine))}, [&] {
         std::string in_force;
@@ -242,9 +244,11 @@ absl::Status Run(const config::CommandLine& line, const config::Configuration& c
       line.config_path()};
   // First for both, then what the spawner needs is taken from the daemon; its signals must go on to reach it.
   std::string first, in_force;
-  const bool both = executor::NeedSpawner(options.executor, options.device);
+  ASSIGN_OR_RETURN(executor::DevicePlan plan,
+                   executor::PlanDevices(options.driver, options.device, options.executor));
+  const bool both = plan.needs_spawner();
   if (both) confinement::ConfineFiles(options.confine, files, first);
-  ASSIGN_OR_RETURN(auto spawner, StartSpawner(options));
+  ASSIGN_OR_RETURN(auto spawner, StartSpawner(options, plan));
   files.processes = confinement::FilesOptions::Processes::kNone;
   files.keeps_signals = !both;
   confinement::ConfineFiles(options.confine, files, in_force);
@@ -254,7 +258,8 @@ absl::Status Run(const config::CommandLine& line, const config::Configuration& c
   const auto wake = [&] {
     if (scheduler::Engine* engine = engine_to_wake.load()) engine->Wake();
   };
-  ASSIGN_OR_RETURN(auto devices, OpenDevices(options, reloader, cache_directory, spawner.get(), wake));
+  ASSIGN_OR_RETURN(auto devices,
+                   OpenDevices(options, std::move(plan), reloader, cache_directory, spawner.get(), wake));
   if (!HasExecutors(devices)) spawner.reset();
   const size_t device_count = devices.size();
   scheduler::Engine::Options engine_options;

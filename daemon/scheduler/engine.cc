@@ -52,7 +52,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::vector<session::Devi
 Engine::Engine(std::vector<session::DeviceState> devices, Options options)
     : options_(std::move(options)),
       devices_(std::move(devices)),
-      spin_(options_.spin.value_or(HasGpu(devices_) ? spin::kGpuEngine : spin::kEngine)),
+      spin_(HasGpu(devices_) ? spin::kGpuEngine : spin::kEngine),
       shares_(std::max<size_t>(1, devices_.size()), {FairShare(options_.slice_ns, NowNs), {}}) {}
 
 Engine::~Engine() {

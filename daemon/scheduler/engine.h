@@ -30,8 +30,7 @@ namespace xpud::scheduler {
 class Engine {
  public:
   struct Options {
-    uint64_t slice_ns = 100'000;   // what a session may run before the next one's turn
-    std::optional<SpinTime> spin;  // for tests: before an idle engine sleeps
+    uint64_t slice_ns = 100'000;  // what a session may run before the next one's turn
     // Called on the engine's thread when a session was closed that its client has not left (its socket must
     // be shut).
     std::function<void(uint64_t session)> on_breach;
@@ -118,7 +117,7 @@ class Engine {
   // The engine's thread only.
   std::vector<session::DeviceState> devices_;
   absl::flat_hash_map<uint64_t, std::unique_ptr<session::Session>> sessions_;
-  const SpinTime spin_;
+  const SpinTime spin_;  // before an idle engine sleeps
   struct Shares {
     FairShare appending;
     DeviceShare device;

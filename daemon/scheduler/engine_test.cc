@@ -74,7 +74,6 @@ TEST(Engine, TasksOfManyThreadsAllRunOnOneThread) {
 TEST(Engine, ASleepingEngineWakesForACommandAndClosesOnlyTheSessionThatBreaches) {
   std::atomic<uint64_t> breached{0};
   Engine::Options options;
-  options.spin = SpinTime(std::chrono::microseconds(0), std::chrono::microseconds(0));
   options.on_breach = [&](uint64_t id) { breached.store(id); };
   auto engine = *Engine::Create({}, options);
   Client good(*engine, 1), bad(*engine, 2);

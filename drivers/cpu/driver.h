@@ -9,11 +9,19 @@
 
 namespace xpud::drivers::cpu {
 
+inline constexpr xpud_back_end_t kBackEnd = {.name = "cpu",
+                                             .kind = "cpu",
+                                             .code = XPUD_CODE_HOST,
+                                             .own_process = 0,
+                                             .synchronous = 1,
+                                             .append_threads = 1,
+                                             .takes_pageable = 1};
+
 class CpuDriver final : public Driver {
  public:
   CpuDriver() : device_(new CpuDevice(this)), devices_{device_} {}
 
-  const char* Vendor() const override { return "cpu"; }
+  const xpud_back_end_t& BackEnd() const override { return kBackEnd; }
   void GetProperties(ze_driver_properties_t& properties) const override;
   void GetIpcProperties(ze_driver_ipc_properties_t& properties) const override { properties.flags = 0; }
   std::span<Device* const> Devices() const override { return devices_; }

@@ -12,12 +12,21 @@
 
 namespace xpud::drivers::cuda {
 
+// A launch is mostly the driver's time, of which several threads make better use.
+inline constexpr xpud_back_end_t kBackEnd = {.name = "cuda",
+                                             .kind = "gpu",
+                                             .code = XPUD_CODE_PTX,
+                                             .own_process = 1,
+                                             .synchronous = 0,
+                                             .append_threads = 4,
+                                             .takes_pageable = 1};
+
 class CudaDriver final : public Driver {
  public:
   // Null, with a reason of one line, where there is nothing to drive.
   static std::unique_ptr<CudaDriver> Create(std::string& reason);
 
-  const char* Vendor() const override { return "cuda"; }
+  const xpud_back_end_t& BackEnd() const override { return kBackEnd; }
   void GetProperties(ze_driver_properties_t& properties) const override;
   void GetIpcProperties(ze_driver_ipc_properties_t& properties) const override { properties.flags = 0; }
   std::span<Device* const> Devices() const override { return devices_; }

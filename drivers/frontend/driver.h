@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "drivers/frontend/object.h"
+#include "proto/base/ze_ext.h"
 
 namespace xpud::drivers {
 
@@ -46,8 +47,7 @@ class Driver : public Object {
   using Handle = ze_driver_handle_t;
   static constexpr Kind kKind = Kind::kDriver;
 
-  // "cpu", "cuda": what xpudDriverGetVendor answers.
-  virtual const char* Vendor() const = 0;
+  virtual const xpud_back_end_t& BackEnd() const = 0;
   virtual void GetProperties(ze_driver_properties_t& properties) const = 0;
   virtual void GetIpcProperties(ze_driver_ipc_properties_t& properties) const = 0;
   virtual std::span<Device* const> Devices() const = 0;

@@ -44,10 +44,10 @@ ze_result_t AppendWriteValue64(ze_command_list_handle_t handle, uint64_t* addres
   return Guard([&] { return list.AppendWriteValue64(address, value); });
 }
 
-ze_result_t DriverGetVendor(ze_driver_handle_t handle, const char** vendor) {
+ze_result_t DriverGetBackEnd(ze_driver_handle_t handle, const xpud_back_end_t** back_end) {
   XPUD_FIND(Driver, driver, handle);
-  XPUD_NOT_NULL(vendor);
-  *vendor = driver.Vendor();
+  XPUD_NOT_NULL(back_end);
+  *back_end = &driver.BackEnd();
   return ZE_RESULT_SUCCESS;
 }
 
@@ -81,7 +81,7 @@ const NamedFunction kFunctions[] = {
     {"zeGraphDestroyExp", reinterpret_cast<void*>(&GraphDestroy)},
     {"zeExecutableGraphDestroyExp", reinterpret_cast<void*>(&ExecutableGraphDestroy)},
     {"xpudModuleCreate", reinterpret_cast<void*>(&ModuleCreate)},
-    {"xpudDriverGetVendor", reinterpret_cast<void*>(&DriverGetVendor)},
+    {"xpudDriverGetBackEnd", reinterpret_cast<void*>(&DriverGetBackEnd)},
     {"xpudGetLoadReport", reinterpret_cast<void*>(&GetLoadReport)},
 };
 
@@ -97,7 +97,7 @@ static_assert(std::is_same_v<decltype(&AppendGraph), xpud_pfnAppendGraph_t>);
 static_assert(std::is_same_v<decltype(&GraphDestroy), xpud_pfnGraphDestroy_t>);
 static_assert(std::is_same_v<decltype(&ExecutableGraphDestroy), xpud_pfnExecutableGraphDestroy_t>);
 static_assert(std::is_same_v<decltype(&ModuleCreate), xpud_pfnModuleCreate_t>);
-static_assert(std::is_same_v<decltype(&DriverGetVendor), xpud_pfnDriverGetVendor_t>);
+static_assert(std::is_same_v<decltype(&DriverGetBackEnd), xpud_pfnDriverGetBackEnd_t>);
 static_assert(std::is_same_v<decltype(&GetLoadReport), xpud_pfnGetLoadReport_t>);
 
 }  // namespace

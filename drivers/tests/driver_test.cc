@@ -58,9 +58,10 @@ TEST_P(DriverTest, ListsItsExtensionsAndTheirFunctions) {
   for (const auto& extension : extensions)
     found |= std::string("XPUD_extension_command_list") == extension.name;
   EXPECT_TRUE(found);
-  const char* vendor = nullptr;
-  ASSERT_EQ(Extension<xpud_pfnDriverGetVendor_t>("xpudDriverGetVendor")(driver_, &vendor), ZE_RESULT_SUCCESS);
-  EXPECT_STREQ(vendor, GetParam());
+  const xpud_back_end_t* back_end = nullptr;
+  ASSERT_EQ(Extension<xpud_pfnDriverGetBackEnd_t>("xpudDriverGetBackEnd")(driver_, &back_end),
+            ZE_RESULT_SUCCESS);
+  EXPECT_STREQ(back_end->name, GetParam());
   void* address = nullptr;
   EXPECT_EQ(zeDriverGetExtensionFunctionAddress(driver_, "zeNoSuchFunction", &address),
             ZE_RESULT_ERROR_INVALID_ARGUMENT);

@@ -128,11 +128,11 @@ class DriverTest : public ::testing::TestWithParam<const char*> {
   void FindDriver() {
     for (ze_driver_handle_t driver : Drivers()) {
       void* address = nullptr;
-      const char* vendor = nullptr;
-      ASSERT_EQ(zeDriverGetExtensionFunctionAddress(driver, "xpudDriverGetVendor", &address),
+      const xpud_back_end_t* back_end = nullptr;
+      ASSERT_EQ(zeDriverGetExtensionFunctionAddress(driver, "xpudDriverGetBackEnd", &address),
                 ZE_RESULT_SUCCESS);
-      ASSERT_EQ(reinterpret_cast<xpud_pfnDriverGetVendor_t>(address)(driver, &vendor), ZE_RESULT_SUCCESS);
-      if (std::strcmp(vendor, GetParam()) == 0) driver_ = driver;
+      ASSERT_EQ(reinterpret_cast<xpud_pfnDriverGetBackEnd_t>(address)(driver, &back_end), ZE_RESULT_SUCCESS);
+      if (std::strcmp(back_end->name, GetParam()) == 0) driver_ = driver;
     }
   }
 };

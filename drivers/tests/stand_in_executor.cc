@@ -110,14 +110,14 @@ ze_result_t StandInExecutor::FindDriver(const char* vendor, Message& answer) {
   XPUD_TRY(zeDriverGet(&count, nullptr));
   std::vector<ze_driver_handle_t> drivers(count);
   XPUD_TRY(zeDriverGet(&count, drivers.data()));
-  void* get_vendor = nullptr;
+  void* get_back_end = nullptr;
   void* get_report = nullptr;
-  XPUD_TRY(zeDriverGetExtensionFunctionAddress(drivers[0], "xpudDriverGetVendor", &get_vendor));
+  XPUD_TRY(zeDriverGetExtensionFunctionAddress(drivers[0], "xpudDriverGetBackEnd", &get_back_end));
   XPUD_TRY(zeDriverGetExtensionFunctionAddress(drivers[0], "xpudGetLoadReport", &get_report));
   for (ze_driver_handle_t driver : drivers) {
-    const char* name = nullptr;
-    XPUD_TRY(reinterpret_cast<xpud_pfnDriverGetVendor_t>(get_vendor)(driver, &name));
-    if (std::strcmp(name, vendor) == 0) driver_ = driver;
+    const xpud_back_end_t* back_end = nullptr;
+    XPUD_TRY(reinterpret_cast<xpud_pfnDriverGetBackEnd_t>(get_back_end)(driver, &back_end));
+    if (std::strcmp(back_end->name, vendor) == 0) driver_ = driver;
   }
   const char* report = nullptr;
   XPUD_TRY(reinterpret_cast<xpud_pfnGetLoadReport_t>(get_report)(&report));

@@ -98,8 +98,30 @@ typedef ze_result_t(ZE_APICALL* xpud_pfnModuleCreate_t)(ze_context_handle_t cont
                                                         ze_module_handle_t* module,
                                                         ze_module_build_log_handle_t* log);
 
-// "xpudDriverGetVendor": which of our back ends a driver handle is: "cpu" or "cuda".
-typedef ze_result_t(ZE_APICALL* xpud_pfnDriverGetVendor_t)(ze_driver_handle_t driver, const char** vendor);
+// What a back end of our driver library asks of the daemon, so that the daemon need not know which one it is.
+#define XPUD_CODE_HOST 0u   // kernels are x86-64 objects
+#define XPUD_CODE_PTX 1u    // kernels are PTX, or cubins made of it
+#define XPUD_CODE_SPIRV 2u  // kernels are SPIR-V
+typedef struct xpud_back_end_t {
+  const char* name;         // selects it: XPUD_BACK_ENDS, the daemon's --device
+  const char* kind;         // of its devices: "cpu" or "gpu"
+  uint32_t code;            // XPUD_CODE_...
+  uint32_t own_process;     // 1: each device needs a process of its own, since a fault of its work ends the
+                            // process's use of all devices
+  uint32_t synchronous;     // 1: work is done when its append returns
+  uint32_t append_threads;  // so many threads of a process append faster than one
+  uint32_t takes_pageable;  // 1: pageable memory may change once the append of a copy from it has returned
+} xpud_back_end_t;
+
+// "xpudDriverGetBackEnd": that of a driver handle; static.
+typedef ze_result_t(ZE_APICALL* xpud_pfnDriverGetBackEnd_t)(ze_driver_handle_t driver,
+                                                            const xpud_back_end_t** back_end);
+
+// Exported by the library under this name, to be called before or without zeInit: all back ends, whether or
+// not there are devices for them. Where the environment has XPUD_BACK_ENDS, zeInit looks for devices of the
+// back ends in that comma-separated list only.
+#define XPUD_LIST_BACK_ENDS "xpudListBackEnds"
+typedef uint32_t(ZE_APICALL* xpud_pfnListBackEnds_t)(const xpud_back_end_t* const** back_ends);
 
 // "zexDriverImportExternalPointer", "zexDriverReleaseImportedPointer" (as Intel's driver has them): maps
 // memory that the process already has, a staging memfd for instance, for direct access by all devices of the
@@ -109,7 +131,8 @@ typedef ze_result_t(ZE_APICALL* xpud_pfnImportExternalPointer_t)(ze_driver_handl
 typedef ze_result_t(ZE_APICALL* xpud_pfnReleaseImportedPointer_t)(ze_driver_handle_t driver, void* pointer);
 
 // "xpudGetLoadReport": a line for each back end that found no device, saying why ("cuda: libcuda.so.1 was not
-// found"). Any of our drivers answers for all.
+// found"). Any of our drivers answers for all; the library also exports it under this name, for where zeInit
+// found none.
 typedef ze_result_t(ZE_APICALL* xpud_pfnGetLoadReport_t)(const char** report);
 
 // In the chain of a ze_device_mem_alloc_desc_t of zeMemAllocDevice: the allocation lies at exactly this

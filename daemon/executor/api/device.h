@@ -23,7 +23,7 @@ namespace xpud::executor {
 struct DeviceProperties {
   std::string name;
   std::string kind;    // "cpu", "gpu"
-  std::string vendor;  // "cpu", "cuda", "intel": the driver behind the device
+  std::string vendor;  // the driver behind the device, by its back end's name
   uint64_t total_memory = 0;
   uint32_t compute_units = 0;
   std::string processor;  // as the driver names what native modules are for: "sm_90"
@@ -71,12 +71,6 @@ class HostMemory {
 };
 
 class DeviceQueue;
-
-// Which kernels the devices of a driver run.
-inline kernels::Target TargetOf(const std::string& vendor) {
-  if (vendor == "cpu") return kernels::Target::kHost;
-  return vendor == "cuda" ? kernels::Target::kNvptx : kernels::Target::kSpirv;
-}
 
 // Sessions whose work took the device down are to be closed.
 struct Verdict {

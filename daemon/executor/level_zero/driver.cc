@@ -1,5 +1,6 @@
 #include "daemon/executor/level_zero/driver.h"
 
+#include <dlfcn.h>
 #include <level_zero/ze_api.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "daemon/executor/level_zero/back_end.h"
 #include "daemon/executor/level_zero/level_zero_device.h"
 #include "daemon/executor/level_zero/ze_status.h"
 #include "proto/base/status_macros.h"
@@ -21,8 +23,8 @@ namespace {
 
 constexpr char kIntelLibrary[] = "libze_intel_gpu.so.1";
 
-absl::StatusOr<std::string> OwnDriverLibrary(const DriverOptions& options) {
-  if (!options.driver_library.empty()) return options.driver_library;
+absl::StatusOr<std::string> OwnDriverLibrary(const std::string& named) {
+  if (!named.empty()) return named;
   std::error_code error;
   const auto binary = std::filesystem::canonical("/proc/self/exe", error);
   for (const char* relative : {"../lib/xpud/libze_xpud.so", "../lib/libze_xpud.so", "libze_xpud.so"}) {
@@ -55,17 +57,24 @@ absl::StatusOr<std::vector<ze_driver_handle_t>> Drivers() {
   return drivers;
 }
 
-// Why back ends of our driver library found no device, a line each; empty when all did.
-std::string LoadReport(const std::vector<ze_driver_handle_t>& drivers) {
-  for (ze_driver_handle_t driver : drivers) {
-    void* address = nullptr;
-    const char* report = nullptr;
-    if (zeDriverGetExtensionFunctionAddress(driver, "xpudGetLoadReport", &address) == ZE_RESULT_SUCCESS &&
-        reinterpret_cast<xpud_pfnGetLoadReport_t>(address)(&report) == ZE_RESULT_SUCCESS) {
-      return report;
-    }
-  }
-  return "";
+// A function that our driver library exports, or null. The library is never unloaded.
+template <typename Function>
+absl::StatusOr<Function> Exported(const std::string& driver_library, const char* name) {
+  ASSIGN_OR_RETURN(const std::string path, OwnDriverLibrary(driver_library));
+  void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr)
+    return absl::NotFoundError(absl::StrCat("cannot load the driver library: ", dlerror()));
+  void* const function = dlsym(library, name);
+  if (function == nullptr)
+    return absl::NotFoundError(absl::StrCat(path, " is no driver library of this xpud"));
+  return reinterpret_cast<Function>(function);
+}
+
+// Why back ends of our driver library found no device, a line each; empty when all did. After zeInit.
+std::string LoadReport(const std::string& driver_library) {
+  const auto report = Exported<xpud_pfnGetLoadReport_t>(driver_library, "xpudGetLoadReport");
+  const char* text = nullptr;
+  return report.ok() && (*report)(&text) == ZE_RESULT_SUCCESS ? text : "";
 }
 
 absl::StatusOr<std::vector<ze_device_handle_t>> DevicesOf(ze_driver_handle_t driver) {
@@ -82,23 +91,42 @@ bool IsWanted(const std::string& wanted, const LevelZeroDevice& device) {
 
 }  // namespace
 
+absl::StatusOr<std::vector<BackEnd>> ListBackEnds(const std::string& driver_library) {
+  ASSIGN_OR_RETURN(const auto list, Exported<xpud_pfnListBackEnds_t>(driver_library, XPUD_LIST_BACK_ENDS));
+  const xpud_back_end_t* const* back_ends = nullptr;
+  const uint32_t count = list(&back_ends);
+  std::vector<BackEnd> found;
+  for (uint32_t i = 0; i < count; ++i) {
+    const xpud_back_end_t& from = *back_ends[i];
+    found.push_back({from.name, from.kind, TargetOf(from.code), from.own_process != 0, from.append_threads});
+  }
+  return found;
+}
+
+void UseBackEnds(const std::vector<std::string>& names) {
+  setenv("XPUD_BACK_ENDS", absl::StrJoin(names, ",").c_str(), 1);
+}
+
 absl::Status LoadDrivers(const DriverOptions& options) {
   if (std::getenv("ZE_ENABLE_ALT_DRIVERS") == nullptr) {
-    ASSIGN_OR_RETURN(std::string libraries, OwnDriverLibrary(options));
+    ASSIGN_OR_RETURN(std::string libraries, OwnDriverLibrary(options.driver_library));
     if (HasIntelRenderNode()) absl::StrAppend(&libraries, ",", kIntelLibrary);
     setenv("ZE_ENABLE_ALT_DRIVERS", libraries.c_str(), 1);
   }
   setenv("ZES_ENABLE_SYSMAN", "1", 0);  // Intel's driver reads sensors only then
-  RETURN_IF_ZE_ERROR(zeInit(0));
-  return absl::OkStatus();
+  const ze_result_t result = zeInit(0);
+  if (result != ZE_RESULT_ERROR_UNINITIALIZED) return ToStatus(result, "zeInit");
+  return absl::NotFoundError(
+      absl::StrCat("no device '", options.device, "'; ",
+                   absl::StrReplaceAll(LoadReport(options.driver_library), {{"\n", "; "}})));
 }
 
 absl::StatusOr<std::vector<std::unique_ptr<LevelZeroDevice>>> OpenLevelZeroDevices(
     const DriverOptions& options) {
   RETURN_IF_ERROR(LoadDrivers(options));
   ASSIGN_OR_RETURN(const auto drivers, Drivers());
-  const std::string report = LoadReport(drivers);
-  for (const auto line : absl::StrSplit(options.report ? report : "", '\n', absl::SkipEmpty()))
+  const std::string report = LoadReport(options.driver_library);
+  for (const auto line : absl::StrSplit(report, '\n', absl::SkipEmpty()))
     spdlog::info("back_end_without_device reason=\"{}\"", std::string(line));
   std::vector<std::unique_ptr<LevelZeroDevice>> devices, cpus;
   std::vector<std::string> seen;

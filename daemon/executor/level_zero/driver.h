@@ -13,9 +13,8 @@ namespace xpud::executor {
 
 struct DriverOptions {
   std::string driver_library;   // path of libze_xpud.so; empty: beside this binary, in ../lib
-  std::string device = "auto";  // "auto", "cpu" or "cuda": which devices to open
-  bool asynchronous = false;    // tests: treat the CPU device as one that works on its own
-  bool report = true;           // log why back ends have no device
+  std::string device = "auto";  // a kind or a back end's name: which devices to open
+  bool asynchronous = false;    // tests: treat synchronous devices as ones that work on their own
 };
 
 // Loads the drivers, which look for their devices. No memory of a device is taken, and another call does

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/executor/level_zero/back_end.h"
 #include "daemon/executor/level_zero/level_zero_queue.h"
 #include "daemon/executor/level_zero/level_zero_sensors.h"
 #include "daemon/executor/level_zero/ze_status.h"
@@ -109,7 +110,7 @@ absl::StatusOr<std::unique_ptr<LevelZeroDevice>> LevelZeroDevice::Open(ze_driver
   RETURN_IF_ZE_ERROR(zeContextCreate(driver, &desc, &device->context_));
   RETURN_IF_ERROR(device->ReadProperties());
   RETURN_IF_ERROR(device->FindFunctions());
-  device->properties_.synchronous = device->properties_.vendor == "cpu" && !asynchronous;
+  device->properties_.synchronous = device->properties_.synchronous && !asynchronous;
   return device;
 }
 
@@ -126,12 +127,16 @@ absl::Status LevelZeroDevice::ReadProperties() {
   properties_.compute_units = std::max(1u, properties.numSlices) *
                               std::max(1u, properties.numSubslicesPerSlice) *
                               std::max(1u, properties.numEUsPerSubslice);
-  xpud_pfnDriverGetVendor_t get_vendor = nullptr;
-  const char* vendor = "intel";
-  RETURN_IF_ERROR(UnlessAbsent(Find(driver_, "xpudDriverGetVendor", get_vendor)));
-  if (get_vendor != nullptr) RETURN_IF_ZE_ERROR(get_vendor(driver_, &vendor));
-  properties_.vendor = vendor;
-  properties_.target = TargetOf(properties_.vendor);
+  // Other drivers than ours run SPIR-V, work on their own, and may read pageable memory later.
+  constexpr xpud_back_end_t kOther = {"intel", "gpu", XPUD_CODE_SPIRV, 0, 0, 1, 0};
+  const xpud_back_end_t* back_end = &kOther;
+  xpud_pfnDriverGetBackEnd_t get_back_end = nullptr;
+  RETURN_IF_ERROR(UnlessAbsent(Find(driver_, "xpudDriverGetBackEnd", get_back_end)));
+  if (get_back_end != nullptr) RETURN_IF_ZE_ERROR(get_back_end(driver_, &back_end));
+  properties_.vendor = back_end->name;
+  properties_.target = TargetOf(back_end->code);
+  properties_.synchronous = back_end->synchronous != 0;
+  takes_pageable_ = back_end->takes_pageable != 0;
   ze_device_module_properties_t modules = {};
   modules.stype = ZE_STRUCTURE_TYPE_DEVICE_MODULE_PROPERTIES;
   RETURN_IF_ZE_ERROR(zeDeviceGetModuleProperties(device_, &modules));

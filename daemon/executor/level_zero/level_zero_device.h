@@ -91,6 +91,7 @@ class LevelZeroDevice final : public Device {
   ze_device_handle_t device_ = nullptr;
   ze_context_handle_t context_ = nullptr;
   Functions functions_;
+  bool takes_pageable_ = false;              // see xpud_back_end_t
   std::vector<ze_kernel_handle_t> kernels_;  // by Kernel::index
   std::vector<LoadedModule> modules_;
   std::vector<LevelZeroQueue*> queues_;

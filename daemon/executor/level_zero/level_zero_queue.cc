@@ -82,8 +82,7 @@ absl::Status LevelZeroQueue::Copy(void* target, const void* source, uint64_t byt
 
 absl::Status LevelZeroQueue::Upload(void* target, std::span<const std::byte> source) {
   RETURN_IF_ERROR(Copy(target, source.data(), source.size()));
-  // Our drivers are done with pageable memory when the append returns; nobody else promises it.
-  return device_.properties().vendor == "intel" ? Synchronize(UINT64_MAX) : absl::OkStatus();
+  return device_.takes_pageable_ ? absl::OkStatus() : Synchronize(UINT64_MAX);
 }
 
 absl::Status LevelZeroQueue::Zero(void* target, uint64_t bytes) {

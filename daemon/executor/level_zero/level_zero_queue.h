@@ -4,8 +4,8 @@
 #include <level_zero/ze_api.h>
 
 #include "daemon/executor/api/device_queue.h"
-#include "daemon/executor/level_zero/recorded_commands.h"
 #include "daemon/executor/level_zero/level_zero_device.h"
+#include "daemon/executor/level_zero/recorded_commands.h"
 
 namespace xpud::executor {
 

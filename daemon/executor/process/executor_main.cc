@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <thread>
@@ -12,6 +13,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "daemon/executor/level_zero/back_end.h"
 #include "daemon/executor/level_zero/driver.h"
 #include "daemon/executor/process/channel.h"
 #include "daemon/executor/process/ring_worker.h"
@@ -205,6 +207,7 @@ Answer Describe(const DeviceProperties& properties, uint32_t devices) {
   transport::SetText(answer.device.name, properties.name);
   transport::SetText(answer.device.kind, properties.kind);
   transport::SetText(answer.device.vendor, properties.vendor);
+  answer.target = static_cast<uint32_t>(properties.target);
   answer.device.total_memory = properties.total_memory;
   answer.device.compute_units = properties.compute_units;
   return answer;
@@ -262,10 +265,16 @@ absl::Status Serve(const DriverOptions& options, int index, int rings, Channel& 
   return absl::OkStatus();
 }
 
+bool RunsPtx(const DriverOptions& options) {
+  const auto back_ends = ListBackEnds(options.driver_library);
+  return back_ends.ok() && std::any_of(back_ends->begin(), back_ends->end(), [&](const BackEnd& back_end) {
+           return back_end.name == options.device && back_end.target == kernels::Target::kNvptx;
+         });
+}
+
 [[noreturn]] void ServeDevice(const DriverOptions& options, int index, int rings) {
   pthread_setname_np(pthread_self(), "xpud-spare");
-  if (TargetOf(options.device) == kernels::Target::kNvptx)
-    Start("xpud-load", [] { kernels::LoadGpuLibraries(); });
+  if (RunsPtx(options)) Start("xpud-load", [] { kernels::LoadGpuLibraries(); });
   Channel memory{UniqueFd(kMemoryChannelFd)}, compiler{UniqueFd(kCompilerChannelFd)},
       imports{UniqueFd(kImportChannelFd)};
   const absl::Status loaded = LoadDrivers(options);

@@ -61,7 +61,7 @@ absl::Status ExecutorProcess::TakeDevice() {
   properties_.total_memory = answer.device.total_memory;
   properties_.compute_units = answer.device.compute_units;
   properties_.replaceable = true;
-  properties_.target = TargetOf(properties_.vendor);
+  properties_.target = static_cast<kernels::Target>(answer.target);
   return absl::OkStatus();
 }
 

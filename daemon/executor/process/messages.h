@@ -108,6 +108,8 @@ struct Answer {
   uint64_t value;    // kAsk; kAssemble: bytes
   char text[512];    // of an error
   char processor[64];
+  uint32_t target;  // kernels::Target
+  uint32_t reserved;
   transport::DeviceRecord device;
 };
 

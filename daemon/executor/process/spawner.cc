@@ -62,26 +62,26 @@ int RunChild(void* argument) {
   _exit(kExitFailed);
 }
 
-// CUDA is loaded by executors of its devices alone.
-std::vector<std::string> EnvironmentFor(std::string_view vendor) {
-  constexpr std::string_view kCuda = "XPUD_CUDA_LIBRARY=";
+// An executor looks for devices of its own back end only.
+std::vector<std::string> EnvironmentFor(const std::string& back_end) {
+  constexpr std::string_view kBackEnds = "XPUD_BACK_ENDS=";
   std::vector<std::string> environment;
   for (char** entry = environ; *entry != nullptr; ++entry)
-    if (vendor == "cuda" || !std::string_view(*entry).starts_with(kCuda)) environment.emplace_back(*entry);
-  if (vendor != "cuda") environment.emplace_back(kCuda);
+    if (!std::string_view(*entry).starts_with(kBackEnds)) environment.emplace_back(*entry);
+  environment.push_back(std::string(kBackEnds) + back_end);
   return environment;
 }
 
 Spawned SpawnHere(const ExecutorCommand& command, const Spawner::Common& common, std::span<UniqueFd> fds) {
-  const std::string vendor(command.vendor, strnlen(command.vendor, sizeof(command.vendor)));
+  const std::string back_end(command.back_end, strnlen(command.back_end, sizeof(command.back_end)));
   std::vector<std::string> arguments = {"xpud",
                                         kServeArgument,
-                                        vendor,
+                                        back_end,
                                         absl::StrCat(command.index),
                                         common.driver_library,
                                         absl::StrCat(command.rings),
                                         common.confine};
-  std::vector<std::string> environment = EnvironmentFor(vendor);
+  std::vector<std::string> environment = EnvironmentFor(back_end);
   Child child = {fds, Pointers(arguments), Pointers(environment)};
   static std::array<std::byte, kStackBytes> stack;
   const pid_t pid =

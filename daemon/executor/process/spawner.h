@@ -18,8 +18,8 @@ namespace xpud::executor::process {
 
 // Which executor is to be started.
 struct ExecutorCommand {
-  char vendor[16] = {};
-  uint32_t index = 0;  // of the device among the vendor's
+  char back_end[16] = {};
+  uint32_t index = 0;  // of the device among the back end's
   uint32_t rings = 1;  // each with a thread that appends
 };
 
@@ -40,7 +40,7 @@ class Spawner {
 
   // The executor's pid. `fds` become its descriptors from kMemoryChannelFd on. Any thread.
   absl::StatusOr<pid_t> Spawn(const ExecutorCommand& command, std::span<const int> fds);
-  // No more are started, and who waits for one does so no longer: the daemon ends. Any thread.
+  // Shuts down: pending and later Spawn calls fail. Any thread.
   void Close();
 
  private:
