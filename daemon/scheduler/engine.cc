@@ -223,7 +223,7 @@ bool Engine::RunTasks() {
 // True when the session or its device worked, or it is held back and will.
 absl::StatusOr<bool> Engine::RunTurn(const Turn& turn) {
   session::Session& session = *turn.session;
-  const uint64_t before = session.stats().busy_ns;
+  const uint64_t before = session.counters().busy_ns;
   session.Poll();
   const uint32_t device = session.current_device();
   Shares& shares = shares_[device];
@@ -231,13 +231,13 @@ absl::StatusOr<bool> Engine::RunTurn(const Turn& turn) {
     held_back_ = true;
     session.HoldBack();
     shares.appending.WasIdle(*turn.shares[device].appending);
-    return session.stats().busy_ns != before;
+    return session.counters().busy_ns != before;
   }
   switch (shares.appending.Ask(*turn.shares[device].appending)) {
     case FairShare::Answer::kNotYet:
       held_back_ = true;  // the least served one runs in this round
       session.HoldBack();
-      return session.stats().busy_ns != before;
+      return session.counters().busy_ns != before;
     case FairShare::Answer::kAwaitAnother:
       return true;
     case FairShare::Answer::kRun:
@@ -252,7 +252,7 @@ absl::StatusOr<bool> Engine::RunTurn(const Turn& turn) {
     else
       shares_[d].appending.WasIdle(account);
   }
-  return worked || session.stats().busy_ns != before;
+  return worked || session.counters().busy_ns != before;
 }
 
 void Engine::BeginRound() {

@@ -9,15 +9,7 @@ TenantTotals::Total& TenantTotals::Of(const Tenant& tenant, Map& totals) {
 }
 
 void TenantTotals::Add(const session::Session& session, Map& totals) {
-  session::SessionStats& sum = Of(session.peer().tenant, totals).stats;
-  const session::SessionStats& stats = session.stats();
-  sum.submitted += stats.submitted;
-  sum.completed += stats.completed;
-  sum.errors += stats.errors;
-  sum.uploaded_bytes += stats.uploaded_bytes;
-  sum.downloaded_bytes += stats.downloaded_bytes;
-  sum.busy_ns += stats.busy_ns;
-  sum.queue_wait_ns += stats.queue_wait_ns;
+  Of(session.peer().tenant, totals).counters += session.counters();
 }
 
 }  // namespace xpud::scheduler

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "daemon/session/session.h"
+#include "daemon/tenant/counters.h"
 #include "daemon/tenant/tenant.h"
 
 namespace xpud::scheduler {
@@ -21,7 +22,7 @@ class TenantTotals {
     uint64_t sessions_opened = 0;
     uint64_t sessions = 0;  // that are open
     uint64_t memory_bytes = 0;
-    session::SessionStats stats;
+    SessionCounters counters;
   };
   using Map = std::map<std::string, Total>;  // by Tenant::Text, or kOthers
 

@@ -73,7 +73,6 @@ void Fill(const session::DeviceState& state, uint32_t index, uint32_t queues, v1
 }
 
 void Fill(const session::Session& session, std::span<const session::DeviceState> devices, v1::Session& out) {
-  const session::SessionStats& stats = session.stats();
   out.set_id(session.id());
   out.set_pid(session.peer().pid);
   const Tenant& tenant = session.peer().tenant;
@@ -82,16 +81,10 @@ void Fill(const session::Session& session, std::span<const session::DeviceState>
   out.set_tenant(tenant.Text());
   out.set_client_name(session.peer().name);
   out.set_age_ns(NowNs() - session.opened_ns());
-  out.set_memory_peak_bytes(stats.peak_bytes);
+  out.set_memory_peak_bytes(session.peak_bytes());
   out.set_buffers(session.buffer_count());
   out.set_queues(static_cast<uint32_t>(session.queue_count()));
-  out.set_commands_submitted(stats.submitted);
-  out.set_commands_completed(stats.completed);
-  out.set_busy_ns(stats.busy_ns);
-  out.set_queue_wait_ns(stats.queue_wait_ns);
-  out.set_uploaded_bytes(stats.uploaded_bytes);
-  out.set_downloaded_bytes(stats.downloaded_bytes);
-  out.set_errors(stats.errors);
+  session.counters().CopyTo(out);
   out.set_host_memory_bytes(session.host_memory_bytes());
   uint64_t bytes = 0;
   for (uint32_t d = 0; d < devices.size(); ++d) {
@@ -100,7 +93,7 @@ void Fill(const session::Session& session, std::span<const session::DeviceState>
     share.set_index(d);
     share.set_memory_bytes(session.allocated_bytes(d));
     if (devices.size() == 1)
-      share.set_busy_ns(stats.busy_ns);
+      share.set_busy_ns(session.counters().busy_ns);
     else if (!devices[d].device->properties().synchronous)
       share.set_busy_ns(session.work(d).used_ns);
   }
@@ -112,13 +105,7 @@ void Fill(const std::string& tenant, const scheduler::TenantTotals::Total& total
   out.set_sessions(total.sessions);
   out.set_sessions_opened(total.sessions_opened);
   out.set_memory_bytes(total.memory_bytes);
-  out.set_busy_ns(total.stats.busy_ns);
-  out.set_queue_wait_ns(total.stats.queue_wait_ns);
-  out.set_commands_submitted(total.stats.submitted);
-  out.set_commands_completed(total.stats.completed);
-  out.set_uploaded_bytes(total.stats.uploaded_bytes);
-  out.set_downloaded_bytes(total.stats.downloaded_bytes);
-  out.set_errors(total.stats.errors);
+  total.counters.CopyTo(out);
 }
 
 v1::Quota& AddQuota(uint32_t device, const std::optional<uint64_t>& bytes, uint64_t effective,

@@ -152,7 +152,7 @@ absl::StatusOr<Session::Progress> Session::Run(uint64_t slice_ns) {
     if (dirty_queues_ == 0) dirty_since_ns_ = now;
     dirty_queues_ |= uint64_t{1} << header.queue;
     ++dirty_commands_;
-    ++stats_.submitted;
+    ++counters_.commands_submitted;
     if (queue.in_flight == nullptr) continue;
     if (queue.sent_ns == 0) queue.sent_ns = sent;
     ++queue.unannounced;
@@ -165,12 +165,12 @@ absl::StatusOr<Session::Progress> Session::Run(uint64_t slice_ns) {
   now = NowNs();
   slice_began_ns_ = start;
   slice_ended_ns_ = now;
-  stats_.queue_wait_ns += waited;
+  counters_.queue_wait_ns += waited;
   queue_wait_.Ended(now, batch_.empty()   ? QueueWait::Rest::kNone
                          : awaits_device_ ? QueueWait::Rest::kBehindOwn
                                           : QueueWait::Rest::kWaiting);
   const Queue& last = queues_[current_queue_];
-  if (last.in_flight == nullptr) stats_.busy_ns += devices_[last.device].time.Charge(start, now);
+  if (last.in_flight == nullptr) counters_.busy_ns += devices_[last.device].time.Charge(start, now);
   return progress;
 }
 
@@ -231,7 +231,7 @@ absl::StatusOr<Session::Outcome> Session::RunCommand(std::span<const std::byte> 
 }
 
 void Session::Raise(Queue& queue, uint32_t queue_id, uint64_t sequence, const absl::Status& error) {
-  ++stats_.errors;
+  ++counters_.errors;
   if (queue.error_raised) return;  // the first one is reported; what follows from it is poison
   queue.error_raised = true;
   transport_->RaiseError(queue_id, sequence, error);

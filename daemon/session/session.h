@@ -20,6 +20,8 @@
 #include "daemon/session/host_memories.h"
 #include "daemon/session/in_flight.h"
 #include "daemon/session/queue_wait.h"
+#include "daemon/tenant/counters.h"
+#include "daemon/tenant/tenant.h"
 #include "proto/transport/layout.h"
 #include "proto/transport/transport.h"
 #include "proto/wire/decode.h"
@@ -31,17 +33,6 @@ struct Peer {
   int32_t pid = 0;
   Tenant tenant;
   std::string name;  // what the client calls itself
-};
-
-struct SessionStats {
-  uint64_t submitted = 0;
-  uint64_t completed = 0;
-  uint64_t errors = 0;
-  uint64_t uploaded_bytes = 0;
-  uint64_t downloaded_bytes = 0;
-  uint64_t busy_ns = 0;
-  uint64_t queue_wait_ns = 0;  // see queue_wait.h
-  uint64_t peak_bytes = 0;
 };
 
 class Session {
@@ -93,7 +84,8 @@ class Session {
 
   uint64_t id() const { return id_; }
   const Peer& peer() const { return peer_; }
-  const SessionStats& stats() const { return stats_; }
+  const SessionCounters& counters() const { return counters_; }
+  uint64_t peak_bytes() const { return peak_bytes_; }
   const DeviceWork& work(uint32_t device) const { return work_[device]; }
   uint64_t allocated_bytes(uint32_t device) const { return allocated_[device]; }
   memory::Ledger::Account& account(uint32_t device) const { return *accounts_[device]; }
@@ -256,7 +248,8 @@ class Session {
   std::array<memory::Ledger::Account*, transport::kMaxDevices>
       accounts_{};                                         // from the first to the last moment
   std::array<DeviceWork, transport::kMaxDevices> work_{};  // of asynchronous devices
-  SessionStats stats_;
+  SessionCounters counters_;
+  uint64_t peak_bytes_ = 0;
 
   std::span<const std::byte> batch_;  // commands taken from the transport and not yet run
   QueueWait queue_wait_;

@@ -42,7 +42,7 @@ absl::Status Session::PublishCompletions() {
       devices_[queue.device].commands += queue.submitted - queue.written;
       queue.written = queue.submitted;
       RETURN_IF_ERROR(queue.device_queue->WriteValue(transport_->CompletedWord(q), queue.submitted));
-      stats_.completed = sequence_;
+      counters_.commands_completed = sequence_;
       continue;
     }
     RETURN_IF_ERROR(Announce(q));
@@ -104,7 +104,7 @@ void Session::TakeCompletions() {
     // The number of End's announcement may be that of a client's command, which was not run.
     if (!ending_)
       std::atomic_ref<uint64_t>(*transport_->CompletedWord(q)).store(done, std::memory_order_release);
-    stats_.completed = std::max(stats_.completed, done);
+    counters_.commands_completed = std::max(counters_.commands_completed, done);
     finished |= uint64_t{1} << q;
     if (done != queue.written) continue;
     busy_queues_ &= ~(uint64_t{1} << q);
@@ -127,7 +127,7 @@ void Session::CountTime(Queue& queue, uint64_t done, uint64_t now) {
   work.ended_ns = now;
   if (commands == 0) return;
   const uint64_t took = devices_[queue.device].time.Charge(sent, now);
-  stats_.busy_ns += took;
+  counters_.busy_ns += took;
   work.used_ns += took;
   queue.under_way -= commands;
   queue.command_ns += (static_cast<double>(took) / static_cast<double>(commands) - queue.command_ns) / 8;

@@ -71,7 +71,7 @@ absl::Status Session::UploadTo(wire::Handle handle, uint64_t offset, uint64_t by
   absl::Status status = target.status();
   if (status.ok()) status = GuardWrite(current_queue_, *buffer);
   if (status.ok()) status = append(*target);
-  if (status.ok()) stats_.uploaded_bytes += bytes;
+  if (status.ok()) counters_.uploaded_bytes += bytes;
   FinishCopy(status, buffer, bytes);
   return absl::OkStatus();
 }
@@ -104,7 +104,7 @@ absl::Status Session::Download(std::span<const std::byte> bytes) {
   if (status.ok() && buffer->poison != Poison::kNone) status = Poisoned();
   if (status.ok()) status = queues_[current_queue_].device_queue->Copy(target, *source, command.bytes);
   if (status.ok()) buffer->last_read = sequence_ + 1;
-  if (status.ok()) stats_.downloaded_bytes += command.bytes;
+  if (status.ok()) counters_.downloaded_bytes += command.bytes;
   FinishCopy(status, nullptr, 0);
   return absl::OkStatus();
 }

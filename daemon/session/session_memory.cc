@@ -21,7 +21,7 @@ void Session::ChargeMemory(uint32_t device, int64_t bytes) {
   allocated_[device] += static_cast<uint64_t>(bytes);
   uint64_t total = 0;
   for (uint32_t d = 0; d < devices_.size(); ++d) total += allocated_[d];
-  stats_.peak_bytes = std::max(stats_.peak_bytes, total);
+  peak_bytes_ = std::max(peak_bytes_, total);
   transport_->SetAllocatedBytes(device, allocated_[device]);
 }
 

@@ -1,0 +1,40 @@
+// What the work of a session, or of all of a tenant's sessions, is counted in. A counter is declared in the
+// list below and, with a field of the same name, in the control plane's messages; sums and answers follow
+// from that. Plain values.
+#pragma once
+
+#include <cstdint>
+
+namespace xpud {
+
+#define XPUD_SESSION_COUNTERS(COUNTER)             \
+  COUNTER(commands_submitted)                      \
+  COUNTER(commands_completed)                      \
+  COUNTER(errors) /* commands that failed */       \
+  COUNTER(uploaded_bytes)                          \
+  COUNTER(downloaded_bytes)                        \
+  COUNTER(busy_ns)       /* device time charged */ \
+  COUNTER(queue_wait_ns) /* commands waited for their turn: session/queue_wait.h */
+
+struct SessionCounters {
+#define XPUD_DECLARE(name) uint64_t name = 0;
+  XPUD_SESSION_COUNTERS(XPUD_DECLARE)
+#undef XPUD_DECLARE
+
+  SessionCounters& operator+=(const SessionCounters& other) {
+#define XPUD_ADD(name) name += other.name;
+    XPUD_SESSION_COUNTERS(XPUD_ADD)
+#undef XPUD_ADD
+    return *this;
+  }
+
+  // Sets the fields of these names in a message of the control plane.
+  template <typename Message>
+  void CopyTo(Message& message) const {
+#define XPUD_SET(name) message.set_##name(name);
+    XPUD_SESSION_COUNTERS(XPUD_SET)
+#undef XPUD_SET
+  }
+};
+
+}  // namespace xpud
