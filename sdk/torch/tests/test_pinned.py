@@ -93,6 +93,13 @@ class PinnedTest(unittest.TestCase):
         torch.xpud.synchronize()
         self.assertTrue(torch.equal(back, source))
 
+    def test_an_upload_reads_what_an_earlier_download_writes(self):
+        source, pinned = torch.arange(8, device="xpud"), torch.zeros(8, dtype=torch.int64).pin_memory()
+        occupy()
+        pinned.copy_(source, non_blocking=True)
+        again = pinned.to("xpud", non_blocking=True)
+        self.assertEqual(again.tolist(), list(range(8)))
+
     def test_ordinary_memory_may_be_changed_at_once_even_so(self):
         source = torch.randn(4 * MIB)
         expected = source.clone()
