@@ -4,9 +4,9 @@
 #include <atomic>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/session/op_check.h"
 #include "daemon/session/session.h"
 #include "proto/base/status_macros.h"
+#include "proto/ops/check.h"
 
 namespace xpud::session {
 namespace {
@@ -44,20 +44,14 @@ double Bytes(const kernels::Operand& operand) {
   return static_cast<double>(operand.numel()) * static_cast<double>(ops::SizeOf(operand.dtype));
 }
 
-// Multiplications of the ops that do more of them than they have elements.
+// Multiplications of ops that do more of them than they have elements.
 double Products(const kernels::OpCall& call) {
-  const auto times = [](const kernels::Operand& operand, int64_t depth) {
-    return static_cast<double>(operand.numel()) * static_cast<double>(depth);
-  };
-  if (call.row->family == ops::Family::kMatmul) {
-    const kernels::Operand& a = call.inputs[0];
-    return times(call.outputs[0], a.sizes[a.rank - 1]);
-  }
-  return call.row->family == ops::Family::kAttention ? times(call.inputs[0], call.inputs[1].sizes[2]) : 0;
+  const ops::FamilyDescriptor& family = ops::DescriptorOf(*call.row);
+  return family.products == nullptr ? 0 : family.products(call);
 }
 
-// More than 16 MiB to read and write, or more than 2^33 products: from tens of microseconds on a large GPU
-// on.
+// More than 64 MiB to read and write, or more than 2^33 products: tens of microseconds or more on a large
+// GPU.
 bool TakesLong(const kernels::OpCall& call) {
   constexpr double kBytes = 1 << 26, kProducts = 8.6e9;
   double bytes = 0;
@@ -177,7 +171,7 @@ void Session::CheckErrorWord(Queue& queue, const kernels::OpCall& call) {
   if (word == 0) [[likely]]
     return;
   std::atomic_ref<uint64_t>(queue.error_word).store(0, std::memory_order_relaxed);
-  RaiseIndexError(queue, current_queue_, sequence_ + 1, word, Describe(call));
+  RaiseIndexError(queue, current_queue_, sequence_ + 1, word, ops::Describe(call));
 }
 
 void Session::RaiseIndexError(Queue& queue, uint32_t queue_id, uint64_t sequence, uint64_t word,
@@ -219,9 +213,9 @@ absl::StatusOr<Session::Outcome> Session::PlanAndLaunch(Queue& queue, const kern
 
 Session::Outcome Session::Refuse(Queue& queue, const absl::Status& why, const kernels::OpCall* call) {
   const std::string name(execute_.row->aten.substr(0, execute_.row->aten.find('|')));
-  Raise(
-      queue, current_queue_,
-      absl::Status(why.code(), absl::StrCat(call != nullptr ? Describe(*call) : name, ": ", why.message())));
+  Raise(queue, current_queue_,
+        absl::Status(why.code(),
+                     absl::StrCat(call != nullptr ? ops::Describe(*call) : name, ": ", why.message())));
   PoisonOutputs();
   return Outcome::kDone;
 }
@@ -233,7 +227,7 @@ absl::StatusOr<Session::Outcome> Session::Execute(std::span<const std::byte> byt
   const DeviceState& state = devices_[queue.device];
   if (absl::Status status = ResolveOperands(queue_id); !status.ok()) return Refuse(queue, status, nullptr);
   const kernels::OpCall call = Call();
-  absl::Status checked = CheckOp(call);
+  absl::Status checked = ops::CheckCall(call);
   if (checked.ok()) checked = CheckWork(call, state);
   if (!checked.ok()) return Refuse(queue, checked, &call);
   if (ReadsPoison()) {
@@ -250,11 +244,11 @@ absl::StatusOr<Session::Outcome> Session::Execute(std::span<const std::byte> byt
 }
 
 absl::StatusOr<Session::Outcome> Session::LaunchChecked(Queue& queue, kernels::OpCall call) {
-  const bool reports = queue.in_flight != nullptr && ops::ReadsIndices(execute_.row->family);
+  const bool reports = queue.in_flight != nullptr && ops::DescriptorOf(*execute_.row).reads_indices();
   call.error_word = &queue.error_word;
   if (reports) {
-    call.error_word =
-        queue.in_flight->TakeErrorSlot(sequence_ + 1, WordingOf(call), [&] { return Describe(call); });
+    call.error_word = queue.in_flight->TakeErrorSlot(sequence_ + 1, ops::WordingOf(call),
+                                                     [&] { return ops::Describe(call); });
     if (call.error_word == nullptr) return Outcome::kStalled;
   }
   absl::StatusOr<Outcome> outcome = PlanAndLaunch(queue, call);

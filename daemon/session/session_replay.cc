@@ -5,6 +5,7 @@
 // the last one of a series of updates in place.
 #include "daemon/session/session.h"
 #include "proto/base/status_macros.h"
+#include "proto/ops/family.h"
 
 namespace xpud::session {
 
@@ -12,7 +13,7 @@ using executor::MemoryUse;
 
 void Session::RecordUses() {
   uses_.clear();
-  const bool adds = ops::ReadsOutput(execute_.row->family);
+  const bool adds = ops::DescriptorOf(*execute_.row).reads_outputs;
   for (int i = 0; i < execute_.outputs + execute_.inputs; ++i) {
     Buffer* const buffer = operand_buffers_[i];
     const kernels::Operand& operand = operands_[i];
@@ -39,7 +40,7 @@ void Session::RecordUses() {
 
 absl::Status Session::GuardOutputs(uint32_t queue_id) {
   Queue& queue = queues_[queue_id];
-  const bool adds = ops::ReadsOutput(execute_.row->family);
+  const bool adds = ops::DescriptorOf(*execute_.row).reads_outputs;
   bool overwrites = false, updates = false;
   for (int i = 0; i < execute_.outputs; ++i) {
     const Buffer* const buffer = operand_buffers_[i];

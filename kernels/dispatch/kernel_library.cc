@@ -63,7 +63,7 @@ class KernelLibrary::Impl {
 
  private:
   std::vector<std::unique_ptr<Planner>> planners_;
-  std::array<Planner*, 16> by_family_{};
+  std::array<Planner*, ops::kNumFamilies> by_family_{};
   KernelCache cache_;  // last: its thread, which reads the planners' skeletons, ends first
 };
 

@@ -55,9 +55,8 @@ absl::StatusOr<Readiness> SoftmaxPlanner::Plan(const OpCall& call, Workspace, La
   if (kept.numel() == 0 || n == 0) return Readiness::kReady;
   kept.Collapse(/*may_permute=*/true);
 
-  // The rows' names in the table, by number.
   SoftmaxKey key;
-  key.logarithm = call.row->number == 181 || call.row->number == 183;
+  key.logarithm = call.row->formula == "log";
   key.backward = call.row->inputs == 2;
   key.kept = kept.rank;
   key.out = out.dtype;

@@ -1,6 +1,6 @@
 // The op table: the single source of each device operation. A row gives the op's wire number, its ATen
 // overloads, family, formula and element types; shape rule, validation, kernels, the PyTorch registration and
-// the documentation follow from the row and its family. See proto/ops/README.md for how to add one.
+// the documentation follow from the row and its family. See proto/README.md for how to add one.
 //
 // An op takes operands in a fixed order: outputs, then inputs. Any input of a map may be a tensor or an
 // immediate (a scalar that travels in the command). Other families take tensors as inputs and numbers as
@@ -50,40 +50,17 @@ inline constexpr int kMaxInputs = 8;
 inline constexpr int kMaxOutputs = 3;
 inline constexpr int kMaxAttributes = 8;
 
-// Shapes below: outputs <- inputs. [..] sizes; all tensors may be strided unless `dense` (row-major, no gaps)
-// is said.
+// What an op's family says of its operands: proto/ops/families/.
 enum class Family : uint8_t {
-  kMap,      // out[S] <- inputs that broadcast to S (each size equal or 1; equal rank; expansion by stride 0)
-  kReduce,   // out[R] <- a[S], equal rank; R[d] is S[d] (kept) or 1 (reduced)
-  kSoftmax,  // out[S] <- a[S] | backward: grad_input[S] <- grad[S], output[S]. Attribute 0: dim
-  kLayerNorm,          // y[M,N], mean[M], rstd[M] <- x[M,N], weight?[N], bias?[N]; dense. Attribute 0: eps
-  kLayerNormBackward,  // dx[M,N], dweight[N], dbias[N] <- grad[M,N], x[M,N], mean[M], rstd[M], weight?[N];
-                       // dense
-  kGather,  // out[S with dim replaced] <- a[..], index: index_select (index rank 1) and gather (index rank =
-            // a's). Attribute 0: dim
-  kEmbedding,   // out[N,D] <- weight[V,D], index[N]
-  kScatterAdd,  // out[V,D] (in place) <- index[N], source[N,D]: out[index[n],:] += source[n,:]. Attribute 0:
-                // padding index to skip, or -1
-  kMatmul,  // out[B?,M,N] <- a[B?,M,K], b[B?,K,N], c? (broadcast to out). Attributes: beta, alpha, activation
-            // (Activation)
-  kAttention,  // out[B,H,S,E], logsumexp?[B,H,S] f32 <- q[B,H,S,D], k[B,Hk,T,D], v[B,Hk,T,E], mask?[B,H,S,T]
-               // (strides 0 to broadcast; bool or the query's type). Attributes: scale, is_causal (upper-left
-               // aligned). Hk divides H. A query that may attend no key: out 0, logsumexp 0
-  kNllLoss,    // forward: out[N] or [], total_weight[] <- logp[N,C], target[N], weight?[C]; backward: dx[N,C]
-             // <- grad[N] or [], logp[N,C], target[N], weight?[C] (a mean's total weight is found again from
-             // the targets). Attributes: reduction (0 none, 1 mean, 2 sum), ignore_index
-  kTest,  // out[S] (in place) <- a: the same tensor, of one element or more. Kernels that misbehave, for
-          // tests of the daemon. Attribute 0 of test_endless: how many groups run, 1 if it is left out
+#define XPUD_FAMILY(name) k##name,
+#include "proto/ops/families.inc"
+#undef XPUD_FAMILY
 };
-
-// Whether ops of the family use what their output held before: they add to it, or write a part of it.
-constexpr bool ReadsOutput(Family family) { return family == Family::kScatterAdd || family == Family::kTest; }
-
-// Whether ops of the family look at index contents, which may be out of range.
-constexpr bool ReadsIndices(Family family) {
-  return family == Family::kGather || family == Family::kEmbedding || family == Family::kScatterAdd ||
-         family == Family::kNllLoss;
-}
+inline constexpr size_t kNumFamilies = 0
+#define XPUD_FAMILY(name) +1
+#include "proto/ops/families.inc"
+#undef XPUD_FAMILY
+    ;
 
 enum class Activation : int64_t { kNone = 0, kRelu = 1, kGelu = 2, kGeluTanh = 3 };
 
@@ -106,7 +83,8 @@ struct Row {
   Family family;
   uint8_t inputs;  // most inputs; `optional` of them, at the end, may be absent
   uint8_t optional;
-  std::string_view formula;  // kMap and kReduce; empty elsewhere
+  std::string_view
+      formula;  // kMap and kReduce; elsewhere a word that tells rows of a family apart, or nothing
   TypeRule types;
   DTypeSet dtypes;  // types the *inputs* may have (compute type for maps)
   uint8_t outputs = 1;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 
+#include "proto/ops/family.h"
 #include "sdk/python/csrc/errors.h"
 #include "sdk/python/csrc/op.h"
 
@@ -11,11 +12,6 @@ namespace {
 using ops::Family;
 
 bool IsCallable(const ops::Row& row) { return row.family == Family::kMap || row.family == Family::kReduce; }
-
-constexpr std::array kFamilies = {"map",      "reduce",    "softmax",     "layer_norm", "layer_norm_backward",
-                                  "gather",   "embedding", "scatter_add", "matmul",     "attention",
-                                  "nll_loss", "test"};
-static_assert(kFamilies.size() == static_cast<size_t>(Family::kTest) + 1);
 
 PyObject* TypesTuple(ops::DTypeSet set) {
   Ref list(PyList_New(0));
@@ -36,13 +32,13 @@ PyObject* NamesTuple(const ops::Row& row) {
 }
 
 PyObject* DescribeRow(const ops::Row& row, PyObject* op) {
-  const std::string formula(row.formula), aten(row.aten);
+  const std::string formula(row.formula), aten(row.aten), family(ops::DescriptorOf(row).name);
   constexpr std::array kRules = {"promote", "float", "bool", "same", "any", "sum", "index", "value_index"};
-  return Py_BuildValue(
-      "{s:i,s:s,s:N,s:s,s:i,s:i,s:s,s:s,s:N,s:i,s:N}", "number", row.number, "aten", aten.c_str(), "names",
-      NamesTuple(row), "family", kFamilies[static_cast<size_t>(row.family)], "inputs", row.inputs, "optional",
-      row.optional, "formula", formula.c_str(), "types", kRules[static_cast<size_t>(row.types)], "dtypes",
-      TypesTuple(row.dtypes), "outputs", row.outputs, "op", op);
+  return Py_BuildValue("{s:i,s:s,s:N,s:s,s:i,s:i,s:s,s:s,s:N,s:i,s:N}", "number", row.number, "aten",
+                       aten.c_str(), "names", NamesTuple(row), "family", family.c_str(), "inputs", row.inputs,
+                       "optional", row.optional, "formula", formula.c_str(), "types",
+                       kRules[static_cast<size_t>(row.types)], "dtypes", TypesTuple(row.dtypes), "outputs",
+                       row.outputs, "op", op);
 }
 
 }  // namespace

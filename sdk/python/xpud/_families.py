@@ -229,6 +229,7 @@ def nll_loss(row: dict, *inputs: Array | None, reduction: str = "mean", ignore_i
 
 FAMILIES: dict[str, typing.Callable] = {each.__name__: each for each in (
     softmax, layer_norm, layer_norm_backward, gather, embedding, scatter_add, matmul, attention, nll_loss)}
+FAMILIES |= {"softmax_backward": softmax, "nll_loss_backward": nll_loss}  # by the row's inputs
 
 
 def function_of(row: dict) -> typing.Callable:

@@ -1,6 +1,7 @@
 // Index contents out of range, in every op of the table that looks at them.
 #include <limits>
 
+#include "proto/ops/family.h"
 #include "tests/conformance/isolation/isolation_test.h"
 #include "tests/conformance/isolation/op_calls.h"
 
@@ -51,27 +52,32 @@ class Indices : public Isolation {
   std::unique_ptr<HostileSession> session_ = std::make_unique<HostileSession>(socket());
 };
 
+std::vector<ops::Operand> OperandsOf(const std::vector<View>& views) {
+  std::vector<ops::Operand> operands(views.size());
+  for (size_t i = 0; i < views.size(); ++i) {
+    operands[i].rank = static_cast<uint8_t>(views[i].sizes.size());
+    std::copy(views[i].sizes.begin(), views[i].sizes.end(), operands[i].sizes.begin());
+  }
+  return operands;
+}
+
 // The operand that holds indices, and how many there are to choose from.
 struct Chosen {
   View* index;
   int64_t choices;
 };
 Chosen IndexOf(Call& call) {
-  switch (call.row->family) {
-    case ops::Family::kGather:
-    case ops::Family::kEmbedding:
-      return {&call.inputs[1], static_cast<int64_t>(call.inputs[0].sizes[0])};
-    case ops::Family::kScatterAdd:
-      call.attributes[0] = ops::Number::Integer(1);  // the row that is skipped; -1 would be none
-      return {&call.inputs[0], static_cast<int64_t>(call.outputs[0].sizes[0])};
-    case ops::Family::kNllLoss: {
-      const size_t scores = call.row->outputs == 1 ? 1 : 0;
-      return {&call.inputs[scores + 1], static_cast<int64_t>(call.inputs[scores].sizes[1])};
-    }
-    default:
-      ADD_FAILURE() << call.row->aten << " looks at indices that this test does not know";
-      return {nullptr, 0};
+  const ops::FamilyDescriptor& family = ops::DescriptorOf(*call.row);
+  for (size_t i = 0; i < family.attributes.size();
+       ++i) {  // the row that is skipped, where there is one; -1 would be none
+    if (family.attributes[i].name == "padding_idx") call.attributes[i] = ops::Number::Integer(1);
   }
+  std::vector<ops::Operand> outputs = OperandsOf(call.outputs), inputs = OperandsOf(call.inputs);
+  const int64_t limit = family.index_limit({call.row, call.compute, outputs, inputs, call.attributes});
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    if (family.inputs[i].is(ops::kIndices)) return {&call.inputs[i], limit};
+  }
+  return {nullptr, 0};
 }
 
 uint64_t BytesOf(const View& view) {
@@ -85,7 +91,7 @@ TEST_F(Indices, OutOfRangeAreErrorsOfTheirQueueAndTouchNothing) {
                     kHigh32 = std::numeric_limits<int32_t>::max();
   int errors = 0;
   for (const ops::Row& row : ops::kRows) {
-    if (!ops::ReadsIndices(row.family)) continue;
+    if (!ops::DescriptorOf(row).reads_indices()) continue;
     for (const DType type : {DType::kInt64, DType::kInt32}) {
       Call call = RightCall(row);
       const auto [index, choices] = IndexOf(call);

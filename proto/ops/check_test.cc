@@ -1,4 +1,4 @@
-#include "daemon/session/op_check.h"
+#include "proto/ops/check.h"
 
 #include <numeric>
 #include <vector>
@@ -6,13 +6,9 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace xpud::session {
+namespace xpud::ops {
 namespace {
 
-using kernels::OpCall;
-using kernels::Operand;
-using ops::DType;
-using ops::Number;
 using ::testing::HasSubstr;
 
 Operand Tensor(std::vector<int64_t> sizes, DType dtype = DType::kFloat32) {
@@ -36,7 +32,7 @@ Operand Absent() {
 
 absl::Status Check(const char* aten, std::vector<Operand> outputs, std::vector<Operand> inputs,
                    std::vector<Number> attributes = {}) {
-  return CheckOp({&ops::RowOf(aten), DType::kFloat32, outputs, inputs, attributes, nullptr});
+  return CheckCall({&RowOf(aten), DType::kFloat32, outputs, inputs, attributes, nullptr});
 }
 
 const Number kZero = Number::Integer(0);
@@ -94,24 +90,24 @@ TEST(OpCheck, AttentionShapesMustAgree) {
 }
 
 TEST(OpCheck, TypesOutsideTheRowAreNotImplemented) {
-  const OpCall call = {&ops::RowOf("bitwise_not"), DType::kFloat32, {}, {}, {}, nullptr};
+  const Call call = {&RowOf("bitwise_not"), DType::kFloat32, {}, {}, {}, nullptr};
   const auto a = Tensor({2});
-  OpCall with = call;
+  Call with = call;
   with.outputs = {&a, 1};
   with.inputs = {&a, 1};
-  EXPECT_EQ(CheckOp(with).code(), absl::StatusCode::kUnimplemented);
-  EXPECT_THAT(CheckOp(with).message(), HasSubstr("\"bitwise_not\" not implemented for 'float32'"));
+  EXPECT_EQ(CheckCall(with).code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(CheckCall(with).message(), HasSubstr("\"bitwise_not\" not implemented for 'float32'"));
 }
 
 TEST(OpCheck, EveryRowRefusesACallWithoutOperands) {
-  for (const ops::Row& row : ops::kRows) {
-    EXPECT_FALSE(CheckOp({&row, DType::kFloat32, {}, {}, {}, nullptr}).ok()) << row.aten;
+  for (const Row& row : kRows) {
+    EXPECT_FALSE(CheckCall({&row, DType::kFloat32, {}, {}, {}, nullptr}).ok()) << row.aten;
   }
 }
 
 TEST(OpCheck, ACallIsDescribedAsPeopleReadIt) {
   const std::vector<Operand> inputs = {Tensor({2, 3}), Absent()};
-  EXPECT_EQ(Describe({&ops::RowOf("mul.Tensor"), DType::kFloat32, {}, inputs, {}, nullptr}),
+  EXPECT_EQ(Describe({&RowOf("mul.Tensor"), DType::kFloat32, {}, inputs, {}, nullptr}),
             "mul.Tensor(float32[2, 3], none)");
 }
 
@@ -127,12 +123,12 @@ TEST(OpCheck, CallsAreWordedAlikeWhereTheirWordingIsTheSame) {
   for (const auto& a : inputs)
     for (const auto& b : inputs)
       for (const char* op : {"embedding", "index_select"}) {
-        const OpCall first = {&ops::RowOf("embedding"), DType::kFloat32, {}, a, {}, nullptr};
-        const OpCall second = {&ops::RowOf(op), DType::kFloat32, {}, b, {}, nullptr};
+        const Call first = {&RowOf("embedding"), DType::kFloat32, {}, a, {}, nullptr};
+        const Call second = {&RowOf(op), DType::kFloat32, {}, b, {}, nullptr};
         EXPECT_EQ(WordingOf(first) == WordingOf(second), Describe(first) == Describe(second))
             << Describe(first) << " " << Describe(second);
       }
 }
 
 }  // namespace
-}  // namespace xpud::session
+}  // namespace xpud::ops

@@ -1,0 +1,114 @@
+#include "proto/ops/check.h"
+
+#include <bit>
+
+#include "absl/strings/str_cat.h"
+#include "proto/base/status_macros.h"
+#include "proto/ops/rules.h"
+
+namespace xpud::ops {
+namespace {
+
+std::string Name(const Row& row) { return std::string(row.aten.substr(0, row.aten.find('|'))); }
+
+bool IsDense(const Operand& operand) {
+  int64_t expected = 1;
+  for (int d = operand.rank - 1; d >= 0; --d) {
+    if (operand.sizes[d] != 1 && operand.strides[d] != expected) return false;
+    expected *= operand.sizes[d];
+  }
+  return true;
+}
+
+absl::Status CheckDense(const Call& call) {
+  for (const auto operands : {call.outputs, call.inputs}) {
+    for (const Operand& operand : operands) {
+      if (operand.is_tensor() && operand.numel() > 0 && !IsDense(operand))
+        return Invalid("all tensors of this op must be row-major without gaps");
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckOutputs(const Call& call, const FamilyDescriptor& family) {
+  const size_t most = call.row->outputs;
+  if (call.outputs.empty() || call.outputs.size() > most)
+    return absl::InvalidArgumentError(absl::StrCat(call.outputs.size(), " outputs, ", most, " are allowed"));
+  for (size_t i = 0; i < most; ++i) {
+    const bool optional = i < family.outputs.size() && family.outputs[i].is(kOptional);
+    if (i >= call.outputs.size()) {
+      if (!optional) return Invalid("an output is missing");
+    } else if (!optional && !call.outputs[i].is_tensor()) {
+      return NeedTensor(call.outputs[i], "output");
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckInputs(const Call& call, const FamilyDescriptor& family) {
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    const Operand& input = call.inputs[i];
+    if (!input.present && i + call.row->optional < call.row->inputs) return Invalid("an input is missing");
+    if (input.immediate && !family.takes_immediates) return Invalid("only maps take immediates as inputs");
+    if (i < family.inputs.size() && family.inputs[i].is(kIndices)) {
+      RETURN_IF_ERROR(NeedTensor(input, "index"));
+      RETURN_IF_ERROR(NeedType(input, "index", kIndexTypes));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckAttributes(const Call& call, const FamilyDescriptor& family) {
+  size_t least = 0;
+  for (const Attribute& attribute : family.attributes) least += attribute.required ? 1 : 0;
+  if (call.attributes.size() >= least && call.attributes.size() <= family.attributes.size())
+    return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(call.attributes.size(), " attributes, ", family.attributes.size(), " are needed"));
+}
+
+absl::Status CheckTypes(const Call& call, const FamilyDescriptor& family) {
+  const Row& row = *call.row;
+  if (!family.inputs.empty()) return NeedType(call.inputs[family.typed_input], "input", row.dtypes);
+  const bool any =
+      row.types == TypeRule::kAny || row.types == TypeRule::kFloat || row.types == TypeRule::kSum;
+  if (any || Contains(row.dtypes, call.compute)) return absl::OkStatus();
+  return absl::UnimplementedError(
+      absl::StrCat("\"", Name(row), "\" not implemented for '", std::string(Info(call.compute).name), "'"));
+}
+
+}  // namespace
+
+absl::Status CheckCall(const Call& call) {
+  const FamilyDescriptor& family = DescriptorOf(*call.row);
+  RETURN_IF_ERROR(CheckOutputs(call, family));
+  RETURN_IF_ERROR(CheckInputs(call, family));
+  RETURN_IF_ERROR(CheckTypes(call, family));
+  RETURN_IF_ERROR(CheckAttributes(call, family));
+  if (family.needs_dense) RETURN_IF_ERROR(CheckDense(call));
+  return family.check(call);
+}
+
+std::string Describe(const Call& call) {
+  std::string text = absl::StrCat(Name(*call.row), "(");
+  for (size_t i = 0; i < call.inputs.size(); ++i)
+    absl::StrAppend(&text, i == 0 ? "" : ", ", Describe(call.inputs[i]));
+  return text + ")";
+}
+
+uint64_t WordingOf(const Call& call) {
+  uint64_t wording = reinterpret_cast<uint64_t>(call.row);
+  const auto add = [&](auto value) {
+    wording = (wording ^ static_cast<uint64_t>(value)) * 0x9e3779b97f4a7c15;
+    wording ^= wording >> 32;
+  };
+  for (const Operand& operand : call.inputs) {
+    add(operand.present | operand.immediate << 1 | operand.rank << 2 | static_cast<int>(operand.dtype) << 8);
+    for (int d = 0; d < operand.rank; ++d) add(operand.sizes[d]);
+    if (!operand.immediate) continue;
+    add(operand.number.is_integer ? operand.number.integer : std::bit_cast<int64_t>(operand.number.real));
+  }
+  return wording;
+}
+
+}  // namespace xpud::ops

@@ -1,0 +1,89 @@
+// The descriptor of an op family: all that is said of its operands, attributes, shapes and cost. Clients, the
+// daemon's checks, the Python client, documentation, fuzzers and the isolation catalogue derive from it.
+// Constants; any thread.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "proto/ops/operand.h"
+
+namespace xpud::ops {
+
+// How an operand takes part; flags.
+enum Use : uint8_t {
+  kPlain = 0,
+  kOptional = 1,  // may be absent
+  kIndices =
+      2,  // int32 or int64 positions; a value out of range is reported by the kernel, which never faults
+};
+
+struct Parameter {
+  std::string_view name;
+  uint8_t use = kPlain;
+  bool is(Use flag) const { return (use & flag) != 0; }
+};
+
+enum class AttributeType : uint8_t {
+  kInteger,
+  kReal,
+  kBool,
+  kDimension,  // of the typed input; clients count negative ones from the end
+};
+
+struct Attribute {
+  std::string_view name;
+  AttributeType type;
+  bool required = true;
+  double value = 0;  // the default of one that is not required
+};
+
+// A small call that is right, for tests and fuzzers.
+struct Sample {
+  struct Tensor {
+    std::vector<int64_t> sizes;
+    DType dtype = DType::kFloat32;
+    bool immediate = false;
+    Number number = {};
+  };
+  std::vector<Tensor> outputs, inputs;
+  std::vector<Number> attributes = {};
+};
+
+struct FamilyDescriptor {
+  std::string_view name;   // in Python
+  std::string_view title;  // in documentation
+  // Empty for families whose rows say how many operands they have: maps and reductions.
+  std::span<const Parameter> outputs = {};
+  std::span<const Parameter> inputs = {};
+  std::span<const Attribute> attributes = {};
+  uint8_t typed_input = 0;        // the input whose type is one of the row's
+  bool takes_immediates = false;  // as inputs
+  bool needs_dense = false;       // all tensors are row-major without gaps
+  bool reads_outputs = false;     // uses what an output held before: adds to it, or writes a part of it
+  // InvalidArgument with what was found and what is allowed. Counts, presence, attributes and index types are
+  // checked before (proto/ops/check.h). After this, a kernel cannot leave its operands.
+  absl::Status (*check)(const Call& call) = nullptr;
+  // Sets dtype, rank and sizes of fresh outputs. Null: the caller chooses them, as the dimensions that a
+  // reduction keeps.
+  absl::Status (*infer)(const Call& call, std::span<Operand> outputs) = nullptr;
+  // Multiplications of a call; null: about one for each element that it names. Bounds hostile work.
+  double (*products)(const Call& call) = nullptr;
+  // How many positions an index may name: 0 .. limit - 1. For families with indices.
+  int64_t (*index_limit)(const Call& call) = nullptr;
+  Sample (*sample)(const Row& row, DType type) = nullptr;
+
+  bool reads_indices() const { return index_limit != nullptr; }
+};
+
+const FamilyDescriptor& DescriptorOf(Family family);
+inline const FamilyDescriptor& DescriptorOf(const Row& row) { return DescriptorOf(row.family); }
+
+#define XPUD_FAMILY(name) extern const FamilyDescriptor k##name##Family;
+#include "proto/ops/families.inc"
+#undef XPUD_FAMILY
+
+}  // namespace xpud::ops

@@ -1,0 +1,115 @@
+#include "proto/ops/family.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <set>
+
+#include "proto/ops/check.h"
+
+namespace xpud::ops {
+namespace {
+
+// A sample as operands, with storage of its own.
+struct SampleCall {
+  explicit SampleCall(const Row& row, DType type) : sample(DescriptorOf(row).sample(row, type)) {
+    for (const Sample::Tensor& tensor : sample.outputs) outputs.push_back(OperandOf(tensor));
+    for (const Sample::Tensor& tensor : sample.inputs) inputs.push_back(OperandOf(tensor));
+    call = {&row, type, outputs, inputs, sample.attributes};
+  }
+  static Operand OperandOf(const Sample::Tensor& tensor) {
+    Operand operand;
+    operand.dtype = tensor.dtype;
+    operand.immediate = tensor.immediate;
+    operand.number = tensor.number;
+    operand.rank = static_cast<uint8_t>(tensor.sizes.size());
+    std::copy(tensor.sizes.begin(), tensor.sizes.end(), operand.sizes.begin());
+    int64_t stride = 1;
+    for (int d = operand.rank - 1; d >= 0; --d) {
+      operand.strides[d] = stride;
+      stride *= operand.sizes[d];
+    }
+    return operand;
+  }
+
+  Sample sample;
+  std::vector<Operand> outputs, inputs;
+  Call call;
+};
+
+DType TypeOf(const Row& row) {
+  for (const DType type : {DType::kFloat32, DType::kInt64}) {
+    if (Contains(row.dtypes, type)) return type;
+  }
+  return DType::kInt32;
+}
+
+TEST(Family, NamesAreUnique) {
+  std::set<std::string_view> seen;
+  for (size_t f = 0; f < kNumFamilies; ++f)
+    EXPECT_TRUE(seen.insert(DescriptorOf(static_cast<Family>(f)).name).second);
+}
+
+TEST(Family, RowsHaveTheOperandsThatTheirFamiliesName) {
+  for (const Row& row : kRows) {
+    const FamilyDescriptor& family = DescriptorOf(row);
+    ASSERT_NE(family.check, nullptr) << row.aten;
+    if (family.inputs.empty()) continue;
+    size_t optional = 0;
+    for (const Parameter& input : family.inputs) optional += input.is(kOptional) ? 1 : 0;
+    EXPECT_EQ(row.inputs, family.inputs.size()) << row.aten;
+    EXPECT_EQ(row.optional, optional) << row.aten;
+    EXPECT_EQ(row.outputs, family.outputs.size()) << row.aten;
+  }
+}
+
+TEST(Family, FamiliesWithIndicesSayHowManyTheyMayName) {
+  for (size_t f = 0; f < kNumFamilies; ++f) {
+    const FamilyDescriptor& family = DescriptorOf(static_cast<Family>(f));
+    bool indices = false;
+    for (const Parameter& input : family.inputs) indices |= input.is(kIndices);
+    EXPECT_EQ(indices, family.reads_indices()) << family.name;
+  }
+}
+
+TEST(Family, SamplesAreRight) {
+  for (const Row& row : kRows) {
+    const SampleCall sample(row, TypeOf(row));
+    EXPECT_TRUE(CheckCall(sample.call).ok()) << row.aten << ": " << CheckCall(sample.call);
+  }
+}
+
+// What is inferred passes the check, and nothing but what is inferred does: the property that allows the two
+// to be written apart.
+TEST(Family, InferredOutputsAndNoOthersPassTheCheck) {
+  std::minstd_rand random(1);
+  for (const Row& row : kRows) {
+    const FamilyDescriptor& family = DescriptorOf(row);
+    if (family.infer == nullptr || &family == &kMapFamily) continue;
+    for (int round = 0; round < 200; ++round) {
+      SampleCall sample(row, TypeOf(row));
+      for (Operand& input : sample.inputs) {  // sizes that fit together by chance, and ones that do not
+        for (int d = 0; d < input.rank; ++d)
+          if (random() % 4 == 0) input.sizes[d] = static_cast<int64_t>(random() % 4);
+        input = SampleCall::OperandOf({{input.sizes.begin(), input.sizes.begin() + input.rank}, input.dtype});
+      }
+      std::vector<Operand> inferred(sample.outputs);
+      if (!family.infer(sample.call, inferred).ok()) {
+        EXPECT_FALSE(CheckCall(sample.call).ok()) << row.aten;
+        continue;
+      }
+      for (Operand& out : inferred)
+        out = SampleCall::OperandOf({{out.sizes.begin(), out.sizes.begin() + out.rank}, out.dtype});
+      sample.outputs = inferred;
+      sample.call.outputs = sample.outputs;
+      if (!CheckCall(sample.call).ok()) continue;  // the inputs do not fit together
+      Operand& out = sample.outputs[0];
+      if (out.rank == 0) continue;
+      out.sizes[out.rank - 1] += 1;
+      EXPECT_FALSE(CheckCall(sample.call).ok()) << row.aten << " gives " << Describe(sample.call);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace xpud::ops

@@ -1,0 +1,46 @@
+// The pieces that the checks of families are made of. Each returns InvalidArgument with what was found and
+// what is needed; `role` names the operand. Any thread.
+#pragma once
+
+#include <initializer_list>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "proto/ops/operand.h"
+
+namespace xpud::ops {
+
+std::string Describe(const Operand& operand);
+absl::Status Invalid(std::string_view what);
+
+absl::Status NeedTensor(const Operand& operand, const char* role);
+absl::Status NeedRank(const Operand& operand, const char* role, int rank);
+absl::Status NeedSizes(const Operand& operand, const char* role, std::initializer_list<int64_t> sizes);
+absl::Status NeedType(const Operand& operand, const char* role, DTypeSet types);
+absl::Status NeedSameType(const Operand& operand, const char* role, DType type);
+absl::Status NeedSameSizes(const Operand& operand, const Operand& like, const char* role);
+absl::Status NeedBroadcastTo(const Operand& operand, const Operand& out, const char* role);
+// The call's first attribute as a dimension of `operand`.
+absl::StatusOr<int> DimensionOf(const Call& call, const Operand& operand);
+
+// Inline, as ranks are small: std::equal would be a call.
+inline bool HasSameSizes(const Operand& a, const Operand& b) {
+  bool same = a.rank == b.rank;
+  for (int d = 0; same && d < a.rank; ++d) same = a.sizes[d] == b.sizes[d];
+  return same;
+}
+
+// Each size equal or 1. (An expanded dimension has the output's size and stride 0.)
+inline bool BroadcastsTo(const Operand& operand, const Operand& out) {
+  bool fits = operand.rank == out.rank;
+  for (int d = 0; fits && d < out.rank; ++d) fits = operand.sizes[d] == out.sizes[d] || operand.sizes[d] == 1;
+  return fits;
+}
+
+// An output of type and sizes.
+void SetOutput(Operand& out, DType dtype, std::initializer_list<int64_t> sizes);
+void SetOutputLike(Operand& out, const Operand& like);
+
+}  // namespace xpud::ops
