@@ -91,7 +91,7 @@ absl::StatusOr<DeviceList> OpenDevices(const DevicesOptions& options) {
   for (const bool gpus : {true, false}) {
     for (const BackEnd& back_end : options.plan.own_process) {
       if ((back_end.kind == "gpu") != gpus) continue;
-      const absl::Status added = AddProcessDevices(options, back_end, devices);
+      absl::Status added = AddProcessDevices(options, back_end, devices);
       if (absl::IsNotFound(added)) {
         none = added;
         spdlog::info("back_end_without_device reason=\"{}\"", std::string(added.message()));

@@ -14,10 +14,10 @@
 #include <thread>
 #include <vector>
 
-#include "kernels/api/planner.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "kernels/api/kernel_store.h"
+#include "kernels/api/planner.h"
 #include "kernels/compiler/backend.h"
 #include "kernels/compiler/emitter.h"
 #include "kernels/compiler/kernel_key.h"

@@ -1,8 +1,8 @@
 // Machine code made in the compile thread and kept on disk: a warm start compiles and assembles nothing.
 #include <filesystem>
 
-#include "kernels/dispatch/kernel_library.h"
 #include "gtest/gtest.h"
+#include "kernels/dispatch/kernel_library.h"
 #include "kernels/testing/cuda_device.h"
 #include "kernels/testing/gpu_memory.h"
 #include "kernels/testing/tensor.h"

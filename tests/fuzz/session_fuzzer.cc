@@ -141,7 +141,7 @@ class Client {
       if (*progress == Session::Progress::kStalled) machine_.devices[0].library->WaitForCompiles();
       idle = *progress == Session::Progress::kIdle && !session_->under_way() ? idle + 1 : 0;
     }
-    XPUD_CHECK(session_->counters().completed == session_->counters().submitted);
+    XPUD_CHECK(session_->counters().commands_completed == session_->counters().commands_submitted);
     return true;
   }
   void CheckAccounts() const {
@@ -152,7 +152,7 @@ class Client {
     XPUD_CHECK(page.memory[0].allocated.load() == held);
     XPUD_CHECK(page.memory[0].credit.load() == session_->account(0).credit());
     XPUD_CHECK(held <= session_->account(0).credit() && session_->account(0).credit() <= kSessionBytes);
-    XPUD_CHECK(session_->counters().completed <= session_->counters().submitted);
+    XPUD_CHECK(session_->counters().commands_completed <= session_->counters().commands_submitted);
   }
 
   const uint8_t mode_;

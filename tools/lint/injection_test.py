@@ -7,7 +7,7 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CALL = re.compile(r"\bze[A-Z]\w+(?=\()|\"((?:zex?|xpud)[A-Z]\w+)\"")
 # They tell what is there, and are not asked of a device.
-REPORTS = {"xpudDriverGetVendor", "xpudGetLoadReport"}
+REPORTS = {"xpudDriverGetBackEnd", "xpudGetLoadReport"}
 
 
 class Injection(unittest.TestCase):

@@ -125,7 +125,8 @@ int RefuseUsage(const char* command, const std::string& reason) {
 }
 
 int Report(const absl::Status& failure) {
-  std::fprintf(stderr, "xpuctl: %s\n", PrintableText(std::string_view(failure.message().data(), failure.message().size())).c_str());
+  std::fprintf(stderr, "xpuctl: %s\n",
+               PrintableText(std::string_view(failure.message().data(), failure.message().size())).c_str());
   return absl::IsNotFound(failure) ? kNoDaemon : kError;
 }
 

@@ -96,7 +96,9 @@ class KilledClients : public Isolation {
 };
 
 TEST_F(KilledClients, LeaveNothingBehind) {
-  const int kKills = IsRemote() ? 200 : InFull() ? 10'000 : 1000;  // a remote client has three processes of xpud-connect
+  const int kKills = IsRemote() ? 200
+                     : InFull() ? 10'000
+                                : 1000;  // a remote client has three processes of xpud-connect
   KillSome(10 * kMilestones);
   ExpectAsBefore();
   before_ = Vitals::Of(daemon_);
