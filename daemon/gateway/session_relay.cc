@@ -199,10 +199,6 @@ bool SessionRelay::SendChanges(ServerCall& call, const absl::Status& status) {
   ServerFrame frame;
   for (uint32_t q = 0; q < queues_in_use_; ++q) AddQueue(q, frame);
   for (uint32_t d = 0; d < devices_; ++d) AddMemory(d, frame);
-  {
-    MutexLock lock(mutex_);
-    if (asked_ != 0 && HasTold(asked_)) asked_ = 0;
-  }
   if (!status.ok() && !gone_.load()) frame.head.set_closed(std::string(status.message()));
   const bool counts = frame.head.ByteSizeLong() != 0;
   const uint64_t received = inbox_.received();
@@ -219,7 +215,7 @@ bool SessionRelay::SendChanges(ServerCall& call, const absl::Status& status) {
 absl::Status SessionRelay::AwaitFlush(ServerCall& call, const std::function<absl::Status()>& interrupt) {
   while (true) {
     PutRest(call);
-    const uint64_t asked = Asked();
+    const uint64_t asked = Unanswered();
     const bool stuck = stuck_;
     // While the client sleeps until one command's end, other progress is not for it; but any may make room
     // for commands.
@@ -246,6 +242,13 @@ void SessionRelay::AwaitRequest(Clock::time_point until) {
 
 uint64_t SessionRelay::Asked() {
   MutexLock lock(mutex_);
+  return asked_;
+}
+
+// A request may cross with the frame that answers it: then nothing changes after it.
+uint64_t SessionRelay::Unanswered() {
+  MutexLock lock(mutex_);
+  if (asked_ != 0 && HasTold(asked_)) asked_ = 0;
   return asked_;
 }
 

@@ -84,6 +84,8 @@ class SessionRelay {
   // Waits for the client's next request, or room for its commands, until `until`.
   void AwaitRequest(Clock::time_point until);
   uint64_t Asked();
+  // As Asked, less what the client has been told. The writer's.
+  uint64_t Unanswered();
   // The milestone, or that of bytes which come before it and travel meanwhile.
   std::optional<transport::Milestone> EndToHearOf(std::optional<transport::Milestone> end);
   // The client has been told of what it asked for.

@@ -141,6 +141,16 @@ TEST_F(SessionRelayTest, AClientThatWaitsForACommandHearsOnlyOfItsEnd) {
   EXPECT_EQ(FramesOf(kCommands).first, 1);
 }
 
+TEST_F(SessionRelayTest, ARequestThatCrossesWithItsAnswerHoldsUpNoLaterProgress) {
+  Send(2);
+  Complete(0, 1);
+  FramesUntil(0, 1);
+  Ask(0, transport::WaitsFor({0, 1}));
+  Question();
+  Complete(0, 2);
+  FramesUntil(0, 2);
+}
+
 TEST_F(SessionRelayTest, ProgressThatNobodyWaitsForIsGathered) {
   constexpr int kCommands = 1000;
   Send(kCommands);
