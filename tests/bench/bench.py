@@ -8,7 +8,6 @@ import functools
 import json
 import os
 import pathlib
-import platform
 import subprocess
 import sys
 
@@ -19,6 +18,10 @@ SUITES = {"": "cpu", "gpu": "cuda"}  # folder -> device
 sys.path.insert(0, str(ROOT / "tools/lib"))
 
 from daemon import Daemon  # noqa: E402
+
+import compare  # noqa: E402
+import report  # noqa: E402
+import results  # noqa: E402
 
 
 def benchmarks() -> dict[str, list]:
@@ -83,8 +86,7 @@ def run_with_daemon(name: str, command: list, smoke: bool) -> list[dict]:
     try:
         if suite_of(name):
             print(f"  on {daemon.devices()[0]['name']}", flush=True)
-        env = os.environ | {"XPUD_ADDRESS": str(daemon.address), "XPUD_FALLBACK": "error", "XPUD_BENCH_BINARIES": str(BINARIES),
-                            "XPUD_BENCH_PLAIN": device,
+        env = os.environ | {"XPUD_ADDRESS": str(daemon.address), "XPUD_FALLBACK": "error", "XPUD_BENCH_BINARIES": str(BINARIES), "XPUD_BENCH_PLAIN": device,
                             "PYTHONPATH": os.pathsep.join([*map(str, (HERE, ROOT / "tools/demo_lib")), os.environ.get("PYTHONPATH", "")])}
         return run(name, command, env | ({"XPUD_BENCH_SMOKE": "1"} if smoke else {}))
     finally:
@@ -99,32 +101,82 @@ def show(row: dict) -> None:
           flush=True)
 
 
-def machine() -> str:
-    model = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), platform.machine())
-    return f"{len(os.sched_getaffinity(0))} cores of {model}, Linux {platform.release()}, load {os.getloadavg()[0]:.1f} at the start"
+def measure(names: list[str], known: dict[str, list], smoke: bool) -> tuple[list[dict], list[str]]:
+    """The rows of all benchmarks that ran, and the names of those that failed."""
+    rows, failed = [], []
+    for name in names:
+        print(f"{name}:", flush=True)
+        try:
+            rows += run_with_daemon(name, known[name], smoke)
+        except RuntimeError as failure:
+            print(f"bench: {failure}", file=sys.stderr)
+            failed.append(name)
+    return rows, failed
+
+
+def write(path: pathlib.Path, text: str) -> None:
+    """`path` may be '-', for standard output."""
+    if str(path) == "-":
+        print(text, end="")
+    else:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def compare_files(old: str, new: str, json_path: pathlib.Path | None) -> None:
+    """Each side: paths with commas between them."""
+    sides = [[results.read(pathlib.Path(path)) for path in side.split(",")] for side in (old, new)]
+    found = compare.changes(*sides)
+    if json_path is None:
+        print(compare.as_text(found), end="")
+    else:
+        write(json_path, compare.as_json(found))
+
+
+def parsed(known: dict[str, list]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="tools/bench")
+    parser.add_argument("name", nargs="*", help=f"of {', '.join(known)}; gpu runs all whose names begin with it; default: all that run here")
+    parser.add_argument("--json", type=pathlib.Path, nargs="?", const="-", metavar="FILE",
+                        help="write the result to FILE; with --compare write the comparison, to FILE or standard output")
+    parser.add_argument("--save", action="store_true", help="write the result to tests/bench/results/DATE-MACHINE.json")
+    parser.add_argument("--smoke", action="store_true", help="run briefly: shows that the benchmarks work, not how fast xpud is")
+    parser.add_argument("--report", action="store_true", help="write the table of tests/bench/README.md from the saved results; runs nothing")
+    parser.add_argument("--compare", nargs=2, metavar=("OLD", "NEW"),
+                        help="show what changed between result files; a side of several runs is FILE,FILE,...; runs nothing")
+    arguments = parser.parse_args()
+    if unknown := set(arguments.name) - set(known) - set(SUITES):
+        parser.error(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+    if arguments.json == pathlib.Path("-") and not arguments.compare:
+        parser.error("--json needs a FILE; standard output is for --compare only")
+    if arguments.save and arguments.smoke:
+        parser.error("--save keeps real figures, and --smoke measures none")
+    return arguments
 
 
 def main() -> int:
     known = benchmarks()
-    parser = argparse.ArgumentParser(prog="tools/bench")
-    parser.add_argument("name", nargs="*", help=f"of {', '.join(known)}; gpu is all that begin so; without a name, all that can run here")
-    parser.add_argument("--json", type=pathlib.Path, help="write the rows there")
-    parser.add_argument("--smoke", action="store_true", help="briefly: does it work, not how fast is it")
-    arguments = parser.parse_args()
-    if unknown := set(arguments.name) - set(known) - set(SUITES):
-        parser.error(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(known)}")
-    print(machine())
-    rows, failed = [], []
-    for name in chosen(arguments.name, known, arguments.smoke):
-        print(f"{name}:", flush=True)
-        try:
-            rows += run_with_daemon(name, known[name], arguments.smoke)
-        except RuntimeError as failure:
-            print(f"bench: {failure}", file=sys.stderr)
-            failed.append(name)
+    arguments = parsed(known)
+    try:
+        if arguments.compare:
+            compare_files(*arguments.compare, arguments.json)
+            return 0
+        if arguments.report:
+            report.write(set(known))
+            return 0
+    except (OSError, ValueError) as failure:
+        print(f"bench: {failure}", file=sys.stderr)
+        return 1
+    load, machine = os.getloadavg()[0], results.machine()
+    gpu = f" and {machine['gpu']}" if machine["gpu"] else ""
+    print(f"{machine['cores']} cores of {machine['model']}{gpu}, Linux {machine['linux']}, load {load:.1f} at the start")
+    rows, failed = measure(chosen(arguments.name, known, arguments.smoke), known, arguments.smoke)
+    result = results.document(ROOT, rows, load, arguments.smoke)
+    if arguments.save:
+        path = results.free_path(result)
+        write(path, results.text_of(result))
+        print(f"saved as {path.relative_to(ROOT)}")
     if arguments.json:
-        arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        arguments.json.write_text(json.dumps(rows, indent=1) + "\n")
+        write(arguments.json, results.text_of(result))
     met = sum(row["met"] is True for row in rows)
     print(f"{len(rows)} rows, {met} of {sum(row['met'] is not None for row in rows)} targets met"
           + (f", failed: {', '.join(failed)}" if failed else ""))
