@@ -146,8 +146,8 @@ def parsed(known: dict[str, list]) -> argparse.Namespace:
     arguments = parser.parse_args()
     if unknown := set(arguments.name) - set(known) - set(SUITES):
         parser.error(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(known)}")
-    if arguments.json == pathlib.Path("-") and not arguments.compare:
-        parser.error("--json needs a FILE; standard output is for --compare only")
+    if not arguments.compare and str(arguments.json) in {"-", *known}:
+        parser.error("--json needs a FILE; only --compare writes JSON to standard output")
     if arguments.save and arguments.smoke:
         parser.error("--save keeps real figures, and --smoke measures none")
     return arguments
