@@ -224,7 +224,12 @@ absl::Status SessionRelay::AwaitFlush(ServerCall& call, const std::function<absl
     if (is_due()) {
       const auto next_flush = sent_ + kProgressInterval;
       if (IsAwaited() || Clock::now() >= next_flush) return absl::OkStatus();
-      AwaitRequest(next_flush);
+      if (asked == 0) {
+        AwaitRequest(next_flush);
+      } else {  // the answer may come before
+        const auto answered = [&] { return Asked() != asked || IsAwaited() || CanPut(); };
+        RETURN_IF_ERROR(transport_.Listen(answered, interrupt, {.until = next_flush, .milestone = {}}));
+      }
       continue;
     }
     const auto done = [&] { return Asked() != asked || stuck_ != stuck || CanPut() || is_due(); };
