@@ -92,7 +92,7 @@ class WatchedDaemon {
     serves_ = read(ready_here.get(), &byte, 1) == 1;
   }
   ~WatchedDaemon() {
-    kill(pid_, SIGTERM);
+    SignalProcess(pid_, SIGTERM);
     waitpid(pid_, nullptr, 0);
     watcher_.join();
   }

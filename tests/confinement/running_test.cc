@@ -88,7 +88,7 @@ TEST(Confinement, IsInForceInTheSpawnerAndInEveryExecutor) {
   for (const int child : ChildrenOf(daemon.pid())) ExpectConfined(child);
   const int first = ChildNamed(daemon, "xpud-executor");
   ASSERT_GT(first, 0);
-  kill(first, SIGKILL);
+  SignalProcess(first, SIGKILL);
   EXPECT_TRUE(Within(milliseconds(10000), [&] { return daemon.StatusOf("executors_replaced") == 1; }));
   const int next = ChildNamed(daemon, "xpud-executor");
   ASSERT_GT(next, 0);
@@ -107,13 +107,13 @@ TEST(Confinement, ADaemonWithoutItsSpawnerServesOnUntilItNeedsAnExecutor) {
   ASSERT_GT(executor, 0);
   int spare = 0;
   ASSERT_TRUE(Within(milliseconds(10000), [&] { return (spare = ChildNamed(daemon, "xpud-spare")) > 0; }));
-  kill(spawner, SIGKILL);
+  SignalProcess(spawner, SIGKILL);
   EXPECT_EQ(Double(*session, 3), 6);
-  kill(executor, SIGKILL);
+  SignalProcess(executor, SIGKILL);
   EXPECT_TRUE(Within(milliseconds(10000), [&] { return daemon.StatusOf("executors_replaced") == 1; }));
   EXPECT_EQ(daemon.StatusOf("executor_pid"), spare);
   EXPECT_EQ(Double(*session, 5), 10);
-  kill(spare, SIGKILL);
+  SignalProcess(spare, SIGKILL);
   absl::Status status;
   EXPECT_TRUE(Within(milliseconds(20000), [&] {
     const float one = 1;
@@ -135,8 +135,8 @@ TEST(Confinement, TheSpawnerEndsWithItsDaemonWhateverEndsThat) {
       int spare = 0;
       ASSERT_TRUE(
           Within(milliseconds(10000), [&] { return (spare = ChildNamed(daemon, "xpud-spare")) > 0; }));
-      kill(spawner, SIGSTOP);
-      kill(ChildNamed(daemon, "xpud-executor"), SIGKILL);
+      SignalProcess(spawner, SIGSTOP);
+      SignalProcess(ChildNamed(daemon, "xpud-executor"), SIGKILL);
       ASSERT_TRUE(Within(milliseconds(10000), [&] { return daemon.StatusOf("executor_pid") == spare; }));
     }
     daemon.Kill(signal);

@@ -12,9 +12,25 @@
 #include <fstream>
 #include <sstream>
 
+#include "google/protobuf/util/json_util.h"
+#include "sdk/control/client.h"
+
 extern char** environ;
 
 namespace xpud::e2e {
+
+int64_t StatusOf(const std::string& socket, const std::string& field) {
+  auto client = control::Client::Connect(socket);
+  const auto status = client.ok() ? client->GetStatus() : client.status();
+  google::protobuf::util::JsonPrintOptions options;
+  options.preserve_proto_field_names = true;
+  options.always_print_primitive_fields = true;
+  std::string text;
+  if (!status.ok() || !google::protobuf::util::MessageToJsonString(*status, &text, options).ok()) return -1;
+  const size_t at = text.find("\"" + field + "\"");
+  if (at == std::string::npos) return -1;
+  return std::strtoll(text.c_str() + text.find_first_of("0123456789", at + field.size() + 2), nullptr, 10);
+}
 
 std::string DaemonBinary() { return std::filesystem::canonical("/proc/self/exe").parent_path() / "xpud"; }
 
@@ -65,7 +81,7 @@ DaemonProcess::~DaemonProcess() {
 
 void DaemonProcess::Kill(int signal) {
   if (pid_ < 0) return;
-  kill(pid_, signal);
+  SignalProcess(pid_, signal);
   waitpid(pid_, nullptr, 0);
   pid_ = -1;
 }
@@ -100,12 +116,10 @@ int DaemonProcess::Ask(const std::string& arguments, std::string& answer) const 
   return WEXITSTATUS(pclose(pipe));
 }
 
-int64_t DaemonProcess::StatusOf(const std::string& field) const {
-  std::string text;
-  if (Ask("status -o json", text) != 0) return -1;
-  const size_t at = text.find("\"" + field + "\"");
-  if (at == std::string::npos) return -1;
-  return std::strtoll(text.c_str() + text.find_first_of("0123456789", at + field.size() + 2), nullptr, 10);
+int64_t DaemonProcess::AwaitExecutor() const {
+  int64_t pid = -1;
+  Within(std::chrono::seconds(20), [&] { return (pid = StatusOf("executor_pid")) > 0; });
+  return pid;
 }
 
 size_t DaemonProcess::OpenFileCount() const {

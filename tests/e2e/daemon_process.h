@@ -10,9 +10,13 @@
 #include <vector>
 
 #include "tests/e2e/gateway_process.h"
+#include "tests/e2e/signal_process.h"
 #include "xpud/xpud.h"
 
 namespace xpud::e2e {
+
+// The first number named `field` in a daemon's GetStatusResponse, or -1 if there is none or no answer comes.
+int64_t StatusOf(const std::string& socket, const std::string& field);
 
 class DaemonProcess {
  public:
@@ -32,10 +36,11 @@ class DaemonProcess {
   // Another one in its place, with the same arguments, after Kill.
   void Restart() { Start(); }
   std::string Log() const;
-  // Runs xpuctl, and returns its exit status.
+  // Runs xpuctl, and returns its exit status. Not in sanitizer builds, which have no xpuctl.
   int Ask(const std::string& arguments, std::string& answer) const;
-  // The first number of this name in what xpuctl says of the daemon's status, or -1.
-  int64_t StatusOf(const std::string& field) const;
+  int64_t StatusOf(const std::string& field) const { return e2e::StatusOf(socket_, field); }
+  // Its executor's pid. While one is being replaced it waits for the next, up to 20 s; then -1.
+  int64_t AwaitExecutor() const;
   size_t OpenFileCount() const;
 
  private:

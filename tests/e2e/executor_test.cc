@@ -137,7 +137,7 @@ TEST(Executor, AKilledOneIsReplacedAndNobodyNotices) {
   for (int i = 1; i <= 5; ++i) {
     const int64_t pid = daemon.StatusOf("executor_pid");
     ASSERT_GT(pid, 0);
-    kill(static_cast<pid_t>(pid), SIGKILL);
+    SignalProcess(pid, SIGKILL);
     EXPECT_TRUE(Within(milliseconds(20'000), [&] { return daemon.StatusOf("executors_replaced") == i; }));
     std::this_thread::sleep_for(milliseconds(20 * i));
   }
@@ -149,7 +149,7 @@ TEST(Executor, OneThatIsKilledIdleIsReplacedWithMemoryAndAll) {
   auto session = daemon.Connect();
   const Tensor kept = Upload(session->DefaultQueue(0), {1, 2, 3}, {3});
   ASSERT_TRUE(session->DefaultQueue(0).Synchronize().ok());
-  kill(static_cast<pid_t>(daemon.StatusOf("executor_pid")), SIGKILL);
+  SignalProcess(daemon.AwaitExecutor(), SIGKILL);
   EXPECT_THAT(*Mul(kept, 2.0)->ToFloats(), ::testing::ElementsAre(2, 4, 6));
 }
 
@@ -164,9 +164,9 @@ TEST(Executor, WhatComesAgainIsReplayedAndRight) {
     const auto start = static_cast<float>(round);
     Tensor x = Upload(session->DefaultQueue(0), {start, start + 1, start + 2}, {3});
     const int adds = round % 10 == 9 ? 77 : 100;
-    kill(executor, SIGSTOP);  // so that it finds many launches at once
+    SignalProcess(executor, SIGSTOP);  // so that it finds many launches at once
     for (int i = 0; i < adds; ++i) x = *Add(x, one);
-    kill(executor, SIGCONT);
+    SignalProcess(executor, SIGCONT);
     const auto end = start + static_cast<float>(adds);
     ASSERT_THAT(*x.ToFloats(), ::testing::ElementsAre(end, end + 1, end + 2)) << round;
   }
@@ -232,9 +232,7 @@ TEST(Executor, AllocationsWaitForTheNextOne) {
   const Queue queue = session->DefaultQueue(0);
   std::vector<Buffer> buffers;
   for (int i = 0; i < 20; ++i) {
-    int64_t pid = -1;
-    ASSERT_TRUE(Within(milliseconds(5'000), [&] { return (pid = daemon.StatusOf("executor_pid")) > 0; }));
-    kill(static_cast<pid_t>(pid), SIGKILL);
+    SignalProcess(daemon.AwaitExecutor(), SIGKILL);
     auto buffer = queue.Allocate(size_t{80} << 20);  // more than there is: it takes another chunk
     ASSERT_TRUE(buffer.ok()) << buffer.status();
     buffers.push_back(*std::move(buffer));
@@ -247,7 +245,7 @@ TEST(Executor, AStandbyTakesOver) {
   auto bystanders = StartBystanders(daemon);
   for (int i = 1; i <= 3; ++i) {
     std::this_thread::sleep_for(milliseconds(500));  // for the next one to stand by
-    kill(static_cast<pid_t>(daemon.StatusOf("executor_pid")), SIGKILL);
+    SignalProcess(daemon.AwaitExecutor(), SIGKILL);
     EXPECT_TRUE(Within(milliseconds(20'000), [&] { return daemon.StatusOf("executors_replaced") == i; }));
   }
   ExpectUndisturbed(daemon, bystanders);
@@ -282,8 +280,7 @@ TEST(Executor, CopiesFromAndToHostMemoryAreRightWhileExecutorsDie) {
   std::thread killer([&] {
     while (!stop) {
       std::this_thread::sleep_for(milliseconds(100));
-      if (const int64_t pid = daemon.StatusOf("executor_pid"); pid > 0)
-        kill(static_cast<pid_t>(pid), SIGKILL);
+      if (const int64_t pid = daemon.StatusOf("executor_pid"); pid > 0) SignalProcess(pid, SIGKILL);
     }
   });
   std::atomic<int> visits{0}, failed_visits{0};
@@ -327,8 +324,7 @@ TEST(Executor, AnUpdateInPlaceIsRightOrAnError) {
   std::thread killer([&] {
     while (!stop) {
       std::this_thread::sleep_for(milliseconds(150));
-      if (const int64_t pid = daemon.StatusOf("executor_pid"); pid > 0)
-        kill(static_cast<pid_t>(pid), SIGKILL);
+      if (const int64_t pid = daemon.StatusOf("executor_pid"); pid > 0) SignalProcess(pid, SIGKILL);
     }
   });
   int right = 0, errors = 0;

@@ -67,7 +67,7 @@ TEST(Faults, AKilledClientGivesItsMemoryBackAndOthersSeeNothing) {
     new auto(std::move(session));
     new Tensor(x);
   });
-  kill(child, SIGKILL);
+  SignalProcess(child, SIGKILL);
   const auto killed = Clock::now();
   for (int i = 0; i < 100; ++i) ASSERT_THAT((*Mul(ones, 2.0)->ToFloats())[0], 2);
   EXPECT_TRUE(Within(milliseconds(1000), [&] { return UsedBytes(daemon) <= before + 4096; }))
@@ -251,7 +251,7 @@ TEST(Faults, ManyKilledClientsLeaveNothingBehind) {
       new Tensor(*Mul(Ones(session->DefaultQueue(0), 4096), 2.0));
       new auto(std::move(session));
     });
-    kill(child, SIGKILL);
+    SignalProcess(child, SIGKILL);
     waitpid(child, nullptr, 0);
   }
   EXPECT_TRUE(Within(milliseconds(1000), [&] { return UsedBytes(daemon) == 0; })) << UsedBytes(daemon);
@@ -320,7 +320,7 @@ TEST(Faults, ProcessesThatStartTogetherGetOnePrivateDaemonWhichEndsAfterThem) {
   int pid = 0;
   std::ifstream(directory + "/xpud/xpud.sock.lock") >> pid;
   ASSERT_GT(pid, 0);
-  kill(pid, SIGTERM);
+  SignalProcess(pid, SIGTERM);
   EXPECT_TRUE(Within(seconds(30), [&] { return kill(pid, 0) != 0; }));  // not a promise about time
   std::filesystem::remove_all(directory);
 }

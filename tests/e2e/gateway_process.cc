@@ -59,7 +59,7 @@ GatewayProcess::GatewayProcess(const std::string& directory, const std::string& 
 
 void GatewayProcess::Kill(int signal) {
   if (pid_ < 0) return;
-  kill(pid_, signal);
+  SignalProcess(pid_, signal);
   waitpid(pid_, nullptr, 0);
   pid_ = -1;
 }

@@ -260,7 +260,7 @@ TEST(HostMemoryLimit, ASessionThatDiesWithItLeavesNothingBehind) {
       const HostBuffer host = *session->AllocateHost(32 * kMiB);
       const Buffer buffer = *queue.Allocate(32 * kMiB);
       for (int k = 0; k < 20; ++k) (void)queue.StartUpload(host.bytes(), buffer.handle(), 0);
-      kill(getpid(), SIGKILL);
+      raise(SIGKILL);
     }
     waitpid(child, nullptr, 0);
   }

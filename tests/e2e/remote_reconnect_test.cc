@@ -120,7 +120,7 @@ TEST_F(Reconnecting, AClientThatGoesLeavesNothing) {
   EXPECT_EQ(InChild([&] {
               const auto session = ConnectFor(30);
               if (!session.ok() || Double(**session, 4) != 8) return 1;
-              kill(getpid(), SIGKILL);
+              raise(SIGKILL);
               return 1;
             }),
             -1);

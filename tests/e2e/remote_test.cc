@@ -102,7 +102,7 @@ TEST_F(Remote, ASilentConnectionIsFoundToBeLost) {
   auto session = Connect();
   ASSERT_TRUE(session.ok()) << session.status();
   EXPECT_EQ(Double(**session, 4), 8);
-  kill(gateway_->pid(), SIGSTOP);
+  SignalProcess(gateway_->pid(), SIGSTOP);
   const auto start = Clock::now();
   EXPECT_THAT(std::string(End(**session, milliseconds(25'000)).message()), HasSubstr("was lost"));
   EXPECT_LT(Clock::now() - start, milliseconds(25'000));
@@ -123,7 +123,7 @@ TEST_F(Remote, AKilledClientLeavesNothing) {
               const auto session = Connect();
               const auto buffer = (*session)->DefaultQueue(0).Allocate(1 << 20);
               if (!(*session)->DefaultQueue(0).Synchronize().ok()) return 1;
-              kill(getpid(), SIGKILL);
+              raise(SIGKILL);
               return 1;
             }),
             -1);

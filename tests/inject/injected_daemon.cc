@@ -13,8 +13,6 @@
 #include <new>
 #include <utility>
 
-#include "tests/e2e/daemon_process.h"
-
 namespace xpud::inject {
 namespace {
 
@@ -78,25 +76,13 @@ std::string InjectedDaemon::Log() const {
   return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
-int64_t InjectedDaemon::StatusOf(const std::string& field) const {
-  const std::string command =
-      "timeout 10 " + Beside("xpuctl").string() + " status -o json --address " + socket_ + " 2>/dev/null";
-  FILE* const pipe = popen(command.c_str(), "r");
-  std::string text;
-  char buffer[4096];
-  for (size_t n; (n = fread(buffer, 1, sizeof(buffer), pipe)) > 0;) text.append(buffer, n);
-  const size_t at = text.find("\"" + field + "\"");
-  if (pclose(pipe) != 0 || at == std::string::npos) return -1;
-  return std::strtoll(text.c_str() + text.find_first_of("0123456789", at + field.size() + 2), nullptr, 10);
-}
-
 int InjectedDaemon::End() {
   if (pid_ < 0) return 0;
   const pid_t pid = std::exchange(pid_, -1);
-  if (serves_) kill(pid, SIGTERM);
+  if (serves_) e2e::SignalProcess(pid, SIGTERM);
   int status = 0;
   if (!e2e::Within(std::chrono::seconds(20), [&] { return waitpid(pid, &status, WNOHANG) == pid; })) {
-    kill(pid, SIGKILL);
+    e2e::SignalProcess(pid, SIGKILL);
     waitpid(pid, &status, 0);
     return 2000;
   }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/e2e/daemon_process.h"
 #include "tests/inject/plan.h"
 #include "xpud/xpud.h"
 
@@ -33,8 +34,7 @@ class InjectedDaemon {
   void Disarm() { plan_->fails = 0; }
   std::string failed_call() const { return plan_->failed_call; }
   std::string Log() const;
-  // The first number of this name in what xpuctl says of its status, or -1.
-  int64_t StatusOf(const std::string& field) const;
+  int64_t StatusOf(const std::string& field) const { return e2e::StatusOf(socket_, field); }
   // Asks it to end, where it has not. How it ended: its exit status, or 1000 and the signal's number; 2000
   // where it does not end.
   int End();

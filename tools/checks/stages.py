@@ -108,7 +108,8 @@ def code_format(log: Log) -> None:
 
 def lint(log: Log) -> Tally:
     log.must("python3", "tools/lint/include_lint.py")
-    return Tally(passed=1) + unittests(log, "tools/lint") + unittests(log, "tools/lib")
+    log.must("python3", "tools/lint/habit_lint.py")
+    return Tally(passed=2) + unittests(log, "tools/lint") + unittests(log, "tools/lib")
 
 
 def build(log: Log) -> None:
@@ -272,7 +273,7 @@ def bench(log: Log) -> None:
 STAGES = [
     Stage("setup", "packages, .venv, release build, torch_xpud", setup),
     Stage("format", "clang-format on every source", code_format, ("setup",)),
-    Stage("lint", "include directions; the tests of the lint and of set-up", lint),
+    Stage("lint", "include directions and habits; the tests of the lints and of set-up", lint),
     Stage("build", "the release build: all programs, tests and benchmarks; warnings are errors", build, ("setup",)),
     Stage("tidy", "clang-tidy on every source, and on a planted fault", clang_tidy, ("build",)),
     Stage("unit", "unit tests; the README lists the op table's ops", unit, ("build",)),

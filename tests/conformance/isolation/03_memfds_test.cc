@@ -180,7 +180,7 @@ TEST_F(MemfdsOfExecutors, ThatAreHolesAreCopiedAsZeros) {
   EXPECT_EQ(daemon_.StatusOf("executors_replaced"), 0);
   // And the next executor has what is left of it.
   fallocate(memory.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, kBytes);
-  kill(static_cast<pid_t>(daemon_.StatusOf("executor_pid")), SIGKILL);
+  e2e::SignalProcess(daemon_.AwaitExecutor(), SIGKILL);
   session->Put(Upload(kBuffer, 0, {0, kMemory, 0}, kBytes));
   EXPECT_TRUE(session->Settle().ok());
   EXPECT_TRUE(

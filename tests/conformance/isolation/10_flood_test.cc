@@ -95,7 +95,7 @@ std::vector<std::byte> Erroneous() {
 }
 
 TEST_F(Flooded, WorkIsSlowedByLittleMoreThanAFairShare) {
-  kill(innocent_.pid(), SIGSTOP);  // a small flood itself
+  e2e::SignalProcess(innocent_.pid(), SIGSTOP);  // a small flood itself
   Innocent worker(socket(), Innocent::kLarge);
   const View large = TensorView({1, 1}, {1 << 22}, ops::DType::kFloat32, 0, {0});
   const View out = TensorView({2, 1}, {1});
@@ -106,7 +106,7 @@ TEST_F(Flooded, WorkIsSlowedByLittleMoreThanAFairShare) {
       {"large ops", {Execute(ops::RowOf("amax"), ops::DType::kFloat32, {&out, 1}, {&large, 1})}}};
   for (const auto& [what, commands] : floods) EXPECT_LT(Ratio(what, commands, worker), kFarBeyond) << what;
   worker.ExpectUnharmed();
-  kill(innocent_.pid(), SIGCONT);
+  e2e::SignalProcess(innocent_.pid(), SIGCONT);
 }
 
 }  // namespace

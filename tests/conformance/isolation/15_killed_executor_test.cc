@@ -25,8 +25,7 @@ TEST_F(KilledExecutor, IsReplacedUnderWorkAndNothingIsLost) {
   before_ = Vitals::Of(daemon_);
   std::minstd_rand random(15);
   for (int i = 1; i <= kills; ++i) {
-    ASSERT_TRUE(e2e::Within(seconds(20), [&] { return executor() > 0; }));
-    kill(executor(), SIGKILL);
+    e2e::SignalProcess(daemon_.AwaitExecutor(), SIGKILL);
     AwaitReplaced(i);
     std::this_thread::sleep_for(milliseconds(random() % 100));
   }
@@ -40,7 +39,7 @@ TEST_F(KilledExecutor, IsReplacedUnderWorkAndNothingIsLost) {
 TEST_F(KilledExecutor, ThatIsStoppedIsReplacedToo) {
   const pid_t stopped = executor();
   ASSERT_GT(stopped, 0);
-  kill(stopped, SIGSTOP);
+  e2e::SignalProcess(stopped, SIGSTOP);
   AwaitReplaced(1);
   Innocent next(socket());
   next.ExpectUnharmed();
@@ -53,12 +52,12 @@ TEST_F(KilledExecutor, ThatDoesNotAnswerIsReplacedToo) {
   const auto session = daemon_.Connect();
   const Queue queue = session->DefaultQueue(0);
   ASSERT_TRUE(queue.Synchronize().ok());
-  kill(innocent_.pid(), SIGSTOP);
+  e2e::SignalProcess(innocent_.pid(), SIGSTOP);
   std::this_thread::sleep_for(milliseconds(100));  // what it had under way
   const auto stop = [&] {
     const pid_t stopped = executor();
     ASSERT_GT(stopped, 0);
-    kill(stopped, SIGSTOP);
+    e2e::SignalProcess(stopped, SIGSTOP);
   };
   stop();
   const auto buffer = queue.Allocate(512 * kMiB);  // more than there is: another chunk
@@ -72,7 +71,7 @@ TEST_F(KilledExecutor, ThatDoesNotAnswerIsReplacedToo) {
   ASSERT_TRUE(queue.Synchronize().ok());
   AwaitReplaced(2);
   EXPECT_EQ(daemon_.StatusOf("sessions_closed_for_fault"), 0);
-  kill(innocent_.pid(), SIGCONT);
+  e2e::SignalProcess(innocent_.pid(), SIGCONT);
   innocent_.ExpectUnharmed();
 }
 

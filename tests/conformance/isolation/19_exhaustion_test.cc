@@ -67,7 +67,7 @@ class Exhaustion : public Isolation {
 };
 
 TEST_F(Exhaustion, OfFileDescriptorsRefusesNewcomersAndKeepsNobodyBusy) {
-  kill(innocent_.pid(), SIGSTOP);
+  e2e::SignalProcess(innocent_.pid(), SIGSTOP);
   Limit(RLIMIT_NOFILE, static_cast<uint64_t>(before_.files) + 60);
   auto sessions = ConnectUntilRefused(20);
   EXPECT_GT(sessions.size(), 2u);
@@ -76,7 +76,7 @@ TEST_F(Exhaustion, OfFileDescriptorsRefusesNewcomersAndKeepsNobodyBusy) {
   for (int i = 0; i < 20; ++i) waiting.push_back(ConnectTo(socket()));
   std::this_thread::sleep_for(seconds(1));
   EXPECT_LT(CpuSeconds() - before, 0.3) << "it spins";
-  kill(innocent_.pid(), SIGCONT);
+  e2e::SignalProcess(innocent_.pid(), SIGCONT);
   innocent_.ExpectUnharmed();
   sessions.clear(), waiting.clear();
   Unlimit(RLIMIT_NOFILE);

@@ -91,11 +91,11 @@ TEST(Clock, OfTheWallMayJumpForXpuctl) {
   };
   std::string answer;
   for (int i = 0; i < 20; ++i) ASSERT_EQ(ask(answer), 0) << answer;
-  kill(daemon.pid(), SIGSTOP);
+  e2e::SignalProcess(daemon.pid(), SIGSTOP);
   const auto start = std::chrono::steady_clock::now();
   EXPECT_NE(ask(answer), 0);
   const auto took = std::chrono::steady_clock::now() - start;
-  kill(daemon.pid(), SIGCONT);
+  e2e::SignalProcess(daemon.pid(), SIGCONT);
   EXPECT_GT(took, seconds(4)) << "its limit is 5 s";
   EXPECT_LT(took, seconds(15));
 }

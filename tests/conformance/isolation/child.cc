@@ -30,7 +30,7 @@ int Child::Wait() {
 }
 
 int Child::Kill(int signal) {
-  if (pid_ > 0) kill(pid_, signal);
+  if (pid_ > 0) e2e::SignalProcess(pid_, signal);
   return Wait();
 }
 

@@ -7,6 +7,8 @@
 #include <csignal>
 #include <functional>
 
+#include "tests/e2e/signal_process.h"
+
 namespace xpud::isolation {
 
 class Child {
@@ -18,7 +20,7 @@ class Child {
   Child& operator=(const Child&) = delete;
 
   pid_t pid() const { return pid_; }
-  void Signal(int signal) const { kill(pid_, signal); }
+  void Signal(int signal) const { e2e::SignalProcess(pid_, signal); }
   // Waits for its end; what waitpid says.
   int Wait();
   int Kill(int signal = SIGKILL);
