@@ -18,7 +18,7 @@
 namespace xpud::config {
 namespace {
 
-constexpr size_t kMostBytes = 1 << 20;
+constexpr size_t kMaxBytes = 1 << 20;
 
 const char* TypeOf(const YAML::Node& node) {
   return node.IsMap() ? "a map" : node.IsSequence() ? "a list" : node.IsNull() ? "nothing" : "a value";
@@ -142,7 +142,7 @@ absl::StatusOr<std::string> ReadText(const std::string& path) {
     return absl::PermissionDeniedError(absl::StrFormat(
         "%s has mode %04o, and only its owner may write it: chmod go-w", path, info.st_mode & 07777));
   }
-  std::string text(kMostBytes + 1, '\0');
+  std::string text(kMaxBytes + 1, '\0');
   size_t size = 0;
   while (size < text.size()) {
     const ssize_t count = read(fd.get(), text.data() + size, text.size() - size);
@@ -150,7 +150,7 @@ absl::StatusOr<std::string> ReadText(const std::string& path) {
     if (count == 0) break;
     size += static_cast<size_t>(count);
   }
-  if (size > kMostBytes) return absl::InvalidArgumentError(absl::StrCat(path, " is larger than 1 MiB"));
+  if (size > kMaxBytes) return absl::InvalidArgumentError(absl::StrCat(path, " is larger than 1 MiB"));
   text.resize(size);
   return text;
 }

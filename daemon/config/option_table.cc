@@ -116,13 +116,13 @@ ValueType Mode(unsigned Options::* member) {
   const std::string allowed = "an octal mode from 0001 to 0777, as 0660";
   return {allowed,
           [=](Options& options, const std::string& text, Place) {
-            constexpr unsigned kLargest = 0777;
+            constexpr unsigned kMax = 0777;
             unsigned mode = 0;
             for (const char c : text) {
               if (c < '0' || c > '7') return NotAllowed(text, allowed);
-              mode = std::min(mode * 8 + static_cast<unsigned>(c - '0'), kLargest + 1);
+              mode = std::min(mode * 8 + static_cast<unsigned>(c - '0'), kMax + 1);
             }
-            if (mode == 0 || mode > kLargest) return NotAllowed(text, allowed);
+            if (mode == 0 || mode > kMax) return NotAllowed(text, allowed);
             options.*member = mode;
             return absl::OkStatus();
           },

@@ -20,7 +20,7 @@ using DeviceList = std::vector<std::unique_ptr<Device>>;
 process::ExecutorCommand CommandFor(const BackEnd& back_end, uint32_t index) {
   process::ExecutorCommand command = {.index = index};
   transport::SetText(command.back_end, back_end.name);
-  const auto rings = std::min<uint32_t>(back_end.append_threads, process::kMostRings);
+  const auto rings = std::min<uint32_t>(back_end.append_threads, process::kMaxRings);
   command.rings = std::clamp<uint32_t>(static_cast<uint32_t>(UsableCores()) / 4, 1, std::max(rings, 1U));
   return command;
 }

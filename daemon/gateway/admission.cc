@@ -31,11 +31,11 @@ absl::Status CheckTenantName(const std::string& name) {
   const bool allowed = std::all_of(name.begin(), name.end(), [](char c) {
     return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' || c == '-' || c == '@';
   });
-  if (allowed && !name.empty() && name.size() <= transport::kMostTenantBytes) return absl::OkStatus();
+  if (allowed && !name.empty() && name.size() <= transport::kMaxTenantBytes) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "\"", PrintableText(name, 80),
       "\" cannot name a tenant; allowed are letters of ASCII, digits, '.', '_', '-' and '@', 1 to ",
-      transport::kMostTenantBytes, " of them"));
+      transport::kMaxTenantBytes, " of them"));
 }
 
 absl::StatusOr<std::string> TenantOfCertificate(const grpc::ServerContextBase& context) {

@@ -65,8 +65,8 @@ absl::Status Run(const GatewayOptions& options, const sigset_t& ends) {
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 10'000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5'000);
-  builder.SetMaxReceiveMessageSize(kMostMessageBytes);
-  builder.SetMaxSendMessageSize(kMostMessageBytes);
+  builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  builder.SetMaxSendMessageSize(kMaxMessageBytes);
   const auto server = builder.BuildAndStart();
   if (server == nullptr || port == 0)
     return absl::UnavailableError(absl::StrCat("cannot listen at ", options.listen));

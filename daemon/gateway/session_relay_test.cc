@@ -80,7 +80,7 @@ class SessionRelayTest : public testing::Test {
   // What the daemon is asked, once it is.
   uint64_t Question() {
     while (true) {
-      if (const uint64_t question = daemon_->TakeQuestion()) return question;
+      if (const uint64_t question = daemon_->TakeWaitRequest()) return question;
       EXPECT_TRUE(daemon_->Receive().ok());
       std::this_thread::yield();
     }

@@ -45,7 +45,7 @@ constexpr int kFailure = 1, kUsageError = 2;
 
 // The last lines are kept, too.
 std::shared_ptr<telemetry::LogLines> StartLogging(const std::string& level) {
-  auto lines = std::make_shared<telemetry::LogLines>(telemetry::kMostLogLines);
+  auto lines = std::make_shared<telemetry::LogLines>(telemetry::kMaxLogLines);
   auto logger = spdlog::stderr_logger_mt("xpud");
   logger->set_formatter(telemetry::LogFormatter());
   logger->sinks().push_back(telemetry::KeepLines(lines));

@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint64_t kChunkBytes = 64 << 20;
 constexpr uint64_t kChunkStep = 2 << 20;
-constexpr uint64_t kMostSpareBytes = 2 * kChunkBytes;  // that slabs of small sizes may keep from the system
+constexpr uint64_t kMaxSpareBytes = 2 * kChunkBytes;  // that slabs of small sizes may keep from the system
 
 }  // namespace
 
@@ -100,7 +100,7 @@ void Pool::Free(const Block& block) {
 }
 
 void Pool::Trim() {
-  if (chunk_bytes_ > spoken_for() + kMostSpareBytes) ranges_.ReturnSlabs();
+  if (chunk_bytes_ > spoken_for() + kMaxSpareBytes) ranges_.ReturnSlabs();
   while (const auto region = ranges_.TakeFreeRegion(chunk_bytes_ - std::min(chunk_bytes_, spoken_for()))) {
     const auto chunk = std::find_if(chunks_.begin(), chunks_.end(), [&](const auto& c) {
       return reinterpret_cast<uint64_t>(c->address()) == *region;

@@ -28,7 +28,7 @@ void RangeAllocator::AddRegion(uint64_t address, uint64_t bytes) {
 
 std::optional<RangeAllocator::Range> RangeAllocator::Allocate(uint64_t bytes, uint32_t tenant) {
   const uint64_t rounded = RoundSize(bytes);
-  auto range = rounded <= kLargestSmallSize ? AllocateSmall(rounded, tenant) : AllocateLarge(rounded);
+  auto range = rounded <= kMaxSmallSize ? AllocateSmall(rounded, tenant) : AllocateLarge(rounded);
   if (range) used_ += range->bytes;
   return range;
 }
@@ -104,7 +104,7 @@ std::optional<RangeAllocator::Range> RangeAllocator::AllocateLarge(uint64_t byte
 void RangeAllocator::Free(const Range& range, uint32_t tenant) {
   used_ -= range.bytes;
   const Range held = {range.address, range.bytes, tenant};
-  if (range.bytes <= kLargestSmallSize) {
+  if (range.bytes <= kMaxSmallSize) {
     small_[ClassOf(range.bytes)].push_back(held);
   } else {
     FreeLarge(held);
@@ -135,7 +135,7 @@ void RangeAllocator::FreeLarge(const Range& range) {
 
 bool RangeAllocator::Fits(uint64_t bytes) const {
   const uint64_t rounded = RoundSize(bytes);
-  const bool small = rounded <= kLargestSmallSize;
+  const bool small = rounded <= kMaxSmallSize;
   if (small && !small_[ClassOf(rounded)].empty()) return true;
   return by_size_.lower_bound({small ? kSlabBytes : rounded, 0}) != by_size_.end();
 }

@@ -15,7 +15,7 @@ TEST(RangeAllocator, SizesRoundUpByAtMostAQuarter) {
   EXPECT_EQ(RoundSize(0), 512u);
   EXPECT_EQ(RoundSize(513), 1024u);
   EXPECT_EQ(RoundSize(1025), 1536u);
-  for (uint64_t bytes = 4096; bytes <= kLargestSmallSize; bytes += 777) {
+  for (uint64_t bytes = 4096; bytes <= kMaxSmallSize; bytes += 777) {
     EXPECT_GE(RoundSize(bytes), bytes);
     EXPECT_LE(RoundSize(bytes), bytes + bytes / 4);
     EXPECT_EQ(RoundSize(RoundSize(bytes)), RoundSize(bytes));

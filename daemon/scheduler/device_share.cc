@@ -25,8 +25,7 @@ void DeviceShare::BeginRound(uint64_t now_ns) {
   }
   if (least_active_ns != UINT64_MAX) floor_ns_ = std::max(floor_ns_, least_active_ns);
   if (least_used_ns_ == UINT64_MAX) return;
-  for (Account& account : accounts_)
-    account.used_ns = std::min(account.used_ns, least_used_ns_ + kMostDebtNs);
+  for (Account& account : accounts_) account.used_ns = std::min(account.used_ns, least_used_ns_ + kMaxDebtNs);
 }
 
 }  // namespace xpud::scheduler

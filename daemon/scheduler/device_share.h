@@ -1,10 +1,10 @@
 // Who may send more work to a device that works on its own (a GPU). Those that keep it busy, which always
 // have work under way for a while, get equal time of it, whatever their commands cost: one that has had
-// kMostAheadNs more than the least served of them waits. Nobody waits for a session that does not keep the
+// kMaxAheadNs more than the least served of them waits. Nobody waits for a session that does not keep the
 // device busy, nor for one whose work does not end.
 //
 // The time is what DeviceTime charges: right on average, not for each command. So it is compared coarsely,
-// and debts are forgiven: idle sessions begin anew beside the others, and nobody owes more than kMostDebtNs.
+// and debts are forgiven: idle sessions begin anew beside the others, and nobody owes more than kMaxDebtNs.
 //
 // Owned by the engine and used on its thread only.
 #pragma once
@@ -18,8 +18,8 @@ namespace xpud::scheduler {
 
 class DeviceShare {
  public:
-  static constexpr uint64_t kMostAheadNs = 5'000'000;
-  static constexpr uint64_t kMostDebtNs = 50'000'000;
+  static constexpr uint64_t kMaxAheadNs = 5'000'000;
+  static constexpr uint64_t kMaxDebtNs = 50'000'000;
   static constexpr uint64_t kBusyForNs = 10'000'000;  // this long without a break: it keeps the device busy
   static constexpr uint64_t kIdleForNs = 50'000'000;  // no work has ended for this long
 
@@ -42,7 +42,7 @@ class DeviceShare {
   void Update(Account& account, const session::DeviceWork& work);
   void BeginRound(uint64_t now_ns);
   bool HoldsBack(const Account& account) const {
-    return account.used_ns > kMostAheadNs && account.used_ns - kMostAheadNs > least_used_ns_;
+    return account.used_ns > kMaxAheadNs && account.used_ns - kMaxAheadNs > least_used_ns_;
   }
 
  private:

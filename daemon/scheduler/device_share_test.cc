@@ -101,8 +101,8 @@ TEST_F(DeviceShareTest, DebtsAreForgiven) {
     Do(polite, kMs);
     held_ns += Held(busy) ? kMs : 0;
   }
-  EXPECT_LE(held_ns, DeviceShare::kMostDebtNs);
-  EXPECT_GT(held_ns, DeviceShare::kMostDebtNs / 2);
+  EXPECT_LE(held_ns, DeviceShare::kMaxDebtNs);
+  EXPECT_GT(held_ns, DeviceShare::kMaxDebtNs / 2);
 }
 
 }  // namespace

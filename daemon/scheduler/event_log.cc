@@ -17,8 +17,8 @@ int64_t UnixMilliseconds() {
 }  // namespace
 
 void EventLog::Add(Event event) {
-  event.text = PrintableText(event.text, kMostText);
-  if (event.session) event.session->name = PrintableText(event.session->name, kMostText);
+  event.text = PrintableText(event.text, kMaxText);
+  if (event.session) event.session->name = PrintableText(event.session->name, kMaxText);
   event.time_ns = NowNs();
   event.unix_ms = UnixMilliseconds();
   events_.Add(std::move(event));

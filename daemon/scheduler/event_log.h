@@ -33,8 +33,8 @@ struct Event {
 
 class EventLog {
  public:
-  static constexpr size_t kMost = 1024;     // events
-  static constexpr size_t kMostText = 256;  // bytes of a name or text
+  static constexpr size_t kMax = 1024;     // events
+  static constexpr size_t kMaxText = 256;  // bytes of a name or text
   using Events = RecentList<Event>::Items;
 
   void Add(Event event);
@@ -47,7 +47,7 @@ class EventLog {
   const RecentList<Event>& list() const { return events_; }
 
  private:
-  RecentList<Event> events_{kMost};
+  RecentList<Event> events_{kMax};
 };
 
 }  // namespace xpud::scheduler

@@ -11,11 +11,11 @@ using std::chrono::seconds;
 
 TEST(EventLog, KeepsTheLatestAndTheNumbersShowWhatIsGone) {
   EventLog log;
-  for (size_t i = 0; i < EventLog::kMost + 10; ++i) log.Add({.kind = "drained"});
+  for (size_t i = 0; i < EventLog::kMax + 10; ++i) log.Add({.kind = "drained"});
   const EventLog::Events all = log.After(0, 10'000);
-  ASSERT_EQ(all.size(), EventLog::kMost);
+  ASSERT_EQ(all.size(), EventLog::kMax);
   EXPECT_EQ(all.front()->sequence, 11u);
-  EXPECT_EQ(all.back()->sequence, EventLog::kMost + 10);
+  EXPECT_EQ(all.back()->sequence, EventLog::kMax + 10);
 }
 
 TEST(EventLog, IsReadInPieces) {
@@ -33,8 +33,8 @@ TEST(EventLog, TextsAreCutAndPrintable) {
            .session = Event::Session{.name = std::string(1000, 'a')},
            .text = "\x1b[31m" + std::string(1000, 'b')});
   const auto event = log.After(0, 1).at(0);
-  EXPECT_EQ(event->session->name.size(), EventLog::kMostText);
-  EXPECT_EQ(event->text.size(), EventLog::kMostText);
+  EXPECT_EQ(event->session->name.size(), EventLog::kMaxText);
+  EXPECT_EQ(event->text.size(), EventLog::kMaxText);
   EXPECT_EQ(event->text.substr(0, 2), "?[");
 }
 

@@ -13,7 +13,7 @@ void FairShare::BeginRound() {
 }
 
 FairShare::Account* FairShare::Awaited(const Account& account, uint64_t now_ns) {
-  const uint64_t most = std::min(account.typical_ns / kAwaitPart, kMostAwaitNs);
+  const uint64_t most = std::min(account.typical_ns / kAwaitPart, kMaxAwaitNs);
   for (Account& other : accounts_) {
     if (!other.has_work && other.used_ns < account.used_ns && now_ns - other.ended_ns < most) return &other;
   }
@@ -31,8 +31,8 @@ FairShare::Answer FairShare::Ask(const Account& account) {
 
 void FairShare::Ran(Account& account, uint64_t start_ns, uint64_t end_ns) {
   if (!account.has_work) {
-    if (floor_ns_ > kMostCreditNs) account.used_ns = std::max(account.used_ns, floor_ns_ - kMostCreditNs);
-    if (account.awaited) account.used_ns += std::min(start_ns - account.ended_ns, kMostAwaitNs);
+    if (floor_ns_ > kMaxCreditNs) account.used_ns = std::max(account.used_ns, floor_ns_ - kMaxCreditNs);
+    if (account.awaited) account.used_ns += std::min(start_ns - account.ended_ns, kMaxAwaitNs);
     account.awaited = false;
   }
   const uint64_t took = end_ns - start_ns;

@@ -20,8 +20,8 @@ class FairShare {
  public:
   static constexpr uint64_t kLongNs = 1'000'000;  // a slice of commands worth waiting before
   static constexpr uint64_t kAwaitPart = 20;      // for a twentieth of its length
-  static constexpr uint64_t kMostAwaitNs = 200'000;
-  static constexpr uint64_t kMostCreditNs = 20'000'000;  // what idling saves up
+  static constexpr uint64_t kMaxAwaitNs = 200'000;
+  static constexpr uint64_t kMaxCreditNs = 20'000'000;  // what idling saves up
 
   // One session's use of the device.
   struct Account {

@@ -91,7 +91,7 @@ TEST_F(FairShareTest, IdlingSavesUpNoMoreThanALongCommand) {
   const uint64_t before = clients[0].commands;
   Advance(shares_, clients, now_ns + 100'000'000);
   const double ahead = static_cast<double>(clients[1].commands - (clients[0].commands - before)) * 200'000;
-  EXPECT_LE(ahead, 1.1 * FairShare::kMostCreditNs);
+  EXPECT_LE(ahead, 1.1 * FairShare::kMaxCreditNs);
 }
 
 TEST_F(FairShareTest, WhoLeavesHoldsNobodyBack) {

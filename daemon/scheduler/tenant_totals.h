@@ -15,7 +15,7 @@ namespace xpud::scheduler {
 class TenantTotals {
  public:
   // Names come from gateways; beyond so many tenants, further ones are counted together.
-  static constexpr size_t kMost = 1024;
+  static constexpr size_t kMax = 1024;
   static constexpr char kOthers[] = "others";
 
   struct Total {

@@ -11,7 +11,7 @@
 namespace xpud::service {
 namespace {
 
-constexpr std::chrono::milliseconds kMostWait{10'000};
+constexpr std::chrono::milliseconds kMaxWait{10'000};
 
 void Fill(const scheduler::Event& event, v1::Event& out) {
   out.set_sequence(event.sequence);
@@ -39,18 +39,18 @@ absl::StatusOr<typename RecentList<Item>::Items> EventReaders::Read(const Recent
   typename RecentList<Item>::Items items = list.After(after, most);
   if (!items.empty() || wait_ms == 0) return items;
   const absl::Cleanup leave = [this] { --waiting_; };
-  if (++waiting_ > kMostWaiting) {
+  if (++waiting_ > kMaxWaiting) {
     return absl::ResourceExhaustedError(
-        absl::StrCat(kMostWaiting, " readers wait for events or lines already; end one"));
+        absl::StrCat(kMaxWaiting, " readers wait for events or lines already; end one"));
   }
-  items = list.AwaitAfter(after, most, std::min(std::chrono::milliseconds(wait_ms), kMostWait));
+  items = list.AwaitAfter(after, most, std::min(std::chrono::milliseconds(wait_ms), kMaxWait));
   if (list.ended()) return absl::UnavailableError("the daemon is ending");
   return items;
 }
 
 absl::Status EventReaders::List(const scheduler::EventLog& log, const v1::ListEventsRequest& request,
                                 v1::ListEventsResponse& out) {
-  ASSIGN_OR_RETURN(const auto events, Read(log.list(), request.after(), kMostEvents, request.wait_ms()));
+  ASSIGN_OR_RETURN(const auto events, Read(log.list(), request.after(), kMaxEvents, request.wait_ms()));
   for (const auto& event : events) Fill(*event, *out.add_events());
   return absl::OkStatus();
 }
@@ -64,7 +64,7 @@ absl::Status EventReaders::List(const telemetry::LogLines& log, const v1::ListLo
                                                    "'; there are trace, debug, info, warn, error"));
   }
   out.set_last(request.after());
-  ASSIGN_OR_RETURN(const auto lines, Read(log, request.after(), kMostLines, request.wait_ms()));
+  ASSIGN_OR_RETURN(const auto lines, Read(log, request.after(), kMaxLines, request.wait_ms()));
   for (const auto& line : lines) {
     out.set_last(line->sequence);
     if (line->level < *level) continue;

@@ -14,10 +14,10 @@ namespace xpud::service {
 // Those of both who wait for something that is not there yet.
 class EventReaders {
  public:
-  static constexpr int kMostWaiting = 16;
+  static constexpr int kMaxWaiting = 16;
   // In an answer: it fits what a socket takes without its reader, so that no thread waits for one that does
   // not read.
-  static constexpr size_t kMostEvents = 64, kMostLines = 64;
+  static constexpr size_t kMaxEvents = 64, kMaxLines = 64;
 
   absl::Status List(const scheduler::EventLog& log, const v1::ListEventsRequest& request,
                     v1::ListEventsResponse& out);

@@ -19,7 +19,7 @@ namespace xpud::service {
 namespace {
 
 constexpr int kFirst = 3;
-constexpr int kMost = 16;  // more than anybody hands over
+constexpr int kMax = 16;  // more than anybody hands over
 
 std::string TakeVariable(const char* name) {
   const char* const found = std::getenv(name);
@@ -95,7 +95,7 @@ absl::StatusOr<HandedSockets> TakeHandedSockets(const std::string& client_path) 
   HandedSockets sockets;
   int meant = 0, count = 0;
   if (!absl::SimpleAtoi(pid, &meant) || meant != getpid()) return sockets;
-  if (!absl::SimpleAtoi(count_text, &count) || count < 0 || count > kMost)
+  if (!absl::SimpleAtoi(count_text, &count) || count < 0 || count > kMax)
     return absl::InvalidArgumentError(absl::StrCat("LISTEN_FDS is '", count_text, "', no number of sockets"));
   std::vector<UniqueFd> fds;
   for (int i = 0; i < count; ++i) fds.emplace_back(kFirst + i);

@@ -41,7 +41,7 @@ class Listener {
   struct Limits {
     std::optional<std::chrono::seconds> exit_when_idle;  // end this long after the last client
     uint64_t host_memory = 0;                            // bytes that a session may share with its devices
-    size_t user_clients = Places::kMostOfUser;           // that a user may have connected
+    size_t user_clients = Places::kMaxPerUser;           // that a user may have connected
   };
   // Before Serve, or on its thread, as in `on_hangup`.
   void SetLimits(const Limits& limits);

@@ -11,9 +11,9 @@ absl::Status Places::Take(uint32_t uid) {
     return absl::ResourceExhaustedError(absl::StrCat("user ", uid, " has ", has, " clients connected; ",
                                                      most_of_user_, " are allowed (--user-clients)"));
   }
-  if (taken_ >= kMost)
+  if (taken_ >= kMax)
     return absl::ResourceExhaustedError(
-        absl::StrCat(taken_, " clients are connected; ", kMost, " are allowed"));
+        absl::StrCat(taken_, " clients are connected; ", kMax, " are allowed"));
   ++taken_;
   ++of_user_[uid];
   return absl::OkStatus();

@@ -12,8 +12,8 @@ namespace xpud::service {
 
 class Places {
  public:
-  static constexpr size_t kMost = 1024;
-  static constexpr size_t kMostOfUser = kMost / 4 * 3;  // unless the operator says otherwise
+  static constexpr size_t kMax = 1024;
+  static constexpr size_t kMaxPerUser = kMax / 4 * 3;  // unless the operator says otherwise
 
   // ResourceExhausted: this user gets no place now, and why.
   absl::Status Take(uint32_t uid);
@@ -23,7 +23,7 @@ class Places {
   void Release(uint32_t uid);
 
  private:
-  size_t most_of_user_ = kMostOfUser;
+  size_t most_of_user_ = kMaxPerUser;
   size_t taken_ = 0;
   absl::flat_hash_map<uint32_t, size_t> of_user_;  // by uid; those that have any
 };

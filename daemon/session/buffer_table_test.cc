@@ -83,7 +83,7 @@ TEST_F(BufferTableTest, TheTablesOfAUserAreLimitedTogetherAndGiveBackWhatTheyToo
   ASSERT_NE(Insert(*other, {1, 1}), nullptr);
   uint64_t taken = 0;
   while (space_.Take(kUser, 1).ok()) ++taken;
-  EXPECT_GT(taken, TableSpace::kMostOfTenant / 2);
+  EXPECT_GT(taken, TableSpace::kMaxPerTenant / 2);
   const absl::Status status = table_.Admit({1, 1});
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
   EXPECT_NE(Insert(*other, {2, 1}), nullptr) << "in the room that it has";

@@ -24,9 +24,9 @@ std::byte* HostMemories::Memory::OnDevice(uint32_t device) const {
 }
 
 absl::Status HostMemories::CheckLimit(uint64_t bytes) const {
-  if (total_->count >= transport::kMostHostMemories) {
+  if (total_->count >= transport::kMaxHostMemories) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("a session can share ", transport::kMostHostMemories, " host memories at most"));
+        absl::StrCat("a session can share ", transport::kMaxHostMemories, " host memories at most"));
   }
   if (bytes <= limit_ && total_->bytes <= limit_ - bytes) return absl::OkStatus();
   return absl::ResourceExhaustedError(

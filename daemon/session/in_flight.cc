@@ -7,7 +7,7 @@
 namespace xpud::session {
 namespace {
 
-constexpr size_t kMostLooks = 64;  // retired blocks that an allocation looks at
+constexpr size_t kMaxPolls = 64;  // retired blocks that an allocation looks at
 
 }  // namespace
 
@@ -37,7 +37,7 @@ uint64_t* InFlight::TakeErrorSlot(uint64_t sequence, uint64_t wording,
 }
 
 std::optional<memory::Block> InFlight::Reuse(uint64_t bytes, uint64_t announced) {
-  const size_t looks = std::min(retired_.size(), kMostLooks);
+  const size_t looks = std::min(retired_.size(), kMaxPolls);
   for (size_t i = 0; i < looks; ++i) {
     const auto at = retired_.end() - 1 - static_cast<ptrdiff_t>(i);
     if (at->block.bytes != bytes || (at->sequence > announced && at->block.born <= announced)) continue;

@@ -111,7 +111,7 @@ int Session::queue_count() const { return std::popcount(open_queues_); }
 absl::StatusOr<Session::Progress> Session::Run(uint64_t slice_ns) {
   const uint64_t start = NowNs();
   if (busy_queues_ != 0) TakeCompletions();
-  client_waits_ |= transport_->TakeQuestion() != 0;
+  client_waits_ |= transport_->TakeWaitRequest() != 0;
   if (batch_.empty()) {
     if (start < slice_ended_ns_ + kStreamPauseNs && !client_waits_) return Progress::kIdle;
     ASSIGN_OR_RETURN(batch_, transport_->Receive());

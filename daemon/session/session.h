@@ -101,7 +101,7 @@ class Session {
  private:
   // Commands that a queue of an asynchronous device has under way: no more than a stream takes before the
   // append blocks.
-  static constexpr uint64_t kMostUnderWay = 512;
+  static constexpr uint64_t kMaxInFlight = 512;
   struct Queue {
     std::unique_ptr<executor::DeviceQueue> device_queue;
     uint32_t device = 0;
@@ -119,8 +119,8 @@ class Session {
       uint64_t commands;
     };
     std::deque<Work> announced;
-    uint64_t unannounced = 0;                                // commands
-    uint64_t under_way = 0, most_under_way = kMostUnderWay;  // commands
+    uint64_t unannounced = 0;                               // commands
+    uint64_t under_way = 0, most_under_way = kMaxInFlight;  // commands
     uint64_t sent_ns = 0;   // of the first command that is not announced; 0: there is none
     double command_ns = 0;  // what commands take, about
   };

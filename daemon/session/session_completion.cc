@@ -14,20 +14,20 @@ namespace {
 // An announcement costs an asynchronous device as much as a small kernel. While nobody waits for one, there
 // is one for so many commands, or after so long, or after a command that takes long: between two, a device
 // that is at work cannot be told from one that hangs.
-constexpr uint64_t kMostUnannounced = 128;
-constexpr uint64_t kLongestUnannouncedNs = 100'000;
+constexpr uint64_t kMaxUnannounced = 128;
+constexpr uint64_t kMaxUnannouncedNs = 100'000;
 
 // A queue of an asynchronous device has about as much under way as others may wait for, and enough to keep it
 // busy.
-constexpr double kMostAheadNs = 10e6, kFewestUnderWay = 8;
+constexpr double kMaxAheadNs = 10e6, kMinInFlight = 8;
 
 }  // namespace
 
 bool Session::ShouldPublish(uint64_t now) const {
   // For a synchronous device it is a store.
   if (queues_[current_queue_].in_flight == nullptr) return true;
-  return (client_waits_ && batch_.empty()) || dirty_commands_ >= kMostUnannounced ||
-         now >= dirty_since_ns_ + kLongestUnannouncedNs;
+  return (client_waits_ && batch_.empty()) || dirty_commands_ >= kMaxUnannounced ||
+         now >= dirty_since_ns_ + kMaxUnannouncedNs;
 }
 
 absl::Status Session::PublishCompletions() {
@@ -132,7 +132,7 @@ void Session::CountTime(Queue& queue, uint64_t done, uint64_t now) {
   queue.under_way -= commands;
   queue.command_ns += (static_cast<double>(took) / static_cast<double>(commands) - queue.command_ns) / 8;
   queue.most_under_way = static_cast<uint64_t>(
-      std::clamp<double>(kMostAheadNs / std::max(queue.command_ns, 1.0), kFewestUnderWay, kMostUnderWay));
+      std::clamp<double>(kMaxAheadNs / std::max(queue.command_ns, 1.0), kMinInFlight, kMaxInFlight));
 }
 
 // A session that has something under way keeps the device occupied from the first of it on.

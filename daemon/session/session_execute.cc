@@ -12,7 +12,7 @@ namespace xpud::session {
 namespace {
 
 // A command that takes longer on a device whose work is ours, too, stops for others after this.
-constexpr uint64_t kLongestTurnNs = 1'000'000;
+constexpr uint64_t kMaxTurnNs = 1'000'000;
 
 // Takes a view's sizes and strides; `elements`: those between its first and last one, or 0 for an empty view.
 // Whether that is a number. One dimension after the other, as they were written: who reads two at once waits
@@ -65,8 +65,8 @@ bool TakesLong(const kernels::OpCall& call) {
 // asks for. This does: where nobody can end a command (an executor process can be), it may multiply for
 // minutes at most.
 absl::Status CheckWork(const kernels::OpCall& call, const DeviceState& state) {
-  constexpr double kMostProducts = 0x1p43;
-  if (Products(call) <= kMostProducts || state.device->properties().replaceable) return absl::OkStatus();
+  constexpr double kMaxProducts = 0x1p43;
+  if (Products(call) <= kMaxProducts || state.device->properties().replaceable) return absl::OkStatus();
   return absl::InvalidArgumentError("it would take more than 2^43 multiplications, the most of one command");
 }
 
@@ -202,7 +202,7 @@ absl::StatusOr<Session::Outcome> Session::PlanAndLaunch(Queue& queue, const kern
   if (!stopped_) ready = devices_[queue.device].library->Plan(call, workspace, launches_);
   if (absl::IsUnavailable(ready.status())) ready = kernels::Readiness::kCompiling;  // for want of memory
   absl::StatusOr<bool> launched = ready.ok() && *ready == kernels::Readiness::kReady;
-  if (launched.value()) launched = queue.device_queue->LaunchFor(launches_, uses_, kLongestTurnNs);
+  if (launched.value()) launched = queue.device_queue->LaunchFor(launches_, uses_, kMaxTurnNs);
   stopped_ = ready.ok() && *ready == kernels::Readiness::kReady && launched.ok() && !*launched;
   if (stopped_) return Outcome::kStopped;
   FreeWorkspace(queue);

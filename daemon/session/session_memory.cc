@@ -12,8 +12,8 @@ namespace {
 
 // Credit beyond what a session asks for: a part of what it holds.
 constexpr uint64_t kAheadPart = 8;
-constexpr uint64_t kLeastAheadBytes = 4 << 20;
-constexpr uint64_t kMostAheadBytes = 512 << 20;
+constexpr uint64_t kMinAheadBytes = 4 << 20;
+constexpr uint64_t kMaxAheadBytes = 512 << 20;
 
 }  // namespace
 
@@ -79,7 +79,7 @@ absl::StatusOr<std::optional<MemoryShortage>> Session::Credit(uint32_t device, u
   }
   // A little ahead, so that a session which grows asks seldom.
   const uint64_t ahead = std::min(pool.ledger().Room(account),
-                                  more + std::clamp(wanted / kAheadPart, kLeastAheadBytes, kMostAheadBytes));
+                                  more + std::clamp(wanted / kAheadPart, kMinAheadBytes, kMaxAheadBytes));
   if (pool.HasSpare(ahead) && pool.GiveCredit(account, ahead, block).ok()) return std::nullopt;
   absl::Status given = pool.GiveCredit(account, more, block);
   if (given.ok()) return std::nullopt;

@@ -7,9 +7,9 @@ namespace xpud::session {
 absl::Status TableSpace::Take(const Tenant& tenant, uint64_t entries) {
   const auto found = of_tenant_.find(tenant);
   const uint64_t has = found == of_tenant_.end() ? 0 : found->second;
-  if (has + entries > kMostOfTenant) {
+  if (has + entries > kMaxPerTenant) {
     return absl::ResourceExhaustedError(absl::StrCat("the sessions of ", tenant.Text(), " have room for ",
-                                                     has, " buffers; ", kMostOfTenant, " are allowed"));
+                                                     has, " buffers; ", kMaxPerTenant, " are allowed"));
   }
   of_tenant_[tenant] = has + entries;
   return absl::OkStatus();

@@ -15,7 +15,7 @@ namespace xpud::session {
 class TableSpace {
  public:
   // Of a tenant: some 350 MiB.
-  static constexpr uint64_t kMostOfTenant = 4 * uint64_t{wire::kMaxBuffers};
+  static constexpr uint64_t kMaxPerTenant = 4 * uint64_t{wire::kMaxBuffers};
 
   // ResourceExhausted: this tenant's sessions get no more.
   absl::Status Take(const Tenant& tenant, uint64_t entries);

@@ -1,5 +1,5 @@
 // One HTTP connection: a request, its answer, the end. Owned by the server, whose thread alone calls it. It
-// never blocks, and what it keeps is bounded: a request of kMostRequestBytes, and an answer that others
+// never blocks, and what it keeps is bounded: a request of kMaxRequestBytes, and an answer that others
 // share.
 #pragma once
 

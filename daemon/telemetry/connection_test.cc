@@ -86,7 +86,7 @@ TEST_F(ConnectionTest, EndsWithAPeerThatIsGone) {
 }
 
 TEST_F(ConnectionTest, AnswersARequestThatIsTooLongAndReadsOn) {
-  Say("GET /metrics HTTP/1.1\r\n" + std::string(kMostRequestBytes, 'x'));
+  Say("GET /metrics HTTP/1.1\r\n" + std::string(kMaxRequestBytes, 'x'));
   EXPECT_TRUE(Advance());
   EXPECT_THAT(Hear(), HasSubstr("HTTP/1.1 431 "));
   Say("more");

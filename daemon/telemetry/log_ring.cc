@@ -24,7 +24,7 @@ class LinesSink final : public spdlog::sinks::sink {
   void log(const spdlog::details::log_msg& message) override {
     const auto time = std::chrono::duration_cast<std::chrono::milliseconds>(message.time.time_since_epoch());
     const std::string_view text(message.payload.data(), message.payload.size());
-    lines_->Add({LevelFrom(message.level), PrintableText(text, kMostLineText), time.count()});
+    lines_->Add({LevelFrom(message.level), PrintableText(text, kMaxLineText), time.count()});
   }
   void flush() override {}
   void set_pattern(const std::string& /*pattern*/) override {}

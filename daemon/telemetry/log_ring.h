@@ -28,7 +28,7 @@ struct LogLine {
 };
 using LogLines = RecentList<LogLine>;
 
-inline constexpr size_t kMostLogLines = 1000, kMostLineText = 1024;
+inline constexpr size_t kMaxLogLines = 1000, kMaxLineText = 1024;
 
 // Keeps in `lines` what a logger is told.
 spdlog::sink_ptr KeepLines(std::shared_ptr<LogLines> lines);

@@ -14,7 +14,7 @@ TEST(LogRing, TheLastLinesAreKeptAsTheyWereLoggedAndPrintable) {
   logger.debug("one");
   logger.info("two {}", 2);
   logger.warn("a \x1b[31mred\nline");
-  logger.critical("{}", std::string(2 * kMostLineText, 'x'));
+  logger.critical("{}", std::string(2 * kMaxLineText, 'x'));
   const auto kept = lines->After(0, 10);
   ASSERT_EQ(kept.size(), 3u);
   EXPECT_EQ(kept[0]->text, "two 2");
@@ -22,7 +22,7 @@ TEST(LogRing, TheLastLinesAreKeptAsTheyWereLoggedAndPrintable) {
   EXPECT_EQ(kept[0]->sequence, 2u);
   EXPECT_EQ(kept[1]->text, "a ?[31mred?line");
   EXPECT_EQ(kept[1]->level, LogLevel::kWarn);
-  EXPECT_EQ(kept[2]->text.size(), kMostLineText);
+  EXPECT_EQ(kept[2]->text.size(), kMaxLineText);
   EXPECT_EQ(kept[2]->level, LogLevel::kError) << "no worse is told apart";
   EXPECT_GT(kept[0]->unix_ms, 1'600'000'000'000);
 }

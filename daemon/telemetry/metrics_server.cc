@@ -69,8 +69,8 @@ void MetricsServer::Accept() {
     if (errno == EMFILE || errno == ENFILE) std::this_thread::sleep_for(kPause);
     return;
   }
-  if (connections_.size() == kMostConnections) connections_.pop_front();
-  Connection& connection = connections_.emplace_back(std::move(fd), Clock::now() + kMostTime);
+  if (connections_.size() == kMaxConnections) connections_.pop_front();
+  Connection& connection = connections_.emplace_back(std::move(fd), Clock::now() + kMaxTime);
   if (!Watch(connection.socket(), connection.events(), &connection, EPOLL_CTL_ADD)) connections_.pop_back();
 }
 

@@ -1,6 +1,6 @@
 // Serves the metrics over HTTP from a thread of its own. The engine is asked for one snapshot at most every
 // kFresh, however many ask here: what was written of it is shared. Nobody waits for a slow reader, and there
-// are at most kMostConnections, of which the oldest ends for a new one. Owned by main.
+// are at most kMaxConnections, of which the oldest ends for a new one. Owned by main.
 #pragma once
 
 #include <array>
@@ -23,8 +23,8 @@ namespace xpud::telemetry {
 class MetricsServer {
  public:
   static constexpr auto kFresh = std::chrono::milliseconds(500);
-  static constexpr auto kMostTime = std::chrono::seconds(10);  // of a connection
-  static constexpr size_t kMostConnections = 32;
+  static constexpr auto kMaxTime = std::chrono::seconds(10);  // of a connection
+  static constexpr size_t kMaxConnections = 32;
   // Takes it; called on the server's thread.
   using Snapshot = std::function<void(v1::GetStatusResponse&)>;
 

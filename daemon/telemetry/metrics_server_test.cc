@@ -75,7 +75,7 @@ TEST_F(MetricsServerTest, ASnapshotThatIsOldIsTakenAnew) {
 
 TEST_F(MetricsServerTest, ConnectionsBeyondTheMostEndTheOldest) {
   std::vector<UniqueFd> silent;
-  for (size_t i = 0; i < MetricsServer::kMostConnections; ++i) silent.push_back(Connect());
+  for (size_t i = 0; i < MetricsServer::kMaxConnections; ++i) silent.push_back(Connect());
   EXPECT_THAT(Ask(), StartsWith("HTTP/1.1 200 OK\r\n"));
   char byte;
   EXPECT_EQ(recv(silent.front().get(), &byte, 1, 0), 0);

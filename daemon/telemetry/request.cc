@@ -32,10 +32,10 @@ bool IsWord(std::string_view text) {
 absl::StatusOr<std::optional<Request>> ParseRequest(std::string_view bytes) {
   const size_t end = bytes.find(kEnd);
   if (end == std::string_view::npos) {
-    if (bytes.size() <= kMostRequestBytes) return std::nullopt;
+    if (bytes.size() <= kMaxRequestBytes) return std::nullopt;
     return absl::OutOfRangeError("the request is longer than 8192 bytes");
   }
-  if (end + kEnd.size() > kMostRequestBytes)
+  if (end + kEnd.size() > kMaxRequestBytes)
     return absl::OutOfRangeError("the request is longer than 8192 bytes");
   std::string_view headers = bytes.substr(0, end);
   std::string_view line = Take(headers, kLineEnd);

@@ -12,7 +12,7 @@
 
 namespace xpud::telemetry {
 
-inline constexpr size_t kMostRequestBytes = 8192;  // its first line and headers
+inline constexpr size_t kMaxRequestBytes = 8192;  // its first line and headers
 
 struct Request {
   std::string method;
@@ -21,7 +21,7 @@ struct Request {
 };
 
 // Nothing while the end of the headers has not come. InvalidArgument: this is no HTTP/1. OutOfRange: it is
-// longer than kMostRequestBytes.
+// longer than kMaxRequestBytes.
 absl::StatusOr<std::optional<Request>> ParseRequest(std::string_view bytes);
 
 }  // namespace xpud::telemetry

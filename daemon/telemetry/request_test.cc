@@ -44,7 +44,7 @@ TEST(Request, ThatIsNoHttpIsRefused) {
 
 TEST(Request, HasAMostSizeWhetherItEndsOrNot) {
   const std::string begin = "GET /metrics HTTP/1.1\r\nX: ", end = "\r\n\r\n";
-  const std::string fits(kMostRequestBytes - begin.size() - end.size(), 'x');
+  const std::string fits(kMaxRequestBytes - begin.size() - end.size(), 'x');
   EXPECT_TRUE(ParseRequest(begin + fits + end).ok());
   EXPECT_TRUE(absl::IsOutOfRange(ParseRequest(begin + fits + "x" + end).status()));
   EXPECT_TRUE(absl::IsOutOfRange(ParseRequest(begin + fits + "xxxxx").status()));

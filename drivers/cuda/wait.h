@@ -14,7 +14,7 @@ namespace xpud::drivers::cuda {
 
 // How long a waiter spins before it sleeps, and the longest sleep.
 constexpr uint64_t kSpinNs = 50'000;
-constexpr uint64_t kLongestSleepNs = 100'000;
+constexpr uint64_t kMaxSleepNs = 100'000;
 
 // Calls `poll()` until it answers something other than NOT_READY or the time runs out.
 template <typename Poll>
@@ -27,7 +27,7 @@ ze_result_t WaitUntil(uint64_t timeout_ns, Poll&& poll) {
   for (uint64_t now = start; result == ZE_RESULT_NOT_READY && now < deadline; now = NowNs()) {
     if (now - start >= kSpinNs) {
       std::this_thread::sleep_for(std::chrono::nanoseconds(std::min(sleep, deadline - now)));
-      sleep = std::min(2 * sleep, kLongestSleepNs);
+      sleep = std::min(2 * sleep, kMaxSleepNs);
     }
     result = poll();
   }

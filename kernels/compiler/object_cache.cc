@@ -27,7 +27,7 @@ namespace {
 
 using Digest = std::array<uint8_t, 32>;
 
-constexpr size_t kLargestFile = size_t{64} << 20;
+constexpr size_t kMaxFile = size_t{64} << 20;
 constexpr uint64_t kBlock = 512;  // of stat
 
 struct Header {
@@ -148,7 +148,7 @@ absl::StatusOr<std::string> ObjectCache::Read(const std::string& name, const std
   if (!fd.valid() || ::fstat(fd.get(), &info) != 0) return miss;
   const size_t size = static_cast<size_t>(info.st_size);
   if (!S_ISREG(info.st_mode) || info.st_uid != ::geteuid() || OthersMayWrite(info.st_mode) ||
-      size < sizeof(Header) || size > kLargestFile) {
+      size < sizeof(Header) || size > kMaxFile) {
     return miss;
   }
   Header header;

@@ -149,11 +149,11 @@ TEST(Assemble, AFailureIsTheOpsError) {
 // forgotten.
 class KernelLimit : public ::testing::Test {
  protected:
-  static constexpr size_t kMost = 16;
+  static constexpr size_t kMax = 16;
 
   KernelLimit() {
     KernelLibrary::Options options;
-    options.most_kernels = kMost;
+    options.most_kernels = kMax;
     options.forget = [this](std::vector<const Kernel*>& kernels) {
       std::erase_if(kernels, [&](const Kernel* kernel) {
         if (needed_.contains(kernel)) return false;
@@ -202,9 +202,9 @@ class KernelLimit : public ::testing::Test {
 TEST_F(KernelLimit, IsKeptAndIndicesAreUsedAgain) {
   UseMany();
   EXPECT_EQ(library_->counters().compiled, 64u);
-  EXPECT_LE(loaded_.size(), kMost);
-  EXPECT_GE(loaded_.size(), kMost - kMost / 8) << "more were forgotten than had to be";
-  EXPECT_LE(highest_, kMost + 8) << "with those of vendors' libraries";
+  EXPECT_LE(loaded_.size(), kMax);
+  EXPECT_GE(loaded_.size(), kMax - kMax / 8) << "more were forgotten than had to be";
+  EXPECT_LE(highest_, kMax + 8) << "with those of vendors' libraries";
   const uint64_t before = library_->counters().compiled;
   EXPECT_EQ(KernelOf("neg", ops::DType::kFloat32)->entry, KernelOf("neg", ops::DType::kFloat32)->entry);
   EXPECT_EQ(library_->counters().compiled, before + 1) << "it was forgotten, and is made again";
@@ -233,7 +233,7 @@ TEST_F(KernelLimit, WhatWorkNeedsStaysUntilItIsDone) {
   needed_.clear();
   UseMany();
   EXPECT_FALSE(loaded_.contains(kernel));
-  EXPECT_LE(loaded_.size(), kMost);
+  EXPECT_LE(loaded_.size(), kMax);
 }
 
 TEST(Elsewhere, ProductsNameNoPlanAndNoPackedWeights) {

@@ -278,12 +278,12 @@ int BlockOf(const Layout& layout, std::span<const BoxOperand> operands) {
 }
 
 bool FitsTiles(const Layout& layout, std::span<const BoxOperand> operands) {
-  constexpr int64_t kMostGroups = 65535;
+  constexpr int64_t kMaxGroups = 65535;
   const int rank = layout.rank;
   if (rank < 2 || operands[0].access != Access::kContiguous) return false;
   const int64_t rows = layout.sizes[static_cast<size_t>(rank - 2)], tile = TileOf(operands[0].dtype);
-  if (layout.numel() < kSmall || rows < 16 || layout.inner() < 16 || CeilDiv(rows, tile) > kMostGroups ||
-      layout.numel() / rows / layout.inner() > kMostGroups)
+  if (layout.numel() < kSmall || rows < 16 || layout.inner() < 16 || CeilDiv(rows, tile) > kMaxGroups ||
+      layout.numel() / rows / layout.inner() > kMaxGroups)
     return false;
   bool strided = false;
   for (int o = 1; o < layout.operands; ++o) {

@@ -186,16 +186,15 @@ TEST_F(GatherTest, EveryElementTypeIsMovedUnchanged) {
 }
 
 TEST_F(GatherTest, InvalidIndexIsReportedAndWritesNothing) {
-  constexpr int64_t kMost = std::numeric_limits<int64_t>::max(), kLeast = std::numeric_limits<int64_t>::min();
+  constexpr int64_t kMax = std::numeric_limits<int64_t>::max(), kMin = std::numeric_limits<int64_t>::min();
   for (const DType type : {DType::kUInt8, DType::kInt16, DType::kFloat32, DType::kFloat64}) {
     for (const auto& [op, shapes] : {std::pair{"embedding", std::span<const Shape>(kEmbeddings)},
                                      {"gather", std::span<const Shape>(kGathers)}}) {
       for (const Shape& shape : shapes) {
         const int64_t limit = shape.a.empty() ? 1 : shape.a[static_cast<size_t>(shape.dim)];
         // The last would be valid if only 32 bits were looked at.
-        Check(op, shape, type, DType::kInt64,
-              {-1, -limit, limit, limit + 1, kMost, kLeast, int64_t{1} << 32});
-        Check(op, shape, type, DType::kInt32, {-1, -limit, limit, limit + 1, kMost >> 32, kLeast >> 32});
+        Check(op, shape, type, DType::kInt64, {-1, -limit, limit, limit + 1, kMax, kMin, int64_t{1} << 32});
+        Check(op, shape, type, DType::kInt32, {-1, -limit, limit, limit + 1, kMax >> 32, kMin >> 32});
         if (HasFatalFailure()) return;
       }
     }

@@ -58,7 +58,7 @@ absl::StatusOr<const ReducePlanner::Traits*> ReducePlanner::TraitsOf(const ops::
 ReducePlanner::Cut ReducePlanner::GpuCutOf(const Operand& a, ReduceKey& key, const Layout& kept,
                                            const Layout& reduced) const {
   constexpr int64_t kFewGroups = 256, kManyGroups = 512;  // about two and four a multiprocessor
-  constexpr int kFewestLanes = 2;                         // log2: they still load 64 bytes of a row
+  constexpr int kMinLanes = 2;                            // log2: they still load 64 bytes of a row
   Cut cut;
   const int64_t n = std::max<int64_t>(reduced.numel(), 1);
   cut.items = kept.numel();
@@ -84,7 +84,7 @@ ReducePlanner::Cut ReducePlanner::GpuCutOf(const Operand& a, ReduceKey& key, con
     const auto groups = [&](int log2) { return outer * CeilDiv(columns, int64_t{block} << log2); };
     int log2 = 5;
     while (log2 > 0 && int64_t{block} << (log2 - 1) >= columns) --log2;
-    while (log2 > kFewestLanes && groups(log2) < kFewGroups) --log2;
+    while (log2 > kMinLanes && groups(log2) < kFewGroups) --log2;
     key.column_lanes_log2 = log2;
     cut.column_slice = int64_t{block} << log2;
     cut.groups = groups(log2);

@@ -39,12 +39,12 @@ struct RowPlan {
 
 // For rows of `n` elements, `operands` of which a lane holds. Their blocks are aligned at every row: `block`.
 inline RowPlan PlanRows(int64_t rows, int64_t n, int block, int operands) {
-  const int64_t kMostElements = operands > 1 ? 16 : 32;  // a lane holds of each
+  const int64_t kMaxElements = operands > 1 ? 16 : 32;  // a lane holds of each
   RowPlan plan;
   plan.block = block;
-  plan.warps = n <= kMostElements * RowPlan::kTeamOfWarp && (n <= 512 || rows >= 2048);
+  plan.warps = n <= kMaxElements * RowPlan::kTeamOfWarp && (n <= 512 || rows >= 2048);
   const int64_t blocks = CeilDiv(n, plan.lanes() * block);
-  if (blocks * block <= kMostElements) plan.blocks = static_cast<int>(blocks);
+  if (blocks * block <= kMaxElements) plan.blocks = static_cast<int>(blocks);
   return plan;
 }
 

@@ -16,7 +16,7 @@ namespace xpud::kernels {
 namespace {
 
 // Exponentials of one row in scratch: half of what a kernel may use.
-constexpr int64_t kLargestStagedRow = int64_t{2} << 20 >> 2;
+constexpr int64_t kMaxStagedRow = int64_t{2} << 20 >> 2;
 
 constexpr int64_t kWantedGroups = 256;  // to fill a GPU
 
@@ -71,7 +71,7 @@ absl::StatusOr<Readiness> SoftmaxPlanner::Plan(const OpCall& call, Workspace, La
   key.columns = !key.contiguous && kept_contiguous;
   const int64_t items = kept.numel();
   if (gpu) ChooseLanes(call, kept, n, key);
-  key.staged = !key.columns && !key.backward && !key.logarithm && !gpu && n <= kLargestStagedRow;
+  key.staged = !key.columns && !key.backward && !key.logarithm && !gpu && n <= kMaxStagedRow;
   ASSIGN_OR_RETURN(const Kernel* const kernel, cache_.Find(skeleton_, key.Pack()));
   if (kernel == nullptr) return Readiness::kCompiling;
 

@@ -9,14 +9,14 @@
 namespace xpud::ops {
 namespace {
 
-constexpr int kLargestNumber = [] {
+constexpr int kMaxNumber = [] {
   int largest = 0;
   for (const Row& row : kRows) largest = row.number > largest ? row.number : largest;
   return largest;
 }();
 
 constexpr auto kRowByNumber = [] {
-  std::array<const Row*, kLargestNumber + 1> rows{};
+  std::array<const Row*, kMaxNumber + 1> rows{};
   for (const Row& row : kRows) rows[row.number] = &row;
   return rows;
 }();
@@ -41,7 +41,7 @@ const NameIndex& RowByName() {
 
 }  // namespace
 
-const Row* FindRow(uint16_t number) { return number <= kLargestNumber ? kRowByNumber[number] : nullptr; }
+const Row* FindRow(uint16_t number) { return number <= kMaxNumber ? kRowByNumber[number] : nullptr; }
 
 const Row* FindRow(std::string_view aten) {
   const auto found = RowByName().find(aten);

@@ -12,7 +12,7 @@
 namespace xpud::remote {
 
 // The most bytes of a message: all of staging, and commands.
-inline constexpr int kMostMessageBytes = 16 << 20;
+inline constexpr int kMaxMessageBytes = 16 << 20;
 
 // The metadata that carries the token: "Bearer TOKEN".
 inline constexpr char kAuthorization[] = "authorization";

@@ -17,7 +17,7 @@
 namespace xpud::remote {
 namespace {
 
-constexpr size_t kMostFileBytes = 1 << 20;
+constexpr size_t kMaxFileBytes = 1 << 20;
 
 std::string Environment(const char* name) {
   const char* const value = std::getenv(name);
@@ -33,14 +33,14 @@ absl::StatusOr<UniqueFd> Open(const std::string& path, struct stat& info) {
 }
 
 absl::StatusOr<std::string> ReadOpen(const std::string& path, const UniqueFd& file) {
-  std::string text(kMostFileBytes + 1, '\0');
+  std::string text(kMaxFileBytes + 1, '\0');
   size_t size = 0;
   for (ssize_t got = 1; got > 0 && size < text.size(); size += static_cast<size_t>(got)) {
     got = read(file.get(), text.data() + size, text.size() - size);
     if (got < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", path));
   }
-  if (size > kMostFileBytes)
-    return absl::InvalidArgumentError(absl::StrCat(path, " is larger than ", kMostFileBytes, " bytes"));
+  if (size > kMaxFileBytes)
+    return absl::InvalidArgumentError(absl::StrCat(path, " is larger than ", kMaxFileBytes, " bytes"));
   text.resize(size);
   return text;
 }
@@ -96,8 +96,8 @@ absl::StatusOr<Credentials> ClientCredentials() {
 
 grpc::ChannelArguments ChannelArguments() {
   grpc::ChannelArguments arguments;
-  arguments.SetMaxReceiveMessageSize(kMostMessageBytes);
-  arguments.SetMaxSendMessageSize(kMostMessageBytes);
+  arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  arguments.SetMaxSendMessageSize(kMaxMessageBytes);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10'000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);

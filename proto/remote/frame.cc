@@ -6,7 +6,7 @@
 namespace xpud::remote {
 namespace {
 
-constexpr size_t kMostHeadBytes = 1 << 20;
+constexpr size_t kMaxHeadBytes = 1 << 20;
 // Protobuf's tags of the fields 1 and 2, both of bytes.
 constexpr char kHeadTag = 1 << 3 | 2, kPayloadTag = 2 << 3 | 2;
 
@@ -76,7 +76,7 @@ bool SplitFrame(const grpc::ByteBuffer& bytes, std::string& head, std::vector<gr
   if (!bytes.Dump(&slices).ok()) return false;
   SliceReader reader(slices);
   uint64_t size = 0;
-  if (!ReadField(reader, kHeadTag, size) || size > kMostHeadBytes) return false;
+  if (!ReadField(reader, kHeadTag, size) || size > kMaxHeadBytes) return false;
   head.resize(size);
   if (!reader.Read(std::as_writable_bytes(std::span(head)))) return false;
   // Protobuf leaves out an empty field.

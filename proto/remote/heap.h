@@ -9,9 +9,9 @@ namespace xpud::remote {
 // system as soon as 128 KiB are free there, and to get it again, page by page, takes longer than to receive
 // what goes in. First in main.
 inline void KeepFreedMemory() {
-  constexpr int kKeptBytes = 16 << 20, kLargestOfHeap = 4 << 20;
+  constexpr int kKeptBytes = 16 << 20, kMaxHeapBlock = 4 << 20;
   mallopt(M_TRIM_THRESHOLD, kKeptBytes);
-  mallopt(M_MMAP_THRESHOLD, kLargestOfHeap);
+  mallopt(M_MMAP_THRESHOLD, kMaxHeapBlock);
 }
 
 }  // namespace xpud::remote

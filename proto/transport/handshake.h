@@ -28,12 +28,12 @@ static_assert(sizeof(Hello) == 72);
 // What a gateway says before its client's greeting, and as long: for whom it asks. It is believed of the
 // daemon's user, root, and whom the operator named; nobody else gets a session after it.
 inline constexpr uint32_t kVouchMagic = 0x76757078;  // "xpuv"
-inline constexpr size_t kMostTenantBytes = 63;
+inline constexpr size_t kMaxTenantBytes = 63;
 
 struct Vouch {
   uint32_t magic;
   uint32_t reserved;
-  char tenant[kMostTenantBytes + 1];  // NUL-padded
+  char tenant[kMaxTenantBytes + 1];  // NUL-padded
 };
 static_assert(sizeof(Vouch) == sizeof(Hello));
 

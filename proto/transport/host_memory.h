@@ -16,7 +16,7 @@
 namespace xpud::transport {
 
 inline constexpr uint32_t kShareMagic = 0x6d647078;    // "xpdm"
-inline constexpr size_t kMostHostMemories = 64;        // of one session
+inline constexpr size_t kMaxHostMemories = 64;         // of one session
 inline constexpr uint64_t kHostMemoryUnit = 64 << 10;  // its size is a multiple of this
 
 struct ShareMemory {  // carries the memfd

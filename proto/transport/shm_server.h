@@ -21,7 +21,7 @@ class ShmServer final : public ServerTransport {
   static absl::StatusOr<std::unique_ptr<ShmServer>> Create(SessionFds& fds);
 
   absl::StatusOr<std::span<const std::byte>> Receive() override;
-  uint64_t TakeQuestion() override {
+  uint64_t TakeWaitRequest() override {
     const uint32_t attention = control().attention.load(std::memory_order_acquire);
     if (std::exchange(attention_, attention) == attention) [[likely]]
       return 0;

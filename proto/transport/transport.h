@@ -101,7 +101,7 @@ class ServerTransport {
   virtual absl::StatusOr<std::span<const std::byte>> Receive() = 0;
   // What the client has asked for an answer about since this was last called, as in
   // ControlPage::client_waits: 0, nothing. What it asked about is there for Receive.
-  virtual uint64_t TakeQuestion() = 0;
+  virtual uint64_t TakeWaitRequest() = 0;
   // Where the device (or the engine) stores a queue's completed sequence.
   virtual uint64_t* CompletedWord(uint32_t queue) = 0;
   virtual uint64_t* TimestampWord(uint32_t slot) = 0;

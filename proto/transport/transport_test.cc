@@ -148,20 +148,20 @@ TEST(ShmTransport, WhereTwoWaitBothAreWokenByAnyProgress) {
 
 TEST(ShmTransport, TheDaemonHearsThatSomebodyWaitsForAnAnswer) {
   Pair pair;
-  EXPECT_EQ(pair.server->TakeQuestion(), 0);
+  EXPECT_EQ(pair.server->TakeWaitRequest(), 0);
   pair.client->RequestAnswer(kAnyProgress);
   ASSERT_TRUE(pair.server->Receive().ok());
-  EXPECT_EQ(pair.server->TakeQuestion(), kAnyProgress);
-  EXPECT_EQ(pair.server->TakeQuestion(), 0);
+  EXPECT_EQ(pair.server->TakeWaitRequest(), kAnyProgress);
+  EXPECT_EQ(pair.server->TakeWaitRequest(), 0);
   int looks = 0;
   const auto on_second_look = [&] { return ++looks % 2 == 0; };
   EXPECT_TRUE(pair.client->Listen(on_second_look, {}, {}).ok());
-  EXPECT_EQ(pair.server->TakeQuestion(), 0);
+  EXPECT_EQ(pair.server->TakeWaitRequest(), 0);
   const auto until = ClientTransport::Clock::now() + std::chrono::milliseconds(2);
   EXPECT_TRUE(pair.client->Listen([] { return false; }, {}, {until, {}}).ok());
   EXPECT_GE(ClientTransport::Clock::now(), until);
   EXPECT_TRUE(pair.client->Wait(on_second_look, {}).ok());
-  EXPECT_EQ(pair.server->TakeQuestion(), kAnyProgress);
+  EXPECT_EQ(pair.server->TakeWaitRequest(), kAnyProgress);
 }
 
 TEST(ShmTransport, TheDaemonHearsWhatIsWaitedForAndOfTwoThingsThatItIsAnyProgress) {
@@ -169,13 +169,13 @@ TEST(ShmTransport, TheDaemonHearsWhatIsWaitedForAndOfTwoThingsThatItIsAnyProgres
   const uint64_t one = WaitsFor({0, 4}), other = WaitsFor({1, 9});
   pair.client->RequestAnswer(one);
   pair.client->RequestAnswer(one);
-  EXPECT_EQ(pair.server->TakeQuestion(), one);
+  EXPECT_EQ(pair.server->TakeWaitRequest(), one);
   pair.client->RequestAnswer(other);
-  EXPECT_EQ(pair.server->TakeQuestion(), other);
+  EXPECT_EQ(pair.server->TakeWaitRequest(), other);
   pair.client->RequestAnswer(one);
   pair.client->RequestAnswer(other);
-  EXPECT_EQ(pair.server->TakeQuestion(), kAnyProgress);
-  EXPECT_EQ(pair.server->TakeQuestion(), 0);
+  EXPECT_EQ(pair.server->TakeWaitRequest(), kAnyProgress);
+  EXPECT_EQ(pair.server->TakeWaitRequest(), 0);
 }
 
 // By itself it would every 50 ms.
@@ -217,7 +217,7 @@ TEST(ShmTransport, AQuestionWakesARelayAndNotADaemonThatHasNothingToDo) {
     Pair pair(waits);
     pair.server->SayAsleep();
     pair.server->BarrierBeforeSleep();
-    ASSERT_EQ(pair.server->TakeQuestion(), 0u);
+    ASSERT_EQ(pair.server->TakeWaitRequest(), 0u);
     pair.client->RequestAnswer(kAnyProgress);
     eventfd_t rings = 0;
     const bool rang = read(pair.server->doorbell(), &rings, sizeof(rings)) == sizeof(rings);
@@ -228,19 +228,19 @@ TEST(ShmTransport, AQuestionWakesARelayAndNotADaemonThatHasNothingToDo) {
 TEST(ShmTransport, ARelayIsToldOnceThatSomebodyPollsBesideOneWhoWaits) {
   Pair pair(ShmClient::Waits::kForRelay);
   pair.client->NotePolling();
-  EXPECT_EQ(pair.server->TakeQuestion(), 0u);  // nothing is kept back
+  EXPECT_EQ(pair.server->TakeWaitRequest(), 0u);  // nothing is kept back
   std::atomic<bool> ends{false};
   const auto interrupt = [&] { return ends ? absl::CancelledError() : absl::OkStatus(); };
   std::thread waiter([&] { EXPECT_FALSE(pair.client->Await({0, 1}, interrupt).ok()); });
-  while (pair.server->TakeQuestion() != WaitsFor({0, 1})) std::this_thread::yield();
+  while (pair.server->TakeWaitRequest() != WaitsFor({0, 1})) std::this_thread::yield();
   uint64_t question = 0;
   while (question == 0) {
     pair.client->NotePolling();
-    question = pair.server->TakeQuestion();
+    question = pair.server->TakeWaitRequest();
   }
   EXPECT_EQ(question, kAnyProgress);
   pair.client->NotePolling();
-  EXPECT_EQ(pair.server->TakeQuestion(), 0u);
+  EXPECT_EQ(pair.server->TakeWaitRequest(), 0u);
   ends = true;
   waiter.join();
 }

@@ -9,14 +9,14 @@
 namespace xpud::client {
 namespace {
 
-constexpr size_t kMostBytes = sizeof(transport::Hello::client_name) - 1;  // and a NUL
+constexpr size_t kMaxBytes = sizeof(transport::Hello::client_name) - 1;  // and a NUL
 
 }  // namespace
 
 std::string ClientName(const std::string& given) {
   const char* chosen = std::getenv("XPUD_CLIENT_NAME");
-  if (chosen != nullptr && *chosen != '\0') return PrintableText(chosen, kMostBytes);
-  return PrintableText(given.empty() ? program_invocation_short_name : given, kMostBytes);
+  if (chosen != nullptr && *chosen != '\0') return PrintableText(chosen, kMaxBytes);
+  return PrintableText(given.empty() ? program_invocation_short_name : given, kMaxBytes);
 }
 
 }  // namespace xpud::client

@@ -11,7 +11,7 @@ namespace xpud::client {
 namespace {
 
 constexpr uint64_t kPieceBytes = 16 << 20;  // of a copy: others get their turn between two
-constexpr uint64_t kMostIdleBytes = uint64_t{2} << 30;
+constexpr uint64_t kMaxIdleBytes = uint64_t{2} << 30;
 
 }  // namespace
 
@@ -60,9 +60,9 @@ void Core::FreeHost(HostCache::Block* block) {
   {
     SpinLock lock(mutex_);
     host_.Give(block);
-    if (host_.free_bytes() <= kMostIdleBytes) return;
+    if (host_.free_bytes() <= kMaxIdleBytes) return;
   }
-  (void)TrimHost(kMostIdleBytes, /*wait=*/false);  // fails with the session, which gives everything back
+  (void)TrimHost(kMaxIdleBytes, /*wait=*/false);  // fails with the session, which gives everything back
 }
 
 absl::Status Core::TrimHost(uint64_t keep, bool wait) {

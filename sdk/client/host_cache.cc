@@ -6,23 +6,23 @@
 namespace xpud::client {
 namespace {
 
-constexpr uint64_t kSmallest = 4 << 10;     // pages, so that blocks share none
+constexpr uint64_t kMin = 4 << 10;          // pages, so that blocks share none
 constexpr uint64_t kPowersUpTo = 64 << 10;  // quarters of powers of two above
 constexpr uint64_t kUnit = 64 << 10;        // of memories
-constexpr uint64_t kLeastMemory = 16 << 20, kMostGrowth = uint64_t{1} << 30;
-constexpr size_t kMostLooks = 16;  // free blocks of a class that are looked at
+constexpr uint64_t kMinMemory = 16 << 20, kMaxGrowth = uint64_t{1} << 30;
+constexpr size_t kMaxPolls = 16;  // free blocks of a class that are looked at
 
 uint64_t RoundUp(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 }  // namespace
 
 uint64_t HostCache::ClassOf(uint64_t bytes) {
-  if (bytes <= kPowersUpTo) return std::bit_ceil(std::max(bytes, kSmallest));
+  if (bytes <= kPowersUpTo) return std::bit_ceil(std::max(bytes, kMin));
   return RoundUp(bytes, std::bit_ceil(bytes) / 8);
 }
 
 uint64_t HostCache::NextMemoryBytes(uint64_t bytes, bool least) const {
-  const uint64_t growth = least ? kUnit : std::clamp(bytes_ / 4, kLeastMemory, kMostGrowth);
+  const uint64_t growth = least ? kUnit : std::clamp(bytes_ / 4, kMinMemory, kMaxGrowth);
   return RoundUp(std::max(ClassOf(bytes), growth), kUnit);
 }
 
@@ -43,7 +43,7 @@ HostCache::Block* HostCache::TakeFree(uint64_t size, IsComplete complete) {
   const auto found = free_.find(size);
   if (found == free_.end()) return nullptr;
   std::deque<Block*>& blocks = found->second;
-  const auto end = blocks.begin() + static_cast<ptrdiff_t>(std::min(blocks.size(), kMostLooks));
+  const auto end = blocks.begin() + static_cast<ptrdiff_t>(std::min(blocks.size(), kMaxPolls));
   const auto at = std::find_if(blocks.begin(), end, [&](Block* block) { return IsUnused(*block, complete); });
   if (at == end) return nullptr;
   Block* const block = *at;

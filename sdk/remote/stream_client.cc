@@ -199,7 +199,7 @@ void StreamClient::Pump(int client) {
   }
 }
 
-void StreamClient::TakeWaitRequest() { waits_ = transport::EitherOf(waits_, server_->TakeQuestion()); }
+void StreamClient::TakeWaitRequest() { waits_ = transport::EitherOf(waits_, server_->TakeWaitRequest()); }
 
 absl::StatusOr<size_t> StreamClient::SendCommands() {
   std::span<const std::byte> commands;

@@ -172,8 +172,8 @@ TEST(HostMemoryRules, AFloodIsAnsweredInTurnAndHurtsNobody) {
         limited += answer.code == static_cast<uint32_t>(absl::StatusCode::kResourceExhausted);
       }
     }
-    EXPECT_EQ(accepted, transport::kMostHostMemories);
-    EXPECT_EQ(limited, 1500 - transport::kMostHostMemories);
+    EXPECT_EQ(accepted, transport::kMaxHostMemories);
+    EXPECT_EQ(limited, 1500 - transport::kMaxHostMemories);
     const std::vector<float> values(16, 2);
     const auto tensor = Tensor::FromHost(bystander->DefaultQueue(0), std::span<const float>(values), {16});
     EXPECT_EQ((*Mul(*tensor, 2.0)->ToFloats())[3], 4);

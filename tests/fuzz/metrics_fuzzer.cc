@@ -56,8 +56,7 @@ void Ask(size_t first, std::string_view request) {
   }
   const std::string answer = Hear(peer);
   if (answer.empty()) {
-    XPUD_CHECK(request.find(kEnd) == std::string_view::npos &&
-               request.size() <= telemetry::kMostRequestBytes);
+    XPUD_CHECK(request.find(kEnd) == std::string_view::npos && request.size() <= telemetry::kMaxRequestBytes);
   } else {
     CheckAnswer(request, answer);
   }

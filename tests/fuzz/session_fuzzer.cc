@@ -105,7 +105,7 @@ class Client {
 
   void End() {
     for (int turn = 0; !session_->End(); ++turn) {
-      XPUD_CHECK(turn < kMostTurns);
+      XPUD_CHECK(turn < kMaxTurns);
       machine_.raw->Announce();
     }
     session_.reset();
@@ -114,7 +114,7 @@ class Client {
   }
 
  private:
-  static constexpr int kMostTurns = 100'000;
+  static constexpr int kMaxTurns = 100'000;
 
   transport::ControlPage& page() const { return *reinterpret_cast<transport::ControlPage*>(control_.data()); }
   void Share() {
@@ -127,7 +127,7 @@ class Client {
   // Until nothing is left to do. A session that stalls must go on once what it waits for has come.
   bool RunAll() {
     for (int turn = 0, idle = 0; idle < 2; ++turn) {
-      XPUD_CHECK(turn < kMostTurns);
+      XPUD_CHECK(turn < kMaxTurns);
       page().attention.fetch_add(1, std::memory_order_relaxed);
       const auto progress = session_->Run(kSliceNs);
       CheckAccounts();

@@ -26,7 +26,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kLongestRun = seconds(20);
+constexpr auto kMaxRun = seconds(20);
 
 absl::Status ExpectAll(const absl::StatusOr<Tensor>& tensor, float value) {
   RETURN_IF_ERROR(tensor.status());
@@ -100,7 +100,7 @@ absl::Status RunProgram(const std::string& address) {
   ConnectOptions options;
   options.address = address;
   options.start_daemon = false;
-  options.interrupt = [limit = Clock::now() + kLongestRun] {
+  options.interrupt = [limit = Clock::now() + kMaxRun] {
     return Clock::now() < limit ? absl::OkStatus() : absl::DeadlineExceededError("it hangs");
   };
   ASSIGN_OR_RETURN(const auto session, Session::Connect(options));

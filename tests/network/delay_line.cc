@@ -23,8 +23,8 @@
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr size_t kMostPacketBytes = 1 << 16;
-constexpr size_t kMostQueued = 20'000;  // packets; those beyond are lost, as in a router
+constexpr size_t kMaxPacketBytes = 1 << 16;
+constexpr size_t kMaxQueued = 20'000;  // packets; those beyond are lost, as in a router
 
 int OpenTun(const char* name) {
   const int tun = open("/dev/net/tun", O_RDWR | O_CLOEXEC | O_NONBLOCK);
@@ -48,11 +48,11 @@ class Direction {
     std::deque<std::pair<Clock::time_point, std::vector<char>>> under_way;
     std::minstd_rand random(seed_);
     std::uniform_real_distribution<double> chance(0, 1);
-    std::vector<char> packet(kMostPacketBytes);
+    std::vector<char> packet(kMaxPacketBytes);
     while (true) {
       Await(under_way.empty() ? Clock::time_point::max() : under_way.front().first);
       for (ssize_t bytes; (bytes = read(from_, packet.data(), packet.size())) > 0;) {
-        if (chance(random) < loss_ || under_way.size() >= kMostQueued) continue;
+        if (chance(random) < loss_ || under_way.size() >= kMaxQueued) continue;
         under_way.emplace_back(Due(), std::vector<char>(packet.data(), packet.data() + bytes));
       }
       for (; !under_way.empty() && under_way.front().first <= Clock::now(); under_way.pop_front()) {
@@ -64,8 +64,7 @@ class Direction {
   }
 
  private:
-  static constexpr Clock::duration kMostLate =
-      std::chrono::microseconds(200);  // later is this machine's load
+  static constexpr Clock::duration kMaxLate = std::chrono::microseconds(200);  // later is this machine's load
 
   // When what has just been read is to arrive. The thread was woken for it as late as it is for the time that
   // has come, so both are taken off.
@@ -84,7 +83,7 @@ class Direction {
     if (rest <= 0) return;
     const timespec timeout = {rest / 1'000'000'000, rest % 1'000'000'000};
     if (ppoll(&arrives, 1, &timeout, nullptr) == 0)
-      late_ += (std::min(Clock::now() - due, kMostLate) - late_) / 16;
+      late_ += (std::min(Clock::now() - due, kMaxLate) - late_) / 16;
   }
 
   const int from_, to_;

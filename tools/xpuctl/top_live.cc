@@ -13,8 +13,8 @@ namespace xpud::xpuctl {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr double kFirst = 0.2;      // seconds until there are rates to show
-constexpr double kMostWait = 0.25;  // within which a signal is seen
+constexpr double kFirst = 0.2;     // seconds until there are rates to show
+constexpr double kMaxWait = 0.25;  // within which a signal is seen
 
 double SecondsUntil(Clock::time_point time) {
   return std::chrono::duration<double>(time - Clock::now()).count();
@@ -37,7 +37,7 @@ absl::Status Loop(const Invocation& invocation, TopSource& source, Terminal& ter
   Clock::time_point next = In(std::min(kFirst, *invocation.every));
   while (!Interrupted()) {
     if (!terminal.Show(screen.Draw(terminal.rows(), terminal.columns()))) return absl::OkStatus();
-    const double wait = screen.paused() ? kMostWait : std::min(SecondsUntil(next), kMostWait);
+    const double wait = screen.paused() ? kMaxWait : std::min(SecondsUntil(next), kMaxWait);
     if (const auto key = terminal.Read(wait)) {
       const TopScreen::Action action = screen.Press(*key);
       if (action == TopScreen::Action::kQuit) return absl::OkStatus();

@@ -6,7 +6,7 @@
 namespace xpud::executor {
 namespace {
 
-constexpr uint64_t kLongestEndNs = 10'000'000'000;
+constexpr uint64_t kMaxEndNs = 10'000'000'000;
 constexpr uint64_t kFewGroups = 8;  // run as one
 
 }  // namespace
@@ -18,7 +18,7 @@ LevelZeroQueue::LevelZeroQueue(LevelZeroDevice& device, ze_command_list_handle_t
 
 LevelZeroQueue::~LevelZeroQueue() {
   std::erase(device_.queues_, this);
-  (void)Synchronize(kLongestEndNs);  // a list that does not end belongs to a lost device
+  (void)Synchronize(kMaxEndNs);  // a list that does not end belongs to a lost device
   zeCommandListDestroy(list_);
 }
 

@@ -12,14 +12,14 @@ constexpr uint64_t kSpaceBytes = uint64_t{1} << 39;  // 512 GiB a device
 constexpr uint64_t kHostBytes = uint64_t{1} << 36;   // of these, for the daemon's memory
 constexpr uint64_t kHostUnit = uint64_t{64} << 10;
 constexpr uint64_t kClientBytes = uint64_t{1} << 40;  // for clients' memory, elsewhere
-constexpr uint32_t kMostDevices = 16;
+constexpr uint32_t kMaxDevices = 16;
 // Neither programs nor the CUDA driver place anything there of their own accord (drivers/README.md).
 #if defined(__has_feature) && __has_feature(thread_sanitizer)
 constexpr uint64_t kBase = uint64_t{1} << 40;  // the other is TSan's own
 #else
 constexpr uint64_t kBase = uint64_t{0x12} << 40;
 #endif
-constexpr uint64_t kClientBase = kBase + kMostDevices * kSpaceBytes;
+constexpr uint64_t kClientBase = kBase + kMaxDevices * kSpaceBytes;
 
 bool IsFree(uint64_t begin, uint64_t bytes) {
   void* const wanted = reinterpret_cast<void*>(begin);
@@ -33,8 +33,8 @@ bool IsFree(uint64_t begin, uint64_t bytes) {
 }  // namespace
 
 absl::StatusOr<AddressSpace> AddressSpace::At(uint32_t index, uint64_t begin, uint64_t bytes, uint64_t unit) {
-  if (index >= kMostDevices)
-    return absl::ResourceExhaustedError(absl::StrCat("there are addresses for ", kMostDevices, " devices"));
+  if (index >= kMaxDevices)
+    return absl::ResourceExhaustedError(absl::StrCat("there are addresses for ", kMaxDevices, " devices"));
   if (IsFree(begin, bytes)) return AddressSpace(begin, begin + bytes, unit);
   return absl::ResourceExhaustedError("the part of the address space for a device's memory is in use");
 }

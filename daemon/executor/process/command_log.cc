@@ -5,7 +5,7 @@
 namespace xpud::executor::process {
 namespace {
 
-constexpr size_t kLeastWaste = 64 << 10;  // bytes in front, before they are moved out
+constexpr size_t kMinWaste = 64 << 10;  // bytes in front, before they are moved out
 
 template <typename T>
 void Drop(std::vector<T>& from, size_t& begin, size_t count) {
@@ -13,7 +13,7 @@ void Drop(std::vector<T>& from, size_t& begin, size_t count) {
   if (begin == from.size()) {
     from.clear();
     begin = 0;
-  } else if (begin * sizeof(T) > kLeastWaste && begin > from.size() / 2) {
+  } else if (begin * sizeof(T) > kMinWaste && begin > from.size() / 2) {
     from.erase(from.begin(), from.begin() + static_cast<ptrdiff_t>(begin));
     begin = 0;
   }

@@ -9,8 +9,8 @@ inline constexpr int kMemoryChannelFd = 3;
 inline constexpr int kCompilerChannelFd = 4;
 inline constexpr int kImportChannelFd = 5;
 inline constexpr int kFirstRingFd = 6;  // of each ring its memory, then its doorbell
-inline constexpr int kMostRings = 4;
-inline constexpr int kFirstFreeFd = kFirstRingFd + 2 * kMostRings;
+inline constexpr int kMaxRings = 4;
+inline constexpr int kFirstFreeFd = kFirstRingFd + 2 * kMaxRings;
 
 // How it ends.
 inline constexpr int kExitDaemonGone = 0, kExitFailed = 1, kExitDeviceLost = 3;

@@ -10,8 +10,8 @@
 namespace xpud::executor::process {
 namespace {
 
-constexpr size_t kFewestLaunches = 4;  // below, single launches are as good
-constexpr size_t kFewestBeforeBoundary = 16;
+constexpr size_t kMinLaunches = 4;  // below, single launches are as good
+constexpr size_t kMinBeforeBoundary = 16;
 constexpr uint64_t kBoundaryMask = 15;  // so 16 more on average
 
 uint64_t Mix(uint64_t hash, uint64_t value) {
@@ -32,7 +32,7 @@ uint64_t StructureOf(const Message& message) {
 }  // namespace
 
 LaunchBatch CutBatch(std::span<const std::byte> pending) {
-  std::array<size_t, kMostBatchLaunches + 1> ends;  // of so many launches
+  std::array<size_t, kMaxBatchLaunches + 1> ends;  // of so many launches
   ends[0] = 0;
   const uint32_t queue = reinterpret_cast<const Message*>(pending.data())->queue;
   uint64_t first = 0;
@@ -49,11 +49,11 @@ LaunchBatch CutBatch(std::span<const std::byte> pending) {
     uniform &= structure == first;
     ends[n + 1] = ends[n] + message.bytes;
     ++n;
-    const bool boundary = !uniform && n >= kFewestBeforeBoundary && (structure >> 32 & kBoundaryMask) == 0;
-    whole = boundary || n == kMostBatchLaunches;
+    const bool boundary = !uniform && n >= kMinBeforeBoundary && (structure >> 32 & kBoundaryMask) == 0;
+    whole = boundary || n == kMaxBatchLaunches;
   }
   const size_t cut = whole ? n : ended || uniform ? std::bit_floor(n) : 0;
-  if (cut < kFewestLaunches) return {0, ends[n]};
+  if (cut < kMinLaunches) return {0, ends[n]};
   return {cut, ends[cut]};
 }
 

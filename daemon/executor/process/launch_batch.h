@@ -8,7 +8,7 @@
 
 namespace xpud::executor::process {
 
-inline constexpr size_t kMostBatchLaunches = 64;
+inline constexpr size_t kMaxBatchLaunches = 64;
 
 struct LaunchBatch {
   size_t launches = 0;  // 0: what was looked at is no batch, as far as it has come

@@ -29,7 +29,7 @@ TEST(LaunchBatchTest, LaunchesThatAreAlikeAreCutAnywhere) {
   EXPECT_EQ(batch.launches, 8u);
   EXPECT_EQ(batch.bytes, 8 * kBytes);
   for (uint64_t i = 0; i < 100; ++i) launches.Add(1, i);
-  EXPECT_EQ(CutBatch(launches.bytes()).launches, kMostBatchLaunches);
+  EXPECT_EQ(CutBatch(launches.bytes()).launches, kMaxBatchLaunches);
 }
 
 TEST(LaunchBatchTest, OthersWaitForMoreUnlessSomethingElseFollows) {
@@ -58,7 +58,7 @@ TEST(LaunchBatchTest, ARepeatedProgramIsCutAtTheSamePlaces) {
     while (at < 39 * program.size()) {
       const LaunchBatch batch = CutBatch(launches.bytes().subspan(at * kBytes));
       ASSERT_NE(batch.launches, 0u);
-      ASSERT_LE(batch.launches, kMostBatchLaunches);
+      ASSERT_LE(batch.launches, kMaxBatchLaunches);
       at += batch.launches;
       if (at > 20 * program.size()) cuts[start].insert(at % program.size());
     }

@@ -15,7 +15,7 @@ namespace xpud::executor::process {
 namespace {
 
 // Little enough that the scheduler's decisions take effect soon, and enough to keep the executor busy.
-constexpr size_t kMostBacklog = 96 << 10;
+constexpr size_t kMaxBacklog = 96 << 10;
 constexpr auto kWaitForExecutor = std::chrono::seconds(30);
 
 }  // namespace
@@ -229,7 +229,7 @@ absl::Status ProcessDevice::TakeReport(const ProcessQueue& queue) {
 // ---- the ring
 
 bool ProcessDevice::HasRoom(size_t ring) const {
-  return online() && process_->ring(ring).BacklogIsBelow(kMostBacklog);
+  return online() && process_->ring(ring).BacklogIsBelow(kMaxBacklog);
 }
 
 uint64_t ProcessDevice::position(size_t ring) const { return process_->ring(ring).position(); }

@@ -155,7 +155,7 @@ class ProcessDevice final : public Device {
   bool IsSuspect(uint64_t owner) const;
   void FindSuspects(bool from_outside);
   void Suspect(std::vector<uint64_t> owners);
-  void Condemn(uint64_t owner, std::string reason);
+  void Blame(uint64_t owner, std::string reason);
   void Probe();
   void ProbeNext();
   std::vector<ProcessQueue*> QueuesOf(uint64_t owner) const;

@@ -12,8 +12,8 @@ namespace xpud::executor::process {
 namespace {
 
 constexpr auto kCheckInterval = std::chrono::milliseconds(1);
-constexpr int kMostFailures = 3;
-constexpr auto kLeastProbe =
+constexpr int kMaxFailures = 3;
+constexpr auto kMinProbe =
     std::chrono::seconds(10);  // a suspect's commands may take, where there is no limit
 
 double Milliseconds(std::chrono::steady_clock::duration time) {
@@ -187,14 +187,14 @@ void ProcessDevice::FinishReplacement() {
   spdlog::error("executor_not_replaced device={} error=\"{}\"", options_.index,
                 std::string(adopted.message()));
   process_ = nullptr;
-  if (++failures_ < kMostFailures) {
+  if (++failures_ < kMaxFailures) {
     StartReplacement();
     return;
   }
   state_ = State::kLost;
   Publish(nullptr);
   for (ProcessQueue* queue : queues_) {
-    if (queue != nullptr) Condemn(queue->owner(), absl::StrCat("the device is lost: ", adopted.message()));
+    if (queue != nullptr) Blame(queue->owner(), absl::StrCat("the device is lost: ", adopted.message()));
   }
 }
 
@@ -251,7 +251,7 @@ void ProcessDevice::FinishGiving(uint64_t owner, const absl::Status& given) {
   if (given.ok() && --found->second != 0) return;
   incomplete_.erase(found);
   if (!given.ok()) {
-    Condemn(owner, absl::StrCat("the next executor cannot have its host memory: ", given.message()));
+    Blame(owner, absl::StrCat("the next executor cannot have its host memory: ", given.message()));
     return;
   }
   if (!online() || IsSuspect(owner)) return;
@@ -279,7 +279,7 @@ void ProcessDevice::FindSuspects(bool from_outside) {
   if (probe_sent_ && !before.empty()) {
     // It alone of those that are not cleared had anything under way.
     suspects_ = before;
-    Condemn(before.front(), loss_);
+    Blame(before.front(), loss_);
     return;
   }
   std::vector<uint64_t> owners;
@@ -299,10 +299,10 @@ void ProcessDevice::Suspect(std::vector<uint64_t> owners) {
   }
   std::sort(owners.begin(), owners.end(), [&](uint64_t a, uint64_t b) { return proven[a] > proven[b]; });
   suspects_ = std::move(owners);
-  if (suspects_.size() == 1) Condemn(uint64_t{suspects_.front()}, loss_);
+  if (suspects_.size() == 1) Blame(uint64_t{suspects_.front()}, loss_);
 }
 
-void ProcessDevice::Condemn(uint64_t owner, std::string reason) {
+void ProcessDevice::Blame(uint64_t owner, std::string reason) {
   for (ProcessQueue* queue : QueuesOf(owner)) queue->Forget();
   std::erase(suspects_, owner);
   const bool known = std::any_of(verdicts_.begin(), verdicts_.end(),
@@ -345,7 +345,7 @@ void ProcessDevice::Probe() {
       queue->SendRest();
     }
     ProbeNext();
-  } else if (options_.command_limit.count() == 0 && Clock::now() - lost_at_ > kLeastProbe) {
+  } else if (options_.command_limit.count() == 0 && Clock::now() - lost_at_ > kMinProbe) {
     hung_ = {suspects_.front()};
     Lose(Ending::kHung,
          absl::StrCat("the commands of session ", hung_[0], " that an executor was lost with do not end"));
@@ -356,8 +356,8 @@ void ProcessDevice::ProbeNext() {
   suspects_.erase(suspects_.begin());
   probe_sent_ = false;
   if (suspects_.size() == 1 && !QueuesOf(suspects_.front()).empty()) {
-    Condemn(uint64_t{suspects_.front()},
-            absl::StrCat(loss_, "; what the other sessions had begun ran again without harm"));
+    Blame(uint64_t{suspects_.front()},
+          absl::StrCat(loss_, "; what the other sessions had begun ran again without harm"));
   }
 }
 

@@ -12,7 +12,7 @@ namespace xpud::executor::process {
 namespace {
 
 constexpr int kSeenBefore = 2;  // what comes for the third time is recorded
-constexpr size_t kMostRecordings = 256;
+constexpr size_t kMaxRecordings = 256;
 // One that was not used for so many batches makes room. Not sooner: a program that repeats more than there is
 // room for would replace each before it comes again.
 constexpr uint64_t kStale = 4096;
@@ -50,7 +50,7 @@ Recording* Recordings::Find(std::span<const std::byte> messages) {
     ++sighting.count;
     return nullptr;
   }
-  if (recordings_.size() == kMostRecordings && !MakeRoom()) return nullptr;
+  if (recordings_.size() == kMaxRecordings && !MakeRoom()) return nullptr;
   Recording& recording = recordings_[hash];
   recording.queue = reinterpret_cast<const Message*>(messages.data())->queue;
   recording.used = uses_;

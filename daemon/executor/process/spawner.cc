@@ -26,7 +26,7 @@ namespace xpud::executor::process {
 namespace {
 
 constexpr int kSocketFd = 3;  // in the spawner, which has nothing else but the standard ones
-constexpr size_t kMostFds = kFirstFreeFd - kMemoryChannelFd;
+constexpr size_t kMaxFds = kFirstFreeFd - kMemoryChannelFd;
 constexpr size_t kStackBytes = 64 << 10;
 
 size_t FdCount(const ExecutorCommand& command) { return 3 + size_t{2} * command.rings; }
@@ -95,8 +95,8 @@ Spawned SpawnHere(const ExecutorCommand& command, const Spawner::Common& common,
   for (;;) {
     ExecutorCommand command;
     const auto bytes = std::as_writable_bytes(std::span(&command, 1));
-    if (!transport::ReceiveMessage(kSocketFd, bytes).ok() || command.rings > kMostRings) _exit(0);
-    std::array<UniqueFd, kMostFds> fds;
+    if (!transport::ReceiveMessage(kSocketFd, bytes).ok() || command.rings > kMaxRings) _exit(0);
+    std::array<UniqueFd, kMaxFds> fds;
     const std::span<UniqueFd> given(fds.data(), FdCount(command));
     std::byte mark;
     if (!transport::ReceiveMessage(kSocketFd, {&mark, 1}, given).ok()) _exit(0);

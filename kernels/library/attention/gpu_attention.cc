@@ -23,8 +23,8 @@ using gpu::AttentionArguments;
 constexpr int64_t kEnoughGroups = 264;  // two for each multiprocessor of an H100: then a group may be large
 constexpr int64_t kLongSequence = 384;  // at depth 64, where attention_teams' larger items are worth it
 constexpr int64_t kPartMultiple = 64;
-constexpr int64_t kMostGroups = INT32_MAX;  // along x
-constexpr int64_t kLargestSize = INT32_MAX - 1024;
+constexpr int64_t kMaxGroups = INT32_MAX;  // along x
+constexpr int64_t kMaxSize = INT32_MAX - 1024;
 constexpr int kDepths[] = {32, 64, 128};
 constexpr ops::DType kTypes[] = {ops::DType::kFloat32, ops::DType::kFloat64, ops::DType::kBFloat16,
                                  ops::DType::kFloat16};
@@ -90,7 +90,7 @@ bool RowsAligned(const HeadTensor& t, int64_t element, int64_t bytes) {
 bool FitsTiles(const AttentionProblem& p) {
   const int64_t element = ops::SizeOf(p.dtype), chunk = 16 / element;
   return p.depth % chunk == 0 && p.value_depth % chunk == 0 &&
-         std::max(p.depth, p.value_depth) <= kDepths[2] && std::max(p.queries, p.keys) <= kLargestSize &&
+         std::max(p.depth, p.value_depth) <= kDepths[2] && std::max(p.queries, p.keys) <= kMaxSize &&
          RowsAligned(p.q, element, 16) && RowsAligned(p.k, element, 16) && RowsAligned(p.v, element, 16) &&
          RowsAligned(p.out, element, element == 2 ? 4 : 16);
 }
@@ -127,7 +127,7 @@ constexpr Cut kOneCut = {kEnoughGroups, 128, 256};
 
 int64_t PartsOf(const AttentionProblem& p, int64_t groups, const Cut& cut) {
   if (groups >= cut.enough || p.keys < cut.worth) return 1;
-  const int64_t most = std::min<int64_t>(AttentionArguments::kMostParts, CeilDivide(2 * cut.enough, groups));
+  const int64_t most = std::min<int64_t>(AttentionArguments::kMaxParts, CeilDivide(2 * cut.enough, groups));
   return std::clamp<int64_t>(p.keys / cut.least, 1, most);
 }
 
@@ -169,7 +169,7 @@ class GpuAttention : public Planner {
   absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches) override {
     ASSIGN_OR_RETURN(const AttentionProblem problem, ReadAttention(call));
     if (problem.Empty() || problem.value_depth == 0) return Readiness::kReady;
-    if (problem.batch * problem.heads > kMostGroups / std::max<int64_t>(1, problem.queries))
+    if (problem.batch * problem.heads > kMaxGroups / std::max<int64_t>(1, problem.queries))
       return absl::UnimplementedError("attention of more than 2^31 queries in all on a GPU");
     AttentionArguments arguments = ArgumentsOf(problem);
     if (problem.queries == 1 && problem.dtype != ops::DType::kFloat64 && FitsTiles(problem))

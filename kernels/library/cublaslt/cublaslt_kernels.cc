@@ -12,7 +12,7 @@
 namespace xpud::kernels::cublaslt {
 namespace {
 
-constexpr size_t kMostPlans = 4096;
+constexpr size_t kMaxPlans = 4096;
 
 template <typename T>
 const T& Argument(const void* const* args, int i) {
@@ -45,7 +45,7 @@ struct Site {
 
 ze_result_t Find(const Problem& problem, void* context, Site& site) {
   static auto& handles = *new Handles;
-  static auto& plans = *new PlanTable<std::pair<void*, Problem>, Plan>(kMostPlans);
+  static auto& plans = *new PlanTable<std::pair<void*, Problem>, Plan>(kMaxPlans);
   const absl::StatusOr<const Api*> api = Api::Get();
   if (!api.ok()) return ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
   site.api = *api;

@@ -22,8 +22,8 @@ using matmul::MatmulOperands;
 using matmul::MatmulProblem;
 using matmul::Strides;
 
-constexpr int64_t kMostGroups = 1 << 16;  // of an element-wise kernel: lanes then take several elements
-constexpr int64_t kMostGroupsY = 65535;
+constexpr int64_t kMaxGroups = 1 << 16;  // of an element-wise kernel: lanes then take several elements
+constexpr int64_t kMaxGroupsY = 65535;
 constexpr ops::DType kTypes[] = {ops::DType::kFloat32, ops::DType::kFloat64, ops::DType::kBFloat16,
                                  ops::DType::kFloat16};
 
@@ -56,8 +56,8 @@ bool RoundsBeforeBias(const MatmulCall& call) {
 template <typename Arguments>
 void LaunchElements(const Kernel* kernel, const Arguments& arguments, int64_t size, LaunchList& launches) {
   Launch& launch = launches.Add();
-  launch.Reset(kernel, static_cast<uint32_t>(std::min(kMostGroups, CeilDivide(size, Arguments::kLanes))),
-               static_cast<uint32_t>(std::min(kMostGroupsY, arguments.batch)));
+  launch.Reset(kernel, static_cast<uint32_t>(std::min(kMaxGroups, CeilDivide(size, Arguments::kLanes))),
+               static_cast<uint32_t>(std::min(kMaxGroupsY, arguments.batch)));
   launch.group_size = {Arguments::kLanes, 1, 1};
   launch.Push(arguments);
 }
@@ -133,7 +133,7 @@ absl::StatusOr<Readiness> CublasltMatmul::LaunchOwn(const MatmulCall& call, Laun
                                       static_cast<int64_t>(p.activation)};
   const int64_t tiles = CeilDivide(p.m, ProductArguments::kTile) * CeilDivide(p.n, ProductArguments::kTile);
   Launch& launch = launches.Add();
-  launch.Reset(kernel, static_cast<uint32_t>(tiles), static_cast<uint32_t>(std::min(kMostGroupsY, p.batch)));
+  launch.Reset(kernel, static_cast<uint32_t>(tiles), static_cast<uint32_t>(std::min(kMaxGroupsY, p.batch)));
   launch.group_size = {ProductArguments::kLanes, 1, 1};
   launch.Push(arguments);
   return Readiness::kReady;

@@ -8,9 +8,9 @@ namespace {
 using matmul::MatmulProblem;
 using matmul::Strides;
 
-constexpr size_t kMostWorkspace = size_t{32} << 20;
-constexpr int64_t kMostBatch = 65535;
-constexpr int64_t kLargestSize = INT32_MAX;
+constexpr size_t kMaxWorkspace = size_t{32} << 20;
+constexpr int64_t kMaxBatch = 65535;
+constexpr int64_t kMaxSize = INT32_MAX;
 constexpr uintptr_t kNoAddress = uintptr_t{1} << 32;  // a multiple of any alignment, never read
 
 DataType TypeOf(ops::DType type) {
@@ -64,8 +64,8 @@ Status Create(const Api& api, Layout* layout, DataType type, int64_t rows, int64
 // Enough for algorithms that cut k, without taking much for small products.
 size_t MostWorkspace(const MatmulProblem& p) {
   const double sums = 4.0 * p.batch * p.m * p.n;
-  const size_t wanted = static_cast<size_t>(std::min(32 * sums, 1.0 * kMostWorkspace));
-  return std::min(kMostWorkspace, (wanted + (size_t{1} << 20) - 1) >> 20 << 20);
+  const size_t wanted = static_cast<size_t>(std::min(32 * sums, 1.0 * kMaxWorkspace));
+  return std::min(kMaxWorkspace, (wanted + (size_t{1} << 20) - 1) >> 20 << 20);
 }
 
 ze_result_t ResultOf(Status status) {
@@ -82,7 +82,7 @@ ze_result_t ResultOf(Status status) {
 }
 
 bool Multiplies(const MatmulProblem& p) {
-  return p.k > 0 && p.batch <= kMostBatch && std::max({p.m, p.n, p.k}) <= kLargestSize;
+  return p.k > 0 && p.batch <= kMaxBatch && std::max({p.m, p.n, p.k}) <= kMaxSize;
 }
 
 bool Finishes(const MatmulProblem& p) {

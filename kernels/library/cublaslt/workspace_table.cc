@@ -3,8 +3,8 @@
 namespace xpud::kernels::cublaslt {
 namespace {
 
-constexpr size_t kMostAnswers = 4096;
-constexpr int kMostAttempts = 3;
+constexpr size_t kMaxAnswers = 4096;
+constexpr int kMaxAttempts = 3;
 
 }  // namespace
 
@@ -12,7 +12,7 @@ constexpr int kMostAttempts = 3;
 WorkspaceTable::Answer& WorkspaceTable::AnswerTo(const Problem& problem) {
   const auto found = answers_.find(problem);
   if (found != answers_.end()) return *found->second;
-  if (answers_.size() >= kMostAnswers)
+  if (answers_.size() >= kMaxAnswers)
     absl::erase_if(answers_, [](const auto& entry) {
       return entry.second->stage.load(std::memory_order_acquire) != Stage::kAsked;
     });
@@ -41,7 +41,7 @@ void WorkspaceTable::Ask(const Problem& problem, Answer& answer) const {
   launch.Reset(prepare_, 1);
   launch.Push(problem);
   const absl::StatusOr<uint64_t> bytes = ask_(launch);
-  const bool again = absl::IsUnavailable(bytes.status()) && ++answer.attempts < kMostAttempts;
+  const bool again = absl::IsUnavailable(bytes.status()) && ++answer.attempts < kMaxAttempts;
   if (bytes.ok()) answer.bytes = *bytes;
   answer.stage.store(bytes.ok() ? Stage::kKnown
                      : again    ? Stage::kUnasked

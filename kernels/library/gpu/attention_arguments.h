@@ -43,7 +43,7 @@ struct AttentionArguments {
 
   // After one of the above has cut the keys: attention_merge, which also takes the number of parts (int32_t).
   static constexpr int kMergeLanes = 128;
-  static constexpr int kMostParts = 512;
+  static constexpr int kMaxParts = 512;
 
   // Any layout: attention_plain, where `spread` lanes (a power of two) share a query, kPlainSlice of its
   // depth each, and kPlainStep keys fit in a tile of kPlainTileBytes.

@@ -7,8 +7,8 @@ namespace xpud::gpu {
 
 using T = XPUD_ELEMENT;
 constexpr int kLanes = AttentionArguments::kMergeLanes;
-constexpr int kMostParts = AttentionArguments::kMostParts;
-constexpr int kMostDepth = 128;
+constexpr int kMaxParts = AttentionArguments::kMaxParts;
+constexpr int kMaxDepth = 128;
 
 // The largest, or the sum, of all lanes' values, known to all of them.
 template <bool kSum>
@@ -29,7 +29,7 @@ XPUD_DEVICE float OverLanes(float x, float* memory) {
 
 // A group a query. Lanes share out the parts to weigh them, and then columns and parts to add them up.
 XPUD_DEVICE void Merge(const AttentionArguments& p, int parts) {
-  XPUD_SHARED float weights[kMostParts];
+  XPUD_SHARED float weights[kMaxParts];
   XPUD_SHARED float memory[kLanes];
   const int64_t rows = p.batch * p.heads * p.queries, at = GroupX();
   const float* const units = p.parts + parts * rows * p.value_depth + at;
@@ -49,7 +49,7 @@ XPUD_DEVICE void Merge(const AttentionArguments& p, int parts) {
   T* const to =
       static_cast<T*>(p.out) + b * p.out_strides.batch + h * p.out_strides.head + row * p.out_strides.row;
   // `width` lanes for the columns, and as many sums of parts as there are runs of them.
-  const int width = depth <= 32 ? 32 : depth <= 64 ? 64 : kMostDepth, column = Lane() % width;
+  const int width = depth <= 32 ? 32 : depth <= 64 ? 64 : kMaxDepth, column = Lane() % width;
   float value = 0;
   if (column < depth) {
 #pragma unroll 8

@@ -43,10 +43,10 @@ struct MatmulProblem {
   // type up to f32. (oneDNN has instructions for bf16 and is ahead from 3 rows.)
   bool FewRows() const {
     return m <= (in == ops::DType::kBFloat16 ? 2 : kFewRows) && !packed && in == b_source &&
-           in != ops::DType::kFloat64 && b.row == 1 && b.column >= k && k >= 16 && k <= kLongestDot;
+           in != ops::DType::kFloat64 && b.row == 1 && b.column >= k && k >= 16 && k <= kMaxDot;
   }
   static constexpr int64_t kFewRows = 4;
-  static constexpr int64_t kLongestDot = 1 << 16;
+  static constexpr int64_t kMaxDot = 1 << 16;
   bool Empty() const { return batch == 0 || m == 0 || n == 0; }
 };
 static_assert(std::has_unique_object_representations_v<MatmulProblem>);

@@ -13,7 +13,7 @@ namespace xpud::kernels::onednn {
 namespace {
 
 constexpr int64_t kCopyBytesPerGroup = 1 << 20;
-constexpr size_t kMostPlans = 4096;
+constexpr size_t kMaxPlans = 4096;
 
 template <typename T>
 const T& Argument(const void* const* args, int i) {
@@ -34,7 +34,7 @@ void RunProduct(const void* const* args, const uint32_t group[3], void* scratch)
 }
 
 void RunUnplanned(const void* const* args, const uint32_t group[3], void* scratch) {
-  static auto& plans = *new PlanTable<MatmulProblem, const MatmulPlan>(kMostPlans);
+  static auto& plans = *new PlanTable<MatmulProblem, const MatmulPlan>(kMaxPlans);
   const MatmulProblem& problem = Argument<MatmulProblem>(args, 0);
   const auto plan = plans.Find(problem, [&] { return std::make_shared<const MatmulPlan>(problem); });
   RunGroup(*plan, args, group, scratch);

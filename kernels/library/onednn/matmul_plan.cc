@@ -13,8 +13,8 @@ namespace xpud::kernels::onednn {
 namespace {
 
 constexpr double kTileNanoseconds = 60e3;  // a tile is not cut below about half of this
-constexpr int64_t kMostTiles = 32;         // beyond it tiles only grow, up to kMostRows
-constexpr int64_t kMostRows = 512;
+constexpr int64_t kMaxTiles = 32;          // beyond it tiles only grow, up to kMaxTileRows
+constexpr int64_t kMaxTileRows = 512;
 constexpr int64_t kFewRowsBytes = 1 << 20;  // of b, for a tile of a few rows
 constexpr int64_t kFewRowsColumns = 1 << 14;
 constexpr int64_t kScratchElements = int64_t{1} << 19;  // of a tile that is computed in scratch
@@ -66,21 +66,21 @@ void MatmulPlan::ChooseTiles() {
     CutAxis(n_, CeilDivide(p.n, simd::Product::kMaxColumns), 32);
     return;
   }
-  const int64_t wanted = std::clamp<int64_t>(std::llround(nanoseconds_ / kTileNanoseconds), 1, kMostTiles);
+  const int64_t wanted = std::clamp<int64_t>(std::llround(nanoseconds_ / kTileNanoseconds), 1, kMaxTiles);
   const double per_matrix = nanoseconds_ / p.batch;
   CutAxis(batch_, CeilDivide(p.batch, std::max<int64_t>(1, kTileNanoseconds / per_matrix)), 1);
   // Cutting rows leaves whole rows of out; each tile then reads all of b, and copies it unless it is packed.
   const int64_t fewest_rows = p.packed ? 32 : 256;
   int64_t m_count =
       p.m <= 64 ? 1 : std::min(CeilDivide(wanted, batch_.count), std::max<int64_t>(1, p.m / fewest_rows));
-  m_count = std::max(m_count, CeilDivide(p.m, kMostRows));
+  m_count = std::max(m_count, CeilDivide(p.m, kMaxTileRows));
   CutAxis(m_, m_count, 16);
   int64_t n_count = 1;
   if (batch_.count * m_.count < std::min<int64_t>(wanted, 8))
     n_count = CeilDivide(wanted, batch_.count * m_.count);
   if (nanoseconds_ > kLongNanoseconds) {
     const double tile = nanoseconds_ / static_cast<double>(batch_.count * m_.count * n_count);
-    n_count *= std::max<int64_t>(1, std::llround(tile / kLongestTileNanoseconds));
+    n_count *= std::max<int64_t>(1, std::llround(tile / kMaxTileNanoseconds));
   }
   const bool via_scratch = !direct_ || ((p.packed || n_count > 1) && (n_count > 1 || p.out.row != p.n));
   if (via_scratch) n_count = std::max(n_count, CeilDivide(batch_.tile * m_.tile * p.n, kScratchElements));
@@ -198,7 +198,7 @@ void MatmulPlan::RunFewRows(const Tile& tile, void* scratch) const {
   dots.acc = a + p.kFewRows * dots.a_row;
   dots.leading = kFewRowsColumns;
   dots.b = {tile.at.b, p.in, p.b.row, p.b.column};
-  static_assert((MatmulProblem::kLongestDot + kFewRowsColumns) * MatmulProblem::kFewRows * sizeof(float) <=
+  static_assert((MatmulProblem::kMaxDot + kFewRowsColumns) * MatmulProblem::kFewRows * sizeof(float) <=
                 XPUD_HOST_SCRATCH_BYTES);
   for (int64_t i = 0; i < tile.rows; ++i) {
     const simd::MatrixView row{tile.at.a + i * p.a.row * static_cast<int64_t>(ops::SizeOf(p.in)), p.in,

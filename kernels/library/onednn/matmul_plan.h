@@ -16,7 +16,7 @@ namespace xpud::kernels::onednn {
 
 // On a CPU others may run between two groups of a launch, not in the midst of one. So where a product takes
 // longer than a second, one tile is a group, and takes no longer than some tens of milliseconds.
-inline constexpr double kLongNanoseconds = 1e9, kLongestTileNanoseconds = 10e6;
+inline constexpr double kLongNanoseconds = 1e9, kMaxTileNanoseconds = 10e6;
 
 class MatmulPlan {
  public:

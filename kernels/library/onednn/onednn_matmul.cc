@@ -17,10 +17,10 @@ std::unique_ptr<Planner> CreateOnednnMatmul(KernelStore& store, int workers, boo
 namespace onednn {
 namespace {
 
-constexpr size_t kMostPlans = 4096;
+constexpr size_t kMaxPlans = 4096;
 constexpr double kLaunchNanoseconds = 30e3;  // work below this is not shared between workers
 constexpr int64_t kGroupsPerWorker = 4;
-constexpr int64_t kLeastPackedBytes = 4096;
+constexpr int64_t kMinPackedBytes = 4096;
 
 }  // namespace
 
@@ -41,7 +41,7 @@ PackedWeightCache::Found OnednnMatmul::FindPacked(const MatmulCall& call) {
   const MatmulProblem& p = call.problem;
   const bool known = !elsewhere_ && call.b_content != 0 && p.in != ops::DType::kFloat64;
   const bool fits = p.batch == 1 && p.n >= 16 && p.a.column == 1 && (p.a.row == p.k || p.m == 1);
-  if (!known || !fits || p.k * p.n * static_cast<int64_t>(ops::SizeOf(p.in)) < kLeastPackedBytes) return {};
+  if (!known || !fits || p.k * p.n * static_cast<int64_t>(ops::SizeOf(p.in)) < kMinPackedBytes) return {};
   WeightSource source;
   source.data = call.operands.b;
   source.k = p.k;
@@ -80,7 +80,7 @@ absl::Status OnednnMatmul::MakeMultipliable(MatmulCall& call, bool packed, Works
 const MatmulPlan* OnednnMatmul::PlanFor(const MatmulProblem& problem) {
   const auto found = plans_.find(problem);
   if (found != plans_.end()) return found->second.get();
-  if (plans_.size() == kMostPlans) return nullptr;
+  if (plans_.size() == kMaxPlans) return nullptr;
   return plans_.emplace(problem, std::make_unique<MatmulPlan>(problem)).first->second.get();
 }
 

@@ -42,7 +42,7 @@ class OnednnMatmul : public Planner {
   const bool elsewhere_;
   const MatmulKernels kernels_;
   PackedWeightCache packed_;
-  // Launches in this process point at plans, so plans live as long as this. When there are kMostPlans,
+  // Launches in this process point at plans, so plans live as long as this. When there are kMaxPlans,
   // further problems travel by value.
   absl::flat_hash_map<MatmulProblem, std::unique_ptr<MatmulPlan>> plans_;
 };

@@ -105,16 +105,16 @@ bool AddAll(Cut& cut, PyObject* const* keys, Py_ssize_t count, int rest) {
   return spread || cut.AddWhole(rest);
 }
 
-constexpr Py_ssize_t kMostKeys = 2 * ops::kMaxRank + 1;  // a number and a None for each dimension, and `...`
+constexpr Py_ssize_t kMaxKeys = 2 * ops::kMaxRank + 1;  // a number and a None for each dimension, and `...`
 
 }  // namespace
 
 PyObject* CutView(PyObject* array, PyObject* key) {
-  std::array<PyObject*, kMostKeys> keys{key};
+  std::array<PyObject*, kMaxKeys> keys{key};
   Py_ssize_t count = 1;
   if (PyTuple_Check(key)) {
     count = PyTuple_Size(key);
-    if (count > kMostKeys) return PyErr_Format(PyExc_IndexError, "%zd indices are too many", count);
+    if (count > kMaxKeys) return PyErr_Format(PyExc_IndexError, "%zd indices are too many", count);
     for (Py_ssize_t i = 0; i < count; ++i) keys[static_cast<size_t>(i)] = PyTuple_GetItem(key, i);
   }
   const ArrayView& of = ViewOf(array);

@@ -95,10 +95,10 @@ AddressSpace& Addresses() {
 // storages may die after the thread's destructors ran.
 struct ThreadCache {
   static constexpr int kClasses = 12;  // to 1 MiB
-  static constexpr int kMost = 32;
+  static constexpr int kMax = 32;
   bool closed;
   std::array<int, kClasses> counts;
-  std::array<std::array<Allocation*, kMost>, kClasses> free;
+  std::array<std::array<Allocation*, kMax>, kClasses> free;
 };
 thread_local constinit ThreadCache thread_cache{};
 
@@ -124,7 +124,7 @@ Allocation* TakeAllocation(uint64_t bytes) {
 void GiveAllocation(Allocation* allocation) {
   const int size_class = allocation->size_class;
   if (size_class < ThreadCache::kClasses && !thread_cache.closed &&
-      thread_cache.counts[size_class] < ThreadCache::kMost) {
+      thread_cache.counts[size_class] < ThreadCache::kMax) {
     static thread_local const ThreadCacheCloser closer;
     (void)closer;
     thread_cache.free[size_class][thread_cache.counts[size_class]++] = allocation;

@@ -17,7 +17,7 @@ using StoppedClient = Isolation;
 constexpr uint64_t kPiece = 64 << 20;
 
 void ShareAll(HostileSession& session) {
-  for (uint32_t id = 1; id <= transport::kMostHostMemories; ++id) {
+  for (uint32_t id = 1; id <= transport::kMaxHostMemories; ++id) {
     const UniqueFd memory = *transport::CreateHostMemory(transport::kHostMemoryUnit);
     const transport::ShareMemory message = {transport::kShareMagic, id, transport::kHostMemoryUnit, 1};
     const int fd = memory.get();

@@ -33,13 +33,13 @@ bool IsServed(const std::string& socket) {
 
 class Places : public Isolation {
  protected:
-  static constexpr size_t kMost = 8;
-  Places() : Isolation({"--user-clients", std::to_string(kMost)}) {}
+  static constexpr size_t kMax = 8;
+  Places() : Isolation({"--user-clients", std::to_string(kMax)}) {}
 };
 
 TEST_F(Places, OfTheDaemonsOwnUserAreLimitedTooAndItIsToldInWords) {
   std::vector<std::unique_ptr<Session>> sessions;
-  while (sessions.size() + 1 < kMost) sessions.push_back(*Connect(socket()));  // and the innocent client
+  while (sessions.size() + 1 < kMax) sessions.push_back(*Connect(socket()));  // and the innocent client
   const std::string text = "user " + std::to_string(getuid()) + " has 8 clients connected; 8 are allowed";
   for (int i = 0; i < 200; ++i) {
     const auto start = std::chrono::steady_clock::now();
@@ -55,7 +55,7 @@ TEST_F(Places, OfTheDaemonsOwnUserAreLimitedTooAndItIsToldInWords) {
 TEST_F(Places, AreTakenByWhoSaysNothingToo) {
   if (IsRemote()) GTEST_SKIP() << "who says nothing to xpud-connect has not reached the gateway";
   std::vector<UniqueFd> silent;
-  while (silent.size() + 1 < kMost) silent.push_back(ConnectTo(socket()));
+  while (silent.size() + 1 < kMax) silent.push_back(ConnectTo(socket()));
   EXPECT_THAT(TextOf(Connect(socket()).status()), HasSubstr("8 are allowed"));
   EXPECT_TRUE(e2e::Within(seconds(10), [&] { return IsServed(socket()); }))
       << "who does not greet is dropped";

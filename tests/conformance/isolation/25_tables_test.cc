@@ -14,7 +14,7 @@ using std::chrono::milliseconds;
 using ::testing::HasSubstr;
 using Clock = std::chrono::steady_clock;
 
-constexpr uint32_t kMost = wire::kMaxBuffers - 1;
+constexpr uint32_t kMax = wire::kMaxBuffers - 1;
 constexpr uint64_t kTooMuch = uint64_t{1} << 60;
 
 using Tables = Isolation;
@@ -45,19 +45,19 @@ TEST_F(Tables, AFullOneIsBoundedAndDoesNotSlowReportsOfErrorsDown) {
   {
     HostileSession session(socket());
     const auto empty = TimeOfErrors(session);
-    EXPECT_THAT(TextOf(Fill(session, kMost)), HasSubstr("XPUD out of memory"));
+    EXPECT_THAT(TextOf(Fill(session, kMax)), HasSubstr("XPUD out of memory"));
     EXPECT_TRUE(session.Settle().ok());
     const Vitals full = Vitals::Of(daemon_);
     EXPECT_LT(full.resident_bytes - before_.resident_bytes, 128 * kMiB);
     const auto slow = TimeOfErrors(session);
     EXPECT_LT(slow, empty + milliseconds(300));
     std::printf("[ figures  ] %u buffers take %.1f MiB; 100 errors take %.1f ms, without buffers %.1f ms\n",
-                kMost, static_cast<double>(full.resident_bytes - before_.resident_bytes) / kMiB,
+                kMax, static_cast<double>(full.resident_bytes - before_.resident_bytes) / kMiB,
                 std::chrono::duration<double, std::milli>(slow).count(),
                 std::chrono::duration<double, std::milli>(empty).count());
     innocent_.ExpectUnharmed();
-    session.Put(Allocate({kMost + 1, 1}, 0));
-    EXPECT_THAT(session.Fate(), HasSubstr("at most " + std::to_string(kMost) + " buffers"));
+    session.Put(Allocate({kMax + 1, 1}, 0));
+    EXPECT_THAT(session.Fate(), HasSubstr("at most " + std::to_string(kMax) + " buffers"));
   }
   ExpectAsBefore({.resident = 16 * kMiB, .mappings = 64});
 }
@@ -67,7 +67,7 @@ TEST_F(Tables, OfAUsersSessionsAreBoundedTogether) {
   std::string end;
   while (sessions.size() < 8 && end.empty()) {
     sessions.push_back(std::make_unique<HostileSession>(socket()));
-    (void)Fill(*sessions.back(), kMost);
+    (void)Fill(*sessions.back(), kMax);
     if (sessions.back()->closed()) end = sessions.back()->Fate();
   }
   EXPECT_THAT(end, HasSubstr("buffers; 4194304 are allowed"));
@@ -76,7 +76,7 @@ TEST_F(Tables, OfAUsersSessionsAreBoundedTogether) {
   sessions.clear();
   ExpectAsBefore({.resident = 16 * kMiB, .mappings = 64});
   HostileSession next(socket());
-  (void)Fill(next, kMost);
+  (void)Fill(next, kMax);
   EXPECT_FALSE(next.closed()) << "the room was not given back";
 }
 

@@ -112,7 +112,7 @@ void Innocent::Main(const std::string& socket, const std::string& name, int64_t 
     if (right.ok() && *right && findings.rounds % kLookEvery == 0) right = work->KeptIsIntact();
     if (!right.ok()) return fail(right.status());
     findings.wrong += !*right;
-    findings.microseconds[findings.timed++ % kMostTimes] = took.count();
+    findings.microseconds[findings.timed++ % kMaxTimes] = took.count();
     ++findings.rounds;
   }
   new auto(*std::move(session));
@@ -145,8 +145,8 @@ void Innocent::ExpectUnharmed(milliseconds limit) const {
 std::vector<double> Innocent::TakeRoundTimes() {
   const uint64_t end = findings_->timed;
   std::vector<double> times;
-  for (uint64_t i = std::max(taken_, end - std::min<uint64_t>(end, kMostTimes)); i < end; ++i)
-    times.push_back(findings_->microseconds[i % kMostTimes]);
+  for (uint64_t i = std::max(taken_, end - std::min<uint64_t>(end, kMaxTimes)); i < end; ++i)
+    times.push_back(findings_->microseconds[i % kMaxTimes]);
   taken_ = end;
   return times;
 }

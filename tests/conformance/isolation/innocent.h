@@ -33,12 +33,12 @@ class Innocent {
   double TakeLongestMs();
 
  private:
-  static constexpr size_t kMostTimes = 1 << 16;
+  static constexpr size_t kMaxTimes = 1 << 16;
   struct Findings {
     std::atomic<uint64_t> rounds, wrong, errors, timed;
     std::atomic<bool> stop;
     char error[512];
-    float microseconds[kMostTimes];  // a ring
+    float microseconds[kMaxTimes];  // a ring
   };
 
   static void Main(const std::string& socket, const std::string& name, int64_t size, Findings& findings);
