@@ -230,6 +230,7 @@ absl::Status Listener::OpenSession(scheduler::Engine& engine, Client& client, co
   welcome.ring_bytes = transport::kRingBytes;
   welcome.staging_bytes = transport::kStagingBytes;
   welcome.session_id = next_session_++;
+  welcome.rows = ops::KnownRows();
   transport::SetText(welcome.text, XPUD_VERSION);
   absl::Status opened;
   engine.Call([&] {

@@ -37,6 +37,7 @@ struct Buffer {             // all zeros: a free slot
   uint64_t queues = 0;   // bit q: queue q has used it
   // The last commands that read and wrote it (devices whose work can be run again).
   uint64_t last_read = 0, last_write = 0;
+  uint64_t input_of = 0;  // the last command that had it among its inputs
   memory::Block block;
 };
 static_assert(std::is_trivially_copyable_v<Buffer>);

@@ -261,8 +261,10 @@ class Session {
   bool heavy_ = false;  // it may have taken long: look at the clock
   bool long_ = false;   // the device may take long: announce it by itself
   wire::DecodedExecute execute_;
-  std::array<kernels::Operand, ops::kMaxOutputs + ops::kMaxInputs> operands_;
-  std::array<Buffer*, ops::kMaxOutputs + ops::kMaxInputs> operand_buffers_{};
+  uint32_t inputs_ = 0;  // of operands_: also those that the client left out
+  std::vector<kernels::Operand>
+      operands_;                          // outputs, then inputs; what is behind them is of earlier commands
+  std::vector<Buffer*> operand_buffers_;  // theirs; null for what is no tensor
   kernels::LaunchList launches_;
   std::vector<executor::MemoryUse> uses_;
   std::vector<memory::Block> workspace_;

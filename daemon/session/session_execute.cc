@@ -44,30 +44,24 @@ double Bytes(const kernels::Operand& operand) {
   return static_cast<double>(operand.numel()) * static_cast<double>(ops::SizeOf(operand.dtype));
 }
 
-// Multiplications of ops that do more of them than they have elements.
-double Products(const kernels::OpCall& call) {
-  const ops::FamilyDescriptor& family = ops::DescriptorOf(*call.row);
-  return family.products == nullptr ? 0 : family.products(call);
-}
-
-// More than 64 MiB to read and write, or more than 2^33 products: tens of microseconds or more on a large
+// More than 64 MiB to read and write, or more than 2^33 operations: tens of microseconds or more on a large
 // GPU.
 bool TakesLong(const kernels::OpCall& call) {
-  constexpr double kBytes = 1 << 26, kProducts = 8.6e9;
+  constexpr double kBytes = 1 << 26, kOperations = 8.6e9;
   double bytes = 0;
   for (const auto& operands : {call.outputs, call.inputs}) {
     for (const kernels::Operand& operand : operands) bytes += Bytes(operand);
   }
-  return bytes > kBytes || Products(call) > kProducts;
+  return bytes > kBytes || (ops::DescriptorOf(*call.row).cost != nullptr && ops::CostOf(call) > kOperations);
 }
 
-// Attention does more the longer its sequences are, so the memory that an op names does not bound what it
-// asks for. This does: where nobody can end a command (an executor process can be), it may multiply for
-// minutes at most.
+// The memory that an op names does not bound what it asks for: attention does more the longer its sequences
+// are, and views repeat elements. This does: where nobody can end a command (an executor process can be), it
+// may compute for minutes at most.
 absl::Status CheckWork(const kernels::OpCall& call, const DeviceState& state) {
-  constexpr double kMaxProducts = 0x1p43;
-  if (Products(call) <= kMaxProducts || state.device->properties().replaceable) return absl::OkStatus();
-  return absl::InvalidArgumentError("it would take more than 2^43 multiplications, the most of one command");
+  constexpr double kMaxOperations = 0x1p43;
+  if (state.device->properties().replaceable || ops::CostOf(call) <= kMaxOperations) return absl::OkStatus();
+  return absl::InvalidArgumentError("it would take more than 2^43 operations, the most of one command");
 }
 
 absl::Status TooLarge(const wire::DecodedOperand& view, uint64_t memory) {
@@ -102,12 +96,16 @@ absl::Status Session::ResolveTensor(const wire::DecodedOperand& from, kernels::O
 }
 
 absl::Status Session::ResolveOperands(uint32_t queue_id) {
-  const int inputs = execute_.row->inputs;
   absl::Status first;
-  if (execute_.inputs > inputs)
+  inputs_ = ops::DescriptorOf(*execute_.row).lists > 0 ? execute_.inputs : execute_.row->inputs;
+  if (execute_.inputs > inputs_)
     first = absl::InvalidArgumentError(
-        absl::StrCat(execute_.inputs, " inputs; at most ", inputs, " are allowed"));
-  for (int i = 0; i < execute_.outputs + inputs; ++i) {
+        absl::StrCat(execute_.inputs, " inputs; at most ", inputs_, " are allowed"));
+  if (const size_t most = execute_.outputs + std::max(inputs_, execute_.inputs); operands_.size() < most) {
+    operands_.resize(most);
+    operand_buffers_.resize(most);
+  }
+  for (uint32_t i = 0; i < execute_.outputs + inputs_; ++i) {
     kernels::Operand& to = operands_[i];
     operand_buffers_[i] = nullptr;
     to.data = nullptr;
@@ -134,13 +132,14 @@ kernels::OpCall Session::Call() const {
   call.row = execute_.row;
   call.compute = execute_.compute;
   call.outputs = {operands_.data(), execute_.outputs};
-  call.inputs = {operands_.data() + execute_.outputs, execute_.row->inputs};
-  call.attributes = {execute_.numbers.data(), execute_.attributes};
+  call.inputs = {operands_.data() + execute_.outputs, inputs_};
+  call.attributes = execute_.attributes;
+  call.lists = execute_.lists;
   return call;
 }
 
 bool Session::ReadsPoison() const {
-  for (int i = 0; i < execute_.outputs + execute_.inputs; ++i) {
+  for (uint32_t i = 0; i < execute_.outputs + inputs_; ++i) {
     const Buffer* buffer = operand_buffers_[i];
     if (buffer == nullptr || buffer->poison == Poison::kNone) continue;
     if (buffer->poison == Poison::kNoStorage || i >= execute_.outputs) return true;
@@ -152,13 +151,13 @@ bool Session::ReadsPoison() const {
 }
 
 void Session::PoisonOutputs() {
-  for (int i = 0; i < execute_.outputs; ++i) {
+  for (uint32_t i = 0; i < execute_.outputs; ++i) {
     if (operand_buffers_[i] != nullptr) PoisonSkipped(*operand_buffers_[i]);
   }
 }
 
 void Session::MarkOutputsWritten() {
-  for (int i = 0; i < execute_.outputs; ++i) {
+  for (uint32_t i = 0; i < execute_.outputs; ++i) {
     Buffer* buffer = operand_buffers_[i];
     if (buffer == nullptr) continue;
     buffer->poison = Poison::kNone;

@@ -14,7 +14,7 @@ using executor::MemoryUse;
 void Session::RecordUses() {
   uses_.clear();
   const bool adds = ops::DescriptorOf(*execute_.row).reads_outputs;
-  for (int i = 0; i < execute_.outputs + execute_.inputs; ++i) {
+  for (uint32_t i = 0; i < execute_.outputs + inputs_; ++i) {
     Buffer* const buffer = operand_buffers_[i];
     const kernels::Operand& operand = operands_[i];
     if (buffer == nullptr) continue;
@@ -42,13 +42,14 @@ absl::Status Session::GuardOutputs(uint32_t queue_id) {
   Queue& queue = queues_[queue_id];
   const bool adds = ops::DescriptorOf(*execute_.row).reads_outputs;
   bool overwrites = false, updates = false;
-  for (int i = 0; i < execute_.outputs; ++i) {
+  for (uint32_t k = execute_.outputs; k < execute_.outputs + inputs_; ++k) {
+    if (operand_buffers_[k] != nullptr) operand_buffers_[k]->input_of = sequence_ + 1;
+  }
+  for (uint32_t i = 0; i < execute_.outputs; ++i) {
     const Buffer* const buffer = operand_buffers_[i];
     if (buffer == nullptr || !buffer->written || buffer->last_write > queue.written) continue;
     overwrites |= buffer->last_read > queue.written;
-    updates |= adds;
-    for (int k = execute_.outputs; k < execute_.outputs + execute_.inputs; ++k)
-      updates |= operand_buffers_[k] == buffer;
+    updates |= adds || buffer->input_of == sequence_ + 1;
   }
   if (overwrites || updates != queue.updates) RETURN_IF_ERROR(Announce(queue_id));
   queue.updates = updates;

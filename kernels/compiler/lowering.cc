@@ -485,7 +485,6 @@ absl::StatusOr<Typed> Lowering::Math(const Node& node) {
   ASSIGN_OR_RETURN(Scalar s, Common({node.operands.data(), node.arity}, true));
   const char* const name = MathName(node.op);
   if (name == nullptr) return absl::InternalError("an operation without lowering");
-  if (width_ > 1) return absl::InvalidArgumentError(absl::StrCat(name, " in the step of a reduction"));
   const Scalar result = s;
   if (!IsFloat(s)) {
     if (node.op != Op::kPow && node.op != Op::kFmod && node.op != Op::kRemainder) {
@@ -499,8 +498,20 @@ absl::StatusOr<Typed> Lowering::Math(const Node& node) {
     operands.push_back(emitter_.Convert(x, result, s));
   }
   const char* const suffix = s == Scalar::kI64 ? "_i64" : s == Scalar::kF32 ? "_f32" : "_f64";
-  Value* const value = emitter_.CallMath(absl::StrCat(name, suffix), emitter_.TypeOf(s), operands);
-  return Typed{emitter_.Convert(value, s, result), result};
+  const std::string function = absl::StrCat(name, suffix);
+  if (width_ == 1)
+    return Typed{emitter_.Convert(emitter_.CallMath(function, emitter_.TypeOf(s), operands), s, result),
+                 result};
+  // The functions take scalars.
+  Value* values = llvm::UndefValue::get(emitter_.TypeOf(s, width_));
+  for (int lane = 0; lane < width_; ++lane) {
+    std::vector<Value*> scalars;
+    for (Value* const operand : operands)
+      scalars.push_back(emitter_.ir().CreateExtractElement(operand, static_cast<uint64_t>(lane)));
+    values = emitter_.ir().CreateInsertElement(
+        values, emitter_.CallMath(function, emitter_.TypeOf(s), scalars), static_cast<uint64_t>(lane));
+  }
+  return Typed{emitter_.Convert(values, s, result), result};
 }
 
 }  // namespace xpud::kernels

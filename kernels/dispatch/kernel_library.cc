@@ -4,6 +4,7 @@
 #include "kernels/api/planner.h"
 #include "kernels/compiler/backend.h"
 #include "kernels/compiler/kernel_cache.h"
+#include "kernels/families/concat.h"
 #include "kernels/families/gather.h"
 #include "kernels/families/layer_norm.h"
 #include "kernels/families/layer_norm_backward.h"
@@ -11,6 +12,7 @@
 #include "kernels/families/misbehaving.h"
 #include "kernels/families/nll.h"
 #include "kernels/families/reduce.h"
+#include "kernels/families/scan.h"
 #include "kernels/families/scatter.h"
 #include "kernels/families/softmax.h"
 #include "kernels/library/planners.h"
@@ -32,10 +34,12 @@ class KernelLibrary::Impl {
       planners_.push_back(CreateCublasltMatmul(cache_, options.ask));
       planners_.push_back(CreateGpuAttention(cache_, options.processor, options.workers));
     }
+    planners_.push_back(std::make_unique<ConcatPlanner>(cache_));
     planners_.push_back(std::make_unique<ReducePlanner>(cache_));
     planners_.push_back(std::make_unique<GatherPlanner>(cache_));
     planners_.push_back(std::make_unique<LayerNormBackwardPlanner>(cache_));
     planners_.push_back(std::make_unique<NllPlanner>(cache_));
+    planners_.push_back(std::make_unique<ScanPlanner>(cache_));
     planners_.push_back(std::make_unique<ScatterPlanner>(cache_));
     planners_.push_back(std::make_unique<SoftmaxPlanner>(cache_));
     planners_.push_back(std::make_unique<LayerNormPlanner>(cache_));

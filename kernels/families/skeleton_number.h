@@ -18,6 +18,7 @@ enum class SkeletonNumber : uint8_t {
   kNllForward = 11,
   kNllBackward = 12,
   kMisbehaving = 13,
+  kScan = 14,
 };
 
 }  // namespace xpud::kernels

@@ -1,5 +1,6 @@
 #include "proto/ops/check.h"
 
+#include <algorithm>
 #include <bit>
 
 #include "absl/strings/str_cat.h"
@@ -26,6 +27,25 @@ absl::Status CheckDense(const Call& call) {
       if (operand.is_tensor() && operand.numel() > 0 && !IsDense(operand))
         return Invalid("all tensors of this op must be row-major without gaps");
     }
+  }
+  return absl::OkStatus();
+}
+
+// With tensor lists: how many operands of a side the parameters name, the lengths of their lists included.
+size_t CountOf(std::span<const Parameter> parameters, const uint16_t*& length) {
+  size_t count = 0;
+  for (const Parameter& parameter : parameters) count += parameter.is(kList) ? *length++ : 1;
+  return count;
+}
+
+absl::Status CheckLists(const Call& call, const FamilyDescriptor& family) {
+  if (call.lists.size() != family.lists) return Invalid("the lengths of its tensor lists are missing");
+  const uint16_t* length = call.lists.data();
+  if (CountOf(family.outputs, length) != call.outputs.size() ||
+      CountOf(family.inputs, length) != call.inputs.size())
+    return Invalid("the lengths of its tensor lists do not fit its operands");
+  for (const auto operands : {call.outputs, call.inputs}) {
+    for (const Operand& operand : operands) RETURN_IF_ERROR(NeedTensor(operand, "operand of a list"));
   }
   return absl::OkStatus();
 }
@@ -60,7 +80,10 @@ absl::Status CheckInputs(const Call& call, const FamilyDescriptor& family) {
 
 absl::Status CheckAttributes(const Call& call, const FamilyDescriptor& family) {
   size_t least = 0;
-  for (const Attribute& attribute : family.attributes) least += attribute.required ? 1 : 0;
+  for (const Attribute& attribute : family.attributes) {
+    if (IsList(attribute.type)) return absl::OkStatus();  // their lengths are the decoder's to check
+    least += attribute.required ? 1 : 0;
+  }
   if (call.attributes.size() >= least && call.attributes.size() <= family.attributes.size())
     return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -69,6 +92,7 @@ absl::Status CheckAttributes(const Call& call, const FamilyDescriptor& family) {
 
 absl::Status CheckTypes(const Call& call, const FamilyDescriptor& family) {
   const Row& row = *call.row;
+  if (family.lists > 0 && call.inputs.empty()) return Invalid("its list of inputs is empty");
   if (!family.inputs.empty()) return NeedType(call.inputs[family.typed_input], "input", row.dtypes);
   const bool any =
       row.types == TypeRule::kAny || row.types == TypeRule::kFloat || row.types == TypeRule::kSum;
@@ -81,8 +105,12 @@ absl::Status CheckTypes(const Call& call, const FamilyDescriptor& family) {
 
 absl::Status CheckCall(const Call& call) {
   const FamilyDescriptor& family = DescriptorOf(*call.row);
-  RETURN_IF_ERROR(CheckOutputs(call, family));
-  RETURN_IF_ERROR(CheckInputs(call, family));
+  if (family.lists > 0) {
+    RETURN_IF_ERROR(CheckLists(call, family));
+  } else {
+    RETURN_IF_ERROR(CheckOutputs(call, family));
+    RETURN_IF_ERROR(CheckInputs(call, family));
+  }
   RETURN_IF_ERROR(CheckTypes(call, family));
   RETURN_IF_ERROR(CheckAttributes(call, family));
   if (family.needs_dense) RETURN_IF_ERROR(CheckDense(call));
@@ -91,8 +119,10 @@ absl::Status CheckCall(const Call& call) {
 
 std::string Describe(const Call& call) {
   std::string text = absl::StrCat(Name(*call.row), "(");
-  for (size_t i = 0; i < call.inputs.size(); ++i)
+  constexpr size_t kMaxNamed = 8;
+  for (size_t i = 0; i < std::min(call.inputs.size(), kMaxNamed); ++i)
     absl::StrAppend(&text, i == 0 ? "" : ", ", Describe(call.inputs[i]));
+  if (call.inputs.size() > kMaxNamed) absl::StrAppend(&text, ", ", call.inputs.size() - kMaxNamed, " more");
   return text + ")";
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <iterator>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -17,8 +18,8 @@ namespace xpud::ops {
 enum Use : uint8_t {
   kPlain = 0,
   kOptional = 1,  // may be absent
-  kIndices =
-      2,  // int32 or int64 positions; a value out of range is reported by the kernel, which never faults
+  kIndices = 2,   // int32 or int64 positions. The kernel reports one out of range, and does not fault.
+  kList = 4,      // any number of tensors
 };
 
 struct Parameter {
@@ -30,15 +31,22 @@ struct Parameter {
 enum class AttributeType : uint8_t {
   kInteger,
   kReal,
-  kBool,
+  kBool,       // 0 or 1; decoding makes it so
   kDimension,  // of the typed input; clients count negative ones from the end
+  kDType,
+  kIntegers,  // a list
+  kReals,     // a list
 };
+constexpr bool IsList(AttributeType type) { return type >= AttributeType::kIntegers; }
+constexpr bool IsReal(AttributeType type) {
+  return type == AttributeType::kReal || type == AttributeType::kReals;
+}
 
 struct Attribute {
   std::string_view name;
   AttributeType type;
   bool required = true;
-  double value = 0;  // the default of one that is not required
+  double value = 0;  // the default of one that is not required; a list's is empty
 };
 
 // A small call that is right, for tests and fuzzers.
@@ -51,6 +59,7 @@ struct Sample {
   };
   std::vector<Tensor> outputs, inputs;
   std::vector<Number> attributes = {};
+  std::vector<uint16_t> lists = {};  // lengths
 };
 
 struct FamilyDescriptor {
@@ -60,6 +69,7 @@ struct FamilyDescriptor {
   std::span<const Parameter> outputs = {};
   std::span<const Parameter> inputs = {};
   std::span<const Attribute> attributes = {};
+  uint8_t lists = 0;              // how many of the parameters are lists
   uint8_t typed_input = 0;        // the input whose type is one of the row's
   bool takes_immediates = false;  // as inputs
   bool needs_dense = false;       // all tensors are row-major without gaps
@@ -70,8 +80,8 @@ struct FamilyDescriptor {
   // Sets dtype, rank and sizes of fresh outputs. Null: the caller chooses them, as the dimensions that a
   // reduction keeps.
   absl::Status (*infer)(const Call& call, std::span<Operand> outputs) = nullptr;
-  // Multiplications of a call; null: about one for each element that it names. Bounds hostile work.
-  double (*products)(const Call& call) = nullptr;
+  // Operations on elements, of families with more than one for each element that a call names. See CostOf.
+  double (*cost)(const Call& call) = nullptr;
   // How many positions an index may name: 0 .. limit - 1. For families with indices.
   int64_t (*index_limit)(const Call& call) = nullptr;
   Sample (*sample)(const Row& row, DType type) = nullptr;
@@ -79,11 +89,21 @@ struct FamilyDescriptor {
   bool reads_indices() const { return index_limit != nullptr; }
 };
 
-const FamilyDescriptor& DescriptorOf(Family family);
-inline const FamilyDescriptor& DescriptorOf(const Row& row) { return DescriptorOf(row.family); }
-
 #define XPUD_FAMILY(name) extern const FamilyDescriptor k##name##Family;
 #include "proto/ops/families.inc"
 #undef XPUD_FAMILY
+
+inline constexpr const FamilyDescriptor* kFamilies[] = {
+#define XPUD_FAMILY(name) &k##name##Family,
+#include "proto/ops/families.inc"
+#undef XPUD_FAMILY
+};
+static_assert(std::size(kFamilies) == kNumFamilies);
+
+inline const FamilyDescriptor& DescriptorOf(Family family) { return *kFamilies[static_cast<size_t>(family)]; }
+inline const FamilyDescriptor& DescriptorOf(const Row& row) { return DescriptorOf(row.family); }
+
+// About how many operations on elements a call asks for. Bounds hostile work.
+double CostOf(const Call& call);
 
 }  // namespace xpud::ops

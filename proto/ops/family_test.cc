@@ -15,7 +15,12 @@ struct SampleCall {
   explicit SampleCall(const Row& row, DType type) : sample(DescriptorOf(row).sample(row, type)) {
     for (const Sample::Tensor& tensor : sample.outputs) outputs.push_back(OperandOf(tensor));
     for (const Sample::Tensor& tensor : sample.inputs) inputs.push_back(OperandOf(tensor));
-    call = {&row, type, outputs, inputs, sample.attributes};
+    call = {.row = &row,
+            .compute = type,
+            .outputs = outputs,
+            .inputs = inputs,
+            .attributes = sample.attributes,
+            .lists = sample.lists};
   }
   static Operand OperandOf(const Sample::Tensor& tensor) {
     Operand operand;
@@ -60,6 +65,15 @@ TEST(Family, RowsHaveTheOperandsThatTheirFamiliesName) {
     EXPECT_EQ(row.inputs, family.inputs.size()) << row.aten;
     EXPECT_EQ(row.optional, optional) << row.aten;
     EXPECT_EQ(row.outputs, family.outputs.size()) << row.aten;
+  }
+}
+
+TEST(Family, ListsAreCounted) {
+  for (const FamilyDescriptor* const family : kFamilies) {
+    int lists = 0;
+    for (const auto parameters : {family->outputs, family->inputs})
+      for (const Parameter& parameter : parameters) lists += parameter.is(kList) ? 1 : 0;
+    EXPECT_EQ(lists, family->lists) << family->name;
   }
 }
 

@@ -46,8 +46,11 @@ struct OpCall {
   const ops::Row* row = nullptr;
   ops::DType compute = ops::DType::kFloat32;
   std::span<const TensorRef> outputs;
-  std::span<const TensorRef> inputs;  // at most row->inputs
+  std::span<const TensorRef> inputs;  // at most row->inputs, but for tensor lists
+  // In the order of the family's schema; missing ones get their defaults. A list is its length, then its
+  // elements.
   std::span<const ops::Number> attributes;
+  std::span<const uint16_t> lists = {};  // lengths of the tensor lists, outputs' lists first
 };
 
 }  // namespace xpud

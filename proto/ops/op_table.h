@@ -46,9 +46,11 @@
 namespace xpud::ops {
 
 inline constexpr int kMaxRank = 8;
+// Of ops without tensor lists.
 inline constexpr int kMaxInputs = 8;
 inline constexpr int kMaxOutputs = 3;
-inline constexpr int kMaxAttributes = 8;
+// Operands of a command, those in lists included.
+inline constexpr size_t kMaxOperands = 1024;
 
 // What an op's family says of its operands: proto/ops/families/.
 enum class Family : uint8_t {
@@ -96,6 +98,18 @@ inline constexpr Row kRows[] = {
 };
 inline constexpr int kNumRows = sizeof(kRows) / sizeof(kRows[0]);
 
+inline constexpr int kMaxRowNumber = 1023;
+// A bit for each row, by its number: what a daemon says it knows.
+using RowSet = std::array<uint64_t, (kMaxRowNumber + 1) / 64>;
+constexpr RowSet KnownRows() {
+  RowSet rows{};
+  for (const Row& row : kRows) rows[row.number / 64] |= uint64_t{1} << row.number % 64;
+  return rows;
+}
+constexpr bool Contains(const RowSet& rows, const Row& row) {
+  return (rows[row.number / 64] >> row.number % 64 & 1) != 0;
+}
+
 // The row with wire number `number`, or nullptr.
 const Row* FindRow(uint16_t number);
 // The row that serves the functional ATen overload `aten` ("add.Tensor"), or nullptr.
@@ -103,7 +117,7 @@ const Row* FindRow(std::string_view aten);
 // As above, for names written in our own source: an unknown name is a bug of ours and ends the process.
 const Row& RowOf(std::string_view aten);
 
-// Attributes of a command: a number of either kind.
+// An immediate or an attribute: a number of either kind.
 struct Number {
   bool is_integer = false;
   union {

@@ -35,12 +35,14 @@ struct Call {
   const Row* row = nullptr;
   DType compute = DType::kFloat32;  // maps and reductions: the promoted type
   std::span<const Operand> outputs;
-  std::span<const Operand>
-      inputs;  // row->inputs of them once a call is checked; absent ones have present == false
+  // Once a call is checked: as many as the row and its lists say; absent ones have present == false.
+  std::span<const Operand> inputs;
+  // In the order of the family's schema. A list is its length, then its elements.
   std::span<const Number> attributes;
   // The daemon's: device memory for an error found in index contents. The kernel, which never faults, stores
   // a code there.
   uint64_t* error_word = nullptr;
+  std::span<const uint16_t> lists = {};  // lengths of the tensor lists, outputs' lists first
 };
 
 }  // namespace xpud::ops

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "proto/base/status_macros.h"
+#include "proto/ops/family.h"
 
 namespace xpud::ops {
 
@@ -78,6 +79,16 @@ void SetOutputLike(Operand& out, const Operand& like) {
   out.dtype = like.dtype;
   out.rank = like.rank;
   out.sizes = like.sizes;
+}
+
+double CostOf(const Call& call) {
+  const FamilyDescriptor& family = DescriptorOf(*call.row);
+  if (family.cost != nullptr) return family.cost(call);
+  double elements = 0;
+  for (const auto operands : {call.outputs, call.inputs})
+    for (const Operand& operand : operands)
+      if (operand.is_tensor()) elements += static_cast<double>(operand.numel());
+  return elements;
 }
 
 }  // namespace xpud::ops

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/base/unique_fd.h"
+#include "proto/ops/op_table.h"
 #include "proto/transport/layout.h"
 
 namespace xpud::transport {
@@ -54,10 +55,11 @@ struct Welcome {
   uint64_t ring_bytes;
   uint64_t staging_bytes;
   uint64_t session_id;
-  char text[256];  // the daemon's version, or the reason of a refusal
+  char text[256];    // the daemon's version, or the reason of a refusal
+  ops::RowSet rows;  // the ops that the daemon knows
   DeviceRecord devices[kMaxDevices];
 };
-static_assert(sizeof(Welcome) == 288 + sizeof(DeviceRecord) * kMaxDevices);
+static_assert(sizeof(Welcome) == 288 + sizeof(ops::RowSet) + sizeof(DeviceRecord) * kMaxDevices);
 
 // The fds that come with a Welcome, in this order.
 struct SessionFds {

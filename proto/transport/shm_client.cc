@@ -16,7 +16,7 @@
 namespace xpud::transport {
 namespace {
 
-constexpr size_t kBatchBytes = 16 << 10;
+constexpr size_t kBatchBytes = wire::kMaxCommandBytes;
 constexpr size_t kAheadBytes = 512;  // of the ring that a client owns in its cache before it writes there
 constexpr auto kLook = std::chrono::milliseconds(50);  // how often a sleeper looks at the world
 // Between two looks of one who spins. Each takes the cache lines that the daemon writes for all it does, so

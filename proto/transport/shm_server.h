@@ -50,7 +50,7 @@ class ShmServer final : public ServerTransport {
   void Close(std::string_view reason) override;
 
  private:
-  static constexpr size_t kBatchBytes = 32 << 10;
+  static constexpr size_t kBatchBytes = wire::kMaxCommandBytes;
 
   ShmServer() = default;
   absl::StatusOr<uint64_t> ReadTail() const;

@@ -13,10 +13,10 @@
 namespace xpud::wire {
 
 // The range of protocol versions that this source speaks; the daemon picks the highest that both know.
-inline constexpr uint16_t kOldestVersion = 3;
-inline constexpr uint16_t kNewestVersion = 3;
+inline constexpr uint16_t kOldestVersion = 4;
+inline constexpr uint16_t kNewestVersion = 4;
 
-inline constexpr size_t kMaxCommandBytes = 8192;
+inline constexpr size_t kMaxCommandBytes = 64 << 10;
 inline constexpr size_t kMaxInlineUploadBytes = 2048;
 inline constexpr uint32_t kMaxQueues = 64;
 inline constexpr uint32_t kMaxTimestamps = 1024;
@@ -136,15 +136,18 @@ struct ClearErrorCommand {  // the client has reported errors up to this count o
   uint32_t reserved;
 };
 
-// Followed by the operands (outputs, then inputs), then `attributes` numbers of 8 bytes.
+// Followed by:
+// - for a family with tensor lists, the length of each as a u16, outputs' lists first, padded to 8 bytes;
+// - the operands: outputs, then inputs, those of a list one after the other;
+// - the attributes, all that the family's schema names, in its order: 8 bytes each, an int64 or a double as
+//   the schema says. A list is its length, then its elements.
 struct ExecuteCommand {
   CommandHeader header;
   uint16_t row;
   uint8_t compute;
-  uint8_t outputs;
-  uint8_t inputs;
-  uint8_t attributes;
-  uint16_t integer_attributes;  // bit i: attribute i is an int64, else a double
+  uint8_t reserved;  // 0
+  uint16_t outputs;  // operands
+  uint16_t inputs;
 };
 
 enum class OperandKind : uint8_t { kAbsent = 0, kTensor = 1, kInteger = 2, kReal = 3 };
@@ -169,7 +172,7 @@ static_assert(sizeof(UploadCommand) == 48 && sizeof(UploadInlineCommand) == 32 &
 static_assert(sizeof(CopyCommand) == 48 && sizeof(CreateQueueCommand) == 16 &&
               sizeof(TimestampCommand) == 16);
 static_assert(sizeof(ReserveCommand) == 16 && sizeof(WaitCommand) == 24 && sizeof(ClearErrorCommand) == 16);
-static_assert(sizeof(ExecuteCommand) == 16 && offsetof(ExecuteCommand, integer_attributes) == 14);
+static_assert(sizeof(ExecuteCommand) == 16 && offsetof(ExecuteCommand, inputs) == 14);
 static_assert(sizeof(OperandHeader) == 8 && offsetof(OperandHeader, buffer) == 4);
 static_assert(std::is_trivially_copyable_v<ExecuteCommand> && std::is_trivially_copyable_v<CopyCommand>);
 

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/ops/family.h"
 
 namespace xpud::wire {
 namespace {
@@ -94,6 +95,43 @@ const char* GetOperand(Reader& reader, DecodedOperand& operand) {
   return GetTensorBody(reader, header.flags, operand);
 }
 
+// The lengths of the lists, which must account for all operands of their side.
+const char* GetLists(Reader& reader, const ops::FamilyDescriptor& family, DecodedExecute& execute) {
+  execute.lists.resize(family.lists);
+  const std::byte* const at = reader.Take(PadTo8(family.lists * sizeof(uint16_t)));
+  if (at == nullptr) return "a command ends inside the lengths of its lists";
+  std::memcpy(execute.lists.data(), at, family.lists * sizeof(uint16_t));
+  size_t list = 0;
+  for (const auto& [parameters, operands] :
+       {std::pair(family.outputs, execute.outputs), std::pair(family.inputs, execute.inputs)}) {
+    size_t named = 0;
+    for (const ops::Parameter& parameter : parameters)
+      named += parameter.is(ops::kList) ? execute.lists[list++] : 1;
+    if (named != operands) return "the lengths of an op's lists do not fit its operands";
+  }
+  return nullptr;
+}
+
+const char* GetAttribute(Reader& reader, ops::AttributeType type, std::vector<ops::Number>& to) {
+  uint64_t count = 1;
+  if (ops::IsList(type)) {
+    if (!reader.Get(count)) return "a command ends inside an attribute";
+    if (count > kMaxCommandBytes / sizeof(uint64_t)) return "a list of numbers is too long";
+    to.push_back(ops::Number::Integer(static_cast<int64_t>(count)));
+  }
+  for (uint64_t i = 0; i < count; ++i) {
+    ops::Number number;
+    number.is_integer = !ops::IsReal(type);
+    if (!reader.Get(number.integer)) return "a command ends inside an attribute";
+    to.push_back(number);
+  }
+  if (type == ops::AttributeType::kBool) to.back().integer = to.back().integer != 0 ? 1 : 0;
+  const bool known =
+      type != ops::AttributeType::kDType ||
+      (to.back().integer >> 8 == 0 && ops::IsValid(static_cast<ops::DType>(to.back().integer)));
+  return known ? nullptr : "an attribute has an unknown dtype";
+}
+
 }  // namespace
 
 absl::Status DecodeHeader(std::span<const std::byte> bytes, CommandHeader& header) {
@@ -132,19 +170,22 @@ absl::Status DecodeExecute(std::span<const std::byte> bytes, DecodedExecute& exe
     return absl::InvalidArgumentError(absl::StrCat("op ", command.row, " does not exist"));
   execute.compute = static_cast<ops::DType>(command.compute);
   if (!ops::IsValid(execute.compute)) return Broken("an op has an unknown compute dtype");
-  if (command.outputs > ops::kMaxOutputs || command.inputs > ops::kMaxInputs ||
-      command.attributes > ops::kMaxAttributes) {
-    return Broken("an op has too many operands");
-  }
+  if (command.reserved != 0) return Broken("reserved bytes of a command are not zero");
   execute.outputs = command.outputs;
   execute.inputs = command.inputs;
-  execute.attributes = command.attributes;
-  for (int i = 0; i < command.outputs + command.inputs; ++i)
+  const size_t operands = size_t{execute.outputs} + execute.inputs;
+  if (operands > ops::kMaxOperands) return Broken("an op has too many operands");
+  if (execute.operands.size() < operands) execute.operands.resize(operands);
+  const ops::FamilyDescriptor& family = ops::DescriptorOf(*execute.row);
+  execute.lists.clear();
+  if (const char* const wrong = family.lists > 0 ? GetLists(reader, family, execute) : nullptr)
+    return Broken(wrong);
+  for (size_t i = 0; i < operands; ++i)
     if (const char* const wrong = GetOperand(reader, execute.operands[i])) return Broken(wrong);
-  for (int i = 0; i < command.attributes; ++i) {
-    execute.numbers[i].is_integer = (command.integer_attributes >> i & 1) != 0;
-    if (!reader.Get(execute.numbers[i].integer)) return Broken("a command ends inside an attribute");
-  }
+  execute.attributes.clear();
+  for (const ops::Attribute& attribute : family.attributes)
+    if (const char* const wrong = GetAttribute(reader, attribute.type, execute.attributes))
+      return Broken(wrong);
   return !reader.AtEnd() ? Broken("bytes trail an op") : absl::OkStatus();
 }
 

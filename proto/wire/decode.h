@@ -1,6 +1,6 @@
 // Reads commands from a private copy of what a client wrote. Every field is checked for form; meaning
 // (handles, bounds, shapes) is the session's to check. A failure here is a breach of protocol. Any thread; no
-// state, no allocation when all is well.
+// state.
 #pragma once
 
 #include <array>
@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "proto/ops/op_table.h"
@@ -29,14 +30,15 @@ struct DecodedOperand {
   std::array<int64_t, ops::kMaxRank> strides;  // set for tensors, derived from the sizes where none were sent
 };
 
+// Its vectors keep their storage from command to command.
 struct DecodedExecute {
   const ops::Row* row = nullptr;
   ops::DType compute = ops::DType::kFloat32;
-  uint8_t outputs = 0;
-  uint8_t inputs = 0;
-  uint8_t attributes = 0;
-  std::array<DecodedOperand, ops::kMaxOutputs + ops::kMaxInputs> operands;  // outputs, then inputs
-  std::array<ops::Number, ops::kMaxAttributes> numbers;
+  uint32_t outputs = 0;
+  uint32_t inputs = 0;
+  std::vector<DecodedOperand> operands;  // outputs, then inputs; what is behind them is of earlier commands
+  std::vector<ops::Number> attributes;   // as ops::Call has them
+  std::vector<uint16_t> lists;           // as ops::Call has them
 };
 
 // The header of the command that starts at `bytes` (at least 8 of them): its size must be a multiple of 8
@@ -56,8 +58,8 @@ absl::Status DecodeFixed(std::span<const std::byte> bytes, Command& command) {
 absl::Status DecodeUploadInline(std::span<const std::byte> bytes, UploadInlineCommand& command,
                                 std::span<const std::byte>& payload);
 
-// An op. Sizes are below 2^63 and their product, times the element size, too; `numel` cannot overflow
-// afterwards.
+// An op, its attributes and tensor lists as its family's schema says. Sizes are below 2^63 and their product,
+// times the element size, too; `numel` cannot overflow afterwards.
 absl::Status DecodeExecute(std::span<const std::byte> bytes, DecodedExecute& execute);
 
 }  // namespace xpud::wire

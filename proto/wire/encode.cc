@@ -4,6 +4,8 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/status_macros.h"
+#include "proto/ops/family.h"
 
 namespace xpud::wire {
 namespace {
@@ -113,30 +115,73 @@ absl::Status CheckTensor(const TensorRef& tensor) {
   return absl::OkStatus();
 }
 
-}  // namespace
-
-absl::Status CheckEncodable(const OpCall& call) {
-  if (call.outputs.size() > ops::kMaxOutputs || call.inputs.size() > ops::kMaxInputs ||
-      call.attributes.size() > ops::kMaxAttributes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("an op with ", call.outputs.size(), " outputs, ", call.inputs.size(), " inputs and ",
-                     call.attributes.size(), " attributes; at most ", ops::kMaxOutputs, ", ", ops::kMaxInputs,
-                     " and ", ops::kMaxAttributes, " are allowed"));
-  }
-  for (const auto operands : {call.outputs, call.inputs}) {
-    for (const TensorRef& operand : operands) {
-      if (operand.kind != TensorRef::Kind::kTensor) continue;
-      if (absl::Status status = CheckTensor(operand); !status.ok()) return status;
+void PutAttributes(std::byte*& out, std::span<const ops::Number> numbers,
+                   const ops::FamilyDescriptor& family) {
+  size_t next = 0;
+  for (const ops::Attribute& attribute : family.attributes) {
+    const bool given = next < numbers.size();
+    size_t count = 1;
+    if (ops::IsList(attribute.type)) {
+      count = given ? static_cast<size_t>(numbers[next++].AsInteger()) : 0;
+      Put(out, uint64_t{count});
+    }
+    for (size_t i = 0; i < count; ++i) {
+      const ops::Number number = given ? numbers[next++] : ops::Number::Real(attribute.value);
+      if (ops::IsReal(attribute.type)) {
+        Put(out, number.AsReal());
+      } else {
+        Put(out, number.AsInteger());
+      }
     }
   }
-  return absl::OkStatus();
 }
 
-size_t ExecuteBytes(const OpCall& call) {
-  size_t bytes = sizeof(ExecuteCommand) + 8 * call.attributes.size();
-  for (const TensorRef& operand : call.outputs) bytes += OperandBytes(operand);
-  for (const TensorRef& operand : call.inputs) bytes += OperandBytes(operand);
-  return bytes;
+// How many words the attributes take. Those at the end that have a default may be missing.
+absl::StatusOr<size_t> AttributeWords(std::span<const ops::Number> numbers,
+                                      const ops::FamilyDescriptor& family) {
+  size_t next = 0, words = 0;
+  for (const ops::Attribute& attribute : family.attributes) {
+    if (next == numbers.size()) {
+      if (attribute.required) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("attribute '", std::string(attribute.name), "' is missing"));
+      }
+      ++words;
+      continue;
+    }
+    const int64_t length = ops::IsList(attribute.type) ? numbers[next].AsInteger() : 0;
+    if (length < 0 || static_cast<uint64_t>(length) >= numbers.size() - next)
+      return absl::InvalidArgumentError("a list among the attributes has a wrong length");
+    words += static_cast<size_t>(length) + 1;
+    next += static_cast<size_t>(length) + 1;
+  }
+  if (next == numbers.size()) return words;
+  return absl::InvalidArgumentError(absl::StrCat(numbers.size(), " attributes; ", next, " are allowed"));
+}
+
+}  // namespace
+
+absl::StatusOr<size_t> ExecuteBytes(const OpCall& call) {
+  const ops::FamilyDescriptor& family = ops::DescriptorOf(*call.row);
+  if (call.outputs.size() + call.inputs.size() > ops::kMaxOperands) {
+    return absl::InvalidArgumentError(absl::StrCat("an op with ", call.outputs.size() + call.inputs.size(),
+                                                   " tensors; at most ", ops::kMaxOperands, " are allowed"));
+  }
+  if (call.lists.size() != family.lists) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("an op with ", call.lists.size(), " tensor lists; it has ", int{family.lists}));
+  }
+  ASSIGN_OR_RETURN(const size_t words, AttributeWords(call.attributes, family));
+  size_t bytes = sizeof(ExecuteCommand) + PadTo8(sizeof(uint16_t) * family.lists) + 8 * words;
+  for (const auto operands : {call.outputs, call.inputs}) {
+    for (const TensorRef& operand : operands) {
+      if (operand.kind == TensorRef::Kind::kTensor) RETURN_IF_ERROR(CheckTensor(operand));
+      bytes += OperandBytes(operand);
+    }
+  }
+  if (bytes <= kMaxCommandBytes) return bytes;
+  return absl::InvalidArgumentError(absl::StrCat("an op of ", bytes, " bytes; at most ", kMaxCommandBytes,
+                                                 " are allowed: split its lists"));
 }
 
 void EncodeExecute(const OpCall& call, uint32_t queue, std::byte* out) {
@@ -144,16 +189,14 @@ void EncodeExecute(const OpCall& call, uint32_t queue, std::byte* out) {
   ExecuteCommand command{};
   command.row = call.row->number;
   command.compute = static_cast<uint8_t>(call.compute);
-  command.outputs = static_cast<uint8_t>(call.outputs.size());
-  command.inputs = static_cast<uint8_t>(call.inputs.size());
-  command.attributes = static_cast<uint8_t>(call.attributes.size());
-  for (size_t i = 0; i < call.attributes.size(); ++i) {
-    if (call.attributes[i].is_integer) command.integer_attributes |= static_cast<uint16_t>(1u << i);
-  }
+  command.outputs = static_cast<uint16_t>(call.outputs.size());
+  command.inputs = static_cast<uint16_t>(call.inputs.size());
   out += sizeof(ExecuteCommand);
+  for (const uint16_t length : call.lists) Put(out, length);
+  while (static_cast<size_t>(out - start) % 8 != 0) Put(out, uint16_t{0});
   for (const TensorRef& operand : call.outputs) PutOperand(out, operand);
   for (const TensorRef& operand : call.inputs) PutOperand(out, operand);
-  for (const ops::Number& number : call.attributes) Put(out, number.integer);
+  PutAttributes(out, call.attributes, ops::DescriptorOf(*call.row));
   command.header = Header(CommandKind::kExecute, queue, static_cast<size_t>(out - start));
   std::memcpy(start, &command, sizeof(command));
 }

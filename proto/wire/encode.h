@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "proto/ops/op_call.h"
 #include "proto/wire/commands.h"
 
@@ -16,14 +16,13 @@ constexpr CommandHeader Header(CommandKind kind, uint32_t queue, size_t bytes) {
 
 inline Handle ToWire(BufferHandle handle) { return {handle.id, handle.generation}; }
 
-// Refuses what the wire cannot carry: too many operands or attributes, ranks over kMaxRank, negative sizes or
-// strides, offsets that are no multiple of the element size.
-absl::Status CheckEncodable(const OpCall& call);
+// The bytes that EncodeExecute will write: a multiple of 8, at most kMaxCommandBytes. InvalidArgument for
+// what the wire cannot carry: more than ops::kMaxOperands operands, lists or attributes that do not fit the
+// family's schema, ranks over kMaxRank, negative sizes or strides, offsets that are no multiple of the
+// element size.
+absl::StatusOr<size_t> ExecuteBytes(const OpCall& call);
 
-// The bytes that EncodeExecute will write: a multiple of 8, at most kMaxCommandBytes for an encodable call.
-size_t ExecuteBytes(const OpCall& call);
-
-// Writes `call` at `out`, ExecuteBytes(call) of it.
+// Writes `call` at `out`. REQUIRES: ExecuteBytes(call) succeeded; so many bytes.
 void EncodeExecute(const OpCall& call, uint32_t queue, std::byte* out);
 
 }  // namespace xpud::wire

@@ -22,7 +22,7 @@ TensorRef Tensor(const std::vector<int64_t>& sizes, const std::vector<int64_t>* 
 }
 
 std::vector<std::byte> Encode(const OpCall& call) {
-  std::vector<std::byte> bytes(ExecuteBytes(call));
+  std::vector<std::byte> bytes(*ExecuteBytes(call));
   EncodeExecute(call, 3, bytes.data());
   return bytes;
 }
@@ -31,10 +31,7 @@ struct Example {
   std::vector<int64_t> sizes{4, 3}, strides{1, 4}, big{int64_t{1} << 33};
   TensorRef output = Tensor(sizes);
   std::vector<TensorRef> inputs{Tensor(sizes, &strides, 64), Tensor(big), TensorRef::Immediate(int64_t{5})};
-  std::vector<ops::Number> attributes{ops::Number::Integer(-1), ops::Number::Real(0.5)};
-  OpCall call() {
-    return {&ops::RowOf("add.Tensor"), ops::DType::kFloat32, {&output, 1}, inputs, attributes};
-  }
+  OpCall call() { return {&ops::RowOf("add.Tensor"), ops::DType::kFloat32, {&output, 1}, inputs, {}}; }
 };
 
 TEST(Wire, AnOpArrivesAsItWasSent) {
@@ -53,8 +50,68 @@ TEST(Wire, AnOpArrivesAsItWasSent) {
   EXPECT_EQ(decoded.operands[1].buffer.generation, 9u);
   EXPECT_EQ(decoded.operands[2].sizes[0], int64_t{1} << 33);
   EXPECT_EQ(decoded.operands[3].number.AsInteger(), 5);
-  EXPECT_EQ(decoded.numbers[0].AsInteger(), -1);
-  EXPECT_EQ(decoded.numbers[1].AsReal(), 0.5);
+}
+
+TEST(Wire, AttributesHaveTheTypesOfTheirSchema) {
+  Example example;
+  const ops::Number numbers[] = {ops::Number::Integer(2), ops::Number::Real(0.5), ops::Number::Real(1)};
+  const OpCall call = {
+      &ops::RowOf("addmm"), ops::DType::kFloat32, {&example.output, 1}, example.inputs, numbers};
+  DecodedExecute decoded;
+  ASSERT_TRUE(DecodeExecute(Encode(call), decoded).ok());
+  ASSERT_EQ(decoded.attributes.size(), 3u);
+  EXPECT_FALSE(decoded.attributes[0].is_integer);
+  EXPECT_EQ(decoded.attributes[0].AsReal(), 2);
+  EXPECT_EQ(decoded.attributes[1].AsReal(), 0.5);
+  EXPECT_TRUE(decoded.attributes[2].is_integer);
+  EXPECT_EQ(decoded.attributes[2].AsInteger(), 1);
+}
+
+TEST(Wire, AttributesThatAreLeftOutHaveTheirDefaults) {
+  Example example;
+  OpCall call = {&ops::RowOf("sum.dim_IntList"),
+                 ops::DType::kFloat32,
+                 {&example.output, 1},
+                 {example.inputs.data(), 1},
+                 {}};
+  DecodedExecute decoded;
+  ASSERT_TRUE(DecodeExecute(Encode(call), decoded).ok());
+  ASSERT_EQ(decoded.attributes.size(), 1u);
+  EXPECT_EQ(decoded.attributes[0].AsReal(), 0);
+  call.row = &ops::RowOf("addmm");
+  EXPECT_EQ(ExecuteBytes(call).status().message(), "attribute 'beta' is missing");
+  const ops::Number four[4] = {};
+  call.attributes = four;
+  EXPECT_EQ(ExecuteBytes(call).status().message(), "4 attributes; 3 are allowed");
+}
+
+TEST(Wire, TensorListsHaveTheirLengths) {
+  Example example;
+  const std::vector<TensorRef> tensors(5, example.inputs[0]);
+  const ops::Number dim = ops::Number::Integer(0);
+  const uint16_t length = 5, wrong = 4;
+  OpCall call = {&ops::RowOf("cat"), ops::DType::kFloat32, {&example.output, 1}, tensors,
+                 {&dim, 1},          {&length, 1}};
+  DecodedExecute decoded;
+  ASSERT_TRUE(DecodeExecute(Encode(call), decoded).ok());
+  EXPECT_EQ(decoded.lists, std::vector<uint16_t>{5});
+  EXPECT_EQ(decoded.inputs, 5u);
+  call.lists = {&wrong, 1};
+  EXPECT_EQ(DecodeExecute(Encode(call), decoded).message(),
+            "the lengths of an op's lists do not fit its operands");
+  call.lists = {};
+  EXPECT_EQ(ExecuteBytes(call).status().message(), "an op with 0 tensor lists; it has 1");
+}
+
+TEST(Wire, MoreTensorsOrBytesThanACommandMayHaveAreRefused) {
+  Example example;
+  std::vector<TensorRef> many(ops::kMaxOperands, example.inputs[0]);
+  OpCall call = {&ops::RowOf("add.Tensor"), ops::DType::kFloat32, {&example.output, 1}, many, {}};
+  EXPECT_EQ(ExecuteBytes(call).status().message(), "an op with 1025 tensors; at most 1024 are allowed");
+  const std::vector<int64_t> large(8, int64_t{1} << 33), strides(8, 0);
+  std::vector<TensorRef> wide(500, Tensor(large, &strides));
+  call.inputs = wide;
+  EXPECT_EQ(ExecuteBytes(call).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST(Wire, EveryTruncationIsRefused) {
@@ -104,12 +161,10 @@ TEST(Wire, ASizeThatOverflowsIsRefused) {
 TEST(Wire, CallsThatTheWireCannotCarryAreRefusedBeforeEncoding) {
   const std::vector<int64_t> sizes(9, 1), negative{-1};
   TensorRef deep = Tensor(sizes), minus = Tensor(negative), odd = Tensor(negative, nullptr, 2);
-  const std::vector<TensorRef> many(ops::kMaxInputs + 1);
   const ops::Row& row = ops::RowOf("neg");
-  EXPECT_FALSE(CheckEncodable({&row, ops::DType::kFloat32, {&deep, 1}, {}, {}}).ok());
-  EXPECT_FALSE(CheckEncodable({&row, ops::DType::kFloat32, {&minus, 1}, {}, {}}).ok());
-  EXPECT_FALSE(CheckEncodable({&row, ops::DType::kFloat32, {&odd, 1}, {}, {}}).ok());
-  EXPECT_FALSE(CheckEncodable({&row, ops::DType::kFloat32, {}, many, {}}).ok());
+  EXPECT_FALSE(ExecuteBytes({&row, ops::DType::kFloat32, {&deep, 1}, {}, {}}).ok());
+  EXPECT_FALSE(ExecuteBytes({&row, ops::DType::kFloat32, {&minus, 1}, {}, {}}).ok());
+  EXPECT_FALSE(ExecuteBytes({&row, ops::DType::kFloat32, {&odd, 1}, {}, {}}).ok());
 }
 
 }  // namespace

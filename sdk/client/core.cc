@@ -28,6 +28,8 @@ void WatchForks() {
 Core::Core(Connection connection, const ConnectOptions& options)
     : transport_(std::move(connection.transport)),
       address_(std::move(connection.address)),
+      daemon_version_(transport::GetText(connection.welcome.text)),
+      rows_(connection.welcome.rows),
       started_daemon_(connection.started_daemon),
       interrupt_(options.interrupt),
       fork_epoch_((WatchForks(), fork_epoch.load())),
@@ -206,10 +208,17 @@ void Core::Free(uint32_t device, BufferHandle handle, uint64_t bytes) {
   last = Discharge(device, bytes);
 }
 
+absl::Status Core::UnknownOp(const ops::Row& row) const {
+  return absl::UnimplementedError(absl::StrCat("the xpud daemon at ", address_, " (version ", daemon_version_,
+                                               ") does not know ", std::string(row.aten),
+                                               "; update it to at least this client's version"));
+}
+
 absl::Status Core::Execute(uint32_t queue, const OpCall& call) {
   RETURN_IF_ERROR(CheckUsable());
-  RETURN_IF_ERROR(wire::CheckEncodable(call));
-  const size_t bytes = wire::ExecuteBytes(call);
+  if (!ops::Contains(rows_, *call.row)) [[unlikely]]
+    return UnknownOp(*call.row);
+  ASSIGN_OR_RETURN(const size_t bytes, wire::ExecuteBytes(call));
   return UntilRoom([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     std::byte* space = transport_->Reserve(bytes);
     if (space == nullptr) [[unlikely]]

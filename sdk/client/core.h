@@ -29,6 +29,7 @@ class Core : public std::enable_shared_from_this<Core> {
 
   // The devices that this process may see ($XPUD_VISIBLE_DEVICES), in its own numbering.
   const std::vector<DeviceInfo>& devices() const { return devices_; }
+  const ops::RowSet& rows() const { return rows_; }
   // The default queue of a visible device.
   uint32_t default_queue(uint32_t device) const { return visible_[device]; }
   const std::string& address() const { return address_; }
@@ -89,6 +90,7 @@ class Core : public std::enable_shared_from_this<Core> {
   };
 
   absl::Status CheckUsable() const;
+  absl::Status UnknownOp(const ops::Row& row) const;
   // Runs `attempt` under the lock until it says true, waiting (without the lock) for the daemon to make room
   // in between.
   absl::Status UntilRoom(absl::FunctionRef<bool()> attempt);
@@ -143,7 +145,8 @@ class Core : public std::enable_shared_from_this<Core> {
   std::vector<DeviceInfo> devices_;
   std::vector<uint32_t>
       visible_;  // by visible device: its number at the daemon, which is also its default queue
-  std::string address_;
+  std::string address_, daemon_version_;
+  ops::RowSet rows_;  // the ops that the daemon knows
   bool started_daemon_;
   std::function<absl::Status()> interrupt_;
   uint32_t fork_epoch_;

@@ -95,6 +95,7 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Connect(const ConnectOptions& 
 Session::~Session() = default;
 
 const std::vector<DeviceInfo>& Session::devices() const { return core_->devices(); }
+const ops::RowSet& Session::rows() const { return core_->rows(); }
 Queue Session::DefaultQueue(uint32_t device) const {
   XPUD_CHECK(device < devices().size());  // none may be visible
   return Queue(core_, device, core_->default_queue(device));

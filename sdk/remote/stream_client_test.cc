@@ -81,6 +81,7 @@ grpc::ByteBuffer Welcome() {
   welcome.version = wire::kNewestVersion;
   welcome.ring_bytes = transport::kRingBytes;
   welcome.staging_bytes = transport::kStagingBytes;
+  welcome.rows = ops::KnownRows();
   ServerFrame frame;
   frame.head.set_welcome(&welcome, sizeof(welcome));
   return Serialize(frame);

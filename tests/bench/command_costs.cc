@@ -94,7 +94,7 @@ class Stream {
     Commit(sizeof(command));
   }
   void Execute(const OpCall& call) {
-    const size_t bytes = wire::ExecuteBytes(call);
+    const size_t bytes = *wire::ExecuteBytes(call);
     wire::EncodeExecute(call, 0, Reserve(bytes));
     Commit(bytes);
   }

@@ -140,13 +140,12 @@ TEST(Faults, BreachesOfProtocolCloseThatSessionOnly) {
        },
        "never raised"},
       {[](RawSession& h) {
-         h.Send(wire::ExecuteCommand{HeaderOf<wire::ExecuteCommand>(CommandKind::kExecute), 65535, 0, 0, 0, 0,
-                                     0});
+         h.Send(
+             wire::ExecuteCommand{HeaderOf<wire::ExecuteCommand>(CommandKind::kExecute), 65535, 0, 0, 0, 0});
        },
        "op 65535 does not exist"},
       {[](RawSession& h) {
-         h.Send(
-             wire::ExecuteCommand{HeaderOf<wire::ExecuteCommand>(CommandKind::kExecute), 10, 8, 1, 0, 0, 0});
+         h.Send(wire::ExecuteCommand{HeaderOf<wire::ExecuteCommand>(CommandKind::kExecute), 10, 8, 0, 1, 0});
        },
        "ends inside an operand"},
   };
@@ -193,9 +192,9 @@ TEST(Faults, AViewIntoABufferWithoutMemoryIsAnErrorOfItsQueue) {
   view.offset = 4096;
   view.sizes = &size;
   const OpCall call = {&ops::RowOf("neg"), ops::DType::kFloat32, {&view, 1}, {&view, 1}, {}};
-  std::byte* const space = raw.transport().Reserve(wire::ExecuteBytes(call));
+  std::byte* const space = raw.transport().Reserve(*wire::ExecuteBytes(call));
   wire::EncodeExecute(call, 0, space);
-  raw.transport().Commit(wire::ExecuteBytes(call));
+  raw.transport().Commit(*wire::ExecuteBytes(call));
   raw.Send(wire::NopCommand{HeaderOf<wire::NopCommand>(wire::CommandKind::kNop)});
   EXPECT_TRUE(raw.transport().Wait([&] { return raw.transport().Completed(0) >= 3; }, {}).ok());
   EXPECT_EQ(raw.transport().LastError(0).code(), absl::StatusCode::kResourceExhausted);

@@ -58,24 +58,27 @@ bool SameOperand(const DecodedOperand& a, const DecodedOperand& b) {
 
 void CheckSame(const DecodedExecute& a, const DecodedExecute& b) {
   XPUD_CHECK(a.row == b.row && a.compute == b.compute && a.outputs == b.outputs && a.inputs == b.inputs &&
-             a.attributes == b.attributes);
-  for (int i = 0; i < a.outputs + a.inputs; ++i) XPUD_CHECK(SameOperand(a.operands[i], b.operands[i]));
-  for (int i = 0; i < a.attributes; ++i) XPUD_CHECK(SameNumber(a.numbers[i], b.numbers[i]));
+             a.attributes.size() == b.attributes.size() && a.lists == b.lists);
+  for (size_t i = 0; i < a.outputs + a.inputs; ++i) XPUD_CHECK(SameOperand(a.operands[i], b.operands[i]));
+  for (size_t i = 0; i < a.attributes.size(); ++i) XPUD_CHECK(SameNumber(a.attributes[i], b.attributes[i]));
 }
 
 // Copies of exactly their size, so that a byte read beyond the end is seen.
 std::vector<std::byte> Copy(std::span<const std::byte> bytes) { return {bytes.begin(), bytes.end()}; }
 
 void Reencode(const DecodedExecute& decoded, uint32_t queue) {
-  std::array<TensorRef, ops::kMaxOutputs + ops::kMaxInputs> operands;
-  for (int i = 0; i < decoded.outputs + decoded.inputs; ++i) operands[i] = RefOf(decoded.operands[i]);
+  std::vector<TensorRef> operands;
+  for (size_t i = 0; i < decoded.outputs + decoded.inputs; ++i)
+    operands.push_back(RefOf(decoded.operands[i]));
   const OpCall call = {decoded.row,
                        decoded.compute,
                        {operands.data(), decoded.outputs},
                        {operands.data() + decoded.outputs, decoded.inputs},
-                       {decoded.numbers.data(), decoded.attributes}};
-  XPUD_CHECK(wire::CheckEncodable(call).ok());
-  std::vector<std::byte> encoded(wire::ExecuteBytes(call));
+                       decoded.attributes,
+                       decoded.lists};
+  const absl::StatusOr<size_t> bytes = wire::ExecuteBytes(call);
+  XPUD_CHECK(bytes.ok());
+  std::vector<std::byte> encoded(*bytes);
   XPUD_CHECK(encoded.size() <= wire::kMaxCommandBytes && encoded.size() % 8 == 0);
   wire::EncodeExecute(call, queue, encoded.data());
   wire::CommandHeader header;

@@ -66,7 +66,7 @@ constinit const FamilyDescriptor kAttentionFamily = {.name = "attention",
                                                      .attributes = kAttributes,
                                                      .check = Check,
                                                      .infer = Infer,
-                                                     .products = Products,
+                                                     .cost = Products,
                                                      .sample = MakeSample};
 
 }  // namespace xpud::ops

@@ -62,7 +62,7 @@ constinit const FamilyDescriptor kMatmulFamily = {.name = "matmul",
                                                   .attributes = kAttributes,
                                                   .check = Check,
                                                   .infer = Infer,
-                                                  .products = Products,
+                                                  .cost = Products,
                                                   .sample = MakeSample};
 
 }  // namespace xpud::ops

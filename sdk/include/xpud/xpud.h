@@ -162,8 +162,8 @@ class Queue {
 
   // Allocates `bytes` (0 allowed) in stream order. ResourceExhausted when the session's limit leaves no room.
   absl::StatusOr<Buffer> Allocate(uint64_t bytes) const;
-  // Sends one op. Checks what the wire can carry (ranks, counts); the daemon checks the rest, and errors
-  // surface at the next sync.
+  // Sends one op. Checks what the wire can carry (ranks, counts) and whether the daemon knows the op; the
+  // daemon checks the rest, and errors surface at the next sync.
   absl::Status Execute(const OpCall& call) const;
   // Copies host bytes into a buffer; `source` may be reused on return. From a HostBuffer it waits for the
   // copy.
@@ -200,6 +200,8 @@ class Session {
   ~Session();
 
   const std::vector<DeviceInfo>& devices() const;  // those that $XPUD_VISIBLE_DEVICES shows: perhaps none
+  // The ops that the daemon knows. Execute refuses others with Unimplemented, and the session goes on.
+  const ops::RowSet& rows() const;
   // `device` < devices().size(), or the process aborts.
   Queue DefaultQueue(uint32_t device) const;
   // A further queue; priority: lower runs first, 0 normal, -1 high.

@@ -61,11 +61,17 @@ PyObject* WireTypes(PyObject* /*module*/, PyObject* /*none*/) {
 }
 
 PyMethodDef methods[] = {
-    {"register", Register, METH_VARARGS, nullptr},    {"register_types", RegisterTypes, METH_O, nullptr},
-    {"empty", Empty, METH_VARARGS, nullptr},          {"execute", ExecuteRow, METH_VARARGS, nullptr},
-    {"rows", TableRows, METH_NOARGS, nullptr},        {"types", WireTypes, METH_NOARGS, nullptr},
-    {"promote", PromoteTypes, METH_VARARGS, nullptr}, {"export_dlpack", ExportDLPack, METH_VARARGS, nullptr},
-    {"import_dlpack", ImportDLPack, METH_O, nullptr}, {nullptr, nullptr, 0, nullptr},
+    {"register", Register, METH_VARARGS, nullptr},
+    {"register_types", RegisterTypes, METH_O, nullptr},
+    {"empty", Empty, METH_VARARGS, nullptr},
+    {"execute", ExecuteRow, METH_VARARGS, nullptr},
+    {"infer", InferRow, METH_VARARGS, nullptr},
+    {"rows", TableRows, METH_NOARGS, nullptr},
+    {"types", WireTypes, METH_NOARGS, nullptr},
+    {"promote", PromoteTypes, METH_VARARGS, nullptr},
+    {"export_dlpack", ExportDLPack, METH_VARARGS, nullptr},
+    {"import_dlpack", ImportDLPack, METH_O, nullptr},
+    {nullptr, nullptr, 0, nullptr},
 };
 PyModuleDef definition = {.m_base = PyModuleDef_HEAD_INIT,
                           .m_name = "xpud._xpud",

@@ -48,6 +48,7 @@ bool Execute(const ArrayView& on, const OpCall& call);
 // xpud._xpud.execute(op name, outputs, inputs, attributes, compute type or None): any row, as the op table
 // describes it. Inputs are arrays, numbers or None.
 PyObject* ExecuteRow(PyObject* module, PyObject* args);
+PyObject* InferRow(PyObject* module, PyObject* args);
 
 // A number that travels in the command, and its kind; nothing, perhaps with an exception set, for what is no
 // number.

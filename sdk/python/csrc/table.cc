@@ -31,14 +31,41 @@ PyObject* NamesTuple(const ops::Row& row) {
   return tuple;
 }
 
+// (name, whether it is a list) of each.
+PyObject* ParametersTuple(std::span<const ops::Parameter> parameters) {
+  PyObject* tuple = PyTuple_New(static_cast<Py_ssize_t>(parameters.size()));
+  for (size_t i = 0; tuple != nullptr && i < parameters.size(); ++i) {
+    const std::string name(parameters[i].name);
+    PyTuple_SetItem(tuple, static_cast<Py_ssize_t>(i),
+                    Py_BuildValue("(sO)", name.c_str(), parameters[i].is(ops::kList) ? Py_True : Py_False));
+  }
+  return tuple;
+}
+
+// (name, type, default or None) of each.
+PyObject* AttributesTuple(std::span<const ops::Attribute> attributes) {
+  constexpr std::array kTypes = {"integer", "real", "bool", "dimension", "dtype", "integers", "reals"};
+  PyObject* tuple = PyTuple_New(static_cast<Py_ssize_t>(attributes.size()));
+  for (size_t i = 0; tuple != nullptr && i < attributes.size(); ++i) {
+    const ops::Attribute& attribute = attributes[i];
+    const std::string name(attribute.name);
+    PyTuple_SetItem(
+        tuple, static_cast<Py_ssize_t>(i),
+        Py_BuildValue("(ssN)", name.c_str(), kTypes[static_cast<size_t>(attribute.type)],
+                      attribute.required ? NewRef(Py_None) : PyFloat_FromDouble(attribute.value)));
+  }
+  return tuple;
+}
+
 PyObject* DescribeRow(const ops::Row& row, PyObject* op) {
   const std::string formula(row.formula), aten(row.aten), family(ops::DescriptorOf(row).name);
   constexpr std::array kRules = {"promote", "float", "bool", "same", "any", "sum", "index", "value_index"};
-  return Py_BuildValue("{s:i,s:s,s:N,s:s,s:i,s:i,s:s,s:s,s:N,s:i,s:N}", "number", row.number, "aten",
+  return Py_BuildValue("{s:i,s:s,s:N,s:s,s:i,s:i,s:s,s:s,s:N,s:i,s:N,s:N,s:N}", "number", row.number, "aten",
                        aten.c_str(), "names", NamesTuple(row), "family", family.c_str(), "inputs", row.inputs,
                        "optional", row.optional, "formula", formula.c_str(), "types",
                        kRules[static_cast<size_t>(row.types)], "dtypes", TypesTuple(row.dtypes), "outputs",
-                       row.outputs, "op", op);
+                       row.outputs, "op", op, "parameters", ParametersTuple(ops::DescriptorOf(row).inputs),
+                       "attributes", AttributesTuple(ops::DescriptorOf(row).attributes));
 }
 
 }  // namespace
@@ -72,13 +99,9 @@ PyObject* TableRows(PyObject* /*module*/, PyObject* /*none*/) {
 namespace {
 
 // A tuple's arrays and numbers as operands; None is an absent one.
-bool ReadRefs(PyObject* tuple, std::span<TensorRef> refs, size_t& count, const ArrayView*& first) {
-  count = static_cast<size_t>(PyTuple_Size(tuple));
-  if (count > refs.size()) {
-    PyErr_Format(PyExc_ValueError, "%zu operands; at most %zu are allowed", count, refs.size());
-    return false;
-  }
-  for (size_t i = 0; i < count; ++i) {
+bool ReadRefs(PyObject* tuple, std::vector<TensorRef>& refs, const ArrayView*& first) {
+  refs.resize(static_cast<size_t>(PyTuple_Size(tuple)));
+  for (size_t i = 0; i < refs.size(); ++i) {
     PyObject* operand = PyTuple_GetItem(tuple, static_cast<Py_ssize_t>(i));
     if (operand == Py_None) continue;
     if (!IsArray(operand)) {
@@ -102,13 +125,9 @@ bool ReadRefs(PyObject* tuple, std::span<TensorRef> refs, size_t& count, const A
   return true;
 }
 
-bool ReadNumbers(PyObject* tuple, std::span<ops::Number> numbers, size_t& count) {
-  count = static_cast<size_t>(PyTuple_Size(tuple));
-  if (count > numbers.size()) {
-    PyErr_Format(PyExc_ValueError, "%zu attributes; at most %zu are allowed", count, numbers.size());
-    return false;
-  }
-  for (size_t i = 0; i < count; ++i) {
+bool ReadNumbers(PyObject* tuple, std::vector<ops::Number>& numbers) {
+  numbers.resize(static_cast<size_t>(PyTuple_Size(tuple)));
+  for (size_t i = 0; i < numbers.size(); ++i) {
     const auto number = NumberFrom(PyTuple_GetItem(tuple, static_cast<Py_ssize_t>(i)));
     if (!number.has_value()) {
       if (PyErr_Occurred() == nullptr) PyErr_SetString(PyExc_TypeError, "an attribute is a number");
@@ -121,34 +140,93 @@ bool ReadNumbers(PyObject* tuple, std::span<ops::Number> numbers, size_t& count)
 
 }  // namespace
 
-PyObject* ExecuteRow(PyObject* /*module*/, PyObject* args) {
-  int number = 0;
-  PyObject *outputs = nullptr, *inputs = nullptr, *attributes = nullptr, *compute = Py_None;
-  if (PyArg_ParseTuple(args, "iO!O!O!|O", &number, &PyTuple_Type, &outputs, &PyTuple_Type, &inputs,
-                       &PyTuple_Type, &attributes, &compute) == 0) {
-    return nullptr;
-  }
-  const ops::Row* row = ops::FindRow(static_cast<uint16_t>(number));
-  if (row == nullptr) return PyErr_Format(PyExc_ValueError, "the op table has no row %d", number);
-  std::array<TensorRef, ops::kMaxOutputs> out_refs;
-  std::array<TensorRef, ops::kMaxInputs> in_refs;
-  std::array<ops::Number, ops::kMaxAttributes> numbers;
-  size_t outs = 0, ins = 0, attribute_count = 0;
+namespace {
+
+// A command as Python writes it: (row, outputs, inputs, attributes, compute, lists).
+struct RowCall {
+  const ops::Row* row = nullptr;
+  std::vector<TensorRef> outputs, inputs;
+  std::vector<ops::Number> attributes, lengths;
+  std::vector<uint16_t> lists;
   const ArrayView* first = nullptr;
-  if (!ReadRefs(outputs, out_refs, outs, first) || !ReadRefs(inputs, in_refs, ins, first) ||
-      !ReadNumbers(attributes, numbers, attribute_count)) {
-    return nullptr;
+  DType compute = DType::kFloat32;
+};
+
+bool ReadCall(PyObject* args, RowCall& call) {
+  int number = 0;
+  PyObject *outputs = nullptr, *inputs = nullptr, *attributes = nullptr, *compute = Py_None, *lists = nullptr;
+  if (PyArg_ParseTuple(args, "iO!O!O!|OO!", &number, &PyTuple_Type, &outputs, &PyTuple_Type, &inputs,
+                       &PyTuple_Type, &attributes, &compute, &PyTuple_Type, &lists) == 0) {
+    return false;
   }
-  if (first == nullptr) return PyErr_Format(PyExc_ValueError, "a command without arrays");
-  const std::optional<DType> type = compute == Py_None ? first->dtype : TypeFrom(compute);
-  if (!type.has_value()) return nullptr;
-  const OpCall call = {.row = row,
-                       .compute = *type,
-                       .outputs = {out_refs.data(), outs},
-                       .inputs = {in_refs.data(), ins},
-                       .attributes = {numbers.data(), attribute_count}};
-  if (!Execute(*first, call)) return nullptr;
+  call.row = ops::FindRow(static_cast<uint16_t>(number));
+  if (call.row == nullptr) {
+    PyErr_Format(PyExc_ValueError, "the op table has no row %d", number);
+    return false;
+  }
+  if (!ReadRefs(outputs, call.outputs, call.first) || !ReadRefs(inputs, call.inputs, call.first) ||
+      !ReadNumbers(attributes, call.attributes) || (lists != nullptr && !ReadNumbers(lists, call.lengths)))
+    return false;
+  for (const ops::Number& length : call.lengths)
+    call.lists.push_back(static_cast<uint16_t>(std::clamp<int64_t>(length.AsInteger(), 0, 0xffff)));
+  if (call.first == nullptr) {
+    PyErr_SetString(PyExc_ValueError, "a command without arrays");
+    return false;
+  }
+  const std::optional<DType> type = compute == Py_None ? call.first->dtype : TypeFrom(compute);
+  if (!type.has_value()) return false;
+  call.compute = *type;
+  return true;
+}
+
+ops::Operand OperandOf(const TensorRef& ref) {
+  ops::Operand operand;
+  operand.present = ref.kind != TensorRef::Kind::kAbsent;
+  operand.immediate = ref.kind == TensorRef::Kind::kImmediate;
+  operand.dtype = ref.dtype;
+  operand.rank = ref.kind == TensorRef::Kind::kTensor ? ref.rank : 0;
+  std::copy_n(ref.sizes, operand.rank, operand.sizes.begin());
+  return operand;
+}
+
+}  // namespace
+
+PyObject* ExecuteRow(PyObject* /*module*/, PyObject* args) {
+  RowCall call;
+  if (!ReadCall(args, call)) return nullptr;
+  const OpCall op = {.row = call.row,
+                     .compute = call.compute,
+                     .outputs = call.outputs,
+                     .inputs = call.inputs,
+                     .attributes = call.attributes,
+                     .lists = call.lists};
+  if (!Execute(*call.first, op)) return nullptr;
   Py_RETURN_NONE;
+}
+
+// The (shape, type) of each output of a call without any, as its family infers them.
+PyObject* InferRow(PyObject* /*module*/, PyObject* args) {
+  RowCall call;
+  if (!ReadCall(args, call)) return nullptr;
+  const ops::FamilyDescriptor& family = ops::DescriptorOf(*call.row);
+  std::vector<ops::Operand> inputs, outputs(family.outputs.size());
+  for (const TensorRef& ref : call.inputs) inputs.push_back(OperandOf(ref));
+  const ops::Call shapes = {.row = call.row,
+                            .compute = call.compute,
+                            .outputs = outputs,
+                            .inputs = inputs,
+                            .attributes = call.attributes,
+                            .lists = call.lists};
+  if (const absl::Status status = family.infer(shapes, outputs); !status.ok()) return SetError(status);
+  PyObject* tuple = PyTuple_New(static_cast<Py_ssize_t>(outputs.size()));
+  for (size_t o = 0; tuple != nullptr && o < outputs.size(); ++o) {
+    PyObject* shape = PyTuple_New(outputs[o].rank);
+    for (int d = 0; shape != nullptr && d < outputs[o].rank; ++d)
+      PyTuple_SetItem(shape, d, PyLong_FromLongLong(outputs[o].sizes[static_cast<size_t>(d)]));
+    PyTuple_SetItem(tuple, static_cast<Py_ssize_t>(o),
+                    Py_BuildValue("(NN)", shape, NewRef(TypeObject(outputs[o].dtype))));
+  }
+  return tuple;
 }
 
 }  // namespace xpud::python

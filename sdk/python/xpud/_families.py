@@ -232,9 +232,42 @@ FAMILIES: dict[str, typing.Callable] = {each.__name__: each for each in (
 FAMILIES |= {"softmax_backward": softmax, "nll_loss_backward": nll_loss}  # by the row's inputs
 
 
+def by_descriptor(row: dict, *arrays: Array | typing.Sequence[Array], dtype: DType | None = None, **attributes):
+    """Arrays in the order of the family's inputs, and its attributes by name. One array, or a tuple where there are several outputs."""
+    if len(arrays) > len(row["parameters"]) or (dtype is not None and row["types"] != "sum"):
+        raise TypeError(f"{name_of(row)} takes {', '.join(name for name, _ in row['parameters'])}")
+    flat, lists = [], []
+    for (_, is_list), given in zip(row["parameters"], arrays):
+        flat += given if is_list else [given]
+        lists += [len(given)] if is_list else []
+    for array in flat:
+        if array is not None:
+            check_type(row, array)
+    compute = dtype or flat[0].dtype
+    if row["types"] == "sum" and dtype is None and compute.kind in "biu":
+        compute = BY_NAME["int64"]
+    elif dtype is not None:
+        flat[0] = flat[0].astype(dtype)
+    numbers = []
+    for name, kind, default in row["attributes"]:
+        value = attributes.pop(name, default)
+        if value is None:
+            raise TypeError(f"{name_of(row)} needs {name}=")
+        if kind == "dimension":
+            value = axis_of(value, max(flat[0].ndim, 1))
+        numbers += [len(value), *value] if kind in ("integers", "reals") else [tuple(BY_NAME).index(value.name) if kind == "dtype" else value]
+    if attributes:
+        raise TypeError(f"{name_of(row)} has no {', '.join(attributes)}")
+    call = (tuple(flat), tuple(numbers), compute, tuple(lists))
+    outputs = tuple(like(flat[0], shape, each) for shape, each in _xpud.infer(row["number"], (), *call))
+    if any(out.size for out in outputs):
+        _xpud.execute(row["number"], outputs, *call)
+    return outputs if len(outputs) > 1 else outputs[0]
+
+
 def function_of(row: dict) -> typing.Callable:
     """The op of a row, called with arrays."""
-    family = FAMILIES[row["family"]]
+    family = FAMILIES.get(row["family"], by_descriptor)
     function = functools.partial(family, row)
     functools.update_wrapper(function, family)
     function.__name__ = name_of(row)

@@ -24,6 +24,30 @@ bool IsSkipped(const Tensor& tensor) {
   return tensor.dim() == 1 && tensor.size(0) == 0;
 }  // ATen's legacy empty tensor
 
+// Of one command: with the output, descriptors of the widest tensors fit it.
+constexpr size_t kMaxJoined = 400;
+
+// Writes `tensors`, none of them empty, one after the other to `out`.
+void Join(std::span<const Tensor> tensors, int64_t dim, const Tensor& out, bool served) {
+  static const ops::Row& row = ops::RowOf("cat");
+  if (!served || tensors.size() == 1) {
+    out.copy_(tensors[0]);
+    return;
+  }
+  std::vector<TensorRef> inputs;
+  for (const Tensor& tensor : tensors) inputs.push_back(Describe(tensor));
+  const TensorRef output = Describe(out);
+  const ops::Number attribute = ops::Number::Integer(dim);
+  const uint16_t length = static_cast<uint16_t>(tensors.size());
+  Execute({.row = &row,
+           .compute = output.dtype,
+           .outputs = {&output, 1},
+           .inputs = inputs,
+           .attributes = {&attribute, 1},
+           .lists = {&length, 1}},
+          DeviceIndexOf(out));
+}
+
 Tensor Cat(const at::ITensorListRef& list, int64_t dim) {
   const auto tensors = list.materialize();
   TORCH_CHECK(!tensors.empty(), "torch.cat(): expected a non-empty list of Tensors");
@@ -51,11 +75,20 @@ Tensor Cat(const at::ITensorListRef& list, int64_t dim) {
     sizes[dim] += given[i].size(dim);
   }
   Tensor out = at::empty(sizes, like->options().dtype(type).memory_format(format));
+  std::erase_if(given, [](const Tensor& tensor) { return tensor.numel() == 0; });
+  const bool served =
+      out.dim() <= ops::kMaxRank && IsSupported(type) && std::ranges::all_of(given, [](const Tensor& tensor) {
+        return IsOnDevice(tensor) && IsSupported(tensor.scalar_type());
+      });
   int64_t at = 0;
-  for (const Tensor& tensor : given) {
-    if (IsSkipped(tensor) || tensor.size(dim) == 0) continue;
-    out.narrow(dim, at, tensor.size(dim)).copy_(tensor);
-    at += tensor.size(dim);
+  for (size_t first = 0; first < given.size();) {
+    const size_t count = served ? std::min(given.size() - first, kMaxJoined) : 1;
+    const std::span<const Tensor> some(given.data() + first, count);
+    int64_t size = 0;
+    for (const Tensor& tensor : some) size += tensor.size(dim);
+    Join(some, dim, out.narrow(dim, at, size), served);
+    at += size;
+    first += count;
   }
   return out;
 }

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "sdk/torch/csrc/boxed_op.h"
 #include "sdk/torch/csrc/fallback.h"
 #include "sdk/torch/csrc/map.h"
 #include "sdk/torch/csrc/reduce.h"
@@ -288,6 +289,8 @@ void RegisterRow(const ops::Row& row, const OperatorHandle& op, Variant variant)
     RegisterMap(row, op, variant);
   } else if (row.family == ops::Family::kReduce && variant == Variant::kFunctional) {
     Register(op, c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<BoxedReduce>(row)));
+  } else if (variant == Variant::kFunctional && FitsSchema(row, op.schema())) {
+    Register(op, c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<BoxedOp>(row)));
   }
 }
 
@@ -317,6 +320,20 @@ void RegisterOpTable() {
   }
   RegisterCopyingVariants(index);
   RegisterForeach(index);
+}
+
+void FallBackWithout(const ops::RowSet& known) {
+  const VariantIndex index;
+  for (const ops::Row& row : ops::kRows) {
+    if (ops::Contains(known, row)) continue;
+    for (const std::string& name : OverloadsOf(row)) {
+      const auto op = index.Find(name);
+      if (!op.has_value() || !IsOurs(*op)) continue;
+      Register(*op, c10::KernelFunction::makeFromBoxedFunction<&Fallback>());
+      for (const auto& [variant, other] : index.VariantsOf(*op))
+        Register(other, c10::KernelFunction::makeFromBoxedFunction<&Fallback>());
+    }
+  }
 }
 
 }  // namespace xpud::shim

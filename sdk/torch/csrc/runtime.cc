@@ -8,6 +8,7 @@
 
 #include "sdk/torch/csrc/errors.h"
 #include "sdk/torch/csrc/fallback.h"
+#include "sdk/torch/csrc/registration.h"
 
 namespace xpud::shim {
 namespace {
@@ -68,6 +69,7 @@ Runtime& Runtime::Connect() {
       ThrowNoDevices();
     }
     if (runtime->devices_.size() > kMaxDevices) runtime->devices_.resize(kMaxDevices);
+    if (runtime->session_->rows() != ops::KnownRows()) FallBackWithout(runtime->session_->rows());
   }
   for (int device = 0; device < runtime->device_count(); ++device) {
     if (!runtime->is_null()) {

@@ -56,13 +56,8 @@ std::vector<std::byte> Negation() {
   } bytes = {};
   static_assert(sizeof(bytes) == kSlot);
   const auto type = static_cast<uint8_t>(ops::DType::kFloat32);
-  bytes.command = {wire::Header(wire::CommandKind::kExecute, 0, sizeof(bytes)),
-                   ops::RowOf("neg").number,
-                   type,
-                   1,
-                   1,
-                   0,
-                   0};
+  bytes.command = {
+      wire::Header(wire::CommandKind::kExecute, 0, sizeof(bytes)), ops::RowOf("neg").number, type, 0, 1, 1};
   bytes.out = bytes.in = {{wire::OperandKind::kTensor, type, 1, 0, kTarget.id}, kTarget.generation, 0, 8, 0};
   const auto raw = std::as_bytes(std::span(&bytes, 1));
   return {raw.begin(), raw.end()};

@@ -87,17 +87,18 @@ TEST_F(Lengths, OfCommandsThatAreCutOffOrTrailBytesCloseTheSession) {
 }
 
 TEST_F(Lengths, ThatLieAboutThemselvesCloseTheSession) {
-  const std::vector<std::pair<uint32_t, const char*>> lies = {{0, "a command of 0 bytes"},
-                                                              {4, "a command of 4 bytes"},
-                                                              {7, "a command of 7 bytes"},
-                                                              {9, "a command of 9 bytes"},
-                                                              {16, "published before it was whole"},
-                                                              {8192, "published before it was whole"},
-                                                              {8200, "a command of 8200 bytes"},
-                                                              {1u << 20, "a command of 1048576 bytes"},
-                                                              {1u << 31, "a command of"},
-                                                              {~7u, "a command of"},
-                                                              {~0u, "a command of"}};
+  const std::vector<std::pair<uint32_t, const char*>> lies = {
+      {0, "a command of 0 bytes"},
+      {4, "a command of 4 bytes"},
+      {7, "a command of 7 bytes"},
+      {9, "a command of 9 bytes"},
+      {16, "published before it was whole"},
+      {wire::kMaxCommandBytes, "published before it was whole"},
+      {wire::kMaxCommandBytes + 8, "a command of 65544 bytes"},
+      {1u << 20, "a command of 1048576 bytes"},
+      {1u << 31, "a command of"},
+      {~7u, "a command of"},
+      {~0u, "a command of"}};
   for (const auto& [size, reason] : lies) {
     auto session = OpenWithBuffer(socket());
     std::vector<std::byte> lying = BytesOf(Nop());
@@ -122,7 +123,7 @@ TEST_F(Lengths, OperandCountsRanksAndKindsBeyondTheirLimitsCloseTheSession) {
   constexpr size_t kFirstOperand = sizeof(wire::ExecuteCommand);
   const std::vector<size_t> counts = {offsetof(wire::ExecuteCommand, outputs),
                                       offsetof(wire::ExecuteCommand, inputs),
-                                      offsetof(wire::ExecuteCommand, attributes),
+                                      offsetof(wire::ExecuteCommand, reserved),
                                       offsetof(wire::ExecuteCommand, compute),
                                       kFirstOperand + offsetof(wire::OperandHeader, kind),
                                       kFirstOperand + offsetof(wire::OperandHeader, dtype),
@@ -139,6 +140,23 @@ TEST_F(Lengths, OperandCountsRanksAndKindsBeyondTheirLimitsCloseTheSession) {
       EXPECT_THAT(session->Fate(), Not(StartsWith("still open"))) << "byte " << at << " is " << value;
     }
   }
+  ExpectAsBefore();
+}
+
+TEST_F(Lengths, OfListsThatDoNotFitTheirOperandsCloseTheSession) {
+  const View a = TensorView(kBuffer, {2, 3});
+  const std::vector<View> tensors(2, a);
+  const ops::Number dim = ops::Number::Integer(0);
+  for (const uint16_t length : {0, 1, 3, 1024, 65535}) {
+    auto session = OpenWithBuffer(socket());
+    session->Put(Execute(ops::RowOf("cat"), ops::DType::kFloat32, {&a, 1}, tensors, {&dim, 1}, {&length, 1}));
+    EXPECT_THAT(session->Fate(), HasSubstr("lists do not fit")) << length;
+  }
+  const std::vector<View> many(1025, a);
+  const auto count = static_cast<uint16_t>(many.size());
+  auto session = OpenWithBuffer(socket());
+  session->Put(Execute(ops::RowOf("cat"), ops::DType::kFloat32, {&a, 1}, many, {&dim, 1}, {&count, 1}));
+  EXPECT_THAT(session->Fate(), Not(StartsWith("still open")));
   ExpectAsBefore();
 }
 

@@ -92,6 +92,7 @@ transport::Welcome WelcomeOf(uint16_t version) {
   welcome.device_count = 1;
   welcome.ring_bytes = transport::kRingBytes;
   welcome.staging_bytes = transport::kStagingBytes;
+  welcome.rows = ops::KnownRows();
   return welcome;
 }
 

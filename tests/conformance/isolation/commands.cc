@@ -1,5 +1,7 @@
 #include "tests/conformance/isolation/commands.h"
 
+#include "proto/ops/family.h"
+
 namespace xpud::isolation {
 namespace {
 
@@ -53,19 +55,21 @@ std::vector<std::byte> UploadInline(wire::Handle buffer, uint64_t offset, std::s
 }
 
 std::vector<std::byte> Execute(const ops::Row& row, ops::DType compute, std::span<const View> outputs,
-                               std::span<const View> inputs, std::span<const ops::Number> attributes) {
+                               std::span<const View> inputs, std::span<const ops::Number> attributes,
+                               std::span<const uint16_t> lists) {
   Writer out;
-  uint16_t integers = 0;
-  for (size_t i = 0; i < attributes.size(); ++i)
-    integers = static_cast<uint16_t>(integers | (attributes[i].is_integer ? 1u << i : 0u));
   out.Put(wire::ExecuteCommand{HeaderOf<wire::ExecuteCommand>(wire::CommandKind::kExecute), row.number,
-                               static_cast<uint8_t>(compute), static_cast<uint8_t>(outputs.size()),
-                               static_cast<uint8_t>(inputs.size()), static_cast<uint8_t>(attributes.size()),
-                               integers});
+                               static_cast<uint8_t>(compute), 0, static_cast<uint16_t>(outputs.size()),
+                               static_cast<uint16_t>(inputs.size())});
+  for (size_t i = 0; i < (lists.size() + 3) / 4 * 4; ++i) out.Put(i < lists.size() ? lists[i] : uint16_t{0});
   for (const auto views : {outputs, inputs}) {
     for (const View& view : views) Put(view, out);
   }
   for (const ops::Number& number : attributes) out.Put(number.integer);
+  const auto schema = ops::DescriptorOf(row).attributes;
+  for (size_t i = attributes.size(); i < schema.size(); ++i)
+    out.Put(ops::IsReal(schema[i].type) ? ops::Number::Real(schema[i].value).integer
+                                        : static_cast<int64_t>(schema[i].value));
   return out.Take();
 }
 

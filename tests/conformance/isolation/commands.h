@@ -82,7 +82,9 @@ inline View Immediate(double value) {
   return {wire::OperandKind::kReal, ops::DType::kFloat64, {}, 0, {}, {}, ops::Number::Real(value)};
 }
 
+// As the wire has it, whatever it means; attributes that are missing have their defaults.
 std::vector<std::byte> Execute(const ops::Row& row, ops::DType compute, std::span<const View> outputs,
-                               std::span<const View> inputs, std::span<const ops::Number> attributes = {});
+                               std::span<const View> inputs, std::span<const ops::Number> attributes = {},
+                               std::span<const uint16_t> lists = {});
 
 }  // namespace xpud::isolation

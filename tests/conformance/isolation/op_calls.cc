@@ -30,7 +30,7 @@ Call RightCall(const ops::Row& row) { return RightCall(row, TypeOf(row)); }
 
 Call RightCall(const ops::Row& row, DType type) {
   const ops::Sample sample = ops::DescriptorOf(row).sample(row, type);
-  Call call = {&row, type, {}, {}, sample.attributes};
+  Call call = {&row, type, {}, {}, sample.attributes, sample.lists};
   uint32_t buffers = 0;
   const auto add = [&](const ops::Sample::Tensor& tensor, std::vector<View>& views) {
     views.push_back(tensor.immediate ? Immediate(tensor.number.AsReal())

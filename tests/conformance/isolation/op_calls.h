@@ -15,8 +15,9 @@ struct Call {
   ops::DType compute = ops::DType::kFloat32;
   std::vector<View> outputs, inputs;
   std::vector<ops::Number> attributes;
+  std::vector<uint16_t> lists;
 
-  std::vector<std::byte> bytes() const { return Execute(*row, compute, outputs, inputs, attributes); }
+  std::vector<std::byte> bytes() const { return Execute(*row, compute, outputs, inputs, attributes, lists); }
   std::vector<View*> operands();  // outputs, then inputs
 };
 

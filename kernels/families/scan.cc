@@ -1,0 +1,402 @@
+#include "kernels/families/scan.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include "kernels/families/layout.h"
+#include "kernels/families/monoid_emission.h"
+#include "kernels/families/skeleton_number.h"
+#include "kernels/families/slices.h"
+#include "proto/base/status_macros.h"
+
+namespace xpud::kernels {
+
+// ---- planning
+
+namespace {
+
+constexpr int64_t kLaneElements = 4;  // that a GPU's lane takes of a tile
+constexpr int64_t kTile = kLaneElements * kGpuLanes;
+constexpr size_t kComponentBytes = 8;  // of a state in the workspace
+
+// How a scan is shared out.
+struct Cut {
+  int64_t item_slice = 1;  // items a group; columns: of the innermost dimension
+  int64_t part = 0;        // elements of a part
+  int64_t parts = 1;
+  int64_t groups = 1;
+};
+
+// A GPU's groups each have a tile in flight: a few for each multiprocessor are enough.
+Cut GpuCut(const ScanKey& key, int64_t items, int64_t n) {
+  constexpr int64_t kEnoughGroups = 512, kMaxParts = 256;
+  Cut cut;
+  cut.part = n;
+  cut.groups = key.lanes ? CeilDiv(items, kGpuLanes) : items;
+  if (key.lanes || items >= kEnoughGroups || n < 16 * kTile) return cut;
+  const int64_t wanted = std::min({kMaxParts, CeilDiv(kEnoughGroups, items), n / (8 * kTile)});
+  cut.part = CeilDiv(CeilDiv(n, wanted), kTile) * kTile;
+  cut.parts = CeilDiv(n, cut.part);
+  return cut;
+}
+
+Cut HostCut(const ScanKey& key, const Layout& items, int64_t n) {
+  Cut cut;
+  cut.part = n;
+  const float element = key.columns ? 0.5f : 2.0f;  // nanoseconds
+  if (key.columns) {
+    const int64_t inner = items.inner();
+    cut.item_slice = std::min(SliceOf(inner, element * static_cast<float>(n)), inner);
+    cut.groups = items.numel() / inner * CeilDiv(inner, cut.item_slice);
+  } else {
+    cut.item_slice = SliceOf(items.numel(), element * static_cast<float>(n), /*multiple=*/1);
+    cut.groups = CeilDiv(items.numel(), cut.item_slice);
+  }
+  return cut;
+}
+
+// As PyTorch has it: on the host an f32 result is accumulated in f64, since a sum goes on from element to
+// element there, and in f32 it would stand still at 2^24. A GPU merges sums of tiles.
+Scalar AccumulateFor(const OpCall& call, bool gpu) {
+  const ops::DType type =
+      call.row->types == ops::TypeRule::kSum ? call.outputs[0].dtype : call.inputs[0].dtype;
+  return type == ops::DType::kFloat32 && !gpu ? Scalar::kF64 : AccumulateOf(type);
+}
+
+}  // namespace
+
+absl::StatusOr<Readiness> ScanPlanner::Plan(const OpCall& call, Workspace workspace, LaunchList& launches) {
+  const Operand& a = call.inputs[0];
+  const size_t dim = static_cast<size_t>(call.attributes[0].AsInteger());
+  const int64_t n = a.rank == 0 ? 1 : a.sizes[dim];
+  Operand shape = a;
+  if (a.rank > 0) shape.sizes[dim] = 1;
+  Layout items = Layout::Over(shape);
+  for (const Operand& output : call.outputs) items.AddOperand(output);
+  items.AddOperand(a);
+  if (items.numel() == 0 || n == 0) return Readiness::kReady;
+  items.Collapse(/*may_permute=*/true);
+  const int inputs_at = static_cast<int>(call.outputs.size());
+
+  const bool gpu = cache_.target() != Target::kHost;
+  ScanKey key;
+  key.row = call.row;
+  key.accumulate = AccumulateFor(call, gpu);
+  key.input = a.dtype;
+  key.output = call.outputs[0].dtype;
+  key.rank = items.rank;
+  key.columns = items.inner() >= 8;
+  for (int o = 0; o <= inputs_at; ++o) key.columns &= items.AccessOf(o) == Access::kContiguous;
+  key.lanes = gpu && (key.columns || n <= 32);
+  const Cut cut = gpu ? GpuCut(key, items.numel(), n) : HostCut(key, items, n);
+  key.parts = cut.parts > 1;
+  ASSIGN_OR_RETURN(const Kernel* const kernel, cache_.Find(skeleton_, key.Pack()));
+  void* states = nullptr;
+  ScanKey totals_key = key;
+  totals_key.totals = true;
+  totals_key.parts = false;
+  const Kernel* totals = nullptr;
+  if (key.parts) {
+    ASSIGN_OR_RETURN(totals, cache_.Find(skeleton_, totals_key.Pack()));
+    if (kernel == nullptr || totals == nullptr) return Readiness::kCompiling;
+    const size_t components = call.outputs.size();  // as many as results, in every row
+    ASSIGN_OR_RETURN(
+        states, workspace(components * static_cast<size_t>(cut.parts * items.numel()) * kComponentBytes));
+  }
+  if (kernel == nullptr) return Readiness::kCompiling;
+
+  const auto add = [&](const Kernel* with) {
+    Launch& launch = launches.Add();
+    launch.Reset(with, static_cast<uint32_t>(cut.groups), static_cast<uint32_t>(cut.parts));
+    if (gpu) launch.group_size = {kGpuLanes, 1, 1};
+    for (const Operand& output : call.outputs) launch.Push(output.data);
+    launch.Push(a.data);
+    launch.Push(states);
+    for (int d = 0; d < items.rank; ++d) launch.Push(items.sizes[static_cast<size_t>(d)]);
+    for (int o = 0; o <= inputs_at; ++o) {
+      for (int d = 0; d < items.rank; ++d) launch.Push(items.stride(o, d));
+    }
+    for (const Operand& output : call.outputs) launch.Push(a.rank == 0 ? int64_t{0} : output.strides[dim]);
+    launch.Push(a.rank == 0 ? int64_t{0} : a.strides[dim]);
+    for (const int64_t number : {n, items.numel(), cut.item_slice, cut.part, cut.parts}) launch.Push(number);
+  };
+  if (totals != nullptr) add(totals);
+  add(kernel);
+  return Readiness::kReady;
+}
+
+// ---- emission
+
+KernelKey ScanKey::Pack() const {
+  KeyWriter writer(static_cast<uint8_t>(SkeletonNumber::kScan));
+  writer.Put(row->number, 10);
+  writer.Put(static_cast<uint64_t>(accumulate), 4);
+  writer.Put(static_cast<uint64_t>(input), 4);
+  writer.Put(static_cast<uint64_t>(output), 4);
+  writer.Put(static_cast<uint64_t>(rank), 4);
+  writer.Put(columns, 1);
+  writer.Put(lanes, 1);
+  writer.Put(totals, 1);
+  writer.Put(parts, 1);
+  return writer.key();
+}
+
+ScanKey ScanKey::Unpack(const KernelKey& packed) {
+  KeyReader reader(packed);
+  ScanKey key;
+  key.row = ops::FindRow(static_cast<uint16_t>(reader.Take(10)));
+  key.accumulate = static_cast<Scalar>(reader.Take(4));
+  key.input = static_cast<ops::DType>(reader.Take(4));
+  key.output = static_cast<ops::DType>(reader.Take(4));
+  key.rank = static_cast<int>(reader.Take(4));
+  key.columns = reader.Take(1) != 0;
+  key.lanes = reader.Take(1) != 0;
+  key.totals = reader.Take(1) != 0;
+  key.parts = reader.Take(1) != 0;
+  return key;
+}
+
+namespace {
+
+using Value = llvm::Value*;
+using Values = std::vector<llvm::Value*>;
+using State = MonoidEmission::State;
+
+class ScanEmission {
+ public:
+  ScanEmission(const ScanKey& key, const ReduceFormula& formula, Emitter& emitter)
+      : key_(key),
+        e_(emitter),
+        monoid_(emitter, formula, key.accumulate),
+        outputs_(key.row->outputs),
+        rank_(static_cast<size_t>(key.rank)) {}
+
+  absl::Status Run(const std::string& name) {
+    std::vector<ArgType> args(outputs_ + 2, ArgType::kPointer);
+    args.resize(ScalarsAt() + 5, ArgType::kI64);
+    e_.Begin(name, args);
+    if (key_.lanes) {
+      EmitLane();
+    } else if (e_.gpu()) {
+      EmitGroup();
+    } else if (key_.columns) {
+      EmitColumns();
+    } else {
+      EmitItems();
+    }
+    return monoid_.status();
+  }
+
+ private:
+  // An element of an item: offsets of the outputs, then of a.
+  using Offsets = Values;
+
+  size_t SizesAt() const { return outputs_ + 2; }
+  size_t StridesAt() const { return SizesAt() + rank_; }
+  size_t DimStridesAt() const { return StridesAt() + (outputs_ + 1) * rank_; }
+  size_t ScalarsAt() const { return DimStridesAt() + outputs_ + 1; }
+  Value Input() const { return e_.Arg(outputs_); }
+  Value States() const { return e_.Arg(outputs_ + 1); }
+  Value Size(size_t d) const { return e_.Arg(SizesAt() + d); }
+  Value Stride(size_t o, size_t d) const { return e_.Arg(StridesAt() + o * rank_ + d); }
+  Value DimStride(size_t o) const { return e_.Arg(DimStridesAt() + o); }
+  Value Length() const { return e_.Arg(ScalarsAt()); }
+  Value Items() const { return e_.Arg(ScalarsAt() + 1); }
+  Value ItemSlice() const { return e_.Arg(ScalarsAt() + 2); }
+  Value PartLength() const { return e_.Arg(ScalarsAt() + 3); }
+  Value Parts() const { return e_.Arg(ScalarsAt() + 4); }
+
+  // Where item `item` of the first `dims` dimensions begins.
+  Offsets Begin(Value item, size_t dims) {
+    Offsets offsets(outputs_ + 1, e_.I64(0));
+    for (size_t d = dims; d-- > 0;) {
+      Value const at = d == 0 ? item : e_.ir().CreateURem(item, Size(d));
+      if (d > 0) item = e_.ir().CreateUDiv(item, Size(d));
+      for (size_t o = 0; o <= outputs_; ++o) offsets[o] = e_.Add(offsets[o], e_.Mul(at, Stride(o, d)));
+    }
+    return offsets;
+  }
+  Offsets At(const Offsets& begin, Value k) {
+    Offsets offsets;
+    for (size_t o = 0; o <= outputs_; ++o) offsets.push_back(e_.Add(begin[o], e_.Mul(k, DimStride(o))));
+    return offsets;
+  }
+  Value Load(const Offsets& at, int width = 1) {
+    return e_.Load(key_.input, Input(), at.back(), key_.accumulate, width);
+  }
+  void Store(const State& state, const Offsets& at, int width = 1) {
+    const std::vector<Typed> results = monoid_.Finish(state, width);
+    for (size_t o = 0; o < outputs_; ++o) {
+      const ops::DType type = o == 0 ? key_.output : ops::DType::kInt64;
+      e_.Store(type, e_.Arg(o), at[o], results[o].value, results[o].scalar, width);
+    }
+  }
+  Value Position(Value k, int width) {
+    return width == 1 ? k : e_.ir().CreateVectorSplat(static_cast<unsigned>(width), k);
+  }
+
+  // `width` neighbouring items from their first to their last element.
+  void EmitLine(const Offsets& begin, int width) {
+    e_.Loop(e_.I64(0), Length(), e_.I64(1), monoid_.Init(width), [&](Value k, const Values& state) {
+      const Offsets at = At(begin, k);
+      const State next = monoid_.Step(state, Load(at, width), Position(k, width), width);
+      Store(next, at, width);
+      return next;
+    });
+  }
+
+  void EmitItems() {
+    Value const begin = e_.Mul(e_.Group(0), ItemSlice());
+    Value const end = e_.Min(e_.Add(begin, ItemSlice()), Items());
+    e_.Loop(begin, end, e_.I64(1), [&](Value item) { EmitLine(Begin(item, rank_), 1); });
+  }
+
+  void EmitColumns() {
+    constexpr int kWidth = 16;
+    const size_t inner = rank_ - 1;
+    Value const slices = e_.CeilDiv(Size(inner), ItemSlice());
+    const Offsets base = Begin(e_.ir().CreateUDiv(e_.Group(0), slices), inner);
+    Value const begin = e_.Mul(e_.ir().CreateURem(e_.Group(0), slices), ItemSlice());
+    Value const end = e_.Min(e_.Add(begin, ItemSlice()), Size(inner));
+    Value const whole =
+        e_.Add(begin, e_.ir().CreateAnd(e_.ir().CreateSub(end, begin), e_.I64(-int64_t{kWidth})));
+    const auto columns = [&](Value from, Value to, int width) {
+      e_.Loop(from, to, e_.I64(width), [&](Value column) {
+        Offsets at = base;
+        for (Value& offset : at) offset = e_.Add(offset, column);
+        EmitLine(at, width);
+      });
+    };
+    columns(begin, whole, kWidth);
+    columns(whole, end, 1);
+  }
+
+  void EmitLane() {
+    Value const item = e_.Add(e_.Mul(e_.Group(0), e_.Lanes()), e_.Lane());
+    e_.If(e_.ir().CreateICmpSLT(item, Items()), [&] { EmitLine(Begin(item, rank_), 1); });
+  }
+
+  // ---- GPU: a group goes through a part of an item, tile by tile.
+
+  State Select(Value condition, const State& yes, const State& no) {
+    State chosen;
+    for (size_t c = 0; c < yes.size(); ++c) chosen.push_back(e_.ir().CreateSelect(condition, yes[c], no[c]));
+    return chosen;
+  }
+  // One of `monoid_.components()` arrays, each with a state's component.
+  State LoadState(const Values& arrays, Value at) {
+    State state;
+    for (size_t c = 0; c < arrays.size(); ++c)
+      state.push_back(e_.LoadRaw(e_.TypeOf(monoid_.TypeOf(c)), arrays[c], at));
+    return state;
+  }
+  void StoreState(const Values& arrays, Value at, const State& state) {
+    for (size_t c = 0; c < arrays.size(); ++c) e_.StoreRaw(arrays[c], at, state[c]);
+  }
+  // In the workspace, a state for each part and item.
+  Values PartStates() {
+    Values arrays;
+    for (size_t c = 0; c < monoid_.components(); ++c) {
+      Value const first = e_.Mul(e_.I64(static_cast<int64_t>(c)), e_.Mul(Parts(), Items()));
+      arrays.push_back(e_.Address(ops::DType::kInt64, States(), first));
+    }
+    return arrays;
+  }
+
+  void EmitGroup() {
+    for (size_t c = 0; c < monoid_.components(); ++c)
+      shared_.push_back(e_.Shared(e_.TypeOf(monoid_.TypeOf(c)), kGpuLanes));
+    Value const item = e_.Group(0), part = e_.Group(1);
+    const Offsets begin = Begin(item, rank_);
+    Value const first = e_.Mul(part, PartLength());
+    Value const end = e_.Min(e_.Add(first, PartLength()), Length());
+    State carried = monoid_.Init(1);
+    if (key_.parts) {
+      const Values states = PartStates();
+      carried = e_.Loop(e_.I64(0), part, e_.I64(1), carried, [&](Value before, const Values& now) {
+        return monoid_.Merge(now, LoadState(states, e_.Add(e_.Mul(before, Items()), item)), 1);
+      });
+    }
+    carried = e_.Loop(first, end, e_.I64(kTile), carried,
+                      [&](Value tile, const Values& now) { return EmitTile(begin, tile, end, now); });
+    if (!key_.totals) return;
+    e_.If(e_.ir().CreateICmpEQ(e_.Lane(), e_.I64(0)),
+          [&] { StoreState(PartStates(), e_.Add(e_.Mul(part, Items()), item), carried); });
+  }
+
+  // From the state before a tile to that after it.
+  State EmitTile(const Offsets& begin, Value tile, Value end, const State& before) {
+    Value const own = e_.Add(tile, e_.Mul(e_.Lane(), e_.I64(kLaneElements)));
+    Values positions, inside, elements;
+    std::vector<Offsets> at;
+    for (int64_t i = 0; i < kLaneElements; ++i) {
+      positions.push_back(e_.Add(own, e_.I64(i)));
+      inside.push_back(e_.ir().CreateICmpSLT(positions.back(), end));
+      at.push_back(At(begin, e_.Min(positions.back(), e_.ir().CreateSub(end, e_.I64(1)))));
+      elements.push_back(Load(at.back()));
+    }
+    const auto step = [&](const State& state, size_t i) {
+      return Select(inside[i], monoid_.Step(state, elements[i], positions[i], 1), state);
+    };
+    State mine = monoid_.Init(1);
+    for (size_t i = 0; i < kLaneElements; ++i) mine = step(mine, i);
+    ScanLanes(mine);
+    Value const previous = e_.ir().CreateSelect(e_.ir().CreateICmpEQ(e_.Lane(), e_.I64(0)), e_.I64(0),
+                                                e_.ir().CreateSub(e_.Lane(), e_.I64(1)));
+    const State after = monoid_.Merge(before, LoadState(shared_, e_.I64(kGpuLanes - 1)), 1);
+    if (!key_.totals) {
+      State state = Select(e_.ir().CreateICmpEQ(e_.Lane(), e_.I64(0)), before,
+                           monoid_.Merge(before, LoadState(shared_, previous), 1));
+      for (size_t i = 0; i < kLaneElements; ++i) {
+        state = step(state, i);
+        e_.If(inside[i], [&] { Store(state, at[i]); });
+      }
+    }
+    e_.Barrier();  // before the next tile writes there
+    return after;
+  }
+
+  // shared_[l] becomes the merged states of lanes 0 to l.
+  void ScanLanes(State state) {
+    StoreState(shared_, e_.Lane(), state);
+    e_.Barrier();
+    for (int64_t distance = 1; distance < kGpuLanes; distance *= 2) {
+      Value const reaches = e_.ir().CreateICmpSGE(e_.Lane(), e_.I64(distance));
+      Value const from =
+          e_.ir().CreateSelect(reaches, e_.ir().CreateSub(e_.Lane(), e_.I64(distance)), e_.I64(0));
+      const State before = LoadState(shared_, from);
+      state = Select(reaches, monoid_.Merge(before, state, 1), state);
+      e_.Barrier();
+      StoreState(shared_, e_.Lane(), state);
+      e_.Barrier();
+    }
+  }
+
+  const ScanKey& key_;
+  Emitter& e_;
+  MonoidEmission monoid_;
+  const size_t outputs_, rank_;
+  Values shared_;
+};
+
+}  // namespace
+
+std::string ScanSkeleton::NameOf(const KernelKey& packed) const {
+  const ScanKey key = ScanKey::Unpack(packed);
+  std::string name = key.totals ? "scan_totals_" : "scan_";
+  for (const char c : key.row->aten.substr(0, key.row->aten.find('|')))
+    name += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
+  return name;
+}
+
+std::string ScanSkeleton::Describe(const KernelKey& packed) const {
+  return std::string(ScanKey::Unpack(packed).row->formula);
+}
+
+absl::Status ScanSkeleton::Emit(const KernelKey& packed, const std::string& name, Emitter& emitter) const {
+  const ScanKey key = ScanKey::Unpack(packed);
+  ASSIGN_OR_RETURN(const ReduceFormula formula, ParseReduce(key.row->formula));
+  return ScanEmission(key, formula, emitter).Run(name);
+}
+
+}  // namespace xpud::kernels

@@ -1,0 +1,57 @@
+// Scans: the running state of a monoid along one dimension of `a`, finished at every element.
+//
+// An item is one line along that dimension. On the host a group takes a slice of items, one after the other,
+// or, where neighbouring items are contiguous (columns), vectors of them. On a GPU a lane takes an item where
+// items are contiguous or short; elsewhere a group takes an item and goes through it tile by tile: each lane
+// steps through its own elements, the lanes' states are merged in shared memory, and each lane steps again
+// from what came before it. Few long items are cut into parts: a first kernel leaves each part's state in the
+// workspace, and the second starts each part from those before it. The cut follows from the sizes, so a
+// result never depends on the number of workers.
+#pragma once
+
+#include <array>
+
+#include "kernels/api/planner.h"
+#include "kernels/compiler/formula.h"
+#include "kernels/compiler/kernel_cache.h"
+
+namespace xpud::kernels {
+
+struct ScanKey {
+  const ops::Row* row = nullptr;
+  Scalar accumulate = Scalar::kF32;
+  ops::DType input = ops::DType::kFloat32;
+  ops::DType output = ops::DType::kFloat32;  // the second one is int64
+  int rank = 1;                              // of the items
+  bool columns = false;                      // the items' innermost dimension is contiguous everywhere
+  bool lanes = false;                        // GPU: a lane takes an item
+  bool totals = false;                       // leaves the parts' states in the workspace, and nothing else
+  bool parts = false;                        // starts from those
+
+  KernelKey Pack() const;
+  static ScanKey Unpack(const KernelKey& key);
+};
+
+class ScanSkeleton : public Skeleton {
+ public:
+  std::string NameOf(const KernelKey& key) const override;
+  std::string Describe(const KernelKey& key) const override;
+  absl::Status Emit(const KernelKey& key, const std::string& name, Emitter& emitter) const override;
+};
+
+// Engine thread only.
+class ScanPlanner : public Planner {
+ public:
+  explicit ScanPlanner(KernelCache& cache) : cache_(cache) {}
+
+  bool Serves(ops::Family family) const override {
+    return family == ops::Family::kScan || family == ops::Family::kIndexedScan;
+  }
+  absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches) override;
+
+ private:
+  KernelCache& cache_;
+  const ScanSkeleton skeleton_;
+};
+
+}  // namespace xpud::kernels

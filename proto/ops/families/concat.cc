@@ -1,0 +1,66 @@
+// Tensors one after the other along a dimension: out[.., sum of sizes, ..] <- tensors, which have out's other
+// sizes. Each is converted to out's type.
+#include "absl/strings/str_cat.h"
+#include "proto/base/status_macros.h"
+#include "proto/ops/family.h"
+#include "proto/ops/rules.h"
+
+namespace xpud::ops {
+namespace {
+
+constexpr Parameter kOut[] = {{"out"}}, kTensors[] = {{"tensors", kList}};
+constexpr Attribute kDim[] = {{"dim", AttributeType::kDimension}};
+
+absl::StatusOr<int> DimensionOfInputs(const Call& call) {
+  if (call.inputs[0].rank == 0) return Invalid("tensors without dimensions cannot be concatenated");
+  return DimensionOf(call, call.inputs[0]);
+}
+
+absl::Status NeedSizesBeside(const Operand& tensor, const Operand& like, int dim) {
+  bool fits = tensor.rank == like.rank;
+  for (int d = 0; fits && d < like.rank; ++d) fits = d == dim || tensor.sizes[d] == like.sizes[d];
+  if (fits) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(Describe(tensor), " does not fit beside ", Describe(like),
+                                                 ": all sizes but that of dimension ", dim,
+                                                 " must be the same"));
+}
+
+absl::Status Infer(const Call& call, std::span<Operand> outputs) {
+  ASSIGN_OR_RETURN(const int dim, DimensionOfInputs(call));
+  SetOutputLike(outputs[0], call.inputs[0]);
+  for (const Operand& tensor : call.inputs.subspan(1)) {
+    RETURN_IF_ERROR(NeedSizesBeside(tensor, call.inputs[0], dim));
+    outputs[0].sizes[dim] += tensor.sizes[dim];
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Check(const Call& call) {
+  const Operand& out = call.outputs[0];
+  ASSIGN_OR_RETURN(const int dim, DimensionOfInputs(call));
+  int64_t size = 0;
+  for (const Operand& tensor : call.inputs) {
+    RETURN_IF_ERROR(NeedSizesBeside(tensor, out, dim));
+    if (__builtin_add_overflow(size, tensor.sizes[dim], &size)) return Invalid("its size overflows");
+  }
+  if (size == out.sizes[dim]) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("the tensors have ", size, " elements along dimension ", dim,
+                                                 ", the output ", Describe(out)));
+}
+
+}  // namespace
+
+constinit const FamilyDescriptor kConcatFamily = {
+    .name = "concat",
+    .title = "concatenation",
+    .outputs = kOut,
+    .inputs = kTensors,
+    .attributes = kDim,
+    .lists = 1,
+    .check = Check,
+    .infer = Infer,
+    .sample = [](const Row&, DType type) -> Sample {
+      return {{{{5, 3}, type}}, {{{2, 3}, type}, {{3, 3}, type}}, {Number::Integer(0)}, {2}};
+    }};
+
+}  // namespace xpud::ops
