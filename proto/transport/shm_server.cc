@@ -42,7 +42,6 @@ absl::StatusOr<std::unique_ptr<ShmServer>> ShmServer::Create(SessionFds& fds) {
   ASSIGN_OR_RETURN(fds.doorbell, Duplicate(server->doorbell_));
   ASSIGN_OR_RETURN(server->staging_fd_, Duplicate(fds.staging));
   server->completion_fd_ = std::move(completion);
-  server->batch_.resize(kBatchBytes);
   server->light_wake_ = AllowRemoteBarriers();
   return server;
 }
@@ -60,7 +59,7 @@ absl::StatusOr<size_t> ShmServer::WholeCommands(size_t available) const {
   size_t whole = 0;
   while (available - whole >= sizeof(wire::CommandHeader)) {
     wire::CommandHeader header;
-    RETURN_IF_ERROR(wire::DecodeHeader({batch_.data() + whole, available - whole}, header));
+    RETURN_IF_ERROR(wire::DecodeHeader({batch_.get() + whole, available - whole}, header));
     if (header.bytes > available - whole) break;
     whole += header.bytes;
   }
@@ -71,12 +70,12 @@ absl::StatusOr<std::span<const std::byte>> ShmServer::Receive() {
   ASSIGN_OR_RETURN(const uint64_t tail, ReadTail());
   const size_t available = std::min<uint64_t>(tail - head_, kBatchBytes);
   if (available == 0) return std::span<const std::byte>();
-  std::memcpy(batch_.data(), ring_.data() + head_ % kRingBytes, available);
+  std::memcpy(batch_.get(), ring_.data() + head_ % kRingBytes, available);
   ASSIGN_OR_RETURN(const size_t whole, WholeCommands(available));
   if (whole == 0) return absl::InvalidArgumentError("a command was published before it was whole");
   head_ += whole;
   completion().head.store(head_, std::memory_order_release);
-  return std::span<const std::byte>(batch_.data(), whole);
+  return std::span<const std::byte>(batch_.get(), whole);
 }
 
 uint64_t* ShmServer::CompletedWord(uint32_t queue) {

@@ -66,7 +66,7 @@ class ShmServer final : public ServerTransport {
   uint32_t attention_ = 0;   // last seen
   bool news_ = false;        // other than commands' ends, of which the client was not told
   bool light_wake_ = false;  // a client that goes to sleep issues the barrier for us
-  std::vector<std::byte> batch_;
+  const std::unique_ptr<std::byte[]> batch_ = std::make_unique_for_overwrite<std::byte[]>(kBatchBytes);
 };
 
 }  // namespace xpud::transport
