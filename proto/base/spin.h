@@ -43,10 +43,10 @@ using std::chrono::microseconds;
 // A client that waits for a daemon whose devices run on this machine's cores.
 inline constexpr SpinTime kClientOfCpu{microseconds(50), microseconds(50)};
 // A client that waits for a device that works on its own.
-inline constexpr SpinTime kClientOfGpu{microseconds(200), microseconds(50)};
+inline constexpr SpinTime kClientOfGpu{microseconds(1000), microseconds(50)};
 // The engine, after the last command: of a daemon without and with devices that work on their own.
 inline constexpr SpinTime kEngine{microseconds(60), microseconds(60)};
-inline constexpr SpinTime kGpuEngine{microseconds(200), microseconds(60)};
+inline constexpr SpinTime kGpuEngine{microseconds(4000), microseconds(60)};
 // The engine while a device works, which wakes nobody: then it sleeps for short times between two looks.
 inline constexpr SpinTime kDeviceWatch{microseconds(2000), microseconds(200)};
 // A thread of an executor process, after the last message.

@@ -106,7 +106,7 @@ TEST_F(Reconnecting, WhereItCannotComeBackItSaysSo) {
   proxy_->SetDown(true);
   proxy_->Cut();
   EXPECT_THAT(std::string(End(**session, kSoon).message()),
-              AllOf(HasSubstr("was lost"), HasSubstr("tried to come back for 1 s")));
+              AllOf(HasSubstr("was lost"), HasSubstr("tried to reconnect for 1 s")));
 }
 
 TEST_F(Reconnecting, AClientThatGoesLeavesNothing) {

@@ -146,10 +146,10 @@ class NotTaken(Base):
         made = socket.create_server(("127.0.0.1", 0))
         log = self.refusal(("clients", made))
         self.assertIn('hands over socket 3, "clients", ', log)
-        self.assertIn(f"which is an internet stream socket that listens; it has to be a unix seqpacket socket that listens at {self.address}", log)
+        self.assertIn(f"which is an internet stream socket that listens; it must be a unix seqpacket socket that listens at {self.address}", log)
 
     def test_a_socket_of_another_type(self):
-        self.assertIn(f"which is a unix stream socket that listens at {self.address}; it has to be a unix seqpacket", self.refusal(("clients", listening(self.address, socket.SOCK_STREAM))))
+        self.assertIn(f"which is a unix stream socket that listens at {self.address}; it must be a unix seqpacket", self.refusal(("clients", listening(self.address, socket.SOCK_STREAM))))
 
     def test_one_that_does_not_listen(self):
         made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -158,7 +158,7 @@ class NotTaken(Base):
 
     def test_one_at_another_place(self):
         log = self.refusal(("control", listening(self.folder / "elsewhere", socket.SOCK_STREAM)))
-        self.assertIn(f"listens at {self.folder}/elsewhere; it has to be a unix stream socket that listens at {self.folder}/control.sock", log)
+        self.assertIn(f"listens at {self.folder}/elsewhere; it must be a unix stream socket that listens at {self.folder}/control.sock", log)
 
     def test_a_name_that_nobody_knows(self):
         self.assertRegex(self.refusal(("web", listening(self.address, socket.SOCK_SEQPACKET))), "web.*clients.*control")

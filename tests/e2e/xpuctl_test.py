@@ -350,7 +350,7 @@ class Xpuctl(DaemonTest):
         wait_until(lambda: any(process.poll() is not None for process in waiting), 20)
         ended = [process for process in waiting if process.poll() is not None]
         self.assertEqual([process.returncode for process in ended], [EXIT_ERROR])
-        self.assertIn("16 readers wait for events or lines already", ended[0].stderr.read())
+        self.assertIn("16 readers wait for events or log lines already", ended[0].stderr.read())
         self.assertEqual(self.events(), [])
 
     def flood(self, sessions: int) -> None:

@@ -170,6 +170,25 @@ class Others(Close):
             with self.assertRaises(ValueError):
                 wrong()
 
+    def test_concat_of_more_arrays_than_one_command_takes(self):
+        pairs = [draw(n, 3, seed=n) for n in (1, 0, 4, 2)] * 300
+        self.assert_close(xpud.concat([array for _, array in pairs]), torch.cat([tensor for tensor, _ in pairs]))
+
+    def test_scans_by_their_descriptor(self):
+        x, a = draw(4, 6)
+        for axis in (0, 1, -1):
+            self.assert_close(xpud.ops.cumsum(a, dim=axis), x.cumsum(axis))
+            self.assert_close(xpud.ops.logcumsumexp(a, dim=axis), x.logcumsumexp(axis))
+            for ours, theirs in zip(xpud.ops.cummax(a, dim=axis), x.cummax(axis)):
+                self.assert_close(ours, theirs)
+        self.assert_close(xpud.ops.cumsum(xpud.ones((5,), dtype="int32"), dim=0), torch.arange(1, 6))
+        self.assert_close(xpud.ops.cumsum(a, dim=0, dtype=xpud.float64), x.cumsum(0, dtype=torch.float64))
+        for refused, error in ((lambda: xpud.ops.cumsum(a), TypeError), (lambda: xpud.ops.cumsum(a, dim=2), IndexError),
+                               (lambda: xpud.ops.cumsum(a, dim=0, axis=0), TypeError), (lambda: xpud.ops.cat([], dim=0), ValueError),
+                               (lambda: xpud.ops.cat([a, a[0]], dim=0), ValueError), (lambda: xpud.ops.cummax(a, dim=0, dtype=a.dtype), TypeError)):
+            with self.assertRaises(error):
+                refused()
+
     def test_backward_ops_of_the_table_are_reachable(self):
         (x, a), (gradient, g) = draw(3, 4), draw(3, 4, seed=1)
         self.assert_close(xpud.ops.gelu_backward(g, a), torch.ops.aten.gelu_backward(gradient, x))

@@ -18,8 +18,8 @@ _FLOAT32 = BY_NAME["float32"]
 ACTIVATIONS = {None: 0, "relu": 1, "gelu": 2, "gelu_tanh": 3}
 
 
-def execute(row: dict, outputs: tuple, inputs: tuple, attributes: tuple = (), compute: DType | None = None) -> None:
-    _xpud.execute(row["number"], outputs, inputs, attributes, compute)
+def execute(row: dict, outputs: tuple, inputs: tuple, attributes: tuple = (), compute: DType | None = None, lists: tuple = ()) -> None:
+    _xpud.execute(row["number"], outputs, inputs, attributes, compute, lists)
 
 
 def name_of(row: dict) -> str:
@@ -234,12 +234,14 @@ FAMILIES |= {"softmax_backward": softmax, "nll_loss_backward": nll_loss}  # by t
 
 def by_descriptor(row: dict, *arrays: Array | typing.Sequence[Array], dtype: DType | None = None, **attributes):
     """Arrays in the order of the family's inputs, and its attributes by name. One array, or a tuple where there are several outputs."""
-    if len(arrays) > len(row["parameters"]) or (dtype is not None and row["types"] != "sum"):
-        raise TypeError(f"{name_of(row)} takes {', '.join(name for name, _ in row['parameters'])}")
+    if not len(row["parameters"]) - row["optional"] <= len(arrays) <= len(row["parameters"]) or (dtype is not None and row["types"] != "sum"):
+        raise TypeError(f"{name_of(row)} takes {', '.join(name for name, _ in row['parameters'])}, not {len(arrays)} arguments")
     flat, lists = [], []
     for (_, is_list), given in zip(row["parameters"], arrays):
         flat += given if is_list else [given]
         lists += [len(given)] if is_list else []
+    if not flat:
+        raise ValueError(f"{name_of(row)} of no arrays")
     for array in flat:
         if array is not None:
             check_type(row, array)

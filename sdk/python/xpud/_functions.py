@@ -8,16 +8,18 @@ import typing
 
 import numpy
 
-from . import _index, ops
+from . import _index, _table, ops
 from ._array import Array
 from ._creation import arange, asarray
-from ._families import axis_of
+from ._families import axis_of, execute
 from ._types import BY_NAME, result_type
 
 if typing.TYPE_CHECKING:
     from ._types import DTypeLike
 
     Axis = typing.Union[int, typing.Tuple[int, ...], None]
+
+_MAX_JOINED = 400  # arrays of one command: the widest descriptors of so many fit it
 
 # ---- shapes: views wherever that is possible
 
@@ -81,8 +83,11 @@ def concat(arrays: typing.Sequence[Array], /, *, axis: int | None = 0) -> Array:
     sizes = [array.shape[axis] for array in arrays]
     out = arrays[0]._new(result_type(*(array.dtype for array in arrays)), (*first[:axis], builtins.sum(sizes), *first[axis + 1:]))
     start = 0
-    for array, size in zip(arrays, sizes):
-        out[(slice(None),) * axis + (slice(start, start + size),)] = array
+    full = [array for array in arrays if array.size]
+    for some in (full[at:at + _MAX_JOINED] for at in range(0, len(full), _MAX_JOINED)):
+        size = builtins.sum(array.shape[axis] for array in some)
+        part = out[(slice(None),) * axis + (slice(start, start + size),)]
+        execute(_table.BY_NAME["cat"], (part,), tuple(some), (axis,), out.dtype, (len(some),))
         start += size
     return out
 
