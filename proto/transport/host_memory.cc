@@ -67,7 +67,7 @@ absl::StatusOr<ClientMemory> ClientMemory::Accept(UniqueFd fd, uint64_t bytes) {
   if (seals < 0) return absl::InvalidArgumentError("host memory is not a memfd");
   if ((seals & kSeals) != kSeals || (seals & F_SEAL_SEAL) != 0) {
     return absl::InvalidArgumentError(
-        "host memory has the wrong seals: it needs F_SEAL_SHRINK and F_SEAL_GROW, and must not have "
+        "host memory is not sealed as required: it needs F_SEAL_SHRINK and F_SEAL_GROW, and must not have "
         "F_SEAL_SEAL, "
         "since the daemon adds seals");
   }

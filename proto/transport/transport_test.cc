@@ -369,7 +369,7 @@ TEST(HostMemory, WhatIsNoSealedMemfdWithAllItsPagesIsNotAccepted) {
   EXPECT_THAT(refusal(UniqueFd(eventfd(0, 0))), HasSubstr("not a memfd"));
   EXPECT_THAT(refusal(UniqueFd(-1)), HasSubstr("not a memfd"));
   for (const unsigned wrong : {F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_SEAL})
-    EXPECT_THAT(refusal(memfd(true, kAll ^ wrong)), HasSubstr("wrong seals"));
+    EXPECT_THAT(refusal(memfd(true, kAll ^ wrong)), HasSubstr("not sealed as required"));
   EXPECT_THAT(refusal(memfd(true, kAll | F_SEAL_WRITE)), HasSubstr("mmap"));
   EXPECT_THAT(refusal(memfd(false, kAll)), HasSubstr("some of its pages"));
   UniqueFd holed = memfd(true, kAll);

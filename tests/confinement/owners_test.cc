@@ -103,11 +103,11 @@ TEST_F(Owners, FoldersThatAreMissingOrNoneAreRefused) {
 TEST_F(Owners, WhatIsNoSocketIsNotReplaced) {
   for (const char* name : {"/xpud.sock", "/control.sock"}) {
     std::ofstream(run_ + name) << "precious";
-    EXPECT_THAT(Refusal(), HasSubstr("is no socket"));
+    EXPECT_THAT(Refusal(), HasSubstr("is not a socket"));
     EXPECT_TRUE(fs::exists(run_ + name));
     fs::remove(run_ + name);
     fs::create_symlink(top_ + "/elsewhere", run_ + name);
-    EXPECT_THAT(Refusal(), HasSubstr("is no socket"));
+    EXPECT_THAT(Refusal(), HasSubstr("is not a socket"));
     fs::remove(run_ + name);
   }
 }

@@ -155,7 +155,7 @@ class ConfigCheck(ConfigFolder):
         self.write("device: tpu\nquotas: {no-such-user-here: 1GiB}\n")
         found = self.check(str(self.file))
         self.assertEqual((found.returncode, found.stderr), (EXIT_ERROR, ""))
-        self.assertRegex(found.stdout, rf"^{self.file}:1:9: device: 'tpu' is not allowed.*\n{self.file}:2:10: quotas: there is no user")
+        self.assertRegex(found.stdout, rf"^{self.file}:1:9: device: 'tpu' is not allowed.*\n{self.file}:2:10: quotas: unknown user")
         document = json.loads(self.check(str(self.file), "-o", "json").stdout)
         self.assertEqual((document["schema"], document["valid"]), ("xpuctl/1", False))
         self.assertEqual([(problem["line"], problem["column"]) for problem in document["problems"]], [(1, 9), (2, 10)])

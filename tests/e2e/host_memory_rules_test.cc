@@ -67,7 +67,7 @@ TEST(HostMemoryRules, BadMemoryIsRefusedInWordsAndTheSessionGoesOn) {
       {unsealed.get(), kMiB, "not sealed"},
       {may_shrink.get(), kMiB, "not sealed"},
       {cannot_be_sealed.get(), kMiB, "not sealed"},
-      {hollow.get(), kMiB, "all its pages"},
+      {hollow.get(), kMiB, "some of its pages"},
       {good.get(), 2 * kMiB, "fewer than the"},
       {good.get(), 0, "not a multiple"},
       {good.get(), 100, "not a multiple"},

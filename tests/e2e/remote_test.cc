@@ -63,7 +63,7 @@ TEST_F(Remote, AWrongTokenIsRefusedAndSaysWhatToDo) {
   }
   chmod(gateway_->token_file().c_str(), 0644);
   setenv("XPUD_TOKEN_FILE", gateway_->token_file().c_str(), 1);
-  EXPECT_THAT(std::string(Connect().status().message()), HasSubstr("nobody else may read"));
+  EXPECT_THAT(std::string(Connect().status().message()), HasSubstr("no other user can read"));
   EXPECT_EQ(daemon_.StatusOf("sessions_opened"), 0);
 }
 

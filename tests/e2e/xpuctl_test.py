@@ -199,7 +199,7 @@ class Xpuctl(DaemonTest):
         folder = self.daemon.address.parent
         folder.chmod(0o777)
         self.assertEqual(self.doctor("--address", self.daemon.address)[1]["socket"]["remedy"],
-                         f"anybody may put another socket in its place: chmod o-w {folder}")
+                         f"other users could replace the socket: chmod o-w {folder}")
         folder.chmod(0o700)
         few = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (60, 60))  # noqa: E731
         status, checks = self.doctor("--address", self.daemon.address, preexec=few)
@@ -214,7 +214,7 @@ class Xpuctl(DaemonTest):
 
     def commands(self) -> list[str]:
         """From the usage text."""
-        usage = self.ask("--help").split("without a command")[0]
+        usage = self.ask("--help").split("Without a command")[0]
         return [line.split()[0] for line in usage.splitlines()[1:] if line.startswith("  ") and line[2] != " "]
 
     def complete(self, *words: str) -> list[str]:
@@ -244,7 +244,7 @@ class Xpuctl(DaemonTest):
         self.assertEqual(xpuctl("completion", "tcsh").returncode, EXIT_USAGE)
         shown = subprocess.run(["groff", "-man", "-ww", "-Tutf8", "-P-c"], input=manual, capture_output=True, text=True, timeout=30)
         self.assertEqual((shown.returncode, shown.stderr), (0, ""))
-        for code, meaning in ((0, "done"), (1, "an error"), (2, "wrong usage"), (3, "no daemon is running")):
+        for code, meaning in ((0, "done"), (1, "error"), (2, "wrong usage"), (3, "no daemon is running")):
             self.assertRegex(shown.stdout, rf"\b{code}\W.*\s+{meaning}")
         for shell in ("zsh", "fish"):
             if shutil.which(shell):
@@ -280,7 +280,7 @@ class Xpuctl(DaemonTest):
         there = self.client(self.IDLE + "(x + 1).cpu(); say('alive')")
         there.hear()
         self.assertNotIn("drained", self.ask("status"))
-        self.assertIn("1 are open", self.ask("drain"))
+        self.assertIn("1 sessions are open", self.ask("drain"))
         self.assertIn("drained", self.ask("status"))
         self.assertIs(self.daemon.status()["daemon"]["drained"], True)
         status, _, error = self.client(self.IDLE).finish()
@@ -336,7 +336,7 @@ class Xpuctl(DaemonTest):
         wait_until(lambda: self.events()[-1]["sequence"] == 3002, 20)
         self.assertEqual(len(self.events()), 1024)
         self.assertEqual(len(self.ask("events").splitlines()), 1025)
-        self.assertTrue(self.ask("events").startswith("(1978 events before are no longer kept)\n"))
+        self.assertTrue(self.ask("events").startswith("(1978 earlier events are no longer kept)\n"))
         began = time.monotonic()
         self.daemon.close()
         self.assertLess(time.monotonic() - began, 5)

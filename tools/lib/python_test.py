@@ -1,4 +1,4 @@
-"""What tools/setup --python accepts, and the .venv it makes, on interpreters with small packages called torch."""
+"""The Pythons that tools/setup --python accepts, and the .venv that it creates, on interpreters with small packages called torch."""
 
 import pathlib
 import subprocess
@@ -21,7 +21,7 @@ class Python(unittest.TestCase):
         (self.root / "tools/requirements.txt").symlink_to(TOOLS / "requirements.txt")
 
     def interpreter(self, torch: str | None, folder: str = "base") -> pathlib.Path:
-        """A virtual environment's Python; `torch`: what torch.__version__ says there."""
+        """Makes a virtual environment's Python; `torch` is the value of torch.__version__ there."""
         venv = self.root / folder
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
         if torch is not None:

@@ -1,4 +1,4 @@
-"""What tools/soak calls level."""
+"""Which trends tools/soak accepts as level."""
 
 import collections
 import pathlib
@@ -14,7 +14,7 @@ WELL = collections.Counter(left=10, killed=5)
 
 
 def rests(**grows: float) -> list[tuple[float, dict[str, float]]]:
-    """An hour at rest, in which figures grow by so much a minute."""
+    """Samples of an hour at rest, in which values grow by so much per minute."""
     level = {"rss_bytes": 200 * MIB, "heap_bytes": 100 * MIB, "fds": 20, "threads": 12, "pool_bytes": 64 * MIB, "used_bytes": 0, "sessions": 0}
     return [(60.0 * minute, {name: value + minute * grows.get(name, 0) for name, value in level.items()}) for minute in range(60)]
 

@@ -146,8 +146,9 @@ bool IsOneOf(const OperatorHandle& op, std::initializer_list<std::string_view> n
 // Whether out= may have any type that the result can be cast to. Others want the result's very type.
 bool CastsOutput(const OperatorHandle& functional) {
   const bool whole = functional.operator_name().overload_name.empty();
-  return IsOneOf(functional, {"aten::addr", "aten::bernoulli", "aten::cat", "aten::clamp", "aten::div",
-                              "aten::mean", "aten::prod", "aten::std", "aten::sum", "aten::var"}) ||
+  return IsOneOf(functional, {"aten::addr", "aten::bernoulli", "aten::cat", "aten::clamp", "aten::cumprod",
+                              "aten::cumsum", "aten::div", "aten::mean", "aten::prod", "aten::std",
+                              "aten::sum", "aten::var"}) ||
          (whole && IsOneOf(functional, {"aten::max", "aten::min"}));
 }
 
