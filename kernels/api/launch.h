@@ -6,7 +6,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <span>
@@ -30,11 +29,22 @@ struct ModuleImage {
   std::string bytes;  // kHost: the name of a module, see kernels/library/host_modules.h
 };
 
+// What an argument of a compiled kernel is. Pointers point to device memory.
+enum class ArgType : uint8_t { kPointer, kI64, kF32, kF64 };
+
+// A hash of the types of a kernel's arguments, in order. Two lists that differ in one type never collide.
+using Signature = uint64_t;
+inline constexpr Signature kNoSignature = 0, kNoArguments = 1;
+constexpr Signature Extend(Signature signature, ArgType next) {
+  return signature * 5 + 1 + static_cast<Signature>(next);
+}
+
 // One entry point of a module. Immutable; lives as long as the library, or until Options::forget.
 struct Kernel {
   uint32_t index = 0;  // dense, from 0: the executor's key; another kernel's once this one is forgotten
   const ModuleImage* module = nullptr;
   std::string entry;
+  Signature signature = kNoSignature;  // of what a compiled kernel takes; vendors' kernels have none
 };
 
 // One launch: entry point, group counts, and argument values owned here. Reused between commands: no
@@ -50,14 +60,21 @@ class Launch {
     groups_ = {x, y, z};
     count_ = 0;
     used_ = 0;
+    signature_ = kNoArguments;
+    overflowed_ = false;
   }
   // After Reset, where the counts follow from what was pushed.
   void SetGroups(uint32_t x, uint32_t y = 1, uint32_t z = 1) { groups_ = {x, y, z}; }
+  // Drops the value and sets overflowed() where it has no room; KernelLibrary::Plan then fails.
   template <typename T>
     requires std::is_trivially_copyable_v<T>
   void Push(const T& value) {
+    static_assert(sizeof(T) <= kMaxArgumentBytes);
     const size_t at = (used_ + alignof(T) - 1) / alignof(T) * alignof(T);
-    if (count_ == kMaxArguments || at + sizeof(T) > kMaxArgumentBytes) std::abort();
+    if (count_ == kMaxArguments || at + sizeof(T) > kMaxArgumentBytes) [[unlikely]] {
+      overflowed_ = true;
+      return;
+    }
     std::memcpy(bytes_ + at, &value, sizeof(T));
     offsets_[count_] = static_cast<uint16_t>(at);
     arguments_[count_++] = bytes_ + at;
@@ -65,6 +82,8 @@ class Launch {
   }
   const Kernel& kernel() const { return *kernel_; }
   const std::array<uint32_t, 3>& groups() const { return groups_; }
+  Signature signature() const { return signature_; }
+  bool overflowed() const { return overflowed_; }
   std::array<uint32_t, 3> group_size{1, 1, 1};
   const void* const* arguments() const { return arguments_; }
   size_t argument_count() const { return count_; }
@@ -74,13 +93,52 @@ class Launch {
   std::span<const uint16_t> argument_offsets() const { return {offsets_, count_}; }
 
  private:
+  friend class ArgumentWriter;
+
   const Kernel* kernel_ = nullptr;
   std::array<uint32_t, 3> groups_{1, 1, 1};
   size_t count_ = 0;
   size_t used_ = 0;
+  Signature signature_ = kNoArguments;
+  bool overflowed_ = false;
   alignas(64) std::byte bytes_[kMaxArgumentBytes];
   const void* arguments_[kMaxArguments];
   uint16_t offsets_[kMaxArguments];
+};
+
+// Writes a compiled kernel's arguments, from the first one on: see PushArguments in compiler/arguments.h.
+// Each takes 8 bytes. Its state is its own until Finish, so that a compiler keeps it in registers.
+class ArgumentWriter {
+ public:
+  explicit ArgumentWriter(Launch& launch) : launch_(launch) {}
+
+  template <typename T>
+  void Push(ArgType type, T value) {
+    static_assert(sizeof(T) <= kBytes && Launch::kMaxArguments * kBytes <= Launch::kMaxArgumentBytes);
+    signature_ = Extend(signature_, type);
+    if (count_ == Launch::kMaxArguments) [[unlikely]] {
+      launch_.overflowed_ = true;
+      return;
+    }
+    const size_t at = count_ * kBytes;
+    uint64_t bytes = 0;
+    std::memcpy(&bytes, &value, sizeof(T));
+    std::memcpy(launch_.bytes_ + at, &bytes, kBytes);
+    launch_.offsets_[count_] = static_cast<uint16_t>(at);
+    launch_.arguments_[count_++] = launch_.bytes_ + at;
+  }
+  void Finish() {
+    launch_.signature_ = signature_;
+    launch_.count_ = count_;
+    launch_.used_ = count_ * kBytes;
+  }
+
+ private:
+  static constexpr size_t kBytes = 8;
+
+  Launch& launch_;
+  Signature signature_ = kNoArguments;
+  size_t count_ = 0;
 };
 
 // The launches of one op, in order. Storage is kept between commands.

@@ -11,37 +11,6 @@ namespace xpud::kernels {
 using llvm::Type;
 using ops::DType;
 
-Scalar ScalarOf(DType type) {
-  switch (type) {
-    case DType::kBool:
-      return Scalar::kBool;
-    case DType::kUInt8:
-      return Scalar::kU8;
-    case DType::kInt8:
-      return Scalar::kI8;
-    case DType::kInt16:
-      return Scalar::kI16;
-    case DType::kInt32:
-      return Scalar::kI32;
-    case DType::kInt64:
-      return Scalar::kI64;
-    case DType::kFloat64:
-      return Scalar::kF64;
-    default:
-      return Scalar::kF32;
-  }
-}
-
-Scalar AccumulateOf(DType type) {
-  if (type == DType::kFloat64) return Scalar::kF64;
-  return ops::IsFloating(type) ? Scalar::kF32 : Scalar::kI64;
-}
-
-ArgType ImmediateArg(Scalar scalar) {
-  if (scalar == Scalar::kF32) return ArgType::kF32;
-  return scalar == Scalar::kF64 ? ArgType::kF64 : ArgType::kI64;
-}
-
 namespace {
 
 uint32_t BytesOf(ArgType type) { return type == ArgType::kF32 ? 4 : 8; }
@@ -63,7 +32,7 @@ Emitter::Emitter(Target target, llvm::LLVMContext& context)
   module_->setTargetTriple(llvm::Triple(TripleOf(target)));
 }
 
-void Emitter::Begin(const std::string& name, std::span<const ArgType> args) {
+void Emitter::Open(const std::string& name, std::span<const ArgType> args) {
   name_ = name;
   arg_types_.assign(args.begin(), args.end());
   Type* const pointer = llvm::PointerType::get(context_, 0);

@@ -9,6 +9,7 @@
 // Owned by one compile; one thread.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <span>
@@ -16,6 +17,8 @@
 #include <vector>
 
 #include "kernels/api/launch.h"
+#include "kernels/compiler/arguments.h"
+#include "kernels/compiler/scalar.h"
 #include "llvm/IR/IRBuilder.h"
 #include "llvm/IR/LLVMContext.h"
 #include "llvm/IR/Module.h"
@@ -29,15 +32,17 @@ inline constexpr uint32_t kGpuWarps = kGpuLanes / kWarpLanes;
 // Bytes that a GPU's lane loads or stores at once, at most.
 inline constexpr int kBlockBytes = 16;
 
-// Element types in registers. Half types are kept in memory only.
-enum class Scalar : uint8_t { kBool, kU8, kI8, kI16, kI32, kI64, kF32, kF64 };
-constexpr bool IsFloat(Scalar s) { return s >= Scalar::kF32; }
-Scalar ScalarOf(ops::DType type);      // what an element is computed in
-Scalar AccumulateOf(ops::DType type);  // what a reduction accumulates in
-
-// Arguments are passed by value. Pointers point to device memory.
-enum class ArgType : uint8_t { kPointer, kI64, kF32, kF64 };
-ArgType ImmediateArg(Scalar scalar);
+// The side of a kernel's arguments (compiler/arguments.h) that its code has: IR values.
+struct Emitted {
+  struct Argument {
+    llvm::Value* value = nullptr;
+    operator llvm::Value*() const { return value; }
+  };
+  struct Pointer : Argument {};
+  struct Integer : Argument {};
+  struct Immediate : Argument {};
+  using Integers = std::array<Integer, ops::kMaxRank>;
+};
 
 class Emitter {
  public:
@@ -51,8 +56,16 @@ class Emitter {
 
   Emitter(Target target, llvm::LLVMContext& context);
 
-  // Opens kernel `name`. Everything below is called between Begin and Finish.
-  void Begin(const std::string& name, std::span<const ArgType> args);
+  // Opens kernel `name` of `key`. Returns its arguments. Everything below is called between Begin and Finish.
+  template <template <typename> typename Arguments, typename Key>
+  Arguments<Emitted> Begin(const std::string& name, const Key& key) {
+    Open(name, TypesOf<Arguments>(key));
+    Arguments<Emitted> arguments;
+    size_t next = 0;
+    ArgumentVisitor visit([&](Emitted::Argument& argument, auto...) { argument.value = args_[next++]; });
+    arguments.Visit(key, visit);
+    return arguments;
+  }
   std::unique_ptr<llvm::Module> Finish();
 
   Target target() const { return target_; }
@@ -60,7 +73,6 @@ class Emitter {
   llvm::IRBuilder<>& ir() { return ir_; }
   llvm::Module& module() { return *module_; }
 
-  Value Arg(size_t index) const { return args_[index]; }
   Value Group(int axis);  // i64
   Value Lane();           // i64, 0 on the host
   Value Lanes();          // i64, 1 on the host
@@ -140,6 +152,7 @@ class Emitter {
   void ReportCode(Value error_word, Value code);
 
  private:
+  void Open(const std::string& name, std::span<const ArgType> args);
   void MarkAccess(llvm::Instruction* access);
   Value RoundToBrain(Value value);
   Value Pack(ops::DType type, const Values& values, Scalar from);

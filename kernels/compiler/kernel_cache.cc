@@ -16,27 +16,13 @@ namespace xpud::kernels {
 namespace {
 
 uint64_t HashOf(const KernelKey& key) {
-  uint64_t h = (key.words[0] ^ (key.words[1] * 0x9E3779B97F4A7C15u)) * 0xD6E8FEB86659FD93u;
+  const auto& w = key.words;
+  uint64_t h = w[0] ^ w[1] * 0x9E3779B97F4A7C15u ^ w[2] * 0xC2B2AE3D27D4EB4Fu ^ w[3] * 0x165667B19E3779F9u;
+  h *= 0xD6E8FEB86659FD93u;
   return h ^ h >> 32;
 }
 
 }  // namespace
-
-void KeyWriter::Put(uint64_t value, int bits) {
-  XPUD_CHECK(value >> bits == 0 && at_ + bits <= 128);
-  const int word = at_ / 64, shift = at_ % 64;
-  key_.words[static_cast<size_t>(word)] |= value << shift;
-  if (shift + bits > 64) key_.words[1] |= value >> (64 - shift);
-  at_ += bits;
-}
-
-uint64_t KeyReader::Take(int bits) {
-  const int word = at_ / 64, shift = at_ % 64;
-  uint64_t value = key_.words[static_cast<size_t>(word)] >> shift;
-  if (shift + bits > 64) value |= key_.words[1] << (64 - shift);
-  at_ += bits;
-  return value & ((uint64_t{1} << bits) - 1);
-}
 
 KernelCache::KernelCache(CodeTarget target, std::unique_ptr<ObjectCache> disk, std::function<void()> on_ready,
                          Assembler assemble, size_t most, ForgetKernels forget)
@@ -195,8 +181,9 @@ absl::StatusOr<std::string> KernelCache::CompileAndAssemble(const Entry& entry) 
 }
 
 std::string KernelCache::IdentityOf(const Entry& entry, const std::string& name) const {
-  return absl::StrCat(identity_, "|", name, "|", entry.skeleton->Describe(entry.key), "|",
-                      absl::Hex(entry.key.words[0]), "|", absl::Hex(entry.key.words[1]));
+  std::string identity = absl::StrCat(identity_, "|", name, "|", entry.skeleton->Describe(entry.key));
+  for (const uint64_t word : entry.key.words) absl::StrAppend(&identity, "|", absl::Hex(word));
+  return identity;
 }
 
 absl::StatusOr<std::string> KernelCache::LoadOrCompile(const Entry& entry, const std::string& name) {
@@ -246,7 +233,7 @@ void KernelCache::Finish(Entry& entry) {
     MutexLock lock(mutex_);
     index = TakeIndex();
   }
-  entry.made = {index, &entry.image, name};
+  entry.made = {index, &entry.image, name, entry.skeleton->SignatureOf(entry.key)};
   entry.kernel.store(&entry.made, std::memory_order_release);
 }
 
@@ -279,13 +266,13 @@ void KernelCache::WaitForCompiles() {
 const Kernel* KernelCache::Add(ModuleImage image, std::string entry) {
   MutexLock lock(mutex_);
   modules_.push_back(std::move(image));
-  kernels_.push_back({TakeIndex(), &modules_.back(), std::move(entry)});
+  kernels_.push_back({.index = TakeIndex(), .module = &modules_.back(), .entry = std::move(entry)});
   return &kernels_.back();
 }
 
 const Kernel* KernelCache::AddEntry(const Kernel& sibling, std::string entry) {
   MutexLock lock(mutex_);
-  kernels_.push_back({TakeIndex(), sibling.module, std::move(entry)});
+  kernels_.push_back({.index = TakeIndex(), .module = sibling.module, .entry = std::move(entry)});
   return &kernels_.back();
 }
 

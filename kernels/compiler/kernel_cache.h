@@ -19,24 +19,11 @@
 #include "kernels/api/kernel_store.h"
 #include "kernels/api/planner.h"
 #include "kernels/compiler/backend.h"
-#include "kernels/compiler/emitter.h"
-#include "kernels/compiler/kernel_key.h"
 #include "kernels/compiler/object_cache.h"
+#include "kernels/compiler/skeleton.h"
 #include "proto/base/mutex.h"
 
 namespace xpud::kernels {
-
-// One shape of kernel: what a key means. Immutable; called on the compile thread.
-class Skeleton {
- public:
-  virtual ~Skeleton() = default;
-  // A C identifier, for traces.
-  virtual std::string NameOf(const KernelKey& key) const = 0;
-  // What the key stands for beyond its bits: the formula. Part of the disk cache's key.
-  virtual std::string Describe(const KernelKey& key) const = 0;
-  // Opens, fills and leaves open the kernel `name`.
-  virtual absl::Status Emit(const KernelKey& key, const std::string& name, Emitter& emitter) const = 0;
-};
 
 class KernelCache : public KernelStore {
  public:
@@ -50,6 +37,10 @@ class KernelCache : public KernelStore {
 
   // The kernel, or nullptr while it is being compiled (started by this call if need be), or why it cannot be.
   absl::StatusOr<const Kernel*> Find(const Skeleton& skeleton, const KernelKey& key);
+  template <typename Key, auto number, template <typename> typename Arguments>
+  absl::StatusOr<const Kernel*> Find(const SkeletonOf<Key, number, Arguments>& skeleton, const Key& key) {
+    return Find(skeleton, skeleton.Pack(key));
+  }
   void WaitForCompiles();
   KernelCounters counters() const;  // engine thread
   Target target() const { return target_.target; }

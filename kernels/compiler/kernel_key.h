@@ -1,38 +1,93 @@
 // What selects a kernel. Plain values.
+//
+// A family's key is a struct whose Visit names each field once, with its width in bits:
+// `visit(type, 4); visit(contiguous, 1);`. PackKey and UnpackKey run it.
 #pragma once
 
 #include <array>
 #include <cstdint>
 
+#include "proto/base/check.h"
+#include "proto/ops/op_table.h"
+
 namespace xpud::kernels {
 
-// All that selects a kernel, packed: the skeleton's number in the low 8 bits of the first word, the rest as
-// the skeleton likes.
+// All that selects a kernel, packed: the skeleton's number in the low kSkeletonBits, then its fields.
 struct KernelKey {
-  std::array<uint64_t, 2> words{};
+  std::array<uint64_t, 4> words{};
+
   bool operator==(const KernelKey&) const = default;
 };
+inline constexpr int kSkeletonBits = 8;
+inline constexpr int kRowBits = 10;  // a row, by its number
 
-// Packs fields into a key, low bits first.
+// Writes fields, low bits first. A value wider than its field, and a key that is full, are bugs of ours: what
+// a client sends reaches a key as a row, a type, a rank or a choice of the planner.
 class KeyWriter {
  public:
-  explicit KeyWriter(uint8_t skeleton) { Put(skeleton, 8); }
-  void Put(uint64_t value, int bits);
-  const KernelKey& key() const { return key_; }
+  explicit KeyWriter(uint8_t skeleton) { Put(skeleton, kSkeletonBits); }
+  template <typename Field>
+  void operator()(const Field& field, int bits) {
+    Put(static_cast<uint64_t>(field), bits);
+  }
+  void operator()(const ops::Row* row, int bits) { Put(row->number, bits); }
+  KernelKey Finish() const {
+    XPUD_CHECK(excess_ == 0 && at_ <= 64 * key_.words.size());
+    return key_;
+  }
 
  private:
+  void Put(uint64_t value, int bits) {
+    const size_t word = at_ / 64 % key_.words.size(), shift = at_ % 64;
+    excess_ |= value >> bits;
+    key_.words[word] |= value << shift;
+    if (shift + static_cast<size_t>(bits) > 64)
+      key_.words[(word + 1) % key_.words.size()] |= value >> (64 - shift);
+    at_ += static_cast<size_t>(bits);
+  }
+
   KernelKey key_;
-  int at_ = 0;
+  size_t at_ = 0;
+  uint64_t excess_ = 0;  // bits of values beyond their fields
 };
 
 class KeyReader {
  public:
-  explicit KeyReader(const KernelKey& key) : key_(key) { Take(8); }
-  uint64_t Take(int bits);
+  explicit KeyReader(const KernelKey& key) : key_(key) {}
+
+  template <typename Field>
+  void operator()(Field& field, int bits) {
+    field = static_cast<Field>(Take(bits));
+  }
+  void operator()(const ops::Row*& row, int bits) { row = ops::FindRow(static_cast<uint16_t>(Take(bits))); }
 
  private:
+  uint64_t Take(int bits) {
+    const size_t word = at_ / 64, shift = at_ % 64;
+    at_ += static_cast<size_t>(bits);
+    XPUD_CHECK(at_ <= 64 * key_.words.size());
+    uint64_t value = key_.words[word] >> shift;
+    if (shift + static_cast<size_t>(bits) > 64) value |= key_.words[word + 1] << (64 - shift);
+    return value & ((uint64_t{1} << bits) - 1);
+  }
+
   const KernelKey& key_;
-  int at_ = 0;
+  size_t at_ = kSkeletonBits;
 };
+
+template <typename Key>
+[[gnu::flatten]] KernelKey PackKey(uint8_t skeleton, Key key) {
+  KeyWriter writer(skeleton);
+  key.Visit(writer);
+  return writer.Finish();
+}
+
+template <typename Key>
+Key UnpackKey(const KernelKey& packed) {
+  KeyReader reader(packed);
+  Key key;
+  key.Visit(reader);
+  return key;
+}
 
 }  // namespace xpud::kernels

@@ -88,14 +88,30 @@ void Transpose(benchmark::State& state, DType type) {
   Case c("_copy_from", {Matrix(type), TestTensor(type, {kRows, kColumns}, {1, kRows})}, 1);
   Run(state, c);
 }
-void Plan(benchmark::State& state) {
-  const TestTensor small(DType::kFloat32, {64, 64});
-  Case c("add.Tensor", {small, small, small}, 1, {One()});
+void Plan(benchmark::State& state, Case c) {
   TestDevice device;
   LaunchList launches;
   XPUD_CHECK(device.Plan(Library(), c.call, launches).ok());
   const auto none = [](size_t) -> absl::StatusOr<void*> { return absl::ResourceExhaustedError(""); };
   for (auto _ : state) benchmark::DoNotOptimize(Library().Plan(c.call, none, launches));
+}
+TestTensor Small(std::vector<int64_t> sizes = {64, 64}) {
+  return TestTensor(DType::kFloat32, std::move(sizes));
+}
+void PlanAdd(benchmark::State& state) {
+  Plan(state, Case("add.Tensor", {Small(), Small(), Small()}, 1, {One()}));
+}
+void PlanSoftmax(benchmark::State& state) {
+  Plan(state, Case("_softmax", {Small(), Small()}, 1, {}, {ops::Number::Integer(1)}));
+}
+void PlanLayerNorm(benchmark::State& state) {
+  Plan(state,
+       Case("native_layer_norm", {Small(), Small({64}), Small({64}), Small(), Small({64}), Small({64})}, 3,
+            {}, {ops::Number::Real(1e-5)}));
+}
+void PlanSum(benchmark::State& state) { Plan(state, Case("sum", {Small({64, 1}), Small()}, 1)); }
+void PlanGather(benchmark::State& state) {
+  Plan(state, Case("embedding", {Small({8, 64}), Small(), TestTensor(DType::kInt64, {8})}, 1));
 }
 
 BENCHMARK_CAPTURE(Add, f32, DType::kFloat32);
@@ -117,7 +133,11 @@ BENCHMARK_CAPTURE(Sum, rows_bf16, DType::kBFloat16, 1);
 BENCHMARK_CAPTURE(Sum, columns_f32, DType::kFloat32, 0);
 BENCHMARK_CAPTURE(Sum, columns_bf16, DType::kBFloat16, 0);
 BENCHMARK_CAPTURE(Transpose, f32, DType::kFloat32);
-BENCHMARK(Plan);
+BENCHMARK(PlanAdd);
+BENCHMARK(PlanSoftmax);
+BENCHMARK(PlanLayerNorm);
+BENCHMARK(PlanSum);
+BENCHMARK(PlanGather);
 
 }  // namespace
 }  // namespace xpud::kernels

@@ -20,6 +20,21 @@
 
 namespace xpud::kernels {
 
+absl::Status CheckLaunches(const LaunchList& launches) {
+  for (size_t i = 0; i < launches.size(); ++i) {
+    const Launch& launch = launches[i];
+    const Kernel& kernel = launch.kernel();
+    if (launch.overflowed()) [[unlikely]]
+      return absl::InternalError(
+          absl::StrCat("kernel ", kernel.entry, ": more arguments than a launch holds"));
+    if (kernel.signature != kNoSignature && kernel.signature != launch.signature()) [[unlikely]] {
+      return absl::InternalError(
+          absl::StrCat("kernel ", kernel.entry, ": planned with other arguments than it was compiled for"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 class KernelLibrary::Impl {
  public:
   Impl(const Options& options, std::unique_ptr<ObjectCache> disk)
@@ -60,7 +75,12 @@ class KernelLibrary::Impl {
                                                    test ? " is a test's; start the daemon with --test-kernels"
                                                         : ": this device has no kernel for it"));
     }
-    return planner->Plan(call, workspace, launches);
+    absl::StatusOr<Readiness> readiness = planner->Plan(call, workspace, launches);
+    if (absl::Status status = CheckLaunches(launches); !status.ok()) [[unlikely]] {
+      launches.Clear();
+      return status;
+    }
+    return readiness;
   }
 
   KernelCache& cache() { return cache_; }

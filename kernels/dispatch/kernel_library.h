@@ -14,6 +14,10 @@
 
 namespace xpud::kernels {
 
+// Internal, naming the kernel, if a launch has more arguments than it holds, or other ones than its kernel
+// was compiled for. Both are bugs of a planner. KernelLibrary::Plan ends with it.
+absl::Status CheckLaunches(const LaunchList& launches);
+
 class KernelLibrary {
  public:
   struct Options {

@@ -7,18 +7,6 @@
 
 namespace xpud::kernels {
 
-void BoxEmission::AppendArguments(std::vector<ArgType>& args) {
-  sizes_at_ = args.size();
-  size_t words = static_cast<size_t>(space_.rank);
-  for (int o = 0; o < operands(); ++o) {
-    strides_at_.push_back(sizes_at_ + words);
-    if (InMemory(o)) words += static_cast<size_t>(space_.rank - (AccessOf(o) == Access::kStrided ? 0 : 1));
-  }
-  slices_at_ = sizes_at_ + words;
-  words += space_.rank == 1 ? 1 : 3;
-  args.insert(args.end(), words, ArgType::kI64);
-}
-
 void BoxEmission::EmitLoops() {
   if (e_.gpu() && space_.tiled) {
     EmitTile();
@@ -35,7 +23,7 @@ BoxEmission::Value BoxEmission::Stride(int operand, int dim) {
   if (dim == space_.rank - 1 && AccessOf(operand) != Access::kStrided) {
     return e_.I64(AccessOf(operand) == Access::kContiguous ? 1 : 0);
   }
-  return e_.Arg(strides_at_[static_cast<size_t>(operand)] + static_cast<size_t>(dim));
+  return box_.strides[static_cast<size_t>(operand)][static_cast<size_t>(dim)];
 }
 
 BoxEmission::Values BoxEmission::OffsetsAt(const Values& base, Value j) {
@@ -67,20 +55,20 @@ void BoxEmission::EmitInner(const Values& base, Value first, Value begin, Value 
 }
 
 void BoxEmission::EmitLine() {
-  Value const begin = e_.Mul(e_.Group(0), Slice(0));
-  EmitInner({}, nullptr, begin, End(begin, Slice(0), Size(0)));
+  Value const begin = e_.Mul(e_.Group(0), box_.inner_slice);
+  EmitInner({}, nullptr, begin, End(begin, box_.inner_slice, Size(0)));
 }
 
 void BoxEmission::EmitBox() {
   const int rank = space_.rank;
   Value planes = e_.I64(1);
   for (int d = 0; d < rank - 2; ++d) planes = e_.Mul(planes, Size(d));
-  Value const plane_begin = e_.Mul(e_.Group(2), Slice(2));
-  Value const row_begin = e_.Mul(e_.Group(1), Slice(1));
-  Value const row_end = End(row_begin, Slice(1), Size(rank - 2));
-  Value const begin = e_.Mul(e_.Group(0), Slice(0));
-  Value const end = End(begin, Slice(0), Size(rank - 1));
-  e_.Loop(plane_begin, End(plane_begin, Slice(2), planes), e_.I64(1), [&](Value plane) {
+  Value const plane_begin = e_.Mul(e_.Group(2), box_.plane_slice);
+  Value const row_begin = e_.Mul(e_.Group(1), box_.row_slice);
+  Value const row_end = End(row_begin, box_.row_slice, Size(rank - 2));
+  Value const begin = e_.Mul(e_.Group(0), box_.inner_slice);
+  Value const end = End(begin, box_.inner_slice, Size(rank - 1));
+  e_.Loop(plane_begin, End(plane_begin, box_.plane_slice, planes), e_.I64(1), [&](Value plane) {
     const Values base = BaseOf(plane);
     const auto rows = [&](Value from, Value to) {
       e_.Loop(row_begin, row_end, e_.I64(1), [&](Value row) {
@@ -200,7 +188,8 @@ BoxEmission::Values BoxEmission::StageTile(const Values& base, Value tile_row, V
     Values raw;
     for (int64_t k = 0; k < tile; k += step) {
       Value const column = e_.Min(e_.Add(tile_column, e_.Add(lane_column, e_.I64(k))), last(space_.rank - 1));
-      raw.push_back(e_.LoadRaw(type, e_.Arg(static_cast<size_t>(o)), TileOffset(base, o, row, column)));
+      raw.push_back(
+          e_.LoadRaw(type, space_.pointers[static_cast<size_t>(o)], TileOffset(base, o, row, column)));
     }
     for (int64_t k = 0; k < tile; k += step) {
       Value const line = e_.Mul(e_.Add(lane_column, e_.I64(k)), e_.I64(pitch));
@@ -296,9 +285,8 @@ bool FitsTiles(const Layout& layout, std::span<const BoxOperand> operands) {
 
 namespace {
 
-void PushGpuBox(const Layout& layout, BoxCut cut, ops::DType out, Launch& launch) {
+void SetGpuGroups(const Layout& layout, BoxCut cut, ops::DType out, Launch& launch) {
   launch.group_size = {kGpuLanes, 1, 1};
-  for (int s = 0; s < (layout.rank == 1 ? 1 : 3); ++s) launch.Push(int64_t{0});
   if (!cut.tiled) {
     launch.SetGroups(static_cast<uint32_t>(CeilDiv(CeilDiv(layout.numel(), cut.block), kGpuLanes)));
     return;
@@ -311,30 +299,22 @@ void PushGpuBox(const Layout& layout, BoxCut cut, ops::DType out, Launch& launch
 
 }  // namespace
 
-void PushBox(Target target, const Layout& layout, std::span<const BoxOperand> operands, BoxCut cut,
-             float nanoseconds, Launch& launch) {
-  for (int d = 0; d < layout.rank; ++d) launch.Push(layout.sizes[static_cast<size_t>(d)]);
-  for (int o = 0; o < layout.operands; ++o) {
-    const Access a = operands[static_cast<size_t>(o)].access;
-    if (a == Access::kImmediate) continue;
-    const int count = layout.rank - (a == Access::kStrided ? 0 : 1);
-    for (int d = 0; d < count; ++d) launch.Push(layout.stride(o, d));
-  }
+void PlanBox(Target target, const Layout& layout, std::span<const BoxOperand> operands, BoxCut cut,
+             float nanoseconds, BoxArguments<Planned>& arguments, Launch& launch) {
+  arguments.sizes = layout.sizes.data();
+  for (size_t o = 0; o < operands.size(); ++o) arguments.strides[o] = layout.strides[o].data();
+  arguments.inner_slice = arguments.row_slice = arguments.plane_slice = 0;
+  if (target != Target::kHost) return SetGpuGroups(layout, cut, operands[0].dtype, launch);
   const int64_t total = layout.numel(), inner = layout.inner();
-  if (target != Target::kHost) return PushGpuBox(layout, cut, operands[0].dtype, launch);
   const int64_t whole = SliceOf(total, nanoseconds);  // elements a group
-  const int64_t inner_slice = std::min(whole, inner);
-  launch.Push(inner_slice);
-  if (layout.rank == 1) {
-    launch.SetGroups(static_cast<uint32_t>(CeilDiv(inner, inner_slice)));
-    return;
-  }
-  const int64_t rows = layout.sizes[static_cast<size_t>(layout.rank - 2)];
+  const int64_t rows = layout.rank == 1 ? 1 : layout.sizes[static_cast<size_t>(layout.rank - 2)];
   const int64_t planes = total / inner / rows;
+  const int64_t inner_slice = std::min(whole, inner);
   const int64_t row_slice = std::clamp<int64_t>(whole / inner_slice, 1, rows);
   const int64_t plane_slice = std::clamp<int64_t>(whole / (inner_slice * row_slice), 1, planes);
-  launch.Push(row_slice);
-  launch.Push(plane_slice);
+  arguments.inner_slice = inner_slice;
+  arguments.row_slice = row_slice;
+  arguments.plane_slice = plane_slice;
   launch.SetGroups(static_cast<uint32_t>(CeilDiv(inner, inner_slice)),
                    static_cast<uint32_t>(CeilDiv(rows, row_slice)),
                    static_cast<uint32_t>(CeilDiv(planes, plane_slice)));

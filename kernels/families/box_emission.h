@@ -1,20 +1,39 @@
 // The loops of element-wise kernels over a collapsed iteration space (kernels/families/layout.h), written
 // once for map and gather.
 //
-// Arguments, after the skeleton's own: sizes[rank] | for each operand in memory its strides of all but the
-// innermost dimension, and of that too if its access is kStrided | slice sizes: inner, and for rank >= 2 rows
-// and planes. A host group is a box of the iteration space: group x counts slices of the innermost dimension,
-// y of the next, z of all further ones. On a GPU a lane takes a block of `block` consecutive elements of the
-// innermost dimension, or a group takes a tile, through which transposed operands are read along their own
-// contiguous dimension.
+// A host group is a box of the iteration space: group x counts slices of the innermost dimension, y of the
+// next, z of all further ones. On a GPU a lane takes a block of `block` consecutive elements of the innermost
+// dimension, or a group takes a tile, through which transposed operands are read along their own contiguous
+// dimension.
 #pragma once
 
+#include <array>
+#include <span>
 #include <vector>
 
 #include "kernels/compiler/emitter.h"
 #include "kernels/families/layout.h"
 
 namespace xpud::kernels {
+
+// The last arguments of a kernel over a space of dimension `rank`.
+template <typename Side>
+struct BoxArguments {
+  typename Side::Integers sizes;
+  // Of the operands in memory; along the innermost dimension only where their access is kStrided.
+  std::array<typename Side::Integers, kMaxOperands> strides;
+  typename Side::Integer inner_slice, row_slice, plane_slice;  // 0 on GPUs
+
+  void Visit(int rank, std::span<const Access> access, auto& visit) {
+    visit.First(sizes, rank);
+    for (size_t o = 0; o < access.size(); ++o) {
+      if (access[o] != Access::kImmediate)
+        visit.First(strides[o], access[o] == Access::kStrided ? rank : rank - 1);
+    }
+    visit(inner_slice);
+    if (rank > 1) visit(row_slice, plane_slice);
+  }
+};
 
 class BoxEmission {
  public:
@@ -26,16 +45,17 @@ class BoxEmission {
     bool tiled = false;
     bool narrow = false;  // 32-bit index arithmetic (GPU)
     int block = 1;        // elements a lane (GPU)
-    std::vector<Access> access;
-    std::vector<ops::DType> dtypes;  // where tiled on a GPU
+    std::span<const Access> access;
+    // Where tiled on a GPU.
+    std::span<const ops::DType> dtypes = {};
+    std::span<const Emitted::Pointer> pointers = {};
   };
 
-  BoxEmission(Emitter& emitter, Space space) : e_(emitter), space_(std::move(space)) {}
+  BoxEmission(Emitter& emitter, const BoxArguments<Emitted>& arguments, const Space& space)
+      : e_(emitter), space_(space), box_(arguments) {}
   virtual ~BoxEmission() = default;
 
  protected:
-  // Adds the space's arguments to the skeleton's own.
-  void AppendArguments(std::vector<ArgType>& args);
   // Emits the loops; the kernel is open.
   void EmitLoops();
 
@@ -58,9 +78,8 @@ class BoxEmission {
   Emitter& e_;
 
  private:
-  Value Size(int dim) const { return e_.Arg(sizes_at_ + static_cast<size_t>(dim)); }
+  Value Size(int dim) const { return box_.sizes[static_cast<size_t>(dim)]; }
   Value Stride(int operand, int dim);
-  Value Slice(size_t axis) const { return e_.Arg(slices_at_ + axis); }
   Value End(Value begin, Value slice, Value size) { return e_.Min(e_.Add(begin, slice), size); }
   Values OffsetsAt(const Values& base, Value j);
   Values BaseOf(Value outer);
@@ -79,12 +98,11 @@ class BoxEmission {
   Value TileOffset(const Values& base, int operand, Value row, Value column);
 
   const Space space_;
-  size_t sizes_at_ = 0, slices_at_ = 0;
-  std::vector<size_t> strides_at_;
+  const BoxArguments<Emitted>& box_;
   Values staged_;  // by operand, while an element of a tile is emitted
 };
 
-// What PushBox and BlockOf know of an operand.
+// What PlanBox and BlockOf know of an operand.
 struct BoxOperand {
   Access access = Access::kContiguous;
   ops::DType dtype = ops::DType::kFloat32;
@@ -103,8 +121,9 @@ struct BoxCut {
   int block = 1;
 };
 
-// Pushes the space's arguments and sets the group counts: `nanoseconds` is the cost of an element.
-void PushBox(Target target, const Layout& layout, std::span<const BoxOperand> operands, BoxCut cut,
-             float nanoseconds, Launch& launch);
+// Fills the space's arguments, but for `layout`'s sizes and strides, which stay there, and sets the launch's
+// groups. `nanoseconds` is the cost of an element.
+void PlanBox(Target target, const Layout& layout, std::span<const BoxOperand> operands, BoxCut cut,
+             float nanoseconds, BoxArguments<Planned>& arguments, Launch& launch);
 
 }  // namespace xpud::kernels

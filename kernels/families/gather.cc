@@ -1,7 +1,5 @@
 #include "kernels/families/gather.h"
 
-#include "kernels/families/box_emission.h"
-#include "kernels/families/skeleton_number.h"
 #include "kernels/families/slices.h"
 #include "proto/base/status_macros.h"
 
@@ -82,63 +80,38 @@ absl::StatusOr<Readiness> GatherPlanner::Plan(const OpCall& call, Workspace, Lau
   // 16 bytes, once Widen has made 8 of what is moved. Its rows have a broadcast index.
   key.pairs = cache_.target() == Target::kNvptx && bytes == 8 && layout.rank > 1 &&
               key.access[1] == Access::kBroadcast && stride % 2 == 0 && BlockOf(layout, operands) == 2;
-  ASSIGN_OR_RETURN(const Kernel* const kernel, cache_.Find(skeleton_, key.Pack()));
+  ASSIGN_OR_RETURN(const Kernel* const kernel, cache_.Find(skeleton_, key));
   if (kernel == nullptr) return Readiness::kCompiling;
 
   Launch& launch = launches.Add();
   launch.Reset(kernel, 1);
-  launch.Push(out.data);
-  launch.Push(index.data);
-  launch.Push(source.data);
-  launch.Push(call.error_word);
-  launch.Push(source.rank == 0 ? int64_t{1} : source.sizes[dim]);
-  launch.Push(stride);
-  PushBox(cache_.target(), layout, operands, {false, key.pairs ? 2 : 1}, NanosecondsOf(key, layout), launch);
+  GatherArguments<Planned> arguments;
+  arguments.out = out.data;
+  arguments.index = index.data;
+  arguments.source = source.data;
+  arguments.error_word = call.error_word;
+  arguments.count = source.rank == 0 ? 1 : source.sizes[dim];
+  arguments.stride = stride;
+  PlanBox(cache_.target(), layout, operands, {false, key.pairs ? 2 : 1}, NanosecondsOf(key, layout),
+          arguments.box, launch);
+  PushArguments(key, arguments, launch);
   return Readiness::kReady;
 }
 
 // ---- emission
 
-KernelKey GatherKey::Pack() const {
-  KeyWriter writer(static_cast<uint8_t>(SkeletonNumber::kGather));
-  writer.Put(static_cast<uint64_t>(element), 4);
-  writer.Put(static_cast<uint64_t>(index), 4);
-  writer.Put(static_cast<uint64_t>(rank), 4);
-  writer.Put(narrow, 1);
-  writer.Put(pairs, 1);
-  for (const Access a : access) writer.Put(static_cast<uint64_t>(a), 2);
-  return writer.key();
-}
-
-GatherKey GatherKey::Unpack(const KernelKey& packed) {
-  KeyReader reader(packed);
-  GatherKey key;
-  key.element = static_cast<ops::DType>(reader.Take(4));
-  key.index = static_cast<ops::DType>(reader.Take(4));
-  key.rank = static_cast<int>(reader.Take(4));
-  key.narrow = reader.Take(1) != 0;
-  key.pairs = reader.Take(1) != 0;
-  for (Access& a : key.access) a = static_cast<Access>(reader.Take(2));
-  return key;
-}
-
 namespace {
 
 class GatherEmission : public BoxEmission {
  public:
-  GatherEmission(const GatherKey& key, Emitter& emitter)
+  GatherEmission(const GatherKey& key, const GatherArguments<Emitted>& arguments, Emitter& emitter)
       : BoxEmission(
-            emitter,
-            {key.rank, false, key.narrow, key.pairs ? 2 : 1, {key.access.begin(), key.access.end()}, {}}),
-        key_(key) {}
+            emitter, arguments.box,
+            {.rank = key.rank, .narrow = key.narrow, .block = key.pairs ? 2 : 1, .access = key.access}),
+        key_(key),
+        args_(arguments) {}
 
-  void Run(const std::string& name) {
-    std::vector<ArgType> args(4, ArgType::kPointer);
-    args.resize(6, ArgType::kI64);
-    AppendArguments(args);
-    e_.Begin(name, args);
-    EmitLoops();
-  }
+  using BoxEmission::EmitLoops;
 
  private:
   // An index outside reads and writes nothing: its elements keep what they held.
@@ -146,30 +119,32 @@ class GatherEmission : public BoxEmission {
   Value EmitBlock(const Values& offsets, Value, int block) override { return Move(offsets, block); }
 
   Value Move(const Values& offsets, int block) {
-    Value const index = e_.LoadInvariant(key_.index, e_.Arg(1), offsets[1], Scalar::kI64);
-    Value const inside = e_.IsIndex(index, e_.Arg(4));
+    Value const index = e_.LoadInvariant(key_.index, args_.index, offsets[1], Scalar::kI64);
+    Value const inside = e_.IsIndex(index, args_.count);
     e_.If(inside, [&] {
       const Scalar scalar = ScalarOf(key_.element);
-      Value const at = e_.Add(offsets[2], e_.Mul(index, e_.Arg(5)));
+      Value const at = e_.Add(offsets[2], e_.Mul(index, args_.stride));
       if (block == 1) {
-        e_.Store(key_.element, e_.Arg(0), offsets[0], e_.Load(key_.element, e_.Arg(2), at, scalar), scalar);
+        e_.Store(key_.element, args_.out, offsets[0], e_.Load(key_.element, args_.source, at, scalar),
+                 scalar);
       } else {
-        e_.StoreBlock(key_.element, e_.Arg(0), offsets[0],
-                      e_.LoadBlock(key_.element, e_.Arg(2), at, scalar, block), scalar);
+        e_.StoreBlock(key_.element, args_.out, offsets[0],
+                      e_.LoadBlock(key_.element, args_.source, at, scalar, block), scalar);
       }
     });
     return e_.ir().CreateSelect(inside, e_.I64(0), e_.IndexError(index));
   }
-  void EmitReport(Value code) override { e_.ReportCode(e_.Arg(3), code); }
+  void EmitReport(Value code) override { e_.ReportCode(args_.error_word, code); }
 
   const GatherKey& key_;
+  const GatherArguments<Emitted>& args_;
 };
 
 }  // namespace
 
-absl::Status GatherSkeleton::Emit(const KernelKey& packed, const std::string& name, Emitter& emitter) const {
-  const GatherKey key = GatherKey::Unpack(packed);
-  GatherEmission(key, emitter).Run(name);
+absl::Status GatherSkeleton::EmitBody(const GatherKey& key, const GatherArguments<Emitted>& arguments,
+                                      Emitter& e) const {
+  GatherEmission(key, arguments, e).EmitLoops();
   return absl::OkStatus();
 }
 

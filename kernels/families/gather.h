@@ -4,15 +4,15 @@
 // and one vectorised copy.
 //
 // Operands of the iteration space (kernels/families/box_emission.h): out, index, source, each stepped over
-// out's dimensions; the source's stride is 0 along the indexed one. Arguments: their pointers | error word |
-// size of the indexed dimension | its stride in source | those of the space.
+// out's dimensions; the source's stride is 0 along the indexed one.
 #pragma once
 
 #include <array>
 
 #include "kernels/api/planner.h"
 #include "kernels/compiler/kernel_cache.h"
-#include "kernels/families/layout.h"
+#include "kernels/families/box_emission.h"
+#include "kernels/families/skeleton_number.h"
 
 namespace xpud::kernels {
 
@@ -24,15 +24,33 @@ struct GatherKey {
   bool pairs = false;   // a lane moves two elements of a row at once (GPU)
   std::array<Access, 3> access{};
 
-  KernelKey Pack() const;
-  static GatherKey Unpack(const KernelKey& key);
+  void Visit(auto& visit) {
+    visit(element, 4);
+    visit(index, 4);
+    visit(rank, 4);
+    visit(narrow, 1);
+    visit(pairs, 1);
+    for (Access& a : access) visit(a, 2);
+  }
 };
 
-class GatherSkeleton : public Skeleton {
+template <typename Side>
+struct GatherArguments {
+  typename Side::Pointer out, index, source, error_word;
+  typename Side::Integer count, stride;  // of the source's indexed dimension
+  BoxArguments<Side> box;
+
+  void Visit(const GatherKey& key, auto& visit) {
+    visit(out, index, source, error_word, count, stride);
+    box.Visit(key.rank, key.access, visit);
+  }
+};
+
+class GatherSkeleton : public SkeletonOf<GatherKey, SkeletonNumber::kGather, GatherArguments> {
  public:
-  std::string NameOf(const KernelKey&) const override { return "gather"; }
-  std::string Describe(const KernelKey&) const override { return {}; }
-  absl::Status Emit(const KernelKey& key, const std::string& name, Emitter& emitter) const override;
+  std::string Name(const GatherKey&) const override { return "gather"; }
+  absl::Status EmitBody(const GatherKey& key, const GatherArguments<Emitted>& arguments,
+                        Emitter& e) const override;
 };
 
 // Plans gather, index_select and embedding. Engine thread only.

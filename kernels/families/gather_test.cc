@@ -277,8 +277,8 @@ TEST_F(GatherTest, ScalarWithoutAnIndexIsRefused) {
 }
 
 // Every kernel of up to three dimensions.
-std::vector<KernelKey> GpuKeys() {
-  std::vector<KernelKey> keys;
+std::vector<GatherKey> GpuKeys() {
+  std::vector<GatherKey> keys;
   for (const Access index : {Access::kContiguous, Access::kBroadcast, Access::kStrided}) {
     for (const Access a : {Access::kContiguous, Access::kBroadcast, Access::kStrided}) {
       for (const DType element : {DType::kUInt8, DType::kInt16, DType::kInt32, DType::kInt64}) {
@@ -288,7 +288,7 @@ std::vector<KernelKey> GpuKeys() {
         key.rank = 1 + static_cast<int>(keys.size()) % 3;
         key.narrow = keys.size() % 4 >= 2;
         key.access = {Access::kContiguous, index, a};
-        keys.push_back(key.Pack());
+        keys.push_back(key);
       }
     }
   }
@@ -296,12 +296,16 @@ std::vector<KernelKey> GpuKeys() {
 }
 
 TEST(GatherCode, PackedKeyKeepsEveryField) {
-  for (const KernelKey& packed : GpuKeys()) EXPECT_EQ(GatherKey::Unpack(packed).Pack(), packed);
+  for (const GatherKey& key : GpuKeys()) {
+    const KernelKey packed = GatherSkeleton::Pack(key);
+    EXPECT_EQ(GatherSkeleton::Pack(UnpackKey<GatherKey>(packed)), packed);
+  }
 }
 
 TEST(GatherCode, CompilesToPtx) {
-  for (const KernelKey& key : GpuKeys()) {
-    const absl::StatusOr<std::string> code = KernelCache::Compile(Target::kNvptx, GatherSkeleton(), key);
+  for (const GatherKey& key : GpuKeys()) {
+    const absl::StatusOr<std::string> code =
+        KernelCache::Compile(Target::kNvptx, GatherSkeleton(), GatherSkeleton::Pack(key));
     ASSERT_TRUE(code.ok()) << code.status();
     EXPECT_NE(code->find(".entry gather("), std::string::npos);
   }
@@ -310,12 +314,13 @@ TEST(GatherCode, CompilesToPtx) {
 TEST(GatherCode, CompilesToValidSpirv) {
   const std::filesystem::path file =
       std::filesystem::path(::testing::TempDir()) / absl::StrCat("gather_", getpid(), ".spv");
-  for (const KernelKey& key : GpuKeys()) {
-    const absl::StatusOr<std::string> code = KernelCache::Compile(Target::kSpirv, GatherSkeleton(), key);
+  for (const GatherKey& key : GpuKeys()) {
+    const absl::StatusOr<std::string> code =
+        KernelCache::Compile(Target::kSpirv, GatherSkeleton(), GatherSkeleton::Pack(key));
     ASSERT_TRUE(code.ok()) << code.status();
     std::ofstream(file, std::ios::binary) << *code;
     EXPECT_EQ(std::system(absl::StrCat("spirv-val --target-env opencl2.2 ", file.string()).c_str()), 0)
-        << GatherSkeleton().NameOf(key) << " of rank " << GatherKey::Unpack(key).rank;
+        << "gather of rank " << key.rank;
   }
   std::filesystem::remove(file);
 }

@@ -12,8 +12,8 @@
 #include "kernels/families/misbehaving.h"
 #include "kernels/families/nll.h"
 #include "kernels/families/reduce.h"
+#include "kernels/families/scan.h"
 #include "kernels/families/scatter.h"
-#include "kernels/families/skeleton_number.h"
 #include "kernels/families/softmax.h"
 
 namespace xpud::kernels {
@@ -36,23 +36,27 @@ class GpuEmissionTest : public ::testing::Test {
     return ok;
   }
 
-  void Check(const Skeleton& skeleton, const KernelKey& key, const std::string& what) {
+  void Check(const auto& skeleton, const auto& key, const std::string& what = "") {
     CheckPtx(skeleton, key, what);
     CheckSpirv(skeleton, key, what);
   }
 
-  void CheckPtx(const Skeleton& skeleton, const KernelKey& key, const std::string& what) {
-    const absl::StatusOr<std::string> ptx = KernelCache::Compile({Target::kNvptx, "sm_90"}, skeleton, key);
+  void CheckPtx(const auto& skeleton, const auto& key, const std::string& more = "") {
+    const std::string name = skeleton.Name(key), what = name + " " + more;
+    const absl::StatusOr<std::string> ptx =
+        KernelCache::Compile({Target::kNvptx, "sm_90"}, skeleton, skeleton.Pack(key));
     ASSERT_TRUE(ptx.ok()) << what << ": " << ptx.status();
-    EXPECT_NE(ptx->find(".visible .entry " + skeleton.NameOf(key)), std::string::npos) << what;
+    EXPECT_NE(ptx->find(".visible .entry " + name), std::string::npos) << what;
     EXPECT_NE(ptx->find(".target sm_90"), std::string::npos) << what;
     EXPECT_EQ(ptx->find(".extern .func"), std::string::npos)
         << what << " calls a function that no device has";
     if (Installed("ptxas")) EXPECT_TRUE(Accepts("ptxas -arch=sm_90 -o /dev/null", *ptx)) << what;
   }
 
-  void CheckSpirv(const Skeleton& skeleton, const KernelKey& key, const std::string& what) {
-    const absl::StatusOr<std::string> spirv = KernelCache::Compile(Target::kSpirv, skeleton, key);
+  void CheckSpirv(const auto& skeleton, const auto& key, const std::string& more) {
+    const std::string what = skeleton.Name(key) + " " + more;
+    const absl::StatusOr<std::string> spirv =
+        KernelCache::Compile(Target::kSpirv, skeleton, skeleton.Pack(key));
     ASSERT_TRUE(spirv.ok()) << what << ": " << spirv.status();
     ASSERT_GT(spirv->size(), 20u);
     EXPECT_EQ(spirv->substr(0, 8), std::string("\x03\x02\x23\x07\x00\x02\x01\x00", 8))
@@ -83,19 +87,19 @@ TEST_F(GpuEmissionTest, EveryElementWiseRow) {
     if (!integers) {
       MapKey wide = key;
       wide.compute = DType::kFloat64;
-      Check(skeleton, wide.Pack(), std::string(row.aten) + " f64");
+      Check(skeleton, wide, "f64");
     }
-    Check(skeleton, key.Pack(), std::string(row.aten));
+    Check(skeleton, key);
     if (row.number % 4 != 0 || row.inputs == 0) continue;
     MapKey blocks = key;
     blocks.block_log2 = integers ? 1 : 3;
-    CheckPtx(skeleton, blocks.Pack(), std::string(row.aten) + " in blocks");
+    CheckPtx(skeleton, blocks, "in blocks");
     if (seeds != 0 || ParseMap(row.formula)->expression.Uses(Variable::kIndex)) continue;
     MapKey tiles = key;
     tiles.tiled = true;
     const size_t last = static_cast<size_t>(key.operands - 1);
     if (tiles.access[last] == Access::kContiguous) tiles.access[last] = Access::kStrided;
-    Check(skeleton, tiles.Pack(), std::string(row.aten) + " in tiles");
+    Check(skeleton, tiles, "in tiles");
   }
 }
 
@@ -114,18 +118,15 @@ TEST_F(GpuEmissionTest, EveryReductionInBothOrdersAndItsMerge) {
       for (const bool partial : {false, true}) {
         key.columns = columns;
         key.partial = partial;
-        Check(skeleton, key.Pack(), std::string(row.aten));
+        Check(skeleton, key);
         ReduceKey blocks = key;
         blocks.warps = !columns;
         blocks.block_log2 = blocks.column_lanes_log2 = 3;
-        CheckPtx(skeleton, blocks.Pack(), std::string(row.aten) + " in blocks");
+        CheckPtx(skeleton, blocks, "in blocks");
       }
     }
     key.columns = key.partial = false;
-    KernelKey packed = key.Pack();
-    packed.words[0] =
-        (packed.words[0] & ~uint64_t{0xff}) | static_cast<uint64_t>(SkeletonNumber::kReduceMerge);
-    Check(merge, packed, std::string(row.aten) + " merge");
+    Check(merge, key);
   }
 }
 
@@ -139,11 +140,11 @@ TEST_F(GpuEmissionTest, Softmax) {
     key.contiguous = !key.columns;
     key.kept = 2;
     key.out = key.input = bits % 3 == 0 ? DType::kFloat32 : DType::kBFloat16;
-    Check(skeleton, key.Pack(), skeleton.NameOf(key.Pack()));
+    Check(skeleton, key);
     if (key.columns) continue;
     for (const bool warps : {false, true}) {
       key.rows = {.warps = warps, .block = 4, .blocks = 2};
-      CheckPtx(skeleton, key.Pack(), skeleton.NameOf(key.Pack()) + " held");
+      CheckPtx(skeleton, key, "held");
     }
   }
 }
@@ -153,20 +154,20 @@ TEST_F(GpuEmissionTest, LayerNormAndGather) {
   LayerNormKey key;
   key.dtypes.fill(DType::kFloat16);
   key.present.fill(true);
-  Check(norm, key.Pack(), "layer_norm");
+  Check(norm, key);
   for (const bool warps : {false, true}) {
     key.rows = {.warps = warps, .block = 8, .blocks = 3};
-    CheckPtx(norm, key.Pack(), "layer_norm held");
+    CheckPtx(norm, key, "held");
   }
   const GatherSkeleton gather;
   GatherKey gather_key;
   gather_key.rank = 2;
   gather_key.element = DType::kInt16;
   gather_key.access = {Access::kContiguous, Access::kBroadcast, Access::kContiguous};
-  Check(gather, gather_key.Pack(), "gather");
+  Check(gather, gather_key);
   gather_key.element = DType::kInt64;
   gather_key.pairs = true;
-  CheckPtx(gather, gather_key.Pack(), "gather of pairs");
+  CheckPtx(gather, gather_key, "of pairs");
 }
 
 TEST_F(GpuEmissionTest, LayerNormBackwardAndItsMerge) {
@@ -176,12 +177,32 @@ TEST_F(GpuEmissionTest, LayerNormBackwardAndItsMerge) {
     LayerNormBackwardKey key;
     key.types.fill(DType::kFloat16);
     key.weighted = weighted;
-    Check(rows, key.Pack(/*merge=*/false), "layer_norm_backward");
-    Check(merge, key.Pack(/*merge=*/true), "layer_norm_backward merge");
+    Check(rows, key);
+    Check(merge, key);
     for (const bool warps : {false, true}) {
       key.rows = {.warps = warps, .block = 4, .blocks = 2};
-      CheckPtx(rows, key.Pack(/*merge=*/false), "layer_norm_backward held");
+      CheckPtx(rows, key, "held");
     }
+  }
+}
+
+TEST_F(GpuEmissionTest, EveryScanByLanesGroupsAndParts) {
+  const ScanSkeleton skeleton;
+  for (const ops::Row& row : ops::kRows) {
+    if (row.family != ops::Family::kScan && row.family != ops::Family::kIndexedScan) continue;
+    ScanKey key;
+    key.row = &row;
+    key.input = key.output = DType::kFloat16;
+    key.rank = 2;
+    key.lanes = true;
+    Check(skeleton, key, "by lanes");
+    key.lanes = false;
+    Check(skeleton, key, "by groups");
+    key.parts = true;
+    Check(skeleton, key, "by parts");
+    key.parts = false;
+    key.totals = true;
+    Check(skeleton, key, "totals");
   }
 }
 
@@ -190,7 +211,7 @@ TEST_F(GpuEmissionTest, Scatter) {
   for (const DType type : {DType::kFloat32, DType::kBFloat16, DType::kInt64}) {
     for (const bool contiguous : {false, true}) {
       const ScatterKey key{.type = type, .index = DType::kInt64, .contiguous = contiguous};
-      Check(skeleton, key.Pack(), skeleton.NameOf(key.Pack()));
+      Check(skeleton, key);
     }
   }
 }
@@ -204,19 +225,19 @@ TEST_F(GpuEmissionTest, NllBothWaysAndInEveryStage) {
     for (const NllStage stage :
          {NllStage::kEach, NllStage::kSum, NllStage::kPart, NllStage::kWeights, NllStage::kMerge}) {
       key.stage = stage;
-      Check(forward, key.Pack(/*backward=*/false), forward.NameOf(key.Pack(/*backward=*/false)));
+      Check(forward, key);
     }
     key.stage = NllStage::kEach;
-    Check(backward, key.Pack(/*backward=*/true), backward.NameOf(key.Pack(/*backward=*/true)));
+    Check(backward, key);
   }
 }
 
 TEST_F(GpuEmissionTest, KernelsThatMisbehaveAreNotOptimisedAway) {
   const MisbehavingSkeleton skeleton;
   for (const bool endless : {false, true}) {
-    const KernelKey key = MisbehavingSkeleton::KeyOf(endless);
-    Check(skeleton, key, skeleton.NameOf(key));
-    const std::string ptx = *KernelCache::Compile({Target::kNvptx, "sm_90"}, skeleton, key);
+    const MisbehavingKey key{.endless = endless};
+    Check(skeleton, key);
+    const std::string ptx = *KernelCache::Compile({Target::kNvptx, "sm_90"}, skeleton, skeleton.Pack(key));
     EXPECT_NE(ptx.find(endless ? "ld.volatile.global" : "st.volatile.global"), std::string::npos) << ptx;
     EXPECT_EQ(ptx.find("bra") != std::string::npos, endless) << ptx;
   }

@@ -1,7 +1,5 @@
 // Layer normalisation over the last dimension; everything is dense.
-//
-// Arguments: y, mean, rstd, x, weight?, bias? | N | M | row slice | eps (accumulate type). A host group is a
-// slice of rows; a GPU group is a row, or each of its warps one.
+// A host group is a slice of rows; a GPU group is a row, or each of its warps one.
 #pragma once
 
 #include <array>
@@ -9,24 +7,48 @@
 #include "kernels/api/planner.h"
 #include "kernels/compiler/kernel_cache.h"
 #include "kernels/families/row_plan.h"
+#include "kernels/families/skeleton_number.h"
 
 namespace xpud::kernels {
 
 struct LayerNormKey {
-  // In the order of the arguments' pointers; weight and bias may be absent.
-  std::array<ops::DType, 6> dtypes{};
-  std::array<bool, 6> present{};
-  RowPlan rows = {};  // GPU
+  enum Operand { kY, kMean, kRstd, kX, kWeight, kBias };
 
-  KernelKey Pack() const;
-  static LayerNormKey Unpack(const KernelKey& key);
+  std::array<ops::DType, 6> dtypes{};
+  std::array<bool, 6> present{};  // weight and bias may be absent
+  RowPlan rows = {};              // GPU
+
+  Scalar accumulate() const { return AccumulateOf(dtypes[kX]); }
+
+  void Visit(auto& visit) {
+    for (size_t o = 0; o < dtypes.size(); ++o) {
+      visit(dtypes[o], 4);
+      visit(present[o], 1);
+    }
+    rows.Visit(visit);
+  }
 };
 
-class LayerNormSkeleton : public Skeleton {
+template <typename Side>
+struct LayerNormArguments {
+  std::array<typename Side::Pointer, 6> operands;  // by LayerNormKey::Operand
+  typename Side::Integer n, rows, slice;           // n: elements of a row; slice: of rows
+  typename Side::Immediate eps;
+
+  void Visit(const LayerNormKey& key, auto& visit) {
+    for (size_t o = 0; o < operands.size(); ++o) {
+      if (key.present[o]) visit(operands[o]);
+    }
+    visit(n, rows, slice);
+    visit.Immediate(eps, key.accumulate());
+  }
+};
+
+class LayerNormSkeleton : public SkeletonOf<LayerNormKey, SkeletonNumber::kLayerNorm, LayerNormArguments> {
  public:
-  std::string NameOf(const KernelKey&) const override { return "layer_norm"; }
-  std::string Describe(const KernelKey&) const override { return {}; }
-  absl::Status Emit(const KernelKey& key, const std::string& name, Emitter& emitter) const override;
+  std::string Name(const LayerNormKey&) const override { return "layer_norm"; }
+  absl::Status EmitBody(const LayerNormKey& key, const LayerNormArguments<Emitted>& arguments,
+                        Emitter& e) const override;
 };
 
 // Plans layer normalisation. Engine thread only.

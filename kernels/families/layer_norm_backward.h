@@ -11,6 +11,7 @@
 #include "kernels/api/planner.h"
 #include "kernels/compiler/kernel_cache.h"
 #include "kernels/families/row_plan.h"
+#include "kernels/families/skeleton_number.h"
 
 namespace xpud::kernels {
 
@@ -19,31 +20,63 @@ struct LayerNormBackwardKey {
 
   std::array<ops::DType, 8> types{};
   bool weighted = false;
-  RowPlan rows =
-      {};  // NVPTX: where held, a lane keeps its columns' sums in registers, and a warp may be a team
+  // NVPTX: where held, a lane keeps its columns' sums in registers, and a warp may be a team. A merge has
+  // none.
+  RowPlan rows = {};
 
-  KernelKey Pack(bool merge) const;
-  static LayerNormBackwardKey Unpack(const KernelKey& key);
   // Of sums, and of the workspace.
-  Scalar accumulate() const;
+  Scalar accumulate() const {
+    const bool wide = types[kX] == ops::DType::kFloat64 || types[kGrad] == ops::DType::kFloat64;
+    return wide ? Scalar::kF64 : Scalar::kF32;
+  }
+
+  void Visit(auto& visit) {
+    for (ops::DType& type : types) visit(type, 4);
+    visit(weighted, 1);
+    rows.Visit(visit);
+  }
 };
 
-// Arguments: dx, workspace, grad, x, mean, rstd, weight (null if absent) | rows, columns, rows of a part.
+template <typename Side>
+struct LayerNormBackwardArguments {
+  using Key = LayerNormBackwardKey;
+  typename Side::Pointer dx, sums;
+  std::array<typename Side::Pointer, 5> inputs;  // by Key::Operand, from kGrad on; an absent weight is null
+  typename Side::Integer rows, columns, part;    // part: rows of a part
+
+  const auto& Input(Key::Operand operand) const { return inputs[static_cast<size_t>(operand - Key::kGrad)]; }
+
+  void Visit(const Key&, auto& visit) {
+    visit(dx, sums);
+    visit.First(inputs, 5);
+    visit(rows, columns, part);
+  }
+};
+
+template <typename Side>
+struct LayerNormMergeArguments {
+  typename Side::Pointer dweight, dbias, sums;
+  typename Side::Integer columns, parts, slice;  // slice: columns of a group
+
+  void Visit(const LayerNormBackwardKey&, auto& visit) { visit(dweight, dbias, sums, columns, parts, slice); }
+};
+
 // Group x counts parts.
-class LayerNormBackwardSkeleton : public Skeleton {
+class LayerNormBackwardSkeleton : public SkeletonOf<LayerNormBackwardKey, SkeletonNumber::kLayerNormBackward,
+                                                    LayerNormBackwardArguments> {
  public:
-  std::string NameOf(const KernelKey& key) const override;
-  std::string Describe(const KernelKey& key) const override;
-  absl::Status Emit(const KernelKey& key, const std::string& name, Emitter& emitter) const override;
+  std::string Name(const LayerNormBackwardKey&) const override { return "layer_norm_backward"; }
+  absl::Status EmitBody(const LayerNormBackwardKey& key, const LayerNormBackwardArguments<Emitted>& arguments,
+                        Emitter& e) const override;
 };
 
-// Arguments: dweight, dbias, workspace | columns, parts, columns of a group. Group x counts slices of
-// columns.
-class LayerNormMergeSkeleton : public Skeleton {
+// Group x counts slices of columns.
+class LayerNormMergeSkeleton
+    : public SkeletonOf<LayerNormBackwardKey, SkeletonNumber::kLayerNormMerge, LayerNormMergeArguments> {
  public:
-  std::string NameOf(const KernelKey& key) const override;
-  std::string Describe(const KernelKey& key) const override;
-  absl::Status Emit(const KernelKey& key, const std::string& name, Emitter& emitter) const override;
+  std::string Name(const LayerNormBackwardKey&) const override { return "layer_norm_merge"; }
+  absl::Status EmitBody(const LayerNormBackwardKey& key, const LayerNormMergeArguments<Emitted>& arguments,
+                        Emitter& e) const override;
 };
 
 // Plans the gradients of layer norm. Engine thread only.

@@ -1,14 +1,9 @@
 #include "kernels/families/map.h"
 
 #include <bit>
-#include <cctype>
 #include <cmath>
 
-#include "absl/strings/str_cat.h"
 #include "kernels/compiler/lowering.h"
-#include "kernels/families/box_emission.h"
-#include "kernels/families/immediate.h"
-#include "kernels/families/skeleton_number.h"
 #include "kernels/families/slices.h"
 #include "proto/base/status_macros.h"
 
@@ -102,17 +97,6 @@ void MapPlanner::ChooseTypes(const OpCall& call, const Traits& traits, MapKey& k
   }
 }
 
-void MapPlanner::PushArguments(const OpCall& call, const MapKey& key, uint32_t seeds, Launch& launch) const {
-  for (const Operand& output : call.outputs) launch.Push(output.data);
-  for (size_t i = 0; i < call.inputs.size(); ++i) {
-    if (!call.inputs[i].immediate) {
-      launch.Push(call.inputs[i].data);
-    } else {
-      PushImmediate(call.inputs[i].number, (seeds >> i & 1) != 0 ? DType::kInt64 : key.compute, launch);
-    }
-  }
-}
-
 absl::StatusOr<Readiness> MapPlanner::Plan(const OpCall& call, Workspace, LaunchList& launches) {
   ASSIGN_OR_RETURN(const Traits* const traits, TraitsOf(*call.row));
   Layout layout = Layout::Over(call.outputs[0]);
@@ -131,6 +115,7 @@ absl::StatusOr<Readiness> MapPlanner::Plan(const OpCall& call, Workspace, Launch
   float bytes = 0;
   float nanoseconds = traits->nanoseconds;
   std::array<BoxOperand, kMaxOperands> operands;
+  MapArguments<Planned> arguments;
   for (int o = 0; o < layout.operands; ++o) {
     const size_t at = static_cast<size_t>(o);
     const Operand& operand =
@@ -138,6 +123,8 @@ absl::StatusOr<Readiness> MapPlanner::Plan(const OpCall& call, Workspace, Launch
     key.dtypes[at] = operand.dtype;
     key.access[at] = operand.immediate ? Access::kImmediate : layout.AccessOf(o);
     operands[at] = {key.access[at], operand.dtype, operand.data};
+    arguments.pointers[at] = operand.data;
+    arguments.immediates[at] = &operand.number;
     if (key.access[at] == Access::kContiguous) bytes += static_cast<float>(ops::SizeOf(operand.dtype));
     if (key.access[at] == Access::kStrided) nanoseconds += 0.5f;
     // Transposed: contiguous along the rows, while the output is contiguous along the columns.
@@ -153,52 +140,22 @@ absl::StatusOr<Readiness> MapPlanner::Plan(const OpCall& call, Workspace, Launch
   }
   key.tiled &= !traits->uses_index;
   ChooseTypes(call, *traits, key);
-  ASSIGN_OR_RETURN(const Kernel* const kernel, cache_.Find(skeleton_, key.Pack()));
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    if (call.inputs[i].immediate)
+      key.dtypes[call.outputs.size() + i] = (traits->seeds >> i & 1) != 0 ? DType::kInt64 : key.compute;
+  }
+  ASSIGN_OR_RETURN(const Kernel* const kernel, cache_.Find(skeleton_, key));
   if (kernel == nullptr) return Readiness::kCompiling;
 
   Launch& launch = launches.Add();
   launch.Reset(kernel, 1);
-  PushArguments(call, key, traits->seeds, launch);
-  PushBox(cache_.target(), layout, boxed, {key.tiled, 1 << key.block_log2},
-          nanoseconds + bytes / kBytesPerNanosecond + 0.02f, launch);
+  PlanBox(cache_.target(), layout, boxed, {key.tiled, 1 << key.block_log2},
+          nanoseconds + bytes / kBytesPerNanosecond + 0.02f, arguments.box, launch);
+  PushArguments(key, arguments, launch);
   return Readiness::kReady;
 }
 
 // ---- emission
-
-KernelKey MapKey::Pack() const {
-  KeyWriter writer(static_cast<uint8_t>(SkeletonNumber::kMap));
-  writer.Put(row->number, 10);
-  writer.Put(static_cast<uint64_t>(variant), 3);
-  writer.Put(static_cast<uint64_t>(compute), 4);
-  writer.Put(static_cast<uint64_t>(rank), 4);
-  writer.Put(tiled, 1);
-  writer.Put(narrow, 1);
-  writer.Put(static_cast<uint64_t>(block_log2), 2);
-  writer.Put(static_cast<uint64_t>(operands), 4);
-  for (size_t o = 0; o < static_cast<size_t>(operands); ++o) {
-    writer.Put(static_cast<uint64_t>(dtypes[o]) | static_cast<uint64_t>(access[o]) << 4, 6);
-  }
-  return writer.key();
-}
-
-MapKey MapKey::Unpack(const KernelKey& packed) {
-  KeyReader reader(packed);
-  MapKey key;
-  key.row = ops::FindRow(static_cast<uint16_t>(reader.Take(10)));
-  key.variant = static_cast<int>(reader.Take(3));
-  key.compute = static_cast<ops::DType>(reader.Take(4));
-  key.rank = static_cast<int>(reader.Take(4));
-  key.tiled = reader.Take(1) != 0;
-  key.narrow = reader.Take(1) != 0;
-  key.block_log2 = static_cast<int>(reader.Take(2));
-  key.operands = static_cast<int>(reader.Take(4));
-  for (size_t o = 0; o < static_cast<size_t>(key.operands); ++o) {
-    key.dtypes[o] = static_cast<ops::DType>(reader.Take(4));
-    key.access[o] = static_cast<Access>(reader.Take(2));
-  }
-  return key;
-}
 
 std::string_view MapFormulaText(const ops::Row& row, int variant) {
   constexpr std::string_view kCheaper[] = {"", "a * a", "a * a * a", "sqrt(a)", "1 / a"};
@@ -223,25 +180,23 @@ namespace {
 // The emission of one map kernel.
 class MapEmission : public BoxEmission {
  public:
-  MapEmission(const MapKey& key, const MapFormula& formula, Emitter& emitter)
-      : BoxEmission(emitter, {key.rank,
-                              key.tiled,
-                              key.narrow,
-                              1 << key.block_log2,
-                              {key.access.begin(), key.access.begin() + key.operands},
-                              {key.dtypes.begin(), key.dtypes.begin() + key.operands}}),
+  MapEmission(const MapKey& key, const MapArguments<Emitted>& arguments, const MapFormula& formula,
+              Emitter& emitter)
+      : BoxEmission(emitter, arguments.box,
+                    {.rank = key.rank,
+                     .tiled = key.tiled,
+                     .narrow = key.narrow,
+                     .block = 1 << key.block_log2,
+                     .access = key.accesses(),
+                     .dtypes = key.dtypes,
+                     .pointers = arguments.pointers}),
         key_(key),
+        args_(arguments),
         formula_(formula),
         outputs_(static_cast<int>(formula.outputs.size())),
         seeds_(SeedInputs(formula.expression)) {}
 
-  absl::Status Run(const std::string& name) {
-    std::vector<ArgType> args;
-    for (int o = 0; o < operands(); ++o) {
-      args.push_back(InMemory(o) ? ArgType::kPointer : ImmediateArg(ScalarOfInput(o)));
-    }
-    AppendArguments(args);
-    e_.Begin(name, args);
+  absl::Status Run() {
     EmitLoops();
     return status_;
   }
@@ -257,7 +212,7 @@ class MapEmission : public BoxEmission {
     for (int o = outputs_; o < operands(); ++o) inputs.push_back(Input(o, ScalarOfInput(o), offsets));
     const std::vector<Typed> results = Compute(inputs, index);
     for (size_t o = 0; o < results.size(); ++o) {
-      e_.Store(key_.dtypes[o], e_.Arg(o), offsets[o], results[o].value, results[o].scalar);
+      e_.Store(key_.dtypes[o], args_.pointers[o], offsets[o], results[o].value, results[o].scalar);
     }
     return nullptr;
   }
@@ -269,7 +224,7 @@ class MapEmission : public BoxEmission {
       const auto at = static_cast<size_t>(o);
       Values values;
       if (AccessOf(o) == Access::kContiguous) {
-        values = e_.LoadBlock(key_.dtypes[at], e_.Arg(at), offsets[at], ScalarOfInput(o), block);
+        values = e_.LoadBlock(key_.dtypes[at], args_.pointers[at], offsets[at], ScalarOfInput(o), block);
       } else {
         values.assign(inputs.size(), Input(o, ScalarOfInput(o), offsets));
       }
@@ -281,7 +236,7 @@ class MapEmission : public BoxEmission {
     for (size_t o = 0; o < results[0].size(); ++o) {
       Values values;
       for (const std::vector<Typed>& element : results) values.push_back(element[o].value);
-      e_.StoreBlock(key_.dtypes[o], e_.Arg(o), offsets[o], values, results[0][o].scalar);
+      e_.StoreBlock(key_.dtypes[o], args_.pointers[o], offsets[o], values, results[0][o].scalar);
     }
     return nullptr;
   }
@@ -308,11 +263,12 @@ class MapEmission : public BoxEmission {
   Value Input(int operand, Scalar scalar, const Values& offsets) {
     const size_t at = static_cast<size_t>(operand);
     if (Staged(operand) != nullptr) return e_.FromStorage(key_.dtypes[at], Staged(operand), scalar);
-    if (InMemory(operand)) return e_.Load(key_.dtypes[at], e_.Arg(at), offsets[at], scalar);
-    return e_.Convert(e_.Arg(at), IsFloat(scalar) ? scalar : Scalar::kI64, scalar);
+    if (InMemory(operand)) return e_.Load(key_.dtypes[at], args_.pointers[at], offsets[at], scalar);
+    return e_.Convert(args_.immediates[at], IsFloat(scalar) ? scalar : Scalar::kI64, scalar);
   }
 
   const MapKey& key_;
+  const MapArguments<Emitted>& args_;
   const MapFormula& formula_;
   const int outputs_;
   const uint32_t seeds_;
@@ -321,24 +277,10 @@ class MapEmission : public BoxEmission {
 
 }  // namespace
 
-std::string MapSkeleton::NameOf(const KernelKey& packed) const {
-  std::string name = "map_";
-  for (const char c : MapKey::Unpack(packed).row->aten) {
-    if (c == '|') break;
-    name += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
-  }
-  return name;
-}
-
-std::string MapSkeleton::Describe(const KernelKey& packed) const {
-  const MapKey key = MapKey::Unpack(packed);
-  return std::string(MapFormulaText(*key.row, key.variant));
-}
-
-absl::Status MapSkeleton::Emit(const KernelKey& packed, const std::string& name, Emitter& emitter) const {
-  const MapKey key = MapKey::Unpack(packed);
-  ASSIGN_OR_RETURN(const MapFormula formula, ParseMap(MapFormulaText(*key.row, key.variant)));
-  return MapEmission(key, formula, emitter).Run(name);
+absl::Status MapSkeleton::EmitBody(const MapKey& key, const MapArguments<Emitted>& arguments,
+                                   Emitter& e) const {
+  ASSIGN_OR_RETURN(const MapFormula formula, ParseMap(Formula(key)));
+  return MapEmission(key, arguments, formula, e).Run();
 }
 
 }  // namespace xpud::kernels

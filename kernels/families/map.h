@@ -1,16 +1,16 @@
-// The element-wise kernel: out = f(inputs) over a collapsed iteration space.
-//
-// Arguments: each operand's pointer, or value if immediate (outputs, then inputs) | those of
-// kernels/families/box_emission.h.
+// The element-wise kernel: out = f(inputs) over a collapsed iteration space (box_emission.h).
 #pragma once
 
 #include <array>
+#include <span>
+#include <string_view>
 #include <vector>
 
 #include "kernels/api/planner.h"
 #include "kernels/compiler/formula.h"
 #include "kernels/compiler/kernel_cache.h"
-#include "kernels/families/layout.h"
+#include "kernels/families/box_emission.h"
+#include "kernels/families/skeleton_number.h"
 
 namespace xpud::kernels {
 
@@ -24,11 +24,44 @@ struct MapKey {
   bool narrow = false;  // 32-bit index arithmetic (GPU)
   int block_log2 = 0;   // elements a lane (GPU)
   int operands = 0;
-  std::array<ops::DType, kMaxOperands> dtypes{};
+  std::array<ops::DType, kMaxOperands> dtypes{};  // an immediate's: as which it is passed
   std::array<Access, kMaxOperands> access{};
 
-  KernelKey Pack() const;
-  static MapKey Unpack(const KernelKey& key);
+  std::span<const Access> accesses() const { return {access.data(), static_cast<size_t>(operands)}; }
+
+  void Visit(auto& visit) {
+    visit(row, kRowBits);
+    visit(variant, 3);
+    visit(compute, 4);
+    visit(rank, 4);
+    visit(tiled, 1);
+    visit(narrow, 1);
+    visit(block_log2, 2);
+    visit(operands, 4);
+    for (size_t o = 0; o < static_cast<size_t>(operands); ++o) {
+      visit(dtypes[o], 4);
+      visit(access[o], 2);
+    }
+  }
+};
+
+template <typename Side>
+struct MapArguments {
+  // An operand has one of the two. Outputs, then inputs.
+  std::array<typename Side::Pointer, kMaxOperands> pointers;
+  std::array<typename Side::Immediate, kMaxOperands> immediates;
+  BoxArguments<Side> box;
+
+  void Visit(const MapKey& key, auto& visit) {
+    for (size_t o = 0; o < static_cast<size_t>(key.operands); ++o) {
+      if (key.access[o] == Access::kImmediate) {
+        visit.Immediate(immediates[o], ScalarOf(key.dtypes[o]));
+      } else {
+        visit(pointers[o]);
+      }
+    }
+    box.Visit(key.rank, key.accesses(), visit);
+  }
 };
 
 // The formula of a row, or a cheaper one that is equal for some immediate.
@@ -39,11 +72,11 @@ std::string_view MapFormulaText(const ops::Row& row, int variant);
 // each.
 uint32_t SeedInputs(const Expression& expression);
 
-class MapSkeleton : public Skeleton {
+class MapSkeleton : public SkeletonOf<MapKey, SkeletonNumber::kMap, MapArguments> {
  public:
-  std::string NameOf(const KernelKey& key) const override;
-  std::string Describe(const KernelKey& key) const override;
-  absl::Status Emit(const KernelKey& key, const std::string& name, Emitter& emitter) const override;
+  std::string Name(const MapKey& key) const override { return NameWith("map_", *key.row); }
+  std::string_view Formula(const MapKey& key) const override { return MapFormulaText(*key.row, key.variant); }
+  absl::Status EmitBody(const MapKey& key, const MapArguments<Emitted>& arguments, Emitter& e) const override;
 };
 
 // Plans element-wise ops: collapses the operands' layouts, picks the kernel, cuts the work into slices.
@@ -67,7 +100,6 @@ class MapPlanner : public Planner {
 
   absl::StatusOr<const Traits*> TraitsOf(const ops::Row& row);
   void ChooseTypes(const OpCall& call, const Traits& traits, MapKey& key) const;
-  void PushArguments(const OpCall& call, const MapKey& key, uint32_t seeds, Launch& launch) const;
 
   KernelCache& cache_;
   const MapSkeleton skeleton_;

@@ -6,17 +6,32 @@
 
 #include "kernels/api/planner.h"
 #include "kernels/compiler/kernel_cache.h"
+#include "kernels/families/skeleton_number.h"
 
 namespace xpud::kernels {
 
-// Argument: an address, which is stored to, or read for ever. Groups do not matter.
-class MisbehavingSkeleton : public Skeleton {
- public:
-  static KernelKey KeyOf(bool endless);
+struct MisbehavingKey {
+  bool endless = false;
 
-  std::string NameOf(const KernelKey& key) const override;
-  std::string Describe(const KernelKey& key) const override { return NameOf(key); }
-  absl::Status Emit(const KernelKey& key, const std::string& name, Emitter& emitter) const override;
+  void Visit(auto& visit) { visit(endless, 1); }
+};
+
+template <typename Side>
+struct MisbehavingArguments {
+  typename Side::Pointer address;  // is stored to, or read for ever
+
+  void Visit(const MisbehavingKey&, auto& visit) { visit(address); }
+};
+
+// Groups do not matter.
+class MisbehavingSkeleton
+    : public SkeletonOf<MisbehavingKey, SkeletonNumber::kMisbehaving, MisbehavingArguments> {
+ public:
+  std::string Name(const MisbehavingKey& key) const override {
+    return key.endless ? "test_endless" : "test_fault";
+  }
+  absl::Status EmitBody(const MisbehavingKey& key, const MisbehavingArguments<Emitted>& arguments,
+                        Emitter& e) const override;
 };
 
 class MisbehavingPlanner : public Planner {

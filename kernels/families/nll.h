@@ -5,6 +5,7 @@
 
 #include "kernels/api/planner.h"
 #include "kernels/compiler/kernel_cache.h"
+#include "kernels/families/skeleton_number.h"
 
 namespace xpud::kernels {
 
@@ -28,30 +29,62 @@ struct NllKey {
   bool each = false;        // backward: the loss's gradient has an element for each row
   bool contiguous = false;  // backward: rows of the input's gradient are
 
-  KernelKey Pack(bool backward) const;
-  static NllKey Unpack(const KernelKey& key);
   // States in the workspace are pairs (loss, weight) of this type.
   Scalar accumulate() const { return AccumulateOf(input); }
+
+  void Visit(auto& visit) {
+    visit(stage, 3);
+    for (ops::DType* const type : {&input, &target, &other}) visit(*type, 4);
+    for (bool* const flag : {&weighted, &mean, &each, &contiguous}) visit(*flag, 1);
+  }
 };
 
-// Arguments: loss (kPart, kWeights: the workspace), total weight, input, target, class weights, error word |
-// rows, classes, ignore, slice | strides: input's two, target's, class weights', loss's. kMerge: loss, total
-// weight, workspace | parts. Pointers that a stage does not use are null. Group x counts slices of rows.
-class NllForwardSkeleton : public Skeleton {
- public:
-  std::string NameOf(const KernelKey& key) const override;
-  std::string Describe(const KernelKey& key) const override;
-  absl::Status Emit(const KernelKey& key, const std::string& name, Emitter& emitter) const override;
+// Pointers that a stage does not use are null.
+template <typename Side>
+struct NllForwardArguments {
+  typename Side::Pointer loss, total;  // loss: kPart and kWeights leave their states there instead
+  // kMerge:
+  typename Side::Pointer states;
+  typename Side::Integer parts;
+  // The other stages:
+  typename Side::Pointer input, target, weights, error_word;
+  typename Side::Integer rows, classes, ignore, slice;
+  typename Side::Integer input_row_stride, input_class_stride, target_stride, weight_stride, loss_stride;
+
+  void Visit(const NllKey& key, auto& visit) {
+    visit(loss, total);
+    if (key.stage == NllStage::kMerge) return visit(states, parts);
+    visit(input, target, weights, error_word, rows, classes, ignore, slice);
+    visit(input_row_stride, input_class_stride, target_stride, weight_stride, loss_stride);
+  }
 };
 
-// Arguments: input's gradient, loss's gradient, target, class weights, workspace (for a mean), error word |
-// rows, classes, ignore, slice, parts | strides: input's gradient's two, loss's gradient's, target's, class
-// weights'. Group x counts slices of rows; on a GPU of elements.
-class NllBackwardSkeleton : public Skeleton {
+template <typename Side>
+struct NllBackwardArguments {
+  typename Side::Pointer dx, gradient, target, weights, states, error_word;  // states: for a mean
+  typename Side::Integer rows, classes, ignore, slice, parts;
+  typename Side::Integer dx_row_stride, dx_class_stride, gradient_stride, target_stride, weight_stride;
+
+  void Visit(const NllKey&, auto& visit) {
+    visit(dx, gradient, target, weights, states, error_word, rows, classes, ignore, slice, parts);
+    visit(dx_row_stride, dx_class_stride, gradient_stride, target_stride, weight_stride);
+  }
+};
+
+// Group x counts slices of rows.
+class NllForwardSkeleton : public SkeletonOf<NllKey, SkeletonNumber::kNllForward, NllForwardArguments> {
  public:
-  std::string NameOf(const KernelKey& key) const override;
-  std::string Describe(const KernelKey& key) const override;
-  absl::Status Emit(const KernelKey& key, const std::string& name, Emitter& emitter) const override;
+  std::string Name(const NllKey&) const override { return "nll_loss_forward"; }
+  absl::Status EmitBody(const NllKey& key, const NllForwardArguments<Emitted>& arguments,
+                        Emitter& e) const override;
+};
+
+// Group x counts slices of rows; on a GPU of elements.
+class NllBackwardSkeleton : public SkeletonOf<NllKey, SkeletonNumber::kNllBackward, NllBackwardArguments> {
+ public:
+  std::string Name(const NllKey&) const override { return "nll_loss_backward"; }
+  absl::Status EmitBody(const NllKey& key, const NllBackwardArguments<Emitted>& arguments,
+                        Emitter& e) const override;
 };
 
 // Plans the negative log likelihood loss and its gradient. Engine thread only.

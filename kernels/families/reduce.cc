@@ -2,12 +2,9 @@
 
 #include <algorithm>
 #include <bit>
-#include <cctype>
 
-#include "kernels/families/immediate.h"
 #include "kernels/families/monoid_emission.h"
 #include "kernels/families/row_plan.h"
-#include "kernels/families/skeleton_number.h"
 #include "kernels/families/slices.h"
 #include "proto/base/status_macros.h"
 
@@ -33,10 +30,9 @@ Scalar AccumulateFor(const OpCall& call) {
   }
 }
 
-// The type as which an immediate of the accumulate type is passed.
-DType TypeFor(Scalar accumulate) {
-  if (accumulate == Scalar::kF32) return DType::kFloat32;
-  return accumulate == Scalar::kF64 ? DType::kFloat64 : DType::kInt64;
+const ops::Number* AttributeOf(const OpCall& call) {
+  static const ops::Number none = ops::Number::Integer(0);
+  return call.attributes.empty() ? &none : &call.attributes[0];
 }
 
 }  // namespace
@@ -178,7 +174,7 @@ absl::StatusOr<Readiness> ReducePlanner::Plan(const OpCall& call, Workspace work
   const Cut cut = gpu ? GpuCutOf(a, key, kept, reduced) : CutOf(key, kept, reduced);
   key.partial = cut.parts > 1;
 
-  ASSIGN_OR_RETURN(const Kernel* const kernel, cache_.Find(skeleton_, key.Pack()));
+  ASSIGN_OR_RETURN(const Kernel* const kernel, cache_.Find(skeleton_, key));
   void* states = nullptr;
   if (key.partial) {
     // Both kernels compile before either is waited for.
@@ -198,27 +194,22 @@ absl::StatusOr<Readiness> ReducePlanner::Plan(const OpCall& call, Workspace work
                static_cast<uint32_t>(CeilDiv(cut.outer, cut.outer_slice)),
                static_cast<uint32_t>(CeilDiv(cut.inner, cut.inner_slice)));
   if (gpu) launch.group_size = {kGpuLanes, 1, 1};
-  if (key.partial) {
-    launch.Push(states);
-  } else {
-    for (const Operand& output : call.outputs) launch.Push(output.data);
-  }
-  launch.Push(a.data);
-  if (key.attribute) {
-    const ops::Number attribute = call.attributes.empty() ? ops::Number::Integer(0) : call.attributes[0];
-    PushImmediate(attribute, TypeFor(key.accumulate), launch);
-  }
-  for (int d = 0; d < kept.rank; ++d) launch.Push(kept.sizes[static_cast<size_t>(d)]);
-  for (int o = 1; o < kept.operands && !key.partial; ++o) {
-    for (int d = 0; d < kept.rank; ++d) launch.Push(kept.stride(o, d));
-  }
-  for (int d = 0; d < kept.rank; ++d) launch.Push(kept.stride(0, d));
-  for (int d = 0; d < reduced.rank; ++d) launch.Push(reduced.sizes[static_cast<size_t>(d)]);
-  for (int d = 0; d < reduced.rank; ++d) launch.Push(reduced.stride(0, d));
-  for (const int64_t scalar :
-       {count, cut.items, cut.item_slice, cut.column_slice, cut.outer_slice, cut.inner_slice, cut.parts}) {
-    launch.Push(scalar);
-  }
+  ReduceArguments<Planned> arguments;
+  for (size_t o = 0; o < call.outputs.size(); ++o) arguments.outputs[o] = call.outputs[o].data;
+  arguments.states = states;
+  arguments.input = a.data;
+  arguments.attribute = AttributeOf(call);
+  SetSpace(kept, arguments.kept, /*first=*/1);
+  arguments.kept.strides[static_cast<size_t>(key.stored())] = kept.strides[0].data();
+  SetSpace(reduced, arguments.reduced);
+  arguments.count = count;
+  arguments.items = cut.items;
+  arguments.item_slice = cut.item_slice;
+  arguments.column_slice = cut.column_slice;
+  arguments.outer_slice = cut.outer_slice;
+  arguments.inner_slice = cut.inner_slice;
+  arguments.parts = cut.parts;
+  PushArguments(key, arguments, launch);
   if (!key.partial) return Readiness::kReady;
   return PlanMerge(call, key, kept, cut, count, states, launches);
 }
@@ -231,69 +222,27 @@ absl::StatusOr<Readiness> ReducePlanner::PlanMerge(const OpCall& call, ReduceKey
   key.block_log2 = key.column_lanes_log2 = 0;
   // Few items: a warp for each, since a lane would merge many parts one after the other.
   key.warps = cache_.target() == Target::kNvptx && cut.items < 2048;
-  KernelKey packed = key.Pack();
-  packed.words[0] = (packed.words[0] & ~uint64_t{0xff}) | static_cast<uint64_t>(SkeletonNumber::kReduceMerge);
-  ASSIGN_OR_RETURN(const Kernel* const kernel, cache_.Find(merge_, packed));
+  ASSIGN_OR_RETURN(const Kernel* const kernel, cache_.Find(merge_, key));
   if (kernel == nullptr) return Readiness::kCompiling;
   Launch& launch = launches.Add();
   const bool gpu = cache_.target() != Target::kHost;
   const int64_t slice = key.warps ? 1 : gpu ? kGpuLanes : SliceOf(cut.items, static_cast<float>(cut.parts));
   launch.Reset(kernel, static_cast<uint32_t>(CeilDiv(cut.items, key.warps ? kGpuWarps : slice)));
   if (gpu) launch.group_size = {kGpuLanes, 1, 1};
-  for (const Operand& output : call.outputs) launch.Push(output.data);
-  launch.Push(states);
-  if (key.attribute) {
-    const ops::Number attribute = call.attributes.empty() ? ops::Number::Integer(0) : call.attributes[0];
-    PushImmediate(attribute, TypeFor(key.accumulate), launch);
-  }
-  for (int d = 0; d < kept.rank; ++d) launch.Push(kept.sizes[static_cast<size_t>(d)]);
-  for (int o = 1; o < kept.operands; ++o) {
-    for (int d = 0; d < kept.rank; ++d) launch.Push(kept.stride(o, d));
-  }
-  for (const int64_t scalar : {count, cut.items, slice, cut.parts}) launch.Push(scalar);
+  ReduceMergeArguments<Planned> arguments;
+  for (size_t o = 0; o < call.outputs.size(); ++o) arguments.outputs[o] = call.outputs[o].data;
+  arguments.states = states;
+  arguments.attribute = AttributeOf(call);
+  SetSpace(kept, arguments.kept, /*first=*/1);
+  arguments.count = count;
+  arguments.items = cut.items;
+  arguments.item_slice = slice;
+  arguments.parts = cut.parts;
+  PushArguments(key, arguments, launch);
   return Readiness::kReady;
 }
 
 // ---- emission
-
-KernelKey ReduceKey::Pack() const {
-  KeyWriter writer(static_cast<uint8_t>(SkeletonNumber::kReduce));
-  writer.Put(row->number, 10);
-  writer.Put(static_cast<uint64_t>(accumulate), 4);
-  writer.Put(static_cast<uint64_t>(input), 4);
-  for (int o = 0; o < row->outputs; ++o)
-    writer.Put(static_cast<uint64_t>(outputs[static_cast<size_t>(o)]), 4);
-  writer.Put(static_cast<uint64_t>(kept), 4);
-  writer.Put(static_cast<uint64_t>(reduced), 4);
-  writer.Put(columns, 1);
-  writer.Put(vector, 1);
-  writer.Put(partial, 1);
-  writer.Put(attribute, 1);
-  writer.Put(warps, 1);
-  writer.Put(static_cast<uint64_t>(block_log2), 2);
-  writer.Put(static_cast<uint64_t>(column_lanes_log2), 3);
-  return writer.key();
-}
-
-ReduceKey ReduceKey::Unpack(const KernelKey& packed) {
-  KeyReader reader(packed);
-  ReduceKey key;
-  key.row = ops::FindRow(static_cast<uint16_t>(reader.Take(10)));
-  key.accumulate = static_cast<Scalar>(reader.Take(4));
-  key.input = static_cast<ops::DType>(reader.Take(4));
-  for (int o = 0; o < key.row->outputs; ++o)
-    key.outputs[static_cast<size_t>(o)] = static_cast<ops::DType>(reader.Take(4));
-  key.kept = static_cast<int>(reader.Take(4));
-  key.reduced = static_cast<int>(reader.Take(4));
-  key.columns = reader.Take(1) != 0;
-  key.vector = reader.Take(1) != 0;
-  key.partial = reader.Take(1) != 0;
-  key.attribute = reader.Take(1) != 0;
-  key.warps = reader.Take(1) != 0;
-  key.block_log2 = static_cast<int>(reader.Take(2));
-  key.column_lanes_log2 = static_cast<int>(reader.Take(3));
-  return key;
-}
 
 namespace {
 
@@ -301,25 +250,33 @@ using Value = llvm::Value*;
 using Values = std::vector<llvm::Value*>;
 using State = MonoidEmission::State;
 
-std::string NameWith(const char* prefix, const ops::Row& row) {
-  std::string name = prefix;
-  for (const char c : row.aten) {
-    if (c == '|') break;
-    name += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
-  }
-  return name;
+// Binds a kernel's attribute, if its key has one, and count.
+template <typename Arguments>
+void Bind(const ReduceKey& key, const Arguments& arguments, Emitter& e, MonoidEmission& monoid) {
+  const Scalar passed = IsFloat(key.accumulate) ? key.accumulate : Scalar::kI64;
+  monoid.Bind(key.attribute ? e.Convert(arguments.attribute, passed, key.accumulate) : nullptr,
+              arguments.count);
 }
 
 class ReduceEmission {
  public:
-  ReduceEmission(const ReduceKey& key, const ReduceFormula& formula, Emitter& emitter)
+  ReduceEmission(const ReduceKey& key, const ReduceArguments<Emitted>& arguments,
+                 const ReduceFormula& formula, Emitter& emitter)
       : key_(key),
+        args_(arguments),
         e_(emitter),
         monoid_(emitter, formula, key.accumulate),
-        outputs_(key.partial ? 0 : static_cast<int>(formula.outputs.size())) {}
+        width_(emitter.gpu() || !key.vector     ? 1
+               : key.accumulate == Scalar::kF32 ? 16
+                                                : 8),
+        unroll_(width_ == 1                 ? 1
+                : monoid_.components() == 1 ? 4
+                : monoid_.components() == 2 ? 1
+                                            : 2) {
+    Bind(key, arguments, emitter, monoid_);
+  }
 
-  absl::Status Run(const std::string& name) {
-    Begin(name);
+  absl::Status Run() {
     if (key_.warps) e_.UseWarps();
     if (key_.columns && e_.gpu()) {
       EmitGpuColumns();
@@ -332,75 +289,24 @@ class ReduceEmission {
   }
 
  private:
-  void Begin(const std::string& name) {
-    std::vector<ArgType> args(static_cast<size_t>(key_.partial ? 2 : outputs_ + 1), ArgType::kPointer);
-    input_at_ = args.size() - 1;
-    if (key_.attribute) args.push_back(ImmediateArg(key_.accumulate));
-    kept_at_ = args.size();
-    const size_t kept = static_cast<size_t>(key_.kept), reduced = static_cast<size_t>(key_.reduced);
-    kept_strides_at_ = kept_at_ + kept;
-    reduced_at_ = kept_strides_at_ + kept * static_cast<size_t>(outputs_ + 1);
-    reduced_strides_at_ = reduced_at_ + reduced;
-    scalars_at_ = reduced_strides_at_ + reduced;
-    args.resize(scalars_at_ + 7, ArgType::kI64);
-    e_.Begin(name, args);
-    Value attribute = nullptr;
-    if (key_.attribute) {
-      const Scalar passed = IsFloat(key_.accumulate) ? key_.accumulate : Scalar::kI64;
-      attribute = e_.Convert(e_.Arg(input_at_ + 1), passed, key_.accumulate);
-    }
-    monoid_.Bind(attribute, Count());
-    width_ =
-        key_.vector && !e_.gpu() ? (IsFloat(key_.accumulate) && key_.accumulate == Scalar::kF32 ? 16 : 8) : 1;
-    unroll_ = width_ == 1 ? 1 : monoid_.components() == 1 ? 4 : monoid_.components() == 2 ? 1 : 2;
-  }
-
-  Value Input() const { return e_.Arg(input_at_); }
-  Value KeptSize(int d) const { return e_.Arg(kept_at_ + static_cast<size_t>(d)); }
-  // Operand 0.. outputs - 1, then a.
-  Value KeptStride(int operand, int d) const {
-    return e_.Arg(kept_strides_at_ + static_cast<size_t>(operand * key_.kept + d));
-  }
-  Value ReducedSize(int d) const { return e_.Arg(reduced_at_ + static_cast<size_t>(d)); }
-  Value ReducedStride(int d) const { return e_.Arg(reduced_strides_at_ + static_cast<size_t>(d)); }
-  Value Count() const { return e_.Arg(scalars_at_); }
-  Value Items() const { return e_.Arg(scalars_at_ + 1); }
-  Value ItemSlice() const { return e_.Arg(scalars_at_ + 2); }
-  Value ColumnSlice() const { return e_.Arg(scalars_at_ + 3); }
-  Value OuterSlice() const { return e_.Arg(scalars_at_ + 4); }
-  Value InnerSlice() const { return e_.Arg(scalars_at_ + 5); }
-  Value Parts() const { return e_.Arg(scalars_at_ + 6); }
+  Value KeptSize(int d) const { return args_.kept.sizes[static_cast<size_t>(d)]; }
+  Value ReducedSize(int d) const { return args_.reduced.sizes[static_cast<size_t>(d)]; }
+  Value InnerStride() const { return args_.reduced.strides[0][static_cast<size_t>(key_.reduced - 1)]; }
   Value InnerSize() const { return ReducedSize(key_.reduced - 1); }
   Value Outer() const {
     Value outer = e_.I64(1);
     for (int d = 0; d < key_.reduced - 1; ++d) outer = e_.Mul(outer, ReducedSize(d));
     return outer;
   }
-  Value Part() { return e_.Add(e_.Mul(e_.Group(1), e_.CeilDiv(InnerSize(), InnerSlice())), e_.Group(2)); }
+  Value Part() {
+    return e_.Add(e_.Mul(e_.Group(1), e_.CeilDiv(InnerSize(), args_.inner_slice)), e_.Group(2));
+  }
 
   // Offsets of outputs and a at kept item `item` over the first `dims` kept dimensions.
   Values KeptOffsets(Value item, int dims) {
-    Values offsets(static_cast<size_t>(outputs_ + 1), e_.I64(0));
-    for (int d = dims - 1; d >= 0; --d) {
-      Value const at = d == 0 ? item : e_.ir().CreateURem(item, KeptSize(d));
-      if (d > 0) item = e_.ir().CreateUDiv(item, KeptSize(d));
-      for (int o = 0; o <= outputs_; ++o) {
-        offsets[static_cast<size_t>(o)] =
-            e_.Add(offsets[static_cast<size_t>(o)], e_.Mul(at, KeptStride(o, d)));
-      }
-    }
-    return offsets;
+    return OffsetsOf(e_, args_.kept, item, dims, static_cast<size_t>(key_.stored() + 1));
   }
-
-  Value ReducedOffset(Value outer) {
-    Value offset = e_.I64(0);
-    for (int d = key_.reduced - 2; d >= 0; --d) {
-      Value const at = d == 0 ? outer : e_.ir().CreateURem(outer, ReducedSize(d));
-      if (d > 0) outer = e_.ir().CreateUDiv(outer, ReducedSize(d));
-      offset = e_.Add(offset, e_.Mul(at, ReducedStride(d)));
-    }
-    return offset;
-  }
+  Value ReducedOffset(Value outer) { return OffsetsOf(e_, args_.reduced, outer, key_.reduced - 1, 1)[0]; }
 
   Value Position(Value first, int width) {
     if (width == 1) return first;
@@ -413,8 +319,8 @@ class ReduceEmission {
   // ---- rows
 
   void EmitRows() {
-    Value const begin = e_.Mul(e_.Team(), ItemSlice());
-    Value const end = e_.Min(e_.Add(begin, ItemSlice()), Items());
+    Value const begin = e_.Mul(e_.Team(), args_.item_slice);
+    Value const end = e_.Min(e_.Add(begin, args_.item_slice), args_.items);
     e_.Loop(begin, end, e_.I64(1), [&](Value item) {
       const Values offsets = KeptOffsets(item, key_.kept);
       if (e_.gpu()) {
@@ -439,7 +345,7 @@ class ReduceEmission {
     std::vector<Values> blocks;
     for (const GpuLoad& load : loads) {
       blocks.push_back(
-          e_.LoadBlock(key_.input, Input(), load.offset, key_.accumulate, static_cast<int>(Block())));
+          e_.LoadBlock(key_.input, args_.input, load.offset, key_.accumulate, static_cast<int>(Block())));
     }
     Values states = current;
     for (size_t b = 0; b < blocks.size(); ++b) {
@@ -460,16 +366,16 @@ class ReduceEmission {
   }
 
   State ReduceGpuRow(Value base) {
-    Value const outer_begin = e_.Mul(e_.Group(1), OuterSlice());
-    Value const outer_end = e_.Min(e_.Add(outer_begin, OuterSlice()), Outer());
+    Value const outer_begin = e_.Mul(e_.Group(1), args_.outer_slice);
+    Value const outer_end = e_.Min(e_.Add(outer_begin, args_.outer_slice), Outer());
     const int64_t lanes = e_.warps() ? kWarpLanes : kGpuLanes;
-    Value const begin = e_.Mul(e_.Group(2), InnerSlice());
-    Value const end = e_.Min(e_.Add(begin, InnerSlice()), InnerSize());
+    Value const begin = e_.Mul(e_.Group(2), args_.inner_slice);
+    Value const end = e_.Min(e_.Add(begin, args_.inner_slice), InnerSize());
     Values states =
         e_.Loop(outer_begin, outer_end, e_.I64(1), InitialBlock(), [&](Value outer, const Values& now) {
           Value const row = e_.Add(base, ReducedOffset(outer)), first = e_.Mul(outer, InnerSize());
           const auto load = [&](Value j) {
-            Value const offset = key_.vector ? j : e_.Mul(j, ReducedStride(key_.reduced - 1));
+            Value const offset = key_.vector ? j : e_.Mul(j, InnerStride());
             return GpuLoad{e_.Add(row, offset), e_.Add(first, j)};
           };
           Values after =
@@ -482,13 +388,13 @@ class ReduceEmission {
           if (Block() == 1) return after;
           // The elements after the last whole block.
           Value const whole = e_.ir().CreateAnd(e_.ir().CreateSub(end, begin), e_.I64(-Block()));
-          const Values rest =
-              e_.Loop(e_.Add(e_.Add(begin, whole), e_.Lane()), end, e_.Lanes(), Slice(after, 0),
-                      [&](Value j, const Values& current) {
-                        const GpuLoad at = load(j);
-                        return monoid_.Step(current, e_.Load(key_.input, Input(), at.offset, key_.accumulate),
-                                            at.position, 1);
-                      });
+          const Values rest = e_.Loop(
+              e_.Add(e_.Add(begin, whole), e_.Lane()), end, e_.Lanes(), Slice(after, 0),
+              [&](Value j, const Values& current) {
+                const GpuLoad at = load(j);
+                return monoid_.Step(current, e_.Load(key_.input, args_.input, at.offset, key_.accumulate),
+                                    at.position, 1);
+              });
           std::copy(rest.begin(), rest.end(), after.begin());
           return after;
         });
@@ -504,9 +410,9 @@ class ReduceEmission {
     const int inner = key_.kept - 1;
     const int64_t lanes = int64_t{1} << key_.column_lanes_log2, strands = int64_t{kGpuLanes} / lanes;
     const int64_t columns = lanes * Block();
-    Value const slices = e_.CeilDiv(KeptSize(inner), ColumnSlice());
+    Value const slices = e_.CeilDiv(KeptSize(inner), args_.column_slice);
     Value const item = e_.ir().CreateUDiv(e_.Group(0), slices);
-    Value const begin = e_.Mul(e_.ir().CreateURem(e_.Group(0), slices), ColumnSlice());
+    Value const begin = e_.Mul(e_.ir().CreateURem(e_.Group(0), slices), args_.column_slice);
     const Values offsets = KeptOffsets(item, inner);
     Value const beside = e_.ir().CreateAnd(e_.Lane(), e_.I64(lanes - 1));
     Value const strand = e_.ir().CreateLShr(e_.Lane(), e_.I64(key_.column_lanes_log2));
@@ -527,10 +433,10 @@ class ReduceEmission {
 
   // One dimension: the strands share its rows; several: the outer ones.
   Values ReduceGpuColumns(Value base, Value strand, int64_t strands) {
-    Value const outer_begin = e_.Mul(e_.Group(1), OuterSlice());
-    Value const outer_end = e_.Min(e_.Add(outer_begin, OuterSlice()), Outer());
-    Value const inner_begin = e_.Mul(e_.Group(2), InnerSlice());
-    Value const inner_end = e_.Min(e_.Add(inner_begin, InnerSlice()), InnerSize());
+    Value const outer_begin = e_.Mul(e_.Group(1), args_.outer_slice);
+    Value const outer_end = e_.Min(e_.Add(outer_begin, args_.outer_slice), Outer());
+    Value const inner_begin = e_.Mul(e_.Group(2), args_.inner_slice);
+    Value const inner_end = e_.Min(e_.Add(inner_begin, args_.inner_slice), InnerSize());
     const bool one = key_.reduced == 1;
     const auto rows = [&](Value outer, const Values& now) {
       Value const row = e_.Add(base, ReducedOffset(outer)), first = e_.Mul(outer, InnerSize());
@@ -538,7 +444,7 @@ class ReduceEmission {
                              kColumnUnroll, now, [&](const Values& indices, const Values& current) {
                                std::vector<GpuLoad> loads;
                                for (Value j : indices) {
-                                 Value const offset = e_.Mul(j, ReducedStride(key_.reduced - 1));
+                                 Value const offset = e_.Mul(j, InnerStride());
                                  loads.push_back({e_.Add(row, offset), e_.Add(first, j)});
                                }
                                return StepBlocks(loads, 0, current);
@@ -580,8 +486,8 @@ class ReduceEmission {
   }
 
   State ReduceRow(Value base) {
-    Value const outer_begin = e_.Mul(e_.Group(1), OuterSlice());
-    Value const outer_end = e_.Min(e_.Add(outer_begin, OuterSlice()), Outer());
+    Value const outer_begin = e_.Mul(e_.Group(1), args_.outer_slice);
+    Value const outer_end = e_.Min(e_.Add(outer_begin, args_.outer_slice), Outer());
     const size_t components = monoid_.components();
     Values carried;
     for (int u = 0; u < unroll_ && width_ > 1; ++u) Append(carried, monoid_.Init(width_));
@@ -607,8 +513,8 @@ class ReduceEmission {
 
   // One run along the innermost reduced dimension. `first`: position of its element 0.
   Values ReduceInner(Value base, Value first, Values carried) {
-    Value begin = e_.Mul(e_.Group(2), InnerSlice());
-    Value const end = e_.Min(e_.Add(begin, InnerSlice()), InnerSize());
+    Value begin = e_.Mul(e_.Group(2), args_.inner_slice);
+    Value const end = e_.Min(e_.Add(begin, args_.inner_slice), InnerSize());
     const size_t components = monoid_.components();
     if (width_ > 1) {
       const int64_t stride = int64_t{width_} * unroll_;
@@ -621,7 +527,8 @@ class ReduceEmission {
             Values next;
             for (int u = 0; u < unroll_; ++u) {
               Value const at = e_.Add(j, e_.I64(int64_t{u} * width_));
-              Value const element = e_.Load(key_.input, Input(), e_.Add(base, at), key_.accumulate, width_);
+              Value const element =
+                  e_.Load(key_.input, args_.input, e_.Add(base, at), key_.accumulate, width_);
               Append(next, monoid_.Step(Slice(current, static_cast<size_t>(u)), element,
                                         Position(e_.Add(first, at), width_), width_));
             }
@@ -633,8 +540,8 @@ class ReduceEmission {
     const Values scalar(carried.end() - static_cast<ptrdiff_t>(components), carried.end());
     const Values after =
         e_.Loop(e_.Add(begin, e_.Lane()), end, e_.Lanes(), scalar, [&](Value j, const Values& current) {
-          Value const offset = e_.Add(base, key_.vector ? j : e_.Mul(j, ReducedStride(key_.reduced - 1)));
-          return monoid_.Step(current, e_.Load(key_.input, Input(), offset, key_.accumulate),
+          Value const offset = e_.Add(base, key_.vector ? j : e_.Mul(j, InnerStride()));
+          return monoid_.Step(current, e_.Load(key_.input, args_.input, offset, key_.accumulate),
                               e_.Add(first, j), 1);
         });
     std::copy(after.begin(), after.end(), carried.end() - static_cast<ptrdiff_t>(components));
@@ -646,10 +553,10 @@ class ReduceEmission {
   // Group x is (outer kept item, slice of columns).
   void EmitColumns() {
     const int inner = key_.kept - 1;
-    Value const slices = e_.CeilDiv(KeptSize(inner), ColumnSlice());
+    Value const slices = e_.CeilDiv(KeptSize(inner), args_.column_slice);
     Value const item = e_.ir().CreateUDiv(e_.Group(0), slices);
-    Value begin = e_.Mul(e_.ir().CreateURem(e_.Group(0), slices), ColumnSlice());
-    Value const end = e_.Min(e_.Add(begin, ColumnSlice()), KeptSize(inner));
+    Value begin = e_.Mul(e_.ir().CreateURem(e_.Group(0), slices), args_.column_slice);
+    Value const end = e_.Min(e_.Add(begin, args_.column_slice), KeptSize(inner));
     const Values offsets = KeptOffsets(item, inner);
     Value const first = e_.Mul(item, KeptSize(inner));
     for (const int64_t blocks : {int64_t{4}, int64_t{1}}) {
@@ -670,21 +577,21 @@ class ReduceEmission {
     Value const base = e_.Add(offsets.back(), column);
     Values carried;
     for (int64_t b = 0; b < blocks; ++b) Append(carried, monoid_.Init(width));
-    Value const outer_begin = e_.Mul(e_.Group(1), OuterSlice());
-    Value const outer_end = e_.Min(e_.Add(outer_begin, OuterSlice()), Outer());
-    Value const inner_begin = e_.Mul(e_.Group(2), InnerSlice());
-    Value const inner_end = e_.Min(e_.Add(inner_begin, InnerSlice()), InnerSize());
+    Value const outer_begin = e_.Mul(e_.Group(1), args_.outer_slice);
+    Value const outer_end = e_.Min(e_.Add(outer_begin, args_.outer_slice), Outer());
+    Value const inner_begin = e_.Mul(e_.Group(2), args_.inner_slice);
+    Value const inner_end = e_.Min(e_.Add(inner_begin, args_.inner_slice), InnerSize());
     carried =
         e_.Loop(outer_begin, outer_end, e_.I64(1), carried, [&](Value outer, const Values& outer_state) {
           Value const row = e_.Add(base, ReducedOffset(outer));
           return e_.Loop(inner_begin, inner_end, e_.I64(1), outer_state, [&](Value j, const Values& current) {
-            Value const at = e_.Add(row, e_.Mul(j, ReducedStride(key_.reduced - 1)));
+            Value const at = e_.Add(row, e_.Mul(j, InnerStride()));
             Value position = e_.Add(e_.Mul(outer, InnerSize()), j);
             if (width > 1) position = e_.ir().CreateVectorSplat(static_cast<unsigned>(width), position);
             Values next;
             for (int64_t b = 0; b < blocks; ++b) {
               Value const element =
-                  e_.Load(key_.input, Input(), e_.Add(at, e_.I64(b * width)), key_.accumulate, width);
+                  e_.Load(key_.input, args_.input, e_.Add(at, e_.I64(b * width)), key_.accumulate, width);
               Append(next, monoid_.Step(Slice(current, static_cast<size_t>(b)), element, position, width));
             }
             return next;
@@ -703,17 +610,17 @@ class ReduceEmission {
     if (!key_.partial) {
       const std::vector<Typed> results = monoid_.Finish(state, width);
       for (size_t o = 0; o < results.size(); ++o) {
-        e_.Store(key_.outputs[o], e_.Arg(o), offsets[o], results[o].value, results[o].scalar, width);
+        e_.Store(key_.outputs[o], args_.outputs[o], offsets[o], results[o].value, results[o].scalar, width);
       }
       return;
     }
     for (size_t c = 0; c < state.size(); ++c) {
       // [component][part][item], each component widened to 64 bits.
-      Value const row = e_.Add(e_.Mul(e_.I64(static_cast<int64_t>(c)), Parts()), Part());
-      Value const at = e_.Add(e_.Mul(row, Items()), item);
+      Value const row = e_.Add(e_.Mul(e_.I64(static_cast<int64_t>(c)), args_.parts), Part());
+      Value const at = e_.Add(e_.Mul(row, args_.items), item);
       const bool real = IsFloat(monoid_.TypeOf(c));
       Value const wide = e_.Convert(state[c], monoid_.TypeOf(c), real ? Scalar::kF64 : Scalar::kI64);
-      e_.StoreRaw(e_.Arg(0), at, wide);
+      e_.StoreRaw(args_.states, at, wide);
     }
   }
 
@@ -721,63 +628,33 @@ class ReduceEmission {
   static constexpr int64_t kRowUnroll = 4, kColumnUnroll = 8;
 
   const ReduceKey& key_;
+  const ReduceArguments<Emitted>& args_;
   Emitter& e_;
   MonoidEmission monoid_;
-  const int outputs_;
-  int width_ = 1, unroll_ = 1;
-  size_t input_at_ = 0, kept_at_ = 0, kept_strides_at_ = 0, reduced_at_ = 0, reduced_strides_at_ = 0,
-         scalars_at_ = 0;
+  const int width_, unroll_;
 };
 
 }  // namespace
 
-std::string ReduceSkeleton::NameOf(const KernelKey& key) const {
-  return NameWith("reduce_", *ReduceKey::Unpack(key).row);
-}
-
-std::string ReduceSkeleton::Describe(const KernelKey& key) const {
-  return std::string(ReduceKey::Unpack(key).row->formula);
-}
-
-absl::Status ReduceSkeleton::Emit(const KernelKey& packed, const std::string& name, Emitter& emitter) const {
-  const ReduceKey key = ReduceKey::Unpack(packed);
+absl::Status ReduceSkeleton::EmitBody(const ReduceKey& key, const ReduceArguments<Emitted>& arguments,
+                                      Emitter& e) const {
   ASSIGN_OR_RETURN(const ReduceFormula formula, ParseReduce(key.row->formula));
-  return ReduceEmission(key, formula, emitter).Run(name);
+  return ReduceEmission(key, arguments, formula, e).Run();
 }
 
-std::string ReduceMergeSkeleton::NameOf(const KernelKey& key) const {
-  return NameWith("merge_", *ReduceKey::Unpack(key).row);
-}
-
-std::string ReduceMergeSkeleton::Describe(const KernelKey& key) const {
-  return std::string(ReduceKey::Unpack(key).row->formula);
-}
-
-absl::Status ReduceMergeSkeleton::Emit(const KernelKey& packed, const std::string& name, Emitter& e) const {
-  const ReduceKey key = ReduceKey::Unpack(packed);
+absl::Status ReduceMergeSkeleton::EmitBody(const ReduceKey& key,
+                                           const ReduceMergeArguments<Emitted>& arguments, Emitter& e) const {
   ASSIGN_OR_RETURN(const ReduceFormula formula, ParseReduce(key.row->formula));
   MonoidEmission monoid(e, formula, key.accumulate);
-  const size_t outputs = formula.outputs.size(), kept = static_cast<size_t>(key.kept);
-  std::vector<ArgType> args(outputs + 1, ArgType::kPointer);
-  if (key.attribute) args.push_back(ImmediateArg(key.accumulate));
-  const size_t sizes_at = args.size(), strides_at = sizes_at + kept, scalars_at = strides_at + kept * outputs;
-  args.resize(scalars_at + 4, ArgType::kI64);
-  e.Begin(name, args);
-  Value const count = e.Arg(scalars_at), items = e.Arg(scalars_at + 1), slice = e.Arg(scalars_at + 2),
-              parts = e.Arg(scalars_at + 3);
-  Value attribute = nullptr;
-  if (key.attribute) {
-    attribute = e.Convert(e.Arg(outputs + 1), IsFloat(key.accumulate) ? key.accumulate : Scalar::kI64,
-                          key.accumulate);
-  }
-  monoid.Bind(attribute, count);
+  Bind(key, arguments, e, monoid);
+  Value const items = arguments.items, slice = arguments.item_slice, parts = arguments.parts;
   const auto load = [&](Value item, Value part) {
     State state;
     for (size_t c = 0; c < monoid.components(); ++c) {
       const bool real = IsFloat(monoid.TypeOf(c));
       const Scalar wide = real ? Scalar::kF64 : Scalar::kI64;
       Value const row = e.Add(e.Mul(e.I64(static_cast<int64_t>(c)), parts), part);
-      Value const raw = e.LoadRaw(e.TypeOf(wide), e.Arg(outputs), e.Add(e.Mul(row, items), item));
+      Value const raw = e.LoadRaw(e.TypeOf(wide), arguments.states, e.Add(e.Mul(row, items), item));
       state.push_back(e.Convert(raw, wide, monoid.TypeOf(c)));
     }
     return state;
@@ -787,16 +664,9 @@ absl::Status ReduceMergeSkeleton::Emit(const KernelKey& packed, const std::strin
   Value const end = e.Min(e.Add(begin, slice), items);
   const auto store = [&](Value item, const State& state) {
     const std::vector<Typed> results = monoid.Finish(state, 1);
-    for (size_t o = 0; o < outputs; ++o) {
-      Value offset = e.I64(0);
-      Value rest = item;
-      for (size_t d = kept; d-- > 0;) {
-        Value const at = d == 0 ? rest : e.ir().CreateURem(rest, e.Arg(sizes_at + d));
-        if (d > 0) rest = e.ir().CreateUDiv(rest, e.Arg(sizes_at + d));
-        offset = e.Add(offset, e.Mul(at, e.Arg(strides_at + o * kept + d)));
-      }
-      e.Store(key.outputs[o], e.Arg(o), offset, results[o].value, results[o].scalar);
-    }
+    const Values offsets = OffsetsOf(e, arguments.kept, item, key.kept, results.size());
+    for (size_t o = 0; o < results.size(); ++o)
+      e.Store(key.outputs[o], arguments.outputs[o], offsets[o], results[o].value, results[o].scalar);
   };
   const auto merge = [&](Value from, const State& initial, Value item) {
     return e.Loop(

@@ -7,10 +7,7 @@
 // in the workspace, and a second kernel merges them in order. The cut follows from the sizes, so a result
 // never depends on the number of workers.
 //
-// Arguments: output pointers (or the workspace, in a partial kernel), a, then b if the row has an attribute |
-// kept sizes[kept] | kept strides of each output (not in a partial kernel) and of a | reduced sizes[reduced]
-// | reduced strides of a | n | items | item slice | column slice (columns: else 0) | outer slice | inner
-// slice | parts. Group x counts slices of kept items, y of the outer reduced index, z of the innermost.
+// Group x counts slices of kept items, y of the outer reduced index, z of the innermost.
 #pragma once
 
 #include <array>
@@ -19,7 +16,8 @@
 #include "kernels/api/planner.h"
 #include "kernels/compiler/formula.h"
 #include "kernels/compiler/kernel_cache.h"
-#include "kernels/families/layout.h"
+#include "kernels/families/skeleton_number.h"
+#include "kernels/families/space.h"
 
 namespace xpud::kernels {
 
@@ -37,28 +35,78 @@ struct ReduceKey {
   int block_log2 = 0;         // NVPTX: contiguous elements that a lane loads at once
   int column_lanes_log2 = 0;  // GPU, columns: lanes beside each other; the group's others take other rows
 
-  KernelKey Pack() const;
-  static ReduceKey Unpack(const KernelKey& key);
+  // Outputs that the kernel stores.
+  int stored() const { return partial ? 0 : row->outputs; }
+
+  void Visit(auto& visit) {
+    visit(row, kRowBits);
+    visit(accumulate, 4);
+    visit(input, 4);
+    for (size_t o = 0; o < row->outputs; ++o) visit(outputs[o], 4);
+    visit(kept, 4);
+    visit(reduced, 4);
+    for (bool* const flag : {&columns, &vector, &partial, &attribute, &warps}) visit(*flag, 1);
+    visit(block_log2, 2);
+    visit(column_lanes_log2, 3);
+  }
+};
+
+template <typename Side>
+struct ReduceArguments {
+  std::array<typename Side::Pointer, ops::kMaxOutputs> outputs;
+  typename Side::Pointer states, input;  // states: where partial, instead of the outputs
+  typename Side::Immediate attribute;
+  SpaceArguments<Side, ops::kMaxOutputs + 1> kept;  // of the outputs that are stored, then of the input
+  SpaceArguments<Side, 1> reduced;                  // of the input
+  typename Side::Integer count, items, item_slice, column_slice, outer_slice, inner_slice, parts;
+
+  void Visit(const ReduceKey& key, auto& visit) {
+    visit.First(outputs, key.stored());
+    if (key.partial) visit(states);
+    visit(input);
+    if (key.attribute) visit.Immediate(attribute, key.accumulate);
+    kept.Visit(key.kept, key.stored() + 1, visit);
+    reduced.Visit(key.reduced, 1, visit);
+    visit(count, items, item_slice, column_slice, outer_slice, inner_slice, parts);
+  }
+};
+
+// Of the merge, whose key is that of the reduction with kept = the outputs' rank.
+template <typename Side>
+struct ReduceMergeArguments {
+  std::array<typename Side::Pointer, ops::kMaxOutputs> outputs;
+  typename Side::Pointer states;
+  typename Side::Immediate attribute;
+  SpaceArguments<Side, ops::kMaxOutputs> kept;  // of the outputs
+  typename Side::Integer count, items, item_slice, parts;
+
+  void Visit(const ReduceKey& key, auto& visit) {
+    visit.First(outputs, key.row->outputs);
+    visit(states);
+    if (key.attribute) visit.Immediate(attribute, key.accumulate);
+    kept.Visit(key.kept, key.row->outputs, visit);
+    visit(count, items, item_slice, parts);
+  }
 };
 
 // Bytes of a state component in the workspace.
 inline constexpr size_t kComponentBytes = 8;
 
-class ReduceSkeleton : public Skeleton {
+class ReduceSkeleton : public SkeletonOf<ReduceKey, SkeletonNumber::kReduce, ReduceArguments> {
  public:
-  std::string NameOf(const KernelKey& key) const override;
-  std::string Describe(const KernelKey& key) const override;
-  absl::Status Emit(const KernelKey& key, const std::string& name, Emitter& emitter) const override;
+  std::string Name(const ReduceKey& key) const override { return NameWith("reduce_", *key.row); }
+  std::string_view Formula(const ReduceKey& key) const override { return key.row->formula; }
+  absl::Status EmitBody(const ReduceKey& key, const ReduceArguments<Emitted>& arguments,
+                        Emitter& e) const override;
 };
 
-// Merges the parts of a partial kernel. Arguments: output pointers, workspace, b? | kept sizes | kept strides
-// of each output | n | items | item slice | parts. The key is that of the reduction with kept = the outputs'
-// rank.
-class ReduceMergeSkeleton : public Skeleton {
+// Merges the parts of a partial kernel.
+class ReduceMergeSkeleton : public SkeletonOf<ReduceKey, SkeletonNumber::kReduceMerge, ReduceMergeArguments> {
  public:
-  std::string NameOf(const KernelKey& key) const override;
-  std::string Describe(const KernelKey& key) const override;
-  absl::Status Emit(const KernelKey& key, const std::string& name, Emitter& emitter) const override;
+  std::string Name(const ReduceKey& key) const override { return NameWith("merge_", *key.row); }
+  std::string_view Formula(const ReduceKey& key) const override { return key.row->formula; }
+  absl::Status EmitBody(const ReduceKey& key, const ReduceMergeArguments<Emitted>& arguments,
+                        Emitter& e) const override;
 };
 
 // Plans reductions: splits the dimensions into kept and reduced, picks the loop order, and cuts long
@@ -77,7 +125,7 @@ class ReducePlanner : public Planner {
     bool uses_attribute = false;
     int components = 0;
   };
-  // How the work is cut; see the arguments of ReduceSkeleton.
+  // How the work is cut; see ReduceArguments.
   struct Cut {
     int64_t items = 1, item_slice = 1, column_slice = 0;
     int64_t groups = 1;  // x

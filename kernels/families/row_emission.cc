@@ -140,20 +140,6 @@ Value RowEmission::Math(const char* name, Value x, Scalar type) {
   return e_.CallMath(std::string(name) + (type == Scalar::kF64 ? "_f64" : "_f32"), x->getType(), {&x, 1});
 }
 
-Values RowEmission::Offsets(Value item, int rank, size_t sizes_at, size_t strides_at, int operands) {
-  Values offsets(static_cast<size_t>(operands), e_.I64(0));
-  for (int d = rank - 1; d >= 0; --d) {
-    Value const size = e_.Arg(sizes_at + static_cast<size_t>(d));
-    Value const at = d == 0 ? item : e_.ir().CreateURem(item, size);
-    if (d > 0) item = e_.ir().CreateUDiv(item, size);
-    for (int o = 0; o < operands; ++o) {
-      Value const stride = e_.Arg(strides_at + static_cast<size_t>(o * rank + d));
-      offsets[static_cast<size_t>(o)] = e_.Add(offsets[static_cast<size_t>(o)], e_.Mul(at, stride));
-    }
-  }
-  return offsets;
-}
-
 llvm::Value* SumOverGroup(Emitter& e, llvm::Value* value) {
   if (!e.gpu()) return value;
   return e.MergeLanes({value}, [&](const Emitter::Values& x, const Emitter::Values& y) {

@@ -53,10 +53,6 @@ class RowEmission {
   Value AddFreely(Value x, Value y);
   Value Maximum(Value x, Value y);
 
-  // The linear index `item` over `rank` dimensions as offsets: sizes at argument `sizes_at`, and for each of
-  // `operands` its strides at `strides_at + operand * rank`.
-  Values Offsets(Value item, int rank, size_t sizes_at, size_t strides_at, int operands);
-
  private:
   // Combines each lane's value over the group.
   Value Combine(Value value, const std::function<Value(Value, Value)>& combine, bool once = false);

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <initializer_list>
 
-#include "kernels/compiler/kernel_key.h"
 #include "kernels/families/layout.h"
 #include "kernels/families/slices.h"
 
@@ -21,17 +20,10 @@ struct RowPlan {
   int64_t lanes() const { return warps ? kTeamOfWarp : kTeamOfGroup; }
   int64_t rows_a_group() const { return warps ? kTeamOfGroup / kTeamOfWarp : 1; }
 
-  void Pack(KeyWriter& writer) const {
-    writer.Put(warps, 1);
-    writer.Put(static_cast<uint64_t>(block), 4);
-    writer.Put(static_cast<uint64_t>(blocks), 6);
-  }
-  static RowPlan Unpack(KeyReader& reader) {
-    RowPlan plan;
-    plan.warps = reader.Take(1) != 0;
-    plan.block = static_cast<int>(reader.Take(4));
-    plan.blocks = static_cast<int>(reader.Take(6));
-    return plan;
+  void Visit(auto& visit) {
+    visit(warps, 1);
+    visit(block, 4);
+    visit(blocks, 6);
   }
 
   static constexpr int64_t kTeamOfWarp = 32, kTeamOfGroup = 256;

@@ -1,11 +1,8 @@
 #include "kernels/families/scan.h"
 
 #include <algorithm>
-#include <cctype>
 
-#include "kernels/families/layout.h"
 #include "kernels/families/monoid_emission.h"
-#include "kernels/families/skeleton_number.h"
 #include "kernels/families/slices.h"
 #include "proto/base/status_macros.h"
 
@@ -90,14 +87,14 @@ absl::StatusOr<Readiness> ScanPlanner::Plan(const OpCall& call, Workspace worksp
   key.lanes = gpu && (key.columns || n <= 32);
   const Cut cut = gpu ? GpuCut(key, items.numel(), n) : HostCut(key, items, n);
   key.parts = cut.parts > 1;
-  ASSIGN_OR_RETURN(const Kernel* const kernel, cache_.Find(skeleton_, key.Pack()));
+  ASSIGN_OR_RETURN(const Kernel* const kernel, cache_.Find(skeleton_, key));
   void* states = nullptr;
   ScanKey totals_key = key;
   totals_key.totals = true;
   totals_key.parts = false;
   const Kernel* totals = nullptr;
   if (key.parts) {
-    ASSIGN_OR_RETURN(totals, cache_.Find(skeleton_, totals_key.Pack()));
+    ASSIGN_OR_RETURN(totals, cache_.Find(skeleton_, totals_key));
     if (kernel == nullptr || totals == nullptr) return Readiness::kCompiling;
     const size_t components = call.outputs.size();  // as many as results, in every row
     ASSIGN_OR_RETURN(
@@ -105,56 +102,31 @@ absl::StatusOr<Readiness> ScanPlanner::Plan(const OpCall& call, Workspace worksp
   }
   if (kernel == nullptr) return Readiness::kCompiling;
 
-  const auto add = [&](const Kernel* with) {
+  ScanArguments<Planned> arguments;
+  for (size_t o = 0; o < static_cast<size_t>(key.operands()); ++o) {
+    const Operand& operand = o < call.outputs.size() ? call.outputs[o] : a;
+    arguments.operands[o] = operand.data;
+    arguments.strides[o] = a.rank == 0 ? 0 : operand.strides[dim];
+  }
+  arguments.states = states;
+  SetSpace(items, arguments.items);
+  arguments.length = n;
+  arguments.count = items.numel();
+  arguments.item_slice = cut.item_slice;
+  arguments.part = cut.part;
+  arguments.parts = cut.parts;
+  const auto add = [&](const Kernel* with, const ScanKey& with_key) {
     Launch& launch = launches.Add();
     launch.Reset(with, static_cast<uint32_t>(cut.groups), static_cast<uint32_t>(cut.parts));
     if (gpu) launch.group_size = {kGpuLanes, 1, 1};
-    for (const Operand& output : call.outputs) launch.Push(output.data);
-    launch.Push(a.data);
-    launch.Push(states);
-    for (int d = 0; d < items.rank; ++d) launch.Push(items.sizes[static_cast<size_t>(d)]);
-    for (int o = 0; o <= inputs_at; ++o) {
-      for (int d = 0; d < items.rank; ++d) launch.Push(items.stride(o, d));
-    }
-    for (const Operand& output : call.outputs) launch.Push(a.rank == 0 ? int64_t{0} : output.strides[dim]);
-    launch.Push(a.rank == 0 ? int64_t{0} : a.strides[dim]);
-    for (const int64_t number : {n, items.numel(), cut.item_slice, cut.part, cut.parts}) launch.Push(number);
+    PushArguments(with_key, arguments, launch);
   };
-  if (totals != nullptr) add(totals);
-  add(kernel);
+  if (totals != nullptr) add(totals, totals_key);
+  add(kernel, key);
   return Readiness::kReady;
 }
 
 // ---- emission
-
-KernelKey ScanKey::Pack() const {
-  KeyWriter writer(static_cast<uint8_t>(SkeletonNumber::kScan));
-  writer.Put(row->number, 10);
-  writer.Put(static_cast<uint64_t>(accumulate), 4);
-  writer.Put(static_cast<uint64_t>(input), 4);
-  writer.Put(static_cast<uint64_t>(output), 4);
-  writer.Put(static_cast<uint64_t>(rank), 4);
-  writer.Put(columns, 1);
-  writer.Put(lanes, 1);
-  writer.Put(totals, 1);
-  writer.Put(parts, 1);
-  return writer.key();
-}
-
-ScanKey ScanKey::Unpack(const KernelKey& packed) {
-  KeyReader reader(packed);
-  ScanKey key;
-  key.row = ops::FindRow(static_cast<uint16_t>(reader.Take(10)));
-  key.accumulate = static_cast<Scalar>(reader.Take(4));
-  key.input = static_cast<ops::DType>(reader.Take(4));
-  key.output = static_cast<ops::DType>(reader.Take(4));
-  key.rank = static_cast<int>(reader.Take(4));
-  key.columns = reader.Take(1) != 0;
-  key.lanes = reader.Take(1) != 0;
-  key.totals = reader.Take(1) != 0;
-  key.parts = reader.Take(1) != 0;
-  return key;
-}
 
 namespace {
 
@@ -164,17 +136,11 @@ using State = MonoidEmission::State;
 
 class ScanEmission {
  public:
-  ScanEmission(const ScanKey& key, const ReduceFormula& formula, Emitter& emitter)
-      : key_(key),
-        e_(emitter),
-        monoid_(emitter, formula, key.accumulate),
-        outputs_(key.row->outputs),
-        rank_(static_cast<size_t>(key.rank)) {}
+  ScanEmission(const ScanKey& key, const ScanArguments<Emitted>& arguments, const ReduceFormula& formula,
+               Emitter& emitter)
+      : key_(key), args_(arguments), e_(emitter), monoid_(emitter, formula, key.accumulate) {}
 
-  absl::Status Run(const std::string& name) {
-    std::vector<ArgType> args(outputs_ + 2, ArgType::kPointer);
-    args.resize(ScalarsAt() + 5, ArgType::kI64);
-    e_.Begin(name, args);
+  absl::Status Run() {
     if (key_.lanes) {
       EmitLane();
     } else if (e_.gpu()) {
@@ -191,44 +157,21 @@ class ScanEmission {
   // An element of an item: offsets of the outputs, then of a.
   using Offsets = Values;
 
-  size_t SizesAt() const { return outputs_ + 2; }
-  size_t StridesAt() const { return SizesAt() + rank_; }
-  size_t DimStridesAt() const { return StridesAt() + (outputs_ + 1) * rank_; }
-  size_t ScalarsAt() const { return DimStridesAt() + outputs_ + 1; }
-  Value Input() const { return e_.Arg(outputs_); }
-  Value States() const { return e_.Arg(outputs_ + 1); }
-  Value Size(size_t d) const { return e_.Arg(SizesAt() + d); }
-  Value Stride(size_t o, size_t d) const { return e_.Arg(StridesAt() + o * rank_ + d); }
-  Value DimStride(size_t o) const { return e_.Arg(DimStridesAt() + o); }
-  Value Length() const { return e_.Arg(ScalarsAt()); }
-  Value Items() const { return e_.Arg(ScalarsAt() + 1); }
-  Value ItemSlice() const { return e_.Arg(ScalarsAt() + 2); }
-  Value PartLength() const { return e_.Arg(ScalarsAt() + 3); }
-  Value Parts() const { return e_.Arg(ScalarsAt() + 4); }
-
   // Where item `item` of the first `dims` dimensions begins.
-  Offsets Begin(Value item, size_t dims) {
-    Offsets offsets(outputs_ + 1, e_.I64(0));
-    for (size_t d = dims; d-- > 0;) {
-      Value const at = d == 0 ? item : e_.ir().CreateURem(item, Size(d));
-      if (d > 0) item = e_.ir().CreateUDiv(item, Size(d));
-      for (size_t o = 0; o <= outputs_; ++o) offsets[o] = e_.Add(offsets[o], e_.Mul(at, Stride(o, d)));
-    }
-    return offsets;
-  }
+  Offsets Begin(Value item, int dims) { return OffsetsOf(e_, args_.items, item, dims, outputs_ + 1); }
   Offsets At(const Offsets& begin, Value k) {
     Offsets offsets;
-    for (size_t o = 0; o <= outputs_; ++o) offsets.push_back(e_.Add(begin[o], e_.Mul(k, DimStride(o))));
+    for (size_t o = 0; o <= outputs_; ++o) offsets.push_back(e_.Add(begin[o], e_.Mul(k, args_.strides[o])));
     return offsets;
   }
   Value Load(const Offsets& at, int width = 1) {
-    return e_.Load(key_.input, Input(), at.back(), key_.accumulate, width);
+    return e_.Load(key_.input, args_.operands[outputs_], at.back(), key_.accumulate, width);
   }
   void Store(const State& state, const Offsets& at, int width = 1) {
     const std::vector<Typed> results = monoid_.Finish(state, width);
     for (size_t o = 0; o < outputs_; ++o) {
       const ops::DType type = o == 0 ? key_.output : ops::DType::kInt64;
-      e_.Store(type, e_.Arg(o), at[o], results[o].value, results[o].scalar, width);
+      e_.Store(type, args_.operands[o], at[o], results[o].value, results[o].scalar, width);
     }
   }
   Value Position(Value k, int width) {
@@ -237,7 +180,7 @@ class ScanEmission {
 
   // `width` neighbouring items from their first to their last element.
   void EmitLine(const Offsets& begin, int width) {
-    e_.Loop(e_.I64(0), Length(), e_.I64(1), monoid_.Init(width), [&](Value k, const Values& state) {
+    e_.Loop(e_.I64(0), args_.length, e_.I64(1), monoid_.Init(width), [&](Value k, const Values& state) {
       const Offsets at = At(begin, k);
       const State next = monoid_.Step(state, Load(at, width), Position(k, width), width);
       Store(next, at, width);
@@ -246,18 +189,18 @@ class ScanEmission {
   }
 
   void EmitItems() {
-    Value const begin = e_.Mul(e_.Group(0), ItemSlice());
-    Value const end = e_.Min(e_.Add(begin, ItemSlice()), Items());
-    e_.Loop(begin, end, e_.I64(1), [&](Value item) { EmitLine(Begin(item, rank_), 1); });
+    Value const begin = e_.Mul(e_.Group(0), args_.item_slice);
+    Value const end = e_.Min(e_.Add(begin, args_.item_slice), args_.count);
+    e_.Loop(begin, end, e_.I64(1), [&](Value item) { EmitLine(Begin(item, key_.rank), 1); });
   }
 
   void EmitColumns() {
     constexpr int kWidth = 16;
-    const size_t inner = rank_ - 1;
-    Value const slices = e_.CeilDiv(Size(inner), ItemSlice());
-    const Offsets base = Begin(e_.ir().CreateUDiv(e_.Group(0), slices), inner);
-    Value const begin = e_.Mul(e_.ir().CreateURem(e_.Group(0), slices), ItemSlice());
-    Value const end = e_.Min(e_.Add(begin, ItemSlice()), Size(inner));
+    Value const inner = args_.items.sizes[static_cast<size_t>(key_.rank - 1)];
+    Value const slices = e_.CeilDiv(inner, args_.item_slice);
+    const Offsets base = Begin(e_.ir().CreateUDiv(e_.Group(0), slices), key_.rank - 1);
+    Value const begin = e_.Mul(e_.ir().CreateURem(e_.Group(0), slices), args_.item_slice);
+    Value const end = e_.Min(e_.Add(begin, args_.item_slice), inner);
     Value const whole =
         e_.Add(begin, e_.ir().CreateAnd(e_.ir().CreateSub(end, begin), e_.I64(-int64_t{kWidth})));
     const auto columns = [&](Value from, Value to, int width) {
@@ -273,7 +216,7 @@ class ScanEmission {
 
   void EmitLane() {
     Value const item = e_.Add(e_.Mul(e_.Group(0), e_.Lanes()), e_.Lane());
-    e_.If(e_.ir().CreateICmpSLT(item, Items()), [&] { EmitLine(Begin(item, rank_), 1); });
+    e_.If(e_.ir().CreateICmpSLT(item, args_.count), [&] { EmitLine(Begin(item, key_.rank), 1); });
   }
 
   // ---- GPU: a group goes through a part of an item, tile by tile.
@@ -297,8 +240,8 @@ class ScanEmission {
   Values PartStates() {
     Values arrays;
     for (size_t c = 0; c < monoid_.components(); ++c) {
-      Value const first = e_.Mul(e_.I64(static_cast<int64_t>(c)), e_.Mul(Parts(), Items()));
-      arrays.push_back(e_.Address(ops::DType::kInt64, States(), first));
+      Value const first = e_.Mul(e_.I64(static_cast<int64_t>(c)), e_.Mul(args_.parts, args_.count));
+      arrays.push_back(e_.Address(ops::DType::kInt64, args_.states, first));
     }
     return arrays;
   }
@@ -307,21 +250,21 @@ class ScanEmission {
     for (size_t c = 0; c < monoid_.components(); ++c)
       shared_.push_back(e_.Shared(e_.TypeOf(monoid_.TypeOf(c)), kGpuLanes));
     Value const item = e_.Group(0), part = e_.Group(1);
-    const Offsets begin = Begin(item, rank_);
-    Value const first = e_.Mul(part, PartLength());
-    Value const end = e_.Min(e_.Add(first, PartLength()), Length());
+    const Offsets begin = Begin(item, key_.rank);
+    Value const first = e_.Mul(part, args_.part);
+    Value const end = e_.Min(e_.Add(first, args_.part), args_.length);
     State carried = monoid_.Init(1);
     if (key_.parts) {
       const Values states = PartStates();
       carried = e_.Loop(e_.I64(0), part, e_.I64(1), carried, [&](Value before, const Values& now) {
-        return monoid_.Merge(now, LoadState(states, e_.Add(e_.Mul(before, Items()), item)), 1);
+        return monoid_.Merge(now, LoadState(states, e_.Add(e_.Mul(before, args_.count), item)), 1);
       });
     }
     carried = e_.Loop(first, end, e_.I64(kTile), carried,
                       [&](Value tile, const Values& now) { return EmitTile(begin, tile, end, now); });
     if (!key_.totals) return;
     e_.If(e_.ir().CreateICmpEQ(e_.Lane(), e_.I64(0)),
-          [&] { StoreState(PartStates(), e_.Add(e_.Mul(part, Items()), item), carried); });
+          [&] { StoreState(PartStates(), e_.Add(e_.Mul(part, args_.count), item), carried); });
   }
 
   // From the state before a tile to that after it.
@@ -373,30 +316,19 @@ class ScanEmission {
   }
 
   const ScanKey& key_;
+  const ScanArguments<Emitted>& args_;
   Emitter& e_;
   MonoidEmission monoid_;
-  const size_t outputs_, rank_;
+  const size_t outputs_ = key_.row->outputs;
   Values shared_;
 };
 
 }  // namespace
 
-std::string ScanSkeleton::NameOf(const KernelKey& packed) const {
-  const ScanKey key = ScanKey::Unpack(packed);
-  std::string name = key.totals ? "scan_totals_" : "scan_";
-  for (const char c : key.row->aten.substr(0, key.row->aten.find('|')))
-    name += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
-  return name;
-}
-
-std::string ScanSkeleton::Describe(const KernelKey& packed) const {
-  return std::string(ScanKey::Unpack(packed).row->formula);
-}
-
-absl::Status ScanSkeleton::Emit(const KernelKey& packed, const std::string& name, Emitter& emitter) const {
-  const ScanKey key = ScanKey::Unpack(packed);
+absl::Status ScanSkeleton::EmitBody(const ScanKey& key, const ScanArguments<Emitted>& arguments,
+                                    Emitter& e) const {
   ASSIGN_OR_RETURN(const ReduceFormula formula, ParseReduce(key.row->formula));
-  return ScanEmission(key, formula, emitter).Run(name);
+  return ScanEmission(key, arguments, formula, e).Run();
 }
 
 }  // namespace xpud::kernels

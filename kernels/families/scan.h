@@ -14,6 +14,8 @@
 #include "kernels/api/planner.h"
 #include "kernels/compiler/formula.h"
 #include "kernels/compiler/kernel_cache.h"
+#include "kernels/families/skeleton_number.h"
+#include "kernels/families/space.h"
 
 namespace xpud::kernels {
 
@@ -28,15 +30,44 @@ struct ScanKey {
   bool totals = false;                       // leaves the parts' states in the workspace, and nothing else
   bool parts = false;                        // starts from those
 
-  KernelKey Pack() const;
-  static ScanKey Unpack(const KernelKey& key);
+  int operands() const { return row->outputs + 1; }  // the outputs, then a
+
+  void Visit(auto& visit) {
+    visit(row, kRowBits);
+    visit(accumulate, 4);
+    visit(input, 4);
+    visit(output, 4);
+    visit(rank, 4);
+    for (bool* const flag : {&columns, &lanes, &totals, &parts}) visit(*flag, 1);
+  }
 };
 
-class ScanSkeleton : public Skeleton {
+template <typename Side>
+struct ScanArguments {
+  static constexpr size_t kOperands = ops::kMaxOutputs + 1;
+  std::array<typename Side::Pointer, kOperands> operands;
+  typename Side::Pointer states;
+  SpaceArguments<Side, kOperands> items;
+  std::array<typename Side::Integer, kOperands> strides;          // along the dimension
+  typename Side::Integer length, count, item_slice, part, parts;  // count: of the items
+
+  void Visit(const ScanKey& key, auto& visit) {
+    visit.First(operands, key.operands());
+    visit(states);
+    items.Visit(key.rank, key.operands(), visit);
+    visit.First(strides, key.operands());
+    visit(length, count, item_slice, part, parts);
+  }
+};
+
+class ScanSkeleton : public SkeletonOf<ScanKey, SkeletonNumber::kScan, ScanArguments> {
  public:
-  std::string NameOf(const KernelKey& key) const override;
-  std::string Describe(const KernelKey& key) const override;
-  absl::Status Emit(const KernelKey& key, const std::string& name, Emitter& emitter) const override;
+  std::string Name(const ScanKey& key) const override {
+    return NameWith(key.totals ? "scan_totals_" : "scan_", *key.row);
+  }
+  std::string_view Formula(const ScanKey& key) const override { return key.row->formula; }
+  absl::Status EmitBody(const ScanKey& key, const ScanArguments<Emitted>& arguments,
+                        Emitter& e) const override;
 };
 
 // Engine thread only.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "kernels/families/skeleton_number.h"
 #include "kernels/families/slices.h"
 #include "proto/base/status_macros.h"
 
@@ -47,7 +46,7 @@ absl::StatusOr<Readiness> ScatterPlanner::Plan(const OpCall& call, Workspace, La
   key.type = out.dtype;
   key.index = index.dtype;
   key.contiguous = out.strides[1] == 1 && source.strides[1] == 1;
-  ASSIGN_OR_RETURN(const Kernel* const kernel, cache_.Find(skeleton_, key.Pack()));
+  ASSIGN_OR_RETURN(const Kernel* const kernel, cache_.Find(skeleton_, key));
   if (kernel == nullptr) return Readiness::kCompiling;
 
   Cut cut;
@@ -66,34 +65,26 @@ absl::StatusOr<Readiness> ScatterPlanner::Plan(const OpCall& call, Workspace, La
     launch.Reset(kernel, static_cast<uint32_t>(CeilDiv(columns, cut.column_slice)),
                  static_cast<uint32_t>(ranges));
   }
-  for (void* pointer : {out.data, index.data, source.data, static_cast<void*>(call.error_word)})
-    launch.Push(pointer);
-  for (const int64_t number :
-       {rows, columns, count, call.attributes[0].AsInteger(), cut.column_slice, cut.row_slice, out.strides[0],
-        out.strides[1], index.strides[0], source.strides[0], source.strides[1]}) {
-    launch.Push(number);
-  }
+  ScatterArguments<Planned> arguments{.out = out.data,
+                                      .index = index.data,
+                                      .source = source.data,
+                                      .error_word = call.error_word,
+                                      .rows = rows,
+                                      .columns = columns,
+                                      .count = count,
+                                      .padding = call.attributes[0].AsInteger(),
+                                      .column_slice = cut.column_slice,
+                                      .row_slice = cut.row_slice,
+                                      .out_row_stride = out.strides[0],
+                                      .out_column_stride = out.strides[1],
+                                      .index_stride = index.strides[0],
+                                      .source_row_stride = source.strides[0],
+                                      .source_column_stride = source.strides[1]};
+  PushArguments(key, arguments, launch);
   return Readiness::kReady;
 }
 
 // ---- emission
-
-KernelKey ScatterKey::Pack() const {
-  KeyWriter writer(static_cast<uint8_t>(SkeletonNumber::kScatterAdd));
-  writer.Put(static_cast<uint64_t>(type), 4);
-  writer.Put(static_cast<uint64_t>(index), 4);
-  writer.Put(contiguous, 1);
-  return writer.key();
-}
-
-ScatterKey ScatterKey::Unpack(const KernelKey& packed) {
-  KeyReader reader(packed);
-  ScatterKey key;
-  key.type = static_cast<ops::DType>(reader.Take(4));
-  key.index = static_cast<ops::DType>(reader.Take(4));
-  key.contiguous = reader.Take(1) != 0;
-  return key;
-}
 
 namespace {
 
@@ -101,37 +92,32 @@ using Value = llvm::Value*;
 
 class ScatterEmission {
  public:
-  ScatterEmission(const ScatterKey& key, Emitter& emitter)
-      : key_(key), e_(emitter), scalar_(ScalarOf(key.type)) {}
+  ScatterEmission(const ScatterKey& key, const ScatterArguments<Emitted>& arguments, Emitter& emitter)
+      : key_(key), args_(arguments), e_(emitter), scalar_(ScalarOf(key.type)) {}
 
-  void Run(const std::string& name) {
-    std::vector<ArgType> args(4, ArgType::kPointer);
-    args.resize(15, ArgType::kI64);
-    e_.Begin(name, args);
+  void Run() {
     if (e_.gpu()) {
       Value const thread = e_.Add(e_.Mul(e_.Group(0), e_.Lanes()), e_.Lane());
-      Value const part = e_.ir().CreateUDiv(thread, Columns());
-      Value const column = e_.ir().CreateSub(thread, e_.Mul(part, Columns()));
+      Value const part = e_.ir().CreateUDiv(thread, args_.columns);
+      Value const column = e_.ir().CreateSub(thread, e_.Mul(part, args_.columns));
       EmitIndex(part, column, e_.Add(column, e_.I64(1)), e_.ir().CreateICmpEQ(thread, e_.I64(0)));
     } else {
-      Value const begin = e_.Mul(e_.Group(0), e_.Arg(8));
-      Value const end = e_.Min(e_.Add(begin, e_.Arg(8)), Columns());
+      Value const begin = e_.Mul(e_.Group(0), args_.column_slice);
+      Value const end = e_.Min(e_.Add(begin, args_.column_slice), args_.columns);
       EmitIndex(e_.Group(1), begin, end, e_.ir().CreateICmpEQ(e_.Add(begin, e_.Group(1)), e_.I64(0)));
     }
   }
 
  private:
-  Value Columns() const { return e_.Arg(5); }
-
   // Columns begin .. end - 1 of row slice `part`. `reports`: these lanes report wrong indices.
   void EmitIndex(Value part, Value begin, Value end, Value reports) {
-    Value const first = e_.Mul(part, e_.Arg(9));
-    Value const beyond = e_.Min(e_.Add(first, e_.Arg(9)), e_.Arg(4));
-    e_.Loop(e_.I64(0), e_.Arg(6), e_.I64(1), [&](Value n) {
-      Value const row = e_.Load(key_.index, e_.Arg(1), e_.Mul(n, e_.Arg(12)), Scalar::kI64);
-      Value const inside = e_.IsIndex(row, e_.Arg(4));
-      e_.ReportIndex(e_.Arg(3), e_.ir().CreateAnd(reports, e_.ir().CreateNot(inside)), row);
-      Value const heeded = e_.ir().CreateAnd(inside, e_.ir().CreateICmpNE(row, e_.Arg(7)));
+    Value const first = e_.Mul(part, args_.row_slice);
+    Value const beyond = e_.Min(e_.Add(first, args_.row_slice), args_.rows);
+    e_.Loop(e_.I64(0), args_.count, e_.I64(1), [&](Value n) {
+      Value const row = e_.Load(key_.index, args_.index, e_.Mul(n, args_.index_stride), Scalar::kI64);
+      Value const inside = e_.IsIndex(row, args_.rows);
+      e_.ReportIndex(args_.error_word, e_.ir().CreateAnd(reports, e_.ir().CreateNot(inside)), row);
+      Value const heeded = e_.ir().CreateAnd(inside, e_.ir().CreateICmpNE(row, args_.padding));
       Value const ours =
           e_.ir().CreateAnd(e_.ir().CreateICmpSGE(row, first), e_.ir().CreateICmpSLT(row, beyond));
       e_.If(e_.ir().CreateAnd(heeded, ours), [&] { AddRow(row, n, begin, end); });
@@ -139,35 +125,35 @@ class ScatterEmission {
   }
 
   void AddRow(Value row, Value n, Value begin, Value end) {
-    Value const out = e_.Mul(row, e_.Arg(10));
-    Value const source = e_.Mul(n, e_.Arg(13));
-    const auto offset = [&](Value base, Value c, size_t stride) {
-      return e_.Add(base, key_.contiguous ? c : e_.Mul(c, e_.Arg(stride)));
+    Value const out = e_.Mul(row, args_.out_row_stride);
+    Value const source = e_.Mul(n, args_.source_row_stride);
+    const auto offset = [&](Value base, Value c, Value stride) {
+      return e_.Add(base, key_.contiguous ? c : e_.Mul(c, stride));
     };
     e_.Loop(
         begin, end, e_.I64(1),
         [&](Value c) {
-          Value const at = offset(out, c, 11);
-          Value const old = e_.Load(key_.type, e_.Arg(0), at, scalar_);
-          Value const added = e_.Load(key_.type, e_.Arg(2), offset(source, c, 14), scalar_);
+          Value const at = offset(out, c, args_.out_column_stride);
+          Value const old = e_.Load(key_.type, args_.out, at, scalar_);
+          Value const added =
+              e_.Load(key_.type, args_.source, offset(source, c, args_.source_column_stride), scalar_);
           Value const sum = IsFloat(scalar_) ? e_.ir().CreateFAdd(old, added) : e_.ir().CreateAdd(old, added);
-          e_.Store(key_.type, e_.Arg(0), at, sum, scalar_);
+          e_.Store(key_.type, args_.out, at, sum, scalar_);
         },
         Emitter::LoopKind::kParallel);
   }
 
   const ScatterKey& key_;
+  const ScatterArguments<Emitted>& args_;
   Emitter& e_;
   const Scalar scalar_;
 };
 
 }  // namespace
 
-std::string ScatterSkeleton::NameOf(const KernelKey&) const { return "scatter_add"; }
-std::string ScatterSkeleton::Describe(const KernelKey&) const { return "scatter_add"; }
-absl::Status ScatterSkeleton::Emit(const KernelKey& packed, const std::string& name, Emitter& emitter) const {
-  const ScatterKey key = ScatterKey::Unpack(packed);
-  ScatterEmission(key, emitter).Run(name);
+absl::Status ScatterSkeleton::EmitBody(const ScatterKey& key, const ScatterArguments<Emitted>& arguments,
+                                       Emitter& e) const {
+  ScatterEmission(key, arguments, e).Run();
   return absl::OkStatus();
 }
 

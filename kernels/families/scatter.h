@@ -3,13 +3,13 @@
 // range of out's rows, and goes through the whole index. An index out of range is reported and skipped; one
 // equal to `padding` is skipped.
 //
-// Arguments: out, index, source, error word | rows and columns of out, count of the index, padding, column
-// slice, row slice | strides: out's two, index's, source's two. A host group is a slice of columns (x) and of
-// rows (y). A GPU lane is one column of a slice of rows: lane number = row slice * columns + column.
+// A host group is a slice of columns (x) and of rows (y). A GPU lane is one column of a slice of rows: lane
+// number = row slice * columns + column.
 #pragma once
 
 #include "kernels/api/planner.h"
 #include "kernels/compiler/kernel_cache.h"
+#include "kernels/families/skeleton_number.h"
 
 namespace xpud::kernels {
 
@@ -18,15 +18,32 @@ struct ScatterKey {
   ops::DType index = ops::DType::kInt64;
   bool contiguous = false;  // rows of out and of source are
 
-  KernelKey Pack() const;
-  static ScatterKey Unpack(const KernelKey& key);
+  void Visit(auto& visit) {
+    visit(type, 4);
+    visit(index, 4);
+    visit(contiguous, 1);
+  }
 };
 
-class ScatterSkeleton : public Skeleton {
+template <typename Side>
+struct ScatterArguments {
+  typename Side::Pointer out, index, source, error_word;
+  typename Side::Integer rows, columns, count, padding;  // count: of the index
+  typename Side::Integer column_slice, row_slice;
+  typename Side::Integer out_row_stride, out_column_stride, index_stride, source_row_stride,
+      source_column_stride;
+
+  void Visit(const ScatterKey&, auto& visit) {
+    visit(out, index, source, error_word, rows, columns, count, padding, column_slice, row_slice);
+    visit(out_row_stride, out_column_stride, index_stride, source_row_stride, source_column_stride);
+  }
+};
+
+class ScatterSkeleton : public SkeletonOf<ScatterKey, SkeletonNumber::kScatterAdd, ScatterArguments> {
  public:
-  std::string NameOf(const KernelKey& key) const override;
-  std::string Describe(const KernelKey& key) const override;
-  absl::Status Emit(const KernelKey& key, const std::string& name, Emitter& emitter) const override;
+  std::string Name(const ScatterKey&) const override { return "scatter_add"; }
+  absl::Status EmitBody(const ScatterKey& key, const ScatterArguments<Emitted>& arguments,
+                        Emitter& e) const override;
 };
 
 // Plans additions of rows at indices (the gradient of an embedding). Engine thread only.

@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/families/row_emission.h"
-#include "kernels/families/skeleton_number.h"
 #include "kernels/families/slices.h"
 #include "proto/base/status_macros.h"
 
@@ -72,7 +71,7 @@ absl::StatusOr<Readiness> SoftmaxPlanner::Plan(const OpCall& call, Workspace, La
   const int64_t items = kept.numel();
   if (gpu) ChooseLanes(call, kept, n, key);
   key.staged = !key.columns && !key.backward && !key.logarithm && !gpu && n <= kMaxStagedRow;
-  ASSIGN_OR_RETURN(const Kernel* const kernel, cache_.Find(skeleton_, key.Pack()));
+  ASSIGN_OR_RETURN(const Kernel* const kernel, cache_.Find(skeleton_, key));
   if (kernel == nullptr) return Readiness::kCompiling;
 
   const float element =
@@ -89,45 +88,21 @@ absl::StatusOr<Readiness> SoftmaxPlanner::Plan(const OpCall& call, Workspace, La
     launch.Reset(kernel, static_cast<uint32_t>(CeilDiv(items, gpu ? key.rows.rows_a_group() : slice)));
   }
   if (gpu) launch.group_size = {kGpuLanes, 1, 1};
-  launch.Push(out.data);
-  for (const Operand& input : call.inputs) launch.Push(input.data);
-  for (int d = 0; d < kept.rank; ++d) launch.Push(kept.sizes[static_cast<size_t>(d)]);
-  for (int o = 0; o < kept.operands; ++o) {
-    for (int d = 0; d < kept.rank; ++d) launch.Push(kept.stride(o, d));
+  SoftmaxArguments<Planned> arguments;
+  for (size_t o = 0; o < static_cast<size_t>(kept.operands); ++o) {
+    const Operand& operand = o == 0 ? out : call.inputs[o - 1];
+    arguments.operands[o] = operand.data;
+    arguments.strides[o] = out.rank == 0 ? 1 : operand.strides[dim];
   }
-  launch.Push(n);
-  launch.Push(out.rank == 0 ? int64_t{1} : out.strides[dim]);
-  for (const Operand& input : call.inputs) launch.Push(out.rank == 0 ? int64_t{1} : input.strides[dim]);
-  launch.Push(items);
-  launch.Push(slice);
+  SetSpace(kept, arguments.kept);
+  arguments.n = n;
+  arguments.items = items;
+  arguments.slice = slice;
+  PushArguments(key, arguments, launch);
   return Readiness::kReady;
 }
 
 // ---- emission
-
-KernelKey SoftmaxKey::Pack() const {
-  KeyWriter writer(static_cast<uint8_t>(SkeletonNumber::kSoftmax));
-  for (const bool bit : {columns, logarithm, backward, contiguous, staged}) writer.Put(bit, 1);
-  writer.Put(static_cast<uint64_t>(kept), 4);
-  writer.Put(static_cast<uint64_t>(out), 4);
-  writer.Put(static_cast<uint64_t>(input), 4);
-  rows.Pack(writer);
-  writer.Put(static_cast<uint64_t>(column_lanes_log2), 3);
-  return writer.key();
-}
-
-SoftmaxKey SoftmaxKey::Unpack(const KernelKey& packed) {
-  KeyReader reader(packed);
-  SoftmaxKey key;
-  for (bool* bit : {&key.columns, &key.logarithm, &key.backward, &key.contiguous, &key.staged})
-    *bit = reader.Take(1) != 0;
-  key.kept = static_cast<int>(reader.Take(4));
-  key.out = static_cast<ops::DType>(reader.Take(4));
-  key.input = static_cast<ops::DType>(reader.Take(4));
-  key.rows = RowPlan::Unpack(reader);
-  key.column_lanes_log2 = static_cast<int>(reader.Take(3));
-  return key;
-}
 
 namespace {
 
@@ -136,23 +111,12 @@ using Values = std::vector<llvm::Value*>;
 
 class SoftmaxEmission {
  public:
-  SoftmaxEmission(const SoftmaxKey& key, Emitter& emitter)
-      : key_(key),
-        e_(emitter),
-        rows_(emitter),
-        type_(AccumulateOf(key.input)),
-        operands_(key.backward ? 3 : 2) {}
+  SoftmaxEmission(const SoftmaxKey& key, const SoftmaxArguments<Emitted>& arguments, Emitter& emitter)
+      : key_(key), args_(arguments), e_(emitter), rows_(emitter), type_(AccumulateOf(key.input)) {}
 
-  void Run(const std::string& name) {
-    const size_t operands = static_cast<size_t>(operands_), kept = static_cast<size_t>(key_.kept);
-    sizes_at_ = operands;
-    strides_at_ = sizes_at_ + kept;
-    scalars_at_ = strides_at_ + operands * kept;
-    std::vector<ArgType> args(operands, ArgType::kPointer);
-    args.resize(scalars_at_ + 1 + operands + 2, ArgType::kI64);
-    e_.Begin(name, args);
+  void Run() {
     if (key_.rows.warps) e_.UseWarps();
-    if (e_.gpu() && key_.rows.blocks > 0) rows_.HoldRows(N(), key_.rows);
+    if (e_.gpu() && key_.rows.blocks > 0) rows_.HoldRows(args_.n, key_.rows);
     if (key_.columns) {
       EmitColumns();
     } else {
@@ -161,17 +125,11 @@ class SoftmaxEmission {
   }
 
  private:
-  Value N() const { return e_.Arg(scalars_at_); }
-  Value Stride(int operand) const {
-    return key_.contiguous ? e_.I64(1) : e_.Arg(scalars_at_ + 1 + static_cast<size_t>(operand));
+  Value Stride(size_t operand) const { return key_.contiguous ? e_.I64(1) : args_.strides[operand]; }
+  Value Load(size_t operand, Value offset) {
+    return e_.Load(operand == 0 ? key_.out : key_.input, args_.operands[operand], offset, type_);
   }
-  Value Items() const { return e_.Arg(scalars_at_ + 1 + static_cast<size_t>(operands_)); }
-  Value SliceSize() const { return e_.Arg(scalars_at_ + 2 + static_cast<size_t>(operands_)); }
-
-  Value Load(int operand, Value offset) {
-    return e_.Load(operand == 0 ? key_.out : key_.input, e_.Arg(static_cast<size_t>(operand)), offset, type_);
-  }
-  void Store(Value offset, Value value) { e_.Store(key_.out, e_.Arg(0), offset, value, type_); }
+  void Store(Value offset, Value value) { e_.Store(key_.out, args_.operands[0], offset, value, type_); }
   Value Sub(Value x, Value y) { return e_.ir().CreateFSub(x, y); }
   Value MulF(Value x, Value y) { return e_.ir().CreateFMul(x, y); }
   Value Exp(Value x) { return rows_.Math("exp", x, type_); }
@@ -179,12 +137,12 @@ class SoftmaxEmission {
   // ---- rows
 
   void EmitRows() {
-    Value const begin = e_.Mul(e_.Team(), SliceSize());
-    Value const end = e_.Min(e_.Add(begin, SliceSize()), Items());
+    Value const begin = e_.Mul(e_.Team(), args_.slice);
+    Value const end = e_.Min(e_.Add(begin, args_.slice), args_.items);
     e_.Loop(begin, end, e_.I64(1), [&](Value item) {
-      const Values base = rows_.Offsets(item, key_.kept, sizes_at_, strides_at_, operands_);
-      const auto at = [&](int operand, Value j) {
-        return e_.Add(base[static_cast<size_t>(operand)], e_.Mul(j, Stride(operand)));
+      const Values base = OffsetsOf(e_, args_.kept, item, key_.kept, operands_);
+      const auto at = [&](size_t operand, Value j) {
+        return e_.Add(base[operand], e_.Mul(j, Stride(operand)));
       };
       if (key_.rows.blocks > 0) {
         HeldRow(base);
@@ -199,28 +157,30 @@ class SoftmaxEmission {
   template <typename At>
   void ForwardRow(const At& at) {
     Value const zero = e_.I64(0);
-    Value const largest = rows_.Max(zero, N(), type_, [&](Value j) { return Load(1, at(1, j)); });
+    Value const largest = rows_.Max(zero, args_.n, type_, [&](Value j) { return Load(1, at(1, j)); });
     const auto shifted = [&](Value j) { return Sub(Load(1, at(1, j)), largest); };
     if (key_.logarithm) {
-      Value const sum = rows_.Sum(zero, N(), type_, 1, [&](Value j) { return Values{Exp(shifted(j))}; })[0];
+      Value const sum =
+          rows_.Sum(zero, args_.n, type_, 1, [&](Value j) { return Values{Exp(shifted(j))}; })[0];
       Value const log = rows_.Math("log", sum, type_);
-      rows_.ForEach(zero, N(), [&](Value j) { Store(at(0, j), Sub(shifted(j), log)); });
+      rows_.ForEach(zero, args_.n, [&](Value j) { Store(at(0, j), Sub(shifted(j), log)); });
       return;
     }
     Value const one = e_.Constant(type_, 1);
     if (!key_.staged) {
-      Value const sum = rows_.Sum(zero, N(), type_, 1, [&](Value j) { return Values{Exp(shifted(j))}; })[0];
+      Value const sum =
+          rows_.Sum(zero, args_.n, type_, 1, [&](Value j) { return Values{Exp(shifted(j))}; })[0];
       Value const scale = e_.ir().CreateFDiv(one, sum);
-      rows_.ForEach(zero, N(), [&](Value j) { Store(at(0, j), MulF(Exp(shifted(j)), scale)); });
+      rows_.ForEach(zero, args_.n, [&](Value j) { Store(at(0, j), MulF(Exp(shifted(j)), scale)); });
       return;
     }
-    Value const sum = rows_.Sum(zero, N(), type_, 1, [&](Value j) {
+    Value const sum = rows_.Sum(zero, args_.n, type_, 1, [&](Value j) {
       Value const e = Exp(shifted(j));
       e_.StoreRaw(e_.Scratch(), j, e);
       return Values{e};
     })[0];
     Value const scale = e_.ir().CreateFDiv(one, sum);
-    rows_.ForEach(zero, N(), [&](Value j) {
+    rows_.ForEach(zero, args_.n, [&](Value j) {
       Store(at(0, j), MulF(e_.LoadRaw(e_.TypeOf(type_), e_.Scratch(), j), scale));
     });
   }
@@ -229,18 +189,18 @@ class SoftmaxEmission {
   template <typename At>
   void BackwardRow(const At& at) {
     Value const zero = e_.I64(0);
-    Value const sum = rows_.Sum(zero, N(), type_, 1, [&](Value j) {
+    Value const sum = rows_.Sum(zero, args_.n, type_, 1, [&](Value j) {
       Value const g = Load(1, at(1, j));
       return Values{key_.logarithm ? g : MulF(g, Load(2, at(2, j)))};
     })[0];
-    rows_.ForEach(zero, N(),
+    rows_.ForEach(zero, args_.n,
                   [&](Value j) { Store(at(0, j), Gradient(Load(1, at(1, j)), Load(2, at(2, j)), sum)); });
   }
 
   // GPU: the row stays in registers.
   void HeldRow(const Values& base) {
     const auto load = [&](size_t operand) {
-      return rows_.LoadHeld(key_.input, e_.Arg(operand), base[operand], type_);
+      return rows_.LoadHeld(key_.input, args_.operands[operand], base[operand], type_);
     };
     Values x = load(1), terms;
     if (key_.backward) {
@@ -257,7 +217,7 @@ class SoftmaxEmission {
           key_.logarithm ? rows_.Math("log", sum, type_) : e_.ir().CreateFDiv(e_.Constant(type_, 1), sum);
       for (size_t i = 0; i < x.size(); ++i) x[i] = key_.logarithm ? Sub(x[i], rest) : MulF(terms[i], rest);
     }
-    rows_.StoreHeld(key_.out, e_.Arg(0), base[0], x, type_);
+    rows_.StoreHeld(key_.out, args_.operands[0], base[0], x, type_);
   }
 
   Value Gradient(Value g, Value y, Value sum) {
@@ -268,13 +228,12 @@ class SoftmaxEmission {
 
   // Group x is (outer kept item, slice of columns).
   void EmitColumns() {
-    const int inner = key_.kept - 1;
-    Value const columns = e_.Arg(sizes_at_ + static_cast<size_t>(inner));
-    Value const slices = e_.CeilDiv(columns, SliceSize());
+    Value const columns = args_.kept.sizes[static_cast<size_t>(key_.kept - 1)];
+    Value const slices = e_.CeilDiv(columns, args_.slice);
     Value const item = e_.ir().CreateUDiv(e_.Group(0), slices);
-    Value const begin = e_.Mul(e_.ir().CreateURem(e_.Group(0), slices), SliceSize());
-    Value const end = e_.Min(e_.Add(begin, SliceSize()), columns);
-    const Values base = OuterOffsets(item);
+    Value const begin = e_.Mul(e_.ir().CreateURem(e_.Group(0), slices), args_.slice);
+    Value const end = e_.Min(e_.Add(begin, args_.slice), columns);
+    const Values base = OffsetsOf(e_, args_.kept, item, key_.kept - 1, operands_);
     if (e_.gpu()) {
       ColumnPerLane(base, begin, end);
       return;
@@ -287,20 +246,6 @@ class SoftmaxEmission {
     });
   }
 
-  Values OuterOffsets(Value item) {
-    Values offsets(static_cast<size_t>(operands_), e_.I64(0));
-    for (int d = key_.kept - 2; d >= 0; --d) {
-      Value const size = e_.Arg(sizes_at_ + static_cast<size_t>(d));
-      Value const at = d == 0 ? item : e_.ir().CreateURem(item, size);
-      if (d > 0) item = e_.ir().CreateUDiv(item, size);
-      for (int o = 0; o < operands_; ++o) {
-        Value const stride = e_.Arg(strides_at_ + static_cast<size_t>(o * key_.kept + d));
-        offsets[static_cast<size_t>(o)] = e_.Add(offsets[static_cast<size_t>(o)], e_.Mul(at, stride));
-      }
-    }
-    return offsets;
-  }
-
   void ColumnBlock(const Values& base, Value count) {
     llvm::Type* const type = e_.TypeOf(type_);
     Value const zero = e_.I64(0);
@@ -308,12 +253,11 @@ class SoftmaxEmission {
     Value const sums = e_.ir().CreateInBoundsGEP(type, e_.Scratch(), e_.I64(kColumnBlock));
     const auto each = [&](const std::function<void(Value)>& body) { rows_.ForEach(zero, count, body); };
     const auto sweep = [&](const std::function<void(const Values&, Value)>& body) {
-      e_.Loop(zero, N(), e_.I64(1), [&](Value d) {
+      e_.Loop(zero, args_.n, e_.I64(1), [&](Value d) {
         each([&](Value c) {
           Values at;
-          for (int o = 0; o < operands_; ++o) {
-            at.push_back(e_.Add(e_.Add(base[static_cast<size_t>(o)], e_.Mul(d, Stride(o))), c));
-          }
+          for (size_t o = 0; o < operands_; ++o)
+            at.push_back(e_.Add(e_.Add(base[o], e_.Mul(d, Stride(o))), c));
           body(at, c);
         });
       });
@@ -360,9 +304,7 @@ class SoftmaxEmission {
     Value const strand = e_.ir().CreateLShr(e_.Lane(), e_.I64(key_.column_lanes_log2));
     // A lane beyond the last column does the last one's work again, but stores nothing.
     Value const column = e_.Min(own, e_.ir().CreateSub(end, e_.I64(1)));
-    const auto at = [&](int o, Value d) {
-      return e_.Add(e_.Add(base[static_cast<size_t>(o)], column), e_.Mul(d, Stride(o)));
-    };
+    const auto at = [&](size_t o, Value d) { return e_.Add(e_.Add(base[o], column), e_.Mul(d, Stride(o))); };
     Values state =
         key_.backward ? Values{BackwardTerms(at, strand, strands)} : ForwardState(at, strand, strands);
     state = MergeStrands(state, lanes, strands);
@@ -370,7 +312,7 @@ class SoftmaxEmission {
     Value const rest = key_.backward    ? total
                        : key_.logarithm ? rows_.Math("log", total, type_)
                                         : e_.ir().CreateFDiv(e_.Constant(type_, 1), total);
-    Value const ours = e_.ir().CreateSelect(e_.ir().CreateICmpEQ(own, column), N(), e_.I64(0));
+    Value const ours = e_.ir().CreateSelect(e_.ir().CreateICmpEQ(own, column), args_.n, e_.I64(0));
     EachRow(strand, ours, strands, {}, [&](const Values& rows, const Values&) {
       Values x, y;
       for (Value d : rows) x.push_back(Load(1, at(1, d)));
@@ -397,14 +339,15 @@ class SoftmaxEmission {
 
   template <typename At>
   Value BackwardTerms(const At& at, Value strand, int64_t strands) {
-    return EachRow(strand, N(), strands, {e_.Constant(type_, 0)}, [&](const Values& rows, const Values& sum) {
-      Value total = sum[0];
-      for (Value d : rows) {
-        Value const g = Load(1, at(1, d));
-        total = e_.ir().CreateFAdd(total, key_.logarithm ? g : MulF(g, Load(2, at(2, d))));
-      }
-      return Values{total};
-    })[0];
+    return EachRow(strand, args_.n, strands, {e_.Constant(type_, 0)},
+                   [&](const Values& rows, const Values& sum) {
+                     Value total = sum[0];
+                     for (Value d : rows) {
+                       Value const g = Load(1, at(1, d));
+                       total = e_.ir().CreateFAdd(total, key_.logarithm ? g : MulF(g, Load(2, at(2, d))));
+                     }
+                     return Values{total};
+                   })[0];
   }
 
   // What exponents are taken relative to: 0 while everything is -inf.
@@ -416,7 +359,7 @@ class SoftmaxEmission {
   template <typename At>
   Values ForwardState(const At& at, Value strand, int64_t strands) {
     const Values initial = {e_.Constant(type_, -INFINITY), e_.Constant(type_, 0)};
-    return EachRow(strand, N(), strands, initial, [&](const Values& rows, const Values& state) {
+    return EachRow(strand, args_.n, strands, initial, [&](const Values& rows, const Values& state) {
       Values x;
       for (Value d : rows) x.push_back(Load(1, at(1, d)));
       Value largest = state[0];
@@ -461,24 +404,23 @@ class SoftmaxEmission {
   }
 
   const SoftmaxKey& key_;
+  const SoftmaxArguments<Emitted>& args_;
   Emitter& e_;
   RowEmission rows_;
   const Scalar type_;
-  const int operands_;
-  size_t sizes_at_ = 0, strides_at_ = 0, scalars_at_ = 0;
+  const size_t operands_ = static_cast<size_t>(key_.operands());
 };
 
 }  // namespace
 
-std::string SoftmaxSkeleton::NameOf(const KernelKey& packed) const {
-  const SoftmaxKey key = SoftmaxKey::Unpack(packed);
+std::string SoftmaxSkeleton::Name(const SoftmaxKey& key) const {
   return absl::StrCat(key.logarithm ? "log_softmax" : "softmax", key.backward ? "_backward" : "",
                       key.columns ? "_columns" : "_rows");
 }
 
-absl::Status SoftmaxSkeleton::Emit(const KernelKey& packed, const std::string& name, Emitter& emitter) const {
-  const SoftmaxKey key = SoftmaxKey::Unpack(packed);
-  SoftmaxEmission(key, emitter).Run(name);
+absl::Status SoftmaxSkeleton::EmitBody(const SoftmaxKey& key, const SoftmaxArguments<Emitted>& arguments,
+                                       Emitter& e) const {
+  SoftmaxEmission(key, arguments, e).Run();
   return absl::OkStatus();
 }
 

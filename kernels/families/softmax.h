@@ -3,15 +3,13 @@
 // Rows: the dimension is innermost, or no better order exists; each row is reduced along it. Columns: the
 // innermost dimension is another one, contiguous in all operands; blocks of kColumnBlock neighbouring rows
 // are reduced together, their maxima and sums in scratch.
-//
-// Arguments: operand pointers (out, then inputs) | kept sizes[kept] | kept strides of each operand | n | n's
-// stride in each operand | items | item slice (rows) or column slice (columns).
 #pragma once
 
 #include "kernels/api/planner.h"
 #include "kernels/compiler/kernel_cache.h"
-#include "kernels/families/layout.h"
 #include "kernels/families/row_plan.h"
+#include "kernels/families/skeleton_number.h"
+#include "kernels/families/space.h"
 
 namespace xpud::kernels {
 
@@ -27,17 +25,42 @@ struct SoftmaxKey {
   ops::DType out = ops::DType::kFloat32;
   ops::DType input = ops::DType::kFloat32;
 
-  KernelKey Pack() const;
-  static SoftmaxKey Unpack(const KernelKey& key);
+  int operands() const { return backward ? 3 : 2; }  // out, then inputs
+
+  void Visit(auto& visit) {
+    for (bool* const bit : {&columns, &logarithm, &backward, &contiguous, &staged}) visit(*bit, 1);
+    visit(kept, 4);
+    visit(out, 4);
+    visit(input, 4);
+    rows.Visit(visit);
+    visit(column_lanes_log2, 3);
+  }
+};
+
+template <typename Side>
+struct SoftmaxArguments {
+  std::array<typename Side::Pointer, 3> operands;
+  SpaceArguments<Side, 3> kept;
+  typename Side::Integer n;                       // the dimension's size
+  std::array<typename Side::Integer, 3> strides;  // along it
+  typename Side::Integer items, slice;            // slice: of items (rows) or of columns
+
+  void Visit(const SoftmaxKey& key, auto& visit) {
+    visit.First(operands, key.operands());
+    kept.Visit(key.kept, key.operands(), visit);
+    visit(n);
+    visit.First(strides, key.operands());
+    visit(items, slice);
+  }
 };
 
 inline constexpr int64_t kColumnBlock = 512;
 
-class SoftmaxSkeleton : public Skeleton {
+class SoftmaxSkeleton : public SkeletonOf<SoftmaxKey, SkeletonNumber::kSoftmax, SoftmaxArguments> {
  public:
-  std::string NameOf(const KernelKey& key) const override;
-  std::string Describe(const KernelKey&) const override { return {}; }
-  absl::Status Emit(const KernelKey& key, const std::string& name, Emitter& emitter) const override;
+  std::string Name(const SoftmaxKey& key) const override;
+  absl::Status EmitBody(const SoftmaxKey& key, const SoftmaxArguments<Emitted>& arguments,
+                        Emitter& e) const override;
 };
 
 // Plans softmax and its relatives. Engine thread only.

@@ -1,4 +1,4 @@
-// Clients that break the rules by which host memory is shared.
+// Clients that break the rules for sharing host memory.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -197,7 +197,7 @@ TEST(HostMemoryRules, AClientThatReadsNoAnswersIsClosed) {
   EXPECT_TRUE(bystander->AllocateHost(kMiB).ok());
 }
 
-// In the ring's order, and not before queues have done what they had been given.
+// Release happens in the ring's order, and not before queues have finished their earlier work.
 TEST(HostMemoryRules, ReleasedMemoryServesTheCommandsBefore) {
   using wire::CommandKind;
   constexpr uint64_t kBytes = 64 * kMiB;

@@ -36,13 +36,13 @@ class Judge(unittest.TestCase):
             self.assertIn(name, wrong[0])
 
     def test_what_clients_leave_behind_and_what_goes_wrong_with_them_is_found(self):
-        self.assertIn("not given back", soak.judge(rests(used_bytes=1), WELL)[1][0])
+        self.assertIn("not released", soak.judge(rests(used_bytes=1), WELL)[1][0])
         self.assertIn("sessions outlived", soak.judge(rests(sessions=1), WELL)[1][0])
         for how in ("wrong", "failed", "stuck"):
             self.assertIn(how, soak.judge(rests(), WELL | collections.Counter({how: 1}))[1][0])
 
     def test_a_soak_without_deaths_or_too_short_is_none(self):
-        self.assertIn("no soak", soak.judge(rests(), collections.Counter(left=10))[1][0])
+        self.assertIn("too short", soak.judge(rests(), collections.Counter(left=10))[1][0])
         self.assertIn("too short", soak.judge(rests()[:2], WELL)[1][0])
 
 

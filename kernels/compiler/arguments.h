@@ -1,0 +1,138 @@
+// A kernel's arguments, declared once for the planner that passes them and for the code that takes them.
+//
+// They are a struct template over a side, whose Visit names each argument once, in order:
+//
+// clang-format off
+//   template <typename Side>
+//   struct FillArguments {
+//     typename Side::Pointer out;
+//     typename Side::Integer count;
+//     typename Side::Integers sizes;
+//     typename Side::Immediate value;
+//
+//     void Visit(const FillKey& key, auto& visit) {
+//       visit(out, count);
+//       visit.First(sizes, key.rank);               // as many as the key says
+//       visit.Immediate(value, ScalarOf(key.type)); // passed as that type
+//     }
+//   };
+// clang-format on
+//
+// Which arguments there are follows from the key alone. A planner fills FillArguments<Planned> and calls
+// PushArguments; the emission gets FillArguments<Emitted> from Emitter::Begin. Nothing here knows LLVM.
+#pragma once
+
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "kernels/api/launch.h"
+#include "kernels/compiler/scalar.h"
+#include "proto/ops/op_table.h"
+
+namespace xpud::kernels {
+
+// The side of a planner: values of one launch. Lists and immediates stay where they are.
+struct Planned {
+  using Pointer = const void*;
+  using Integer = int64_t;
+  using Integers = const int64_t*;
+  using Immediate = const ops::Number*;
+};
+
+// The side that has types only.
+struct Declared {
+  struct Pointer {};
+  struct Integer {};
+  struct Immediate {};
+  using Integers = std::array<Integer, ops::kMaxRank>;
+};
+
+// What Visit is called with. `Each` takes any argument, and the scalar of an immediate.
+template <typename Each>
+class ArgumentVisitor {
+ public:
+  explicit ArgumentVisitor(Each each) : each_(std::move(each)) {}
+
+  void operator()(auto&... arguments) { (each_(arguments), ...); }
+  // The first `count` of a list, or of an array of arguments.
+  void First(auto& list, int count) {
+    for (size_t i = 0; i < static_cast<size_t>(count); ++i) each_(list[i]);
+  }
+  void Immediate(auto& number, Scalar as) { each_(number, as); }
+
+ private:
+  Each each_;
+};
+
+// Out-of-range reals saturate, NaN is 0: never undefined.
+inline int64_t SaturatedInteger(const ops::Number& number) {
+  if (number.is_integer) return number.integer;
+  if (std::isnan(number.real)) return 0;
+  if (number.real >= 0x1p63) return std::numeric_limits<int64_t>::max();
+  return number.real < -0x1p63 ? std::numeric_limits<int64_t>::min() : static_cast<int64_t>(number.real);
+}
+
+// Pushes arguments onto a launch.
+class ArgumentPusher {
+ public:
+  explicit ArgumentPusher(ArgumentWriter& writer) : writer_(writer) {}
+
+  void operator()(const void* pointer) { writer_.Push(ArgType::kPointer, pointer); }
+  void operator()(int64_t integer) { writer_.Push(ArgType::kI64, integer); }
+  void operator()(const ops::Number* number, Scalar as) {
+    const ArgType type = ImmediateArg(as);
+    if (type == ArgType::kF64) {
+      writer_.Push(type, number->AsReal());
+    } else if (type == ArgType::kF32) {
+      writer_.Push(type, static_cast<float>(number->AsReal()));
+    } else if (as == Scalar::kBool) {
+      writer_.Push(type, int64_t{number->is_integer ? number->integer != 0 : number->real != 0});
+    } else {
+      writer_.Push(type, SaturatedInteger(*number));
+    }
+  }
+  // A list or an immediate where one pointer is meant.
+  template <typename T>
+  void operator()(T*) = delete;
+
+ private:
+  ArgumentWriter& writer_;
+};
+
+// The last step of a plan: pushes all of a launch's arguments. `key` is the key of the launch's kernel;
+// KernelLibrary::Plan fails if it is not, and the arguments differ.
+template <typename Key, template <typename> typename Arguments>
+[[gnu::flatten]] void PushArguments(const Key& key, Arguments<Planned>& arguments, Launch& launch) {
+  ArgumentWriter writer(launch);
+  ArgumentVisitor visit{ArgumentPusher(writer)};
+  arguments.Visit(key, visit);
+  writer.Finish();
+}
+
+// The types of the arguments that a kernel of `key` takes.
+template <template <typename> typename Arguments, typename Key>
+std::vector<ArgType> TypesOf(const Key& key) {
+  struct Lister {
+    void operator()(const Declared::Pointer&) { types.push_back(ArgType::kPointer); }
+    void operator()(const Declared::Integer&) { types.push_back(ArgType::kI64); }
+    void operator()(const Declared::Immediate&, Scalar as) { types.push_back(ImmediateArg(as)); }
+    std::vector<ArgType>& types;
+  };
+  std::vector<ArgType> types;
+  ArgumentVisitor visit{Lister{types}};
+  Arguments<Declared>().Visit(key, visit);
+  return types;
+}
+
+template <template <typename> typename Arguments, typename Key>
+Signature SignatureOf(const Key& key) {
+  Signature signature = kNoArguments;
+  for (const ArgType type : TypesOf<Arguments>(key)) signature = Extend(signature, type);
+  return signature;
+}
+
+}  // namespace xpud::kernels

@@ -1,0 +1,48 @@
+// The types that kernels compute in. Plain functions.
+#pragma once
+
+#include "kernels/api/launch.h"
+#include "proto/ops/dtype.h"
+
+namespace xpud::kernels {
+
+// Element types in registers. Half types are kept in memory only.
+enum class Scalar : uint8_t { kBool, kU8, kI8, kI16, kI32, kI64, kF32, kF64 };
+
+constexpr bool IsFloat(Scalar s) { return s >= Scalar::kF32; }
+
+// What an element is computed in.
+constexpr Scalar ScalarOf(ops::DType type) {
+  switch (type) {
+    case ops::DType::kBool:
+      return Scalar::kBool;
+    case ops::DType::kUInt8:
+      return Scalar::kU8;
+    case ops::DType::kInt8:
+      return Scalar::kI8;
+    case ops::DType::kInt16:
+      return Scalar::kI16;
+    case ops::DType::kInt32:
+      return Scalar::kI32;
+    case ops::DType::kInt64:
+      return Scalar::kI64;
+    case ops::DType::kFloat64:
+      return Scalar::kF64;
+    default:
+      return Scalar::kF32;
+  }
+}
+
+// What a reduction accumulates in.
+constexpr Scalar AccumulateOf(ops::DType type) {
+  if (type == ops::DType::kFloat64) return Scalar::kF64;
+  return ops::IsFloating(type) ? Scalar::kF32 : Scalar::kI64;
+}
+
+// How an immediate is passed: integers and bools as i64.
+constexpr ArgType ImmediateArg(Scalar scalar) {
+  if (scalar == Scalar::kF32) return ArgType::kF32;
+  return scalar == Scalar::kF64 ? ArgType::kF64 : ArgType::kI64;
+}
+
+}  // namespace xpud::kernels

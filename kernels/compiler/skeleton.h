@@ -1,0 +1,60 @@
+// One shape of kernel: what a key means, and the code for it. Immutable; called on the compile thread.
+#pragma once
+
+#include <cctype>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "kernels/compiler/arguments.h"
+#include "kernels/compiler/emitter.h"
+#include "kernels/compiler/kernel_key.h"
+
+namespace xpud::kernels {
+
+class Skeleton {
+ public:
+  virtual ~Skeleton() = default;
+  // A C identifier, for traces.
+  virtual std::string NameOf(const KernelKey& key) const = 0;
+  // What the key stands for beyond its bits: the formula. Part of the disk cache's key.
+  virtual std::string Describe(const KernelKey& key) const = 0;
+  // Of the arguments that a kernel of `key` takes.
+  virtual Signature SignatureOf(const KernelKey& key) const = 0;
+  // Opens, fills and leaves open the kernel `name`.
+  virtual absl::Status Emit(const KernelKey& key, const std::string& name, Emitter& emitter) const = 0;
+};
+
+// The skeleton of a family: its key, its number (families/skeleton_number.h) and its kernels' arguments.
+template <typename Key, auto number, template <typename> typename Arguments>
+class SkeletonOf : public Skeleton {
+ public:
+  static KernelKey Pack(const Key& key) { return PackKey(static_cast<uint8_t>(number), key); }
+
+  virtual std::string Name(const Key& key) const = 0;
+  virtual std::string_view Formula(const Key&) const { return {}; }
+  // Fills the open kernel.
+  virtual absl::Status EmitBody(const Key& key, const Arguments<Emitted>& arguments, Emitter& e) const = 0;
+
+  std::string NameOf(const KernelKey& packed) const final { return Name(UnpackKey<Key>(packed)); }
+  std::string Describe(const KernelKey& packed) const final {
+    return std::string(Formula(UnpackKey<Key>(packed)));
+  }
+  Signature SignatureOf(const KernelKey& packed) const final {
+    return kernels::SignatureOf<Arguments>(UnpackKey<Key>(packed));
+  }
+  absl::Status Emit(const KernelKey& packed, const std::string& name, Emitter& emitter) const final {
+    const auto key = UnpackKey<Key>(packed);
+    return EmitBody(key, emitter.Begin<Arguments>(name, key), emitter);
+  }
+};
+
+// `prefix` and the row's first ATen name, as a C identifier.
+inline std::string NameWith(std::string_view prefix, const ops::Row& row) {
+  std::string name(prefix);
+  for (const char c : row.aten.substr(0, row.aten.find('|')))
+    name += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
+  return name;
+}
+
+}  // namespace xpud::kernels
