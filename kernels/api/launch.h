@@ -113,7 +113,7 @@ class ArgumentWriter {
   explicit ArgumentWriter(Launch& launch) : launch_(launch) {}
 
   template <typename T>
-  void Push(ArgType type, T value) {
+  [[gnu::always_inline]] void Push(ArgType type, T value) {
     static_assert(sizeof(T) <= kBytes && Launch::kMaxArguments * kBytes <= Launch::kMaxArgumentBytes);
     signature_ = Extend(signature_, type);
     if (count_ == Launch::kMaxArguments) [[unlikely]] {

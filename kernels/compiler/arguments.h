@@ -57,12 +57,12 @@ class ArgumentVisitor {
  public:
   explicit ArgumentVisitor(Each each) : each_(std::move(each)) {}
 
-  void operator()(auto&... arguments) { (each_(arguments), ...); }
+  [[gnu::always_inline]] void operator()(auto&... arguments) { (each_(arguments), ...); }
   // The first `count` of a list, or of an array of arguments.
-  void First(auto& list, int count) {
+  [[gnu::always_inline]] void First(auto& list, int count) {
     for (size_t i = 0; i < static_cast<size_t>(count); ++i) each_(list[i]);
   }
-  void Immediate(auto& number, Scalar as) { each_(number, as); }
+  [[gnu::always_inline]] void Immediate(auto& number, Scalar as) { each_(number, as); }
 
  private:
   Each each_;
@@ -81,9 +81,9 @@ class ArgumentPusher {
  public:
   explicit ArgumentPusher(ArgumentWriter& writer) : writer_(writer) {}
 
-  void operator()(const void* pointer) { writer_.Push(ArgType::kPointer, pointer); }
-  void operator()(int64_t integer) { writer_.Push(ArgType::kI64, integer); }
-  void operator()(const ops::Number* number, Scalar as) {
+  [[gnu::always_inline]] void operator()(const void* pointer) { writer_.Push(ArgType::kPointer, pointer); }
+  [[gnu::always_inline]] void operator()(int64_t integer) { writer_.Push(ArgType::kI64, integer); }
+  [[gnu::always_inline]] void operator()(const ops::Number* number, Scalar as) {
     const ArgType type = ImmediateArg(as);
     if (type == ArgType::kF64) {
       writer_.Push(type, number->AsReal());

@@ -21,33 +21,40 @@ struct KernelKey {
 inline constexpr int kSkeletonBits = 8;
 inline constexpr int kRowBits = 10;  // a row, by its number
 
-// Writes fields, low bits first. A value wider than its field, and a key that is full, are bugs of ours: what
-// a client sends reaches a key as a row, a type, a rank or a choice of the planner.
+// Writes fields of up to 63 bits, low bits first. Inlined whole: it is part of every plan.
+//
+// A value wider than its field, and a key that is full, are bugs of ours: what a client sends reaches a key
+// as a row, a type, a rank or a choice of the planner.
 class KeyWriter {
  public:
   explicit KeyWriter(uint8_t skeleton) { Put(skeleton, kSkeletonBits); }
+
   template <typename Field>
-  void operator()(const Field& field, int bits) {
+  [[gnu::always_inline]] void operator()(const Field& field, int bits) {
     Put(static_cast<uint64_t>(field), bits);
   }
-  void operator()(const ops::Row* row, int bits) { Put(row->number, bits); }
-  KernelKey Finish() const {
-    XPUD_CHECK(excess_ == 0 && at_ <= 64 * key_.words.size());
+  [[gnu::always_inline]] void operator()(const ops::Row* row, int bits) { Put(row->number, bits); }
+  KernelKey Finish() {
+    XPUD_CHECK(excess_ == 0 && 64 * full_ + static_cast<size_t>(used_) <= 64 * key_.words.size());
+    if (used_ > 0) key_.words[full_] = word_;
     return key_;
   }
 
  private:
-  void Put(uint64_t value, int bits) {
-    const size_t word = at_ / 64 % key_.words.size(), shift = at_ % 64;
+  [[gnu::always_inline]] void Put(uint64_t value, int bits) {
     excess_ |= value >> bits;
-    key_.words[word] |= value << shift;
-    if (shift + static_cast<size_t>(bits) > 64)
-      key_.words[(word + 1) % key_.words.size()] |= value >> (64 - shift);
-    at_ += static_cast<size_t>(bits);
+    word_ |= value << used_;
+    used_ += bits;
+    if (used_ < 64) return;
+    key_.words[full_++ % key_.words.size()] = word_;
+    used_ -= 64;
+    word_ = used_ == 0 ? 0 : value >> (bits - used_);
   }
 
   KernelKey key_;
-  size_t at_ = 0;
+  size_t full_ = 0;  // words
+  uint64_t word_ = 0;
+  int used_ = 0;         // bits of `word_`
   uint64_t excess_ = 0;  // bits of values beyond their fields
 };
 

@@ -25,11 +25,11 @@ class Skeleton {
   virtual absl::Status Emit(const KernelKey& key, const std::string& name, Emitter& emitter) const = 0;
 };
 
-// The skeleton of a family: its key, its number (families/skeleton_number.h) and its kernels' arguments.
-template <typename Key, auto number, template <typename> typename Arguments>
+// A skeleton of a family: its key and its kernels' arguments. `part` tells a family's skeletons apart.
+template <typename Key, ops::Family family, template <typename> typename Arguments, uint8_t part = 0>
 class SkeletonOf : public Skeleton {
  public:
-  static KernelKey Pack(const Key& key) { return PackKey(static_cast<uint8_t>(number), key); }
+  static KernelKey Pack(const Key& key) { return PackKey(kNumber, key); }
 
   virtual std::string Name(const Key& key) const = 0;
   virtual std::string_view Formula(const Key&) const { return {}; }
@@ -47,6 +47,10 @@ class SkeletonOf : public Skeleton {
     const auto key = UnpackKey<Key>(packed);
     return EmitBody(key, emitter.Begin<Arguments>(name, key), emitter);
   }
+
+ private:
+  static_assert(part < 4 && ops::kNumFamilies <= 64);
+  static constexpr uint8_t kNumber = static_cast<uint8_t>(family) * 4 + part;
 };
 
 // `prefix` and the row's first ATen name, as a C identifier.

@@ -41,7 +41,7 @@ struct FillArguments {
   }
 };
 
-class FillSkeleton : public SkeletonOf<FillKey, 200, FillArguments> {
+class FillSkeleton : public SkeletonOf<FillKey, ops::Family::kTest, FillArguments, 3> {
  public:
   std::string Name(const FillKey&) const override { return "fill"; }
   absl::Status EmitBody(const FillKey& key, const FillArguments<Emitted>& arguments,

@@ -24,7 +24,7 @@ struct BoxArguments {
   std::array<typename Side::Integers, kMaxOperands> strides;
   typename Side::Integer inner_slice, row_slice, plane_slice;  // 0 on GPUs
 
-  void Visit(int rank, std::span<const Access> access, auto& visit) {
+  [[gnu::always_inline]] void Visit(int rank, std::span<const Access> access, auto& visit) {
     visit.First(sizes, rank);
     for (size_t o = 0; o < access.size(); ++o) {
       if (access[o] != Access::kImmediate)

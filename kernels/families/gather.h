@@ -12,7 +12,6 @@
 #include "kernels/api/planner.h"
 #include "kernels/compiler/kernel_cache.h"
 #include "kernels/families/box_emission.h"
-#include "kernels/families/skeleton_number.h"
 
 namespace xpud::kernels {
 
@@ -46,7 +45,7 @@ struct GatherArguments {
   }
 };
 
-class GatherSkeleton : public SkeletonOf<GatherKey, SkeletonNumber::kGather, GatherArguments> {
+class GatherSkeleton : public SkeletonOf<GatherKey, ops::Family::kGather, GatherArguments> {
  public:
   std::string Name(const GatherKey&) const override { return "gather"; }
   absl::Status EmitBody(const GatherKey& key, const GatherArguments<Emitted>& arguments,

@@ -7,7 +7,6 @@
 #include "kernels/api/planner.h"
 #include "kernels/compiler/kernel_cache.h"
 #include "kernels/families/row_plan.h"
-#include "kernels/families/skeleton_number.h"
 
 namespace xpud::kernels {
 
@@ -44,7 +43,7 @@ struct LayerNormArguments {
   }
 };
 
-class LayerNormSkeleton : public SkeletonOf<LayerNormKey, SkeletonNumber::kLayerNorm, LayerNormArguments> {
+class LayerNormSkeleton : public SkeletonOf<LayerNormKey, ops::Family::kLayerNorm, LayerNormArguments> {
  public:
   std::string Name(const LayerNormKey&) const override { return "layer_norm"; }
   absl::Status EmitBody(const LayerNormKey& key, const LayerNormArguments<Emitted>& arguments,

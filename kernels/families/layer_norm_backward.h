@@ -11,7 +11,6 @@
 #include "kernels/api/planner.h"
 #include "kernels/compiler/kernel_cache.h"
 #include "kernels/families/row_plan.h"
-#include "kernels/families/skeleton_number.h"
 
 namespace xpud::kernels {
 
@@ -62,8 +61,8 @@ struct LayerNormMergeArguments {
 };
 
 // Group x counts parts.
-class LayerNormBackwardSkeleton : public SkeletonOf<LayerNormBackwardKey, SkeletonNumber::kLayerNormBackward,
-                                                    LayerNormBackwardArguments> {
+class LayerNormBackwardSkeleton
+    : public SkeletonOf<LayerNormBackwardKey, ops::Family::kLayerNormBackward, LayerNormBackwardArguments> {
  public:
   std::string Name(const LayerNormBackwardKey&) const override { return "layer_norm_backward"; }
   absl::Status EmitBody(const LayerNormBackwardKey& key, const LayerNormBackwardArguments<Emitted>& arguments,
@@ -72,7 +71,7 @@ class LayerNormBackwardSkeleton : public SkeletonOf<LayerNormBackwardKey, Skelet
 
 // Group x counts slices of columns.
 class LayerNormMergeSkeleton
-    : public SkeletonOf<LayerNormBackwardKey, SkeletonNumber::kLayerNormMerge, LayerNormMergeArguments> {
+    : public SkeletonOf<LayerNormBackwardKey, ops::Family::kLayerNormBackward, LayerNormMergeArguments, 1> {
  public:
   std::string Name(const LayerNormBackwardKey&) const override { return "layer_norm_merge"; }
   absl::Status EmitBody(const LayerNormBackwardKey& key, const LayerNormMergeArguments<Emitted>& arguments,

@@ -10,7 +10,6 @@
 #include "kernels/compiler/formula.h"
 #include "kernels/compiler/kernel_cache.h"
 #include "kernels/families/box_emission.h"
-#include "kernels/families/skeleton_number.h"
 
 namespace xpud::kernels {
 
@@ -72,7 +71,7 @@ std::string_view MapFormulaText(const ops::Row& row, int variant);
 // each.
 uint32_t SeedInputs(const Expression& expression);
 
-class MapSkeleton : public SkeletonOf<MapKey, SkeletonNumber::kMap, MapArguments> {
+class MapSkeleton : public SkeletonOf<MapKey, ops::Family::kMap, MapArguments> {
  public:
   std::string Name(const MapKey& key) const override { return NameWith("map_", *key.row); }
   std::string_view Formula(const MapKey& key) const override { return MapFormulaText(*key.row, key.variant); }

@@ -6,7 +6,6 @@
 
 #include "kernels/api/planner.h"
 #include "kernels/compiler/kernel_cache.h"
-#include "kernels/families/skeleton_number.h"
 
 namespace xpud::kernels {
 
@@ -24,8 +23,7 @@ struct MisbehavingArguments {
 };
 
 // Groups do not matter.
-class MisbehavingSkeleton
-    : public SkeletonOf<MisbehavingKey, SkeletonNumber::kMisbehaving, MisbehavingArguments> {
+class MisbehavingSkeleton : public SkeletonOf<MisbehavingKey, ops::Family::kTest, MisbehavingArguments> {
  public:
   std::string Name(const MisbehavingKey& key) const override {
     return key.endless ? "test_endless" : "test_fault";

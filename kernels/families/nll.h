@@ -5,7 +5,6 @@
 
 #include "kernels/api/planner.h"
 #include "kernels/compiler/kernel_cache.h"
-#include "kernels/families/skeleton_number.h"
 
 namespace xpud::kernels {
 
@@ -72,7 +71,7 @@ struct NllBackwardArguments {
 };
 
 // Group x counts slices of rows.
-class NllForwardSkeleton : public SkeletonOf<NllKey, SkeletonNumber::kNllForward, NllForwardArguments> {
+class NllForwardSkeleton : public SkeletonOf<NllKey, ops::Family::kNllLoss, NllForwardArguments> {
  public:
   std::string Name(const NllKey&) const override { return "nll_loss_forward"; }
   absl::Status EmitBody(const NllKey& key, const NllForwardArguments<Emitted>& arguments,
@@ -80,7 +79,7 @@ class NllForwardSkeleton : public SkeletonOf<NllKey, SkeletonNumber::kNllForward
 };
 
 // Group x counts slices of rows; on a GPU of elements.
-class NllBackwardSkeleton : public SkeletonOf<NllKey, SkeletonNumber::kNllBackward, NllBackwardArguments> {
+class NllBackwardSkeleton : public SkeletonOf<NllKey, ops::Family::kNllLossBackward, NllBackwardArguments> {
  public:
   std::string Name(const NllKey&) const override { return "nll_loss_backward"; }
   absl::Status EmitBody(const NllKey& key, const NllBackwardArguments<Emitted>& arguments,

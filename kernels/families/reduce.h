@@ -16,7 +16,6 @@
 #include "kernels/api/planner.h"
 #include "kernels/compiler/formula.h"
 #include "kernels/compiler/kernel_cache.h"
-#include "kernels/families/skeleton_number.h"
 #include "kernels/families/space.h"
 
 namespace xpud::kernels {
@@ -92,7 +91,7 @@ struct ReduceMergeArguments {
 // Bytes of a state component in the workspace.
 inline constexpr size_t kComponentBytes = 8;
 
-class ReduceSkeleton : public SkeletonOf<ReduceKey, SkeletonNumber::kReduce, ReduceArguments> {
+class ReduceSkeleton : public SkeletonOf<ReduceKey, ops::Family::kReduce, ReduceArguments> {
  public:
   std::string Name(const ReduceKey& key) const override { return NameWith("reduce_", *key.row); }
   std::string_view Formula(const ReduceKey& key) const override { return key.row->formula; }
@@ -101,7 +100,7 @@ class ReduceSkeleton : public SkeletonOf<ReduceKey, SkeletonNumber::kReduce, Red
 };
 
 // Merges the parts of a partial kernel.
-class ReduceMergeSkeleton : public SkeletonOf<ReduceKey, SkeletonNumber::kReduceMerge, ReduceMergeArguments> {
+class ReduceMergeSkeleton : public SkeletonOf<ReduceKey, ops::Family::kReduce, ReduceMergeArguments, 1> {
  public:
   std::string Name(const ReduceKey& key) const override { return NameWith("merge_", *key.row); }
   std::string_view Formula(const ReduceKey& key) const override { return key.row->formula; }

@@ -20,7 +20,7 @@ struct RowPlan {
   int64_t lanes() const { return warps ? kTeamOfWarp : kTeamOfGroup; }
   int64_t rows_a_group() const { return warps ? kTeamOfGroup / kTeamOfWarp : 1; }
 
-  void Visit(auto& visit) {
+  [[gnu::always_inline]] void Visit(auto& visit) {
     visit(warps, 1);
     visit(block, 4);
     visit(blocks, 6);

@@ -14,7 +14,6 @@
 #include "kernels/api/planner.h"
 #include "kernels/compiler/formula.h"
 #include "kernels/compiler/kernel_cache.h"
-#include "kernels/families/skeleton_number.h"
 #include "kernels/families/space.h"
 
 namespace xpud::kernels {
@@ -60,7 +59,7 @@ struct ScanArguments {
   }
 };
 
-class ScanSkeleton : public SkeletonOf<ScanKey, SkeletonNumber::kScan, ScanArguments> {
+class ScanSkeleton : public SkeletonOf<ScanKey, ops::Family::kScan, ScanArguments> {
  public:
   std::string Name(const ScanKey& key) const override {
     return NameWith(key.totals ? "scan_totals_" : "scan_", *key.row);

@@ -59,7 +59,8 @@ class ScanTest : public DeviceTest {
     const ops::Row& row = ops::RowOf(c.row);
     TestTensor in(c.type, c.sizes, Strides(c.sizes, c.transposed));
     const bool product = c.row == "cumprod";
-    Randomise(in, random_, {.low = product ? -1.0 : -8.0, .high = product ? 1.0 : 8.0, .specials = c.specials});
+    Randomise(in, random_,
+              {.low = product ? -1.0 : -8.0, .high = product ? 1.0 : 8.0, .specials = c.specials});
     const DType out_type =
         row.types == ops::TypeRule::kSum && !ops::IsFloating(c.type) ? DType::kInt64 : c.type;
     TestTensor out(out_type, c.sizes), indices(DType::kInt64, c.sizes);

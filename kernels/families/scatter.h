@@ -9,7 +9,6 @@
 
 #include "kernels/api/planner.h"
 #include "kernels/compiler/kernel_cache.h"
-#include "kernels/families/skeleton_number.h"
 
 namespace xpud::kernels {
 
@@ -39,7 +38,7 @@ struct ScatterArguments {
   }
 };
 
-class ScatterSkeleton : public SkeletonOf<ScatterKey, SkeletonNumber::kScatterAdd, ScatterArguments> {
+class ScatterSkeleton : public SkeletonOf<ScatterKey, ops::Family::kScatterAdd, ScatterArguments> {
  public:
   std::string Name(const ScatterKey&) const override { return "scatter_add"; }
   absl::Status EmitBody(const ScatterKey& key, const ScatterArguments<Emitted>& arguments,

@@ -8,7 +8,6 @@
 #include "kernels/api/planner.h"
 #include "kernels/compiler/kernel_cache.h"
 #include "kernels/families/row_plan.h"
-#include "kernels/families/skeleton_number.h"
 #include "kernels/families/space.h"
 
 namespace xpud::kernels {
@@ -56,7 +55,7 @@ struct SoftmaxArguments {
 
 inline constexpr int64_t kColumnBlock = 512;
 
-class SoftmaxSkeleton : public SkeletonOf<SoftmaxKey, SkeletonNumber::kSoftmax, SoftmaxArguments> {
+class SoftmaxSkeleton : public SkeletonOf<SoftmaxKey, ops::Family::kSoftmax, SoftmaxArguments> {
  public:
   std::string Name(const SoftmaxKey& key) const override;
   absl::Status EmitBody(const SoftmaxKey& key, const SoftmaxArguments<Emitted>& arguments,

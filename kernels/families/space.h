@@ -13,7 +13,7 @@ struct SpaceArguments {
   typename Side::Integers sizes;
   std::array<typename Side::Integers, kOperands> strides;
 
-  void Visit(int rank, int operands, auto& visit) {
+  [[gnu::always_inline]] void Visit(int rank, int operands, auto& visit) {
     visit.First(sizes, rank);
     for (size_t o = 0; o < static_cast<size_t>(operands); ++o) visit.First(strides[o], rank);
   }

@@ -18,18 +18,18 @@
 #include "proto/remote/server_call.h"
 
 namespace xpud::remote {
-// Returns the status that ends the call. Called on a thread of its own.
+
 class CallServer {
  public:
-  // Runs `body` on a new thread. Returns false if the system has no threads left.
+  // Returns the status that ends the call. Called on a thread of its own.
   using Handler = std::function<grpc::Status(ServerCall& call)>;
 
-  // `calls` is the maximum number of concurrent calls; further calls wait. A call for which no thread can be
-  // started ends with ResourceExhausted.
+  // Runs `body` on a new thread. Returns false if the system has no threads left.
   using StartThread = std::function<bool(std::function<void()> body)>;
   static bool StartDetached(std::function<void()> body);
 
-  // `calls`: at once; further ones wait. Those for which there is no thread end with ResourceExhausted.
+  // `calls` is the maximum number of concurrent calls; further calls wait. A call for which no thread can be
+  // started ends with ResourceExhausted.
   CallServer(grpc::ServerBuilder& builder, int calls, StartThread start_thread = StartDetached);
   // REQUIRES: Stop was called, or Start never was.
   ~CallServer();

@@ -97,7 +97,7 @@ TEST_F(Owners, FoldersThatAreMissingOrNoneAreRefused) {
   fs::remove(run_);
   EXPECT_THAT(Refusal(), HasSubstr("cannot use the folder " + run_));
   std::ofstream(run_) << "a file";
-  EXPECT_THAT(Refusal(), HasSubstr("is no folder"));
+  EXPECT_THAT(Refusal(), HasSubstr("is not a folder"));
 }
 
 TEST_F(Owners, WhatIsNoSocketIsNotReplaced) {

@@ -1,4 +1,4 @@
-"""The configuration file of a real daemon: at its start, and when SIGHUP has it read again."""
+"""The configuration file of a real daemon: at its start, and when SIGHUP makes the daemon read it again."""
 
 import json
 import os
@@ -26,7 +26,7 @@ class ConfigFolder(unittest.TestCase):
         self.file.parent.mkdir()
 
     def write(self, text: str) -> None:
-        """As editors do: another file takes its place."""
+        """Replaces the file, as editors do."""
         draft = self.file.with_suffix(".new")
         draft.write_text(text)
         draft.rename(self.file)
@@ -39,7 +39,7 @@ class Config(ConfigFolder):
         return daemon
 
     def reload(self, daemon: Daemon) -> str:
-        """What the daemon logs of it."""
+        """Returns what the daemon logs about it."""
         before = len(daemon.log.read_text())
         os.kill(daemon.pid, signal.SIGHUP)
         wait_until(lambda: any(word in daemon.log.read_text()[before:] for word in ("config_reloaded", "config_refused")), 10)

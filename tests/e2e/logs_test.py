@@ -46,7 +46,7 @@ class Logs(DaemonTest):
         self.assertIn("no log level 'loud'", wrong.stderr)
 
     def reload(self, text: str) -> None:
-        """Has the daemon log a line: of level info, or error where the text is no configuration."""
+        """Makes the daemon log a line: of level info, or error if the text is not a configuration."""
         self.config.write_text(text)
         before = self.daemon.log.read_text().count("\n")
         os.kill(self.daemon.pid, signal.SIGHUP)

@@ -1,4 +1,4 @@
-"""The daemon as a service that sockets start, with this test in systemd's place: it makes the sockets, and starts a daemon whenever somebody connects."""
+"""The daemon as a socket-activated service, with this test in systemd's place: it creates the sockets, and starts a daemon when a client connects."""
 
 import json
 import os
@@ -15,7 +15,7 @@ import unittest
 from harness import BINARIES, Client, wait_until
 
 DOUBLE = "say((torch.ones(3, device='xpud') * 2).sum().item()); sys.stdin.readline()"
-FIRST = 3  # descriptor of those handed over
+FIRST = 3  # first descriptor that is handed over
 
 
 def listening(path: pathlib.Path, kind: int) -> socket.socket:
@@ -26,7 +26,7 @@ def listening(path: pathlib.Path, kind: int) -> socket.socket:
 
 
 def start(folder: pathlib.Path, sockets: list[tuple[str, socket.socket]], *options: str, environment: str = "LISTEN_PID=$$", log: str = "log") -> subprocess.Popen:
-    """xpud, with sockets from descriptor 3 on and what describes them, as systemd starts it."""
+    """xpud with sockets from descriptor 3 on and their description, as systemd starts it."""
     names = ":".join(name for name, _ in sockets)
     moves = " ".join(f"{FIRST + i}<&{made.fileno()}" for i, (_, made) in enumerate(sockets))
     script = f'exec env {environment} LISTEN_FDS={len(sockets)} LISTEN_FDNAMES={names} "$@" {moves}'

@@ -117,7 +117,7 @@ class Xpuctl(DaemonTest):
         self.assertEqual(again["kernel_disk_cache_hits"], first["kernels_compiled"])
 
     def kernels_of_a_daemon(self, cache: str) -> dict:
-        """The counters of a daemon with this cache folder, after 50 commands and a few."""
+        """Returns the counters of a daemon with this cache folder, after 50 commands and a few."""
         daemon = Daemon(BINARIES, pathlib.Path(cache, "log"), "--cache-dir", str(pathlib.Path(cache, "kernels")))
         self.addCleanup(daemon.close)
         client = Client("x = torch.ones(100, device='xpud')\nfor _ in range(50): x = x * 1.01\nx.sum().item(); say('done')",
@@ -164,7 +164,7 @@ class Xpuctl(DaemonTest):
         self.assertIn("there is no device 9", answer.stderr)
 
     def doctor(self, *arguments, env=None, preexec=None) -> tuple[int, dict[str, dict]]:
-        """Its exit status and checks, by name."""
+        """Returns doctor's exit status and checks, by name."""
         answer = subprocess.run([BINARIES / "xpuctl", *arguments, "doctor", "-o", "json"], capture_output=True, text=True,
                                 env=os.environ | (env or {}), preexec_fn=preexec, timeout=30)
         document = json.loads(answer.stdout)
@@ -213,12 +213,12 @@ class Xpuctl(DaemonTest):
                 self.assertEqual((check["result"], str(kernels) in check["found"]), (result, True))
 
     def commands(self) -> list[str]:
-        """From the usage text."""
+        """Returns the commands in the usage text."""
         usage = self.ask("--help").split("Without a command")[0]
         return [line.split()[0] for line in usage.splitlines()[1:] if line.startswith("  ") and line[2] != " "]
 
     def complete(self, *words: str) -> list[str]:
-        """What bash offers for the last word."""
+        """Returns what bash offers for the last word."""
         script = 'source <("$1" completion bash); shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _xpuctl; printf "%s\\n" "${COMPREPLY[@]}"'
         answer = subprocess.run(["bash", "-c", script, "bash", BINARIES / "xpuctl", *words], capture_output=True, text=True, timeout=30)
         self.assertEqual((answer.returncode, answer.stderr), (0, ""))
@@ -322,7 +322,7 @@ class Xpuctl(DaemonTest):
             self.assertIn("the daemon is ending", process.stderr.read())
 
     def test_followers_that_do_not_read_hold_up_nobody(self):
-        """Their pipe is full, and they ask for no more; the daemon goes on, and ends at once."""
+        """Their pipes are full and they request no more; the daemon continues, and ends at once."""
         follow = [BINARIES / "xpuctl", "--address", self.daemon.address, "events", "-w", "-o", "jsonl"]
         stuck = [subprocess.Popen(follow, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) for _ in range(12)]
         for process in stuck:
@@ -354,7 +354,7 @@ class Xpuctl(DaemonTest):
         self.assertEqual(self.events(), [])
 
     def flood(self, sessions: int) -> None:
-        """Opens and closes so many sessions: two events each."""
+        """Opens and closes `sessions` sessions: two events each."""
         version = json.loads(self.ask("version", "-o", "json"))["daemon"]["protocol_max"]
         for _ in range(sessions):
             with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:

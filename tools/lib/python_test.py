@@ -51,7 +51,7 @@ class Python(unittest.TestCase):
         self.assert_refused(self.interpreter(None, "without"), "has no torch")
         self.assert_refused(self.interpreter("1.0.0+cpu", "old"), rf"has torch 1\.0\.0\+cpu; .* needs torch {MINOR}")
         self.assert_refused(self.interpreter(MINOR + "0.0", "near"), f"needs torch {MINOR}")
-        self.assert_refused(self.interpreter(PINNED, ".venv"), "is .venv's own")
+        self.assert_refused(self.interpreter(PINNED, ".venv"), "belongs to .venv")
 
     def test_the_venv_sees_the_torch_of_another_venv_and_keeps_nothing_of_before(self):
         base = self.interpreter(f"{PINNED}+base")

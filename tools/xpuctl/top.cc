@@ -43,8 +43,8 @@ std::string Render(const TopSource& source, const Invocation& invocation, bool f
   return invocation.hosts.empty() ? RenderOne(source.samples()[0], output, first)
                                   : RenderHosts(source, output, first);
 }
+
 // Converts top's own options to -w and -n. Returns false if --interval is invalid.
-// Its own options as -w and -n; false where --interval is no time.
 bool Repeat(Invocation& invocation) {
   double seconds = invocation.every.value_or(1);
   if (invocation.Has("--interval") &&

@@ -9,6 +9,7 @@
 
 namespace xpud::executor {
 namespace {
+
 using ::testing::ElementsAre;
 
 TEST(Background, WorkRunsInOrderElsewhereAndWhatFollowsRunsHere) {

@@ -85,7 +85,7 @@ class Sessions(WithDaemon):
             ended.close()  # and again on the way out
         first, second = self.connect(), self.connect()
         first.__enter__(), second.__enter__()
-        with self.assertRaisesRegex(RuntimeError, "reversed"):
+        with self.assertRaisesRegex(RuntimeError, "nested"):
             first.__exit__(None, None, None)
         second.__exit__(None, None, None), first.__exit__(None, None, None)
         for call in (lambda: array + 1, array.numpy, session.check, lambda: session.address, lambda: xpud.zeros(2, device=array.device), array.device.synchronize):
