@@ -1,4 +1,5 @@
-// The list of back ends. The CPU comes first, so that it is the default device.
+// The one place that names the back ends. The CPU comes first, so that it is the device of those who do not
+// choose.
 #include <cstdlib>
 #include <string_view>
 

@@ -1,4 +1,4 @@
-// The daemon's configuration: its command line, which overrides its configuration file. Values; thread-safe.
+// What a daemon goes by: its command line and, below that, its configuration file. Values; any thread.
 #pragma once
 
 #include <map>
@@ -13,17 +13,17 @@
 
 namespace xpud::config {
 
-// A value that was set, and where.
+// One value that somebody gave.
 struct Setting {
   const OptionRow* row;
   std::string text;
   std::string origin;  // "command line", "/etc/xpud/xpud.yaml:12:3"
 };
 
-// An error in a configuration file. Lines and columns count from 1; 0 means the whole file.
+// Something in a configuration file that is not allowed. Lines and columns count from 1; 0: the file itself.
 struct Problem {
   int line = 0, column = 0;
-  std::string text;  // what was found and what is allowed
+  std::string text;  // what was found, and what is allowed
 };
 
 struct File {
@@ -31,35 +31,33 @@ struct File {
   std::vector<Setting> settings;
   std::vector<TenantQuota> quotas;
   std::optional<std::string> quotas_origin;
-  std::vector<Problem> problems;  // in the file's order; if there are any, no setting may be used
+  std::vector<Problem> problems;  // all, as they stand in the file; with any, nothing of it is to be used
 };
 
-// Returns "PATH:LINE:COLUMN: text".
+// "PATH:LINE:COLUMN: text".
 std::string Describe(const File& file, const Problem& problem);
 
-// Always succeeds; errors are in File::problems.
+// Never fails: what is wrong is a problem of the file.
 File ParseFile(const std::string& path, const std::string& text);
-// Returns NotFound if there is no file, and PermissionDenied or InvalidArgument if it cannot be read or other
-// users may write it.
+// NotFound: there is none. PermissionDenied, InvalidArgument: it cannot be read, or others may write it.
 absl::StatusOr<File> ReadFile(const std::string& path);
 
 struct Configuration {
   Options options;
-  std::map<std::string_view, std::string> origins;  // by name, for options that were set
-  std::vector<std::string> overridden;              // keys of the file that the command line overrides
+  std::map<std::string_view, std::string> origins;  // by name, of what was set
+  std::vector<std::string> overridden;              // keys of the file that the command line has, too
 };
 
 class CommandLine {
  public:
-  // Returns InvalidArgument with the wrong argument and what is allowed.
+  // InvalidArgument names the argument that is wrong and what is allowed.
   static absl::StatusOr<CommandLine> Parse(std::span<char* const> arguments);
 
-  // The options of the command line only.
+  // What the command line alone says.
   const Options& options() const { return options_; }
-  // Empty if there is no file.
+  // Empty: there is none.
   std::string config_path() const;
-  // Combines the command line with the file, if there is one. Returns InvalidArgument with all problems of
-  // the file, one per line.
+  // With the file, if there is one. InvalidArgument: every problem of it, one a line.
   absl::StatusOr<Configuration> Complete() const;
 
  private:
@@ -67,9 +65,9 @@ class CommandLine {
   std::vector<Setting> settings_;
 };
 
-// The text of the daemon's `--help`.
+// The daemon's `--help`.
 std::string UsageText();
-// A configuration file that documents every key and sets none.
+// A configuration file that documents every key, and sets none.
 std::string ExampleFile();
 
 }  // namespace xpud::config

@@ -1,4 +1,4 @@
-// Looks up accounts of this machine. Thread-safe.
+// The machine's accounts. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace xpud {
 
-// Parses an account's name, or a uid.
+// Of an account's name, or the number itself.
 std::optional<uint32_t> ParseUser(const std::string& text);
-std::string UserName(uint32_t uid);  // the account's name, or the uid if it has none
+std::string UserName(uint32_t uid);  // the account's name, or the number
 
 }  // namespace xpud

@@ -58,8 +58,7 @@ absl::StatusOr<std::shared_ptr<ResumableSessions::Session>> ResumableSessions::R
       spdlog::info("session_resumed tenant=\"{}\"", tenant);
       return entry.session;
     }
-    if (Clock::now() > limit)
-      return absl::UnavailableError("the session's earlier connection has not ended; try again");
+    if (Clock::now() > limit) return absl::UnavailableError("the session's earlier connection does not end");
     entry.cut();
     changed_.WaitFor(mutex_, std::chrono::milliseconds(50));
   }
@@ -76,7 +75,7 @@ void ResumableSessions::Hold(const std::string& key) {
 }
 
 void ResumableSessions::Remove(const std::string& key) {
-  std::shared_ptr<Session> session;  // destroyed without the lock
+  std::shared_ptr<Session> session;  // ends without the lock
   MutexLock lock(mutex_);
   const auto found = entries_.find(key);
   if (found == entries_.end()) return;
@@ -87,7 +86,7 @@ void ResumableSessions::Remove(const std::string& key) {
 void ResumableSessions::EndThoseForgotten() {
   pthread_setname_np(pthread_self(), "xpud-held");
   while (true) {
-    std::vector<std::shared_ptr<Session>> forgotten;  // destroyed without the lock
+    std::vector<std::shared_ptr<Session>> forgotten;  // end without the lock
     MutexLock lock(mutex_);
     if (stops_) return;
     auto next = Clock::now() + std::chrono::hours(1);

@@ -1,5 +1,4 @@
-// A limited number of places, of which one tenant can have only a part. Thread-safe. Must outlive the places
-// that it gave.
+// So many places, of which no tenant has more than a part. Any thread; it outlives the places it gave.
 #pragma once
 
 #include <map>
@@ -11,23 +10,23 @@
 
 namespace xpud::remote {
 
-// Returned when its last copy is destroyed.
+// Given back with its last copy.
 using Place = std::shared_ptr<void>;
 
 class TenantPlaces {
  public:
-  TenantPlaces(int all, int of_tenant) : max_(all), max_per_tenant_(of_tenant) {}
+  TenantPlaces(int all, int of_tenant) : most_(all), most_of_tenant_(of_tenant) {}
 
-  // Returns ResourceExhausted if there is no place for this tenant.
+  // ResourceExhausted: this tenant gets none now.
   absl::StatusOr<Place> Take(const std::string& tenant);
 
  private:
   void Leave(const std::string& tenant);
 
-  const int max_, max_per_tenant_;
+  const int most_, most_of_tenant_;
   Mutex mutex_;
   int taken_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::map<std::string, int> by_tenant_ ABSL_GUARDED_BY(mutex_);  // tenants without places are absent
+  std::map<std::string, int> of_tenant_ ABSL_GUARDED_BY(mutex_);  // those that have any
 };
 
 }  // namespace xpud::remote

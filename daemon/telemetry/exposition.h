@@ -1,4 +1,5 @@
-// Writes metrics as text for Prometheus: its format 0.0.4, or OpenMetrics 1.0. Not thread-safe.
+// Writes metrics as text that Prometheus reads: its own format 0.0.4, or OpenMetrics 1.0. One thread at a
+// time.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +12,16 @@ namespace xpud::telemetry {
 
 enum class Format { kPrometheus, kOpenMetrics };
 
-// The Content-Type of a response in this format.
+// What answers in this format are declared as.
 std::string_view ContentType(Format format);
 
 enum class Type { kCounter, kGauge };
 
-// The unit of the values that are written, as a part of Prometheus's unit (seconds, for instance). Each is
-// the number of decimals.
+// What the values that are written were counted in: parts of the unit that Prometheus wants, as seconds. Each
+// is the number of its decimals.
 enum class Scale : int { kOne = 0, kThousandths = 3, kMillionths = 6, kNanoseconds = 9 };
 
-// All series of one name. In both formats the name of a counter ends in `_total`.
+// All series of one name, which in both formats ends in `_total` for a counter.
 struct Family {
   std::string_view name;
   Type type;
@@ -30,7 +31,7 @@ struct Family {
 
 using Labels = std::vector<std::pair<std::string_view, std::string>>;
 
-// Returns `{name="value",...}`. Values may come from a client.
+// `{name="value",...}`. Values may be what a client wrote.
 std::string LabelsText(const Labels& labels);
 
 class Exposition {
@@ -38,7 +39,7 @@ class Exposition {
   explicit Exposition(Format format) : format_(format) {}
 
   void Begin(const Family& family);
-  // Adds a series to the family that was begun last. `labels` comes from LabelsText, or is empty.
+  // A series of the family that was begun last; `labels` is what LabelsText made, or empty.
   void Add(std::string_view labels, uint64_t value);
   std::string Finish() &&;
 

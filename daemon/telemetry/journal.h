@@ -1,4 +1,4 @@
-// The format of log lines. Thread-safe.
+// How the log's lines look. Any thread.
 #pragma once
 
 #include <spdlog/formatter.h>
@@ -7,9 +7,8 @@
 
 namespace xpud::telemetry {
 
-// Lines have a time and a level. If standard error is journald's, which adds the time, lines begin with a
-// priority that journald understands instead
-// (`<4>warning ...`).
+// With time and level; or, where standard error is journald's, which has the time, with the priority before
+// each line (`<4>warning ...`) that journald takes from it.
 std::unique_ptr<spdlog::formatter> LogFormatter();
 
 }  // namespace xpud::telemetry

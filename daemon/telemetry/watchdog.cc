@@ -29,14 +29,14 @@ struct Watchdog::State {
     stopping = true;
     changed.NotifyAll();
   }
-  // Waits without a limit. Returns false if the watchdog ends.
+  // However long that takes; false at the end.
   bool AwaitAnswer() {
     MutexLock lock(mutex);
     while (!answered && !stopping) changed.Wait(mutex);
     answered = false;
     return !stopping;
   }
-  // Returns false if the watchdog ends.
+  // False at the end.
   bool Pause(std::chrono::steady_clock::time_point until) {
     MutexLock lock(mutex);
     while (!stopping) {

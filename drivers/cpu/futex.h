@@ -1,4 +1,4 @@
-// Sleeping on a 32-bit word of this process. Thread-safe.
+// Sleeping on a 32-bit word of this process. Any thread.
 #pragma once
 
 #include <linux/futex.h>

@@ -1,5 +1,5 @@
-// Sensors of the processor, read from files in /proc and /sys. A virtual machine has few of them.
-// Thread-safe.
+// Sensors of the processor, as the kernel offers them: files below /proc and /sys, of which a virtual machine
+// has few. Any thread.
 #pragma once
 
 #include <string>
@@ -11,16 +11,16 @@ namespace xpud::drivers::cpu {
 
 class CpuSensors final : public Sensors {
  public:
-  // `root` is a prefix of each path, for tests. Finds the files that exist.
+  // `root` stands before each path: "" but in tests. Looks for the files there are.
   explicit CpuSensors(const std::string& root);
 
-  // Memory of the machine. Memory that is available without swapping counts as free.
+  // Of the machine's memory: what can be had without swapping is free.
   ze_result_t ReadMemory(uint64_t& size, uint64_t& free) const override;
-  // Sum of all sockets, if this user may read it.
+  // Of all sockets; where this user may read them.
   ze_result_t ReadEnergy(uint64_t& microjoules) const override;
-  // The highest temperature of all processors.
+  // The hottest processor.
   ze_result_t ReadTemperature(double& celsius) const override;
-  // Mean of all cores. There is no source for throttle reasons.
+  // The mean of all cores. Why it is not higher, nobody says.
   ze_result_t ReadFrequency(double& megahertz, zes_freq_throttle_reason_flags_t& reasons) const override;
 
  private:

@@ -8,7 +8,7 @@
 namespace xpud::drivers::cpu {
 namespace {
 
-// Files as the kernel of a machine would show them.
+// A machine's files, as its kernel would show them.
 class CpuSensorsTest : public testing::Test {
  protected:
   CpuSensorsTest() {

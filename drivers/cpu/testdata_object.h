@@ -1,4 +1,4 @@
-// For tests: the relocatable object of testdata_kernels.c, as bytes.
+// Tests only: testdata_kernels.c as the bytes of a relocatable object.
 #pragma once
 
 #include <string_view>

@@ -11,7 +11,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// Returns the reason why the library was refused.
+// Why the library was refused.
 std::string Refusal(const char* name) {
   CudaFunctions functions{};
   std::string reason;

@@ -1,4 +1,4 @@
-// Graphs of a CUDA device: CUDA's graphs, captured from a stream.
+// Graphs of a CUDA device: CUDA's own, as a stream captured them.
 #pragma once
 
 #include <memory>
@@ -8,8 +8,8 @@
 
 namespace xpud::drivers::cuda {
 
-// Owns a CUgraphExec. Shared by the graph and the commands that launch it. CUDA allows destroying one that
-// runs.
+// A CUgraphExec. Shared by the graph and by the commands that launch it. CUDA lets one that runs be
+// destroyed.
 class GraphExec {
  public:
   GraphExec(CudaDevice& device, CUgraphExec handle) : device_(device), handle_(handle) {}

@@ -1,4 +1,5 @@
-// Extensions of API 1.4: their names, and functions found by name. Constant; thread-safe.
+// What the drivers offer beyond the tables of API 1.4: extension names, and functions found by name.
+// Constant; any thread.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,7 @@ struct Extension {
 
 std::span<const Extension> Extensions();
 
-// Returns null if there is no such function.
+// Null when no back end in common offers it.
 void* FindExtensionFunction(const char* name);
 
 }  // namespace xpud::drivers

@@ -1,4 +1,4 @@
-// The order of work of a queue or an immediate list, as its context sees it. Thread-safe.
+// What a queue or an immediate list orders its work on, as far as its context needs to know. Any thread.
 #pragma once
 
 #include <level_zero/ze_api.h>
@@ -10,8 +10,8 @@ namespace xpud::drivers {
 class Timeline {
  public:
   virtual ~Timeline() = default;
-  // Waits until all enqueued work is done. Returns SUCCESS, NOT_READY, or an error of the device. With 0 it
-  // only queries.
+  // Until all that was enqueued is done: SUCCESS, NOT_READY, or what became of the device. With 0 it only
+  // asks.
   virtual ze_result_t Wait(uint64_t timeout_ns) const = 0;
 };
 

@@ -1,4 +1,4 @@
-// For tests: the time since construction.
+// Tests only: time since it was made.
 #pragma once
 
 #include <chrono>

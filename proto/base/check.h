@@ -1,5 +1,4 @@
-// CHECK ends the process, with place and reason, if the condition is false. For our own bugs only, never for
-// what a peer sent.
+// CHECK: a bug of ours ends the process, with the place and the reason. Never for what a peer sent.
 #pragma once
 
 #include <cstdio>

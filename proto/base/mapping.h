@@ -1,4 +1,5 @@
-// Memory mappings: shared between processes through sealed memfds, or private. Thread-safe; no locks.
+// Mappings of memory: shared between processes, as sealed memfds, or of this process alone. Any thread; no
+// locks.
 #pragma once
 
 #include <cstddef>
@@ -9,24 +10,25 @@
 
 namespace xpud {
 
-// Creates a zero-filled memfd of `bytes`, rounded up to a page, whose size is sealed.
+// A memfd of exactly `bytes` (rounded up to a page), zero-filled, whose size can no longer change.
 absl::StatusOr<UniqueFd> CreateSealedMemfd(const char* name, size_t bytes);
 
 enum class Access { kReadOnly, kReadWrite };
 
-// Owns a mapping of a memfd, or of private memory. Not inherited over fork (MADV_DONTFORK).
+// A mapping, of a memfd if nothing else is said, unmapped with the object. Not inherited over fork
+// (MADV_DONTFORK).
 class Mapping {
  public:
-  // Maps `bytes` from `offset`. Refuses an fd that is smaller, or a memfd that may still shrink: reading it
-  // could raise SIGBUS.
+  // Maps `bytes` from `offset`. Refuses an fd that is smaller, or a memfd that may still shrink:
+  // reading it could raise SIGBUS.
   static absl::StatusOr<Mapping> Map(const UniqueFd& fd, size_t bytes, Access access, uint64_t offset = 0);
 
-  // Maps `bytes` (whole pages) twice in a row, so that a range that wraps around the end of a ring is
-  // contiguous in memory. size() is `bytes`.
+  // Maps `bytes` (whole pages) twice, one right behind the other, so that a run of bytes that wraps around
+  // the end of a ring is contiguous in memory. size() stays `bytes`.
   static absl::StatusOr<Mapping> MapMirrored(const UniqueFd& fd, size_t bytes, Access access,
                                              uint64_t offset);
 
-  // Maps zeroed private memory, which is populated when touched and returned to the system when unmapped.
+  // Zeroed memory of this process's own, which takes what is touched and goes back to the system at once.
   static absl::StatusOr<Mapping> MapPrivate(size_t bytes);
 
   Mapping() = default;
@@ -38,12 +40,12 @@ class Mapping {
   size_t size() const { return bytes_; }
 
  private:
-  // Takes ownership of a result of mmap.
+  // What mmap has returned.
   static absl::StatusOr<Mapping> Own(void* address, size_t bytes);
 
   void* address_ = nullptr;
   size_t bytes_ = 0;
-  size_t reserved_ = 0;  // mapped address space: bytes_, or twice that if mirrored
+  size_t reserved_ = 0;  // address space held: bytes_, or twice that when mirrored
 };
 
 }  // namespace xpud

@@ -1,4 +1,4 @@
-// The address of a unix socket. Header only; thread-safe.
+// The address of a unix socket. Header only; any thread.
 #pragma once
 
 #include <sys/socket.h>
@@ -12,7 +12,7 @@
 
 namespace xpud {
 
-// Returns InvalidArgument if the path is too long.
+// InvalidArgument: the path is too long for one.
 inline absl::StatusOr<sockaddr_un> UnixAddress(const std::string& path) {
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;

@@ -1,4 +1,4 @@
-// The client's end of a gRPC call.
+// A call to the network, at the end that makes it.
 #pragma once
 
 #include <grpcpp/generic/generic_stub.h>
@@ -14,17 +14,17 @@ namespace xpud::remote {
 
 class ClientCall final : public Call {
  public:
-  // Starts the call. `metadata` are additional key and value pairs for the server.
+  // Begins it. `metadata`: further key and value pairs for the other end.
   ClientCall(EventLoop& loop, const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
              const std::map<std::string, std::string>& metadata);
-  // REQUIRES: Finish was called.
+  // Finish was called.
   ~ClientCall() = default;
 
-  // Cancels the call. Thread-safe.
+  // Ends the call: nothing more arrives, or is sent. Any thread.
   void Cancel() { context_.TryCancel(); }
-  // Says that this end sends no more messages.
+  // There is nothing more to send.
   void WritesDone();
-  // Blocks until the server ends the call and returns its status. REQUIRES: no read is in progress.
+  // How the other end has ended it; waits for that. Nothing is being read, or will be.
   grpc::Status Finish();
 
  private:

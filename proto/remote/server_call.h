@@ -1,4 +1,4 @@
-// The server's end of a gRPC call.
+// A call from the network, at the end that serves it.
 #pragma once
 
 #include <grpcpp/generic/async_generic_service.h>
@@ -18,16 +18,16 @@ class ServerCall final : public Call {
 
   const std::string& method() const { return context_.method(); }
   const grpc::ServerContext& context() const { return context_; }
-  // Cancels the call. Thread-safe.
+  // Ends the call: nothing more arrives, or is sent. Any thread.
   void Cancel() { context_.TryCancel(); }
-  // Whether the call was cancelled, by either end or by the network. Thread-safe.
+  // Whether it was, here, there or between. Any thread.
   bool IsCancelled() const { return cancelled_.load(); }
 
  private:
   friend class CallServer;
-  // Ends the call with `status` and blocks until all its operations have ended.
+  // Once everything has ended; the last that is done with it.
   void Finish(const grpc::Status& status);
-  // Ends a call on which nothing was started. Does not block: `over` is called at the end.
+  // The same for a call that nothing was done with, without waiting: `over` is called then.
   void Refuse(const grpc::Status& status, std::function<void()> over);
 
   grpc::GenericServerContext context_;

@@ -1,4 +1,5 @@
-// The cost of a command: publishing it, and its round trip. Against a running daemon ($XPUD_ADDRESS).
+// What a command costs: to publish it, and to have it done and know it. Against a running daemon
+// ($XPUD_ADDRESS).
 //
 //   bench_ring          reports rows
 //   bench_ring --idle   connects, prints `ready`, and idles until its input ends (for bench_idle.py)
@@ -22,7 +23,7 @@
 namespace xpud::bench {
 namespace {
 
-// The baseline: a flag that another process answers through shared memory; both spin.
+// The floor: a flag that another process answers through shared memory, both spinning.
 class FlagEcho {
  public:
   FlagEcho() {
@@ -64,7 +65,7 @@ class FlagEcho {
   uint64_t round_ = 0;
 };
 
-// Another baseline: a unary call of the same daemon's control plane on a unix socket.
+// The same daemon's control plane: a unary call on a unix socket.
 class ControlCall {
  public:
   explicit ControlCall(const std::string& address)
@@ -84,7 +85,7 @@ class ControlCall {
   std::unique_ptr<v1::Control::Stub> stub_;
 };
 
-// Returns the nanoseconds of each of `count` calls.
+// The nanoseconds of each of `count` calls.
 template <typename Trip>
 std::vector<int64_t> Sample(Trip&& trip, int count) {
   std::vector<int64_t> samples;
@@ -124,7 +125,7 @@ void MeasureRoundTrips(NopStream& stream, const std::string& address) {
   for (int round = 0; round < (Smoke() ? 2 : 20); ++round) {
     Append(ours, Sample([&] { stream.RoundTrip(); }, 5000));
     Append(grpc, Sample([&] { control.RoundTrip(); }, 200));
-    FlagEcho echo;  // started last, because its process spins
+    FlagEcho echo;  // only now: its process spins
     Sample([&] { echo.RoundTrip(); }, 100);
     Append(flag, Sample([&] { echo.RoundTrip(); }, 5000));
   }

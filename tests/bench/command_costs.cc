@@ -1,11 +1,10 @@
-// The cost of a command in long streams of tiny commands, compared between daemons:
+// What a command costs, over long streams of tiny ones, beside the same streams at other daemons:
 //
-// clang-format off
-//   command_costs ADDRESS...   runs streams in turns against each daemon; prints a line of JSON for each stream
-// clang-format on
+//   command_costs ADDRESS...   streams in turns to each; a line of JSON for each stream, with a figure of
+//   each
 //
-// About a hundred commands are published at once, while the daemon is awake. The time until they are done is
-// measured; the client only waits.
+// A hundred or so are shown to the daemon at once, while it is awake, and the time until they are done is
+// what counts: the client only waits meanwhile.
 #include <cstdio>
 #include <cstring>
 #include <memory>
@@ -22,7 +21,7 @@
 namespace xpud::bench {
 namespace {
 
-// A session reduced to its ring, with four buffers.
+// A session reduced to its ring, with four buffers that stay.
 class Stream {
  public:
   static constexpr int64_t kRows = 16, kColumns = 16;
@@ -45,10 +44,10 @@ class Stream {
 
   void Nop() { Put(wire::NopCommand{wire::Header(wire::CommandKind::kNop, 0, sizeof(wire::NopCommand))}); }
 
-  // Buffer 3 = buffer 1 + buffer 2, 16 x 16.
+  // 3 = 1 + 2, of 16 x 16.
   void Add() { AddInto({3, 1}); }
 
-  // Like an eager program: allocates the result, runs the op, frees the result. Three commands.
+  // As an eager program does: memory for the result, the op, and the memory back. Three commands.
   void AddAnew() {
     const BufferHandle result = {5, ++generation_};
     Allocate(result);
@@ -58,7 +57,7 @@ class Stream {
     Put(free);
   }
 
-  // Copies row 0 of buffer 1 into row 0 of buffer 3, by the index in buffer 4.
+  // Row 0 of 1 into row 0 of 3, by the index in 4.
   void Embed() {
     const TensorRef out = Tensor({3, 1}, one_row_), weight = Tensor({1, 1}, all_);
     TensorRef index = Tensor({4, 1}, one_);
@@ -67,8 +66,7 @@ class Stream {
     Execute({&ops::RowOf("embedding"), ops::DType::kFloat32, {&out, 1}, inputs, {}});
   }
 
-  // Waits for all commands without sleeping, because waking up would distort the result. REQUIRES: no command
-  // has failed.
+  // Waits for all, without sleeping: waking up would be what is measured. No command may have failed.
   void Finish() {
     transport().Publish();
     for (uint64_t looks = 1; transport().Completed(0) < sequence_; ++looks) {
@@ -138,8 +136,8 @@ class Stream {
 
 struct Kind {
   const char* name;
-  int commands;  // per step
-  int steps;     // published at once; 16 KiB at most
+  int commands;  // of a step
+  int steps;     // that are published at once: 16 KiB at most
   void (Stream::*step)();
 };
 
@@ -148,11 +146,11 @@ constexpr Kind kKinds[] = {{"no-op", 1, 2000, &Stream::Nop},
                            {"allocate, add 16x16, free", 3, 80, &Stream::AddAnew},
                            {"embedding, one row of 16", 1, 100, &Stream::Embed}};
 
-// Appends the times of some rounds.
+// Adds the times of some rounds.
 void Measure(Stream& stream, const Kind& kind, std::vector<int64_t>& times) {
   constexpr int kRounds = 20;
   stream.Nop();
-  stream.Finish();  // wakes the daemon and flushes earlier work from its caches
+  stream.Finish();  // it is awake, and what it ran before has left its caches
   for (int round = 0; round < kRounds; ++round) {
     for (int i = 0; i < kind.steps; ++i) (stream.*kind.step)();
     const int64_t began = NowNs();
@@ -161,7 +159,7 @@ void Measure(Stream& stream, const Kind& kind, std::vector<int64_t>& times) {
   }
 }
 
-// Returns the median nanoseconds per command of each daemon.
+// The median of each daemon's nanoseconds a command.
 std::vector<double> Measure(const std::vector<std::unique_ptr<Stream>>& streams, const Kind& kind) {
   std::vector<std::vector<int64_t>> times(streams.size());
   const int turns = Smoke() ? 2 : 1000;

@@ -1,4 +1,5 @@
-// The confinement of running daemons is in force in each of their processes, and they work under it.
+// The confinement of running daemons: that it is in force in each of their processes, and what they do under
+// it.
 #include <signal.h>
 
 #include <chrono>
@@ -28,7 +29,7 @@ std::map<std::string, std::string> Status(int pid) {
   return fields;
 }
 
-// Returns the process or thread of an entry of /proc, or 0 for other entries.
+// The process or thread of an entry of /proc; 0 where it is none.
 int NumberOf(const std::filesystem::path& entry) {
   return static_cast<int>(std::strtol(entry.filename().c_str(), nullptr, 10));
 }
@@ -63,7 +64,7 @@ float Double(Session& session, float value) {
 
 TEST(Confinement, IsInForceInEveryThreadOfADaemon) {
   setenv("XPUD_CUDA_LIBRARY", "", 1);
-  const DaemonProcess daemon({"--device", "auto", "--executor", "auto"});  // looks for GPUs
+  const DaemonProcess daemon({"--device", "auto", "--executor", "auto"});  // looks for GPUs, and finds none
   unsetenv("XPUD_CUDA_LIBRARY");
   size_t threads = 0;
   for (const auto& entry :
@@ -130,7 +131,7 @@ TEST(Confinement, TheSpawnerEndsWithItsDaemonWhateverEndsThat) {
     DaemonProcess daemon({"--executor", "process"});
     const int spawner = ChildNamed(daemon, "xpud-spawner");
     ASSERT_GT(spawner, 0);
-    if (signal == SIGTERM) {  // the daemon does not wait for the spawner at its end
+    if (signal == SIGTERM) {  // the daemon's end does not wait for it, nor for what it was asked for
       int spare = 0;
       ASSERT_TRUE(
           Within(milliseconds(10000), [&] { return (spare = ChildNamed(daemon, "xpud-spare")) > 0; }));

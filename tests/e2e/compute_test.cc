@@ -1,5 +1,4 @@
-// What a well-behaved client relies on: ops, queues, events and errors, through a real daemon and the real
-// driver.
+// What a well-behaved client gets: ops, queues, events, errors, through a real daemon and the real driver.
 #include <cmath>
 #include <numeric>
 #include <thread>

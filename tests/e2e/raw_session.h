@@ -19,7 +19,7 @@ wire::CommandHeader HeaderOf(wire::CommandKind kind, uint32_t queue = 0) {
 
 class RawSession {
  public:
-  // Aborts the test program if the daemon refuses the session.
+  // Aborts the test program where the daemon does not take it.
   explicit RawSession(const std::string& address);
 
   template <typename Command>
@@ -30,19 +30,19 @@ class RawSession {
     transport_->Publish();
     ++sequence_;
   }
-  // Waits for all commands sent, on queue 0.
+  // Waits for all that was sent, on queue 0.
   absl::Status Synchronize();
 
   int socket() const { return socket_.get(); }
-  // Sends a message. Returns false if the daemon has hung up.
+  // Sends what it is given; false once the daemon has hung up.
   bool SendMessage(std::span<const std::byte> message, std::span<const int> fds) const;
   bool Share(const transport::ShareMemory& message, int fd) const {
     return SendMessage(std::as_bytes(std::span(&message, 1)), {&fd, 1});
   }
-  transport::ShareMemoryAnswer Answer() const;  // waits for the answer
+  transport::ShareMemoryAnswer Answer() const;  // waits for it
 
   transport::ShmClient& transport() { return *transport_; }
-  // Returns how the daemon ended the session; waits up to a second.
+  // How the daemon ended the session, which it does within a second.
   std::string Fate() const;
 
  private:

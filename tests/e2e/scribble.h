@@ -1,4 +1,4 @@
-// Bytes whose pages differ between seeds in every part.
+// Bytes that are told apart: what two seeds give differs in every stretch of a page.
 #pragma once
 
 #include <algorithm>

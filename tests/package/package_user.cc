@@ -1,4 +1,4 @@
-// Doubles three numbers on the device, using only the installed package.
+// Doubles three numbers on the device, through the installed package alone.
 #include <cstdio>
 #include <vector>
 

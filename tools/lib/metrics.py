@@ -1,4 +1,4 @@
-"""Reads the metrics of a daemon that was started with --metrics-listen."""
+"""What a daemon that was started with --metrics-listen says over HTTP."""
 
 import re
 import urllib.request
@@ -19,7 +19,7 @@ def scrape(daemon, accept: str = "text/plain") -> str:
 
 
 def names(text: str) -> set[str]:
-    """Returns the names of all families, with or without series."""
+    """Of all families, those that have no series too."""
     return set(re.findall(r"^# TYPE (\S+) ", text, re.M))
 
 

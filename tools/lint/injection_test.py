@@ -6,7 +6,7 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CALL = re.compile(r"\bze[A-Z]\w+(?=\()|\"((?:zex?|xpud)[A-Z]\w+)\"")
-# Queries of the loader that reach no device.
+# They tell what is there, and are not asked of a device.
 REPORTS = {"xpudDriverGetBackEnd", "xpudGetLoadReport"}
 
 

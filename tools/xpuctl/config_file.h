@@ -1,4 +1,4 @@
-// The path of a machine's configuration file.
+// Where a machine has its configuration.
 #pragma once
 
 #define XPUD_CONFIG_FILE "/etc/xpud/xpud.yaml"

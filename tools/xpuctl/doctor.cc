@@ -1,4 +1,4 @@
-// doctor: checks whether xpud works on this host, and says what to do if not.
+// doctor: whether xpud can work on this host, and what to do where it cannot.
 #include <algorithm>
 #include <cstdio>
 

@@ -1,4 +1,4 @@
-// events: prints the daemon's events, newest last; with -w also new ones.
+// events: what happened in the daemon, newest last; with -w as it happens.
 #include <cstdio>
 #include <string>
 
@@ -12,7 +12,7 @@
 namespace xpud::xpuctl {
 namespace {
 
-// Calls `each` with every event, and with `follow` for new ones, until it returns false. Returns errors.
+// Hands over each event until there are no more, or for as long as it takes `each`; an error ends it.
 absl::Status ForEach(control::Client& client, bool follow, absl::FunctionRef<bool(const v1::Event&)> each) {
   uint64_t last = 0;
   while (!Interrupted()) {

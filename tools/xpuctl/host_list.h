@@ -1,4 +1,4 @@
-// The answers of several hosts. Values.
+// What several hosts answered. Values.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace xpud::xpuctl {
 
-// The hosts that answered, by their name in --host.
+// Those that answered, by the name that --host gave them.
 template <typename Response>
 using HostList = std::vector<std::pair<std::string, const Response*>>;
 

@@ -1,5 +1,5 @@
-// Asks the daemons of --host at the same time. Hosts that do not answer are listed with their error. Not
-// thread-safe; starts threads.
+// The daemons that --host names, asked at the same time. What one does not answer is said, and the others are
+// shown. One thread, which starts others.
 #pragma once
 
 #include <functional>
@@ -27,7 +27,7 @@ class Hosts {
  public:
   explicit Hosts(const std::vector<std::string>& names) : names_(names) {}
 
-  // Connects to each host anew, so that a host can come back. A call takes 5 s at most.
+  // Each is connected to anew: one that was not there may be by now. A call takes 5 s at most.
   template <typename Response>
   std::vector<HostAnswer<Response>> Ask(absl::StatusOr<Response> (control::Client::*call)()) const {
     std::vector<HostAnswer<Response>> answers;
@@ -58,14 +58,14 @@ HostList<Response> Answered(const std::vector<HostAnswer<Response>>& answers) {
   return list;
 }
 
-// Formats a host that did not answer.
+// How one that did not answer is shown.
 std::string ErrorLine(const std::string& host, const absl::Status& error);
 std::string ErrorObject(const std::string& host, const absl::Status& error);
-// Adds the host as the first field of a JSON object.
+// Of a JSON object: it begins with the host.
 std::string WithHost(const std::string& host, std::string_view object);
 
-// Formats all hosts that did not answer, in the order of their names: lines for tables, objects for JSON. For
-// CSV prints them to stderr and returns "".
+// Of all, in the order of their names: lines for tables, objects for JSON; for CSV it is said on stderr, and
+// nothing.
 template <typename Response>
 std::string ErrorLines(const std::vector<HostAnswer<Response>>& answers) {
   std::string text;

@@ -1,4 +1,4 @@
-// The fields of `xpuctl query`: nvidia-smi's fields by their names, and xpud's own. Pure functions, except
+// What `xpuctl query` can be asked for: nvidia-smi's fields by its names, and xpud's own. Pure functions but
 // for the timestamp.
 #pragma once
 
@@ -25,27 +25,27 @@ struct QueryField {
   const char* alias;  // or empty
   const char* unit;   // or empty
   const char* summary;
-  // Returns the value without its unit. Null: xpud cannot measure the field on any device.
+  // Without the unit. Null: nothing that xpud runs on measures it.
   std::optional<std::string> (*value)(const QuerySample& sample);
-  bool rate = false;  // needs two samples at different times
+  bool rate = false;  // needs two samples that lie apart
 };
 
 std::span<const QueryField> QueryFields();
 
-// Parses "index,memory.total". Returns InvalidArgument with nvidia-smi's message.
+// "index,memory.total"; InvalidArgument as nvidia-smi says it.
 absl::StatusOr<std::vector<const QueryField*>> ParseQueryFields(std::string_view list);
 
 struct QueryFormat {
   bool header = true, units = true;
 };
-// Parses "csv[,noheader][,nounits]".
+// "csv[,noheader][,nounits]".
 absl::StatusOr<QueryFormat> ParseQueryFormat(std::string_view text);
 
-// Formats lines like nvidia-smi: ", " between values, "[N/A]" for unmeasured ones.
+// Lines as nvidia-smi's: ", " between values, "[N/A]" for what is not measured.
 std::string QueryHeader(std::span<const QueryField* const> fields);
 std::string QueryLine(std::span<const QueryField* const> fields, const QuerySample& sample, bool units);
 
-// The text of --help-query-gpu.
+// What --help-query-gpu prints.
 std::string QueryHelp();
 
 }  // namespace xpud::xpuctl

@@ -1,4 +1,4 @@
-// Readings of a device's sensors. Values.
+// What a device's sensors say at one time. Values.
 #pragma once
 
 #include <array>
@@ -11,19 +11,19 @@ enum class Sensor : size_t {
   kTemperature,      // thousandths of a degree Celsius
   kEnergy,           // microjoules since some point in the past
   kMemorySize,       // bytes
-  kMemoryFree,       // free memory of the whole device, whoever uses the rest
-  kFrequency,        // kilohertz, of the compute units
+  kMemoryFree,       // of the whole device, whoever uses the rest
+  kFrequency,        // kilohertz, of the cores
   kThrottleReasons,  // ZES_FREQ_THROTTLE_REASON_FLAG_*
 };
 inline constexpr size_t kSensors = 6;
 
 enum class SensorState : uint64_t {
   kMeasured,
-  kNotOffered,    // the device has no such sensor, or its driver does not expose it
-  kNotPermitted,  // this user may not read it
+  kNotOffered,    // the device has none, or its driver does not offer it
+  kNotPermitted,  // to this user
   kFailed,
-  kNoExecutor,  // the executor process is being replaced
-  kNoAnswer,    // the executor did not answer in time
+  kNoExecutor,  // the process that has the device is being replaced
+  kNoAnswer,    // it gave none in time
 };
 
 struct SensorReading {

@@ -1,4 +1,4 @@
-// Converts ze_result_t to absl::Status. The only place that does.
+// The one place where a ze_result_t becomes an error.
 #pragma once
 
 #include <level_zero/ze_api.h>

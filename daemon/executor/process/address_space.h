@@ -1,5 +1,5 @@
-// Allocates addresses for a device's memory, from ranges that nothing else uses, so that a replacement
-// executor can map the memory at the same addresses. REQUIRES: the engine thread.
+// Addresses that a device's executors give to memory, one after another alike: a part of the address space
+// that nothing else uses. The engine thread only.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,12 @@ namespace xpud::executor::process {
 
 class AddressSpace {
  public:
-  // The ranges for device `index`: device memory, the daemon's memory, and clients' memory.
+  // The parts for device `index` of this process: for its own memory, for the daemon's, and for clients'.
   static absl::StatusOr<AddressSpace> ForChunks(uint32_t index);
   static absl::StatusOr<AddressSpace> ForHostMemory(uint32_t index);
   static absl::StatusOr<AddressSpace> ForClientMemory(uint32_t index);
 
-  // Returns the lowest free range of at least `bytes`, in whole units, or ResourceExhausted.
+  // The lowest free range of at least `bytes`, whole units. ResourceExhausted when there is none.
   absl::StatusOr<uint64_t> Take(uint64_t bytes);
   void Return(uint64_t address);
 

@@ -1,4 +1,4 @@
-// Builds messages one after another in reused memory. Not thread-safe.
+// Messages put together one after another, in memory that is kept for the next ones. One thread.
 #pragma once
 
 #include <cstddef>
@@ -13,10 +13,9 @@ namespace xpud::executor::process {
 
 class MessageBuffer {
  public:
-  // Adds a message that is zero except for its header, with space for `payload` bytes after it. Valid until
-  // the next Add.
+  // A message, zero but for its head, with room for `payload` bytes behind it. Valid until the next one.
   Message& Add(MessageKind kind, uint32_t queue = 0, size_t payload = 0);
-  // Adds a message with this payload.
+  // The same with its payload.
   Message& Add(MessageKind kind, uint32_t queue, std::span<const std::byte> payload);
   Message& Add(MessageKind kind, uint32_t queue, std::string_view payload) {
     return Add(kind, queue, std::as_bytes(std::span(payload)));
@@ -28,7 +27,7 @@ class MessageBuffer {
   std::vector<std::byte> bytes_;
 };
 
-// The bytes after a message.
+// What lies behind a message.
 inline std::byte* PayloadOf(Message& message) {
   return reinterpret_cast<std::byte*>(&message) + sizeof(Message);
 }

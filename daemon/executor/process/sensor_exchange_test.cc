@@ -10,7 +10,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Zeroed, as new shared memory is.
+// Zeros, as shared memory begins.
 struct Pages {
   SensorExchange exchange = {};
 };

@@ -1,4 +1,4 @@
-// For tests: launches as they lie in the ring.
+// Tests only: launches as they lie in the ring.
 #pragma once
 
 #include <cstddef>

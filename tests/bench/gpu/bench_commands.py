@@ -1,4 +1,4 @@
-"""The cost of a command on a GPU: ../bench_commands.py."""
+"""What a command costs on a GPU: ../bench_commands.py."""
 
 import pathlib
 import runpy

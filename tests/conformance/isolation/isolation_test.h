@@ -1,4 +1,4 @@
-// The common parts of this folder's tests: a daemon, an innocent client, and the daemon's resources.
+// What the tests of this folder have in common: a daemon, an innocent client, and the daemon's vital signs.
 #pragma once
 
 #include <sys/types.h>
@@ -15,7 +15,7 @@
 
 namespace xpud::isolation {
 
-// The daemon's resources, from the kernel and from xpuctl.
+// What the daemon holds, as the kernel and xpuctl say.
 struct Vitals {
   int64_t resident_bytes = 0;  // its own memory; not what it shares with clients
   int64_t files = 0;
@@ -28,16 +28,16 @@ struct Vitals {
   static Vitals Of(const e2e::DaemonProcess& daemon);
 };
 
-// Whether the process runs; a zombie does not.
+// Neither gone nor a zombie.
 bool IsAlive(pid_t pid);
 
-// Whether slow tests run completely: $XPUD_TEST_FULL, which `tools/test --full` sets.
+// Whether tests that take long run in full: $XPUD_TEST_FULL, which `tools/test --full` sets.
 bool InFull();
 
-// Whether clients use a gateway: $XPUD_TEST_REMOTE.
+// Whether clients come over a gateway: $XPUD_TEST_REMOTE.
 bool IsRemote();
 
-// For matchers, which do not support Abseil's string_view.
+// For matchers, which do not know Abseil's string_view.
 inline std::string TextOf(const absl::Status& status) { return std::string(status.message()); }
 
 class Isolation : public ::testing::Test {
@@ -45,17 +45,16 @@ class Isolation : public ::testing::Test {
   static constexpr int64_t kMiB = 1 << 20;
 
   explicit Isolation(const std::vector<std::string>& flags = {});
-  ~Isolation() override;  // prints the daemon's log if the test failed
-  // Checks that the innocent client continues, and that the daemon's resources return to their earlier values
-  // within seconds.
+  ~Isolation() override;  // shows the log of a daemon that failed a test
+  // The innocent client goes on, and within seconds the daemon holds what it held when the test began.
   struct Growth {
     int64_t resident = 8 * kMiB, mappings = 64;
   };
-  // For a daemon that compiled a few hundred kernels.
+  // Of a daemon that compiled a few hundred kernels.
   static constexpr Growth kOfKernels = {32 * kMiB, 1500};
   void ExpectAsBefore() { ExpectAsBefore(Growth()); }
   void ExpectAsBefore(const Growth& growth);
-  // The address for clients: the daemon's socket or, with $XPUD_TEST_REMOTE, a gateway's HOST:PORT.
+  // What clients connect to: the daemon's socket, or with $XPUD_TEST_REMOTE a gateway's HOST:PORT.
   const std::string& socket() const { return daemon_.address(); }
 
   e2e::DaemonProcess daemon_;
