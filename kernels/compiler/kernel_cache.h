@@ -38,7 +38,8 @@ class KernelCache : public KernelStore {
   // The kernel, or nullptr while it is being compiled (started by this call if need be), or why it cannot be.
   absl::StatusOr<const Kernel*> Find(const Skeleton& skeleton, const KernelKey& key);
   template <typename Key, ops::Family family, template <typename> typename Arguments, uint8_t part>
-  absl::StatusOr<const Kernel*> Find(const SkeletonOf<Key, family, Arguments, part>& skeleton, const Key& key) {
+  absl::StatusOr<const Kernel*> Find(const SkeletonOf<Key, family, Arguments, part>& skeleton,
+                                     const Key& key) {
     return Find(skeleton, skeleton.Pack(key));
   }
   void WaitForCompiles();
