@@ -88,16 +88,14 @@ void Transpose(benchmark::State& state, DType type) {
   Case c("_copy_from", {Matrix(type), TestTensor(type, {kRows, kColumns}, {1, kRows})}, 1);
   Run(state, c);
 }
-void Plan(benchmark::State& state, Case c) {
+void Plan(benchmark::State& state, const Case& c) {
   TestDevice device;
   LaunchList launches;
   XPUD_CHECK(device.Plan(Library(), c.call, launches).ok());
   const auto none = [](size_t) -> absl::StatusOr<void*> { return absl::ResourceExhaustedError(""); };
   for (auto _ : state) benchmark::DoNotOptimize(Library().Plan(c.call, none, launches));
 }
-TestTensor Small(std::vector<int64_t> sizes = {64, 64}) {
-  return TestTensor(DType::kFloat32, std::move(sizes));
-}
+TestTensor Small(const std::vector<int64_t>& sizes = {64, 64}) { return TestTensor(DType::kFloat32, sizes); }
 void PlanAdd(benchmark::State& state) {
   Plan(state, Case("add.Tensor", {Small(), Small(), Small()}, 1, {One()}));
 }

@@ -14,7 +14,6 @@ namespace xpud::kernels {
 
 namespace {
 
-using ops::DType;
 using ops::TypeRule;
 
 Scalar AccumulateFor(const OpCall& call) {
@@ -304,7 +303,7 @@ class ReduceEmission {
 
   // Offsets of outputs and a at kept item `item` over the first `dims` kept dimensions.
   Values KeptOffsets(Value item, int dims) {
-    return OffsetsOf(e_, args_.kept, item, dims, static_cast<size_t>(key_.stored() + 1));
+    return OffsetsOf(e_, args_.kept, item, dims, static_cast<size_t>(key_.stored()) + 1);
   }
   Value ReducedOffset(Value outer) { return OffsetsOf(e_, args_.reduced, outer, key_.reduced - 1, 1)[0]; }
 
