@@ -1,5 +1,4 @@
-// The one place that names the back ends. The CPU comes first, so that it is the device of those who do not
-// choose.
+// The list of back ends. The CPU comes first, so that it is the default device.
 #include <cstdlib>
 #include <string_view>
 

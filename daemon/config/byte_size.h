@@ -1,4 +1,4 @@
-// Sizes as people write them. Pure function.
+// Parses sizes with units. Pure function.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace xpud {
 
-// "1.5GiB", "64M", "1000000" (bytes). Nothing where it is none, or beyond 2^63.
+// Parses "1.5GiB", "64M" or "1000000" (bytes). Returns nullopt if it is not a size, or exceeds 2^63.
 std::optional<uint64_t> ParseBytes(std::string_view text);
 
 }  // namespace xpud

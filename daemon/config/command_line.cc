@@ -16,7 +16,7 @@ absl::Status Unknown(const std::string& argument) {
   const std::string_view nearest = NearestName(name, Place::kCommandLine);
   return absl::InvalidArgumentError(absl::StrCat(
       "unknown argument ", argument,
-      nearest.empty() ? "" : absl::StrCat(" (is --", std::string(nearest), " meant?)"), "; see --help"));
+      nearest.empty() ? "" : absl::StrCat(" (did you mean --", std::string(nearest), "?)"), "; see --help"));
 }
 
 absl::Status Apply(const Setting& setting, Place place, Options& options) {

@@ -25,14 +25,14 @@ TEST(CommandLine, ValuesAndSwitchesAreRead) {
   EXPECT_EQ(options.socket_mode, 0660u);
   EXPECT_EQ(options.exit_when_idle_seconds, 5);
   EXPECT_EQ(options.host_memory_limit, 0);
-  EXPECT_EQ(options.memory_quota, uint64_t{512} << 20) << "a number alone is in MiB";
+  EXPECT_EQ(options.memory_quota, uint64_t{512} << 20) << "a number without a unit is in MiB";
   EXPECT_EQ(options.cache_limit, uint64_t{2} << 30);
   EXPECT_EQ(options.executor, executor::ExecutorKind::kProcess);
   EXPECT_TRUE(options.background);
 }
 
 TEST(CommandLine, MistakesAreNamed) {
-  EXPECT_THAT(Parse({"--sockt", "x"}).status().message(), HasSubstr("--sockt (is --socket meant?)"));
+  EXPECT_THAT(Parse({"--sockt", "x"}).status().message(), HasSubstr("--sockt (did you mean --socket?)"));
   EXPECT_THAT(Parse({"--zzzzzzzzz", "x"}).status().message(), HasSubstr("--zzzzzzzzz; see"));
   EXPECT_THAT(Parse({"socket", "x"}).status().message(), HasSubstr("unknown argument socket"));
   EXPECT_THAT(Parse({"--socket"}).status().message(), HasSubstr("needs a value"));

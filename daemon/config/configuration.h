@@ -1,4 +1,4 @@
-// What a daemon goes by: its command line and, below that, its configuration file. Values; any thread.
+// The daemon's configuration: its command line, which overrides its configuration file. Values; thread-safe.
 #pragma once
 
 #include <map>
@@ -13,17 +13,17 @@
 
 namespace xpud::config {
 
-// One value that somebody gave.
+// A value that was set, and where.
 struct Setting {
   const OptionRow* row;
   std::string text;
   std::string origin;  // "command line", "/etc/xpud/xpud.yaml:12:3"
 };
 
-// Something in a configuration file that is not allowed. Lines and columns count from 1; 0: the file itself.
+// An error in a configuration file. Lines and columns count from 1; 0 means the whole file.
 struct Problem {
   int line = 0, column = 0;
-  std::string text;  // what was found, and what is allowed
+  std::string text;  // what was found and what is allowed
 };
 
 struct File {
@@ -31,33 +31,35 @@ struct File {
   std::vector<Setting> settings;
   std::vector<TenantQuota> quotas;
   std::optional<std::string> quotas_origin;
-  std::vector<Problem> problems;  // all, as they stand in the file; with any, nothing of it is to be used
+  std::vector<Problem> problems;  // in the file's order; if there are any, no setting may be used
 };
 
-// "PATH:LINE:COLUMN: text".
+// Returns "PATH:LINE:COLUMN: text".
 std::string Describe(const File& file, const Problem& problem);
 
-// Never fails: what is wrong is a problem of the file.
+// Always succeeds; errors are in File::problems.
 File ParseFile(const std::string& path, const std::string& text);
-// NotFound: there is none. PermissionDenied, InvalidArgument: it cannot be read, or others may write it.
+// Returns NotFound if there is no file, and PermissionDenied or InvalidArgument if it cannot be read or other
+// users may write it.
 absl::StatusOr<File> ReadFile(const std::string& path);
 
 struct Configuration {
   Options options;
-  std::map<std::string_view, std::string> origins;  // by name, of what was set
-  std::vector<std::string> overridden;              // keys of the file that the command line has, too
+  std::map<std::string_view, std::string> origins;  // by name, for options that were set
+  std::vector<std::string> overridden;              // keys of the file that the command line overrides
 };
 
 class CommandLine {
  public:
-  // InvalidArgument names the argument that is wrong and what is allowed.
+  // Returns InvalidArgument with the wrong argument and what is allowed.
   static absl::StatusOr<CommandLine> Parse(std::span<char* const> arguments);
 
-  // What the command line alone says.
+  // The options of the command line only.
   const Options& options() const { return options_; }
-  // Empty: there is none.
+  // Empty if there is no file.
   std::string config_path() const;
-  // With the file, if there is one. InvalidArgument: every problem of it, one a line.
+  // Combines the command line with the file, if there is one. Returns InvalidArgument with all problems of
+  // the file, one per line.
   absl::StatusOr<Configuration> Complete() const;
 
  private:
@@ -65,9 +67,9 @@ class CommandLine {
   std::vector<Setting> settings_;
 };
 
-// The daemon's `--help`.
+// The text of the daemon's `--help`.
 std::string UsageText();
-// A configuration file that documents every key, and sets none.
+// A configuration file that documents every key and sets none.
 std::string ExampleFile();
 
 }  // namespace xpud::config

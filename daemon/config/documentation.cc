@@ -1,4 +1,4 @@
-// What people read about the options, made from their table.
+// Generates the help text and the example file from the option table.
 #include <string>
 #include <vector>
 
@@ -37,7 +37,7 @@ std::string ExampleOf(const OptionRow& row) {
   const std::string value = row.example.empty() ? row.type.show(Options{}) : std::string(row.example);
   const std::string details = absl::StrCat(
       row.value.empty() ? "True or false" : absl::StrCat(std::string(row.value), ": ", row.type.allowed),
-      ". Default: ", row.Default(), ". ", row.live ? "Changes on reload." : "Changes with a restart.");
+      ". Default: ", row.Default(), ". ", row.live ? "Changes on reload." : "Needs a restart.");
   return absl::StrCat("\n", Wrap(Sentence(row.help), "# ", 110), Wrap(details, "# ", 110), "#",
                       std::string(row.name), ": ", value, "\n");
 }
@@ -58,15 +58,15 @@ std::string UsageText() {
     text += head + body.substr(head.size());
   }
   return text +
-         "\nSIGHUP has the configuration file read again; `xpuctl config check` says what is wrong with "
-         "one.\n";
+         "\nSIGHUP makes xpud read the configuration file again; `xpuctl config check` reports its errors.\n";
 }
 
 std::string ExampleFile() {
   std::string text =
-      "# What xpud goes by, where its command line does not say otherwise: the defaults. Take a '#' away to "
-      "set a key.\n"
-      "# `xpuctl config check FILE` says what is wrong with a file, `systemctl reload xpud` has it read "
+      "# The configuration of xpud, with its defaults. Remove a '#' to set a key. The command line overrides "
+      "this "
+      "file.\n"
+      "# `xpuctl config check FILE` reports errors in a file; `systemctl reload xpud` makes xpud read it "
       "again.\n";
   for (const OptionRow& row : OptionRows()) {
     if (row.where == OptionRow::kBoth) text += ExampleOf(row);

@@ -24,17 +24,17 @@ const char* TypeOf(const YAML::Node& node) {
   return node.IsMap() ? "a map" : node.IsSequence() ? "a list" : node.IsNull() ? "nothing" : "a value";
 }
 
-// Fills one file from its text. Looks at all of it, whatever it finds.
+// Parses one file. Continues after errors, to report all of them.
 class Reader {
  public:
   explicit Reader(File& file) : file_(file) {}
 
   void Read(const std::string& text) try {
     const std::vector<YAML::Node> documents = YAML::LoadAll(text);
-    if (documents.size() > 1) Add(documents[1], "a second document begins; one file is one document");
+    if (documents.size() > 1) Add(documents[1], "a second document begins; use one document per file");
     if (!documents.empty() && !documents[0].IsNull()) ReadTop(documents[0]);
   } catch (const YAML::Exception& error) {
-    Add(error.mark, absl::StrCat("this is no YAML: ", error.msg));
+    Add(error.mark, absl::StrCat("not valid YAML: ", error.msg));
   }
 
  private:
@@ -47,21 +47,21 @@ class Reader {
     return absl::StrCat(file_.path, ":", node.Mark().line + 1, ":", node.Mark().column + 1);
   }
 
-  // Whether a map's key can be used: it is a word, and stands there for the first time.
+  // Reports whether a map's key is a word that occurs for the first time.
   bool TakeKey(const YAML::Node& key, std::map<std::string, int>& seen) {
     if (!key.IsScalar()) {
-      Add(key, absl::StrCat("a key is a word, not ", TypeOf(key)));
+      Add(key, absl::StrCat("a key must be a word, not ", TypeOf(key)));
       return false;
     }
     const auto [at, is_new] = seen.emplace(key.Scalar(), key.Mark().line + 1);
     if (!is_new)
-      Add(key, absl::StrCat("'", key.Scalar(), "' stands in line ", at->second, " already; once is allowed"));
+      Add(key, absl::StrCat("'", key.Scalar(), "' is already set in line ", at->second, "; set it once"));
     return is_new;
   }
 
   void ReadTop(const YAML::Node& top) {
     if (!top.IsMap())
-      return Add(top, absl::StrCat("the file is ", TypeOf(top), "; it has to be a map of keys to values"));
+      return Add(top, absl::StrCat("the file is ", TypeOf(top), "; it must be a map from keys to values"));
     std::map<std::string, int> seen;
     for (const auto& pair : top) {
       const YAML::Node &key = pair.first, &value = pair.second;
@@ -77,7 +77,7 @@ class Reader {
     const std::string allowed = row->value.empty() ? "true or false" : row->type.allowed;
     if (!value.IsScalar()) {
       const YAML::Node& place = value.IsNull() ? key : value;
-      return Add(place, absl::StrCat(name, ": ", TypeOf(value), " is not allowed here; it is ", allowed));
+      return Add(place, absl::StrCat(name, ": ", TypeOf(value), " is not allowed; use ", allowed));
     }
     Options scratch;
     const absl::Status status = row->type.read(scratch, value.Scalar(), Place::kFile);
@@ -87,11 +87,12 @@ class Reader {
 
   void RefuseKey(const YAML::Node& key, bool command_line_only) {
     const std::string& name = key.Scalar();
-    if (command_line_only) return Add(key, absl::StrCat("'", name, "' is for the command line only"));
+    if (command_line_only)
+      return Add(key, absl::StrCat("'", name, "' is an option of the command line only"));
     const std::string nearest(NearestName(name, Place::kFile));
-    Add(key, absl::StrCat(
-                 "there is no key '", name, "'",
-                 nearest.empty() ? "; `xpuctl config example` lists them" : "; is '" + nearest + "' meant?"));
+    Add(key, absl::StrCat("unknown key '", name, "'",
+                          nearest.empty() ? "; `xpuctl config example` lists them"
+                                          : "; did you mean '" + nearest + "'?"));
   }
 
   void ReadQuotas(const YAML::Node& key, const YAML::Node& quotas) {
@@ -99,7 +100,7 @@ class Reader {
     if (quotas.IsNull()) return;
     if (!quotas.IsMap())
       return Add(quotas, absl::StrCat(kQuotasName, ": ", TypeOf(quotas),
-                                      " is not allowed here; it is a map of users to sizes"));
+                                      " is not allowed; use a map from users to sizes"));
     std::map<std::string, int> seen;
     for (const auto& pair : quotas) {
       if (TakeKey(pair.first, seen)) ReadQuota(pair.first, pair.second);
@@ -111,20 +112,20 @@ class Reader {
     const size_t slash = name.find('/');
     const std::optional<uint32_t> uid = ParseUser(name.substr(0, slash));
     if (!uid)
-      Add(user, absl::StrCat(kQuotasName, ": there is no user '", user.Scalar(),
-                             "'; it is an account's name or number"));
+      Add(user,
+          absl::StrCat(kQuotasName, ": unknown user '", user.Scalar(), "'; use an account's name or number"));
     uint64_t bytes = 0;
     if (!size.IsScalar() || !ReadSize(size.Scalar(), Place::kFile, bytes).ok()) {
       const std::string found = size.IsScalar() ? absl::StrCat("'", size.Scalar(), "'") : TypeOf(size);
-      return Add(size.IsNull() ? user : size,
-                 absl::StrCat(kQuotasName, ": ", found,
-                              " is not allowed here; it is a size with its unit, as 16GiB"));
+      return Add(
+          size.IsNull() ? user : size,
+          absl::StrCat(kQuotasName, ": ", found, " is not allowed; use a size with a unit, such as 16GiB"));
     }
     if (!uid) return;
     const Tenant tenant = {*uid, slash == std::string::npos ? "" : name.substr(slash + 1)};
     if (std::ranges::find(file_.quotas, tenant, &TenantQuota::tenant) != file_.quotas.end())
-      return Add(
-          user, absl::StrCat(kQuotasName, ": ", tenant.Text(), " has a quota here already; once is allowed"));
+      return Add(user, absl::StrCat(kQuotasName, ": ", tenant.Text(),
+                                    " already has a quota in this file; set it once"));
     file_.quotas.push_back({tenant, bytes});
   }
 
@@ -137,10 +138,10 @@ absl::StatusOr<std::string> ReadText(const std::string& path) {
   if (!fd.valid()) return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", path));
   struct stat info;
   if (fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode))
-    return absl::InvalidArgumentError(absl::StrCat(path, " is no file"));
+    return absl::InvalidArgumentError(absl::StrCat(path, " is not a regular file"));
   if (OthersMayWrite(info.st_mode)) {
     return absl::PermissionDeniedError(absl::StrFormat(
-        "%s has mode %04o, and only its owner may write it: chmod go-w", path, info.st_mode & 07777));
+        "%s has mode %04o, but only its owner may write it: chmod go-w", path, info.st_mode & 07777));
   }
   std::string text(kMaxBytes + 1, '\0');
   size_t size = 0;

@@ -63,29 +63,28 @@ TEST(ConfigFile, EveryMistakeIsNamedWithItsPlaceAndWhatIsAllowed) {
                  "standby-executor: yes\n"
                  "device: [cpu]\n"
                  "socket:\n"),
-      ElementsAre(
-          "x.yaml:1:12: log-level: 'loud' is not allowed here; it is one of trace, debug, info, warn, error",
-          "x.yaml:2:1: there is no key 'socket_mode'; is 'socket-mode' meant?",
-          "x.yaml:4:15: user-clients: '0' is not allowed here; it is an integer of at least 1",
-          "x.yaml:5:14: cache-limit: '1000' is not allowed here; it is a size with its unit, as 16GiB or "
-          "512MiB, at least 1MiB",
-          "x.yaml:7:3: quotas: there is no user 'nobody-of-that-name'; it is an account's name or number",
-          "x.yaml:8:6: quotas: 'lots' is not allowed here; it is a size with its unit, as 16GiB",
-          "x.yaml:10:1: 'ready-fd' is for the command line only",
-          "x.yaml:11:1: 'log-level' stands in line 1 already; once is allowed",
-          "x.yaml:12:19: standby-executor: 'yes' is not allowed here; it is true or false",
-          "x.yaml:13:9: device: a list is not allowed here; it is one of auto, cpu, gpu, cuda, intel",
-          "x.yaml:14:1: socket: nothing is not allowed here; it is a path"));
+      ElementsAre("x.yaml:1:12: log-level: 'loud' is not allowed; use one of trace, debug, info, warn, error",
+                  "x.yaml:2:1: unknown key 'socket_mode'; did you mean 'socket-mode'?",
+                  "x.yaml:4:15: user-clients: '0' is not allowed; use an integer of at least 1",
+                  "x.yaml:5:14: cache-limit: '1000' is not allowed; use a size with a unit, such as 16GiB or "
+                  "512MiB, at least 1MiB",
+                  "x.yaml:7:3: quotas: unknown user 'nobody-of-that-name'; use an account's name or number",
+                  "x.yaml:8:6: quotas: 'lots' is not allowed; use a size with a unit, such as 16GiB",
+                  "x.yaml:10:1: 'ready-fd' is an option of the command line only",
+                  "x.yaml:11:1: 'log-level' is already set in line 1; set it once",
+                  "x.yaml:12:19: standby-executor: 'yes' is not allowed; use true or false",
+                  "x.yaml:13:9: device: a list is not allowed; use one of auto, cpu, gpu, cuda, intel",
+                  "x.yaml:14:1: socket: nothing is not allowed; use a path"));
 }
 
 TEST(ConfigFile, WhatIsNoMapOfKeysIsRefusedWhereItStands) {
   EXPECT_THAT(ProblemsOf("- a\n"), ElementsAre(HasSubstr("x.yaml:1:1: the file is a list")));
-  EXPECT_THAT(ProblemsOf("socket: {\n"), ElementsAre(HasSubstr("this is no YAML")));
+  EXPECT_THAT(ProblemsOf("socket: {\n"), ElementsAre(HasSubstr("not valid YAML")));
   EXPECT_THAT(ProblemsOf("device: cpu\n---\ndevice: gpu\n"), ElementsAre(HasSubstr("a second document")));
   EXPECT_THAT(ProblemsOf("quotas: 5GiB\n"), ElementsAre(HasSubstr("x.yaml:1:9: quotas: a value")));
-  EXPECT_THAT(ProblemsOf("[a]: b\n"), ElementsAre(HasSubstr("a key is a word, not a list")));
+  EXPECT_THAT(ProblemsOf("[a]: b\n"), ElementsAre(HasSubstr("a key must be a word, not a list")));
   EXPECT_THAT(ProblemsOf("quotas:\n  0: 1GiB\n  root: 1GiB\n"),
-              ElementsAre(HasSubstr("x.yaml:3:3: quotas: uid:0 has a quota")));
+              ElementsAre(HasSubstr("x.yaml:3:3: quotas: uid:0 already has a quota")));
   EXPECT_THAT(ProblemsOf(""), IsEmpty());
   EXPECT_THAT(ProblemsOf("# nothing\nquotas:\n"), IsEmpty());
 }

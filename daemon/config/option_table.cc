@@ -22,79 +22,79 @@ std::vector<OptionRow> MakeRows() {
   using enum OptionRow::Where;
   std::vector<OptionRow> rows = {
       {"config", "PATH",
-       "the configuration file, read at the start and on SIGHUP; -PATH: it need not be there. The command "
-       "line "
-       "counts where both say something",
+       "the configuration file, read at the start and on SIGHUP; with -PATH the file may be missing. The "
+       "command "
+       "line overrides the file",
        "none", "", kCommandLineOnly, false, Text(&Options::config, "a path")},
-      {"socket", "PATH", "where clients connect; control.sock lies beside it", "", "", kBoth, false,
+      {"socket", "PATH", "the socket for clients; control.sock is in the same folder", "", "", kBoth, false,
        Text(&Options::socket, "a path")},
       {"socket-mode", "MODE", "octal mode of the socket", "", "", kBoth, false, Mode(&Options::socket_mode)},
-      {"device", "WHICH",
-       "the devices to open: auto (every one), a kind (cpu, gpu) or a vendor (cpu, cuda, intel)", "", "",
-       kBoth, false, Choice(&Options::device, kDevices)},
-      {"driver", "PATH", "the driver, libze_xpud.so", "beside this binary", "/usr/lib/xpud/libze_xpud.so",
-       kBoth, false, Text(&Options::driver, "a path")},
-      {"cache-dir", "PATH", "the folder of compiled kernels", "$XDG_CACHE_HOME/xpud or ~/.cache/xpud",
+      {"device", "WHICH", "the devices to open: auto (all), a kind (cpu, gpu) or a vendor (cpu, cuda, intel)",
+       "", "", kBoth, false, Choice(&Options::device, kDevices)},
+      {"driver", "PATH", "path of the driver library, libze_xpud.so", "beside this binary",
+       "/usr/lib/xpud/libze_xpud.so", kBoth, false, Text(&Options::driver, "a path")},
+      {"cache-dir", "PATH", "the folder for compiled kernels", "$XDG_CACHE_HOME/xpud or ~/.cache/xpud",
        "/var/cache/xpud", kBoth, false, Text(&Options::cache_directory, "a path")},
-      {"exit-when-idle", "SEC", "end this long after the last client", "never", "60", kBoth, true,
-       Integer(&Options::exit_when_idle_seconds, 0)},
-      {"log-level", "LEVEL", "log what is of this level or worse: trace, debug, info, warn, error", "", "",
+      {"exit-when-idle", "SEC", "end when no client has been connected for this time", "never", "60", kBoth,
+       true, Integer(&Options::exit_when_idle_seconds, 0)},
+      {"log-level", "LEVEL", "log messages of this level and above: trace, debug, info, warn, error", "", "",
        kBoth, true, Choice(&Options::log_level, kLevels)},
       {"executor", "WHICH",
-       "who calls the device's driver: auto (a process for each GPU, a thread for the CPU device), thread, "
-       "process",
+       "which process calls the driver: auto (a process for each GPU, the daemon for the CPU device), thread "
+       "(the daemon), process (a process for each device)",
        "", "", kBoth, false, Choice(&Options::executor, kExecutors)},
       {"command-limit", "MS",
-       "a command on a device with an executor process may run this long, then its session is closed; 0: any "
-       "time",
+       "longest time of a command on a device with an executor process; then its session is closed; 0: no "
+       "limit",
        "", "", kBoth, true, Integer(&Options::command_limit_ms, 0)},
       {"memory-quota", "SIZE",
-       "the processes of a user may hold this much of each device together, unless `xpuctl quota` or the "
-       "file's quotas say otherwise; on the command line a number alone is in MiB",
+       "how much of each device all processes of a user may hold, unless the file's quotas or `xpuctl quota` "
+       "set another quota; on the command line, a number without a unit is in MiB",
        "nine tenths of the device", "16GiB", kBoth, true, Size(&Options::memory_quota)},
       {"host-memory-limit", "SIZE",
-       "a session may share this much of its memory with its devices, which keeps it in RAM",
+       "how much of its own memory a session may share with devices; shared memory stays in RAM",
        "half of this machine's memory", "8GiB", kBoth, true, Size(&Options::host_memory_limit)},
-      {"user-clients", "COUNT", "a user may have so many clients connected, of 1024 places in all", "", "",
+      {"user-clients", "COUNT", "how many clients of one user may be connected, of 1024 in total", "", "",
        kBoth, true, Integer(&Options::user_clients, 1)},
       {"gateway-user", "USER",
-       "whose xpud-gateway may say for which of its tenants it asks; where there is no such user, nobody's",
-       "only the daemon's own user's, and root's", "xpud-gateway", kBoth, false,
+       "user whose gateway (xpud-gateway) may set the tenant of a session; ignored if there is no such user",
+       "only the daemon's own user, and root", "xpud-gateway", kBoth, false,
        Text(&Options::gateway_user, "an account's name or number")},
-      {"kernel-limit", "COUNT", "keep so many compiled kernels for each device, those that were used last",
-       "", "", kBoth, true, Integer(&Options::kernel_limit, 256)},
-      {"cache-limit", "SIZE", "keep so much of them on disk, what was used last", "1GiB", "1GiB", kBoth, true,
-       Size(&Options::cache_limit, kMebibyte)},
+      {"kernel-limit", "COUNT",
+       "how many compiled kernels to keep for each device; the least recently used go first", "", "", kBoth,
+       true, Integer(&Options::kernel_limit, 256)},
+      {"cache-limit", "SIZE", "how much compiled code to keep on disk; the least recently used goes first",
+       "1GiB", "1GiB", kBoth, true, Size(&Options::cache_limit, kMebibyte)},
       {"metrics-listen", "[HOST:]PORT|unix:PATH",
-       "serve metrics for Prometheus over HTTP at /metrics, to whoever can connect there: on 127.0.0.1 "
-       "unless "
-       "HOST, an address, says otherwise, or at a unix socket in the folder of --socket",
+       "serve metrics for Prometheus over HTTP at /metrics, without authentication, on HOST (an address; "
+       "default: "
+       "127.0.0.1) or at a unix socket in the folder of --socket",
        "not at all", "127.0.0.1:9464", kBoth, false,
        Text(&Options::metrics_address, "HOST:PORT, PORT or unix:PATH")},
       {"confine", "MODE",
-       "rights of xpud's processes: on (none but those that serving takes), log (the kernel's log names what "
-       "would be refused), off",
+       "restrict xpud's processes to what serving needs: on, log (refuse nothing; the kernel's log shows "
+       "what would "
+       "be refused), off",
        "", "", kBoth, false, Choice(&Options::confine, kConfinements)},
       {"standby-executor", "",
-       "keep a second executor process ready, which costs memory on a GPU and makes the replacement of a "
-       "lost "
-       "one quicker",
+       "keep a spare executor process that has opened the device: replaces a lost executor faster, but takes "
+       "memory of a GPU",
        "", "", kBoth, false, Switch(&Options::standby_executor)},
-      {"test-kernels", "", "let clients run kernels that fault or do not end (for tests)", "", "",
+      {"test-kernels", "", "for tests: let clients run kernels that fault or do not end", "", "",
        kCommandLineOnly, false, Switch(&Options::test_kernels)},
-      {"asynchronous", "", "treat the CPU device like a GPU, which works on its own (for tests)", "", "",
+      {"asynchronous", "", "for tests: treat the CPU device as asynchronous, like a GPU", "", "",
        kCommandLineOnly, false, Switch(&Options::asynchronous)},
-      {"background", "", "detach from the caller", "", "", kCommandLineOnly, false,
+      {"background", "", "detach from the caller's session", "", "", kCommandLineOnly, false,
        Switch(&Options::background)},
-      {"ready-fd", "FD", "write one byte there when clients can connect", "nowhere", "", kCommandLineOnly,
-       false, Integer(&Options::ready_fd, 0)},
-      {"help", "", "say this", "", "", kCommandLineOnly, false, Switch(&Options::help)},
-      {"version", "", "say which xpud this is", "", "", kCommandLineOnly, false, Switch(&Options::version)},
+      {"ready-fd", "FD", "write one byte to this descriptor when clients can connect", "nowhere", "",
+       kCommandLineOnly, false, Integer(&Options::ready_fd, 0)},
+      {"help", "", "print this help", "", "", kCommandLineOnly, false, Switch(&Options::help)},
+      {"version", "", "print the version", "", "", kCommandLineOnly, false, Switch(&Options::version)},
   };
   return rows;
 }
 
-// Of Levenshtein.
+// The Levenshtein distance.
 size_t Distance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});
@@ -113,7 +113,7 @@ size_t Distance(std::string_view a, std::string_view b) {
 }  // namespace
 
 ValueType Mode(unsigned Options::* member) {
-  const std::string allowed = "an octal mode from 0001 to 0777, as 0660";
+  const std::string allowed = "an octal mode from 0001 to 0777, such as 0660";
   return {allowed,
           [=](Options& options, const std::string& text, Place) {
             constexpr unsigned kMax = 0777;
@@ -129,12 +129,13 @@ ValueType Mode(unsigned Options::* member) {
           [=](const Options& options) { return absl::StrFormat("%04o", options.*member); }, Copy(member)};
 }
 
-// A number alone would be bytes to xpuctl and MiB to the command line, as it always was.
+// A number without a unit would be bytes in xpuctl and MiB on the command line, so the file requires a unit.
 absl::Status ReadSize(const std::string& text, Place place, uint64_t& out) {
   const bool bare = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
-  if (bare && place == Place::kFile && text != "0") return absl::InvalidArgumentError("a number alone");
+  if (bare && place == Place::kFile && text != "0")
+    return absl::InvalidArgumentError("a number without a unit");
   const auto bytes = ParseBytes(text);
-  if (!bytes || (bare && *bytes >= UINT64_MAX / kMebibyte)) return absl::InvalidArgumentError("no size");
+  if (!bytes || (bare && *bytes >= UINT64_MAX / kMebibyte)) return absl::InvalidArgumentError("not a size");
   out = bare ? *bytes * kMebibyte : *bytes;
   return absl::OkStatus();
 }

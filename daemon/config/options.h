@@ -1,4 +1,4 @@
-// What a daemon is told at its start, by its command line and its configuration file. Values; any thread.
+// The values of all options. Values; thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace xpud::config {
 
-// The file's `quotas`: of one tenant's sessions together, on each device.
+// A row of the file's `quotas`: the limit of one tenant's sessions together, on each device.
 struct TenantQuota {
   Tenant tenant;
   uint64_t bytes = 0;
@@ -29,20 +29,20 @@ struct Options {
   std::optional<int> exit_when_idle_seconds;
   executor::ExecutorKind executor = executor::ExecutorKind::kAuto;
   confinement::Mode confine = confinement::Mode::kOn;
-  int command_limit_ms = 60'000;              // of executor processes; 0: none
-  std::optional<uint64_t> memory_quota;       // bytes of a user, on each device; default: nine tenths
-  std::optional<uint64_t> host_memory_limit;  // bytes of a session; default: half of the machine's memory
-  int user_clients = 768;                     // that a user may have connected
-  std::string gateway_user;  // may say for which tenant it asks; empty: no other user than ours
-  int kernel_limit = 4096;   // that are kept for each device
+  int command_limit_ms = 60'000;              // for executor processes; 0: no limit
+  std::optional<uint64_t> memory_quota;       // bytes per user on each device; default: nine tenths
+  std::optional<uint64_t> host_memory_limit;  // bytes per session; default: half of the machine's memory
+  int user_clients = 768;                     // connections per user
+  std::string gateway_user;  // may set the tenant of a session; empty: only the daemon's user and root
+  int kernel_limit = 4096;   // kept for each device
   uint64_t cache_limit = uint64_t{1} << 30;  // bytes of compiled kernels on disk
   std::string metrics_address;               // HOST:PORT, PORT or unix:PATH; empty: no metrics
   std::vector<TenantQuota> quotas;
   bool standby_executor = false;
   bool test_kernels = false;  // tests: clients may run kernels that fault or do not end
   bool asynchronous = false;  // tests: treat the CPU device like a GPU
-  // On the command line only.
-  std::string config;       // the file; "-PATH": where there is one; empty: none
+  // Options of the command line only.
+  std::string config;       // the file; "-PATH": may be missing; empty: none
   int ready_fd = -1;        // gets one byte when clients can connect
   bool background = false;  // detach from the caller's session
   bool help = false;

@@ -1,4 +1,4 @@
-// The machine's accounts. Any thread.
+// Looks up accounts of this machine. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace xpud {
 
-// Of an account's name, or the number itself.
+// Parses an account's name, or a uid.
 std::optional<uint32_t> ParseUser(const std::string& text);
-std::string UserName(uint32_t uid);  // the account's name, or the number
+std::string UserName(uint32_t uid);  // the account's name, or the uid if it has none
 
 }  // namespace xpud

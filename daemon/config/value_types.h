@@ -1,4 +1,4 @@
-// The types of values that rows of the option table have. Each names the member of Options that it fills.
+// The types of values in the option table. Each one names the member of Options that it sets.
 #pragma once
 
 #include <climits>
@@ -15,9 +15,9 @@
 
 namespace xpud::config {
 
-// "'12x' is not allowed; allowed is ..."
+// Returns "'12x' is not allowed; use ...".
 inline absl::Status NotAllowed(const std::string& found, const std::string& allowed) {
-  return absl::InvalidArgumentError(absl::StrCat("'", found, "' is not allowed here; it is ", allowed));
+  return absl::InvalidArgumentError(absl::StrCat("'", found, "' is not allowed; use ", allowed));
 }
 
 template <typename Member>
@@ -59,7 +59,7 @@ ValueType Integer(Number Options::* member, int least, int most = INT_MAX) {
 template <typename Number>
 ValueType Size(Number Options::* member, uint64_t least = 0) {
   std::string allowed =
-      absl::StrCat("a size with its unit, as 16GiB or 512MiB", least == 0 ? "" : ", at least 1MiB");
+      absl::StrCat("a size with a unit, such as 16GiB or 512MiB", least == 0 ? "" : ", at least 1MiB");
   return {allowed,
           [=](Options& options, const std::string& text, Place place) {
             uint64_t bytes = 0;
@@ -74,7 +74,7 @@ ValueType Size(Number Options::* member, uint64_t least = 0) {
           Copy(member)};
 }
 
-// One of `words`; `to` and `from` turn them into the member's type.
+// One of `words`; `to` and `from` convert between the word and the member's type.
 template <typename Word>
 ValueType Choice(Word Options::* member, std::span<const std::string_view> words) {
   std::string allowed = absl::StrCat(
@@ -100,7 +100,7 @@ ValueType Choice(Word Options::* member, std::span<const std::string_view> words
           Copy(member)};
 }
 
-// Octal, of a file.
+// The octal mode of a file.
 ValueType Mode(unsigned Options::* member);
 
 inline ValueType Switch(bool Options::* member) {

@@ -33,28 +33,29 @@ void AddMatches(const char* pattern, Paths& paths) {
   globfree(&found);
 }
 
-// The folders of the files that an environment variable lists. A name alone is searched for, in the others.
+// Adds the folders of the files that an environment variable lists. A name without a folder is searched for
+// in the other folders.
 void AddFilesNamed(const char* variable, Paths& paths) {
   const char* const value = std::getenv(variable);
   for (const auto file : absl::StrSplit(value == nullptr ? "" : value, ','))
     if (absl::StrContains(file, '/')) paths.push_back(FolderOf(std::string(file)));
 }
 
-// The folders that it lists.
+// Adds the folders that an environment variable lists.
 void AddFoldersNamed(const char* variable, Paths& paths) {
   const char* const value = std::getenv(variable);
   for (const auto folder : absl::StrSplit(value == nullptr ? "" : value, ':', absl::SkipEmpty()))
     paths.emplace_back(folder);
 }
 
-// Folders that hold what runs here already: wherever this binary and its libraries were put.
+// Adds the folders of this binary and its libraries, wherever they are installed.
 int AddFolder(dl_phdr_info* object, size_t /*bytes*/, void* paths) {
   const std::string name = object->dlpi_name;
   if (absl::StrContains(name, '/')) static_cast<Paths*>(paths)->push_back(FolderOf(name));
   return 0;
 }
 
-// NVIDIA's packages for Python find each other: nvidia/cublas/lib, nvidia/nvjitlink/lib.
+// NVIDIA's Python packages load each other's libraries: nvidia/cublas/lib, nvidia/nvjitlink/lib.
 void AddNvidiaPackages(Paths& paths) {
   for (const std::string& folder : Paths(paths)) {
     if (const size_t at = folder.rfind("/nvidia/"); at != std::string::npos)
@@ -80,7 +81,7 @@ Paths Libraries(const FilesOptions& options) {
 Places PlacesFor(const FilesOptions& options) {
   Places places;
   places.keeps_signals = options.keeps_signals;
-  places.list = {"/dev"};  // an executor looks for its devices again
+  places.list = {"/dev"};  // an executor enumerates its devices anew
   places.read = Libraries(options);
   for (const char* const path : {"/proc", "/sys", "/etc/ld.so.cache", "/etc/localtime", "/etc/nvidia"})
     places.read.emplace_back(path);

@@ -1,6 +1,6 @@
-// How xpud's processes give up what they do not need. The daemon and its spawner of executors first lose the
-// files (ConfineFiles, while there is one thread), then the system calls (ConfineCalls). An executor loses
-// what is left of both at once.
+// Drops rights that xpud's processes do not need. The daemon and its spawner of executors first restrict
+// files (ConfineFiles, while there is one thread), then system calls (ConfineCalls). An executor inherits the
+// spawner's restrictions and adds its own at once.
 #pragma once
 
 #include <optional>
@@ -17,20 +17,20 @@ struct FilesOptions {
   std::string cache_directory;   // empty: none
   std::string socket_directory;  // empty: none
   std::string driver_library;    // empty: beside the binary
-  // Whose entries below /proc may be written: CUDA does not start where it cannot name its threads. What
-  // holds for a spawner holds for its executors, too, which then keep their own only.
+  // Processes whose entries in /proc may be written: CUDA fails to start if it cannot name its threads. An
+  // executor inherits the spawner's kAll and then reduces it to kOwn.
   enum class Processes { kNone, kOwn, kAll } processes = Processes::kNone;
-  bool keeps_signals = true;  // as Places
-  // Stays readable, with what else lies in its folder: whoever changes it puts another file in its place.
-  // With it, the machine's accounts, which it names. Empty: none.
+  bool keeps_signals = true;  // see Places
+  // The configuration file. It stays readable with all other files in its folder, because editors replace
+  // files. The account files stay readable with it. Empty: none.
   std::string configuration = {};
 };
 
-// "on", "log", "off".
+// Returns "on", "log" or "off".
 std::string_view WordOf(Mode mode);
 std::optional<Mode> ModeOf(std::string_view word);
 
-// What cannot be had on this kernel is named in `in_force`, which is for the log, and is no error.
+// Adds a note to `in_force`, which is logged, for restrictions that this kernel lacks. That is not an error.
 void ConfineFiles(Mode mode, const FilesOptions& options, std::string& in_force);
 void ConfineCalls(Mode mode, Roles role, std::string& in_force);
 

@@ -1,5 +1,5 @@
-// What a process so confined cannot do. Each attempt is made in a child; and, where we are root, once more in
-// one that is not confined, so that it is the confinement that refuses.
+// Attempts of a confined process fail. Each attempt runs in a child process. As root, it runs once more in an
+// unconfined child, to show that the confinement is what refuses it.
 #include "daemon/confinement/confinement.h"
 
 #include <fcntl.h>
@@ -32,7 +32,7 @@
 namespace xpud::confinement {
 namespace {
 
-// What `body` gives, in a child: an errno, or 0.
+// Runs `body` in a child. Returns its errno, or 0.
 int InChild(const std::function<int()>& body) {
   const pid_t child = fork();
   if (child == 0) _exit(body());
@@ -44,7 +44,7 @@ int InChild(const std::function<int()>& body) {
 struct Attempt {
   const char* what;
   long number;
-  std::array<long, 4> arguments = {};  // such that nothing comes of it
+  std::array<long, 4> arguments = {};  // arguments with which the call has no effect
 };
 
 int Make(const Attempt& attempt) {
@@ -57,7 +57,7 @@ int MakeConfined(const Attempt& attempt, Roles role) {
   return InChild([&] { return InstallFilter(role, Refusal::kError).ok() ? Make(attempt) : 200; });
 }
 
-// Refused to every process of ours.
+// Refused to every process of xpud.
 const Attempt kRefusedToAll[] = {
     {"execveat", SYS_execveat, {-1}},
     {"ptrace", SYS_ptrace, {2, -1}},
@@ -133,7 +133,7 @@ const Attempt kRefusedToAll[] = {
     {"x32's getpid", 0x40000000 + SYS_getpid},
 };
 
-// What only starting executors takes.
+// Allowed to the spawner only, which starts executors.
 const Attempt kSpawnersAlone[] = {
     {"execve", SYS_execve},
     {"seccomp", SYS_seccomp, {99}},
@@ -236,7 +236,7 @@ class Files : public ::testing::Test {
       GTEST_SKIP() << "this kernel has no Landlock";
   }
 
-  // The errno of what is tried in a process confined as the daemon is.
+  // Returns the errno of `attempt` in a process that is confined like the daemon.
   int Confined(const std::function<int()>& attempt) const {
     return InChild([&] {
       std::string in_force;

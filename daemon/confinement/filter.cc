@@ -15,7 +15,7 @@ namespace {
 sock_filter Load(size_t offset) { return {BPF_LD | BPF_W | BPF_ABS, 0, 0, static_cast<uint32_t>(offset)}; }
 sock_filter Return(uint32_t action) { return {BPF_RET | BPF_K, 0, 0, action}; }
 sock_filter And(uint32_t mask) { return {BPF_ALU | BPF_AND | BPF_K, 0, 0, mask}; }
-// Skips so many instructions where the loaded word equals `value`, and so many where it does not.
+// Skips `if_equal` instructions if the loaded word equals `value`, otherwise `if_not`.
 sock_filter Compare(uint32_t value, uint8_t if_equal, uint8_t if_not) {
   return {BPF_JMP | BPF_JEQ | BPF_K, if_equal, if_not, value};
 }
@@ -24,7 +24,7 @@ sock_filter LoadNumber() { return Load(offsetof(seccomp_data, nr)); }
 uint32_t Low(uint64_t value) { return static_cast<uint32_t>(value); }
 uint32_t High(uint64_t value) { return static_cast<uint32_t>(value >> 32); }
 
-// Allows the call where the argument is as it should be; else goes on with the number loaded again.
+// Allows the call if the argument meets the condition; otherwise reloads the call's number and continues.
 std::vector<sock_filter> Check(const Condition& condition) {
   const size_t low =
       offsetof(seccomp_data, args) + static_cast<size_t>(condition.argument) * sizeof(uint64_t);
@@ -67,7 +67,7 @@ absl::Status InstallFilter(Roles role, Refusal refusal) {
   const sock_fprog program = {static_cast<unsigned short>(instructions.size()), instructions.data()};
   if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
     return absl::ErrnoToStatus(errno, "prctl(PR_SET_NO_NEW_PRIVS) failed");
-  // For all threads; the kernel's log names what is refused.
+  // The filter applies to all threads; the kernel's log shows refused calls.
   constexpr unsigned kFlags = SECCOMP_FILTER_FLAG_TSYNC | SECCOMP_FILTER_FLAG_LOG;
   if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, kFlags, &program) != 0)
     return absl::ErrnoToStatus(errno, "seccomp failed");

@@ -1,4 +1,4 @@
-// The seccomp filter made from the table of system calls.
+// Builds and installs the seccomp filter from the table of system calls.
 #pragma once
 
 #include <linux/filter.h>
@@ -10,13 +10,13 @@
 
 namespace xpud::confinement {
 
-enum class Refusal { kError, kLog };  // what is not in the table fails with EPERM; or is only logged
+enum class Refusal { kError, kLog };  // calls outside the table fail with EPERM, or are only logged
 
-// The program that the kernel runs before each system call.
+// Returns the BPF program that the kernel runs before each system call.
 std::vector<sock_filter> AssembleFilter(Roles role, Refusal refusal);
 
-// From now on, for every thread of this process and what they start: no new privileges, and this filter.
-// Cannot be undone; filters add up, and the strictest counts.
+// Sets no_new_privs and installs the filter for all threads of this process and their children. Cannot be
+// undone. Filters add up: the strictest one counts.
 absl::Status InstallFilter(Roles role, Refusal refusal);
 
 }  // namespace xpud::confinement

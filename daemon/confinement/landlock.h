@@ -1,5 +1,5 @@
-// What files this process may still open, by Landlock. It counts for the calling thread and for what that
-// starts, so it is called before there are other threads. Files that are open stay so.
+// Restricts the files that this process may open, by Landlock. Applies to the calling thread and to threads
+// and processes that it starts. REQUIRES: there is one thread. Files that are already open stay usable.
 #pragma once
 
 #include <string>
@@ -9,20 +9,21 @@
 
 namespace xpud::confinement {
 
-// Files and folders with all below them. One that does not exist is passed over.
+// Files, and folders with everything below them. Missing ones are ignored.
 struct Places {
-  std::vector<std::string> list;  // folders' names only
+  std::vector<std::string> list;  // names in folders only
   std::vector<std::string> read;
-  std::vector<std::string> change;   // read, write, but make no new ones
+  std::vector<std::string> change;   // read and write, but create none
   std::vector<std::string> devices;  // read, write, ioctl
-  std::vector<std::string> write;    // files, of which new ones may be made
-  std::vector<std::string> sockets;  // may be made and removed
+  std::vector<std::string> write;    // read, write, and create files
+  std::vector<std::string> sockets;  // create and remove
   std::vector<std::string> execute;
-  // Whether processes that are not confined here and now, nor start from here, get no signals from here.
+  // Whether this process may not signal processes outside its restricted domain.
   bool keeps_signals = true;
 };
 
-// The version of Landlock's interface that is now in force; 0 where this kernel has none, and nothing is.
+// Returns the version of Landlock's interface that is in force, or 0 if this kernel has no Landlock and
+// nothing is restricted.
 absl::StatusOr<int> RestrictPlaces(const Places& places);
 
 }  // namespace xpud::confinement

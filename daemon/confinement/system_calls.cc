@@ -19,13 +19,13 @@ constexpr uint64_t kAll = ~uint64_t{0}, kInt = 0xffffffff;
 constexpr uint64_t kNamespaces =
     CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET;
 
-// Executors have the spawner's filter, too.
+// Executors inherit the spawner's filter, so they need an entry in both.
 constexpr Roles kExecutors = kExecutor | kSpawner;
 
 #define CALL(name) #name, SYS_##name
 
 constexpr SystemCall kAllowed[] = {
-    // Memory. Kernels are compiled and run here, so memory may become executable.
+    // Memory. Kernels are compiled and run in these processes, so memory may become executable.
     {CALL(brk)},
     {CALL(madvise)},
     {CALL(membarrier)},
@@ -41,7 +41,7 @@ constexpr SystemCall kAllowed[] = {
     {CALL(get_mempolicy)},
     {CALL(mbind), kExecutors},
     {CALL(set_mempolicy), kExecutors},
-    // Descriptors and files; which files is Landlock's to say.
+    // Descriptors and files. Landlock decides which files.
     {CALL(access)},
     {CALL(close)},
     {CALL(close_range)},
@@ -63,7 +63,8 @@ constexpr SystemCall kAllowed[] = {
     {CALL(getdents64)},
     {CALL(lseek)},
     {CALL(lstat)},
-    // CUDA does not start where this, or unlink, fails with EPERM. Landlock, which says EACCES, it can bear.
+    // CUDA fails to start if this call or unlink fails with EPERM. It tolerates EACCES, which Landlock
+    // returns.
     {CALL(mkdir), kExecutors},
     {CALL(newfstatat)},
     {CALL(open)},
@@ -85,10 +86,10 @@ constexpr SystemCall kAllowed[] = {
     {CALL(umask)},
     {CALL(unlink)},
     {CALL(unlinkat), kDaemon},
-    {CALL(utimensat), kDaemon},  // of cached kernels: when they were last used
+    {CALL(utimensat), kDaemon},  // sets the time of last use of cached kernels
     {CALL(write)},
     {CALL(writev)},
-    // Devices' drivers; but nothing is typed into a terminal.
+    // Drivers of devices. Injecting input into a terminal is refused.
     {CALL(ioctl), kEverybody, {1, kInt, TIOCSTI, false}},
     // Waiting.
     {CALL(clock_getres)},
@@ -113,7 +114,7 @@ constexpr SystemCall kAllowed[] = {
     {CALL(timerfd_create)},
     {CALL(timerfd_gettime)},
     {CALL(timerfd_settime)},
-    // Sockets of this machine's processes. Nobody but clients, who connect, is spoken to; CUDA has its MPS.
+    // Local sockets. The daemon only answers clients that connect; CUDA connects to MPS.
     {CALL(accept4), kDaemon},
     {CALL(bind)},
     {CALL(connect), kExecutors},
@@ -159,7 +160,7 @@ constexpr SystemCall kAllowed[] = {
     {CALL(prctl), kEverybody, {0, kInt, PR_SET_VMA, true}},
     {CALL(prctl), kEverybody, {0, kInt, PR_GET_DUMPABLE, true}},
     {CALL(prctl), kSpawner, {0, kInt, PR_SET_NO_NEW_PRIVS, true}},
-    {CALL(prlimit64), kEverybody, {2, kAll, 0, true}},  // reading
+    {CALL(prlimit64), kEverybody, {2, kAll, 0, true}},  // reading limits only
     {CALL(rseq)},
     {CALL(rt_sigaction)},
     {CALL(rt_sigpending)},
@@ -185,13 +186,14 @@ constexpr SystemCall kAllowed[] = {
     {CALL(uname)},
     {CALL(wait4)},
     {CALL(waitid)},
-    // Executors are started by the spawner alone, and confine themselves further.
+    // The spawner alone starts executors, which confine themselves further.
     {CALL(execve), kSpawner},
     {CALL(landlock_add_rule), kSpawner},
     {CALL(landlock_create_ruleset), kSpawner},
     {CALL(landlock_restrict_self), kSpawner},
     {CALL(seccomp), kSpawner},
-#ifdef XPUD_SANITIZED  // LeakSanitizer looks at its process from a child, the symbolizer is another program
+#ifdef XPUD_SANITIZED  // LeakSanitizer inspects the process from a child, and the symbolizer is a separate
+                       // program
     {CALL(ptrace)},
     {CALL(execve)},
     {CALL(process_vm_readv)},

@@ -1,5 +1,5 @@
-// The system calls that xpud's processes may make: the one table. A call that is not in it, or whose
-// arguments match none of its rows, fails with EPERM.
+// The table of system calls that xpud's processes may make. A call fails with EPERM if it is not in the
+// table, or if its arguments match none of its rows.
 #pragma once
 
 #include <cstdint>
@@ -8,16 +8,16 @@
 
 namespace xpud::confinement {
 
-// Who may make a call, as a set of bits.
+// The processes that may make a call, as a set of bits.
 using Roles = unsigned;
 inline constexpr Roles kDaemon = 1;    // serves clients
 inline constexpr Roles kExecutor = 2;  // calls one device's driver
 inline constexpr Roles kSpawner = 4;   // starts executors
 inline constexpr Roles kEverybody = kDaemon | kExecutor | kSpawner;
 
-// What an argument has to be: (argument & mask) == value, or != value.
+// The condition on an argument: (argument & mask) == value, or != value.
 struct Condition {
-  int argument = -1;  // -1: whatever the arguments are
+  int argument = -1;  // -1: no condition
   uint64_t mask = 0;
   uint64_t value = 0;
   bool equal = true;
@@ -32,7 +32,8 @@ struct SystemCall {
 
 std::span<const SystemCall> AllowedCalls();
 
-// Fails with ENOSYS instead, so that libraries take the older call, whose arguments can be looked at.
+// Calls that fail with ENOSYS, so that libraries fall back to an older call whose arguments the filter can
+// inspect.
 std::span<const SystemCall> AbsentCalls();
 
 }  // namespace xpud::confinement

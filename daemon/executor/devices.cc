@@ -25,7 +25,7 @@ process::ExecutorCommand CommandFor(const BackEnd& back_end, uint32_t index) {
   return command;
 }
 
-// Adds the devices of a back end, each with a process of its own; NotFound where there is none.
+// Adds the devices of a back end, each with an executor process. Returns NotFound if there are none.
 absl::Status AddProcessDevices(const DevicesOptions& options, const BackEnd& back_end, DeviceList& devices) {
   uint32_t count = 1;
   for (uint32_t i = 0; i < count; ++i) {
@@ -77,7 +77,7 @@ absl::StatusOr<DevicePlan> PlanDevices(const std::string& driver_library, const 
         executor == ExecutorKind::kProcess || (executor == ExecutorKind::kAuto && back_end.own_process);
     (own ? plan.own_process : plan.in_process).push_back(back_end);
   }
-  if (plan.own_process.empty() && plan.in_process.empty()) {  // the error says which devices there are
+  if (plan.own_process.empty() && plan.in_process.empty()) {  // produces the error that lists the devices
     std::copy_if(back_ends.begin(), back_ends.end(), std::back_inserter(plan.in_process),
                  [](const BackEnd& back_end) { return !back_end.own_process; });
   }
@@ -87,7 +87,7 @@ absl::StatusOr<DevicePlan> PlanDevices(const std::string& driver_library, const 
 absl::StatusOr<DeviceList> OpenDevices(const DevicesOptions& options) {
   DeviceList devices;
   absl::Status none;
-  // GPUs first; the CPU device is always there to fall back to.
+  // GPUs first, the CPU device last, as the fallback.
   for (const bool gpus : {true, false}) {
     for (const BackEnd& back_end : options.plan.own_process) {
       if ((back_end.kind == "gpu") != gpus) continue;
@@ -100,7 +100,7 @@ absl::StatusOr<DeviceList> OpenDevices(const DevicesOptions& options) {
       }
     }
   }
-  // Also where the plan has none: the loader may find other drivers than ours.
+  // Also if the plan has no such device: the loader may find drivers of other vendors.
   if (devices.empty() || !options.plan.in_process.empty()) {
     const absl::Status added = AddLevelZeroDevices(options, devices);
     if (devices.empty()) return none.ok() ? added : none;

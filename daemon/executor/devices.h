@@ -1,4 +1,4 @@
-// All devices of the machine, each with the kind of executor that suits it. Called by main before any other
+// Opens all devices of the machine, each with a suitable kind of executor. Called by main before any other
 // thread exists.
 #pragma once
 
@@ -16,7 +16,7 @@
 
 namespace xpud::executor {
 
-// Which back ends' devices are opened, and where.
+// Which back ends' devices are opened, and in which process.
 struct DevicePlan {
   std::vector<BackEnd> own_process;  // a process for each device
   std::vector<BackEnd> in_process;
@@ -25,7 +25,7 @@ struct DevicePlan {
 };
 
 // `driver_library`: path of libze_xpud.so; empty: beside this binary, in ../lib. `device`: "auto", "cpu",
-// "gpu" or a back end's name. InvalidArgument: the executor does not suit the device.
+// "gpu" or a back end's name. Returns InvalidArgument if the executor kind does not suit the device.
 absl::StatusOr<DevicePlan> PlanDevices(const std::string& driver_library, const std::string& device,
                                        ExecutorKind executor);
 
@@ -33,15 +33,15 @@ struct DevicesOptions {
   DevicePlan plan;
   std::string driver_library;
   std::string device = "auto";
-  bool asynchronous =
-      false;  // tests: treat synchronous devices of this process as ones that work on their own
-  std::chrono::milliseconds command_limit{0};  // executor processes: a command may run this long; 0: any time
-  bool standby = false;                        // executor processes: keep a second one ready
-  std::function<void()> wake;                  // any thread: a device wants to be polled
-  process::Spawner* spawner = nullptr;         // where the plan needs one; outlives the devices
+  bool asynchronous = false;  // tests: treat synchronous devices of this process as asynchronous
+  std::chrono::milliseconds command_limit{
+      0};                               // executor processes: the longest time of a command; 0: no limit
+  bool standby = false;                 // executor processes: keep a spare that has opened the device
+  std::function<void()> wake;           // called on any thread when a device must be polled
+  process::Spawner* spawner = nullptr;  // needed for executor processes; outlives the devices
 };
 
-// At least one device, GPUs first, or why there is none.
+// Returns at least one device, GPUs first, or an error that says why there is none.
 absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenDevices(const DevicesOptions& options);
 
 }  // namespace xpud::executor

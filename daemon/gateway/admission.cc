@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::string_view kScheme = "Bearer ";
 
-// Takes as long whatever the difference is.
+// Compares in constant time.
 bool IsSame(std::string_view a, std::string_view b) {
   unsigned differs = a.size() != b.size();
   for (size_t i = 0; i < a.size(); ++i)
@@ -32,16 +32,17 @@ absl::Status CheckTenantName(const std::string& name) {
     return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' || c == '-' || c == '@';
   });
   if (allowed && !name.empty() && name.size() <= transport::kMaxTenantBytes) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "\"", PrintableText(name, 80),
-      "\" cannot name a tenant; allowed are letters of ASCII, digits, '.', '_', '-' and '@', 1 to ",
-      transport::kMaxTenantBytes, " of them"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("\"", PrintableText(name, 80),
+                   "\" cannot name a tenant; allowed are ASCII letters, digits, '.', '_', '-' and '@', 1 to ",
+                   transport::kMaxTenantBytes, " characters"));
 }
 
 absl::StatusOr<std::string> TenantOfCertificate(const grpc::ServerContextBase& context) {
   const auto names = context.auth_context()->FindPropertyValues(GRPC_X509_CN_PROPERTY_NAME);
   if (names.size() != 1)
-    return absl::UnauthenticatedError("the client's certificate has no common name, which is its tenant's");
+    return absl::UnauthenticatedError(
+        "the client's certificate has no common name, which would name its tenant");
   std::string name(names[0].data(), names[0].size());
   if (const absl::Status status = CheckTenantName(name); !status.ok())
     return absl::UnauthenticatedError(absl::StrCat("the certificate's common name ", status.message()));
@@ -60,16 +61,16 @@ absl::StatusOr<std::vector<Token>> ParseTokens(std::string_view text) {
     const auto wrong = [&](const auto& why) {
       return absl::InvalidArgumentError(absl::StrCat("line ", number, ": ", why));
     };
-    if (words.size() > 2) return wrong("more than a tenant and its token");
+    if (words.size() > 2) return wrong("more than a tenant and a token");
     if (words.size() == 2) {
       if (const absl::Status status = CheckTenantName(words[0]); !status.ok()) return wrong(status.message());
     }
     const bool known = std::any_of(tokens.begin(), tokens.end(),
                                    [&](const Token& token) { return token.text == words.back(); });
-    if (known) return wrong("the token is in an earlier line, too");
+    if (known) return wrong("the token is in an earlier line already");
     tokens.push_back({words.size() == 2 ? words[0] : "", words.back()});
   }
-  if (tokens.empty()) return absl::InvalidArgumentError("there is no token in it");
+  if (tokens.empty()) return absl::InvalidArgumentError("the token file has no token");
   return tokens;
 }
 
@@ -88,7 +89,7 @@ absl::StatusOr<std::string> Admission::TenantOfToken(const grpc::ServerContextBa
   if (!tokens.ok()) {
     spdlog::error("token_file_unusable path={} error=\"{}\"", options_.token_file,
                   std::string(tokens.status().message()));
-    return absl::UnavailableError("the gateway cannot read its tokens; its log says why");
+    return absl::UnavailableError("the gateway cannot read its tokens; see its log");
   }
   const auto& metadata = context.client_metadata();
   const auto shown = metadata.find(kAuthorization);
@@ -102,7 +103,7 @@ absl::StatusOr<std::string> Admission::TenantOfToken(const grpc::ServerContextBa
   }
   if (has_scheme && tenant) return *tenant;
   return absl::UnauthenticatedError(
-      "the token is missing or wrong; XPUD_TOKEN_FILE names the file that has it");
+      "the token is missing or wrong; set XPUD_TOKEN_FILE to a file with the token");
 }
 
 absl::StatusOr<std::string> Admission::Identify(const grpc::ServerContextBase& context) const {
@@ -120,7 +121,8 @@ absl::Status Admission::AdmitOperator(const grpc::ServerContextBase& context) co
       std::find(options_.operators.begin(), options_.operators.end(), tenant) != options_.operators.end())
     return absl::OkStatus();
   return absl::PermissionDeniedError(absl::StrCat(
-      tenant, " may use the devices, but not the control plane; the gateway's --operators says who may"));
+      tenant,
+      " may use the devices, but not the control plane; name the tenant in the gateway's --operators"));
 }
 
 }  // namespace xpud::remote

@@ -1,4 +1,4 @@
-// Who a call over the network is from: a tenant, which a token or a client's certificate names. Any thread.
+// Identifies the tenant of a network call by its token or client certificate. Thread-safe.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -11,33 +11,33 @@
 
 namespace xpud::remote {
 
-// A token of the token file, and the tenant who shows it; no name: the gateway's own user.
+// A line of the token file: a token, and the tenant that it identifies; no tenant: the gateway's own user.
 struct Token {
   std::string tenant;
   std::string text;
 };
 
-// Lines "TOKEN" or "TENANT TOKEN"; empty lines and those that begin with '#' say nothing. InvalidArgument
-// names the line and what is wrong with it.
+// Parses lines "TOKEN" or "TENANT TOKEN"; empty lines and lines that begin with '#' are ignored. Returns
+// InvalidArgument with the line and the error.
 absl::StatusOr<std::vector<Token>> ParseTokens(std::string_view text);
 
 class Admission {
  public:
   struct Options {
-    std::string token_file;              // clients must show one of these; empty: none
-    bool certificates = false;           // clients have shown one, whose common name is their tenant's
-    std::vector<std::string> operators;  // tenants who may use the control plane
+    std::string token_file;              // clients must present one of its tokens; empty: none
+    bool certificates = false;           // clients must have a certificate; its common name is the tenant
+    std::vector<std::string> operators;  // tenants that may use the control plane
   };
 
   explicit Admission(Options options) : options_(std::move(options)) {}
 
-  // Whether the token file can be used.
+  // Returns an error if the token file cannot be used.
   absl::Status Check() const;
-  // The tenant who calls; empty: the gateway's own user. The file is read anew, so that a token that is taken
-  // out of it opens nothing from then on. Unauthenticated: no token or certificate, or a wrong one.
-  // Unavailable: the file cannot be used now.
+  // Returns the caller's tenant; empty: the gateway's own user. Reads the file anew, so that removed tokens
+  // are invalid at once. Returns Unauthenticated for a missing or wrong token or certificate, and Unavailable
+  // if the file cannot be read.
   absl::StatusOr<std::string> Identify(const grpc::ServerContextBase& context) const;
-  // As Identify; PermissionDenied: this tenant may not use the control plane.
+  // Like Identify, but returns PermissionDenied if the tenant may not use the control plane.
   absl::Status AdmitOperator(const grpc::ServerContextBase& context) const;
 
   bool has_tokens() const { return !options_.token_file.empty(); }

@@ -43,10 +43,11 @@ grpc::Status ControlRelay::Relay(ServerCall& call) const {
   if (const absl::Status status = admission_.AdmitOperator(call.context()); !status.ok())
     return ToGrpc(status);
   grpc::ByteBuffer request, response;
-  if (!call.Read(request)) return {grpc::INVALID_ARGUMENT, "there was no request"};
+  if (!call.Read(request)) return {grpc::INVALID_ARGUMENT, "the call has no request"};
   const auto daemon = ConnectControl(socket_);
   if (!daemon.ok()) return ToGrpc(daemon.status());
-  const auto onward = grpc::ClientContext::FromServerContext(call.context());  // ends with it
+  const auto onward =
+      grpc::ClientContext::FromServerContext(call.context());  // is cancelled with the incoming call
   const grpc::Status status = grpc::internal::BlockingUnaryCall<grpc::ByteBuffer, grpc::ByteBuffer>(
       daemon->get(), RpcMethod(call.method().c_str(), RpcMethod::NORMAL_RPC), onward.get(), request,
       &response);

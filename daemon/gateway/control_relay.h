@@ -1,5 +1,5 @@
-// The daemon's control plane (xpud.v1.Control) for operators on other machines: each of its calls is handed
-// to the daemon's control socket as it is, so that a new one needs no word here.
+// Forwards calls of the control plane (xpud.v1.Control) from operators on other machines to the daemon's
+// control socket. Messages pass unchanged, so that a new method needs no change here.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -14,13 +14,14 @@ namespace xpud::remote {
 
 class ControlRelay {
  public:
-  // `socket`: the daemon's for clients, beside which the control socket lies; empty: as clients find it.
+  // `socket` is the daemon's socket for clients; the control socket is in the same folder. Empty: the default
+  // that clients use.
   ControlRelay(const Admission& admission, std::string socket)
       : admission_(admission), socket_(std::move(socket)) {}
 
-  // Of the calls that it serves.
+  // The methods that it serves.
   static std::vector<std::string> methods();
-  // Any thread.
+  // Thread-safe.
   grpc::Status Relay(ServerCall& call) const;
 
  private:

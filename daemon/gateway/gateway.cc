@@ -1,5 +1,5 @@
-// xpud-gateway: a process of its own between the network and the daemon, to which it is a client like any
-// other; so the daemon has no network sockets.
+// xpud-gateway: a separate process between the network and the daemon. It is an ordinary client of the
+// daemon, so the daemon has no network sockets.
 #include <grpcpp/grpcpp.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
@@ -26,7 +26,7 @@ namespace xpud::remote {
 namespace {
 
 constexpr int kFailure = 1, kUsageError = 2;
-constexpr int kOtherCalls = 64;  // beside sessions and those that become one
+constexpr int kOtherCalls = 64;  // in addition to sessions and to calls that open one
 
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> ServerCredentials(const GatewayOptions& options) {
   if (!options.has_tls()) return grpc::InsecureServerCredentials();
@@ -75,7 +75,7 @@ absl::Status Run(const GatewayOptions& options, const sigset_t& ends) {
                options.listen, port, options.has_tls(), !options.token_file.empty(),
                !options.tls_client_ca.empty());
   if (!options.has_tls() && !IsLoopback(options.listen))
-    spdlog::warn("unencrypted danger=\"the token and all data can be read on the way: see --tls-cert\"");
+    spdlog::warn("unencrypted danger=\"the token and all data are sent unencrypted: use --tls-cert\"");
   if (options.ready_fd >= 0) dprintf(options.ready_fd, "%d\n", port);
   int signal = 0;
   sigwait(&ends, &signal);
@@ -104,7 +104,7 @@ int Main(int argc, char** argv) {
   sigaddset(&ends, SIGINT);
   sigaddset(&ends, SIGTERM);
   pthread_sigmask(SIG_BLOCK, &ends, nullptr);
-  unsetenv("XPUD_CLIENT_NAME");  // each session has its client's
+  unsetenv("XPUD_CLIENT_NAME");  // each session uses its client's name
   const absl::Status status = Run(*options, ends);
   if (status.ok()) return 0;
   spdlog::error("failed error=\"{}\"", std::string(status.message()));

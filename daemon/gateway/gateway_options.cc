@@ -13,35 +13,35 @@ namespace xpud::remote {
 const char kGatewayUsage[] =
     R"(xpud-gateway: lets clients on other machines use this machine's xpud daemon (XPUD_ADDRESS=HOST:PORT there).
 
-  --listen HOST:PORT      where they connect (default 127.0.0.1:7070; port 0: any)
+  --listen HOST:PORT      address to listen on (default 127.0.0.1:7070; port 0: any free port)
   --socket PATH           the daemon's socket (default: as clients find it)
-  --token-file PATH       tokens of which clients must show one (XPUD_TOKEN_FILE there); mode 0600. Lines "TENANT TOKEN", or
-                          only "TOKEN": who shows that is this gateway's user. Read anew for each client.
+  --token-file PATH       file with tokens; clients must present one of them (set XPUD_TOKEN_FILE there); mode 0600. Lines
+                          "TENANT TOKEN", or "TOKEN" for this gateway's own user. Read anew for each client.
   --tls-cert, --tls-key PATH
-                          the gateway's certificate and key, in PEM: connections are encrypted (XPUD_TLS_CA there)
-  --tls-client-ca PATH    clients must show a certificate that one of these has signed (XPUD_TLS_CERT, XPUD_TLS_KEY); where no
-                          token names their tenant, its common name does
-  --operators NAMES       tenants, with commas between, who may use the control plane (xpuctl), as this gateway's user may
-  --sessions COUNT        so many at once (default 256), three quarters of them of one tenant
-  --hold SECONDS          keep the session of a client that was cut off for so long, if it asks for that (XPUD_RECONNECT_SECONDS
-                          there); default 30, 0: never
-  --ready-fd FD           write the port there when clients can connect
+                          the gateway's certificate and key, in PEM; turns on TLS (set XPUD_TLS_CA on clients)
+  --tls-client-ca PATH    clients must have a certificate signed by one of these (XPUD_TLS_CERT, XPUD_TLS_KEY there). Its common
+                          name is the tenant, unless a token names one
+  --operators NAMES       comma-separated tenants that may use the control plane (xpuctl), besides this gateway's user
+  --sessions COUNT        maximum number of sessions (default 256); one tenant can have three quarters of them
+  --hold SECONDS          how long to keep the session of a client that lost its connection, if the client asks for it
+                          (XPUD_RECONNECT_SECONDS there); default 30; 0: not at all
+  --ready-fd FD           write the port to this descriptor when clients can connect
   --help, --version
 
-Either --token-file or --tls-client-ca is needed. The daemon believes this gateway's word on tenants where it runs as the
-daemon's user or root, or as the one that xpud's --gateway-user names.
+Either --token-file or --tls-client-ca is required. The daemon lets this gateway set the tenants of sessions if it runs as the
+daemon's user, as root, or as the user of xpud's --gateway-user.
 )";
 
 namespace {
 
 absl::Status Check(const GatewayOptions& options) {
   if (options.tls_cert.empty() != options.tls_key.empty())
-    return absl::InvalidArgumentError("--tls-cert and --tls-key belong together");
+    return absl::InvalidArgumentError("--tls-cert and --tls-key must be given together");
   if (!options.tls_client_ca.empty() && !options.has_tls())
     return absl::InvalidArgumentError("--tls-client-ca needs --tls-cert and --tls-key");
   if (options.token_file.empty() && options.tls_client_ca.empty())
     return absl::InvalidArgumentError(
-        "anybody who reaches the port could use the devices: give --token-file, or --tls-client-ca");
+        "anybody who reaches the port could use the devices: give --token-file or --tls-client-ca");
   return absl::OkStatus();
 }
 
@@ -85,8 +85,8 @@ absl::StatusOr<GatewayOptions> ParseGatewayOptions(std::span<char* const> argume
     } else if (name == "--operators") {
       options.operators = absl::StrSplit(arguments[i], ',', absl::SkipEmpty());
     } else if (!number->second.Set(arguments[i])) {
-      return absl::InvalidArgumentError(absl::StrCat(name, " is a number from ", number->second.least, " to ",
-                                                     number->second.most, ", not ", arguments[i]));
+      return absl::InvalidArgumentError(absl::StrCat(name, " must be a number from ", number->second.least,
+                                                     " to ", number->second.most, ", not ", arguments[i]));
     }
   }
   if (!options.help && !options.version) RETURN_IF_ERROR(Check(options));

@@ -33,10 +33,11 @@ TEST(GatewayOptions, WantAWayToKnowClients) {
 }
 
 TEST(GatewayOptions, SayWhatIsWrong) {
-  EXPECT_THAT(ErrorOf({"--tls-cert", "c", "--token-file", "t"}), HasSubstr("belong together"));
+  EXPECT_THAT(ErrorOf({"--tls-cert", "c", "--token-file", "t"}), HasSubstr("must be given together"));
   EXPECT_THAT(ErrorOf({"--tls-client-ca", "a"}), HasSubstr("needs --tls-cert"));
   EXPECT_THAT(ErrorOf({"--token-file"}), HasSubstr("needs a value"));
-  EXPECT_THAT(ErrorOf({"--token-file", "t", "--sessions", "0"}), HasSubstr("--sessions is a number from 1"));
+  EXPECT_THAT(ErrorOf({"--token-file", "t", "--sessions", "0"}),
+              HasSubstr("--sessions must be a number from 1"));
   EXPECT_THAT(ErrorOf({"--tokens", "t"}), HasSubstr("unknown argument --tokens"));
 }
 

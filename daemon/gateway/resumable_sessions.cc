@@ -58,7 +58,8 @@ absl::StatusOr<std::shared_ptr<ResumableSessions::Session>> ResumableSessions::R
       spdlog::info("session_resumed tenant=\"{}\"", tenant);
       return entry.session;
     }
-    if (Clock::now() > limit) return absl::UnavailableError("the session's earlier connection does not end");
+    if (Clock::now() > limit)
+      return absl::UnavailableError("the session's earlier connection has not ended; try again");
     entry.cut();
     changed_.WaitFor(mutex_, std::chrono::milliseconds(50));
   }
@@ -75,7 +76,7 @@ void ResumableSessions::Hold(const std::string& key) {
 }
 
 void ResumableSessions::Remove(const std::string& key) {
-  std::shared_ptr<Session> session;  // ends without the lock
+  std::shared_ptr<Session> session;  // destroyed without the lock
   MutexLock lock(mutex_);
   const auto found = entries_.find(key);
   if (found == entries_.end()) return;
@@ -86,7 +87,7 @@ void ResumableSessions::Remove(const std::string& key) {
 void ResumableSessions::EndThoseForgotten() {
   pthread_setname_np(pthread_self(), "xpud-held");
   while (true) {
-    std::vector<std::shared_ptr<Session>> forgotten;  // end without the lock
+    std::vector<std::shared_ptr<Session>> forgotten;  // destroyed without the lock
     MutexLock lock(mutex_);
     if (stops_) return;
     auto next = Clock::now() + std::chrono::hours(1);

@@ -1,5 +1,5 @@
-// The sessions of remote clients, also those that a client may still come back to: one whose stream was lost
-// is held for a while. Any thread; one of its own ends what nobody came back to.
+// The sessions of remote clients, including those whose stream was lost: these are held for a while so that
+// the client can resume them. Thread-safe; a thread of its own ends expired sessions.
 #pragma once
 
 #include <chrono>
@@ -19,7 +19,7 @@ namespace xpud::remote {
 
 class ResumableSessions {
  public:
-  // What a session consists of, to its end; `place` is what it takes.
+  // A session and its place; both live until the session ends.
   struct Session {
     std::string tenant;
     Place place;
@@ -32,13 +32,14 @@ class ResumableSessions {
   ResumableSessions& operator=(const ResumableSessions&) = delete;
 
   std::chrono::milliseconds hold() const { return hold_; }
-  // The key by which its client comes back. `cut` ends the stream that serves it now.
+  // Returns the key with which the client can resume. `cut` ends the stream that serves the session now.
   std::string Add(std::shared_ptr<Session> session, std::function<void()> cut);
-  // The session of that key, for another stream of the same tenant's: where an earlier stream has not ended,
-  // as its end was not heard here, it is cut off. NotFound: there is none (any more).
+  // Returns the session of `key` for another stream of the same tenant. If an earlier stream is still open,
+  // because its loss was not noticed, it is cancelled. Returns NotFound if there is no such session (any
+  // more).
   absl::StatusOr<std::shared_ptr<Session>> Resume(const std::string& key, const std::string& tenant,
                                                   std::function<void()> cut);
-  // Its stream was lost: it ends after a while.
+  // Called when the stream was lost: the session ends after a while.
   void Hold(const std::string& key);
   void Remove(const std::string& key);
 
@@ -46,8 +47,8 @@ class ResumableSessions {
   using Clock = std::chrono::steady_clock;
   struct Entry {
     std::shared_ptr<Session> session;
-    std::function<void()> cut;             // set while a stream serves it
-    std::optional<Clock::time_point> end;  // set while none does
+    std::function<void()> cut;             // set while a stream serves the session
+    std::optional<Clock::time_point> end;  // set while no stream does
   };
   void EndThoseForgotten();
 
@@ -56,7 +57,7 @@ class ResumableSessions {
   CondVar changed_;
   std::map<std::string, Entry> entries_ ABSL_GUARDED_BY(mutex_);
   bool stops_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread reaper_;  // last: it uses the others
+  std::thread reaper_;  // last member: the thread uses the others
 };
 
 }  // namespace xpud::remote

@@ -15,11 +15,12 @@
 namespace xpud::remote {
 namespace {
 
-// Between frames of progress that the client does not wait for.
+// Time between frames of progress, if the client does not wait.
 constexpr std::chrono::microseconds kProgressInterval{200};
-constexpr auto kIdle = std::chrono::seconds(1);  // before unused credit is requested back
+constexpr auto kIdle = std::chrono::seconds(1);  // time without use before unused credit is taken back
 
-// Staging that gRPC may still have to send when the session has ended.
+// Makes a slice of staging memory. It keeps the connection alive, because gRPC may send it after the session
+// has ended.
 grpc::Slice SliceOf(std::span<std::byte> bytes, const std::shared_ptr<client::Connection>& owner) {
   const auto let_go = [](void* kept) { delete static_cast<std::shared_ptr<client::Connection>*>(kept); };
   return {bytes.data(), bytes.size(), let_go, new std::shared_ptr<client::Connection>(owner)};
@@ -36,7 +37,7 @@ SessionRelay::SessionRelay(client::Connection connection, bool resumable)
 
 absl::StatusOr<uint64_t> SessionRelay::Resume(uint64_t received) {
   if (!outbox_.Acknowledge(received))
-    return absl::InvalidArgumentError("the client has had more frames than there were");
+    return absl::InvalidArgumentError("the client acknowledges frames that were never sent");
   return inbox_.received();
 }
 
@@ -44,7 +45,7 @@ absl::StatusOr<SessionRelay::End> SessionRelay::Run(ServerCall& call) {
   pthread_setname_np(pthread_self(), "xpud-session");
   failure_ = absl::OkStatus();
   gone_.store(false);
-  stuck_.store(true);  // with what an earlier stream brought
+  stuck_.store(true);  // commands of an earlier stream may remain
   call.SetTaker([this](const grpc::ByteBuffer* message) { return HasArrived(message); });
   SendLoop(call);
   call.AwaitReadEnd();
@@ -75,9 +76,8 @@ absl::StatusOr<bool> SessionRelay::Take(const grpc::ByteBuffer& message) {
   ClientFrame frame;
   if (!Parse(message, frame)) return absl::InvalidArgumentError("a message is not a frame of this protocol");
   if (!outbox_.Acknowledge(frame.head.received()))
-    return absl::InvalidArgumentError("the client has had more frames than there were");
-  if (!inbox_.Take(frame.head.number()))
-    return absl::InvalidArgumentError("frames are missing or come twice");
+    return absl::InvalidArgumentError("the client acknowledges frames that were never sent");
+  if (!inbox_.Take(frame.head.number())) return absl::InvalidArgumentError("frames are missing or repeated");
   ends_ = frame.head.ends();
   waits_ = frame.head.waits();
   for (const v1::CreditKept& kept : frame.head.kept()) TakeBack(kept);
@@ -88,15 +88,15 @@ absl::StatusOr<bool> SessionRelay::Take(const grpc::ByteBuffer& message) {
 absl::Status SessionRelay::TakePayload(const ClientFrame& frame) {
   SliceReader payload(frame.payload);
   if (frame.head.command_bytes() > payload.left())
-    return absl::InvalidArgumentError("the last of some commands is cut off");
+    return absl::InvalidArgumentError("the last command is incomplete");
   commands_.resize(frame.head.command_bytes());
   (void)payload.Read(commands_);
   const std::span<std::byte> staging = transport_.staging();
   for (const v1::StagingPart& part : frame.head.staging()) {
     if (part.offset() > staging.size() || part.bytes() > staging.size() - part.offset())
-      return absl::InvalidArgumentError("a part of staging lies outside of it");
+      return absl::InvalidArgumentError("a part of staging is out of range");
     if (!payload.Read(staging.subspan(part.offset(), part.bytes())))
-      return absl::InvalidArgumentError("a part of staging is cut off");
+      return absl::InvalidArgumentError("a part of staging is truncated");
   }
   put_ = 0;
   return absl::OkStatus();
@@ -122,15 +122,15 @@ absl::StatusOr<bool> SessionRelay::PutCommands() {
   const bool whole = missing_ == 0;
   if (whole) RETURN_IF_ERROR(status);
   const bool waits = whole && waits_ != 0;
-  if (waits) {  // before the daemon can answer
+  if (waits) {  // must be set before the daemon can answer
     MutexLock lock(mutex_);
-    asked_ = transport::EitherOf(asked_, waits_);
+    asked_ = transport::CombineWaits(asked_, waits_);
   }
   if (!commands_.empty()) transport_.Publish();
   if (waits) {
     transport_.RequestAnswer(waits_);
     work_.NotifyAll();
-    transport_.LookAgain();  // the writer may sleep until the answer to an earlier request
+    transport_.LookAgain();  // the writer may be waiting for an earlier request
   }
   return whole;
 }
@@ -164,7 +164,7 @@ absl::Status SessionRelay::Note(const wire::CommandHeader& header, std::span<con
   MutexLock lock(mutex_);
   awaited_bytes_ += awaited.part.bytes;
   if (awaited_bytes_ > transport_.staging().size())
-    return absl::InvalidArgumentError("downloads under way fill more than staging");
+    return absl::InvalidArgumentError("downloads in flight exceed the staging memory");
   awaited_[header.queue].push_back(awaited);
   return absl::OkStatus();
 }
@@ -178,9 +178,10 @@ void SessionRelay::SendLoop(ServerCall& call) {
   bool connected = SendAgain(call);
   while (status.ok() && connected) {
     status = AwaitFlush(call, interrupt);
-    connected = SendChanges(call, status);  // whatever ended the wait: errors come before the end
+    connected =
+        SendChanges(call, status);  // also after an error, so that errors reach the client before the end
   }
-  // A client that is told goes; one that does not is cut off.
+  // A client that was told leaves by itself; otherwise it is cut off.
   for (int i = 0; i < 100 && !is_gone() && connected; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   if (!is_gone()) call.Cancel();
@@ -193,7 +194,7 @@ bool SessionRelay::SendAgain(ServerCall& call) {
   return true;
 }
 
-// False: the stream is no more.
+// Returns false if the stream has ended.
 bool SessionRelay::SendChanges(ServerCall& call, const absl::Status& status) {
   if (status.ok() && outbox_.IsFull()) return true;
   ServerFrame frame;
@@ -217,8 +218,8 @@ absl::Status SessionRelay::AwaitFlush(ServerCall& call, const std::function<absl
     PutRest(call);
     const uint64_t asked = Unanswered();
     const bool stuck = stuck_;
-    // While the client sleeps until one command's end, other progress is not for it; but any may make room
-    // for commands.
+    // While the client waits for one milestone, it need not hear of other progress. If commands wait for
+    // space in the ring, any progress may free some.
     const auto end = stuck ? std::nullopt : transport::AwaitedMilestone(asked);
     const auto is_due = [&] { return !outbox_.IsFull() && (IsAwaited() || (!end && Changed())); };
     if (is_due()) {
@@ -226,14 +227,14 @@ absl::Status SessionRelay::AwaitFlush(ServerCall& call, const std::function<absl
       if (IsAwaited() || Clock::now() >= next_flush) return absl::OkStatus();
       if (asked == 0) {
         AwaitRequest(next_flush);
-      } else {  // the answer may come before
+      } else {  // the answer may come before the interval is over
         const auto answered = [&] { return Asked() != asked || IsAwaited() || CanPut(); };
         RETURN_IF_ERROR(transport_.Listen(answered, interrupt, {.until = next_flush, .milestone = {}}));
       }
       continue;
     }
     const auto done = [&] { return Asked() != asked || stuck_ != stuck || CanPut() || is_due(); };
-    RETURN_IF_ERROR(transport_.Listen(done, interrupt, {.milestone = EndToHearOf(end)}));
+    RETURN_IF_ERROR(transport_.Listen(done, interrupt, {.milestone = MilestoneToReport(end)}));
   }
 }
 
@@ -250,14 +251,15 @@ uint64_t SessionRelay::Asked() {
   return asked_;
 }
 
-// A request may cross with the frame that answers it: then nothing changes after it.
+// A request may cross with the frame that answers it. Then nothing changes afterwards, and the request counts
+// as answered.
 uint64_t SessionRelay::Unanswered() {
   MutexLock lock(mutex_);
-  if (asked_ != 0 && HasTold(asked_)) asked_ = 0;
+  if (asked_ != 0 && WasReported(asked_)) asked_ = 0;
   return asked_;
 }
 
-std::optional<transport::Milestone> SessionRelay::EndToHearOf(std::optional<transport::Milestone> end) {
+std::optional<transport::Milestone> SessionRelay::MilestoneToReport(std::optional<transport::Milestone> end) {
   if (!end) return end;
   MutexLock lock(mutex_);
   const std::deque<Awaited>& awaited = awaited_[end->queue];
@@ -284,7 +286,7 @@ bool SessionRelay::IsAwaited() {
   return false;
 }
 
-bool SessionRelay::HasTold(uint64_t asked) const {
+bool SessionRelay::WasReported(uint64_t asked) const {
   if (const auto end = transport::AwaitedMilestone(asked))
     return queues_[end->queue].completed >= end->sequence;
   for (uint32_t q = 0; q < queues_in_use_; ++q) {
@@ -309,16 +311,16 @@ bool SessionRelay::MemoryChanged(uint32_t device) {
   const MemorySeen& seen = memory_[device];
   return transport_.AllocatedBytes(device) != seen.allocated ||
          transport_.AnsweredReserve(device) != seen.answered ||
-         (!seen.gave_less && transport_.Credit(device) != seen.credit);
+         (!seen.asked_to_return && transport_.Credit(device) != seen.credit);
 }
 
-// It has more credit than it uses, and has used no more for a while.
+// Whether the client has more credit than it uses, and its use has not grown for a while.
 bool SessionRelay::IsIdle(uint32_t device) const {
   const MemorySeen& seen = memory_[device];
-  return !seen.gave_less && seen.credit > seen.allocated && Clock::now() - seen.since > kIdle;
+  return !seen.asked_to_return && seen.credit > seen.allocated && Clock::now() - seen.since > kIdle;
 }
 
-// An error is raised before its command is seen to have completed, so it is looked for after that.
+// Errors are read after the completed sequence, because an error is stored before its command completes.
 void SessionRelay::AddQueue(uint32_t queue, ServerFrame& frame) {
   QueueSeen& seen = queues_[queue];
   const uint64_t completed = transport_.Completed(queue);
@@ -355,21 +357,22 @@ void SessionRelay::AddDone(const Awaited& done, ServerFrame& frame) {
   }
 }
 
-// The client may use what credit it knows of without a word, so it is claimed here first: none of that is
-// taken back. What it has not used for a while it is asked for.
+// The client may use its known credit without a message. So the relay claims that credit first, and then it
+// cannot be taken back. Credit that has not been used for a while is asked back from the client.
 void SessionRelay::AddMemory(uint32_t device, ServerFrame& frame) {
   MutexLock lock(mutex_);
   MemorySeen& seen = memory_[device];
-  const bool gives_less = !MemoryChanged(device) && IsIdle(device);
-  if (!gives_less && !MemoryChanged(device)) return;
-  const uint64_t answered = transport_.AnsweredReserve(device);  // before the credit that it gave
-  const uint64_t credit = gives_less ? seen.allocated : transport_.Credit(device);
-  if (!gives_less && !transport_.Claim(device, credit)) return;  // it became less: the next round
-  seen = {gives_less ? seen.credit : credit,
+  const bool lowers_credit = !MemoryChanged(device) && IsIdle(device);
+  if (!lowers_credit && !MemoryChanged(device)) return;
+  const uint64_t answered = transport_.AnsweredReserve(device);  // read before the credit that it granted
+  const uint64_t credit = lowers_credit ? seen.allocated : transport_.Credit(device);
+  if (!lowers_credit && !transport_.Claim(device, credit))
+    return;  // the credit was reduced; retry in the next round
+  seen = {lowers_credit ? seen.credit : credit,
           transport_.AllocatedBytes(device),
           answered,
           seen.number + 1,
-          gives_less,
+          lowers_credit,
           Clock::now()};
   v1::MemoryState& state = *frame.head.add_memory();
   state.set_device(device);
@@ -377,7 +380,7 @@ void SessionRelay::AddMemory(uint32_t device, ServerFrame& frame) {
   state.set_allocated(seen.allocated);
   state.set_answered(seen.answered);
   state.set_number(seen.number);
-  state.set_gives_less(gives_less);
+  state.set_gives_less(lowers_credit);
   if (const auto refusal = transport_.Refusal(device)) {
     state.mutable_refusal()->set_scope(static_cast<uint32_t>(refusal->scope));
     state.mutable_refusal()->set_limit(refusal->limit);
@@ -385,12 +388,12 @@ void SessionRelay::AddMemory(uint32_t device, ServerFrame& frame) {
   }
 }
 
-// Unless it has been told more meanwhile.
+// Does nothing if the client has been granted more since.
 void SessionRelay::TakeBack(const v1::CreditKept& kept) {
   if (kept.device() >= devices_) return;
   MutexLock lock(mutex_);
   MemorySeen& seen = memory_[kept.device()];
-  if (!seen.gave_less || kept.number() != seen.number || kept.credit() > seen.credit) return;
+  if (!seen.asked_to_return || kept.number() != seen.number || kept.credit() > seen.credit) return;
   seen.credit = kept.credit();
   (void)transport_.Claim(kept.device(), seen.credit);
 }

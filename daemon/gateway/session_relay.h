@@ -1,5 +1,5 @@
-// One session of a client on another machine: hands what its stream brings to the daemon's ring, and what the
-// daemon's pages say to the stream. Where the client asked for it, it outlives a stream that is lost.
+// One session of a remote client. Copies commands from the client's stream to the daemon's ring, and results
+// from the daemon's pages to the stream. If the client asked for it, the relay outlives a lost stream.
 #pragma once
 
 #include <array>
@@ -25,22 +25,22 @@ namespace xpud::remote {
 
 class SessionRelay {
  public:
-  // `resumable`: Run may be called again, with another stream, after it said kLost.
+  // `resumable`: after Run returned kLost, it may be called again with another stream.
   SessionRelay(client::Connection connection, bool resumable);
 
   const transport::Welcome& welcome() const { return connection_->welcome; }
-  // Before Run with another stream: the client has had the frames up to `received`. What is to be told to the
-  // client: which of its frames have arrived. InvalidArgument: there were never so many.
+  // Called before Run with another stream. The client has received the frames up to `received`. Returns the
+  // number of frames that arrived from the client, or InvalidArgument if fewer than `received` were sent.
   absl::StatusOr<uint64_t> Resume(uint64_t received);
 
   enum class End { kOver, kLost };
-  // Until the client goes, the stream is lost, or the daemon ends the session, which the client is then told.
-  // InvalidArgument: the client sent what no client would.
+  // Runs until the client leaves, the stream is lost, or the daemon ends the session; in the last case it
+  // tells the client. Returns InvalidArgument if the client broke the protocol.
   absl::StatusOr<End> Run(ServerCall& call);
 
  private:
   using Clock = std::chrono::steady_clock;
-  // A command whose end has something to be sent: staging that a download filled, or a timestamp.
+  // A command whose completion sends data: staging that a download filled, or a timestamp.
   struct Awaited {
     uint64_t sequence;
     Part part;
@@ -50,30 +50,30 @@ class SessionRelay {
     uint64_t completed = 0;
     uint32_t errors = 0;
   };
-  // What the client knows of its memory on a device.
+  // The memory of a device as the client was told.
   struct MemorySeen {
     uint64_t credit = 0, allocated = 0, answered = 0;
     uint64_t number = 0;
-    bool gave_less = false;  // the client is asked to give credit back, or has
+    bool asked_to_return = false;  // the client was asked to give credit back
     Clock::time_point since;
   };
 
-  // The reader's, which is the thread that saw a frame arrive; from the frame that does not fit into the
-  // daemon's ring to the end of its commands, it is Run's.
+  // For the reading thread, on which a frame arrived. If a frame does not fit into the daemon's ring, Run's
+  // thread calls them until all of the frame's commands are in the ring.
   bool HasArrived(const grpc::ByteBuffer* message);
   void Disconnect(absl::Status why);
-  absl::StatusOr<bool> Take(const grpc::ByteBuffer& message);  // as PutCommands
+  absl::StatusOr<bool> Take(const grpc::ByteBuffer& message);  // returns as PutCommands
   absl::Status TakePayload(const ClientFrame& frame);
-  // What is left of the frame's commands. False: not all of them fit.
+  // Puts the remaining commands of the frame into the ring. Returns false if some do not fit.
   absl::StatusOr<bool> PutCommands();
-  // InvalidArgument: its downloads want more of staging than there is, which no library's do.
+  // Returns InvalidArgument if the downloads in flight exceed the staging memory, which no library causes.
   absl::Status Note(const wire::CommandHeader& header, std::span<const std::byte> command);
-  // The writer's, which is Run's thread.
+  // For the writing thread, which is Run's.
   void SendLoop(ServerCall& call);
   bool SendAgain(ServerCall& call);
   bool SendChanges(ServerCall& call, const absl::Status& status);
   bool Changed();
-  // Takes the reader's place where a frame did not fit, and there is room now.
+  // Whether a frame is stuck and the ring has space for it now.
   bool CanPut();
   void PutRest(ServerCall& call);
   // Returns when a frame is due: at once for what the client waits for, an error or an acknowledgement; else
@@ -84,12 +84,13 @@ class SessionRelay {
   // Waits for the client's next request, or room for its commands, until `until`.
   void AwaitRequest(Clock::time_point until);
   uint64_t Asked();
-  // As Asked, less what the client has been told. The writer's.
+  // Asked(), without what the client was already told. On the writing thread.
   uint64_t Unanswered();
-  // The milestone, or that of bytes which come before it and travel meanwhile.
-  std::optional<transport::Milestone> EndToHearOf(std::optional<transport::Milestone> end);
-  // The client has been told of what it asked for.
-  bool HasTold(uint64_t asked) const;
+  // Returns the milestone that the client must hear of: `end`, or an earlier one whose data must be sent
+  // first.
+  std::optional<transport::Milestone> MilestoneToReport(std::optional<transport::Milestone> end);
+  // Whether the client was told of what it asked for.
+  bool WasReported(uint64_t asked) const;
   bool MemoryChanged(uint32_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool IsIdle(uint32_t device) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void AddQueue(uint32_t queue, ServerFrame& frame);
@@ -97,32 +98,32 @@ class SessionRelay {
   void AddMemory(uint32_t device, ServerFrame& frame);
   void TakeBack(const v1::CreditKept& kept);
 
-  const std::shared_ptr<client::Connection> connection_;  // its staging is also what lies in sent frames
+  const std::shared_ptr<client::Connection> connection_;  // sent frames refer to its staging memory
   transport::ClientTransport& transport_;
   const uint32_t devices_;
-  std::atomic<bool> gone_{false};  // the stream's client
-  absl::Status failure_;           // why it was disconnected
+  std::atomic<bool> gone_{false};  // the client has disconnected
+  absl::Status failure_;           // why this end disconnected it
   Inbox inbox_;
   Outbox<v1::ServerHead> outbox_;
-  // The reader's.
+  // Of the reading thread.
   uint64_t sequence_ = 0;
-  bool ends_ = false;                                           // the client said so
+  bool ends_ = false;                                           // the client has ended the session
   uint64_t waits_ = 0;                                          // what the last frame waits for
   std::vector<std::byte> commands_;                             // of the last frame
-  size_t put_ = 0;                                              // bytes of them that the daemon has
-  size_t missing_ = 0;                                          // in the ring, for the next of them
-  std::array<std::atomic<uint64_t>, wire::kMaxQueues> last_{};  // command of each queue that was put
-  std::atomic<uint32_t> queues_in_use_;                         // those below; the devices' own are the first
-  std::atomic<bool> stuck_{false};                              // not all of them have found room
+  size_t put_ = 0;                                              // bytes of commands_ that are in the ring
+  size_t missing_ = 0;                                          // ring space that the next command lacks
+  std::array<std::atomic<uint64_t>, wire::kMaxQueues> last_{};  // last command of each queue in the ring
+  std::atomic<uint32_t> queues_in_use_;  // upper bound; the devices' own queues are first
+  std::atomic<bool> stuck_{false};       // some commands did not fit into the ring
   Mutex mutex_;
-  CondVar work_;  // there is some for the writer: asked_, stuck_, gone_
-  // What the client has asked for and was not told: as ControlPage::client_waits; any progress: the end of
-  // all that it has sent.
+  CondVar work_;  // work for the writer: asked_, stuck_ or gone_ changed
+  // What the client waits for and was not told of, as in ControlPage::client_waits. kAnyProgress means the
+  // end of everything that it has sent.
   uint64_t asked_ ABSL_GUARDED_BY(mutex_) = 0;
   std::array<std::deque<Awaited>, wire::kMaxQueues> awaited_ ABSL_GUARDED_BY(mutex_);
-  uint64_t awaited_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of staging
-  std::array<QueueSeen, wire::kMaxQueues> queues_;      // the writer's: what was sent
-  Clock::time_point sent_;                              // the last of it
+  uint64_t awaited_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // staging that awaited downloads use
+  std::array<QueueSeen, wire::kMaxQueues> queues_;      // last values sent; of the writing thread
+  Clock::time_point sent_;                              // time of the last frame
   std::array<MemorySeen, transport::kMaxDevices> memory_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -1,4 +1,4 @@
-// A relay between a gRPC stream and a session's pages, whose other ends the test has.
+// A relay between a gRPC stream and a session's pages. The test has the other ends.
 #include "daemon/gateway/session_relay.h"
 
 #include <grpcpp/grpcpp.h>
@@ -63,7 +63,7 @@ class SessionRelayTest : public testing::Test {
     calls_.Stop(*server_, milliseconds(0));
   }
 
-  // `commands` of queue 0, as one frame.
+  // Sends `commands` no-ops of queue 0 as one frame.
   void Send(int commands, ClientFrame frame = {}) {
     wire::AllocateCommand command = {
         wire::Header(wire::CommandKind::kAllocate, 0, sizeof(command)), {1, 1}, 64};
@@ -77,8 +77,8 @@ class SessionRelayTest : public testing::Test {
     frame.head.set_waits(waits);
     Send(commands, std::move(frame));
   }
-  // What the daemon is asked, once it is.
-  uint64_t Question() {
+  // Waits until the relay asks the daemon for an answer. Returns what it asked for.
+  uint64_t RequestedWait() {
     while (true) {
       if (const uint64_t question = daemon_->TakeWaitRequest()) return question;
       EXPECT_TRUE(daemon_->Receive().ok());
@@ -89,14 +89,14 @@ class SessionRelayTest : public testing::Test {
     std::atomic_ref<uint64_t>(*daemon_->CompletedWord(queue)).store(sequence, std::memory_order_release);
     daemon_->WakeClient();
   }
-  // False: there is no more.
+  // Returns false after the last frame.
   bool Read(ServerFrame& frame) {
     grpc::ByteBuffer message;
     frame = {};
     return stream_->Read(message) && Parse(message, frame);
   }
-  // Reads until the client has been told that the queue has come so far; how many frames of progress there
-  // were.
+  // Reads until the client has been told that the queue has reached `sequence`. Returns the number of frames
+  // with progress.
   int FramesUntil(uint32_t queue, uint64_t sequence) {
     int frames = 0;
     for (ServerFrame frame; Read(frame);) {
@@ -108,9 +108,9 @@ class SessionRelayTest : public testing::Test {
     ADD_FAILURE() << "the stream has ended";
     return frames;
   }
-  // The daemon runs that many commands, one every 20 us or a little more; how many frames tell of it, and how
-  // long it takes.
-  std::pair<int, Clock::duration> FramesOf(int commands) {
+  // Lets the daemon run that many commands, one every 20 us or slower. Returns how many frames report them,
+  // and the time that it took.
+  std::pair<int, Clock::duration> RunAndCountFrames(int commands) {
     const auto start = Clock::now();
     std::thread device([&] {
       for (int i = 1; i <= commands; ++i) {
@@ -137,8 +137,8 @@ class SessionRelayTest : public testing::Test {
 TEST_F(SessionRelayTest, AClientThatWaitsForACommandHearsOnlyOfItsEnd) {
   constexpr int kCommands = 4000;
   Ask(kCommands, transport::WaitsFor({0, kCommands}));
-  EXPECT_EQ(Question(), transport::WaitsFor({0, kCommands}));
-  EXPECT_EQ(FramesOf(kCommands).first, 1);
+  EXPECT_EQ(RequestedWait(), transport::WaitsFor({0, kCommands}));
+  EXPECT_EQ(RunAndCountFrames(kCommands).first, 1);
 }
 
 TEST_F(SessionRelayTest, ARequestThatCrossesWithItsAnswerHoldsUpNoLaterProgress) {
@@ -146,7 +146,7 @@ TEST_F(SessionRelayTest, ARequestThatCrossesWithItsAnswerHoldsUpNoLaterProgress)
   Complete(0, 1);
   FramesUntil(0, 1);
   Ask(0, transport::WaitsFor({0, 1}));
-  Question();
+  RequestedWait();
   Complete(0, 2);
   FramesUntil(0, 2);
 }
@@ -154,14 +154,14 @@ TEST_F(SessionRelayTest, ARequestThatCrossesWithItsAnswerHoldsUpNoLaterProgress)
 TEST_F(SessionRelayTest, ProgressThatNobodyWaitsForIsGathered) {
   constexpr int kCommands = 1000;
   Send(kCommands);
-  const auto [frames, time] = FramesOf(kCommands);
+  const auto [frames, time] = RunAndCountFrames(kCommands);
   EXPECT_LE(frames, time / microseconds(200) + 2);
 }
 
-// The client's other thread, while the first sleeps until an end that never comes.
-TEST_F(SessionRelayTest, WhoAsksForSomethingElseMeanwhileIsAnsweredToo) {
+// Another thread of the client asks while the first waits for a command that never ends.
+TEST_F(SessionRelayTest, AnotherRequestMeanwhileIsAnswered) {
   Ask(10, transport::WaitsFor({1, 1}));
-  EXPECT_EQ(Question(), transport::WaitsFor({1, 1}));
+  EXPECT_EQ(RequestedWait(), transport::WaitsFor({1, 1}));
   for (int i = 1; i <= 10; ++i) {
     Complete(0, i);
     Ask(0, transport::WaitsFor({0, static_cast<uint64_t>(i)}));
@@ -169,14 +169,14 @@ TEST_F(SessionRelayTest, WhoAsksForSomethingElseMeanwhileIsAnsweredToo) {
   }
 }
 
-// Here, too.
+// Again with a thread that waits for a command that never ends.
 TEST_F(SessionRelayTest, MoreCommandsThanTheRingHoldsPassMeanwhile) {
   constexpr int kFrames = 50, kCommands = 2000;  // 24 bytes each: 2.3 rings
   Ask(1, transport::WaitsFor({1, 1}));
   std::thread sender([&] {
     for (int i = 0; i < kFrames; ++i) Send(kCommands);
   });
-  std::this_thread::sleep_for(milliseconds(20));  // until it is full
+  std::this_thread::sleep_for(milliseconds(20));  // until the ring is full
   size_t bytes = 0;
   while (bytes < (1 + kFrames * kCommands) * sizeof(wire::AllocateCommand)) {
     const auto commands = daemon_->Receive();
@@ -193,7 +193,7 @@ TEST_F(SessionRelayTest, MoreCommandsThanTheRingHoldsPassMeanwhile) {
 TEST_F(SessionRelayTest, AMilestoneThatIsNoneIsAnyProgress) {
   for (const uint64_t waits : {transport::kAnyProgress, uint64_t{255}, ~uint64_t{0}}) {
     Ask(1, waits);
-    EXPECT_NE(Question(), 0);
+    EXPECT_NE(RequestedWait(), 0);
     Complete(0, number_);
     EXPECT_EQ(FramesUntil(0, number_), 1);
   }
@@ -201,7 +201,7 @@ TEST_F(SessionRelayTest, AMilestoneThatIsNoneIsAnyProgress) {
 
 TEST_F(SessionRelayTest, WhyTheDaemonClosesTheSessionIsToldWhateverIsWaitedFor) {
   Ask(1, transport::WaitsFor({0, 1}));
-  Question();
+  RequestedWait();
   daemon_->Close("enough of it");
   ServerFrame frame;
   while (frame.head.closed().empty() && Read(frame)) continue;

@@ -18,9 +18,10 @@ namespace {
 absl::StatusOr<transport::Hello> ReadHello(const v1::ClientHead& greeting) {
   transport::Hello hello;
   if (greeting.hello().size() != sizeof(hello))
-    return absl::InvalidArgumentError("the greeting has another size than this version's");
+    return absl::InvalidArgumentError("the Hello has the wrong size for this version of xpud");
   std::memcpy(&hello, greeting.hello().data(), sizeof(hello));
-  if (hello.magic != transport::kHelloMagic) return absl::InvalidArgumentError("the greeting is not xpud's");
+  if (hello.magic != transport::kHelloMagic)
+    return absl::InvalidArgumentError("the first message is not an xpud Hello");
   if (transport::NegotiateVersion(hello.oldest_version, hello.newest_version) != wire::kNewestVersion)
     return absl::FailedPreconditionError(absl::StrCat("it speaks protocol versions ", hello.oldest_version,
                                                       " to ", hello.newest_version, ", this gateway ",
@@ -33,15 +34,15 @@ absl::StatusOr<transport::Hello> ReadHello(const v1::ClientHead& greeting) {
 grpc::Status StreamServer::Session(ServerCall& call) {
   const auto tenant = admission_.Identify(call.context());
   if (!tenant.ok()) return ToGrpc(tenant.status());
-  auto greeter = greeters_.Take(*tenant);  // who comes back has a place
-  if (!greeter.ok()) return ToGrpc(greeter.status());
+  auto handshake = handshake_places_.Take(*tenant);  // a client that resumes has a place already
+  if (!handshake.ok()) return ToGrpc(handshake.status());
   grpc::ByteBuffer message;
   ClientFrame greeting;
   if (!call.Read(message) || !Parse(message, greeting))
-    return {grpc::INVALID_ARGUMENT, "there was no greeting"};
-  greeter->reset();
+    return {grpc::INVALID_ARGUMENT, "the call has no first frame"};
+  handshake->reset();
   return ToGrpc(greeting.head.key().empty() ? Begin(*tenant, greeting.head, call)
-                                            : GoOn(*tenant, greeting.head, call));
+                                            : Resume(*tenant, greeting.head, call));
 }
 
 absl::StatusOr<std::shared_ptr<ResumableSessions::Session>> StreamServer::Open(
@@ -74,7 +75,8 @@ absl::Status StreamServer::Begin(const std::string& tenant, const v1::ClientHead
   return Serve(*session, key, call);
 }
 
-absl::Status StreamServer::GoOn(const std::string& tenant, const v1::ClientHead& greeting, ServerCall& call) {
+absl::Status StreamServer::Resume(const std::string& tenant, const v1::ClientHead& greeting,
+                                  ServerCall& call) {
   ASSIGN_OR_RETURN(const auto session, sessions_.Resume(greeting.key(), tenant, [&call] { call.Cancel(); }));
   const auto received = session->relay.Resume(greeting.received());
   if (!received.ok()) {
@@ -87,7 +89,7 @@ absl::Status StreamServer::GoOn(const std::string& tenant, const v1::ClientHead&
   return Serve(*session, greeting.key(), call);
 }
 
-// `key`: empty where the session ends with this stream.
+// `key` is empty if the session cannot be resumed.
 absl::Status StreamServer::Serve(ResumableSessions::Session& session, const std::string& key,
                                  ServerCall& call) {
   const auto end = session.relay.Run(call);

@@ -1,5 +1,5 @@
-// The daemon's end of sessions over a network: each is a session of the daemon's over shared memory, whose
-// client is here.
+// Serves sessions of remote clients: each is a session of the daemon over shared memory, with this process as
+// the client.
 #pragma once
 
 #include <chrono>
@@ -19,32 +19,33 @@ namespace xpud::remote {
 class StreamServer {
  public:
   struct Options {
-    std::string socket;              // the daemon's; empty: as clients find it
-    int sessions = 0;                // at once
-    int tenant_sessions = 0;         // of these, a tenant's
-    std::chrono::milliseconds hold;  // of a session whose connection was lost, where its client asked for it
+    std::string socket;       // the daemon's socket; empty: as clients find it
+    int sessions = 0;         // limit of concurrent sessions
+    int tenant_sessions = 0;  // limit of one tenant
+    std::chrono::milliseconds
+        hold;  // how long to keep a session whose connection was lost, if its client asked for it
   };
 
   StreamServer(const Admission& admission, Options options)
       : admission_(admission),
         options_(std::move(options)),
-        greeters_(options_.sessions, options_.tenant_sessions),
+        handshake_places_(options_.sessions, options_.tenant_sessions),
         places_(options_.sessions, options_.tenant_sessions),
         sessions_(options_.hold) {}
-  // Serves a call of kSessionMethod, to its end. Any thread.
+  // Serves one call of kSessionMethod until it ends. Thread-safe.
   grpc::Status Session(ServerCall& call);
 
  private:
   absl::StatusOr<std::shared_ptr<ResumableSessions::Session>> Open(const std::string& tenant,
                                                                    const v1::ClientHead& greeting);
   absl::Status Begin(const std::string& tenant, const v1::ClientHead& greeting, ServerCall& call);
-  absl::Status GoOn(const std::string& tenant, const v1::ClientHead& greeting, ServerCall& call);
+  absl::Status Resume(const std::string& tenant, const v1::ClientHead& greeting, ServerCall& call);
   absl::Status Serve(ResumableSessions::Session& session, const std::string& key, ServerCall& call);
 
   const Admission& admission_;
   const Options options_;
-  TenantPlaces greeters_, places_;
-  ResumableSessions sessions_;  // last: its sessions give their places back
+  TenantPlaces handshake_places_, places_;
+  ResumableSessions sessions_;  // last member: its sessions return their places
 };
 
 }  // namespace xpud::remote

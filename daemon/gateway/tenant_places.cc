@@ -6,13 +6,14 @@ namespace xpud::remote {
 
 absl::StatusOr<Place> TenantPlaces::Take(const std::string& tenant) {
   MutexLock lock(mutex_);
-  if (taken_ >= most_)
-    return absl::ResourceExhaustedError(absl::StrCat("all ", most_, " places for remote clients are taken"));
-  const auto found = of_tenant_.find(tenant);
-  if (found != of_tenant_.end() && found->second >= most_of_tenant_)
+  if (taken_ >= max_)
     return absl::ResourceExhaustedError(
-        absl::StrCat("all ", most_of_tenant_, " places of this tenant's are taken"));
-  ++of_tenant_[tenant];
+        absl::StrCat("all ", max_, " places for remote clients are taken; try again later"));
+  const auto found = by_tenant_.find(tenant);
+  if (found != by_tenant_.end() && found->second >= max_per_tenant_)
+    return absl::ResourceExhaustedError(
+        absl::StrCat("all ", max_per_tenant_, " places of this tenant are taken; end a session"));
+  ++by_tenant_[tenant];
   ++taken_;
   return Place(this, [this, tenant](void*) { Leave(tenant); });
 }
@@ -20,8 +21,8 @@ absl::StatusOr<Place> TenantPlaces::Take(const std::string& tenant) {
 void TenantPlaces::Leave(const std::string& tenant) {
   MutexLock lock(mutex_);
   --taken_;
-  const auto found = of_tenant_.find(tenant);
-  if (--found->second == 0) of_tenant_.erase(found);
+  const auto found = by_tenant_.find(tenant);
+  if (--found->second == 0) by_tenant_.erase(found);
 }
 
 }  // namespace xpud::remote

@@ -1,4 +1,5 @@
-// So many places, of which no tenant has more than a part. Any thread; it outlives the places it gave.
+// A limited number of places, of which one tenant can have only a part. Thread-safe. Must outlive the places
+// that it gave.
 #pragma once
 
 #include <map>
@@ -10,23 +11,23 @@
 
 namespace xpud::remote {
 
-// Given back with its last copy.
+// Returned when its last copy is destroyed.
 using Place = std::shared_ptr<void>;
 
 class TenantPlaces {
  public:
-  TenantPlaces(int all, int of_tenant) : most_(all), most_of_tenant_(of_tenant) {}
+  TenantPlaces(int all, int of_tenant) : max_(all), max_per_tenant_(of_tenant) {}
 
-  // ResourceExhausted: this tenant gets none now.
+  // Returns ResourceExhausted if there is no place for this tenant.
   absl::StatusOr<Place> Take(const std::string& tenant);
 
  private:
   void Leave(const std::string& tenant);
 
-  const int most_, most_of_tenant_;
+  const int max_, max_per_tenant_;
   Mutex mutex_;
   int taken_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::map<std::string, int> of_tenant_ ABSL_GUARDED_BY(mutex_);  // those that have any
+  std::map<std::string, int> by_tenant_ ABSL_GUARDED_BY(mutex_);  // tenants without places are absent
 };
 
 }  // namespace xpud::remote

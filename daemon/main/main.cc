@@ -43,7 +43,7 @@ using config::Options;
 
 constexpr int kFailure = 1, kUsageError = 2;
 
-// The last lines are kept, too.
+// Starts logging. Returns the list that keeps the last lines.
 std::shared_ptr<telemetry::LogLines> StartLogging(const std::string& level) {
   auto lines = std::make_shared<telemetry::LogLines>(telemetry::kMaxLogLines);
   auto logger = spdlog::stderr_logger_mt("xpud");
@@ -55,13 +55,14 @@ std::shared_ptr<telemetry::LogLines> StartLogging(const std::string& level) {
   return lines;
 }
 
-// In its own session, so that the terminal's signals do not reach it. Before any thread exists.
+// Starts a session of its own, so that the terminal's signals do not reach the daemon. REQUIRES: no other
+// thread exists.
 void Detach() {
   if (fork() != 0) _exit(0);
   setsid();
 }
 
-// SIGINT, SIGTERM and SIGHUP are read from a descriptor by the listener; every thread inherits the mask.
+// The listener reads SIGINT, SIGTERM and SIGHUP from a descriptor. Every thread inherits the mask.
 void BlockSignals() {
   signal(SIGPIPE, SIG_IGN);
   sigset_t ends;
@@ -72,8 +73,8 @@ void BlockSignals() {
   pthread_sigmask(SIG_BLOCK, &ends, nullptr);
 }
 
-// A session takes nine descriptors, and three more for each GPU; each host memory that it shares one, and one
-// more for each GPU.
+// A session takes nine descriptors, and three more for each GPU. Each host memory takes one, and one more for
+// each GPU.
 void RaiseFileLimit() {
   rlimit limit;
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -90,8 +91,8 @@ std::string CacheDirectory(const Options& options) {
   return "";
 }
 
-// Made and checked while folders can still be made. Compiles anew at each start, rather than not starting,
-// where the user's own cache cannot be used.
+// Creates and checks the kernel cache while folders can still be created. If the user's own cache cannot be
+// used, kernels are compiled anew at each start.
 absl::StatusOr<std::string> PrepareCache(const Options& options) {
   std::string directory = CacheDirectory(options);
   if (directory.empty()) return directory;
@@ -151,7 +152,7 @@ absl::StatusOr<std::vector<session::DeviceState>> OpenDevices(const Options& opt
   return states;
 }
 
-// While this is the only thread. Null where no executor process may be needed.
+// REQUIRES: this is the only thread. Returns null if no executor process can be needed.
 absl::StatusOr<std::unique_ptr<executor::process::Spawner>> StartSpawner(const Options& options,
                                                                          const executor::DevicePlan& plan) {
   if (!plan.needs_spawner()) return nullptr;
@@ -167,12 +168,12 @@ bool HasExecutors(const std::vector<session::DeviceState>& devices) {
                      [](const auto& state) { return state.device->properties().replaceable; });
 }
 
-// The socket is made after the spawner, which does not get it, and before no more can be made. Nothing where
-// no metrics are wanted.
+// Called after the spawner was started, which must not inherit the socket, and before the daemon is confined.
+// Returns nullopt if no metrics are served.
 absl::StatusOr<std::optional<telemetry::Endpoint>> ListenForMetrics(const Options& options) {
   if (options.metrics_address.empty()) return std::nullopt;
   const std::string path(telemetry::UnixPathOf(options.metrics_address));
-  if (!path.empty()) {  // only there sockets can be made and removed by now
+  if (!path.empty()) {  // the confined daemon can create and remove sockets in that folder only
     const auto folder = std::filesystem::path(options.socket).parent_path();
     if (std::filesystem::path(path).parent_path() != folder)
       return absl::InvalidArgumentError(absl::StrCat(
@@ -194,7 +195,7 @@ absl::StatusOr<std::unique_ptr<telemetry::MetricsServer>> ServeMetrics(
       *std::move(endpoint), [&control](v1::GetStatusResponse& out) { control.TakeSnapshot(out); });
 }
 
-// A daemon that a client started is not what the client's service manager waits for.
+// A private daemon, which a client started, does not talk to the client's service manager.
 telemetry::Notifier FindServiceManager(const Options& options) {
   auto notifier = telemetry::Notifier::FromEnvironment();
   if (notifier.ok() && !options.background) return *std::move(notifier);
@@ -210,7 +211,7 @@ std::unique_ptr<telemetry::Watchdog> StartWatchdog(const telemetry::Notifier& no
       [&engine](std::function<void()> done) { engine.Post(std::move(done)); });
 }
 
-// It keeps its device, and loses the cache and the socket.
+// An executor keeps access to its device, and loses the cache and the socket.
 void ConfineExecutor(std::span<char* const> arguments) {
   if (arguments.size() != executor::process::kServeArguments) return;
   const auto mode =
@@ -242,7 +243,8 @@ absl::Status Run(const config::CommandLine& line, const config::Configuration& c
   confinement::FilesOptions files = {
       cache_directory,   folder, options.driver, confinement::FilesOptions::Processes::kAll, true,
       line.config_path()};
-  // First for both, then what the spawner needs is taken from the daemon; its signals must go on to reach it.
+  // First the common part for both processes, then the spawner's rights are taken from the daemon. Its
+  // signals must still reach the spawner.
   std::string first, in_force;
   ASSIGN_OR_RETURN(executor::DevicePlan plan,
                    executor::PlanDevices(options.driver, options.device, options.executor));
@@ -330,7 +332,7 @@ int Main(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   if (argc > 1 && std::strcmp(argv[1], xpud::executor::process::kServeArgument) == 0) {
-    (void)xpud::StartLogging("warn");  // what it finds at its start, the daemon logs
+    (void)xpud::StartLogging("warn");  // the daemon logs what the process finds at its start
     xpud::ConfineExecutor({argv, static_cast<size_t>(argc)});
     return xpud::executor::process::ServeDevice(argc, argv);
   }

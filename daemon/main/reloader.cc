@@ -15,7 +15,7 @@ namespace {
 
 using config::Options;
 
-// Quotas that `before` had and `now` has not are taken back; what xpuctl gave other users stays.
+// Removes quotas that are in `before` but not in `now`. Quotas that xpuctl set for other users stay.
 void SetQuotas(const Options* before, const Options& now, memory::Ledger& ledger) {
   if (now.memory_quota || (before != nullptr && before->memory_quota))
     ledger.SetDefaultQuota(now.memory_quota);

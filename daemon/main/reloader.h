@@ -1,5 +1,5 @@
-// The configuration of a running daemon: puts what can change while it runs into force, at the start and when
-// SIGHUP has the file read again. The listener's thread, except where said.
+// The configuration of a running daemon: applies settings at the start, and live settings when SIGHUP has the
+// file read again. REQUIRES: the listener's thread, unless a function says otherwise.
 #pragma once
 
 #include <functional>
@@ -19,24 +19,24 @@ class Reloader {
   Reloader(config::CommandLine line, config::Configuration now)
       : line_(std::move(line)), now_(std::move(now)), found_(now_) {}
 
-  // What devices are told at the start; before there is an engine.
+  // Applies the settings of devices at the start, before the engine exists.
   void SetUp(session::DeviceState& device) const;
   static service::Listener::Limits LimitsOf(const config::Options& options);
 
-  // Reads the file again. One that is not valid changes nothing.
+  // Reads the file again. A file that is not valid changes nothing.
   void Reload(scheduler::Engine& engine, service::Listener& listener, const telemetry::Notifier& notifier);
 
-  // Any thread: what is in force.
+  // Returns the values that are in force. Thread-safe.
   std::vector<service::ConfigValue> Values() const;
 
  private:
-  // What was found instead is what the running daemon goes by, in so far as that can change.
+  // Applies the live settings of `found`.
   void Adopt(const config::Configuration& found);
 
   const config::CommandLine line_;
   mutable Mutex mutex_;
   config::Configuration now_;                            // written under mutex_ by the listener's thread
-  config::Configuration found_ ABSL_GUARDED_BY(mutex_);  // what the file said last
+  config::Configuration found_ ABSL_GUARDED_BY(mutex_);  // last content of the file
 };
 
 // Warns of keys that the command line overrides.

@@ -99,7 +99,7 @@ void Ledger::TakeBack(absl::FunctionRef<bool(const Account&)> from) {
     SetCredit(account, account.credit_ - Unused(account));
   }
   if (lowered.empty()) return;
-  // A client that has not seen this has claimed before.
+  // After this barrier, a client that has not seen its lower credit has published its claim.
   transport::IssueRemoteBarrier();
   for (const auto& [account, before] : lowered) {
     const uint64_t claimed = std::min(account->claimed_->load(std::memory_order_seq_cst), before);

@@ -1,6 +1,6 @@
-// Who may hold how much of one device's memory. An account is a session's. Its *credit* is memory kept for
-// it: what it holds is part of that, and it may allocate the rest without asking. Credit is given up to
-// quotas, the session's own and that of its tenant, which all its sessions share. The engine thread only.
+// The accounts of one device's memory, one for each session. An account's *credit* is memory reserved for it:
+// it includes what the account holds, and the session may allocate the rest without asking. Credit is limited
+// by the session's quota and by the quota that all sessions of a tenant share. REQUIRES: the engine thread.
 #pragma once
 
 #include <atomic>
@@ -18,14 +18,14 @@ namespace xpud::memory {
 class Ledger {
  public:
   struct Share {
-    std::optional<uint64_t> quota;  // set for it alone
-    uint64_t credit = 0;            // of its accounts
+    std::optional<uint64_t> quota;  // the tenant's own quota
+    uint64_t credit = 0;            // total credit of its accounts
     int accounts = 0;
   };
 
   class Account {
    public:
-    // Not 0, and no other tenant's: whose bytes may lie in a memory.
+    // The tenant's number, unique and not 0. Memory is labelled with the tenant whose data it may hold.
     uint32_t label() const { return label_; }
     uint64_t credit() const { return credit_; }
     uint64_t held() const { return held_; }
@@ -35,47 +35,48 @@ class Ledger {
     friend class Ledger;
     std::map<Tenant, Share>::value_type* share_ = nullptr;
     uint32_t label_ = 0;
-    std::atomic<uint64_t>* published_ = nullptr;      // where its client reads its credit
-    const std::atomic<uint64_t>* claimed_ = nullptr;  // and says what it means to use of that
+    std::atomic<uint64_t>* published_ = nullptr;      // the word from which the client reads its credit
+    const std::atomic<uint64_t>* claimed_ = nullptr;  // the word in which it says how much it will use
     uint64_t credit_ = 0;
-    uint64_t held_ = 0;  // by buffers, and by what was freed and is still in use; may exceed the credit
+    uint64_t held_ =
+        0;  // bytes in buffers, including freed ones that are still in use; may exceed the credit
     std::optional<uint64_t> quota_;
     bool idle_ = true;
   };
 
-  // `capacity`: bytes of the device. The default quota of a tenant is nine tenths of that.
+  // `capacity`: bytes of the device. The default quota of a tenant is nine tenths of it.
   explicit Ledger(uint64_t capacity) : capacity_(capacity), default_quota_(capacity / 10 * 9) {}
 
-  // An account's credit is stored to `published`; the client writes anything to `claimed`, and then looks at
-  // its credit. Both outlive the account.
+  // Credit is stored to `published`. The client writes to `claimed`, and reads its credit afterwards;
+  // `claimed` is not trusted. Both must outlive the account.
   Account& Open(const Tenant& tenant, std::atomic<uint64_t>* published, const std::atomic<uint64_t>* claimed);
-  // It holds nothing any more.
+  // REQUIRES: the account holds nothing.
   void Close(Account& account);
 
-  // What the quotas leave; why it is less than `more`, if it is.
+  // Returns how much credit the quotas still allow, and, if that is less than `more`, the reason.
   uint64_t Room(const Account& account) const;
   std::optional<MemoryShortage> ShortOf(const Account& account, uint64_t more) const;
   void Give(Account& account, uint64_t bytes) { SetCredit(account, account.credit_ + bytes); }
   void Hold(Account& account, uint64_t bytes);
   void Release(Account& account, uint64_t bytes);
-  // A session is idle while it has no command under way or published: then credit may be taken back that it
-  // neither uses nor claims.
+  // A session is idle if it has no published command and none in flight. Credit that an idle session neither
+  // uses nor claims may be taken back.
   void SetIdle(Account& account, bool idle);
-  // Takes that back from all idle sessions.
+  // Takes back such credit of all idle sessions.
   void Reclaim() {
     TakeBack([](const Account&) { return true; });
   }
 
-  // Credit that is not in use, of all accounts.
+  // Unused credit of all accounts.
   uint64_t unused() const { return unused_; }
   uint64_t capacity() const { return capacity_; }
 
-  // Quotas from now on, nullopt: the default again. What is held beyond them stays.
+  // Sets quotas; nullopt restores the default. Memory held beyond a quota stays.
   void SetDefaultQuota(std::optional<uint64_t> bytes);
   void SetTenantQuota(const Tenant& tenant, std::optional<uint64_t> bytes);
   void SetQuota(Account& account, std::optional<uint64_t> bytes);
   uint64_t QuotaOf(const Share& share) const { return share.quota.value_or(default_quota_); }
-  // The least of its own, if it has one, and its tenant's.
+  // Returns the lower of the session's own quota, if it has one, and its tenant's.
   uint64_t QuotaOf(const Account& account) const;
   uint64_t default_quota() const { return default_quota_; }
   const std::map<Tenant, Share>& tenants() const { return tenants_; }
@@ -86,7 +87,7 @@ class Ledger {
   }
   void SetCredit(Account& account, uint64_t credit);
   void TakeBack(absl::FunctionRef<bool(const Account&)> from);
-  // Takes credit back from those that are beyond their quotas.
+  // Takes back credit from accounts that exceed their quotas.
   void Enforce() {
     TakeBack([&](const Account& account) { return IsBeyondQuota(account); });
   }
@@ -96,7 +97,7 @@ class Ledger {
   const uint64_t capacity_;
   uint64_t default_quota_;
   std::map<Tenant, Share> tenants_;
-  std::map<Tenant, uint32_t> labels_;  // of all there ever were: their bytes may still be in free memory
+  std::map<Tenant, uint32_t> labels_;  // all tenants ever seen: their data may still be in free memory
   std::list<Account> accounts_;
   uint64_t unused_ = 0;
 };

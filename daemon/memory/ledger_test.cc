@@ -19,7 +19,7 @@ class LedgerTest : public ::testing::Test {
 
   Ledger ledger_{1000};
   std::atomic<uint64_t> words_[3] = {}, claims_[3] = {};
-  // Two sessions of one tenant, and one of another.
+  // Two sessions of one tenant, and one session of another.
   Ledger::Account& a_ = ledger_.Open({7}, &words_[0], &claims_[0]);
   Ledger::Account& b_ = ledger_.Open({7}, &words_[1], &claims_[1]);
   Ledger::Account& c_ = ledger_.Open({8}, &words_[2], &claims_[2]);
@@ -31,7 +31,7 @@ TEST_F(LedgerTest, WhatIsHeldIsPartOfTheCredit) {
   EXPECT_EQ(ledger_.unused(), 300u);
   ledger_.Hold(a_, 200);
   EXPECT_EQ(ledger_.unused(), 100u);
-  ledger_.Hold(a_, 200);  // freed memory that is still in use counts, too
+  ledger_.Hold(a_, 200);  // freed memory that is still in use is included
   EXPECT_EQ(ledger_.unused(), 0u);
   ledger_.Release(a_, 350);
   EXPECT_EQ(ledger_.unused(), 250u);
@@ -72,7 +72,7 @@ TEST_F(LedgerTest, ALowerQuotaTakesUnusedCreditBackOnceTheSessionIsIdle) {
   EXPECT_EQ(words_[0], 600u);
   EXPECT_EQ(ledger_.Room(a_), 0u);
   ledger_.SetIdle(a_, true);
-  EXPECT_EQ(words_[0], 300u);  // what it holds stays
+  EXPECT_EQ(words_[0], 300u);  // memory that it holds stays
   EXPECT_EQ(ledger_.Room(a_), 0u);
   ledger_.SetTenantQuota({7}, std::nullopt);
   EXPECT_EQ(ledger_.Room(a_), 600u);
@@ -97,7 +97,7 @@ TEST_F(LedgerTest, WhatIsClaimedIsNotTakenBack) {
   ledger_.Hold(a_, 100);
   claims_[0] = 250;
   ledger_.Give(c_, 300);
-  claims_[2] = 5000;  // nobody gets more by claiming
+  claims_[2] = 5000;  // a claim does not raise the credit
   ledger_.Reclaim();
   EXPECT_EQ(words_[0], 250u);
   EXPECT_EQ(words_[2], 300u);

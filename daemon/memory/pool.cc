@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint64_t kChunkBytes = 64 << 20;
 constexpr uint64_t kChunkStep = 2 << 20;
-constexpr uint64_t kMaxSpareBytes = 2 * kChunkBytes;  // that slabs of small sizes may keep from the system
+constexpr uint64_t kMaxSpareBytes = 2 * kChunkBytes;  // free memory that slabs of small sizes may retain
 
 }  // namespace
 
@@ -45,7 +45,9 @@ absl::Status Pool::Grow(uint64_t bytes) {
 
 absl::Status Pool::Secure(uint64_t bytes) {
   if (bytes > ledger_.capacity()) return Exhausted(bytes);
-  const auto missing = [&] { return spoken_for() + bytes - std::min(chunk_bytes_, spoken_for() + bytes); };
+  const auto missing = [&] {
+    return reserved_bytes() + bytes - std::min(chunk_bytes_, reserved_bytes() + bytes);
+  };
   if (missing() == 0) [[likely]]
     return absl::OkStatus();
   if (absl::Status grown = Grow(missing()); grown.ok()) return grown;
@@ -100,8 +102,9 @@ void Pool::Free(const Block& block) {
 }
 
 void Pool::Trim() {
-  if (chunk_bytes_ > spoken_for() + kMaxSpareBytes) ranges_.ReturnSlabs();
-  while (const auto region = ranges_.TakeFreeRegion(chunk_bytes_ - std::min(chunk_bytes_, spoken_for()))) {
+  if (chunk_bytes_ > reserved_bytes() + kMaxSpareBytes) ranges_.ReturnSlabs();
+  while (const auto region =
+             ranges_.TakeFreeRegion(chunk_bytes_ - std::min(chunk_bytes_, reserved_bytes()))) {
     const auto chunk = std::find_if(chunks_.begin(), chunks_.end(), [&](const auto& c) {
       return reinterpret_cast<uint64_t>(c->address()) == *region;
     });

@@ -6,10 +6,11 @@
 namespace xpud::memory {
 namespace {
 
-constexpr uint32_t kMixed = ~0u;  // of several tenants: zeroed for everybody
+constexpr uint32_t kMixed = ~0u;  // data of several tenants: zeroed for every tenant
 
-// Whose bytes may be in two ranges together. Zeros are nobody's: who is alone never has memory zeroed.
-uint32_t Together(uint32_t tenant, uint32_t other) {
+// Returns the label of two joined ranges. Zeros carry no label, so memory is never zeroed if there is only
+// one tenant.
+uint32_t JoinLabels(uint32_t tenant, uint32_t other) {
   if (tenant == 0 || other == 0) return tenant | other;
   return tenant == other ? tenant : kMixed;
 }
@@ -42,9 +43,9 @@ std::optional<RangeAllocator::Range> RangeAllocator::AllocateSmall(uint64_t byte
     slabs_.emplace(slab->address, Slab{bytes, slab->tenant});
     for (uint64_t i = count; i-- > 0;) free.push_back({slab->address + i * bytes, bytes, slab->tenant});
   }
-  // One of the last few that needs no zeroing, else the last.
-  constexpr ptrdiff_t kLook = 8;
-  const auto limit = free.rbegin() + std::min<ptrdiff_t>(kLook, std::ssize(free));
+  // Prefer one of the last few ranges that needs no zeroing; otherwise take the last.
+  constexpr ptrdiff_t kMaxSearch = 8;
+  const auto limit = free.rbegin() + std::min<ptrdiff_t>(kMaxSearch, std::ssize(free));
   const auto own =
       std::find_if(free.rbegin(), limit, [&](const Range& r) { return r.tenant == tenant || r.tenant == 0; });
   const auto chosen = own == limit ? free.end() - 1 : std::next(own).base();
@@ -82,7 +83,7 @@ uint32_t RangeAllocator::Cut(Large& large, uint64_t bytes) {
   auto part = large.parts.begin();
   while (bytes > 0) {
     const uint64_t taken = std::min(bytes, part->bytes);
-    tenant = Together(tenant, part->tenant);
+    tenant = JoinLabels(tenant, part->tenant);
     part->bytes -= taken;
     bytes -= taken;
     if (part->bytes == 0) ++part;
@@ -115,7 +116,7 @@ bool RangeAllocator::AreNeighbours(uint64_t left_end, uint64_t right) const {
   return left_end == right && !regions_.contains(right);
 }
 
-// Joins with the free neighbours.
+// Coalesces the range with free neighbours.
 void RangeAllocator::FreeLarge(const Range& range) {
   uint64_t address = range.address;
   Large joined = {range.bytes, {{range.bytes, range.tenant}}};
@@ -146,12 +147,12 @@ void RangeAllocator::ReturnSlabs() {
     uint64_t count = 0;
     uint32_t tenant = 0;
   };
-  std::map<uint64_t, FreeRanges> free;  // by slab
+  std::map<uint64_t, FreeRanges> free;  // by address of the slab
   for (const auto& ranges : small_) {
     for (const Range& range : ranges) {
       FreeRanges& of_slab = free[slab_of(range.address)];
       ++of_slab.count;
-      of_slab.tenant = Together(of_slab.tenant, range.tenant);
+      of_slab.tenant = JoinLabels(of_slab.tenant, range.tenant);
     }
   }
   std::erase_if(free, [&](const auto& entry) {
@@ -161,7 +162,7 @@ void RangeAllocator::ReturnSlabs() {
   for (auto& ranges : small_)
     std::erase_if(ranges, [&](const Range& range) { return free.contains(slab_of(range.address)); });
   for (const auto& [address, ranges] : free) {
-    const uint32_t tenant = Together(ranges.tenant, slabs_.at(address).tenant);
+    const uint32_t tenant = JoinLabels(ranges.tenant, slabs_.at(address).tenant);
     slabs_.erase(address);
     FreeLarge({address, kSlabBytes, tenant});
   }

@@ -1,6 +1,5 @@
-// Cuts ranges of addresses out of larger ones: small sizes from free lists by size class, large ones best fit
-// with coalescing. Knows nothing of devices: it hands out numbers. Thread-compatible; the engine thread uses
-// it.
+// Cuts address ranges out of larger ones: small sizes from free lists by size class, large sizes best fit
+// with coalescing. Hands out numbers, and never touches memory. Thread-compatible.
 #pragma once
 
 #include <array>
@@ -21,29 +20,29 @@ class RangeAllocator {
  public:
   struct Range {
     uint64_t address = 0;
-    uint64_t bytes = 0;   // rounded
-    uint32_t tenant = 0;  // whose bytes may still be in it; 0: zeros
+    uint64_t bytes = 0;   // rounded size
+    uint32_t tenant = 0;  // label of the tenant whose data it may hold; 0: zeros
   };
 
-  // Gives the allocator fresh, zeroed memory. Regions are never joined with each other.
+  // Adds zeroed memory. Regions are never joined with each other.
   void AddRegion(uint64_t address, uint64_t bytes);
-  // A range of at least `bytes`, or nothing when no region has room. Prefers ranges that `tenant` held last.
+  // Returns a range of at least `bytes`, or nullopt if no region has space. Prefers ranges that `tenant` held
+  // last.
   std::optional<Range> Allocate(uint64_t bytes, uint32_t tenant);
-  // Returns a range; `tenant` is who held it.
+  // Frees a range that `tenant` held.
   void Free(const Range& range, uint32_t tenant);
-  // Whether there is room for such a range.
+  // Whether Allocate(bytes) would succeed.
   bool Fits(uint64_t bytes) const;
-  // Joins small ranges to large ones again, where all of a slab are free.
+  // Turns slabs whose small ranges are all free into large ranges again.
   void ReturnSlabs();
-  // A whole region that is free again, of at most `most` bytes, taken out of the allocator; nothing when all
-  // are in use.
+  // Removes and returns a completely free region of at most `most` bytes, or nullopt if there is none.
   std::optional<uint64_t> TakeFreeRegion(uint64_t most);
 
   uint64_t used_bytes() const { return used_; }
 
  private:
   static constexpr int kClasses = 48;
-  // Free ranges are joined, whoever held them; their parts remain known, in the order of addresses.
+  // Free ranges are joined whoever held them. Their parts, in order of addresses, keep their labels.
   struct Part {
     uint64_t bytes;
     uint32_t tenant;
@@ -59,17 +58,17 @@ class RangeAllocator {
   void AddFree(uint64_t address, Large large);
   Large TakeFree(uint64_t address);
   static void Append(Large& to, const Large& more);
-  // Takes the first `bytes` away; whose bytes may be in them.
+  // Splits off the first `bytes`. Returns the tenant whose data they may hold.
   static uint32_t Cut(Large& large, uint64_t bytes);
   bool AreNeighbours(uint64_t left_end, uint64_t right) const;
 
   std::array<std::vector<Range>, kClasses> small_;   // free ranges by class, last freed last
   std::map<uint64_t, Large> free_;                   // free large ranges by address
-  std::set<std::pair<uint64_t, uint64_t>> by_size_;  // the same as (bytes, address)
+  std::set<std::pair<uint64_t, uint64_t>> by_size_;  // the same ranges as (bytes, address)
   std::map<uint64_t, uint64_t> regions_;             // address -> bytes
   struct Slab {
-    uint64_t bytes;   // of one range
-    uint32_t tenant;  // whose bytes may be in what is left over at its end
+    uint64_t bytes;   // size of a range
+    uint32_t tenant;  // label of the unused rest at the slab's end
   };
   std::map<uint64_t, Slab> slabs_;  // by address
   uint64_t used_ = 0;

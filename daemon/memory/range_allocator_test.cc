@@ -25,7 +25,7 @@ TEST(RangeAllocator, SizesRoundUpByAtMostAQuarter) {
 TEST(RangeAllocator, LiveRangesNeverOverlap) {
   RangeAllocator allocator;
   allocator.AddRegion(kRegion, kRegion);
-  allocator.AddRegion(2 * kRegion, kRegion);  // adjacent to the first: must not be joined with it
+  allocator.AddRegion(2 * kRegion, kRegion);  // adjacent to the first: must not be joined
   std::mt19937 random(3);
   std::map<uint64_t, RangeAllocator::Range> live;
   for (int round = 0; round < 20000; ++round) {
@@ -131,7 +131,7 @@ TEST(RangeAllocator, NeighboursThatAreFreeStayWhoseTheyAre) {
 }
 
 TEST(RangeAllocator, WhatASlabLeavesOverKeepsItsTenant) {
-  constexpr uint64_t kOdd = 3072;  // 1 KiB of a slab is in no range
+  constexpr uint64_t kOdd = 3072;  // leaves an unused rest of 1 KiB in a slab
   RangeAllocator allocator;
   allocator.AddRegion(kRegion, kRegion);
   allocator.Free(*allocator.Allocate(kRegion, 8), 8);
@@ -145,8 +145,8 @@ TEST(RangeAllocator, WhatASlabLeavesOverKeepsItsTenant) {
   EXPECT_TRUE(whole.tenant != 0 && whole.tenant != 7) << "it has bytes of 8 at its end";
 }
 
-// A model of what is in memory: whose bytes were written last, in pieces of the least size.
-TEST(RangeAllocator, NobodyIsGivenBytesOfAnotherThatItDoesNotKnowOf) {
+// A model of memory: which tenant wrote last, in pieces of the minimum size.
+TEST(RangeAllocator, TheLabelCoversEveryOtherTenantsData) {
   constexpr uint64_t kPiece = 512;
   RangeAllocator allocator;
   allocator.AddRegion(kRegion, kRegion);

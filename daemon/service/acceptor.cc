@@ -35,7 +35,7 @@ void Acceptor::Run() {
     UniqueFd connection(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (connection.valid()) {
       take_(std::move(connection));
-    } else if (errno == EMFILE || errno == ENFILE) {  // it stays there: not to ask all the time
+    } else if (errno == EMFILE || errno == ENFILE) {  // the connection stays pending: do not spin
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
     }
   }

@@ -1,4 +1,4 @@
-// Takes the connections that come to a socket which somebody else has made, on a thread of its own.
+// Accepts connections on a listening socket that another process created, on a thread of its own.
 #pragma once
 
 #include <functional>
@@ -12,9 +12,9 @@ namespace xpud::service {
 
 class Acceptor {
  public:
-  // `take` gets each connection, which does not block, on the acceptor's thread.
+  // Calls `take` on the acceptor's thread with each connection, which is non-blocking.
   static absl::StatusOr<std::unique_ptr<Acceptor>> Start(UniqueFd socket, std::function<void(UniqueFd)> take);
-  ~Acceptor();  // takes no more; the socket stays where it is
+  ~Acceptor();  // stops accepting; the socket's file stays
   Acceptor(const Acceptor&) = delete;
   Acceptor& operator=(const Acceptor&) = delete;
 

@@ -134,7 +134,7 @@ class Control::Service final : public v1::Control::Service {
   Service(scheduler::Engine& engine, Options options)
       : engine_(engine), options_(std::move(options)), started_ns_(NowNs()), sensors_(DevicesOf(engine)) {}
 
-  // Those who wait for events are told that the daemon is ending.
+  // Wakes readers that wait for events with an error: the daemon is ending.
   void EndEvents() {
     engine_.events().End();
     if (options_.log != nullptr) options_.log->End();
@@ -280,7 +280,7 @@ class Control::Service final : public v1::Control::Service {
           ledger.SetQuota(session->account(d), bytes);
           break;
         default:
-          return absl::InvalidArgumentError("a quota is of the default, of a user or of a session");
+          return absl::InvalidArgumentError("a quota needs a target: the default, a user or a session");
       }
     }
     return absl::OkStatus();
@@ -321,7 +321,7 @@ class Control::Service final : public v1::Control::Service {
     out.set_sessions_closed_for_fault(engine_.counters().sessions_closed_for_fault);
     out.set_drained(engine_.drained());
   }
-  // What the engine need not be kept from its work for.
+  // Fills fields that can be read without stopping the engine.
   static void FillProcess(v1::Daemon& out) {
     out.set_resident_bytes(ResidentBytes());
     out.set_cpu_ns(CpuNs());
@@ -395,7 +395,7 @@ Control::~Control() {
   acceptor_.reset();
   if (server_ != nullptr && server_->server != nullptr) {
     service_->EndEvents();
-    // Of the steady clock: setting the machine's time does not prolong it.
+    // On the monotonic clock, so that setting the machine's time does not prolong it.
     server_->server->Shutdown(
         gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_seconds(1, GPR_TIMESPAN)));
   }

@@ -1,5 +1,5 @@
-// The control plane: answers xpuctl over gRPC on a unix socket beside the clients' one. Its threads read the
-// engine's state with Engine::Call and keep nothing.
+// The control plane: answers xpuctl over gRPC on a unix socket beside the clients' socket. Its threads read
+// the engine's state with Engine::Call and keep none of it.
 #pragma once
 
 #include <functional>
@@ -19,30 +19,31 @@ class GetStatusResponse;
 
 namespace xpud::service {
 
-// A key of the configuration that is in force.
+// A configuration key and the value in force.
 struct ConfigValue {
   std::string key, value;
   std::string origin;   // "default", "command line", "FILE:LINE:COLUMN"
   bool live = false;    // a reload changes it
-  std::string pending;  // what the file says since, for the next start; empty: nothing else
+  std::string pending;  // the file's new value, which takes effect at the next start; empty: none
 };
 
 class Control {
  public:
   struct Options {
-    std::string client_socket;  // what clients connect to; control.sock lies beside it
+    std::string client_socket;  // the clients' socket; control.sock is in the same folder
     bool private_daemon = false;
-    std::function<std::vector<ConfigValue>()> configuration = {};  // any thread
+    std::function<std::vector<ConfigValue>()> configuration = {};  // thread-safe
     std::shared_ptr<telemetry::LogLines> log = nullptr;
   };
-  // At `handed` where that is valid, which stays there; otherwise at a socket that it makes and removes.
+  // Serves on `handed` if that is valid; its file stays. Otherwise creates a socket, and removes it in the
+  // end.
   static absl::StatusOr<std::unique_ptr<Control>> Start(scheduler::Engine& engine, Options options,
                                                         UniqueFd handed = {});
-  ~Control();  // refuses new calls and ends those under way
+  ~Control();  // refuses new calls and ends those in progress
   Control(const Control&) = delete;
   Control& operator=(const Control&) = delete;
 
-  // Any thread but the engine's: what GetStatus answers.
+  // Fills the reply of GetStatus. REQUIRES: not the engine's thread.
   void TakeSnapshot(v1::GetStatusResponse& out);
 
  private:
@@ -51,8 +52,8 @@ class Control {
   std::unique_ptr<Service> service_;
   struct Server;
   std::unique_ptr<Server> server_;
-  std::unique_ptr<Acceptor> acceptor_;  // at a socket that was handed over
-  std::string path_;                    // of one that is ours to remove
+  std::unique_ptr<Acceptor> acceptor_;  // for a socket that was handed over
+  std::string path_;                    // of the socket to remove; empty if it was handed over
 };
 
 }  // namespace xpud::service

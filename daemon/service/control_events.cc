@@ -41,7 +41,7 @@ absl::StatusOr<typename RecentList<Item>::Items> EventReaders::Read(const Recent
   const absl::Cleanup leave = [this] { --waiting_; };
   if (++waiting_ > kMaxWaiting) {
     return absl::ResourceExhaustedError(
-        absl::StrCat(kMaxWaiting, " readers wait for events or lines already; end one"));
+        absl::StrCat(kMaxWaiting, " readers wait for events or log lines already; end one"));
   }
   items = list.AwaitAfter(after, most, std::min(std::chrono::milliseconds(wait_ms), kMaxWait));
   if (list.ended()) return absl::UnavailableError("the daemon is ending");
@@ -60,8 +60,8 @@ absl::Status EventReaders::List(const telemetry::LogLines& log, const v1::ListLo
   const std::string least = request.level().empty() ? "trace" : request.level();
   const auto level = telemetry::LevelOf(least);
   if (!level) {
-    return absl::InvalidArgumentError(absl::StrCat("there is no level '", PrintableText(least, 32),
-                                                   "'; there are trace, debug, info, warn, error"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("no log level '", PrintableText(least, 32), "'; use trace, debug, info, warn or error"));
   }
   out.set_last(request.after());
   ASSIGN_OR_RETURN(const auto lines, Read(log, request.after(), kMaxLines, request.wait_ms()));

@@ -1,5 +1,4 @@
-// Events and the log's lines as the control plane answers with them. Any thread: it is one of gRPC's that
-// waits with a reader.
+// Serves events and log lines to the control plane. Thread-safe: a thread of gRPC waits for each reader.
 #pragma once
 
 #include <atomic>
@@ -11,17 +10,16 @@
 
 namespace xpud::service {
 
-// Those of both who wait for something that is not there yet.
+// Counts the readers that wait for new events or lines.
 class EventReaders {
  public:
   static constexpr int kMaxWaiting = 16;
-  // In an answer: it fits what a socket takes without its reader, so that no thread waits for one that does
-  // not read.
+  // Limits of one reply. It fits a socket's buffer, so that no thread blocks on a client that does not read.
   static constexpr size_t kMaxEvents = 64, kMaxLines = 64;
 
   absl::Status List(const scheduler::EventLog& log, const v1::ListEventsRequest& request,
                     v1::ListEventsResponse& out);
-  // InvalidArgument: there is no such level.
+  // Returns InvalidArgument for an unknown level.
   absl::Status List(const telemetry::LogLines& log, const v1::ListLogRequest& request,
                     v1::ListLogResponse& out);
 

@@ -19,7 +19,7 @@ namespace xpud::service {
 namespace {
 
 constexpr int kFirst = 3;
-constexpr int kMax = 16;  // more than anybody hands over
+constexpr int kMaxSockets = 16;
 
 std::string TakeVariable(const char* name) {
   const char* const found = std::getenv(name);
@@ -61,7 +61,7 @@ std::string Describe(int fd) {
                Option(fd, SO_TYPE), Option(fd, SO_ACCEPTCONN) == 1, domain == AF_UNIX ? PathOf(fd) : "");
 }
 
-// As `name` has it, one of those that may be handed over.
+// Stores the socket under its name if that is one that may be handed over.
 absl::Status Keep(UniqueFd fd, const std::string& name, const std::string& client_path,
                   HandedSockets& sockets) {
   const bool clients = name == "clients";
@@ -71,11 +71,11 @@ absl::Status Keep(UniqueFd fd, const std::string& name, const std::string& clien
   };
   if (!clients && name != "control") return refuse("and xpud knows \"clients\" and \"control\" only");
   UniqueFd& kept = clients ? sockets.clients : sockets.control;
-  if (kept.valid()) return refuse("as it does another one");
+  if (kept.valid()) return refuse("a second time");
   const std::string wanted = Words("a unix", clients ? SOCK_SEQPACKET : SOCK_STREAM, true,
                                    clients ? client_path : ControlPath(client_path));
   if (const std::string found = Describe(fd.get()); found != wanted)
-    return refuse(absl::StrCat("which is ", found, "; it has to be ", wanted));
+    return refuse(absl::StrCat("which is ", found, "; it must be ", wanted));
   if (fcntl(fd.get(), F_SETFD, FD_CLOEXEC) != 0 ||
       fcntl(fd.get(), F_SETFL, fcntl(fd.get(), F_GETFL) | O_NONBLOCK) != 0)
     return absl::ErrnoToStatus(errno, "fcntl failed");
@@ -95,8 +95,9 @@ absl::StatusOr<HandedSockets> TakeHandedSockets(const std::string& client_path) 
   HandedSockets sockets;
   int meant = 0, count = 0;
   if (!absl::SimpleAtoi(pid, &meant) || meant != getpid()) return sockets;
-  if (!absl::SimpleAtoi(count_text, &count) || count < 0 || count > kMax)
-    return absl::InvalidArgumentError(absl::StrCat("LISTEN_FDS is '", count_text, "', no number of sockets"));
+  if (!absl::SimpleAtoi(count_text, &count) || count < 0 || count > kMaxSockets)
+    return absl::InvalidArgumentError(
+        absl::StrCat("LISTEN_FDS is '", count_text, "', not a number of sockets"));
   std::vector<UniqueFd> fds;
   for (int i = 0; i < count; ++i) fds.emplace_back(kFirst + i);
   const std::vector<std::string> names = absl::StrSplit(names_text, ':', absl::SkipEmpty());

@@ -1,6 +1,5 @@
-// The sockets that a service manager has made and hands over, as systemd does for the socket units of a
-// service: numbered from 3 on, described by LISTEN_PID, LISTEN_FDS and LISTEN_FDNAMES. Who made them removes
-// them.
+// Takes over sockets from a service manager, as systemd does for socket units: they are numbered from 3 on
+// and described by LISTEN_PID, LISTEN_FDS and LISTEN_FDNAMES. The service manager removes their files.
 #pragma once
 
 #include <string>
@@ -11,15 +10,15 @@
 namespace xpud::service {
 
 struct HandedSockets {
-  UniqueFd clients, control;  // invalid where there is none
+  UniqueFd clients, control;  // invalid if not handed over
 };
 
-// Where xpuctl connects: beside the clients' socket.
+// Returns the path of xpuctl's socket, beside the clients' socket.
 std::string ControlPath(const std::string& client_path);
 
-// Takes the variables out of the environment, so that no child believes the sockets its own; hence while
-// there is one thread. None where they are meant for another process. InvalidArgument names a socket that is
-// not what its name says: "clients", which listens at `client_path`, or "control", which listens beside it.
+// Removes the variables from the environment, so that no child process uses the sockets. REQUIRES: one
+// thread. Returns no sockets if they are meant for another process. Returns InvalidArgument for a socket that
+// does not match its name: "clients" must listen at `client_path`, and "control" beside it.
 absl::StatusOr<HandedSockets> TakeHandedSockets(const std::string& client_path);
 
 }  // namespace xpud::service

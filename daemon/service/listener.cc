@@ -31,7 +31,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr uint64_t kListenTag = 1, kSignalTag = 2, kInboxTag = 3;
-constexpr auto kGreetingTime = std::chrono::seconds(5);  // a client that says nothing is dropped
+constexpr auto kHelloTimeout = std::chrono::seconds(5);
 
 uint64_t SocketTag(uint64_t key) { return key << 1; }
 uint64_t ProcessTag(uint64_t key) { return key << 1 | 1; }
@@ -52,9 +52,9 @@ void SendRefusal(int socket, const absl::Status& why) {
   (void)transport::SendMessage(socket, std::as_bytes(std::span(&welcome, 1)));
 }
 
-// Tells a client why it gets no place. Its greeting is not waited for, and if it is there, it is taken: what
-// lies unread when a socket closes ends the other side's reading, too.
-void TellUnheard(int socket, const ucred& peer, const absl::Status& why) {
+// Refuses a client before its Hello was read, and tells it why. Drains the socket first: data that is unread
+// when a socket closes would make the peer lose our answer.
+void RefuseBeforeHello(int socket, const ucred& peer, const absl::Status& why) {
   spdlog::warn("client_refused pid={} uid={} reason=\"{}\"", peer.pid, peer.uid, std::string(why.message()));
   shutdown(socket, SHUT_RD);
   transport::Hello hello;
@@ -62,8 +62,8 @@ void TellUnheard(int socket, const ucred& peer, const absl::Status& why) {
   SendRefusal(socket, why);
 }
 
-// Of a peer in another pid namespace, too, whose pid nobody tells us. Not valid where it has ended, or where
-// the kernel knows no way to it.
+// Returns a pidfd of the peer, which may be in another pid namespace. Invalid if the process has ended, or if
+// the kernel is too old.
 UniqueFd ProcessOf(int socket, const ucred& peer) {
   constexpr int kPeerPidfd = 77;  // SO_PEERPIDFD of Linux 6.5, which is newer than the headers
   int process = -1;
@@ -73,10 +73,10 @@ UniqueFd ProcessOf(int socket, const ucred& peer) {
   return UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
 }
 
-// What a link or somebody else put in the lock's place is not written to.
+// The lock file is not written through a link, or if another user has put a file in its place.
 absl::Status CheckLock(const UniqueFd& lock, const std::string& path) {
   struct stat info;
-  if (fstat(lock.get(), &info) != 0) return Errno(absl::StrCat("cannot look at ", path));
+  if (fstat(lock.get(), &info) != 0) return Errno(absl::StrCat("cannot read the attributes of ", path));
   if (S_ISREG(info.st_mode) && info.st_uid == geteuid() && info.st_nlink == 1 &&
       !OthersMayWrite(info.st_mode))
     return absl::OkStatus();
@@ -103,7 +103,7 @@ absl::Status Listener::Bind(UniqueFd handed) {
   if (flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
     return absl::AlreadyExistsError(absl::StrCat("another xpud daemon serves ", path));
   }
-  const std::string pid = absl::StrCat(getpid(), "\n");  // for people who look who holds it
+  const std::string pid = absl::StrCat(getpid(), "\n");  // tells operators which process holds it
   if (ftruncate(lock_.get(), 0) != 0 || write(lock_.get(), pid.data(), pid.size()) < 0)
     return Errno("cannot write the lock file");
   if (handed.valid()) {
@@ -158,28 +158,28 @@ void Listener::ShutDown(uint64_t session) {
 void Listener::Accept() {
   while (true) {
     UniqueFd fd(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!fd.valid() && (errno == EMFILE || errno == ENFILE) && TurnAway()) continue;
+    if (!fd.valid() && (errno == EMFILE || errno == ENFILE) && RefuseOne()) continue;
     if (!fd.valid()) return;
     ucred peer = {};
     socklen_t length = sizeof(peer);
     if (getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) continue;
     if (absl::Status taken = places_.Take(peer.uid); !taken.ok()) {
-      TellUnheard(fd.get(), peer, taken);
+      RefuseBeforeHello(fd.get(), peer, taken);
       continue;
     }
     UniqueFd process = ProcessOf(fd.get(), peer);
     if (!process.valid() && peer.pid == 0) {
-      TellUnheard(
+      RefuseBeforeHello(
           fd.get(), peer,
           absl::FailedPreconditionError("its process is in a pid namespace that this daemon does not see; "
-                                        "Linux 6.5 would help, or one namespace for both"));
+                                        "use Linux 6.5 or later, or one pid namespace for both"));
     }
     if (!Admit(std::move(fd), std::move(process), peer)) places_.Release(peer.uid);
   }
 }
 
 bool Listener::Admit(UniqueFd socket, UniqueFd process, const ucred& peer) {
-  if (!process.valid()) return false;  // it has ended already
+  if (!process.valid()) return false;  // the process has ended
   Client client;
   client.process = std::move(process);
   client.peer = {peer.pid, {peer.uid, ""}, ""};
@@ -194,30 +194,32 @@ bool Listener::Admit(UniqueFd socket, UniqueFd process, const ucred& peer) {
   return true;
 }
 
-// A connection that nobody takes would keep this thread awake, and its client waiting.
-bool Listener::TurnAway() {
+// Accepts and closes one connection. If it stayed pending, this thread would spin and the client would wait.
+bool Listener::RefuseOne() {
   spare_.Reset();
   UniqueFd fd(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   const bool was_there = fd.valid();
   fd.Reset();
   spare_.Reset(eventfd(0, EFD_CLOEXEC));
-  if (was_there) spdlog::warn("client_refused reason=\"this process has no file descriptors left\"");
+  if (was_there)
+    spdlog::warn("client_refused reason=\"the daemon has reached its limit of file descriptors\"");
   return was_there;
 }
 
-// A client that speaks our protocol is told why it gets no session.
+// Sends a client with our protocol the reason why it gets no session.
 void Listener::Refuse(const Client& client, const transport::Hello& hello, const absl::Status& why) {
   spdlog::warn("client_refused pid={} tenant={} reason=\"{}\"", client.peer.pid, client.peer.tenant.Text(),
                std::string(why.message()));
   if (hello.magic == transport::kHelloMagic || hello.magic == transport::kVouchMagic)
     SendRefusal(client.socket.get(), why);
-  shutdown(client.socket.get(), SHUT_RDWR);  // its hang-up drops it
+  shutdown(client.socket.get(), SHUT_RDWR);  // the hang-up drops the client
 }
 
 absl::Status Listener::OpenSession(scheduler::Engine& engine, Client& client, const transport::Hello& hello) {
   transport::Welcome welcome = {};
   welcome.magic = transport::kHelloMagic;
-  if (hello.magic != transport::kHelloMagic) return absl::InvalidArgumentError("the greeting is not xpud's");
+  if (hello.magic != transport::kHelloMagic)
+    return absl::InvalidArgumentError("the first message is not an xpud Hello");
   welcome.version = transport::NegotiateVersion(hello.oldest_version, hello.newest_version);
   if (welcome.version == 0) {
     return absl::FailedPreconditionError(absl::StrCat("it speaks protocol versions ", hello.oldest_version,
@@ -264,7 +266,7 @@ void Listener::Greet(scheduler::Engine& engine, Client& client) {
       transport::ReceiveMessage(client.socket.get(), std::as_writable_bytes(std::span(&hello, 1)));
   if (status.ok() && hello.magic == transport::kVouchMagic) {
     status = TakeVouch(client, std::bit_cast<transport::Vouch>(hello));
-    if (status.ok()) return;  // its greeting follows
+    if (status.ok()) return;  // its Hello follows
   }
   if (status.ok()) status = OpenSession(engine, client, hello);
   if (status.ok()) {
@@ -279,8 +281,8 @@ absl::Status Listener::TakeVouch(Client& client, const transport::Vouch& vouch) 
   Tenant& tenant = client.peer.tenant;
   if (tenant.uid != 0 && tenant.uid != geteuid() && tenant.uid != options_.gateway_uid)
     return absl::PermissionDeniedError(absl::StrCat("user ", tenant.uid,
-                                                    " may not speak for others; the one whom xpud's "
-                                                    "--gateway-user names may"));
+                                                    " may not speak for others; name it with xpud's "
+                                                    "--gateway-user"));
   tenant.name = transport::GetText(vouch.tenant);
   return absl::OkStatus();
 }
@@ -305,7 +307,7 @@ absl::Status Listener::ReceiveMemory(scheduler::Engine& engine, uint64_t key, Cl
   }
   RETURN_IF_ERROR(received);
   if (message.magic != transport::kShareMagic || !fd.valid())
-    return absl::InvalidArgumentError("it sent something after its greeting that shares no memory");
+    return absl::InvalidArgumentError("it sent an invalid message after its Hello");
   RETURN_IF_ERROR(Watch(epoll_.get(), client.socket.get(), EPOLLRDHUP, SocketTag(key), EPOLL_CTL_MOD));
   auto accepted = transport::ClientMemory::Accept(std::move(fd), message.bytes);
   if (!accepted.ok()) {
@@ -335,7 +337,7 @@ void Listener::Answer(scheduler::Engine& engine, uint64_t key, uint32_t id, cons
   absl::Status sent = transport::SendMessage(socket.get(), std::as_bytes(std::span(&answer, 1)));
   if (sent.ok())
     sent = Watch(epoll_.get(), socket.get(), EPOLLIN | EPOLLRDHUP, SocketTag(key), EPOLL_CTL_MOD);
-  if (!sent.ok()) Drop(engine, key, "it does not read the answers that it asked for");
+  if (!sent.ok()) Drop(engine, key, "it does not read its answers");
 }
 
 void Listener::Drop(scheduler::Engine& engine, uint64_t key, const char* reason) {
@@ -365,9 +367,9 @@ void Listener::HandleEvent(scheduler::Engine& engine, uint64_t tag, uint32_t eve
 void Listener::DropSilentClients(scheduler::Engine& engine) {
   std::vector<uint64_t> silent;
   for (const auto& [key, client] : clients_) {
-    if (client.session == 0 && Clock::now() - client.accepted > kGreetingTime) silent.push_back(key);
+    if (client.session == 0 && Clock::now() - client.accepted > kHelloTimeout) silent.push_back(key);
   }
-  for (const uint64_t key : silent) Drop(engine, key, "it did not greet");
+  for (const uint64_t key : silent) Drop(engine, key, "it sent no Hello");
 }
 
 bool Listener::IsIdleTooLong() const {
@@ -385,13 +387,13 @@ bool Listener::TakeSignals() {
 
 void Listener::SetLimits(const Limits& limits) {
   limits_ = limits;
-  places_.SetMostOfUser(limits.user_clients);
+  places_.SetMaxPerUser(limits.user_clients);
 }
 
 void Listener::Serve(scheduler::Engine& engine) {
   std::array<epoll_event, 32> events;
-  last_client_ = Clock::now();  // not when this was made: opening devices may take long
-  do {                          // whoever waits at a socket that was handed over is accepted before we end
+  last_client_ = Clock::now();  // counted from now, because opening devices may take long
+  do {  // at least once: clients that wait at a handed-over socket are accepted before we end
     const bool timed = limits_.exit_when_idle.has_value() || !clients_.empty();
     const int count = epoll_wait(epoll_.get(), events.data(), events.size(), timed ? 1000 : -1);
     for (int i = 0; i < count; ++i) {

@@ -1,6 +1,6 @@
-// Accepts clients on the unix socket and watches over their lives: the handshake, hang-ups, and the end of
-// their process (a forked worker may keep the socket open, so the pidfd decides). Runs on main's thread until
-// a signal, or until nobody has been connected for a while.
+// Accepts clients on the unix socket and manages their connections: handshake, hang-ups, and the end of a
+// client's process (its pidfd decides, because a forked worker may keep the socket open). Runs on main's
+// thread until a signal, or until there was no client for a while.
 #pragma once
 
 #include <sys/socket.h>
@@ -27,27 +27,26 @@ class Listener {
   struct Options {
     std::string socket_path;
     unsigned socket_mode = 0600;
-    std::optional<uint32_t> gateway_uid =
-        {};                                   // may say for whom it asks, as this process's user and root may
-    std::function<void()> on_hangup = [] {};  // SIGHUP, on the thread that serves
+    std::optional<uint32_t> gateway_uid = {};  // the user whose gateway may set the tenant of a session
+    std::function<void()> on_hangup = [] {};   // called on SIGHUP, on the serving thread
   };
 
-  // Takes the socket path for itself (a lock beside it); AlreadyExists when another daemon holds it. Listens
-  // at `handed` where that is valid, which stays there; otherwise at a socket that it makes and removes.
+  // Takes a lock beside the socket path; returns AlreadyExists if another daemon holds it. Listens on
+  // `handed` if that is valid; its file stays. Otherwise creates a socket, and removes it in the end.
   static absl::StatusOr<std::unique_ptr<Listener>> Create(Options options, UniqueFd handed = {});
   ~Listener();
 
-  // For clients that come from now on.
+  // Limits for new clients.
   struct Limits {
-    std::optional<std::chrono::seconds> exit_when_idle;  // end this long after the last client
-    uint64_t host_memory = 0;                            // bytes that a session may share with its devices
-    size_t user_clients = Places::kMaxPerUser;           // that a user may have connected
+    std::optional<std::chrono::seconds> exit_when_idle;  // end the daemon this long after the last client
+    uint64_t host_memory = 0;                            // bytes that a session may share with devices
+    size_t user_clients = Places::kMaxPerUser;           // connections of one user
   };
-  // Before Serve, or on its thread, as in `on_hangup`.
+  // REQUIRES: Serve has not started, or this is its thread.
   void SetLimits(const Limits& limits);
-  // Serves until SIGINT or SIGTERM (blocked by the caller, as is SIGHUP), or idleness.
+  // Serves until SIGINT or SIGTERM, or idleness. REQUIRES: the caller has blocked these signals and SIGHUP.
   void Serve(scheduler::Engine& engine);
-  // Any thread: hangs up on a session.
+  // Hangs up on a session. Thread-safe.
   void HangUp(uint64_t session) {
     Post([this, session] { ShutDown(session); });
   }
@@ -64,20 +63,20 @@ class Listener {
   explicit Listener(Options options) : options_(std::move(options)) {}
   absl::Status Bind(UniqueFd handed);
   void Accept();
-  // Watches over a client that has a place; false: over none, it has ended or cannot be watched.
+  // Starts watching a client that has a place. Returns false if its process has ended or cannot be watched.
   bool Admit(UniqueFd socket, UniqueFd process, const ucred& peer);
-  // One client, for want of file descriptors; false where none is there.
-  bool TurnAway();
+  // Refuses one client when there are no file descriptors. Returns false if no client is pending.
+  bool RefuseOne();
   void Greet(scheduler::Engine& engine, Client& client);
   absl::Status TakeVouch(Client& client, const transport::Vouch& vouch) const;
   absl::Status OpenSession(scheduler::Engine& engine, Client& client, const transport::Hello& hello);
   static void Refuse(const Client& client, const transport::Hello& hello, const absl::Status& why);
-  // Host memory that a client shares: see proto/transport/host_memory.h. Until it is answered, nothing else
-  // that the client sends is read.
+  // Handles a request to share host memory; see proto/transport/host_memory.h. Nothing else that the client
+  // sends is read until the request is answered.
   void TakeMemory(scheduler::Engine& engine, uint64_t key, Client& client);
   absl::Status ReceiveMemory(scheduler::Engine& engine, uint64_t key, Client& client);
   void Answer(scheduler::Engine& engine, uint64_t key, uint32_t id, const absl::Status& status);
-  // Any thread: runs `task` on main's thread soon.
+  // Runs `task` on main's thread soon. Thread-safe.
   void Post(std::function<void()> task);
   void RunTasks();
   void ShutDown(uint64_t session);
@@ -85,17 +84,17 @@ class Listener {
   void HandleEvent(scheduler::Engine& engine, uint64_t tag, uint32_t events);
   void DropSilentClients(scheduler::Engine& engine);
   bool IsIdleTooLong() const;
-  // False: a signal ends the daemon.
+  // Returns false if a signal ends the daemon.
   bool TakeSignals();
 
   const Options options_;
   Limits limits_;
-  bool bound_ = false;  // the socket at the path is ours to remove
+  bool bound_ = false;  // the socket's file must be removed
   UniqueFd lock_, socket_, epoll_, signals_, inbox_;
-  UniqueFd spare_;                                 // given up to take a connection where there is no other
+  UniqueFd spare_;  // closed to accept a connection when there are no descriptors
   absl::flat_hash_map<uint64_t, Client> clients_;  // by key
-  Places places_;                                  // that those have
-  session::TableSpace tables_;                     // the engine thread's, while there is one
+  Places places_;                                  // of these clients
+  session::TableSpace tables_;                     // belongs to the engine thread while it runs
   uint64_t next_key_ = 16;
   uint64_t next_session_ = 1;
   std::chrono::steady_clock::time_point last_client_ = std::chrono::steady_clock::now();

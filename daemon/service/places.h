@@ -1,5 +1,5 @@
-// The places that clients take: one a connection, from the moment it is accepted, so that those who never
-// greet count, too. One user has no more than a part of them. Owned by the listener and used on its thread.
+// Limits the number of connections, in total and for each user. A connection has a place from its acceptance,
+// so that clients that never send a Hello are counted. REQUIRES: the listener's thread.
 #pragma once
 
 #include <cstddef>
@@ -13,19 +13,19 @@ namespace xpud::service {
 class Places {
  public:
   static constexpr size_t kMax = 1024;
-  static constexpr size_t kMaxPerUser = kMax / 4 * 3;  // unless the operator says otherwise
+  static constexpr size_t kMaxPerUser = kMax / 4 * 3;  // the default
 
-  // ResourceExhausted: this user gets no place now, and why.
+  // Takes a place. Returns ResourceExhausted, with the reason, if there is none for this user.
   absl::Status Take(uint32_t uid);
-  // Those that have more keep them.
-  void SetMostOfUser(size_t most) { most_of_user_ = most; }
-  // Once for each Take that was OK.
+  // Existing connections above the limit stay.
+  void SetMaxPerUser(size_t max) { max_per_user_ = max; }
+  // Called once for each successful Take.
   void Release(uint32_t uid);
 
  private:
-  size_t most_of_user_ = kMaxPerUser;
+  size_t max_per_user_ = kMaxPerUser;
   size_t taken_ = 0;
-  absl::flat_hash_map<uint32_t, size_t> of_user_;  // by uid; those that have any
+  absl::flat_hash_map<uint32_t, size_t> by_user_;  // by uid; users without connections are absent
 };
 
 }  // namespace xpud::service

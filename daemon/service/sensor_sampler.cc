@@ -17,13 +17,13 @@ using executor::SensorState;
 
 constexpr auto kFresh = std::chrono::milliseconds(500);
 constexpr auto kForPower = std::chrono::milliseconds(100);
-constexpr auto kOld = std::chrono::seconds(10);  // a mean over more says little of now
+constexpr auto kOld = std::chrono::seconds(10);  // a mean over a longer time is stale
 
 bool MeasuresEnergy(const SensorReadings& readings) {
   return readings[Sensor::kEnergy].state == SensorState::kMeasured;
 }
 
-// In the words of OpenTelemetry's and Level Zero's; the flags are ZES_FREQ_THROTTLE_REASON_FLAG_*.
+// The names follow OpenTelemetry and Level Zero; the flags are ZES_FREQ_THROTTLE_REASON_FLAG_*.
 std::string ThrottleText(uint64_t flags) {
   constexpr std::string_view kNames[] = {"average_power_cap", "burst_power_cap", "current_limit", "thermal",
                                          "power_supply",      "software",        "hardware"};

@@ -1,5 +1,5 @@
-// What devices' sensors say, for all who ask: a device is asked at most twice a second, and only while
-// somebody wants to know. Any thread.
+// Caches the readings of the devices' sensors: a device is read at most twice a second, and only on demand.
+// Thread-safe.
 #pragma once
 
 #include <chrono>
@@ -20,17 +20,17 @@ namespace xpud::service {
 
 struct SensorSample {
   executor::SensorReadings readings;
-  std::optional<double> watts;  // mean since an earlier sample; where energy is measured
+  std::optional<double> watts;  // mean since an earlier sample; unset if energy is not measured
 };
 
 class SensorSampler {
  public:
-  // The devices outlive it.
+  // The devices must outlive the sampler.
   explicit SensorSampler(std::vector<executor::Device*> devices) : devices_(devices.size()) {
     for (size_t d = 0; d < devices.size(); ++d) devices_[d].device = devices[d];
   }
-  // By device. Takes as long as the devices need, which is milliseconds; where power is wanted for the first
-  // time in a while, a tenth of a second, as it is the difference of two.
+  // Returns a sample for each device. Blocks while the devices are read, usually for milliseconds. If there
+  // is no recent sample, power needs two readings, a tenth of a second apart.
   std::vector<SensorSample> Take();
 
  private:
@@ -46,7 +46,7 @@ class SensorSampler {
   std::vector<Sampled> devices_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Nothing where one has no energy, the counter began anew between the two, or no time passed.
+// Returns nullopt if energy is missing, the counter restarted between the two, or no time passed.
 std::optional<double> Watts(const executor::SensorReadings& before, const executor::SensorReadings& now);
 
 void Fill(const SensorSample& sample, v1::Device& out);

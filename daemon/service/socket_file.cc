@@ -20,10 +20,10 @@ absl::Status Errno(const std::string& what) { return absl::ErrnoToStatus(errno, 
 absl::Status RemoveStaleSocket(const std::string& path) {
   struct stat info;
   if (lstat(path.c_str(), &info) != 0)
-    return errno == ENOENT ? absl::OkStatus() : Errno(absl::StrCat("cannot look at ", path));
+    return errno == ENOENT ? absl::OkStatus() : Errno(absl::StrCat("cannot read the attributes of ", path));
   if (!S_ISSOCK(info.st_mode) || info.st_uid != geteuid()) {
     return absl::PermissionDeniedError(absl::StrCat(
-        path, S_ISSOCK(info.st_mode) ? " is a socket of uid " : " is no socket, and belongs to uid ",
+        path, S_ISSOCK(info.st_mode) ? " is a socket of uid " : " is not a socket, and belongs to uid ",
         info.st_uid, "; only a socket of uid ", geteuid(), " is replaced: remove it"));
   }
   return unlink(path.c_str()) == 0 ? absl::OkStatus() : Errno(absl::StrCat("cannot remove ", path));

@@ -1,4 +1,4 @@
-// The file of a socket that the daemon makes itself.
+// Creates and replaces the files of the daemon's own sockets.
 #pragma once
 
 #include <string>
@@ -8,10 +8,10 @@
 
 namespace xpud::service {
 
-// Makes room for a socket at `path`: a socket of ours is removed, anything else there is refused.
+// Removes a socket at `path` that belongs to this user. Refuses anything else there.
 absl::Status RemoveStaleSocket(const std::string& path);
 
-// A socket of messages that listens there and does not block; while there is one thread.
+// Returns a non-blocking SOCK_SEQPACKET socket that listens at `path`. REQUIRES: one thread.
 absl::StatusOr<UniqueFd> ListenAt(const std::string& path, unsigned mode);
 
 }  // namespace xpud::service

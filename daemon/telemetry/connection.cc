@@ -48,7 +48,7 @@ void Connection::Answer(const absl::StatusOr<std::optional<Request>>& request, c
   }
   const Request& asked = **request;
   if (asked.method != "GET" && asked.method != "HEAD")
-    return Refuse("405 Method Not Allowed\r\nAllow: GET, HEAD", "metrics are read with GET");
+    return Refuse("405 Method Not Allowed\r\nAllow: GET, HEAD", "use GET");
   if (asked.path != "/metrics") return Refuse("404 Not Found", "the metrics are at /metrics");
   Respond("200 OK", ContentType(asked.format), metrics(asked.format), asked.method == "GET");
 }
@@ -88,7 +88,7 @@ Connection::Step Connection::Write() {
   return Step::kGoesOn;
 }
 
-// One read a time: who sends without end holds up nobody, and has its deadline.
+// Reads once per call: a client that sends without end does not block others, and reaches its deadline.
 Connection::Step Connection::Drain() {
   std::array<char, 2048> bytes;
   const ssize_t count = recv(socket_.get(), bytes.data(), bytes.size(), 0);

@@ -1,6 +1,5 @@
-// One HTTP connection: a request, its answer, the end. Owned by the server, whose thread alone calls it. It
-// never blocks, and what it keeps is bounded: a request of kMaxRequestBytes, and an answer that others
-// share.
+// One HTTP connection: a request and its response. REQUIRES: the server's thread. Never blocks. Its memory is
+// bounded: a request of at most kMaxRequestBytes, and a response body that connections share.
 #pragma once
 
 #include <sys/types.h>
@@ -21,15 +20,15 @@ class Connection {
  public:
   using Clock = std::chrono::steady_clock;
   using Body = std::shared_ptr<const std::string>;
-  // The metrics in a format.
+  // Returns the metrics in a format.
   using Metrics = std::function<Body(Format)>;
 
   Connection(UniqueFd socket, Clock::time_point deadline) : socket_(std::move(socket)), deadline_(deadline) {}
 
-  // Goes on as far as it goes without waiting; false at its end. Call it again once the socket is ready for
+  // Makes progress until it would block. Returns false at the end. Call it again when the socket is ready for
   // `events`.
   bool Advance(const Metrics& metrics);
-  uint32_t events() const;  // of epoll
+  uint32_t events() const;  // epoll events to wait for
   int socket() const { return socket_.get(); }
   Clock::time_point deadline() const { return deadline_; }
 
@@ -39,19 +38,19 @@ class Connection {
 
   Step Read(const Metrics& metrics);
   Step Write();
-  // What lies unread when a socket closes would take the answer from the other side.
+  // Reads and drops remaining input: unread data at close would make the peer lose the response.
   Step Drain();
   void Answer(const absl::StatusOr<std::optional<Request>>& request, const Metrics& metrics);
   void Respond(std::string_view status, std::string_view type, Body body, bool send_body = true);
   void Refuse(std::string_view status, std::string_view why);
-  Step After(ssize_t result) const;  // of a system call that moved no byte
+  Step After(ssize_t result) const;  // `result` of a system call that transferred nothing
 
   UniqueFd socket_;
   const Clock::time_point deadline_;
   State state_ = State::kReading;
   std::string request_, head_;
   Body body_;
-  size_t sent_ = 0;  // of head_ and body_ together
+  size_t sent_ = 0;  // bytes of head_ and body_ that were sent
 };
 
 }  // namespace xpud::telemetry

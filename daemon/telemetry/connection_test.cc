@@ -35,7 +35,7 @@ class ConnectionTest : public ::testing::Test {
   void Say(std::string_view text) {
     EXPECT_EQ(send(peer_.get(), text.data(), text.size(), 0), static_cast<ssize_t>(text.size()));
   }
-  // What is there.
+  // Returns the bytes that have arrived.
   std::string Hear() {
     std::string heard;
     std::array<char, 65536> bytes;

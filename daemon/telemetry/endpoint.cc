@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::string_view kLoopback = "127.0.0.1";
 constexpr std::string_view kUnix = "unix:";
-constexpr int kWaiting = 32;  // connections that the kernel holds for us
+constexpr int kBacklog = 32;
 
 union Address {
   sockaddr any;
@@ -28,12 +28,12 @@ union Address {
 
 absl::Status Malformed(std::string_view text) {
   return absl::InvalidArgumentError(absl::StrCat("'", std::string(text),
-                                                 "' is no address to serve metrics at; it is HOST:PORT, with "
+                                                 "' is not an address for metrics; use HOST:PORT, with "
                                                  "a numeric host or localhost ([::1]:9464), "
                                                  "PORT, which means 127.0.0.1, or unix:PATH"));
 }
 
-// [host]:port, host:port, :port or port.
+// Splits [host]:port, host:port, :port or port.
 void Split(std::string_view text, std::string_view& host, std::string_view& port) {
   const size_t colon = text.rfind(':');
   host = colon == std::string_view::npos ? std::string_view() : text.substr(0, colon);
@@ -91,7 +91,7 @@ absl::StatusOr<Endpoint> ListenAtPath(std::string_view path) {
   const mode_t mask = umask(0117);
   const bool bound = fd.valid() &&
                      bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 &&
-                     listen(fd.get(), kWaiting) == 0;
+                     listen(fd.get(), kBacklog) == 0;
   umask(mask);
   if (!bound) return absl::ErrnoToStatus(errno, absl::StrCat("cannot serve metrics at ", std::string(path)));
   return Endpoint{std::move(fd), absl::StrCat(std::string(kUnix), std::string(path))};
@@ -111,10 +111,10 @@ absl::StatusOr<Endpoint> ListenAt(std::string_view text) {
   };
   UniqueFd fd(socket(address.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return failed();
-  const int on = 1;  // the next daemon need not wait for this one's connections to be forgotten
+  const int on = 1;  // the next daemon can bind while old connections are in TIME_WAIT
   setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   if (bind(fd.get(), &address.any, SizeOf(address)) != 0) return failed();
-  if (listen(fd.get(), kWaiting) != 0) return failed();
+  if (listen(fd.get(), kBacklog) != 0) return failed();
   socklen_t size = sizeof(address);
   if (getsockname(fd.get(), &address.any, &size) != 0) return failed();
   return Endpoint{std::move(fd), TextOf(address)};

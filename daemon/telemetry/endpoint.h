@@ -1,5 +1,5 @@
-// Where metrics are served: a TCP socket, or a unix one. Made before the daemon confines itself, which ends
-// the making of such sockets. Any thread.
+// The socket that metrics are served on, TCP or unix. Created before the daemon confines itself and loses the
+// right to create sockets. Thread-safe.
 #pragma once
 
 #include <string>
@@ -11,16 +11,16 @@
 namespace xpud::telemetry {
 
 struct Endpoint {
-  UniqueFd socket;      // listens, does not block
-  std::string address;  // "127.0.0.1:9464", as it was bound, or "unix:/run/xpud/metrics.sock"
+  UniqueFd socket;      // listening, non-blocking
+  std::string address;  // the bound address: "127.0.0.1:9464" or "unix:/run/xpud/metrics.sock"
 };
 
-// The path of "unix:PATH"; empty: it is another kind of address.
+// Returns the path of "unix:PATH", or "" for other addresses.
 std::string_view UnixPathOf(std::string_view text);
 
-// `text` is PORT, :PORT, or HOST:PORT with a numeric host ([::1] in brackets) or `localhost`; without a host
-// it is 127.0.0.1. Port 0: any free one. Or it is unix:PATH, where nothing may be yet; the socket's mode is
-// 0660. InvalidArgument says what is wrong with it.
+// `text` is PORT, :PORT, or HOST:PORT with a numeric host ([::1] in brackets) or `localhost`; the default
+// host is 127.0.0.1. Port 0 means any free port. Or it is unix:PATH; the path must not exist, and the socket
+// gets mode 0660. Returns InvalidArgument with the reason.
 absl::StatusOr<Endpoint> ListenAt(std::string_view text);
 
 }  // namespace xpud::telemetry

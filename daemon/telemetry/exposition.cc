@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::string_view kTotal = "_total";
 
-// "1.5": exact, which a double would not be of nanoseconds after 104 days.
+// Writes a decimal such as "1.5" exactly. A double would lose nanoseconds after 104 days.
 void AppendDecimal(uint64_t value, int decimals, std::string& out) {
   std::string digits = std::to_string(value);
   const auto places = static_cast<size_t>(decimals);
@@ -20,7 +20,7 @@ void AppendDecimal(uint64_t value, int decimals, std::string& out) {
   if (!fraction.empty()) out.append(".").append(fraction);
 }
 
-// Both formats' rule: a backslash before itself and the quote; what is printable has no line's end.
+// Both formats escape the backslash and the quote. Printable text has no line breaks.
 void AppendEscaped(std::string_view value, std::string& out) {
   for (const char c : PrintableText(value)) {
     if (c == '\\' || c == '"') out += '\\';
@@ -51,7 +51,7 @@ std::string LabelsText(const Labels& labels) {
 void Exposition::Begin(const Family& family) {
   family_ = family;
   std::string_view name = family.name;
-  // To OpenMetrics the suffix is the sample's, not the family's.
+  // In OpenMetrics the suffix belongs to the sample, not to the family.
   if (format_ == Format::kOpenMetrics && name.ends_with(kTotal)) name.remove_suffix(kTotal.size());
   const std::array<std::string_view, 9> parts = {
       "# HELP ",   name, " ", family.help,

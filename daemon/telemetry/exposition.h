@@ -1,5 +1,4 @@
-// Writes metrics as text that Prometheus reads: its own format 0.0.4, or OpenMetrics 1.0. One thread at a
-// time.
+// Writes metrics as text for Prometheus: its format 0.0.4, or OpenMetrics 1.0. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +11,16 @@ namespace xpud::telemetry {
 
 enum class Format { kPrometheus, kOpenMetrics };
 
-// What answers in this format are declared as.
+// The Content-Type of a response in this format.
 std::string_view ContentType(Format format);
 
 enum class Type { kCounter, kGauge };
 
-// What the values that are written were counted in: parts of the unit that Prometheus wants, as seconds. Each
-// is the number of its decimals.
+// The unit of the values that are written, as a part of Prometheus's unit (seconds, for instance). Each is
+// the number of decimals.
 enum class Scale : int { kOne = 0, kThousandths = 3, kMillionths = 6, kNanoseconds = 9 };
 
-// All series of one name, which in both formats ends in `_total` for a counter.
+// All series of one name. In both formats the name of a counter ends in `_total`.
 struct Family {
   std::string_view name;
   Type type;
@@ -31,7 +30,7 @@ struct Family {
 
 using Labels = std::vector<std::pair<std::string_view, std::string>>;
 
-// `{name="value",...}`. Values may be what a client wrote.
+// Returns `{name="value",...}`. Values may come from a client.
 std::string LabelsText(const Labels& labels);
 
 class Exposition {
@@ -39,7 +38,7 @@ class Exposition {
   explicit Exposition(Format format) : format_(format) {}
 
   void Begin(const Family& family);
-  // A series of the family that was begun last; `labels` is what LabelsText made, or empty.
+  // Adds a series to the family that was begun last. `labels` comes from LabelsText, or is empty.
   void Add(std::string_view labels, uint64_t value);
   std::string Finish() &&;
 

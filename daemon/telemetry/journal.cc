@@ -37,8 +37,8 @@ class PriorityFlag final : public spdlog::custom_flag_formatter {
   std::unique_ptr<custom_flag_formatter> clone() const override { return std::make_unique<PriorityFlag>(); }
 };
 
-// $JOURNAL_STREAM names the file that was given to a service; it is inherited by whoever writes elsewhere,
-// too.
+// $JOURNAL_STREAM identifies the file that a service was given. A child inherits the variable even if it
+// writes elsewhere, so compare the file.
 bool StandardErrorIsJournal() {
   const char* const stream = std::getenv("JOURNAL_STREAM");
   struct stat info;

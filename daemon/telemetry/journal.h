@@ -1,4 +1,4 @@
-// How the log's lines look. Any thread.
+// The format of log lines. Thread-safe.
 #pragma once
 
 #include <spdlog/formatter.h>
@@ -7,8 +7,9 @@
 
 namespace xpud::telemetry {
 
-// With time and level; or, where standard error is journald's, which has the time, with the priority before
-// each line (`<4>warning ...`) that journald takes from it.
+// Lines have a time and a level. If standard error is journald's, which adds the time, lines begin with a
+// priority that journald understands instead
+// (`<4>warning ...`).
 std::unique_ptr<spdlog::formatter> LogFormatter();
 
 }  // namespace xpud::telemetry

@@ -1,5 +1,5 @@
-// The log's last lines, for operators who ask the control plane: what a daemon writes to standard error it
-// keeps here, too. Executors' own lines go to standard error alone. Any thread.
+// Keeps the last lines of the log for the control plane, besides writing them to standard error. Lines of
+// executor processes go to standard error only. Thread-safe.
 #pragma once
 
 #include <spdlog/common.h>
@@ -30,7 +30,7 @@ using LogLines = RecentList<LogLine>;
 
 inline constexpr size_t kMaxLogLines = 1000, kMaxLineText = 1024;
 
-// Keeps in `lines` what a logger is told.
+// Returns a sink that adds a logger's lines to `lines`.
 spdlog::sink_ptr KeepLines(std::shared_ptr<LogLines> lines);
 
 }  // namespace xpud::telemetry

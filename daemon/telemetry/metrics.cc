@@ -16,7 +16,7 @@ struct Metric {
   std::optional<uint64_t> (*value)(const Row&);
 };
 
-// VALUE: of a field that is always measured. OPTIONAL: of one that may be unset.
+// VALUE reads a field that is always measured; OPTIONAL reads one that may be unset.
 #define VALUE(Row, field) [](const v1::Row& row) -> std::optional<uint64_t> { return row.field(); }
 #define OPTIONAL(Row, field)                                                        \
   [](const v1::Row& row) -> std::optional<uint64_t> {                               \
@@ -29,10 +29,9 @@ constexpr Metric<v1::Daemon> kOfDaemon[] = {
     {{"xpud_sessions_opened_total", Type::kCounter, Scale::kOne, "Sessions that clients opened."},
      VALUE(Daemon, sessions_opened)},
     {{"xpud_sessions_closed_for_fault_total", Type::kCounter, Scale::kOne,
-      "Sessions that the daemon closed for what their client did."},
+      "Sessions that the daemon closed because the client broke the protocol."},
      VALUE(Daemon, sessions_closed_for_fault)},
-    {{"xpud_drained", Type::kGauge, Scale::kOne,
-      "1 while the daemon refuses new sessions, as an operator said."},
+    {{"xpud_drained", Type::kGauge, Scale::kOne, "1 while the daemon is drained and refuses new sessions."},
      [](const v1::Daemon& daemon) -> std::optional<uint64_t> { return daemon.drained() ? 1 : 0; }},
     {{"process_resident_memory_bytes", Type::kGauge, Scale::kOne, "Resident memory of the daemon's process."},
      OPTIONAL(Daemon, resident_bytes)},
@@ -41,30 +40,30 @@ constexpr Metric<v1::Daemon> kOfDaemon[] = {
      OPTIONAL(Daemon, cpu_ns)},
 };
 
-// What a sensor says, in thousandths.
+// Reads a sensor in thousandths.
 #define SENSOR(field)                                                                 \
   [](const v1::Device& device) -> std::optional<uint64_t> {                           \
     if (!device.has_##field()) return std::nullopt;                                   \
     return static_cast<uint64_t>(std::llround(std::max(0.0, device.field()) * 1000)); \
   }
 
-// By OpenTelemetry's names for hardware of any kind.
+// OpenTelemetry's names for any kind of hardware.
 constexpr Metric<v1::Device> kOfHardware[] = {
     {{"hw_temperature_celsius", Type::kGauge, Scale::kThousandths, "Temperature of the device."},
      SENSOR(temperature_celsius)},
     {{"hw_power_watts", Type::kGauge, Scale::kThousandths,
-      "Power that the device draws: the mean since the sample before."},
+      "Mean power of the device since the previous sample."},
      SENSOR(power_watts)},
     {{"hw_energy_joules_total", Type::kCounter, Scale::kMillionths, "Energy that the device has used."},
      OPTIONAL(Device, energy_microjoules)},
     {{"xpud_device_memory_free_bytes", Type::kGauge, Scale::kOne,
-      "Memory of the device that nobody has, xpud or other programs."},
+      "Memory of the device that no program uses."},
      OPTIONAL(Device, memory_free_bytes)},
     {{"xpud_device_frequency_megahertz", Type::kGauge, Scale::kThousandths,
       "Frequency of the device's cores."},
      SENSOR(frequency_mhz)},
     {{"xpud_device_throttled", Type::kGauge, Scale::kOne,
-      "1 while something holds the frequency down, as heat or a limit of power."},
+      "1 while the frequency is limited, for instance by heat or power."},
      [](const v1::Device& device) -> std::optional<uint64_t> {
        if (!device.has_throttle_reasons()) return std::nullopt;
        return device.throttle_reasons().empty() ? 0 : 1;
@@ -73,12 +72,12 @@ constexpr Metric<v1::Device> kOfHardware[] = {
 
 #undef SENSOR
 
-// OpenTelemetry's names are for GPUs; the CPU device has xpud's alone.
+// OpenTelemetry's names apply to GPUs. The CPU device has xpud's own names only.
 constexpr Metric<v1::Device> kOfGpu[] = {
     {{"hw_gpu_memory_limit_bytes", Type::kGauge, Scale::kOne, "Memory of the GPU."},
      VALUE(Device, memory_total_bytes)},
     {{"hw_gpu_memory_usage_bytes", Type::kGauge, Scale::kOne,
-      "Memory of the GPU that xpud holds, for buffers or free in its pool."},
+      "Memory of the GPU that xpud has allocated, in buffers or free in its pool."},
      VALUE(Device, pool_bytes)},
 };
 
@@ -88,9 +87,10 @@ constexpr Metric<v1::Device> kOfDevice[] = {
     {{"xpud_device_memory_used_bytes", Type::kGauge, Scale::kOne, "Memory in buffers of all sessions."},
      VALUE(Device, memory_used_bytes)},
     {{"xpud_device_pool_bytes", Type::kGauge, Scale::kOne,
-      "Memory that xpud holds, for buffers or free in its pool."},
+      "Memory that xpud has allocated, in buffers or free in its pool."},
      VALUE(Device, pool_bytes)},
-    {{"xpud_device_pool_peak_bytes", Type::kGauge, Scale::kOne, "The most that xpud held."},
+    {{"xpud_device_pool_peak_bytes", Type::kGauge, Scale::kOne,
+      "Maximum of the memory that xpud has allocated."},
      VALUE(Device, pool_peak_bytes)},
     {{"xpud_device_busy_seconds_total", Type::kCounter, Scale::kNanoseconds,
       "Time during which commands ran; its rate is the device's utilization."},
@@ -131,7 +131,8 @@ constexpr Metric<v1::Session> kOfClient[] = {
      VALUE(Session, queue_wait_ns)},
     {{"xpud_client_memory_bytes", Type::kGauge, Scale::kOne, "Memory of all devices that the session holds."},
      VALUE(Session, memory_bytes)},
-    {{"xpud_client_memory_peak_bytes", Type::kGauge, Scale::kOne, "The most that the session held."},
+    {{"xpud_client_memory_peak_bytes", Type::kGauge, Scale::kOne,
+      "Maximum of the memory that the session held."},
      VALUE(Session, memory_peak_bytes)},
     {{"xpud_client_host_memory_bytes", Type::kGauge, Scale::kOne,
       "The client's own memory that it shares with devices."},
@@ -200,7 +201,7 @@ void Write(std::span<const Metric<Row>> metrics, const std::vector<Series<Row>>&
 
 void WriteDaemon(const v1::GetStatusResponse& snapshot, Exposition& out) {
   const v1::Daemon& daemon = snapshot.daemon();
-  out.Begin({"xpud_build_info", Type::kGauge, Scale::kOne, "1, with the daemon's version as a label."});
+  out.Begin({"xpud_build_info", Type::kGauge, Scale::kOne, "Always 1; the label is the daemon's version."});
   out.Add(LabelsText({{"version", daemon.version()}}), 1);
   out.Begin({"xpud_sessions", Type::kGauge, Scale::kOne, "Sessions that are open."});
   out.Add("", static_cast<uint64_t>(snapshot.sessions_size()));

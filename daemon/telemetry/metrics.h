@@ -1,5 +1,5 @@
-// The metrics that the daemon has: one table, whose rows read a snapshot of the control plane. To add one,
-// add a row. Any thread.
+// The daemon's metrics: one table whose rows read a snapshot of the control plane. To add a metric, add a
+// row. Thread-safe.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace xpud::telemetry {
 
-// Every family is announced, with series or without: what cannot be measured has none.
+// Writes every family, with its series if it has any. Values that cannot be measured have no series.
 std::string MetricsText(const v1::GetStatusResponse& snapshot, Format format);
 
 }  // namespace xpud::telemetry

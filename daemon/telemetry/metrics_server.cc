@@ -15,7 +15,7 @@ namespace {
 
 using Clock = Connection::Clock;
 
-constexpr auto kPause = std::chrono::milliseconds(50);  // where there is no descriptor for a connection
+constexpr auto kPause = std::chrono::milliseconds(50);  // after a connection could not get a descriptor
 
 }  // namespace
 
@@ -30,7 +30,7 @@ absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(Endpoint end
   if (!server->epoll_.valid() || !server->stop_.valid() ||
       !server->Watch(server->stop_.get(), EPOLLIN, &server->stop_, EPOLL_CTL_ADD) ||
       !server->Watch(server->endpoint_.socket.get(), EPOLLIN, nullptr, EPOLL_CTL_ADD))
-    return absl::ErrnoToStatus(errno, "cannot wait for those who read metrics");
+    return absl::ErrnoToStatus(errno, "cannot create the epoll set for metrics");
   server->thread_ = std::thread([raw = server.get()] { raw->Main(); });
   return server;
 }
@@ -47,7 +47,7 @@ bool MetricsServer::Watch(int fd, uint32_t events, void* tag, int operation) {
   return epoll_ctl(epoll_.get(), operation, fd, &event) == 0;
 }
 
-// One event a time, as each may end other connections.
+// Handles one event per wait, because each may end other connections.
 void MetricsServer::Main() {
   pthread_setname_np(pthread_self(), "xpud-metrics");
   while (true) {

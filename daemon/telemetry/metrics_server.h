@@ -1,6 +1,6 @@
-// Serves the metrics over HTTP from a thread of its own. The engine is asked for one snapshot at most every
-// kFresh, however many ask here: what was written of it is shared. Nobody waits for a slow reader, and there
-// are at most kMaxConnections, of which the oldest ends for a new one. Owned by main.
+// Serves the metrics over HTTP on a thread of its own. Takes at most one snapshot of the engine every kFresh;
+// all readers share its text. A slow reader blocks nobody. There are at most kMaxConnections; a new one
+// replaces the oldest. Owned by main.
 #pragma once
 
 #include <array>
@@ -23,13 +23,13 @@ namespace xpud::telemetry {
 class MetricsServer {
  public:
   static constexpr auto kFresh = std::chrono::milliseconds(500);
-  static constexpr auto kMaxTime = std::chrono::seconds(10);  // of a connection
+  static constexpr auto kMaxTime = std::chrono::seconds(10);  // the longest life of a connection
   static constexpr size_t kMaxConnections = 32;
-  // Takes it; called on the server's thread.
+  // Takes a snapshot. Called on the server's thread.
   using Snapshot = std::function<void(v1::GetStatusResponse&)>;
 
   static absl::StatusOr<std::unique_ptr<MetricsServer>> Start(Endpoint endpoint, Snapshot snapshot);
-  ~MetricsServer();  // before what `snapshot` asks
+  ~MetricsServer();  // REQUIRES: what `snapshot` uses still exists
   MetricsServer(const MetricsServer&) = delete;
   MetricsServer& operator=(const MetricsServer&) = delete;
 
@@ -53,9 +53,9 @@ class MetricsServer {
   Connections connections_;
   std::unique_ptr<v1::GetStatusResponse> latest_;
   Connection::Clock::time_point taken_;
-  std::array<Connection::Body, 2> texts_;  // of latest_, by format; null: not yet written
+  std::array<Connection::Body, 2> texts_;  // text of latest_ by format; null: not written yet
 
-  std::thread thread_;  // last: ends first
+  std::thread thread_;  // last member, so that it is destroyed first
 };
 
 }  // namespace xpud::telemetry

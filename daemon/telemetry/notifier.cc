@@ -24,11 +24,12 @@ std::string TakeVariable(const char* name) {
   return value;
 }
 
-// `name` is a path, or with '@' an abstract one.
+// `name` is a path or, with '@', an abstract address.
 absl::StatusOr<UniqueFd> Connect(const std::string& name) {
   sockaddr_un address = {};
   if ((name[0] != '/' && name[0] != '@') || name.size() >= sizeof(address.sun_path))
-    return absl::InvalidArgumentError(absl::StrCat("NOTIFY_SOCKET is ", name, ", which is no unix socket"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("NOTIFY_SOCKET is ", name, ", which is not a unix socket"));
   address.sun_family = AF_UNIX;
   std::memcpy(address.sun_path, name.data(), name.size());
   if (name[0] == '@') address.sun_path[0] = '\0';
@@ -41,7 +42,7 @@ absl::StatusOr<UniqueFd> Connect(const std::string& name) {
   return fd;
 }
 
-// Where another process is meant, as when this one was started by that one, nothing is expected of us.
+// Returns nullopt if the variables are meant for another process, for instance our parent.
 std::optional<std::chrono::microseconds> WatchdogOf(const std::string& microseconds, const std::string& pid) {
   int64_t count = 0, meant = getpid();
   if (!absl::SimpleAtoi(microseconds, &count) || count <= 0) return std::nullopt;

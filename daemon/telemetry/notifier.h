@@ -1,5 +1,5 @@
-// Tells who started the daemon, systemd, how it is: sd_notify's protocol, datagrams to $NOTIFY_SOCKET.
-// Without that there is nobody to tell, and nothing is sent. Any thread may notify.
+// Notifies systemd of the daemon's state by the protocol of sd_notify: datagrams to $NOTIFY_SOCKET. Does
+// nothing if that is not set. Thread-safe.
 #pragma once
 
 #include <chrono>
@@ -14,14 +14,14 @@ namespace xpud::telemetry {
 
 class Notifier {
  public:
-  Notifier() = default;  // nobody to tell
-  // Takes the variables out of the environment, so that no child tells in our name; hence while there is one
-  // thread. Connects, which the confined daemon cannot.
+  Notifier() = default;  // does nothing
+  // Removes the variables from the environment, so that no child notifies in our name. REQUIRES: one thread,
+  // and not confined yet, since it connects.
   static absl::StatusOr<Notifier> FromEnvironment();
 
-  // Lines such as "READY=1". What cannot be sent within a second is lost.
+  // Sends lines such as "READY=1". Drops them if they cannot be sent within a second.
   void Notify(std::string_view lines) const;
-  // How often at least "WATCHDOG=1" is expected; nothing where it is not.
+  // How often "WATCHDOG=1" is expected at least; nullopt: never.
   std::optional<std::chrono::microseconds> watchdog() const { return watchdog_; }
 
  private:

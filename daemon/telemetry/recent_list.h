@@ -1,5 +1,5 @@
-// The latest of what happened, numbered: a list that is bounded in length. Any thread; who adds never waits
-// for who reads: a slow reader misses items, and sees by the gap in their numbers how many.
+// A bounded list of the latest items, which are numbered. Thread-safe. Adding never waits for readers: a slow
+// reader misses items, and the gap in the numbers tells it how many.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 
 namespace xpud {
 
-// `Item` has a `uint64_t sequence`, which the list fills in: from 1, without gaps.
+// `Item` has a `uint64_t sequence`, which the list sets: from 1, without gaps.
 template <typename Item>
 class RecentList {
  public:
@@ -32,13 +32,13 @@ class RecentList {
     added_.NotifyAll();
   }
 
-  // The first of those with a greater number that are still there, oldest first.
+  // Returns the first items with a greater number that are still kept, oldest first.
   Items After(uint64_t sequence, size_t most) const {
     MutexLock lock(mutex_);
     return Copy(sequence, most);
   }
 
-  // As After, once there is one; nothing when `patience` ran out or the list ended.
+  // Like After, but waits until there is an item. Returns none after `patience` or if the list has ended.
   Items AwaitAfter(uint64_t sequence, size_t most, std::chrono::nanoseconds patience) const {
     const auto until = std::chrono::steady_clock::now() + patience;
     MutexLock lock(mutex_);
@@ -50,7 +50,7 @@ class RecentList {
     return ended_ ? Items() : Copy(sequence, most);
   }
 
-  // Nothing is awaited any more.
+  // Ends all waits, now and later.
   void End() {
     MutexLock lock(mutex_);
     ended_ = true;

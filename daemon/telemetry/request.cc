@@ -15,7 +15,8 @@ std::string Lowered(std::string_view text) {
   return lowered;
 }
 
-// What stands before `delimiter`, which is taken away with it; all, where there is none.
+// Returns the text before `delimiter` and removes both from `text`; returns all of it if there is no
+// delimiter.
 std::string_view Take(std::string_view& text, std::string_view delimiter) {
   const std::string_view taken = text.substr(0, text.find(delimiter));
   text.remove_prefix(std::min(taken.size() + delimiter.size(), text.size()));
@@ -42,7 +43,7 @@ absl::StatusOr<std::optional<Request>> ParseRequest(std::string_view bytes) {
   const std::string_view method = Take(line, " ");
   std::string_view target = Take(line, " ");
   if (!IsWord(method) || !IsWord(target) || (line != "HTTP/1.1" && line != "HTTP/1.0"))
-    return absl::InvalidArgumentError("this is no request of HTTP/1.1");
+    return absl::InvalidArgumentError("not an HTTP/1.1 request");
   Request request;
   request.method = method;
   request.path = Take(target, "?");

@@ -1,5 +1,5 @@
-// What somebody asks over HTTP, as far as it is looked at: the first line, and which format they accept. All
-// of it is hostile until it is parsed. Any thread.
+// The parts of an HTTP request that the daemon uses: the first line, and the accepted formats. The input is
+// not trusted. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace xpud::telemetry {
 
-inline constexpr size_t kMaxRequestBytes = 8192;  // its first line and headers
+inline constexpr size_t kMaxRequestBytes = 8192;  // first line and headers
 
 struct Request {
   std::string method;
@@ -20,8 +20,8 @@ struct Request {
   Format format = Format::kPrometheus;
 };
 
-// Nothing while the end of the headers has not come. InvalidArgument: this is no HTTP/1. OutOfRange: it is
-// longer than kMaxRequestBytes.
+// Returns nullopt while the headers are incomplete, InvalidArgument if this is not HTTP/1, and OutOfRange if
+// it is longer than kMaxRequestBytes.
 absl::StatusOr<std::optional<Request>> ParseRequest(std::string_view bytes);
 
 }  // namespace xpud::telemetry

@@ -29,14 +29,14 @@ struct Watchdog::State {
     stopping = true;
     changed.NotifyAll();
   }
-  // However long that takes; false at the end.
+  // Waits without a limit. Returns false if the watchdog ends.
   bool AwaitAnswer() {
     MutexLock lock(mutex);
     while (!answered && !stopping) changed.Wait(mutex);
     answered = false;
     return !stopping;
   }
-  // False at the end.
+  // Returns false if the watchdog ends.
   bool Pause(std::chrono::steady_clock::time_point until) {
     MutexLock lock(mutex);
     while (!stopping) {

@@ -1,5 +1,5 @@
-// Lets the service manager know that the engine goes on, and only while it does: each sign of life is sent
-// after the engine has done something that it was asked to do. Owned by main.
+// Sends keep-alives to the service manager while the engine makes progress: each one is sent after the engine
+// has run a posted task. Owned by main.
 #pragma once
 
 #include <chrono>
@@ -13,12 +13,12 @@ namespace xpud::telemetry {
 
 class Watchdog {
  public:
-  // Has the engine run `done`, soon if it goes on, and does not wait for it.
+  // Posts `done` to the engine without waiting for it.
   using Ask = std::function<void(std::function<void()> done)>;
 
-  // Asks three times in `expected`, on a thread of its own. `notifier` outlives this.
+  // Asks three times per `expected`, on a thread of its own. `notifier` must outlive this.
   Watchdog(const Notifier& notifier, std::chrono::microseconds expected, Ask ask);
-  ~Watchdog();  // before what `ask` asks; does not wait for an answer
+  ~Watchdog();  // REQUIRES: what `ask` uses still exists. Does not wait for an answer
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
@@ -29,8 +29,8 @@ class Watchdog {
   const Notifier& notifier_;
   const std::chrono::microseconds pause_;
   const Ask ask_;
-  const std::shared_ptr<State> state_;  // which an answer that comes late has, too
-  std::thread thread_;                  // last: ends first
+  const std::shared_ptr<State> state_;  // shared with answers that come late
+  std::thread thread_;                  // last member, so that it is destroyed first
 };
 
 }  // namespace xpud::telemetry

@@ -21,7 +21,7 @@ using std::chrono::milliseconds;
 
 constexpr auto kExpected = milliseconds(90);
 
-// What a service manager hears, at an abstract socket of its own.
+// A service manager's end: receives datagrams at an abstract socket.
 class Manager {
  public:
   Manager() : socket_(socket(AF_UNIX, SOCK_DGRAM, 0)) {
@@ -36,7 +36,7 @@ class Manager {
     EXPECT_EQ(setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit)), 0);
     setenv("NOTIFY_SOCKET", ("@" + name).c_str(), 1);
   }
-  // The next datagram; empty where none comes for five times kExpected.
+  // Returns the next datagram, or "" after five times kExpected.
   std::string Hear() const {
     std::array<char, 256> bytes;
     const ssize_t count = recv(socket_.get(), bytes.data(), bytes.size(), 0);
@@ -74,7 +74,7 @@ TEST(Watchdog, IsFedWhileWhatItAsksAnswersAndOnlyThen) {
   const Manager manager;
   const Notifier notifier = FromEnvironment();
   Mutex mutex;
-  std::function<void()> kept;  // an answer that has not been given
+  std::function<void()> kept;  // an answer that is held back
   bool hangs = false;
   const Watchdog watchdog(notifier, kExpected, [&](std::function<void()> done) {
     MutexLock lock(mutex);

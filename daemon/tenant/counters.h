@@ -1,6 +1,6 @@
-// What the work of a session, or of all of a tenant's sessions, is counted in. A counter is declared in the
-// list below and, with a field of the same name, in the control plane's messages; sums and answers follow
-// from that. Plain values.
+// Counters of a session's work, or of the work of all of a tenant's sessions. A counter is declared once in
+// the list below, and as a field of the same name in the control plane's messages; sums and replies derive
+// from the list. Plain values.
 #pragma once
 
 #include <cstdint>

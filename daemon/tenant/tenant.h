@@ -1,5 +1,5 @@
-// Whom memory, quotas and places are counted for: a user of this machine or, where that user is a gateway's,
-// one of those it speaks for.
+// The unit to which memory, quotas and places are charged: a user of this machine or, if that user runs a
+// gateway, one of the gateway's tenants.
 #pragma once
 
 #include <compare>
@@ -10,10 +10,10 @@ namespace xpud {
 
 struct Tenant {
   uint32_t uid = 0;
-  std::string name = {};  // that the gateway vouches for; empty: the user
+  std::string name = {};  // the tenant's name as the gateway has set it; empty: the user itself
 
   auto operator<=>(const Tenant&) const = default;
-  // "uid:1000", or "uid:1000/name".
+  // "uid:1000" or "uid:1000/name".
   std::string Text() const { return "uid:" + std::to_string(uid) + (name.empty() ? "" : "/" + name); }
 };
 

@@ -1,4 +1,4 @@
-// A command as it is kept: what it waits for, what it does, what it signals. Immutable once made, so that a
+// A stored command: the events it waits for, its operation, and the event it signals. Immutable, so that a
 // closed list may run any number of times. Run by one thread at a time.
 #pragma once
 
@@ -33,7 +33,7 @@ class Command {
   virtual ~Command() = default;
 
   bool waits() const { return !sync_.waits.empty(); }
-  // False when `stop` was set before the events it waits for were signalled; then nothing was done.
+  // Returns false, without doing anything, if `stop` was set before the awaited events were signalled.
   bool Run(WorkerPool& pool, const std::atomic<bool>& stop) const {
     for (const auto& event : sync_.waits) {
       if (!event->signalled() && !event->Wait(UINT64_MAX, &stop)) return false;
@@ -63,7 +63,7 @@ class CommandOf final : public Command {
   Operation operation_;
 };
 
-// Takes what the operation only borrows (arguments, patterns) into the command.
+// Copies what the operation borrows (arguments, patterns) into a command.
 template <typename Operation>
 std::unique_ptr<Command> KeepCommand(const Operation& operation, const Sync& sync) {
   auto kept = Keep(operation);
@@ -72,7 +72,7 @@ std::unique_ptr<Command> KeepCommand(const Operation& operation, const Sync& syn
 
 using CommandSequence = std::vector<std::unique_ptr<Command>>;
 
-// Runs them in order; false as for Command::Run.
+// Runs the commands in order. Returns false as Command::Run does.
 inline bool Run(const CommandSequence& commands, WorkerPool& pool, const std::atomic<bool>& stop) {
   for (const auto& command : commands) {
     if (!command->Run(pool, stop)) return false;

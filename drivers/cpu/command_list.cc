@@ -13,7 +13,7 @@ bool IsOneByOne(const xpud_group_size_t& size) {
   return size.groupSizeX == 1 && size.groupSizeY == 1 && size.groupSizeZ == 1;
 }
 
-// A graph's commands as one. Those that wait for events need a lane, which can be told to stop.
+// A graph as one command. If its commands wait for events, it needs a lane, which can be stopped.
 class GraphCommand final : public Command {
  public:
   GraphCommand(std::shared_ptr<const CommandSequence> commands, const Sync& sync)

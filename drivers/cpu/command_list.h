@@ -1,5 +1,5 @@
-// Command lists of the CPU device. An immediate list runs a command on the appending thread when all before
-// it is done and its events are signalled; otherwise its lane takes over, in order. A regular list keeps
+// Command lists of the CPU device. An immediate list runs a command on the appending thread if all earlier
+// work is done and its events are signalled; otherwise its lane runs it, in order. A regular list stores
 // commands for a queue. Lists are always in order.
 #pragma once
 
@@ -33,7 +33,7 @@ class CpuCommandList : public AppendingList<CpuCommandList, CpuEvent> {
     return ZE_RESULT_SUCCESS;
   }
   ze_result_t AppendPart(const CpuKernel& kernel, const LaunchShape& shape, const Sync& sync);
-  // Where a command may run at once; null to have it kept.
+  // Returns the pool if a command may run at once, or null if it must be stored.
   virtual WorkerPool* PoolIfReady(const Sync& sync) = 0;
   virtual ze_result_t AppendKept(std::unique_ptr<Command> command) = 0;
 };
@@ -56,7 +56,7 @@ class ImmediateList final : public CpuCommandList {
 
   const std::shared_ptr<Lane> lane_;
   const bool synchronous_;
-  std::shared_ptr<CommandSequence> captured_;  // null: it does not capture
+  std::shared_ptr<CommandSequence> captured_;  // null: not capturing
 };
 
 class RegularList final : public CpuCommandList {
@@ -74,7 +74,7 @@ class RegularList final : public CpuCommandList {
   }
 
   bool closed() const { return closed_; }
-  // What was appended; shared with queues that are still running it.
+  // The appended commands, shared with queues that still run them.
   const std::shared_ptr<CommandSequence>& commands() const { return commands_; }
 
  private:

@@ -7,7 +7,7 @@
 namespace xpud::drivers::cpu {
 namespace {
 
-// Several lists and the fence that follows them, as one command: lists of two Execute calls never interleave.
+// Several lists and their fence as one command: the lists of two Execute calls never interleave.
 class ListBatch final : public Command {
  public:
   ListBatch(std::vector<std::shared_ptr<CommandSequence>> lists, std::shared_ptr<EventState> fence)

@@ -1,4 +1,4 @@
-// A context of the CPU driver: its memory, and the lanes of its queues and immediate lists. Any thread.
+// A context of the CPU driver: its memory, and the lanes of its queues and immediate lists. Thread-safe.
 #pragma once
 
 #include <memory>

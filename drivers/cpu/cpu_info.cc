@@ -55,7 +55,7 @@ uint32_t ReadSimdBits() {
   return __builtin_cpu_supports("avx") ? 256 : 128;
 }
 
-// This process's directory in a control group hierarchy: "" is the unified one (v2).
+// Returns this process's directory in a control group hierarchy; "" selects the unified one (v2).
 std::string GroupPath(const std::string& controller) {
   std::ifstream file("/proc/self/cgroup");
   for (std::string line; std::getline(file, line);) {
@@ -71,8 +71,8 @@ std::string GroupPath(const std::string& controller) {
   return "/";
 }
 
-// Calls `read` with each directory from this process's group to the hierarchy's root: limits hold all the way
-// up. Inside a container the group's path may not exist; its root then carries the limit.
+// Calls `read` with each directory from this process's group up to the hierarchy's root, because limits of
+// all levels apply. In a container the group's path may not exist; then the root has the limit.
 template <typename Read>
 void ForEachGroup(const std::string& root, std::string path, Read&& read) {
   for (;;) {
@@ -97,7 +97,7 @@ std::optional<uint64_t> ReadNumber(const std::string& path) {
   return std::strtoull(line->c_str(), nullptr, 10);
 }
 
-// CPUs that the quotas leave; infinite when there are none.
+// Returns how many CPUs the quotas allow; infinity if there is no quota.
 double CpuQuota() {
   double quota = 1e9;
   ForEachGroup("/sys/fs/cgroup", GroupPath(""), [&](const std::string& group) {
@@ -108,7 +108,8 @@ double CpuQuota() {
     }
   });
   ForEachGroup("/sys/fs/cgroup/cpu", GroupPath("cpu"), [&](const std::string& group) {
-    const auto allowed = ReadNumber(group + "/cpu.cfs_quota_us");  // -1, no number, when there is no limit
+    const auto allowed =
+        ReadNumber(group + "/cpu.cfs_quota_us");  // -1 means no limit, and is not parsed as a number
     const auto period = ReadNumber(group + "/cpu.cfs_period_us");
     if (allowed && period && *period > 0) {
       quota = std::min(quota, static_cast<double>(*allowed) / static_cast<double>(*period));
@@ -117,7 +118,7 @@ double CpuQuota() {
   return quota;
 }
 
-// Bytes that the control groups allow; infinite when they set no limit ("max" is no number).
+// Returns how many bytes the control groups allow; infinite if they set no limit ("max" is not a number).
 uint64_t GroupMemoryLimit() {
   uint64_t limit = UINT64_MAX;
   const auto take = [&](const std::string& file) {
@@ -157,7 +158,7 @@ uint32_t UsableCpus() {
   const uint32_t allowed =
       known ? static_cast<uint32_t>(CPU_COUNT(&mask)) : std::thread::hardware_concurrency();
   const double quota = CpuQuota();
-  const double whole = std::max(1.0, quota + 0.999);  // a part of a CPU counts as one
+  const double whole = std::max(1.0, quota + 0.999);  // rounds up
   return std::max(1u, static_cast<uint32_t>(std::min(static_cast<double>(allowed), whole)));
 }
 

@@ -1,5 +1,5 @@
-// What this process may use of the machine: its processor, the CPUs and memory that affinity and control
-// groups leave it. Read once by the device; any thread.
+// The processor, CPUs and memory that this process may use, by affinity mask and control groups. Read once by
+// the device. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +17,11 @@ struct CpuInfo {
 };
 CpuInfo ReadCpuInfo();
 
-// CPUs that the affinity mask and the CPU quota leave, or XPUD_CPU_WORKERS where set to a number from 1 to
-// 1024.
+// Returns the number of CPUs that the affinity mask and the CPU quota allow, or XPUD_CPU_WORKERS if that is
+// set to a number from 1 to 1024.
 uint32_t UsableCpus();
 
-// Bytes: the lesser of physical memory and the control group's limit.
+// Returns the lesser of physical memory and the control group's limit, in bytes.
 uint64_t UsableMemory();
 
 }  // namespace xpud::drivers::cpu

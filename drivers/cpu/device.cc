@@ -41,7 +41,7 @@ void CpuDevice::GetProperties(ze_device_properties_t& properties) const {
   properties.numEUsPerSubslice = pool_.workers();
   properties.numSubslicesPerSlice = 1;
   properties.numSlices = 1;
-  // Nanoseconds a tick, or ticks a second: the structure's version chooses.
+  // Nanoseconds per tick, or ticks per second, depending on the structure's version.
   properties.timerResolution = stype == ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES_1_2 ? 1'000'000'000 : 1;
   properties.timestampValidBits = 64;
   properties.kernelTimestampValidBits = 64;

@@ -1,5 +1,5 @@
-// The CPU as a Level Zero device: one, with the workers and memory that this process is allowed. Lives as
-// long as the process. Any thread.
+// The CPU as a Level Zero device. There is one, with the workers and memory that this process may use. Lives
+// as long as the process. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -19,9 +19,9 @@ class CpuDevice final : public Device {
 
   WorkerPool& pool() { return pool_; }
   uint64_t memory() const { return memory_; }
-  // How many queue indices there are; they are all alike.
+  // The number of queue indices; all queues are equal.
   uint32_t queues() const { return 4; }
-  // Counts allocated bytes; false when the device's memory would be exceeded.
+  // Counts allocated bytes. Returns false if they would exceed the device's memory.
   bool Charge(uint64_t bytes);
   void Discharge(uint64_t bytes) { charged_.fetch_sub(bytes, std::memory_order_relaxed); }
 

@@ -1,4 +1,4 @@
-// The CPU back end's driver: what drivers/back_ends.cc creates. It owns the one device. Any thread.
+// The CPU back end's driver: what drivers/back_ends.cc creates. It owns the one device. Thread-safe.
 #pragma once
 
 #include <memory>

@@ -55,7 +55,7 @@ bool Fits(int64_t value) {
 
 }  // namespace
 
-// Carries one object from bytes to a protected image.
+// Loads one object from bytes to a protected image.
 class ElfLoader {
  public:
   explicit ElfLoader(std::string_view bytes) : reader_(bytes), object_(new ElfObject) {}
@@ -100,7 +100,7 @@ class ElfLoader {
   ElfReader reader_;
   std::unique_ptr<ElfObject> object_;
   std::string error_;
-  std::vector<uint64_t> offsets_;  // of each section in the image, or kNotLoaded
+  std::vector<uint64_t> offsets_;  // offset of each section in the image, or kNotLoaded
   std::array<uint64_t, kParts + 1> part_begin_{};
   std::vector<Relocation> relocations_;
   bool low_address_ = false;
@@ -142,7 +142,7 @@ bool ElfLoader::Place() {
     if (part == kConstant) {
       got_begin_ = AlignUp(end, 8);
       end = got_begin_;
-      // At most one entry for each relocation: the file bounds how many there are.
+      // At most one entry for each relocation, so the file's size limits the count.
       for (const Elf64_Shdr& section : reader_.sections()) {
         if (section.sh_type == SHT_RELA) end += section.sh_size / sizeof(Elf64_Rela) * 8;
       }
@@ -261,7 +261,7 @@ bool ElfLoader::Apply(const Relocation& relocation) {
   uint64_t target = 0;
   if (!Resolve(symbol, target)) return false;
   if (NeedsGot(type)) target = GotEntry(symbol, target);
-  // Unsigned arithmetic: a corrupt addend wraps and is refused below.
+  // Unsigned arithmetic: a corrupt addend wraps, and the range check below refuses it.
   uint64_t value = target + static_cast<uint64_t>(relocation.entry.r_addend);
   const bool absolute = type == R_X86_64_64 || NeedsLowAddress(type);
   if (!absolute) value -= reinterpret_cast<uint64_t>(place);

@@ -1,7 +1,7 @@
-// An x86-64 ELF relocatable object (ET_REL), loaded into this process: sections are mapped, relocated, and
-// then protected so that nothing is both writable and executable. The bytes may be corrupt (they come from a
-// disk cache): every offset is checked, and what is not understood is refused with a reason. Immutable after
-// Load; any thread.
+// An x86-64 ELF relocatable object (ET_REL), loaded into this process: sections are mapped, relocated and
+// then protected, so that nothing is both writable and executable. The bytes may be corrupt, since they come
+// from a disk cache: every offset is checked, and unknown constructs are refused with a reason. Immutable
+// after Load; thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ struct ElfSymbol {
 
 class ElfObject {
  public:
-  // Null, and the reason in `error`, when the object is malformed or uses what kernels must not: undefined
+  // Returns null and a reason in `error` if the object is malformed, or uses what kernels must not: undefined
   // symbols, constructors, thread-local storage, sections both writable and executable.
   static std::unique_ptr<const ElfObject> Load(std::string_view bytes, std::string& error);
   ~ElfObject();
@@ -31,7 +31,7 @@ class ElfObject {
   ElfObject& operator=(const ElfObject&) = delete;
 
   const std::vector<ElfSymbol>& symbols() const { return symbols_; }
-  // Null when there is none.
+  // Returns null if there is no such symbol.
   const ElfSymbol* Find(std::string_view name) const;
 
  private:

@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Finds a section header of a mutable copy by the name it has.
+// Returns the section header with this name in a mutable copy.
 Elf64_Shdr& SectionNamed(std::string& bytes, const char* name) {
   auto& header = *reinterpret_cast<Elf64_Ehdr*>(bytes.data());
   auto* const sections = reinterpret_cast<Elf64_Shdr*>(bytes.data() + header.e_shoff);
@@ -58,7 +58,8 @@ TEST(ElfObject, LoadsWhatTheCompilerEmits) {
 TEST(ElfObject, EveryPrefixIsRefused) {
   const std::string_view whole = KernelsObject();
   for (size_t size = 0; size < whole.size(); ++size) {
-    const std::string prefix(whole.substr(0, size));  // its own allocation: reading past it is seen by ASan
+    const std::string prefix(
+        whole.substr(0, size));  // an allocation of its own, so that ASan sees reads past its end
     std::string error;
     if (ElfObject::Load(prefix, error) == nullptr) {
       EXPECT_FALSE(error.empty());

@@ -53,7 +53,7 @@ bool ElfReader::CheckSection(const Elf64_Shdr& section) {
     return Fail("a section lies outside the file");
   }
   if (section.sh_addralign != 0 && !std::has_single_bit(section.sh_addralign)) {
-    return Fail("a section's alignment is no power of two");
+    return Fail("a section's alignment is not a power of two");
   }
   return true;
 }
@@ -72,7 +72,7 @@ bool ElfReader::ReadSymbols() {
     symbol_names_ = Contents(sections_[section.sh_link]);
   }
   if (symbols_.empty()) return Fail("no symbols");
-  symbols_[0] = {};  // by the standard, whatever the file says
+  symbols_[0] = {};  // as the standard requires, whatever the file contains
   return true;
 }
 

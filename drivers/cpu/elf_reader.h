@@ -1,5 +1,5 @@
-// Reads the tables of an ELF relocatable object that nobody vouches for. Views into the caller's bytes; one
-// thread.
+// Reads the tables of an untrusted ELF relocatable object. Returns views of the caller's bytes. Not
+// thread-safe.
 #pragma once
 
 #include <elf.h>
@@ -15,13 +15,13 @@ class ElfReader {
  public:
   explicit ElfReader(std::string_view bytes) : bytes_(bytes) {}
 
-  // Reads headers, sections and symbols. False, with the reason in error(), when they are malformed.
+  // Reads headers, sections and symbols. Returns false, with the reason in error(), if they are malformed.
   bool Read();
   const std::string& error() const { return error_; }
 
   const std::vector<Elf64_Shdr>& sections() const { return sections_; }
   const std::vector<Elf64_Sym>& symbols() const { return symbols_; }
-  // Bytes that a section has in the file; empty for NOBITS.
+  // The bytes of a section in the file; empty for NOBITS.
   std::string_view Contents(const Elf64_Shdr& section) const;
   std::string_view SectionName(const Elf64_Shdr& section) const {
     return StringAt(section_names_, section.sh_name);
@@ -38,7 +38,7 @@ class ElfReader {
   bool ReadSections(const Elf64_Ehdr& header);
   bool CheckSection(const Elf64_Shdr& section);
   bool ReadSymbols();
-  // Empty when the offset is outside the table, or the string does not end inside it.
+  // Returns "" if the offset is outside the table, or the string does not end inside it.
   static std::string_view StringAt(std::string_view table, uint64_t offset);
   template <typename Entry>
   std::vector<Entry> Table(const Elf64_Shdr& section) const {

@@ -8,7 +8,7 @@
 namespace xpud::drivers::cpu {
 namespace {
 
-// Bounds how long a stop request goes unseen.
+// How long a stop request can go unnoticed.
 constexpr uint64_t kStopPollNs = 10'000'000;
 
 ze_result_t WaitOnHost(const EventState& state, uint64_t timeout_ns) {
@@ -20,7 +20,7 @@ ze_result_t WaitOnHost(const EventState& state, uint64_t timeout_ns) {
 }  // namespace
 
 void EventState::Signal() {
-  // Sequentially consistent with Wait: either we see the waiter or it sees the signal.
+  // Sequentially consistent with Wait: either we see the waiter, or the waiter sees the signal.
   signalled_.store(1);
   if (waiters_.load() != 0) FutexWake(signalled_, INT32_MAX);
 }

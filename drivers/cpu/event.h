@@ -1,5 +1,5 @@
-// Events of the CPU device: a word that waiters sleep on, and two timestamps where the pool asks for them.
-// The state outlives event and pool as long as a queued command refers to it. Any thread.
+// Events of the CPU device: a word that waiters sleep on, and two timestamps if the pool has them. The state
+// outlives event and pool while a queued command refers to it. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -17,10 +17,10 @@ class EventState {
   bool timestamps() const { return timestamps_; }
   bool signalled() const { return signalled_.load(std::memory_order_acquire) != 0; }
   void Signal();
-  // With the times of the work; only for an event with timestamps.
+  // Stores the times of the work. REQUIRES: an event with timestamps.
   void SignalWithTimes(uint64_t start_ns, uint64_t end_ns);
   void Reset() { signalled_.store(0, std::memory_order_release); }
-  // False when the time ran out, or `*stop` (may be null) was set.
+  // Returns false if the time ran out, or if `*stop` (may be null) was set.
   bool Wait(uint64_t deadline_ns, const std::atomic<bool>* stop) const;
   ze_result_t ReadTimestamp(ze_kernel_timestamp_result_t& timestamp) const;
 
@@ -68,7 +68,7 @@ class CpuEventPool final : public EventPool {
   const bool timestamps_;
 };
 
-// Signalled by a queue after the lists it was given with.
+// A fence, signalled by a queue after the lists of the same Execute call.
 class CpuFence final : public Fence {
  public:
   CpuFence(const Driver* driver, bool signalled)

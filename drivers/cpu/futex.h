@@ -1,4 +1,4 @@
-// Sleeping on a 32-bit word of this process. Any thread.
+// Sleeping on a 32-bit word of this process. Thread-safe.
 #pragma once
 
 #include <linux/futex.h>

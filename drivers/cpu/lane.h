@@ -1,5 +1,5 @@
-// Commands in order, on a thread of their own that is started when first needed. One thread enqueues at a
-// time; any thread may wait. Ending a lane drops the commands that have not run.
+// Runs commands in order on a thread of its own, started when first needed. REQUIRES: one thread enqueues at
+// a time; any thread may wait. Destroying a lane drops commands that have not run.
 #pragma once
 
 #include <atomic>
@@ -21,9 +21,9 @@ class Lane final : public Timeline {
   ~Lane() override;
 
   WorkerPool& pool() const { return pool_; }
-  // True when all that was enqueued is done: its effects are visible to the caller.
+  // Whether all enqueued commands are done; their effects are then visible to the caller.
   bool idle() const { return pending_.load(std::memory_order_acquire) == 0; }
-  // Throws bad_alloc or system_error, and then nothing is enqueued.
+  // Throws bad_alloc or system_error; then nothing was enqueued.
   void Enqueue(std::unique_ptr<Command> command) ABSL_LOCKS_EXCLUDED(mutex_);
   ze_result_t Wait(uint64_t timeout_ns) const override ABSL_LOCKS_EXCLUDED(mutex_);
 

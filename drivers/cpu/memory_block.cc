@@ -24,21 +24,21 @@ ze_result_t FromErrno() {
   return memory ? ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY : ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
 }
 
-// Address space for private pages that nobody has touched.
+// Maps address space for private pages, none of which is populated.
 void* MapNothing(void* address, size_t size, int flags) {
   return mmap(address, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags, -1, 0);
 }
 
-// Address space of `size` at `address`; null when any of it is taken.
+// Reserves address space of `size` at `address`. Returns null if any of it is in use.
 std::byte* ReserveAt(void* address, size_t size) {
   void* const range = MapNothing(address, size, MAP_FIXED_NOREPLACE);
   if (range == MAP_FAILED) return nullptr;
   if (range == address) return static_cast<std::byte*>(range);
-  munmap(range, size);  // a kernel before 4.17, or a sanitizer, took the address for a hint
+  munmap(range, size);  // a kernel before 4.17, or a sanitizer, treats the address as a hint
   return nullptr;
 }
 
-// Address space of `size` at a multiple of `alignment`; null when there is none.
+// Reserves address space of `size` at a multiple of `alignment`. Returns null if there is none.
 std::byte* Reserve(size_t size, size_t alignment) {
   const size_t slack = alignment > kPage ? alignment - kPage : 0;
   if (size > SIZE_MAX - slack) return nullptr;
@@ -67,7 +67,7 @@ ze_result_t CpuMemoryBlock::Create(CpuDevice& device, const MemoryRequest& reque
   return result;
 }
 
-// Imported memory is charged where it was allocated.
+// Imported memory is charged to the device that allocated it.
 ze_result_t CpuMemoryBlock::Charge(const MemoryRequest& request) {
   if (request.size > device_.memory()) return ZE_RESULT_ERROR_UNSUPPORTED_SIZE;
   const uint64_t bytes = request.import_fd >= 0 ? 0 : request.size;
@@ -109,7 +109,7 @@ ze_result_t CpuMemoryBlock::Map(const MemoryRequest& request) {
   const int kind = fd_.valid() ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
   const int flags = kind | MAP_FIXED | MAP_NORESERVE;
   if (mmap(base, whole, PROT_READ | PROT_WRITE, flags, fd_.get(), 0) == MAP_FAILED) return FromErrno();
-  // Both are improvements, not conditions. A forked child never uses the device, and must not make our pages
+  // Optimisations that may fail. A forked child never uses the device, and must not make our pages
   // copy-on-write.
   if (whole >= kHugePage) madvise(base, whole, MADV_HUGEPAGE);
   madvise(base, whole, MADV_DONTFORK);

@@ -1,5 +1,5 @@
-// A range of zeroed memory, populated as it is touched: private, or backed by a memfd that other processes
-// can map.
+// A range of zeroed memory, populated when touched: private, or backed by a memfd that other processes can
+// map.
 #pragma once
 
 #include <level_zero/ze_api.h>
@@ -15,8 +15,8 @@ namespace xpud::drivers::cpu {
 
 class CpuMemoryBlock final : public MemoryBlock {
  public:
-  // New memory, which counts against the device, or another process's (or this one's) exported memory.
-  // Refuses to import what is smaller than asked for or could still shrink.
+  // Creates new memory, which is charged to the device, or maps exported memory of any process. Refuses an
+  // import that is smaller than requested or could still shrink.
   static ze_result_t Create(CpuDevice& device, const MemoryRequest& request,
                             std::unique_ptr<MemoryBlock>& block);
   ~CpuMemoryBlock() override;
@@ -38,7 +38,7 @@ class CpuMemoryBlock final : public MemoryBlock {
   void* base_ = nullptr;
   size_t size_ = 0;
   size_t mapped_ = 0;
-  size_t reserved_ = 0;  // of which the first mapped_ bytes are memory
+  size_t reserved_ = 0;  // the first mapped_ bytes of it are memory
   UniqueFd fd_;          // invalid for private memory
 };
 

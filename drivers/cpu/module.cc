@@ -9,7 +9,7 @@ namespace {
 constexpr std::string_view kArgumentSizesSuffix = ".arg_sizes";
 constexpr uint32_t kMaxArguments = 1024;
 
-// Empty when the sizes are acceptable.
+// Returns an error text, or "" if the sizes are acceptable.
 std::string CheckArguments(const std::string& kernel, const std::vector<uint32_t>& sizes) {
   uint64_t total = 0;
   for (const uint32_t size : sizes) total += size;
@@ -27,7 +27,7 @@ std::string ReadSizes(const ElfSymbol& symbol, std::vector<uint32_t>& sizes) {
   return "";
 }
 
-// Each function that has its `.arg_sizes` beside it is a kernel.
+// Makes a kernel of each function that has a `.arg_sizes` object beside it.
 std::string FindKernels(Code& code) {
   for (const ElfSymbol& function : code.object->symbols()) {
     if (!function.is_function) continue;

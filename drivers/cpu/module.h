@@ -1,5 +1,5 @@
 // Modules of the CPU device: a table of entry points, from an application's HOST table or from a NATIVE
-// object that we load. Kernels share the code, so that it stays mapped as long as either lives.
+// object. Kernels share the code, so it stays mapped as long as the module or a kernel lives.
 #pragma once
 
 #include <cstddef>
@@ -14,14 +14,14 @@
 
 namespace xpud::drivers::cpu {
 
-// What a module holds; immutable.
+// The contents of a module. Immutable.
 struct Code {
   std::vector<EntryPoint> entries;
   std::unique_ptr<const ElfObject> object;  // null for HOST modules
   std::string binary;                       // empty for HOST modules
 };
 
-// Total bytes of a kernel's arguments, and bytes of one; what module properties state.
+// The most bytes of all of a kernel's arguments, and of one argument; module properties state both.
 constexpr uint32_t kMaxArgumentsSize = 64 << 10;
 
 class CpuKernel final : public Kernel {
@@ -45,7 +45,7 @@ class CpuKernel final : public Kernel {
 
 class CpuModule final : public Module {
  public:
-  // `log` explains a refusal.
+  // `log` receives the reason of a refusal.
   static ze_result_t Create(const Driver* driver, const ze_module_desc_t& desc,
                             std::unique_ptr<Module>& module, std::string& log);
   CpuModule(const Driver* driver, std::shared_ptr<const Code> code)

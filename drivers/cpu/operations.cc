@@ -25,7 +25,7 @@ void FillBytes(std::byte* destination, const std::byte* pattern, size_t pattern_
     std::memset(destination, static_cast<int>(*pattern), size);
     return;
   }
-  // Doubles what is already filled: every prefix is a whole number of patterns.
+  // Doubles the filled part, which is always a whole number of patterns.
   size_t filled = std::min(pattern_size, size);
   std::memcpy(destination, pattern, filled);
   while (filled < size) {
@@ -107,7 +107,7 @@ void Run(const QueryTimestamps<EventState>& query, WorkerPool&) {
   for (size_t i = 0; i < query.events.size(); ++i) {
     ze_kernel_timestamp_result_t result{};
     if (query.events[i]->ReadTimestamp(result) != ZE_RESULT_SUCCESS)
-      continue;  // the application must have waited for it
+      continue;  // the application must have waited for the event
     std::memcpy(query.target(i), &result, sizeof(result));
   }
 }

@@ -1,4 +1,4 @@
-// What commands do on the CPU device. See drivers/frontend/operations.h.
+// The operations of commands on the CPU device. See drivers/frontend/operations.h.
 #pragma once
 
 #include <cstddef>
@@ -13,12 +13,12 @@
 
 namespace xpud::drivers::cpu {
 
-// A launch whose arguments are its own.
+// A launch that owns its arguments.
 class KeptLaunch {
  public:
   KeptLaunch(const EntryPoint& entry, const void* const* arguments)
       : function_(entry.host), arguments_(entry.argument_sizes, arguments) {}
-  // With groups read at execution where `indirect` is not null.
+  // Sets the group counts; if `indirect` is not null, they are read from there at execution.
   KeptLaunch& With(const ze_group_count_t& groups, const ze_group_count_t* indirect);
   void Run(WorkerPool& pool) const {
     pool.Run(function_, arguments_.pointers(), indirect_ == nullptr ? groups_ : *indirect_);
@@ -38,7 +38,8 @@ struct Launch {
   const ze_group_count_t* indirect = nullptr;
 };
 
-// Several launches, of which the first *count run, each with its own group counts: both read at execution.
+// Several launches with their own group counts. The first *count of them run. The counts are read at
+// execution.
 struct LaunchMultiple {
   std::shared_ptr<const std::vector<KeptLaunch>> launches;
   const uint32_t* count;
@@ -49,7 +50,7 @@ inline KeptLaunch Keep(const Launch& launch) {
 }
 inline LaunchMultiple Keep(const LaunchMultiple& launches) { return launches; }
 
-// Does it now.
+// These functions perform an operation now.
 inline void Run(const Nothing&, WorkerPool&) {}
 inline void Run(const KeptLaunch& launch, WorkerPool& pool) { launch.Run(pool); }
 inline void Run(const Launch& launch, WorkerPool& pool) {

@@ -37,7 +37,7 @@ CpuSensors::CpuSensors(const std::string& root) : root_(root) {
   for (const std::string& folder : FoldersOf(root + "/sys/class/hwmon")) {
     const std::string name = ReadWord(folder + "/name");
     if (name == "coretemp" || name == "k10temp" || name == "zenpower" || name == "cpu_thermal")
-      temperatures_.push_back(folder + "/temp1_input");  // the package, or the one there is
+      temperatures_.push_back(folder + "/temp1_input");  // the package's sensor, or the only one
   }
   for (const std::string& folder : FoldersOf(root + "/sys/class/powercap")) {
     if (ReadWord(folder + "/name").starts_with("package-")) energies_.push_back(folder + "/energy_uj");

@@ -1,5 +1,5 @@
-// Sensors of the processor, as the kernel offers them: files below /proc and /sys, of which a virtual machine
-// has few. Any thread.
+// Sensors of the processor, read from files in /proc and /sys. A virtual machine has few of them.
+// Thread-safe.
 #pragma once
 
 #include <string>
@@ -11,16 +11,16 @@ namespace xpud::drivers::cpu {
 
 class CpuSensors final : public Sensors {
  public:
-  // `root` stands before each path: "" but in tests. Looks for the files there are.
+  // `root` is a prefix of each path, for tests. Finds the files that exist.
   explicit CpuSensors(const std::string& root);
 
-  // Of the machine's memory: what can be had without swapping is free.
+  // Memory of the machine. Memory that is available without swapping counts as free.
   ze_result_t ReadMemory(uint64_t& size, uint64_t& free) const override;
-  // Of all sockets; where this user may read them.
+  // Sum of all sockets, if this user may read it.
   ze_result_t ReadEnergy(uint64_t& microjoules) const override;
-  // The hottest processor.
+  // The highest temperature of all processors.
   ze_result_t ReadTemperature(double& celsius) const override;
-  // The mean of all cores. Why it is not higher, nobody says.
+  // Mean of all cores. There is no source for throttle reasons.
   ze_result_t ReadFrequency(double& megahertz, zes_freq_throttle_reason_flags_t& reasons) const override;
 
  private:

@@ -8,7 +8,7 @@
 namespace xpud::drivers::cpu {
 namespace {
 
-// A machine's files, as its kernel would show them.
+// Files as the kernel of a machine would show them.
 class CpuSensorsTest : public testing::Test {
  protected:
   CpuSensorsTest() {

@@ -1,4 +1,4 @@
-// Tests only: kernels as the kernel compiler makes them, compiled to an object and embedded.
+// For tests: kernels as the kernel compiler makes them, compiled to an object and embedded.
 #include <stdint.h>
 
 static const float kScale[4] = {1.0f, 2.0f, 3.0f, 4.0f};

@@ -1,4 +1,4 @@
-// Tests only: testdata_kernels.c as the bytes of a relocatable object.
+// For tests: the relocatable object of testdata_kernels.c, as bytes.
 #pragma once
 
 #include <string_view>

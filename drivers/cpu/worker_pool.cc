@@ -17,13 +17,13 @@ namespace {
 
 using std::chrono_literals::operator""h;
 
-// How long a worker looks for the next launch before it sleeps, and how long a launcher looks for its last
-// worker.
+// How long a worker spins for the next launch before it sleeps, and how long a launching thread spins for its
+// last worker.
 constexpr uint64_t kSpinNs = 30'000;
-// Ranges that each worker gets on average: enough to even out, few enough to make claiming cheap.
+// Ranges of groups per worker, on average: enough to balance the load, few enough to make claiming cheap.
 constexpr uint64_t kRangesPerWorker = 8;
 
-// The same, at most, where a launch may stop: ranges of a few tens of microseconds.
+// Maximum range if a launch may stop early: ranges of some tens of microseconds.
 constexpr uint64_t kPartRange = 4;
 
 uint64_t CountOf(const ze_group_count_t& groups) {
@@ -71,7 +71,7 @@ uint64_t WorkerPool::RunPart(xpud_host_kernel_fn_t function, const void* const* 
   return RunFrom(first, {function, arguments, groups, total, chunk, NowNs() + nanoseconds});
 }
 
-// The first group that has not run then.
+// Returns the first group that has not run.
 uint64_t WorkerPool::RunFrom(uint64_t first, const Work& work) {
   if (first >= work.total) return work.total;
   Slot alone;
@@ -87,7 +87,7 @@ uint64_t WorkerPool::RunFrom(uint64_t first, const Work& work) {
   return next;
 }
 
-// None when sixteen threads are launching: then each runs its own groups.
+// Returns null if sixteen threads are launching; then each of the other threads runs its own groups.
 WorkerPool::Slot* WorkerPool::TakeSlot() {
   for (Slot& slot : slots_) {
     if (!slot.taken.load(std::memory_order_relaxed) &&
@@ -101,7 +101,8 @@ WorkerPool::Slot* WorkerPool::TakeSlot() {
 void WorkerPool::Publish(Slot& slot) {
   if (!started_.load(std::memory_order_acquire)) StartThreads();
   slot.state.fetch_or(kOpen, std::memory_order_release);
-  // Sequentially consistent with SleepUntilPublished: either we see the sleeper or it sees the new epoch.
+  // Sequentially consistent with SleepUntilPublished: either we see the sleeper, or the sleeper sees the new
+  // epoch.
   epoch_.fetch_add(1);
   const uint32_t sleepers = sleepers_.load();
   if (sleepers == 0) return;

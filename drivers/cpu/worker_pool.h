@@ -1,10 +1,9 @@
-// The threads that run kernels' groups. The launching thread is worker 0 and always takes part; the others
-// sleep when there is nothing to do. Run may be called by any number of threads at once; it returns when
-// every group has run.
+// The threads that run groups of kernels. The launching thread is worker 0 and always takes part; the others
+// sleep when idle. Run may be called by any number of threads at once, and returns when all groups have run.
 //
-// A launch is published in one of a few slots. Whoever claims a range of groups (an atomic counter) runs it,
-// so that a slow or preempted worker delays only its own last range. A slot is reused only when no worker is
-// inside it.
+// A launch is published in one of a few slots. Workers claim ranges of groups with an atomic counter, so a
+// slow or preempted worker delays only its own last range. A slot is reused when no worker is inside. inside
+// it.
 #pragma once
 
 #include <atomic>
@@ -44,8 +43,8 @@ class WorkerPool {
     }
     RunMany(function, arguments, groups);
   }
-  // Runs the groups from number `first` on, at least one and for about `nanoseconds`. The number of the first
-  // one that has not run, or how many there are.
+  // Runs groups from number `first` on, at least one, for about `nanoseconds`. Returns the number of the
+  // first group that has not run, or the total.
   uint64_t RunPart(xpud_host_kernel_fn_t function, const void* const* arguments,
                    const ze_group_count_t& groups, uint64_t first, uint64_t nanoseconds);
 
@@ -59,14 +58,14 @@ class WorkerPool {
     const void* const* arguments = nullptr;
     ze_group_count_t groups{};
     uint64_t total = 0;              // groups
-    uint64_t chunk = 0;              // of them are claimed at once
-    uint64_t deadline = UINT64_MAX;  // after it, nobody claims any more
+    uint64_t chunk = 0;              // groups claimed at once
+    uint64_t deadline = UINT64_MAX;  // no claims after it
   };
 
   // Written by the owner while closed, read by workers between entering and leaving.
   struct alignas(64) Slot {
     std::atomic<bool> taken{false};
-    std::atomic<uint32_t> state{0};  // kOpen, kWaiting, and how many workers are inside
+    std::atomic<uint32_t> state{0};  // kOpen, kWaiting, and the number of workers inside
     Work work;
     alignas(64) std::atomic<uint64_t> next{0};
   };

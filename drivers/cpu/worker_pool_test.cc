@@ -21,7 +21,7 @@ void CountGroup(const void* const* arguments, const uint32_t group[3], void*) {
       1, std::memory_order_relaxed);
 }
 
-// Runs the launch and returns how many groups did not run exactly once.
+// Runs the launch and returns the number of groups that did not run exactly once.
 size_t WronglyRun(WorkerPool& pool, const ze_group_count_t& groups) {
   std::vector<std::atomic<uint32_t>> counters(size_t{groups.groupCountX} * groups.groupCountY *
                                               groups.groupCountZ);
@@ -43,7 +43,7 @@ TEST(WorkerPool, EveryGroupRunsOnce) {
   }
 }
 
-// All groups before the number that each part gives have run once then, and no other.
+// After each part, all groups before the returned number have run once, and no others.
 TEST(WorkerPool, PartsRunEveryGroupOnceAndInOrder) {
   for (const uint32_t workers : {1u, 2u, 5u}) {
     for (const uint64_t nanoseconds : {0, 2000, 1'000'000'000}) {
@@ -133,7 +133,7 @@ TEST(WorkerPool, ScratchIsPrivateToItsThread) {
   std::thread([&] { others = ThreadScratch(); }).join();
   EXPECT_NE(others, nullptr);
   WorkerPool pool(3);
-  pool.Run(FillScratch, nullptr, {8, 1, 1});  // TSan sees it if two workers share
+  pool.Run(FillScratch, nullptr, {8, 1, 1});  // TSan reports it if two workers share scratch
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Enqueuing an operation between what it waits for and what it signals, and a command as a regular list keeps
-// it: immutable, so that a closed list may run any number of times.
+// Enqueues an operation between its waits and its signal. A regular list stores commands, which are
+// immutable, so that a closed list may run any number of times.
 #pragma once
 
 #include <memory>
@@ -9,13 +9,13 @@
 
 namespace xpud::drivers::cuda {
 
-// Streams wait for the word's value, not for an event of CUDA's: so the host can signal it, too.
+// Streams wait for the word's value instead of a CUDA event, so that the host can signal it, too.
 ze_result_t EnqueueWait(const Stream& stream, const EventState& event);
-// Before and after the work; times are stored only for an event that asks for them.
+// Called before and after the work. Times are stored only for an event with timestamps.
 ze_result_t EnqueueStart(const Stream& stream, const EventState& event);
 ze_result_t EnqueueSignal(const Stream& stream, const EventState& event);
 
-// The stream's context is current.
+// REQUIRES: the stream's context is current.
 template <typename Operation>
 ze_result_t Enqueue(const Stream& stream, const Operation& operation, const EventState* signal) {
   if (signal == nullptr) [[likely]]
@@ -34,7 +34,7 @@ class Command {
   explicit Command(const Sync& sync) : sync_(KeptSync<EventState>::Of<CudaEvent>(sync)) {}
   virtual ~Command() = default;
 
-  // Enqueues it all.
+  // Enqueues wait, operation and signal.
   ze_result_t Run(const Stream& stream) const {
     for (const auto& event : sync_.waits) {
       const ze_result_t result = EnqueueWait(stream, *event);
@@ -62,7 +62,7 @@ class CommandOf final : public Command {
   const Operation operation_;
 };
 
-// Takes what the operation only borrows (arguments, patterns) into the command.
+// Copies what the operation borrows (arguments, patterns) into a command.
 template <typename Operation>
 std::unique_ptr<Command> KeepCommand(const Operation& operation, const Sync& sync) {
   auto kept = Keep(operation);

@@ -1,6 +1,6 @@
 // Command lists of a CUDA device. An immediate list is a stream: appending enqueues, without a lock or an
-// allocation. A regular list keeps commands, and a queue enqueues them anew at each execution. Lists are
-// always in order.
+// allocation. A regular list stores commands, and a queue enqueues them at each execution. Lists are always
+// in order.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@ namespace xpud::drivers::cuda {
 class CudaCommandList : public AppendingList<CudaCommandList, CudaEvent> {
  public:
   ze_result_t AppendLaunch(Kernel& kernel, const LaunchShape& shape, const Sync& sync) final;
-  // Group counts in device memory: CUDA has no such launch outside graphs.
+  // CUDA has no launch with group counts in device memory, except in graphs.
   ze_result_t AppendLaunchIndirect(Kernel&, const ze_group_count_t*, const Sync&) final {
     return ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
   }
@@ -26,7 +26,7 @@ class CudaCommandList : public AppendingList<CudaCommandList, CudaEvent> {
   ze_result_t AppendGraph(ExecutableGraph& graph, const Sync& sync) final;
 
  protected:
-  // `stream` is null for a list that keeps its commands.
+  // `stream` is null for a regular list.
   CudaCommandList(const Driver* driver, const Stream* stream, bool synchronous)
       : AppendingList(driver), stream_(stream), synchronous_(synchronous) {}
 
@@ -89,7 +89,7 @@ class RegularList final : public CudaCommandList {
   }
 
   bool closed() const { return closed_; }
-  // Enqueues all that was appended.
+  // Enqueues all appended commands.
   ze_result_t Run(const Stream& stream) const;
 
  private:

@@ -30,7 +30,7 @@ class CudaCommandQueue final : public CommandQueue {
   const std::shared_ptr<Stream> stream_;
   const std::shared_ptr<EventWords> words_;
   const bool synchronous_;
-  Mutex mutex_;  // lists of two executions never interleave
+  Mutex mutex_;  // keeps the lists of two executions apart
 };
 
 }  // namespace xpud::drivers::cuda

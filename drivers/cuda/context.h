@@ -1,5 +1,5 @@
-// A context of the CUDA driver: its memory, event words and streams, over all devices of the driver. A
-// device's own (primary) context is shared by all of these. Any thread.
+// A context of the CUDA driver: its memory, event words and streams, for all devices of the driver. All
+// contexts share each device's primary CUDA context. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -29,7 +29,7 @@ class CudaContext final : public Context {
 
  private:
   ze_result_t AllocateBlock(const MemoryRequest& request, std::unique_ptr<MemoryBlock>& block) override;
-  // Made at the first need: it takes an active device.
+  // Created at the first use, because it needs an active device.
   ze_result_t Words(std::shared_ptr<EventWords>& words) ABSL_LOCKS_EXCLUDED(mutex_);
   ze_result_t CreateStream(Device& device, const ze_command_queue_desc_t& desc,
                            std::shared_ptr<Stream>& stream);
@@ -39,7 +39,8 @@ class CudaContext final : public Context {
   std::shared_ptr<EventWords> words_ ABSL_GUARDED_BY(mutex_);
 };
 
-// An active device, for what belongs to none: one that is active already, or else the first.
+// Returns an active device, for resources that belong to no device: an already active one, or the first after
+// activating it.
 ze_result_t AnyActive(std::span<CudaDevice* const> devices, CudaDevice*& device);
 
 }  // namespace xpud::drivers::cuda

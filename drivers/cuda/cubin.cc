@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint16_t kEmCuda = 190;
 
-// True when `count` records of `size` bytes at `offset` lie inside `total` bytes.
+// Whether `count` records of `size` bytes at `offset` lie inside `total` bytes.
 bool Fits(uint64_t offset, uint64_t count, uint64_t size, uint64_t total) {
   return offset <= total && (size == 0 || count <= (total - offset) / size);
 }

@@ -1,5 +1,5 @@
-// Looking at device code before CUDA does: cuModuleLoadData takes no size, so that a truncated file would be
-// read beyond its end. Any thread.
+// Checks device code before CUDA reads it: cuModuleLoadData takes no size, and would read past the end of a
+// truncated file. Thread-safe.
 #pragma once
 
 #include <string>
@@ -8,9 +8,9 @@
 namespace xpud::drivers::cuda {
 
 bool IsElf(std::string_view bytes);
-// Empty when `bytes` is an ELF file for NVIDIA GPUs whose parts all lie inside it; else what is wrong.
+// Returns "" if `bytes` is an ELF file for NVIDIA GPUs whose parts all lie inside it; otherwise the error.
 std::string CheckCubin(std::string_view bytes);
-// Empty when `bytes` may be PTX: text with a `.version` directive.
+// Returns "" if `bytes` may be PTX: text with a `.version` directive.
 std::string CheckPtx(std::string_view bytes);
 
 }  // namespace xpud::drivers::cuda

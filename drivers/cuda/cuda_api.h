@@ -1,6 +1,6 @@
-// The part of CUDA's driver API that we use, declared here because the library is reached by dlopen and its
+// The part of CUDA's driver API that we use. Declared here because the library is opened by dlopen and its
 // header may be absent. Names, values and layouts are those of cuda.h; the `_v2` symbols are what its macros
-// choose.
+// select.
 #pragma once
 
 #include <cstddef>
@@ -99,7 +99,7 @@ enum CUmemorytype : int { CU_MEMORYTYPE_HOST = 1, CU_MEMORYTYPE_UNIFIED = 4 };
 
 inline constexpr unsigned CU_STREAM_NON_BLOCKING = 1;
 inline constexpr unsigned CU_STREAM_WAIT_VALUE_EQ = 1;
-inline constexpr unsigned CU_STREAM_WRITE_VALUE_DEFAULT = 0;  // a system-wide barrier comes before the write
+inline constexpr unsigned CU_STREAM_WRITE_VALUE_DEFAULT = 0;  // the write follows a system-wide barrier
 inline constexpr unsigned CU_MEMHOSTALLOC_PORTABLE = 1;
 inline constexpr unsigned CU_MEMHOSTALLOC_DEVICEMAP = 2;
 inline constexpr unsigned CU_MEMHOSTREGISTER_PORTABLE = 1;
@@ -161,7 +161,7 @@ struct CUDA_MEMCPY3D {
 };
 static_assert(sizeof(CUDA_MEMCPY3D) == 200);
 
-// X(name, symbol, parameters...): all that is called once the library is known to be good.
+// X(name, symbol, parameters...): the functions that a usable library must have.
 #define XPUD_CUDA_FUNCTIONS(X)                                                                              \
   X(cuDeviceGet, cuDeviceGet, CUdevice*, int)                                                               \
   X(cuDeviceGetName, cuDeviceGetName, char*, int, CUdevice)                                                 \

@@ -17,7 +17,7 @@ std::string VersionText(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }
 
-// Null when all are there; else the first that is not.
+// Returns null if the library has all functions; otherwise the first missing one.
 const char* FindAll(void* library, CudaFunctions& functions) {
 #define XPUD_CUDA_FIND(name, symbol, ...) \
   if (!Find(library, #symbol, functions.name)) return #symbol;

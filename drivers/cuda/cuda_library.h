@@ -1,4 +1,4 @@
-// libcuda, opened once. Nothing else in this folder is reached unless Load succeeded.
+// Opens libcuda once. The rest of this folder is used only if Load succeeded.
 #pragma once
 
 #include <string>
@@ -16,17 +16,18 @@ struct CudaFunctions {
 // CUDA 12.4: the first with cuFuncGetParamInfo, cuFuncLoad and cuModuleEnumerateFunctions.
 inline constexpr int kMinimumVersion = 12040;
 
-// What is opened: XPUD_CUDA_LIBRARY where it is set, else "libcuda.so.1".
+// Returns the library to open: XPUD_CUDA_LIBRARY if set, otherwise "libcuda.so.1".
 const char* CudaLibraryName();
 
-// Opens the library, initialises it and counts its devices. 0: none can be used, and `reason` is one line
-// that says why. The library stays open.
+// Opens the library, initialises it and counts its devices. Returns 0, with a reason of one line, if no
+// device can be used. The library stays open.
 int LoadCuda(const char* name, CudaFunctions& functions, std::string& reason);
 
-// The functions of the process: filled by the driver's creation, before any device exists; constant then.
+// The functions of the library. Filled when the driver is created, before any device exists; constant
+// afterwards.
 inline constinit CudaFunctions cu{};
 
-// "CUDA_ERROR_INVALID_PTX (a PTX JIT compilation failed)".
+// Returns, for example, "CUDA_ERROR_INVALID_PTX (a PTX JIT compilation failed)".
 std::string Describe(CUresult result);
 
 }  // namespace xpud::drivers::cuda

@@ -11,7 +11,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// Why the library was refused.
+// Returns the reason why the library was refused.
 std::string Refusal(const char* name) {
   CudaFunctions functions{};
   std::string reason;

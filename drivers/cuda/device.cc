@@ -13,10 +13,11 @@ namespace {
 
 constexpr uint32_t kNvidia = 0x10de;
 constexpr int kMinimumCapability = 7;  // the built-in kernels' target is sm_70
-// The clock is read by a kernel: when the device is busy for longer, what is known of it must do.
+// The clock is read by a kernel. If the device is busy for longer than this, use an estimate from the last
+// reading.
 constexpr uint64_t kClockTimeoutNs = 100'000'000;
 
-// The PCI device id, which CUDA does not tell; 0 when the system does not either.
+// Returns the PCI device id, which CUDA does not report; 0 if the system does not report it either.
 uint32_t PciDeviceId(CUdevice device) {
   char address[32] = {};
   if (cu.cuDeviceGetPCIBusId(address, sizeof(address), device) != CUDA_SUCCESS) return 0;
@@ -86,7 +87,7 @@ ze_result_t CudaDevice::Activate() {
 
 ze_result_t CudaDevice::CheckFailed(CUresult result) const {
   if (IsSticky(result)) lost_.store(true, std::memory_order_relaxed);
-  // An unknown error may be of one call (importing an fd that is no memory) or of a device that is gone.
+  // CUDA_ERROR_UNKNOWN may concern one call (importing an fd that is not memory) or a lost device.
   if (result == CUDA_ERROR_UNKNOWN && Probe() != ZE_RESULT_SUCCESS) return ZE_RESULT_ERROR_DEVICE_LOST;
   return ToZe(result);
 }
@@ -96,7 +97,7 @@ ze_result_t CudaDevice::Probe() const {
   MakeCurrent();
   const CUresult result = cu.cuStreamQuery(utility_);
   if (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY) return ZE_RESULT_SUCCESS;
-  lost_.store(true, std::memory_order_relaxed);  // whatever it answers: our own stream is sound
+  lost_.store(true, std::memory_order_relaxed);  // any error of our own stream means that the device is lost
   return ZE_RESULT_ERROR_DEVICE_LOST;
 }
 
@@ -126,7 +127,7 @@ void CudaDevice::GetProperties(ze_device_properties_t& properties) const {
   properties.numEUsPerSubslice = multiprocessors();
   properties.numSubslicesPerSlice = 1;
   properties.numSlices = 1;
-  // Nanoseconds a tick, or ticks a second: the structure's version chooses.
+  // Nanoseconds per tick, or ticks per second, depending on the structure's version.
   properties.timerResolution = stype == ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES_1_2 ? 1'000'000'000 : 1;
   properties.timestampValidBits = 64;
   properties.kernelTimestampValidBits = 64;
@@ -161,7 +162,7 @@ void CudaDevice::GetModuleProperties(ze_device_module_properties_t& properties) 
       ZE_DEVICE_MODULE_FLAG_FP16 | ZE_DEVICE_MODULE_FLAG_FP64 | ZE_DEVICE_MODULE_FLAG_INT64_ATOMICS;
   properties.fp16flags = properties.fp32flags = properties.fp64flags = kIeee;
   properties.maxArgumentsSize = 4096;
-  // "sm_90": what a cubin must be made for, and the highest target of PTX.
+  // "sm_90": the target of cubins, and the highest target of PTX.
   std::snprintf(reinterpret_cast<char*>(properties.nativeKernelSupported.id),
                 sizeof(properties.nativeKernelSupported.id), "sm_%u%u",
                 Attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) % 100,

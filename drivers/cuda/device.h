@@ -1,5 +1,5 @@
-// An NVIDIA GPU as a Level Zero device. Its primary context is retained when first needed (90 ms, 500 MiB)
-// and never released: the process ends with it. Lives as long as the process. Any thread.
+// An NVIDIA GPU as a Level Zero device. Its primary context, which takes time and memory, is retained when
+// first needed and never released. Lives as long as the process. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -18,13 +18,13 @@
 
 namespace xpud::drivers::cuda {
 
-// The context that MakeCurrent last set on this thread. Code that runs on our threads (HOST kernels) leaves
-// the thread's context as it found it.
+// The context that MakeCurrent last set on this thread. Code that runs on our threads (HOST kernels) must
+// restore the thread's context.
 inline constinit thread_local CUcontext current_context = nullptr;
 
 class CudaDevice final : public Device {
  public:
-  // Null, with a reason, for a GPU that lacks what we need.
+  // Returns null, with a reason, for a GPU without a feature that we need.
   static std::unique_ptr<CudaDevice> Open(const Driver* driver, int ordinal, std::string& reason);
 
   CUdevice device() const { return device_; }
@@ -32,31 +32,31 @@ class CudaDevice final : public Device {
   uint32_t multiprocessors() const { return Attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT); }
   uint32_t queues() const { return 32; }
 
-  // Retains the primary context and loads the built-in kernels, once. What follows needs it. DEVICE_LOST once
-  // that is known: some of CUDA's calls succeed on a lost device.
+  // Retains the primary context and loads the built-in kernels, once. Required before the functions below.
+  // Returns DEVICE_LOST if that is known, because some of CUDA's calls succeed on a lost device.
   ze_result_t Activate() ABSL_LOCKS_EXCLUDED(mutex_);
   bool active() const { return active_.load(std::memory_order_acquire); }
   CUcontext context() const { return context_; }
   const BuiltinKernels& builtins() const { return builtins_; }
-  // Makes the context the calling thread's. A failure shows in the call that follows.
+  // Makes the context current on the calling thread. An error appears in the next call.
   void MakeCurrent() const {
     if (current_context == context_) [[likely]]
       return;
     if (cu.cuCtxSetCurrent(context_) == CUDA_SUCCESS) current_context = context_;
   }
-  // A result for the application; remembers that the device is lost when it says so.
+  // Converts a result for the application, and remembers if the device is lost.
   ze_result_t Check(CUresult result) const {
     return result == CUDA_SUCCESS ? ZE_RESULT_SUCCESS : CheckFailed(result);
   }
-  // True once a call has found the device lost.
+  // Whether a call has found the device lost.
   bool lost() const { return lost_.load(std::memory_order_relaxed); }
-  // SUCCESS unless the device is lost; asks it.
+  // Asks the device. Returns SUCCESS unless it is lost.
   ze_result_t Probe() const;
-  // True when registered host memory has one address on host and device.
+  // Whether registered host memory has the same address on host and device.
   bool MapsHostAddresses() const {
     return Attribute(CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM) != 0;
   }
-  // For a stream of that Level Zero priority.
+  // Returns CUDA's priority for a Level Zero priority.
   int StreamPriority(ze_command_queue_priority_t priority) const;
 
   void GetProperties(ze_device_properties_t& properties) const override;
@@ -70,9 +70,9 @@ class CudaDevice final : public Device {
   std::vector<ze_device_cache_properties_t> Caches() const override;
   ze_result_t GetStatus() const override;
   void GetGlobalTimestamps(uint64_t& host, uint64_t& device) const override;
-  // Copies reach every device's memory; kernels only that of their own.
+  // Copies can access every device's memory, kernels only that of their own device.
   bool CanAccessPeer(const Device& peer) const override { return &peer == this; }
-  // NVML's, opened when first asked for.
+  // NVML's sensors, opened at the first use.
   const Sensors* sensors() const override;
 
  private:

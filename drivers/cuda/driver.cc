@@ -9,7 +9,7 @@
 namespace xpud::drivers::cuda {
 namespace {
 
-// The frontend hands these out for our driver alone; a handle of another driver is still no reason to fall.
+// The frontend passes only handles of our driver. Returns null for any other, instead of failing.
 const CudaDriver* FindOurs(ze_driver_handle_t handle) {
   return dynamic_cast<const CudaDriver*>(HandleTable::Find<Driver>(handle));
 }

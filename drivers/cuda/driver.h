@@ -1,5 +1,5 @@
-// The CUDA back end's driver: what drivers/back_ends.cc creates where libcuda.so.1 finds a GPU that we can
-// use. Any thread.
+// The driver of the CUDA back end, which drivers/back_ends.cc creates if libcuda.so.1 finds a usable GPU.
+// Thread-safe.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@
 
 namespace xpud::drivers::cuda {
 
-// A launch is mostly the driver's time, of which several threads make better use.
+// Most of a launch is spent in CUDA's driver, which several threads use better than one.
 inline constexpr xpud_back_end_t kBackEnd = {.name = "cuda",
                                              .kind = "gpu",
                                              .code = XPUD_CODE_PTX,
@@ -23,7 +23,7 @@ inline constexpr xpud_back_end_t kBackEnd = {.name = "cuda",
 
 class CudaDriver final : public Driver {
  public:
-  // Null, with a reason of one line, where there is nothing to drive.
+  // Returns null, with a reason of one line, if there is no usable GPU.
   static std::unique_ptr<CudaDriver> Create(std::string& reason);
 
   const xpud_back_end_t& BackEnd() const override { return kBackEnd; }
@@ -31,10 +31,10 @@ class CudaDriver final : public Driver {
   void GetIpcProperties(ze_driver_ipc_properties_t& properties) const override { properties.flags = 0; }
   std::span<Device* const> Devices() const override { return devices_; }
   void* FindExtensionFunction(const char* name) const override;
-  // The GPU's own context is made here where there is one GPU, otherwise when a GPU is first used.
+  // Creates the GPU's CUDA context here if there is one GPU; otherwise each at its first use.
   ze_result_t CreateContext(const ze_context_desc_t& desc, std::unique_ptr<Context>& context) override;
 
-  // Maps memory that the process has for all devices, at its own address.
+  // Maps existing memory of the process for all devices, at its own address.
   ze_result_t ImportPointer(void* pointer, size_t size) const;
   ze_result_t ReleasePointer(void* pointer) const;
 

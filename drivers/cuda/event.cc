@@ -22,7 +22,7 @@ ze_result_t EventState::Wait(uint64_t timeout_ns) const {
   uint32_t polls = 0;
   return WaitUntil(timeout_ns, [&]() -> ze_result_t {
     const ze_result_t known = Query();
-    // A lost device never writes the word. Asking costs more than looking.
+    // A lost device never writes the word. Asking the device costs more than reading the word.
     if (known != ZE_RESULT_NOT_READY || polls++ % 64 != 0) return known;
     const ze_result_t result = words_->Probe();
     return result == ZE_RESULT_SUCCESS ? ZE_RESULT_NOT_READY : result;

@@ -1,5 +1,6 @@
-// Events and fences of CUDA devices: a word each (event_words.h). Streams wait for it and write it; the host
-// does so directly. The state outlives event and pool as long as a recorded command refers to it. Any thread.
+// Events and fences of CUDA devices: one word each (event_words.h), which streams wait for and write, and the
+// host reads and writes directly. The state outlives event and pool while a recorded command refers to it.
+// Thread-safe.
 #pragma once
 
 #include <memory>
@@ -13,7 +14,7 @@ class EventState {
  public:
   static ze_result_t Create(std::shared_ptr<EventWords> words, bool timestamps,
                             std::shared_ptr<EventState>& state);
-  // Lets go what still waits for it: a stream that waits for nobody would block its device's context.
+  // Releases streams that still wait: a stream that waits for ever would block its device's context.
   ~EventState();
   EventState(const EventState&) = delete;
   EventState& operator=(const EventState&) = delete;
@@ -21,7 +22,7 @@ class EventState {
   bool timestamps() const { return timestamps_; }
   EventWord& word() const { return word_; }
   void Set(bool signalled) { word_.signal().store(signalled ? 1 : 0, std::memory_order_release); }
-  // SUCCESS, NOT_READY, or DEVICE_LOST once that is known; does not ask the device.
+  // Returns SUCCESS, NOT_READY, or DEVICE_LOST if that is known. Does not ask the device.
   ze_result_t Query() const {
     if (word_.signal().load(std::memory_order_acquire) != 0) return ZE_RESULT_SUCCESS;
     return words_->lost() ? ZE_RESULT_ERROR_DEVICE_LOST : ZE_RESULT_NOT_READY;
@@ -74,7 +75,7 @@ class CudaEventPool final : public EventPool {
   const bool timestamps_;
 };
 
-// Signalled by a queue after the lists it was given with.
+// A fence, signalled by a queue after the lists of the same Execute call.
 class CudaFence final : public Fence {
  public:
   CudaFence(const Driver* driver, std::shared_ptr<EventState> state)

@@ -6,7 +6,7 @@ namespace xpud::drivers::cuda {
 namespace {
 
 constexpr size_t kBlockWords = 4096;  // 256 KiB
-constexpr size_t kQuarantine = 1024;  // freed words that wait before the first of them is reused
+constexpr size_t kQuarantine = 1024;  // freed words that wait before the first one is reused
 
 }  // namespace
 

@@ -1,6 +1,6 @@
-// The words in pinned host memory that events and fences stand for: the device writes and waits for them, the
-// host reads them. Kept in blocks until the context ends, so that a late write of the device never meets
-// freed memory; a freed word is reused only after many others. Shared by what holds words. Any thread.
+// Words in pinned host memory for events and fences: devices write and wait for them, the host reads them.
+// Blocks of words live until the context ends, so that a late write of a device never hits freed memory. A
+// freed word is reused only after many others. Shared by its users. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -18,7 +18,7 @@ namespace xpud::drivers::cuda {
 
 struct alignas(64) EventWord {
   uint32_t signalled;  // 0 or 1
-  uint64_t start_ns;   // the device's clock, where the pool asks for timestamps
+  uint64_t start_ns;   // on the device's clock, if the pool has timestamps
   uint64_t end_ns;
 
   std::atomic_ref<uint32_t> signal() { return std::atomic_ref<uint32_t>(signalled); }
@@ -27,16 +27,16 @@ struct alignas(64) EventWord {
 
 class EventWords {
  public:
-  // `device` is an active one: its context allocates, all devices can use the words.
+  // REQUIRES: `device` is active. Its context allocates; all devices can use the words.
   EventWords(CudaDevice& device, std::span<CudaDevice* const> devices)
       : device_(device), devices_(devices.begin(), devices.end()) {}
 
-  // Zero.
+  // Returns a word that is 0.
   ze_result_t Take(EventWord*& word) ABSL_LOCKS_EXCLUDED(mutex_);
   void Give(EventWord& word) ABSL_LOCKS_EXCLUDED(mutex_);
-  // True once a device that could have written a word is known to be lost.
+  // Whether a device that could have written a word is known to be lost.
   bool lost() const;
-  // DEVICE_LOST when one is; asks them.
+  // Asks the devices. Returns DEVICE_LOST if one is lost.
   ze_result_t Probe() const;
 
  private:

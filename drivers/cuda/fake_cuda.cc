@@ -1,5 +1,5 @@
-// Tests only: a library that answers like CUDA's driver on a machine where it cannot be used. XPUD_FAKE_CUDA
-// says which: "old", "init" or "none".
+// For tests: a library that acts like CUDA's driver on a machine where it cannot be used. XPUD_FAKE_CUDA
+// selects the failure: "old", "init" or "none".
 #include <cstdlib>
 #include <cstring>
 

@@ -1,4 +1,4 @@
-// Graphs of a CUDA device: CUDA's own, as a stream captured them.
+// Graphs of a CUDA device: CUDA's graphs, captured from a stream.
 #pragma once
 
 #include <memory>
@@ -8,8 +8,8 @@
 
 namespace xpud::drivers::cuda {
 
-// A CUgraphExec. Shared by the graph and by the commands that launch it. CUDA lets one that runs be
-// destroyed.
+// Owns a CUgraphExec. Shared by the graph and the commands that launch it. CUDA allows destroying one that
+// runs.
 class GraphExec {
  public:
   GraphExec(CudaDevice& device, CUgraphExec handle) : device_(device), handle_(handle) {}

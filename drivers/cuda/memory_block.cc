@@ -9,7 +9,7 @@
 namespace xpud::drivers::cuda {
 namespace {
 
-// What cuMemAlloc and cuMemHostAlloc align to at least.
+// The minimum alignment of cuMemAlloc and cuMemHostAlloc.
 constexpr size_t kDeviceAlignment = 256;
 constexpr size_t kHostAlignment = 4096;
 
@@ -61,14 +61,14 @@ ze_result_t CudaMemoryBlock::AllocatePhysical(const MemoryRequest& request) {
   result = import ? Import(request.import_fd) : device_.Check(cu.cuMemCreate(&handle_, size, &properties, 0));
   if (result != ZE_RESULT_SUCCESS) return result;
   result = device_.Check(Map(size));
-  // An imported handle is good: what cannot be mapped is more than there is.
+  // The imported handle is valid, so a failed mapping means that the request is larger than the memory.
   const bool refused =
       result == ZE_RESULT_ERROR_INVALID_ARGUMENT || result == ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
   return import && refused ? ZE_RESULT_ERROR_INVALID_SIZE : result;
 }
 
-// CUDA takes an address for a hint: where it is not free, or no multiple of 32 MiB, the range lies elsewhere.
-// So do ranges of a few megabytes: hence whole units.
+// CUDA treats the address as a hint. If it is in use or not a multiple of 32 MiB, or if the range has only a
+// few megabytes, the range is placed elsewhere. Hence whole units.
 ze_result_t CudaMemoryBlock::Reserve(size_t size, size_t alignment, void* address) {
   const auto wanted = reinterpret_cast<CUdeviceptr>(address);
   const size_t range = wanted == 0 ? size : RoundUp(size, XPUD_MEM_ADDRESS_UNIT);
@@ -109,7 +109,7 @@ ze_result_t CudaMemoryBlock::AllocateHost(size_t alignment) {
   return ZE_RESULT_SUCCESS;
 }
 
-// What fails here fails because the context is gone, and the memory with it.
+// A failure here means that the context is gone, and the memory with it.
 CudaMemoryBlock::~CudaMemoryBlock() {
   device_.MakeCurrent();
   if (form_ == Form::kDevice && base_ != 0) static_cast<void>(device_.Check(cu.cuMemFree(base_)));

@@ -1,5 +1,5 @@
-// A range of memory that a CUDA device can use, in one of three forms: what cuMemAlloc gives; physical memory
-// mapped at an address of its own, which other processes can map too; pinned host memory.
+// A range of memory that a CUDA device can use, in one of three forms: memory of cuMemAlloc; physical memory
+// with a mapping of its own, which other processes can map too; pinned host memory.
 #pragma once
 
 #include <level_zero/ze_api.h>
@@ -14,7 +14,7 @@ namespace xpud::drivers::cuda {
 
 class CudaMemoryBlock final : public MemoryBlock {
  public:
-  // New memory, or another process's (or this one's) exported memory. Only device memory can be exported.
+  // Creates new memory, or maps exported memory of any process. Only device memory can be exported.
   static ze_result_t Create(CudaDevice& device, const MemoryRequest& request,
                             std::unique_ptr<MemoryBlock>& block);
   ~CudaMemoryBlock() override;
@@ -29,11 +29,11 @@ class CudaMemoryBlock final : public MemoryBlock {
   CudaMemoryBlock(CudaDevice& device, Form form, size_t size) : device_(device), form_(form), size_(size) {}
   static Form FormOf(const MemoryRequest& request);
   ze_result_t Allocate(const MemoryRequest& request);
-  // Zeroed, and at the same address on host and devices.
+  // Allocates zeroed memory at the same address on host and devices.
   ze_result_t AllocateHost(size_t alignment);
-  // In whole units of the granularity (2 MiB).
+  // Allocates whole units of the granularity (2 MiB).
   ze_result_t AllocatePhysical(const MemoryRequest& request);
-  // Sets base_; at `address` unless that is null.
+  // Sets base_, to `address` unless that is null.
   ze_result_t Reserve(size_t size, size_t alignment, void* address);
   ze_result_t Import(int fd);
   CUresult Map(size_t size);
@@ -42,7 +42,7 @@ class CudaMemoryBlock final : public MemoryBlock {
   const Form form_;
   const size_t size_;
   CUdeviceptr base_ = 0;
-  // Physical memory only.
+  // For physical memory only.
   size_t reserved_ = 0;
   size_t mapped_ = 0;
   CUmemGenericAllocationHandle handle_ = 0;

@@ -12,7 +12,7 @@ namespace {
 constexpr size_t kLogBytes = 16 << 10;
 constexpr size_t kMaxArguments = 4096;
 
-// PTX to a cubin for the current context's device. `log` gets what the compiler says.
+// Compiles PTX to a cubin for the current context's device. `log` receives the compiler's messages.
 CUresult CompilePtx(const std::string& source, std::string& cubin, std::string& log) {
   std::string info(kLogBytes, '\0');
   std::string errors(kLogBytes, '\0');
@@ -47,8 +47,8 @@ CUresult ReadArguments(CUfunction function, std::vector<uint32_t>& sizes) {
   return CUDA_SUCCESS;
 }
 
-// A kernel whose groups want more local memory than its code may declare (48 KiB) names it: a module's
-// constant KERNEL_local_bytes, a uint32_t.
+// A kernel whose groups need more local memory than its code may declare (48 KiB) states it in a constant of
+// the module, KERNEL_local_bytes (uint32_t).
 CUresult ReadLocalBytes(CUmodule module, Entry& entry) {
   CUdeviceptr constant = 0;
   size_t size = 0;
@@ -63,7 +63,7 @@ CUresult ReadLocalBytes(CUmodule module, Entry& entry) {
   return result;
 }
 
-// Loads each kernel now: CUDA would do so at its first launch, where loading may wait for running work.
+// Loads each kernel now. CUDA would load it at its first launch, where loading may wait for running work.
 CUresult ReadKernels(Code& code) {
   unsigned count = 0;
   CUresult result = cu.cuModuleGetFunctionCount(&count, code.module);
@@ -153,7 +153,7 @@ ze_result_t CudaModule::NativeBinary(std::string& bytes) const {
 ze_result_t CudaModule::FunctionAddress(const char* name, void*& address) const {
   const Entry* const entry = FindEntry(code_->entries, name);
   if (entry == nullptr) return ZE_RESULT_ERROR_INVALID_FUNCTION_NAME;
-  // CUDA tells no address of device code that a kernel could call.
+  // CUDA does not expose addresses of device code that a kernel could call.
   if (entry->host == nullptr) return ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
   address = reinterpret_cast<void*>(entry->host);
   return ZE_RESULT_SUCCESS;
@@ -192,7 +192,7 @@ void CudaKernel::SuggestGroupSize(const uint32_t global[3], uint32_t group[3]) c
   const uint32_t limit = entry_.function == nullptr ? 1 : Attribute(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
   uint32_t left = std::clamp(limit, 1u, 256u);
   for (int i = 0; i < 3; ++i) {
-    // The largest divisor of the global size that still fits.
+    // The largest divisor of the global size that fits.
     group[i] = std::clamp(std::min(global[i], left), 1u, i == 2 ? 64u : 256u);
     while (global[i] % group[i] != 0) --group[i];
     left /= group[i];

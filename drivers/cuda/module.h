@@ -1,6 +1,6 @@
 // Modules of a CUDA device: NATIVE code (a cubin, or PTX that is compiled to one), or an application's HOST
-// table, whose functions enqueue for themselves. Kernels share the code, so that it stays loaded as long as
-// either lives.
+// table, whose functions enqueue work themselves. Kernels share the code, so it stays loaded as long as the
+// module or a kernel lives.
 #pragma once
 
 #include <memory>
@@ -15,10 +15,10 @@ namespace xpud::drivers::cuda {
 
 struct Entry : EntryPoint {
   CUfunction function = nullptr;  // null for HOST kernels
-  uint32_t local_bytes = 0;       // of a group, beside what its code declares
+  uint32_t local_bytes = 0;       // local memory of a group, in addition to what its code declares
 };
 
-// What a module holds; immutable once made.
+// The contents of a module. Immutable once created.
 struct Code {
   explicit Code(CudaDevice& owner) : device(owner) {}
   ~Code();
@@ -53,7 +53,7 @@ class CudaKernel final : public Kernel {
 
 class CudaModule final : public Module {
  public:
-  // `log` explains a refusal, and holds what the PTX compiler said.
+  // `log` receives the reason of a refusal and the messages of the PTX compiler.
   static ze_result_t Create(CudaDevice& device, const ze_module_desc_t& desc, std::unique_ptr<Module>& module,
                             std::string& log);
   CudaModule(const Driver* driver, std::shared_ptr<const Code> code)
@@ -61,7 +61,7 @@ class CudaModule final : public Module {
 
   ze_result_t CreateKernel(const ze_kernel_desc_t& desc, std::unique_ptr<Kernel>& kernel) override;
   std::vector<const char*> KernelNames() const override { return NamesOf(code_->entries); }
-  // The cubin, also of a module made from PTX: loading it again costs no compilation.
+  // Returns the cubin, also of a module made from PTX. Loading it again needs no compilation.
   ze_result_t NativeBinary(std::string& bytes) const override;
   ze_result_t FunctionAddress(const char* name, void*& address) const override;
   ze_result_t GlobalAddress(const char* name, size_t& size, void*& address) const override;

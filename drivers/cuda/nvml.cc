@@ -32,7 +32,7 @@ struct Functions {
   nvmlReturn_t (*get_memory)(nvmlDevice_t, nvmlMemory_t*);
   nvmlReturn_t (*get_energy)(nvmlDevice_t, unsigned long long* millijoules);
   nvmlReturn_t (*get_temperature)(nvmlDevice_t, nvmlTemperatureSensors_t, unsigned* celsius);
-  // May be absent.
+  // Null if the library lacks them.
   nvmlReturn_t (*get_clock)(nvmlDevice_t, nvmlClockType_t, unsigned* megahertz);
   nvmlReturn_t (*get_throttle_reasons)(nvmlDevice_t, unsigned long long*);
   bool usable;
@@ -89,7 +89,7 @@ zes_freq_throttle_reason_flags_t ToZe(unsigned long long reasons) {
   return flags;
 }
 
-// "GPU-01234567-89ab-cdef-0123-456789abcdef".
+// Returns "GPU-01234567-89ab-cdef-0123-456789abcdef".
 std::string TextOf(const CUuuid& uuid) {
   std::string text = "GPU";
   for (size_t i = 0; i < sizeof(uuid.bytes); ++i) {

@@ -1,5 +1,5 @@
 // Sensors of an NVIDIA GPU, read through NVML (libnvidia-ml.so.1, by dlopen). They need no CUDA context and
-// work while the device is busy, or lost to CUDA. Any thread.
+// work while the device is busy, or lost to CUDA. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace xpud::drivers::cuda {
 
-// Null where NVML is absent, fails, or does not know the GPU.
+// Returns null if NVML is absent, fails, or does not know the GPU.
 std::unique_ptr<Sensors> OpenNvmlSensors(const CUuuid& uuid);
 
 }  // namespace xpud::drivers::cuda

@@ -6,14 +6,14 @@
 namespace xpud::drivers::cuda {
 namespace {
 
-// Up to here CUDA has taken a pageable source's bytes when the call returns.
+// Up to this size, CUDA has copied a pageable source when the call returns.
 constexpr size_t kStagedAtOnce = size_t{64} << 10;
 
 CUdeviceptr Address(const void* pointer) { return reinterpret_cast<CUdeviceptr>(pointer); }
 
 enum class Place { kPageable, kHost, kDevice };
 
-// Where CUDA knows the memory to be; pageable where it has neither allocated nor registered it.
+// Returns the kind of memory that CUDA knows; pageable if CUDA has neither allocated nor registered it.
 Place PlaceOf(const void* pointer) {
   unsigned type = 0;
   if (cu.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, Address(pointer)) != CUDA_SUCCESS)
@@ -21,12 +21,12 @@ Place PlaceOf(const void* pointer) {
   return type == CU_MEMORYTYPE_HOST ? Place::kHost : Place::kDevice;
 }
 
-// CUDA's own copies from host to host wait for all that was enqueued before.
+// CUDA's copies from host to host block until all earlier work is done.
 bool IsBetweenPinned(const void* destination, const void* source) {
   return PlaceOf(destination) == Place::kHost && PlaceOf(source) == Place::kHost;
 }
 
-// A pageable source belongs to the application again when the append returns.
+// The application may change a pageable source when the append returns.
 ze_result_t AfterReading(const Stream& stream, const void* source, size_t size) {
   if (stream.capturing() || size <= kStagedAtOnce || PlaceOf(source) != Place::kPageable)
     return ZE_RESULT_SUCCESS;
@@ -116,7 +116,7 @@ ze_result_t Run(const CopyRegion& copy, const Stream& stream) {
   if (region.width == 0) return ZE_RESULT_SUCCESS;
   if (IsBetweenPinned(region.destination, region.source)) return CopyByRows(region, stream);
   CUDA_MEMCPY3D box = Box(region);
-  // CUDA measures a slice in rows. Where one is no whole number of rows, slices are copied one by one.
+  // CUDA measures a slice in rows. If a slice is not a whole number of rows, slices are copied one by one.
   const bool whole = region.source_slice_pitch % region.source_pitch == 0 &&
                      region.destination_slice_pitch % region.destination_pitch == 0;
   const size_t slices = whole ? 1 : region.depth;

@@ -1,4 +1,4 @@
-// What commands do on a CUDA device: each enqueues on a stream. See drivers/frontend/operations.h.
+// The operations of commands on a CUDA device: each enqueues on a stream. See drivers/frontend/operations.h.
 #pragma once
 
 #include <cstddef>
@@ -13,11 +13,11 @@
 
 namespace xpud::drivers::cuda {
 
-// Enqueues a launch, or has a HOST kernel enqueue what it does.
+// Enqueues a launch, or calls a HOST kernel, which enqueues its own work.
 ze_result_t EnqueueLaunch(const Stream& stream, const Entry& entry, const ze_group_count_t& groups,
                           const xpud_group_size_t& group_size, const void* const* arguments);
 
-// A launch whose arguments are its own.
+// A launch that owns its arguments.
 class KeptLaunch {
  public:
   KeptLaunch(const CudaKernel& kernel, const void* const* arguments, const ze_group_count_t& groups,
@@ -51,7 +51,7 @@ inline KeptLaunch Keep(const Launch& launch) {
 
 inline LaunchGraph Keep(const LaunchGraph& launch) { return launch; }
 
-// Enqueues.
+// These functions enqueue an operation.
 inline ze_result_t Run(const Nothing&, const Stream&) { return ZE_RESULT_SUCCESS; }
 inline ze_result_t Run(const KeptLaunch& launch, const Stream& stream) { return launch.Run(stream); }
 inline ze_result_t Run(const Launch& launch, const Stream& stream) {

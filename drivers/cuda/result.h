@@ -1,4 +1,4 @@
-// CUDA's results as Level Zero's. Any thread.
+// Converts CUDA's results to Level Zero's. Thread-safe.
 #pragma once
 
 #include <level_zero/ze_api.h>
@@ -7,7 +7,7 @@
 
 namespace xpud::drivers::cuda {
 
-// True for an error after which every call on the context fails: the device is lost to this process.
+// Whether every later call on the context fails after this error: the device is lost to this process.
 bool IsSticky(CUresult result);
 
 ze_result_t ToZe(CUresult result);

@@ -12,7 +12,7 @@ ze_result_t Stream::Create(CudaDevice& device, ze_command_queue_priority_t prior
                                                     device.StreamPriority(priority)));
 }
 
-// Returns at once: CUDA finishes what was enqueued.
+// Does not wait: CUDA finishes what was enqueued.
 Stream::~Stream() {
   if (handle_ == nullptr) return;
   device_.MakeCurrent();

@@ -1,5 +1,5 @@
-// A CUstream that belongs to an immediate list or a queue, and waiting for it. Shared with the context, which
-// asks all of them before it gives back deferred memory. Any thread.
+// Owns the CUstream of an immediate list or a queue, and waits for it. Shared with the context, which queries
+// all streams before it frees deferred memory. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -20,11 +20,11 @@ class Stream final : public Timeline {
 
   CudaDevice& device() const { return device_; }
   CUstream handle() const { return handle_; }
-  // Between the two, what is enqueued is kept, and nothing else may be asked of CUDA's stream.
+  // Between these calls, enqueued work is captured, and no other call may use CUDA's stream.
   ze_result_t BeginCapture();
   ze_result_t EndCapture(CUgraph& graph);
   bool capturing() const { return capturing_.load(std::memory_order_relaxed); }
-  // SUCCESS when all that was enqueued is done, NOT_READY, or what became of the device.
+  // Returns SUCCESS if all enqueued work is done, NOT_READY, or an error of the device.
   ze_result_t Query() const {
     if (capturing()) return ZE_RESULT_NOT_READY;
     device_.MakeCurrent();
@@ -37,7 +37,7 @@ class Stream final : public Timeline {
 
   CudaDevice& device_;
   CUstream handle_ = nullptr;
-  std::atomic<bool> capturing_{false};  // set by the thread that appends, while others may ask
+  std::atomic<bool> capturing_{false};  // set by the appending thread, read by others
 };
 
 }  // namespace xpud::drivers::cuda

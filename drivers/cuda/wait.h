@@ -1,5 +1,4 @@
-// Waiting for a device without trusting it: polls, so that a device that is lost while we wait is noticed.
-// Any thread.
+// Waits for a device by polling, so that a device that is lost meanwhile is noticed. Thread-safe.
 #pragma once
 
 #include <level_zero/ze_api.h>
@@ -16,7 +15,7 @@ namespace xpud::drivers::cuda {
 constexpr uint64_t kSpinNs = 50'000;
 constexpr uint64_t kMaxSleepNs = 100'000;
 
-// Calls `poll()` until it answers something other than NOT_READY or the time runs out.
+// Calls `poll()` until it returns something other than NOT_READY or the time runs out.
 template <typename Poll>
 ze_result_t WaitUntil(uint64_t timeout_ns, Poll&& poll) {
   ze_result_t result = poll();

@@ -1,4 +1,4 @@
-// The allocations of a context, found by any address inside them. Any thread.
+// The allocations of a context, found by any address inside them. Thread-safe.
 #pragma once
 
 #include <level_zero/ze_api.h>
@@ -18,7 +18,7 @@ struct Allocation {
   ze_memory_type_t type;
   Device* device;  // null for host memory
   bool exportable;
-  uint64_t id;  // the map's
+  uint64_t id;  // assigned by the map
   std::unique_ptr<MemoryBlock> block;
 };
 
@@ -26,11 +26,11 @@ class AllocationMap {
  public:
   void Insert(Allocation allocation) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // The allocation that begins at `base`; none otherwise.
+  // Removes and returns the allocation that begins at `base`, or nullopt.
   std::optional<Allocation> Remove(const void* base) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Calls `read(const Allocation&)` under the lock for the allocation that holds `address`; false when none
-  // does.
+  // Calls `read(const Allocation&)` under the lock for the allocation that contains `address`. Returns false
+  // if there is none.
   template <typename Read>
   bool Visit(const void* address, Read&& read) const ABSL_LOCKS_EXCLUDED(mutex_) {
     MutexLock lock(mutex_);

@@ -1,5 +1,5 @@
-// The appends that lists of all back ends share: each makes its operation. `List` derives from this, has an
-// `Append(operation, sync)` for every operation, and adds the launches; `EventType` is its back end's event.
+// The appends that lists of all back ends share: each makes an operation. `List` derives from this, has
+// `Append(operation, sync)` for every operation, and adds the launches. `EventType` is the back end's event.
 #pragma once
 
 #include <span>

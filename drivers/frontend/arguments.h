@@ -1,5 +1,5 @@
-// Argument values of a kernel or of one launch of it: a pointer for each, as launches want them. Values start
-// on cache lines of their own. One thread at a time.
+// Argument values of a kernel, or of one launch: an array of pointers, as launches need it. Values start on
+// cache lines of their own. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -12,10 +12,10 @@ namespace xpud::drivers {
 class Arguments {
  public:
   explicit Arguments(const std::vector<uint32_t>& sizes);
-  // Copies: values[i] points at sizes[i] bytes.
+  // Copies sizes[i] bytes from values[i].
   Arguments(const std::vector<uint32_t>& sizes, const void* const* values);
 
-  // `size` must be the argument's. A null value is all zeroes.
+  // REQUIRES: `size` is the argument's size. A null value means zeroes.
   void Set(size_t index, const void* value, size_t size);
   const void* const* pointers() const { return pointers_.data(); }
 

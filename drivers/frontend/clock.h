@@ -1,4 +1,4 @@
-// The clock of the host, and of waits: NowNs. Any thread.
+// The clock of the host and of waits. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace xpud::drivers {
 
-// The end of a wait of `timeout_ns`; UINT64_MAX when it never ends.
+// Returns the end of a wait of `timeout_ns`; UINT64_MAX if it is unlimited.
 inline uint64_t DeadlineAfter(uint64_t timeout_ns) {
   const uint64_t now = NowNs();
   return timeout_ns > UINT64_MAX - now ? UINT64_MAX : now + timeout_ns;

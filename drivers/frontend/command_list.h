@@ -1,5 +1,5 @@
-// Command lists and queues at the seam. A list is appended to by one thread at a time; different lists by
-// different threads at once. HostSynchronize may be called from any thread.
+// Interfaces of command lists and queues. One thread appends to a list at a time; different lists may be used
+// by different threads. HostSynchronize is thread-safe.
 #pragma once
 
 #include <level_zero/ze_api.h>
@@ -17,21 +17,21 @@
 
 namespace xpud::drivers {
 
-// What an append waits for and what it signals; the events belong to the list's driver.
+// The events that an append waits for and signals. They belong to the list's driver.
 struct Sync {
   Event* signal = nullptr;
   std::span<Event* const> waits;
 };
 
-// A launch with its arguments. `arguments` null: those set on the kernel, and its group size.
+// A launch with its arguments. If `arguments` is null, those set on the kernel are used, with its group size.
 struct LaunchShape {
   ze_group_count_t groups;
   const xpud_group_size_t* group_size = nullptr;
   const void* const* arguments = nullptr;
-  const xpud_launch_part_desc_t* part = nullptr;  // of it alone may be run
+  const xpud_launch_part_desc_t* part = nullptr;  // set if the launch may stop early
 };
 
-// Pointers, strides and box of a region copy, with omitted (zero) depth and pitches already filled in.
+// Pointers, strides and box of a region copy, with defaults for omitted (zero) depth and pitches.
 struct RegionCopy {
   std::byte* destination;
   const std::byte* source;
@@ -53,13 +53,13 @@ class CommandList : public Object {
   virtual bool immediate() const = 0;
   virtual ze_result_t Close() = 0;
   virtual ze_result_t Reset() = 0;
-  // Immediate lists only.
+  // For immediate lists only.
   virtual ze_result_t HostSynchronize(uint64_t timeout_ns) = 0;
   virtual ze_result_t BeginCapture() = 0;
   virtual ze_result_t EndCapture(std::unique_ptr<Graph>& graph) = 0;
 
   virtual ze_result_t AppendLaunch(Kernel& kernel, const LaunchShape& shape, const Sync& sync) = 0;
-  // The group counts are read when the launch is executed.
+  // Reads the group counts when the launch is executed.
   virtual ze_result_t AppendLaunchIndirect(Kernel& kernel, const ze_group_count_t* groups,
                                            const Sync& sync) = 0;
   virtual ze_result_t AppendLaunchMultiple(std::span<Kernel* const> kernels, const uint32_t* count,

@@ -13,7 +13,7 @@ bool Has(ze_driver_memory_free_policy_ext_flags_t policy, ze_driver_memory_free_
   return (policy & static_cast<ze_driver_memory_free_policy_ext_flags_t>(flag)) != 0;
 }
 
-// Where the application's chain asks for an fd.
+// Exports the allocation if the application's chain asks for an fd.
 ze_result_t Export(const Allocation& allocation, const void* next) {
   using Wanted = ze_external_memory_export_fd_t;
   Wanted* const wanted = FindInChain<Wanted>(next, ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_FD);
@@ -59,7 +59,7 @@ ze_result_t Context::Free(void* address, ze_driver_memory_free_policy_ext_flags_
 }
 
 void Context::FreeDeferred() {
-  std::vector<Allocation> freed;  // outlives the lock: giving back may wait for a device
+  std::vector<Allocation> freed;  // destroyed after the lock is released: freeing may wait for a device
   MutexLock lock(mutex_);
   if (deferred_.empty()) return;
   for (const auto& known : timelines_) {

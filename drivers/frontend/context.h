@@ -1,4 +1,4 @@
-// A context at the seam: owns memory and creates everything that runs on a device. Any thread.
+// Interface of a context: owns memory and creates everything that runs on a device. Thread-safe.
 #pragma once
 
 #include <level_zero/ze_api.h>
@@ -25,8 +25,8 @@ struct MemoryRequest {
   size_t alignment;          // a power of two, or 0
   Device* device = nullptr;  // null for host memory, and for shared memory of no device
   bool exportable = false;   // new memory that other processes can map
-  int import_fd = -1;        // the caller's; memory to map instead of new memory
-  void* address = nullptr;   // where it must lie: a multiple of XPUD_MEM_ADDRESS_UNIT; null for anywhere
+  int import_fd = -1;        // the caller's fd of memory to map; -1: new memory
+  void* address = nullptr;   // required address, a multiple of XPUD_MEM_ADDRESS_UNIT; null: any
 };
 
 class Context : public Object {
@@ -38,13 +38,13 @@ class Context : public Object {
   ze_result_t Allocate(const MemoryRequest& request, void*& address);
   ze_result_t Free(void* address, ze_driver_memory_free_policy_ext_flags_t policy)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // `device` is null where the memory belongs to none. Type UNKNOWN, and success, for memory that is not
-  // ours.
+  // `device` is null if the memory belongs to no device. For memory that is not ours, returns success with
+  // type UNKNOWN.
   ze_result_t GetAllocProperties(const void* address, ze_memory_allocation_properties_t& properties,
                                  Device*& device) const;
   ze_result_t GetAddressRange(const void* address, void*& base, size_t& size) const;
 
-  // What descriptors of queues, lists and pools ask for has been checked.
+  // REQUIRES: the descriptors of queues, lists and pools are checked.
   virtual ze_result_t CreateQueue(Device& device, const ze_command_queue_desc_t& desc,
                                   std::unique_ptr<CommandQueue>& queue) = 0;
   virtual ze_result_t CreateList(Device& device, const ze_command_list_desc_t& desc,
@@ -52,18 +52,18 @@ class Context : public Object {
   virtual ze_result_t CreateImmediateList(Device& device, const ze_command_queue_desc_t& desc,
                                           std::unique_ptr<CommandList>& list) = 0;
   virtual ze_result_t CreateEventPool(const ze_event_pool_desc_t& desc, std::unique_ptr<EventPool>& pool) = 0;
-  // `log` explains a refusal.
+  // `log` receives the reason of a refusal.
   virtual ze_result_t CreateModule(Device& device, const ze_module_desc_t& desc,
                                    std::unique_ptr<Module>& module, std::string& log) = 0;
 
  protected:
-  // A timeline that may use the context's memory.
+  // Registers a timeline whose work may use the context's memory.
   void Track(const std::shared_ptr<Timeline>& timeline) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   virtual ze_result_t AllocateBlock(const MemoryRequest& request, std::unique_ptr<MemoryBlock>& block) = 0;
   std::vector<std::shared_ptr<Timeline>> Timelines() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Gives back deferred memory when no timeline has work that could use it.
+  // Frees deferred memory if no timeline has work that could use it.
   void FreeDeferred() ABSL_LOCKS_EXCLUDED(mutex_);
 
   AllocationMap allocations_;

@@ -37,7 +37,7 @@ ze_result_t GetStatus(ze_context_handle_t handle) {
   return ZE_RESULT_SUCCESS;
 }
 
-// Residency is the back end's affair: memory is usable from allocation to free.
+// Residency is left to the back end: memory is usable from allocation to free.
 ze_result_t SystemBarrier(ze_context_handle_t context_handle, ze_device_handle_t device_handle) {
   XPUD_FIND(Context, context, context_handle);
   XPUD_FIND(Device, device, device_handle);
@@ -53,7 +53,7 @@ ze_result_t SetResidency(ze_context_handle_t context, ze_device_handle_t device,
 
 bool IsMultiple(const void* address, size_t unit) { return reinterpret_cast<uintptr_t>(address) % unit == 0; }
 
-// What the chain of extension structures of a descriptor asks for.
+// Reads a descriptor's chain of extension structures.
 ze_result_t ReadChain(const void* next, MemoryRequest& request) {
   using Import = const ze_external_memory_import_fd_t;
   using Export = const ze_external_memory_export_desc_t;

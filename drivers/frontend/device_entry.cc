@@ -24,7 +24,7 @@ ze_result_t GetSubDevices(ze_device_handle_t handle, uint32_t* count, ze_device_
   return ZE_RESULT_SUCCESS;
 }
 
-// One structure, filled by a member function of Device.
+// Fills one structure with a member function of Device.
 template <typename T, void (Device::*kFill)(T&) const>
 ze_result_t GetStructure(ze_device_handle_t handle, T* out) {
   XPUD_FIND(Device, device, handle);
@@ -35,7 +35,7 @@ ze_result_t GetStructure(ze_device_handle_t handle, T* out) {
   return ZE_RESULT_SUCCESS;
 }
 
-// A list of structures, made by a member function of Device.
+// Returns a list of structures from a member function of Device.
 template <typename T, std::vector<T> (Device::*kList)() const>
 ze_result_t GetStructures(ze_device_handle_t handle, uint32_t* count, T* out) {
   XPUD_FIND(Device, device, handle);

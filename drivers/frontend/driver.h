@@ -1,5 +1,5 @@
-// The nouns at the top of the seam between the shared entry points and a back end: a driver and its devices.
-// Created once, by CreateDrivers, and never destroyed. Any thread.
+// Interfaces that a back end implements first: a driver and its devices. Created once by CreateDrivers and
+// never destroyed. Thread-safe.
 #pragma once
 
 #include <level_zero/ze_api.h>
@@ -23,7 +23,7 @@ class Device : public Object {
   using Handle = ze_device_handle_t;
   static constexpr Kind kKind = Kind::kDevice;
 
-  // Each fills every field but stype (kept, for it may choose units) and pNext.
+  // Each function fills every field except stype (it may select units) and pNext.
   virtual void GetProperties(ze_device_properties_t& properties) const = 0;
   virtual void GetComputeProperties(ze_device_compute_properties_t& properties) const = 0;
   virtual void GetModuleProperties(ze_device_module_properties_t& properties) const = 0;
@@ -37,7 +37,7 @@ class Device : public Object {
   virtual ze_result_t GetStatus() const = 0;
   virtual void GetGlobalTimestamps(uint64_t& host, uint64_t& device) const = 0;
   virtual bool CanAccessPeer(const Device& peer) const = 0;
-  // Null where nothing can be measured.
+  // Null if the device has no sensors.
   virtual const Sensors* sensors() const { return nullptr; }
 };
 
@@ -51,13 +51,13 @@ class Driver : public Object {
   virtual void GetProperties(ze_driver_properties_t& properties) const = 0;
   virtual void GetIpcProperties(ze_driver_ipc_properties_t& properties) const = 0;
   virtual std::span<Device* const> Devices() const = 0;
-  // A function that only this back end offers; null when it has none of that name.
+  // Returns a function that only this back end offers, or null.
   virtual void* FindExtensionFunction(const char*) const { return nullptr; }
   virtual ze_result_t CreateContext(const ze_context_desc_t& desc, std::unique_ptr<Context>& context) = 0;
 };
 
-// The drivers of this machine, one for each back end that finds a device (drivers/back_ends.cc). `report`
-// gets a line for each that found none, saying why.
+// Creates a driver for each back end that finds a device (drivers/back_ends.cc). `report` receives one line,
+// with the reason, for each back end that found none.
 std::vector<std::unique_ptr<Driver>> CreateDrivers(std::string& report);
 
 }  // namespace xpud::drivers

@@ -1,4 +1,4 @@
-// What the entry points share: handle look-up with the right error, count-and-array answers, and the end of
+// Shared parts of entry points: handle look-up with the right error, count-and-array results, and catching
 // exceptions.
 #pragma once
 
@@ -16,7 +16,7 @@
 
 namespace xpud::drivers {
 
-// Finds `name` from a handle, or leaves the entry point.
+// Sets `name` to the handle's object, or returns the error from the entry point.
 #define XPUD_FIND(Type, name, handle)                                                                    \
   Type* const name##_pointer = HandleTable::Find<Type>(handle);                                          \
   if (name##_pointer == nullptr) [[unlikely]] {                                                          \
@@ -30,7 +30,7 @@ namespace xpud::drivers {
 
 #define XPUD_NOT_NULL(pointer) XPUD_REQUIRE((pointer) != nullptr, ZE_RESULT_ERROR_INVALID_NULL_POINTER)
 
-// An exception must not cross the C boundary. Only allocation can throw here.
+// Exceptions must not cross the C boundary. Only allocation can throw here.
 template <typename Body>
 ze_result_t Guard(Body&& body) {
   try {
@@ -42,7 +42,7 @@ ze_result_t Guard(Body&& body) {
   }
 }
 
-// Runs `create(std::unique_ptr<T>&)` and hands the object out as a handle.
+// Runs `create(std::unique_ptr<T>&)` and returns the object as a handle.
 template <typename T, typename Create>
 ze_result_t CreateInto(typename T::Handle* handle, Create&& create) {
   return Guard([&]() -> ze_result_t {
@@ -60,7 +60,8 @@ ze_result_t Destroy(typename T::Handle handle) {
   return HandleTable::Remove<T>(handle) == nullptr ? ZE_RESULT_ERROR_INVALID_ARGUMENT : ZE_RESULT_SUCCESS;
 }
 
-// Level Zero's two-call idiom: a zero count asks for the count. `write(destination, element)` copies one.
+// Level Zero's two-call idiom: with a zero count, returns the count. `write(destination, element)` copies one
+// element.
 template <typename Range, typename T, typename Write>
 ze_result_t Answer(const Range& range, uint32_t* count, T* out, Write&& write) {
   const uint32_t size = static_cast<uint32_t>(std::size(range));
@@ -70,7 +71,7 @@ ze_result_t Answer(const Range& range, uint32_t* count, T* out, Write&& write) {
   return ZE_RESULT_SUCCESS;
 }
 
-// For structures with a header: the application's stype and pNext stay.
+// Fills a structure with a header, keeping the application's stype and pNext.
 template <typename T>
 void AssignKeepingChain(T& out, const T& value) {
   const auto stype = out.stype;
@@ -80,7 +81,7 @@ void AssignKeepingChain(T& out, const T& value) {
   out.pNext = next;
 }
 
-// The objects behind an array of handles, all of one driver; no allocation for the usual few.
+// The objects behind an array of handles, all of one driver. Small arrays need no allocation.
 template <typename T>
 class Resolved {
  public:

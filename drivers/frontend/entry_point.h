@@ -1,5 +1,5 @@
-// What every back end knows of a kernel, and reading a HOST module's table of them (proto/base/ze_ext.h). Any
-// thread.
+// The description of a kernel that all back ends share, and the reader of a HOST module's kernel table
+// (proto/base/ze_ext.h). Thread-safe.
 #pragma once
 
 #include <level_zero/ze_api.h>
@@ -14,10 +14,10 @@ namespace xpud::drivers {
 struct EntryPoint {
   std::string name;
   std::vector<uint32_t> argument_sizes;
-  xpud_host_kernel_fn_t host = nullptr;  // null where the kernel is code of another kind
+  xpud_host_kernel_fn_t host = nullptr;  // null if the kernel is not a HOST kernel
 };
 
-// Null when there is none of that name. For EntryPoint and what derives from it.
+// Returns null if there is no kernel of that name. For EntryPoint and classes derived from it.
 template <typename Entry>
 const Entry* FindEntry(const std::vector<Entry>& entries, const char* name) {
   for (const Entry& entry : entries) {
@@ -26,7 +26,7 @@ const Entry* FindEntry(const std::vector<Entry>& entries, const char* name) {
   return nullptr;
 }
 
-// Valid as long as the entries.
+// The names are valid as long as the entries.
 template <typename Entry>
 std::vector<const char*> NamesOf(const std::vector<Entry>& entries) {
   std::vector<const char*> names;
@@ -34,7 +34,7 @@ std::vector<const char*> NamesOf(const std::vector<Entry>& entries) {
   return names;
 }
 
-// Copies the table that a module's descriptor points at. Empty, or why it was refused.
+// Copies the table that a module's descriptor points at. Returns "", or the reason of a refusal.
 std::string ReadHostTable(const ze_module_desc_t& desc, std::vector<EntryPoint>& entries);
 
 }  // namespace xpud::drivers

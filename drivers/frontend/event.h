@@ -1,4 +1,4 @@
-// Events, their pools, and fences: the part of the seam that tells when work is done. Any thread.
+// Interfaces of events, event pools and fences. Thread-safe.
 #pragma once
 
 #include <level_zero/ze_api.h>
@@ -20,7 +20,7 @@ class Event : public Object {
   virtual ze_result_t QueryStatus() const = 0;                   // SUCCESS or NOT_READY
   virtual ze_result_t HostSynchronize(uint64_t timeout_ns) = 0;  // SUCCESS or NOT_READY
   virtual ze_result_t QueryTimestamp(
-      ze_kernel_timestamp_result_t& timestamp) const = 0;  // NOT_READY before its signal
+      ze_kernel_timestamp_result_t& timestamp) const = 0;  // NOT_READY before the signal
 };
 
 class EventPool : public Object {

@@ -1,14 +1,14 @@
-// Finding an extension structure in the chain that hangs off a descriptor. Any thread.
+// Finds an extension structure in a descriptor's chain. Thread-safe.
 #pragma once
 
 #include <level_zero/ze_api.h>
 
 namespace xpud::drivers {
 
-// Null when the chain has no structure of this type.
+// Returns null if the chain has no structure of this type.
 template <typename T>
 T* FindInChain(const void* next, ze_structure_type_t stype) {
-  struct Header {  // the head that every extension structure has
+  struct Header {  // the header of every extension structure
     ze_structure_type_t stype;
     const void* pNext;
   };

@@ -85,7 +85,7 @@ const NamedFunction kFunctions[] = {
     {"xpudGetLoadReport", reinterpret_cast<void*>(&GetLoadReport)},
 };
 
-// The contract of proto/base/ze_ext.h, checked.
+// Checks the contract of proto/base/ze_ext.h.
 static_assert(
     std::is_same_v<decltype(&AppendLaunchKernelWithArguments), xpud_pfnAppendLaunchKernelWithArguments_t>);
 static_assert(std::is_same_v<decltype(&CommandListHostSynchronize), xpud_pfnCommandListHostSynchronize_t>);

@@ -1,5 +1,4 @@
-// What the drivers offer beyond the tables of API 1.4: extension names, and functions found by name.
-// Constant; any thread.
+// Extensions of API 1.4: their names, and functions found by name. Constant; thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +13,7 @@ struct Extension {
 
 std::span<const Extension> Extensions();
 
-// Null when no back end in common offers it.
+// Returns null if there is no such function.
 void* FindExtensionFunction(const char* name);
 
 }  // namespace xpud::drivers

@@ -1,4 +1,4 @@
-// What a list captured, and the same made ready to be appended as one command. Immutable.
+// A captured graph, and its executable form, which can be appended as one command. Immutable.
 #pragma once
 
 #include <level_zero/ze_api.h>

@@ -1,4 +1,4 @@
-// Functions found by name that record and replay graphs: see proto/base/ze_ext.h.
+// Functions that record and replay graphs, found by name; see proto/base/ze_ext.h.
 #pragma once
 
 #include "proto/base/ze_ext.h"

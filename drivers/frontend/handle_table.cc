@@ -5,7 +5,7 @@
 namespace xpud::drivers {
 
 HandleTable::FreeSlots& HandleTable::free_slots() {
-  static FreeSlots& slots = *new FreeSlots;  // never destructed: the loader may call us at exit
+  static FreeSlots& slots = *new FreeSlots;  // never destroyed: the loader may call us at exit
   return slots;
 }
 

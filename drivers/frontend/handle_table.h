@@ -1,6 +1,5 @@
-// Turns objects into handles and back. A handle is the address of a slot in one reserved range, so that a
-// null, foreign, stale or wrongly typed handle is recognised without touching memory that may be gone. Any
-// thread.
+// Maps objects to handles and back. A handle is the address of a slot in one reserved range, so a null,
+// foreign, stale or wrongly typed handle is recognised without touching freed memory. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -16,10 +15,10 @@ namespace xpud::drivers {
 
 class HandleTable {
  public:
-  // Reserves the range (address space only). Idempotent; false when the address space is exhausted.
+  // Reserves the address range. Idempotent. Returns false if the address space is exhausted.
   static bool Start();
 
-  // Takes ownership. Null when every slot is in use.
+  // Takes ownership. Returns null if every slot is in use.
   template <typename T>
   static typename T::Handle Add(std::unique_ptr<T> object) {
     Object* base = object.get();
@@ -27,7 +26,7 @@ class HandleTable {
     return reinterpret_cast<typename T::Handle>(object.release()->handle());
   }
 
-  // Null unless the handle is a live one of this kind.
+  // Returns null unless this is a live handle of this kind.
   template <typename T>
   static T* Find(typename T::Handle handle) {
     const uintptr_t offset = reinterpret_cast<uintptr_t>(handle) - base_;
@@ -37,7 +36,7 @@ class HandleTable {
     return static_cast<T*>(slot.object);
   }
 
-  // Ends the handle and gives the object back; null as for Find.
+  // Invalidates the handle and returns the object; null as for Find.
   template <typename T>
   static std::unique_ptr<T> Remove(typename T::Handle handle) {
     T* object = Find<T>(handle);
@@ -50,7 +49,8 @@ class HandleTable {
     std::atomic<uint64_t> tag;
     Object* object;
   };
-  // Freed slots are reused in turn and only when this many wait, so that a stale handle stays stale for long.
+  // Freed slots are reused in turn, and only when this many wait, so that a stale handle stays stale for
+  // long.
   static constexpr size_t kQuarantine = 4096;
   static constexpr size_t kSlots = size_t{1} << 22;
 

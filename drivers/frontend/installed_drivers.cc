@@ -15,7 +15,7 @@ struct Installation {
   std::string report;
 };
 
-// Devices are owned by their driver, so their handles are made from a pointer that nobody destroys.
+// A driver owns its devices, so the handle table stores pointers that it does not delete.
 bool GiveHandles(std::unique_ptr<Driver> driver, std::vector<Driver*>& installed) {
   installed.push_back(driver.get());
   for (Device* device : driver->Devices()) {
@@ -47,7 +47,7 @@ bool installed = false;
 }  // namespace
 
 ze_result_t InstallDrivers(ze_init_flags_t flags) {
-  // VPU_ONLY alone asks for devices that we do not have.
+  // VPU_ONLY alone requests devices that we do not have.
   constexpr ze_init_flags_t kKnown = ZE_INIT_FLAG_GPU_ONLY | ZE_INIT_FLAG_VPU_ONLY;
   XPUD_REQUIRE((flags & ~kKnown) == 0, ZE_RESULT_ERROR_INVALID_ENUMERATION);
   XPUD_REQUIRE(flags != ZE_INIT_FLAG_VPU_ONLY, ZE_RESULT_ERROR_UNINITIALIZED);

@@ -1,4 +1,4 @@
-// The drivers of this process: created by the first zeInit, never destroyed. Any thread.
+// The drivers of this process: created by the first zeInit, never destroyed. Thread-safe.
 #pragma once
 
 #include <level_zero/ze_api.h>
@@ -10,14 +10,14 @@
 
 namespace xpud::drivers {
 
-// Creates the drivers and gives them and their devices handles. Idempotent; the loader calls zeInit several
-// times.
+// Creates the drivers, and handles for them and their devices. Idempotent, because the loader calls zeInit
+// several times.
 ze_result_t InstallDrivers(ze_init_flags_t flags);
 
-// Empty before InstallDrivers succeeded.
+// Empty before InstallDrivers has succeeded.
 std::span<Driver* const> InstalledDrivers();
 
-// A line for each back end that found no device, saying why; empty when all found one.
+// One line for each back end that found no device, with the reason; "" if all found one.
 const char* LoadReport();
 
 }  // namespace xpud::drivers

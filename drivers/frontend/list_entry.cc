@@ -90,7 +90,7 @@ ze_result_t AppendMemoryFill(ze_command_list_handle_t handle, void* destination,
 
 size_t Or(size_t value, size_t fallback) { return value == 0 ? fallback : value; }
 
-// The first byte of a region inside its buffer.
+// Returns the offset of a region's first byte in its buffer.
 size_t Origin(const ze_copy_region_t& region, size_t pitch, size_t slice_pitch) {
   return region.originX + region.originY * pitch + region.originZ * slice_pitch;
 }

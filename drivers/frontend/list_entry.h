@@ -1,4 +1,4 @@
-// The append half of the command list table: see list_entry.cc.
+// The append functions of the command list table.
 #pragma once
 
 #include <level_zero/ze_ddi.h>

@@ -1,5 +1,5 @@
-// A range of memory at the seam, owned by a context's allocations until it is freed, which gives the memory
-// back. Immutable; any thread.
+// Interface of a memory range. A context's allocations own it; destroying it frees the memory. Immutable;
+// thread-safe.
 #pragma once
 
 #include <level_zero/ze_api.h>
@@ -17,9 +17,9 @@ class MemoryBlock {
 
   virtual void* base() const = 0;
   virtual size_t size() const = 0;
-  // The page size that it has or is likely to have.
+  // The page size that the memory has or is likely to have.
   virtual size_t page_size() const = 0;
-  // A new fd that the caller owns; only for memory that was made exportable, or imported.
+  // Returns a new fd that the caller owns. REQUIRES: the memory was made exportable, or imported.
   virtual ze_result_t Export(int& fd) const = 0;
 };
 

@@ -12,7 +12,7 @@
 namespace xpud::drivers {
 namespace {
 
-// Sizes of bytes in two calls: a null `out` asks for the size.
+// Returns bytes in two calls: with a null `out`, returns the size.
 template <typename Byte>
 ze_result_t AnswerBytes(const char* bytes, size_t size, size_t* out_size, Byte* out) {
   if (out == nullptr || *out_size > size) *out_size = size;
@@ -49,7 +49,7 @@ ze_result_t ModuleCreate(ze_context_handle_t context_handle, ze_device_handle_t 
 
 namespace {
 
-// Our modules have no undefined symbols: there is nothing left to link.
+// Our modules have no undefined symbols, so there is nothing to link.
 ze_result_t DynamicLink(uint32_t count, ze_module_handle_t* modules,
                         ze_module_build_log_handle_t* log_handle) {
   XPUD_NOT_NULL(modules);

@@ -1,6 +1,6 @@
-// What every Level Zero handle stands for: an object of a known kind that belongs to one back end. The
-// HandleTable owns it from creation to destruction. Level Zero's rule holds for threads: an object may be
-// used by several threads at once only where the API says so, and never while it is being destroyed.
+// The object behind every Level Zero handle: it has a kind and belongs to one back end. HandleTable owns it.
+// Threads follow Level Zero's rule: several threads may use an object at once only where the API says so, and
+// never while it is being destroyed.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ class Object {
   Object& operator=(const Object&) = delete;
   virtual ~Object() = default;
 
-  // The back end's driver: objects of two drivers are never mixed in one call.
+  // The back end's driver. One call never mixes objects of two drivers.
   const Driver* driver() const { return driver_; }
   void* handle() const { return handle_; }
 

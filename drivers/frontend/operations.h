@@ -1,6 +1,6 @@
-// What appended commands do besides launches, as data. A back end has a `Run(operation, where)` for each of
-// them. An operation borrows what it points at beside the memory it works on; Keep gives a form that owns it
-// and may run any number of times later.
+// Appended operations except launches, as data. A back end has `Run(operation, where)` for each. An operation
+// borrows what it points at, besides the memory it works on; Keep returns a form that owns it and may run any
+// number of times later.
 #pragma once
 
 #include <cstddef>
@@ -57,7 +57,7 @@ struct QueryTimestamps {
   std::vector<std::shared_ptr<EventState>> events;
   std::vector<size_t> offsets;  // empty: one after another
   std::byte* destination;
-  // Where the times of event i go.
+  // Where the times of event i are stored.
   std::byte* target(size_t i) const {
     return destination + (offsets.empty() ? i * sizeof(ze_kernel_timestamp_result_t) : offsets[i]);
   }
@@ -71,7 +71,7 @@ inline KeptFill Keep(const Fill& fill) {
   return {fill.destination, {fill.pattern, fill.pattern + fill.pattern_size}, fill.size};
 }
 
-// The events of a command that is kept.
+// The events of a stored command.
 template <typename EventState>
 struct KeptSync {
   // `EventType` is the back end's event.

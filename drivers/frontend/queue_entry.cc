@@ -1,4 +1,4 @@
-// Entry points zeCommandQueue*, and those of zeCommandList* that make, close and destroy lists.
+// Entry points zeCommandQueue*, and the parts of zeCommandList* that create, close and destroy lists.
 #include <level_zero/ze_ddi.h>
 
 #include "drivers/frontend/context.h"
@@ -10,7 +10,8 @@
 namespace xpud::drivers {
 namespace {
 
-// One of the device's queue groups and a queue of it. API 1.9's in-order flag is known: lists always are.
+// Checks that the queue group and index exist. API 1.9's in-order flag is accepted, because lists are always
+// in order.
 ze_result_t Check(const Device& device, const ze_command_queue_desc_t& desc) {
   constexpr ze_command_queue_flags_t kKnown =
       ZE_COMMAND_QUEUE_FLAG_EXPLICIT_ONLY | XPUD_ZE_COMMAND_QUEUE_FLAG_IN_ORDER;
@@ -25,7 +26,7 @@ ze_result_t Check(const Device& device, const ze_command_list_desc_t& desc) {
   return exists ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
-// A queue, list or immediate list: made by a context for a device from a descriptor.
+// Creates a queue, list or immediate list in a context, for a device and a descriptor.
 template <typename T, typename Desc,
           ze_result_t (Context::*kCreate)(Device&, const Desc&, std::unique_ptr<T>&)>
 ze_result_t CreateOnDevice(ze_context_handle_t context_handle, ze_device_handle_t device_handle,

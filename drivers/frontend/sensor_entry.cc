@@ -13,7 +13,7 @@
 namespace xpud::drivers {
 namespace {
 
-// One sensor of one device, as a handle. Made when first asked for, never destroyed, as the device is.
+// The handle of one sensor of one device. Created when first requested, and never destroyed, like the device.
 template <typename H, Kind kOwnKind>
 class Sensor final : public Object {
  public:
@@ -45,7 +45,7 @@ Device* FindDevice(zes_device_handle_t handle) {
   return HandleTable::Find<Device>(reinterpret_cast<ze_device_handle_t>(handle));
 }
 
-// Each device has one of each sensor, or none of any.
+// A device has one of each sensor, or none at all.
 template <typename S>
 ze_result_t Enumerate(zes_device_handle_t handle, uint32_t* count, typename S::Handle* out) {
   const Device* const device = FindDevice(handle);

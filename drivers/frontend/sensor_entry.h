@@ -1,4 +1,4 @@
-// The sysman entries that read a device's Sensors. Where a device has none they answer UNSUPPORTED_FEATURE.
+// The sysman entries that read a device's Sensors. They return UNSUPPORTED_FEATURE if a device has none.
 #pragma once
 
 #include <level_zero/zes_ddi.h>

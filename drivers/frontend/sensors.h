@@ -1,5 +1,5 @@
-// What can be measured of a device, at the seam: sysman's memory, power, temperature and frequency entries
-// read it. Owned by the device. Any thread.
+// Interface of a device's sensors, for sysman's memory, power, temperature and frequency entries. Owned by
+// the device. Thread-safe.
 #pragma once
 
 #include <level_zero/zes_api.h>
@@ -14,10 +14,10 @@ class Sensors {
 
   // Bytes of the whole device, whoever uses them.
   virtual ze_result_t ReadMemory(uint64_t& size, uint64_t& free) const = 0;
-  // Since some fixed point in the past.
+  // Energy since some fixed point in the past.
   virtual ze_result_t ReadEnergy(uint64_t& microjoules) const = 0;
   virtual ze_result_t ReadTemperature(double& celsius) const = 0;
-  // Of the cores now, and why it is not higher.
+  // Current frequency of the cores, and the reasons that limit it.
   virtual ze_result_t ReadFrequency(double& megahertz, zes_freq_throttle_reason_flags_t& reasons) const = 0;
 };
 

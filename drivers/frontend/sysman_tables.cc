@@ -1,5 +1,5 @@
-// System management (zes): the loader insists on these tables. Entries answer UNSUPPORTED_FEATURE, except
-// those that read a device's sensors (sensor_entry.cc).
+// System management (zes): the loader requires these tables. Entries return UNSUPPORTED_FEATURE, except those
+// that read a device's sensors (sensor_entry.cc).
 #include <level_zero/zes_ddi.h>
 
 #include "drivers/frontend/sensor_entry.h"

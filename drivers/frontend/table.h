@@ -1,4 +1,4 @@
-// Filling the tables that the loader asks for: an entry is written only where the version asked for has it,
+// Fills the tables that the loader requests. An entry is written only if the requested version has it,
 // because an older loader's table ends before it.
 #pragma once
 

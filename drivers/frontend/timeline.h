@@ -1,4 +1,4 @@
-// What a queue or an immediate list orders its work on, as far as its context needs to know. Any thread.
+// The order of work of a queue or an immediate list, as its context sees it. Thread-safe.
 #pragma once
 
 #include <level_zero/ze_api.h>
@@ -10,8 +10,8 @@ namespace xpud::drivers {
 class Timeline {
  public:
   virtual ~Timeline() = default;
-  // Until all that was enqueued is done: SUCCESS, NOT_READY, or what became of the device. With 0 it only
-  // asks.
+  // Waits until all enqueued work is done. Returns SUCCESS, NOT_READY, or an error of the device. With 0 it
+  // only queries.
   virtual ze_result_t Wait(uint64_t timeout_ns) const = 0;
 };
 

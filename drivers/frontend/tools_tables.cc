@@ -1,4 +1,4 @@
-// Tools (zet): the loader insists on these tables; every entry answers UNSUPPORTED_FEATURE.
+// Tools (zet): the loader requires these tables; every entry returns UNSUPPORTED_FEATURE.
 #include <level_zero/zet_ddi.h>
 
 #include "drivers/frontend/table.h"

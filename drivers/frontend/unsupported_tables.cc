@@ -1,4 +1,4 @@
-// Core tables that no back end serves yet: images, samplers, virtual memory, fabric.
+// Core tables that no back end implements: images, samplers, virtual memory, fabric.
 #include <level_zero/ze_ddi.h>
 
 #include "drivers/frontend/table.h"

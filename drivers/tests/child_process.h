@@ -1,5 +1,5 @@
-// Tests only: this program started anew (by exec, so that nothing of CUDA is inherited), with a socket to it
-// on which orders and answers go, each with at most one fd. One thread.
+// For tests: this program, started again by exec so that it inherits nothing of CUDA. A socket carries
+// requests and replies, each with at most one fd. Not thread-safe.
 #pragma once
 
 #include <level_zero/ze_api.h>
@@ -13,14 +13,14 @@ namespace xpud::drivers {
 
 enum class Order : uint32_t {
   kStart,     // `text` names the back end
-  kAllocate,  // placed exportable memory; its fd comes with the answer
-  kImport,    // the fd that comes with the order, placed
-  kFree,      // what lies at `address`
-  kWrite,     // words that depend on `seed`, by copies and by a kernel
-  kCheck,     // `value` of the answer: how many of them differ
+  kAllocate,  // placed exportable memory; the reply has its fd
+  kImport,    // maps the request's fd at `address`
+  kFree,      // frees the memory at `address`
+  kWrite,     // writes words that depend on `seed`, by copies and by a kernel
+  kCheck,     // the reply's `value`: how many words differ
   kShare,  // maps the fd at `address` for host and device; adds `seed` by a kernel, writes it by the stream
-  kFault,  // a kernel stores to an address that nobody has
-  kSpin,   // a kernel that does not end, on all that the device has
+  kFault,  // a kernel stores to an unmapped address
+  kSpin,   // an endless kernel that fills the device
 };
 
 struct Message {
@@ -30,11 +30,11 @@ struct Message {
   uint64_t size;
   uint64_t seed;
   uint64_t value;
-  double ms[3];  // what the steps of the order took
+  double ms[3];  // times of the request's steps
   char text[160];
 };
 
-// False when the peer is gone.
+// Returns false if the peer is gone.
 bool Send(int socket, const Message& message, int fd = -1);
 bool Receive(int socket, Message& message, UniqueFd& fd);
 
@@ -43,17 +43,17 @@ class ChildProcess {
   // main() of the child gets kChildFlag and the socket's number.
   static constexpr char kChildFlag[] = "--child";
   ChildProcess();
-  // Kills and reaps it if that has not happened.
+  // Kills and reaps the process if it is still there.
   ~ChildProcess();
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;
 
-  // The answer to an order. A child that died, or needs more than 30 s, answers DEVICE_LOST.
+  // Returns the reply to a request. A child that died, or takes more than 30 s, counts as DEVICE_LOST.
   Message Do(Message order, int fd = -1);
-  // What came with the last answer.
+  // The fd of the last reply.
   UniqueFd TakeFd() { return std::move(fd_); }
   void Kill();
-  // Its status, and how long that took.
+  // Returns its exit status, and the time that reaping took.
   int Reap(double& ms);
 
  private:

@@ -1,4 +1,4 @@
-// What only the CUDA back end has, on a GPU, through Debian's loader.
+// Tests of features that only the CUDA back end has, on a GPU, through Debian's loader.
 #include <dlfcn.h>
 #include <level_zero/zes_api.h>
 #include <sys/mman.h>
@@ -16,7 +16,7 @@
 namespace xpud::drivers {
 namespace {
 
-// What a vendor's library would do: it enqueues on the list's stream.
+// Acts like a vendor's library: enqueues on the list's stream.
 void FillBySomeLibrary(const void* const* args, const uint32_t*, void* scratch) {
   auto* const list = static_cast<xpud_native_list_t*>(scratch);
   using Memset = int (*)(unsigned long long, unsigned char, size_t, void*);
@@ -254,7 +254,7 @@ TEST_P(CudaDriverTest, ImportedMemoryIsReadAndWrittenInPlace) {
   close(fd);
 }
 
-// The application owns a pageable source again as soon as the append returns, whatever is queued before.
+// The application may change a pageable source when the append returns, whatever is queued before it.
 TEST_P(CudaDriverTest, PageableSourceIsTakenDuringTheAppend) {
   for (const size_t bytes :
        {size_t{64}, size_t{4096}, size_t{64} << 10, (size_t{64} << 10) + 8, size_t{8} << 20}) {
@@ -315,8 +315,8 @@ TEST_P(CudaDriverTest, FillsOfEveryPatternSize) {
   EXPECT_EQ(zeMemFree(context_, memory), ZE_RESULT_SUCCESS);
 }
 
-// CUDA gives streams 8 hardware queues. Fewer lists that wait for a value do not hold up the list that will
-// write it.
+// CUDA gives streams 8 hardware queues. If fewer lists wait for a value, the list that will write it is not
+// blocked.
 TEST_P(CudaDriverTest, AFewListsThatWaitDoNotHoldUpOthers) {
   for (const int waiting : {1, 3, 7}) {
     ze_event_pool_handle_t pool = Pool(1);
@@ -337,7 +337,7 @@ TEST_P(CudaDriverTest, AFewListsThatWaitDoNotHoldUpOthers) {
   }
 }
 
-// Where the signal was appended first, any number of lists may wait for it.
+// If the signal was appended first, any number of lists may wait for it.
 TEST_P(CudaDriverTest, ManyListsWaitForWhatWasAppendedBefore) {
   ze_module_handle_t module = Ptx();
   ze_kernel_handle_t spin = Kernel(module, "spin");

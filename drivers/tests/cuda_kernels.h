@@ -1,13 +1,20 @@
-// Tests only: PTX for what the tests launch.
+// For tests: PTX of the kernels that the tests launch.
 #pragma once
 
 namespace xpud::drivers {
 
-// add(u64* out, u64 addend): out[group] += addend. scale(float* out, float* in, float factor): out[i] = in[i]
-// * factor, i the global index. table(float* out): out[group] = 1 + group % 4. fault(): stores to an address
-// that nobody has. empty(u64, u64, u64): nothing. spin(u64* flag): runs until *flag is not 0. hold(u64 ns):
-// runs that long. count(u64* out): counts in out[group] for ever. distant(u64*
-// out): out[group] = group, by way of the last word of 64 KiB of local memory. launches: a global of 8 bytes.
+// clang-format off
+//   add(u64* out, u64 addend)                  out[group] += addend
+//   scale(float* out, float* in, float factor) out[i] = in[i] * factor; i is the global index
+//   table(float* out)                          out[group] = 1 + group % 4
+//   fault()                                    stores to an unmapped address
+//   empty(u64, u64, u64)                       does nothing
+//   spin(u64* flag)                            runs until *flag is not 0
+//   hold(u64 ns)                               runs for `ns`
+//   count(u64* out)                            counts in out[group] for ever
+//   distant(u64* out)                          out[group] = group, through the last word of 64 KiB of local memory
+//   launches                                   a global of 8 bytes
+// clang-format on
 inline constexpr char kCudaKernels[] = R"(
 .version 7.8
 .target sm_70

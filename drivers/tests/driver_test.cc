@@ -111,7 +111,7 @@ TEST_P(DriverTest, WhatIsNotOfferedSaysSo) {
             ZE_RESULT_ERROR_UNSUPPORTED_FEATURE);
 }
 
-// A loader of an older version has a shorter table: what lies behind it must stay as it was.
+// The table of an older loader is shorter: memory after its end must not change.
 TEST_P(DriverTest, TablesEndWhereTheVersionAskedForEnds) {
   void* const library = dlopen(std::getenv("ZE_ENABLE_ALT_DRIVERS"), RTLD_NOW | RTLD_NOLOAD);
   ASSERT_NE(library, nullptr);

@@ -1,6 +1,5 @@
-// Tests only: Debian's loader with our library as its one driver, and the handles that most tests start from.
-// Tests run once for each back end, the parameter being its name; a back end without a device skips, and says
-// why.
+// For tests: Debian's loader with our library as its only driver, and common handles. Tests run once for each
+// back end; the parameter is its name. A back end without a device skips its tests and reports the reason.
 #pragma once
 
 #include <level_zero/ze_api.h>
@@ -15,8 +14,8 @@
 
 namespace xpud::drivers {
 
-// The loader reads the variable at the first zeInit of the process. One that is set already names our library
-// where tests run away from their build.
+// The loader reads the variable at the first zeInit of the process. If it is already set, it names our
+// library for a test that runs outside the build folder.
 inline ze_result_t InitWithOurDriver() {
   setenv("ZE_ENABLE_ALT_DRIVERS", XPUD_DRIVER_PATH, 0);
   return zeInit(0);
@@ -43,7 +42,7 @@ class DriverTest : public ::testing::TestWithParam<const char*> {
 
   bool IsCpu() const { return std::strcmp(GetParam(), "cpu") == 0; }
 
-  // What each back end without a device says.
+  // The reasons of all back ends without a device.
   std::string LoadReport() {
     void* address = nullptr;
     EXPECT_EQ(zeDriverGetExtensionFunctionAddress(Drivers().front(), "xpudGetLoadReport", &address),
@@ -110,7 +109,7 @@ class DriverTest : public ::testing::TestWithParam<const char*> {
     EXPECT_EQ(zeDriverGet(&count, drivers.data()), ZE_RESULT_SUCCESS);
     return drivers;
   }
-  // Waits for all that was appended.
+  // Waits for all appended work.
   void Finish(ze_command_list_handle_t list) {
     ASSERT_EQ(synchronize_(list, kPatienceNs), ZE_RESULT_SUCCESS);
   }

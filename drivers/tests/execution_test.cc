@@ -186,7 +186,7 @@ TEST_P(ExecutionTest, CorruptModuleIsRefusedWithItsReason) {
 }
 
 TEST_P(ExecutionTest, CopiesFillsAndRegionsMoveTheRightBytes) {
-  constexpr size_t kBytes = (size_t{3} << 20) + 13;  // split over the workers
+  constexpr size_t kBytes = (size_t{3} << 20) + 13;  // large enough to be split over the workers
   uint8_t* const a = Shared<uint8_t>(kBytes);
   uint8_t* const b = Shared<uint8_t>(kBytes);
   const uint8_t pattern[3] = {1, 2, 3};
@@ -279,7 +279,7 @@ TEST_P(ExecutionTest, ListDestroyedWhileItWaitsEnds) {
   ASSERT_EQ(Add(list, out, 1, 1, nullptr, never), ZE_RESULT_SUCCESS);
   EXPECT_EQ(zeCommandListDestroy(list), ZE_RESULT_SUCCESS);
   EXPECT_EQ(*out, 0u);
-  Destroy({never}, {pool});  // nothing waits for it any more
+  Destroy({never}, {pool});  // releases the list that waits for it
   EXPECT_EQ(zeMemFree(context_, out), ZE_RESULT_SUCCESS);
 }
 

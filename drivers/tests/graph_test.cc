@@ -38,14 +38,14 @@ class GraphTest : public DriverTest {
     DriverTest::TearDown();
   }
 
-  // words_[at] += addend, for `groups` words from there.
+  // Appends words_[at] += addend, for `groups` words.
   void Add(uint32_t at, uint64_t addend, uint32_t groups = 1) {
     uint64_t* out = words_ + at;
     const void* const arguments[] = {&out, &addend};
     ASSERT_EQ(launch_(list_, add_, {groups, 1, 1}, {1, 1, 1}, arguments, nullptr, nullptr, 0, nullptr),
               ZE_RESULT_SUCCESS);
   }
-  // Captures what `body` appends.
+  // Captures the appends of `body`.
   template <typename Body>
   xpud_graph_handle_t Capture(Body&& body) {
     EXPECT_EQ(begin_(list_, nullptr), ZE_RESULT_SUCCESS);

@@ -1,6 +1,10 @@
-// Tests only: the same kernels for each back end, as a NATIVE module. add(u64* out, u64 addend): out[group]
-// += addend. scale(float* out, float* in, float factor): out[group] = in[group] * factor. table(float* out):
-// out[group] = 1 + group % 4. launches: a global of 8 bytes.
+// For tests: the same kernels for each back end, as a NATIVE module.
+// clang-format off
+//   add(u64* out, u64 addend)                  out[group] += addend
+//   scale(float* out, float* in, float factor) out[group] = in[group] * factor
+//   table(float* out)                          out[group] = 1 + group % 4
+//   launches                                   a global of 8 bytes
+// clang-format on
 #pragma once
 
 #include <cstring>

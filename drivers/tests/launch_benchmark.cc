@@ -1,5 +1,5 @@
-// What a launch and a copy cost through Debian's loader: the empty kernel is all overhead. On the back end
-// that XPUD_BENCHMARK_DRIVER names ("cpu", "cuda"); the CPU without it.
+// The overhead of a launch and of a copy through Debian's loader, with an empty kernel. XPUD_BENCHMARK_DRIVER
+// selects the back end ("cpu", "cuda"; default "cpu").
 #include <benchmark/benchmark.h>
 #include <dlfcn.h>
 #include <level_zero/ze_api.h>
@@ -114,7 +114,7 @@ const Setup& The() {
   return setup;
 }
 
-// A device's queue is finite: what is timed is the append of a burst that fits, and not its execution.
+// A device's queue is finite: time the appends of a burst that fits, not its execution.
 constexpr int kBurst = 256;
 
 template <typename Append>
@@ -142,7 +142,7 @@ void LaunchWithArguments(benchmark::State& state) {
 }
 BENCHMARK(LaunchWithArguments)->Arg(1)->Arg(2)->Arg(16)->UseManualTime();
 
-// A HOST kernel that does nothing: what the way to it costs.
+// A HOST kernel that does nothing: measures our own overhead.
 void LaunchHostKernel(benchmark::State& state) {
   const Setup& setup = The();
   const uint64_t value = 1;
@@ -154,7 +154,7 @@ void LaunchHostKernel(benchmark::State& state) {
 }
 BENCHMARK(LaunchHostKernel)->UseManualTime();
 
-// Back to back: where the device is slower than the host, this is the device's time.
+// Launches back to back: if the device is slower than the host, this measures the device.
 void LaunchSustained(benchmark::State& state) {
   const Setup& setup = The();
   const uint64_t value = 1;
@@ -232,7 +232,7 @@ void AppendCopyByCuda(benchmark::State& state) {
 }
 BENCHMARK(AppendCopyByCuda)->UseManualTime();
 
-// Copies that are done: device to device, and to and from pinned memory.
+// Completed copies: device to device, and to and from pinned memory.
 void Copy(benchmark::State& state, bool host_source, bool host_target) {
   const Setup& setup = The();
   const size_t bytes = static_cast<size_t>(state.range(0));
@@ -262,8 +262,8 @@ void AllocateAndFree(benchmark::State& state, bool exportable) {
 BENCHMARK_CAPTURE(AllocateAndFree, plain, false)->Arg(4 << 10)->Arg(64 << 20);
 BENCHMARK_CAPTURE(AllocateAndFree, exportable, true)->Arg(64 << 20);
 
-// Lists whose kernels could all run at once. CUDA_DEVICE_MAX_CONNECTIONS says how many hardware queues they
-// share: kernels of lists that share one may wait for each other.
+// Lists whose kernels could all run at once. CUDA_DEVICE_MAX_CONNECTIONS sets the number of hardware queues
+// that they share; kernels of lists that share a queue may wait for each other.
 class ManyLists {
  public:
   explicit ManyLists(size_t count) {
@@ -279,7 +279,7 @@ class ManyLists {
     for (ze_command_list_handle_t list : lists_) Must(zeCommandListDestroy(list));
     Must(zeKernelDestroy(hold_));
   }
-  // `depth` kernels of `ns` each, on each list.
+  // Appends `depth` kernels of `ns` to each list.
   void Hold(int depth, uint64_t ns) const {
     const void* const arguments[] = {&ns};
     for (int i = 0; i < depth; ++i) {
@@ -296,7 +296,7 @@ class ManyLists {
   std::vector<ze_command_list_handle_t> lists_;
 };
 
-// 8 kernels of 200 us on each list, to the end: 1.6 ms where nothing waits for another list's kernel.
+// 8 kernels of 200 us on each list, until all are done: 1.6 ms if no list waits for another.
 void KernelsOfManyLists(benchmark::State& state) {
   if (!The().cuda) return state.SkipWithError("only on CUDA devices");
   const ManyLists lists(static_cast<size_t>(state.range(0)));
@@ -307,7 +307,7 @@ void KernelsOfManyLists(benchmark::State& state) {
 }
 BENCHMARK(KernelsOfManyLists)->Arg(1)->Arg(4)->Arg(8)->Arg(16)->Iterations(50)->UseRealTime();
 
-// An empty kernel, to its end, while others have 4 kernels of 200 us each to run.
+// An empty kernel, until it is done, while other lists have 4 kernels of 200 us each.
 void LaunchBesideBusyLists(benchmark::State& state) {
   if (!The().cuda) return state.SkipWithError("only on CUDA devices");
   const Setup& setup = The();

@@ -1,5 +1,5 @@
-// A machine whose CUDA cannot be used, through Debian's loader: the other devices go on, and the report says
-// why.
+// On a machine whose CUDA cannot be used, the other devices work, and the report gives the reason. Through
+// Debian's loader.
 #include <cstdlib>
 
 #include "drivers/tests/driver_under_test.h"

@@ -1,5 +1,5 @@
-// A fault on a GPU: who sees it, how soon, and that nothing answers anything else from then on, or hangs.
-// Each fault happens in a process of its own, since it ends that process's use of the GPU.
+// Faults on a GPU: which calls report them, how soon, and that later calls neither succeed nor hang. Each
+// fault happens in a process of its own, since it ends that process's use of the GPU.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,7 +18,7 @@
 namespace xpud::drivers {
 namespace {
 
-// In the environment of a child: which way of looking it tries first.
+// In the environment of a child: the call that it tries first to detect the fault.
 constexpr char kLookVariable[] = "XPUD_TEST_LOOK";
 
 class LostDeviceTest : public DriverTest {
@@ -26,7 +26,7 @@ class LostDeviceTest : public DriverTest {
   static constexpr size_t kCounters = 512;  // in words_
   static constexpr uint32_t kCounts = 64;
 
-  // What only a child that will fault needs.
+  // Prepares a child that will fault.
   void Prepare() {
     module_ = Module(ZE_MODULE_FORMAT_NATIVE, kCudaKernels, sizeof(kCudaKernels));
     empty_ = Kernel(module_, "empty");
@@ -49,7 +49,7 @@ class LostDeviceTest : public DriverTest {
   }
 
   using Named = std::pair<const char*, std::function<ze_result_t()>>;
-  // Ways to look at the device without waiting.
+  // Calls that detect a lost device without waiting.
   std::vector<Named> Looks() {
     return {{"synchronize the list that faults, 0", [&] { return synchronize_(faulty_, 0); }},
             {"synchronize an idle list, 0", [&] { return synchronize_(idle_, 0); }},
@@ -61,7 +61,7 @@ class LostDeviceTest : public DriverTest {
   std::vector<Named> Appends(ze_command_list_handle_t list);
   std::vector<Named> OtherCalls();
   void ExpectLost(const std::vector<Named>& calls, const char* where);
-  // Starts kernels that write for ever.
+  // Starts endless kernels that write counters.
   void StartCounting() {
     const uint64_t* const counters = words_ + kCounters;
     const void* arguments[] = {&counters};
@@ -186,7 +186,7 @@ TEST_P(LostDeviceTest, ChildFaults) {
     ++polls;
   }
   const double seen = watch.Us();
-  // Other kernels have ended with it: whoever has the memory may use it from now on.
+  // The fault has ended other kernels too: their memory can be used safely from now on.
   const std::vector<uint64_t> counters = Counters();
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   EXPECT_EQ(Counters(), counters) << name;
@@ -200,7 +200,7 @@ TEST_P(LostDeviceTest, ChildFaults) {
   EXPECT_EQ(zeMemFree(context_, words_), ZE_RESULT_SUCCESS) << "what is gone can be given back";
 }
 
-// In a process of its own, from fork to reaping.
+// Runs a child, from fork to reaping.
 int RunChild(size_t look) {
   const pid_t child = fork();
   if (child == 0) {
@@ -227,7 +227,7 @@ TEST_P(LostDeviceTest, EveryLookSeesAFault) {
   EXPECT_EQ(zeCommandListDestroy(list), ZE_RESULT_SUCCESS);
 }
 
-// What a look costs while nothing is wrong.
+// The cost of detection while nothing is wrong.
 TEST_P(LostDeviceTest, LooksAreCheap) {
   Prepare();
   ASSERT_EQ(Launch(busy_, spin_), ZE_RESULT_SUCCESS);

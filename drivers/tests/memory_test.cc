@@ -17,7 +17,7 @@
 namespace xpud::drivers {
 namespace {
 
-// In the environment of a child: the fd that holds exported memory, and the bytes.
+// In the environment of a child: the fd of exported memory, and its size.
 constexpr char kImportVariable[] = "XPUD_TEST_IMPORT_FD";
 constexpr size_t kBytes = size_t{1} << 20;
 
@@ -41,7 +41,7 @@ class MemoryTest : public DriverTest {
     return AllocDevice(size, 0, &desc, address);
   }
   ze_result_t Export(const void* address, int& fd) { return ExportFd(context_, address, fd); }
-  // kBytes of device memory, by copies.
+  // Copies kBytes of device memory to the host.
   std::vector<uint8_t> Read(const void* address) {
     std::vector<uint8_t> bytes(kBytes);
     Copy(bytes.data(), address);
@@ -201,7 +201,7 @@ TEST_P(MemoryTest, MemoryIsSharedBetweenProcesses) {
   bytes = Read(address);
   for (size_t i = 0; i < kBytes; ++i) ASSERT_EQ(bytes[i], static_cast<uint8_t>(i + 1)) << i;
   ASSERT_EQ(zeMemFree(context_, address), ZE_RESULT_SUCCESS);
-  // The fd is ours and outlives the allocation.
+  // Closing the import leaves our fd open, and it outlives the allocation.
   ASSERT_EQ(Import(fd, kBytes, &address), ZE_RESULT_SUCCESS);
   EXPECT_EQ(Read(address)[7], 8);
   EXPECT_EQ(zeMemFree(context_, address), ZE_RESULT_SUCCESS);

@@ -1,4 +1,4 @@
-// Tests only: the number that a parent gave its child, in an argument or in the environment.
+// For tests: a number that a parent passes to its child, as an argument or in the environment.
 #pragma once
 
 #include <charconv>
@@ -7,7 +7,7 @@
 
 namespace xpud::drivers {
 
-// -1 where the text is no number.
+// Returns -1 if the text is not a number.
 inline int NumberIn(const char* text) {
   int number = -1;
   return std::from_chars(text, text + std::strlen(text), number).ec == std::errc() ? number : -1;

@@ -1,5 +1,4 @@
-// Tests only: addresses that every process of this build leaves free, requests for memory at one, and
-// exports.
+// For tests: addresses that are free in every process of this build, requests for memory there, and exports.
 #pragma once
 
 #include <level_zero/ze_api.h>
@@ -10,8 +9,8 @@
 
 namespace xpud::drivers {
 
-// ThreadSanitizer's shadow covers what is free elsewhere, and it ends a process that asks for a place there;
-// AddressSanitizer's covers what TSan leaves.
+// ThreadSanitizer's shadow covers the usual range, and TSan ends a process that requests an address there.
+// AddressSanitizer's shadow covers the range that is free under TSan.
 #if defined(__has_feature) && __has_feature(thread_sanitizer)
 inline constexpr uint64_t kPlaceForHost = 0x8000000000;
 inline constexpr uint64_t kPlaceForDevice = 0x10000000000;
@@ -24,7 +23,8 @@ inline constexpr bool kOtherPlacesAreLegal = true;
 
 inline void* AtAddress(uint64_t address) { return reinterpret_cast<void*>(address); }
 
-// New exportable memory, or with an fd imported memory, at an address: the head of the chain is `next`.
+// A request for new exportable memory, or for imported memory if there is an fd, at an address. `next` is the
+// head of the chain.
 class PlacedMemory {
  public:
   explicit PlacedMemory(uint64_t address, int import_fd = -1) {
@@ -49,7 +49,7 @@ class PlacedMemory {
   ze_device_mem_alloc_desc_t desc_;
 };
 
-// A new fd for memory that can be exported.
+// Exports memory as a new fd.
 inline ze_result_t ExportFd(ze_context_handle_t context, const void* address, int& fd) {
   ze_external_memory_export_fd_t exported{ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_FD, nullptr,
                                           ZE_EXTERNAL_MEMORY_TYPE_FLAG_OPAQUE_FD, -1};

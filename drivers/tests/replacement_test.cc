@@ -1,5 +1,5 @@
-// What an executor process rests on: memory outlives the process that made it, however that ended, and the
-// next process has it at the same address. The parent holds the fds and nothing of any device.
+// The guarantees that executor processes need: memory outlives the process that made it, however it ended,
+// and the next process can map it at the same address. The parent holds the fds and opens no device.
 #include <sys/mman.h>
 #include <sys/wait.h>
 
@@ -30,7 +30,7 @@ class ReplacementTest : public ::testing::TestWithParam<const char*> {
  protected:
   bool IsCpu() const { return std::strcmp(GetParam(), "cpu") == 0; }
 
-  // False, with a reason, where there is no such device.
+  // Returns false, with a reason, if there is no such device.
   bool Start(ChildProcess& child) {
     Message order = {};
     order.order = Order::kStart;
@@ -48,7 +48,7 @@ class ReplacementTest : public ::testing::TestWithParam<const char*> {
     message.seed = seed;
     return message;
   }
-  // New memory with words in it; its fd.
+  // Allocates memory, writes words to it, and returns its fd.
   UniqueFd Make(ChildProcess& child, uint64_t address, uint64_t size, uint64_t seed) {
     made_ = child.Do(Of(Order::kAllocate, address, size));
     EXPECT_EQ(made_.result, ZE_RESULT_SUCCESS) << "allocation of " << size / kMiB << " MiB";
@@ -69,7 +69,7 @@ class ReplacementTest : public ::testing::TestWithParam<const char*> {
   void Print(const char* what, double ms) const {
     std::printf("FIGURE %s: %s %.2f ms\n", GetParam(), what, ms);
   }
-  // A process makes memory and dies of `death`; the next one has it.
+  // A process allocates memory and dies by `death`; the next process maps it.
   void DieAndReplace(Order death, const char* name);
 
   Message started_{};
@@ -110,7 +110,7 @@ TEST_P(ReplacementTest, MemoryOutlivesAKernelThatDoesNotEnd) {
   DieAndReplace(Order::kSpin, "an endless kernel");
 }
 
-// On a GPU it is quicker to reap first (see drivers/cuda/README.md).
+// On a GPU it is faster to reap first (see drivers/cuda/README.md).
 TEST_P(ReplacementTest, TheNextProcessMayStartWhileTheLastOneIsTornDown) {
   ChildProcess first;
   if (!Start(first)) GTEST_SKIP() << started_.text;
@@ -143,7 +143,7 @@ TEST_P(ReplacementTest, AProcessThatIsReadyTakesOverAfterAFault) {
   Print("from the loss to words checked by a process that was ready", watch.Ms());
 }
 
-// 20 processes, one after another, each of which imports what the last one had.
+// 20 processes, one after another; each imports the memory of the one before.
 TEST_P(ReplacementTest, EachOfManyProcessesHasTheSameAddress) {
   constexpr int kProcesses = 20;
   UniqueFd fd;
@@ -221,7 +221,7 @@ TEST_P(ReplacementTest, OtherPlacesAreGrantedToo) {
   }
 }
 
-// In one process: the same fd, imported and freed again and again.
+// One process imports and frees the same fd again and again.
 TEST_P(ReplacementTest, OneProcessImportsAgainAndAgain) {
   UniqueFd fd;
   {

@@ -16,11 +16,11 @@ namespace xpud::drivers {
 namespace {
 
 constexpr size_t kWindow = size_t{1} << 20;
-constexpr uint32_t kAdded = 1024;  // words at the head of each window that a kernel adds one to
+constexpr uint32_t kAdded = 1024;  // words at the start of each window that a kernel increments
 
 void StoreNowhere(const void* const*, const uint32_t*, void*) {
   volatile uint64_t* const nowhere = reinterpret_cast<uint64_t*>(uintptr_t{0x10});
-  *nowhere = 1;  // NOLINT: that is the point
+  *nowhere = 1;  // NOLINT: the fault is intended
 }
 
 void RunForEver(const void* const*, const uint32_t*, void*) {
@@ -32,7 +32,7 @@ constexpr xpud_host_kernel_t kKernels[] = {{"fault", StoreNowhere, 0, nullptr},
                                            {"spin", RunForEver, 0, nullptr}};
 constexpr xpud_host_module_t kModule = {XPUD_HOST_MODULE_VERSION, 2, kKernels};
 
-// Begin, middle and end of an allocation.
+// Returns the beginning, middle and end of an allocation.
 std::vector<uint64_t> Windows(const Message& order) {
   const uint64_t middle = order.size / 2 / kWindow * kWindow;
   return {order.address, order.address + middle, order.address + order.size - kWindow};
@@ -58,7 +58,7 @@ int StandInExecutor::Serve(int socket) {
     answer.result = executor.Run(order, answer, fd);
     if (!Send(socket, answer, order.order == Order::kAllocate ? fd.get() : -1)) return 1;
   }
-  _exit(0);  // as an executor whose daemon is gone: a kernel may still run
+  _exit(0);  // like an executor whose daemon is gone, while a kernel may still run
 }
 
 ze_result_t StandInExecutor::Run(const Message& order, Message& answer, UniqueFd& fd) {
@@ -233,7 +233,7 @@ ze_result_t StandInExecutor::Fault() {
   return Finish();
 }
 
-// Answers once the kernel has been running for a while.
+// Replies when the kernel has been running for a while.
 ze_result_t StandInExecutor::Spin() {
   const ze_host_mem_alloc_desc_t desc{ZE_STRUCTURE_TYPE_HOST_MEM_ALLOC_DESC, nullptr, 0};
   void* flag = nullptr;

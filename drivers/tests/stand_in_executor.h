@@ -1,5 +1,6 @@
-// Tests only: the child's side of child_process.h. Does with Debian's loader and our driver what an executor
-// does: memory where it is told, words in it, kernels that end it. One thread, and one more for kSpin.
+// For tests: the child of child_process.h. Does what an executor does, with Debian's loader and our driver:
+// maps memory at given addresses, writes words, runs kernels that end the process. One thread, and one more
+// for kSpin.
 #pragma once
 
 #include <level_zero/ze_api.h>
@@ -14,7 +15,7 @@ namespace xpud::drivers {
 
 class StandInExecutor {
  public:
-  // Serves orders until the peer is gone. The exit code of the process.
+  // Serves requests until the peer is gone. Returns the exit status of the process.
   static int Serve(int socket);
 
  private:

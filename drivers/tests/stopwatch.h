@@ -1,4 +1,4 @@
-// Tests only: time since it was made.
+// For tests: the time since construction.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// The driver under the loader's validation layer: what it passes on works, what it must catch is caught.
+// The driver under the loader's validation layer: valid calls work, and invalid calls are refused.
 #include "drivers/tests/driver_under_test.h"
 #include "drivers/tests/kernels_under_test.h"
 
@@ -14,7 +14,7 @@ class ValidationTest : public DriverTest {
   }
 };
 
-// API 1.4's layer does not know the flag, our driver does: the refusal shows that the layer is in force.
+// API 1.4's layer does not know the flag, but our driver does. So the refusal shows that the layer is active.
 TEST_P(ValidationTest, ParametersAreCheckedBeforeTheDriverSeesThem) {
   ze_command_queue_desc_t desc{};
   desc.stype = ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC;
@@ -49,8 +49,7 @@ TEST_P(ValidationTest, NativeKernelRunsWithBarriersAndEvents) {
   EXPECT_EQ(zeModuleDestroy(module), ZE_RESULT_SUCCESS);
 }
 
-// The layer knows no HOST format: the same descriptor is refused by the loader and taken by the driver
-// itself.
+// The layer does not know the HOST format: the loader refuses a descriptor that the driver itself accepts.
 TEST_P(ValidationTest, HostModuleIsCreatedPastTheLayer) {
   constexpr xpud_host_kernel_t kKernels[] = {
       {"nothing", [](const void* const*, const uint32_t*, void*) {}, 0, nullptr}};

@@ -1,4 +1,5 @@
-// CHECK: a bug of ours ends the process, with the place and the reason. Never for what a peer sent.
+// CHECK ends the process, with place and reason, if the condition is false. For our own bugs only, never for
+// what a peer sent.
 #pragma once
 
 #include <cstdio>

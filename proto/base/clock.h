@@ -1,5 +1,5 @@
-// The steady clock in nanoseconds (CLOCK_MONOTONIC): for ages, waits and timestamps; setting the machine's
-// time does not move it. Any thread.
+// The steady clock in nanoseconds (CLOCK_MONOTONIC), for ages, waits and timestamps. Setting the machine's
+// time does not change it. Thread-safe.
 #pragma once
 
 #include <chrono>

@@ -1,5 +1,4 @@
-// Mappings of memory: shared between processes, as sealed memfds, or of this process alone. Any thread; no
-// locks.
+// Memory mappings: shared between processes through sealed memfds, or private. Thread-safe; no locks.
 #pragma once
 
 #include <cstddef>
@@ -10,25 +9,24 @@
 
 namespace xpud {
 
-// A memfd of exactly `bytes` (rounded up to a page), zero-filled, whose size can no longer change.
+// Creates a zero-filled memfd of `bytes`, rounded up to a page, whose size is sealed.
 absl::StatusOr<UniqueFd> CreateSealedMemfd(const char* name, size_t bytes);
 
 enum class Access { kReadOnly, kReadWrite };
 
-// A mapping, of a memfd if nothing else is said, unmapped with the object. Not inherited over fork
-// (MADV_DONTFORK).
+// Owns a mapping of a memfd, or of private memory. Not inherited over fork (MADV_DONTFORK).
 class Mapping {
  public:
-  // Maps `bytes` from `offset`. Refuses an fd that is smaller, or a memfd that may still shrink:
-  // reading it could raise SIGBUS.
+  // Maps `bytes` from `offset`. Refuses an fd that is smaller, or a memfd that may still shrink: reading it
+  // could raise SIGBUS.
   static absl::StatusOr<Mapping> Map(const UniqueFd& fd, size_t bytes, Access access, uint64_t offset = 0);
 
-  // Maps `bytes` (whole pages) twice, one right behind the other, so that a run of bytes that wraps around
-  // the end of a ring is contiguous in memory. size() stays `bytes`.
+  // Maps `bytes` (whole pages) twice in a row, so that a range that wraps around the end of a ring is
+  // contiguous in memory. size() is `bytes`.
   static absl::StatusOr<Mapping> MapMirrored(const UniqueFd& fd, size_t bytes, Access access,
                                              uint64_t offset);
 
-  // Zeroed memory of this process's own, which takes what is touched and goes back to the system at once.
+  // Maps zeroed private memory, which is populated when touched and returned to the system when unmapped.
   static absl::StatusOr<Mapping> MapPrivate(size_t bytes);
 
   Mapping() = default;
@@ -40,12 +38,12 @@ class Mapping {
   size_t size() const { return bytes_; }
 
  private:
-  // What mmap has returned.
+  // Takes ownership of a result of mmap.
   static absl::StatusOr<Mapping> Own(void* address, size_t bytes);
 
   void* address_ = nullptr;
   size_t bytes_ = 0;
-  size_t reserved_ = 0;  // address space held: bytes_, or twice that when mirrored
+  size_t reserved_ = 0;  // mapped address space: bytes_, or twice that if mirrored
 };
 
 }  // namespace xpud

@@ -1,5 +1,5 @@
-// Locks that Clang's thread-safety analysis and TSan both understand: thin wrappers over std::mutex.
-// Not absl::Mutex: TSan cannot see inside Debian's Abseil and reports a race on all that it guards.
+// Locks for both Clang's thread-safety analysis and TSan: thin wrappers over std::mutex. Not absl::Mutex,
+// because TSan cannot see inside Debian's Abseil and would report races on everything that it guards.
 #pragma once
 
 #include <chrono>
@@ -39,7 +39,7 @@ class CondVar {
     condition_.wait(lock);
     lock.release();
   }
-  // False when the time ran out.
+  // Returns false if the time ran out.
   bool WaitFor(Mutex& mutex, std::chrono::nanoseconds timeout) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     std::unique_lock<std::mutex> lock(mutex.mutex_, std::adopt_lock);
     const bool signalled = condition_.wait_for(lock, timeout) == std::cv_status::no_timeout;

@@ -1,6 +1,6 @@
 // How long a thread spins before it sleeps, by its role. Waking a thread takes tens of microseconds, so a
-// thread that is likely to be needed again soon spins first. Fewer than four cores have none to spare for
-// that: there, most roles sleep at once. Any thread.
+// thread that is likely to be needed again soon spins first. With fewer than four cores, most roles sleep at
+// once. Thread-safe.
 #pragma once
 
 #include <sched.h>
@@ -9,11 +9,11 @@
 
 namespace xpud {
 
-// Cores that this process may use.
+// The number of cores that this process may use.
 inline int UsableCores() {
   static const int cores = [] {
     cpu_set_t set;
-    // Fails only where the machine may have more cores than the set holds.
+    // Fails only if the machine may have more cores than the set holds.
     return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : CPU_SETSIZE;
   }();
   return cores;
@@ -42,12 +42,13 @@ namespace spin {
 using std::chrono::microseconds;
 // A client that waits for a daemon whose devices run on this machine's cores.
 inline constexpr SpinTime kClientOfCpu{microseconds(50), microseconds(50)};
-// A client that waits for a device that works on its own.
+// A client that waits for an asynchronous device.
 inline constexpr SpinTime kClientOfGpu{microseconds(1000), microseconds(50)};
-// The engine, after the last command: of a daemon without and with devices that work on their own.
+// The engine after the last command: of a daemon without, and with, asynchronous devices.
 inline constexpr SpinTime kEngine{microseconds(60), microseconds(60)};
 inline constexpr SpinTime kGpuEngine{microseconds(4000), microseconds(60)};
-// The engine while a device works, which wakes nobody: then it sleeps for short times between two looks.
+// The engine while a device works. A device wakes no thread, so afterwards the engine sleeps for short times
+// between polls.
 inline constexpr SpinTime kDeviceWatch{microseconds(2000), microseconds(200)};
 // A thread of an executor process, after the last message.
 inline constexpr SpinTime kExecutor{microseconds(200), microseconds(100)};

@@ -1,6 +1,6 @@
-// A copy past the cache, for bytes that are part of something larger than it: the target's lines are written
-// whole instead of being read first, which saves a third of an ordinary copy's memory traffic. Where the
-// target is small or read again soon, memcpy is faster.
+// A copy that bypasses the cache, for bytes that are part of something larger: the target's cache lines are
+// written completely instead of being read first, which saves a third of the memory traffic. If the target is
+// small or read again soon, memcpy is faster.
 #pragma once
 
 #include <emmintrin.h>
@@ -12,10 +12,10 @@
 
 namespace xpud {
 
-// Pieces of this size on are worth it: a core's second-level cache holds one or two of them.
+// The minimum size for which this pays: a core's second-level cache holds one or two such pieces.
 inline constexpr size_t kStreamCopyBytes = size_t{512} << 10;
 
-// What was copied is visible to whoever sees a release store that follows.
+// The copied bytes are visible to readers of a later release store.
 inline void StreamCopy(std::byte* target, const std::byte* source, size_t bytes) {
   constexpr size_t kLine = 64;
   const size_t head = std::min(bytes, -reinterpret_cast<uintptr_t>(target) % kLine);

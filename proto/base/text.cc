@@ -8,7 +8,7 @@ struct Decoded {
   size_t bytes;  // 0: not UTF-8
 };
 
-// The character that `text` (not empty) begins with: well-formed as in the Unicode standard, table 3-7.
+// Decodes the first character of `text` (not empty), well-formed as in table 3-7 of the Unicode standard.
 Decoded First(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   const uint32_t lead = byte(0);

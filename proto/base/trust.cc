@@ -23,11 +23,12 @@ absl::Status Denied(const std::string& path, const struct stat& found, std::stri
 absl::StatusOr<struct stat> Look(const std::string& path) {
   struct stat info;
   if (lstat(path.c_str(), &info) != 0)
-    return absl::ErrnoToStatus(errno, absl::StrCat("cannot look at ", path));
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot read the attributes of ", path));
   return info;
 }
 
-// Who owns the root folder may change everything: root, or whom a user namespace shows in its place.
+// The owner of the root folder can change everything: root, or the user that a user namespace shows in its
+// place.
 absl::Status CheckOwner(const std::string& path, const struct stat& info) {
   ASSIGN_OR_RETURN(const struct stat top, Look("/"));
   if (info.st_uid == 0 || info.st_uid == geteuid() || info.st_uid == top.st_uid) return absl::OkStatus();
@@ -35,7 +36,8 @@ absl::Status CheckOwner(const std::string& path, const struct stat& info) {
                 absl::StrCat("it has to belong to uid ", geteuid(), " or to root: name another folder"));
 }
 
-// Others may make things in it, but not move away what is not theirs (a sticky folder, such as /tmp).
+// Others may create files in the folder, but must not be able to move away files of other users (a sticky
+// folder such as /tmp).
 absl::Status CheckAbove(const std::string& path) {
   ASSIGN_OR_RETURN(const struct stat info, Look(path));
   RETURN_IF_ERROR(CheckOwner(path, info));
@@ -50,7 +52,7 @@ absl::Status CheckFolderIsOurs(const std::string& path) {
   const std::filesystem::path real = std::filesystem::canonical(path, error);
   if (error) return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot use the folder ", path));
   ASSIGN_OR_RETURN(const struct stat info, Look(real.string()));
-  if (!S_ISDIR(info.st_mode)) return absl::PermissionDeniedError(absl::StrCat(path, " is no folder"));
+  if (!S_ISDIR(info.st_mode)) return absl::PermissionDeniedError(absl::StrCat(path, " is not a folder"));
   RETURN_IF_ERROR(CheckOwner(path, info));
   if (OthersMayWrite(info.st_mode))
     return Denied(path, info, absl::StrCat("only its owner may write there: chmod go-w ", path));

@@ -1,5 +1,5 @@
-// Whether a folder is one in which nobody but us and root could have put or changed something: what lies
-// there is then what we put there. Any thread.
+// Checks whether a folder is one in which only this user and root could have created or changed files.
+// Thread-safe.
 #pragma once
 
 #include <sys/types.h>
@@ -10,12 +10,12 @@
 
 namespace xpud {
 
-// An existing folder: it belongs to us or to root and only its owner may write, and no folder above it lets
-// others move it away. Errors: NotFound; PermissionDenied says what was found, what is allowed and what to
-// do.
+// REQUIRES: the folder exists. It must belong to this user or root, only its owner may write, and no folder
+// above may let others move it away. Returns NotFound, or PermissionDenied with what was found, what is
+// allowed and what to do.
 absl::Status CheckFolderIsOurs(const std::string& path);
 
-// Whether a file's or folder's mode lets its group or others write.
+// Whether a mode lets the group or others write.
 constexpr bool OthersMayWrite(mode_t mode) { return (mode & 022) != 0; }
 
 }  // namespace xpud

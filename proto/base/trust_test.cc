@@ -57,7 +57,7 @@ TEST_F(Trust, AFileOrNothingIsRefused) {
   std::filesystem::remove(folder_);
   EXPECT_THAT(Refusal(), HasSubstr("cannot use the folder"));
   ASSERT_EQ(system(("touch " + folder_).c_str()), 0);
-  EXPECT_THAT(Refusal(), HasSubstr("is no folder"));
+  EXPECT_THAT(Refusal(), HasSubstr("is not a folder"));
 }
 
 // Only root can give folders away, and become somebody else.

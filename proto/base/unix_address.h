@@ -1,4 +1,4 @@
-// The address of a unix socket. Header only; any thread.
+// The address of a unix socket. Header only; thread-safe.
 #pragma once
 
 #include <sys/socket.h>
@@ -12,7 +12,7 @@
 
 namespace xpud {
 
-// InvalidArgument: the path is too long for one.
+// Returns InvalidArgument if the path is too long.
 inline absl::StatusOr<sockaddr_un> UnixAddress(const std::string& path) {
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;

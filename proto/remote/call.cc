@@ -79,7 +79,7 @@ void Call::Begin() {
 }
 
 void Call::HasEnded() {
-  std::function<void()> over;  // which may be the end of this
+  std::function<void()> over;  // may delete this object
   {
     MutexLock lock(mutex_);
     if (--pending_ == 0) over = std::move(over_);

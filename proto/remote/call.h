@@ -1,6 +1,6 @@
-// The messages of one call, on gRPC's asynchronous API: a thread starts what it does, and one of EventLoop's
-// tells what became of it. So what arrives can be taken by the thread that saw it arrive: none waits in gRPC
-// for a call of its own, which would be woken for others' messages, too.
+// Messages of one call on gRPC's asynchronous API. A thread of the call starts operations; a thread of
+// EventLoop reports their completion, and may handle an arrived message there and then. No thread blocks
+// inside gRPC for one call: it would be woken for the messages of other calls.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -14,25 +14,25 @@
 
 namespace xpud::remote {
 
-// Of the one thread that the call is served by, but for what says otherwise.
+// REQUIRES: the thread that serves the call, unless a function says otherwise.
 class Call {
  public:
-  // Takes a message that has arrived, in a thread of EventLoop's; nullptr: no more will. Whether to read on;
-  // where not, ReadOn says when.
+  // Called with each arrived message, on a thread of EventLoop; with nullptr after the last. Returns whether
+  // to read on; after false, reading goes on when ReadOn is called.
   using Taker = std::function<bool(grpc::ByteBuffer* message)>;
 
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
-  // Waits for the next message. False: there will be none.
+  // Blocks for the next message. Returns false if there are no more.
   bool Read(grpc::ByteBuffer& message);
-  // Who takes messages from now on. Nothing is being read.
+  // Sets the function that takes messages from now on. REQUIRES: no read is in progress.
   void SetTaker(Taker taker) { taker_ = std::move(taker); }
-  // Any thread.
+  // Resumes reading. Thread-safe.
   void ReadOn();
-  // Until nothing is being read, nor taken.
+  // Blocks until no read is in progress and the taker has returned.
   void AwaitReadEnd();
-  // Sends once the one before has been sent. False: the call has ended.
+  // Starts sending when the previous message has been sent. Returns false if the call has ended.
   bool Write(const grpc::ByteBuffer& message);
 
  protected:
@@ -40,23 +40,23 @@ class Call {
   using Writer = grpc::internal::AsyncWriterInterface<grpc::ByteBuffer>;
 
   explicit Call(EventLoop& loop);
-  ~Call() = default;  // everything has ended
-  // First of all.
+  ~Call() = default;  // REQUIRES: all operations have ended
+                      // Called before all other functions.
   void SetStream(Reader& reader, Writer& writer);
-  // Once the last write has ended; `operation` starts what is to end as one, with this event. False: the call
-  // has ended.
+  // Starts `operation`, which ends with the event `written`, when the last write has ended. Returns false if
+  // the call has ended.
   bool StartAsWrite(const std::function<void(Event* written)>& operation);
-  // Something that HasEnded will be said of.
+  // Registers a pending event, which must end with HasEnded.
   void Begin();
   void HasEnded();
-  // Until all of it has.
+  // Blocks until all pending events have ended.
   void AwaitEnd();
 
   EventLoop& loop_;
   Mutex mutex_;
   CondVar changed_;
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
-  std::function<void()> over_ ABSL_GUARDED_BY(mutex_);  // once everything has ended
+  std::function<void()> over_ ABSL_GUARDED_BY(mutex_);  // called when all events have ended
 
  private:
   void HasRead(bool ok);

@@ -33,7 +33,7 @@ CallServer::CallServer(grpc::ServerBuilder& builder, int calls, StartThread star
 CallServer::~CallServer() {
   queue_->Shutdown();
   for (std::thread& waiter : waiters_) waiter.join();
-  loop_.Run();  // to its end, where there was no waiter
+  loop_.Run();  // drains the queue if there was no waiting thread
 }
 
 void CallServer::Start() {
@@ -69,10 +69,10 @@ void CallServer::HasArrived(bool ok) {
   {
     MutexLock lock(mutex_);
     call = std::move(next_);
-    if (!ok) return changed_.NotifyAll();  // the server ends
+    if (!ok) return changed_.NotifyAll();  // the server shuts down
     if (++calls_ < max_calls_ && !stops_) Accept();
   }
-  ServerCall* const served = call.release();  // its own: whatever ends it deletes it
+  ServerCall* const served = call.release();  // owns itself; deleted when it ends
   const auto ends = [this, served] {
     delete served;
     HasEnded();
@@ -82,7 +82,7 @@ void CallServer::HasArrived(bool ok) {
     ends();
   };
   if (!start_thread_(body))
-    served->Refuse({grpc::RESOURCE_EXHAUSTED, "this machine has no thread left for another call"}, ends);
+    served->Refuse({grpc::RESOURCE_EXHAUSTED, "cannot start a thread for this call; try again later"}, ends);
 }
 
 void CallServer::Serve(ServerCall& call) const {

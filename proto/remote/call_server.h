@@ -1,6 +1,6 @@
-// Calls from the network: a thread for each, and a few that take what happens to any of them, which is all
-// that waits in gRPC. (Its synchronous API has a waiting thread for each stream; all of them share one epoll
-// set, and one that is woken for another's message wakes that one's thread in turn.)
+// Serves gRPC calls: one thread for each call, and one or two threads that wait for events of all calls.
+// (gRPC's synchronous API has a waiting thread for each stream on one shared epoll set. A thread that is
+// woken for another call's message must wake that call's thread.)
 #pragma once
 
 #include <grpcpp/generic/async_generic_service.h>
@@ -21,25 +21,27 @@ namespace xpud::remote {
 
 class CallServer {
  public:
-  // What the call ends with. Called in a thread of its own.
+  // Returns the status that ends the call. Called on a thread of its own.
   using Handler = std::function<grpc::Status(ServerCall& call)>;
 
-  // Has `body` run in a thread of its own. False: the system has none left.
+  // Runs `body` on a new thread. Returns false if the system has no threads left.
   using StartThread = std::function<bool(std::function<void()> body)>;
   static bool StartDetached(std::function<void()> body);
 
-  // `calls`: at once; further ones wait. Those for which there is no thread end with ResourceExhausted.
+  // `calls` is the maximum number of concurrent calls; further calls wait. A call for which no thread can be
+  // started ends with ResourceExhausted.
   CallServer(grpc::ServerBuilder& builder, int calls, StartThread start_thread = StartDetached);
-  // Stop was called, or Start was not.
+  // REQUIRES: Stop was called, or Start never was.
   ~CallServer();
   CallServer(const CallServer&) = delete;
   CallServer& operator=(const CallServer&) = delete;
 
-  // Before Start. Calls of other methods are Unimplemented. `method`: "/package.Service/Method".
+  // REQUIRES: Start was not called. Calls of unregistered methods end with Unimplemented. `method`:
+  // "/package.Service/Method".
   void AddMethod(std::string method, Handler handler) { handlers_[std::move(method)] = std::move(handler); }
-  // Once the server is there.
+  // REQUIRES: the gRPC server has been built.
   void Start();
-  // The calls may go on for so long; then they are cancelled. Until all have ended.
+  // Lets calls go on for `patience`, then cancels them. Blocks until all have ended.
   void Stop(grpc::Server& server, std::chrono::milliseconds patience);
 
  private:
@@ -57,7 +59,7 @@ class CallServer {
   Event arrived_;
   Mutex mutex_;
   CondVar changed_;
-  std::unique_ptr<ServerCall> next_ ABSL_GUARDED_BY(mutex_);  // for which gRPC waits
+  std::unique_ptr<ServerCall> next_ ABSL_GUARDED_BY(mutex_);  // accepts the next call
   int calls_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stops_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> waiters_;

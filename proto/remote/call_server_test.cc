@@ -39,7 +39,7 @@ class Client {
   }
   bool Write(const std::string& text) { return call_.Write(Bytes(text)); }
   void WritesDone() { call_.WritesDone(); }
-  // Empty: there is no more.
+  // Returns "" after the last message.
   std::string Read() {
     grpc::ByteBuffer message;
     return call_.Read(message) ? Text(message) : "";
@@ -98,7 +98,7 @@ TEST_F(CallServerTest, CallsWithoutAThreadAreRefusedAndTheOthersGoOn) {
   Client open(channel_, "/a/Echo");
   ExpectEcho(open, "before");
   has_threads_ = false;
-  for (int i = 0; i < 20; ++i) {  // more than may be at once
+  for (int i = 0; i < 20; ++i) {  // more than the limit of concurrent calls
     Client refused(channel_, "/a/Echo");
     EXPECT_EQ(refused.Read(), "");
     EXPECT_EQ(refused.Finish().error_code(), grpc::RESOURCE_EXHAUSTED);
@@ -136,7 +136,7 @@ TEST_F(CallServerTest, HandsWhatArrivesToTheMethodsHandler) {
   EXPECT_EQ(status.error_message(), "over");
 }
 
-// One after the other, in both directions at once, and whole.
+// Messages arrive in order and complete, in both directions at once.
 TEST_F(CallServerTest, LongMessagesPassWhileOthersDo) {
   calls_.AddMethod("/a/Echo", EchoAll);
   Start();
@@ -165,13 +165,13 @@ TEST_F(CallServerTest, HasTheMetadataOfTheClient) {
   EXPECT_TRUE(call.Finish().ok());
 }
 
-// Most are; others wait for gRPC's own work on the connection.
+// Most writes complete at once; the others wait for gRPC's own work on the connection.
 TEST_F(CallServerTest, AWriteThatIsDoneAtOnceNeedsNoOtherThread) {
   constexpr int kWrites = 100;
   calls_.AddMethod("/a/Echo", EchoAll);
   Start();
   grpc::CompletionQueue queue;
-  EventLoop loop(queue);  // in which no thread is
+  EventLoop loop(queue);  // no thread runs it
   grpc::ClientContext context;
   grpc::GenericStub stub(channel_);
   const auto stream = stub.PrepareCall(&context, "/a/Echo", &queue);
@@ -228,7 +228,7 @@ TEST_F(CallServerTest, ReadsOnOnlyWhenTheTakerWantsMore) {
   EXPECT_EQ(client.Read(), "1");
   EXPECT_EQ(taken.load(), 1);
   more.store(1);
-  EXPECT_EQ(client.Read(), "3");  // the second's taker wanted the third
+  EXPECT_EQ(client.Read(), "3");  // the taker of the second message read on
   EXPECT_EQ(taken.load(), 3);
   more.store(3);
   EXPECT_EQ(client.Read(), "5");
@@ -244,7 +244,7 @@ TEST_F(CallServerTest, KnowsThatACallWasCancelledAlsoWhileNothingIsRead) {
     call.Write(Bytes("here"));
     while (!call.IsCancelled()) std::this_thread::yield();
     known.store(true);
-    EXPECT_TRUE(call.Write(Bytes("lost")));  // started; fails
+    EXPECT_TRUE(call.Write(Bytes("lost")));  // starts, then fails
     EXPECT_FALSE(call.Write(Bytes("refused")));
     return grpc::Status::OK;
   });
@@ -261,7 +261,7 @@ TEST_F(CallServerTest, KnowsThatACallWasCancelledAlsoWhileNothingIsRead) {
 TEST_F(CallServerTest, AClientThatTakesNothingIsSeenOff) {
   std::atomic<bool> written{false};
   calls_.AddMethod("/a/Flood", [&](ServerCall& call) {
-    call.Write(Bytes(std::string(64 << 20, 'x')));  // more than fits into the way
+    call.Write(Bytes(std::string(64 << 20, 'x')));  // more than the connection buffers
     written.store(true);
     return grpc::Status::OK;
   });

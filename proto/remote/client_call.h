@@ -1,4 +1,4 @@
-// A call to the network, at the end that makes it.
+// The client's end of a gRPC call.
 #pragma once
 
 #include <grpcpp/generic/generic_stub.h>
@@ -14,17 +14,17 @@ namespace xpud::remote {
 
 class ClientCall final : public Call {
  public:
-  // Begins it. `metadata`: further key and value pairs for the other end.
+  // Starts the call. `metadata` are additional key and value pairs for the server.
   ClientCall(EventLoop& loop, const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
              const std::map<std::string, std::string>& metadata);
-  // Finish was called.
+  // REQUIRES: Finish was called.
   ~ClientCall() = default;
 
-  // Ends the call: nothing more arrives, or is sent. Any thread.
+  // Cancels the call. Thread-safe.
   void Cancel() { context_.TryCancel(); }
-  // There is nothing more to send.
+  // Says that this end sends no more messages.
   void WritesDone();
-  // How the other end has ended it; waits for that. Nothing is being read, or will be.
+  // Blocks until the server ends the call and returns its status. REQUIRES: no read is in progress.
   grpc::Status Finish();
 
  private:

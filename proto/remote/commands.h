@@ -1,4 +1,4 @@
-// What both ends of a remote session look for in the commands that pass. Any thread.
+// Functions for relays, which inspect the commands of a remote session. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -11,31 +11,29 @@
 
 namespace xpud::remote {
 
-// The most bytes of a message: all of staging, and commands.
+// The largest message: all of staging, and commands.
 inline constexpr int kMaxMessageBytes = 16 << 20;
 
 // The metadata that carries the token: "Bearer TOKEN".
 inline constexpr char kAuthorization[] = "authorization";
 
-// Shows each command of `commands`. InvalidArgument: they are not whole commands.
+// Calls `visit` for each command. Returns InvalidArgument if the last command is incomplete.
 inline absl::Status ForEachCommand(
     std::span<const std::byte> commands,
     absl::FunctionRef<absl::Status(const wire::CommandHeader&, std::span<const std::byte>)> visit) {
   while (!commands.empty()) {
     wire::CommandHeader header;
-    if (commands.size() < sizeof(header))
-      return absl::InvalidArgumentError("the last of some commands is cut off");
+    if (commands.size() < sizeof(header)) return absl::InvalidArgumentError("the last command is incomplete");
     if (absl::Status status = wire::DecodeHeader(commands, header); !status.ok()) return status;
-    if (header.bytes > commands.size())
-      return absl::InvalidArgumentError("the last of some commands is cut off");
+    if (header.bytes > commands.size()) return absl::InvalidArgumentError("the last command is incomplete");
     if (absl::Status status = visit(header, commands.first(header.bytes)); !status.ok()) return status;
     commands = commands.subspan(header.bytes);
   }
   return absl::OkStatus();
 }
 
-// The part of staging that a command of the kind `Command` names; empty where it names none, or its form is
-// wrong, which is the daemon's to say.
+// Returns the part of staging that a command of type `Command` uses. Empty if it uses none or is malformed;
+// the daemon reports malformed commands.
 struct Part {
   uint64_t offset = 0, bytes = 0;
 };

@@ -58,8 +58,8 @@ absl::StatusOr<std::string> ReadSecret(const std::string& path) {
   ASSIGN_OR_RETURN(const UniqueFd file, Open(path, info));
   if ((info.st_mode & 077) != 0 || (info.st_uid != geteuid() && info.st_uid != 0)) {
     return absl::PermissionDeniedError(absl::StrFormat(
-        "%s belongs to uid %d with mode %04o; a secret has to be a file of uid %d that nobody else "
-        "may read: chmod 600",
+        "%s belongs to uid %d with mode %04o; a secret has to be a file of uid %d that no other user can "
+        "read: chmod 600",
         path, info.st_uid, info.st_mode & 07777, geteuid()));
   }
   ASSIGN_OR_RETURN(std::string text, ReadOpen(path, file));
@@ -77,7 +77,7 @@ absl::StatusOr<Credentials> ClientCredentials() {
                     key = Environment("XPUD_TLS_KEY");
   if (certificate.empty() != key.empty() || (ca.empty() && !key.empty()))
     return absl::InvalidArgumentError(
-        "XPUD_TLS_CERT and XPUD_TLS_KEY belong together, and with XPUD_TLS_CA, which checks the daemon");
+        "XPUD_TLS_CERT, XPUD_TLS_KEY and XPUD_TLS_CA (which checks the daemon) must be set together");
   if (ca.empty()) {
     credentials.channel = grpc::InsecureChannelCredentials();
     credentials.kind = "without TLS";
@@ -101,7 +101,7 @@ grpc::ChannelArguments ChannelArguments() {
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10'000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // a connection a session
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // one connection per session
   return arguments;
 }
 

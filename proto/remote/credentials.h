@@ -1,6 +1,6 @@
-// How a client shows who it is, and how it knows the daemon: $XPUD_TOKEN_FILE names a file with a token;
-// $XPUD_TLS_CA one with the certificates that the daemon's is checked against (TLS is used then), and
-// $XPUD_TLS_CERT and $XPUD_TLS_KEY the client's own. Any thread.
+// A client's credentials, from files that the environment names. XPUD_TOKEN_FILE: a token. XPUD_TLS_CA: the
+// certificates that the server's certificate is checked against; this turns TLS on. XPUD_TLS_CERT and
+// XPUD_TLS_KEY: the client's own certificate and key. Thread-safe.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -15,16 +15,17 @@ namespace xpud::remote {
 struct Credentials {
   std::shared_ptr<grpc::ChannelCredentials> channel;
   std::string token;  // empty: none
-  std::string kind;   // for people
+  std::string kind;   // for messages: "with TLS"
 };
 
-// From the environment. InvalidArgument, PermissionDenied or NotFound: a file that is named cannot be used.
+// Reads the credentials. Returns InvalidArgument, PermissionDenied or NotFound if a named file cannot be
+// used.
 absl::StatusOr<Credentials> ClientCredentials();
 
-// Of both ends: a connection that is cut off without a word is found within 15 s.
+// Keep-alive arguments for both ends: a broken connection is detected within 15 s.
 grpc::ChannelArguments ChannelArguments();
 
-// A file that nobody but its owner may read: a token or a key.
+// Reads a token or a key. The file must be readable by its owner only.
 absl::StatusOr<std::string> ReadSecret(const std::string& path);
 absl::StatusOr<std::string> ReadWhole(const std::string& path);
 

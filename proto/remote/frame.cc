@@ -7,7 +7,7 @@ namespace xpud::remote {
 namespace {
 
 constexpr size_t kMaxHeadBytes = 1 << 20;
-// Protobuf's tags of the fields 1 and 2, both of bytes.
+// Protobuf's tags of fields 1 and 2, both of type bytes.
 constexpr char kHeadTag = 1 << 3 | 2, kPayloadTag = 2 << 3 | 2;
 
 void AddVarint(uint64_t value, std::string& out) {
@@ -26,7 +26,7 @@ bool ReadVarint(SliceReader& reader, uint64_t& value) {
   return false;
 }
 
-// A field of this tag, whose bytes follow.
+// Reads the tag and the length of a field.
 bool ReadField(SliceReader& reader, char tag, uint64_t& bytes) {
   char found;
   return reader.Read(std::as_writable_bytes(std::span(&found, 1))) && found == tag &&

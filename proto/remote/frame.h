@@ -1,5 +1,5 @@
-// Frames of a remote session as proto/remote describes them. Bulk data passes without a copy: a payload is
-// slices of memory, which protobuf's own messages cannot hold. A frame belongs to one thread.
+// Frames of a remote session. Bulk data passes without a copy: a payload is a list of gRPC slices, which
+// protobuf's messages cannot hold. Not thread-safe.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -21,31 +21,31 @@ struct Frame {
 using ClientFrame = Frame<v1::ClientHead>;
 using ServerFrame = Frame<v1::ServerHead>;
 
-// The bytes of some slices, one after the other.
+// Reads the concatenation of some slices.
 class SliceReader {
  public:
   explicit SliceReader(std::span<const grpc::Slice> slices);
   size_t left() const { return left_; }
-  // All or nothing; false: fewer are left.
+  // Reads to.size() bytes, or returns false and reads nothing if fewer are left.
   bool Read(std::span<std::byte> to);
   std::vector<grpc::Slice> Rest() const;
 
  private:
   std::span<const grpc::Slice> slices_;
-  size_t at_ = 0;  // of the first of them
+  size_t at_ = 0;  // offset in the first slice
   size_t left_ = 0;
 };
 
-// A frame's two fields; what a head serializes to is the caller's business.
+// Encodes a frame. `head` is the serialized head message.
 grpc::ByteBuffer JoinFrame(const std::string& head, std::span<const grpc::Slice> payload);
-// False: these are not a frame.
+// Decodes a frame. Returns false if `bytes` are not a frame.
 bool SplitFrame(const grpc::ByteBuffer& bytes, std::string& head, std::vector<grpc::Slice>& payload);
 
 template <typename Head>
 grpc::ByteBuffer Serialize(const Frame<Head>& frame) {
   return JoinFrame(frame.head.SerializeAsString(), frame.payload);
 }
-// False: these are not a frame of this protocol.
+// Decodes a frame and its head. Returns false if `bytes` are not a frame of this protocol.
 template <typename Head>
 bool Parse(const grpc::ByteBuffer& bytes, Frame<Head>& frame) {
   std::string head;

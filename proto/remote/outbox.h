@@ -1,5 +1,5 @@
-// One end's frames: numbers those that are sent, and keeps them until the other end has said that they
-// arrived, so that a new connection can go on where a lost one ended. Any thread.
+// Outbox numbers the frames that one end sends and keeps them until the other end acknowledges them, so that
+// a new connection can continue after a lost one. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -15,10 +15,10 @@ namespace xpud::remote {
 template <typename Head>
 class Outbox {
  public:
-  // `keeps`: whether there may be another connection.
+  // `keeps`: whether frames are kept, for a later connection.
   explicit Outbox(bool keeps) : keeps_(keeps) {}
 
-  // The next number, for a frame that is to be sent now.
+  // Gives the next number to a frame that is about to be sent.
   void Number(Frame<Head>& frame) {
     MutexLock lock(mutex_);
     frame.head.set_number(++last_);
@@ -26,7 +26,7 @@ class Outbox {
     kept_.push_back(frame);
     bytes_ += SliceReader(frame.payload).left();
   }
-  // Those up to `number` have arrived. False: so many were never sent.
+  // Drops the frames up to `number`, which have arrived. Returns false if that number was never sent.
   bool Acknowledge(uint64_t number) {
     MutexLock lock(mutex_);
     if (number > last_) return false;
@@ -34,12 +34,12 @@ class Outbox {
       bytes_ -= SliceReader(kept_.front().payload).left();
     return true;
   }
-  // So much is kept that nothing is to be added.
+  // Whether so many bytes or frames are kept that nothing more may be sent.
   bool IsFull() const {
     MutexLock lock(mutex_);
     return kept_.size() >= kMaxFrames || bytes_ >= kMaxBytes;
   }
-  // To be sent again, in their order.
+  // Returns the unacknowledged frames, in order, to be sent again.
   std::vector<Frame<Head>> Kept() const {
     MutexLock lock(mutex_);
     return {kept_.begin(), kept_.end()};
@@ -52,25 +52,25 @@ class Outbox {
   mutable Mutex mutex_;
   uint64_t last_ ABSL_GUARDED_BY(mutex_) = 0;
   std::deque<Frame<Head>> kept_ ABSL_GUARDED_BY(mutex_);
-  uint64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of their payloads
+  uint64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // total size of payloads
 };
 
-// What arrives from the other end. The thread that reads.
+// Counts the frames that arrive. REQUIRES: the reading thread, unless a function says otherwise.
 class Inbox {
  public:
-  // How many frames may arrive without a word; acknowledgements ride along with what is sent anyway.
+  // An acknowledgement of its own is sent after this many frames; mostly they ride along with other frames.
   static constexpr uint64_t kMaxUnacknowledged = 64;
 
-  // A frame of this number has arrived; 0: it is not counted. False: it is not the next one.
+  // Records a frame with this number; 0: not numbered. Returns false if it is not the next number.
   bool Take(uint64_t number) {
     if (number == 0) return true;
     if (number != received_.load(std::memory_order_relaxed) + 1) return false;
     received_.store(number, std::memory_order_release);
     return true;
   }
-  // Any thread.
+  // Thread-safe.
   uint64_t received() const { return received_.load(std::memory_order_acquire); }
-  // Whether it is time to say so. Any thread; the one that sends says what it has said.
+  // Whether an acknowledgement is due. Thread-safe; the sending thread keeps `acknowledged`.
   bool WantsAcknowledgement() const {
     return received() - acknowledged_.load(std::memory_order_relaxed) >= kMaxUnacknowledged;
   }

@@ -17,12 +17,12 @@ ServerCall::ServerCall(EventLoop& loop) : Call(loop) {
     cancelled_.store(context_.IsCancelled());
     HasEnded();
   };
-  Begin();  // done_, which every call has
+  Begin();  // for done_
   context_.AsyncNotifyWhenDone(&done_);
 }
 
 void ServerCall::Refuse(const grpc::Status& status, std::function<void()> over) {
-  Begin();  // first: done_ may happen meanwhile, and is not to be the last
+  Begin();  // before `done_` can end, so that it is not the last event
   {
     MutexLock lock(mutex_);
     over_ = std::move(over);
@@ -33,7 +33,7 @@ void ServerCall::Refuse(const grpc::Status& status, std::function<void()> over) 
 void ServerCall::Finish(const grpc::Status& status) {
   {
     MutexLock lock(mutex_);
-    const auto limit = std::chrono::steady_clock::now() + kLastWrite;  // of a client that takes nothing
+    const auto limit = std::chrono::steady_clock::now() + kLastWrite;  // in case the client reads nothing
     while (writing_ && std::chrono::steady_clock::now() < limit) changed_.WaitFor(mutex_, kLastWrite);
     if (writing_) context_.TryCancel();
     while (writing_) changed_.Wait(mutex_);

@@ -1,4 +1,4 @@
-// A call from the network, at the end that serves it.
+// The server's end of a gRPC call.
 #pragma once
 
 #include <grpcpp/generic/async_generic_service.h>
@@ -18,16 +18,16 @@ class ServerCall final : public Call {
 
   const std::string& method() const { return context_.method(); }
   const grpc::ServerContext& context() const { return context_; }
-  // Ends the call: nothing more arrives, or is sent. Any thread.
+  // Cancels the call. Thread-safe.
   void Cancel() { context_.TryCancel(); }
-  // Whether it was, here, there or between. Any thread.
+  // Whether the call was cancelled, by either end or by the network. Thread-safe.
   bool IsCancelled() const { return cancelled_.load(); }
 
  private:
   friend class CallServer;
-  // Once everything has ended; the last that is done with it.
+  // Ends the call with `status` and blocks until all its operations have ended.
   void Finish(const grpc::Status& status);
-  // The same for a call that nothing was done with, without waiting: `over` is called then.
+  // Ends a call on which nothing was started. Does not block: `over` is called at the end.
   void Refuse(const grpc::Status& status, std::function<void()> over);
 
   grpc::GenericServerContext context_;

@@ -20,7 +20,7 @@ inline void FutexWait(const std::atomic<uint32_t>& word, uint32_t expected,
   syscall(SYS_futex, &word, FUTEX_WAIT, expected, &limit, nullptr, 0);
 }
 
-// The same.
+// Wakes all threads, of any process, that sleep on `word`.
 inline void FutexWakeAll(const std::atomic<uint32_t>& word) {
   syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }

@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kMaxFds = 11;
 
-// Takes ownership of every fd in the control data; surplus ones are closed. How many there were.
+// Takes ownership of the fds in the control data and closes surplus ones. Returns how many there were.
 size_t TakeFds(msghdr& header, std::span<UniqueFd> fds) {
   size_t count = 0;
   for (cmsghdr* control = CMSG_FIRSTHDR(&header); control != nullptr;
@@ -84,7 +84,8 @@ absl::Status ReceiveMessage(int socket, std::span<std::byte> message, std::span<
         absl::StrCat("a message of ", received, " bytes where ", message.size(), " were expected"));
   }
   if ((header.msg_flags & MSG_CTRUNC) != 0 && count < fds.size())
-    return absl::ResourceExhaustedError("this process has no file descriptors left for those of a message");
+    return absl::ResourceExhaustedError(
+        "cannot receive file descriptors: this process has reached its limit");
   if ((count != fds.size() && count != 0) || (header.msg_flags & MSG_CTRUNC) != 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("a message with ", count, " file descriptors where ", fds.size(), " were expected"));

@@ -1,5 +1,6 @@
-// The first exchange on a session's unix SOCK_SEQPACKET socket: the client's Hello, and the daemon's answer
-// with the fds of the session's shared memory. What follows it on the socket is in host_memory.h. Any thread.
+// The first exchange on a session's unix SOCK_SEQPACKET socket: the client's Hello, and the daemon's Welcome
+// with the fds of the session's shared memory. Later messages on the socket are in host_memory.h.
+// Thread-safe.
 #pragma once
 
 #include <array>
@@ -20,14 +21,15 @@ inline constexpr uint32_t kHelloMagic = 0x64757078;  // "xpud"
 
 struct Hello {
   uint32_t magic;
-  uint16_t oldest_version;  // the range that the client speaks
+  uint16_t oldest_version;  // range of protocol versions that the client supports
   uint16_t newest_version;
-  char client_name[64];  // NUL-padded UTF-8, for people
+  char client_name[64];  // NUL-padded UTF-8, shown to operators
 };
 static_assert(sizeof(Hello) == 72);
 
-// What a gateway says before its client's greeting, and as long: for whom it asks. It is believed of the
-// daemon's user, root, and whom the operator named; nobody else gets a session after it.
+// A gateway sends this before its client's Hello, to name the tenant of the session. It has Hello's size. The
+// daemon accepts it from its own user, from root and from the users that the operator named as gateways, and
+// closes the connection of any other peer.
 inline constexpr uint32_t kVouchMagic = 0x76757078;  // "xpuv"
 inline constexpr size_t kMaxTenantBytes = 63;
 
@@ -50,7 +52,7 @@ static_assert(sizeof(DeviceRecord) == 176);
 
 struct Welcome {
   uint32_t magic;
-  uint16_t version;  // the one chosen; 0: refused, and `text` says why
+  uint16_t version;  // the chosen version; 0: refused, `text` has the reason
   uint16_t device_count;
   uint64_t ring_bytes;
   uint64_t staging_bytes;
@@ -69,18 +71,19 @@ struct SessionFds {
   UniqueFd doorbell;  // eventfd
 };
 
-// The highest version in both ranges, or 0.
+// Returns the highest version in both ranges, or 0 if there is none.
 uint16_t NegotiateVersion(uint16_t oldest, uint16_t newest);
 
-// Sends one message with up to eleven fds.
+// Sends one message with up to 11 fds.
 absl::Status SendMessage(int socket, std::span<const std::byte> message, std::span<const int> fds = {});
-// Receives one message of exactly message.size() bytes with fds.size() fds, or none. Unavailable at hang-up.
-// ResourceExhausted: the message is there, and this process may have no more fds.
+// Receives one message of exactly message.size() bytes, with fds.size() fds or none. Returns Unavailable
+// after a hang-up, and ResourceExhausted if the message arrived but this process has reached its limit of
+// fds.
 absl::Status ReceiveMessage(int socket, std::span<std::byte> message, std::span<UniqueFd> fds = {});
 
-// `text` cut to fit and NUL-terminated.
+// Stores `text` in `field`, truncated to fit and NUL-terminated.
 void SetText(std::span<char> field, std::string_view text);
-// The text of a field that a peer sent: up to its first NUL, as PrintableText makes it.
+// Returns the text of a field that a peer sent, up to its first NUL, sanitized by PrintableText.
 std::string GetText(std::span<const char> field);
 
 }  // namespace xpud::transport

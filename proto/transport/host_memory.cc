@@ -15,28 +15,28 @@ namespace xpud::transport {
 namespace {
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW;
-constexpr uint64_t kBlock = 512;  // of st_blocks
+constexpr uint64_t kBlock = 512;  // the unit of st_blocks
 
 absl::Status CheckSize(uint64_t bytes) {
   if (bytes != 0 && bytes % kHostMemoryUnit == 0) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("host memory of ", bytes, " bytes, which is no multiple of ", kHostMemoryUnit));
+      absl::StrCat("host memory of ", bytes, " bytes: the size is not a multiple of ", kHostMemoryUnit));
 }
 
-// A hole in ordinary memory reads as zeros and gets a page when it is touched. Where pages are huge there may
-// be none left then, and who touches it dies.
+// A hole in ordinary memory gets a page when it is touched. There may be no huge page left for it then, and
+// the process that touches it would be killed.
 absl::Status CheckKind(const UniqueFd& fd) {
   struct statfs info;
   if (fstatfs(fd.get(), &info) != 0) return absl::ErrnoToStatus(errno, "fstatfs failed");
   if (info.f_type == TMPFS_MAGIC) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      "host memory is of huge pages, or no memfd; only ordinary pages are taken");
+      "host memory is not a memfd, or has huge pages; share a memfd with ordinary pages");
 }
 
 absl::Status CheckPages(const struct stat& info) {
   if (static_cast<uint64_t>(info.st_blocks) * kBlock >= static_cast<uint64_t>(info.st_size))
     return absl::OkStatus();
-  return absl::InvalidArgumentError("host memory does not have all its pages: allocate them (fallocate)");
+  return absl::InvalidArgumentError("host memory lacks some of its pages: allocate them (fallocate)");
 }
 
 }  // namespace
@@ -64,18 +64,19 @@ absl::StatusOr<UniqueFd> CreateHostMemory(uint64_t bytes) {
 absl::StatusOr<ClientMemory> ClientMemory::Accept(UniqueFd fd, uint64_t bytes) {
   RETURN_IF_ERROR(CheckSize(bytes));
   const int seals = fcntl(fd.get(), F_GET_SEALS);
-  if (seals < 0) return absl::InvalidArgumentError("host memory is no memfd");
+  if (seals < 0) return absl::InvalidArgumentError("host memory is not a memfd");
   if ((seals & kSeals) != kSeals || (seals & F_SEAL_SEAL) != 0) {
     return absl::InvalidArgumentError(
-        "host memory is not sealed as it must be (F_SEAL_SHRINK and F_SEAL_GROW are needed, and not "
-        "F_SEAL_SEAL, which the daemon adds)");
+        "host memory is not sealed as required: it needs F_SEAL_SHRINK and F_SEAL_GROW, and must not have "
+        "F_SEAL_SEAL, "
+        "since the daemon adds seals");
   }
   RETURN_IF_ERROR(CheckKind(fd));
   struct stat info;
   if (fstat(fd.get(), &info) != 0) return absl::ErrnoToStatus(errno, "fstat failed");
   if (static_cast<uint64_t>(info.st_size) < bytes) {
     return absl::InvalidArgumentError(
-        absl::StrCat("host memory of ", info.st_size, " bytes, which is said to have ", bytes));
+        absl::StrCat("host memory has ", info.st_size, " bytes, fewer than the ", bytes, " of the request"));
   }
   RETURN_IF_ERROR(CheckPages(info));
   auto mapping = Mapping::Map(fd, bytes, Access::kReadWrite);
@@ -84,7 +85,7 @@ absl::StatusOr<ClientMemory> ClientMemory::Accept(UniqueFd fd, uint64_t bytes) {
   return ClientMemory(std::move(fd), *std::move(mapping));
 }
 
-// F_SEAL_FUTURE_WRITE forbids holes, and mappings that are not there yet.
+// F_SEAL_FUTURE_WRITE forbids holes and new writable mappings.
 absl::Status ClientMemory::Seal(bool for_executors) const {
   if (fcntl(fd_.get(), F_ADD_SEALS, for_executors ? F_SEAL_SEAL : F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) != 0)
     return absl::InvalidArgumentError("host memory cannot be sealed (F_SEAL_FUTURE_WRITE, F_SEAL_SEAL)");

@@ -1,7 +1,7 @@
-// Host memory: a memfd of the client's own, which devices read and write in place. After the handshake a
-// client may send ShareMemory with the memfd on its session's socket, one at a time, and gets one answer,
-// once the devices that it names have the memory. The id is the client's choice, not 0 and not in use. A
-// memfd is shared once. Any thread.
+// Host memory: a memfd of the client, which devices read and write in place. After the handshake the client
+// may send ShareMemory with a memfd on its session's socket, one request at a time. The daemon sends one
+// answer when the named devices can use the memory. The client chooses the id, which must not be 0 or in use.
+// A memfd can be shared once. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -16,14 +16,14 @@
 namespace xpud::transport {
 
 inline constexpr uint32_t kShareMagic = 0x6d647078;    // "xpdm"
-inline constexpr size_t kMaxHostMemories = 64;         // of one session
-inline constexpr uint64_t kHostMemoryUnit = 64 << 10;  // its size is a multiple of this
+inline constexpr size_t kMaxHostMemories = 64;         // per session
+inline constexpr uint64_t kHostMemoryUnit = 64 << 10;  // sizes are multiples of this
 
-struct ShareMemory {  // carries the memfd
+struct ShareMemory {  // sent with the memfd
   uint32_t magic;
   uint32_t id;  // not 0
   uint64_t bytes;
-  uint64_t devices;  // bit d: of device d
+  uint64_t devices;  // bit d stands for device d
 };
 static_assert(sizeof(ShareMemory) == 24);
 
@@ -34,20 +34,19 @@ struct ShareMemoryAnswer {
 };
 static_assert(sizeof(ShareMemoryAnswer) == 256);
 
-// The client's part: memory of `bytes` that exists and whose size can no longer change. ResourceExhausted
-// when there is none.
+// For clients: returns a memfd of `bytes` whose pages are allocated and whose size is sealed. Returns
+// ResourceExhausted if there is no memory.
 absl::StatusOr<UniqueFd> CreateHostMemory(uint64_t bytes);
 
-// The daemon's hold on host memory.
+// The daemon's fd and mapping of a client's host memory.
 class ClientMemory {
  public:
-  // InvalidArgument unless `fd` is a memfd of at least `bytes`, sealed against changes of its size but not of
-  // its seals, writable, and with all its pages.
+  // Returns InvalidArgument unless `fd` is a writable memfd of at least `bytes` whose pages are all
+  // allocated, which is sealed against changes of its size but not against further seals.
   static absl::StatusOr<ClientMemory> Accept(UniqueFd fd, uint64_t bytes);
-  // Adds the seals that are the daemon's to add, so that the pages stay the client's: it cannot give them
-  // back, for who touched them next would pay for new ones. Memory that executor processes map is only kept
-  // from further seals, as the next one must be able to map it too. InvalidArgument where pages are missing
-  // by now.
+  // Adds the daemon's seals, so that the client cannot free pages: whoever touched a freed page next would be
+  // charged for a new one. If `for_executors`, only further seals are forbidden, because a replacement
+  // executor process must be able to map the memory. Returns InvalidArgument if pages are missing by now.
   absl::Status Seal(bool for_executors) const;
 
   SharedBytes memory() const { return {{mapping_.data(), mapping_.size()}, fd_.get()}; }

@@ -17,13 +17,14 @@ namespace xpud::transport {
 namespace {
 
 constexpr size_t kBatchBytes = wire::kMaxCommandBytes;
-constexpr size_t kAheadBytes = 512;  // of the ring that a client owns in its cache before it writes there
-constexpr auto kLook = std::chrono::milliseconds(50);  // how often a sleeper looks at the world
-// Between two looks of one who spins. Each takes the cache lines that the daemon writes for all it does, so
-// who listens to all of it looks less often than who waits for something.
+constexpr size_t kPrefetchBytes = 512;  // prefetched for writing, ahead of the tail
+constexpr auto kInterruptPeriod =
+    std::chrono::milliseconds(50);  // how often a sleeping thread checks for interrupts
+// Pauses between two polls of a spinning thread. Each poll takes the cache lines that the daemon writes, so a
+// thread that listens for any progress polls less often than one that waits for a command.
 constexpr int kRelaxes = 1, kListenersRelaxes = 8;
 
-// Asks for the cache line at `address` in a state that can be written: the daemon read it a lap ago.
+// Requests ownership of the cache line at `address`; the daemon has read it in the last lap of the ring.
 void PrefetchForWrite(const std::byte* address) { asm volatile("prefetchw %0" : : "m"(*address)); }
 
 }  // namespace
@@ -48,7 +49,7 @@ std::byte* ShmClient::Reserve(size_t bytes) {
   if (tail_ + pending_ + bytes - head_ > kRingBytes) [[unlikely]] {
     head_ = completion().head.load(std::memory_order_acquire);
     if (tail_ + pending_ + bytes - head_ > kRingBytes) {
-      Publish();  // what is committed must be visible before anyone waits for room
+      Publish();  // a caller that waits for space needs committed commands to be visible
       return nullptr;
     }
   }
@@ -60,18 +61,18 @@ void ShmClient::Publish() {
   std::memcpy(ring_.data() + tail_ % kRingBytes, batch_.data(), pending_);
   tail_ += pending_;
   pending_ = 0;
-  // The tail must be visible before daemon_sleeps is read: by our own ordering, or by the barrier that the
-  // daemon issues before it sleeps.
+  // The tail must be visible before daemon_sleeps is read: by this sequentially consistent store, or by the
+  // barrier that the daemon issues before it sleeps.
   control().tail.store(tail_, light_publish_ ? std::memory_order_release : std::memory_order_seq_cst);
   if (completion().daemon_sleeps.load(std::memory_order_seq_cst) != 0) eventfd_write(doorbell_.get(), 1);
-  for (size_t ahead = 0; ahead < kAheadBytes; ahead += 64)
+  for (size_t ahead = 0; ahead < kPrefetchBytes; ahead += 64)
     PrefetchForWrite(ring_.data() + tail_ % kRingBytes + ahead);
 }
 
 void ShmClient::RequestAnswer(uint64_t what) {
-  AddWish(control().asks, what);
+  AddWait(control().asks, what);
   control().attention.fetch_add(1, std::memory_order_seq_cst);
-  // A daemon that sleeps has no work under way of which it could tell; a relay has the question to pass on.
+  // A sleeping daemon has no work in flight and needs no request. A relay must still forward the request.
   if (for_relay_ && completion().daemon_sleeps.load(std::memory_order_seq_cst) != 0)
     eventfd_write(doorbell_.get(), 1);
 }
@@ -103,7 +104,7 @@ uint64_t ShmClient::AllocatedBytes(uint32_t device) const {
 }
 
 bool ShmClient::Claim(uint32_t device, uint64_t bytes) {
-  // The claim must be visible before the credit is read, as the tail is before daemon_sleeps.
+  // The claim must be visible before the credit is read, as for the tail and daemon_sleeps.
   control().claimed[device].store(bytes,
                                   light_publish_ ? std::memory_order_release : std::memory_order_seq_cst);
   return bytes <= Credit(device);
@@ -157,31 +158,32 @@ absl::Status ShmClient::SpinAndSleepUntil(absl::FunctionRef<bool()> done,
 absl::Status ShmClient::SleepUntil(absl::FunctionRef<bool()> done,
                                    const std::function<absl::Status()>& interrupt, const Sleep& sleep) {
   uint64_t what = sleep.milestone ? WaitsFor(*sleep.milestone) : kAnyProgress;
-  auto next_look = Clock::now() + kLook;
+  auto next_check = Clock::now() + kInterruptPeriod;
   while (true) {
     const uint32_t seen = completion().wake.load(std::memory_order_seq_cst);
-    AddWish(control().client_waits, what);
-    IssueRemoteBarrier();  // the daemon stores what we wait for, then looks whether we do
+    AddWait(control().client_waits, what);
+    IssueRemoteBarrier();  // orders our store of client_waits before our check; the daemon stores progress,
+                           // then reads client_waits
     if (done()) return absl::OkStatus();
     const auto rest = sleep.until - Clock::now();
     if (rest.count() <= 0) {
       control().client_waits.compare_exchange_strong(what, 0, std::memory_order_seq_cst);
       return absl::OkStatus();
     }
-    FutexWait(completion().wake, seen, std::min<Clock::duration>(rest, kLook));
+    FutexWait(completion().wake, seen, std::min<Clock::duration>(rest, kInterruptPeriod));
     if (done()) return absl::OkStatus();
-    if (Clock::now() < next_look) continue;
-    next_look = Clock::now() + kLook;
+    if (Clock::now() < next_check) continue;
+    next_check = Clock::now() + kInterruptPeriod;
     RETURN_IF_ERROR(status());
     if (interrupt) RETURN_IF_ERROR(interrupt());
   }
 }
 
-// Where another thread waits for something else, any progress is for both.
-void ShmClient::AddWish(std::atomic<uint64_t>& wishes, uint64_t what) {
+// If another thread waits for something else, any progress must wake both.
+void ShmClient::AddWait(std::atomic<uint64_t>& waits, uint64_t what) {
   uint64_t before = 0;
-  if (!wishes.compare_exchange_strong(before, what, std::memory_order_seq_cst) && before != what)
-    wishes.store(EitherOf(before, what), std::memory_order_seq_cst);
+  if (!waits.compare_exchange_strong(before, what, std::memory_order_seq_cst) && before != what)
+    waits.store(CombineWaits(before, what), std::memory_order_seq_cst);
 }
 
 absl::Status ShmClient::ShareHostMemory(uint32_t id, const UniqueFd& memory, uint64_t bytes,
@@ -192,14 +194,15 @@ absl::Status ShmClient::ShareHostMemory(uint32_t id, const UniqueFd& memory, uin
   MutexLock lock(share_mutex_);
   absl::Status exchanged = SendMessage(socket_.get(), std::as_bytes(std::span(&question, 1)), {&fd, 1});
   pollfd readable = {socket_.get(), POLLIN, 0};
-  while (exchanged.ok() && poll(&readable, 1, static_cast<int>(kLook.count())) <= 0) exchanged = status();
+  while (exchanged.ok() && poll(&readable, 1, static_cast<int>(kInterruptPeriod.count())) <= 0)
+    exchanged = status();
   if (exchanged.ok())
     exchanged = ReceiveMessage(socket_.get(), std::as_writable_bytes(std::span(&answer, 1)));
   if (!exchanged.ok()) {
-    RETURN_IF_ERROR(status());  // says more
+    RETURN_IF_ERROR(status());  // a more precise reason
     return exchanged;
   }
-  if (answer.id != id) return absl::InternalError("the xpud daemon's answer is to another question");
+  if (answer.id != id) return absl::InternalError("the xpud daemon answered another request");
   return absl::Status(static_cast<absl::StatusCode>(answer.code), GetText(answer.text));
 }
 

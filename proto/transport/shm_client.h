@@ -17,10 +17,10 @@ namespace xpud::transport {
 
 class ShmClient final : public ClientTransport {
  public:
-  // What its waits are for: the daemon, which has the device's work done on this machine's cores; a device
-  // that works on its own; or programs of this machine's that pass all on, as for a remote session.
+  // What performs the work that this client waits for: the daemon, on this machine's cores; a device that
+  // works asynchronously; or a relay, which forwards a remote session.
   enum class Waits { kForDaemon, kForDevice, kForRelay };
-  // `socket` has finished its handshake; it stays open as the session's sign of life.
+  // REQUIRES: the handshake on `socket` is complete. The session lives as long as the socket is open.
   static absl::StatusOr<std::unique_ptr<ShmClient>> Create(UniqueFd socket, SessionFds fds,
                                                            size_t staging_bytes, Waits waits);
 
@@ -65,7 +65,7 @@ class ShmClient final : public ClientTransport {
   bool SpinUntil(absl::FunctionRef<bool()> done, int relaxes);
   absl::Status SleepUntil(absl::FunctionRef<bool()> done, const std::function<absl::Status()>& interrupt,
                           const Sleep& sleep);
-  static void AddWish(std::atomic<uint64_t>& wishes, uint64_t what);
+  static void AddWait(std::atomic<uint64_t>& waits, uint64_t what);
   ControlPage& control() const { return *reinterpret_cast<ControlPage*>(control_mapping_.data()); }
   const CompletionPage& completion() const {
     return *reinterpret_cast<const CompletionPage*>(completion_mapping_.data());
@@ -75,17 +75,17 @@ class ShmClient final : public ClientTransport {
   UniqueFd socket_;
   UniqueFd doorbell_;
   Mapping control_mapping_, ring_, completion_mapping_, staging_;
-  bool light_publish_ = false;  // a sleeping daemon issues the barrier for us
+  bool light_publish_ = false;  // a daemon that goes to sleep issues the barrier
   const bool for_relay_;
-  std::atomic<bool> is_quiet_{false};  // the relay, as it was asked to tell of one command's end
+  std::atomic<bool> is_quiet_{false};  // the relay was asked to report only one command's end
   const SpinTime spin_;
-  Mutex share_mutex_;  // held from a question on the socket to its answer
+  Mutex share_mutex_;  // held from a request on the socket until its answer
 
-  // Under the client's lock. Commands gather in private memory and reach the ring together: a store to a line
-  // that the daemon has just read takes long to retire, and every lock taken meanwhile would wait for it.
+  // Under the client's lock. Commands gather in private memory and reach the ring together: a store to a
+  // cache line that the daemon has just read retires slowly, and would delay every lock taken meanwhile.
   uint64_t tail_ = 0;   // published
-  size_t pending_ = 0;  // bytes of batch_ that are committed
-  uint64_t head_ = 0;   // last seen
+  size_t pending_ = 0;  // committed bytes of batch_
+  uint64_t head_ = 0;   // last value read
   std::vector<std::byte> batch_;
 };
 

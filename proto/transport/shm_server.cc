@@ -54,7 +54,7 @@ absl::StatusOr<uint64_t> ShmServer::ReadTail() const {
   return tail;
 }
 
-// How many of the first `available` bytes of batch_ are whole commands.
+// Returns how many of the first `available` bytes of batch_ are complete commands.
 absl::StatusOr<size_t> ShmServer::WholeCommands(size_t available) const {
   size_t whole = 0;
   while (available - whole >= sizeof(wire::CommandHeader)) {
@@ -117,8 +117,8 @@ void ShmServer::AnswerReserve(uint32_t device, uint64_t sequence,
 }
 
 void ShmServer::WakeClient() {
-  // What the client waits for must be visible before this is read: by the barrier that it issues before it
-  // sleeps, or by our own ordering.
+  // client_waits must be read after our progress is visible: ordered by the barrier that the client issues
+  // before it sleeps, or by a sequentially consistent load.
   std::atomic<uint64_t>& waits = control().client_waits;
   const uint64_t what =
       light_wake_ ? waits.load(std::memory_order_seq_cst) : waits.fetch_or(0, std::memory_order_seq_cst);

@@ -1,5 +1,5 @@
 // The daemon's end of a session over shared memory. The client can write to the ring and to staging at any
-// time, so what is read there is copied once and the copy is used. Engine thread only.
+// time, so the daemon copies each byte once and uses the copy. REQUIRES: the engine thread.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@ namespace xpud::transport {
 
 class ShmServer final : public ServerTransport {
  public:
-  // Makes the shared memory of a new session; `fds` receives what the client is to be sent.
+  // Creates the shared memory of a new session. `fds` receives the descriptors to send to the client.
   static absl::StatusOr<std::unique_ptr<ShmServer>> Create(SessionFds& fds);
 
   absl::StatusOr<std::span<const std::byte>> Receive() override;
@@ -26,7 +26,7 @@ class ShmServer final : public ServerTransport {
     if (std::exchange(attention_, attention) == attention) [[likely]]
       return 0;
     const uint64_t asks = control().asks.exchange(0, std::memory_order_relaxed);
-    return asks == 0 ? kAnyProgress : asks;  // 0: taken already, with an earlier question of the same moment
+    return asks == 0 ? kAnyProgress : asks;  // 0: already taken together with an earlier request
   }
   uint64_t* CompletedWord(uint32_t queue) override;
   uint64_t* TimestampWord(uint32_t slot) override;
@@ -63,9 +63,9 @@ class ShmServer final : public ServerTransport {
   UniqueFd doorbell_, staging_fd_, completion_fd_;
   Mapping control_mapping_, ring_, completion_mapping_, staging_;
   uint64_t head_ = 0;
-  uint32_t attention_ = 0;   // last seen
-  bool news_ = false;        // other than commands' ends, of which the client was not told
-  bool light_wake_ = false;  // a client that goes to sleep issues the barrier for us
+  uint32_t attention_ = 0;   // last value read
+  bool news_ = false;        // an error or an answer was stored since the client was last woken
+  bool light_wake_ = false;  // a client that goes to sleep issues the barrier
   const std::unique_ptr<std::byte[]> batch_ = std::make_unique_for_overwrite<std::byte[]>(kBatchBytes);
 };
 

@@ -1,5 +1,5 @@
-// The seam between what is said (wire) and how it travels: shared memory, also over a network, where programs
-// at both ends carry what is in it (sdk/remote).
+// The seam between commands (wire) and the way they travel. The only implementation is shared memory; for a
+// remote session, programs at both ends forward its contents (sdk/remote).
 #pragma once
 
 #include <atomic>
@@ -21,8 +21,8 @@
 
 namespace xpud::transport {
 
-// The client's end. Reserve, Commit and Publish: one thread at a time (the client's lock); the rest: any
-// thread.
+// The client's end. REQUIRES for Reserve, Commit, Publish and Claim: the client's lock. The other functions
+// are thread-safe.
 class ClientTransport {
  public:
   using Clock = std::chrono::steady_clock;
@@ -30,82 +30,83 @@ class ClientTransport {
 
   virtual ~ClientTransport() = default;
 
-  // Space for one command of `bytes` (a multiple of 8), or nullptr while the daemon has not taken enough of
-  // the earlier ones.
+  // Returns space for one command of `bytes` (a multiple of 8), or nullptr while the ring is full.
   virtual std::byte* Reserve(size_t bytes) = 0;
-  virtual void Commit(size_t bytes) = 0;  // the reserved command is whole
-  virtual void Publish() = 0;             // everything committed may be taken; wakes a sleeping daemon
-  // Somebody waits for what was published: its end is to be told at once, which costs a device some work.
-  // `what`: as in ControlPage::client_waits. Any thread; Wait and Await do it, too.
+  virtual void Commit(size_t bytes) = 0;  // completes the reserved command
+  virtual void Publish() = 0;             // makes all committed commands visible to the daemon, and wakes it
+  // Asks the daemon to report the end of `what` (as in ControlPage::client_waits) at once, which costs a
+  // device some work. Wait and Await call it.
   virtual void RequestAnswer(uint64_t what) = 0;
 
-  // Somebody looks, without waiting, whether something has ended, which it has not: progress is to be told
-  // also while another thread Awaits one command's end. Any thread.
+  // Says that a thread polls for progress. Progress is then reported even while another thread is in Await.
+  // Thread-safe.
   virtual void NotePolling() = 0;
 
   virtual uint64_t Completed(uint32_t queue) const = 0;
   virtual uint32_t Errors(uint32_t queue) const = 0;
   virtual absl::Status LastError(
-      uint32_t queue) const = 0;  // valid while Errors() is ahead of what was cleared
+      uint32_t queue) const = 0;  // valid while there are errors that were not cleared
   virtual uint64_t Timestamp(uint32_t slot) const = 0;
   virtual uint64_t AllocatedBytes(uint32_t device) const = 0;
-  // What the session may hold without asking.
+  // Bytes that the session may hold without a ReserveCommand.
   virtual uint64_t Credit(uint32_t device) const = 0;
-  // Says that so many bytes of the device's memory are to be used; whether the credit covers them. Like
-  // Reserve.
+  // Announces that the session will hold `bytes` of the device's memory. Returns whether the credit covers
+  // them. Threads as for Reserve.
   virtual bool Claim(uint32_t device, uint64_t bytes) = 0;
-  // As MemoryStatus.
+  // The sequence of the last answered ReserveCommand.
   virtual uint64_t AnsweredReserve(uint32_t device) const = 0;
-  // Why the last answer was no; nothing where it was yes.
+  // Returns why the last ReserveCommand was refused, or nullopt if it was granted.
   virtual std::optional<MemoryShortage> Refusal(uint32_t device) const = 0;
   virtual std::span<std::byte> staging() = 0;
 
-  // Gives the daemon host memory, for the devices in the mask, and waits until they have it, which takes some
-  // 0.3 s a GiB on GPUs. `id`: not in use, not 0. ResourceExhausted: beyond the session's limit.
-  // Unimplemented: this transport has no memory in common with the daemon.
+  // Shares host memory with the devices in the mask `devices`. Blocks until they can use it, which takes
+  // about 0.3 s per GiB on GPUs. `id` must not be 0 or in use. Returns ResourceExhausted beyond the session's
+  // limit, and Unimplemented if this transport has no memory in common with the daemon.
   virtual absl::Status ShareHostMemory(uint32_t id, const UniqueFd& memory, uint64_t bytes,
                                        uint64_t devices) = 0;
 
-  // Waits until `done` holds: spins, then sleeps. `interrupt` (may be empty) is asked about every 50 ms; its
-  // error ends the wait. Unavailable when the daemon closed the session or died.
+  // Blocks until `done` returns true: spins, then sleeps. Calls `interrupt` (may be empty) about every 50 ms;
+  // its error ends the wait. Returns Unavailable if the daemon has closed the session or died.
   virtual absl::Status Wait(absl::FunctionRef<bool()> done,
                             const std::function<absl::Status()>& interrupt) = 0;
-  // The same until the milestone has been reached; where nothing else waits, it is not woken before.
+  // Blocks until the milestone is reached. Earlier progress wakes this thread only if another thread waits
+  // for it.
   virtual absl::Status Await(const Milestone& milestone, const std::function<absl::Status()>& interrupt) = 0;
   struct Sleep {
-    Clock::time_point until = kForever;  // the longest
-    std::optional<Milestone> milestone;  // commands that end before it need not wake
+    Clock::time_point until = kForever;  // deadline
+    std::optional<Milestone> milestone;  // progress before it does not wake this thread
   };
-  // As Wait, without RequestAnswer: of what ends, it may hear up to 100 us later.
+  // Like Wait, without RequestAnswer: progress may be reported up to 100 us late.
   virtual absl::Status Listen(absl::FunctionRef<bool()> done, const std::function<absl::Status()>& interrupt,
                               const Sleep& sleep) = 0;
-  // Who sleeps in Listen, Wait or Await looks again at once; who is about to may not.
+  // Wakes the threads that sleep in Listen, Wait or Await, so that they check their condition. A thread that
+  // is about to sleep may miss it.
   virtual void LookAgain() = 0;
-  // OK, or why the session has ended.
+  // OK, or the reason why the session has ended.
   virtual absl::Status status() const = 0;
 };
 
-// Memory that a memfd backs from its start, mapped here.
+// A mapping of a memfd, from the memfd's first byte.
 struct SharedBytes {
   std::span<std::byte> bytes;
   int fd = -1;
 };
 
-// The daemon's end of one session. The engine thread only.
+// The daemon's end of one session. REQUIRES: the engine thread.
 class ServerTransport {
  public:
   virtual ~ServerTransport() = default;
 
-  // Whole commands, in a private copy that stays valid until the next call, their headers as DecodeHeader
-  // wants them; empty when there are none. An error is a breach of protocol.
+  // Returns complete commands, whose headers DecodeHeader accepts, in a private copy that stays valid until
+  // the next call; empty if there are none. An error means that the client broke the protocol.
   virtual absl::StatusOr<std::span<const std::byte>> Receive() = 0;
-  // What the client has asked for an answer about since this was last called, as in
-  // ControlPage::client_waits: 0, nothing. What it asked about is there for Receive.
+  // Returns what the client has asked to be told about since the last call, as in ControlPage::client_waits;
+  // 0: nothing. The commands that it names are already available to Receive.
   virtual uint64_t TakeWaitRequest() = 0;
-  // Where the device (or the engine) stores a queue's completed sequence.
+  // The word that the device (or the engine) stores a queue's completed sequence in.
   virtual uint64_t* CompletedWord(uint32_t queue) = 0;
   virtual uint64_t* TimestampWord(uint32_t slot) = 0;
-  // Raises an error on a queue whose earlier one has been cleared.
+  // Raises an error on a queue. REQUIRES: the queue's earlier error was cleared.
   virtual void RaiseError(uint32_t queue, uint64_t sequence, const absl::Status& error) = 0;
   virtual uint32_t Errors(uint32_t queue) const = 0;
   virtual void SetAllocatedBytes(uint32_t device, uint64_t bytes) = 0;
@@ -114,11 +115,11 @@ class ServerTransport {
   virtual void AnswerReserve(uint32_t device, uint64_t sequence,
                              const std::optional<MemoryShortage>& refusal) = 0;
   virtual SharedBytes staging() = 0;
-  virtual SharedBytes completion_memory() = 0;  // where the words above lie, in whole pages
-  // Lets a client that waits look again, if what it waits for may have come.
+  virtual SharedBytes completion_memory() = 0;  // whole pages that contain the words above
+  // Wakes a waiting client if the progress that it waits for may have been made.
   virtual void WakeClient() = 0;
-  // Before the engine sleeps on doorbell(): SayAsleep on every session, one BarrierBeforeSleep for all, then
-  // HasCommands on every session tells whether some have arrived after all.
+  // Before the engine sleeps on doorbell(), it calls SayAsleep on every session, BarrierBeforeSleep once,
+  // then HasCommands on every session, and stays awake if commands have arrived.
   virtual void SayAsleep() = 0;
   virtual void BarrierBeforeSleep() = 0;
   virtual bool HasCommands() = 0;

@@ -95,7 +95,7 @@ TEST(ShmTransport, AnAwaitedMilestoneIsReadBackAndAnyOtherWordIsNone) {
     EXPECT_FALSE(AwaitedMilestone(word).has_value()) << word;
 }
 
-// A client that sleeps until the end of a command looks every 50 ms, not at the end of each before.
+// A client that sleeps until the end of a command is not woken by earlier commands.
 TEST(ShmTransport, ProgressBeforeAMilestoneDoesNotWake) {
   constexpr uint64_t kCommands = 200;
   Pair pair;
@@ -178,8 +178,8 @@ TEST(ShmTransport, TheDaemonHearsWhatIsWaitedForAndOfTwoThingsThatItIsAnyProgres
   EXPECT_EQ(pair.server->TakeWaitRequest(), 0);
 }
 
-// By itself it would every 50 ms.
-TEST(ShmTransport, WhoSleepsLooksAgainWhenTold) {
+// Without LookAgain the client would check after 50 ms.
+TEST(ShmTransport, LookAgainWakesASleepingClient) {
   Pair pair;
   std::atomic<int> looks{0};
   std::atomic<bool> ends{false};
@@ -187,7 +187,7 @@ TEST(ShmTransport, WhoSleepsLooksAgainWhenTold) {
     const auto done = [&] { return ++looks, ends.load(); };
     EXPECT_TRUE(pair.client->Listen(done, {}, {ClientTransport::kForever, Milestone{0, 1}}).ok());
   });
-  std::this_thread::sleep_for(std::chrono::milliseconds(5));  // it has spun for 50 us
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));  // longer than the spin of 50 us
   const int before = looks;
   for (int i = 0; i < 100; ++i) {
     pair.client->LookAgain();
@@ -228,7 +228,7 @@ TEST(ShmTransport, AQuestionWakesARelayAndNotADaemonThatHasNothingToDo) {
 TEST(ShmTransport, ARelayIsToldOnceThatSomebodyPollsBesideOneWhoWaits) {
   Pair pair(ShmClient::Waits::kForRelay);
   pair.client->NotePolling();
-  EXPECT_EQ(pair.server->TakeWaitRequest(), 0u);  // nothing is kept back
+  EXPECT_EQ(pair.server->TakeWaitRequest(), 0u);  // no request is left
   std::atomic<bool> ends{false};
   const auto interrupt = [&] { return ends ? absl::CancelledError() : absl::OkStatus(); };
   std::thread waiter([&] { EXPECT_FALSE(pair.client->Await({0, 1}, interrupt).ok()); });
@@ -293,7 +293,7 @@ TEST(ShmTransport, ACommandPublishedInPartIsABreach) {
   EXPECT_FALSE(pair.server->Receive().ok());
 }
 
-// Answers one ShareMemory on the daemon's end of the socket.
+// Answers one ShareMemory as the daemon would.
 ShareMemory AnswerShare(const UniqueFd& socket, const absl::Status& status, UniqueFd& fd) {
   ShareMemory question = {};
   EXPECT_TRUE(ReceiveMessage(socket.get(), std::as_writable_bytes(std::span(&question, 1)), {&fd, 1}).ok());
@@ -366,18 +366,18 @@ TEST(HostMemory, WhatIsNoSealedMemfdWithAllItsPagesIsNotAccepted) {
   };
   constexpr unsigned kAll = F_SEAL_SHRINK | F_SEAL_GROW;
   EXPECT_EQ(refusal(memfd(true, kAll)), "accepted");
-  EXPECT_THAT(refusal(UniqueFd(eventfd(0, 0))), HasSubstr("no memfd"));
-  EXPECT_THAT(refusal(UniqueFd(-1)), HasSubstr("no memfd"));
+  EXPECT_THAT(refusal(UniqueFd(eventfd(0, 0))), HasSubstr("not a memfd"));
+  EXPECT_THAT(refusal(UniqueFd(-1)), HasSubstr("not a memfd"));
   for (const unsigned wrong : {F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_SEAL})
-    EXPECT_THAT(refusal(memfd(true, kAll ^ wrong)), HasSubstr("not sealed as it must be"));
+    EXPECT_THAT(refusal(memfd(true, kAll ^ wrong)), HasSubstr("not sealed as required"));
   EXPECT_THAT(refusal(memfd(true, kAll | F_SEAL_WRITE)), HasSubstr("mmap"));
-  EXPECT_THAT(refusal(memfd(false, kAll)), HasSubstr("all its pages"));
+  EXPECT_THAT(refusal(memfd(false, kAll)), HasSubstr("some of its pages"));
   UniqueFd holed = memfd(true, kAll);
   ASSERT_EQ(fallocate(holed.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 4096, 4096), 0);
-  EXPECT_THAT(refusal(std::move(holed)), HasSubstr("all its pages"));
-  EXPECT_THAT(refusal(memfd(true, kAll), 2 * kBytes), HasSubstr("said to have 131072"));
-  EXPECT_THAT(refusal(memfd(true, kAll), kBytes - 1), HasSubstr("no multiple"));
-  EXPECT_THAT(refusal(memfd(true, kAll), 0), HasSubstr("no multiple"));
+  EXPECT_THAT(refusal(std::move(holed)), HasSubstr("some of its pages"));
+  EXPECT_THAT(refusal(memfd(true, kAll), 2 * kBytes), HasSubstr("fewer than the 131072"));
+  EXPECT_THAT(refusal(memfd(true, kAll), kBytes - 1), HasSubstr("not a multiple"));
+  EXPECT_THAT(refusal(memfd(true, kAll), 0), HasSubstr("not a multiple"));
 }
 
 TEST(Handshake, VersionsNegotiateToTheHighestOfBoth) {

@@ -50,7 +50,7 @@ class TimeLimit {
   Mutex mutex_;
   CondVar changed_;
   bool done_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread watcher_;  // last: it uses the others
+  std::thread watcher_;  // last member: the thread uses the others
 };
 
 }  // namespace
@@ -69,7 +69,7 @@ absl::StatusOr<Client> Client::Connect(const std::string& address) {
   return Client(path, "", grpc::CreateChannel("unix:" + path, grpc::InsecureChannelCredentials()));
 }
 
-// The answer type of a method of the stub.
+// The reply type of a method of the stub.
 template <typename Request, typename Response>
 Response ResponseOf(grpc::Status (v1::Control::Stub::*)(grpc::ClientContext*, const Request&, Response*));
 

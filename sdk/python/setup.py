@@ -1,5 +1,5 @@
-"""Builds xpud._xpud with the tree's CMake (XPUD_CLIENT_ONLY), and puts beside it the libraries of Abseil that it needs, so that a wheel
-runs where Abseil is not installed. One binary serves every Python from 3.9 (CPython's stable ABI)."""
+"""Builds xpud._xpud with the tree's CMake (XPUD_CLIENT_ONLY), and adds the Abseil libraries that it needs, so that the wheel also runs without an installed
+Abseil. One binary serves every Python from 3.9 (CPython's stable ABI)."""
 
 import os
 import pathlib
@@ -13,9 +13,9 @@ from setuptools.command.build_ext import build_ext
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-BUILD = ROOT / "build/python"  # all that pip makes here: nothing of it in the source folders
+BUILD = ROOT / "build/python"  # everything that pip builds, so that nothing is written to the source folders
 BUILD.mkdir(parents=True, exist_ok=True)
-shutil.rmtree(BUILD / "setuptools", ignore_errors=True)  # where files that are gone from the source would stay
+shutil.rmtree(BUILD / "setuptools", ignore_errors=True)  # it would keep files that were removed from the source
 
 
 class CMakeBuild(build_ext):
@@ -37,7 +37,7 @@ class CMakeBuild(build_ext):
 
 def copy_libraries(module: pathlib.Path) -> None:
     libraries = module.parent / "libs"
-    shutil.rmtree(libraries, ignore_errors=True)  # of the last build: what is asked for now are the system's
+    shutil.rmtree(libraries, ignore_errors=True)  # removes those of the last build
     found = subprocess.run(["ldd", module], check=True, capture_output=True, text=True).stdout
     libraries.mkdir()
     for path in re.findall(r"=> (\S*/libabsl_\S+)", found):

@@ -1,6 +1,6 @@
-"""Writes the type hints of what comes from the op table: stubs.py FOLDER, where FOLDER is the built package xpud. Needs no numpy.
+"""Writes type hints for names that come from the op table: stubs.py FOLDER, where FOLDER is the built package xpud. Needs no numpy.
 
-ops.pyi has every op, _xpud.pyi the operators and the reductions that arrays have as methods, __init__.pyi the package's names.
+ops.pyi has every op, _xpud.pyi the operators and the reductions that are methods of arrays, __init__.pyi the package's names.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ COMPARISONS = "lt le eq ne gt ge"
 
 
 def load(package: pathlib.Path) -> types.ModuleType:
-    """xpud._table without the rest of the package."""
+    """Returns xpud._table without importing the rest of the package."""
     parent = types.ModuleType("xpud")
     parent.__path__ = [str(package)]
     sys.modules["xpud"] = parent
@@ -28,7 +28,7 @@ def load(package: pathlib.Path) -> types.ModuleType:
 
 
 def hinted(table: types.ModuleType, row: dict, array: str = "Array") -> str:
-    """The parameters of an elementwise op or a reduction, with types."""
+    """Returns the parameters of an elementwise op or a reduction, with types."""
     if row["family"] == "reduce":
         last = ", attribute: typing.Optional[float] = None" if "attribute" in table.signature(row)[0] else ""
         return (f"a: {array}, /, axis: typing.Union[int, typing.Tuple[int, ...], None] = None, *, keepdims: builtins.bool = False, "
@@ -67,7 +67,7 @@ def extension_text(table: types.ModuleType, reductions: dict[str, dict]) -> str:
 
 
 def package_text(table: types.ModuleType, source: str) -> tuple[str, dict[str, dict]]:
-    """The package's names: those its source imports, the types, and the ops that it takes from the table."""
+    """Returns the package's names: those that its source imports, the types, and the ops of the table."""
     imports = [node for node in ast.parse(source).body if isinstance(node, ast.ImportFrom) and node.level == 1]
     named = {alias.name: node.module for node in imports for alias in node.names}
     public = {name: module for name, module in named.items() if not name.startswith("_")}

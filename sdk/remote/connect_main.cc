@@ -1,6 +1,5 @@
-// xpud-connect HOST:PORT TIMEOUT_MS RECONNECT_S [--background]: stands for the daemon of another machine on
-// this one. The client's library starts it, with the socket as descriptor 3, and greets it as it would greet
-// a daemon.
+// xpud-connect HOST:PORT TIMEOUT_MS RECONNECT_S [--background]: the local end of a session with a remote
+// daemon. The client's library starts it with a socket as descriptor 3, and talks to it as to a daemon.
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -25,7 +24,7 @@ void Refuse(int socket, const absl::Status& why) {
   (void)transport::SendMessage(socket, std::as_bytes(std::span(&welcome, 1)));
 }
 
-// Who made the socket.
+// Returns a pidfd of the process that made the socket.
 UniqueFd ClientProcess(int socket) {
   ucred peer = {};
   socklen_t length = sizeof(peer);
@@ -48,7 +47,7 @@ int Serve(const StreamClient::Options& options) {
   }
   to_refuse.Reset();
   (*session)->Run(client);
-  _exit(0);  // gRPC would take seconds to leave
+  _exit(0);  // gRPC's destructors would take seconds
 }
 
 int Main(int argc, char** argv) {
@@ -63,7 +62,7 @@ int Main(int argc, char** argv) {
   close_range(kSocketFd + 1, ~0U, 0);
   if (background) {
     if (fork() != 0) _exit(0);
-    setsid();  // the terminal's signals are for the client
+    setsid();  // the terminal's signals must reach the client only
   }
   signal(SIGPIPE, SIG_IGN);
   return Serve({argv[1], std::chrono::milliseconds(timeout_ms), std::chrono::seconds(reconnect_s)});

@@ -23,12 +23,12 @@
 namespace xpud::remote {
 namespace {
 
-// Between frames of commands that the library does not wait for.
+// Time between frames of commands that the library does not wait for.
 constexpr std::chrono::microseconds kCommandInterval{50};
-constexpr std::chrono::milliseconds kMaxReconnect{5000};  // of one attempt
-constexpr int kBetweenTriesMs = 200;
+constexpr std::chrono::milliseconds kMaxReconnect{5000};  // per attempt
+constexpr int kRetryDelayMs = 200;
 
-// Whether it is there, or refused us, which the first call says in words.
+// Returns true if the connection is up or was refused; the first call then reports the error.
 bool AwaitConnection(grpc::Channel& channel, std::chrono::milliseconds timeout) {
   const auto until = std::chrono::system_clock::now() + timeout;
   for (grpc_connectivity_state state;
@@ -39,8 +39,8 @@ bool AwaitConnection(grpc::Channel& channel, std::chrono::milliseconds timeout) 
   return true;
 }
 
-// Whether another try may help: what the other end has said in words stays so.
-bool MayPass(const absl::Status& status) {
+// Whether another attempt may succeed. An explicit refusal is final.
+bool MayRetry(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kUnauthenticated:
     case absl::StatusCode::kPermissionDenied:
@@ -60,9 +60,9 @@ absl::StatusOr<std::unique_ptr<StreamClient>> StreamClient::Connect(const Option
                                                                     const transport::Hello& hello,
                                                                     UniqueFd socket) {
   std::unique_ptr<StreamClient> client(new StreamClient(options, std::move(socket)));
-  client->bell_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  client->over_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!client->bell_.valid() || !client->over_.valid()) return absl::ErrnoToStatus(errno, "eventfd failed");
+  client->wake_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  client->ended_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!client->wake_.valid() || !client->ended_.valid()) return absl::ErrnoToStatus(errno, "eventfd failed");
   ClientFrame greeting;
   greeting.head.set_hello(&hello, sizeof(hello));
   greeting.head.set_resumable(options.reconnect.count() > 0);
@@ -80,7 +80,7 @@ absl::StatusOr<ServerFrame> StreamClient::OpenLink(const ClientFrame& greeting,
   const auto channel = grpc::CreateCustomChannel(options_.address, credentials.channel, ChannelArguments());
   if (!AwaitConnection(*channel, timeout))
     return absl::UnavailableError(
-        absl::StrCat("nobody answers there within ", timeout.count(), " ms (asked ", credentials.kind, ")"));
+        absl::StrCat("no answer within ", timeout.count(), " ms (tried ", credentials.kind, ")"));
   SetLink(std::make_shared<ClientCall>(receiver_.loop(), channel, kSessionMethod, metadata));
   grpc::ByteBuffer message;
   link_->Write(Serialize(greeting));
@@ -101,7 +101,8 @@ absl::Status StreamClient::CloseLink() {
 }
 
 absl::Status StreamClient::WelcomeLibrary(const ServerFrame& answer) {
-  absl::Status other_version = absl::InternalError("it does not speak this version of xpud's protocol");
+  absl::Status other_version =
+      absl::InternalError("the gateway does not support this version of xpud's protocol");
   transport::Welcome welcome;
   if (answer.head.welcome().size() != sizeof(welcome)) return other_version;
   std::memcpy(&welcome, answer.head.welcome().data(), sizeof(welcome));
@@ -130,7 +131,7 @@ void StreamClient::Close(std::string_view why) {
   server_->Close(why);
 }
 
-void StreamClient::WakeSender() { eventfd_write(bell_.get(), 1); }
+void StreamClient::WakeSender() { eventfd_write(wake_.get(), 1); }
 
 void StreamClient::SetLink(std::shared_ptr<ClientCall> link) {
   MutexLock lock(mutex_);
@@ -140,19 +141,19 @@ void StreamClient::SetLink(std::shared_ptr<ClientCall> link) {
 void StreamClient::Run(const UniqueFd& client) {
   std::thread watcher([&] { Watch(client.get()); });
   Serve(client.get());
-  eventfd_write(over_.get(), 1);
+  eventfd_write(ended_.get(), 1);
   watcher.join();
 }
 
 void StreamClient::Watch(int client) {
   pthread_setname_np(pthread_self(), "xpud-watch");
-  pollfd events[] = {{socket_.get(), POLLRDHUP, 0}, {client, POLLIN, 0}, {over_.get(), POLLIN, 0}};
+  pollfd events[] = {{socket_.get(), POLLRDHUP, 0}, {client, POLLIN, 0}, {ended_.get(), POLLIN, 0}};
   poll(events, 3, -1);
   if (events[2].revents != 0) return;
   left_.store(true);
   WakeSender();
-  constexpr int kPatienceMs = 1000;  // for the other end to hear that
-  while (poll(&events[2], 1, kPatienceMs) == 0) {
+  constexpr int kGraceMs = 1000;  // time for the other end to learn of the end
+  while (poll(&events[2], 1, kGraceMs) == 0) {
     std::shared_ptr<ClientCall> link;
     {
       MutexLock lock(mutex_);
@@ -164,14 +165,14 @@ void StreamClient::Watch(int client) {
 
 void StreamClient::Serve(int client) {
   while (true) {
-    Pump(client);
+    SendLoop(client);
     if (left_) {
       ClientFrame end;
       end.head.set_ends(true);
       Send(end);
     }
     if (left_ || closed_) link_->WritesDone();
-    const absl::Status lost = CloseLink();  // the other end hangs up, or is found to be gone
+    const absl::Status lost = CloseLink();  // the other end hangs up, or keep-alive fails
     if (left_ || closed_) return;
     const absl::Status status = Reconnect(lost, client);
     if (left_) return;
@@ -179,7 +180,7 @@ void StreamClient::Serve(int client) {
   }
 }
 
-void StreamClient::Pump(int client) {
+void StreamClient::SendLoop(int client) {
   auto last_work = Clock::now();
   while (!down_.load(std::memory_order_relaxed) && !closed_ && !left_) {
     TakeWaitRequest();
@@ -199,7 +200,7 @@ void StreamClient::Pump(int client) {
   }
 }
 
-void StreamClient::TakeWaitRequest() { waits_ = transport::EitherOf(waits_, server_->TakeWaitRequest()); }
+void StreamClient::TakeWaitRequest() { waits_ = transport::CombineWaits(waits_, server_->TakeWaitRequest()); }
 
 absl::StatusOr<size_t> StreamClient::SendCommands() {
   std::span<const std::byte> commands;
@@ -217,7 +218,7 @@ absl::StatusOr<size_t> StreamClient::SendCommands() {
   AddPayload(commands, frame);
   frame.head.set_waits(std::exchange(waits_, 0));
   if (counts) outbox_.Number(frame);
-  // What cannot be written was cut off: the receiver learns why.
+  // A frame that cannot be written was cut off; the receiving thread learns the reason.
   Send(frame);
   if (!commands.empty()) next_flush_ = Clock::now() + kCommandInterval;
   return commands.size();
@@ -230,8 +231,8 @@ bool StreamClient::Send(ClientFrame& frame) {
   return link_->Write(Serialize(frame));
 }
 
-// The library's own commands are whole. What they upload stays in staging until they have completed, which is
-// after it has arrived.
+// The library's own commands are complete. Their upload data stays in staging until they have completed,
+// which is after the data has arrived.
 void StreamClient::AddPayload(std::span<const std::byte> commands, ClientFrame& frame) {
   if (commands.empty()) return;
   frame.head.set_command_bytes(commands.size());
@@ -250,31 +251,31 @@ void StreamClient::AddPayload(std::span<const std::byte> commands, ClientFrame& 
 }
 
 absl::Status StreamClient::Reconnect(const absl::Status& lost, int client) {
-  absl::Status status = lost.ok() ? absl::UnavailableError("it was closed there") : lost;
+  absl::Status status = lost.ok() ? absl::UnavailableError("the gateway closed it") : lost;
   const auto start = Clock::now();
-  while (!key_.empty() && MayPass(status)) {
+  while (!key_.empty() && MayRetry(status)) {
     const auto rest =
         options_.reconnect - std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start);
     if (rest.count() <= 0) break;
-    status = TryAgain(std::min<std::chrono::milliseconds>(rest, kMaxReconnect));
+    status = ReconnectOnce(std::min<std::chrono::milliseconds>(rest, kMaxReconnect));
     if (status.ok()) return status;
-    Look(client, kBetweenTriesMs, /*at_doorbell=*/false);
+    AwaitEvent(client, kRetryDelayMs, /*at_doorbell=*/false);
     if (left_) return status;
   }
   std::string text = absl::StrCat("the connection to ", options_.address, " was lost: ", status.message());
   if (!key_.empty())
-    absl::StrAppend(&text, " (tried to come back for ",
+    absl::StrAppend(&text, " (tried to reconnect for ",
                     std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - start).count(), " s)");
   return absl::UnavailableError(text);
 }
 
-absl::Status StreamClient::TryAgain(std::chrono::milliseconds timeout) {
+absl::Status StreamClient::ReconnectOnce(std::chrono::milliseconds timeout) {
   ClientFrame greeting;
   greeting.head.set_key(key_);
   greeting.head.set_received(inbox_.received());
   ASSIGN_OR_RETURN(const ServerFrame answer, OpenLink(greeting, timeout));
   if (!outbox_.Acknowledge(answer.head.received()))
-    return absl::InternalError("it has had more frames than there were");
+    return absl::InternalError("the gateway acknowledges frames that were never sent");
   StartToReceive();
   for (const ClientFrame& frame : outbox_.Kept()) {
     if (!link_->Write(Serialize(frame))) break;
@@ -286,24 +287,24 @@ void StreamClient::Sleep(int client) {
   server_->SayAsleep();
   server_->BarrierBeforeSleep();
   TakeWaitRequest();
-  if (waits_ == 0 && (!server_->HasCommands() || outbox_.IsFull())) Look(client, -1, !outbox_.IsFull());
+  if (waits_ == 0 && (!server_->HasCommands() || outbox_.IsFull())) AwaitEvent(client, -1, !outbox_.IsFull());
   server_->Awake();
 }
 
-// Until something happens; with `at_doorbell` also on the ring.
-void StreamClient::Look(int client, int timeout_ms, bool at_doorbell) {
-  pollfd events[] = {{bell_.get(), POLLIN, 0},
+// Waits until something happens; with `at_doorbell`, also for commands on the ring.
+void StreamClient::AwaitEvent(int client, int timeout_ms, bool at_doorbell) {
+  pollfd events[] = {{wake_.get(), POLLIN, 0},
                      {socket_.get(), POLLIN, 0},
                      {client, POLLIN, 0},
                      {at_doorbell ? server_->doorbell() : -1, POLLIN, 0}};
   poll(events, 4, timeout_ms);
   eventfd_t rings;
-  eventfd_read(bell_.get(), &rings);
-  if ((events[1].revents != 0 && !AnswerSocket()) || events[2].revents != 0) left_.store(true);
+  eventfd_read(wake_.get(), &rings);
+  if ((events[1].revents != 0 && !HandleSocket()) || events[2].revents != 0) left_.store(true);
 }
 
-// The library has hung up, or wants to share memory, which a network cannot.
-bool StreamClient::AnswerSocket() {
+// Handles the socket: the library hung up, or wants to share memory, which is impossible over a network.
+bool StreamClient::HandleSocket() {
   transport::ShareMemory question = {};
   UniqueFd memory;
   if (!transport::ReceiveMessage(socket_.get(), std::as_writable_bytes(std::span(&question, 1)), {&memory, 1})
@@ -311,7 +312,7 @@ bool StreamClient::AnswerSocket() {
     return false;
   transport::ShareMemoryAnswer answer = {
       question.id, static_cast<uint32_t>(absl::StatusCode::kUnimplemented), {}};
-  transport::SetText(answer.text, "a daemon on another machine shares no memory with its clients");
+  transport::SetText(answer.text, "host memory cannot be shared with a daemon on another machine");
   return transport::SendMessage(socket_.get(), std::as_bytes(std::span(&answer, 1))).ok();
 }
 

@@ -1,7 +1,6 @@
-// The client's end of a session over a network. What the client's library sees is a session over shared
-// memory, whose other end is here: one thread sends the commands that arrive on its ring, another one writes
-// what comes back to its pages. Where the client wants it, a connection that is lost is made anew, and the
-// library waits meanwhile as it waits for a slow daemon.
+// The client's end of a session over a network. To the client's library it looks like a daemon on shared
+// memory: one thread sends the commands that arrive on the ring, another writes results to the pages. If the
+// client asks for it, a lost connection is made again; meanwhile the library waits as for a slow daemon.
 #pragma once
 
 #include <atomic>
@@ -29,11 +28,11 @@ class StreamClient {
     std::string address;
     std::chrono::milliseconds timeout;  // for the first connection
     std::chrono::milliseconds
-        reconnect{};  // to try to come back for so long; 0: a lost connection is the end
+        reconnect{};  // how long to try to reconnect; 0: a lost connection ends the session
   };
 
-  // `socket`: to the library, which has sent its greeting. Opens the session and welcomes the library.
-  // Errors: Unavailable (nobody answers there in time), Unauthenticated, or what the other end says.
+  // `socket` leads to the library, which has sent its Hello. Opens the session and sends the library its
+  // Welcome. Returns Unavailable (no answer in time), Unauthenticated, or the error that the gateway reports.
   static absl::StatusOr<std::unique_ptr<StreamClient>> Connect(const Options& options,
                                                                const transport::Hello& hello,
                                                                UniqueFd socket);
@@ -41,7 +40,7 @@ class StreamClient {
   StreamClient(const StreamClient&) = delete;
   StreamClient& operator=(const StreamClient&) = delete;
 
-  // Until the library hangs up, its process (`client`: a pidfd, or none) ends, or the session has ended.
+  // Runs until the library hangs up, its process (`client`: a pidfd, or -1) ends, or the session ends.
   void Run(const UniqueFd& client);
 
  private:
@@ -49,32 +48,33 @@ class StreamClient {
 
   StreamClient(const Options& options, UniqueFd socket)
       : options_(options), socket_(std::move(socket)), outbox_(options.reconnect.count() > 0) {}
-  // Makes a connection, says `greeting` there, and gives what is answered.
+  // Opens a connection, sends `greeting`, and returns the reply.
   absl::StatusOr<ServerFrame> OpenLink(const ClientFrame& greeting, std::chrono::milliseconds timeout);
-  // How the connection has ended; waits for that.
+  // Waits for the end of the connection. Returns its status.
   absl::Status CloseLink();
   absl::Status WelcomeLibrary(const ServerFrame& answer);
   void StartToReceive();
-  // Sends commands for as long as the connection and the library are there.
-  void Pump(int client);
+  // Sends commands while the connection and the library exist.
+  void SendLoop(int client);
   void Serve(int client);
-  // Until Serve ends: sees that the library is gone, also while the other end does not read what is sent.
+  // Runs on a thread of its own until Serve ends. Notices that the library is gone even if the gateway does
+  // not read.
   void Watch(int client);
   void SetLink(std::shared_ptr<ClientCall> link);
   // Adds what the library waits for to `waits_`.
   void TakeWaitRequest();
-  // Sends the commands of the ring; how many bytes there were. An error ends the session.
+  // Sends the commands of the ring. Returns how many bytes there were. An error ends the session.
   absl::StatusOr<size_t> SendCommands();
   bool Send(ClientFrame& frame);
   void AddPayload(std::span<const std::byte> commands, ClientFrame& frame);
-  // Makes another connection after `lost`; the error where there will be none.
+  // Connects again after `lost`. Returns an error if that is not possible.
   absl::Status Reconnect(const absl::Status& lost, int client);
-  absl::Status TryAgain(std::chrono::milliseconds timeout);
-  // Until commands arrive, the library asks for something on the socket, or there is something else to do.
+  absl::Status ReconnectOnce(std::chrono::milliseconds timeout);
+  // Waits for commands, for requests on the socket, or for other work.
   void Sleep(int client);
-  void Look(int client, int timeout_ms, bool at_doorbell);
-  bool AnswerSocket();
-  // Whether to read on.
+  void AwaitEvent(int client, int timeout_ms, bool at_doorbell);
+  bool HandleSocket();
+  // Returns whether to read on.
   bool HasArrived(const grpc::ByteBuffer* message);
   bool Take(const grpc::ByteBuffer& message);
   void Apply(const ServerFrame& frame);
@@ -84,20 +84,20 @@ class StreamClient {
 
   const Options options_;
   UniqueFd socket_;
-  UniqueFd bell_;  // eventfd: the sender is to look at what follows
-  UniqueFd over_;  // eventfd: the sender has ended
+  UniqueFd wake_;   // eventfd: wakes the sender
+  UniqueFd ended_;  // eventfd: the sender has ended
   std::unique_ptr<transport::ShmServer> server_;
   std::shared_ptr<ClientCall> link_;  // the sender's; replaced under the lock, for the watcher
-  std::string key_;                   // by which the session can be resumed; empty: it cannot
-  std::atomic<bool> down_{false};     // the connection
-  std::atomic<bool> closed_{false};   // the session, of which the library was told
-  std::atomic<bool> left_{false};     // by the library
-  uint64_t waits_ = 0;                // what the library waits for, of which the other end was not told
+  std::string key_;                   // resumes the session; empty: it cannot be resumed
+  std::atomic<bool> down_{false};     // the connection is lost
+  std::atomic<bool> closed_{false};   // the session has ended, and the library was told
+  std::atomic<bool> left_{false};     // the library has left
+  uint64_t waits_ = 0;                // what the library waits for and the gateway was not told
   Clock::time_point next_flush_;      // for commands that the library does not wait for
   Inbox inbox_;
   Outbox<v1::ClientHead> outbox_;
   Mutex mutex_;
-  std::vector<v1::CreditKept> kept_ ABSL_GUARDED_BY(mutex_);  // to be sent
+  std::vector<v1::CreditKept> kept_ ABSL_GUARDED_BY(mutex_);  // replies to be sent
   EventThread receiver_{"xpud-receive"};
 };
 

@@ -1,4 +1,4 @@
-// StreamClient's way back: what the gateway sends, put where the library looks.
+// The receiving part of StreamClient: writes what the gateway sends to the pages that the library reads.
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ bool StreamClient::HasArrived(const grpc::ByteBuffer* message) {
   return false;
 }
 
-// False: the other end says what no gateway would.
+// Returns false if the gateway broke the protocol.
 bool StreamClient::Take(const grpc::ByteBuffer& message) {
   const bool was_full = outbox_.IsFull();
   ServerFrame frame;
@@ -38,7 +38,7 @@ bool StreamClient::Take(const grpc::ByteBuffer& message) {
   return true;
 }
 
-// As the daemon's Ledger takes credit back: what the library has claimed before it sees less stays.
+// Lowers credit as the daemon's Ledger does: what the library claimed before it sees the lower credit stays.
 void StreamClient::ApplyMemory(const v1::MemoryState& memory) {
   const uint32_t device = memory.device();
   if (device >= transport::kMaxDevices) return;

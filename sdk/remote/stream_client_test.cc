@@ -1,4 +1,4 @@
-// The client's end, and a gateway that says what none would.
+// The client's end, with a gateway that breaks the protocol.
 #include "sdk/remote/stream_client.h"
 
 #include <grpcpp/grpcpp.h>
@@ -34,7 +34,7 @@ class StreamClientTest : public testing::Test {
   ~StreamClientTest() override {
     if (server_ != nullptr) calls_.Stop(*server_, std::chrono::milliseconds(0));
   }
-  // A gateway that says `messages` and stays.
+  // Starts a gateway that sends `messages` and stays connected.
   void Start(std::vector<grpc::ByteBuffer> messages) {
     calls_.AddMethod(kSessionMethod, [this, messages = std::move(messages)](ServerCall& call) {
       grpc::ByteBuffer message;
@@ -50,7 +50,7 @@ class StreamClientTest : public testing::Test {
     ASSERT_NE(server_, nullptr);
     calls_.Start();
   }
-  // What the library gets to speak over.
+  // Returns the library's transport.
   std::unique_ptr<transport::ShmClient> Library() {
     transport::Welcome welcome;
     transport::SessionFds fds;
@@ -68,7 +68,7 @@ class StreamClientTest : public testing::Test {
   }
 
   int port_ = 0;
-  std::promise<uint64_t> asked_;  // of the gateway
+  std::promise<uint64_t> asked_;  // set by the gateway
   UniqueFd library_, connector_;
   grpc::ServerBuilder builder_;
   CallServer calls_;
@@ -98,8 +98,8 @@ grpc::ByteBuffer FrameOfNumber(uint64_t number) {
   return Serialize(frame);
 }
 
-// The library stays connected, so that nothing but what was said ends it.
-TEST_F(StreamClientTest, WhatIsNoFrameEndsTheSession) {
+// The library stays connected, so that only the message can end the session.
+TEST_F(StreamClientTest, AnInvalidFrameEndsTheSession) {
   Start({Welcome(), Garbage()});
   auto client = Connect();
   ASSERT_TRUE(client.ok()) << client.status();
@@ -113,8 +113,8 @@ TEST_F(StreamClientTest, AFrameThatIsMissingEndsTheSession) {
   (*client)->Run(UniqueFd());
 }
 
-// The thread that sends sleeps by then: nothing was sent for a while.
-TEST_F(StreamClientTest, AQuestionThatComesAloneIsPassedOn) {
+// The sending thread sleeps by then, since nothing was sent for a while.
+TEST_F(StreamClientTest, ARequestWithoutCommandsIsForwarded) {
   Start({Welcome()});
   auto client = Connect();
   ASSERT_TRUE(client.ok()) << client.status();
@@ -140,7 +140,7 @@ TEST_F(StreamClientTest, AGreetingThatIsNoFrameIsAnError) {
 TEST_F(StreamClientTest, AWelcomeOfAnotherVersionIsAnError) {
   Start({FrameOfNumber(0)});
   const auto client = Connect();
-  EXPECT_EQ(client.status().message(), "it does not speak this version of xpud's protocol");
+  EXPECT_EQ(client.status().message(), "the gateway does not support this version of xpud's protocol");
 }
 
 }  // namespace

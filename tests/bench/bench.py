@@ -1,4 +1,4 @@
-"""tools/bench: runs the benchmarks of this folder against a daemon of its own, and gathers their rows.
+"""tools/bench: runs the benchmarks of this folder against a daemon of its own, and collects their rows.
 
 A benchmark is a file bench_NAME.py here, or a program bench_NAME in the release build; it prints rows (rows.py).
 """
@@ -25,7 +25,7 @@ import results  # noqa: E402
 
 
 def benchmarks() -> dict[str, list]:
-    """Name -> command."""
+    """Returns name -> command."""
     found = {}
     for suite in SUITES:
         for path in sorted((HERE / suite).glob("bench_*.*")):
@@ -42,13 +42,13 @@ def suite_of(name: str) -> str:
 
 @functools.cache
 def sees_cuda() -> bool:
-    """Whether this Python's PyTorch has a GPU to be the baseline on."""
+    """Whether this Python's PyTorch has a GPU as the baseline."""
     return subprocess.run([sys.executable, "-c", "import sys, torch; sys.exit(not torch.cuda.is_available())"],
                           env=os.environ | {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}).returncode == 0
 
 
 def device_for(name: str, smoke: bool) -> str:
-    """What a benchmark's daemon drives, and plain PyTorch computes on: a smoke run is content with the CPU."""
+    """The device of a benchmark's daemon and of plain PyTorch. A smoke run may use the CPU."""
     wanted = SUITES[suite_of(name)]
     if wanted == "cpu" or sees_cuda():
         return wanted
@@ -58,14 +58,14 @@ def device_for(name: str, smoke: bool) -> str:
 
 
 def chosen(names: list[str], known: dict[str, list], smoke: bool) -> list[str]:
-    """The benchmarks that `names` asks for; without names, all that this machine can run."""
+    """Returns the benchmarks in `names`; without names, all that this machine can run."""
     if not names:
         return [name for name in known if SUITES[suite_of(name)] == "cpu" or smoke or sees_cuda()]
     return [name for name in known if name in names or suite_of(name) in names]
 
 
 def run(name: str, command: list, env: dict[str, str]) -> list[dict]:
-    """The rows of one benchmark; it is an error if it fails or reports none."""
+    """Returns the rows of one benchmark. It is an error if it fails or reports none."""
     process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, env=env, cwd=HERE)
     rows = []
     for line in process.stdout:
@@ -80,7 +80,7 @@ def run(name: str, command: list, env: dict[str, str]) -> list[dict]:
 
 
 def run_with_daemon(name: str, command: list, smoke: bool) -> list[dict]:
-    """Each has a fresh one: no benchmark inherits another's caches."""
+    """Starts a fresh daemon, so that no benchmark inherits another's caches."""
     device = device_for(name, smoke)
     daemon = Daemon(BINARIES, ROOT / f"build/bench-{name.replace('/', '-')}.log", "--device", device)
     try:
@@ -102,7 +102,7 @@ def show(row: dict) -> None:
 
 
 def measure(names: list[str], known: dict[str, list], smoke: bool) -> tuple[list[dict], list[str]]:
-    """The rows of all benchmarks that ran, and the names of those that failed."""
+    """Returns the rows of all benchmarks that ran, and the names of those that failed."""
     rows, failed = [], []
     for name in names:
         print(f"{name}:", flush=True)
@@ -115,7 +115,7 @@ def measure(names: list[str], known: dict[str, list], smoke: bool) -> tuple[list
 
 
 def write(path: pathlib.Path, text: str) -> None:
-    """`path` may be '-', for standard output."""
+    """`path` may be '-' for standard output."""
     if str(path) == "-":
         print(text, end="")
     else:
@@ -124,7 +124,7 @@ def write(path: pathlib.Path, text: str) -> None:
 
 
 def compare_files(old: str, new: str, json_path: pathlib.Path | None) -> None:
-    """Each side: paths with commas between them."""
+    """Each side: comma-separated paths."""
     sides = [[results.read(pathlib.Path(path)) for path in side.split(",")] for side in (old, new)]
     found = compare.changes(*sides)
     if json_path is None:

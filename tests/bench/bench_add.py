@@ -1,4 +1,4 @@
-"""a + b of 16x16 float32 from Python: what one small eager op costs its caller, beside plain PyTorch on the CPU."""
+"""a + b of 16x16 float32 from Python: the caller's cost of one small eager op, beside plain PyTorch on the CPU."""
 
 import rows
 import torch

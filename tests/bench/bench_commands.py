@@ -1,4 +1,4 @@
-"""What a command costs in long streams of small ones, from C++ (command_costs)."""
+"""The cost of a command in long streams of small ones, from C++ (command_costs)."""
 
 import json
 import os

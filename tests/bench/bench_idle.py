@@ -1,4 +1,4 @@
-"""What the daemon costs while nobody works: its processor time with eight clients connected and idle."""
+"""The processor time of an idle daemon with eight idle clients."""
 
 import json
 import os
@@ -13,7 +13,7 @@ CLIENTS = 8
 
 
 def cpu_seconds(pid: int) -> float:
-    """Time that all threads of a process have run, to the nanosecond."""
+    """Returns the time that all threads of a process have run, in nanoseconds."""
     return sum(int((task / "schedstat").read_text().split()[0]) for task in pathlib.Path(f"/proc/{pid}/task").iterdir()) / 1e9
 
 

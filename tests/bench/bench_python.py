@@ -1,4 +1,4 @@
-"""What one small eager op costs its caller through the Python client, beside NumPy on the CPU and beside torch_xpud: 200 at a time, in turns."""
+"""The caller's cost of one small eager op through the Python client, beside NumPy on the CPU and torch_xpud: 200 at a time, in turns."""
 
 import statistics
 
@@ -10,7 +10,7 @@ BURST = 200  # ops issued while the daemon may lag behind
 
 
 def works() -> dict[str, dict]:
-    """Operation -> who -> the function."""
+    """Returns operation -> side -> function."""
     import xpud
     values = {"numpy": [numpy.ones((16, 16), numpy.float32) for _ in range(2)]}
     values["xpud"] = [xpud.asarray(each) for each in values["numpy"]]

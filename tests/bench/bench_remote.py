@@ -1,5 +1,5 @@
-"""What a network between client and daemon costs: the same work over shared memory and over xpud-gateway on loopback, in turns; copies
-also beside a plain TCP connection."""
+"""The cost of a network between client and daemon: the same work over shared memory and over xpud-gateway on loopback, in turns; copies also beside
+a plain TCP connection."""
 
 import json
 import os
@@ -24,7 +24,7 @@ ROUND_TRIPS, COMMANDS = 200, 20_000
 
 
 class Client:
-    """remote_client.py, which does one piece of work for each line that it reads; `within`: a command that runs it elsewhere."""
+    """Runs remote_client.py, which does one piece of work for each line that it reads. `within`: a command that runs it elsewhere."""
 
     def __init__(self, environment: dict[str, str], within: list[str] = ()):
         self._process = subprocess.Popen([*within, sys.executable, HERE / "remote_client.py"], env=os.environ | environment, text=True,
@@ -40,7 +40,7 @@ class Client:
 
 
 class Tcp:
-    """A plain connection: BYTES there, and one byte back."""
+    """A plain connection: sends BYTES, receives one byte."""
 
     def __init__(self):
         listener = socket.create_server(("127.0.0.1", 0))
@@ -66,7 +66,7 @@ class Tcp:
 
 
 def compare(local: Client, remote: Client, work: str, amount: int, repeats: int) -> tuple[float, float]:
-    """Seconds over shared memory, and over the gateway."""
+    """Returns the seconds over shared memory, and over the gateway."""
     for client in (local, remote):
         client.run(work, amount)
     times = rows.interleaved({"local": lambda: local.run(work, amount), "remote": lambda: remote.run(work, amount)}, 3 if rows.SMOKE else repeats)
@@ -84,7 +84,7 @@ def copies(remote: Client) -> None:
 
 
 def beside_a_bare_stream(daemon: Daemon, gateway: Gateway) -> None:
-    """From C++, beside a gRPC stream that does nothing else."""
+    """From C++, beside a bare gRPC stream."""
     rows.begin_canary()
     rows.canary()
     costs = json.loads(subprocess.run([BINARIES / "remote_costs", daemon.address], env=os.environ | gateway.environment, check=True, capture_output=True, text=True).stdout)
@@ -97,7 +97,7 @@ def beside_a_bare_stream(daemon: Daemon, gateway: Gateway) -> None:
 
 
 def far_away(daemon: Daemon, local: Client, folder: pathlib.Path, rtt_ms: float) -> None:
-    """MiniLM for one text behind a network; beside it, in the same turns, what TCP takes there for a byte."""
+    """MiniLM for one text behind a network; beside it, in the same turns, TCP's round trip for a byte."""
     if why_not():
         print(f"  (nothing behind a network: {why_not()})", flush=True)
         return

@@ -1,5 +1,4 @@
-// What a command costs: to publish it, and to have it done and know it. Against a running daemon
-// ($XPUD_ADDRESS).
+// The cost of a command: publishing it, and its round trip. Against a running daemon ($XPUD_ADDRESS).
 //
 //   bench_ring          reports rows
 //   bench_ring --idle   connects, prints `ready`, and idles until its input ends (for bench_idle.py)
@@ -23,7 +22,7 @@
 namespace xpud::bench {
 namespace {
 
-// The floor: a flag that another process answers through shared memory, both spinning.
+// The baseline: a flag that another process answers through shared memory; both spin.
 class FlagEcho {
  public:
   FlagEcho() {
@@ -65,7 +64,7 @@ class FlagEcho {
   uint64_t round_ = 0;
 };
 
-// The same daemon's control plane: a unary call on a unix socket.
+// Another baseline: a unary call of the same daemon's control plane on a unix socket.
 class ControlCall {
  public:
   explicit ControlCall(const std::string& address)
@@ -85,7 +84,7 @@ class ControlCall {
   std::unique_ptr<v1::Control::Stub> stub_;
 };
 
-// The nanoseconds of each of `count` calls.
+// Returns the nanoseconds of each of `count` calls.
 template <typename Trip>
 std::vector<int64_t> Sample(Trip&& trip, int count) {
   std::vector<int64_t> samples;
@@ -125,7 +124,7 @@ void MeasureRoundTrips(NopStream& stream, const std::string& address) {
   for (int round = 0; round < (Smoke() ? 2 : 20); ++round) {
     Append(ours, Sample([&] { stream.RoundTrip(); }, 5000));
     Append(grpc, Sample([&] { control.RoundTrip(); }, 200));
-    FlagEcho echo;  // only now: its process spins
+    FlagEcho echo;  // started last, because its process spins
     Sample([&] { echo.RoundTrip(); }, 100);
     Append(flag, Sample([&] { echo.RoundTrip(); }, 5000));
   }

@@ -1,5 +1,5 @@
-"""What metrics cost: a scrape with 50 tenants' sessions open, from connecting to its last byte, and a command's way through the daemon
-beside a scraper that asks without pause."""
+"""The cost of metrics: a scrape with 50 tenants' sessions open, from connecting to its last byte, and a command's round trip beside a scraper that
+asks without pause."""
 
 import os
 import pathlib
@@ -19,7 +19,7 @@ from daemon import Daemon  # noqa: E402
 from metrics import scrape, series  # noqa: E402
 
 TENANTS = 50
-FRESH = 0.5  # seconds that the daemon answers with the same snapshot
+FRESH = 0.5  # seconds for which the daemon reuses a snapshot
 
 
 def connect(daemon: Daemon) -> subprocess.Popen:
@@ -30,7 +30,7 @@ def connect(daemon: Daemon) -> subprocess.Popen:
 
 
 def scrapes(daemon: Daemon) -> list[float]:
-    """Seconds that each took, of those for which the engine was asked."""
+    """Returns the seconds of each scrape for which the daemon took a new snapshot."""
     assert len(series(scrape(daemon), "xpud_client_memory_bytes")) == TENANTS
     times = []
     for _ in range(3 if rows.SMOKE else 20):
@@ -41,7 +41,7 @@ def scrapes(daemon: Daemon) -> list[float]:
 
 
 def round_trip(daemon: Daemon) -> float:
-    """Microseconds, the median of the 10,000 that bench_ring makes when it is brief."""
+    """Returns the median microseconds of the 10,000 round trips of a brief bench_ring."""
     env = os.environ | {"XPUD_ADDRESS": str(daemon.address), "XPUD_BENCH_SMOKE": "1"}
     out = subprocess.run([BINARIES / "bench_ring"], env=env, check=True, capture_output=True, text=True).stdout
     line = next(line for line in out.splitlines() if "no-op round trip, awake, p50" in line)

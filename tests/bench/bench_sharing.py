@@ -1,4 +1,4 @@
-"""Processes that share the device: two that embed docstrings, beside one of them alone; a trainer beside both."""
+"""Processes that share the device: two that embed docstrings, beside one alone; a trainer beside both."""
 
 import json
 import pathlib

@@ -9,7 +9,7 @@ import rows
 
 def first_result(device: str) -> None:
     code = f"import torch; assert (torch.ones(3, device='{device}') * 2).sum().item() == 6"
-    # Plain PyTorch as without xpud installed: the package must not load itself there.
+    # Plain PyTorch as if xpud were not installed: the package must not load itself.
     env = None if device == "xpud" else {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
     subprocess.run([sys.executable, "-c", code], check=True, env=os.environ | (env or {}))
 

@@ -1,4 +1,4 @@
-"""Upload and download of 64 MiB between host and device memory that both exist already, beside one thread's memcpy."""
+"""Upload and download of 64 MiB between existing host and device memory, beside one thread's memcpy."""
 
 import ctypes
 

@@ -1,4 +1,4 @@
-"""What zeroing between users costs, on the CPU device: zeroing.py."""
+"""The cost of zeroing memory between users, on the CPU device: zeroing.py."""
 
 import zeroing
 

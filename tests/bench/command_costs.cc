@@ -1,10 +1,11 @@
-// What a command costs, over long streams of tiny ones, beside the same streams at other daemons:
+// The cost of a command in long streams of tiny commands, compared between daemons:
 //
-//   command_costs ADDRESS...   streams in turns to each; a line of JSON for each stream, with a figure of
-//   each
+// clang-format off
+//   command_costs ADDRESS...   runs streams in turns against each daemon; prints a line of JSON for each stream
+// clang-format on
 //
-// A hundred or so are shown to the daemon at once, while it is awake, and the time until they are done is
-// what counts: the client only waits meanwhile.
+// About a hundred commands are published at once, while the daemon is awake. The time until they are done is
+// measured; the client only waits.
 #include <cstdio>
 #include <cstring>
 #include <memory>
@@ -21,7 +22,7 @@
 namespace xpud::bench {
 namespace {
 
-// A session reduced to its ring, with four buffers that stay.
+// A session reduced to its ring, with four buffers.
 class Stream {
  public:
   static constexpr int64_t kRows = 16, kColumns = 16;
@@ -44,10 +45,10 @@ class Stream {
 
   void Nop() { Put(wire::NopCommand{wire::Header(wire::CommandKind::kNop, 0, sizeof(wire::NopCommand))}); }
 
-  // 3 = 1 + 2, of 16 x 16.
+  // Buffer 3 = buffer 1 + buffer 2, 16 x 16.
   void Add() { AddInto({3, 1}); }
 
-  // As an eager program does: memory for the result, the op, and the memory back. Three commands.
+  // Like an eager program: allocates the result, runs the op, frees the result. Three commands.
   void AddAnew() {
     const BufferHandle result = {5, ++generation_};
     Allocate(result);
@@ -57,7 +58,7 @@ class Stream {
     Put(free);
   }
 
-  // Row 0 of 1 into row 0 of 3, by the index in 4.
+  // Copies row 0 of buffer 1 into row 0 of buffer 3, by the index in buffer 4.
   void Embed() {
     const TensorRef out = Tensor({3, 1}, one_row_), weight = Tensor({1, 1}, all_);
     TensorRef index = Tensor({4, 1}, one_);
@@ -66,7 +67,8 @@ class Stream {
     Execute({&ops::RowOf("embedding"), ops::DType::kFloat32, {&out, 1}, inputs, {}});
   }
 
-  // Waits for all, without sleeping: waking up would be what is measured. No command may have failed.
+  // Waits for all commands without sleeping, because waking up would distort the result. REQUIRES: no command
+  // has failed.
   void Finish() {
     transport().Publish();
     for (uint64_t looks = 1; transport().Completed(0) < sequence_; ++looks) {
@@ -136,8 +138,8 @@ class Stream {
 
 struct Kind {
   const char* name;
-  int commands;  // of a step
-  int steps;     // that are published at once: 16 KiB at most
+  int commands;  // per step
+  int steps;     // published at once; 16 KiB at most
   void (Stream::*step)();
 };
 
@@ -146,11 +148,11 @@ constexpr Kind kKinds[] = {{"no-op", 1, 2000, &Stream::Nop},
                            {"allocate, add 16x16, free", 3, 80, &Stream::AddAnew},
                            {"embedding, one row of 16", 1, 100, &Stream::Embed}};
 
-// Adds the times of some rounds.
+// Appends the times of some rounds.
 void Measure(Stream& stream, const Kind& kind, std::vector<int64_t>& times) {
   constexpr int kRounds = 20;
   stream.Nop();
-  stream.Finish();  // it is awake, and what it ran before has left its caches
+  stream.Finish();  // wakes the daemon and flushes earlier work from its caches
   for (int round = 0; round < kRounds; ++round) {
     for (int i = 0; i < kind.steps; ++i) (stream.*kind.step)();
     const int64_t began = NowNs();
@@ -159,7 +161,7 @@ void Measure(Stream& stream, const Kind& kind, std::vector<int64_t>& times) {
   }
 }
 
-// The median of each daemon's nanoseconds a command.
+// Returns the median nanoseconds per command of each daemon.
 std::vector<double> Measure(const std::vector<std::unique_ptr<Stream>>& streams, const Kind& kind) {
   std::vector<std::vector<int64_t>> times(streams.size());
   const int turns = Smoke() ? 2 : 1000;

@@ -1,7 +1,7 @@
-"""What changed between two sides of result files, each of one or several runs of the same rows.
+"""Compares two sides of result files, each with one or several runs of the same rows.
 
-A change exceeds the spread where the medians are further apart than the runs of either side. Where both sides have a baseline, which was
-measured in turns with the row, the ratio to that must have changed by more than its spread, too: else the machine was faster or slower.
+A change exceeds the spread if the medians are further apart than the runs of either side. If both sides have a baseline, which was measured in
+turns with the row, the ratio to it must have changed by more than its spread, too; otherwise only the machine was faster or slower.
 """
 
 import dataclasses
@@ -14,17 +14,17 @@ import results
 class Side:
     runs: int
     median: float
-    spread: float  # the greatest less the least
+    spread: float  # maximum minus minimum
 
     @staticmethod
     def of(rows: list[dict], field: str) -> "Side | None":
-        """None where no run has this field."""
+        """None if no run has this field."""
         values = [row[field] for row in rows if row[field] is not None]
         return Side(len(values), results.median(rows, field), max(values) - min(values)) if values else None
 
 
 def exceeds(old: Side, new: Side) -> bool | None:
-    """None: neither side has several runs."""
+    """None if neither side has several runs."""
     return abs(new.median - old.median) > max(old.spread, new.spread) if max(old.runs, new.runs) > 1 else None
 
 
@@ -34,7 +34,7 @@ class Change:
     name: str
     baseline: str
     unit: str
-    old: Side | None  # the values; None: this side does not have the row
+    old: Side | None  # the values; None if this side lacks the row
     new: Side | None
     old_ratio: Side | None  # to the baseline
     new_ratio: Side | None
@@ -45,7 +45,7 @@ class Change:
 
     @property
     def exceeds_spread(self) -> bool | None:
-        """None: unknown, because there is one run on each side."""
+        """None if unknown, because there is one run on each side."""
         if not (self.old and self.new):
             return None
         of_values = exceeds(self.old, self.new)
@@ -56,14 +56,14 @@ class Change:
 
 
 def change(key: tuple, old: list[dict], new: list[dict]) -> Change:
-    """Where a side has only ratios to the baseline, those are compared."""
+    """If a side has only ratios to the baseline, the ratios are compared."""
     if all(any(row["value"] is not None for row in runs) for runs in (old, new) if runs):
         return Change(*key, (new or old)[-1]["unit"], *(Side.of(runs, field) for field in ("value", "ratio") for runs in (old, new)))
     return Change(*key, "x baseline", *(Side.of(runs, "ratio") for runs in (old, new)), None, None)
 
 
 def changes(old: list[dict], new: list[dict]) -> list[Change]:
-    """One for each row of either side's documents."""
+    """Returns a change for each row of either side's documents."""
     before, after = (results.grouped(row for document in documents for row in document["rows"]) for documents in (old, new))
     return [change(key, before.get(key, []), after.get(key, [])) for key in before | after]
 
@@ -81,7 +81,7 @@ def line(each: Change) -> str:
 
 
 def as_text(found: list[Change]) -> str:
-    """A line for each row of both sides, then the names of rows of one side only. '+-' is half of a side's spread."""
+    """Returns a line for each row of both sides, then the names of rows of one side only. '+-' is half of a side's spread."""
     lines = [f"{'row':<52} {'old':>9} {'':<9} {'new':>9} {'':<9} {'unit':<12} {'new/old':>8}  beyond the spread; beside the baseline"]
     lines += [line(each) for each in found if each.old and each.new]
     lines += [f"only in OLD: {each.benchmark}: {each.name}" for each in found if not each.new]

@@ -1,8 +1,8 @@
-// What it costs that memory is zeroed when it changes its user: two sessions take turns at allocating, which
-// here are of one user and there of two. Against a running daemon ($XPUD_ADDRESS), by root, who can be two
-// users.
+// The cost of zeroing memory when it changes its user: two sessions allocate in turns, first of one user,
+// then of two. Against a running daemon
+// ($XPUD_ADDRESS). Needs root, to act as two users.
 //
-//   hand_over BYTES...   a line of JSON for each size
+//   hand_over BYTES...   prints a line of JSON for each size
 #include <sys/fsuid.h>
 #include <unistd.h>
 
@@ -19,7 +19,7 @@ namespace {
 
 constexpr uid_t kAnother = 54321;
 
-// The daemon sees the effective user; who opens its socket is the file system's.
+// The daemon sees the effective user; the file system decides who may open its socket.
 std::unique_ptr<Session> ConnectAs(uid_t user) {
   if (seteuid(user) != 0) Need(absl::ErrnoToStatus(errno, "only root can be two users: seteuid failed"));
   setfsuid(0);
@@ -29,7 +29,7 @@ std::unique_ptr<Session> ConnectAs(uid_t user) {
   return *std::move(session);
 }
 
-// Nanoseconds of memory taken, given back and known to be.
+// Returns the nanoseconds of allocating and freeing memory, with its acknowledgement.
 int64_t Take(const Queue& queue, uint64_t bytes) {
   const int64_t began = NowNs();
   auto buffer = queue.Allocate(bytes);
@@ -39,11 +39,11 @@ int64_t Take(const Queue& queue, uint64_t bytes) {
   return NowNs() - began;
 }
 
-// The median with which two sessions take turns.
+// Returns the median time while two sessions take turns.
 double Measure(const Queue& one, const Queue& other, uint64_t bytes) {
   const int rounds = Smoke() ? 3 : 201;
   std::vector<int64_t> times;
-  Take(one, bytes), Take(other, bytes);  // the first time memory is made
+  Take(one, bytes), Take(other, bytes);  // the first allocation creates memory
   for (int round = 0; round < rounds; ++round) {
     times.push_back(Take(one, bytes));
     times.push_back(Take(other, bytes));

@@ -1,5 +1,5 @@
-// A session reduced to its ring: no-ops on queue 0, each published by itself and written under a lock, as the
-// client library does with its commands. Any thread.
+// A session reduced to its ring: no-ops on queue 0, each published alone and written under a lock, as in the
+// client library. Thread-safe.
 #pragma once
 
 #include <cstring>
@@ -20,7 +20,7 @@ class NopStream {
 
   const std::string& address() const { return connection_.address; }
 
-  // Publishes one no-op, waiting for room where the ring is full. Its sequence.
+  // Publishes one no-op; waits if the ring is full. Returns its sequence.
   uint64_t Publish() {
     MutexLock lock(mutex_);
     std::byte* space;

@@ -1,4 +1,4 @@
-"""A client of bench_remote.py: for each line, WORK AMOUNT, does that much of it, and says done."""
+"""A client of bench_remote.py: for each line `WORK AMOUNT`, does that amount of work and reports done."""
 
 import copy
 import functools

@@ -1,9 +1,9 @@
-// What a session over a gateway costs beside a bare gRPC stream of the same frames, and copies beside a plain
-// TCP connection, on loopback, in turns.
-// Commands, and ops with their results' memory (three commands each), also beside the same ones over shared
-// memory.
+// The cost of a session over a gateway, in turns with a bare gRPC stream of the same frames; copies also
+// beside a plain TCP connection, all on loopback. Commands, and ops with their results' memory (three
+// commands each), are also compared with a session over shared memory.
 //
-//   remote_costs SOCKET   against the daemon there, and its gateway at $XPUD_ADDRESS; a line of JSON
+//   remote_costs SOCKET   against the daemon at SOCKET and its gateway at $XPUD_ADDRESS; prints a line of
+//   JSON
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/impl/codegen/method_handler.h>
 #include <grpcpp/impl/codegen/rpc_service_method.h>
@@ -31,11 +31,11 @@
 namespace xpud::bench {
 namespace {
 
-constexpr size_t kBytes = 64 << 20, kPieceBytes = 512 << 10;  // as the client library cuts uploads
+constexpr size_t kBytes = 64 << 20, kPieceBytes = 512 << 10;  // the client library splits uploads like this
 
 using grpc::ByteBuffer;
 
-// Takes payloads to a place of their size, and answers frames that have none.
+// Stores payloads in memory of their size, and answers frames without a payload.
 class Echo final : public grpc::Service {
  public:
   using Stream = grpc::ServerReaderWriter<ByteBuffer, ByteBuffer>;
@@ -63,7 +63,7 @@ class Echo final : public grpc::Service {
   }
 };
 
-// In a process of its own; gives its port.
+// Runs in a process of its own. Returns its port.
 int StartEcho() {
   int port_pipe[2];
   if (pipe(port_pipe) != 0) std::exit(1);
@@ -83,7 +83,7 @@ int StartEcho() {
   return port;
 }
 
-// A connection to a process that takes kBytes to a place of its own, and answers with one.
+// Connects to a process that receives kBytes into memory and answers with one byte.
 UniqueFd StartPlain() {
   const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address = {};
@@ -123,7 +123,7 @@ void CopyPlain(const UniqueFd& connection, std::span<const std::byte> bytes) {
   if (recv(connection.get(), &answer, 1, 0) != 1) std::exit(1);
 }
 
-// Its client.
+// The client of Echo.
 class Bare {
  public:
   explicit Bare(int port)
@@ -135,7 +135,7 @@ class Bare {
                                       channel_),
             &context_)) {}
   void Send(const remote::ClientFrame& frame) { stream_->Write(Serialize(frame)); }
-  // A frame without a payload, and its answer.
+  // Sends a frame without a payload and waits for its answer.
   void Trip() {
     ByteBuffer message;
     remote::ServerFrame answer;
@@ -153,7 +153,7 @@ struct Samples {
   std::vector<int64_t> bare_trip, trip, plain_copy, bare_copy, copy, op, local_op, no_op, local_no_op;
 };
 
-// For each of many ops, until all have ended.
+// Returns the time per op of many ops, until all have ended.
 int64_t OpNs(const Tensor& small) {
   const int ops = Smoke() ? 1000 : 100'000;
   const int64_t began = NowNs();
@@ -162,7 +162,7 @@ int64_t OpNs(const Tensor& small) {
   return (NowNs() - began) / ops;
 }
 
-// For each of many commands that do nothing, until all have ended.
+// Returns the time per command of many no-ops, until all have ended.
 int64_t NoOpNs(NopStream& stream) {
   const int commands = Smoke() ? 10'000 : 500'000;
   const int64_t began = NowNs();
@@ -182,7 +182,7 @@ void TakeSamples(const UniqueFd& plain, Bare& bare, const Tensor& small, const T
     bare.Trip();
     samples.bare_trip.push_back(NowNs() - began);
     began = NowNs();
-    Need(queue.Upload(std::as_bytes(std::span(&one, 1)), word.handle(), 0));  // the least that there is to do
+    Need(queue.Upload(std::as_bytes(std::span(&one, 1)), word.handle(), 0));  // the smallest piece of work
     Need(queue.Synchronize());
     samples.trip.push_back(NowNs() - began);
   }
@@ -218,7 +218,7 @@ Tensor Small(const Session& session) {
 int Main(const char* daemon) {
   remote::KeepFreedMemory();
   const UniqueFd plain = StartPlain();
-  const int port = StartEcho();  // before there are threads
+  const int port = StartEcho();  // forks, so it must run before threads exist
   ConnectOptions options;
   ConnectOptions local_options;
   local_options.address = daemon;
@@ -229,10 +229,11 @@ int Main(const char* daemon) {
   const Tensor small = Small(**session), local = Small(**local_session);
   Bare bare(port);
   Samples samples;
-  TakeSamples(plain, bare, small, local, samples);  // for the first time
+  TakeSamples(plain, bare, small, local, samples);  // warm-up
   samples = {};
   for (int round = 0; round < (Smoke() ? 2 : 15); ++round) TakeSamples(plain, bare, small, local, samples);
-  NopStream stream(options), local_stream(local_options);  // now: further sessions cost trips
+  NopStream stream(options),
+      local_stream(local_options);  // created late, because further sessions slow down round trips
   for (int round = 0; round < (Smoke() ? 2 : 9); ++round) {
     samples.no_op.push_back(NoOpNs(stream));
     samples.local_no_op.push_back(NoOpNs(local_stream));

@@ -1,4 +1,4 @@
-"""The README's table: for each kind of machine the latest result of each row that has a target."""
+"""The README's table: for each kind of machine, the latest result of each row that has a target."""
 
 import pathlib
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ END = "<!-- report end -->"
 
 
 def latest(documents: list[dict]) -> dict[tuple[str, str], list[dict]]:
-    """(benchmark, name) -> the rows of the last of `documents` that has it."""
+    """Returns (benchmark, name) -> the rows of the last of `documents` that has it."""
     found = {}
     for document in documents:
         found |= results.grouped(document["rows"], lambda row: (row["benchmark"], row["name"]))
@@ -23,7 +23,7 @@ def figure(value: float) -> str:
 
 
 def cell(target: str, runs: list[dict]) -> str:
-    """The medians of a row's runs: value and, where there is a baseline, the ratio. Bold where they miss the target."""
+    """Formats the medians of a row's runs: value and, if there is a baseline, the ratio. Bold if they miss the target."""
     if not runs:
         return ""
     value, ratio = results.median(runs, "value"), results.median(runs, "ratio")
@@ -39,13 +39,13 @@ def span(dates: Iterable[str]) -> str:
 
 
 def column(documents: list[dict], targets: dict[tuple, str], benchmarks: set[str]) -> dict[tuple, list[dict]]:
-    """The latest runs of each row that belongs to the table; `documents` are those of one kind of machine, the oldest first."""
+    """Returns the latest runs of each row of the table. `documents` are those of one kind of machine, the oldest first."""
     runs = results.grouped(row for latest_runs in latest(documents).values() for row in latest_runs if not row.get("retired"))
     return {key: rows for key, rows in runs.items() if targets[key] and key[0] in benchmarks}
 
 
 def table(documents: list[dict], benchmarks: set[str]) -> str:
-    """A line for each row of `benchmarks` that has a target, a column for each kind of machine. The newest document's target counts for all."""
+    """Returns a line for each row of `benchmarks` with a target, and a column for each kind of machine. The newest document's target applies to all."""
     measured = sorted((document for document in documents if not document.get("smoke")), key=lambda each: each["date"])
     targets = {results.key_of(row): row["target"] for document in measured for row in document["rows"]}
     kinds = results.grouped(measured, lambda document: document["machine"]["kind"])
@@ -63,7 +63,7 @@ def table(documents: list[dict], benchmarks: set[str]) -> str:
 
 
 def with_table(readme: str, made: str) -> str:
-    """ValueError: there is no place for the table."""
+    """Raises ValueError if there are no markers for the table."""
     begin, end = readme.find(BEGIN), readme.find(END)
     if not 0 <= begin < end:
         raise ValueError(f"no place for the table; put these two lines there:\n{BEGIN}{END}")

@@ -1,4 +1,4 @@
-"""Result files: what `tools/bench` measured on one machine, one JSON document a run. README.md describes the fields."""
+"""Result files: measurements of `tools/bench` on one machine, one JSON document per run. README.md describes the fields."""
 
 import datetime
 import importlib.metadata
@@ -18,7 +18,7 @@ FOLDER = pathlib.Path(__file__).resolve().parent / "results"
 
 
 def gpus() -> list[str]:
-    """The names of this machine's NVIDIA GPUs."""
+    """Returns the names of this machine's NVIDIA GPUs."""
     try:
         return subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], check=True, capture_output=True, text=True).stdout.splitlines()
     except (OSError, subprocess.CalledProcessError):
@@ -26,7 +26,7 @@ def gpus() -> list[str]:
 
 
 def kind_of(cores: int, model: str, gpu: list[str]) -> str:
-    """Machines whose figures may stand in one column: 'h100', '2-h100' or 'epyc-2-cores'."""
+    """Returns the kind of a machine, 'h100', '2-h100' or 'epyc-2-cores'. Machines of one kind share a column."""
     if gpu:
         found = re.search(r"\b[A-Z]+\d+\w*\b", gpu[0])
         name = (found[0] if found else gpu[0].removeprefix("NVIDIA ")).lower().replace(" ", "-")
@@ -36,7 +36,7 @@ def kind_of(cores: int, model: str, gpu: list[str]) -> str:
 
 
 def machine() -> dict:
-    """This machine, without its name."""
+    """Describes this machine, without its name."""
     model = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), platform.machine())
     cores, gpu = len(os.sched_getaffinity(0)), gpus()
     try:
@@ -47,7 +47,7 @@ def machine() -> dict:
 
 
 def version(root: pathlib.Path) -> str:
-    """The commit of a clone, with '-dirty' where files differ from it; the version of a bundle."""
+    """Returns the commit of a clone, with '-dirty' if files differ from it, or the version of a bundle."""
     bundled = root / "share/xpud/src/VERSION"
     if bundled.exists():
         return bundled.read_text().strip()
@@ -61,7 +61,7 @@ def document(root: pathlib.Path, rows: list[dict], load: float, smoke: bool) -> 
 
 
 def text_of(result: dict) -> str:
-    """The document as JSON, one line a row."""
+    """Returns the document as JSON, one line per row."""
     head = {name: value for name, value in result.items() if name != "rows"}
     lines = ",\n".join("  " + json.dumps(row) for row in result["rows"])
     return json.dumps(head, indent=1).removesuffix("\n}") + ',\n "rows": [\n' + lines + "\n ]\n}\n"
@@ -69,7 +69,7 @@ def text_of(result: dict) -> str:
 
 def read(path: pathlib.Path) -> dict:
     result = json.loads(path.read_text())
-    if isinstance(result, list):  # what --json wrote before there were documents
+    if isinstance(result, list):  # written by --json before documents existed
         return {"rows": result}
     if result.get("schema") != SCHEMA:
         raise ValueError(f"{path} has schema {result.get('schema')}; this program reads {SCHEMA}")
@@ -77,7 +77,7 @@ def read(path: pathlib.Path) -> dict:
 
 
 def free_path(result: dict, folder: pathlib.Path = FOLDER) -> pathlib.Path:
-    """DATE-KIND.json, or DATE-KIND-2.json and so on where that exists."""
+    """Returns DATE-KIND.json or, if that exists, DATE-KIND-2.json and so on."""
     stem = f"{result['date'][:10]}-{result['machine']['kind']}"
     number = 1
     while (path := folder / f"{stem}{f'-{number}' if number > 1 else ''}.json").exists():
@@ -86,7 +86,7 @@ def free_path(result: dict, folder: pathlib.Path = FOLDER) -> pathlib.Path:
 
 
 def all_saved(folder: pathlib.Path = FOLDER) -> list[dict]:
-    """Every saved document, the oldest first."""
+    """Returns every saved document, the oldest first."""
     return sorted((read(path) for path in sorted(folder.glob("*.json"))), key=lambda result: result["date"])
 
 
@@ -103,13 +103,13 @@ def grouped(rows: Iterable[dict], key: Callable[[dict], Hashable] = key_of) -> d
 
 
 def median(runs: list[dict], field: str) -> float | None:
-    """None where no run says it."""
+    """None if no run has the field."""
     values = [run[field] for run in runs if run.get(field) is not None]
     return statistics.median(values) if values else None
 
 
 def is_met(target: str, runs: list[dict]) -> bool | None:
-    """Whether the medians of a row's runs meet `target`; None where there is no target, or the figure that it asks for is unknown."""
+    """Whether the medians of a row's runs meet `target`. None if there is no target, or if the required value is unknown."""
     value, baseline, ratio = (median(runs, field) for field in ("value", "baseline_value", "ratio"))
     if target.startswith("ratio"):
         return None if ratio is None else benchmark_rows.is_met(target, ratio, 1.0)

@@ -1,4 +1,4 @@
-// What a C++ benchmark reports: rows, as tests/bench/rows.py describes them.
+// Reports rows of C++ benchmarks, in the format of tests/bench/rows.py.
 #pragma once
 
 #include <errno.h>
@@ -16,10 +16,10 @@
 
 namespace xpud::bench {
 
-// In a smoke run every benchmark does all that it does, but briefly.
+// In a smoke run every benchmark does everything, but briefly.
 inline bool Smoke() { return std::getenv("XPUD_BENCH_SMOKE") != nullptr; }
 
-// Ends the program where `status` is an error.
+// Ends the program if `status` is an error.
 inline void Need(const absl::Status& status) {
   if (status.ok()) return;
   std::fprintf(stderr, "%s: %s\n", program_invocation_short_name, status.ToString().c_str());
@@ -32,7 +32,7 @@ inline int64_t NowNs() {
       .count();
 }
 
-// The value below which the part `quantile` of the samples lies. Sorts them.
+// Returns the quantile of the samples. Sorts them.
 inline double Quantile(std::vector<int64_t>& samples, double quantile) {
   std::sort(samples.begin(), samples.end());
   return static_cast<double>(

@@ -1,4 +1,4 @@
-"""What a benchmark reports: rows, one JSON object a line after '@'. The C++ benchmarks write the same (rows.h)."""
+"""Rows that a benchmark reports, one JSON object per line after '@'. C++ benchmarks use the same format (rows.h)."""
 
 import json
 import operator
@@ -7,7 +7,7 @@ import statistics
 import time
 from collections.abc import Callable
 
-# In a smoke run every benchmark does all it does, but briefly: it shows that the benchmark works, not how fast xpud is.
+# In a smoke run every benchmark does everything, but briefly: it shows that the benchmark works, not how fast xpud is.
 SMOKE = bool(os.environ.get("XPUD_BENCH_SMOKE"))
 
 _COMPARE = {"<=": operator.le, ">=": operator.ge, "<": operator.lt}
@@ -15,7 +15,7 @@ _canary: list[float] = []
 
 
 def is_met(target: str, value: float, baseline: float | None) -> bool | None:
-    """`target` is '[value|ratio|excess] OP NUMBER'; ratio is value/baseline, excess value-baseline. None where there is no target."""
+    """`target` is '[value|ratio|excess] OP NUMBER'; ratio is value/baseline, excess is value-baseline. Returns None if there is no target."""
     if not target:
         return None
     what, comparison, limit = target.split()
@@ -39,18 +39,18 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def begin_canary() -> None:
-    """Forgets what canary() measured for earlier rows."""
+    """Drops the measurements of canary() for earlier rows."""
     _canary.clear()
 
 
 def canary() -> None:
-    """Takes the time of a fixed piece of Python, which tells how fast this machine's processor is just now. Rows carry the least,
-    the median and the most since begin_canary()."""
+    """Times a fixed piece of Python, which shows the momentary speed of the processor. Rows carry the minimum, median and maximum since
+    begin_canary()."""
     _canary.append(seconds(lambda: sum(i * i for i in range(20_000))))
 
 
 def interleaved(works: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """The median seconds of each work, run in turns so that whatever else the machine does hits all alike."""
+    """Returns the median seconds of each piece of work, run in turns, so that other load affects all alike."""
     times = {name: [] for name in works}
     begin_canary()
     for turn in range(repeats):

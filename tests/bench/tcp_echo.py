@@ -1,4 +1,4 @@
-"""Sends back what one connection brings, at ADDRESS; prints the port."""
+"""Sends back the bytes of one connection, at ADDRESS; prints the port."""
 
 import socket
 import sys

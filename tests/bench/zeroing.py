@@ -1,5 +1,5 @@
-"""What it costs that memory is zeroed when it changes its user: taking memory and giving it back, in turns with a session of another user and
-with one of the same; and what that is of the start of a process with MiniLM, whose memory may all have been another user's."""
+"""The cost of zeroing memory when it changes its user: allocating and freeing in turns with a session of another user, and with one of the same user; and
+its part of the start of a process with MiniLM, whose memory may all have belonged to another user."""
 
 import json
 import os
@@ -21,7 +21,7 @@ SIZES = [1 << 20, 16 << 20, 64 << 20, 256 << 20]
 
 
 def start() -> int:
-    """A process with MiniLM on the device, from its start to its first result; the bytes of its tensors."""
+    """Runs a process with MiniLM on the device until its first result. Returns the bytes of its tensors."""
     worker = workers.start("encoder", "xpud")
     worker.expect("ready")
     worker.send("open", "bfloat16" if ON_GPU else "float32", 1, 16, 1)

@@ -1,6 +1,5 @@
-// No path or name that a client sends is ever opened: the kernel tells this test, by seccomp's notifications,
-// of every call by which a daemon uses a path, and clients send paths wherever the protocol has room for
-// text.
+// No path or name of a client is ever opened. The kernel notifies this test, through seccomp, of every call
+// with which a daemon uses a path, while clients send paths wherever the protocol has room for text.
 #include <fcntl.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
@@ -43,7 +42,7 @@ using ::testing::StartsWith;
 
 constexpr char kSent[] = "/tmp/xpud-a-client-sent-this";
 
-// A call and the argument that is a path, or with `address` a socket's address.
+// A system call and the argument that is a path or, with `address`, a socket's address.
 struct PathCall {
   int number;
   int argument;
@@ -58,7 +57,7 @@ constexpr PathCall kPathCalls[] = {
     {SYS_link, 0},     {SYS_symlink, 0},    {SYS_faccessat2, 1}, {SYS_connect, 1, true}, {SYS_bind, 1, true},
 };
 
-// Installs a filter that asks before every such call; gives the descriptor where the questions come.
+// Installs a filter that reports every such call. Returns the descriptor for the notifications.
 int AskBeforePathCalls() {
   std::vector<sock_filter> program = {{BPF_LD | BPF_W | BPF_ABS, 0, 0, offsetof(seccomp_data, nr)}};
   for (const PathCall& call : kPathCalls) {
@@ -72,7 +71,7 @@ int AskBeforePathCalls() {
       syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, &filter));
 }
 
-// A daemon of which every path that it uses is known.
+// A daemon whose used paths are all recorded.
 class WatchedDaemon {
  public:
   explicit WatchedDaemon(const std::string& folder) : socket_(folder + "/xpud.sock") {
@@ -174,7 +173,7 @@ class Opens : public ::testing::Test {
   std::string folder_;
 };
 
-// Text that is a path, as often as it fits.
+// Returns text of `bytes` that repeats a path.
 std::string Filled(size_t bytes) {
   std::string text;
   while (text.size() < bytes) text.append(kSent).append("/", 1).append(1, '\0');
@@ -198,7 +197,7 @@ void GreetWithPaths(const std::string& address) {
   EXPECT_TRUE(transport::SendMessage(nonsense->get(), std::as_bytes(std::span(text))).ok());
 }
 
-// Commands whose every byte behind the header is text, and data that is text.
+// Sends commands and data that consist of path text after their headers.
 void CommandWithPaths(const std::string& address) {
   for (const auto kind : {wire::CommandKind::kExecute, wire::CommandKind::kUpload,
                           wire::CommandKind::kAllocate, wire::CommandKind::kCopy, wire::CommandKind::kNop}) {
@@ -257,13 +256,14 @@ TEST_F(Opens, NothingThatAClientSendsIsUsedAsAPath) {
   EXPECT_FALSE(paths.empty()) << "the watch does not see";
   for (const std::string& path : paths) {
     EXPECT_THAT(path, Not(HasSubstr(std::string(kSent).substr(5)))) << "a client's text";
-    // Kernels by their hash, below the cache's descriptor; what the daemon asks the system about itself.
+    // Cached kernels are opened by their hash, relative to the cache's descriptor; other paths are the
+    // daemon's own.
     const bool kernel = path.find('/') == std::string::npos;
     if (!kernel && !path.empty()) EXPECT_THAT(path, AnyOf(StartsWith("/proc/"), StartsWith("/sys/")));
   }
 }
 
-// That the watch sees what it is there to see: the daemon's own command line is used as a path.
+// Shows that the watch works: the paths of the daemon's own command line are reported.
 TEST_F(Opens, TheWatchSeesPathsThatAreUsed) {
   const std::string folder = folder_ + kSent;
   std::filesystem::create_directories(folder);

@@ -1,5 +1,5 @@
-// Folders, sockets and files that somebody else could have put there or may change: a daemon refuses to
-// start.
+// A daemon refuses to start if another user could have created or could change its folders, sockets and
+// files.
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -40,7 +40,7 @@ class Owners : public ::testing::Test {
   }
   ~Owners() override { fs::remove_all(top_); }
 
-  // What a daemon says that does not start; "" where it starts, and then ends by itself.
+  // Returns the message of a daemon that refuses to start; "" if it starts (and then ends by itself).
   std::string Refusal(uid_t uid = geteuid()) const {
     const std::string log = top_ + "/log";
     const pid_t child = fork();
@@ -97,17 +97,17 @@ TEST_F(Owners, FoldersThatAreMissingOrNoneAreRefused) {
   fs::remove(run_);
   EXPECT_THAT(Refusal(), HasSubstr("cannot use the folder " + run_));
   std::ofstream(run_) << "a file";
-  EXPECT_THAT(Refusal(), HasSubstr("is no folder"));
+  EXPECT_THAT(Refusal(), HasSubstr("is not a folder"));
 }
 
 TEST_F(Owners, WhatIsNoSocketIsNotReplaced) {
   for (const char* name : {"/xpud.sock", "/control.sock"}) {
     std::ofstream(run_ + name) << "precious";
-    EXPECT_THAT(Refusal(), HasSubstr("is no socket"));
+    EXPECT_THAT(Refusal(), HasSubstr("is not a socket"));
     EXPECT_TRUE(fs::exists(run_ + name));
     fs::remove(run_ + name);
     fs::create_symlink(top_ + "/elsewhere", run_ + name);
-    EXPECT_THAT(Refusal(), HasSubstr("is no socket"));
+    EXPECT_THAT(Refusal(), HasSubstr("is not a socket"));
     fs::remove(run_ + name);
   }
 }
@@ -136,7 +136,7 @@ TEST_F(Owners, ACacheThatIsALinkIsRefused) {
   EXPECT_THAT(Refusal(), HasSubstr("cannot open " + cache_));
 }
 
-// Root makes what belongs to others, and is none of those who are tested.
+// Root creates files of other users and tests as a different user.
 class OwnersAmongUsers : public Owners {
  protected:
   void SetUp() override {

@@ -1,5 +1,4 @@
-// The confinement of running daemons: that it is in force in each of their processes, and what they do under
-// it.
+// The confinement of running daemons is in force in each of their processes, and they work under it.
 #include <signal.h>
 
 #include <chrono>
@@ -29,7 +28,7 @@ std::map<std::string, std::string> Status(int pid) {
   return fields;
 }
 
-// The process or thread of an entry of /proc; 0 where it is none.
+// Returns the process or thread of an entry of /proc, or 0 for other entries.
 int NumberOf(const std::filesystem::path& entry) {
   return static_cast<int>(std::strtol(entry.filename().c_str(), nullptr, 10));
 }
@@ -64,7 +63,7 @@ float Double(Session& session, float value) {
 
 TEST(Confinement, IsInForceInEveryThreadOfADaemon) {
   setenv("XPUD_CUDA_LIBRARY", "", 1);
-  const DaemonProcess daemon({"--device", "auto", "--executor", "auto"});  // looks for GPUs, and finds none
+  const DaemonProcess daemon({"--device", "auto", "--executor", "auto"});  // looks for GPUs
   unsetenv("XPUD_CUDA_LIBRARY");
   size_t threads = 0;
   for (const auto& entry :
@@ -131,7 +130,7 @@ TEST(Confinement, TheSpawnerEndsWithItsDaemonWhateverEndsThat) {
     DaemonProcess daemon({"--executor", "process"});
     const int spawner = ChildNamed(daemon, "xpud-spawner");
     ASSERT_GT(spawner, 0);
-    if (signal == SIGTERM) {  // the daemon's end does not wait for it, nor for what it was asked for
+    if (signal == SIGTERM) {  // the daemon does not wait for the spawner at its end
       int spare = 0;
       ASSERT_TRUE(
           Within(milliseconds(10000), [&] { return (spare = ChildNamed(daemon, "xpud-spare")) > 0; }));

@@ -1,4 +1,4 @@
-"""What xpuctl calls a client, however it was started and whatever it says."""
+"""The name of a client in xpuctl, however it was started and whatever name it gives."""
 
 import json
 import os
@@ -13,7 +13,7 @@ import unittest
 from harness import DaemonTest
 
 WORK = "import sys, torch\nx = torch.ones(2, device='xpud')\nx.cpu()\nprint('ready', flush=True)\nsys.stdin.readline()\n"
-# The process that multiprocessing starts uses the device, its parent does not.
+# The process that multiprocessing starts uses the device; its parent does not.
 WORKER = "import time, torch\ndef work():\n    torch.ones(2, device='xpud').cpu()\n    print('ready', flush=True)\n    time.sleep(60)\n"
 PARENT = ("import multiprocessing, sys\nfrom multiprocessing.connection import wait\nfrom pooled.worker import work\n"
           "if __name__ == '__main__':\n    child = multiprocessing.get_context('spawn').Process(target=work, daemon=True)\n"
@@ -34,7 +34,7 @@ class ClientNames(DaemonTest):
         return file
 
     def name_of(self, *arguments, **env: str) -> str:
-        """What xpuctl ps calls the one client that `python ARGUMENTS` is, while it lives."""
+        """Returns the name that xpuctl ps shows for the client `python ARGUMENTS` while it lives."""
         with subprocess.Popen([sys.executable, *arguments], cwd=self.folder, env=os.environ | self.env | env, text=True,
                               stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
             self.assertEqual(process.stdout.readline(), "ready\n")

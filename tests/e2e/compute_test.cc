@@ -1,4 +1,5 @@
-// What a well-behaved client gets: ops, queues, events, errors, through a real daemon and the real driver.
+// What a well-behaved client relies on: ops, queues, events and errors, through a real daemon and the real
+// driver.
 #include <cmath>
 #include <numeric>
 #include <thread>

@@ -1,4 +1,4 @@
-"""The configuration file of a real daemon: at its start, and when SIGHUP has it read again."""
+"""The configuration file of a real daemon: at its start, and when SIGHUP makes the daemon read it again."""
 
 import json
 import os
@@ -26,7 +26,7 @@ class ConfigFolder(unittest.TestCase):
         self.file.parent.mkdir()
 
     def write(self, text: str) -> None:
-        """As editors do: another file takes its place."""
+        """Replaces the file, as editors do."""
         draft = self.file.with_suffix(".new")
         draft.write_text(text)
         draft.rename(self.file)
@@ -39,7 +39,7 @@ class Config(ConfigFolder):
         return daemon
 
     def reload(self, daemon: Daemon) -> str:
-        """What the daemon logs of it."""
+        """Returns what the daemon logs about it."""
         before = len(daemon.log.read_text())
         os.kill(daemon.pid, signal.SIGHUP)
         wait_until(lambda: any(word in daemon.log.read_text()[before:] for word in ("config_reloaded", "config_refused")), 10)
@@ -67,8 +67,8 @@ class Config(ConfigFolder):
         program = [BINARIES / "xpud", "--socket", str(self.folder / "xpud.sock"), "--config"]
         failed = subprocess.run([*program, str(self.file)], capture_output=True, text=True, timeout=30)
         self.assertEqual(failed.returncode, EXIT_USAGE)
-        self.assertEqual(failed.stderr, f"xpud: {self.file}:1:1: there is no key 'log-levl'; is 'log-level' meant?\n"
-                                        f"xpud: {self.file}:2:15: user-clients: 'none' is not allowed here; it is an integer of at least 1\n")
+        self.assertEqual(failed.stderr, f"xpud: {self.file}:1:1: unknown key 'log-levl'; did you mean 'log-level'?\n"
+                                        f"xpud: {self.file}:2:15: user-clients: 'none' is not allowed; use an integer of at least 1\n")
         absent = subprocess.run([*program, str(self.folder / "absent.yaml")], capture_output=True, text=True, timeout=30)
         self.assertEqual(absent.returncode, EXIT_USAGE)
         self.assertIn("absent.yaml", absent.stderr)
@@ -155,7 +155,7 @@ class ConfigCheck(ConfigFolder):
         self.write("device: tpu\nquotas: {no-such-user-here: 1GiB}\n")
         found = self.check(str(self.file))
         self.assertEqual((found.returncode, found.stderr), (EXIT_ERROR, ""))
-        self.assertRegex(found.stdout, rf"^{self.file}:1:9: device: 'tpu' is not allowed here.*\n{self.file}:2:10: quotas: there is no user")
+        self.assertRegex(found.stdout, rf"^{self.file}:1:9: device: 'tpu' is not allowed.*\n{self.file}:2:10: quotas: unknown user")
         document = json.loads(self.check(str(self.file), "-o", "json").stdout)
         self.assertEqual((document["schema"], document["valid"]), ("xpuctl/1", False))
         self.assertEqual([(problem["line"], problem["column"]) for problem in document["problems"]], [(1, 9), (2, 10)])

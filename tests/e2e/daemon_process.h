@@ -15,7 +15,8 @@
 
 namespace xpud::e2e {
 
-// The first number named `field` in a daemon's GetStatusResponse, or -1 if there is none or no answer comes.
+// Returns the first number named `field` in a daemon's GetStatusResponse, or -1 if there is none or no
+// answer.
 int64_t StatusOf(const std::string& socket, const std::string& field);
 
 class DaemonProcess {
@@ -29,17 +30,18 @@ class DaemonProcess {
   const std::string& socket() const { return socket_; }
   const std::string& directory() const { return directory_; }
   int pid() const { return pid_; }
-  // What Connect connects to: the socket, or, where $XPUD_TEST_REMOTE is set, a gateway's HOST:PORT.
+  // The address for clients: the socket or, if $XPUD_TEST_REMOTE is set, a gateway's HOST:PORT.
   const std::string& address() const { return gateway_ != nullptr ? gateway_->address() : socket_; }
   std::unique_ptr<Session> Connect(const std::string& name = "test") const;
   void Kill(int signal = SIGKILL);
-  // Another one in its place, with the same arguments, after Kill.
+  // Starts the daemon again with the same arguments, after Kill.
   void Restart() { Start(); }
   std::string Log() const;
   // Runs xpuctl, and returns its exit status. Not in sanitizer builds, which have no xpuctl.
   int Ask(const std::string& arguments, std::string& answer) const;
   int64_t StatusOf(const std::string& field) const { return e2e::StatusOf(socket_, field); }
-  // Its executor's pid. While one is being replaced it waits for the next, up to 20 s; then -1.
+  // Returns the executor's pid. While the executor is being replaced, waits for the next, up to 20 s; then
+  // returns -1.
   int64_t AwaitExecutor() const;
   size_t OpenFileCount() const;
 
@@ -55,7 +57,7 @@ class DaemonProcess {
 // The daemon's binary under test: beside this test's.
 std::string DaemonBinary();
 
-// Whether it holds before `limit` has passed; asks every few milliseconds.
+// Polls `holds` every few milliseconds. Returns whether it became true within `limit`.
 bool Within(std::chrono::milliseconds limit, const std::function<bool()>& holds);
 
 }  // namespace xpud::e2e

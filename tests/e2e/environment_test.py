@@ -1,4 +1,4 @@
-"""What environment variables do to a client: which devices it sees, and what becomes of ops without a kernel."""
+"""Environment variables of a client: which devices it sees, and how ops without a kernel run."""
 
 import unittest
 
@@ -16,7 +16,7 @@ SORT = "try: say(torch.sort(torch.tensor([2., 1.], device='xpud')).values.tolist
 
 class Environment(DaemonTest):
     def hear_all(self, code: str, **env: str) -> tuple[list[str], str]:
-        """The lines that a client with these variables says, and its stderr."""
+        """Returns the lines that a client with these variables prints, and its stderr."""
         status, out, err = Client(code, self.env | env).finish()
         self.assertEqual(status, 0, err)
         return out.splitlines(), err

@@ -1,5 +1,5 @@
-// What happens when the process that drives the device dies, faults or hangs: sessions keep their memory and
-// go on with right results, and the one whose work did it is closed. Runs on the CPU device and, with
+// Tests in which the process that drives the device dies, faults or hangs: sessions keep their memory and
+// continue with correct results, and the session that caused it is closed. Runs on the CPU device and, with
 // XPUD_TEST_DAEMON_FLAGS="--device cuda", on a GPU.
 #include <atomic>
 #include <chrono>
@@ -28,7 +28,7 @@ DaemonProcess StartDaemon(std::vector<std::string> flags = {}) {
   return DaemonProcess(flags);
 }
 
-// Neither gone nor a zombie, which waits for its new parent.
+// Whether the process runs; a zombie that waits for its new parent does not.
 bool IsAlive(int64_t pid) {
   std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
   std::string text;
@@ -40,7 +40,7 @@ Tensor Upload(const Queue& queue, std::vector<float> values, std::vector<int64_t
   return *Tensor::FromHost(queue, std::span<const float>(values), std::move(sizes));
 }
 
-// In place on all of `tensor`; a second input is 1.
+// Runs `op` in place on `tensor`; a second input is 1.
 absl::Status Execute(const char* op, const Tensor& tensor, std::vector<ops::Number> attributes = {}) {
   const TensorRef output[] = {tensor.ref()};
   const TensorRef inputs[] = {tensor.ref(), TensorRef::Immediate(1.0), TensorRef::Immediate(1.0)};
@@ -53,7 +53,7 @@ absl::Status Execute(const char* op, const Tensor& tensor, std::vector<ops::Numb
   return tensor.queue().Execute(call);
 }
 
-// A client that computes the same again and again, and compares every result with the first.
+// A client that repeats one computation and compares every result with the first.
 class Bystander {
  public:
   explicit Bystander(const DaemonProcess& daemon)
@@ -96,7 +96,7 @@ class Bystander {
       }
       if (first.empty()) first = *result;
       wrong_ += *result != first;
-      if (++rounds_ > 3)  // kernels are compiled
+      if (++rounds_ > 3)  // kernels are compiled by then
         longest_ = std::max(longest_, std::chrono::duration_cast<milliseconds>(Clock::now() - start));
     }
   }
@@ -109,7 +109,7 @@ class Bystander {
   std::thread thread_;
 };
 
-// Stops them and checks that they noticed nothing but a pause.
+// Stops the bystanders and checks that they noticed nothing except a pause.
 void ExpectUndisturbed(const DaemonProcess& daemon, std::vector<std::unique_ptr<Bystander>>& bystanders) {
   milliseconds longest{0};
   for (auto& bystander : bystanders) {
@@ -153,7 +153,7 @@ TEST(Executor, OneThatIsKilledIdleIsReplacedWithMemoryAndAll) {
   EXPECT_THAT(*Mul(kept, 2.0)->ToFloats(), ::testing::ElementsAre(2, 4, 6));
 }
 
-// What a program does again and again is replayed from recordings, whatever changes between two rounds.
+// Work that a program repeats is replayed from recordings, whatever changes between two rounds.
 TEST(Executor, WhatComesAgainIsReplayedAndRight) {
   DaemonProcess daemon = StartDaemon();
   auto session = daemon.Connect();
@@ -199,7 +199,7 @@ TEST(Executor, AFaultClosesTheSessionThatMadeItAndNoOther) {
 TEST(Executor, AStandbyTakesOverAfterAFault) {
   DaemonProcess daemon = StartDaemon({"--standby-executor"});
   auto bystanders = StartBystanders(daemon);
-  std::this_thread::sleep_for(milliseconds(500));  // for it to stand by
+  std::this_thread::sleep_for(milliseconds(500));  // for the spare to open the device
   auto guilty = daemon.Connect("guilty");
   const Tensor victim = Upload(guilty->DefaultQueue(0), {1}, {1});
   ASSERT_TRUE(Execute("xpud::test_fault", victim).ok());
@@ -223,7 +223,7 @@ void EndlessKernel(int64_t groups) {
 
 TEST(Executor, AnEndlessKernelIsEndedAtTheLimit) { EndlessKernel(1); }
 
-// Others' commands make no progress either; whose had begun first is at fault.
+// Other sessions' commands make no progress either; the session whose command started first is blamed.
 TEST(Executor, AnEndlessKernelOnAllOfTheDeviceIsEndedAtTheLimit) { EndlessKernel(4096); }
 
 TEST(Executor, AllocationsWaitForTheNextOne) {
@@ -244,14 +244,14 @@ TEST(Executor, AStandbyTakesOver) {
   DaemonProcess daemon = StartDaemon({"--standby-executor"});
   auto bystanders = StartBystanders(daemon);
   for (int i = 1; i <= 3; ++i) {
-    std::this_thread::sleep_for(milliseconds(500));  // for the next one to stand by
+    std::this_thread::sleep_for(milliseconds(500));  // for the next spare to open the device
     SignalProcess(daemon.AwaitExecutor(), SIGKILL);
     EXPECT_TRUE(Within(milliseconds(20'000), [&] { return daemon.StatusOf("executors_replaced") == i; }));
   }
   ExpectUndisturbed(daemon, bystanders);
 }
 
-// A session that shares memory, copies something there and back, and goes.
+// Opens a session that shares memory, copies to and from it, and leaves.
 bool Visit(const DaemonProcess& daemon) {
   auto session = daemon.Connect("visitor");
   const Queue queue = session->DefaultQueue(0);
@@ -264,8 +264,8 @@ bool Visit(const DaemonProcess& daemon) {
          std::memcmp(source.bytes().data(), back.bytes().data(), kBytes) == 0;
 }
 
-// Memory that clients share comes and goes while executors do: each one has what it needs, at the right
-// place, and copies that were under way are made again.
+// Clients share and release memory while executors die: each executor has the memory at the right addresses,
+// and copies in flight are repeated.
 TEST(Executor, CopiesFromAndToHostMemoryAreRightWhileExecutorsDie) {
   DaemonProcess daemon = StartDaemon();
   auto session = daemon.Connect();
@@ -289,7 +289,7 @@ TEST(Executor, CopiesFromAndToHostMemoryAreRightWhileExecutorsDie) {
   });
   int rounds = 0;
   for (const auto end = Clock::now() + std::chrono::seconds(5); Clock::now() < end; ++rounds) {
-    // 20 MiB more than is idle: a memory of its own, given to this executor or the next one.
+    // 20 MiB more than the pool has: a memory of its own, given to this executor or the next one.
     HostBuffer passing = *session->AllocateHost((20 + static_cast<size_t>(rounds) % 7) << 20);
     std::fill(floats(passing).begin(), floats(passing).end(), static_cast<float>(rounds));
     const HostBuffer back = *session->AllocateHost(kFloats * sizeof(float));
@@ -314,8 +314,8 @@ TEST(Executor, CopiesFromAndToHostMemoryAreRightWhileExecutorsDie) {
   EXPECT_EQ(daemon.StatusOf("sessions_closed_for_fault"), 0);
 }
 
-// An update in place that was under way can be neither undone nor run again: it is an error, never a wrong
-// number, and what had not begun or was done is right.
+// An in-place update that was in flight can be neither undone nor repeated. It must be an error, never a
+// wrong number; work that had not started or was done must be correct.
 TEST(Executor, AnUpdateInPlaceIsRightOrAnError) {
   DaemonProcess daemon = StartDaemon();
   auto session = daemon.Connect();

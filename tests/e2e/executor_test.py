@@ -1,4 +1,4 @@
-"""PyTorch programs on a device whose executor process dies under them."""
+"""PyTorch programs on a device whose executor process dies while they run."""
 
 import json
 import os
@@ -8,7 +8,7 @@ import unittest
 
 from harness import DaemonTest, wait_until
 
-# Says "right" after each round, "wrong" if a round's result differs from the first one's, or the error.
+# Prints "right" after each round, "wrong" if a round's result differs from the first one's, or the error.
 INFERENCE = """
 torch.manual_seed(0)
 model = torch.nn.Sequential(*(torch.nn.TransformerEncoderLayer(64, 4, 128, batch_first=True) for _ in range(2))).eval().to("xpud")
@@ -20,7 +20,7 @@ with torch.no_grad():
         say("right" if torch.equal(model(x.to("xpud")).cpu(), first) else "wrong")
 """
 
-# Trains until an executor's loss hits an update in place, or to the end; then says what it saw.
+# Trains until an executor's loss hits an in-place update, or to the end; then prints the outcome.
 TRAINING = """
 torch.manual_seed(0)
 def train(device, steps):

@@ -1,5 +1,5 @@
-// How sessions share one device's time: counted in elements that their commands computed, so that it does not
-// matter how fast the machine is just now.
+// How sessions share one device's time, measured in elements that their commands computed, so that the
+// machine's momentary speed does not matter.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -24,7 +24,7 @@ constexpr int64_t kRatio = 10;
 constexpr milliseconds kWarmUp{200}, kAlone{300}, kBoth{600};
 constexpr int kRounds = 5;
 
-// A session that always has a few commands of one cost waiting.
+// A session that always has a few commands of one cost queued.
 class Flood {
  public:
   Flood(const DaemonProcess& daemon, int64_t elements)
@@ -40,7 +40,7 @@ class Flood {
     EXPECT_TRUE(queue_.Execute(call).ok());
   }
 
-  // Commands a second.
+  // Returns commands per second.
   double Run(milliseconds time) {
     std::deque<Event> waiting;
     int64_t done = 0;
@@ -77,7 +77,7 @@ class Flood {
   Tensor tensor_;
 };
 
-// How many elements take kLightSeconds.
+// Returns how many elements take kLightSeconds.
 int64_t LightElements(const DaemonProcess& daemon) {
   int64_t elements = 1 << 18;
   for (int round = 0; round < 3; ++round) {
@@ -107,7 +107,7 @@ TEST(Fairness, CommandsThatCostTenToOneGetEqualTime) {
   }
   std::sort(shares.begin(), shares.end());
   const double share = shares[kRounds / 2];
-  // The CPU device in a process of its own has no cores of its own: what its commands take is not their cost.
+  // The executor process of the CPU device competes for the cores, so a command's duration is not its cost.
   const char* const flags = std::getenv("XPUD_TEST_DAEMON_FLAGS");
   if (flags != nullptr && std::strstr(flags, "cuda") == nullptr) return;
   EXPECT_GT(share, 0.35);

@@ -1,4 +1,4 @@
-// What happens when a client or the daemon breaks: the others go on, and everything is given back.
+// Tests in which a client or the daemon breaks: the others continue, and all resources are released.
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -157,7 +157,7 @@ TEST(Faults, BreachesOfProtocolCloseThatSessionOnly) {
   }
 }
 
-// The device works on its own, so that the daemon waits for it at the session's end.
+// The device is asynchronous, so the daemon waits for it at the session's end.
 TEST(Faults, AClosedSessionIsNotToldThatCommandsAreDoneThatWereNotRun) {
   const DaemonProcess daemon({"--device", "cpu", "--executor", "thread", "--asynchronous"});
   RawSession raw(daemon.socket());
@@ -178,7 +178,7 @@ TEST(Faults, AnOpWithTooManyInputsIsRefusedAndItsOutputsAreUnusable) {
   EXPECT_THAT(fresh.ToFloats().status().message(), HasSubstr("computation failed"));
 }
 
-// UBSan sees arithmetic on its null address (stage `asan`).
+// UBSan would report arithmetic on its null address (stage `asan`).
 TEST(Faults, AViewIntoABufferWithoutMemoryIsAnErrorOfItsQueue) {
   DaemonProcess daemon;
   RawSession raw(daemon.socket());
@@ -209,7 +209,7 @@ TEST(Faults, AStaleHandleIsRefusedAndTheSessionGoesOn) {
     const Tensor gone = Ones(queue, 4);
     stale = gone.ref();
   }
-  const Tensor ones = Ones(queue, 4);  // takes the id over
+  const Tensor ones = Ones(queue, 4);  // reuses the id
   const int64_t sizes[] = {4};
   stale.sizes = sizes;
   stale.strides = nullptr;
@@ -315,12 +315,12 @@ TEST(Faults, ProcessesThatStartTogetherGetOnePrivateDaemonWhichEndsAfterThem) {
     started += WEXITSTATUS(status) == 10;
   }
   EXPECT_EQ(started, 1);
-  // It would end 60 s after its last client; the tests do not wait for that.
+  // The daemon ends 60 s after its last client; the tests do not wait for that.
   int pid = 0;
   std::ifstream(directory + "/xpud/xpud.sock.lock") >> pid;
   ASSERT_GT(pid, 0);
   SignalProcess(pid, SIGTERM);
-  EXPECT_TRUE(Within(seconds(30), [&] { return kill(pid, 0) != 0; }));  // not a promise about time
+  EXPECT_TRUE(Within(seconds(30), [&] { return kill(pid, 0) != 0; }));  // generous; the time is not specified
   std::filesystem::remove_all(directory);
 }
 

@@ -1,4 +1,4 @@
-"""What the death of one side does to the other."""
+"""How the death of one side affects the other."""
 
 import os
 import signal
@@ -51,7 +51,7 @@ class Faults(DaemonTest):
         self.daemon.kill()
         began = time.monotonic()
         status, _, err = client.finish(5)
-        self.assertLess(time.monotonic() - began, 2.0)  # the interpreter's own end included
+        self.assertLess(time.monotonic() - began, 2.0)  # including the interpreter's exit
         self.assertEqual(status, 1)
         self.assertIn("the xpud daemon died", err)
 

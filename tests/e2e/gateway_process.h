@@ -10,8 +10,8 @@ namespace xpud::e2e {
 
 class GatewayProcess {
  public:
-  // Listens on a port of its own choice, with a token that this process then shows ($XPUD_TOKEN_FILE). Aborts
-  // the test program with its log if it does not start.
+  // Listens on a free port, with a token that this process then presents ($XPUD_TOKEN_FILE). Aborts the test
+  // program with the gateway's log if it does not start.
   GatewayProcess(const std::string& directory, const std::string& daemon_socket,
                  const std::vector<std::string>& arguments = {});
   ~GatewayProcess() { Kill(); }

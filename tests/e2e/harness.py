@@ -1,4 +1,4 @@
-"""What the end-to-end tests share: a daemon for each test, and client processes in PyTorch that say when they are somewhere."""
+"""Shared parts of the end-to-end tests: a daemon for each test, and client processes with PyTorch that report their progress."""
 
 import os
 import pathlib
@@ -17,7 +17,7 @@ from daemon import Daemon, Gateway  # noqa: E402, F401
 
 
 def wait_until(condition: Callable[[], bool], seconds: float) -> float:
-    """Seconds until `condition` held; AssertionError after `seconds`."""
+    """Waits until `condition` holds. Returns the seconds; raises AssertionError after `seconds`."""
     began = time.monotonic()
     while not condition():
         if time.monotonic() - began > seconds:
@@ -27,7 +27,7 @@ def wait_until(condition: Callable[[], bool], seconds: float) -> float:
 
 
 class Client:
-    """A Python process that runs `code`, which has torch and `say`. A line it says is awaited with hear()."""
+    """A Python process that runs `code` with torch and `say`. hear() waits for a line that it says."""
 
     PROLOGUE = "import sys, time, torch\ndef say(*words): print(*words, flush=True)\n"
 
@@ -46,7 +46,7 @@ class Client:
         self.process.stdin.flush()
 
     def finish(self, seconds: float = 60) -> tuple[int, str, str]:
-        """Exit status, what was left of stdout, and stderr."""
+        """Returns the exit status, the rest of stdout, and stderr."""
         out, err = self.process.communicate(timeout=seconds)
         return self.process.returncode, out, err
 
@@ -56,9 +56,9 @@ class Client:
 
 
 class DaemonTest(unittest.TestCase):
-    """A fresh daemon for each test; clients that the test starts are ended with it."""
+    """A fresh daemon for each test. Clients that the test starts are ended with it."""
 
-    FLAGS: tuple[str, ...] = ()  # of the daemon
+    FLAGS: tuple[str, ...] = ()  # flags of the daemon
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory(prefix="xpud-e2e-")
@@ -73,5 +73,5 @@ class DaemonTest(unittest.TestCase):
         return client
 
     def memory_of(self, pid: int) -> int | None:
-        """Bytes that the session of a process holds; None when it has no session."""
+        """Returns the bytes that the session of a process holds; None if it has no session."""
         return next((s["memory_bytes"] for s in self.daemon.sessions() if s["pid"] == pid), None)

@@ -1,4 +1,4 @@
-// Clients that break the rules by which host memory is shared.
+// Clients that break the rules for sharing host memory.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -60,18 +60,18 @@ TEST(HostMemoryRules, BadMemoryIsRefusedInWordsAndTheSessionGoesOn) {
   const UniqueFd cannot_be_sealed = Memfd(kMiB, true, kSeals | F_SEAL_SEAL);
   const UniqueFd hollow = Memfd(kMiB, false, kSeals), fixed = Memfd(kMiB, true, kSeals | F_SEAL_WRITE);
   const std::vector<std::tuple<int, uint64_t, const char*>> bad = {
-      {read_end.get(), kMiB, "no memfd"},
-      {zero.get(), kMiB, "no memfd"},
+      {read_end.get(), kMiB, "not a memfd"},
+      {zero.get(), kMiB, "not a memfd"},
       {file.get(), kMiB, ""},
-      {raw.socket(), kMiB, "no memfd"},
+      {raw.socket(), kMiB, "not a memfd"},
       {unsealed.get(), kMiB, "not sealed"},
       {may_shrink.get(), kMiB, "not sealed"},
       {cannot_be_sealed.get(), kMiB, "not sealed"},
-      {hollow.get(), kMiB, "all its pages"},
-      {good.get(), 2 * kMiB, "is said to have"},
-      {good.get(), 0, "no multiple"},
-      {good.get(), 100, "no multiple"},
-      {good.get(), ~uint64_t{0xffff}, "is said to have"},
+      {hollow.get(), kMiB, "some of its pages"},
+      {good.get(), 2 * kMiB, "fewer than the"},
+      {good.get(), 0, "not a multiple"},
+      {good.get(), 100, "not a multiple"},
+      {good.get(), ~uint64_t{0xffff}, "fewer than the"},
       {read_only.get(), kMiB, "mmap"},
       {fixed.get(), kMiB, "mmap"},
   };
@@ -197,7 +197,7 @@ TEST(HostMemoryRules, AClientThatReadsNoAnswersIsClosed) {
   EXPECT_TRUE(bystander->AllocateHost(kMiB).ok());
 }
 
-// In the ring's order, and not before queues have done what they had been given.
+// Release happens in the ring's order, and not before queues have finished their earlier work.
 TEST(HostMemoryRules, ReleasedMemoryServesTheCommandsBefore) {
   using wire::CommandKind;
   constexpr uint64_t kBytes = 64 * kMiB;

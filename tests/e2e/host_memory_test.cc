@@ -1,5 +1,5 @@
-// Host memory that clients share with the daemon: copies from and to it, its reuse and its limits.
-// With XPUD_TEST_DAEMON_FLAGS="--device cuda" on a GPU.
+// Host memory that clients share with the daemon: copies from and to it, reuse and limits. With
+// XPUD_TEST_DAEMON_FLAGS="--device cuda" on a GPU.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -58,7 +58,7 @@ TEST_F(HostMemory, CopiesOfAnySizeAndPlaceArriveWhole) {
       const std::vector<std::byte> expected(source.begin(), source.end());
       const Buffer buffer = OnDevice(bytes + 8);
       ASSERT_TRUE(queue_.Upload(source, buffer.handle(), 8).ok());
-      std::fill(source.begin(), source.end(), std::byte{0});  // it may be reused
+      std::fill(source.begin(), source.end(), std::byte{0});  // the source may be changed now
       std::vector<std::byte> ordinary(bytes);
       ASSERT_TRUE(queue_.Download(buffer.handle(), 8, ordinary).ok());
       EXPECT_TRUE(Same(ordinary, expected)) << bytes << " at " << offset;
@@ -93,7 +93,7 @@ TEST_F(HostMemory, OtherQueuesUseItToo) {
   EXPECT_TRUE(session_->DestroyQueue(second).ok());
 }
 
-// As the queue orders them, whatever their size: nothing is read early because it could be copied at once.
+// The queue's order holds for all sizes: nothing is read early because it could be copied at once.
 TEST_F(HostMemory, AnUploadReadsWhatADownloadBeforeItWrites) {
   for (const size_t bytes : {size_t{1000}, 32 * kKiB, 2 * kMiB}) {
     const HostBuffer host = Allocate(bytes);
@@ -112,7 +112,7 @@ TEST_F(HostMemory, AnUploadReadsWhatADownloadBeforeItWrites) {
   }
 }
 
-// What is freed while a command uses it must serve nobody before that has read, or written, it.
+// Memory that is freed while a command uses it must not be reused until the command has finished.
 TEST_F(HostMemory, ABlockIsNotReusedWhileACommandUsesIt) {
   constexpr size_t kBytes = 300 * kKiB;
   std::vector<Buffer> buffers;
@@ -234,7 +234,7 @@ TEST(HostMemoryLimit, WhatIsBeyondTheLimitIsRefusedAndFreedMemoryCounts) {
   EXPECT_TRUE(daemon.Connect()->AllocateHost(40 * kMiB).ok()) << "each session has a limit of its own";
 }
 
-// How many host memories the process that drives the device has mapped.
+// Returns how many host memories the process that drives the device has mapped.
 int MappedMemories(const DaemonProcess& daemon) {
   const int64_t executor = daemon.StatusOf("executor_pid");
   std::ifstream maps("/proc/" + std::to_string(executor > 0 ? executor : daemon.pid()) + "/maps");

@@ -43,10 +43,10 @@ class Logs(DaemonTest):
         self.assertEqual(self.lines("--level", "error"), [])
         wrong = subprocess.run([BINARIES / "xpuctl", "--address", self.daemon.address, "logs", "--level", "loud"], capture_output=True, text=True, timeout=30)
         self.assertEqual((wrong.returncode, wrong.stdout), (EXIT_ERROR, ""))
-        self.assertIn("no level 'loud'", wrong.stderr)
+        self.assertIn("no log level 'loud'", wrong.stderr)
 
     def reload(self, text: str) -> None:
-        """Has the daemon log a line: of level info, or error where the text is no configuration."""
+        """Makes the daemon log a line: of level info, or error if the text is not a configuration."""
         self.config.write_text(text)
         before = self.daemon.log.read_text().count("\n")
         os.kill(self.daemon.pid, signal.SIGHUP)

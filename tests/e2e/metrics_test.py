@@ -1,4 +1,4 @@
-"""Metrics over HTTP from a real daemon: what they say of real clients, and whoever asks badly."""
+"""Metrics over HTTP from a real daemon: their values with real clients, and readers that send bad requests."""
 
 import contextlib
 import os
@@ -20,7 +20,7 @@ WORK = "x = torch.rand(256, 256, device='xpud')\nfor _ in range(100): x = (x * 1
 
 
 def descriptors(pid: int) -> list[str]:
-    """What they are of; those that close meanwhile are left out."""
+    """Returns what the descriptors refer to; those that are closed meanwhile are left out."""
     found = []
     for path in pathlib.Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):
@@ -163,7 +163,7 @@ class OfAnExecutor(DaemonTest):
         wait_until(lambda: self.values() == (1, 1), 10)
 
     def test_a_daemon_whose_executor_is_lost_serves_metrics_on(self):
-        os.kill(self.daemon.devices()[0]["executor_pid"], signal.SIGSTOP)  # until the daemon finds that it does not answer
+        os.kill(self.daemon.devices()[0]["executor_pid"], signal.SIGSTOP)  # the daemon will notice that it does not answer
         client = self.client("x = torch.ones(4, device='xpud'); x.cpu(); say('done')")
         self.assertIn("xpud_sessions", scrape(self.daemon))
         client.hear()
@@ -174,7 +174,7 @@ class Addresses(unittest.TestCase):
     def test_that_are_none_or_taken_end_the_start_with_a_sentence(self):
         with socket.create_server(("127.0.0.1", 0)) as taken:
             address = f"127.0.0.1:{taken.getsockname()[1]}"
-            for text, reason in (("example.org:9464", "no address to serve metrics at"), (address, f"cannot serve metrics at {address}")):
+            for text, reason in (("example.org:9464", "not an address for metrics"), (address, f"cannot serve metrics at {address}")):
                 with self.subTest(text), tempfile.TemporaryDirectory(prefix="xpud-e2e-") as folder:
                     daemon = subprocess.run([BINARIES / "xpud", "--socket", f"{folder}/xpud.sock", "--device", "cpu", "--metrics-listen", text],
                                             capture_output=True, text=True, timeout=30)

@@ -1,4 +1,4 @@
-"""deploy/monitoring beside a real daemon and, where they are installed (Debian's package prometheus), a real Prometheus and promtool."""
+"""deploy/monitoring with a real daemon and, if installed (Debian's package prometheus), a real Prometheus and promtool."""
 
 import json
 import pathlib
@@ -29,7 +29,7 @@ def need(*programs: str):
 
 
 def metrics_of(expression: str) -> set[str]:
-    """The names of the metrics in an expression of PromQL."""
+    """Returns the names of the metrics in a PromQL expression."""
     bare = re.sub(r'"[^"]*"|\{[^}]*\}|\[[^\]]*\]', "", expression)
     bare = re.sub(r"\b(by|without|on|ignoring|group_left|group_right)\s*\([^)]*\)", "", bare)
     return set(re.findall(r"\b[a-zA-Z_:][\w:]*\b(?!\s*\()", bare)) - KEYWORDS
@@ -89,7 +89,7 @@ class Files(DaemonTest):
 
 
 class Prometheus:
-    """One of its own, configured by the file in deploy/monitoring but for what is scraped, and how often."""
+    """A Prometheus of its own, configured by the file in deploy/monitoring except for the target and the interval."""
 
     def __init__(self, folder: pathlib.Path, target: str):
         shutil.copy(ALERTS, folder)
@@ -104,7 +104,7 @@ class Prometheus:
                                               f"--web.listen-address={self.address}"], stdout=log, stderr=log)
 
     def ask(self, path: str, **parameters: str) -> dict | None:
-        """Its answer; None while it does not serve."""
+        """Returns its answer, or None while it does not serve."""
         try:
             with urllib.request.urlopen(f"http://{self.address}/api/v1/{path}?{urllib.parse.urlencode(parameters)}", timeout=10) as answer:
                 return json.load(answer)["data"]

@@ -23,7 +23,7 @@ class InANamespace(unittest.TestCase):
             daemon = subprocess.Popen(["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", BINARIES / "xpud", "--socket", self.address, "--device", "cpu"],
                                       stdin=subprocess.DEVNULL, stdout=out, stderr=out)
         self.addCleanup(daemon.wait)
-        self.addCleanup(daemon.kill)  # unshare takes nothing else, and its child goes with it
+        self.addCleanup(daemon.kill)  # unshare handles only SIGKILL; its child ends with it
         wait_until(lambda: "serving" in self.log.read_text(), 10)
 
     def client(self, code: str) -> Client:

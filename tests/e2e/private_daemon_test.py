@@ -34,7 +34,7 @@ class PrivateDaemon(unittest.TestCase):
             os.kill(pid, signal.SIGTERM)
 
     def run_clients(self, count: int) -> list[str]:
-        """What each of `count` clients, started together, wrote to stderr."""
+        """Returns what each of `count` clients, started together, wrote to stderr."""
         clients = [Client(DOUBLE, self.env) for _ in range(count)]
         for client in clients:
             self.assertEqual(client.hear(), "6.0")

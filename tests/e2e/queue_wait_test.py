@@ -1,4 +1,4 @@
-"""How long clients wait for their turn, and what tenants' sessions did, beside real clients that share a device."""
+"""How long clients wait for their turn, and the totals of tenants, with real clients that share a device."""
 
 import pathlib
 import socket
@@ -12,7 +12,7 @@ from harness import BINARIES, DaemonTest, wait_until
 from metrics import series
 
 FRESH = 0.6  # seconds after which a scrape is a new one
-# Reads after each step, so that one command at most is there.
+# Reads after each step, so that at most one command is queued.
 LOOP = "x = torch.rand(256, 256, device='xpud'); x.cpu(); say('ready'); sys.stdin.readline()\nwhile True: (x @ x).sum().item()"
 
 
@@ -20,7 +20,7 @@ class QueueWait(DaemonTest):
     FLAGS = ("--device", "cpu")
 
     def waiting(self, seconds: float = 1.5) -> dict[int, float]:
-        """By pid: part of the time that each waited."""
+        """Returns, by pid, the part of the time in which each client waited."""
         before = self.daemon.status()
         time.sleep(seconds)
         after = self.daemon.status()

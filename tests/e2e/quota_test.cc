@@ -1,4 +1,4 @@
-// Memory that sessions may hold: credit, and the quotas that xpuctl sets while they run.
+// Limits of sessions' memory: credit, and quotas that xpuctl sets while sessions run.
 #include <unistd.h>
 
 #include <string>
@@ -80,7 +80,7 @@ TEST_F(Quota, IsSharedByAUsersSessions) {
               HasSubstr("of the 100.00 MiB that this user's processes may hold, "));
   held = Buffer();
   ASSERT_TRUE(queue_.Synchronize().ok());
-  // The first session's credit is taken back as it is idle.
+  // The first session is idle, so its credit is taken back.
   EXPECT_TRUE(Within(kSoon, [&] { return others.Allocate(90 * kMiB).ok(); }));
 }
 
@@ -112,7 +112,7 @@ TEST_F(Quota, BindsAClientThatDoesNotAsk) {
   EXPECT_EQ(daemon_.StatusOf("memory_used_bytes"), static_cast<int64_t>(RoundSize(24 * kMiB)));
 }
 
-// Also where an allocation has failed that the client counts and the daemon does not.
+// Also after a failed allocation that the client has counted and the daemon has not.
 TEST_F(Quota, CreditCoversWhatIsAskedForInAll) {
   Set("default", "64MiB");
   RawSession raw(daemon_.socket());
@@ -151,7 +151,7 @@ TEST_F(Quota, IsSetForWhatThereIs) {
   EXPECT_THAT(answer, AllOf(HasSubstr("\"default\":true"), HasSubstr("\"session\":")));
 }
 
-// Memory that was freed and is in use by work under way: the session waits for it, it is not refused.
+// Memory that was freed but is used by work in flight: the session waits for it instead of being refused.
 TEST(QuotaOfAnAsynchronousDevice, WaitsForWhatWasFreed) {
   DaemonProcess daemon({"--asynchronous"});
   const auto session = daemon.Connect();

@@ -19,7 +19,7 @@ wire::CommandHeader HeaderOf(wire::CommandKind kind, uint32_t queue = 0) {
 
 class RawSession {
  public:
-  // Aborts the test program where the daemon does not take it.
+  // Aborts the test program if the daemon refuses the session.
   explicit RawSession(const std::string& address);
 
   template <typename Command>
@@ -30,19 +30,19 @@ class RawSession {
     transport_->Publish();
     ++sequence_;
   }
-  // Waits for all that was sent, on queue 0.
+  // Waits for all commands sent, on queue 0.
   absl::Status Synchronize();
 
   int socket() const { return socket_.get(); }
-  // Sends what it is given; false once the daemon has hung up.
+  // Sends a message. Returns false if the daemon has hung up.
   bool SendMessage(std::span<const std::byte> message, std::span<const int> fds) const;
   bool Share(const transport::ShareMemory& message, int fd) const {
     return SendMessage(std::as_bytes(std::span(&message, 1)), {&fd, 1});
   }
-  transport::ShareMemoryAnswer Answer() const;  // waits for it
+  transport::ShareMemoryAnswer Answer() const;  // waits for the answer
 
   transport::ShmClient& transport() { return *transport_; }
-  // How the daemon ended the session, which it does within a second.
+  // Returns how the daemon ended the session; waits up to a second.
   std::string Fate() const;
 
  private:

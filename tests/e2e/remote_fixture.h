@@ -1,5 +1,4 @@
-// What the tests of sessions over a network have in common: a client, xpud-connect, xpud-gateway and a
-// daemon, all real.
+// The common parts of tests of remote sessions: a client, xpud-connect, xpud-gateway and a daemon, all real.
 #pragma once
 
 #include <sys/wait.h>
@@ -41,7 +40,7 @@ class Remote : public ::testing::Test {
     const auto result = TryDouble(session, value);
     return result.ok() ? (*result)[0] : -1;
   }
-  // Why the session has ended.
+  // Returns why the session ended.
   static absl::Status End(Session& session, std::chrono::milliseconds limit) {
     absl::Status status;
     EXPECT_TRUE(Within(limit, [&] { return !(status = TryDouble(session, 1).status()).ok(); }));
@@ -54,7 +53,7 @@ class Remote : public ::testing::Test {
              sessions.find("client_name") == std::string::npos;
     });
   }
-  // In a child, whose exit status it gives.
+  // Runs `body` in a child and returns its exit status.
   static int InChild(const std::function<int()>& body) {
     const pid_t child = fork();
     if (child == 0) _exit(body());

@@ -1,4 +1,4 @@
-// Connections that are cut, and clients that want to come back to their sessions.
+// Lost connections, and clients that resume their sessions.
 #include <atomic>
 #include <csignal>
 #include <numeric>
@@ -48,7 +48,7 @@ TEST_F(Reconnecting, WorkGoesOnWhereItWasCut) {
       proxy_->Cut();
     }
   });
-  // Each element is counted up once a round, whatever is lost and sent again.
+  // Each element is incremented once per round, whatever is lost and sent again.
   constexpr int kRounds = 40;
   for (int round = 0; round < kRounds; ++round) {
     const auto ones = Tensor::FromHost((*session)->DefaultQueue(0), std::vector<float>(values.size(), 1.0f),
@@ -106,7 +106,7 @@ TEST_F(Reconnecting, WhereItCannotComeBackItSaysSo) {
   proxy_->SetDown(true);
   proxy_->Cut();
   EXPECT_THAT(std::string(End(**session, kSoon).message()),
-              AllOf(HasSubstr("was lost"), HasSubstr("tried to come back for 1 s")));
+              AllOf(HasSubstr("was lost"), HasSubstr("tried to reconnect for 1 s")));
 }
 
 TEST_F(Reconnecting, AClientThatGoesLeavesNothing) {

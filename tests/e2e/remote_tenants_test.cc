@@ -17,7 +17,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// Two tenants with a token each, one of whom may use the control plane.
+// Two tenants with a token each; one of them may use the control plane.
 class Tenants : public Remote {
  protected:
   void OpenWithTokens(std::vector<std::string> arguments = {}) {
@@ -40,7 +40,7 @@ class Tenants : public Remote {
     EXPECT_EQ(daemon_.Ask(what, list), 0);
     return list;
   }
-  // An empty request to the gateway; its answer is put in status_.
+  // Sends an empty request to the gateway. Stores the answer in status_.
   grpc::Status Call(const std::string& token, const std::string& method = "/xpud.v1.Control/GetStatus") {
     grpc::TemplatedGenericStub<v1::GetStatusRequest, v1::GetStatusResponse> stub(
         grpc::CreateChannel(gateway_->address(), grpc::InsecureChannelCredentials()));
@@ -85,7 +85,7 @@ TEST_F(Tenants, NoneTakesAllPlaces) {
   Be("a");
   std::vector<std::unique_ptr<Session>> sessions;
   for (int i = 0; i < 3; ++i) sessions.push_back(*Connect());
-  EXPECT_THAT(std::string(Connect().status().message()), HasSubstr("all 3 places of this tenant's"));
+  EXPECT_THAT(std::string(Connect().status().message()), HasSubstr("all 3 places of this tenant"));
   Be("b");
   EXPECT_TRUE(Connect().ok());
 }

@@ -1,5 +1,5 @@
-// Sessions over a network: what only they have. What such a session computes is tested by the other suites
-// with $XPUD_TEST_REMOTE (tools/test remote).
+// Features that only remote sessions have. With $XPUD_TEST_REMOTE other suites test their results (tools/test
+// remote).
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 #include <sys/stat.h>
@@ -63,7 +63,7 @@ TEST_F(Remote, AWrongTokenIsRefusedAndSaysWhatToDo) {
   }
   chmod(gateway_->token_file().c_str(), 0644);
   setenv("XPUD_TOKEN_FILE", gateway_->token_file().c_str(), 1);
-  EXPECT_THAT(std::string(Connect().status().message()), HasSubstr("nobody else may read"));
+  EXPECT_THAT(std::string(Connect().status().message()), HasSubstr("no other user can read"));
   EXPECT_EQ(daemon_.StatusOf("sessions_opened"), 0);
 }
 
@@ -130,7 +130,7 @@ TEST_F(Remote, AKilledClientLeavesNothing) {
   EXPECT_TRUE(NothingIsLeft());
 }
 
-// A stream of our own, which says what no client would.
+// A client that breaks the protocol on a stream of its own.
 class Hostile : public Remote {
  protected:
   using Message = v1::ClientFrame;
@@ -217,7 +217,7 @@ TEST_F(Hostile, WhatIsNoSessionIsRefusedAndNobodyElseNotices) {
        {Commands("123"), Commands(std::string(8, '\0')), Commands(std::string("\xff\xff\xff\xff\0\0\0\0", 8)),
         Commands(std::string("\x10\0\0\0\x01\0\0\0", 8)), outside, cut_off, gap, ahead, too_much})
     EXPECT_EQ(Say({Greeting(), message}).error_code(), grpc::INVALID_ARGUMENT);
-  // Each asks for all of staging to be sent back.
+  // Each command asks for all of staging to be sent back.
   wire::DownloadCommand all = {{sizeof(all), wire::CommandKind::kDownload, 0, 0}, {}, 0, {}, 4 << 20};
   const std::string one(reinterpret_cast<const char*>(&all), sizeof(all));
   EXPECT_EQ(Say({Greeting(), Commands(one + one)}).error_code(), grpc::INVALID_ARGUMENT);
@@ -231,7 +231,7 @@ TEST_F(Hostile, WhatIsNoSessionIsRefusedAndNobodyElseNotices) {
   }));
 }
 
-// What is not a frame: gRPC's own messages go as they are.
+// Bytes that are not a frame, sent as gRPC messages.
 TEST_F(Hostile, BytesThatAreNoFrameEndOnlyTheirStream) {
   Open();
   const auto innocent = Connect();
@@ -252,7 +252,7 @@ TEST_F(Hostile, AnotherTenantsSessionIsNotTakenUp) {
   Message resumable = Greeting(), resume;
   resumable.mutable_head()->set_resumable(true);
   std::ofstream(gateway_->token_file()) << "secret-a";
-  Say({resumable});  // and is lost: it did not say that it ends
+  Say({resumable});  // the stream is lost: it did not announce its end
   ASSERT_FALSE(key_.empty());
   resume.mutable_head()->set_key(key_);
   std::ofstream(gateway_->token_file()) << "secret-b";
@@ -322,7 +322,7 @@ TEST_F(Tls, ClientsWithoutTheRightCertificateAreRefused) {
   EXPECT_FALSE(Connect().ok());
   Show("ours", "");
   EXPECT_FALSE(Connect().ok());
-  Show("theirs", "client");  // is not whom the client knows
+  Show("theirs", "client");  // not signed by the client's authority
   EXPECT_FALSE(Connect().ok());
   unsetenv("XPUD_TLS_CA");
   unsetenv("XPUD_TLS_CERT");

@@ -1,4 +1,4 @@
-// Bytes that are told apart: what two seeds give differs in every stretch of a page.
+// Bytes whose pages differ between seeds in every part.
 #pragma once
 
 #include <algorithm>

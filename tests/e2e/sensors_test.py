@@ -1,4 +1,4 @@
-"""What devices' sensors say, from the driver to xpuctl and the metrics; on the CPU device of a real machine, of which memory and frequency are known."""
+"""Sensors of devices, from the driver to xpuctl and the metrics; on the CPU device of a real machine, whose memory and frequency are known."""
 
 import json
 import os

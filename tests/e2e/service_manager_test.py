@@ -1,4 +1,4 @@
-"""The daemon as systemd's service, with this test in systemd's place: what it tells $NOTIFY_SOCKET, its watchdog, and its log in the journal."""
+"""The daemon as a systemd service, with this test in systemd's place: its messages to $NOTIFY_SOCKET, its watchdog, and its log in the journal."""
 
 import contextlib
 import ctypes
@@ -16,13 +16,13 @@ from unittest import mock
 from harness import BINARIES, Daemon, DaemonTest, wait_until
 
 PTRACE_ATTACH, PTRACE_DETACH = 16, 17
-ALL_THREADS = 0x40000000  # __WALL: of waitpid, which by default awaits no single thread
+ALL_THREADS = 0x40000000  # __WALL for waitpid, which by default does not wait for single threads
 WATCHDOG = 0.6  # seconds
 
 
 @contextlib.contextmanager
 def stopped_thread(pid: int, name: str):
-    """One thread of a process, the others go on: as one that hangs."""
+    """Stops one thread of a process while the others run, like a hang."""
     thread = next(int(task.name) for task in pathlib.Path(f"/proc/{pid}/task").iterdir() if (task / "comm").read_text().strip() == name)
     libc = ctypes.CDLL(None, use_errno=True)
     libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
@@ -36,7 +36,7 @@ def stopped_thread(pid: int, name: str):
 
 
 class Manager:
-    """Receives what is told to it."""
+    """Receives the daemon's notifications."""
 
     def __init__(self, address: str):
         self.told: list[str] = []
@@ -44,7 +44,7 @@ class Manager:
         self._socket.bind(address)
 
     def hear(self, seconds: float = 0) -> list[str]:
-        """All lines that come within that time."""
+        """Returns all lines that arrive within that time."""
         heard, until = [], time.monotonic() + seconds
         while True:
             self._socket.settimeout(max(until - time.monotonic(), 0.001))
@@ -134,7 +134,7 @@ class Watched(ManagedTest):
     def test_signs_of_life_stop_while_the_engine_hangs(self):
         wait_until(lambda: self.manager.hears("WATCHDOG=1"), 5)
         with stopped_thread(self.daemon.pid, "xpud-engine"):
-            self.signs_in(WATCHDOG)  # the one that was under way
+            self.signs_in(WATCHDOG)  # the one in flight
             self.assertEqual(self.signs_in(3 * WATCHDOG), 0)
         wait_until(lambda: self.manager.hear(0.05).count("WATCHDOG=1") > 0, 5)
 

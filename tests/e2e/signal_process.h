@@ -9,8 +9,8 @@
 
 namespace xpud::e2e {
 
-// Sends `signal` to process `pid`. Aborts unless pid > 1: kill(-1) would end every process of the machine, a
-// test's runner included, and "no such process" is -1 in most interfaces.
+// Sends `signal` to process `pid`. Aborts unless pid > 1: kill(-1) would end every process of the machine,
+// including the test's runner, and most interfaces return -1 for "no such process".
 inline void SignalProcess(int64_t pid, int signal) {
   if (pid <= 1) {
     std::fprintf(stderr, "no process to send signal %d to: pid %lld\n", signal, static_cast<long long>(pid));

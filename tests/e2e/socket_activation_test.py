@@ -1,4 +1,4 @@
-"""The daemon as a service that sockets start, with this test in systemd's place: it makes the sockets, and starts a daemon whenever somebody connects."""
+"""The daemon as a socket-activated service, with this test in systemd's place: it creates the sockets, and starts a daemon when a client connects."""
 
 import json
 import os
@@ -15,7 +15,7 @@ import unittest
 from harness import BINARIES, Client, wait_until
 
 DOUBLE = "say((torch.ones(3, device='xpud') * 2).sum().item()); sys.stdin.readline()"
-FIRST = 3  # descriptor of those handed over
+FIRST = 3  # first descriptor that is handed over
 
 
 def listening(path: pathlib.Path, kind: int) -> socket.socket:
@@ -26,7 +26,7 @@ def listening(path: pathlib.Path, kind: int) -> socket.socket:
 
 
 def start(folder: pathlib.Path, sockets: list[tuple[str, socket.socket]], *options: str, environment: str = "LISTEN_PID=$$", log: str = "log") -> subprocess.Popen:
-    """xpud, with sockets from descriptor 3 on and what describes them, as systemd starts it."""
+    """xpud with sockets from descriptor 3 on and their description, as systemd starts it."""
     names = ":".join(name for name, _ in sockets)
     moves = " ".join(f"{FIRST + i}<&{made.fileno()}" for i, (_, made) in enumerate(sockets))
     script = f'exec env {environment} LISTEN_FDS={len(sockets)} LISTEN_FDNAMES={names} "$@" {moves}'
@@ -146,10 +146,10 @@ class NotTaken(Base):
         made = socket.create_server(("127.0.0.1", 0))
         log = self.refusal(("clients", made))
         self.assertIn('hands over socket 3, "clients", ', log)
-        self.assertIn(f"which is an internet stream socket that listens; it has to be a unix seqpacket socket that listens at {self.address}", log)
+        self.assertIn(f"which is an internet stream socket that listens; it must be a unix seqpacket socket that listens at {self.address}", log)
 
     def test_a_socket_of_another_type(self):
-        self.assertIn(f"which is a unix stream socket that listens at {self.address}; it has to be a unix seqpacket", self.refusal(("clients", listening(self.address, socket.SOCK_STREAM))))
+        self.assertIn(f"which is a unix stream socket that listens at {self.address}; it must be a unix seqpacket", self.refusal(("clients", listening(self.address, socket.SOCK_STREAM))))
 
     def test_one_that_does_not_listen(self):
         made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -158,7 +158,7 @@ class NotTaken(Base):
 
     def test_one_at_another_place(self):
         log = self.refusal(("control", listening(self.folder / "elsewhere", socket.SOCK_STREAM)))
-        self.assertIn(f"listens at {self.folder}/elsewhere; it has to be a unix stream socket that listens at {self.folder}/control.sock", log)
+        self.assertIn(f"listens at {self.folder}/elsewhere; it must be a unix stream socket that listens at {self.folder}/control.sock", log)
 
     def test_a_name_that_nobody_knows(self):
         self.assertRegex(self.refusal(("web", listening(self.address, socket.SOCK_SEQPACKET))), "web.*clients.*control")

@@ -1,4 +1,4 @@
-// A network that can be cut: forwards TCP connections on loopback to an address. Ends with the object.
+// A network that can be cut: forwards TCP connections on loopback to an address. Ends when destroyed.
 #pragma once
 
 #include <atomic>
@@ -21,9 +21,9 @@ class TcpProxy {
   TcpProxy& operator=(const TcpProxy&) = delete;
 
   const std::string& address() const { return address_; }
-  // Ends all connections, as a reset does.
+  // Ends all connections, as by a reset.
   void Cut();
-  // New connections are ended at once while it is down.
+  // While it is down, new connections are ended at once.
   void SetDown(bool down) { down_.store(down); }
   uint64_t forwarded_bytes() const { return forwarded_.load(); }
 

@@ -1,4 +1,4 @@
-"""xpuctl top on a terminal: keys, and what the terminal is like afterwards."""
+"""xpuctl top on a terminal: its keys, and the state of the terminal afterwards."""
 
 import contextlib
 import fcntl
@@ -40,7 +40,7 @@ class Top:
                 os.close(fd)
 
     def read(self, seconds: float) -> str:
-        """All that was drawn so far."""
+        """Returns everything drawn so far."""
         end = time.monotonic() + seconds
         while (rest := end - time.monotonic()) > 0 and select.select([self.master], [], [], rest)[0]:
             try:
@@ -50,11 +50,11 @@ class Top:
         return self.text
 
     def screen(self) -> str:
-        """The last picture that is whole."""
+        """Returns the last complete picture."""
         return self.text.split("\x1b[H")[-2 if self.text.count("\x1b[H") > 1 else -1]
 
     def await_text(self, pattern: str) -> None:
-        """In a picture that is drawn from now on."""
+        """Waits for text in a picture that is drawn from now on."""
         self.text = ""
         wait_until(lambda: re.search(pattern, self.read(0.05)), 10)
 
@@ -64,7 +64,7 @@ class Top:
             self.await_text(pattern)
 
     def finish(self) -> int:
-        wait_until(lambda: self.read(0.05) is not None and self.process.poll() is not None, 15)  # it waits while nobody reads
+        wait_until(lambda: self.read(0.05) is not None and self.process.poll() is not None, 15)  # it blocks while nobody reads
         self.read(0.2)
         return self.process.returncode
 

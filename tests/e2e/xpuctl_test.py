@@ -117,7 +117,7 @@ class Xpuctl(DaemonTest):
         self.assertEqual(again["kernel_disk_cache_hits"], first["kernels_compiled"])
 
     def kernels_of_a_daemon(self, cache: str) -> dict:
-        """The counters of a daemon with this cache folder, after 50 commands and a few."""
+        """Returns the counters of a daemon with this cache folder, after 50 commands and a few."""
         daemon = Daemon(BINARIES, pathlib.Path(cache, "log"), "--cache-dir", str(pathlib.Path(cache, "kernels")))
         self.addCleanup(daemon.close)
         client = Client("x = torch.ones(100, device='xpud')\nfor _ in range(50): x = x * 1.01\nx.sum().item(); say('done')",
@@ -164,7 +164,7 @@ class Xpuctl(DaemonTest):
         self.assertIn("there is no device 9", answer.stderr)
 
     def doctor(self, *arguments, env=None, preexec=None) -> tuple[int, dict[str, dict]]:
-        """Its exit status and checks, by name."""
+        """Returns doctor's exit status and checks, by name."""
         answer = subprocess.run([BINARIES / "xpuctl", *arguments, "doctor", "-o", "json"], capture_output=True, text=True,
                                 env=os.environ | (env or {}), preexec_fn=preexec, timeout=30)
         document = json.loads(answer.stdout)
@@ -199,7 +199,7 @@ class Xpuctl(DaemonTest):
         folder = self.daemon.address.parent
         folder.chmod(0o777)
         self.assertEqual(self.doctor("--address", self.daemon.address)[1]["socket"]["remedy"],
-                         f"anybody may put another socket in its place: chmod o-w {folder}")
+                         f"other users could replace the socket: chmod o-w {folder}")
         folder.chmod(0o700)
         few = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (60, 60))  # noqa: E731
         status, checks = self.doctor("--address", self.daemon.address, preexec=few)
@@ -213,12 +213,12 @@ class Xpuctl(DaemonTest):
                 self.assertEqual((check["result"], str(kernels) in check["found"]), (result, True))
 
     def commands(self) -> list[str]:
-        """From the usage text."""
-        usage = self.ask("--help").split("without a command")[0]
+        """Returns the commands in the usage text."""
+        usage = self.ask("--help").split("Without a command")[0]
         return [line.split()[0] for line in usage.splitlines()[1:] if line.startswith("  ") and line[2] != " "]
 
     def complete(self, *words: str) -> list[str]:
-        """What bash offers for the last word."""
+        """Returns what bash offers for the last word."""
         script = 'source <("$1" completion bash); shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _xpuctl; printf "%s\\n" "${COMPREPLY[@]}"'
         answer = subprocess.run(["bash", "-c", script, "bash", BINARIES / "xpuctl", *words], capture_output=True, text=True, timeout=30)
         self.assertEqual((answer.returncode, answer.stderr), (0, ""))
@@ -244,7 +244,7 @@ class Xpuctl(DaemonTest):
         self.assertEqual(xpuctl("completion", "tcsh").returncode, EXIT_USAGE)
         shown = subprocess.run(["groff", "-man", "-ww", "-Tutf8", "-P-c"], input=manual, capture_output=True, text=True, timeout=30)
         self.assertEqual((shown.returncode, shown.stderr), (0, ""))
-        for code, meaning in ((0, "done"), (1, "an error"), (2, "wrong usage"), (3, "no daemon is running")):
+        for code, meaning in ((0, "done"), (1, "error"), (2, "wrong usage"), (3, "no daemon is running")):
             self.assertRegex(shown.stdout, rf"\b{code}\W.*\s+{meaning}")
         for shell in ("zsh", "fish"):
             if shutil.which(shell):
@@ -280,7 +280,7 @@ class Xpuctl(DaemonTest):
         there = self.client(self.IDLE + "(x + 1).cpu(); say('alive')")
         there.hear()
         self.assertNotIn("drained", self.ask("status"))
-        self.assertIn("1 are open", self.ask("drain"))
+        self.assertIn("1 sessions are open", self.ask("drain"))
         self.assertIn("drained", self.ask("status"))
         self.assertIs(self.daemon.status()["daemon"]["drained"], True)
         status, _, error = self.client(self.IDLE).finish()
@@ -322,7 +322,7 @@ class Xpuctl(DaemonTest):
             self.assertIn("the daemon is ending", process.stderr.read())
 
     def test_followers_that_do_not_read_hold_up_nobody(self):
-        """Their pipe is full, and they ask for no more; the daemon goes on, and ends at once."""
+        """Their pipes are full and they request no more; the daemon continues, and ends at once."""
         follow = [BINARIES / "xpuctl", "--address", self.daemon.address, "events", "-w", "-o", "jsonl"]
         stuck = [subprocess.Popen(follow, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) for _ in range(12)]
         for process in stuck:
@@ -336,7 +336,7 @@ class Xpuctl(DaemonTest):
         wait_until(lambda: self.events()[-1]["sequence"] == 3002, 20)
         self.assertEqual(len(self.events()), 1024)
         self.assertEqual(len(self.ask("events").splitlines()), 1025)
-        self.assertTrue(self.ask("events").startswith("(1978 events before are no longer kept)\n"))
+        self.assertTrue(self.ask("events").startswith("(1978 earlier events are no longer kept)\n"))
         began = time.monotonic()
         self.daemon.close()
         self.assertLess(time.monotonic() - began, 5)
@@ -350,11 +350,11 @@ class Xpuctl(DaemonTest):
         wait_until(lambda: any(process.poll() is not None for process in waiting), 20)
         ended = [process for process in waiting if process.poll() is not None]
         self.assertEqual([process.returncode for process in ended], [EXIT_ERROR])
-        self.assertIn("16 readers wait for events or lines already", ended[0].stderr.read())
+        self.assertIn("16 readers wait for events or log lines already", ended[0].stderr.read())
         self.assertEqual(self.events(), [])
 
     def flood(self, sessions: int) -> None:
-        """Opens and closes so many sessions: two events each."""
+        """Opens and closes `sessions` sessions: two events each."""
         version = json.loads(self.ask("version", "-o", "json"))["daemon"]["protocol_max"]
         for _ in range(sessions):
             with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:

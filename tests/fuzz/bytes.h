@@ -1,4 +1,4 @@
-// A fuzzed input, read from its front. Reading past the end gives zeros. One thread.
+// Reads a fuzzed input from its front. Reading past the end gives zeros. Not thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +27,7 @@ class Bytes {
     if (!part.empty()) std::memcpy(&value, part.data(), part.size());
     return value;
   }
-  // The next `bytes`, or what there is of them.
+  // Returns the next `bytes`, or fewer at the end.
   std::span<const std::byte> Take(size_t bytes) {
     const std::span<const std::byte> part = rest_.first(std::min(bytes, rest_.size()));
     rest_ = rest_.subspan(part.size());

@@ -1,4 +1,4 @@
-// Files of the kernel cache, and the machine code in them. The first byte chooses the parser.
+// Files of the kernel cache, and the machine code in them. The first byte selects the parser.
 #include <elf.h>
 
 #include <cstring>
@@ -18,7 +18,7 @@
 namespace xpud::fuzz {
 namespace {
 
-// A copy of exactly its size, so that a byte read beyond the end is seen.
+// A copy with exactly its size, so that ASan reports a read beyond the end.
 class Exact {
  public:
   explicit Exact(std::string_view text) : bytes_(std::make_unique<char[]>(text.size())), size_(text.size()) {
@@ -31,7 +31,7 @@ class Exact {
   const size_t size_;
 };
 
-// Looks at some bytes, the first and the last among them.
+// Reads some bytes, including the first and the last.
 void Read(const void* address, uint64_t bytes) {
   const auto* const from = static_cast<const volatile uint8_t*>(address);
   const uint64_t step = bytes / 4096 + 1;
@@ -39,7 +39,7 @@ void Read(const void* address, uint64_t bytes) {
   if (bytes != 0) static_cast<void>(from[bytes - 1]);
 }
 
-// As the CPU driver takes kernels, whose argument sizes it reads; the code is not run.
+// Loads kernels like the CPU driver, which reads argument sizes; does not run them.
 void LoadObject(std::string_view bytes) {
   std::string error;
   const auto object = drivers::cpu::ElfObject::Load(Exact(bytes).text(), error);
@@ -58,7 +58,7 @@ T At(std::string_view bytes, uint64_t offset) {
   return value;
 }
 
-// CUDA gets the address alone, and reads what the headers say.
+// CUDA gets only the address, and reads what the headers describe.
 void CheckCubin(std::string_view text) {
   const Exact exact(text);
   const std::string_view bytes = exact.text();
@@ -77,7 +77,7 @@ void CheckPtx(std::string_view text) {
     XPUD_CHECK(exact.text().find(".version") != std::string_view::npos);
 }
 
-// One file, in a folder of this process.
+// One file in a folder of this process.
 class CacheFile {
  public:
   CacheFile() {
@@ -109,15 +109,15 @@ CacheFile& File() {
   return file;
 }
 
-// Whatever is in the file, what is loaded was saved. Nothing but the checksum vouches for it.
+// Whatever the file contains, only saved objects may be loaded. The checksum is the only protection.
 void LoadFile(std::string_view bytes) {
   File().Write(bytes);
   const auto loaded = File().Load();
   if (loaded.ok()) LoadObject(*loaded);
 }
 
-// A file as it was saved, of which some bytes changed: three of the input for each, two bytes offset, one
-// value.
+// A saved file with some changed bytes: three bytes of the input for each change, two for the offset and one
+// for the value.
 void LoadEdited(Bytes input) {
   constexpr size_t kCodeBytes = 100;
   const std::string code(kCodeBytes, 'c');

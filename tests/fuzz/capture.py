@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Captures the corpora anew: runs the end-to-end tests with an observer between each client and its daemon, and keeps,
-of what it saw, what the fuzz targets need to cover it all (libFuzzer's -set_cover_merge=1, together with the present corpora).
+"""Captures the corpora anew: runs the end-to-end tests with an observer between each client and its daemon, and keeps the inputs that the fuzz targets
+need for full coverage (libFuzzer's -set_cover_merge=1, together with the present corpora).
 
-Usage: tests/fuzz/capture.py, with no argument. The observer poses as the daemon's program: this file again.
+Usage: tests/fuzz/capture.py, without arguments. The observer, this file again, takes the place of the daemon's program.
 """
 
 import json
@@ -44,7 +44,7 @@ def message(content: bytes, fds: int) -> bytes:
 
 
 class Connection:
-    """One client and the daemon's end of it; what travels on the socket is passed on, and the ring is read along."""
+    """One client and its connection to the daemon. Passes on the socket's traffic and reads the ring."""
 
     def __init__(self, client: socket.socket, real: str):
         self.client, self.daemon = client, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -87,7 +87,7 @@ class Connection:
         return True
 
     def read_ring(self) -> None:
-        """Only the first bytes, which nothing overwrites before a whole ring has followed them."""
+        """Reads only the first bytes, which are overwritten after a whole ring."""
         if self.ring is None or len(self.stream) >= MOST_OF_A_SESSION:
             return
         tail = min(struct.unpack_from("<Q", self.ring, 0)[0], MOST_OF_A_SESSION)
@@ -101,7 +101,7 @@ class Connection:
 
 
 def observe(arguments: list[str]) -> int:
-    """Runs the real daemon, on a socket of its own, for those who think that this is it."""
+    """Runs the real daemon on a socket of its own, for clients that connect to the observer."""
     keep("arguments", b"\0".join(argument.encode() for argument in arguments))
     if "--socket" not in arguments:
         os.execv(RELEASE / "bin/xpud", ["xpud", *arguments])
@@ -132,7 +132,7 @@ def observe(arguments: list[str]) -> int:
         threading.Thread(target=Connection(client, str(real)).run, daemon=True).start()
 
 
-# ---- from what was seen to inputs
+# ---- converting observations to inputs
 
 def commands(stream: bytes) -> list[bytes]:
     found = []
@@ -146,7 +146,7 @@ def commands(stream: bytes) -> list[bytes]:
 
 
 def prefixes(stream: bytes) -> list[bytes]:
-    """The session's beginning, in several lengths: what comes later makes no sense without it."""
+    """Returns the session's beginning in several lengths: later bytes make no sense without it."""
     whole, found = b"", []
     limits = [256, 2048]
     for command in commands(stream):
@@ -166,7 +166,7 @@ def text_format(value: dict) -> str:
 
 
 def encoded(kind: str, shown: bytes) -> bytes:
-    """The message that xpuctl has shown."""
+    """Returns the message that xpuctl has shown."""
     value = json.loads(shown)
     text = text_format(value["daemon"] if kind == "version" else value)
     return subprocess.run(["protoc", "-I", ROOT, f"--encode=xpud.v1.{CONTROL[kind][1]}", ROOT / "proto/control/xpud.proto"],
@@ -236,7 +236,7 @@ def main() -> int:
     (programs / "xpud").write_text(f"#!/bin/sh\nexec {sys.executable} {__file__} --observe \"$@\"\n")
     (programs / "xpud").chmod(0o755)
     (programs / "xpuctl").symlink_to(RELEASE / "bin/xpuctl")
-    for suite in suites:  # their daemon is the program `xpud` beside them
+    for suite in suites:  # their daemon is the program `xpud` in their folder
         shutil.copy(RELEASE / "bin" / suite, programs)
         with (WORK / f"{suite}.log").open("w") as log:
             subprocess.run([programs / suite], env=os.environ | {"XPUD_CAPTURE": str(seen)}, stdout=log, stderr=log, timeout=600)

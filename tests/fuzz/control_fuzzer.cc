@@ -1,6 +1,5 @@
-// The control plane. The first byte chooses: bytes as a request to a real control plane over gRPC, or bytes
-// as an answer, which xpuctl shows. What is shown must not control a terminal, and its JSON must say what the
-// message says.
+// The control plane. The first byte selects: bytes as a request to a real control plane over gRPC, or bytes
+// as an answer that xpuctl shows. Shown text must not control a terminal, and JSON must match the message.
 #include <google/protobuf/struct.pb.h>
 #include <google/protobuf/util/json_util.h>
 #include <google/protobuf/util/message_differencer.h>
@@ -63,7 +62,7 @@ void Show(const v1::GetStatusResponse& status) {
   CheckView(xpuctl::StatusCsv(status).ToString(true));
 }
 
-void Show(const v1::SetDrainResponse&) {}  // its JSON is looked at
+void Show(const v1::SetDrainResponse&) {}  // only its JSON is checked
 void Show(const v1::ListEventsResponse& list) {
   uint64_t last = 0;
   for (const v1::Event& event : list.events()) {
@@ -80,7 +79,7 @@ void Show(const v1::GetConfigResponse& config) {
   CheckView(xpuctl::CsvOf(config.time_ns(), config.values()).ToString(true));
 }
 
-// Another sample of the same daemon, as far as the bytes say.
+// A second sample of the same daemon, from other bytes.
 void ShowTop(std::string_view earlier_bytes, std::string_view later_bytes) {
   v1::GetStatusResponse earlier, later;
   if (!earlier.ParseFromArray(earlier_bytes.data(), static_cast<int>(earlier_bytes.size())) ||
@@ -103,7 +102,7 @@ void ShowBytes(std::string_view bytes) {
   CheckJson(response);
 }
 
-// A daemon with one device and one session, whose client has a name.
+// A daemon with one device and one session with a named client.
 class Daemon {
  public:
   Daemon() {
@@ -124,7 +123,7 @@ class Daemon {
         grpc::CreateChannel("unix:" + folder_.path() + "/control.sock", grpc::InsecureChannelCredentials()));
   }
 
-  // Whatever is a message is answered, unless it may be refused.
+  // Every valid message must be answered, unless it may be refused.
   template <typename Request, typename Response>
   void Ask(const char* method, std::string_view bytes) {
     const grpc::Slice slice(bytes.data(), bytes.size());

@@ -1,6 +1,6 @@
-// What travels on a session's socket. The first byte chooses the end: a real Listener and Engine get messages
-// of a client that may say anything, or a real client gets the answers of such a daemon. A message is two
-// bytes of size, one that chooses its fds, and its bytes.
+// Messages on a session's socket. The first byte selects the end: a real Listener and Engine get messages of
+// a hostile client, or a real client gets answers of a hostile daemon. A message is two bytes of size, one
+// byte that selects its fds, and its bytes.
 #include <fcntl.h>
 #include <poll.h>
 #include <spdlog/spdlog.h>
@@ -31,14 +31,14 @@ namespace xpud::fuzz {
 namespace {
 
 constexpr uint64_t kHostBytes = transport::kHostMemoryUnit;
-constexpr int kPatienceMs = 10'000;  // an answer, or a hang-up, comes sooner
+constexpr int kPatienceMs = 10'000;  // an answer or a hang-up must come within this time
 
 std::string Folder() {
   static const TemporaryFolder folder;
   return folder.path();
 }
 
-// What a peer may send along, good or not.
+// Returns fds that a peer may send, valid or not.
 std::vector<UniqueFd> MakeFds(uint8_t kind) {
   std::vector<UniqueFd> fds;
   switch (kind % 8) {
@@ -61,8 +61,8 @@ std::vector<UniqueFd> MakeFds(uint8_t kind) {
       fds.push_back(*transport::CreateHostMemory(kHostBytes));
       fds.push_back(*transport::CreateHostMemory(kHostBytes));
       break;
-    case 6:     // a session's own, in order
-    default: {  // 7: and out of order
+    case 6:     // the fds of a session, in order
+    default: {  // 7: the same out of order
       transport::SessionFds session;
       XPUD_CHECK(transport::ShmServer::Create(session).ok());
       for (UniqueFd* fd : {&session.ring, &session.completion, &session.staging, &session.doorbell})
@@ -106,7 +106,7 @@ class Daemon {
     std::thread([this] { listener_->Serve(*engine_); }).detach();
   }
 
-  // Each message must be answered, or the client hung up on.
+  // Each message must be answered, or the connection closed.
   void Serve(Bytes input) {
     const UniqueFd socket = *client::ConnectSocket(socket_);
     while (!input.empty()) {
@@ -190,7 +190,7 @@ class HostileDaemon {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace xpud::fuzz;
-  // The listener's thread logs to the end, and beyond that of static objects.
+  // Never destroyed, because the listener's thread logs until the process ends.
   static auto* const logger = new std::shared_ptr<spdlog::logger>(spdlog::default_logger());
   static auto* const daemon = new Daemon;
   static auto* const hostile = new HostileDaemon;

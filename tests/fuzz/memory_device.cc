@@ -116,7 +116,7 @@ absl::StatusOr<std::unique_ptr<executor::DeviceQueue>> MemoryDevice::CreateQueue
 }
 
 absl::StatusOr<std::string> MemoryDevice::Assemble(const std::string&) {
-  return absl::UnimplementedError("this device takes no text");
+  return absl::UnimplementedError("this device does not assemble text");
 }
 
 absl::StatusOr<uint64_t> MemoryDevice::Ask(const kernels::Launch&) {

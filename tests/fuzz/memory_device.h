@@ -1,7 +1,6 @@
-// A device that keeps memory and copies, and runs no kernels: a launch only has its memory checked. It works
-// at once, or, where it poses as a device that works on its own, tells of its progress when it is told to.
-// Memory that the pool has not handed out is poisoned under ASan, so that a copy that strays is found. One
-// thread at a time.
+// A device that has memory and copies, but runs no kernels: it only checks the memory of launches. It works
+// synchronously or, as an asynchronous device, reports progress when Announce is called. Memory that the pool
+// has not allocated is poisoned under ASan, so that stray copies are found. Not thread-safe.
 #pragma once
 
 #include <set>
@@ -25,7 +24,7 @@ class MemoryDevice final : public executor::Device {
   absl::StatusOr<uint64_t> Ask(const kernels::Launch& launch) override;
   void Forget(std::vector<const kernels::Kernel*>& kernels) override { kernels.clear(); }
 
-  // Announces all that was done so far.
+  // Reports all work done so far.
   void Announce();
 
  private:

@@ -1,5 +1,5 @@
-// Who asks for metrics, and who is in them. The first byte chooses: what a connection says over HTTP, in two
-// parts, or the name that a client gives itself.
+// Readers of metrics, and clients' names in them. The first byte selects: bytes of an HTTP connection, in two
+// parts, or a client's name.
 #include <sys/socket.h>
 
 #include <array>
@@ -30,7 +30,7 @@ bool Begins(std::string_view request, std::string_view method) {
   return request.starts_with(" /metrics ") || request.starts_with(" /metrics?");
 }
 
-// Whole, and the metrics only where they were asked for.
+// The answer must be complete, and contain metrics only for a valid request.
 void CheckAnswer(std::string_view request, std::string_view answer) {
   const size_t end = answer.find(kEnd);
   XPUD_CHECK(answer.starts_with(kVersion) && end != std::string_view::npos);
@@ -62,7 +62,7 @@ void Ask(size_t first, std::string_view request) {
   }
 }
 
-// Reads as what a person may see, and as one label of one line.
+// The name must be printable, and stay one label in one line.
 void Name(std::string_view name) {
   const std::string labels = telemetry::LabelsText({{"client", std::string(name)}});
   std::string_view text = labels;

@@ -1,5 +1,5 @@
-// What is configured by text: the daemon's command line, and which devices a client wants to see. The first
-// byte chooses; arguments are separated by NUL.
+// Text configuration: the daemon's command line, and a client's visible devices. The first byte selects;
+// arguments are separated by NUL.
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -13,7 +13,7 @@
 namespace xpud::fuzz {
 namespace {
 
-// Each in memory of its own, so that a byte read beyond an argument, or an argument beyond the last, is seen.
+// Each argument is in memory of its own, so that ASan reports reads beyond it, or beyond the last argument.
 class Arguments {
  public:
   explicit Arguments(std::string_view text) {
@@ -36,7 +36,7 @@ class Arguments {
   std::unique_ptr<char*[]> raw_;
 };
 
-// The octal number that `text` is, or 0 where it has more than three digits after its leading zeros.
+// Returns the octal number in `text`, or 0 if it has more than three digits after leading zeros.
 unsigned ModeOf(std::string_view text) {
   text.remove_prefix(std::min(text.find_first_not_of('0'), text.size()));
   unsigned mode = 0;
@@ -59,7 +59,7 @@ void ParseDaemon(std::string_view text) {
   const auto raw = arguments.raw();
   bool mode_given = options->socket_mode == defaults.socket_mode;
   for (const char* argument : raw) mode_given |= ModeOf(argument) == options->socket_mode;
-  XPUD_CHECK(mode_given);  // a mode that nobody wrote
+  XPUD_CHECK(mode_given);  // a mode that was not given
   XPUD_CHECK(options->confine == defaults.confine || arguments.Has("log") || arguments.Has("off"));
   XPUD_CHECK(!options->test_kernels || arguments.Has("--test-kernels"));
 }

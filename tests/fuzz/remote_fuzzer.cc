@@ -1,5 +1,5 @@
-// What a gateway's clients send, and its token file. The first byte chooses: a frame, in slices as a network
-// may cut it, or tokens.
+// Bytes of a gateway's clients, and its token file. The first byte selects: a frame, in slices as a network
+// may deliver it, or tokens.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -26,14 +26,15 @@ grpc::ByteBuffer Cut(std::string_view text, size_t piece) {
   return {slices.data(), slices.size()};
 }
 
-// What is taken for a frame is what protobuf takes it for, and goes out again as it came in.
+// A frame must decode as protobuf decodes it, and encode to the same bytes.
 void CheckFrame(std::string_view text, size_t piece) {
   std::string head;
   std::vector<grpc::Slice> payload;
   const grpc::ByteBuffer bytes = Cut(text, piece);
   if (text.empty() || !remote::SplitFrame(bytes, head, payload)) return;
   v1::ClientFrame frame;
-  if (!frame.ParseFromArray(text.data(), static_cast<int>(text.size()))) return;  // the head's own affair
+  if (!frame.ParseFromArray(text.data(), static_cast<int>(text.size())))
+    return;  // the head is not a valid message
   XPUD_CHECK(Join(payload) == frame.payload());
   std::string head_again;
   std::vector<grpc::Slice> payload_again;
@@ -41,7 +42,7 @@ void CheckFrame(std::string_view text, size_t piece) {
   XPUD_CHECK(head_again == head && Join(payload_again) == Join(payload));
 }
 
-// No two are the same, and none is empty or has a blank in it.
+// Tokens must be distinct, not empty, and without blanks.
 void CheckTokens(std::string_view text) {
   const auto tokens = remote::ParseTokens(text);
   if (!tokens.ok()) return;

@@ -28,14 +28,14 @@ constexpr uint64_t kSliceNs = 1'000'000'000;
 const Tenant kClient = {1}, kNeighbour = {2};
 
 enum Mode : uint8_t {
-  kAsynchronous = 1,  // the device poses as one that works on its own
-  kLate = 2,          // and tells of its progress only when nothing else can go on
+  kAsynchronous = 1,  // the device is asynchronous
+  kLate = 2,          // and reports progress only when nothing else can continue
   kShared = 4,        // the client shares host memory, ids 1 and 2
-  kOddTail = 8,       // a tail that is no multiple of 8 is published in the end
+  kOddTail = 8,       // in the end, a tail is published that is not a multiple of 8
 };
-constexpr int kBatchShift = 4;  // the mode's upper bits: commands a batch, 0: all at once
+constexpr int kBatchShift = 4;  // the mode's upper bits: commands per batch, 0: all at once
 
-// Lives as long as the process, as do its compiled kernels; a neighbour holds memory among the client's.
+// Lives as long as the process, with its compiled kernels. A neighbour holds memory between the client's.
 struct Machine {
   explicit Machine(bool asynchronous) {
     auto device = std::make_unique<MemoryDevice>(asynchronous, kDeviceBytes);
@@ -94,7 +94,7 @@ class Client {
     if ((mode & kShared) != 0) Share();
   }
 
-  // Puts bytes onto the ring and has the session run; false once the session is to be closed.
+  // Puts bytes onto the ring and runs the session. Returns false if the session must be closed.
   bool Publish(std::span<const std::byte> bytes, size_t beyond = 0) {
     std::copy(bytes.begin(), bytes.end(), control_.data() + transport::kPageBytes + tail_);
     tail_ += bytes.size();
@@ -124,7 +124,7 @@ class Client {
     }
   }
 
-  // Until nothing is left to do. A session that stalls must go on once what it waits for has come.
+  // Runs until there is no more work. A stalled session must continue when what it waits for has arrived.
   bool RunAll() {
     for (int turn = 0, idle = 0; idle < 2; ++turn) {
       XPUD_CHECK(turn < kMaxTurns);
@@ -164,7 +164,8 @@ class Client {
   uint64_t tail_ = 0;
 };
 
-// As many whole commands as a batch has; where the bytes are no commands, all that is left, filled up to 8.
+// Returns as many complete commands as a batch has; if the bytes are not commands, the rest, padded to a
+// multiple of 8.
 std::vector<std::byte> NextBatch(Bytes& input, size_t commands) {
   std::vector<std::byte> batch;
   for (size_t i = 0; !input.empty() && (commands == 0 || i < commands); ++i) {

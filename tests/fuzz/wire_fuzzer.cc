@@ -1,5 +1,5 @@
-// The commands of a ring, walked as the daemon walks them: each is decoded, and an op that was understood is
-// encoded again, which must give the same op.
+// Commands of a ring, parsed as in the daemon: each is decoded, and a valid op is encoded again, which must
+// give the same op.
 #include <algorithm>
 #include <array>
 #include <memory>
@@ -33,11 +33,11 @@ TensorRef RefOf(const DecodedOperand& operand) {
 }
 
 bool SameNumber(const ops::Number& a, const ops::Number& b) {
-  return a.is_integer == b.is_integer && a.integer == b.integer;  // bits: NaN equals itself
+  return a.is_integer == b.is_integer && a.integer == b.integer;  // compares bits, so that NaN equals itself
 }
 
-// The strides of a tensor without elements mean nothing, nor that of a dimension of size 1; they are not sent
-// where the rest needs none.
+// Strides of a tensor without elements, or of a dimension of size 1, have no meaning; they are not sent if
+// the others are contiguous.
 bool SameDims(const DecodedOperand& a, const DecodedOperand& b) {
   if (!std::equal(a.sizes.begin(), a.sizes.begin() + a.rank, b.sizes.begin())) return false;
   if (std::find(a.sizes.begin(), a.sizes.begin() + a.rank, 0) != a.sizes.begin() + a.rank) return true;
@@ -63,7 +63,7 @@ void CheckSame(const DecodedExecute& a, const DecodedExecute& b) {
   for (size_t i = 0; i < a.attributes.size(); ++i) XPUD_CHECK(SameNumber(a.attributes[i], b.attributes[i]));
 }
 
-// Copies of exactly their size, so that a byte read beyond the end is seen.
+// Copies with exactly their size, so that ASan reports a read beyond the end.
 std::vector<std::byte> Copy(std::span<const std::byte> bytes) { return {bytes.begin(), bytes.end()}; }
 
 void Reencode(const DecodedExecute& decoded, uint32_t queue) {

@@ -1,6 +1,6 @@
-// The Nth call of Level Zero fails, for every N of a small program's run (with $XPUD_TEST_FULL), or some:
-// each time the daemon refuses to start and says why, or the program gets an error or right results, the next
-// program right results, and the daemon ends as it should.
+// The Nth call of Level Zero fails, for every N of a small program's run (with $XPUD_TEST_FULL) or for some.
+// Each time, the daemon refuses to start and says why, or the program gets an error or correct results, the
+// next program gets correct results, and the daemon ends normally.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -36,7 +36,7 @@ absl::Status ExpectAll(const absl::StatusOr<Tensor>& tensor, float value) {
   return absl::OkStatus();
 }
 
-// Tensors that were computed, and the value that each element has.
+// Computed tensors, and the value of their elements.
 using Kept = std::vector<std::pair<Tensor, float>>;
 
 absl::Status ComputeOn(const Queue& queue, Kept& kept) {
@@ -81,7 +81,7 @@ absl::Status UseQueues(Session& session, const Queue& first, Kept& kept) {
   ASSIGN_OR_RETURN(const Event end, second.Record(true));
   RETURN_IF_ERROR(end.Synchronize());
   RETURN_IF_ERROR(end.ElapsedNanoseconds(begin).status());
-  ASSIGN_OR_RETURN(const Queue third, session.CreateQueue(0));  // the second's tensors are read again
+  ASSIGN_OR_RETURN(const Queue third, session.CreateQueue(0));  // reads the tensors of the second queue again
   RETURN_IF_ERROR(third.Synchronize());
   return session.DestroyQueue(third);
 }
@@ -94,8 +94,8 @@ absl::Status RunSteps(Session& session, Kept& kept) {
   return queue.Synchronize();
 }
 
-// The small program. Its first error; DataLoss where a result is wrong, after an error too; DeadlineExceeded
-// where it hangs.
+// Runs the small program. Returns its first error; DataLoss for a wrong result, also after an error;
+// DeadlineExceeded if it hangs.
 absl::Status RunProgram(const std::string& address) {
   ConnectOptions options;
   options.address = address;
@@ -109,7 +109,7 @@ absl::Status RunProgram(const std::string& address) {
   for (const auto& [tensor, value] : kept) {
     const absl::Status found = ExpectAll(tensor, value);
     if (absl::IsDataLoss(found) || absl::IsDeadlineExceeded(found)) return found;
-    if (!found.ok() && !session->status().ok()) break;  // so end all that follow
+    if (!found.ok() && !session->status().ok()) break;  // all later calls fail the same way
   }
   return status;
 }
@@ -117,7 +117,7 @@ absl::Status RunProgram(const std::string& address) {
 struct Mode {
   const char* name;
   std::vector<std::string> flags;
-  bool replaces;  // a lost device
+  bool replaces;  // whether a lost device is replaced
 };
 const Mode kModes[] = {{"thread", {"--executor", "thread"}, false},
                        {"asynchronous", {"--executor", "thread", "--asynchronous"}, false},
@@ -156,7 +156,7 @@ void Injection::CheckLaterClients(const InjectedDaemon& daemon, const Kind& kind
   EXPECT_TRUE(e2e::Within(seconds(5), [&] { return daemon.StatusOf("memory_used_bytes") == 0; }))
       << daemon.StatusOf("memory_used_bytes") << " bytes are left behind";
   const absl::Status next = RunProgram(daemon.socket());
-  if (kind.sticks && !GetParam().replaces) {  // nobody replaces it
+  if (kind.sticks && !GetParam().replaces) {  // a lost device stays lost
     EXPECT_NE(next.code(), absl::StatusCode::kDataLoss) << next;
     EXPECT_NE(next.code(), absl::StatusCode::kDeadlineExceeded) << next;
     if (!next.ok()) EXPECT_THAT(std::string(next.message()), HasSubstr("device lost"));
@@ -174,10 +174,10 @@ void Injection::FailAt(uint64_t call, const Kind& kind) const {
     EXPECT_NE(first.code(), absl::StatusCode::kDataLoss) << first;
     EXPECT_NE(first.code(), absl::StatusCode::kDeadlineExceeded) << first;
     EXPECT_NE(first.message().empty(), !first.ok());
-    daemon.Disarm();  // where it came not so far
+    daemon.Disarm();  // the call may not have been reached
     CheckLaterClients(daemon, kind);
     EXPECT_EQ(daemon.End(), 0);
-    // An executor ends when its device is lost, and has said so before.
+    // An executor reports that its device is lost before it ends.
     EXPECT_THAT(daemon.Log(), Not(HasSubstr("reason=\"it ended")));
   } else {
     EXPECT_EQ(daemon.End(), 1);
@@ -186,14 +186,14 @@ void Injection::FailAt(uint64_t call, const Kind& kind) const {
   if (HasFailure()) std::fprintf(stderr, "%s", daemon.Log().c_str());
 }
 
-// Every one, or every `step`th from a random one on.
+// Every call, or every `step`th from a random one on.
 TEST_P(Injection, WhateverCallFailsTheDaemonAndTheNextClientGoOn) {
   constexpr uint64_t kStep = 25;
   const bool full = std::getenv("XPUD_TEST_FULL") != nullptr;
   const char* const chosen = std::getenv("XPUD_INJECT_SEED");
   const unsigned seed =
       chosen != nullptr ? static_cast<unsigned>(std::strtoul(chosen, nullptr, 10)) : std::random_device{}();
-  CountCalls();  // compiles
+  CountCalls();  // also compiles the kernels
   const uint64_t calls = CountCalls();
   ASSERT_GT(calls, 100);
   std::printf("%s: %llu calls; XPUD_INJECT_SEED=%u\n", GetParam().name,
@@ -204,7 +204,7 @@ TEST_P(Injection, WhateverCallFailsTheDaemonAndTheNextClientGoOn) {
       FailAt(call, kind);
 }
 
-// The call that takes memory for the first tensor, which no queue makes: its thread ends the executor at
+// The failing call allocates memory for the first tensor, outside any queue: its thread ends the executor at
 // once.
 TEST(LostDevice, IsWhatAnExecutorSaysBeforeItEnds) {
   char pattern[] = "/tmp/xpud-inject-XXXXXX";
@@ -217,7 +217,7 @@ TEST(LostDevice, IsWhatAnExecutorSaysBeforeItEnds) {
     EXPECT_TRUE(RunProgram(daemon.socket()).ok());
   }
   bool met = false;
-  // Its number is not always the same.
+  // The number of that call varies.
   for (uint64_t i = 0; !met && i < 200; ++i) {
     InjectedDaemon daemon(folder, flags, {start + 1 + i % 40, ZE_RESULT_ERROR_DEVICE_LOST, true});
     (void)RunProgram(daemon.socket());

@@ -54,7 +54,7 @@ void InjectedDaemon::Become(const std::vector<std::string>& flags, int ready) co
   dup2(ready, 3);
   setenv(kPlanVariable, (folder_ + "/plan").c_str(), 1);
   const std::string driver = Beside("../lib/libze_inject.so").lexically_normal();
-  // The plan is a file that a confined driver could not open.
+  // The plan is a file, which a confined driver could not open.
   std::vector<std::string> arguments = {
       e2e::DaemonBinary(), "--socket", socket_,       "--ready-fd",       "3",        "--driver", driver,
       "--confine",         "off",      "--cache-dir", folder_ + "/cache", "--device", "cpu"};

@@ -1,4 +1,4 @@
-// A real daemon whose driver fails at a call of the test's choice.
+// A real daemon whose driver fails at a chosen call.
 #pragma once
 
 #include <level_zero/ze_api.h>
@@ -14,14 +14,14 @@
 namespace xpud::inject {
 
 struct Failure {
-  uint64_t call = 0;  // its number, from 1; 0: none fails
+  uint64_t call = 0;  // number of the failing call, from 1; 0: none fails
   ze_result_t result = ZE_RESULT_SUCCESS;
   bool sticks = false;
 };
 
 class InjectedDaemon {
  public:
-  // Waits until it serves, or has ended. The kernel cache in `folder` is kept between daemons.
+  // Waits until the daemon serves or has ended. Daemons share the kernel cache in `folder`.
   InjectedDaemon(const std::string& folder, const std::vector<std::string>& flags, const Failure& failure);
   ~InjectedDaemon();
   InjectedDaemon(const InjectedDaemon&) = delete;
@@ -35,8 +35,8 @@ class InjectedDaemon {
   std::string failed_call() const { return plan_->failed_call; }
   std::string Log() const;
   int64_t StatusOf(const std::string& field) const { return e2e::StatusOf(socket_, field); }
-  // Asks it to end, where it has not. How it ended: its exit status, or 1000 and the signal's number; 2000
-  // where it does not end.
+  // Asks the daemon to end, if it runs. Returns its exit status, 1000 plus a signal's number, or 2000 if it
+  // does not end.
   int End();
 
  private:

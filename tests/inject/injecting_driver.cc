@@ -1,5 +1,5 @@
-// libze_inject.so: a Level Zero driver that passes every call on to libze_xpud.so, but for the one that the
-// plan names, which fails. Getters of tables that are not here are found in libze_xpud.so, on which this
+// libze_inject.so: a Level Zero driver that passes every call on to libze_xpud.so, except the one that the
+// plan selects, which fails. Getters of other tables are found in libze_xpud.so, on which this library
 // depends.
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -33,7 +33,7 @@ Plan& ThePlan() {
   return *plan;
 }
 
-// What this call is to give instead of being made; SUCCESS: it is to be made.
+// Returns the result to give instead of making the call; SUCCESS: make the call.
 ze_result_t ResultOf(const char* name) {
   Plan& plan = ThePlan();
   const uint64_t number = plan.calls.fetch_add(1) + 1;
@@ -45,13 +45,13 @@ ze_result_t ResultOf(const char* name) {
   return result;
 }
 
-// What gives back succeeds even as it says otherwise: a handle is gone after it, whatever it says.
+// Calls that release a handle do so even if they report a failure: the handle is invalid afterwards.
 bool GivesBack(std::string_view name) {
   return name.find("Destroy") != name.npos || name.find("Free") != name.npos ||
          name.find("Release") != name.npos;
 }
 
-// The function in `slot`, and before it the question whether it fails. `id`: one for each slot.
+// Wraps the function in `slot` with the check whether it fails. `id` is unique for each slot.
 template <int id, typename... Arguments>
 void Wrap(const char* name, ze_result_t(ZE_APICALL*& slot)(Arguments...)) {
   static const char* const kName = name;
@@ -65,7 +65,7 @@ void Wrap(const char* name, ze_result_t(ZE_APICALL*& slot)(Arguments...)) {
   };
 }
 
-// Functions that are fetched by name.
+// Wraps functions that are found by name.
 template <int id, typename Function>
 bool WrapNamed(const char* wanted, const char* name, void** address) {
   if (std::strcmp(wanted, name) != 0) return false;
@@ -99,7 +99,7 @@ ze_result_t ZE_APICALL FindFunction(ze_driver_handle_t driver, const char* wante
   return ZE_RESULT_SUCCESS;
 }
 
-// Fills the table as libze_xpud.so does.
+// Fills the table from libze_xpud.so.
 template <typename Table>
 ze_result_t Original(const char* getter, ze_api_version_t version, Table* table) {
   using Getter = ze_result_t(ZE_APICALL*)(ze_api_version_t, Table*);

@@ -1,5 +1,5 @@
-// What the test and the driver between Level Zero's loader and ours share: which call fails, and how. In a
-// file that both map, since executors are processes of their own.
+// The data that the test shares with the injecting driver: which call fails, and how. In a file that both
+// map, because executors are separate processes.
 #pragma once
 
 #include <atomic>
@@ -10,13 +10,13 @@ namespace xpud::inject {
 inline constexpr char kPlanVariable[] = "XPUD_INJECT_PLAN";  // names the file
 
 struct Plan {
-  // The test's.
+  // Written by the test.
   std::atomic<uint64_t> fails;   // the number of the call that fails, from 1; 0: none
   std::atomic<uint32_t> result;  // a ze_result_t
-  std::atomic<uint32_t> sticks;  // all later calls of that process fail so, too
-  // The driver's.
+  std::atomic<uint32_t> sticks;  // 1: all later calls of that process fail too
+  // Written by the driver.
   std::atomic<uint64_t> calls;
-  std::atomic<uint32_t> failed_in;  // the process where it failed; 0: not yet
+  std::atomic<uint32_t> failed_in;  // pid of the process in which it failed; 0: not yet
   char failed_call[60];
 };
 

@@ -1,4 +1,4 @@
-"""A client of network_test.py: does what it is told, line by line, and answers with a line of JSON."""
+"""A client of network_test.py: executes commands line by line, and answers each with a line of JSON."""
 
 import json
 import sys
@@ -11,7 +11,7 @@ random = numpy.random.default_rng(0)
 
 
 def copies(mib: int) -> bool:
-    """There and back, in several sizes."""
+    """Uploads and downloads in several sizes."""
     right = True
     for count in (1, 1000, 3 << 16, mib << 18):
         values = random.random(count, dtype=numpy.float32)
@@ -20,7 +20,7 @@ def copies(mib: int) -> bool:
 
 
 def commands(count: int) -> float:
-    """Seconds for so many that nobody waits for, and then one value; -1 where that is wrong."""
+    """Returns the seconds for many commands without a wait and one read; -1 if the value is wrong."""
     x, one = xpud.asarray(numpy.zeros(64, numpy.float32)), xpud.asarray(numpy.ones(64, numpy.float32))
     (x + one).numpy()
     start = time.perf_counter()
@@ -31,7 +31,7 @@ def commands(count: int) -> float:
 
 
 def read(times: int) -> float:
-    """Seconds for reading a value, the median."""
+    """Returns the median seconds for reading a value."""
     x, took = xpud.asarray(numpy.ones(64, numpy.float32)), []
     for _ in range(times):
         start = time.perf_counter()

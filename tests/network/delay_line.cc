@@ -1,7 +1,6 @@
-// delay_line NAME NAME DELAY_US LOSS_PERCENT: a network between two TUN devices of these names, which it
-// makes: each packet arrives so much later at the other one, or, by chance, not at all. What netem does, on
-// kernels that do not have it. Says "ready" when the devices are there; ends with its standard input. Needs
-// root.
+// delay_line NAME NAME DELAY_US LOSS_PERCENT: a network between two TUN devices, which it creates. Each
+// packet arrives at the other device after the delay or, at random, not at all. Like netem, for kernels
+// without it. Prints "ready" when the devices exist; ends with its standard input. Needs root.
 #include <fcntl.h>
 #include <linux/if.h>
 #include <linux/if_tun.h>
@@ -24,7 +23,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr size_t kMaxPacketBytes = 1 << 16;
-constexpr size_t kMaxQueued = 20'000;  // packets; those beyond are lost, as in a router
+constexpr size_t kMaxQueued = 20'000;  // packets; further ones are dropped, as in a router
 
 int OpenTun(const char* name) {
   const int tun = open("/dev/net/tun", O_RDWR | O_CLOEXEC | O_NONBLOCK);
@@ -57,22 +56,23 @@ class Direction {
       }
       for (; !under_way.empty() && under_way.front().first <= Clock::now(); under_way.pop_front()) {
         const std::vector<char>& due = under_way.front().second;
-        // What the other device cannot take is lost.
+        // Packets that the other device cannot accept are lost.
         if (write(to_, due.data(), due.size()) < 0) continue;
       }
     }
   }
 
  private:
-  static constexpr Clock::duration kMaxLate = std::chrono::microseconds(200);  // later is this machine's load
+  static constexpr Clock::duration kMaxLate =
+      std::chrono::microseconds(200);  // a longer delay is caused by load
 
-  // When what has just been read is to arrive. The thread was woken for it as late as it is for the time that
-  // has come, so both are taken off.
+  // Returns when a packet that was just read must arrive. Wake-ups are as late for reading as for writing, so
+  // the usual lateness is subtracted twice.
   Clock::time_point Due() const {
     return Clock::now() + std::max(delay_ - 2 * late_, Clock::duration::zero());
   }
 
-  // Until a packet arrives or the time has come.
+  // Waits until a packet arrives or `due`.
   void Await(Clock::time_point due) {
     pollfd arrives = {from_, POLLIN, 0};
     if (due == Clock::time_point::max()) {
@@ -90,7 +90,7 @@ class Direction {
   const Clock::duration delay_;
   const double loss_;
   const unsigned seed_;
-  Clock::duration late_{};  // that a sleep ends, of late
+  Clock::duration late_{};  // recent lateness of wake-ups
 };
 
 }  // namespace

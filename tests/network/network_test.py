@@ -1,5 +1,5 @@
-"""Clients on another machine, as far as a network shows: a daemon and its gateway in one network namespace, a client in another, and between
-them a line with a delay, with losses, or that is cut."""
+"""Remote clients over a real network stack: a daemon and its gateway in one network namespace, a client in another, and between them a line with delays,
+losses or cuts."""
 
 import contextlib
 import json
@@ -66,7 +66,7 @@ class OverANetwork(unittest.TestCase):
                 self.assertGreater(self.client.run("commands", 2000), 0)
 
     def test_only_reading_waits_for_an_answer(self) -> None:
-        """2,000 commands take about one round trip of 50 ms, not thousands: 20 leave room for a busy machine."""
+        """2,000 commands take about one round trip of 50 ms, not thousands; the limit of 20 allows for a busy machine."""
         self.open(50)
         took = self.client.run("commands", 2000)
         self.assertGreater(took, 0.05)
@@ -84,7 +84,7 @@ class OverANetwork(unittest.TestCase):
 
     @unittest.skipUnless(os.environ.get("XPUD_TEST_FULL"), "takes 25 s: tools/test --full")
     def test_a_client_comes_back_to_its_session(self) -> None:
-        """The line is dead until both ends have given the connection up, within 15 s."""
+        """The connection stays dead until both ends have given it up, within 15 s."""
         self.open(5, XPUD_RECONNECT_SECONDS="40")
         self.assertIs(self.client.run("copies", 1), True)
         self.network.set_up(False)

@@ -1,6 +1,6 @@
 """A bare Debian 12 to install packages in: a root made with debootstrap, namespaces, and systemd as its first process. Needs root.
 
-The root is made once, in build/bare-debian, from the mirror that this machine's apt uses. Each machine is a layer over it, in memory.
+The root is created once, in build/bare-debian, from the mirror of this machine's apt. Each machine is a layer over it, in memory.
 """
 
 import os
@@ -14,7 +14,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BASE = ROOT / "build/bare-debian"
 
-# $1: the root, which is lost with the last process. Makes the folders that a first process finds, and becomes it.
+# $1: the root, which is discarded with the last process. Creates the folders that an init process expects, and starts it.
 BOOT = r"""
 set -e
 mount --make-rprivate /
@@ -43,7 +43,7 @@ exec env -i container=xpud PATH=/usr/sbin:/usr/bin:/sbin:/bin /sbin/init --unit=
 
 
 def sources() -> list[str]:
-    """The mirror's lines, of Debian alone."""
+    """Returns the lines of Debian's mirror."""
     listed = subprocess.run(["apt-get", "indextargets", "--format", "deb $(REPO_URI) $(RELEASE) $(COMPONENT)", "Created-By: Packages"], check=True,
                             capture_output=True, text=True).stdout.splitlines()
     return sorted({line for line in listed if line.split()[2].startswith("bookworm")})
@@ -69,7 +69,7 @@ def make_base() -> None:
 
 class BareDebian:
     def __init__(self, packages: pathlib.Path):
-        """`packages` is to be seen in /packages."""
+        """`packages` appears in /packages."""
         make_base()
         self._folder = tempfile.mkdtemp(prefix="xpud-bare-")
         self._outer = subprocess.Popen(["unshare", "--mount", "--pid", "--cgroup", "--ipc", "--uts", "--fork", "--kill-child", "bash", "-c", BOOT, "boot", BASE,
@@ -96,7 +96,7 @@ class BareDebian:
         raise RuntimeError(f"systemd does not start: {answer}")
 
     def run(self, *command: object, user: str = "root", check: bool = True, timeout: float = 300) -> subprocess.CompletedProcess:
-        """Runs a command there, as a user with that user's groups."""
+        """Runs a command in the machine, as a user with that user's groups."""
         enter = ["nsenter", "--target", str(self._first), "--mount", "--pid", "--cgroup", "--ipc", "--uts", "--root", "--wd"]
         become = [] if user == "root" else ["setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups"]
         environment = ["env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C.UTF-8", f"HOME=/home/{user}"]

@@ -11,7 +11,7 @@ import unittest
 from bare_debian import ROOT, BareDebian
 
 PACKAGES = ROOT / "build/package"
-NEXT = "+next"  # after the version, in that of the packages to upgrade to
+NEXT = "+next"  # suffix of the version to upgrade to
 
 
 def built(name: str) -> pathlib.Path:
@@ -22,7 +22,7 @@ def built(name: str) -> pathlib.Path:
 
 
 def make_next(package: pathlib.Path, folder: pathlib.Path) -> None:
-    """The same package, as if it had been built for the next version."""
+    """Returns the same package with the next version."""
     tree = folder / "tree"
     subprocess.run(["dpkg-deb", "-R", package, tree], check=True)
     control = tree / "DEBIAN/control"
@@ -33,7 +33,7 @@ def make_next(package: pathlib.Path, folder: pathlib.Path) -> None:
 
 
 def setUpModule():
-    """What machines see in /packages: the packages, newer ones in /packages/next, and a program that was built with libxpud-dev."""
+    """Prepares /packages: the packages, newer ones in /packages/next, and a program that was built with libxpud-dev."""
     global shared
     if os.geteuid() != 0:
         raise unittest.SkipTest("a machine of its own takes root")
@@ -71,7 +71,7 @@ class Packages(unittest.TestCase):
         self.machine.run("sh", "-c", f"apt-get -q install -y --no-install-recommends {files}")
 
     def compute(self, user: str, *environment: str) -> subprocess.CompletedProcess:
-        """Doubles three numbers: exit status 0 where that is right."""
+        """Doubles three numbers; exit status 0 if the result is right."""
         return self.machine.run("env", *environment, "/packages/package_user", user=user, check=False)
 
     def await_there(self, condition: str) -> None:
@@ -81,14 +81,14 @@ class Packages(unittest.TestCase):
         return self.machine.run("systemctl", "show", "--value", "-p", name, unit).stdout.strip()
 
     def what_there_is(self) -> list[str]:
-        """Every file, user and group, without what the package system keeps of packages that were there once."""
+        """Returns every file, user and group, except records of the package system about removed packages."""
         kept = r"/(proc|sys|dev|tmp|packages)(/|$)|/run/(adduser|systemd|log|lock|utmp)|/var/(log|cache/(apt|debconf|ldconfig)|lib/(apt|dpkg|systemd))/|/etc/(passwd|group|shadow|gshadow|subuid|subgid)-$|__pycache__"
         found = self.machine.run("find", "/", "/run", "-xdev").stdout.splitlines()
         names = self.machine.run("cut", "-d:", "-f1", "/etc/passwd", "/etc/group").stdout.splitlines()
         return sorted({path for path in found if not re.match(kept, path)}) + sorted(names)
 
     def sockets(self) -> str:
-        """Who may use them, and which they are."""
+        """Tests who may use the devices, and which ones there are."""
         return self.machine.run("stat", "-c", "%n %U:%G %a %i", "/run/xpud/xpud.sock", "/run/xpud/control.sock").stdout
 
     def test_sockets_stay_and_bring_the_daemon_back(self):

@@ -1,4 +1,4 @@
-"""What libxpud asks of a machine: few libraries, and little room."""
+"""libxpud needs few libraries and little space."""
 
 import os
 import pathlib
@@ -9,7 +9,7 @@ import unittest
 
 LIBRARY = pathlib.Path(os.environ.get("XPUD_LIBRARY") or pathlib.Path(__file__).resolve().parents[2] / "build/release/lib/libxpud.so")
 LIMIT = 5_000_000  # bytes, stripped
-# The C++ runtime, and Abseil, whose types the public headers use: neither LLVM, Level Zero nor gRPC, nor anything that would bring them.
+# Allowed: the C++ runtime, and Abseil, whose types the public headers use. Not allowed: LLVM, Level Zero, gRPC, and libraries that need them.
 ALLOWED = re.compile(r"libabsl_\w+\.so\.\d+|lib(stdc\+\+|m|gcc_s|c|atomic)\.so\.\d+|ld-linux[\w-]+\.so\.\d+")
 
 
@@ -35,7 +35,7 @@ class Library(unittest.TestCase):
             self.assertLess(stripped.stat().st_size, LIMIT)
 
     def test_it_exports_the_public_api_only(self):
-        """What C++ makes of templates in any library is no promise (weak symbols); the rest is."""
+        """Returns the exported symbols, without weak ones, which C++ emits for templates."""
         defined = subprocess.run(["nm", "-D", "-C", "--defined-only", LIBRARY], check=True, capture_output=True, text=True).stdout
         strong = re.findall(r"^\w+ [TDBR] (.*)$", defined, re.M)
         self.assertTrue(any(name.startswith("xpud::Session::Connect(") for name in strong))

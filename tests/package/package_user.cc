@@ -1,4 +1,4 @@
-// Doubles three numbers on the device, through the installed package alone.
+// Doubles three numbers on the device, using only the installed package.
 #include <cstdio>
 #include <vector>
 

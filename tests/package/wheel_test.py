@@ -1,4 +1,4 @@
-"""The wheel of torch_xpud, in a bare Debian that has Python, torch, and nothing else of what xpud is built from: `tools/package --wheel` built it."""
+"""The wheel of torch_xpud, in a bare Debian with Python and torch but nothing else that xpud is built from. `tools/package --wheel` builds it."""
 
 import importlib.metadata
 import os
@@ -30,14 +30,14 @@ def link_or_copy(source: str, target: str) -> None:
 
 
 def copy_distribution(name: str, folder: pathlib.Path, done: set[str]) -> None:
-    """An installed distribution and what it requires, as pip would have put them there."""
+    """Copies an installed distribution and its requirements, as pip would install them."""
     if name in done:
         return
     done.add(name)
     try:
         distribution = importlib.metadata.distribution(name)
     except importlib.metadata.PackageNotFoundError:
-        return  # of another platform or Python
+        return  # for another platform or Python
     for top in {path.parts[0] for path in distribution.files if path.parts[0] not in ("..", "__pycache__")}:
         source = pathlib.Path(distribution.locate_file(top))
         if source.is_dir():
@@ -50,7 +50,7 @@ def copy_distribution(name: str, folder: pathlib.Path, done: set[str]) -> None:
 
 
 def setUpModule():
-    """What machines see in /packages: the wheel, and in /packages/site torch with what it requires."""
+    """Prepares /packages: the wheel, and in /packages/site torch with its requirements."""
     global shared
     if os.geteuid() != 0:
         raise unittest.SkipTest("a machine of its own takes root")
@@ -68,12 +68,12 @@ class Wheel(unittest.TestCase):
         cls.machine = BareDebian(shared)
         cls.addClassCleanup(cls.machine.close)
         cls.machine.run("sh", "-c", "apt-get -q install -y --no-install-recommends python3-venv && useradd --create-home alice")
-        # torch wants a setuptools that is newer than the environment's own.
+        # torch requires a newer setuptools than the environment's.
         cls.machine.run("sh", "-c", "cd /home/alice && python3 -m venv fresh && fresh/bin/python -m pip -q uninstall -y setuptools && "
                                     "echo /packages/site > fresh/lib/python3.11/site-packages/torch.pth", user="alice")
 
     def setUp(self):
-        """An environment that nothing was installed into, and no daemon."""
+        """An environment without installed packages and without a daemon."""
         if left := self.machine.processes("alice"):
             self.machine.run("sh", "-c", f"kill -9 {' '.join(left)}")
         self.alice("sh", "-c", "rm -rf /home/alice/venv /tmp/xpud-*; cp -a /home/alice/fresh /home/alice/venv")
@@ -110,7 +110,7 @@ assert torch.allclose(f(*[q.to("xpud")] * 3).cpu(), f(q, q, q), atol=1e-4)
         outside = {name for name, path in re.findall(r"(\S+) => (\S+)", found) if not path.startswith(FOLDER) and path != "not"}
         self.assertLessEqual({name.split(".so")[0] for name in outside}, {"libc", "libm", "libdl", "librt", "libpthread", "libstdc++", "libgcc_s"})
         missing = {name.split(".so")[0] for name in re.findall(r"(\S+) => not found", found)}
-        self.assertLessEqual(missing, {"libtorch_python", "libtorch_cpu", "libc10", "libtorch"})  # which are there when it is loaded
+        self.assertLessEqual(missing, {"libtorch_python", "libtorch_cpu", "libc10", "libtorch"})  # loaded already when the library is loaded
 
     def test_the_network_client_is_inside(self):
         self.install()

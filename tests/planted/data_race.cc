@@ -1,5 +1,5 @@
-// Two threads add to one counter, each under a lock of its own: ThreadSanitizer must report it. Written with
-// our own locks, so that it also shows that they are visible to the tool.
+// Two threads add to one counter, each under a lock of its own: ThreadSanitizer must report it. The locks are
+// ours, so this also shows that the tool understands them.
 #include <atomic>
 #include <cstdio>
 #include <thread>
@@ -11,7 +11,8 @@ namespace {
 long counter = 0;
 std::atomic<int> there{0};
 
-// Both at once: of threads that run one after the other, the tool may have forgotten what the first one did.
+// Both threads must run at once: if one ran after the other, the tool might have forgotten the first one's
+// accesses.
 void Count(xpud::Mutex& mutex) {
   ++there;
   while (there != 2) std::this_thread::yield();

@@ -1,4 +1,4 @@
-// Touches a guarded member without its lock: Clang's thread-safety analysis must refuse to compile this.
+// Accesses a guarded member without its lock: Clang's thread-safety analysis must refuse to compile this.
 #include "proto/base/mutex.h"
 
 class Account {

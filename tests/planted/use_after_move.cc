@@ -1,4 +1,4 @@
-// Reads a string that was moved from: clang-tidy must complain (tools/checks/tidy.py).
+// Reads a string that was moved from: clang-tidy must report it (tools/checks/tidy.py).
 #include <cstdio>
 #include <string>
 #include <utility>

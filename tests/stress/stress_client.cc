@@ -1,5 +1,5 @@
 // A client for tools/soak: `stress_client SOCKET SEED [ROUNDS]` does what clients do, in an order that the
-// seed gives, and checks every result. Exit status: 0, 1 for an error, 2 for a wrong result.
+// seed determines, and checks every result. Exit status: 0, 1 for an error, 2 for a wrong result.
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace {
 constexpr size_t kMiB = 1 << 20;
 
 absl::Status Expect(bool holds, const char* what) {
-  return holds ? absl::OkStatus() : absl::DataLossError(absl::StrCat("a wrong result: ", what));
+  return holds ? absl::OkStatus() : absl::DataLossError(absl::StrCat("wrong result: ", what));
 }
 
 class Client {
@@ -99,14 +99,14 @@ class Client {
     }
     return Compute();
   }
-  // Shapes that do not fit: an error at the next synchronisation, and the session goes on.
+  // Adds shapes that do not fit: an error at the next synchronisation, and the session continues.
   absl::Status BeRefused() {
     ASSIGN_OR_RETURN(const Tensor a, Filled(queue_, 1, 4, 4));
     ASSIGN_OR_RETURN(const Tensor b, Filled(queue_, 1, 3, 5));
     const TensorRef output = a.ref(), inputs[] = {a.ref(), b.ref(), TensorRef::Immediate(1.0)};
     RETURN_IF_ERROR(
         queue_.Execute({&ops::RowOf("add.Tensor"), ops::DType::kFloat32, {&output, 1}, inputs, {}}));
-    return Expect(!queue_.Synchronize().ok(), "shapes that do not fit are added");
+    return Expect(!queue_.Synchronize().ok(), "adding shapes that do not fit");
   }
   absl::Status PileUpWork() {
     ASSIGN_OR_RETURN(Tensor x, Filled(queue_, 1, 128, 128));
@@ -133,7 +133,7 @@ absl::Status Run(const std::string& address, unsigned seed, int rounds) {
   ASSIGN_OR_RETURN(auto session, Session::Connect(options));
   auto client = std::make_unique<Client>(std::move(session), seed);
   const absl::Status status = client->Run(rounds);
-  if (status.ok() && seed % 2 == 1) _exit(0);  // leaves without a word
+  if (status.ok() && seed % 2 == 1) _exit(0);  // exits without closing the session
   return status;
 }
 

@@ -1,10 +1,10 @@
-"""Counts what of PyTorch's op database and module database runs on xpud: wholly by device kernels, with a fallback to the CPU, or not at all.
+"""Counts which of PyTorch's op and module databases run on xpud: completely by device kernels, with a fallback to the CPU, or not at all.
 
     .venv/bin/python tools/checks/coverage.py                     a table: for each type, the first samples of each entry, forward and backward
     .venv/bin/python tools/checks/coverage.py --json FILE         also which entries are where, and what they fell back on
     .venv/bin/python tools/checks/coverage.py --write-readme      also into README.md, between its markers
 
-It takes some minutes, needs the release build, and has a daemon of its own on the CPU device.
+Takes some minutes, needs the release build, and starts a daemon of its own on the CPU device.
 """
 
 import argparse
@@ -30,7 +30,7 @@ NATIVE, FALLBACK, REFUSED, DIFFERS = "native", "fallback", "refused", "differs"
 
 
 def standing(work, found):
-    """(native, fallback, refused or differs; why)."""
+    """Returns (native, fallback, refused or differs; reason)."""
     from opnet_judge import unexplained
 
     refusals = [f for f in found["failures"] if f["kind"] in REFUSALS]
@@ -44,7 +44,7 @@ def standing(work, found):
 
 
 def reason(name, failure):
-    """Why an entry is refused: as the table of exceptions says, or what was raised."""
+    """Returns why an entry is refused: the reason in the table of exceptions, or the raised error."""
     from opnet_exceptions import EXCEPTIONS
 
     kinds = ("", failure["aspect"], f"{failure['aspect']}/{failure['kind']}")
@@ -53,7 +53,7 @@ def reason(name, failure):
 
 
 def counted(databases):
-    """{database: {type: {entry: (standing, why)}}}."""
+    """Returns {database: {type: {entry: (standing, reason)}}}."""
     import opnet
 
     result = {}
@@ -62,7 +62,7 @@ def counted(databases):
         types = [t for t in TYPES if any(t in types for types in known.values())]
         works = [work._replace(aspects=ASPECTS[database]) for work in opnet.works_of(database, types=types)]
         found = opnet.run_all(works, len(os.sched_getaffinity(0)))
-        ran = [w for w in works if found[w]["compared"] or found[w]["failures"]]  # the others the CPU cannot run in this type
+        ran = [w for w in works if found[w]["compared"] or found[w]["failures"]]  # PyTorch's CPU cannot run the others in this type
         result[database] = {t: {w.name: standing(w, found[w]) for w in ran if w.dtype == t} for t in types}
     return result
 
@@ -82,7 +82,7 @@ def table(result):
 
 
 def refusals(result):
-    """Each reason, with the entries that it refuses."""
+    """Returns each reason with the entries that it refuses."""
     by_reason = collections.defaultdict(dict)
     for types in result.values():
         for entries in types.values():
@@ -101,7 +101,7 @@ def write_readme(text, path):
     document = path.read_text()
     begin, end = document.find(BEGIN), document.find(END)
     if not 0 <= begin < end:
-        sys.exit(f"coverage: {path} has no place for the totals; put these two lines there:\n{BEGIN}{END}")
+        sys.exit(f"coverage: {path} has no markers for the totals; add these two lines:\n{BEGIN}{END}")
     path.write_text(document[: begin + len(BEGIN)] + text + document[end:])
 
 

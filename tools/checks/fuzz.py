@@ -15,16 +15,16 @@ import time
 
 from runner import ROOT
 
-PRESET = "asan-ubsan"  # the same objects as for the tests under ASan
+PRESET = "asan-ubsan"  # shares objects with the tests under ASan
 BUILD = ROOT / "build" / PRESET
 FOLDER = ROOT / "tests/fuzz"
 TARGETS = sorted(path.name.removesuffix("_fuzzer.cc") for path in FOLDER.glob("*_fuzzer.cc"))
 HOUR = 3600
 PLANTED_SECONDS = 120
 LIMITS = ("-max_len=16384", "-rss_limit_mb=4096", "-timeout=25")
-# Threads of the process allocate at any time, so that what a leak is cannot be said after an input.
+# Other threads of the process allocate at any time, so leaks cannot be attributed to an input.
 THREADED = ("hello", "control")
-# Debian's libraries are not instrumented, so that ASan misjudges containers that pass through them.
+# Debian's libraries are not instrumented, so ASan misjudges containers that are passed to them.
 ENVIRONMENT = {"ASAN_OPTIONS": "detect_container_overflow=0", "UBSAN_OPTIONS": "print_stacktrace=1"}
 
 
@@ -35,9 +35,9 @@ class Result:
     what: str
     seconds: float = 0
     executions: int = 0
-    edges_before: int = 0  # that the corpus reaches
+    edges_before: int = 0  # reached by the corpus
     edges: int = 0
-    corpus: int = 0  # inputs that reach them all
+    corpus: int = 0  # inputs that reach all edges
 
     def row(self) -> str:
         speed = self.executions / self.seconds if self.seconds else 0
@@ -54,7 +54,7 @@ def last(pattern: str, text: str) -> int:
 
 
 def fuzz(name: str, seconds: int, grown: pathlib.Path, *flags: str) -> tuple[int, str, Result]:
-    """Runs a target's program from the corpus; what it adds to that goes to `grown`."""
+    """Runs a target's program on the corpus. New inputs go to `grown`."""
     target = name.removesuffix("_planted")
     log = BUILD / f"logs/fuzz-{name}.log"
     seeds = [folder for folder in (FOLDER / "corpus" / target, FOLDER / "found" / target) if folder.exists()]
@@ -92,13 +92,13 @@ def fault(text: str) -> str:
 
 
 def run_planted(target: str) -> Result:
-    """The target with one check taken out of the product. Found means: not by what is in the corpus already."""
+    """Runs the target with one check of the product removed. The fault counts as found only if no input of the corpus shows it."""
     grown = BUILD / "planted" / target
     shutil.rmtree(grown, ignore_errors=True)
     status, text, result = fuzz(f"{target}_planted", PLANTED_SECONDS, grown, "-seed=1")
     found = status != 0 and result.edges_before != 0 and "Test unit written to" in text
     result.passed = found
-    result.what = f"found as it should be ({fault(text)})" if found else f"NOT FOUND, see {BUILD.relative_to(ROOT)}/logs"
+    result.what = f"found as expected ({fault(text)})" if found else f"NOT FOUND, see {BUILD.relative_to(ROOT)}/logs"
     return result
 
 
@@ -110,16 +110,16 @@ def build() -> None:
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="tools/fuzz", description="Runs fuzz targets and says how far they came.")
-    parser.add_argument("target", nargs="*", help=f"only these of: {', '.join(TARGETS)}")
-    parser.add_argument("--seconds", type=int, help="for each target (default: an hour for all of them together)")
-    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="how many run at once")
-    parser.add_argument("--planted", action="store_true", help="first look for the faults that are planted for this")
-    parser.add_argument("--json", type=pathlib.Path, help="write the results here too")
+    parser = argparse.ArgumentParser(prog="tools/fuzz", description="Runs fuzz targets and reports executions and coverage.")
+    parser.add_argument("target", nargs="*", help=f"only these; available: {', '.join(TARGETS)}")
+    parser.add_argument("--seconds", type=int, help="seconds for each target (default: an hour for all targets)")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="number of targets that run at once")
+    parser.add_argument("--planted", action="store_true", help="first look for the planted faults")
+    parser.add_argument("--json", type=pathlib.Path, help="also write the results to this file")
     arguments = parser.parse_args()
     unknown = set(arguments.target) - set(TARGETS)
     if unknown:
-        parser.error(f"no target {', '.join(sorted(unknown))}; there are {', '.join(TARGETS)}")
+        parser.error(f"unknown target {', '.join(sorted(unknown))}; available: {', '.join(TARGETS)}")
     return arguments
 
 

@@ -10,10 +10,10 @@ import stages
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="tools/test", description="Runs what CI runs.")
+    parser = argparse.ArgumentParser(prog="tools/test", description="Runs the stages of CI.")
     parser.add_argument("stage", nargs="*", help="only these stages, in the usual order")
-    parser.add_argument("--full", action="store_true", help="also what takes too long for every change")
-    parser.add_argument("--list", action="store_true", help="say what the stages are")
+    parser.add_argument("--full", action="store_true", help="also run stages that are too slow for every change")
+    parser.add_argument("--list", action="store_true", help="list the stages")
     arguments = parser.parse_args()
     if arguments.list:
         for stage in stages.STAGES:
@@ -21,10 +21,10 @@ def main() -> int:
         return 0
     unknown = set(arguments.stage) - {stage.name for stage in stages.STAGES}
     if unknown:
-        parser.error(f"no stage {', '.join(sorted(unknown))}; there are {', '.join(s.name for s in stages.STAGES)}")
+        parser.error(f"unknown stage {', '.join(sorted(unknown))}; available: {', '.join(s.name for s in stages.STAGES)}")
     if arguments.full:
         os.environ["XPUD_TEST_FULL"] = "1"
-    # A shell ignores Ctrl-C for what it runs in the background, children inherit that, and tests of Ctrl-C would fail.
+    # A shell ignores Ctrl-C for background commands, and children inherit that. Then tests of Ctrl-C would fail.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     chosen = [stage for stage in stages.STAGES if stage.name in arguments.stage or (not arguments.stage and (arguments.full or not stage.full))]
     return 1 if runner.run_stages(chosen).failed else 0

@@ -1,4 +1,4 @@
-"""Runs stages one after another, times them, keeps their logs, and counts what passed and failed."""
+"""Runs stages one after another, with times, logs, and counts of passed and failed tests."""
 
 import dataclasses
 import os
@@ -15,7 +15,7 @@ LOGS = ROOT / "build" / "test-logs"
 
 @dataclasses.dataclass
 class Tally:
-    """What a stage counted. A stage that counts nothing itself counts as one."""
+    """The counts of a stage. A stage without counts counts as one."""
     passed: int = 0
     failed: int = 0
     skipped: int = 0
@@ -25,11 +25,11 @@ class Tally:
 
 
 class StageFailed(Exception):
-    """A stage cannot go on; its text says why."""
+    """Ends a stage; the text is the reason."""
 
 
 class Log:
-    """The output of one stage: a file, of which the end is shown when the stage fails."""
+    """The output file of a stage. Its end is shown if the stage fails."""
 
     def __init__(self, name: str):
         LOGS.mkdir(parents=True, exist_ok=True)
@@ -42,7 +42,7 @@ class Log:
 
     def run(self, *command: str | os.PathLike, env: dict[str, str] | None = None, timeout: float = 1800,
             cwd: pathlib.Path = ROOT) -> tuple[int, str]:
-        """Runs a command to its end, or kills its process group at the limit; returns exit status and output."""
+        """Runs a command until it ends or `timeout`, when its process group is killed. Returns exit status and output."""
         self.write(f"$ {' '.join(map(str, command))}\n")
         start = self.path.stat().st_size
         with self.path.open("a") as file:
@@ -53,7 +53,7 @@ class Log:
             except subprocess.TimeoutExpired:
                 file.write(f"\nkilled after {timeout:.0f} s\n")
                 status = 124
-            finally:  # whatever ends this, nothing is left behind
+            finally:  # kills the process group on every way out
                 if process.poll() is None:
                     os.killpg(process.pid, signal.SIGKILL)
                     process.wait()
@@ -62,7 +62,7 @@ class Log:
             return status, file.read()
 
     def must(self, *command: str | os.PathLike, **options) -> str:
-        """As run; a command that fails ends the stage."""
+        """Like run; ends the stage if the command fails."""
         status, output = self.run(*command, **options)
         if status != 0:
             raise StageFailed(f"`{' '.join(map(str, command))[:150]}` exited with {status}")
@@ -77,12 +77,12 @@ class Stage:
     name: str
     what: str  # one line for --list
     body: Callable[[Log], Tally | None]
-    needs: tuple[str, ...] = ()  # stages without which this one cannot run
+    needs: tuple[str, ...] = ()  # stages that must have passed
     full: bool = False  # only with --full, or by name
 
 
 def run_stages(stages: list[Stage]) -> Tally:
-    """Runs the stages in order, saying how each went, and returns the sum. Prints the closing line."""
+    """Runs the stages in order, prints their results and the closing line, and returns the sum."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
     total, broken, rows = Tally(), set(), []
     for index, stage in enumerate(stages, 1):
@@ -114,7 +114,7 @@ def _run_one(stage: Stage, broken: set[str]) -> tuple[Tally, str]:
         reason = f"see {log.path.relative_to(ROOT)}" if tally.failed else ""
     except StageFailed as failure:
         tally, reason = Tally(failed=1), str(failure)
-    except Exception as failure:  # a bug in a stage is a failure of that stage, and the others still run
+    except Exception as failure:  # a bug in a stage fails that stage only
         tally, reason = Tally(failed=1), f"{type(failure).__name__}: {failure}"
     if tally.failed:
         print("    | " + log.tail().replace("\n", "\n    | "), flush=True)

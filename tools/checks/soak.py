@@ -1,7 +1,7 @@
-"""tools/soak: clients join, compute, leave and die beside each other for a while, and the daemon is sampled.
+"""tools/soak: clients connect, compute, leave and are killed for a while, and the daemon is sampled.
 
-Every few seconds it is sampled as it is, and every so often at rest, when all clients have gone: what it holds then it did not give back. After the
-warm-up, the lines through the samples at rest must be level."""
+Every few seconds it is sampled under load, and now and then at rest, when all clients are gone: what it still holds then was not given back.
+After the warm-up, lines through the samples at rest must be level."""
 
 import argparse
 import collections
@@ -25,12 +25,12 @@ from trend import Trend, trend_of  # noqa: E402
 
 BINARIES = ROOT / "build/release/bin"
 SAMPLE_SECONDS = 3
-WARM_UP = 0.25  # of the samples at rest
-REST_LIMIT = 30  # seconds in which a daemon has to give everything back
-DEADLINE = 120  # seconds that a client may take
+WARM_UP = 0.25  # part of the samples at rest
+REST_LIMIT = 30  # seconds within which the daemon must give everything back
+DEADLINE = 120  # maximum seconds of a client
 MIB = 1 << 20
-# How much the line through the samples at rest may climb from the warm-up to the end. The heap is what is resident without memory that is shared, which the
-# pool's is; the pool keeps a chunk of the size of large requests, and now and then one more.
+# How much the line through the samples at rest may rise from the warm-up to the end. The heap is resident memory that is not shared (the pool's
+# is shared). The pool keeps a chunk of the size of large requests, and sometimes one more.
 MOST_GROWTH = {"heap_bytes": 4 * MIB, "fds": 2, "threads": 1, "pool_bytes": 128 * MIB}
 
 
@@ -60,12 +60,12 @@ def sample(daemon: Daemon) -> dict[str, float]:
 
 
 class Crowd:
-    """Clients, of which some are killed at a random moment of their lives."""
+    """Clients, some of which are killed at a random moment."""
 
     def __init__(self, daemon: Daemon, size: int, seed: int, log):
         self.daemon, self.size, self.log = daemon, size, log
         self.random = random.Random(seed)
-        self.clients: dict[subprocess.Popen, tuple[float, float | None]] = {}  # when it began, and when it is killed
+        self.clients: dict[subprocess.Popen, tuple[float, float | None]] = {}  # start, and time to kill it
         self.ended = collections.Counter()
 
     def keep_full(self) -> None:
@@ -74,7 +74,7 @@ class Crowd:
         while len(self.clients) < self.size:
             seed = self.random.randrange(1 << 31)
             client = subprocess.Popen([BINARIES / "stress_client", self.daemon.address, str(seed)], stdout=self.log, stderr=self.log)
-            # From before it has connected to when it has computed for a while.
+            # From before it has connected until it has computed for a while.
             kill_at = now + self.random.choice((0.02, 0.3, 3)) * self.random.random() if self.random.random() < 0.4 else None
             self.clients[client] = (now, kill_at)
 
@@ -91,7 +91,7 @@ class Crowd:
                 client.kill()
 
     def send_home(self) -> None:
-        """Kills those who are there."""
+        """Kills all clients."""
         for client in self.clients:
             client.kill()
         for client in self.clients:
@@ -100,7 +100,7 @@ class Crowd:
 
 
 def rest(daemon: Daemon) -> dict[str, float]:
-    """The daemon without clients, once it holds nothing of theirs."""
+    """Samples the daemon without clients, when it has released all of their resources."""
     limit = time.monotonic() + REST_LIMIT
     while (now := sample(daemon))["sessions"] or now["used_bytes"]:
         if time.monotonic() > limit:
@@ -116,7 +116,7 @@ def text_of(values: dict[str, float]) -> str:
 
 
 def judge(rests: list[tuple[float, dict[str, float]]], ended: collections.Counter) -> tuple[dict[str, Trend], list[str]]:
-    """The trends at rest after the warm-up, and what is wrong."""
+    """Returns the trends at rest after the warm-up, and the problems."""
     settled = rests[int(len(rests) * WARM_UP):]
     if len(settled) < 3:
         return {}, ["too short: fewer than three samples at rest after the warm-up"]
@@ -125,19 +125,19 @@ def judge(rests: list[tuple[float, dict[str, float]]], ended: collections.Counte
              if trends[name].growth > most]
     left = max((values["used_bytes"] for _, values in rests), default=0)
     if left:
-        wrong.append(f"{left:,.0f} bytes were not given back within {REST_LIMIT} s")
+        wrong.append(f"{left:,.0f} bytes were not released within {REST_LIMIT} s")
     if any(values["sessions"] for _, values in rests):
         wrong.append("sessions outlived their clients")
     wrong += [f"{ended[how]} clients: {how}" for how in ("wrong", "failed", "stuck") if ended[how]]
     if not ended["left"] or not ended["killed"]:
-        wrong.append("no client left, or none was killed: this was no soak")
+        wrong.append("no client ended by itself, or none was killed: the run was too short")
     return trends, wrong
 
 
 def soak(arguments: argparse.Namespace, daemon: Daemon, crowd: Crowd) -> tuple[list, list]:
     began = time.monotonic()
     end = began + arguments.minutes * 60
-    pause = min(60.0, arguments.minutes * 60 / 16)  # between two rests
+    pause = min(60.0, arguments.minutes * 60 / 16)  # between two samples at rest
     samples, rests = [], []
     next_sample, next_rest = began, began + pause
     while (now := time.monotonic()) < end:
@@ -168,11 +168,11 @@ def report(trends: dict[str, Trend], wrong: list[str], ended: collections.Counte
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="tools/soak", description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=10)
-    parser.add_argument("--clients", type=int, default=50, help="how many there are at once")
+    parser.add_argument("--clients", type=int, default=50, help="number of concurrent clients")
     parser.add_argument("--executor", choices=("auto", "thread", "process"), default="auto", help="as xpud's option")
     parser.add_argument("--device", default="cpu", help="as xpud's option")
     parser.add_argument("--seed", type=int, default=None)
-    parser.add_argument("--json", type=pathlib.Path, help="write samples and trends here too")
+    parser.add_argument("--json", type=pathlib.Path, help="also write samples and trends to this file")
     return parser.parse_args()
 
 

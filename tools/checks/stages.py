@@ -23,7 +23,7 @@ JOBS = os.environ.get("XPUD_JOBS") or str(len(os.sched_getaffinity(0)))
 PYTHON = ROOT / ".venv/bin/python"
 RELEASE = ROOT / "build/release"
 
-# Debian's libraries are not instrumented: what they do behind our backs is not ours to judge.
+# Debian's libraries are not instrumented, so races inside them are ignored.
 SANITIZER_OPTIONS = {
     "asan-ubsan": {"ASAN_OPTIONS": "detect_container_overflow=0:detect_leaks=1", "UBSAN_OPTIONS": "print_stacktrace=1"},
     "tsan": {"TSAN_OPTIONS": "ignore_noninstrumented_modules=1"},
@@ -38,7 +38,7 @@ def sources() -> list[str]:
 
 @contextlib.contextmanager
 def own_daemon():
-    """An environment in which clients start a daemon of their own; that daemon is ended on the way out."""
+    """Yields an environment in which clients start a daemon of their own, and ends that daemon in the end."""
     with tempfile.TemporaryDirectory(prefix="xpud-test-") as folder:
         env = {"XDG_RUNTIME_DIR": folder, "XPUD_ADDRESS": "", "XPUD_DAEMON": str(RELEASE / "bin/xpud")}
         try:
@@ -73,15 +73,15 @@ def ctest(log: Log, preset: str, *arguments: str, env: dict[str, str] | None = N
 
 def unittests(log: Log, folder: str, env: dict[str, str] | None = None, patterns: tuple[str, ...] = ("*_test.py", "test_*.py"),
               together: int = 1) -> Tally:
-    """Runs the unittest files of a folder, each in a process of its own (an import of torch_xpud is for life), `together` at a time,
-    whose output is then in logs of their own."""
+    """Runs the unittest files of a folder, `together` at a time, each in a process of its own (a loaded torch_xpud cannot be unloaded). Several at
+    a time have logs of their own."""
     files = sorted(path for pattern in patterns for path in (ROOT / folder).glob(pattern))
     if not files:
         raise StageFailed(f"no tests in {folder}")
     python = PYTHON if PYTHON.exists() else "python3"
 
     def run(file: pathlib.Path) -> Tally:
-        own = log if together == 1 else Log(f"{log.path.stem}-{file.stem}")  # outputs of two must not mix
+        own = log if together == 1 else Log(f"{log.path.stem}-{file.stem}")  # the outputs must not mix
         status, output = own.run(python, "-m", "unittest", "-v", file.stem, cwd=file.parent, env=env)
         ran = re.search(r"^Ran (\d+) test", output, re.M)
         bad = sum(int(n) for n in re.findall(r"(?:failures|errors|unexpected successes)=(\d+)", output))
@@ -127,12 +127,12 @@ def unit(log: Log) -> Tally:
 def sanitizer(preset: str):
     def stage(log: Log) -> Tally:
         configure_and_build(log, preset, "xpud_tests")
-        return ctest(log, preset, "-LE", "fuzz", env=SANITIZER_OPTIONS[preset])  # stage fuzz has those
+        return ctest(log, preset, "-LE", "fuzz", env=SANITIZER_OPTIONS[preset])  # run by the stage fuzz
     return stage
 
 
 def fuzz(log: Log) -> Tally:
-    """Half a minute each, and as long as it takes to find the faults planted for this."""
+    """Half a minute for each target, and as long as it takes to find the planted faults."""
     results = ROOT / "build/asan-ubsan/fuzz.json"
     results.unlink(missing_ok=True)
     _, output = log.run("tools/fuzz", "--seconds", "30", "--planted", "--jobs", JOBS, "--json", results, timeout=7200)
@@ -144,13 +144,13 @@ def fuzz(log: Log) -> Tally:
 
 
 def links(log: Log) -> Tally:
-    """What the SDK's library needs, exports and weighs."""
+    """Checks the dependencies, exports and size of the SDK's library."""
     configure_and_build(log, "release", "xpud_sdk")
     return unittests(log, "tests/package", patterns=("library_test.py",))
 
 
 def install(log: Log) -> None:
-    """Installs, and builds and runs programs that find the package as any user's would: with CMake, and with pkg-config."""
+    """Installs, then builds and runs programs that find the package as a user would: with CMake and with pkg-config."""
     prefix = ROOT / "build/installed"
     shutil.rmtree(prefix, ignore_errors=True)
     log.must("cmake", "--build", "build/release", "-j", JOBS, timeout=3000)
@@ -173,14 +173,14 @@ def install(log: Log) -> None:
 
 
 def python(log: Log) -> Tally:
-    """The Python client: the op table beside NumPy, arrays, other libraries, processes, MiniLM, the wheel."""
+    """The Python client: its ops compared with NumPy, arrays, other libraries, processes, MiniLM, the wheel."""
     configure_and_build(log, "release", "xpud_python", "xpud", "xpuctl", "ze_xpud", "xpud-connect", "xpud-gateway")
     with own_daemon() as env:
         return unittests(log, "sdk/python/tests", env | {"PYTHONPATH": str(RELEASE / "lib")}, together=2)
 
 
 def package(log: Log) -> Tally:
-    """Builds the packages and the wheel, and installs, uses and removes them in a bare Debian of its own."""
+    """Builds the packages and the wheel, and installs, uses and removes them in a bare Debian."""
     made = [line for kind in ((), ("--wheel",)) for line in log.must("tools/package", *kind).splitlines() if "installed" in line]
     print("    " + "\n    ".join(made), flush=True)
     return unittests(log, "tests/package", patterns=("debian_test.py", "wheel_test.py"))
@@ -197,19 +197,19 @@ def e2e(log: Log) -> Tally:
 
 
 def validation(log: Log) -> Tally:
-    """The end-to-end tests that use devices once more, with the loader checking every parameter of every call."""
+    """The end-to-end tests that use devices, with the loader checking every parameter of every call."""
     env = {"ZE_ENABLE_VALIDATION_LAYER": "1", "ZE_ENABLE_PARAMETER_VALIDATION": "1"}
     files = tuple(f"{name}_test.py" for name in ("attention", "executor", "faults", "sensors", "sharing"))
     return ctest(log, "release", "-L", "e2e", "-j1", env=env) + unittests(log, "tests/e2e", env, files)
 
 
 def asynchronous(log: Log) -> Tally:
-    """The end-to-end tests once more, with the CPU device treated as a GPU is: work is announced when the device has done it."""
+    """The end-to-end tests with the CPU device treated like a GPU: completion is reported by the device."""
     return ctest(log, "release", "-L", "e2e", "-j1", env={"XPUD_TEST_DAEMON_FLAGS": "--device cpu --asynchronous"})
 
 
 def executor(log: Log) -> Tally:
-    """The same, and the PyTorch package's tests, with the CPU device in a process of its own, as a GPU is by default."""
+    """The same, and the PyTorch package's tests, with the CPU device in an executor process, as a GPU is by default."""
     flags = "--device cpu --executor process"
     tally = ctest(log, "release", "-L", "e2e", "-j1", env={"XPUD_TEST_DAEMON_FLAGS": flags})
     with tempfile.TemporaryDirectory(prefix="xpud-test-") as folder:
@@ -218,8 +218,8 @@ def executor(log: Log) -> Tally:
 
 
 def remote(log: Log) -> Tally:
-    """The end-to-end tests of what is computed and the isolation catalogue, over a gateway, and PyTorch's; what is remote only is tested with
-    the others (e2e). The longest of the catalogue with --full."""
+    """Over a gateway: the end-to-end tests of computed results, the isolation catalogue (the slowest with --full), and PyTorch's tests. Features that
+    only remote sessions have are tested in e2e."""
     over_gateway = {"XPUD_TEST_REMOTE": "1"}
     tally = ctest(log, "release", "-L", "e2e", "-R", "e2e_(compute|faults|quota)_test", "-j1", env=over_gateway)
     configure_and_build(log, "release", "xpud_isolation_tests")
@@ -232,18 +232,18 @@ def remote(log: Log) -> Tally:
 
 
 def network(log: Log) -> Tally:
-    """Clients in another network namespace, with delays, losses and cuts between; the longest with --full."""
+    """Clients in another network namespace, with delays, losses and cut connections; the slowest with --full."""
     configure_and_build(log, "release", "delay_line", "xpud_python", "xpud", "xpuctl", "ze_xpud", "xpud-connect", "xpud-gateway")
     return unittests(log, "tests/network")
 
 
 def inject(log: Log) -> Tally:
-    """Level Zero's calls fail in turn: every 25th, and with --full every one."""
+    """Level Zero's calls fail in turn: every 25th, with --full every one."""
     return ctest(log, "release", "-L", "inject")
 
 
 def soak(log: Log) -> None:
-    """Three quarters of a minute, or with --full ten; two hours are `tools/soak --minutes 120`."""
+    """Three quarters of a minute, with --full ten minutes; use `tools/soak --minutes 120` for two hours."""
     configure_and_build(log, "release", "xpud", "xpuctl", "ze_xpud", "stress_client")
     length = ("--minutes", "10") if os.environ.get("XPUD_TEST_FULL") else ("--minutes", "0.75", "--clients", "20")
     output = log.must("tools/soak", *length, timeout=1200)
@@ -251,7 +251,7 @@ def soak(log: Log) -> None:
 
 
 def isolation(log: Log) -> Tally:
-    """The isolation catalogue, against the release build: it counts commands and kills by the thousand, and looks at the clock."""
+    """The isolation catalogue, with the release build, because it counts thousands of commands and kills, and measures time."""
     configure_and_build(log, "release", "xpud_isolation_tests")
     tally = ctest(log, "release", "-L", "isolation", "-j1", "-V")
     figures = re.findall(r"\[ figures  \] (.*)", log.path.read_text(errors="replace"))
@@ -279,20 +279,20 @@ STAGES = [
     Stage("unit", "unit tests; the README lists the op table's ops", unit, ("build",)),
     Stage("asan", "wire, session and driver tests under ASan and UBSan, with planted faults", sanitizer("asan-ubsan"), ("setup",)),
     Stage("tsan", "ring and scheduler tests under TSan, with a planted race", sanitizer("tsan"), ("setup",)),
-    Stage("fuzz", "libFuzzer for half a minute a target, and planted faults to be found", fuzz, ("setup",)),
+    Stage("fuzz", "libFuzzer for half a minute per target, and planted faults", fuzz, ("setup",)),
     Stage("links", "libxpud is small and needs neither LLVM nor Level Zero nor gRPC", links, ("setup",)),
     Stage("install", "install rules; programs built with find_package(xpud) and with pkg-config", install, ("setup",)),
     Stage("python", "the Python client without torch, and its wheel", python, ("setup",)),
     Stage("package", "Debian packages and the wheel, in a bare Debian with systemd: installed, used, upgraded, purged", package, ("setup",), full=True),
     Stage("torch", "the PyTorch package against CPU", torch, ("setup",)),
     Stage("e2e", "real processes: daemon, clients, faults", e2e, ("setup", "build")),
-    Stage("validation", "of these, those that use devices, under Level Zero's validation layer", validation, ("setup", "build")),
-    Stage("asynchronous", "real processes, with the CPU device treated as a GPU is", asynchronous, ("build",)),
-    Stage("remote", "the same and PyTorch, over the network: xpud-connect and xpud-gateway", remote, ("setup", "build")),
-    Stage("executor", "the same and PyTorch, with the device in a process of its own", executor, ("setup", "build")),
-    Stage("network", "clients behind a network with delays, losses and cuts", network, ("setup",)),
-    Stage("inject", "the Nth call of Level Zero fails: an error or right results, and the next client is served", inject, ("build",)),
-    Stage("soak", "clients join, compute, leave and die, and nothing of them stays", soak, ("setup",)),
+    Stage("validation", "those of e2e that use devices, under Level Zero's validation layer", validation, ("setup", "build")),
+    Stage("asynchronous", "real processes, with the CPU device treated like a GPU", asynchronous, ("build",)),
+    Stage("remote", "the same and PyTorch, through xpud-connect and xpud-gateway", remote, ("setup", "build")),
+    Stage("executor", "the same and PyTorch, with the CPU device in an executor process", executor, ("setup", "build")),
+    Stage("network", "clients behind a network with delays, losses and cut connections", network, ("setup",)),
+    Stage("inject", "the Nth call of Level Zero fails: an error or correct results, and the next client is served", inject, ("build",)),
+    Stage("soak", "clients connect, compute, leave and are killed; the daemon keeps nothing of them", soak, ("setup",)),
     Stage("isolation", "hostile clients beside an innocent one", isolation, ("setup",)),
     Stage("demo", "the demo, small", demo, ("setup",)),
     Stage("bench", "every benchmark once, small", bench, ("setup",)),

@@ -1,7 +1,7 @@
-"""clang-tidy over all our sources. Most of its time goes to the headers, so sources with the same flags are looked at
-together, as one, and apart where that is not clean, as two of them may have the same name for different things (the
-compiler's own warnings, which are the build's to give, are off there). What was clean is remembered by content: a source whose preprocessed text, flags and checks have not changed is not looked at again.
-Which checks, and why not others, is in .clang-tidy."""
+"""Runs clang-tidy on all sources. Most of its time goes to headers, so sources with the same flags are checked together, as one translation unit.
+If such a unit is not clean, its sources are checked one by one, because two of them may use the same name for different things. (Compiler warnings
+are off in units.) Clean sources are remembered by content: a source is not checked again while its preprocessed text, flags and checks are the same.
+`.clang-tidy` explains the choice of checks."""
 
 import collections
 import concurrent.futures
@@ -20,7 +20,7 @@ from runner import ROOT, Log, StageFailed
 
 DATABASE = ROOT / "build/release/compile_commands.json"
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "xpud" / "tidy"
-# What preset release does not compile: faults, of which one is for us to find, and a program that needs an installed xpud.
+# Sources that preset release does not compile: planted faults, one of which clang-tidy must find, and a program that needs an installed xpud.
 NOT_COMPILED = ("tests/planted/", "tests/package/")
 AT_ONCE = 12
 PLANTED, FAULT = ROOT / "tests/planted/use_after_move.cc", "bugprone-use-after-move"
@@ -47,7 +47,7 @@ class Unit:
 
 
 def without_precompiled_header(flags: list[str]) -> list[str]:
-    """A source must stand on its own includes."""
+    """Returns the flags without the precompiled header: a source must stand on its own includes."""
     kept = []
     for flag in flags:
         if "/cmake_pch.h" in flag:  # -Xclang -include[-pch] -Xclang FILE
@@ -66,19 +66,19 @@ def rules() -> str:
 
 
 def fingerprint(unit: Unit, text: str) -> str:
-    """A hash of all that a verdict hangs on, free of the clone's path."""
+    """Returns a hash of everything that the result depends on, without the clone's path."""
     return hashlib.sha256("\0".join((rules(), *unit.flags, text)).replace(str(ROOT), "").encode()).hexdigest()
 
 
 def mark_of(unit: Unit) -> pathlib.Path:
-    """The file that remembers that a source was clean."""
-    # The source as the compiler sees it, with its comments: NOLINT lives there.
+    """Returns the file that marks a source as clean."""
+    # The preprocessed source with its comments, because NOLINT is in them.
     preprocessed = unit.run("clang++-22", *unit.flags, "-E", "-C", "-P", unit.source)
     return CACHE / fingerprint(unit, preprocessed.stdout)
 
 
 def complaint(units: list[Unit]) -> str:
-    """What clang-tidy says against sources with the same flags, looked at as one; empty when they are clean."""
+    """Returns clang-tidy's findings in sources with the same flags, checked as one unit; empty if they are clean."""
     first = units[0]
     if len(units) == 1:
         result = first.run("clang-tidy-22", "--quiet", first.source, "--", *first.flags)
@@ -91,7 +91,7 @@ def complaint(units: list[Unit]) -> str:
 
 
 def complaints(marked: list[tuple[Unit, pathlib.Path]]) -> list[str]:
-    """Of sources with the same flags, each with its mark: of those that are not clean."""
+    """Checks sources with the same flags, each with its mark. Returns those that are not clean."""
     text = complaint([unit for unit, _ in marked])
     if not text:
         CACHE.mkdir(parents=True, exist_ok=True)
@@ -112,12 +112,12 @@ def batches(marked: list[tuple[Unit, pathlib.Path]]) -> list[list[tuple[Unit, pa
     for unit, mark in marked:
         alike[unit.folder, unit.flags].append((unit, mark))
     counts = {key: -(-len(group) // AT_ONCE) for key, group in alike.items()}
-    # Sources of one folder are the likeliest to have the same names: they go to different batches.
+    # Sources of one folder are most likely to share names, so they go to different batches.
     return [group[at::counts[key]] for key, group in alike.items() for at in range(counts[key])]
 
 
 def run(log: Log, paths: list[str], jobs: int) -> None:
-    """Looks at every source among `paths`, and at the headers that they include."""
+    """Checks every source among `paths`, and the headers that they include."""
     sources = {ROOT / path for path in paths if path.endswith(".cc") and not path.startswith(NOT_COMPILED)}
     units = [unit for unit in map(Unit.of, json.loads(DATABASE.read_text())) if unit.source in sources]
     if missed := sources - {unit.source for unit in units}:

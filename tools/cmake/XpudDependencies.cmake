@@ -1,4 +1,4 @@
-# What is found on the system (tools/setup installs it by package name) and where it may be used.
+# Dependencies on the system (tools/setup installs them by package name), and where they may be used.
 find_package(Threads REQUIRED)
 find_package(absl REQUIRED)
 if(XPUD_CLIENT_ONLY)

@@ -57,7 +57,7 @@ function(xpud_test name)
   set_property(GLOBAL APPEND PROPERTY XPUD_TESTS ${name})
 endfunction()
 
-# xpud_grpc_library(name file.proto): messages and services of a file in this folder. Compiled without our warnings: protoc writes it, not we.
+# xpud_grpc_library(name file.proto): messages and services of a file in this folder. Compiled without our warnings, because protoc generates it.
 function(xpud_grpc_library name file)
   file(RELATIVE_PATH folder ${CMAKE_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
   get_filename_component(stem ${file} NAME_WE)

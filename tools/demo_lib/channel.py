@@ -1,4 +1,4 @@
-"""How the demo's processes talk: a child writes events, one JSON object a line after '@', and reads commands, one a line."""
+"""Communication of the demo's processes: a child writes events, one JSON object per line after '@', and reads commands, one per line."""
 
 import json
 import os
@@ -15,12 +15,12 @@ def emit(event: str, **values) -> None:
 
 
 def await_command() -> list[str]:
-    """In a child: the words of the next command; empty when the parent has gone."""
+    """In a child: returns the words of the next command; empty if the parent is gone."""
     return sys.stdin.readline().split()
 
 
 class Threads:
-    """How many threads PyTorch's own CPU kernels are to use."""
+    """Sets the number of threads of PyTorch's own CPU kernels."""
 
     def __init__(self, count: int):
         self._count = count
@@ -32,7 +32,7 @@ class Threads:
 
 
 def await_go() -> Threads | None:
-    """In a child: waits for `go THREADS`; None when the parent has gone."""
+    """In a child: waits for `go THREADS`; returns None if the parent is gone."""
     words = await_command()
     return Threads(int(words[1])) if words else None
 
@@ -64,7 +64,7 @@ class Child:
         self._process.stdin.flush()
 
     def next_event(self, timeout: float) -> dict | None:
-        """The next event, or None when there is none within `timeout` seconds. A child that ended is an error."""
+        """Returns the next event, or None after `timeout` seconds. Raises if the child has ended."""
         try:
             event = self._events.get(block=timeout > 0, timeout=timeout or None)
         except queue.Empty:
@@ -74,7 +74,7 @@ class Child:
         return event
 
     def expect(self, name: str, timeout: float = 300) -> dict:
-        """Waits for the event `name`, passing over others."""
+        """Waits for the event `name` and drops others."""
         end = time.monotonic() + timeout
         while (left := end - time.monotonic()) > 0:
             event = self.next_event(left)
@@ -83,7 +83,7 @@ class Child:
         raise RuntimeError(f"process '{self.name}' did not report '{name}' within {timeout:.0f} s")
 
     def close(self) -> None:
-        """Lets the child end by itself, which it does when its input ends."""
+        """Closes the child's input, so that it ends by itself."""
         try:
             self._process.stdin.close()
         except BrokenPipeError:

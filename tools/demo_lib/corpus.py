@@ -45,7 +45,7 @@ def _from_sources():
         try:
             yield from _walk(ast.parse(path.read_text(encoding="utf-8")), module)
         except (SyntaxError, UnicodeDecodeError):
-            continue  # a few files are there to be broken
+            continue  # a few files are invalid on purpose
 
 
 def _from_builtins():
@@ -57,7 +57,7 @@ def _from_builtins():
 
 
 def all_docstrings() -> list[dict]:
-    """Every docstring once, sorted by name: [{"name": ..., "text": ...}]."""
+    """Returns every docstring once, sorted by name: [{"name": ..., "text": ...}]."""
     seen, entries = set(), []
     for name, doc in sorted({**dict(_from_sources()), **dict(_from_builtins())}.items()):
         text = _clean(doc)
@@ -69,7 +69,7 @@ def all_docstrings() -> list[dict]:
 
 
 def load(cache: pathlib.Path, count: int | None) -> list[dict]:
-    """`count` docstrings (None: all), the same ones each time. Parsing takes seconds, so the result is kept in `cache`."""
+    """Returns `count` docstrings (None: all), always the same ones. Parsing takes seconds, so the result is cached in `cache`."""
     key = hashlib.sha256((sys.version + pathlib.Path(__file__).read_text()).encode()).hexdigest()
     kept = json.loads(cache.read_text()) if cache.exists() else {}
     if kept.get("key") != key:

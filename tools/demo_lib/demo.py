@@ -1,4 +1,4 @@
-"""The main job that xpud is for: several processes share a device through the daemon, on real input. See tools/demo."""
+"""xpud's main job: several processes share a device through the daemon, on real input. See tools/demo."""
 
 import argparse
 import os
@@ -16,7 +16,7 @@ sys.path.insert(0, str(ROOT / "tools/lib"))
 
 from daemon import Daemon  # noqa: E402
 
-IN_BUNDLE = (ROOT / "bin/xpud").exists()  # an unpacked archive of tools/bundle; else a clone
+IN_BUNDLE = (ROOT / "bin/xpud").exists()  # an unpacked archive of tools/bundle instead of a clone
 BINARIES = ROOT / "bin" if IN_BUNDLE else ROOT / "build/release/bin"
 WORK = ROOT / "build/demo"
 MIN_COSINE = 0.9999
@@ -29,17 +29,17 @@ QUIET = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "TRANSFORMERS
 
 
 def device_and_why(daemon: Daemon, wanted: str) -> str:
-    """The device that the demo runs on, the daemon's first, and why it is this one."""
+    """Returns the demo's device, which is the daemon's first, and the reason for the choice."""
     device = daemon.devices()[0]
     if device["kind"] == "gpu":
-        return f"the GPU {device['name']}: " + ("you asked for it" if wanted == "cuda" else "the best device here")
+        return f"the GPU {device['name']}: " + ("you asked for it" if wanted == "cuda" else "the best device of this machine")
     missing = re.findall(r'back_end_without_device reason="(.*)"', daemon.log.read_text())
-    return "the CPU: " + ("you asked for it" if wanted == "cpu" else f"there is no GPU here that xpud can use ({'; '.join(missing)})" if missing
-                          else "there is no GPU here that xpud can use")
+    return "the CPU: " + ("you asked for it" if wanted == "cpu" else f"this machine has no GPU that xpud can use ({'; '.join(missing)})" if missing
+                          else "this machine has no GPU that xpud can use")
 
 
 class Step:
-    """Numbers what the demo does, and says how long each part took."""
+    """Prints the demo's steps with numbers, and the time of each."""
     total = 5
     count = 0
 
@@ -74,10 +74,10 @@ def cosines(a: numpy.ndarray, b: numpy.ndarray) -> numpy.ndarray:
 
 
 def judge(plain: Side, ours: Side, plain_round: Round, our_round: Round) -> list[str]:
-    """Prints how far the two sides agree; what falls short."""
+    """Prints how well the two sides agree. Returns what misses the requirements."""
     agreement = cosines(plain.embeddings(), ours.embeddings())
     lowest = agreement.min()
-    print(f"    embeddings: cosine to plain PyTorch's at least {lowest:.7f} in {len(agreement)} of {len(agreement)}, wanted {MIN_COSINE}")
+    print(f"    embeddings: cosine to plain PyTorch's at least {lowest:.7f} in {len(agreement)} of {len(agreement)}, required: {MIN_COSINE}")
     print(f"    classifier: test accuracy {our_round.accuracy:.2%} on xpud, {plain_round.accuracy:.2%} on plain PyTorch")
     short = []
     if not lowest >= MIN_COSINE:
@@ -94,15 +94,15 @@ def show_top(daemon: Daemon, roles: dict[int, str], interval: float) -> None:
 
 
 def plain_threads() -> int:
-    """For plain PyTorch: the cores divided among the three processes that are busy. Its default, all cores in each, is several
-    times slower when processes share them."""
+    """For plain PyTorch: the cores divided among the three busy processes. Its default, all cores in each process, is several times slower when
+    processes share the cores."""
     return max(len(os.sched_getaffinity(0)) // 3, 1)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="tools/demo")
-    parser.add_argument("--quick", action="store_true", help="200 docstrings and a short training, as the tests do")
-    parser.add_argument("--all", action="store_true", help="every docstring, not 2,000")
+    parser.add_argument("--quick", action="store_true", help="200 docstrings and a short training, as in the tests")
+    parser.add_argument("--all", action="store_true", help="all docstrings instead of 2,000")
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
     arguments = parser.parse_args()
     os.environ.update(QUIET)
@@ -126,7 +126,7 @@ def main() -> int:
         texts = [f"{entry['name']}: {entry['text']}" for entry in entries]
         print(f"    {len(texts)} docstrings of Python {sys.version.split()[0]}'s standard library")
         here = pathlib.Path(__file__).resolve().parent
-        beside = {"cuda": "cuda"}.get(daemon.devices()[0]["vendor"], "cpu")  # what PyTorch itself calls the same device
+        beside = {"cuda": "cuda"}.get(daemon.devices()[0]["vendor"], "cpu")  # PyTorch's own name of the same device
         plain = Side("plain", beside, texts, QUERIES, WORK / "plain", epochs, env={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
                      score=lambda queries: [sys.executable, here / "score_plain.py", "--queries", queries, "--dimensions", "384"])
         sides.append(plain)
@@ -164,7 +164,7 @@ done in {time.monotonic() - began:.0f} s. What to try next:
     tools/demo --all                                  # every docstring
     tools/bench                                       # the figures in tests/bench/README.md, on this machine""")
     for reason in short:
-        print(f"demo: falls short: {reason}", file=sys.stderr)
+        print(f"demo: requirement missed: {reason}", file=sys.stderr)
     return 1 if short else 0
 
 

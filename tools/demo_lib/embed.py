@@ -1,5 +1,5 @@
-"""A process of the demo: embeds its part of the docstrings with MiniLM. What a user would write is the line with
-SentenceTransformer and the one with model.encode; the rest is the demo's bookkeeping.
+"""A process of the demo: embeds its part of the docstrings with MiniLM. A user would write the line with SentenceTransformer and the one with
+model.encode; the rest is the demo's bookkeeping.
 
 Commands: `go THREADS` embeds the part, reporting each piece as soon as its rows are in the output file. THREADS: of PyTorch's own CPU
 kernels; 0 leaves its default.
@@ -13,7 +13,7 @@ import time
 import channel
 
 BATCH = 32
-PIECES = 8  # in which the embeddings are handed on, so that the scoring process has something to do early
+PIECES = 8  # embeddings are passed on in pieces, so that the scoring process can start early
 
 
 def main() -> None:
@@ -40,7 +40,7 @@ def main() -> None:
 
     if arguments.queries:
         arguments.queries_out.write_bytes(embed(json.loads(arguments.queries.read_text())).tobytes())
-    # One batch of each length class: kernels are compiled and threads started before the clock runs, on either side.
+    # One batch of each length class, so that kernels are compiled and threads started before the time is measured, on both sides.
     ordered = sorted(texts, key=len)
     for at in range(0, len(ordered), max(len(ordered) // 8, 1)):
         embed(ordered[at:at + BATCH])

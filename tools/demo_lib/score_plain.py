@@ -14,7 +14,7 @@ def main() -> None:
     parser.add_argument("--queries", required=True, help="rows of float32")
     parser.add_argument("--dimensions", type=int, required=True)
     parser.add_argument("--top", type=int, default=3)
-    parser.add_argument("--repeat", type=int, default=100, help="times that each index is scored")
+    parser.add_argument("--repeat", type=int, default=100, help="how often each index is scored")
     arguments = parser.parse_args()
 
     import numpy

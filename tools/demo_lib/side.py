@@ -1,4 +1,4 @@
-"""One side of the comparison: the demo's four processes on one device, and what they measured."""
+"""One side of the comparison: the demo's four processes on one device, and their measurements."""
 
 import dataclasses
 import json
@@ -22,7 +22,7 @@ class Round:
     training_seconds: float
     accuracy: float              # on the test part, 0 to 1
     score_seconds: float         # all queries against the whole index, the others idle
-    scorings: int                # of the index as far as it was, while the others worked
+    scorings: int                # number of scorings of the growing index while the others worked
     results: list[list[dict]]    # for each query the best rows
 
 
@@ -60,8 +60,8 @@ class Side:
         return Child(f"{self.name} embed {i + 1}", command, env)
 
     def run(self, threads: int = 0, meanwhile: Callable[[], None] | None = None) -> Round:
-        """Does the job once. `threads`: of each process's own CPU kernels, 0 for PyTorch's default. `meanwhile` is called
-        once, when a third of the texts is done."""
+        """Does the job once. `threads`: threads of each process's own CPU kernels, 0 for PyTorch's default. Calls `meanwhile` once, when a third
+        of the texts is done."""
         rows = [0, 0]
         done: dict[int, dict] = {}
         scorings, score_pending = 0, False
@@ -95,7 +95,7 @@ class Side:
                      scorings=scorings, results=self._in_text_order(final["results"]))
 
     def _score(self, rows: list[int]) -> None:
-        """Hands the scoring process the index as far as it is: the first rows[i] rows of each part."""
+        """Gives the scoring process the index so far: the first rows[i] rows of each part."""
         index = self._folder / "index.f32"
         with index.open("wb") as out:
             for i in range(2):
@@ -113,7 +113,7 @@ class Side:
                 for of_query in results]
 
     def embeddings(self):
-        """All embeddings of the last run, in the order of the texts."""
+        """Returns all embeddings of the last run, in the order of the texts."""
         import numpy
         rows = numpy.empty((len(self._texts), DIMENSIONS), numpy.float32)
         for i in range(2):
@@ -121,7 +121,7 @@ class Side:
         return rows
 
     def pids(self) -> dict[int, str]:
-        """What each process does, by its id."""
+        """Returns the role of each process, by its id."""
         embedders = {child.pid: f"embeds, part {i + 1}" for i, child in enumerate(self._embedders)}
         return embedders | {self._trainer.pid: "trains", self._scorer.pid: "scores"}
 

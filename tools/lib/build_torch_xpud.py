@@ -3,8 +3,8 @@
 
     /opt/xpud/bin/build_torch_xpud.py
 
-Needs a C++20 compiler ($CXX, else c++) and that Python's headers. `--target FOLDER` installs into a folder for PYTHONPATH instead of
-site-packages; with `--if-missing`, nothing is done where torch_xpud is there already, built from this bundle for this torch.
+Needs a C++20 compiler ($CXX, otherwise c++) and that Python's headers. `--target FOLDER` installs into a folder for PYTHONPATH instead of
+site-packages. `--if-missing` does nothing if torch_xpud was already built from this bundle for this torch.
 """
 
 import argparse
@@ -41,7 +41,7 @@ def is_there(package: pathlib.Path) -> bool:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--target", type=pathlib.Path, help="install here instead of into site-packages")
-    parser.add_argument("--if-missing", action="store_true", help="build only where that was not done")
+    parser.add_argument("--if-missing", action="store_true", help="build only if it is missing or out of date")
     options = parser.parse_args()
     os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
     try:

@@ -1,4 +1,4 @@
-# What tools/setup, tools/test, tools/demo and tools/bench share. Sourced with bash, from anywhere; leaves the shell in
+# Shared by tools/setup, tools/test, tools/demo and tools/bench. Sourced with bash, from anywhere; leaves the shell in
 # the repository's root.
 set -euo pipefail
 XPUD_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -7,7 +7,7 @@ cd "$XPUD_ROOT"
 
 # Cache hits between clones in different folders.
 export CCACHE_BASEDIR=$XPUD_ROOT CCACHE_NOHASHDIR=1
-# Cores that this process may use: a container's limit counts, the machine's size does not.
+# Cores that this process may use, with a container's limit.
 XPUD_JOBS=${XPUD_JOBS:-$(nproc)}
 XPUD_PYTHON=$XPUD_ROOT/.venv/bin/python
 
@@ -17,10 +17,10 @@ die() {
   exit 1
 }
 
-# program NAME_OR_PATH: where it is, as the caller's folder and PATH have it; links are not followed.
+# program NAME_OR_PATH: its path, from the caller's folder and PATH; links are not followed.
 program() { (cd "$XPUD_CALLED_IN" && realpath -s "$(command -v "$1")" 2>/dev/null) || die "--python: there is no program $1"; }
 
-# fingerprint PATH...: a hash of the names and contents of files, and of what is below folders (no caches).
+# fingerprint PATH...: a hash of the names and contents of files, also below folders (except caches).
 fingerprint() {
   find "$@" -type f -not -path '*/__pycache__/*' -not -name '*.pyc' -not -path '*.egg-info/*' -print0 | sort -z |
     xargs -0 sha256sum | sha256sum | cut -d' ' -f1

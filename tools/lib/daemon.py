@@ -1,4 +1,4 @@
-"""A daemon for a demo, benchmark or test: on a socket of its own, so that it disturbs nobody's, and ended with its owner."""
+"""A daemon for a demo, benchmark or test: on a socket of its own, so that it disturbs no other daemon, and ended with its owner."""
 
 import importlib.util
 import json
@@ -11,7 +11,7 @@ import tempfile
 
 
 def _environment() -> dict[str, str]:
-    """Ours, and where this Python's PyTorch has brought cuBLASLt, that one, as both sides of a comparison should have the same."""
+    """Our library folder and, if this Python's PyTorch contains cuBLASLt, that one, so that both sides of a comparison use the same."""
     found = importlib.util.find_spec("nvidia")
     folders = map(pathlib.Path, found.submodule_search_locations or ()) if found else ()
     libraries = sorted(path for folder in folders for path in folder.glob("*/lib/libcublasLt.so.1[23]"))
@@ -20,7 +20,7 @@ def _environment() -> dict[str, str]:
 
 class Daemon:
     def __init__(self, binaries: pathlib.Path, log: pathlib.Path, *options: str, program: pathlib.Path | None = None):
-        """`program`: another one than the xpud that lies among `binaries`."""
+        """`program`: another program than the xpud among `binaries`."""
         self._folder = pathlib.Path(tempfile.mkdtemp(prefix="xpud-own-"))
         self._xpuctl = binaries / "xpuctl"
         self.address = self._folder / "xpud.sock"
@@ -40,7 +40,7 @@ class Daemon:
         return self._process.pid
 
     def ask(self, *arguments: str) -> str:
-        """What xpuctl prints."""
+        """Returns what xpuctl prints."""
         return subprocess.run([self._xpuctl, "--address", self.address, *arguments], check=True, capture_output=True, text=True,
                               timeout=30).stdout
 
@@ -54,7 +54,7 @@ class Daemon:
         return json.loads(self.ask("ps", "-o", "json"))["sessions"]
 
     def kill(self) -> None:
-        """Ends it as a crash would."""
+        """Kills the daemon, like a crash."""
         self._process.kill()
         self._process.wait()
 
@@ -69,10 +69,10 @@ class Daemon:
 
 
 class Gateway:
-    """An xpud-gateway before a Daemon, on a port of its own choice."""
+    """An xpud-gateway for a Daemon, on any free port."""
 
     def __init__(self, binaries: pathlib.Path, daemon: Daemon, folder: pathlib.Path, address: str = "127.0.0.1", within: list[str] = ()):
-        """`within`: a command that runs it in another network namespace, which has the address."""
+        """`within`: a command that runs the gateway in another network namespace, which has the address."""
         token = folder / "token"
         token.touch(mode=0o600)
         token.write_text(secrets.token_hex(16))
@@ -85,7 +85,7 @@ class Gateway:
             port = pipe.readline().strip()
         if not port:
             raise RuntimeError(f"the gateway did not start:\n{(folder / 'gateway.log').read_text()[-2000:]}")
-        # What a client needs to come in.
+        # The environment that a client needs to connect.
         self.environment = {"XPUD_ADDRESS": f"{address}:{port}", "XPUD_TOKEN_FILE": str(token)}
 
     def close(self) -> None:

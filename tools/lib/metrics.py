@@ -1,4 +1,4 @@
-"""What a daemon that was started with --metrics-listen says over HTTP."""
+"""Reads the metrics of a daemon that was started with --metrics-listen."""
 
 import re
 import urllib.request
@@ -19,7 +19,7 @@ def scrape(daemon, accept: str = "text/plain") -> str:
 
 
 def names(text: str) -> set[str]:
-    """Of all families, those that have no series too."""
+    """Returns the names of all families, with or without series."""
     return set(re.findall(r"^# TYPE (\S+) ", text, re.M))
 
 

@@ -8,13 +8,13 @@ import time
 
 
 def why_not() -> str | None:
-    """Why there can be none here."""
+    """Returns why this machine cannot have one, or None."""
     if os.geteuid() != 0:
         return "root is needed for network namespaces"
     if not pathlib.Path("/dev/net/tun").exists():
-        return "this kernel has no TUN devices"
+        return "the kernel has no TUN devices"
     if shutil.which("ip") is None:
-        return "there is no ip command (Debian: iproute2)"
+        return "the command ip is missing (Debian: apt-get install iproute2)"
     made = subprocess.run(["ip", "netns", "add", f"xpud-try-{os.getpid()}"], capture_output=True, check=False)
     if made.returncode == 0:
         subprocess.run(["ip", "netns", "del", f"xpud-try-{os.getpid()}"], check=True)
@@ -48,11 +48,11 @@ class Network:
         subprocess.run(["ip", *arguments], check=True)
 
     def within(self, side: str) -> list[str]:
-        """What a command line begins with that is to run there."""
+        """Returns the start of a command line that runs a command there."""
         return ["ip", "netns", "exec", self._names[side]]
 
     def set_up(self, up: bool) -> None:
-        """Whether anything passes; where nothing does, who is `here` is not told."""
+        """Blocks or passes all packets. The ends are not notified."""
         self._ip("-n", self._names["there"], "link", "set", self._devices["there"], "up" if up else "down")
 
     def close(self) -> None:

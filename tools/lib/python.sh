@@ -1,13 +1,13 @@
-# The interpreter that tools/setup --python names, and .venv made on it. Sourced after common.sh.
+# Checks the interpreter of tools/setup --python, and creates .venv on it. Sourced after common.sh.
 
-# What an interpreter says; torch is imported without the back ends that would load with it.
+# Runs an interpreter; torch is imported without the back ends that it would load.
 ask() { TORCH_DEVICE_BACKEND_AUTOLOAD=0 "$@"; }
 
 # check_base PYTHON: dies unless it has the torch that the shim is written for (any build, any patch level).
 check_base() {
   local wanted version
   [[ -x $1 ]] || die "--python: there is no program $1"
-  ask "$1" -c 'import sys; sys.exit(sys.prefix == sys.argv[1])' "$XPUD_ROOT/.venv" || die "--python: $1 is .venv's own, which is made anew"
+  ask "$1" -c 'import sys; sys.exit(sys.prefix == sys.argv[1])' "$XPUD_ROOT/.venv" || die "--python: $1 belongs to .venv, which will be created anew; name another"
   version=$(ask "$1" -c 'import torch; print(torch.__version__)' 2>/dev/null) || die "--python: $1 has no torch"
   wanted=$(sed -n 's/^torch==\([0-9]*\.[0-9]*\).*/\1/p' tools/requirements.txt)
   [[ $version == "$wanted".* ]] || die "--python: $1 has torch $version; xpud's PyTorch package needs torch $wanted"

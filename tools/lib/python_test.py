@@ -1,4 +1,4 @@
-"""What tools/setup --python accepts, and the .venv it makes, on interpreters with small packages called torch."""
+"""The Pythons that tools/setup --python accepts, and the .venv that it creates, on interpreters with small packages called torch."""
 
 import pathlib
 import subprocess
@@ -21,7 +21,7 @@ class Python(unittest.TestCase):
         (self.root / "tools/requirements.txt").symlink_to(TOOLS / "requirements.txt")
 
     def interpreter(self, torch: str | None, folder: str = "base") -> pathlib.Path:
-        """A virtual environment's Python; `torch`: what torch.__version__ says there."""
+        """Makes a virtual environment's Python; `torch` is the value of torch.__version__ there."""
         venv = self.root / folder
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
         if torch is not None:
@@ -51,7 +51,7 @@ class Python(unittest.TestCase):
         self.assert_refused(self.interpreter(None, "without"), "has no torch")
         self.assert_refused(self.interpreter("1.0.0+cpu", "old"), rf"has torch 1\.0\.0\+cpu; .* needs torch {MINOR}")
         self.assert_refused(self.interpreter(MINOR + "0.0", "near"), f"needs torch {MINOR}")
-        self.assert_refused(self.interpreter(PINNED, ".venv"), "is .venv's own")
+        self.assert_refused(self.interpreter(PINNED, ".venv"), "belongs to .venv")
 
     def test_the_venv_sees_the_torch_of_another_venv_and_keeps_nothing_of_before(self):
         base = self.interpreter(f"{PINNED}+base")

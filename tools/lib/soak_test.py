@@ -1,4 +1,4 @@
-"""What tools/soak calls level."""
+"""Which trends tools/soak accepts as level."""
 
 import collections
 import pathlib
@@ -14,7 +14,7 @@ WELL = collections.Counter(left=10, killed=5)
 
 
 def rests(**grows: float) -> list[tuple[float, dict[str, float]]]:
-    """An hour at rest, in which figures grow by so much a minute."""
+    """Samples of an hour at rest, in which values grow by so much per minute."""
     level = {"rss_bytes": 200 * MIB, "heap_bytes": 100 * MIB, "fds": 20, "threads": 12, "pool_bytes": 64 * MIB, "used_bytes": 0, "sessions": 0}
     return [(60.0 * minute, {name: value + minute * grows.get(name, 0) for name, value in level.items()}) for minute in range(60)]
 
@@ -36,13 +36,13 @@ class Judge(unittest.TestCase):
             self.assertIn(name, wrong[0])
 
     def test_what_clients_leave_behind_and_what_goes_wrong_with_them_is_found(self):
-        self.assertIn("not given back", soak.judge(rests(used_bytes=1), WELL)[1][0])
+        self.assertIn("not released", soak.judge(rests(used_bytes=1), WELL)[1][0])
         self.assertIn("sessions outlived", soak.judge(rests(sessions=1), WELL)[1][0])
         for how in ("wrong", "failed", "stuck"):
             self.assertIn(how, soak.judge(rests(), WELL | collections.Counter({how: 1}))[1][0])
 
     def test_a_soak_without_deaths_or_too_short_is_none(self):
-        self.assertIn("no soak", soak.judge(rests(), collections.Counter(left=10))[1][0])
+        self.assertIn("too short", soak.judge(rests(), collections.Counter(left=10))[1][0])
         self.assertIn("too short", soak.judge(rests()[:2], WELL)[1][0])
 
 

@@ -1,7 +1,7 @@
-"""Says what pip would download for the torch that a requirements file names, before it does.
+"""Reports what pip would download for the torch of a requirements file, before it does.
 
-Usage: torch_download.py [--yes] REQUIREMENTS. Where that includes CUDA packages, says their size, and asks whether to go on: --yes answers,
-and without it and without a terminal the answer is no. Exits with 0 to go on, 1 to stop.
+Usage: torch_download.py [--yes] REQUIREMENTS. If that includes CUDA packages, prints their size and asks whether to continue. --yes answers yes;
+without it and without a terminal, the answer is no. Exits with 0 to continue, with 1 to stop.
 """
 
 import argparse
@@ -16,12 +16,12 @@ CUDA = re.compile(r"nvidia|triton|cuda")
 
 
 def wanted(requirements: str) -> str:
-    """The requirement for torch: torch==2.13.0."""
+    """Returns the requirement for torch: torch==2.13.0."""
     return next(line.strip() for line in open(requirements) if line.startswith("torch=="))
 
 
 def is_installed(requirement: str) -> bool:
-    """Whether this Python has that torch, of any build: 2.13.0+cpu is 2.13.0."""
+    """Whether this Python has that torch, of any build: 2.13.0+cpu counts as 2.13.0."""
     try:
         return importlib.metadata.version("torch").split("+")[0] == requirement.removeprefix("torch==")
     except importlib.metadata.PackageNotFoundError:
@@ -29,14 +29,14 @@ def is_installed(requirement: str) -> bool:
 
 
 def planned(requirement: str) -> list[dict]:
-    """What pip would install for it, as its report says; wheels are not downloaded."""
+    """Returns what pip would install, from its report; wheels are not downloaded."""
     command = [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "-qq",
                "--disable-pip-version-check", "--report", "-", requirement]
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)["install"]
 
 
 def size_of(url: str) -> int | None:
-    """Bytes behind a wheel's address, or None where the server does not say."""
+    """Returns the size of a wheel at an address, or None if the server does not report it."""
     try:
         with urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=20) as reply:
             return int(reply.headers["Content-Length"])
@@ -49,7 +49,7 @@ def size_text(size: int) -> str:
 
 
 def warning(packages: list[dict]) -> str | None:
-    """What to say of a plan that brings CUDA packages; None of one that does not."""
+    """Returns a warning for a plan with CUDA packages, otherwise None."""
     large = [p for p in packages if CUDA.match(p["metadata"]["name"].lower())]
     if not large:
         return None
@@ -86,7 +86,7 @@ def main() -> int:
     try:
         text = warning(planned(requirement))
     except subprocess.CalledProcessError as error:
-        print(f"pip does not find {requirement}, or what it needs (exit status {error.returncode}; its words are above)", file=sys.stderr)
+        print(f"pip cannot find {requirement} or its dependencies (exit status {error.returncode}; see its messages above)", file=sys.stderr)
         return 1
     if text is None:
         return 0

@@ -1,4 +1,4 @@
-"""The warning before gigabytes of CUDA packages, on plans in the shape of pip's report and on plans that pip makes of local wheels."""
+"""The warning before downloads of CUDA packages, on plans like pip's report and on plans that pip makes for local wheels."""
 
 import importlib.metadata
 import os
@@ -32,7 +32,7 @@ class Folder(unittest.TestCase):
 
 class Warning(Folder):
     def package(self, name: str, size: int | None) -> dict:
-        """An entry of pip's report; `size` bytes lie behind its address, None: nothing answers there."""
+        """An entry of pip's report. The wheel has `size` bytes; None: the server does not answer."""
         file = self.folder / f"{name}-1.0-py3-none-any.whl"
         if size is not None:
             with file.open("wb") as out:
@@ -57,7 +57,7 @@ class Warning(Folder):
 
 @unittest.skipUnless(pip_can_report(), "this Python's pip has no --report; tools/setup brings one")
 class Asking(Folder):
-    """The program, with pip planning from a folder of wheels that hold nothing but their metadata."""
+    """The program, with pip planning from a folder of wheels that contain only metadata."""
 
     def setUp(self):
         super().setUp()
@@ -84,7 +84,7 @@ class Asking(Folder):
         return subprocess.run(**self.command(*options), stdin=subprocess.DEVNULL, timeout=120)
 
     def answer(self, line: str) -> tuple[int, str]:
-        """Exit status and output where a person types `line`."""
+        """Returns exit status and output when a person types `line`."""
         ours, theirs = pty.openpty()
         with os.fdopen(ours, "wb", buffering=0) as keyboard, subprocess.Popen(**self.command(), stdin=theirs) as process:
             os.close(theirs)

@@ -1,4 +1,4 @@
-"""Whether a figure that was sampled over time grows."""
+"""Whether a value that was sampled over time grows."""
 
 import dataclasses
 
@@ -16,7 +16,7 @@ class Trend:
 
 
 def trend_of(samples: list[tuple[float, float]]) -> Trend:
-    """At least two samples, at different times."""
+    """REQUIRES: at least two samples, at different times."""
     count = len(samples)
     mean_time = sum(time for time, _ in samples) / count
     mean_value = sum(value for _, value in samples) / count

@@ -1,7 +1,7 @@
 """Makes the wheel of torch_xpud from a build of the preset bundle: python wheel.py BUILD OUT.
 
-It needs nothing but torch of the minor version that the shim was built for: the daemon and its libraries lie inside, except those that the
-platform tag promises (glibc, libstdc++, libgcc). Every library is found from the run paths that the preset gives, relative to the program.
+It needs only torch, of the minor version that the shim was built for. The daemon and its libraries are inside, except those that the platform
+tag promises (glibc, libstdc++, libgcc). Every library is found by run paths of the preset, relative to the program.
 """
 
 import base64
@@ -22,10 +22,10 @@ PROGRAMS = ("xpud", "xpuctl", "xpud-connect")
 LIBRARIES = ("libze_xpud.so", "libxpud.so.0", "libdnnl.so.3")
 PROMISED = re.compile(r"(linux-vdso|ld-linux-x86-64|lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s))\.so")
 TORCHS = re.compile(r"lib(torch|torch_python|torch_cpu|c10)\.so")
-# What the tag manylinux_2_36 promises of each version that symbols may have (PEP 600's policy file of that name).
+# The newest symbol versions that the tag manylinux_2_36 allows (PEP 600's policy file of that name).
 MOST = {"GLIBC": (2, 36), "GLIBCXX": (3, 4, 30), "CXXABI": (1, 3, 13), "GCC": (12, 0, 0)}
 
-# pip puts the interpreter into the first line. Without importing torch_xpud, which would import torch.
+# pip writes the interpreter into the first line. Does not import torch_xpud, which would import torch.
 XPUCTL = """#!python
 import importlib.util, os, pathlib, sys
 program = pathlib.Path(importlib.util.find_spec("torch_xpud").origin).parent / "bin/xpuctl"
@@ -42,7 +42,7 @@ def wanted(path: pathlib.Path) -> list[str]:
 
 
 def collect(build: pathlib.Path, package: pathlib.Path) -> dict[str, pathlib.Path]:
-    """Copies what is built, and what of this machine's libraries that needs; those by name, where they were found."""
+    """Copies what was built, and the libraries of this machine that it needs, with the names by which they were found."""
     (package / "bin").mkdir(parents=True)
     (package / "lib").mkdir()
     for path in (build / "lib/torch_xpud").iterdir():
@@ -71,25 +71,25 @@ def tuple_of(version: str) -> tuple[int, ...]:
 
 
 def glibc_of(paths: list[pathlib.Path]) -> tuple[int, ...]:
-    """The newest glibc that they want. Dies where they want what neither the wheel nor the tag has."""
+    """Returns the newest glibc that they need. Exits if they need something that neither the wheel nor the tag has."""
     inside = {path.name for path in paths}
     newest = (2, 17)
     for path in paths:
         strangers = [name for name in wanted(path) if not PROMISED.match(name) and not TORCHS.match(name) and name not in inside]
         if strangers:
-            sys.exit(f"wheel: {path.name} wants {', '.join(strangers)}, which nobody has promised")
+            sys.exit(f"wheel: {path.name} needs {', '.join(strangers)}, which neither the wheel nor the platform tag has")
         for kind, version in re.findall(r"\b(GLIBC|GLIBCXX|CXXABI|GCC)_([0-9.]+)", output("objdump", "-p", path).partition("Version References:")[2]):
             if tuple_of(version) > MOST[kind]:
-                sys.exit(f"wheel: {path.name} wants {kind}_{version}; manylinux_2_36 has {kind}_{'.'.join(map(str, MOST[kind]))}")
+                sys.exit(f"wheel: {path.name} needs {kind}_{version}; manylinux_2_36 has {kind}_{'.'.join(map(str, MOST[kind]))}")
             if kind == "GLIBC":
                 newest = max(newest, tuple_of(version))
     return newest
 
 
 def add_licences(folder: pathlib.Path, borrowed: dict[str, pathlib.Path]) -> None:
-    """What Debian says of its libraries and of LLVM, which is linked in; and oneDNN's."""
+    """Copies the licences of Debian's libraries, of LLVM (linked in) and of oneDNN."""
     folder.mkdir()
-    # By the end of the path: dpkg knows some as /lib, where they lie in /usr/lib.
+    # Looks the path up by its end, because dpkg has some files under /lib that are in /usr/lib.
     owners = {output("dpkg-query", "-S", f"*/{path.resolve().parent.name}/{path.resolve().name}").split(":")[0] for path in borrowed.values()} | {"llvm-22-dev"}
     for owner in sorted(owners):
         shutil.copy(f"/usr/share/doc/{owner}/copyright", folder / f"{owner}.txt")
@@ -108,7 +108,7 @@ def describe(project: dict, torch: str, tag: str, info: pathlib.Path) -> None:
 
 
 def write(tree: pathlib.Path, info: pathlib.Path, wheel: pathlib.Path) -> None:
-    """The archive and its list of contents: the same bytes for the same files."""
+    """Writes the archive and its list of contents: the same bytes for the same files."""
     files = sorted(path for path in tree.rglob("*") if path.is_file())
     lines = []
     for path in files:

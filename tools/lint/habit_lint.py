@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks for habits that have cost us: a row of HABITS for each.
+"""Checks for habits that have cost us, in code and English: one row of HABITS each.
 
 Usage: habit_lint.py [ROOT]. Prints one line per violation, `file:line: reason`, and exits with 1 if there are any.
 """
@@ -14,14 +14,26 @@ import sys
 @dataclasses.dataclass(frozen=True)
 class Habit:
     pattern: re.Pattern
-    where: re.Pattern  # paths that it holds for
+    where: re.Pattern  # paths that it applies to
     instead: str
-    unless: tuple[str, ...] = ()  # paths that may
+    unless: tuple[str, ...] = ()  # exempt paths
 
+
+CODE = re.compile(r"^(?!tools/lint/).*\.(cc|h|cu|py)$")
+TEXT = re.compile(r"^(?!tools/lint/|tests/fuzz/corpus/).*\.(cc|h|cu|py|proto|md)$")
 
 HABITS = (
     Habit(re.compile(r"(?<![\w.:>`])kill\((?!.*, 0\))"), re.compile(r"^tests/.*\.(cc|h)$"),
           "SignalProcess(): kill(-1) ends every process of the machine (tests/e2e/signal_process.h)", ("tests/e2e/signal_process.h",)),
+    Habit(re.compile(r"\bk(Most|Least|Longest|Shortest|Fewest)[A-Z]\w*"), CODE, "kMax... or kMin..."),
+    Habit(re.compile(r"\b(TellsFrom|Afterthought|SeeOff|TakeQuestion|Condemn)\w*"), CODE, "the field's words: drain, in flight, evict, blame"),
+    Habit(re.compile(r"\b[Ss]e(es|en) to (it|so)\b|\b[Ss]ees to\b"), TEXT, "ensures", ("daemon/session/session.h",)),
+    Habit(re.compile(r"\bis none that\b"), TEXT, "is not a ... that", ("daemon/session/in_flight.h",)),
+    Habit(re.compile(r"\bso much credit\b"), TEXT, "`bytes` of credit", ("daemon/session/session.h", "proto/wire/commands.h")),
+    Habit(re.compile(r"\b[Nn]obody vouches for\b"), TEXT, "untrusted"),
+    Habit(re.compile(r"\b[Ww]ho (asks|spins|sleeps|waits) (for|is|may|does|has)\b"), TEXT, "name it: the client, the caller, the thread"),
+    Habit(re.compile(r"^(?!\||    |```).{161,}"), re.compile(r"README\.md$"), "at most 160 characters a line, except in tables and code",
+          ("daemon/README.md", "kernels/library/README.md", "proto/README.md", "sdk/README.md", "sdk/torch/README.md")),
 )
 
 

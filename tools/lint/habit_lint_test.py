@@ -1,4 +1,4 @@
-"""The habit lint finds what it is for, and only that."""
+"""The habit lint reports its habits, and only those."""
 
 import unittest
 
@@ -10,6 +10,31 @@ class HabitLint(unittest.TestCase):
         self.assertEqual(len(habit_lint.complaints("tests/e2e/x_test.cc", "int main() {\n  kill(pid, SIGKILL);\n}\n")), 1)
         self.assertEqual(habit_lint.complaints("tests/e2e/x_test.cc", "  daemon.kill(); Skill(1); // `kill(-1)`\n"), [])
         self.assertEqual(habit_lint.complaints("daemon/x.cc", "  kill(pid, 9);\n"), [])
+
+    def assert_found(self, path: str, *lines: str):
+        for line in lines:
+            self.assertEqual(len(habit_lint.complaints(path, line + "\n")), 1, line)
+
+    def assert_clean(self, path: str, *lines: str):
+        self.assertEqual(habit_lint.complaints(path, "\n".join(lines) + "\n"), [])
+
+    def test_constants_that_are_limits(self):
+        self.assert_found("daemon/x.h", "constexpr int kMostClients = 3;", "kLeastBytes", "kLongestWait")
+        self.assert_clean("daemon/x.h", "kMaxClients", "kMostly", "int most = 0;")
+
+    def test_coined_names(self):
+        self.assert_found("daemon/x.cc", "void SeeOff();", "queue.TakeQuestion();", "CondemnAll(sessions);")
+        self.assert_clean("daemon/x.cc", "SeeOther();", "// see off-by-one")
+
+    def test_riddles(self):
+        self.assert_found("sdk/x.py", "# Sees to so many bytes.", "# it is none that was used", "# so much credit", "# bytes that nobody vouches for")
+        self.assert_found("README.md", "Who asks for it gets it.", "and who sleeps is woken")
+        self.assert_clean("daemon/x.cc", "// Ensures `bytes` of credit.", "// The client that waits for it.", "seen_to = 3;")
+
+    def test_long_lines_of_a_readme(self):
+        self.assert_found("daemon/x/README.md", "x" * 161)
+        self.assert_clean("daemon/x/README.md", "x" * 160, "| " + "x" * 200 + " |", "    " + "x" * 200)
+        self.assert_clean("daemon/x/x.py", "x" * 161)
 
 
 if __name__ == "__main__":

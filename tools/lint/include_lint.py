@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Checks the arrows of DESIGN.md: who may include what.
+"""Checks the arrows of DESIGN.md: which folders may include which.
 
 Usage: include_lint.py [ROOT]. Prints one line per violation, `file:line: reason`, and exits with 1 if there are any.
-Folders that include each other, directly or through others, are violations too. A rule names a part of the tree and what its files may include of ours (path prefixes) and of others' (the
-libraries below that are fenced in). What no rule fences, such as the standard library, anyone may include.
+Folders that include each other, directly or through others, are violations too. A rule names a folder, the path prefixes of ours that its files may
+include, and the restricted libraries that they may use. Libraries that are not restricted, such as the standard library, may be used anywhere.
 """
 
 import dataclasses
@@ -14,9 +14,9 @@ import sys
 SOURCES = {".h", ".cc", ".inc"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 
-# Folders of ours: an include that starts with one of these is looked up in the rules.
+# Our folders: an include that starts with one of these is looked up in the rules.
 OURS = ("proto/", "sdk/", "xpud/", "kernels/", "drivers/", "daemon/", "tools/", "tests/")
-# Libraries that only some folders may use: include prefix -> name.
+# Restricted libraries: include prefix -> name.
 FENCED = {
     "level_zero/": "Level Zero", "proto/base/ze_ext.h": "Level Zero", "llvm/": "LLVM", "llvm-c/": "LLVM",
     "oneapi/dnnl": "oneDNN", "dnnl": "oneDNN", "grpcpp/": "gRPC", "grpc/": "gRPC", "proto/control/": "gRPC", "proto/remote/remote.": "gRPC",
@@ -27,7 +27,7 @@ FENCED = {
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """What files below `folder` may include. The longest matching folder counts."""
+    """What files below `folder` may include. The longest matching folder applies."""
     folder: str
     ours: tuple[str, ...]
     libraries: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ RULES = (
     Rule("kernels/families/", ("kernels/api/", "kernels/compiler/", "kernels/families/", "proto/base/", "proto/ops/"), ("LLVM",)),
     Rule("kernels/library/", ("kernels/api/", "kernels/library/", "proto/base/", "proto/ops/"), ("oneDNN", "Level Zero")),  # the HOST module ABI
     Rule("kernels/library/testing/", ("kernels/", "proto/base/", "proto/ops/"), ("Level Zero",)),
-    Rule("kernels/testing/", ("kernels/", "proto/base/", "proto/ops/"), ("LLVM", "Level Zero")),  # runs kernels as a device does
+    Rule("kernels/testing/", ("kernels/", "proto/base/", "proto/ops/"), ("LLVM", "Level Zero")),  # runs kernels like a device
     Rule("drivers/frontend/", ("drivers/frontend/", "proto/base/"), ("Level Zero",)),
     Rule("drivers/cpu/", ("drivers/frontend/", "drivers/cpu/", "proto/base/"), ("Level Zero",)),
     Rule("drivers/cuda/", ("drivers/frontend/", "drivers/cuda/", "proto/base/"), ("Level Zero",)),
@@ -71,7 +71,7 @@ RULES = (
     Rule("tests/", ("proto/", "sdk/", "xpud/", "tests/"), ("Level Zero", "gRPC")),
 )
 
-# What tests beside the code may also use.
+# Libraries that tests beside the code may also use.
 TEST_FOLDERS = {"kernels/": ("kernels/",)}
 TEST_LIBRARIES = {"kernels/": ("Level Zero", "LLVM")}
 
@@ -86,7 +86,7 @@ def fenced_library(include: str) -> str | None:
 
 
 def complaint(path: str, include: str) -> str | None:
-    """Why the file at `path` may not include `include`, or None if it may."""
+    """Returns why the file at `path` may not include `include`, or None if it may."""
     rule = rule_of(path)
     if rule is None:
         return None
@@ -107,7 +107,7 @@ def is_test(path: str) -> bool:
 
 
 def includes(root: pathlib.Path) -> list[tuple[str, int, str]]:
-    """Every #include below `root` in a folder that has rules: (path, line, what is included)."""
+    """Yields every #include below `root` in a folder with rules: (path, line, included path)."""
     found = []
     for folder in sorted({rule.folder.split("/")[0] for rule in RULES}):
         for file in sorted((root / folder).rglob("*")):
@@ -120,7 +120,7 @@ def includes(root: pathlib.Path) -> list[tuple[str, int, str]]:
 
 
 def cycles(found: list[tuple[str, int, str]]) -> list[str]:
-    """A line for each include that closes a cycle of folders. Tests do not count: they may use what is above."""
+    """Returns a line for each include that is part of a cycle of folders. Tests may include anything, so they do not count."""
     arrows: dict[str, dict[str, tuple[str, int]]] = {}
     for path, number, include in found:
         source, target = path.rpartition("/")[0], include.rpartition("/")[0]

@@ -1,4 +1,4 @@
-"""The include lint finds what it is for, and only that: each case plants one include in an otherwise empty tree."""
+"""The include lint reports violations, and only those: each case plants one include in an otherwise empty tree."""
 
 import pathlib
 import tempfile

@@ -6,7 +6,7 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CALL = re.compile(r"\bze[A-Z]\w+(?=\()|\"((?:zex?|xpud)[A-Z]\w+)\"")
-# They tell what is there, and are not asked of a device.
+# Queries of the loader that reach no device.
 REPORTS = {"xpudDriverGetBackEnd", "xpudGetLoadReport"}
 
 

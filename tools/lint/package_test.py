@@ -1,4 +1,4 @@
-"""What a package or an image would leave out or say differently, found without building one: `tools/test package` does that."""
+"""Finds omissions and contradictions in packages and image without building them. `tools/test package` builds them."""
 
 import json
 import pathlib

@@ -1,4 +1,4 @@
-"""Each test that SECURITY.md names exists."""
+"""Checks that each test named in SECURITY.md exists."""
 
 import pathlib
 import re
@@ -10,7 +10,7 @@ TESTS = ("daemon", "drivers", "kernels", "proto", "sdk", "tests", "tools")
 
 
 def named() -> list[str]:
-    """What stands in backquotes in the second column of the table of promises."""
+    """Returns the names in backquotes in the second column of the table of promises."""
     table = (ROOT / "SECURITY.md").read_text().split("## Promises")[1].split("\n## ")[0]
     cells = [row.split("|")[2] for row in table.splitlines() if row.startswith("| ")][1:]
     return [name for cell in cells for name in re.findall(r"`([^`]+)`", cell)]

@@ -1,4 +1,4 @@
-"""The systemd unit and the daemon's own confinement fit each other."""
+"""Checks that the systemd unit and the daemon's own confinement fit together."""
 
 import pathlib
 import re
@@ -10,12 +10,12 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 UNIT = ROOT / "deploy/systemd/xpud.service"
 METRICS = ROOT / "deploy/systemd/metrics.conf"
-MOST_EXPOSED = 10  # tenths of its levels, of which ten are the worst
+MOST_EXPOSED = 10  # in tenths; systemd's scale ends at ten, the worst
 MOST_EXPOSED_WITH_METRICS = 15
 
 
 def group(name: str) -> set[str]:
-    """The calls of systemd's group @name, those of the groups in it included."""
+    """Returns the calls of systemd's group @name, with the groups that it contains."""
     text = subprocess.run(["systemd-analyze", "syscall-filter", name], check=True, capture_output=True, text=True).stdout
     words = [line.strip() for line in text.splitlines()[1:] if not line.strip().startswith("#")]
     return {word for word in words if word and word[0] != "@"}.union(*(group(word) for word in words if word.startswith("@")))

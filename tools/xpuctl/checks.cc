@@ -27,11 +27,11 @@ Check JudgeSocket(const SocketFacts& facts) {
   const std::string folder = facts.path.substr(0, facts.path.rfind('/'));
   if ((facts.folder_mode & S_IWOTH) != 0 && (facts.folder_mode & S_ISVTX) == 0) {
     check.health = Health::kFail;
-    check.remedy = absl::StrCat("anybody may put another socket in its place: chmod o-w ", folder);
+    check.remedy = absl::StrCat("other users could replace the socket: chmod o-w ", folder);
   } else if (!facts.may_connect) {
     check.health = Health::kFail;
-    check.remedy = absl::StrCat("you may not connect: become a member of its group (sudo adduser $USER ",
-                                facts.group, ") and log in again");
+    check.remedy = absl::StrCat("you may not connect: join its group (sudo adduser $USER ", facts.group,
+                                ") and log in again");
   } else if ((facts.mode & S_IWOTH) != 0 && (facts.folder_mode & S_IXOTH) != 0) {
     check.health = Health::kWarn;
     check.remedy = "every user of the machine may use the devices: start xpud with --socket-mode 0660";
@@ -46,14 +46,14 @@ Check JudgeNvidia(const NvidiaFacts& facts) {
       absl::StrCat(std::max(facts.on_the_bus, facts.nodes), " NVIDIA GPUs, ", facts.nodes, " device nodes, ",
                    facts.library, facts.load_error.empty() ? " loads" : " does not load");
   if (facts.nodes == 0 || !facts.control) {
-    check.remedy = "load the driver and make its nodes: modprobe nvidia && nvidia-modprobe -c 0 -u";
+    check.remedy = "load the driver and create its nodes: modprobe nvidia && nvidia-modprobe -c 0 -u";
   } else if (!facts.uvm) {
     check.remedy = "/dev/nvidia-uvm is missing: nvidia-modprobe -u";
   } else if (!facts.permitted) {
-    check.remedy = "this user may not read and write /dev/nvidia*: see the nodes' owner and mode";
+    check.remedy = "this user may not read and write /dev/nvidia*: check the nodes' owner and mode";
   } else if (!facts.load_error.empty()) {
-    check.remedy =
-        absl::StrCat("install the driver's libcuda, or name it in XPUD_CUDA_LIBRARY: ", facts.load_error);
+    check.remedy = absl::StrCat("install the driver's libcuda, or set XPUD_CUDA_LIBRARY to its path: ",
+                                facts.load_error);
   } else {
     check.health = Health::kOk;
   }
@@ -61,23 +61,26 @@ Check JudgeNvidia(const NvidiaFacts& facts) {
 }
 
 Check JudgeCache(const FolderFacts& facts) {
-  constexpr uint64_t kRoom = uint64_t{1} << 30;  // what the daemon keeps by default
+  constexpr uint64_t kRoom = uint64_t{1} << 30;  // the daemon's default cache limit
   if (!facts.exists)
-    return {"cache", Health::kOk, facts.path + " is not there yet; the first daemon makes it", ""};
+    return {"cache", Health::kOk, facts.path + " does not exist yet; the first daemon creates it", ""};
   Check check = {"cache", Health::kOk,
                  absl::StrFormat("%s, mode %04o, %s free", facts.path, facts.mode & 07777,
                                  Bytes(static_cast<double>(facts.free_bytes))),
                  ""};
   if (!facts.mine) {
     check.health = Health::kWarn;
-    check.remedy = "it belongs to somebody else, so a daemon of yours compiles anew at each start: remove it";
+    check.remedy =
+        "it belongs to another user, so your daemon does not use it and compiles at each start: remove it";
   } else if ((facts.mode & (S_IWGRP | S_IWOTH)) != 0) {
     check.health = Health::kWarn;
     check.remedy = absl::StrCat(
-        "others may put kernels there, so the daemon compiles anew at each start: chmod 0700 ", facts.path);
+        "other users could put kernels there, so the daemon does not use it and compiles at each start: "
+        "chmod 0700 ",
+        facts.path);
   } else if (facts.free_bytes < kRoom) {
     check.health = Health::kWarn;
-    check.remedy = "make room, or start xpud with a smaller --cache-limit";
+    check.remedy = "free some space, or start xpud with a smaller --cache-limit";
   }
   return check;
 }

@@ -1,5 +1,5 @@
-// What `xpuctl doctor` looks at: each check says what was found on this host and, where that is not well,
-// what to do. Nothing is changed.
+// The checks of `xpuctl doctor`: each reports what was found on this host and, if something is wrong, what to
+// do. They change nothing.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@
 
 namespace xpud::xpuctl {
 
-enum class Health { kOk, kWarn, kFail };  // fail: xpud, or a part of it, does not work here
+enum class Health { kOk, kWarn, kFail };  // kFail: xpud, or a part of it, does not work on this host
 
 struct Check {
   std::string name;
   Health health;
   std::string found;
-  std::string remedy;  // empty where all is well
+  std::string remedy;  // empty if nothing is wrong
 };
 using Checks = std::vector<Check>;
 
@@ -28,22 +28,22 @@ void CheckProcessor(Checks& checks);
 void CheckCache(Checks& checks);
 void CheckGpus(Checks& checks);
 
-// The judgements, apart from where the facts come from.
+// Evaluate facts, which are collected elsewhere.
 struct SocketFacts {
   std::string path;
-  uint32_t mode = 0, folder_mode = 0;  // as stat says
+  uint32_t mode = 0, folder_mode = 0;  // as reported by stat
   std::string owner, group;
   bool may_connect = false;
 };
 Check JudgeSocket(const SocketFacts& facts);
 
 struct NvidiaFacts {
-  int on_the_bus = 0;           // PCI functions that are GPUs of NVIDIA's
+  int on_the_bus = 0;           // PCI functions that are NVIDIA GPUs
   int nodes = 0;                // /dev/nvidia0, ...
   bool control = false;         // /dev/nvidiactl
   bool uvm = false;             // /dev/nvidia-uvm
-  bool permitted = false;       // to read and write them all
-  std::string library;          // how libcuda is called
+  bool permitted = false;       // this user may read and write all of them
+  std::string library;          // name of libcuda
   std::string load_error = {};  // empty: it loads
 };
 Check JudgeNvidia(const NvidiaFacts& facts);

@@ -1,4 +1,4 @@
-// Views as lists of columns: what each is headed, and how a row fills it. Pure functions.
+// Views as lists of columns: each has a heading and a function that fills a row's cell. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,12 @@ namespace xpud::xpuctl {
 
 template <typename Row>
 struct Column {
-  const char* heading;  // as Table's
+  const char* heading;  // see Table
   std::string (*cell)(const Row& row);
-  bool wide = false;  // shown by wide views only
+  bool wide = false;  // shown in wide views only
 };
 
-// Rows in such columns; with hosts, the first column says which one a row is of.
+// Builds a table of these columns. With several hosts, the first column is the host.
 template <typename Row>
 class RowTable {
  public:
@@ -60,7 +60,7 @@ std::string TableOf(std::span<const Column<Row>> columns, const Rows& rows, bool
   return table.ToString();
 }
 
-// Of several hosts' answers; `rows` are those of one.
+// Builds a table of several hosts' answers; `rows` returns the rows of one answer.
 template <typename Row, typename Response, typename Rows>
 std::string TableOf(std::span<const Column<Row>> columns, const HostList<Response>& answers, Rows rows,
                     bool wide) {

@@ -1,5 +1,5 @@
-// A subcommand of xpuctl, and what it is run with. One file a subcommand; what there is stands in
-// command_table.cc, from which the parser, the usage text, the completions and the manual page take it.
+// A subcommand of xpuctl, and its invocation. Each subcommand has a file of its own. The table in
+// command_table.cc defines the parser, the usage text, the completions and the manual page.
 #pragma once
 
 #include <cstdint>
@@ -14,58 +14,58 @@
 
 namespace xpud::xpuctl {
 
-// What xpuctl exits with.
+// The exit statuses of xpuctl.
 enum ExitCode { kOk = 0, kError = 1, kUsage = 2, kNoDaemon = 3, kNotAllHosts = 4 };
 struct ExitMeaning {
   ExitCode code;
   const char* what;
 };
 
-// What -o names; kOutputNames in this order.
+// The values of -o, in the order of kOutputNames.
 enum class Output { kTable, kWide, kJson, kJsonLines, kCsv };
 inline constexpr const char* kOutputNames[] = {"table", "wide", "json", "jsonl", "csv"};
 
 struct Option {
   const char* name;   // "-w", "--device"
-  const char* value;  // what its value is called; empty: it takes none
+  const char* value;  // placeholder of its value; empty: a switch
   const char* summary;
-  bool repeats = false;  // belongs to commands that show samples
+  bool repeats = false;  // for commands that show samples
 };
 
 struct Invocation {
-  std::string address;             // --address; empty: searched for as clients do
-  std::vector<std::string> hosts;  // --host; empty: the one at `address`
+  std::string address;             // --address; empty: find the daemon as clients do
+  std::vector<std::string> hosts;  // --host; empty: only the daemon at `address`
   Output output = Output::kTable;
   std::optional<double> every;  // -w: seconds from one sample to the next
-  int64_t count = -1;           // -n: so many samples; negative: until Ctrl-C
+  int64_t count = -1;           // -n: number of samples; negative: until Ctrl-C
   std::vector<std::string> arguments;
-  std::map<std::string, std::string, std::less<>> options;  // the command's own, by name
+  std::map<std::string, std::string, std::less<>> options;  // options of the command, by name
 
   bool Has(std::string_view option) const { return options.contains(option); }
 };
 
 struct Command {
   const char* name;
-  const char* arguments;  // as the usage text shows them
+  const char* arguments;  // as shown in the usage text
   size_t most_arguments;
   const char* summary;
-  std::span<const Output> outputs;  // that it has; empty: -o is not for it
-  bool samples;                     // takes -w SECONDS and -n COUNT, and several hosts
-  std::span<const Option> options;  // its own
+  std::span<const Output> outputs;  // supported formats; empty: -o is not supported
+  bool samples;                     // supports -w SECONDS, -n COUNT and several hosts
+  std::span<const Option> options;  // options of this command
   int (*run)(const Invocation& invocation);
 };
 
-// The one table. Commands()[0] is what xpuctl does when no command is named.
+// The table of commands. Commands()[0] is the default command.
 std::span<const Command> Commands();
 std::span<const Option> GlobalOptions();
 std::span<const ExitMeaning> ExitMeanings();
 const Command* FindCommand(std::string_view name);
-// Null where `options` have none of that name.
+// Returns null if `options` has no option of that name.
 const Option* FindOption(std::span<const Option> options, std::string_view name);
 
-// Says on stderr what is wrong with `command`'s arguments; kUsage.
+// Prints an error about `command`'s arguments to stderr. Returns kUsage.
 int RefuseUsage(const char* command, const std::string& reason);
-// Prints `failure` on stderr. Returns kNoDaemon for NotFound, else kError.
+// Prints `failure` to stderr. Returns kNoDaemon for NotFound, otherwise kError.
 int Report(const absl::Status& failure);
 
 }  // namespace xpud::xpuctl

@@ -18,56 +18,55 @@ constexpr Output kDocuments[] = {Output::kTable, Output::kJson, Output::kJsonLin
 
 constexpr Option kGlobal[] = {
     {"--address", "ADDRESS",
-     "the daemon's socket, or HOST:PORT of its xpud-gateway; else it is searched for"},
+     "the daemon's socket, or HOST:PORT of its xpud-gateway (default: as clients find it)"},
     {"--host", "ADDRESS,...",
-     "these, asked at the same time, with a column that says which; one for what is no view"},
-    {"-o", "FORMAT", "table, wide (more columns), json, jsonl (a line a sample) or csv"},
-    {"-w", "SECONDS", "shows it again every so many seconds, until Ctrl-C", true},
-    {"-n", "COUNT", "ends after so many times", true},
-    {"--help", "", "says this"},
+     "asks several daemons at once, and adds a column for the host; commands that are not views take one"},
+    {"-o", "FORMAT", "table, wide (more columns), json, jsonl (one line per sample) or csv"},
+    {"-w", "SECONDS", "repeats at this interval until Ctrl-C", true},
+    {"-n", "COUNT", "ends after this many samples", true},
+    {"--help", "", "prints this help"},
 };
 
 constexpr ExitMeaning kExitMeanings[] = {{kOk, "done"},
-                                         {kError, "an error"},
+                                         {kError, "error"},
                                          {kUsage, "wrong usage"},
                                          {kNoDaemon, "no daemon is running"},
-                                         {kNotAllHosts, "of the hosts that --host names, not all answered"}};
+                                         {kNotAllHosts, "not all hosts of --host answered"}};
 
 constexpr Option kTopOptions[] = {
-    {"--once", "", "one sample, as -n 1"},
-    {"--interval", "SECONDS", "as -w, which is 1 here"},
+    {"--once", "", "one sample, like -n 1"},
+    {"--interval", "SECONDS", "like -w; the default is 1"},
 };
 constexpr Option kQueryOptions[] = {
-    {"--query-gpu", "FIELD,...", "the fields, by nvidia-smi's names"},
-    {"--format", "csv,...", "csv, or csv with noheader, nounits or both"},
-    {"--loop-ms", "N", "as -w, in milliseconds"},
-    {"-i", "INDEX,...", "these devices only"},
+    {"--query-gpu", "FIELD,...", "the fields, with nvidia-smi's names"},
+    {"--format", "csv,...", "csv, optionally with noheader and nounits"},
+    {"--loop-ms", "N", "like -w, in milliseconds"},
+    {"-i", "INDEX,...", "only these devices"},
     {"--help-query-gpu", "", "lists the fields"},
 };
-constexpr Option kEventOptions[] = {{"-w", "", "goes on with what happens from now on, until Ctrl-C"}};
+constexpr Option kEventOptions[] = {{"-w", "", "continues with new events until Ctrl-C"}};
 constexpr Option kLogOptions[] = {
-    {"-f", "", "goes on with what is logged from now on, until Ctrl-C; -w is the same"},
-    {"-w", "", "goes on with what is logged from now on, until Ctrl-C"},
-    {"--level", "LEVEL", "lines of this level or worse: trace, debug, info, warn, error"},
-    {"-n", "LINES", "begins with so many of those there are"},
+    {"-f", "", "continues with new lines until Ctrl-C; same as -w"},
+    {"-w", "", "continues with new lines until Ctrl-C"},
+    {"--level", "LEVEL", "lines of this level and above: trace, debug, info, warn, error"},
+    {"-n", "LINES", "starts with this many of the latest lines"},
 };
-constexpr Option kQuotaOptions[] = {{"--device", "N", "of this device only"}};
+constexpr Option kQuotaOptions[] = {{"--device", "N", "only on this device"}};
 
 constexpr Command kCommands[] = {
-    {"status", "", 0, "the daemon, its devices and how many sessions there are", kEach, true, {}, RunStatus},
-    {"devices", "", 0, "the devices, their memory and what ran on them", kEach, true, {}, RunDevices},
-    {"ps", "", 0, "the sessions: who holds memory, who computes", kEach, true, {}, RunPs},
-    {"top", "", 0, "use by device and session, live", kEach, true, kTopOptions, RunTop},
+    {"status", "", 0, "shows the daemon, its devices and the number of sessions", kEach, true, {}, RunStatus},
+    {"devices", "", 0, "shows the devices, their memory and work", kEach, true, {}, RunDevices},
+    {"ps", "", 0, "shows the sessions with their memory and work", kEach, true, {}, RunPs},
+    {"top", "", 0, "shows live rates of devices and sessions", kEach, true, kTopOptions, RunTop},
     {"quota", "[default|USER|USER/TENANT|session:ID SIZE|none]", 2,
-     "who may hold how much memory; sets it at once", kEach, true, kQuotaOptions, RunQuota},
-    {"query", "", 0, "fields of devices as nvidia-smi prints them", {}, true, kQueryOptions, RunQuery},
-    {"events", "", 0, "what happened in the daemon, newest last", kDocuments, false, kEventOptions,
-     RunEvents},
-    {"logs", "", 0, "the last lines of the daemon's log", kDocuments, false, kLogOptions, RunLogs},
+     "shows limits of device memory, or sets one, effective at once", kEach, true, kQuotaOptions, RunQuota},
+    {"query", "", 0, "prints fields of devices like nvidia-smi", {}, true, kQueryOptions, RunQuery},
+    {"events", "", 0, "prints the daemon's events, newest last", kDocuments, false, kEventOptions, RunEvents},
+    {"logs", "", 0, "prints the latest lines of the daemon's log", kDocuments, false, kLogOptions, RunLogs},
     {"kill",
      "SESSION",
      1,
-     "closes a session; its client is told that an operator did",
+     "closes a session; its client gets an error that names the operator as the cause",
      {},
      false,
      {},
@@ -75,7 +74,7 @@ constexpr Command kCommands[] = {
     {"drain",
      "[on|off]",
      1,
-     "drained, the daemon refuses new sessions; those that are there go on",
+     "makes the daemon refuse new sessions; open sessions continue",
      {},
      false,
      {},
@@ -83,8 +82,8 @@ constexpr Command kCommands[] = {
     {"config",
      "[check [FILE] | show | example]",
      2,
-     "checks a configuration file (or " XPUD_CONFIG_FILE
-     "), shows what is in force, or a file that documents all",
+     "checks a configuration file (default: " XPUD_CONFIG_FILE
+     "), shows the values in force, or prints a documented example",
      kConfigOutputs,
      false,
      {},
@@ -92,14 +91,28 @@ constexpr Command kCommands[] = {
     {"doctor",
      "",
      0,
-     "whether xpud can work on this host, and what to do where not",
+     "checks whether xpud works on this host, and says what to do if not",
      kTableOrJson,
      false,
      {},
      RunDoctor},
-    {"version", "", 0, "the version of xpuctl and of the daemon", kTableOrJson, false, {}, RunVersion},
-    {"completion", "bash|zsh|fish", 1, "what a shell reads to complete these", {}, false, {}, RunCompletion},
-    {"man", "", 0, "the manual page, as man -l takes it", {}, false, {}, RunManual},
+    {"version",
+     "",
+     0,
+     "prints the versions of xpuctl and of the daemon",
+     kTableOrJson,
+     false,
+     {},
+     RunVersion},
+    {"completion",
+     "bash|zsh|fish",
+     1,
+     "prints a completion script for a shell",
+     {},
+     false,
+     {},
+     RunCompletion},
+    {"man", "", 0, "prints the manual page, for man -l", {}, false, {}, RunManual},
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The subcommands, each in the file of its name.
+// The subcommands. Each is implemented in the file of its name.
 #pragma once
 
 #include "tools/xpuctl/command.h"

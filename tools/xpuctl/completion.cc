@@ -1,4 +1,4 @@
-// completion: what a shell reads to complete xpuctl's commands, options and their values.
+// completion: prints scripts with which shells complete xpuctl's commands, options and values.
 #include <cctype>
 #include <cstdio>
 #include <string_view>
@@ -16,12 +16,12 @@
 namespace xpud::xpuctl {
 namespace {
 
-// In single quotes.
+// Puts text into single quotes.
 std::string Quoted(const std::string& text) {
   return absl::StrCat("'", absl::StrReplaceAll(text, {{"'", "'\\''"}}), "'");
 }
 
-// The words among a command's first argument: "[on|off]" has two, "USER" is none.
+// Returns the words that a command's first argument can be: "[on|off]" has two, "USER" has none.
 std::vector<std::string> Choices(const Command& command) {
   const std::string first = std::vector<std::string>(absl::StrSplit(command.arguments, ' ')).front();
   std::vector<std::string> words;
@@ -31,7 +31,7 @@ std::vector<std::string> Choices(const Command& command) {
   return words;
 }
 
-// What may follow an option; nothing where that is free.
+// Returns the values that an option can have, or "" if they are free.
 std::string Values(const Option& option) {
   const std::string_view name = option.name;
   if (name == "-o") return absl::StrJoin(kOutputNames, " ");
@@ -57,8 +57,8 @@ std::string BashReply(const Option& option) {
   return absl::StrCat("compgen -W ", Quoted(Values(option)), " -- \"$cur\"");
 }
 
-// A case of bash's for each option that takes a value, and for one that takes none though the global one of
-// its name does.
+// Returns a case of bash for each option that takes a value, and for each switch that hides a global option
+// with a value.
 std::string BashValues(std::span<const Option> options) {
   std::string text;
   for (const Option& option : options) {
@@ -76,7 +76,7 @@ std::string BashValuesOf(const Command& command) {
                              {{"    *:", absl::StrCat("    ", command.name, ":")}});
 }
 
-// Of the global options, those that are for it.
+// Returns the global options that a command supports.
 std::vector<Option> GlobalsOf(const Command& command) {
   std::vector<Option> options;
   for (const Option& option : GlobalOptions()) {
@@ -96,7 +96,7 @@ std::string GlobalsWithValues() {
   return absl::StrJoin(names, "|");
 }
 
-// "--once[one sample]" or "-o[...]:FORMAT:(table wide)", as _arguments takes it.
+// Returns "--once[one sample]" or "-o[...]:FORMAT:(table wide)", for zsh's _arguments.
 std::string ZshOption(const Option& option) {
   const std::string summary = absl::StrReplaceAll(option.summary, {{"[", "\\["}, {"]", "\\]"}, {":", "\\:"}});
   std::string spec = absl::StrCat(option.name, "[", summary, "]");
@@ -197,7 +197,7 @@ int RunCompletion(const Invocation& invocation) {
   if (shell == "bash") return std::fputs(BashCompletion().c_str(), stdout) < 0 ? kError : kOk;
   if (shell == "zsh") return std::fputs(ZshCompletion().c_str(), stdout) < 0 ? kError : kOk;
   if (shell == "fish") return std::fputs(FishCompletion().c_str(), stdout) < 0 ? kError : kOk;
-  return RefuseUsage("completion", "it takes bash, zsh or fish");
+  return RefuseUsage("completion", "use bash, zsh or fish");
 }
 
 }  // namespace xpud::xpuctl

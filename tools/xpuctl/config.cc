@@ -1,4 +1,5 @@
-// config: what a configuration file says, by the daemon's own rules, and what a running daemon goes by.
+// config: validates a configuration file with the daemon's own code, and shows the configuration of a running
+// daemon.
 #include <cstdio>
 
 #include "absl/strings/str_cat.h"
@@ -34,10 +35,10 @@ std::string CheckJson(const config::File& file) {
   return text + "]}";
 }
 
-// A file that cannot be read is an error as one that is not valid is.
+// An unreadable file is an error, like an invalid one.
 int Check(const Invocation& invocation) {
   if (invocation.output != Output::kTable && invocation.output != Output::kJson)
-    return RefuseUsage("config", "check has -o table and json");
+    return RefuseUsage("config", "check supports -o table and json");
   const std::string path = invocation.arguments.size() > 1 ? invocation.arguments[1] : XPUD_CONFIG_FILE;
   const auto file = config::ReadFile(path);
   if (!file.ok()) {
@@ -61,10 +62,9 @@ int RunConfig(const Invocation& invocation) {
   const std::vector<std::string>& words = invocation.arguments;
   const std::string what = words.empty() ? "show" : words[0];
   if (what == "check") return Check(invocation);
-  if (words.size() > 1) return RefuseUsage("config", absl::StrCat(what, " takes no ", words[1]));
+  if (words.size() > 1) return RefuseUsage("config", absl::StrCat(what, " does not take ", words[1]));
   if (what == "show") return Show(invocation);
-  if (what != "example")
-    return RefuseUsage("config", absl::StrCat("it is check, show or example, not ", what));
+  if (what != "example") return RefuseUsage("config", absl::StrCat("use check, show or example, not ", what));
   std::fputs(config::ExampleFile().c_str(), stdout);
   return kOk;
 }

@@ -1,4 +1,4 @@
-// Where a machine has its configuration.
+// The path of a machine's configuration file.
 #pragma once
 
 #define XPUD_CONFIG_FILE "/etc/xpud/xpud.yaml"

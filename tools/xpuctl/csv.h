@@ -1,5 +1,5 @@
-// Rows of values separated by commas, quoted as RFC 4180 says; lines end with a line feed. Names are
-// printable, whatever the daemon sent. One thread.
+// Comma-separated values, quoted as in RFC 4180, with line feeds. Names are made printable, whatever the
+// daemon sent. Not thread-safe.
 #pragma once
 
 #include <google/protobuf/message.h>
@@ -16,14 +16,14 @@ class Csv {
  public:
   explicit Csv(std::vector<std::string> heading) : heading_(std::move(heading)) {}
 
-  // Columns are the fields of `type` that are no messages, by name, after `time_ns`.
+  // The columns are `time_ns` and the fields of `type` that are not messages.
   static Csv Of(const google::protobuf::Descriptor* type);
 
   void Add(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
-  // A row of Of(row's type); fields that are not there are left empty.
+  // Adds a row of Of(row's type). Absent fields are empty.
   void Add(uint64_t time_ns, const google::protobuf::Message& row);
 
-  // Has each row begin with this.
+  // Adds a first column with the same cell in each row.
   Csv& Prefix(const std::string& heading, const std::string& cell);
   std::string ToString(bool with_heading) const;
 
@@ -32,7 +32,7 @@ class Csv {
   std::vector<std::vector<std::string>> rows_;
 };
 
-// A time and a list, as the control plane answers.
+// A reply of the control plane that has a time and a list.
 template <typename Rows>
 Csv CsvOf(uint64_t time_ns, const Rows& rows) {
   Csv csv = Csv::Of(Rows::value_type::descriptor());

@@ -1,4 +1,4 @@
-// Is a daemon there, of which version, and who may use it?
+// Checks that a daemon runs, its version, and who may use it.
 #include <grp.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -40,7 +40,7 @@ Check JudgeVersion(const v1::GetVersionResponse& version) {
                  ""};
   if (version.protocol_max() < wire::kOldestVersion || version.protocol_min() > wire::kNewestVersion) {
     check.health = Health::kFail;
-    check.remedy = absl::StrCat("clients of this version speak protocol ", wire::kOldestVersion, " to ",
+    check.remedy = absl::StrCat("clients of this version support protocols ", wire::kOldestVersion, " to ",
                                 wire::kNewestVersion, ", the daemon ", version.protocol_min(), " to ",
                                 version.protocol_max(), ": install the same version of both");
   } else if (version.version() != XPUD_VERSION) {
@@ -58,11 +58,11 @@ void CheckState(const v1::GetStatusResponse& status, Checks& checks) {
     const std::string name = absl::StrCat("device ", device.index());
     if (device.has_executors_replaced() && !device.has_executor_pid()) {
       checks.push_back({name, Health::kWarn, "its executor was lost and is being replaced",
-                        "wait a moment; xpuctl events says why"});
+                        "wait a moment; see the reason in xpuctl events"});
     } else if (device.kernel_compiles_failed() > 0) {
       checks.push_back({name, Health::kWarn,
                         absl::StrCat(device.kernel_compiles_failed(), " kernels could not be compiled"),
-                        "the daemon's log says which, and why"});
+                        "see the daemon's log for names and reasons"});
     } else {
       checks.push_back({name, Health::kOk, absl::StrCat(device.name(), " (", device.vendor(), ")"), ""});
     }
@@ -81,17 +81,17 @@ void AskDaemon(const std::string& socket, Checks& checks) {
   if (const auto status = client->GetStatus(); status.ok()) CheckState(*status, checks);
 }
 
-// None is there: well, unless one was asked for or belongs to the system.
+// If no daemon runs, that is a problem only if one was named, or if the system's should run.
 Check JudgeAbsence(const Invocation& invocation, const absl::Status& status) {
   const std::string found(status.message());
   if (!absl::IsNotFound(status)) return {"daemon", Health::kFail, found, "see the check of its socket"};
   if (!invocation.address.empty())
-    return {"daemon", Health::kFail, found, "start it, or name another --address"};
+    return {"daemon", Health::kFail, found, "start it, or use another --address"};
   if (!client::EnvironmentAddress().empty())
     return {"daemon", Health::kFail, found, "start it, or unset XPUD_ADDRESS"};
   if (access("/run/xpud", F_OK) == 0)
-    return {"daemon", Health::kFail, found, "start the system's: systemctl start xpud"};
-  return {"daemon", Health::kOk, "none runs; the first client starts one of its user's own", ""};
+    return {"daemon", Health::kFail, found, "start the system's daemon: systemctl start xpud"};
+  return {"daemon", Health::kOk, "no daemon is running; the first client starts a private one", ""};
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// doctor: whether xpud can work on this host, and what to do where it cannot.
+// doctor: checks whether xpud works on this host, and says what to do if not.
 #include <algorithm>
 #include <cstdio>
 

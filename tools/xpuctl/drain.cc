@@ -8,13 +8,13 @@ namespace xpud::xpuctl {
 
 int RunDrain(const Invocation& invocation) {
   const std::string state = invocation.arguments.empty() ? "on" : invocation.arguments[0];
-  if (state != "on" && state != "off") return RefuseUsage("drain", "it takes on or off, not " + state);
+  if (state != "on" && state != "off") return RefuseUsage("drain", "use on or off, not " + state);
   auto client = control::Client::Connect(invocation.address);
   if (!client.ok()) return Report(client.status());
   const auto answer = client->SetDrain(state == "on");
   if (!answer.ok()) return Report(answer.status());
-  std::printf(answer->drained() ? "drained: new sessions are refused; %u are open\n"
-                                : "new sessions are welcome; %u are open\n",
+  std::printf(answer->drained() ? "drained: new sessions are refused; %u sessions are open\n"
+                                : "new sessions are accepted; %u sessions are open\n",
               answer->sessions());
   return kOk;
 }

@@ -33,7 +33,7 @@ std::string LogText(const v1::LogLine& line) {
 std::string EventText(const v1::Event& event, uint64_t last) {
   std::string text;
   if (event.sequence() > last + 1)
-    text = absl::StrFormat("(%d events before are no longer kept)\n", event.sequence() - last - 1);
+    text = absl::StrFormat("(%d earlier events are no longer kept)\n", event.sequence() - last - 1);
   absl::StrAppend(&text, TimeText(event.unix_ms()), "  ", PrintableText(event.kind()), Subject(event));
   if (event.has_text()) absl::StrAppend(&text, ": ", PrintableText(event.text()));
   return text + "\n";

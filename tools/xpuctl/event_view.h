@@ -1,4 +1,4 @@
-// An event as a line for people, printable whatever the daemon sent. Pure functions but for the time zone.
+// Formats an event as a printable line, whatever the daemon sent. Pure functions, except for the time zone.
 #pragma once
 
 #include <string>
@@ -7,10 +7,10 @@
 
 namespace xpud::xpuctl {
 
-// `last` is the sequence of the event shown before it: where the numbers skip, a line says how many are gone.
+// `last` is the sequence of the event shown before. If numbers are missing in between, a line says how many.
 std::string EventText(const v1::Event& event, uint64_t last);
 
-// A line of the daemon's log.
+// Formats a line of the daemon's log.
 std::string LogText(const v1::LogLine& line);
 
 }  // namespace xpud::xpuctl

@@ -1,4 +1,4 @@
-// events: what happened in the daemon, newest last; with -w as it happens.
+// events: prints the daemon's events, newest last; with -w also new ones.
 #include <cstdio>
 #include <string>
 
@@ -12,7 +12,7 @@
 namespace xpud::xpuctl {
 namespace {
 
-// Hands over each event until there are no more, or for as long as it takes `each`; an error ends it.
+// Calls `each` with every event, and with `follow` for new ones, until it returns false. Returns errors.
 absl::Status ForEach(control::Client& client, bool follow, absl::FunctionRef<bool(const v1::Event&)> each) {
   uint64_t last = 0;
   while (!Interrupted()) {

@@ -1,4 +1,4 @@
-// GPUs: on the bus, as nodes in /dev, and the libraries that drive them.
+// Checks GPUs: on the bus, their nodes in /dev, and their libraries.
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -73,9 +73,9 @@ Check RenderNodes() {
     absl::StrAppend(&check.found, check.found.empty() ? "" : ", ", "/dev/dri/", name);
     if (MayUse("/dev/dri/" + name)) continue;
     check.health = Health::kWarn;
-    check.remedy = "become a member of the nodes' group (sudo adduser $USER render) to use these GPUs";
+    check.remedy = "join the nodes' group (sudo adduser $USER render) to use these GPUs";
   }
-  if (check.found.empty()) check.found = "no render nodes in /dev/dri: no GPU of Intel's";
+  if (check.found.empty()) check.found = "no render nodes in /dev/dri, so no Intel GPU";
   return check;
 }
 

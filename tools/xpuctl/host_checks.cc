@@ -1,4 +1,4 @@
-// The kernel, its limits, the processor and the cache folder.
+// Checks the kernel, its limits, the processor and the cache folder.
 #include <fcntl.h>
 #include <linux/landlock.h>
 #include <linux/membarrier.h>
@@ -22,7 +22,7 @@ namespace xpud::xpuctl {
 namespace {
 
 Check Need(const char* name, bool there, Health otherwise, const char* remedy) {
-  return there ? Check{name, Health::kOk, "there", ""} : Check{name, otherwise, "not there", remedy};
+  return there ? Check{name, Health::kOk, "available", ""} : Check{name, otherwise, "missing", remedy};
 }
 
 bool SealsMemory() {
@@ -35,8 +35,8 @@ bool HasPidfds() { return UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, getp
 Check Landlock() {
   const long version = syscall(SYS_landlock_create_ruleset, nullptr, 0, LANDLOCK_CREATE_RULESET_VERSION);
   if (version >= 1) return {"landlock", Health::kOk, absl::StrCat("version ", version), ""};
-  return {"landlock", Health::kWarn, "not there: the daemon's files are not confined",
-          "boot a kernel from 5.13 on with lsm=...,landlock"};
+  return {"landlock", Health::kWarn, "missing: the daemon's file access is not confined",
+          "boot Linux 5.13 or later with lsm=...,landlock"};
 }
 
 bool HasBarrier() {
@@ -47,7 +47,7 @@ bool HasBarrier() {
 Check OpenFiles() {
   rlimit limit = {};
   getrlimit(RLIMIT_NOFILE, &limit);
-  constexpr uint64_t kOwn = 64, kEach = 9;  // of the daemon; of a session, without GPUs
+  constexpr uint64_t kOwn = 64, kEach = 9;  // descriptors of the daemon, and of a session without GPUs
   const uint64_t sessions = limit.rlim_max > kOwn ? (limit.rlim_max - kOwn) / kEach : 0;
   Check check = {"open files", Health::kOk,
                  absl::StrCat("at most ", limit.rlim_max, ": about ", sessions, " sessions"), ""};
@@ -76,11 +76,11 @@ Check Memory() {
   Check check = {"memory", Health::kOk, Bytes(static_cast<double>(kibibytes) * 1024) + " available", ""};
   if (kibibytes >= 1 << 20) return check;
   check.health = Health::kWarn;
-  check.remedy = "the CPU device and what clients share come out of it: end what needs it";
+  check.remedy = "the CPU device and shared memory need it: end programs that use much";
   return check;
 }
 
-// Where the kernel says so, shared memory is in huge pages.
+// Reports whether the kernel uses huge pages for shared memory.
 Check HugePages() {
   std::string line;
   std::getline(std::ifstream("/sys/kernel/mm/transparent_hugepage/shmem_enabled"), line);
@@ -91,7 +91,7 @@ Check HugePages() {
   if (check.found != "never" && check.found != "deny") return check;
   check.health = Health::kWarn;
   check.remedy =
-      "memory that the CPU device shares with processes is in small pages: "
+      "shared memory of the CPU device is in small pages, which is slower: "
       "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled";
   return check;
 }
@@ -116,11 +116,11 @@ void CheckKernel(Checks& checks) {
   checks.push_back({"kernel", Health::kOk, absl::StrCat(name.sysname, " ", name.release), ""});
   checks.push_back(Landlock());
   checks.push_back(Need("memfd seals", SealsMemory(), Health::kFail,
-                        "sessions share sealed memory: a sandbox forbids memfd_create or F_ADD_SEALS"));
+                        "sessions share sealed memory, but a sandbox forbids memfd_create or F_ADD_SEALS"));
+  checks.push_back(Need("pidfd", HasPidfds(), Health::kFail,
+                        "the daemon uses it to watch its clients: use Linux 5.3 or later"));
   checks.push_back(
-      Need("pidfd", HasPidfds(), Health::kFail, "the daemon watches its clients by it: Linux from 5.3 on"));
-  checks.push_back(
-      Need("membarrier", HasBarrier(), Health::kWarn, "Linux from 4.16 on; a sandbox may forbid it"));
+      Need("membarrier", HasBarrier(), Health::kWarn, "use Linux 4.16 or later; a sandbox may forbid it"));
 }
 
 void CheckLimits(Checks& checks) {
@@ -134,14 +134,14 @@ void CheckProcessor(Checks& checks) {
                     avx512 ? "AVX-512"
                     : avx2 ? "AVX2, no AVX-512"
                            : "no AVX2",
-                    avx2 ? "" : "the CPU device is slow here"});
+                    avx2 ? "" : "the CPU device is slow without AVX2"});
   std::string flags;
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line) && flags.empty();) {
     if (line.starts_with("flags")) flags = line + " ";
   }
   const bool amx = flags.find(" amx_tile ") != std::string::npos;
-  checks.push_back({"amx", Health::kOk, amx ? "there" : "not there; nothing needs it", ""});
+  checks.push_back({"amx", Health::kOk, amx ? "available" : "missing; not needed", ""});
 }
 
 void CheckCache(Checks& checks) {

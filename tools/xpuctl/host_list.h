@@ -1,4 +1,4 @@
-// What several hosts answered. Values.
+// The answers of several hosts. Values.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace xpud::xpuctl {
 
-// Those that answered, by the name that --host gave them.
+// The hosts that answered, by their name in --host.
 template <typename Response>
 using HostList = std::vector<std::pair<std::string, const Response*>>;
 

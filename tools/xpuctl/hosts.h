@@ -1,5 +1,5 @@
-// The daemons that --host names, asked at the same time. What one does not answer is said, and the others are
-// shown. One thread, which starts others.
+// Asks the daemons of --host at the same time. Hosts that do not answer are listed with their error. Not
+// thread-safe; starts threads.
 #pragma once
 
 #include <functional>
@@ -27,7 +27,7 @@ class Hosts {
  public:
   explicit Hosts(const std::vector<std::string>& names) : names_(names) {}
 
-  // Each is connected to anew: one that was not there may be by now. A call takes 5 s at most.
+  // Connects to each host anew, so that a host can come back. A call takes 5 s at most.
   template <typename Response>
   std::vector<HostAnswer<Response>> Ask(absl::StatusOr<Response> (control::Client::*call)()) const {
     std::vector<HostAnswer<Response>> answers;
@@ -58,14 +58,14 @@ HostList<Response> Answered(const std::vector<HostAnswer<Response>>& answers) {
   return list;
 }
 
-// How one that did not answer is shown.
+// Formats a host that did not answer.
 std::string ErrorLine(const std::string& host, const absl::Status& error);
 std::string ErrorObject(const std::string& host, const absl::Status& error);
-// Of a JSON object: it begins with the host.
+// Adds the host as the first field of a JSON object.
 std::string WithHost(const std::string& host, std::string_view object);
 
-// Of all, in the order of their names: lines for tables, objects for JSON; for CSV it is said on stderr, and
-// nothing.
+// Formats all hosts that did not answer, in the order of their names: lines for tables, objects for JSON. For
+// CSV prints them to stderr and returns "".
 template <typename Response>
 std::string ErrorLines(const std::vector<HostAnswer<Response>>& answers) {
   std::string text;

@@ -26,7 +26,7 @@ void AppendRepeated(const Message& message, const FieldDescriptor* field, std::s
   out += ']';
 }
 
-// What is no number in JSON is a string, as protobuf writes it.
+// Writes values that are not numbers in JSON (NaN, infinities) as strings, like protobuf.
 void AppendReal(double value, std::string& out) {
   if (std::isfinite(value))
     absl::StrAppend(&out, value);
@@ -80,7 +80,7 @@ void Append(const Message& message, std::string& out) {
     if (!first) out += ',';
     first = false;
     absl::StrAppend(&out, JsonString(field->name()), ":");
-    // The control plane repeats messages only.
+    // Repeated fields of the control plane are always messages.
     field->is_repeated() ? AppendRepeated(message, field, out) : AppendValue(message, field, out);
   }
   out += '}';
@@ -97,7 +97,7 @@ std::string JsonString(std::string_view text) {
       out += first.bytes;
     } else if (first.printable) {
       out += first.bytes;
-    } else {  // all of these fit 16 bits
+    } else {  // the remaining characters fit in 16 bits
       constexpr uint32_t kReplacement = 0xfffd;
       absl::StrAppend(&out, absl::StrFormat("\\u%04x", first.valid ? first.code : kReplacement));
     }

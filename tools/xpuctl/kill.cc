@@ -10,7 +10,7 @@ namespace xpud::xpuctl {
 int RunKill(const Invocation& invocation) {
   uint64_t id = 0;
   if (invocation.arguments.empty() || !absl::SimpleAtoi(invocation.arguments[0], &id))
-    return RefuseUsage("kill", "it takes the number of a session, as xpuctl ps shows them");
+    return RefuseUsage("kill", "it takes the number of a session; xpuctl ps lists them");
   auto client = control::Client::Connect(invocation.address);
   if (!client.ok()) return Report(client.status());
   const auto session = client->CloseSession(id);

@@ -1,4 +1,4 @@
-// logs: the last lines that the daemon logged; with -f those to come.
+// logs: prints the latest lines of the daemon's log; with -f also new ones.
 #include <cstdio>
 #include <deque>
 #include <string>
@@ -13,7 +13,7 @@
 namespace xpud::xpuctl {
 namespace {
 
-// What the daemon has now, the last `most` of it; `last` is to be asked with for more.
+// Returns the latest `most` lines that the daemon has. `last` is the number to continue from.
 absl::StatusOr<std::deque<v1::LogLine>> There(control::Client& client, const std::string& level,
                                               uint64_t most, uint64_t& last) {
   std::deque<v1::LogLine> lines;
@@ -29,7 +29,7 @@ absl::StatusOr<std::deque<v1::LogLine>> There(control::Client& client, const std
   return lines;
 }
 
-// False: nobody reads it any more.
+// Returns false if the reader of stdout is gone.
 bool Print(const v1::LogLine& line, Output output) {
   std::fputs((output == Output::kTable ? LogText(line) : Document(ToJson(line))).c_str(), stdout);
   return std::fflush(stdout) == 0;
@@ -69,7 +69,7 @@ int RunLogs(const Invocation& invocation) {
   };
   uint64_t most = UINT64_MAX;
   if (invocation.Has("-n") && !absl::SimpleAtoi(option("-n"), &most))
-    return RefuseUsage("logs", absl::StrCat("-n is how many lines, not ", option("-n")));
+    return RefuseUsage("logs", absl::StrCat("-n takes a number of lines, not ", option("-n")));
   auto client = control::Client::Connect(invocation.address);
   if (!client.ok()) return Report(client.status());
   CatchInterrupts();

@@ -1,4 +1,4 @@
-// xpuctl: asks the daemon who uses what. This file only parses the command line and picks the subcommand.
+// xpuctl: shows and controls the daemon. This file parses the command line and calls the subcommand.
 #include <algorithm>
 #include <cstdio>
 #include <string>
@@ -24,14 +24,14 @@ void PrintUsage(FILE* out) {
     if (*command.arguments) std::fprintf(out, "  %-10s   %s\n", "", command.arguments);
     for (const Option& option : command.options) PrintOption(out, 15, option);
   }
-  std::fprintf(out, "\nwithout a command: %s. Options of all:\n", Commands()[0].name);
+  std::fprintf(out, "\nWithout a command: %s. Options of all commands:\n", Commands()[0].name);
   for (const Option& option : GlobalOptions()) PrintOption(out, 2, option);
   std::fprintf(
       out,
-      "\nWithout --address the daemon is searched for as clients do: $XPUD_ADDRESS, "
-      "/run/xpud/xpud.sock, the\n"
-      "user's own. xpuctl never starts one. To a gateway it shows $XPUD_TOKEN_FILE, or $XPUD_TLS_CERT "
-      "and\n$XPUD_TLS_KEY, as clients do.\nexit status:");
+      "\nWithout --address, xpuctl finds the daemon as clients do: $XPUD_ADDRESS, /run/xpud/xpud.sock, the\n"
+      "user's own. It never starts one. Its credentials for a gateway are $XPUD_TOKEN_FILE, or "
+      "$XPUD_TLS_CERT\n"
+      "and $XPUD_TLS_KEY, as for clients.\nexit status:");
   for (const ExitMeaning& meaning : ExitMeanings())
     std::fprintf(out, "%s %d %s", meaning.code == kOk ? "" : ",", meaning.code, meaning.what);
   std::fputs("\n", out);
@@ -43,35 +43,35 @@ int UsageError(const std::string& reason) {
   return kUsage;
 }
 
-// Why `value` is none for the global option `name`; empty when it was taken.
+// Sets the global option `name`. Returns "" or the reason why `value` is wrong.
 std::string SetGlobal(std::string_view name, const std::string& value, Invocation& invocation) {
   if (name == "--address") {
     invocation.address = value;
   } else if (name == "--host") {
     invocation.hosts = absl::StrSplit(value, ',');
     if (std::ranges::find(invocation.hosts, "") != invocation.hosts.end())
-      return "--host takes addresses with commas between them, not " + value;
+      return "--host takes comma-separated addresses, not " + value;
   } else if (name == "-o") {
     const auto* found = std::ranges::find(kOutputNames, value);
-    if (found == std::end(kOutputNames)) return "-o is table, wide, json, jsonl or csv, not " + value;
+    if (found == std::end(kOutputNames)) return "-o must be table, wide, json, jsonl or csv, not " + value;
     invocation.output = static_cast<Output>(found - std::begin(kOutputNames));
   } else if (name == "-w") {
     double seconds = 0;
     if (!absl::SimpleAtod(value, &seconds) || !(seconds >= 0.05 && seconds <= 1e6))
-      return "-w takes seconds, at least 0.05, not " + value;
+      return "-w takes seconds (at least 0.05), not " + value;
     invocation.every = seconds;
   } else if (!absl::SimpleAtoi(value, &invocation.count) || invocation.count < 1) {
-    return "-n is how many times, not " + value;
+    return "-n takes a number of samples, not " + value;
   }
   return "";
 }
 
-// One pass over the words. Of options that a command and all have the command's counts.
+// Parses the words in one pass. A command's option hides a global one of the same name.
 class Parser {
  public:
   Parser(int argc, char** argv) : words_(argv + 1, argv + argc) {}
 
-  // Why the line is no good, or empty.
+  // Returns "" or an error.
   std::string Parse() {
     for (at_ = 0; at_ < words_.size(); ++at_) {
       const std::string& word = words_[at_];
@@ -82,7 +82,7 @@ class Parser {
         trouble = TakeOption(word);
       } else if (command_ == nullptr) {
         command_ = FindCommand(word);
-        if (command_ == nullptr) trouble = "no command " + word;
+        if (command_ == nullptr) trouble = "unknown command " + word;
       } else {
         invocation_.arguments.push_back(word);
       }
@@ -97,22 +97,22 @@ class Parser {
   const Invocation& invocation() const { return invocation_; }
 
  private:
-  // "name value", "name=value", or "name" alone where it takes none.
+  // Takes "name value", "name=value", or "name" for a switch.
   std::string TakeOption(const std::string& word) {
     const size_t equals = word.find('=');
     const std::string name = word.substr(0, equals);
     const Option* own = command_ == nullptr ? nullptr : FindOption(command_->options, name);
     const Option* option = own != nullptr ? own : FindOption(GlobalOptions(), name);
-    if (option == nullptr) return "no option " + name;
+    if (option == nullptr) return "unknown option " + name;
     std::string value;
     if (*option->value == '\0') {
-      if (equals != std::string::npos) return name + " takes no value";
+      if (equals != std::string::npos) return name + " does not take a value";
     } else if (equals != std::string::npos) {
       value = word.substr(equals + 1);
     } else if (at_ + 1 < words_.size()) {
       value = words_[++at_];
     } else {
-      return name + " takes a value: " + option->value;
+      return name + " needs a value: " + option->value;
     }
     if (own == nullptr && option->repeats) repeats_ = true;
     if (own != nullptr) {
@@ -126,11 +126,11 @@ class Parser {
     return "";
   }
 
-  // Views show several hosts; everything else is for one.
+  // Views can show several hosts; other commands take one.
   std::string TakeHosts() {
     std::vector<std::string>& hosts = invocation_.hosts;
     if (!hosts.empty() && !invocation_.address.empty()) return "--address and --host exclude each other";
-    if (!command_->samples && hosts.size() > 1) return absl::StrCat(command_->name, " is for one host");
+    if (!command_->samples && hosts.size() > 1) return absl::StrCat(command_->name, " takes one host only");
     if (!command_->samples && !hosts.empty()) {
       invocation_.address = hosts[0];
       hosts.clear();
@@ -141,10 +141,11 @@ class Parser {
   std::string Check() const {
     const std::string name = command_->name;
     if (invocation_.arguments.size() > command_->most_arguments)
-      return absl::StrCat(name, " takes no ", invocation_.arguments[command_->most_arguments]);
-    if (repeats_ && !command_->samples) return name + " takes no -w and -n";
+      return absl::StrCat(name, " does not take ", invocation_.arguments[command_->most_arguments]);
+    if (repeats_ && !command_->samples) return name + " does not take -w and -n";
     if (output_named_ && std::ranges::find(command_->outputs, invocation_.output) == command_->outputs.end())
-      return absl::StrCat(name, " has no -o ", kOutputNames[static_cast<size_t>(invocation_.output)]);
+      return absl::StrCat(name, " does not support -o ",
+                          kOutputNames[static_cast<size_t>(invocation_.output)]);
     return "";
   }
 

@@ -1,4 +1,4 @@
-// man: the manual page, made from the table of commands.
+// man: prints the manual page, generated from the table of commands.
 #include <cstdio>
 
 #include "absl/strings/str_cat.h"
@@ -9,7 +9,7 @@
 namespace xpud::xpuctl {
 namespace {
 
-// Text that roff takes as it is.
+// Escapes text for roff.
 std::string Plain(const std::string& text) {
   const std::string escaped = absl::StrReplaceAll(text, {{"\\", "\\e"}, {"-", "\\-"}, {"'", "\\(aq"}});
   return escaped.starts_with('.') ? "\\&" + escaped : escaped;
@@ -38,15 +38,14 @@ std::string Describe(const Command& command) {
 }  // namespace
 
 std::string ManualPage() {
-  std::string text =
-      ".TH XPUCTL 1 \"\" \"xpud " XPUD_VERSION
-      "\"\n.SH NAME\nxpuctl \\- asks the xpud daemon who uses which device, and tells it what to do\n"
-      ".SH SYNOPSIS\n\\fBxpuctl\\fR [\\fIOPTION\\fR...] [\\fICOMMAND\\fR]\n.SH DESCRIPTION\n";
+  std::string text = ".TH XPUCTL 1 \"\" \"xpud " XPUD_VERSION
+                     "\"\n.SH NAME\nxpuctl \\- shows and controls the xpud daemon\n"
+                     ".SH SYNOPSIS\n\\fBxpuctl\\fR [\\fIOPTION\\fR...] [\\fICOMMAND\\fR]\n.SH DESCRIPTION\n";
   absl::StrAppend(
-      &text, "Without a command it shows the ", Commands()[0].name,
+      &text, "The default command is ", Commands()[0].name,
       ".\n"
-      "The daemon is searched for as clients do: $XPUD_ADDRESS, /run/xpud/xpud.sock, the user\\(aqs own.\n"
-      "Its control plane answers root and the daemon\\(aqs user. xpuctl never starts a daemon.\n"
+      "xpuctl finds the daemon as clients do: $XPUD_ADDRESS, /run/xpud/xpud.sock, the user\\(aqs own.\n"
+      "The control plane answers root and the daemon\\(aqs user. xpuctl never starts a daemon.\n"
       ".SH COMMANDS\n");
   for (const Command& command : Commands()) text += Describe(command);
   text += ".SH OPTIONS\n";
@@ -55,7 +54,7 @@ std::string ManualPage() {
   for (const ExitMeaning& meaning : ExitMeanings())
     text += Entry(absl::StrCat(meaning.code), "", meaning.what);
   return text + ".SH ENVIRONMENT\n" +
-         Entry("XPUD_ADDRESS", "", "the daemon's socket, where --address is not given");
+         Entry("XPUD_ADDRESS", "", "the daemon's socket, if --address is not given");
 }
 
 int RunManual(const Invocation&) { return std::fputs(ManualPage().c_str(), stdout) < 0 ? kError : kOk; }

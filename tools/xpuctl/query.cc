@@ -1,4 +1,4 @@
-// query: fields of each device as nvidia-smi prints them, for scripts that read those.
+// query: prints fields of each device in nvidia-smi's format, for scripts that parse it.
 #include <algorithm>
 #include <cstdio>
 #include <set>
@@ -64,7 +64,7 @@ absl::StatusOr<std::string> Lines(const Query& query, const TopSample& sample) {
       absl::StrCat("there is no device ", *missing.begin(), "; there are ", sample.status->devices_size()));
 }
 
-// Each of a host's lines begins with it.
+// Adds the host at the start of each line.
 std::string WithHosts(const std::string& host, const std::string& lines) {
   std::string text;
   for (const absl::string_view line : absl::StrSplit(lines, '\n', absl::SkipEmpty()))

@@ -27,27 +27,26 @@ Value CoreClock(const QuerySample& sample) {
 }
 
 constexpr QueryField kFields[] = {
-    {"timestamp", "", "", "when the values were read, local time",
+    {"timestamp", "", "", "local time of the reading",
      [](const QuerySample&) -> Value {
        return absl::FormatTime("%Y/%m/%d %H:%M:%E3S", absl::Now(), absl::LocalTimeZone());
      }},
-    {"driver_version", "", "", "the library that drives the device",
+    {"driver_version", "", "", "the device's driver library and version",
      [](const QuerySample& sample) -> Value { return sample.device().driver(); }},
-    {"count", "", "", "how many devices the daemon has",
+    {"count", "", "", "number of devices",
      [](const QuerySample& sample) -> Value { return absl::StrCat(sample.status.devices_size()); }},
-    {"index", "", "", "the device's number, as clients see it",
+    {"index", "", "", "number of the device, as for clients",
      [](const QuerySample& sample) -> Value { return absl::StrCat(sample.device().index()); }},
     {"name", "gpu_name", "", "the device's name",
      [](const QuerySample& sample) -> Value { return sample.device().name(); }},
     {"uuid", "gpu_uuid", "", "", nullptr},
     {"serial", "gpu_serial", "", "", nullptr},
     {"pci.bus_id", "gpu_bus_id", "", "", nullptr},
-    {"memory.total", "", "MiB", "the device's memory",
+    {"memory.total", "", "MiB", "size of the device's memory",
      [](const QuerySample& sample) -> Value { return Mebibytes(sample.device().memory_total_bytes()); }},
     {"memory.used", "", "MiB", "held by buffers of all sessions",
      [](const QuerySample& sample) -> Value { return Mebibytes(sample.device().memory_used_bytes()); }},
-    {"memory.free", "", "MiB",
-     "memory of the device that nobody has; where that is not measured, total less used",
+    {"memory.free", "", "MiB", "memory that no program uses; if that is not measured, total minus used",
      [](const QuerySample& sample) -> Value {
        const v1::Device& device = sample.device();
        if (device.has_memory_free_bytes()) return Mebibytes(device.memory_free_bytes());
@@ -55,7 +54,8 @@ constexpr QueryField kFields[] = {
                         std::min(device.memory_total_bytes(), device.memory_used_bytes()));
      }},
     {"memory.reserved", "", "MiB", "", nullptr},
-    {"utilization.gpu", "", "%", "part of the time since the last sample (or of 0.2 s) that commands ran",
+    {"utilization.gpu", "", "%",
+     "part of the time since the last sample (first: of 0.2 s) in which commands ran",
      [](const QuerySample& sample) -> Value {
        return absl::StrFormat("%.0f", std::round(sample.rates.busy * 100));
      },
@@ -67,15 +67,15 @@ constexpr QueryField kFields[] = {
        return Measured(device.has_temperature_celsius(), device.temperature_celsius(), 0);
      }},
     {"temperature.memory", "", "", "", nullptr},
-    {"power.draw", "", "W", "mean since the sample before",
+    {"power.draw", "", "W", "mean since the previous sample",
      [](const QuerySample& sample) -> Value {
        return Measured(sample.device().has_power_watts(), sample.device().power_watts(), 2);
      }},
     {"power.limit", "", "W", "", nullptr},
     {"fan.speed", "", "%", "", nullptr},
     {"pstate", "", "", "", nullptr},
-    {"clocks.current.graphics", "clocks.gr", "MHz", "as clocks.sm", CoreClock},
-    {"clocks.current.sm", "clocks.sm", "MHz", "frequency of the device's cores", CoreClock},
+    {"clocks.current.graphics", "clocks.gr", "MHz", "same as clocks.sm", CoreClock},
+    {"clocks.current.sm", "clocks.sm", "MHz", "frequency of the device's compute units", CoreClock},
     {"clocks.current.memory", "clocks.mem", "MHz", "", nullptr},
     {"pcie.link.gen.current", "", "", "", nullptr},
     {"pcie.link.width.current", "", "", "", nullptr},
@@ -89,7 +89,7 @@ constexpr QueryField kFields[] = {
      [](const QuerySample& sample) -> Value { return sample.device().vendor(); }},
     {"xpud.compute_units", "", "", "cores or multiprocessors",
      [](const QuerySample& sample) -> Value { return absl::StrCat(sample.device().compute_units()); }},
-    {"xpud.pool", "", "MiB", "memory taken from the device, used or free",
+    {"xpud.pool", "", "MiB", "memory allocated from the device, used or free",
      [](const QuerySample& sample) -> Value { return Mebibytes(sample.device().pool_bytes()); }},
     {"xpud.sessions", "", "", "sessions of the daemon that are open",
      [](const QuerySample& sample) -> Value { return absl::StrCat(sample.status.sessions_size()); }},
@@ -97,19 +97,19 @@ constexpr QueryField kFields[] = {
      [](const QuerySample& sample) -> Value { return absl::StrCat(sample.device().commands_completed()); }},
     {"xpud.launches", "", "", "kernel launches since the daemon started",
      [](const QuerySample& sample) -> Value { return absl::StrCat(sample.device().launches()); }},
-    {"xpud.throttle_reasons", "", "", "what holds the frequency down; none where nothing does",
+    {"xpud.throttle_reasons", "", "", "reasons that limit the frequency, or none",
      [](const QuerySample& sample) -> Value {
        const v1::Device& device = sample.device();
        if (!device.has_throttle_reasons()) return std::nullopt;
        return device.throttle_reasons().empty() ? "none" : device.throttle_reasons();
      }},
-    {"xpud.energy", "", "J", "that the device used since some point in the past",
+    {"xpud.energy", "", "J", "energy used since some point in the past",
      [](const QuerySample& sample) -> Value {
        const v1::Device& device = sample.device();
        return Measured(device.has_energy_microjoules(),
                        static_cast<double>(device.energy_microjoules()) / 1e6, 1);
      }},
-    {"xpud.executor_pid", "", "", "of the device's own process, where it has one",
+    {"xpud.executor_pid", "", "", "pid of the device's executor process, if it has one",
      [](const QuerySample& sample) -> Value {
        if (!sample.device().has_executor_pid()) return std::nullopt;
        return absl::StrCat(sample.device().executor_pid());
@@ -154,10 +154,10 @@ absl::StatusOr<QueryFormat> ParseQueryFormat(std::string_view text) {
       format.units = false;
     } else {
       return absl::InvalidArgumentError(
-          absl::StrCat("--format is csv[,noheader][,nounits]; it has no \"", word, "\""));
+          absl::StrCat("--format must be csv[,noheader][,nounits], without \"", word, "\""));
     }
   }
-  if (!csv) return absl::InvalidArgumentError("--format has to name csv");
+  if (!csv) return absl::InvalidArgumentError("--format must name csv");
   return format;
 }
 

@@ -1,4 +1,4 @@
-// What `xpuctl query` can be asked for: nvidia-smi's fields by its names, and xpud's own. Pure functions but
+// The fields of `xpuctl query`: nvidia-smi's fields by their names, and xpud's own. Pure functions, except
 // for the timestamp.
 #pragma once
 
@@ -25,27 +25,27 @@ struct QueryField {
   const char* alias;  // or empty
   const char* unit;   // or empty
   const char* summary;
-  // Without the unit. Null: nothing that xpud runs on measures it.
+  // Returns the value without its unit. Null: xpud cannot measure the field on any device.
   std::optional<std::string> (*value)(const QuerySample& sample);
-  bool rate = false;  // needs two samples that lie apart
+  bool rate = false;  // needs two samples at different times
 };
 
 std::span<const QueryField> QueryFields();
 
-// "index,memory.total"; InvalidArgument as nvidia-smi says it.
+// Parses "index,memory.total". Returns InvalidArgument with nvidia-smi's message.
 absl::StatusOr<std::vector<const QueryField*>> ParseQueryFields(std::string_view list);
 
 struct QueryFormat {
   bool header = true, units = true;
 };
-// "csv[,noheader][,nounits]".
+// Parses "csv[,noheader][,nounits]".
 absl::StatusOr<QueryFormat> ParseQueryFormat(std::string_view text);
 
-// Lines as nvidia-smi's: ", " between values, "[N/A]" for what is not measured.
+// Formats lines like nvidia-smi: ", " between values, "[N/A]" for unmeasured ones.
 std::string QueryHeader(std::span<const QueryField* const> fields);
 std::string QueryLine(std::span<const QueryField* const> fields, const QuerySample& sample, bool units);
 
-// What --help-query-gpu prints.
+// The text of --help-query-gpu.
 std::string QueryHelp();
 
 }  // namespace xpud::xpuctl

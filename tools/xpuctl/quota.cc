@@ -34,28 +34,28 @@ bool SetTarget(const std::string& text, v1::SetQuotaRequest& request) {
     request.set_session(id);
     return true;
   }
-  const size_t slash = text.find('/');  // USER/TENANT: one that a gateway of that user's speaks for
+  const size_t slash = text.find('/');  // USER/TENANT: a tenant of that user's gateway
   const std::optional<uint32_t> uid = ParseUser(text.substr(0, slash));
   if (uid) request.set_uid(*uid);
   if (slash != std::string::npos) request.set_tenant_name(text.substr(slash + 1));
   return uid.has_value();
 }
 
-// kOk, or a usage error that was reported.
+// Returns kOk, or kUsage after printing an error.
 int ReadRequest(const Invocation& invocation, v1::SetQuotaRequest& request) {
   const std::vector<std::string>& words = invocation.arguments;
   if (invocation.Has("--device")) {
     uint32_t device = 0;
     const std::string& value = invocation.options.at("--device");
-    if (!Parse(value, device)) return Refuse("--device is a number", value);
+    if (!Parse(value, device)) return Refuse("--device takes a number", value);
     request.set_device(device);
   }
-  if (words.size() != 2) return Refuse("it takes whose quota and how much", words.back());
+  if (words.size() != 2) return Refuse("it takes a target and a size", words.back());
   if (!SetTarget(words[0], request))
-    return Refuse("a quota is of default, a user, USER/TENANT or session:ID", words[0]);
+    return Refuse("the target must be default, a user, USER/TENANT or session:ID", words[0]);
   if (words[1] == "none") return kOk;
   const std::optional<uint64_t> bytes = ParseBytes(words[1]);
-  if (!bytes) return Refuse("a quota is a size like 4GiB, or none", words[1]);
+  if (!bytes) return Refuse("the quota must be a size such as 4GiB, or none", words[1]);
   request.set_bytes(*bytes);
   return kOk;
 }
@@ -67,10 +67,10 @@ int RunQuota(const Invocation& invocation) {
       QuotasText, [](const auto& response) { return CsvOf(response.time_ns(), response.quotas()); },
       HostsText};
   if (invocation.arguments.empty()) {
-    if (invocation.Has("--device")) return RefuseUsage("quota", "--device is for setting one");
+    if (invocation.Has("--device")) return RefuseUsage("quota", "--device is only for setting a quota");
     return ShowView(invocation, &control::Client::ListQuotas, view);
   }
-  if (!invocation.hosts.empty()) return RefuseUsage("quota", "setting one takes --address");
+  if (!invocation.hosts.empty()) return RefuseUsage("quota", "use --address to set a quota");
   v1::SetQuotaRequest request;
   if (const int refused = ReadRequest(invocation, request)) return refused;
   auto client = control::Client::Connect(invocation.address);

@@ -1,4 +1,4 @@
-// Why something is not measured or not set, as wide views say it.
+// Reasons for missing values, as shown in wide views.
 #pragma once
 
 #include <string>
@@ -7,14 +7,14 @@
 
 namespace xpud::xpuctl {
 
-inline constexpr char kNoSensors[] = "nothing of this device can be measured";
+inline constexpr char kNoSensors[] = "this device has no sensors";
 inline constexpr char kNotReported[] = "this daemon does not report it";
 inline constexpr char kNoKernels[] = "no kernels are compiled for this device";
 inline constexpr char kNoExecutor[] = "the device has no process of its own";
-inline constexpr char kBeingReplaced[] = "it is being replaced";
-inline constexpr char kNoQuota[] = "none of its own; the one in force is the least of those that bind it";
+inline constexpr char kBeingReplaced[] = "the executor is being replaced";
+inline constexpr char kNoQuota[] = "none of its own; the lowest of the quotas that apply is in force";
 
-// Empty where all is there.
+// Returns "" if nothing is missing.
 inline std::string WhyUnmeasured(const v1::Device& device) {
   std::string why = device.has_kernels_compiled() ? "" : kNoKernels;
   for (const v1::Unmeasured& unmeasured : device.unmeasured()) {

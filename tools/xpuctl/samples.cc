@@ -46,7 +46,7 @@ int ShowSamples(const Invocation& invocation,
     if (in_place) std::fputs("\x1b[H\x1b[2J", stdout);
     if (!in_place && shown > 0 && text) std::fputs("\n", stdout);
     std::fputs(shot->c_str(), stdout);
-    if (std::fflush(stdout) != 0) return kError;  // nobody reads it any more
+    if (std::fflush(stdout) != 0) return kError;  // the reader is gone
   }
   return kOk;
 }

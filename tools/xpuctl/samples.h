@@ -1,5 +1,5 @@
-// What a view shows: once, or with -w again and again. On a terminal the picture stays in place; elsewhere
-// one follows another. Ends with Ctrl-C or after -n samples. One thread.
+// Shows a view once, or repeatedly with -w. On a terminal the view is redrawn in place; otherwise samples
+// follow each other. Ends on Ctrl-C or after -n samples. Not thread-safe.
 #pragma once
 
 #include <string>
@@ -14,22 +14,22 @@
 
 namespace xpud::xpuctl {
 
-// `sample` gives the text of one sample; true: the first one. What xpuctl exits with.
+// `sample` returns the text of one sample; its argument is true for the first. Returns xpuctl's exit status.
 int ShowSamples(const Invocation& invocation,
                 absl::FunctionRef<absl::StatusOr<std::string>(bool first)> sample);
 
-// From now on Ctrl-C, SIGTERM, SIGHUP and SIGQUIT end Pause and loops around it, and not the process.
+// From now on Ctrl-C, SIGTERM, SIGHUP and SIGQUIT end Pause and the loops around it, instead of the process.
 void CatchInterrupts();
 bool Interrupted();
-// Sleeps, unless Ctrl-C cuts it short.
+// Sleeps, unless interrupted by Ctrl-C.
 void Pause(double seconds);
 
-// One answer of the daemon's, and how it is shown.
+// A reply of the daemon and the functions that format it.
 template <typename Response>
 struct View {
   std::string (*text)(const Response& response, bool wide);
   Csv (*csv)(const Response& response);
-  std::string (*hosts)(const HostList<Response>& answers, bool wide) = nullptr;  // of what --host is for
+  std::string (*hosts)(const HostList<Response>& answers, bool wide) = nullptr;  // for several hosts
 };
 
 template <typename Response>
@@ -62,7 +62,7 @@ std::string Render(const View<Response>& view, const Response& response, Output 
   }
 }
 
-// Goes on while some do not answer; kNotAllHosts where that was so in the end.
+// Continues if some hosts do not answer, and then returns kNotAllHosts.
 template <typename Response>
 int ShowHosts(const Invocation& invocation, absl::StatusOr<Response> (control::Client::*ask)(),
               const View<Response>& view) {

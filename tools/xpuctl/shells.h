@@ -1,4 +1,4 @@
-// What is made of the table of commands for shells and for man(1). Pure functions.
+// Texts for shells and man(1), generated from the table of commands. Pure functions.
 #pragma once
 
 #include <string>

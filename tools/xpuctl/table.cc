@@ -8,7 +8,7 @@ namespace xpud::xpuctl {
 
 namespace {
 
-// Characters of UTF-8, each taken to be one column wide.
+// Counts characters of UTF-8; each is assumed to be one column wide.
 size_t Columns(const std::string& cell) {
   return static_cast<size_t>(
       std::count_if(cell.begin(), cell.end(), [](char c) { return (c & 0xc0) != 0x80; }));

@@ -1,4 +1,4 @@
-// Text in columns: a heading, and rows as wide as they need. One thread.
+// Text in columns: a heading, and rows as wide as they need. Not thread-safe.
 #pragma once
 
 #include <string>
@@ -11,10 +11,10 @@ class Table {
   // Columns are right-aligned when their heading starts with '>' (numbers), which is not printed.
   explicit Table(std::vector<std::string> headings);
 
-  // As many cells as there are headings; fewer leave the rest empty. Shown as PrintableText makes them.
+  // Adds a row; missing cells are empty. Cells are made printable by PrintableText.
   void Add(std::vector<std::string> cells);
 
-  // All rows, heading first, two spaces between columns, no spaces at line ends.
+  // Returns all rows, heading first, with two spaces between columns and none at line ends.
   std::string ToString() const;
 
  private:

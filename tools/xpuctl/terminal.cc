@@ -13,9 +13,9 @@
 namespace xpud::xpuctl {
 namespace {
 
-constexpr char kEnter[] = "\x1b[?1049h\x1b[?25l";  // a screen of its own, without a cursor
+constexpr char kEnter[] = "\x1b[?1049h\x1b[?25l";  // alternate screen, no cursor
 constexpr char kLeave[] = "\x1b[?25h\x1b[?1049l";
-constexpr int kRestOfKeyMs = 20;  // within which the bytes of one key come
+constexpr int kRestOfKeyMs = 20;  // the bytes of one key arrive within this time
 
 winsize SizeOf() {
   winsize size = {};
@@ -35,7 +35,7 @@ absl::StatusOr<std::unique_ptr<Terminal>> Terminal::Take() {
   termios before;
   if (tcgetattr(STDIN_FILENO, &before) != 0) return absl::ErrnoToStatus(errno, "cannot ask the terminal");
   termios raw = before;
-  // Ctrl-C and Ctrl-Z are keys, too: nobody is stopped with the terminal in this state.
+  // Ctrl-C and Ctrl-Z are read as keys, so that the program is never stopped with the terminal in this state.
   raw.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO | ISIG | IEXTEN);
   raw.c_iflag &= ~static_cast<tcflag_t>(IXON | ICRNL);
   raw.c_cc[VMIN] = 0;
@@ -51,7 +51,7 @@ absl::StatusOr<std::unique_ptr<Terminal>> Terminal::Take() {
 Terminal::~Terminal() {
   std::fputs(kLeave, stdout);
   std::fflush(stdout);
-  // Without waiting for what was written to be read, and without the keys that were pressed since.
+  // Neither waits for output to be read nor keeps keys that were pressed.
   tcflush(STDIN_FILENO, TCIFLUSH);
   tcsetattr(STDIN_FILENO, TCSANOW, &before_);
 }

@@ -1,6 +1,6 @@
-// The terminal while a program has it to itself: single keys, and a screen of its own. What it was before is
-// restored with the object's end; signals that end programs end waiting instead (samples.h), so that this is
-// reached. One thread.
+// Exclusive use of the terminal: single keys, and an alternate screen. The destructor restores the earlier
+// state; signals that would end the program end waits instead (samples.h), so that the destructor runs. Not
+// thread-safe.
 #pragma once
 
 #include <termios.h>
@@ -17,18 +17,18 @@ namespace xpud::xpuctl {
 
 class Terminal {
  public:
-  // Whether standard input and output are one that can be drawn on.
+  // Whether standard input and output are a terminal that can be drawn on.
   static bool IsThere();
   static absl::StatusOr<std::unique_ptr<Terminal>> Take();
   ~Terminal();
   Terminal(const Terminal&) = delete;
   Terminal& operator=(const Terminal&) = delete;
 
-  // The next key, if one is pressed within so many seconds.
+  // Returns the next key, or nullopt if none is pressed within `seconds`.
   std::optional<Key> Read(double seconds);
   size_t rows() const;
   size_t columns() const;
-  // False: nobody reads it any more.
+  // Returns false if the terminal is gone.
   bool Show(const std::vector<std::string>& lines);
 
  private:

@@ -1,4 +1,4 @@
-// top: the rates between two samples, again and again.
+// top: repeatedly shows the rates between two samples.
 #include <map>
 
 #include "absl/strings/numbers.h"
@@ -21,7 +21,7 @@ std::string RenderHosts(const TopSource& source, Output output, bool first) {
   using Answer = HostAnswer<v1::GetStatusResponse>;
   std::map<std::string, TopSample> samples;
   for (const TopSample& sample : source.samples()) samples.emplace(sample.host, sample);
-  // One that has answered for the first time has no rates yet.
+  // A host that has answered for the first time has no rates yet.
   std::vector<Answer> answers;
   for (const Answer& answer : source.answers())
     if (!answer.response.ok() || samples.contains(answer.host)) answers.push_back(answer);
@@ -44,7 +44,7 @@ std::string Render(const TopSource& source, const Invocation& invocation, bool f
                                   : RenderHosts(source, output, first);
 }
 
-// Its own options as -w and -n; false where --interval is no time.
+// Converts top's own options to -w and -n. Returns false if --interval is invalid.
 bool Repeat(Invocation& invocation) {
   double seconds = invocation.every.value_or(1);
   if (invocation.Has("--interval") &&
@@ -59,7 +59,7 @@ bool Repeat(Invocation& invocation) {
 
 int RunTop(const Invocation& given) {
   Invocation invocation = given;
-  if (!Repeat(invocation)) return RefuseUsage("top", "--interval takes seconds, at least 0.05");
+  if (!Repeat(invocation)) return RefuseUsage("top", "--interval takes seconds (at least 0.05)");
   TopSource source(invocation);
   if (const absl::Status status = source.Sample(); !status.ok()) return Report(status);
   CatchInterrupts();

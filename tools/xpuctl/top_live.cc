@@ -13,8 +13,8 @@ namespace xpud::xpuctl {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr double kFirst = 0.2;     // seconds until there are rates to show
-constexpr double kMaxWait = 0.25;  // within which a signal is seen
+constexpr double kFirst = 0.2;     // seconds until the first rates
+constexpr double kMaxWait = 0.25;  // longest delay until a signal is noticed
 
 double SecondsUntil(Clock::time_point time) {
   return std::chrono::duration<double>(time - Clock::now()).count();

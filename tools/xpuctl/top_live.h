@@ -1,4 +1,4 @@
-// `top` on a terminal: drawn in place, with keys.
+// `top` on a terminal: redrawn in place, with keys.
 #pragma once
 
 #include "tools/xpuctl/command.h"
@@ -6,9 +6,9 @@
 
 namespace xpud::xpuctl {
 
-// Whether it is to be that, and not one picture after another.
+// Whether to redraw in place, instead of printing one sample after another.
 bool IsLive(const Invocation& invocation);
-// What xpuctl exits with.
+// Returns xpuctl's exit status.
 int RunLive(const Invocation& invocation, TopSource& source);
 
 }  // namespace xpud::xpuctl

@@ -26,17 +26,17 @@ constexpr Sort kSorts[] = {
 };
 
 constexpr const char* kHelp[] = {
-    "d w m c a   sort by device time, wait, memory, commands, age; s the next of these",
+    "d w m c a   sort by device time, wait, memory, commands, age; s: next of these",
     "up, down    select a session",
-    "k           kill the selected session, once you say y",
-    "p, space    pause, and go on",
-    "v           more columns, or fewer",
-    "h, ?        this, and back",
+    "k           kill the selected session, after you confirm with y",
+    "p, space    pause or continue",
+    "v           more or fewer columns",
+    "h, ?        show or hide this help",
     "q, Ctrl-C   quit",
 };
 constexpr char kHint[] = "h help  q quit  k kill  p pause  s sort";
 
-// Of text that is printable: cut to so many characters.
+// Truncates printable text to `columns` characters.
 std::string Cut(std::string_view text, size_t columns) {
   std::string out;
   for (size_t i = 0; i < columns && !text.empty(); ++i) {
@@ -70,7 +70,7 @@ void TopScreen::Sort() {
   });
 }
 
-// The first one, until the user chose one that is there.
+// Returns the first row, unless the user has chosen one that still exists.
 size_t TopScreen::SelectedIndex() const {
   const auto found = std::ranges::find_if(sessions_, [&](const TopRow& row) { return chosen_ == IdOf(row); });
   return found == sessions_.end() ? 0 : static_cast<size_t>(found - sessions_.begin());
@@ -91,7 +91,7 @@ void TopScreen::Move(int by) {
 bool TopScreen::Confirm(const Key& key) {
   asking_ = false;
   const bool yes = key.kind == Key::kCharacter && key.character == 'y';
-  // What was asked about, and not whoever is there now instead.
+  // Applies to the session that the question was about, even if another one is selected now.
   if (yes && selected() && chosen_ == IdOf(*selected())) return true;
   Say(yes ? "that session has ended already" : "nothing was killed");
   return false;
@@ -124,7 +124,7 @@ TopScreen::Action TopScreen::Press(const Key& key) {
       sort_ = (sort_ + 1) % std::size(kSorts);
       break;
     case 'k':
-      Move(0);  // the one that is asked about stays the one
+      Move(0);  // keeps the session of the question selected
       asking_ = !sessions_.empty();
       if (!asking_) Say("there is no session to kill");
       break;
@@ -149,7 +149,7 @@ std::string TopScreen::Prompt() const {
   return absl::StrCat(kHint, "   sorted by ", kSorts[sort_].name, paused_ ? "   PAUSED" : "");
 }
 
-// The heading, and so many of the rows that the selected one is among them.
+// Returns the heading and at most `most` rows, including the selected one.
 std::vector<std::string> TopScreen::SessionLines(size_t most, size_t columns) const {
   constexpr char kSelected[] = "\x1b[7m", kPlain[] = "\x1b[0m";
   std::vector<std::string> lines;

@@ -1,5 +1,5 @@
-// What `top` shows on a terminal, and what keys do to it: which session is selected, how they are sorted,
-// what is asked. Knows nothing of terminals or daemons. One thread.
+// The state of `top` on a terminal: the selected session, the sort order, an open question, and how keys
+// change them. Independent of terminals and daemons. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -19,17 +19,17 @@ class TopScreen {
 
   explicit TopScreen(bool wide) : wide_(wide) {}
 
-  // The samples stay until the next Update; `errors`: lines of hosts that did not answer.
+  // The samples must live until the next Update. `errors` are lines about hosts that did not answer.
   void Update(std::vector<TopSample> samples, std::string errors);
-  // kKill: the selected session is to be closed, as the user confirmed.
+  // Returns kKill if the user has confirmed that the selected session is to be closed.
   Action Press(const Key& key);
   bool paused() const { return paused_; }
-  // The session that is selected; none where there are none.
+  // The selected session; nullopt if there are none.
   std::optional<TopRow> selected() const;
-  // Stands below the rest until the next key.
+  // Shows a message at the bottom until the next key.
   void Say(std::string message) { message_ = std::move(message); }
 
-  // At most so many lines, each at most so wide.
+  // Returns at most `rows` lines of at most `columns` characters.
   std::vector<std::string> Draw(size_t rows, size_t columns) const;
 
  private:
@@ -43,12 +43,12 @@ class TopScreen {
   std::vector<std::string> SessionLines(size_t most, size_t columns) const;
 
   bool wide_;
-  size_t sort_ = 0;  // of kSorts
+  size_t sort_ = 0;  // index in kSorts
   bool paused_ = false, help_ = false, asking_ = false;
   std::string message_, errors_;
   std::vector<TopSample> samples_;
-  std::vector<TopRow> sessions_;  // as sorted
-  std::optional<Id> chosen_;      // by the user; it may be gone
+  std::vector<TopRow> sessions_;  // in display order
+  std::optional<Id> chosen_;      // chosen by the user; may no longer exist
 };
 
 }  // namespace xpud::xpuctl

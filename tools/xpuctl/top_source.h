@@ -1,4 +1,4 @@
-// What `top` shows: for each host the difference of two samples. One thread.
+// The data of `top`: for each host, two samples and their difference. Not thread-safe.
 #pragma once
 
 #include <map>
@@ -12,17 +12,17 @@ namespace xpud::xpuctl {
 
 class TopSource {
  public:
-  // No hosts: the one at the invocation's address.
+  // Without hosts, uses the invocation's address.
   explicit TopSource(const Invocation& invocation);
 
-  // Asks all; the rates are those since the call before. An error only where there is one host, without a
-  // name.
+  // Asks all hosts; rates are relative to the previous call. Returns an error only if there is one host
+  // without a name.
   absl::Status Sample();
-  // Of those that answered now and before; until the next Sample.
+  // The hosts that answered this time and the time before. Valid until the next Sample.
   std::vector<TopSample> samples() const;
   const std::vector<HostAnswer<v1::GetStatusResponse>>& answers() const { return now_; }
   bool all_answered() const { return Answered(now_).size() == now_.size(); }
-  // Where calls about a host's session go.
+  // Returns the address for calls about a host's session.
   std::string AddressOf(const std::string& host) const { return host.empty() ? address_ : host; }
 
  private:

@@ -1,4 +1,4 @@
-// What `top` shows.
+// Formats what `top` shows.
 #include <algorithm>
 #include <cmath>
 #include <string_view>
@@ -18,7 +18,7 @@ std::string Bar(double ratio, size_t width) {
   return "[" + std::string(filled, '#') + std::string(width - filled, ' ') + "]";
 }
 
-// Those that there are, in few words.
+// Formats the available sensors briefly.
 std::string Sensors(const v1::Device& device) {
   std::string text;
   if (device.has_temperature_celsius())
@@ -26,11 +26,11 @@ std::string Sensors(const v1::Device& device) {
   if (device.has_power_watts()) absl::StrAppendFormat(&text, ", %.0f W", device.power_watts());
   if (device.has_frequency_mhz()) absl::StrAppendFormat(&text, ", %.0f MHz", device.frequency_mhz());
   if (!device.throttle_reasons().empty())
-    absl::StrAppend(&text, ", held down by ", PrintableText(device.throttle_reasons()));
+    absl::StrAppend(&text, ", throttled by ", PrintableText(device.throttle_reasons()));
   return text;
 }
 
-// "uid:1000/team-a" as people know it, "alice/team-a".
+// Replaces the uid of "uid:1000/team-a" by the user's name, "alice/team-a".
 std::string TenantOf(const v1::TenantTotal& total) {
   constexpr std::string_view kUid = "uid:";
   const std::string_view name = total.tenant();
@@ -136,7 +136,7 @@ std::string TopHead(const std::vector<TopSample>& samples, bool wide) {
     for (const TenantRates& row : sample.rates->tenants) tenants.Add(row, sample.host);
     count += sample.rates->tenants.size();
   }
-  // One tenant's are its sessions'.
+  // If there is one tenant, its rates are those of its sessions.
   return absl::StrCat(daemons, "\n", devices, count > 1 || wide ? "\n" + tenants.ToString() : "");
 }
 

@@ -1,4 +1,4 @@
-// Numbers as people read them. Pure functions.
+// Formats numbers for people. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ std::string Count(double count);    // "950", "12.3k", "4.56M"
 std::string Duration(uint64_t ns);  // "350 us", "2.1 s", "3m 12s", "5h 03m", "2d 4h"
 std::string Percent(double ratio);  // "97%"; below a tenth with one decimal, "0.4%"
 
-// A tenant of the daemon's, as messages name it (uid, tenant_name): "alice", "xpud-gateway/team-a".
+// A tenant's name from a message with uid and tenant_name: "alice", "xpud-gateway/team-a".
 template <typename Message>
 std::string TenantName(const Message& message) {
   return UserName(message.uid()) + (message.has_tenant_name() ? "/" + message.tenant_name() : "");

@@ -9,7 +9,7 @@
 namespace xpud::xpuctl {
 namespace {
 
-// Without a daemon the program's own version is the answer, and no error.
+// If no daemon runs, prints xpuctl's own version; that is not an error.
 int PrintWithoutDaemon(Output output) {
   std::fputs(output == Output::kJson ? Document("{\"xpuctl\":\"" XPUD_VERSION "\"}").c_str()
                                      : "xpuctl  " XPUD_VERSION "\nno daemon is running\n",

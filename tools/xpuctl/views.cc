@@ -30,7 +30,7 @@ std::string Executor(const v1::Device& device) {
                       CountCell(device.launches_replayed()), " launches replayed");
 }
 
-// A line for what may be unmeasured.
+// Returns a line whose value may be unmeasured.
 std::string Measured(const char* what, bool has, const std::string& value, const char* why, bool wide) {
   return Line(what, has ? value : wide ? absl::StrCat("-  (", why, ")") : "-");
 }
@@ -49,7 +49,7 @@ std::string DaemonLines(const v1::GetStatusResponse& status, bool wide) {
   text += Measured("cpu time", daemon.has_cpu_ns(), Duration(daemon.cpu_ns()), kNotReported, wide);
   text += Line("sessions",
                absl::StrCat(status.sessions_size(), " open, ", daemon.sessions_opened(), " since the start, ",
-                            daemon.sessions_closed_for_fault(), " closed for what they did"));
+                            daemon.sessions_closed_for_fault(), " closed for protocol errors"));
   if (daemon.drained()) text += Line("drained", "new sessions are refused until `xpuctl drain off`");
   return text;
 }
@@ -76,7 +76,7 @@ bool HasSensors(const v1::Device& device) {
          device.has_memory_free_bytes();
 }
 
-// Those that there are.
+// Formats the available sensors.
 std::string Sensors(const v1::Device& device) {
   std::string text;
   const auto add = [&](bool has, const std::string& value) {
@@ -85,7 +85,7 @@ std::string Sensors(const v1::Device& device) {
   add(device.has_temperature_celsius(), Temperature(device));
   add(device.has_power_watts(), Power(device));
   add(device.has_frequency_mhz(), Frequency(device));
-  add(!device.throttle_reasons().empty(), "held down by " + device.throttle_reasons());
+  add(!device.throttle_reasons().empty(), "throttled by " + device.throttle_reasons());
   add(device.has_memory_free_bytes(), Free(device) + " of the device's memory free");
   return text;
 }
@@ -199,7 +199,7 @@ std::string Who(const v1::Quota& quota) {
   return quota.has_uid() ? TenantName(quota) : absl::StrCat("session:", quota.session());
 }
 
-// Nobody holds the default's memory.
+// The default quota is not an account, so it has no usage.
 std::string Held(const v1::Quota& quota, uint64_t bytes) {
   return quota.target_case() == v1::Quota::kDefault ? "" : SizeCell(bytes);
 }

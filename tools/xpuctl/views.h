@@ -1,6 +1,6 @@
-// What the subcommands show for people: text of whole lines in which names are printable, whatever the daemon
-// sent; and rows of CSV. What is not measured is "-"; a wide view says why. Pure functions over the control
-// plane's messages.
+// Text that the subcommands show to people, in whole lines with printable names, whatever the daemon sent;
+// and CSV. Unmeasured values are "-", and wide views give the reason. Pure functions of the control plane's
+// messages.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@
 
 namespace xpud::xpuctl {
 
-// Of several hosts: a column, or for the status a line, says which one.
+// For several hosts: a column, or a line in the status, names the host.
 std::string HostsText(const HostList<v1::GetStatusResponse>& answers, bool wide);
 std::string HostsText(const HostList<v1::ListDevicesResponse>& answers, bool wide);
 std::string HostsText(const HostList<v1::ListSessionsResponse>& answers, bool wide);
@@ -27,14 +27,14 @@ std::string QuotasText(const v1::ListQuotasResponse& list, bool wide = false);
 std::string ConfigText(const v1::GetConfigResponse& config, bool wide = false);
 std::string VersionText(const v1::GetVersionResponse& version);
 std::string TopText(const v1::GetStatusResponse& status, const Rates& rates, bool wide = false);
-// With a column, and at lines' beginnings, that says which host's.
+// A sample of one host. With several hosts, a column or the start of a line names the host.
 struct TopSample {
-  std::string host;  // empty: the one there is
+  std::string host;  // empty if there is only one
   const v1::GetStatusResponse* status;
   const Rates* rates;
 };
 std::string TopText(const std::vector<TopSample>& samples, bool wide);
-// Its parts: daemons, devices and, where there are several, tenants; and the sessions, a row each.
+// The parts of `top`: first daemons, devices and, if there are several, tenants; then one row per session.
 std::string TopHead(const std::vector<TopSample>& samples, bool wide);
 struct TopRow {
   std::string host;

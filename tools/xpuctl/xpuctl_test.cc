@@ -117,7 +117,7 @@ TEST(ViewsTest, WhatIsNotMeasuredIsADashAndWideSaysWhy) {
   device.set_kernels_compiled(0);
   device.set_executors_replaced(1);
   EXPECT_THAT(DevicesText(list), testing::Not(testing::HasSubstr("replaced")));
-  EXPECT_THAT(DevicesText(list, true), testing::EndsWith("-         1  it is being replaced\n"));
+  EXPECT_THAT(DevicesText(list, true), testing::EndsWith("-         1  the executor is being replaced\n"));
 }
 
 // A daemon that wishes its operator ill: red text, a line of its own, right to left.
@@ -208,9 +208,9 @@ TEST(DoctorTest, ACacheWantsAnOwnerAndRoom) {
       .path = "/c", .exists = true, .mine = true, .mode = 0700, .free_bytes = uint64_t{2} << 30};
   EXPECT_EQ(JudgeCache(facts).health, Health::kOk);
   facts.free_bytes = 1 << 20;
-  EXPECT_THAT(JudgeCache(facts).remedy, testing::HasSubstr("make room"));
+  EXPECT_THAT(JudgeCache(facts).remedy, testing::HasSubstr("free some space"));
   facts.mine = false;
-  EXPECT_THAT(JudgeCache(facts).remedy, testing::HasSubstr("somebody else"));
+  EXPECT_THAT(JudgeCache(facts).remedy, testing::HasSubstr("another user"));
   facts.exists = false;
   EXPECT_EQ(JudgeCache(facts).health, Health::kOk);
 }

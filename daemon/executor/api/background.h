@@ -1,5 +1,5 @@
-// Does what takes long apart from the engine: work on a thread of its own, one piece after another, then what
-// is to follow it on the engine's thread. The engine thread only.
+// Runs slow work on a thread of its own, one piece after another, and then a continuation on the engine's
+// thread. REQUIRES: the engine thread.
 #pragma once
 
 #include <deque>
@@ -13,14 +13,14 @@ namespace xpud::executor {
 
 class Background {
  public:
-  // `wake`: any thread; FinishDone has something to do.
+  // `wake` is called on any thread when FinishDone has something to run.
   explicit Background(std::function<void()> wake) : wake_(std::move(wake)) {}
-  ~Background();  // after the piece under way; nothing else is done
+  ~Background();  // waits for the piece that runs; drops the others
   Background(const Background&) = delete;
   Background& operator=(const Background&) = delete;
 
   void Run(std::function<void()> work, std::function<void()> then);
-  // What follows the work that is done.
+  // Runs the continuations of finished work.
   void FinishDone();
 
  private:
@@ -36,7 +36,7 @@ class Background {
   std::vector<Piece> done_ ABSL_GUARDED_BY(mutex_);
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   std::atomic<bool> any_done_{false};
-  std::thread thread_;  // begun with the first piece
+  std::thread thread_;  // started with the first piece
 };
 
 }  // namespace xpud::executor

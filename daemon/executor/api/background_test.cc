@@ -15,7 +15,7 @@ using ::testing::ElementsAre;
 TEST(Background, WorkRunsInOrderElsewhereAndWhatFollowsRunsHere) {
   std::atomic<int> wakes{0};
   Background background([&] { ++wakes; });
-  std::vector<int> worked, followed;  // the first is the other thread's until it woke this one
+  std::vector<int> worked, followed;  // `worked` belongs to the other thread until it has woken this one
   const auto here = std::this_thread::get_id();
   std::atomic<bool> elsewhere{true};
   for (int i = 0; i < 3; ++i) {

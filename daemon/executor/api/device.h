@@ -1,6 +1,6 @@
-// A device as the daemon uses it: memory in chunks, queues, and whoever carries the work out. Two kinds: one
-// that calls Level Zero in this process (level_zero_device.h) and one whose executor is a process of its own
-// (process/process_device.h). The engine thread only, except where said.
+// A device as the daemon uses it: memory in chunks, and queues. There are two kinds: level_zero_device.h
+// calls Level Zero in this process, and process/process_device.h has an executor process of its own.
+// REQUIRES: the engine thread, unless a function says otherwise.
 #pragma once
 
 #include <chrono>
@@ -23,22 +23,22 @@ namespace xpud::executor {
 struct DeviceProperties {
   std::string name;
   std::string kind;    // "cpu", "gpu"
-  std::string vendor;  // the driver behind the device, by its back end's name
+  std::string vendor;  // name of the driver's back end
   uint64_t total_memory = 0;
   uint32_t compute_units = 0;
-  std::string processor;  // as the driver names what native modules are for: "sm_90"
-  // Whether work is done when the call that appended it returns (the CPU device in this process).
+  std::string processor;  // the driver's name for the target of native modules: "sm_90"
+  // Whether work is done when the call that appends it returns (true for the CPU device in this process).
   bool synchronous = false;
-  // Whether a lost executor is replaced and its unfinished work sent again.
+  // Whether a lost executor is replaced and its unfinished work is run again.
   bool replaceable = false;
   kernels::Target target = kernels::Target::kHost;
 };
 
-// Device memory whose life is its own: exported as an fd, so that it can outlive the process that uses it.
+// Device memory that is exported as an fd, so that it can outlive the process that uses it.
 class Chunk {
  public:
   virtual ~Chunk() = default;
-  std::byte* address() const { return address_; }  // the device's
+  std::byte* address() const { return address_; }  // in the device's address space
   uint64_t bytes() const { return bytes_; }
 
  protected:
@@ -54,7 +54,7 @@ class HostMemory {
  public:
   virtual ~HostMemory() = default;
   std::byte* address() const { return address_; }
-  // Where the device finds what is at `address` here.
+  // Returns the device's address for `address` of this process.
   template <typename T>
   T* OnDevice(T* address) const {
     return reinterpret_cast<T*>(reinterpret_cast<uintptr_t>(address) + offset_);
@@ -72,7 +72,7 @@ class HostMemory {
 
 class DeviceQueue;
 
-// Sessions whose work took the device down are to be closed.
+// A session that must be closed because its work took the device down.
 struct Verdict {
   uint64_t owner = 0;
   std::string reason;
@@ -80,51 +80,50 @@ struct Verdict {
 
 struct ExecutorStatus {
   int pid = 0;            // 0: this process
-  uint64_t replaced = 0;  // how often a lost one was replaced
+  uint64_t replaced = 0;  // count of lost executors that were replaced
 };
 
 class Device {
  public:
   virtual ~Device() = default;
 
-  const DeviceProperties& properties() const { return properties_; }  // any thread
+  const DeviceProperties& properties() const { return properties_; }  // thread-safe
   virtual absl::StatusOr<std::unique_ptr<Chunk>> AllocateChunk(uint64_t bytes) = 0;
-  // Zeros.
+  // Allocates zeroed memory.
   virtual absl::StatusOr<std::unique_ptr<HostMemory>> AllocateHost(uint64_t bytes) = 0;
-  // Gives the device access to memory of this process, in whole pages, which outlives what is returned.
+  // Gives the device access to memory of this process, in whole pages. REQUIRES: the memory outlives the
+  // result.
   virtual absl::StatusOr<std::unique_ptr<HostMemory>> Import(const transport::SharedBytes& memory) = 0;
-  // As Import, but apart from the engine, which goes on meanwhile: a driver may take 0.3 s a GiB. `done` is
-  // called once, by this or by Poll, unless the device goes first. `owner`: the
-  // session that shares it.
+  // Like Import, without blocking: a driver may take 0.3 s per GiB. Calls `done` once, from here or from
+  // Poll, unless the device is destroyed first. `owner` is the session that shares the memory.
   using ImportDone = std::function<void(absl::StatusOr<std::unique_ptr<HostMemory>>)>;
   virtual void StartImport(const transport::SharedBytes& memory, uint64_t owner, ImportDone done) = 0;
-  // `owner`: the session that is charged with what the queue does.
+  // `owner` is the session that is charged for the queue's work.
   virtual absl::StatusOr<std::unique_ptr<DeviceQueue>> CreateQueue(int priority, uint64_t owner) = 0;
-  // The driver's machine code for a module's text, to be kept on disk. Any thread.
+  // Compiles a module's text to the driver's machine code, which is kept on disk. Thread-safe.
   virtual absl::StatusOr<std::string> Assemble(const std::string& text) = 0;
 
-  // Runs a HOST kernel apart from any queue: see kernels::KernelLibrary::Options::ask. Any thread.
+  // Runs a HOST kernel outside any queue; see kernels::KernelLibrary::Options::ask. Thread-safe.
   virtual absl::StatusOr<uint64_t> Ask(const kernels::Launch& launch) = 0;
 
-  // Gives up what it has of kernels that no more work will name, and takes them out of the list; those that
-  // work under way needs stay there.
+  // Unloads kernels that will not be launched again, and removes them from the list. Kernels that work in
+  // flight needs stay in the list.
   virtual void Forget(std::vector<const kernels::Kernel*>& kernels) = 0;
 
-  // Any thread, one at a time; takes up to 0.2 s where
-  // another process has the device.
+  // Called by one thread at a time, any thread. Takes up to 0.2 s if another process has the device.
   virtual SensorReadings ReadSensors() { return NoReadings(SensorState::kNotOffered); }
 
-  // Looks after the executor and finishes imports; call often. Returns the sessions to close.
+  // Checks the executor and finishes imports; call often. Returns the sessions to close.
   virtual std::vector<Verdict> Poll() { return {}; }
-  // Readable when Poll should be called though nothing else happens; -1: never. Another one after each
+  // Becomes readable when Poll must be called though nothing else happens; -1: never. Changes with each
   // replacement.
   virtual int alarm_fd() const { return -1; }
   virtual ExecutorStatus executor() const { return {}; }
-  // Why the last one was lost.
+  // Why the last executor was lost.
   virtual std::string loss() const { return ""; }
-  // How long a command may run from now on, where that is watched; 0: any time.
+  // Sets how long a command may run from now on, where that is watched; 0: no limit.
   virtual void SetCommandLimit(std::chrono::milliseconds /*limit*/) {}
-  // Launches that this executor appended as part of a recording.
+  // Count of launches that this executor appended as part of a recording.
   virtual uint64_t replayed_launches() const { return 0; }
 
  protected:

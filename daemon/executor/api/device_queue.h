@@ -1,4 +1,5 @@
-// One in-order stream of work on a device. Addresses are the device's. The engine thread only.
+// One in-order stream of work on a device. Addresses are in the device's address space. REQUIRES: the engine
+// thread.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +18,8 @@ namespace xpud::executor {
 struct MemoryUse {
   enum class Kind : uint32_t {
     kRead,
-    kWrite,      // every byte, whatever was there
-    kWritePart,  // some of the bytes
+    kWrite,      // every byte is written; the earlier contents do not matter
+    kWritePart,  // some bytes are written
   };
   uint64_t address = 0;
   uint64_t bytes = 0;
@@ -29,12 +30,12 @@ using MemoryRange = std::pair<uint64_t, uint64_t>;  // address, bytes
 
 class DeviceQueue {
  public:
-  virtual ~DeviceQueue() = default;  // the work is done, or the device gone
+  virtual ~DeviceQueue() = default;  // REQUIRES: the work is done, or the device is destroyed
 
-  // `uses`: all memory that outlives the command and that it reads or writes.
+  // `uses` lists all memory that the command reads or writes and that outlives the command.
   virtual absl::Status Launch(const kernels::LaunchList& launches, std::span<const MemoryUse> uses) = 0;
-  // The same, but where work is done when the call returns it may stop after about `nanoseconds`: false. Then
-  // it is called again with the same launches, to go on, and nothing else of this queue is called meanwhile.
+  // Like Launch, but on synchronous devices it may stop after about `nanoseconds` and return false. Then call
+  // it again with the same launches to continue; until then no other function of this queue may be called.
   virtual absl::StatusOr<bool> LaunchFor(const kernels::LaunchList& launches, std::span<const MemoryUse> uses,
                                          uint64_t /*nanoseconds*/) {
     absl::Status launched = Launch(launches, uses);
@@ -42,23 +43,23 @@ class DeviceQueue {
     return true;
   }
   virtual absl::Status Copy(void* target, const void* source, uint64_t bytes) = 0;
-  // From memory of the daemon that may change once this returns.
+  // Copies `source`, which may change after this returns.
   virtual absl::Status Upload(void* target, std::span<const std::byte> source) = 0;
   virtual absl::Status Zero(void* target, uint64_t bytes) = 0;
-  // Stores `value` at `word` once all that was appended before is done.
+  // Stores `value` at `word` when all earlier work is done.
   virtual absl::Status WriteValue(uint64_t* word, uint64_t value) = 0;
-  // The device's clock, in nanoseconds, once all that was appended before is done.
+  // Stores the device's clock, in nanoseconds, at `word` when all earlier work is done.
   virtual absl::Status WriteTimestamp(uint64_t* word) = 0;
-  // Where the values of WriteValue can be read here: `*done` is the last one that was reached.
+  // Sets the word that holds the last value of WriteValue that was reached.
   virtual void Watch(const uint64_t* /*done*/) {}
-  // Whether it takes work now. False while its executor is replaced or has enough to do.
+  // Whether the queue takes work. False while its executor is being replaced or has enough work.
   virtual bool ready() const { return true; }
-  // All that was appended before the last WriteValue of up to `value` is known to be done.
+  // Says that all work appended before the last WriteValue of up to `value` is done.
   virtual void Completed(uint64_t /*value*/) {}
-  // What went wrong since the last call, apart from what the calls above said.
+  // An error since the last call that the calls above did not return.
   struct Trouble {
-    absl::Status error;               // OK: nothing
-    std::vector<MemoryRange> spoilt;  // memory whose contents were lost
+    absl::Status error;               // OK: none
+    std::vector<MemoryRange> spoilt;  // memory whose contents are lost
   };
   virtual bool HasTrouble() const { return false; }
   virtual Trouble TakeTrouble() { return {}; }

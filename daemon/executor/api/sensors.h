@@ -1,4 +1,4 @@
-// What a device's sensors say at one time. Values.
+// Readings of a device's sensors. Values.
 #pragma once
 
 #include <array>
@@ -11,19 +11,19 @@ enum class Sensor : size_t {
   kTemperature,      // thousandths of a degree Celsius
   kEnergy,           // microjoules since some point in the past
   kMemorySize,       // bytes
-  kMemoryFree,       // of the whole device, whoever uses the rest
-  kFrequency,        // kilohertz, of the cores
+  kMemoryFree,       // free memory of the whole device, whoever uses the rest
+  kFrequency,        // kilohertz, of the compute units
   kThrottleReasons,  // ZES_FREQ_THROTTLE_REASON_FLAG_*
 };
 inline constexpr size_t kSensors = 6;
 
 enum class SensorState : uint64_t {
   kMeasured,
-  kNotOffered,    // the device has none, or its driver does not offer it
-  kNotPermitted,  // to this user
+  kNotOffered,    // the device has no such sensor, or its driver does not expose it
+  kNotPermitted,  // this user may not read it
   kFailed,
-  kNoExecutor,  // the process that has the device is being replaced
-  kNoAnswer,    // it gave none in time
+  kNoExecutor,  // the executor process is being replaced
+  kNoAnswer,    // the executor did not answer in time
 };
 
 struct SensorReading {

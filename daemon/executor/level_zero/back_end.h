@@ -1,4 +1,4 @@
-// What our driver library says of its back ends before any of them looks for devices. Plain values.
+// The properties of our driver library's back ends, known before any of them looks for devices. Values.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace xpud::executor {
 
-// The code that devices of a back end run: `code` is one of XPUD_CODE_....
+// Returns the kernel target for `code`, one of XPUD_CODE_....
 inline kernels::Target TargetOf(uint32_t code) {
   if (code == XPUD_CODE_HOST) return kernels::Target::kHost;
   return code == XPUD_CODE_PTX ? kernels::Target::kNvptx : kernels::Target::kSpirv;
@@ -25,17 +25,17 @@ struct BackEnd {
   bool own_process = false;
   uint32_t append_threads = 1;
 
-  // Whether `device` ("auto", a kind or a back end's name) asks for its devices.
+  // Whether `device` ("auto", a kind or a back end's name) selects this back end.
   bool IsWanted(const std::string& device) const {
     return device == "auto" || device == name || device == kind;
   }
 };
 
-// The back ends of our driver library, whether or not there are devices for them. Loads the library; looks
-// for no device.
+// Returns the back ends of our driver library, whether or not they have devices. Loads the library; does not
+// look for devices.
 absl::StatusOr<std::vector<BackEnd>> ListBackEnds(const std::string& driver_library);
 
-// From now on, also in child processes, drivers look for devices of these back ends only.
+// Limits drivers of this process, and of its child processes, to devices of these back ends.
 void UseBackEnds(const std::vector<std::string>& names);
 
 }  // namespace xpud::executor

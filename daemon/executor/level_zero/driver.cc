@@ -31,13 +31,13 @@ absl::StatusOr<std::string> OwnDriverLibrary(const std::string& named) {
     const auto path = std::filesystem::weakly_canonical(binary.parent_path() / relative, error);
     if (std::filesystem::exists(path, error)) return path.string();
   }
-  return absl::NotFoundError(absl::StrCat("libze_xpud.so is not in ",
+  return absl::NotFoundError(absl::StrCat("cannot find libze_xpud.so in ",
                                           (binary.parent_path() / "../lib").lexically_normal().string(),
                                           "; name it with --driver"));
 }
 
-// Level Zero's loader reads the list at the first zeInit. Intel's library is named only where there is an
-// Intel GPU: with two libraries the loader wraps every handle, which costs 30 ns a call.
+// Level Zero's loader reads ZE_ENABLE_ALT_DRIVERS at the first zeInit. Intel's library is named only if there
+// is an Intel GPU: with two libraries the loader wraps every handle, which slows every call.
 bool HasIntelRenderNode() {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator("/sys/class/drm", error)) {
@@ -57,7 +57,7 @@ absl::StatusOr<std::vector<ze_driver_handle_t>> Drivers() {
   return drivers;
 }
 
-// A function that our driver library exports, or null. The library is never unloaded.
+// Finds a function that our driver library exports. The library is never unloaded.
 template <typename Function>
 absl::StatusOr<Function> Exported(const std::string& driver_library, const char* name) {
   ASSIGN_OR_RETURN(const std::string path, OwnDriverLibrary(driver_library));
@@ -66,11 +66,12 @@ absl::StatusOr<Function> Exported(const std::string& driver_library, const char*
     return absl::NotFoundError(absl::StrCat("cannot load the driver library: ", dlerror()));
   void* const function = dlsym(library, name);
   if (function == nullptr)
-    return absl::NotFoundError(absl::StrCat(path, " is no driver library of this xpud"));
+    return absl::NotFoundError(absl::StrCat(path, " is not a driver library of this version of xpud"));
   return reinterpret_cast<Function>(function);
 }
 
-// Why back ends of our driver library found no device, a line each; empty when all did. After zeInit.
+// Returns why back ends of our driver library found no device, one line each; empty if all found devices.
+// Call after zeInit.
 std::string LoadReport(const std::string& driver_library) {
   const auto report = Exported<xpud_pfnGetLoadReport_t>(driver_library, "xpudGetLoadReport");
   const char* text = nullptr;
@@ -113,7 +114,7 @@ absl::Status LoadDrivers(const DriverOptions& options) {
     if (HasIntelRenderNode()) absl::StrAppend(&libraries, ",", kIntelLibrary);
     setenv("ZE_ENABLE_ALT_DRIVERS", libraries.c_str(), 1);
   }
-  setenv("ZES_ENABLE_SYSMAN", "1", 0);  // Intel's driver reads sensors only then
+  setenv("ZES_ENABLE_SYSMAN", "1", 0);  // required by Intel's driver for sensors
   const ze_result_t result = zeInit(0);
   if (result != ZE_RESULT_ERROR_UNINITIALIZED) return ToStatus(result, "zeInit");
   return absl::NotFoundError(
@@ -139,11 +140,11 @@ absl::StatusOr<std::vector<std::unique_ptr<LevelZeroDevice>>> OpenLevelZeroDevic
       (device->properties().kind == "cpu" ? cpus : devices).push_back(std::move(device));
     }
   }
-  // GPUs first; the CPU device is always there to fall back to.
+  // GPUs first, the CPU device last, as the fallback.
   for (auto& cpu : cpus) devices.push_back(std::move(cpu));
   if (devices.empty()) {
     return absl::NotFoundError(
-        absl::StrCat("no device '", options.device, "'; there is: ", absl::StrJoin(seen, ", "),
+        absl::StrCat("no device '", options.device, "'; available: ", absl::StrJoin(seen, ", "),
                      report.empty() ? "" : "; ", absl::StrReplaceAll(report, {{"\n", "; "}})));
   }
   return devices;

@@ -1,5 +1,4 @@
-// Finds the Level Zero drivers and the devices they offer. Called once in a process, before any other thread
-// exists.
+// Finds the Level Zero drivers and their devices. Called once per process, before any other thread exists.
 #pragma once
 
 #include <memory>
@@ -14,18 +13,19 @@ namespace xpud::executor {
 struct DriverOptions {
   std::string driver_library;   // path of libze_xpud.so; empty: beside this binary, in ../lib
   std::string device = "auto";  // a kind or a back end's name: which devices to open
-  bool asynchronous = false;    // tests: treat synchronous devices as ones that work on their own
+  bool asynchronous = false;    // tests: treat synchronous devices as asynchronous
 };
 
-// Loads the drivers, which look for their devices. No memory of a device is taken, and another call does
-// nothing: so a process that is to open devices soon after it is told may call this ahead.
+// Loads the drivers, which look for their devices. Allocates no device memory; later calls do nothing. A
+// spare executor calls it ahead of time.
 absl::Status LoadDrivers(const DriverOptions& options);
 
-// The devices of this process's drivers, GPUs first. At least one, or why there is none.
+// Returns the devices of this process's drivers, GPUs first. At least one, or an error that says why there is
+// none.
 absl::StatusOr<std::vector<std::unique_ptr<LevelZeroDevice>>> OpenLevelZeroDevices(
     const DriverOptions& options);
 
-// Of the API that the daemon is built with, as "1.9".
+// The version of the Level Zero API that the daemon is built with, such as "1.9".
 std::string LevelZeroVersion();
 
 }  // namespace xpud::executor

@@ -19,7 +19,7 @@ namespace {
 
 constexpr size_t kChunkAlignment = 2 << 20;
 
-// Unimplemented: the driver has no such function. Other errors say nothing about that.
+// Finds an extension function. Unimplemented means that the driver lacks it.
 template <typename Function>
 absl::Status Find(ze_driver_handle_t driver, const char* name, Function& function) {
   void* address = nullptr;
@@ -33,8 +33,8 @@ absl::Status Find(ze_driver_handle_t driver, const char* name, Function& functio
   return absl::OkStatus();
 }
 
-// Of functions that a driver may lack: Ok where it does.
-absl::Status UnlessAbsent(const absl::Status& found) {
+// For optional functions: turns Unimplemented into OK.
+absl::Status OkIfAbsent(const absl::Status& found) {
   return absl::IsUnimplemented(found) ? absl::OkStatus() : found;
 }
 
@@ -86,7 +86,7 @@ constexpr ze_external_memory_export_desc_t kExported = {ZE_STRUCTURE_TYPE_EXTERN
 
 }  // namespace
 
-// Whatever the driver is, the address stays the same.
+// Imported memory has the same address on the device as in this process.
 class LevelZeroDevice::ImportedMemory final : public HostMemory {
  public:
   ImportedMemory(LevelZeroDevice& device, std::byte* address)
@@ -127,11 +127,11 @@ absl::Status LevelZeroDevice::ReadProperties() {
   properties_.compute_units = std::max(1u, properties.numSlices) *
                               std::max(1u, properties.numSubslicesPerSlice) *
                               std::max(1u, properties.numEUsPerSubslice);
-  // Other drivers than ours run SPIR-V, work on their own, and may read pageable memory later.
+  // Drivers of other vendors run SPIR-V, are asynchronous, and may read pageable memory after the append.
   constexpr xpud_back_end_t kOther = {"intel", "gpu", XPUD_CODE_SPIRV, 0, 0, 1, 0};
   const xpud_back_end_t* back_end = &kOther;
   xpud_pfnDriverGetBackEnd_t get_back_end = nullptr;
-  RETURN_IF_ERROR(UnlessAbsent(Find(driver_, "xpudDriverGetBackEnd", get_back_end)));
+  RETURN_IF_ERROR(OkIfAbsent(Find(driver_, "xpudDriverGetBackEnd", get_back_end)));
   if (get_back_end != nullptr) RETURN_IF_ZE_ERROR(get_back_end(driver_, &back_end));
   properties_.vendor = back_end->name;
   properties_.target = TargetOf(back_end->code);
@@ -156,8 +156,8 @@ absl::Status LevelZeroDevice::FindFunctions() {
   RETURN_IF_ERROR(Find(driver_, "zeCommandListHostSynchronize", functions_.synchronize));
   RETURN_IF_ERROR(Find(driver_, "xpudModuleCreate", functions_.create_module));
   RETURN_IF_ERROR(Find(driver_, "xpudCommandListAppendWriteValue64", functions_.write_value));
-  RETURN_IF_ERROR(UnlessAbsent(FindImportFunctions()));
-  return UnlessAbsent(FindGraphFunctions());
+  RETURN_IF_ERROR(OkIfAbsent(FindImportFunctions()));
+  return OkIfAbsent(FindGraphFunctions());
 }
 
 absl::Status LevelZeroDevice::FindImportFunctions() {
@@ -192,7 +192,7 @@ absl::StatusOr<std::unique_ptr<Chunk>> LevelZeroDevice::Allocate(const void* cha
   return std::make_unique<LevelZeroChunk>(context_, address, bytes);
 }
 
-// Who allocates takes Unavailable for a device that is being replaced, and waits; nobody replaces this one.
+// Never returns Unavailable: callers take it to mean that the executor is being replaced, and wait.
 absl::StatusOr<std::unique_ptr<Chunk>> LevelZeroDevice::AllocateChunk(uint64_t bytes) {
   auto chunk = Allocate(&kExported, bytes);
   if (absl::IsUnavailable(chunk.status())) return absl::InternalError(chunk.status().message());
@@ -229,7 +229,7 @@ absl::StatusOr<std::unique_ptr<HostMemory>> LevelZeroDevice::AllocateHost(uint64
   return std::make_unique<LevelZeroHostMemory>(context_, static_cast<std::byte*>(address));
 }
 
-// Where the driver cannot import, copies go its own way.
+// If the driver cannot import memory, copies use the driver's own path.
 absl::StatusOr<std::unique_ptr<HostMemory>> LevelZeroDevice::Import(const transport::SharedBytes& memory) {
   if (functions_.import_pointer != nullptr) {
     const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
@@ -308,7 +308,7 @@ absl::StatusOr<std::string> LevelZeroDevice::Assemble(const std::string& text) {
   return code;
 }
 
-// A list of its own, in a device object of its own: the engine's thread uses this one.
+// Uses a list and a device object of its own, because the engine's thread uses this object.
 absl::StatusOr<uint64_t> LevelZeroDevice::Ask(const kernels::Launch& launch) {
   ASSIGN_OR_RETURN(auto device, OpenAgain());
   ASSIGN_OR_RETURN(auto list, device->CreateList(0));
@@ -343,7 +343,7 @@ void LevelZeroDevice::Unload(const kernels::Kernel& kernel) {
   modules_.erase(module);
 }
 
-// A device that works on its own says only when it has done all: once it has, here.
+// An asynchronous device reports completion only for all its work, so nothing is unloaded while it works.
 void LevelZeroDevice::Forget(std::vector<const kernels::Kernel*>& kernels) {
   const bool idle = properties_.synchronous ||
                     std::all_of(queues_.begin(), queues_.end(),

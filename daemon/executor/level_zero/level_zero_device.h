@@ -1,4 +1,4 @@
-// A device whose Level Zero calls are made in this process. Owns the context and every handle made from it.
+// A device whose driver this process calls. Owns the Level Zero context and all handles made from it.
 #pragma once
 
 #include <level_zero/ze_api.h>
@@ -20,7 +20,7 @@ class LevelZeroQueue;
 
 class LevelZeroDevice final : public Device {
  public:
-  // `asynchronous`: to be treated as a device that works on its own, whatever it is (tests).
+  // `asynchronous`: treat the device as asynchronous whatever it is (tests).
   static absl::StatusOr<std::unique_ptr<LevelZeroDevice>> Open(ze_driver_handle_t driver,
                                                                ze_device_handle_t device, bool asynchronous);
   ~LevelZeroDevice() override;
@@ -35,23 +35,23 @@ class LevelZeroDevice final : public Device {
   absl::StatusOr<std::string> Assemble(const std::string& text) override;
   absl::StatusOr<uint64_t> Ask(const kernels::Launch& launch) override;
   void Forget(std::vector<const kernels::Kernel*>& kernels) override;
-  SensorReadings ReadSensors() override;  // any thread
+  SensorReadings ReadSensors() override;  // thread-safe
   std::vector<Verdict> Poll() override;
-  // Called by any thread when Poll has something to do. Before StartImport.
+  // Sets a function that is called on any thread when Poll has something to do. Call before StartImport.
   void SetWake(std::function<void()> wake);
   absl::StatusOr<std::unique_ptr<LevelZeroQueue>> CreateList(int priority);
-  // The same device once more, for another thread.
+  // Opens the same device once more, for another thread.
   absl::StatusOr<std::unique_ptr<LevelZeroDevice>> OpenAgain() const;
 
-  // New memory at exactly `address`, with an fd that other processes can import.
+  // Allocates memory at exactly `address`, and returns an fd that other processes can import.
   absl::StatusOr<std::unique_ptr<Chunk>> AllocateChunkAt(void* address, uint64_t bytes, UniqueFd& fd);
-  // Memory that another process made, at exactly `address`.
+  // Maps memory of another process at exactly `address`.
   absl::StatusOr<std::unique_ptr<Chunk>> ImportChunkAt(void* address, uint64_t bytes, const UniqueFd& fd);
   // Whether queues can record commands.
   bool records() const { return functions_.begin_capture != nullptr; }
-  // Loaded at the first call, then a table look-up by kernel.index.
+  // Returns the kernel's handle. The first call loads it; later calls look it up by kernel.index.
   absl::StatusOr<ze_kernel_handle_t> Load(const kernels::Kernel& kernel);
-  // Of a kernel that is alone in its module, and runs nowhere.
+  // REQUIRES: the kernel is alone in its module and is not in flight.
   void Unload(const kernels::Kernel& kernel);
 
  private:
@@ -62,7 +62,7 @@ class LevelZeroDevice final : public Device {
     xpud_pfnCommandListHostSynchronize_t synchronize = nullptr;
     xpud_pfnAppendWriteValue64_t write_value = nullptr;
     xpud_pfnModuleCreate_t create_module = nullptr;
-    // May be absent. The first of each, which is found last, says whether all are there.
+    // Null if the driver lacks them. The first of each group is found last, so it says whether all are there.
     xpud_pfnImportExternalPointer_t import_pointer = nullptr;
     xpud_pfnReleaseImportedPointer_t release_pointer = nullptr;
     xpud_pfnBeginGraphCapture_t begin_capture = nullptr;

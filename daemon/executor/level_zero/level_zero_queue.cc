@@ -7,7 +7,7 @@ namespace xpud::executor {
 namespace {
 
 constexpr uint64_t kMaxEndNs = 10'000'000'000;
-constexpr uint64_t kFewGroups = 8;  // run as one
+constexpr uint64_t kFewGroups = 8;  // launched as one group
 
 }  // namespace
 
@@ -18,7 +18,7 @@ LevelZeroQueue::LevelZeroQueue(LevelZeroDevice& device, ze_command_list_handle_t
 
 LevelZeroQueue::~LevelZeroQueue() {
   std::erase(device_.queues_, this);
-  (void)Synchronize(kMaxEndNs);  // a list that does not end belongs to a lost device
+  (void)Synchronize(kMaxEndNs);  // a list that does not end means a lost device
   zeCommandListDestroy(list_);
 }
 
@@ -132,7 +132,7 @@ absl::StatusOr<uint64_t> LevelZeroQueue::Ask(const kernels::Kernel& kernel,
   uint64_t result = 0;
   uint64_t* const answer = &result;
   arguments.back() = &answer;
-  // On GPUs HOST kernels are called during the append, whether it is recorded or not.
+  // On GPUs, HOST kernels run during the append, whether it is recorded or not.
   const bool record = device_.records() && device_.properties().kind == "gpu";
   if (record) RETURN_IF_ERROR(BeginRecording());
   const absl::Status asked = LaunchKernel(kernel, {1, 1, 1}, {1, 1, 1}, arguments.data());

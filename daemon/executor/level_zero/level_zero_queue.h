@@ -11,7 +11,7 @@ namespace xpud::executor {
 
 class LevelZeroQueue final : public DeviceQueue {
  public:
-  // `in_order`: the list runs its appends one after the other; otherwise a barrier stands before each.
+  // `in_order`: the list runs its appends in order; otherwise a barrier precedes each append.
   LevelZeroQueue(LevelZeroDevice& device, ze_command_list_handle_t list, bool in_order);
   ~LevelZeroQueue() override;
   LevelZeroQueue(const LevelZeroQueue&) = delete;
@@ -26,30 +26,32 @@ class LevelZeroQueue final : public DeviceQueue {
   absl::Status WriteValue(uint64_t* word, uint64_t value) override;
   absl::Status WriteTimestamp(uint64_t* word) override;
 
-  // Where the device records(): between the two, launches are recorded instead of appended. EndRecording
-  // always ends it; what was recorded takes the place of `recorded`, the cheaper the more alike they are.
+  // REQUIRES: device.records(). Launches between BeginRecording and EndRecording are recorded instead of
+  // appended. EndRecording always ends the recording, and replaces `recorded`; that is cheaper the more alike
+  // the two are.
   absl::Status BeginRecording();
   absl::StatusOr<RecordedCommands> EndRecording();
   void DiscardRecording();  // instead of EndRecording
   absl::Status Replay(const RecordedCommands& recorded);
 
-  // Waits at most `timeout_ns`; DeadlineExceeded when work remains.
+  // Waits at most `timeout_ns`. Returns DeadlineExceeded if work remains.
   absl::Status Synchronize(uint64_t timeout_ns);
-  // Runs a HOST kernel, whose last argument is to point at where it answers; what it enqueues is discarded.
+  // Runs a HOST kernel whose last argument points at its result. Work that it enqueues is discarded.
   absl::StatusOr<uint64_t> Ask(const kernels::Kernel& kernel, std::span<const void*> arguments);
   absl::Status LaunchKernel(const kernels::Kernel& kernel, const std::array<uint32_t, 3>& groups,
                             const std::array<uint32_t, 3>& group_size, const void* const* arguments,
                             const void* part = nullptr);
-  // Whether it stopped in the midst of launches of which this is one.
+  // Whether LaunchFor stopped within launches that include this kernel.
   bool Needs(const kernels::Kernel& kernel) const;
 
  private:
-  absl::Status Order();  // after what was appended before
+  absl::Status Order();  // orders the next append after earlier ones
 
   LevelZeroDevice& device_;
   ze_command_list_handle_t list_;
   bool in_order_;
-  // Where LaunchFor stopped: of these launches (null: it did not), at this one, before this group.
+  // Where LaunchFor stopped: these launches (null: it did not stop), the index of the launch, and its first
+  // group that has not run.
   const kernels::LaunchList* stopped_ = nullptr;
   size_t launch_ = 0;
   uint64_t group_ = 0;

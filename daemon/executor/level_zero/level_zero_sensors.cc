@@ -24,7 +24,7 @@ SensorState StateOf(ze_result_t result) {
   }
 }
 
-// The first of its kind: those that concern the whole device come first.
+// Returns the first handle of a kind. Those of the whole device come first.
 template <typename Handle>
 ze_result_t First(ze_result_t (*enumerate)(zes_device_handle_t, uint32_t*, Handle*),
                   zes_device_handle_t device, Handle& out) {

@@ -7,8 +7,8 @@
 
 namespace xpud::executor {
 
-// Any thread; also of a device that is busy, or lost. `says_why`: whether its driver knows what holds a
-// frequency down, which that of CPUs does not, and Level Zero has no word for.
+// Thread-safe; also works while the device is busy or lost. `says_why`: whether the driver reports throttle
+// reasons. The driver of CPUs does not, and Level Zero has no way to ask.
 SensorReadings ReadLevelZeroSensors(ze_device_handle_t device, bool says_why);
 
 }  // namespace xpud::executor

@@ -1,5 +1,5 @@
-// Commands that a queue recorded, to be appended to it as one, any number of times. Belongs to a device,
-// which outlives it. The thread of its queue only.
+// Commands that a queue recorded, which can be appended to it as one command any number of times. The device
+// must outlive it. REQUIRES: the thread of its queue.
 #pragma once
 
 #include <utility>

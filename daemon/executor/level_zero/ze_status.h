@@ -1,4 +1,4 @@
-// The one place where a ze_result_t becomes an error.
+// Converts ze_result_t to absl::Status. The only place that does.
 #pragma once
 
 #include <level_zero/ze_api.h>

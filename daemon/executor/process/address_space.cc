@@ -8,14 +8,14 @@
 namespace xpud::executor::process {
 namespace {
 
-constexpr uint64_t kSpaceBytes = uint64_t{1} << 39;  // 512 GiB a device
-constexpr uint64_t kHostBytes = uint64_t{1} << 36;   // of these, for the daemon's memory
+constexpr uint64_t kSpaceBytes = uint64_t{1} << 39;  // 512 GiB per device
+constexpr uint64_t kHostBytes = uint64_t{1} << 36;   // the part for the daemon's memory
 constexpr uint64_t kHostUnit = uint64_t{64} << 10;
-constexpr uint64_t kClientBytes = uint64_t{1} << 40;  // for clients' memory, elsewhere
+constexpr uint64_t kClientBytes = uint64_t{1} << 40;  // for clients' memory; a separate range
 constexpr uint32_t kMaxDevices = 16;
-// Neither programs nor the CUDA driver place anything there of their own accord (drivers/README.md).
+// Neither programs nor the CUDA driver choose these addresses by themselves (drivers/README.md).
 #if defined(__has_feature) && __has_feature(thread_sanitizer)
-constexpr uint64_t kBase = uint64_t{1} << 40;  // the other is TSan's own
+constexpr uint64_t kBase = uint64_t{1} << 40;  // TSan uses the other range
 #else
 constexpr uint64_t kBase = uint64_t{0x12} << 40;
 #endif
@@ -34,9 +34,11 @@ bool IsFree(uint64_t begin, uint64_t bytes) {
 
 absl::StatusOr<AddressSpace> AddressSpace::At(uint32_t index, uint64_t begin, uint64_t bytes, uint64_t unit) {
   if (index >= kMaxDevices)
-    return absl::ResourceExhaustedError(absl::StrCat("there are addresses for ", kMaxDevices, " devices"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("there is address space for ", kMaxDevices, " devices only"));
   if (IsFree(begin, bytes)) return AddressSpace(begin, begin + bytes, unit);
-  return absl::ResourceExhaustedError("the part of the address space for a device's memory is in use");
+  return absl::ResourceExhaustedError(
+      "the addresses for a device's memory are already in use in this process");
 }
 
 absl::StatusOr<AddressSpace> AddressSpace::ForChunks(uint32_t index) {

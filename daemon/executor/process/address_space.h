@@ -1,5 +1,5 @@
-// Addresses that a device's executors give to memory, one after another alike: a part of the address space
-// that nothing else uses. The engine thread only.
+// Allocates addresses for a device's memory, from ranges that nothing else uses, so that a replacement
+// executor can map the memory at the same addresses. REQUIRES: the engine thread.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,12 @@ namespace xpud::executor::process {
 
 class AddressSpace {
  public:
-  // The parts for device `index` of this process: for its own memory, for the daemon's, and for clients'.
+  // The ranges for device `index`: device memory, the daemon's memory, and clients' memory.
   static absl::StatusOr<AddressSpace> ForChunks(uint32_t index);
   static absl::StatusOr<AddressSpace> ForHostMemory(uint32_t index);
   static absl::StatusOr<AddressSpace> ForClientMemory(uint32_t index);
 
-  // The lowest free range of at least `bytes`, whole units. ResourceExhausted when there is none.
+  // Returns the lowest free range of at least `bytes`, in whole units, or ResourceExhausted.
   absl::StatusOr<uint64_t> Take(uint64_t bytes);
   void Return(uint64_t address);
 

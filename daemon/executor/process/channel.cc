@@ -23,7 +23,7 @@ std::span<std::byte> WritableBytesOf(T& value) {
 }
 
 absl::Status Gone(const absl::Status& cause) {
-  return absl::UnavailableError(absl::StrCat("the executor gives no answer: ", cause.message()));
+  return absl::UnavailableError(absl::StrCat("the executor does not answer: ", cause.message()));
 }
 
 }  // namespace
@@ -47,7 +47,7 @@ absl::StatusOr<Channel::Reply> Channel::Ask(const Request& request, int fd, int 
   if (status.ok())
     status = transport::ReceiveMessage(socket_.get(), WritableBytesOf(reply.answer), {&reply.fd, 1});
   if (!status.ok()) {
-    // A late answer must not be taken for the next question's.
+    // A late answer must not be mistaken for the answer to the next request.
     shutdown(socket_.get(), SHUT_RDWR);
     return Gone(status);
   }
@@ -63,9 +63,9 @@ absl::Status Channel::AwaitAnswer(int timeout_ms, absl::FunctionRef<bool()> go_o
   do {
     ready = poll(&answer, 1, timeout_ms);
   } while ((ready < 0 && errno == EINTR) || (ready == 0 && go_on()));
-  if (ready != 0) return absl::OkStatus();  // a hang-up, too
+  if (ready != 0) return absl::OkStatus();  // also after a hang-up
   timed_out_.store(true, std::memory_order_relaxed);
-  return absl::DeadlineExceededError(absl::StrCat("nothing came within ", timeout_ms, " ms"));
+  return absl::DeadlineExceededError(absl::StrCat("no answer within ", timeout_ms, " ms"));
 }
 
 absl::Status Channel::Tell(const Request& request) {
@@ -85,7 +85,7 @@ absl::StatusOr<Channel::Question> Channel::Next() {
 void Channel::Respond(const absl::Status& status, Answer& answer, int fd) {
   answer.code = static_cast<uint32_t>(status.code());
   transport::SetText(answer.text, std::string_view(status.message().data(), status.message().size()));
-  // Where the daemon is gone, Next says so.
+  // If the daemon is gone, Next will report it.
   (void)transport::SendMessage(socket_.get(), BytesOf(answer), {&fd, static_cast<size_t>(fd >= 0)});
 }
 
@@ -99,7 +99,7 @@ absl::StatusOr<UniqueFd> ToMemfd(std::span<const std::byte> bytes) {
 absl::StatusOr<std::string> FromMemfd(const UniqueFd& fd, size_t bytes) {
   std::string text(bytes, '\0');
   if (pread(fd.get(), text.data(), bytes, 0) != static_cast<ssize_t>(bytes))
-    return absl::InternalError("shared memory holds fewer bytes than its message says");
+    return absl::InternalError("shared memory is smaller than its message claims");
   return text;
 }
 

@@ -1,4 +1,4 @@
-// Questions to an executor process and its answers, over a socket. Any thread; one question at a time.
+// Requests to an executor process and its replies, over a socket. Thread-safe; one request at a time.
 #pragma once
 
 #include <atomic>
@@ -24,19 +24,19 @@ class Channel {
     UniqueFd fd;
   };
 
-  // The two ends.
+  // Creates the two ends.
   static absl::Status CreatePair(UniqueFd& daemon, UniqueFd& executor);
   explicit Channel(UniqueFd socket) : socket_(std::move(socket)) {}
 
-  // `fd`: to be sent along, or -1. Unavailable: the executor is gone, or gave no answer within `timeout_ms`,
-  // and `go_on`, which is called then, did not say to wait for as long again: from then on it is asked
-  // nothing. Other errors are the executor's answers.
+  // Sends a request and waits for its reply. `fd` is sent along, or -1. After each `timeout_ms` without a
+  // reply it calls `go_on`; if that returns false, or the executor is gone, it returns Unavailable, and so do
+  // all later calls. Other errors come from the executor.
   absl::StatusOr<Reply> Ask(
       const Request& request, int fd, int timeout_ms, absl::FunctionRef<bool()> go_on = [] { return false; });
   absl::Status Tell(const Request& request);
   bool timed_out() const { return timed_out_.load(std::memory_order_relaxed); }
 
-  // The executor's end.
+  // For the executor: waits for the next request.
   absl::StatusOr<Question> Next();
   void Respond(const absl::Status& status, Answer& answer, int fd = -1);
 
@@ -48,7 +48,7 @@ class Channel {
   std::atomic<bool> timed_out_{false};
 };
 
-// Bytes in a memfd of their own, and back.
+// Copies bytes to a new memfd, and back.
 absl::StatusOr<UniqueFd> ToMemfd(std::span<const std::byte> bytes);
 absl::StatusOr<std::string> FromMemfd(const UniqueFd& fd, size_t bytes);
 

@@ -5,7 +5,7 @@
 namespace xpud::executor::process {
 namespace {
 
-constexpr size_t kMinWaste = 64 << 10;  // bytes in front, before they are moved out
+constexpr size_t kMinWaste = 64 << 10;  // unused bytes at the front before the rest is moved down
 
 template <typename T>
 void Drop(std::vector<T>& from, size_t& begin, size_t count) {
@@ -19,10 +19,10 @@ void Drop(std::vector<T>& from, size_t& begin, size_t count) {
   }
 }
 
-// Parts of memory whose contents are not what the commands that run again expect.
+// Memory whose contents differ from what the commands that run again expect.
 class SpoiltMemory {
  public:
-  static constexpr size_t kLost = SIZE_MAX;  // written by a command that reads what is spoilt
+  static constexpr size_t kLost = SIZE_MAX;  // written by a command that reads spoilt memory
 
   void Add(const MemoryUse& use, size_t writer) {
     if (use.bytes != 0) parts_.push_back({use.address, use.address + use.bytes, writer});
@@ -32,7 +32,7 @@ class SpoiltMemory {
       return part.begin < use.address + use.bytes && use.address < part.end;
     });
   }
-  // `writer` runs again and reads nothing spoilt: what it writes is as it was.
+  // `writer` runs again and reads nothing spoilt, so its results are correct.
   void Restore(size_t writer, const MemoryUse& use) {
     std::erase_if(parts_, [&](const Part& part) { return part.writer == writer; });
     if (use.kind == MemoryUse::Kind::kWrite) Cut(use.address, use.address + use.bytes);
@@ -107,7 +107,7 @@ CommandLog::Damage CommandLog::Rewind(uint64_t taken) {
   SpoiltMemory spoilt;
   std::vector<std::span<const MemoryUse>> uses;
   size_t at = uses_begin_;
-  bool reached = true;  // perhaps
+  bool reached = true;  // may have been reached
   for (size_t i = 0; i < size(); ++i) {
     Command& command = (*this)[i];
     uses.push_back({uses_.data() + at, command.uses});
@@ -116,7 +116,7 @@ CommandLog::Damage CommandLog::Rewind(uint64_t taken) {
     reached &= command.mark == 0;
     command.position = kNotSent;
     if (!started) continue;
-    damage.started = i + 1;  // in order, so all before it too
+    damage.started = i + 1;  // commands run in order, so earlier ones had started too
     for (const MemoryUse& use : uses[i]) {
       if (use.kind != MemoryUse::Kind::kRead) spoilt.Add(use, i);
     }

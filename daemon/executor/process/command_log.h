@@ -1,6 +1,6 @@
-// What a queue was told and is not known to have finished: kept to be told again to another executor. Knows
-// which memory each command uses, and from that, what a second run of a half-finished series would get wrong.
-// The engine thread only.
+// The commands of a queue that may be unfinished, kept so that another executor can run them again. The log
+// knows which memory each command uses, and so which results a second run of a half-finished series would get
+// wrong. REQUIRES: the engine thread.
 #pragma once
 
 #include <cstddef>
@@ -18,42 +18,44 @@ class CommandLog {
  public:
   static constexpr uint64_t kNotSent = UINT64_MAX;
 
-  // A command: its messages are run all or not at all.
+  // A command. All of its messages run, or none.
   struct Command {
-    uint64_t position = kNotSent;  // in the ring, of its first message
-    uint64_t mark = 0;             // kWriteValue: the value; all before it is done once it can be read
-    uint32_t bytes = 0;            // of messages
+    uint64_t position = kNotSent;  // ring position of its first message
+    uint64_t mark = 0;   // value of its kWriteValue, or 0; when it can be read, all earlier commands are done
+    uint32_t bytes = 0;  // size of its messages
     uint32_t uses = 0;
   };
 
-  // A new command, last in the log; `messages` are whole, and `mark` is 0 or that of a kWriteValue.
+  // Appends a command. `messages` are complete; `mark` is 0 or the value of a kWriteValue.
   void Append(std::span<const std::byte> messages, std::span<const MemoryUse> uses, uint64_t mark);
-  // Forgets the commands up to the last one with a mark of up to `value`, after showing each one's messages.
+  // Removes the commands up to the last one with a mark of at most `value`, and calls `visit` with the
+  // messages of each.
   void Complete(uint64_t value, absl::FunctionRef<void(std::span<const std::byte>)> visit);
 
   bool empty() const { return size() == 0; }
   size_t size() const { return commands_.size() - commands_begin_; }
   Command& operator[](size_t i) { return commands_[commands_begin_ + i]; }
-  // Shows the messages of command `i` and later ones, until `visit` says no more.
+  // Calls `visit` with the messages of command `i` and later ones, until it returns false.
   void ForEachFrom(size_t i, absl::FunctionRef<bool(Command&, std::span<const std::byte>)> visit);
 
-  // Adds what memory its commands write.
+  // Adds the memory that the commands write.
   void AddWritten(std::vector<MemoryRange>& ranges) const;
 
   struct Damage {
-    size_t started = 0;               // commands that may have begun
+    size_t started = 0;               // commands that may have started
     std::vector<MemoryRange> spoilt;  // memory whose contents are lost
   };
-  // The executor is dead; it had taken the ring's messages before `taken` and was at the one there, and
-  // Complete was told the last value that was reached: so nothing behind the first mark has begun, whatever
-  // was taken. Nothing counts as sent any more. Says what memory will not hold what it should once all is run
-  // again: what is computed from memory that a command had overwritten, perhaps, before it is read again.
+  // Called after the executor died. It had taken the ring's messages before `taken` and was at the message
+  // there. REQUIRES: Complete was called with the last value that was reached; commands after the first
+  // remaining mark have not started, even if they were taken. Marks all commands as not sent. Returns the
+  // memory that will be wrong after all commands ran again, because a command may have overwritten what an
+  // earlier command read.
   Damage Rewind(uint64_t taken);
 
  private:
   struct Spoilt;
 
-  // Each from its begin on; room is kept, so that a log that is in use allocates nothing.
+  // From index begin_ on. Erased space is kept, so that a log in steady use allocates nothing.
   std::vector<Command> commands_;
   std::vector<std::byte> bytes_;  // messages
   std::vector<MemoryUse> uses_;

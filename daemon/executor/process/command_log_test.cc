@@ -16,7 +16,7 @@ using ::testing::Pair;
 
 constexpr uint64_t kTaken = 1000;
 
-// A queue whose commands are named by a byte each.
+// A queue whose commands are named by one letter each.
 class Queue {
  public:
   void Run(char name, std::vector<MemoryUse> uses, uint64_t position = 0) {
@@ -66,7 +66,7 @@ TEST(CommandLog, RunsAgainWhatReadsOnlyWhatStands) {
   Queue queue;
   queue.Run('a', {Read(0), Write(100)});
   queue.Run('b', {Read(100), Write(200)});
-  queue.Run('c', {Read(200), Read(0), Write(100)});  // over what `a` makes again first
+  queue.Run('c', {Read(200), Read(0), Write(100)});  // overwrites what `a` writes again first
   const auto damage = queue.log.Rewind(kTaken);
   EXPECT_EQ(damage.started, 3u);
   EXPECT_THAT(damage.spoilt, IsEmpty());
@@ -128,19 +128,19 @@ TEST(CommandLog, APartIsRestoredByItsOwnWriterAlone) {
   Queue two;
   two.Run('a', {WritePart(0)});
   two.Run('b', {Read(0), Write(100)});
-  two.Run('c', {WritePart(0)});  // b would now read what c may have changed
+  two.Run('c', {WritePart(0)});  // b would read memory that c may have changed
   EXPECT_THAT(two.log.Rewind(kTaken).spoilt, ElementsAre(Pair(100, 10), Pair(100, 10)));
 }
 
-// Runs random commands on memory of eight cells, with marks between them, of which a random number are done
-// before the executor dies in the middle of the next one, having taken more; then what is left is run again.
+// Runs random commands with marks on memory of eight cells. A random number of them are done when the
+// executor dies in the middle of the next one, after it has taken more. Then the rest runs again.
 class Simulation {
  public:
   explicit Simulation(uint32_t seed) : random_(seed) {}
 
   void Run() {
     const size_t count = 1 + Pick(12);
-    const uint64_t marked = 2 + Pick(12);  // one step in so many
+    const uint64_t marked = 2 + Pick(12);  // every so many steps
     for (size_t i = 0; i < count; ++i) {
       Step step{static_cast<char>('a' + i), {}, Pick(kCells), Pick(4) == 0, Pick(marked) == 0};
       for (size_t reads = Pick(3); reads != 0; --reads) step.reads.push_back(Pick(kCells));
@@ -150,7 +150,7 @@ class Simulation {
     Memory expected = Start(), memory = Start();
     for (const Step& step : steps_) Execute(step, expected);
     for (size_t i = 0; i < done; ++i) Execute(steps_[i], memory);
-    const bool begun = done < count && Pick(2) == 0;  // and half written
+    const bool begun = done < count && Pick(2) == 0;  // and has written half
     if (begun) {
       memory[steps_[done].target][0] = -1;
       if (!steps_[done].part) memory[steps_[done].target][1] = -1;
@@ -173,7 +173,7 @@ class Simulation {
 
  private:
   static constexpr uint64_t kCells = 8;
-  using Memory = std::array<std::array<int64_t, 2>, kCells>;  // halves, for writes of a part
+  using Memory = std::array<std::array<int64_t, 2>, kCells>;  // halves, for partial writes
   struct Step {
     char name;
     std::vector<uint64_t> reads;
@@ -194,7 +194,7 @@ class Simulation {
     memory[step.target][0] = sum % 1'000'003;
     if (!step.part) memory[step.target][1] = sum % 1'000'003;
   }
-  // The last value that was reached is `reached` or a smaller one.
+  // The last value that was observed is `reached` or smaller.
   CommandLog::Damage Rewind(size_t done, uint64_t reached) {
     const size_t taken = done + Pick(steps_.size() - done + 1);
     for (size_t i = 0; i < steps_.size(); ++i) {
@@ -223,7 +223,7 @@ TEST(CommandLog, WhatItDoesNotCallSpoiltIsRight) {
     damaged += simulation.damaged();
     ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed;
   }
-  EXPECT_LT(damaged, 19000);  // it is not right by giving everything up
+  EXPECT_LT(damaged, 19000);  // the log must not simply report everything as lost
 }
 
 }  // namespace

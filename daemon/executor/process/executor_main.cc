@@ -24,11 +24,11 @@
 namespace xpud::executor::process {
 namespace {
 
-// Where this process says that its device is lost, and why: in shared memory, which the daemon reads after
-// its end, too. Any thread; the first one's words count.
-class LastWords {
+// Reports that the device is lost, and why, in shared memory that the daemon reads even after this process
+// has ended. The first report counts. Thread-safe.
+class LossReport {
  public:
-  explicit LastWords(RingControl& control) : control_(control) {}
+  explicit LossReport(RingControl& control) : control_(control) {}
 
   void Say(const absl::Status& lost) {
     const MutexLock lock(mutex_);
@@ -43,12 +43,12 @@ class LastWords {
   RingControl& control_;
 };
 
-// Device memory and host memory, at the addresses that the daemon gives. The main thread; and one for host
-// memory that takes long to import, with a channel and a device object of its own.
+// Serves requests for device memory and host memory, at addresses that the daemon chooses. One server on the
+// main thread; another, with its own channel and device object, for host memory that takes long to import.
 class MemoryServer {
  public:
-  MemoryServer(LevelZeroDevice& device, Channel& channel, LastWords& last_words)
-      : device_(device), channel_(channel), last_words_(last_words) {}
+  MemoryServer(LevelZeroDevice& device, Channel& channel, LossReport& loss_report)
+      : device_(device), channel_(channel), loss_report_(loss_report) {}
 
   void Run() {
     for (;;) {
@@ -93,12 +93,12 @@ class MemoryServer {
       case RequestKind::kPing:
         break;
       default:
-        status = absl::InternalError("a request of unknown kind");
+        status = absl::InternalError("unknown kind of request");
     }
     const bool lost = absl::IsUnavailable(status);
-    if (lost) last_words_.Say(status);
+    if (lost) loss_report_.Say(status);
     channel_.Respond(status, answer, out.get());
-    if (lost) _exit(kExitDeviceLost);  // the daemon waits for another executor
+    if (lost) _exit(kExitDeviceLost);  // the daemon starts another executor
   }
 
   static void* Pointer(const Request& request) { return reinterpret_cast<void*>(request.address); }
@@ -126,12 +126,12 @@ class MemoryServer {
 
   LevelZeroDevice& device_;
   Channel& channel_;
-  LastWords& last_words_;
+  LossReport& loss_report_;
   std::map<uint64_t, std::unique_ptr<Chunk>> chunks_;
   std::map<uint64_t, Host> hosts_;
 };
 
-// What takes long and concerns no queue. A thread of its own, with a device object of its own.
+// Serves slow requests that concern no queue, on a thread and device object of its own.
 class CompilerServer {
  public:
   CompilerServer(LevelZeroDevice& device, Channel& channel) : device_(device), channel_(channel) {}
@@ -149,7 +149,7 @@ class CompilerServer {
   }
 
  private:
-  // Calls of a library word it in their own way.
+  // Library calls report a lost device with codes of their own.
   bool IsLost() {
     if (list_ == nullptr) list_ = device_.CreateList(0).value_or(nullptr);
     return list_ == nullptr || absl::IsUnavailable(list_->Synchronize(0));
@@ -213,11 +213,11 @@ Answer Describe(const DeviceProperties& properties, uint32_t devices) {
   return answer;
 }
 
-// Appends what comes through a ring, with a device object of its own, for as long as the process lasts.
+// Appends messages of one ring, with its own device object, until the process ends.
 void ServeRing(LevelZeroDevice& device, PrivateRing& ring, Activity& activity, uint32_t number,
-               LastWords& last_words) {
+               LossReport& loss_report) {
   RingWorker worker(device, ring, activity, number);
-  last_words.Say(worker.Run());
+  loss_report.Say(worker.Run());
   _exit(kExitDeviceLost);  // other threads may be inside the driver
 }
 
@@ -229,14 +229,15 @@ void Start(const char* name, Body body) {
   }).detach();
 }
 
-// Answers kTakeDevice when all is there.
+// Answers kTakeDevice when everything is ready.
 absl::Status Serve(const DriverOptions& options, int index, int rings, Channel& memory, Channel& compiler,
                    Channel& imports) {
   ASSIGN_OR_RETURN(auto devices, OpenLevelZeroDevices(options));
   if (static_cast<size_t>(index) >= devices.size())
     return absl::NotFoundError(absl::StrCat("there is no device ", index, " of kind ", options.device));
   LevelZeroDevice& device = *devices[static_cast<size_t>(index)];
-  RETURN_IF_ERROR(device.CreateList(0).status());  // takes the device's context now, not when work comes
+  RETURN_IF_ERROR(
+      device.CreateList(0).status());  // creates the device's context now, not with the first work
   std::vector<std::pair<std::unique_ptr<LevelZeroDevice>, PrivateRing>> workers;
   for (int i = 0; i < rings; ++i) {
     const int fd = kFirstRingFd + 2 * i;
@@ -246,10 +247,10 @@ absl::Status Serve(const DriverOptions& options, int index, int rings, Channel& 
   }
   ASSIGN_OR_RETURN(auto for_compiler, device.OpenAgain());
   ASSIGN_OR_RETURN(auto for_imports, device.OpenAgain());
-  LastWords last_words(workers.front().second.control());
-  MemoryServer memory_server(device, memory, last_words);
+  LossReport loss_report(workers.front().second.control());
+  MemoryServer memory_server(device, memory, loss_report);
   CompilerServer compiler_server(*for_compiler, compiler);
-  MemoryServer import_server(*for_imports, imports, last_words);
+  MemoryServer import_server(*for_imports, imports, loss_report);
   Start("xpud-compile", [&] { compiler_server.Run(); });
   Start("xpud-import", [&] { import_server.Run(); });
   Start("xpud-sensors", [&, &exchange = workers.front().second.pages().sensors] {
@@ -258,7 +259,7 @@ absl::Status Serve(const DriverOptions& options, int index, int rings, Channel& 
   Activity activity;
   for (uint32_t i = 0; i < workers.size(); ++i)
     Start("xpud-append",
-          [&, i] { ServeRing(*workers[i].first, workers[i].second, activity, i, last_words); });
+          [&, i] { ServeRing(*workers[i].first, workers[i].second, activity, i, loss_report); });
   Answer description = Describe(device.properties(), static_cast<uint32_t>(devices.size()));
   memory.Respond(absl::OkStatus(), description);
   memory_server.Run();
@@ -278,12 +279,12 @@ bool RunsPtx(const DriverOptions& options) {
   Channel memory{UniqueFd(kMemoryChannelFd)}, compiler{UniqueFd(kCompilerChannelFd)},
       imports{UniqueFd(kImportChannelFd)};
   const absl::Status loaded = LoadDrivers(options);
-  if (!memory.Next().ok()) _exit(kExitDaemonGone);  // else it is kTakeDevice
+  if (!memory.Next().ok()) _exit(kExitDaemonGone);  // otherwise the message is kTakeDevice
   pthread_setname_np(pthread_self(), "xpud-executor");
   const absl::Status failed = loaded.ok() ? Serve(options, index, rings, memory, compiler, imports) : loaded;
   Answer answer = {};
   memory.Respond(failed, answer);
-  _exit(kExitFailed);  // xpud-load may be at work
+  _exit(kExitFailed);  // the thread xpud-load may still run
 }
 
 }  // namespace

@@ -12,8 +12,8 @@
 namespace xpud::executor::process {
 namespace {
 
-constexpr int kTakeDeviceMs = 30'000;  // a GPU's first context may take long
-constexpr int kAnswerMs = 3'000;       // a thousand times what it takes; the engine waits
+constexpr int kTakeDeviceMs = 30'000;  // creating a GPU's first context may take long
+constexpr int kAnswerMs = 3'000;       // a thousand times the usual time; the engine waits
 
 std::string HowItEnded(int status) {
   if (WIFSIGNALED(status))
@@ -36,7 +36,7 @@ absl::StatusOr<std::unique_ptr<ExecutorProcess>> ExecutorProcess::Start(Spawner&
   RETURN_IF_ERROR(Channel::CreatePair(here.imports, there.imports));
   std::unique_ptr<ExecutorProcess> process(new ExecutorProcess(std::move(rings), std::move(here)));
   RETURN_IF_ERROR(process->Spawn(spawner, command, there));
-  there = {};  // so that the executor's end is seen as a hang-up
+  there = {};  // so that the end of the executor is a hang-up
   return process;
 }
 
@@ -74,7 +74,7 @@ ExecutorProcess::~ExecutorProcess() {
 absl::StatusOr<Channel::Reply> ExecutorProcess::AskMemory(RequestKind kind, uint64_t address, uint64_t bytes,
                                                           int fd) {
   auto reply = memory_.Ask({kind, 0, address, bytes}, fd, kAnswerMs);
-  if (hung()) Kill();  // which whoever watches the process sees
+  if (hung()) Kill();  // the watcher of the process sees its end
   return reply;
 }
 
@@ -93,7 +93,7 @@ absl::Status ExecutorProcess::ImportHost(uint64_t address, uint64_t bytes, int f
   return AskMemory(RequestKind::kImportHost, address, bytes, fd).status();
 }
 
-// Where the executor is gone, so is its hold on the memory.
+// If the executor is gone, its memory is gone too.
 void ExecutorProcess::Free(uint64_t address) { (void)memory_.Tell({RequestKind::kFree, 0, address, 0}); }
 
 void ExecutorProcess::ReleaseHost(uint64_t address) {

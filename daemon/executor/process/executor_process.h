@@ -1,5 +1,4 @@
-// The daemon's hold on one executor process: started, spoken to, ended with this object. Any thread, except
-// where said.
+// One executor process, from its start to its end. Thread-safe, unless a function says otherwise.
 #pragma once
 
 #include <sys/types.h>
@@ -18,15 +17,15 @@ namespace xpud::executor::process {
 
 class ExecutorProcess {
  public:
-  // Starts one, which loads what it takes to have a device and then waits to be told.
+  // Starts a process, which loads the drivers and waits for TakeDevice.
   static absl::StatusOr<std::unique_ptr<ExecutorProcess>> Start(Spawner& spawner,
                                                                 const ExecutorCommand& command);
-  ~ExecutorProcess();  // kills it and waits for its end, after which it touches no memory
+  ~ExecutorProcess();  // kills the process and waits for its end, after which it accesses no memory
   ExecutorProcess(const ExecutorProcess&) = delete;
   ExecutorProcess& operator=(const ExecutorProcess&) = delete;
 
-  // Waits until it has its device; before that it is good for nothing. Once. Errors: what the executor says,
-  // or Unavailable.
+  // Waits until the process has its device. Called once, before all other requests. Returns the executor's
+  // error, or Unavailable.
   absl::Status TakeDevice();
   bool has_device() const { return devices_ != 0; }
 
@@ -34,41 +33,40 @@ class ExecutorProcess {
   int pidfd() const { return pidfd_.get(); }
   const DeviceProperties& properties() const { return properties_; }
   uint32_t devices() const { return devices_; }
-  PrivateRing& ring(size_t i) { return rings_[i]; }  // the engine thread
+  PrivateRing& ring(size_t i) { return rings_[i]; }  // REQUIRES: the engine thread
 
-  // The executor's memory. `fd` is to be sent along; what comes back may hold one.
+  // Requests for the executor's memory. `fd` is sent along; the result may hold an fd.
   absl::StatusOr<UniqueFd> Allocate(uint64_t address, uint64_t bytes);
   absl::Status Import(uint64_t address, uint64_t bytes, const UniqueFd& fd);
   absl::Status ImportHost(uint64_t address, uint64_t bytes, int fd);
   void Free(uint64_t address);
   void ReleaseHost(uint64_t address);
-  // The same for memory that takes as long as it takes (it may be in swap), while the executor answers other
-  // questions; those do not wait for it.
+  // The same for memory that may take very long (it may be in swap). Other requests do not wait for it.
   absl::Status ImportSlowly(uint64_t address, uint64_t bytes, int fd);
   void ReleaseSlowly(uint64_t address);
-  // Likewise.
+  // Requests to the compiler's thread of the executor.
   absl::StatusOr<std::string> Assemble(const std::string& text);
   absl::StatusOr<uint64_t> Ask(const kernels::Launch& launch);
 
-  // Of its device, or why not, within `limit`. One thread at a time.
+  // Returns the device's sensors, or why they cannot be read, within `limit`. One thread at a time.
   SensorReadings AskSensors(std::chrono::milliseconds limit) {
     return rings_.front().pages().sensors.Ask(limit);
   }
 
   void Kill();
   bool Ended() const;
-  // It hung, and so was killed: a question that takes no time was not answered.
+  // Whether it was killed because it did not answer a request that takes no time.
   bool hung() const { return memory_.timed_out(); }
-  // Waits for the end. How it ended, in words, and whether by a signal from outside (SIGKILL, SIGTERM).
+  // Waits for the end. Returns a description, and whether a signal from outside (SIGKILL, SIGTERM) ended it.
   struct End {
     std::string text;
     bool from_outside = false;
-    bool ours = false;  // Kill was called before
+    bool ours = false;  // Kill was called
   };
   End Reap();
 
  private:
-  // The daemon's ends, or the executor's, of the channels.
+  // The fds of the channels for one side.
   struct Ends {
     UniqueFd memory, compiler, imports;
   };

@@ -10,16 +10,16 @@
 namespace xpud::executor::process {
 namespace {
 
-constexpr size_t kMinLaunches = 4;  // below, single launches are as good
+constexpr size_t kMinLaunches = 4;  // fewer launches gain nothing
 constexpr size_t kMinBeforeBoundary = 16;
-constexpr uint64_t kBoundaryMask = 15;  // so 16 more on average
+constexpr uint64_t kBoundaryMask = 15;  // one launch in 16 is a boundary
 
 uint64_t Mix(uint64_t hash, uint64_t value) {
   hash = (hash ^ value) * 0x9e3779b97f4a7c15ull;
   return hash ^ hash >> 29;
 }
 
-// All of a launch but its arguments' values.
+// Hashes everything of a launch except the values of its arguments.
 uint64_t StructureOf(const Message& message) {
   uint64_t words[4];
   static_assert(sizeof(message.launch) == sizeof(words));
@@ -32,12 +32,12 @@ uint64_t StructureOf(const Message& message) {
 }  // namespace
 
 LaunchBatch CutBatch(std::span<const std::byte> pending) {
-  std::array<size_t, kMaxBatchLaunches + 1> ends;  // of so many launches
+  std::array<size_t, kMaxBatchLaunches + 1> ends;  // end offsets by number of launches
   ends[0] = 0;
   const uint32_t queue = reinterpret_cast<const Message*>(pending.data())->queue;
   uint64_t first = 0;
-  bool uniform = true;  // so it may be cut anywhere
-  bool ended = false;   // something else follows
+  bool uniform = true;  // may be cut anywhere
+  bool ended = false;   // another message follows
   bool whole = false;
   size_t n = 0;
   while (!whole && !ended && ends[n] < pending.size()) {

@@ -1,5 +1,5 @@
-// Where a run of launches in the ring is cut into batches, so that a program which does the same again gives
-// the same batches again. Stateless.
+// Cuts runs of launches in the ring into batches, so that a program that repeats itself produces the same
+// batches again. Stateless.
 #pragma once
 
 #include <cstddef>
@@ -11,13 +11,14 @@ namespace xpud::executor::process {
 inline constexpr size_t kMaxBatchLaunches = 64;
 
 struct LaunchBatch {
-  size_t launches = 0;  // 0: what was looked at is no batch, as far as it has come
-  size_t bytes = 0;     // of the batch; else of the launches that were looked at
+  size_t launches = 0;  // 0: no batch yet
+  size_t bytes = 0;     // size of the batch, or of the inspected launches if there is no batch
 };
 
-// `pending`: whole messages, of which the first is a launch. A batch has launches of one queue. It ends after
-// a launch that only what it launches decides about (so the same run is cut at the same places, wherever it
-// began), or at the most; where the run ends before that, it has a power of two of launches, at least four.
+// `pending` are complete messages; the first is a launch. A batch has launches of one queue. It ends after a
+// boundary, which depends only on that launch (so the same run is cut at the same places wherever reading
+// began), or at kMaxBatchLaunches. If the run ends earlier, the batch has a power of two of launches, at
+// least four.
 LaunchBatch CutBatch(std::span<const std::byte> pending);
 
 }  // namespace xpud::executor::process

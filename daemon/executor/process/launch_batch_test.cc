@@ -45,7 +45,7 @@ TEST(LaunchBatchTest, OthersWaitForMoreUnlessSomethingElseFollows) {
   EXPECT_EQ(CutBatch(other.bytes()).launches, 8u);
 }
 
-// A program of 300 launches, over and over: wherever reading begins, the cuts are soon the same ones.
+// A program of 300 launches repeats. Wherever reading begins, the cuts soon fall on the same launches.
 TEST(LaunchBatchTest, ARepeatedProgramIsCutAtTheSamePlaces) {
   std::mt19937 random(1);
   std::vector<uint32_t> program(300);

@@ -1,4 +1,4 @@
-// Messages put together one after another, in memory that is kept for the next ones. One thread.
+// Builds messages one after another in reused memory. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -13,9 +13,10 @@ namespace xpud::executor::process {
 
 class MessageBuffer {
  public:
-  // A message, zero but for its head, with room for `payload` bytes behind it. Valid until the next one.
+  // Adds a message that is zero except for its header, with space for `payload` bytes after it. Valid until
+  // the next Add.
   Message& Add(MessageKind kind, uint32_t queue = 0, size_t payload = 0);
-  // The same with its payload.
+  // Adds a message with this payload.
   Message& Add(MessageKind kind, uint32_t queue, std::span<const std::byte> payload);
   Message& Add(MessageKind kind, uint32_t queue, std::string_view payload) {
     return Add(kind, queue, std::as_bytes(std::span(payload)));
@@ -27,7 +28,7 @@ class MessageBuffer {
   std::vector<std::byte> bytes_;
 };
 
-// What lies behind a message.
+// The bytes after a message.
 inline std::byte* PayloadOf(Message& message) {
   return reinterpret_cast<std::byte*>(&message) + sizeof(Message);
 }

@@ -1,6 +1,6 @@
-// What the daemon and an executor process say to each other. Work goes through a ring in shared memory; what
-// needs an answer or an fd goes through two sockets. Both ends are one binary, so nothing here is versioned,
-// and the executor trusts the daemon. The daemon trusts nothing that it reads back but positions, which it
+// Messages between the daemon and an executor process. Work goes through a ring in shared memory; requests
+// that need a reply or an fd go through two sockets. Both ends are the same binary, so there are no versions,
+// and the executor trusts the daemon. The daemon trusts nothing that it reads back except positions, which it
 // checks.
 #pragma once
 
@@ -21,19 +21,19 @@ inline constexpr uint32_t kMaxQueues = 1
 enum class MessageKind : uint32_t {
   kCreateQueue,
   kDestroyQueue,
-  kLoadModule,    // the module's bytes follow
-  kLoadKernel,    // its entry's name follows
-  kUnloadKernel,  // and its module
-  kLaunch,        // argument values follow, then their offsets (uint16_t)
+  kLoadModule,    // followed by the module's bytes
+  kLoadKernel,    // followed by its entry's name
+  kUnloadKernel,  // also unloads its module
+  kLaunch,        // followed by the argument values, then their offsets (uint16_t)
   kCopy,
-  kUpload,  // the bytes follow
+  kUpload,  // followed by the bytes
   kZero,
   kWriteValue,
   kWriteTimestamp,
 };
 
 struct Message {
-  uint32_t bytes;  // with what follows; a multiple of the alignment
+  uint32_t bytes;  // including the payload; a multiple of the alignment
   MessageKind kind;
   uint32_t queue;
   uint32_t kernel;  // kLoadKernel, kUnloadKernel, kLaunch: Kernel::index
@@ -51,10 +51,10 @@ struct Message {
     struct {
       uint64_t bytes;
       uint32_t format;  // ModuleImage::Format
-      uint32_t module;  // a number of its own
+      uint32_t module;  // the module's number
     } load;
     int32_t priority;
-    std::byte unused[48];  // what follows begins at a multiple of the alignment, in the ring
+    std::byte unused[48];  // the payload begins at a multiple of the alignment in the ring
   };
 };
 static_assert(sizeof(Message) == kMessageAlignment);
@@ -62,15 +62,15 @@ static_assert(sizeof(Message) == kMessageAlignment);
 enum class ExecutorState : uint32_t { kWorking, kDeviceLost };
 
 struct RingControl {
-  alignas(64) std::atomic<uint64_t> tail;      // the daemon has written so far
-  alignas(64) std::atomic<uint64_t> head;      // the executor has appended all messages before it
-  alignas(64) std::atomic<uint32_t> sleeping;  // a daemon that writes must ring the doorbell
+  alignas(64) std::atomic<uint64_t> tail;      // messages before it are written
+  alignas(64) std::atomic<uint64_t> head;      // messages before it are appended by the executor
+  alignas(64) std::atomic<uint32_t> sleeping;  // 1: a daemon that writes must signal the doorbell
   std::atomic<uint32_t> state;                 // ExecutorState
-  char reason[256];                            // of kDeviceLost
+  char reason[256];                            // why the device is lost
   std::atomic<uint64_t> replayed;              // launches that were appended as part of a recording
 };
 
-// The first error of a queue; text is stable until the daemon has taken it.
+// The first error of a queue. The text does not change until the daemon has taken it.
 struct QueueReport {
   std::atomic<uint32_t> raised;
   uint32_t code;  // absl::StatusCode
@@ -79,20 +79,20 @@ struct QueueReport {
 
 struct SharedPages {
   RingControl control;
-  SensorExchange sensors;  // of the first ring
+  SensorExchange sensors;  // used in the first ring only
   QueueReport reports[kMaxQueues];
 };
 
 enum class RequestKind : uint32_t {
-  kTakeDevice,   // the first one, once; the answer describes the device
-  kAllocate,     // memory at `address`; the answer carries its fd
-  kImport,       // memory of the fd at `address`
-  kFree,         // of either; not answered
+  kTakeDevice,   // the first request, once; the reply describes the device
+  kAllocate,     // memory at `address`; the reply has its fd
+  kImport,       // maps the fd's memory at `address`
+  kFree,         // frees either; no reply
   kImportHost,   // maps the fd at `address` for the executor and the device
-  kReleaseHost,  // not answered
-  kPing,         // answered at once
-  kAssemble,     // the fd holds text; the answer's holds machine code
-  kAsk,          // the fd holds a HOST launch; the answer has a value
+  kReleaseHost,  // no reply
+  kPing,         // replied to at once
+  kAssemble,     // the fd holds text; the fd of the reply holds machine code
+  kAsk,          // the fd holds a HOST launch; the reply has a value
 };
 
 struct Request {
@@ -104,20 +104,20 @@ struct Request {
 
 struct Answer {
   uint32_t code;     // absl::StatusCode
-  uint32_t devices;  // kTakeDevice: how many there are
-  uint64_t value;    // kAsk; kAssemble: bytes
-  char text[512];    // of an error
+  uint32_t devices;  // kTakeDevice: count of devices
+  uint64_t value;    // kAsk: the result; kAssemble: size
+  char text[512];    // the error's message
   char processor[64];
   uint32_t target;  // kernels::Target
   uint32_t reserved;
   transport::DeviceRecord device;
 };
 
-// A HOST launch that is asked for apart from any queue, as it lies in kAsk's memory: this, then module and
-// entry (NUL-terminated), values and offsets.
+// The HOST launch of a kAsk request, as it lies in its memory: this header, then module and entry
+// (NUL-terminated), argument values and offsets.
 struct AskHeader {
   uint32_t module_at, entry_at;
-  uint32_t values_at, value_bytes;  // to be copied to a multiple of 64
+  uint32_t values_at, value_bytes;  // must be copied to an address that is a multiple of 64
   uint32_t offsets_at, arguments;
 };
 

@@ -31,7 +31,7 @@ absl::StatusOr<PrivateRing> PrivateRing::Open(UniqueFd fd, UniqueFd doorbell) {
   return ring;
 }
 
-// Nothing that the executor writes as its head makes this more than the ring.
+// Never more than the ring, whatever head the executor has written.
 size_t PrivateRing::Backlog(uint64_t head) const { return std::min<uint64_t>(position_ - head, kRingBytes); }
 
 bool PrivateRing::BacklogIsBelow(size_t bytes) {

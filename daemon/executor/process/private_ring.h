@@ -23,19 +23,19 @@ class PrivateRing {
   const UniqueFd& fd() const { return fd_; }
   const UniqueFd& doorbell() const { return doorbell_; }  // eventfd
 
-  // The daemon's end, one thread. Space for `bytes` at position(), or nullptr while there is none.
+  // For the daemon, one thread. Returns space for `bytes` at position(), or nullptr if the ring is full.
   std::byte* Reserve(size_t bytes);
-  void Commit(size_t bytes);  // what was reserved is whole, and may be taken
-  // Wakes a sleeping executor. Wanted after the last Commit of a series.
+  void Commit(size_t bytes);  // completes the reserved message
+                              // Wakes a sleeping executor. Call after the last Commit of a series.
   void Wake();
   uint64_t position() const { return position_; }
-  bool BacklogIsBelow(size_t bytes);  // not yet taken
+  bool BacklogIsBelow(size_t bytes);  // bytes that the executor has not taken
 
-  // The executor's end, one thread. All messages that are there, whole; empty when there are none.
+  // For the executor, one thread. Returns all complete messages; empty if there are none.
   std::span<const std::byte> Pending() const;
-  const Message* Next() const;  // the first of them, or nullptr
-  void Take(size_t bytes);      // of whole messages
-  // Sleeps until a message comes, at most `milliseconds` (-1: no limit).
+  const Message* Next() const;  // the first message, or nullptr
+  void Take(size_t bytes);      // removes complete messages
+                                // Sleeps until a message comes or `milliseconds` have passed (-1: no limit).
   void Sleep(int milliseconds);
 
  private:
@@ -44,8 +44,8 @@ class PrivateRing {
   UniqueFd fd_, doorbell_;
   Mapping pages_, ring_;
   uint64_t known_head_ =
-      0;                   // the daemon's: looked at anew only when it matters, for it is the executor's line
-  uint64_t position_ = 0;  // tail of the daemon's end, head of the executor's
+      0;                   // the daemon's copy, read again only when needed: the executor owns the cache line
+  uint64_t position_ = 0;  // the tail for the daemon, the head for the executor
 };
 
 }  // namespace xpud::executor::process

@@ -9,7 +9,7 @@
 namespace xpud::executor::process {
 namespace {
 
-// Both ends in one process.
+// Both ends are in this process.
 class PrivateRingTest : public ::testing::Test {
  protected:
   PrivateRing daemon_ = *PrivateRing::Create();
@@ -28,7 +28,8 @@ class PrivateRingTest : public ::testing::Test {
 };
 
 TEST_F(PrivateRingTest, MessagesArriveInOrderAroundTheEnd) {
-  constexpr size_t kBytes = kMessageAlignment * 1001;  // does not divide the ring: messages cross its end
+  constexpr size_t kBytes =
+      kMessageAlignment * 1001;  // does not divide the ring size, so messages cross the ring's end
   for (uint32_t i = 0; i < 1000; ++i) {
     ASSERT_TRUE(Send(i, kBytes));
     const Message* const message = executor_.Next();

@@ -14,7 +14,7 @@
 namespace xpud::executor::process {
 namespace {
 
-// Little enough that the scheduler's decisions take effect soon, and enough to keep the executor busy.
+// Small, so that scheduling decisions take effect soon, but enough to keep the executor busy.
 constexpr size_t kMaxBacklog = 96 << 10;
 constexpr auto kWaitForExecutor = std::chrono::seconds(30);
 
@@ -42,7 +42,7 @@ class ProcessDevice::SharedHostMemory final : public HostMemory {
  private:
   ProcessDevice& device_;
   const uint64_t there_;
-  Mapping mapping_;  // empty where the memory is another's
+  Mapping mapping_;  // empty if another object owns the memory
 };
 
 ProcessDevice::ProcessDevice(ProcessDeviceOptions options, Addresses addresses)
@@ -69,7 +69,7 @@ ProcessDevice::~ProcessDevice() {
   if (spare_starter_.joinable()) spare_starter_.join();
   probe_words_.reset();
   Publish(nullptr);
-  if (process_ != nullptr) process_->Kill();  // ends an import
+  if (process_ != nullptr) process_->Kill();  // aborts an import
 }
 
 // ---- memory
@@ -90,8 +90,8 @@ absl::Status ProcessDevice::AddHostMemory(uint64_t address, uint64_t bytes, std:
   if (state_ == State::kLost)
     return absl::UnavailableError("the device is lost: no executor could be started for it");
   const Memory memory = {bytes, std::move(fd), Memory::Kind::kHost};
-  // An executor that is not there yet gets it when it is, and so does the next one where this one is just
-  // lost.
+  // If there is no executor yet, the next one gets the memory when it starts; likewise if this one has just
+  // been lost.
   absl::Status given = online() ? Give(*process_, address, memory) : absl::OkStatus();
   if (!given.ok() && !absl::IsUnavailable(given)) return given;
   memory_[address] = memory;
@@ -140,7 +140,7 @@ absl::Status ProcessDevice::Give(ExecutorProcess& process, uint64_t address, con
     case Memory::Kind::kClient:
       return process.ImportSlowly(address, memory.bytes, memory.fd->get());
   }
-  return absl::InternalError("memory of unknown kind");
+  return absl::InternalError("unknown kind of memory");
 }
 
 void ProcessDevice::TakeBack(ExecutorProcess& process, uint64_t address, const Memory& memory) {
@@ -178,8 +178,8 @@ void ProcessDevice::Import(const std::shared_ptr<ClientImport>& import) {
       [this, import] { FinishImport(import); });
 }
 
-// It is this executor's, and will be the next one's; or it was a lost one's, and the next one was given what
-// was here before.
+// Starts over if the executor was replaced meanwhile: its successor was given the memory that was listed
+// before.
 void ProcessDevice::FinishImport(const std::shared_ptr<ClientImport>& import) {
   if (!import->status.ok()) {
     addresses_.clients.Return(import->there);
@@ -196,14 +196,14 @@ absl::StatusOr<std::unique_ptr<DeviceQueue>> ProcessDevice::CreateQueue(int prio
   const auto free = std::find(queues_.begin(), queues_.end(), nullptr);
   if (free == queues_.end() && queues_.size() == kMaxQueues)
     return absl::ResourceExhaustedError(
-        absl::StrCat("the device has ", kMaxQueues, " queues, which is the most"));
+        absl::StrCat("too many queues on the device (", kMaxQueues, "); destroy some first"));
   const auto slot = static_cast<uint32_t>(free - queues_.begin());
   auto queue = std::make_unique<ProcessQueue>(*this, slot % rings(), slot, owner, priority);
   if (slot == queues_.size()) queues_.push_back(nullptr);
   queues_[slot] = queue.get();
   if (online()) process_->ring(queue->ring()).pages().reports[slot].raised.store(0);
-  if (incomplete_.contains(owner)) queue->Rewind(0);  // is held, as its owner's others are
-  queue->SendCreation();                              // or with its first command
+  if (incomplete_.contains(owner)) queue->Rewind(0);  // held back like its owner's other queues
+  queue->SendCreation();  // if the ring is full, it is sent with the first command
   return queue;
 }
 
@@ -285,7 +285,8 @@ void ProcessDevice::Forget(std::vector<const kernels::Kernel*>& kernels) {
   std::erase_if(kernels, [&](const kernels::Kernel* kernel) { return Forget(*kernel); });
 }
 
-// What is sent comes behind all its launches, and they are done. A next executor has nothing of it.
+// The unload message comes after all launches of the kernel, which are done. A replacement executor never
+// loads it.
 bool ProcessDevice::Forget(const kernels::Kernel& kernel) {
   if (kernel.index >= kernels_.size() || kernels_[kernel.index].kernel != &kernel) return true;
   KernelRecord& record = kernels_[kernel.index];
@@ -343,7 +344,7 @@ ProcessDevice::Process ProcessDevice::ExecutorOtherThan(const Process& used) {
   return published_;
 }
 
-// With the executor that there is; where it is lost meanwhile, with the next one.
+// Uses the current executor; if it is lost meanwhile, the next one.
 template <typename Use>
 auto ProcessDevice::WithExecutor(Use use) -> decltype(use(std::declval<ExecutorProcess&>())) {
   Process used;
@@ -359,7 +360,7 @@ absl::StatusOr<std::string> ProcessDevice::Assemble(const std::string& text) {
   return WithExecutor([&](ExecutorProcess& process) { return process.Assemble(text); });
 }
 
-// A standby is asked, too: so it has the library's code at hand, and its answers.
+// A standby executor runs the request too, so that it has loaded the library's code when it takes over.
 absl::StatusOr<uint64_t> ProcessDevice::Ask(const kernels::Launch& launch) {
   Process spare;
   {

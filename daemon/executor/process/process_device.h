@@ -1,12 +1,12 @@
-// A device whose executor is a process of its own. A lost executor is replaced: the next one gets the memory
-// at the same addresses and the work that was not done, so that sessions go on. A session whose work takes
-// the executor down is named, to be closed. The engine thread only, except where said.
+// A device with an executor process. A lost executor is replaced: the next one gets the memory at the same
+// addresses and runs the unfinished work, so that sessions continue. REQUIRES: the engine thread, unless a
+// function says otherwise.
 //
-// After a loss, sessions whose commands had begun are suspects. If there are several, each one's commands are
-// run again alone, the best known kernels first; who goes through goes on. Guilty is whose commands take the
-// next executor down too, or who is left when all others have gone through: to prove it would cost all
-// another loss. A command that runs longer than the limit is guilty without that. Where the executor was
-// killed from outside, nobody is suspected.
+// Blame: after a loss, the sessions whose commands had started are suspects. If there are several, each
+// suspect's commands run again alone, best proven kernels first; a suspect whose commands complete is
+// cleared. The session whose replay crashes the replacement is blamed, or the last remaining suspect, since
+// proving that would cost everybody another loss. A command that exceeds the limit is blamed at once. If the
+// executor was killed from outside, no session is blamed.
 #pragma once
 
 #include <atomic>
@@ -31,30 +31,30 @@
 namespace xpud::executor::process {
 
 struct ProcessDeviceOptions {
-  uint32_t index = 0;          // of the device among the daemon's
+  uint32_t index = 0;          // index among the daemon's devices
   Spawner* spawner = nullptr;  // outlives the device
   ExecutorCommand command;
   std::chrono::milliseconds command_limit{0};  // 0: none
-  bool standby = false;                        // have the spare executor take the device ahead
-  std::function<void()> wake;                  // any thread: Poll has something to do
+  bool standby = false;                        // the spare executor opens the device in advance
+  std::function<void()> wake;                  // called on any thread when Poll has something to do
 };
 
 class ProcessDevice final : public Device {
  public:
-  // `first`: the executor that has the device.
+  // `first` is the executor that has taken the device.
   static absl::StatusOr<std::unique_ptr<ProcessDevice>> Create(ProcessDeviceOptions options,
                                                                std::unique_ptr<ExecutorProcess> first);
-  ~ProcessDevice() override;  // at the daemon's end: closes the spawner
+  ~ProcessDevice() override;  // called when the daemon ends; closes the spawner
 
   absl::StatusOr<std::unique_ptr<Chunk>> AllocateChunk(uint64_t bytes) override;
   absl::StatusOr<std::unique_ptr<HostMemory>> AllocateHost(uint64_t bytes) override;
   absl::StatusOr<std::unique_ptr<HostMemory>> Import(const transport::SharedBytes& memory) override;
   void StartImport(const transport::SharedBytes& memory, uint64_t owner, ImportDone done) override;
   absl::StatusOr<std::unique_ptr<DeviceQueue>> CreateQueue(int priority, uint64_t owner) override;
-  absl::StatusOr<std::string> Assemble(const std::string& text) override;  // any thread
-  absl::StatusOr<uint64_t> Ask(const kernels::Launch& launch) override;    // any thread
+  absl::StatusOr<std::string> Assemble(const std::string& text) override;  // thread-safe
+  absl::StatusOr<uint64_t> Ask(const kernels::Launch& launch) override;    // thread-safe
   void Forget(std::vector<const kernels::Kernel*>& kernels) override;
-  SensorReadings ReadSensors() override;  // any thread
+  SensorReadings ReadSensors() override;  // thread-safe
   std::vector<Verdict> Poll() override;
   int alarm_fd() const override;
   ExecutorStatus executor() const override;
@@ -62,14 +62,14 @@ class ProcessDevice final : public Device {
   std::string loss() const override { return loss_; }
   uint64_t replayed_launches() const override;
 
-  // For queues.
+  // Used by ProcessQueue.
   bool online() const { return state_ != State::kReplacing && state_ != State::kLost; }
   bool HasRoom(size_t ring) const;
   uint64_t position(size_t ring) const;
   bool Send(size_t ring, std::span<const std::byte> messages);
   void WakeExecutor(size_t ring);
   uint32_t Register(const kernels::Kernel& kernel);
-  bool SendKernel(size_t ring, uint32_t kernel);  // unless its end has it
+  bool SendKernel(size_t ring, uint32_t kernel);  // if the ring's executor thread has not loaded it
   void CountRun(uint32_t kernel) { ++kernels_[kernel].runs; }
   uint64_t runs(uint32_t kernel) const { return kernels_[kernel].runs; }
   bool HasReport(const ProcessQueue& queue) const;
@@ -82,45 +82,45 @@ class ProcessDevice final : public Device {
   class SharedHostMemory;
   enum class State {
     kOnline,
-    kReplacing,  // the last executor is lost, the next one is being started
-    kProbing,    // suspects run again alone; the others are online
+    kReplacing,  // the executor is lost, the next one is starting
+    kProbing,    // suspects are replayed alone; the other sessions are online
     kLost,       // no executor could be started
   };
-  // Memory that every executor is to have.
+  // Memory that every executor must have.
   struct Memory {
     enum class Kind { kChunk, kHost, kClient };
     uint64_t bytes = 0;
     std::shared_ptr<UniqueFd> fd;
     Kind kind = Kind::kChunk;
-    uint64_t owner = 0;  // of kClient
+    uint64_t owner = 0;  // session that shares a kClient
     bool operator==(const Memory&) const = default;
   };
   using MemoryMap = std::map<uint64_t, Memory>;  // by address
   struct KernelRecord {
     const kernels::Kernel* kernel = nullptr;
-    uint64_t runs = 0;    // known to have ended
-    uint32_t loaded = 0;  // bit r: behind ring r of this executor
-    bool needed = false;  // by work that is not known to be done, as Forget finds out
+    uint64_t runs = 0;    // count of completed launches
+    uint32_t loaded = 0;  // bit r: loaded by ring r of this executor
+    bool needed = false;  // by unfinished work; computed by Forget
   };
   struct ModuleRecord {
     uint32_t number = 0;
     uint32_t loaded = 0;  // as above
   };
-  enum class Ending { kEnded, kFaulted, kHung };  // how an executor was lost
+  enum class Ending { kEnded, kFaulted, kHung };  // how the executor was lost
   using Process = std::shared_ptr<ExecutorProcess>;
-  // A client's memory on its way to the executor. The background's between its work and what follows.
+  // The import of a client's memory. Belongs to the background thread until its continuation runs.
   struct ClientImport {
     std::byte* here;
     uint64_t there;
     Memory memory;
     ImportDone done;
-    Process process;  // that has it
+    Process process;  // the executor that imports it
     absl::Status status;
   };
   struct Replacement {
     absl::StatusOr<Process> process = absl::UnknownError("");
-    ExecutorProcess::End end;  // of the one before
-    MemoryMap memory;          // what it has
+    ExecutorProcess::End end;  // how the lost executor ended
+    MemoryMap memory;          // memory that the replacement has mapped
   };
 
   struct Addresses {
@@ -137,11 +137,11 @@ class ProcessDevice final : public Device {
   ModuleRecord& RecordOf(const kernels::ModuleImage& image);
   bool Forget(const kernels::Kernel& kernel);
   size_t rings() const { return options_.command.rings; }
-  uint64_t Taken(size_t ring) const;  // how far the executor came
+  uint64_t Taken(size_t ring) const;  // ring position that the executor has reached
 
-  // Replacing.
+  // Replacement.
   void CheckHealth();
-  void Pump();
+  void SendPending();
   void CheckHang();
   void Lose(Ending ending, const std::string& what);
   void StartReplacement();
@@ -162,7 +162,7 @@ class ProcessDevice final : public Device {
   void StartSpare();
   absl::Status KeepSpare() ABSL_LOCKS_EXCLUDED(published_mutex_);
 
-  ProcessDeviceOptions options_;  // as given, but for the limit
+  ProcessDeviceOptions options_;  // as given to Create, except for the limit
   Addresses addresses_;
   State state_ = State::kOnline;
   std::shared_ptr<ExecutorProcess> process_;
@@ -170,37 +170,37 @@ class ProcessDevice final : public Device {
   std::vector<ProcessQueue*> queues_;  // by slot; null: free
   std::vector<KernelRecord> kernels_;  // by Kernel::index
   absl::flat_hash_map<const kernels::ModuleImage*, ModuleRecord> modules_;
-  std::vector<uint32_t> free_modules_;       // numbers of forgotten ones
-  std::unique_ptr<HostMemory> probe_words_;  // one a slot
+  std::vector<uint32_t> free_modules_;       // numbers of unloaded modules
+  std::unique_ptr<HostMemory> probe_words_;  // one word per queue slot
   Clock::time_point last_check_;
   struct Head {
     uint64_t position = 0;
     Clock::time_point since;
   };
-  std::vector<Head> heads_;  // by ring: how far the executor came, and since when
+  std::vector<Head> heads_;  // by ring: the executor's position, and since when
   uint64_t replaced_ = 0;
-  int failures_ = 0;  // to start an executor, in a row
+  int failures_ = 0;  // consecutive failures to start an executor
 
-  // After a loss.
-  std::string loss_;  // what happened
+  // State after a loss.
+  std::string loss_;  // description of the loss
   Clock::time_point lost_at_;
   Ending ending_ = Ending::kEnded;
-  std::vector<uint64_t> hung_;      // owners whose commands made no progress for the limit
-  std::vector<uint64_t> suspects_;  // the best known first
+  std::vector<uint64_t> hung_;      // sessions whose commands made no progress within the limit
+  std::vector<uint64_t> suspects_;  // best proven kernels first
   std::map<uint64_t, size_t>
-      incomplete_;      // owners: how many of their memories this executor does not have yet
-  uint64_t probe_ = 0;  // value that ends the probing of the first one
+      incomplete_;      // by session: count of its client memories that this executor does not have yet
+  uint64_t probe_ = 0;  // value that ends the replay of the first suspect
   bool probe_sent_ = false;
   std::vector<Verdict> verdicts_;
 
   std::thread replacer_;
   std::atomic<bool> replaced_ready_{false};
-  Replacement replacement_;  // the replacer's until replaced_ready_
+  Replacement replacement_;  // belongs to the replacer's thread until replaced_ready_
   std::thread spare_starter_;
   std::atomic<bool> starting_spare_{false};
 
-  // For other threads, which hold on to the executor that they use.
-  Process ExecutorOtherThan(const Process& used);  // waits for it; null: there is none
+  // For other threads, which share ownership of the executor that they use.
+  Process ExecutorOtherThan(const Process& used);  // waits for the next executor; null: there is none
   template <typename Use>
   auto WithExecutor(Use use) -> decltype(use(std::declval<ExecutorProcess&>()));
   void Publish(Process process);
@@ -209,7 +209,7 @@ class ProcessDevice final : public Device {
   Process published_ ABSL_GUARDED_BY(published_mutex_);
   Process spare_ ABSL_GUARDED_BY(published_mutex_);
   std::optional<kernels::Launch> last_asked_ ABSL_GUARDED_BY(published_mutex_);
-  Background background_;  // last: ends first
+  Background background_;  // last member, so that it is destroyed first
 };
 
 }  // namespace xpud::executor::process

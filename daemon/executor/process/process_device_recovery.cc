@@ -1,4 +1,4 @@
-// ProcessDevice's part that watches over the executor and replaces a lost one.
+// The part of ProcessDevice that watches the executor and replaces a lost one.
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -13,8 +13,7 @@ namespace {
 
 constexpr auto kCheckInterval = std::chrono::milliseconds(1);
 constexpr int kMaxFailures = 3;
-constexpr auto kMinProbe =
-    std::chrono::seconds(10);  // a suspect's commands may take, where there is no limit
+constexpr auto kMinProbe = std::chrono::seconds(10);  // for a suspect's commands, if no limit is configured
 
 double Milliseconds(std::chrono::steady_clock::duration time) {
   return std::chrono::duration<double, std::milli>(time).count();
@@ -41,8 +40,8 @@ std::vector<Verdict> ProcessDevice::Poll() {
   return std::exchange(verdicts_, {});
 }
 
-// Sends what an earlier round had no room for.
-void ProcessDevice::Pump() {
+// Sends messages for which the ring had no space earlier.
+void ProcessDevice::SendPending() {
   for (ProcessQueue* queue : queues_) {
     if (queue != nullptr && online()) queue->SendRest();
   }
@@ -52,7 +51,7 @@ void ProcessDevice::CheckHealth() {
   const Clock::time_point now = Clock::now();
   if (now - last_check_ < kCheckInterval) return;
   last_check_ = now;
-  const bool ended = process_->Ended();  // before its last words are looked for
+  const bool ended = process_->Ended();  // must be read before the reason in shared memory
   for (size_t r = 0; r < rings(); ++r) {
     const RingControl& control = process_->ring(r).control();
     if (control.state.load(std::memory_order_acquire) == static_cast<uint32_t>(ExecutorState::kDeviceLost)) {
@@ -64,12 +63,12 @@ void ProcessDevice::CheckHealth() {
     process_->hung() ? Lose(Ending::kHung, "it did not answer") : Lose(Ending::kEnded, "it ended");
     return;
   }
-  Pump();
+  SendPending();
   if (options_.command_limit.count() != 0) CheckHang();
 }
 
-// Whose commands hold up others is not to be seen from outside: all that made no progress for about as long
-// are suspects, and who is in the way of a ring.
+// The daemon cannot see which command holds up the others. All queues without progress for about as long are
+// suspects, and so is the queue that blocks a ring.
 void ProcessDevice::CheckHang() {
   const Clock::time_point now = Clock::now();
   const auto limit = options_.command_limit, about = limit * 4 / 5;
@@ -86,7 +85,7 @@ void ProcessDevice::CheckHang() {
     if (heads_[r].position != taken || taken == position(r)) heads_[r] = {taken, now};
     for (ProcessQueue* queue : queues_) {
       if (queue == nullptr || queue->ring() != r) continue;
-      if (queue->Awaited(taken)) add(*queue, now - queue->last_progress());
+      if (queue->HasUnreachedMark(taken)) add(*queue, now - queue->last_progress());
       if (now - heads_[r].since >= limit && queue->Holds(taken)) add(*queue, now - heads_[r].since);
     }
   }
@@ -123,7 +122,7 @@ void ProcessDevice::StartReplacement() {
       });
 }
 
-// The replacer's thread: the spare, or a new one where there is none.
+// On the replacer's thread. Uses the spare, or starts a new executor if there is none.
 absl::StatusOr<ProcessDevice::Process> ProcessDevice::TakeDevice(Process spare) const {
   if (spare == nullptr || spare->Ended()) {
     ASSIGN_OR_RETURN(spare, ExecutorProcess::Start(*options_.spawner, options_.command));
@@ -132,10 +131,10 @@ absl::StatusOr<ProcessDevice::Process> ProcessDevice::TakeDevice(Process spare) 
   return spare;
 }
 
-// The replacer's thread. A lost executor may write to its memory until it has ended, so the next one gets the
-// memory after that; but for a fault, which ends all of a device's work before it is known
-// (drivers/tests/lost_device_test). Beside an endless kernel a context takes seconds, so then the next one
-// takes the device after its end, too.
+// On the replacer's thread. A lost executor may write to its memory until it has ended, so the next one gets
+// the memory after that. The exception is a fault, which stops all work of a device before it is reported
+// (drivers/tests/lost_device_test). Beside an endless kernel, creating a context takes seconds, so then the
+// next executor takes the device after the end of the old one.
 ProcessDevice::Replacement ProcessDevice::Replace(const std::shared_ptr<ExecutorProcess>& dead,
                                                   std::shared_ptr<ExecutorProcess> spare,
                                                   const MemoryMap& memory, Ending ending) const {
@@ -150,7 +149,7 @@ ProcessDevice::Replacement ProcessDevice::Replace(const std::shared_ptr<Executor
   if (reaper.joinable()) reaper.join();
   if (!replacement.process.ok()) return replacement;
   for (const auto& [address, part] : memory) {
-    if (part.kind == Memory::Kind::kClient) continue;  // later: only its owner waits for it
+    if (part.kind == Memory::Kind::kClient) continue;  // given later; only its owner waits
     const absl::Status status = Give(**replacement.process, address, part);
     if (!status.ok()) {
       replacement.process = status;
@@ -164,7 +163,7 @@ ProcessDevice::Replacement ProcessDevice::Replace(const std::shared_ptr<Executor
 void ProcessDevice::FinishReplacement() {
   Replacement replacement = std::exchange(replacement_, {});
   if (process_ != nullptr) {
-    // What it did is all that it will have done.
+    // The old executor has ended, so its progress is final.
     for (ProcessQueue* queue : queues_) {
       if (queue == nullptr) continue;
       queue->KeepReport();
@@ -198,7 +197,7 @@ void ProcessDevice::FinishReplacement() {
   }
 }
 
-// Memory that came or went since the replacer began is given and taken here.
+// Applies the changes of memory since the replacer began.
 absl::Status ProcessDevice::Adopt(Replacement replacement) {
   process_ = *std::move(replacement.process);
   const auto has = [](const MemoryMap& map, uint64_t address, const Memory& memory) {
@@ -235,23 +234,25 @@ absl::Status ProcessDevice::Adopt(Replacement replacement) {
   return absl::OkStatus();
 }
 
-// Clients' memory may take long: meanwhile only the queues of its owner are held.
+// Importing clients' memory may take long. Meanwhile only the owner's queues are held back.
 void ProcessDevice::GiveAgain(uint64_t address, const Memory& memory) {
   ++incomplete_[memory.owner];
   const auto given = std::make_shared<absl::Status>();
   background_.Run([process = process_, address, memory, given] { *given = Give(*process, address, memory); },
                   [this, process = process_, owner = memory.owner, given] {
-                    if (process == process_) FinishGiving(owner, *given);  // else the next one is given it
+                    if (process == process_)
+                      FinishGiving(owner, *given);  // otherwise the next executor gets it
                   });
 }
 
 void ProcessDevice::FinishGiving(uint64_t owner, const absl::Status& given) {
   const auto found = incomplete_.find(owner);
-  if (found == incomplete_.end() || absl::IsUnavailable(given)) return;  // condemned; or the executor is lost
+  if (found == incomplete_.end() || absl::IsUnavailable(given))
+    return;  // the session is blamed, or the executor is lost
   if (given.ok() && --found->second != 0) return;
   incomplete_.erase(found);
   if (!given.ok()) {
-    Blame(owner, absl::StrCat("the next executor cannot have its host memory: ", given.message()));
+    Blame(owner, absl::StrCat("the replacement executor cannot import its host memory: ", given.message()));
     return;
   }
   if (!online() || IsSuspect(owner)) return;
@@ -277,7 +278,7 @@ void ProcessDevice::FindSuspects(bool from_outside) {
   const std::vector<uint64_t> before = std::exchange(suspects_, {});
   if (from_outside) return;
   if (probe_sent_ && !before.empty()) {
-    // It alone of those that are not cleared had anything under way.
+    // No other session that is not cleared had work in flight.
     suspects_ = before;
     Blame(before.front(), loss_);
     return;
@@ -295,7 +296,8 @@ void ProcessDevice::Suspect(std::vector<uint64_t> owners) {
   std::map<uint64_t, uint64_t> proven;
   for (const uint64_t owner : owners) {
     proven[owner] = UINT64_MAX;
-    for (ProcessQueue* queue : QueuesOf(owner)) proven[owner] = std::min(proven[owner], queue->LeastProven());
+    for (ProcessQueue* queue : QueuesOf(owner))
+      proven[owner] = std::min(proven[owner], queue->MinCompletedRuns());
   }
   std::sort(owners.begin(), owners.end(), [&](uint64_t a, uint64_t b) { return proven[a] > proven[b]; });
   suspects_ = std::move(owners);
@@ -310,7 +312,7 @@ void ProcessDevice::Blame(uint64_t owner, std::string reason) {
   if (!known) verdicts_.push_back({owner, std::move(reason)});
 }
 
-// Runs the first suspect's commands again; when they are done, it goes on like the others.
+// Replays the first suspect's commands. When they are done, the suspect continues like the others.
 void ProcessDevice::Probe() {
   while (!suspects_.empty() && QueuesOf(suspects_.front()).empty()) ProbeNext();
   if (suspects_.empty()) {
@@ -320,9 +322,9 @@ void ProcessDevice::Probe() {
   auto* const words = reinterpret_cast<uint64_t*>(probe_words_->address());
   const std::vector<ProcessQueue*> queues = QueuesOf(suspects_.front());
   if (!probe_sent_) {
-    if (incomplete_.contains(suspects_.front())) return;  // it does not have its memory yet
+    if (incomplete_.contains(suspects_.front())) return;  // its memory is not imported yet
     for (ProcessQueue* queue : queues) {
-      if (!queue->SendStarted()) return;  // no room yet
+      if (!queue->SendStarted()) return;  // the ring is full
     }
     ++probe_;
     lost_at_ = Clock::now();
@@ -347,8 +349,8 @@ void ProcessDevice::Probe() {
     ProbeNext();
   } else if (options_.command_limit.count() == 0 && Clock::now() - lost_at_ > kMinProbe) {
     hung_ = {suspects_.front()};
-    Lose(Ending::kHung,
-         absl::StrCat("the commands of session ", hung_[0], " that an executor was lost with do not end"));
+    Lose(Ending::kHung, absl::StrCat("the commands of session ", hung_[0],
+                                     " that were in flight when an executor was lost do not finish"));
   }
 }
 
@@ -357,13 +359,13 @@ void ProcessDevice::ProbeNext() {
   probe_sent_ = false;
   if (suspects_.size() == 1 && !QueuesOf(suspects_.front()).empty()) {
     Blame(uint64_t{suspects_.front()},
-          absl::StrCat(loss_, "; what the other sessions had begun ran again without harm"));
+          absl::StrCat(loss_, "; the work in flight of all other sessions was replayed without a fault"));
   }
 }
 
 void ProcessDevice::StartSpare() {
   if (starting_spare_.exchange(true)) return;
-  if (spare_starter_.joinable()) spare_starter_.join();  // it has ended
+  if (spare_starter_.joinable()) spare_starter_.join();  // the thread has finished
   spare_starter_ = std::thread([this] {
     const absl::Status started = KeepSpare();
     if (!started.ok()) {
@@ -374,7 +376,7 @@ void ProcessDevice::StartSpare() {
   });
 }
 
-// Without the device it takes none of the device's memory. With it, it stands by.
+// A spare without the device takes no device memory. A standby spare has opened the device.
 absl::Status ProcessDevice::KeepSpare() {
   {
     MutexLock lock(published_mutex_);
@@ -385,7 +387,7 @@ absl::Status ProcessDevice::KeepSpare() {
   std::optional<kernels::Launch> question;
   {
     MutexLock lock(published_mutex_);
-    spare_ = spare;  // from here on, if it stands by, it is asked what is asked
+    spare_ = spare;  // from now on a standby spare gets the same requests
     question = last_asked_;
   }
   if (options_.standby && question.has_value()) (void)spare->Ask(*question);

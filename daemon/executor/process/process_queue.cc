@@ -10,11 +10,12 @@ namespace xpud::executor::process {
 namespace {
 
 constexpr char kLostWork[] =
-    "the device's executor was lost while memory was changed in place: part of what was computed is lost too";
+    "the device's executor was lost while memory was changed in place; some computed values are lost: "
+    "compute them again";
 
 uint64_t AddressOf(const void* pointer) { return reinterpret_cast<uint64_t>(pointer); }
 
-// Visits each of a command's messages.
+// Calls `visit` with each message of a command.
 template <typename Visit>
 void ForEachMessage(std::span<const std::byte> messages, Visit visit) {
   while (!messages.empty()) {
@@ -47,7 +48,7 @@ absl::Status ProcessQueue::Launch(const kernels::LaunchList& launches, std::span
     std::copy(launch.groups().begin(), launch.groups().end(), message.launch.groups);
     std::copy(launch.group_size.begin(), launch.group_size.end(), message.launch.group_size);
     message.launch.argument_bytes =
-        static_cast<uint32_t>((values.size() + 1) / 2 * 2);  // offsets are aligned
+        static_cast<uint32_t>((values.size() + 1) / 2 * 2);  // keeps the offsets aligned
     message.launch.argument_count = static_cast<uint32_t>(launch.argument_count());
     std::byte* const payload = PayloadOf(message);
     std::copy(values.begin(), values.end(), payload);
@@ -114,7 +115,7 @@ void ProcessQueue::KeepReport() {
   const absl::Status reported = device_.TakeReport(*this);
   if (reported.ok()) return;
   if (trouble_.error.ok()) trouble_.error = reported;
-  // Which command it was is not known: what all write that are not known to be done may be missing.
+  // The failed command is unknown, so everything that unfinished commands write may be lost.
   log_.AddWritten(trouble_.spoilt);
 }
 
@@ -156,7 +157,7 @@ bool ProcessQueue::SendUpTo(size_t count) {
 }
 
 void ProcessQueue::Rewind(uint64_t taken) {
-  // What is done is not run again: its owner may have gone on from there.
+  // Completed commands must not run again: their owner may have acted on the results.
   if (done_ != nullptr) Completed(std::atomic_ref<const uint64_t>(*done_).load(std::memory_order_acquire));
   CommandLog::Damage damage = log_.Rewind(taken);
   sent_ = 0;
@@ -175,7 +176,7 @@ void ProcessQueue::Forget() {
   held_ = true;
 }
 
-bool ProcessQueue::Awaited(uint64_t taken) {
+bool ProcessQueue::HasUnreachedMark(uint64_t taken) {
   for (size_t i = 0; i < sent_; ++i) {
     if (log_[i].mark != 0) return log_[i].position < taken;
   }
@@ -199,7 +200,7 @@ void ProcessQueue::ForEachKernel(absl::FunctionRef<void(uint32_t)> visit) {
   });
 }
 
-uint64_t ProcessQueue::LeastProven() {
+uint64_t ProcessQueue::MinCompletedRuns() {
   uint64_t least = UINT64_MAX;
   size_t i = 0;
   log_.ForEachFrom(0, [&](CommandLog::Command&, std::span<const std::byte> messages) {

@@ -1,5 +1,5 @@
-// A queue whose work an executor process appends. Keeps what is not known to be done, and sends it again to
-// the next executor. The engine thread only.
+// A queue whose work an executor process appends. Keeps unfinished commands, and sends them again to the next
+// executor. REQUIRES: the engine thread.
 #pragma once
 
 #include <chrono>
@@ -36,38 +36,39 @@ class ProcessQueue final : public DeviceQueue {
   bool HasTrouble() const override;
   Trouble TakeTrouble() override;
 
-  // For the device.
+  // Used by ProcessDevice.
   uint32_t slot() const { return slot_; }
   size_t ring() const { return ring_; }
   uint64_t owner() const { return owner_; }
-  // What the executor is told first, and last.
+  // Messages that create and destroy the queue in the executor.
   bool SendCreation();
   void SendDestruction();
-  // Sends what is not sent, as far as the ring has room. True: all of it.
+  // Sends the commands that were not sent, as far as the ring has space. Returns true if all were sent.
   bool SendRest() { return !held_ && SendUpTo(log_.size()); }
-  // The same of what had begun when the last executor died.
+  // The same for commands that had started when the last executor died.
   bool SendStarted() { return SendUpTo(started_); }
-  // Takes what the executor reported, which goes with it.
+  // Keeps the error that the executor reported, which is lost with the executor's memory.
   void KeepReport();
-  // The executor has died at position `taken` of the queue's ring. What is left is held until Release.
+  // Called when the executor has died at `taken`, a position of the queue's ring. The remaining commands are
+  // held back until Release.
   void Rewind(uint64_t taken);
   void Release() { held_ = false; }
-  void Forget();  // nothing of it is sent again
-  // Commands that had begun when the last executor died, and are to be run again.
+  void Forget();  // drops all commands
+                  // Count of commands that had started when the last executor died, and must run again.
   size_t started() const { return started_; }
-  // How often the least known kernel among them has been run to its end.
-  uint64_t LeastProven();
-  // Whether the device was given all up to an announcement that it has not made.
-  bool Awaited(uint64_t taken);
-  // Kernels that work which is not known to be done launches.
+  // The lowest count of completed runs among the kernels of these commands.
+  uint64_t MinCompletedRuns();
+  // Whether the device was given everything up to a mark that it has not reached.
+  bool HasUnreachedMark(uint64_t taken);
+  // Calls `visit` with the kernels of unfinished work.
   void ForEachKernel(absl::FunctionRef<void(uint32_t)> visit);
-  // Whether the message at `position` of the ring is one of its own.
+  // Whether the message at ring position `position` belongs to this queue.
   bool Holds(uint64_t position);
   bool empty() const { return log_.empty(); }
   Clock::time_point last_progress() const { return last_progress_; }
 
  private:
-  // A message of the command that is being put together.
+  // Adds a message to the command that is being built.
   Message& Add(MessageKind kind, size_t payload = 0) { return scratch_.Add(kind, slot_, payload); }
   absl::Status Append(std::span<const MemoryUse> uses, uint64_t mark = 0);
   bool SendUpTo(size_t count);
@@ -80,9 +81,9 @@ class ProcessQueue final : public DeviceQueue {
   const int priority_;
   const uint64_t* done_ = nullptr;
   CommandLog log_;
-  size_t sent_ = 0;  // commands of the log
+  size_t sent_ = 0;  // count of sent commands of the log
   bool held_ = false;
-  bool created_ = false;  // with this executor
+  bool created_ = false;  // in this executor
   size_t started_ = 0;
   Trouble trouble_;
   Clock::time_point last_progress_ = Clock::now();

@@ -11,11 +11,11 @@
 namespace xpud::executor::process {
 namespace {
 
-constexpr int kSeenBefore = 2;  // what comes for the third time is recorded
+constexpr int kSeenBefore = 2;  // a batch is recorded at its third occurrence
 constexpr size_t kMaxRecordings = 256;
-// One that was not used for so many batches makes room. Not sooner: a program that repeats more than there is
-// room for would replace each before it comes again.
-constexpr uint64_t kStale = 4096;
+// A recording that was not used for this many batches can be replaced. Not sooner: a program with more
+// batches than there is room for would replace each one before its next use.
+constexpr uint64_t kMinUnusedBatches = 4096;
 
 uint64_t HashOf(std::span<const std::byte> bytes) {
   return absl::HashOf(absl::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
@@ -44,10 +44,10 @@ Recording* Recordings::Find(std::span<const std::byte> messages) {
     found->second.used = uses_;
     return &found->second;
   }
-  Sighting& sighting = SightingOf(hash);
-  if (sighting.hash != hash) sighting = {hash, 0};
-  if (sighting.count < kSeenBefore) {
-    ++sighting.count;
+  Occurrence& occurrence = SightingOf(hash);
+  if (occurrence.hash != hash) occurrence = {hash, 0};
+  if (occurrence.count < kSeenBefore) {
+    ++occurrence.count;
     return nullptr;
   }
   if (recordings_.size() == kMaxRecordings && !MakeRoom()) return nullptr;
@@ -61,7 +61,7 @@ bool Recordings::MakeRoom() {
   const auto oldest =
       std::min_element(recordings_.begin(), recordings_.end(),
                        [](const auto& a, const auto& b) { return a.second.used < b.second.used; });
-  if (uses_ - oldest->second.used < kStale) return false;
+  if (uses_ - oldest->second.used < kMinUnusedBatches) return false;
   recordings_.erase(oldest);
   return true;
 }

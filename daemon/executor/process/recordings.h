@@ -1,5 +1,5 @@
-// Batches of launches that came again and again, each as the device recorded it: appending one of them costs
-// as much as a launch. Bounded. One thread.
+// Recordings of batches of launches that recur. Appending a recording costs as much as one launch. Bounded.
+// Not thread-safe.
 #pragma once
 
 #include <array>
@@ -15,37 +15,38 @@ namespace xpud::executor::process {
 
 struct Recording {
   uint32_t queue = 0;
-  std::vector<std::byte> messages;  // the batch's; empty: nothing is recorded yet
-  std::vector<uint32_t> kernels;    // that they launch
+  std::vector<std::byte> messages;  // messages of the batch; empty: not recorded yet
+  std::vector<uint32_t> kernels;    // kernels that it launches
   RecordedCommands commands;
   uint64_t used = 0;
 
-  void Keep(std::span<const std::byte> batch);  // what was recorded
+  void Keep(std::span<const std::byte> batch);  // stores the batch after it was recorded
 };
 
 class Recordings {
  public:
-  // The recording of a batch, whose messages these are; empty where it is to be made now. Null: it has not
-  // come often enough, or has failed, or there is no room. Valid until the next call.
+  // Returns the recording of the batch `messages`. It is empty if the caller must record it now. Returns null
+  // if the batch has not occurred often enough, could not be recorded, or there is no room. Valid until the
+  // next call.
   Recording* Find(std::span<const std::byte> messages);
-  // These messages, for which there is an empty recording, cannot be recorded.
+  // Says that these messages, for which Find returned an empty recording, cannot be recorded.
   void Refuse(std::span<const std::byte> messages);
   void Forget(uint32_t queue);
   void ForgetKernel(uint32_t kernel);
   size_t size() const { return recordings_.size(); }
 
  private:
-  // How often a batch came of late. Batches whose hashes meet in a slot displace each other.
-  struct Sighting {
+  // How often a batch occurred recently. Batches whose hashes share a slot displace each other.
+  struct Occurrence {
     uint64_t hash = 0;
     int count = 0;
   };
-  Sighting& SightingOf(uint64_t hash) { return sightings_[hash % sightings_.size()]; }
+  Occurrence& SightingOf(uint64_t hash) { return occurrences_[hash % occurrences_.size()]; }
   bool MakeRoom();
 
   absl::flat_hash_map<uint64_t, Recording> recordings_;  // by hash
-  std::array<Sighting, 4096> sightings_;
-  uint64_t uses_ = 0;  // batches that were looked for
+  std::array<Occurrence, 4096> occurrences_;
+  uint64_t uses_ = 0;  // count of calls of Find
 };
 
 }  // namespace xpud::executor::process

@@ -15,12 +15,12 @@ TestLaunches Program(uint32_t kernel, uint64_t argument = 0, uint32_t queue = 0)
 
 class RecordingsTest : public ::testing::Test {
  protected:
-  // Null, or the number of messages that are recorded for it.
+  // Returns nullopt, or the number of messages in the recording.
   std::optional<size_t> Find(const TestLaunches& launches) {
     const Recording* const found = recordings_.Find(launches.bytes());
     return found == nullptr ? std::nullopt : std::optional(found->messages.size());
   }
-  // Shows it until it is to be recorded, and records it. False: it never was.
+  // Looks the batch up until it must be recorded, and records it. Returns false if that never happens.
   bool Record(const TestLaunches& launches) {
     for (int i = 0; i < 3; ++i) {
       Recording* const recording = recordings_.Find(launches.bytes());
@@ -36,7 +36,7 @@ class RecordingsTest : public ::testing::Test {
 
 TEST_F(RecordingsTest, RecordsWhatComesForTheThirdTime) {
   EXPECT_EQ(Find(Program(1)), std::nullopt);
-  EXPECT_EQ(Find(Program(1, 7)), std::nullopt);  // another one
+  EXPECT_EQ(Find(Program(1, 7)), std::nullopt);  // another batch
   EXPECT_EQ(Find(Program(1)), std::nullopt);
   EXPECT_EQ(Find(Program(1)), 0u);
   EXPECT_EQ(Find(Program(1, 7)), std::nullopt);
@@ -49,7 +49,7 @@ TEST_F(RecordingsTest, WhatIsUsedStaysWhenItIsFull) {
   while (Record(Program(recorded))) ++recorded;
   EXPECT_EQ(recordings_.size(), recorded);
   for (uint32_t i = 0; i < recorded; ++i) EXPECT_EQ(Find(Program(i)), kWhole);
-  // Once the first ones have not come for long, others take their places.
+  // When the first batches have not occurred for long, others replace them.
   for (int i = 0; i < 5000; ++i) ASSERT_EQ(Find(Program(1)), kWhole);
   EXPECT_TRUE(Record(Program(recorded)));
   EXPECT_EQ(recordings_.size(), recorded);

@@ -12,10 +12,10 @@
 namespace xpud::executor::process {
 namespace {
 
-constexpr auto kCheck = std::chrono::microseconds(500);  // between two looks at busy queues
+constexpr auto kCheck = std::chrono::microseconds(500);  // between two checks of busy queues
 constexpr int kCheckMs = 1;                              // the same while asleep
 
-// A counter that only this thread writes.
+// Increments a counter that only this thread writes.
 void Count(std::atomic<uint64_t>& counter, uint64_t by) {
   counter.store(counter.load(std::memory_order_relaxed) + by, std::memory_order_relaxed);
 }
@@ -45,7 +45,7 @@ absl::Status RingWorker::Run() {
     const uint32_t queue = message->queue;
     absl::Status status = Handle(*message);
     if (!status.ok()) {
-      // A library's call words a lost device in its own way.
+      // Library calls report a lost device with codes of their own.
       if (!absl::IsUnavailable(status)) RETURN_IF_ERROR(CheckQueues());
       if (absl::IsUnavailable(status)) return status;
       Report(queue, status);
@@ -69,7 +69,7 @@ absl::StatusOr<bool> RingWorker::ReplayBatch() {
     single_until_ = position + batch.bytes;
     return false;
   }
-  // From here on they may all have run.
+  // From here on, any of these launches may have run.
   ring_.Take(batch.bytes);
   Count(ring_.control().replayed, batch.launches);
   Begin(queue);
@@ -82,11 +82,11 @@ absl::StatusOr<bool> RingWorker::ReplayBatch() {
 absl::StatusOr<const Recording*> RingWorker::RecordingOf(std::span<const std::byte> messages, Queue& queue) {
   Recording* const recording = recordings_.Find(messages);
   if (recording == nullptr || !recording->messages.empty()) return recording;
-  if (OthersWork(queue)) return nullptr;
+  if (OtherQueuesAreBusy(queue)) return nullptr;
   absl::Status recorded = Record(messages, *queue.list, *recording);
   if (recorded.ok()) return recording;
   if (absl::IsUnavailable(recorded)) return recorded;
-  recordings_.Refuse(messages);  // what is wrong with it shows when its launches are appended
+  recordings_.Refuse(messages);  // appending the launches one by one reports the error
   return nullptr;
 }
 
@@ -96,7 +96,7 @@ void RingWorker::Begin(Queue& queue) {
   working_ = true;
 }
 
-bool RingWorker::OthersWork(const Queue& queue) {
+bool RingWorker::OtherQueuesAreBusy(const Queue& queue) {
   if (activity_.OthersThan(number_)) return true;
   return std::any_of(queues_.begin(), queues_.end(), [&](Queue& other) {
     if (&other == &queue || !other.busy) return false;
@@ -140,7 +140,7 @@ absl::Status RingWorker::Handle(const Message& message) {
     default:
       break;
   }
-  Queue& queue = queues_[message.queue];  // exists: its creation comes first
+  Queue& queue = queues_[message.queue];  // exists, because it is created first
   if (queue.list == nullptr) {
     if (message.kind == MessageKind::kWriteValue) return WriteAtOnce(message);
     ASSIGN_OR_RETURN(queue.list, device_.CreateList(queue.priority));
@@ -162,7 +162,7 @@ absl::Status RingWorker::Handle(const Message& message) {
     case MessageKind::kWriteTimestamp:
       return queue.list->WriteTimestamp(Pointer<uint64_t>(message.write.word));
     default:
-      return absl::InternalError("a message of unknown kind");
+      return absl::InternalError("unknown kind of message");
   }
 }
 
@@ -176,18 +176,18 @@ absl::Status RingWorker::CreateQueue(const Message& message) {
   return absl::OkStatus();
 }
 
-// A queue that could not be made, which was reported, has no work that this would have to wait for.
+// For a queue that could not be created, which was reported. It has no work to wait for.
 absl::Status RingWorker::WriteAtOnce(const Message& message) {
   std::atomic_ref<uint64_t>(*Pointer<uint64_t>(message.write.word))
       .store(message.write.value, std::memory_order_release);
   return absl::OkStatus();
 }
 
-// Without it the daemon would wait for ever; another executor runs again what it cannot know to be done.
+// If this fails, the daemon would wait for ever. It replaces the executor, which runs unfinished work again.
 absl::Status RingWorker::Announce(const Message& message, LevelZeroQueue& queue) {
   absl::Status written = queue.WriteValue(Pointer<uint64_t>(message.write.word), message.write.value);
   if (written.ok() || absl::IsUnavailable(written)) return written;
-  return absl::UnavailableError(absl::StrCat("progress cannot be announced: ", written.message()));
+  return absl::UnavailableError(absl::StrCat("cannot report progress: ", written.message()));
 }
 
 void RingWorker::LoadModule(const Message& message) {
@@ -198,7 +198,7 @@ void RingWorker::LoadModule(const Message& message) {
   modules_[message.load.module] = std::move(image);
 }
 
-// All its launches are done. Its number will be another one's.
+// All launches of the kernel are done. Its number will be reused.
 void RingWorker::UnloadKernel(const Message& message) {
   recordings_.ForgetKernel(message.kernel);
   if (message.kernel < kernels_.size() && kernels_[message.kernel].module != nullptr) {
@@ -208,7 +208,7 @@ void RingWorker::UnloadKernel(const Message& message) {
   modules_[message.load.module].reset();
 }
 
-// Loads it now, so that it is ready when it is launched: an error is met again then, and reported for the
+// Loads the kernel before its first launch. An error occurs again at the launch, and is reported for the
 // queue that launches.
 absl::Status RingWorker::LoadKernel(const Message& message) {
   while (kernels_.size() <= message.kernel) kernels_.emplace_back();
@@ -238,7 +238,7 @@ void RingWorker::Report(uint32_t queue, const absl::Status& error) {
   report.raised.store(1, std::memory_order_release);
 }
 
-// A lost device shows at the next call only, and without work there is none.
+// Finds a lost device, which only a call into the driver reports, when there is no work to append.
 absl::Status RingWorker::CheckQueues() {
   bool busy = false;
   for (Queue& queue : queues_) {

@@ -16,7 +16,7 @@
 
 namespace xpud::executor::process {
 
-// Which of an executor's workers may have work under way. Any thread.
+// Which workers of an executor may have work in flight. Thread-safe.
 class Activity {
  public:
   void Set(uint32_t worker) { working_.fetch_or(1u << worker); }
@@ -29,29 +29,30 @@ class Activity {
 
 class RingWorker {
  public:
-  // `number`: among the executor's workers, which share `activity`.
+  // `number` is the worker's index among those that share `activity`.
   RingWorker(LevelZeroDevice& device, PrivateRing& ring, Activity& activity, uint32_t number);
 
-  // Until the device is lost: gives why.
+  // Runs until the device is lost. Returns the reason.
   absl::Status Run();
 
  private:
   using Clock = std::chrono::steady_clock;
   struct Queue {
-    std::unique_ptr<LevelZeroQueue> list;  // null: it could not be made yet
+    std::unique_ptr<LevelZeroQueue> list;  // null: could not be created yet
     int32_t priority = 0;
-    bool busy = false;  // may have work under way
+    bool busy = false;  // may have work in flight
   };
 
-  // Where the next messages are launches that came before: appends them as one. False: nothing is done.
+  // If the next messages are a batch that recurs, appends its recording. Returns false if nothing was done.
   absl::StatusOr<bool> ReplayBatch();
-  // The recording of these messages, made now if need be. Null: they are to be appended one by one.
+  // Returns the recording of these messages, creating it if need be. Null: append them one by one.
   absl::StatusOr<const Recording*> RecordingOf(std::span<const std::byte> messages, Queue& queue);
-  // Whether another queue may have work under way: a GPU's driver may wait for it when it makes a recording.
-  bool OthersWork(const Queue& queue);
-  void Begin(Queue& queue);  // it is given work
+  // Whether another queue may have work in flight. A GPU's driver may wait for that work when it creates a
+  // recording.
+  bool OtherQueuesAreBusy(const Queue& queue);
+  void Begin(Queue& queue);  // called before the queue gets work
   absl::Status Record(std::span<const std::byte> messages, LevelZeroQueue& queue, Recording& recording);
-  // UnavailableError: the device is lost. Other errors are the queue's.
+  // Unavailable: the device is lost. Other errors belong to the queue.
   absl::Status Handle(const Message& message);
   absl::Status CreateQueue(const Message& message);
   absl::Status LoadKernel(const Message& message);
@@ -61,7 +62,7 @@ class RingWorker {
   void LoadModule(const Message& message);
   void UnloadKernel(const Message& message);
   void Report(uint32_t queue, const absl::Status& error);
-  // Nothing to append: looks after the device, and sleeps.
+  // Called when there is nothing to append. Checks the device, and sleeps.
   absl::Status Idle();
   absl::Status CheckQueues();
 
@@ -69,7 +70,7 @@ class RingWorker {
   PrivateRing& ring_;
   Activity& activity_;
   const uint32_t number_;
-  bool working_ = false;  // as activity_ knows
+  bool working_ = false;  // this worker's bit of activity_
   std::vector<Queue> queues_;
   std::vector<std::unique_ptr<kernels::ModuleImage>> modules_;  // by number
   std::deque<kernels::Kernel> kernels_;

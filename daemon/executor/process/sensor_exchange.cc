@@ -24,7 +24,7 @@ SensorReadings SensorExchange::Ask(std::chrono::milliseconds limit) {
   SensorReadings out;
   out.time_ns = time_ns_.load();
   for (size_t i = 0; i < kSensors; ++i) {
-    const uint64_t state = words_[i].state.load();  // of a process that is not trusted
+    const uint64_t state = words_[i].state.load();  // written by the executor, which is not trusted
     out.readings[i] = {static_cast<SensorState>(std::min(state, static_cast<uint64_t>(SensorState::kFailed))),
                        words_[i].value.load()};
   }

@@ -1,5 +1,5 @@
-// How the daemon asks an executor for its device's sensors: a few words in shared memory, so that neither
-// waits for the other. The executor has a thread that sleeps until it is asked.
+// A few words in shared memory through which the daemon reads an executor's sensors. A thread of the executor
+// sleeps until it is asked.
 #pragma once
 
 #include <array>
@@ -14,14 +14,14 @@ namespace xpud::executor::process {
 
 class SensorExchange {
  public:
-  // The daemon's end; one thread at a time. kNoAnswer where the executor has not answered within `limit`.
+  // For the daemon, one thread at a time. Returns kNoAnswer if the executor does not answer within `limit`.
   SensorReadings Ask(std::chrono::milliseconds limit);
-  // The executor's: answers each question with what `read` gives. Does not return.
+  // For the executor: answers each request with the result of `read`. Does not return.
   [[noreturn]] void Serve(absl::FunctionRef<SensorReadings()> read);
 
  private:
-  // Counted by the daemon, and by the executor when an answer is whole. A late answer may be overwritten
-  // while it is read: single values are whole.
+  // The daemon increments asked_; the executor increments answered_ when an answer is complete. A late answer
+  // may be overwritten while it is read; single values are never torn.
   alignas(64) std::atomic<uint32_t> asked_;
   std::atomic<uint32_t> answered_;
   std::atomic<uint64_t> time_ns_;

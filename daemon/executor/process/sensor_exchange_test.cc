@@ -10,7 +10,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Zeros, as shared memory begins.
+// Zeroed, as new shared memory is.
 struct Pages {
   SensorExchange exchange = {};
 };

@@ -25,7 +25,7 @@
 namespace xpud::executor::process {
 namespace {
 
-constexpr int kSocketFd = 3;  // in the spawner, which has nothing else but the standard ones
+constexpr int kSocketFd = 3;  // the spawner's only fd besides stdin, stdout and stderr
 constexpr size_t kMaxFds = kFirstFreeFd - kMemoryChannelFd;
 constexpr size_t kStackBytes = 64 << 10;
 
@@ -36,7 +36,7 @@ struct Spawned {
   int error = 0;
 };
 
-// What the child needs between clone and exec, when it shares the spawner's memory.
+// What the child needs between clone and exec, while it shares the spawner's memory.
 struct Child {
   std::span<UniqueFd> fds;
   std::vector<char*> arguments, environment;
@@ -50,7 +50,8 @@ std::vector<char*> Pointers(std::vector<std::string>& strings) {
   return pointers;
 }
 
-// Only system calls. An inherited signal mask keeps the terminal's Ctrl-C for the daemon.
+// Makes system calls only. The signal mask is inherited, so that the terminal's Ctrl-C reaches the daemon
+// only.
 int RunChild(void* argument) {
   Child& child = *static_cast<Child*>(argument);
   int target = kMemoryChannelFd;
@@ -89,7 +90,7 @@ Spawned SpawnHere(const ExecutorCommand& command, const Spawner::Common& common,
   return pid < 0 ? Spawned{-1, errno} : Spawned{pid, child.error};
 }
 
-// The spawner's life: until the daemon hangs up.
+// The main loop of the spawner process. Exits when the daemon hangs up.
 [[noreturn]] void Serve(const Spawner::Common& common) {
   pthread_setname_np(pthread_self(), "xpud-spawner");
   for (;;) {
@@ -100,7 +101,7 @@ Spawned SpawnHere(const ExecutorCommand& command, const Spawner::Common& common,
     const std::span<UniqueFd> given(fds.data(), FdCount(command));
     std::byte mark;
     if (!transport::ReceiveMessage(kSocketFd, {&mark, 1}, given).ok()) _exit(0);
-    for (UniqueFd& fd : given)  // above those that the child is to have them as
+    for (UniqueFd& fd : given)  // moves them above the numbers that the child uses
       fd.Reset(fcntl(fd.get(), F_DUPFD_CLOEXEC, kFirstFreeFd));
     const Spawned spawned = SpawnHere(command, common, given);
     if (!transport::SendMessage(kSocketFd, std::as_bytes(std::span(&spawned, 1))).ok()) _exit(0);

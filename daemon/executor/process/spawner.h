@@ -1,6 +1,6 @@
-// Starts executor processes for a daemon that gives up its own right to start anything: a process forked from
-// it early, which can do this one thing. What the executors are given, it knows since then; the daemon only
-// says for which device. They are the daemon's children.
+// Starts executor processes for a daemon that has given up its own right to start processes. The spawner is a
+// process forked early that can do nothing else. It knows the executors' common arguments from its start; the
+// daemon names only the device. The executors are children of the daemon.
 #pragma once
 
 #include <sys/types.h>
@@ -16,31 +16,31 @@
 
 namespace xpud::executor::process {
 
-// Which executor is to be started.
+// Which executor to start.
 struct ExecutorCommand {
   char back_end[16] = {};
-  uint32_t index = 0;  // of the device among the back end's
-  uint32_t rings = 1;  // each with a thread that appends
+  uint32_t index = 0;  // index of the device in its back end
+  uint32_t rings = 1;  // each with an appending thread
 };
 
 class Spawner {
  public:
-  // What executors are told besides ExecutorCommand: see kServeArgument.
+  // Arguments of all executors, besides ExecutorCommand; see kServeArgument.
   struct Common {
     std::string driver_library;
     std::string confine;
   };
 
-  // Call while the process has one thread. `confine` is called in the spawner before it serves.
+  // REQUIRES: the process has one thread. `confine` is called in the spawner before it serves.
   static absl::StatusOr<std::unique_ptr<Spawner>> Start(const Common& common,
                                                         const std::function<void()>& confine);
-  ~Spawner();  // ends it
+  ~Spawner();  // ends the spawner process
   Spawner(const Spawner&) = delete;
   Spawner& operator=(const Spawner&) = delete;
 
-  // The executor's pid. `fds` become its descriptors from kMemoryChannelFd on. Any thread.
+  // Returns the executor's pid. `fds` become its descriptors from kMemoryChannelFd on. Thread-safe.
   absl::StatusOr<pid_t> Spawn(const ExecutorCommand& command, std::span<const int> fds);
-  // Shuts down: pending and later Spawn calls fail. Any thread.
+  // Shuts down. Pending and later Spawn calls fail. Thread-safe.
   void Close();
 
  private:

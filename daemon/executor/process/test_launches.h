@@ -1,4 +1,4 @@
-// Tests only: launches as they lie in the ring.
+// For tests: launches as they lie in the ring.
 #pragma once
 
 #include <cstddef>

@@ -61,7 +61,7 @@ const ArrayView* CheckArray(PyObject* object) {
 
 bool ShapeFrom(PyObject* tuple, Shape& shape) {
   if (!PyTuple_Check(tuple)) {
-    PyErr_Format(PyExc_TypeError, "a shape is a tuple of integers, not %R", tuple);
+    PyErr_Format(PyExc_TypeError, "a shape must be a tuple of integers, not %R", tuple);
     return false;
   }
   const Py_ssize_t rank = PyTuple_Size(tuple);
@@ -77,7 +77,7 @@ bool ShapeFrom(PyObject* tuple, Shape& shape) {
     if (PyErr_Occurred() != nullptr) return false;
     if (size < 0 || __builtin_mul_overflow(count, std::max<int64_t>(size, 1), &count) ||
         count > (int64_t{1} << 56)) {
-      PyErr_Format(PyExc_ValueError, "no array has the shape %R", tuple);
+      PyErr_Format(PyExc_ValueError, "invalid shape %R", tuple);
       return false;
     }
     shape.sizes[static_cast<size_t>(d)] = size;
@@ -95,7 +95,7 @@ PyObject* TupleOf(std::span<const int64_t> values, int64_t scale) {
 
 namespace {
 
-// The first and one past the last byte that a view reaches.
+// Returns the range of elements that a view can access: first and one past the last.
 std::pair<int64_t, int64_t> Reach(const ArrayView& view) {
   int64_t last = view.offset;
   for (size_t d = 0; d < static_cast<size_t>(view.shape.rank); ++d) {
@@ -141,7 +141,7 @@ namespace {
 
 // ---- views and copies
 
-// _view(shape, strides, offset): in elements, of the same memory.
+// _view(shape, strides, offset): a view of the same memory, in elements.
 PyObject* MakeView(PyObject* self, PyObject* args) {
   PyObject *sizes = nullptr, *strides = nullptr;
   long long offset = 0;
@@ -163,7 +163,7 @@ PyObject* MakeView(PyObject* self, PyObject* args) {
   return reinterpret_cast<PyObject*>(made);
 }
 
-// Host bytes from Python: an address, which the caller keeps alive, and how many.
+// Reads host bytes from Python: an address, which the caller keeps alive, and a size.
 bool BytesFrom(PyObject* self, PyObject* args, std::span<std::byte>& bytes) {
   unsigned long long address = 0, count = 0;
   if (PyArg_ParseTuple(args, "KK", &address, &count) == 0) return false;
@@ -177,7 +177,7 @@ bool BytesFrom(PyObject* self, PyObject* args, std::span<std::byte>& bytes) {
   return true;
 }
 
-// What copying to or from a dense view needs, with its memory kept alive while other threads run.
+// Source or target of a copy to or from a dense view. Keeps its memory alive while other threads run.
 struct Place {
   explicit Place(const ArrayView& view)
       : storage(view.storage),
@@ -251,7 +251,7 @@ PyObject* ArrayDevice(PyObject* self, void* /*closure*/) {
   const Storage& storage = *ViewOf(self).storage;
   return MakeDevice(storage.session, storage.device);
 }
-// The same number for arrays that share memory.
+// Returns the same number for arrays that share memory.
 PyObject* ArrayMemory(PyObject* self, void* /*closure*/) {
   return PyLong_FromVoidPtr(ViewOf(self).storage.get());
 }
@@ -263,7 +263,7 @@ Py_ssize_t ArrayLength(PyObject* self) {
   return -1;
 }
 
-// _new(DType, shape): an uninitialised, dense array beside it.
+// _new(DType, shape): an uninitialised, dense array on the same device.
 PyObject* MakeBeside(PyObject* self, PyObject* args) {
   PyObject *type = nullptr, *sizes = nullptr;
   if (PyArg_ParseTuple(args, "OO", &type, &sizes) == 0) return nullptr;
@@ -280,14 +280,14 @@ PyMethodDef methods[] = {
 };
 PyGetSetDef properties[] = {
     {"shape", ArrayShape, nullptr, "Sizes, outermost first: a tuple.", nullptr},
-    {"strides", ByteStrides, nullptr, "Bytes between neighbours in each dimension, as NumPy's.", nullptr},
+    {"strides", ByteStrides, nullptr, "Bytes between neighbours in each dimension, as in NumPy.", nullptr},
     {"dtype", ArrayType, nullptr, "The element type.", nullptr},
-    {"device", ArrayDevice, nullptr, "Where it lies.", nullptr},
-    {"ndim", ArrayRank, nullptr, "How many dimensions it has: at most 8.", nullptr},
-    {"size", ArrayCount, nullptr, "How many elements it has.", nullptr},
+    {"device", ArrayDevice, nullptr, "The device of its memory.", nullptr},
+    {"ndim", ArrayRank, nullptr, "Number of dimensions, at most 8.", nullptr},
+    {"size", ArrayCount, nullptr, "Number of elements.", nullptr},
     {"itemsize", ArrayItemSize, nullptr, "Bytes of an element.", nullptr},
     {"nbytes", ArrayBytes, nullptr, "Bytes of all elements.", nullptr},
-    {"is_contiguous", ArrayIsDense, nullptr, "Whether its elements lie in order, without gaps.", nullptr},
+    {"is_contiguous", ArrayIsDense, nullptr, "Whether its elements are in order, without gaps.", nullptr},
     {"_strides", ElementStrides, nullptr, nullptr, nullptr},
     {"_offset", ArrayOffset, nullptr, nullptr, nullptr},
     {"_memory", ArrayMemory, nullptr, nullptr, nullptr},

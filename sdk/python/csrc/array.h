@@ -1,5 +1,5 @@
-// xpud._xpud.Array: a strided view of device memory, the base of xpud.Array. Views share their memory. With
-// the interpreter lock.
+// xpud._xpud.Array: a strided view of device memory, the base of xpud.Array. Views share their memory.
+// REQUIRES: the interpreter lock.
 #pragma once
 
 #include <array>
@@ -38,9 +38,9 @@ struct ArrayView {
 
   uint64_t bytes() const { return static_cast<uint64_t>(count) * ops::SizeOf(dtype); }
   TensorRef Ref() const { return RefAs(shape, strides); }
-  // The same elements as one dimension; for dense views.
+  // The same elements as one dimension. REQUIRES: a dense view.
   TensorRef FlatRef() const;
-  // With sizes and strides of the caller's, who keeps them.
+  // A reference with other sizes and strides, which the caller keeps alive.
   TensorRef RefAs(const Shape& as, const std::array<int64_t, ops::kMaxRank>& with) const;
   // Sets shape and strides to row-major ones.
   void SetDense(const Shape& to);
@@ -53,27 +53,27 @@ struct ArrayObject {
 };
 
 extern PyTypeObject* array_base;  // _xpud.Array
-extern PyTypeObject* array_type;  // xpud.Array: what is made
+extern PyTypeObject* array_type;  // xpud.Array: the type of new arrays
 
-// Makes the base type, with the operators, and puts it into the module.
+// Creates the base type, with the operators, and adds it to the module.
 bool AddArrayType(PyObject* module);
 
 inline bool IsArray(PyObject* object) { return PyObject_TypeCheck(object, array_base) != 0; }
 inline ArrayView& ViewOf(PyObject* array) { return reinterpret_cast<ArrayObject*>(array)->value; }
-// TypeError set and nullptr if the object is no array.
+// Returns nullptr and sets TypeError if the object is not an array.
 const ArrayView* CheckArray(PyObject* object);
 
-// An uninitialised, dense array.
+// Returns an uninitialised, dense array.
 PyObject* NewArray(const std::shared_ptr<SessionState>& session, uint32_t device, DType dtype,
                    const Shape& shape);
 PyObject* NewArrayLike(const ArrayView& like, DType dtype, const Shape& shape);
 
-// Sizes, from a tuple of integers. False with the exception set.
+// Reads sizes from a tuple of integers. Returns false with the exception set.
 bool ShapeFrom(PyObject* tuple, Shape& shape);
 PyObject* TupleOf(std::span<const int64_t> values, int64_t scale = 1);
 
-// Whether writing to one while the other is read gives other results than if they were apart: they share
-// memory, but are not the very same elements in the same order.
+// Whether writing to `out` while `in` is read could change the result: they share memory, but are not the
+// same elements in the same order.
 bool Overlap(const ArrayView& out, const ArrayView& in);
 
 }  // namespace xpud::python

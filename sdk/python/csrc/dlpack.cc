@@ -1,4 +1,4 @@
-// DLPack's structures as its specification lays them out (https://dmlc.github.io/dlpack), for CPU memory.
+// DLPack's structures, as laid out in its specification (https://dmlc.github.io/dlpack), for CPU memory.
 #include <memory>
 #include <string_view>
 #include <vector>
@@ -63,7 +63,7 @@ std::optional<DType> FromDataType(DataType type) {
   return std::nullopt;
 }
 
-// What a capsule of ours keeps: the owner of the memory, and the sizes. The consumer may end it on any
+// The contents of our capsules: the owner of the memory, and the sizes. The consumer may release it on any
 // thread.
 template <typename Kind>
 struct Exported {
@@ -80,7 +80,7 @@ struct Exported {
   }
 };
 
-// A capsule that nobody consumed still has its first name.
+// A capsule that was not consumed still has its first name.
 template <typename Kind, const char* kName>
 void EndCapsule(PyObject* capsule) {
   if (PyCapsule_IsValid(capsule, kName) == 0) return;
@@ -109,7 +109,7 @@ PyObject* Export(PyObject* owner, void* address, const Shape& shape, DType dtype
   return capsule;
 }
 
-// The tensor of a capsule of either name, unconsumed.
+// Returns the tensor of an unconsumed capsule of either name.
 const Tensor* TensorOf(PyObject* capsule) {
   if (PyCapsule_IsValid(capsule, kVersionedName) != 0) {
     return &static_cast<VersionedManaged*>(PyCapsule_GetPointer(capsule, kVersionedName))->tensor;

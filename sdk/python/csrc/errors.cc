@@ -10,7 +10,7 @@ namespace {
 PyObject* out_of_memory_error = nullptr;
 PyObject* connection_error = nullptr;
 
-// What a handler raised while this thread waited.
+// The exception that a signal handler raised while this thread waited.
 struct Pending {
   PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
 };
@@ -41,7 +41,7 @@ PyObject* Raise(PyObject* type, const absl::Status& status) {
   return nullptr;
 }
 
-// Whether the status is a handler's exception, which is set again.
+// Whether the status stands for a signal handler's exception, which is set again.
 bool RestorePending(const absl::Status& status) {
   if (!absl::IsCancelled(status) || pending.type == nullptr) return false;
   const Pending raised = std::exchange(pending, {});
@@ -57,9 +57,9 @@ bool AddError(PyObject* module, const char* name, const char* text, PyObject* ba
 }  // namespace
 
 bool AddErrors(PyObject* module) {
-  return AddError(module, "OutOfMemoryError", "The device, or this session's share of it, has no room.",
+  return AddError(module, "OutOfMemoryError", "The device, or this session's share of it, is out of memory.",
                   PyExc_MemoryError, out_of_memory_error) &&
-         AddError(module, "ConnectionError", "No daemon answers, it refused this client, or it is gone.",
+         AddError(module, "ConnectionError", "No daemon answers, or it refused this client, or it is gone.",
                   PyExc_ConnectionError, connection_error);
 }
 

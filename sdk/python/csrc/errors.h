@@ -1,5 +1,5 @@
-// Where a status becomes Python's exception, and where waits see Ctrl-C. With the interpreter lock, but for
-// CheckInterrupt.
+// Converts a status to a Python exception, and lets Ctrl-C end waits. REQUIRES: the interpreter lock, except
+// for CheckInterrupt.
 #pragma once
 
 #include "absl/status/status.h"
@@ -7,19 +7,20 @@
 
 namespace xpud::python {
 
-// Makes xpud.OutOfMemoryError and xpud.ConnectionError, and puts them into the module. False with an
+// Creates xpud.OutOfMemoryError and xpud.ConnectionError and adds them to the module. Returns false with an
 // exception set.
 bool AddErrors(PyObject* module);
 
 // Sets the exception that a Python programmer expects and returns nullptr. Out of memory: OutOfMemoryError (a
 // MemoryError). InvalidArgument: ValueError. OutOfRange: IndexError. Unimplemented: NotImplementedError.
-// Unavailable: ConnectionError. PermissionDenied: PermissionError. Cancelled: what a signal handler raised.
-// All else: RuntimeError.
+// Unavailable: ConnectionError. PermissionDenied: PermissionError. Cancelled: the exception of a signal
+// handler. Others: RuntimeError.
 PyObject* SetError(const absl::Status& status);
-// As above, for connecting, where nearly all that fails is the connection.
+// Like SetError, for connecting, where almost all errors are ConnectionError.
 PyObject* SetConnectError(const absl::Status& status);
 
-// ConnectOptions::interrupt: runs signal handlers; Cancelled when one raised. Any thread, without the lock.
+// For ConnectOptions::interrupt: runs signal handlers; returns Cancelled if one raised. Thread-safe; called
+// without the interpreter lock.
 absl::Status CheckInterrupt();
 
 }  // namespace xpud::python

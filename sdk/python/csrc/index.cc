@@ -11,14 +11,14 @@ class Cut {
  public:
   explicit Cut(const ArrayView& of) : of_(of), view_(of) { view_.shape.rank = 0; }
 
-  // One entry of a key. False with the exception set.
+  // Applies one entry of a key. Returns false with the exception set.
   bool Add(PyObject* key) {
     if (key == Py_None) return Put(1, 0);
     const auto dim = static_cast<size_t>(dim_++);
     return PySlice_Check(key) != 0 ? AddSlice(key, of_.shape.sizes[dim], of_.strides[dim])
                                    : AddNumber(key, of_.shape.sizes[dim], of_.strides[dim]);
   }
-  // `count` dimensions as they are.
+  // Keeps `count` dimensions unchanged.
   bool AddWhole(int count) {
     for (; count > 0; --count, ++dim_) {
       const auto dim = static_cast<size_t>(dim_);
@@ -69,12 +69,12 @@ class Cut {
 
   const ArrayView& of_;
   ArrayView view_;
-  int dim_ = 0;  // of the array: the next one
+  int dim_ = 0;  // the next dimension of the array
 };
 
 enum class Reading { kRead, kOther, kFailed };
 
-// How many dimensions the entries take, besides `...`, which may stand there once.
+// Counts how many dimensions the entries consume, besides `...`, which may occur once.
 Reading Count(PyObject* const* keys, Py_ssize_t count, int rank, int& taken) {
   int dots = 0;
   for (Py_ssize_t i = 0; i < count; ++i) {
@@ -89,7 +89,7 @@ Reading Count(PyObject* const* keys, Py_ssize_t count, int rank, int& taken) {
   }
   if (taken <= rank && dots <= 1) return Reading::kRead;
   if (dots > 1)
-    PyErr_SetString(PyExc_IndexError, "an index has at most one ...");
+    PyErr_SetString(PyExc_IndexError, "an index can have only one ...");
   else
     PyErr_Format(PyExc_IndexError, "%d indices for %d dimensions", taken, rank);
   return Reading::kFailed;

@@ -37,7 +37,7 @@ Reading Read(std::span<PyObject* const> inputs, Operands& operands) {
       operand.view = &ViewOf(input);
       if (operands.first == nullptr) operands.first = operand.view;
       if (!IsOnDeviceOf(*operand.view, *operands.first)) {
-        PyErr_SetString(PyExc_ValueError, "the arrays lie on different devices, or in different sessions");
+        PyErr_SetString(PyExc_ValueError, "the arrays are on different devices, or in different sessions");
         return Reading::kFailed;
       }
     } else if (const auto number = NumberFrom(input)) {
@@ -65,7 +65,7 @@ DType PromoteAll(const Operands& operands) {
   return type.has_value() ? Promote(*type, highest) : DefaultOf(highest);
 }
 
-// A comparison with a number beyond the array's type is one of int64.
+// A comparison with a number beyond the range of the array's type uses int64.
 DType WidenFor(const Operands& operands, DType type) {
   if (KindOf(type) != Kind::kInteger) return type;
   for (const Operand& operand : operands.span()) {
@@ -115,7 +115,7 @@ bool CheckTypes(const OpObject::Value& op, const Operands& operands, const Types
         operand.number.kind != Kind::kInteger)
       continue;
     if (!Holds(types.compute, operand.number.value.integer)) {
-      PyErr_Format(PyExc_OverflowError, "%lld is beyond %s",
+      PyErr_Format(PyExc_OverflowError, "%lld is out of range for %s",
                    static_cast<long long>(operand.number.value.integer),
                    std::string(ops::Info(types.compute).name).c_str());
       return false;
@@ -148,7 +148,7 @@ bool BroadcastShapes(const Operands& operands, Shape& shape) {
   return true;
 }
 
-// The view's strides when it is seen as of `shape`.
+// Returns the view's strides when it is broadcast to `shape`.
 std::array<int64_t, ops::kMaxRank> ExpandedStrides(const ArrayView& view, const Shape& shape) {
   std::array<int64_t, ops::kMaxRank> strides{};
   for (int i = 1; i <= view.shape.rank; ++i) {
@@ -195,10 +195,11 @@ bool BroadcastsTo(const Shape& shape, const Shape& target) {
   return true;
 }
 
-// Whether `out` may take a result of the shape and kind: it is converted within a kind or to a higher one.
+// Checks that `out` can take a result of the shape and kind: it is converted within a kind, or to a higher
+// one.
 bool CheckOut(const ArrayView& out, const Operands& operands, const Shape& shape, Kind kind) {
   if (operands.first != nullptr && !IsOnDeviceOf(out, *operands.first)) {
-    PyErr_SetString(PyExc_ValueError, "out lies on another device, or in another session");
+    PyErr_SetString(PyExc_ValueError, "out is on another device, or in another session");
     return false;
   }
   if (!BroadcastsTo(shape, out.shape)) {
@@ -209,16 +210,16 @@ bool CheckOut(const ArrayView& out, const Operands& operands, const Shape& shape
   }
   for (size_t d = 0; d < static_cast<size_t>(out.shape.rank); ++d) {
     if (out.strides[d] != 0 || out.shape.sizes[d] <= 1) continue;
-    PyErr_SetString(PyExc_ValueError, "out is a broadcast view: several of its elements are one");
+    PyErr_SetString(PyExc_ValueError, "out is a broadcast view, in which several elements share memory");
     return false;
   }
   if (kind <= KindOf(out.dtype)) return true;
-  PyErr_Format(PyExc_TypeError, "a %s result does not go into out, of %s; astype converts",
+  PyErr_Format(PyExc_TypeError, "a %s result cannot be stored in out, of %s; convert it with astype",
                kind == Kind::kFloat ? "floating" : "integer", std::string(ops::Info(out.dtype).name).c_str());
   return false;
 }
 
-// Computes into memory of its own, then copies: `out` shares memory with an input.
+// Computes into new memory, then copies, because `out` shares memory with an input.
 PyObject* ThroughCopy(const ops::Row& row, const Types& types, PyObject* out, const Operands& operands) {
   static const ops::Row& copy = ops::RowOf("_copy_from");
   const Ref result(NewArrayLike(ViewOf(out), types.out, ViewOf(out).shape));
@@ -247,7 +248,7 @@ PyObject* CallMap(const OpObject::Value& op, std::span<PyObject* const> inputs, 
     case Reading::kFailed:
       return nullptr;
     case Reading::kStranger:
-      // NumPy's arrays would not know better.
+      // NumPy's arrays would not raise a helpful error.
       if (!strangers_refuse && PyObject_HasAttrString(inputs[operands.count - 1], "__array_interface__") == 0)
         Py_RETURN_NOTIMPLEMENTED;
       CheckArray(inputs[operands.count - 1]);
@@ -263,7 +264,7 @@ PyObject* CallMap(const OpObject::Value& op, std::span<PyObject* const> inputs, 
   }
   if (op.row->outputs != 1 || (op.row->types == TypeRule::kAny && target == nullptr) ||
       (op.row->types == TypeRule::kSame && operands.first == nullptr)) {
-    PyErr_Format(PyExc_TypeError, "%U says nothing of its result's type: it needs out=", op.name);
+    PyErr_Format(PyExc_TypeError, "%U does not determine its result's type: it needs out=", op.name);
     return nullptr;
   }
   Types types = TypesOf(*op.row, operands, target);

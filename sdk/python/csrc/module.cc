@@ -1,4 +1,4 @@
-// The Python module xpud._xpud: what the package xpud (sdk/python/xpud) is built on.
+// The Python module xpud._xpud, on which the package xpud (sdk/python/xpud) is built.
 #include "sdk/python/csrc/array.h"
 #include "sdk/python/csrc/errors.h"
 #include "sdk/python/csrc/host.h"
@@ -9,7 +9,7 @@
 namespace xpud::python {
 namespace {
 
-// register(Array, Device): the package's classes, which are made from here on.
+// register(Array, Device): sets the package's classes, of which new objects are made.
 PyObject* Register(PyObject* /*module*/, PyObject* args) {
   PyObject *array = nullptr, *device = nullptr;
   if (PyArg_ParseTuple(args, "O!O!", &PyType_Type, &array, &PyType_Type, &device) == 0) return nullptr;
@@ -18,13 +18,13 @@ PyObject* Register(PyObject* /*module*/, PyObject* args) {
   Py_RETURN_NONE;
 }
 
-// register_types(tuple): the package's object for each element type, before anything else.
+// register_types(tuple): sets the package's object for each element type. Called before anything else.
 PyObject* RegisterTypes(PyObject* /*module*/, PyObject* types) {
   if (!SetTypeObjects(types)) return nullptr;
   Py_RETURN_NONE;
 }
 
-// empty(device, DType, shape): uninitialised, row-major.
+// empty(device, DType, shape): returns an uninitialised, row-major array.
 PyObject* Empty(PyObject* /*module*/, PyObject* args) {
   PyObject *device = nullptr, *type = nullptr, *sizes = nullptr;
   if (PyArg_ParseTuple(args, "OOO", &device, &type, &sizes) == 0) return nullptr;
@@ -37,7 +37,7 @@ PyObject* Empty(PyObject* /*module*/, PyObject* args) {
   return NewArray(where.session, where.index, *dtype, shape);
 }
 
-// promote(DType or Kind's number.., ..): as elementwise ops do.
+// promote(DType or Kind's number.., ..): returns the result type of elementwise ops.
 PyObject* PromoteTypes(PyObject* /*module*/, PyObject* args) {
   std::optional<DType> result;
   for (Py_ssize_t i = 0; i < PyTuple_Size(args); ++i) {
@@ -49,7 +49,7 @@ PyObject* PromoteTypes(PyObject* /*module*/, PyObject* args) {
   return NewRef(TypeObject(*result));
 }
 
-// types(): (name, bytes, floating) of each element type, in the order of the wire.
+// types(): returns (name, bytes, floating) of each element type, in wire order.
 PyObject* WireTypes(PyObject* /*module*/, PyObject* /*none*/) {
   PyObject* tuple = PyTuple_New(ops::kNumDTypes);
   for (int i = 0; tuple != nullptr && i < ops::kNumDTypes; ++i) {

@@ -12,7 +12,7 @@ using ops::Family;
 
 PyTypeObject* op_type = nullptr;
 
-// A NumPy scalar, or an array of it without dimensions, as Python's number.
+// Converts a NumPy scalar, or a 0-d array of it, to a Python number.
 Ref ItemOf(PyObject* object) {
   const Ref dimensions(PyObject_GetAttrString(object, "ndim"));
   if (dimensions && PyLong_Check(dimensions.get()) && PyLong_AsLong(dimensions.get()) == 0) {
@@ -118,7 +118,7 @@ bool AddDim(PyObject* number, int rank, unsigned& dims) {
   return true;
 }
 
-// None: all dimensions; an integer; a tuple of them.
+// Reads an axis: None (all dimensions), an integer, or a tuple of integers.
 bool ReadAxis(PyObject* axis, int rank, unsigned& dims) {
   if (axis == Py_None) {
     dims = (1U << rank) - 1;
@@ -155,7 +155,7 @@ PyObject* CallOp(PyObject* self, PyObject* args, PyObject* keywords) {
 
 // ---- the type
 
-// _describe(doc, defaults): what the table does not say.
+// _describe(doc, defaults): adds what the table lacks.
 PyObject* Describe(PyObject* self, PyObject* args) {
   PyObject *doc = nullptr, *defaults = nullptr;
   if (PyArg_ParseTuple(args, "OO", &doc, &defaults) == 0) return nullptr;

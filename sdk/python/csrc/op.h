@@ -1,6 +1,6 @@
 // xpud._xpud.Op: an elementwise op or a reduction, made from its row of the op table and called as a
-// function, and Python's operators on arrays. With the interpreter lock, which is let go while a command is
-// sent.
+// function; and Python's operators on arrays. REQUIRES: the interpreter lock, which is released while a
+// command is sent.
 #pragma once
 
 #include <optional>
@@ -17,8 +17,8 @@ namespace xpud::python {
 struct OpObject {
   PyObject_HEAD struct Value {
     const ops::Row* row = nullptr;
-    PyObject* name = nullptr;      // ATen's, without overload
-    PyObject* defaults = nullptr;  // a tuple: of the last inputs, where callers leave them out
+    PyObject* name = nullptr;      // ATen's name, without overload
+    PyObject* defaults = nullptr;  // tuple of default values of the last inputs
     PyObject* doc = nullptr;
     ~Value() {
       Py_XDECREF(name);
@@ -28,12 +28,12 @@ struct OpObject {
   } value;
 };
 
-// An elementwise op, on arrays and numbers that broadcast. `out`: nullptr, or an array to write to.
-// `compute`: the type to compute in, if the inputs do not say. With `strangers_refuse` false, an operand that
-// is neither array nor number gives NotImplemented instead of TypeError.
+// Runs an elementwise op on arrays and numbers that broadcast. `out`: nullptr, or an array to write to.
+// `compute`: the type to compute in, if the inputs do not determine it. If `strangers_refuse` is false, an
+// operand that is neither an array nor a number gives NotImplemented instead of TypeError.
 PyObject* CallMap(const OpObject::Value& op, std::span<PyObject* const> inputs, PyObject* out,
                   std::optional<DType> compute, bool strangers_refuse);
-// A reduction over `dims` (a bit each).
+// A reduction over `dims` (one bit for each dimension).
 struct Reduction {
   unsigned dims = 0;
   bool keepdims = false;
@@ -42,33 +42,34 @@ struct Reduction {
 };
 PyObject* CallReduce(const OpObject::Value& op, const ArrayView& in, const Reduction& how);
 
-// Sends a command to the queue of an array's device, with the lock let go. False with the exception set.
+// Sends a command to the queue of an array's device, with the lock released. Returns false with the exception
+// set.
 bool Execute(const ArrayView& on, const OpCall& call);
 
-// xpud._xpud.execute(op name, outputs, inputs, attributes, compute type or None): any row, as the op table
-// describes it. Inputs are arrays, numbers or None.
+// xpud._xpud.execute(op name, outputs, inputs, attributes, compute type or None): runs any row as the op
+// table describes it. Inputs are arrays, numbers or None.
 PyObject* ExecuteRow(PyObject* module, PyObject* args);
 PyObject* InferRow(PyObject* module, PyObject* args);
 
-// A number that travels in the command, and its kind; nothing, perhaps with an exception set, for what is no
-// number.
+// A number that travels in the command, and its kind. Returns nullopt, possibly with an exception set, if the
+// object is not a number.
 struct PythonNumber {
   Kind kind;
   ops::Number value;
 };
 std::optional<PythonNumber> NumberFrom(PyObject* object);
 
-// Puts the type Op into the module.
+// Adds the type Op to the module.
 bool AddOps(PyObject* module);
 // A new Op.
 PyObject* MakeOp(const ops::Row& row);
-// xpud._xpud.rows(): the table, a dict a row; "op" is an Op where it is elementwise or a reduction, else
-// None.
+// xpud._xpud.rows(): returns the table, one dict per row; "op" is an Op for elementwise ops and reductions,
+// otherwise None.
 PyObject* TableRows(PyObject* module, PyObject* none);
-// Slots of the array type: + and its like.
+// Slots of the array type for + and other operators.
 std::vector<PyType_Slot> OperatorSlots();
 
-// The names that a row serves, without overloads, name spaces and repetition.
+// The names of a row, without overloads, name spaces and repetitions.
 std::vector<std::string> NamesOf(const ops::Row& row);
 
 }  // namespace xpud::python

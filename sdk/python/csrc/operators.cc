@@ -8,7 +8,7 @@ namespace xpud::python {
 
 namespace {
 
-// The op behind an operator, which is never destroyed.
+// Returns the op of an operator. Never destroyed.
 const OpObject::Value* Behind(std::string_view aten) {
   return &reinterpret_cast<OpObject*>(MakeOp(ops::RowOf(aten)))->value;
 }
@@ -62,7 +62,7 @@ PyObject* Compare(PyObject* a, PyObject* b, int operation) {
   return kCompare.at(static_cast<size_t>(operation))(a, b);
 }
 
-// +a: a copy.
+// +a returns a copy.
 PyObject* Positive(PyObject* a) {
   static const OpObject::Value* const op = Behind(kCopy);
   Ref out(NewArrayLike(ViewOf(a), ViewOf(a).dtype, ViewOf(a).shape));

@@ -1,5 +1,5 @@
 // CPython's stable ABI as of 3.9, so that one binary serves every later Python. Functions here follow its
-// convention: nullptr (or -1) with the exception set. All of them need the interpreter lock.
+// convention: they return nullptr (or -1) with the exception set. REQUIRES: the interpreter lock.
 #pragma once
 
 #define PY_SSIZE_T_CLEAN
@@ -10,7 +10,7 @@
 
 namespace xpud::python {
 
-// One reference, owned.
+// Owns one reference.
 class Ref {
  public:
   Ref() = default;
@@ -34,7 +34,7 @@ inline PyObject* NewRef(PyObject* object) {
   return object;
 }
 
-// While it lives, other threads may run Python: for calls that may wait.
+// Releases the interpreter lock while it lives, for calls that may wait.
 class Unlocked {
  public:
   Unlocked() : state_(PyEval_SaveThread()) {}
@@ -46,7 +46,7 @@ class Unlocked {
   PyThreadState* state_;
 };
 
-// A new object of a heap type, whose C part is constructed; its destructor is run by Destroy.
+// Creates an object of a heap type and constructs its C++ part, which Destroy destructs.
 template <typename Object>
 Object* Create(PyTypeObject* type) {
   PyObject* made = PyType_GenericAlloc(type, 0);

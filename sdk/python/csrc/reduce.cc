@@ -38,7 +38,7 @@ std::string_view Part(std::string_view formula, int number) {
   return formula.substr(0, formula.find_last_not_of(' ') + 1);
 }
 
-// What a reduction of no elements gives: the state it begins with, where that is the result.
+// Returns the result of a reduction of no elements: its initial state, if that is the result.
 std::optional<int64_t> ValueOfNothing(const ops::Row& row) {
   const std::string_view init = Part(row.formula, 0), finish = Part(row.formula, 3);
   int64_t value = 0;
@@ -51,7 +51,7 @@ bool FillWithNothing(const OpObject::Value& op, const ArrayView& out) {
   static const ops::Row& fill = ops::RowOf("fill.Scalar");
   const std::optional<int64_t> value = ValueOfNothing(*op.row);
   if (!value.has_value()) {
-    PyErr_Format(PyExc_ValueError, "%U of no elements has no value", op.name);
+    PyErr_Format(PyExc_ValueError, "%U needs at least one element", op.name);
     return false;
   }
   const TensorRef out_ref = out.Ref();

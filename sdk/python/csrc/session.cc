@@ -35,7 +35,7 @@ std::shared_ptr<Storage> Allocate(const std::shared_ptr<SessionState>& session, 
                                   uint64_t bytes) {
   const Queue* found = QueueOf(*session, device);
   if (found == nullptr) return nullptr;
-  const Queue queue = *found;  // closing by another thread may take it away meanwhile
+  const Queue queue = *found;  // a copy, because another thread may close the session
   absl::StatusOr<Buffer> buffer = absl::UnknownError("");
   {
     const Unlocked unlocked;
@@ -60,7 +60,7 @@ namespace {
 
 SessionState& StateOf(PyObject* self) { return *reinterpret_cast<SessionObject*>(self)->value; }
 
-// Sets the exception where the session was closed.
+// Sets the exception if the session was closed.
 Session* OpenSession(const SessionState& state) {
   if (state.session == nullptr) SetError(absl::UnavailableError("the session was closed"));
   return state.session.get();
@@ -210,9 +210,9 @@ PyMethodDef session_methods[] = {
     {nullptr, nullptr, 0, nullptr},
 };
 PyGetSetDef session_properties[] = {
-    {"devices", SessionDevices, nullptr, "The devices that this process may see, perhaps none: a tuple.",
+    {"devices", SessionDevices, nullptr, "The devices visible to this process: a tuple, possibly empty.",
      nullptr},
-    {"address", SessionAddress, nullptr, "Where the daemon is: a socket's path, or HOST:PORT.", nullptr},
+    {"address", SessionAddress, nullptr, "The daemon's address: a socket's path, or HOST:PORT.", nullptr},
     {"started_daemon", SessionStartedDaemon, nullptr, "Whether connecting started a private daemon.",
      nullptr},
     {"closed", SessionClosed, nullptr, "Whether close() was called.", nullptr},
@@ -236,7 +236,7 @@ PyMethodDef device_methods[] = {
     {nullptr, nullptr, 0, nullptr},
 };
 PyGetSetDef device_properties[] = {
-    {"index", DeviceIndex, nullptr, "Its place among the session's devices.", nullptr},
+    {"index", DeviceIndex, nullptr, "Its index among the session's devices.", nullptr},
     {"_session_key", DeviceSession, nullptr, nullptr, nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr},
 };

@@ -1,5 +1,5 @@
-// A session and its devices as Python holds them. The types are bases of xpud.Session and xpud.Device
-// (sdk/python/xpud). With the interpreter lock, which also guards the state.
+// Python's objects for a session and its devices: the bases of xpud.Session and xpud.Device
+// (sdk/python/xpud). REQUIRES: the interpreter lock, which also guards their state.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace xpud::python {
 
 struct SessionState;
 
-// Device memory that arrays view. In its session's list, so that closing the session frees it.
+// Device memory that arrays view. Listed in its session, so that closing the session frees it.
 struct Storage {
   Storage(std::shared_ptr<SessionState> session, uint32_t device, Buffer buffer);
   ~Storage();
@@ -44,18 +44,18 @@ struct DeviceObject {
 
 extern PyTypeObject* session_base;  // _xpud.Session
 extern PyTypeObject* device_base;   // _xpud.Device
-extern PyTypeObject* device_type;   // xpud.Device: what is made
+extern PyTypeObject* device_type;   // xpud.Device: the type of new devices
 
-// Makes the two base types and puts them into the module.
+// Creates the two base types and adds them to the module.
 bool AddSessionTypes(PyObject* module);
 
 PyObject* MakeDevice(const std::shared_ptr<SessionState>& session, uint32_t index);
-// The object's value; nullptr with TypeError set if it is no device.
+// Returns the object's value, or nullptr with TypeError set if it is not a device.
 const DeviceObject::Value* DeviceOf(PyObject* object);
-// The queue of a device; nullptr with the exception set if the session was closed.
+// Returns the queue of a device, or nullptr with the exception set if the session was closed.
 const Queue* QueueOf(const SessionState& session, uint32_t device);
 
-// New device memory; null with the exception set.
+// Allocates device memory. Returns null with the exception set.
 std::shared_ptr<Storage> Allocate(const std::shared_ptr<SessionState>& session, uint32_t device,
                                   uint64_t bytes);
 

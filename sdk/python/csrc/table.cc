@@ -1,4 +1,4 @@
-// The op table as the package reads it, and any row of it as a command.
+// The op table for the package, and any row of it as a command.
 #include <algorithm>
 #include <array>
 
@@ -98,7 +98,7 @@ PyObject* TableRows(PyObject* /*module*/, PyObject* /*none*/) {
 
 namespace {
 
-// A tuple's arrays and numbers as operands; None is an absent one.
+// Reads a tuple's arrays and numbers as operands; None is an absent one.
 bool ReadRefs(PyObject* tuple, std::vector<TensorRef>& refs, const ArrayView*& first) {
   refs.resize(static_cast<size_t>(PyTuple_Size(tuple)));
   for (size_t i = 0; i < refs.size(); ++i) {
@@ -117,7 +117,7 @@ bool ReadRefs(PyObject* tuple, std::vector<TensorRef>& refs, const ArrayView*& f
     const ArrayView& view = ViewOf(operand);
     if (first == nullptr) first = &view;
     if (view.storage->session != first->storage->session || view.storage->device != first->storage->device) {
-      PyErr_SetString(PyExc_ValueError, "the arrays lie on different devices, or in different sessions");
+      PyErr_SetString(PyExc_ValueError, "the arrays are on different devices, or in different sessions");
       return false;
     }
     refs[i] = view.Ref();
@@ -130,7 +130,7 @@ bool ReadNumbers(PyObject* tuple, std::vector<ops::Number>& numbers) {
   for (size_t i = 0; i < numbers.size(); ++i) {
     const auto number = NumberFrom(PyTuple_GetItem(tuple, static_cast<Py_ssize_t>(i)));
     if (!number.has_value()) {
-      if (PyErr_Occurred() == nullptr) PyErr_SetString(PyExc_TypeError, "an attribute is a number");
+      if (PyErr_Occurred() == nullptr) PyErr_SetString(PyExc_TypeError, "an attribute must be a number");
       return false;
     }
     numbers[i] = number->value;
@@ -142,7 +142,7 @@ bool ReadNumbers(PyObject* tuple, std::vector<ops::Number>& numbers) {
 
 namespace {
 
-// A command as Python writes it: (row, outputs, inputs, attributes, compute, lists).
+// A command from Python: (row, outputs, inputs, attributes, compute, lists).
 struct RowCall {
   const ops::Row* row = nullptr;
   std::vector<TensorRef> outputs, inputs;
@@ -204,7 +204,7 @@ PyObject* ExecuteRow(PyObject* /*module*/, PyObject* args) {
   Py_RETURN_NONE;
 }
 
-// The (shape, type) of each output of a call without any, as its family infers them.
+// Returns (shape, type) of each output of a call without outputs, as inferred by its family.
 PyObject* InferRow(PyObject* /*module*/, PyObject* args) {
   RowCall call;
   if (!ReadCall(args, call)) return nullptr;

@@ -14,10 +14,10 @@ DType Promote(DType a, DType b) {
   if (a == b) return a;
   if (KindOf(a) != KindOf(b)) return KindOf(a) > KindOf(b) ? a : b;
   if (KindOf(a) == Kind::kFloat) {
-    // Neither of the 16-bit types holds the other.
+    // Neither 16-bit type contains the other.
     return ops::SizeOf(a) == ops::SizeOf(b) ? DType::kFloat32 : ops::SizeOf(a) > ops::SizeOf(b) ? a : b;
   }
-  // uint8 and int8 meet in int16; else the larger holds the smaller.
+  // uint8 and int8 promote to int16; otherwise the larger type contains the smaller.
   return ops::SizeOf(a) == ops::SizeOf(b) ? DType::kInt16 : ops::SizeOf(a) > ops::SizeOf(b) ? a : b;
 }
 

@@ -1,6 +1,6 @@
-// Element types in Python, and how types promote: the array API standard's rules within a kind; between
-// kinds, the floating type stays (int64 with float32 is float32, as in PyTorch). Python's own numbers have no
-// type: they take the arrays', unless their kind is higher.
+// Element types in Python, and type promotion: the array API standard's rules within a kind; between kinds
+// the floating type wins (int64 with float32 is float32, as in PyTorch). Python's numbers take the arrays'
+// type, unless their kind is higher.
 #pragma once
 
 #include <optional>
@@ -18,7 +18,7 @@ enum class Kind { kBool, kInteger, kFloat };
 inline Kind KindOf(DType type) {
   return type == DType::kBool ? Kind::kBool : ops::IsFloating(type) ? Kind::kFloat : Kind::kInteger;
 }
-// The type of a Python number where nothing else decides: int64, float32.
+// The type of a Python number if nothing else determines it: int64 or float32.
 inline DType DefaultOf(Kind kind) {
   return kind == Kind::kBool ? DType::kBool : kind == Kind::kInteger ? DType::kInt64 : DType::kFloat32;
 }
@@ -27,10 +27,10 @@ inline DType Promote(DType type, Kind number) { return KindOf(type) >= number ? 
 // Whether every integer in [low, high] is a value of the type.
 bool Holds(DType integer, long long value);
 
-// xpud.DType objects, in the order of the wire: given once by the package.
+// Sets the xpud.DType objects, in wire order. Called once by the package.
 bool SetTypeObjects(PyObject* tuple);
 PyObject* TypeObject(DType type);  // borrowed
-// Nothing, with TypeError set, if the object is no xpud.DType.
+// Returns nullopt with TypeError set if the object is not an xpud.DType.
 std::optional<DType> TypeFrom(PyObject* object);
 
 }  // namespace xpud::python

@@ -1,4 +1,4 @@
-"""The op table's formulas, evaluated by NumPy: the reference for ops that have one, whichever they are."""
+"""Evaluates the op table's formulas with NumPy, as the reference for ops that have one."""
 
 import ast
 import math
@@ -40,7 +40,7 @@ class _Logic(ast.NodeTransformer):
 
 
 def evaluate(formula: str, **values):
-    """The formula with `values` for its letters."""
+    """Evaluates the formula with `values` for its letters."""
     text = formula.replace("&&", " and ").replace("||", " or ").replace("!=", "<>").replace("!", " not ").replace("<>", "!=").strip()
     tree = ast.fix_missing_locations(_Logic().visit(ast.parse(text, mode="eval")))
     names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
@@ -50,7 +50,7 @@ def evaluate(formula: str, **values):
 
 
 def reduce(formula: str, values: np.ndarray, **letters):
-    """A reduction of one dimension, an element at a time."""
+    """Reduces one dimension, element by element."""
     init, step, _, finish = (part.strip() for part in formula.split("|") if part) if "||" not in formula else _parts(formula)
     state = [_initial(part, values.dtype) for part in _split(init)]
     with np.errstate(all="ignore"):
@@ -65,7 +65,7 @@ def _parts(formula: str) -> list[str]:
 
 
 def _split(text: str) -> list[str]:
-    """At commas outside parentheses."""
+    """Splits at commas outside parentheses."""
     parts, depth = [""], 0
     for letter in text:
         depth += (letter == "(") - (letter == ")")

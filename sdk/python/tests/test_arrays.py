@@ -1,4 +1,4 @@
-"""What an array is: values, views, positions, and what it refuses. NumPy's arrays beside it do the same."""
+"""Arrays: values, views, positions and errors, compared with NumPy's arrays."""
 
 import copy
 import itertools

@@ -1,4 +1,4 @@
-"""Values to and from other libraries: NumPy, DLPack with NumPy and torch, shared host memory, safetensors."""
+"""Values from and to other libraries: NumPy, DLPack with NumPy and torch, shared host memory, safetensors."""
 
 import gc
 import itertools
@@ -84,7 +84,7 @@ class DLPack(unittest.TestCase):
             xpud.from_dlpack(torch.zeros(2), copy=False)
 
     def test_exported_memory_lives_as_long_as_it_is_used(self):
-        for count in (10, 100_000):  # ordinary memory, and the daemon's
+        for count in (10, 100_000):  # in ordinary memory, and in shared memory
             array = xpud.arange(count)
             kept = [np.from_dlpack(array), torch.from_dlpack(array + 1)]
             del array
@@ -199,7 +199,7 @@ class SafeTensors(unittest.TestCase):
             xpud.load_safetensors(self.path.parent / "missing")
 
     def test_weights_are_not_copied_in_memory(self):
-        """Pages of the mapped file are the kernel's to drop; what is ours may grow by little."""
+        """The kernel may drop pages of the mapped file; this process's own memory must grow only a little."""
         save_file({f"w{i}": np.full((1 << 22,), i, np.float32) for i in range(8)}, self.path)  # 128 MiB
         xpud.load_safetensors(self.path, names=["w0"])
         before, peak, done = anonymous(), 0, threading.Event()
@@ -220,7 +220,7 @@ class SafeTensors(unittest.TestCase):
 
 
 def anonymous() -> int:
-    """Bytes of this process that are in no file."""
+    """Returns this process's bytes that are not mapped from files."""
     status = pathlib.Path("/proc/self/status").read_text()
     return 1024 * int(next(line for line in status.splitlines() if line.startswith("RssAnon")).split()[1])
 

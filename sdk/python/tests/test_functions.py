@@ -1,4 +1,4 @@
-"""Layers, products and random numbers, beside torch's on the CPU."""
+"""Layers, products and random numbers, compared with torch on the CPU."""
 
 import itertools
 import threading

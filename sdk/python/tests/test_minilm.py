@@ -1,4 +1,4 @@
-"""The real MiniLM without torch, beside sentence_transformers on the CPU."""
+"""The real MiniLM without torch, compared with sentence_transformers on the CPU."""
 
 import os
 import pathlib

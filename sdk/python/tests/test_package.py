@@ -1,4 +1,4 @@
-"""The package as pip makes it: a wheel for every Python from 3.9 that brings what it needs, with its type hints."""
+"""The package as pip builds it: a wheel for every Python from 3.9 that contains what it needs, with type hints."""
 
 import ast
 import os
@@ -28,7 +28,7 @@ class Wheel(unittest.TestCase):
         subprocess.run([*pip, "install", "-q", "--no-deps", "--no-index", "--target", cls.folder / "site", cls.wheel], check=True, capture_output=True)
 
     def run_there(self, code: str) -> str:
-        """In a Python that has the installed wheel and no other xpud."""
+        """Runs code in a Python that has the installed wheel and no other xpud."""
         env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"PYTHONPATH": str(self.folder / "site")}
         done = subprocess.run([sys.executable, "-c", code], env=env, cwd=self.folder, capture_output=True, text=True, timeout=60)
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -59,7 +59,7 @@ class Wheel(unittest.TestCase):
         self.assertEqual([name for name in needed if not re.match(r"lib(absl_\w+|stdc\+\+|m|gcc_s|c)\.so|ld-linux", name)], [])
         symbols = subprocess.run(["nm", "-D", module], check=True, capture_output=True, text=True).stdout
         self.assertEqual(re.findall(r" T (\S+)", symbols), ["PyInit__xpud"])
-        internal = {name for name in re.findall(r" U (_Py\S+)", symbols) if not name.endswith("_SizeT")}  # PY_SSIZE_T_CLEAN's are stable
+        internal = {name for name in re.findall(r" U (_Py\S+)", symbols) if not name.endswith("_SizeT")}  # those of PY_SSIZE_T_CLEAN are stable
         self.assertEqual(internal - {"_Py_NoneStruct", "_Py_TrueStruct", "_Py_FalseStruct", "_Py_NotImplementedStruct", "_Py_EllipsisObject", "_Py_Dealloc"}, set())
 
 

@@ -34,7 +34,7 @@ class WithDaemon(unittest.TestCase):
         return session
 
     def start(self, code: str, **options) -> subprocess.Popen:
-        """Another Python process on the same daemon."""
+        """Starts another Python process on the same daemon."""
         process = subprocess.Popen([sys.executable, "-u", "-c", code], env=os.environ | {"XPUD_ADDRESS": str(self.daemon.address)}, text=True,
                                    stdout=subprocess.PIPE, **options)
         self.addCleanup(process.stdout.close)
@@ -44,7 +44,7 @@ class WithDaemon(unittest.TestCase):
 
     @contextlib.contextmanager
     def stopped(self):
-        """The daemon stands still meanwhile: who waits for it, waits."""
+        """Stops the daemon meanwhile, so that clients wait."""
         os.kill(self.daemon.pid, signal.SIGSTOP)
         threads = pathlib.Path(f"/proc/{self.daemon.pid}/task")
         while any(thread.read_text().rpartition(")")[2].split()[0] != "T" for thread in threads.glob("*/stat")):
@@ -85,7 +85,7 @@ class Sessions(WithDaemon):
             ended.close()  # and again on the way out
         first, second = self.connect(), self.connect()
         first.__enter__(), second.__enter__()
-        with self.assertRaisesRegex(RuntimeError, "reversed"):
+        with self.assertRaisesRegex(RuntimeError, "nested"):
             first.__exit__(None, None, None)
         second.__exit__(None, None, None), first.__exit__(None, None, None)
         for call in (lambda: array + 1, array.numpy, session.check, lambda: session.address, lambda: xpud.zeros(2, device=array.device), array.device.synchronize):
@@ -220,7 +220,7 @@ print((array + 2).tolist())
         with self.stopped():
             client.stdin.write("\n")
             client.stdin.flush()
-            time.sleep(0.5)  # it waits for the daemon by now
+            time.sleep(0.5)  # it is waiting for the daemon by now
             client.send_signal(signal.SIGINT)
             self.assertEqual(client.stdout.readline(), "interrupted\n")
         client.stdin.write("\n")
@@ -246,7 +246,7 @@ class Threads(WithDaemon):
         self.assertEqual(values, [[2] * 10])
 
     def test_python_runs_while_a_thread_waits_for_room(self):
-        """More commands than fit: the thread that sends them waits without the lock."""
+        """Sends more commands than the ring holds: the sending thread waits without the interpreter lock."""
         array = xpud.zeros(8, device=self.connect())
         array.numpy()
 

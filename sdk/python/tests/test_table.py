@@ -1,5 +1,5 @@
-"""Every elementwise op and reduction of the op table, in every type it takes, beside its formula evaluated by NumPy; the types of results
-beside torch's promotion."""
+"""Every elementwise op and reduction of the op table, in every type that it supports, compared with its formula in NumPy; result types compared with
+torch's promotion."""
 
 import itertools
 import re
@@ -14,7 +14,7 @@ from xpud import _table
 ELEMENTWISE = [row for row in _table.ROWS if row["family"] == "map" and row["types"] != "any" and row["outputs"] == 1]
 REDUCTIONS = [row for row in _table.ROWS if row["family"] == "reduce"]
 TOLERANCE = {"float16": 4e-3, "bfloat16": 2e-2, "float32": 2e-5, "float64": 1e-9}
-# Where the functions are defined, and steep enough to be compared.
+# Ranges in which the functions are defined, and steep enough to compare.
 DOMAINS = {
     "log": (0.1, 3), "log2": (0.1, 3), "log10": (0.1, 3), "log1p": (-0.5, 3), "sqrt": (0, 4), "rsqrt": (0.3, 4), "asin": (-0.9, 0.9), "acos": (-0.9, 0.9),
     "atanh": (-0.9, 0.9), "acosh": (1.2, 4), "erfinv": (-0.9, 0.9), "lgamma": (0.3, 6), "tan": (-1, 1), "pow": (0.5, 3), "xlogy": (0.5, 3), "hypot": (0.5, 3),
@@ -27,7 +27,7 @@ def torch_type(dtype: xpud.DType) -> torch.dtype:
 
 
 def draw(dtype: xpud.DType, shape, seed: int, name: str = "") -> np.ndarray:
-    """Values of the type, as float64, int64 or bool: small, and never 0 where they divide."""
+    """Returns values of the type, as float64, int64 or bool: small, and never 0 for divisors."""
     generator = np.random.default_rng(seed)
     if dtype.kind == "b":
         return generator.random(shape) < 0.5
@@ -152,7 +152,7 @@ class Types(unittest.TestCase):
             self.assert_type(number * xpud.ones(2, dtype=dtype), expected, (dtype, number))
 
     def test_an_array_without_dimensions_is_an_array(self):
-        """Where torch lets it go by its kind, as the array API standard does not."""
+        """Types for which torch's promotion differs from the array API standard's."""
         self.assertIs((xpud.ones(2, dtype="float16") + xpud.ones((), dtype="float64")).dtype, xpud.float64)
 
     def test_numpys_scalars_count_as_pythons_numbers(self):
@@ -182,7 +182,7 @@ class Types(unittest.TestCase):
     def test_out_takes_what_its_kind_holds(self):
         whole, real = xpud.arange(3), xpud.ones(3)
         self.assertEqual(xpud.add(whole, 1, out=real).tolist(), [1.0, 2.0, 3.0])
-        with self.assertRaisesRegex(TypeError, "floating result does not go into out, of int64; astype"):
+        with self.assertRaisesRegex(TypeError, "floating result cannot be stored in out, of int64; convert it with astype"):
             xpud.add(real, 1, out=whole)
         with self.assertRaises(TypeError):
             whole += 0.5
@@ -247,7 +247,7 @@ class Reductions(unittest.TestCase):
         self.assertEqual((xpud.any(nothing).item(), xpud.all(nothing).item()), (False, True))
         self.assertEqual(xpud.sum(nothing, 1).shape, (0,))
         for op in (xpud.max, xpud.argmin, xpud.mean):
-            with self.assertRaisesRegex(ValueError, "no elements has no value"):
+            with self.assertRaisesRegex(ValueError, "needs at least one element"):
                 op(nothing, 0)
 
 

@@ -1,16 +1,16 @@
 """Arrays on devices that an xpud daemon owns.
 
     import numpy, xpud
-    a = xpud.asarray(numpy.ones((2, 3), numpy.float32))     # to the device; finds a daemon, or starts one
-    b = (a * 2).sum(axis=1)                                 # computed there, asynchronously
-    b.numpy()                                               # waits, and brings the values
+    a = xpud.asarray(numpy.ones((2, 3), numpy.float32))     # uploads; connects to a daemon, or starts one
+    b = (a * 2).sum(axis=1)                                 # computed on the device, asynchronously
+    b.numpy()                                               # waits and downloads
 
-Names and behaviour follow the array API standard where it has them, NumPy's elsewhere. Elementwise ops and reductions are all those of
-the daemon's op table, under ATen's names too (xpud.ops). What goes wrong in an op is raised where a value is read, or by
-xpud.synchronize(). All functions may be called from any thread; after a fork, a child connects anew and cannot use its parent's arrays.
+Names and behaviour follow the array API standard where it defines them, otherwise NumPy. All elementwise ops and reductions of the daemon's op
+table are available, also under ATen's names (xpud.ops). An error of an op is raised when a value is read, or by xpud.synchronize(). All functions
+are thread-safe. After a fork, a child gets a new connection and cannot use its parent's arrays.
 """
 
-from . import _types  # first: the op table names its types
+from . import _types  # imported first, because the op table refers to types
 from . import _session, _table, _xpud
 from ._array import Array
 from ._xpud import ConnectionError, OutOfMemoryError
@@ -29,7 +29,7 @@ from ._types import DType, dtype, result_type  # noqa: E402
 
 __version__ = _xpud.version
 
-globals().update(_types.BY_NAME)  # xpud.float32 and its like
+globals().update(_types.BY_NAME)  # xpud.float32 and other types
 
 
 def _as_method(op, name: str):

@@ -8,7 +8,7 @@ import typing
 
 import numpy as np
 
-import xpud  # whose functions are there when methods are called
+import xpud  # its functions exist when methods are called
 
 from . import _index, _xpud
 from ._types import BY_NAME, DType, dtype as to_dtype
@@ -18,27 +18,27 @@ if typing.TYPE_CHECKING:
     from ._types import DTypeLike
 
 _KDL_CPU = 1
-_SHARED = 1 << 16  # bytes from which an export is written by the device itself
-_SHOWN = 1000  # elements that repr shows without leaving some out
+_SHARED = 1 << 16  # exports of this many bytes and more are written directly by the device
+_SHOWN = 1000  # arrays of at most this many elements are shown completely
 
 
 class Array(_xpud.Array):
     """A strided view of device memory.
 
-    Made by xpud.asarray and its like, never by its own name. Slices, reshapes and permutations are views of the same memory; ops are
-    asynchronous: what goes wrong in them is raised where a value is read, or by synchronize().
+    Created by xpud.asarray and similar functions, not by its constructor. Slices, reshapes and permutations are views of the same memory. Ops are
+    asynchronous: their errors are raised when a value is read, or by synchronize().
     """
 
     __slots__ = ()
-    __array_ufunc__ = None  # NumPy leaves `numpy_array + array` to us, who ask for xpud.asarray
+    __array_ufunc__ = None  # makes NumPy call our operators for `numpy_array + array`, which raise an error
 
     # ---- values
 
     def numpy(self, out: np.ndarray | None = None) -> np.ndarray:
-        """The values as a NumPy array, once they are computed; bfloat16 as float32.
+        """Waits and returns the values as a NumPy array; bfloat16 as float32.
 
-        out: a contiguous NumPy array of the same shape and type to write to; one of xpud.empty_host is written by the device itself.
-        ValueError, TypeError: `out` does not fit. Errors of earlier ops: as Device.synchronize.
+        out: a contiguous NumPy array of the same shape and type to write to; the device writes directly to an array of xpud.empty_host.
+        Raises ValueError or TypeError if `out` does not fit, and errors of earlier ops as Device.synchronize.
         """
         if self.dtype.numpy is None:
             return self.astype(BY_NAME["float32"]).numpy(out)
@@ -59,13 +59,13 @@ class Array(_xpud.Array):
         return values if dtype is None else values.astype(dtype, copy=False)
 
     def item(self):
-        """The value of an array of one element, as Python's number. ValueError: more elements, or none."""
+        """Returns the value of an array with one element as a Python number. Raises ValueError for other sizes."""
         if self.size != 1:
             raise ValueError(f"an array of shape {self.shape} is not one value")
         return self.numpy().item()
 
     def tolist(self):
-        """The values as Python's numbers, in nested lists."""
+        """Returns the values as Python numbers, in nested lists."""
         return self.numpy().tolist()
 
     def __bool__(self) -> bool:
@@ -102,7 +102,7 @@ class Array(_xpud.Array):
         return format(self.item(), form) if form and self.ndim == 0 else repr(self)
 
     def _edges(self) -> np.ndarray:
-        """The values; of many, those that NumPy shows, in an array whose other pages are never touched."""
+        """Returns the values; for a large array, only those that NumPy shows, in an array whose other pages stay untouched."""
         if self.size <= _SHOWN:
             return self.numpy()
         shown = np.zeros(self.shape, self.dtype.numpy or np.float32)
@@ -114,14 +114,14 @@ class Array(_xpud.Array):
     # ---- other libraries
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        """(kDLCPU, 0): what __dlpack__ gives lies in host memory, as device memory is another process's."""
+        """Returns (kDLCPU, 0): __dlpack__ exports a copy in host memory, because device memory belongs to another process."""
         return _KDL_CPU, 0
 
     def __dlpack__(self, *, stream=None, max_version: tuple[int, int] | None = None, dl_device: tuple[int, int] | None = None,
                    copy: bool | None = None):
-        """A DLPack capsule of the values, copied to host memory: from 64 KiB on memory that the device writes itself.
+        """Returns a DLPack capsule of the values, copied to host memory; from 64 KiB on, the device writes that memory directly.
 
-        BufferError: copy=False, or another device than the CPU is asked for.
+        Raises BufferError for copy=False, or if a device other than the CPU is requested.
         """
         if copy is False:
             raise BufferError("the values are on a device of another process: an export is a copy")
@@ -133,7 +133,7 @@ class Array(_xpud.Array):
         return _xpud.export_dlpack(owner, address, self.shape, self.dtype, max_version is not None and max_version[0] >= 1)
 
     def to_device(self, device: Device, /, *, stream=None) -> Array:
-        """The array itself if it is there, else a copy."""
+        """Returns the array itself if it is on `device`, otherwise a copy."""
         device = xpud._session.device_of(device)
         if device == self.device:
             return self
@@ -150,9 +150,9 @@ class Array(_xpud.Array):
         return self._view(tuple(shape), tuple(strides), self._offset if offset is None else offset)
 
     def reshape(self, *shape) -> Array:
-        """The same elements in another shape; one size may be -1. A view, unless gaps make a copy necessary.
+        """Returns the elements in another shape; one size may be -1. A view, unless gaps make a copy necessary.
 
-        ValueError: another number of elements.
+        Raises ValueError if the number of elements differs.
         """
         shape = _fill_in(self, shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)
         source = self
@@ -163,7 +163,7 @@ class Array(_xpud.Array):
         return source._as(shape, strides)
 
     def permute(self, *axes) -> Array:
-        """The dimensions in another order; a view. ValueError: not each dimension once."""
+        """Returns a view with the dimensions in another order. Raises ValueError unless each dimension is named once."""
         axes = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
         order = [axis + self.ndim if axis < 0 else axis for axis in axes]
         if sorted(order) != list(range(self.ndim)):
@@ -172,33 +172,33 @@ class Array(_xpud.Array):
 
     @property
     def T(self) -> Array:
-        """The matrix with its dimensions swapped; a view. ValueError: not two dimensions."""
+        """Returns a view of a matrix with its dimensions swapped. Raises ValueError unless there are two dimensions."""
         if self.ndim != 2:
             raise ValueError(f"T is of matrices, not of {self.ndim} dimensions; mT swaps the last two")
         return self.permute(1, 0)
 
     @property
     def mT(self) -> Array:
-        """The last two dimensions swapped; a view. ValueError: less than two."""
+        """Returns a view with the last two dimensions swapped. Raises ValueError if there are fewer than two."""
         if self.ndim < 2:
             raise ValueError(f"mT needs two dimensions, not {self.ndim}")
         return self.permute(*range(self.ndim - 2), self.ndim - 1, self.ndim - 2)
 
     def contiguous(self) -> Array:
-        """The array itself if its elements lie in order without gaps, else a copy that does."""
+        """Returns the array itself if its elements are in order without gaps, otherwise such a copy."""
         return self if self.is_contiguous else self.copy()
 
     def copy(self) -> Array:
-        """A copy in memory of its own, row-major."""
+        """Returns a row-major copy in new memory."""
         return +self
 
     def astype(self, dtype: DTypeLike, /, *, copy: bool = True) -> Array:
-        """Converted to another element type: always a copy, unless copy is False and the type is the same."""
+        """Converts to another element type. Returns a copy, unless copy is False and the type is the same."""
         dtype = to_dtype(dtype)
         return self if dtype is self.dtype and not copy else xpud._creation.converted(self, dtype)
 
     def __getitem__(self, key) -> Array:
-        """A view by integers, slices with positive steps, ... and None; a copy by arrays: of integers (side by side), or a mask."""
+        """Returns a view for integers, slices with positive steps, ... and None; a copy for integer arrays (broadcast together) or a mask."""
         view = self._cut(key)
         if view is not None:
             return view
@@ -206,15 +206,15 @@ class Array(_xpud.Array):
         return xpud._functions.take_chosen(view, chosen) if chosen else view
 
     def __setitem__(self, key, value) -> None:
-        """Writes through a view; by a mask of the array's leading dimensions, a number. Positions by integer arrays: ValueError."""
+        """Writes through a view, or a number by a mask of the leading dimensions. Raises ValueError for integer arrays as positions."""
         xpud._functions.write(self, key, value)
 
     def var(self, *, axis: int | tuple[int, ...] | None = None, correction: float = 0.0, keepdims: bool = False) -> Array:
-        """As xpud.var."""
+        """Like xpud.var."""
         return xpud.var(self, axis=axis, correction=correction, keepdims=keepdims)
 
     def std(self, *, axis: int | tuple[int, ...] | None = None, correction: float = 0.0, keepdims: bool = False) -> Array:
-        """As xpud.std."""
+        """Like xpud.std."""
         return xpud.std(self, axis=axis, correction=correction, keepdims=keepdims)
 
     # ---- operators without slots
@@ -229,7 +229,7 @@ class Array(_xpud.Array):
         return self // other, self % other
 
     def __reduce__(self):
-        """Pickled with its values; unpickled on the default device of who does that."""
+        """Pickles the array with its values. Unpickling puts it on the default device of the reading process."""
         if self.dtype.numpy is None:
             return _restore, (self.numpy(), self.dtype)
         return _restore, (self.numpy(), None)
@@ -246,7 +246,7 @@ def _restore(values: np.ndarray, dtype: DType | None) -> Array:
 
 
 def _host_bytes(device: Device, count: int) -> tuple[object, int]:
-    """Host memory: its owner and its address. Shared with the daemon where that pays and the daemon shares."""
+    """Host memory: its owner and its address. It is shared with the daemon for large sizes, if the daemon shares memory."""
     if count >= _SHARED:
         try:
             memory = _xpud.HostMemory(device, count)
@@ -276,10 +276,10 @@ def _fill_in(array: Array, shape: typing.Sequence[int]) -> tuple[int, ...]:
 
 
 def _strides_of(array: Array, shape: tuple[int, ...]) -> list[int] | None:
-    """Strides by which the array's elements have another shape, or None where gaps forbid that."""
+    """Returns strides that give the array's elements another shape, or None if gaps prevent that."""
     if array.is_contiguous:
         return _row_major(shape)
-    # Runs of dimensions that lie without gaps, as one size and the stride of its last dimension.
+    # Groups of dimensions without gaps, each as one size and the stride of its last dimension.
     runs: list[list[int]] = []
     for size, stride in zip(array.shape, array._strides):
         if size == 1:

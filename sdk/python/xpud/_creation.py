@@ -1,4 +1,4 @@
-"""Making arrays."""
+"""Functions that create arrays."""
 
 from __future__ import annotations
 
@@ -28,52 +28,52 @@ def _shape(shape: Shape) -> tuple[int, ...]:
 
 
 def empty(shape: Shape, *, dtype: DTypeLike = _FLOAT32, device: Where = None) -> Array:
-    """Uninitialised. ValueError: a negative size, more than 8 dimensions. xpud.OutOfMemoryError: no room for it."""
+    """Returns an uninitialised array. Raises ValueError for negative sizes or more than 8 dimensions, and xpud.OutOfMemoryError."""
     return _xpud.empty(device_of(device), to_dtype(dtype), _shape(shape))
 
 
 def full(shape: Shape, fill_value, *, dtype: DTypeLike | None = None, device: Where = None) -> Array:
-    """All elements are `fill_value`, a number. Its own type (int64, float32, bool) unless dtype says otherwise."""
+    """Returns an array filled with the number `fill_value`. The default dtype is the number's: int64, float32 or bool."""
     array = empty(shape, dtype=type(fill_value) if dtype is None else dtype, device=device)
     return OPS["fill"]["op"](fill_value, out=array, compute=array.dtype)
 
 
 def zeros(shape: Shape, *, dtype: DTypeLike = _FLOAT32, device: Where = None) -> Array:
-    """All elements are 0. Errors: as empty."""
+    """Returns an array of zeros. Errors as for empty."""
     return full(shape, 0, dtype=dtype, device=device)
 
 
 def ones(shape: Shape, *, dtype: DTypeLike = _FLOAT32, device: Where = None) -> Array:
-    """All elements are 1. Errors: as empty."""
+    """Returns an array of ones. Errors as for empty."""
     return full(shape, 1, dtype=dtype, device=device)
 
 
 def empty_like(array: Array, *, dtype: DTypeLike | None = None) -> Array:
-    """Uninitialised, with the shape, device and (unless dtype says otherwise) type of `array`."""
+    """Returns an uninitialised array with the shape, device and (by default) type of `array`."""
     return empty(array.shape, dtype=array.dtype if dtype is None else dtype, device=array.device)
 
 
 def full_like(array: Array, fill_value, *, dtype: DTypeLike | None = None) -> Array:
-    """All elements are `fill_value`; shape, device and type as empty_like."""
+    """Returns an array filled with `fill_value`; shape, device and type as for empty_like."""
     return full(array.shape, fill_value, dtype=array.dtype if dtype is None else dtype, device=array.device)
 
 
 def zeros_like(array: Array, *, dtype: DTypeLike | None = None) -> Array:
-    """All elements are 0; shape, device and type as empty_like."""
+    """Returns an array of zeros; shape, device and type as for empty_like."""
     return full_like(array, 0, dtype=dtype)
 
 
 def ones_like(array: Array, *, dtype: DTypeLike | None = None) -> Array:
-    """All elements are 1; shape, device and type as empty_like."""
+    """Returns an array of ones; shape, device and type as for empty_like."""
     return full_like(array, 1, dtype=dtype)
 
 
 def arange(start, stop=None, step=1, *, dtype: DTypeLike | None = None, device: Where = None) -> Array:
-    """start, start + step, .. before stop; with one number, it is stop. int64 of integers, float32 else. ValueError: step 0."""
+    """Returns start, start + step, .. before stop; a single number is stop. int64 for integers, otherwise float32. Raises ValueError for step 0."""
     if stop is None:
         start, stop = 0, start
     if step == 0:
-        raise ValueError("a step of 0 never arrives")
+        raise ValueError("step must not be 0")
     whole = all(isinstance(each, int) for each in (start, stop, step))
     count = len(range(start, stop, step)) if whole else max(math.ceil((stop - start) / step), 0)
     array = empty(count, dtype=(int if whole else float) if dtype is None else dtype, device=device)
@@ -81,16 +81,16 @@ def arange(start, stop=None, step=1, *, dtype: DTypeLike | None = None, device: 
 
 
 def asarray(values, /, *, dtype: DTypeLike | None = None, device: Where = None, copy: bool | None = None) -> Array:
-    """An array of the values: a NumPy array, what NumPy makes one of (lists, numbers, objects with __array__), what has __dlpack__, or
-    an xpud.Array, which is returned itself where type and device are right, unless copy is True.
+    """Returns an array of the values: of a NumPy array, of anything that NumPy converts (lists, numbers, objects with __array__), of an object with
+    __dlpack__, or of an xpud.Array, which is returned itself if type and device match, unless copy is True.
 
     Types stay; Python's integers become int64, its floats float32. Values of another type than `dtype` are converted on the device.
-    TypeError: a type that the device lacks. ValueError: copy=False where only a copy can be.
+    Raises TypeError for a type that the device lacks, and ValueError for copy=False if only a copy is possible.
     """
     if isinstance(values, Array):
         return _moved(values, dtype, device, copy)
     if copy is False:
-        raise ValueError("values of the host reach the device by a copy")
+        raise ValueError("host values need a copy; use copy=None or copy=True")
     if hasattr(values, "__dlpack__") and not isinstance(values, (numpy.ndarray, numpy.generic)):
         made = from_dlpack(values, device=device)
         return made if dtype is None else made.astype(dtype, copy=False)
@@ -111,25 +111,25 @@ def _moved(array: Array, dtype: DTypeLike | None, device: Where, copy: bool | No
 
 
 def _uploaded(host: numpy.ndarray, dtype: DType, device: Where) -> Array:
-    host = numpy.ascontiguousarray(host, host.dtype.newbyteorder("=")).reshape(host.shape)  # which would have a dimension else
+    host = numpy.ascontiguousarray(host, host.dtype.newbyteorder("=")).reshape(host.shape)  # ascontiguousarray adds a dimension to 0-d arrays
     array = empty(host.shape, dtype=dtype, device=device)
     array._upload(host.ctypes.data, host.nbytes)
     return array
 
 
 def from_address(address: int, shape: Shape, dtype: DType, device: Where = None) -> Array:
-    """An array of row-major host bytes, whoever has them: they are copied to the device without being copied on the way."""
+    """Returns an array of row-major host bytes, which are sent to the device without an intermediate copy."""
     array = empty(shape, dtype=dtype, device=device)
     array._upload(address, array.nbytes)
     return array
 
 
 def from_dlpack(values, /, *, device: Where = None, copy: bool | None = None) -> Array:
-    """An array of what has __dlpack__ and lies in CPU memory. ValueError: copy=False. BufferError: another device, or type."""
+    """Returns an array of a DLPack object in CPU memory. Raises ValueError for copy=False, and BufferError for another device or type."""
     if isinstance(values, Array):
         return _moved(values, None, device, copy)
     if copy is False:
-        raise ValueError("values of the host reach the device by a copy")
+        raise ValueError("host values need a copy; use copy=None or copy=True")
     kind, _ = values.__dlpack_device__()
     if kind != 1:
         raise BufferError(f"the values are on DLPack device type {kind}; only the CPU's (1) can be read")
@@ -141,7 +141,7 @@ def from_dlpack(values, /, *, device: Where = None, copy: bool | None = None) ->
     if strides is not None and 0 not in shape and strides != _packed(shape):
         address, host = _gathered(address, shape, strides, dtype)
     array = from_address(address, shape, dtype, device)
-    del capsule  # which kept the memory
+    del capsule  # keeps the memory alive until here
     return array
 
 
@@ -150,7 +150,7 @@ def _packed(shape: typing.Sequence[int]) -> tuple[int, ...]:
 
 
 def _gathered(address: int, shape, strides, dtype: DType) -> tuple[int, numpy.ndarray]:
-    """Strided host bytes in order, and their address. 16-bit words stand for bfloat16."""
+    """Returns strided host bytes in order, and their address. 16-bit integers stand for bfloat16."""
     words = dtype.numpy or numpy.dtype("int16")
 
     class Bytes:
@@ -162,8 +162,8 @@ def _gathered(address: int, shape, strides, dtype: DType) -> tuple[int, numpy.nd
 
 
 def empty_host(shape: Shape, dtype: DTypeLike = _FLOAT32, *, device: Where = None) -> numpy.ndarray:
-    """An uninitialised NumPy array in memory that the daemon and its devices share: asarray(it), and array.numpy(out=it), copy straight
-    between it and the device. Ordinary memory where the daemon shares none. A forked child does not have it: touching it is a fault.
+    """Returns an uninitialised NumPy array in memory that the daemon and its devices share: asarray(it), and array.numpy(out=it), copy directly
+    between it and the device. Ordinary memory if the daemon shares none. A forked child must not touch it (segmentation fault).
     """
     dtype = to_dtype(dtype)
     if dtype.numpy is None:
@@ -180,7 +180,7 @@ def empty_host(shape: Shape, dtype: DTypeLike = _FLOAT32, *, device: Where = Non
 
 
 class _Shared:
-    """Shared memory as NumPy sees it; its arrays keep this, and this the memory."""
+    """Shared memory for NumPy; NumPy's arrays keep this object, and this object keeps the memory."""
 
     def __init__(self, memory: object, shape: tuple[int, ...], dtype: numpy.dtype):
         self._memory = memory
@@ -188,15 +188,15 @@ class _Shared:
 
 
 def converted(array: Array, dtype: DType) -> Array:
-    """A row-major copy, of another type or of the same."""
+    """Returns a row-major copy, of another type or of the same."""
     return OPS["_copy_from"]["op"](array, out=array._new(dtype, array.shape))
 
 
 def load_safetensors(path: str | os.PathLike, *, device: Where = None, names: typing.Iterable[str] | None = None) -> dict[str, Array]:
-    """The tensors of a safetensors file, on a device: all of them, or those named.
+    """Loads the tensors of a safetensors file onto a device: all of them, or those in `names`.
 
-    The file is mapped and its pages go straight to the daemon's staging memory: no second copy of the weights is made in this process.
-    ValueError: no such file format. KeyError: no such name. TypeError: a type that the device lacks.
+    The file is mapped, and its pages go directly to the daemon's staging memory, so this process makes no second copy of the weights.
+    Raises ValueError for an invalid file, KeyError for an unknown name, and TypeError for a type that the device lacks.
     """
     from ._safetensors import read
     return read(path, device_of(device), names)

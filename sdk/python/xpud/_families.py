@@ -1,5 +1,5 @@
-"""The families whose ops are neither elementwise nor reductions: one function each, which takes the op's row, and checks and makes what the
-op table says of the family (proto/ops/op_table.h). Rows of a family differ in their kernels only."""
+"""Families whose ops are neither elementwise nor reductions: one function for each family. It takes the op's row, and checks and creates arrays as the
+family's descriptor requires (proto/ops/family.h). Rows of a family differ only in their kernels."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ def given_or_made(row: dict, out: Array | None, source: Array, shape: typing.Seq
 
 
 def statistics_type(array: Array) -> DType:
-    """Of means and deviations: float32 for 16-bit inputs."""
+    """Returns the type of means and deviations: float32 for 16-bit inputs."""
     return _FLOAT32 if array.itemsize == 2 else array.dtype
 
 
-# ---- a family each
+# ---- one function per family
 
 def softmax(row: dict, *arrays: Array, axis: int = -1, out: Array | None = None) -> Array:
-    """Over one axis: of an array, or the gradient of one from (gradient, output)."""
+    """Over one axis: of an array, or from (gradient, output) the gradient of the array."""
     if len(arrays) != row["inputs"]:
         raise TypeError(f"{name_of(row)} takes {row['inputs']} arrays, not {len(arrays)}")
     check_same_type(row, *arrays)
@@ -82,7 +82,7 @@ def softmax(row: dict, *arrays: Array, axis: int = -1, out: Array | None = None)
 
 def layer_norm(row: dict, x: Array, weight: Array | None = None, bias: Array | None = None, *, eps: float = 1e-5,
                out: Array | None = None) -> tuple[Array, Array, Array]:
-    """Over the last axis: (y, mean, 1 / deviation). weight and bias have one dimension; both may be left out."""
+    """Over the last axis: (y, mean, 1 / deviation). weight and bias have one dimension and are optional."""
     check_same_type(row, x, weight, bias)
     if x.ndim == 0 or any(each is not None and each.shape != x.shape[-1:] for each in (weight, bias)):
         raise ValueError(f"{name_of(row)} over the last axis of {x.shape}, with weight and bias of "
@@ -119,7 +119,7 @@ def check_index(row: dict, index: Array) -> None:
 
 
 def gather(row: dict, array: Array, index: Array, *, axis: int) -> Array:
-    """Along one axis, by positions >= 0: with one dimension, the same for all (take); with the array's, each its own (take_along_axis)."""
+    """Along one axis, by positions >= 0: one-dimensional positions apply to all (take); otherwise each element has its own (take_along_axis)."""
     check_type(row, array)
     check_index(row, index)
     axis = axis_of(axis, array.ndim)
@@ -150,7 +150,7 @@ def embedding(row: dict, weight: Array, index: Array) -> Array:
 
 
 def scatter_add(row: dict, index: Array, source: Array, *, rows: int, padding: int = -1) -> Array:
-    """[rows, D] of zeros, to which the rows of source [N, D] are added by index [N], but where that is `padding`."""
+    """Returns [rows, D]: zeros, to which each row of source [N, D] is added at its index [N], except where the index is `padding`."""
     check_type(row, source)
     check_index(row, index)
     if source.ndim != 2 or index.shape != source.shape[:1]:
@@ -163,7 +163,7 @@ def scatter_add(row: dict, index: Array, source: Array, *, rows: int, padding: i
 
 def matmul(row: dict, a: Array, b: Array, addend: Array | None = None, *, beta: float = 1.0, alpha: float = 1.0,
            activation: str | None = None, out: Array | None = None) -> Array:
-    """activation(alpha a b + beta addend) of matrices [M,K] and [K,N], or of as many of them in one dimension in front of both."""
+    """activation(alpha a b + beta addend) of matrices [M,K] and [K,N], or of batches of them in one leading dimension."""
     check_same_type(row, a, b, addend)
     if activation not in ACTIVATIONS:
         raise ValueError(f"no activation {activation!r}; there are {', '.join(filter(None, ACTIVATIONS))}")
@@ -200,7 +200,7 @@ def attention(row: dict, query: Array, key: Array, value: Array, mask: Array | N
     if out.size and key.size:
         execute(row, (out, logsumexp), (query, key, value, mask), (width ** -0.5 if scale is None else float(scale), int(is_causal)))
     elif out.size:
-        raise ValueError(f"attention to nothing: {shapes}")
+        raise ValueError(f"attention needs at least one key: {shapes}")
     return out, logsumexp
 
 
@@ -233,7 +233,7 @@ FAMILIES |= {"softmax_backward": softmax, "nll_loss_backward": nll_loss}  # by t
 
 
 def by_descriptor(row: dict, *arrays: Array | typing.Sequence[Array], dtype: DType | None = None, **attributes):
-    """Arrays in the order of the family's inputs, and its attributes by name. One array, or a tuple where there are several outputs."""
+    """Takes arrays in the order of the family's inputs, and its attributes by name. Returns one array, or a tuple if there are several outputs."""
     if not len(row["parameters"]) - row["optional"] <= len(arrays) <= len(row["parameters"]) or (dtype is not None and row["types"] != "sum"):
         raise TypeError(f"{name_of(row)} takes {', '.join(name for name, _ in row['parameters'])}, not {len(arrays)} arguments")
     flat, lists = [], []
@@ -268,7 +268,7 @@ def by_descriptor(row: dict, *arrays: Array | typing.Sequence[Array], dtype: DTy
 
 
 def function_of(row: dict) -> typing.Callable:
-    """The op of a row, called with arrays."""
+    """Returns a function that calls the op of a row."""
     family = FAMILIES.get(row["family"], by_descriptor)
     function = functools.partial(family, row)
     functools.update_wrapper(function, family)

@@ -1,4 +1,4 @@
-"""Functions beside the elementwise ones and reductions, which come from the op table by themselves."""
+"""Functions besides elementwise ops and reductions, which are generated from the op table."""
 
 from __future__ import annotations
 
@@ -21,37 +21,37 @@ if typing.TYPE_CHECKING:
 
 _MAX_JOINED = 400  # arrays of one command: the widest descriptors of so many fit it
 
-# ---- shapes: views wherever that is possible
+# ---- shapes: views if possible
 
 
 def reshape(array: Array, shape: typing.Sequence[int], /) -> Array:
-    """As Array.reshape."""
+    """Like Array.reshape."""
     return array.reshape(tuple(shape))
 
 
 def permute_dims(array: Array, axes: typing.Sequence[int], /) -> Array:
-    """As Array.permute."""
+    """Like Array.permute."""
     return array.permute(tuple(axes))
 
 
 def matrix_transpose(array: Array, /) -> Array:
-    """As Array.mT."""
+    """Like Array.mT."""
     return array.mT
 
 
 def astype(array: Array, dtype: DTypeLike, /, *, copy: bool = True) -> Array:
-    """As Array.astype."""
+    """Like Array.astype."""
     return array.astype(dtype, copy=copy)
 
 
 def expand_dims(array: Array, /, axis: int = 0) -> Array:
-    """With one more dimension, of size 1; a view."""
+    """Returns a view with an additional dimension of size 1."""
     axis = axis_of(axis, array.ndim + 1)
     return array._as((*array.shape[:axis], 1, *array.shape[axis:]), (*array._strides[:axis], 0, *array._strides[axis:]))
 
 
 def squeeze(array: Array, /, axis: int | tuple[int, ...]) -> Array:
-    """Without dimensions of size 1; a view. ValueError: another size."""
+    """Returns a view without dimensions of size 1. Raises ValueError for other sizes."""
     gone = {axis_of(each, array.ndim) for each in (axis if isinstance(axis, tuple) else (axis,))}
     if any(array.shape[d] != 1 for d in gone):
         raise ValueError(f"axes {axis} of shape {array.shape} are not all of size 1")
@@ -60,7 +60,7 @@ def squeeze(array: Array, /, axis: int | tuple[int, ...]) -> Array:
 
 
 def broadcast_to(array: Array, /, shape: typing.Sequence[int]) -> Array:
-    """A view that repeats its elements (stride 0). ValueError: the shapes do not fit."""
+    """Returns a view that repeats elements (stride 0). Raises ValueError if the shapes do not fit."""
     shape = tuple(shape)
     lead = len(shape) - array.ndim
     if lead < 0 or any(own not in (1, wanted) for own, wanted in zip(array.shape, shape[lead:])):
@@ -70,7 +70,7 @@ def broadcast_to(array: Array, /, shape: typing.Sequence[int]) -> Array:
 
 
 def concat(arrays: typing.Sequence[Array], /, *, axis: int | None = 0) -> Array:
-    """One after the other along an axis; None: as one dimension. The result has their common type. ValueError: shapes that do not fit."""
+    """Joins arrays along an axis; None: flattens them first. The result has their common type. Raises ValueError for shapes that do not fit."""
     if not arrays:
         raise ValueError("nothing to concatenate")
     if axis is None:
@@ -93,12 +93,12 @@ def concat(arrays: typing.Sequence[Array], /, *, axis: int | None = 0) -> Array:
 
 
 def stack(arrays: typing.Sequence[Array], /, *, axis: int = 0) -> Array:
-    """Side by side along a new axis."""
+    """Joins arrays along a new axis."""
     return concat([expand_dims(array, axis_of(axis, array.ndim + 1)) for array in arrays], axis=axis if axis >= 0 else axis + arrays[0].ndim + 1)
 
 
 def flip(array: Array, /, *, axis: Axis = None) -> Array:
-    """A copy with the order along the axes reversed."""
+    """Returns a copy with the order along the axes reversed."""
     for each in range(array.ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,):
         size = array.shape[axis_of(each, array.ndim)]
         array = take(array, arange(size - 1, -1, -1, device=array.device), axis=each)
@@ -109,7 +109,7 @@ def flip(array: Array, /, *, axis: Axis = None) -> Array:
 
 
 def _wrapped(index: Array, size: int) -> Array:
-    """Negative positions count from the end; those outside stay outside."""
+    """Negative positions count from the end; positions outside stay outside."""
     out = index._new(BY_NAME["int64"], index.shape)
     return ops.wrap_index(index, size, out=out) if index.size else out
 
@@ -120,9 +120,9 @@ def _positions(array: Array, index) -> Array:
 
 
 def take(array: Array, index, /, *, axis: int | None = None) -> Array:
-    """Along one axis (of one dimension: it need not be said) by positions of one dimension, negative ones from the end; a copy.
+    """Selects along one axis (optional for one-dimensional arrays) by one-dimensional positions, which may be negative; a copy.
 
-    IndexError: a position out of range, at the next wait for the device.
+    Raises IndexError for a position out of range, at the next wait for the device.
     """
     if axis is None and array.ndim != 1:
         raise TypeError(f"take from {array.ndim} dimensions needs an axis")
@@ -131,7 +131,7 @@ def take(array: Array, index, /, *, axis: int | None = None) -> Array:
 
 
 def take_along_axis(array: Array, index: Array, /, *, axis: int = -1) -> Array:
-    """For each place of `index`, the element at that position along the axis. Errors: as take."""
+    """Returns, for each element of `index`, the element at that position along the axis. Errors as for take."""
     axis = axis_of(axis, array.ndim)
     if array.ndim == 1:
         return take(array, index, axis=0)
@@ -139,10 +139,10 @@ def take_along_axis(array: Array, index: Array, /, *, axis: int = -1) -> Array:
 
 
 def take_chosen(view: Array, chosen: typing.Sequence[tuple[int, typing.Any]]) -> Array:
-    """view[.., positions, ..] with positions in neighbouring dimensions."""
+    """view[.., positions, ..] with positions in adjacent dimensions."""
     first = chosen[0][0]
     if [d for d, _ in chosen] != list(range(first, first + len(chosen))):
-        raise ValueError("index arrays have to stand side by side")
+        raise ValueError("index arrays must be adjacent")
     merged = view.reshape(*view.shape[:first], math.prod(view.shape[first:first + len(chosen)]), *view.shape[first + len(chosen):])
     total: typing.Any = None
     for dimension, given in chosen:
@@ -160,7 +160,7 @@ def write(array: Array, key, value) -> None:
         return
     target, chosen = _index.select(array, key)
     if chosen:
-        raise ValueError("positions by integer arrays cannot be written to; xpud.where makes a new array")
+        raise ValueError("cannot write to positions of integer arrays; use xpud.where")
     if isinstance(value, (Array, bool, int, float)):
         source = value if not isinstance(value, Array) or value.device == array.device else value.to_device(array.device)
     else:
@@ -175,16 +175,16 @@ def _write_masked(array: Array, mask: Array, value) -> None:
     if mask.shape != array.shape[:mask.ndim]:
         raise IndexError(f"a mask of shape {mask.shape} for an array of shape {array.shape}")
     if isinstance(value, Array) and value.ndim:
-        raise ValueError("by a mask only one value can be written; xpud.where takes arrays")
+        raise ValueError("can only write a number by a mask; use xpud.where for arrays")
     aligned = mask.reshape(*mask.shape, *[1] * (array.ndim - mask.ndim))
     ops.masked_fill(array, aligned, value, out=array)
 
 
-# ---- elementwise, where the table's order of operands is not the field's
+# ---- elementwise ops with another order of operands than in the table
 
 
 def where(condition: Array, a, b, /, *, out: Array | None = None) -> Array:
-    """a where the condition holds (is not 0), b elsewhere; arrays or numbers, which broadcast. The result has their common type."""
+    """Returns a where the condition holds (is not 0), otherwise b; arrays or numbers, which broadcast. The result has their common type."""
     if not isinstance(condition, Array):
         raise TypeError(f"a condition is an xpud array, not {type(condition).__name__}; xpud.asarray makes one")
     condition = condition if condition.dtype.name == "bool" else ops.ne(condition, 0)
@@ -192,7 +192,7 @@ def where(condition: Array, a, b, /, *, out: Array | None = None) -> Array:
 
 
 def clip(array: Array, /, min=None, max=None, *, out: Array | None = None) -> Array:
-    """Not below min and not above max: arrays, numbers, or None for no bound."""
+    """Limits values to min and max: arrays, numbers, or None for no limit."""
     if min is None and max is None:
         return array.copy()
     if max is None:
@@ -201,7 +201,7 @@ def clip(array: Array, /, min=None, max=None, *, out: Array | None = None) -> Ar
 
 
 def positive(array: Array, /) -> Array:
-    """A copy."""
+    """Returns a copy."""
     return +array
 
 
@@ -211,35 +211,35 @@ def square(array: Array, /, *, out: Array | None = None) -> Array:
 
 
 def isfinite(array: Array, /) -> Array:
-    """Whether each element is neither infinite nor NaN: bool."""
+    """Returns whether each element is neither infinite nor NaN, as bool."""
     return ops.logical_not(ops.logical_or(ops.isnan(array), ops.isinf(array)))
 
 
-# ---- reductions with another result than the table's
+# ---- reductions whose results differ from the table's
 
 
 def var(array: Array, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False) -> Array:
-    """The mean squared deviation; the divisor is the count less `correction`."""
+    """The mean squared deviation; the divisor is the count minus `correction`."""
     return getattr(ops, "var")(array, axis, keepdims=keepdims, attribute=correction)
 
 
 def std(array: Array, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False) -> Array:
-    """The root of var."""
+    """The square root of var."""
     return ops.sqrt(var(array, axis=axis, correction=correction, keepdims=keepdims))
 
 
 def vector_norm(array: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
-    """The root of the sum of squares."""
+    """The square root of the sum of squares."""
     return ops.linalg_vector_norm(array, axis, keepdims=keepdims)
 
 
-# ---- products of matrices
+# ---- matrix products
 
 
 def matmul(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
-    """a @ b: matrices in the last two dimensions, the others broadcast; one dimension is a row in `a`, a column in `b`. Floating types.
+    """a @ b: matrices in the last two dimensions, the others broadcast; a one-dimensional a is a row, b a column. Floating types.
 
-    ValueError: the shapes do not fit. TypeError: two types, or no floating ones.
+    Raises ValueError if the shapes do not fit, and TypeError for different or other types.
     """
     if not isinstance(a, Array) or not isinstance(b, Array):
         raise TypeError("matmul takes xpud arrays; xpud.asarray makes them")
@@ -252,7 +252,7 @@ def matmul(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
     if left.shape[-1] != right.shape[-2]:
         raise ValueError(f"arrays of shapes {a.shape} and {b.shape} do not multiply as matrices")
     if out is not None and (row or column or left.ndim != right.ndim or left.ndim > 3):
-        raise ValueError("matmul writes to `out` for matrices, and for as many of them in one dimension")
+        raise ValueError("matmul supports `out` only for matrices, and for batches with one leading dimension")
     made = ops.mm(left, right) if left.ndim == right.ndim == 2 else _batched(left, right, out)
     if row:
         made = squeeze(made, -2)
@@ -260,7 +260,7 @@ def matmul(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
 
 
 def _batched(a: Array, b: Array, out: Array | None) -> Array:
-    if b.ndim == 2:  # one matrix for all: the rows of all as one
+    if b.ndim == 2:  # one matrix b for all: treat the rows of all matrices as one matrix
         return ops.mm(a.reshape(math.prod(a.shape[:-1]), a.shape[-1]), b).reshape(*a.shape[:-1], b.shape[-1])
     batch = numpy.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     count = math.prod(batch)
@@ -273,7 +273,7 @@ def _batched(a: Array, b: Array, out: Array | None) -> Array:
 def linear(x: Array, weight: Array, bias: Array | None = None, /, *, activation: str | None = None) -> Array:
     """activation(x weight' + bias): x [.., K], weight [N, K], bias [N]; [.., N]. activation: "relu", "gelu", "gelu_tanh" or None.
 
-    ValueError: the shapes do not fit. TypeError: two types, or no floating ones.
+    Raises ValueError if the shapes do not fit, and TypeError for different or other types.
     """
     if weight.ndim != 2 or x.ndim == 0 or x.shape[-1] != weight.shape[1] or (bias is not None and bias.shape != weight.shape[:1]):
         raise ValueError(f"linear of {x.shape} with weight {weight.shape} and bias {None if bias is None else bias.shape}")
@@ -286,7 +286,7 @@ def linear(x: Array, weight: Array, bias: Array | None = None, /, *, activation:
 
 
 def softmax(x: Array, /, *, axis: int = -1, out: Array | None = None) -> Array:
-    """exp(x), divided by its sum along the axis. Floating types."""
+    """exp(x) divided by its sum along the axis. Floating types."""
     return ops._softmax(x, axis=axis, out=out)
 
 
@@ -309,16 +309,16 @@ def scaled_dot_product_attention(query: Array, key: Array, value: Array, /, mask
                                  scale: float | None = None) -> Array:
     """softmax(scale query key' + mask) value, of query [B,H,S,D], key [B,G,T,D] and value [B,G,T,E]: [B,H,S,E]. G divides H.
 
-    mask: broadcasts to [B,H,S,T]; bool (True attends) or of the query's type (added). scale: 1 / sqrt(D). is_causal: a query attends to no
-    later key. Floating types. A query that may attend to no key gives 0.
+    mask: broadcasts to [B,H,S,T]; bool (True attends) or of the query's type (added). scale: default 1 / sqrt(D). is_causal: a query attends only to
+    keys up to its own position. Floating types. A query without keys gives 0.
     """
     return ops._scaled_dot_product_fused_attention_overrideable(query, key, value, mask, scale=scale, is_causal=is_causal)[0]
 
 
 def gelu(x: Array, /, *, approximate: str = "none", out: Array | None = None) -> Array:
-    """x/2 (1 + erf(x / sqrt 2)); approximate="tanh": Hendrycks and Gimpel's."""
+    """x/2 (1 + erf(x / sqrt 2)); approximate="tanh" selects the approximation of Hendrycks and Gimpel."""
     if approximate not in ("none", "tanh"):
-        raise ValueError(f"approximate is 'none' or 'tanh', not {approximate!r}")
+        raise ValueError(f"approximate must be 'none' or 'tanh', not {approximate!r}")
     return (ops.gelu_tanh if approximate == "tanh" else getattr(ops, "gelu"))(x, out=out)
 
 

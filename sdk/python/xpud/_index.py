@@ -1,4 +1,4 @@
-"""What stands in the brackets of array[...], where arrays or masks choose: integers, slices, ... and None are `Array._cut`'s."""
+"""Keys of array[...] that contain arrays or masks. Integers, slices, ... and None alone are handled by `Array._cut`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if typing.TYPE_CHECKING:
 
 
 class Selection(typing.NamedTuple):
-    """A view, and the arrays that choose from it: (dimension of the view, positions)."""
+    """Returns a view, and the arrays that select from it: (dimension of the view, positions)."""
     view: Array
     chosen: list[tuple[int, typing.Any]]
 
@@ -26,11 +26,11 @@ def _as_number(key: object) -> int:
     try:
         return operator.index(key)
     except TypeError:
-        raise TypeError(f"an index is an integer, a slice, ..., None, or an array of integers or bool, not {key!r}") from None
+        raise TypeError(f"an index must be an integer, a slice, ..., None, or an array of integers or bool, not {key!r}") from None
 
 
 def _dimensions(key: object) -> int:
-    """How many dimensions an index takes: a mask takes its own."""
+    """Returns how many dimensions an index consumes: a mask consumes its own."""
     if key is None:
         return 0
     if not _is_array_like(key):
@@ -40,23 +40,23 @@ def _dimensions(key: object) -> int:
 
 
 def _complete(array: Array, key: object) -> list:
-    """The entries, with full slices for `...`."""
+    """Returns the entries, with full slices for `...`."""
     keys = list(key) if isinstance(key, tuple) else [key]
     dots = [i for i, each in enumerate(keys) if each is Ellipsis]
     taken = sum(_dimensions(each) for each in keys if each is not Ellipsis)
     if taken > array.ndim or len(dots) > 1:
-        raise IndexError(f"{taken} indices for {array.ndim} dimensions" if len(dots) < 2 else "an index has at most one ...")
+        raise IndexError(f"{taken} indices for {array.ndim} dimensions" if len(dots) < 2 else "an index can have only one ...")
     return keys if not dots else keys[:dots[0]] + [slice(None)] * (array.ndim - taken) + keys[dots[0] + 1:]
 
 
 def select(array: Array, key: object) -> Selection:
-    """IndexError: too many indices, or one out of range. ValueError: a negative step. TypeError: no index."""
+    """Raises IndexError for too many indices or one out of range, ValueError for a negative step, TypeError for something else."""
     view = array._cut(key)
     if view is not None:
         return Selection(view, [])
     plain: list[typing.Any] = []
     chosen: list[tuple[int, typing.Any]] = []
-    dimension = made = 0  # the next one of the array, and of the view
+    dimension = made = 0  # the next dimension of the array, and of the view
     for each in _complete(array, key):
         if _is_array_like(each):
             for positions in _positions(array, dimension, each):
@@ -73,7 +73,7 @@ def select(array: Array, key: object) -> Selection:
 
 
 def _positions(array: Array, dimension: int, key: object) -> tuple:
-    """Positions in one dimension, or, for a mask, in each of its own: counted on the host, as they decide a shape."""
+    """Returns positions in one dimension or, for a mask, in each of its dimensions; counted on the host, because they determine a shape."""
     key = numpy.asarray(key) if isinstance(key, list) else key
     if isinstance(key, numpy.ndarray) and key.size == 0:
         key = key.astype(numpy.int64)
@@ -83,5 +83,5 @@ def _positions(array: Array, dimension: int, key: object) -> tuple:
             raise IndexError(f"a mask of shape {key.shape} for dimensions of {array.shape[dimension:dimension + key.ndim]}")
         return (key.numpy() if isinstance(key, xpud.Array) else key).nonzero()
     if kind not in "iu":
-        raise TypeError(f"an index array holds integers or bool, not {key.dtype}")
+        raise TypeError(f"an index array must have integers or bool, not {key.dtype}")
     return (key,)

@@ -1,5 +1,5 @@
-"""The safetensors format: eight bytes with a length, so many bytes of JSON that say each tensor's type, shape and place, then the
-tensors' bytes, row-major and little-endian."""
+"""The safetensors format: eight bytes with a length, that many bytes of JSON with each tensor's type, shape and position, then the tensors' bytes,
+row-major and little-endian."""
 
 from __future__ import annotations
 

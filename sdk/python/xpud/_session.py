@@ -11,13 +11,13 @@ from . import _xpud
 
 
 class Device(_xpud.Device):
-    """A device of a session. In a `with` it is where new arrays go."""
+    """A device of a session. As a context manager, it is the default device of new arrays."""
 
     __slots__ = ()
 
     @property
     def name(self) -> str:
-        """As Level Zero names it."""
+        """The name that Level Zero reports."""
         return self._description()[0]
 
     @property
@@ -27,33 +27,33 @@ class Device(_xpud.Device):
 
     @property
     def vendor(self) -> str:
-        """The driver: "cpu", "cuda" or "intel"."""
+        """The driver's back end: "cpu", "cuda" or "intel"."""
         return self._description()[2]
 
     @property
     def total_memory(self) -> int:
-        """In bytes."""
+        """Memory in bytes."""
         return self._description()[3]
 
     @property
     def compute_units(self) -> int:
-        """Cores, or what the device calls so."""
+        """Number of cores or multiprocessors."""
         return self._description()[4]
 
     def synchronize(self) -> None:
-        """Waits until all that was asked of the device is done.
+        """Waits until all work of the device is done.
 
-        Raises what went wrong since the last wait: IndexError (an index out of range), xpud.OutOfMemoryError, xpud.ConnectionError
-        (the daemon is gone), RuntimeError.
+        Raises errors since the last wait: IndexError (an index out of range), xpud.OutOfMemoryError, xpud.ConnectionError (the daemon is gone),
+        RuntimeError.
         """
         self._synchronize()
 
     def memory_stats(self) -> dict[str, int]:
-        """What this session holds there: buffers, allocated_bytes, peak_allocated_bytes (since reset_peak_memory)."""
+        """Returns this session's memory on the device: buffers, allocated_bytes, peak_allocated_bytes (since reset_peak_memory)."""
         return self._memory()
 
     def reset_peak_memory(self) -> None:
-        """The peak begins again at what is held now."""
+        """Sets the peak to the current allocation."""
         self._reset_peak()
 
     def __enter__(self) -> Device:
@@ -71,17 +71,17 @@ class Device(_xpud.Device):
 
 
 class Session(_xpud.Session):
-    """One connection to a daemon. In a `with`, new arrays go to its first device, and it is closed on the way out."""
+    """A connection to a daemon. As a context manager, new arrays use its first device, and it is closed at the end."""
 
     __slots__ = ()
 
     def synchronize(self) -> None:
-        """Waits for every device. Errors: as Device.synchronize."""
+        """Waits for every device. Errors as for Device.synchronize."""
         for device in self.devices:
             device.synchronize()
 
     def close(self) -> None:
-        """Frees the memory of the session's arrays, which cannot be used afterwards, and leaves the daemon."""
+        """Frees the memory of the session's arrays, which become unusable, and disconnects."""
         self._close()
 
     def check(self) -> None:
@@ -105,7 +105,7 @@ class Session(_xpud.Session):
 
 
 class _Entered(typing.NamedTuple):
-    """A `with`: whose, the device that it chose, and the one around it."""
+    """A `with` block: its owner, the device that it selects, and the enclosing block."""
     owner: Device | Session
     device: Device | None
     outer: _Entered | None
@@ -122,25 +122,25 @@ def _enter(owner: Device | Session, device: Device | None) -> None:
 def _leave(owner: Device | Session) -> None:
     entered = _chosen.get()
     if entered is None or entered.owner is not owner:
-        raise RuntimeError("`with` blocks of devices and sessions end in the order in which they began, reversed")
+        raise RuntimeError("`with` blocks of devices and sessions must be nested")
     _chosen.set(entered.outer)
 
 
 def connect(address: str | None = None, *, client_name: str | None = None, timeout: float = 10.0, start_daemon: bool = True) -> Session:
-    """A session with a daemon.
+    """Opens a session with a daemon.
 
-    address: a unix socket's path, or HOST:PORT of an xpud-gateway. None: $XPUD_ADDRESS, the system's daemon, the user's daemon; where
-    none answers one is started, unless start_daemon is False. client_name: what `xpuctl` calls this process, else the program's name.
-    timeout: seconds for the daemon to answer, and for it to start.
+    address: path of a unix socket, or HOST:PORT of an xpud-gateway. None: $XPUD_ADDRESS, the system's daemon, or the user's daemon, which is started if
+    there is none, unless start_daemon is False. client_name: the process's name in `xpuctl`; default: the program's name.
+    timeout: seconds to wait for the daemon's answer, and for its start.
 
-    xpud.ConnectionError: no daemon answers, or it refuses. PermissionError: this user may not use it. ValueError: no such address.
+    Raises xpud.ConnectionError if no daemon answers or it refuses, PermissionError if this user may not use it, ValueError for an invalid address.
     """
     name = os.path.basename(sys.argv[0]) if client_name is None and sys.argv and sys.argv[0] not in ("", "-c", "-m") else client_name
     return Session(address or "", name or "", float(timeout), start_daemon)
 
 
 def default_session() -> Session:
-    """The session that is used where none is named; made at first use, again after it was closed or the process forked."""
+    """Returns the default session. Created at the first use, and again after it was closed or the process forked."""
     global _default
     if _default is None or _default.closed:
         _default = connect()
@@ -148,9 +148,9 @@ def default_session() -> Session:
 
 
 def default_device() -> Device:
-    """Where new arrays go: the device of the innermost `with`, else the first of the default session.
+    """Returns the device for new arrays: that of the innermost `with`, otherwise the first device of the default session.
 
-    xpud.ConnectionError: there is no daemon. RuntimeError: it has no device for this process.
+    Raises xpud.ConnectionError if there is no daemon, and RuntimeError if it has no device for this process.
     """
     entered = _chosen.get()
     if entered is not None and entered.device is not None:
@@ -162,7 +162,7 @@ def default_device() -> Device:
 
 
 def device_of(given: Device | Session | int | None) -> Device:
-    """What functions take as `device`: a Device, a Session (its first), a number in the default session, None (default_device)."""
+    """Converts an argument `device`: a Device, a Session (its first device), a number in the default session, or None (default_device)."""
     if isinstance(given, Device):
         return given
     if given is None:
@@ -177,7 +177,7 @@ def device_of(given: Device | Session | int | None) -> Device:
 
 
 def synchronize(device: Device | Session | int | None = None) -> None:
-    """Waits until all that was asked of a device is done. None: of the device that new arrays go to. Errors: as Device.synchronize."""
+    """Waits until all work of a device is done. None: of the default device of new arrays. Errors as for Device.synchronize."""
     if isinstance(device, Session):
         device.synchronize()
     else:
@@ -185,7 +185,7 @@ def synchronize(device: Device | Session | int | None = None) -> None:
 
 
 def _forget() -> None:
-    """In a forked child: the parent's session is not ours."""
+    """Called in a forked child: forgets the parent's session."""
     global _default
     _default = None
     _chosen.set(None)

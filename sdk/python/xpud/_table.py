@@ -1,5 +1,5 @@
-"""The op table as functions: each row that libxpud was built with, whatever its family has of them. What is here is all that the table
-does not say; an op of a known family needs nothing here, and appears under its name."""
+"""The op table as functions: all rows that libxpud was built with, of any family. This file adds only what the table lacks; an op of a known family
+needs nothing here, and appears under its name."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from . import _xpud
 ROWS: list[dict] = _xpud.rows()
 BY_NAME: dict[str, dict] = {name: row for row in ROWS for name in row["names"]}
 
-# Of the last inputs of elementwise ops, where callers leave them out: ATen's.
+# Defaults of the last inputs of elementwise ops, as in ATen.
 DEFAULTS = {
     "add": (1,), "sub": (1,), "rsub": (1,), "addcmul": (1,), "addcdiv": (1,), "leaky_relu": (0.01,), "elu": (1.0, 1.0, 1.0), "softplus": (1.0, 20.0),
 }
-# The array API standard's names beside ATen's.
+# The array API standard's names, in addition to ATen's.
 STANDARD = {
     "sub": "subtract", "mul": "multiply", "div": "divide", "neg": "negative", "sgn": "sign", "eq": "equal", "ne": "not_equal", "lt": "less",
     "le": "less_equal", "gt": "greater", "ge": "greater_equal", "bitwise_not": "bitwise_invert", "amax": "max", "amin": "min",
@@ -25,8 +25,8 @@ _NOTES = {
     "float": "Integers and bool give float32; other results have the inputs' common type.",
     "bool": "The result is bool.",
     "same": "The result has the type of the first array.",
-    "any": "The type is that of `out`, which is needed.",
-    "sum": "Integers and bool give int64, unless dtype= says otherwise.",
+    "any": "The type is that of `out`, which is required.",
+    "sum": "Integers and bool give int64, unless dtype= is given.",
     "index": "The result is int64.",
 }
 
@@ -36,7 +36,7 @@ def _types_text(row: dict) -> str:
 
 
 def signature(row: dict) -> tuple[str, str]:
-    """Of an elementwise op or a reduction: its parameters, and those before the / alone, in the table's letters."""
+    """Returns the parameters of an elementwise op or a reduction, and those before the / alone, with the table's letters."""
     if row["family"] == "reduce":
         return "a, /, axis=None, *, keepdims=False, dtype=None" + (", attribute=None" if "b" in _letters(row) else ""), "a"
     defaults = DEFAULTS.get(row["names"][0], ())
@@ -52,15 +52,15 @@ def _letters(row: dict) -> set[str]:
 def _document(row: dict) -> str:
     head = f"{row['names'][0]}({signature(row)[0]})\n\n"
     if row["family"] == "map":
-        body = f"{row['formula']}, for each element. Arrays broadcast as NumPy's; numbers take their type from the arrays."
+        body = f"{row['formula']}, for each element. Arrays broadcast as in NumPy; numbers take the arrays' type."
     else:
         body = f"Over `axis` (a number, a tuple, None: all); initial | step | merge | finish: {row['formula']}."
     return f"{head}{body}\n{_NOTES.get(row['types'], '')}\n\nTypes: {_types_text(row)}.\n" \
-           "TypeError: other types. ValueError: shapes that do not broadcast, arrays of different devices."
+           "Raises TypeError for other types, and ValueError for shapes that do not broadcast or arrays of different devices."
 
 
 def exported(taken: typing.Container[str]) -> dict[str, dict]:
-    """The package's functions that are ops: elementwise ones and reductions, by ATen's names and the standard's, but for those `taken`."""
+    """Returns the package's functions for elementwise ops and reductions, by ATen's names and the standard's, except those in `taken`."""
     names = {}
     for row in ROWS:
         if row["op"] is None or row["types"] == "any":

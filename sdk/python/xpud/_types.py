@@ -10,9 +10,9 @@ from . import _xpud
 
 
 class DType:
-    """An element type of the device. There is one object of each: xpud.float32 and its like; compare with `is` or `==`.
+    """An element type of the device. Each type is one object, such as xpud.float32; compare with `is` or `==`.
 
-    numpy: the NumPy type of the same values, or None (bfloat16, which NumPy has not).
+    numpy: the equivalent NumPy type, or None (for bfloat16, which NumPy lacks).
     """
 
     __slots__ = ("name", "itemsize", "kind", "numpy")
@@ -40,9 +40,9 @@ if typing.TYPE_CHECKING:
 
 
 def dtype(like: DTypeLike) -> DType:
-    """The element type that `like` names: a DType, its name, a NumPy type, or Python's bool, int (int64) and float (float32).
+    """Returns the element type for `like`: a DType, its name, a NumPy type, or Python's bool, int (int64) and float (float32).
 
-    TypeError: the device has no such type (complex numbers, unsigned integers beyond 8 bits).
+    Raises TypeError for types that the device lacks (complex numbers, unsigned integers beyond 8 bits).
     """
     if isinstance(like, DType):
         return like
@@ -50,12 +50,12 @@ def dtype(like: DTypeLike) -> DType:
         return _OF_PYTHON[like]
     if isinstance(like, str) and like in BY_NAME:
         return BY_NAME[like]
-    name = numpy.dtype(like).name  # ml_dtypes' bfloat16 has that name, too
+    name = numpy.dtype(like).name  # also matches ml_dtypes' bfloat16
     if name in BY_NAME:
         return BY_NAME[name]
     raise TypeError(f"the device has no type {name}; it has {', '.join(BY_NAME)}")
 
 
 def result_type(*types: DTypeLike) -> DType:
-    """The type that an elementwise op gives for arrays of these types (sdk/python/README.md, Types)."""
+    """Returns the result type of an elementwise op for arrays of these types (sdk/python/README.md, Types)."""
     return _xpud.promote(*map(dtype, types))

@@ -1,5 +1,5 @@
-"""Every op of the table under ATen's name: xpud.ops.add, xpud.ops.native_layer_norm, xpud.ops.mm. Those that are not here by another name
-take their operands as the table has them (proto/ops/op_table.h)."""
+"""Every op of the table under ATen's name: xpud.ops.add, xpud.ops.native_layer_norm, xpud.ops.mm. Ops without a function of their own elsewhere take
+their operands as the table lists them (proto/ops/op_table.h)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Random numbers, drawn on the device: the same ones from a seed on every device, and the same as torch_xpud's.
+"""Random numbers, generated on the device: a seed gives the same numbers on every device, and the same as torch_xpud.
 
-Philox4x32-10; each Generator spends its own counters, and the module's functions those of one that xpud.random.seed sets.
+Philox4x32-10. Each Generator uses its own counters; the module's functions use a Generator that xpud.random.seed sets.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ _FLOAT32, _INT64 = BY_NAME["float32"], BY_NAME["int64"]
 
 
 class Generator:
-    """Random numbers from a seed: 64 bits, or one that the operating system draws. Any thread may draw."""
+    """Random numbers from a 64-bit seed; None: a seed of the operating system. Thread-safe."""
 
     def __init__(self, seed: int | None = None):
         self._lock = threading.Lock()
         self.seed(secrets.randbits(53) if seed is None else seed)
 
     def seed(self, seed: int) -> None:
-        """Begins again. ValueError: beyond 64 bits."""
+        """Restarts with `seed`. Raises ValueError beyond 64 bits."""
         if not -(1 << 63) <= seed < 1 << 64:
-            raise ValueError(f"a seed has 64 bits: {seed}")
+            raise ValueError(f"a seed must fit into 64 bits: {seed}")
         with self._lock:
             self._seed = seed - (1 << 64) if seed >= 1 << 63 else seed
             self._offset = 0
 
     @property
     def state(self) -> tuple[int, int]:
-        """The seed, and how many counters are spent; may be set."""
+        """The seed and the number of used counters; may be set."""
         return self._seed, self._offset
 
     @state.setter
@@ -47,35 +47,35 @@ class Generator:
             self._seed, self._offset = state
 
     def _draw(self, op, out: Array, parameters: tuple, compute, words: int = 1) -> Array:
-        """Spends `words` 32-bit words an element."""
+        """Reserves `words` 32-bit words for each element."""
         with self._lock:
             seed, offset = self._seed, self._offset
             self._offset += (out.size * words + 3) // 4
         return op(*parameters, seed, offset, out=out, compute=compute) if out.size else out
 
     def uniform(self, shape: Shape, low: float = 0.0, high: float = 1.0, *, dtype: DTypeLike = _FLOAT32, device: Where = None) -> Array:
-        """In [low, high). ValueError: low beyond high."""
+        """Uniform in [low, high). Raises ValueError if low > high."""
         if low > high:
             raise ValueError(f"low {low} is beyond high {high}")
         out = _floating(shape, dtype, device)
         return self._draw(ops.uniform, out, (float(low), float(high)), out.dtype, _words(out))
 
     def normal(self, shape: Shape, mean: float = 0.0, std: float = 1.0, *, dtype: DTypeLike = _FLOAT32, device: Where = None) -> Array:
-        """Of the normal distribution. ValueError: a negative deviation."""
+        """Normally distributed. Raises ValueError for a negative deviation."""
         if std < 0:
             raise ValueError(f"the deviation {std} is negative")
         out = _floating(shape, dtype, device)
         return self._draw(ops.normal, out, (float(mean), float(std)), out.dtype)
 
     def exponential(self, shape: Shape, rate: float = 1.0, *, dtype: DTypeLike = _FLOAT32, device: Where = None) -> Array:
-        """Of the exponential distribution; its mean is 1 / rate. ValueError: a rate that is not positive."""
+        """Exponentially distributed, with mean 1 / rate. Raises ValueError for a rate that is not positive."""
         if rate <= 0:
             raise ValueError(f"the rate {rate} is not positive")
         out = _floating(shape, dtype, device)
         return self._draw(ops.exponential, out, (float(rate),), out.dtype, _words(out))
 
     def integers(self, shape: Shape, low: int, high: int, *, dtype: DTypeLike = _INT64, device: Where = None) -> Array:
-        """In low, .., high - 1. ValueError: there is none, or the type does not hold them."""
+        """Integers in low, .., high - 1. Raises ValueError for an empty range, or if the type cannot hold it."""
         out = empty(shape, dtype=dtype, device=device)
         lowest, highest = _limits(out.dtype)
         if not low < high or low < lowest or high - 1 > highest or high - low >= 1 << 63:
@@ -83,25 +83,25 @@ class Generator:
         return self._draw(ops.random, out, (low, high - low), _INT64, words=2)
 
     def bernoulli(self, shape: Shape, p: float = 0.5, *, dtype: DTypeLike = bool, device: Where = None) -> Array:
-        """1 (True) with probability p, else 0. ValueError: p is no probability."""
+        """1 (True) with probability p, otherwise 0. Raises ValueError if p is not a probability."""
         if not 0 <= p <= 1:
-            raise ValueError(f"{p} is no probability")
+            raise ValueError(f"{p} is not a probability")
         return self._draw(ops.bernoulli, empty(shape, dtype=dtype, device=device), (float(p),), _FLOAT32)
 
 
 def _floating(shape, dtype, device) -> Array:
     if to_dtype(dtype).kind != "f":
-        raise TypeError(f"drawn numbers are floating, not {to_dtype(dtype).name}")
+        raise TypeError(f"random numbers have floating types, not {to_dtype(dtype).name}")
     return empty(shape, dtype=dtype, device=device)
 
 
 def _words(out: Array) -> int:
-    """What a uniform number takes of the generator: 53 bits in float64, 24 in others."""
+    """The bits of the generator that a uniform number uses: 53 in float64, 24 in other types."""
     return 2 if out.dtype.name == "float64" else 1
 
 
 def _limits(dtype) -> tuple[int, int]:
-    """The integers that a type counts without gaps."""
+    """The range in which a type has all integers."""
     if dtype.kind == "f":
         largest = 1 << {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}[dtype.name]
         return -largest, largest

@@ -1,4 +1,4 @@
-"""What a command costs on a GPU: ../bench_commands.py."""
+"""The cost of a command on a GPU: ../bench_commands.py."""
 
 import pathlib
 import runpy

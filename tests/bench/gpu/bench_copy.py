@@ -1,5 +1,5 @@
-"""Copies: on the device, counting bytes read and written; and between it and the host: from and to ordinary memory on xpud, beside plain
-PyTorch in one process with pinned memory, its fastest, and with ordinary memory; and both with memory that each has pinned."""
+"""Copies on the device, counting bytes read and written, and between it and the host: with ordinary memory on xpud, beside plain PyTorch with pinned
+memory (its fastest) and with ordinary memory; and both with memory that each has pinned."""
 
 import rows
 import sides

@@ -1,5 +1,5 @@
-"""What one tiny op costs its caller in Python: in a burst that the device may lag behind, and sustained, with the wait for the last; and the
-way there and back, an op with the wait for it, again and again, and after a time in which nothing was asked."""
+"""The caller's cost of one tiny op in Python: in a burst during which the device may lag behind, and sustained, with the wait for the last; and the round
+trip, an op with its wait, repeatedly, and after a pause."""
 
 import statistics
 import time
@@ -44,7 +44,7 @@ def round_trip(name: str, quiet: float, repeats: int) -> None:
     rows.begin_canary()
     for _ in range(3):
         rows.canary()
-        for device in ops:  # each in a loop of its own: the other one is awake meanwhile, or sleeps, as it will
+        for device in ops:  # each in a loop of its own; the other one may sleep meanwhile
             for _ in range(repeats):
                 time.sleep(quiet)
                 times[device].append(rows.seconds(lambda device=device: there_and_back(device)))

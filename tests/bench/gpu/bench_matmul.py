@@ -4,7 +4,7 @@ import rows
 import sides
 import torch
 
-SIZES = {512: 2} if rows.SMOKE else {4096: 320, 8192: 40}  # with how many in a row: the wait for the last is not what is measured
+SIZES = {512: 2} if rows.SMOKE else {4096: 320, 8192: 40}  # size: products in a row, so many that the wait for the last does not matter
 
 
 def main() -> None:

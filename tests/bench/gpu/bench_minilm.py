@@ -1,5 +1,5 @@
-"""MiniLM, unchanged eager code, beside plain PyTorch on the same GPU: each side in a loop of its own, as a program has it, and both in
-turns; beside them the Python floor, the same code on a device that drops every command."""
+"""MiniLM, unchanged eager code, beside plain PyTorch on the same GPU: each side in a loop of its own, as in a program, and both in turns; and the Python
+floor, the same code on a device that drops every command."""
 
 import statistics
 
@@ -33,7 +33,7 @@ def warmed(dtype: torch.dtype, batch: int, tokens: int) -> dict[str, Encoder]:
 
 
 def single() -> None:
-    """One request at a time: what the host costs decides."""
+    """One request at a time, so that the host's cost dominates."""
     encoders = warmed(torch.bfloat16, 1, TOKENS)
     floor = workers.start("null device", "xpud", workers.NULL_DEVICE)
     floor.expect("ready")

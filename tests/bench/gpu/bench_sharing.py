@@ -1,5 +1,5 @@
-"""Unchanged programs that share the GPU, each a process with MiniLM on it and one request at a time: through xpud, each with the device
-opened by itself (time-slicing), and through MPS. All processes of all three ways are there at once; they work in turns, a way at a time.
+"""Unchanged programs that share the GPU, each a process with MiniLM and one request at a time: through xpud, with the device opened by each (time-slicing),
+and through MPS. The processes of all three ways exist at once; the ways work in turns.
 """
 
 import dataclasses
@@ -24,9 +24,9 @@ class Way:
     """One way of sharing: its processes and what they measured."""
     name: str
     workers: list[Child]
-    further_mib: float | None = None  # of GPU memory, that each client after the first takes
+    further_mib: float | None = None  # GPU memory of each client after the first
     tensor_mib: float = 0
-    rates: list[float] = dataclasses.field(default_factory=list)  # requests/s, of all
+    rates: list[float] = dataclasses.field(default_factory=list)  # requests/s of all clients
     p50: list[float] = dataclasses.field(default_factory=list)    # seconds
     p99: list[float] = dataclasses.field(default_factory=list)
     evenness: list[float] = dataclasses.field(default_factory=list)  # fewest requests of a client / most
@@ -85,7 +85,7 @@ def emit_memory(ours: Way, other: Way) -> None:
 
 
 def open_mps(mps: Mps, way: Way, memory: GpuMemory) -> bool:
-    """Whether its clients came to be served; it is no fault of ours if not."""
+    """Whether its clients were served; a failure of MPS is not ours."""
     try:
         way.open(memory)
         if mps.servers():

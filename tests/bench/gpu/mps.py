@@ -11,7 +11,7 @@ CONTROL = "nvidia-cuda-mps-control"
 
 class Mps:
     def __init__(self):
-        """RuntimeError, with the reason, where it is not here or does not start."""
+        """Raises RuntimeError with the reason if MPS is missing or does not start."""
         if not shutil.which(CONTROL):
             raise RuntimeError(f"absent: there is no {CONTROL} here")
         self._folder = pathlib.Path(tempfile.mkdtemp(prefix="xpud-mps-"))
@@ -24,14 +24,14 @@ class Mps:
             raise RuntimeError(f"it does not start: {(started.stdout + started.stderr).strip()}")
 
     def servers(self) -> str:
-        """The processes that serve clients; empty as long as no client has come."""
+        """The processes that serve clients; empty until the first client."""
         return self._control("get_server_list").strip()
 
     def log(self) -> str:
         return "\n".join(path.read_text()[-1000:] for path in sorted((self._folder / "log").glob("*.log")))
 
     def close(self) -> None:
-        """After its clients have ended."""
+        """Called after its clients have ended."""
         self._control("quit")
         shutil.rmtree(self._folder, ignore_errors=True)
 

@@ -1,11 +1,10 @@
-"""The two sides of each comparison here: plain PyTorch on the GPU, and xpud. Without a GPU, as in a smoke run, both are on the CPU,
-and targets do not count."""
+"""The two sides of each comparison: plain PyTorch on the GPU, and xpud. Without a GPU, as in a smoke run, both use the CPU, and targets do not count."""
 
 import os
 
 import torch
 
-PLAIN = os.environ["XPUD_BENCH_PLAIN"]  # what plain PyTorch calls the device that the daemon has
+PLAIN = os.environ["XPUD_BENCH_PLAIN"]  # plain PyTorch's name of the daemon's device
 PLAIN_NAME = {"cuda": "plain PyTorch, CUDA", "cpu": "plain PyTorch, CPU"}[PLAIN]
 ON_GPU = PLAIN != "cpu"
 DEVICES = (PLAIN, "xpud")
@@ -16,5 +15,5 @@ def synchronize(device: str) -> None:
 
 
 def target(text: str) -> str:
-    """A target, which is one for GPUs."""
+    """Returns a target that counts on GPUs only."""
     return text if ON_GPU else ""

@@ -1,4 +1,4 @@
-"""The smallest eager op that does something: a + b of 16x16 float32."""
+"""The smallest useful eager op: a + b of 16x16 float32."""
 
 import torch
 

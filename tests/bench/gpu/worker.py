@@ -1,8 +1,8 @@
-"""A process of its own that computes on one device when it is told to: `--device plain|xpud`, commands on its input.
+"""A process that computes on one device on command: `--device plain|xpud`, commands on its input.
 
 open [DTYPE BATCH TOKENS [FORWARDS]]   puts the encoder on the device and warms it up; reports `opened`, with the bytes of its tensors
 forward COUNT   reports `done`, with the seconds of each
-add COUNT       a + b of 16x16 that often, without a wait; reports `done`, with the seconds of all
+add COUNT       a + b of 16x16, COUNT times without a wait; reports `done`, with the seconds of all
 window AT LENGTH   forwards from the time AT for LENGTH seconds (of time.perf_counter, which all processes share); reports `done`
 """
 

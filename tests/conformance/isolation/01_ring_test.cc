@@ -1,5 +1,5 @@
-// A ring that is rewritten while the daemon decodes it. What the daemon checks and what it does must be of
-// one reading, whatever the ring says a moment later.
+// A ring that is rewritten while the daemon decodes it. The daemon must execute the bytes that it has
+// checked, whatever the ring contains a moment later.
 #include <random>
 #include <thread>
 
@@ -16,15 +16,15 @@ using Ring = Isolation;
 
 constexpr size_t kSlot = 64;  // each command has this size, so that it keeps its place when the ring wraps
 constexpr size_t kSlots = transport::kRingBytes / kSlot;
-constexpr size_t kBatch = 512;  // what the daemon takes at a time: it works on those behind the head
+constexpr size_t kBatch = 512;  // the daemon takes this many at a time
 constexpr wire::Handle kTarget = {1, 1};
 constexpr uint32_t kBuffers = 64;  // of the same size, so that they are neighbours
 constexpr uint64_t kBytes = 64;
 constexpr uint64_t kNothing =
     0xffffff01;  // nor is any of its beginnings an id: bytes change one after another
 
-// A field of a command, and two values of it with which the command keeps its form: it does what it should,
-// or is an error of its queue.
+// A field of a command, and two values of it, both well-formed: the command either works or is an error of
+// its queue.
 struct Flip {
   size_t at, bytes;
   uint64_t right, wrong;
@@ -102,8 +102,8 @@ void Prepare(HostileSession& session) {
   }
 }
 
-// Turns fields of commands that the daemon is about to read, or has just read, to the other value and back
-// until `stop`; then all are right.
+// Changes fields of commands that the daemon is about to read, or has just read, to the other value and back,
+// until `stop`; then all are correct.
 void KeepFlipping(const HostileSession& session, const std::atomic<bool>& stop) {
   const std::span<std::byte> ring = session.ring();
   const std::vector<Flip> flips[] = {FlipsOfUpload(), FlipsOfNegation()};
@@ -170,7 +170,7 @@ TEST_F(Ring, RewrittenUnderTenMillionCommandsIsReadOnce) {
   ExpectAsBefore({.resident = 16 * kMiB, .mappings = 1500});
 }
 
-// Anything at all: the session is closed, sooner or later, and only it.
+// Random bytes close the session sooner or later, and only it.
 TEST_F(Ring, OfNoiseClosesItsSessionOnly) {
   std::mt19937_64 random(2);
   const int kSessions = InFull() ? 2000 : 300;

@@ -1,5 +1,4 @@
-// Bytes in shared memory that change while commands that were found good use them: indices that were in
-// range.
+// Shared memory that changes while commands that were checked use it: indices that were in range.
 #include <thread>
 
 #include "proto/transport/host_memory.h"
@@ -29,8 +28,8 @@ class BulkData : public Isolation {
     ASSERT_TRUE(session_->Settle().ok());
   }
 
-  // Looks `rounds` times up what `place`, which another thread keeps changing, says: rows of the table and no
-  // others, or IndexError.
+  // Looks up `rounds` times by indices at `place`, which another thread keeps changing. The result must be
+  // rows of the table, or IndexError.
   void LookUpFrom(wire::HostPlace place) {
     const View out = TensorView(kOut, {kIndices, kWidth});
     const View inputs[] = {TensorView(kTable, {kRows, kWidth}),
@@ -60,7 +59,7 @@ class BulkData : public Isolation {
   std::unique_ptr<HostileSession> session_ = std::make_unique<HostileSession>(socket());
 };
 
-// Writes indices, now all in range and now one that is not, until it is told to stop.
+// Writes indices until told to stop, alternately all in range and one out of range.
 class Rewriter {
  public:
   explicit Rewriter(std::byte* indices) : indices_(reinterpret_cast<int64_t*>(indices)) {

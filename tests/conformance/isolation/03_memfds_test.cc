@@ -1,4 +1,4 @@
-// Memory in common whose client takes it away: unsealed, cut short, full of holes, unmapped.
+// Shared memory that the client takes away: unsealed, truncated, full of holes, unmapped.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -76,7 +76,7 @@ TEST_F(Memfds, ThatCouldShrinkAreRefused) {
   ExpectAsBefore();
 }
 
-// The pages of which may be gone when they are needed: SIGBUS, for who touches them then.
+// A missing page may be unavailable when it is needed, which is a SIGBUS.
 TEST_F(Memfds, OfHugePagesAreRefused) {
   if (IsRemote()) GTEST_SKIP() << "a network has no memory in common";
   auto session = std::make_unique<HostileSession>(socket());
@@ -89,7 +89,7 @@ TEST_F(Memfds, OfHugePagesAreRefused) {
   ExpectAsBefore();
 }
 
-// The daemon copies to and from what the client has left of it, and never dies of SIGBUS.
+// The daemon copies from and to the remaining pages, and never gets a SIGBUS.
 TEST_F(Memfds, ThatClientsUnmapAndPunchAreCopiedAllTheSame) {
   auto session = std::make_unique<HostileSession>(socket());
   session->Put(Allocate(kBuffer, kBytes));
@@ -111,9 +111,8 @@ TEST_F(Memfds, ThatClientsUnmapAndPunchAreCopiedAllTheSame) {
   ExpectAsBefore();
 }
 
-// Pages that a client gives back once the daemon has its memory would be charged to the daemon's control
-// group when it touches them next, and to nobody's limit. The daemon seals the memory against that when it
-// takes it.
+// If a client could free pages after the daemon has accepted the memory, the daemon's control group would be
+// charged when it touches them next. So the daemon seals accepted memory against that.
 TEST_F(Memfds, OfHostMemoryKeepTheirPages) {
   if (IsRemote()) GTEST_SKIP() << "a network has no memory in common";
   const UniqueFd memory = Memfd(F_SEAL_SHRINK | F_SEAL_GROW);
@@ -145,8 +144,8 @@ class MemfdsOfExecutors : public Isolation {
   MemfdsOfExecutors() : Isolation({"--executor", "process"}) {}
 };
 
-// The next executor has to map it, so it cannot be sealed against holes. They read as zeros, which are the
-// client's own loss, and no executor ends.
+// A replacement executor must be able to map the memory, so it cannot be sealed against holes. Holes read as
+// zeros, which harm only the client, and no executor ends.
 TEST_F(MemfdsOfExecutors, ThatAreHolesAreCopiedAsZeros) {
   if (IsRemote()) GTEST_SKIP() << "a network has no memory in common";
   const UniqueFd memory = Memfd(F_SEAL_SHRINK | F_SEAL_GROW);
@@ -178,7 +177,7 @@ TEST_F(MemfdsOfExecutors, ThatAreHolesAreCopiedAsZeros) {
               100.0 * static_cast<double>(zeros) / (300.0 * kBytes));
   EXPECT_GT(zeros, 0u) << "no hole was copied";
   EXPECT_EQ(daemon_.StatusOf("executors_replaced"), 0);
-  // And the next executor has what is left of it.
+  // The next executor maps the remaining pages.
   fallocate(memory.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, kBytes);
   e2e::SignalProcess(daemon_.AwaitExecutor(), SIGKILL);
   session->Put(Upload(kBuffer, 0, {0, kMemory, 0}, kBytes));
@@ -190,7 +189,8 @@ TEST_F(MemfdsOfExecutors, ThatAreHolesAreCopiedAsZeros) {
   innocent_.ExpectUnharmed();
 }
 
-// A client that punches while it is being accepted has lost or is refused: what is accepted has its pages.
+// Memory that is punched while it is being accepted is refused, or loses the race: accepted memory has its
+// pages.
 TEST_F(Memfds, OfHostMemoryThatArePunchedMeanwhileAreRefusedOrKeepTheirPages) {
   if (IsRemote()) GTEST_SKIP() << "a network has no memory in common";
   int accepted = 0, refused = 0;

@@ -1,4 +1,4 @@
-// Handles that are forged, stale, another session's, or beyond any table.
+// Handles that are forged, stale, of another session, or beyond any table.
 #include "tests/conformance/isolation/commands.h"
 #include "tests/conformance/isolation/isolation_test.h"
 #include "tests/e2e/scribble.h"
@@ -11,7 +11,7 @@ using ::testing::HasSubstr;
 constexpr uint64_t kBytes = 4096;
 constexpr wire::Handle kOwn = {1, 1}, kStale = {2, 1}, kReborn = {2, 2}, kForeign = {40, 1};
 
-// Everything that names no buffer of HandleSession's.
+// Handles that name no buffer of HandleSession.
 constexpr wire::Handle kBad[] = {{0, 0},
                                  {0, 1},
                                  {1, 0},
@@ -28,7 +28,7 @@ constexpr wire::Handle kBad[] = {{0, 0},
 
 class Handles : public Isolation {
  protected:
-  // With a buffer of its own, and an id whose first buffer is gone.
+  // Opens a session with a buffer, and an id whose first buffer was freed.
   std::unique_ptr<HostileSession> Open() {
     auto session = std::make_unique<HostileSession>(socket());
     session->Put(Allocate(kOwn, kBytes));
@@ -126,7 +126,7 @@ TEST_F(Handles, AreTakenInOrderAndWithGrowingGenerations) {
   session->Put(Allocate({2, ~0u}, kBytes));  // the last generation there is
   session->Put(Free({2, ~0u}));
   ASSERT_TRUE(session->Settle().ok());
-  session->Put(Allocate({2, 0}, kBytes));  // which does not wrap
+  session->Put(Allocate({2, 0}, kBytes));  // the generation must not wrap
   EXPECT_THAT(session->Fate(), HasSubstr("generation does not grow"));
   ExpectAsBefore();
 }

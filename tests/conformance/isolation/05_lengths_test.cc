@@ -1,4 +1,4 @@
-// Commands of unknown kinds, of sizes that are not theirs, cut off, or followed by bytes that belong to none.
+// Commands of unknown kinds, of wrong sizes, truncated, or followed by extra bytes.
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -22,7 +22,7 @@ std::vector<std::byte> BytesOf(const Command& command) {
   return {bytes.begin(), bytes.end()};
 }
 
-// One of each kind, all of them right after kBuffer was allocated.
+// One command of each kind, all valid after kBuffer was allocated.
 std::vector<std::vector<std::byte>> RightCommands() {
   const std::vector<std::byte> payload(21);
   const View a = TensorView(kBuffer, {2, 3}),
@@ -208,7 +208,7 @@ TEST_F(Lengths, OfGreetingsAndLaterMessagesAreChecked) {
     std::vector<std::byte> message(bytes);
     std::memcpy(message.data(), &hello, std::min(bytes, sizeof(hello)));
     ASSERT_TRUE(transport::SendMessage(fd.get(), message).ok());
-    // Hung up on, with or without a word.
+    // The connection is closed, with or without a message.
     transport::Welcome answer = {};
     ssize_t got;
     while ((got = recv(fd.get(), &answer, sizeof(answer), 0)) > 0) EXPECT_EQ(answer.version, 0) << bytes;

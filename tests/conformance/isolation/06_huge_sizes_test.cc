@@ -1,4 +1,4 @@
-// Sizes that are only declared: the daemon keeps no memory for them, and spends no time on them.
+// Declared sizes: the daemon allocates no memory for them, and spends no time on them.
 #include <fcntl.h>
 #include <sys/mman.h>
 
@@ -30,7 +30,7 @@ TEST_F(HugeSizes, OfBuffersAreRefusedWithoutBeingKept) {
   ExpectAsBefore();
 }
 
-// What a session may hold is memory that it may never touch: the daemon does not either.
+// A session may hold memory that it never touches; the daemon does not touch it either.
 TEST_F(HugeSizes, ThatAreAllowedTakeNoMemoryUntilTheyAreUsed) {
   auto session = std::make_unique<HostileSession>(socket());
   session->Put(Allocate({1, 1}, session->welcome().devices[0].total_memory / 2));
@@ -39,8 +39,7 @@ TEST_F(HugeSizes, ThatAreAllowedTakeNoMemoryUntilTheyAreUsed) {
   EXPECT_LE(Vitals::Of(daemon_).resident_bytes, before_.resident_bytes + 8 * kMiB);
 }
 
-// A view repeats its elements where strides are 0, so it can be larger than any memory; an op on it would
-// hold the device for hours.
+// With strides of 0 a view can be larger than any memory; an op on it would occupy the device for hours.
 TEST_F(HugeSizes, OfViewsThatRepeatTheirElementsAreRefusedAtEveryOperand) {
   auto session = std::make_unique<HostileSession>(socket());
   PutOperands(*session);
@@ -89,7 +88,7 @@ TEST_F(HugeSizes, OfOpsWhoseShapesFitAreRefusedToo) {
     call.outputs = {op == std::string_view("neg") ? repeated(1, {large}) : TensorView({1, 1}, {1})};
     EXPECT_THAT(refusal(call), HasSubstr("would take more than the")) << op;
   }
-  // Views that are allowed, and more products of them than a device does in a day.
+  // Valid views whose products would take a device more than a day.
   const uint64_t side = 1 << 16, length = 1 << 26;
   Call product = RightCall(ops::RowOf("mm"));
   product.outputs = {repeated(1, {side, side})};

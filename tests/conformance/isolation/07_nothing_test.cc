@@ -87,7 +87,7 @@ TEST_F(Nothing, AViewOfSomethingInABufferWithoutBytesIsAnError) {
   }
 }
 
-// Where shapes still fit there is nothing to do, or a value for no elements; else it is an error.
+// If the shapes still fit, there is nothing to do, or a value for no elements; otherwise it is an error.
 TEST_F(Nothing, TensorsWithoutElementsAreHarmlessAtEveryOperand) {
   int accepted = 0, refused = 0;
   const auto count = [&](const absl::Status& status) { ++(status.ok() ? accepted : refused); };

@@ -1,4 +1,4 @@
-// Numbers chosen so that sums and products of them overflow.
+// Numbers whose sums and products overflow.
 #include <limits>
 
 #include "tests/conformance/isolation/isolation_test.h"
@@ -22,7 +22,7 @@ class Arithmetic : public Isolation {
 };
 
 constexpr uint64_t kMax = ~uint64_t{0};
-// Around what 32, 56, 63 and 64 bits hold, in bytes and in elements.
+// Near the limits of 32, 56, 63 and 64 bits, in bytes and in elements.
 constexpr uint64_t kEdges[] = {kOperandBytes + 1, (1ull << 31) - 1, 1ull << 31,       (1ull << 32) - 1,
                                1ull << 32,        (1ull << 32) + 1, 1ull << 40,       1ull << 54,
                                (1ull << 56) - 1,  1ull << 56,       (1ull << 56) + 1, 1ull << 60,
@@ -86,7 +86,7 @@ TEST_F(Arithmetic, OfAllocationsDoesNotWrap) {
   ExpectAsBefore();
 }
 
-// Each is refused: as a breach, or as an error of the op.
+// Each view is refused, as a protocol error or as an error of the op.
 TEST_F(Arithmetic, OfViewsNeitherWrapsNorLeavesTheBuffer) {
   auto session = Open();
   int refused = 0;

@@ -1,4 +1,4 @@
-// What the daemon tells a client: nothing of its own addresses and paths, nothing of other clients.
+// The daemon's texts for a client contain neither its own addresses and paths, nor anything of other clients.
 #include <fcntl.h>
 #include <sys/mman.h>
 
@@ -17,7 +17,7 @@ namespace {
 
 constexpr char kOtherName[] = "payroll-wednesday";
 
-// Where the daemon's process has something mapped.
+// The mapped ranges of the daemon's process.
 class AddressSpace {
  public:
   explicit AddressSpace(pid_t pid) {
@@ -52,12 +52,12 @@ class Texts : public Isolation {
     Heard(transport::GetText(session->welcome().text));
     return session;
   }
-  // Sends it, and hears what comes of it.
+  // Sends a command and checks the reaction.
   void Provoke(const std::vector<std::byte>& command) {
     if (session_ == nullptr || session_->closed()) session_ = Open();
     session_->Put(command);
     Heard(session_->Settle());
-    // No word of the page is an address either: not of what it says now, nor of what it said before.
+    // No word of the page is an address either, neither now nor earlier.
     const auto* const words = reinterpret_cast<const uint64_t*>(&session_->completion());
     for (size_t i = 0; i < sizeof(transport::CompletionPage) / 8; ++i)
       if (space_.Has(words[i])) ADD_FAILURE() << "word " << i << " of the completion page is an address";
@@ -83,7 +83,7 @@ class Texts : public Isolation {
   std::set<std::string> texts_;
 };
 
-// Ops that are wrong in one way or another: names, types and shapes.
+// Ops with wrong names, types or shapes.
 std::vector<std::vector<std::byte>> WrongOps() {
   std::vector<std::vector<std::byte>> wrong;
   for (const ops::Row& row : ops::kRows) {

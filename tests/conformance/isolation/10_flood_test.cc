@@ -1,6 +1,6 @@
-// A client that floods: what another one waits longer. Measured in turns: quiet, beside a process that
-// computes and does not know the daemon, and flooded. A flood keeps the engine at work, so it takes a core
-// from the others, as any program does: what it does beyond that is what the daemon can be blamed for.
+// How much longer others wait beside a client that floods. Measured in turns: in quiet, beside a process that
+// computes without the daemon, and beside the flood. A flood keeps the engine busy, so it takes a core from
+// the others, as any program does; only the delay beyond that counts.
 #include <thread>
 
 #include "tests/conformance/isolation/isolation_test.h"
@@ -12,7 +12,7 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-// The bound is 2. What a test on a shared machine may fail for is far beyond.
+// The required bound is 2. On a shared machine, the test fails only far beyond it.
 constexpr double kBound = 2, kFarBeyond = 5;
 
 // A process that runs while it is allowed to.
@@ -33,8 +33,8 @@ void Compute() {
 
 class Flooded : public Isolation {
  protected:
-  // p99 of the innocent client's rounds beside the flood, over p99 beside a busy process: the median of
-  // several rounds.
+  // Returns the p99 of the innocent client's rounds beside the flood, relative to its p99 beside a busy
+  // process; the median of several rounds.
   double Ratio(const char* what, const std::vector<std::vector<std::byte>>& commands, Innocent& innocent) {
     Beside flood([&] { Flood(commands); }), busy(Compute);
     std::vector<double> quiet, beside_busy, flooded, ratios;
@@ -67,7 +67,7 @@ class Flooded : public Isolation {
     }
   }
   static double P99(Innocent& innocent) {
-    std::this_thread::sleep_for(milliseconds(50));  // what was under way
+    std::this_thread::sleep_for(milliseconds(50));  // lets work in flight finish
     innocent.TakeRoundTimes();
     std::this_thread::sleep_for(milliseconds(400));
     return Percentile(innocent.TakeRoundTimes(), 99);

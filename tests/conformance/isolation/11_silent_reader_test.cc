@@ -1,4 +1,4 @@
-// A client that asks for everything and reads nothing: no completions, no errors, no answers.
+// A client that requests everything and reads nothing: no completions, no errors, no answers.
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -18,7 +18,7 @@ using Clock = std::chrono::steady_clock;
 
 using SilentReader = Isolation;
 
-// Errors, results and timestamps, more than there is room for, for a second.
+// Errors, results and timestamps for a second, more than the pages can hold.
 TEST_F(SilentReader, OfCompletionsAndErrorsCostsNobodyAnything) {
   if (IsRemote())
     GTEST_SKIP() << "the gateway ends a session whose downloads fill more than staging: see remote_test";
@@ -30,7 +30,7 @@ TEST_F(SilentReader, OfCompletionsAndErrorsCostsNobodyAnything) {
   const auto start = Clock::now();
   uint64_t seen = 0;
   while (Clock::now() - start < seconds(2)) {
-    // Room is all that it looks at.
+    // It reads only the ring's free space.
     if (session->tail() - session->completion().head.load() > transport::kRingBytes / 2) {
       session->Publish();
       std::this_thread::yield();
@@ -53,7 +53,7 @@ TEST_F(SilentReader, OfCompletionsAndErrorsCostsNobodyAnything) {
   ExpectAsBefore();
 }
 
-// Answers on the socket: it is hung up on once its socket is full, and its questions are not kept.
+// If its socket is full of answers, it is disconnected, and its requests are dropped.
 TEST_F(SilentReader, OfAnswersIsClosed) {
   if (IsRemote()) GTEST_SKIP() << "a network has no memory in common";
   auto session = std::make_unique<HostileSession>(socket());
@@ -71,7 +71,7 @@ TEST_F(SilentReader, OfAnswersIsClosed) {
   ExpectAsBefore();
 }
 
-// Connections that never say anything are dropped, and others come in meanwhile.
+// Connections that send nothing are dropped, and other clients connect meanwhile.
 TEST_F(SilentReader, WhoDoesNotEvenGreetIsDropped) {
   if (IsRemote()) GTEST_SKIP() << "xpud-connect is the client's own";
   std::vector<UniqueFd> silent;

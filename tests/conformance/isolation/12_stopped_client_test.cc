@@ -27,8 +27,8 @@ void ShareAll(HostileSession& session) {
   }
 }
 
-// Device memory up to the limit, all queues, all host memories, many buffers, an error, and a full ring whose
-// commands wait for each other.
+// Holds device memory up to the limit, all queues, all host memories, many buffers, an error, and a full ring
+// whose commands wait for each other.
 void HoldEverything(const std::string& socket) {
   auto* const session = new HostileSession(socket, "stopped");
   ShareAll(*session);
@@ -63,7 +63,7 @@ TEST_F(StoppedClient, WhoHoldsEverythingHoldsUpNobody) {
   std::printf("[ figures  ] the stopped client holds %.1f GiB of the device\n",
               static_cast<double>(daemon_.StatusOf("memory_used_bytes")) / (1 << 30));
   EXPECT_GT(daemon_.StatusOf("memory_used_bytes"), int64_t{1} << 30);
-  // In the midst of its work, again and again.
+  // Stops it repeatedly in the middle of its work.
   for (int i = 0; i < 20; ++i) {
     hostile.Signal(SIGCONT);
     std::this_thread::sleep_for(milliseconds(3));
@@ -79,7 +79,7 @@ class ManyQueues : public Isolation {
   ManyQueues() : Isolation({"--executor", "process"}) {}
 };
 
-// A device's queues are not so few that some sessions could take them all.
+// A device has more queues than some sessions can take.
 TEST_F(ManyQueues, OfManySessionsLeaveSomeForOthers) {
   constexpr int kSessions = 100;
   std::vector<std::unique_ptr<HostileSession>> sessions;

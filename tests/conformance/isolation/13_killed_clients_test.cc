@@ -1,4 +1,4 @@
-// Clients that are killed, wherever they are, by the thousand.
+// Thousands of clients that are killed at any place.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -15,7 +15,7 @@ namespace {
 
 using std::chrono::microseconds;
 
-// Where a client has come to, and where it is to stay, in memory that the test shares with it.
+// The place that a client has reached, and the place where it must stay, in memory shared with the test.
 class Milestones {
  public:
   static constexpr int kNowhere = 1000;
@@ -39,10 +39,10 @@ class Milestones {
 
 constexpr int kMilestones = 10;
 
-// A client that does a bit of everything, and never ends by itself.
+// A client that uses many features and never ends by itself.
 void Live(const std::string& address, Milestones& milestones) {
   UniqueFd silent = ConnectTo(address);
-  milestones.Pass();  // connected, and has not greeted
+  milestones.Pass();  // connected, and has not sent a Hello
   HostileSession raw(address, "victim");
   milestones.Pass();
   raw.Put(Allocate({1, 1}, 1 << 20));
@@ -76,7 +76,7 @@ void Live(const std::string& address, Milestones& milestones) {
 
 class KilledClients : public Isolation {
  protected:
-  // Half of them where they stay, half of them at any moment.
+  // Half of them at their place, half of them at any moment.
   void KillSome(int count) {
     Milestones milestones;
     for (int i = 0; i < count; ++i) {

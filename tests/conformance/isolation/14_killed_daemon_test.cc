@@ -1,4 +1,4 @@
-// A daemon that is killed: every client is told, and the next one starts in the same place.
+// A daemon that is killed: every client gets an error, and the next daemon starts at the same socket.
 #include <sys/wait.h>
 #include <unistd.h>
 

@@ -1,4 +1,5 @@
-// Executors that are killed or stopped at any moment: sessions keep their memory and their results are right.
+// Executors that are killed or stopped at any moment: sessions keep their memory, and their results are
+// correct.
 #include <random>
 #include <thread>
 
@@ -35,7 +36,7 @@ TEST_F(KilledExecutor, IsReplacedUnderWorkAndNothingIsLost) {
   ExpectAsBefore({.resident = 16 * kMiB});
 }
 
-// One that hangs is taken for lost after --command-limit; the session whose command was first is closed.
+// An executor that hangs counts as lost after --command-limit; the session whose command was first is closed.
 TEST_F(KilledExecutor, ThatIsStoppedIsReplacedToo) {
   const pid_t stopped = executor();
   ASSERT_GT(stopped, 0);
@@ -45,15 +46,15 @@ TEST_F(KilledExecutor, ThatIsStoppedIsReplacedToo) {
   next.ExpectUnharmed();
 }
 
-// The same where it has no command, and is asked for memory of its device or to take a client's: who asked
-// waits, and gets it from the next one.
+// The same while it has no command, but a request for device memory or for a client's memory: the caller
+// waits, and the next executor serves it.
 TEST_F(KilledExecutor, ThatDoesNotAnswerIsReplacedToo) {
   if (IsRemote()) GTEST_SKIP() << "a network has no memory in common";
   const auto session = daemon_.Connect();
   const Queue queue = session->DefaultQueue(0);
   ASSERT_TRUE(queue.Synchronize().ok());
   e2e::SignalProcess(innocent_.pid(), SIGSTOP);
-  std::this_thread::sleep_for(milliseconds(100));  // what it had under way
+  std::this_thread::sleep_for(milliseconds(100));  // lets work in flight finish
   const auto stop = [&] {
     const pid_t stopped = executor();
     ASSERT_GT(stopped, 0);

@@ -1,4 +1,4 @@
-// Memory that another user's client has left: device memory, what kernels worked in, staging.
+// Memory that another user's client has used: device memory, workspaces of kernels, staging.
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -14,7 +14,7 @@ constexpr uint64_t kSecret = 0x5ec2e75ec2e75ec2;
 constexpr uint64_t kSizes[] = {64, 200, 1024, 4096, 10'000, 65'536, 300'000, 1 << 20, 3 << 20};
 constexpr uint32_t kOfEachSize = 4;
 
-// A test of its own for each way to drive the device. Needs root, to be two other users.
+// One test for each way to drive the device. Needs root, to act as two other users.
 class Leftovers : public ::testing::TestWithParam<std::vector<std::string>> {
  protected:
   void SetUp() override {
@@ -23,7 +23,7 @@ class Leftovers : public ::testing::TestWithParam<std::vector<std::string>> {
     flags.insert(flags.end(), {"--socket-mode", "0666"});
     daemon_ = std::make_unique<e2e::DaemonProcess>(flags);
     ASSERT_EQ(chmod(daemon_->directory().c_str(), 0755), 0);
-    innocent_ = std::make_unique<Innocent>(daemon_->socket());  // keeps the chunk, so that it is used again
+    innocent_ = std::make_unique<Innocent>(daemon_->socket());  // keeps the chunk alive, so that it is reused
   }
   std::unique_ptr<e2e::DaemonProcess> daemon_;
   std::unique_ptr<Innocent> innocent_;
@@ -43,7 +43,7 @@ void WriteSecrets(const std::string& socket) {
       if (i % 2 == 0) session.Put(Free({id, 1}));
     }
   }
-  // What kernels work in: a product and sums over all of a buffer of secrets.
+  // Workspaces of kernels: a product and sums over a whole buffer of secrets.
   const wire::Handle large = {id, 1};
   const View a = TensorView(large, {512, 512}), out = TensorView({id - 2, 1}, {512, 512});
   for (int i = 0; i < 3; ++i) {
@@ -57,7 +57,7 @@ void WriteSecrets(const std::string& socket) {
   raise(SIGKILL);
 }
 
-// 0, or where something was left over.
+// 0, or kFailed if old data was found.
 constexpr int kFailed = 200;
 int LookForSecrets(const std::string& socket) {
   HostileSession session(socket, "second");

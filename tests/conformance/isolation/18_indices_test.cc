@@ -1,4 +1,4 @@
-// Index contents out of range, in every op of the table that looks at them.
+// Indices out of range in every op of the table that reads indices.
 #include <limits>
 
 #include "proto/ops/family.h"
@@ -61,7 +61,7 @@ std::vector<ops::Operand> OperandsOf(const std::vector<View>& views) {
   return operands;
 }
 
-// The operand that holds indices, and how many there are to choose from.
+// The operand that holds indices, and the number of valid values.
 struct Chosen {
   View* index;
   int64_t choices;
@@ -118,7 +118,7 @@ TEST_F(Indices, OutOfRangeAreErrorsOfTheirQueueAndTouchNothing) {
           for (const View& out : call.outputs) ExpectZeros(out.buffer, BytesOf(out), row.aten);
         }
       }
-      // And the next one is right.
+      // The next call works.
       Prepare(call);
       SetIndices<int64_t>(*index, 0, 0, 0);
       session_->Put(call.bytes());

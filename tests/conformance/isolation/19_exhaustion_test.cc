@@ -1,5 +1,5 @@
-// A daemon that has no more file descriptors, address space or places for clients: those who come are
-// refused, those who are there go on.
+// A daemon without file descriptors, address space or places for clients: new clients are refused, and
+// existing ones continue.
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 
 class Exhaustion : public Isolation {
  protected:
-  // Once a test: the daemon may have `most` of it.
+  // Limits the daemon's resource to `most`. Once per test.
   void Limit(__rlimit_resource resource, uint64_t most) {
     ASSERT_EQ(prlimit(daemon_.pid(), resource, nullptr, &old_), 0);
     const rlimit limit = {most, old_.rlim_max};
@@ -35,7 +35,7 @@ class Exhaustion : public Isolation {
     options.timeout = milliseconds(3000);
     return Session::Connect(options);
   }
-  // Connects until it is refused `refusals` times; each time soon.
+  // Connects until it was refused `refusals` times; each refusal must come soon.
   std::vector<std::unique_ptr<Session>> ConnectUntilRefused(int refusals) {
     std::vector<std::unique_ptr<Session>> sessions;
     while (refusals > 0 && sessions.size() < 400) {
@@ -87,7 +87,7 @@ TEST_F(Exhaustion, OfFileDescriptorsRefusesNewcomersAndKeepsNobodyBusy) {
 TEST_F(Exhaustion, OfFileDescriptorsRefusesMemoryAndTheSessionGoesOn) {
   if (IsRemote()) GTEST_SKIP() << "a network has no memory in common";
   HostileSession guest(socket(), "guest");
-  Limit(RLIMIT_NOFILE, 3);  // of which none is free
+  Limit(RLIMIT_NOFILE, 3);  // none of them is free
   const UniqueFd memory = *transport::CreateHostMemory(1 << 20);
   const transport::ShareMemory message = {transport::kShareMagic, 1, 1 << 20, 1};
   const int fd = memory.get();

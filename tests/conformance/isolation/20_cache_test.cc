@@ -1,5 +1,5 @@
-// The kernel cache: files that are not what was written, and a disk that is full. Nothing runs that was not
-// compiled from the op table, and nobody's results depend on the cache.
+// The kernel cache with files that were changed, and on a full disk. Only code that was compiled from the op
+// table is run, and no result depends on the cache.
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
@@ -33,7 +33,7 @@ std::string Read(const Path& path) {
 }
 void Write(const Path& path, const std::string& bytes) { std::ofstream(path, std::ios::binary) << bytes; }
 
-// A few kernels of each kind.
+// Uses a few kernels of each kind.
 void UseKernels(const std::string& socket) {
   HostileSession session(socket, "user");
   PutOperands(session);
@@ -52,7 +52,7 @@ class Cache : public ::testing::Test {
     UseKernels(daemon_.socket());
   }
   Path cache() const { return daemon_.directory() + "/cache"; }
-  // Another daemon on what has become of the cache: every result is right.
+  // Starts another daemon on the damaged cache: every result must be correct.
   void ExpectServed(const std::string& what) {
     SCOPED_TRACE(what);
     daemon_.Restart();
@@ -99,7 +99,7 @@ TEST_F(Cache, FilesThatWereChangedAreNotRun) {
   }
 }
 
-// As if each file held another's kernel.
+// Each file holds another file's kernel.
 TEST_F(Cache, FilesThatHaveChangedPlacesAreNotRun) {
   daemon_.Kill();
   const std::vector<Path> files = FilesIn(cache());
@@ -132,7 +132,7 @@ TEST_F(Cache, ThatVanishesUnderTheDaemonIsNotMissed) {
   innocent.ExpectUnharmed();
 }
 
-// A disk of its own, of which nothing is left.
+// A disk of its own without free space.
 TEST_F(Cache, OnAFullDiskIsNotNeeded) {
   if (unshare(CLONE_NEWNS) != 0) GTEST_SKIP() << "only root can make a small disk";
   ASSERT_EQ(mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr), 0);

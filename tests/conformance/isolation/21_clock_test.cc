@@ -1,5 +1,5 @@
-// A wall clock that jumps, and a monotonic one that has come far. The wall clock of a whole machine is not a
-// test's to set: the daemon has one of its own (jumping_clock.cc), and a time namespace.
+// A wall clock that jumps, and a monotonic clock far in the future. A test must not set the machine's wall
+// clock, so the daemon gets one of its own (jumping_clock.cc), and a time namespace.
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/socket.h>
@@ -20,8 +20,8 @@ namespace {
 
 using std::chrono::seconds;
 
-// What a wall clock could disturb: waiting, sleeping, time limits, the control plane, timestamps, the end of
-// clients and of the daemon.
+// Everything that a wall clock could disturb: waiting, sleeping, time limits, the control plane, timestamps,
+// the end of clients and of the daemon.
 void LiveForAWhile(const e2e::DaemonProcess& daemon) {
   {
     Innocent innocent(daemon.socket());
@@ -52,7 +52,7 @@ void LiveForAWhile(const e2e::DaemonProcess& daemon) {
   EXPECT_EQ(status, 0) << daemon.Log();
 }
 
-// The years of the lines that the daemon logged.
+// Returns the years of the daemon's log lines.
 std::set<std::string> YearsOf(const std::string& log) {
   std::set<std::string> years;
   std::istringstream lines(log);

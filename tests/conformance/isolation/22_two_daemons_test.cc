@@ -1,4 +1,4 @@
-// Many daemons on one socket: one serves, the others say so and end, and leave the one alone.
+// Many daemons on one socket: one serves; the others report that and end, without disturbing it.
 #include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -42,7 +42,7 @@ class TwoDaemons : public ::testing::Test {
       }));
     }
   }
-  // The number of the one that serves, once all others have ended; -1 where that does not come to be.
+  // Returns the number of the daemon that serves when all others have ended; -1 if that does not happen.
   int AwaitWinner() {
     int winner = -1;
     e2e::Within(seconds(20), [&] {
@@ -71,7 +71,7 @@ class TwoDaemons : public ::testing::Test {
 TEST_F(TwoDaemons, OnlyOneServesAndTheOthersLeaveItAlone) {
   const int rounds = InFull() ? 50 : 5;
   for (int round = 0; round < rounds; ++round) {
-    StartAll();  // on what the one before left when it was killed
+    StartAll();  // with the files that a killed daemon has left
     const int winner = AwaitWinner();
     ASSERT_GE(winner, 0);
     ASSERT_TRUE(e2e::Within(seconds(10), [&] { return Connects(); }));

@@ -1,4 +1,4 @@
-// Clients and daemons of other versions, and what is no daemon at all: an answer in words, soon.
+// Clients and daemons of other versions, and servers that are no daemon, get a clear error soon.
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -55,7 +55,7 @@ TEST_F(OtherVersions, OfClientsAreRefusedInWordsUnlessTheyOverlap) {
   ExpectAsBefore();
 }
 
-// A process that listens like a daemon and answers the greeting as it likes.
+// A process that listens like a daemon and sends any answer to a Hello.
 class OtherDaemon {
  public:
   explicit OtherDaemon(const std::function<void(int socket)>& answer) {

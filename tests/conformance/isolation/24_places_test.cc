@@ -1,4 +1,4 @@
-// A user who takes all the places for clients that it can get: others find some.
+// A user who takes as many places for clients as possible: others still get some.
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -63,7 +63,7 @@ TEST_F(Places, AreTakenByWhoSaysNothingToo) {
   ExpectAsBefore();
 }
 
-// With the limit as it is unless the operator says otherwise. Needs root, to be two other users.
+// With the default limit. Needs root, to act as two other users.
 TEST(PlacesOfUsers, OneUserLeavesSomeToOthers) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can be two other users";
   constexpr size_t kPlaces = 1024;
@@ -77,7 +77,7 @@ TEST(PlacesOfUsers, OneUserLeavesSomeToOthers) {
   Child greedy([&] {
     BecomeUser(kGreedy);
     std::vector<UniqueFd> places;
-    // More than there are; those beyond the limit are hung up on.
+    // More than the limit; further connections are closed.
     while (places.size() < kPlaces + kPlaces / 4) places.push_back(*client::ConnectSocket(daemon.socket()));
     const std::string text = TextOf(Connect(daemon.socket()).status());
     if (text.find("user 54321 has 768 clients connected; 768 are allowed") == std::string::npos) _exit(101);

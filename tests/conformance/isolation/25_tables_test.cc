@@ -1,5 +1,5 @@
-// Sessions that make as many buffers as they can: what the daemon keeps of each is not counted as memory of a
-// device.
+// Sessions that create as many buffers as possible: the daemon's records of buffers are not charged as device
+// memory.
 #include <algorithm>
 #include <chrono>
 #include <string>
@@ -19,14 +19,14 @@ constexpr uint64_t kTooMuch = uint64_t{1} << 60;
 
 using Tables = Isolation;
 
-// Buffers whose allocation fails, which therefore take nothing of a device.
+// Buffers whose allocation fails, so that they use no device memory.
 absl::Status Fill(HostileSession& session, uint32_t last) {
   for (uint32_t id = 1; id <= last && !session.gone(); ++id) session.Put(Allocate({id, 1}, kTooMuch));
   return session.Settle();
 }
 
-// The time of a hundred errors, each reported before the next; the best of five times, as others use this
-// machine, too.
+// Returns the time of a hundred errors, each reported before the next; the best of five measurements, because
+// the machine is shared.
 Clock::duration TimeOfErrors(HostileSession& session) {
   auto best = Clock::duration::max();
   for (int round = 0; round < 5; ++round) {

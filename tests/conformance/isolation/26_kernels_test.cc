@@ -1,5 +1,5 @@
-// A client that asks for every kernel there is, of a daemon that keeps few: what is given up is made again,
-// and its place in every table is another's meanwhile.
+// A client that requests every kernel of a daemon that keeps few: evicted kernels are compiled again, while
+// others have taken their table entries.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -15,10 +15,10 @@ namespace {
 using Bytes = std::vector<std::byte>;
 
 constexpr int64_t kLimit = 256, kMappingsOfAKernel = 2;
-constexpr int kTimes = 100;  // so often that an executor makes recordings
+constexpr int kTimes = 100;  // enough for an executor to make recordings
 constexpr uint64_t kZerosAt = kOperandBytes, kResultAt = 2 * kOperandBytes;  // in staging
 
-// Ops of the table with the types that they take: every other one, which are enough.
+// Ops of the table with the types that they support; every other one is enough.
 std::vector<Call> AllCalls() {
   std::vector<Call> calls;
   int seen = 0;
@@ -48,7 +48,7 @@ class Kernels : public ::testing::TestWithParam<std::vector<std::string>> {
     flags.insert(flags.end(), {"--kernel-limit", std::to_string(kLimit)});
     return flags;
   }
-  // What its first output's buffer holds then, or the error.
+  // Returns the contents of its first output's buffer, or the error.
   std::pair<Bytes, std::string> ResultOf(const Call& call) {
     for (uint32_t id = 1; id <= call.outputs.size() + call.inputs.size(); ++id) {
       const bool values = id > call.outputs.size() && call.row->family == ops::Family::kMap;
@@ -61,7 +61,7 @@ class Kernels : public ::testing::TestWithParam<std::vector<std::string>> {
     const auto result = session_.staging().subspan(kResultAt, kOperandBytes);
     return {Bytes(result.begin(), result.end()), error};
   }
-  // Of the process that has the kernels' code: the daemon's, or its executor's.
+  // Counts mappings of the process that has the kernels' code: the daemon, or its executor.
   int64_t Mappings() const {
     const int64_t executor = daemon_.StatusOf("executor_pid");
     return MappingsOf(executor > 0 ? static_cast<int>(executor) : daemon_.pid());

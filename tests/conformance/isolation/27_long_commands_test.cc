@@ -1,5 +1,5 @@
-// One command that takes long, on the CPU device in the daemon's own process: others get their turns beside
-// it, and its results are those of a command that nobody interrupted.
+// One slow command on the CPU device in the daemon's own process: others get their turns, and its results are
+// the same as without interruption.
 #include <algorithm>
 #include <thread>
 #include <vector>
@@ -15,7 +15,7 @@ using std::chrono::seconds;
 
 using LongCommands = Isolation;
 
-// A product of 2^40 multiplications, which takes a quarter of a minute on two cores, whatever it multiplies.
+// A product with 2^40 multiplications, which takes about 15 s on two cores.
 void PutLongProduct(HostileSession& session) {
   constexpr uint64_t kRows = 8192, kDepth = 16384;
   session.Put(Allocate({1, 1}, kRows * kRows * sizeof(float)));

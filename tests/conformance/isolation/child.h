@@ -1,5 +1,5 @@
-// A process of its own that runs a function of the test's, to be killed, stopped or waited for. Forked, so
-// the test has no threads when it makes one. It dies with the test.
+// A process that runs a function of the test, and can be killed, stopped or waited for. It is forked, so the
+// test must have no threads then. It dies with the test.
 #pragma once
 
 #include <sys/types.h>
@@ -13,7 +13,7 @@ namespace xpud::isolation {
 
 class Child {
  public:
-  // `body` returns or is killed; its process then exits with 0, without running destructors.
+  // When `body` returns, the process exits with 0, without running destructors.
   explicit Child(const std::function<void()>& body);
   ~Child() { Kill(); }
   Child(const Child&) = delete;
@@ -21,7 +21,7 @@ class Child {
 
   pid_t pid() const { return pid_; }
   void Signal(int signal) const { e2e::SignalProcess(pid_, signal); }
-  // Waits for its end; what waitpid says.
+  // Waits for its end. Returns waitpid's status.
   int Wait();
   int Kill(int signal = SIGKILL);
 
@@ -29,7 +29,7 @@ class Child {
   pid_t pid_ = -1;
 };
 
-// In a child of a test that is root: goes on as this user.
+// Changes to another user. REQUIRES: a child of a test that runs as root.
 void BecomeUser(uid_t user);
 
 }  // namespace xpud::isolation

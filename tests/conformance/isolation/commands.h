@@ -1,4 +1,4 @@
-// Commands as bytes, of values that no client library would send.
+// Builds commands as bytes, with values that no client library would send.
 #pragma once
 
 #include <cstring>
@@ -63,7 +63,7 @@ inline wire::ReserveCommand Reserve(uint64_t bytes) {
 }
 std::vector<std::byte> UploadInline(wire::Handle buffer, uint64_t offset, std::span<const std::byte> bytes);
 
-// An operand of an op, as it goes over the wire.
+// An operand of an op, as on the wire.
 struct View {
   wire::OperandKind kind = wire::OperandKind::kAbsent;
   ops::DType dtype = ops::DType::kFloat32;
@@ -82,7 +82,7 @@ inline View Immediate(double value) {
   return {wire::OperandKind::kReal, ops::DType::kFloat64, {}, 0, {}, {}, ops::Number::Real(value)};
 }
 
-// As the wire has it, whatever it means; attributes that are missing have their defaults.
+// Encodes an op, valid or not. Missing attributes have their defaults.
 std::vector<std::byte> Execute(const ops::Row& row, ops::DType compute, std::span<const View> outputs,
                                std::span<const View> inputs, std::span<const ops::Number> attributes = {},
                                std::span<const uint16_t> lists = {});

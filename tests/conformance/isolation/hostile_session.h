@@ -1,5 +1,5 @@
-// A session whose client writes to the shared pages what it likes, when it likes. One thread, but for the
-// pages, which any thread may write as another process of the client's could.
+// A session whose client writes anything to the shared pages at any time. Not thread-safe, except for the
+// pages, which any thread may write, like another process of the client.
 #pragma once
 
 #include <atomic>
@@ -16,38 +16,38 @@
 
 namespace xpud::isolation {
 
-// To a daemon's socket, or to the xpud-connect that stands for a daemon on another machine.
+// Connects to a daemon's socket, or to an xpud-connect for a remote daemon.
 UniqueFd ConnectTo(const std::string& address);
 
 class HostileSession {
  public:
-  // Aborts the test where the daemon does not take it.
+  // Aborts the test if the daemon refuses the session.
   explicit HostileSession(const std::string& address, const char* name = "hostile");
 
-  // Adds a command; waits for room, and not for ever.
+  // Adds a command; waits for space for a limited time.
   void Put(std::span<const std::byte> command);
   template <typename Command>
     requires std::is_trivially_copyable_v<Command>
   void Put(const Command& command) {
     Put(std::as_bytes(std::span(&command, 1)));
   }
-  // Shows the daemon what was put.
+  // Makes added commands visible to the daemon.
   void Publish() { PublishUpTo(tail_); }
   void PublishUpTo(uint64_t tail);
 
-  // Publishes and waits until all that was put is done on queue 0. Queue 0's error, if there is one, which is
-  // then cleared; Unavailable, with the reason, when the daemon closed the session.
+  // Publishes, and waits until all commands are done on queue 0. Returns queue 0's error, which is then
+  // cleared, or Unavailable, with the reason, if the daemon closed the session.
   absl::Status Settle(std::chrono::milliseconds limit = std::chrono::seconds(20));
-  // As Settle, for a client that expects to be thrown out: the reason.
+  // Like Settle, for a client that expects to be disconnected. Returns the reason.
   std::string Fate();
   bool closed() const { return completion().closed.load(std::memory_order_acquire) != 0; }
 
-  // What is put next goes there: the caller has published what is before.
+  // Continues at another position. REQUIRES: earlier commands are published.
   void SkipTo(uint64_t tail) { tail_ = tail; }
 
   bool gone() const;  // closed, or the daemon has died
 
-  uint64_t sequence() const { return sequence_; }  // of the last command that was put
+  uint64_t sequence() const { return sequence_; }  // of the last added command
   uint64_t tail() const { return tail_; }
   transport::ControlPage& control() const {
     return *reinterpret_cast<transport::ControlPage*>(control_.data());
@@ -60,7 +60,7 @@ class HostileSession {
   const transport::SessionFds& fds() const { return fds_; }
   const transport::Welcome& welcome() const { return welcome_; }
   int socket() const { return socket_.get(); }
-  void Unmap();  // the ring and staging, as a client might at any time
+  void Unmap();  // unmaps the ring and staging, as a client may at any time
 
  private:
   UniqueFd socket_;

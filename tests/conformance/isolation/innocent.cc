@@ -22,7 +22,7 @@ using std::chrono::milliseconds;
 
 constexpr size_t kKeptBytes = 1 << 20;
 constexpr uint64_t kKeptSeed = 77;
-constexpr uint64_t kLookEvery = 16;  // rounds between two looks at the kept bytes
+constexpr uint64_t kLookEvery = 16;  // rounds between two checks of the kept bytes
 
 // Small integers, so that float32 sums of products are exact.
 std::vector<float> Integers(int64_t count, int64_t step, int64_t modulus) {
@@ -41,7 +41,7 @@ std::vector<float> Product(const std::vector<float>& a, const std::vector<float>
   return out;
 }
 
-// What it computes: (a x b + a) * 2, with `a` new on the device in each round and `b` there for good.
+// Its computation: (a x b + a) * 2, with a new `a` on the device in each round and a constant `b`.
 class Work {
  public:
   Work(Session& session, int64_t size)
@@ -62,7 +62,7 @@ class Work {
     kept_ = *std::move(kept);
     return queue_.Upload(e2e::Scribbled(kKeptBytes, kKeptSeed), kept_.handle(), 0);
   }
-  // Whether every number was right.
+  // Returns whether every number was correct.
   absl::StatusOr<bool> Round() {
     auto a = Tensor::FromHost(queue_, std::span<const float>(a_), {size_, size_});
     if (!a.ok()) return a.status();

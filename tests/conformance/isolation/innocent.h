@@ -1,6 +1,6 @@
-// A client that has nothing to do with the hostile one beside it: a process that computes round after round,
-// checks every number of every result against its own arithmetic, and keeps bytes on the device that must
-// stay what they are. It writes what it finds to memory that the test reads.
+// A client that is independent of the hostile one: a process that computes round after round, checks every
+// number of every result against its own arithmetic, and keeps bytes on the device that must not change. It
+// writes its findings to memory that the test reads.
 #pragma once
 
 #include <atomic>
@@ -16,19 +16,19 @@ namespace xpud::isolation {
 
 class Innocent {
  public:
-  // Size of the matrices that it multiplies: what a round costs.
+  // Size of its matrices, which determines the cost of a round.
   static constexpr int64_t kSmall = 64, kLarge = 512;
 
-  // Returns once it has computed some rounds.
+  // Returns when it has computed some rounds.
   explicit Innocent(const std::string& socket, int64_t size = kSmall, const std::string& name = "innocent");
   ~Innocent();
 
-  // It goes on within `limit`, and so far had no error and no wrong number.
+  // Checks that it makes progress within `limit`, and so far had no error and no wrong number.
   void ExpectUnharmed(std::chrono::milliseconds limit = std::chrono::seconds(20)) const;
 
   uint64_t rounds() const { return findings_->rounds; }
   pid_t pid() const { return child_->pid(); }
-  // Of the rounds since the last call, in microseconds.
+  // Returns the microseconds of the rounds since the last call.
   std::vector<double> TakeRoundTimes();
   double TakeLongestMs();
 
@@ -38,7 +38,7 @@ class Innocent {
     std::atomic<uint64_t> rounds, wrong, errors, timed;
     std::atomic<bool> stop;
     char error[512];
-    float microseconds[kMaxTimes];  // a ring
+    float microseconds[kMaxTimes];  // ring buffer
   };
 
   static void Main(const std::string& socket, const std::string& name, int64_t size, Findings& findings);
@@ -48,7 +48,7 @@ class Innocent {
   std::unique_ptr<Child> child_;
 };
 
-// The value that `percent` of the values do not exceed.
+// Returns the smallest value that `percent` of the values do not exceed.
 double Percentile(std::vector<double> values, double percent);
 
 }  // namespace xpud::isolation

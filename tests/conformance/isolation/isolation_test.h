@@ -1,4 +1,4 @@
-// What the tests of this folder have in common: a daemon, an innocent client, and the daemon's vital signs.
+// The common parts of this folder's tests: a daemon, an innocent client, and the daemon's resources.
 #pragma once
 
 #include <sys/types.h>
@@ -15,7 +15,7 @@
 
 namespace xpud::isolation {
 
-// What the daemon holds, as the kernel and xpuctl say.
+// The daemon's resources, from the kernel and from xpuctl.
 struct Vitals {
   int64_t resident_bytes = 0;  // its own memory; not what it shares with clients
   int64_t files = 0;
@@ -28,16 +28,16 @@ struct Vitals {
   static Vitals Of(const e2e::DaemonProcess& daemon);
 };
 
-// Neither gone nor a zombie.
+// Whether the process runs; a zombie does not.
 bool IsAlive(pid_t pid);
 
-// Whether tests that take long run in full: $XPUD_TEST_FULL, which `tools/test --full` sets.
+// Whether slow tests run completely: $XPUD_TEST_FULL, which `tools/test --full` sets.
 bool InFull();
 
-// Whether clients come over a gateway: $XPUD_TEST_REMOTE.
+// Whether clients use a gateway: $XPUD_TEST_REMOTE.
 bool IsRemote();
 
-// For matchers, which do not know Abseil's string_view.
+// For matchers, which do not support Abseil's string_view.
 inline std::string TextOf(const absl::Status& status) { return std::string(status.message()); }
 
 class Isolation : public ::testing::Test {
@@ -45,16 +45,17 @@ class Isolation : public ::testing::Test {
   static constexpr int64_t kMiB = 1 << 20;
 
   explicit Isolation(const std::vector<std::string>& flags = {});
-  ~Isolation() override;  // shows the log of a daemon that failed a test
-  // The innocent client goes on, and within seconds the daemon holds what it held when the test began.
+  ~Isolation() override;  // prints the daemon's log if the test failed
+  // Checks that the innocent client continues, and that the daemon's resources return to their earlier values
+  // within seconds.
   struct Growth {
     int64_t resident = 8 * kMiB, mappings = 64;
   };
-  // Of a daemon that compiled a few hundred kernels.
+  // For a daemon that compiled a few hundred kernels.
   static constexpr Growth kOfKernels = {32 * kMiB, 1500};
   void ExpectAsBefore() { ExpectAsBefore(Growth()); }
   void ExpectAsBefore(const Growth& growth);
-  // What clients connect to: the daemon's socket, or with $XPUD_TEST_REMOTE a gateway's HOST:PORT.
+  // The address for clients: the daemon's socket or, with $XPUD_TEST_REMOTE, a gateway's HOST:PORT.
   const std::string& socket() const { return daemon_.address(); }
 
   e2e::DaemonProcess daemon_;

@@ -1,5 +1,5 @@
-// Preloaded into a process, its wall clock jumps: with each look by up to ten years, to and fro. Monotonic
-// clocks go on as they are.
+// Preloaded into a process, makes its wall clock jump: by up to ten years to and fro at each reading.
+// Monotonic clocks are unchanged.
 #include <dlfcn.h>
 #include <sys/time.h>
 #include <time.h>

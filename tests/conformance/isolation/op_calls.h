@@ -1,4 +1,4 @@
-// For each row of the op table, a call that the daemon accepts: what hostile ones differ from by a little.
+// For each row of the op table, a valid call, from which hostile calls differ slightly.
 #pragma once
 
 #include <vector>
@@ -21,10 +21,10 @@ struct Call {
   std::vector<View*> operands();  // outputs, then inputs
 };
 
-// Its operands lie in buffers 1, 2, ... of generation 1, outputs first, at their starts; indices are at
+// Its operands are in buffers 1, 2, ... of generation 1, outputs first, at their starts; indices are at
 // most 1.
 Call RightCall(const ops::Row& row);
-// As above, of this type, which the row's dtypes hold.
+// The same with this type, which must be one of the row's dtypes.
 Call RightCall(const ops::Row& row, ops::DType type);
 // Allocates the buffers of RightCall, with zeros.
 void PutOperands(HostileSession& session);
