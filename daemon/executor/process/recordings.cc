@@ -44,7 +44,7 @@ Recording* Recordings::Find(std::span<const std::byte> messages) {
     found->second.used = uses_;
     return &found->second;
   }
-  Occurrence& occurrence = SightingOf(hash);
+  Occurrence& occurrence = OccurrenceOf(hash);
   if (occurrence.hash != hash) occurrence = {hash, 0};
   if (occurrence.count < kSeenBefore) {
     ++occurrence.count;
@@ -69,7 +69,7 @@ bool Recordings::MakeRoom() {
 void Recordings::Refuse(std::span<const std::byte> messages) {
   const uint64_t hash = HashOf(messages);
   recordings_.erase(hash);
-  SightingOf(hash) = {hash, std::numeric_limits<int>::min()};
+  OccurrenceOf(hash) = {hash, std::numeric_limits<int>::min()};
 }
 
 void Recordings::ForgetKernel(uint32_t kernel) {

@@ -41,7 +41,7 @@ class Recordings {
     uint64_t hash = 0;
     int count = 0;
   };
-  Occurrence& SightingOf(uint64_t hash) { return occurrences_[hash % occurrences_.size()]; }
+  Occurrence& OccurrenceOf(uint64_t hash) { return occurrences_[hash % occurrences_.size()]; }
   bool MakeRoom();
 
   absl::flat_hash_map<uint64_t, Recording> recordings_;  // by hash
