@@ -6,34 +6,38 @@
 // immediate (a scalar that travels in the command). Other families take tensors as inputs and numbers as
 // attributes.
 //
-// ---- Formulas
-// -------------------------------------------------------------------------------------------------------
-// Inputs are a, b, c, d, e in order; each is loaded, converted to the command's compute type (f32 for f16 and
-// bf16), and the result is converted to the output's type. Several outputs: formulas separated by ';'.
+// Formulas
+//
+// clang-format off
+// Inputs are a, b, c, d, e in order. Each is loaded and converted to the command's compute type (f32 for f16 and
+// bf16); the result is converted to the output's type. ';' separates the formulas of several outputs.
 //   operators   + - * /  unary -  == != < <= > >=  ! && ||  & | ^ ~ << >>  parentheses, numbers
 //   types       a comparison, ! && || give bool; elsewhere bool counts as 0 or 1
-//   functions   abs neg sqrt rsqrt exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh
-//   tanh
-//               asinh acosh atanh erf erfc erfinv lgamma sigmoid floor ceil round(to even) trunc sign(sgn)
-//               min max (NaN wins, as ATen's minimum and maximum) fmin fmax (number wins)
-//               pow(x,y) atan2(y,x) fmod(x,y) remainder(x,y)(sign of y) floordiv(x,y) truncdiv(x,y)
+//   functions   abs neg sqrt rsqrt exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan
+//               sinh cosh tanh asinh acosh atanh erf erfc erfinv lgamma sigmoid
+//               floor ceil round (to even) trunc sign (sgn)
+//               min max (NaN wins, as in ATen's minimum and maximum)  fmin fmax (the number wins)
+//               pow(x,y) atan2(y,x) fmod(x,y) remainder(x,y) (sign of y) floordiv(x,y) truncdiv(x,y)
 //               hypot(x,y) copysign(x,y) where(cond,x,y) isnan isinf isfinite fma(x,y,z)
 //               stored(x): x rounded to the first output's type (maps only)
-//   constants   pi inf nan lowest highest  (lowest and highest of the compute type: -inf and inf for floats)
+//   constants   pi inf nan lowest highest (of the compute type: -inf and inf for floats)
 //               eps: the distance from 1 to the next number of the compute type
 //   index       i: the element's row-major position in the output (i64)
-//   random      rand(seed, offset): uniform in [0,1); randn(seed, offset): standard normal; randint(seed,
-//   offset): 64 random bits
-//               as i64. Philox4x32-10, key = seed, counter = {offset + i/4 (64 bits), 0, 0}; element i takes
-//               word i%4 (randint, and rand in f64, 53 bits of it: words i%2*2 and the next, counter offset +
-//               i/2; randn: Box-Muller on words of pair (i%4)/2).
-// A reduction has four parts separated by '|': `init | step | merge | finish`. The state is a tuple p, q, r
-// (components separated by ','); step sees the state and the element `a` with its position `k` in the reduced
-// row (i64); merge sees p, q, r and the other state's p2, q2, r2 (lanes interleave: the order of positions
-// between the two is unspecified, so a merge that cares compares them); finish sees the state and the element
-// count n, and gives one value per output. State components are of the accumulate type: f32 for f16, bf16 and
-// f32; f64 for f64; i64 for integers and bool; a component that holds a position is written with the suffix
-// `:i64` in init (as `-1:i64`). b is the row's first attribute as an immediate, where it has one.
+//   random      rand(seed, offset): uniform in [0,1)    randn(seed, offset): standard normal
+//               randint(seed, offset): 64 random bits as i64
+//               Philox4x32-10 with key = seed, counter = {offset + i/4 (64 bits), 0, 0}; element i takes word
+//               i%4. randint, and rand in f64 (53 bits of it), take words i%2*2 and the next, counter offset +
+//               i/2. randn: Box-Muller on the words of pair (i%4)/2.
+//
+// A reduction has four parts: init | step | merge | finish. The state is a tuple p, q, r (',' separates its
+// components) of the accumulate type: f32 for f16, bf16 and f32; f64 for f64; i64 for integers and bool. The
+// suffix `:i64` in init, as in `-1:i64`, makes a component i64, for positions.
+//   step        sees the state, the element a and its position k in the reduced row (i64)
+//   merge       sees p, q, r and the other state's p2, q2, r2. Lanes interleave, so the order of positions
+//               between the two is unspecified: a merge that depends on it compares positions
+//   finish      sees the state and the number of elements n, and gives one value for each output
+// b is the row's first attribute as an immediate, where it has one.
+// clang-format on
 #pragma once
 
 #include <array>
@@ -83,16 +87,16 @@ struct Row {
   std::string_view aten;  // functional ATen overloads that this row serves, '|' between them; the in-place
                           // and out= variants follow
   Family family;
-  uint8_t inputs;  // most inputs; `optional` of them, at the end, may be absent
+  uint8_t inputs;  // maximum number of inputs; the last `optional` of them may be absent
   uint8_t optional;
-  std::string_view
-      formula;  // kMap and kReduce; elsewhere a word that tells rows of a family apart, or nothing
+  // kMap and kReduce: the formula. Other families: a word that distinguishes the family's rows, or empty.
+  std::string_view formula;
   TypeRule types;
-  DTypeSet dtypes;  // types the *inputs* may have (compute type for maps)
+  DTypeSet dtypes;  // allowed types of the *inputs* (compute type for maps)
   uint8_t outputs = 1;
 };
 
-// One row an op, grouped by family, numbered in order of arrival.
+// One row for each op, grouped by family, numbered in order of arrival.
 inline constexpr Row kRows[] = {
 #include "proto/ops/rows.inc"
 };

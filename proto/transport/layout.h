@@ -1,7 +1,9 @@
-// The layout of the pages that a client and the daemon share. Each session has two memfds besides staging:
+// The layout of the pages that a client and the daemon share: two memfds for each session, besides staging.
+//
 // clang-format off
-//   ring        ControlPage (client writes, daemon reads), then kRingBytes of commands, mapped twice in a row
-//   completion  CompletionPage (daemon and device write; read-only to the client)
+//   ring        ControlPage (written by the client, read by the daemon), then kRingBytes of commands, mapped
+//               twice in a row
+//   completion  CompletionPage (written by the daemon and the device; read-only to the client)
 // clang-format on
 #pragma once
 

@@ -1,10 +1,13 @@
 // xpud's public C++ API: a session with the daemon, and in it devices, queues, events, tensors and ops.
 //
-//   auto session = xpud::Session::Connect({});                     // finds the daemon, or starts a private
-//   one auto queue = (*session)->DefaultQueue(0); auto a = xpud::Tensor::FromHost(queue, values, {2, 3});
+// clang-format off
+//   auto session = xpud::Session::Connect({});  // finds the daemon, or starts a private one
+//   auto queue = (*session)->DefaultQueue(0);
+//   auto a = xpud::Tensor::FromHost(queue, values, {2, 3});
 //   auto b = xpud::ops::Mul(*a, 2.0);
 //   std::vector<float> out(6);
 //   absl::Status status = b->ToHost(std::as_writable_bytes(std::span(out)));
+// clang-format on
 //
 // Everything is asynchronous except reading a value and Synchronize; an error of an earlier op surfaces
 // there. All calls may come from any thread. After fork, a child must make a session of its own: calls on the
