@@ -34,8 +34,8 @@ struct DevicesOptions {
   std::string driver_library;
   std::string device = "auto";
   bool asynchronous = false;  // tests: treat synchronous devices of this process as asynchronous
-  std::chrono::milliseconds command_limit{
-      0};                               // executor processes: the longest time of a command; 0: no limit
+  // Executor processes: the longest time of a command; 0: no limit.
+  std::chrono::milliseconds command_limit{0};
   bool standby = false;                 // executor processes: keep a spare that has opened the device
   std::function<void()> wake;           // called on any thread when a device must be polled
   process::Spawner* spawner = nullptr;  // needed for executor processes; outlives the devices

@@ -46,8 +46,8 @@ grpc::Status ControlRelay::Relay(ServerCall& call) const {
   if (!call.Read(request)) return {grpc::INVALID_ARGUMENT, "the call has no request"};
   const auto daemon = ConnectControl(socket_);
   if (!daemon.ok()) return ToGrpc(daemon.status());
-  const auto onward =
-      grpc::ClientContext::FromServerContext(call.context());  // is cancelled with the incoming call
+  // Is cancelled with the incoming call.
+  const auto onward = grpc::ClientContext::FromServerContext(call.context());
   const grpc::Status status = grpc::internal::BlockingUnaryCall<grpc::ByteBuffer, grpc::ByteBuffer>(
       daemon->get(), RpcMethod(call.method().c_str(), RpcMethod::NORMAL_RPC), onward.get(), request,
       &response);

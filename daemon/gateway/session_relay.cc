@@ -178,8 +178,8 @@ void SessionRelay::SendLoop(ServerCall& call) {
   bool connected = SendAgain(call);
   while (status.ok() && connected) {
     status = AwaitFlush(call, interrupt);
-    connected =
-        SendChanges(call, status);  // also after an error, so that errors reach the client before the end
+    // Also after an error, so that errors reach the client before the end.
+    connected = SendChanges(call, status);
   }
   // A client that was told leaves by itself; otherwise it is cut off.
   for (int i = 0; i < 100 && !is_gone() && connected; ++i)

@@ -38,8 +38,8 @@ class Ledger {
     std::atomic<uint64_t>* published_ = nullptr;      // the word from which the client reads its credit
     const std::atomic<uint64_t>* claimed_ = nullptr;  // the word in which it says how much it will use
     uint64_t credit_ = 0;
-    uint64_t held_ =
-        0;  // bytes in buffers, including freed ones that are still in use; may exceed the credit
+    // Bytes in buffers, including freed ones that are still in use; may exceed the credit.
+    uint64_t held_ = 0;
     std::optional<uint64_t> quota_;
     bool idle_ = true;
   };

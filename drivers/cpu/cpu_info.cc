@@ -108,8 +108,8 @@ double CpuQuota() {
     }
   });
   ForEachGroup("/sys/fs/cgroup/cpu", GroupPath("cpu"), [&](const std::string& group) {
-    const auto allowed =
-        ReadNumber(group + "/cpu.cfs_quota_us");  // -1 means no limit, and is not parsed as a number
+    // -1 means no limit, and is not parsed as a number.
+    const auto allowed = ReadNumber(group + "/cpu.cfs_quota_us");
     const auto period = ReadNumber(group + "/cpu.cfs_period_us");
     if (allowed && period && *period > 0) {
       quota = std::min(quota, static_cast<double>(*allowed) / static_cast<double>(*period));

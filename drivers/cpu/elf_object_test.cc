@@ -58,8 +58,8 @@ TEST(ElfObject, LoadsWhatTheCompilerEmits) {
 TEST(ElfObject, EveryPrefixIsRefused) {
   const std::string_view whole = KernelsObject();
   for (size_t size = 0; size < whole.size(); ++size) {
-    const std::string prefix(
-        whole.substr(0, size));  // an allocation of its own, so that ASan sees reads past its end
+    // An allocation of its own, so that ASan sees reads past its end.
+    const std::string prefix(whole.substr(0, size));
     std::string error;
     if (ElfObject::Load(prefix, error) == nullptr) {
       EXPECT_FALSE(error.empty());

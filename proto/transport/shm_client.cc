@@ -18,8 +18,8 @@ namespace {
 
 constexpr size_t kBatchBytes = wire::kMaxCommandBytes;
 constexpr size_t kPrefetchBytes = 512;  // prefetched for writing, ahead of the tail
-constexpr auto kInterruptPeriod =
-    std::chrono::milliseconds(50);  // how often a sleeping thread checks for interrupts
+// How often a sleeping thread checks for interrupts.
+constexpr auto kInterruptPeriod = std::chrono::milliseconds(50);
 // Pauses between two polls of a spinning thread. Each poll takes the cache lines that the daemon writes, so a
 // thread that listens for any progress polls less often than one that waits for a command.
 constexpr int kRelaxes = 1, kListenersRelaxes = 8;

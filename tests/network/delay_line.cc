@@ -63,8 +63,8 @@ class Direction {
   }
 
  private:
-  static constexpr Clock::duration kMaxLate =
-      std::chrono::microseconds(200);  // a longer delay is caused by load
+  // A longer delay is caused by load.
+  static constexpr Clock::duration kMaxLate = std::chrono::microseconds(200);
 
   // Returns when a packet that was just read must arrive. Wake-ups are as late for reading as for writing, so
   // the usual lateness is subtracted twice.

@@ -28,8 +28,8 @@ class PrivateRingTest : public ::testing::Test {
 };
 
 TEST_F(PrivateRingTest, MessagesArriveInOrderAroundTheEnd) {
-  constexpr size_t kBytes =
-      kMessageAlignment * 1001;  // does not divide the ring size, so messages cross the ring's end
+  // Does not divide the ring size, so messages cross the ring's end.
+  constexpr size_t kBytes = kMessageAlignment * 1001;
   for (uint32_t i = 0; i < 1000; ++i) {
     ASSERT_TRUE(Send(i, kBytes));
     const Message* const message = executor_.Next();
