@@ -1,4 +1,4 @@
-// Wires the daemon together: devices, engine, listener, control plane. No logic lives here.
+// Wires the daemon together: devices, lanes, listener, control plane. No logic lives here.
 #include <pthread.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
@@ -21,8 +21,8 @@
 #include "daemon/executor/devices.h"
 #include "daemon/executor/process/executor_main.h"
 #include "daemon/executor/process/spawner.h"
+#include "daemon/lane/lanes.h"
 #include "daemon/main/reloader.h"
-#include "daemon/scheduler/engine.h"
 #include "daemon/service/control.h"
 #include "daemon/service/handed_sockets.h"
 #include "daemon/service/listener.h"
@@ -109,7 +109,7 @@ std::optional<uint32_t> GatewayUid(const std::string& user) {
   return uid;
 }
 
-absl::StatusOr<std::vector<session::DeviceState>> OpenDevices(const Options& options,
+absl::StatusOr<std::vector<stream::DeviceState>> OpenDevices(const Options& options,
                                                               executor::DevicePlan plan,
                                                               const Reloader& reloader,
                                                               const std::string& cache_directory,
@@ -124,9 +124,9 @@ absl::StatusOr<std::vector<session::DeviceState>> OpenDevices(const Options& opt
                                       .standby = options.standby_executor,
                                       .wake = wake,
                                       .spawner = spawner}));
-  std::vector<session::DeviceState> states;
+  std::vector<stream::DeviceState> states;
   for (auto& device : devices) {
-    session::DeviceState state;
+    stream::DeviceState state;
     const executor::DeviceProperties& properties = device->properties();
     spdlog::info("device index={} name=\"{}\" kind={} vendor={} memory_bytes={} compute_units={}",
                  states.size(), properties.name, properties.kind, properties.vendor, properties.total_memory,
@@ -163,7 +163,7 @@ absl::StatusOr<std::unique_ptr<executor::process::Spawner>> StartSpawner(const O
       });
 }
 
-bool HasExecutors(const std::vector<session::DeviceState>& devices) {
+bool HasExecutors(const std::vector<stream::DeviceState>& devices) {
   return std::any_of(devices.begin(), devices.end(),
                      [](const auto& state) { return state.device->properties().replaceable; });
 }
@@ -204,11 +204,11 @@ telemetry::Notifier FindServiceManager(const Options& options) {
 }
 
 std::unique_ptr<telemetry::Watchdog> StartWatchdog(const telemetry::Notifier& notifier,
-                                                   scheduler::Engine& engine) {
+                                                   lane::Lanes& lanes) {
   if (!notifier.watchdog()) return nullptr;
   return std::make_unique<telemetry::Watchdog>(
       notifier, *notifier.watchdog(),
-      [&engine](std::function<void()> done) { engine.Post(std::move(done)); });
+      [&lanes](std::function<void()> done) { lanes.Ask(std::move(done)); });
 }
 
 // An executor keeps access to its device, and loses the cache and the socket.
@@ -256,28 +256,33 @@ absl::Status Run(const config::CommandLine& line, const config::Configuration& c
   confinement::ConfineFiles(options.confine, files, in_force);
 
   ASSIGN_OR_RETURN(auto endpoint, ListenForMetrics(options));
-  std::atomic<scheduler::Engine*> engine_to_wake{nullptr};
+  std::atomic<lane::Lanes*> lanes_to_wake{nullptr};
   const auto wake = [&] {
-    if (scheduler::Engine* engine = engine_to_wake.load()) engine->Wake();
+    if (lane::Lanes* lanes = lanes_to_wake.load()) lanes->WakeAll();
   };
   ASSIGN_OR_RETURN(auto devices,
                    OpenDevices(options, std::move(plan), reloader, cache_directory, spawner.get(), wake));
   if (!HasExecutors(devices)) spawner.reset();
+  if (devices.size() > transport::kMaxDevices) {
+    spdlog::warn("devices_unused found={} allowed={}", devices.size(), transport::kMaxDevices);
+    devices.erase(devices.begin() + transport::kMaxDevices, devices.end());
+  }
   const size_t device_count = devices.size();
-  scheduler::Engine::Options engine_options;
-  engine_options.on_breach = [&](uint64_t session) { listener->HangUp(session); };
-  ASSIGN_OR_RETURN(auto engine, scheduler::Engine::Create(std::move(devices), engine_options));
-  engine_to_wake.store(engine.get());
+  session::Registry registry;
+  lane::Lanes::Options lane_options;
+  lane_options.on_close = [&](uint64_t session) { listener->HangUp(session); };
+  ASSIGN_OR_RETURN(auto lanes, lane::Lanes::Create(std::move(devices), registry, lane_options));
+  lanes_to_wake.store(lanes.get());
   confinement::ConfineCalls(options.confine, confinement::kDaemon, in_force);
   spdlog::info("confined {}", in_force);
-  ASSIGN_OR_RETURN(auto control, service::Control::Start(*engine,
+  ASSIGN_OR_RETURN(auto control, service::Control::Start(*lanes,
                                                          {options.socket, is_private,
                                                           [&] { return reloader.Values(); }, std::move(log)},
                                                          std::move(handed.control)));
   ASSIGN_OR_RETURN(auto metrics, ServeMetrics(std::move(endpoint), *control));
 
   spdlog::info("serving version={} socket={}", XPUD_VERSION, options.socket);
-  auto watchdog = StartWatchdog(notifier, *engine);
+  auto watchdog = StartWatchdog(notifier, *lanes);
   notifier.Notify(absl::StrCat("READY=1\nSTATUS=Serving ", device_count,
                                device_count == 1 ? " device" : " devices", " at ", options.socket));
   if (options.ready_fd >= 0) {
@@ -285,8 +290,8 @@ absl::Status Run(const config::CommandLine& line, const config::Configuration& c
       spdlog::warn("ready_fd fd={} error=\"cannot be written\"", options.ready_fd);
     close(options.ready_fd);
   }
-  reload = [&] { reloader.Reload(*engine, *listener, notifier); };
-  listener->Serve(*engine);
+  reload = [&] { reloader.Reload(*lanes, *listener, notifier); };
+  listener->Serve(*lanes);
   spdlog::info("ending");
   notifier.Notify("STOPPING=1\nSTATUS=Ending sessions");
   watchdog.reset();
@@ -294,8 +299,8 @@ absl::Status Run(const config::CommandLine& line, const config::Configuration& c
   if (const auto path = telemetry::UnixPathOf(options.metrics_address); !path.empty())
     unlink(std::string(path).c_str());
   control.reset();
-  engine_to_wake.store(nullptr);
-  engine.reset();
+  lanes_to_wake.store(nullptr);
+  lanes.reset();
   return absl::OkStatus();
 }
 

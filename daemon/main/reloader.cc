@@ -25,7 +25,7 @@ void SetQuotas(const Options* before, const Options& now, memory::Ledger& ledger
   for (const config::TenantQuota& quota : now.quotas) ledger.SetTenantQuota(quota.tenant, quota.bytes);
 }
 
-void Apply(const Options* before, const Options& now, session::DeviceState& state) {
+void Apply(const Options* before, const Options& now, stream::DeviceState& state) {
   SetQuotas(before, now, state.pool->ledger());
   state.library->SetLimits(static_cast<size_t>(now.kernel_limit), now.cache_limit);
   state.device->SetCommandLimit(std::chrono::milliseconds(now.command_limit_ms));
@@ -65,9 +65,9 @@ service::Listener::Limits Reloader::LimitsOf(const Options& options) {
   return limits;
 }
 
-void Reloader::SetUp(session::DeviceState& device) const { Apply(nullptr, now_.options, device); }
+void Reloader::SetUp(stream::DeviceState& device) const { Apply(nullptr, now_.options, device); }
 
-void Reloader::Reload(scheduler::Engine& engine, service::Listener& listener,
+void Reloader::Reload(lane::Lanes& lanes, service::Listener& listener,
                       const telemetry::Notifier& notifier) {
   notifier.Notify(absl::StrCat("RELOADING=1\nMONOTONIC_USEC=", NowNs() / 1000));
   const auto found = line_.Complete();
@@ -77,9 +77,7 @@ void Reloader::Reload(scheduler::Engine& engine, service::Listener& listener,
     Adopt(*found);
     spdlog::set_level(spdlog::level::from_str(now_.options.log_level));
     listener.SetLimits(LimitsOf(now_.options));
-    engine.Call([&] {
-      for (session::DeviceState& device : engine.devices()) Apply(&before, now_.options, device);
-    });
+    lanes.CallEach([&](lane::Lane& lane) { Apply(&before, now_.options, lane.state()); });
     spdlog::info("config_reloaded path={}", line_.config_path().empty() ? "none" : line_.config_path());
   } else {
     for (const auto problem : absl::StrSplit(found.status().message(), '\n'))

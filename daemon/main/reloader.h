@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "daemon/config/configuration.h"
-#include "daemon/scheduler/engine.h"
+#include "daemon/lane/lanes.h"
 #include "daemon/service/control.h"
 #include "daemon/service/listener.h"
 #include "daemon/telemetry/notifier.h"
@@ -19,12 +19,12 @@ class Reloader {
   Reloader(config::CommandLine line, config::Configuration now)
       : line_(std::move(line)), now_(std::move(now)), found_(now_) {}
 
-  // Applies the settings of devices at the start, before the engine exists.
-  void SetUp(session::DeviceState& device) const;
+  // Applies the settings of devices at the start, before the lanes exist.
+  void SetUp(stream::DeviceState& device) const;
   static service::Listener::Limits LimitsOf(const config::Options& options);
 
   // Reads the file again. A file that is not valid changes nothing.
-  void Reload(scheduler::Engine& engine, service::Listener& listener, const telemetry::Notifier& notifier);
+  void Reload(lane::Lanes& lanes, service::Listener& listener, const telemetry::Notifier& notifier);
 
   // Returns the values that are in force. Thread-safe.
   std::vector<service::ConfigValue> Values() const;

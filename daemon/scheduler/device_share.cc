@@ -4,7 +4,7 @@
 
 namespace xpud::scheduler {
 
-void DeviceShare::Update(Account& account, const session::DeviceWork& work) {
+void DeviceShare::Update(Account& account, const stream::DeviceWork& work) {
   if (work.used_ns != account.counted_ns) {
     if (work.ended_ns - account.work.ended_ns > kIdleForNs)
       account.used_ns = std::max(account.used_ns, floor_ns_);

@@ -1,18 +1,16 @@
-// Who may send more work to a device that works on its own (a GPU). Those that keep it busy, which always
-// have work under way for a while, get equal time of it, whatever their commands cost: one that has had
-// kMaxAheadNs more than the least served of them waits. Nobody waits for a session that does not keep the
-// device busy, nor for one whose work does not end.
+// Gives sessions that keep an asynchronous device busy (they always have work in flight for a while) equal time
+// of it, whatever their commands cost. A session that had kMaxAheadNs more than the least served of them waits.
+// No session waits for one that does not keep the device busy, nor for one whose work does not end.
 //
-// The time is what DeviceTime charges: right on average, not for each command. So it is compared coarsely,
-// and debts are forgiven: idle sessions begin anew beside the others, and nobody owes more than kMaxDebtNs.
-//
-// Owned by the engine and used on its thread only.
+// The time is what DeviceTime charges: right on average, not for each command. So it is compared coarsely, and
+// debts are forgiven: idle sessions begin anew beside the others, and no session owes more than kMaxDebtNs.
+// REQUIRES: the lane's thread.
 #pragma once
 
 #include <cstdint>
 #include <list>
 
-#include "daemon/session/device_time.h"
+#include "daemon/stream/device_time.h"
 
 namespace xpud::scheduler {
 
@@ -20,14 +18,14 @@ class DeviceShare {
  public:
   static constexpr uint64_t kMaxAheadNs = 5'000'000;
   static constexpr uint64_t kMaxDebtNs = 50'000'000;
-  static constexpr uint64_t kBusyForNs = 10'000'000;  // this long without a break: it keeps the device busy
+  static constexpr uint64_t kBusyForNs = 10'000'000;  // so long without a break: it keeps the device busy
   static constexpr uint64_t kIdleForNs = 50'000'000;  // no work has ended for this long
 
   // One session's use of the device.
   struct Account {
     uint64_t used_ns = 0;     // as it is compared
-    uint64_t counted_ns = 0;  // of the session's own sum
-    session::DeviceWork work;
+    uint64_t counted_ns = 0;  // of DeviceWork::used_ns
+    stream::DeviceWork work;
   };
 
   Account& Add() {
@@ -38,8 +36,8 @@ class DeviceShare {
     accounts_.remove_if([&](const Account& each) { return &each == &account; });
   }
 
-  // The device's work for the session, as it is now. For each account, then BeginRound, then HoldsBack.
-  void Update(Account& account, const session::DeviceWork& work);
+  // Takes the device's work for the session. Called for each account, then BeginRound, then HoldsBack.
+  void Update(Account& account, const stream::DeviceWork& work);
   void BeginRound(uint64_t now_ns);
   bool HoldsBack(const Account& account) const {
     return account.used_ns > kMaxAheadNs && account.used_ns - kMaxAheadNs > least_used_ns_;
@@ -47,8 +45,8 @@ class DeviceShare {
 
  private:
   std::list<Account> accounts_;
-  uint64_t least_used_ns_ = UINT64_MAX;  // of those that keep it busy; UINT64_MAX when nobody does
-  uint64_t floor_ns_ = 0;                // the least used of all with work, as high as it ever was
+  uint64_t least_used_ns_ = UINT64_MAX;  // of sessions that keep it busy; UINT64_MAX if none does
+  uint64_t floor_ns_ = 0;                // the highest value so far of the least used of all with work
 };
 
 }  // namespace xpud::scheduler

@@ -12,7 +12,7 @@ class DeviceShareTest : public ::testing::Test {
  protected:
   struct Sender {
     DeviceShare::Account* account;
-    session::DeviceWork work;
+    stream::DeviceWork work;
   };
 
   Sender Add() { return {&share_.Add(), {}}; }

@@ -1,14 +1,12 @@
-// Who may use a device next. Sessions with work get equal time, whatever their commands cost: time of the
-// device where it works while we append (the CPU device), time of appending where it works on its own. One
-// that is a slice ahead of the least served waits. Idling saves up a little, so that a session which
-// thinks between its commands (a trainer beside servers of large batches) is served at once when it comes
-// back, but not more than a long command's length.
+// Gives sessions with work equal time of a lane, whatever their commands cost: on a synchronous device that is
+// the device's time, on an asynchronous one the time of submitting. A session that is a slice ahead of the least
+// served one waits. Idling saves up a little time, so that a session which pauses between its commands (a
+// trainer beside servers of large batches) is served at once when it continues; it saves up at most the length
+// of a long command.
 //
 // A long command is interrupted at most between its groups (on the CPU device). Before one begins, the device
-// is kept free for a moment for a session that was served less and stopped only just now: its next command is
-// probably on its way. That moment is charged to the session waited for.
-//
-// Owned by the engine and used on its thread only.
+// is kept free for a moment for a session that was served less and stopped just now, because its next command
+// is probably about to arrive. That moment is charged to that session. REQUIRES: the lane's thread.
 #pragma once
 
 #include <cstdint>
@@ -18,18 +16,18 @@ namespace xpud::scheduler {
 
 class FairShare {
  public:
-  static constexpr uint64_t kLongNs = 1'000'000;  // a slice of commands worth waiting before
-  static constexpr uint64_t kAwaitPart = 20;      // for a twentieth of its length
+  static constexpr uint64_t kLongNs = 1'000'000;  // a slice before which another session is awaited
+  static constexpr uint64_t kAwaitPart = 20;      // for a twentieth of the slice
   static constexpr uint64_t kMaxAwaitNs = 200'000;
-  static constexpr uint64_t kMaxCreditNs = 20'000'000;  // what idling saves up
+  static constexpr uint64_t kMaxCreditNs = 20'000'000;  // time that idling saves up
 
   // One session's use of the device.
   struct Account {
     uint64_t used_ns = 0;
-    uint64_t typical_ns = 0;  // of its slices: the longest of late, fading
+    uint64_t typical_ns = 0;  // length of its slices: the longest recent one, fading
     uint64_t ended_ns = 0;    // its last slice
     bool has_work = false;
-    bool awaited = false;  // another session was held back for it since
+    bool awaited = false;  // the device was kept free for it since
   };
   enum class Answer { kRun, kNotYet, kAwaitAnother };
 
@@ -44,13 +42,13 @@ class FairShare {
     accounts_.remove_if([&](const Account& each) { return &each == &account; });
   }
 
-  // Once for each round of turns, before its first Ask.
+  // Called once for each round of turns, before its first Ask.
   void BeginRound();
-  // Whether a session, with work or not known to have any, may run a slice now.
+  // Whether a session with work, or not known to have none, may run a slice now.
   Answer Ask(const Account& account);
-  // It ran a slice, in this time.
+  // The session ran a slice, at this time.
   void Ran(Account& account, uint64_t start_ns, uint64_t end_ns);
-  // It was let run and had nothing to do.
+  // The session was allowed to run and had nothing to do.
   void WasIdle(Account& account) { account.has_work = false; }
 
  private:
@@ -59,8 +57,8 @@ class FairShare {
   const uint64_t slice_ns_;
   uint64_t (*const now_ns_)();
   std::list<Account> accounts_;
-  uint64_t least_used_ns_ = UINT64_MAX;  // of those with work; UINT64_MAX when nobody has any
-  uint64_t floor_ns_ = 0;                // the highest that it ever was: where newcomers begin
+  uint64_t least_used_ns_ = UINT64_MAX;  // of sessions with work; UINT64_MAX if none has any
+  uint64_t floor_ns_ = 0;                // its highest value so far, with which new sessions begin
 };
 
 }  // namespace xpud::scheduler

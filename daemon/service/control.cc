@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <map>
 #include <optional>
 #include <span>
 #include <vector>
@@ -43,9 +44,11 @@ uint64_t CpuNs() {
   return ns(usage.ru_utime) + ns(usage.ru_stime);
 }
 
-void Fill(const session::DeviceState& state, uint32_t index, uint32_t queues, v1::Device& out) {
-  const executor::DeviceProperties& properties = state.device->properties();
-  out.set_index(index);
+// REQUIRES: the lane's thread.
+void Fill(lane::Lane& lane, v1::Device& out) {
+  const executor::DeviceProperties& properties = lane.properties();
+  stream::DeviceState& state = lane.state();
+  out.set_index(lane.index());
   out.set_name(properties.name);
   out.set_kind(properties.kind);
   out.set_vendor(properties.vendor);
@@ -58,6 +61,10 @@ void Fill(const session::DeviceState& state, uint32_t index, uint32_t queues, v1
   out.set_busy_ns(state.time.busy_ns());
   out.set_commands_completed(state.commands);
   out.set_launches(state.launches);
+  uint32_t queues = 0;
+  lane.ForEach([&](const session::DeviceSession& session) {
+    queues += static_cast<uint32_t>(session.queue_count());
+  });
   out.set_queues(queues);
   const kernels::KernelCounters kernels = state.library->counters();
   out.set_kernels_compiled(kernels.compiled);
@@ -72,7 +79,7 @@ void Fill(const session::DeviceState& state, uint32_t index, uint32_t queues, v1
   out.set_launches_replayed(state.device->replayed_launches());
 }
 
-void Fill(const session::Session& session, std::span<const session::DeviceState> devices, v1::Session& out) {
+void Fill(const session::Session& session, v1::Session& out) {
   out.set_id(session.id());
   out.set_pid(session.peer().pid);
   const Tenant& tenant = session.peer().tenant;
@@ -81,26 +88,39 @@ void Fill(const session::Session& session, std::span<const session::DeviceState>
   out.set_tenant(tenant.Text());
   out.set_client_name(session.peer().name);
   out.set_age_ns(NowNs() - session.opened_ns());
-  out.set_memory_peak_bytes(session.peak_bytes());
-  out.set_buffers(session.buffer_count());
-  out.set_queues(static_cast<uint32_t>(session.queue_count()));
-  session.counters().CopyTo(out);
-  out.set_host_memory_bytes(session.host_memory_bytes());
-  uint64_t bytes = 0;
-  for (uint32_t d = 0; d < devices.size(); ++d) {
-    bytes += session.allocated_bytes(d);
-    v1::SessionDevice& share = *out.add_devices();
-    share.set_index(d);
-    share.set_memory_bytes(session.allocated_bytes(d));
-    if (devices.size() == 1)
-      share.set_busy_ns(session.counters().busy_ns);
-    else if (!devices[d].device->properties().synchronous)
-      share.set_busy_ns(session.work(d).used_ns);
-  }
-  out.set_memory_bytes(bytes);
+  out.set_host_memory_bytes(session.host_memories()->bytes());
+  SessionCounters().CopyTo(out);
 }
 
-void Fill(const std::string& tenant, const scheduler::TenantTotals::Total& total, v1::TenantTotal& out) {
+// A session's parts on all devices.
+struct Work {
+  SessionCounters counters;
+  uint64_t memory_bytes = 0, peak_bytes = 0, buffers = 0, queues = 0;
+  std::map<uint32_t, v1::SessionDevice> devices;  // that the session uses
+
+  void Add(uint32_t device, const session::DeviceSession& session) {
+    counters += session.counters();
+    memory_bytes += session.allocated_bytes();
+    peak_bytes += session.peak_bytes();
+    buffers += session.buffer_count();
+    queues += static_cast<uint64_t>(session.queue_count());
+    v1::SessionDevice& part = devices[device];
+    part.set_index(device);
+    part.set_memory_bytes(session.allocated_bytes());
+    part.set_busy_ns(session.counters().busy_ns);
+  }
+  void CopyTo(v1::Session& out) const {
+    counters.CopyTo(out);
+    out.set_memory_bytes(memory_bytes);
+    out.set_memory_peak_bytes(peak_bytes);
+    out.set_buffers(buffers);
+    out.set_queues(static_cast<uint32_t>(queues));
+    for (const auto& [index, part] : devices) *out.add_devices() = part;
+  }
+};
+using WorkBySession = std::map<uint64_t, Work>;
+
+void Fill(const std::string& tenant, const TenantTotal& total, v1::TenantTotal& out) {
   out.set_tenant(tenant);
   out.set_sessions(total.sessions);
   out.set_sessions_opened(total.sessions_opened);
@@ -131,12 +151,12 @@ std::string Describe(const v1::SetQuotaRequest& request) {
 
 class Control::Service final : public v1::Control::Service {
  public:
-  Service(scheduler::Engine& engine, Options options)
-      : engine_(engine), options_(std::move(options)), started_ns_(NowNs()), sensors_(DevicesOf(engine)) {}
+  Service(lane::Lanes& lanes, Options options)
+      : lanes_(lanes), options_(std::move(options)), started_ns_(NowNs()), sensors_(DevicesOf(lanes)) {}
 
   // Wakes readers that wait for events with an error: the daemon is ending.
   void EndEvents() {
-    engine_.events().End();
+    lanes_.registry().events().End();
     if (options_.log != nullptr) options_.log->End();
   }
 
@@ -152,68 +172,69 @@ class Control::Service final : public v1::Control::Service {
   grpc::Status ListDevices(grpc::ServerContext*, const v1::ListDevicesRequest*,
                            v1::ListDevicesResponse* out) override {
     const std::vector<SensorSample> sensors = sensors_.Take();
-    engine_.Call([&] {
-      out->set_time_ns(NowNs());
-      ListDevicesInto(sensors, [&] { return out->add_devices(); });
-    });
+    out->set_time_ns(NowNs());
+    lanes_.CallEach([&](lane::Lane& lane) { Fill(lane, *out->add_devices()); });
+    for (int d = 0; d < out->devices_size(); ++d) Fill(sensors[static_cast<size_t>(d)], *out->mutable_devices(d));
     return grpc::Status::OK;
   }
   grpc::Status ListSessions(grpc::ServerContext*, const v1::ListSessionsRequest*,
                             v1::ListSessionsResponse* out) override {
-    engine_.Call([&] {
-      out->set_time_ns(NowNs());
-      ListSessionsInto([&] { return out->add_sessions(); });
-    });
+    out->set_time_ns(NowNs());
+    WorkBySession work;
+    lanes_.CallEach([&](lane::Lane& lane) { AddWork(lane, work); });
+    ListSessionsInto(work, [&] { return out->add_sessions(); });
     return grpc::Status::OK;
   }
   grpc::Status GetStatus(grpc::ServerContext*, const v1::GetStatusRequest*,
                          v1::GetStatusResponse* out) override {
-    FillProcess(*out->mutable_daemon());
     const std::vector<SensorSample> sensors = sensors_.Take();
-    engine_.Call([&] {
-      out->set_time_ns(NowNs());
-      FillDaemon(*out->mutable_daemon());
-      ListDevicesInto(sensors, [&] { return out->add_devices(); });
-      ListSessionsInto([&] { return out->add_sessions(); });
-      for (const auto& [name, total] : engine_.Tenants()) Fill(name, total, *out->add_tenants());
+    out->set_time_ns(NowNs());
+    FillDaemon(*out->mutable_daemon());
+    WorkBySession work;
+    TenantTotals tenants = lanes_.registry().Tenants();
+    lanes_.CallEach([&](lane::Lane& lane) {
+      v1::Device& device = *out->add_devices();
+      Fill(lane, device);
+      Fill(sensors[lane.index()], device);
+      AddWork(lane, work);
+      tenants += lane.Tenants();
     });
+    ListSessionsInto(work, [&] { return out->add_sessions(); });
+    for (const auto& [name, total] : tenants.map()) Fill(name, total, *out->add_tenants());
     return grpc::Status::OK;
   }
   grpc::Status ListQuotas(grpc::ServerContext*, const v1::ListQuotasRequest*,
                           v1::ListQuotasResponse* out) override {
-    engine_.Call([&] { ListQuotasInto(*out); });
+    ListQuotasInto(*out);
     return grpc::Status::OK;
   }
   grpc::Status SetQuota(grpc::ServerContext*, const v1::SetQuotaRequest* request,
                         v1::ListQuotasResponse* out) override {
-    absl::Status status;
-    engine_.Call([&] {
-      status = ApplyQuota(*request);
-      if (!status.ok()) return;
-      engine_.events().Add({.kind = "quota_set", .text = Describe(*request)});
-      ListQuotasInto(*out);
-    });
-    return ToGrpc(status);
+    const absl::Status status = ApplyQuota(*request);
+    if (!status.ok()) return ToGrpc(status);
+    lanes_.registry().events().Add({.kind = "quota_set", .text = Describe(*request)});
+    ListQuotasInto(*out);
+    return grpc::Status::OK;
   }
   grpc::Status CloseSession(grpc::ServerContext*, const v1::CloseSessionRequest* request,
                             v1::Session* out) override {
-    absl::Status status;
-    engine_.Call([&] {
-      const auto session = FindSession(request->session());
-      status = session.status();
-      if (!status.ok()) return;
-      Fill(**session, engine_.devices(), *out);
-      engine_.Evict(request->session(), "session closed by an operator");
+    const auto session = FindSession(request->session());
+    if (!session.ok()) return ToGrpc(session.status());
+    Fill(**session, *out);
+    Work work;
+    lanes_.CallEach([&](lane::Lane& lane) {
+      if (const session::DeviceSession* part = lane.Find(request->session())) work.Add(lane.index(), *part);
     });
-    return ToGrpc(status);
+    work.CopyTo(*out);
+    lanes_.Evict(**session, "session closed by an operator");
+    return grpc::Status::OK;
   }
   grpc::Status SetDrain(grpc::ServerContext*, const v1::SetDrainRequest* request,
                         v1::SetDrainResponse* out) override {
-    engine_.Call([&] {
-      engine_.SetDrained(request->drained());
-      out->set_drained(engine_.drained());
-      out->set_sessions(static_cast<uint32_t>(engine_.sessions().size()));
-    });
+    session::Registry& registry = lanes_.registry();
+    registry.SetDrained(request->drained());
+    out->set_drained(registry.drained());
+    out->set_sessions(static_cast<uint32_t>(registry.List().size()));
     return grpc::Status::OK;
   }
   grpc::Status ListLog(grpc::ServerContext*, const v1::ListLogRequest* request,
@@ -238,115 +259,101 @@ class Control::Service final : public v1::Control::Service {
   grpc::Status ListEvents(grpc::ServerContext*, const v1::ListEventsRequest* request,
                           v1::ListEventsResponse* out) override {
     out->set_time_ns(NowNs());
-    return ToGrpc(event_readers_.List(engine_.events(), *request, *out));
+    return ToGrpc(event_readers_.List(lanes_.registry().events(), *request, *out));
   }
 
  private:
-  static std::vector<executor::Device*> DevicesOf(scheduler::Engine& engine) {
+  static std::vector<executor::Device*> DevicesOf(lane::Lanes& lanes) {
     std::vector<executor::Device*> devices;
-    engine.Call([&] {
-      for (session::DeviceState& state : engine.devices()) devices.push_back(state.device.get());
-    });
+    lanes.CallEach([&](lane::Lane& lane) { devices.push_back(lane.state().device.get()); });
     return devices;
   }
-  absl::StatusOr<const session::Session*> FindSession(uint64_t id) {
-    const auto found = engine_.sessions().find(id);
-    if (found != engine_.sessions().end()) return found->second.get();
+  absl::StatusOr<std::shared_ptr<session::Session>> FindSession(uint64_t id) {
+    if (auto session = lanes_.registry().Find(id)) return session;
     return absl::InvalidArgumentError(absl::StrCat("there is no session ", id));
   }
   absl::Status ApplyQuota(const v1::SetQuotaRequest& request) {
-    auto& devices = engine_.devices();
-    if (request.has_device() && request.device() >= devices.size()) {
+    if (request.has_device() && request.device() >= lanes_.size()) {
       return absl::InvalidArgumentError(
-          absl::StrCat("there is no device ", request.device(), "; there are ", devices.size()));
+          absl::StrCat("there is no device ", request.device(), "; there are ", lanes_.size()));
     }
-    const session::Session* session = nullptr;
-    if (request.target_case() == v1::SetQuotaRequest::kSession) {
-      ASSIGN_OR_RETURN(session, FindSession(request.session()));
-    }
+    if (request.target_case() == v1::SetQuotaRequest::TARGET_NOT_SET)
+      return absl::InvalidArgumentError("a quota needs a target: the default, a user or a session");
+    if (request.target_case() == v1::SetQuotaRequest::kSession)
+      RETURN_IF_ERROR(FindSession(request.session()).status());
     std::optional<uint64_t> bytes;
     if (request.has_bytes()) bytes = request.bytes();
-    for (uint32_t d = 0; d < devices.size(); ++d) {
-      if (request.has_device() && request.device() != d) continue;
-      memory::Ledger& ledger = devices[d].pool->ledger();
-      switch (request.target_case()) {
-        case v1::SetQuotaRequest::kDefault:
-          ledger.SetDefaultQuota(bytes);
-          break;
-        case v1::SetQuotaRequest::kUid:
-          ledger.SetTenantQuota({request.uid(), request.tenant_name()}, bytes);
-          break;
-        case v1::SetQuotaRequest::kSession:
-          ledger.SetQuota(session->account(d), bytes);
-          break;
-        default:
-          return absl::InvalidArgumentError("a quota needs a target: the default, a user or a session");
-      }
-    }
-    return absl::OkStatus();
+    bool found = request.target_case() != v1::SetQuotaRequest::kSession;
+    lanes_.CallEach([&](lane::Lane& lane) {
+      if (request.has_device() && request.device() != lane.index()) return;
+      memory::Ledger& ledger = lane.state().pool->ledger();
+      if (request.target_case() == v1::SetQuotaRequest::kDefault) return ledger.SetDefaultQuota(bytes);
+      if (request.target_case() == v1::SetQuotaRequest::kUid)
+        return ledger.SetTenantQuota({request.uid(), request.tenant_name()}, bytes);
+      const session::DeviceSession* const session = lane.Find(request.session());
+      if (session == nullptr) return;
+      ledger.SetQuota(session->account(), bytes);
+      found = true;
+    });
+    if (found) return absl::OkStatus();
+    return absl::FailedPreconditionError(absl::StrCat(
+        "session ", request.session(), " does not use ", request.has_device() ? "this" : "any", " device yet"));
   }
   void ListQuotasInto(v1::ListQuotasResponse& out) {
     out.set_time_ns(NowNs());
-    const std::vector<const session::Session*> sessions = SortedSessions();
-    for (uint32_t d = 0; d < engine_.devices().size(); ++d) {
-      const memory::Ledger& ledger = engine_.devices()[d].pool->ledger();
-      AddQuota(d, ledger.default_quota(), ledger.default_quota(), out).set_default_(true);
-      for (const auto& [tenant, share] : ledger.tenants()) {
-        v1::Quota& quota = AddQuota(d, share.quota, ledger.QuotaOf(share), out);
-        quota.set_uid(tenant.uid);
-        if (!tenant.name.empty()) quota.set_tenant_name(tenant.name);
-        quota.set_credit_bytes(share.credit);
-        uint64_t used = 0;
-        for (const session::Session* session : sessions)
-          used += session->peer().tenant == tenant ? session->allocated_bytes(d) : 0;
-        quota.set_used_bytes(used);
-      }
-      for (const session::Session* session : sessions) {
-        const memory::Ledger::Account& account = session->account(d);
-        v1::Quota& quota = AddQuota(d, account.quota(), ledger.QuotaOf(account), out);
-        quota.set_session(session->id());
-        quota.set_credit_bytes(account.credit());
-        quota.set_used_bytes(session->allocated_bytes(d));
-      }
+    lanes_.CallEach([&](lane::Lane& lane) { ListQuotasInto(lane, out); });
+  }
+  // REQUIRES: the lane's thread.
+  static void ListQuotasInto(lane::Lane& lane, v1::ListQuotasResponse& out) {
+    const memory::Ledger& ledger = lane.state().pool->ledger();
+    std::map<uint64_t, const session::DeviceSession*> sessions;  // by id
+    lane.ForEach([&](const session::DeviceSession& session) { sessions[session.id()] = &session; });
+    AddQuota(lane.index(), ledger.default_quota(), ledger.default_quota(), out).set_default_(true);
+    for (const auto& [tenant, share] : ledger.tenants()) {
+      v1::Quota& quota = AddQuota(lane.index(), share.quota, ledger.QuotaOf(share), out);
+      quota.set_uid(tenant.uid);
+      if (!tenant.name.empty()) quota.set_tenant_name(tenant.name);
+      quota.set_credit_bytes(share.credit);
+      uint64_t used = 0;
+      for (const auto& [id, session] : sessions)
+        used += session->peer().tenant == tenant ? session->allocated_bytes() : 0;
+      quota.set_used_bytes(used);
+    }
+    for (const auto& [id, session] : sessions) {
+      const memory::Ledger::Account& account = session->account();
+      v1::Quota& quota = AddQuota(lane.index(), account.quota(), ledger.QuotaOf(account), out);
+      quota.set_session(id);
+      quota.set_credit_bytes(account.credit());
+      quota.set_used_bytes(session->allocated_bytes());
     }
   }
   void FillDaemon(v1::Daemon& out) {
+    const session::Registry::Counters counters = lanes_.registry().counters();
     out.set_version(XPUD_VERSION);
     out.set_pid(getpid());
     out.set_uid(geteuid());
     out.set_uptime_ns(NowNs() - started_ns_);
     out.set_socket(options_.client_socket);
     out.set_private_daemon(options_.private_daemon);
-    out.set_sessions_opened(engine_.counters().sessions_opened);
-    out.set_sessions_closed_for_fault(engine_.counters().sessions_closed_for_fault);
-    out.set_drained(engine_.drained());
-  }
-  // Fills fields that can be read without stopping the engine.
-  static void FillProcess(v1::Daemon& out) {
+    out.set_sessions_opened(counters.opened);
+    out.set_sessions_closed_for_fault(counters.closed_for_fault);
+    out.set_drained(lanes_.registry().drained());
     out.set_resident_bytes(ResidentBytes());
     out.set_cpu_ns(CpuNs());
   }
-  void ListDevicesInto(std::span<const SensorSample> sensors, absl::FunctionRef<v1::Device*()> add) {
-    uint32_t queues = 0;
-    for (const auto& [id, session] : engine_.sessions())
-      queues += static_cast<uint32_t>(session->queue_count());
-    for (uint32_t d = 0; d < engine_.devices().size(); ++d) {
-      v1::Device& device = *add();
-      Fill(engine_.devices()[d], d, queues, device);
-      Fill(sensors[d], device);
+  // REQUIRES: the lane's thread.
+  static void AddWork(lane::Lane& lane, WorkBySession& work) {
+    lane.ForEach([&](const session::DeviceSession& session) { work[session.id()].Add(lane.index(), session); });
+  }
+  void ListSessionsInto(const WorkBySession& work, absl::FunctionRef<v1::Session*()> add) {
+    for (const auto& session : lanes_.registry().List()) {
+      v1::Session& out = *add();
+      Fill(*session, out);
+      if (const auto found = work.find(session->id()); found != work.end()) found->second.CopyTo(out);
     }
   }
-  void ListSessionsInto(absl::FunctionRef<v1::Session*()> add) {
-    for (const session::Session* session : SortedSessions()) Fill(*session, engine_.devices(), *add());
-  }
-  std::vector<const session::Session*> SortedSessions() {
-    std::vector<const session::Session*> sessions;
-    for (const auto& [id, session] : engine_.sessions()) sessions.push_back(session.get());
-    std::sort(sessions.begin(), sessions.end(), [](auto* a, auto* b) { return a->id() < b->id(); });
-    return sessions;
-  }
 
-  scheduler::Engine& engine_;
+  lane::Lanes& lanes_;
   const Options options_;
   const uint64_t started_ns_;
   EventReaders event_readers_;
@@ -359,12 +366,12 @@ struct Control::Server {
 
 Control::Control() = default;
 
-absl::StatusOr<std::unique_ptr<Control>> Control::Start(scheduler::Engine& engine, Options options,
+absl::StatusOr<std::unique_ptr<Control>> Control::Start(lane::Lanes& lanes, Options options,
                                                         UniqueFd handed) {
   std::unique_ptr<Control> control(new Control);
   const std::string path = ControlPath(options.client_socket);
   if (!handed.valid()) RETURN_IF_ERROR(RemoveStaleSocket(path));
-  control->service_ = std::make_unique<Service>(engine, std::move(options));
+  control->service_ = std::make_unique<Service>(lanes, std::move(options));
   control->server_ = std::make_unique<Server>();
   grpc::ServerBuilder builder;
   if (!handed.valid()) builder.AddListeningPort("unix:" + path, grpc::InsecureServerCredentials());

@@ -1,5 +1,5 @@
-// The control plane: answers xpuctl over gRPC on a unix socket beside the clients' socket. Its threads read
-// the engine's state with Engine::Call and keep none of it.
+// The control plane: answers xpuctl over gRPC on a unix socket beside the clients' socket. Its threads visit the
+// lanes one after the other (Lane::Call), add up what they read, and keep none of it.
 #pragma once
 
 #include <functional>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "daemon/scheduler/engine.h"
+#include "daemon/lane/lanes.h"
 #include "daemon/service/acceptor.h"
 #include "daemon/telemetry/log_ring.h"
 #include "proto/base/unique_fd.h"
@@ -37,13 +37,13 @@ class Control {
   };
   // Serves on `handed` if that is valid; its file stays. Otherwise creates a socket, and removes it in the
   // end.
-  static absl::StatusOr<std::unique_ptr<Control>> Start(scheduler::Engine& engine, Options options,
+  static absl::StatusOr<std::unique_ptr<Control>> Start(lane::Lanes& lanes, Options options,
                                                         UniqueFd handed = {});
   ~Control();  // refuses new calls and ends those in progress
   Control(const Control&) = delete;
   Control& operator=(const Control&) = delete;
 
-  // Fills the reply of GetStatus. REQUIRES: not the engine's thread.
+  // Fills the reply of GetStatus. REQUIRES: not a lane's thread.
   void TakeSnapshot(v1::GetStatusResponse& out);
 
  private:

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kMaxWait{10'000};
 
-void Fill(const scheduler::Event& event, v1::Event& out) {
+void Fill(const telemetry::Event& event, v1::Event& out) {
   out.set_sequence(event.sequence);
   out.set_time_ns(event.time_ns);
   out.set_unix_ms(event.unix_ms);
@@ -48,7 +48,7 @@ absl::StatusOr<typename RecentList<Item>::Items> EventReaders::Read(const Recent
   return items;
 }
 
-absl::Status EventReaders::List(const scheduler::EventLog& log, const v1::ListEventsRequest& request,
+absl::Status EventReaders::List(const telemetry::EventLog& log, const v1::ListEventsRequest& request,
                                 v1::ListEventsResponse& out) {
   ASSIGN_OR_RETURN(const auto events, Read(log.list(), request.after(), kMaxEvents, request.wait_ms()));
   for (const auto& event : events) Fill(*event, *out.add_events());

@@ -4,7 +4,7 @@
 #include <atomic>
 
 #include "absl/status/statusor.h"
-#include "daemon/scheduler/event_log.h"
+#include "daemon/telemetry/event_log.h"
 #include "daemon/telemetry/log_ring.h"
 #include "proto/control/xpud.pb.h"
 
@@ -17,7 +17,7 @@ class EventReaders {
   // Limits of one reply. It fits a socket's buffer, so that no thread blocks on a client that does not read.
   static constexpr size_t kMaxEvents = 64, kMaxLines = 64;
 
-  absl::Status List(const scheduler::EventLog& log, const v1::ListEventsRequest& request,
+  absl::Status List(const telemetry::EventLog& log, const v1::ListEventsRequest& request,
                     v1::ListEventsResponse& out);
   // Returns InvalidArgument for an unknown level.
   absl::Status List(const telemetry::LogLines& log, const v1::ListLogRequest& request,

@@ -22,7 +22,6 @@
 #include "daemon/service/socket_file.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/trust.h"
-#include "proto/transport/host_memory.h"
 #include "proto/transport/shm_server.h"
 
 namespace xpud::service {
@@ -151,7 +150,9 @@ void Listener::RunTasks() {
 
 void Listener::ShutDown(uint64_t session) {
   const auto found = std::find_if(clients_.begin(), clients_.end(),
-                                  [&](const auto& entry) { return entry.second.session == session; });
+                                  [&](const auto& entry) {
+                                    return entry.second.session != nullptr && entry.second.session->id() == session;
+                                  });
   if (found != clients_.end()) shutdown(found->second.socket.get(), SHUT_RDWR);
 }
 
@@ -215,7 +216,7 @@ void Listener::Refuse(const Client& client, const transport::Hello& hello, const
   shutdown(client.socket.get(), SHUT_RDWR);  // the hang-up drops the client
 }
 
-absl::Status Listener::OpenSession(scheduler::Engine& engine, Client& client, const transport::Hello& hello) {
+absl::Status Listener::OpenSession(lane::Lanes& lanes, Client& client, const transport::Hello& hello) {
   transport::Welcome welcome = {};
   welcome.magic = transport::kHelloMagic;
   if (hello.magic != transport::kHelloMagic)
@@ -227,40 +228,29 @@ absl::Status Listener::OpenSession(scheduler::Engine& engine, Client& client, co
                                                       wire::kOldestVersion, " to ", wire::kNewestVersion));
   }
   client.peer.name = transport::GetText(hello.client_name);
-  transport::SessionFds fds;
-  ASSIGN_OR_RETURN(auto server, transport::ShmServer::Create(fds));
   welcome.ring_bytes = transport::kRingBytes;
   welcome.staging_bytes = transport::kStagingBytes;
-  welcome.session_id = next_session_++;
   welcome.rows = ops::KnownRows();
   transport::SetText(welcome.text, XPUD_VERSION);
-  absl::Status opened;
-  engine.Call([&] {
-    opened = engine.Admits();
-    if (!opened.ok()) return;
-    auto& devices = engine.devices();
-    welcome.device_count = static_cast<uint16_t>(std::min(devices.size(), transport::kMaxDevices));
-    for (size_t d = 0; d < welcome.device_count; ++d) {
-      const executor::DeviceProperties& properties = devices[d].device->properties();
-      transport::DeviceRecord& record = welcome.devices[d];
-      transport::SetText(record.name, properties.name);
-      transport::SetText(record.kind, properties.kind);
-      transport::SetText(record.vendor, properties.vendor);
-      record.total_memory = properties.total_memory;
-      record.compute_units = properties.compute_units;
-    }
-    auto session = std::make_unique<session::Session>(welcome.session_id, client.peer, std::move(server),
-                                                      devices, limits_.host_memory, tables_);
-    opened = session->Open();
-    if (opened.ok()) engine.AddSession(std::move(session));
-  });
-  RETURN_IF_ERROR(opened);
-  client.session = welcome.session_id;
-  const int raw[] = {fds.ring.get(), fds.completion.get(), fds.staging.get(), fds.doorbell.get()};
-  return transport::SendMessage(client.socket.get(), std::as_bytes(std::span(&welcome, 1)), raw);
+  welcome.device_count = static_cast<uint16_t>(lanes.size());
+  bool has_executors = false;
+  for (size_t d = 0; d < lanes.size(); ++d) {
+    const executor::DeviceProperties& properties = lanes[static_cast<uint32_t>(d)].properties();
+    transport::DeviceRecord& record = welcome.devices[d];
+    transport::SetText(record.name, properties.name);
+    transport::SetText(record.kind, properties.kind);
+    transport::SetText(record.vendor, properties.vendor);
+    record.total_memory = properties.total_memory;
+    record.compute_units = properties.compute_units;
+    has_executors |= properties.replaceable;
+  }
+  auto host = std::make_shared<handles::HostMemories>(limits_.host_memory, has_executors);
+  ASSIGN_OR_RETURN(client.session, lanes.registry().Add(client.peer, std::move(host)));
+  welcome.session_id = client.session->id();
+  return transport::SendMessage(client.socket.get(), std::as_bytes(std::span(&welcome, 1)));
 }
 
-void Listener::Greet(scheduler::Engine& engine, Client& client) {
+void Listener::Greet(lane::Lanes& lanes, Client& client) {
   transport::Hello hello = {};
   absl::Status status =
       transport::ReceiveMessage(client.socket.get(), std::as_writable_bytes(std::span(&hello, 1)));
@@ -268,9 +258,9 @@ void Listener::Greet(scheduler::Engine& engine, Client& client) {
     status = TakeVouch(client, std::bit_cast<transport::Vouch>(hello));
     if (status.ok()) return;  // its Hello follows
   }
-  if (status.ok()) status = OpenSession(engine, client, hello);
+  if (status.ok()) status = OpenSession(lanes, client, hello);
   if (status.ok()) {
-    spdlog::info("session_opened id={} pid={} tenant={} name=\"{}\"", client.session, client.peer.pid,
+    spdlog::info("session_opened id={} pid={} tenant={} name=\"{}\"", client.session->id(), client.peer.pid,
                  client.peer.tenant.Text(), absl::Utf8SafeCEscape(client.peer.name));
     return;
   }
@@ -287,89 +277,128 @@ absl::Status Listener::TakeVouch(Client& client, const transport::Vouch& vouch) 
   return absl::OkStatus();
 }
 
-void Listener::TakeMemory(scheduler::Engine& engine, uint64_t key, Client& client) {
-  const absl::Status status = ReceiveMemory(engine, key, client);
+void Listener::TakeRequest(lane::Lanes& lanes, uint64_t key, Client& client) {
+  const absl::Status status = ReceiveRequest(lanes, key, client);
   if (status.ok()) return;
-  engine.Post([&engine, id = client.session, reason = std::string(status.message())] {
-    engine.CloseForFault(id, reason);
-  });
+  lanes.Close(*client.session, std::string(status.message()), /*fault=*/true);
   shutdown(client.socket.get(), SHUT_RDWR);
 }
 
-absl::Status Listener::ReceiveMemory(scheduler::Engine& engine, uint64_t key, Client& client) {
-  transport::ShareMemory message;
-  UniqueFd fd;
+absl::Status Listener::ReceiveRequest(lane::Lanes& lanes, uint64_t key, Client& client) {
+  transport::Request request;
+  UniqueFd memory;
   const absl::Status received = transport::ReceiveMessage(
-      client.socket.get(), std::as_writable_bytes(std::span(&message, 1)), {&fd, 1});
+      client.socket.get(), std::as_writable_bytes(std::span(&request, 1)), {&memory, 1});
   if (absl::IsResourceExhausted(received)) {
-    Answer(engine, key, message.id, received);
+    Answer(lanes, key, request.id, received);
     return absl::OkStatus();
   }
   RETURN_IF_ERROR(received);
-  if (message.magic != transport::kShareMagic || !fd.valid())
+  const bool opens = request.kind == transport::RequestKind::kOpenDevice;
+  if ((!opens && request.kind != transport::RequestKind::kShareMemory) || memory.valid() == opens)
     return absl::InvalidArgumentError("it sent an invalid message after its Hello");
   RETURN_IF_ERROR(Watch(epoll_.get(), client.socket.get(), EPOLLRDHUP, SocketTag(key), EPOLL_CTL_MOD));
-  auto accepted = transport::ClientMemory::Accept(std::move(fd), message.bytes);
-  if (!accepted.ok()) {
-    Answer(engine, key, message.id, accepted.status());
-    return absl::OkStatus();
-  }
-  const auto memory = std::make_shared<transport::ClientMemory>(*std::move(accepted));
-  engine.Post([this, &engine, key, message, memory, session = client.session] {
-    const auto found = engine.sessions().find(session);
-    if (found == engine.sessions().end()) return;
-    const absl::Status shared = found->second->ShareHostMemory(
-        message.id, message.devices, std::move(*memory),
-        [this, &engine, key, id = message.id](const absl::Status& status) {
-          Post([this, &engine, key, id, status] { Answer(engine, key, id, status); });
-        });
-    if (!shared.ok()) engine.CloseForFault(session, std::string(shared.message()));
-  });
+  if (!opens) return ShareMemory(lanes, key, client, request, std::move(memory));
+  if (request.id >= lanes.size()) return absl::InvalidArgumentError("it opened a device that does not exist");
+  OpenDevice(lanes, key, client, request.id);
   return absl::OkStatus();
 }
 
-void Listener::Answer(scheduler::Engine& engine, uint64_t key, uint32_t id, const absl::Status& status) {
-  const auto found = clients_.find(key);
-  if (found == clients_.end()) return;
-  transport::ShareMemoryAnswer answer = {id, static_cast<uint32_t>(status.code()), {}};
-  transport::SetText(answer.text, std::string_view(status.message().data(), status.message().size()));
-  const UniqueFd& socket = found->second.socket;
-  absl::Status sent = transport::SendMessage(socket.get(), std::as_bytes(std::span(&answer, 1)));
-  if (sent.ok())
-    sent = Watch(epoll_.get(), socket.get(), EPOLLIN | EPOLLRDHUP, SocketTag(key), EPOLL_CTL_MOD);
-  if (!sent.ok()) Drop(engine, key, "it does not read its answers");
+void Listener::OpenDevice(lane::Lanes& lanes, uint64_t key, const Client& client, uint32_t device) {
+  const auto fds = std::make_shared<transport::DeviceFds>();
+  auto server = transport::ShmServer::Create(*fds);
+  if (!server.ok()) return Answer(lanes, key, device, server.status());
+  lane::Lane& lane = lanes[device];
+  lane.Post([this, &lanes, &lane, key, device, fds, session = client.session,
+             transport = std::shared_ptr<transport::ServerTransport>(*std::move(server))] {
+    const absl::Status opened = lane.Open(session, transport);
+    Post([this, &lanes, key, device, fds, opened] {
+      Answer(lanes, key, device, opened, opened.ok() ? fds.get() : nullptr);
+    });
+  });
 }
 
-void Listener::Drop(scheduler::Engine& engine, uint64_t key, const char* reason) {
+absl::Status Listener::ShareMemory(lane::Lanes& lanes, uint64_t key, const Client& client,
+                                   const transport::Request& request, UniqueFd memory) {
+  if (request.id == 0) return absl::InvalidArgumentError("host memory was shared under the id 0");
+  if (request.devices == 0) return absl::InvalidArgumentError("host memory was shared with no device");
+  for (uint64_t rest = request.devices; rest != 0; rest &= rest - 1) {
+    if (!client.session->IsOpen(static_cast<uint32_t>(std::countr_zero(rest))))
+      return absl::InvalidArgumentError("host memory was shared with a device that is not open");
+  }
+  auto shared =
+      handles::HostMemories::Add(client.session->host_memories(), request.id, std::move(memory), request.bytes);
+  if (!shared.ok()) {
+    Answer(lanes, key, request.id, shared.status());
+    return absl::OkStatus();
+  }
+  // Answered when the last device has it. Each lane's thread counts its device.
+  struct Awaited {
+    explicit Awaited(int count) : devices(count) {}
+    Mutex mutex;
+    int devices ABSL_GUARDED_BY(mutex);
+    absl::Status failure ABSL_GUARDED_BY(mutex);
+  };
+  const auto awaited = std::make_shared<Awaited>(std::popcount(request.devices));
+  const auto done = [this, &lanes, key, id = request.id, awaited](const absl::Status& status) {
+    MutexLock lock(awaited->mutex);
+    awaited->failure.Update(status);
+    if (--awaited->devices != 0) return;
+    Post([this, &lanes, key, id, status = awaited->failure] { Answer(lanes, key, id, status); });
+  };
+  for (uint64_t rest = request.devices; rest != 0; rest &= rest - 1) {
+    lane::Lane& lane = lanes[static_cast<uint32_t>(std::countr_zero(rest))];
+    lane.Post([&lanes, &lane, session = client.session, id = request.id, memory = *shared, done] {
+      session::DeviceSession* const on_device = lane.Find(session->id());
+      if (on_device == nullptr) return;  // the session is being closed
+      const absl::Status status = on_device->ShareHostMemory(id, memory, done);
+      if (!status.ok()) lanes.Evict(*session, std::string(status.message()), /*fault=*/true);
+    });
+  }
+  return absl::OkStatus();
+}
+
+void Listener::Answer(lane::Lanes& lanes, uint64_t key, uint32_t id, const absl::Status& status,
+                      const transport::DeviceFds* device) {
   const auto found = clients_.find(key);
   if (found == clients_.end()) return;
-  if (const uint64_t id = found->second.session; id != 0) {
-    engine.Post([&engine, id, reason] { engine.CloseSession(id, reason); });
-    spdlog::info("session_closed id={} pid={} reason=\"{}\"", id, found->second.peer.pid, reason);
-  }
+  const UniqueFd& socket = found->second.socket;
+  const transport::Answer answer = transport::MakeAnswer(id, status);
+  absl::Status sent = device != nullptr
+                          ? transport::SendDevice(socket.get(), id, *device)
+                          : transport::SendMessage(socket.get(), std::as_bytes(std::span(&answer, 1)));
+  if (sent.ok())
+    sent = Watch(epoll_.get(), socket.get(), EPOLLIN | EPOLLRDHUP, SocketTag(key), EPOLL_CTL_MOD);
+  if (!sent.ok()) Drop(lanes, key, "it does not read its answers");
+}
+
+void Listener::Drop(lane::Lanes& lanes, uint64_t key, const char* reason) {
+  const auto found = clients_.find(key);
+  if (found == clients_.end()) return;
+  if (found->second.session != nullptr) lanes.Close(*found->second.session, reason);
   places_.Release(found->second.peer.tenant.uid);
   clients_.erase(found);
   last_client_ = Clock::now();
 }
 
-void Listener::HandleEvent(scheduler::Engine& engine, uint64_t tag, uint32_t events) {
+void Listener::HandleEvent(lane::Lanes& lanes, uint64_t tag, uint32_t events) {
   if (tag == kListenTag) return Accept();
   if (tag == kInboxTag) return RunTasks();
   const uint64_t key = tag >> 1;
-  if (tag == ProcessTag(key)) return Drop(engine, key, "its process ended");
-  if ((events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) return Drop(engine, key, "it hung up");
+  if (tag == ProcessTag(key)) return Drop(lanes, key, "its process ended");
+  if ((events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) return Drop(lanes, key, "it hung up");
   const auto found = clients_.find(key);
   if (found == clients_.end()) return;
-  if (found->second.session != 0) return TakeMemory(engine, key, found->second);
-  Greet(engine, found->second);
+  if (found->second.session != nullptr) return TakeRequest(lanes, key, found->second);
+  Greet(lanes, found->second);
 }
 
-void Listener::DropSilentClients(scheduler::Engine& engine) {
+void Listener::DropSilentClients(lane::Lanes& lanes) {
   std::vector<uint64_t> silent;
   for (const auto& [key, client] : clients_) {
-    if (client.session == 0 && Clock::now() - client.accepted > kHelloTimeout) silent.push_back(key);
+    if (client.session == nullptr && Clock::now() - client.accepted > kHelloTimeout) silent.push_back(key);
   }
-  for (const uint64_t key : silent) Drop(engine, key, "it sent no Hello");
+  for (const uint64_t key : silent) Drop(lanes, key, "it sent no Hello");
 }
 
 bool Listener::IsIdleTooLong() const {
@@ -390,7 +419,7 @@ void Listener::SetLimits(const Limits& limits) {
   places_.SetMaxPerUser(limits.user_clients);
 }
 
-void Listener::Serve(scheduler::Engine& engine) {
+void Listener::Serve(lane::Lanes& lanes) {
   std::array<epoll_event, 32> events;
   last_client_ = Clock::now();  // counted from now, because opening devices may take long
   do {  // at least once: clients that wait at a handed-over socket are accepted before we end
@@ -401,9 +430,9 @@ void Listener::Serve(scheduler::Engine& engine) {
         if (!TakeSignals()) return;
         continue;
       }
-      HandleEvent(engine, events[i].data.u64, events[i].events);
+      HandleEvent(lanes, events[i].data.u64, events[i].events);
     }
-    DropSilentClients(engine);
+    DropSilentClients(lanes);
   } while (!IsIdleTooLong());
   spdlog::info("daemon_idle seconds={}", limits_.exit_when_idle->count());
 }

@@ -15,10 +15,11 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
-#include "daemon/scheduler/engine.h"
+#include "daemon/lane/lanes.h"
 #include "daemon/service/places.h"
 #include "proto/base/unique_fd.h"
 #include "proto/transport/handshake.h"
+#include "proto/transport/requests.h"
 
 namespace xpud::service {
 
@@ -45,7 +46,7 @@ class Listener {
   // REQUIRES: Serve has not started, or this is its thread.
   void SetLimits(const Limits& limits);
   // Serves until SIGINT or SIGTERM, or idleness. REQUIRES: the caller has blocked these signals and SIGHUP.
-  void Serve(scheduler::Engine& engine);
+  void Serve(lane::Lanes& lanes);
   // Hangs up on a session. Thread-safe.
   void HangUp(uint64_t session) {
     Post([this, session] { ShutDown(session); });
@@ -54,8 +55,8 @@ class Listener {
  private:
   struct Client {
     UniqueFd socket;
-    UniqueFd process;      // pidfd
-    uint64_t session = 0;  // 0 until the handshake is done
+    UniqueFd process;                           // pidfd
+    std::shared_ptr<session::Session> session;  // null until the handshake is done
     session::Peer peer;
     std::chrono::steady_clock::time_point accepted;
   };
@@ -67,22 +68,28 @@ class Listener {
   bool Admit(UniqueFd socket, UniqueFd process, const ucred& peer);
   // Refuses one client when there are no file descriptors. Returns false if no client is pending.
   bool RefuseOne();
-  void Greet(scheduler::Engine& engine, Client& client);
+  void Greet(lane::Lanes& lanes, Client& client);
   absl::Status TakeVouch(Client& client, const transport::Vouch& vouch) const;
-  absl::Status OpenSession(scheduler::Engine& engine, Client& client, const transport::Hello& hello);
+  absl::Status OpenSession(lane::Lanes& lanes, Client& client, const transport::Hello& hello);
   static void Refuse(const Client& client, const transport::Hello& hello, const absl::Status& why);
-  // Handles a request to share host memory; see proto/transport/host_memory.h. Nothing else that the client
-  // sends is read until the request is answered.
-  void TakeMemory(scheduler::Engine& engine, uint64_t key, Client& client);
-  absl::Status ReceiveMemory(scheduler::Engine& engine, uint64_t key, Client& client);
-  void Answer(scheduler::Engine& engine, uint64_t key, uint32_t id, const absl::Status& status);
+  // Handles a request (proto/transport/requests.h). Nothing else that the client sends is read until the
+  // request is answered.
+  void TakeRequest(lane::Lanes& lanes, uint64_t key, Client& client);
+  // Returns an error if the client broke the protocol.
+  absl::Status ReceiveRequest(lane::Lanes& lanes, uint64_t key, Client& client);
+  void OpenDevice(lane::Lanes& lanes, uint64_t key, const Client& client, uint32_t device);
+  absl::Status ShareMemory(lane::Lanes& lanes, uint64_t key, const Client& client,
+                           const transport::Request& request, UniqueFd memory);
+  // Sends the answer, with `device`'s memory if there is any.
+  void Answer(lane::Lanes& lanes, uint64_t key, uint32_t id, const absl::Status& status,
+              const transport::DeviceFds* device = nullptr);
   // Runs `task` on main's thread soon. Thread-safe.
   void Post(std::function<void()> task);
   void RunTasks();
   void ShutDown(uint64_t session);
-  void Drop(scheduler::Engine& engine, uint64_t key, const char* reason);
-  void HandleEvent(scheduler::Engine& engine, uint64_t tag, uint32_t events);
-  void DropSilentClients(scheduler::Engine& engine);
+  void Drop(lane::Lanes& lanes, uint64_t key, const char* reason);
+  void HandleEvent(lane::Lanes& lanes, uint64_t tag, uint32_t events);
+  void DropSilentClients(lane::Lanes& lanes);
   bool IsIdleTooLong() const;
   // Returns false if a signal ends the daemon.
   bool TakeSignals();
@@ -94,9 +101,7 @@ class Listener {
   UniqueFd spare_;  // closed to accept a connection when there are no descriptors
   absl::flat_hash_map<uint64_t, Client> clients_;  // by key
   Places places_;                                  // of these clients
-  session::TableSpace tables_;                     // belongs to the engine thread while it runs
   uint64_t next_key_ = 16;
-  uint64_t next_session_ = 1;
   std::chrono::steady_clock::time_point last_client_ = std::chrono::steady_clock::now();
   Mutex mutex_;
   std::vector<std::function<void()>> tasks_ ABSL_GUARDED_BY(mutex_);

@@ -1,9 +1,9 @@
-// How long a session's commands waited for their turn: time during which there were some, and the daemon ran
-// none of them, though the session's own work was not in their way. Told of moments at which the clock is
-// read anyway, so it costs a few instructions. The engine thread only.
+// How long a session's commands waited for their turn: time in which there were some, the lane ran none of
+// them, and the session's own work was not in their way. It is told of moments at which the clock is read
+// anyway, so it costs a few instructions. REQUIRES: the lane's thread.
 //
-// Commands that were seen waited for as long as nobody ran them. Those that came since the last look may have
-// come at any time since then: they count half of it, which is right in the mean.
+// Commands that were seen wait until they are run. Those that came since the last look may have come at any
+// time since then: they count half of it, which is right on average.
 #pragma once
 
 #include <cstdint>
@@ -14,26 +14,26 @@ class QueueWait {
  public:
   // There were no commands at `now`, as far as is known.
   void SawNone(uint64_t now) { Ended(now, Rest::kNone); }
-  // Some are run from `now` on. Returns how long they waited.
+  // Some run from `now` on. Returns how long they waited.
   uint64_t Begins(uint64_t now) {
     if (rest_ == Rest::kBehindOwn) return 0;
     const uint64_t since = now - (looked_ns_ < now ? looked_ns_ : now);
     return rest_ == Rest::kWaiting ? since : since / 2;
   }
-  // What is left of the commands that were there.
+  // What remains of the commands that were there.
   enum class Rest { kNone, kWaiting, kBehindOwn };
   // Run until `now`.
   void Ended(uint64_t now, Rest rest) {
     looked_ns_ = now;
     rest_ = rest;
   }
-  // What is left would be run now, but for another session's sake.
+  // The rest was skipped in favour of another session.
   void HeldBack() {
     if (rest_ == Rest::kBehindOwn) rest_ = Rest::kWaiting;
   }
 
  private:
-  uint64_t looked_ns_ = UINT64_MAX;  // since then; never before the first look
+  uint64_t looked_ns_ = UINT64_MAX;  // time of the last look; never before the first one
   Rest rest_ = Rest::kNone;
 };
 

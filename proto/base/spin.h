@@ -44,10 +44,10 @@ using std::chrono::microseconds;
 inline constexpr SpinTime kClientOfCpu{microseconds(50), microseconds(50)};
 // A client that waits for an asynchronous device.
 inline constexpr SpinTime kClientOfGpu{microseconds(1000), microseconds(50)};
-// The engine after the last command: of a daemon without, and with, asynchronous devices.
-inline constexpr SpinTime kEngine{microseconds(60), microseconds(60)};
-inline constexpr SpinTime kGpuEngine{microseconds(4000), microseconds(60)};
-// The engine while a device works. A device wakes no thread, so afterwards the engine sleeps for short times
+// A lane after the last command: of a CPU device, and of a GPU.
+inline constexpr SpinTime kLane{microseconds(60), microseconds(60)};
+inline constexpr SpinTime kGpuLane{microseconds(4000), microseconds(60)};
+// A lane while its device works. A device wakes no thread, so afterwards the lane sleeps for short times
 // between polls.
 inline constexpr SpinTime kDeviceWatch{microseconds(2000), microseconds(200)};
 // A thread of an executor process, after the last message.

@@ -1,6 +1,5 @@
-// The first exchange on a session's unix SOCK_SEQPACKET socket: the client's Hello, and the daemon's Welcome
-// with the fds of the session's shared memory. Later messages on the socket are in host_memory.h.
-// Thread-safe.
+// The first exchange on a session's unix SOCK_SEQPACKET socket: the client's Hello and the daemon's Welcome.
+// Later messages on the socket are in requests.h. Thread-safe.
 #pragma once
 
 #include <array>
@@ -54,22 +53,14 @@ struct Welcome {
   uint32_t magic;
   uint16_t version;  // the chosen version; 0: refused, `text` has the reason
   uint16_t device_count;
-  uint64_t ring_bytes;
-  uint64_t staging_bytes;
+  uint64_t ring_bytes;     // of each device that is opened
+  uint64_t staging_bytes;  // likewise
   uint64_t session_id;
   char text[256];    // the daemon's version, or the reason of a refusal
   ops::RowSet rows;  // the ops that the daemon knows
   DeviceRecord devices[kMaxDevices];
 };
 static_assert(sizeof(Welcome) == 288 + sizeof(ops::RowSet) + sizeof(DeviceRecord) * kMaxDevices);
-
-// The fds that come with a Welcome, in this order.
-struct SessionFds {
-  UniqueFd ring;
-  UniqueFd completion;
-  UniqueFd staging;
-  UniqueFd doorbell;  // eventfd
-};
 
 // Returns the highest version in both ranges, or 0 if there is none.
 uint16_t NegotiateVersion(uint16_t oldest, uint16_t newest);

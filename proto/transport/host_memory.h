@@ -1,7 +1,5 @@
-// Host memory: a memfd of the client, which devices read and write in place. After the handshake the client
-// may send ShareMemory with a memfd on its session's socket, one request at a time. The daemon sends one
-// answer when the named devices can use the memory. The client chooses the id, which must not be 0 or in use.
-// A memfd can be shared once. Thread-safe.
+// Host memory: a memfd of the client, which devices read and write in place. The client shares it by a
+// request on its session's socket (requests.h). Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -15,24 +13,8 @@
 
 namespace xpud::transport {
 
-inline constexpr uint32_t kShareMagic = 0x6d647078;    // "xpdm"
 inline constexpr size_t kMaxHostMemories = 64;         // per session
 inline constexpr uint64_t kHostMemoryUnit = 64 << 10;  // sizes are multiples of this
-
-struct ShareMemory {  // sent with the memfd
-  uint32_t magic;
-  uint32_t id;  // not 0
-  uint64_t bytes;
-  uint64_t devices;  // bit d stands for device d
-};
-static_assert(sizeof(ShareMemory) == 24);
-
-struct ShareMemoryAnswer {
-  uint32_t id;
-  uint32_t code;  // absl::StatusCode
-  char text[248];
-};
-static_assert(sizeof(ShareMemoryAnswer) == 256);
 
 // For clients: returns a memfd of `bytes` whose pages are allocated and whose size is sealed. Returns
 // ResourceExhausted if there is no memory.

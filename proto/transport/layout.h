@@ -1,4 +1,5 @@
-// The layout of the pages that a client and the daemon share: two memfds for each session, besides staging.
+// The layout of the pages that a client and the daemon share: two memfds for each device that a session uses,
+// besides staging.
 //
 // clang-format off
 //   ring        ControlPage (written by the client, read by the daemon), then kRingBytes of commands, mapped
@@ -19,7 +20,7 @@ namespace xpud::transport {
 inline constexpr size_t kMaxDevices = 16;
 inline constexpr size_t kPageBytes = 4096;
 inline constexpr size_t kRingBytes = size_t{1} << 20;
-// Small, so that the data stays in the cache between the two copies.
+// For each device. Small, so that the data stays in the cache between the two copies.
 inline constexpr size_t kStagingBytes = size_t{4} << 20;
 
 // The completion of command `sequence` on a queue.
@@ -46,7 +47,7 @@ constexpr uint64_t CombineWaits(uint64_t a, uint64_t b) {
   return b == 0 ? a : kAnyProgress;
 }
 
-// Positions count bytes since the session began. Position p is at byte p % kRingBytes of the ring.
+// Positions count bytes since the device was opened. Position p is at byte p % kRingBytes of the ring.
 struct ControlPage {
   alignas(64) std::atomic<uint64_t> tail;  // commands before this position are complete
   // Changes when the client begins to wait, so that the daemon reads the ring now.
@@ -57,9 +58,8 @@ struct ControlPage {
   // What must wake the client. The client sets it before it sleeps on CompletionPage::wake: 0 (nothing),
   // kAnyProgress, or one milestone (WaitsFor).
   alignas(64) std::atomic<uint64_t> client_waits;
-  // Bytes that the client intends to hold, for each device. The client reads its credit after it has stored
-  // this.
-  alignas(64) std::atomic<uint64_t> claimed[kMaxDevices];
+  // Bytes of the device that the client intends to hold. The client reads its credit after it has stored this.
+  alignas(64) std::atomic<uint64_t> claimed;
 };
 static_assert(sizeof(ControlPage) <= kPageBytes);
 
@@ -72,7 +72,7 @@ struct QueueStatus {
 };
 static_assert(sizeof(QueueStatus) == 512);
 
-// The memory of a session on one device.
+// The session's memory on the device.
 struct MemoryStatus {
   alignas(64) std::atomic<uint64_t> credit;  // bytes that the session may hold without a ReserveCommand,
                                              // rounded by RoundSize
@@ -90,7 +90,7 @@ struct CompletionPage {
   alignas(64) std::atomic<uint32_t> wake;           // futex; changes when a waiting client must check again
   std::atomic<uint32_t> closed;                     // 1: the daemon has closed this session; `reason` is set
   char reason[256];
-  MemoryStatus memory[kMaxDevices];
+  MemoryStatus memory;
   QueueStatus queues[wire::kMaxQueues];
   std::atomic<uint64_t> timestamps[wire::kMaxTimestamps];  // ns on the device's clock
 };

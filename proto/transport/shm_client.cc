@@ -1,6 +1,5 @@
 #include "proto/transport/shm_client.h"
 
-#include <poll.h>
 #include <sys/eventfd.h>
 
 #include <algorithm>
@@ -11,7 +10,7 @@
 #include "proto/base/status_macros.h"
 #include "proto/transport/barrier.h"
 #include "proto/transport/futex.h"
-#include "proto/transport/host_memory.h"
+#include "proto/transport/handshake.h"
 
 namespace xpud::transport {
 namespace {
@@ -29,8 +28,8 @@ void PrefetchForWrite(const std::byte* address) { asm volatile("prefetchw %0" : 
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ShmClient>> ShmClient::Create(UniqueFd socket, SessionFds fds,
-                                                             size_t staging_bytes, Waits waits) {
+absl::StatusOr<std::unique_ptr<ShmClient>> ShmClient::Create(
+    std::shared_ptr<const SessionSocket> socket, DeviceFds fds, size_t staging_bytes, Waits waits) {
   std::unique_ptr<ShmClient> client(new ShmClient(waits));
   client->socket_ = std::move(socket);
   client->doorbell_ = std::move(fds.doorbell);
@@ -99,19 +98,18 @@ uint64_t ShmClient::Timestamp(uint32_t slot) const {
   return completion().timestamps[slot].load(std::memory_order_acquire);
 }
 
-uint64_t ShmClient::AllocatedBytes(uint32_t device) const {
-  return completion().memory[device].allocated.load(std::memory_order_relaxed);
+uint64_t ShmClient::AllocatedBytes() const {
+  return completion().memory.allocated.load(std::memory_order_relaxed);
 }
 
-bool ShmClient::Claim(uint32_t device, uint64_t bytes) {
+bool ShmClient::Claim(uint64_t bytes) {
   // The claim must be visible before the credit is read, as for the tail and daemon_sleeps.
-  control().claimed[device].store(bytes,
-                                  light_publish_ ? std::memory_order_release : std::memory_order_seq_cst);
-  return bytes <= Credit(device);
+  control().claimed.store(bytes, light_publish_ ? std::memory_order_release : std::memory_order_seq_cst);
+  return bytes <= Credit();
 }
 
-std::optional<MemoryShortage> ShmClient::Refusal(uint32_t device) const {
-  const MemoryStatus& status = completion().memory[device];
+std::optional<MemoryShortage> ShmClient::Refusal() const {
+  const MemoryStatus& status = completion().memory;
   if (status.refused.load(std::memory_order_relaxed) == 0) return std::nullopt;
   return MemoryShortage{MemoryShortage::Scope{status.scope.load(std::memory_order_relaxed)},
                         status.limit.load(std::memory_order_relaxed),
@@ -186,37 +184,12 @@ void ShmClient::AddWait(std::atomic<uint64_t>& waits, uint64_t what) {
     waits.store(CombineWaits(before, what), std::memory_order_seq_cst);
 }
 
-absl::Status ShmClient::ShareHostMemory(uint32_t id, const UniqueFd& memory, uint64_t bytes,
-                                        uint64_t devices) {
-  const ShareMemory question = {kShareMagic, id, bytes, devices};
-  ShareMemoryAnswer answer;
-  const int fd = memory.get();
-  MutexLock lock(share_mutex_);
-  absl::Status exchanged = SendMessage(socket_.get(), std::as_bytes(std::span(&question, 1)), {&fd, 1});
-  pollfd readable = {socket_.get(), POLLIN, 0};
-  while (exchanged.ok() && poll(&readable, 1, static_cast<int>(kInterruptPeriod.count())) <= 0)
-    exchanged = status();
-  if (exchanged.ok())
-    exchanged = ReceiveMessage(socket_.get(), std::as_writable_bytes(std::span(&answer, 1)));
-  if (!exchanged.ok()) {
-    RETURN_IF_ERROR(status());  // a more precise reason
-    return exchanged;
-  }
-  if (answer.id != id) return absl::InternalError("the xpud daemon answered another request");
-  return absl::Status(static_cast<absl::StatusCode>(answer.code), GetText(answer.text));
-}
-
 absl::Status ShmClient::status() const {
   if (completion().closed.load(std::memory_order_acquire) != 0) {
     return absl::UnavailableError(
         absl::StrCat("the xpud daemon closed this session: ", GetText(completion().reason)));
   }
-  pollfd poll_socket = {socket_.get(), POLLRDHUP, 0};
-  if (poll(&poll_socket, 1, 0) == 1 && (poll_socket.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0) {
-    return absl::UnavailableError(
-        "the xpud daemon died; its device memory is lost. Start a new process to connect to the next one");
-  }
-  return absl::OkStatus();
+  return socket_->status();
 }
 
 }  // namespace xpud::transport

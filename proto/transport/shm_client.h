@@ -1,16 +1,15 @@
-// The client's end of a session over shared memory. See transport.h for threads.
+// The client's end of a session on one device, over shared memory. See transport.h for threads.
 #pragma once
 
 #include <memory>
 #include <vector>
 
 #include "proto/base/mapping.h"
-#include "proto/base/mutex.h"
 #include "proto/base/spin.h"
 #include "proto/base/unique_fd.h"
 #include "proto/transport/futex.h"
-#include "proto/transport/handshake.h"
 #include "proto/transport/layout.h"
+#include "proto/transport/requests.h"
 #include "proto/transport/transport.h"
 
 namespace xpud::transport {
@@ -20,9 +19,9 @@ class ShmClient final : public ClientTransport {
   // What performs the work that this client waits for: the daemon, on this machine's cores; a device that
   // works asynchronously; or a relay, which forwards a remote session.
   enum class Waits { kForDaemon, kForDevice, kForRelay };
-  // REQUIRES: the handshake on `socket` is complete. The session lives as long as the socket is open.
-  static absl::StatusOr<std::unique_ptr<ShmClient>> Create(UniqueFd socket, SessionFds fds,
-                                                           size_t staging_bytes, Waits waits);
+  // `socket` is the session's, on which the device was opened.
+  static absl::StatusOr<std::unique_ptr<ShmClient>> Create(std::shared_ptr<const SessionSocket> socket,
+                                                           DeviceFds fds, size_t staging_bytes, Waits waits);
 
   std::byte* Reserve(size_t bytes) override;
   void Commit(size_t bytes) override { pending_ += bytes; }
@@ -33,18 +32,16 @@ class ShmClient final : public ClientTransport {
   uint32_t Errors(uint32_t queue) const override;
   absl::Status LastError(uint32_t queue) const override;
   uint64_t Timestamp(uint32_t slot) const override;
-  uint64_t AllocatedBytes(uint32_t device) const override;
-  uint64_t Credit(uint32_t device) const override {
-    return completion().memory[device].credit.load(std::memory_order_seq_cst);
+  uint64_t AllocatedBytes() const override;
+  uint64_t Credit() const override {
+    return completion().memory.credit.load(std::memory_order_seq_cst);
   }
-  bool Claim(uint32_t device, uint64_t bytes) override;
-  uint64_t AnsweredReserve(uint32_t device) const override {
-    return completion().memory[device].answered.load(std::memory_order_acquire);
+  bool Claim(uint64_t bytes) override;
+  uint64_t AnsweredReserve() const override {
+    return completion().memory.answered.load(std::memory_order_acquire);
   }
-  std::optional<MemoryShortage> Refusal(uint32_t device) const override;
+  std::optional<MemoryShortage> Refusal() const override;
   std::span<std::byte> staging() override { return {staging_.data(), staging_.size()}; }
-  absl::Status ShareHostMemory(uint32_t id, const UniqueFd& memory, uint64_t bytes,
-                               uint64_t devices) override;
   absl::Status Wait(absl::FunctionRef<bool()> done, const std::function<absl::Status()>& interrupt) override;
   absl::Status Await(const Milestone& milestone, const std::function<absl::Status()>& interrupt) override;
   absl::Status Listen(absl::FunctionRef<bool()> done, const std::function<absl::Status()>& interrupt,
@@ -72,14 +69,13 @@ class ShmClient final : public ClientTransport {
   }
 
   // Constant after construction.
-  UniqueFd socket_;
+  std::shared_ptr<const SessionSocket> socket_;
   UniqueFd doorbell_;
   Mapping control_mapping_, ring_, completion_mapping_, staging_;
   bool light_publish_ = false;  // a daemon that goes to sleep issues the barrier
   const bool for_relay_;
   std::atomic<bool> is_quiet_{false};  // the relay was asked to report only one command's end
   const SpinTime spin_;
-  Mutex share_mutex_;  // held from a request on the socket until its answer
 
   // Under the client's lock. Commands gather in private memory and reach the ring together: a store to a
   // cache line that the daemon has just read retires slowly, and would delay every lock taken meanwhile.

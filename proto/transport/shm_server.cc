@@ -10,6 +10,7 @@
 #include "proto/base/status_macros.h"
 #include "proto/transport/barrier.h"
 #include "proto/transport/futex.h"
+#include "proto/transport/handshake.h"
 #include "proto/wire/decode.h"
 
 namespace xpud::transport {
@@ -23,7 +24,7 @@ absl::StatusOr<UniqueFd> Duplicate(const UniqueFd& fd) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ShmServer>> ShmServer::Create(SessionFds& fds) {
+absl::StatusOr<std::unique_ptr<ShmServer>> ShmServer::Create(DeviceFds& fds) {
   std::unique_ptr<ShmServer> server(new ShmServer);
   ASSIGN_OR_RETURN(fds.ring, CreateSealedMemfd("xpud-ring", kPageBytes + kRingBytes));
   ASSIGN_OR_RETURN(fds.staging, CreateSealedMemfd("xpud-staging", kStagingBytes));
@@ -99,13 +100,12 @@ uint32_t ShmServer::Errors(uint32_t queue) const {
   return completion().queues[queue].errors.load(std::memory_order_relaxed);
 }
 
-void ShmServer::SetAllocatedBytes(uint32_t device, uint64_t bytes) {
-  completion().memory[device].allocated.store(bytes, std::memory_order_relaxed);
+void ShmServer::SetAllocatedBytes(uint64_t bytes) {
+  completion().memory.allocated.store(bytes, std::memory_order_relaxed);
 }
 
-void ShmServer::AnswerReserve(uint32_t device, uint64_t sequence,
-                              const std::optional<MemoryShortage>& refusal) {
-  MemoryStatus& status = completion().memory[device];
+void ShmServer::AnswerReserve(uint64_t sequence, const std::optional<MemoryShortage>& refusal) {
+  MemoryStatus& status = completion().memory;
   status.refused.store(refusal.has_value(), std::memory_order_relaxed);
   if (refusal) {
     status.scope.store(static_cast<uint32_t>(refusal->scope), std::memory_order_relaxed);

@@ -1,5 +1,5 @@
-// The daemon's end of a session over shared memory. The client can write to the ring and to staging at any
-// time, so the daemon copies each byte once and uses the copy. REQUIRES: the engine thread.
+// The daemon's end of a session on one device, over shared memory. The client can write to the ring and to
+// staging at any time, so the daemon copies each byte once and uses the copy. REQUIRES: the lane's thread.
 #pragma once
 
 #include <array>
@@ -9,16 +9,16 @@
 
 #include "proto/base/mapping.h"
 #include "proto/base/unique_fd.h"
-#include "proto/transport/handshake.h"
 #include "proto/transport/layout.h"
+#include "proto/transport/requests.h"
 #include "proto/transport/transport.h"
 
 namespace xpud::transport {
 
 class ShmServer final : public ServerTransport {
  public:
-  // Creates the shared memory of a new session. `fds` receives the descriptors to send to the client.
-  static absl::StatusOr<std::unique_ptr<ShmServer>> Create(SessionFds& fds);
+  // Creates the shared memory. `fds` receives the descriptors to send to the client.
+  static absl::StatusOr<std::unique_ptr<ShmServer>> Create(DeviceFds& fds);
 
   absl::StatusOr<std::span<const std::byte>> Receive() override;
   uint64_t TakeWaitRequest() override {
@@ -32,11 +32,10 @@ class ShmServer final : public ServerTransport {
   uint64_t* TimestampWord(uint32_t slot) override;
   void RaiseError(uint32_t queue, uint64_t sequence, const absl::Status& error) override;
   uint32_t Errors(uint32_t queue) const override;
-  void SetAllocatedBytes(uint32_t device, uint64_t bytes) override;
-  std::atomic<uint64_t>* CreditWord(uint32_t device) override { return &completion().memory[device].credit; }
-  const std::atomic<uint64_t>* ClaimWord(uint32_t device) override { return &control().claimed[device]; }
-  void AnswerReserve(uint32_t device, uint64_t sequence,
-                     const std::optional<MemoryShortage>& refusal) override;
+  void SetAllocatedBytes(uint64_t bytes) override;
+  std::atomic<uint64_t>* CreditWord() override { return &completion().memory.credit; }
+  const std::atomic<uint64_t>* ClaimWord() override { return &control().claimed; }
+  void AnswerReserve(uint64_t sequence, const std::optional<MemoryShortage>& refusal) override;
   SharedBytes staging() override { return {{staging_.data(), staging_.size()}, staging_fd_.get()}; }
   SharedBytes completion_memory() override {
     return {{completion_mapping_.data(), completion_mapping_.size()}, completion_fd_.get()};

@@ -1,5 +1,6 @@
-// The seam between commands (wire) and the way they travel. The only implementation is shared memory; for a
-// remote session, programs at both ends forward its contents (sdk/remote).
+// The seam between commands (wire) and the way they travel between a session and one device. The only
+// implementation is shared memory; for a remote session, programs at both ends forward its contents
+// (sdk/remote).
 #pragma once
 
 #include <atomic>
@@ -47,23 +48,17 @@ class ClientTransport {
   virtual absl::Status LastError(
       uint32_t queue) const = 0;  // valid while there are errors that were not cleared
   virtual uint64_t Timestamp(uint32_t slot) const = 0;
-  virtual uint64_t AllocatedBytes(uint32_t device) const = 0;
+  virtual uint64_t AllocatedBytes() const = 0;
   // Bytes that the session may hold without a ReserveCommand.
-  virtual uint64_t Credit(uint32_t device) const = 0;
+  virtual uint64_t Credit() const = 0;
   // Announces that the session will hold `bytes` of the device's memory. Returns whether the credit covers
   // them. Threads as for Reserve.
-  virtual bool Claim(uint32_t device, uint64_t bytes) = 0;
+  virtual bool Claim(uint64_t bytes) = 0;
   // The sequence of the last answered ReserveCommand.
-  virtual uint64_t AnsweredReserve(uint32_t device) const = 0;
+  virtual uint64_t AnsweredReserve() const = 0;
   // Returns why the last ReserveCommand was refused, or nullopt if it was granted.
-  virtual std::optional<MemoryShortage> Refusal(uint32_t device) const = 0;
+  virtual std::optional<MemoryShortage> Refusal() const = 0;
   virtual std::span<std::byte> staging() = 0;
-
-  // Shares host memory with the devices in the mask `devices`. Blocks until they can use it, which takes
-  // about 0.3 s per GiB on GPUs. `id` must not be 0 or in use. Returns ResourceExhausted beyond the session's
-  // limit, and Unimplemented if this transport has no memory in common with the daemon.
-  virtual absl::Status ShareHostMemory(uint32_t id, const UniqueFd& memory, uint64_t bytes,
-                                       uint64_t devices) = 0;
 
   // Blocks until `done` returns true: spins, then sleeps. Calls `interrupt` (may be empty) about every 50 ms;
   // its error ends the wait. Returns Unavailable if the daemon has closed the session or died.
@@ -92,7 +87,7 @@ struct SharedBytes {
   int fd = -1;
 };
 
-// The daemon's end of one session. REQUIRES: the engine thread.
+// The daemon's end. REQUIRES: the lane's thread, unless a function says otherwise.
 class ServerTransport {
  public:
   virtual ~ServerTransport() = default;
@@ -103,22 +98,21 @@ class ServerTransport {
   // Returns what the client has asked to be told about since the last call, as in ControlPage::client_waits;
   // 0: nothing. The commands that it names are already available to Receive.
   virtual uint64_t TakeWaitRequest() = 0;
-  // The word that the device (or the engine) stores a queue's completed sequence in.
+  // The word that the device (or the lane) stores a queue's completed sequence in. Thread-safe.
   virtual uint64_t* CompletedWord(uint32_t queue) = 0;
   virtual uint64_t* TimestampWord(uint32_t slot) = 0;
   // Raises an error on a queue. REQUIRES: the queue's earlier error was cleared.
   virtual void RaiseError(uint32_t queue, uint64_t sequence, const absl::Status& error) = 0;
   virtual uint32_t Errors(uint32_t queue) const = 0;
-  virtual void SetAllocatedBytes(uint32_t device, uint64_t bytes) = 0;
-  virtual std::atomic<uint64_t>* CreditWord(uint32_t device) = 0;
-  virtual const std::atomic<uint64_t>* ClaimWord(uint32_t device) = 0;
-  virtual void AnswerReserve(uint32_t device, uint64_t sequence,
-                             const std::optional<MemoryShortage>& refusal) = 0;
+  virtual void SetAllocatedBytes(uint64_t bytes) = 0;
+  virtual std::atomic<uint64_t>* CreditWord() = 0;
+  virtual const std::atomic<uint64_t>* ClaimWord() = 0;
+  virtual void AnswerReserve(uint64_t sequence, const std::optional<MemoryShortage>& refusal) = 0;
   virtual SharedBytes staging() = 0;
   virtual SharedBytes completion_memory() = 0;  // whole pages that contain the words above
   // Wakes a waiting client if the progress that it waits for may have been made.
   virtual void WakeClient() = 0;
-  // Before the engine sleeps on doorbell(), it calls SayAsleep on every session, BarrierBeforeSleep once,
+  // Before the lane sleeps on doorbell(), it calls SayAsleep on every session, BarrierBeforeSleep once,
   // then HasCommands on every session, and stays awake if commands have arrived.
   virtual void SayAsleep() = 0;
   virtual void BarrierBeforeSleep() = 0;

@@ -2,8 +2,9 @@
 // bytes and at most kMaxCommandBytes. The daemon decodes a private copy (decode.h); clients write with
 // encode.h.
 //
-// A session numbers its commands from 1 in ring order: that number is the command's *sequence*. A queue's
-// completed counter is the sequence of its last finished command.
+// A session has a ring for each device that it uses, and numbers that ring's commands from 1: the number is
+// the command's *sequence*. A queue's completed counter is the sequence of its last finished command. Ids of
+// queues, buffers and timestamps belong to the ring. Queue 0 exists from the start.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +14,8 @@
 namespace xpud::wire {
 
 // The range of protocol versions that this source speaks; the daemon picks the highest that both know.
-inline constexpr uint16_t kOldestVersion = 4;
-inline constexpr uint16_t kNewestVersion = 4;
+inline constexpr uint16_t kOldestVersion = 5;
+inline constexpr uint16_t kNewestVersion = 5;
 
 inline constexpr size_t kMaxCommandBytes = 64 << 10;
 inline constexpr size_t kMaxInlineUploadBytes = 2048;
@@ -112,8 +113,8 @@ struct ReserveCommand {  // asks for so much credit in all on the queue's device
 };
 struct CreateQueueCommand {  // header.queue is the new queue's id
   CommandHeader header;
-  uint32_t device;
   int32_t priority;
+  uint32_t reserved;
 };
 struct DestroyQueueCommand {
   CommandHeader header;
@@ -123,11 +124,13 @@ struct TimestampCommand {  // device time in ns into the completion page's slot
   uint32_t slot;
   uint32_t reserved;
 };
-struct WaitCommand {  // header.queue goes on after `other` completed `sequence`, which must be an earlier
-                      // command
+// header.queue continues after queue `other` of `device` completed `sequence`. On the ring's own device, that
+// is an earlier command. Another device must be open; waits in a cycle, or for a command that is never sent,
+// never end, and hold up this ring only.
+struct WaitCommand {
   CommandHeader header;
+  uint32_t device;
   uint32_t other;
-  uint32_t reserved;
   uint64_t sequence;
 };
 struct ClearErrorCommand {  // the client has reported errors up to this count of its queue

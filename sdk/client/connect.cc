@@ -28,17 +28,6 @@ absl::Status SetReceiveTimeout(int socket, std::chrono::milliseconds timeout) {
   return absl::OkStatus();
 }
 
-using Waits = transport::ShmClient::Waits;
-
-Waits WaitsFor(const transport::Welcome& welcome) {
-  const auto devices =
-      std::span(welcome.devices).first(std::min<size_t>(welcome.device_count, transport::kMaxDevices));
-  const bool gpu = std::any_of(devices.begin(), devices.end(), [](const transport::DeviceRecord& device) {
-    return transport::GetText(device.kind) == "gpu";
-  });
-  return gpu ? Waits::kForDevice : Waits::kForDaemon;
-}
-
 absl::StatusOr<Connection> Handshake(UniqueFd socket, const std::string& address,
                                      const ConnectOptions& options,
                                      const std::optional<std::string>& tenant = std::nullopt) {
@@ -53,9 +42,8 @@ absl::StatusOr<Connection> Handshake(UniqueFd socket, const std::string& address
   // Where the daemon has no place for this client, it says so and does not wait for the greeting.
   (void)transport::SendMessage(socket.get(), std::as_bytes(std::span(&hello, 1)));
   Connection connection;
-  std::array<UniqueFd, 4> fds;
   const absl::Status received =
-      transport::ReceiveMessage(socket.get(), std::as_writable_bytes(std::span(&connection.welcome, 1)), fds);
+      transport::ReceiveMessage(socket.get(), std::as_writable_bytes(std::span(&connection.welcome, 1)));
   if (!received.ok()) {
     return absl::Status(received.code(), absl::StrCat("the xpud daemon at ", address,
                                                       " did not answer: ", received.message()));
@@ -63,7 +51,7 @@ absl::StatusOr<Connection> Handshake(UniqueFd socket, const std::string& address
   const transport::Welcome& welcome = connection.welcome;
   if (welcome.magic != transport::kHelloMagic)
     return absl::InternalError(absl::StrCat(address, " is not an xpud daemon"));
-  if (welcome.version == 0 || !fds[0].valid()) {
+  if (welcome.version == 0) {
     return absl::FailedPreconditionError(absl::StrCat(
         "the xpud daemon at ", address, " refused this client: ", transport::GetText(welcome.text)));
   }
@@ -72,11 +60,8 @@ absl::StatusOr<Connection> Handshake(UniqueFd socket, const std::string& address
         absl::StrCat("the xpud daemon at ", address, " speaks protocol version ", welcome.version,
                      ", this client ", wire::kOldestVersion, " to ", wire::kNewestVersion));
   }
-  transport::SessionFds session{std::move(fds[0]), std::move(fds[1]), std::move(fds[2]), std::move(fds[3])};
-  const bool is_relayed = tenant || IsRemoteAddress(address);
-  ASSIGN_OR_RETURN(connection.transport,
-                   transport::ShmClient::Create(std::move(socket), std::move(session), welcome.staging_bytes,
-                                                is_relayed ? Waits::kForRelay : WaitsFor(welcome)));
+  connection.socket = std::make_shared<const transport::SessionSocket>(std::move(socket));
+  connection.is_relayed = tenant || IsRemoteAddress(address);
   connection.address = address;
   return connection;
 }
@@ -116,6 +101,15 @@ absl::StatusOr<Connection> Connect(const ConnectOptions& options, const std::opt
   ASSIGN_OR_RETURN(Connection connection, Handshake(std::move(started.socket), started.address, options));
   connection.started_daemon = started.started_here;
   return connection;
+}
+
+absl::StatusOr<std::unique_ptr<transport::ClientTransport>> OpenDevice(const Connection& connection,
+                                                                       uint32_t device) {
+  using Waits = transport::ShmClient::Waits;
+  ASSIGN_OR_RETURN(transport::DeviceFds fds, connection.socket->OpenDevice(device));
+  const bool gpu = transport::GetText(connection.welcome.devices[device].kind) == "gpu";
+  const Waits waits = connection.is_relayed ? Waits::kForRelay : gpu ? Waits::kForDevice : Waits::kForDaemon;
+  return transport::ShmClient::Create(connection.socket, std::move(fds), connection.welcome.staging_bytes, waits);
 }
 
 }  // namespace xpud::client

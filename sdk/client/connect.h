@@ -1,4 +1,5 @@
-// Reaching a daemon: the socket, the handshake, and starting a private daemon when none answers. Any thread.
+// Connects to a daemon: finds its socket, does the handshake, starts a private daemon if none answers, and opens
+// devices. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -8,24 +9,33 @@
 #include "absl/status/statusor.h"
 #include "proto/base/unique_fd.h"
 #include "proto/transport/handshake.h"
+#include "proto/transport/requests.h"
 #include "proto/transport/transport.h"
 #include "xpud/xpud.h"
 
 namespace xpud::client {
 
-// A connected socket. NotFound when nothing listens there; PermissionDenied when this user may not connect.
+// Returns a connected socket. Returns NotFound if nothing listens there, and PermissionDenied if this user may
+// not connect.
 absl::StatusOr<UniqueFd> ConnectSocket(const std::string& path);
 
+// A session with a daemon.
 struct Connection {
-  std::unique_ptr<transport::ClientTransport> transport;
+  std::shared_ptr<const transport::SessionSocket> socket;
   transport::Welcome welcome;
   std::string address;
   bool started_daemon = false;
+  bool is_relayed = false;  // the daemon is on another machine, or this is a gateway's session
 };
 
-// Finds or starts a daemon as ConnectOptions says, and opens a session with it. `tenant`: where this is a
-// gateway, for whom it asks; empty: for its own user.
+// Finds or starts a daemon as ConnectOptions says, and opens a session. `tenant`: for gateways, the tenant of
+// the session; empty: the gateway's own user.
 absl::StatusOr<Connection> Connect(const ConnectOptions& options,
                                    const std::optional<std::string>& tenant = std::nullopt);
+
+// Opens a device (the daemon's number) for the session, and returns its transport. Blocks until the daemon
+// answers.
+absl::StatusOr<std::unique_ptr<transport::ClientTransport>> OpenDevice(const Connection& connection,
+                                                                       uint32_t device);
 
 }  // namespace xpud::client

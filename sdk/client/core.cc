@@ -1,53 +1,44 @@
 #include "sdk/client/core.h"
 
 #include <pthread.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <cstdlib>
 
 #include "absl/strings/str_cat.h"
-#include "proto/base/out_of_memory.h"
-#include "proto/base/round_size.h"
 #include "proto/base/status_macros.h"
+#include "proto/transport/host_memory.h"
 #include "sdk/client/visible_devices.h"
 
 namespace xpud::client {
 namespace {
 
-constexpr uint64_t kAtOnce = 1 << 20;  // smaller allocations and frees wait for the next published command
+constexpr uint64_t kMaxIdleBytes = uint64_t{2} << 30;  // of host memory
 
 std::atomic<uint32_t> fork_epoch{0};
 
-void WatchForks() {
+uint32_t WatchForks() {
   static const int registered = pthread_atfork(nullptr, nullptr, [] { fork_epoch.fetch_add(1); });
   (void)registered;
+  return fork_epoch.load();
 }
 
 }  // namespace
 
 Core::Core(Connection connection, const ConnectOptions& options)
-    : transport_(std::move(connection.transport)),
-      address_(std::move(connection.address)),
-      daemon_version_(transport::GetText(connection.welcome.text)),
-      rows_(connection.welcome.rows),
-      started_daemon_(connection.started_daemon),
-      interrupt_(options.interrupt),
-      fork_epoch_((WatchForks(), fork_epoch.load())),
-      staging_(connection.welcome.staging_bytes) {
-  const transport::Welcome& welcome = connection.welcome;
+    : connection_(std::move(connection)), interrupt_(options.interrupt), fork_epoch_(WatchForks()) {
+  const transport::Welcome& welcome = connection_.welcome;
   const uint32_t count = std::min<uint32_t>(welcome.device_count, transport::kMaxDevices);
-  SpinLock lock(mutex_);
   visible_ = VisibleDevices(std::getenv("XPUD_VISIBLE_DEVICES"), count);
-  for (uint32_t d = 0; d < count; ++d)
-    queues_[d].exists = true;  // the daemon makes default queue d with the session
   for (const uint32_t d : visible_) {
     const transport::DeviceRecord& record = welcome.devices[d];
-    queues_[d].device = static_cast<uint32_t>(devices_.size());
     devices_.push_back({transport::GetText(record.name), transport::GetText(record.kind),
                         transport::GetText(record.vendor), record.total_memory, record.compute_units});
   }
-  for (uint32_t slot = wire::kMaxTimestamps; slot-- > 0;) free_timestamps_.push_back(slot);
 }
+
+Core::~Core() = default;
 
 bool Core::forked() const { return fork_epoch.load(std::memory_order_relaxed) != fork_epoch_; }
 
@@ -60,294 +51,160 @@ absl::Status Core::CheckUsable() const {
 
 absl::Status Core::status() const {
   RETURN_IF_ERROR(CheckUsable());
-  return transport_->status();
-}
-
-absl::Status Core::UntilRoom(absl::FunctionRef<bool()> attempt) {
-  {
-    SpinLock lock(mutex_);
-    if (attempt()) [[likely]]
-      return absl::OkStatus();
-    transport_->Publish();
+  for (uint32_t device = 0; device < devices_.size(); ++device) {
+    if (const DeviceSession* const opened = IfOpen(device)) RETURN_IF_ERROR(opened->status());
   }
-  // Not under the lock: `interrupt_` may need a lock of its caller's (Python's) that a thread waiting for
-  // ours holds.
-  return transport_->Wait(
-      [&] {
-        SpinLock lock(mutex_);
-        return attempt();
-      },
-      interrupt_);
+  return connection_.socket->status();
 }
 
-uint64_t Core::Committed(uint32_t queue, size_t bytes) {
-  transport_->Commit(bytes);
-  queues_[queue].last_sequence = ++sequence_;
-  return sequence_;
-}
-
-template <typename Command>
-absl::Status Core::Send(const Command& command, bool publish) {
-  return UntilRoom([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (Append(command) == 0) return false;
-    if (publish) transport_->Publish();
-    return true;
-  });
-}
-
-bool Core::HasCredit(uint32_t device, uint64_t bytes) {
-  if (bytes <= devices_[device].total_memory &&
-      transport_->Claim(visible_[device], charged_[device] + RoundSize(bytes))) [[likely]]
-    return true;
-  transport_->Claim(visible_[device], charged_[device]);
-  return false;
-}
-
-absl::Status Core::AskForCredit(uint32_t queue, uint32_t device, uint64_t bytes) {
-  uint64_t sequence = 0;
-  RETURN_IF_ERROR(UntilRoom([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    const bool possible = bytes <= devices_[device].total_memory;
-    sequence = Append(
-        wire::ReserveCommand{wire::Header(wire::CommandKind::kReserve, queue, sizeof(wire::ReserveCommand)),
-                             possible ? charged_[device] + RoundSize(bytes) : UINT64_MAX});
-    if (sequence != 0) transport_->Publish();
-    return sequence != 0;
-  }));
-  const uint32_t at_daemon = visible_[device];
-  RETURN_IF_ERROR(
-      transport_->Wait([&] { return transport_->AnsweredReserve(at_daemon) >= sequence; }, interrupt_));
-  const auto shortage = transport_->Refusal(at_daemon);
-  return shortage ? OutOfMemory(bytes, device, devices_[device].total_memory, *shortage) : absl::OkStatus();
-}
-
-void Core::Charge(uint32_t device, uint64_t bytes) {
-  charged_[device] += RoundSize(bytes);
-  MemoryStats& memory = memory_[device];
-  memory.allocated_bytes += bytes;
-  memory.peak_allocated_bytes = std::max(memory.peak_allocated_bytes, memory.allocated_bytes);
-  memory.total_allocated_bytes += bytes;
-  ++memory.allocations;
-  ++memory.buffers;
-  if (buffers_++ == 0) self_ = shared_from_this();
-}
-
-std::shared_ptr<Core> Core::Discharge(uint32_t device, uint64_t bytes) {
-  charged_[device] -= RoundSize(bytes);
-  transport_->Claim(visible_[device], charged_[device]);
-  MemoryStats& memory = memory_[device];
-  memory.allocated_bytes -= bytes;
-  memory.total_freed_bytes += bytes;
-  ++memory.frees;
-  --memory.buffers;
-  return --buffers_ == 0 ? std::move(self_) : nullptr;
-}
-
-MemoryStats Core::Memory(uint32_t device) {
-  SpinLock lock(mutex_);
-  return memory_[device];
-}
-
-void Core::ResetPeakMemory(uint32_t device) {
-  SpinLock lock(mutex_);
-  memory_[device].peak_allocated_bytes = memory_[device].allocated_bytes;
-}
-
-void Core::ResetAccumulatedMemory(uint32_t device) {
-  SpinLock lock(mutex_);
-  MemoryStats& memory = memory_[device];
-  memory.allocations = memory.frees = memory.total_allocated_bytes = memory.total_freed_bytes = 0;
-}
-
-absl::StatusOr<BufferHandle> Core::Allocate(uint32_t queue, uint32_t device, uint64_t bytes) {
-  RETURN_IF_ERROR(CheckUsable());
-  absl::StatusOr<BufferHandle> handle = BufferHandle{};
-  bool credited = true;
-  const auto attempt = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    credited = HasCredit(device, bytes);
-    if (!credited) [[unlikely]]
-      return true;
-    std::byte* space = transport_->Reserve(sizeof(wire::AllocateCommand));
-    if (space == nullptr) [[unlikely]]
-      return false;
-    handle = ids_.Take();
-    if (!handle.ok()) return true;
-    const wire::AllocateCommand command = {
-        wire::Header(wire::CommandKind::kAllocate, queue, sizeof(wire::AllocateCommand)),
-        wire::ToWire(*handle), bytes};
-    std::memcpy(space, &command, sizeof(command));
-    Committed(queue, sizeof(command));
-    Charge(device, bytes);
-    if (bytes >= kAtOnce) transport_->Publish();
-    return true;
-  };
-  RETURN_IF_ERROR(UntilRoom(attempt));
-  // Another thread may take what this one was given; then it asks again.
-  while (!credited) {
-    RETURN_IF_ERROR(AskForCredit(queue, device, bytes));
-    RETURN_IF_ERROR(UntilRoom(attempt));
-  }
-  return handle;
-}
-
-void Core::Free(uint32_t device, BufferHandle handle, uint64_t bytes) {
-  if (forked()) return;
-  const wire::FreeCommand command = {
-      wire::Header(wire::CommandKind::kFree, default_queue(device), sizeof(wire::FreeCommand)),
-      wire::ToWire(handle)};
-  std::shared_ptr<Core> last;
-  const absl::Status sent = UntilRoom([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (Append(command) == 0) return false;
-    ids_.Return(handle);
-    last = Discharge(device, bytes);
-    if (bytes >= kAtOnce) transport_->Publish();
-    return true;
-  });
-  if (sent.ok()) [[likely]]
-    return;
-  SpinLock lock(mutex_);  // the session's end, which frees everything
-  last = Discharge(device, bytes);
-}
-
-absl::Status Core::UnknownOp(const ops::Row& row) const {
-  return absl::UnimplementedError(absl::StrCat("the xpud daemon at ", address_, " (version ", daemon_version_,
-                                               ") does not know ", std::string(row.aten),
-                                               "; update it to at least this client's version"));
-}
-
-absl::Status Core::Execute(uint32_t queue, const OpCall& call) {
-  RETURN_IF_ERROR(CheckUsable());
-  if (!ops::Contains(rows_, *call.row)) [[unlikely]]
-    return UnknownOp(*call.row);
-  ASSIGN_OR_RETURN(const size_t bytes, wire::ExecuteBytes(call));
-  return UntilRoom([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    std::byte* space = transport_->Reserve(bytes);
-    if (space == nullptr) [[unlikely]]
-      return false;
-    wire::EncodeExecute(call, queue, space);
-    Committed(queue, bytes);
-    transport_->Publish();
-    return true;
-  });
-}
-
-absl::Status Core::Copy(uint32_t queue, BufferHandle source, uint64_t source_offset, BufferHandle target,
-                        uint64_t target_offset, uint64_t bytes) {
-  RETURN_IF_ERROR(CheckUsable());
-  return Send(
-      wire::CopyCommand{wire::Header(wire::CommandKind::kCopy, queue, sizeof(wire::CopyCommand)),
-                        wire::ToWire(source), wire::ToWire(target), source_offset, target_offset, bytes},
-      /*publish=*/true);
-}
-
-absl::StatusOr<uint32_t> Core::CreateQueue(uint32_t device, int priority) {
+absl::StatusOr<DeviceSession*> Core::OpenNow(uint32_t device) {
   RETURN_IF_ERROR(CheckUsable());
   if (device >= devices_.size()) {
     return absl::InvalidArgumentError(
         absl::StrCat("device ", device, " does not exist; there are ", devices_.size()));
   }
-  uint32_t id = 0;
-  {
-    SpinLock lock(mutex_);
-    while (id < wire::kMaxQueues && queues_[id].exists) ++id;
-    if (id == wire::kMaxQueues) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("a session can hold at most ", wire::kMaxQueues, " queues"));
-    }
-    queues_[id].exists = true;
-    queues_[id].device = device;
+  MutexLock lock(open_mutex_);
+  if (DeviceSession* const opened = IfOpen(device)) return opened;
+  auto transport = OpenDevice(connection_, visible_[device]);
+  if (!transport.ok()) {
+    RETURN_IF_ERROR(status());  // says more
+    return transport.status();
   }
-  RETURN_IF_ERROR(Send(wire::CreateQueueCommand{wire::Header(wire::CommandKind::kCreateQueue, id,
-                                                             sizeof(wire::CreateQueueCommand)),
-                                                visible_[device], priority},
-                       /*publish=*/true));
-  return id;
+  sessions_[device] = std::make_unique<DeviceSession>(*this, device, *std::move(transport), connection_);
+  open_[device].store(sessions_[device].get(), std::memory_order_release);
+  return sessions_[device].get();
 }
 
-absl::Status Core::DestroyQueue(uint32_t queue) {
-  RETURN_IF_ERROR(Synchronize(queue));
-  RETURN_IF_ERROR(Send(wire::DestroyQueueCommand{wire::Header(wire::CommandKind::kDestroyQueue, queue,
-                                                              sizeof(wire::DestroyQueueCommand))},
-                       /*publish=*/true));
-  SpinLock lock(mutex_);
-  queues_[queue].exists = false;
+absl::StatusOr<HostCache::Block*> Core::AllocateHost(uint64_t bytes) {
+  RETURN_IF_ERROR(CheckUsable());
+  if (visible_.empty()) return absl::FailedPreconditionError("there is no device to share memory with");
+  absl::StatusOr<HostCache::Block*> block = TakeHost(bytes, /*sparing=*/false);
+  if (!absl::IsResourceExhausted(block.status())) return block;
+  RETURN_IF_ERROR(TrimHost(0, /*wait=*/true));
+  return TakeHost(bytes, /*sparing=*/true);
+}
+
+absl::StatusOr<HostCache::Block*> Core::TakeHost(uint64_t bytes, bool sparing) {
+  for (;;) {
+    uint64_t more;
+    {
+      SpinLock lock(host_mutex_);
+      HostCache::Block* const block = host_.Take(bytes, [&](uint32_t d, uint32_t q, uint64_t sequence) {
+        return IsComplete(d, q, sequence);
+      });
+      if (block != nullptr) return block;
+      more = host_.NextMemoryBytes(bytes, sparing);
+    }
+    RETURN_IF_ERROR(AddHostMemory(more));
+  }
+}
+
+absl::Status Core::AddHostMemory(uint64_t bytes) {
+  RETURN_IF_ERROR(Open(0).status());
+  ASSIGN_OR_RETURN(UniqueFd fd, transport::CreateHostMemory(bytes));
+  ASSIGN_OR_RETURN(Mapping mapping, Mapping::Map(fd, bytes, Access::kReadWrite));
+#ifdef MADV_POPULATE_WRITE
+  (void)madvise(mapping.data(), bytes, MADV_POPULATE_WRITE);  // avoids page faults, if the kernel knows it
+#endif
+  MutexLock sharing(share_mutex_);
+  uint64_t devices = 0;
+  for (uint32_t device = 0; device < devices_.size(); ++device) {
+    if (IfOpen(device) != nullptr) devices |= uint64_t{1} << visible_[device];
+  }
+  const uint32_t id = next_memory_.fetch_add(1);
+  RETURN_IF_ERROR(connection_.socket->ShareHostMemory(id, fd, bytes, devices));
+  SpinLock lock(host_mutex_);
+  host_.Add(id, std::move(fd), std::move(mapping), devices);
+  has_host_.store(true, std::memory_order_release);
   return absl::OkStatus();
 }
 
-uint64_t Core::LastSequence(uint32_t queue) {
-  SpinLock lock(mutex_);
-  transport_->Publish();
-  return queues_[queue].last_sequence;
-}
-
-absl::StatusOr<std::shared_ptr<const uint32_t>> Core::RecordTimestamp(uint32_t queue) {
-  RETURN_IF_ERROR(CheckUsable());
-  uint32_t slot;
+absl::Status Core::ShareHost(std::span<const std::byte> bytes, uint32_t device) {
+  const uint64_t wanted = uint64_t{1} << visible_[device];
+  HostCache::Memory* memory;
   {
-    SpinLock lock(mutex_);
-    if (free_timestamps_.empty()) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("a session can hold at most ", wire::kMaxTimestamps, " events with timing"));
-    }
-    slot = free_timestamps_.back();
-    free_timestamps_.pop_back();
-  }
-  RETURN_IF_ERROR(Send(
-      wire::TimestampCommand{
-          wire::Header(wire::CommandKind::kTimestamp, queue, sizeof(wire::TimestampCommand)), slot, 0},
-      /*publish=*/true));
-  return std::shared_ptr<const uint32_t>(new uint32_t(slot),
-                                         [self = shared_from_this()](const uint32_t* owned) {
-                                           SpinLock relock(self->mutex_);
-                                           self->free_timestamps_.push_back(*owned);
-                                           delete owned;
-                                         });
-}
-
-absl::Status Core::WaitInQueue(uint32_t queue, uint32_t other, uint64_t sequence) {
-  RETURN_IF_ERROR(CheckUsable());
-  if (queue == other || IsComplete(other, sequence)) return absl::OkStatus();
-  return Send(wire::WaitCommand{wire::Header(wire::CommandKind::kWait, queue, sizeof(wire::WaitCommand)),
-                                other, 0, sequence},
-              /*publish=*/true);
-}
-
-absl::Status Core::Await(uint32_t queue, uint64_t sequence) {
-  RETURN_IF_ERROR(CheckUsable());
-  RETURN_IF_ERROR(transport_->Await({queue, sequence}, interrupt_));
-  return TakeError(queue);
-}
-
-absl::Status Core::TakeError(uint32_t queue) {
-  const uint32_t errors = transport_->Errors(queue);
-  absl::Status error;
-  {
-    SpinLock lock(mutex_);
-    QueueState& state = queues_[queue];
-    if (errors == state.errors_reported) [[likely]]
+    SpinLock lock(host_mutex_);
+    const HostCache::Place place = host_.Find(bytes);
+    if (place.block == nullptr || (place.block->memory->devices & wanted) != 0) [[likely]]
       return absl::OkStatus();
-    state.errors_reported = errors;
-    error = transport_->LastError(queue);
+    memory = place.block->memory;  // is not idle, so it is not given back
   }
-  RETURN_IF_ERROR(Send(
-      wire::ClearErrorCommand{
-          wire::Header(wire::CommandKind::kClearError, queue, sizeof(wire::ClearErrorCommand)), errors, 0},
-      /*publish=*/true));
-  return error;
+  MutexLock sharing(share_mutex_);
+  {
+    SpinLock lock(host_mutex_);
+    if ((memory->devices & wanted) != 0) return absl::OkStatus();
+  }
+  RETURN_IF_ERROR(
+      connection_.socket->ShareHostMemory(memory->id, memory->fd, memory->mapping.size(), wanted));
+  SpinLock lock(host_mutex_);
+  memory->devices |= wanted;
+  return absl::OkStatus();
 }
 
-absl::Status Core::Synchronize(uint32_t queue) { return Await(queue, LastSequence(queue)); }
-
-absl::Status Core::SynchronizeDevice(uint32_t device) {
-  absl::Status first;
-  for (uint32_t queue = 0; queue < wire::kMaxQueues; ++queue) {
-    {
-      SpinLock lock(mutex_);
-      if (!queues_[queue].exists || queues_[queue].device != device) continue;
-    }
-    absl::Status status = Synchronize(queue);
-    if (first.ok()) first = std::move(status);
+void Core::FreeHost(HostCache::Block* block) {
+  if (forked()) return;
+  {
+    SpinLock lock(host_mutex_);
+    host_.Give(block);
+    if (host_.free_bytes() <= kMaxIdleBytes) return;
   }
-  return first;
+  (void)TrimHost(kMaxIdleBytes, /*wait=*/false);  // fails if the session has ended, which frees everything
+}
+
+absl::Status Core::TrimHost(uint64_t keep, bool wait) {
+  std::array<uint64_t, transport::kMaxDevices> last{};
+  for (;;) {
+    std::unique_ptr<HostCache::Memory> idle;
+    {
+      SpinLock lock(host_mutex_);
+      if (host_.free_bytes() > keep) {
+        idle = host_.TakeIdle([&](uint32_t d, uint32_t q, uint64_t sequence) {
+          return IsComplete(d, q, sequence);
+        });
+      }
+    }
+    if (idle == nullptr) break;
+    for (uint32_t device = 0; device < devices_.size(); ++device) {
+      if ((idle->devices >> visible_[device] & 1) == 0) continue;
+      ASSIGN_OR_RETURN(last[device], IfOpen(device)->ReleaseHost(idle->id));
+    }
+  }
+  for (uint32_t device = 0; device < devices_.size() && wait; ++device) {
+    if (last[device] != 0) RETURN_IF_ERROR(IfOpen(device)->AwaitCommand(0, last[device]));
+  }
+  return absl::OkStatus();
+}
+
+bool Core::IsInHost(std::span<const std::byte> bytes) {
+  if (!has_host_.load(std::memory_order_acquire)) [[likely]]
+    return false;
+  SpinLock lock(host_mutex_);
+  return host_.Find(bytes).block != nullptr;
+}
+
+bool Core::UploadsInPlace(std::span<const std::byte> bytes, size_t most) {
+  if (!has_host_.load(std::memory_order_acquire)) [[likely]]
+    return false;
+  SpinLock lock(host_mutex_);
+  HostCache::Block* const block = host_.Find(bytes).block;
+  return block != nullptr &&
+         (bytes.size() > most || !HostCache::IsUnused(*block, [&](uint32_t d, uint32_t q, uint64_t sequence) {
+            return IsComplete(d, q, sequence);
+          }));
+}
+
+bool Core::IsHostMemory(const void* address) {
+  return !forked() && IsInHost({static_cast<const std::byte*>(address), 1});
+}
+
+bool Core::UseHost(std::span<const std::byte> bytes, uint32_t device, uint32_t queue,
+                   absl::FunctionRef<uint64_t(const HostCache::Place&)> send) {
+  SpinLock lock(host_mutex_);
+  const HostCache::Place place = host_.Find(bytes);
+  if (place.block == nullptr || (place.block->memory->devices >> visible_[device] & 1) == 0) return false;
+  if (const uint64_t sequence = send(place); sequence != 0)
+    HostCache::Use(*place.block, device, queue, sequence);
+  return true;
 }
 
 }  // namespace xpud::client

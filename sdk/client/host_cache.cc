@@ -27,7 +27,7 @@ uint64_t HostCache::NextMemoryBytes(uint64_t bytes, bool least) const {
 }
 
 bool HostCache::IsUnused(Block& block, IsComplete complete) {
-  std::erase_if(block.uses, [&](const auto& use) { return complete(use.first, use.second); });
+  std::erase_if(block.uses, [&](const Block::Use& use) { return complete(use.device, use.queue, use.sequence); });
   return block.uses.empty();
 }
 
@@ -69,12 +69,14 @@ void HostCache::Hold(Block& block) {
   if (block.memory->taken++ == 0) free_bytes_ -= block.memory->mapping.size();
 }
 
-void HostCache::Add(uint32_t id, Mapping mapping) {
+void HostCache::Add(uint32_t id, UniqueFd fd, Mapping mapping, uint64_t devices) {
   bytes_ += mapping.size();
   free_bytes_ += mapping.size();
   auto memory = std::make_unique<Memory>();
   memory->id = id;
+  memory->fd = std::move(fd);
   memory->mapping = std::move(mapping);
+  memory->devices = devices;
   const std::byte* const address = memory->mapping.data();
   memories_[address] = std::move(memory);
 }
@@ -116,13 +118,13 @@ HostCache::Place HostCache::Find(std::span<const std::byte> bytes) const {
   return {&block, memory.id, offset};
 }
 
-void HostCache::Use(Block& block, uint32_t queue, uint64_t sequence) {
-  for (auto& use : block.uses) {
-    if (use.first != queue) continue;
-    use.second = sequence;
+void HostCache::Use(Block& block, uint32_t device, uint32_t queue, uint64_t sequence) {
+  for (Block::Use& use : block.uses) {
+    if (use.device != device || use.queue != queue) continue;
+    use.sequence = sequence;
     return;
   }
-  block.uses.emplace_back(queue, sequence);
+  block.uses.push_back({device, queue, sequence});
 }
 
 }  // namespace xpud::client

@@ -1,6 +1,6 @@
-// Host memory that the daemon shares, handed out in blocks: sizes in classes of at most a quarter's waste,
-// cut one after another from memories of 16 MiB and more; a freed block serves its class again once the
-// commands that use it have completed. Under Core's lock.
+// Host memory that the daemon shares, in blocks. Block sizes are in classes that waste at most a quarter; blocks
+// are cut one after another from memories of at least 16 MiB. A freed block serves its class again once the
+// commands that use it have completed. REQUIRES: Core's lock.
 #pragma once
 
 #include <cstdint>
@@ -9,28 +9,35 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "proto/base/mapping.h"
+#include "proto/base/unique_fd.h"
 
 namespace xpud::client {
 
 class HostCache {
  public:
-  using IsComplete = absl::FunctionRef<bool(uint32_t queue, uint64_t sequence)>;
+  // Whether a command has completed. Devices as the client numbers them.
+  using IsComplete = absl::FunctionRef<bool(uint32_t device, uint32_t queue, uint64_t sequence)>;
   struct Memory;
   struct Block {
     std::byte* address = nullptr;
     uint64_t bytes = 0;  // of its class
     Memory* memory = nullptr;
     bool taken = false;
-    std::vector<std::pair<uint32_t, uint64_t>> uses;  // the last command of each queue that uses it
+    struct Use {
+      uint32_t device, queue;
+      uint64_t sequence;
+    };
+    std::vector<Use> uses;  // the last command of each queue that uses it
   };
   struct Memory {
     uint32_t id = 0;
+    UniqueFd fd;
     Mapping mapping;
+    uint64_t devices = 0;      // bit d: shared with the daemon's device d
     uint64_t cut = 0;          // bytes from its start that are blocks
     size_t taken = 0;          // blocks
     std::deque<Block> blocks;  // by address
@@ -41,22 +48,22 @@ class HostCache {
     uint64_t offset = 0;
   };
 
-  // The size of a block for so many bytes.
+  // Returns the size of a block for `bytes`.
   static uint64_t ClassOf(uint64_t bytes);
-  // A block for that, or null: more memory is needed.
+  // Returns a block, or nullptr if more memory is needed.
   Block* Take(uint64_t bytes, IsComplete complete);
-  // How large the next memory should be, given such a request; or `least`, has to be.
+  // Returns the size of the next memory, for a block of `bytes`. `least`: no more than is needed.
   uint64_t NextMemoryBytes(uint64_t bytes, bool least) const;
-  void Add(uint32_t id, Mapping mapping);
+  void Add(uint32_t id, UniqueFd fd, Mapping mapping, uint64_t devices);
   void Give(Block* block);
-  // Takes a memory out that nobody holds and no command uses.
+  // Removes a memory without taken blocks that no command uses. Returns nullptr if there is none.
   std::unique_ptr<Memory> TakeIdle(IsComplete complete);
-  uint64_t free_bytes() const { return free_bytes_; }  // of memories that nobody holds
+  uint64_t free_bytes() const { return free_bytes_; }  // of memories without taken blocks
 
-  // Where bytes of one taken block lie.
+  // Returns the place of bytes in one taken block.
   Place Find(std::span<const std::byte> bytes) const;
   bool empty() const { return memories_.empty(); }
-  static void Use(Block& block, uint32_t queue, uint64_t sequence);
+  static void Use(Block& block, uint32_t device, uint32_t queue, uint64_t sequence);
   static bool IsUnused(Block& block, IsComplete complete);  // by commands
 
  private:

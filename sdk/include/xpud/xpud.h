@@ -149,7 +149,7 @@ class Event {
  private:
   friend class Queue;
   std::shared_ptr<client::Core> core_;
-  uint32_t queue_ = 0;
+  uint32_t device_ = 0, queue_ = 0;
   uint64_t sequence_ = 0;                      // of the last command before it
   std::shared_ptr<const uint32_t> timestamp_;  // slot in the completion page; null without timing
 };

@@ -1,0 +1,141 @@
+// A device's thread in the daemon: takes commands from all sessions on the device, in slices that the scheduling
+// policy allots, and has them executed. It owns the device's state and its sessions, so these need no lock. Other
+// threads reach it with Post and Call. Lanes share nothing while commands run, so that one device never holds up
+// another one's sessions.
+//
+// Awake, it polls the rings; with nothing to do for a while, it sleeps until a client signals its doorbell.
+#pragma once
+
+#include <time.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+#include "daemon/scheduler/policy.h"
+#include "daemon/session/device_session.h"
+#include "daemon/session/registry.h"
+#include "daemon/stream/device_state.h"
+#include "daemon/tenant/totals.h"
+#include "proto/base/mutex.h"
+#include "proto/base/spin.h"
+#include "proto/base/unique_fd.h"
+
+namespace xpud::lane {
+
+class Lane {
+ public:
+  struct Options {
+    uint64_t slice_ns = 100'000;  // how long a session runs before the next one's turn
+    // Called on the lane's thread when a session must be closed because of what its client did. The lane has
+    // closed its part.
+    std::function<void(uint64_t session, const std::string& reason)> on_fault =
+        [](uint64_t, const std::string&) {};
+  };
+
+  // `index`: the device's number. `registry` must outlive the lane.
+  static absl::StatusOr<std::unique_ptr<Lane>> Create(stream::DeviceState state, uint32_t index,
+                                                      session::Registry& registry, Options options);
+  ~Lane() { Stop(); }
+  Lane(const Lane&) = delete;
+  Lane& operator=(const Lane&) = delete;
+
+  // Closes every session and ends the thread. Tasks that are posted later do not run.
+  void Stop();
+
+  uint32_t index() const { return index_; }
+  // Constant; thread-safe.
+  const executor::DeviceProperties& properties() const { return properties_; }
+  // Runs `task` on the lane's thread soon. Thread-safe.
+  void Post(std::function<void()> task);
+  // Runs `task` on the lane's thread and waits for it. REQUIRES: not that thread.
+  void Call(absl::FunctionRef<void()> task);
+  // The lane looks at stalled sessions again. Thread-safe.
+  void Wake();
+
+  // REQUIRES for all that follows: the lane's thread.
+  // Opens the device for a session. Returns Unavailable if the session was closed, and AlreadyExists if it
+  // uses the device.
+  absl::Status Open(std::shared_ptr<session::Session> session,
+                    std::shared_ptr<transport::ServerTransport> transport);
+  // Closes a session's part on this device, if there is one.
+  void Close(uint64_t session, const std::string& reason);
+  session::DeviceSession* Find(uint64_t session);
+  // Calls `visit` for each session.
+  void ForEach(absl::FunctionRef<void(const session::DeviceSession&)> visit) const;
+  stream::DeviceState& state() { return state_; }
+  // The memory and counters of each tenant, ended sessions included.
+  TenantTotals Tenants() const;
+
+ private:
+  struct Turn {
+    std::unique_ptr<session::DeviceSession> session;
+    scheduler::Policy::Account* account;
+  };
+  struct Alarm {
+    int fd = -1;
+    uint64_t replaced = 0;
+    bool operator==(const Alarm&) const = default;
+  };
+
+  Lane(stream::DeviceState state, uint32_t index, session::Registry& registry, Options options);
+  void Main();
+  bool RunTasks();
+  // Checks the device, and closes the sessions that took it down.
+  void PollDevice();
+  void NoteExecutor();
+  void CloseForFault(uint64_t session, const std::string& reason);
+  // Ends sessions that were closed. Returns whether one has ended.
+  bool RunEnding();
+  // Returns whether the session has ended; then it is counted.
+  bool EndSession(session::DeviceSession& session);
+  // Runs a slice of each session whose turn it is. Returns whether any command ran.
+  bool RunSessions();
+  // Returns whether the session or the device worked, or will after another session.
+  absl::StatusOr<bool> RunTurn(const Turn& turn);
+  // What may happen without waking the lane.
+  enum class Pending {
+    kNothing,
+    kPeer,    // sessions wait for other lanes
+    kDevice,  // the device works or will take commands, or a session was held back
+  };
+  Pending FindPending() const;
+  // Sleeps until a task, a command or an alarm arrives. Returns false if `timeout` (null: none) passed first.
+  bool Sleep(const timespec* timeout);
+
+  const Options options_;
+  const uint32_t index_;
+  session::Registry& registry_;
+  UniqueFd inbox_;  // eventfd: a task was posted, or Wake
+  UniqueFd epoll_;
+
+  Mutex mutex_;
+  std::vector<std::function<void()>> tasks_ ABSL_GUARDED_BY(mutex_);
+  std::atomic<bool> has_tasks_{false};
+  std::atomic<bool> stopping_{false};
+
+  // The lane's thread only.
+  stream::DeviceState state_;
+  const executor::DeviceProperties properties_;
+  const SpinTime spin_;  // before an idle lane sleeps
+  const std::unique_ptr<scheduler::Policy> policy_;
+  std::vector<Turn> turns_;
+  absl::flat_hash_map<uint64_t, session::DeviceSession*> sessions_;
+  bool held_back_ = false;  // a session in this round, in favour of another one
+  // Closed, and the device still works for them.
+  std::vector<std::unique_ptr<session::DeviceSession>> ending_;
+  Alarm alarm_;                        // of the device, as epoll_ knows it
+  executor::ExecutorStatus executor_;  // as the event log knows it
+  TenantTotals tenants_;
+
+  std::thread thread_;  // last member: ends first
+};
+
+}  // namespace xpud::lane

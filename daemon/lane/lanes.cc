@@ -1,0 +1,53 @@
+#include "daemon/lane/lanes.h"
+
+#include <utility>
+
+#include "proto/base/status_macros.h"
+
+namespace xpud::lane {
+
+absl::StatusOr<std::unique_ptr<Lanes>> Lanes::Create(std::vector<stream::DeviceState> devices,
+                                                     session::Registry& registry, Options options) {
+  std::unique_ptr<Lanes> lanes(new Lanes(registry, std::move(options)));
+  for (stream::DeviceState& device : devices) {
+    const Lane::Options of_lane = {
+        .slice_ns = lanes->options_.slice_ns,
+        .on_fault = [raw = lanes.get()](uint64_t id, const std::string& reason) {
+          if (const auto session = raw->registry_.Find(id)) raw->Evict(*session, reason, /*fault=*/true);
+        }};
+    ASSIGN_OR_RETURN(auto lane, Lane::Create(std::move(device), static_cast<uint32_t>(lanes->size()),
+                                             registry, of_lane));
+    lanes->lanes_.push_back(std::move(lane));
+  }
+  return lanes;
+}
+
+Lanes::~Lanes() {
+  for (const auto& lane : lanes_) lane->Stop();
+}
+
+void Lanes::Close(session::Session& session, const std::string& reason, bool fault) const {
+  registry_.Close(session, reason, fault);
+  for (const auto& lane : lanes_)
+    lane->Post([&lane = *lane, id = session.id(), reason] { lane.Close(id, reason); });
+}
+
+void Lanes::Evict(session::Session& session, const std::string& reason, bool fault) const {
+  Close(session, reason, fault);
+  options_.on_close(session.id());
+}
+
+void Lanes::CallEach(absl::FunctionRef<void(Lane&)> task) const {
+  for (const auto& lane : lanes_) lane->Call([&] { task(*lane); });
+}
+
+void Lanes::AskFrom(size_t first, std::function<void()> done) const {
+  if (first == lanes_.size()) return done();
+  lanes_[first]->Post([this, first, done = std::move(done)]() mutable { AskFrom(first + 1, std::move(done)); });
+}
+
+void Lanes::WakeAll() const {
+  for (const auto& lane : lanes_) lane->Wake();
+}
+
+}  // namespace xpud::lane

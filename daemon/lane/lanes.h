@@ -1,0 +1,60 @@
+// The lanes of all devices, by the device's number. Thread-safe; constant after construction.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+#include "daemon/lane/lane.h"
+#include "daemon/session/registry.h"
+
+namespace xpud::lane {
+
+class Lanes {
+ public:
+  struct Options {
+    uint64_t slice_ns = 100'000;
+    // Called, on any lane's thread, when a session was closed that its client has not left: its socket must
+    // be shut.
+    std::function<void(uint64_t session)> on_close = [](uint64_t) {};
+  };
+
+  // `registry` must outlive the lanes.
+  static absl::StatusOr<std::unique_ptr<Lanes>> Create(std::vector<stream::DeviceState> devices,
+                                                       session::Registry& registry, Options options);
+
+  // Ends all lanes before any of them is destroyed, since they call each other.
+  ~Lanes();
+  Lanes(const Lanes&) = delete;
+  Lanes& operator=(const Lanes&) = delete;
+
+  size_t size() const { return lanes_.size(); }
+  Lane& operator[](uint32_t device) const { return *lanes_[device]; }
+  auto begin() const { return lanes_.begin(); }
+  auto end() const { return lanes_.end(); }
+  session::Registry& registry() const { return registry_; }
+
+  // Closes a session on all devices.
+  void Close(session::Session& session, const std::string& reason, bool fault = false) const;
+  // Like Close, for a session whose client has not left.
+  void Evict(session::Session& session, const std::string& reason, bool fault = false) const;
+  // Runs `task` on each lane's thread, one after the other, and waits. REQUIRES: none of these threads.
+  void CallEach(absl::FunctionRef<void(Lane&)> task) const;
+  // Has each lane run an empty task, one after the other. Then calls `done` on the last one's thread.
+  void Ask(std::function<void()> done) const { AskFrom(0, std::move(done)); }
+  void WakeAll() const;
+
+ private:
+  Lanes(session::Registry& registry, Options options) : registry_(registry), options_(std::move(options)) {}
+  void AskFrom(size_t first, std::function<void()> done) const;
+
+  session::Registry& registry_;
+  const Options options_;
+  std::vector<std::unique_ptr<Lane>> lanes_;
+};
+
+}  // namespace xpud::lane

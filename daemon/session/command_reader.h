@@ -1,0 +1,65 @@
+// Takes a device session's commands from its transport. REQUIRES: the lane's thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+#include "absl/status/statusor.h"
+#include "daemon/session/queue_wait.h"
+#include "proto/base/status_macros.h"
+#include "proto/transport/transport.h"
+#include "proto/wire/commands.h"
+
+namespace xpud::session {
+
+class CommandReader {
+ public:
+  explicit CommandReader(transport::ServerTransport& transport) : transport_(transport) {}
+
+  // Whether it looks at the ring at `now_ns`. A look takes a cache line from the client, whose next command
+  // must fetch it back. So while commands stream in, the daemon pauses briefly between two looks, unless the
+  // client waits.
+  bool Looks(uint64_t now_ns, bool client_waits) const {
+    return client_waits || now_ns >= ended_ns_ + kStreamPauseNs;
+  }
+  // Takes commands if none are left. Returns whether there are any. An error is a breach of protocol.
+  absl::StatusOr<bool> Fill() {
+    if (batch_.empty()) {
+      ASSIGN_OR_RETURN(batch_, transport_.Receive());
+    }
+    return !batch_.empty();
+  }
+  bool empty() const { return batch_.empty(); }
+  // The next command. REQUIRES: there is one.
+  wire::CommandHeader Header() const {
+    wire::CommandHeader header;  // which Receive has checked
+    std::memcpy(&header, batch_.data(), sizeof(header));
+    return header;
+  }
+  std::span<const std::byte> Front(const wire::CommandHeader& header) const {
+    return batch_.first(header.bytes);
+  }
+  void Pop(const wire::CommandHeader& header) { batch_ = batch_.subspan(header.bytes); }
+  // Takes no more commands.
+  void Drop() { batch_ = {}; }
+
+  // A turn ended in which commands ran.
+  void EndTurn(uint64_t now_ns, QueueWait::Rest rest) {
+    ended_ns_ = now_ns;
+    wait_.Ended(now_ns, rest);
+  }
+  uint64_t ended_ns() const { return ended_ns_; }
+  QueueWait& wait() { return wait_; }
+
+ private:
+  static constexpr uint64_t kStreamPauseNs = 5000;
+
+  transport::ServerTransport& transport_;
+  std::span<const std::byte> batch_;  // commands that were taken and not yet run
+  uint64_t ended_ns_ = 0;             // the last turn
+  QueueWait wait_;
+};
+
+}  // namespace xpud::session

@@ -1,0 +1,326 @@
+#include "daemon/session/device_session.h"
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/base/clock.h"
+#include "proto/base/status_macros.h"
+#include "proto/wire/decode.h"
+
+namespace xpud::session {
+namespace {
+
+using handles::Buffer;
+using stream::Queue;
+using wire::CommandKind;
+
+constexpr int kCommandsPerLook = 8;  // light commands between two looks at the clock
+
+absl::Status Breach(const char* what) { return absl::InvalidArgumentError(what); }
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<DeviceSession>> DeviceSession::Create(
+    std::shared_ptr<Session> session, uint32_t device, stream::DeviceState& state,
+    std::shared_ptr<transport::ServerTransport> transport, handles::TableSpace& space) {
+  ASSIGN_OR_RETURN(stream::HostAccess access, stream::HostAccess::Create(*state.device, *transport));
+  std::unique_ptr<DeviceSession> made(new DeviceSession(std::move(session), device, state,
+                                                        std::move(transport), space, std::move(access)));
+  RETURN_IF_ERROR(made->OpenQueue(0, 0));
+  return made;
+}
+
+DeviceSession::DeviceSession(std::shared_ptr<Session> session, uint32_t device, stream::DeviceState& state,
+                             std::shared_ptr<transport::ServerTransport> transport,
+                             handles::TableSpace& space, stream::HostAccess access)
+    : session_(std::move(session)),
+      device_(device),
+      state_(state),
+      transport_(std::move(transport)),
+      access_(std::move(access)),
+      reader_(*transport_),
+      buffers_(space, session_->peer().tenant),
+      memories_(*state.device, session_->id()),
+      errors_(*transport_, counters_),
+      announcer_(queues_, *transport_, busy_queues_, state.device->properties().synchronous),
+      replay_(stream::Replay::Create(state.device->properties().replaceable)),
+      memory_(state, device, session_->peer().tenant, *transport_, queues_, announcer_, *replay_,
+              busy_queues_),
+      ops_(state, buffers_, errors_, memory_, *replay_),
+      copies_(state, *transport_, access_, buffers_, memories_, errors_, *replay_, counters_) {}
+
+DeviceSession::~DeviceSession() {
+  ops_.Drop();
+  queues_.ForEach(UINT64_MAX, [&](Queue& queue) { queues_.Close(queue.id); });
+  buffers_.ForEach([&](Buffer& buffer) {
+    if (buffer.block.address != nullptr) state_.pool->Free(buffer.block);
+  });
+}
+
+absl::Status DeviceSession::OpenQueue(uint32_t id, int priority) {
+  ASSIGN_OR_RETURN(auto device, state_.device->CreateQueue(priority, session_->id()));
+  queues_.Open(
+      id, std::move(device),
+      {state_, *transport_, access_, buffers_, errors_, counters_, work_, busy_queues_});
+  return absl::OkStatus();
+}
+
+// A last fence on every queue, whatever was fenced before: work of a command that was not finished, like the
+// zeroing of its memory, may still be in flight.
+bool DeviceSession::End() {
+  reader_.Drop();
+  if (abandoned_) return true;
+  if (!std::exchange(ending_, true)) {
+    bool failed = false;
+    queues_.ForEach(UINT64_MAX,
+                    [&](Queue& queue) { failed |= !queue.completion->LastFence(++sequence_).ok(); });
+    if (failed) return true;  // a device that takes no work has none in flight
+  }
+  if (!announcer_.Announce().ok()) return true;
+  Poll();
+  return busy_queues_ == 0;
+}
+
+void DeviceSession::Abandon() { abandoned_ = true; }
+
+void DeviceSession::Poll() {
+  if (busy_queues_ == 0) return;
+  const uint64_t now = NowNs();
+  bool progress = false;
+  queues_.ForEach(busy_queues_, [&](Queue& queue) { progress |= queue.completion->Poll(now); });
+  if (!progress) return;
+  // From the first to the last command in flight, the session keeps the device occupied.
+  if (!announcer_.IsUnderWay()) work_.occupied_since_ns = 0;
+  transport_->WakeClient();
+  if (memory_.has_deferred()) memory_.ReleaseDeferred();
+}
+
+absl::Status DeviceSession::Announce() {
+  RETURN_IF_ERROR(announcer_.Announce());
+  if (memory_.has_deferred()) memory_.ReleaseDeferred();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<DeviceSession::Progress> DeviceSession::RestIdle(uint64_t now_ns) {
+  reader_.wait().SawNone(now_ns);
+  if (announcer_.has_unannounced() && announcer_.IsDue(now_ns, /*more=*/false)) RETURN_IF_ERROR(Announce());
+  announcer_.SawNoCommands();
+  awaits_device_ = awaits_peer_ = false;
+  if (!under_way()) memory_.SetIdle(true);
+  return Progress::kIdle;
+}
+
+absl::StatusOr<DeviceSession::Progress> DeviceSession::Run(uint64_t slice_ns) {
+  const uint64_t start = NowNs();
+  Poll();
+  if (transport_->TakeWaitRequest() != 0) announcer_.ClientWaits();
+  if (reader_.empty()) {
+    if (!reader_.Looks(start, announcer_.client_waits())) return Progress::kIdle;
+    ASSIGN_OR_RETURN(const bool any, reader_.Fill());
+    if (!any) return RestIdle(start);
+    memory_.SetIdle(false);
+  }
+  uint64_t now = start;
+  awaits_device_ = awaits_peer_ = false;
+  Progress progress = Progress::kWorked;
+  const uint64_t first = sequence_, waited = reader_.wait().Begins(start);
+  for (int since_look = 1; !reader_.empty() && now - start < slice_ns; ++since_look) {
+    const wire::CommandHeader header = reader_.Header();
+    if (queues_.IsOpen(header.queue) && !queues_[header.queue].completion->HasRoom()) {
+      if (sequence_ == first) progress = Progress::kStalled;
+      awaits_device_ = true;
+      break;
+    }
+    command_ = {sequence_ + 1};
+    const uint64_t sent = now;
+    ASSIGN_OR_RETURN(const Outcome outcome, RunCommand(header));
+    if (command_.heavy || since_look % kCommandsPerLook == 0) now = NowNs();
+    if (outcome != Outcome::kDone) {
+      if (outcome == Outcome::kStalled) progress = Progress::kStalled;
+      break;
+    }
+    reader_.Pop(header);
+    ++sequence_;
+    ++counters_.commands_submitted;
+    if (!queues_.IsOpen(header.queue)) continue;  // it was destroyed
+    announcer_.Submitted(header.queue, now);
+    RETURN_IF_ERROR(queues_[header.queue].completion->Submitted(sequence_, sent, command_.takes_long));
+  }
+  if (announcer_.IsDue(now, !reader_.empty())) RETURN_IF_ERROR(Announce());
+  Poll();
+  now = NowNs();
+  slice_began_ns_ = start;
+  counters_.queue_wait_ns += waited;
+  reader_.EndTurn(now, reader_.empty()                  ? QueueWait::Rest::kNone
+                       : awaits_device_ || awaits_peer_ ? QueueWait::Rest::kBehindOwn
+                                                        : QueueWait::Rest::kWaiting);
+  if (queues_.IsOpen(current_queue_)) queues_[current_queue_].completion->ChargeTurn(start, now);
+  return progress;
+}
+
+absl::StatusOr<DeviceSession::Outcome> DeviceSession::RunCommand(const wire::CommandHeader& header) {
+  const Bytes bytes = reader_.Front(header);
+  if (header.queue >= wire::kMaxQueues) return Breach("a queue's id is out of range");
+  const bool open = queues_.IsOpen(header.queue);
+  if (open == (header.kind == CommandKind::kCreateQueue))
+    return Breach(open ? "a queue was created twice" : "a queue does not exist");
+  current_queue_ = header.queue;
+  Queue& queue = queues_[header.queue];
+  const auto done = [](const absl::Status& status) -> absl::StatusOr<Outcome> {
+    if (!status.ok()) return status;
+    return Outcome::kDone;
+  };
+  switch (header.kind) {
+    case CommandKind::kNop:
+      if (bytes.size() != sizeof(wire::NopCommand)) return Breach("a command's size does not fit its kind");
+      return Outcome::kDone;
+    case CommandKind::kExecute:
+      return ops_.Run(bytes, queue, command_);
+    case CommandKind::kAllocate:
+      return Allocate(bytes, queue);
+    case CommandKind::kFree:
+      return Free(bytes);
+    case CommandKind::kReserve:
+      return Reserve(bytes);
+    case CommandKind::kUpload:
+      return done(copies_.Upload(bytes, queue, command_));
+    case CommandKind::kUploadInline:
+      return done(copies_.UploadInline(bytes, queue, command_));
+    case CommandKind::kDownload:
+      return done(copies_.Download(bytes, queue, command_));
+    case CommandKind::kCopy:
+      return done(copies_.Copy(bytes, queue, command_));
+    case CommandKind::kReleaseMemory:
+      return ReleaseMemory(bytes);
+    case CommandKind::kCreateQueue:
+      return CreateQueue(bytes, header.queue);
+    case CommandKind::kDestroyQueue:
+      return DestroyQueue(bytes, queue);
+    case CommandKind::kTimestamp:
+      return Timestamp(bytes, queue);
+    case CommandKind::kWait:
+      return Wait(bytes);
+    case CommandKind::kClearError:
+      return ClearError(bytes, queue);
+    default:
+      return absl::InvalidArgumentError(
+          absl::StrCat("a command of unknown kind ", static_cast<int>(header.kind)));
+  }
+}
+
+absl::StatusOr<DeviceSession::Outcome> DeviceSession::Allocate(Bytes bytes, Queue& queue) {
+  wire::AllocateCommand command;
+  RETURN_IF_ERROR(wire::DecodeFixed(bytes, command));
+  RETURN_IF_ERROR(buffers_.Admit(command.buffer));
+  absl::StatusOr<memory::Block> block = memory_.Allocate(queue, command_.sequence, command.bytes);
+  if (absl::IsUnavailable(block.status())) return Outcome::kStalled;
+  Buffer* const buffer = buffers_.Insert(command.buffer);
+  buffer->bytes = command.bytes;
+  buffer->queues = uint64_t{1} << queue.id;  // it may zero the memory
+  if (block.ok()) {
+    buffer->block = *block;
+  } else {
+    buffer->poison = handles::Poison::kNoStorage;
+    errors_.Raise(queue.id, command_.sequence, block.status());
+  }
+  return Outcome::kDone;
+}
+
+absl::StatusOr<DeviceSession::Outcome> DeviceSession::Free(Bytes bytes) {
+  wire::FreeCommand command;
+  RETURN_IF_ERROR(wire::DecodeFixed(bytes, command));
+  Buffer* buffer = buffers_.Find(command.buffer);
+  if (buffer == nullptr) return Breach("a buffer was freed that does not exist");
+  memory_.Free(*buffer);
+  buffers_.Erase(*buffer);
+  return Outcome::kDone;
+}
+
+absl::StatusOr<DeviceSession::Outcome> DeviceSession::Reserve(Bytes bytes) {
+  wire::ReserveCommand command;
+  RETURN_IF_ERROR(wire::DecodeFixed(bytes, command));
+  const absl::StatusOr<std::optional<MemoryShortage>> shortage = memory_.Credit(command.bytes);
+  if (!shortage.ok()) return Outcome::kStalled;
+  if (*shortage && announcer_.IsUnderWay()) {
+    // The session's own memory that was freed may only wait for the device.
+    RETURN_IF_ERROR(Announce());
+    if (busy_queues_ != 0) return Outcome::kStalled;
+  }
+  transport_->AnswerReserve(command_.sequence, *shortage);
+  transport_->WakeClient();
+  return Outcome::kDone;
+}
+
+absl::StatusOr<DeviceSession::Outcome> DeviceSession::ReleaseMemory(Bytes bytes) {
+  wire::ReleaseMemoryCommand command;
+  RETURN_IF_ERROR(wire::DecodeFixed(bytes, command));
+  std::shared_ptr<handles::DeviceHostMemories::Access> memory = memories_.Release(command.memory);
+  if (memory == nullptr) return Breach("host memory was released that is not shared");
+  if (const uint64_t queues = memory->queues & queues_.open(); queues != 0)
+    memory_.Defer(queues, std::move(memory));
+  return Outcome::kDone;
+}
+
+absl::StatusOr<DeviceSession::Outcome> DeviceSession::CreateQueue(Bytes bytes, uint32_t id) {
+  wire::CreateQueueCommand command;
+  RETURN_IF_ERROR(wire::DecodeFixed(bytes, command));
+  RETURN_IF_ERROR(OpenQueue(id, command.priority));
+  return Outcome::kDone;
+}
+
+absl::StatusOr<DeviceSession::Outcome> DeviceSession::DestroyQueue(Bytes bytes, Queue& queue) {
+  wire::DestroyQueueCommand command;
+  RETURN_IF_ERROR(wire::DecodeFixed(bytes, command));
+  if (queue.id == 0) return Breach("a default queue was destroyed");
+  RETURN_IF_ERROR(Announce());
+  if ((busy_queues_ >> queue.id & 1) != 0) return Outcome::kStalled;
+  queues_.Close(queue.id);
+  errors_.Forget(queue.id);
+  std::atomic_ref<uint64_t>(*transport_->CompletedWord(queue.id))
+      .store(command_.sequence, std::memory_order_release);
+  counters_.commands_completed = std::max(counters_.commands_completed, command_.sequence);
+  transport_->WakeClient();
+  return Outcome::kDone;
+}
+
+absl::StatusOr<DeviceSession::Outcome> DeviceSession::Timestamp(Bytes bytes, Queue& queue) {
+  wire::TimestampCommand command;
+  RETURN_IF_ERROR(wire::DecodeFixed(bytes, command));
+  if (command.slot >= wire::kMaxTimestamps) return Breach("a timestamp's slot is out of range");
+  RETURN_IF_ERROR(queue.completion->WriteTimestamp(command.slot));
+  return Outcome::kDone;
+}
+
+absl::StatusOr<DeviceSession::Outcome> DeviceSession::Wait(Bytes bytes) {
+  wire::WaitCommand command;
+  RETURN_IF_ERROR(wire::DecodeFixed(bytes, command));
+  if (command.other >= wire::kMaxQueues) return Breach("a wait names a queue that does not exist");
+  if (command.device == device_) return WaitForQueue(command);
+  const std::optional<uint64_t> completed = session_->Completed(command.device, command.other);
+  if (!completed) return Breach("a wait names a device that the session has not opened");
+  if (*completed >= command.sequence) return Outcome::kDone;
+  RETURN_IF_ERROR(Announce());  // the other device may wait for this one
+  awaits_peer_ = true;
+  return Outcome::kStalled;
+}
+
+absl::StatusOr<DeviceSession::Outcome> DeviceSession::WaitForQueue(const wire::WaitCommand& command) {
+  if (!queues_.IsOpen(command.other)) return Breach("a wait names a queue that does not exist");
+  if (command.sequence > queues_[command.other].completion->submitted())
+    return Breach("a wait names a command that is not an earlier one of its queue");
+  RETURN_IF_ERROR(Announce());
+  const std::atomic_ref<uint64_t> completed(*transport_->CompletedWord(command.other));
+  return completed.load(std::memory_order_acquire) >= command.sequence ? Outcome::kDone : Outcome::kStalled;
+}
+
+absl::StatusOr<DeviceSession::Outcome> DeviceSession::ClearError(Bytes bytes, Queue& queue) {
+  wire::ClearErrorCommand command;
+  RETURN_IF_ERROR(wire::DecodeFixed(bytes, command));
+  RETURN_IF_ERROR(errors_.Clear(queue.id, command.errors));
+  buffers_.ForgiveInPlace();
+  return Outcome::kDone;
+}
+
+}  // namespace xpud::session

@@ -1,0 +1,146 @@
+// A client's session on one device: takes commands from the ring, checks them, and has them executed. Nothing
+// that a client sends can touch another session: handles are looked up in this session's own tables, every view
+// is checked against its buffer, and a breach of protocol closes this session only. Belongs to the device's
+// lane. REQUIRES: the lane's thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "absl/status/statusor.h"
+#include "daemon/handles/buffer_table.h"
+#include "daemon/handles/host_memory.h"
+#include "daemon/session/command_reader.h"
+#include "daemon/session/session.h"
+#include "daemon/stream/announcer.h"
+#include "daemon/stream/copy_stream.h"
+#include "daemon/stream/device_state.h"
+#include "daemon/stream/host_access.h"
+#include "daemon/stream/memory.h"
+#include "daemon/stream/op_stream.h"
+#include "daemon/stream/queue_errors.h"
+#include "daemon/stream/queue_table.h"
+#include "daemon/stream/replay.h"
+#include "daemon/tenant/counters.h"
+#include "proto/transport/transport.h"
+#include "proto/wire/commands.h"
+
+namespace xpud::session {
+
+class DeviceSession {
+ public:
+  // Opens `device` for the session, and makes its queue 0.
+  static absl::StatusOr<std::unique_ptr<DeviceSession>> Create(
+      std::shared_ptr<Session> session, uint32_t device, stream::DeviceState& state,
+      std::shared_ptr<transport::ServerTransport> transport, handles::TableSpace& space);
+  // Gives everything back. REQUIRES: End returned true, or the device does nothing more for it.
+  ~DeviceSession();
+  DeviceSession(const DeviceSession&) = delete;
+  DeviceSession& operator=(const DeviceSession&) = delete;
+
+  enum class Progress {
+    kIdle,     // no commands
+    kWorked,   // ran some; call again
+    kStalled,  // the next command waits for a kernel to compile, for another queue, or for the device
+  };
+  // Runs commands until there are none or about `slice_ns` have passed. An error is a breach of protocol: the
+  // caller closes the session.
+  absl::StatusOr<Progress> Run(uint64_t slice_ns);
+  // Takes what the device has reported. Run does so, too.
+  void Poll();
+  // Whether the device works for it, will take its next command, or it waits for another device. Nothing wakes
+  // the lane then, so Run must be called again soon.
+  bool under_way() const { return announcer_.IsUnderWay() || awaits_device_ || awaits_peer_; }
+  // Whether its next command waits for another device of the session, and nothing else is under way.
+  bool awaits_peer_only() const { return awaits_peer_ && !announcer_.IsUnderWay() && !awaits_device_; }
+  // The lane woke up. No command had waited: the first one woke it.
+  void Awake(uint64_t now_ns) {
+    transport_->Awake();
+    if (reader_.empty()) reader_.wait().SawNone(now_ns);
+  }
+  // Skipped in this round in favour of another session.
+  void HoldBack() { reader_.wait().HeldBack(); }
+  // Takes no more commands. Returns whether the device does nothing more for it; call it again until then.
+  bool End();
+  // The device does nothing more for this session.
+  void Abandon();
+
+  // As DeviceHostMemories::Share.
+  absl::Status ShareHostMemory(uint32_t id, std::shared_ptr<const handles::HostMemories::Memory> memory,
+                               const handles::DeviceHostMemories::Done& done) {
+    return memories_.Share(id, std::move(memory), done);
+  }
+
+  uint64_t id() const { return session_->id(); }
+  const Session& session() const { return *session_; }
+  const std::shared_ptr<Session>& shared_session() const { return session_; }
+  const Peer& peer() const { return session_->peer(); }
+  const SessionCounters& counters() const { return counters_; }
+  const stream::DeviceWork& work() const { return work_; }
+  memory::Ledger::Account& account() const { return memory_.account(); }
+  uint64_t allocated_bytes() const { return memory_.allocated_bytes(); }
+  uint64_t peak_bytes() const { return memory_.peak_bytes(); }
+  size_t buffer_count() const { return buffers_.live(); }
+  int queue_count() const { return queues_.count(); }
+  // The last Run that worked, on the steady clock.
+  uint64_t slice_began_ns() const { return slice_began_ns_; }
+  uint64_t slice_ended_ns() const { return reader_.ended_ns(); }
+  transport::ServerTransport& transport() { return *transport_; }
+
+ private:
+  using Outcome = stream::Outcome;
+  using Bytes = std::span<const std::byte>;
+
+  DeviceSession(std::shared_ptr<Session> session, uint32_t device, stream::DeviceState& state,
+                std::shared_ptr<transport::ServerTransport> transport, handles::TableSpace& space,
+                stream::HostAccess access);
+  // No commands are left at `now_ns`.
+  absl::StatusOr<Progress> RestIdle(uint64_t now_ns);
+  // Runs the command that `header` starts. Returns as OpStream::Run.
+  absl::StatusOr<Outcome> RunCommand(const wire::CommandHeader& header);
+  absl::Status Announce();
+  absl::Status OpenQueue(uint32_t id, int priority);
+
+  absl::StatusOr<Outcome> Allocate(Bytes bytes, stream::Queue& queue);
+  absl::StatusOr<Outcome> Free(Bytes bytes);
+  absl::StatusOr<Outcome> Reserve(Bytes bytes);
+  absl::StatusOr<Outcome> ReleaseMemory(Bytes bytes);
+  absl::StatusOr<Outcome> CreateQueue(Bytes bytes, uint32_t id);
+  absl::StatusOr<Outcome> DestroyQueue(Bytes bytes, stream::Queue& queue);
+  absl::StatusOr<Outcome> Timestamp(Bytes bytes, stream::Queue& queue);
+  absl::StatusOr<Outcome> Wait(Bytes bytes);
+  absl::StatusOr<Outcome> WaitForQueue(const wire::WaitCommand& command);  // of this device
+  absl::StatusOr<Outcome> ClearError(Bytes bytes, stream::Queue& queue);
+
+  const std::shared_ptr<Session> session_;
+  const uint32_t device_;
+  stream::DeviceState& state_;
+  const std::shared_ptr<transport::ServerTransport> transport_;
+  const stream::HostAccess access_;
+
+  SessionCounters counters_;
+  stream::DeviceWork work_;   // of an asynchronous device
+  uint64_t busy_queues_ = 0;  // bit q: see Completion::Context
+  CommandReader reader_;
+  handles::BufferTable buffers_;
+  handles::DeviceHostMemories memories_;
+  stream::QueueErrors errors_;
+  stream::QueueTable queues_;
+  stream::Announcer announcer_;
+  const std::unique_ptr<stream::Replay> replay_;
+  stream::Memory memory_;
+  stream::OpStream ops_;
+  stream::CopyStream copies_;
+
+  stream::Command command_;        // being run
+  uint64_t sequence_ = 0;          // of the last command that was run
+  uint32_t current_queue_ = 0;     // and its queue
+  uint64_t slice_began_ns_ = 0;
+  bool awaits_device_ = false;  // the next command's queue has no room; nothing wakes the lane once it has
+  bool awaits_peer_ = false;    // the next command waits for another device
+  bool ending_ = false;         // takes no more commands
+  bool abandoned_ = false;      // the device does nothing more
+};
+
+}  // namespace xpud::session

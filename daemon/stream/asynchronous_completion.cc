@@ -1,0 +1,147 @@
+#include "daemon/stream/asynchronous_completion.h"
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+#include "proto/ops/check.h"
+
+namespace xpud::stream {
+namespace {
+
+// The work that a queue has in flight: as much as others may wait for, but enough to keep the device busy.
+constexpr double kMaxAheadNs = 10e6, kMinInFlight = 8;
+
+double Bytes(const kernels::Operand& operand) {
+  if (!operand.present || operand.immediate) return 0;
+  return static_cast<double>(operand.numel()) * static_cast<double>(ops::SizeOf(operand.dtype));
+}
+
+InFlight::Words& ClearedWords(const HostAccess& host, uint32_t queue) {
+  InFlight::Words& words = *host.Words(queue);
+  words = {};
+  return words;
+}
+
+}  // namespace
+
+AsynchronousCompletion::AsynchronousCompletion(const Context& context, executor::DeviceQueue& queue,
+                                               uint32_t id)
+    : Completion(context, queue, id),
+      in_flight_(ClearedWords(context.host, id), context.host.OnDevice(context.host.Words(id))) {
+  queue.Watch(&context.host.Words(id)->done);
+}
+
+absl::Status AsynchronousCompletion::Submitted(uint64_t sequence, uint64_t sent_ns, bool takes_long) {
+  submitted_ = sequence;
+  if (sent_ns_ == 0) sent_ns_ = sent_ns;
+  ++unfenced_;
+  ++commands_in_flight_;
+  if (uint64_t& since = context_.work.occupied_since_ns; since == 0) since = sent_ns;
+  return takes_long ? Fence() : absl::OkStatus();
+}
+
+absl::Status AsynchronousCompletion::Fence() {
+  if (fenced_ == submitted_) return absl::OkStatus();
+  if (absl::Status written = WriteFence(in_flight_.done_word()); !written.ok()) return written;
+  fenced_work_.push_back({submitted_, std::exchange(sent_ns_, 0), std::exchange(unfenced_, 0)});
+  context_.busy_queues |= uint64_t{1} << id_;
+  return absl::OkStatus();
+}
+
+absl::Status AsynchronousCompletion::LastFence(uint64_t sequence) {
+  last_fence_ = true;
+  submitted_ = sequence;
+  return Fence();
+}
+
+bool AsynchronousCompletion::Poll(uint64_t now_ns) {
+  const uint64_t done = in_flight_.Done();
+  if (queue_.HasTrouble()) [[unlikely]]
+    HandleTrouble();
+  if (done == completed_) return false;
+  CountTime(done, now_ns);
+  queue_.Completed(done);
+  in_flight_.Advance(
+      done,
+      [&](uint64_t sequence, uint64_t word, const std::string& command) {
+        context_.errors.RaiseIndexError(id_, sequence, word, command);
+      },
+      [&](const memory::Block& block) { context_.state.pool->Free(block); });
+  completed_ = done;
+  // The number of the last fence may be that of a client's command that was not run.
+  if (!last_fence_)
+    std::atomic_ref<uint64_t>(*context_.transport.CompletedWord(id_)).store(done, std::memory_order_release);
+  context_.counters.commands_completed = std::max(context_.counters.commands_completed, done);
+  if (done == fenced_) context_.busy_queues &= ~(uint64_t{1} << id_);
+  return true;
+}
+
+// The device lost work of the queue, or could not take it.
+void AsynchronousCompletion::HandleTrouble() {
+  const executor::DeviceQueue::Trouble trouble = queue_.TakeTrouble();
+  if (trouble.error.ok()) return;
+  context_.errors.Raise(id_, fenced_, trouble.error);
+  for (const auto& [address, bytes] : trouble.spoilt) {
+    context_.buffers.ForEach([&, address = address, bytes = bytes](handles::Buffer& buffer) {
+      const uint64_t begin = reinterpret_cast<uint64_t>(buffer.block.address);
+      if (begin == 0 || begin + buffer.bytes <= address || address + bytes <= begin) return;
+      buffer.poison = handles::Poison::kFresh;
+    });
+  }
+}
+
+void AsynchronousCompletion::CountTime(uint64_t done, uint64_t now_ns) {
+  uint64_t sent = 0, commands = 0;
+  for (; !fenced_work_.empty() && fenced_work_.front().last <= done; fenced_work_.pop_front()) {
+    const Work& work = fenced_work_.front();
+    if (sent == 0) sent = work.sent_ns;
+    commands += work.commands;
+  }
+  context_.work.ended_ns = now_ns;
+  if (commands == 0) return;
+  const uint64_t took = context_.state.time.Charge(sent, now_ns);
+  context_.counters.busy_ns += took;
+  context_.work.used_ns += took;
+  commands_in_flight_ -= commands;
+  command_ns_ += (static_cast<double>(took) / static_cast<double>(commands) - command_ns_) / 8;
+  max_in_flight_ = static_cast<uint64_t>(
+      std::clamp<double>(kMaxAheadNs / std::max(command_ns_, 1.0), kMinInFlight, kMaxInFlight));
+}
+
+void AsynchronousCompletion::Retire(const memory::Block& block, uint64_t sequence) {
+  if (sequence <= completed_)
+    context_.state.pool->Free(block);
+  else
+    in_flight_.Retire(block, sequence);
+}
+
+void AsynchronousCompletion::FreeRetired() {
+  in_flight_.Drain([&](const memory::Block& block) { context_.state.pool->Free(block); });
+}
+
+uint64_t* AsynchronousCompletion::TakeErrorWord(uint64_t sequence, const kernels::OpCall& call) {
+  if (!ops::DescriptorOf(*call.row).reads_indices()) return &unused_error_word_;
+  return in_flight_.TakeErrorSlot(sequence, ops::WordingOf(call), [&] { return ops::Describe(call); });
+}
+
+void AsynchronousCompletion::ReturnErrorWord(const kernels::OpCall& call) {
+  if (ops::DescriptorOf(*call.row).reads_indices()) in_flight_.ReturnErrorSlot();
+}
+
+// More than 64 MiB to read and write, or more than 2^33 operations: tens of microseconds or more on a large
+// GPU.
+bool AsynchronousCompletion::Launched(uint64_t, const kernels::OpCall& call) {
+  constexpr double kBytes = 1 << 26, kOperations = 8.6e9;
+  double bytes = 0;
+  for (const auto& operands : {call.outputs, call.inputs}) {
+    for (const kernels::Operand& operand : operands) bytes += Bytes(operand);
+  }
+  return bytes > kBytes || (ops::DescriptorOf(*call.row).cost != nullptr && ops::CostOf(call) > kOperations);
+}
+
+absl::Status AsynchronousCompletion::WriteTimestamp(uint32_t slot) {
+  return queue_.WriteTimestamp(context_.host.OnCompletionPage(context_.transport.TimestampWord(slot)));
+}
+
+}  // namespace xpud::stream

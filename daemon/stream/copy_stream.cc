@@ -1,0 +1,126 @@
+#include "daemon/stream/copy_stream.h"
+
+#include "absl/strings/str_cat.h"
+#include "proto/base/status_macros.h"
+#include "proto/wire/decode.h"
+
+namespace xpud::stream {
+namespace {
+
+using handles::Buffer;
+using handles::Poison;
+
+constexpr uint64_t kHeavyBytes = 64 << 10;  // the clock is read after a longer copy
+constexpr uint64_t kLongBytes = 64 << 20;   // a longer copy keeps the device busy for long
+
+absl::Status Poisoned() { return absl::FailedPreconditionError("reads a tensor whose computation failed"); }
+
+}  // namespace
+
+absl::StatusOr<std::byte*> CopyStream::PartOf(Buffer* buffer, uint64_t offset, uint64_t bytes,
+                                              const Queue& queue, Command& command) {
+  command.heavy |= bytes > kHeavyBytes;
+  command.takes_long |= bytes > kLongBytes;
+  if (buffer == nullptr) return absl::InvalidArgumentError("a copy names a buffer that does not exist");
+  if (offset > buffer->bytes || bytes > buffer->bytes - offset) {
+    return absl::InvalidArgumentError(absl::StrCat("a copy of ", bytes, " bytes at ", offset,
+                                                   " leaves its buffer of ", buffer->bytes, " bytes"));
+  }
+  if (buffer->poison == Poison::kNoStorage)
+    return absl::FailedPreconditionError("a copy names a buffer whose allocation failed");
+  buffer->queues |= uint64_t{1} << queue.id;
+  return buffer->block.address + offset;
+}
+
+absl::StatusOr<std::byte*> CopyStream::HostPart(const wire::HostPlace& place, uint64_t bytes,
+                                                const Queue& queue) {
+  handles::DeviceHostMemories::Access* const host = place.memory == 0 ? nullptr : memories_.Find(place.memory);
+  if (host == nullptr && place.memory != 0)
+    return absl::InvalidArgumentError("a copy names host memory that is not shared with its device");
+  const std::span<std::byte> staging = transport_.staging().bytes;
+  std::byte* const begin = host == nullptr ? access_.InStaging(staging.data()) : host->on_device();
+  const uint64_t size = host == nullptr ? staging.size() : host->bytes();
+  if (place.offset > size || bytes > size - place.offset) {
+    return absl::InvalidArgumentError(host == nullptr ? "a copy leaves the staging memory"
+                                                      : "a copy leaves its host memory");
+  }
+  if (host != nullptr) host->queues |= uint64_t{1} << queue.id;
+  return begin + place.offset;
+}
+
+void CopyStream::Finish(const absl::Status& status, Buffer* target, uint64_t bytes, const Queue& queue,
+                        const Command& command) {
+  if (!status.ok()) {
+    errors_.Raise(queue.id, command.sequence, status);
+    if (target != nullptr) buffers_.PoisonSkipped(*target);
+    return;
+  }
+  if (target == nullptr) return;
+  if (target->poison == Poison::kFresh && bytes == target->bytes) target->poison = Poison::kNone;
+  buffers_.MarkWritten(*target, command.sequence, ++state_.last_content);
+}
+
+absl::Status CopyStream::UploadTo(wire::Handle handle, uint64_t offset, uint64_t bytes, Queue& queue,
+                                  Command& command, absl::FunctionRef<absl::Status(std::byte*)> append) {
+  Buffer* buffer = buffers_.Find(handle);
+  const auto target = PartOf(buffer, offset, bytes, queue, command);
+  absl::Status status = target.status();
+  if (status.ok()) status = replay_.PrepareWrite(queue, *buffer);
+  if (status.ok()) status = append(*target);
+  if (status.ok()) counters_.uploaded_bytes += bytes;
+  Finish(status, buffer, bytes, queue, command);
+  return absl::OkStatus();
+}
+
+absl::Status CopyStream::Upload(std::span<const std::byte> bytes, Queue& queue, Command& command) {
+  wire::UploadCommand upload;
+  RETURN_IF_ERROR(wire::DecodeFixed(bytes, upload));
+  ASSIGN_OR_RETURN(const std::byte* source, HostPart(upload.host, upload.bytes, queue));
+  return UploadTo(upload.buffer, upload.offset, upload.bytes, queue, command,
+                  [&](std::byte* target) { return queue.device->Copy(target, source, upload.bytes); });
+}
+
+absl::Status CopyStream::UploadInline(std::span<const std::byte> bytes, Queue& queue, Command& command) {
+  wire::UploadInlineCommand upload;
+  std::span<const std::byte> payload;
+  RETURN_IF_ERROR(wire::DecodeUploadInline(bytes, upload, payload));
+  return UploadTo(upload.buffer, upload.offset, payload.size(), queue, command,
+                  [&](std::byte* target) { return queue.device->Upload(target, payload); });
+}
+
+absl::Status CopyStream::Download(std::span<const std::byte> bytes, Queue& queue, Command& command) {
+  wire::DownloadCommand download;
+  RETURN_IF_ERROR(wire::DecodeFixed(bytes, download));
+  ASSIGN_OR_RETURN(std::byte * target, HostPart(download.host, download.bytes, queue));
+  Buffer* buffer = buffers_.Find(download.buffer);
+  const auto source = PartOf(buffer, download.offset, download.bytes, queue, command);
+  absl::Status status = source.status();
+  if (status.ok() && buffer->poison != Poison::kNone) status = Poisoned();
+  if (status.ok()) status = queue.device->Copy(target, *source, download.bytes);
+  if (status.ok()) buffer->last_read = command.sequence;
+  if (status.ok()) counters_.downloaded_bytes += download.bytes;
+  Finish(status, nullptr, 0, queue, command);
+  return absl::OkStatus();
+}
+
+absl::Status CopyStream::Copy(std::span<const std::byte> bytes, Queue& queue, Command& command) {
+  wire::CopyCommand copy;
+  RETURN_IF_ERROR(wire::DecodeFixed(bytes, copy));
+  Buffer* source_buffer = buffers_.Find(copy.source);
+  Buffer* target_buffer = buffers_.Find(copy.target);
+  const auto source = PartOf(source_buffer, copy.source_offset, copy.bytes, queue, command);
+  const auto target = PartOf(target_buffer, copy.target_offset, copy.bytes, queue, command);
+  absl::Status status = source.ok() ? target.status() : source.status();
+  if (status.ok() && source_buffer->poison != Poison::kNone) status = Poisoned();
+  const bool overlaps = source_buffer == target_buffer &&
+                        copy.source_offset < copy.target_offset + copy.bytes &&
+                        copy.target_offset < copy.source_offset + copy.bytes;
+  if (status.ok() && overlaps) status = absl::InvalidArgumentError("a copy's source and target overlap");
+  if (status.ok()) status = replay_.PrepareWrite(queue, *target_buffer);
+  if (status.ok()) status = queue.device->Copy(*target, *source, copy.bytes);
+  if (status.ok()) source_buffer->last_read = command.sequence;
+  Finish(status, target_buffer, copy.bytes, queue, command);
+  return absl::OkStatus();
+}
+
+}  // namespace xpud::stream

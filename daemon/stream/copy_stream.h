@@ -1,0 +1,67 @@
+// Runs a session's copies on one device: between host memory and buffers, and between buffers. A breach of
+// protocol is returned; a copy that is refused raises an error on its queue and poisons its target. REQUIRES:
+// the lane's thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+#include "daemon/handles/buffer_table.h"
+#include "daemon/handles/host_memory.h"
+#include "daemon/stream/device_state.h"
+#include "daemon/stream/host_access.h"
+#include "daemon/stream/op.h"
+#include "daemon/stream/queue_errors.h"
+#include "daemon/stream/queue_table.h"
+#include "daemon/stream/replay.h"
+#include "daemon/tenant/counters.h"
+#include "proto/transport/transport.h"
+
+namespace xpud::stream {
+
+class CopyStream {
+ public:
+  CopyStream(DeviceState& state, transport::ServerTransport& transport, const HostAccess& access,
+             handles::BufferTable& buffers, handles::DeviceHostMemories& memories, QueueErrors& errors,
+             Replay& replay, SessionCounters& counters)
+      : state_(state),
+        transport_(transport),
+        access_(access),
+        buffers_(buffers),
+        memories_(memories),
+        errors_(errors),
+        replay_(replay),
+        counters_(counters) {}
+
+  absl::Status Upload(std::span<const std::byte> bytes, Queue& queue, Command& command);
+  absl::Status UploadInline(std::span<const std::byte> bytes, Queue& queue, Command& command);
+  absl::Status Download(std::span<const std::byte> bytes, Queue& queue, Command& command);
+  absl::Status Copy(std::span<const std::byte> bytes, Queue& queue, Command& command);
+
+ private:
+  // `append` has the device copy to the address that it is given.
+  absl::Status UploadTo(wire::Handle target, uint64_t offset, uint64_t bytes, Queue& queue, Command& command,
+                        absl::FunctionRef<absl::Status(std::byte*)> append);
+  // Returns the part of a buffer that a copy names.
+  static absl::StatusOr<std::byte*> PartOf(handles::Buffer* buffer, uint64_t offset, uint64_t bytes,
+                                           const Queue& queue, Command& command);
+  // Returns the device's address of a place in staging or host memory.
+  absl::StatusOr<std::byte*> HostPart(const wire::HostPlace& place, uint64_t bytes, const Queue& queue);
+  // Records the result of a copy that would have written `target` (or null).
+  void Finish(const absl::Status& status, handles::Buffer* target, uint64_t bytes, const Queue& queue,
+              const Command& command);
+
+  DeviceState& state_;
+  transport::ServerTransport& transport_;
+  const HostAccess& access_;
+  handles::BufferTable& buffers_;
+  handles::DeviceHostMemories& memories_;
+  QueueErrors& errors_;
+  Replay& replay_;
+  SessionCounters& counters_;
+};
+
+}  // namespace xpud::stream

@@ -1,0 +1,26 @@
+// What the daemon keeps for one device, shared by all sessions. REQUIRES: the lane's thread.
+#pragma once
+
+#include <memory>
+
+#include "daemon/executor/api/device.h"
+#include "daemon/executor/api/device_queue.h"
+#include "daemon/memory/pool.h"
+#include "daemon/stream/device_time.h"
+#include "kernels/dispatch/kernel_library.h"
+
+namespace xpud::stream {
+
+struct DeviceState {
+  std::unique_ptr<executor::Device> device;
+  std::unique_ptr<memory::Pool> pool;
+  std::unique_ptr<kernels::KernelLibrary> library;
+  DeviceTime time;
+  // Identifies the last contents that a buffer got; see handles::Buffer::content.
+  uint64_t last_content = 0;
+  // Counters since the daemon started.
+  uint64_t commands = 0;
+  uint64_t launches = 0;
+};
+
+}  // namespace xpud::stream

@@ -1,0 +1,69 @@
+#include "daemon/stream/in_flight.h"
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+namespace xpud::stream {
+namespace {
+
+constexpr size_t kMaxPolls = 64;  // retired blocks that an allocation looks at
+
+}  // namespace
+
+uint64_t InFlight::Done() const {
+  return std::atomic_ref<uint64_t>(words_.done).load(std::memory_order_acquire);
+}
+
+size_t InFlight::SlotFor(uint64_t wording) const {
+  size_t unused = kErrorSlots;
+  for (size_t i = 0; i < kErrorSlots; ++i) {
+    const size_t at = (wording + i) % kErrorSlots;
+    if (slots_[at].wording == wording) return at;
+    if (slots_[at].users == 0 && unused == kErrorSlots) unused = at;
+  }
+  return unused;
+}
+
+uint64_t* InFlight::TakeErrorSlot(uint64_t sequence, uint64_t wording,
+                                  absl::FunctionRef<std::string()> describe) {
+  const size_t at = SlotFor(wording);
+  if (at == kErrorSlots) return nullptr;
+  Slot& slot = slots_[at];
+  if (slot.wording != wording || slot.command.empty()) slot = {wording, 0, describe()};
+  ++slot.users;
+  reporters_.push_back({sequence, at});
+  return &on_device_->errors[at];
+}
+
+std::optional<memory::Block> InFlight::Reuse(uint64_t bytes, uint64_t announced) {
+  const size_t looks = std::min(retired_.size(), kMaxPolls);
+  for (size_t i = 0; i < looks; ++i) {
+    const auto at = retired_.end() - 1 - static_cast<ptrdiff_t>(i);
+    if (at->block.bytes != bytes || (at->sequence > announced && at->block.born <= announced)) continue;
+    const memory::Block block = at->block;
+    retired_.erase(at);
+    return block;
+  }
+  return std::nullopt;
+}
+
+void InFlight::Advance(uint64_t done, OnError on_error, absl::FunctionRef<void(const memory::Block&)> free) {
+  while (!reporters_.empty() && reporters_.front().sequence <= done) {
+    const Reporter reporter = reporters_.front();
+    reporters_.pop_front();
+    Slot& slot = slots_[reporter.slot];
+    --slot.users;
+    const std::atomic_ref<uint64_t> reported(words_.errors[reporter.slot]);
+    if (reported.load(std::memory_order_relaxed) == 0) [[likely]]
+      continue;
+    // A later command that shares the slot may report just now: then it is its own turn again.
+    on_error(reporter.sequence, reported.exchange(0, std::memory_order_relaxed), slot.command);
+  }
+  while (!retired_.empty() && retired_.front().sequence <= done) {
+    free(retired_.front().block);
+    retired_.pop_front();
+  }
+}
+
+}  // namespace xpud::stream

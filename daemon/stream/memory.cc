@@ -1,0 +1,144 @@
+#include "daemon/stream/memory.h"
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+
+#include "proto/base/round_size.h"
+#include "proto/base/status_macros.h"
+
+namespace xpud::stream {
+namespace {
+
+// Credit beyond what a session asks for: a part of what it holds.
+constexpr uint64_t kAheadPart = 8;
+constexpr uint64_t kMinAheadBytes = 4 << 20;
+constexpr uint64_t kMaxAheadBytes = 512 << 20;
+
+}  // namespace
+
+Memory::Memory(DeviceState& state, uint32_t device, const Tenant& tenant,
+               transport::ServerTransport& transport, QueueTable& queues, Announcer& announcer,
+               const Replay& replay, const uint64_t& busy_queues)
+    : state_(state),
+      device_(device),
+      transport_(transport),
+      queues_(queues),
+      announcer_(announcer),
+      replay_(replay),
+      busy_queues_(busy_queues),
+      account_(state.pool->ledger().Open(tenant, transport.CreditWord(), transport.ClaimWord())) {}
+
+Memory::~Memory() {
+  for (const Deferred& entry : deferred_) {
+    if (entry.host == nullptr) state_.pool->Free(entry.block);
+  }
+  state_.pool->ledger().Close(account_);
+  state_.pool->Trim();
+}
+
+void Memory::Charge(int64_t bytes) {
+  allocated_ += static_cast<uint64_t>(bytes);
+  peak_ = std::max(peak_, allocated_);
+  transport_.SetAllocatedBytes(allocated_);
+}
+
+absl::StatusOr<memory::Block> Memory::Allocate(Queue& queue, uint64_t sequence, uint64_t bytes) {
+  memory::Ledger& ledger = state_.pool->ledger();
+  const uint64_t capacity = ledger.capacity();
+  if (bytes > capacity) return OutOfMemory(bytes, device_, capacity, state_.pool->shortage());
+  const uint64_t wanted = allocated_ + RoundSize(bytes);
+  const uint64_t more = wanted - std::min(wanted, account_.credit());
+  if (more > 0) {
+    if (const auto shortage = ledger.ShortOf(account_, more))
+      return OutOfMemory(bytes, device_, capacity, *shortage);
+  }
+  ASSIGN_OR_RETURN(const memory::Block block, Take(queue, sequence, bytes));
+  if (more > 0) ledger.Give(account_, more);
+  Charge(static_cast<int64_t>(block.bytes));
+  return block;
+}
+
+absl::StatusOr<memory::Block> Memory::TakeFromPool(Queue& queue, uint64_t bytes) {
+  return state_.pool->Allocate(bytes, account_, [&](std::byte* address, uint64_t size) {
+    return queue.device->Zero(address, size);
+  });
+}
+
+absl::StatusOr<memory::Block> Memory::Take(Queue& queue, uint64_t sequence, uint64_t bytes) {
+  if (auto reused = queue.completion->Reuse(RoundSize(bytes), replay_.ReuseFence(queue))) {
+    reused->born = sequence;
+    return *reused;
+  }
+  absl::StatusOr<memory::Block> block = TakeFromPool(queue, bytes);
+  if (absl::IsResourceExhausted(block.status())) {
+    // What is free may only wait for the device to report it.
+    RETURN_IF_ERROR(announcer_.Announce());
+    ReleaseDeferred();
+    if (busy_queues_ != 0) return absl::UnavailableError("memory may become free");
+    block = TakeFromPool(queue, bytes);
+  }
+  if (block.ok()) block->born = sequence;
+  return block;
+}
+
+void Memory::Free(const handles::Buffer& buffer) {
+  if (buffer.block.address == nullptr) return;
+  Charge(-static_cast<int64_t>(buffer.block.bytes));
+  const uint64_t queues = buffer.queues & queues_.open();
+  if (queues == 0) return state_.pool->Free(buffer.block);
+  if (!std::has_single_bit(queues)) return Defer(queues, buffer.block, nullptr);
+  Completion& completion = *queues_[static_cast<uint32_t>(std::countr_zero(queues))].completion;
+  completion.Retire(buffer.block, completion.submitted());
+}
+
+void Memory::Defer(uint64_t queues, std::shared_ptr<handles::DeviceHostMemories::Access> host) {
+  Defer(queues, {}, std::move(host));
+}
+
+void Memory::Defer(uint64_t queues, const memory::Block& block,
+                   std::shared_ptr<handles::DeviceHostMemories::Access> host) {
+  Deferred& entry = deferred_.emplace_back(Deferred{block, std::move(host), queues, {}});
+  queues_.ForEach(queues, [&](Queue& queue) { entry.marks[queue.id] = queue.completion->submitted(); });
+}
+
+void Memory::ReleaseDeferred() {
+  std::erase_if(deferred_, [&](const Deferred& entry) {
+    bool completed = true;
+    queues_.ForEach(entry.queues, [&](Queue& queue) {
+      const std::atomic_ref<uint64_t> word(*transport_.CompletedWord(queue.id));
+      completed &= word.load(std::memory_order_acquire) >= entry.marks[queue.id];
+    });
+    if (completed && entry.host == nullptr) state_.pool->Free(entry.block);
+    return completed;
+  });
+}
+
+absl::StatusOr<std::optional<MemoryShortage>> Memory::Credit(uint64_t wanted) {
+  memory::Pool& pool = *state_.pool;
+  if (wanted <= account_.credit()) return std::nullopt;
+  if (wanted > pool.ledger().capacity()) return pool.shortage();
+  const uint64_t more = wanted - account_.credit();
+  // The session asks for one more block.
+  const uint64_t block = wanted - std::min(wanted, allocated_);
+  if (pool.ledger().ShortOf(account_, more)) {
+    pool.ledger().Reclaim();  // the tenant's other sessions may have credit that they do not use
+    if (auto shortage = pool.ledger().ShortOf(account_, more)) return shortage;
+  }
+  // Somewhat more, so that a session that grows asks seldom.
+  const uint64_t ahead = std::min(pool.ledger().Room(account_),
+                                  more + std::clamp(wanted / kAheadPart, kMinAheadBytes, kMaxAheadBytes));
+  if (pool.HasSpare(ahead) && pool.GiveCredit(account_, ahead, block).ok()) return std::nullopt;
+  const absl::Status given = pool.GiveCredit(account_, more, block);
+  if (given.ok()) return std::nullopt;
+  if (absl::IsUnavailable(given)) return given;
+  return pool.shortage();
+}
+
+void Memory::SetIdle(bool idle) {
+  if (idle == idle_) return;
+  idle_ = idle;
+  state_.pool->ledger().SetIdle(account_, idle);
+}
+
+}  // namespace xpud::stream

@@ -1,0 +1,130 @@
+#include "daemon/stream/op_checker.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "proto/base/status_macros.h"
+#include "proto/ops/check.h"
+
+namespace xpud::stream {
+namespace {
+
+using handles::Buffer;
+using handles::Poison;
+
+// Takes a view's sizes and strides, and counts the elements between its first and last one, or 0 for an empty
+// view. Returns whether that is a number. Goes through the dimensions in the order in which they were written:
+// reading two at once would wait for the writes.
+bool TakeView(const wire::DecodedOperand& from, kernels::Operand& to, uint64_t& elements) {
+  elements = 1;
+  bool empty = false, fits = true;
+  to.rank = from.rank;
+  for (int d = 0; d < from.rank; ++d) {
+    const int64_t size = to.sizes[d] = from.sizes[d], stride = to.strides[d] = from.strides[d];
+    uint64_t span;
+    empty |= size == 0;
+    fits &= !__builtin_mul_overflow(static_cast<uint64_t>(size - 1), static_cast<uint64_t>(stride), &span) &&
+            !__builtin_add_overflow(elements, span, &elements);
+  }
+  if (empty) elements = 0;
+  return fits || empty;
+}
+
+// Whether the buffer has fewer than `elements` from the view's offset on.
+bool Leaves(const Buffer& buffer, const wire::DecodedOperand& view, uint64_t elements) {
+  uint64_t end;
+  return __builtin_add_overflow(view.offset, elements, &end) ||
+         __builtin_mul_overflow(end, ops::SizeOf(view.dtype), &end) || end > buffer.bytes;
+}
+
+absl::Status TooLarge(const wire::DecodedOperand& view, uint64_t memory) {
+  return absl::InvalidArgumentError(absl::StrCat("a view of ", view.bytes / ops::SizeOf(view.dtype),
+                                                 " elements would take more than the ", memory,
+                                                 " bytes that its device has"));
+}
+
+}  // namespace
+
+absl::Status OpChecker::ResolveTensor(const wire::DecodedOperand& from, kernels::Operand& to, Buffer*& buffer,
+                                      uint32_t queue) {
+  buffer = buffers_.Find(from.buffer);
+  if (buffer == nullptr) return absl::InvalidArgumentError("a tensor names a buffer that does not exist");
+  uint64_t elements;
+  if (!TakeView(from, to, elements) || (elements != 0 && Leaves(*buffer, from, elements))) {
+    return absl::InvalidArgumentError(absl::StrCat("a view of ", elements, " elements from element ",
+                                                   from.offset, " leaves its buffer of ", buffer->bytes,
+                                                   " bytes"));
+  }
+  // Views with small strides repeat their elements, so the buffer does not bound them.
+  const uint64_t memory = state_.pool->ledger().capacity();
+  if (elements != 0 && from.bytes > memory) return TooLarge(from, memory);
+  buffer->queues |= uint64_t{1} << queue;
+  // Without storage nothing is read: see ReadsPoison.
+  const bool starts_behind = elements != 0 && buffer->poison != Poison::kNoStorage;
+  to.data = buffer->block.address + (starts_behind ? from.offset * ops::SizeOf(from.dtype) : 0);
+  to.content = buffer->content;
+  return absl::OkStatus();
+}
+
+absl::Status OpChecker::Resolve(const DecodedOp& decoded, uint32_t queue, CheckedOp& op) {
+  absl::Status first;
+  op.outputs = decoded.outputs;
+  op.inputs = ops::DescriptorOf(*decoded.row).lists > 0 ? decoded.inputs : decoded.row->inputs;
+  if (decoded.inputs > op.inputs)
+    first = absl::InvalidArgumentError(
+        absl::StrCat(decoded.inputs, " inputs; at most ", op.inputs, " are allowed"));
+  if (const size_t most = op.outputs + std::max(op.inputs, decoded.inputs); op.operands.size() < most) {
+    op.operands.resize(most);
+    op.buffers.resize(most);
+  }
+  for (uint32_t i = 0; i < op.count(); ++i) {
+    kernels::Operand& to = op.operands[i];
+    op.buffers[i] = nullptr;
+    to.data = nullptr;
+    to.rank = 0;
+    to.content = 0;
+    to.immediate = false;
+    to.present = false;
+    if (i >= decoded.outputs + decoded.inputs) continue;
+    const wire::DecodedOperand& from = decoded.operands[i];
+    to.dtype = from.dtype;
+    to.present = from.kind != wire::OperandKind::kAbsent;
+    to.immediate = from.kind == wire::OperandKind::kInteger || from.kind == wire::OperandKind::kReal;
+    if (to.immediate) to.number = from.number;
+    if (from.kind != wire::OperandKind::kTensor) continue;
+    absl::Status status = ResolveTensor(from, to, op.buffers[i], queue);
+    if (!status.ok() && first.ok()) first = std::move(status);  // continues: the outputs must be found
+  }
+  op.call = {};
+  op.call.row = decoded.row;
+  op.call.compute = decoded.compute;
+  op.call.outputs = {op.operands.data(), op.outputs};
+  op.call.inputs = {op.operands.data() + op.outputs, op.inputs};
+  op.call.attributes = decoded.attributes;
+  op.call.lists = decoded.lists;
+  return first;
+}
+
+absl::Status OpChecker::Check(const CheckedOp& op) const {
+  RETURN_IF_ERROR(ops::CheckCall(op.call));
+  // Memory does not bound what an op computes: attention does more the longer its sequences are, and views
+  // repeat elements. Where no executor process can be ended, an op computes for minutes at most.
+  constexpr double kMaxOperations = 0x1p43;
+  if (state_.device->properties().replaceable || ops::CostOf(op.call) <= kMaxOperations)
+    return absl::OkStatus();
+  return absl::InvalidArgumentError("it would take more than 2^43 operations, the most of one command");
+}
+
+bool ReadsPoison(const CheckedOp& op) {
+  for (uint32_t i = 0; i < op.count(); ++i) {
+    const Buffer* buffer = op.buffers[i];
+    if (buffer == nullptr || buffer->poison == Poison::kNone) continue;
+    if (buffer->poison == Poison::kNoStorage || i >= op.outputs) return true;
+    // An output that does not fill its buffer leaves the poisoned rest.
+    const kernels::Operand& operand = op.operands[i];
+    if (static_cast<uint64_t>(operand.numel()) * ops::SizeOf(operand.dtype) != buffer->bytes) return true;
+  }
+  return false;
+}
+
+}  // namespace xpud::stream

@@ -1,0 +1,122 @@
+#include "daemon/stream/op_stream.h"
+
+#include "absl/strings/str_cat.h"
+#include "proto/base/status_macros.h"
+#include "proto/ops/check.h"
+
+namespace xpud::stream {
+namespace {
+
+// On a device whose work is the lane's own, an op that takes longer stops for other sessions.
+constexpr uint64_t kMaxTurnNs = 1'000'000;
+
+// Whether any launch has more than one group.
+bool HasGroups(const kernels::LaunchList& launches) {
+  for (size_t i = 0; i < launches.size(); ++i) {
+    const auto& [x, y, z] = launches[i].groups();
+    if (x > 1 || y > 1 || z > 1) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+void OpStream::Drop() {
+  if (stopped_ != nullptr) FreeWorkspace(*stopped_, UINT64_MAX);
+  stopped_ = nullptr;
+}
+
+absl::StatusOr<Outcome> OpStream::Run(std::span<const std::byte> bytes, Queue& queue, Command& command) {
+  if (stopped_ != nullptr) return Launch(queue, command);
+  RETURN_IF_ERROR(wire::DecodeExecute(bytes, decoded_));
+  absl::Status status = checker_.Resolve(decoded_, queue.id, checked_);
+  if (!status.ok()) return Refuse(queue, command, status, /*resolved=*/false);
+  status = checker_.Check(checked_);
+  if (!status.ok()) return Refuse(queue, command, status, /*resolved=*/true);
+  if (ReadsPoison(checked_)) {
+    if (!errors_.IsRaised(queue.id)) {
+      return Refuse(queue, command,
+                    absl::FailedPreconditionError("reads a tensor whose computation failed"),
+                    /*resolved=*/true);
+    }
+    PoisonOutputs();
+    return Outcome::kDone;
+  }
+  ASSIGN_OR_RETURN(uses_, replay_.Prepare(queue, checked_, command.sequence));
+  return Launch(queue, command);
+}
+
+absl::StatusOr<Outcome> OpStream::Launch(Queue& queue, Command& command) {
+  kernels::OpCall& call = checked_.call;
+  call.error_word = queue.completion->TakeErrorWord(command.sequence, call);
+  if (call.error_word == nullptr) return Outcome::kStalled;
+  const absl::StatusOr<Outcome> outcome = PlanAndSubmit(queue, call, command);
+  const bool done = outcome.ok() && *outcome == Outcome::kDone;
+  if (!done) queue.completion->ReturnErrorWord(call);
+  if (!outcome.ok()) return Refuse(queue, command, outcome.status(), /*resolved=*/true);
+  command.heavy |= *outcome == Outcome::kStopped;
+  if (!done) return outcome;
+  state_.launches += planned_.launches.size();
+  command.heavy |= HasGroups(planned_.launches);
+  MarkOutputsWritten(command);
+  command.takes_long = queue.completion->Launched(command.sequence, call);
+  return Outcome::kDone;
+}
+
+absl::StatusOr<Outcome> OpStream::PlanAndSubmit(Queue& queue, const kernels::OpCall& call,
+                                                const Command& command) {
+  using kernels::Readiness;
+  const auto workspace = [&](size_t size) -> absl::StatusOr<void*> {
+    ASSIGN_OR_RETURN(const memory::Block block, memory_.Take(queue, command.sequence, size));
+    planned_.workspace.push_back(block);
+    return static_cast<void*>(block.address);
+  };
+  absl::StatusOr<Readiness> ready = Readiness::kReady;
+  if (stopped_ == nullptr) ready = state_.library->Plan(call, workspace, planned_.launches);
+  if (absl::IsUnavailable(ready.status())) ready = Readiness::kCompiling;  // memory may become free
+  absl::StatusOr<bool> launched = ready.ok() && *ready == Readiness::kReady;
+  if (launched.value()) {
+    launched = queue.device->LaunchFor(planned_.launches, uses_, kMaxTurnNs);
+    if (launched.ok() && !*launched) {
+      stopped_ = &queue;
+      return Outcome::kStopped;
+    }
+  }
+  stopped_ = nullptr;
+  FreeWorkspace(queue, command.sequence);
+  RETURN_IF_ERROR(ready.status());
+  RETURN_IF_ERROR(launched.status());
+  return *launched ? Outcome::kDone : Outcome::kStalled;  // until its kernel is compiled
+}
+
+void OpStream::FreeWorkspace(Queue& queue, uint64_t sequence) {
+  for (const memory::Block& block : planned_.workspace) queue.completion->Retire(block, sequence);
+  planned_.workspace.clear();
+}
+
+// `resolved`: whether the call can be described.
+Outcome OpStream::Refuse(const Queue& queue, const Command& command, const absl::Status& why, bool resolved) {
+  const std::string_view aten = decoded_.row->aten;
+  const std::string op =
+      resolved ? ops::Describe(checked_.call) : std::string(aten.substr(0, aten.find('|')));
+  errors_.Raise(queue.id, command.sequence, absl::Status(why.code(), absl::StrCat(op, ": ", why.message())));
+  PoisonOutputs();
+  return Outcome::kDone;
+}
+
+void OpStream::PoisonOutputs() {
+  for (uint32_t i = 0; i < checked_.outputs; ++i) {
+    if (checked_.buffers[i] != nullptr) buffers_.PoisonSkipped(*checked_.buffers[i]);
+  }
+}
+
+void OpStream::MarkOutputsWritten(const Command& command) {
+  for (uint32_t i = 0; i < checked_.outputs; ++i) {
+    handles::Buffer* buffer = checked_.buffers[i];
+    if (buffer == nullptr) continue;
+    buffer->poison = handles::Poison::kNone;
+    buffers_.MarkWritten(*buffer, command.sequence, ++state_.last_content);
+  }
+}
+
+}  // namespace xpud::stream

@@ -1,0 +1,59 @@
+// Runs a session's ops on one device: decodes, checks, plans and submits them. REQUIRES: the lane's thread.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "absl/status/statusor.h"
+#include "daemon/stream/memory.h"
+#include "daemon/stream/op.h"
+#include "daemon/stream/op_checker.h"
+#include "daemon/stream/queue_errors.h"
+#include "daemon/stream/replay.h"
+
+namespace xpud::stream {
+
+class OpStream {
+ public:
+  OpStream(DeviceState& state, handles::BufferTable& buffers, QueueErrors& errors, Memory& memory,
+           Replay& replay)
+      : state_(state),
+        buffers_(buffers),
+        errors_(errors),
+        memory_(memory),
+        replay_(replay),
+        checker_(state, buffers) {}
+
+  // Runs one op. An error is a breach of protocol; an op that is refused raises an error on its queue and
+  // poisons its outputs. Until an op that was stopped is done, call this with the same arguments.
+  absl::StatusOr<Outcome> Run(std::span<const std::byte> bytes, Queue& queue, Command& command);
+
+  // Frees what an op uses that was stopped. The session is ending.
+  void Drop();
+
+ private:
+  // Launches what was checked, or stopped before.
+  absl::StatusOr<Outcome> Launch(Queue& queue, Command& command);
+  // Plans the op and submits its launches.
+  absl::StatusOr<Outcome> PlanAndSubmit(Queue& queue, const kernels::OpCall& call, const Command& command);
+  Outcome Refuse(const Queue& queue, const Command& command, const absl::Status& why, bool resolved);
+  void PoisonOutputs();
+  void MarkOutputsWritten(const Command& command);
+  void FreeWorkspace(Queue& queue, uint64_t sequence);
+
+  DeviceState& state_;
+  handles::BufferTable& buffers_;
+  QueueErrors& errors_;
+  Memory& memory_;
+  Replay& replay_;
+  OpChecker checker_;
+
+  // Scratch of the op being run.
+  DecodedOp decoded_;
+  CheckedOp checked_;
+  PlannedOp planned_;
+  std::span<const executor::MemoryUse> uses_;
+  Queue* stopped_ = nullptr;  // where an op was stopped, to which the scratch still belongs
+};
+
+}  // namespace xpud::stream

@@ -1,0 +1,109 @@
+#include "daemon/stream/replay.h"
+
+#include <array>
+#include <vector>
+
+#include "proto/base/status_macros.h"
+#include "proto/ops/family.h"
+
+namespace xpud::stream {
+namespace {
+
+using executor::MemoryUse;
+using handles::Buffer;
+
+// Of devices whose work never runs again.
+class NoReplay final : public Replay {
+ public:
+  absl::StatusOr<std::span<const MemoryUse>> Prepare(Queue&, const CheckedOp&, uint64_t) override {
+    return std::span<const MemoryUse>();
+  }
+  absl::Status PrepareWrite(Queue&, const Buffer&) override { return absl::OkStatus(); }
+  uint64_t ReuseFence(const Queue&) const override { return UINT64_MAX; }
+};
+
+class GuardedReplay final : public Replay {
+ public:
+  absl::StatusOr<std::span<const MemoryUse>> Prepare(Queue& queue, const CheckedOp& op,
+                                                     uint64_t sequence) override {
+    RETURN_IF_ERROR(GuardOutputs(queue, op, sequence));
+    RecordUses(op, sequence);
+    return uses_;
+  }
+  absl::Status PrepareWrite(Queue& queue, const Buffer& buffer) override {
+    const uint64_t fenced = queue.completion->fenced();
+    const bool overwrites = buffer.written && buffer.last_write <= fenced && buffer.last_read > fenced;
+    return overwrites || Updates(queue) ? queue.completion->Fence() : absl::OkStatus();
+  }
+  uint64_t ReuseFence(const Queue& queue) const override { return queue.completion->fenced(); }
+
+ private:
+  // Whether the last command of the queue updated memory in place, and no fence followed.
+  bool Updates(const Queue& queue) const {
+    const Last& last = last_[queue.id];
+    return last.updates && last.fenced == queue.completion->fenced();
+  }
+  absl::Status GuardOutputs(Queue& queue, const CheckedOp& op, uint64_t sequence);
+  void RecordUses(const CheckedOp& op, uint64_t sequence);
+
+  struct Last {
+    bool updates = false;
+    uint64_t fenced = 0;
+  };
+  std::array<Last, wire::kMaxQueues> last_{};
+  std::vector<MemoryUse> uses_;
+};
+
+absl::Status GuardedReplay::GuardOutputs(Queue& queue, const CheckedOp& op, uint64_t sequence) {
+  const bool adds = ops::DescriptorOf(*op.call.row).reads_outputs;
+  const uint64_t fenced = queue.completion->fenced();
+  bool overwrites = false, updates = false;
+  for (uint32_t k = op.outputs; k < op.count(); ++k) {
+    if (op.buffers[k] != nullptr) op.buffers[k]->input_of = sequence;
+  }
+  for (uint32_t i = 0; i < op.outputs; ++i) {
+    const Buffer* const buffer = op.buffers[i];
+    if (buffer == nullptr || !buffer->written || buffer->last_write > fenced) continue;
+    overwrites |= buffer->last_read > fenced;
+    updates |= adds || buffer->input_of == sequence;
+  }
+  if (overwrites || updates != Updates(queue)) RETURN_IF_ERROR(queue.completion->Fence());
+  last_[queue.id] = {updates, queue.completion->fenced()};
+  return absl::OkStatus();
+}
+
+void GuardedReplay::RecordUses(const CheckedOp& op, uint64_t sequence) {
+  uses_.clear();
+  const bool adds = ops::DescriptorOf(*op.call.row).reads_outputs;
+  for (uint32_t i = 0; i < op.count(); ++i) {
+    Buffer* const buffer = op.buffers[i];
+    const kernels::Operand& operand = op.operands[i];
+    if (buffer == nullptr) continue;
+    uint64_t extent = 1;
+    for (int d = 0; d < operand.rank; ++d)
+      extent += static_cast<uint64_t>((operand.sizes[d] - 1) * operand.strides[d]);
+    const auto elements = static_cast<uint64_t>(operand.numel());
+    if (elements == 0) continue;
+    MemoryUse use;
+    use.address = reinterpret_cast<uint64_t>(operand.data);
+    use.bytes = extent * ops::SizeOf(operand.dtype);
+    const bool output = i < op.outputs;
+    if (!output || adds) {
+      use.kind = MemoryUse::Kind::kRead;
+      uses_.push_back(use);
+      buffer->last_read = sequence;
+    }
+    if (!output) continue;
+    use.kind = elements >= extent ? MemoryUse::Kind::kWrite : MemoryUse::Kind::kWritePart;
+    uses_.push_back(use);
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Replay> Replay::Create(bool replaceable) {
+  if (replaceable) return std::make_unique<GuardedReplay>();
+  return std::make_unique<NoReplay>();
+}
+
+}  // namespace xpud::stream

@@ -1,0 +1,30 @@
+#include "daemon/stream/synchronous_completion.h"
+
+#include <algorithm>
+#include <atomic>
+
+#include "proto/base/clock.h"
+#include "proto/ops/check.h"
+
+namespace xpud::stream {
+
+absl::Status SynchronousCompletion::Fence() {
+  context_.counters.commands_completed = std::max(context_.counters.commands_completed, submitted_);
+  return WriteFence(context_.transport.CompletedWord(id_));
+}
+
+bool SynchronousCompletion::Launched(uint64_t sequence, const kernels::OpCall& call) {
+  const std::atomic_ref<uint64_t> reported(error_word_);
+  const uint64_t word = reported.load(std::memory_order_relaxed);
+  if (word == 0) [[likely]]
+    return false;
+  reported.store(0, std::memory_order_relaxed);
+  context_.errors.RaiseIndexError(id_, sequence, word, ops::Describe(call));
+  return false;
+}
+
+absl::Status SynchronousCompletion::WriteTimestamp(uint32_t slot) {
+  return queue_.WriteValue(context_.transport.TimestampWord(slot), NowNs());
+}
+
+}  // namespace xpud::stream

@@ -1,0 +1,68 @@
+#include "proto/transport/requests.h"
+
+#include <poll.h>
+
+#include <array>
+
+#include "proto/base/status_macros.h"
+#include "proto/transport/handshake.h"
+
+namespace xpud::transport {
+namespace {
+
+constexpr int kLookPeriodMs = 50;  // how often a waiting thread checks that the daemon lives
+
+}  // namespace
+
+Answer MakeAnswer(uint32_t id, const absl::Status& status) {
+  Answer answer = {id, static_cast<uint32_t>(status.code()), {}};
+  SetText(answer.text, std::string_view(status.message().data(), status.message().size()));
+  return answer;
+}
+
+absl::Status SendDevice(int socket, uint32_t device, const DeviceFds& fds) {
+  const Answer answer = MakeAnswer(device, absl::OkStatus());
+  const int raw[] = {fds.ring.get(), fds.completion.get(), fds.staging.get(), fds.doorbell.get()};
+  return SendMessage(socket, std::as_bytes(std::span(&answer, 1)), raw);
+}
+
+absl::Status SessionSocket::Exchange(const Request& request, std::span<const int> sent,
+                                     std::span<UniqueFd> received) const {
+  MutexLock lock(mutex_);
+  RETURN_IF_ERROR(SendMessage(socket_.get(), std::as_bytes(std::span(&request, 1)), sent));
+  pollfd readable = {socket_.get(), POLLIN, 0};
+  while (poll(&readable, 1, kLookPeriodMs) <= 0) RETURN_IF_ERROR(status());
+  Answer answer;
+  const absl::Status got =
+      ReceiveMessage(socket_.get(), std::as_writable_bytes(std::span(&answer, 1)), received);
+  if (!got.ok()) {
+    RETURN_IF_ERROR(status());  // says more
+    return got;
+  }
+  if (answer.id != request.id) return absl::InternalError("the xpud daemon answered another request");
+  return absl::Status(static_cast<absl::StatusCode>(answer.code), GetText(answer.text));
+}
+
+absl::StatusOr<DeviceFds> SessionSocket::OpenDevice(uint32_t device) const {
+  std::array<UniqueFd, kDeviceFds> fds;
+  RETURN_IF_ERROR(Exchange({RequestKind::kOpenDevice, device, 0, 0}, {}, fds));
+  if (!fds[0].valid()) return absl::InternalError("the xpud daemon opened a device without its memory");
+  return DeviceFds{std::move(fds[0]), std::move(fds[1]), std::move(fds[2]), std::move(fds[3])};
+}
+
+absl::Status SessionSocket::ShareHostMemory(uint32_t id, const UniqueFd& memory, uint64_t bytes,
+                                            uint64_t devices) const {
+  const int fd = memory.get();
+  return Exchange({RequestKind::kShareMemory, id, bytes, devices}, {&fd, 1}, {});
+}
+
+absl::Status SessionSocket::status() const {
+  pollfd events = {socket_.get(), POLLRDHUP, 0};
+  if (poll(&events, 1, 0) == 1 && (events.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0) {
+    return absl::UnavailableError(
+        "the xpud daemon died; its device memory is lost. Start a new process to connect to the next one");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace xpud::transport

@@ -1,0 +1,77 @@
+// Requests on a session's socket after the handshake: the client sends one at a time, and the daemon answers
+// each.
+//
+// clang-format off
+//   kOpenDevice    `id`: the device, which this session has not opened. The answer brings the DeviceFds.
+//   kShareMemory   with a memfd of `bytes` (host_memory.h), for the devices in the mask `devices`, which must be
+//                  open. `id`: chosen by the client, not 0. An id in use names the memory that it has; then the
+//                  memfd is ignored, and the further devices get that memory. Answered when all can use it.
+// clang-format on
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "proto/base/mutex.h"
+#include "proto/base/unique_fd.h"
+
+namespace xpud::transport {
+
+enum class RequestKind : uint32_t {
+  kOpenDevice = 0x6f647078,   // "xpdo"
+  kShareMemory = 0x6d647078,  // "xpdm"
+};
+
+struct Request {
+  RequestKind kind;
+  uint32_t id;
+  uint64_t bytes;
+  uint64_t devices;  // bit d stands for device d
+};
+static_assert(sizeof(Request) == 24);
+
+struct Answer {
+  uint32_t id;    // of the request
+  uint32_t code;  // absl::StatusCode
+  char text[248];
+};
+static_assert(sizeof(Answer) == 256);
+
+Answer MakeAnswer(uint32_t id, const absl::Status& status);
+
+// A session's shared memory on one device, in the order of the fds that come with the answer.
+struct DeviceFds {
+  UniqueFd ring;
+  UniqueFd completion;
+  UniqueFd staging;
+  UniqueFd doorbell;  // eventfd
+};
+inline constexpr size_t kDeviceFds = 4;
+
+// Sends an answer that brings a device's memory.
+absl::Status SendDevice(int socket, uint32_t device, const DeviceFds& fds);
+
+// The client's end of the socket. The session lives as long as it is open. Thread-safe.
+class SessionSocket {
+ public:
+  // REQUIRES: the handshake on `socket` is complete.
+  explicit SessionSocket(UniqueFd socket) : socket_(std::move(socket)) {}
+
+  // Both block until the answer, and return Unavailable if the daemon hangs up.
+  absl::StatusOr<DeviceFds> OpenDevice(uint32_t device) const;
+  // Takes about 0.3 s per GiB on GPUs. Returns ResourceExhausted beyond the session's limit, and
+  // Unimplemented if the daemon is on another machine.
+  absl::Status ShareHostMemory(uint32_t id, const UniqueFd& memory, uint64_t bytes, uint64_t devices) const;
+  // Returns Unavailable if the daemon has hung up.
+  absl::Status status() const;
+
+ private:
+  absl::Status Exchange(const Request& request, std::span<const int> sent, std::span<UniqueFd> received) const;
+
+  const UniqueFd socket_;
+  mutable Mutex mutex_;  // held from a request until its answer
+};
+
+}  // namespace xpud::transport

@@ -1,0 +1,320 @@
+#include "sdk/client/device_session.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "proto/base/out_of_memory.h"
+#include "proto/base/round_size.h"
+#include "proto/base/status_macros.h"
+#include "sdk/client/core.h"
+
+namespace xpud::client {
+namespace {
+
+constexpr uint64_t kAtOnce = 1 << 20;  // smaller allocations and frees wait for the next published command
+
+}  // namespace
+
+DeviceSession::DeviceSession(Core& core, uint32_t device,
+                             std::unique_ptr<transport::ClientTransport> transport,
+                             const Connection& connection)
+    : core_(core),
+      device_(device),
+      at_daemon_(core.AtDaemon(device)),
+      transport_(std::move(transport)),
+      total_memory_(core.devices()[device].total_memory),
+      staging_(connection.welcome.staging_bytes) {
+  SpinLock lock(mutex_);
+  queues_[0].exists = true;
+  for (uint32_t slot = wire::kMaxTimestamps; slot-- > 0;) free_timestamps_.push_back(slot);
+}
+
+absl::Status DeviceSession::UntilRoom(absl::FunctionRef<bool()> attempt) {
+  {
+    SpinLock lock(mutex_);
+    if (attempt()) [[likely]]
+      return absl::OkStatus();
+    transport_->Publish();
+  }
+  // Without the lock: the interrupt function may need a lock (Python's) whose holder waits for ours.
+  return transport_->Wait(
+      [&] {
+        SpinLock lock(mutex_);
+        return attempt();
+      },
+      core_.interrupt());
+}
+
+uint64_t DeviceSession::Committed(uint32_t queue, size_t bytes) {
+  transport_->Commit(bytes);
+  queues_[queue].last_sequence = ++sequence_;
+  return sequence_;
+}
+
+template <typename Command>
+absl::StatusOr<uint64_t> DeviceSession::Send(const Command& command) {
+  uint64_t sequence = 0;
+  RETURN_IF_ERROR(UntilRoom([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    sequence = Append(command);
+    if (sequence != 0) transport_->Publish();
+    return sequence != 0;
+  }));
+  return sequence;
+}
+
+bool DeviceSession::HasCredit(uint64_t bytes) {
+  if (bytes <= total_memory_ && transport_->Claim(charged_ + RoundSize(bytes))) [[likely]]
+    return true;
+  transport_->Claim(charged_);
+  return false;
+}
+
+absl::Status DeviceSession::AskForCredit(uint32_t queue, uint64_t bytes) {
+  uint64_t sequence = 0;
+  RETURN_IF_ERROR(UntilRoom([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    const bool possible = bytes <= total_memory_;
+    sequence = Append(
+        wire::ReserveCommand{wire::Header(wire::CommandKind::kReserve, queue, sizeof(wire::ReserveCommand)),
+                             possible ? charged_ + RoundSize(bytes) : UINT64_MAX});
+    if (sequence != 0) transport_->Publish();
+    return sequence != 0;
+  }));
+  RETURN_IF_ERROR(
+      transport_->Wait([&] { return transport_->AnsweredReserve() >= sequence; }, core_.interrupt()));
+  const auto shortage = transport_->Refusal();
+  return shortage ? OutOfMemory(bytes, device_, total_memory_, *shortage) : absl::OkStatus();
+}
+
+void DeviceSession::Charge(uint64_t bytes) {
+  charged_ += RoundSize(bytes);
+  memory_.allocated_bytes += bytes;
+  memory_.peak_allocated_bytes = std::max(memory_.peak_allocated_bytes, memory_.allocated_bytes);
+  memory_.total_allocated_bytes += bytes;
+  ++memory_.allocations;
+  if (memory_.buffers++ == 0) self_ = core_.shared_from_this();
+}
+
+std::shared_ptr<Core> DeviceSession::Discharge(uint64_t bytes) {
+  charged_ -= RoundSize(bytes);
+  transport_->Claim(charged_);
+  memory_.allocated_bytes -= bytes;
+  memory_.total_freed_bytes += bytes;
+  ++memory_.frees;
+  return --memory_.buffers == 0 ? std::move(self_) : nullptr;
+}
+
+MemoryStats DeviceSession::Memory() {
+  SpinLock lock(mutex_);
+  return memory_;
+}
+
+void DeviceSession::ResetPeakMemory() {
+  SpinLock lock(mutex_);
+  memory_.peak_allocated_bytes = memory_.allocated_bytes;
+}
+
+void DeviceSession::ResetAccumulatedMemory() {
+  SpinLock lock(mutex_);
+  memory_.allocations = memory_.frees = memory_.total_allocated_bytes = memory_.total_freed_bytes = 0;
+}
+
+absl::StatusOr<BufferHandle> DeviceSession::Allocate(uint32_t queue, uint64_t bytes) {
+  RETURN_IF_ERROR(core_.CheckUsable());
+  absl::StatusOr<BufferHandle> handle = BufferHandle{};
+  bool credited = true;
+  const auto attempt = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    credited = HasCredit(bytes);
+    if (!credited) [[unlikely]]
+      return true;
+    std::byte* space = transport_->Reserve(sizeof(wire::AllocateCommand));
+    if (space == nullptr) [[unlikely]]
+      return false;
+    handle = ids_.Take();
+    if (!handle.ok()) return true;
+    const wire::AllocateCommand command = {
+        wire::Header(wire::CommandKind::kAllocate, queue, sizeof(wire::AllocateCommand)),
+        wire::ToWire(*handle), bytes};
+    std::memcpy(space, &command, sizeof(command));
+    Committed(queue, sizeof(command));
+    Charge(bytes);
+    if (bytes >= kAtOnce) transport_->Publish();
+    return true;
+  };
+  RETURN_IF_ERROR(UntilRoom(attempt));
+  // Another thread may take the credit; then this one asks again.
+  while (!credited) {
+    RETURN_IF_ERROR(AskForCredit(queue, bytes));
+    RETURN_IF_ERROR(UntilRoom(attempt));
+  }
+  return handle;
+}
+
+void DeviceSession::Free(BufferHandle handle, uint64_t bytes) {
+  if (core_.forked()) return;
+  const wire::FreeCommand command = {
+      wire::Header(wire::CommandKind::kFree, 0, sizeof(wire::FreeCommand)),
+      wire::ToWire(handle)};
+  std::shared_ptr<Core> last;
+  const absl::Status sent = UntilRoom([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (Append(command) == 0) return false;
+    ids_.Return(handle);
+    last = Discharge(bytes);
+    if (bytes >= kAtOnce) transport_->Publish();
+    return true;
+  });
+  if (sent.ok()) [[likely]]
+    return;
+  SpinLock lock(mutex_);  // the session has ended, which freed everything
+  last = Discharge(bytes);
+}
+
+absl::Status DeviceSession::UnknownOp(const ops::Row& row) const {
+  return absl::UnimplementedError(absl::StrCat("the xpud daemon at ", core_.address(), " (version ",
+                                               core_.daemon_version(), ") does not know ",
+                                               std::string(row.aten),
+                                               "; update it to at least this client's version"));
+}
+
+absl::Status DeviceSession::Execute(uint32_t queue, const OpCall& call) {
+  RETURN_IF_ERROR(core_.CheckUsable());
+  if (!ops::Contains(core_.rows(), *call.row)) [[unlikely]]
+    return UnknownOp(*call.row);
+  ASSIGN_OR_RETURN(const size_t bytes, wire::ExecuteBytes(call));
+  return UntilRoom([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    std::byte* space = transport_->Reserve(bytes);
+    if (space == nullptr) [[unlikely]]
+      return false;
+    wire::EncodeExecute(call, queue, space);
+    Committed(queue, bytes);
+    transport_->Publish();
+    return true;
+  });
+}
+
+absl::Status DeviceSession::Copy(uint32_t queue, BufferHandle source, uint64_t source_offset,
+                                 BufferHandle target, uint64_t target_offset, uint64_t bytes) {
+  RETURN_IF_ERROR(core_.CheckUsable());
+  return Send(wire::CopyCommand{wire::Header(wire::CommandKind::kCopy, queue, sizeof(wire::CopyCommand)),
+                                wire::ToWire(source), wire::ToWire(target), source_offset, target_offset,
+                                bytes})
+      .status();
+}
+
+absl::StatusOr<uint32_t> DeviceSession::CreateQueue(int priority) {
+  RETURN_IF_ERROR(core_.CheckUsable());
+  uint32_t id = 0;
+  {
+    SpinLock lock(mutex_);
+    while (id < wire::kMaxQueues && queues_[id].exists) ++id;
+    if (id == wire::kMaxQueues) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("a session can hold at most ", wire::kMaxQueues, " queues on a device"));
+    }
+    queues_[id].exists = true;
+  }
+  RETURN_IF_ERROR(Send(wire::CreateQueueCommand{wire::Header(wire::CommandKind::kCreateQueue, id,
+                                                             sizeof(wire::CreateQueueCommand)),
+                                                priority, 0})
+                      .status());
+  return id;
+}
+
+absl::Status DeviceSession::DestroyQueue(uint32_t queue) {
+  RETURN_IF_ERROR(Synchronize(queue));
+  RETURN_IF_ERROR(Send(wire::DestroyQueueCommand{wire::Header(wire::CommandKind::kDestroyQueue, queue,
+                                                              sizeof(wire::DestroyQueueCommand))})
+                      .status());
+  SpinLock lock(mutex_);
+  queues_[queue].exists = false;
+  return absl::OkStatus();
+}
+
+uint64_t DeviceSession::LastSequence(uint32_t queue) {
+  SpinLock lock(mutex_);
+  transport_->Publish();
+  return queues_[queue].last_sequence;
+}
+
+absl::StatusOr<std::shared_ptr<const uint32_t>> DeviceSession::RecordTimestamp(uint32_t queue) {
+  RETURN_IF_ERROR(core_.CheckUsable());
+  uint32_t slot;
+  {
+    SpinLock lock(mutex_);
+    if (free_timestamps_.empty()) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("a session can hold at most ", wire::kMaxTimestamps, " events with timing"));
+    }
+    slot = free_timestamps_.back();
+    free_timestamps_.pop_back();
+  }
+  RETURN_IF_ERROR(Send(wire::TimestampCommand{wire::Header(wire::CommandKind::kTimestamp, queue,
+                                                           sizeof(wire::TimestampCommand)),
+                                              slot, 0})
+                      .status());
+  return std::shared_ptr<const uint32_t>(
+      new uint32_t(slot), [this, core = core_.shared_from_this()](const uint32_t* owned) {
+        SpinLock relock(mutex_);
+        free_timestamps_.push_back(*owned);
+        delete owned;
+      });
+}
+
+absl::Status DeviceSession::WaitInQueue(uint32_t queue, const DeviceSession& device, uint32_t other,
+                                        uint64_t sequence) {
+  RETURN_IF_ERROR(core_.CheckUsable());
+  if (device.IsComplete(other, sequence) || (&device == this && queue == other)) return absl::OkStatus();
+  // Another device reports its progress at once only if it is asked to.
+  if (&device != this) device.transport_->RequestAnswer(transport::WaitsFor({other, sequence}));
+  return Send(wire::WaitCommand{wire::Header(wire::CommandKind::kWait, queue, sizeof(wire::WaitCommand)),
+                                device.at_daemon_, other, sequence})
+      .status();
+}
+
+absl::Status DeviceSession::AwaitCommand(uint32_t queue, uint64_t sequence) {
+  RETURN_IF_ERROR(core_.CheckUsable());
+  return transport_->Await({queue, sequence}, core_.interrupt());
+}
+
+absl::Status DeviceSession::Await(uint32_t queue, uint64_t sequence) {
+  RETURN_IF_ERROR(AwaitCommand(queue, sequence));
+  return TakeError(queue);
+}
+
+absl::Status DeviceSession::TakeError(uint32_t queue) {
+  const uint32_t errors = transport_->Errors(queue);
+  absl::Status error;
+  {
+    SpinLock lock(mutex_);
+    QueueState& state = queues_[queue];
+    if (errors == state.errors_reported) [[likely]]
+      return absl::OkStatus();
+    state.errors_reported = errors;
+    error = transport_->LastError(queue);
+  }
+  RETURN_IF_ERROR(Send(wire::ClearErrorCommand{wire::Header(wire::CommandKind::kClearError, queue,
+                                                            sizeof(wire::ClearErrorCommand)),
+                                               errors, 0})
+                      .status());
+  return error;
+}
+
+absl::Status DeviceSession::Synchronize(uint32_t queue) { return Await(queue, LastSequence(queue)); }
+
+absl::Status DeviceSession::SynchronizeAll() {
+  absl::Status first;
+  for (uint32_t queue = 0; queue < wire::kMaxQueues; ++queue) {
+    {
+      SpinLock lock(mutex_);
+      if (!queues_[queue].exists) continue;
+    }
+    first.Update(Synchronize(queue));
+  }
+  return first;
+}
+
+absl::StatusOr<uint64_t> DeviceSession::ReleaseHost(uint32_t memory) {
+  return Send(wire::ReleaseMemoryCommand{
+      wire::Header(wire::CommandKind::kReleaseMemory, 0, sizeof(wire::ReleaseMemoryCommand)), memory, 0});
+}
+
+}  // namespace xpud::client

@@ -1,0 +1,146 @@
+// A session on one device as the client holds it: the ring, the order of commands, buffer ids, staging and
+// accounting. Belongs to Core. Thread-safe.
+#pragma once
+
+#include <array>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "proto/transport/transport.h"
+#include "proto/wire/encode.h"
+#include "sdk/client/buffer_ids.h"
+#include "sdk/client/connect.h"
+#include "sdk/client/spin_mutex.h"
+#include "sdk/client/staging.h"
+#include "xpud/xpud.h"
+
+namespace xpud::client {
+
+class Core;
+
+class DeviceSession {
+ public:
+  // `device`: as the client numbers it.
+  DeviceSession(Core& core, uint32_t device, std::unique_ptr<transport::ClientTransport> transport,
+                const Connection& connection);
+
+  // The functions of xpud::Queue; `queue` is one of this device's. Queue 0 exists from the start.
+  absl::StatusOr<BufferHandle> Allocate(uint32_t queue, uint64_t bytes);
+  void Free(BufferHandle handle, uint64_t bytes);
+  absl::Status Execute(uint32_t queue, const OpCall& call);
+  absl::Status Upload(uint32_t queue, std::span<const std::byte> source, BufferHandle target,
+                      uint64_t offset);
+  absl::Status Download(uint32_t queue, BufferHandle source, uint64_t offset, std::span<std::byte> target);
+  absl::Status StartUpload(uint32_t queue, std::span<const std::byte> source, BufferHandle target,
+                           uint64_t offset);
+  absl::Status StartDownload(uint32_t queue, BufferHandle source, uint64_t offset,
+                             std::span<std::byte> target);
+  absl::Status Copy(uint32_t queue, BufferHandle source, uint64_t source_offset, BufferHandle target,
+                    uint64_t target_offset, uint64_t bytes);
+
+  absl::StatusOr<uint32_t> CreateQueue(int priority);
+  absl::Status DestroyQueue(uint32_t queue);
+  // Publishes all commands. Returns the sequence of the queue's last one.
+  uint64_t LastSequence(uint32_t queue);
+  // Returns the slot of the timestamp.
+  absl::StatusOr<std::shared_ptr<const uint32_t>> RecordTimestamp(uint32_t queue);
+  uint64_t Timestamp(uint32_t slot) const { return transport_->Timestamp(slot); }
+  // Later commands of `queue` wait for a command on queue `other` of `device`, which may be this one.
+  absl::Status WaitInQueue(uint32_t queue, const DeviceSession& device, uint32_t other, uint64_t sequence);
+
+  bool IsComplete(uint32_t queue, uint64_t sequence) const {
+    return transport_->Completed(queue) >= sequence;
+  }
+  // Like IsComplete, for a caller that asks again until it is.
+  bool Query(uint32_t queue, uint64_t sequence) const {
+    if (IsComplete(queue, sequence)) return true;
+    transport_->NotePolling();
+    return false;
+  }
+  // Waits for a command, then returns and clears its queue's error.
+  absl::Status Await(uint32_t queue, uint64_t sequence);
+  // Waits for a command; leaves its queue's error.
+  absl::Status AwaitCommand(uint32_t queue, uint64_t sequence);
+  absl::Status Synchronize(uint32_t queue);
+  absl::Status SynchronizeAll();  // every queue
+
+  // The device gives up its access to a host memory. Returns the sequence of the command, on queue 0.
+  absl::StatusOr<uint64_t> ReleaseHost(uint32_t memory);
+
+  MemoryStats Memory();
+  void ResetPeakMemory();
+  void ResetAccumulatedMemory();
+  // OK, or the reason why the session has ended.
+  absl::Status status() const { return transport_->status(); }
+
+ private:
+  struct QueueState {
+    bool exists = false;
+    uint64_t last_sequence = 0;
+    uint32_t errors_reported = 0;
+  };
+
+  absl::Status UnknownOp(const ops::Row& row) const;
+  // Runs `attempt` under the lock until it returns true. In between, waits (without the lock) until the daemon
+  // has made room.
+  absl::Status UntilRoom(absl::FunctionRef<bool()> attempt);
+  // Writes a command of fixed size. Returns its sequence, or 0 if the ring has no room.
+  template <typename Command>
+  uint64_t Append(const Command& command) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    std::byte* const space = transport_->Reserve(sizeof(Command));
+    if (space == nullptr) [[unlikely]]
+      return 0;
+    std::memcpy(space, &command, sizeof(Command));
+    return Committed(command.header.queue, sizeof(Command));
+  }
+  // Appends a command, and publishes it. Returns its sequence.
+  template <typename Command>
+  absl::StatusOr<uint64_t> Send(const Command& command);
+  uint64_t Committed(uint32_t queue, size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status UploadInline(uint32_t queue, std::span<const std::byte> source, BufferHandle target,
+                            uint64_t offset);
+  absl::Status UploadPiece(uint32_t queue, std::span<const std::byte> source, BufferHandle target,
+                           uint64_t offset);
+  // Takes a piece of staging and sends `command` with the piece's offset.
+  template <typename Command>
+  absl::StatusOr<Staging::Piece> SendStaged(Command command, std::span<const std::byte> source, bool held,
+                                            uint64_t& sequence);
+  // Copies bytes of host memory in pieces, as `command` says. `sequence` is set to the last piece's.
+  template <typename Command>
+  absl::Status SendHost(Command command, std::span<const std::byte> bytes, uint64_t& sequence);
+  absl::Status UploadHost(uint32_t queue, std::span<const std::byte> source, BufferHandle target,
+                          uint64_t offset, uint64_t& sequence);
+  absl::Status DownloadHost(uint32_t queue, BufferHandle source, uint64_t offset, std::span<std::byte> target,
+                            uint64_t& sequence);
+  absl::Status TakeError(uint32_t queue);
+  bool HasCredit(uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Asks the daemon for credit for a buffer and waits for the answer. Returns OutOfMemory if it is refused.
+  absl::Status AskForCredit(uint32_t queue, uint64_t bytes);
+  void Charge(uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Returns what kept Core alive for the buffers, if this was the last one.
+  std::shared_ptr<Core> Discharge(uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // Constant after construction.
+  Core& core_;
+  const uint32_t device_;     // as the client numbers it
+  const uint32_t at_daemon_;  // as the daemon does
+  const std::unique_ptr<transport::ClientTransport> transport_;
+  const uint64_t total_memory_;
+
+  alignas(64) SpinMutex mutex_;  // on a cache line of its own: held while one command is written
+  uint64_t sequence_ ABSL_GUARDED_BY(mutex_) = 0;
+  BufferIds ids_ ABSL_GUARDED_BY(mutex_);
+  MemoryStats memory_ ABSL_GUARDED_BY(mutex_);
+  uint64_t charged_ ABSL_GUARDED_BY(mutex_) = 0;       // bytes, as the daemon rounds them
+  std::shared_ptr<Core> self_ ABSL_GUARDED_BY(mutex_);  // while there are buffers, which do not own Core
+  Staging staging_ ABSL_GUARDED_BY(mutex_);
+  std::array<QueueState, wire::kMaxQueues> queues_ ABSL_GUARDED_BY(mutex_);
+  std::vector<uint32_t> free_timestamps_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace xpud::client
