@@ -69,7 +69,7 @@ PyObject* TableRows(PyObject* module, PyObject* none);
 // Slots of the array type for + and other operators.
 std::vector<PyType_Slot> OperatorSlots();
 
-// The names of a row, without overloads, name spaces and repetitions.
+// The names of a row, without overloads, name spaces and duplicates.
 std::vector<std::string> NamesOf(const ops::Row& row);
 
 }  // namespace xpud::python
