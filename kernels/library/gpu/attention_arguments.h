@@ -38,8 +38,8 @@ struct AttentionArguments {
   // f32, with or without a mask; out aligned as q. attention_tiled_many, attention_tiled_some,
   // attention_tiled_few, in modules for depths of 32, 64 or 128. The planner knows their sizes.
 
-  // f32 and 16-bit types, with or without a mask, one query in a group: attention_one_32, _64, _128 for depths
-  // up to that. out needs only a unit column stride.
+  // f32 and 16-bit types, with or without a mask, one query in a group: attention_one_32, _64, _128 for
+  // depths up to that. out needs only a unit column stride.
   static constexpr int kOneLanes = 128;
 
   // After one of the above has cut the keys: attention_merge, which also takes the number of parts (int32_t).

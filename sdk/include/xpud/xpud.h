@@ -172,8 +172,8 @@ class Queue {
   // Copies host bytes to a buffer. `source` may be reused when this returns. Waits for the copy if `source`
   // is in a HostBuffer.
   absl::Status Upload(std::span<const std::byte> source, BufferHandle target, uint64_t offset) const;
-  // Copies from a buffer to host memory, and waits. If an earlier op failed, returns its error and leaves
-  // `target` as it was.
+  // Copies from a buffer to host memory, and waits. If an earlier op failed, returns its error; the contents
+  // of `target` are then unspecified.
   absl::Status Download(BufferHandle source, uint64_t offset, std::span<std::byte> target) const;
   // Like Upload and Download, but return at once if the host bytes are in one HostBuffer of this session. The
   // bytes must not be accessed until an event recorded afterwards is complete, or Synchronize returns. They
