@@ -170,7 +170,7 @@ bool ReadCall(PyObject* args, RowCall& call) {
   for (const ops::Number& length : call.lengths)
     call.lists.push_back(static_cast<uint16_t>(std::clamp<int64_t>(length.AsInteger(), 0, 0xffff)));
   if (call.first == nullptr) {
-    PyErr_SetString(PyExc_ValueError, "a command without arrays");
+    PyErr_SetString(PyExc_ValueError, "a command needs at least one array");
     return false;
   }
   const std::optional<DType> type = compute == Py_None ? call.first->dtype : TypeFrom(compute);

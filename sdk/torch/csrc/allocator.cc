@@ -58,7 +58,8 @@ class AddressSpace {
   Allocation* Carve(int size_class) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (base_ == nullptr) Reserve();
     const uint64_t size = uint64_t{1} << (kMinShift + size_class);
-    TORCH_CHECK_WITH(OutOfMemoryError, used_ + size <= range_, "XPUD: the reserved address range is used up");
+    TORCH_CHECK_WITH(OutOfMemoryError, used_ + size <= range_,
+                     "XPUD: the reserved address range is exhausted; free tensors");
     auto* allocation = new Allocation;
     allocation->address = base_ + used_;
     allocation->size_class = size_class;
@@ -154,7 +155,7 @@ class Allocator final : public c10::DeviceAllocator {
   }
   c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
   void copy_data(void*, const void*, size_t) const override {
-    TORCH_CHECK_NOT_IMPLEMENTED(false, "XPUD: device memory has no addresses to copy by; copy tensors");
+    TORCH_CHECK_NOT_IMPLEMENTED(false, "XPUD: device memory has no usable addresses; copy tensors instead");
   }
 
   bool initialized() override { return Runtime::IsConnected(); }

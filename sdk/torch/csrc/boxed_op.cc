@@ -128,7 +128,7 @@ at::ScalarType ScalarTypeOf(ops::DType type) {
     const auto scalar = static_cast<at::ScalarType>(t);
     if (ToDType(scalar) == type) return scalar;
   }
-  TORCH_INTERNAL_ASSERT(false, "a wire type without a PyTorch type");
+  TORCH_INTERNAL_ASSERT(false, "a dtype of the wire without a PyTorch type");
 }
 
 bool IsServed(const ops::Row& row, const at::Tensor& tensor, bool typed) {

@@ -342,7 +342,7 @@ IValue ReplaceGenerator(const IValue& value, c10::Device device) {
 void CallOnHost(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   TORCH_CHECK_NOT_IMPLEMENTED(op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU),
                               "xpud has no kernel for ", toString(op.operator_name()),
-                              ", and PyTorch's CPU has none that could stand in");
+                              ", and PyTorch's CPU has none either");
   const auto& schema = op.schema();
   const size_t count = schema.arguments().size();
   const std::vector<IValue> given = torch::jit::last(*stack, count).vec();

@@ -284,7 +284,7 @@ void LaunchMap(const ops::Row& row, DType compute, std::span<const at::Tensor> o
   if (outs[0].numel() == 0) return;
   TORCH_CHECK_NOT_IMPLEMENTED(Send(row, compute, outs, inputs), "XPUD: ", std::string(row.aten),
                               " on more than ", ops::kMaxRank,
-                              " dimensions, or on types that the device lacks");
+                              " dimensions, or on types that the device does not support");
 }
 
 }  // namespace xpud::shim

@@ -217,7 +217,7 @@ struct Padded {
   explicit Padded(const Tensor& nested) {
     const Tensor& sizes = SizesOf(nested);
     TORCH_CHECK(sizes.dim() == 2 && sizes.size(1) == 2 && IsRagged(sizes),
-                "expected a nested tensor of [batch, tokens, width], tokens alone varying");
+                "expected a nested tensor of [batch, tokens, width] in which only tokens varies");
     const Tensor lengths = sizes.select(1, 0);
     const int64_t parts = sizes.size(0), width = RowOf(sizes, 0)[1], tokens = lengths.max().item<int64_t>();
     const Tensor rows = BufferOf(nested).view({-1, width});
@@ -242,7 +242,7 @@ std::tuple<Tensor, Tensor> MultiHeadAttention(const Tensor& query, const Tensor&
                                               std::optional<int64_t> /*mask_type*/) {
   TORCH_CHECK(!mask.has_value() || !mask->defined(), "NestedTensor with mask is not supported yet");
   TORCH_CHECK(query.is_nested() && key.is_nested() && value.is_nested(),
-              "expected `query`, `key` and `value` to be nested tensors all three");
+              "expected `query`, `key` and `value` to be nested tensors");
   const Padded q(query);
   const Tensor k = key.is_same(query) ? q.value : Padded(key).value;
   const Tensor v = value.is_same(query) ? q.value : value.is_same(key) ? k : Padded(value).value;

@@ -81,7 +81,7 @@ class Allocator final : public at::HostAllocator {
       return {address, owned.release(), &FreePinned, c10::DeviceType::CPU};
     }
     if (absl::IsCancelled(buffer.status()) || absl::IsUnavailable(buffer.status())) Throw(buffer.status());
-    TORCH_WARN_ONCE("XPUD: memory cannot be pinned, so it is ordinary memory: ",
+    TORCH_WARN_ONCE("XPUD: memory cannot be pinned, using ordinary memory instead: ",
                     std::string(buffer.status().message()));
     return c10::GetCPUAllocator()->allocate(bytes);
   }

@@ -27,7 +27,8 @@ void CheckCell(at::CheckedFrom cell, int64_t gates, const Tensor& input_gates, c
   at::checkDim(cell, previous, 2);
   at::checkNumel(cell, previous, input_gates.size(0) * input_gates.size(1) / gates);
   at::checkAllSameType(cell, {input, hidden, previous});
-  TORCH_CHECK(IsGiven(input_bias) == IsGiven(hidden_bias), cell, ": both biases are given, or none");
+  TORCH_CHECK(IsGiven(input_bias) == IsGiven(hidden_bias), cell,
+              ": only one bias is given; give both or none");
   if (!IsGiven(input_bias)) return;
   const at::TensorArg first(*input_bias, "input_bias", 4), second(*hidden_bias, "hidden_bias", 5);
   at::checkDim(cell, first, 1);

@@ -30,9 +30,9 @@ Mutex& ConnectMutex() {
 
 [[noreturn]] void ThrowNoDevices() {
   const char* visible = std::getenv("XPUD_VISIBLE_DEVICES");
-  TORCH_CHECK(visible != nullptr, "No XPUD devices are available: the daemon has none");
+  TORCH_CHECK(visible != nullptr, "No XPUD devices are available: the daemon has no devices");
   TORCH_CHECK(false, "No XPUD devices are available: XPUD_VISIBLE_DEVICES is \"", visible,
-              "\", which names none of the daemon's");
+              "\", which selects none of the daemon's devices");
 }
 
 }  // namespace
