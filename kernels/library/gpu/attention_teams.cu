@@ -247,7 +247,8 @@ class Rows {
       sum_[half] = sum_[half] * shrink_[half] + (part[half][0] + part[half][1]);
   }
 
-  // Prepares the weights as a factor for BeginOut, and `out` as its addend. Nothing may read them afterwards.
+  // Prepares the weights as a factor for BeginOutOf, and `out` as its addend. REQUIRES: no product in flight uses
+  // them.
   XPUD_DEVICE_MEMBER void Prepare() {
 #pragma unroll
     for (int n = 0; n < kKeys / 16; ++n)

@@ -78,7 +78,7 @@ XPUD_DEVICE void ArriveExpecting(uint32_t barrier, uint32_t bytes) {
                : "memory");
 }
 
-// REQUIRED before copies count for barriers that were initialised here.
+// Call this before copies count for barriers that were initialised here.
 XPUD_DEVICE void ShowBarriersToCopies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 #undef XPUD_MAP_SET
