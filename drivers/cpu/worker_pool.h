@@ -2,7 +2,7 @@
 // sleep when idle. Run may be called by any number of threads at once, and returns when all groups have run.
 //
 // A launch is published in one of a few slots. Workers claim ranges of groups with an atomic counter, so a
-// slow or preempted worker delays only its own last range. A slot is reused when no worker is inside. inside
+// slow or preempted worker delays only its own last range. A slot is reused when no worker is inside
 // it.
 #pragma once
 

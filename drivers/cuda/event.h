@@ -14,7 +14,7 @@ class EventState {
  public:
   static ze_result_t Create(std::shared_ptr<EventWords> words, bool timestamps,
                             std::shared_ptr<EventState>& state);
-  // Releases streams that still wait: a stream that waits for ever would block its device's context.
+  // Releases streams that still wait: a stream that waits forever would block its device's context.
   ~EventState();
   EventState(const EventState&) = delete;
   EventState& operator=(const EventState&) = delete;

@@ -11,7 +11,7 @@ namespace xpud::drivers {
 //   empty(u64, u64, u64)                       does nothing
 //   spin(u64* flag)                            runs until *flag is not 0
 //   hold(u64 ns)                               runs for `ns`
-//   count(u64* out)                            counts in out[group] for ever
+//   count(u64* out)                            counts in out[group] forever
 //   distant(u64* out)                          out[group] = group, through the last word of 64 KiB of local memory
 //   launches                                   a global of 8 bytes
 // clang-format on

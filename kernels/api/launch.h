@@ -1,6 +1,6 @@
-// Modules, kernels, and launches of them: what a planner gives and an executor runs. Nothing here knows Level
-// Zero: a launch names a module image and an entry point, which daemon/executor loads once and keeps by
-// `Kernel::index`.
+// Modules, kernels, and launches of them: the output of a planner and the input of an executor. Independent
+// of Level Zero: a launch names a module image and an entry point, which daemon/executor loads once and keeps
+// by `Kernel::index`.
 #pragma once
 
 #include <array>
@@ -15,24 +15,24 @@
 
 namespace xpud::kernels {
 
-// What a kernel is compiled for.
+// The kind of device that a kernel is compiled for.
 enum class Target : uint8_t {
   kHost,   // x86-64 ELF object, convention of proto/base/ze_ext.h
   kNvptx,  // PTX text
   kSpirv,  // SPIR-V 1.2
 };
 
-// A module as the device takes it. Immutable; lives as long as its kernels.
+// A module in a form that the device accepts. Immutable; lives as long as its kernels.
 struct ModuleImage {
   enum class Format : uint8_t { kNative, kHost, kPtx, kSpirv };
   Format format = Format::kNative;
-  std::string bytes;  // kHost: the name of a module, see kernels/library/host_modules.h
+  std::string bytes;  // for kHost, the name of a module: see kernels/library/host_modules.h
 };
 
-// What an argument of a compiled kernel is. Pointers point to device memory.
+// The types of a compiled kernel's arguments. Pointers are device addresses.
 enum class ArgType : uint8_t { kPointer, kI64, kF32, kF64 };
 
-// A hash of the types of a kernel's arguments, in order. Two lists that differ in one type never collide.
+// A hash of the types of a kernel's arguments, in order. Lists that differ in exactly one type never collide.
 using Signature = uint64_t;
 inline constexpr Signature kNoSignature = 0, kNoArguments = 1;
 constexpr Signature Extend(Signature signature, ArgType next) {
@@ -41,15 +41,15 @@ constexpr Signature Extend(Signature signature, ArgType next) {
 
 // One entry point of a module. Immutable; lives as long as the library, or until Options::forget.
 struct Kernel {
-  uint32_t index = 0;  // dense, from 0: the executor's key; another kernel's once this one is forgotten
+  uint32_t index = 0;  // dense, from 0; the executor's key. Reused once this kernel is forgotten
   const ModuleImage* module = nullptr;
   std::string entry;
-  Signature signature = kNoSignature;  // of what a compiled kernel takes; vendors' kernels have none
+  Signature signature = kNoSignature;  // of a compiled kernel's arguments; vendors' kernels have none
 };
 
-// One launch: entry point, group counts, and argument values owned here. Reused between commands: no
-// allocation. Arguments are values and device addresses; with Options::elsewhere or ask, none is a pointer of
-// this process, so that bytes and offsets are all that another one needs.
+// One launch: entry point, group counts, and argument values, which it owns. Reused between commands, without
+// allocation. Arguments are values and device addresses. With Options::elsewhere or ask, no argument is a
+// pointer of this process, so another process can run the launch from the bytes and offsets.
 class Launch {
  public:
   static constexpr size_t kMaxArguments = 128;
@@ -63,9 +63,9 @@ class Launch {
     signature_ = kNoArguments;
     overflowed_ = false;
   }
-  // After Reset, where the counts follow from what was pushed.
+  // After Reset, if the counts depend on pushed values.
   void SetGroups(uint32_t x, uint32_t y = 1, uint32_t z = 1) { groups_ = {x, y, z}; }
-  // Drops the value and sets overflowed() where it has no room; KernelLibrary::Plan then fails.
+  // If there is no room, drops the value and sets overflowed(); KernelLibrary::Plan then fails.
   template <typename T>
     requires std::is_trivially_copyable_v<T>
   void Push(const T& value) {
@@ -87,8 +87,8 @@ class Launch {
   std::array<uint32_t, 3> group_size{1, 1, 1};
   const void* const* arguments() const { return arguments_; }
   size_t argument_count() const { return count_; }
-  // The arguments' values, each aligned as its type is from a start aligned to 64 bytes, and where in there
-  // each one is.
+  // Returns the arguments' values and the offset of each. Values are aligned by type; the start is aligned to
+  // 64 bytes.
   std::span<const std::byte> argument_bytes() const { return {bytes_, used_}; }
   std::span<const uint16_t> argument_offsets() const { return {offsets_, count_}; }
 
@@ -106,8 +106,8 @@ class Launch {
   uint16_t offsets_[kMaxArguments];
 };
 
-// Writes a compiled kernel's arguments, from the first one on: see PushArguments in compiler/arguments.h.
-// Each takes 8 bytes. Its state is its own until Finish, so that a compiler keeps it in registers.
+// Writes a compiled kernel's arguments, beginning with the first: see PushArguments in compiler/arguments.h.
+// Each takes 8 bytes. The state is local until Finish, so that the compiler keeps it in registers.
 class ArgumentWriter {
  public:
   explicit ArgumentWriter(Launch& launch) : launch_(launch) {}
@@ -141,7 +141,7 @@ class ArgumentWriter {
   size_t count_ = 0;
 };
 
-// The launches of one op, in order. Storage is kept between commands.
+// The launches of one op, in order. Storage is reused between commands.
 class LaunchList {
  public:
   void Clear() { size_ = 0; }

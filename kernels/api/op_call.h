@@ -1,4 +1,4 @@
-// A validated op, as planners take it. Plain values; engine thread.
+// A validated op, the input of planners. Plain values; engine thread.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +8,12 @@
 namespace xpud::kernels {
 
 using ops::Operand;
-// Shapes, types and bounds follow the row's family (proto/ops/check.h); no operand overlaps an output except
-// exactly (in-place). There are row->inputs inputs.
+// Shapes, types and bounds follow the row's family (proto/ops/check.h). No operand overlaps an output unless
+// it is the same view (in-place). There are row->inputs inputs.
 using OpCall = ops::Call;
 
-// What kernels store in OpCall::error_word: code in the low 8 bits, the offending value (truncated) above.
+// The code that kernels store in the low 8 bits of OpCall::error_word. The offending value, truncated, is
+// above.
 enum class DeviceError : uint8_t { kNone = 0, kIndexOutOfRange = 1 };
 
 }  // namespace xpud::kernels

@@ -1,4 +1,5 @@
-// The seam between KernelLibrary and what serves op families: compiled skeletons and vendor libraries.
+// The interface between KernelLibrary and the planners of op families: compiled skeletons and vendor
+// libraries.
 #pragma once
 
 #include <cstddef>
@@ -12,14 +13,14 @@ namespace xpud::kernels {
 
 enum class Readiness {
   kReady,
-  kCompiling,  // something is being made in the background; plan the same call again after `on_ready`
+  kCompiling,  // work is in progress in the background; plan the same call again after `on_ready`
 };
 
-// Returns device memory that lives until the op is done, or ResourceExhausted. On GPUs at multiples of 256
-// bytes.
+// Returns device memory that lives until the op has completed, or ResourceExhausted. Aligned to 256 bytes on
+// GPUs.
 using Workspace = absl::FunctionRef<absl::StatusOr<void*>(size_t bytes)>;
 
-// Plans the calls of some families. Called on the engine thread only.
+// Plans the calls of some families. Engine thread only.
 class Planner {
  public:
   virtual ~Planner() = default;

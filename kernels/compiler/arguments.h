@@ -1,6 +1,7 @@
-// A kernel's arguments, declared once for the planner that passes them and for the code that takes them.
+// A kernel's arguments, declared once for the planner that passes them and for the generated code that reads
+// them.
 //
-// They are a struct template over a side, whose Visit names each argument once, in order:
+// They are a struct template over a side. Its Visit names each argument once, in order:
 //
 // clang-format off
 //   template <typename Side>
@@ -18,8 +19,8 @@
 //   };
 // clang-format on
 //
-// Which arguments there are follows from the key alone. A planner fills FillArguments<Planned> and calls
-// PushArguments; the emission gets FillArguments<Emitted> from Emitter::Begin. Nothing here knows LLVM.
+// The key alone determines which arguments there are. A planner fills FillArguments<Planned> and calls
+// PushArguments; the emission gets FillArguments<Emitted> from Emitter::Begin. Independent of LLVM.
 #pragma once
 
 #include <array>
@@ -35,7 +36,7 @@
 
 namespace xpud::kernels {
 
-// The side of a planner: values of one launch. Lists and immediates stay where they are.
+// The side of a planner: the values of one launch. Lists and immediates are not copied until they are pushed.
 struct Planned {
   using Pointer = const void*;
   using Integer = int64_t;
@@ -43,7 +44,7 @@ struct Planned {
   using Immediate = const ops::Number*;
 };
 
-// The side that has types only.
+// The side that has only types.
 struct Declared {
   struct Pointer {};
   struct Integer {};
@@ -51,14 +52,15 @@ struct Declared {
   using Integers = std::array<Integer, ops::kMaxRank>;
 };
 
-// What Visit is called with. `Each` takes any argument, and the scalar of an immediate.
+// The object that Visit is called with. `Each` is called with each argument, and with the scalar of an
+// immediate.
 template <typename Each>
 class ArgumentVisitor {
  public:
   explicit ArgumentVisitor(Each each) : each_(std::move(each)) {}
 
   [[gnu::always_inline]] void operator()(auto&... arguments) { (each_(arguments), ...); }
-  // The first `count` of a list, or of an array of arguments.
+  // Visits the first `count` elements of a list, or of an array of arguments.
   [[gnu::always_inline]] void First(auto& list, int count) {
     for (size_t i = 0; i < static_cast<size_t>(count); ++i) each_(list[i]);
   }
@@ -68,7 +70,7 @@ class ArgumentVisitor {
   Each each_;
 };
 
-// Out-of-range reals saturate, NaN is 0: never undefined.
+// Converts to an integer, always defined: reals out of range saturate, NaN gives 0.
 inline int64_t SaturatedInteger(const ops::Number& number) {
   if (number.is_integer) return number.integer;
   if (std::isnan(number.real)) return 0;
@@ -95,7 +97,7 @@ class ArgumentPusher {
       writer_.Push(type, SaturatedInteger(*number));
     }
   }
-  // A list or an immediate where one pointer is meant.
+  // Deleted: a list or an immediate in place of one pointer.
   template <typename T>
   void operator()(T*) = delete;
 
@@ -103,8 +105,8 @@ class ArgumentPusher {
   ArgumentWriter& writer_;
 };
 
-// The last step of a plan: pushes all of a launch's arguments. `key` is the key of the launch's kernel;
-// KernelLibrary::Plan fails if it is not, and the arguments differ.
+// The last step of a plan: pushes all of a launch's arguments. `key` must be the key of the launch's kernel;
+// KernelLibrary::Plan fails if the types of arguments differ.
 template <typename Key, template <typename> typename Arguments>
 [[gnu::flatten]] void PushArguments(const Key& key, Arguments<Planned>& arguments, Launch& launch) {
   ArgumentWriter writer(launch);
@@ -113,7 +115,7 @@ template <typename Key, template <typename> typename Arguments>
   writer.Finish();
 }
 
-// The types of the arguments that a kernel of `key` takes.
+// Returns the types of the arguments of `key`'s kernel.
 template <template <typename> typename Arguments, typename Key>
 std::vector<ArgType> TypesOf(const Key& key) {
   struct Lister {

@@ -78,7 +78,7 @@ struct Machine {
   std::string cpu, features;
 };
 
-// The PTX version that first knew the processor, which LLVM does not pick by itself, but 7.8 at least.
+// Returns a PTX version that supports the processor. LLVM does not choose it.
 std::string PtxVersionOf(const std::string& processor) {
   int number = 0;
   const char* const end = processor.data() + processor.size();
@@ -110,7 +110,7 @@ absl::StatusOr<std::unique_ptr<llvm::TargetMachine>> CreateMachine(const CodeTar
   return created;
 }
 
-// Links what the kernel calls of math.c, to be inlined.
+// Links the functions of math.c that the kernel calls, to be inlined.
 absl::Status LinkMath(llvm::Module& module) {
   const llvm::StringRef bytes(MathBitcode().data(), MathBitcode().size());
   auto source = llvm::getLazyBitcodeModule(llvm::MemoryBufferRef(bytes, "math"), module.getContext());
@@ -146,9 +146,9 @@ void SetAttributes(const CodeTarget& target, llvm::Module& module) {
   }
 }
 
-// In the math functions, whose errors leave room for it, f32 division is the hardware's of 2 ulp: the exact
-// one has a branch that keeps elements from being computed side by side. Where quotients are about 1 and
-// divisors small, it need not even scale its operands.
+// The math functions tolerate more error, so their f32 division is the hardware's with 2 ulp. The exact one
+// has a branch that prevents computing elements side by side. In erf and tanh, quotients are about 1 and
+// divisors small, so operands need no scaling either.
 void UseHardwareDivision(llvm::Module& module) {
   for (llvm::Function& f : module) {
     if (!f.getName().starts_with("xpud_")) continue;
@@ -163,8 +163,8 @@ void UseHardwareDivision(llvm::Module& module) {
   }
 }
 
-// O3. No library function exists, so that no loop becomes a memcpy or memset that the driver could not
-// resolve.
+// Runs O3. LLVM is told that no library function exists, so that no loop becomes a call of memcpy or memset
+// that the driver cannot resolve.
 void Optimise(llvm::Module& module, llvm::TargetMachine& machine) {
   llvm::LoopAnalysisManager lam;
   llvm::FunctionAnalysisManager fam;
@@ -250,7 +250,7 @@ std::string ReadAll(int fd) {
   }
 }
 
-// First byte: 'k' and the module, or 'e' and a message.
+// The answer's first byte is 'k' before the module, or 'e' before a message.
 absl::StatusOr<std::string> GenerateInChild(const CodeTarget& target, llvm::Module& module) {
   InitialiseTargets();
   int ends[2];

@@ -172,7 +172,7 @@ Emitter::Values Emitter::MergeLanes(const Values& values,
   };
   for (Value v : state) shared.push_back(Shared(v->getType(), shuffles ? kGpuWarps : kGpuLanes));
   if (shuffles) {
-    // A warp's state each, which every warp merges for itself.
+    // Each warp stores its state; then every warp merges all of these states.
     Value const in_warp = ir_.CreateAnd(thread, I64(kWarpLanes - 1));
     If(ir_.CreateICmpEQ(in_warp, I64(0)), [&] { store(ir_.CreateLShr(thread, I64(5)), state); });
     Barrier();
@@ -187,7 +187,7 @@ Emitter::Values Emitter::MergeLanes(const Values& values,
     Barrier();
     state = load(I64(0));
   }
-  if (!once) Barrier();  // before the arrays are used again
+  if (!once) Barrier();  // before the arrays are reused
   return state;
 }
 
@@ -351,8 +351,8 @@ namespace {
 
 bool IsUnsigned(Scalar scalar) { return scalar == Scalar::kBool || scalar == Scalar::kU8; }
 
-// Without contraction: two roundings in a row (f64 to f32 to f16) stay two, since one would be a library
-// call.
+// Disables contraction, so that two consecutive roundings (f64 to f32 to f16) stay two: a single one would be
+// a library call.
 Emitter::Value Plain(Emitter::Value value) {
   if (auto* const instruction = llvm::dyn_cast<llvm::Instruction>(value))
     instruction->copyFastMathFlags(llvm::FastMathFlags());
@@ -434,7 +434,7 @@ Emitter::Value Emitter::ToStorage(DType type, Value value, Scalar from) {
   if (type != DType::kBFloat16) return value;
   if (target_ == Target::kNvptx && width == 1)
     return ir_.CreateBitCast(RoundToBrain(value), ir_.getInt16Ty());
-  // Round to nearest even in integers: every target has them, and NaN stays NaN.
+  // Rounds to nearest even with integer operations, which every target has. NaN stays NaN.
   Type* const i32 = TypeOf(Scalar::kI32, width);
   Value const bits = ir_.CreateBitCast(value, i32);
   Value const odd = ir_.CreateAnd(ir_.CreateLShr(bits, 16), llvm::ConstantInt::get(i32, 1));
@@ -445,7 +445,7 @@ Emitter::Value Emitter::ToStorage(DType type, Value value, Scalar from) {
   return ir_.CreateTrunc(result, TypeOf(Scalar::kI16, width));
 }
 
-// In hardware from sm_80 on; rounds as the integers of ToStorage do, but for the bits of a NaN.
+// In hardware, from sm_80 on. Rounds like the integer code of ToStorage, except for the bits of a NaN.
 Emitter::Value Emitter::RoundToBrain(Value value) {
   return Plain(ir_.CreateFPTrunc(value, ir_.getBFloatTy()));
 }
@@ -471,7 +471,7 @@ Emitter::Values Emitter::LoadBlock(DType type, Value base, Value index, Scalar a
   return values;
 }
 
-// The values' bits as one vector of their storage type.
+// Returns the values' bits as one vector of their storage type.
 Emitter::Value Emitter::Pack(DType type, const Values& values, Scalar from) {
   const bool brain = type == DType::kBFloat16 && target_ == Target::kNvptx;
   Type* const element = brain ? ir_.getBFloatTy() : StorageOf(type);
@@ -555,7 +555,7 @@ Emitter::Value Emitter::LoadInvariant(DType type, Value base, Value index, Scala
 }
 
 Emitter::Value Emitter::IsIndex(Value index, Value count) {
-  // Unsigned: a negative index is a very large one.
+  // Unsigned, so a negative index is very large.
   return ir_.CreateICmpULT(index, count);
 }
 

@@ -1,12 +1,11 @@
 // Writes the LLVM IR of one kernel for any target: arguments, groups and lanes, loops, typed loads and
-// stores. What differs between a host object, PTX and SPIR-V is hidden here; skeletons are written once on
-// top of it.
+// stores. It hides the differences between a host object, PTX and SPIR-V, so skeletons are written once.
 //
-// Groups and lanes: a host group is one lane (a worker runs it whole, its loops are vectorised); a GPU group
-// is `kGpuLanes` threads, each a lane. A loop that starts at Lane() and steps by Lanes() is shared out among
-// them. On NVPTX the lanes of a warp may be a team of their own: see UseWarps.
+// Groups and lanes: a host group is one lane, which a worker runs whole, with vectorised loops. A GPU group
+// is `kGpuLanes` threads, each of them a lane. A loop that starts at Lane() and steps by Lanes() is divided
+// among the lanes. On NVPTX the lanes of a warp may be a team of their own: see UseWarps.
 //
-// Owned by one compile; one thread.
+// Used by one compilation, on one thread.
 #pragma once
 
 #include <array>
@@ -29,10 +28,10 @@ namespace xpud::kernels {
 inline constexpr uint32_t kGpuLanes = 256;
 inline constexpr uint32_t kWarpLanes = 32;
 inline constexpr uint32_t kGpuWarps = kGpuLanes / kWarpLanes;
-// Bytes that a GPU's lane loads or stores at once, at most.
+// The largest access of a GPU's lane, in bytes.
 inline constexpr int kBlockBytes = 16;
 
-// The side of a kernel's arguments (compiler/arguments.h) that its code has: IR values.
+// The side of generated code (see compiler/arguments.h): IR values.
 struct Emitted {
   struct Argument {
     llvm::Value* value = nullptr;
@@ -50,13 +49,13 @@ class Emitter {
   using Values = std::vector<llvm::Value*>;
   enum class LoopKind {
     kPlain,
-    kParallel,  // iterations are independent: memory accesses inside carry that promise, and the loop is
-                // vectorised
+    kParallel,  // iterations are independent: their memory accesses are marked so, and the loop is vectorised
   };
 
   Emitter(Target target, llvm::LLVMContext& context);
 
-  // Opens kernel `name` of `key`. Returns its arguments. Everything below is called between Begin and Finish.
+  // Opens kernel `name` of `key`. Returns its arguments. The functions below are called between Begin and
+  // Finish.
   template <template <typename> typename Arguments, typename Key>
   Arguments<Emitted> Begin(const std::string& name, const Key& key) {
     Open(name, TypesOf<Arguments>(key));
@@ -76,28 +75,30 @@ class Emitter {
   Value Group(int axis);  // i64
   Value Lane();           // i64, 0 on the host
   Value Lanes();          // i64, 1 on the host
-  // NVPTX: from here on a team is a warp, not a group: Lane and Lanes are those of the warp, Barrier nothing.
+  // NVPTX: from here on, a team is a warp instead of a group. Lane and Lanes are those of the warp, and
+  // Barrier does nothing.
   void UseWarps() { warps_ = true; }
   bool warps() const { return warps_; }
-  Value Team();    // i64: the group's number along axis 0, or the warp's, counted over all groups
-  Value Thread();  // i64: within the group, whatever the team
-  // NVPTX: what the lane whose number differs in `mask`'s bits has. All lanes of a warp must get here.
+  Value Team();    // i64: the number of the group along axis 0, or of the warp among all groups
+  Value Thread();  // i64: within the group, also with warps
+  // NVPTX: returns the value of the lane whose number differs in the bits of `mask`. REQUIRES: all lanes of a
+  // warp execute it.
   Value ShuffleXor(Value value, uint32_t mask);
   Value Scratch() const { return scratch_; }  // host only
 
-  // for (i = begin; i < end; i += step) carried = body(i, carried); gives the final carried values.
+  // for (i = begin; i < end; i += step) carried = body(i, carried). Returns the final carried values.
   Values Loop(Value begin, Value end, Value step, const Values& carried,
               const std::function<Values(Value, const Values&)>& body, LoopKind kind = LoopKind::kPlain);
   void Loop(Value begin, Value end, Value step, const std::function<void(Value)>& body,
             LoopKind kind = LoopKind::kPlain);
-  // As Loop, while i + length <= end, in steps of `stride`: body(indices, carried) for `count` of them at a
-  // time, so that their loads are under way together, and then for one.
+  // Like Loop while i + length <= end, in steps of `stride`. Calls body(indices, carried) for `count`
+  // iterations at a time, so that their loads are in flight together, and then for single ones.
   Values LoopUnrolled(Value begin, Value end, int64_t stride, int64_t length, int64_t count, Values carried,
                       const std::function<Values(const Values&, const Values&)>& body);
   void If(Value condition, const std::function<void()>& then);
-  void Barrier();  // all lanes of a group; nothing on the host
+  void Barrier();  // of all lanes of a group; does nothing on the host
 
-  // Types, `width` lanes wide when width > 1.
+  // Returns a type, a vector of `width` if width > 1.
   llvm::Type* TypeOf(Scalar scalar, int width = 1);
   llvm::Type* StorageOf(ops::DType type);
   Value I64(int64_t value) { return ir_.getInt64(static_cast<uint64_t>(value)); }
@@ -110,45 +111,45 @@ class Emitter {
   Value Add(Value a, Value b) { return ir_.CreateNSWAdd(a, b); }
   Value Mul(Value a, Value b) { return ir_.CreateNSWMul(a, b); }
 
-  // Element `index` (i64) of an array of `type`, converted. With width > 1: elements index .. index + width
-  // - 1.
+  // Accesses element `index` (i64) of an array of `type`, with conversion. With width > 1, accesses elements
+  // index .. index + width - 1.
   Value Address(ops::DType type, Value base, Value index);
   Value Load(ops::DType type, Value base, Value index, Scalar as, int width = 1);
   void Store(ops::DType type, Value base, Value index, Value value, Scalar from, int width = 1);
-  // Unconverted access for temporaries.
+  // Accesses temporaries without conversion.
   Value LoadRaw(llvm::Type* type, Value base, Value index);
   void StoreRaw(Value base, Value index, Value value);
-  // GPUs: merges the lanes' values, of one or more components, over the team, in an order that is always the
-  // same; known to all lanes. All lanes of the team must get here; `merge` need not commute but in rounding.
-  // `once`: they get here once, not in a loop.
+  // GPUs: merges the values of all lanes of the team, each of one or more components. The order is fixed, and
+  // all lanes get the result. REQUIRES: all lanes of the team execute it. `merge` must be commutative except
+  // for rounding. `once`: it is not executed in a loop.
   Values MergeLanes(const Values& values, const std::function<Values(const Values&, const Values&)>& merge,
                     bool once = false);
 
-  // GPUs: `width` elements from `index`, as scalars, in accesses of up to kBlockBytes; the address is a
-  // multiple of what is accessed at once.
+  // GPUs: accesses `width` elements from `index` as scalars, with up to kBlockBytes in each access. REQUIRES:
+  // the address is a multiple of the size of an access.
   Values LoadBlock(ops::DType type, Value base, Value index, Scalar as, int width);
   void StoreBlock(ops::DType type, Value base, Value index, const Values& values, Scalar from);
-  // What Load makes of an element's bits, which LoadRaw gave.
+  // Converts an element's bits, from LoadRaw, as Load does.
   Value FromStorage(ops::DType type, Value raw, Scalar as);
-  // The bits that Store writes for a value.
+  // Returns the bits that Store writes for a value.
   Value ToStorage(ops::DType type, Value value, Scalar from);
 
-  // An array in the group's shared memory (GPU only).
+  // Returns an array in the group's shared memory (GPU only).
   Value Shared(llvm::Type* element, uint64_t count);
 
-  // A call of function `name` of math.c.
+  // Calls function `name` of math.c.
   Value CallMath(const std::string& name, llvm::Type* result, std::span<llvm::Value* const> operands);
 
-  // As Load, of memory that the kernel does not write: may be moved out of loops.
+  // Like Load, from memory that the kernel does not write, so it may be moved out of loops.
   Value LoadInvariant(ops::DType type, Value base, Value index, Scalar as);
 
-  // Whether `index`, of memory, is one of `count`.
+  // Returns whether `index`, read from memory, is in [0, count).
   Value IsIndex(Value index, Value count);
-  // error_word = kIndexOutOfRange with `value` above, where `bad` (i1).
+  // Sets error_word to kIndexOutOfRange, with `value` above it, if `bad` (i1) is true.
   void ReportIndex(Value error_word, Value bad, Value value);
-  // What error_word holds for an index `value` out of range.
+  // Returns the error word for an index `value` out of range.
   Value IndexError(Value value);
-  // error_word = code, unless code (i64) is 0.
+  // Sets error_word to `code` (i64) unless it is 0.
   void ReportCode(Value error_word, Value code);
 
  private:
@@ -169,7 +170,7 @@ class Emitter {
   Value group_ = nullptr;
   Value scratch_ = nullptr;
   bool warps_ = false;
-  std::vector<llvm::MDNode*> access_groups_;  // of the parallel loops that are open
+  std::vector<llvm::MDNode*> access_groups_;  // of the parallel loops that are currently open
 };
 
 }  // namespace xpud::kernels

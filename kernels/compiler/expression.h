@@ -1,5 +1,5 @@
-// The scalar DAG that a formula of the op table stands for. Nodes are hash-consed: a common subexpression is
-// one node. A plain value; one thread at a time.
+// The scalar DAG of a formula of the op table. Nodes are hash-consed: equal subexpressions are one node. A
+// plain value; thread-compatible.
 #pragma once
 
 #include <array>
@@ -9,7 +9,7 @@
 
 namespace xpud::kernels {
 
-// What a formula may name; proto/ops/op_table.h says what each means.
+// The variables of formulas; proto/ops/op_table.h defines them.
 enum class Variable : uint8_t { kA, kB, kC, kD, kE, kIndex, kPosition, kCount, kP, kQ, kR, kP2, kQ2, kR2 };
 inline constexpr int kNumVariables = 14;
 
@@ -112,7 +112,7 @@ struct Node {
 
 class Expression {
  public:
-  // The id of a node equal to `node`, added when there is none.
+  // Returns the id of a node equal to `node`; adds it if there is none.
   NodeId Add(const Node& node);
   const Node& operator[](NodeId id) const { return nodes_[static_cast<size_t>(id)]; }
   size_t size() const { return nodes_.size(); }
@@ -123,7 +123,7 @@ class Expression {
   std::vector<Node> nodes_;
 };
 
-// The function `name` of `arity` operands, or kVariable when there is none.
+// Returns the function `name` of `arity` operands, or kVariable if there is none.
 Op FunctionNamed(std::string_view name, int arity);
 
 }  // namespace xpud::kernels

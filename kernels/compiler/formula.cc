@@ -16,7 +16,7 @@ struct Infix {
   Op op;
 };
 
-// Longer tokens first, so that "<=" is not read as "<".
+// Longer tokens come first, so that "<=" is not read as "<".
 constexpr Infix kInfix[] = {
     {"||", 1, Op::kOr},   {"&&", 2, Op::kAnd},   {"==", 6, Op::kEq},    {"!=", 6, Op::kNe},
     {"<=", 7, Op::kLe},   {">=", 7, Op::kGe},    {"<<", 8, Op::kShl},   {">>", 8, Op::kShr},
@@ -37,7 +37,7 @@ constexpr std::pair<std::string_view, Op> kConstants[] = {
     {"lowest", Op::kLowest}, {"highest", Op::kHighest}, {"eps", Op::kEps},
 };
 
-// Recursive descent over one formula. In a reduction a lone '|' separates parts, so it is no operator there.
+// Recursive descent over one formula. In a reduction, a single '|' separates parts and is not an operator.
 class Parser {
  public:
   Parser(std::string_view text, Expression& expression, bool bar_separates)

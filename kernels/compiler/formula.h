@@ -1,5 +1,4 @@
-// Formulas of the op table, parsed. The language is described in proto/ops/op_table.h. Plain values; any
-// thread.
+// Parsed formulas of the op table. proto/ops/op_table.h describes the language. Plain values; thread-safe.
 #pragma once
 
 #include <string_view>
@@ -10,7 +9,7 @@
 
 namespace xpud::kernels {
 
-// `f; g`: one root for each output.
+// `f; g`: a root for each output.
 struct MapFormula {
   Expression expression;
   std::vector<NodeId> outputs;
@@ -22,14 +21,14 @@ struct ReduceFormula {
     NodeId init;
     NodeId step;
     NodeId merge;
-    bool position = false;  // `:i64`: holds a position, whatever the accumulate type
+    bool position = false;  // `:i64`: holds a position and is i64 for any accumulate type
   };
   Expression expression;
   std::vector<Component> state;
   std::vector<NodeId> outputs;  // finish
 };
 
-// InvalidArgument names the place: the table is ours, so it is a bug there.
+// Returns InvalidArgument with the position of the error. The table is our own, so an error is a bug in it.
 absl::StatusOr<MapFormula> ParseMap(std::string_view text);
 absl::StatusOr<ReduceFormula> ParseReduce(std::string_view text);
 

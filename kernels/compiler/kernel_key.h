@@ -1,7 +1,7 @@
-// What selects a kernel. Plain values.
+// The key that selects a kernel. Plain values.
 //
-// A family's key is a struct whose Visit names each field once, with its width in bits:
-// `visit(type, 4); visit(contiguous, 1);`. PackKey and UnpackKey run it.
+// A family's key is a struct whose Visit names each field once, with its width in bits: `visit(type, 4);
+// visit(contiguous, 1);`. PackKey and UnpackKey call it.
 #pragma once
 
 #include <array>
@@ -12,19 +12,19 @@
 
 namespace xpud::kernels {
 
-// All that selects a kernel, packed: the skeleton's number in the low kSkeletonBits, then its fields.
+// A packed key: the skeleton's number in the low kSkeletonBits, then the key's fields.
 struct KernelKey {
   std::array<uint64_t, 4> words{};
 
   bool operator==(const KernelKey&) const = default;
 };
 inline constexpr int kSkeletonBits = 8;
-inline constexpr int kRowBits = 10;  // a row, by its number
+inline constexpr int kRowBits = 10;  // for a row, by number
 
-// Writes fields of up to 63 bits, low bits first. Inlined whole: it is part of every plan.
+// Writes fields of up to 63 bits, low bits first. Always inlined, because every plan uses it.
 //
-// A value wider than its field, and a key that is full, are bugs of ours: what a client sends reaches a key
-// as a row, a type, a rank or a choice of the planner.
+// If a value is wider than its field, or the key is full, that is a bug: clients' data reaches a key only as
+// a row, a type, a rank or a choice of the planner.
 class KeyWriter {
  public:
   explicit KeyWriter(uint8_t skeleton) { Put(skeleton, kSkeletonBits); }
@@ -52,7 +52,7 @@ class KeyWriter {
   }
 
   KernelKey key_;
-  size_t full_ = 0;  // words
+  size_t full_ = 0;  // full words
   uint64_t word_ = 0;
   int used_ = 0;         // bits of `word_`
   uint64_t excess_ = 0;  // bits of values beyond their fields

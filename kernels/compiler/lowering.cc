@@ -149,7 +149,7 @@ absl::StatusOr<Scalar> Lowering::Common(std::span<const NodeId> operands, bool a
     }
   }
   if (!common) common = compute_;
-  // A bool beside a number literal, or in arithmetic, is a number.
+  // A bool next to a number literal, or in arithmetic, is treated as a number.
   if (*common == Scalar::kBool && arithmetic) return Scalar::kI32;
   return *common;
 }
@@ -291,7 +291,7 @@ absl::StatusOr<Typed> Lowering::Arithmetic(const Node& node) {
     case Op::kTruncdiv:
       return Typed{ir.CreateUnaryIntrinsic(llvm::Intrinsic::trunc, ir.CreateFDiv(x, y)), s};
     default: {
-      // Python's floor division: an exact remainder decides, so that 0.6 // 0.2 is 2.
+      // Python's floor division: the exact remainder decides, so that 0.6 // 0.2 is 2.
       Value* const operands[] = {x, y};
       return Typed{
           emitter_.CallMath(s == Scalar::kF32 ? "floordiv_f32" : "floordiv_f64", x->getType(), operands), s};
@@ -302,7 +302,7 @@ absl::StatusOr<Typed> Lowering::Arithmetic(const Node& node) {
 absl::StatusOr<Typed> Lowering::IntegerDivide(const Node& node, Typed x, Typed y) {
   auto& ir = emitter_.ir();
   const Scalar s = x.scalar;
-  // Nothing may trap: x / 0 is 0, and lowest / -1 wraps.
+  // No division traps: x / 0 is 0, and lowest / -1 wraps.
   Value* const zero = emitter_.IntegerConstant(s, 0, width_);
   Value* const one = emitter_.IntegerConstant(s, 1, width_);
   Value* const by_zero = ir.CreateICmpEQ(y.value, zero);
@@ -371,7 +371,7 @@ absl::StatusOr<Typed> Lowering::Bits(const Node& node) {
   if (node.op == Op::kBitAnd) return Typed{ir.CreateAnd(x, y), s};
   if (node.op == Op::kBitOr) return Typed{ir.CreateOr(x, y), s};
   if (node.op == Op::kBitXor) return Typed{ir.CreateXor(x, y), s};
-  // ATen: a shift by the width or more, or by a negative count, gives 0 (or the sign, to the right).
+  // As in ATen: a shift by the width or more, or by a negative count, gives 0 (the sign for a right shift).
   const int64_t bits = static_cast<int64_t>(x->getType()->getScalarSizeInBits());
   Value* const far = ir.CreateICmpUGE(y, emitter_.IntegerConstant(s, bits, width_));
   Value* const zero = emitter_.IntegerConstant(s, 0, width_);
@@ -396,7 +396,7 @@ absl::StatusOr<Typed> Lowering::AbsOrSign(const Node& node) {
     return Typed{ir.CreateSelect(ir.CreateICmpSLT(x, zero), ir.CreateNeg(x), x), s};
   }
   if (IsFloat(s)) {
-    // NaN gives 0, as ATen's sign does.
+    // NaN gives 0, as in ATen.
     Value* const negative = ir.CreateSelect(ir.CreateFCmpOLT(x, zero), minus_one, zero);
     return Typed{ir.CreateSelect(ir.CreateFCmpOGT(x, zero), one, negative), s};
   }
@@ -434,8 +434,7 @@ absl::StatusOr<Typed> Lowering::Extreme(const Node& node) {
                                        : (max ? ir.CreateICmpSGT(x, y) : ir.CreateICmpSLT(x, y));
     return Typed{ir.CreateSelect(first, x, y), s};
   }
-  // An ordered select is one instruction on x86 (it gives y when either is NaN); one more select puts NaN
-  // right.
+  // An ordered select is one instruction on x86, which gives y if either is NaN. One more select handles NaN.
   Value* const ordered = ir.CreateSelect(max ? ir.CreateFCmpOGT(x, y) : ir.CreateFCmpOLT(x, y), x, y);
   if (node.op == Op::kMax || node.op == Op::kMin) {
     return Typed{ir.CreateSelect(ir.CreateFCmpUNO(x, x), x, ordered), s};
@@ -502,7 +501,7 @@ absl::StatusOr<Typed> Lowering::Math(const Node& node) {
   if (width_ == 1)
     return Typed{emitter_.Convert(emitter_.CallMath(function, emitter_.TypeOf(s), operands), s, result),
                  result};
-  // The functions take scalars.
+  // The math functions take scalars.
   Value* values = llvm::UndefValue::get(emitter_.TypeOf(s, width_));
   for (int lane = 0; lane < width_; ++lane) {
     std::vector<Value*> scalars;

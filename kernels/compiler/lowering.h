@@ -1,7 +1,11 @@
-// A scalar DAG as LLVM IR, at one place of a skeleton. Type rules: a comparison and ! && || give bool;
-// elsewhere a bool next to a number takes the number's type, and two bools are computed in i32; i64
-// (positions, counts, seeds) next to a float becomes the float, next to a smaller integer stays i64; a
-// literal takes the other operand's type, or the compute type alone. One use, one thread.
+// Lowers a scalar DAG to LLVM IR at one place of a skeleton.
+//
+// Type rules. Comparisons and ! && || give bool. Elsewhere, a bool next to a number takes the number's type,
+// and two bools are computed in i32. An i64 (positions, counts, seeds) next to a float becomes the float;
+// next to a smaller integer it stays i64. A literal takes the other operand's type, or alone the compute
+// type.
+//
+// Used once, on one thread.
 #pragma once
 
 #include <array>
@@ -23,8 +27,8 @@ class Lowering {
  public:
   using Bindings = std::array<Typed, kNumVariables>;
 
-  // `compute` is the type of literals and of `lowest`; `width` > 1: values are vectors (no calls of math
-  // functions then); `stored` is the type that stored() rounds to, where the family has one.
+  // `compute` is the type of literals and of `lowest`. If `width` > 1, values are vectors, and math functions
+  // must not be called. `stored` is the type to which stored() rounds, if the family has one.
   Lowering(Emitter& emitter, const Expression& expression, Scalar compute, const Bindings& bindings,
            int width = 1, std::optional<ops::DType> stored = std::nullopt)
       : emitter_(emitter),
@@ -35,7 +39,7 @@ class Lowering {
         stored_(stored),
         memo_(expression.size()) {}
 
-  // The value of node `id`. InvalidArgument where a function is not defined for the type.
+  // Returns the value of node `id`, or InvalidArgument if a function is not defined for the type.
   absl::StatusOr<Typed> Lower(NodeId id);
   // As above, converted to `scalar`.
   absl::StatusOr<llvm::Value*> LowerAs(NodeId id, Scalar scalar);
@@ -57,7 +61,7 @@ class Lowering {
   absl::StatusOr<Typed> IntegerDivide(const Node& node, Typed x, Typed y);
 
   bool IsLiteral(NodeId id) const;
-  // The type in which an operator takes its operands; `arithmetic`: two bools are taken as i32.
+  // Returns the type in which an operator takes its operands. With `arithmetic`, two bools become i32.
   absl::StatusOr<Scalar> Common(std::span<const NodeId> operands, bool arithmetic);
   absl::StatusOr<llvm::Value*> Bool(NodeId id) { return LowerAs(id, Scalar::kBool); }
   llvm::Value* Literal(const Node& node, Scalar scalar);

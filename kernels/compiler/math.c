@@ -1,9 +1,11 @@
-// The scalar functions that kernels call: compiled to LLVM bitcode at build time, linked into each kernel and inlined, so that
-// loops over them vectorise. Rules: branch-free where speed matters; builtins only (a call to libm would not link); fma is
-// explicit, because this file is compiled without contraction; no errno, no exceptions.
+// The scalar functions that kernels call. They are compiled to LLVM bitcode at build time, linked into each
+// kernel and inlined, so that loops over them vectorise. Rules: branch-free where speed matters; only
+// builtins (a call of libm would not link); explicit fma, because this file is compiled without contraction;
+// no errno, no exceptions.
 //
-// Polynomials are our own: interpolation at Chebyshev nodes, or Lawson-weighted rational least squares, in 40-digit arithmetic.
-// Accuracy: f32 within about 2 ulp; f64 within about 4 ulp, except pow, erfc, randn (relative 1e-12).
+// Polynomials are our own: interpolation at Chebyshev nodes, or Lawson-weighted rational least squares, in
+// 40-digit arithmetic. Accuracy: f32 within about 2 ulp; f64 within about 4 ulp, except pow, erfc, randn
+// (relative 1e-12).
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -17,10 +19,12 @@ static inline float Float(uint32_t x) { return __builtin_bit_cast(float, x); }
 static inline uint64_t Bits64(double x) { return __builtin_bit_cast(uint64_t, x); }
 static inline double Double(uint64_t x) { return __builtin_bit_cast(double, x); }
 
-// The magnitude x >= 0 with the sign of y. Not copysign: x86 lowers one that is rounded to f16 to a library call.
+// Returns the magnitude x >= 0 with the sign of y. copysign is not used, because x86 lowers one that is
+// rounded to f16 to a library call.
 static inline double WithSign(double x, double y) { return Bits64(y) >> 63 ? -x : x; }
 
-// x * 2^k for a result that is 0, subnormal, normal or infinite; |k| <= 2100. Two factors, so that neither overflows.
+// Returns x * 2^k, which may be 0, subnormal, normal or infinite; |k| <= 2100. Two factors, so that neither
+// overflows.
 static inline float Scale32(float x, int32_t k) {
   const int32_t half = k >> 1;
   return x * Float((uint32_t)(half + 127) << 23) * Float((uint32_t)(k - half + 127) << 23);
@@ -59,7 +63,7 @@ static inline double ExpTail64(double r) {
 #define LN2_LO 1.90821492927058770002e-10
 
 float xpud_exp_f32(float x) {
-  // Clamped beyond the range where the result is 0 or inf, so that k stays small.
+  // Clamped outside the range, where the result is 0 or inf, so that k stays small.
   float c = x < -104.0f ? -104.0f : x;
   c = c > 89.0f ? 89.0f : c;
   const float k = __builtin_rintf(c * 1.44269504088896341f);
@@ -218,7 +222,7 @@ float xpud_log1p_f32(float x) { return (float)xpud_log1p_f64((double)x); }
 
 // ---- powers
 
-// |x|^y for finite positive |x|: 2^(y log2 |x|), the product's rounding error kept.
+// Returns |x|^y for finite positive |x|: 2^(y log2 |x|), keeping the rounding error of the product.
 static inline double PowPositive(double x, double y) {
   double e;
   const double m = LogReduced64(x, &e) * 1.44269504088896340736;
@@ -250,7 +254,7 @@ static inline double Pow(double x, double y) {
 double xpud_pow_f64(double x, double y) { return Pow(x, y); }
 float xpud_pow_f32(float x, float y) { return (float)Pow((double)x, (double)y); }
 
-// Wraps; a negative power is what integer division of 1 gives.
+// Wraps. A negative power gives the result of integer division of 1.
 int64_t xpud_pow_i64(int64_t x, int64_t y) {
   if (y < 0) return x == 1 ? 1 : x == -1 ? (y & 1 ? -1 : 1) : 0;
   uint64_t result = 1, base = (uint64_t)x;
@@ -378,12 +382,13 @@ static const uint64_t kTwoOverPi[20] = {
     0x3d0739f78a5292eaull, 0x6bfb5fb11f8d5d08ull, 0x56033046fc7b6babull, 0xf0cfbc209af4361dull,
 };
 
-// x >= 2^20 or so: bits of x * 2/pi that matter, from a 192-bit window of 2/pi (Payne and Hanek, 1983).
+// For x >= 2^20 or so: the relevant bits of x * 2/pi, from a 192-bit window of 2/pi (Payne and Hanek, 1983).
 static inline double ReduceLarge(double x, int64_t* quadrant) {
   const uint64_t bits = Bits64(x);
   const int64_t exponent = (int64_t)(bits >> 52 & 0x7ff) - 1075;  // x = mantissa * 2^exponent, exponent > -53
   const uint64_t mantissa = (bits & 0xfffffffffffffull) | 0x10000000000000ull;
-  // Multiples of 4 in the product vanish: start at the word that still contributes below 2^2.
+  // Multiples of 4 in the product can be dropped, so this starts at the first word that contributes below
+  // 2^2.
   const int64_t skip = exponent < 64 ? 0 : (exponent - 64 + 61) / 64 > 0 ? (exponent - 2) / 64 : 0;
   const int64_t shift = exponent - 64 * skip;  // the window's first bit has weight 2^(shift - 1) in the product
   const uint64_t w0 = kTwoOverPi[skip], w1 = kTwoOverPi[skip + 1], w2 = kTwoOverPi[skip + 2], w3 = kTwoOverPi[skip + 3];
@@ -603,7 +608,7 @@ float xpud_erf_f32(float x) {
   q = FMAF(q, z, 0.4974268974f);
   q = FMAF(q, z, 1.0f);
   const float y = c * (p / q);
-  // Exactly 1 from there on, so that 1 - erf is 0.
+  // Exactly 1 beyond that, so that 1 - erf is 0.
   const float bounded = x > 3.92f || y > 1.0f ? 1.0f : x < -3.92f || y < -1.0f ? -1.0f : y;
   return x != x ? x : bounded;
 }
@@ -665,7 +670,7 @@ double xpud_erfc_f64(double x) {
 }
 float xpud_erfc_f32(float x) { return (float)xpud_erfc_f64((double)x); }
 
-// Giles's single-precision approximation would do for f32; two Newton steps on erf reach f64 from any good start.
+// Three of Halley's steps on erf, from Winitzki's approximation, reach f64.
 double xpud_erfinv_f64(double y) {
   const double a = __builtin_fabs(y);
   // Winitzki (2008): relative error below 4e-3.

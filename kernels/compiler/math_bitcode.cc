@@ -2,7 +2,7 @@
 
 #include "source_stamp.inc"
 
-// The file's path comes from CMake.
+// CMake defines the path of the file.
 asm(".section .rodata\n"
     ".balign 16\n"
     "xpud_math_bitcode_begin:\n"

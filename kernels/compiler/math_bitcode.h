@@ -6,7 +6,7 @@
 namespace xpud::kernels {
 
 std::string_view MathBitcode();
-// Hash of the sources that determine generated code, as text.
+// Returns a hash, as text, of the sources that determine generated code.
 std::string_view SourceStamp();
 
 }  // namespace xpud::kernels

@@ -1,4 +1,4 @@
-// The types that kernels compute in. Plain functions.
+// The types in which kernels compute. Plain functions.
 #pragma once
 
 #include "kernels/api/launch.h"
@@ -6,12 +6,12 @@
 
 namespace xpud::kernels {
 
-// Element types in registers. Half types are kept in memory only.
+// Element types in registers. 16-bit floats are kept only in memory.
 enum class Scalar : uint8_t { kBool, kU8, kI8, kI16, kI32, kI64, kF32, kF64 };
 
 constexpr bool IsFloat(Scalar s) { return s >= Scalar::kF32; }
 
-// What an element is computed in.
+// Returns the type in which an element is computed.
 constexpr Scalar ScalarOf(ops::DType type) {
   switch (type) {
     case ops::DType::kBool:
@@ -33,13 +33,13 @@ constexpr Scalar ScalarOf(ops::DType type) {
   }
 }
 
-// What a reduction accumulates in.
+// Returns the type in which a reduction accumulates.
 constexpr Scalar AccumulateOf(ops::DType type) {
   if (type == ops::DType::kFloat64) return Scalar::kF64;
   return ops::IsFloating(type) ? Scalar::kF32 : Scalar::kI64;
 }
 
-// How an immediate is passed: integers and bools as i64.
+// Returns the type in which an immediate is passed: i64 for integers and bools.
 constexpr ArgType ImmediateArg(Scalar scalar) {
   if (scalar == Scalar::kF32) return ArgType::kF32;
   return scalar == Scalar::kF64 ? ArgType::kF64 : ArgType::kI64;

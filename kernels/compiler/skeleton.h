@@ -1,4 +1,4 @@
-// One shape of kernel: what a key means, and the code for it. Immutable; called on the compile thread.
+// One kind of kernel: the meaning of a key, and the code for it. Immutable; called on the compile thread.
 #pragma once
 
 #include <cctype>
@@ -15,17 +15,17 @@ namespace xpud::kernels {
 class Skeleton {
  public:
   virtual ~Skeleton() = default;
-  // A C identifier, for traces.
+  // Returns a C identifier, for traces.
   virtual std::string NameOf(const KernelKey& key) const = 0;
-  // What the key stands for beyond its bits: the formula. Part of the disk cache's key.
+  // Returns what the key denotes beyond its bits: the formula. Part of the disk cache's key.
   virtual std::string Describe(const KernelKey& key) const = 0;
-  // Of the arguments that a kernel of `key` takes.
+  // Returns the signature of the arguments of `key`'s kernel.
   virtual Signature SignatureOf(const KernelKey& key) const = 0;
-  // Opens, fills and leaves open the kernel `name`.
+  // Opens kernel `name` and fills it. Does not close it.
   virtual absl::Status Emit(const KernelKey& key, const std::string& name, Emitter& emitter) const = 0;
 };
 
-// A skeleton of a family: its key and its kernels' arguments. `part` tells a family's skeletons apart.
+// A skeleton of a family, with its key and its kernels' arguments. `part` distinguishes a family's skeletons.
 template <typename Key, ops::Family family, template <typename> typename Arguments, uint8_t part = 0>
 class SkeletonOf : public Skeleton {
  public:
@@ -53,7 +53,7 @@ class SkeletonOf : public Skeleton {
   static constexpr uint8_t kNumber = static_cast<uint8_t>(family) * 4 + part;
 };
 
-// `prefix` and the row's first ATen name, as a C identifier.
+// Returns `prefix` and the row's first ATen name as a C identifier.
 inline std::string NameWith(std::string_view prefix, const ops::Row& row) {
   std::string name(prefix);
   for (const char c : row.aten.substr(0, row.aten.find('|')))

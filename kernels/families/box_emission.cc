@@ -79,13 +79,13 @@ void BoxEmission::EmitBox() {
       });
     };
     if (!space_.tiled) return rows(begin, end);
-    // Columns in tiles: a line of a transposed operand is used by all rows before it leaves the cache. More
-    // than 16 lines at a power-of-two distance would evict each other.
+    // Columns in tiles: all rows use a line of a transposed operand before it leaves the cache. More than 16
+    // lines at a power-of-two distance would evict each other.
     e_.Loop(begin, end, e_.I64(16), [&](Value from) { rows(from, e_.Min(e_.Add(from, e_.I64(16)), end)); });
   });
 }
 
-// Offsets of the operands at linear index `outer` of dimensions 0 .. rank - 3.
+// Returns the operands' offsets at linear index `outer` of dimensions 0 .. rank - 3.
 BoxEmission::Values BoxEmission::BaseOf(Value outer) {
   Values base(static_cast<size_t>(operands()), e_.I64(0));
   for (int d = space_.rank - 3; d >= 0; --d) {
@@ -105,7 +105,7 @@ void BoxEmission::Step(Values& base, int dim, Value at) {
 
 BoxEmission::Value BoxEmission::EmitBlock(const Values&, Value, int) { XPUD_CHECK(false); }
 
-// A thread takes a block; index arithmetic in 32 bits where everything fits.
+// Each thread takes a block. Index arithmetic is in 32 bits if everything fits.
 void BoxEmission::EmitThread() {
   Value const index = e_.Add(e_.Mul(e_.Group(0), e_.Lanes()), e_.Lane());
   if (space_.rank == 1) {
@@ -128,7 +128,7 @@ void BoxEmission::EmitThreadOfLine(Value index) {
         [&] { e_.Loop(first, size, e_.I64(1), [&](Value j) { Report(EmitElement(OffsetsAt({}, j), j)); }); });
 }
 
-// The innermost dimension is a multiple of the block.
+// REQUIRES: the innermost dimension is a multiple of the block.
 void BoxEmission::EmitThreadOfBox(Value index) {
   const int rank = space_.rank;
   auto* const type = space_.narrow ? e_.ir().getInt32Ty() : e_.ir().getInt64Ty();
@@ -155,10 +155,9 @@ void BoxEmission::EmitThreadOfBox(Value index) {
 
 namespace {
 
-// A tile has this many rows and columns: a warp's accesses are whole cache lines, of small types too.
+// Rows and columns of a tile: a warp accesses whole cache lines, also of small types.
 int64_t TileOf(ops::DType type) { return ops::SizeOf(type) >= 4 ? 32 : 64; }
-// Elements between rows of a tile in shared memory: a word more than the tile, so that columns are spread
-// over the banks.
+// Elements between rows of a tile in shared memory. The extra word spreads columns over the banks.
 int64_t PitchOf(int64_t tile, ops::DType type) {
   return tile + std::max<int64_t>(1, 4 / static_cast<int64_t>(ops::SizeOf(type)));
 }
@@ -171,7 +170,8 @@ BoxEmission::Value BoxEmission::TileOffset(const Values& base, int operand, Valu
                 e_.Add(e_.Mul(row, Stride(operand, rank - 2)), e_.Mul(column, Stride(operand, rank - 1))));
 }
 
-// Strided operands' tiles in shared memory, read with neighbouring lanes along their rows, and transposed.
+// Copies tiles of strided operands to shared memory. Neighbouring lanes read along the operands' rows; the
+// tile is transposed.
 BoxEmission::Values BoxEmission::StageTile(const Values& base, Value tile_row, Value tile_column) {
   const int64_t tile = TileOf(space_.dtypes[0]), step = int64_t{kGpuLanes} / tile;
   Value const lane_row = e_.ir().CreateURem(e_.Lane(), e_.I64(tile));
@@ -234,7 +234,7 @@ void BoxEmission::EmitTile() {
 
 namespace {
 
-// Elements below which latency counts, not memory's speed: more threads with less to do each.
+// Below this many elements, latency matters more than bandwidth, so each of more threads does less.
 constexpr int64_t kSmall = 128 * 1024;
 
 }  // namespace
@@ -306,7 +306,7 @@ void PlanBox(Target target, const Layout& layout, std::span<const BoxOperand> op
   arguments.inner_slice = arguments.row_slice = arguments.plane_slice = 0;
   if (target != Target::kHost) return SetGpuGroups(layout, cut, operands[0].dtype, launch);
   const int64_t total = layout.numel(), inner = layout.inner();
-  const int64_t whole = SliceOf(total, nanoseconds);  // elements a group
+  const int64_t whole = SliceOf(total, nanoseconds);  // elements of a group
   const int64_t rows = layout.rank == 1 ? 1 : layout.sizes[static_cast<size_t>(layout.rank - 2)];
   const int64_t planes = total / inner / rows;
   const int64_t inner_slice = std::min(whole, inner);

@@ -1,10 +1,10 @@
-// The loops of element-wise kernels over a collapsed iteration space (kernels/families/layout.h), written
-// once for map and gather.
+// The loops of element-wise kernels over a collapsed iteration space (kernels/families/layout.h), shared by
+// map and gather.
 //
 // A host group is a box of the iteration space: group x counts slices of the innermost dimension, y of the
-// next, z of all further ones. On a GPU a lane takes a block of `block` consecutive elements of the innermost
-// dimension, or a group takes a tile, through which transposed operands are read along their own contiguous
-// dimension.
+// next, z of all further ones. On a GPU, a lane takes a block of `block` consecutive elements of the
+// innermost dimension, or a group takes a tile. In a tile, transposed operands are read along their own
+// contiguous dimension.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@ namespace xpud::kernels {
 template <typename Side>
 struct BoxArguments {
   typename Side::Integers sizes;
-  // Of the operands in memory; along the innermost dimension only where their access is kStrided.
+  // Of the operands in memory. Along the innermost dimension, only if their access is kStrided.
   std::array<typename Side::Integers, kMaxOperands> strides;
   typename Side::Integer inner_slice, row_slice, plane_slice;  // 0 on GPUs
 
@@ -44,9 +44,9 @@ class BoxEmission {
     int rank = 1;
     bool tiled = false;
     bool narrow = false;  // 32-bit index arithmetic (GPU)
-    int block = 1;        // elements a lane (GPU)
+    int block = 1;        // elements of a lane (GPU)
     std::span<const Access> access;
-    // Where tiled on a GPU.
+    // For a tiled kernel on a GPU.
     std::span<const ops::DType> dtypes = {};
     std::span<const Emitted::Pointer> pointers = {};
   };
@@ -56,20 +56,21 @@ class BoxEmission {
   virtual ~BoxEmission() = default;
 
  protected:
-  // Emits the loops; the kernel is open.
+  // Emits the loops into the open kernel.
   void EmitLoops();
 
-  // The element at `offsets[o]` of each operand, number `index` of the output. Gives an i64 to report (0:
-  // nothing), or nullptr.
+  // Emits element number `index` of the output; operand o has its element at `offsets[o]`. Returns an i64 to
+  // report (0: nothing), or nullptr.
   virtual Value EmitElement(const Values& offsets, Value index) = 0;
-  // GPUs: elements index .. index + block - 1, `offsets` those of the first. Where Space::block > 1.
+  // GPUs: emits elements index .. index + block - 1; `offsets` are those of the first. Called if Space::block
+  // > 1.
   virtual Value EmitBlock(const Values& offsets, Value index, int block);
-  // Called with the largest reported value, where EmitElement gives one.
+  // Called with the largest reported value, if EmitElement returns one.
   virtual void EmitReport(Value) {}
 
   int operands() const { return static_cast<int>(space_.access.size()); }
   Access AccessOf(int operand) const { return space_.access[static_cast<size_t>(operand)]; }
-  // The bits of a transposed operand's element, when its tile is in shared memory, or nullptr.
+  // Returns the bits of a transposed operand's element if its tile is in shared memory, else nullptr.
   Value Staged(int operand) const {
     return staged_.empty() ? nullptr : staged_[static_cast<size_t>(operand)];
   }
@@ -102,27 +103,28 @@ class BoxEmission {
   Values staged_;  // by operand, while an element of a tile is emitted
 };
 
-// What PlanBox and BlockOf know of an operand.
+// An operand's properties for PlanBox and BlockOf.
 struct BoxOperand {
   Access access = Access::kContiguous;
   ops::DType dtype = ops::DType::kFloat32;
   const void* data = nullptr;
 };
 
-// GPUs: how many elements of the innermost dimension a lane may take at once: as many as fill kBlockBytes,
-// where the layout and the operands' addresses allow it. 1: none.
+// GPUs: returns how many elements of the innermost dimension a lane takes at once. They fill kBlockBytes if
+// the layout and the operands' addresses allow it, but are at most 8, or 2 for small tensors. 1 means no
+// blocks.
 int BlockOf(const Layout& layout, std::span<const BoxOperand> operands);
-// GPUs: true where tiles are worth it: every strided operand is contiguous along the last dimension but one.
+// GPUs: returns true if tiles pay: all strided operands are contiguous along the last dimension but one.
 bool FitsTiles(const Layout& layout, std::span<const BoxOperand> operands);
 
-// How the kernel that is launched was emitted.
+// How the launched kernel was emitted.
 struct BoxCut {
   bool tiled = false;
   int block = 1;
 };
 
-// Fills the space's arguments, but for `layout`'s sizes and strides, which stay there, and sets the launch's
-// groups. `nanoseconds` is the cost of an element.
+// Sets the launch's groups and the space's arguments, which point to the sizes and strides in `layout`.
+// `nanoseconds` is the cost of an element.
 void PlanBox(Target target, const Layout& layout, std::span<const BoxOperand> operands, BoxCut cut,
              float nanoseconds, BoxArguments<Planned>& arguments, Launch& launch);
 

@@ -8,7 +8,7 @@ absl::StatusOr<Readiness> ConcatPlanner::Plan(const OpCall& call, Workspace work
   static const ops::Row& copy = ops::RowOf("_copy_from");
   const size_t dim = static_cast<size_t>(call.attributes[0].AsInteger());
   Operand part = call.outputs[0];
-  Readiness readiness = Readiness::kReady;  // all kernels compile before any is waited for
+  Readiness readiness = Readiness::kReady;  // all kernels compile before the first wait
   for (const Operand& tensor : call.inputs) {
     part.sizes[dim] = tensor.sizes[dim];
     const OpCall one = {

@@ -1,4 +1,4 @@
-// Concatenation: a copy of each tensor into its part of the output.
+// Concatenation: copies each tensor into its part of the output.
 #pragma once
 
 #include "kernels/families/map.h"

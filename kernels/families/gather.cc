@@ -9,14 +9,15 @@ namespace xpud::kernels {
 
 namespace {
 
-// The integer type of elements of `bytes` bytes: bits are moved, whatever the type.
+// Returns the integer type of `bytes` bytes. Gathering moves bits, of any type.
 ops::DType BitsOf(size_t bytes) {
   if (bytes == 8) return ops::DType::kInt64;
   return bytes == 4 ? ops::DType::kInt32 : bytes == 2 ? ops::DType::kInt16 : ops::DType::kUInt8;
 }
 
-// Rows of out and source in elements of up to 8 bytes, as long as everything stays aligned: wider accesses of
-// a GPU's threads. Gives the element's size; `stride` is the source's along the indexed dimension.
+// Widens the elements of rows of out and source up to 8 bytes while everything stays aligned, so that a GPU's
+// threads make wider accesses. Returns the element's size; `stride` is the source's along the indexed
+// dimension.
 size_t Widen(const Operand& out, const Operand& source, Layout& layout, int64_t& stride) {
   const size_t inner = static_cast<size_t>(layout.rank - 1);
   size_t bytes = ops::SizeOf(out.dtype);
@@ -34,7 +35,8 @@ size_t Widen(const Operand& out, const Operand& source, Layout& layout, int64_t&
   return bytes;
 }
 
-// Cost of an element on the host, measured: rows at memory's speed, single elements from a cache.
+// Returns the measured cost of an element on the host: rows at the speed of memory, single elements from a
+// cache.
 float NanosecondsOf(const GatherKey& key, const Layout& layout) {
   const bool rows = key.access[1] == Access::kBroadcast && key.access[2] == Access::kContiguous;
   if (!rows) return 0.7f;
@@ -47,8 +49,8 @@ absl::StatusOr<Readiness> GatherPlanner::Plan(const OpCall& call, Workspace, Lau
   const Operand &out = call.outputs[0], &source = call.inputs[0], &index = call.inputs[1];
   const bool embedding = call.row->family == ops::Family::kEmbedding;
   const size_t dim = embedding ? 0 : static_cast<size_t>(call.attributes[0].AsInteger());
-  // Index and source over out's dimensions. A selected dimension walks the index alone; elsewhere an index of
-  // rank 1 (or 0) stands still.
+  // Index and source over out's dimensions. In select, the indexed dimension steps only the index, whose
+  // other strides are 0.
   Operand index_over = out, source_over = out;
   const bool select = embedding || index.rank != source.rank || source.rank <= 1;
   for (size_t d = 0; d < out.rank; ++d) {
@@ -77,7 +79,7 @@ absl::StatusOr<Readiness> GatherPlanner::Plan(const OpCall& call, Workspace, Lau
     key.access[o] = layout.AccessOf(static_cast<int>(o));
     operands[o] = {key.access[o], key.element, o == 0 ? out.data : o == 1 ? index.data : source.data};
   }
-  // 16 bytes, once Widen has made 8 of what is moved. Its rows have a broadcast index.
+  // Moves 16 bytes at once if Widen made elements of 8 bytes, whose rows have a broadcast index.
   key.pairs = cache_.target() == Target::kNvptx && bytes == 8 && layout.rank > 1 &&
               key.access[1] == Access::kBroadcast && stride % 2 == 0 && BlockOf(layout, operands) == 2;
   ASSIGN_OR_RETURN(const Kernel* const kernel, cache_.Find(skeleton_, key));
@@ -114,7 +116,7 @@ class GatherEmission : public BoxEmission {
   using BoxEmission::EmitLoops;
 
  private:
-  // An index outside reads and writes nothing: its elements keep what they held.
+  // An index out of range reads and writes nothing: its elements keep their values.
   Value EmitElement(const Values& offsets, Value) override { return Move(offsets, 1); }
   Value EmitBlock(const Values& offsets, Value, int block) override { return Move(offsets, block); }
 

@@ -1,10 +1,10 @@
-// gather, index_select and embedding: out[i] = source[.., index[..], ..], with the index's range checked in
-// the kernel. An index outside is reported in the error word; the source is not read for it, and its elements
-// of out keep what they held. Where the index has stride 0 along the innermost dimension, a row is one check
-// and one vectorised copy.
+// gather, index_select and embedding: out[i] = source[.., index[..], ..]. The kernel checks each index. An
+// index out of range is reported in the error word; nothing is read for it, and its elements of out keep
+// their values. If the index has stride 0 along the innermost dimension, each row is one check and one
+// vectorised copy.
 //
-// Operands of the iteration space (kernels/families/box_emission.h): out, index, source, each stepped over
-// out's dimensions; the source's stride is 0 along the indexed one.
+// Operands of the iteration space (kernels/families/box_emission.h): out, index, source, all stepped over
+// out's dimensions. The source's stride is 0 along the indexed one.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@ struct GatherKey {
   ops::DType element = ops::DType::kUInt8;  // an integer type of the element's size
   ops::DType index = ops::DType::kInt64;
   int rank = 1;
-  bool narrow = false;  // 32-bit division of an element's number (GPU); addresses always have 64 bits
+  bool narrow = false;  // 32-bit division of an element's number (GPU); addresses are always 64 bits
   bool pairs = false;   // a lane moves two elements of a row at once (GPU)
   std::array<Access, 3> access{};
 

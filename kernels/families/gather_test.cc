@@ -1,5 +1,5 @@
-// Embedding, index_select and gather over layouts, dimensions, element and index types, with valid and
-// invalid indices, compared with a plain loop; and the code of every kernel they need on GPUs.
+// Embedding, index_select and gather, compared with a plain loop: over layouts, dimensions, element and index
+// types, with valid and invalid indices. Also the code of all kernels that they need on GPUs.
 #include <unistd.h>
 
 #include <cstdlib>
@@ -94,7 +94,7 @@ class GatherTest : public DeviceTest {
     return TestTensor(type, sizes, strides.empty() ? Dense(sizes) : strides);
   }
 
-  // Index values: valid ones, and one of `invalid` for every third element.
+  // Fills valid index values, and one of `invalid` for each third element.
   void FillIndex(TestTensor& index, int64_t limit, const std::vector<int64_t>& invalid) {
     for (int64_t i = 0; i < index.numel(); ++i) {
       const bool bad = limit == 0 || (!invalid.empty() && random_() % 3 == 0);
@@ -103,10 +103,10 @@ class GatherTest : public DeviceTest {
     }
   }
 
-  // Runs the op and compares every element; those of an invalid index keep what they held.
+  // Runs the op and compares all elements. Those of an invalid index must keep their values.
   void Check(const char* op, const Shape& shape, DType type, DType index_type,
              const std::vector<int64_t>& invalid = {}) {
-    // The large ones are for the cuts, which hardly depend on the types.
+    // Large shapes test the cuts, which hardly depend on the types.
     if (NumelOf(shape.out) > 100'000 && (type != DType::kFloat32 || index_type != DType::kInt64)) return;
     const ops::Row& row = ops::RowOf(op);
     const std::string what = absl::StrCat(op, " ", std::string(ops::Info(type).name), " ", shape.name);
@@ -134,7 +134,7 @@ class GatherTest : public DeviceTest {
                                                         .error_word = &error});
     ASSERT_TRUE(status.ok()) << what << ": " << status;
     ASSERT_TRUE(out.MarginsIntact()) << what;
-    std::vector<uint64_t> reports;  // that may be in the error word
+    std::vector<uint64_t> reports;  // that the error word may hold
     for (int64_t i = 0; i < out.numel(); ++i) {
       Sizes at(shape.out.size());
       int64_t rest = i;
@@ -192,7 +192,7 @@ TEST_F(GatherTest, InvalidIndexIsReportedAndWritesNothing) {
                                      {"gather", std::span<const Shape>(kGathers)}}) {
       for (const Shape& shape : shapes) {
         const int64_t limit = shape.a.empty() ? 1 : shape.a[static_cast<size_t>(shape.dim)];
-        // The last would be valid if only 32 bits were looked at.
+        // The last value is valid if only its lower 32 bits are checked.
         Check(op, shape, type, DType::kInt64, {-1, -limit, limit, limit + 1, kMax, kMin, int64_t{1} << 32});
         Check(op, shape, type, DType::kInt32, {-1, -limit, limit, limit + 1, kMax >> 32, kMin >> 32});
         if (HasFatalFailure()) return;

@@ -1,5 +1,5 @@
-// Every family's IR as PTX for sm_90, taken by ptxas where it is installed, and as SPIR-V 1.2 that spirv-val
-// accepts: here they must be well-formed. The families' tests run them, where there is a GPU.
+// The IR of each family as PTX for sm_90, accepted by ptxas if it is installed, and as SPIR-V 1.2, accepted
+// by spirv-val. These tests check that it is well-formed; the families' tests run it on a GPU.
 #include <cstdlib>
 #include <fstream>
 
@@ -27,7 +27,7 @@ class GpuEmissionTest : public ::testing::Test {
     return std::system(absl::StrCat("command -v ", tool, " > /dev/null").c_str()) == 0;
   }
 
-  // Runs `tool` on the bytes; its output ends up in the test's log.
+  // Runs `tool` on the bytes. Its output goes to the test's log.
   static bool Accepts(const std::string& tool, const std::string& bytes) {
     const std::string path = ::testing::TempDir() + absl::StrCat("xpud_emission_", ::getpid());
     std::ofstream(path, std::ios::binary) << bytes;
@@ -83,7 +83,7 @@ TEST_F(GpuEmissionTest, EveryElementWiseRow) {
       key.access[static_cast<size_t>(o)] = seed ? Access::kImmediate : Access::kContiguous;
     }
     if (row.types == ops::TypeRule::kBool) key.dtypes[0] = DType::kBool;
-    // f64 has other math functions.
+    // f64 uses other math functions.
     if (!integers) {
       MapKey wide = key;
       wide.compute = DType::kFloat64;

@@ -82,7 +82,7 @@ class LayerNormEmission {
     e_.If(e_.ir().CreateICmpEQ(e_.Lane(), e_.I64(0)), [&] { Store(operand, index, value); });
   }
 
-  // Two passes, mean and then deviations: the row is in cache, and nothing cancels.
+  // Two passes, for the mean and then for deviations: the row is in cache, and nothing cancels.
   void Forward(Value row) {
     Value const base = e_.Mul(row, args_.n), zero = e_.I64(0);
     const auto x = [&](Value j) { return Load(Key::kX, e_.Add(base, j)); };
@@ -103,8 +103,8 @@ class LayerNormEmission {
     StoreOnce(Key::kRstd, row, rstd);
   }
 
-  // GPU: the row stays in registers. A group's weight and bias are read last: they would cost registers, and
-  // with them rows that are under way at the same time. A warp's row is short, and its latency counts.
+  // GPU: the row stays in registers. A group reads weight and bias last: they would need registers, which
+  // would reduce the number of rows in flight. A warp's row is short, so its latency matters more.
   void ForwardHeld(Value row) {
     Value const base = e_.Mul(row, args_.n), zero = e_.I64(0);
     Values x = rows_.LoadHeld(key_.dtypes[Key::kX], args_.operands[Key::kX], base, type_), squares;

@@ -1,5 +1,5 @@
-// Layer normalisation over the last dimension; everything is dense.
-// A host group is a slice of rows; a GPU group is a row, or each of its warps one.
+// Layer normalisation over the last dimension; all tensors are dense. A host group is a slice of rows. On a
+// GPU, a group takes a row, or each of its warps does.
 #pragma once
 
 #include <array>
@@ -31,7 +31,7 @@ struct LayerNormKey {
 template <typename Side>
 struct LayerNormArguments {
   std::array<typename Side::Pointer, 6> operands;  // by LayerNormKey::Operand
-  typename Side::Integer n, rows, slice;           // n: elements of a row; slice: of rows
+  typename Side::Integer n, rows, slice;           // n: elements of a row; slice: rows of a group
   typename Side::Immediate eps;
 
   void Visit(const LayerNormKey& key, auto& visit) {

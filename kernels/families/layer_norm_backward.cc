@@ -13,11 +13,11 @@ namespace xpud::kernels {
 namespace {
 
 constexpr float kElementNanoseconds = 0.6f;  // two passes over grad and x, one over the sums
-// More parts feed more groups, but each costs the merge two rows.
+// More parts give work to more groups, but each adds two rows to the merge.
 constexpr int64_t kHostParts = 64, kGpuParts = 264, kWarpParts = 256;
-constexpr int64_t kMaxPart = 1024;  // rows: what is added up in a row stays exact enough
+constexpr int64_t kMaxPart = 1024;  // rows: keeps the sums of a part precise enough
 
-// Rows of a part.
+// Returns the number of rows of a part.
 int64_t PartOf(int64_t rows, int64_t columns, bool gpu, bool warps) {
   if (gpu) return std::min(CeilDiv(rows, warps ? kWarpParts : kGpuParts), kMaxPart);
   const int64_t slice = SliceOf(rows, kElementNanoseconds * static_cast<float>(columns), 1);
@@ -176,7 +176,7 @@ class RowsEmission {
                   held_.StoreHeld(key_.types[Key::kDx], args_.dx, base, dx, real_);
                   return next;
                 });
-    // A warp beyond the last part has no place to leave them.
+    // A warp beyond the last part has no place for its sums.
     e_.If(e_.ir().CreateICmpSLT(begin, args_.rows), [&] {
       const ops::DType type = real_ == Scalar::kF64 ? ops::DType::kFloat64 : ops::DType::kFloat32;
       const auto half = sums.begin() + static_cast<ptrdiff_t>(count);
@@ -185,11 +185,11 @@ class RowsEmission {
     });
   }
 
-  // Of g, and of g * h.
+  // Returns the means of g and of g * h.
   Values MeansOf(const Row& row) {
     const llvm::IRBuilderBase::FastMathFlagGuard guard(e_.ir());
     llvm::FastMathFlags flags = e_.ir().getFastMathFlags();
-    flags.setAllowReassoc();  // lanes of a vector add up on their own
+    flags.setAllowReassoc();  // the lanes of a vector have sums of their own
     e_.ir().setFastMathFlags(flags);
     Value const zero = e_.Constant(real_, 0);
     Values sums = e_.Loop(
@@ -215,7 +215,7 @@ class RowsEmission {
   Emitter& e_;
   RowEmission held_;
   const Scalar real_;
-  Value dweight_ = nullptr, dbias_ = nullptr;  // where the part's sums begin in the workspace
+  Value dweight_ = nullptr, dbias_ = nullptr;  // start of the part's sums in the workspace
 };
 
 class MergeEmission {
@@ -236,7 +236,7 @@ class MergeEmission {
   }
 
  private:
-  // A slice is as many columns as a warp has lanes; each strand of 32 lanes adds up a share of the parts.
+  // A slice has as many columns as a warp has lanes. Each strand of 32 lanes adds up a share of the parts.
   void MergeGpuColumns(Value begin, Value end) {
     constexpr int64_t kStrands = kGpuWarps;
     Value const own = e_.Add(begin, e_.ir().CreateAnd(e_.Lane(), e_.I64(kWarpLanes - 1)));

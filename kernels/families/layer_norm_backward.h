@@ -19,11 +19,11 @@ struct LayerNormBackwardKey {
 
   std::array<ops::DType, 8> types{};
   bool weighted = false;
-  // NVPTX: where held, a lane keeps its columns' sums in registers, and a warp may be a team. A merge has
-  // none.
+  // NVPTX: if rows are held, a lane keeps its columns' sums in registers, and a warp may be a team. Unused by
+  // the merge.
   RowPlan rows = {};
 
-  // Of sums, and of the workspace.
+  // The type of sums and of the workspace.
   Scalar accumulate() const {
     const bool wide = types[kX] == ops::DType::kFloat64 || types[kGrad] == ops::DType::kFloat64;
     return wide ? Scalar::kF64 : Scalar::kF32;

@@ -1,4 +1,4 @@
-// The gradients of layer norm against a long double reference.
+// The gradients of layer norm, compared with a long double reference.
 #include <cmath>
 
 #include "gtest/gtest.h"
@@ -17,7 +17,7 @@ class LayerNormBackwardTest : public DeviceTest {
     int64_t rows, columns;
     DType type = DType::kFloat32;
     bool weighted = true;
-    bool in_place = false;  // dx takes grad's place
+    bool in_place = false;  // dx overwrites grad
   };
 
   struct Tensors {

@@ -1,4 +1,4 @@
-// Layer norm compared with long double.
+// Layer norm, compared with long double.
 #include <cmath>
 
 #include "gtest/gtest.h"

@@ -52,7 +52,7 @@ void Layout::Collapse(bool may_permute) {
   }
   rank = kept == 0 ? 1 : static_cast<int>(out) + 1;
   if (kept == 0) {
-    // One element: any stride will do, so take the one that most kernels have.
+    // One element: any stride is valid, so use the one that most kernels have.
     sizes[0] = 1;
     for (int o = 0; o < operands; ++o) strides[static_cast<size_t>(o)][0] = 1;
   }

@@ -1,5 +1,5 @@
-// The iteration space of an element-wise op: sizes, and each operand's strides over them, with as few
-// dimensions as possible. A plain value without allocation; engine thread.
+// The iteration space of an element-wise op: sizes, and each operand's strides, with as few dimensions as
+// possible. A plain value, without allocation; engine thread.
 #pragma once
 
 #include <array>
@@ -12,9 +12,9 @@ namespace xpud::kernels {
 
 inline constexpr int kMaxOperands = ops::kMaxOutputs + ops::kMaxInputs;
 
-// How an operand is stepped through along the innermost dimension. Two bits of a kernel's key.
+// How the innermost dimension of an operand is stepped through. Two bits of a kernel's key.
 enum class Access : uint8_t {
-  kImmediate = 0,  // no memory: passed by value
+  kImmediate = 0,  // passed by value, not in memory
   kContiguous = 1,
   kBroadcast = 2,  // stride 0
   kStrided = 3,
@@ -26,12 +26,13 @@ struct Layout {
   std::array<int64_t, ops::kMaxRank> sizes{};
   std::array<std::array<int64_t, ops::kMaxRank>, kMaxOperands> strides{};
 
-  // Over the sizes of `shape`; operands are added with AddOperand.
+  // Returns a layout of the sizes of `shape`, without operands.
   static Layout Over(const Operand& shape);
-  // An immediate takes part with strides 0. Dimensions of size 1 that are larger in the layout are broadcast.
+  // Adds an operand. An immediate has stride 0. Dimensions of size 1 that are larger in the layout are
+  // broadcast.
   void AddOperand(const Operand& operand);
 
-  // Drops dimensions of size 1, sorts by operand 0's strides where `may_permute`, and merges neighbours.
+  // Drops dimensions of size 1, sorts by operand 0's strides if `may_permute`, and merges neighbours.
   void Collapse(bool may_permute);
   int64_t numel() const;
   int64_t inner() const { return sizes[static_cast<size_t>(rank - 1)]; }
@@ -39,7 +40,7 @@ struct Layout {
     return strides[static_cast<size_t>(operand)][static_cast<size_t>(dim)];
   }
   Access AccessOf(int operand) const;
-  // True when every offset and the element count fit 31 bits.
+  // Returns true if all offsets and the element count fit in 31 bits.
   bool Fits32() const;
 };
 

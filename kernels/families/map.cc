@@ -15,7 +15,7 @@ namespace {
 
 using ops::DType;
 
-// Rough cost of a node in a vectorised f32 loop.
+// Returns the approximate cost of a node in a vectorised f32 loop.
 float CostOf(const Node& node) {
   switch (node.op) {
     case Op::kVariable:
@@ -42,10 +42,10 @@ float CostOf(const Node& node) {
   }
 }
 
-// From this cost on, a GPU's lane computes one element.
+// From this cost on, a GPU's lane computes only one element.
 constexpr float kCostly = 2;
 
-// A copy moves bits: the unsigned integer of the same size stands for any type.
+// A copy moves bits: the integer of the same size represents any type.
 DType BitsOf(DType type) {
   constexpr DType kBySize[] = {DType::kUInt8, DType::kUInt8, DType::kInt16, DType::kInt16, DType::kInt32};
   return ops::SizeOf(type) == 8 ? DType::kInt64 : kBySize[ops::SizeOf(type)];
@@ -83,7 +83,7 @@ void MapPlanner::ChooseTypes(const OpCall& call, const Traits& traits, MapKey& k
   if (call.row->types != ops::TypeRule::kAny) return;
   const size_t outputs = call.outputs.size();
   if (call.row->formula == "a") {
-    // A conversion goes straight to the output's type; none at all is a move of bits.
+    // A conversion computes in the output's type. Without conversion, only bits are moved.
     key.compute = key.dtypes[0];
     if (key.access[outputs] == Access::kImmediate || key.dtypes[0] != key.dtypes[outputs]) return;
     key.compute = key.dtypes[0] = key.dtypes[outputs] = BitsOf(key.dtypes[0]);
@@ -92,7 +92,7 @@ void MapPlanner::ChooseTypes(const OpCall& call, const Traits& traits, MapKey& k
   } else if (traits.seeds != 0) {
     if (!ops::IsFloating(key.compute)) key.compute = DType::kFloat32;
   } else if (traits.uses_index) {
-    // Positions beyond 2^24 are not exact in f32.
+    // f32 cannot represent all positions beyond 2^24.
     key.compute = ops::IsFloating(key.compute) ? DType::kFloat64 : DType::kInt64;
   }
 }
@@ -134,7 +134,7 @@ absl::StatusOr<Readiness> MapPlanner::Plan(const OpCall& call, Workspace, Launch
   const std::span<const BoxOperand> boxed(operands.data(), static_cast<size_t>(layout.operands));
   if (gpu) {
     key.tiled = key.tiled && FitsTiles(layout, boxed);
-    // Costly functions are bound by arithmetic, and would be emitted once for each element of a block.
+    // Costly functions are limited by arithmetic, and would be emitted once for each element of a block.
     if (!key.tiled && cache_.target() == Target::kNvptx && traits->nanoseconds < kCostly)
       key.block_log2 = std::countr_zero(static_cast<unsigned>(BlockOf(layout, boxed)));
   }
@@ -177,7 +177,7 @@ uint32_t SeedInputs(const Expression& expression) {
 
 namespace {
 
-// The emission of one map kernel.
+// Emits one map kernel.
 class MapEmission : public BoxEmission {
  public:
   MapEmission(const MapKey& key, const MapArguments<Emitted>& arguments, const MapFormula& formula,
@@ -217,7 +217,7 @@ class MapEmission : public BoxEmission {
     return nullptr;
   }
 
-  // All loads come before the first store, which may be in place.
+  // All loads precede the first store, which may be in place.
   Value EmitBlock(const Values& offsets, Value index, int block) override {
     std::vector<Values> inputs(static_cast<size_t>(block));
     for (int o = outputs_; o < operands(); ++o) {
@@ -241,7 +241,7 @@ class MapEmission : public BoxEmission {
     return nullptr;
   }
 
-  // The outputs for one element; none after an error.
+  // Returns the outputs for one element, or nothing after an error.
   std::vector<Typed> Compute(const Values& inputs, Value index) {
     Lowering::Bindings bindings{};
     bindings[static_cast<size_t>(Variable::kIndex)] = {index, Scalar::kI64};

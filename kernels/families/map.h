@@ -13,7 +13,7 @@
 
 namespace xpud::kernels {
 
-// What a key of this skeleton says.
+// The key of the skeleton.
 struct MapKey {
   const ops::Row* row = nullptr;
   int variant = 0;  // see MapFormulaText
@@ -21,9 +21,9 @@ struct MapKey {
   int rank = 1;
   bool tiled = false;
   bool narrow = false;  // 32-bit index arithmetic (GPU)
-  int block_log2 = 0;   // elements a lane (GPU)
+  int block_log2 = 0;   // elements of a lane (GPU)
   int operands = 0;
-  std::array<ops::DType, kMaxOperands> dtypes{};  // an immediate's: as which it is passed
+  std::array<ops::DType, kMaxOperands> dtypes{};  // of an immediate: the type in which it is passed
   std::array<Access, kMaxOperands> access{};
 
   std::span<const Access> accesses() const { return {access.data(), static_cast<size_t>(operands)}; }
@@ -46,7 +46,7 @@ struct MapKey {
 
 template <typename Side>
 struct MapArguments {
-  // An operand has one of the two. Outputs, then inputs.
+  // Each operand is in one of the two. Outputs, then inputs.
   std::array<typename Side::Pointer, kMaxOperands> pointers;
   std::array<typename Side::Immediate, kMaxOperands> immediates;
   BoxArguments<Side> box;
@@ -63,12 +63,12 @@ struct MapArguments {
   }
 };
 
-// The formula of a row, or a cheaper one that is equal for some immediate.
+// Returns the formula of a row, or a cheaper one that is equal for some immediates.
 enum MapVariant : int { kAsWritten = 0, kSquare = 1, kCube = 2, kSquareRoot = 3, kReciprocal = 4 };
 std::string_view MapFormulaText(const ops::Row& row, int variant);
 
-// Inputs that are seeds or offsets of random numbers: taken as int64, whatever the compute type. A bit for
-// each.
+// Returns a bit for each input that is a seed or an offset of random numbers. These are int64 for any compute
+// type.
 uint32_t SeedInputs(const Expression& expression);
 
 class MapSkeleton : public SkeletonOf<MapKey, ops::Family::kMap, MapArguments> {
@@ -78,7 +78,7 @@ class MapSkeleton : public SkeletonOf<MapKey, ops::Family::kMap, MapArguments> {
   absl::Status EmitBody(const MapKey& key, const MapArguments<Emitted>& arguments, Emitter& e) const override;
 };
 
-// Plans element-wise ops: collapses the operands' layouts, picks the kernel, cuts the work into slices.
+// Plans element-wise ops: collapses the operands' layouts, chooses the kernel, cuts the work into slices.
 // Engine thread only.
 class MapPlanner : public Planner {
  public:
@@ -88,13 +88,13 @@ class MapPlanner : public Planner {
   absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches) override;
 
  private:
-  // What a row's formula says, found on first use.
+  // Properties of a row's formula, determined at first use.
   struct Traits {
     bool known = false;
-    bool uses_index = false;  // its position or random numbers: dimensions keep their order
+    bool uses_index = false;  // uses the position or random numbers, so dimensions keep their order
     bool random_integers = false;
     uint32_t seeds = 0;
-    float nanoseconds = 0;  // of arithmetic, an element
+    float nanoseconds = 0;  // of arithmetic for an element
   };
 
   absl::StatusOr<const Traits*> TraitsOf(const ops::Row& row);

@@ -1,4 +1,4 @@
-// Every element-wise row of the table, compiled, run on the host and compared with a long double evaluation.
+// Each element-wise row of the table: compiled, run on the host, and compared with a long double evaluation.
 #include <cmath>
 #include <functional>
 
@@ -19,7 +19,8 @@ struct Tolerance {
   Exact relative, absolute, magnitude;
 };
 
-// PyTorch's (torch.testing.assert_close), and rounding of intermediate results in the compute type.
+// PyTorch's tolerance (torch.testing.assert_close), plus rounding of intermediate results in the compute
+// type.
 Tolerance ToleranceOf(DType compute, DType out) {
   if (!ops::IsFloating(out)) return {0, 0, 0};
   if (compute == DType::kFloat64 && out == DType::kFloat64) return {1e-12L, 1e-12L, 1e-14L};
@@ -36,7 +37,7 @@ bool Close(Exact got, Exact want, Exact magnitude, const Tolerance& t) {
 
 class MapTest : public DeviceTest {
  protected:
-  // Runs `row` and compares every element.
+  // Runs `row` and compares all elements.
   void Check(const ops::Row& row, DType compute, std::vector<TestTensor>& outputs,
              const std::vector<TestTensor>& tensors, std::vector<Operand> inputs, const std::string& what) {
     std::vector<Operand> outs;
@@ -127,7 +128,7 @@ TEST_F(MapTest, EveryRowAgreesWithTheReferenceForEveryType) {
           const bool mask = (row.number == 93 && i == 0) || (row.number == 94 && i == 1);
           tensors.emplace_back(mask ? DType::kBool : compute, std::vector<int64_t>{n});
           RandomRange range{.specials = n > 1};
-          // Its tail cancels: a huge gradient magnifies the rounding of 1 - tanh^2 beyond any bound.
+          // The tail cancels: a huge gradient magnifies the rounding of 1 - tanh^2 without bound.
           if (row.number == 117) range.specials = false;
           if (row.number == 3) range = {-20, 20, false};
           if (row.number == 130 || row.number == 131) range = {0, 1, false};
@@ -208,7 +209,7 @@ TEST_F(MapTest, EveryLayoutAgreesWithTheReference) {
   }
 }
 
-// Draws a million numbers; how often `is_wrong` holds.
+// Draws a million numbers and returns for how many `is_wrong` holds.
 int64_t CountOf(TestDevice& device, KernelLibrary& library, const char* name, DType type,
                 std::initializer_list<double> parameters, const std::function<bool(Exact)>& is_wrong) {
   TestTensor out(type, {1 << 20});
@@ -240,7 +241,7 @@ TEST_F(MapTest, DrawnNumbersKeepToTheirRange) {
   }
 }
 
-// Views that start anywhere: blocks of several elements must not be assumed to be aligned.
+// Views may start anywhere: blocks of several elements must not be assumed to be aligned.
 TEST_F(MapTest, MisalignedViewsAgree) {
   for (const DType type : {DType::kFloat32, DType::kBFloat16, DType::kUInt8, DType::kInt64}) {
     for (const int64_t out_skip : {0, 1, 2, 4}) {

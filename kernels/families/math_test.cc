@@ -1,5 +1,5 @@
-// The math functions where they are hardest: large arguments, cancellation, the ends of the range. Compared
-// with long double.
+// The math functions in difficult cases: large arguments, cancellation, the ends of the range. Compared with
+// long double.
 #include <cmath>
 
 #include "gtest/gtest.h"
@@ -13,7 +13,7 @@ using ops::DType;
 
 class MathTest : public DeviceTest {
  protected:
-  // Relative error of row `name` on `values`, below `limit` everywhere.
+  // Checks that the relative error of row `name` on `values` is below `limit`.
   void Check(const char* name, DType type, const std::vector<Exact>& values, Exact (*reference)(Exact),
              Exact limit) {
     const auto n = static_cast<int64_t>(values.size());
@@ -44,7 +44,7 @@ class MathTest : public DeviceTest {
   }
 
   std::vector<Exact> Spread(Exact low, Exact high, bool negative) {
-    // Evenly in the logarithm.
+    // Evenly distributed in the logarithm.
     std::vector<Exact> values = {0, INFINITY, NAN, 1};
     for (int i = 0; i < 4000; ++i) {
       const Exact v = low * std::pow(high / low, static_cast<Exact>(random_() % 1000003) / 1000003);
@@ -60,7 +60,7 @@ TEST_F(MathTest, SingleAndDouble) {
   struct Case {
     const char* name;
     Exact (*reference)(Exact);
-    Exact low, high;  // f64 uses high^8 where `wide`
+    Exact low, high;  // f64 uses high^8 if `wide`
     bool negative, wide;
     Exact single, twice;
   };
@@ -96,7 +96,7 @@ TEST_F(MathTest, SingleAndDouble) {
 }
 
 TEST_F(MathTest, HugeAnglesAreReducedExactly) {
-  // x87's own reduction ends at 2^63; these come from a 1200-bit computation.
+  // x87's own reduction ends at 2^63. These values were computed with 1200 bits.
   Check("sin", DType::kFloat64, {1e22L}, [](Exact) -> Exact { return -0.8522008497671888017727L; }, 1e-15L);
   Check("cos", DType::kFloat64, {1e22L}, [](Exact) -> Exact { return 0.5232147853951389454976L; }, 1e-14L);
   Check("sin", DType::kFloat64, {0x1p1000L}, [](Exact) -> Exact { return -0.15920170308624243824L; }, 1e-14L);

@@ -13,7 +13,7 @@ absl::Status MisbehavingSkeleton::EmitBody(const MisbehavingKey& key,
     e.ir().CreateStore(e.ir().getInt8(1), arguments.address, kVolatile);
     return absl::OkStatus();
   }
-  // Centuries of reads that no compiler may drop.
+  // Reads for centuries; no compiler may drop volatile reads.
   e.Loop(e.I64(0), e.I64(INT64_MAX), e.I64(1),
          [&](llvm::Value*) { e.ir().CreateLoad(e.ir().getInt8Ty(), arguments.address, kVolatile); });
   return absl::OkStatus();

@@ -1,5 +1,5 @@
-// Kernels that do what kernels must not, for tests of the daemon: xpud::test_fault stores to address 0,
-// xpud::test_endless never ends. Planned only with KernelLibrary::Options::test_kernels. Engine thread only.
+// Kernels that misbehave, for tests of the daemon: xpud::test_fault stores to address 0, xpud::test_endless
+// never ends. Planned only with KernelLibrary::Options::test_kernels. Engine thread only.
 #pragma once
 
 #include <string>
@@ -17,12 +17,12 @@ struct MisbehavingKey {
 
 template <typename Side>
 struct MisbehavingArguments {
-  typename Side::Pointer address;  // is stored to, or read for ever
+  typename Side::Pointer address;  // is stored to, or read forever
 
   void Visit(const MisbehavingKey&, auto& visit) { visit(address); }
 };
 
-// Groups do not matter.
+// All groups do the same.
 class MisbehavingSkeleton : public SkeletonOf<MisbehavingKey, ops::Family::kTest, MisbehavingArguments> {
  public:
   std::string Name(const MisbehavingKey& key) const override {

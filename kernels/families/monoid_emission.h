@@ -1,4 +1,4 @@
-// The parts of a reduction formula as IR, at any vector width. One use, one thread.
+// Emits the parts of a reduction formula as IR, at any vector width. Used once, on one thread.
 #pragma once
 
 #include <vector>
@@ -16,7 +16,7 @@ class MonoidEmission {
   MonoidEmission(Emitter& emitter, const ReduceFormula& formula, Scalar accumulate)
       : e_(emitter), formula_(formula), accumulate_(accumulate) {}
 
-  // The attribute b and the count n, as scalars.
+  // Sets the attribute b and the count n, as scalars.
   void Bind(Value attribute, Value count) { attribute_ = attribute, count_ = count; }
 
   size_t components() const { return formula_.state.size(); }
@@ -28,12 +28,12 @@ class MonoidEmission {
   State Step(const State& state, Value element, Value position, int width);
   State Merge(const State& first, const State& second, int width);
   std::vector<Typed> Finish(const State& state, int width);
-  // Lanes of `state` merged pairwise into a scalar state.
+  // Merges the lanes of a vector state pairwise into a scalar state.
   State MergeLanes(State state, int width);
-  // GPU: the states of all lanes of a team merged, known to all of them.
+  // GPU: merges the states of all lanes of a team; all lanes get the result.
   State MergeGroup(const State& state, bool once = false);
 
-  // The first failure of any of the above.
+  // Returns the first error of the functions above.
   const absl::Status& status() const { return status_; }
 
  private:

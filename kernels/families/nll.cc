@@ -13,7 +13,7 @@ namespace xpud::kernels {
 namespace {
 
 enum Reduction : int64_t { kNone = 0, kMean = 1, kSum = 2 };
-constexpr float kRowNanoseconds = 8;  // a loss: two scattered loads
+constexpr float kRowNanoseconds = 8;  // of a loss, with two scattered loads
 
 Launch& Begin(LaunchList& launches, const Kernel* kernel, int64_t groups, bool gpu) {
   Launch& launch = launches.Add();
@@ -22,7 +22,7 @@ Launch& Begin(LaunchList& launches, const Kernel* kernel, int64_t groups, bool g
   return launch;
 }
 
-// Pushes the arguments of any stage but kMerge. `logp` may be absent.
+// Pushes the arguments of any stage except kMerge. `logp` may be absent.
 void PushForward(const NllKey& key, const OpCall& call, void* loss, void* total, const Operand& logp,
                  const Operand& target, const Operand& weight, int64_t slice, int64_t loss_stride,
                  Launch& launch) {
@@ -163,7 +163,7 @@ namespace {
 using Value = llvm::Value*;
 using Values = std::vector<llvm::Value*>;
 
-// What both directions do with a row's target.
+// Handling of a row's target, shared by both directions.
 template <typename Arguments>
 class TargetEmission {
  public:
@@ -189,7 +189,7 @@ class TargetEmission {
     return key_.weighted ? e_.Load(key_.input, args_.weights, at, real_) : e_.Constant(real_, 1);
   }
 
-  // then(current) where `condition` holds, else `current`.
+  // Returns then(current) if `condition` holds, else `current`.
   Values Where(Value condition, const Values& current, const std::function<Values(const Values&)>& then) {
     return e_.Loop(e_.I64(0), e_.ir().CreateZExt(condition, e_.ir().getInt64Ty()), e_.I64(1), current,
                    [&](Value, const Values& carried) { return then(carried); });
@@ -197,7 +197,7 @@ class TargetEmission {
 
   Value IsFirstLane() { return e_.ir().CreateICmpEQ(e_.Lane(), e_.I64(0)); }
 
-  // Element `which` (0: loss, 1: weight) of part `part`.
+  // Loads element `which` (0: loss, 1: weight) of part `part`.
   Value LoadState(Value part, int64_t which) {
     return e_.LoadRaw(e_.TypeOf(real_), args_.states, e_.Add(e_.Mul(part, e_.I64(2)), e_.I64(which)));
   }
@@ -226,7 +226,7 @@ class ForwardEmission : public TargetEmission<NllForwardArguments<Emitted>> {
  private:
   Value Zero() { return e_.Constant(real_, 0); }
 
-  // (loss, weight) with row n's added.
+  // Returns (loss, weight) after adding row n's.
   Values AddRow(Value n, const Values& sums) {
     const Target target = LoadTarget(n);
     e_.ReportIndex(args_.error_word, target.wrong, target.value);
@@ -251,7 +251,7 @@ class ForwardEmission : public TargetEmission<NllForwardArguments<Emitted>> {
   }
 
   void EmitSum(Value begin, Value end) {
-    // In blocks, each with a sum of its own: thousands of additions to one sum would lose digits.
+    // In blocks, each with its own sum: thousands of additions to one sum would lose precision.
     Value const block = e_.Mul(e_.I64(64), e_.Lanes());
     Values sums =
         e_.Loop(begin, end, block, {Zero(), Zero()}, [&](Value first, const Values& current) -> Values {
@@ -313,7 +313,7 @@ class BackwardEmission : public TargetEmission<NllBackwardArguments<Emitted>> {
                   key_.contiguous ? column : e_.Mul(column, args_.dx_class_stride));
   }
 
-  // The gradient at (row, class of its target).
+  // Returns the gradient at (row, class of its target).
   Value GradientAt(Value row, Value target) {
     Value gradient = e_.Load(key_.input, args_.gradient,
                              key_.each ? e_.Mul(row, args_.gradient_stride) : e_.I64(0), real_);

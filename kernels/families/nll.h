@@ -1,6 +1,6 @@
-// The negative log likelihood of a target class in each row, and its gradient. Targets equal to `ignore`
-// count for nothing; one out of range is reported and counts for nothing. Sums are cut into parts of kNllPart
-// rows whatever the device, and the parts are added in order.
+// The negative log likelihood of a target class in each row, and its gradient. Targets equal to `ignore` are
+// skipped; targets out of range are reported and skipped. Sums are cut into parts of kNllPart rows on every
+// device, and the parts are added in order.
 #pragma once
 
 #include "kernels/api/planner.h"
@@ -11,11 +11,11 @@ namespace xpud::kernels {
 inline constexpr int64_t kNllPart = 4096;  // rows
 
 enum class NllStage : uint8_t {
-  kEach,     // a loss for each row; the total weight is 0, as ATen's
+  kEach,     // a loss for each row; the total weight is 0, as in ATen
   kSum,      // one group: the reduced loss and the total weight
-  kPart,     // a group's rows: its loss and weight to the workspace
-  kWeights,  // as kPart, without the loss: input is not read
-  kMerge,    // the parts' sums: the reduced loss and the total weight
+  kPart,     // stores a group's loss and weight to the workspace
+  kWeights,  // like kPart without the loss; does not read the input
+  kMerge,    // adds up the parts: the reduced loss and the total weight
 };
 
 struct NllKey {
@@ -25,10 +25,10 @@ struct NllKey {
   ops::DType other = ops::DType::kFloat32;  // forward: of the total weight; backward: of the input's gradient
   bool weighted = false;                    // by class
   bool mean = false;
-  bool each = false;        // backward: the loss's gradient has an element for each row
-  bool contiguous = false;  // backward: rows of the input's gradient are
+  bool each = false;        // backward: the loss's gradient has one element for each row
+  bool contiguous = false;  // backward: rows of the input's gradient are contiguous
 
-  // States in the workspace are pairs (loss, weight) of this type.
+  // The type of the states in the workspace, which are pairs (loss, weight).
   Scalar accumulate() const { return AccumulateOf(input); }
 
   void Visit(auto& visit) {
@@ -41,7 +41,7 @@ struct NllKey {
 // Pointers that a stage does not use are null.
 template <typename Side>
 struct NllForwardArguments {
-  typename Side::Pointer loss, total;  // loss: kPart and kWeights leave their states there instead
+  typename Side::Pointer loss, total;  // loss: unused by kPart and kWeights, which store their states instead
   // kMerge:
   typename Side::Pointer states;
   typename Side::Integer parts;
@@ -78,7 +78,7 @@ class NllForwardSkeleton : public SkeletonOf<NllKey, ops::Family::kNllLoss, NllF
                         Emitter& e) const override;
 };
 
-// Group x counts slices of rows; on a GPU of elements.
+// Group x counts slices of rows; on a GPU, of elements.
 class NllBackwardSkeleton : public SkeletonOf<NllKey, ops::Family::kNllLossBackward, NllBackwardArguments> {
  public:
   std::string Name(const NllKey&) const override { return "nll_loss_backward"; }

@@ -1,5 +1,5 @@
-// The negative log likelihood loss and its gradient against double references, over reductions, types,
-// layouts and targets that are ignored or out of range.
+// The negative log likelihood loss and its gradient, compared with double references: over reductions, types,
+// layouts, and targets that are ignored or out of range.
 #include <cmath>
 
 #include "gtest/gtest.h"
@@ -40,7 +40,7 @@ class NllTest : public DeviceTest {
            std::to_string(reduction);
   }
 
-  // The tensors of a case, with every other element a gap if strided.
+  // The tensors of a case. If strided, every other element is a gap.
   struct Tensors {
     explicit Tensors(const Case& c)
         : logp(c.type, {c.rows, c.classes}, {c.classes * (c.strided ? 3 : 1), c.strided ? 2 : 1}),

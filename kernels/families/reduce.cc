@@ -49,10 +49,10 @@ absl::StatusOr<const ReducePlanner::Traits*> ReducePlanner::TraitsOf(const ops::
   return &traits;
 }
 
-// GPUs: how lanes and groups share the work.
+// GPUs: determines how lanes and groups share the work.
 ReducePlanner::Cut ReducePlanner::GpuCutOf(const Operand& a, ReduceKey& key, const Layout& kept,
                                            const Layout& reduced) const {
-  constexpr int64_t kFewGroups = 256, kManyGroups = 512;  // about two and four a multiprocessor
+  constexpr int64_t kFewGroups = 256, kManyGroups = 512;  // about two and four for each multiprocessor
   constexpr int kMinLanes = 2;                            // log2: they still load 64 bytes of a row
   Cut cut;
   const int64_t n = std::max<int64_t>(reduced.numel(), 1);
@@ -62,7 +62,7 @@ ReducePlanner::Cut ReducePlanner::GpuCutOf(const Operand& a, ReduceKey& key, con
   cut.outer_slice = cut.outer;
   cut.inner_slice = cut.inner;
   const bool nvptx = cache_.target() == Target::kNvptx;
-  // Blocks start at multiples of all strides but the contiguous one.
+  // Blocks must start at multiples of all strides except the contiguous one.
   int64_t together = key.columns ? kept.inner() : 0;
   for (int d = 0; d < kept.rank - (key.columns ? 1 : 0); ++d) {
     if (kept.sizes[static_cast<size_t>(d)] > 1) together |= kept.stride(0, d);
@@ -73,7 +73,7 @@ ReducePlanner::Cut ReducePlanner::GpuCutOf(const Operand& a, ReduceKey& key, con
   const int block = nvptx && (key.columns || key.vector) ? RowBlock(together, {&a}, {}) : 1;
   key.block_log2 = std::countr_zero(static_cast<unsigned>(block));
 
-  int64_t least = 0;  // of the reduced elements in a part
+  int64_t least = 0;  // minimum of reduced elements in a part
   if (key.columns) {
     const int64_t columns = kept.inner(), outer = cut.items / columns;
     const auto groups = [&](int log2) { return outer * CeilDiv(columns, int64_t{block} << log2); };
@@ -112,7 +112,7 @@ ReducePlanner::Cut ReducePlanner::CutOf(const ReduceKey& key, const Layout& kept
   cut.inner_slice = cut.inner;
   const float element =
       static_cast<float>(ops::SizeOf(key.input)) / kBytesPerNanosecond + (key.vector ? 0.02f : 1.0f);
-  const int64_t slice = SliceOf(cut.items * n, element);  // elements a group
+  const int64_t slice = SliceOf(cut.items * n, element);  // elements of a group
   if (key.columns) {
     const int64_t columns = kept.inner();
     cut.column_slice =
@@ -122,8 +122,8 @@ ReducePlanner::Cut ReducePlanner::CutOf(const ReduceKey& key, const Layout& kept
     cut.item_slice = std::clamp<int64_t>(slice / n, 1, cut.items);
     cut.groups = CeilDiv(cut.items, cut.item_slice);
   }
-  // Too few groups for a large tensor: parts of the reduced space. 16 groups feed any number of workers well
-  // enough.
+  // If a large tensor gives too few groups, the reduced space is cut into parts. 16 groups are enough for any
+  // number of workers.
   const int64_t wanted = std::min<int64_t>(16, cut.items * n / slice);
   if (cut.groups >= wanted || n < 4096) return cut;
   const int64_t parts = std::min(CeilDiv(wanted, cut.groups), n / 2048);
@@ -143,7 +143,7 @@ absl::StatusOr<Readiness> ReducePlanner::Plan(const OpCall& call, Workspace work
   Operand kept_shape = a, reduced_shape = a;
   for (size_t d = 0; d < a.rank; ++d) (out.sizes[d] == a.sizes[d] ? reduced_shape : kept_shape).sizes[d] = 1;
 
-  // In both layouts a is operand 0: its order of dimensions decides.
+  // In both layouts, a is operand 0: its order of dimensions decides.
   Layout kept = Layout::Over(kept_shape), reduced = Layout::Over(reduced_shape);
   kept.AddOperand(a);
   for (const Operand& output : call.outputs) kept.AddOperand(output);
@@ -176,7 +176,7 @@ absl::StatusOr<Readiness> ReducePlanner::Plan(const OpCall& call, Workspace work
   ASSIGN_OR_RETURN(const Kernel* const kernel, cache_.Find(skeleton_, key));
   void* states = nullptr;
   if (key.partial) {
-    // Both kernels compile before either is waited for.
+    // Both kernels compile before the first wait.
     ReduceKey merge_key = key;
     ASSIGN_OR_RETURN(const Readiness merging,
                      PlanMerge(call, merge_key, kept, cut, count, nullptr, launches));
@@ -219,7 +219,7 @@ absl::StatusOr<Readiness> ReducePlanner::PlanMerge(const OpCall& call, ReduceKey
   key.reduced = 1;
   key.columns = key.vector = key.partial = false;
   key.block_log2 = key.column_lanes_log2 = 0;
-  // Few items: a warp for each, since a lane would merge many parts one after the other.
+  // For few items, a warp takes each, because a lane would merge many parts serially.
   key.warps = cache_.target() == Target::kNvptx && cut.items < 2048;
   ASSIGN_OR_RETURN(const Kernel* const kernel, cache_.Find(merge_, key));
   if (kernel == nullptr) return Readiness::kCompiling;
@@ -301,7 +301,7 @@ class ReduceEmission {
     return e_.Add(e_.Mul(e_.Group(1), e_.CeilDiv(InnerSize(), args_.inner_slice)), e_.Group(2));
   }
 
-  // Offsets of outputs and a at kept item `item` over the first `dims` kept dimensions.
+  // Returns the offsets of the outputs and of a, at kept item `item` over the first `dims` kept dimensions.
   Values KeptOffsets(Value item, int dims) {
     return OffsetsOf(e_, args_.kept, item, dims, static_cast<size_t>(key_.stored()) + 1);
   }
@@ -331,15 +331,16 @@ class ReduceEmission {
     });
   }
 
-  // ---- GPU: lanes take blocks in turn, with a state for each element of a block, merged at the end.
+  // ---- GPU: lanes take blocks round robin. Each element of a block has a state; these are merged at the
+  // end.
 
   int64_t Block() const { return int64_t{1} << key_.block_log2; }
 
   struct GpuLoad {
     Value offset, position;  // of a block's first element
   };
-  // Loads blocks, all before the first is used, and steps the states through them. `step`: of positions
-  // within a block (columns: 0).
+  // Loads all blocks before the first is used, and steps the states through them. `step` is the distance of
+  // positions within a block (columns: 0).
   Values StepBlocks(const std::vector<GpuLoad>& loads, int64_t step, const Values& current) {
     std::vector<Values> blocks;
     for (const GpuLoad& load : loads) {
@@ -403,8 +404,8 @@ class ReduceEmission {
     return merged;
   }
 
-  // Group x is (outer kept item, slice of columns). Its lanes: `lanes` beside each other times strands, which
-  // take rows in turn.
+  // Group x is (outer kept item, slice of columns). `lanes` neighbouring lanes form a strand; the strands
+  // take rows round robin.
   void EmitGpuColumns() {
     const int inner = key_.kept - 1;
     const int64_t lanes = int64_t{1} << key_.column_lanes_log2, strands = int64_t{kGpuLanes} / lanes;
@@ -415,7 +416,7 @@ class ReduceEmission {
     const Values offsets = KeptOffsets(item, inner);
     Value const beside = e_.ir().CreateAnd(e_.Lane(), e_.I64(lanes - 1));
     Value const strand = e_.ir().CreateLShr(e_.Lane(), e_.I64(key_.column_lanes_log2));
-    // A lane beyond the last column does the last ones' work again.
+    // A lane beyond the last column repeats the work of the last ones.
     Value const column = e_.Min(e_.Add(begin, e_.Mul(beside, e_.I64(Block()))),
                                 e_.ir().CreateSub(KeptSize(inner), e_.I64(Block())));
     const Values states = ReduceGpuColumns(e_.Add(offsets.back(), column), strand, strands);
@@ -430,7 +431,7 @@ class ReduceEmission {
     });
   }
 
-  // One dimension: the strands share its rows; several: the outer ones.
+  // With one reduced dimension the strands share its rows; with several they share the outer ones.
   Values ReduceGpuColumns(Value base, Value strand, int64_t strands) {
     Value const outer_begin = e_.Mul(e_.Group(1), args_.outer_slice);
     Value const outer_end = e_.Min(e_.Add(outer_begin, args_.outer_slice), Outer());
@@ -453,7 +454,7 @@ class ReduceEmission {
                    InitialBlock(), rows);
   }
 
-  // All strands' states through shared memory: lane l gets that of column l.
+  // Merges all strands' states through shared memory. Lane l gets the state of column l.
   State MergeStrands(const Values& states, Value strand, Value beside, int64_t strands, int64_t columns) {
     const size_t components = monoid_.components();
     Values shared;
@@ -510,7 +511,7 @@ class ReduceEmission {
     return {first, first + static_cast<ptrdiff_t>(monoid_.components())};
   }
 
-  // One run along the innermost reduced dimension. `first`: position of its element 0.
+  // Reduces one run along the innermost reduced dimension. `first` is the position of its element 0.
   Values ReduceInner(Value base, Value first, Values carried) {
     Value begin = e_.Mul(e_.Group(2), args_.inner_slice);
     Value const end = e_.Min(e_.Add(begin, args_.inner_slice), InnerSize());
@@ -571,7 +572,7 @@ class ReduceEmission {
             [&](Value c) { ReduceColumns(offsets, c, first, 1, 1); });
   }
 
-  // Columns c .. c + blocks * width - 1.
+  // Reduces columns c .. c + blocks * width - 1.
   void ReduceColumns(const Values& offsets, Value column, Value first, int64_t blocks, int width) {
     Value const base = e_.Add(offsets.back(), column);
     Values carried;
@@ -604,7 +605,7 @@ class ReduceEmission {
     }
   }
 
-  // `width` results from output offsets `offsets`, or states from kept item `item`.
+  // Stores `width` results at output offsets `offsets`, or states from kept item `item` on.
   void StoreResult(const State& state, const Values& offsets, Value item, int width) {
     if (!key_.partial) {
       const std::vector<Typed> results = monoid_.Finish(state, width);
@@ -614,7 +615,7 @@ class ReduceEmission {
       return;
     }
     for (size_t c = 0; c < state.size(); ++c) {
-      // [component][part][item], each component widened to 64 bits.
+      // Layout [component][part][item], each component widened to 64 bits.
       Value const row = e_.Add(e_.Mul(e_.I64(static_cast<int64_t>(c)), args_.parts), Part());
       Value const at = e_.Add(e_.Mul(row, args_.items), item);
       const bool real = IsFloat(monoid_.TypeOf(c));
@@ -623,7 +624,7 @@ class ReduceEmission {
     }
   }
 
-  // Blocks under way at once.
+  // Blocks in flight at once.
   static constexpr int64_t kRowUnroll = 4, kColumnUnroll = 8;
 
   const ReduceKey& key_;

@@ -1,11 +1,11 @@
-// Reductions: a monoid over some dimensions of `a`, for every index of the others.
+// Reductions: a monoid over some dimensions of `a`, for each index of the others.
 //
-// Two loop orders. Rows: lanes run along the innermost reduced dimension, then merge. Columns: lanes are
-// neighbouring outputs, each with a state of its own (on a GPU, several strands of lanes take a share of the
-// rows each, and merge); for tensors whose innermost dimension is kept. Both cut
-// the reduced space into parts where the outputs alone do not give enough groups; each part leaves its states
-// in the workspace, and a second kernel merges them in order. The cut follows from the sizes, so a result
-// never depends on the number of workers.
+// There are two loop orders. Rows: lanes run along the innermost reduced dimension and then merge. Columns,
+// for tensors whose innermost dimension is kept: lanes are neighbouring outputs, each with its own state. On
+// a GPU, several strands of lanes share the rows and then merge. If the outputs alone give too few groups,
+// both orders cut the reduced space into parts. Each part leaves its states in the workspace, and a second
+// kernel merges them in order. The cut depends only on the sizes, so a result never depends on the number of
+// workers.
 //
 // Group x counts slices of kept items, y of the outer reduced index, z of the innermost.
 #pragma once
@@ -30,11 +30,12 @@ struct ReduceKey {
   bool vector = false;   // the vectorised dimension of a is contiguous and long enough
   bool partial = false;  // leaves states in the workspace
   bool attribute = false;
-  bool warps = false;         // NVPTX, rows and the merge: a warp takes an item, not a group
-  int block_log2 = 0;         // NVPTX: contiguous elements that a lane loads at once
-  int column_lanes_log2 = 0;  // GPU, columns: lanes beside each other; the group's others take other rows
+  bool warps = false;  // NVPTX, rows and the merge: a warp takes an item, instead of a group
+  int block_log2 = 0;  // NVPTX: contiguous elements that a lane loads at once
+  int column_lanes_log2 =
+      0;  // GPU, columns: this many lanes take neighbouring columns; the group's others take other rows
 
-  // Outputs that the kernel stores.
+  // Returns the number of outputs that the kernel stores.
   int stored() const { return partial ? 0 : row->outputs; }
 
   void Visit(auto& visit) {
@@ -53,9 +54,9 @@ struct ReduceKey {
 template <typename Side>
 struct ReduceArguments {
   std::array<typename Side::Pointer, ops::kMaxOutputs> outputs;
-  typename Side::Pointer states, input;  // states: where partial, instead of the outputs
+  typename Side::Pointer states, input;  // states: if partial, instead of the outputs
   typename Side::Immediate attribute;
-  SpaceArguments<Side, ops::kMaxOutputs + 1> kept;  // of the outputs that are stored, then of the input
+  SpaceArguments<Side, ops::kMaxOutputs + 1> kept;  // of the stored outputs, then of the input
   SpaceArguments<Side, 1> reduced;                  // of the input
   typename Side::Integer count, items, item_slice, column_slice, outer_slice, inner_slice, parts;
 
@@ -70,7 +71,7 @@ struct ReduceArguments {
   }
 };
 
-// Of the merge, whose key is that of the reduction with kept = the outputs' rank.
+// The arguments of the merge. Its key is the reduction's, with kept = the outputs' rank.
 template <typename Side>
 struct ReduceMergeArguments {
   std::array<typename Side::Pointer, ops::kMaxOutputs> outputs;
@@ -108,7 +109,7 @@ class ReduceMergeSkeleton : public SkeletonOf<ReduceKey, ops::Family::kReduce, R
                         Emitter& e) const override;
 };
 
-// Plans reductions: splits the dimensions into kept and reduced, picks the loop order, and cuts long
+// Plans reductions: splits the dimensions into kept and reduced, chooses the loop order, and cuts long
 // reductions into parts. Engine thread only.
 class ReducePlanner : public Planner {
  public:
@@ -120,7 +121,7 @@ class ReducePlanner : public Planner {
  private:
   struct Traits {
     bool known = false;
-    bool uses_position = false;  // reduced dimensions keep their order
+    bool uses_position = false;  // uses the position, so reduced dimensions keep their order
     bool uses_attribute = false;
     int components = 0;
   };

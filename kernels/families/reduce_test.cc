@@ -1,5 +1,4 @@
-// Every reduction of the table, over layouts that take each loop order, compared with a long double
-// evaluation.
+// Each reduction of the table, over layouts for each loop order, compared with a long double evaluation.
 #include <cmath>
 
 #include "gtest/gtest.h"

@@ -44,7 +44,8 @@ void RowEmission::HoldRows(Value n, const RowPlan& plan) {
   for (int64_t c = 0; c < plan.blocks; ++c) {
     Value const number = e_.Add(e_.Lane(), e_.Mul(e_.I64(c), e_.Lanes()));
     Value const at = e_.Mul(number, e_.I64(block_));
-    // A block beyond the end loads the last one again: no branch, and all loads are under way at once.
+    // A block beyond the end loads the last one again. This avoids a branch, and all loads are in flight at
+    // once.
     at_.push_back(e_.Min(at, last));
     inside_.push_back(e_.ir().CreateICmpSLT(at, n));
   }

@@ -1,5 +1,5 @@
-// How a GPU's lanes share the rows that a kernel works on one by one (softmax, layer norm). A plain value;
-// part of kernels' keys.
+// How a GPU's lanes share rows that a kernel works on one by one (softmax, layer norm). A plain value; part
+// of kernels' keys.
 #pragma once
 
 #include <algorithm>
@@ -12,9 +12,9 @@
 namespace xpud::kernels {
 
 struct RowPlan {
-  bool warps = false;  // a warp takes a row, not a group
+  bool warps = false;  // a warp takes a row, instead of a group
   int block = 1;       // contiguous elements that a lane takes at once: 1, 2, 4 or 8
-  int blocks = 0;      // of a row that a lane holds in registers; 0: rows are too long, and are read again
+  int blocks = 0;  // blocks of a row that a lane holds in registers. 0: rows are too long and are read again
 
   // Lanes that share a row.
   int64_t lanes() const { return warps ? kTeamOfWarp : kTeamOfGroup; }
@@ -29,9 +29,10 @@ struct RowPlan {
   static constexpr int64_t kTeamOfWarp = 32, kTeamOfGroup = 256;
 };
 
-// For rows of `n` elements, `operands` of which a lane holds. Their blocks are aligned at every row: `block`.
+// Plans rows of `n` elements. A lane holds the elements of `operands` rows. `block` elements are aligned in
+// every row.
 inline RowPlan PlanRows(int64_t rows, int64_t n, int block, int operands) {
-  const int64_t kMaxElements = operands > 1 ? 16 : 32;  // a lane holds of each
+  const int64_t kMaxElements = operands > 1 ? 16 : 32;  // of each row, in a lane
   RowPlan plan;
   plan.block = block;
   plan.warps = n <= kMaxElements * RowPlan::kTeamOfWarp && (n <= 512 || rows >= 2048);
@@ -40,7 +41,7 @@ inline RowPlan PlanRows(int64_t rows, int64_t n, int block, int operands) {
   return plan;
 }
 
-// The largest block that fills kBlockBytes and is aligned: `strides` are the distances between rows, in
+// Returns the largest aligned block of up to kBlockBytes. `strides` are the distances between rows, in
 // elements.
 inline int RowBlock(int64_t n, std::initializer_list<const Operand*> operands,
                     std::initializer_list<int64_t> strides) {

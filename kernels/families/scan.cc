@@ -12,19 +12,19 @@ namespace xpud::kernels {
 
 namespace {
 
-constexpr int64_t kLaneElements = 4;  // that a GPU's lane takes of a tile
+constexpr int64_t kLaneElements = 4;  // elements of a tile for each GPU lane
 constexpr int64_t kTile = kLaneElements * kGpuLanes;
 constexpr size_t kComponentBytes = 8;  // of a state in the workspace
 
-// How a scan is shared out.
+// How a scan is divided.
 struct Cut {
-  int64_t item_slice = 1;  // items a group; columns: of the innermost dimension
+  int64_t item_slice = 1;  // items of a group; for columns, of the innermost dimension
   int64_t part = 0;        // elements of a part
   int64_t parts = 1;
   int64_t groups = 1;
 };
 
-// A GPU's groups each have a tile in flight: a few for each multiprocessor are enough.
+// Each of a GPU's groups has a tile in flight, so a few groups for each multiprocessor are enough.
 Cut GpuCut(const ScanKey& key, int64_t items, int64_t n) {
   constexpr int64_t kEnoughGroups = 512, kMaxParts = 256;
   Cut cut;
@@ -52,8 +52,8 @@ Cut HostCut(const ScanKey& key, const Layout& items, int64_t n) {
   return cut;
 }
 
-// As PyTorch has it: on the host an f32 result is accumulated in f64, since a sum goes on from element to
-// element there, and in f32 it would stand still at 2^24. A GPU merges sums of tiles.
+// As in PyTorch, an f32 result is accumulated in f64 on the host: a running f32 sum would stop growing at
+// 2^24. A GPU merges sums of tiles.
 Scalar AccumulateFor(const OpCall& call, bool gpu) {
   const ops::DType type =
       call.row->types == ops::TypeRule::kSum ? call.outputs[0].dtype : call.inputs[0].dtype;
@@ -96,7 +96,7 @@ absl::StatusOr<Readiness> ScanPlanner::Plan(const OpCall& call, Workspace worksp
   if (key.parts) {
     ASSIGN_OR_RETURN(totals, cache_.Find(skeleton_, totals_key));
     if (kernel == nullptr || totals == nullptr) return Readiness::kCompiling;
-    const size_t components = call.outputs.size();  // as many as results, in every row
+    const size_t components = call.outputs.size();  // the same number of components and results in every row
     ASSIGN_OR_RETURN(
         states, workspace(components * static_cast<size_t>(cut.parts * items.numel()) * kComponentBytes));
   }
@@ -154,10 +154,10 @@ class ScanEmission {
   }
 
  private:
-  // An element of an item: offsets of the outputs, then of a.
+  // The offsets of one element of an item: of the outputs, then of a.
   using Offsets = Values;
 
-  // Where item `item` of the first `dims` dimensions begins.
+  // Returns the start of item `item` of the first `dims` dimensions.
   Offsets Begin(Value item, int dims) { return OffsetsOf(e_, args_.items, item, dims, outputs_ + 1); }
   Offsets At(const Offsets& begin, Value k) {
     Offsets offsets;
@@ -178,7 +178,7 @@ class ScanEmission {
     return width == 1 ? k : e_.ir().CreateVectorSplat(static_cast<unsigned>(width), k);
   }
 
-  // `width` neighbouring items from their first to their last element.
+  // Scans `width` neighbouring items from their first to their last element.
   void EmitLine(const Offsets& begin, int width) {
     e_.Loop(e_.I64(0), args_.length, e_.I64(1), monoid_.Init(width), [&](Value k, const Values& state) {
       const Offsets at = At(begin, k);
@@ -226,7 +226,7 @@ class ScanEmission {
     for (size_t c = 0; c < yes.size(); ++c) chosen.push_back(e_.ir().CreateSelect(condition, yes[c], no[c]));
     return chosen;
   }
-  // One of `monoid_.components()` arrays, each with a state's component.
+  // Loads a state; each of the `monoid_.components()` arrays has one component.
   State LoadState(const Values& arrays, Value at) {
     State state;
     for (size_t c = 0; c < arrays.size(); ++c)
@@ -236,7 +236,7 @@ class ScanEmission {
   void StoreState(const Values& arrays, Value at, const State& state) {
     for (size_t c = 0; c < arrays.size(); ++c) e_.StoreRaw(arrays[c], at, state[c]);
   }
-  // In the workspace, a state for each part and item.
+  // Returns the arrays in the workspace, with a state for each part and item.
   Values PartStates() {
     Values arrays;
     for (size_t c = 0; c < monoid_.components(); ++c) {
@@ -267,7 +267,7 @@ class ScanEmission {
           [&] { StoreState(PartStates(), e_.Add(e_.Mul(part, args_.count), item), carried); });
   }
 
-  // From the state before a tile to that after it.
+  // Returns the state after a tile, from the state before it.
   State EmitTile(const Offsets& begin, Value tile, Value end, const State& before) {
     Value const own = e_.Add(tile, e_.Mul(e_.Lane(), e_.I64(kLaneElements)));
     Values positions, inside, elements;
@@ -295,11 +295,11 @@ class ScanEmission {
         e_.If(inside[i], [&] { Store(state, at[i]); });
       }
     }
-    e_.Barrier();  // before the next tile writes there
+    e_.Barrier();  // before the next tile overwrites it
     return after;
   }
 
-  // shared_[l] becomes the merged states of lanes 0 to l.
+  // Sets shared_[l] to the merged states of lanes 0 to l.
   void ScanLanes(State state) {
     StoreState(shared_, e_.Lane(), state);
     e_.Barrier();

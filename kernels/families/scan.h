@@ -1,12 +1,12 @@
-// Scans: the running state of a monoid along one dimension of `a`, finished at every element.
+// Scans: the running state of a monoid along one dimension of `a`, finished at each element.
 //
-// An item is one line along that dimension. On the host a group takes a slice of items, one after the other,
-// or, where neighbouring items are contiguous (columns), vectors of them. On a GPU a lane takes an item where
-// items are contiguous or short; elsewhere a group takes an item and goes through it tile by tile: each lane
-// steps through its own elements, the lanes' states are merged in shared memory, and each lane steps again
-// from what came before it. Few long items are cut into parts: a first kernel leaves each part's state in the
-// workspace, and the second starts each part from those before it. The cut follows from the sizes, so a
-// result never depends on the number of workers.
+// An item is one line along that dimension. On the host, a group takes a slice of items one after the other.
+// If neighbouring items are contiguous (columns), it takes vectors of them. On a GPU, a lane takes an item if
+// items are contiguous or short. Otherwise a group takes an item tile by tile: each lane steps through its
+// own elements, the lanes' states are merged in shared memory, and each lane steps again from the state
+// before it. If there are few, long items, they are cut into parts: a first kernel leaves each part's state
+// in the workspace, and a second one starts each part from the states before it. The cut depends only on the
+// sizes, so a result never depends on the number of workers.
 #pragma once
 
 #include <array>
@@ -22,12 +22,12 @@ struct ScanKey {
   const ops::Row* row = nullptr;
   Scalar accumulate = Scalar::kF32;
   ops::DType input = ops::DType::kFloat32;
-  ops::DType output = ops::DType::kFloat32;  // the second one is int64
+  ops::DType output = ops::DType::kFloat32;  // the second output is int64
   int rank = 1;                              // of the items
   bool columns = false;                      // the items' innermost dimension is contiguous everywhere
   bool lanes = false;                        // GPU: a lane takes an item
-  bool totals = false;                       // leaves the parts' states in the workspace, and nothing else
-  bool parts = false;                        // starts from those
+  bool totals = false;                       // stores only the parts' states, in the workspace
+  bool parts = false;                        // starts from the parts' states
 
   int operands() const { return row->outputs + 1; }  // the outputs, then a
 

@@ -1,4 +1,4 @@
-// Scans beside a sequential reference: every row, dimension and layout, sizes around the cuts.
+// Scans, compared with a sequential reference: each row, dimension and layout, and sizes around the cuts.
 #include <cmath>
 #include <limits>
 
@@ -18,7 +18,7 @@ class ScanTest : public DeviceTest {
     std::vector<int64_t> sizes;
     int dim = 0;
     DType type = DType::kFloat32;
-    bool transposed = false;  // the input's dimensions lie in memory in the opposite order
+    bool transposed = false;  // the input's dimensions are in the opposite order in memory
     bool specials = false;
   };
 
@@ -33,7 +33,7 @@ class ScanTest : public DeviceTest {
     return strides;
   }
 
-  // What one more element makes of the value and position so far.
+  // Updates value and position with one more element.
   static void Step(const std::string& row, double a, int64_t k, double& value, int64_t& position) {
     if (row == "cumsum") value = k == 0 ? a : value + a;
     if (row == "cumprod") value = k == 0 ? a : value * a;

@@ -11,15 +11,15 @@ namespace xpud::kernels {
 
 namespace {
 
-constexpr int64_t kMaxRowSlices = 64;        // each goes through the whole index
+constexpr int64_t kMaxRowSlices = 64;        // each slice goes through the whole index
 constexpr int64_t kGpuThreads = 128 * 1024;  // enough to fill a device
 
 struct Cut {
   int64_t column_slice = 1, row_slice = 1;
 };
 
-// Columns first; rows too where there are few columns, while going through the index stays cheap next to the
-// additions.
+// Cuts columns first. If there are few columns, cuts rows too, as long as reading the index stays cheap
+// compared with the additions.
 Cut HostCut(int64_t rows, int64_t columns, int64_t count, size_t element) {
   const float nanoseconds = 2.0f * static_cast<float>(element) / kBytesPerNanosecond + 0.02f;
   const int64_t wanted =
@@ -109,7 +109,7 @@ class ScatterEmission {
   }
 
  private:
-  // Columns begin .. end - 1 of row slice `part`. `reports`: these lanes report wrong indices.
+  // Emits columns begin .. end - 1 of row slice `part`. `reports`: lanes that report invalid indices.
   void EmitIndex(Value part, Value begin, Value end, Value reports) {
     Value const first = e_.Mul(part, args_.row_slice);
     Value const beyond = e_.Min(e_.Add(first, args_.row_slice), args_.rows);

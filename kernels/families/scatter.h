@@ -1,7 +1,7 @@
-// Rows added to the rows that an index names: out[index[n], :] += source[n, :], in place, in the order of n
-// for each element of out, whatever the device. No two lanes share an element: each owns some columns of a
-// range of out's rows, and goes through the whole index. An index out of range is reported and skipped; one
-// equal to `padding` is skipped.
+// Adds rows to the rows that an index names: out[index[n], :] += source[n, :], in place. The additions to
+// each element of out are in the order of n on every device. No two lanes share an element: each lane owns
+// some columns of a range of out's rows and goes through the whole index. An index out of range is reported
+// and skipped; one equal to `padding` is skipped.
 //
 // A host group is a slice of columns (x) and of rows (y). A GPU lane is one column of a slice of rows: lane
 // number = row slice * columns + column.
@@ -15,7 +15,7 @@ namespace xpud::kernels {
 struct ScatterKey {
   ops::DType type = ops::DType::kFloat32;
   ops::DType index = ops::DType::kInt64;
-  bool contiguous = false;  // rows of out and of source are
+  bool contiguous = false;  // rows of out and of source are contiguous
 
   void Visit(auto& visit) {
     visit(type, 4);

@@ -1,5 +1,5 @@
-// Additions of rows at indices, against a reference that adds in the same order: results must be equal, not
-// close.
+// Additions of rows at indices, compared with a reference that adds in the same order: results must be equal,
+// not only close.
 #include "gtest/gtest.h"
 #include "kernels/testing/device_test_fixture.h"
 #include "kernels/testing/gpu.h"
@@ -21,7 +21,7 @@ class ScatterTest : public DeviceTest {
     int64_t wrong_index = 0;
   };
 
-  // One addition as the device does it: in f32 for half types, with integers wrapping.
+  // One addition as on the device: in f32 for 16-bit floats, and wrapping for integers.
   static Exact Add(DType type, Exact a, Exact b) {
     if (type == DType::kFloat64) return static_cast<double>(a) + static_cast<double>(b);
     if (ops::IsFloating(type)) return RoundTo(type, static_cast<float>(a) + static_cast<float>(b));
@@ -93,9 +93,9 @@ TEST_F(ScatterTest, EveryShapeAddsInOrder) {
 }
 
 TEST_F(ScatterTest, LargeWorkIsCutAndStillAddsInOrder) {
-  Check({.rows = 1000, .columns = 384, .count = 3000});  // by columns
+  Check({.rows = 1000, .columns = 384, .count = 3000});  // cut by columns
   EXPECT_GT(device_.groups(), 1u);
-  Check({.rows = 200, .columns = 48, .count = 50000, .type = DType::kBFloat16});  // by rows too
+  Check({.rows = 200, .columns = 48, .count = 50000, .type = DType::kBFloat16});  // also cut by rows
   EXPECT_GT(device_.groups(), 2u);
 }
 

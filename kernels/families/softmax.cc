@@ -14,7 +14,7 @@ namespace xpud::kernels {
 
 namespace {
 
-// Exponentials of one row in scratch: half of what a kernel may use.
+// Limit for the exponentials of one row in scratch: half of the scratch of a kernel.
 constexpr int64_t kMaxStagedRow = int64_t{2} << 20 >> 2;
 
 constexpr int64_t kWantedGroups = 256;  // to fill a GPU
@@ -23,7 +23,7 @@ constexpr int64_t kWantedGroups = 256;  // to fill a GPU
 
 void SoftmaxPlanner::ChooseLanes(const OpCall& call, const Layout& kept, int64_t n, SoftmaxKey& key) const {
   if (key.columns) {
-    // 32 columns are a cache line of f32; fewer where that gives too few groups.
+    // 32 columns of f32 are a cache line; fewer are used if there would be too few groups.
     const int64_t outer = kept.numel() / kept.inner();
     int log2 = 5;
     while (log2 > 3 && outer * CeilDiv(kept.inner(), int64_t{1} << log2) < kWantedGroups) --log2;
@@ -31,7 +31,7 @@ void SoftmaxPlanner::ChooseLanes(const OpCall& call, const Layout& kept, int64_t
     return;
   }
   if (!key.contiguous || cache_.target() != Target::kNvptx) return;
-  // A row starts at a multiple of all the kept strides together.
+  // A row starts at a multiple of all kept strides.
   int64_t strides = 0;
   for (int o = 0; o < kept.operands; ++o) {
     for (int d = 0; d < kept.rank && kept.numel() > 1; ++d) strides |= kept.stride(o, d);
@@ -185,7 +185,7 @@ class SoftmaxEmission {
     });
   }
 
-  // Inputs: the gradient, and the forward result.
+  // The inputs are the gradient and the forward result.
   template <typename At>
   void BackwardRow(const At& at) {
     Value const zero = e_.I64(0);
@@ -283,7 +283,7 @@ class SoftmaxEmission {
       e_.StoreRaw(maxima, c, rows_.Maximum(e_.LoadRaw(type, maxima, c), Load(1, at[1])));
     });
     sweep([&](const Values& at, Value c) { add(c, Exp(Sub(Load(1, at[1]), e_.LoadRaw(type, maxima, c)))); });
-    // The sum becomes what each element needs of it.
+    // Replaces the sum by the value that each element needs.
     each([&](Value c) {
       Value const sum = e_.LoadRaw(type, sums, c);
       e_.StoreRaw(
@@ -296,13 +296,14 @@ class SoftmaxEmission {
     });
   }
 
-  // GPU: neighbouring lanes take neighbouring columns, and the group's strands of lanes rows in turn. One
-  // pass for the maximum and the sum, which is rescaled when the maximum grows; one for the result.
+  // GPU: neighbouring lanes take neighbouring columns, and the group's strands of lanes take rows round
+  // robin. One pass computes the maximum and the sum, which is rescaled when the maximum grows; another
+  // computes the result.
   void ColumnPerLane(const Values& base, Value begin, Value end) {
     const int64_t lanes = int64_t{1} << key_.column_lanes_log2, strands = int64_t{kGpuLanes} / lanes;
     Value const own = e_.Add(begin, e_.ir().CreateAnd(e_.Lane(), e_.I64(lanes - 1)));
     Value const strand = e_.ir().CreateLShr(e_.Lane(), e_.I64(key_.column_lanes_log2));
-    // A lane beyond the last column does the last one's work again, but stores nothing.
+    // A lane beyond the last column repeats the work of the last one, but stores nothing.
     Value const column = e_.Min(own, e_.ir().CreateSub(end, e_.I64(1)));
     const auto at = [&](size_t o, Value d) { return e_.Add(e_.Add(base[o], column), e_.Mul(d, Stride(o))); };
     Values state =
@@ -331,7 +332,7 @@ class SoftmaxEmission {
     });
   }
 
-  // body(rows, carried) for a strand's rows, several at a time, and then one by one.
+  // Runs body(rows, carried) for a strand's rows, several at a time and then one by one.
   Values EachRow(Value strand, Value end, int64_t strands, const Values& carried,
                  const std::function<Values(const Values&, const Values&)>& body) {
     return e_.LoopUnrolled(strand, end, strands, 1, 8, carried, body);
@@ -350,7 +351,7 @@ class SoftmaxEmission {
                    })[0];
   }
 
-  // What exponents are taken relative to: 0 while everything is -inf.
+  // The reference for exponents: the maximum, or 0 while everything is -inf.
   Value Reference(Value largest) {
     Value const none = e_.ir().CreateFCmpOEQ(largest, e_.Constant(type_, -INFINITY));
     return e_.ir().CreateSelect(none, e_.Constant(type_, 0), largest);
@@ -378,7 +379,7 @@ class SoftmaxEmission {
             e_.ir().CreateFAdd(MulF(x[1], Exp(Sub(x[0], reference))), MulF(y[1], Exp(Sub(y[0], reference))))};
   }
 
-  // The strands' states of a column, known to all of its lanes.
+  // Merges the strands' states of a column. All lanes of the column get the result.
   Values MergeStrands(const Values& state, int64_t lanes, int64_t strands) {
     Values shared;
     const auto exchange = [&](Value at) {

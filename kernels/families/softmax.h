@@ -1,8 +1,8 @@
 // Softmax and log-softmax along one dimension, forward and backward.
 //
-// Rows: the dimension is innermost, or no better order exists; each row is reduced along it. Columns: the
-// innermost dimension is another one, contiguous in all operands; blocks of kColumnBlock neighbouring rows
-// are reduced together, their maxima and sums in scratch.
+// Rows: the dimension is innermost, or no order is better; each row is reduced along it. Columns: the
+// innermost dimension is another one, contiguous in all operands. Blocks of kColumnBlock neighbouring rows
+// are reduced together, with their maxima and sums in scratch.
 #pragma once
 
 #include "kernels/api/planner.h"
@@ -16,10 +16,11 @@ struct SoftmaxKey {
   bool columns = false;
   bool logarithm = false;
   bool backward = false;
-  bool contiguous = false;    // rows: the dimension's stride is 1 everywhere
-  bool staged = false;        // rows, forward, not logarithm: exponentials are kept in scratch, as f32
-  RowPlan rows = {};          // GPU
-  int column_lanes_log2 = 0;  // GPU, columns: neighbouring lanes take neighbouring columns, others rows
+  bool contiguous = false;  // rows: the dimension's stride is 1 everywhere
+  bool staged = false;      // rows, forward, not logarithm: exponentials are kept in scratch, as f32
+  RowPlan rows = {};        // GPU
+  int column_lanes_log2 =
+      0;  // GPU, columns: this many lanes take neighbouring columns; the others take other rows
   int kept = 1;
   ops::DType out = ops::DType::kFloat32;
   ops::DType input = ops::DType::kFloat32;
@@ -40,7 +41,7 @@ template <typename Side>
 struct SoftmaxArguments {
   std::array<typename Side::Pointer, 3> operands;
   SpaceArguments<Side, 3> kept;
-  typename Side::Integer n;                       // the dimension's size
+  typename Side::Integer n;                       // size of the dimension
   std::array<typename Side::Integer, 3> strides;  // along it
   typename Side::Integer items, slice;            // slice: of items (rows) or of columns
 
@@ -62,7 +63,7 @@ class SoftmaxSkeleton : public SkeletonOf<SoftmaxKey, ops::Family::kSoftmax, Sof
                         Emitter& e) const override;
 };
 
-// Plans softmax and its relatives. Engine thread only.
+// Plans softmax, log-softmax and their gradients. Engine thread only.
 class SoftmaxPlanner : public Planner {
  public:
   explicit SoftmaxPlanner(KernelCache& cache) : cache_(cache) {}

@@ -1,4 +1,4 @@
-// Softmax and its relatives over layouts that take each loop order, compared with long double.
+// Softmax, log-softmax and their gradients, over layouts for each loop order, compared with long double.
 #include <cmath>
 
 #include "gtest/gtest.h"
@@ -63,7 +63,7 @@ class SoftmaxTest : public DeviceTest {
     TestTensor out(type, shape.sizes, shape.out_strides), x(type, shape.sizes, shape.in_strides),
         y(type, shape.sizes, shape.out_strides);
     Randomise(x, random_);
-    // A forward result, for backward; its rounding is part of the input.
+    // A forward result, the input of backward; its rounding is part of the input.
     ForEachRow(shape, [&](const std::vector<int64_t>& r) {
       for (const int64_t i : r)
         y.Set(i, log ? -1 - static_cast<Exact>(i % 5)

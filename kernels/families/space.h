@@ -1,4 +1,4 @@
-// A collapsed iteration space among a kernel's arguments: its sizes, and the strides of operands over it.
+// A collapsed iteration space as kernel arguments: its sizes, and the operands' strides.
 #pragma once
 
 #include <array>
@@ -19,8 +19,8 @@ struct SpaceArguments {
   }
 };
 
-// Passes `layout`: operand `first` of it is operand 0 of the space, and so on. `layout` stays until the
-// arguments are pushed.
+// Passes `layout`: its operand `first` is operand 0 of the space, and so on. `layout` must outlive
+// PushArguments.
 template <size_t kOperands>
 void SetSpace(const Layout& layout, SpaceArguments<Planned, kOperands>& space, size_t first = 0) {
   space.sizes = layout.sizes.data();
@@ -28,7 +28,7 @@ void SetSpace(const Layout& layout, SpaceArguments<Planned, kOperands>& space, s
     space.strides[o - first] = layout.strides[o].data();
 }
 
-// The linear index `item` over the first `dims` dimensions, as an offset of each operand.
+// Converts the linear index `item` over the first `dims` dimensions to an offset of each operand.
 template <size_t kOperands>
 Emitter::Values OffsetsOf(Emitter& e, const SpaceArguments<Emitted, kOperands>& space, Emitter::Value item,
                           int dims, size_t operands) {

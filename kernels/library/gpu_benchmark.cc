@@ -1,6 +1,6 @@
-// GPU times of this library, as functions that a Python process which also has PyTorch calls (tools: ctypes),
-// so that both are measured in turns on one GPU in one process. Not installed. Each function gives
-// microseconds a call, or -1.
+// GPU times of this library, as functions for a Python process that also has PyTorch (called with ctypes), so
+// that both are measured alternately on one GPU in one process. Not installed. Each function returns the
+// microseconds of a call, or -1.
 #include <chrono>
 #include <cmath>
 #include <random>
@@ -34,7 +34,7 @@ struct Machine {
   }
 };
 
-// Plans once, again now that the workspace is known, and times `rounds` launches, or the host's part of
+// Plans twice, the second time with known workspace, and times `rounds` launches, or the host's part of
 // planning and launching.
 double Measure(Machine& machine, Planner& planner, const OpCall& call, int rounds, bool host) {
   for (int warm = 0; warm < 3; ++warm) {
@@ -83,7 +83,7 @@ using xpud::ops::DType;
 
 #define XPUD_EXPORT extern "C" __attribute__((visibility("default")))
 
-// out[m,n] = a[m,k] w[n,k]^T (+ bias[n]), as torch's linear, or a[m,k] b[k,n].
+// Computes out[m,n] = a[m,k] w[n,k]^T (+ bias[n]), as torch's linear, or a[m,k] b[k,n].
 XPUD_EXPORT double xpud_bench_matmul(int type, int64_t m, int64_t n, int64_t k, int weights, int bias,
                                      int rounds, int host) {
   Machine* const machine = Machine::Get();
@@ -107,8 +107,8 @@ XPUD_EXPORT double xpud_bench_matmul(int type, int64_t m, int64_t n, int64_t k, 
   return time;
 }
 
-// mask: 0 none, 1 bool by key, 2 added [B,1,queries,keys], 3 causal. Tensors lie as a model's projections
-// leave them: [B,S,H,D].
+// mask: 0 none, 1 bool by key, 2 added [B,1,queries,keys], 3 causal. Tensors have the layout of a model's
+// projections: [B,S,H,D].
 XPUD_EXPORT double xpud_bench_attention(int type, int64_t batch, int64_t heads, int64_t queries, int64_t keys,
                                         int64_t depth, int mask, int rounds, int host) {
   Machine* const machine = Machine::Get();

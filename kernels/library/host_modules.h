@@ -1,5 +1,5 @@
-// The modules of HOST kernels in this binary, by name: how a launch names a kernel to another process. Each
-// has static lifetime. Any thread.
+// The modules of HOST kernels in this binary, by name: a launch names a kernel to another process by module
+// and entry. Each module has static lifetime. Thread-safe.
 #pragma once
 
 #include <string_view>
@@ -12,14 +12,14 @@ constexpr std::string_view kAttentionModule = "attention";
 constexpr std::string_view kCublasltModule = "cublaslt";
 constexpr std::string_view kOnednnModule = "onednn";
 
-// nullptr: there is none of this name.
+// Returns nullptr if there is none of this name.
 const xpud_host_module_t* FindHostModule(std::string_view name);
 
-// Loads the libraries that HOST kernels on GPUs use, which takes long: on a thread of its own, while the
-// device is opened. What is not there is met again at the first launch.
+// Loads the libraries that HOST kernels on GPUs use. This takes long, so call it on a separate thread while
+// the device is opened. Ignores errors: the first launch reports a missing library.
 void LoadGpuLibraries();
 
-// What the table is made of.
+// The entries of the table.
 namespace attention {
 extern const xpud_host_module_t kHostModule;
 }

@@ -12,7 +12,7 @@
 namespace xpud::kernels {
 namespace {
 
-// Notes the kernels that planners add.
+// Records the kernels that planners add.
 class Recorder : public KernelStore {
  public:
   const Kernel* Add(ModuleImage image, std::string entry) override {
@@ -56,7 +56,7 @@ TEST(HostModules, OtherNamesAreNotFound) {
   EXPECT_EQ(FindHostModule("attentio"), nullptr);
 }
 
-// What another process gets of a launch is enough to call it.
+// The bytes and offsets of a launch, which another process gets, are enough to call it.
 TEST(Launch, BytesAndOffsetsGiveTheArguments) {
   Launch launch;
   launch.Reset(nullptr, 1);

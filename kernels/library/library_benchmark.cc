@@ -1,6 +1,6 @@
-// Times of kMatmul and kAttention on this machine, planned and run as a device does. Arguments of a matmul:
-// m, k, n, workers, and whether the weights are known (packed). b is the transpose of a dense [n, k], as
-// torch's linear has it; with a bias row.
+// Times of kMatmul and kAttention on this machine, planned and run as on a device. Arguments of a matmul: m,
+// k, n, workers, and whether the weights are known (packed). b is the transpose of a dense [n, k], as in
+// torch's linear, with a bias row.
 #include <benchmark/benchmark.h>
 
 #include "kernels/library/testing/host_device.h"
@@ -88,8 +88,8 @@ BENCHMARK(PlanMatmul)->Arg(0)->Arg(1);
 
 enum MaskKind { kNoMask, kBoolPerKey, kAdditive, kCausal };
 
-// Arguments: batch, heads, queries, keys, depth, mask kind, workers. Heads interleaved as [B, S, H, D], as
-// models have them.
+// Arguments: batch, heads, queries, keys, depth, mask kind, workers. Heads are interleaved as [B, S, H, D],
+// as in models.
 void RunAttention(benchmark::State& state, DType type) {
   const int64_t batch = state.range(0), heads = state.range(1), queries = state.range(2),
                 keys = state.range(3), depth = state.range(4), kind = state.range(5);

@@ -1,5 +1,5 @@
-// Plans by problem, for kernels that are given a problem by value. Holds a number of plans at most: when it
-// is full it forgets all of them, and those in use last as long as their users. Any thread.
+// Plans by problem, for kernels that get a problem by value. When the table is full, it drops all plans;
+// plans in use live as long as their users. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,8 @@ class PlanTable {
  public:
   explicit PlanTable(size_t most) : most_(most) {}
 
-  // The key's plan, made by make() -> std::shared_ptr<Plan> if need be, which should be quick.
+  // Returns the key's plan, created by make() -> std::shared_ptr<Plan> if there is none. make() runs under
+  // the lock and should be fast.
   template <typename Make>
   std::shared_ptr<Plan> Find(const Key& key, Make make) {
     MutexLock lock(mutex_);

@@ -1,12 +1,12 @@
-// Memory of a worker beyond its scratch, for the few tiles that need more: grown on demand, kept by the
-// thread, contents undefined.
+// Memory of a worker beyond its scratch, for the few tiles that need more. It grows on demand, the thread
+// keeps it, and its contents are undefined.
 #pragma once
 
 #include <cstddef>
 
 namespace xpud::kernels {
 
-// 4096-byte aligned; valid until this thread's next call.
+// Returns memory aligned to 4096 bytes, valid until this thread's next call.
 std::byte* ThreadMemory(size_t bytes);
 
 }  // namespace xpud::kernels

@@ -11,7 +11,7 @@
 
 namespace xpud::kernels {
 
-// The few functions of libcuda.so.1 that are used, by their versioned names. 0 is success.
+// The functions of libcuda.so.1 that are used, with their versioned names. 0 is success.
 struct CudaDevice::Api {
   int (*init)(unsigned);
   int (*device_get)(int*, int);
@@ -52,7 +52,7 @@ struct CudaDevice::Api {
     get_error_string(code, &text);
     return text == nullptr ? absl::StrCat("CUDA error ", code) : text;
   }
-  // In a test, nothing goes on after a failure of the device.
+  // A failure of the device ends the test.
   void Check(int code, const char* what) const {
     if (code == 0) return;
     std::fprintf(stderr, "%s: %s\n", what, ErrorOf(code).c_str());

@@ -1,5 +1,5 @@
 // The first NVIDIA GPU of this machine, for tests and benchmarks: libcuda by dlopen, one context, one stream.
-// A process has one. One thread, but for Assemble, which any thread may call.
+// One instance in a process. Used by one thread, except for Assemble, which is thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -16,10 +16,10 @@ namespace xpud::kernels {
 
 class CudaDevice {
  public:
-  // NotFound says why there is none: no library, no device.
+  // Returns NotFound with the reason if there is no library or no device.
   static absl::StatusOr<CudaDevice*> Get();
 
-  // As "sm_90".
+  // For example "sm_90".
   const std::string& processor() const { return processor_; }
   int multiprocessors() const { return multiprocessors_; }
 
@@ -28,22 +28,22 @@ class CudaDevice {
   void Fill(void* memory, unsigned char value, size_t bytes);
   void CopyIn(void* to, const void* from, size_t bytes);
   void CopyOut(void* to, const void* from, size_t bytes);
-  // The CUfunction of a kernel; modules are loaded on first use and kept.
+  // Returns the CUfunction of a kernel. Modules are loaded at first use and kept.
   void* Load(const Kernel& kernel);
-  // Queues a launch of what Load gave.
+  // Queues a launch of a function from Load.
   void Launch(void* function, const xpud::kernels::Launch& launch);
   void Launch(const LaunchList& launches);
   void Synchronize();
-  // Milliseconds of GPU time of what `enqueue` queues, replayed as a graph, so that the host's speed does not
-  // count; the best of five.
+  // Returns the GPU time, in milliseconds, of the work that `enqueue` queues; the best of five. It is
+  // replayed as a graph, so that the host's speed does not count.
   float Time(absl::FunctionRef<void()> enqueue);
-  // Of one list, measured over `times` of them in turn.
+  // The same for one list, measured over `times` of them in turn.
   float Time(std::span<const LaunchList> launches, int times);
 
   void* context() const { return context_; }
   void* stream() const { return stream_; }
 
-  // A cubin for this device.
+  // Returns a cubin for this device.
   absl::StatusOr<std::string> Assemble(const std::string& ptx);
 
  private:
@@ -56,9 +56,9 @@ class CudaDevice {
   void* stream_ = nullptr;
   std::string processor_;
   int multiprocessors_ = 0;
-  // Of a group, beside what the code declares: see drivers/cuda/README.md.
+  // Shared memory of a group in addition to what the code declares: see drivers/cuda/README.md.
   std::map<const void*, unsigned> local_bytes_;  // by function
-  // By content: libraries come and go, and so do their kernels' addresses.
+  // By content, because libraries come and go, and their kernels' addresses with them.
   std::map<std::string, void*> modules_;
   std::map<std::string, void*> functions_;
 };

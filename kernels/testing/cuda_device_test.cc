@@ -1,4 +1,5 @@
-// Machine code made in the compile thread and kept on disk: a warm start compiles and assembles nothing.
+// Machine code is assembled in the compile thread and kept on disk, so that a warm start compiles and
+// assembles nothing.
 #include <filesystem>
 
 #include "gtest/gtest.h"

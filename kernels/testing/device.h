@@ -1,7 +1,6 @@
-// Runs planned launches in a test, on the CPU (loads host objects with LLVM's JIT linker, checks argument
-// sizes, and calls every group) or, with XPUD_TEST_TARGET=nvptx in the environment, on an NVIDIA GPU, to
-// which it copies the operands and from which it copies them back. One thread. Aborts on anything a driver
-// would refuse.
+// Runs planned launches in a test. On the CPU, it loads host objects with LLVM's JIT linker, checks argument
+// sizes, and calls each group. With XPUD_TEST_TARGET=nvptx in the environment, it runs them on an NVIDIA GPU,
+// and copies the operands there and back. Used by one thread. Aborts on anything that a driver would refuse.
 #pragma once
 
 #include <functional>
@@ -19,18 +18,18 @@ class TestDevice {
   TestDevice();
   ~TestDevice();
 
-  // What a library for this device is made with.
+  // Returns the options of a library for this device.
   KernelLibrary::Options options() const;
-  // Why nothing can run here, if so.
+  // Returns the reason if nothing can run here.
   const absl::Status& absent() const { return absent_; }
 
-  // Plans `call` (waiting for compiles) and runs it. Operands are memory of TestTensors.
+  // Plans `call` (waiting for compilations) and runs it. Operands are memory of TestTensors.
   absl::Status Run(KernelLibrary& library, const OpCall& call);
   // Runs launches again (benchmarks).
   void Execute(const LaunchList& launches);
   // On a GPU, the operands are in device memory.
   absl::Status Plan(KernelLibrary& library, const OpCall& call, LaunchList& launches);
-  // How many groups the last Run had, over all launches.
+  // Returns the number of groups of the last Run, over all launches.
   uint64_t groups() const { return groups_; }
 
  private:
@@ -42,7 +41,7 @@ class TestDevice {
   absl::Status RunOnGpu(KernelLibrary& library, const OpCall& call);
 
   absl::Status absent_;
-  CudaDevice* gpu_ = nullptr;  // nullptr: the CPU
+  CudaDevice* gpu_ = nullptr;  // nullptr: use the CPU
   bool nvptx_ = false;
   std::map<const Kernel*, std::unique_ptr<Loaded>> loaded_;
   std::vector<std::unique_ptr<std::byte[]>> workspaces_;

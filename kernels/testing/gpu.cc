@@ -13,8 +13,8 @@ bool Installed(const char* tool) {
   return std::system(absl::StrCat("command -v ", tool, " > /dev/null").c_str()) == 0;
 }
 
-// What the target's own assembler or validator says, where it is installed. Not the OpenCL profile: it has no
-// f16, an extension.
+// Returns the verdict of the target's own assembler or validator, if it is installed. Does not use the OpenCL
+// profile, because f16 is an extension there.
 absl::Status Validate(Target target, const std::string& module) {
   const bool ptx = target == Target::kNvptx;
   const char* const tool = ptx ? "ptxas" : "spirv-val";

@@ -8,7 +8,7 @@
 namespace xpud::kernels {
 namespace {
 
-// Device addresses are the host's modulo this: what is aligned here is aligned there.
+// Device addresses equal the host's modulo this, so that their alignment is the same.
 constexpr size_t kAlignment = 256;
 
 }  // namespace

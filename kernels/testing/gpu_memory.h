@@ -1,5 +1,5 @@
-// The operands of a call, copied to a GPU: TestTensors with their margins, so that writes outside are seen,
-// in memory that overlaps where theirs does. Lives as long as the call. One thread.
+// The operands of a call, copied to a GPU: TestTensors with their margins, so that writes outside are
+// detected. Memory overlaps as on the host. Lives as long as the call. Used by one thread.
 #pragma once
 
 #include <vector>
@@ -11,15 +11,15 @@ namespace xpud::kernels {
 
 class GpuMemory {
  public:
-  // `call`'s operands are memory of TestTensors; its error word is any.
+  // `call`'s operands are memory of TestTensors; its error word may be anywhere.
   GpuMemory(CudaDevice& device, const OpCall& call);
   ~GpuMemory();
   GpuMemory(const GpuMemory&) = delete;
   GpuMemory& operator=(const GpuMemory&) = delete;
 
-  // The call with its pointers replaced.
+  // Returns the call with device pointers.
   const OpCall& call() const { return call_; }
-  // To the host's tensors and error word.
+  // Copies back to the host's tensors and error word.
   void CopyBack();
 
  private:

@@ -31,7 +31,7 @@ uint64_t ReferenceEvaluator::Bits64(int64_t seed, int64_t offset) const {
 
 Exact ReferenceEvaluator::Evaluate(NodeId id) {
   Exact value = EvaluateNode(expression_[id]);
-  // Intermediate results overflow where those of the compute type do.
+  // Intermediate results overflow when those of the compute type do.
   const Exact limit = compute_ == ops::DType::kFloat64 ? std::numeric_limits<double>::max()
                                                        : std::numeric_limits<float>::max();
   if (floating() && std::fabs(value) > limit)
@@ -154,7 +154,7 @@ Exact ReferenceEvaluator::EvaluateNode(const Node& node) {
     case Op::kErfc:
       return std::erfc(at(0));
     case Op::kSigmoid: {
-      // As ATen: 0 where the exponential overflows.
+      // As in ATen: 0 if the exponential overflows.
       const Exact exponential = std::exp(-at(0));
       return compute_ != ops::DType::kFloat64 && exponential > std::numeric_limits<float>::max()
                  ? 0

@@ -1,4 +1,4 @@
-// Tensors of any layout for tests, with elements read and written as exact values. One thread.
+// Tensors of any layout for tests; elements are read and written as exact values. Used by one thread.
 #pragma once
 
 #include <cstring>
@@ -10,12 +10,12 @@
 
 namespace xpud::kernels {
 
-// An element: a long double holds every value of every element type exactly.
+// An element. A long double holds every value of every element type exactly.
 using Exact = long double;
 
 class TestTensor {
  public:
-  // Bytes before and after the elements that no kernel may touch.
+  // Bytes before and after the elements, which no kernel may write.
   static constexpr size_t kMargin = 64;
 
   // Row-major without gaps.
@@ -28,12 +28,12 @@ class TestTensor {
   ops::DType dtype() const { return dtype_; }
   const std::vector<int64_t>& sizes() const { return sizes_; }
 
-  // Element number `i`, row-major.
+  // Returns element number `i`, row-major.
   Exact At(int64_t i) const;
   void Set(int64_t i, Exact value);
   Exact AtIndex(const std::vector<int64_t>& index) const;
 
-  // True when nothing outside the tensor's elements (gaps, and a margin at either end) was written.
+  // Returns true if nothing outside the tensor's elements (gaps, and a margin at either end) was written.
   bool MarginsIntact() const;
 
  private:
@@ -44,7 +44,7 @@ class TestTensor {
   std::vector<std::byte> bytes_;
 };
 
-// `value` rounded to `dtype`, as a store does.
+// Returns `value` rounded to `dtype`, as a store does.
 Exact RoundTo(ops::DType dtype, Exact value);
 
 struct RandomRange {

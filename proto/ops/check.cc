@@ -31,7 +31,7 @@ absl::Status CheckDense(const Call& call) {
   return absl::OkStatus();
 }
 
-// With tensor lists: how many operands of a side the parameters name, the lengths of their lists included.
+// For families with tensor lists: the number of operands on one side, including the lengths of its lists.
 size_t CountOf(std::span<const Parameter> parameters, const uint16_t*& length) {
   size_t count = 0;
   for (const Parameter& parameter : parameters) count += parameter.is(kList) ? *length++ : 1;
@@ -81,7 +81,7 @@ absl::Status CheckInputs(const Call& call, const FamilyDescriptor& family) {
 absl::Status CheckAttributes(const Call& call, const FamilyDescriptor& family) {
   size_t least = 0;
   for (const Attribute& attribute : family.attributes) {
-    if (IsList(attribute.type)) return absl::OkStatus();  // their lengths are the decoder's to check
+    if (IsList(attribute.type)) return absl::OkStatus();  // the decoder checks the lengths of lists
     least += attribute.required ? 1 : 0;
   }
   if (call.attributes.size() >= least && call.attributes.size() <= family.attributes.size())

@@ -1,5 +1,5 @@
-// Checks that a call means something: counts, attributes, types and shapes as its row and family say. Bounds
-// against buffers are the caller's to check. Any thread; no allocation when all is well.
+// Validates a call: counts, attributes, types and shapes, by its row and family. The caller checks bounds
+// against buffers. Thread-safe. Does not allocate for a valid call.
 #pragma once
 
 #include <string>
@@ -9,13 +9,13 @@
 
 namespace xpud::ops {
 
-// InvalidArgument, or Unimplemented for a type that the op does not take, with what was found and what is
-// allowed.
+// Returns InvalidArgument, or Unimplemented if the op does not support a type. The message says what was
+// found and what is allowed.
 absl::Status CheckCall(const Call& call);
 
-// "add.Tensor(float32[2, 3], float32[3])": the call as people read it in errors.
+// Returns the call as shown in errors: "add.Tensor(float32[2, 3], float32[3])".
 std::string Describe(const Call& call);
-// Equal for calls that Describe puts into the same words; unequal for others, but for chance.
+// Returns a hash of the text of Describe. Equal texts have equal hashes; different texts may collide.
 uint64_t WordingOf(const Call& call);
 
 }  // namespace xpud::ops

@@ -8,7 +8,7 @@
 
 namespace xpud::ops {
 
-// Wire numbers: permanent.
+// Wire numbers, which never change.
 enum class DType : uint8_t {
   kBool = 0,
   kUInt8 = 1,
@@ -24,8 +24,8 @@ enum class DType : uint8_t {
 inline constexpr int kNumDTypes = 10;
 
 struct DTypeInfo {
-  std::string_view name;  // torch's spelling
-  uint8_t size;           // bytes an element
+  std::string_view name;  // as in torch
+  uint8_t size;           // bytes of an element
   bool floating;
 };
 
@@ -47,7 +47,7 @@ constexpr const DTypeInfo& Info(DType type) { return kDTypeInfo[static_cast<size
 constexpr size_t SizeOf(DType type) { return Info(type).size; }
 constexpr bool IsFloating(DType type) { return Info(type).floating; }
 
-// A set of element types, as a bit mask.
+// A set of element types: a bit mask.
 using DTypeSet = uint16_t;
 constexpr DTypeSet SetOf(DType type) { return static_cast<DTypeSet>(1u << static_cast<unsigned>(type)); }
 constexpr bool Contains(DTypeSet set, DType type) { return IsValid(type) && (set & SetOf(type)) != 0; }

@@ -1,6 +1,5 @@
-// The descriptor of an op family: all that is said of its operands, attributes, shapes and cost. Clients, the
-// daemon's checks, the Python client, documentation, fuzzers and the isolation catalogue derive from it.
-// Constants; any thread.
+// The descriptor of an op family: its operands, attributes, shapes and cost. The clients, the daemon's
+// checks, the documentation, the fuzzers and the isolation catalogue derive from it. Constants; thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +13,11 @@
 
 namespace xpud::ops {
 
-// How an operand takes part; flags.
+// Properties of an operand; flags.
 enum Use : uint8_t {
   kPlain = 0,
   kOptional = 1,  // may be absent
-  kIndices = 2,   // int32 or int64 positions. The kernel reports one out of range, and does not fault.
+  kIndices = 2,   // int32 or int64 positions. The kernel reports a position out of range and does not fault.
   kList = 4,      // any number of tensors
 };
 
@@ -31,8 +30,8 @@ struct Parameter {
 enum class AttributeType : uint8_t {
   kInteger,
   kReal,
-  kBool,       // 0 or 1; decoding makes it so
-  kDimension,  // of the typed input; clients count negative ones from the end
+  kBool,       // 0 or 1; decoding converts other values
+  kDimension,  // of the typed input; clients add its rank to negative ones
   kDType,
   kIntegers,  // a list
   kReals,     // a list
@@ -46,10 +45,10 @@ struct Attribute {
   std::string_view name;
   AttributeType type;
   bool required = true;
-  double value = 0;  // the default of one that is not required; a list's is empty
+  double value = 0;  // the default if not required; a list's default is empty
 };
 
-// A small call that is right, for tests and fuzzers.
+// A small valid call, for tests and fuzzers.
 struct Sample {
   struct Tensor {
     std::vector<int64_t> sizes;
@@ -65,24 +64,25 @@ struct Sample {
 struct FamilyDescriptor {
   std::string_view name;   // in Python
   std::string_view title;  // in documentation
-  // Empty for families whose rows say how many operands they have: maps and reductions.
+  // Empty for families whose rows give the number of operands: maps and reductions.
   std::span<const Parameter> outputs = {};
   std::span<const Parameter> inputs = {};
   std::span<const Attribute> attributes = {};
-  uint8_t lists = 0;              // how many of the parameters are lists
-  uint8_t typed_input = 0;        // the input whose type is one of the row's
+  uint8_t lists = 0;              // number of parameters that are lists
+  uint8_t typed_input = 0;        // index of the input whose type must be one of the row's
   bool takes_immediates = false;  // as inputs
   bool needs_dense = false;       // all tensors are row-major without gaps
-  bool reads_outputs = false;     // uses what an output held before: adds to it, or writes a part of it
-  // InvalidArgument with what was found and what is allowed. Counts, presence, attributes and index types are
-  // checked before (proto/ops/check.h). After this, a kernel cannot leave its operands.
+  bool reads_outputs = false;     // depends on an output's old contents: adds to it, or writes a part of it
+  // Returns InvalidArgument with what was found and what is allowed. Counts, presence, attributes and index
+  // types are checked before (proto/ops/check.h). A kernel of a call that passes stays within its operands.
   absl::Status (*check)(const Call& call) = nullptr;
-  // Sets dtype, rank and sizes of fresh outputs. Null: the caller chooses them, as the dimensions that a
-  // reduction keeps.
+  // Sets dtype, rank and sizes of new outputs. Null if the caller chooses them: a reduction's caller, for
+  // example, chooses which dimensions to keep.
   absl::Status (*infer)(const Call& call, std::span<Operand> outputs) = nullptr;
-  // Operations on elements, of families with more than one for each element that a call names. See CostOf.
+  // Returns the number of operations on elements. Null if it is one for each element of the operands. See
+  // CostOf.
   double (*cost)(const Call& call) = nullptr;
-  // How many positions an index may name: 0 .. limit - 1. For families with indices.
+  // Returns the limit for an index: positions 0 .. limit - 1 are valid. Null for families without indices.
   int64_t (*index_limit)(const Call& call) = nullptr;
   Sample (*sample)(const Row& row, DType type) = nullptr;
 
@@ -103,7 +103,7 @@ static_assert(std::size(kFamilies) == kNumFamilies);
 inline const FamilyDescriptor& DescriptorOf(Family family) { return *kFamilies[static_cast<size_t>(family)]; }
 inline const FamilyDescriptor& DescriptorOf(const Row& row) { return DescriptorOf(row.family); }
 
-// About how many operations on elements a call asks for. Bounds hostile work.
+// Returns the approximate number of operations on elements. Used to bound hostile work.
 double CostOf(const Call& call);
 
 }  // namespace xpud::ops

@@ -10,7 +10,7 @@
 namespace xpud::ops {
 namespace {
 
-// A sample as operands, with storage of its own.
+// A sample as operands, with its own storage.
 struct SampleCall {
   explicit SampleCall(const Row& row, DType type) : sample(DescriptorOf(row).sample(row, type)) {
     for (const Sample::Tensor& tensor : sample.outputs) outputs.push_back(OperandOf(tensor));
@@ -93,8 +93,8 @@ TEST(Family, SamplesAreRight) {
   }
 }
 
-// What is inferred passes the check, and nothing but what is inferred does: the property that allows the two
-// to be written apart.
+// Inferred outputs pass the check, and other outputs do not. This property allows writing the two functions
+// independently.
 TEST(Family, InferredOutputsAndNoOthersPassTheCheck) {
   std::minstd_rand random(1);
   for (const Row& row : kRows) {
@@ -102,7 +102,7 @@ TEST(Family, InferredOutputsAndNoOthersPassTheCheck) {
     if (family.infer == nullptr || &family == &kMapFamily) continue;
     for (int round = 0; round < 200; ++round) {
       SampleCall sample(row, TypeOf(row));
-      for (Operand& input : sample.inputs) {  // sizes that fit together by chance, and ones that do not
+      for (Operand& input : sample.inputs) {  // random sizes, some of which fit together
         for (int d = 0; d < input.rank; ++d)
           if (random() % 4 == 0) input.sizes[d] = static_cast<int64_t>(random() % 4);
         input = SampleCall::OperandOf({{input.sizes.begin(), input.sizes.begin() + input.rank}, input.dtype});

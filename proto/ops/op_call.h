@@ -1,5 +1,5 @@
-// What an op is called with: descriptors of tensors, immediates and attributes. Plain values; nothing here
-// owns memory.
+// The operands of a call: descriptors of tensors, immediates and attributes. Plain values; nothing here owns
+// memory.
 #pragma once
 
 #include <array>
@@ -10,15 +10,15 @@
 
 namespace xpud {
 
-// Names device memory of a session. Ids are dense and reused with a new, larger generation; generation 0 is
-// null.
+// Identifies device memory of a session. Ids are dense and are reused with a larger generation. Generation 0
+// is null.
 struct BufferHandle {
   uint32_t id = 0;
   uint32_t generation = 0;
   bool operator==(const BufferHandle&) const = default;
 };
 
-// A view of a buffer, or an immediate number, or nothing (an optional input left out).
+// A view of a buffer, an immediate number, or nothing (an absent optional input).
 struct TensorRef {
   enum class Kind : uint8_t { kAbsent, kTensor, kImmediate };
   Kind kind = Kind::kAbsent;
@@ -46,9 +46,9 @@ struct OpCall {
   const ops::Row* row = nullptr;
   ops::DType compute = ops::DType::kFloat32;
   std::span<const TensorRef> outputs;
-  std::span<const TensorRef> inputs;  // at most row->inputs, but for tensor lists
-  // In the order of the family's schema; missing ones get their defaults. A list is its length, then its
-  // elements.
+  std::span<const TensorRef> inputs;  // at most row->inputs, except with tensor lists
+  // In the order of the family's schema; missing ones have their defaults. A list is its length followed by
+  // its elements.
   std::span<const ops::Number> attributes;
   std::span<const uint16_t> lists = {};  // lengths of the tensor lists, outputs' lists first
 };

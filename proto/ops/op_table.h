@@ -1,10 +1,9 @@
 // The op table: the single source of each device operation. A row gives the op's wire number, its ATen
-// overloads, family, formula and element types; shape rule, validation, kernels, the PyTorch registration and
-// the documentation follow from the row and its family. See proto/README.md for how to add one.
+// overloads, family, formula and element types. The shape rule, validation, kernels, PyTorch registration and
+// documentation follow from the row and its family. See proto/README.md for how to add one.
 //
 // An op takes operands in a fixed order: outputs, then inputs. Any input of a map may be a tensor or an
-// immediate (a scalar that travels in the command). Other families take tensors as inputs and numbers as
-// attributes.
+// immediate (a scalar sent in the command). Other families take tensors as inputs and numbers as attributes.
 //
 // Formulas
 //
@@ -32,11 +31,11 @@
 // A reduction has four parts: init | step | merge | finish. The state is a tuple p, q, r (',' separates its
 // components) of the accumulate type: f32 for f16, bf16 and f32; f64 for f64; i64 for integers and bool. The
 // suffix `:i64` in init, as in `-1:i64`, makes a component i64, for positions.
-//   step        sees the state, the element a and its position k in the reduced row (i64)
-//   merge       sees p, q, r and the other state's p2, q2, r2. Lanes interleave, so the order of positions
-//               between the two is unspecified: a merge that depends on it compares positions
-//   finish      sees the state and the number of elements n, and gives one value for each output
-// b is the row's first attribute as an immediate, where it has one.
+//   step        uses the state, the element a and its position k in the reduced row (i64)
+//   merge       uses p, q, r and the other state's p2, q2, r2. Lanes interleave, so either state may have the
+//               earlier positions: a merge that depends on their order must compare positions
+//   finish      uses the state and the number of elements n, and gives one value for each output
+// b is the row's first attribute as an immediate, if it has one.
 // clang-format on
 #pragma once
 
@@ -53,10 +52,10 @@ inline constexpr int kMaxRank = 8;
 // Of ops without tensor lists.
 inline constexpr int kMaxInputs = 8;
 inline constexpr int kMaxOutputs = 3;
-// Operands of a command, those in lists included.
+// Operands of a command, including those in lists.
 inline constexpr size_t kMaxOperands = 1024;
 
-// What an op's family says of its operands: proto/ops/families/.
+// An op's family determines its operands: see proto/ops/families/.
 enum class Family : uint8_t {
 #define XPUD_FAMILY(name) k##name,
 #include "proto/ops/families.inc"
@@ -76,16 +75,16 @@ enum class TypeRule : uint8_t {
   kFloat,       // integers and bool become the default float type; out = compute
   kBool,        // compute = promoted inputs; out = bool
   kSame,        // compute = the first input's type; out = compute
-  kAny,         // each operand has the type its maker says (copy: any to any)
-  kSum,         // reductions: integers and bool give int64 unless a dtype is asked for
+  kAny,         // each operand has a type of its own (copy: any to any)
+  kSum,         // reductions: integers and bool give int64 unless a dtype is requested
   kIndex,       // reductions: out = int64
   kValueIndex,  // reductions with two outputs: the input's type, and int64
 };
 
 struct Row {
   uint16_t number;        // wire number: permanent, never reused
-  std::string_view aten;  // functional ATen overloads that this row serves, '|' between them; the in-place
-                          // and out= variants follow
+  std::string_view aten;  // functional ATen overloads of this row, separated by '|'; their in-place and out=
+                          // variants use it too
   Family family;
   uint8_t inputs;  // maximum number of inputs; the last `optional` of them may be absent
   uint8_t optional;
@@ -103,7 +102,7 @@ inline constexpr Row kRows[] = {
 inline constexpr int kNumRows = sizeof(kRows) / sizeof(kRows[0]);
 
 inline constexpr int kMaxRowNumber = 1023;
-// A bit for each row, by its number: what a daemon says it knows.
+// A bit for each row, by number. A daemon announces the rows that it knows.
 using RowSet = std::array<uint64_t, (kMaxRowNumber + 1) / 64>;
 constexpr RowSet KnownRows() {
   RowSet rows{};
@@ -114,11 +113,11 @@ constexpr bool Contains(const RowSet& rows, const Row& row) {
   return (rows[row.number / 64] >> row.number % 64 & 1) != 0;
 }
 
-// The row with wire number `number`, or nullptr.
+// Returns the row with wire number `number`, or nullptr.
 const Row* FindRow(uint16_t number);
-// The row that serves the functional ATen overload `aten` ("add.Tensor"), or nullptr.
+// Returns the row of the functional ATen overload `aten` ("add.Tensor"), or nullptr.
 const Row* FindRow(std::string_view aten);
-// As above, for names written in our own source: an unknown name is a bug of ours and ends the process.
+// As above, for names in our own source: an unknown name is a bug and ends the process.
 const Row& RowOf(std::string_view aten);
 
 // An immediate or an attribute: a number of either kind.
@@ -141,7 +140,7 @@ struct Number {
     return n;
   }
   double AsReal() const { return is_integer ? static_cast<double>(integer) : real; }
-  // Reals beyond the integers are the nearest one, NaN is the least.
+  // Saturates: a real out of range becomes the nearest integer, and NaN the lowest.
   int64_t AsInteger() const {
     constexpr double kLimit = 0x1p63;
     if (is_integer) return integer;

@@ -1,4 +1,4 @@
-// What an op is called with, as the rules of its family see it. Plain values; nothing here owns memory.
+// The operands of a call, as the rules of families see them. Plain values; nothing here owns memory.
 #pragma once
 
 #include <array>
@@ -11,16 +11,16 @@ namespace xpud::ops {
 
 // A tensor, or an immediate (data == nullptr, rank 0).
 struct Operand {
-  void* data = nullptr;  // the daemon's: device memory, already checked against its buffer
+  void* data = nullptr;  // set by the daemon: device memory, already checked against its buffer
   DType dtype = DType::kFloat32;
   uint8_t rank = 0;
-  bool present = true;     // false: an optional operand that was left out
-  bool immediate = false;  // the value is `number`; dtype says how it takes part
+  bool present = true;     // false: an absent optional operand
+  bool immediate = false;  // the value is `number`; dtype is its type for promotion
   Number number;
   std::array<int64_t, kMaxRank> sizes{};
   std::array<int64_t, kMaxRank> strides{};  // in elements, outermost first; may be 0, never negative
-  // Identifies the bytes: changes with every write to the buffer, is never reused, 0 when unknown. Lets the
-  // kernel library keep packed weights.
+  // Identifies the contents. It changes with every write to the buffer, and is never reused. 0 if unknown.
+  // The kernel library uses it to keep packed weights.
   uint64_t content = 0;
 
   bool is_tensor() const { return present && !immediate; }
@@ -35,12 +35,13 @@ struct Call {
   const Row* row = nullptr;
   DType compute = DType::kFloat32;  // maps and reductions: the promoted type
   std::span<const Operand> outputs;
-  // Once a call is checked: as many as the row and its lists say; absent ones have present == false.
+  // In a checked call, the row and its lists determine the number of inputs; absent ones have present ==
+  // false.
   std::span<const Operand> inputs;
-  // In the order of the family's schema. A list is its length, then its elements.
+  // In the order of the family's schema. A list is its length followed by its elements.
   std::span<const Number> attributes;
-  // The daemon's: device memory for an error found in index contents. The kernel, which never faults, stores
-  // a code there.
+  // Set by the daemon: device memory in which a kernel stores a code if it finds an invalid index. Kernels
+  // never fault on an index.
   uint64_t* error_word = nullptr;
   std::span<const uint16_t> lists = {};  // lengths of the tensor lists, outputs' lists first
 };

@@ -1,5 +1,5 @@
-// The pieces that the checks of families are made of. Each returns InvalidArgument with what was found and
-// what is needed; `role` names the operand. Any thread.
+// Building blocks for the checks of families. Each returns InvalidArgument with what was found and what is
+// needed; `role` names the operand in the message. Thread-safe.
 #pragma once
 
 #include <initializer_list>
@@ -22,24 +22,25 @@ absl::Status NeedType(const Operand& operand, const char* role, DTypeSet types);
 absl::Status NeedSameType(const Operand& operand, const char* role, DType type);
 absl::Status NeedSameSizes(const Operand& operand, const Operand& like, const char* role);
 absl::Status NeedBroadcastTo(const Operand& operand, const Operand& out, const char* role);
-// The call's first attribute as a dimension of `operand`.
+// Returns the call's first attribute as a dimension of `operand`.
 absl::StatusOr<int> DimensionOf(const Call& call, const Operand& operand);
 
-// Inline, as ranks are small: std::equal would be a call.
+// Inline because ranks are small: std::equal would be a call.
 inline bool HasSameSizes(const Operand& a, const Operand& b) {
   bool same = a.rank == b.rank;
   for (int d = 0; same && d < a.rank; ++d) same = a.sizes[d] == b.sizes[d];
   return same;
 }
 
-// Each size equal or 1. (An expanded dimension has the output's size and stride 0.)
+// Returns true if the ranks are equal and each size is equal or 1. (An expanded dimension has the output's
+// size and stride 0.)
 inline bool BroadcastsTo(const Operand& operand, const Operand& out) {
   bool fits = operand.rank == out.rank;
   for (int d = 0; fits && d < out.rank; ++d) fits = operand.sizes[d] == out.sizes[d] || operand.sizes[d] == 1;
   return fits;
 }
 
-// An output of type and sizes.
+// Sets an output's type and sizes.
 void SetOutput(Operand& out, DType dtype, std::initializer_list<int64_t> sizes);
 void SetOutputLike(Operand& out, const Operand& like);
 

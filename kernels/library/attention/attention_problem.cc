@@ -11,7 +11,8 @@ namespace {
 
 int64_t CeilDivide(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// The strides of the last `axes` axes, outermost first; axes that are missing or of size 1 have stride 0.
+// Returns the strides of the last `axes` axes, outermost first. Missing axes, and axes of size 1, have stride
+// 0.
 HeadTensor Describe(const Operand& operand, int axes) {
   HeadTensor t;
   if (!operand.present) return t;
@@ -60,7 +61,7 @@ absl::StatusOr<AttentionProblem> ReadAttention(const OpCall& call) {
     p.mask = Describe(call.inputs[3], 4);
     p.mask_dtype = call.inputs[3].dtype;
   }
-  // A column axis of size 1 has any stride: 1 lets it be read in place.
+  // A column axis of size 1 may have any stride. With 1, the tensor is read in place.
   if (p.depth == 1) p.q.column = p.k.column = 1;
   if (p.value_depth == 1) p.v.column = p.out.column = 1;
   p.dtype = q.dtype;

@@ -1,4 +1,4 @@
-// kAttention on every device that has it.
+// kAttention on all devices that support it.
 #include <gtest/gtest.h>
 
 #include <utility>
@@ -18,7 +18,7 @@ using Random = std::mt19937_64;
 using Index = std::array<int64_t, ops::kMaxRank>;
 
 constexpr int kMultiprocessors =
-    32;  // that the planner is told of: few, so that small problems are large ones
+    32;  // the planner's number of workers: few, so that small problems count as large
 
 // A device with its planner.
 struct Machine {
@@ -29,8 +29,8 @@ struct Machine {
         planner(CreateGpuAttention(*device, processor, kMultiprocessors)),
         on_gpu(true) {}
 
-  // The GPU, used with all it has or as an older one, or why there is none. It lasts as long as the process,
-  // so that modules are loaded once.
+  // Returns the GPU, with all of its features or as an older one, or the reason why there is none. It lives
+  // as long as the process, so that modules are loaded once.
   static absl::StatusOr<Machine*> Gpu(bool older) {
     static const absl::StatusOr<Machine*> itself = OpenGpu(false), as_older = OpenGpu(true);
     return older ? as_older : itself;
@@ -52,7 +52,7 @@ class Call {
   HostTensor q, k, v, mask, out, logsumexp;
   double scale = 1;
   bool causal = false;
-  bool rounds_weights = false;  // to 16 bits before they multiply v, as tensor cores want
+  bool rounds_weights = false;  // to 16 bits before they multiply v, as on tensor cores
 
   void Run(int workers) {
     Machine machine(workers);
@@ -75,7 +75,8 @@ class Call {
     device.Run(launches);
   }
 
-  // softmax(scale q k^T + mask) v in double precision; a row that may attend nothing gives 0, as in PyTorch.
+  // Compares with softmax(scale q k^T + mask) v in double precision. A row that may attend to nothing gives
+  // 0, as in PyTorch.
   void Expect() const {
     const auto& size = q.shape().sizes;
     const int64_t keys = k.shape().sizes[2], depth = size[3], value_depth = v.shape().sizes[3];
@@ -261,9 +262,8 @@ TEST_P(AttentionOfType, NanAndWideHeads) {
   EXPECT_FALSE(std::isnan(call.out.At(Index{0, 0, 4, 0})));
 }
 
-// Shapes and layouts that models have, at every depth that has a kernel of its own: aligned, with enough
-// groups that a GPU takes its larger tiles, so few that it cuts keys, shared key heads, each kind of mask,
-// causal.
+// Shapes and layouts of models, at each depth with a kernel of its own: aligned, with enough groups for a
+// GPU's larger tiles, with so few that it cuts keys, with shared key heads, each kind of mask, causal.
 TEST_P(AttentionOfType, ShapesOfModelsAgreeWithTheDefinition) {
   Random random(12);
   const int64_t shapes[][6] = {{17, 8, 8, 150, 150, 32},  {34, 8, 2, 70, 100, 64},  {34, 8, 8, 70, 65, 128},

@@ -20,8 +20,8 @@ namespace {
 
 using gpu::AttentionArguments;
 
-constexpr int64_t kEnoughGroups = 264;  // two for each multiprocessor of an H100: then a group may be large
-constexpr int64_t kLongSequence = 384;  // at depth 64, where attention_teams' larger items are worth it
+constexpr int64_t kEnoughGroups = 264;  // two for each multiprocessor of an H100; then groups may be large
+constexpr int64_t kLongSequence = 384;  // at depth 64, from which attention_teams' larger items pay
 constexpr int64_t kPartMultiple = 64;
 constexpr int64_t kMaxGroups = INT32_MAX;  // along x
 constexpr int64_t kMaxSize = INT32_MAX - 1024;
@@ -29,7 +29,7 @@ constexpr int kDepths[] = {32, 64, 128};
 constexpr ops::DType kTypes[] = {ops::DType::kFloat32, ops::DType::kFloat64, ops::DType::kBFloat16,
                                  ops::DType::kFloat16};
 
-// Of attention_tiled.cu: the kernels for a depth, those with larger groups first.
+// The kernels of attention_tiled.cu for a depth, those with larger groups first.
 struct Shape {
   const char* name;
   int rows;  // queries of a group
@@ -39,7 +39,8 @@ constexpr Shape kTiled32[] = {{"many", 128, 128}, {"some", 32, 128}, {"few", 16,
 constexpr Shape kTiled64[] = {{"many", 64, 64}, {"few", 16, 64}};
 constexpr Shape kTiled128[] = {{"many", 32, 64}, {"few", 16, 64}};
 constexpr std::span<const Shape> kTiled[] = {kTiled32, kTiled64, kTiled128};
-// How many groups those with fewer rows are left for; causal ones are of different lengths.
+// With this many groups, the kernel with more rows is used. Causal groups differ in length, so they need
+// more.
 constexpr int64_t kEnoughTiledGroups = 384;
 constexpr int64_t kEnoughCausalGroups = 1024;
 
@@ -79,14 +80,14 @@ AttentionArguments ArgumentsOf(const AttentionProblem& p) {
   return a;
 }
 
-// Rows lie at multiples of `bytes`, their elements one after another.
+// Returns true if rows are contiguous and start at multiples of `bytes`.
 bool RowsAligned(const HeadTensor& t, int64_t element, int64_t bytes) {
   const int64_t every = bytes / element;
   return t.column == 1 && t.row % every == 0 && t.head % every == 0 && t.batch % every == 0 &&
          reinterpret_cast<uintptr_t>(t.data) % static_cast<uint64_t>(bytes) == 0;
 }
 
-// What the kernels that copy tiles of rows want, whose chunks are of 16 bytes.
+// Returns true if the kernels that copy tiles of rows, in chunks of 16 bytes, can run the problem.
 bool FitsTiles(const AttentionProblem& p) {
   const int64_t element = ops::SizeOf(p.dtype), chunk = 16 / element;
   return p.depth % chunk == 0 && p.value_depth % chunk == 0 &&
@@ -95,7 +96,7 @@ bool FitsTiles(const AttentionProblem& p) {
          RowsAligned(p.out, element, element == 2 ? 4 : 16);
 }
 
-// What tensor maps can say; of a dimension of size 1 they are told another stride.
+// Returns true if a tensor map can describe the tensor. For a dimension of size 1 it is given another stride.
 bool FitsTensorMap(const HeadTensor& t, int64_t batch, int64_t heads) {
   constexpr int64_t kBeyond = int64_t{1} << 38;
   const auto fits = [](int64_t size, int64_t stride) {
@@ -116,11 +117,11 @@ size_t DepthIndex(const AttentionProblem& p) {
   return depth <= kDepths[0] ? 0 : depth <= kDepths[1] ? 1 : 2;
 }
 
-// Into how many parts keys are cut: where there are few groups, so that all multiprocessors have work.
+// When keys are cut into parts: if there are too few groups for all multiprocessors.
 struct Cut {
   int64_t enough;  // groups
-  int64_t least;   // keys of a part
-  int64_t worth;   // keys: fewer take less time than putting parts together
+  int64_t least;   // minimum of keys in a part
+  int64_t worth;   // keys; with fewer, merging the parts would take longer
 };
 constexpr Cut kTilesCut = {kEnoughGroups * 3 / 8, 256, 1024};
 constexpr Cut kOneCut = {kEnoughGroups, 128, 256};
@@ -182,7 +183,7 @@ class GpuAttention : public Planner {
 
  private:
   struct Mma {
-    std::optional<PtxModule> plain;  // kernels of 64 and 128 queries a group, and of 64 where keys are cut
+    std::optional<PtxModule> plain;  // kernels with 64 and 128 queries in a group, and with 64 and cut keys
     std::optional<PtxModule> masked;
     std::optional<PtxModule> hopper, teams;  // depths above 32
   };
@@ -219,7 +220,7 @@ class GpuAttention : public Planner {
     const size_t d = DepthIndex(p);
     Mma& modules = mma_[p.dtype == ops::DType::kBFloat16][d];
     const bool masked = p.mask.data != nullptr;
-    constexpr int64_t kRows = 64;  // of tensor instructions
+    constexpr int64_t kRows = 64;  // rows of a tensor instruction
     if (hopper_ && d > 0 && !masked && IsLong(p, kDepths[d])) {
       const auto kernel = modules.teams->Find(0);
       // Otherwise the driver's compiler is too old for tensor maps.
@@ -230,8 +231,8 @@ class GpuAttention : public Planner {
       return LaunchCut({kernel, kRows, AttentionArguments::kMmaLanes}, p, arguments, workspace, launches);
     }
     const int64_t depth = std::max(p.depth, p.value_depth);
-    // Measured: at depth 32 more warps are worth more than fewer reads of k and v; causal groups of 128 at
-    // depth 128 wait.
+    // Measured: at depth 32, more warps gain more than fewer reads of k and v; at depth 128, causal groups of
+    // 128 wait.
     const bool worth = depth > 32 && (depth <= 64 || !p.causal);
     const bool many =
         worth && !masked && p.queries > 64 && p.batch * p.heads * CeilDivide(p.queries, 128) >= kEnoughGroups;
@@ -249,8 +250,8 @@ class GpuAttention : public Planner {
            CeilDivide(p.queries, AttentionArguments::kTeams * AttentionArguments::kTeamRows);
   }
 
-  // Whether items of several teams keep most multiprocessors busy. Measured: at depth 64 sequences must be
-  // long as well.
+  // Returns true if items for several teams keep most multiprocessors busy. Measured: at depth 64, sequences
+  // must also be long.
   bool IsLong(const AttentionProblem& p, int depth) const {
     const int64_t key_heads = p.heads / p.heads_per_key_head;
     return TeamItems(p) * 8 >= 5 * multiprocessors_ && p.keys > 0 &&
@@ -259,7 +260,7 @@ class GpuAttention : public Planner {
            FitsTensorMap(p.v, p.batch, key_heads);
   }
 
-  // `kernel`: nullptr where it is not ready.
+  // `kernel` is nullptr if it is not ready.
   absl::StatusOr<Readiness> LaunchTeams(const Kernel* kernel, const AttentionProblem& p,
                                         AttentionArguments& arguments, Workspace workspace,
                                         LaunchList& launches) const {

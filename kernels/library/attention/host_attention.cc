@@ -14,7 +14,7 @@ namespace xpud::kernels {
 namespace attention {
 namespace {
 
-constexpr double kGroupNanoseconds = 30e3;  // work below this is not shared between workers
+constexpr double kGroupNanoseconds = 30e3;  // less work than this is one group
 constexpr int64_t kGroupsPerWorker = 4;
 
 void RunAttention(const void* const* args, const uint32_t group[3], void* scratch) {

@@ -26,7 +26,7 @@ std::vector<std::string> Expand(const std::string& pattern) {
   return paths;
 }
 
-// Beside libcuda, where that is loaded.
+// The folder of libcuda, if that is loaded.
 std::vector<std::string> DriverFolder() {
   void* const driver = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
   Dl_info info = {};

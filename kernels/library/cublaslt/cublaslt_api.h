@@ -1,5 +1,6 @@
-// The functions of NVIDIA's cuBLASLt that this folder calls, fetched with dlopen; declared here, because its
-// headers are not there where xpud is built. Loaded once a process and never unloaded. Any thread.
+// The functions of NVIDIA's cuBLASLt that this folder calls, loaded with dlopen. They are declared here,
+// because xpud is built without NVIDIA's headers. Loaded once for each process and never unloaded.
+// Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +15,7 @@ enum class DataType : int { kFloat32 = 0, kFloat64 = 1, kFloat16 = 2, kBFloat16 
 enum class ComputeType : int {
   kFloat32 = 68,
   kFloat64 = 70
-};  // kFloat32 is true f32: TF32 has a number of its own
+};  // kFloat32 is true f32; TF32 has its own number
 enum class Operation : int { kNone = 0, kTranspose = 1 };
 enum class Epilogue : uint32_t {
   kDefault = 1,
@@ -40,7 +41,7 @@ enum class PreferenceAttribute : int {
   kAlignmentC = 7,
   kAlignmentD = 8,
 };
-constexpr uint32_t kReduceInComputeType = 2;  // of the schemes by which parts of a sum are added up
+constexpr uint32_t kReduceInComputeType = 2;  // the scheme that adds the parts of a sum in the compute type
 struct Algo {
   uint64_t data[8];
 };
@@ -59,9 +60,9 @@ using Layout = void*;
 using Preference = void*;
 
 struct Api {
-  // Looks, in this order, at the file that the environment's XPUD_CUBLASLT names; where the dynamic linker
-  // looks; beside libcuda; in CUDA's folder; in PyTorch's wheels below usual places. Version 13 is preferred
-  // to 12. NotFound: it is nowhere, or XPUD_CUBLASLT cannot be loaded.
+  // Searches, in this order: the file named by the environment variable XPUD_CUBLASLT; the dynamic linker's
+  // folders; the folder of libcuda; CUDA's folder; PyTorch's wheels in the usual places. Prefers version 13
+  // to 12. Returns NotFound if there is none, or if XPUD_CUBLASLT cannot be loaded.
   static absl::StatusOr<const Api*> Get();
 
   Status (*create)(Handle*);

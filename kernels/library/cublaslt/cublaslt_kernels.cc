@@ -19,11 +19,11 @@ const T& Argument(const void* const* args, int i) {
   return *static_cast<const T*>(args[i]);
 }
 
-// The library's handles, one a context, made when first needed. They last as long as the process: destroying
-// one would take its context too, which may be gone by then.
+// The library's handles, one for each context, created when first needed. They live as long as the process:
+// destroying one needs its context, which may be gone by then.
 class Handles {
  public:
-  // For `context`, which is current; nullptr if there can be none.
+  // Returns the handle for `context`, which must be current; nullptr if it cannot be created.
   Handle For(const Api& api, void* context) {
     MutexLock lock(mutex_);
     Handle& handle = handles_[context];
@@ -36,7 +36,7 @@ class Handles {
   absl::flat_hash_map<void*, Handle> handles_ ABSL_GUARDED_BY(mutex_);
 };
 
-// What a call on a list needs.
+// The objects that a call on a list needs.
 struct Site {
   const Api* api = nullptr;
   Handle handle = nullptr;
@@ -65,7 +65,7 @@ ze_result_t Run(const void* const* args, const xpud_native_list_t& list) {
     return result;
   Plan::Prepared prepared = site.plan->Prepare(site.handle);
   if (prepared.status == Status::kSuccess && prepared.workspace_bytes > bytes) {
-    // Planned with what another process found.
+    // The launch was planned for another process's answer.
     site.plan = std::make_shared<Plan>(*site.api, problem, bytes);
     prepared = site.plan->Prepare(site.handle);
   }
@@ -74,9 +74,9 @@ ze_result_t Run(const void* const* args, const xpud_native_list_t& list) {
                                  Argument<void*>(args, 1), bytes, list.stream));
 }
 
-// The first launch of an algorithm loads its code, which takes up to 60 ms. One that is recorded loads it,
-// too, and reads no memory: so the addresses need only look right. What fails here shows when the product is
-// wanted.
+// The first launch of an algorithm loads its code, which takes up to 60 ms. A recorded launch also loads it,
+// and reads no memory, so the addresses only need to look right. An error here occurs again when the product
+// is run.
 void LoadCode(const Site& site, const Plan::Prepared& prepared, void* stream) {
   alignas(256) static std::byte anywhere[256];
   const matmul::MatmulOperands operands = {anywhere, anywhere, anywhere, anywhere, 1, 1};

@@ -22,7 +22,8 @@ using matmul::MatmulOperands;
 using matmul::MatmulProblem;
 using matmul::Strides;
 
-constexpr int64_t kMaxGroups = 1 << 16;  // of an element-wise kernel: lanes then take several elements
+constexpr int64_t kMaxGroups =
+    1 << 16;  // of an element-wise kernel; beyond that, lanes take several elements
 constexpr int64_t kMaxGroupsY = 65535;
 constexpr ops::DType kTypes[] = {ops::DType::kFloat32, ops::DType::kFloat64, ops::DType::kBFloat16,
                                  ops::DType::kFloat16};
@@ -40,7 +41,7 @@ uint8_t AlignmentOf(const void* address) {
   return static_cast<uint8_t>(value == 0 ? 128 : std::min<uint64_t>(128, value & (~value + 1)));
 }
 
-// Kernels for halves that are not at multiples of 16 bytes may cut k, and then round the sum before they add
+// For halves that are not at multiples of 16 bytes, kernels may cut k and then round the sum before they add
 // a row to it (seen with cuBLASLt 13.1 in bf16).
 bool RoundsBeforeBias(const MatmulCall& call) {
   const MatmulProblem& p = call.problem;
@@ -52,7 +53,7 @@ bool RoundsBeforeBias(const MatmulCall& call) {
   return !aligned(call.operands.a, p.a) || !aligned(call.operands.b, p.b);
 }
 
-// A launch of an element-wise kernel over stacks of `size` elements.
+// Adds a launch of an element-wise kernel over stacks of `size` elements.
 template <typename Arguments>
 void LaunchElements(const Kernel* kernel, const Arguments& arguments, int64_t size, LaunchList& launches) {
   Launch& launch = launches.Add();
@@ -79,7 +80,7 @@ void LaunchFinish(const Kernel* kernel, const MatmulCall& call, const void* sum,
   LaunchElements(kernel, arguments, p.m * p.n, launches);
 }
 
-// The entries of gpu/product.cu: for each type its product and its finish, then copies.
+// The entries of gpu/product.cu: product and finish for each type, then the copies.
 size_t ProductOf(ops::DType type) { return 2 * TypeIndex(type); }
 size_t FinishOf(ops::DType type) { return 2 * TypeIndex(type) + 1; }
 size_t CopyOf(ops::DType type) {
@@ -95,7 +96,7 @@ std::vector<std::string> OwnEntries() {
   return entries;
 }
 
-// A factor without gaps, as a copy of `strides` becomes.
+// Returns the strides of a factor without gaps, the result of copying one with `strides`.
 Strides Packed(const Strides& strides, int64_t rows, int64_t columns) {
   return {strides.batch == 0 ? 0 : rows * columns, columns, 1};
 }
@@ -160,7 +161,7 @@ CublasltMatmul::Way CublasltMatmul::WayOf(const MatmulCall& read) {
   problem.raw = !Finishes(p) || (row && RoundsBeforeBias(way.call));
   problem.bias = !problem.raw && row;
   if (problem.raw) {
-    // What the sum alone does not depend on: equal keys for equal sums.
+    // Clears everything that the sum alone does not depend on, so that equal sums have equal keys.
     problem.matmul.c = problem.matmul.out = {};
     problem.matmul.has_c = false;
     problem.matmul.activation = ops::Activation::kNone;

@@ -1,5 +1,5 @@
-// The planner of kMatmul on NVIDIA GPUs: cuBLASLt where that is installed and takes the problem, our own
-// kernels (gpu/product.cu) elsewhere and around it. Engine thread only.
+// The planner of kMatmul on NVIDIA GPUs. Uses cuBLASLt if it is installed and supports the problem, and our
+// own kernels (gpu/product.cu) otherwise and around it. Engine thread only.
 #pragma once
 
 #include <optional>
@@ -14,22 +14,22 @@ namespace xpud::kernels::cublaslt {
 
 class CublasltMatmul : public Planner {
  public:
-  // Who says what cuBLASLt does.
+  // Where cuBLASLt runs.
   enum class Library {
-    kNone,  // every product is our own
-    kHere,  // launches run in this process, and it is installed
+    kNone,  // not at all: our own kernels compute all products
+    kHere,  // in this process, where it is installed
     kAsked,
   };
-  // `ask`: for kAsked, see KernelLibrary::Options.
+  // `ask` is for kAsked: see KernelLibrary::Options.
   CublasltMatmul(KernelStore& store, Library library, AskDevice ask = nullptr);
 
   bool Serves(ops::Family family) const override { return family == ops::Family::kMatmul; }
   absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches) override;
 
  private:
-  // How the library takes part in a call.
+  // How the library computes a part of a call.
   struct Way {
-    matmul::MatmulCall call;  // with the strides of factors that are copied first, whose addresses are null
+    matmul::MatmulCall call;  // with the strides of factors that are copied first; their addresses are null
     Problem problem;
     bool copies_a = false, copies_b = false;
     uint64_t workspace_bytes = 0;

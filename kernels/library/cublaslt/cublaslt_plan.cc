@@ -11,7 +11,7 @@ using matmul::Strides;
 constexpr size_t kMaxWorkspace = size_t{32} << 20;
 constexpr int64_t kMaxBatch = 65535;
 constexpr int64_t kMaxSize = INT32_MAX;
-constexpr uintptr_t kNoAddress = uintptr_t{1} << 32;  // a multiple of any alignment, never read
+constexpr uintptr_t kNoAddress = uintptr_t{1} << 32;  // a multiple of any alignment; never read
 
 DataType TypeOf(ops::DType type) {
   switch (type) {
@@ -28,7 +28,7 @@ DataType TypeOf(ops::DType type) {
 
 bool RowMajor(const Strides& s, int64_t columns) { return s.column == 1 && s.row >= columns; }
 
-// The addend of cuBLASLt: a matrix laid out as out is.
+// Returns true if c can be cuBLASLt's addend: a matrix with the layout of out.
 bool IsAddend(const MatmulProblem& p) {
   return p.c.column == 1 && p.c.row >= p.n && (p.batch == 1 || p.c.batch != 0);
 }
@@ -61,7 +61,7 @@ Status Create(const Api& api, Layout* layout, DataType type, int64_t rows, int64
 
 }  // namespace
 
-// Enough for algorithms that cut k, without taking much for small products.
+// Enough for algorithms that cut k, but not too much for small products.
 size_t MostWorkspace(const MatmulProblem& p) {
   const double sums = 4.0 * p.batch * p.m * p.n;
   const size_t wanted = static_cast<size_t>(std::min(32 * sums, 1.0 * kMaxWorkspace));
@@ -99,7 +99,7 @@ Plan::~Plan() {
   for (const Product& product : idle_) api_.desc_destroy(product.desc);
 }
 
-// cuBLASLt's matrices are column-major: out^T = b^T a^T.
+// cuBLASLt's matrices are column-major, so it computes out^T = b^T a^T.
 Status Plan::MakeLayouts() {
   const Api& api = api_;
   const MatmulProblem& p = problem_.matmul;
@@ -145,7 +145,7 @@ Status Plan::MakeProduct(Product& product) const {
   set(DescAttribute::kTransposeB, transpose_b);
   set(DescAttribute::kEpilogue, epilogue);
   if (problem_.bias) set(DescAttribute::kBiasType, out);
-  // The library wants an address before it chooses, for its alignment.
+  // The library chooses by the alignment of the address, so it needs one before.
   if (problem_.bias && status == Status::kSuccess)
     status = SetBias(product, reinterpret_cast<const void*>(kNoAddress + problem_.c_alignment));
   if (status != Status::kSuccess && product.desc != nullptr) api.desc_destroy(product.desc);
@@ -177,7 +177,7 @@ Status Plan::Choose(Handle handle) {
   if (status != Status::kSuccess) return status;
   status = api.preference_set(preference, PreferenceAttribute::kMaxWorkspaceBytes, &most_workspace_,
                               sizeof(most_workspace_));
-  // Parts of a sum are never rounded to 16 bits before they are added.
+  // Parts of a sum are not rounded to 16 bits before they are added.
   if (status == Status::kSuccess)
     status = api.preference_set(preference, PreferenceAttribute::kReductionSchemes, &kReduceInComputeType,
                                 sizeof(kReduceInComputeType));

@@ -1,4 +1,5 @@
-// How cuBLASLt computes one problem: descriptors, and the algorithm that it recommends, asked for once.
+// How cuBLASLt computes one problem: descriptors, and the algorithm that it recommends, which is requested
+// once.
 #pragma once
 
 #include <cstddef>
@@ -16,10 +17,10 @@
 
 namespace xpud::kernels::cublaslt {
 
-// What cuBLASLt chooses an algorithm by. A plain value, compared by bytes.
+// The properties by which cuBLASLt chooses an algorithm. A plain value, compared by bytes.
 struct Problem {
   matmul::MatmulProblem matmul;
-  // Of the addresses, in bytes, at most 128.
+  // Of the addresses, in bytes; at most 128.
   uint8_t a_alignment = 128, b_alignment = 128, c_alignment = 128, out_alignment = 128;
   bool bias = false;  // c is a row that the epilogue adds
   bool raw = false;   // out is the sum in f32 (f64), without gaps; no epilogue
@@ -33,16 +34,16 @@ struct Problem {
 };
 static_assert(std::has_unique_object_representations_v<Problem>);
 
-// True if cuBLASLt multiplies matrices of this size in this type.
+// Returns true if cuBLASLt multiplies matrices of this size in this type.
 bool Multiplies(const matmul::MatmulProblem& problem);
-// True if its epilogue adds c and applies the activation.
+// Returns true if its epilogue adds c and applies the activation.
 bool Finishes(const matmul::MatmulProblem& problem);
 
-// The most workspace that an algorithm for the problem may take.
+// Returns the maximum workspace of an algorithm for the problem, in bytes.
 size_t MostWorkspace(const matmul::MatmulProblem& problem);
 ze_result_t ResultOf(Status status);
 
-// Any thread. The library's handle, whose context is current, is the same in each call.
+// Thread-safe. REQUIRES: each call passes the same library handle, whose context is current.
 class Plan {
  public:
   Plan(const Api& api, const Problem& problem, size_t most_workspace)
@@ -51,19 +52,19 @@ class Plan {
   Plan(const Plan&) = delete;
   Plan& operator=(const Plan&) = delete;
 
-  // Bytes of workspace that the algorithm takes; chooses it unless that is done.
+  // Returns the bytes of workspace that the algorithm needs. The first call chooses the algorithm.
   struct Prepared {
     Status status = Status::kSuccess;
     size_t workspace_bytes = 0;
   };
   Prepared Prepare(Handle handle);
 
-  // Enqueues the product on `stream`, once prepared, with at least as much workspace as Prepare said.
+  // Enqueues the product on `stream`. REQUIRES: Prepare succeeded; at least the workspace that it returned.
   Status Run(Handle handle, const matmul::MatmulOperands& operands, void* workspace, size_t workspace_bytes,
              void* stream);
 
  private:
-  // A description of the product, which one thread at a time uses, since it holds the bias's address.
+  // A description of the product. One thread at a time uses it, because it holds the bias's address.
   struct Product {
     Desc desc = nullptr;
     const void* bias = nullptr;

@@ -8,7 +8,7 @@ constexpr int kMaxAttempts = 3;
 
 }  // namespace
 
-// When there are too many, those that nobody waits for are forgotten, to be asked again.
+// If there are too many answers, all but the pending ones are dropped. They are requested again when needed.
 WorkspaceTable::Answer& WorkspaceTable::AnswerTo(const Problem& problem) {
   const auto found = answers_.find(problem);
   if (found != answers_.end()) return *found->second;

@@ -1,5 +1,5 @@
-// How much workspace cuBLASLt takes for each problem, as the process that has the device answers. Engine
-// thread, but for the questions, which run in the store's background. Outlives that.
+// How much workspace cuBLASLt needs for each problem, answered by the process that owns the device. Engine
+// thread only; the requests run in the store's background. Outlives the background work.
 #pragma once
 
 #include <atomic>
@@ -14,20 +14,20 @@ namespace xpud::kernels::cublaslt {
 
 class WorkspaceTable {
  public:
-  // `prepare` is the kernel of this name.
+  // `prepare` is the kernel cublaslt_prepare.
   WorkspaceTable(KernelStore& store, const Kernel* prepare, AskDevice ask)
       : store_(store), prepare_(prepare), ask_(std::move(ask)) {}
 
   enum class State : uint8_t {
-    kAsked,  // look again when the store says that something is ready
+    kAsked,  // look again after the store's on_ready
     kKnown,
-    kRefused,  // cuBLASLt does not do it
+    kRefused,  // cuBLASLt does not support it
   };
   struct Found {
     State state = State::kAsked;
     uint64_t bytes = 0;  // kKnown
   };
-  // Asks at the first look.
+  // The first call for a problem sends the request.
   Found Find(const Problem& problem);
 
  private:

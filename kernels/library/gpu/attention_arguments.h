@@ -1,11 +1,11 @@
-// What the kernels of attention_*.cu take, by value. Shared by host and device code.
+// The arguments of the kernels of attention_*.cu, passed by value. Shared by host and device code.
 #pragma once
 
 #include <stdint.h>
 
 namespace xpud::gpu {
 
-// Strides in elements of a [batch, head, row, column] tensor; 0 where it is broadcast.
+// Strides in elements of a [batch, head, row, column] tensor; 0 for broadcast axes.
 struct HeadStrides {
   int64_t batch, head, row, column;
 };
@@ -13,46 +13,47 @@ struct HeadStrides {
 enum class MaskKind : int32_t { kNone = 0, kBool = 1, kAdded = 2 };
 
 // out[b,h,i,:] = sum_j softmax_j(scale * q[b,h,i] . k[b,h',j] + mask[b,h,i,j]) v[b,h',j,:]. A row that may
-// attend no key gives 0, and logsumexp 0. Groups x: of a head's queries (last first where causal, as they
+// attend to no key gives 0, and logsumexp 0. Groups x: of a head's queries (if causal the last first, as they
 // take longest), heads, batch.
 struct AttentionArguments {
-  // Kernels of tiles want unit column strides, sizes below 2^31, rows of q, k and v at multiples of 16 bytes,
-  // and depths that are multiples of 16 bytes, up to that of their module. Groups y cut the keys where
-  // `parts` is there.
+  // Kernels of tiles require unit column strides, sizes below 2^31, rows of q, k and v at multiples of 16
+  // bytes, and depths that are multiples of 16 bytes, up to that of their module. If `parts` is set, groups y
+  // cut the keys.
 
-  // 16-bit types by tensor cores; out at multiples of 4 bytes; the last number of a name is of a group's
-  // queries. In modules for depths of 32, 64 or 128: attention_mma_64, _128 and _cut_64 (scale above 0, no
-  // mask), attention_mma_masked_64 and _masked_cut_64 (a mask). Only those that say so cut the keys. For
-  // sm_90 alone, in modules for depths of 64 or 128: attention_wgmma, of 64 (scale above 0, no mask).
+  // 16-bit types on tensor cores; out at multiples of 4 bytes. The number in a name is the queries of a
+  // group. In modules for depths of 32, 64 or 128: attention_mma_64, _128 and _cut_64 (scale above 0, no
+  // mask), attention_mma_masked_64 and _masked_cut_64 (a mask). Only those with `cut` in their name cut the
+  // keys. For sm_90 only, in modules for depths of 64 or 128: attention_wgmma, of 64 queries (scale above 0,
+  // no mask).
   static constexpr int kMmaLanes = 128;
 
-  // The same for long sequences, keys not cut, at least one; any number of groups: attention_teams, whose
-  // groups go through all items, each kTeams * kTeamRows queries of a head. Strides are not negative, and
-  // those of q, k and v not 0, below 2^38.
-  static constexpr int kTeams = 2;        // of a group, that multiply
-  static constexpr int kTeamLanes = 128;  // and as many more that copy
+  // The same for long sequences, without cutting keys (at least one), with any number of groups:
+  // attention_teams. Its groups go through all items, each of which is kTeams * kTeamRows queries of a head.
+  // Strides are not negative; those of q, k and v are not 0 and below 2^38.
+  static constexpr int kTeams = 2;        // of a group, which multiply
+  static constexpr int kTeamLanes = 128;  // and as many more, which copy
   static constexpr int kTeamRows = 64;
   static constexpr int kTeamMapBytes = 3 * 128;  // of memory for each group: the tensor maps of q, k and v
 
-  // f32, with or without a mask; out as q. attention_tiled_many, attention_tiled_some, attention_tiled_few,
-  // in modules for depths of 32, 64 or 128; the planner knows their sizes.
+  // f32, with or without a mask; out aligned as q. attention_tiled_many, attention_tiled_some,
+  // attention_tiled_few, in modules for depths of 32, 64 or 128. The planner knows their sizes.
 
-  // f32 and 16-bit types, with or without a mask, a query of a group: attention_one_32, _64, _128 for depths
-  // up to that; out as q.
+  // f32 and 16-bit types, with or without a mask, one query in a group: attention_one_32, _64, _128 for
+  // depths up to that. out needs only a unit column stride.
   static constexpr int kOneLanes = 128;
 
   // After one of the above has cut the keys: attention_merge, which also takes the number of parts (int32_t).
   static constexpr int kMergeLanes = 128;
   static constexpr int kMaxParts = 512;
 
-  // Any layout: attention_plain, where `spread` lanes (a power of two) share a query, kPlainSlice of its
-  // depth each, and kPlainStep keys fit in a tile of kPlainTileBytes.
+  // Any layout: attention_plain. `spread` lanes (a power of two) share a query, each with kPlainSlice of its
+  // depth, and kPlainStep keys fit in a tile of kPlainTileBytes.
   static constexpr int kPlainLanes = 128;
   static constexpr int kPlainSlice = 32;
   static constexpr int kPlainStep = 4;
   static constexpr int kPlainTileBytes = 16384;
 
-  // Any layout and depth: attention_wide, a group for a query; groups y: of kWideColumns of out.
+  // Any layout and depth: attention_wide, with one query in a group; groups y: of kWideColumns of out.
   static constexpr int kWideLanes = 256;
   static constexpr int kWideColumns = 1024;
 
@@ -62,9 +63,9 @@ struct AttentionArguments {
   const void* mask;  // or nullptr
   void* out;
   float* logsumexp;  // or nullptr
-  float* parts;  // or nullptr: where keys are cut, [parts, batch, heads, queries, value_depth], and behind it
-                 // [parts, batch, heads, queries]
-  void* maps;    // of attention_teams: kTeamMapBytes for each group, at a multiple of 128
+  float* parts;  // if keys are cut: [parts, batch, heads, queries, value_depth], followed by [parts, batch,
+                 // heads, queries]; else nullptr
+  void* maps;    // for attention_teams: kTeamMapBytes for each group, at a multiple of 128
   HeadStrides q_strides, k_strides, v_strides, mask_strides, out_strides, logsumexp_strides;
   int64_t batch, heads, queries, keys, depth, value_depth, heads_per_key_head;
   int64_t keys_per_part;

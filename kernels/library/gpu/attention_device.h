@@ -1,4 +1,4 @@
-// What the kernels of attention_*.cu share. Device code only.
+// Shared by the kernels of attention_*.cu. Device code only.
 #pragma once
 
 #include "kernels/library/gpu/attention_arguments.h"
@@ -12,13 +12,13 @@ XPUD_DEVICE uint32_t SharedAddress(const void* p) {
   return static_cast<uint32_t>(reinterpret_cast<uintptr_t>((__attribute__((address_space(3))) const void*)p));
 }
 
-// 16 bytes of global memory to shared memory, in the background; 0 where they are not valid.
+// Copies 16 bytes of global memory to shared memory, asynchronously; writes zeros if they are not valid.
 XPUD_DEVICE void CopyChunk(uint32_t to, const void* from, bool valid) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(valid ? 16 : 0)
                : "memory");
 }
 XPUD_DEVICE void CommitCopies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// All but the kLeft groups of copies that were committed last.
+// Waits for all groups of copies except the kLeft last committed.
 template <int kLeft>
 XPUD_DEVICE void WaitForCopies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
@@ -39,11 +39,11 @@ XPUD_DEVICE float Across(float x, int lanes) {
   return __builtin_bit_cast(float, __nvvm_shfl_sync_bfly_i32(-1, __builtin_bit_cast(int, x), lanes, 31));
 }
 
-// The keys that a group goes through, which attends no query from `beyond` on.
+// The keys of a group, whose queries attend to no key from `beyond` on.
 struct KeyRange {
   int begin, end;
 };
-// Not kCut: `parts` is not there.
+// If not kCut, `parts` is not set.
 template <bool kCut = true>
 XPUD_DEVICE KeyRange RangeOf(const AttentionArguments& p, int64_t beyond) {
   const int64_t all = p.causal ? Least(p.keys, beyond) : p.keys;
@@ -52,12 +52,12 @@ XPUD_DEVICE KeyRange RangeOf(const AttentionArguments& p, int64_t beyond) {
   return {static_cast<int>(begin), static_cast<int>(Least(all, begin + p.keys_per_part))};
 }
 
-// Where a query's result goes: to `out`, or, where keys are cut, to `part` in f32.
+// The destination of a query's result: `out`, or `part` in f32 if keys are cut.
 template <typename T>
 struct Result {
   T* out;
   float* part;       // or nullptr
-  float* logsumexp;  // or nullptr; of a part in units of log 2, and -inf where no key was attended
+  float* logsumexp;  // or nullptr; for a part in units of log 2, and -inf if it attended to no key
 };
 
 template <typename T, bool kCut = true>
@@ -74,7 +74,7 @@ XPUD_DEVICE Result<T> ResultOf(const AttentionArguments& p, int64_t b, int64_t h
   return {out, p.parts + at * p.value_depth, p.parts + GroupsY() * rows * p.value_depth + at};
 }
 
-// `top` in units of log 2.
+// `top` is in units of log 2.
 template <typename T>
 XPUD_DEVICE void StoreLogsumexp(const Result<T>& to, float top, float sum) {
   if (to.logsumexp == nullptr) return;

@@ -1,4 +1,4 @@
-// Puts together what groups found that shared out a query's keys. Compiled to PTX once for each XPUD_ELEMENT.
+// Merges the results of groups that shared a query's keys. Compiled to PTX once for each XPUD_ELEMENT.
 #include "kernels/library/gpu/attention_arguments.h"
 #include "kernels/library/gpu/attention_device.h"
 #include "kernels/library/gpu/device.h"
@@ -10,7 +10,7 @@ constexpr int kLanes = AttentionArguments::kMergeLanes;
 constexpr int kMaxParts = AttentionArguments::kMaxParts;
 constexpr int kMaxDepth = 128;
 
-// The largest, or the sum, of all lanes' values, known to all of them.
+// Returns the largest, or the sum, of all lanes' values, to all of them.
 template <bool kSum>
 XPUD_DEVICE float OverLanes(float x, float* memory) {
   memory[Lane()] = x;
@@ -27,7 +27,8 @@ XPUD_DEVICE float OverLanes(float x, float* memory) {
   return all;
 }
 
-// A group a query. Lanes share out the parts to weigh them, and then columns and parts to add them up.
+// A group takes one query. Its lanes share the parts to compute their weights, and then share columns and
+// parts to add them up.
 XPUD_DEVICE void Merge(const AttentionArguments& p, int parts) {
   XPUD_SHARED float weights[kMaxParts];
   XPUD_SHARED float memory[kLanes];
@@ -48,7 +49,7 @@ XPUD_DEVICE void Merge(const AttentionArguments& p, int parts) {
   const int64_t row = at % p.queries, h = at / p.queries % p.heads, b = at / p.queries / p.heads;
   T* const to =
       static_cast<T*>(p.out) + b * p.out_strides.batch + h * p.out_strides.head + row * p.out_strides.row;
-  // `width` lanes for the columns, and as many sums of parts as there are runs of them.
+  // `width` lanes take the columns; there are as many partial sums as runs of `width` lanes.
   const int width = depth <= 32 ? 32 : depth <= 64 ? 64 : kMaxDepth, column = Lane() % width;
   float value = 0;
   if (column < depth) {

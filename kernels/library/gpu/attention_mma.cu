@@ -1,6 +1,6 @@
-// Attention of 16-bit types by tensor cores, scores never stored: FlashAttention-2's scheme (Dao, 2023) with
-// mma.m16n8k16. Compiled to PTX once for each XPUD_ELEMENT and XPUD_DEPTH, without masks and (XPUD_MASKED)
-// with them.
+// Attention of 16-bit types on tensor cores, without storing scores: FlashAttention-2's scheme (Dao, 2023)
+// with mma.m16n8k16. Compiled to PTX once for each XPUD_ELEMENT and XPUD_DEPTH, without masks and
+// (XPUD_MASKED) with them.
 #include "kernels/library/gpu/attention_arguments.h"
 #include "kernels/library/gpu/attention_device.h"
 #include "kernels/library/gpu/attention_tensor.h"
@@ -14,12 +14,11 @@ constexpr int kKeys = kDepth > 64 ? 32 : 64;  // of a tile
 constexpr int kWarps = 4;
 constexpr int kChunks = kDepth / 8;  // of 16 bytes in a row
 constexpr int kTileElements = kKeys * kDepth;
-// After the first tiles a maximum seldom grows; where out is large it is worth asking whether one has.
+// After the first tiles a maximum seldom grows. If out is large, testing for that pays.
 constexpr bool kAsks = kDepth > 64;
 constexpr bool kIsBFloat16 = __is_same(T, BFloat16);
 
-// The place of a chunk in a tile of rows, such that the same chunk of 8 adjacent rows lies in different
-// banks.
+// Returns the place of a chunk in a tile of rows. The same chunk of 8 adjacent rows is in different banks.
 XPUD_DEVICE int Place(int row, int chunk) {
   const int turned = kChunks == 4 ? chunk ^ ((row >> 1) & 3) : chunk ^ (row & 7);
   return (row * kChunks + turned) * 8;
@@ -47,7 +46,7 @@ XPUD_DEVICE void MultiplyAdd(float (&c)[4], const Fragment& a, uint32_t b0, uint
         : "r"(a.x[0]), "r"(a.x[1]), "r"(a.x[2]), "r"(a.x[3]), "r"(b0), "r"(b1));
 }
 
-// Begins to copy kRows rows, the first of them `first` of `size`; what lies outside is 0.
+// Begins to copy kRows rows of `size`, from row `first` on. Rows outside become 0.
 template <int kRows>
 XPUD_DEVICE void BeginTile(T* tile, const T* from, int64_t stride, int64_t first, int64_t size, int depth) {
   constexpr int kLanes = kWarps * 32;
@@ -61,10 +60,10 @@ XPUD_DEVICE void BeginTile(T* tile, const T* from, int64_t stride, int64_t first
   }
 }
 
-// What the mask adds to the scores of a warp's 16 rows, in units of log 2: read all at once, before they are
-// needed.
+// The mask's addends for the scores of a warp's 16 rows, in units of log 2. All are read at once, before they
+// are needed.
 struct Mask {
-  float x[kKeys / 8][2][2];  // [of 8 keys][row: this, or 8 below][key]
+  float x[kKeys / 8][2][2];  // [of 8 keys][row: this one, or 8 below][key]
 };
 
 template <bool kBool>
@@ -88,12 +87,12 @@ XPUD_DEVICE void Read(Mask& mask, const AttentionArguments& p, int64_t head, int
       }
 }
 
-// kBlocks blocks of 16 queries a warp. Without a mask, `scale` is positive.
+// Each warp takes kBlocks blocks of 16 queries. Without a mask, `scale` is positive.
 template <int kBlocks, bool kMasked, bool kCut>
 XPUD_DEVICE void Attend(const AttentionArguments& p) {
   constexpr int kRows = kWarps * kBlocks * 16;
   constexpr int kElements = kRows * kDepth > 4 * kTileElements ? kRows * kDepth : 4 * kTileElements;
-  XPUD_SHARED T memory[kElements] __attribute__((aligned(128)));  // q; then k and v of two tiles
+  XPUD_SHARED T memory[kElements] __attribute__((aligned(128)));  // q; afterwards k and v of two tiles
   const int lane = Lane() % 32, warp = Lane() / 32;
   const int64_t groups = (p.queries + kRows - 1) / kRows;
   const int64_t group = GroupX() % groups, h = GroupX() / groups % p.heads, b = GroupX() / groups / p.heads;
@@ -125,7 +124,7 @@ XPUD_DEVICE void Attend(const AttentionArguments& p) {
   const KeyRange range = RangeOf<kCut>(p, first + kRows);
   const int keys = range.end;
   const int row0 =
-      static_cast<int>(first) + warp * kBlocks * 16 + lane / 4;  // of this lane; others are 8 apart
+      static_cast<int>(first) + warp * kBlocks * 16 + lane / 4;  // of this lane; its other rows are 8 apart
 
   const bool barring = p.mask_kind == MaskKind::kBool;
   if (keys > range.begin) {
@@ -169,7 +168,7 @@ XPUD_DEVICE void Attend(const AttentionArguments& p) {
         }
       }
 
-    // To units of log 2: here, or where the exponential is taken.
+    // Converts to units of log 2, here or in the exponential.
     const float unit = kMasked ? 1.0f : factor;
     if constexpr (kMasked) {
 #pragma unroll
@@ -274,7 +273,7 @@ XPUD_DEVICE void Attend(const AttentionArguments& p) {
 
 using namespace xpud::gpu;
 
-// The second number is of groups that a multiprocessor has room for at least: it limits registers.
+// The second number is the minimum of groups for which a multiprocessor has room: it limits registers.
 #ifdef XPUD_MASKED
 XPUD_KERNEL_OF(128, 2) attention_mma_masked_64(const AttentionArguments p) { Attend<1, true, false>(p); }
 XPUD_KERNEL_OF(128, 2) attention_mma_masked_cut_64(const AttentionArguments p) { Attend<1, true, true>(p); }

@@ -1,5 +1,5 @@
-// Attention of one query, as decoding has it: what counts is that many loads of k and v are under way.
-// Compiled to PTX once for each XPUD_ELEMENT.
+// Attention of one query, as in decoding: it is fast if many loads of k and v are in flight. Compiled to PTX
+// once for each XPUD_ELEMENT.
 #include "kernels/library/gpu/attention_arguments.h"
 #include "kernels/library/gpu/attention_device.h"
 #include "kernels/library/gpu/device.h"
@@ -20,7 +20,7 @@ XPUD_DEVICE Bits LoadBits(const T* from) {
                : "l"(from));
   return b;
 }
-// Element i, of the first one's type.
+// Returns element i, in the type of the first argument.
 XPUD_DEVICE float Element(float, const Bits& bits, int i) { return __builtin_bit_cast(float, bits.x[i]); }
 template <typename Half>
 XPUD_DEVICE float Element(Half half, const Bits& bits, int i) {
@@ -28,11 +28,11 @@ XPUD_DEVICE float Element(Half half, const Bits& bits, int i) {
   return Load(half);
 }
 
-// kSpread lanes share a key, each kOwn columns of it.
+// kSpread lanes share a key; each has kOwn of its columns.
 template <int kSpread>
 XPUD_DEVICE void AttendOne(const AttentionArguments& p) {
-  constexpr int kSlots = 32 / kSpread;             // keys of a warp at a time
-  constexpr int kBatch = kSpread < 32 ? 4 : 8;     // of them, whose loads are under way together
+  constexpr int kSlots = 32 / kSpread;             // keys of a warp at once
+  constexpr int kBatch = kSpread < 32 ? 4 : 8;     // keys whose loads are in flight together
   constexpr int kKeys = kWarps * kSlots * kBatch;  // of a group
   constexpr int kStates = kWarps * kSlots;
   XPUD_SHARED float outs[kStates][kSpread * kOwn];

@@ -1,5 +1,5 @@
-// Attention of any layout, type and depth by multiply-add, scores never stored. Compiled to PTX once for each
-// XPUD_ELEMENT.
+// Attention of any layout, type and depth by multiply-add, without storing scores. Compiled to PTX once for
+// each XPUD_ELEMENT.
 #include <stdbool.h>
 
 #include "kernels/library/gpu/attention_arguments.h"
@@ -37,7 +37,7 @@ XPUD_DEVICE const T* Head(const void* data, const HeadStrides& s, int64_t b, int
   return static_cast<const T*>(data) + b * s.batch + h * s.head;
 }
 
-// The score of a key as a mask leaves it.
+// Returns the score of a key after applying the mask.
 template <typename T, typename W>
 XPUD_DEVICE W Masked(const AttentionArguments& p, int64_t b, int64_t h, int64_t row, int64_t key, W score) {
   constexpr W kBarred = -__builtin_inf();
@@ -49,7 +49,7 @@ XPUD_DEVICE W Masked(const AttentionArguments& p, int64_t b, int64_t h, int64_t 
   return static_cast<const uint8_t*>(p.mask)[place] != 0 ? score : kBarred;
 }
 
-// Four elements of a tile in one access, which LLVM would take apart.
+// Four elements of a tile in one access, which LLVM would split.
 template <typename W>
 struct Four {
   W x[4];
@@ -82,7 +82,7 @@ XPUD_DEVICE void StoreLogsumexp(const AttentionArguments& p, int64_t b, int64_t 
   p.logsumexp[b * s.batch + h * s.head + row * s.row] = sum == 0 ? 0.0f : static_cast<float>(top + Log(sum));
 }
 
-// `spread` lanes hold a query's row of q and of out: of each run of 4 * spread elements, 4 each.
+// `spread` lanes hold a query's row of q and of out: 4 elements each of every run of 4 * spread elements.
 template <typename T>
 XPUD_DEVICE void AttendPlain(const AttentionArguments& p) {
   using W = typename Wide<T>::type;
@@ -182,7 +182,7 @@ XPUD_DEVICE void AttendPlain(const AttentionArguments& p) {
   }
 }
 
-// A group a query: warps share out the keys of a tile, then lanes the columns of out.
+// A group takes one query: warps share the keys of a tile, then lanes share the columns of out.
 template <typename T>
 XPUD_DEVICE void AttendWide(const AttentionArguments& p) {
   using W = typename Wide<T>::type;

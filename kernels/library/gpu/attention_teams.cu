@@ -1,6 +1,6 @@
-// Attention of 16-bit types for Hopper's tensor cores over long sequences, scores never stored: one lane has
-// tiles of keys and values copied, two teams of four warps multiply, 64 queries each, and share what was
-// copied. The teams take turns at the tensor cores, so that one weighs its scores while the other multiplies
+// Attention of 16-bit types on Hopper's tensor cores for long sequences, without storing scores. One lane
+// starts copies of tiles of keys and values. Two teams of four warps multiply, 64 queries each, and share the
+// tiles. The teams alternate on the tensor cores, so that one computes its weights while the other multiplies
 // (FlashAttention-3's ping-pong; Shah et al., 2024). Compiled to PTX once for each XPUD_ELEMENT and
 // XPUD_DEPTH; no masks.
 #include "kernels/library/gpu/attention_arguments.h"
@@ -23,9 +23,9 @@ constexpr int kSlabs = kDepth / 64;  // of 64 columns: 128 bytes, the width of t
 constexpr int kQuerySlabBytes = kRows * 128;
 constexpr int kSlabBytes = kKeys * 128;
 constexpr int kTileBytes = kSlabs * kSlabBytes;
-constexpr int64_t kCacheBytes = 64 << 20;  // for keys and values of the heads that are attended at once
-constexpr int kQueryStages = 2;                // queries of items in shared memory
-constexpr int kStages = kDepth == 64 ? 3 : 2;  // tiles of keys, and as many of values
+constexpr int64_t kCacheBytes = 64 << 20;  // for the keys and values of heads that are attended to at once
+constexpr int kQueryStages = 2;                // items whose queries are in shared memory
+constexpr int kStages = kDepth == 64 ? 3 : 2;  // tiles of keys, and the same number of tiles of values
 
 // Shared memory.
 constexpr int kQueryBytes = kSlabs * kQuerySlabBytes;
@@ -37,7 +37,7 @@ constexpr int kItemBytes = 32;
 constexpr int kLocalBytes = kItemsAt + kQueryStages * kItemBytes;
 extern __attribute__((shared, aligned(1024))) char memory[];
 
-// A tile in shared memory, and its barriers, which take turns in `phase`.
+// A tile in shared memory, and its barriers, whose current phase is `phase`.
 struct Stage {
   uint32_t tile, full, empty, phase;
 };
@@ -46,7 +46,7 @@ XPUD_DEVICE Stage Queries(int item) {
   const uint32_t base = SharedAddress(memory), barriers = base + kBarriersAt + stage * 16;
   return {base + stage * kQueryBytes, barriers, barriers + 8, static_cast<uint32_t>(item / kQueryStages & 1)};
 }
-// `tile` counts all tiles of the group's life.
+// `tile` counts all tiles during the group's life.
 XPUD_DEVICE Stage StageOf(int tile, bool values) {
   const int stage = tile % kStages;
   const uint32_t base = SharedAddress(memory);
@@ -55,20 +55,21 @@ XPUD_DEVICE Stage StageOf(int tile, bool values) {
           static_cast<uint32_t>(tile / kStages & 1)};
 }
 
-// What is computed at once: kRows queries of a head. The lane that copies says it with the queries.
+// One unit of work: kRows queries of a head. The copying lane stores it together with the queries.
 struct Item {
   int b, h;
   int first;  // query
-  int keys;   // that are attended
-  int tiles;  // 0: there are no more items
+  int keys;   // that the queries attend to
+  int tiles;  // 0: no more items
 };
 XPUD_DEVICE Item* ItemAt(int number) {
   return reinterpret_cast<Item*>(memory + kItemsAt + number % kQueryStages * kItemBytes);
 }
 
-// A walk through this group's items. Causal items are of different lengths: groups take long ones first, and
-// in alternating order. That is done with the items of a few heads at a time, so that their keys and values
-// stay in the cache: of the fewest that give every group as many items.
+// Iterates over this group's items. Causal items differ in length, so groups take long ones first, in
+// alternating order. They do so within the items of a few heads at a time, so that the keys and values of
+// these stay in the cache. This is the smallest number of heads that gives all groups the same number of
+// items.
 class Walk {
  public:
   XPUD_DEVICE_MEMBER explicit Walk(const AttentionArguments& p)
@@ -92,10 +93,10 @@ class Walk {
 
   Item item;
   int number = 0;
-  int tiles_before = 0;  // of the items before
+  int tiles_before = 0;  // of earlier items
 
  private:
-  // The greatest common divisor.
+  // Returns the greatest common divisor.
   static XPUD_DEVICE_MEMBER int Common(int a, int b) {
     while (b != 0) {
       const int rest = a % b;
@@ -129,7 +130,7 @@ XPUD_DEVICE const char* MapOf(const AttentionArguments& p, int tensor) {
   return static_cast<const char*>(p.maps) + GroupX() * AttentionArguments::kTeamMapBytes + tensor * kTensorMapBytes;
 }
 
-// Three of the warps that copy make one each.
+// Three of the copying warps make one map each.
 XPUD_DEVICE void MakeMaps(const AttentionArguments& p) {
   const int warp = Lane() / 32;
   const auto make = [&](const void* data, const HeadStrides& strides, int64_t heads, int64_t rows, int64_t columns,
@@ -142,7 +143,7 @@ XPUD_DEVICE void MakeMaps(const AttentionArguments& p) {
   if (warp == 2) make(p.v, p.v_strides, p.heads / p.heads_per_key_head, p.keys, p.value_depth, kKeys);
 }
 
-// One lane.
+// Runs on one lane.
 XPUD_DEVICE void CopyTiles(const AttentionArguments& p) {
   const auto copy = [&](const Item& item, const Stage& stage, int tensor, int slab_bytes, int row, int head)
                         __attribute__((always_inline)) {
@@ -185,7 +186,7 @@ XPUD_DEVICE void CopyTiles(const AttentionArguments& p) {
   }
 }
 
-// A lane's part of its team's 64 queries: two rows, 8 apart, as accumulators have them.
+// A lane's part of its team's 64 queries: two rows, 8 apart, in the layout of accumulators.
 class Rows {
  public:
   XPUD_DEVICE_MEMBER explicit Rows(int team) : team_(team) {}
@@ -195,14 +196,14 @@ class Rows {
                                                         keys.tile);
   }
   XPUD_DEVICE_MEMBER void BeginOutOf(const Stage& values) { BeginOut<T, kSlabBytes>(out_, weight_, values.tile); }
-  // Scores, of which `kLater` products that were begun later may go on.
+  // Waits for the scores; `kLater` products that began later may still run.
   template <int kLater>
   XPUD_DEVICE_MEMBER void WaitForScores() {
     WaitFor<kLater>(score_);
   }
   XPUD_DEVICE_MEMBER void WaitForOut() { WaitFor<0>(out_); }
 
-  // Takes out the scores of keys of the tile that are not attended.
+  // Removes the scores of keys in the tile to which the query does not attend.
   XPUD_DEVICE_MEMBER void Mask(const AttentionArguments& p, const Item& item, int tile) {
     const int lane = Lane() % 32, warp_row = WarpRow(item), at = tile * kKeys;
     if (at + kKeys <= item.keys && !(p.causal && at + kKeys - 1 > warp_row)) return;
@@ -213,8 +214,8 @@ class Rows {
     }
   }
 
-  // Scores to weights, which lack the division by their sum. A row's largest score and its sum are two chains
-  // of dependent instructions each, not one.
+  // Converts scores to weights, without dividing by their sum. A row's largest score and its sum are two
+  // dependency chains each, not one.
   XPUD_DEVICE_MEMBER void Weigh(float factor) {
     float most[2][2], part[2][2] = {}, base[2];
 #pragma unroll
@@ -246,7 +247,8 @@ class Rows {
       sum_[half] = sum_[half] * shrink_[half] + (part[half][0] + part[half][1]);
   }
 
-  // Makes the weights a factor for BeginOutOf, and `out` what it is to be added to. Nothing may read them.
+  // Prepares the weights as a factor for BeginOutOf, and `out` as its addend. REQUIRES: no product in flight uses
+  // them.
   XPUD_DEVICE_MEMBER void Prepare() {
 #pragma unroll
     for (int n = 0; n < kKeys / 16; ++n)
@@ -271,7 +273,7 @@ class Rows {
   }
 
  private:
-  // The first of a warp's 16.
+  // Returns the first of a warp's 16 rows.
   XPUD_DEVICE_MEMBER int WarpRow(const Item& item) const {
     return item.first + team_ * kTeamRows + Lane() % kTeamLanes / 32 * 16;
   }
@@ -285,7 +287,7 @@ XPUD_DEVICE void Release(uint32_t barrier) {
   if (Lane() % 32 == 0) Arrive(barrier);
 }
 
-// A team's part of all items. The next scores are made while the weights of the last ones multiply values.
+// A team's part of all items. The next scores are computed while the last weights multiply values.
 XPUD_DEVICE void AttendItems(const AttentionArguments& p, int team) {
   const float factor = static_cast<float>(p.scale) * kLog2E;
   Rows rows(team);
@@ -309,7 +311,7 @@ XPUD_DEVICE void AttendItems(const AttentionArguments& p, int team) {
     Release(values.empty);
   };
 
-  int at = 0;  // the tile, among all
+  int at = 0;  // number of the tile, among all
 #pragma unroll 1
   for (int number = 0;; ++number, ++at) {
     const Stage queries = Queries(number), first = StageOf(at, false);
@@ -365,7 +367,7 @@ XPUD_DEVICE void Attend(const AttentionArguments& p) {
   TakeRegisters<232>();
   if (team + 1 == kTeams) GiveTurn<kTeams * kTeamLanes>(1);
   AttendItems(p, team);
-  if (team == 0) AwaitTurn<kTeams * kTeamLanes>(1);  // the one that nobody takes
+  if (team == 0) AwaitTurn<kTeams * kTeamLanes>(1);  // the turn that no team takes
 }
 
 }  // namespace xpud::gpu

@@ -1,5 +1,5 @@
-// What the kernels that use tensor cores share: parts of matrices of 16-bit elements in registers. Device
-// code only.
+// Shared by the kernels that use tensor cores: parts of matrices of 16-bit elements in registers. Device code
+// only.
 #pragma once
 
 #include "kernels/library/gpu/attention_device.h"
@@ -30,7 +30,8 @@ XPUD_DEVICE uint32_t Pair(float low, float high) {
   return pair;
 }
 
-// Of two lanes `apart`, the lower one gives its `high` for the other's `low`. All lanes of a warp.
+// Of two lanes `apart`, the lower one exchanges its `high` for the other's `low`. REQUIRES: all lanes of a
+// warp.
 XPUD_DEVICE void Exchange(uint32_t& low, uint32_t& high, int apart) {
   const bool upper = (Lane() & apart) != 0;
   const uint32_t given = upper ? low : high;
@@ -39,7 +40,7 @@ XPUD_DEVICE void Exchange(uint32_t& low, uint32_t& high, int apart) {
   high = upper ? high : got;
 }
 
-// Four lanes have word i of each x[k], as lane i: afterwards lane k has the four words of x[k].
+// Before, lane i of four holds word i of each x[k]. Afterwards, lane k holds the four words of x[k].
 XPUD_DEVICE void TransposeOfFour(uint32_t (&x)[4]) {
   Exchange(x[0], x[1], 1);
   Exchange(x[2], x[3], 1);
@@ -47,16 +48,16 @@ XPUD_DEVICE void TransposeOfFour(uint32_t (&x)[4]) {
   Exchange(x[1], x[3], 2);
 }
 
-// Whether all rows of out lie at multiples of 16 bytes, of which a piece may be stored at once.
+// Returns true if all rows of out start at multiples of 16 bytes, so that a piece can be stored at once.
 XPUD_DEVICE bool OutIsWide(const AttentionArguments& p) {
   const HeadStrides& strides = p.out_strides;
   return ((reinterpret_cast<int64_t>(p.out) | (strides.batch | strides.head | strides.row) * 2) & 15) == 0;
 }
 
-// Ends a row: four lanes have its sum in parts, and its sums of values by pairs, element(block, 0 or 1), of
-// blocks of 8 columns. All lanes of a warp come here at once, whatever rows are there: were there a branch
-// that lanes may take apart, ptxas would take no address of the whole kernel for all lanes' (8% at a depth of
-// 64). Pieces of 16 bytes: a group that ends soon waits for its stores.
+// Ends a row. Four lanes have parts of its sum, and its sums of values in pairs, element(block, 0 or 1), of
+// blocks of 8 columns. REQUIRES: all lanes of a warp call it together, also without a valid row. With a
+// branch here that could diverge, ptxas would treat no address of the whole kernel as uniform (8% at a depth
+// of 64). Stores pieces of 16 bytes, because a group that ends soon waits for its stores.
 template <typename T, int kBlocks, bool kCut, typename Element>
 XPUD_DEVICE void EndRow(const AttentionArguments& p, int64_t b, int64_t h, int64_t row, float top, float sum,
                         Element element) {

@@ -1,5 +1,5 @@
-// Attention in f32 by multiply-add, scores never stored: a lane holds a block of scores, and then a block of
-// out, as products of matrices do. Compiled to PTX once for each XPUD_DEPTH.
+// Attention in f32 by multiply-add, without storing scores. A lane holds a block of scores and then a block
+// of out, as in matrix products. Compiled to PTX once for each XPUD_DEPTH.
 #include "kernels/library/gpu/attention_arguments.h"
 #include "kernels/library/gpu/attention_device.h"
 #include "kernels/library/gpu/device.h"
@@ -27,17 +27,17 @@ XPUD_DEVICE void StoreFour(uint32_t to, const Four& f) {
                : "memory");
 }
 
-// Rows of a tensor that go to a tile in shared memory, kCount at a time. Turned: such that the same chunk of
-// 8 adjacent rows lies in different banks.
+// Rows of a tensor that are copied to a tile in shared memory, kCount at a time. If kTurned, the same chunk
+// of 8 adjacent rows is in different banks.
 template <int kCount, int kLanes, bool kTurned>
 struct Rows {
   static constexpr int kStep = kLanes / kChunks;  // rows that the lanes copy at once
   static_assert(kCount % kStep == 0);
 
-  const char* from;  // of this lane, in the next row of its own
+  const char* from;  // start of this lane's next row
   int64_t stride;    // in bytes
   uint32_t to;
-  int row;  // the next row of this lane
+  int row;  // number of this lane's next row
   bool inside;
 
   XPUD_DEVICE Rows Of(float* tile, const float* rows, int64_t stride, int64_t first, int depth) {
@@ -47,7 +47,7 @@ struct Rows {
   }
 };
 
-// Begins to copy the next rows; what lies from row `size` on is 0.
+// Begins to copy the next rows. Rows from `size` on become 0.
 template <int kCount, int kLanes, bool kTurned>
 XPUD_DEVICE void Begin(Rows<kCount, kLanes, kTurned>& rows, int size) {
   constexpr int kStep = Rows<kCount, kLanes, kTurned>::kStep;
@@ -62,13 +62,13 @@ XPUD_DEVICE void Begin(Rows<kCount, kLanes, kTurned>& rows, int size) {
   }
 }
 
-// A lane's place in a warp, which has 4 kR queries and 8 kC keys: queries r + 4 i, keys c + 8 j, and of out
-// the chunks c + 8 m of its queries. kWarpsQ warps have other queries, kWarpsK others keys.
+// A warp has 4 kR queries and 8 kC keys. A lane has queries r + 4 i, keys c + 8 j, and chunks c + 8 m of out
+// for its queries. kWarpsQ warps have different queries, kWarpsK warps different keys.
 template <int kR, int kC, int kWarpsQ, int kWarpsK>
 XPUD_DEVICE void Attend(const AttentionArguments& p) {
   constexpr int kWarpRows = 4 * kR, kRows = kWarpsQ * kWarpRows, kWarpKeys = 8 * kC,
                 kKeys = kWarpsK * kWarpKeys, kLanes = 32 * kWarpsQ * kWarpsK, kOwn = kDepth / 32;
-  constexpr int kWeights = kWarpKeys * kWarpRows;  // of a warp: transposed, a lane's queries adjacent
+  constexpr int kWeights = kWarpKeys * kWarpRows;  // of a warp: transposed, so that a lane's queries are adjacent
   constexpr int kMerged = kWarpsK > 1 ? kWarpsK * kRows * (kDepth + 2) : 0;
   constexpr int kUsed = kRows * kDepth + 2 * kKeys * kDepth + kWarpsQ * kWarpsK * kWeights;
   XPUD_SHARED float memory[kUsed > kMerged ? kUsed : kMerged] __attribute__((aligned(128)));
@@ -182,7 +182,7 @@ XPUD_DEVICE void Attend(const AttentionArguments& p) {
 #pragma unroll
         for (int e = 0; e < 4; ++e) out[i][m][e] *= shrink;
     }
-    // Of keys that are odd, the halves of 8 queries are exchanged, so that two keys fill all banks.
+    // For odd keys, the halves of 8 queries are exchanged, so that two keys use all banks.
 #pragma unroll
     for (int j = 0; j < kC; ++j)
 #pragma unroll
@@ -223,7 +223,7 @@ XPUD_DEVICE void Attend(const AttentionArguments& p) {
     for (int lanes = 4; lanes < 32; lanes *= 2) sum[i] += Across(sum[i], lanes);
 
   if constexpr (kWarpsK > 1) {
-    // What each warp has of the same queries is added up in its order; the first one then has it all.
+    // The warps' results for the same queries are added in the order of warps; the first warp gets the sum.
     WaitForCopies<0>();
     Synchronize();
     float* const tops = memory + kWarpsK * kRows * kDepth;
@@ -297,8 +297,8 @@ XPUD_DEVICE void Attend(const AttentionArguments& p) {
 
 using namespace xpud::gpu;
 
-// Chosen by measurement. The last number of a kernel is of groups that a multiprocessor has room for at
-// least: it limits registers.
+// Chosen by measurement. The last number is the minimum of groups for which a multiprocessor has room: it
+// limits registers.
 #if XPUD_DEPTH == 32
 XPUD_KERNEL_OF(128, 3) attention_tiled_many(const AttentionArguments p) { Attend<8, 4, 4, 1>(p); }
 XPUD_KERNEL_OF(128, 4) attention_tiled_some(const AttentionArguments p) { Attend<4, 4, 2, 2>(p); }

@@ -1,5 +1,5 @@
-// Attention of 16-bit types for Hopper's tensor cores, scores never stored: four warps multiply with wgmma,
-// whose next product runs while the weights of the last one are made (FlashAttention-3's overlap; Shah et
+// Attention of 16-bit types on Hopper's tensor cores, without storing scores. Four warps multiply with wgmma;
+// the next product runs while the weights of the last one are computed (FlashAttention-3's overlap; Shah et
 // al., 2024). Compiled to PTX once for each XPUD_ELEMENT and XPUD_DEPTH; no masks.
 #include "kernels/library/gpu/attention_arguments.h"
 #include "kernels/library/gpu/attention_device.h"
@@ -17,9 +17,9 @@ constexpr int kSpan = 64;  // columns of a slab: 128 bytes, the width of the swi
 constexpr int kSlabs = kDepth / kSpan;
 constexpr int kSlabBytes = kKeys * 128;
 constexpr int kTileBytes = kSlabs * kSlabBytes;
-constexpr int kTiles = kDepth == 64 ? 4 : 3;  // in shared memory
+constexpr int kTiles = kDepth == 64 ? 4 : 3;  // tiles in shared memory
 
-// Begins to copy kCount rows from row `first` on as slabs of 64 columns; what lies from row `size` on is 0.
+// Begins to copy kCount rows, from row `first` on, as slabs of 64 columns. Rows from `size` on become 0.
 template <int kCount>
 XPUD_DEVICE void BeginTile(uint32_t tile, const T* from, int64_t stride, int first, int size, int depth) {
   constexpr int kChunks = kDepth / 8, kStep = kLanes / kChunks;
@@ -35,7 +35,7 @@ XPUD_DEVICE void BeginTile(uint32_t tile, const T* from, int64_t stride, int fir
   }
 }
 
-// Makes copies of all lanes visible to wgmma, but for the kLeft groups of them that were committed last.
+// Makes copies of all lanes visible to wgmma, except for the kLeft groups committed last.
 template <int kLeft = 0>
 XPUD_DEVICE void Publish() {
   WaitForCopies<kLeft>();
@@ -58,10 +58,10 @@ XPUD_DEVICE void Attend(const AttentionArguments& p) {
   const int depth = static_cast<int>(p.depth), value_depth = static_cast<int>(p.value_depth);
   const KeyRange range = RangeOf(p, first + kRows);
   const int keys = range.end;
-  const int row0 = first + warp * 16 + lane / 4;  // of this lane; the other one is 8 below
+  const int row0 = first + warp * 16 + lane / 4;  // of this lane; its other row is 8 below
   const float factor = static_cast<float>(p.scale) * kLog2E;
 
-  // Keys have one tile, which is free again once their scores are known, or two in turn; values have two.
+  // Keys have one tile, which is free once their scores are computed, or two in turn. Values have two.
   constexpr int kKeyTiles = kTiles - 2;
   const auto k_tile = [&](int tile) { return base_at + tile % kKeyTiles * kTileBytes; };
   const auto v_tile = [&](int tile) { return base_at + (kKeyTiles + tile % 2) * kTileBytes; };
@@ -76,7 +76,7 @@ XPUD_DEVICE void Attend(const AttentionArguments& p) {
       BeginTile<kKeys>(v_tile(tile), v, p.v_strides.row, range.begin + tile * kKeys, keys, value_depth);
     CommitCopies();
   };
-  // Queries pass through what will be the second tile of values.
+  // Queries are first in the tile that later becomes the second tile of values.
   const uint32_t q_tile = v_tile(1);
   BeginTile<kRows>(q_tile, q, p.q_strides.row, first, static_cast<int>(p.queries), depth);
   CommitCopies();
@@ -105,7 +105,7 @@ XPUD_DEVICE void Attend(const AttentionArguments& p) {
     Publish();
   }
 
-  // Attends to a tile whose scores are known, and begins with the next, unless this is the last.
+  // Attends to a tile whose scores are known. Begins the next tile unless this is the last.
   const auto attend = [&]<bool kLast>(int tile) __attribute__((always_inline)) {
     float next[32];
     if constexpr (!kLast) {
@@ -183,6 +183,6 @@ XPUD_DEVICE void Attend(const AttentionArguments& p) {
 
 using namespace xpud::gpu;
 
-// The second number is of groups that a multiprocessor has room for at least: they make up for each other's
+// The second number is the minimum of groups for which a multiprocessor has room: they hide each other's
 // waiting.
 XPUD_KERNEL_OF(128, kDepth == 64 ? 3 : 2) attention_wgmma(const AttentionArguments p) { Attend(p); }

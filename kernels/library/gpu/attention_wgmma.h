@@ -1,6 +1,5 @@
-// Hopper's tensor instructions, for a team of 4 warps: they run in the background, read one factor from
-// shared memory, and add to 64 rows in the team's registers, which a lane holds as mma.m16n8k16 has it.
-// Device code only.
+// Hopper's tensor instructions, for a team of 4 warps. They run asynchronously, read one factor from shared
+// memory, and add to 64 rows in the team's registers, with the lane layout of mma.m16n8k16. Device code only.
 #pragma once
 
 #include "kernels/library/gpu/attention_tensor.h"
@@ -24,9 +23,9 @@ namespace xpud::gpu {
 XPUD_DEVICE void Fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 XPUD_DEVICE void Commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 
-// For accumulators of `registers` a lane, of 64 rows and `columns`: WaitFor waits until all but kLeft of the
-// products that were committed last are done; only then may `x` be read. Multiply begins c = a b, or, where
-// it adds, c += a b; a has 16 columns, and may be in shared memory, too. Transposed: b's rows are contiguous.
+// For accumulators of 64 rows and `columns`, with `registers` in each lane. WaitFor waits for all products
+// except the kLeft committed last; only then may `x` be read. Multiply begins c = a b, or c += a b if `adds`.
+// a has 16 columns, and may be in shared memory too. Transposed: b's rows are contiguous.
 #define XPUD_ACCUMULATOR(registers, columns, a0, a1, a2, a3, b0, adds0, transposes)           \
   template <int kLeft>                                                                        \
   XPUD_DEVICE void WaitFor(float (&x)[registers]) {                                           \
@@ -63,13 +62,13 @@ XPUD_DEVICE void Commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: 
 XPUD_ACCUMULATOR(32, "64", "%32", "%33", "%34", "%35", "%36", "%37", "%38")
 XPUD_ACCUMULATOR(64, "128", "%64", "%65", "%66", "%67", "%68", "%69", "%70")
 
-// Shared memory as wgmma reads it: swizzled by 128 bytes, 8 rows of them 1024 bytes apart, slabs of 64
-// columns `slab_bytes` apart.
+// Describes shared memory for wgmma: swizzled by 128 bytes, each 8 rows 1024 bytes apart, slabs of 64 columns
+// `slab_bytes` apart.
 XPUD_DEVICE uint64_t DescriptorOf(uint32_t at, uint64_t slab_bytes) {
   return uint64_t{1} << 62 | uint64_t{1024 / 16} << 32 | slab_bytes / 16 << 16 | (at & 0x3ffff) >> 4;
 }
 
-// Begins score = query k^T, with a tile of k.
+// Begins score = query k^T for a tile of k.
 template <typename T, int kSlabBytes, int kScores, int kSteps>
 XPUD_DEVICE void BeginScores(float (&score)[kScores], const Fragment (&query)[kSteps], uint32_t k_tile) {
   Fence();
@@ -80,7 +79,7 @@ XPUD_DEVICE void BeginScores(float (&score)[kScores], const Fragment (&query)[kS
   Commit();
 }
 
-// The same with queries in shared memory, too, and a depth of kDepth.
+// The same with queries in shared memory and a depth of kDepth.
 template <typename T, int kQuerySlabBytes, int kSlabBytes, int kDepth, int kScores>
 XPUD_DEVICE void BeginScores(float (&score)[kScores], uint32_t queries, uint32_t k_tile) {
   Fence();
@@ -91,7 +90,7 @@ XPUD_DEVICE void BeginScores(float (&score)[kScores], uint32_t queries, uint32_t
   Commit();
 }
 
-// Begins out += weight v, with a tile of v.
+// Begins out += weight v for a tile of v.
 template <typename T, int kSlabBytes, int kOuts, int kSteps>
 XPUD_DEVICE void BeginOut(float (&out)[kOuts], const Fragment (&weight)[kSteps], uint32_t v_tile) {
   Fence();

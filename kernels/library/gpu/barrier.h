@@ -1,19 +1,18 @@
-// How the warps of a group wait for one another on Hopper: barriers in shared memory, and turns. Device code
-// only.
+// Synchronisation of the warps of a group on Hopper: barriers in shared memory, and turns. Device code only.
 #pragma once
 
 #include "kernels/library/gpu/device.h"
 
 namespace xpud::gpu {
 
-// A barrier's phases are 0 and 1 in turn; each ends with its `count`th arrival.
+// A barrier's phase alternates between 0 and 1; each phase ends with its `count`th arrival.
 XPUD_DEVICE void InitialiseBarrier(uint32_t at, uint32_t count) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at), "r"(count) : "memory");
 }
 XPUD_DEVICE void Arrive(uint32_t at) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(at) : "memory");
 }
-// Waits for the end of the phase.
+// Waits for the end of phase `phase`.
 XPUD_DEVICE void Await(uint32_t at, uint32_t phase) {
   asm volatile(
       "{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
@@ -22,7 +21,7 @@ XPUD_DEVICE void Await(uint32_t at, uint32_t phase) {
       : "memory");
 }
 
-// Two teams, kLanes in all: AwaitTurn(n) returns when the other one has said GiveTurn(n).
+// For two teams with kLanes in all: AwaitTurn(n) returns after the other team called GiveTurn(n).
 template <int kLanes>
 XPUD_DEVICE void AwaitTurn(int turn) {
   asm volatile("bar.sync %0, %1;" ::"r"(turn), "n"(kLanes) : "memory");
@@ -32,7 +31,7 @@ XPUD_DEVICE void GiveTurn(int turn) {
   asm volatile("bar.arrive %0, %1;" ::"r"(turn), "n"(kLanes) : "memory");
 }
 
-// Registers of each lane of the calling team, taken from those that were given.
+// Gives up registers of each lane of the calling team, or takes some that others gave up.
 template <int kCount>
 XPUD_DEVICE void GiveRegisters() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCount));

@@ -1,4 +1,4 @@
-// For the files that are compiled to PTX (*.cu): the words of CUDA C++ that they use, without a CUDA SDK, and
+// For files that are compiled to PTX (*.cu): the keywords of CUDA C++ that they use, without a CUDA SDK, and
 // the element types. Device code only.
 #pragma once
 
@@ -10,7 +10,7 @@
 #define XPUD_KERNEL_OF(threads, groups) \
   extern "C" __attribute__((global, launch_bounds(threads, groups))) void
 #define XPUD_DEVICE_MEMBER __attribute__((device, always_inline)) inline
-// How much of `extern __attribute__((shared))` memory a kernel's groups have: drivers/cuda reads it.
+// The bytes of `extern __attribute__((shared))` memory of a kernel's groups; drivers/cuda reads this symbol.
 #define XPUD_LOCAL_MEMORY(kernel, bytes)                                                                  \
   extern "C" __attribute__((constant, used, visibility("default"))) const uint32_t kernel##_local_bytes = \
       bytes
@@ -29,7 +29,7 @@ XPUD_DEVICE T Least(T a, T b) {
   return a < b ? a : b;
 }
 
-// An element type as it stands in memory, and the type that it is computed in.
+// An element type in memory, and the type in which it is computed.
 struct BFloat16 {
   uint16_t bits;
 };

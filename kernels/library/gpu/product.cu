@@ -1,4 +1,4 @@
-// The product of any layout, and what surrounds a library's product: copies to a layout that it takes, and
+// The product of any layout, and kernels around a library's product: copies to a layout that it supports, and
 // epilogues that it lacks. Compiled to PTX.
 #include <stdbool.h>
 
@@ -18,7 +18,7 @@ XPUD_DEVICE double Erf(double x) { return xpud_erf_f64(x); }
 XPUD_DEVICE float Tanh(float x) { return xpud_tanh_f32(x); }
 XPUD_DEVICE double Tanh(double x) { return xpud_tanh_f64(x); }
 
-// Called, not inlined at each of a lane's elements: the driver compiles this when it loads the module.
+// Not inlined at each element of a lane, because the driver compiles this code when it loads the module.
 template <typename W>
 __attribute__((device, noinline)) W Gelu(W x, bool by_tanh) {
   if (by_tanh) return W(0.5) * x * (W(1) + Tanh(W(0.79788456080286535588) * (x + W(0.044715) * x * x * x)));
@@ -29,7 +29,7 @@ __attribute__((device, noinline)) W Gelu(W x, bool by_tanh) {
 template <typename W>
 XPUD_DEVICE W Activate(W x, int64_t activation) {
   if (activation == 0) return x;
-  if (activation == 1) return x < 0 ? W(0) : x;  // NaN stays
+  if (activation == 1) return x < 0 ? W(0) : x;  // NaN stays NaN
   return Gelu(x, activation == 3);
 }
 
@@ -49,8 +49,8 @@ XPUD_DEVICE void Finish(const Arguments& p, int64_t batch, int64_t row, int64_t 
 constexpr int kTile = ProductArguments::kTile;
 constexpr int kDepth = 16;
 
-// A panel of kTile x kDepth, with its depth outermost; places outside the matrix are 0. Adjacent lanes read
-// adjacent elements along whichever axis is contiguous.
+// Loads a panel of kTile x kDepth, with its depth outermost; elements outside the matrix are 0. Adjacent
+// lanes read adjacent elements along the contiguous axis.
 template <typename T, typename W>
 XPUD_DEVICE void LoadPanel(W (*panel)[kTile + 4], const T* from, int64_t stride, int64_t depth_stride,
                            int64_t size, int64_t depth) {

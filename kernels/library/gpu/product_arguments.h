@@ -1,4 +1,4 @@
-// What the kernels of product.cu take, by value. Shared by host and device code.
+// The arguments of the kernels of product.cu, passed by value. Shared by host and device code.
 #pragma once
 
 #include <stdint.h>
@@ -10,7 +10,7 @@ struct StackStrides {
   int64_t batch, row, column;
 };
 
-// out = activation(alpha * a b + beta * c). Kernels product_<type>: a group of 256 lanes makes a tile of
+// out = activation(alpha * a b + beta * c). Kernels product_<type>: a group of 256 lanes computes a tile of
 // 64x64; groups x: tiles, those of a row of tiles adjacent; y: of the batch, in turn.
 struct ProductArguments {
   static constexpr int kTile = 64;
@@ -26,8 +26,8 @@ struct ProductArguments {
   int64_t activation;  // ops::Activation
 };
 
-// out = activation(alpha * sum + beta * c), sum in f32 (f64 for f64) without gaps. Kernels finish_<type> of
-// 256 lanes, an element a lane; groups x: of m * n elements, y: of the batch, in turn.
+// out = activation(alpha * sum + beta * c); sum in f32 (f64 for f64) without gaps. Kernels finish_<type> of
+// 256 lanes, one element for each lane; groups x: of m * n elements, y: of the batch, in turn.
 struct FinishArguments {
   static constexpr int kLanes = 256;
 

@@ -2,7 +2,7 @@
 
 #include <cstddef>
 
-// The files' paths come from CMake.
+// CMake defines the paths of the files.
 #define XPUD_EMBED(name, path)                                                                              \
   asm(".section .rodata\n"                                                                                  \
       ".balign 16\n"                                                                                        \

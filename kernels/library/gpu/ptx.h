@@ -1,4 +1,4 @@
-// The PTX of this folder's *.cu, compiled at build time. Static lifetime, any thread.
+// The PTX of this folder's *.cu, compiled at build time. Static lifetime; thread-safe.
 #pragma once
 
 #include <string_view>
@@ -8,7 +8,7 @@
 namespace xpud::gpu {
 
 std::string_view ProductPtx();
-// attention_mma.cu for a 16-bit type and depths up to `depth`, which is 32, 64 or 128.
+// attention_mma.cu for a 16-bit type and depths up to `depth`, which must be 32, 64 or 128.
 std::string_view AttentionMmaPtx(bool bfloat16, int depth, bool masked);
 // attention_wgmma.cu for depths up to 64 or 128.
 std::string_view AttentionWgmmaPtx(bool bfloat16, int depth);

@@ -1,5 +1,5 @@
-// A module of this folder's PTX in a store, made into machine code in the background when it is first wanted.
-// Engine thread only. Outlives the store's background work.
+// A module of this folder's PTX in a store. It is assembled in the background at first use. Engine thread
+// only. Outlives the store's background work.
 #pragma once
 
 #include <atomic>
@@ -13,13 +13,13 @@ namespace xpud::kernels {
 
 class PtxModule {
  public:
-  // `ptx` has static lifetime.
+  // REQUIRES: `ptx` has static lifetime.
   PtxModule(KernelStore& store, std::string_view ptx, std::vector<std::string> entries)
       : store_(store), ptx_(ptx), entries_(std::move(entries)) {}
   PtxModule(const PtxModule&) = delete;
   PtxModule& operator=(const PtxModule&) = delete;
 
-  // entries[entry], or nullptr while the module is being made, or why it cannot be.
+  // Returns entries[entry], nullptr while the module is being assembled, or the error of assembling it.
   absl::StatusOr<const Kernel*> Find(size_t entry);
 
  private:

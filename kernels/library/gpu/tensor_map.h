@@ -1,5 +1,5 @@
-// Hopper's copies of whole tiles: a tensor map says how a tensor lies in memory, and one lane has a tile of
-// it copied to shared memory. Device code only.
+// Hopper's copies of whole tiles. A tensor map describes the layout of a tensor in memory; one lane starts
+// the copy of a tile to shared memory. Device code only.
 #pragma once
 
 #include "kernels/library/gpu/barrier.h"
@@ -8,8 +8,8 @@ namespace xpud::gpu {
 
 constexpr int kTensorMapBytes = 128;
 
-// A [batch, head, row, column] tensor of 16-bit elements as it is copied: rows of 64 columns, which lie in
-// shared memory swizzled by 128 bytes. What lies outside of it is 0.
+// A [batch, head, row, column] tensor of 16-bit elements for copying. It is copied in rows of 64 columns,
+// which are swizzled by 128 bytes in shared memory. Elements outside the tensor become 0.
 struct TensorOf16Bits {
   const void* data;
   int64_t columns, rows, heads, batch;
@@ -24,15 +24,15 @@ struct TensorOf16Bits {
                "n"(dimension), value                                                                     \
                : "memory")
 
-// Makes the map, for tiles of `rows` rows, at `map` (global memory) by way of `scratch` (shared); each a
-// multiple of 128. All lanes of a warp; afterwards this group may copy by it.
+// Makes the map, for tiles of `rows` rows, at `map` (global memory), using `scratch` (shared memory). Both
+// are at multiples of 128. REQUIRES: all lanes of a warp. Afterwards this group may copy with it.
 XPUD_DEVICE void MakeTensorMap(const void* map, uint32_t scratch, const TensorOf16Bits& t, int rows) {
   const int lane = Lane() % 32;
   asm volatile("st.shared.b32 [%0], %1;" ::"r"(scratch + lane * 4), "r"(0) : "memory");
   __nvvm_bar_warp_sync(~0u);
   if (lane == 0) {
     XPUD_MAP_SET("global_address", 64, scratch, "l"(t.data));
-    XPUD_MAP_SET("rank", 32, scratch, "n"(3));  // and one
+    XPUD_MAP_SET("rank", 32, scratch, "n"(3));  // number of dimensions minus 1
     XPUD_MAP_SET_OF("box_dim", 32, scratch, 0, "r"(64));
     XPUD_MAP_SET_OF("box_dim", 32, scratch, 1, "r"(rows));
     XPUD_MAP_SET_OF("box_dim", 32, scratch, 2, "r"(1));
@@ -48,7 +48,7 @@ XPUD_DEVICE void MakeTensorMap(const void* map, uint32_t scratch, const TensorOf
     XPUD_MAP_SET_OF("element_stride", 32, scratch, 1, "r"(1));
     XPUD_MAP_SET_OF("element_stride", 32, scratch, 2, "r"(1));
     XPUD_MAP_SET_OF("element_stride", 32, scratch, 3, "r"(1));
-    XPUD_MAP_SET("elemtype", 32, scratch, "n"(1));           // 16 bits without a sign
+    XPUD_MAP_SET("elemtype", 32, scratch, "n"(1));           // unsigned 16 bits
     XPUD_MAP_SET("interleave_layout", 32, scratch, "n"(0));  // none
     XPUD_MAP_SET("swizzle_mode", 32, scratch, "n"(3));       // 128 bytes
     XPUD_MAP_SET("fill_mode", 32, scratch, "n"(0));          // zeros
@@ -62,7 +62,7 @@ XPUD_DEVICE void MakeTensorMap(const void* map, uint32_t scratch, const TensorOf
       : "memory");
 }
 
-// Begins to copy the tile whose first element this is to `to`; its bytes count for the barrier.
+// Begins to copy the tile whose first element is given to `to`. Its bytes count for the barrier.
 XPUD_DEVICE void BeginCopy(const void* map, uint32_t to, uint32_t barrier, int column, int row, int head,
                            int batch) {
   asm volatile(
@@ -72,13 +72,13 @@ XPUD_DEVICE void BeginCopy(const void* map, uint32_t to, uint32_t barrier, int c
       : "memory");
 }
 
-// Arrives, and has the phase wait for so many bytes of copies, too.
+// Arrives, and makes the phase also wait for `bytes` of copies.
 XPUD_DEVICE void ArriveExpecting(uint32_t barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                : "memory");
 }
 
-// Before copies count for barriers that were initialised here.
+// Call this before copies count for barriers that were initialised here.
 XPUD_DEVICE void ShowBarriersToCopies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 #undef XPUD_MAP_SET

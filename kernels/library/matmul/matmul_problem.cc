@@ -10,7 +10,7 @@
 namespace xpud::kernels::matmul {
 namespace {
 
-// The strides of the last three axes; missing ones, and those that `sizes` broadcasts, are 0.
+// Returns the strides of the last three axes. Missing and broadcast axes have stride 0.
 Strides StridesOf(const Operand& operand) {
   int64_t values[3] = {0, 0, 0};
   for (int from_end = 0; from_end < std::min<int>(operand.rank, 3); ++from_end) {
@@ -24,8 +24,8 @@ int64_t SizeFromEnd(const Operand& operand, int from_end) {
   return operand.rank > from_end ? operand.sizes[operand.rank - 1 - from_end] : 1;
 }
 
-// Strides of axes of size 1 say nothing: make them those of a dense matrix, so that equal layouts compare
-// equal.
+// Strides of axes of size 1 have no meaning. They become those of a dense matrix, so that equal layouts
+// compare equal.
 void Canonicalize(Strides& s, int64_t batch, int64_t rows, int64_t columns) {
   if (columns == 1 && rows == 1) {
     s.row = s.column = 1;

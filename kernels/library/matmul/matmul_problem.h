@@ -1,5 +1,5 @@
-// kMatmul in canonical form: what is left of a call once equivalent descriptors have been made equal. A plain
-// value, used as the key of a plan: padding is zeroed and it is compared by bytes.
+// kMatmul in canonical form: equivalent descriptors have equal problems. A plain value, used as the key of a
+// plan: its padding is zeroed, and it is compared by bytes.
 #pragma once
 
 #include <cstring>
@@ -16,15 +16,14 @@ struct Strides {
   int64_t column = 0;
 };
 
-// out[batch,m,n] = activation(alpha * a[batch,m,k] b[batch,k,n] + beta * c). alpha and beta are not part of
-// it.
+// out[batch,m,n] = activation(alpha * a[batch,m,k] b[batch,k,n] + beta * c), without alpha and beta.
 struct MatmulProblem {
   int64_t batch = 1, m = 0, n = 0, k = 0;
-  Strides a, b, c, out;  // c: 0 where it is broadcast
+  Strides a, b, c, out;  // c: 0 for broadcast axes
   ops::Activation activation = ops::Activation::kNone;
-  ops::DType in = ops::DType::kFloat32;        // of a and b as they are multiplied
-  ops::DType b_source = ops::DType::kFloat32;  // of b as it stands in memory: differs from `in` for weights
-                                               // that are packed from f16
+  ops::DType in = ops::DType::kFloat32;  // of a and b in the multiplication
+  ops::DType b_source =
+      ops::DType::kFloat32;  // of b in memory: differs from `in` for weights that are packed from f16
   ops::DType out_type = ops::DType::kFloat32;  // of c and out
   bool has_c = false;
   bool plain = false;   // alpha is 1, and beta too if there is c
@@ -37,10 +36,10 @@ struct MatmulProblem {
     return H::combine_contiguous(std::move(state), reinterpret_cast<const unsigned char*>(&p), sizeof(p));
   }
 
-  // c is a row that is added to each row of out.
+  // Returns true if c is a row that is added to each row of out.
   bool RowBias() const { return has_c && c.row == 0 && c.batch == 0 && (c.column == 1 || n == 1); }
-  // A few rows against contiguous columns: limited by reading b, which dot products do without a copy, in any
-  // type up to f32. (oneDNN has instructions for bf16 and is ahead from 3 rows.)
+  // Returns true for a few rows with contiguous columns. Reading b limits the speed. Dot products do so
+  // without copying b, in any type up to f32. (oneDNN has instructions for bf16 and is faster from 3 rows.)
   bool FewRows() const {
     return m <= (in == ops::DType::kBFloat16 ? 2 : kFewRows) && !packed && in == b_source &&
            in != ops::DType::kFloat64 && b.row == 1 && b.column >= k && k >= 16 && k <= kMaxDot;
@@ -51,7 +50,7 @@ struct MatmulProblem {
 };
 static_assert(std::has_unique_object_representations_v<MatmulProblem>);
 
-// The values that go with a problem.
+// The values of a call that has the problem.
 struct MatmulOperands {
   const std::byte* a = nullptr;
   const std::byte* b = nullptr;
@@ -66,12 +65,12 @@ struct MatmulCall {
   uint64_t b_content = 0;  // Operand::content of b
 };
 
-// Reads a call of family kMatmul: folds a batch into m where one matrix b serves it, swaps a and b where out
-// is column-major or a column, drops c when beta is 0, and gives axes of size 1 the strides of a dense
-// matrix. Unimplemented: element types that differ or are not floating.
+// Reads a call of family kMatmul into canonical form. Folds a batch into m if it shares one matrix b, swaps a
+// and b if out is column-major or a column, drops c if beta is 0, and gives axes of size 1 the strides of a
+// dense matrix. Returns Unimplemented if element types differ or are not floating.
 absl::StatusOr<MatmulCall> ReadMatmul(const OpCall& call);
 
-// True if the layout is one that libraries take: one unit stride, rows (or columns) that do not overlap.
+// Returns true if libraries support the layout: one unit stride, and rows (or columns) that do not overlap.
 bool IsMatrix(const Strides& strides, int64_t rows, int64_t columns);
 
 }  // namespace xpud::kernels::matmul

@@ -1,5 +1,5 @@
-// kMatmul on every device that has it: the CPU by oneDNN, an NVIDIA GPU by cuBLASLt and by our own kernels
-// alone.
+// kMatmul on all devices that support it: the CPU by oneDNN, an NVIDIA GPU by cuBLASLt, and by our own
+// kernels alone.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -135,7 +135,7 @@ TEST_P(MatmulOfType, EveryLayoutAndEpilogueAgreesWithTheDefinition) {
       ExpectProduct(out, a, b, c, beta, alpha, activation);
       if (HasFailure()) return;
     }
-    HostTensor untouched = out;  // the gaps between elements of out still hold what they held
+    HostTensor untouched = out;  // the gaps between elements of out are unchanged
     untouched.bytes() = before;
     out.ForEach([&](const auto& index) { untouched.Set(index, out.At(index)); });
     EXPECT_EQ(untouched.bytes(), out.bytes());
@@ -175,7 +175,7 @@ TEST_P(MatmulOfType, MixedTypesAreRefusedByName) {
   EXPECT_NE(status.message().find("float64"), absl::string_view::npos);
 }
 
-// Sizes at which a library cuts k, uses its widest tiles, and many small matrices.
+// Sizes for which a library cuts k, uses its widest tiles, and many small matrices.
 TEST_P(MatmulOfType, LargeShapesAgreeWithTheDefinition) {
   Random random(21);
   const int64_t shapes[][4] = {{1, 128, 384, 1536}, {1, 512, 520, 300}, {300, 20, 24, 32}, {1, 8, 64, 6000}};
@@ -200,7 +200,7 @@ TEST_P(MatmulOfType, MoreShapesThanPlansStillWork) {
     for (int64_t n = 1; n <= 70; ++n) {
       HostTensor a = HostTensor::Dense(type(), {m, 2}), b = HostTensor::Dense(type(), {2, n});
       HostTensor out = HostTensor::Dense(type(), {m, n});
-      const bool beyond = ++shapes > 4200;  // what is kept
+      const bool beyond = ++shapes > 4200;  // more than the limit
       if (beyond) a.Fill(random), b.Fill(random);
       ASSERT_TRUE(Plan(out, a, b, none).ok());
       if (!beyond) launches_.Clear();

@@ -46,7 +46,7 @@ void RunPack(const void* const* args, const uint32_t group[3], void*) {
   packed->CountRun();
 }
 
-// group: x cuts the rows into runs of `rows_per_group`, y is the batch index.
+// Group x cuts the rows into runs of `rows_per_group`; y is the batch index.
 void RunCopy(const void* const* args, const uint32_t group[3], void*) {
   const MatmulKernels::Copy& copy = Argument<MatmulKernels::Copy>(args, 0);
   const int64_t per_group = Argument<int64_t>(args, 1);

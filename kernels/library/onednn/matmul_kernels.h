@@ -1,5 +1,4 @@
-// The HOST kernels of kMatmul: the seam between what the engine thread plans and what the device's workers
-// run.
+// The HOST kernels of kMatmul: the engine thread plans their launches, and the device's workers run them.
 #pragma once
 
 #include "kernels/api/kernel_store.h"
@@ -11,10 +10,11 @@ class MatmulKernels {
  public:
   explicit MatmulKernels(KernelStore& store);
 
-  // plan's tiles, `tiles_per_group` to a group. `packed` may be nullptr.
+  // Runs the plan's tiles, `tiles_per_group` in a group. `packed` may be nullptr.
   void LaunchProduct(const MatmulPlan& plan, const MatmulOperands& operands, PackedWeights* packed,
                      uint32_t tiles_per_group, LaunchList& launches) const;
-  // As above, but the launch points at no plan: whoever runs it makes one, and keeps it for a while.
+  // As above, but the launch does not point to a plan. The process that runs it creates one, and keeps it for
+  // a while.
   void LaunchUnplanned(const MatmulPlan& plan, const MatmulOperands& operands, PackedWeights* packed,
                        uint32_t tiles_per_group, LaunchList& launches) const;
   void LaunchPack(PackedWeights& weights, LaunchList& launches) const;

@@ -12,14 +12,14 @@
 namespace xpud::kernels::onednn {
 namespace {
 
-constexpr double kTileNanoseconds = 60e3;  // a tile is not cut below about half of this
-constexpr int64_t kMaxTiles = 32;          // beyond it tiles only grow, up to kMaxTileRows
+constexpr double kTileNanoseconds = 60e3;  // a tile is not cut much below half of this
+constexpr int64_t kMaxTiles = 32;          // beyond this, only tiles grow, up to kMaxTileRows
 constexpr int64_t kMaxTileRows = 512;
-constexpr int64_t kFewRowsBytes = 1 << 20;  // of b, for a tile of a few rows
+constexpr int64_t kFewRowsBytes = 1 << 20;  // of b, in a tile of a few rows
 constexpr int64_t kFewRowsColumns = 1 << 14;
 constexpr int64_t kScratchElements = int64_t{1} << 19;  // of a tile that is computed in scratch
 
-// Rates of one core, in operations (bytes) a nanosecond: they set the size of tiles, nothing else.
+// Rates of one core, in operations (bytes) for each nanosecond. They determine only the size of tiles.
 double Estimate(const MatmulProblem& p) {
   const double operations = 2.0 * p.batch * p.m * p.n * p.k;
   const double rate = p.in == ops::DType::kFloat64 ? 60 : p.in == ops::DType::kFloat32 ? 200 : 400;
@@ -69,7 +69,7 @@ void MatmulPlan::ChooseTiles() {
   const int64_t wanted = std::clamp<int64_t>(std::llround(nanoseconds_ / kTileNanoseconds), 1, kMaxTiles);
   const double per_matrix = nanoseconds_ / p.batch;
   CutAxis(batch_, CeilDivide(p.batch, std::max<int64_t>(1, kTileNanoseconds / per_matrix)), 1);
-  // Cutting rows leaves whole rows of out; each tile then reads all of b, and copies it unless it is packed.
+  // Cutting rows keeps rows of out whole. Each tile then reads all of b, and copies it unless it is packed.
   const int64_t fewest_rows = p.packed ? 32 : 256;
   int64_t m_count =
       p.m <= 64 ? 1 : std::min(CeilDivide(wanted, batch_.count), std::max<int64_t>(1, p.m / fewest_rows));
@@ -107,8 +107,8 @@ MatmulPlan::Tile MatmulPlan::Locate(int64_t index, const MatmulOperands& operand
   return t;
 }
 
-// oneDNN's fast kernels want an out without gaps. Where a copy of the tile is cheap beside the product, it
-// goes there first.
+// oneDNN's fast kernels require an out without gaps. If copying the tile is cheap compared with the product,
+// the product goes to scratch first.
 bool MatmulPlan::ViaScratch(const Tile& tile, bool packed) const {
   if (!direct_) return true;
   if (tile.rows == 1 || (tile.columns == problem_.n && problem_.out.row == problem_.n)) return false;

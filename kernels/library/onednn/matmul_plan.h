@@ -1,7 +1,7 @@
-// How one MatmulProblem is computed: the tiles that it is cut into and the primitives for them.
+// How one MatmulProblem is computed: its tiles, and the primitives for them.
 //
-// The tiles follow from the problem alone, never from the number of workers, so results do not depend on it.
-// Primitives are made by the worker that first needs one, not by the thread that plans.
+// The problem alone determines the tiles, so results do not depend on the number of workers. The worker that
+// first needs a primitive creates it, not the planning thread.
 #pragma once
 
 #include <array>
@@ -14,8 +14,8 @@
 
 namespace xpud::kernels::onednn {
 
-// On a CPU others may run between two groups of a launch, not in the midst of one. So where a product takes
-// longer than a second, one tile is a group, and takes no longer than some tens of milliseconds.
+// A CPU can run others' work between two groups of a launch, but not inside one. So if a product takes longer
+// than a second, each group is one tile, of at most some tens of milliseconds.
 inline constexpr double kLongNanoseconds = 1e9, kMaxTileNanoseconds = 10e6;
 
 class MatmulPlan {
@@ -24,9 +24,10 @@ class MatmulPlan {
 
   const MatmulProblem& problem() const { return problem_; }
   int64_t tiles() const { return batch_.count * m_.count * n_.count; }
-  double nanoseconds() const { return nanoseconds_; }  // an estimate, for the whole
+  double nanoseconds() const { return nanoseconds_; }  // an estimate for the whole product
 
-  // Computes tile `index`. `packed` may be nullptr, or not ready. Any worker; `scratch` is the worker's.
+  // Computes tile `index`. `packed` may be nullptr, or not ready. Any worker may call it; `scratch` is the
+  // worker's.
   void RunTile(int64_t index, const MatmulOperands& operands, const PackedWeights* packed,
                void* scratch) const;
 
@@ -36,11 +37,11 @@ class MatmulPlan {
     int64_t Begin(int64_t i) const { return i * tile; }
     int64_t Length(int64_t i) const { return std::min(tile, size - i * tile); }
   };
-  // Where a tile lies, and the operands at its corner.
+  // The position of a tile, and the operands at its corner.
   struct Tile {
-    int64_t batch, m, n;  // first of each
+    int64_t batch, m, n;  // first index of each
     int64_t batches, rows, columns;
-    int kind;  // which of the axes is at its shorter end: a bit each
+    int kind;  // which axes are at their shorter end; one bit each
     MatmulOperands at;
   };
   struct Slot {
@@ -61,9 +62,9 @@ class MatmulPlan {
   void RunBlocked(const Tile& tile, void* scratch) const;
 
   const MatmulProblem problem_;
-  bool blocked_ = false;   // our own product: no oneDNN for the type
+  bool blocked_ = false;   // our own product: oneDNN lacks the type
   bool few_rows_ = false;  // our own dot products
-  bool direct_ = false;    // oneDNN does the epilogue
+  bool direct_ = false;    // oneDNN runs the epilogue
   double nanoseconds_ = 0;
   Axis batch_, m_, n_;
   // [packed][kind]

@@ -18,7 +18,7 @@ namespace onednn {
 namespace {
 
 constexpr size_t kMaxPlans = 4096;
-constexpr double kLaunchNanoseconds = 30e3;  // work below this is not shared between workers
+constexpr double kLaunchNanoseconds = 30e3;  // less work than this is one group
 constexpr int64_t kGroupsPerWorker = 4;
 constexpr int64_t kMinPackedBytes = 4096;
 
@@ -36,7 +36,7 @@ OnednnMatmul::OnednnMatmul(KernelStore& store, const MatmulOptions& options)
       kernels_(store),
       packed_(options.packed_bytes) {}
 
-// Weights are packed where oneDNN's packed kernels apply: rows of a without gaps, one matrix b.
+// Packs weights for oneDNN's packed kernels, which require rows of a without gaps and one matrix b.
 PackedWeightCache::Found OnednnMatmul::FindPacked(const MatmulCall& call) {
   const MatmulProblem& p = call.problem;
   const bool known = !elsewhere_ && call.b_content != 0 && p.in != ops::DType::kFloat64;
@@ -53,11 +53,12 @@ PackedWeightCache::Found OnednnMatmul::FindPacked(const MatmulCall& call) {
   return packed_.Find(source, call.b_content);
 }
 
-// Copies factors that oneDNN cannot read, for their layout or their type, to workspace.
+// Copies factors whose layout or type oneDNN cannot read to workspace.
 absl::Status OnednnMatmul::MakeMultipliable(MatmulCall& call, bool packed, Workspace workspace,
                                             LaunchList& launches) {
   MatmulProblem& p = call.problem;
-  if (p.in == ops::DType::kFloat64 || p.k == 0) return absl::OkStatus();  // our own product takes any layout
+  if (p.in == ops::DType::kFloat64 || p.k == 0)
+    return absl::OkStatus();  // our own product supports any layout
   if (!packed && p.FewRows()) return absl::OkStatus();
   const ops::DType from = p.in, to = MultipliesNatively(from) ? from : ops::DType::kFloat32;
   const auto copy = [&](const std::byte*& data, Strides& strides, int64_t rows,

@@ -15,9 +15,9 @@ namespace xpud::kernels::onednn {
 
 struct MatmulOptions {
   int workers = 1;
-  bool elsewhere = false;  // as in KernelLibrary::Options: nothing is packed, problems travel by value
-  // Limit of packed weights. They double the memory of weights that recur; the default, 1 GiB or an eighth of
-  // the machine's memory if that is less, holds the whole of models up to about 250 million f32 weights.
+  bool elsewhere = false;  // as in KernelLibrary::Options: nothing is packed, and problems are sent by value
+  // Limit of packed weights, which double the memory of reused weights. The default is 1 GiB, or an eighth of
+  // the machine's memory if that is less. It holds whole models of up to about 250 million f32 weights.
   size_t packed_bytes = DefaultPackedBytes();
 
   static size_t DefaultPackedBytes();
@@ -35,15 +35,15 @@ class OnednnMatmul : public Planner {
  private:
   PackedWeightCache::Found FindPacked(const MatmulCall& call);
   absl::Status MakeMultipliable(MatmulCall& call, bool packed, Workspace workspace, LaunchList& launches);
-  const MatmulPlan* PlanFor(const MatmulProblem& problem);  // nullptr: no room for another
+  const MatmulPlan* PlanFor(const MatmulProblem& problem);  // returns nullptr if there is no room for another
   uint32_t TilesPerGroup(const MatmulPlan& plan) const;
 
   const int workers_;
   const bool elsewhere_;
   const MatmulKernels kernels_;
   PackedWeightCache packed_;
-  // Launches in this process point at plans, so plans live as long as this. When there are kMaxPlans,
-  // further problems travel by value.
+  // Launches in this process point to plans, so plans live as long as this object. Beyond kMaxPlans, problems
+  // are sent by value.
   absl::flat_hash_map<MatmulProblem, std::unique_ptr<MatmulPlan>> plans_;
 };
 

@@ -70,7 +70,7 @@ TEST_P(MatmulOfType, NumberOfWorkersDoesNotChangeABit) {
 }
 
 TEST_P(MatmulOfType, WeightsArePackedTheSecondTimeAndNeverStale) {
-  if (GetParam() == DType::kFloat64) return;  // our own product packs as it goes
+  if (GetParam() == DType::kFloat64) return;  // our own product packs during the product
   Random random(11);
   Machine machine(2);
   HostTensor none;

@@ -13,15 +13,15 @@ namespace {
 using dnnl::memory;
 using Tag = memory::format_tag;
 
-// In lookups: weights unused for kIdle are dropped; others are dropped for new ones only when unused for
-// kWarm, so that a model larger than the limit keeps a part of its weights packed instead of packing them in
-// turn.
+// In lookups. Weights unused for kIdle are dropped. To make room for new ones, weights are dropped only if
+// unused for kWarm, so that a model larger than the limit keeps a part of its weights packed instead of
+// packing them in turn.
 constexpr uint64_t kIdle = 1 << 18;
 constexpr uint64_t kWarm = 1 << 14;
 constexpr uint64_t kSweepEvery = 1 << 13;
 constexpr size_t kPackBytesPerGroup = 1 << 20;
 
-// Column panels of 16 to 64, inside them rows in blocks of 16 (pairs of rows together for 16-bit types).
+// Column panels of 16 to 64; within them, rows in blocks of 16 (pairs of rows together for 16-bit types).
 Tag PanelTag(int64_t width, ops::DType type) {
   const bool pairs = ops::SizeOf(type) == 2;
   switch (width) {

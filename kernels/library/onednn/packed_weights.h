@@ -1,11 +1,12 @@
 // Weights in the layout that oneDNN multiplies fastest, and the cache of them.
 //
-// Identity: weights are known by address and geometry, and their bytes by Operand::content. Content that was
-// seen twice is packed; a new content at the same place drops what was packed, so changed weights are never
-// served. Lifetime: the engine thread owns everything here. Each planned group that names a PackedWeights is
-// counted when planned and when run; dropped weights are freed once all of those have run, in whatever order
-// the device completes launches. Launches recorded for replay are not counted again: who records must plan
-// with content 0.
+// Identity: address and geometry identify weights, and Operand::content identifies their bytes. Content that
+// was seen twice is packed. New content at the same place drops the packed weights, so changed weights are
+// never served.
+//
+// Lifetime: the engine thread owns everything here. Each planned group that names a PackedWeights is counted
+// when it is planned and when it has run. Dropped weights are freed once all of these have run, in any order
+// of completion. Replays of recorded launches are not counted: plan launches for recording with content 0.
 #pragma once
 
 #include <atomic>
@@ -21,12 +22,12 @@
 
 namespace xpud::kernels::onednn {
 
-// A matrix of weights to be packed: b[k,n].
+// A matrix of weights to pack: b[k,n].
 struct WeightSource {
   const std::byte* data = nullptr;
   int64_t k = 0, n = 0;
   int64_t row = 0, column = 0;
-  ops::DType source = ops::DType::kFloat32;  // as it stands in memory
+  ops::DType source = ops::DType::kFloat32;  // type in memory
   ops::DType packed = ops::DType::kFloat32;
   uint8_t unused[6] = {};
 
@@ -38,7 +39,7 @@ struct WeightSource {
 };
 static_assert(std::has_unique_object_representations_v<WeightSource>);
 
-// Packed column panels of one matrix, side by side. Filled by kernels, immutable afterwards.
+// Packed column panels of one matrix, side by side. Kernels fill them; afterwards they are immutable.
 class PackedWeights {
  public:
   explicit PackedWeights(const WeightSource& source);
@@ -49,16 +50,16 @@ class PackedWeights {
   size_t bytes() const { return bytes_; }
   dnnl::memory::format_tag tag() const { return tag_; }
 
-  // Engine thread. Groups that a launch will run: of packing, or of products.
+  // REQUIRES: the engine thread. The number of groups that a launch will run, for packing or for products.
   uint32_t pack_groups() const { return pack_groups_; }
   void CountPlanned(uint32_t groups) { planned_ += groups; }
   bool Idle() const { return planned_ <= run_.load(std::memory_order_acquire); }
 
-  // Workers. Pack makes group `group` of pack_groups(); CountRun is the last act of any group that names this
-  // object.
+  // Called by workers. Pack fills group `group` of pack_groups(). CountRun is the last action of each group
+  // that names this object.
   void Pack(uint32_t group);
   bool Ready() const { return unpacked_groups_.load(std::memory_order_acquire) == 0; }
-  // The packed columns from `column`, a multiple of 64.
+  // Returns the packed columns from `column` on, which is a multiple of 64.
   const std::byte* Panel(int64_t column) const { return memory_.get() + column / width_ * panel_bytes_; }
   void CountRun() { run_.fetch_add(1, std::memory_order_release); }
 
@@ -69,7 +70,7 @@ class PackedWeights {
   bool PackPanel(int64_t first_column, int64_t columns);
 
   const WeightSource source_;
-  int64_t width_ = 0;  // columns of a panel: divides 64 or covers the matrix
+  int64_t width_ = 0;  // columns of a panel: divides 64, or covers the matrix
   size_t panel_bytes_ = 0;
   size_t bytes_ = 0;
   uint32_t pack_groups_ = 1;
@@ -85,8 +86,8 @@ class PackedWeightCache {
   explicit PackedWeightCache(size_t limit_bytes) : limit_bytes_(limit_bytes) {}
 
   struct Found {
-    PackedWeights* weights = nullptr;  // nullptr: multiply what is in memory
-    bool pack_first = false;           // a launch that packs must come before the product
+    PackedWeights* weights = nullptr;  // nullptr: multiply the unpacked weights
+    bool pack_first = false;           // a launch that packs must precede the product
   };
   Found Find(const WeightSource& source, uint64_t content);
 
@@ -97,7 +98,7 @@ class PackedWeightCache {
   struct Entry {
     uint64_t content = 0;
     uint64_t last_use = 0;    // in lookups
-    uint64_t not_before = 0;  // no room was found: look again after this lookup
+    uint64_t not_before = 0;  // there was no room: try again after this lookup
     std::unique_ptr<PackedWeights> weights;
   };
   bool MakeRoom(size_t bytes);
@@ -106,7 +107,7 @@ class PackedWeightCache {
   void Sweep();
 
   const size_t limit_bytes_;
-  size_t bytes_ = 0;  // held, also by retired weights that are still in use
+  size_t bytes_ = 0;  // total, including dropped weights that are still in use
   uint64_t lookups_ = 0;
   absl::flat_hash_map<WeightSource, Entry> entries_;
   std::vector<std::unique_ptr<PackedWeights>> retired_;

@@ -5,7 +5,7 @@
 
 #include "proto/base/check.h"
 
-extern "C" void omp_set_num_threads(int count);  // libgomp's; its header is not installed with it
+extern "C" void omp_set_num_threads(int count);  // from libgomp, which is installed without its header
 
 namespace xpud::kernels::onednn {
 namespace {
@@ -95,7 +95,7 @@ bool MultipliesNatively(ops::DType type) {
 }
 
 std::unique_ptr<MatmulPrimitive> MatmulPrimitive::Create(const Spec& spec) {
-  ThreadStream();  // the primitive is built for as many threads as this one may use
+  ThreadStream();  // the primitive is built for the number of threads that this thread may use
   try {
     std::unique_ptr<MatmulPrimitive> made(new MatmulPrimitive);
     const bool packed = spec.b_tag != memory::format_tag::undef;

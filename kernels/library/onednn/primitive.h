@@ -1,4 +1,4 @@
-// A oneDNN matmul primitive and the thread state that running one needs. oneDNN's exceptions end here.
+// A oneDNN matmul primitive, and the thread state that it needs. Catches oneDNN's exceptions.
 #pragma once
 
 #include <cstddef>
@@ -18,17 +18,17 @@ using matmul::MatmulProblem;
 using matmul::ReadMatmul;
 using matmul::Strides;
 
-// The CPU engine of the process.
+// Returns the process's CPU engine.
 const dnnl::engine& CpuEngine();
-// This thread's stream; the first call makes oneDNN single-threaded on this thread (we slice the work
-// ourselves).
+// Returns this thread's stream. The first call makes oneDNN single-threaded on this thread, because we cut
+// the work ourselves.
 const dnnl::stream& ThreadStream();
 dnnl::memory::data_type TypeOf(ops::DType type);
-// True if this CPU multiplies matrices of the type at speed: f32 always, bf16 and f16 with the instructions
+// Returns true if this CPU multiplies matrices of the type fast: f32 always, bf16 and f16 with instructions
 // for them, f64 never.
 bool MultipliesNatively(ops::DType type);
 
-// One product of fixed sizes, layouts and epilogue. Immutable: any thread may run it, several at once.
+// One product of fixed sizes, layouts and epilogue. Immutable and thread-safe.
 class MatmulPrimitive {
  public:
   struct Spec {
@@ -36,11 +36,11 @@ class MatmulPrimitive {
     ops::DType in = ops::DType::kFloat32, out_type = ops::DType::kFloat32;
     Strides a, b, out;
     dnnl::memory::format_tag b_tag =
-        dnnl::memory::format_tag::undef;  // packed weights: their layout, instead of b
+        dnnl::memory::format_tag::undef;  // packed weights: their layout, used instead of b
     bool row_bias = false;                // of type out_type
     ops::Activation activation = ops::Activation::kNone;
   };
-  // nullptr if oneDNN has no fast implementation of it.
+  // Returns nullptr if oneDNN has no fast implementation.
   static std::unique_ptr<MatmulPrimitive> Create(const Spec& spec);
 
   size_t scratch_bytes() const { return scratch_bytes_; }

@@ -1,4 +1,4 @@
-// One tile of scaled dot product attention: some queries of one head against all of its keys.
+// One tile of scaled dot product attention: some queries of one head with all of its keys.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,7 @@
 namespace xpud::kernels::simd {
 
 // out[i, :] = sum_j softmax_j(scale * q[i] . k[j] + mask[i, j]) v[j, :], i in [0, queries), j in [0, keys).
-// Rows without a key that may be attended give 0, and logsumexp 0, as PyTorch's fused attention on the CPU
-// does.
+// Rows that may attend to no key give 0, and logsumexp 0, as in PyTorch's fused attention on the CPU.
 struct AttentionTile {
   static constexpr int64_t kMaxQueries = 64;
 
@@ -26,7 +25,7 @@ struct AttentionTile {
   int64_t q_row = 0, q_column = 0, k_row = 0, k_column = 0, v_row = 0, v_column = 0;
   int64_t mask_row = 0, mask_column = 0, out_row = 0, out_column = 0, logsumexp_stride = 0;
   double scale = 1;
-  // With `causal`, query i may attend keys 0 .. first_query + i.
+  // If `causal`, query i may attend to keys 0 .. first_query + i.
   bool causal = false;
   int64_t first_query = 0;
   void* scratch = nullptr;  // 64-byte aligned

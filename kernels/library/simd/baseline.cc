@@ -1,4 +1,4 @@
-// The vector code for the x86-64 baseline. Includes nothing that has inline functions of its own: the linker
-// could keep this file's copy of one for the whole program.
+// The vector code for the x86-64 baseline. Must not include headers with inline functions: the linker could
+// keep this file's copy of one for the whole program.
 #define XPUD_SIMD_ISA baseline
 #include "kernels/library/simd/functions.inc"

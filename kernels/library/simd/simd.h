@@ -1,5 +1,6 @@
-// Vector code that is compiled once per instruction set (x86-64-v4, -v3, and the baseline) and chosen at run
-// time: a blocked matrix product, the epilogue of a product, and strided copies. Pure functions; any thread.
+// Vector code that is compiled once for each instruction set (x86-64-v4, -v3, and the baseline) and chosen at
+// run time: a blocked matrix product, the epilogue of a product, and strided copies. Pure functions;
+// thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +19,8 @@ struct MatrixView {
   int64_t column = 0;
 };
 
-// acc[m,n] = a[m,k] b[k,n], accumulated over k in order in the accumulate type: f64 if `wide`, else f32. Each
-// element is the same whatever the tile it is computed in. m <= kMaxRows, n <= kMaxColumns.
+// acc[m,n] = a[m,k] b[k,n], accumulated over k in order in the accumulate type: f64 if `wide`, else f32. An
+// element does not depend on the tile in which it is computed. m <= kMaxRows, n <= kMaxColumns.
 struct Product {
   static constexpr int64_t kMaxRows = 96;
   static constexpr int64_t kMaxColumns = 256;
@@ -34,8 +35,8 @@ struct Product {
   static constexpr size_t kAccBytes = size_t{kMaxRows} * kLeading * 8;
 };
 
-// acc[m,n] = a[m,k] b[k,n] in f32 for a few rows, where b.row is 1. Each element is the same whatever the
-// tile it is computed in.
+// acc[m,n] = a[m,k] b[k,n] in f32 for a few rows. REQUIRES: b.row is 1. An element does not depend on the
+// tile in which it is computed.
 struct Dots {
   int64_t m = 0, n = 0, k = 0;
   const float* a = nullptr;  // rows padded with zeros to a multiple of 16
@@ -77,9 +78,10 @@ struct Functions {
   size_t (*attend_scratch)(const AttentionTile& tile);  // bytes of scratch that `attend` needs
 };
 
-// The best for this machine; chosen once.
+// Returns the best functions for this machine; chosen once.
 const Functions& Best();
-// All that this machine can run, best first (tests compare them). `count` receives how many.
+// Returns all functions that this machine can run, best first, for tests that compare them. Sets `count` to
+// their number.
 const Functions* const* Supported(int* count);
 
 namespace v4 {

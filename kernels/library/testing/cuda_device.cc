@@ -44,7 +44,7 @@ CudaDevice::Allocation CudaDevice::Allocate(size_t bytes) {
   return {address, bytes};
 }
 
-// What lies behind an allocation was not written.
+// Checks that nothing was written behind an allocation.
 void CudaDevice::CheckGuard(const Allocation& allocation) {
   unsigned char guard[kGuardBytes];
   gpu_.CopyOut(guard, allocation.address + allocation.bytes, kGuardBytes);
@@ -102,7 +102,7 @@ void CudaDevice::Enqueue(const LaunchList& launches) {
 absl::StatusOr<uint64_t> CudaDevice::Ask(const Launch& launch) {
   const xpud_host_kernel_t& kernel = HostKernelOf(launch.kernel());
   XPUD_CHECK(kernel.num_args == launch.argument_count() + 1);
-  // As another process would: from bytes and offsets.
+  // Uses only bytes and offsets, as another process would.
   alignas(64) std::byte bytes[Launch::kMaxArgumentBytes];
   std::copy(launch.argument_bytes().begin(), launch.argument_bytes().end(), bytes);
   std::vector<const void*> arguments;

@@ -1,5 +1,5 @@
-// An NVIDIA GPU for the tests and benchmarks of this folder: HOST kernels run as proto/base/ze_ext.h says of
-// CUDA devices. Call from one thread.
+// An NVIDIA GPU for the tests and benchmarks of this folder. Runs HOST kernels as proto/base/ze_ext.h defines
+// for CUDA devices. Used by one thread.
 #pragma once
 
 #include <map>
@@ -14,12 +14,12 @@ namespace xpud::kernels::testing {
 
 class CudaDevice : public Device {
  public:
-  // With `misalign`, every third tensor is placed at an address aligned no better than its elements.
-  // NotFound: there is no driver or no GPU; the message says which.
+  // If `misalign`, every third tensor is placed at an address that is aligned only for its elements. Returns
+  // NotFound, with the reason, if there is no driver or no GPU.
   static absl::StatusOr<std::unique_ptr<CudaDevice>> Create(bool misalign = true);
   ~CudaDevice() override;
 
-  // As "sm_90".
+  // For example "sm_90".
   const std::string& processor() const { return gpu_.processor(); }
   int multiprocessors() const { return gpu_.multiprocessors(); }
   const Kernel* Add(ModuleImage image, std::string entry) override;
@@ -27,13 +27,13 @@ class CudaDevice : public Device {
   Operand Place(HostTensor& tensor) override;
   absl::StatusOr<void*> Workspace(size_t bytes) override;
   void Run(const LaunchList& launches) override;
-  // As KernelLibrary::Options::ask.
+  // The implementation of KernelLibrary::Options::ask.
   absl::StatusOr<uint64_t> Ask(const Launch& launch);
 
-  // For benchmarks: enqueues without waiting; memory stays placed until Run.
+  // For benchmarks: enqueues without waiting. Tensors stay placed until Run.
   void Enqueue(const LaunchList& launches);
   void Wait() { gpu_.Synchronize(); }
-  // Microseconds on the GPU of what `enqueue` enqueues, see kernels::CudaDevice.
+  // Returns the microseconds on the GPU of the work that `enqueue` enqueues: see kernels::CudaDevice.
   double Time(absl::FunctionRef<void()> enqueue) { return 1e3 * static_cast<double>(gpu_.Time(enqueue)); }
 
  private:

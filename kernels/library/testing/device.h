@@ -1,4 +1,4 @@
-// What a test of this folder needs of a device: a KernelStore that can run launches. Call from one thread.
+// A device for the tests of this folder: a KernelStore that can run launches. Used by one thread.
 #pragma once
 
 #include <deque>
@@ -17,15 +17,15 @@ namespace xpud::kernels::testing {
 
 class Device : public KernelStore {
  public:
-  // `tensor` as the device's kernels see it; one that is placed twice lies in one place. Valid until Run
+  // Returns `tensor` as the device's kernels see it. Placing it twice gives the same place. Valid until Run
   // returns.
   virtual Operand Place(HostTensor& tensor) = 0;
   // Memory for a plan's workspace, valid until Run returns.
   virtual absl::StatusOr<void*> Workspace(size_t bytes) = 0;
-  // Runs the launches; then what was placed holds what they wrote.
+  // Runs the launches. Afterwards the placed tensors hold the results.
   virtual void Run(const LaunchList& launches) = 0;
 
-  // Work waits until Plan runs it.
+  // Queues `work` until Plan runs it.
   void InBackground(std::function<void()> work) override { background_.push_back(std::move(work)); }
   absl::StatusOr<ModuleImage> Assemble(std::string_view ptx) override {
     return ModuleImage{ModuleImage::Format::kPtx, std::string(ptx)};
@@ -45,7 +45,7 @@ class Device : public KernelStore {
   std::deque<std::function<void()>> background_;
 };
 
-// The kernel that a HOST launch names.
+// Returns the kernel that a HOST launch names.
 inline const xpud_host_kernel_t& HostKernelOf(const Kernel& kernel) {
   const xpud_host_module_t* const module = FindHostModule(kernel.module->bytes);
   XPUD_CHECK(module != nullptr);

@@ -1,5 +1,5 @@
-// What a CPU device does with launches, for the tests and benchmarks of this folder: a KernelStore, and
-// workers that run the groups of HOST kernels. Call from one thread.
+// A CPU device for the tests and benchmarks of this folder: a KernelStore, and workers that run the groups of
+// HOST kernels. Used by one thread.
 #pragma once
 
 #include <atomic>

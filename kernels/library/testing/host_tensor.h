@@ -1,4 +1,4 @@
-// A strided tensor in host memory for tests: values as double, gaps between elements guarded.
+// A strided tensor in host memory for tests: values as double, with guards in the gaps between elements.
 #pragma once
 
 #include <cmath>
@@ -38,7 +38,7 @@ inline void WriteElement(std::byte* at, ops::DType type, double value) {
   }
 }
 
-// Units in the last place of 1.
+// Returns the distance from 1 to the next number.
 inline double Epsilon(ops::DType type) {
   switch (type) {
     case ops::DType::kFloat64:
@@ -66,7 +66,7 @@ class HostTensor {
     }
     bytes_.assign((last + 1) * ops::SizeOf(type), std::byte{0x5a});
   }
-  // `order` lists the axes from outermost to innermost in memory, `padding` elements are left between rows of
+  // `order` lists the axes from outermost to innermost in memory; `padding` elements are left between rows of
   // the outer ones.
   static HostTensor Laid(ops::DType type, std::vector<int64_t> sizes, std::vector<int> order,
                          int64_t padding) {

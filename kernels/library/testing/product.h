@@ -1,4 +1,4 @@
-// The definition of kMatmul in double precision.
+// A reference for kMatmul in double precision.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ inline double Activate(double x, ops::Activation activation) {
   return x;
 }
 
-// Its elements, row after row.
+// Returns its elements, row after row.
 inline std::vector<double> Values(const HostTensor& tensor) {
   std::vector<double> values;
   values.reserve(static_cast<size_t>(tensor.shape().numel()));
@@ -32,8 +32,8 @@ inline std::vector<double> Values(const HostTensor& tensor) {
   return values;
 }
 
-// Checks `out` against the definition in double precision; `before` is c as it was (c may have been
-// overwritten through out).
+// Compares `out` with the reference. `before` is the old value of c, which may have been overwritten through
+// out.
 inline void ExpectProduct(const HostTensor& out, const HostTensor& a, const HostTensor& b,
                           const HostTensor& before, double beta, double alpha, ops::Activation activation) {
   const Operand& shape = out.shape();
@@ -42,7 +42,7 @@ inline void ExpectProduct(const HostTensor& out, const HostTensor& a, const Host
   const std::vector<double> left = Values(a), right = Values(b);
   const double epsilon = Epsilon(shape.dtype);
   int wrong = 0;
-  int64_t row = 0;  // of all matrices' rows
+  int64_t row = 0;  // row index over all matrices
   out.ForEach([&](const auto& index) {
     const size_t of_left = row * depth, of_right = row / rows * depth * columns + index[last];
     if (index[last] == columns - 1) ++row;

@@ -1,6 +1,6 @@
 // Attention: out[B,H,S,E], logsumexp?[B,H,S] f32 <- q[B,H,S,D], k[B,Hk,T,D], v[B,Hk,T,E], mask?[B,H,S,T]
 // (strides 0 to broadcast; bool, or the query's type and added to scores). Hk divides H. `is_causal` is
-// upper-left aligned. A query that may attend no key: out 0, logsumexp 0.
+// upper-left aligned. If a query may attend to no key, its out and logsumexp are 0.
 #include "absl/strings/str_cat.h"
 #include "proto/base/status_macros.h"
 #include "proto/ops/family.h"
@@ -21,7 +21,7 @@ absl::Status Check(const Call& call) {
   const int64_t batch = q.sizes[0], heads = q.sizes[1], queries = q.sizes[2], keys = k.sizes[2];
   if (k.sizes[1] == 0 || heads % k.sizes[1] != 0)
     return absl::InvalidArgumentError(
-        absl::StrCat(heads, " query heads are no multiple of ", k.sizes[1], " key heads"));
+        absl::StrCat(heads, " query heads are not a multiple of ", k.sizes[1], " key heads"));
   RETURN_IF_ERROR(NeedSizes(k, "key", {batch, k.sizes[1], keys, q.sizes[3]}));
   RETURN_IF_ERROR(NeedSizes(v, "value", {batch, k.sizes[1], keys, v.sizes[3]}));
   RETURN_IF_ERROR(NeedSameType(k, "key", q.dtype));

@@ -1,5 +1,5 @@
-// Tensors one after the other along a dimension: out[.., sum of sizes, ..] <- tensors, which have out's other
-// sizes. Each is converted to out's type.
+// Concatenation along a dimension: out[.., sum of sizes, ..] <- tensors, whose other sizes equal out's. Each
+// tensor is converted to out's type.
 #include "absl/strings/str_cat.h"
 #include "proto/base/status_macros.h"
 #include "proto/ops/family.h"

@@ -14,7 +14,7 @@ constexpr Attribute kEps[] = {{"eps", AttributeType::kReal}};
 constexpr Parameter kGradients[] = {{"grad_input"}, {"grad_weight"}, {"grad_bias"}};
 constexpr Parameter kBackwardInputs[] = {{"grad_out"}, {"input"}, {"mean"}, {"rstd"}, {"weight", kOptional}};
 
-// Of means and deviations.
+// The type of means and deviations.
 DType StatisticsOf(DType type) { return SizeOf(type) == 2 ? DType::kFloat32 : type; }
 
 absl::Status Check(const Call& call) {

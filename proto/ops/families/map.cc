@@ -1,5 +1,5 @@
 // Elementwise ops: out[S] <- inputs that broadcast to S (equal rank, each size equal or 1). Any input may be
-// an immediate. The row's formula computes an element.
+// an immediate. The row's formula computes each element.
 #include "proto/ops/family.h"
 #include "proto/ops/rules.h"
 
@@ -18,8 +18,7 @@ absl::Status Check(const Call& call) {
   return absl::OkStatus();
 }
 
-// The inputs' broadcast shape. Types follow from the row's TypeRule, which the caller applies: `compute`
-// here.
+// Sets the inputs' broadcast shape. The caller applies the row's TypeRule and passes the result as `compute`.
 absl::Status Infer(const Call& call, std::span<Operand> outputs) {
   Operand shape;
   for (const Operand& input : call.inputs) {

@@ -1,6 +1,6 @@
 // Negative log likelihood: loss[N] or [], total_weight[] <- self[N,C], target[N], weight?[C]; and its
-// gradient: grad_input[N,C] <- grad_output[N] or [], self[N,C], target[N], weight?[C]. (A mean's total weight
-// is found again from the targets.) `reduction`: 0 none, 1 mean, 2 sum.
+// gradient: grad_input[N,C] <- grad_output[N] or [], self[N,C], target[N], weight?[C]. (For a mean, backward
+// recomputes the total weight from the targets.) `reduction`: 0 none, 1 mean, 2 sum.
 #include "proto/base/status_macros.h"
 #include "proto/ops/family.h"
 #include "proto/ops/rules.h"
@@ -16,7 +16,7 @@ constexpr Parameter kBackwardInputs[] = {
 constexpr Attribute kAttributes[] = {{"reduction", AttributeType::kInteger},
                                      {"ignore_index", AttributeType::kInteger}};
 
-// Scores, targets and weights, which begin at input `at`, and the loss or its gradient.
+// Checks the scores, targets and weights, which begin at input `at`, and the loss or its gradient.
 absl::Status CheckLoss(const Call& call, size_t at, const Operand& loss) {
   const Operand &self = call.inputs[at], &target = call.inputs[at + 1], &weight = call.inputs[at + 2];
   RETURN_IF_ERROR(NeedRank(self, "input", 2));

@@ -1,4 +1,5 @@
-// Reductions: out[R] <- a[S], equal rank; R[d] is S[d] (kept) or 1 (reduced). The row's formula says how.
+// Reductions: out[R] <- a[S], equal rank; R[d] is S[d] (kept) or 1 (reduced). The row's formula defines the
+// reduction.
 #include "absl/strings/str_cat.h"
 #include "proto/base/status_macros.h"
 #include "proto/ops/family.h"
@@ -16,7 +17,7 @@ absl::Status Check(const Call& call) {
     for (int d = 0; d < a.rank; ++d) {
       if (out.sizes[d] == a.sizes[d] || out.sizes[d] == 1) continue;
       return absl::InvalidArgumentError(
-          absl::StrCat("output ", Describe(out), " is no reduction of ", Describe(a)));
+          absl::StrCat("output ", Describe(out), " is not a reduction of ", Describe(a)));
     }
   }
   return absl::OkStatus();

@@ -1,6 +1,6 @@
-// Running results along one dimension: out[S] <- self[S], where out at k is the reduction of self's elements
-// 0 to k. The row's formula is that of a reduction (op_table.h); `n` means nothing in it. Rows with two
-// outputs give values and the positions where they were found.
+// Scans along one dimension: out[S] <- self[S], where element k of out is the reduction of elements 0 to k of
+// self. The row's formula is a reduction formula (op_table.h) without `n`. Rows with two outputs give values
+// and their positions.
 #include "proto/base/status_macros.h"
 #include "proto/ops/family.h"
 #include "proto/ops/rules.h"

@@ -1,5 +1,5 @@
 // out[index[n], :] += source[n, :], in the order of n: out[V,D] (in place) <- index[N], source[N,D]. Rows
-// whose index is `padding_idx` are skipped; -1 is none.
+// whose index is `padding_idx` are skipped; -1 skips none.
 #include "proto/base/status_macros.h"
 #include "proto/ops/family.h"
 #include "proto/ops/rules.h"

@@ -1,5 +1,5 @@
 // Softmax along one dimension: out[S] <- self[S], and its gradient: grad_input[S] <- grad_output[S],
-// output[S]. Rows whose formula is "log" are those of log-softmax.
+// output[S]. Rows with formula "log" are log-softmax.
 #include "proto/base/status_macros.h"
 #include "proto/ops/family.h"
 #include "proto/ops/rules.h"

@@ -1,5 +1,5 @@
-// Kernels that misbehave, for tests of the daemon: out[S] (in place) <- self: the same tensor, of one element
-// or more.
+// Kernels that misbehave, for tests of the daemon: out[S] (in place) <- self, the same tensor, with at least
+// one element.
 #include "proto/base/status_macros.h"
 #include "proto/ops/family.h"
 #include "proto/ops/rules.h"
@@ -11,7 +11,7 @@ constexpr Parameter kOut[] = {{"out"}}, kSelf[] = {{"self"}};
 constexpr Attribute kGroups[] = {{.name = "groups",
                                   .type = AttributeType::kInteger,
                                   .required = false,
-                                  .value = 1}};  // how many of them run
+                                  .value = 1}};  // how many groups run
 
 absl::Status Check(const Call& call) {
   constexpr int64_t kMaxGroups = 1 << 20;

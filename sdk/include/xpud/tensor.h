@@ -1,6 +1,6 @@
 // Tensors and the common ops, for C++ programs. A Tensor is a value: copies view the same memory. Ops run on
-// the queue of their first tensor; broadcasting follows NumPy's rules. Whatever is not here is reached
-// through Queue::Execute and a row of the op table.
+// the queue of their first tensor. Broadcasting follows NumPy's rules. Run all other ops through
+// Queue::Execute with a row of the op table. Thread-compatible.
 #pragma once
 
 #include <cstdint>
@@ -15,20 +15,21 @@ namespace xpud {
 
 class Tensor {
  public:
-  // Uninitialised, row-major. Errors: InvalidArgument (negative sizes, rank over 8), ResourceExhausted.
+  // Returns an uninitialised, row-major tensor. Errors: InvalidArgument (negative sizes, rank over 8),
+  // ResourceExhausted.
   static absl::StatusOr<Tensor> Empty(const Queue& queue, ops::DType dtype, std::vector<int64_t> sizes);
-  // Copies `values` (numel(sizes) of them) to the device.
+  // Copies `values` to the device. REQUIRES: values.size() is the product of `sizes`.
   static absl::StatusOr<Tensor> FromHost(const Queue& queue, std::span<const float> values,
                                          std::vector<int64_t> sizes);
   static absl::StatusOr<Tensor> FromHost(const Queue& queue, std::span<const int64_t> values,
                                          std::vector<int64_t> sizes);
 
-  // Copies out (row-major; only for tensors without gaps) and waits. `target` must hold exactly the tensor's
-  // bytes. Raises errors of earlier ops.
+  // Copies the elements to host memory, row-major, and waits. `target` must have exactly the tensor's size in
+  // bytes. Only for tensors without gaps. Returns errors of earlier ops.
   absl::Status ToHost(std::span<std::byte> target) const;
-  absl::StatusOr<std::vector<float>> ToFloats() const;  // of a float32 tensor
+  absl::StatusOr<std::vector<float>> ToFloats() const;  // REQUIRES: float32
 
-  // A view with two dimensions swapped.
+  // Returns a view with dimensions `a` and `b` swapped.
   Tensor Transpose(int a, int b) const;
 
   ops::DType dtype() const { return dtype_; }
@@ -45,13 +46,13 @@ class Tensor {
   std::vector<int64_t> sizes_, strides_;
 };
 
-// Elementwise; both of one dtype. Each is one row of the op table.
+// Elementwise ops on tensors of one dtype. Each is one row of the op table.
 absl::StatusOr<Tensor> Add(const Tensor& a, const Tensor& b);
 absl::StatusOr<Tensor> Mul(const Tensor& a, const Tensor& b);
 absl::StatusOr<Tensor> Mul(const Tensor& a, double b);
-// [M,K] x [K,N] -> [M,N], or with one batch dimension in front of both.
+// Returns [M,N] for [M,K] and [K,N]. Both may have one batch dimension in front.
 absl::StatusOr<Tensor> Matmul(const Tensor& a, const Tensor& b);
-// Over one dimension, which keeps size 1.
+// Over dimension `dim`, which stays with size 1 in the sum.
 absl::StatusOr<Tensor> Sum(const Tensor& a, int dim);
 absl::StatusOr<Tensor> Softmax(const Tensor& a, int dim);
 

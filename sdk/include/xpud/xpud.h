@@ -1,17 +1,18 @@
-// xpud's public C++ API: a session with the daemon, and in it devices, queues, events, tensors and ops.
+// xpud's public C++ API: sessions with a daemon, and their devices, queues, events and buffers. tensor.h adds
+// tensors and the common ops.
 //
 // clang-format off
 //   auto session = xpud::Session::Connect({});  // finds the daemon, or starts a private one
 //   auto queue = (*session)->DefaultQueue(0);
 //   auto a = xpud::Tensor::FromHost(queue, values, {2, 3});
-//   auto b = xpud::ops::Mul(*a, 2.0);
+//   auto b = xpud::Mul(*a, 2.0);
 //   std::vector<float> out(6);
 //   absl::Status status = b->ToHost(std::as_writable_bytes(std::span(out)));
 // clang-format on
 //
-// Everything is asynchronous except reading a value and Synchronize; an error of an earlier op surfaces
-// there. All calls may come from any thread. After fork, a child must make a session of its own: calls on the
-// parent's fail with FailedPrecondition, and dropping its objects does nothing.
+// Everything is asynchronous, except Synchronize and reading values, which also return the errors of earlier
+// ops. Session, Queue and Event are thread-safe. A forked child must open its own session: calls on the
+// parent's fail with FailedPrecondition, and destroying the parent's objects does nothing.
 #pragma once
 
 #include <array>
@@ -37,37 +38,36 @@ namespace client {
 class Core;  // the connection: ring, staging, completion page
 }
 
-// A device as the daemon describes it.
+// A device, as described by the daemon.
 struct DeviceInfo {
-  std::string name;           // as Level Zero names it
-  std::string kind;           // "cpu", "gpu"
+  std::string name;           // the name that Level Zero reports
+  std::string kind;           // "cpu" or "gpu"
   std::string vendor;         // the driver: "cpu", "cuda", "intel"
   uint64_t total_memory = 0;  // bytes
   uint32_t compute_units = 0;
 };
 
 struct ConnectOptions {
-  // A unix socket's path, or HOST:PORT of an xpud-gateway. Empty: $XPUD_ADDRESS, the system's daemon, the
-  // user's daemon; when none answers, one is started.
+  // A unix socket's path, or HOST:PORT of an xpud-gateway. If empty: $XPUD_ADDRESS, the system's daemon, the
+  // user's daemon; if none answers, a private daemon is started.
   std::string address;
   bool start_daemon = true;
-  // Shown by xpuctl; at most 63 bytes. Empty: the program's name. $XPUD_CLIENT_NAME overrides it.
+  // Shown by xpuctl; at most 63 bytes. If empty, the program's name. $XPUD_CLIENT_NAME overrides it.
   std::string client_name;
-  std::chrono::milliseconds timeout{10000};  // for the daemon to answer, and for it to start
-  // To a daemon on another machine: where the connection is lost, try so long to come back to the same
-  // session, which its gateway holds (30 s, unless told otherwise); calls wait meanwhile. 0: a lost
-  // connection ends the session. $XPUD_RECONNECT_SECONDS overrides it.
+  std::chrono::milliseconds timeout{10000};  // for the daemon to start and to answer
+  // For a daemon on another machine: how long to try to resume the session after the connection was lost.
+  // Calls wait meanwhile. The gateway keeps the session for 30 s by default. 0: a lost connection ends the
+  // session. $XPUD_RECONNECT_SECONDS overrides it.
   std::chrono::seconds reconnect{0};
-  // Called (from any waiting thread, about every 50 ms) while a call waits; a non-OK status ends the wait and
-  // is returned.
+  // Called about every 50 ms by each waiting thread. A status other than OK ends the wait, which returns it.
   std::function<absl::Status()> interrupt;
 };
 
 class Session;
 class Queue;
 
-// Device memory with one owner, which frees it in stream order when it goes. It keeps its session's
-// connection open. Default-constructed or moved from: none. Thread-compatible.
+// Owns device memory and frees it in stream order. Keeps its session's connection open. Empty if
+// default-constructed or moved from. Thread-compatible.
 class Buffer {
  public:
   Buffer() = default;
@@ -82,7 +82,7 @@ class Buffer {
     device_ = other.device_;
     return *this;
   }
-  void Free();  // now, not at the end of its life
+  void Free();  // frees now; the destructor then does nothing
 
   BufferHandle handle() const { return handle_; }
   uint64_t bytes() const { return bytes_; }
@@ -98,10 +98,9 @@ class Buffer {
   uint32_t device_ = 0;
 };
 
-// Host memory that the daemon and all visible devices share: copies from and to it go straight between it and
-// the device, where others go through staging. Freed at the end of its life, and reused once the commands
-// that use it have completed. It is ordinary memory to this process, which starts on a page; a forked child
-// does not have it. It keeps its session's connection open. Default-constructed or moved from: none.
+// Host memory that the daemon and all visible devices share. Copies from and to it need no staging. Starts on
+// a page. Freed memory is reused once the commands that use it have completed. A forked child does not have
+// this memory. Keeps its session's connection open. Empty if default-constructed or moved from.
 // Thread-compatible.
 class HostBuffer {
  public:
@@ -116,7 +115,7 @@ class HostBuffer {
     bytes_ = std::exchange(other.bytes_, {});
     return *this;
   }
-  void Free();  // now, not at the end of its life
+  void Free();  // frees now; the destructor then does nothing
 
   std::span<std::byte> bytes() const { return bytes_; }
 
@@ -127,23 +126,24 @@ class HostBuffer {
   std::span<std::byte> bytes_;
 };
 
-// What a session holds of one device's memory, in bytes as asked for, and what it did so far.
+// The memory of a session on one device, counted in requested bytes.
 struct MemoryStats {
   uint64_t buffers = 0;
   uint64_t allocated_bytes = 0;
   uint64_t peak_allocated_bytes = 0;  // since the last ResetPeakMemory
-  // Since the session began or the last ResetAccumulatedMemory.
+  // Since the session began, or since the last ResetAccumulatedMemory.
   uint64_t allocations = 0, frees = 0;
   uint64_t total_allocated_bytes = 0, total_freed_bytes = 0;
 };
 
-// A point in a queue. Default-constructed: recorded nowhere, already complete.
+// A point in a queue. A default-constructed event is complete.
 class Event {
  public:
   Event() = default;
-  bool Query() const;                // complete?
+  bool Query() const;                // returns true if complete
   absl::Status Synchronize() const;  // waits; returns the queue's error, if any
-  // Nanoseconds of device time from `earlier` to this event; both must be complete and made with timing.
+  // Returns the nanoseconds of device time from `earlier` to this event. REQUIRES: both are complete and were
+  // recorded with timing.
   absl::StatusOr<int64_t> ElapsedNanoseconds(const Event& earlier) const;
 
  private:
@@ -154,7 +154,7 @@ class Event {
   std::shared_ptr<const uint32_t> timestamp_;  // slot in the completion page; null without timing
 };
 
-// An in-order stream of commands on one device. A small value; copies name the same queue.
+// An in-order stream of commands on one device. A small value: copies denote the same queue.
 class Queue {
  public:
   Queue() = default;
@@ -163,28 +163,31 @@ class Queue {
   client::Core& core() const { return *core_; }
   const std::shared_ptr<client::Core>& shared_core() const { return core_; }
 
-  // Allocates `bytes` (0 allowed) in stream order. ResourceExhausted when the session's limit leaves no room.
+  // Allocates `bytes` (0 is allowed) in stream order. Returns ResourceExhausted if the session's limit leaves
+  // no room.
   absl::StatusOr<Buffer> Allocate(uint64_t bytes) const;
-  // Sends one op. Checks what the wire can carry (ranks, counts) and whether the daemon knows the op; the
-  // daemon checks the rest, and errors surface at the next sync.
+  // Sends one op. Checks only that the wire can carry it (ranks, counts) and that the daemon knows the op.
+  // The daemon checks the rest; its errors are returned at the next synchronisation.
   absl::Status Execute(const OpCall& call) const;
-  // Copies host bytes into a buffer; `source` may be reused on return. From a HostBuffer it waits for the
-  // copy.
+  // Copies host bytes to a buffer. `source` may be reused when this returns. Waits for the copy if `source`
+  // is in a HostBuffer.
   absl::Status Upload(std::span<const std::byte> source, BufferHandle target, uint64_t offset) const;
-  // Copies from a buffer to host memory and waits. Raises what went wrong before, delivering nothing then.
+  // Copies from a buffer to host memory, and waits. If an earlier op failed, returns its error; the contents
+  // of `target` are then unspecified.
   absl::Status Download(BufferHandle source, uint64_t offset, std::span<std::byte> target) const;
-  // As Upload and Download, and back at once where the host bytes lie in one HostBuffer of this session: they
-  // are not to be touched until an event that is recorded afterwards (or a Synchronize) was reached; freeing
-  // them is allowed. An error surfaces at the next sync; a download's target then holds anything.
+  // Like Upload and Download, but return at once if the host bytes are in one HostBuffer of this session. The
+  // bytes must not be accessed until an event recorded afterwards is complete, or Synchronize returns. They
+  // may be freed. An error is returned at the next synchronisation; the target of a download is then
+  // unspecified.
   absl::Status StartUpload(std::span<const std::byte> source, BufferHandle target, uint64_t offset) const;
   absl::Status StartDownload(BufferHandle source, uint64_t offset, std::span<std::byte> target) const;
-  // Device-to-device bytes, between buffers of one device.
+  // Copies bytes between buffers of one device.
   absl::Status Copy(BufferHandle source, uint64_t source_offset, BufferHandle target, uint64_t target_offset,
                     uint64_t bytes) const;
 
   absl::StatusOr<Event> Record(bool timing = false) const;
   absl::Status Wait(const Event& event) const;  // later commands wait for the event
-  bool Query() const;                           // all done?
+  bool Query() const;                           // returns true if all commands have completed
   absl::Status Synchronize() const;             // waits; returns and clears the queue's error
 
  private:
@@ -196,36 +199,37 @@ class Queue {
   uint32_t id_ = 0;
 };
 
-// One process's connection to a daemon.
+// A process's connection to a daemon. Thread-safe.
 class Session {
  public:
   static absl::StatusOr<std::unique_ptr<Session>> Connect(const ConnectOptions& options);
   ~Session();
 
-  const std::vector<DeviceInfo>& devices() const;  // those that $XPUD_VISIBLE_DEVICES shows: perhaps none
-  // The ops that the daemon knows. Execute refuses others with Unimplemented, and the session goes on.
+  const std::vector<DeviceInfo>& devices() const;  // those that $XPUD_VISIBLE_DEVICES selects; may be empty
+  // The ops that the daemon knows. Execute returns Unimplemented for others; the session continues.
   const ops::RowSet& rows() const;
-  // `device` < devices().size(), or the process aborts.
+  // REQUIRES: `device` < devices().size(); otherwise the process aborts.
   Queue DefaultQueue(uint32_t device) const;
-  // A further queue; priority: lower runs first, 0 normal, -1 high.
+  // Creates a further queue. A lower priority runs first: 0 is normal, -1 high.
   absl::StatusOr<Queue> CreateQueue(uint32_t device, int priority = 0);
   absl::Status DestroyQueue(const Queue& queue);
-  // Host memory of `bytes` (0 allowed), with any contents. The first of its size takes as long as allocating
-  // it and giving it to the devices (some 0.3 s a GiB on GPUs); freed ones are kept for the next.
-  // ResourceExhausted: beyond what the daemon allows a session, or the machine has none. Unimplemented: this
-  // daemon shares none. Ordinary memory serves then.
+  // Allocates `bytes` of host memory (0 is allowed), uninitialised. Freed memory is reused. New memory takes
+  // as long as allocating it and registering it with the devices: about 0.3 s for each GiB on GPUs. If this
+  // fails, use ordinary memory. Errors: ResourceExhausted if the daemon's limit for a session is reached or
+  // the machine has no memory, Unimplemented if the daemon shares no memory, FailedPrecondition if there is
+  // no device.
   absl::StatusOr<HostBuffer> AllocateHost(uint64_t bytes);
-  // Whether the address lies in a HostBuffer of this session.
+  // Returns true if the address is in a HostBuffer of this session.
   bool IsHostMemory(const void* address) const;
-  // Waits for every queue of one device.
+  // Waits for all queues of one device.
   absl::Status Synchronize(uint32_t device);
   MemoryStats Memory(uint32_t device) const;
   void ResetPeakMemory(uint32_t device);
   void ResetAccumulatedMemory(uint32_t device);
-  // False in a forked child, after the daemon closed the session, or after it died; `status` says which.
+  // Returns an error that says so in a forked child, after the daemon closed the session, or after it died.
   absl::Status status() const;
-  const std::string& address() const;  // socket path
-  bool started_daemon() const;         // this call started a private daemon
+  const std::string& address() const;  // a socket's path, or HOST:PORT
+  bool started_daemon() const;         // Connect started a private daemon
   client::Core& core() const { return *core_; }
   const std::shared_ptr<client::Core>& shared_core() const { return core_; }
 

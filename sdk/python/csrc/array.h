@@ -72,8 +72,8 @@ PyObject* NewArrayLike(const ArrayView& like, DType dtype, const Shape& shape);
 bool ShapeFrom(PyObject* tuple, Shape& shape);
 PyObject* TupleOf(std::span<const int64_t> values, int64_t scale = 1);
 
-// Whether writing to `out` while `in` is read could change the result: they share memory, but are not the
-// same elements in the same order.
+// Returns true if writing to `out` while `in` is read could change the result: they share memory, but are not
+// the same elements in the same order.
 bool Overlap(const ArrayView& out, const ArrayView& in);
 
 }  // namespace xpud::python

@@ -41,7 +41,7 @@ PyObject* Raise(PyObject* type, const absl::Status& status) {
   return nullptr;
 }
 
-// Whether the status stands for a signal handler's exception, which is set again.
+// Returns true if the status stands for a signal handler's exception; sets that exception again.
 bool RestorePending(const absl::Status& status) {
   if (!absl::IsCancelled(status) || pending.type == nullptr) return false;
   const Pending raised = std::exchange(pending, {});

@@ -259,7 +259,7 @@ PyObject* CallMap(const OpObject::Value& op, std::span<PyObject* const> inputs, 
   const ArrayView* target = out == nullptr ? nullptr : CheckArray(out);
   if (out != nullptr && target == nullptr) return nullptr;
   if (operands.first == nullptr && target == nullptr) {
-    PyErr_Format(PyExc_TypeError, "%U of numbers alone needs out=, or an array among them", op.name);
+    PyErr_Format(PyExc_TypeError, "%U of numbers needs out=, or at least one array", op.name);
     return nullptr;
   }
   if (op.row->outputs != 1 || (op.row->types == TypeRule::kAny && target == nullptr) ||

@@ -155,7 +155,7 @@ PyObject* CallOp(PyObject* self, PyObject* args, PyObject* keywords) {
 
 // ---- the type
 
-// _describe(doc, defaults): adds what the table lacks.
+// _describe(doc, defaults): sets the documentation and the default values, which the table lacks.
 PyObject* Describe(PyObject* self, PyObject* args) {
   PyObject *doc = nullptr, *defaults = nullptr;
   if (PyArg_ParseTuple(args, "OO", &doc, &defaults) == 0) return nullptr;

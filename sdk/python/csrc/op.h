@@ -51,7 +51,7 @@ bool Execute(const ArrayView& on, const OpCall& call);
 PyObject* ExecuteRow(PyObject* module, PyObject* args);
 PyObject* InferRow(PyObject* module, PyObject* args);
 
-// A number that travels in the command, and its kind. Returns nullopt, possibly with an exception set, if the
+// A number that is sent in the command, and its kind. Returns nullopt, possibly with an exception set, if the
 // object is not a number.
 struct PythonNumber {
   Kind kind;
@@ -69,7 +69,7 @@ PyObject* TableRows(PyObject* module, PyObject* none);
 // Slots of the array type for + and other operators.
 std::vector<PyType_Slot> OperatorSlots();
 
-// The names of a row, without overloads, name spaces and repetitions.
+// The names of a row, without overloads, name spaces and duplicates.
 std::vector<std::string> NamesOf(const ops::Row& row);
 
 }  // namespace xpud::python

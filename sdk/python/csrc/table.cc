@@ -31,7 +31,7 @@ PyObject* NamesTuple(const ops::Row& row) {
   return tuple;
 }
 
-// (name, whether it is a list) of each.
+// Returns (name, whether it is a list) of each.
 PyObject* ParametersTuple(std::span<const ops::Parameter> parameters) {
   PyObject* tuple = PyTuple_New(static_cast<Py_ssize_t>(parameters.size()));
   for (size_t i = 0; tuple != nullptr && i < parameters.size(); ++i) {
@@ -42,7 +42,7 @@ PyObject* ParametersTuple(std::span<const ops::Parameter> parameters) {
   return tuple;
 }
 
-// (name, type, default or None) of each.
+// Returns (name, type, default or None) of each.
 PyObject* AttributesTuple(std::span<const ops::Attribute> attributes) {
   constexpr std::array kTypes = {"integer", "real", "bool", "dimension", "dtype", "integers", "reals"};
   PyObject* tuple = PyTuple_New(static_cast<Py_ssize_t>(attributes.size()));
@@ -98,7 +98,7 @@ PyObject* TableRows(PyObject* /*module*/, PyObject* /*none*/) {
 
 namespace {
 
-// Reads a tuple's arrays and numbers as operands; None is an absent one.
+// Reads a tuple's arrays and numbers as operands. None is an absent operand.
 bool ReadRefs(PyObject* tuple, std::vector<TensorRef>& refs, const ArrayView*& first) {
   refs.resize(static_cast<size_t>(PyTuple_Size(tuple)));
   for (size_t i = 0; i < refs.size(); ++i) {
@@ -170,7 +170,7 @@ bool ReadCall(PyObject* args, RowCall& call) {
   for (const ops::Number& length : call.lengths)
     call.lists.push_back(static_cast<uint16_t>(std::clamp<int64_t>(length.AsInteger(), 0, 0xffff)));
   if (call.first == nullptr) {
-    PyErr_SetString(PyExc_ValueError, "a command without arrays");
+    PyErr_SetString(PyExc_ValueError, "a command needs at least one array");
     return false;
   }
   const std::optional<DType> type = compute == Py_None ? call.first->dtype : TypeFrom(compute);

@@ -24,7 +24,7 @@ inline DType DefaultOf(Kind kind) {
 }
 DType Promote(DType a, DType b);
 inline DType Promote(DType type, Kind number) { return KindOf(type) >= number ? type : DefaultOf(number); }
-// Whether every integer in [low, high] is a value of the type.
+// Returns true if every integer in [low, high] is a value of the type.
 bool Holds(DType integer, long long value);
 
 // Sets the xpud.DType objects, in wire order. Called once by the package.

@@ -42,7 +42,7 @@ class MiniLM:
         return xpud.layer_norm(x, self.weights[f"{name}.weight"], self.weights[f"{name}.bias"], eps=self.eps)
 
     def embed(self, ids: xpud.Array, types: xpud.Array) -> xpud.Array:
-        """[B, S] ids of tokens and of their segments: [B, S, D]."""
+        """Returns [B, S, D] for [B, S] ids of tokens and of their segments."""
         tables = [self.weights[f"embeddings.{name}_embeddings.weight"] for name in ("word", "token_type", "position")]
         words = xpud.embedding(tables[0], ids) + xpud.embedding(tables[1], types) + tables[2][:ids.shape[1]]
         return self.norm(words, "embeddings.LayerNorm")
@@ -55,7 +55,7 @@ class MiniLM:
         return self.linear(context.permute(0, 2, 1, 3).reshape(batch, length, width), f"{name}.output.dense")
 
     def forward(self, ids: xpud.Array, types: xpud.Array, mask: xpud.Array) -> xpud.Array:
-        """[B, D] vectors of length 1; mask [B, S]: which tokens are there."""
+        """Returns [B, D] vectors of length 1. mask [B, S] says which tokens are present."""
         x, seen = self.embed(ids, types), (mask != 0)[:, None, None, :]
         for i in range(self.layers):
             layer = f"encoder.layer.{i}"
@@ -67,14 +67,14 @@ class MiniLM:
         return mean / xpud.vector_norm(mean, axis=1, keepdims=True)
 
     def encode(self, sentences: list[str], batch: int = 32) -> numpy.ndarray:
-        """One row of float32 a sentence, of length 1."""
+        """Returns a float32 row of length 1 for each sentence."""
         rows = []
         for start in range(0, len(sentences), batch):
             encoded = self.tokenizer.encode_batch(sentences[start:start + batch])
             inputs = [xpud.asarray(numpy.array([getattr(each, part) for each in encoded], numpy.int32), device=self.device)
                       for part in ("ids", "type_ids", "attention_mask")]
             rows.append(self.forward(*inputs))
-        return xpud.concat(rows).numpy()  # waits, for all batches at once
+        return xpud.concat(rows).numpy()  # waits once, for all batches
 
 
 def default_folder() -> pathlib.Path:

@@ -84,7 +84,7 @@ class DLPack(unittest.TestCase):
             xpud.from_dlpack(torch.zeros(2), copy=False)
 
     def test_exported_memory_lives_as_long_as_it_is_used(self):
-        for count in (10, 100_000):  # in ordinary memory, and in shared memory
+        for count in (10, 100_000):  # ordinary memory, and shared memory
             array = xpud.arange(count)
             kept = [np.from_dlpack(array), torch.from_dlpack(array + 1)]
             del array
@@ -131,7 +131,7 @@ class HostMemory(unittest.TestCase):
         host = xpud.empty_host((512, 1024), xpud.int64)
         host[:] = np.arange(host.size).reshape(host.shape)
         array = xpud.asarray(host)
-        host[:] = 0  # copied already
+        host[:] = 0  # it has been copied already
         self.assertEqual(array.sum().item(), (1 << 19) * ((1 << 19) - 1) // 2)
         (array + 1).numpy(out=host)
         self.assertEqual((host[0, 0], host[-1, -1]), (1, 1 << 19))

@@ -82,7 +82,7 @@ class Sessions(WithDaemon):
             self.assertEqual(xpud.default_device(), session.devices[0])
         self.assertTrue(session.closed)
         with self.connect() as ended:
-            ended.close()  # and again on the way out
+            ended.close()  # `with` closes it again
         first, second = self.connect(), self.connect()
         first.__enter__(), second.__enter__()
         with self.assertRaisesRegex(RuntimeError, "nested"):
@@ -220,7 +220,7 @@ print((array + 2).tolist())
         with self.stopped():
             client.stdin.write("\n")
             client.stdin.flush()
-            time.sleep(0.5)  # it is waiting for the daemon by now
+            time.sleep(0.5)  # by now it waits for the daemon
             client.send_signal(signal.SIGINT)
             self.assertEqual(client.stdout.readline(), "interrupted\n")
         client.stdin.write("\n")

@@ -54,14 +54,14 @@ class Array(_xpud.Array):
 
     def __array__(self, dtype=None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
-            raise ValueError("the values are on a device: an array of NumPy's is a copy")
+            raise ValueError("copy=False is not possible: the values are on a device")
         values = self.numpy()
         return values if dtype is None else values.astype(dtype, copy=False)
 
     def item(self):
         """Returns the value of an array with one element as a Python number. Raises ValueError for other sizes."""
         if self.size != 1:
-            raise ValueError(f"an array of shape {self.shape} is not one value")
+            raise ValueError(f"item() needs an array with one element, not of shape {self.shape}")
         return self.numpy().item()
 
     def tolist(self):
@@ -124,9 +124,9 @@ class Array(_xpud.Array):
         Raises BufferError for copy=False, or if a device other than the CPU is requested.
         """
         if copy is False:
-            raise BufferError("the values are on a device of another process: an export is a copy")
+            raise BufferError("copy=False is not possible: the values are on a device of another process")
         if dl_device is not None and tuple(dl_device) != (_KDL_CPU, 0):
-            raise BufferError(f"device {dl_device} is asked for; only the CPU, (1, 0), is there")
+            raise BufferError(f"cannot export to DLPack device {dl_device}; only to the CPU, (1, 0)")
         source = self.contiguous()
         owner, address = _host_bytes(self.device, source.nbytes)
         source._download(address, source.nbytes)
@@ -167,14 +167,14 @@ class Array(_xpud.Array):
         axes = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
         order = [axis + self.ndim if axis < 0 else axis for axis in axes]
         if sorted(order) != list(range(self.ndim)):
-            raise ValueError(f"{tuple(axes)} is no order of {self.ndim} dimensions")
+            raise ValueError(f"{tuple(axes)} is not a permutation of {self.ndim} dimensions")
         return self._as([self.shape[d] for d in order], [self._strides[d] for d in order])
 
     @property
     def T(self) -> Array:
         """Returns a view of a matrix with its dimensions swapped. Raises ValueError unless there are two dimensions."""
         if self.ndim != 2:
-            raise ValueError(f"T is of matrices, not of {self.ndim} dimensions; mT swaps the last two")
+            raise ValueError(f"T needs two dimensions, not {self.ndim}; mT swaps the last two")
         return self.permute(1, 0)
 
     @property
@@ -185,7 +185,7 @@ class Array(_xpud.Array):
         return self.permute(*range(self.ndim - 2), self.ndim - 1, self.ndim - 2)
 
     def contiguous(self) -> Array:
-        """Returns the array itself if its elements are in order without gaps, otherwise such a copy."""
+        """Returns the array itself if it is row-major without gaps, otherwise a row-major copy."""
         return self if self.is_contiguous else self.copy()
 
     def copy(self) -> Array:
@@ -246,7 +246,7 @@ def _restore(values: np.ndarray, dtype: DType | None) -> Array:
 
 
 def _host_bytes(device: Device, count: int) -> tuple[object, int]:
-    """Host memory: its owner and its address. It is shared with the daemon for large sizes, if the daemon shares memory."""
+    """Returns the owner and the address of new host memory. Large sizes are shared with the daemon, if the daemon shares memory."""
     if count >= _SHARED:
         try:
             memory = _xpud.HostMemory(device, count)
@@ -271,7 +271,7 @@ def _fill_in(array: Array, shape: typing.Sequence[int]) -> tuple[int, ...]:
     if shape.count(-1) == 1 and known and array.size % known == 0:
         shape = tuple(array.size // known if size == -1 else size for size in shape)
     if math.prod(shape) != array.size or min(shape, default=0) < 0:
-        raise ValueError(f"an array of shape {array.shape} has no shape {shape}")
+        raise ValueError(f"cannot reshape an array of shape {array.shape} to {shape}")
     return shape
 
 
@@ -279,7 +279,7 @@ def _strides_of(array: Array, shape: tuple[int, ...]) -> list[int] | None:
     """Returns strides that give the array's elements another shape, or None if gaps prevent that."""
     if array.is_contiguous:
         return _row_major(shape)
-    # Groups of dimensions without gaps, each as one size and the stride of its last dimension.
+    # Each group of dimensions without gaps is one size, and the stride of its last dimension.
     runs: list[list[int]] = []
     for size, stride in zip(array.shape, array._strides):
         if size == 1:

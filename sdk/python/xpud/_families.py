@@ -37,7 +37,7 @@ def check_same_type(row: dict, first: Array, *others: Array | None) -> None:
     check_type(row, first)
     for other in others:
         if other is not None and other.dtype is not first.dtype:
-            raise TypeError(f"{name_of(row)} of {first.dtype.name} and {other.dtype.name}: astype converts")
+            raise TypeError(f"{name_of(row)} of {first.dtype.name} and {other.dtype.name} differ; convert with astype")
 
 
 def axis_of(axis: int, ndim: int) -> int:
@@ -67,7 +67,7 @@ def statistics_type(array: Array) -> DType:
 # ---- one function per family
 
 def softmax(row: dict, *arrays: Array, axis: int = -1, out: Array | None = None) -> Array:
-    """Over one axis: of an array, or from (gradient, output) the gradient of the array."""
+    """Softmax of an array over one axis; or, from (gradient, output), the gradient of the array."""
     if len(arrays) != row["inputs"]:
         raise TypeError(f"{name_of(row)} takes {row['inputs']} arrays, not {len(arrays)}")
     check_same_type(row, *arrays)
@@ -82,7 +82,7 @@ def softmax(row: dict, *arrays: Array, axis: int = -1, out: Array | None = None)
 
 def layer_norm(row: dict, x: Array, weight: Array | None = None, bias: Array | None = None, *, eps: float = 1e-5,
                out: Array | None = None) -> tuple[Array, Array, Array]:
-    """Over the last axis: (y, mean, 1 / deviation). weight and bias have one dimension and are optional."""
+    """Normalises over the last axis. Returns (y, mean, 1 / deviation). weight and bias have one dimension and are optional."""
     check_same_type(row, x, weight, bias)
     if x.ndim == 0 or any(each is not None and each.shape != x.shape[-1:] for each in (weight, bias)):
         raise ValueError(f"{name_of(row)} over the last axis of {x.shape}, with weight and bias of "
@@ -97,7 +97,7 @@ def layer_norm(row: dict, x: Array, weight: Array | None = None, bias: Array | N
 
 
 def layer_norm_backward(row: dict, gradient: Array, x: Array, mean: Array, deviation: Array, weight: Array | None = None) -> tuple[Array, Array, Array]:
-    """Gradients of layer_norm's x, weight and bias."""
+    """Returns the gradients of layer_norm's x, weight and bias."""
     check_same_type(row, x, gradient, weight)
     rows, columns = math.prod(x.shape[:-1]), x.shape[-1]
     if gradient.shape != x.shape or mean.size != rows or deviation.size != rows:
@@ -119,7 +119,8 @@ def check_index(row: dict, index: Array) -> None:
 
 
 def gather(row: dict, array: Array, index: Array, *, axis: int) -> Array:
-    """Along one axis, by positions >= 0: one-dimensional positions apply to all (take); otherwise each element has its own (take_along_axis)."""
+    """Selects along one axis, by positions >= 0. One-dimensional positions apply to all slices (take); otherwise each element has its own
+    position (take_along_axis)."""
     check_type(row, array)
     check_index(row, index)
     axis = axis_of(axis, array.ndim)
@@ -138,7 +139,7 @@ def gather(row: dict, array: Array, index: Array, *, axis: int) -> Array:
 
 
 def embedding(row: dict, weight: Array, index: Array) -> Array:
-    """Rows of a matrix [V, D] by positions of any shape S: [*S, D]."""
+    """Returns rows of a matrix [V, D] by positions of any shape S, as [*S, D]."""
     check_type(row, weight)
     check_index(row, index)
     if weight.ndim != 2:
@@ -183,8 +184,8 @@ def matmul(row: dict, a: Array, b: Array, addend: Array | None = None, *, beta: 
 
 def attention(row: dict, query: Array, key: Array, value: Array, mask: Array | None = None, *, scale: float | None = None,
               is_causal: bool = False) -> tuple[Array, Array]:
-    """softmax(scale query key' + mask) value, and the logarithm of the sums: query [B,H,S,D], key [B,G,T,D], value [B,G,T,E]; G divides
-    H. mask broadcasts to [B,H,S,T]: bool (True attends), or of the query's type. scale: 1 / sqrt(D)."""
+    """Returns softmax(scale query key' + mask) value, and the logarithm of the sums. query [B,H,S,D], key [B,G,T,D], value [B,G,T,E]; G
+    divides H. mask broadcasts to [B,H,S,T]: bool (True attends), or of the query's type. scale defaults to 1 / sqrt(D)."""
     check_same_type(row, query, key, value)
     shapes = f"query {query.shape}, key {key.shape}, value {value.shape}"
     if not query.ndim == key.ndim == value.ndim == 4:
@@ -208,8 +209,8 @@ _REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
 
 
 def nll_loss(row: dict, *inputs: Array | None, reduction: str = "mean", ignore_index: int = -100):
-    """Negative log likelihood of logarithms of probabilities [N,C] with targets [N], and weights [C] or None. Forward, of (logp, target,
-    weight): (loss, total weight). Backward, of (gradient, logp, target, weight): the gradient of logp."""
+    """Negative log likelihood of logarithms of probabilities [N,C] with targets [N], and weights [C] or None. Forward, from (logp, target,
+    weight), returns (loss, total weight). Backward, from (gradient, logp, target, weight), returns the gradient of logp."""
     forward = row["outputs"] == 2
     gradient, (logp, target, *rest) = (None, inputs) if forward else (inputs[0], inputs[1:])
     check_same_type(row, logp, gradient)
@@ -241,7 +242,7 @@ def by_descriptor(row: dict, *arrays: Array | typing.Sequence[Array], dtype: DTy
         flat += given if is_list else [given]
         lists += [len(given)] if is_list else []
     if not flat:
-        raise ValueError(f"{name_of(row)} of no arrays")
+        raise ValueError(f"{name_of(row)} needs at least one array")
     for array in flat:
         if array is not None:
             check_type(row, array)

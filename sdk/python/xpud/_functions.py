@@ -19,7 +19,7 @@ if typing.TYPE_CHECKING:
 
     Axis = typing.Union[int, typing.Tuple[int, ...], None]
 
-_MAX_JOINED = 400  # arrays of one command: the widest descriptors of so many fit it
+_MAX_JOINED = 400  # arrays of one command: so many descriptors of maximal rank fit
 
 # ---- shapes: views if possible
 
@@ -79,7 +79,7 @@ def concat(arrays: typing.Sequence[Array], /, *, axis: int | None = 0) -> Array:
     first = arrays[0].shape
     for array in arrays:
         if array.ndim != len(first) or any(a != b for d, (a, b) in enumerate(zip(array.shape, first)) if d != axis):
-            raise ValueError(f"shapes {first} and {array.shape} do not go together along axis {axis}")
+            raise ValueError(f"shapes {first} and {array.shape} cannot be joined along axis {axis}")
     sizes = [array.shape[axis] for array in arrays]
     out = arrays[0]._new(result_type(*(array.dtype for array in arrays)), (*first[:axis], builtins.sum(sizes), *first[axis + 1:]))
     start = 0
@@ -109,7 +109,7 @@ def flip(array: Array, /, *, axis: Axis = None) -> Array:
 
 
 def _wrapped(index: Array, size: int) -> Array:
-    """Negative positions count from the end; positions outside stay outside."""
+    """Adds `size` to negative positions. Positions out of range stay out of range."""
     out = index._new(BY_NAME["int64"], index.shape)
     return ops.wrap_index(index, size, out=out) if index.size else out
 
@@ -120,7 +120,8 @@ def _positions(array: Array, index) -> Array:
 
 
 def take(array: Array, index, /, *, axis: int | None = None) -> Array:
-    """Selects along one axis (optional for one-dimensional arrays) by one-dimensional positions, which may be negative; a copy.
+    """Returns a copy of the elements at one-dimensional positions along an axis. Positions may be negative. The axis is optional for
+    one-dimensional arrays.
 
     Raises IndexError for a position out of range, at the next wait for the device.
     """
@@ -139,7 +140,7 @@ def take_along_axis(array: Array, index: Array, /, *, axis: int = -1) -> Array:
 
 
 def take_chosen(view: Array, chosen: typing.Sequence[tuple[int, typing.Any]]) -> Array:
-    """view[.., positions, ..] with positions in adjacent dimensions."""
+    """Returns view[.., positions, ..]. Raises ValueError unless the positions are in adjacent dimensions."""
     first = chosen[0][0]
     if [d for d, _ in chosen] != list(range(first, first + len(chosen))):
         raise ValueError("index arrays must be adjacent")
@@ -153,7 +154,7 @@ def take_chosen(view: Array, chosen: typing.Sequence[tuple[int, typing.Any]]) ->
 
 
 def write(array: Array, key, value) -> None:
-    """array[key] = value."""
+    """Runs array[key] = value."""
     mask = asarray(key, device=array.device) if isinstance(key, numpy.ndarray) and key.dtype == bool else key
     if isinstance(mask, Array) and mask.dtype.name == "bool":
         _write_masked(array, mask, value)
@@ -219,17 +220,17 @@ def isfinite(array: Array, /) -> Array:
 
 
 def var(array: Array, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False) -> Array:
-    """The mean squared deviation; the divisor is the count minus `correction`."""
+    """Returns the mean squared deviation. The divisor is the count minus `correction`."""
     return getattr(ops, "var")(array, axis, keepdims=keepdims, attribute=correction)
 
 
 def std(array: Array, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False) -> Array:
-    """The square root of var."""
+    """Returns the square root of var."""
     return ops.sqrt(var(array, axis=axis, correction=correction, keepdims=keepdims))
 
 
 def vector_norm(array: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
-    """The square root of the sum of squares."""
+    """Returns the square root of the sum of squares."""
     return ops.linalg_vector_norm(array, axis, keepdims=keepdims)
 
 
@@ -237,7 +238,7 @@ def vector_norm(array: Array, /, *, axis: Axis = None, keepdims: bool = False) -
 
 
 def matmul(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
-    """a @ b: matrices in the last two dimensions, the others broadcast; a one-dimensional a is a row, b a column. Floating types.
+    """Returns a @ b. Matrices are in the last two dimensions; the others broadcast. A one-dimensional a is a row, b a column. Floating types.
 
     Raises ValueError if the shapes do not fit, and TypeError for different or other types.
     """
@@ -271,7 +272,7 @@ def _batched(a: Array, b: Array, out: Array | None) -> Array:
 
 
 def linear(x: Array, weight: Array, bias: Array | None = None, /, *, activation: str | None = None) -> Array:
-    """activation(x weight' + bias): x [.., K], weight [N, K], bias [N]; [.., N]. activation: "relu", "gelu", "gelu_tanh" or None.
+    """Returns activation(x weight' + bias), [.., N], of x [.., K], weight [N, K], bias [N]. activation: "relu", "gelu", "gelu_tanh" or None.
 
     Raises ValueError if the shapes do not fit, and TypeError for different or other types.
     """
@@ -301,7 +302,8 @@ def layer_norm(x: Array, weight: Array | None = None, bias: Array | None = None,
 
 
 def embedding(weight: Array, index, /) -> Array:
-    """Rows of weight [V, D] by positions of int32 or int64 and any shape S: [*S, D]. IndexError: out of range, at the next wait."""
+    """Returns rows of weight [V, D] by positions of int32 or int64 and any shape S, as [*S, D]. A position out of range raises IndexError
+    at the next wait."""
     return ops.embedding(weight, _positions(weight, index))
 
 
@@ -323,5 +325,5 @@ def gelu(x: Array, /, *, approximate: str = "none", out: Array | None = None) ->
 
 
 def nll_loss(logp: Array, target: Array, /, weight: Array | None = None, *, reduction: str = "mean", ignore_index: int = -100) -> Array:
-    """Negative log likelihood of log_softmax's [N, C] for targets [N]: [] ("mean", "sum") or [N] ("none")."""
+    """Returns the negative log likelihood of log_softmax's [N, C] for targets [N]: [] ("mean", "sum") or [N] ("none")."""
     return ops.nll_loss_forward(logp, target, weight, reduction=reduction, ignore_index=ignore_index)[0]

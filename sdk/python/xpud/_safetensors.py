@@ -22,13 +22,13 @@ _TYPES = {"BOOL": "bool", "U8": "uint8", "I8": "int8", "I16": "int16", "I32": "i
 def _header(path: str | os.PathLike, pages: numpy.ndarray) -> tuple[dict, int]:
     length = int.from_bytes(pages[:8].tobytes(), "little")
     if len(pages) < 8 or length > len(pages) - 8:
-        raise ValueError(f"{os.fspath(path)} is no safetensors file: its header would have {length} of {len(pages)} bytes")
+        raise ValueError(f"{os.fspath(path)} is not a safetensors file: its header would have {length} of {len(pages)} bytes")
     try:
         header = json.loads(pages[8:8 + length].tobytes())
     except ValueError as error:
-        raise ValueError(f"{os.fspath(path)} is no safetensors file: {error}") from None
+        raise ValueError(f"{os.fspath(path)} is not a safetensors file: {error}") from None
     if not isinstance(header, dict):
-        raise ValueError(f"{os.fspath(path)} is no safetensors file: its header is a {type(header).__name__}")
+        raise ValueError(f"{os.fspath(path)} is not a safetensors file: its header is a {type(header).__name__}")
     header.pop("__metadata__", None)
     return header, 8 + length
 
@@ -46,7 +46,7 @@ def _tensor(name: str, entry: dict, data: numpy.ndarray, device: Device) -> Arra
     try:
         kind, shape, (first, end) = str(entry["dtype"]), tuple(map(operator.index, entry["shape"])), map(operator.index, entry["data_offsets"])
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{name}: {entry!r} describes no tensor ({error})") from None
+        raise ValueError(f"{name}: {entry!r} does not describe a tensor ({error})") from None
     if kind not in _TYPES:
         raise TypeError(f"{name} is of {kind}, which the device lacks")
     dtype = BY_NAME[_TYPES[kind]]

@@ -53,7 +53,7 @@ class Device(_xpud.Device):
         return self._memory()
 
     def reset_peak_memory(self) -> None:
-        """Sets the peak to the current allocation."""
+        """Sets peak_allocated_bytes to allocated_bytes."""
         self._reset_peak()
 
     def __enter__(self) -> Device:
@@ -71,7 +71,7 @@ class Device(_xpud.Device):
 
 
 class Session(_xpud.Session):
-    """A connection to a daemon. As a context manager, new arrays use its first device, and it is closed at the end."""
+    """A connection to a daemon. As a context manager, it makes its first device the default of new arrays, and closes at the end."""
 
     __slots__ = ()
 
@@ -177,7 +177,7 @@ def device_of(given: Device | Session | int | None) -> Device:
 
 
 def synchronize(device: Device | Session | int | None = None) -> None:
-    """Waits until all work of a device is done. None: of the default device of new arrays. Errors as for Device.synchronize."""
+    """Waits until all work of a device is done. None means the default device of new arrays. Raises as Device.synchronize does."""
     if isinstance(device, Session):
         device.synchronize()
     else:

@@ -54,28 +54,28 @@ class Generator:
         return op(*parameters, seed, offset, out=out, compute=compute) if out.size else out
 
     def uniform(self, shape: Shape, low: float = 0.0, high: float = 1.0, *, dtype: DTypeLike = _FLOAT32, device: Where = None) -> Array:
-        """Uniform in [low, high). Raises ValueError if low > high."""
+        """Returns numbers uniform in [low, high). Raises ValueError if low > high."""
         if low > high:
             raise ValueError(f"low {low} is beyond high {high}")
         out = _floating(shape, dtype, device)
         return self._draw(ops.uniform, out, (float(low), float(high)), out.dtype, _words(out))
 
     def normal(self, shape: Shape, mean: float = 0.0, std: float = 1.0, *, dtype: DTypeLike = _FLOAT32, device: Where = None) -> Array:
-        """Normally distributed. Raises ValueError for a negative deviation."""
+        """Returns normally distributed numbers. Raises ValueError for a negative deviation."""
         if std < 0:
             raise ValueError(f"the deviation {std} is negative")
         out = _floating(shape, dtype, device)
         return self._draw(ops.normal, out, (float(mean), float(std)), out.dtype)
 
     def exponential(self, shape: Shape, rate: float = 1.0, *, dtype: DTypeLike = _FLOAT32, device: Where = None) -> Array:
-        """Exponentially distributed, with mean 1 / rate. Raises ValueError for a rate that is not positive."""
+        """Returns exponentially distributed numbers with mean 1 / rate. Raises ValueError for a rate that is not positive."""
         if rate <= 0:
             raise ValueError(f"the rate {rate} is not positive")
         out = _floating(shape, dtype, device)
         return self._draw(ops.exponential, out, (float(rate),), out.dtype, _words(out))
 
     def integers(self, shape: Shape, low: int, high: int, *, dtype: DTypeLike = _INT64, device: Where = None) -> Array:
-        """Integers in low, .., high - 1. Raises ValueError for an empty range, or if the type cannot hold it."""
+        """Returns integers in low, .., high - 1. Raises ValueError for an empty range, or if the type cannot hold it."""
         out = empty(shape, dtype=dtype, device=device)
         lowest, highest = _limits(out.dtype)
         if not low < high or low < lowest or high - 1 > highest or high - low >= 1 << 63:
@@ -83,7 +83,7 @@ class Generator:
         return self._draw(ops.random, out, (low, high - low), _INT64, words=2)
 
     def bernoulli(self, shape: Shape, p: float = 0.5, *, dtype: DTypeLike = bool, device: Where = None) -> Array:
-        """1 (True) with probability p, otherwise 0. Raises ValueError if p is not a probability."""
+        """Returns 1 (True) with probability p, otherwise 0. Raises ValueError if p is not a probability."""
         if not 0 <= p <= 1:
             raise ValueError(f"{p} is not a probability")
         return self._draw(ops.bernoulli, empty(shape, dtype=dtype, device=device), (float(p),), _FLOAT32)
@@ -96,12 +96,12 @@ def _floating(shape, dtype, device) -> Array:
 
 
 def _words(out: Array) -> int:
-    """The bits of the generator that a uniform number uses: 53 in float64, 24 in other types."""
+    """Returns how many 32-bit words a uniform number uses: 53 bits in float64, 24 in other types."""
     return 2 if out.dtype.name == "float64" else 1
 
 
 def _limits(dtype) -> tuple[int, int]:
-    """The range in which a type has all integers."""
+    """Returns the range in which a type represents every integer."""
     if dtype.kind == "f":
         largest = 1 << {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}[dtype.name]
         return -largest, largest

@@ -18,8 +18,8 @@
 namespace xpud::shim {
 namespace {
 
-// Hands out Allocations with their addresses: powers of two from 512 bytes, freed ones first, else from the
-// range's end.
+// Allocates Allocations with addresses. Sizes are powers of two from 512 bytes. Freed ones are reused first;
+// others are carved from the end of the range in use. Thread-safe.
 class AddressSpace {
  public:
   static constexpr int kClasses = 36;
@@ -58,7 +58,8 @@ class AddressSpace {
   Allocation* Carve(int size_class) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (base_ == nullptr) Reserve();
     const uint64_t size = uint64_t{1} << (kMinShift + size_class);
-    TORCH_CHECK_WITH(OutOfMemoryError, used_ + size <= range_, "XPUD: the reserved address range is used up");
+    TORCH_CHECK_WITH(OutOfMemoryError, used_ + size <= range_,
+                     "XPUD: the reserved address range is exhausted; free tensors");
     auto* allocation = new Allocation;
     allocation->address = base_ + used_;
     allocation->size_class = size_class;
@@ -67,7 +68,7 @@ class AddressSpace {
     return allocation;
   }
 
-  // Smaller ranges where the process's address space is limited.
+  // Tries smaller ranges if the process's address space is limited.
   void Reserve() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     for (range_ = kRange; range_ >= (uint64_t{1} << 32); range_ >>= 1) {
       void* base = ::mmap(nullptr, range_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -91,10 +92,10 @@ AddressSpace& Addresses() {
   return *addresses;
 }
 
-// Small allocations that this thread freed and will take again, without a lock. Trivially destructible:
-// storages may die after the thread's destructors ran.
+// Small allocations that this thread freed and can reuse without a lock. Trivially destructible, because
+// storages may be freed after the thread's destructors have run.
 struct ThreadCache {
-  static constexpr int kClasses = 12;  // to 1 MiB
+  static constexpr int kClasses = 12;  // up to 1 MiB
   static constexpr int kMax = 32;
   bool closed;
   std::array<int, kClasses> counts;
@@ -102,7 +103,7 @@ struct ThreadCache {
 };
 thread_local constinit ThreadCache thread_cache{};
 
-// Gives the thread's allocations back when it ends.
+// Returns the thread's allocations when the thread ends.
 struct ThreadCacheCloser {
   ~ThreadCacheCloser() {
     thread_cache.closed = true;
@@ -133,7 +134,7 @@ void GiveAllocation(Allocation* allocation) {
   Addresses().Give(allocation);
 }
 
-std::array<std::atomic<int64_t>, kMaxDevices> out_of_memory;  // allocations refused
+std::array<std::atomic<int64_t>, kMaxDevices> out_of_memory;  // allocations that failed
 
 class Allocator final : public c10::DeviceAllocator {
  public:
@@ -154,13 +155,13 @@ class Allocator final : public c10::DeviceAllocator {
   }
   c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
   void copy_data(void*, const void*, size_t) const override {
-    TORCH_CHECK_NOT_IMPLEMENTED(false, "XPUD: device memory has no addresses to copy by; copy tensors");
+    TORCH_CHECK_NOT_IMPLEMENTED(false, "XPUD: device memory has no usable addresses; copy tensors instead");
   }
 
   bool initialized() override { return Runtime::IsConnected(); }
-  void emptyCache(c10::MempoolId_t) override {}  // the daemon owns the pool: nothing is cached here
+  void emptyCache(c10::MempoolId_t) override {}  // nothing is cached here: the daemon owns the pool
   void recordStream(const c10::DataPtr&, c10::Stream) override {
-  }  // frees wait for the last use on every queue
+  }  // not needed: a free waits for the last use on every queue
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override;
   void resetAccumulatedStats(c10::DeviceIndex device) override {
     out_of_memory.at(device) = 0;
@@ -177,7 +178,8 @@ class Allocator final : public c10::DeviceAllocator {
   }
 
  private:
-  // For more bytes than a reserved address can stand for: a client that may hold as much is refused here.
+  // For requests above the largest size class. Throws the daemon's error, or ours if the daemon would accept
+  // the request.
   [[noreturn]] static void ThrowOutOfMemory(Runtime& runtime, int device, size_t bytes) {
     out_of_memory[device].fetch_add(1);
     if (!runtime.is_null()) ThrowIfError(runtime.current_queue(device).Allocate(bytes).status());

@@ -1,4 +1,5 @@
-// Scaled dot product attention: the fused row forward; backward from the saved logsumexp, by products.
+// Scaled dot product attention. Forward is one fused op; backward is computed by matrix products from the
+// saved logsumexp.
 #include <ATen/ATen.h>
 #include <ATen/SDPBackend.h>
 #include <ATen/native/transformers/attention.h>
@@ -18,7 +19,7 @@ const ops::Row& AttentionRow() {
   return row;
 }
 
-// The fused row keeps its logsumexp in f32: too little for gradients in f64.
+// The fused op keeps its logsumexp in f32, which is too imprecise for gradients in f64.
 static bool NeedsExactGradient(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value) {
   return query.scalar_type() == at::kDouble && at::GradMode::is_enabled() &&
          (query.requires_grad() || key.requires_grad() || value.requires_grad());
@@ -43,7 +44,7 @@ namespace {
 
 using at::Tensor;
 
-// The query's order of dimensions, as the meta kernel has it.
+// Keeps the query's order of dimensions, as the meta kernel does.
 Tensor EmptyLikeQuery(const Tensor& query, int64_t width) {
   if (query.size(3) == width) return at::empty_like(query);
   std::array<int64_t, 4> order = {0, 1, 2, 3};
@@ -84,7 +85,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Ten
            .inputs = inputs,
            .attributes = attributes},
           DeviceIndexOf(query));
-  // No dropout: seed and offset are never read.
+  // Without dropout, seed and offset are never read.
   return {out,
           logsumexp,
           Tensor(),
@@ -96,7 +97,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Ten
           Tensor()};
 }
 
-// [B,Hk,T,D] to [B,H,T,D], each head repeated.
+// Repeats each head: [B,Hk,T,D] to [B,H,T,D].
 Tensor RepeatHeads(const Tensor& tensor, int64_t heads) {
   return tensor.size(1) == heads ? tensor : tensor.repeat_interleave(heads / tensor.size(1), 1);
 }
@@ -118,7 +119,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> AttentionBackward(
   const double factor = ScaleOf(query, scale);
   const at::ScalarType type = query.scalar_type();
   const Tensor k = RepeatHeads(key, heads), v = RepeatHeads(value, heads);
-  // 16-bit scores would cost as many bits of the gradients: what is not a factor of the last products is f32.
+  // 16-bit scores would lose precision in the gradients, so everything except the operands of the last
+  // products is f32.
   const auto exact = [&](const Tensor& tensor) { return tensor.to(logsumexp.scalar_type()); };
   Tensor scores = at::matmul(exact(query), exact(k).transpose(-2, -1)).mul_(factor);
   if (bias.defined() && bias.scalar_type() == at::kBool)

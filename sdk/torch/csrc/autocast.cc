@@ -1,11 +1,11 @@
-// Autocast: PyTorch's own lists of operators, for our dispatch key.
+// Autocast: registers PyTorch's own lists of operators for our dispatch key.
 #include <ATen/autocast_mode.h>
 
 namespace xpud::shim {
 namespace {
 
 using namespace at;            // NOLINT: the macros below name types that change between torch versions
-using namespace at::autocast;  // NOLINT: and members of this
+using namespace at::autocast;  // NOLINT: and members of this namespace
 
 #define XPUD_LOWER_PRECISION(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, lower_precision_fp)
 #define XPUD_FP32(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, fp32)

@@ -25,14 +25,14 @@ const Named* FindNamed(std::span<const Named> all, const std::string& name) {
   return found == all.end() ? nullptr : &*found;
 }
 
-// The type that ATen gives the result of a sum.
+// The dtype of a sum in ATen: integers and bool are summed in int64 unless a dtype is given.
 at::ScalarType SumType(at::ScalarType self, std::optional<at::ScalarType> asked) {
   return asked.value_or(c10::isIntegralType(self, /*includeBool=*/true) ? at::kLong : self);
 }
 
-// An operator's arguments, sorted by what they are to the family.
+// An operator's arguments, grouped by their role in the family.
 struct Arguments {
-  std::vector<at::Tensor> inputs, outputs;  // undefined: absent, or to be made
+  std::vector<at::Tensor> inputs, outputs;  // undefined: absent, or an output to allocate
   std::vector<uint16_t> lists;
   std::vector<ops::Number> attributes;
   std::optional<at::ScalarType> dtype;
@@ -72,7 +72,7 @@ void AddAttribute(const ops::Attribute& attribute, const c10::IValue& value, con
   }
 }
 
-// The argument of this name, or None.
+// Returns the argument of this name, or None.
 c10::IValue ValueOf(const c10::FunctionSchema& schema, c10::ArrayRef<c10::IValue> values,
                     std::string_view name) {
   for (size_t i = 0; i < values.size(); ++i)
@@ -128,7 +128,7 @@ at::ScalarType ScalarTypeOf(ops::DType type) {
     const auto scalar = static_cast<at::ScalarType>(t);
     if (ToDType(scalar) == type) return scalar;
   }
-  TORCH_INTERNAL_ASSERT(false, "a wire type without a PyTorch type");
+  TORCH_INTERNAL_ASSERT(false, "a dtype of the wire without a PyTorch type");
 }
 
 bool IsServed(const ops::Row& row, const at::Tensor& tensor, bool typed) {
@@ -172,7 +172,7 @@ void BoxedOp::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet /*ke
   if (row_.types == TypeRule::kSum) {
     compute = SumType(compute, arguments.dtype);
     if (!IsSupported(compute, row_.dtypes)) return Fallback(op, stack);
-    // A sum in another type is that of converted elements.
+    // A sum in another dtype converts the elements first.
     if (arguments.dtype && compute != typed.scalar_type()) typed = ContiguousAs(typed, compute);
   }
   std::vector<ops::Operand> inputs, inferred(arguments.outputs.size());

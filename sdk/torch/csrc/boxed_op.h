@@ -1,5 +1,5 @@
-// Any row whose family infers its outputs: an operator's arguments are matched to the family's operands and
-// attributes by name.
+// Runs any row whose family infers its outputs. An operator's arguments are matched to the family's operands
+// and attributes by name.
 #pragma once
 
 #include <ATen/core/boxing/KernelFunction.h>
@@ -8,17 +8,18 @@
 
 namespace xpud::shim {
 
-// Whether BoxedOp can serve the operator: each tensor and attribute of the family is an argument of this
-// name, and the results are the family's outputs (or arguments of these names, that it writes to). "dtype"
-// chooses the type of sums.
+// Returns true if BoxedOp can run the operator. Each tensor and attribute of the family must be an argument
+// of the same name. The results must be the family's outputs, or arguments of their names that the operator
+// writes. An argument "dtype" chooses the dtype of a sum.
 bool FitsSchema(const ops::Row& row, const c10::FunctionSchema& schema);
 
 class BoxedOp final : public c10::OperatorKernel {
  public:
   explicit BoxedOp(const ops::Row& row) : row_(row), family_(ops::DescriptorOf(row)) {}
 
-  // Falls back where an input lies elsewhere, has more dimensions than the wire takes, or a type that the row
-  // does not take. IndexError for a dimension out of range, RuntimeError for shapes that do not fit.
+  // Falls back if an input is not on the device, has more than ops::kMaxRank dimensions, or has a dtype that
+  // the row does not support. Throws IndexError for a dimension out of range, and RuntimeError for shapes
+  // that do not fit.
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
  private:

@@ -1,5 +1,5 @@
-// Operators made of others: extremes with their positions, deviations, triangles, membership, equality,
-// conjugation.
+// Operators composed of others: extremes with their positions, standard deviations, triangles, membership,
+// equality, conjugation.
 #include <ATen/ATen.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/WrapDimUtils.h>
@@ -66,7 +66,7 @@ Tensor Isin(const Tensor& elements, const Tensor& tests, bool /*assume_unique*/,
   return invert ? found.logical_not() : found;
 }
 
-// Keeps the elements whose column minus row is on one side of `diagonal`.
+// Keeps the elements on one side of `diagonal`, by column minus row.
 Tensor Triangle(const Tensor& self, int64_t diagonal, bool lower) {
   TORCH_CHECK(self.dim() >= 2, "tril and triu: input tensor must have at least 2 dimensions");
   const auto options = self.options().dtype(at::kLong);
@@ -85,7 +85,7 @@ Tensor Addr(const Tensor& self, const Tensor& a, const Tensor& b, const at::Scal
   return at::native::math_addr(self, a, b, beta, alpha);
 }
 
-// Its out= form asks for the device by name; through this one it is served as others are.
+// ATen's out= form accepts only devices that it knows by name, so this form goes to the fallback.
 std::tuple<Tensor, Tensor> Mode(const Tensor& self, int64_t dim, bool keepdim) {
   return FallbackOf<at::_ops::mode>::Call(self, dim, keepdim);
 }

@@ -1,5 +1,5 @@
-// Convolution, 1d to 3d, transposed or not, and its gradients. ATen brings every convolution on this device
-// here, below the operator that the CPU has a kernel for, so the fallback is called by name.
+// Convolution (1d to 3d, also transposed) and its gradients. ATen calls this operator for every convolution
+// on this device. It is below the operator that has a CPU kernel, so the fallback is called by name.
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
@@ -17,7 +17,7 @@ Tensor Convolution(const Tensor& input, const Tensor& weight, const std::optiona
                                                  output_padding, groups);
 }
 
-// `mask`: which of the gradients of input, weight and bias are wanted.
+// `mask` says which of the gradients (input, weight, bias) are needed.
 std::tuple<Tensor, Tensor, Tensor> ConvolutionBackward(const Tensor& gradient, const Tensor& input,
                                                        const Tensor& weight, c10::IntArrayRef stride,
                                                        c10::IntArrayRef padding, c10::IntArrayRef dilation,

@@ -24,7 +24,7 @@ const ops::Row& FillRow() {
   return row;
 }
 
-// The same bytes as a type of the wire; the shape gains a dimension for complex numbers.
+// Views the same bytes as a dtype of the wire. Complex tensors gain a dimension.
 at::Tensor Reinterpret(const at::Tensor& tensor) {
   if (tensor.is_complex()) return at::view_as_real(tensor);
   static constexpr std::array<at::ScalarType, 4> kBySize = {at::kByte, at::kShort, at::kInt, at::kLong};
@@ -50,7 +50,7 @@ void CopyBytes(const at::Tensor& source, const at::Tensor& target) {
                    .Copy(from.buffer, from.offset, to.buffer, to.offset, target.nbytes()));
 }
 
-// `non_blocking`: `target` may be written later, if it is pinned memory.
+// If `non_blocking` is true and `target` is pinned memory, `target` may be written after this returns.
 void Download(const at::Tensor& source, void* target, size_t bytes, bool non_blocking) {
   Runtime& runtime = Runtime::Get();
   if (runtime.is_null()) {
@@ -65,7 +65,7 @@ void Download(const at::Tensor& source, void* target, size_t bytes, bool non_blo
                             : queue.Download(from.buffer, from.offset, to));
 }
 
-// `non_blocking`: `source` may be read later, if it is pinned memory.
+// If `non_blocking` is true and `source` is pinned memory, `source` may be read after this returns.
 void Upload(const at::Tensor& source, const at::Tensor& target, bool non_blocking) {
   Runtime& runtime = Runtime::Get();
   if (runtime.is_null()) return;
@@ -78,7 +78,7 @@ void Upload(const at::Tensor& source, const at::Tensor& target, bool non_blockin
                             : queue.Upload(bytes, to.buffer, to.offset));
 }
 
-// Over one command's ranks: a slice at a time.
+// Copies slice by slice if the rank is too high for one command.
 void CopyStrided(const at::Tensor& source, const at::Tensor& target) {
   at::Tensor out = target;
   const MapInput input(source);
@@ -90,7 +90,7 @@ void CopyStrided(const at::Tensor& source, const at::Tensor& target) {
   for (int64_t i = 0; i < target.size(0); ++i) CopyStrided(expanded.select(0, i), target.select(0, i));
 }
 
-// The bytes as they lie in memory, without pending conjugation and negation.
+// Returns the bytes as they are in memory, without pending conjugation and negation.
 at::Tensor Plain(const at::Tensor& tensor) {
   at::Tensor plain = tensor.is_conj() ? tensor.conj() : tensor;
   return plain.is_neg() ? plain._neg_view() : plain;
@@ -174,7 +174,7 @@ at::Scalar LocalScalarDense(const at::Tensor& self) {
   return result;
 }
 
-// One element where a dimension repeats it: outputs must not overlap themselves.
+// Narrows repeated dimensions to one element, because an output must not overlap itself.
 at::Tensor WithoutRepeats(const at::Tensor& tensor) {
   at::Tensor single = tensor;
   for (int64_t d = 0; d < tensor.dim(); ++d) {
@@ -212,11 +212,11 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("fill_.Tensor", TORCH_FN(FillTensor));
   m.impl("zero_", TORCH_FN(Zero));
 }
-// The resolving fallbacks would call copy_ again, without end.
+// The default kernels resolve the bit and call copy_ again, which would never end.
 TORCH_LIBRARY_IMPL(aten, Conjugate, m) { m.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
 TORCH_LIBRARY_IMPL(aten, Negative, m) { m.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
 
-// Copies the bytes, then applies what is pending on one side only.
+// Copies the bytes, then applies the conjugation or negation that is pending on one side only.
 void CopyPending(const at::Tensor& source, const at::Tensor& target) {
   const at::Tensor plain = Plain(target);
   CopyOnDevice(Plain(source), plain);

@@ -1,4 +1,4 @@
-// Devices, streams and events as c10 sees them.
+// Implements c10's interface to devices, streams and events.
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include "sdk/torch/csrc/errors.h"
@@ -67,7 +67,7 @@ class DeviceGuardImpl final : public c10::impl::DeviceGuardImplInterface {
     Runtime::Get().Synchronize(index < 0 ? Runtime::CurrentDevice() : index);
   }
 
-  // Events are xpud::Event on the heap, made by the first record.
+  // Events are xpud::Event objects on the heap, created by the first record.
   void destroyEvent(void* event, c10::DeviceIndex) const noexcept override {
     delete static_cast<Event*>(event);
   }

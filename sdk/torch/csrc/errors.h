@@ -1,5 +1,5 @@
-// Where a status becomes the exception that PyTorch's users expect, and where waits give way to Python. Any
-// thread.
+// Converts a status to the exception that PyTorch's users expect, and releases the interpreter lock while a
+// call waits. Thread-safe.
 #pragma once
 
 #include <string>
@@ -9,30 +9,30 @@
 namespace xpud::shim {
 
 // Out of memory: torch.OutOfMemoryError. OutOfRange: IndexError. Unimplemented: NotImplementedError.
-// Unavailable: torch.AcceleratorError. Cancelled: the Python exception that a signal handler raised. All
-// else: RuntimeError.
+// Unavailable: torch.AcceleratorError. Cancelled: the Python exception that a signal handler raised. Any
+// other status: RuntimeError.
 [[noreturn]] void Throw(const absl::Status& status);
 inline void ThrowIfError(const absl::Status& status) {
   if (!status.ok()) [[unlikely]]
     Throw(status);
 }
 
-// What the shim needs of Python, set by the binding: the rest of it does not know Python.
+// Calls into Python that the shim needs. The binding sets them, so the other files do not depend on Python.
 struct PythonHooks {
-  void* (*release_gil)() = nullptr;  // nullptr result: this thread did not hold it
+  void* (*release_gil)() = nullptr;  // returns nullptr if this thread did not hold it
   void (*acquire_gil)(void* token) = nullptr;
-  absl::Status (*check_signals)() = nullptr;  // Cancelled when a handler raised
-  void (*rethrow_signal)() = nullptr;         // throws what the handler raised, if it did
+  absl::Status (*check_signals)() = nullptr;  // Cancelled if a handler raised
+  void (*rethrow_signal)() = nullptr;         // throws the handler's exception, if there is one
   std::string (*client_name)() = nullptr;     // ConnectOptions::client_name
 };
 void SetPythonHooks(const PythonHooks& hooks);
 
-// ConnectOptions::interrupt.
+// The function for ConnectOptions::interrupt.
 absl::Status CheckInterrupt();
-// ConnectOptions::client_name.
+// The value for ConnectOptions::client_name.
 std::string ClientName();
 
-// Around a call that may wait: the interpreter lock is not held meanwhile.
+// Releases the interpreter lock while a call may wait.
 class WaitScope {
  public:
   WaitScope();

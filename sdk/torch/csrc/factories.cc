@@ -21,7 +21,7 @@ namespace {
 
 constexpr c10::DispatchKeySet kKeys(c10::DispatchKey::PrivateUse1);
 
-// Makes `device` current for the allocation that follows.
+// Makes `device` current during one allocation.
 class AllocationDevice {
  public:
   explicit AllocationDevice(std::optional<c10::Device> device) : old_(Runtime::CurrentDevice()) {
@@ -85,8 +85,9 @@ bool IsDenseHere(const at::Tensor& tensor) {
   return tensor.key_set().has_any(kDense) && tensor.key_set().has_any(kHere);
 }
 
-// Asked by Module.to, which keeps its Parameters where it may set their data, and by that assignment. c10's
-// list of back ends leaves this one to us: our dense tensors pass for the CPU's.
+// Called when a Parameter's data is set. Module.to calls it first and keeps its Parameters only if this is
+// true. c10 leaves the decision for PrivateUse1 to the backend: our dense tensors are treated like dense CPU
+// tensors.
 bool HasCompatibleShallowCopyType(const at::Tensor& self, const at::Tensor& from) {
   constexpr c10::DispatchKeySet kCpu(c10::DispatchKey::CPU);
   if (IsDenseHere(self) && IsDenseHere(from)) return true;
@@ -148,7 +149,7 @@ at::Tensor& SetNothing(at::Tensor& self) {
   return SetStorageOffset(self, std::move(empty), 0, {0}, {});
 }
 
-void RecordStream(at::Tensor&, c10::Stream) {}  // frees wait for the last use on every stream
+void RecordStream(at::Tensor&, c10::Stream) {}  // not needed: a free waits for the last use on every stream
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("empty.memory_format", TORCH_FN(EmptyMemoryFormat));
@@ -168,7 +169,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("set_.source_Tensor", TORCH_FN(SetTensor));
   m.impl("set_", TORCH_FN(SetNothing));
 }
-// A composite operator: where the back end has a kernel, Autograd's key needs one as well.
+// A composite operator: if the backend has a kernel, Autograd's key needs one as well.
 TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) {
   m.impl("_has_compatible_shallow_copy_type", TORCH_FN(HasCompatibleShallowCopyType));
 }

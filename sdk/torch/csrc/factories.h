@@ -1,14 +1,14 @@
-// Makes and resizes tensors on the device.
+// Creates and resizes tensors on the device.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 namespace xpud::shim {
 
-// An uninitialised row-major tensor; allocates in the current stream.
+// Returns an uninitialised row-major tensor, allocated on the current stream.
 at::Tensor MakeEmpty(c10::IntArrayRef sizes, at::ScalarType type, c10::Device device);
 
-// Gives `storage` a new buffer of `bytes`, keeping what fits of the old contents.
+// Gives `storage` a new buffer of `bytes` and copies as much of the old contents as fits.
 void ResizeStorage(c10::StorageImpl& storage, size_t bytes);
 
 }  // namespace xpud::shim

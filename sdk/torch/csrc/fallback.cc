@@ -22,7 +22,7 @@ bool IsRefused() {
   return refused;
 }
 
-// "aten::sort (float32, int64)": the op and the types of its tensors.
+// Returns the op and the dtypes of its tensors: "aten::sort (float32, int64)".
 std::string Describe(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
   std::string types;
   for (const c10::IValue& value : torch::jit::last(stack, op.schema().arguments().size())) {
@@ -32,7 +32,7 @@ std::string Describe(const c10::OperatorHandle& op, const torch::jit::Stack& sta
   return toString(op.operator_name()) + (types.empty() ? "" : " (" + types + ")");
 }
 
-// How often each op came.
+// The number of fallbacks of each op. Thread-safe.
 class Counts {
  public:
   int64_t Add(const c10::OperatorHandle& op) {

@@ -1,5 +1,5 @@
-// Ops and element types without a device kernel: they run on the CPU, with one warning an op, or are refused
-// when XPUD_FALLBACK=error.
+// Fallback for ops and element types without a device kernel: they run on the CPU, with one warning for each
+// op. With XPUD_FALLBACK=error they fail instead.
 #pragma once
 
 #include <ATen/core/boxing/BoxedKernel.h>
@@ -13,15 +13,15 @@
 
 namespace xpud::shim {
 
-// Throws ValueError where XPUD_FALLBACK is neither "warn" nor "error".
+// Throws ValueError if XPUD_FALLBACK is neither "warn" nor "error".
 void CheckFallbackSetting();
 
 void Fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
-// How often each operator ("aten::sort.stable") fell back in this process.
+// Returns how often each operator ("aten::sort.stable") fell back in this process.
 std::map<std::string, int64_t> FallbackCounts();
 
-// The same from an unboxed kernel of ATen operator Op (at::ATEN_OP...).
+// Calls Fallback from an unboxed kernel of ATen operator Op (at::ATEN_OP...).
 template <class Op>
 struct FallbackOf;
 template <class Op>

@@ -1,4 +1,4 @@
-// _foreach_ operators: one map command per tensor, in a loop that PyTorch's dispatcher sees once.
+// _foreach_ operators: one map command for each tensor, in a loop below one call of PyTorch's dispatcher.
 #include <ATen/core/boxing/KernelFunction.h>
 #include <ATen/core/stack.h>
 
@@ -10,7 +10,7 @@ namespace xpud::shim {
 
 namespace {
 
-// One argument of a _foreach_ operator as the input of its `index`-th tensor.
+// One argument of a _foreach_ operator. Input(i) is the input for the i-th tensor.
 class ForeachArgument {
  public:
   explicit ForeachArgument(const c10::IValue& value) {
@@ -53,11 +53,11 @@ class BoxedForeach final : public c10::OperatorKernel {
       for (size_t k = 0; k < count; ++k)
         inputs[k] = arguments[k].Input(i, Promotes(op.schema().arguments()[k]));
       for (size_t k = count; k < row_.inputs; ++k)
-        inputs[k] = MapInput(at::Scalar(1), false);  // alpha, where the form has none
+        inputs[k] = MapInput(at::Scalar(1), false);  // alpha, if this form has none
       if (in_place_) outs[i] = arguments[0].tensor(i);
       if (RunMap(row_, {inputs.data(), row_.inputs}, outs[i])) continue;
-      TORCH_CHECK(i == 0, "xpud: ", toString(op.operator_name()),
-                  " on tensors of types that the device lacks, after ", i, " it has");
+      TORCH_CHECK(i == 0, "xpud: ", toString(op.operator_name()), ": the device has no kernel for tensor ", i,
+                  ", but had one for those before it");
       return Compose(op, stack);
     }
     torch::jit::drop(*stack, count);
@@ -65,7 +65,7 @@ class BoxedForeach final : public c10::OperatorKernel {
   }
 
  private:
-  // `alpha`, `value` and `weight` do not promote.
+  // `alpha`, `value` and `weight` do not take part in type promotion.
   static bool Promotes(const c10::Argument& argument) {
     return argument.name() != "alpha" && argument.name() != "value" && argument.name() != "weight";
   }
@@ -75,10 +75,10 @@ class BoxedForeach final : public c10::OperatorKernel {
     }
     return arguments[0].size() > 0;
   }
-  // PyTorch's own loop over the single operator.
+  // Runs PyTorch's own loop over the single operator.
   static void Compose(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU),
-                       stack);  // the composite loop serves CPU too
+                       stack);  // the composite loop also serves CPU
   }
 
   const ops::Row& row_;

@@ -1,5 +1,5 @@
-// The random state of a device: Philox4x32-10, a seed and an offset. Numbers are drawn on the device; what
-// the client keeps is which come next. Callers hold the generator's mutex_.
+// The random state of a device: a seed and an offset of Philox4x32-10. The device computes the numbers; the
+// client keeps only the position in the sequence. REQUIRES: callers hold the generator's mutex_.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -17,11 +17,11 @@ class PhiloxGenerator final : public c10::GeneratorImpl {
   uint64_t get_offset() const override { return offset_; }
   uint64_t current_seed() const override { return seed_; }
   uint64_t seed() override;
-  // 16 bytes: seed, offset.
+  // The state is 16 bytes: seed, offset.
   void set_state(const c10::TensorImpl& state) override;
   c10::intrusive_ptr<c10::TensorImpl> get_state() const override;
 
-  // The offset of the next `counters` Philox counters, which are then spent.
+  // Consumes `counters` Philox counters and returns the offset of the first.
   uint64_t Spend(uint64_t counters) {
     const uint64_t first = offset_;
     offset_ += counters;
@@ -34,17 +34,17 @@ class PhiloxGenerator final : public c10::GeneratorImpl {
   uint64_t offset_ = 0;
 };
 
-// Of the current device for -1. Made without connecting. Any thread.
+// -1 means the current device. Does not connect. Thread-safe.
 const at::Generator& DefaultGenerator(c10::DeviceIndex device);
 at::Generator NewGenerator(c10::DeviceIndex device);
 
-// What a random op takes: a seed and `counters` counters of the given generator, or of the device's default
-// one.
+// The seed and offset that a random op needs. NextPhilox consumes `counters` counters of `generator`, or of
+// the device's default one if that is absent.
 struct PhiloxState {
   int64_t seed;
   int64_t offset;
 };
-// The 32-bit words of a uniform number of the op table: 53 bits in f64, 24 in f32.
+// Returns how many 32-bit words a uniform number of the op table consumes: f64 uses 53 bits, f32 24.
 inline uint64_t WordsOf(ops::DType compute) { return compute == ops::DType::kFloat64 ? 2 : 1; }
 PhiloxState NextPhilox(const std::optional<at::Generator>& generator, c10::DeviceIndex device,
                        uint64_t counters);

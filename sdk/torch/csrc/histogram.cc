@@ -1,5 +1,5 @@
-// Histograms of integers on the device: histc, which CUDA has for integers and PyTorch's CPU does not, and
-// bincount.
+// Histograms of integers on the device: bincount, and histc, which accepts integers on CUDA but not on
+// PyTorch's CPU.
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
@@ -13,12 +13,13 @@ namespace {
 
 using at::Tensor;
 
-// The ends of a histogram.
+// The inclusive bounds of a histogram.
 struct Range {
   int64_t low, high;
 };
 
-// `low` and `high`, or the data's range where they are equal. Equal ends are moved one apart, each.
+// Returns `low` and `high`, or the range of the data if they are equal. If these bounds are equal too, each
+// is moved outwards by one.
 Range RangeOf(const Tensor& self, const at::Scalar& low, const at::Scalar& high) {
   Range range = {low.to<int64_t>(), high.to<int64_t>()};
   if (range.low == range.high && self.numel() > 0) {
@@ -30,15 +31,14 @@ Range RangeOf(const Tensor& self, const at::Scalar& low, const at::Scalar& high)
   return range;
 }
 
-// The bin of each value, by integers as on CUDA; `bins` for values outside of the range.
+// Returns the bin of each value, in integer arithmetic as CUDA does; `bins` for values outside the range.
 Tensor BinsOf(const Tensor& values, int64_t bins, Range range) {
   const Tensor outside = values.lt(range.low).logical_or_(values.gt(range.high));
   const Tensor bin = at::sub(values, range.low).mul_(bins);
   return at::floor_divide(bin, range.high - range.low).clamp_max_(bins - 1).masked_fill_(outside, bins);
 }
 
-// Adds weights[i] to element values[i] of `bins` zeros. Values up to `bins` are allowed; the last is left
-// out.
+// Returns `bins` sums: weights[i] is added to sum values[i]. Weights whose value is `bins` are dropped.
 Tensor Count(const Tensor& values, const Tensor& weights, int64_t bins) {
   const Tensor counts = at::zeros({bins + 1}, weights.options());
   counts.index_add_(0, values, weights);

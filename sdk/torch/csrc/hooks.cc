@@ -1,4 +1,4 @@
-// What PyTorch's generic code asks of an accelerator.
+// Implements PyTorch's generic accelerator hooks.
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 
 #include "sdk/torch/csrc/allocator.h"
@@ -15,7 +15,8 @@ class Hooks final : public at::PrivateUse1HooksInterface {
   bool isBuilt() const override { return true; }
   bool isAvailable() const override { return Runtime::DeviceCountOrZero() > 0; }
   bool hasPrimaryContext(c10::DeviceIndex) const override { return Runtime::IsConnected(); }
-  // Before memory is pinned, among others: not in a process that does that for CUDA.
+  // PyTorch calls this before it pins memory, for example. A process that pins memory for CUDA does not
+  // connect.
   void init() const override {
     if (Runtime::IsConnected() || !UsesCuda()) Runtime::Get();
   }

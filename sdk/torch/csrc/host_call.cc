@@ -20,9 +20,9 @@ namespace {
 using at::Tensor;
 using c10::IValue;
 
-// ---- what schemas do not say ----
+// ---- facts that schemas lack ----
 
-// Arguments that an operator writes though its schema does not mark them.
+// Arguments that an operator writes although its schema does not mark them.
 struct HiddenWrite {
   std::string_view op;
   std::string_view argument;
@@ -41,8 +41,8 @@ bool IsWritten(const c10::OperatorHandle& op, const c10::Argument& argument) {
   });
 }
 
-// Operators that take CPU tensors of any shape beside device tensors: lengths, sizes of nested tensors,
-// indices, an optimizer's step counts.
+// Operators that accept CPU tensors of any shape together with device tensors: lengths, sizes of nested
+// tensors, indices, an optimizer's step counts.
 bool MayMixDevices(const c10::OperatorHandle& op) {
   static constexpr std::array<std::string_view, 8> kNames = {
       "aten::_ctc_loss",  "aten::_ctc_loss_backward", "aten::index",         "aten::index_put",
@@ -52,13 +52,13 @@ bool MayMixDevices(const c10::OperatorHandle& op) {
          name.starts_with("aten::_fused_");
 }
 
-// Writes one value to every element it writes, so elements may share memory. Kernels of the CPU that cannot
-// write such tensors do not all say so.
+// These write one value everywhere, so elements may share memory. Some CPU kernels cannot write such tensors
+// but do not check.
 bool MayWriteOverlap(const c10::OperatorHandle& op) {
   return op.operator_name().name == "aten::masked_fill_" || op.operator_name().name == "aten::fill_";
 }
 
-// Reads memory around the tensor it is given.
+// Reads memory outside the tensor that it is given.
 bool ReadsWholeStorage(const c10::OperatorHandle& op) {
   return op.operator_name().name.starts_with("aten::as_strided");
 }
@@ -66,11 +66,11 @@ bool ReadsWholeStorage(const c10::OperatorHandle& op) {
 // ---- tensors ----
 
 struct Range {
-  int64_t begin;  // bytes from the storage's start
+  int64_t begin;  // bytes from the start of the storage
   int64_t end;
 };
 
-// The bytes between a tensor's first element and its last.
+// Returns the bytes from a tensor's first element to its last.
 Range BytesOf(const Tensor& tensor) {
   const auto size = static_cast<int64_t>(tensor.itemsize());
   const int64_t begin = tensor.storage_offset() * size;
@@ -88,7 +88,7 @@ const c10::StorageImpl* StorageOf(const Tensor& tensor) {
   return tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
 }
 
-// A tensor over `storage` with the type, shape, strides and pending bits of `like`, which lies in another
+// Returns a tensor on `storage` with the dtype, shape, strides and pending bits of `like`, which has another
 // storage.
 Tensor ViewLike(const c10::Storage& storage, const Tensor& like, int64_t offset) {
   Tensor view = at::empty({0}, like.options().device(storage.device()));
@@ -98,31 +98,31 @@ Tensor ViewLike(const c10::Storage& storage, const Tensor& like, int64_t offset)
   return view;
 }
 
-// A row of bytes in a storage.
+// Returns a range of a storage as a tensor of bytes.
 Tensor BytesView(const c10::Storage& storage, Range range) {
   Tensor bytes = at::empty({0}, at::TensorOptions().dtype(at::kByte).device(storage.device()));
   return bytes.set_(storage, range.begin, {range.end - range.begin}, {1});
 }
 
-// A part of a storage, and its copy on the host once that is made.
+// A part of a storage, and its copy on the host once that exists.
 struct Area {
   c10::Storage device;
-  Range range;   // of the device's bytes; the host's storage holds these alone
-  Tensor first;  // a tensor that lies in it
-  bool shared;   // others lie in it, too
+  Range range;   // of the device's bytes; the host's storage holds only these
+  Tensor first;  // a tensor inside it
+  bool shared;   // it contains other tensors too
   c10::Storage host;
 };
 
-// The tensors of one call.
+// The tensors of one call and their copies on the host.
 class Mirrors {
  public:
-  // All device tensors of the call are announced before the first is copied. Those whose memory overlaps
-  // share an area. `whole`: the operator reads all of the storage.
+  // REQUIRES: all device tensors of the call are announced before the first is copied. Tensors that overlap
+  // in memory share an area. `whole`: the operator reads the whole storage.
   void Announce(const Tensor& tensor, bool whole) {
     if (!IsDeviceTensor(tensor)) return;
     TORCH_CHECK_NOT_IMPLEMENTED(IsOnDevice(tensor), "xpud has no ", tensor.layout(),
                                 " tensors: use a dense one, or a CPU tensor");
-    constexpr int64_t kAlignment = 16;  // of every element type
+    constexpr int64_t kAlignment = 16;  // of any element type
     Area area{tensor.storage(), BytesOf(tensor), tensor, whole, {}};
     if (whole) area.range = {0, static_cast<int64_t>(tensor.storage().nbytes())};
     area.range.begin = area.range.begin / kAlignment * kAlignment;
@@ -137,7 +137,7 @@ class Mirrors {
     areas_.push_back(std::move(area));
   }
 
-  // The host's copy of an announced tensor; other tensors as they are.
+  // Returns the host copy of an announced tensor; other tensors unchanged.
   Tensor ToHost(const Tensor& tensor) {
     if (!IsDeviceTensor(tensor)) return tensor;
     for (const Pair& pair : pairs_) {
@@ -147,8 +147,7 @@ class Mirrors {
     return pairs_.emplace_back(Pair{tensor, host, host.sizes().vec(), host.strides().vec()}).host;
   }
 
-  // Copies what the host has written to `tensor` back. Resizes it first where the operator has resized the
-  // copy.
+  // Copies the host's result back to `tensor`. Resizes it first if the operator resized the copy.
   void WriteBack(const Tensor& tensor) {
     const auto pair = std::ranges::find_if(pairs_, [&](const Pair& p) { return p.device.is_same(tensor); });
     if (pair == pairs_.end()) return;
@@ -158,7 +157,7 @@ class Mirrors {
     tensor.copy_(pair->host);
   }
 
-  // The device's tensor for a result.
+  // Returns the device tensor for a result.
   Tensor ToDevice(const Tensor& host, c10::Device device) {
     if (!host.defined() || !host.device().is_cpu()) return host;
     TORCH_CHECK_NOT_IMPLEMENTED(host.layout() == at::kStrided && !host.is_quantized(), "xpud has no ",
@@ -178,18 +177,19 @@ class Mirrors {
   struct Pair {
     Tensor device;
     Tensor host;
-    std::vector<int64_t> sizes;  // the host's before the call
+    std::vector<int64_t> sizes;  // the host copy's before the call
     std::vector<int64_t> strides;
   };
 
-  // Elements far apart are gathered on the device first, unless another tensor shares their memory.
+  // If elements are far apart, they are gathered on the device first, unless another tensor shares their
+  // memory.
   static bool IsScattered(const Area& area) {
     constexpr int64_t kFewBytes = 4096, kFactor = 4;
     const int64_t extent = area.range.end - area.range.begin;
     return !area.shared && extent > kFewBytes && extent > kFactor * static_cast<int64_t>(area.first.nbytes());
   }
 
-  // The area that holds an announced tensor.
+  // Returns the area that holds an announced tensor.
   Area& AreaOf(const Tensor& tensor) {
     const Range range = BytesOf(tensor);
     const auto area = std::ranges::find_if(areas_, [&](const Area& a) {
@@ -200,7 +200,7 @@ class Mirrors {
     return *area;
   }
 
-  // The area whose copy a host tensor lies in, or nullptr.
+  // Returns the area whose copy holds a host tensor, or nullptr.
   const Area* AreaOfHost(const Tensor& host) const {
     for (const Area& area : areas_) {
       if (area.host && area.host.unsafeGetStorageImpl() == StorageOf(host)) return &area;
@@ -217,7 +217,7 @@ class Mirrors {
   }
 
   static Tensor Gathered(const Tensor& tensor) {
-    Tensor dense = at::empty_like(tensor);  // with the order of dimensions that `tensor` has
+    Tensor dense = at::empty_like(tensor);  // keeps the order of dimensions of `tensor`
     dense._set_conj(tensor.is_conj());
     dense._set_neg(tensor.is_neg());
     CopyOnDevice(tensor, dense);
@@ -227,14 +227,14 @@ class Mirrors {
     return host.copy_(dense);
   }
 
-  // Gives a tensor that the operator resized the shape and strides that its copy has now.
+  // Gives `device` the new shape and strides of its copy.
   static void Reshape(const Tensor& device, const Tensor& host) {
     const Range range = BytesOf(host);
     device.resize_({(range.end - range.begin) / static_cast<int64_t>(host.itemsize())});
     device.as_strided_(host.sizes(), host.strides());
   }
 
-  // For a tensor whose elements share memory, which copy_ refuses to write.
+  // For a tensor whose elements share memory: copy_ refuses to write it.
   void WriteBytesBack(const Pair& pair) {
     const Area* const area = AreaOfHost(pair.host);
     TORCH_INTERNAL_ASSERT(area != nullptr);
@@ -272,7 +272,7 @@ void ForEachTensor(const IValue& value, const Visit& visit) {
   }
 }
 
-// The value with each tensor replaced by `change(Tensor)`.
+// Returns the value with each tensor replaced by `change(Tensor)`.
 template <class Change>
 IValue WithTensors(const IValue& value, const Change& change) {
   if (value.isTensor()) return value.toTensor().defined() ? IValue(change(value.toTensor())) : value;
@@ -290,7 +290,7 @@ IValue WithTensors(const IValue& value, const Change& change) {
   return value;
 }
 
-// Checks that the tensors of a call lie on one device, and finds it.
+// Checks that the tensors of a call are on one device, and returns that device.
 class CallDevice {
  public:
   explicit CallDevice(const c10::OperatorHandle& op) : mixed_(MayMixDevices(op)) {}
@@ -303,7 +303,7 @@ class CallDevice {
     CheckSameDevice(*device_, tensor.device());
   }
   void Choose(c10::Device device) { chosen_ = device; }
-  // A factory's argument decides, then the tensors.
+  // A factory's device argument decides; without one, the tensors do.
   c10::Device Get() const {
     const c10::Device device = chosen_.value_or(device_.value_or(c10::Device(kDeviceType)));
     if (device.has_index() || device.is_cpu()) return device;
@@ -316,7 +316,7 @@ class CallDevice {
   std::optional<c10::Device> chosen_;
 };
 
-// A CPU generator seeded by what the device's generator gives next.
+// Returns a CPU generator, seeded from the device's generator.
 at::Generator HostGenerator(const std::optional<at::Generator>& generator, c10::Device device) {
   const PhiloxState state = NextPhilox(generator, device.index(), 1);
   return at::detail::createCPUGenerator(static_cast<uint64_t>(state.seed) * 0x9E3779B97F4A7C15u +
@@ -342,7 +342,7 @@ IValue ReplaceGenerator(const IValue& value, c10::Device device) {
 void CallOnHost(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   TORCH_CHECK_NOT_IMPLEMENTED(op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU),
                               "xpud has no kernel for ", toString(op.operator_name()),
-                              ", and PyTorch's CPU has none that could stand in");
+                              ", and PyTorch's CPU has none either");
   const auto& schema = op.schema();
   const size_t count = schema.arguments().size();
   const std::vector<IValue> given = torch::jit::last(*stack, count).vec();

@@ -24,10 +24,10 @@ bool IsSkipped(const Tensor& tensor) {
   return tensor.dim() == 1 && tensor.size(0) == 0;
 }  // ATen's legacy empty tensor
 
-// Of one command: with the output, descriptors of the widest tensors fit it.
+// Tensors of one command: with the output, descriptors of maximal rank fit into one command.
 constexpr size_t kMaxJoined = 400;
 
-// Writes `tensors`, none of them empty, one after the other to `out`.
+// Concatenates `tensors`, none of which is empty, into `out`.
 void Join(std::span<const Tensor> tensors, int64_t dim, const Tensor& out, bool served) {
   static const ops::Row& row = ops::RowOf("cat");
   if (!served || tensors.size() == 1) {
@@ -181,7 +181,8 @@ Tensor Gather(const Tensor& self, int64_t dim, const Tensor& index, bool sparse_
 
 // ---- self[.., index, ..] ----
 
-// Negative positions count from the end; those outside stay outside, whatever they are combined with.
+// Adds `size` to negative positions. Positions out of range stay out of range, also after Merge combines
+// them.
 Tensor WrapIndex(const Tensor& index, int64_t size) {
   static const ops::Row& row = ops::RowOf("xpud::wrap_index");
   Tensor out = MakeEmpty(index.sizes(), at::kLong, index.device());
@@ -195,7 +196,7 @@ struct IndexRun {
   std::vector<Tensor> indices;  // of dimensions first, first + 1, ..
 };
 
-// How many elements are true decides a shape: their positions are counted on the host.
+// The number of nonzero elements determines the shape, so they are found on the host.
 Tensor Nonzero(const Tensor& self) { return self.cpu().nonzero().to(self.device()); }
 
 Tensor MaskedSelect(const Tensor& self, const Tensor& mask) {
@@ -205,7 +206,8 @@ Tensor MaskedSelect(const Tensor& self, const Tensor& mask) {
   return self.expand(shape).reshape({-1}).index_select(0, positions);
 }
 
-// Integer indices of adjacent dimensions, and no others. A mask is the indices of its true elements.
+// Returns the run if the indices are integers on adjacent dimensions, else nullopt. A mask is replaced by the
+// indices of its true elements.
 std::optional<IndexRun> FindRun(const Tensor& self, const c10::List<std::optional<Tensor>>& indices) {
   IndexRun run;
   for (size_t d = 0; d < indices.size(); ++d) {
@@ -227,7 +229,8 @@ std::optional<IndexRun> FindRun(const Tensor& self, const c10::List<std::optiona
   return run.first < 0 ? std::nullopt : std::optional(run);
 }
 
-// What the indices of a run select: positions along the run's dimensions merged into one of size `merged`.
+// The selection of a run: positions along one dimension of size `merged`, into which the run's dimensions are
+// merged.
 struct Positions {
   Tensor index;
   int64_t merged;
@@ -255,7 +258,7 @@ Positions Merge(const Tensor& self, const IndexRun& run) {
   return positions;
 }
 
-// The result with the strides that ATen gives it, which follow those of `self`.
+// Returns the result with ATen's strides, which follow those of `self`.
 Tensor WithStridesOfIndex(const Tensor& result, const Tensor& self, const IndexRun& run) {
   if (self.is_contiguous()) return result;
   const auto like = [](const Tensor& tensor) {
@@ -335,7 +338,7 @@ Tensor IndexAdd(const Tensor& self, int64_t dim, const Tensor& index, const Tens
   return dim == 0 ? out : out.movedim(0, dim).contiguous();
 }
 
-// self[index, ..] += values, and self[mask] = number; what else is put by index goes to the host.
+// Runs self[index, ..] += values and self[mask] = number on the device; all other forms on the host.
 Tensor& IndexPut(Tensor& self, const c10::List<std::optional<Tensor>>& indices, const Tensor& values,
                  bool accumulate, bool unsafe) {
   TORCH_CHECK_INDEX(static_cast<int64_t>(indices.size()) <= self.dim(),

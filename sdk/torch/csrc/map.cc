@@ -15,26 +15,26 @@ namespace {
 using ops::DType;
 using ops::TypeRule;
 
-// Bool, integer, floating: the steps of type promotion among types that the wire has.
+// Bool, integer, floating: the steps of type promotion among the wire's dtypes.
 int Category(DType type) { return type == DType::kBool ? 0 : ops::IsFloating(type) ? 2 : 1; }
 
 bool IsCpuScalar(const at::Tensor& tensor) { return tensor.dim() == 0 && tensor.device().is_cpu(); }
 
-// Of a scalar, or of a CPU tensor without dimensions.
+// Converts a scalar, or a CPU tensor without dimensions.
 std::optional<TensorRef> Immediate(const MapInput& input) {
   if (input.tensor != nullptr && !IsCpuScalar(*input.tensor)) ThrowOtherDevice(*input.tensor);
   return input.tensor != nullptr ? ToImmediate(*input.tensor) : ToImmediate(input.scalar);
 }
 
-// Whether a scalar of type `scalar` leaves tensors of type `type` as they are.
+// Returns true if a scalar of dtype `scalar` does not change tensors of dtype `type`.
 bool KeepsType(const MapInput& input, DType scalar, DType type, const at::Tensor& like) {
   if (Category(scalar) > Category(type)) return false;
-  if (input.is_alpha && scalar == DType::kBool && type != DType::kBool) return false;  // refused
+  if (input.is_alpha && scalar == DType::kBool && type != DType::kBool) return false;  // refused later
   const bool wrapped = input.tensor == nullptr || input.tensor->unsafeGetTensorImpl()->is_wrapped_number();
   return wrapped || like.dim() > 0 || scalar == type;
 }
 
-// The tensor that all others must be like, or nullptr.
+// Returns the tensor that all others equal in shape, dtype and device; nullptr if there is none.
 const at::Tensor* FlatTensor(std::span<const MapInput> inputs) {
   const at::Tensor* first = nullptr;
   for (const MapInput& input : inputs) {
@@ -55,7 +55,8 @@ const at::Tensor* FlatTensor(std::span<const MapInput> inputs) {
   return first;
 }
 
-// A given output of a flat map: of the same shape, and either the very input or of other memory.
+// Returns true if a flat map can write `out`: it has the same shape, and each input either is `out` itself or
+// shares no memory with it.
 bool IsFlatOutput(const at::Tensor& out, const at::Tensor& like, at::ScalarType type,
                   std::span<const MapInput> inputs) {
   if (out.scalar_type() != type || !IsOnDevice(out) || !out.is_contiguous() || out.sizes() != like.sizes() ||
@@ -70,7 +71,7 @@ bool IsFlatOutput(const at::Tensor& out, const at::Tensor& like, at::ScalarType 
   return true;
 }
 
-// ATen's result type of all inputs, scalars included.
+// Returns ATen's result type of all inputs, including scalars.
 at::ScalarType PromotedType(const ops::Row& row, std::span<const MapInput> inputs) {
   at::native::ResultTypeState state{};
   for (const MapInput& input : inputs) {
@@ -104,8 +105,8 @@ void CheckOutputType(const ops::Row& row, std::span<const MapInput> inputs, at::
   }
 }
 
-// ATen's shape, strides and checks of overlap. Scalars are left out: they have no shape, and the iterator
-// takes one.
+// Applies ATen's rules for shape, strides and overlap. Scalars are left out: they have no shape, and the
+// iterator needs one.
 void Shape(const ops::Row& row, std::span<const MapInput> inputs, at::ScalarType computed, at::Tensor& out) {
   at::TensorIteratorConfig config;
   config.check_all_same_dtype(false).check_all_same_device(false).add_output(out);
@@ -133,7 +134,7 @@ bool AreSupported(const ops::Row& row, std::span<const MapInput> inputs, const a
          row.outputs == 1;
 }
 
-// Builds the descriptors and sends. False when the ranks are too many.
+// Builds the descriptors and sends the command. Returns false if the rank is too high.
 bool Send(const ops::Row& row, DType compute, std::span<const at::Tensor> outs,
           std::span<const MapInput> inputs) {
   Broadcast broadcast(outs[0].sizes());
@@ -197,10 +198,10 @@ bool HasDeviceInput(std::span<const MapInput> inputs) {
   });
 }
 
-// Whether an output of type `out` holds more than the common type does, to which results are rounded first.
+// Returns true if dtype `out` is wider than the common dtype; results are rounded to the common dtype first.
 bool IsWider(at::ScalarType out, at::ScalarType common) { return at::promote_types(out, common) != common; }
 
-// The one row that promotes its scalars and not its tensors.
+// lerp.Scalar is the only row that promotes its scalars but not its tensors.
 void CheckLerp(const ops::Row& row, std::span<const MapInput> inputs) {
   static const ops::Row& lerp = ops::RowOf("lerp.Scalar");
   if (&row != &lerp) return;
@@ -283,7 +284,7 @@ void LaunchMap(const ops::Row& row, DType compute, std::span<const at::Tensor> o
   if (outs[0].numel() == 0) return;
   TORCH_CHECK_NOT_IMPLEMENTED(Send(row, compute, outs, inputs), "XPUD: ", std::string(row.aten),
                               " on more than ", ops::kMaxRank,
-                              " dimensions, or on types that the device lacks");
+                              " dimensions, or on types that the device does not support");
 }
 
 }  // namespace xpud::shim

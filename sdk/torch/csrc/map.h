@@ -1,4 +1,4 @@
-// Runs rows of family kMap with ATen's shapes, strides and type promotion. Any thread.
+// Runs rows of family kMap with ATen's shapes, strides and type promotion. Thread-safe.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,14 +11,14 @@
 
 namespace xpud::shim {
 
-// One input of a map: a tensor (ours, or a CPU tensor without dimensions, which travels by value) or a
-// scalar.
+// One input of a map: a scalar or a tensor. The tensor is on the device, or a CPU tensor without dimensions,
+// whose value is sent in the command.
 struct MapInput {
   MapInput() = default;
   MapInput(const at::Tensor& t) : tensor(&t) {}  // NOLINT: a tensor is an input
-  // `promotes`: the scalar takes part in type promotion, as `other` does and `value` does not.
+  // `promotes`: the scalar takes part in type promotion (`other` does, `value` does not).
   MapInput(const c10::Scalar& s, bool promotes_type) : scalar(s), promotes(promotes_type) {}
-  // The factor of `other` in add, sub and rsub: it must fit the type that the others promote to.
+  // The factor of `other` in add, sub and rsub. It must fit the dtype to which the other inputs promote.
   static MapInput Alpha(const c10::Scalar& s) {
     MapInput input(s, false);
     input.is_alpha = true;
@@ -31,20 +31,21 @@ struct MapInput {
   bool is_alpha = false;
 };
 
-// Throws RuntimeError where `value` is outside of what `type` can hold, as ATen does for the scalars of fill,
-// where, clamp and masked_fill. Fractions are dropped, and -1 is an unsigned type's largest value.
+// Throws RuntimeError if `value` is out of range for `type`, as ATen does for the scalars of fill, where,
+// clamp and masked_fill. Fractions are truncated, and -1 is accepted as an unsigned type's largest value.
 void CheckFits(const c10::Scalar& value, at::ScalarType type);
 
-// Computes `row` into `out`; an undefined `out` is made, a defined one is resized, or refused, by ATen's
-// rules. False, with nothing sent, when the device cannot do it (types, ranks): the caller falls back.
+// Computes `row` into `out`. An undefined `out` is allocated; a defined one is resized or refused by ATen's
+// rules. Returns false, without sending anything, if the device does not support the dtypes or ranks; the
+// caller then falls back.
 bool RunMap(const ops::Row& row, std::span<const MapInput> inputs, at::Tensor& out);
 
-// As RunMap for tensors of one shape and type, without gaps, and scalars that do not change the type: one
-// pass over flat memory. False when the operands are not so.
+// Like RunMap, for contiguous tensors of one shape and dtype, and scalars that do not change the dtype. Runs
+// one pass over flat memory. Returns false if the operands are not of this kind.
 bool RunFlatMap(const ops::Row& row, std::span<const MapInput> inputs, at::Tensor& out);
 
-// Computes `row` over the shape of `outs[0]` with operands of the stated types: no promotion, no checks of
-// overlap. Inputs broadcast. Throws when the device cannot.
+// Computes `row` over the shape of `outs[0]`. The operands must have the right dtypes: there is no promotion
+// and no check for overlap. Inputs are broadcast. Throws if the device does not support the call.
 void LaunchMap(const ops::Row& row, ops::DType compute, std::span<const at::Tensor> outs,
                std::span<const MapInput> inputs);
 

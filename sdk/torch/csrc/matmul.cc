@@ -1,4 +1,4 @@
-// Products of matrices: one row of the op table behind ATen's forms.
+// Matrix products: ATen's forms, run by one row of the op table.
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
@@ -19,7 +19,7 @@ bool IsServed(const at::Tensor& a) {
   return IsOnDevice(a) && IsSupported(a.scalar_type(), MatmulRow().dtypes);
 }
 
-// out = alpha * a b + beta * c. An absent c is no addend.
+// out = alpha * a b + beta * c. An absent c is not added.
 void Launch(const TensorRef& out, const TensorRef& a, const TensorRef& b, const TensorRef& c, double beta,
             double alpha, int device) {
   const std::array<TensorRef, 3> inputs = {a, b, c};
@@ -40,12 +40,12 @@ void CheckTypes(const at::Tensor& a, const at::Tensor& b) {
   CheckSameDevice(a.device(), b.device());
 }
 
-// A product with nothing to sum over.
+// The result of a product whose inner dimension is empty.
 at::Tensor& ScaleInto(at::Tensor& out, const at::Tensor& addend, const at::Scalar& beta) {
   return addend.defined() && beta.toDouble() != 0 ? out.copy_(addend.mul(beta)) : out.zero_();
 }
 
-// For matrices (rank 2) and batches of them (rank 3); `addend` may be undefined.
+// Multiplies matrices (rank 2) or batches of them (rank 3). `addend` may be undefined.
 at::Tensor Product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& addend, const at::Scalar& beta,
                    const at::Scalar& alpha) {
   CheckTypes(a, b);
@@ -132,7 +132,7 @@ at::Tensor Dot(const at::Tensor& a, const at::Tensor& b) {
   return Product(a.unsqueeze(0), b.unsqueeze(1), {}, 0, 1).view(c10::IntArrayRef{});
 }
 
-// ---- linear: [.., K] as a matrix, without making views ----
+// ---- linear: [.., K] as a matrix, without creating views ----
 
 struct Rows {
   explicit Rows(const at::Tensor& tensor)
@@ -145,7 +145,7 @@ struct Rows {
   std::array<int64_t, 2> sizes;
 };
 
-// The matrix with its dimensions swapped.
+// The transposed matrix.
 struct Transposed {
   explicit Transposed(const TensorRef& matrix) : ref(matrix) {
     sizes = {matrix.sizes[1], matrix.sizes[0]};

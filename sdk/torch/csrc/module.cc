@@ -1,5 +1,5 @@
-// The Python module torch_xpud._C: what torch_xpud/__init__.py needs of the shim, and what the shim needs of
-// Python.
+// The Python module torch_xpud._C: the shim's functions for torch_xpud/__init__.py, and the Python calls that
+// the shim needs.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/Exceptions.h>
@@ -17,7 +17,7 @@ namespace {
 
 namespace py = pybind11;
 
-// What a signal handler raised while a call waited.
+// The exception that a signal handler raised while a call waited.
 std::unique_ptr<python_error>& PendingSignal() {
   thread_local std::unique_ptr<python_error> pending;
   return pending;
@@ -49,7 +49,7 @@ void RethrowSignal() {
   throw python_error(std::move(*pending));
 }
 
-// torch_xpud.client_name.client_name; never destructed, as the interpreter may end first.
+// torch_xpud.client_name.client_name. Never destroyed, because the interpreter may end first.
 py::object& ClientNameFunction() {
   static auto* function = new py::object;
   return *function;
@@ -62,7 +62,7 @@ std::string AskClientName() {
   try {
     return py::cast<std::string>(ClientNameFunction()());
   } catch (const py::error_already_set&) {
-    return "";  // no name is worth a failed connection
+    return "";  // connect without a name
   }
 }
 

@@ -1,8 +1,9 @@
 // Nested tensors of layout torch.strided: one buffer, and on the host the sizes, strides and offsets of its
-// parts. (Those of layout torch.jagged are Python's, made of ordinary operators.)
+// parts. (Those of layout torch.jagged are implemented in Python with ordinary operators.)
 //
-// PyTorch's kernels for nested tensors mostly call ordinary operators on the buffer. The ones that do so are
-// registered for HPU too, and are taken from there. The rest read memory by its address, and are here.
+// Most of PyTorch's kernels for nested tensors call ordinary operators on the buffer. PyTorch registers these
+// for HPU too, and they are reused from there. The other kernels read memory by address, so they are
+// implemented here.
 #include <ATen/ATen.h>
 #include <ATen/NestedTensorImpl.h>
 #include <ATen/SDPBackend.h>
@@ -23,11 +24,11 @@ using OptionalTensor = std::optional<Tensor>;
 
 // ---- PyTorch's kernels ----
 
-// Kernels for the CPU alone that do not read the buffer's memory either.
+// Kernels registered for the CPU only that do not read the buffer's memory either.
 constexpr std::array<std::string_view, 3> kSharedByCpu = {"aten::bmm", "aten::to_padded_tensor",
                                                           "aten::_nested_tensor_storage_offsets"};
 
-// The key whose kernel serves the device's nested tensors, too.
+// Returns the key whose kernel also works for the device's nested tensors.
 std::optional<c10::DispatchKey> SharedKey(const c10::OperatorHandle& op) {
   using Key = c10::DispatchKey;
   const std::string& name = op.operator_name().name;
@@ -64,7 +65,8 @@ c10::IntArrayRef RowOf(const Tensor& sizes, int64_t part) {
   return {sizes.const_data_ptr<int64_t>() + part * sizes.size(1), static_cast<size_t>(sizes.size(1))};
 }
 
-// The parts differ in their first dimension only: rows of one width. Every part of `sizes` has dimensions.
+// Returns true if the parts differ only in their first dimension, so that all rows have one width. REQUIRES:
+// each part of `sizes` has dimensions.
 bool IsRagged(const Tensor& sizes) {
   if (sizes.dim() != 2 || sizes.size(0) == 0 || sizes.size(1) == 0) return false;
   for (int64_t part = 1; part < sizes.size(0); ++part) {
@@ -73,7 +75,7 @@ bool IsRagged(const Tensor& sizes) {
   return c10::multiply_integers(RowOf(sizes, 0).slice(1)) > 0;
 }
 
-// Which row of a [parts, `tokens`, ...] tensor each row of the buffer is.
+// Returns, for each row of the buffer, its row in a [parts, `tokens`, ...] tensor.
 Tensor RowsInPadded(const Tensor& sizes, int64_t tokens) {
   std::vector<int64_t> rows;
   for (int64_t part = 0; part < sizes.size(0); ++part) {
@@ -82,7 +84,7 @@ Tensor RowsInPadded(const Tensor& sizes, int64_t tokens) {
   return at::tensor(rows, at::kLong);
 }
 
-// A nested tensor's sizes fit into a padded one's.
+// Checks that a nested tensor's sizes fit into a padded tensor.
 void CheckFits(const Tensor& sizes, const Tensor& padded) {
   TORCH_CHECK(sizes.dim() == 2 && sizes.size(0) == padded.size(0) && sizes.size(1) == padded.dim() - 1,
               "_nested_from_padded: sizes of shape ", sizes.sizes(), " do not fit a tensor of shape ",
@@ -117,7 +119,7 @@ Tensor FromPadded(const Tensor& padded, const Tensor& nested_sizes, bool transfo
   return Wrap(parts.empty() ? at::empty({0}, padded.options()) : at::cat(parts), sizes);
 }
 
-// How many tokens of each sequence a mask keeps, and whether these are the first ones. Waits for the mask.
+// How many tokens of each sequence a mask keeps, and whether they are the first ones. Waits for the mask.
 struct KeptTokens {
   KeptTokens(const Tensor& t, const Tensor& mask) {
     TORCH_CHECK(mask.scalar_type() == at::kBool, "Expected mask to be of ScalarType Bool, but got ",
@@ -148,7 +150,7 @@ Tensor ViewOfBuffer(const Tensor& buffer, const Tensor& sizes, const Tensor& str
 
 // ---- layers ----
 
-// The buffer's rows of one normalized shape.
+// Returns the buffer as rows of the normalized shape.
 Tensor NormRows(const Tensor& nested, c10::IntArrayRef normalized) {
   const Tensor& sizes = SizesOf(nested);
   const auto depth = static_cast<int64_t>(normalized.size());
@@ -181,7 +183,7 @@ std::tuple<Tensor, Tensor, Tensor> LayerNormBackward(const Tensor& gradient, con
   return {dx.defined() ? Wrap(dx, SizesOf(input)) : Tensor(), dw, db};
 }
 
-// Over the last dimension, which stays, as on the CPU.
+// Sums over the last dimension, which is kept, as on the CPU.
 Tensor Sum(const Tensor& self, at::OptionalIntArrayRef dims, bool keepdim,
            std::optional<at::ScalarType> type) {
   TORCH_CHECK(
@@ -208,18 +210,18 @@ Tensor SumBackward(const Tensor& gradient, const Tensor& self, at::OptionalIntAr
   return parts.empty() ? gradient : Wrap(at::cat(parts), SizesOf(self));
 }
 
-// ---- attention: by way of padded tensors ----
+// ---- attention: by padded tensors ----
 
-// A [parts, tokens, width] tensor with zeros behind each part, and where these are.
+// A [parts, tokens, width] tensor, padded with zeros after each part, and a mask of the padding.
 struct Padded {
   explicit Padded(const Tensor& nested) {
     const Tensor& sizes = SizesOf(nested);
     TORCH_CHECK(sizes.dim() == 2 && sizes.size(1) == 2 && IsRagged(sizes),
-                "expected a nested tensor of [batch, tokens, width], tokens alone varying");
+                "expected a nested tensor of [batch, tokens, width] in which only tokens varies");
     const Tensor lengths = sizes.select(1, 0);
     const int64_t parts = sizes.size(0), width = RowOf(sizes, 0)[1], tokens = lengths.max().item<int64_t>();
     const Tensor rows = BufferOf(nested).view({-1, width});
-    // every row of the padded tensor is one of the buffer's, or the row of zeros after these
+    // Each row of the padded tensor is a row of the buffer, or the row of zeros after them.
     const Tensor source = at::full({parts * tokens}, rows.size(0), at::kLong);
     source.index_copy_(0, RowsInPadded(sizes, tokens), at::arange(rows.size(0)));
     value = at::cat({rows, at::zeros({1, width}, rows.options())})
@@ -240,14 +242,14 @@ std::tuple<Tensor, Tensor> MultiHeadAttention(const Tensor& query, const Tensor&
                                               std::optional<int64_t> /*mask_type*/) {
   TORCH_CHECK(!mask.has_value() || !mask->defined(), "NestedTensor with mask is not supported yet");
   TORCH_CHECK(query.is_nested() && key.is_nested() && value.is_nested(),
-              "expected `query`, `key` and `value` to be nested tensors all three");
+              "expected `query`, `key` and `value` to be nested tensors");
   const Padded q(query);
   const Tensor k = key.is_same(query) ? q.value : Padded(key).value;
   const Tensor v = value.is_same(query) ? q.value : value.is_same(key) ? k : Padded(value).value;
   auto [out, weights] =
       at::_native_multi_head_attention(q.value, k, v, width, heads, qkv_weight, qkv_bias, proj_weight,
                                        proj_bias, q.hidden, need_weights, average_weights, kPaddingMask);
-  if (weights.defined()) {  // of tokens that are padding: none
+  if (weights.defined()) {  // padding tokens have no weights
     const Tensor hidden = q.hidden.unsqueeze(-1);
     weights.masked_fill_(weights.dim() == 4 ? hidden.unsqueeze(1) : hidden, 0);
   }
@@ -290,7 +292,7 @@ TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse1, m) {
   m.impl("_transformer_encoder_layer_fwd", TORCH_FN(EncoderLayer));
   m.impl("_fused_sdp_choice", TORCH_FN(ChooseAttention));
   m.impl("is_pinned", TORCH_FN(IsPinned));
-  // One by one: a composite kernel goes before a backend's fallback.
+  // Registered one by one, because a composite kernel precedes a backend's fallback.
   for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
     const auto op = c10::Dispatcher::singleton().findOp(name);
     if (!op.has_value() || !op->hasSchema() || !name.getNamespace().has_value() ||

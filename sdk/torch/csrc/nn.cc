@@ -79,7 +79,7 @@ Tensor LogSoftmaxBackward(const Tensor& gradient, const Tensor& output, int64_t 
 
 // ---- layer norm ----
 
-// The input as M rows of N.
+// The input as M rows of N elements.
 struct NormShape {
   NormShape(const Tensor& input, c10::IntArrayRef normalized)
       : axis(input.dim() - static_cast<int64_t>(normalized.size())) {
@@ -96,7 +96,7 @@ struct NormShape {
   c10::SmallVector<int64_t, 8> statistics;
 };
 
-// Mean and reciprocal deviation are kept in f32 for 16-bit inputs.
+// For 16-bit inputs, mean and reciprocal standard deviation are f32.
 at::ScalarType StatisticsType(const Tensor& input) {
   return c10::isReducedFloatingType(input.scalar_type()) ? at::kFloat : input.scalar_type();
 }
@@ -175,7 +175,7 @@ std::tuple<Tensor, Tensor, Tensor> GroupNorm(const Tensor& input, const Optional
 
 // ---- embedding ----
 
-// An index as one dimension.
+// An index as a tensor of one dimension.
 struct FlatIndex {
   explicit FlatIndex(const Tensor& index) : held(Contiguous(index)), count{held.numel()} {}
   TensorRef Ref() const { return DescribeAs(held, count); }
@@ -230,7 +230,7 @@ Tensor EmbeddingBackward(const Tensor& gradient, const Tensor& indices, int64_t 
 
 // ---- negative log likelihood ----
 
-// A batch of one for [C] inputs.
+// Treats a [C] input as a batch of one.
 struct NllShape {
   explicit NllShape(const Tensor& input)
       : logp(input.dim() == 1 ? std::array<int64_t, 2>{1, input.size(0)}

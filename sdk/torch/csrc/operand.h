@@ -1,5 +1,5 @@
-// Tensors and scalars as the wire's operands. A descriptor points into its tensor's sizes and strides: the
-// tensor outlives it.
+// Converts tensors and scalars to operands of the wire. A descriptor points to its tensor's sizes and
+// strides, so the tensor must outlive it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,7 +16,7 @@ namespace xpud::shim {
 
 using Sizes = std::array<int64_t, ops::kMaxRank>;
 
-// The wire's type; nothing for those that it lacks (complex, quantised, unsigned beyond 8 bits, float8).
+// Returns the wire's dtype, or nullopt if it has none (complex, quantised, unsigned beyond 8 bits, float8).
 constexpr std::optional<ops::DType> ToDType(at::ScalarType type) {
   switch (type) {
     case at::kBool:
@@ -49,14 +49,14 @@ inline bool IsSupported(at::ScalarType type, ops::DTypeSet types = ops::kAllType
   return dtype.has_value() && ops::Contains(types, *dtype);
 }
 
-// A strided tensor in our memory, without pending conjugation or negation.
+// Returns true for a strided tensor in device memory. Conjugation or negation may be pending.
 inline bool IsOnDevice(const at::TensorBase& tensor) {
   return tensor.device().type() == kDeviceType && tensor.layout() == at::kStrided;
 }
 
 inline int DeviceIndexOf(const at::TensorBase& tensor) { return tensor.device().index(); }
 
-// RuntimeError, in ATen's words.
+// Throws RuntimeError, in ATen's words.
 [[noreturn]] void ThrowOtherDevice(c10::Device first, c10::Device second);
 [[noreturn]] void ThrowOtherDevice(const at::TensorBase& tensor);
 inline void CheckSameDevice(c10::Device first, c10::Device second) {
@@ -64,7 +64,8 @@ inline void CheckSameDevice(c10::Device first, c10::Device second) {
     ThrowOtherDevice(first, second);
 }
 
-// Refuses a tensor elsewhere: the daemon would not know its address, and say so at a later operator only.
+// Throws for a tensor on another device: the daemon does not know its address, and would report it only at a
+// later operator.
 inline TensorRef Bare(const at::TensorBase& tensor, ops::DType dtype) {
   if (tensor.device().type() != kDeviceType) [[unlikely]]
     ThrowOtherDevice(tensor);
@@ -77,10 +78,10 @@ inline TensorRef Bare(const at::TensorBase& tensor, ops::DType dtype) {
   return ref;
 }
 
-// The tensor as it is; rank <= ops::kMaxRank and a type of the wire, or it throws.
+// Describes the tensor as it is. Throws if its rank exceeds ops::kMaxRank or the wire lacks its dtype.
 TensorRef Describe(const at::TensorBase& tensor);
 
-// A tensor without gaps as `sizes`, row-major. `sizes` outlives the descriptor.
+// Describes a contiguous tensor as row-major `sizes`, which must outlive the descriptor.
 inline TensorRef DescribeAs(const at::TensorBase& tensor, std::span<const int64_t> sizes) {
   TensorRef ref = Bare(tensor, *ToDType(tensor.scalar_type()));
   ref.rank = static_cast<uint8_t>(sizes.size());
@@ -88,24 +89,24 @@ inline TensorRef DescribeAs(const at::TensorBase& tensor, std::span<const int64_
   return ref;
 }
 
-// Nothing for complex numbers.
+// Returns nullopt for complex numbers.
 std::optional<TensorRef> ToImmediate(const c10::Scalar& scalar);
-// The value of a CPU tensor of one element; nothing for types that the wire lacks.
+// Returns the value of a CPU tensor of one element; nullopt if the wire lacks its dtype.
 std::optional<TensorRef> ToImmediate(const at::TensorBase& cpu_scalar);
 
-// An optional input.
+// Describes an optional input.
 inline TensorRef DescribeIf(const std::optional<at::Tensor>& tensor) {
   return tensor.has_value() && tensor->defined() ? Describe(*tensor) : TensorRef{};
 }
 
-// Operands of one shape, with dimensions merged where every operand allows it.
+// Operands of one shape. Adjacent dimensions are merged if the strides of every operand allow it.
 class Broadcast {
  public:
   static constexpr int kMaxOperands = ops::kMaxInputs + ops::kMaxOutputs;
   explicit Broadcast(c10::IntArrayRef shape) : shape_(shape.begin(), shape.end()) {}
-  // Adds `tensor` expanded to the shape (strides 0 where it has size 1).
+  // Adds `tensor`, expanded to the shape (stride 0 where its size is 1).
   void Add(const at::TensorBase& tensor);
-  // False when more than ops::kMaxRank dimensions remain.
+  // Returns false if more than ops::kMaxRank dimensions remain.
   bool Finish();
   TensorRef Ref(int operand, const at::TensorBase& tensor, ops::DType dtype) const;
 

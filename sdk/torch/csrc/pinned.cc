@@ -16,7 +16,7 @@
 namespace xpud::shim {
 namespace {
 
-// What is pinned now, and was.
+// Counts pinned memory, current and total.
 class Statistics {
  public:
   void Add(size_t bytes) {
@@ -31,7 +31,7 @@ class Statistics {
     stats_.allocated_bytes.decrease(bytes);
     ++stats_.num_host_free;
   }
-  // Nothing is cached here: what is reserved is in use.
+  // Nothing is cached here, so reserved memory is memory in use.
   at::HostStats Get() {
     MutexLock lock(mutex_);
     at::HostStats stats = stats_;
@@ -67,7 +67,7 @@ void FreePinned(void* context) {
   delete buffer;
 }
 
-// A block may be freed at any time: the session keeps it until the commands that use it are done.
+// A block may be freed at any time: the session keeps it until the commands that use it have completed.
 class Allocator final : public at::HostAllocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
@@ -81,7 +81,7 @@ class Allocator final : public at::HostAllocator {
       return {address, owned.release(), &FreePinned, c10::DeviceType::CPU};
     }
     if (absl::IsCancelled(buffer.status()) || absl::IsUnavailable(buffer.status())) Throw(buffer.status());
-    TORCH_WARN_ONCE("XPUD: memory cannot be pinned, so it is ordinary memory: ",
+    TORCH_WARN_ONCE("XPUD: memory cannot be pinned, using ordinary memory instead: ",
                     std::string(buffer.status().message()));
     return c10::GetCPUAllocator()->allocate(bytes);
   }
@@ -90,7 +90,9 @@ class Allocator final : public at::HostAllocator {
     std::memcpy(target, source, bytes);
   }
 
-  bool record_event(void*, void*, c10::Stream) override { return true; }  // frees wait for every stream
+  bool record_event(void*, void*, c10::Stream) override {
+    return true;
+  }  // not needed: a free waits for every stream
   void empty_cache() override {}
   at::HostStats get_stats() override { return TheStatistics().Get(); }
   void reset_accumulated_stats() override { TheStatistics().ResetAccumulated(); }
@@ -112,8 +114,8 @@ REGISTER_HOST_ALLOCATOR(kDeviceType, &TheAllocator())
 
 }  // namespace
 
-// Asks the driver, if it is loaded: PyTorch's own questions would initialise CUDA, after which no process can
-// be forked that is to use it.
+// Asks the CUDA driver, if it is loaded. PyTorch's own functions would initialise CUDA, and a child forked
+// afterwards could not use it.
 bool UsesCuda() {
   if (!at::detail::getCUDAHooks().isBuilt()) return false;
   using GetState = int (*)(int device, unsigned* flags, int* active);
@@ -126,7 +128,7 @@ bool UsesCuda() {
   }
   unsigned flags = 0;
   int active = 0;
-  // Fails after the last one, and in a forked child, which cannot use CUDA.
+  // The call fails after the last device. It also fails in a forked child, which cannot use CUDA.
   for (int device = 0; get_state.load()(device, &flags, &active) == 0; ++device) {
     if (active != 0) return true;
   }

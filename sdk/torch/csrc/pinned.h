@@ -1,18 +1,18 @@
-// Pinned memory: host memory that this process shares with the daemon, behind tensors of the CPU. Any thread.
+// Pinned memory: CPU tensors in host memory that the process shares with the daemon. Thread-safe.
 #pragma once
 
 #include <c10/core/Allocator.h>
 
 namespace xpud::shim {
 
-// Where the daemon gives none, ordinary memory, with one warning. Where the process uses CUDA and has not
-// used xpud, CUDA's: somebody pins memory for it.
+// Returns our allocator. It allocates ordinary memory, with one warning, if the daemon refuses. Returns
+// CUDA's allocator if the process uses CUDA and has not used xpud.
 c10::Allocator* PinnedAllocator();
 
-// Ours, or CUDA's where the process uses that. Connects to nothing.
+// Returns true for our pinned memory, and for CUDA's if the process uses CUDA. Does not connect.
 bool IsPinned(const void* address);
 
-// Whether this process has a context on a CUDA device, and PyTorch was built with CUDA.
+// Returns true if PyTorch was built with CUDA and this process has a context on a CUDA device.
 bool UsesCuda();
 
 }  // namespace xpud::shim

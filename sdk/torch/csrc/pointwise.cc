@@ -1,4 +1,5 @@
-// Maps whose schema is not their row's inputs in order: modes, optional bounds, conditions, several outputs.
+// Maps whose schema differs from the inputs of their row: modes, optional bounds, conditions, several
+// outputs.
 #include <ATen/ATen.h>
 #include <ATen/MemoryOverlap.h>
 #include <torch/library.h>
@@ -41,7 +42,7 @@ Tensor GeluBackward(const Tensor& gradient, const Tensor& self, c10::string_view
   return FallbackOf<at::_ops::gelu_backward>::Call(gradient, self, approximate);
 }
 
-// A bound left out makes it the one-sided op.
+// Without one bound, this is clamp_min or clamp_max.
 Tensor Clamp(const Tensor& self, const OptionalScalar& min, const OptionalScalar& max) {
   static const ops::Row& row = ops::RowOf("clamp");
   TORCH_CHECK(min.has_value() || max.has_value(),
@@ -137,7 +138,7 @@ Tensor& MaskedFillTensorInPlace(Tensor& self, const Tensor& mask, const Tensor& 
               " dimension(s).");
   if (!CanMaskFill(self, mask, value.scalar_type()))
     return FallbackOf<at::_ops::masked_fill__Tensor>::Call(self, mask, value);
-  // A number on the device is read only where it may not fit, which ATen refuses.
+  // ATen refuses a value that does not fit. A value on the device is read only if it may not fit.
   const bool may_wrap =
       c10::isIntegralType(self.scalar_type(), false) && value.scalar_type() != self.scalar_type();
   if (value.is_cpu() || may_wrap) CheckFits(value.item(), self.scalar_type());
@@ -147,7 +148,7 @@ Tensor& MaskedFillTensorInPlace(Tensor& self, const Tensor& mask, const Tensor& 
 
 // ---- gradient scaling ----
 
-// Any element of `gradients` that is inf or nan sets found_inf to 1; all are multiplied by inv_scale.
+// Multiplies all gradients by inv_scale. Sets found_inf to 1 if any of their elements is inf or nan.
 void UnscaleGradients(at::TensorList gradients, Tensor& found_inf, const Tensor& inv_scale) {
   for (const Tensor& gradient : gradients) {
     const Tensor bad = gradient.sub(gradient).ne(0).any().to(found_inf.scalar_type());

@@ -1,4 +1,5 @@
-// Random numbers: drawn on the device from the generator's seed and offset, the same on every device.
+// Random numbers. They are computed on the device from the generator's seed and offset, with the same result
+// on every device.
 #include <ATen/ATen.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/native/DistributionTemplates.h>
@@ -17,7 +18,7 @@ namespace {
 using at::Tensor;
 using OptionalGenerator = std::optional<at::Generator>;
 
-// `parameters` then seed and offset are the row's inputs; `words` 32-bit words are spent an element.
+// The row's inputs are `parameters`, seed and offset. Each element consumes `words` 32-bit words.
 Tensor& Draw(const ops::Row& row, Tensor& self, ops::DType compute, std::span<const MapInput> parameters,
              const OptionalGenerator& generator, uint64_t words) {
   if (self.numel() == 0) return self;
@@ -63,7 +64,7 @@ Tensor& Exponential(Tensor& self, double lambda, OptionalGenerator generator) {
   return Draw(row, self, compute, parameters, generator, WordsOf(compute));
 }
 
-// Probabilities are compared in f32, or f64. f32 has 24 bits, so small ones (and small rests) need f64.
+// Probabilities are compared in f32 or f64. f32 has only 24 bits, so probabilities near 0 or 1 need f64.
 constexpr double kSmallProbability = 1.0 / 1024;
 
 Tensor& BernoulliFloat(Tensor& self, double p, OptionalGenerator generator) {
@@ -88,7 +89,7 @@ Tensor& BernoulliTensor(Tensor& self, const Tensor& p, OptionalGenerator generat
   return Draw(row, self, compute, parameters, generator, WordsOf(compute));
 }
 
-// Bernoulli's functional form draws with the input as probabilities.
+// The functional form uses the input as probabilities.
 Tensor Bernoulli(const Tensor& self, OptionalGenerator generator) {
   Tensor out = at::empty_like(self, at::MemoryFormat::Contiguous);
   return BernoulliTensor(out, self, generator);
@@ -100,7 +101,7 @@ Tensor& RandomBetween(Tensor& self, int64_t from, uint64_t range, const Optional
   return Draw(row, self, ops::DType::kInt64, parameters, generator, 2);
 }
 
-// The largest integer that the type counts to without gaps.
+// Returns the largest integer up to which the dtype represents every integer.
 int64_t LargestOf(at::ScalarType type) {
   switch (type) {
     case at::kBool:

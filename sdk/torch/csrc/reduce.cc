@@ -12,10 +12,10 @@ namespace {
 
 using ops::TypeRule;
 
-// What a reduction was asked for.
+// The arguments of a reduction.
 struct Request {
   at::Tensor self;
-  std::vector<int64_t> dims;  // empty: all
+  std::vector<int64_t> dims;  // all, if empty
   bool keepdim = false;
   std::optional<at::ScalarType> type;
   std::vector<ops::Number> attributes;

@@ -1,4 +1,4 @@
-// Runs rows of family kReduce. Any thread.
+// Runs rows of family kReduce. Thread-safe.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,13 +13,13 @@
 
 namespace xpud::shim {
 
-// Reduces the dimensions `dims` (non-negative; empty: all) of `self` into a new row-major tensor of type
+// Reduces dimensions `dims` (non-negative; all, if empty) of `self` into a new row-major tensor of dtype
 // `out_type`.
 at::Tensor LaunchReduce(const ops::Row& row, const at::Tensor& self, c10::IntArrayRef dims, bool keepdim,
                         ops::DType compute, at::ScalarType out_type,
                         std::span<const ops::Number> attributes = {});
 
-// A functional reduction: reads self, dim, keepdim, dtype, ord and correction by the schema's names.
+// A functional reduction. Finds self, dim, keepdim, dtype, ord and correction by their names in the schema.
 class BoxedReduce final : public c10::OperatorKernel {
  public:
   explicit BoxedReduce(const ops::Row& row) : row_(row) {}

@@ -25,7 +25,7 @@ using torch::jit::Stack;
 
 // ---- kernels of maps ----
 
-// Any map: the schema's arguments in order are the row's inputs; strings and such there are none.
+// Runs any map whose arguments are, in order, the inputs of the row, all of them tensors or numbers.
 class BoxedMap final : public c10::OperatorKernel {
  public:
   BoxedMap(const ops::Row& row, Variant variant) : row_(row), variant_(variant) {}
@@ -56,7 +56,7 @@ class BoxedMap final : public c10::OperatorKernel {
       input = MapInput(value.toTensor());
       return true;
     }
-    if (!value.isScalar()) return false;  // None, or a string: rows that take these are registered by hand
+    if (!value.isScalar()) return false;  // None or a string: such rows are registered by hand
     input = argument.name() == "alpha" ? MapInput::Alpha(value.toScalar())
                                        : MapInput(value.toScalar(), Promotes(argument.name()));
     return true;
@@ -137,13 +137,14 @@ struct BinaryScaledInPlace final : MapKernel {
   }
 };
 
-// ---- variants of what was registered by hand ----
+// ---- variants of operators registered by hand ----
 
 bool IsOneOf(const OperatorHandle& op, std::initializer_list<std::string_view> names) {
   return std::ranges::find(names, op.operator_name().name) != names.end();
 }
 
-// Whether out= may have any type that the result can be cast to. Others want the result's very type.
+// Returns true if out= may have any dtype to which the result can be cast. Other operators require the
+// result's dtype.
 bool CastsOutput(const OperatorHandle& functional) {
   const bool whole = functional.operator_name().overload_name.empty();
   return IsOneOf(functional, {"aten::addr", "aten::bernoulli", "aten::cat", "aten::clamp", "aten::cumprod",
@@ -152,13 +153,14 @@ bool CastsOutput(const OperatorHandle& functional) {
          (whole && IsOneOf(functional, {"aten::max", "aten::min"}));
 }
 
-// Whether out= may not be an input either.
+// Returns true if out= may not even be one of the inputs.
 bool WantsFreshOutput(const OperatorHandle& functional) {
   return IsOneOf(functional, {"aten::cat", "aten::gather", "aten::index_select", "aten::masked_select"});
 }
 
-// In-place and out=: the functional result, copied. Refuses what ATen's own variants refuse: targets on
-// another device, of the wrong type, with elements that share memory, or that overlap an input in part.
+// Runs in-place and out= variants: computes the functional result and copies it. Refuses targets that ATen
+// refuses: on another device, of the wrong dtype, with elements that share memory, or with a partial overlap
+// with an input.
 class CopyingVariant final : public c10::OperatorKernel {
  public:
   CopyingVariant(const OperatorHandle& functional, Variant variant)
@@ -200,7 +202,7 @@ class CopyingVariant final : public c10::OperatorKernel {
     }
   }
 
-  // A reduction is computed in out's type where no other is asked for.
+  // A reduction is computed in the dtype of out= unless another is given.
   void ComputeInTypeOf(const at::Tensor& target, Stack& inputs) const {
     if (!CastsOutput(functional_) || (inputs[0].isTensor() && inputs[0].toTensor().is_complex())) return;
     for (size_t i = 0; i < inputs.size(); ++i) {
@@ -211,7 +213,8 @@ class CopyingVariant final : public c10::OperatorKernel {
 
   void CheckTarget(const at::Tensor& result, const at::Tensor& target) const {
     CheckSameDevice(result.device(), target.device());
-    // Of uint8 these are uint8, for older programs: the bool of other types is as welcome.
+    // all and any of uint8 return uint8 for compatibility with older programs. A bool target is also
+    // accepted.
     if (result.scalar_type() == at::kByte && target.scalar_type() == at::kBool &&
         IsOneOf(functional_, {"aten::all", "aten::any"})) {
       return;
@@ -314,7 +317,7 @@ void RegisterOpTable() {
   for (const ops::Row& row : ops::kRows) {
     for (const std::string& name : OverloadsOf(row)) {
       const auto op = index.Find(name);
-      if (!op.has_value() || IsOurs(*op)) continue;  // registered by hand: its other forms copy
+      if (!op.has_value() || IsOurs(*op)) continue;  // registered by hand; its variants follow below
       RegisterRow(row, *op, Variant::kFunctional);
       for (const auto& [variant, other] : index.VariantsOf(*op)) RegisterRow(row, other, variant);
     }

@@ -5,13 +5,13 @@
 
 namespace xpud::shim {
 
-// For each ATen overload that a row names: its functional, in-place and out= variants, unless one was
-// registered by hand. Then in-place and out= variants of what was registered by hand, which copy the
-// functional result.
+// Registers the functional, in-place and out= variants of each ATen overload that a row names, except those
+// registered by hand. Then registers in-place and out= variants of operators registered by hand, which copy
+// the functional result.
 void RegisterOpTable();
 
-// From here on the operators of rows that the daemon lacks fall back, in all their variants. Called when a
-// session with a daemon begins that is older than this shim.
+// From now on, operators of rows that the daemon lacks fall back, in all their variants. Called when a
+// session begins with a daemon older than this shim.
 void FallBackWithout(const ops::RowSet& known);
 
 }  // namespace xpud::shim

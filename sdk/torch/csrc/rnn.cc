@@ -1,4 +1,4 @@
-// Cells of LSTM and GRU, as CUDA's kernels compute them: 16-bit gates in f32, rounded once. Formulas:
+// Cells of LSTM and GRU, computed like CUDA's kernels: 16-bit gates in f32, rounded once. Formulas:
 // Hochreiter and Schmidhuber 1997 with Gers et al.'s forget gate; Cho et al. 2014, reset after the product.
 #include <ATen/ATen.h>
 #include <ATen/TensorUtils.h>
@@ -27,7 +27,8 @@ void CheckCell(at::CheckedFrom cell, int64_t gates, const Tensor& input_gates, c
   at::checkDim(cell, previous, 2);
   at::checkNumel(cell, previous, input_gates.size(0) * input_gates.size(1) / gates);
   at::checkAllSameType(cell, {input, hidden, previous});
-  TORCH_CHECK(IsGiven(input_bias) == IsGiven(hidden_bias), cell, ": both biases are given, or none");
+  TORCH_CHECK(IsGiven(input_bias) == IsGiven(hidden_bias), cell,
+              ": only one bias is given; give both or none");
   if (!IsGiven(input_bias)) return;
   const at::TensorArg first(*input_bias, "input_bias", 4), second(*hidden_bias, "hidden_bias", 5);
   at::checkDim(cell, first, 1);
@@ -36,12 +37,12 @@ void CheckCell(at::CheckedFrom cell, int64_t gates, const Tensor& input_gates, c
   at::checkAllSameType(cell, {input, first, second});
 }
 
-// The parts of `tensor`'s columns.
+// Splits the columns of `tensor` into `count` parts.
 std::vector<Tensor> Parts(const Tensor& tensor, int64_t count) { return tensor.chunk(count, 1); }
 
 Tensor OneMinus(const Tensor& tensor) { return at::rsub(tensor, 1); }
 
-// s(1 - s) and 1 - t^2, the derivatives from the values.
+// s(1 - s) and 1 - t^2: the derivatives, from the function's values.
 Tensor SigmoidSlope(const Tensor& value) { return OneMinus(value).mul_(value); }
 Tensor TanhSlope(const Tensor& value) { return OneMinus(value.square()); }
 
@@ -49,7 +50,7 @@ Tensor BiasGradient(const Tensor& gates, bool has_bias) { return has_bias ? gate
 
 // ---- LSTM: gates are input, forget, cell, output ----
 
-// The new hidden state, the new cell state and the gates after their functions.
+// Returns the new hidden state, the new cell state, and the gates after their activation functions.
 std::tuple<Tensor, Tensor, Tensor> LstmCell(const Tensor& input_gates, const Tensor& hidden_gates,
                                             const Tensor& cx, const OptionalTensor& input_bias,
                                             const OptionalTensor& hidden_bias) {
@@ -65,7 +66,7 @@ std::tuple<Tensor, Tensor, Tensor> LstmCell(const Tensor& input_gates, const Ten
   return {hy.to(type), cy.to(type), sum.to(type)};
 }
 
-// Gradients of the gates, the previous cell state and the bias.
+// Returns the gradients of the gates, the previous cell state and the bias.
 std::tuple<Tensor, Tensor, Tensor> LstmCellBackward(const OptionalTensor& grad_hy,
                                                     const OptionalTensor& grad_cy, const Tensor& cx,
                                                     const Tensor& cy, const Tensor& workspace,
@@ -98,7 +99,8 @@ std::tuple<Tensor, Tensor, Tensor> LstmCellBackward(const OptionalTensor& grad_h
 
 // ---- GRU: gates are reset, update, new ----
 
-// The new state; and what backward needs: reset, update, new, the previous state, the hidden part of new.
+// Returns the new state, and the workspace for backward: reset, update, new, the previous state, the hidden
+// part of new.
 std::tuple<Tensor, Tensor> GruCell(const Tensor& input_gates, const Tensor& hidden_gates, const Tensor& hx,
                                    const OptionalTensor& input_bias, const OptionalTensor& hidden_bias) {
   CheckCell("_thnn_fused_gru_cell", kGruGates, input_gates, hidden_gates, hx, input_bias, hidden_bias);
@@ -117,7 +119,7 @@ std::tuple<Tensor, Tensor> GruCell(const Tensor& input_gates, const Tensor& hidd
   return {hy.to(type), at::cat({reset, update, fresh, state, hiddens[2]}, 1).to(type)};
 }
 
-// Gradients of the input's gates, the hidden gates, the previous state and both biases.
+// Returns the gradients of the input's gates, the hidden gates, the previous state and both biases.
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> GruCellBackward(const Tensor& grad_hy,
                                                                    const Tensor& workspace, bool has_bias) {
   TORCH_CHECK(grad_hy.dim() == 2 && workspace.dim() == 2 && workspace.size(0) == grad_hy.size(0) &&

@@ -30,9 +30,9 @@ Mutex& ConnectMutex() {
 
 [[noreturn]] void ThrowNoDevices() {
   const char* visible = std::getenv("XPUD_VISIBLE_DEVICES");
-  TORCH_CHECK(visible != nullptr, "No XPUD devices are available: the daemon has none");
+  TORCH_CHECK(visible != nullptr, "No XPUD devices are available: the daemon has no devices");
   TORCH_CHECK(false, "No XPUD devices are available: XPUD_VISIBLE_DEVICES is \"", visible,
-              "\", which names none of the daemon's");
+              "\", which selects none of the daemon's devices");
 }
 
 }  // namespace
@@ -47,7 +47,7 @@ Runtime& Runtime::Connect() {
               "use the 'spawn' "
               "start method");
   CheckFallbackSetting();
-  const WaitScope scope;  // before the lock: its holder takes the interpreter lock back last
+  const WaitScope scope;  // before the lock: it retakes the interpreter lock after the mutex is released
   MutexLock lock(ConnectMutex());
   if (no_devices_) ThrowNoDevices();
   if (Runtime* made = instance_.load(std::memory_order_acquire)) return *made;
@@ -89,12 +89,12 @@ int Runtime::DeviceCountOrZero() noexcept {
     return Get().device_count();
   } catch (const c10::Error& error) {
     static std::atomic<bool> warned{false};
-    if (no_devices_) return 0;  // nothing to warn of: somebody chose it
+    if (no_devices_) return 0;  // no warning: XPUD_VISIBLE_DEVICES may hide them on purpose
     if (!warned.exchange(true)) {
       TORCH_WARN("no xpud devices: ", error.what_without_backtrace());
     }
     return 0;
-  } catch (const std::exception&) {  // a signal handler's: whoever needs the device will meet it again
+  } catch (const std::exception&) {  // from a signal handler; the next use of the device reports it
     return 0;
   }
 }

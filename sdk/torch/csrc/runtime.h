@@ -1,5 +1,5 @@
-// The process's one session with the daemon, made at first use, and the streams and current devices on top of
-// it. Any thread may call. Never destructed: tensors may outlive the interpreter's shutdown.
+// The process's session with the daemon, its streams and its current devices. The session is created at first
+// use. Thread-safe. Never destroyed, because tensors may outlive the interpreter.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -16,37 +16,37 @@
 namespace xpud::shim {
 
 inline constexpr int kMaxDevices = 16;
-inline constexpr int kMaxStreams = 64;  // of one device; stream 0 is the default one
+inline constexpr int kMaxStreams = 64;  // per device; stream 0 is the default stream
 inline constexpr c10::DeviceType kDeviceType = c10::DeviceType::PrivateUse1;
 
 class Runtime {
  public:
-  // Connects at first use. Throws when no daemon can be reached, when it has no device for this process, and
-  // in the forked child of a process that had connected.
+  // Connects at first use. Throws if no daemon can be reached, if the daemon has no device for this process,
+  // and in a child that was forked after the connection.
   static Runtime& Get() {
     Runtime* runtime = instance_.load(std::memory_order_acquire);
     return runtime != nullptr ? *runtime : Connect();
   }
   static bool IsConnected() { return instance_.load(std::memory_order_acquire) != nullptr; }
   static bool IsInBadFork() { return bad_fork_.load(std::memory_order_relaxed); }
-  // 0 when there is no daemon or device; never throws.
+  // Returns 0 if there is no daemon or device. Never throws.
   static int DeviceCountOrZero() noexcept;
 
   int device_count() const { return static_cast<int>(devices_.size()); }
   const DeviceInfo& device(int index) const { return devices_.at(index); }
-  Session* session() const { return session_.get(); }  // nullptr: the null device
-  // XPUD_NULL_DEVICE=1: every command completes at once and is not sent, reads give zeros. Measures the
-  // Python floor.
+  Session* session() const { return session_.get(); }  // nullptr on the null device
+  // XPUD_NULL_DEVICE=1: every command completes at once without being sent, and reads return zeros. Used to
+  // measure the overhead of Python and PyTorch.
   bool is_null() const { return session_ == nullptr; }
 
   const Queue& queue(int device, c10::StreamId stream) const { return *queues_[device][stream]; }
-  // A new queue, or one made earlier when kMaxStreams are in use.
+  // Returns a stream with a new queue, or an existing stream if `device` has kMaxStreams already.
   c10::Stream NewStream(int device, int priority);
-  // One of eight shared streams a priority, in turn.
+  // Returns one of eight shared streams of each priority, round robin.
   c10::Stream PooledStream(int device, bool high_priority);
   void Synchronize(int device);
 
-  // Thread-local state.
+  // These are thread-local.
   static int CurrentDevice();
   static void SetCurrentDevice(int device);
   static c10::StreamId CurrentStream(int device);
@@ -64,13 +64,13 @@ class Runtime {
 
   static std::atomic<Runtime*> instance_;
   static std::atomic<bool> bad_fork_;
-  static std::atomic<bool> no_devices_;  // connected once, and saw none
+  static std::atomic<bool> no_devices_;  // a connection succeeded, and the daemon had no device
 
   // Constant after construction.
   std::unique_ptr<Session> session_;
   std::vector<DeviceInfo> devices_;
 
-  // A slot is written once, under mutex_, before its stream id is known to anybody.
+  // A slot is written once, under mutex_, before its stream id is published.
   std::array<std::array<std::unique_ptr<Queue>, kMaxStreams>, kMaxDevices> queues_;
   Mutex mutex_;
   std::array<int, kMaxDevices> streams_ ABSL_GUARDED_BY(mutex_) = OneEach();
@@ -78,7 +78,7 @@ class Runtime {
   std::array<std::array<size_t, 2>, kMaxDevices> pool_turn_ ABSL_GUARDED_BY(mutex_) = {};
 };
 
-// Sends one op to the current stream of `device`; throws what the client refuses.
+// Sends one op to the current stream of `device`. Throws if the client refuses it.
 void Execute(const OpCall& call, int device);
 
 }  // namespace xpud::shim

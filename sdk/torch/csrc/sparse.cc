@@ -1,4 +1,4 @@
-// The device has no sparse tensors: making one is refused, in every layout, and so is computing with one.
+// The device has no sparse tensors. Creating one, in any layout, and computing with one fail.
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
@@ -12,7 +12,7 @@ void RefuseSparse(const c10::OperatorHandle& op, torch::jit::Stack*) {
                               "): use a dense one, or a CPU tensor");
 }
 
-// Makers of compressed tensors, which have composite kernels: these go before a backend's fallback.
+// Constructors of compressed tensors. They have composite kernels, which precede a backend's fallback.
 constexpr std::array kCompressedMakers = {
     "zeros",
     "sparse_compressed_tensor.comp_plain_value",

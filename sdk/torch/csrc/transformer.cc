@@ -1,5 +1,5 @@
 // The fast path of nn.MultiheadAttention and nn.TransformerEncoderLayer in eval mode, on the device.
-// Attention is the fused row, whose scores are f32: 16-bit inputs do not overflow there.
+// Attention is the fused op. Its scores are f32, so 16-bit inputs do not overflow.
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
@@ -12,7 +12,7 @@ namespace {
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
-// What a mask covers, PyTorch's numbers.
+// The kinds of mask, with PyTorch's numbers.
 enum MaskType : int64_t { kSourceMask = 0, kPaddingMask = 1, kFullMask = 2 };
 
 // Query, key and value as [batch, head, token, width].
@@ -37,7 +37,7 @@ Projected Project(const Tensor& query, const Tensor& key, const Tensor& value, i
   return {SplitHeads(parts[0], heads), SplitHeads(parts[1], heads), SplitHeads(parts[2], heads)};
 }
 
-// What may not be attended to, as [batch or 1, head or 1, token or 1, token].
+// Returns which tokens are masked, as [batch or 1, head or 1, token or 1, token].
 Tensor Hidden(const Tensor& mask, std::optional<int64_t> type, const Tensor& query) {
   TORCH_CHECK(type.has_value(), "Mask Type should be defined");
   TORCH_CHECK(*type >= kSourceMask && *type <= kFullMask,
@@ -60,7 +60,8 @@ Tensor Hidden(const Tensor& mask, std::optional<int64_t> type, const Tensor& que
   return hidden;
 }
 
-// Attention without its weights. A token that may attend to none gets nan, as PyTorch's CPU and CUDA give.
+// Attention without its weights. The result is nan for a token whose keys are all masked, as on PyTorch's CPU
+// and CUDA.
 Tensor Attend(const Projected& heads, const Tensor& hidden) {
   if (!hidden.defined()) return at::scaled_dot_product_attention(heads.query, heads.key, heads.value);
   const Tensor visible = hidden.logical_not();
@@ -68,7 +69,7 @@ Tensor Attend(const Projected& heads, const Tensor& hidden) {
       .masked_fill(hidden.all(-1, /*keepdim=*/true), std::numeric_limits<double>::quiet_NaN());
 }
 
-// softmax(scale Q K'), 16-bit types by way of f32.
+// softmax(scale Q K'), computed in f32 for 16-bit dtypes.
 Tensor Weights(const Projected& heads, const Tensor& hidden) {
   const at::ScalarType type = heads.query.scalar_type();
   const at::ScalarType compute = c10::isReducedFloatingType(type) ? at::kFloat : type;
@@ -93,7 +94,7 @@ void CheckAttention(const Tensor& query, const Tensor& key, const Tensor& value,
   TORCH_CHECK(width % heads == 0, "`embed_dim` must divide evenly by `num_heads`");
 }
 
-// The projected result, and the weights (or their mean over the heads) if they are wanted.
+// Returns the projected result, and the weights (or their mean over the heads) if requested.
 std::tuple<Tensor, Tensor> MultiHeadAttention(const Tensor& query, const Tensor& key, const Tensor& value,
                                               int64_t width, int64_t heads, const Tensor& qkv_weight,
                                               const Tensor& qkv_bias, const Tensor& proj_weight,

@@ -1,4 +1,4 @@
-// Lists operators, and finds the variants of one, by schema.
+// Lists operators, and finds the variants of an operator by schema.
 #include "sdk/torch/csrc/variants.h"
 
 #include <string_view>
@@ -57,7 +57,7 @@ std::vector<c10::OperatorHandle> VariantIndex::functional() const {
 
 namespace {
 
-// Whether `other` takes what `schema` takes, and then `outs` more.
+// Returns true if `other` takes the arguments of `schema`, followed by `outs` more.
 bool HasArgumentsOf(const c10::FunctionSchema& schema, const c10::FunctionSchema& other, size_t outs) {
   const auto& mine = schema.arguments();
   const auto& theirs = other.arguments();

@@ -1,5 +1,5 @@
-// Finds, in PyTorch's dispatcher, the in-place and out= variants of a functional operator, by schema. Used at
-// load only.
+// Finds the in-place and out= variants of a functional operator in PyTorch's dispatcher, by schema. Used only
+// at load time.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -16,16 +16,17 @@ namespace xpud::shim {
 
 enum class Variant { kFunctional, kInPlace, kOut };
 
-// The ATen overloads of a row ("add.Tensor"), without those of our own ("xpud::").
+// Returns the ATen overloads of a row ("add.Tensor"), without our own ("xpud::").
 std::vector<std::string> OverloadsOf(const ops::Row& row);
 
-// Operators of namespace aten.
+// Index of the operators of namespace aten.
 class VariantIndex {
  public:
   VariantIndex();
   std::optional<c10::OperatorHandle> Find(const std::string& overload) const;
   std::vector<c10::OperatorHandle> functional() const;
-  // Those with the functional's arguments, of the same types, plus one out per result, or a mutable self.
+  // Returns the operators with the functional's arguments, of the same types, plus one out for each result,
+  // or with a mutable self.
   std::vector<std::pair<Variant, c10::OperatorHandle>> VariantsOf(
       const c10::OperatorHandle& functional) const;
   const std::map<std::string, std::vector<c10::OperatorHandle>>& by_name() const { return by_name_; }
@@ -34,10 +35,10 @@ class VariantIndex {
   std::map<std::string, std::vector<c10::OperatorHandle>> by_name_;  // "aten::add" to its overloads
 };
 
-// Whether an operator writes to its first argument, or to its last ones.
+// Returns whether an operator writes its first argument, its last ones, or none.
 Variant VariantOf(const c10::FunctionSchema& schema);
 
-// The _foreach_ operators whose scalar form is a row of the table.
+// Registers the _foreach_ operators whose scalar form is a row of the table.
 void RegisterForeach(const VariantIndex& index);
 
 }  // namespace xpud::shim

@@ -2,8 +2,8 @@
 
     .venv/bin/python sdk/torch/python/install.py build/release
 
-makes site-packages/torch_xpud.pth, which names the build's lib folder, and a dist-info with the entry point by which plain
-`import torch` loads the package. Run again after moving the build; `--uninstall` removes both.
+This creates site-packages/torch_xpud.pth, which contains the path of the build's lib folder, and a dist-info with the entry point through
+which plain `import torch` loads the package. Run it again after moving the build; `--uninstall` removes both.
 """
 
 import argparse
@@ -19,7 +19,7 @@ METADATA = f"Metadata-Version: 2.1\nName: torch-xpud\nVersion: {VERSION}\nSummar
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", nargs="?", type=pathlib.Path, help="build folder")
-    parser.add_argument("--library", type=pathlib.Path, help="the folder that holds torch_xpud, where that is not BUILD/lib")
+    parser.add_argument("--library", type=pathlib.Path, help="the folder that contains torch_xpud (default: BUILD/lib)")
     parser.add_argument("--target", type=pathlib.Path, help="install here (a folder for PYTHONPATH) instead of into site-packages")
     parser.add_argument("--uninstall", action="store_true")
     options = parser.parse_args()
@@ -31,14 +31,14 @@ def main():
     if options.uninstall:
         return
     if options.build is None and options.library is None:
-        parser.error("which build folder?")
+        parser.error("no build folder given: pass BUILD or --library")
     library = (options.library or options.build / "lib").resolve()
     if not list((library / "torch_xpud").glob("_C*.so")):
         parser.error(f"{library}/torch_xpud has no extension module: build the target torch_xpud_C first")
     info.mkdir(parents=True)
     if options.target is None:
         pth.write_text(f"{library}\n")
-    else:  # PYTHONPATH's folders have no .pth files
+    else:  # Python ignores .pth files in folders of PYTHONPATH
         link = site / "torch_xpud"
         link.unlink(missing_ok=True)
         link.symlink_to(library / "torch_xpud")

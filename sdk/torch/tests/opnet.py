@@ -1,10 +1,10 @@
-"""The net: PyTorch's op database and module database on xpud, compared with the CPU.
+"""Runs PyTorch's op database and module database on xpud, and compares the results with the CPU ("the net").
 
     python opnet.py --dtype float32 --full --json out.json              every operator in float32
     python opnet.py --op addmm --op nn.functional.gelu --aspect out     one aspect of two operators
     python opnet.py --shard 0/5                                         a fifth of the operators
 
-Items run in worker processes: a crash or a hang is a failure of its item, and the rest goes on.
+Items run in worker processes: a crash or a hang is a failure of its item, and the other items still run.
 """
 
 import argparse
@@ -32,7 +32,7 @@ Work = collections.namedtuple("Work", "database name dtype full aspects")
 
 
 def worker():
-    """Reads an item a line from standard input, and writes what it found, a line each, to the descriptor that was standard output."""
+    """Reads one item from each line of standard input. Writes one line of findings for each to the original standard output."""
     channel = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     import faulthandler
@@ -58,7 +58,7 @@ def worker():
 
 
 def run_planted(name, dtype, full, aspects, announce):
-    """A fault that the runner must survive and report."""
+    """A planted fault, which the runner must survive and report."""
     announce("planted")
     if name == "crash":
         os.kill(os.getpid(), signal.SIGSEGV)
@@ -68,7 +68,7 @@ def run_planted(name, dtype, full, aspects, announce):
 
 
 class Worker:
-    """A worker process, started again after a crash or a hang."""
+    """A worker process. Restarted after a crash or a hang."""
 
     def __init__(self, timeout):
         self.process, self.timeout = None, timeout
@@ -82,7 +82,7 @@ class Worker:
             raise RuntimeError(f"a worker did not start: {self.end('')}")
 
     def receive(self, timeout):
-        """The next message; None when the process is gone, and when it says nothing for so long."""
+        """Returns the next message, or None if the process has ended or sends nothing within the timeout."""
         deadline = time.monotonic() + timeout
         while b"\n" not in self.pending:
             left = deadline - time.monotonic()
@@ -96,7 +96,7 @@ class Worker:
         return json.loads(line)
 
     def run(self, work):
-        """What an item's run found."""
+        """Runs an item and returns its findings."""
         if self.process is None:
             self.start()
         self.process.stdin.write(json.dumps(work._asdict()).encode() + b"\n")
@@ -109,16 +109,16 @@ class Worker:
         return {"failures": [self.lost(aspect)], "fell_back": {"forward": {}, "backward": {}}, "compared": 1, "seconds": 0.0}
 
     def lost(self, aspect):
-        """The failure of an item whose process crashed or hung."""
+        """Returns the failure of an item whose process crashed or hung."""
         time.sleep(0.2)
         hung = self.process.poll() is None
         if hung:
-            self.process.send_signal(signal.SIGABRT)  # faulthandler says where
+            self.process.send_signal(signal.SIGABRT)  # faulthandler reports the position
         message = self.end("hung" if hung else "crashed")
         return {"aspect": aspect, "variant": "", "kind": "hang" if hung else "crash", "message": message}
 
     def end(self, what):
-        """Ends the process. Gives what its log says last."""
+        """Ends the process. Returns the end of its log."""
         try:
             code = self.process.wait(10)
         except subprocess.TimeoutExpired:
@@ -143,7 +143,7 @@ class Worker:
 
 
 def run_all(works, jobs=2, progress=sys.stderr, timeout=ITEM_TIMEOUT):
-    """Runs items in `jobs` processes. Gives {work: found}."""
+    """Runs items in `jobs` processes. Returns {work: found}."""
     todo, results, failed = queue.SimpleQueue(), {}, []
     for work in works:
         todo.put(work)
@@ -183,16 +183,16 @@ def report_progress(threads, results, total, progress, every=5.0):
             print(f"    {last - started:4.0f} s: {len(done)} of {total} items, {bad} with differences", file=progress, flush=True)
 
 
-# ---- which items
+# ---- choice of items
 
 
 def part_of(name, parts):
-    """Which of `parts` parts an entry belongs to; all its types do."""
+    """Returns the number of the part, of `parts`, to which an entry belongs with all its types."""
     return zlib.crc32(name.encode()) % parts
 
 
 def known_types(database):
-    """The types, by name, in which the net runs each entry of a database."""
+    """Returns the types in which each entry of a database runs, by name."""
     if database == "ops":
         from opnet_ops import OPS as entries
         from opnet_ops import types_of
@@ -203,7 +203,8 @@ def known_types(database):
 
 
 def works_of(database, full_if=lambda name: False, types=None):
-    """Items of a database: where `full_if(name)`, all samples in all types (or in `types`); else some samples in the first type (or in `types`)."""
+    """Returns the items of a database. If `full_if(name)`, they run all samples in all types (or in `types`); otherwise some samples in the first type
+    (or in `types`)."""
     works = []
     for name, known in known_types(database).items():
         full = full_if(name)

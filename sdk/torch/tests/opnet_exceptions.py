@@ -1,6 +1,6 @@
-"""Where xpud and the CPU may differ, with reasons. The suite fails when an entry no longer differs."""
+"""The allowed differences between xpud and the CPU, with reasons. The suite fails if a listed difference no longer occurs."""
 
-# Operators whose values are random: the results' types, shapes and strides are compared, and that numbers are finite.
+# Operators whose values are random. Types, shapes and strides are compared, and numbers must be finite.
 RANDOM = {
     "bernoulli": "random", "cauchy": "random", "exponential": "random", "geometric": "random", "log_normal": "random",
     "multinomial": "random", "nn.functional.alpha_dropout": "random", "nn.functional.dropout": "random",
@@ -10,10 +10,10 @@ RANDOM = {
     "svd_lowrank": "starts with a random matrix", "pca_lowrank": "starts with a random matrix", "uniform": "random",
 }  # fmt: skip
 
-# Operators whose results have no values yet.
+# Operators whose results are uninitialised.
 UNINITIALISED = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided", "resize_", "resize_as_"}
 
-# Arguments with which an operator is random.
+# Arguments that make an operator random.
 RANDOM_ARGUMENTS = {
     "nn.functional.rrelu": lambda kwargs: kwargs.get("training"),
     "nn.functional.scaled_dot_product_attention": lambda kwargs: kwargs.get("dropout_p", 0) > 0,
@@ -26,13 +26,13 @@ def is_random(op, tree):
     return op.name in RANDOM or bool(chosen and chosen(tree[2]))
 
 
-# Modules whose values cannot be compared in training.
+# Modules whose values in training cannot be compared.
 RANDOM_MODULES = {
     "nn.RReLU": "random in training", "nn.FractionalMaxPool2d": "chooses its windows at random",
     "nn.FractionalMaxPool3d": "chooses its windows at random",
 }  # fmt: skip
 
-# (entry, type or None for all, "aspect/kind", "aspect" or "" for all): reason. A fault is not an exception.
+# (entry, type or None for all, "aspect/kind", "aspect" or "" for all): reason. Crashes cannot be listed.
 EXCEPTIONS = {}
 
 

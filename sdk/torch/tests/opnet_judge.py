@@ -1,4 +1,4 @@
-"""What the net's findings mean: which differences are listed with a reason, and which listed ones are gone."""
+"""Judges findings: which differences are listed as exceptions, and which exceptions no longer occur."""
 
 import collections
 
@@ -6,7 +6,7 @@ from opnet_exceptions import EXCEPTIONS
 
 
 def described(work, failures, shown=2):
-    """Lines about an item's failures, the first of each kind."""
+    """Returns lines about an item's failures: the first failure of each kind."""
     kinds = collections.defaultdict(list)
     for failure in failures:
         kinds[failure["aspect"], failure["kind"]].append(failure)
@@ -23,20 +23,20 @@ def matches(entry, work, failure):
 
 
 def unexplained(work, found, entries=EXCEPTIONS):
-    """The failures of an item that no exception explains."""
+    """Returns the failures of an item that no exception covers."""
     mine = [entry for entry in entries if entry[0] == work.name]
     return [failure for failure in found["failures"] if not any(matches(entry, work, failure) for entry in mine)]
 
 
 def is_covered(entry, works, types):
-    """Whether all items that an exception is about ran with all samples and aspects."""
+    """Returns whether all items of an exception ran with all samples and aspects."""
     name, dtype, _ = entry
     ran = {work.dtype for work in works if work.name == name and work.full and not work.aspects}
     return ran >= ({dtype} if dtype else set(types))
 
 
 def stale(results, types_of_name, entries=EXCEPTIONS):
-    """Exceptions whose items all ran, and none differed."""
+    """Returns the exceptions whose items all ran without the difference."""
     result = []
     for entry in entries:
         ran = {work: found for work, found in results.items() if work.name == entry[0]}

@@ -1,4 +1,4 @@
-"""What the net looks at in a module of PyTorch's module database, on xpud and on the CPU, in training and in evaluation."""
+"""Checks of one module of PyTorch's module database: on xpud and on the CPU, in training and in evaluation."""
 
 import copy
 import itertools
@@ -16,12 +16,12 @@ TYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.comp
 
 
 def types_of(info):
-    """The database lists float32 and float64 for most; 16-bit types are tried, too, where the CPU has kernels."""
+    """Returns the types to run. The database lists float32 and float64 for most modules; 16-bit types run too if the CPU has kernels."""
     return [t for t in TYPES if t in info.dtypes or t in (torch.bfloat16, torch.float16)]
 
 
 def quiet(module):
-    """Takes what is random out of a module."""
+    """Removes randomness from a module."""
     for part in module.modules():
         if isinstance(part, torch.nn.modules.dropout._DropoutNd):
             part.p = 0.0
@@ -31,7 +31,7 @@ def quiet(module):
 
 
 class Run:
-    """A module's outputs, gradients, parameters and buffers after one forward and backward, or the exception."""
+    """Returns a module's outputs, gradients, parameters and buffers after one forward and backward, or the exception."""
 
     def __init__(self, module, args, kwargs, backward, count=None):
         self.module, self.error, self.compared = module, None, {}
@@ -75,7 +75,7 @@ class Item:
         return enumerate(list(itertools.islice((m for m in made if m.forward_input is not None), limit)))
 
     def module(self, sample, training):
-        """The module on the CPU; lazy ones with their parameters made."""
+        """Returns the module on the CPU. Lazy modules have their parameters."""
         torch.manual_seed(SEED)
         built = sample.constructor_input
         module = quiet(self.info.module_cls(*built.args, **built.kwargs)).to(self.dtype).train(training)
@@ -91,7 +91,7 @@ class Item:
                 self.fell_back[direction][name] = self.fell_back[direction].get(name, 0) + number - before.get(name, 0)
 
     def differences(self, sample, training, change=None, memory_format=None, count=None):
-        """(kind, message) pairs of one sample; `change` is a layout for the inputs."""
+        """Returns (kind, message) pairs for one sample. `change` changes the layout of the inputs."""
         tree = (sample.forward_input.args, sample.forward_input.kwargs)
         if change is not None and (tree := relaid(tree, change)) is None:
             return
@@ -142,13 +142,13 @@ def evaluation(item):
     for index, sample in item.samples(False, 3):
         for kind, message in item.differences(sample, False, count=item.count):
             yield f"sample {index}", kind, message
-        with torch.no_grad():  # fast paths of attention and recurrent layers
+        with torch.no_grad():  # enables fast paths of attention and recurrent layers
             for kind, message in item.differences(sample, False, count=item.count):
                 yield f"no_grad, sample {index}", kind, message
 
 
 def layouts(item):
-    """Inputs with gaps, and module and inputs in channels-last."""
+    """Runs with inputs that have gaps, and with module and inputs in channels-last."""
     for index, sample in item.samples(True, 1):
         for kind, message in item.differences(sample, True, strided):
             yield f"strided, sample {index}", kind, message
@@ -160,7 +160,7 @@ def layouts(item):
 
 
 def moves(item):
-    """.to() there and back keeps parameters' identity and every number; a lazy module runs on xpud from the first call."""
+    """Checks that .to() to xpud and back keeps the identity of parameters and all values, and that a lazy module runs on xpud from the first call."""
     for index, sample in item.samples(True, 1):
         module = item.module(sample, True)
         before, state = [id(p) for p in module.parameters()], copy.deepcopy(module.state_dict())
@@ -189,7 +189,7 @@ ASPECTS = {"training": training, "evaluation": evaluation, "layouts": layouts, "
 
 
 def run_module(name, dtype, full, aspects, announce):
-    """Runs a module in a type. Gives failures as dicts, what fell back, and how many samples the CPU could run."""
+    """Runs a module in a type. Returns failures as dicts, the operators that fell back, and the number of samples that the CPU could run."""
     item = Item(name, dtype, full)
     failures = []
     for aspect in aspects or ASPECTS:
@@ -198,7 +198,7 @@ def run_module(name, dtype, full, aspects, announce):
         try:
             found = list(ASPECTS[aspect](item))
         except Exception as error:
-            if dtype not in item.info.dtypes:  # the CPU has no such module
+            if dtype not in item.info.dtypes:  # not supported on the CPU
                 continue
             found = [("", "net", brief(error))]
         failures += [{"aspect": aspect, "variant": v, "kind": k, "message": m} for v, k, m in found]

@@ -1,4 +1,4 @@
-"""A database of the net as tests of unittest: one a name, over one run of all items."""
+"""Makes unittest tests from a database: all items run once, and each name is a test."""
 
 import datetime
 import os
@@ -18,7 +18,7 @@ def is_full(name):
 
 
 def net_of(database):
-    """A TestCase with a test for each entry of a database, and one that holds the exceptions true."""
+    """Returns a TestCase with a test for each entry of a database, and a test that all listed exceptions still occur."""
 
     class Net(unittest.TestCase):
         @classmethod

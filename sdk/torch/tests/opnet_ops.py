@@ -1,4 +1,4 @@
-"""What the net looks at in an operator of PyTorch's op database, on xpud and on the CPU."""
+"""Checks of one operator of PyTorch's op database, on xpud and on the CPU."""
 
 import functools
 import itertools
@@ -21,12 +21,12 @@ SMALL_TYPES = (torch.int32, torch.int16, torch.int8, torch.uint8)  # of operator
 SEED = 0
 
 
-# ---- which operators have device kernels
+# ---- operators with device kernels
 
 
 @functools.cache
 def registered():
-    """Base names of the ATen operators that the shim registers ("add", "sum")."""
+    """Returns the base names of the ATen operators that the shim registers ("add", "sum")."""
     names = torch._C._dispatch_get_registrations_for_dispatch_key("PrivateUse1")
     return {name.removeprefix("aten::").split(".")[0] for name in names if name.startswith("aten::")}
 
@@ -40,7 +40,7 @@ def is_served(op):
 
 
 def types_of(op):
-    """The types in which the net runs an operator."""
+    """Returns the types in which an operator is tested."""
     wanted = TYPES + (SMALL_TYPES if is_served(op) else ())
     supported = op.supported_dtypes("cpu")
     return [dtype for dtype in wanted if dtype in supported]
@@ -48,7 +48,7 @@ def types_of(op):
 
 @functools.cache
 def allowed(name):
-    """The largest tolerances that PyTorch's own tests allow an operator, by type."""
+    """Returns the largest tolerances of PyTorch's own tests for an operator, by type."""
     result = {}
     decorators = [d for entry in OPS[name].decorators if isinstance(entry, DecorateInfo) for d in entry.decorators]
     for override in (d for d in decorators if isinstance(d, toleranceOverride)):
@@ -58,7 +58,7 @@ def allowed(name):
     return result
 
 
-# Operators whose arguments PyTorch wants on the CPU, beside the first.
+# Operators whose arguments, except the first, PyTorch requires on the CPU.
 HOST_ARGUMENTS = {"tensor_split"}
 
 
@@ -72,7 +72,7 @@ def callable_of(op, function):
 
 
 class Outcome:
-    """What a call with copies of a sample's operands gave: a result, or an exception that it raised at once or at the next synchronisation."""
+    """The outcome of a call with copies of a sample's operands: a result, or an exception raised at once or at the next synchronisation."""
 
     def __init__(self, call, tree, place, **more):
         self.tree, self.result, self.error = tree, None, None
@@ -87,7 +87,7 @@ class Outcome:
 
 
 def clear_errors():
-    """So that a call that failed leaves nothing to the next one."""
+    """Clears pending errors, so that a failed call does not affect the next one."""
     try:
         torch.xpud.synchronize()
     except (RuntimeError, IndexError):
@@ -99,7 +99,7 @@ def brief(error):
 
 
 def lacks_kernel(error):
-    """The CPU itself has no kernel for this: nothing to compare with."""
+    """Raised if the CPU has no kernel, so that there is nothing to compare with."""
     return isinstance(error, NotImplementedError) or "not implemented for" in str(error) or "Unsupported dtype" in str(error)
 
 
@@ -108,7 +108,7 @@ def is_overlap(error):
 
 
 def outcome_differences(mine, theirs, tolerance, values=True):
-    """How a call's outcome on xpud differs from the CPU's: (kind, message) pairs."""
+    """Returns the differences of a call's outcome on xpud from the CPU's, as (kind, message) pairs."""
     if theirs.error is not None:
         if lacks_kernel(theirs.error):
             return
@@ -118,7 +118,7 @@ def outcome_differences(mine, theirs, tolerance, values=True):
             yield "exception", f"{brief(mine.error)}, where the CPU raises {brief(theirs.error)}"
         return
     if mine.error is not None:
-        if not is_overlap(mine.error):  # what such a write gives on the CPU is not defined
+        if not is_overlap(mine.error):  # the CPU's result of such a write is undefined
             yield "refused", brief(mine.error)
         return
     yield from tree_differences(mine.result, theirs.result, tolerance, values)
@@ -126,7 +126,7 @@ def outcome_differences(mine, theirs, tolerance, values=True):
 
 
 def memory_differences(mine, theirs, tolerance, values):
-    """Operands after the call, and which results are views of them."""
+    """Compares the operands after the call, and which results are views of them."""
     for kind, message in tree_differences(leaves(mine.tree), leaves(theirs.tree), tolerance, values):
         if kind != "requires_grad":
             yield f"operand {kind}", message
@@ -142,7 +142,7 @@ NUMBERS = ("values", "operand values")
 
 
 class Item:
-    """An operator and a type, and what was seen while it ran."""
+    """An operator in a type, and its findings."""
 
     def __init__(self, name, dtype, full):
         self.op, self.dtype, self.full = OPS[name], dtype, full
@@ -153,7 +153,7 @@ class Item:
         self.compared_samples = 0
 
     def samples(self, count, full_count, requires_grad=False):
-        """(index, (input, args, kwargs), sample) of the first samples; the same ones on every call."""
+        """Yields (index, (input, args, kwargs), sample) of the first samples; the same ones in each call."""
         limit = full_count if self.full else count
         torch.manual_seed(SEED)
         listed = list(itertools.islice(self.op.sample_inputs("cpu", self.dtype, requires_grad=requires_grad), limit))
@@ -161,15 +161,15 @@ class Item:
             yield index, (sample.input, sample.args, sample.kwargs), sample
 
     def compares_values(self, tree):
-        """As `values` of opnet_tensors.differences."""
+        """Returns the argument `values` for opnet_tensors.differences."""
         return False if self.op.name in UNINITIALISED else None if is_random(self.op, tree) else True
 
     def both(self, call, tree, there=None):
-        """The outcomes of `call` on xpud and on the CPU."""
+        """Returns the outcomes of `call` on xpud and on the CPU."""
         return Outcome(there or call, tree, DEVICE), Outcome(call, tree, "cpu")
 
     def compared(self, call, tree, there=None, values=True, tolerance=None):
-        """How `call` on xpud differs from the CPU: (kind, message) pairs."""
+        """Returns the differences of `call` on xpud from the CPU, as (kind, message) pairs."""
         return self.differences(call, tree, *self.both(call, tree, there), values, tolerance)
 
     def differences(self, call, tree, mine, theirs, values=True, tolerance=None):
@@ -188,11 +188,11 @@ class Item:
                 record[name] = record.get(name, 0) + count - before.get(name, 0)
 
 
-# ---- aspects: functions of an item that give (variant, kind, message)
+# ---- aspects: functions of an item that yield (variant, kind, message)
 
 
 def values(item):
-    """Results, their types, shapes and strides, what they share memory with, and the operands afterwards."""
+    """Compares results with their types, shapes, strides and shared memory, and the operands afterwards."""
     for index, tree, _ in item.samples(3, None):
         theirs = Outcome(item.call, tree, "cpu")
         item.compared_samples += theirs.error is None
@@ -207,7 +207,7 @@ def values(item):
 
 
 def method(item):
-    """The tensor's method of the same name."""
+    """Runs the tensor's method of the same name."""
     if item.op.method_variant is None:
         return
     for index, tree, _ in item.samples(1, 2):
@@ -235,12 +235,12 @@ def gradients_of(call, process, expanded, input, *args, **kwargs):
     if not outputs or not inputs:
         return []
     weights = [weight_like(o, expanded) for o in outputs]
-    # A gradient's strides are no promise of PyTorch's, nor is it one that a gradient owns its memory.
+    # PyTorch does not promise a gradient's strides, nor that a gradient owns its memory.
     return [g if g is None else g.contiguous().clone() for g in torch.autograd.grad(outputs, inputs, weights, allow_unused=True)]
 
 
 def weight_like(output, expanded):
-    """A gradient for an output: different numbers, or one number with strides 0 as sum().backward() gives."""
+    """Returns a gradient for an output: different numbers, or one number with strides 0, as from sum().backward()."""
     if output.layout != torch.strided:
         return torch.ones_like(output)
     if expanded:
@@ -250,12 +250,12 @@ def weight_like(output, expanded):
 
 
 def layouts(item):
-    """Operands in layouts that samples do not have."""
+    """Runs with operands in layouts that the samples do not have."""
     yield from relaid_samples(item, LAYOUTS)
 
 
 def bits(item):
-    """Conjugated operands, and operands with the negative bit."""
+    """Runs with conjugated operands, and with operands that have the negative bit."""
     if item.dtype == torch.complex64 or (item.dtype == torch.float32 and item.full):
         yield from relaid_samples(item, BITS)
 
@@ -270,7 +270,7 @@ def relaid_samples(item, chosen):
                 yield f"{name}, sample {index}", kind, message
 
 
-# With an expanded index these write several values to one place, and which one stays is not defined.
+# With an expanded index, these write several values to one place, and the final one is undefined.
 WRITES_BY_INDEX = {"scatter", "index_copy", "index_put", "put", "masked_scatter"}
 
 
@@ -287,7 +287,7 @@ def strided_gradients(item):
 
 
 def scalars(item):
-    """0-dim operands; and for operators of two operands 0-dim ones that stay on the CPU."""
+    """Runs with 0-dim operands. For operators of two operands, 0-dim ones also stay on the CPU."""
     for index, tree, _ in item.samples(1, 2):
         changed = relaid(tree, scalar)
         if changed is not None:
@@ -309,7 +309,7 @@ def host_scalar(item, index, tree):
 
 
 def devices(item):
-    """Operands on two devices: an exception at once, or the right result."""
+    """Runs with operands on two devices: this must raise at once, or give the right result."""
     for index, tree, _ in item.samples(1, 2):
         places = [i for i, leaf in enumerate(tree_flatten(tree)[0]) if is_tensor(leaf) and leaf.dim() and leaf.numel()]
         if len(leaves(tree)) < 2:
@@ -343,14 +343,14 @@ def host_operand(item, index, tree, place):
 
 
 class Target:
-    """Tensors for out=, of which a call may write some elements."""
+    """Tensors for out=, of which a call may write only some elements."""
 
     def __init__(self, name, make):
         self.name, self.make = name, make
 
 
 def other_type(dtype):
-    """A type that cannot hold results of `dtype`."""
+    """Returns a type that cannot hold results of `dtype`."""
     if dtype.is_complex:
         return torch.float32
     return torch.int64 if dtype.is_floating_point else torch.bool
@@ -366,7 +366,7 @@ def filled(shape, dtype):
 
 
 def repeated(want):
-    """Every element at one place. Kernels of the CPU that do not look at strides stay within its memory."""
+    """Returns a tensor with all elements at one place. CPU kernels that ignore strides stay within its memory."""
     return filled((max(want.numel(), 1),), want.dtype).as_strided(want.shape, (0,) * want.dim())
 
 
@@ -381,7 +381,7 @@ TARGETS = (
 
 
 def out(item):
-    """out= of other strides, shapes and types: written, resized or refused as on the CPU."""
+    """Checks that out= of other strides, shapes and types is written, resized or refused as on the CPU."""
     if not item.op.supports_out:
         return
     for index, tree, _ in item.samples(1, 3):
@@ -410,7 +410,7 @@ def target_differences(item, tree, want, target):
 
 
 def gap_differences(item, mine, theirs):
-    """Elements between the strides of out= stay as they were."""
+    """Checks that elements in the gaps of out= do not change."""
     for got, want in zip(leaves(mine.tree[2]["out"]), leaves(theirs.tree[2]["out"])):
         if got.stride() == want.stride():
             for kind, message in tree_differences(on_host(whole(got.detach().zero_())), whole(want.detach().zero_()), item.tolerance):
@@ -432,7 +432,7 @@ def wrong_device(item, index, tree, want):
 
 
 def overlap(item):
-    """Results that are written over operands: partly (the CPU refuses), and out= that is the operand itself."""
+    """Writes results over operands: with a partial overlap (the CPU refuses), and with out= that is the operand itself."""
     if item.dtype not in (torch.float32, torch.int64, torch.complex64):
         return
     for index, tree, _ in item.samples(1, 3):
@@ -474,7 +474,7 @@ def in_place(item):
             if name != "plain" and index > 2:
                 break
             changed = (layout(tree[0].detach()), tree[1], tree[2])
-            defined = name != "expanded"  # which write to a place is the last is not
+            defined = name != "expanded"  # the last write to a place is undefined
             for kind, message in item.compared(item.op.inplace_variant, changed, values=defined):
                 yield f"{name}, sample {index}", kind, message
 
@@ -483,7 +483,7 @@ def in_place(item):
 
 
 def errors(item):
-    """What the CPU refuses is refused with the same class of exception."""
+    """Checks that calls that the CPU refuses raise the same class of exception."""
     if item.op.error_inputs_func is None or item.dtype != torch.float32:
         return
     torch.manual_seed(SEED)
@@ -504,7 +504,7 @@ ASPECTS = {
 
 
 def run_item(name, dtype, full, aspects, announce):
-    """Runs an operator in a type. Gives failures as dicts, what fell back, and how many samples the CPU could run."""
+    """Runs an operator in a type. Returns failures as dicts, the operators that fell back, and the number of samples that the CPU could run."""
     item = Item(name, dtype, full)
     failures = []
     for aspect in aspects or ASPECTS:
@@ -514,7 +514,7 @@ def run_item(name, dtype, full, aspects, announce):
         clear_errors()
         try:
             found = list(ASPECTS[aspect](item))
-        except Exception as error:  # of the test itself, or of a copy that the op's error broke
+        except Exception as error:  # from the test itself, or from a copy after the op's error
             found = [("", "net", brief(error))]
         failures += [{"aspect": aspect, "variant": v, "kind": k, "message": m} for v, k, m in found]
     return {"failures": failures, "fell_back": item.fell_back, "compared": item.compared_samples}

@@ -1,4 +1,4 @@
-"""Tensors of the net: operands on each device, layouts that samples do not have, and comparison with the CPU."""
+"""Tensors for the tests: operands on each device, layouts that samples do not have, and comparison with the CPU."""
 
 import torch
 from torch.testing import assert_close
@@ -12,7 +12,7 @@ def is_tensor(value):
 
 
 def leaves(tree):
-    """The tensors of a tree, in order."""
+    """Returns the tensors of a tree, in order."""
     return [leaf for leaf in tree_flatten(tree)[0] if is_tensor(leaf)]
 
 
@@ -20,7 +20,7 @@ def leaves(tree):
 
 
 class Placement:
-    """Copies operands to a device with their whole storages, so that strides, offsets and shared memory stay as they were."""
+    """Copies operands to a device with their whole storages, which keeps strides, offsets and shared memory."""
 
     def __init__(self, device):
         self.device = torch.device(device)
@@ -65,7 +65,7 @@ def placed(tree, device):
 
 
 def strided(value):
-    """Every second element of the last dimension of a larger tensor."""
+    """Returns the values as every second element of the last dimension of a larger tensor."""
     if value.dim() == 0:
         return value
     result = torch.zeros((*value.shape[:-1], 2 * value.shape[-1]), dtype=value.dtype)[..., ::2]
@@ -73,19 +73,19 @@ def strided(value):
 
 
 def permuted(value):
-    """The dimensions in reverse order in memory."""
+    """Returns the values with dimensions in reverse order in memory."""
     order = tuple(reversed(range(value.dim())))
     return value.permute(order).clone(memory_format=torch.contiguous_format).permute(order)
 
 
 def shifted(value):
-    """Three elements into its storage."""
+    """Returns the values at an offset of three elements in the storage."""
     result = torch.zeros(value.numel() + 3, dtype=value.dtype)[3:].view(value.shape)
     return result.copy_(value)
 
 
 def expanded(value):
-    """The first slice, repeated with stride 0."""
+    """Returns the first slice, repeated with stride 0."""
     if value.dim() == 0 or value.shape[0] < 2:
         return value
     return value.contiguous().clone().as_strided(value.shape, (0, *value.contiguous().stride()[1:]))
@@ -101,7 +101,7 @@ def conjugated(value):
 
 
 def negated(value):
-    """The same values with the negative bit set: what x.imag of a conjugated tensor has."""
+    """Returns the same values with the negative bit set, as in x.imag of a conjugated tensor."""
     return torch._neg_view(torch.neg(value)) if value.is_floating_point() or value.is_complex() else value
 
 
@@ -114,7 +114,7 @@ BITS = {"conjugated": conjugated, "negated": negated}
 
 
 def relaid(tree, layout):
-    """The tree with every tensor in another layout; None where no tensor changes."""
+    """Returns the tree with each tensor in another layout, or None if no tensor changes."""
     changed = []
 
     def lay(value):
@@ -136,25 +136,25 @@ def signature(value):
 
 # ---- comparison
 
-# Beside torch.testing's own, by type.
+# In addition to torch.testing's own, by type.
 TOLERANCES = {torch.float32: (1e-4, 1e-4), torch.bfloat16: (1.6e-2, 1e-2), torch.float16: (2e-3, 2e-3), torch.complex64: (1e-4, 1e-4)}
 
 
 class Tolerance:
-    """rtol and atol by type: torch.testing's, this device's, and what the op database allows an operator (the largest)."""
+    """rtol and atol by type: the larger of the op database's for the operator, and this device's or else torch.testing's."""
 
     def __init__(self, computed, allowed=None, gradient=False, composed=False):
-        computed = computed if computed.is_floating_point or computed.is_complex else torch.float32  # which integers become
+        computed = computed if computed.is_floating_point or computed.is_complex else torch.float32  # the type of integers in float ops
         self.computed, self.allowed, self.gradient, self.composed = computed, allowed or {}, gradient, composed
 
     def of(self, dtype):
-        """A result may be of a wider type than what was computed with."""
+        """Returns the wider tolerance: a result's type may be wider than the type of the computation."""
         if dtype.is_floating_point or dtype.is_complex:
             return tuple(map(max, self.of_type(dtype), self.of_type(self.computed)))
         return self.of_type(dtype)
 
     def scaled(self, want):
-        """rtol and atol of one tensor. Where many operators round to 16 bits in turn, small sums of large numbers are off by what the large ones are."""
+        """Returns rtol and atol for one tensor. If many operators round to 16 bits in turn, small sums of large numbers have the error of the large ones."""
         rtol, atol = self.of(want.dtype)
         if self.composed and want.dtype in (torch.float16, torch.bfloat16) and want.numel():
             largest = want.abs().nan_to_num(0, 0, 0).max().item()
@@ -174,7 +174,7 @@ def on_host(value):
 
 
 def differences(got, want, tolerance, values=True):
-    """How one tensor differs from the CPU's: (kind, message) pairs. values: True, False where they are not defined, None where they are random."""
+    """Returns the differences of one tensor from the CPU's, as (kind, message) pairs. values: True; False if undefined; None if random."""
     if got.dtype != want.dtype:
         yield "dtype", f"{got.dtype}, not {want.dtype}"
         return
@@ -200,7 +200,7 @@ def differences(got, want, tolerance, values=True):
 
 
 def value_difference(got, want, tolerance):
-    if want.dtype == torch.complex32:  # which has no comparison
+    if want.dtype == torch.complex32:  # cannot be compared directly
         got, want = got.to(torch.complex64), want.to(torch.complex64)
     if want.layout == torch.strided and not want.is_quantized and torch.equal(got, want):
         return None
@@ -212,13 +212,13 @@ def value_difference(got, want, tolerance):
     return None
 
 
-# ---- 16 bits: the CPU's result is no better than ours, where it is no nearer to what float32 gives
+# ---- 16 bits: our result is accepted if it is as near to the float32 result as the CPU's
 
 SIXTEEN_BITS = {torch.float16: 2.0**-10, torch.bfloat16: 2.0**-7}
 
 
 def widened(tree, dtype):
-    """The tree with what is of a 16-bit type in float32."""
+    """Returns the tree with 16-bit tensors converted to float32."""
 
     def widen(value):
         if is_tensor(value) and value.dtype == dtype:
@@ -229,7 +229,7 @@ def widened(tree, dtype):
 
 
 def is_as_near(got, want, reference, dtype):
-    """Whether every tensor of `got` is as near to `reference`, the result in float32, as `want` is, or as rounding it once is."""
+    """Returns whether each tensor of `got` is as near to `reference` (the float32 result) as `want` is, or as `reference` rounded once."""
     pairs = list(zip(leaves(got), leaves(want), leaves(reference)))
     if not len(pairs) == len(leaves(got)) == len(leaves(reference)):
         return False
@@ -254,7 +254,7 @@ def sketch(got, want):
 
 
 def tree_differences(got, want, tolerance, values=True):
-    """How a result differs from the CPU's, tensor for tensor."""
+    """Returns the differences of a result from the CPU's, tensor by tensor."""
     got_leaves, want_leaves = tree_flatten(got)[0], tree_flatten(want)[0]
     if len(got_leaves) != len(want_leaves):
         yield "results", f"{len(got_leaves)}, not {len(want_leaves)}"
@@ -275,7 +275,7 @@ def is_device(value):
 
 
 def sharing(results, operands):
-    """Which results share memory with which operands: what a view op must and another must not."""
+    """Returns which results share memory with which operands. View ops must share; other ops must not."""
     outs, ins = leaves(results), leaves(operands)
     strided_only = all(t.layout == torch.strided for t in outs + ins)
     if not strided_only:

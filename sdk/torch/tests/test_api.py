@@ -30,7 +30,7 @@ class AcceleratorTest(unittest.TestCase):
                 if name in self.REFUSED:
                     with self.assertRaisesRegex(RuntimeError, self.REFUSED[name]):
                         getattr(module, name)()
-                elif name == "empty_host_cache":  # it has crashed: in a process of its own
+                elif name == "empty_host_cache":  # runs in a separate process, because it has crashed
                     run("import torch; torch.ones(2, device='xpud').cpu(); torch.accelerator.empty_host_cache()")
                 else:
                     getattr(module, name)(*arguments.get(name, ()))
@@ -80,11 +80,11 @@ class RandomStateTest(unittest.TestCase):
             torch.testing.assert_close(torch.rand(3, device="xpud"), expected, atol=0, rtol=0)
 
     def test_checkpoints_repeat_random_numbers(self):
-        """The gradient's mask is the forward's."""
+        """The gradient uses the mask of the forward pass."""
         for reentrant in (True, False):
             x = torch.ones(1000, device="xpud", requires_grad=True)
             y = torch.utils.checkpoint.checkpoint(lambda x: nn.functional.dropout(x * 2, 0.5), x, use_reentrant=reentrant)
-            expected = torch.rand(1, device="xpud")  # checkpoints leave the generator where the program has it
+            expected = torch.rand(1, device="xpud")  # a checkpoint must not move the generator
             y.sum().backward()
             torch.testing.assert_close(x.grad, y.detach(), atol=0, rtol=0)
             self.assertFalse(torch.equal(torch.rand(1, device="xpud"), expected))

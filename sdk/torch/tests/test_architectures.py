@@ -1,5 +1,5 @@
-"""Small models of the architectures that people use, with random weights: three training steps and an inference on xpud and on the CPU
-give the same losses, parameters and outputs. What has no device kernel yet runs by fallback.
+"""Small models of common architectures, with random weights. Three training steps and an inference give the same losses, parameters and
+outputs on xpud and on the CPU. Operators without a device kernel fall back.
 
     PYTHONPATH=build/release/lib python -m unittest discover -s sdk/torch/tests -p test_architectures.py
 """
@@ -29,7 +29,7 @@ def pixels(*shape):
 
 
 def language_model(kind, **config):
-    """A model that predicts each token from those before it, and a batch for it."""
+    """Returns a model that predicts each token from those before it, and a batch."""
     ids = tokens(2, 12)
     return kind(kind.config_class(vocab_size=TOKENS, pad_token_id=0, bos_token_id=1, eos_token_id=2, **config)), {"input_ids": ids, "labels": ids}
 
@@ -87,7 +87,7 @@ def clip():
 
 
 class Recurrent(nn.Module):
-    """Tags a sequence by an LSTM or a GRU."""
+    """Tags a sequence with an LSTM or a GRU."""
 
     def __init__(self, kind):
         super().__init__()
@@ -152,7 +152,7 @@ class ArchitectureTest(unittest.TestCase):
         return here, there, batch
 
     def assert_same_inference(self, here, there, batch):
-        """AdamW's first steps amplify rounding, so both infer with the weights of one."""
+        """AdamW's first steps amplify rounding, so both devices infer with the same weights."""
         there.load_state_dict(here.state_dict())
         key = "logits_per_image" if "return_loss" in batch else "logits"
         with torch.no_grad():

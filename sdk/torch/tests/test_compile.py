@@ -1,4 +1,4 @@
-"""torch.compile and torch.export: graphs of forward and backward on xpud, beside eager execution on the CPU.
+"""torch.compile and torch.export: graphs of forward and backward on xpud, compared with eager execution on the CPU.
 
     PYTHONPATH=build/release/lib python -m unittest discover -s sdk/torch/tests -p test_compile.py
 """
@@ -25,7 +25,7 @@ class Mlp(nn.Module):
 
 
 class ConvNet(nn.Module):
-    """Its `flatten` and `view` are right for contiguous activations only."""
+    """A network whose `flatten` and `view` are valid only for contiguous activations."""
 
     def __init__(self):
         super().__init__()
@@ -78,7 +78,7 @@ class TrainingTest(Compiled):
                 self.train(Mlp(), [torch.randn(6, 8) for _ in range(3)], **options)
 
     def test_convolution_net(self):
-        self.train(ConvNet(), [torch.randn(2, 3, 8, 8) for _ in range(3)], torch.optim.SGD)  # Adam magnifies noise: a bias before a norm has no gradient
+        self.train(ConvNet(), [torch.randn(2, 3, 8, 8) for _ in range(3)], torch.optim.SGD)  # not Adam, which magnifies noise: a bias before a norm has no gradient
 
     def test_convolution_net_of_channels_last_images(self):
         model = ConvNet().to(memory_format=torch.channels_last)
@@ -113,7 +113,7 @@ class TrainingTest(Compiled):
         self.train(Breaks(), [torch.randn(4, 4) for _ in range(3)])
 
     def test_activation_checkpointing_with_dropout(self):
-        """The backward pass repeats the forward one, with the same random numbers."""
+        """The backward pass recomputes the forward pass with the same random numbers."""
 
         def body(x, weight):
             return nn.functional.dropout(torch.sin(x @ weight), 0.5)
@@ -263,7 +263,7 @@ class GraphTest(Compiled):
         self.assertEqual(torch.compile(lambda x: (x * 2).cpu() + 1, fullgraph=True)(table).tolist(), [1, 3, 5, 7])
 
     def test_layouts_that_differ_from_the_fake_tensors(self):
-        """An operator whose kernel returns another layout than its fake: views after it, and its strides, are the fake's."""
+        """If an operator's kernel returns another layout than its fake, its strides and later views must be the fake's."""
         with torch.library._scoped_library("xpud_test", "DEF") as library:
             library.define("turned(Tensor x) -> Tensor")
             library.define("turned_pair(Tensor x) -> (Tensor, Tensor)")

@@ -22,7 +22,7 @@ import torch_xpud  # noqa: F401  also without the entry point
 
 
 def run(program, **environment):
-    """Runs a program in a fresh Python; its output."""
+    """Runs a program in a new Python process. Returns its output."""
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=120,
                           env={**os.environ, **environment})  # fmt: skip
     if done.returncode != 0:

@@ -1,9 +1,9 @@
-"""Indices out of range, in every operator that takes indices, beside a process that computes and checks every number meanwhile.
+"""Indices out of range, in every operator that takes indices, while another process computes and checks every number.
 
     PYTHONPATH=build/release/lib python -m unittest discover -s sdk/torch/tests -p test_indices.py
 
-Kernels find them, so what runs on the device raises IndexError at the next synchronisation, and not before. The session goes on: the error
-is told once, and what else was computed, before and after, is right. What falls back raises at once, as PyTorch's CPU kernel does.
+Kernels detect them, so operators on the device raise IndexError at the next synchronisation, and not before. The error is raised once, the
+session continues, and all other results, before and after, are right. Operators that fall back raise at once, as PyTorch's CPU kernels do.
 """
 
 import subprocess
@@ -86,7 +86,7 @@ NEIGHBOUR = """
 
 
 class Neighbour:
-    """Another process on the device, which ends with an error at the first wrong number or error."""
+    """Another process on the device. It ends with an error at the first wrong number or error."""
 
     def __init__(self):
         self._process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(NEIGHBOUR)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -105,7 +105,7 @@ class Neighbour:
 
 
 def outside(counts):
-    """Indices out of range of five rows."""
+    """Indices that are out of range for five rows."""
     return (ROWS, -ROWS - 1, FAR, -FAR) if counts else (ROWS, -1, FAR, -FAR)
 
 
@@ -124,14 +124,14 @@ class IndicesTest(unittest.TestCase):
         cls.addClassCleanup(cls.neighbour.end)
 
     def setUp(self):
-        warnings.simplefilter("ignore")  # about falling back
+        warnings.simplefilter("ignore")  # about fallbacks
 
     def tearDown(self):
-        for _ in range(3):  # lines that it may have said before
+        for _ in range(3):  # lines that it may have printed before
             self.neighbour.hear()
 
     def expect_right(self, operation, x):
-        """The same session, the same tensor, and the operator with indices that are in range."""
+        """Checks that the session, the tensor, and the operator with valid indices still work."""
         self.assertTrue(torch.equal(x.cpu(), operands("cpu", None, 0)[0]), "what was read has changed")
         torch.testing.assert_close(operation(*operands("xpud", None, 0)).cpu(), operation(*operands("cpu", None, 0)))
 
@@ -142,7 +142,7 @@ class IndicesTest(unittest.TestCase):
         result = operation(x, index, values)  # raises nothing
         with self.assertRaisesRegex(IndexError, "index .* is out of range in .*"):
             result.cpu()
-        torch.xpud.synchronize()  # told once
+        torch.xpud.synchronize()  # the error is raised only once
         self.assertEqual(torch.xpud.fallback_counts(), before, "it fell back: it belongs to the others")
         self.expect_right(operation, x)
 
@@ -191,7 +191,7 @@ class IndicesTest(unittest.TestCase):
         self.assertEqual(x.sum().item(), ROWS * COLUMNS)
 
     def test_training_goes_on_after_one(self):
-        """A batch with a label out of range: the step raises, the parameters are what they were, and the next step is right."""
+        """With a label out of range, the step raises, the parameters do not change, and the next step is right."""
         torch.manual_seed(0)
         model, twin = torch.nn.Embedding(ROWS, COLUMNS).to("xpud"), torch.nn.Embedding(ROWS, COLUMNS)
         twin.load_state_dict({name: value.cpu() for name, value in model.state_dict().items()})

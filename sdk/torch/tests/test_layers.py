@@ -1,4 +1,4 @@
-"""Layers that PyTorch serves by operators of its own on accelerators: recurrent networks, the encoder's fast path, histograms.
+"""Layers for which PyTorch has separate operators on accelerators: recurrent networks, the encoder's fast path, histograms.
 
     PYTHONPATH=build/release/lib python -m unittest discover -s sdk/torch/tests -p test_layers.py
 """
@@ -14,7 +14,7 @@ from torch.nn.utils import rnn as packing
 
 
 def to_device(value):
-    """The same structure with its tensors on the device, as leaves that want what the originals want."""
+    """Returns the same structure with its tensors on the device, as leaves with the same requires_grad."""
     if isinstance(value, torch.Tensor):
         return value.detach().to("xpud").requires_grad_(value.requires_grad)
     if isinstance(value, packing.PackedSequence):
@@ -46,7 +46,7 @@ class LayerTest(unittest.TestCase):
 
 
 def gradients(module, arguments, call=None):
-    """The module's results and, by way of weights that differ by element, the gradients of its arguments and parameters."""
+    """Returns the module's results, and the gradients of its arguments and parameters. Each element of a result has a different weight."""
     results = (call or module)(*arguments)
     floating = [each for each in tensors_of(results) if each.requires_grad]
     loss = sum((each * torch.linspace(0.5, 1.5, each.numel(), dtype=each.dtype).view(each.shape).to(each.device)).sum() for each in floating)
@@ -194,7 +194,7 @@ def hidden_after(lengths, tokens):
 
 @torch.no_grad()
 def both(module, *tensors, **named):
-    """The module's results on the device and on the CPU."""
+    """Returns the module's results on the device and on the CPU."""
     there = copy.deepcopy(module).to("xpud")
     on_device = {name: to_device(value) for name, value in named.items()}
     return there(*(tensor.xpud() for tensor in tensors), **on_device), module(*tensors, **named)
@@ -245,14 +245,14 @@ class EncoderTest(LayerTest):
                 y = x.xpud()
                 there = copy.deepcopy(module).to(dtype).to("xpud")
                 actual, weights = there(y, y, y, need_weights=need)
-                # the scores are far beyond f16's 65504
+                # the scores far exceed f16's maximum, 65504
                 q, k, _ = nn.functional.linear(x.float(), module.in_proj_weight, module.in_proj_bias).chunk(3, 2)
                 self.assertGreater((q @ k.mT).abs().max().item(), 65504)
             self.assertTrue(actual.isfinite().all().item())
             self.assertEqual(actual.dtype, dtype)
             if need:
                 self.assertTrue(weights.isfinite().all().item())
-            # a rounded score may move a weight from one token to another, so most elements are compared
+            # rounding a score may move a weight to another token, so only most elements are compared
             wrong = (actual.cpu().double() - expected).abs() > 0.05 * expected.abs().max()
             self.assertLess(wrong.double().mean().item(), 0.1)
         self.assert_no_fallback()

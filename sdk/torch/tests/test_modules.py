@@ -1,8 +1,8 @@
-"""Every module of PyTorch's module database on xpud, compared with the CPU, in training and in evaluation: opnet_modules.py says how.
+"""Every module of PyTorch's module database on xpud, compared with the CPU, in training and in evaluation (see opnet_modules.py).
 
     PYTHONPATH=build/release/lib python -m unittest discover -s sdk/torch/tests -p test_modules.py
 
-What runs is chosen as in test_ops.py.
+The choice of items is that of test_ops.py.
 """
 
 import unittest
@@ -19,10 +19,10 @@ class ModuleTest(net_of("modules")):
 
 
 class NetTest(unittest.TestCase):
-    """The net notices planted faults."""
+    """The checks detect planted faults."""
 
     def planted(self, name, change):
-        """What the net finds in a module when its copy on xpud is changed: kinds."""
+        """Returns the kinds of findings for a module whose copy on xpud is changed."""
         item = Item(name, torch.float32, False)
         made = item.module
 

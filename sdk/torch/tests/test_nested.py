@@ -1,4 +1,4 @@
-"""Nested tensors of both layouts, and the refusal of sparse ones.
+"""Nested tensors of both layouts, and the errors for sparse tensors.
 
     PYTHONPATH=build/release/lib python -m unittest discover -s sdk/torch/tests -p test_nested.py
 """
@@ -14,7 +14,7 @@ from torch import nn
 
 
 def cpu_of(value):
-    """The value on the CPU, nested tensors as lists of their parts."""
+    """Returns the value on the CPU, with nested tensors as lists of their parts."""
     if isinstance(value, torch.Tensor):
         return [part.detach().cpu() for part in value.unbind()] if value.is_nested else value.detach().cpu()
     return [cpu_of(each) for each in value] if isinstance(value, (tuple, list)) else value
@@ -35,7 +35,7 @@ class NestedTest(LayerTest):
         return copy.deepcopy(self.linear).to(device)
 
     def check(self, name, call, **tolerance):
-        """`call` gives the same on both devices, and tensors of the device it is given."""
+        """Checks that `call` gives the same on both devices, and that its results are on the device of its arguments."""
         with self.subTest(name):
             actual = call("xpud")
             for each in actual if isinstance(actual, (tuple, list)) else (actual,):

@@ -1,6 +1,6 @@
-"""A daemon that is older than the shim: operators whose rows it lacks run on the CPU, as any other without a kernel, and the session goes on.
+"""A daemon that is older than the shim: operators whose rows it lacks fall back to the CPU, and the session continues.
 
-A relay between the shim and the daemon takes some rows out of what the daemon says it knows.
+A relay between the shim and the daemon removes some rows from those that the daemon announces.
 """
 
 import os
@@ -30,7 +30,7 @@ def without(welcome: bytes, names: tuple[str, ...]) -> bytes:
 
 
 class Relay:
-    """Listens in `folder` and passes one client's messages on to the daemon at `daemon`, and its answers back."""
+    """Listens in `folder`. Forwards one client's messages to the daemon at `daemon`, and its answers back."""
 
     def __init__(self, folder: str, daemon: str):
         self.address, self._daemon = os.path.join(folder, "relay.sock"), daemon

@@ -1,9 +1,9 @@
-"""Every operator of PyTorch's op database on xpud, compared with the CPU: opnet.py says how, opnet_exceptions.py what may differ.
+"""Every operator of PyTorch's op database on xpud, compared with the CPU (see opnet.py; opnet_exceptions.py lists allowed differences).
 
     PYTHONPATH=build/release/lib python -m unittest discover -s sdk/torch/tests -p test_ops.py
 
-Every operator runs in one type with a few samples; a tenth, which changes daily, in all types with all samples (XPUD_TEST_TENTH=0..9 chooses it),
-and with XPUD_TEST_FULL=1 every one.
+Every operator runs in one type with a few samples. A tenth, which changes daily, runs in all types with all samples (XPUD_TEST_TENTH=0..9 selects it);
+with XPUD_TEST_FULL=1 all operators do.
 """
 
 import io
@@ -21,11 +21,11 @@ from opnet_judge import is_covered, matches, stale, unexplained
 from opnet_net import net_of
 from opnet_ops import OPS, Item, is_served, names_of, values
 
-# Registered operators that reach the CPU in their first samples.
+# Registered operators that fall back in their first samples.
 FALLS_BACK = {
-    "histc": {"aten::histc"},  # registered to fall back as floating point, which the CPU's kernel takes
+    "histc": {"aten::histc"},  # falls back for floating point, which the CPU's kernel supports
     "linalg.vector_norm": {"aten::linalg_vector_norm"},  # norms other than the Euclidean one
-    "mode": {"aten::mode"},  # registered as its composite form asks for a known device
+    "mode": {"aten::mode"},  # registered because its composite form requires a known device
 }
 
 
@@ -50,7 +50,7 @@ class ExceptionsTest(unittest.TestCase):
 
 
 def planted(change):
-    """What the net finds in `abs` when its call on xpud is changed: kinds."""
+    """Returns the kinds of findings for `abs` when its call on xpud is changed."""
     item = Item("abs", torch.float32, False)
     right = item.call
     item.call = lambda input: change(input, right) if input.device.type == "xpud" else right(input)
@@ -58,7 +58,7 @@ def planted(change):
 
 
 class NetTest(unittest.TestCase):
-    """The net notices planted faults."""
+    """The checks detect planted faults."""
 
     def test_right_results_are_right(self):
         self.assertEqual(planted(lambda x, right: right(x)), set())

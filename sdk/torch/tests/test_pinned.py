@@ -1,4 +1,4 @@
-"""Pinned memory: tensors of the CPU in memory that the daemon shares, and copies that do not wait.
+"""Pinned memory: CPU tensors in memory that the daemon shares, and copies that do not wait.
 
     PYTHONPATH=build/release/lib python -m unittest discover -s sdk/torch/tests -p test_pinned.py
 """
@@ -20,7 +20,7 @@ MIB = 1 << 20
 
 
 def run(program, **environment):
-    """Runs a program in a fresh Python; its output and what it warned of."""
+    """Runs a program in a new Python process. Returns its output and its warnings."""
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=120,
                           env={**os.environ, **environment})  # fmt: skip
     if done.returncode != 0:
@@ -133,13 +133,13 @@ class PinnedTest(unittest.TestCase):
         for i in range(120):
             if i % 20 == 0:
                 occupy()
-            kept.append(torch.full((100_000,), float(i)).pin_memory().to("xpud", non_blocking=True))  # the pinned tensor dies here
+            kept.append(torch.full((100_000,), float(i)).pin_memory().to("xpud", non_blocking=True))  # frees the pinned tensor
         for i, tensor in enumerate(kept):
             self.assertEqual(tensor.min().item(), i)
             self.assertEqual(tensor.max().item(), i)
         occupy()
         for tensor in kept:
-            torch.empty(100_000).pin_memory().copy_(tensor, non_blocking=True)  # and here before it is written
+            torch.empty(100_000).pin_memory().copy_(tensor, non_blocking=True)  # frees it before it is written
         mine = [torch.full((100_000,), 1000.0 + i).pin_memory() for i in range(120)]
         torch.xpud.synchronize()
         for i, tensor in enumerate(mine):

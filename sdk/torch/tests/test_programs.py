@@ -1,8 +1,8 @@
-"""Programs of a few lines that once gave a wrong number, crashed or were refused. Each asserts what PyTorch's CPU or CUDA does.
+"""Programs of a few lines that once gave a wrong number, crashed or were refused. Each asserts the behaviour of PyTorch's CPU or CUDA.
 
     PYTHONPATH=build/release/lib python -m unittest discover -s sdk/torch/tests -p test_programs.py
 
-A program runs by `python -c` in a process of its own where it once crashed (CRASHED), else in this one.
+Programs that once crashed (CRASHED) run in a separate process with `python -c`; the others run in this one.
 """
 
 import textwrap
@@ -72,7 +72,7 @@ MOVES = {
         out = model(torch.ones(1, 2))
         accumulator = out.grad_fn.next_functions[-1][0]
         model.to(d)
-        model(torch.ones(1, 2, device=d)).sum().backward()  # with an accumulator of its own
+        model(torch.ones(1, 2, device=d)).sum().backward()  # creates its own accumulator
         assert model.weight.grad.device.type == d
     """,
     "hooks and weak references stay": """
@@ -228,7 +228,7 @@ WRONG = {
             refuses(RuntimeError, same, call)
         mask = torch.ones(2, 4, dtype=torch.bool)
         refuses(RuntimeError, same, lambda: torch.ops.aten.native_dropout_backward(x, mask, 2.0))
-        assert x.sum().item() == 8  # nothing comes later
+        assert x.sum().item() == 8  # no error comes later
     """,
     "out= of another type, or whose elements share memory, is refused": """
         x = torch.rand(3, 3, device=d)

@@ -1,8 +1,8 @@
-"""Random numbers: each operator's range, distribution, seeds and generators, beside PyTorch's on the CPU.
+"""Random numbers: each operator's range, distribution, seeds and generators, compared with PyTorch's on the CPU.
 
     PYTHONPATH=build/release/lib python -m unittest discover -s sdk/torch/tests -p test_random.py
 
-Seeds are fixed, so a test that passes once passes always. Bounds are those of six deviations, or more.
+Seeds are fixed, so a test that passes once always passes. Bounds are at least six deviations.
 """
 
 import math
@@ -102,7 +102,7 @@ WHOLE = {
 
 
 def distance(a, b):
-    """The greatest difference between the parts of `a` and of `b` that any bound has below it (Kolmogorov and Smirnov)."""
+    """Returns the Kolmogorov-Smirnov distance of `a` and `b`: over all bounds, the largest difference of the shares below the bound."""
     points = torch.cat([a, b]).unique()
     parts = [torch.searchsorted(each.sort().values, points, right=True).double() / each.numel() for each in (a, b)]
     return (parts[0] - parts[1]).abs().max().item()
@@ -118,7 +118,7 @@ class DistributionTest(unittest.TestCase):
         self.assertEqual((ours.dtype, ours.shape), (theirs.dtype, theirs.shape))
         exact = 0 if not ours.is_floating_point() else torch.finfo(ours.dtype).eps
         ours, theirs = ours.cpu().double(), theirs.double()
-        # a distance this large comes once in 1e9 samples; 16-bit types round
+        # a distance this large occurs once in 1e9 samples; 16-bit types round
         self.assertLess(distance(ours, theirs), 3.2 * math.sqrt(2 / ours.numel()) + exact)
         self.assertEqual(ours.isfinite().all().item(), theirs.isfinite().all().item())
 
@@ -152,7 +152,7 @@ class DistributionTest(unittest.TestCase):
             for dtype in FLOATS:
                 with self.subTest(name, dtype=dtype):
                     drawn = draw(empty("xpud", dtype, count)).cpu().double()
-                    # 16-bit numbers are rounded, and a uniform one that rounds to the end becomes the beginning
+                    # 16-bit numbers are rounded, and a uniform number that rounds to the upper bound becomes the lower bound
                     rounding = torch.finfo(dtype).eps * (1 + abs(mean) + variance)
                     self.assertAlmostEqual(drawn.mean().item(), mean, delta=6 * math.sqrt(variance / count) + rounding)
                     self.assertAlmostEqual(drawn.var().item(), variance, delta=6 * math.sqrt((fourth - variance**2) / count) + 2 * rounding)
@@ -162,7 +162,7 @@ class DistributionTest(unittest.TestCase):
             x = torch.rand(400_000, device="xpud", dtype=dtype).cpu().double() - 0.5
             for lag in (1, 2, 3, 4, 8):
                 self.assertLess(abs((x[lag:] * x[:-lag]).mean().item() * 12), 6 / math.sqrt(x.numel()) + torch.finfo(dtype).eps**2)
-            # nor does what is drawn later repeat what was drawn
+            # later numbers do not repeat earlier ones
             y = torch.rand(400_000, device="xpud", dtype=dtype).cpu().double() - 0.5
             for shift in (0, 100_000, 200_000, 300_000):
                 self.assertLess(abs((x.roll(shift) * y).mean().item() * 12), 6 / math.sqrt(x.numel()) + torch.finfo(dtype).eps**2)
@@ -206,7 +206,7 @@ class RangeTest(unittest.TestCase):
         drawn = torch.rand(100_000, device="xpud", dtype=torch.float64).cpu()
         self.assertEqual(drawn.unique().numel(), drawn.numel())
         self.assertGreater(((drawn * 2**32).frac() != 0).double().mean().item(), 0.99)
-        # the last bit is as often set as not
+        # the last bit is set in half of the numbers
         self.assertAlmostEqual(((drawn * 2**53) % 2).mean().item(), 0.5, delta=6 * 0.5 / math.sqrt(drawn.numel()))
 
     def test_exponential_numbers_are_positive(self):
@@ -300,7 +300,7 @@ class GeneratorTest(unittest.TestCase):
         return [call(torch.zeros(1000, device="xpud"), generator).clone() for _ in range(2)]
 
     def check(self, name, make):
-        """`make` seeds, and draws twice."""
+        """Checks that `make` seeds, and draws twice."""
         (first, second), again, other = make(11), make(11), make(12)
         with self.subTest(name):
             self.assertTrue(first.equal(again[0]) and second.equal(again[1]), "a seed repeats")

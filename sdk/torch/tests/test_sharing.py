@@ -1,4 +1,4 @@
-"""xpud tensors beyond their process or PyTorch: DLPack, multiprocessing, DataLoader workers, pickles.
+"""xpud tensors in other processes and libraries: DLPack, multiprocessing, DataLoader workers, pickles.
 
     PYTHONPATH=build/release/lib python -m unittest discover -s sdk/torch/tests -p test_sharing.py
 """
@@ -57,7 +57,7 @@ class DlpackTest(unittest.TestCase):
     def test_source_may_die_first(self):
         shared = torch.from_dlpack(torch.full((300,), 7.0, device="xpud")[100:])
         gc.collect()
-        others = [torch.zeros(300, device="xpud") for _ in range(50)]  # would take the memory if it were free
+        others = [torch.zeros(300, device="xpud") for _ in range(50)]  # would reuse the memory if it were free
         self.assertEqual(shared.sum().item(), 1400)
         shared.fill_(3)
         self.assertEqual(sum(each.sum().item() for each in others), 0)
@@ -138,7 +138,7 @@ class DlpackTest(unittest.TestCase):
 
 
 def receive(source, results):
-    """Reports what each item of a queue or connection is."""
+    """Reports the kind of each item of a queue or connection."""
     get = source.get if hasattr(source, "get") else source.recv
     for _ in range(2):
         try:
@@ -153,7 +153,7 @@ def send_made_here(target, results):
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         target.put(torch.ones(2, device="xpud"))
-        target.put("next")  # not a tensor: those need their sender to live until they are received
+        target.put("next")  # not a tensor, because its sender must live until it is received
         target.close()
         target.join_thread()
     results.put([str(each.message) for each in said])
@@ -172,7 +172,7 @@ def on_xpud(value):
 
 
 class Made(Dataset):
-    """Samples made on a device."""
+    """Samples that are created on a device."""
 
     def __init__(self, device):
         self.device = device
@@ -282,7 +282,7 @@ class ProcessTest(unittest.TestCase):
         for put in (items.put, ours.send):
             with self.assertRaisesRegex(RuntimeError, REFUSAL):
                 put(self.x)
-            put(torch.ones(2))  # the channel goes on
+            put(torch.ones(2))  # the channel still works
             self.assertEqual(self.results.get(timeout=WAIT), "Tensor")
             put(1)
             self.assertEqual(self.results.get(timeout=WAIT), "int")
@@ -316,7 +316,7 @@ class DataLoaderTest(unittest.TestCase):
                 list(loader)
 
     def test_spawned_workers_that_make_xpud_tensors_and_are_asked_to_pin_them(self):
-        """PyTorch's pinning thread ends with the error, and the loop with the thread."""
+        """The error ends PyTorch's pinning thread, and the loop."""
         out = run("""
             import threading
             import torch, torch_xpud
@@ -341,7 +341,7 @@ class DataLoaderTest(unittest.TestCase):
         self.assertEqual(len(list(DataLoader(held, num_workers=0))), 4)
 
     def test_forked_workers_that_make_xpud_tensors(self):
-        """In a process of its own, which has used the device before it forks."""
+        """Runs in a separate process, which uses the device before it forks."""
         out = run("""
             import torch, torch_xpud
             from test_sharing import DataLoader, Made

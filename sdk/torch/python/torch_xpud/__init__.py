@@ -1,4 +1,4 @@
-"""PyTorch on xpud: importing this package (plain `import torch` does, through an entry point) makes torch.device("xpud") work."""
+"""PyTorch on xpud. Importing this package registers torch.device("xpud"); plain `import torch` imports it through an entry point."""
 
 import torch
 
@@ -16,7 +16,7 @@ from . import compile, device, sharing  # noqa: E402  need the name
 if not hasattr(torch, "xpud"):
     torch._register_device_module("xpud", device)
     torch.utils.generate_methods_for_privateuse1_backend(for_tensor=True, for_module=True, for_packed_sequence=True, for_storage=True)
-    # Lazy modules list the methods that their parameters allow before they have a shape: .cuda and .to, not generated ones.
+    # Lazy modules list the methods that are allowed before a parameter has a shape. The list lacks generated methods.
     torch.nn.parameter.UninitializedTensorMixin._allowed_methods.append(torch.Tensor.xpud)
     compile.install()
     sharing.install()

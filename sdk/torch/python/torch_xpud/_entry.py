@@ -1,4 +1,4 @@
-"""What PyTorch calls at the end of `import torch` (entry point group `torch.backends`)."""
+"""The function that PyTorch calls at the end of `import torch` (entry point group `torch.backends`)."""
 
 
 def load():

@@ -1,12 +1,13 @@
-"""The way from torch.compile to xpud's backend, without importing TorchDynamo before it is needed.
+"""Connects torch.compile to xpud's backend, without importing TorchDynamo before it is needed.
 
-torch.compile's default backend is Inductor, which has no code generator for xpud. The smallest seam before Inductor is the wrapper object
-that torch.compile makes around it: Dynamo calls that object once a captured graph, with the graph and its fake inputs. A graph without any
-xpud tensor goes on to the original method, so Inductor compiles CPU graphs as before. Patching `compile_fx` itself would import Inductor
-or need an import hook; replacing Dynamo's default backend would lose `mode` and `options` for CPU models.
+torch.compile's default backend is Inductor, which has no code generator for xpud. torch.compile wraps Inductor in an object, and Dynamo
+calls that object once for each captured graph, with the graph and its fake inputs. This is the narrowest place to intercept graphs, so the
+wrapper is patched. A graph without xpud tensors goes to the original method, so Inductor compiles CPU graphs as before. Patching
+`compile_fx` itself would import Inductor or need an import hook; replacing Dynamo's default backend would lose `mode` and `options` for CPU
+models.
 
-`import torch` does not import torch._dynamo. torch.compile does, and constructs one of the two wrappers: then the backend's name and the
-device interface are registered.
+`import torch` does not import torch._dynamo. torch.compile does, and constructs one of two wrappers. Constructing it registers the backend's
+name and the device interface.
 """
 
 import functools

@@ -1,4 +1,4 @@
-"""torch.xpud: devices, streams, memory and random state, with the names that torch.cuda has for them."""
+"""torch.xpud: devices, streams, memory and random state, with the names of torch.cuda."""
 
 import contextlib
 import os
@@ -50,7 +50,7 @@ __all__ = [
 
 
 def _index(device=None, optional=True):
-    """The index of a device given as None, int, str or torch.device."""
+    """Returns the index of `device`: None (the current one), int, str or torch.device. Raises ValueError for a device of another type."""
     if device is None:
         return current_device()
     if isinstance(device, int):
@@ -69,7 +69,7 @@ def is_available():
 
 
 def device_count():
-    """0 when no daemon can be reached, with a warning that says why."""
+    """Returns the number of devices. Returns 0, with a warning that gives the reason, if no daemon can be reached."""
     return torch._C._accelerator_hooks_device_count()
 
 
@@ -99,7 +99,7 @@ def set_device(device):
         torch._C._accelerator_setDeviceIndex(index)
 
 
-class device:  # noqa: N801  as torch.cuda.device
+class device:  # noqa: N801  named as in torch.cuda
     """Makes a device current within a `with` block."""
 
     def __init__(self, device):
@@ -116,7 +116,7 @@ class device:  # noqa: N801  as torch.cuda.device
 
 
 class device_of(device):  # noqa: N801
-    """Makes a tensor's device current; nothing for tensors elsewhere."""
+    """Makes a tensor's device current. Does nothing for a tensor that is not on xpud."""
 
     def __init__(self, tensor):
         self.idx = tensor.get_device() if tensor.device.type == "xpud" else -1
@@ -124,7 +124,7 @@ class device_of(device):  # noqa: N801
 
 
 class DeviceProperties:
-    """name, kind ("cpu" or "gpu"), vendor, total_memory in bytes, compute_units."""
+    """Properties of a device: name, kind ("cpu" or "gpu"), vendor, total_memory in bytes, compute_units."""
 
     def __init__(self, values):
         self.__dict__.update(values)
@@ -142,17 +142,17 @@ def get_device_name(device=None):
 
 
 def address():
-    """The socket of the daemon that serves this process."""
+    """Returns the address of this process's daemon: a socket's path, or HOST:PORT. Returns "" for the null device."""
     return _C.address()
 
 
 def fallback_counts():
-    """How often each operator without a device kernel ran on the CPU, in this process."""
+    """Returns how often each operator without a device kernel ran on the CPU in this process: {"aten::sort.stable": 2}."""
     return _C.fallback_counts()
 
 
 def synchronize(device=None):
-    """Waits for all streams of a device, and raises what went wrong on them."""
+    """Waits for all streams of a device. Raises the error of an earlier operator, if there is one."""
     torch._C._accelerator_synchronizeDevice(_index(device))
 
 
@@ -160,14 +160,14 @@ def synchronize(device=None):
 
 
 class _OnXpud(type):
-    """torch.xpud.Stream(..) makes a torch.Stream on an xpud device, and isinstance knows it; so for Event."""
+    """Metaclass of Stream and Event. torch.xpud.Stream(..) creates a torch.Stream on an xpud device, and isinstance accepts such streams."""
 
     def __instancecheck__(cls, value):
         return isinstance(value, cls.base) and value.device.type == "xpud"
 
 
 class Stream(metaclass=_OnXpud):
-    """A queue of work beside the others of its device. priority: lower runs first, 0 normal, -1 high."""
+    """An in-order queue of work on one device. priority: lower runs first; 0 is normal, -1 is high."""
 
     base = torch.Stream
 
@@ -176,7 +176,7 @@ class Stream(metaclass=_OnXpud):
 
 
 class Event(metaclass=_OnXpud):
-    """A point in a stream."""
+    """A point in a stream. Raises ValueError if `interprocess` is true."""
 
     base = torch.Event
 
@@ -201,7 +201,7 @@ def set_stream(stream):
 
 @contextlib.contextmanager
 def stream(stream):
-    """Makes a stream, and its device, current within a `with` block. None: does nothing."""
+    """Makes a stream and its device current within a `with` block. Does nothing for None."""
     if stream is None:
         yield
         return
@@ -247,12 +247,12 @@ def reset_peak_memory_stats(device=None):
 
 
 def mem_get_info(device=None):
-    """(free, total) bytes."""
+    """Returns (free, total) bytes."""
     return torch.accelerator.get_memory_info(_index(device))
 
 
 def empty_cache():
-    """Does nothing: memory is cached by the daemon, for all its clients."""
+    """Does nothing: the daemon caches memory for all its clients."""
 
 
 # ---- random state
@@ -265,7 +265,7 @@ def _generators():
 def __getattr__(name):
     if name == "default_generators":
         return _generators()
-    if name == "_initialized":  # torch.utils.checkpoint keeps the random state of devices that have it, and asks nothing else
+    if name == "_initialized":  # torch.utils.checkpoint saves the random state only if this is true
         return _C.is_connected()
     raise AttributeError(f"module 'torch.xpud' has no attribute '{name}'")
 

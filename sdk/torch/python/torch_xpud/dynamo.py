@@ -1,4 +1,4 @@
-"""What TorchDynamo asks of xpud: the backend "xpud" of torch.compile, and the device interface. Importing this imports torch._dynamo.
+"""TorchDynamo's interface to xpud: the backend "xpud" of torch.compile, and the device interface. Importing this imports torch._dynamo.
 
 The backend captures forward and backward with AOTAutograd and runs the graphs operator by operator: there is no compiler yet.
 """
@@ -28,12 +28,12 @@ def _is_on_xpud(value):
 
 
 def uses_xpud(graph, inputs):
-    """Whether an input, a parameter, a constant or any value that Dynamo's graph computes is on xpud."""
+    """Returns whether an input, a parameter, a constant or a computed value of Dynamo's graph is on xpud."""
     if any(map(_is_on_xpud, tree_leaves(list(inputs)))):
         return True
     if any(map(_is_on_xpud, graph.parameters())) or any(map(_is_on_xpud, graph.buffers())):
         return True
-    for module in graph.modules():  # with the bodies of control flow and checkpoints
+    for module in graph.modules():  # includes the bodies of control flow and checkpoints
         if isinstance(module, torch.fx.GraphModule):
             for node in module.graph.nodes:
                 values = (node.args, node.kwargs, node.meta.get("example_value"), node.meta.get("val"))
@@ -46,14 +46,15 @@ def uses_xpud(graph, inputs):
 
 
 def _hint(size):
-    """The number behind a size or stride; None for one that depends on data."""
+    """Returns the number for a size or stride, or None if it depends on data."""
     if isinstance(size, torch.SymInt):
         return size.node.hint if size.node.has_hint() else None
     return size
 
 
 def _dense_order(fake):
-    """The dimensions from the outermost to the innermost of a tensor without gaps, those of size 1 first; None for one with gaps or unknown sizes."""
+    """Returns the dimensions of a dense tensor from the outermost to the innermost, those of size 1 first. Returns None for a tensor with gaps,
+    without elements, or of unknown sizes."""
     sizes = [_hint(size) for size in fake.shape]
     strides = [_hint(stride) for stride in fake.stride()]
     if None in sizes or None in strides or 0 in sizes:
@@ -77,14 +78,14 @@ def _permuted(value, order, inverse):
 
 
 def _makes_new_tensors(node):
-    """False for views, in-place operators and what is not an operator."""
+    """Returns False for views, in-place operators and nodes that are not operators."""
     return isinstance(node.target, torch._ops.OpOverload) and not any(value.alias_info for value in node.target._schema.returns)
 
 
 def _keep_layouts(graph):
     """Gives every new tensor of an AOTAutograd graph the layout that its fake tensor had.
 
-    Graphs hold `view` and `as_strided` calls that are right for the fake layouts only. Real ones can differ: convolutions of channels-last
+    Graphs contain `view` and `as_strided` calls that are valid only for the fake layouts. Real layouts can differ: convolutions of channels-last
     inputs have contiguous fakes on PrivateUse1, and operators that fall back have the CPU kernel's layout.
     """
     for node in list(graph.nodes):
@@ -127,7 +128,7 @@ def _run_with_state(index, state, op, *args, **kwargs):
 
 
 def _keep_random_state(graph):
-    """PyTorch's higher-order operators for this know a fixed list of devices, without PrivateUse1."""
+    """Replaces PyTorch's higher-order operators for random state, which support a fixed list of devices without PrivateUse1."""
     prims = torch._prims.rng_prims
     replacements = {prims.run_and_save_rng_state: _run_and_save_state, prims.run_with_rng_state: _run_with_state}
     for node in graph.nodes:
@@ -148,8 +149,8 @@ def _say_once():
 
 
 def _run_by_operators(graph_module, example_inputs):
-    """AOTAutograd's compiler of forward and backward graphs."""
-    for module in graph_module.modules():  # with the bodies of control flow
+    """The compiler that AOTAutograd calls for forward and backward graphs."""
+    for module in graph_module.modules():  # includes the bodies of control flow
         if isinstance(module, torch.fx.GraphModule):
             _keep_random_state(module.graph)
             _keep_layouts(module.graph)
@@ -158,11 +159,11 @@ def _run_by_operators(graph_module, example_inputs):
 
 
 def xpud(graph, inputs, mode=None, options=None):
-    """The backend of torch.compile for xpud. Accepts every `mode`; has no options."""
+    """The backend of torch.compile for xpud. Accepts every `mode`. Raises RuntimeError if there are `options`."""
     if options:
         raise RuntimeError(f"Unexpected optimization option {next(iter(options))}: the backend 'xpud' has no options")
     _say_once()
-    # The default partition saves for backward what eager execution saves. The min-cut one repeats operators, which pays only where they are fused.
+    # The default partition saves the same tensors for backward as eager execution. The min-cut partition recomputes, which pays only with fusion.
     return aot_autograd(fw_compiler=_run_by_operators, partition_fn=default_partition, keep_inference_input_mutations=True)(graph, inputs)
 
 
@@ -170,14 +171,14 @@ def xpud(graph, inputs, mode=None, options=None):
 
 
 class XpudInterface(DeviceInterface):
-    """torch.xpud, in the names that Dynamo and Inductor use."""
+    """torch.xpud, with the names that Dynamo and Inductor use."""
 
     device = api.device
     Event = api.Event
     Stream = api.Stream
 
     class Worker:
-        """Inductor's compile workers. xpud has none, so that the device itself is asked."""
+        """The interface of Inductor's compile workers. xpud has no workers, so this queries the device itself."""
 
         set_device = staticmethod(api.set_device)
         current_device = staticmethod(api.current_device)
@@ -211,6 +212,6 @@ class XpudInterface(DeviceInterface):
 
 @functools.cache
 def register():
-    """Once a process: the backend's name and the device interface."""
+    """Registers the backend's name and the device interface, once for each process."""
     register_backend(xpud, name="xpud")
-    register_interface_for_device("xpud", XpudInterface)  # not "xpud:0" ..: counting devices would connect programs that compile for the CPU
+    register_interface_for_device("xpud", XpudInterface)  # not "xpud:0" ..: counting devices would make programs that compile for the CPU connect

@@ -1,4 +1,4 @@
-"""How xpud tensors leave this process or this library: DLPack and multiprocessing."""
+"""Exchange of xpud tensors with other libraries (DLPack) and other processes (multiprocessing)."""
 
 import functools
 import sys
@@ -13,7 +13,7 @@ from torch.overrides import has_torch_function_unary
 
 
 def _is_on_xpud(tensor):
-    """False for tensor subclasses, too: PyTorch's methods hand them to __torch_function__, which comes back with plain tensors."""
+    """Returns False for tensor subclasses too: PyTorch's methods pass them to __torch_function__, which calls again with plain tensors."""
     return not has_torch_function_unary(tensor) and tensor.device.type == "xpud"
 
 
@@ -28,8 +28,8 @@ def _wrap_dlpack_device(original):
 
 
 def _wrap_dlpack(original):
-    # NumPy takes any capsule and only then finds that it cannot read the memory: "Unsupported device in DLTensor." It is the caller that
-    # passes dl_device=None and no stream. torch.from_dlpack leaves out what is None; libraries with devices pass a stream.
+    # NumPy accepts any capsule and only then fails with "Unsupported device in DLTensor." This gives a better error. NumPy is recognised by its
+    # arguments: dl_device=None and no stream. torch.from_dlpack omits arguments that are None; libraries with devices pass a stream.
     @functools.wraps(original)
     def __dlpack__(self, **kwargs):
         if kwargs.get("dl_device", ...) is None and "stream" not in kwargs and _is_on_xpud(self):
@@ -43,16 +43,16 @@ def _wrap_dlpack(original):
 
 
 def _fail(message):
-    """Raises in the process that unpickles."""
+    """Raises RuntimeError. Called in the process that unpickles."""
     raise RuntimeError(message)
 
 
 def _feeds_a_queue():
-    """Whether this is the thread that pickles for a multiprocessing.Queue, and that drops objects which it cannot pickle.
+    """Returns whether this is the thread that pickles for a multiprocessing.Queue. It drops objects that it cannot pickle.
 
-    False for queues that report errors in a way of their own, as those of concurrent.futures.
+    Returns False for queues that report errors in their own way, such as those of concurrent.futures.
     """
-    from multiprocessing.queues import Queue  # not at `import torch`
+    from multiprocessing.queues import Queue  # imported here, not at `import torch`
 
     thread = threading.current_thread()
     return getattr(thread, "_target", None) is Queue._feed and Queue._on_queue_feeder_error in thread._args
@@ -65,10 +65,10 @@ def _refuse(kind, device):
     )
     if not _feeds_a_queue():
         raise RuntimeError(message)
-    # The queue would drop the object, and its reader would wait for ever: send one that raises there.
+    # The queue would drop the object, and its reader would wait forever. Send an object that raises in the reader instead.
     try:
         warnings.warn(f"{message} The queue's reader gets this error.", stacklevel=2)
-    except Warning as warning:  # with -W error there is nobody in this thread to raise to
+    except Warning as warning:  # with -W error; nothing in this thread would catch it
         print(f"{type(warning).__name__}: {warning}", file=sys.stderr)
     return _fail, (message,)
 
