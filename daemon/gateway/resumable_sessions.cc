@@ -26,7 +26,7 @@ absl::Status Gone() { return absl::NotFoundError("the session is no longer held;
 }  // namespace
 
 ResumableSessions::ResumableSessions(std::chrono::milliseconds hold)
-    : hold_(hold), reaper_([this] { EndThoseForgotten(); }) {}
+    : hold_(hold), reaper_([this] { EndExpired(); }) {}
 
 ResumableSessions::~ResumableSessions() {
   {
@@ -37,71 +37,85 @@ ResumableSessions::~ResumableSessions() {
   reaper_.join();
 }
 
-std::string ResumableSessions::Add(std::shared_ptr<Session> session, std::function<void()> cut) {
+std::string ResumableSessions::Add(std::shared_ptr<RemoteSession> session, Cut cut) {
   std::string key = RandomKey();
   MutexLock lock(mutex_);
-  entries_[key] = {std::move(session), std::move(cut), std::nullopt};
+  Entry& entry = entries_[key];
+  entry.session = std::move(session);
+  entry.streams[0] = std::move(cut);
   return key;
 }
 
-absl::StatusOr<std::shared_ptr<ResumableSessions::Session>> ResumableSessions::Resume(
-    const std::string& key, const std::string& tenant, std::function<void()> cut) {
+absl::StatusOr<std::shared_ptr<RemoteSession>> ResumableSessions::Attach(const std::string& key,
+                                                                         const std::string& tenant,
+                                                                         uint32_t device, Cut cut) {
   const auto limit = Clock::now() + kCutWait;
   MutexLock lock(mutex_);
   while (true) {
     const auto found = entries_.find(key);
-    if (found == entries_.end() || found->second.session->tenant != tenant) return Gone();
+    if (found == entries_.end() || found->second.session->tenant() != tenant) return Gone();
     Entry& entry = found->second;
-    if (entry.end) {
+    const auto [earlier, added] = entry.streams.try_emplace(device, cut);
+    if (added) {
+      if (entry.end) spdlog::info("session_resumed tenant=\"{}\"", tenant);
       entry.end.reset();
-      entry.cut = std::move(cut);
-      spdlog::info("session_resumed tenant=\"{}\"", tenant);
       return entry.session;
     }
     if (Clock::now() > limit)
       return absl::UnavailableError("the session's earlier connection has not ended; try again");
-    entry.cut();
+    earlier->second();
     changed_.WaitFor(mutex_, std::chrono::milliseconds(50));
   }
 }
 
-void ResumableSessions::Hold(const std::string& key) {
+void ResumableSessions::Detach(const std::string& key, uint32_t device) {
+  std::shared_ptr<RemoteSession> session;  // destroyed without the lock
   MutexLock lock(mutex_);
   const auto found = entries_.find(key);
   if (found == entries_.end()) return;
-  spdlog::info("session_held tenant=\"{}\" ms={}", found->second.session->tenant, hold_.count());
-  found->second.cut = nullptr;
-  found->second.end = Clock::now() + hold_;
+  Entry& entry = found->second;
+  entry.streams.erase(device);
   changed_.NotifyAll();
+  if (!entry.session->resumable()) {
+    for (const auto& [other, cut] : entry.streams) cut();
+    session = std::move(entry.session);
+    entries_.erase(found);
+  } else if (entry.streams.empty()) {
+    spdlog::info("session_held tenant=\"{}\" ms={}", entry.session->tenant(), hold_.count());
+    entry.end = Clock::now() + hold_;
+  }
 }
 
-void ResumableSessions::Remove(const std::string& key) {
-  std::shared_ptr<Session> session;  // destroyed without the lock
+void ResumableSessions::Remove(const std::string& key, uint32_t device) {
+  std::shared_ptr<RemoteSession> session;  // destroyed without the lock
   MutexLock lock(mutex_);
   const auto found = entries_.find(key);
   if (found == entries_.end()) return;
+  for (const auto& [other, cut] : found->second.streams) {
+    if (other != device) cut();
+  }
   session = std::move(found->second.session);
   entries_.erase(found);
 }
 
-void ResumableSessions::EndThoseForgotten() {
+void ResumableSessions::EndExpired() {
   pthread_setname_np(pthread_self(), "xpud-held");
   while (true) {
-    std::vector<std::shared_ptr<Session>> forgotten;  // destroyed without the lock
+    std::vector<std::shared_ptr<RemoteSession>> expired;  // destroyed without the lock
     MutexLock lock(mutex_);
     if (stops_) return;
     auto next = Clock::now() + std::chrono::hours(1);
     for (auto entry = entries_.begin(); entry != entries_.end();) {
       const bool over = entry->second.end && *entry->second.end <= Clock::now();
       if (over) {
-        spdlog::info("session_forgotten tenant=\"{}\"", entry->second.session->tenant);
-        forgotten.push_back(std::move(entry->second.session));
+        spdlog::info("session_forgotten tenant=\"{}\"", entry->second.session->tenant());
+        expired.push_back(std::move(entry->second.session));
       } else if (entry->second.end) {
         next = std::min(next, *entry->second.end);
       }
       entry = over ? entries_.erase(entry) : std::next(entry);
     }
-    if (forgotten.empty()) changed_.WaitFor(mutex_, next - Clock::now());
+    if (expired.empty()) changed_.WaitFor(mutex_, next - Clock::now());
   }
 }
 

@@ -1,8 +1,9 @@
-// The sessions of remote clients, including those whose stream was lost: these are held for a while so that
-// the client can resume them. Thread-safe; a thread of its own ends expired sessions.
+// The sessions of remote clients, by key. A session without any stream is held for a while if its client asked
+// for it, so that the client can resume its streams. Thread-safe; a thread of its own ends expired sessions.
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -11,20 +12,15 @@
 #include <thread>
 
 #include "absl/status/statusor.h"
-#include "daemon/gateway/session_relay.h"
-#include "daemon/gateway/tenant_places.h"
+#include "daemon/gateway/remote_session.h"
 #include "proto/base/mutex.h"
 
 namespace xpud::remote {
 
 class ResumableSessions {
  public:
-  // A session and its place; both live until the session ends.
-  struct Session {
-    std::string tenant;
-    Place place;
-    SessionRelay relay;
-  };
+  // Ends a stream.
+  using Cut = std::function<void()>;
 
   explicit ResumableSessions(std::chrono::milliseconds hold);
   ~ResumableSessions();
@@ -32,25 +28,27 @@ class ResumableSessions {
   ResumableSessions& operator=(const ResumableSessions&) = delete;
 
   std::chrono::milliseconds hold() const { return hold_; }
-  // Returns the key with which the client can resume. `cut` ends the stream that serves the session now.
-  std::string Add(std::shared_ptr<Session> session, std::function<void()> cut);
-  // Returns the session of `key` for another stream of the same tenant. If an earlier stream is still open,
-  // because its loss was not noticed, it is cancelled. Returns NotFound if there is no such session (any
-  // more).
-  absl::StatusOr<std::shared_ptr<Session>> Resume(const std::string& key, const std::string& tenant,
-                                                  std::function<void()> cut);
-  // Called when the stream was lost: the session ends after a while.
-  void Hold(const std::string& key);
-  void Remove(const std::string& key);
+  // Adds a session, which `cut`'s stream serves on device 0. Returns the session's key.
+  std::string Add(std::shared_ptr<RemoteSession> session, Cut cut);
+  // A stream of the tenant will serve the session of `key` on `device`. If an earlier stream of that device is
+  // still open, because its loss was not noticed, it is cut. Returns NotFound if there is no such session
+  // (any more).
+  absl::StatusOr<std::shared_ptr<RemoteSession>> Attach(const std::string& key, const std::string& tenant,
+                                                        uint32_t device, Cut cut);
+  // The stream of the device was lost. A session that cannot be resumed ends; another one ends a while after
+  // its last stream.
+  void Detach(const std::string& key, uint32_t device);
+  // The session ended on the stream of this device: cuts its other streams.
+  void Remove(const std::string& key, uint32_t device);
 
  private:
   using Clock = std::chrono::steady_clock;
   struct Entry {
-    std::shared_ptr<Session> session;
-    std::function<void()> cut;             // set while a stream serves the session
-    std::optional<Clock::time_point> end;  // set while no stream does
+    std::shared_ptr<RemoteSession> session;
+    std::map<uint32_t, Cut> streams;       // by device
+    std::optional<Clock::time_point> end;  // set while there are none
   };
-  void EndThoseForgotten();
+  void EndExpired();
 
   const std::chrono::milliseconds hold_;
   Mutex mutex_;

@@ -19,21 +19,18 @@ namespace {
 constexpr std::chrono::microseconds kProgressInterval{200};
 constexpr auto kIdle = std::chrono::seconds(1);  // time without use before unused credit is taken back
 
-// Makes a slice of staging memory. It keeps the connection alive, because gRPC may send it after the session
-// has ended.
-grpc::Slice SliceOf(std::span<std::byte> bytes, const std::shared_ptr<client::Connection>& owner) {
-  const auto let_go = [](void* kept) { delete static_cast<std::shared_ptr<client::Connection>*>(kept); };
-  return {bytes.data(), bytes.size(), let_go, new std::shared_ptr<client::Connection>(owner)};
+using SharedTransport = std::shared_ptr<transport::ClientTransport>;
+
+// Makes a slice of staging memory. It keeps the memory, because gRPC may send it after the session has ended.
+grpc::Slice SliceOf(std::span<std::byte> bytes, const SharedTransport& owner) {
+  const auto let_go = [](void* kept) { delete static_cast<SharedTransport*>(kept); };
+  return {bytes.data(), bytes.size(), let_go, new SharedTransport(owner)};
 }
 
 }  // namespace
 
-SessionRelay::SessionRelay(client::Connection connection, bool resumable)
-    : connection_(std::make_shared<client::Connection>(std::move(connection))),
-      transport_(*connection_->transport),
-      devices_(std::min<uint32_t>(welcome().device_count, transport::kMaxDevices)),
-      outbox_(resumable),
-      queues_in_use_(devices_) {}
+SessionRelay::SessionRelay(SharedTransport transport, bool resumable)
+    : shared_(std::move(transport)), transport_(*shared_), outbox_(resumable) {}
 
 absl::StatusOr<uint64_t> SessionRelay::Resume(uint64_t received) {
   if (!outbox_.Acknowledge(received))
@@ -199,7 +196,7 @@ bool SessionRelay::SendChanges(ServerCall& call, const absl::Status& status) {
   if (status.ok() && outbox_.IsFull()) return true;
   ServerFrame frame;
   for (uint32_t q = 0; q < queues_in_use_; ++q) AddQueue(q, frame);
-  for (uint32_t d = 0; d < devices_; ++d) AddMemory(d, frame);
+  AddMemory(frame);
   if (!status.ok() && !gone_.load()) frame.head.set_closed(std::string(status.message()));
   const bool counts = frame.head.ByteSizeLong() != 0;
   const uint64_t received = inbox_.received();
@@ -270,9 +267,7 @@ std::optional<transport::Milestone> SessionRelay::MilestoneToReport(std::optiona
 bool SessionRelay::IsAwaited() {
   if (inbox_.WantsAcknowledgement()) return true;
   MutexLock lock(mutex_);
-  for (uint32_t d = 0; d < devices_; ++d) {
-    if (transport_.AnsweredReserve(d) != memory_[d].answered) return true;
-  }
+  if (transport_.AnsweredReserve() != memory_.answered) return true;
   const std::optional<transport::Milestone> end = transport::AwaitedMilestone(asked_);
   for (uint32_t q = 0; q < queues_in_use_; ++q) {
     if (transport_.Errors(q) != queues_[q].errors) return true;
@@ -301,23 +296,19 @@ bool SessionRelay::Changed() {
       return true;
   }
   MutexLock lock(mutex_);
-  for (uint32_t d = 0; d < devices_; ++d) {
-    if (MemoryChanged(d) || IsIdle(d)) return true;
-  }
-  return false;
+  return MemoryChanged() || IsIdle();
 }
 
-bool SessionRelay::MemoryChanged(uint32_t device) {
-  const MemorySeen& seen = memory_[device];
-  return transport_.AllocatedBytes(device) != seen.allocated ||
-         transport_.AnsweredReserve(device) != seen.answered ||
-         (!seen.asked_to_return && transport_.Credit(device) != seen.credit);
+bool SessionRelay::MemoryChanged() {
+  return transport_.AllocatedBytes() != memory_.allocated ||
+         transport_.AnsweredReserve() != memory_.answered ||
+         (!memory_.asked_to_return && transport_.Credit() != memory_.credit);
 }
 
 // Whether the client has more credit than it uses, and its use has not grown for a while.
-bool SessionRelay::IsIdle(uint32_t device) const {
-  const MemorySeen& seen = memory_[device];
-  return !seen.asked_to_return && seen.credit > seen.allocated && Clock::now() - seen.since > kIdle;
+bool SessionRelay::IsIdle() const {
+  return !memory_.asked_to_return && memory_.credit > memory_.allocated &&
+         Clock::now() - memory_.since > kIdle;
 }
 
 // Errors are read after the completed sequence, because an error is stored before its command completes.
@@ -349,7 +340,7 @@ void SessionRelay::AddDone(const Awaited& done, ServerFrame& frame) {
     part.set_offset(done.part.offset);
     part.set_bytes(done.part.bytes);
     frame.payload.push_back(
-        SliceOf(transport_.staging().subspan(done.part.offset, done.part.bytes), connection_));
+        SliceOf(transport_.staging().subspan(done.part.offset, done.part.bytes), shared_));
   } else {
     v1::Timestamp& stamp = *frame.head.add_timestamps();
     stamp.set_slot(done.slot);
@@ -359,29 +350,26 @@ void SessionRelay::AddDone(const Awaited& done, ServerFrame& frame) {
 
 // The client may use its known credit without a message. So the relay claims that credit first, and then it
 // cannot be taken back. Credit that has not been used for a while is asked back from the client.
-void SessionRelay::AddMemory(uint32_t device, ServerFrame& frame) {
+void SessionRelay::AddMemory(ServerFrame& frame) {
   MutexLock lock(mutex_);
-  MemorySeen& seen = memory_[device];
-  const bool lowers_credit = !MemoryChanged(device) && IsIdle(device);
-  if (!lowers_credit && !MemoryChanged(device)) return;
-  const uint64_t answered = transport_.AnsweredReserve(device);  // read before the credit that it granted
-  const uint64_t credit = lowers_credit ? seen.allocated : transport_.Credit(device);
-  if (!lowers_credit && !transport_.Claim(device, credit))
-    return;  // the credit was reduced; retry in the next round
-  seen = {lowers_credit ? seen.credit : credit,
-          transport_.AllocatedBytes(device),
-          answered,
-          seen.number + 1,
-          lowers_credit,
-          Clock::now()};
-  v1::MemoryState& state = *frame.head.add_memory();
-  state.set_device(device);
+  const bool lowers_credit = !MemoryChanged() && IsIdle();
+  if (!lowers_credit && !MemoryChanged()) return;
+  const uint64_t answered = transport_.AnsweredReserve();  // read before the credit that it granted
+  const uint64_t credit = lowers_credit ? memory_.allocated : transport_.Credit();
+  if (!lowers_credit && !transport_.Claim(credit)) return;  // it was reduced; retry in the next round
+  memory_ = {lowers_credit ? memory_.credit : credit,
+             transport_.AllocatedBytes(),
+             answered,
+             memory_.number + 1,
+             lowers_credit,
+             Clock::now()};
+  v1::MemoryState& state = *frame.head.mutable_memory();
   state.set_credit(credit);
-  state.set_allocated(seen.allocated);
-  state.set_answered(seen.answered);
-  state.set_number(seen.number);
+  state.set_allocated(memory_.allocated);
+  state.set_answered(memory_.answered);
+  state.set_number(memory_.number);
   state.set_gives_less(lowers_credit);
-  if (const auto refusal = transport_.Refusal(device)) {
+  if (const auto refusal = transport_.Refusal()) {
     state.mutable_refusal()->set_scope(static_cast<uint32_t>(refusal->scope));
     state.mutable_refusal()->set_limit(refusal->limit);
     state.mutable_refusal()->set_used(refusal->used);
@@ -390,12 +378,10 @@ void SessionRelay::AddMemory(uint32_t device, ServerFrame& frame) {
 
 // Does nothing if the client has been granted more since.
 void SessionRelay::TakeBack(const v1::CreditKept& kept) {
-  if (kept.device() >= devices_) return;
   MutexLock lock(mutex_);
-  MemorySeen& seen = memory_[kept.device()];
-  if (!seen.asked_to_return || kept.number() != seen.number || kept.credit() > seen.credit) return;
-  seen.credit = kept.credit();
-  (void)transport_.Claim(kept.device(), seen.credit);
+  if (!memory_.asked_to_return || kept.number() != memory_.number || kept.credit() > memory_.credit) return;
+  memory_.credit = kept.credit();
+  (void)transport_.Claim(memory_.credit);
 }
 
 }  // namespace xpud::remote

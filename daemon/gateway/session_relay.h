@@ -1,5 +1,5 @@
-// One session of a remote client. Copies commands from the client's stream to the daemon's ring, and results
-// from the daemon's pages to the stream. If the client asked for it, the relay outlives a lost stream.
+// A remote client's session on one device. Copies commands from the client's stream to the daemon's ring, and
+// results from the daemon's pages to the stream. If the client asked for it, the relay outlives a lost stream.
 #pragma once
 
 #include <array>
@@ -19,16 +19,14 @@
 #include "proto/remote/server_call.h"
 #include "proto/transport/layout.h"
 #include "proto/transport/transport.h"
-#include "sdk/client/connect.h"
 
 namespace xpud::remote {
 
 class SessionRelay {
  public:
   // `resumable`: after Run returned kLost, it may be called again with another stream.
-  SessionRelay(client::Connection connection, bool resumable);
+  SessionRelay(std::shared_ptr<transport::ClientTransport> transport, bool resumable);
 
-  const transport::Welcome& welcome() const { return connection_->welcome; }
   // Called before Run with another stream. The client has received the frames up to `received`. Returns the
   // number of frames that arrived from the client, or InvalidArgument if fewer than `received` were sent.
   absl::StatusOr<uint64_t> Resume(uint64_t received);
@@ -50,7 +48,7 @@ class SessionRelay {
     uint64_t completed = 0;
     uint32_t errors = 0;
   };
-  // The memory of a device as the client was told.
+  // The device's memory as the client was told.
   struct MemorySeen {
     uint64_t credit = 0, allocated = 0, answered = 0;
     uint64_t number = 0;
@@ -91,16 +89,15 @@ class SessionRelay {
   std::optional<transport::Milestone> MilestoneToReport(std::optional<transport::Milestone> end);
   // Whether the client was told of what it asked for.
   bool WasReported(uint64_t asked) const;
-  bool MemoryChanged(uint32_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  bool IsIdle(uint32_t device) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool MemoryChanged() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool IsIdle() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void AddQueue(uint32_t queue, ServerFrame& frame);
   void AddDone(const Awaited& done, ServerFrame& frame);
-  void AddMemory(uint32_t device, ServerFrame& frame);
+  void AddMemory(ServerFrame& frame);
   void TakeBack(const v1::CreditKept& kept);
 
-  const std::shared_ptr<client::Connection> connection_;  // sent frames refer to its staging memory
+  const std::shared_ptr<transport::ClientTransport> shared_;  // sent frames refer to its staging memory
   transport::ClientTransport& transport_;
-  const uint32_t devices_;
   std::atomic<bool> gone_{false};  // the client has disconnected
   absl::Status failure_;           // why this end disconnected it
   Inbox inbox_;
@@ -113,7 +110,7 @@ class SessionRelay {
   size_t put_ = 0;                                              // bytes of commands_ that are in the ring
   size_t missing_ = 0;                                          // ring space that the next command lacks
   std::array<std::atomic<uint64_t>, wire::kMaxQueues> last_{};  // last command of each queue in the ring
-  std::atomic<uint32_t> queues_in_use_;  // upper bound; the devices' own queues are first
+  std::atomic<uint32_t> queues_in_use_{1};  // upper bound
   std::atomic<bool> stuck_{false};       // some commands did not fit into the ring
   Mutex mutex_;
   CondVar work_;  // work for the writer: asked_, stuck_ or gone_ changed
@@ -124,7 +121,7 @@ class SessionRelay {
   uint64_t awaited_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // staging that awaited downloads use
   std::array<QueueSeen, wire::kMaxQueues> queues_;      // last values sent; of the writing thread
   Clock::time_point sent_;                              // time of the last frame
-  std::array<MemorySeen, transport::kMaxDevices> memory_ ABSL_GUARDED_BY(mutex_);
+  MemorySeen memory_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace xpud::remote

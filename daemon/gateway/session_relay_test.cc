@@ -32,14 +32,12 @@ class SessionRelayTest : public testing::Test {
     int sockets[2];
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets), 0);
     daemon_socket_.Reset(sockets[1]);
-    transport::SessionFds fds;
+    transport::DeviceFds fds;
     daemon_ = std::move(*transport::ShmServer::Create(fds));
-    client::Connection connection;
-    connection.transport = std::move(*transport::ShmClient::Create(UniqueFd(sockets[0]), std::move(fds),
-                                                                   daemon_->staging().bytes.size(),
-                                                                   transport::ShmClient::Waits::kForDaemon));
-    connection.welcome.device_count = 1;
-    relay_ = std::make_unique<SessionRelay>(std::move(connection), /*resumable=*/false);
+    auto transport = *transport::ShmClient::Create(
+        std::make_shared<transport::SessionSocket>(UniqueFd(sockets[0])), std::move(fds),
+        daemon_->staging().bytes.size(), transport::ShmClient::Waits::kForDaemon);
+    relay_ = std::make_unique<SessionRelay>(std::move(transport), /*resumable=*/false);
     int port = 0;
     builder_.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
     calls_.AddMethod(kSessionMethod, [this](ServerCall& call) {

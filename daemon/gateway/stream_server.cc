@@ -42,11 +42,11 @@ grpc::Status StreamServer::Session(ServerCall& call) {
     return {grpc::INVALID_ARGUMENT, "the call has no first frame"};
   handshake->reset();
   return ToGrpc(greeting.head.key().empty() ? Begin(*tenant, greeting.head, call)
-                                            : Resume(*tenant, greeting.head, call));
+                                            : Continue(*tenant, greeting.head, call));
 }
 
-absl::StatusOr<std::shared_ptr<ResumableSessions::Session>> StreamServer::Open(
-    const std::string& tenant, const v1::ClientHead& greeting) {
+absl::StatusOr<std::shared_ptr<RemoteSession>> StreamServer::Open(const std::string& tenant,
+                                                                  const v1::ClientHead& greeting) {
   ASSIGN_OR_RETURN(Place place, places_.Take(tenant));
   ASSIGN_OR_RETURN(const transport::Hello hello, ReadHello(greeting));
   ConnectOptions daemon;
@@ -55,48 +55,58 @@ absl::StatusOr<std::shared_ptr<ResumableSessions::Session>> StreamServer::Open(
   daemon.start_daemon = false;
   ASSIGN_OR_RETURN(client::Connection connection, client::Connect(daemon, tenant));
   const bool resumable = greeting.resumable() && options_.hold.count() > 0;
-  return std::shared_ptr<ResumableSessions::Session>(new ResumableSessions::Session{
-      tenant, std::move(place), SessionRelay(std::move(connection), resumable)});
+  auto session = std::make_shared<RemoteSession>(tenant, std::move(connection), resumable);
+  RETURN_IF_ERROR(session->Open(0, std::move(place)).status());
+  return session;
 }
 
 absl::Status StreamServer::Begin(const std::string& tenant, const v1::ClientHead& greeting,
                                  ServerCall& call) {
   ASSIGN_OR_RETURN(const auto session, Open(tenant, greeting));
+  const std::string key = sessions_.Add(session, [&call] { call.Cancel(); });
   ServerFrame answer;
-  const transport::Welcome& welcome = session->relay.welcome();
-  answer.head.set_welcome(&welcome, sizeof(welcome));
-  std::string key;
-  if (greeting.resumable() && options_.hold.count() > 0) {
-    key = sessions_.Add(session, [&call] { call.Cancel(); });
-    answer.head.set_key(key);
-    answer.head.set_held_ms(static_cast<uint32_t>(options_.hold.count()));
-  }
+  answer.head.set_welcome(&session->welcome(), sizeof(transport::Welcome));
+  answer.head.set_key(key);
+  if (session->resumable()) answer.head.set_held_ms(static_cast<uint32_t>(options_.hold.count()));
   call.Write(Serialize(answer));
-  return Serve(*session, key, call);
+  return Serve(*session, key, 0, call);
 }
 
-absl::Status StreamServer::Resume(const std::string& tenant, const v1::ClientHead& greeting,
-                                  ServerCall& call) {
-  ASSIGN_OR_RETURN(const auto session, sessions_.Resume(greeting.key(), tenant, [&call] { call.Cancel(); }));
-  const auto received = session->relay.Resume(greeting.received());
-  if (!received.ok()) {
-    sessions_.Remove(greeting.key());
-    return received.status();
+absl::Status StreamServer::Continue(const std::string& tenant, const v1::ClientHead& greeting,
+                                    ServerCall& call) {
+  ASSIGN_OR_RETURN(const auto session, sessions_.Attach(greeting.key(), tenant, greeting.device(),
+                                                        [&call] { call.Cancel(); }));
+  const absl::StatusOr<ServerFrame> answer = AnswerTo(*session, greeting);
+  if (absl::IsInvalidArgument(answer.status())) sessions_.Remove(greeting.key(), greeting.device());
+  if (!answer.ok()) {
+    sessions_.Detach(greeting.key(), greeting.device());
+    return answer.status();
   }
-  ServerFrame answer;
-  answer.head.set_received(*received);
-  call.Write(Serialize(answer));
-  return Serve(*session, greeting.key(), call);
+  call.Write(Serialize(*answer));
+  return Serve(*session, greeting.key(), greeting.device(), call);
 }
 
-// `key` is empty if the session cannot be resumed.
-absl::Status StreamServer::Serve(ResumableSessions::Session& session, const std::string& key,
+absl::StatusOr<ServerFrame> StreamServer::AnswerTo(RemoteSession& session, const v1::ClientHead& greeting) {
+  ServerFrame answer;
+  if (greeting.opens()) {
+    ASSIGN_OR_RETURN(Place place, places_.Take(session.tenant()));
+    RETURN_IF_ERROR(session.Open(greeting.device(), std::move(place)).status());
+  } else {
+    ASSIGN_OR_RETURN(SessionRelay* const relay, session.Find(greeting.device()));
+    ASSIGN_OR_RETURN(const uint64_t received, relay->Resume(greeting.received()));
+    answer.head.set_received(received);
+  }
+  return answer;
+}
+
+absl::Status StreamServer::Serve(RemoteSession& session, const std::string& key, uint32_t device,
                                  ServerCall& call) {
-  const auto end = session.relay.Run(call);
-  if (end.ok() && *end == SessionRelay::End::kLost && !key.empty())
-    sessions_.Hold(key);
+  ASSIGN_OR_RETURN(SessionRelay* const relay, session.Find(device));
+  const auto end = relay->Run(call);
+  if (end.ok() && *end == SessionRelay::End::kLost)
+    sessions_.Detach(key, device);
   else
-    sessions_.Remove(key);
+    sessions_.Remove(key, device);
   return end.status();
 }
 

@@ -1,5 +1,5 @@
-// Serves sessions of remote clients: each is a session of the daemon over shared memory, with this process as
-// the client.
+// Serves the streams of remote clients. Each of their sessions is a session of the daemon over shared memory,
+// with this process as the client.
 #pragma once
 
 #include <chrono>
@@ -20,7 +20,7 @@ class StreamServer {
  public:
   struct Options {
     std::string socket;       // the daemon's socket; empty: as clients find it
-    int sessions = 0;         // limit of concurrent sessions
+    int sessions = 0;         // limit of concurrent sessions; each further device of one counts as one
     int tenant_sessions = 0;  // limit of one tenant
     std::chrono::milliseconds
         hold;  // how long to keep a session whose connection was lost, if its client asked for it
@@ -36,11 +36,14 @@ class StreamServer {
   grpc::Status Session(ServerCall& call);
 
  private:
-  absl::StatusOr<std::shared_ptr<ResumableSessions::Session>> Open(const std::string& tenant,
-                                                                   const v1::ClientHead& greeting);
+  // Opens a session with the daemon, and its device 0.
+  absl::StatusOr<std::shared_ptr<RemoteSession>> Open(const std::string& tenant,
+                                                      const v1::ClientHead& greeting);
   absl::Status Begin(const std::string& tenant, const v1::ClientHead& greeting, ServerCall& call);
-  absl::Status Resume(const std::string& tenant, const v1::ClientHead& greeting, ServerCall& call);
-  absl::Status Serve(ResumableSessions::Session& session, const std::string& key, ServerCall& call);
+  // Opens a further device of a session, or resumes a device's stream.
+  absl::Status Continue(const std::string& tenant, const v1::ClientHead& greeting, ServerCall& call);
+  absl::StatusOr<ServerFrame> AnswerTo(RemoteSession& session, const v1::ClientHead& greeting);
+  absl::Status Serve(RemoteSession& session, const std::string& key, uint32_t device, ServerCall& call);
 
   const Admission& admission_;
   const Options options_;

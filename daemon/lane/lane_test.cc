@@ -1,4 +1,4 @@
-#include "daemon/scheduler/engine.h"
+#include "daemon/lane/lane.h"
 
 #include <sys/eventfd.h>
 #include <sys/resource.h>
@@ -10,88 +10,156 @@
 #include <cstring>
 #include <thread>
 
+#include "daemon/lane/lanes.h"
+#include "daemon/lane/testing/memory_device.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/transport/shm_client.h"
 #include "proto/transport/shm_server.h"
 #include "proto/wire/encode.h"
 
-namespace xpud::scheduler {
+namespace xpud::lane {
 namespace {
 
-// A client of an engine without devices: every command is a breach, which is what these tests need of one.
-struct Client {
-  Client(Engine& engine, uint64_t id) {
-    int sockets[2];
-    EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets), 0);
-    daemon_end.Reset(sockets[1]);
-    transport::SessionFds fds;
-    auto server = *transport::ShmServer::Create(fds);
-    doorbell.Reset(dup(fds.doorbell.get()));
-    transport = *transport::ShmClient::Create(UniqueFd(sockets[0]), std::move(fds), transport::kStagingBytes,
-                                              transport::ShmClient::Waits::kForDaemon);
-    static auto* const tables = new session::TableSpace;
-    engine.Call([&] {
-      engine.AddSession(std::make_unique<session::Session>(id, session::Peer{}, std::move(server),
-                                                           std::span<session::DeviceState>(), 0, *tables));
-    });
+using std::chrono::milliseconds;
+using ::testing::HasSubstr;
+
+stream::DeviceState MakeDevice(uint32_t index, uint64_t memory = uint64_t{256} << 20) {
+  stream::DeviceState state;
+  state.device = std::make_unique<MemoryDevice>(/*asynchronous=*/false, memory);
+  state.pool = std::make_unique<memory::Pool>(*state.device, index);
+  state.library = *kernels::KernelLibrary::Create({});
+  return state;
+}
+
+// A daemon without its listener.
+struct Daemon {
+  explicit Daemon(int devices, Lanes::Options options = {}) {
+    std::vector<stream::DeviceState> states;
+    for (int d = 0; d < devices; ++d) states.push_back(MakeDevice(static_cast<uint32_t>(d)));
+    lanes = *Lanes::Create(std::move(states), registry, std::move(options));
   }
-  void SendNop() {
-    const wire::NopCommand nop = {wire::Header(wire::CommandKind::kNop, 0, sizeof(nop))};
-    std::memcpy(transport->Reserve(sizeof(nop)), &nop, sizeof(nop));
-    transport->Commit(sizeof(nop));
-    transport->Publish();
+  std::shared_ptr<session::Session> Connect() {
+    return *registry.Add({}, std::make_shared<handles::HostMemories>(0, false));
   }
-  bool IsClosed() const {
-    for (int i = 0; i < 2000 && transport->status().ok(); ++i)
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    return !transport->status().ok();
-  }
-  UniqueFd daemon_end, doorbell;
-  std::unique_ptr<transport::ShmClient> transport;
+  session::Registry registry;
+  std::unique_ptr<Lanes> lanes;
 };
 
-TEST(Engine, TasksOfManyThreadsAllRunOnOneThread) {
-  auto engine = *Engine::Create({}, {});
-  int count = 0;  // no lock: only the engine's thread touches it
+// A client's end of a session on one device.
+class Client {
+ public:
+  Client(Daemon& daemon, std::shared_ptr<session::Session> session, uint32_t device = 0) {
+    int sockets[2];
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets), 0);
+    daemon_end_.Reset(sockets[1]);
+    transport::DeviceFds fds;
+    std::shared_ptr<transport::ServerTransport> server = *transport::ShmServer::Create(fds);
+    doorbell.Reset(dup(fds.doorbell.get()));
+    transport = *transport::ShmClient::Create(
+        std::make_shared<transport::SessionSocket>(UniqueFd(sockets[0])), std::move(fds),
+        transport::kStagingBytes, transport::ShmClient::Waits::kForDaemon);
+    Lane& lane = (*daemon.lanes)[device];
+    absl::Status opened;
+    lane.Call([&] { opened = lane.Open(std::move(session), std::move(server)); });
+    EXPECT_TRUE(opened.ok()) << opened;
+  }
+  template <typename Command>
+  uint64_t Send(const Command& command) {
+    std::byte* space;
+    while ((space = transport->Reserve(sizeof(command))) == nullptr) std::this_thread::yield();
+    std::memcpy(space, &command, sizeof(command));
+    transport->Commit(sizeof(command));
+    transport->Publish();
+    return ++sequence_;
+  }
+  uint64_t SendNop() {
+    return Send(wire::NopCommand{wire::Header(wire::CommandKind::kNop, 0, sizeof(wire::NopCommand))});
+  }
+  // A command that closes the session.
+  void SendBreach() {
+    Send(wire::NopCommand{wire::Header(wire::CommandKind::kNop, 9, sizeof(wire::NopCommand))});
+  }
+  uint64_t SendWait(uint32_t device, uint64_t sequence) {
+    return Send(wire::WaitCommand{
+        wire::Header(wire::CommandKind::kWait, 0, sizeof(wire::WaitCommand)), device, 0, sequence});
+  }
+  bool Completes(uint64_t sequence) const {
+    return transport->Await({0, sequence}, {}).ok();
+  }
+  // The reason why the session was closed; empty if it was not, for 2 s.
+  std::string Fate() const {
+    for (int i = 0; i < 2000 && transport->status().ok(); ++i) std::this_thread::sleep_for(milliseconds(1));
+    return std::string(transport->status().message());
+  }
+
+  UniqueFd doorbell;
+  std::unique_ptr<transport::ShmClient> transport;
+
+ private:
+  UniqueFd daemon_end_;
+  uint64_t sequence_ = 0;
+};
+
+TEST(Lane, TasksOfManyThreadsAllRunOnOneThread) {
+  Daemon daemon(1);
+  Lane& lane = (*daemon.lanes)[0];
+  int count = 0;  // no lock: only the lane's thread uses it
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&] {
       for (int i = 0; i < 500; ++i) {
         if (i % 2 == 0) {
-          engine->Call([&] { ++count; });
+          lane.Call([&] { ++count; });
         } else {
-          engine->Post([&] { ++count; });
+          lane.Post([&] { ++count; });
         }
       }
     });
   }
   for (std::thread& thread : threads) thread.join();
   int seen = 0;
-  engine->Call([&] { seen = count; });
+  lane.Call([&] { seen = count; });
   EXPECT_EQ(seen, 2000);
 }
 
-TEST(Engine, ASleepingEngineWakesForACommandAndClosesOnlyTheSessionThatBreaches) {
-  std::atomic<uint64_t> breached{0};
-  Engine::Options options;
-  options.on_breach = [&](uint64_t id) { breached.store(id); };
-  auto engine = *Engine::Create({}, options);
-  Client good(*engine, 1), bad(*engine, 2);
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // asleep by now
-  bad.SendNop();
-  EXPECT_TRUE(bad.IsClosed());
-  EXPECT_TRUE(good.transport->status().ok());
-  size_t sessions = 0;
-  engine->Call([&] { sessions = engine->sessions().size(); });  // after all that belongs to the closing
-  EXPECT_EQ(sessions, 1u);
-  EXPECT_EQ(breached.load(), 2u);
+TEST(Lane, ASleepingLaneWakesForACommandAndClosesOnlyTheSessionThatBreaches) {
+  std::atomic<uint64_t> closed{0};
+  Daemon daemon(1, {.on_close = [&](uint64_t id) { closed.store(id); }});
+  const auto good_session = daemon.Connect(), bad_session = daemon.Connect();
+  Client good(daemon, good_session), bad(daemon, bad_session);
+  std::this_thread::sleep_for(milliseconds(20));  // asleep by now
+  bad.SendBreach();
+  EXPECT_THAT(bad.Fate(), HasSubstr("a queue does not exist"));
+  EXPECT_TRUE(good.Completes(good.SendNop()));
+  EXPECT_EQ(daemon.registry.List().size(), 1u);
+  EXPECT_EQ(daemon.registry.counters().closed_for_fault, 1u);
+  EXPECT_EQ(closed.load(), bad_session->id());
 }
 
-TEST(Engine, ItsEndClosesEverySession) {
-  auto engine = *Engine::Create({}, {});
-  Client client(*engine, 1);
-  engine.reset();
-  EXPECT_TRUE(client.IsClosed());
+TEST(Lane, ItsEndClosesEverySession) {
+  Daemon daemon(1);
+  Client client(daemon, daemon.Connect());
+  daemon.lanes.reset();
+  EXPECT_THAT(client.Fate(), HasSubstr("ending"));
+}
+
+TEST(Lane, OpensADeviceOnceForASessionThatIsOpen) {
+  Daemon daemon(1);
+  const auto session = daemon.Connect();
+  Client client(daemon, session);
+  Lane& lane = (*daemon.lanes)[0];
+  const auto open = [&](const std::shared_ptr<session::Session>& of) {
+    transport::DeviceFds fds;
+    std::shared_ptr<transport::ServerTransport> server = *transport::ShmServer::Create(fds);
+    absl::Status opened;
+    lane.Call([&] { opened = lane.Open(of, server); });
+    return opened.code();
+  };
+  EXPECT_EQ(open(session), absl::StatusCode::kAlreadyExists);
+  const auto closed = daemon.Connect();
+  daemon.lanes->Close(*closed, "its process ended");
+  EXPECT_EQ(open(closed), absl::StatusCode::kUnavailable);
 }
 
 uint64_t CpuMicroseconds() {
@@ -101,17 +169,114 @@ uint64_t CpuMicroseconds() {
          static_cast<uint64_t>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
 }
 
-TEST(Engine, AClientWhoseSessionIsClosedCannotKeepItAwake) {
-  auto engine = *Engine::Create({}, {});
-  Client client(*engine, 1);
-  client.SendNop();
-  ASSERT_TRUE(client.IsClosed());
-  eventfd_write(client.doorbell.get(), 1);
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+// Returns the share of a core that this process uses in the next 300 ms.
+double CpuShare() {
+  std::this_thread::sleep_for(milliseconds(20));
   const uint64_t before = CpuMicroseconds();
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));
-  EXPECT_LT(CpuMicroseconds() - before, 150'000u);
+  std::this_thread::sleep_for(milliseconds(300));
+  return static_cast<double>(CpuMicroseconds() - before) / 300'000;
+}
+
+TEST(Lane, AClientWhoseSessionIsClosedCannotKeepItAwake) {
+  Daemon daemon(1);
+  Client client(daemon, daemon.Connect());
+  client.SendBreach();
+  ASSERT_NE(client.Fate(), "");
+  eventfd_write(client.doorbell.get(), 1);
+  EXPECT_LT(CpuShare(), 0.5);
+}
+
+TEST(Lanes, AWaitHoldsUpItsQueueUntilTheOtherDeviceHasCompletedTheCommand) {
+  Daemon daemon(2);
+  const auto session = daemon.Connect();
+  Client first(daemon, session, 0), second(daemon, session, 1);
+  first.SendWait(1, 3);
+  const uint64_t behind = first.SendNop();
+  second.SendNop();
+  EXPECT_TRUE(second.Completes(second.SendNop()));
+  std::this_thread::sleep_for(milliseconds(20));
+  EXPECT_LT(first.transport->Completed(0), behind);
+  second.SendNop();
+  EXPECT_TRUE(first.Completes(behind));
+}
+
+TEST(Lanes, AWaitForNeitherACommandNorADeviceOfTheSessionIsABreach) {
+  Daemon daemon(2);
+  Client other_device(daemon, daemon.Connect()), no_device(daemon, daemon.Connect()),
+      own_future(daemon, daemon.Connect());
+  other_device.SendWait(1, 1);
+  EXPECT_THAT(other_device.Fate(), HasSubstr("has not opened"));
+  no_device.SendWait(~0u, 1);
+  EXPECT_THAT(no_device.Fate(), HasSubstr("has not opened"));
+  own_future.SendWait(0, 99);
+  EXPECT_THAT(own_future.Fate(), HasSubstr("not an earlier one"));
+}
+
+// Both of its rings wait for each other. Other sessions on both lanes go on, and the lanes sleep.
+TEST(Lanes, ACycleOfWaitsHurtsOnlyItsSender) {
+  Daemon daemon(2);
+  const auto session = daemon.Connect(), innocent = daemon.Connect();
+  Client first(daemon, session, 0), second(daemon, session, 1);
+  Client beside_first(daemon, innocent, 0), beside_second(daemon, innocent, 1);
+  first.SendWait(1, 2);
+  first.SendNop();
+  second.SendWait(0, 2);
+  second.SendNop();
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_TRUE(beside_first.Completes(beside_first.SendNop()));
+    EXPECT_TRUE(beside_second.Completes(beside_second.SendNop()));
+  }
+  EXPECT_EQ(first.transport->Completed(0) + second.transport->Completed(0), 0u);
+  EXPECT_LT(CpuShare(), 0.7);
+  daemon.lanes->Close(*session, "an operator closed it");
+  EXPECT_THAT(first.Fate(), HasSubstr("operator"));
+  EXPECT_THAT(second.Fate(), HasSubstr("operator"));
+  EXPECT_TRUE(beside_first.Completes(beside_first.SendNop()));
+}
+
+TEST(Lanes, ABreachOnOneDeviceClosesTheSessionOnAll) {
+  Daemon daemon(3);
+  const auto session = daemon.Connect();
+  Client first(daemon, session, 0), second(daemon, session, 1), third(daemon, session, 2);
+  second.SendBreach();
+  for (const Client* client : {&first, &second, &third})
+    EXPECT_THAT(client->Fate(), HasSubstr("a queue does not exist"));
+}
+
+// Sessions come, wait across devices, and are closed by breaches, operators and their own ends at any moment.
+TEST(Lanes, SessionsComeAndGoWhileTheyWaitForEachOthersDevices) {
+  constexpr int kThreads = 4, kSessions = 25, kRounds = 20;
+  Daemon daemon(2);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < kSessions; ++i) {
+        const auto session = daemon.Connect();
+        Client first(daemon, session, 0), second(daemon, session, 1);
+        uint64_t last = 0;
+        for (int round = 0; round < kRounds; ++round) {
+          first.SendWait(1, last);
+          const uint64_t sent = first.SendNop();
+          second.SendWait(0, sent);
+          last = second.SendNop();
+        }
+        if ((i + t) % 3 == 0) EXPECT_TRUE(second.Completes(last));
+        if ((i + t) % 3 == 1) first.SendBreach();
+        daemon.lanes->Close(*session, "it hung up");
+        EXPECT_NE(first.Fate(), "");
+        EXPECT_NE(second.Fate(), "");
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_TRUE(daemon.registry.List().empty());
+  size_t left = 0;
+  daemon.lanes->CallEach([&](Lane& lane) {
+    lane.ForEach([&](const session::DeviceSession&) { ++left; });
+    EXPECT_EQ(lane.state().pool->used_bytes(), 0u);
+  });
+  EXPECT_EQ(left, 0u);
 }
 
 }  // namespace
-}  // namespace xpud::scheduler
+}  // namespace xpud::lane

@@ -55,7 +55,9 @@ TEST(Staging, PiecesComeFreeInOrderWhenTheirCommandCompletes) {
 
 // Memory as the daemon would share it.
 void AddMemory(HostCache& cache, uint32_t id, uint64_t bytes) {
-  cache.Add(id, *Mapping::Map(*CreateSealedMemfd("test", bytes), bytes, Access::kReadWrite));
+  UniqueFd fd = *CreateSealedMemfd("test", bytes);
+  Mapping mapping = *Mapping::Map(fd, bytes, Access::kReadWrite);
+  cache.Add(id, std::move(fd), std::move(mapping), /*devices=*/1);
 }
 
 TEST(HostCache, ClassesWasteAQuarterAtMostAndGrow) {
@@ -73,14 +75,14 @@ TEST(HostCache, ClassesWasteAQuarterAtMostAndGrow) {
 TEST(HostCache, AFreedBlockServesAgainOnceItsCommandsHaveCompleted) {
   HostCache cache;
   uint64_t completed = 0;
-  const auto complete = [&](uint32_t, uint64_t sequence) { return sequence <= completed; };
+  const auto complete = [&](uint32_t, uint32_t, uint64_t sequence) { return sequence <= completed; };
   EXPECT_EQ(cache.Take(5000, complete), nullptr);
   AddMemory(cache, 1, 16 << 20);
   HostCache::Block* const first = cache.Take(5000, complete);
   ASSERT_NE(first, nullptr);
-  HostCache::Use(*first, 0, 5);
-  HostCache::Use(*first, 3, 6);
-  HostCache::Use(*first, 0, 7);
+  HostCache::Use(*first, 0, 0, 5);
+  HostCache::Use(*first, 0, 3, 6);
+  HostCache::Use(*first, 0, 0, 7);
   cache.Give(first);
   HostCache::Block* const second = cache.Take(5000, complete);
   EXPECT_NE(second, first);
@@ -92,7 +94,7 @@ TEST(HostCache, AFreedBlockServesAgainOnceItsCommandsHaveCompleted) {
 
 TEST(HostCache, BytesAreFoundInTheBlockThatHoldsThem) {
   HostCache cache;
-  const auto complete = [](uint32_t, uint64_t) { return true; };
+  const auto complete = [](uint32_t, uint32_t, uint64_t) { return true; };
   AddMemory(cache, 4, 1 << 20);
   AddMemory(cache, 5, 1 << 20);
   std::vector<HostCache::Block*> blocks;
@@ -113,13 +115,13 @@ TEST(HostCache, BytesAreFoundInTheBlockThatHoldsThem) {
 TEST(HostCache, OnlyMemoryThatNobodyHoldsOrUsesIsIdle) {
   HostCache cache;
   uint64_t completed = 0;
-  const auto complete = [&](uint32_t, uint64_t sequence) { return sequence <= completed; };
+  const auto complete = [&](uint32_t, uint32_t, uint64_t sequence) { return sequence <= completed; };
   AddMemory(cache, 1, 1 << 20);
   EXPECT_EQ(cache.free_bytes(), 1u << 20);
   HostCache::Block* const block = cache.Take(4096, complete);
   EXPECT_EQ(cache.free_bytes(), 0u);
   EXPECT_EQ(cache.TakeIdle(complete), nullptr);
-  HostCache::Use(*block, 0, 1);
+  HostCache::Use(*block, 0, 0, 1);
   cache.Give(block);
   EXPECT_EQ(cache.free_bytes(), 1u << 20);
   EXPECT_EQ(cache.TakeIdle(complete), nullptr);

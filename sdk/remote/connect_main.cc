@@ -10,7 +10,7 @@
 
 #include "absl/strings/numbers.h"
 #include "proto/remote/heap.h"
-#include "sdk/remote/stream_client.h"
+#include "sdk/remote/connector.h"
 
 namespace xpud::remote {
 namespace {
@@ -40,7 +40,7 @@ int Serve(const StreamClient::Options& options) {
     return kFailure;
   const int raw = socket.get();
   UniqueFd to_refuse(dup(raw));
-  auto session = StreamClient::Connect(options, hello, std::move(socket));
+  auto session = Connector::Connect(options, hello, std::move(socket));
   if (!session.ok()) {
     Refuse(to_refuse.get(), session.status());
     return kFailure;

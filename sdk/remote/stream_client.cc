@@ -2,12 +2,11 @@
 
 #include <grpcpp/grpcpp.h>
 #include <poll.h>
-#include <pthread.h>
 #include <sys/eventfd.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -18,7 +17,6 @@
 #include "proto/remote/credentials.h"
 #include "proto/transport/barrier.h"
 #include "proto/transport/futex.h"
-#include "proto/transport/host_memory.h"
 
 namespace xpud::remote {
 namespace {
@@ -56,20 +54,50 @@ bool MayRetry(const absl::Status& status) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<StreamClient>> StreamClient::Connect(const Options& options,
-                                                                    const transport::Hello& hello,
-                                                                    UniqueFd socket) {
-  std::unique_ptr<StreamClient> client(new StreamClient(options, std::move(socket)));
+absl::StatusOr<std::unique_ptr<StreamClient>> StreamClient::Create(const Options& options, uint32_t device,
+                                                                   bool resumable) {
+  std::unique_ptr<StreamClient> client(new StreamClient(options, device, resumable));
   client->wake_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  client->ended_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!client->wake_.valid() || !client->ended_.valid()) return absl::ErrnoToStatus(errno, "eventfd failed");
+  if (!client->wake_.valid()) return absl::ErrnoToStatus(errno, "eventfd failed");
+  ASSIGN_OR_RETURN(client->server_, transport::ShmServer::Create(client->fds_));
+  return client;
+}
+
+absl::StatusOr<StreamClient::Opened> StreamClient::OpenSession(const Options& options,
+                                                               const transport::Hello& hello) {
+  Opened opened;
+  const bool wants_resumable = options.reconnect.count() > 0;
+  ASSIGN_OR_RETURN(opened.stream, Create(options, 0, wants_resumable));
   ClientFrame greeting;
   greeting.head.set_hello(&hello, sizeof(hello));
-  greeting.head.set_resumable(options.reconnect.count() > 0);
-  ASSIGN_OR_RETURN(const ServerFrame answer, client->OpenLink(greeting, options.timeout));
-  RETURN_IF_ERROR(client->WelcomeLibrary(answer));
-  client->StartToReceive();
-  return client;
+  greeting.head.set_resumable(wants_resumable);
+  ASSIGN_OR_RETURN(const ServerFrame answer, opened.stream->OpenLink(greeting, options.timeout));
+  const absl::Status other_version =
+      absl::InternalError("the gateway does not support this version of xpud's protocol");
+  if (answer.head.welcome().size() != sizeof(opened.welcome)) return other_version;
+  std::memcpy(&opened.welcome, answer.head.welcome().data(), sizeof(opened.welcome));
+  if (opened.welcome.staging_bytes != transport::kStagingBytes ||
+      opened.welcome.ring_bytes != transport::kRingBytes)
+    return other_version;
+  opened.key = opened.stream->key_ = answer.head.key();
+  opened.resumable = opened.stream->resumable_ = answer.head.held_ms() != 0;
+  opened.stream->StartToReceive();
+  return opened;
+}
+
+absl::StatusOr<std::unique_ptr<StreamClient>> StreamClient::OpenDevice(const Options& options,
+                                                                       const std::string& key, bool resumable,
+                                                                       uint32_t device) {
+  ASSIGN_OR_RETURN(auto stream, Create(options, device, resumable));
+  stream->key_ = key;
+  stream->resumable_ = resumable;
+  ClientFrame greeting;
+  greeting.head.set_key(key);
+  greeting.head.set_device(device);
+  greeting.head.set_opens(true);
+  RETURN_IF_ERROR(stream->OpenLink(greeting, options.timeout).status());
+  stream->StartToReceive();
+  return stream;
 }
 
 absl::StatusOr<ServerFrame> StreamClient::OpenLink(const ClientFrame& greeting,
@@ -100,21 +128,6 @@ absl::Status StreamClient::CloseLink() {
   return why;
 }
 
-absl::Status StreamClient::WelcomeLibrary(const ServerFrame& answer) {
-  absl::Status other_version =
-      absl::InternalError("the gateway does not support this version of xpud's protocol");
-  transport::Welcome welcome;
-  if (answer.head.welcome().size() != sizeof(welcome)) return other_version;
-  std::memcpy(&welcome, answer.head.welcome().data(), sizeof(welcome));
-  transport::SessionFds fds;
-  ASSIGN_OR_RETURN(server_, transport::ShmServer::Create(fds));
-  if (welcome.staging_bytes != server_->staging().bytes.size() || welcome.ring_bytes != transport::kRingBytes)
-    return other_version;
-  key_ = answer.head.key();
-  const int raw[] = {fds.ring.get(), fds.completion.get(), fds.staging.get(), fds.doorbell.get()};
-  return transport::SendMessage(socket_.get(), std::as_bytes(std::span(&welcome, 1)), raw);
-}
-
 void StreamClient::StartToReceive() {
   down_.store(false);
   link_->SetTaker([this](const grpc::ByteBuffer* message) { return HasArrived(message); });
@@ -127,8 +140,28 @@ StreamClient::~StreamClient() {
 }
 
 void StreamClient::Close(std::string_view why) {
-  closed_.store(true);
+  {
+    MutexLock lock(mutex_);
+    if (closed_.load()) return;
+    why_closed_ = why;
+    closed_.store(true);
+  }
   server_->Close(why);
+  WakeSender();
+}
+
+void StreamClient::Leave() {
+  left_.store(true);
+  WakeSender();
+}
+
+void StreamClient::Cut() {
+  std::shared_ptr<ClientCall> link;
+  {
+    MutexLock lock(mutex_);
+    link = link_;
+  }
+  if (link != nullptr) link->Cancel();
 }
 
 void StreamClient::WakeSender() { eventfd_write(wake_.get(), 1); }
@@ -138,34 +171,9 @@ void StreamClient::SetLink(std::shared_ptr<ClientCall> link) {
   link_ = std::move(link);
 }
 
-void StreamClient::Run(const UniqueFd& client) {
-  std::thread watcher([&] { Watch(client.get()); });
-  Serve(client.get());
-  eventfd_write(ended_.get(), 1);
-  watcher.join();
-}
-
-void StreamClient::Watch(int client) {
-  pthread_setname_np(pthread_self(), "xpud-watch");
-  pollfd events[] = {{socket_.get(), POLLRDHUP, 0}, {client, POLLIN, 0}, {ended_.get(), POLLIN, 0}};
-  poll(events, 3, -1);
-  if (events[2].revents != 0) return;
-  left_.store(true);
-  WakeSender();
-  constexpr int kGraceMs = 1000;  // time for the other end to learn of the end
-  while (poll(&events[2], 1, kGraceMs) == 0) {
-    std::shared_ptr<ClientCall> link;
-    {
-      MutexLock lock(mutex_);
-      link = link_;
-    }
-    if (link != nullptr) link->Cancel();
-  }
-}
-
-void StreamClient::Serve(int client) {
+std::string StreamClient::Run() {
   while (true) {
-    SendLoop(client);
+    SendLoop();
     if (left_) {
       ClientFrame end;
       end.head.set_ends(true);
@@ -173,14 +181,17 @@ void StreamClient::Serve(int client) {
     }
     if (left_ || closed_) link_->WritesDone();
     const absl::Status lost = CloseLink();  // the other end hangs up, or keep-alive fails
-    if (left_ || closed_) return;
-    const absl::Status status = Reconnect(lost, client);
-    if (left_) return;
-    if (!status.ok()) return Close({status.message().data(), status.message().size()});
+    if (!left_ && !closed_) {
+      const absl::Status status = Reconnect(lost);
+      if (!status.ok() && !left_) Close({status.message().data(), status.message().size()});
+    }
+    if (link_ != nullptr) continue;
+    MutexLock lock(mutex_);
+    return why_closed_;
   }
 }
 
-void StreamClient::SendLoop(int client) {
+void StreamClient::SendLoop() {
   auto last_work = Clock::now();
   while (!down_.load(std::memory_order_relaxed) && !closed_ && !left_) {
     TakeWaitRequest();
@@ -196,7 +207,7 @@ void StreamClient::SendLoop(int client) {
       transport::CpuRelax();
       continue;
     }
-    Sleep(client);
+    Sleep();
   }
 }
 
@@ -250,20 +261,20 @@ void StreamClient::AddPayload(std::span<const std::byte> commands, ClientFrame& 
   });
 }
 
-absl::Status StreamClient::Reconnect(const absl::Status& lost, int client) {
+absl::Status StreamClient::Reconnect(const absl::Status& lost) {
   absl::Status status = lost.ok() ? absl::UnavailableError("the gateway closed it") : lost;
   const auto start = Clock::now();
-  while (!key_.empty() && MayRetry(status)) {
+  while (resumable_ && MayRetry(status)) {
     const auto rest =
         options_.reconnect - std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start);
     if (rest.count() <= 0) break;
     status = ReconnectOnce(std::min<std::chrono::milliseconds>(rest, kMaxReconnect));
     if (status.ok()) return status;
-    AwaitEvent(client, kRetryDelayMs, /*at_doorbell=*/false);
-    if (left_) return status;
+    AwaitEvent(kRetryDelayMs, /*at_doorbell=*/false);
+    if (left_ || closed_) return status;
   }
   std::string text = absl::StrCat("the connection to ", options_.address, " was lost: ", status.message());
-  if (!key_.empty())
+  if (resumable_)
     absl::StrAppend(&text, " (tried to reconnect for ",
                     std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - start).count(), " s)");
   return absl::UnavailableError(text);
@@ -272,6 +283,7 @@ absl::Status StreamClient::Reconnect(const absl::Status& lost, int client) {
 absl::Status StreamClient::ReconnectOnce(std::chrono::milliseconds timeout) {
   ClientFrame greeting;
   greeting.head.set_key(key_);
+  greeting.head.set_device(device_);
   greeting.head.set_received(inbox_.received());
   ASSIGN_OR_RETURN(const ServerFrame answer, OpenLink(greeting, timeout));
   if (!outbox_.Acknowledge(answer.head.received()))
@@ -283,37 +295,20 @@ absl::Status StreamClient::ReconnectOnce(std::chrono::milliseconds timeout) {
   return absl::OkStatus();
 }
 
-void StreamClient::Sleep(int client) {
+void StreamClient::Sleep() {
   server_->SayAsleep();
   server_->BarrierBeforeSleep();
   TakeWaitRequest();
-  if (waits_ == 0 && (!server_->HasCommands() || outbox_.IsFull())) AwaitEvent(client, -1, !outbox_.IsFull());
+  if (waits_ == 0 && (!server_->HasCommands() || outbox_.IsFull())) AwaitEvent(-1, !outbox_.IsFull());
   server_->Awake();
 }
 
 // Waits until something happens; with `at_doorbell`, also for commands on the ring.
-void StreamClient::AwaitEvent(int client, int timeout_ms, bool at_doorbell) {
-  pollfd events[] = {{wake_.get(), POLLIN, 0},
-                     {socket_.get(), POLLIN, 0},
-                     {client, POLLIN, 0},
-                     {at_doorbell ? server_->doorbell() : -1, POLLIN, 0}};
-  poll(events, 4, timeout_ms);
+void StreamClient::AwaitEvent(int timeout_ms, bool at_doorbell) {
+  pollfd events[] = {{wake_.get(), POLLIN, 0}, {at_doorbell ? server_->doorbell() : -1, POLLIN, 0}};
+  poll(events, 2, timeout_ms);
   eventfd_t rings;
   eventfd_read(wake_.get(), &rings);
-  if ((events[1].revents != 0 && !HandleSocket()) || events[2].revents != 0) left_.store(true);
-}
-
-// Handles the socket: the library hung up, or wants to share memory, which is impossible over a network.
-bool StreamClient::HandleSocket() {
-  transport::ShareMemory question = {};
-  UniqueFd memory;
-  if (!transport::ReceiveMessage(socket_.get(), std::as_writable_bytes(std::span(&question, 1)), {&memory, 1})
-           .ok())
-    return false;
-  transport::ShareMemoryAnswer answer = {
-      question.id, static_cast<uint32_t>(absl::StatusCode::kUnimplemented), {}};
-  transport::SetText(answer.text, "host memory cannot be shared with a daemon on another machine");
-  return transport::SendMessage(socket_.get(), std::as_bytes(std::span(&answer, 1))).ok();
 }
 
 }  // namespace xpud::remote

@@ -1,13 +1,14 @@
-// The client's end of a session over a network. To the client's library it looks like a daemon on shared
-// memory: one thread sends the commands that arrive on the ring, another writes results to the pages. If the
-// client asks for it, a lost connection is made again; meanwhile the library waits as for a slow daemon.
+// The client's end of one stream of a remote session: the session on one device. To the client's library it looks
+// like a daemon on shared memory: one thread sends the commands that arrive on the ring, another writes results to
+// the pages. If the session is resumable, a lost connection is made again; meanwhile the library waits as for a
+// slow daemon.
 #pragma once
 
 #include <atomic>
 #include <chrono>
 #include <memory>
 #include <string>
-#include <thread>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -31,35 +32,49 @@ class StreamClient {
         reconnect{};  // how long to try to reconnect; 0: a lost connection ends the session
   };
 
-  // `socket` leads to the library, which has sent its Hello. Opens the session and sends the library its
-  // Welcome. Returns Unavailable (no answer in time), Unauthenticated, or the error that the gateway reports.
-  static absl::StatusOr<std::unique_ptr<StreamClient>> Connect(const Options& options,
-                                                               const transport::Hello& hello,
-                                                               UniqueFd socket);
+  // A session, as the gateway has opened it.
+  struct Opened {
+    std::unique_ptr<StreamClient> stream;  // of device 0
+    transport::Welcome welcome;
+    std::string key;
+    bool resumable = false;
+  };
+  // Opens a session and its device 0. Returns Unavailable (no answer in time), Unauthenticated, or the error
+  // that the gateway reports.
+  static absl::StatusOr<Opened> OpenSession(const Options& options, const transport::Hello& hello);
+  // Opens a further device of a session.
+  static absl::StatusOr<std::unique_ptr<StreamClient>> OpenDevice(const Options& options,
+                                                                  const std::string& key, bool resumable,
+                                                                  uint32_t device);
   ~StreamClient();
   StreamClient(const StreamClient&) = delete;
   StreamClient& operator=(const StreamClient&) = delete;
 
-  // Runs until the library hangs up, its process (`client`: a pidfd, or -1) ends, or the session ends.
-  void Run(const UniqueFd& client);
+  // The shared memory for the library. REQUIRES: called once.
+  transport::DeviceFds TakeFds() { return std::move(fds_); }
+  // Runs until Leave, or until the session ends. Returns the reason of its end; empty after Leave.
+  std::string Run();
+  // The library has left. Thread-safe.
+  void Leave();
+  // Ends the connection at once. Thread-safe.
+  void Cut();
+  // Tells the library that the session has ended. Thread-safe.
+  void Close(std::string_view why);
 
  private:
   using Clock = std::chrono::steady_clock;
 
-  StreamClient(const Options& options, UniqueFd socket)
-      : options_(options), socket_(std::move(socket)), outbox_(options.reconnect.count() > 0) {}
+  StreamClient(const Options& options, uint32_t device, bool resumable)
+      : options_(options), device_(device), outbox_(resumable) {}
+  static absl::StatusOr<std::unique_ptr<StreamClient>> Create(const Options& options, uint32_t device,
+                                                              bool resumable);
   // Opens a connection, sends `greeting`, and returns the reply.
   absl::StatusOr<ServerFrame> OpenLink(const ClientFrame& greeting, std::chrono::milliseconds timeout);
   // Waits for the end of the connection. Returns its status.
   absl::Status CloseLink();
-  absl::Status WelcomeLibrary(const ServerFrame& answer);
   void StartToReceive();
   // Sends commands while the connection and the library exist.
-  void SendLoop(int client);
-  void Serve(int client);
-  // Runs on a thread of its own until Serve ends. Notices that the library is gone even if the gateway does
-  // not read.
-  void Watch(int client);
+  void SendLoop();
   void SetLink(std::shared_ptr<ClientCall> link);
   // Adds what the library waits for to `waits_`.
   void TakeWaitRequest();
@@ -68,27 +83,26 @@ class StreamClient {
   bool Send(ClientFrame& frame);
   void AddPayload(std::span<const std::byte> commands, ClientFrame& frame);
   // Connects again after `lost`. Returns an error if that is not possible.
-  absl::Status Reconnect(const absl::Status& lost, int client);
+  absl::Status Reconnect(const absl::Status& lost);
   absl::Status ReconnectOnce(std::chrono::milliseconds timeout);
-  // Waits for commands, for requests on the socket, or for other work.
-  void Sleep(int client);
-  void AwaitEvent(int client, int timeout_ms, bool at_doorbell);
-  bool HandleSocket();
+  // Waits for commands or for other work.
+  void Sleep();
+  void AwaitEvent(int timeout_ms, bool at_doorbell);
   // Returns whether to read on.
   bool HasArrived(const grpc::ByteBuffer* message);
   bool Take(const grpc::ByteBuffer& message);
   void Apply(const ServerFrame& frame);
   void ApplyMemory(const v1::MemoryState& memory);
-  void Close(std::string_view why);
   void WakeSender();
 
   const Options options_;
-  UniqueFd socket_;
-  UniqueFd wake_;   // eventfd: wakes the sender
-  UniqueFd ended_;  // eventfd: the sender has ended
+  const uint32_t device_;
+  UniqueFd wake_;  // eventfd: wakes the sender
   std::unique_ptr<transport::ShmServer> server_;
-  std::shared_ptr<ClientCall> link_;  // the sender's; replaced under the lock, for the watcher
-  std::string key_;                   // resumes the session; empty: it cannot be resumed
+  transport::DeviceFds fds_;
+  std::shared_ptr<ClientCall> link_;  // the sender's; replaced under the lock, for Cut
+  std::string key_;                   // of the session
+  bool resumable_ = false;
   std::atomic<bool> down_{false};     // the connection is lost
   std::atomic<bool> closed_{false};   // the session has ended, and the library was told
   std::atomic<bool> left_{false};     // the library has left
@@ -98,6 +112,7 @@ class StreamClient {
   Outbox<v1::ClientHead> outbox_;
   Mutex mutex_;
   std::vector<v1::CreditKept> kept_ ABSL_GUARDED_BY(mutex_);  // replies to be sent
+  std::string why_closed_ ABSL_GUARDED_BY(mutex_);
   EventThread receiver_{"xpud-receive"};
 };
 

@@ -40,23 +40,20 @@ bool StreamClient::Take(const grpc::ByteBuffer& message) {
 
 // Lowers credit as the daemon's Ledger does: what the library claimed before it sees the lower credit stays.
 void StreamClient::ApplyMemory(const v1::MemoryState& memory) {
-  const uint32_t device = memory.device();
-  if (device >= transport::kMaxDevices) return;
-  std::atomic<uint64_t>& credit = *server_->CreditWord(device);
+  std::atomic<uint64_t>& credit = *server_->CreditWord();
   const uint64_t before = credit.exchange(memory.credit(), std::memory_order_seq_cst);
-  server_->SetAllocatedBytes(device, memory.allocated());
+  server_->SetAllocatedBytes(memory.allocated());
   std::optional<MemoryShortage> refusal;
   if (memory.has_refusal())
     refusal = MemoryShortage{MemoryShortage::Scope{memory.refusal().scope()}, memory.refusal().limit(),
                              memory.refusal().used()};
-  server_->AnswerReserve(device, memory.answered(), refusal);
+  server_->AnswerReserve(memory.answered(), refusal);
   if (!memory.gives_less()) return;
   transport::IssueRemoteBarrier();
-  const uint64_t claimed = server_->ClaimWord(device)->load(std::memory_order_seq_cst);
+  const uint64_t claimed = server_->ClaimWord()->load(std::memory_order_seq_cst);
   const uint64_t kept = std::max(memory.credit(), std::min(claimed, before));
   credit.store(kept, std::memory_order_seq_cst);
   v1::CreditKept answer;
-  answer.set_device(device);
   answer.set_credit(kept);
   answer.set_number(memory.number());
   {
@@ -78,7 +75,7 @@ void StreamClient::Apply(const ServerFrame& frame) {
     if (stamp.slot() < wire::kMaxTimestamps)
       SetStoredWord(server_->TimestampWord(stamp.slot()), stamp.time_ns());
   }
-  for (const v1::MemoryState& memory : head.memory()) ApplyMemory(memory);
+  if (head.has_memory()) ApplyMemory(head.memory());
   for (const v1::QueueState& queue : head.queues()) {
     if (queue.queue() >= wire::kMaxQueues) continue;
     if (queue.has_error())
@@ -87,10 +84,7 @@ void StreamClient::Apply(const ServerFrame& frame) {
           absl::Status(static_cast<absl::StatusCode>(queue.error().code()), queue.error().message()));
     SetStoredWord(server_->CompletedWord(queue.queue()), queue.completed());
   }
-  if (!head.closed().empty()) {
-    Close(head.closed());
-    WakeSender();
-  }
+  if (!head.closed().empty()) Close(head.closed());
   server_->WakeClient();
 }
 

@@ -1,5 +1,5 @@
 // The client's end, with a gateway that breaks the protocol.
-#include "sdk/remote/stream_client.h"
+#include "sdk/remote/connector.h"
 
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
@@ -50,21 +50,20 @@ class StreamClientTest : public testing::Test {
     ASSERT_NE(server_, nullptr);
     calls_.Start();
   }
-  // Returns the library's transport.
+  // Opens device 0 as the library, while the connector runs. Returns its transport.
   std::unique_ptr<transport::ShmClient> Library() {
     transport::Welcome welcome;
-    transport::SessionFds fds;
-    UniqueFd raw[4];
     EXPECT_TRUE(
-        transport::ReceiveMessage(library_.get(), std::as_writable_bytes(std::span(&welcome, 1)), raw).ok());
-    fds = {std::move(raw[0]), std::move(raw[1]), std::move(raw[2]), std::move(raw[3])};
-    return std::move(*transport::ShmClient::Create(std::move(library_), std::move(fds), welcome.staging_bytes,
+        transport::ReceiveMessage(library_.get(), std::as_writable_bytes(std::span(&welcome, 1))).ok());
+    const auto socket = std::make_shared<transport::SessionSocket>(std::move(library_));
+    auto fds = socket->OpenDevice(0);
+    EXPECT_TRUE(fds.ok()) << fds.status();
+    return std::move(*transport::ShmClient::Create(socket, *std::move(fds), welcome.staging_bytes,
                                                    transport::ShmClient::Waits::kForRelay));
   }
-  absl::StatusOr<std::unique_ptr<StreamClient>> Connect() {
+  absl::StatusOr<std::unique_ptr<Connector>> Connect() {
     const transport::Hello hello = {transport::kHelloMagic, wire::kOldestVersion, wire::kNewestVersion, {}};
-    return StreamClient::Connect({"127.0.0.1:" + std::to_string(port_), kTimeout}, hello,
-                                 std::move(connector_));
+    return Connector::Connect({"127.0.0.1:" + std::to_string(port_), kTimeout}, hello, std::move(connector_));
   }
 
   int port_ = 0;
@@ -79,6 +78,7 @@ grpc::ByteBuffer Welcome() {
   transport::Welcome welcome = {};
   welcome.magic = transport::kHelloMagic;
   welcome.version = wire::kNewestVersion;
+  welcome.device_count = 2;
   welcome.ring_bytes = transport::kRingBytes;
   welcome.staging_bytes = transport::kStagingBytes;
   welcome.rows = ops::KnownRows();
@@ -118,8 +118,8 @@ TEST_F(StreamClientTest, ARequestWithoutCommandsIsForwarded) {
   Start({Welcome()});
   auto client = Connect();
   ASSERT_TRUE(client.ok()) << client.status();
-  std::unique_ptr<transport::ShmClient> library = Library();
   std::thread runs([&] { (*client)->Run(UniqueFd()); });
+  std::unique_ptr<transport::ShmClient> library = Library();
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   const uint64_t question = transport::WaitsFor({0, 1});
   library->RequestAnswer(question);
@@ -129,6 +129,24 @@ TEST_F(StreamClientTest, ARequestWithoutCommandsIsForwarded) {
   runs.join();
   ASSERT_TRUE(passed_on);
   EXPECT_EQ(asked.get(), question);
+}
+
+// The gateway of these tests answers each stream alike; a session has two devices here.
+TEST_F(StreamClientTest, EachDeviceOpensOnceOnAStreamOfItsOwn) {
+  Start({Welcome()});
+  auto client = Connect();
+  ASSERT_TRUE(client.ok()) << client.status();
+  std::thread runs([&] { (*client)->Run(UniqueFd()); });
+  transport::Welcome welcome;
+  ASSERT_TRUE(transport::ReceiveMessage(library_.get(), std::as_writable_bytes(std::span(&welcome, 1))).ok());
+  {
+    const transport::SessionSocket socket(std::move(library_));
+    EXPECT_TRUE(socket.OpenDevice(1).ok());
+    EXPECT_TRUE(socket.OpenDevice(0).ok());
+    EXPECT_EQ(socket.OpenDevice(1).status().code(), absl::StatusCode::kAlreadyExists);
+    EXPECT_EQ(socket.OpenDevice(2).status().code(), absl::StatusCode::kInvalidArgument);
+  }
+  runs.join();
 }
 
 TEST_F(StreamClientTest, AGreetingThatIsNoFrameIsAnError) {

@@ -36,6 +36,9 @@ class Stream {
     auto connection = client::Connect(options);
     Need(connection.status());
     connection_ = *std::move(connection);
+    auto transport = client::OpenDevice(connection_, 0);
+    Need(transport.status());
+    transport_ = *std::move(transport);
     for (uint32_t id = 1; id <= 4; ++id) {
       Allocate({id, 1});
       Clear({id, 1});
@@ -79,7 +82,7 @@ class Stream {
   }
 
  private:
-  transport::ClientTransport& transport() { return *connection_.transport; }
+  transport::ClientTransport& transport() { return *transport_; }
 
   std::byte* Reserve(size_t bytes) {
     std::byte* space;
@@ -132,6 +135,7 @@ class Stream {
 
   static constexpr int64_t all_[] = {kRows, kColumns}, one_row_[] = {1, kColumns}, one_[] = {1, 1};
   client::Connection connection_;
+  std::unique_ptr<transport::ClientTransport> transport_;
   uint64_t sequence_ = 0;
   uint32_t generation_ = 0;
 };

@@ -16,7 +16,11 @@ namespace xpud::bench {
 
 class NopStream {
  public:
-  explicit NopStream(const ConnectOptions& options) : connection_(Connect(options)) {}
+  explicit NopStream(const ConnectOptions& options) : connection_(Connect(options)) {
+    auto transport = client::OpenDevice(connection_, 0);
+    Need(transport.status());
+    transport_ = *std::move(transport);
+  }
 
   const std::string& address() const { return connection_.address; }
 
@@ -47,9 +51,10 @@ class NopStream {
     Need(connection.status());
     return *std::move(connection);
   }
-  transport::ClientTransport& transport() { return *connection_.transport; }
+  transport::ClientTransport& transport() { return *transport_; }
 
   client::Connection connection_;
+  std::unique_ptr<transport::ClientTransport> transport_;
   Mutex mutex_;
   uint64_t sequence_ ABSL_GUARDED_BY(mutex_) = 0;
 };

@@ -211,7 +211,7 @@ void CommandWithPaths(const std::string& address) {
     raw.Fate();
   }
   RawSession sharing(address);
-  transport::ShareMemory message;
+  transport::Request message;
   const std::string text = Filled(sizeof(message));
   std::memcpy(&message, text.data(), sizeof(message));
   const UniqueFd file(open("/tmp", O_TMPFILE | O_RDWR, 0600));

@@ -127,10 +127,9 @@ TEST(Faults, BreachesOfProtocolCloseThatSessionOnly) {
        },
        "not an earlier one"},
       {[](RawSession& h) {
-         h.Send(wire::CreateQueueCommand{HeaderOf<wire::CreateQueueCommand>(CommandKind::kCreateQueue, 5), 77,
-                                         0});
+         h.Send(wire::WaitCommand{HeaderOf<wire::WaitCommand>(CommandKind::kWait), 77, 0, 0});
        },
-       "device that does not exist"},
+       "device that the session has not opened"},
       {[](RawSession& h) {
          h.Send(wire::TimestampCommand{HeaderOf<wire::TimestampCommand>(CommandKind::kTimestamp), 5000, 0});
        },

@@ -31,8 +31,8 @@ DaemonProcess& Daemon() {
 constexpr uint32_t kOk = 0;
 constexpr auto kInvalid = static_cast<uint32_t>(absl::StatusCode::kInvalidArgument);
 
-transport::ShareMemory Message(uint32_t id, uint64_t bytes, uint64_t devices = 1) {
-  return {transport::kShareMagic, id, bytes, devices};
+transport::Request Message(uint32_t id, uint64_t bytes, uint64_t devices = 1) {
+  return {transport::RequestKind::kShareMemory, id, bytes, devices};
 }
 
 UniqueFd Memfd(uint64_t bytes, bool allocate, unsigned seals) {
@@ -78,7 +78,7 @@ TEST(HostMemoryRules, BadMemoryIsRefusedInWordsAndTheSessionGoesOn) {
   uint32_t id = 1;
   for (const auto& [fd, bytes, text] : bad) {
     ASSERT_TRUE(raw.Share(Message(id, bytes), fd));
-    const transport::ShareMemoryAnswer answer = raw.Answer();
+    const transport::Answer answer = raw.Answer();
     EXPECT_EQ(answer.code, kInvalid) << answer.text;
     EXPECT_EQ(answer.id, id);
     EXPECT_THAT(answer.text, HasSubstr(text));
@@ -96,10 +96,18 @@ TEST(HostMemoryRules, BreachesCloseThatSessionOnly) {
   const int one[] = {good.get()}, two[] = {good.get(), good.get()};
   const auto message = Message(1, kMiB);
   auto nonsense = message;
-  nonsense.magic = 1;
+  nonsense.kind = transport::RequestKind{1};
   const std::vector<std::function<void(RawSession&)>> breaches = {
       [&](RawSession& raw) { raw.SendMessage(bytes_of(message), {}); },
       [&](RawSession& raw) { raw.SendMessage(bytes_of(message), two); },
+      [&](RawSession& raw) {
+        const transport::Request open = {transport::RequestKind::kOpenDevice, 16, 0, 0};
+        raw.SendMessage(bytes_of(open), {});
+      },
+      [&](RawSession& raw) {
+        const transport::Request open = {transport::RequestKind::kOpenDevice, 0, 0, 0};
+        raw.SendMessage(bytes_of(open), one);
+      },
       [&](RawSession& raw) { raw.SendMessage(bytes_of(nonsense), one); },
       [&](RawSession& raw) { raw.SendMessage(bytes_of(message).first(23), one); },
       [&](RawSession& raw) {
@@ -166,7 +174,7 @@ TEST(HostMemoryRules, AFloodIsAnsweredInTurnAndHurtsNobody) {
       for (uint32_t id = from; id < from + 100; ++id)
         raw.Share(Message(id, kMiB), (id % 2 ? UniqueFd(dup(hollow.get())) : Good()).get());
       for (uint32_t id = from; id < from + 100; ++id) {
-        const transport::ShareMemoryAnswer answer = raw.Answer();
+        const transport::Answer answer = raw.Answer();
         ASSERT_EQ(answer.id, id);
         accepted += answer.code == kOk;
         limited += answer.code == static_cast<uint32_t>(absl::StatusCode::kResourceExhausted);

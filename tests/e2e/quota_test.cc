@@ -122,8 +122,8 @@ TEST_F(Quota, CreditCoversWhatIsAskedForInAll) {
   EXPECT_EQ(raw.transport().Errors(0), 1u);
   raw.Send(wire::ReserveCommand{HeaderOf<wire::ReserveCommand>(wire::CommandKind::kReserve), 60 * kMiB});
   EXPECT_TRUE(raw.Synchronize().ok());
-  EXPECT_FALSE(raw.transport().Refusal(0).has_value());
-  EXPECT_TRUE(raw.transport().Claim(0, 60 * kMiB));
+  EXPECT_FALSE(raw.transport().Refusal().has_value());
+  EXPECT_TRUE(raw.transport().Claim(60 * kMiB));
 }
 
 TEST_F(Quota, AsksForNonsenseAreRefused) {
@@ -131,11 +131,11 @@ TEST_F(Quota, AsksForNonsenseAreRefused) {
   for (const uint64_t bytes : {uint64_t{1} << 50, UINT64_MAX, UINT64_MAX - 511}) {
     raw.Send(wire::ReserveCommand{HeaderOf<wire::ReserveCommand>(wire::CommandKind::kReserve), bytes});
     EXPECT_TRUE(raw.Synchronize().ok());
-    EXPECT_TRUE(raw.transport().Refusal(0).has_value()) << bytes;
+    EXPECT_TRUE(raw.transport().Refusal().has_value()) << bytes;
   }
   raw.Send(wire::ReserveCommand{HeaderOf<wire::ReserveCommand>(wire::CommandKind::kReserve), 0});
   EXPECT_TRUE(raw.Synchronize().ok());
-  EXPECT_FALSE(raw.transport().Refusal(0).has_value());
+  EXPECT_FALSE(raw.transport().Refusal().has_value());
 }
 
 TEST_F(Quota, IsSetForWhatThereIs) {

@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <array>
 #include <chrono>
 #include <thread>
 
@@ -15,14 +14,11 @@ RawSession::RawSession(const std::string& address) : socket_(*client::ConnectSoc
   const transport::Hello hello = {transport::kHelloMagic, wire::kOldestVersion, wire::kNewestVersion, "raw"};
   XPUD_CHECK(transport::SendMessage(socket_.get(), std::as_bytes(std::span(&hello, 1))).ok());
   transport::Welcome welcome;
-  std::array<UniqueFd, 4> fds;
-  XPUD_CHECK(
-      transport::ReceiveMessage(socket_.get(), std::as_writable_bytes(std::span(&welcome, 1)), fds).ok());
+  XPUD_CHECK(transport::ReceiveMessage(socket_.get(), std::as_writable_bytes(std::span(&welcome, 1))).ok());
   XPUD_CHECK(welcome.version != 0);
-  transport_ = *transport::ShmClient::Create(
-      UniqueFd(dup(socket_.get())),
-      {std::move(fds[0]), std::move(fds[1]), std::move(fds[2]), std::move(fds[3])}, welcome.staging_bytes,
-      transport::ShmClient::Waits::kForDaemon);
+  const auto socket = std::make_shared<transport::SessionSocket>(UniqueFd(dup(socket_.get())));
+  transport_ = *transport::ShmClient::Create(socket, *socket->OpenDevice(0), welcome.staging_bytes,
+                                             transport::ShmClient::Waits::kForDaemon);
 }
 
 absl::Status RawSession::Synchronize() {
@@ -33,8 +29,8 @@ bool RawSession::SendMessage(std::span<const std::byte> message, std::span<const
   return transport::SendMessage(socket_.get(), message, fds).ok();
 }
 
-transport::ShareMemoryAnswer RawSession::Answer() const {
-  transport::ShareMemoryAnswer answer = {};
+transport::Answer RawSession::Answer() const {
+  transport::Answer answer = {};
   const absl::Status received =
       transport::ReceiveMessage(socket_.get(), std::as_writable_bytes(std::span(&answer, 1)));
   if (!received.ok()) answer.code = static_cast<uint32_t>(received.code());

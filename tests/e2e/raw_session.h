@@ -1,4 +1,4 @@
-// A session whose client may send anything: raw commands, and raw messages on its socket.
+// A session whose client may send anything: raw commands on device 0, and raw messages on its socket.
 #pragma once
 
 #include <cstring>
@@ -7,6 +7,7 @@
 #include <string>
 
 #include "proto/transport/host_memory.h"
+#include "proto/transport/requests.h"
 #include "proto/transport/shm_client.h"
 #include "proto/wire/encode.h"
 
@@ -36,10 +37,10 @@ class RawSession {
   int socket() const { return socket_.get(); }
   // Sends a message. Returns false if the daemon has hung up.
   bool SendMessage(std::span<const std::byte> message, std::span<const int> fds) const;
-  bool Share(const transport::ShareMemory& message, int fd) const {
+  bool Share(const transport::Request& message, int fd) const {
     return SendMessage(std::as_bytes(std::span(&message, 1)), {&fd, 1});
   }
-  transport::ShareMemoryAnswer Answer() const;  // waits for the answer
+  transport::Answer Answer() const;  // waits for the answer
 
   transport::ShmClient& transport() { return *transport_; }
   // Returns how the daemon ended the session; waits up to a second.

@@ -17,7 +17,7 @@
 #include "proto/control/xpud.grpc.pb.h"
 #include "proto/transport/shm_server.h"
 #include "tests/fuzz/bytes.h"
-#include "tests/fuzz/memory_device.h"
+#include "daemon/lane/testing/memory_device.h"
 #include "tests/fuzz/temporary_folder.h"
 #include "tools/xpuctl/csv.h"
 #include "tools/xpuctl/event_view.h"
@@ -106,19 +106,15 @@ void ShowBytes(std::string_view bytes) {
 class Daemon {
  public:
   Daemon() {
-    std::vector<session::DeviceState> devices(1);
-    devices[0].device = std::make_unique<MemoryDevice>(/*asynchronous=*/false, uint64_t{64} << 20);
+    std::vector<stream::DeviceState> devices(1);
+    devices[0].device = std::make_unique<lane::MemoryDevice>(/*asynchronous=*/false, uint64_t{64} << 20);
     devices[0].pool = std::make_unique<memory::Pool>(*devices[0].device, 0);
     devices[0].library = *kernels::KernelLibrary::Create({});
-    engine_ = *scheduler::Engine::Create(std::move(devices), {});
-    engine_->Call([this] {
-      auto session = std::make_unique<session::Session>(7, session::Peer{1, {2}, "client"},
-                                                        *transport::ShmServer::Create(fds_),
-                                                        engine_->devices(), 0, tables_);
-      XPUD_CHECK(session->Open().ok());
-      engine_->AddSession(std::move(session));
-    });
-    control_ = *service::Control::Start(*engine_, {folder_.path() + "/xpud.sock"});
+    lanes_ = *lane::Lanes::Create(std::move(devices), registry_, {});
+    const auto session = *registry_.Add({1, {2}, "client"}, std::make_shared<handles::HostMemories>(0, false));
+    std::shared_ptr<transport::ServerTransport> transport = *transport::ShmServer::Create(fds_);
+    lanes_->CallEach([&](lane::Lane& lane) { XPUD_CHECK(lane.Open(session, transport).ok()); });
+    control_ = *service::Control::Start(*lanes_, {folder_.path() + "/xpud.sock"});
     stub_ = std::make_unique<grpc::GenericStub>(
         grpc::CreateChannel("unix:" + folder_.path() + "/control.sock", grpc::InsecureChannelCredentials()));
   }
@@ -157,9 +153,9 @@ class Daemon {
   }
 
   const TemporaryFolder folder_;
-  transport::SessionFds fds_;
-  session::TableSpace tables_;
-  std::unique_ptr<scheduler::Engine> engine_;
+  transport::DeviceFds fds_;
+  session::Registry registry_;
+  std::unique_ptr<lane::Lanes> lanes_;
   std::unique_ptr<service::Control> control_;
   std::unique_ptr<grpc::GenericStub> stub_;
 };

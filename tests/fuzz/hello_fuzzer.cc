@@ -1,4 +1,4 @@
-// Messages on a session's socket. The first byte selects the end: a real Listener and Engine get messages of
+// Messages on a session's socket. The first byte selects the end: a real Listener and Lanes get messages of
 // a hostile client, or a real client gets answers of a hostile daemon. A message is two bytes of size, one
 // byte that selects its fds, and its bytes.
 #include <fcntl.h>
@@ -24,7 +24,7 @@
 #include "sdk/client/connect.h"
 #include "sdk/client/core.h"
 #include "tests/fuzz/bytes.h"
-#include "tests/fuzz/memory_device.h"
+#include "daemon/lane/testing/memory_device.h"
 #include "tests/fuzz/temporary_folder.h"
 
 namespace xpud::fuzz {
@@ -63,7 +63,7 @@ std::vector<UniqueFd> MakeFds(uint8_t kind) {
       break;
     case 6:     // the fds of a session, in order
     default: {  // 7: the same out of order
-      transport::SessionFds session;
+      transport::DeviceFds session;
       XPUD_CHECK(transport::ShmServer::Create(session).ok());
       for (UniqueFd* fd : {&session.ring, &session.completion, &session.staging, &session.doorbell})
         fds.push_back(std::move(*fd));
@@ -93,17 +93,16 @@ bool IsPrintable(std::string_view text) { return PrintableText(text) == text; }
 class Daemon {
  public:
   Daemon() : socket_(Folder() + "/xpud.sock") {
-    std::vector<session::DeviceState> devices(1);
-    devices[0].device = std::make_unique<MemoryDevice>(/*asynchronous=*/false, uint64_t{64} << 20);
+    std::vector<stream::DeviceState> devices(1);
+    devices[0].device = std::make_unique<lane::MemoryDevice>(/*asynchronous=*/false, uint64_t{64} << 20);
     devices[0].pool = std::make_unique<memory::Pool>(*devices[0].device, 0);
-    scheduler::Engine::Options options;
-    options.on_breach = [this](uint64_t session) { listener_->HangUp(session); };
     service::Listener::Options listener;
     listener.socket_path = socket_;
     listener_ = *service::Listener::Create(listener);
     listener_->SetLimits({.exit_when_idle = {}, .host_memory = 2 * kHostBytes});
-    engine_ = *scheduler::Engine::Create(std::move(devices), options);
-    std::thread([this] { listener_->Serve(*engine_); }).detach();
+    lanes_ = *lane::Lanes::Create(std::move(devices), registry_,
+                                  {.on_close = [this](uint64_t session) { listener_->HangUp(session); }});
+    std::thread([this] { listener_->Serve(*lanes_); }).detach();
   }
 
   // Each message must be answered, or the connection closed.
@@ -122,18 +121,17 @@ class Daemon {
     std::array<char, sizeof(transport::Welcome) + 1> answer;
     const ssize_t received = TEMP_FAILURE_RETRY(recv(socket, answer.data(), answer.size(), 0));
     if (received <= 0) return false;
-    XPUD_CHECK(received == sizeof(transport::Welcome) || received == sizeof(transport::ShareMemoryAnswer));
+    XPUD_CHECK(received == sizeof(transport::Welcome) || received == sizeof(transport::Answer));
     return true;
   }
   void CheckNames() {
-    engine_->Call([&] {
-      for (const auto& [id, session] : engine_->sessions()) XPUD_CHECK(IsPrintable(session->peer().name));
-    });
+    for (const auto& session : registry_.List()) XPUD_CHECK(IsPrintable(session->peer().name));
   }
 
   const std::string socket_;
   std::unique_ptr<service::Listener> listener_;
-  std::unique_ptr<scheduler::Engine> engine_;
+  session::Registry registry_;
+  std::unique_ptr<lane::Lanes> lanes_;
 };
 
 // ---- the client's end
@@ -150,7 +148,7 @@ class HostileDaemon {
   }
 
   void Answer(Bytes input) {
-    const std::array<Message, 2> messages = {Message(input), Message(input)};
+    const std::array<Message, 3> messages = {Message(input), Message(input), Message(input)};
     std::thread daemon([&] {
       const UniqueFd peer(TEMP_FAILURE_RETRY(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC)));
       for (const Message& message : messages) {
@@ -172,9 +170,10 @@ class HostileDaemon {
     auto connection = client::Connect(options);
     if (!connection.ok()) return CheckMessage(connection.status());
     CheckMessage(
-        connection->transport->ShareHostMemory(1, *transport::CreateHostMemory(kHostBytes), kHostBytes, 1));
-    const client::Core core(*std::move(connection), options);
-    for (const DeviceInfo& device : core.devices())
+        connection->socket->ShareHostMemory(1, *transport::CreateHostMemory(kHostBytes), kHostBytes, 1));
+    const auto core = std::make_shared<client::Core>(*std::move(connection), options);
+    if (!core->devices().empty()) CheckMessage(core->Open(0).status());
+    for (const DeviceInfo& device : core->devices())
       XPUD_CHECK(IsPrintable(device.name) && IsPrintable(device.kind) && IsPrintable(device.vendor));
   }
   static void CheckMessage(const absl::Status& status) {

@@ -1,5 +1,5 @@
-// A client's whole session: commands on a real ring, cut into batches, run by a real Session with real
-// planners and pool, on a device that keeps memory and runs nothing. The first byte chooses the device and
+// A client's whole session on a device: commands on a real ring, cut into batches, run by a real DeviceSession
+// with real planners and pool, on a device that keeps memory and runs nothing. The first byte chooses the device and
 // how the input is cut; the rest goes onto the ring.
 #include <algorithm>
 #include <array>
@@ -10,17 +10,18 @@
 #include <string>
 #include <vector>
 
-#include "daemon/session/session.h"
+#include "daemon/session/device_session.h"
 #include "proto/base/check.h"
 #include "proto/transport/shm_server.h"
 #include "tests/fuzz/bytes.h"
-#include "tests/fuzz/memory_device.h"
+#include "daemon/lane/testing/memory_device.h"
 
 namespace xpud::fuzz {
 namespace {
 
-using session::DeviceState;
-using session::Session;
+using lane::MemoryDevice;
+using session::DeviceSession;
+using stream::DeviceState;
 
 constexpr uint64_t kDeviceBytes = uint64_t{256} << 20, kSessionBytes = 24 << 20;
 constexpr uint64_t kHostBytes = 2 * transport::kHostMemoryUnit;
@@ -45,20 +46,18 @@ struct Machine {
     options.workers = 2;
     options.elsewhere = asynchronous;
     options.test_kernels = true;
-    DeviceState state;
     state.library = *kernels::KernelLibrary::Create(options);
     state.pool = std::make_unique<memory::Pool>(*device, 0);
     state.device = std::move(device);
     state.pool->ledger().SetTenantQuota(kClient, kSessionBytes);
-    devices.push_back(std::move(state));
     memory::Ledger::Account& neighbour =
-        devices[0].pool->ledger().Open(kNeighbour, &neighbours_credit, &neighbours_credit);
+        state.pool->ledger().Open(kNeighbour, &neighbours_credit, &neighbours_credit);
     for (const uint64_t bytes : {512, 4096}) {
       neighbours.push_back(
-          *devices[0].pool->Allocate(bytes, neighbour, [](auto...) { return absl::OkStatus(); }));
+          *state.pool->Allocate(bytes, neighbour, [](auto...) { return absl::OkStatus(); }));
       std::fill_n(neighbours.back().address, bytes, kPattern);
     }
-    used = devices[0].pool->used_bytes();
+    used = state.pool->used_bytes();
   }
   void CheckUntouched() const {
     for (const memory::Block& block : neighbours) {
@@ -69,7 +68,7 @@ struct Machine {
 
   static constexpr std::byte kPattern{0x5a};
   MemoryDevice* raw;
-  std::vector<DeviceState> devices;
+  DeviceState state;
   std::atomic<uint64_t> neighbours_credit{0};
   std::vector<memory::Block> neighbours;
   uint64_t used = 0;
@@ -83,14 +82,13 @@ Machine& MachineOf(bool asynchronous) {
 class Client {
  public:
   Client(uint8_t mode, Machine& machine) : mode_(mode), machine_(machine) {
-    transport::SessionFds fds;
-    auto server = *transport::ShmServer::Create(fds);
-    server_ = server.get();
+    transport::DeviceFds fds;
+    std::shared_ptr<transport::ServerTransport> server = *transport::ShmServer::Create(fds);
     control_ = *Mapping::Map(fds.ring, transport::kPageBytes + transport::kRingBytes, Access::kReadWrite);
     completion_ = *Mapping::Map(fds.completion, sizeof(transport::CompletionPage), Access::kReadOnly);
-    session_ = std::make_unique<Session>(1, session::Peer{1, kClient, "fuzz"}, std::move(server),
-                                         machine.devices, 2 * kHostBytes, tables_);
-    XPUD_CHECK(session_->Open().ok());
+    const auto session = std::make_shared<session::Session>(1, session::Peer{1, kClient, "fuzz"}, memories_);
+    session_ = *DeviceSession::Create(session, 0, machine.state, server, space_);
+    session->SetOpen(0, server);
     if ((mode & kShared) != 0) Share();
   }
 
@@ -109,7 +107,7 @@ class Client {
       machine_.raw->Announce();
     }
     session_.reset();
-    XPUD_CHECK(machine_.devices[0].pool->used_bytes() == machine_.used);
+    XPUD_CHECK(machine_.state.pool->used_bytes() == machine_.used);
     machine_.CheckUntouched();
   }
 
@@ -119,8 +117,8 @@ class Client {
   transport::ControlPage& page() const { return *reinterpret_cast<transport::ControlPage*>(control_.data()); }
   void Share() {
     for (const uint32_t id : {1u, 2u}) {
-      auto memory = transport::ClientMemory::Accept(*transport::CreateHostMemory(kHostBytes), kHostBytes);
-      XPUD_CHECK(session_->ShareHostMemory(id, 1, *std::move(memory), [](const absl::Status&) {}).ok());
+      auto memory = handles::HostMemories::Add(memories_, id, *transport::CreateHostMemory(kHostBytes), kHostBytes);
+      XPUD_CHECK(session_->ShareHostMemory(id, *std::move(memory), [](const absl::Status&) {}).ok());
     }
   }
 
@@ -136,31 +134,32 @@ class Client {
         session_->transport().Close("breach");
         return false;
       }
-      if (*progress == Session::Progress::kWorked && (mode_ & kLate) != 0) continue;
+      if (*progress == DeviceSession::Progress::kWorked && (mode_ & kLate) != 0) continue;
       machine_.raw->Announce();
-      if (*progress == Session::Progress::kStalled) machine_.devices[0].library->WaitForCompiles();
-      idle = *progress == Session::Progress::kIdle && !session_->under_way() ? idle + 1 : 0;
+      if (*progress == DeviceSession::Progress::kStalled) machine_.state.library->WaitForCompiles();
+      idle = *progress == DeviceSession::Progress::kIdle && !session_->under_way() ? idle + 1 : 0;
     }
     XPUD_CHECK(session_->counters().commands_completed == session_->counters().commands_submitted);
     return true;
   }
   void CheckAccounts() const {
-    const uint64_t held = session_->allocated_bytes(0);
+    const uint64_t held = session_->allocated_bytes();
     XPUD_CHECK(held <= kSessionBytes);
-    XPUD_CHECK(held + machine_.used <= machine_.devices[0].pool->used_bytes());
+    XPUD_CHECK(held + machine_.used <= machine_.state.pool->used_bytes());
     const auto& page = *reinterpret_cast<const transport::CompletionPage*>(completion_.data());
-    XPUD_CHECK(page.memory[0].allocated.load() == held);
-    XPUD_CHECK(page.memory[0].credit.load() == session_->account(0).credit());
-    XPUD_CHECK(held <= session_->account(0).credit() && session_->account(0).credit() <= kSessionBytes);
+    XPUD_CHECK(page.memory.allocated.load() == held);
+    XPUD_CHECK(page.memory.credit.load() == session_->account().credit());
+    XPUD_CHECK(held <= session_->account().credit() && session_->account().credit() <= kSessionBytes);
     XPUD_CHECK(session_->counters().commands_completed <= session_->counters().commands_submitted);
   }
 
   const uint8_t mode_;
   Machine& machine_;
-  transport::ShmServer* server_;
   Mapping control_, completion_;
-  session::TableSpace tables_;
-  std::unique_ptr<Session> session_;
+  handles::TableSpace space_;
+  const std::shared_ptr<handles::HostMemories> memories_ =
+      std::make_shared<handles::HostMemories>(2 * kHostBytes, /*for_executors=*/false);
+  std::unique_ptr<DeviceSession> session_;
   uint64_t tail_ = 0;
 };
 

@@ -108,11 +108,11 @@ TEST_F(BulkData, OfIndicesInHostMemoryThatChange) {
   constexpr uint64_t kBytes = transport::kHostMemoryUnit;
   const UniqueFd memory = *transport::CreateHostMemory(kBytes);
   const Mapping mapping = *Mapping::Map(memory, kBytes, Access::kReadWrite);
-  const transport::ShareMemory message = {transport::kShareMagic, 7, kBytes, 1};
+  const transport::Request message = {transport::RequestKind::kShareMemory, 7, kBytes, 1};
   const int fd = memory.get();
   ASSERT_TRUE(
       transport::SendMessage(session_->socket(), std::as_bytes(std::span(&message, 1)), {&fd, 1}).ok());
-  transport::ShareMemoryAnswer answer;
+  transport::Answer answer;
   ASSERT_TRUE(
       transport::ReceiveMessage(session_->socket(), std::as_writable_bytes(std::span(&answer, 1))).ok());
   ASSERT_EQ(answer.code, 0u) << answer.text;

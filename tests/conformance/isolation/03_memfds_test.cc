@@ -27,11 +27,11 @@ UniqueFd Memfd(unsigned seals) {
   return fd;
 }
 
-transport::ShareMemoryAnswer Share(HostileSession& session, const UniqueFd& memory, uint32_t id = kMemory) {
-  const transport::ShareMemory message = {transport::kShareMagic, id, kBytes, 1};
+transport::Answer Share(HostileSession& session, const UniqueFd& memory, uint32_t id = kMemory) {
+  const transport::Request message = {transport::RequestKind::kShareMemory, id, kBytes, 1};
   const int fd = memory.get();
   EXPECT_TRUE(transport::SendMessage(session.socket(), std::as_bytes(std::span(&message, 1)), {&fd, 1}).ok());
-  transport::ShareMemoryAnswer answer = {};
+  transport::Answer answer = {};
   EXPECT_TRUE(
       transport::ReceiveMessage(session.socket(), std::as_writable_bytes(std::span(&answer, 1))).ok());
   return answer;

@@ -115,10 +115,10 @@ TEST_F(HugeSizes, OfHostMemoryAreMeasured) {
                                                        {small.get(), kTiB},
                                                        {small.get(), uint64_t{1} << 63},
                                                        {small.get(), 0 - kTiB}}) {
-    const transport::ShareMemory message = {transport::kShareMagic, 1, bytes, 1};
+    const transport::Request message = {transport::RequestKind::kShareMemory, 1, bytes, 1};
     ASSERT_TRUE(
         transport::SendMessage(session->socket(), std::as_bytes(std::span(&message, 1)), {&fd, 1}).ok());
-    transport::ShareMemoryAnswer answer;
+    transport::Answer answer;
     ASSERT_TRUE(
         transport::ReceiveMessage(session->socket(), std::as_writable_bytes(std::span(&answer, 1))).ok());
     EXPECT_EQ(answer.code, static_cast<uint32_t>(absl::StatusCode::kInvalidArgument)) << answer.text;

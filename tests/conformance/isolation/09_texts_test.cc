@@ -129,7 +129,7 @@ std::vector<std::vector<std::byte>> WrongCommands() {
                                                BytesOf(Copy({1, 1}, 0, {1, 1}, 8, 64)),
                                                BytesOf(Copy({77, 1}, 0, {1, 1}, 8, 64)),
                                                BytesOf(CreateQueue(0)),
-                                               BytesOf(CreateQueue(1, 99)),
+                                               BytesOf(Wait(0, 1, 0, 99)),
                                                BytesOf(DestroyQueue(0)),
                                                BytesOf(Timestamp(99'999)),
                                                BytesOf(Wait(63, 0)),
@@ -158,11 +158,11 @@ TEST_F(Texts, OfErrorsAndRefusalsNameNeitherAddressesNorOthers) {
     const UniqueFd hollow(memfd_create("hollow", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     ASSERT_EQ(ftruncate(hollow.get(), 1 << 20), 0);
     ASSERT_EQ(fcntl(hollow.get(), F_ADD_SEALS, seals), 0);
-    const transport::ShareMemory message = {transport::kShareMagic, 1, 1 << 20, 1};
+    const transport::Request message = {transport::RequestKind::kShareMemory, 1, 1 << 20, 1};
     const int fd = hollow.get();
     ASSERT_TRUE(
         transport::SendMessage(session->socket(), std::as_bytes(std::span(&message, 1)), {&fd, 1}).ok());
-    transport::ShareMemoryAnswer answer;
+    transport::Answer answer;
     ASSERT_TRUE(
         transport::ReceiveMessage(session->socket(), std::as_writable_bytes(std::span(&answer, 1))).ok());
     Heard(std::string(answer.text));

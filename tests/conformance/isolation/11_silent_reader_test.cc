@@ -59,7 +59,7 @@ TEST_F(SilentReader, OfAnswersIsClosed) {
   auto session = std::make_unique<HostileSession>(socket());
   const UniqueFd hollow(memfd_create("hollow", MFD_CLOEXEC));
   const int fd = hollow.get();
-  const transport::ShareMemory message = {transport::kShareMagic, 1, 1 << 20, 1};
+  const transport::Request message = {transport::RequestKind::kShareMemory, 1, 1 << 20, 1};
   const auto start = Clock::now();
   while (!session->closed() && Clock::now() - start < seconds(20)) {
     pollfd writable = {session->socket(), POLLOUT, 0};

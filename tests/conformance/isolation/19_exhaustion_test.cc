@@ -89,10 +89,10 @@ TEST_F(Exhaustion, OfFileDescriptorsRefusesMemoryAndTheSessionGoesOn) {
   HostileSession guest(socket(), "guest");
   Limit(RLIMIT_NOFILE, 3);  // none of them is free
   const UniqueFd memory = *transport::CreateHostMemory(1 << 20);
-  const transport::ShareMemory message = {transport::kShareMagic, 1, 1 << 20, 1};
+  const transport::Request message = {transport::RequestKind::kShareMemory, 1, 1 << 20, 1};
   const int fd = memory.get();
   const auto share = [&] {
-    transport::ShareMemoryAnswer answer = {};
+    transport::Answer answer = {};
     EXPECT_TRUE(transport::SendMessage(guest.socket(), std::as_bytes(std::span(&message, 1)), {&fd, 1}).ok());
     EXPECT_TRUE(
         transport::ReceiveMessage(guest.socket(), std::as_writable_bytes(std::span(&answer, 1))).ok());

@@ -40,8 +40,8 @@ inline wire::CopyCommand Copy(wire::Handle source, uint64_t source_offset, wire:
           target_offset,
           bytes};
 }
-inline wire::CreateQueueCommand CreateQueue(uint32_t queue, uint32_t device = 0, int32_t priority = 0) {
-  return {HeaderOf<wire::CreateQueueCommand>(wire::CommandKind::kCreateQueue, queue), device, priority};
+inline wire::CreateQueueCommand CreateQueue(uint32_t queue, int32_t priority = 0) {
+  return {HeaderOf<wire::CreateQueueCommand>(wire::CommandKind::kCreateQueue, queue), priority, 0};
 }
 inline wire::DestroyQueueCommand DestroyQueue(uint32_t queue) {
   return {HeaderOf<wire::DestroyQueueCommand>(wire::CommandKind::kDestroyQueue, queue)};
@@ -49,8 +49,8 @@ inline wire::DestroyQueueCommand DestroyQueue(uint32_t queue) {
 inline wire::TimestampCommand Timestamp(uint32_t slot) {
   return {HeaderOf<wire::TimestampCommand>(wire::CommandKind::kTimestamp), slot, 0};
 }
-inline wire::WaitCommand Wait(uint32_t other, uint64_t sequence, uint32_t queue = 0) {
-  return {HeaderOf<wire::WaitCommand>(wire::CommandKind::kWait, queue), other, 0, sequence};
+inline wire::WaitCommand Wait(uint32_t other, uint64_t sequence, uint32_t queue = 0, uint32_t device = 0) {
+  return {HeaderOf<wire::WaitCommand>(wire::CommandKind::kWait, queue), device, other, sequence};
 }
 inline wire::ClearErrorCommand ClearError(uint32_t errors) {
   return {HeaderOf<wire::ClearErrorCommand>(wire::CommandKind::kClearError), errors, 0};

@@ -32,10 +32,15 @@ HostileSession::HostileSession(const std::string& address, const char* name) : s
   transport::Hello hello = {transport::kHelloMagic, wire::kOldestVersion, wire::kNewestVersion, {}};
   transport::SetText(hello.client_name, name);
   XPUD_CHECK(transport::SendMessage(socket_.get(), std::as_bytes(std::span(&hello, 1))).ok());
-  std::array<UniqueFd, 4> fds;
-  XPUD_CHECK(
-      transport::ReceiveMessage(socket_.get(), std::as_writable_bytes(std::span(&welcome_, 1)), fds).ok());
+  XPUD_CHECK(transport::ReceiveMessage(socket_.get(), std::as_writable_bytes(std::span(&welcome_, 1))).ok());
   XPUD_CHECK(welcome_.version != 0);
+  const transport::Request open = {transport::RequestKind::kOpenDevice, 0, 0, 0};
+  XPUD_CHECK(transport::SendMessage(socket_.get(), std::as_bytes(std::span(&open, 1))).ok());
+  transport::Answer answer;
+  std::array<UniqueFd, transport::kDeviceFds> fds;
+  XPUD_CHECK(
+      transport::ReceiveMessage(socket_.get(), std::as_writable_bytes(std::span(&answer, 1)), fds).ok());
+  XPUD_CHECK(answer.code == 0);
   fds_ = {std::move(fds[0]), std::move(fds[1]), std::move(fds[2]), std::move(fds[3])};
   control_ = *Mapping::Map(fds_.ring, transport::kPageBytes, Access::kReadWrite);
   ring_ = *Mapping::MapMirrored(fds_.ring, transport::kRingBytes, Access::kReadWrite, transport::kPageBytes);

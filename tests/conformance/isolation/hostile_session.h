@@ -1,4 +1,4 @@
-// A session whose client writes anything to the shared pages at any time. Not thread-safe, except for the
+// A session on device 0 whose client writes anything to the shared pages at any time. Not thread-safe, except for the
 // pages, which any thread may write, like another process of the client.
 #pragma once
 
@@ -13,6 +13,7 @@
 #include "proto/base/mapping.h"
 #include "proto/transport/handshake.h"
 #include "proto/transport/layout.h"
+#include "proto/transport/requests.h"
 
 namespace xpud::isolation {
 
@@ -57,7 +58,7 @@ class HostileSession {
   }
   std::span<std::byte> ring() const { return {ring_.data(), ring_.size()}; }
   std::span<std::byte> staging() const { return {staging_.data(), staging_.size()}; }
-  const transport::SessionFds& fds() const { return fds_; }
+  const transport::DeviceFds& fds() const { return fds_; }
   const transport::Welcome& welcome() const { return welcome_; }
   int socket() const { return socket_.get(); }
   void Unmap();  // unmaps the ring and staging, as a client may at any time
@@ -65,7 +66,7 @@ class HostileSession {
  private:
   UniqueFd socket_;
   transport::Welcome welcome_;
-  transport::SessionFds fds_;
+  transport::DeviceFds fds_;
   Mapping control_, ring_, completion_, staging_;
   uint64_t tail_ = 0, sequence_ = 0;
   uint32_t errors_seen_ = 0;

@@ -1,0 +1,130 @@
+#include "daemon/lane/testing/memory_device.h"
+
+#include <sys/mman.h>
+
+#include <atomic>
+#include <cstring>
+#include <vector>
+
+#include "daemon/memory/poison.h"
+#include "proto/base/check.h"
+
+namespace xpud::lane {
+namespace {
+
+class MappedChunk final : public executor::Chunk {
+ public:
+  MappedChunk(void* address, uint64_t bytes) : Chunk(static_cast<std::byte*>(address), bytes) {}
+  ~MappedChunk() override { munmap(address(), bytes()); }
+};
+
+class OwnMemory final : public executor::HostMemory {
+ public:
+  OwnMemory(std::byte* address, std::unique_ptr<std::byte, decltype(&std::free)> owned)
+      : HostMemory(address, address), owned_(std::move(owned)) {}
+
+ private:
+  const std::unique_ptr<std::byte, decltype(&std::free)> owned_;
+};
+
+void Store(uint64_t* word, uint64_t value) {
+  std::atomic_ref<uint64_t>(*word).store(value, std::memory_order_release);
+}
+
+}  // namespace
+
+class MemoryDevice::Queue final : public executor::DeviceQueue {
+ public:
+  explicit Queue(MemoryDevice& device) : device_(device) { device_.queues_.insert(this); }
+  ~Queue() override { device_.queues_.erase(this); }
+
+  absl::Status Launch(const kernels::LaunchList& launches,
+                      std::span<const executor::MemoryUse> uses) override {
+    for (size_t i = 0; i < launches.size(); ++i) XPUD_CHECK(!launches[i].kernel().entry.empty());
+    for (const executor::MemoryUse& use : uses)
+      XPUD_CHECK(!memory::IsPoisoned(reinterpret_cast<void*>(use.address), use.bytes));
+    return absl::OkStatus();
+  }
+  absl::Status Copy(void* target, const void* source, uint64_t bytes) override {
+    if (bytes != 0) std::memcpy(target, source, bytes);
+    return absl::OkStatus();
+  }
+  absl::Status Upload(void* target, std::span<const std::byte> source) override {
+    return Copy(target, source.data(), source.size());
+  }
+  absl::Status Zero(void* target, uint64_t bytes) override {
+    std::memset(target, 0, bytes);
+    return absl::OkStatus();
+  }
+  absl::Status WriteValue(uint64_t* word, uint64_t value) override {
+    if (device_.properties().synchronous) {
+      Store(word, value);
+    } else {
+      announcements_.emplace_back(word, value);
+    }
+    return absl::OkStatus();
+  }
+  absl::Status WriteTimestamp(uint64_t* word) override {
+    Store(word, 1);
+    return absl::OkStatus();
+  }
+  void Announce() {
+    for (const auto& [word, value] : announcements_) Store(word, value);
+    announcements_.clear();
+  }
+
+ private:
+  MemoryDevice& device_;
+  std::vector<std::pair<uint64_t*, uint64_t>> announcements_;
+};
+
+MemoryDevice::MemoryDevice(bool asynchronous, uint64_t total_memory) {
+  properties_.name = "memory";
+  properties_.kind = properties_.vendor = "cpu";
+  properties_.total_memory = total_memory;
+  properties_.compute_units = 2;
+  properties_.synchronous = !asynchronous;
+  properties_.replaceable = asynchronous;
+}
+
+absl::StatusOr<std::unique_ptr<executor::Chunk>> MemoryDevice::AllocateChunk(uint64_t bytes) {
+  void* const address =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  XPUD_CHECK(address != MAP_FAILED);
+  return std::make_unique<MappedChunk>(address, bytes);
+}
+
+absl::StatusOr<std::unique_ptr<executor::HostMemory>> MemoryDevice::AllocateHost(uint64_t bytes) {
+  auto* const address = static_cast<std::byte*>(std::aligned_alloc(4096, (bytes + 4095) & ~uint64_t{4095}));
+  std::memset(address, 0, bytes);
+  return std::make_unique<OwnMemory>(address,
+                                     std::unique_ptr<std::byte, decltype(&std::free)>(address, &std::free));
+}
+
+absl::StatusOr<std::unique_ptr<executor::HostMemory>> MemoryDevice::Import(
+    const transport::SharedBytes& memory) {
+  return std::make_unique<OwnMemory>(memory.bytes.data(),
+                                     std::unique_ptr<std::byte, decltype(&std::free)>(nullptr, &std::free));
+}
+
+void MemoryDevice::StartImport(const transport::SharedBytes& memory, uint64_t, ImportDone done) {
+  done(Import(memory));
+}
+
+absl::StatusOr<std::unique_ptr<executor::DeviceQueue>> MemoryDevice::CreateQueue(int, uint64_t) {
+  return std::make_unique<Queue>(*this);
+}
+
+absl::StatusOr<std::string> MemoryDevice::Assemble(const std::string&) {
+  return absl::UnimplementedError("this device does not assemble text");
+}
+
+absl::StatusOr<uint64_t> MemoryDevice::Ask(const kernels::Launch&) {
+  return absl::UnimplementedError("this device runs no kernels");
+}
+
+void MemoryDevice::Announce() {
+  for (Queue* queue : queues_) queue->Announce();
+}
+
+}  // namespace xpud::lane

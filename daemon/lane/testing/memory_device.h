@@ -1,0 +1,35 @@
+// A device that has memory and copies, but runs no kernels: it only checks the memory of launches. It works
+// synchronously or, as an asynchronous device, reports progress when Announce is called. Memory that the pool
+// has not allocated is poisoned under ASan, so that stray copies are found. Not thread-safe.
+#pragma once
+
+#include <set>
+#include <utility>
+
+#include "daemon/executor/api/device.h"
+#include "daemon/executor/api/device_queue.h"
+
+namespace xpud::lane {
+
+class MemoryDevice final : public executor::Device {
+ public:
+  explicit MemoryDevice(bool asynchronous, uint64_t total_memory);
+
+  absl::StatusOr<std::unique_ptr<executor::Chunk>> AllocateChunk(uint64_t bytes) override;
+  absl::StatusOr<std::unique_ptr<executor::HostMemory>> AllocateHost(uint64_t bytes) override;
+  absl::StatusOr<std::unique_ptr<executor::HostMemory>> Import(const transport::SharedBytes& memory) override;
+  void StartImport(const transport::SharedBytes& memory, uint64_t owner, ImportDone done) override;
+  absl::StatusOr<std::unique_ptr<executor::DeviceQueue>> CreateQueue(int priority, uint64_t owner) override;
+  absl::StatusOr<std::string> Assemble(const std::string& text) override;
+  absl::StatusOr<uint64_t> Ask(const kernels::Launch& launch) override;
+  void Forget(std::vector<const kernels::Kernel*>& kernels) override { kernels.clear(); }
+
+  // Reports all work done so far.
+  void Announce();
+
+ private:
+  class Queue;
+  std::set<Queue*> queues_;
+};
+
+}  // namespace xpud::lane
