@@ -1,6 +1,6 @@
 // The accounts of one device's memory, one for each session. An account's *credit* is memory reserved for it:
 // it includes what the account holds, and the session may allocate the rest without asking. Credit is limited
-// by the session's quota and by the quota that all sessions of a tenant share. REQUIRES: the engine thread.
+// by the session's quota and by the quota that all sessions of a tenant share. REQUIRES: the lane's thread.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,5 @@
 // The memory of one device: chunks, cut into blocks for buffers. Memory that changes its tenant is zeroed
-// first. The chunks always cover all granted credit. REQUIRES: the engine thread.
+// first. The chunks always cover all granted credit. REQUIRES: the lane's thread.
 #pragma once
 
 #include <cstdint>

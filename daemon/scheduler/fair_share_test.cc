@@ -19,7 +19,7 @@ struct Client {
   uint64_t commands = 0;
 };
 
-// The engine's loop over the clients until `end_ns`.
+// The lane's loop over the clients until `end_ns`.
 void Advance(FairShare& shares, std::vector<Client>& clients, uint64_t end_ns) {
   while (now_ns < end_ns) {
     shares.BeginRound();

@@ -1,4 +1,4 @@
-// Serves the metrics over HTTP on a thread of its own. Takes at most one snapshot of the engine every kFresh;
+// Serves the metrics over HTTP on a thread of its own. Takes at most one snapshot of the daemon every kFresh;
 // all readers share its text. A slow reader blocks nobody. There are at most kMaxConnections; a new one
 // replaces the oldest. Owned by main.
 #pragma once

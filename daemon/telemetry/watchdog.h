@@ -1,4 +1,4 @@
-// Sends keep-alives to the service manager while the engine makes progress: each one is sent after the engine
+// Sends keep-alives to the service manager while the daemon makes progress: each one is sent after every lane
 // has run a posted task. Owned by main.
 #pragma once
 
@@ -13,7 +13,7 @@ namespace xpud::telemetry {
 
 class Watchdog {
  public:
-  // Posts `done` to the engine without waiting for it.
+  // Has the daemon call `done` when all lanes have made progress. Does not wait for it.
   using Ask = std::function<void(std::function<void()> done)>;
 
   // Asks three times per `expected`, on a thread of its own. `notifier` must outlive this.

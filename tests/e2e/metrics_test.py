@@ -108,7 +108,7 @@ class Metrics(DaemonTest):
                 self.assertGreaterEqual(next(v for other, v in series(after, name) if other == labels), value, name)
         self.assertGreater(series(after, "xpud_client_commands_total"), series(before, "xpud_client_commands_total"))
 
-    def test_are_asked_of_the_engine_once_in_a_while_however_many_ask(self):
+    def test_are_asked_of_the_lanes_once_in_a_while_however_many_ask(self):
         scrape(self.daemon)
         self.scrape_anew()
         self.assertEqual(len({scrape(self.daemon) for _ in range(10)}), 1, "a snapshot for each scrape")

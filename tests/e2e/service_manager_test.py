@@ -124,16 +124,16 @@ class Watched(ManagedTest):
     def signs_in(self, seconds: float) -> int:
         return self.manager.hear(seconds).count("WATCHDOG=1")
 
-    def test_signs_of_life_come_in_time_also_from_an_engine_that_sleeps_or_works(self):
+    def test_signs_of_life_come_in_time_also_from_a_lane_that_sleeps_or_works(self):
         wait_until(lambda: self.manager.hears("WATCHDOG=1"), 5)
         self.assertGreaterEqual(self.signs_in(5 * WATCHDOG), 10)
         client = self.client("x = torch.rand(256, 256, device='xpud'); say('ready')\nwhile True: x = (x @ x) * 0.01")
         client.hear()
         self.assertGreaterEqual(self.signs_in(5 * WATCHDOG), 5)
 
-    def test_signs_of_life_stop_while_the_engine_hangs(self):
+    def test_signs_of_life_stop_while_a_lane_hangs(self):
         wait_until(lambda: self.manager.hears("WATCHDOG=1"), 5)
-        with stopped_thread(self.daemon.pid, "xpud-engine"):
+        with stopped_thread(self.daemon.pid, "xpud-lane-0"):
             self.signs_in(WATCHDOG)  # the one in flight
             self.assertEqual(self.signs_in(3 * WATCHDOG), 0)
         wait_until(lambda: self.manager.hear(0.05).count("WATCHDOG=1") > 0, 5)

@@ -1,5 +1,5 @@
-// Runs slow work on a thread of its own, one piece after another, and then a continuation on the engine's
-// thread. REQUIRES: the engine thread.
+// Runs slow work on a thread of its own, one piece after another, and then a continuation on the lane's
+// thread. REQUIRES: the lane's thread.
 #pragma once
 
 #include <deque>

@@ -1,6 +1,6 @@
 // A device as the daemon uses it: memory in chunks, and queues. There are two kinds: level_zero_device.h
 // calls Level Zero in this process, and process/process_device.h has an executor process of its own.
-// REQUIRES: the engine thread, unless a function says otherwise.
+// REQUIRES: the lane's thread, unless a function says otherwise.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// One in-order stream of work on a device. Addresses are in the device's address space. REQUIRES: the engine
+// One in-order stream of work on a device. Addresses are in the device's address space. REQUIRES: the lane's
 // thread.
 #pragma once
 

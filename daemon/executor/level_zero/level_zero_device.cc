@@ -308,7 +308,7 @@ absl::StatusOr<std::string> LevelZeroDevice::Assemble(const std::string& text) {
   return code;
 }
 
-// Uses a list and a device object of its own, because the engine's thread uses this object.
+// Uses a list and a device object of its own, because the lane's thread uses this object.
 absl::StatusOr<uint64_t> LevelZeroDevice::Ask(const kernels::Launch& launch) {
   ASSIGN_OR_RETURN(auto device, OpenAgain());
   ASSIGN_OR_RETURN(auto list, device->CreateList(0));

@@ -1,5 +1,5 @@
 // Allocates addresses for a device's memory, from ranges that nothing else uses, so that a replacement
-// executor can map the memory at the same addresses. REQUIRES: the engine thread.
+// executor can map the memory at the same addresses. REQUIRES: the lane's thread.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // The commands of a queue that may be unfinished, kept so that another executor can run them again. The log
 // knows which memory each command uses, and so which results a second run of a half-finished series would get
-// wrong. REQUIRES: the engine thread.
+// wrong. REQUIRES: the lane's thread.
 #pragma once
 
 #include <cstddef>

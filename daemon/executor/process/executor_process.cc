@@ -13,7 +13,7 @@ namespace xpud::executor::process {
 namespace {
 
 constexpr int kTakeDeviceMs = 30'000;  // creating a GPU's first context may take long
-constexpr int kAnswerMs = 3'000;       // a thousand times the usual time; the engine waits
+constexpr int kAnswerMs = 3'000;       // a thousand times the usual time; the lane waits
 
 std::string HowItEnded(int status) {
   if (WIFSIGNALED(status))

@@ -1,5 +1,5 @@
 // A device with an executor process. A lost executor is replaced: the next one gets the memory at the same
-// addresses and runs the unfinished work, so that sessions continue. REQUIRES: the engine thread, unless a
+// addresses and runs the unfinished work, so that sessions continue. REQUIRES: the lane's thread, unless a
 // function says otherwise.
 //
 // Blame: after a loss, the sessions whose commands had started are suspects. If there are several, each

@@ -1,5 +1,5 @@
 // A queue whose work an executor process appends. Keeps unfinished commands, and sends them again to the next
-// executor. REQUIRES: the engine thread.
+// executor. REQUIRES: the lane's thread.
 #pragma once
 
 #include <chrono>

@@ -1,5 +1,5 @@
 // How much longer others wait beside a client that floods. Measured in turns: in quiet, beside a process that
-// computes without the daemon, and beside the flood. A flood keeps the engine busy, so it takes a core from
+// computes without the daemon, and beside the flood. A flood keeps the lane busy, so it takes a core from
 // the others, as any program does; only the delay beyond that counts.
 #include <thread>
 
