@@ -225,6 +225,8 @@ void ConfineExecutor(std::span<char* const> arguments) {
 absl::Status Run(const config::CommandLine& line, const config::Configuration& configuration,
                  std::shared_ptr<telemetry::LogLines> log) {
   const Options& options = configuration.options;
+  // Read by the CPU's driver, here and in executor processes.
+  if (options.test_devices > 0) setenv("XPUD_CPU_DEVICES", absl::StrCat(options.test_devices).c_str(), 1);
   Reloader reloader(line, configuration);
   const telemetry::Notifier notifier = FindServiceManager(options);
   notifier.Notify("STATUS=Opening devices");
