@@ -1,4 +1,4 @@
-// A validated op, as planners take it. Plain values; engine thread.
+// A validated op, as planners take it. Plain values; the library's thread.
 #pragma once
 
 #include <cstdint>

@@ -19,7 +19,7 @@ enum class Readiness {
 // bytes.
 using Workspace = absl::FunctionRef<absl::StatusOr<void*>(size_t bytes)>;
 
-// Plans the calls of some families. Called on the engine thread only.
+// Plans the calls of some families. Called on the library's thread only.
 class Planner {
  public:
   virtual ~Planner() = default;

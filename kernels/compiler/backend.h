@@ -6,18 +6,10 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "kernels/api/launch.h"
+#include "kernels/compiler/code_target.h"
 #include "llvm/IR/Module.h"
 
 namespace xpud::kernels {
-
-// What code is made for. `processor`: of NVPTX, "sm_80" where empty.
-struct CodeTarget {
-  CodeTarget(Target kind, std::string name = {})  // NOLINT(google-explicit-constructor): mostly a Target
-      : target(kind), processor(name.empty() && kind == Target::kNvptx ? "sm_80" : std::move(name)) {}
-  Target target;
-  std::string processor;
-};
 
 // Everything outside the IR that determines what Generate makes: our sources, LLVM's version, the CPU and its
 // features.

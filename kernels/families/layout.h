@@ -1,5 +1,5 @@
 // The iteration space of an element-wise op: sizes, and each operand's strides over them, with as few
-// dimensions as possible. A plain value without allocation; engine thread.
+// dimensions as possible. A plain value without allocation.
 #pragma once
 
 #include <array>

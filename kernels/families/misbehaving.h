@@ -1,5 +1,6 @@
 // Kernels that do what kernels must not, for tests of the daemon: xpud::test_fault stores to address 0,
-// xpud::test_endless never ends. Planned only with KernelLibrary::Options::test_kernels. Engine thread only.
+// xpud::test_endless never ends. Planned only with KernelLibrary::Options::test_kernels. The library's thread
+// only.
 #pragma once
 
 #include <string>

@@ -62,7 +62,7 @@ class SoftmaxSkeleton : public SkeletonOf<SoftmaxKey, ops::Family::kSoftmax, Sof
                         Emitter& e) const override;
 };
 
-// Plans softmax and its relatives. Engine thread only.
+// Plans softmax and its relatives. The library's thread only.
 class SoftmaxPlanner : public Planner {
  public:
   explicit SoftmaxPlanner(KernelCache& cache) : cache_(cache) {}

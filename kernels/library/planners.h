@@ -1,4 +1,4 @@
-// The planners of vendors' libraries and of handwritten kernels. Each is used on the engine thread only.
+// The planners of vendors' libraries and of handwritten kernels. Each is used on its library's thread only.
 #pragma once
 
 #include <memory>

@@ -39,6 +39,11 @@ class Devices(DaemonTest):
     def test_torch_computes_on_all_at_once(self):
         client = self.client(TRAINING)
         self.assertEqual(client.hear(), "2 1")
+        first, second = self.daemon.status()["devices"]
+        shared = first["kernel_shared_hits"] + second["kernel_shared_hits"]
+        made = sum(device[count] for device in (first, second) for count in ("kernels_compiled", "kernel_disk_cache_hits"))
+        self.assertGreater(made, 5)
+        self.assertEqual(shared, made, "each kernel is made once and used by both devices")
 
     def test_a_tensor_moves_between_devices(self):
         client = self.client("a = torch.arange(12., device='xpud:0'); b = a.to('xpud:1') * 2\n"

@@ -1,5 +1,5 @@
 // The planner of kMatmul on NVIDIA GPUs: cuBLASLt where that is installed and takes the problem, our own
-// kernels (gpu/product.cu) elsewhere and around it. Engine thread only.
+// kernels (gpu/product.cu) elsewhere and around it. The library's thread only.
 #pragma once
 
 #include <optional>

@@ -1,5 +1,5 @@
-// How much workspace cuBLASLt takes for each problem, as the process that has the device answers. Engine
-// thread, but for the questions, which run in the store's background. Outlives that.
+// How much workspace cuBLASLt takes for each problem, as the process that has the device answers. The
+// library's thread only, but for the questions, which run in the store's background. Outlives that.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// The HOST kernels of kMatmul: the seam between what the engine thread plans and what the device's workers
+// The HOST kernels of kMatmul: the seam between what the library's thread plans and what the device's workers
 // run.
 #pragma once
 

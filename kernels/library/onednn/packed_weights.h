@@ -2,10 +2,10 @@
 //
 // Identity: weights are known by address and geometry, and their bytes by Operand::content. Content that was
 // seen twice is packed; a new content at the same place drops what was packed, so changed weights are never
-// served. Lifetime: the engine thread owns everything here. Each planned group that names a PackedWeights is
-// counted when planned and when run; dropped weights are freed once all of those have run, in whatever order
-// the device completes launches. Launches recorded for replay are not counted again: who records must plan
-// with content 0.
+// served. Lifetime: the library's thread owns everything here. Each planned group that names a PackedWeights
+// is counted when planned and when run; dropped weights are freed once all of those have run, in whatever
+// order the device completes launches. Launches recorded for replay are not counted again: who records must
+// plan with content 0.
 #pragma once
 
 #include <atomic>
@@ -49,7 +49,7 @@ class PackedWeights {
   size_t bytes() const { return bytes_; }
   dnnl::memory::format_tag tag() const { return tag_; }
 
-  // Engine thread. Groups that a launch will run: of packing, or of products.
+  // The library's thread. Groups that a launch will run: of packing, or of products.
   uint32_t pack_groups() const { return pack_groups_; }
   void CountPlanned(uint32_t groups) { planned_ += groups; }
   bool Idle() const { return planned_ <= run_.load(std::memory_order_acquire); }
