@@ -41,6 +41,7 @@ struct Options {
   bool standby_executor = false;
   bool test_kernels = false;  // tests: clients may run kernels that fault or do not end
   bool asynchronous = false;  // tests: treat the CPU device like a GPU
+  int test_devices = 0;       // tests: how many CPU devices the driver exposes; 0: as XPUD_CPU_DEVICES says
   // Options of the command line only.
   std::string config;       // the file; "-PATH": may be missing; empty: none
   int ready_fd = -1;        // gets one byte when clients can connect

@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <map>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -32,6 +33,7 @@
 #include "daemon/telemetry/metrics_server.h"
 #include "daemon/telemetry/notifier.h"
 #include "daemon/telemetry/watchdog.h"
+#include "kernels/compiler/kernel_compiler.h"
 #include "kernels/compiler/object_cache.h"
 #include "proto/base/status_macros.h"
 #include "proto/transport/barrier.h"
@@ -124,6 +126,7 @@ absl::StatusOr<std::vector<stream::DeviceState>> OpenDevices(const Options& opti
                                       .standby = options.standby_executor,
                                       .wake = wake,
                                       .spawner = spawner}));
+  std::map<std::pair<kernels::Target, std::string>, std::shared_ptr<kernels::KernelCompiler>> compilers;
   std::vector<stream::DeviceState> states;
   for (auto& device : devices) {
     stream::DeviceState state;
@@ -132,7 +135,6 @@ absl::StatusOr<std::vector<stream::DeviceState>> OpenDevices(const Options& opti
                  states.size(), properties.name, properties.kind, properties.vendor, properties.total_memory,
                  properties.compute_units);
     kernels::KernelLibrary::Options library = {.target = properties.target,
-                                               .cache_directory = cache_directory,
                                                .workers = static_cast<int>(properties.compute_units),
                                                .on_ready = wake,
                                                .elsewhere = properties.replaceable,
@@ -143,6 +145,16 @@ absl::StatusOr<std::vector<stream::DeviceState>> OpenDevices(const Options& opti
       library.assemble = [raw = device.get()](const std::string& text) { return raw->Assemble(text); };
       library.ask = [raw = device.get()](const kernels::Launch& launch) { return raw->Ask(launch); };
     }
+    // Devices of equal target and processor share what is compiled.
+    auto& compiler = compilers[{library.target, library.processor}];
+    if (compiler == nullptr) {
+      ASSIGN_OR_RETURN(compiler,
+                       kernels::KernelCompiler::Create({.target = {library.target, library.processor},
+                                                        .assembles = library.assemble != nullptr,
+                                                        .cache_directory = cache_directory,
+                                                        .cache_bytes = options.cache_limit}));
+    }
+    library.compiler = compiler;
     ASSIGN_OR_RETURN(state.library, kernels::KernelLibrary::Create(library));
     state.pool = std::make_unique<memory::Pool>(*device, static_cast<uint32_t>(states.size()));
     state.device = std::move(device);
@@ -225,6 +237,8 @@ void ConfineExecutor(std::span<char* const> arguments) {
 absl::Status Run(const config::CommandLine& line, const config::Configuration& configuration,
                  std::shared_ptr<telemetry::LogLines> log) {
   const Options& options = configuration.options;
+  // Read by the CPU's driver, here and in executor processes.
+  if (options.test_devices > 0) setenv("XPUD_CPU_DEVICES", absl::StrCat(options.test_devices).c_str(), 1);
   Reloader reloader(line, configuration);
   const telemetry::Notifier notifier = FindServiceManager(options);
   notifier.Notify("STATUS=Opening devices");

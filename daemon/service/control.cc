@@ -70,6 +70,7 @@ void Fill(lane::Lane& lane, v1::Device& out) {
   out.set_kernels_compiled(kernels.compiled);
   out.set_kernel_cache_hits(kernels.memory_hits);
   out.set_kernel_disk_cache_hits(kernels.disk_hits);
+  out.set_kernel_shared_hits(kernels.shared_hits);
   out.set_kernel_compiles_failed(kernels.failed);
   out.set_kernel_compile_ns(kernels.compile_ns);
   const executor::ExecutorStatus executor = state.device->executor();

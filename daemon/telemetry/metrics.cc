@@ -120,6 +120,9 @@ constexpr Metric<v1::Device> kOfDevice[] = {
     {{"xpud_kernel_disk_hits_total", Type::kCounter, Scale::kOne,
       "Kernels that an earlier daemon had compiled, loaded from disk."},
      OPTIONAL(Device, kernel_disk_cache_hits)},
+    {{"xpud_kernel_shared_hits_total", Type::kCounter, Scale::kOne,
+      "Kernels that were compiled or loaded for another device and that this one uses too."},
+     OPTIONAL(Device, kernel_shared_hits)},
 };
 
 constexpr Metric<v1::Session> kOfClient[] = {

@@ -34,6 +34,7 @@ class GraphCommand final : public Command {
 
 ze_result_t CpuCommandList::AppendLaunch(Kernel& kernel, const LaunchShape& shape, const Sync& sync) {
   const auto& ours = static_cast<const CpuKernel&>(kernel);
+  if (&ours.device() != &device_) return ZE_RESULT_ERROR_INVALID_ARGUMENT;
   if (shape.group_size == nullptr)
     return Append(Launch{ours.entry(), ours.arguments().pointers(), shape.groups}, sync);
   if (!IsOneByOne(*shape.group_size)) return ZE_RESULT_ERROR_INVALID_GROUP_SIZE_DIMENSION;
@@ -54,6 +55,7 @@ ze_result_t CpuCommandList::AppendPart(const CpuKernel& kernel, const LaunchShap
 ze_result_t CpuCommandList::AppendLaunchIndirect(Kernel& kernel, const ze_group_count_t* groups,
                                                  const Sync& sync) {
   const auto& ours = static_cast<const CpuKernel&>(kernel);
+  if (&ours.device() != &device_) return ZE_RESULT_ERROR_INVALID_ARGUMENT;
   return Append(Launch{ours.entry(), ours.arguments().pointers(), {}, groups}, sync);
 }
 
@@ -62,6 +64,7 @@ ze_result_t CpuCommandList::AppendLaunchMultiple(std::span<Kernel* const> kernel
   std::vector<KeptLaunch> launches;
   for (size_t i = 0; i < kernels.size(); ++i) {
     const auto& kernel = static_cast<const CpuKernel&>(*kernels[i]);
+    if (&kernel.device() != &device_) return ZE_RESULT_ERROR_INVALID_ARGUMENT;
     launches.push_back(
         std::move(KeptLaunch(kernel.entry(), kernel.arguments().pointers()).With({}, groups + i)));
   }
@@ -70,7 +73,9 @@ ze_result_t CpuCommandList::AppendLaunchMultiple(std::span<Kernel* const> kernel
 }
 
 ze_result_t CpuCommandList::AppendGraph(ExecutableGraph& graph, const Sync& sync) {
-  const auto& commands = static_cast<const CpuExecutableGraph&>(graph).commands();
+  const auto& ours = static_cast<const CpuExecutableGraph&>(graph);
+  if (&ours.device() != &device_) return ZE_RESULT_ERROR_INVALID_ARGUMENT;
+  const auto& commands = ours.commands();
   auto command = std::make_unique<GraphCommand>(commands, sync);
   const bool waits =
       std::any_of(commands->begin(), commands->end(), [](const auto& one) { return one->waits(); });
@@ -89,7 +94,7 @@ ze_result_t ImmediateList::BeginCapture() {
 
 ze_result_t ImmediateList::EndCapture(std::unique_ptr<Graph>& graph) {
   if (captured_ == nullptr) return ZE_RESULT_ERROR_INVALID_ARGUMENT;
-  graph = std::make_unique<CpuGraph>(driver(), std::move(captured_));
+  graph = std::make_unique<CpuGraph>(device(), std::move(captured_));
   captured_ = nullptr;
   return ZE_RESULT_SUCCESS;
 }
@@ -99,7 +104,7 @@ WorkerPool* ImmediateList::PoolIfReady(const Sync& sync) {
   for (const Event* event : sync.waits) {
     if (!static_cast<const CpuEvent*>(event)->state().signalled()) return nullptr;
   }
-  return &lane_->pool();
+  return &device().pool();
 }
 
 ze_result_t ImmediateList::AppendKept(std::unique_ptr<Command> command) {

@@ -1,6 +1,6 @@
 // Command lists of the CPU device. An immediate list runs a command on the appending thread if all earlier
 // work is done and its events are signalled; otherwise its lane runs it, in order. A regular list stores
-// commands for a queue. Lists are always in order.
+// commands for a queue. Lists are always in order. Kernels, graphs and queues of another device are refused.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,9 @@ namespace xpud::drivers::cpu {
 
 class CpuCommandList : public AppendingList<CpuCommandList, CpuEvent> {
  public:
-  explicit CpuCommandList(const Driver* driver) : AppendingList(driver) {}
+  explicit CpuCommandList(CpuDevice& device) : AppendingList(device.driver()), device_(device) {}
+
+  CpuDevice& device() const { return device_; }
 
   ze_result_t AppendLaunch(Kernel& kernel, const LaunchShape& shape, const Sync& sync) final;
   ze_result_t AppendLaunchIndirect(Kernel& kernel, const ze_group_count_t* groups, const Sync& sync) final;
@@ -36,12 +38,14 @@ class CpuCommandList : public AppendingList<CpuCommandList, CpuEvent> {
   // Returns the pool if a command may run at once, or null if it must be stored.
   virtual WorkerPool* PoolIfReady(const Sync& sync) = 0;
   virtual ze_result_t AppendKept(std::unique_ptr<Command> command) = 0;
+
+  CpuDevice& device_;
 };
 
 class ImmediateList final : public CpuCommandList {
  public:
-  ImmediateList(const Driver* driver, std::shared_ptr<Lane> lane, bool synchronous)
-      : CpuCommandList(driver), lane_(std::move(lane)), synchronous_(synchronous) {}
+  ImmediateList(std::shared_ptr<Lane> lane, bool synchronous)
+      : CpuCommandList(lane->device()), lane_(std::move(lane)), synchronous_(synchronous) {}
 
   bool immediate() const override { return true; }
   ze_result_t Close() override { return ZE_RESULT_ERROR_INVALID_ARGUMENT; }
@@ -61,8 +65,8 @@ class ImmediateList final : public CpuCommandList {
 
 class RegularList final : public CpuCommandList {
  public:
-  explicit RegularList(const Driver* driver)
-      : CpuCommandList(driver), commands_(std::make_shared<CommandSequence>()) {}
+  explicit RegularList(CpuDevice& device)
+      : CpuCommandList(device), commands_(std::make_shared<CommandSequence>()) {}
 
   bool immediate() const override { return false; }
   ze_result_t Close() override;

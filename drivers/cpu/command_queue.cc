@@ -32,7 +32,7 @@ ze_result_t CpuCommandQueue::Execute(std::span<CommandList* const> lists, Fence*
   std::vector<std::shared_ptr<CommandSequence>> sequences;
   for (CommandList* list : lists) {
     const auto& regular = static_cast<const RegularList&>(*list);
-    if (!regular.closed()) return ZE_RESULT_ERROR_INVALID_ARGUMENT;
+    if (!regular.closed() || &regular.device() != &lane_->device()) return ZE_RESULT_ERROR_INVALID_ARGUMENT;
     sequences.push_back(regular.commands());
   }
   std::shared_ptr<EventState> signal;

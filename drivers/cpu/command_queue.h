@@ -11,8 +11,8 @@ namespace xpud::drivers::cpu {
 
 class CpuCommandQueue final : public CommandQueue {
  public:
-  CpuCommandQueue(const Driver* driver, std::shared_ptr<Lane> lane, bool synchronous)
-      : CommandQueue(driver), lane_(std::move(lane)), synchronous_(synchronous) {}
+  CpuCommandQueue(std::shared_ptr<Lane> lane, bool synchronous)
+      : CommandQueue(lane->device().driver()), lane_(std::move(lane)), synchronous_(synchronous) {}
 
   ze_result_t Execute(std::span<CommandList* const> lists, Fence* fence) override;
   ze_result_t Synchronize(uint64_t timeout_ns) override { return lane_->Wait(timeout_ns); }

@@ -7,32 +7,38 @@
 #include "drivers/cpu/module.h"
 
 namespace xpud::drivers::cpu {
+namespace {
+
+// REQUIRES: the device belongs to the CPU driver.
+CpuDevice& Ours(Device& device) { return static_cast<CpuDevice&>(device); }
+
+}  // namespace
 
 ze_result_t CpuContext::AllocateBlock(const MemoryRequest& request, std::unique_ptr<MemoryBlock>& block) {
-  return CpuMemoryBlock::Create(device_, request, block);
+  return CpuMemoryBlock::Create(request.device == nullptr ? first_ : Ours(*request.device), request, block);
 }
 
-std::shared_ptr<Lane> CpuContext::CreateLane() {
-  auto lane = std::make_shared<Lane>(device_.pool());
+std::shared_ptr<Lane> CpuContext::CreateLane(CpuDevice& device) {
+  auto lane = std::make_shared<Lane>(device);
   Track(lane);
   return lane;
 }
 
-ze_result_t CpuContext::CreateQueue(Device&, const ze_command_queue_desc_t& desc,
+ze_result_t CpuContext::CreateQueue(Device& device, const ze_command_queue_desc_t& desc,
                                     std::unique_ptr<CommandQueue>& queue) {
-  queue = std::make_unique<CpuCommandQueue>(driver(), CreateLane(), IsSynchronous(desc));
+  queue = std::make_unique<CpuCommandQueue>(CreateLane(Ours(device)), IsSynchronous(desc));
   return ZE_RESULT_SUCCESS;
 }
 
-ze_result_t CpuContext::CreateList(Device&, const ze_command_list_desc_t&,
+ze_result_t CpuContext::CreateList(Device& device, const ze_command_list_desc_t&,
                                    std::unique_ptr<CommandList>& list) {
-  list = std::make_unique<RegularList>(driver());
+  list = std::make_unique<RegularList>(Ours(device));
   return ZE_RESULT_SUCCESS;
 }
 
-ze_result_t CpuContext::CreateImmediateList(Device&, const ze_command_queue_desc_t& desc,
+ze_result_t CpuContext::CreateImmediateList(Device& device, const ze_command_queue_desc_t& desc,
                                             std::unique_ptr<CommandList>& list) {
-  list = std::make_unique<ImmediateList>(driver(), CreateLane(), IsSynchronous(desc));
+  list = std::make_unique<ImmediateList>(CreateLane(Ours(device)), IsSynchronous(desc));
   return ZE_RESULT_SUCCESS;
 }
 
@@ -41,9 +47,9 @@ ze_result_t CpuContext::CreateEventPool(const ze_event_pool_desc_t& desc, std::u
   return ZE_RESULT_SUCCESS;
 }
 
-ze_result_t CpuContext::CreateModule(Device&, const ze_module_desc_t& desc, std::unique_ptr<Module>& module,
-                                     std::string& log) {
-  return CpuModule::Create(driver(), desc, module, log);
+ze_result_t CpuContext::CreateModule(Device& device, const ze_module_desc_t& desc,
+                                     std::unique_ptr<Module>& module, std::string& log) {
+  return CpuModule::Create(Ours(device), desc, module, log);
 }
 
 }  // namespace xpud::drivers::cpu

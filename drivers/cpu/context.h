@@ -1,4 +1,5 @@
-// A context of the CPU driver: its memory, and the lanes of its queues and immediate lists. Thread-safe.
+// A context of the CPU driver: its memory, and the lanes of its queues and immediate lists. A lane, a list
+// and a kernel belong to the device that they were made for. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -11,7 +12,8 @@ namespace xpud::drivers::cpu {
 
 class CpuContext final : public Context {
  public:
-  CpuContext(const Driver* driver, CpuDevice& device) : Context(driver), device_(device) {}
+  // Memory of no device is charged to the driver's `first` device.
+  CpuContext(const Driver* driver, CpuDevice& first) : Context(driver), first_(first) {}
 
   ze_result_t CreateQueue(Device& device, const ze_command_queue_desc_t& desc,
                           std::unique_ptr<CommandQueue>& queue) override;
@@ -25,9 +27,9 @@ class CpuContext final : public Context {
 
  private:
   ze_result_t AllocateBlock(const MemoryRequest& request, std::unique_ptr<MemoryBlock>& block) override;
-  std::shared_ptr<Lane> CreateLane();
+  std::shared_ptr<Lane> CreateLane(CpuDevice& device);
 
-  CpuDevice& device_;
+  CpuDevice& first_;
 };
 
 }  // namespace xpud::drivers::cpu

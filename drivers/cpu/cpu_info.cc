@@ -131,6 +131,14 @@ uint64_t GroupMemoryLimit() {
   return limit;
 }
 
+// Returns the number in an environment variable, or nullopt if it is not from 1 to `most`.
+std::optional<uint32_t> ReadVariable(const char* name, unsigned long most) {
+  const char* const text = std::getenv(name);
+  if (text == nullptr) return std::nullopt;
+  const unsigned long asked = std::strtoul(text, nullptr, 10);
+  return asked >= 1 && asked <= most ? std::optional(static_cast<uint32_t>(asked)) : std::nullopt;
+}
+
 }  // namespace
 
 CpuInfo ReadCpuInfo() {
@@ -146,11 +154,10 @@ CpuInfo ReadCpuInfo() {
   return info;
 }
 
+uint32_t DeviceCount() { return ReadVariable("XPUD_CPU_DEVICES", kMaxCpuDevices).value_or(1); }
+
 uint32_t UsableCpus() {
-  if (const char* const text = std::getenv("XPUD_CPU_WORKERS")) {
-    const unsigned long asked = std::strtoul(text, nullptr, 10);
-    if (asked >= 1 && asked <= 1024) return static_cast<uint32_t>(asked);
-  }
+  if (const auto asked = ReadVariable("XPUD_CPU_WORKERS", 1024)) return *asked;
   cpu_set_t mask;
   CPU_ZERO(&mask);
   // The call fails on machines with more CPUs than the mask holds.

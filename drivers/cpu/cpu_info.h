@@ -17,6 +17,11 @@ struct CpuInfo {
 };
 CpuInfo ReadCpuInfo();
 
+// Returns the number of devices to expose: XPUD_CPU_DEVICES if that is set to a number from 1 to
+// kMaxCpuDevices, otherwise 1. Tests use it to have a machine with several devices.
+inline constexpr uint32_t kMaxCpuDevices = 16;
+uint32_t DeviceCount();
+
 // Returns the number of CPUs that the affinity mask and the CPU quota allow, or XPUD_CPU_WORKERS if that is
 // set to a number from 1 to 1024.
 uint32_t UsableCpus();

@@ -1,6 +1,8 @@
 #include "drivers/cpu/device.h"
 
+#include <algorithm>
 #include <cstring>
+#include <string>
 #include <string_view>
 
 #include "drivers/cpu/module.h"
@@ -14,10 +16,21 @@ void CopyName(char (&out)[kSize], std::string_view name) {
   out[name.copy(out, kSize - 1)] = '\0';
 }
 
+// Several devices are told apart by their names.
+CpuInfo InfoOf(uint32_t index, uint32_t count) {
+  CpuInfo info = ReadCpuInfo();
+  if (count > 1) info.name += " #" + std::to_string(index);
+  return info;
+}
+
 }  // namespace
 
-CpuDevice::CpuDevice(const Driver* driver)
-    : Device(driver), info_(ReadCpuInfo()), memory_(UsableMemory()), pool_(UsableCpus()) {}
+CpuDevice::CpuDevice(const Driver* driver, uint32_t index, uint32_t count)
+    : Device(driver),
+      info_(InfoOf(index, count)),
+      index_(index),
+      memory_(UsableMemory() / count),
+      pool_(std::max(UsableCpus() / count, 1u)) {}
 
 bool CpuDevice::Charge(uint64_t bytes) {
   const uint64_t before = charged_.fetch_add(bytes, std::memory_order_relaxed);
@@ -47,6 +60,7 @@ void CpuDevice::GetProperties(ze_device_properties_t& properties) const {
   properties.kernelTimestampValidBits = 64;
   std::memcpy(properties.uuid.id, "xpud-cpu", 8);
   std::memcpy(properties.uuid.id + 8, &info_.signature, sizeof(info_.signature));
+  std::memcpy(properties.uuid.id + 12, &index_, sizeof(index_));
   CopyName(properties.name, info_.name);
 }
 

@@ -1,5 +1,6 @@
-// The CPU as a Level Zero device. There is one, with the workers and memory that this process may use. Lives
-// as long as the process. Thread-safe.
+// The CPU as a Level Zero device, with the workers and memory that this process may use. Usually there is
+// one; several (XPUD_CPU_DEVICES) have equal parts of both, and each its own workers. Lives as long as the
+// process. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -15,7 +16,8 @@ namespace xpud::drivers::cpu {
 
 class CpuDevice final : public Device {
  public:
-  explicit CpuDevice(const Driver* driver);
+  // Number `index` of `count` devices.
+  CpuDevice(const Driver* driver, uint32_t index, uint32_t count);
 
   WorkerPool& pool() { return pool_; }
   uint64_t memory() const { return memory_; }
@@ -37,10 +39,11 @@ class CpuDevice final : public Device {
   ze_result_t GetStatus() const override { return ZE_RESULT_SUCCESS; }
   void GetGlobalTimestamps(uint64_t& host, uint64_t& device) const override;
   const Sensors* sensors() const override { return &sensors_; }
-  bool CanAccessPeer(const Device& peer) const override { return &peer == this; }
+  bool CanAccessPeer(const Device& peer) const override { return peer.driver() == driver(); }
 
  private:
   const CpuInfo info_;
+  const uint32_t index_;
   const CpuSensors sensors_{""};
   const uint64_t memory_;
   std::atomic<uint64_t> charged_{0};

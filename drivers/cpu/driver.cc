@@ -6,6 +6,11 @@
 
 namespace xpud::drivers::cpu {
 
+CpuDriver::CpuDriver() {
+  const uint32_t count = DeviceCount();
+  for (uint32_t i = 0; i < count; ++i) devices_.push_back(new CpuDevice(this, i, count));
+}
+
 void CpuDriver::GetProperties(ze_driver_properties_t& properties) const {
   std::memset(&properties.uuid, 0, sizeof(properties.uuid));
   std::memcpy(properties.uuid.id, "xpud-cpu-driver", 15);
@@ -13,7 +18,7 @@ void CpuDriver::GetProperties(ze_driver_properties_t& properties) const {
 }
 
 ze_result_t CpuDriver::CreateContext(const ze_context_desc_t&, std::unique_ptr<Context>& context) {
-  context = std::make_unique<CpuContext>(this, *device_);
+  context = std::make_unique<CpuContext>(this, static_cast<CpuDevice&>(*devices_.front()));
   return ZE_RESULT_SUCCESS;
 }
 

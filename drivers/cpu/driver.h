@@ -1,8 +1,9 @@
-// The CPU back end's driver: what drivers/back_ends.cc creates. It owns the one device. Thread-safe.
+// The CPU back end's driver: what drivers/back_ends.cc creates. It owns the devices. Thread-safe.
 #pragma once
 
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "drivers/cpu/device.h"
 #include "drivers/frontend/driver.h"
@@ -19,7 +20,7 @@ inline constexpr xpud_back_end_t kBackEnd = {.name = "cpu",
 
 class CpuDriver final : public Driver {
  public:
-  CpuDriver() : device_(new CpuDevice(this)), devices_{device_} {}
+  CpuDriver();
 
   const xpud_back_end_t& BackEnd() const override { return kBackEnd; }
   void GetProperties(ze_driver_properties_t& properties) const override;
@@ -28,8 +29,7 @@ class CpuDriver final : public Driver {
   ze_result_t CreateContext(const ze_context_desc_t& desc, std::unique_ptr<Context>& context) override;
 
  private:
-  CpuDevice* const device_;  // owned by the handle table, as every device is
-  Device* const devices_[1];
+  std::vector<Device*> devices_;  // at least one; owned by the handle table, as every device is
 };
 
 }  // namespace xpud::drivers::cpu

@@ -41,7 +41,7 @@ ze_result_t Lane::Wait(uint64_t timeout_ns) const {
 void Lane::Serve() {
   pthread_setname_np(pthread_self(), "xpud-cpu-lane");
   while (const std::unique_ptr<Command> command = Next()) {
-    if (!command->Run(pool_, stopping_)) return;
+    if (!command->Run(device_.pool(), stopping_)) return;
     Finish();
   }
 }

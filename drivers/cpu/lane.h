@@ -1,5 +1,5 @@
-// Runs commands in order on a thread of its own, started when first needed. REQUIRES: one thread enqueues at
-// a time; any thread may wait. Destroying a lane drops commands that have not run.
+// Runs a device's commands in order on a thread of its own, started when first needed. REQUIRES: one thread
+// enqueues at a time; any thread may wait. Destroying a lane drops commands that have not run.
 #pragma once
 
 #include <atomic>
@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "drivers/cpu/command.h"
-#include "drivers/cpu/worker_pool.h"
+#include "drivers/cpu/device.h"
 #include "drivers/frontend/timeline.h"
 #include "proto/base/mutex.h"
 
@@ -17,10 +17,10 @@ namespace xpud::drivers::cpu {
 
 class Lane final : public Timeline {
  public:
-  explicit Lane(WorkerPool& pool) : pool_(pool) {}
+  explicit Lane(CpuDevice& device) : device_(device) {}
   ~Lane() override;
 
-  WorkerPool& pool() const { return pool_; }
+  CpuDevice& device() const { return device_; }
   // Whether all enqueued commands are done; their effects are then visible to the caller.
   bool idle() const { return pending_.load(std::memory_order_acquire) == 0; }
   // Throws bad_alloc or system_error; then nothing was enqueued.
@@ -32,7 +32,7 @@ class Lane final : public Timeline {
   std::unique_ptr<Command> Next() ABSL_LOCKS_EXCLUDED(mutex_);
   void Finish() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  WorkerPool& pool_;
+  CpuDevice& device_;
   std::atomic<uint64_t> pending_{0};
   std::atomic<bool> stopping_{false};
   mutable Mutex mutex_;

@@ -51,7 +51,7 @@ std::string LoadNative(const ze_module_desc_t& desc, Code& code) {
 
 }  // namespace
 
-ze_result_t CpuModule::Create(const Driver* driver, const ze_module_desc_t& desc,
+ze_result_t CpuModule::Create(const CpuDevice& device, const ze_module_desc_t& desc,
                               std::unique_ptr<Module>& module, std::string& log) {
   auto code = std::make_shared<Code>();
   if (desc.format == XPUD_ZE_MODULE_FORMAT_HOST) {
@@ -70,14 +70,14 @@ ze_result_t CpuModule::Create(const Driver* driver, const ze_module_desc_t& desc
     const bool native = desc.format == ZE_MODULE_FORMAT_NATIVE;
     return native ? ZE_RESULT_ERROR_INVALID_NATIVE_BINARY : ZE_RESULT_ERROR_MODULE_BUILD_FAILURE;
   }
-  module = std::make_unique<CpuModule>(driver, std::move(code));
+  module = std::make_unique<CpuModule>(device, std::move(code));
   return ZE_RESULT_SUCCESS;
 }
 
 ze_result_t CpuModule::CreateKernel(const ze_kernel_desc_t& desc, std::unique_ptr<Kernel>& kernel) {
   const EntryPoint* const entry = FindEntry(code_->entries, desc.pKernelName);
   if (entry == nullptr) return ZE_RESULT_ERROR_INVALID_KERNEL_NAME;
-  kernel = std::make_unique<CpuKernel>(driver(), code_, *entry);
+  kernel = std::make_unique<CpuKernel>(device_, code_, *entry);
   return ZE_RESULT_SUCCESS;
 }
 

@@ -1,4 +1,4 @@
-// Modules of the CPU device: a table of entry points, from an application's HOST table or from a NATIVE
+// Modules of a CPU device: a table of entry points, from an application's HOST table or from a NATIVE
 // object. Kernels share the code, so it stays mapped as long as the module or a kernel lives.
 #pragma once
 
@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "drivers/cpu/device.h"
 #include "drivers/cpu/elf_object.h"
 #include "drivers/frontend/entry_point.h"
 #include "drivers/frontend/module.h"
@@ -26,9 +27,10 @@ constexpr uint32_t kMaxArgumentsSize = 64 << 10;
 
 class CpuKernel final : public Kernel {
  public:
-  CpuKernel(const Driver* driver, std::shared_ptr<const Code> code, const EntryPoint& entry)
-      : Kernel(driver, entry), code_(std::move(code)), entry_(entry) {}
+  CpuKernel(const CpuDevice& device, std::shared_ptr<const Code> code, const EntryPoint& entry)
+      : Kernel(device.driver(), entry), device_(device), code_(std::move(code)), entry_(entry) {}
 
+  const CpuDevice& device() const { return device_; }
   const EntryPoint& entry() const { return entry_; }
 
   ze_result_t SetGroupSize(uint32_t x, uint32_t y, uint32_t z) override;
@@ -39,6 +41,7 @@ class CpuKernel final : public Kernel {
   void GetProperties(ze_kernel_properties_t& properties) const override;
 
  private:
+  const CpuDevice& device_;
   const std::shared_ptr<const Code> code_;
   const EntryPoint& entry_;
 };
@@ -46,10 +49,10 @@ class CpuKernel final : public Kernel {
 class CpuModule final : public Module {
  public:
   // `log` receives the reason of a refusal.
-  static ze_result_t Create(const Driver* driver, const ze_module_desc_t& desc,
+  static ze_result_t Create(const CpuDevice& device, const ze_module_desc_t& desc,
                             std::unique_ptr<Module>& module, std::string& log);
-  CpuModule(const Driver* driver, std::shared_ptr<const Code> code)
-      : Module(driver), code_(std::move(code)) {}
+  CpuModule(const CpuDevice& device, std::shared_ptr<const Code> code)
+      : Module(device.driver()), device_(device), code_(std::move(code)) {}
 
   ze_result_t CreateKernel(const ze_kernel_desc_t& desc, std::unique_ptr<Kernel>& kernel) override;
   std::vector<const char*> KernelNames() const override { return NamesOf(code_->entries); }
@@ -58,6 +61,7 @@ class CpuModule final : public Module {
   ze_result_t GlobalAddress(const char* name, size_t& size, void*& address) const override;
 
  private:
+  const CpuDevice& device_;
   const std::shared_ptr<const Code> code_;
 };
 

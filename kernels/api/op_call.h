@@ -1,4 +1,4 @@
-// A validated op, the input of planners. Plain values; engine thread.
+// A validated op, the input of planners. Plain values; the library's thread.
 #pragma once
 
 #include <cstdint>

@@ -20,7 +20,7 @@ enum class Readiness {
 // GPUs.
 using Workspace = absl::FunctionRef<absl::StatusOr<void*>(size_t bytes)>;
 
-// Plans the calls of some families. Engine thread only.
+// Plans the calls of some families. The library's thread only.
 class Planner {
  public:
   virtual ~Planner() = default;

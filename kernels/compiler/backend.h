@@ -7,21 +7,13 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "kernels/api/launch.h"
+#include "kernels/compiler/code_target.h"
 #include "llvm/IR/Module.h"
 
 namespace xpud::kernels {
 
-// The target of code generation. `processor` is for NVPTX; "sm_80" if empty.
-struct CodeTarget {
-  CodeTarget(Target kind, std::string name = {})  // NOLINT(google-explicit-constructor): usually a Target
-      : target(kind), processor(name.empty() && kind == Target::kNvptx ? "sm_80" : std::move(name)) {}
-  Target target;
-  std::string processor;
-};
-
-// Returns everything except the IR that determines the result of Generate: our sources, LLVM's version, the
-// CPU and its features.
+// Everything outside the IR that determines what Generate makes: our sources, LLVM's version, the CPU and its
+// features.
 std::string CodeIdentity(const CodeTarget& target);
 
 // Returns OK if the host's CPU can run the generated code (AVX2, FMA, F16C: any x86-64-v3).

@@ -79,7 +79,7 @@ TEST(Arguments, OfAnotherKeyAreRefusedAndTheKernelNamed) {
   const FillSkeleton skeleton;
   const FillKey key{.rank = 2};
   for (const uint64_t from_disk : {0, 1}) {
-    KernelCache cache(Target::kHost, *ObjectCache::Open(directory), nullptr, nullptr, 16, nullptr);
+    KernelCache cache(*KernelCompiler::Create({.cache_directory = directory}), nullptr, nullptr, 16, nullptr);
     ASSERT_EQ(*cache.Find(skeleton, key), nullptr);
     cache.WaitForCompiles();
     const Kernel* const kernel = *cache.Find(skeleton, key);

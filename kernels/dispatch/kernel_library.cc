@@ -16,6 +16,7 @@
 #include "kernels/families/scatter.h"
 #include "kernels/families/softmax.h"
 #include "kernels/library/planners.h"
+#include "proto/base/check.h"
 #include "proto/base/status_macros.h"
 
 namespace xpud::kernels {
@@ -37,9 +38,8 @@ absl::Status CheckLaunches(const LaunchList& launches) {
 
 class KernelLibrary::Impl {
  public:
-  Impl(const Options& options, std::unique_ptr<ObjectCache> disk)
-      : cache_(CodeTarget{options.target, options.processor}, std::move(disk), options.on_ready,
-               options.assemble, options.most_kernels, options.forget) {
+  explicit Impl(const Options& options)
+      : cache_(options.compiler, options.on_ready, options.assemble, options.most_kernels, options.forget) {
     planners_.push_back(std::make_unique<MapPlanner>(cache_));
     if (options.target == Target::kHost) {
       planners_.push_back(CreateOnednnMatmul(cache_, options.workers, options.elsewhere));
@@ -88,7 +88,7 @@ class KernelLibrary::Impl {
  private:
   std::vector<std::unique_ptr<Planner>> planners_;
   std::array<Planner*, ops::kNumFamilies> by_family_{};
-  KernelCache cache_;  // last: its thread, which reads the planners' skeletons, ends first
+  KernelCache cache_;  // last: then no other thread uses the planners and their skeletons
 };
 
 KernelLibrary::KernelLibrary(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -96,11 +96,16 @@ KernelLibrary::~KernelLibrary() = default;
 
 absl::StatusOr<std::unique_ptr<KernelLibrary>> KernelLibrary::Create(const Options& options) {
   if (options.target == Target::kHost) RETURN_IF_ERROR(CheckHostCpu());
-  std::unique_ptr<ObjectCache> disk;
-  if (!options.cache_directory.empty()) {
-    ASSIGN_OR_RETURN(disk, ObjectCache::Open(options.cache_directory, options.cache_bytes));
+  Options complete = options;
+  const CodeTarget target(options.target, options.processor);
+  if (complete.compiler == nullptr) {
+    ASSIGN_OR_RETURN(complete.compiler, KernelCompiler::Create({.target = target,
+                                                                .assembles = options.assemble != nullptr,
+                                                                .cache_directory = options.cache_directory,
+                                                                .cache_bytes = options.cache_bytes}));
   }
-  return std::unique_ptr<KernelLibrary>(new KernelLibrary(std::make_unique<Impl>(options, std::move(disk))));
+  XPUD_CHECK(complete.compiler->target() == target);
+  return std::unique_ptr<KernelLibrary>(new KernelLibrary(std::make_unique<Impl>(complete)));
 }
 
 absl::StatusOr<Readiness> KernelLibrary::Plan(const OpCall& call, Workspace workspace, LaunchList& launches) {

@@ -5,7 +5,7 @@
 
 namespace xpud::kernels {
 
-// Engine thread only.
+// The library's thread only.
 class ConcatPlanner : public Planner {
  public:
   explicit ConcatPlanner(KernelCache& cache) : copies_(cache) {}

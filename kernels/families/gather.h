@@ -52,7 +52,7 @@ class GatherSkeleton : public SkeletonOf<GatherKey, ops::Family::kGather, Gather
                         Emitter& e) const override;
 };
 
-// Plans gather, index_select and embedding. Engine thread only.
+// Plans gather, index_select and embedding. The library's thread only.
 class GatherPlanner : public Planner {
  public:
   explicit GatherPlanner(KernelCache& cache) : cache_(cache) {}

@@ -305,7 +305,7 @@ TEST(GatherCode, PackedKeyKeepsEveryField) {
 TEST(GatherCode, CompilesToPtx) {
   for (const GatherKey& key : GpuKeys()) {
     const absl::StatusOr<std::string> code =
-        KernelCache::Compile(Target::kNvptx, GatherSkeleton(), GatherSkeleton::Pack(key));
+        KernelCompiler::Compile(Target::kNvptx, GatherSkeleton(), GatherSkeleton::Pack(key));
     ASSERT_TRUE(code.ok()) << code.status();
     EXPECT_NE(code->find(".entry gather("), std::string::npos);
   }
@@ -316,7 +316,7 @@ TEST(GatherCode, CompilesToValidSpirv) {
       std::filesystem::path(::testing::TempDir()) / absl::StrCat("gather_", getpid(), ".spv");
   for (const GatherKey& key : GpuKeys()) {
     const absl::StatusOr<std::string> code =
-        KernelCache::Compile(Target::kSpirv, GatherSkeleton(), GatherSkeleton::Pack(key));
+        KernelCompiler::Compile(Target::kSpirv, GatherSkeleton(), GatherSkeleton::Pack(key));
     ASSERT_TRUE(code.ok()) << code.status();
     std::ofstream(file, std::ios::binary) << *code;
     EXPECT_EQ(std::system(absl::StrCat("spirv-val --target-env opencl2.2 ", file.string()).c_str()), 0)

@@ -44,7 +44,7 @@ class GpuEmissionTest : public ::testing::Test {
   void CheckPtx(const auto& skeleton, const auto& key, const std::string& more = "") {
     const std::string name = skeleton.Name(key), what = name + " " + more;
     const absl::StatusOr<std::string> ptx =
-        KernelCache::Compile({Target::kNvptx, "sm_90"}, skeleton, skeleton.Pack(key));
+        KernelCompiler::Compile({Target::kNvptx, "sm_90"}, skeleton, skeleton.Pack(key));
     ASSERT_TRUE(ptx.ok()) << what << ": " << ptx.status();
     EXPECT_NE(ptx->find(".visible .entry " + name), std::string::npos) << what;
     EXPECT_NE(ptx->find(".target sm_90"), std::string::npos) << what;
@@ -56,7 +56,7 @@ class GpuEmissionTest : public ::testing::Test {
   void CheckSpirv(const auto& skeleton, const auto& key, const std::string& more) {
     const std::string what = skeleton.Name(key) + " " + more;
     const absl::StatusOr<std::string> spirv =
-        KernelCache::Compile(Target::kSpirv, skeleton, skeleton.Pack(key));
+        KernelCompiler::Compile(Target::kSpirv, skeleton, skeleton.Pack(key));
     ASSERT_TRUE(spirv.ok()) << what << ": " << spirv.status();
     ASSERT_GT(spirv->size(), 20u);
     EXPECT_EQ(spirv->substr(0, 8), std::string("\x03\x02\x23\x07\x00\x02\x01\x00", 8))
@@ -237,7 +237,7 @@ TEST_F(GpuEmissionTest, KernelsThatMisbehaveAreNotOptimisedAway) {
   for (const bool endless : {false, true}) {
     const MisbehavingKey key{.endless = endless};
     Check(skeleton, key);
-    const std::string ptx = *KernelCache::Compile({Target::kNvptx, "sm_90"}, skeleton, skeleton.Pack(key));
+    const std::string ptx = *KernelCompiler::Compile({Target::kNvptx, "sm_90"}, skeleton, skeleton.Pack(key));
     EXPECT_NE(ptx.find(endless ? "ld.volatile.global" : "st.volatile.global"), std::string::npos) << ptx;
     EXPECT_EQ(ptx.find("bra") != std::string::npos, endless) << ptx;
   }

@@ -50,7 +50,7 @@ class LayerNormSkeleton : public SkeletonOf<LayerNormKey, ops::Family::kLayerNor
                         Emitter& e) const override;
 };
 
-// Plans layer normalisation. Engine thread only.
+// Plans layer normalisation. The library's thread only.
 class LayerNormPlanner : public Planner {
  public:
   explicit LayerNormPlanner(KernelCache& cache) : cache_(cache) {}

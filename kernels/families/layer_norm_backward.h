@@ -78,7 +78,7 @@ class LayerNormMergeSkeleton
                         Emitter& e) const override;
 };
 
-// Plans the gradients of layer norm. Engine thread only.
+// Plans the gradients of layer norm. The library's thread only.
 class LayerNormBackwardPlanner : public Planner {
  public:
   explicit LayerNormBackwardPlanner(KernelCache& cache) : cache_(cache) {}

@@ -1,5 +1,5 @@
 // The iteration space of an element-wise op: sizes, and each operand's strides, with as few dimensions as
-// possible. A plain value, without allocation; engine thread.
+// possible. A plain value, without allocation; the library's thread.
 #pragma once
 
 #include <array>

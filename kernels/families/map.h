@@ -79,7 +79,7 @@ class MapSkeleton : public SkeletonOf<MapKey, ops::Family::kMap, MapArguments> {
 };
 
 // Plans element-wise ops: collapses the operands' layouts, chooses the kernel, cuts the work into slices.
-// Engine thread only.
+// The library's thread only.
 class MapPlanner : public Planner {
  public:
   explicit MapPlanner(KernelCache& cache) : cache_(cache) {}

@@ -1,5 +1,5 @@
 // Kernels that misbehave, for tests of the daemon: xpud::test_fault stores to address 0, xpud::test_endless
-// never ends. Planned only with KernelLibrary::Options::test_kernels. Engine thread only.
+// never ends. Planned only with KernelLibrary::Options::test_kernels. The library's thread only.
 #pragma once
 
 #include <string>

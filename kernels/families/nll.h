@@ -86,7 +86,7 @@ class NllBackwardSkeleton : public SkeletonOf<NllKey, ops::Family::kNllLossBackw
                         Emitter& e) const override;
 };
 
-// Plans the negative log likelihood loss and its gradient. Engine thread only.
+// Plans the negative log likelihood loss and its gradient. The library's thread only.
 class NllPlanner : public Planner {
  public:
   explicit NllPlanner(KernelCache& cache) : cache_(cache) {}

@@ -110,7 +110,7 @@ class ReduceMergeSkeleton : public SkeletonOf<ReduceKey, ops::Family::kReduce, R
 };
 
 // Plans reductions: splits the dimensions into kept and reduced, chooses the loop order, and cuts long
-// reductions into parts. Engine thread only.
+// reductions into parts. The library's thread only.
 class ReducePlanner : public Planner {
  public:
   explicit ReducePlanner(KernelCache& cache) : cache_(cache) {}

@@ -69,7 +69,7 @@ class ScanSkeleton : public SkeletonOf<ScanKey, ops::Family::kScan, ScanArgument
                         Emitter& e) const override;
 };
 
-// Engine thread only.
+// The library's thread only.
 class ScanPlanner : public Planner {
  public:
   explicit ScanPlanner(KernelCache& cache) : cache_(cache) {}

@@ -45,7 +45,7 @@ class ScatterSkeleton : public SkeletonOf<ScatterKey, ops::Family::kScatterAdd, 
                         Emitter& e) const override;
 };
 
-// Plans additions of rows at indices (the gradient of an embedding). Engine thread only.
+// Plans additions of rows at indices (the gradient of an embedding). The library's thread only.
 class ScatterPlanner : public Planner {
  public:
   explicit ScatterPlanner(KernelCache& cache) : cache_(cache) {}

@@ -63,7 +63,7 @@ class SoftmaxSkeleton : public SkeletonOf<SoftmaxKey, ops::Family::kSoftmax, Sof
                         Emitter& e) const override;
 };
 
-// Plans softmax, log-softmax and their gradients. Engine thread only.
+// Plans softmax, log-softmax and their gradients. The library's thread only.
 class SoftmaxPlanner : public Planner {
  public:
   explicit SoftmaxPlanner(KernelCache& cache) : cache_(cache) {}

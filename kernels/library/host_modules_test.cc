@@ -15,8 +15,8 @@ namespace {
 // Records the kernels that planners add.
 class Recorder : public KernelStore {
  public:
-  const Kernel* Add(ModuleImage image, std::string entry) override {
-    images_.push_back(std::make_unique<ModuleImage>(std::move(image)));
+  const Kernel* Add(std::shared_ptr<const ModuleImage> image, std::string entry) override {
+    images_.push_back(std::move(image));
     kernels_.push_back(std::make_unique<Kernel>(Kernel{0, images_.back().get(), std::move(entry)}));
     return kernels_.back().get();
   }
@@ -25,12 +25,12 @@ class Recorder : public KernelStore {
     return kernels_.back().get();
   }
   void InBackground(std::function<void()>) override {}
-  absl::StatusOr<ModuleImage> Assemble(std::string_view) override { return absl::UnimplementedError(""); }
+  std::shared_ptr<const Code> Assemble(std::string_view) override { return nullptr; }
 
   const std::vector<std::unique_ptr<Kernel>>& kernels() const { return kernels_; }
 
  private:
-  std::vector<std::unique_ptr<ModuleImage>> images_;
+  std::vector<std::shared_ptr<const ModuleImage>> images_;
   std::vector<std::unique_ptr<Kernel>> kernels_;
 };
 

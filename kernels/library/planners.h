@@ -1,4 +1,4 @@
-// The planners of vendors' libraries and of handwritten kernels. Engine thread only.
+// The planners of vendors' libraries and of handwritten kernels. The library's thread only.
 #pragma once
 
 #include <memory>

@@ -18,6 +18,8 @@ std::string Kernels(const v1::Device& device) {
       CountCell(device.kernels_compiled()), " compiled in ", Duration(device.kernel_compile_ns()), ", ",
       CountCell(device.kernel_disk_cache_hits()), " loaded from the disk cache, ",
       CountCell(device.kernel_cache_hits()), " cache hits, ", CountCell(device.launches()), " launches");
+  if (device.kernel_shared_hits() > 0)
+    absl::StrAppend(&text, ", ", CountCell(device.kernel_shared_hits()), " shared with other devices");
   if (device.kernel_compiles_failed() > 0)
     absl::StrAppend(&text, ", ", CountCell(device.kernel_compiles_failed()), " could not be compiled");
   return text;

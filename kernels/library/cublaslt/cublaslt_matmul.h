@@ -1,5 +1,5 @@
 // The planner of kMatmul on NVIDIA GPUs. Uses cuBLASLt if it is installed and supports the problem, and our
-// own kernels (gpu/product.cu) otherwise and around it. Engine thread only.
+// own kernels (gpu/product.cu) otherwise and around it. The library's thread only.
 #pragma once
 
 #include <optional>

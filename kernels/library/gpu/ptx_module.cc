@@ -3,24 +3,23 @@
 namespace xpud::kernels {
 
 absl::StatusOr<const Kernel*> PtxModule::Find(size_t entry) {
-  if (!made_.load(std::memory_order_acquire)) [[unlikely]] {
-    if (!wanted_) store_.InBackground([this] { Make(); });
-    wanted_ = true;
-    return nullptr;
+  if (!kernels_.empty()) [[likely]]
+    return kernels_[entry];
+  if (code_ == nullptr) code_ = store_.Assemble(ptx_);
+  switch (code_->state()) {
+    case Code::State::kPending:
+      return nullptr;
+    case Code::State::kFailed:
+      return code_->failure();
+    case Code::State::kReady:
+      AddKernels();
   }
-  if (!status_.ok()) return status_;
   return kernels_[entry];
 }
 
-void PtxModule::Make() {
-  absl::StatusOr<ModuleImage> image = store_.Assemble(ptx_);
-  status_ = image.status();
-  if (image.ok()) {
-    kernels_.push_back(store_.Add(*std::move(image), entries_[0]));
-    for (size_t i = 1; i < entries_.size(); ++i)
-      kernels_.push_back(store_.AddEntry(*kernels_[0], entries_[i]));
-  }
-  made_.store(true, std::memory_order_release);
+void PtxModule::AddKernels() {
+  kernels_.push_back(store_.Add({code_, &code_->image()}, entries_[0]));
+  for (size_t i = 1; i < entries_.size(); ++i) kernels_.push_back(store_.AddEntry(*kernels_[0], entries_[i]));
 }
 
 }  // namespace xpud::kernels

@@ -1,8 +1,8 @@
-// A module of this folder's PTX in a store. It is assembled in the background at first use. Engine thread
+// A module of this folder's PTX in a store. It is assembled in the background at first use. The library's thread
 // only. Outlives the store's background work.
 #pragma once
 
-#include <atomic>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,16 +23,13 @@ class PtxModule {
   absl::StatusOr<const Kernel*> Find(size_t entry);
 
  private:
-  void Make();
+  void AddKernels();
 
   KernelStore& store_;
   const std::string_view ptx_;
   const std::vector<std::string> entries_;
-  bool wanted_ = false;
-  // Written in the background before made_.
-  absl::Status status_;
-  std::vector<const Kernel*> kernels_;
-  std::atomic<bool> made_{false};
+  std::shared_ptr<const Code> code_;    // null: not wanted yet
+  std::vector<const Kernel*> kernels_;  // empty: not ready
 };
 
 }  // namespace xpud::kernels

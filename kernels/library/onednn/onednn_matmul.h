@@ -1,4 +1,4 @@
-// The planner of kMatmul on the host. Engine thread only.
+// The planner of kMatmul on the host. The library's thread only.
 #pragma once
 
 #include <cstddef>

@@ -25,8 +25,8 @@ CudaDevice::~CudaDevice() {
   for (const Allocation& workspace : workspaces_) gpu_.Free(workspace.address);
 }
 
-const Kernel* CudaDevice::Add(ModuleImage image, std::string entry) {
-  images_.push_back(std::make_unique<ModuleImage>(std::move(image)));
+const Kernel* CudaDevice::Add(std::shared_ptr<const ModuleImage> image, std::string entry) {
+  images_.push_back(std::move(image));
   kernels_.push_back(std::make_unique<Kernel>(
       Kernel{static_cast<uint32_t>(kernels_.size()), images_.back().get(), std::move(entry)}));
   return kernels_.back().get();

@@ -22,7 +22,7 @@ class CudaDevice : public Device {
   // For example "sm_90".
   const std::string& processor() const { return gpu_.processor(); }
   int multiprocessors() const { return gpu_.multiprocessors(); }
-  const Kernel* Add(ModuleImage image, std::string entry) override;
+  const Kernel* Add(std::shared_ptr<const ModuleImage> image, std::string entry) override;
   const Kernel* AddEntry(const Kernel& sibling, std::string entry) override;
   Operand Place(HostTensor& tensor) override;
   absl::StatusOr<void*> Workspace(size_t bytes) override;
@@ -49,7 +49,7 @@ class CudaDevice : public Device {
 
   kernels::CudaDevice& gpu_;
   const bool misalign_;
-  std::vector<std::unique_ptr<ModuleImage>> images_;
+  std::vector<std::shared_ptr<const ModuleImage>> images_;
   std::vector<std::unique_ptr<Kernel>> kernels_;
   std::vector<void*> functions_;  // by Kernel::index
   struct Placed {

@@ -3,6 +3,7 @@
 
 #include <deque>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -27,8 +28,8 @@ class Device : public KernelStore {
 
   // Queues `work` until Plan runs it.
   void InBackground(std::function<void()> work) override { background_.push_back(std::move(work)); }
-  absl::StatusOr<ModuleImage> Assemble(std::string_view ptx) override {
-    return ModuleImage{ModuleImage::Format::kPtx, std::string(ptx)};
+  std::shared_ptr<const Code> Assemble(std::string_view ptx) override {
+    return std::make_shared<const Code>(ModuleImage{ModuleImage::Format::kPtx, std::string(ptx)});
   }
   // Plans until the call is ready.
   absl::Status Plan(Planner& planner, const OpCall& call, LaunchList& launches) {

@@ -32,8 +32,8 @@ class HostDevice : public Device {
     for (std::thread& thread : threads_) thread.join();
   }
 
-  const Kernel* Add(ModuleImage image, std::string entry) override {
-    modules_.push_back(std::make_unique<ModuleImage>(std::move(image)));
+  const Kernel* Add(std::shared_ptr<const ModuleImage> image, std::string entry) override {
+    modules_.push_back(std::move(image));
     return AddTo(modules_.back().get(), std::move(entry));
   }
   const Kernel* AddEntry(const Kernel& sibling, std::string entry) override {
@@ -101,7 +101,7 @@ class HostDevice : public Device {
     void operator()(std::byte* p) const { std::free(p); }
   };
   std::vector<std::unique_ptr<std::byte, Free>> scratch_;
-  std::vector<std::unique_ptr<ModuleImage>> modules_;
+  std::vector<std::shared_ptr<const ModuleImage>> modules_;
   std::vector<std::unique_ptr<Kernel>> kernels_;
   std::vector<std::unique_ptr<std::byte[]>> workspace_;
   xpud_host_kernel_fn_t run_ = nullptr;

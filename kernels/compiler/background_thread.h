@@ -1,0 +1,38 @@
+// A thread that does work in order, started when first needed. Run and Wait may be called by any thread but
+// this one.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <thread>
+
+#include "proto/base/mutex.h"
+
+namespace xpud::kernels {
+
+class BackgroundThread {
+ public:
+  // `after` is called on the thread after each piece of work; may be null.
+  explicit BackgroundThread(std::function<void()> after) : after_(std::move(after)) {}
+  // Waits for the work that has begun, and drops the rest.
+  ~BackgroundThread() ABSL_LOCKS_EXCLUDED(mutex_);
+  BackgroundThread(const BackgroundThread&) = delete;
+  BackgroundThread& operator=(const BackgroundThread&) = delete;
+
+  void Run(std::function<void()> work) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Returns when nothing waits or is being done.
+  void Wait() ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  void Serve() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  const std::function<void()> after_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<std::function<void()>> queue_ ABSL_GUARDED_BY(mutex_);
+  size_t unfinished_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace xpud::kernels

@@ -1,0 +1,280 @@
+#include "kernels/compiler/kernel_compiler.h"
+
+#include <pthread.h>
+
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/compiler/backend.h"
+#include "llvm/ADT/ArrayRef.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/SHA256.h"
+#include "proto/base/check.h"
+#include "proto/base/status_macros.h"
+
+namespace xpud::kernels {
+namespace {
+
+using MadeCode = absl::StatusOr<std::string>;
+
+std::string Sha256(std::string_view text) {
+  const auto hash =
+      llvm::SHA256::hash(llvm::ArrayRef(reinterpret_cast<const uint8_t*>(text.data()), text.size()));
+  return llvm::toHex(llvm::ArrayRef(hash.data(), hash.size()));
+}
+
+}  // namespace
+
+// A client, as requests name it: they may outlive the client.
+struct KernelCompiler::Asker {
+  Asker(std::function<void()> ready, Assembler assembler)
+      : on_ready(std::move(ready)), assemble(std::move(assembler)) {}
+
+  const std::function<void()> on_ready;
+  const Assembler assemble;
+  std::atomic<uint64_t> compiled{0}, disk_hits{0}, shared_hits{0}, failed{0}, compile_ns{0};
+  size_t unsettled = 0;  // requests; guarded by the compiler's mutex_
+
+  // Held while the client's functions and skeletons are used.
+  Mutex in_use;
+  bool gone ABSL_GUARDED_BY(in_use) = false;
+};
+
+// How one client would make an entry.
+struct KernelCompiler::Request {
+  std::shared_ptr<Asker> asker;
+  std::function<std::string()> identity;  // on disk, after that of the compiler
+  std::function<MadeCode()> make;
+};
+
+struct KernelCompiler::Entry : Code {
+  using Code::Code;
+
+  std::string key;                // in entries_
+  std::string identity;           // on disk; written by the compile thread before the entry is settled
+  std::vector<Request> requests;  // guarded by the compiler's mutex_; none once the entry is settled
+};
+
+absl::StatusOr<std::shared_ptr<KernelCompiler>> KernelCompiler::Create(const Options& options) {
+  std::unique_ptr<ObjectCache> disk;
+  if (!options.cache_directory.empty()) {
+    ASSIGN_OR_RETURN(disk, ObjectCache::Open(options.cache_directory, options.cache_bytes));
+  }
+  return std::shared_ptr<KernelCompiler>(new KernelCompiler(options, std::move(disk)));
+}
+
+KernelCompiler::KernelCompiler(const Options& options, std::unique_ptr<ObjectCache> disk)
+    : target_(options.target),
+      assembles_(options.assembles),
+      identity_(absl::StrCat(CodeIdentity(target_), assembles_ ? "|assembled" : "")),
+      disk_(std::move(disk)) {
+  thread_ = std::thread([this] { Run(); });
+}
+
+KernelCompiler::~KernelCompiler() {
+  {
+    MutexLock lock(mutex_);
+    stopping_ = true;
+    work_.NotifyAll();
+  }
+  thread_.join();
+}
+
+void KernelCompiler::SetDiskLimit(uint64_t bytes) {
+  if (disk_ != nullptr) disk_->SetLimit(bytes);
+}
+
+size_t KernelCompiler::size() const {
+  MutexLock lock(mutex_);
+  return entries_.size();
+}
+
+absl::StatusOr<std::string> KernelCompiler::Compile(const CodeTarget& target, const Skeleton& skeleton,
+                                                    const KernelKey& key) {
+  llvm::LLVMContext context;
+  Emitter emitter(target.target, context);
+  RETURN_IF_ERROR(skeleton.Emit(key, skeleton.NameOf(key), emitter));
+  return Generate(target, emitter.Finish());
+}
+
+std::shared_ptr<const Code> KernelCompiler::Find(const std::string& key, Request request) {
+  MutexLock lock(mutex_);
+  std::shared_ptr<Entry>& entry = entries_[key];
+  const bool is_new = entry == nullptr;
+  if (is_new) {
+    entry = std::make_shared<Entry>();
+    entry->key = key;
+    Push([this, made = entry]() mutable { Make(std::move(made)); });
+  } else {
+    request.asker->shared_hits.fetch_add(1, std::memory_order_relaxed);
+  }
+  if (entry->state() == Code::State::kPending) {
+    ++request.asker->unsettled;
+    entry->requests.push_back(std::move(request));
+  }
+  return entry;
+}
+
+void KernelCompiler::Drop(std::shared_ptr<const Code> code) {
+  MutexLock lock(mutex_);
+  const std::string key = static_cast<const Entry&>(*code).key;
+  code.reset();
+  ForgetUnused(key);
+}
+
+// References are taken from entries_, and dropped, under the lock. The queue holds one of what is not
+// settled.
+void KernelCompiler::ForgetUnused(const std::string& key) {
+  const auto found = entries_.find(key);
+  if (found == entries_.end() || found->second.use_count() != 1) return;
+  if (disk_ != nullptr && found->second->state() == Code::State::kReady)
+    Push([this, identity = found->second->identity] { disk_->Release(identity); });
+  entries_.erase(found);
+}
+
+void KernelCompiler::WaitFor(const Asker& asker) {
+  MutexLock lock(mutex_);
+  while (asker.unsettled != 0) done_.Wait(mutex_);
+}
+
+void KernelCompiler::Push(std::function<void()> work) {
+  queue_.push_back(std::move(work));
+  work_.NotifyOne();
+}
+
+// ---- the compile thread
+
+void KernelCompiler::Run() {
+  pthread_setname_np(pthread_self(), "xpud-compiler");
+  for (;;) {
+    std::function<void()> work;
+    {
+      MutexLock lock(mutex_);
+      while (queue_.empty() && !stopping_) work_.Wait(mutex_);
+      if (stopping_) return;
+      work = std::move(queue_.front());
+      queue_.pop_front();
+    }
+    work();
+  }
+}
+
+// Made as the first client that still exists would make it. If that one's device is lost, the next one tries.
+void KernelCompiler::Make(std::shared_ptr<Entry> entry) {
+  std::optional<MadeCode> code;
+  for (size_t number = 0; !code || absl::IsUnavailable(code->status()); ++number) {
+    const std::optional<Request> request = NextRequest(*entry, number);
+    if (!request) break;
+    MutexLock lock(request->asker->in_use);
+    if (!request->asker->gone) code = LoadOrMake(*request, entry->identity);
+  }
+  const std::vector<Request> settled = Settle(*entry, std::move(code));
+  for (const Request& request : settled) {
+    MutexLock lock(request.asker->in_use);
+    if (!request.asker->gone && request.asker->on_ready) request.asker->on_ready();
+  }
+  MutexLock lock(mutex_);
+  for (const Request& request : settled) --request.asker->unsettled;
+  done_.NotifyAll();
+  const std::string key = entry->key;
+  entry.reset();
+  ForgetUnused(key);
+}
+
+std::optional<KernelCompiler::Request> KernelCompiler::NextRequest(const Entry& entry, size_t number) {
+  MutexLock lock(mutex_);
+  return number < entry.requests.size() ? std::optional(entry.requests[number]) : std::nullopt;
+}
+
+absl::StatusOr<std::string> KernelCompiler::LoadOrMake(const Request& request, std::string& identity) {
+  Asker& asker = *request.asker;
+  identity = absl::StrCat(identity_, "|", request.identity());
+  if (disk_ != nullptr) {
+    MadeCode code = disk_->Load(identity);
+    if (code.ok()) {
+      asker.disk_hits.fetch_add(1, std::memory_order_relaxed);
+      return code;
+    }
+  }
+  const auto began = std::chrono::steady_clock::now();
+  MadeCode code = request.make();
+  const std::chrono::nanoseconds took = std::chrono::steady_clock::now() - began;
+  asker.compile_ns.fetch_add(static_cast<uint64_t>(took.count()), std::memory_order_relaxed);
+  (code.ok() ? asker.compiled : asker.failed).fetch_add(1, std::memory_order_relaxed);
+  if (code.ok() && disk_ != nullptr) disk_->Save(identity, *code);
+  return code;
+}
+
+// A failure is kept for all clients, unless it is that of a lost device: then who asks later has it made
+// again. No code: all who asked are gone.
+std::vector<KernelCompiler::Request> KernelCompiler::Settle(Entry& entry, std::optional<MadeCode> code) {
+  std::vector<Request> settled;
+  MutexLock lock(mutex_);
+  if (code && code->ok()) {
+    entry.SetReady(ImageOf(**std::move(code)));
+  } else {
+    if (!code || absl::IsUnavailable(code->status())) entries_.erase(entry.key);
+    entry.SetFailed(code ? code->status() : absl::CancelledError("nobody waits for this kernel"));
+  }
+  settled.swap(entry.requests);
+  return settled;
+}
+
+ModuleImage KernelCompiler::ImageOf(std::string code) const {
+  using Format = ModuleImage::Format;
+  if (target_.target == Target::kHost || assembles_) return {Format::kNative, std::move(code)};
+  return {target_.target == Target::kNvptx ? Format::kPtx : Format::kSpirv, std::move(code)};
+}
+
+// ---- Client
+
+KernelCompiler::Client::Client(std::shared_ptr<KernelCompiler> compiler, std::function<void()> on_ready,
+                               Assembler assemble)
+    : compiler_(std::move(compiler)),
+      asker_(std::make_shared<Asker>(std::move(on_ready), std::move(assemble))) {
+  XPUD_CHECK((asker_->assemble != nullptr) == compiler_->assembles());
+}
+
+KernelCompiler::Client::~Client() {
+  MutexLock lock(asker_->in_use);
+  asker_->gone = true;
+}
+
+std::shared_ptr<const Code> KernelCompiler::Client::Find(const Skeleton& skeleton, const KernelKey& key) {
+  const auto identity = [&skeleton, key] {
+    std::string text = absl::StrCat(skeleton.NameOf(key), "|", skeleton.Describe(key));
+    for (const uint64_t word : key.words) absl::StrAppend(&text, "|", absl::Hex(word));
+    return text;
+  };
+  const auto make = [&skeleton, key, &target = compiler_->target_, &asker = *asker_]() -> MadeCode {
+    MadeCode code = Compile(target, skeleton, key);
+    if (code.ok() && asker.assemble != nullptr) code = asker.assemble(*code);
+    if (code.ok()) return code;
+    return absl::Status(code.status().code(),
+                        absl::StrCat("kernel ", skeleton.NameOf(key), ": ", code.status().message()));
+  };
+  const std::string_view words(reinterpret_cast<const char*>(key.words.data()), sizeof(key.words));
+  return compiler_->Find(std::string("kernel ").append(words), {asker_, identity, make});
+}
+
+std::shared_ptr<const Code> KernelCompiler::Client::Assemble(std::string_view ptx) {
+  if (!compiler_->assembles()) return std::make_shared<const Entry>(compiler_->ImageOf(std::string(ptx)));
+  const auto identity = [ptx] { return "ptx|" + Sha256(ptx); };
+  const auto make = [ptx, &asker = *asker_] { return asker.assemble(std::string(ptx)); };
+  const auto address = reinterpret_cast<uintptr_t>(ptx.data());
+  return compiler_->Find(absl::StrCat("ptx ", address, " ", ptx.size()), {asker_, identity, make});
+}
+
+KernelCounters KernelCompiler::Client::counters() const {
+  const auto read = [](const std::atomic<uint64_t>& counter) {
+    return counter.load(std::memory_order_relaxed);
+  };
+  return {.compiled = read(asker_->compiled),
+          .disk_hits = read(asker_->disk_hits),
+          .shared_hits = read(asker_->shared_hits),
+          .failed = read(asker_->failed),
+          .compile_ns = read(asker_->compile_ns)};
+}
+
+}  // namespace xpud::kernels

@@ -1,0 +1,130 @@
+// The compiler of all devices of one target and processor: its thread, the disk cache, and the code in
+// memory, which is made once whoever asks for it and shared by all who use it. A device's library asks
+// through a Client of its own. Thread-safe, but for what Client says.
+//
+// A kernel's code is kept until the last client drops it; then the disk cache may still have it. So the
+// limits of the libraries bound what is in memory. The few PTX texts that this binary contains are kept to
+// the end.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "kernels/api/code.h"
+#include "kernels/api/kernel_store.h"
+#include "kernels/compiler/code_target.h"
+#include "kernels/compiler/object_cache.h"
+#include "kernels/compiler/skeleton.h"
+#include "proto/base/mutex.h"
+
+namespace xpud::kernels {
+
+class KernelCompiler {
+ public:
+  // Makes machine code of PTX; see KernelLibrary::Options.
+  using Assembler = std::function<absl::StatusOr<std::string>(const std::string& ptx)>;
+
+  struct Options {
+    CodeTarget target = Target::kHost;
+    bool assembles = false;             // whether the clients have an assembler: all or none
+    std::string cache_directory = {};   // empty: no disk cache
+    uint64_t cache_bytes = UINT64_MAX;  // limit of the disk cache
+  };
+
+  // Returns PermissionDenied if the cache directory cannot be trusted (ObjectCache::Open).
+  static absl::StatusOr<std::shared_ptr<KernelCompiler>> Create(const Options& options);
+  // REQUIRES: no client exists. Drops what waits.
+  ~KernelCompiler();
+  KernelCompiler(const KernelCompiler&) = delete;
+  KernelCompiler& operator=(const KernelCompiler&) = delete;
+
+  const CodeTarget& target() const { return target_; }
+  bool assembles() const { return assembles_; }
+  void SetDiskLimit(uint64_t bytes);
+  // How much code is in memory or being made.
+  size_t size() const ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Compiles now, on the calling thread and without a cache.
+  static absl::StatusOr<std::string> Compile(const CodeTarget& target, const Skeleton& skeleton,
+                                             const KernelKey& key);
+
+  class Client;
+
+ private:
+  struct Asker;
+  struct Request;
+  struct Entry;
+
+  KernelCompiler(const Options& options, std::unique_ptr<ObjectCache> disk);
+  std::shared_ptr<const Code> Find(const std::string& key, Request request) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Drop(std::shared_ptr<const Code> code) ABSL_LOCKS_EXCLUDED(mutex_);
+  void WaitFor(const Asker& asker) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // The compile thread.
+  void Run() ABSL_LOCKS_EXCLUDED(mutex_);
+  void Make(std::shared_ptr<Entry> entry) ABSL_LOCKS_EXCLUDED(mutex_);
+  std::optional<Request> NextRequest(const Entry& entry, size_t number) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::StatusOr<std::string> LoadOrMake(const Request& request, std::string& identity);
+  std::vector<Request> Settle(Entry& entry, std::optional<absl::StatusOr<std::string>> code)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+
+  void Push(std::function<void()> work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Forgets the entry of `key` if nobody holds it.
+  void ForgetUnused(const std::string& key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  ModuleImage ImageOf(std::string code) const;
+
+  // Constant after construction.
+  const CodeTarget target_;
+  const bool assembles_;
+  const std::string identity_;  // of all that is compiled here
+  const std::unique_ptr<ObjectCache> disk_;
+
+  mutable Mutex mutex_;
+  CondVar work_, done_;
+  std::deque<std::function<void()>> queue_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::flat_hash_map<std::string, std::shared_ptr<Entry>> entries_ ABSL_GUARDED_BY(mutex_);
+  std::thread thread_;
+};
+
+// What one library asks of the compiler. One thread at a time: that of its library.
+class KernelCompiler::Client {
+ public:
+  // `on_ready` is called on the compiler's thread each time something that this client asked for was settled.
+  // `assemble`: null where the compiler does not assemble; called on the compiler's thread.
+  Client(std::shared_ptr<KernelCompiler> compiler, std::function<void()> on_ready, Assembler assemble);
+  // Waits while the compiler uses a skeleton or a function of this client. What else it asked for is made for
+  // the other clients that want it, or not at all.
+  ~Client();
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  // Returns the code of a kernel or of a PTX text of static lifetime, whose state says whether it is made
+  // already. The first to ask has it made. `skeleton` outlives this client. Pass it to Drop when it is no
+  // longer used.
+  std::shared_ptr<const Code> Find(const Skeleton& skeleton, const KernelKey& key);
+  std::shared_ptr<const Code> Assemble(std::string_view ptx);
+  void Drop(std::shared_ptr<const Code> code) { compiler_->Drop(std::move(code)); }
+  // Returns when all that this client asked for is settled.
+  void WaitForCompiles() { compiler_->WaitFor(*asker_); }
+  // Without memory_hits.
+  KernelCounters counters() const;
+  KernelCompiler& compiler() const { return *compiler_; }
+
+ private:
+  const std::shared_ptr<KernelCompiler> compiler_;
+  const std::shared_ptr<Asker> asker_;
+};
+
+}  // namespace xpud::kernels
