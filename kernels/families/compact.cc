@@ -28,8 +28,8 @@ CompactKey KeyFor(const OpCall& call, const Layout& layout) {
   return key;
 }
 
-// Nanoseconds an element, about: divisions find the place of one in a strided input, and its indices.
-float CostOf(const CompactKey& key) {
+// About how many nanoseconds an element takes. Divisions find its place in a strided input, and its indices.
+float NanosecondsOf(const CompactKey& key) {
   const float load = key.rank > 1 ? 3.0f * static_cast<float>(key.rank) : 0.3f;
   return key.count ? load : load + 1.0f + static_cast<float>(std::max(key.columns - 1, 0)) * 3.0f;
 }
@@ -67,7 +67,8 @@ absl::StatusOr<Readiness> CompactPlanner::Plan(const OpCall& call, Workspace wor
     }
     Launch& launch = launches.Add();
     if (cache_.target() == Target::kHost) {
-      arguments.block_slice = CeilDiv(SliceOf(elements, CostOf(key), ops::kCountBlock), ops::kCountBlock);
+      arguments.block_slice =
+          CeilDiv(SliceOf(elements, NanosecondsOf(key), ops::kCountBlock), ops::kCountBlock);
       launch.Reset(kernel, static_cast<uint32_t>(CeilDiv(arguments.blocks, arguments.block_slice)));
     } else {
       launch.Reset(kernel, static_cast<uint32_t>(arguments.blocks));
@@ -126,7 +127,7 @@ class CompactEmission {
   // ---- rows
 
   struct Rows {
-    Value begin, end;  // that the block writes: none where an end is out of range
+    Value begin, end;  // of a block; both 0 where one of them is out of range
   };
   Value LoadEnd(Value block) {
     return e_.Load(key_.ends, args_.ends, e_.Mul(block, args_.ends_stride), Scalar::kI64);
@@ -142,7 +143,7 @@ class CompactEmission {
     Value const both = e_.ir().CreateAnd(right, e_.IsIndex(begin, limit));
     return {e_.ir().CreateSelect(both, begin, e_.I64(0)), e_.ir().CreateSelect(both, end, e_.I64(0))};
   }
-  // Writes the indices of element `item` to `row` where it is `chosen`, and the row is the block's.
+  // Writes the indices of element `item` to `row`, if it is `chosen` (1) and the row is one of `rows`.
   void Write(Value chosen, Value item, Value row, const Rows& rows) {
     Value const inside = e_.ir().CreateICmpSLT(row, rows.end);
     e_.If(e_.ir().CreateAnd(e_.ir().CreateICmpNE(chosen, e_.I64(0)), inside), [&] {

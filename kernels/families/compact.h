@@ -1,12 +1,12 @@
 // Elements that are not zero: how many (count), and where (compact), in row-major order.
 //
-// Elements are cut into blocks of ops::kCountBlock. Count writes each block's number, and a scan makes
-// running ones of them, in place. Compact goes through the same blocks: those before it say at which row a
-// block begins. On the host a group takes some blocks, one after the other; on a GPU a group is a block, and
-// a lane takes kLaneElements neighbours.
+// Elements are cut into blocks of ops::kCountBlock. Count writes how many each block has, and a scan turns
+// these counts into running ones, in place: the ends. Compact goes through the same blocks; a block's first
+// row is the end of the block before it. On the host a group takes some blocks, one after the other. On a GPU
+// a group is a block, and a lane takes neighbouring elements.
 //
-// `ends` is the client's. Each of them is checked where it is read: one that is no row's number, nor their
-// count, is reported, and its block writes nothing. A block writes only rows before its own end.
+// The ends come from the client. Each is checked where it is read: one outside 0 .. rows is reported, and the
+// blocks beside it write nothing. A block writes no row at or beyond its own end.
 #pragma once
 
 #include "kernels/api/planner.h"
@@ -17,7 +17,7 @@
 namespace xpud::kernels {
 
 struct CompactKey {
-  bool count = false;     // ends is written, and there is no output
+  bool count = false;     // writes ends, and has no output
   int size_log2 = 0;      // of an element, in bytes
   bool floating = false;  // -0.0 is zero too
   ops::DType ends = ops::DType::kInt64;

@@ -1,8 +1,8 @@
-// Elements that are not zero, one after the other. Their number is known on the device only, so there are two
-// commands. Count: ends[B] <- self, the number of nonzero elements up to the end of each block of kCountBlock
-// elements, in row-major order; the last one is the size. Compact: out[size, rank] <- self, ends: the indices
-// of each nonzero element. Block b writes rows ends[b - 1] to ends[b] - 1 and no others: a row that no block
-// names keeps what it held.
+// Where the nonzero elements are. Only the device knows how many there are, so there are two commands.
+// Count: ends[B] <- self. Element b is the number of nonzero elements up to the end of block b; a block is
+// kCountBlock elements in row-major order. The last one is the size of the result.
+// Compact: out[size, rank] <- self, ends. Row r has the indices of nonzero element r. Block b writes rows
+// ends[b - 1] to ends[b] - 1 and no others; a row that no block writes keeps what it held.
 #include "absl/strings/str_cat.h"
 #include "proto/base/status_macros.h"
 #include "proto/ops/family.h"
