@@ -25,8 +25,8 @@ class RemoteSession {
   bool resumable() const { return resumable_; }
   const transport::Welcome& welcome() const { return connection_.welcome; }
 
-  // Opens a device. `place` lives as long as the session. Returns InvalidArgument if the device does not exist
-  // or is open.
+  // Opens a device. `place` lives as long as the session. Returns InvalidArgument if the device does not
+  // exist or is open.
   absl::StatusOr<SessionRelay*> Open(uint32_t device, Place place);
   // Returns NotFound if the device is not open.
   absl::StatusOr<SessionRelay*> Find(uint32_t device);

@@ -1,5 +1,6 @@
-// The sessions of remote clients, by key. A session without any stream is held for a while if its client asked
-// for it, so that the client can resume its streams. Thread-safe; a thread of its own ends expired sessions.
+// The sessions of remote clients, by key. A session without any stream is held for a while if its client
+// asked for it, so that the client can resume its streams. Thread-safe; a thread of its own ends expired
+// sessions.
 #pragma once
 
 #include <chrono>
@@ -30,8 +31,8 @@ class ResumableSessions {
   std::chrono::milliseconds hold() const { return hold_; }
   // Adds a session, which `cut`'s stream serves on device 0. Returns the session's key.
   std::string Add(std::shared_ptr<RemoteSession> session, Cut cut);
-  // A stream of the tenant will serve the session of `key` on `device`. If an earlier stream of that device is
-  // still open, because its loss was not noticed, it is cut. Returns NotFound if there is no such session
+  // A stream of the tenant will serve the session of `key` on `device`. If an earlier stream of that device
+  // is still open, because its loss was not noticed, it is cut. Returns NotFound if there is no such session
   // (any more).
   absl::StatusOr<std::shared_ptr<RemoteSession>> Attach(const std::string& key, const std::string& tenant,
                                                         uint32_t device, Cut cut);

@@ -1,5 +1,6 @@
 // A remote client's session on one device. Copies commands from the client's stream to the daemon's ring, and
-// results from the daemon's pages to the stream. If the client asked for it, the relay outlives a lost stream.
+// results from the daemon's pages to the stream. If the client asked for it, the relay outlives a lost
+// stream.
 #pragma once
 
 #include <array>
@@ -110,8 +111,8 @@ class SessionRelay {
   size_t put_ = 0;                                              // bytes of commands_ that are in the ring
   size_t missing_ = 0;                                          // ring space that the next command lacks
   std::array<std::atomic<uint64_t>, wire::kMaxQueues> last_{};  // last command of each queue in the ring
-  std::atomic<uint32_t> queues_in_use_{1};  // upper bound
-  std::atomic<bool> stuck_{false};       // some commands did not fit into the ring
+  std::atomic<uint32_t> queues_in_use_{1};                      // upper bound
+  std::atomic<bool> stuck_{false};                              // some commands did not fit into the ring
   Mutex mutex_;
   CondVar work_;  // work for the writer: asked_, stuck_ or gone_ changed
   // What the client waits for and was not told of, as in ControlPage::client_waits. kAnyProgress means the

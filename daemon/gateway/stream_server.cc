@@ -74,8 +74,8 @@ absl::Status StreamServer::Begin(const std::string& tenant, const v1::ClientHead
 
 absl::Status StreamServer::Continue(const std::string& tenant, const v1::ClientHead& greeting,
                                     ServerCall& call) {
-  ASSIGN_OR_RETURN(const auto session, sessions_.Attach(greeting.key(), tenant, greeting.device(),
-                                                        [&call] { call.Cancel(); }));
+  ASSIGN_OR_RETURN(const auto session,
+                   sessions_.Attach(greeting.key(), tenant, greeting.device(), [&call] { call.Cancel(); }));
   const absl::StatusOr<ServerFrame> answer = AnswerTo(*session, greeting);
   if (absl::IsInvalidArgument(answer.status())) sessions_.Remove(greeting.key(), greeting.device());
   if (!answer.ok()) {

@@ -1,5 +1,5 @@
-// The buffers of one session on one device, found by handle. A client's id and generation are never trusted: a
-// stale or invented handle is not found. The table grows by pieces and never shrinks, because generations
+// The buffers of one session on one device, found by handle. A client's id and generation are never trusted:
+// a stale or invented handle is not found. The table grows by pieces and never shrinks, because generations
 // outlive their buffers; buffers do not move. REQUIRES: the lane's thread.
 #pragma once
 

@@ -5,8 +5,7 @@
 
 namespace xpud::handles {
 
-HostMemories::Memory::Memory(uint32_t id, transport::ClientMemory client,
-                             std::shared_ptr<HostMemories> owner)
+HostMemories::Memory::Memory(uint32_t id, transport::ClientMemory client, std::shared_ptr<HostMemories> owner)
     : id_(id), client_(std::move(client)), owner_(std::move(owner)) {}
 
 HostMemories::Memory::~Memory() {
@@ -58,18 +57,17 @@ absl::Status DeviceHostMemories::Share(uint32_t id, std::shared_ptr<const HostMe
   const auto access = at->second = std::make_shared<Access>();
   access->memory_ = memory;
   // When the device has it, the session may have ended, and this object with it.
-  device_.StartImport(
-      memory->bytes(), session_,
-      [this, id, done, memory, weak = std::weak_ptr<Access>(access)](
-          absl::StatusOr<std::unique_ptr<executor::HostMemory>> imported) {
-        const std::shared_ptr<Access> taken = weak.lock();
-        if (taken == nullptr) return;
-        if (imported.ok())
-          taken->device_ = *std::move(imported);
-        else
-          accesses_.erase(id);
-        done(imported.status());
-      });
+  device_.StartImport(memory->bytes(), session_,
+                      [this, id, done, memory, weak = std::weak_ptr<Access>(access)](
+                          absl::StatusOr<std::unique_ptr<executor::HostMemory>> imported) {
+                        const std::shared_ptr<Access> taken = weak.lock();
+                        if (taken == nullptr) return;
+                        if (imported.ok())
+                          taken->device_ = *std::move(imported);
+                        else
+                          accesses_.erase(id);
+                        done(imported.status());
+                      });
   return absl::OkStatus();
 }
 

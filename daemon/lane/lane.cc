@@ -288,7 +288,8 @@ void Lane::Main() {
     const bool spins = spin_.Continues(last_work, now);
     const Pending pending = FindPending();
     if (pending == Pending::kDevice) {
-      // A device reports to memory and wakes no thread: poll often while an answer is likely, then less often.
+      // A device reports to memory and wakes no thread: poll often while an answer is likely, then less
+      // often.
       if (!spins && !spin::kDeviceWatch.Continues(last_work, now)) std::this_thread::sleep_for(kWatchPause);
       continue;
     }

@@ -1,7 +1,7 @@
-// A device's thread in the daemon: takes commands from all sessions on the device, in slices that the scheduling
-// policy allots, and has them executed. It owns the device's state and its sessions, so these need no lock. Other
-// threads reach it with Post and Call. Lanes share nothing while commands run, so that one device never holds up
-// another one's sessions.
+// A device's thread in the daemon: takes commands from all sessions on the device, in slices that the
+// scheduling policy allots, and has them executed. It owns the device's state and its sessions, so these need
+// no lock. Other threads reach it with Post and Call. Lanes share nothing while commands run, so that one
+// device never holds up another one's sessions.
 //
 // Awake, it polls the rings; with nothing to do for a while, it sleeps until a client signals its doorbell.
 #pragma once
@@ -36,8 +36,8 @@ class Lane {
     uint64_t slice_ns = 100'000;  // how long a session runs before the next one's turn
     // Called on the lane's thread when a session must be closed because of what its client did. The lane has
     // closed its part.
-    std::function<void(uint64_t session, const std::string& reason)> on_fault =
-        [](uint64_t, const std::string&) {};
+    std::function<void(uint64_t session, const std::string& reason)> on_fault = [](uint64_t,
+                                                                                   const std::string&) {};
   };
 
   // `index`: the device's number. `registry` must outlive the lane.

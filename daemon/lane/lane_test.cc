@@ -81,12 +81,10 @@ class Client {
     Send(wire::NopCommand{wire::Header(wire::CommandKind::kNop, 9, sizeof(wire::NopCommand))});
   }
   uint64_t SendWait(uint32_t device, uint64_t sequence) {
-    return Send(wire::WaitCommand{
-        wire::Header(wire::CommandKind::kWait, 0, sizeof(wire::WaitCommand)), device, 0, sequence});
+    return Send(wire::WaitCommand{wire::Header(wire::CommandKind::kWait, 0, sizeof(wire::WaitCommand)),
+                                  device, 0, sequence});
   }
-  bool Completes(uint64_t sequence) const {
-    return transport->Await({0, sequence}, {}).ok();
-  }
+  bool Completes(uint64_t sequence) const { return transport->Await({0, sequence}, {}).ok(); }
   // The reason why the session was closed; empty if it was not, for 2 s.
   std::string Fate() const {
     for (int i = 0; i < 2000 && transport->status().ok(); ++i) std::this_thread::sleep_for(milliseconds(1));

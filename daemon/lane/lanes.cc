@@ -10,13 +10,13 @@ absl::StatusOr<std::unique_ptr<Lanes>> Lanes::Create(std::vector<stream::DeviceS
                                                      session::Registry& registry, Options options) {
   std::unique_ptr<Lanes> lanes(new Lanes(registry, std::move(options)));
   for (stream::DeviceState& device : devices) {
-    const Lane::Options of_lane = {
-        .slice_ns = lanes->options_.slice_ns,
-        .on_fault = [raw = lanes.get()](uint64_t id, const std::string& reason) {
-          if (const auto session = raw->registry_.Find(id)) raw->Evict(*session, reason, /*fault=*/true);
-        }};
-    ASSIGN_OR_RETURN(auto lane, Lane::Create(std::move(device), static_cast<uint32_t>(lanes->size()),
-                                             registry, of_lane));
+    const Lane::Options of_lane = {.slice_ns = lanes->options_.slice_ns,
+                                   .on_fault = [raw = lanes.get()](uint64_t id, const std::string& reason) {
+                                     if (const auto session = raw->registry_.Find(id))
+                                       raw->Evict(*session, reason, /*fault=*/true);
+                                   }};
+    ASSIGN_OR_RETURN(
+        auto lane, Lane::Create(std::move(device), static_cast<uint32_t>(lanes->size()), registry, of_lane));
     lanes->lanes_.push_back(std::move(lane));
   }
   return lanes;
@@ -43,7 +43,8 @@ void Lanes::CallEach(absl::FunctionRef<void(Lane&)> task) const {
 
 void Lanes::AskFrom(size_t first, std::function<void()> done) const {
   if (first == lanes_.size()) return done();
-  lanes_[first]->Post([this, first, done = std::move(done)]() mutable { AskFrom(first + 1, std::move(done)); });
+  lanes_[first]->Post(
+      [this, first, done = std::move(done)]() mutable { AskFrom(first + 1, std::move(done)); });
 }
 
 void Lanes::WakeAll() const {

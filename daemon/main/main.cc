@@ -112,11 +112,11 @@ std::optional<uint32_t> GatewayUid(const std::string& user) {
 }
 
 absl::StatusOr<std::vector<stream::DeviceState>> OpenDevices(const Options& options,
-                                                              executor::DevicePlan plan,
-                                                              const Reloader& reloader,
-                                                              const std::string& cache_directory,
-                                                              executor::process::Spawner* spawner,
-                                                              const std::function<void()>& wake) {
+                                                             executor::DevicePlan plan,
+                                                             const Reloader& reloader,
+                                                             const std::string& cache_directory,
+                                                             executor::process::Spawner* spawner,
+                                                             const std::function<void()>& wake) {
   ASSIGN_OR_RETURN(auto devices, executor::OpenDevices(
                                      {.plan = std::move(plan),
                                       .driver_library = options.driver,
@@ -215,12 +215,10 @@ telemetry::Notifier FindServiceManager(const Options& options) {
   return {};
 }
 
-std::unique_ptr<telemetry::Watchdog> StartWatchdog(const telemetry::Notifier& notifier,
-                                                   lane::Lanes& lanes) {
+std::unique_ptr<telemetry::Watchdog> StartWatchdog(const telemetry::Notifier& notifier, lane::Lanes& lanes) {
   if (!notifier.watchdog()) return nullptr;
   return std::make_unique<telemetry::Watchdog>(
-      notifier, *notifier.watchdog(),
-      [&lanes](std::function<void()> done) { lanes.Ask(std::move(done)); });
+      notifier, *notifier.watchdog(), [&lanes](std::function<void()> done) { lanes.Ask(std::move(done)); });
 }
 
 // An executor keeps access to its device, and loses the cache and the socket.

@@ -67,8 +67,7 @@ service::Listener::Limits Reloader::LimitsOf(const Options& options) {
 
 void Reloader::SetUp(stream::DeviceState& device) const { Apply(nullptr, now_.options, device); }
 
-void Reloader::Reload(lane::Lanes& lanes, service::Listener& listener,
-                      const telemetry::Notifier& notifier) {
+void Reloader::Reload(lane::Lanes& lanes, service::Listener& listener, const telemetry::Notifier& notifier) {
   notifier.Notify(absl::StrCat("RELOADING=1\nMONOTONIC_USEC=", NowNs() / 1000));
   const auto found = line_.Complete();
   if (found.ok()) {

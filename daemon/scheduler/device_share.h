@@ -1,10 +1,10 @@
-// Gives sessions that keep an asynchronous device busy (they always have work in flight for a while) equal time
-// of it, whatever their commands cost. A session that had kMaxAheadNs more than the least served of them waits.
-// No session waits for one that does not keep the device busy, nor for one whose work does not end.
+// Gives sessions that keep an asynchronous device busy (they always have work in flight for a while) equal
+// time of it, whatever their commands cost. A session that had kMaxAheadNs more than the least served of them
+// waits. No session waits for one that does not keep the device busy, nor for one whose work does not end.
 //
-// The time is what DeviceTime charges: right on average, not for each command. So it is compared coarsely, and
-// debts are forgiven: idle sessions begin anew beside the others, and no session owes more than kMaxDebtNs.
-// REQUIRES: the lane's thread.
+// The time is what DeviceTime charges: right on average, not for each command. So it is compared coarsely,
+// and debts are forgiven: idle sessions begin anew beside the others, and no session owes more than
+// kMaxDebtNs. REQUIRES: the lane's thread.
 #pragma once
 
 #include <cstdint>

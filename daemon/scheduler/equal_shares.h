@@ -15,9 +15,7 @@ class EqualShares final : public Policy {
   // `now_ns`: a monotonic clock.
   EqualShares(uint64_t slice_ns, uint64_t (*now_ns)()) : lane_(slice_ns, now_ns) {}
 
-  Policy::Account& Add(const Tenant&) override {
-    return accounts_.emplace_back(lane_.Add(), device_.Add());
-  }
+  Policy::Account& Add(const Tenant&) override { return accounts_.emplace_back(lane_.Add(), device_.Add()); }
   void Remove(Policy::Account& account) override;
   void Update(Policy::Account& account, const stream::DeviceWork& work) override {
     device_.Update(Of(account).device, work);
@@ -34,7 +32,8 @@ class EqualShares final : public Policy {
 
  private:
   struct Account final : Policy::Account {
-    Account(FairShare::Account& of_lane, DeviceShare::Account& of_device) : lane(of_lane), device(of_device) {}
+    Account(FairShare::Account& of_lane, DeviceShare::Account& of_device)
+        : lane(of_lane), device(of_device) {}
     FairShare::Account& lane;
     DeviceShare::Account& device;
   };

@@ -1,8 +1,8 @@
-// Gives sessions with work equal time of a lane, whatever their commands cost: on a synchronous device that is
-// the device's time, on an asynchronous one the time of submitting. A session that is a slice ahead of the least
-// served one waits. Idling saves up a little time, so that a session which pauses between its commands (a
-// trainer beside servers of large batches) is served at once when it continues; it saves up at most the length
-// of a long command.
+// Gives sessions with work equal time of a lane, whatever their commands cost: on a synchronous device that
+// is the device's time, on an asynchronous one the time of submitting. A session that is a slice ahead of the
+// least served one waits. Idling saves up a little time, so that a session which pauses between its commands
+// (a trainer beside servers of large batches) is served at once when it continues; it saves up at most the
+// length of a long command.
 //
 // A long command is interrupted at most between its groups (on the CPU device). Before one begins, the device
 // is kept free for a moment for a session that was served less and stopped just now, because its next command

@@ -62,9 +62,8 @@ void Fill(lane::Lane& lane, v1::Device& out) {
   out.set_commands_completed(state.commands);
   out.set_launches(state.launches);
   uint32_t queues = 0;
-  lane.ForEach([&](const session::DeviceSession& session) {
-    queues += static_cast<uint32_t>(session.queue_count());
-  });
+  lane.ForEach(
+      [&](const session::DeviceSession& session) { queues += static_cast<uint32_t>(session.queue_count()); });
   out.set_queues(queues);
   const kernels::KernelCounters kernels = state.library->counters();
   out.set_kernels_compiled(kernels.compiled);
@@ -175,7 +174,8 @@ class Control::Service final : public v1::Control::Service {
     const std::vector<SensorSample> sensors = sensors_.Take();
     out->set_time_ns(NowNs());
     lanes_.CallEach([&](lane::Lane& lane) { Fill(lane, *out->add_devices()); });
-    for (int d = 0; d < out->devices_size(); ++d) Fill(sensors[static_cast<size_t>(d)], *out->mutable_devices(d));
+    for (int d = 0; d < out->devices_size(); ++d)
+      Fill(sensors[static_cast<size_t>(d)], *out->mutable_devices(d));
     return grpc::Status::OK;
   }
   grpc::Status ListSessions(grpc::ServerContext*, const v1::ListSessionsRequest*,
@@ -297,8 +297,8 @@ class Control::Service final : public v1::Control::Service {
       found = true;
     });
     if (found) return absl::OkStatus();
-    return absl::FailedPreconditionError(absl::StrCat(
-        "session ", request.session(), " does not use ", request.has_device() ? "this" : "any", " device yet"));
+    return absl::FailedPreconditionError(absl::StrCat("session ", request.session(), " does not use ",
+                                                      request.has_device() ? "this" : "any", " device yet"));
   }
   void ListQuotasInto(v1::ListQuotasResponse& out) {
     out.set_time_ns(NowNs());
@@ -344,7 +344,8 @@ class Control::Service final : public v1::Control::Service {
   }
   // REQUIRES: the lane's thread.
   static void AddWork(lane::Lane& lane, WorkBySession& work) {
-    lane.ForEach([&](const session::DeviceSession& session) { work[session.id()].Add(lane.index(), session); });
+    lane.ForEach(
+        [&](const session::DeviceSession& session) { work[session.id()].Add(lane.index(), session); });
   }
   void ListSessionsInto(const WorkBySession& work, absl::FunctionRef<v1::Session*()> add) {
     for (const auto& session : lanes_.registry().List()) {

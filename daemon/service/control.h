@@ -1,5 +1,5 @@
-// The control plane: answers xpuctl over gRPC on a unix socket beside the clients' socket. Its threads visit the
-// lanes one after the other (Lane::Call), add up what they read, and keep none of it.
+// The control plane: answers xpuctl over gRPC on a unix socket beside the clients' socket. Its threads visit
+// the lanes one after the other (Lane::Call), add up what they read, and keep none of it.
 #pragma once
 
 #include <functional>

@@ -149,10 +149,9 @@ void Listener::RunTasks() {
 }
 
 void Listener::ShutDown(uint64_t session) {
-  const auto found = std::find_if(clients_.begin(), clients_.end(),
-                                  [&](const auto& entry) {
-                                    return entry.second.session != nullptr && entry.second.session->id() == session;
-                                  });
+  const auto found = std::find_if(clients_.begin(), clients_.end(), [&](const auto& entry) {
+    return entry.second.session != nullptr && entry.second.session->id() == session;
+  });
   if (found != clients_.end()) shutdown(found->second.socket.get(), SHUT_RDWR);
 }
 
@@ -326,8 +325,8 @@ absl::Status Listener::ShareMemory(lane::Lanes& lanes, uint64_t key, const Clien
     if (!client.session->IsOpen(static_cast<uint32_t>(std::countr_zero(rest))))
       return absl::InvalidArgumentError("host memory was shared with a device that is not open");
   }
-  auto shared =
-      handles::HostMemories::Add(client.session->host_memories(), request.id, std::move(memory), request.bytes);
+  auto shared = handles::HostMemories::Add(client.session->host_memories(), request.id, std::move(memory),
+                                           request.bytes);
   if (!shared.ok()) {
     Answer(lanes, key, request.id, shared.status());
     return absl::OkStatus();

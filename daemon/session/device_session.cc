@@ -26,8 +26,8 @@ absl::StatusOr<std::unique_ptr<DeviceSession>> DeviceSession::Create(
     std::shared_ptr<Session> session, uint32_t device, stream::DeviceState& state,
     std::shared_ptr<transport::ServerTransport> transport, handles::TableSpace& space) {
   ASSIGN_OR_RETURN(stream::HostAccess access, stream::HostAccess::Create(*state.device, *transport));
-  std::unique_ptr<DeviceSession> made(new DeviceSession(std::move(session), device, state,
-                                                        std::move(transport), space, std::move(access)));
+  std::unique_ptr<DeviceSession> made(
+      new DeviceSession(std::move(session), device, state, std::move(transport), space, std::move(access)));
   RETURN_IF_ERROR(made->OpenQueue(0, 0));
   return made;
 }
@@ -61,9 +61,8 @@ DeviceSession::~DeviceSession() {
 
 absl::Status DeviceSession::OpenQueue(uint32_t id, int priority) {
   ASSIGN_OR_RETURN(auto device, state_.device->CreateQueue(priority, session_->id()));
-  queues_.Open(
-      id, std::move(device),
-      {state_, *transport_, access_, buffers_, errors_, counters_, work_, busy_queues_});
+  queues_.Open(id, std::move(device),
+               {state_, *transport_, access_, buffers_, errors_, counters_, work_, busy_queues_});
   return absl::OkStatus();
 }
 

@@ -1,7 +1,7 @@
 // A client's session on one device: takes commands from the ring, checks them, and has them executed. Nothing
-// that a client sends can touch another session: handles are looked up in this session's own tables, every view
-// is checked against its buffer, and a breach of protocol closes this session only. Belongs to the device's
-// lane. REQUIRES: the lane's thread.
+// that a client sends can touch another session: handles are looked up in this session's own tables, every
+// view is checked against its buffer, and a breach of protocol closes this session only. Belongs to the
+// device's lane. REQUIRES: the lane's thread.
 #pragma once
 
 #include <cstdint>
@@ -49,8 +49,8 @@ class DeviceSession {
   absl::StatusOr<Progress> Run(uint64_t slice_ns);
   // Takes what the device has reported. Run does so, too.
   void Poll();
-  // Whether the device works for it, will take its next command, or it waits for another device. Nothing wakes
-  // the lane then, so Run must be called again soon.
+  // Whether the device works for it, will take its next command, or it waits for another device. Nothing
+  // wakes the lane then, so Run must be called again soon.
   bool under_way() const { return announcer_.IsUnderWay() || awaits_device_ || awaits_peer_; }
   // Whether its next command waits for another device of the session, and nothing else is under way.
   bool awaits_peer_only() const { return awaits_peer_ && !announcer_.IsUnderWay() && !awaits_device_; }
@@ -133,9 +133,9 @@ class DeviceSession {
   stream::OpStream ops_;
   stream::CopyStream copies_;
 
-  stream::Command command_;        // being run
-  uint64_t sequence_ = 0;          // of the last command that was run
-  uint32_t current_queue_ = 0;     // and its queue
+  stream::Command command_;     // being run
+  uint64_t sequence_ = 0;       // of the last command that was run
+  uint32_t current_queue_ = 0;  // and its queue
   uint64_t slice_began_ns_ = 0;
   bool awaits_device_ = false;  // the next command's queue has no room; nothing wakes the lane once it has
   bool awaits_peer_ = false;    // the next command waits for another device

@@ -1,5 +1,5 @@
-// One client's session: what its parts on all devices have in common. The part on a device, with its own ring,
-// is a DeviceSession, which belongs to the device's lane. Thread-safe.
+// One client's session: what its parts on all devices have in common. The part on a device, with its own
+// ring, is a DeviceSession, which belongs to the device's lane. Thread-safe.
 #pragma once
 
 #include <array>

@@ -52,8 +52,8 @@ class AsynchronousCompletion final : public Completion {
   uint64_t unfenced_ = 0;  // commands since the last fence
   uint64_t sent_ns_ = 0;   // when the first of them was sent; 0: there are none
   uint64_t commands_in_flight_ = 0, max_in_flight_ = kMaxInFlight;
-  double command_ns_ = 0;             // mean time of recent commands
-  uint64_t unused_error_word_ = 0;    // of commands that report nothing
+  double command_ns_ = 0;           // mean time of recent commands
+  uint64_t unused_error_word_ = 0;  // of commands that report nothing
 };
 
 }  // namespace xpud::stream

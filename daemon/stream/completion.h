@@ -1,6 +1,6 @@
 // How the work of one queue completes. On a synchronous device it is complete when the call that appends it
-// returns; an asynchronous one reports later, at the fences that it was asked for. Chosen once, when a queue is
-// made. REQUIRES: the lane's thread.
+// returns; an asynchronous one reports later, at the fences that it was asked for. Chosen once, when a queue
+// is made. REQUIRES: the lane's thread.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,8 @@ class Completion {
   };
 
   // Makes what suits the device.
-  static std::unique_ptr<Completion> Create(const Context& context, executor::DeviceQueue& queue, uint32_t id);
+  static std::unique_ptr<Completion> Create(const Context& context, executor::DeviceQueue& queue,
+                                            uint32_t id);
   virtual ~Completion() = default;
 
   // Whether the queue takes another command. If not, ask again soon: nothing wakes the lane.

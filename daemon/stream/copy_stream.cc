@@ -34,7 +34,8 @@ absl::StatusOr<std::byte*> CopyStream::PartOf(Buffer* buffer, uint64_t offset, u
 
 absl::StatusOr<std::byte*> CopyStream::HostPart(const wire::HostPlace& place, uint64_t bytes,
                                                 const Queue& queue) {
-  handles::DeviceHostMemories::Access* const host = place.memory == 0 ? nullptr : memories_.Find(place.memory);
+  handles::DeviceHostMemories::Access* const host =
+      place.memory == 0 ? nullptr : memories_.Find(place.memory);
   if (host == nullptr && place.memory != 0)
     return absl::InvalidArgumentError("a copy names host memory that is not shared with its device");
   const std::span<std::byte> staging = transport_.staging().bytes;

@@ -1,6 +1,7 @@
 // How long one device worked, and for which session. An asynchronous device reports when commands have ended,
 // not when they ran, and work of several queues may run at once. The time between two ends is charged to the
-// work that ended last, so the charges add up to the time that the device worked. REQUIRES: the lane's thread.
+// work that ended last, so the charges add up to the time that the device worked. REQUIRES: the lane's
+// thread.
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // A device's access to the memory that a client and the daemon share: staging, the completion page, and words
-// in which an asynchronous device reports. A synchronous device runs in this process and uses the addresses as
-// they are. REQUIRES: the lane's thread.
+// in which an asynchronous device reports. A synchronous device runs in this process and uses the addresses
+// as they are. REQUIRES: the lane's thread.
 #pragma once
 
 #include <memory>

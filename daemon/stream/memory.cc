@@ -60,9 +60,8 @@ absl::StatusOr<memory::Block> Memory::Allocate(Queue& queue, uint64_t sequence, 
 }
 
 absl::StatusOr<memory::Block> Memory::TakeFromPool(Queue& queue, uint64_t bytes) {
-  return state_.pool->Allocate(bytes, account_, [&](std::byte* address, uint64_t size) {
-    return queue.device->Zero(address, size);
-  });
+  return state_.pool->Allocate(
+      bytes, account_, [&](std::byte* address, uint64_t size) { return queue.device->Zero(address, size); });
 }
 
 absl::StatusOr<memory::Block> Memory::Take(Queue& queue, uint64_t sequence, uint64_t bytes) {

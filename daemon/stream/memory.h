@@ -1,5 +1,5 @@
-// A device session's memory: takes blocks for its buffers within its credit, and gives them back once no queue
-// uses them. REQUIRES: the lane's thread.
+// A device session's memory: takes blocks for its buffers within its credit, and gives them back once no
+// queue uses them. REQUIRES: the lane's thread.
 #pragma once
 
 #include <array>
@@ -32,8 +32,8 @@ class Memory {
   Memory& operator=(const Memory&) = delete;
 
   // Takes a block for a buffer and charges it. `sequence`: of the command that allocates. Returns
-  // ResourceExhausted, or Unavailable if memory may become free. Clients ask (Credit) before they exceed their
-  // credit, so that this fails for those that do not, and where an idle session lost credit.
+  // ResourceExhausted, or Unavailable if memory may become free. Clients ask (Credit) before they exceed
+  // their credit, so that this fails for those that do not, and where an idle session lost credit.
   absl::StatusOr<memory::Block> Allocate(Queue& queue, uint64_t sequence, uint64_t bytes);
   // Takes a block that is not charged, for the workspace of a command. Returns as Allocate.
   absl::StatusOr<memory::Block> Take(Queue& queue, uint64_t sequence, uint64_t bytes);

@@ -13,8 +13,8 @@ using handles::Buffer;
 using handles::Poison;
 
 // Takes a view's sizes and strides, and counts the elements between its first and last one, or 0 for an empty
-// view. Returns whether that is a number. Goes through the dimensions in the order in which they were written:
-// reading two at once would wait for the writes.
+// view. Returns whether that is a number. Goes through the dimensions in the order in which they were
+// written: reading two at once would wait for the writes.
 bool TakeView(const wire::DecodedOperand& from, kernels::Operand& to, uint64_t& elements) {
   elements = 1;
   bool empty = false, fits = true;

@@ -35,8 +35,7 @@ absl::StatusOr<Outcome> OpStream::Run(std::span<const std::byte> bytes, Queue& q
   if (!status.ok()) return Refuse(queue, command, status, /*resolved=*/true);
   if (ReadsPoison(checked_)) {
     if (!errors_.IsRaised(queue.id)) {
-      return Refuse(queue, command,
-                    absl::FailedPreconditionError("reads a tensor whose computation failed"),
+      return Refuse(queue, command, absl::FailedPreconditionError("reads a tensor whose computation failed"),
                     /*resolved=*/true);
     }
     PoisonOutputs();

@@ -1,8 +1,8 @@
-// What a stream does so that its unfinished work can be run again after the device's executor was lost. Between
-// two fences nobody knows how far the device came, so all commands after the last reported fence run again.
-// That gives the same results unless one of them overwrote what an earlier one, or itself, had read from before
-// the fence. So there is a fence before such a command, and after the last one of a series of updates in place.
-// Chosen once for a session. REQUIRES: the lane's thread.
+// What a stream does so that its unfinished work can be run again after the device's executor was lost.
+// Between two fences nobody knows how far the device came, so all commands after the last reported fence run
+// again. That gives the same results unless one of them overwrote what an earlier one, or itself, had read
+// from before the fence. So there is a fence before such a command, and after the last one of a series of
+// updates in place. Chosen once for a session. REQUIRES: the lane's thread.
 #pragma once
 
 #include <cstdint>

@@ -7,6 +7,7 @@
 #include "kernels/testing/cuda_device.h"
 #include "kernels/testing/tensor.h"
 #include "proto/base/check.h"
+#include "proto/ops/family.h"
 
 namespace xpud::kernels {
 namespace {
@@ -123,6 +124,7 @@ class Bench {
 std::vector<Case> CasesOf(DType type, int64_t m, int64_t n) {
   const Tensor matrix{type, {m, n}}, row{type, {1, n}}, column{type, {m, 1}}, vector{type, {n}};
   const Tensor statistics{DType::kFloat32, {m}};
+  const Tensor ends{DType::kInt64, {(m * n + ops::kCountBlock - 1) / ops::kCountBlock}};
   const ops::Number zero = ops::Number::Integer(0), one = ops::Number::Integer(1);
   const std::string shape = "_" + std::to_string(m) + "x" + std::to_string(n);
   return {
@@ -143,6 +145,7 @@ std::vector<Case> CasesOf(DType type, int64_t m, int64_t n) {
        "native_layer_norm_backward",
        {matrix, vector, vector},
        {matrix, matrix, statistics, statistics, vector}},
+      {"count" + shape, "xpud::nonzero_ends", {ends}, {matrix}},
       {"copy" + shape, "_copy_from", {matrix}, {matrix}},
       {"transpose" + shape, "_copy_from", {matrix}, {{type, {m, n}, {1, m}}}},
       {"embedding" + shape, "embedding", {matrix}, {{type, {30000, n}, {}, m * n}, {DType::kInt64, {m}}}},

@@ -4,6 +4,7 @@
 #include "kernels/api/planner.h"
 #include "kernels/compiler/backend.h"
 #include "kernels/compiler/kernel_cache.h"
+#include "kernels/families/compact.h"
 #include "kernels/families/concat.h"
 #include "kernels/families/gather.h"
 #include "kernels/families/layer_norm.h"
@@ -49,6 +50,7 @@ class KernelLibrary::Impl {
       planners_.push_back(CreateCublasltMatmul(cache_, options.ask));
       planners_.push_back(CreateGpuAttention(cache_, options.processor, options.workers));
     }
+    planners_.push_back(std::make_unique<CompactPlanner>(cache_));
     planners_.push_back(std::make_unique<ConcatPlanner>(cache_));
     planners_.push_back(std::make_unique<ReducePlanner>(cache_));
     planners_.push_back(std::make_unique<GatherPlanner>(cache_));

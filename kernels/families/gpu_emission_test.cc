@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "kernels/families/compact.h"
 #include "kernels/families/gather.h"
 #include "kernels/families/layer_norm.h"
 #include "kernels/families/layer_norm_backward.h"
@@ -203,6 +204,20 @@ TEST_F(GpuEmissionTest, EveryScanByLanesGroupsAndParts) {
     key.parts = false;
     key.totals = true;
     Check(skeleton, key, "totals");
+  }
+}
+
+TEST_F(GpuEmissionTest, CountAndCompactOfEverySize) {
+  const CompactSkeleton skeleton;
+  for (const bool count : {false, true}) {
+    for (int size_log2 = 0; size_log2 < 4; ++size_log2) {
+      CompactKey key{.count = count, .size_log2 = size_log2, .floating = size_log2 > 0};
+      key.columns = count ? 0 : 3;
+      key.dense = size_log2 % 2 == 0;
+      key.rank = key.dense ? 1 : 3;
+      if (size_log2 == 3) key.ends = DType::kInt32;
+      Check(skeleton, key);
+    }
   }
 }
 

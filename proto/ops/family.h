@@ -19,7 +19,11 @@ enum Use : uint8_t {
   kOptional = 1,  // may be absent
   kIndices = 2,   // int32 or int64 positions. The kernel reports a position out of range and does not fault.
   kList = 4,      // any number of tensors
+  kSized = 8,     // an output whose first size depends on values: see FamilyDescriptor::sized_by
 };
+
+// Elements that one of a count's results covers (families/compact.cc).
+inline constexpr int64_t kCountBlock = 1024;
 
 struct Parameter {
   std::string_view name;
@@ -73,11 +77,17 @@ struct FamilyDescriptor {
   bool takes_immediates = false;  // as inputs
   bool needs_dense = false;       // all tensors are row-major without gaps
   bool reads_outputs = false;     // depends on an output's old contents: adds to it, or writes a part of it
+  // Of families with kSized outputs: the row that finds the size. Its inputs are the first inputs here, its
+  // outputs the others; the attributes are the same. The last element of its last output is the size; without
+  // elements it is 0. A client executes that row, reads the size (the one wait), and names outputs of that
+  // size. It may name others: `check` allows all that are possible, and a kernel stays in its output whatever
+  // its inputs hold.
+  std::string_view sized_by = {};
   // Returns InvalidArgument with what was found and what is allowed. Counts, presence, attributes and index
   // types are checked before (proto/ops/check.h). A kernel of a call that passes stays within its operands.
   absl::Status (*check)(const Call& call) = nullptr;
-  // Sets dtype, rank and sizes of new outputs. Null if the caller chooses them: a reduction's caller, for
-  // example, chooses which dimensions to keep.
+  // Sets dtype, rank and sizes of new outputs, except the first size of kSized ones. Null if the caller
+  // chooses them: a reduction's caller, for example, chooses which dimensions to keep.
   absl::Status (*infer)(const Call& call, std::span<Operand> outputs) = nullptr;
   // Returns the number of operations on elements. Null if it is one for each element of the operands. See
   // CostOf.
@@ -87,6 +97,7 @@ struct FamilyDescriptor {
   Sample (*sample)(const Row& row, DType type) = nullptr;
 
   bool reads_indices() const { return index_limit != nullptr; }
+  bool is_sized() const { return !sized_by.empty(); }
 };
 
 #define XPUD_FAMILY(name) extern const FamilyDescriptor k##name##Family;

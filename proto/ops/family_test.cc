@@ -6,6 +6,7 @@
 #include <set>
 
 #include "proto/ops/check.h"
+#include "proto/ops/rules.h"
 
 namespace xpud::ops {
 namespace {
@@ -93,6 +94,48 @@ TEST(Family, SamplesAreRight) {
   }
 }
 
+// A client that knows the descriptor alone can find the size, and name the outputs.
+TEST(Family, SizedFamiliesNameTheRowThatFindsTheSize) {
+  for (const Row& row : kRows) {
+    const FamilyDescriptor& family = DescriptorOf(row);
+    bool sized = false;
+    for (const Parameter& output : family.outputs) sized |= output.is(kSized);
+    EXPECT_EQ(sized, family.is_sized()) << row.aten;
+    if (!sized) continue;
+    const Row* const sizing = FindRow(family.sized_by);
+    ASSERT_NE(sizing, nullptr) << row.aten;
+    const FamilyDescriptor& first = DescriptorOf(*sizing);
+    ASSERT_EQ(first.inputs.size() + first.outputs.size(), family.inputs.size()) << row.aten;
+    EXPECT_EQ(sizing->dtypes, row.dtypes) << row.aten;
+    EXPECT_EQ(first.attributes.size(), family.attributes.size()) << row.aten;
+    for (size_t i = 0; i < family.inputs.size(); ++i) {
+      const size_t output = i - first.inputs.size();
+      EXPECT_EQ(family.inputs[i].name,
+                (i < first.inputs.size() ? first.inputs[i] : first.outputs[output]).name);
+    }
+    SampleCall sample(row, TypeOf(row));
+    const std::span<const Operand> inputs(sample.inputs);
+    std::vector<Operand> found(first.outputs.size());
+    const Call call = {.row = sizing,
+                       .compute = sample.call.compute,
+                       .outputs = found,
+                       .inputs = inputs.first(first.inputs.size()),
+                       .attributes = sample.call.attributes};
+    ASSERT_TRUE(first.infer(call, found).ok()) << row.aten;
+    for (size_t o = 0; o < found.size(); ++o)
+      EXPECT_EQ(Describe(found[o]), Describe(inputs[first.inputs.size() + o])) << row.aten;
+    for (size_t o = 0; o < family.outputs.size(); ++o) {
+      if (!family.outputs[o].is(kSized)) continue;
+      for (const int64_t size : {int64_t{0}, int64_t{1}}) {
+        sample.outputs[o].sizes[0] = size;
+        EXPECT_TRUE(CheckCall(sample.call).ok()) << row.aten << ": " << CheckCall(sample.call);
+      }
+      sample.outputs[o].sizes[0] = int64_t{1} << 40;
+      EXPECT_FALSE(CheckCall(sample.call).ok()) << row.aten << " gives " << Describe(sample.outputs[o]);
+    }
+  }
+}
+
 // Inferred outputs pass the check, and other outputs do not. This property allows writing the two functions
 // independently.
 TEST(Family, InferredOutputsAndNoOthersPassTheCheck) {
@@ -118,7 +161,7 @@ TEST(Family, InferredOutputsAndNoOthersPassTheCheck) {
       sample.call.outputs = sample.outputs;
       if (!CheckCall(sample.call).ok()) continue;  // the inputs do not fit together
       Operand& out = sample.outputs[0];
-      if (out.rank == 0) continue;
+      if (out.rank == (family.is_sized() ? 1 : 0)) continue;  // no size that is inferred
       out.sizes[out.rank - 1] += 1;
       EXPECT_FALSE(CheckCall(sample.call).ok()) << row.aten << " gives " << Describe(sample.call);
     }

@@ -58,7 +58,8 @@ struct ControlPage {
   // What must wake the client. The client sets it before it sleeps on CompletionPage::wake: 0 (nothing),
   // kAnyProgress, or one milestone (WaitsFor).
   alignas(64) std::atomic<uint64_t> client_waits;
-  // Bytes of the device that the client intends to hold. The client reads its credit after it has stored this.
+  // Bytes of the device that the client intends to hold. The client reads its credit after it has stored
+  // this.
   alignas(64) std::atomic<uint64_t> claimed;
 };
 static_assert(sizeof(ControlPage) <= kPageBytes);

@@ -68,7 +68,8 @@ class SessionSocket {
   absl::Status status() const;
 
  private:
-  absl::Status Exchange(const Request& request, std::span<const int> sent, std::span<UniqueFd> received) const;
+  absl::Status Exchange(const Request& request, std::span<const int> sent,
+                        std::span<UniqueFd> received) const;
 
   const UniqueFd socket_;
   mutable Mutex mutex_;  // held from a request until its answer

@@ -28,8 +28,9 @@ void PrefetchForWrite(const std::byte* address) { asm volatile("prefetchw %0" : 
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ShmClient>> ShmClient::Create(
-    std::shared_ptr<const SessionSocket> socket, DeviceFds fds, size_t staging_bytes, Waits waits) {
+absl::StatusOr<std::unique_ptr<ShmClient>> ShmClient::Create(std::shared_ptr<const SessionSocket> socket,
+                                                             DeviceFds fds, size_t staging_bytes,
+                                                             Waits waits) {
   std::unique_ptr<ShmClient> client(new ShmClient(waits));
   client->socket_ = std::move(socket);
   client->doorbell_ = std::move(fds.doorbell);

@@ -33,9 +33,7 @@ class ShmClient final : public ClientTransport {
   absl::Status LastError(uint32_t queue) const override;
   uint64_t Timestamp(uint32_t slot) const override;
   uint64_t AllocatedBytes() const override;
-  uint64_t Credit() const override {
-    return completion().memory.credit.load(std::memory_order_seq_cst);
-  }
+  uint64_t Credit() const override { return completion().memory.credit.load(std::memory_order_seq_cst); }
   bool Claim(uint64_t bytes) override;
   uint64_t AnsweredReserve() const override {
     return completion().memory.answered.load(std::memory_order_acquire);

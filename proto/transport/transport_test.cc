@@ -336,7 +336,8 @@ TEST(SessionSocket, AnOpenedDeviceBringsItsMemory) {
 TEST(SessionSocket, ADeviceThatIsRefusedOrComesWithoutMemoryIsAnError) {
   Pair pair;
   std::thread daemon([&] {
-    for (const absl::Status& status : {absl::UnavailableError("its executor is being replaced"), absl::OkStatus()}) {
+    for (const absl::Status& status :
+         {absl::UnavailableError("its executor is being replaced"), absl::OkStatus()}) {
       UniqueFd none;
       AnswerShare(pair.daemon_socket, status, none);
     }

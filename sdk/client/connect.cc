@@ -109,7 +109,8 @@ absl::StatusOr<std::unique_ptr<transport::ClientTransport>> OpenDevice(const Con
   ASSIGN_OR_RETURN(transport::DeviceFds fds, connection.socket->OpenDevice(device));
   const bool gpu = transport::GetText(connection.welcome.devices[device].kind) == "gpu";
   const Waits waits = connection.is_relayed ? Waits::kForRelay : gpu ? Waits::kForDevice : Waits::kForDaemon;
-  return transport::ShmClient::Create(connection.socket, std::move(fds), connection.welcome.staging_bytes, waits);
+  return transport::ShmClient::Create(connection.socket, std::move(fds), connection.welcome.staging_bytes,
+                                      waits);
 }
 
 }  // namespace xpud::client

@@ -1,5 +1,5 @@
-// Connects to a daemon: finds its socket, does the handshake, starts a private daemon if none answers, and opens
-// devices. Thread-safe.
+// Connects to a daemon: finds its socket, does the handshake, starts a private daemon if none answers, and
+// opens devices. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -15,8 +15,8 @@
 
 namespace xpud::client {
 
-// Returns a connected socket. Returns NotFound if nothing listens there, and PermissionDenied if this user may
-// not connect.
+// Returns a connected socket. Returns NotFound if nothing listens there, and PermissionDenied if this user
+// may not connect.
 absl::StatusOr<UniqueFd> ConnectSocket(const std::string& path);
 
 // A session with a daemon.

@@ -89,9 +89,8 @@ absl::StatusOr<HostCache::Block*> Core::TakeHost(uint64_t bytes, bool sparing) {
     uint64_t more;
     {
       SpinLock lock(host_mutex_);
-      HostCache::Block* const block = host_.Take(bytes, [&](uint32_t d, uint32_t q, uint64_t sequence) {
-        return IsComplete(d, q, sequence);
-      });
+      HostCache::Block* const block = host_.Take(
+          bytes, [&](uint32_t d, uint32_t q, uint64_t sequence) { return IsComplete(d, q, sequence); });
       if (block != nullptr) return block;
       more = host_.NextMemoryBytes(bytes, sparing);
     }
@@ -158,9 +157,8 @@ absl::Status Core::TrimHost(uint64_t keep, bool wait) {
     {
       SpinLock lock(host_mutex_);
       if (host_.free_bytes() > keep) {
-        idle = host_.TakeIdle([&](uint32_t d, uint32_t q, uint64_t sequence) {
-          return IsComplete(d, q, sequence);
-        });
+        idle = host_.TakeIdle(
+            [&](uint32_t d, uint32_t q, uint64_t sequence) { return IsComplete(d, q, sequence); });
       }
     }
     if (idle == nullptr) break;

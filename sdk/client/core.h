@@ -1,5 +1,6 @@
-// One session as the client holds it: the connection, the devices that it uses, and the host memory that these
-// share. Shared by the Session, its queues, buffers and events; the last one to go closes it. Thread-safe.
+// One session as the client holds it: the connection, the devices that it uses, and the host memory that
+// these share. Shared by the Session, its queues, buffers and events; the last one to go closes it.
+// Thread-safe.
 #pragma once
 
 #include <array>
@@ -98,7 +99,7 @@ class Core : public std::enable_shared_from_this<Core> {
 
   std::atomic<bool> has_host_{false};  // there is or was host memory
   std::atomic<uint32_t> next_memory_{1};
-  Mutex share_mutex_;  // held while memory is shared with devices
+  Mutex share_mutex_;     // held while memory is shared with devices
   SpinMutex host_mutex_;  // locked after the lock of a DeviceSession
   HostCache host_ ABSL_GUARDED_BY(host_mutex_);
 };

@@ -151,9 +151,8 @@ absl::StatusOr<BufferHandle> DeviceSession::Allocate(uint32_t queue, uint64_t by
 
 void DeviceSession::Free(BufferHandle handle, uint64_t bytes) {
   if (core_.forked()) return;
-  const wire::FreeCommand command = {
-      wire::Header(wire::CommandKind::kFree, 0, sizeof(wire::FreeCommand)),
-      wire::ToWire(handle)};
+  const wire::FreeCommand command = {wire::Header(wire::CommandKind::kFree, 0, sizeof(wire::FreeCommand)),
+                                     wire::ToWire(handle)};
   std::shared_ptr<Core> last;
   const absl::Status sent = UntilRoom([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (Append(command) == 0) return false;
@@ -169,10 +168,9 @@ void DeviceSession::Free(BufferHandle handle, uint64_t bytes) {
 }
 
 absl::Status DeviceSession::UnknownOp(const ops::Row& row) const {
-  return absl::UnimplementedError(absl::StrCat("the xpud daemon at ", core_.address(), " (version ",
-                                               core_.daemon_version(), ") does not know ",
-                                               std::string(row.aten),
-                                               "; update it to at least this client's version"));
+  return absl::UnimplementedError(absl::StrCat(
+      "the xpud daemon at ", core_.address(), " (version ", core_.daemon_version(), ") does not know ",
+      std::string(row.aten), "; update it to at least this client's version"));
 }
 
 absl::Status DeviceSession::Execute(uint32_t queue, const OpCall& call) {
@@ -247,16 +245,16 @@ absl::StatusOr<std::shared_ptr<const uint32_t>> DeviceSession::RecordTimestamp(u
     slot = free_timestamps_.back();
     free_timestamps_.pop_back();
   }
-  RETURN_IF_ERROR(Send(wire::TimestampCommand{wire::Header(wire::CommandKind::kTimestamp, queue,
-                                                           sizeof(wire::TimestampCommand)),
-                                              slot, 0})
-                      .status());
-  return std::shared_ptr<const uint32_t>(
-      new uint32_t(slot), [this, core = core_.shared_from_this()](const uint32_t* owned) {
-        SpinLock relock(mutex_);
-        free_timestamps_.push_back(*owned);
-        delete owned;
-      });
+  RETURN_IF_ERROR(
+      Send(wire::TimestampCommand{
+               wire::Header(wire::CommandKind::kTimestamp, queue, sizeof(wire::TimestampCommand)), slot, 0})
+          .status());
+  return std::shared_ptr<const uint32_t>(new uint32_t(slot),
+                                         [this, core = core_.shared_from_this()](const uint32_t* owned) {
+                                           SpinLock relock(mutex_);
+                                           free_timestamps_.push_back(*owned);
+                                           delete owned;
+                                         });
 }
 
 absl::Status DeviceSession::WaitInQueue(uint32_t queue, const DeviceSession& device, uint32_t other,

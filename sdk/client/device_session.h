@@ -86,8 +86,8 @@ class DeviceSession {
   };
 
   absl::Status UnknownOp(const ops::Row& row) const;
-  // Runs `attempt` under the lock until it returns true. In between, waits (without the lock) until the daemon
-  // has made room.
+  // Runs `attempt` under the lock until it returns true. In between, waits (without the lock) until the
+  // daemon has made room.
   absl::Status UntilRoom(absl::FunctionRef<bool()> attempt);
   // Writes a command of fixed size. Returns its sequence, or 0 if the ring has no room.
   template <typename Command>
@@ -136,7 +136,7 @@ class DeviceSession {
   uint64_t sequence_ ABSL_GUARDED_BY(mutex_) = 0;
   BufferIds ids_ ABSL_GUARDED_BY(mutex_);
   MemoryStats memory_ ABSL_GUARDED_BY(mutex_);
-  uint64_t charged_ ABSL_GUARDED_BY(mutex_) = 0;       // bytes, as the daemon rounds them
+  uint64_t charged_ ABSL_GUARDED_BY(mutex_) = 0;        // bytes, as the daemon rounds them
   std::shared_ptr<Core> self_ ABSL_GUARDED_BY(mutex_);  // while there are buffers, which do not own Core
   Staging staging_ ABSL_GUARDED_BY(mutex_);
   std::array<QueueState, wire::kMaxQueues> queues_ ABSL_GUARDED_BY(mutex_);

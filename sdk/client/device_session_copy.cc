@@ -1,5 +1,5 @@
-// DeviceSession's copies between host memory and buffers: directly where the bytes lie in memory that the daemon
-// shares, else through staging.
+// DeviceSession's copies between host memory and buffers: directly where the bytes lie in memory that the
+// daemon shares, else through staging.
 #include <algorithm>
 #include <deque>
 #include <optional>
@@ -30,8 +30,8 @@ void CopyOut(std::span<std::byte> target, const std::byte* source) {
 
 }  // namespace
 
-absl::Status DeviceSession::UploadInline(uint32_t queue, std::span<const std::byte> source, BufferHandle target,
-                                uint64_t offset) {
+absl::Status DeviceSession::UploadInline(uint32_t queue, std::span<const std::byte> source,
+                                         BufferHandle target, uint64_t offset) {
   const size_t bytes = sizeof(wire::UploadInlineCommand) + wire::PadTo8(source.size());
   const wire::UploadInlineCommand command = {wire::Header(wire::CommandKind::kUploadInline, queue, bytes),
                                              wire::ToWire(target), offset,
@@ -48,8 +48,8 @@ absl::Status DeviceSession::UploadInline(uint32_t queue, std::span<const std::by
 }
 
 template <typename Command>
-absl::StatusOr<Staging::Piece> DeviceSession::SendStaged(Command command, std::span<const std::byte> source, bool held,
-                                                uint64_t& sequence) {
+absl::StatusOr<Staging::Piece> DeviceSession::SendStaged(Command command, std::span<const std::byte> source,
+                                                         bool held, uint64_t& sequence) {
   std::optional<Staging::Piece> piece;
   RETURN_IF_ERROR(UntilRoom([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     piece = staging_.Take(command.bytes,
@@ -72,8 +72,8 @@ absl::StatusOr<Staging::Piece> DeviceSession::SendStaged(Command command, std::s
   return sent;
 }
 
-absl::Status DeviceSession::UploadPiece(uint32_t queue, std::span<const std::byte> source, BufferHandle target,
-                               uint64_t offset) {
+absl::Status DeviceSession::UploadPiece(uint32_t queue, std::span<const std::byte> source,
+                                        BufferHandle target, uint64_t offset) {
   uint64_t sequence;
   return SendStaged(
              wire::UploadCommand{wire::Header(wire::CommandKind::kUpload, queue, sizeof(wire::UploadCommand)),
@@ -86,7 +86,7 @@ absl::Status DeviceSession::UploadPiece(uint32_t queue, std::span<const std::byt
 }
 
 absl::Status DeviceSession::Upload(uint32_t queue, std::span<const std::byte> source, BufferHandle target,
-                          uint64_t offset) {
+                                   uint64_t offset) {
   RETURN_IF_ERROR(core_.CheckUsable());
   if (core_.UploadsInPlace(source, kStagedBytes)) {
     uint64_t sequence = 0;
@@ -102,7 +102,7 @@ absl::Status DeviceSession::Upload(uint32_t queue, std::span<const std::byte> so
 }
 
 absl::Status DeviceSession::Download(uint32_t queue, BufferHandle source, uint64_t offset,
-                            std::span<std::byte> target) {
+                                     std::span<std::byte> target) {
   RETURN_IF_ERROR(core_.CheckUsable());
   if (target.empty()) return Synchronize(queue);
   if (core_.IsInHost(target)) {

@@ -27,7 +27,8 @@ uint64_t HostCache::NextMemoryBytes(uint64_t bytes, bool least) const {
 }
 
 bool HostCache::IsUnused(Block& block, IsComplete complete) {
-  std::erase_if(block.uses, [&](const Block::Use& use) { return complete(use.device, use.queue, use.sequence); });
+  std::erase_if(block.uses,
+                [&](const Block::Use& use) { return complete(use.device, use.queue, use.sequence); });
   return block.uses.empty();
 }
 

@@ -1,6 +1,6 @@
-// Host memory that the daemon shares, in blocks. Block sizes are in classes that waste at most a quarter; blocks
-// are cut one after another from memories of at least 16 MiB. A freed block serves its class again once the
-// commands that use it have completed. REQUIRES: Core's lock.
+// Host memory that the daemon shares, in blocks. Block sizes are in classes that waste at most a quarter;
+// blocks are cut one after another from memories of at least 16 MiB. A freed block serves its class again
+// once the commands that use it have completed. REQUIRES: Core's lock.
 #pragma once
 
 #include <cstdint>

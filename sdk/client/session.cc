@@ -130,8 +130,7 @@ absl::StatusOr<Queue> Session::CreateQueue(uint32_t device, int priority) {
 }
 
 absl::Status Session::DestroyQueue(const Queue& queue) {
-  if (queue.id() == 0)
-    return absl::InvalidArgumentError("a default queue lives as long as its session");
+  if (queue.id() == 0) return absl::InvalidArgumentError("a default queue lives as long as its session");
   return core_->IfOpen(queue.device())->DestroyQueue(queue.id());
 }
 

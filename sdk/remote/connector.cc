@@ -76,7 +76,8 @@ bool Connector::TakeRequest() {
 }
 
 void Connector::Run(const UniqueFd& client) {
-  pollfd events[] = {{socket_.get(), POLLIN | POLLRDHUP, 0}, {client.get(), POLLIN, 0}, {ended_.get(), POLLIN, 0}};
+  pollfd events[] = {
+      {socket_.get(), POLLIN | POLLRDHUP, 0}, {client.get(), POLLIN, 0}, {ended_.get(), POLLIN, 0}};
   while (true) {
     poll(events, 3, -1);
     if (events[1].revents != 0 || events[2].revents != 0) break;

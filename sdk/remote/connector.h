@@ -1,5 +1,5 @@
-// The local end of a session with a daemon on another machine. On its socket it answers the client's library as a
-// daemon would; a stream with two threads serves each device that the library opens.
+// The local end of a session with a daemon on another machine. On its socket it answers the client's library
+// as a daemon would; a stream with two threads serves each device that the library opens.
 #pragma once
 
 #include <array>
@@ -18,8 +18,8 @@ namespace xpud::remote {
 
 class Connector {
  public:
-  // `socket` leads to the library, which has sent `hello`. Opens the session, and sends the library its Welcome.
-  // Returns as StreamClient::OpenSession.
+  // `socket` leads to the library, which has sent `hello`. Opens the session, and sends the library its
+  // Welcome. Returns as StreamClient::OpenSession.
   static absl::StatusOr<std::unique_ptr<Connector>> Connect(const StreamClient::Options& options,
                                                             const transport::Hello& hello, UniqueFd socket);
   ~Connector();  // ends the streams

@@ -1,7 +1,7 @@
-// The client's end of one stream of a remote session: the session on one device. To the client's library it looks
-// like a daemon on shared memory: one thread sends the commands that arrive on the ring, another writes results to
-// the pages. If the session is resumable, a lost connection is made again; meanwhile the library waits as for a
-// slow daemon.
+// The client's end of one stream of a remote session: the session on one device. To the client's library it
+// looks like a daemon on shared memory: one thread sends the commands that arrive on the ring, another writes
+// results to the pages. If the session is resumable, a lost connection is made again; meanwhile the library
+// waits as for a slow daemon.
 #pragma once
 
 #include <atomic>
@@ -103,11 +103,11 @@ class StreamClient {
   std::shared_ptr<ClientCall> link_;  // the sender's; replaced under the lock, for Cut
   std::string key_;                   // of the session
   bool resumable_ = false;
-  std::atomic<bool> down_{false};     // the connection is lost
-  std::atomic<bool> closed_{false};   // the session has ended, and the library was told
-  std::atomic<bool> left_{false};     // the library has left
-  uint64_t waits_ = 0;                // what the library waits for and the gateway was not told
-  Clock::time_point next_flush_;      // for commands that the library does not wait for
+  std::atomic<bool> down_{false};    // the connection is lost
+  std::atomic<bool> closed_{false};  // the session has ended, and the library was told
+  std::atomic<bool> left_{false};    // the library has left
+  uint64_t waits_ = 0;               // what the library waits for and the gateway was not told
+  Clock::time_point next_flush_;     // for commands that the library does not wait for
   Inbox inbox_;
   Outbox<v1::ClientHead> outbox_;
   Mutex mutex_;

@@ -11,13 +11,13 @@
 #include <string>
 #include <vector>
 
+#include "daemon/lane/testing/memory_device.h"
 #include "daemon/service/control.h"
 #include "proto/base/check.h"
 #include "proto/base/text.h"
 #include "proto/control/xpud.grpc.pb.h"
 #include "proto/transport/shm_server.h"
 #include "tests/fuzz/bytes.h"
-#include "daemon/lane/testing/memory_device.h"
 #include "tests/fuzz/temporary_folder.h"
 #include "tools/xpuctl/csv.h"
 #include "tools/xpuctl/event_view.h"
@@ -111,7 +111,8 @@ class Daemon {
     devices[0].pool = std::make_unique<memory::Pool>(*devices[0].device, 0);
     devices[0].library = *kernels::KernelLibrary::Create({});
     lanes_ = *lane::Lanes::Create(std::move(devices), registry_, {});
-    const auto session = *registry_.Add({1, {2}, "client"}, std::make_shared<handles::HostMemories>(0, false));
+    const auto session =
+        *registry_.Add({1, {2}, "client"}, std::make_shared<handles::HostMemories>(0, false));
     std::shared_ptr<transport::ServerTransport> transport = *transport::ShmServer::Create(fds_);
     lanes_->CallEach([&](lane::Lane& lane) { XPUD_CHECK(lane.Open(session, transport).ok()); });
     control_ = *service::Control::Start(*lanes_, {folder_.path() + "/xpud.sock"});

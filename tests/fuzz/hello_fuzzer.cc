@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "daemon/lane/testing/memory_device.h"
 #include "daemon/service/listener.h"
 #include "proto/base/check.h"
 #include "proto/base/text.h"
@@ -24,7 +25,6 @@
 #include "sdk/client/connect.h"
 #include "sdk/client/core.h"
 #include "tests/fuzz/bytes.h"
-#include "daemon/lane/testing/memory_device.h"
 #include "tests/fuzz/temporary_folder.h"
 
 namespace xpud::fuzz {

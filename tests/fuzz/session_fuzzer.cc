@@ -1,6 +1,6 @@
-// A client's whole session on a device: commands on a real ring, cut into batches, run by a real DeviceSession
-// with real planners and pool, on a device that keeps memory and runs nothing. The first byte chooses the device and
-// how the input is cut; the rest goes onto the ring.
+// A client's whole session on a device: commands on a real ring, cut into batches, run by a real
+// DeviceSession with real planners and pool, on a device that keeps memory and runs nothing. The first byte
+// chooses the device and how the input is cut; the rest goes onto the ring.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -10,11 +10,11 @@
 #include <string>
 #include <vector>
 
+#include "daemon/lane/testing/memory_device.h"
 #include "daemon/session/device_session.h"
 #include "proto/base/check.h"
 #include "proto/transport/shm_server.h"
 #include "tests/fuzz/bytes.h"
-#include "daemon/lane/testing/memory_device.h"
 
 namespace xpud::fuzz {
 namespace {
@@ -53,8 +53,7 @@ struct Machine {
     memory::Ledger::Account& neighbour =
         state.pool->ledger().Open(kNeighbour, &neighbours_credit, &neighbours_credit);
     for (const uint64_t bytes : {512, 4096}) {
-      neighbours.push_back(
-          *state.pool->Allocate(bytes, neighbour, [](auto...) { return absl::OkStatus(); }));
+      neighbours.push_back(*state.pool->Allocate(bytes, neighbour, [](auto...) { return absl::OkStatus(); }));
       std::fill_n(neighbours.back().address, bytes, kPattern);
     }
     used = state.pool->used_bytes();
@@ -117,7 +116,8 @@ class Client {
   transport::ControlPage& page() const { return *reinterpret_cast<transport::ControlPage*>(control_.data()); }
   void Share() {
     for (const uint32_t id : {1u, 2u}) {
-      auto memory = handles::HostMemories::Add(memories_, id, *transport::CreateHostMemory(kHostBytes), kHostBytes);
+      auto memory =
+          handles::HostMemories::Add(memories_, id, *transport::CreateHostMemory(kHostBytes), kHostBytes);
       XPUD_CHECK(session_->ShareHostMemory(id, *std::move(memory), [](const absl::Status&) {}).ok());
     }
   }

@@ -57,15 +57,23 @@ PyObject* AttributesTuple(std::span<const ops::Attribute> attributes) {
   return tuple;
 }
 
+// The name of the row that finds the size of `row`'s results, or None.
+PyObject* SizingName(const ops::Row& row) {
+  const std::string_view sized_by = ops::DescriptorOf(row).sized_by;
+  return sized_by.empty() ? NewRef(Py_None)
+                          : PyUnicode_FromString(NamesOf(ops::RowOf(sized_by)).front().c_str());
+}
+
 PyObject* DescribeRow(const ops::Row& row, PyObject* op) {
   const std::string formula(row.formula), aten(row.aten), family(ops::DescriptorOf(row).name);
   constexpr std::array kRules = {"promote", "float", "bool", "same", "any", "sum", "index", "value_index"};
-  return Py_BuildValue("{s:i,s:s,s:N,s:s,s:i,s:i,s:s,s:s,s:N,s:i,s:N,s:N,s:N}", "number", row.number, "aten",
-                       aten.c_str(), "names", NamesTuple(row), "family", family.c_str(), "inputs", row.inputs,
-                       "optional", row.optional, "formula", formula.c_str(), "types",
+  return Py_BuildValue("{s:i,s:s,s:N,s:s,s:i,s:i,s:s,s:s,s:N,s:i,s:N,s:N,s:N,s:N}", "number", row.number,
+                       "aten", aten.c_str(), "names", NamesTuple(row), "family", family.c_str(), "inputs",
+                       row.inputs, "optional", row.optional, "formula", formula.c_str(), "types",
                        kRules[static_cast<size_t>(row.types)], "dtypes", TypesTuple(row.dtypes), "outputs",
                        row.outputs, "op", op, "parameters", ParametersTuple(ops::DescriptorOf(row).inputs),
-                       "attributes", AttributesTuple(ops::DescriptorOf(row).attributes));
+                       "attributes", AttributesTuple(ops::DescriptorOf(row).attributes), "sized_by",
+                       SizingName(row));
 }
 
 }  // namespace
@@ -142,7 +150,7 @@ bool ReadNumbers(PyObject* tuple, std::vector<ops::Number>& numbers) {
 
 namespace {
 
-// A command from Python: (row, outputs, inputs, attributes, compute, lists).
+// A command from Python: (row, outputs, inputs, attributes, compute, lists, size).
 struct RowCall {
   const ops::Row* row = nullptr;
   std::vector<TensorRef> outputs, inputs;
@@ -150,15 +158,18 @@ struct RowCall {
   std::vector<uint16_t> lists;
   const ArrayView* first = nullptr;
   DType compute = DType::kFloat32;
+  int64_t size = 0;  // InferRow: the first one of sized outputs
 };
 
 bool ReadCall(PyObject* args, RowCall& call) {
   int number = 0;
   PyObject *outputs = nullptr, *inputs = nullptr, *attributes = nullptr, *compute = Py_None, *lists = nullptr;
-  if (PyArg_ParseTuple(args, "iO!O!O!|OO!", &number, &PyTuple_Type, &outputs, &PyTuple_Type, &inputs,
-                       &PyTuple_Type, &attributes, &compute, &PyTuple_Type, &lists) == 0) {
+  long long size = 0;
+  if (PyArg_ParseTuple(args, "iO!O!O!|OO!L", &number, &PyTuple_Type, &outputs, &PyTuple_Type, &inputs,
+                       &PyTuple_Type, &attributes, &compute, &PyTuple_Type, &lists, &size) == 0) {
     return false;
   }
+  call.size = size;
   call.row = ops::FindRow(static_cast<uint16_t>(number));
   if (call.row == nullptr) {
     PyErr_Format(PyExc_ValueError, "the op table has no row %d", number);
@@ -211,6 +222,8 @@ PyObject* InferRow(PyObject* /*module*/, PyObject* args) {
   const ops::FamilyDescriptor& family = ops::DescriptorOf(*call.row);
   std::vector<ops::Operand> inputs, outputs(family.outputs.size());
   for (const TensorRef& ref : call.inputs) inputs.push_back(OperandOf(ref));
+  for (size_t o = 0; o < outputs.size(); ++o)
+    if (family.outputs[o].is(ops::kSized)) outputs[o].sizes[0] = call.size;
   const ops::Call shapes = {.row = call.row,
                             .compute = call.compute,
                             .outputs = outputs,

@@ -181,6 +181,37 @@ class Positions(Same):
         self.assert_same(array[index], values[[2, 0]])
         self.assert_same(array[array > 50], values[values > 50])
 
+    def test_nonzero_gives_numpys_positions(self):
+        values, _ = both((5, 7, 300))
+        for shown in (values, values % 3 == 0, values * 0, (values % 2).astype(np.float16), values.astype(np.int8), values > -1):
+            array = xpud.asarray(shown)
+            for ours, theirs in ((array, shown), (array[1:, ::2, 7:], shown[1:, ::2, 7:]), (array.permute(2, 0, 1), shown.transpose(2, 0, 1)),
+                                 (array[0, 0], shown[0, 0]), (array[:, :0], shown[:, :0]), (xpud.broadcast_to(array[:1], shown.shape), np.broadcast_to(shown[:1], shown.shape))):
+                got, wanted = xpud.nonzero(ours), np.nonzero(theirs)
+                self.assertEqual(len(got), len(wanted))
+                for mine, right in zip(got, wanted):
+                    self.assertIs(mine.dtype, xpud.int64)
+                    np.testing.assert_array_equal(mine.numpy(), right)
+        self.assertEqual(xpud.ops.nonzero(xpud.asarray(3.0)).shape, (1, 0))
+        self.assertEqual(xpud.ops.nonzero(xpud.asarray(0)).shape, (0, 0))
+        for wrong, error in ((lambda: xpud.nonzero(xpud.asarray(1)), ValueError), (lambda: xpud.ops.nonzero(array, array), TypeError)):
+            with self.assertRaises(error):
+                wrong()
+
+    def test_a_size_that_is_not_the_right_one_is_an_error_or_refused(self):
+        """A client that does not run the op that finds it."""
+        row, array = xpud._table.BY_NAME["nonzero"], xpud.ones((2000,))
+        ends = xpud.ops.nonzero_ends(array)
+        self.assertEqual(ends.tolist(), [1024, 2000])
+        out = xpud.zeros((1500, 1), dtype="int64")
+        xpud._families.execute(row, (out,), (array, ends))
+        with self.assertRaisesRegex(IndexError, "2000 is out of range in nonzero"):
+            xpud.synchronize()
+        self.assertEqual(out.reshape(-1).tolist(), [*range(1024), *[0] * 476])
+        with self.assertRaisesRegex(ValueError, "more rows than self"):
+            xpud._families.execute(row, (xpud.zeros((2001, 1), dtype="int64"),), (array, ends))
+            xpud.synchronize()
+
     def test_take_and_flip(self):
         values, array = both((4, 5))
         self.assert_same(xpud.take(array, [1, -1], axis=1), np.take(values, [1, -1], axis=1))

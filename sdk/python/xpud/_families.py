@@ -9,7 +9,7 @@ import typing
 
 import xpud
 
-from . import _xpud
+from . import _table, _xpud
 from ._array import Array
 from ._creation import zeros
 from ._types import BY_NAME, DType
@@ -234,7 +234,13 @@ FAMILIES |= {"softmax_backward": softmax, "nll_loss_backward": nll_loss}  # by t
 
 
 def by_descriptor(row: dict, *arrays: Array | typing.Sequence[Array], dtype: DType | None = None, **attributes):
-    """Takes arrays in the order of the family's inputs, and its attributes by name. Returns one array, or a tuple if there are several outputs."""
+    """Takes arrays in the order of the family's inputs, and its attributes by name. Returns one array, or a tuple if there are several outputs.
+    If the size of the result depends on values, the op that finds it gives the last inputs, and the call waits for it."""
+    size = 0
+    if row["sized_by"] is not None:
+        found = by_descriptor(_table.BY_NAME[row["sized_by"]], *arrays, **attributes)
+        arrays = (*arrays, *(found if isinstance(found, tuple) else (found,)))
+        size = int(arrays[-1].reshape(-1)[-1]) if arrays[-1].size else 0
     if not len(row["parameters"]) - row["optional"] <= len(arrays) <= len(row["parameters"]) or (dtype is not None and row["types"] != "sum"):
         raise TypeError(f"{name_of(row)} takes {', '.join(name for name, _ in row['parameters'])}, not {len(arrays)} arguments")
     flat, lists = [], []
@@ -262,7 +268,11 @@ def by_descriptor(row: dict, *arrays: Array | typing.Sequence[Array], dtype: DTy
     if attributes:
         raise TypeError(f"{name_of(row)} has no {', '.join(attributes)}")
     call = (tuple(flat), tuple(numbers), compute, tuple(lists))
-    outputs = tuple(like(flat[0], shape, each) for shape, each in _xpud.infer(row["number"], (), *call))
+    made = _xpud.infer(row["number"], (), *call, size)
+    if row["sized_by"] is not None:  # the first dimension is the innermost: the columns of the result are contiguous
+        outputs = tuple(like(flat[0], shape[::-1], each).permute(*reversed(range(len(shape)))) for shape, each in made)
+    else:
+        outputs = tuple(like(flat[0], shape, each) for shape, each in made)
     if any(out.size for out in outputs):
         _xpud.execute(row["number"], outputs, *call)
     return outputs if len(outputs) > 1 else outputs[0]

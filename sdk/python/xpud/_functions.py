@@ -139,6 +139,17 @@ def take_along_axis(array: Array, index: Array, /, *, axis: int = -1) -> Array:
     return ops.gather(array, _wrapped(_positions(array, index), array.shape[axis]), axis=axis)
 
 
+def nonzero(array: Array, /) -> tuple[Array, ...]:
+    """Returns the positions of the elements that are not 0, in row-major order: an array for each axis. Waits for their number.
+
+    Raises ValueError for an array without dimensions.
+    """
+    if array.ndim == 0:
+        raise ValueError("nonzero of an array without dimensions; reshape(1) gives it one")
+    positions = ops.nonzero(array)
+    return tuple(positions[:, axis] for axis in range(array.ndim))
+
+
 def take_chosen(view: Array, chosen: typing.Sequence[tuple[int, typing.Any]]) -> Array:
     """Returns view[.., positions, ..]. Raises ValueError unless the positions are in adjacent dimensions."""
     first = chosen[0][0]

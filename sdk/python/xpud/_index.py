@@ -73,7 +73,7 @@ def select(array: Array, key: object) -> Selection:
 
 
 def _positions(array: Array, dimension: int, key: object) -> tuple:
-    """Returns positions in one dimension or, for a mask, in each of its dimensions; counted on the host, because they determine a shape."""
+    """Returns positions in one dimension or, for a mask, in each of its dimensions."""
     key = numpy.asarray(key) if isinstance(key, list) else key
     if isinstance(key, numpy.ndarray) and key.size == 0:
         key = key.astype(numpy.int64)
@@ -81,7 +81,16 @@ def _positions(array: Array, dimension: int, key: object) -> tuple:
     if kind == "b":
         if key.shape != array.shape[dimension:dimension + key.ndim]:
             raise IndexError(f"a mask of shape {key.shape} for dimensions of {array.shape[dimension:dimension + key.ndim]}")
-        return (key.numpy() if isinstance(key, xpud.Array) else key).nonzero()
+        return _nonzero(key)
     if kind not in "iu":
         raise TypeError(f"an index array must have integers or bool, not {key.dtype}")
     return (key,)
+
+
+def _nonzero(mask: typing.Any) -> tuple:
+    if not isinstance(mask, xpud.Array):
+        return mask.nonzero()
+    try:
+        return xpud.nonzero(mask)
+    except NotImplementedError:  # the daemon is older, and does not know the op
+        return mask.numpy().nonzero()

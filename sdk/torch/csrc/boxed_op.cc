@@ -95,11 +95,17 @@ void AddTensors(std::span<const Parameter> parameters, const c10::FunctionSchema
   }
 }
 
+// The inputs that an operator has. Of a sized family the others come from the row that finds the size.
+std::span<const Parameter> GivenInputs(const ops::FamilyDescriptor& family) {
+  if (!family.is_sized()) return family.inputs;
+  return family.inputs.first(ops::DescriptorOf(ops::RowOf(family.sized_by)).inputs.size());
+}
+
 Arguments Sort(const ops::FamilyDescriptor& family, const c10::FunctionSchema& schema,
                c10::ArrayRef<c10::IValue> values) {
   Arguments sorted;
   AddTensors(family.outputs, schema, values, sorted.outputs, sorted.lists);
-  AddTensors(family.inputs, schema, values, sorted.inputs, sorted.lists);
+  AddTensors(GivenInputs(family), schema, values, sorted.inputs, sorted.lists);
   const size_t tensors = sorted.inputs.size() + sorted.outputs.size();
   sorted.is_served = sorted.inputs.size() > family.typed_input &&
                      sorted.inputs[family.typed_input].defined() && tensors <= ops::kMaxOperands;
@@ -136,14 +142,81 @@ bool IsServed(const ops::Row& row, const at::Tensor& tensor, bool typed) {
                                IsSupported(tensor.scalar_type(), typed ? row.dtypes : ops::kAllTypes));
 }
 
+// A fresh output. Of sized ones the first dimension is the innermost, as PyTorch lays out nonzero's result.
+at::Tensor MakeOutput(const ops::Operand& inferred, bool sized, const at::Tensor& like) {
+  const c10::IntArrayRef sizes(inferred.sizes.data(), inferred.rank);
+  const at::ScalarType type = ScalarTypeOf(inferred.dtype);
+  if (!sized) return MakeEmpty(sizes, type, like.device());
+  c10::SmallVector<int64_t, ops::kMaxRank> strides;
+  int64_t next = 1;
+  for (const int64_t size : sizes) {
+    strides.push_back(next);
+    next *= size;
+  }
+  return at::empty_strided(sizes, strides, like.options().dtype(type));
+}
+
+// Executes a row, and makes the outputs that are undefined. `size`: the first one of sized outputs.
+void Run(const ops::Row& row, at::ScalarType compute, int64_t size, Arguments& arguments) {
+  const ops::FamilyDescriptor& family = ops::DescriptorOf(row);
+  const at::Tensor& typed = arguments.inputs[family.typed_input];
+  std::vector<ops::Operand> inputs, inferred(arguments.outputs.size());
+  for (const at::Tensor& input : arguments.inputs) {
+    if (input.defined()) CheckSameDevice(typed.device(), input.device());
+    inputs.push_back(OperandOf(input));
+  }
+  const auto is_sized = [&](size_t o) {
+    return o < family.outputs.size() && family.outputs[o].is(ops::kSized);
+  };
+  for (size_t o = 0; o < inferred.size(); ++o)
+    if (is_sized(o)) inferred[o].sizes[0] = size;
+  const ops::Call shapes = {.row = &row,
+                            .compute = *ToDType(compute),
+                            .outputs = inferred,
+                            .inputs = inputs,
+                            .attributes = arguments.attributes,
+                            .lists = arguments.lists};
+  if (const absl::Status status = family.infer(shapes, inferred); !status.ok()) Throw(status);
+  bool empty = true;
+  for (size_t o = 0; o < inferred.size(); ++o) {
+    at::Tensor& out = arguments.outputs[o];
+    if (!out.defined()) out = MakeOutput(inferred[o], is_sized(o), typed);
+    empty &= out.numel() == 0;
+  }
+  if (empty) return;
+  std::vector<TensorRef> out_refs, in_refs;
+  for (const at::Tensor& out : arguments.outputs) out_refs.push_back(Describe(out));
+  for (const at::Tensor& input : arguments.inputs)
+    in_refs.push_back(input.defined() ? Describe(input) : TensorRef{});
+  Execute({.row = &row,
+           .compute = *ToDType(compute),
+           .outputs = out_refs,
+           .inputs = in_refs,
+           .attributes = arguments.attributes,
+           .lists = arguments.lists},
+          DeviceIndexOf(typed));
+}
+
+// Adds the inputs of a sized family that its sizing row gives. Waits for the size, and returns it.
+int64_t FindSize(const ops::FamilyDescriptor& family, at::ScalarType compute, Arguments& arguments) {
+  const ops::Row& row = ops::RowOf(family.sized_by);
+  Arguments found = arguments;
+  found.outputs.assign(ops::DescriptorOf(row).outputs.size(), at::Tensor());
+  Run(row, compute, 0, found);
+  arguments.inputs.insert(arguments.inputs.end(), found.outputs.begin(), found.outputs.end());
+  const at::Tensor& last = found.outputs.back();
+  return last.numel() == 0 ? 0 : last.flatten().select(0, -1).item().toLong();
+}
+
 }  // namespace
 
 bool FitsSchema(const ops::Row& row, const c10::FunctionSchema& schema) {
   const ops::FamilyDescriptor& family = ops::DescriptorOf(row);
   if (family.infer == nullptr || family.inputs.empty()) return false;
+  const std::span<const Parameter> given = GivenInputs(family);
   size_t inputs = 0, attributes = 0, outputs = 0;
   for (const c10::Argument& argument : schema.arguments()) {
-    if (FindNamed(family.inputs, argument.name()) != nullptr) {
+    if (FindNamed(given, argument.name()) != nullptr) {
       ++inputs;
     } else if (FindNamed(family.attributes, argument.name()) != nullptr) {
       ++attributes;
@@ -153,7 +226,7 @@ bool FitsSchema(const ops::Row& row, const c10::FunctionSchema& schema) {
       return false;
     }
   }
-  return inputs == family.inputs.size() && attributes == family.attributes.size() &&
+  return inputs == given.size() && attributes == family.attributes.size() &&
          (outputs == family.outputs.size() ||
           (outputs == 0 && schema.returns().size() == family.outputs.size()));
 }
@@ -175,41 +248,9 @@ void BoxedOp::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet /*ke
     // A sum in another dtype converts the elements first.
     if (arguments.dtype && compute != typed.scalar_type()) typed = ContiguousAs(typed, compute);
   }
-  std::vector<ops::Operand> inputs, inferred(arguments.outputs.size());
-  for (const at::Tensor& input : arguments.inputs) {
-    if (input.defined()) CheckSameDevice(typed.device(), input.device());
-    inputs.push_back(OperandOf(input));
-  }
-  const ops::Call shapes = {.row = &row_,
-                            .compute = *ToDType(compute),
-                            .outputs = inferred,
-                            .inputs = inputs,
-                            .attributes = arguments.attributes,
-                            .lists = arguments.lists};
-  if (const absl::Status status = family_.infer(shapes, inferred); !status.ok()) Throw(status);
   const bool returns = !op.schema().returns().empty();
-  bool empty = true;
-  for (size_t o = 0; o < inferred.size(); ++o) {
-    at::Tensor& out = arguments.outputs[o];
-    if (!out.defined()) {
-      const c10::IntArrayRef sizes(inferred[o].sizes.data(), inferred[o].rank);
-      out = MakeEmpty(sizes, ScalarTypeOf(inferred[o].dtype), typed.device());
-    }
-    empty &= out.numel() == 0;
-  }
-  if (!empty) {
-    std::vector<TensorRef> out_refs, in_refs;
-    for (const at::Tensor& out : arguments.outputs) out_refs.push_back(Describe(out));
-    for (const at::Tensor& input : arguments.inputs)
-      in_refs.push_back(input.defined() ? Describe(input) : TensorRef{});
-    Execute({.row = &row_,
-             .compute = *ToDType(compute),
-             .outputs = out_refs,
-             .inputs = in_refs,
-             .attributes = arguments.attributes,
-             .lists = arguments.lists},
-            DeviceIndexOf(typed));
-  }
+  const int64_t size = family_.is_sized() ? FindSize(family_, compute, arguments) : 0;
+  Run(row_, compute, size, arguments);
   torch::jit::drop(*stack, count);
   if (!returns) return;
   for (at::Tensor& out : arguments.outputs) stack->emplace_back(std::move(out));

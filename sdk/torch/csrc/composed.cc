@@ -103,6 +103,8 @@ Tensor& ConjugateOut(const Tensor& self, Tensor& out) {
   return ConjugateInPlace(out);
 }
 
+Tensor CountNonzero(const Tensor& self, c10::IntArrayRef dims) { return at::ne(self, 0).sum(dims); }
+
 bool Equal(const Tensor& self, const Tensor& other) {
   CheckSameDevice(self.device(), other.device());
   if (self.sizes() != other.sizes()) return false;
@@ -124,6 +126,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("mode", TORCH_FN(Mode));
   m.impl("conj_physical_", TORCH_FN(ConjugateInPlace));
   m.impl("conj_physical.out", TORCH_FN(ConjugateOut));
+  m.impl("count_nonzero.dim_IntList", TORCH_FN(CountNonzero));
   m.impl("equal", TORCH_FN(Equal));
 }
 

@@ -196,9 +196,6 @@ struct IndexRun {
   std::vector<Tensor> indices;  // of dimensions first, first + 1, ..
 };
 
-// The number of nonzero elements determines the shape, so they are found on the host.
-Tensor Nonzero(const Tensor& self) { return self.cpu().nonzero().to(self.device()); }
-
 Tensor MaskedSelect(const Tensor& self, const Tensor& mask) {
   TORCH_CHECK(mask.scalar_type() == at::kBool, "masked_select: expected BoolTensor for mask");
   const auto shape = at::infer_size(self.sizes(), mask.sizes());
@@ -375,7 +372,6 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("index.Tensor", TORCH_FN(IndexTensor));
   m.impl("index_add", TORCH_FN(IndexAdd));
   m.impl("_index_put_impl_", TORCH_FN(IndexPut));
-  m.impl("nonzero", TORCH_FN(Nonzero));
   m.impl("masked_select", TORCH_FN(MaskedSelect));
 }
 

@@ -15,7 +15,7 @@ import unittest
 from xpud import _table
 
 ROWS_AT = 288  # in transport::Welcome
-UNKNOWN = ("cumsum", "_softmax", "cos")
+UNKNOWN = ("cumsum", "_softmax", "cos", "nonzero", "nonzero_ends")
 
 
 def without(welcome: bytes, names: tuple[str, ...]) -> bytes:
@@ -82,12 +82,13 @@ class OlderDaemon(unittest.TestCase):
         import torch_xpud  # noqa: F401
         x = torch.randn(3, 5)
         y = x.to("xpud")
-        for run in (lambda t: t.cumsum(1), lambda t: torch.softmax(t, 0), torch.cos, lambda t: t.clone().cos_(), torch.sin):
+        for run in (lambda t: t.cumsum(1), lambda t: torch.softmax(t, 0), torch.cos, lambda t: t.clone().cos_(), torch.sin,
+                    torch.nonzero):
             with self.subTest(run):
                 torch.testing.assert_close(run(y).cpu(), run(x))
         counts = torch.xpud.fallback_counts()
         self.assertEqual({name for name in counts if counts[name]},
-                         {"aten::cumsum", "aten::_softmax", "aten::cos", "aten::cos_"})
+                         {"aten::cumsum", "aten::_softmax", "aten::cos", "aten::cos_", "aten::nonzero"})
 
 
 if __name__ == "__main__":

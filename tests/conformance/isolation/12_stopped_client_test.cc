@@ -19,7 +19,8 @@ constexpr uint64_t kPiece = 64 << 20;
 void ShareAll(HostileSession& session) {
   for (uint32_t id = 1; id <= transport::kMaxHostMemories; ++id) {
     const UniqueFd memory = *transport::CreateHostMemory(transport::kHostMemoryUnit);
-    const transport::Request message = {transport::RequestKind::kShareMemory, id, transport::kHostMemoryUnit, 1};
+    const transport::Request message = {transport::RequestKind::kShareMemory, id, transport::kHostMemoryUnit,
+                                        1};
     const int fd = memory.get();
     (void)transport::SendMessage(session.socket(), std::as_bytes(std::span(&message, 1)), {&fd, 1});
     transport::Answer answer;

@@ -131,5 +131,35 @@ TEST_F(Indices, OutOfRangeAreErrorsOfTheirQueueAndTouchNothing) {
   ExpectAsBefore(kOfKernels);
 }
 
+// A client may name any size for a result whose size it should have read, and any counts.
+TEST_F(Indices, ResultsOfAMadeUpSizeStayWithinTheirOutputs) {
+  for (const ops::Row& row : ops::kRows) {
+    if (!ops::DescriptorOf(row).is_sized()) continue;
+    int accepted = 0;
+    for (const uint64_t size :
+         {uint64_t{0}, uint64_t{1}, uint64_t{3}, uint64_t{6}, uint64_t{7}, uint64_t{1} << 40}) {
+      for (const int64_t end : {0, 1, 3, 6}) {
+        Call call = RightCall(row);
+        call.outputs[0].sizes[0] = size;
+        if (size > 100) call.outputs[0].strides = {0, 0};
+        Prepare(call);
+        SetIndices<int64_t>(call.inputs.back(), 0, 0, end);
+        session_->Put(call.bytes());
+        const absl::Status status = session_->Settle();
+        const auto wanted = size > 6                           ? absl::StatusCode::kInvalidArgument
+                            : end > static_cast<int64_t>(size) ? absl::StatusCode::kOutOfRange
+                                                               : absl::StatusCode::kOk;
+        EXPECT_EQ(status.code(), wanted) << row.aten << " of size " << size << ": " << status;
+        accepted += status.ok() ? 1 : 0;
+        ExpectZeros(call.outputs[0].buffer, size > 6 ? 0 : BytesOf(call.outputs[0]), row.aten);
+      }
+    }
+    EXPECT_EQ(accepted, 10) << row.aten;
+  }
+  for (uint32_t id = kOperands + 1; id <= kOperands + kGuards; ++id) ExpectZeros({id, 1}, 0, "something");
+  session_.reset();
+  ExpectAsBefore(kOfKernels);
+}
+
 }  // namespace
 }  // namespace xpud::isolation

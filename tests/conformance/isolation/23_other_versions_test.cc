@@ -137,7 +137,8 @@ TEST(OtherDaemons, AreToldFromOursInWordsAndSoon) {
        "is not an xpud daemon"},
       {[&](int socket) { (void)transport::SendMessage(socket, bytes(WelcomeOf(2), 100)); }, "100"},
       {[&](int socket) {
-         (void)transport::SendMessage(socket, bytes(WelcomeOf(wire::kNewestVersion), sizeof(transport::Welcome)));
+         (void)transport::SendMessage(socket,
+                                      bytes(WelcomeOf(wire::kNewestVersion), sizeof(transport::Welcome)));
        },
        "died"},
       {[&](int socket) { SendWith(socket, WelcomeOf(wire::kNewestVersion), 4096, kCompletion, kStaging); },
