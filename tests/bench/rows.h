@@ -45,20 +45,26 @@ struct Row {
   std::string unit;
   std::string baseline = "";
   std::optional<double> baseline_value = std::nullopt;
-  std::optional<double> at_most = std::nullopt;  // the target for the value
+  std::string target = "";  // as in rows.py: "[value|ratio] OP NUMBER", where OP is <= or >=
 };
+
+// Whether the row meets its target, as JSON.
+inline const char* IsMet(const Row& row) {
+  char what[8], comparison[3];
+  double limit;
+  if (std::sscanf(row.target.c_str(), "%7s %2s %lf", what, comparison, &limit) != 3) return "null";
+  const double measured = what[0] == 'r' ? row.value / row.baseline_value.value() : row.value;
+  return (comparison[0] == '<' ? measured <= limit : measured >= limit) ? "true" : "false";
+}
 
 inline void Emit(const Row& row) {
   const std::string baseline_value = row.baseline_value ? std::to_string(*row.baseline_value) : "null";
   const std::string ratio = row.baseline_value ? std::to_string(row.value / *row.baseline_value) : "null";
-  char target[64] = "";
-  if (row.at_most) std::snprintf(target, sizeof(target), "value <= %g", *row.at_most);
-  const char* met = !row.at_most ? "null" : row.value <= *row.at_most ? "true" : "false";
   std::printf(
       "@{\"name\":\"%s\",\"value\":%.6g,\"unit\":\"%s\",\"baseline\":\"%s\",\"baseline_value\":%s,\"ratio\":%"
       "s,\"target\":\"%s\",\"met\":%s}\n",
       row.name.c_str(), row.value, row.unit.c_str(), row.baseline.c_str(), baseline_value.c_str(),
-      ratio.c_str(), target, met);
+      ratio.c_str(), row.target.c_str(), IsMet(row));
   std::fflush(stdout);
 }
 

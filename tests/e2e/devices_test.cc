@@ -1,5 +1,7 @@
 // Several devices in one daemon: CPU devices, which --test-devices makes.
+#include <algorithm>
 #include <array>
+#include <chrono>
 #include <thread>
 
 #include "gmock/gmock.h"
@@ -78,6 +80,83 @@ TEST_P(Devices, MemoryIsHeldOnTheDeviceThatWasAskedFor) {
   ASSERT_TRUE(buffer.ok()) << buffer.status();
   EXPECT_EQ(session_->Memory(0).allocated_bytes, 0u);
   EXPECT_EQ(session_->Memory(1).allocated_bytes, uint64_t{1} << 20);
+}
+
+// The second device's work begins after the first one's: an event of one is complete if a later one of the
+// other is.
+TEST_P(Devices, AQueueWaitsForAnEventOfAnotherDevice) {
+  const Queue first = session_->DefaultQueue(0), second = session_->DefaultQueue(1);
+  Tensor there = *Tensor::FromHost(second, std::span<const float>({1, 2, 3, 4}), {4});
+  Tensor x = *Tensor::Empty(first, ops::DType::kFloat32, {512, 512});
+  for (int round = 0; round < 30; ++round) {
+    for (int i = 0; i < 3; ++i) x = *Matmul(x, x);
+    const Event before = *first.Record();
+    ASSERT_TRUE(second.Wait(before).ok());
+    there = *Mul(there, 1.0);
+    const Event after = *second.Record();
+    ASSERT_TRUE(after.Synchronize().ok());
+    EXPECT_TRUE(before.Query()) << round;
+    ASSERT_TRUE(first.Wait(after).ok());  // complete: nothing is sent
+  }
+  EXPECT_THAT(*there.ToFloats(), ::testing::ElementsAre(1, 2, 3, 4));
+}
+
+TEST_P(Devices, StreamsOfTwoDevicesHandWorkToEachOther) {
+  Queue queues[] = {session_->DefaultQueue(0), *session_->CreateQueue(1)};
+  std::vector<Tensor> tensors;
+  for (const Queue& queue : queues)
+    tensors.push_back(*Tensor::FromHost(queue, std::span<const float>({0, 0}), {2}));
+  const std::vector<Tensor> ones = {*Tensor::FromHost(queues[0], std::span<const float>({1, 1}), {2}),
+                                    *Tensor::FromHost(queues[1], std::span<const float>({1, 1}), {2})};
+  for (int i = 0; i < 400; ++i) {
+    const size_t here = static_cast<size_t>(i) % 2;
+    tensors[here] = *Add(tensors[here], ones[here]);
+    ASSERT_TRUE(queues[1 - here].Wait(*queues[here].Record()).ok());
+  }
+  for (const Tensor& tensor : tensors) EXPECT_THAT(*tensor.ToFloats(), ::testing::Each(200));
+}
+
+// The memory is allocated when only the first device is open.
+TEST_P(Devices, HostMemoryServesADeviceThatIsOpenedLater) {
+  constexpr size_t kBytes = 1 << 20;
+  ASSERT_TRUE(session_->DefaultQueue(0).Allocate(8).ok());
+  auto host = session_->AllocateHost(2 * kBytes);
+  if (absl::IsUnimplemented(host.status())) GTEST_SKIP() << "a network has no memory in common";
+  ASSERT_TRUE(host.ok()) << host.status();
+  const auto from = host->bytes().first(kBytes), to = host->bytes().last(kBytes);
+  for (size_t i = 0; i < kBytes; ++i) from[i] = static_cast<std::byte>(i * 131 % 251);
+  for (uint32_t device = 0; device < kDevices; ++device) {
+    const Queue queue = session_->DefaultQueue(device);
+    const Buffer buffer = *queue.Allocate(kBytes);
+    std::fill(to.begin(), to.end(), std::byte{0});
+    ASSERT_TRUE(queue.StartUpload(from, buffer.handle(), 0).ok());
+    ASSERT_TRUE(queue.StartDownload(buffer.handle(), 0, to).ok());
+    ASSERT_TRUE(queue.Synchronize().ok());
+    EXPECT_TRUE(std::equal(from.begin(), from.end(), to.begin())) << device;
+  }
+}
+
+TEST_P(Devices, AnErrorOnOneLeavesTheOtherAsItIs) {
+  const Tensor there = *Tensor::FromHost(session_->DefaultQueue(1), std::span<const float>({5, 6}), {2});
+  const Buffer small = *session_->DefaultQueue(0).Allocate(8);
+  EXPECT_TRUE(session_->DefaultQueue(0).Copy(small.handle(), 0, small.handle(), 4, 8).ok());
+  EXPECT_TRUE(session_->DefaultQueue(1).Synchronize().ok());
+  EXPECT_THAT(*there.ToFloats(), ::testing::ElementsAre(5, 6));
+  EXPECT_FALSE(session_->DefaultQueue(0).Synchronize().ok());
+  EXPECT_TRUE(session_->DefaultQueue(0).Synchronize().ok());
+}
+
+TEST_P(Devices, TheEndOfASessionFreesItsMemoryOnAll) {
+  for (uint32_t device = 0; device < kDevices; ++device) {
+    auto buffer = session_->DefaultQueue(device).Allocate(1 << 20);
+    ASSERT_TRUE(buffer.ok());
+    ASSERT_TRUE(session_->DefaultQueue(device).Synchronize().ok());
+  }
+  session_.reset();
+  EXPECT_TRUE(Within(std::chrono::seconds(5), [&] {
+    const auto session = daemon_->Connect();
+    return daemon_->StatusOf("memory_used_bytes") == 0;
+  }));
 }
 
 std::string NameOf(const ::testing::TestParamInfo<Flags>& info) {
