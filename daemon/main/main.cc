@@ -135,6 +135,7 @@ absl::StatusOr<std::vector<stream::DeviceState>> OpenDevices(const Options& opti
                  states.size(), properties.name, properties.kind, properties.vendor, properties.total_memory,
                  properties.compute_units);
     kernels::KernelLibrary::Options library = {.target = properties.target,
+                                               .cache_directory = cache_directory,
                                                .workers = static_cast<int>(properties.compute_units),
                                                .on_ready = wake,
                                                .elsewhere = properties.replaceable,
@@ -151,7 +152,7 @@ absl::StatusOr<std::vector<stream::DeviceState>> OpenDevices(const Options& opti
       ASSIGN_OR_RETURN(compiler,
                        kernels::KernelCompiler::Create({.target = {library.target, library.processor},
                                                         .assembles = library.assemble != nullptr,
-                                                        .cache_directory = cache_directory,
+                                                        .cache_directory = library.cache_directory,
                                                         .cache_bytes = options.cache_limit}));
     }
     library.compiler = compiler;

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/compiler/backend.h"
+#include "kernels/compiler/skeleton.h"
 #include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/SHA256.h"
@@ -163,13 +164,12 @@ void KernelCompiler::Run() {
 // Made as the first client that still exists would make it. If that one's device is lost, the next one tries.
 void KernelCompiler::Make(std::shared_ptr<Entry> entry) {
   std::optional<MadeCode> code;
-  for (size_t number = 0; !code || absl::IsUnavailable(code->status()); ++number) {
-    const std::optional<Request> request = NextRequest(*entry, number);
-    if (!request) break;
-    MutexLock lock(request->asker->in_use);
-    if (!request->asker->gone) code = LoadOrMake(*request, entry->identity);
+  std::vector<Request> settled;
+  for (size_t tried = 0; !Settle(*entry, tried, code, settled); ++tried) {
+    const Request request = RequestOf(*entry, tried);
+    MutexLock lock(request.asker->in_use);
+    if (!request.asker->gone) code = LoadOrMake(request, entry->identity);
   }
-  const std::vector<Request> settled = Settle(*entry, std::move(code));
   for (const Request& request : settled) {
     MutexLock lock(request.asker->in_use);
     if (!request.asker->gone && request.asker->on_ready) request.asker->on_ready();
@@ -182,9 +182,9 @@ void KernelCompiler::Make(std::shared_ptr<Entry> entry) {
   ForgetUnused(key);
 }
 
-std::optional<KernelCompiler::Request> KernelCompiler::NextRequest(const Entry& entry, size_t number) {
+KernelCompiler::Request KernelCompiler::RequestOf(const Entry& entry, size_t number) {
   MutexLock lock(mutex_);
-  return number < entry.requests.size() ? std::optional(entry.requests[number]) : std::nullopt;
+  return entry.requests[number];
 }
 
 absl::StatusOr<std::string> KernelCompiler::LoadOrMake(const Request& request, std::string& identity) {
@@ -208,17 +208,21 @@ absl::StatusOr<std::string> KernelCompiler::LoadOrMake(const Request& request, s
 
 // A failure is kept for all clients, unless it is that of a lost device: then who asks later has it made
 // again. No code: all who asked are gone.
-std::vector<KernelCompiler::Request> KernelCompiler::Settle(Entry& entry, std::optional<MadeCode> code) {
-  std::vector<Request> settled;
+bool KernelCompiler::Settle(Entry& entry, size_t tried, const std::optional<MadeCode>& code,
+                            std::vector<Request>& settled) {
   MutexLock lock(mutex_);
-  if (code && code->ok()) {
-    entry.SetReady(ImageOf(**std::move(code)));
+  const bool lost = !code || absl::IsUnavailable(code->status());
+  if (lost && tried < entry.requests.size()) return false;
+  if (lost) entries_.erase(entry.key);
+  if (!code) {
+    entry.SetFailed(absl::CancelledError("nobody waits for this kernel"));
+  } else if (code->ok()) {
+    entry.SetReady(ImageOf(**code));
   } else {
-    if (!code || absl::IsUnavailable(code->status())) entries_.erase(entry.key);
-    entry.SetFailed(code ? code->status() : absl::CancelledError("nobody waits for this kernel"));
+    entry.SetFailed(code->status());
   }
   settled.swap(entry.requests);
-  return settled;
+  return true;
 }
 
 ModuleImage KernelCompiler::ImageOf(std::string code) const {

@@ -24,11 +24,13 @@
 #include "kernels/api/code.h"
 #include "kernels/api/kernel_store.h"
 #include "kernels/compiler/code_target.h"
+#include "kernels/compiler/kernel_key.h"
 #include "kernels/compiler/object_cache.h"
-#include "kernels/compiler/skeleton.h"
 #include "proto/base/mutex.h"
 
 namespace xpud::kernels {
+
+class Skeleton;
 
 class KernelCompiler {
  public:
@@ -74,10 +76,12 @@ class KernelCompiler {
   // The compile thread.
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
   void Make(std::shared_ptr<Entry> entry) ABSL_LOCKS_EXCLUDED(mutex_);
-  std::optional<Request> NextRequest(const Entry& entry, size_t number) ABSL_LOCKS_EXCLUDED(mutex_);
+  Request RequestOf(const Entry& entry, size_t number) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<std::string> LoadOrMake(const Request& request, std::string& identity);
-  std::vector<Request> Settle(Entry& entry, std::optional<absl::StatusOr<std::string>> code)
-      ABSL_LOCKS_EXCLUDED(mutex_);
+  // Settles the entry and returns true, with those who wait for it, unless another request than the `tried`
+  // first ones can still make it.
+  bool Settle(Entry& entry, size_t tried, const std::optional<absl::StatusOr<std::string>>& code,
+              std::vector<Request>& settled) ABSL_LOCKS_EXCLUDED(mutex_);
 
   void Push(std::function<void()> work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Forgets the entry of `key` if nobody holds it.

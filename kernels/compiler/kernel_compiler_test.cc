@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "kernels/compiler/kernel_cache.h"
+#include "kernels/compiler/skeleton.h"
 
 namespace xpud::kernels {
 namespace {
@@ -270,6 +271,22 @@ TEST(KernelCompiler, WhereADeviceIsLostTheNextOneAssembles) {
   EXPECT_EQ(code->image().bytes, "cubin");
   EXPECT_EQ(lost.client.counters().failed, 1u);
   EXPECT_EQ(works.client.counters().compiled, 1u);
+}
+
+TEST(KernelCompiler, WhoAsksWhileALostDeviceAssemblesIsServed) {
+  const auto compiler = AssemblingCompiler();
+  Side works(compiler, nullptr, Works);
+  std::shared_ptr<const Code> late;
+  Side lost(compiler, nullptr, [&](const std::string& ptx) {
+    late = works.Find(1);
+    return IsLost(ptx);
+  });
+  const auto code = lost.Find(1);
+  lost.client.WaitForCompiles();
+  works.client.WaitForCompiles();
+  EXPECT_EQ(code, late);
+  ASSERT_EQ(code->state(), Code::State::kReady);
+  EXPECT_EQ(code->image().bytes, "cubin");
 }
 
 TEST(KernelCompiler, PtxIsAssembledOnceForAll) {

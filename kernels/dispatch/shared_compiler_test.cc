@@ -114,9 +114,12 @@ TEST(SharedCompiler, ALibraryGoesOnWhenAnotherEndsWhileItCompiles) {
 }
 
 TEST(SharedCompiler, AnotherTargetsCompilerIsABug) {
-  KernelLibrary::Options options;
-  options.compiler = *KernelCompiler::Create({.target = Target::kNvptx});
-  EXPECT_DEATH((void)KernelLibrary::Create(options), "");
+  const auto create = [] {
+    KernelLibrary::Options options;
+    options.compiler = *KernelCompiler::Create({.target = Target::kNvptx});
+    (void)KernelLibrary::Create(options);
+  };
+  EXPECT_DEATH(create(), "");
 }
 
 }  // namespace
