@@ -63,6 +63,10 @@ RULES = (
     Rule("daemon/executor/api/", ("daemon/executor/api/", "kernels/api/", "proto/")),
     Rule("daemon/executor/level_zero/", ("daemon/executor/api/", "daemon/executor/level_zero/", "kernels/api/", "kernels/library/host_modules.h", "proto/"),
          ("spdlog", "Level Zero")),
+    Rule("daemon/memory/", ("daemon/executor/api/", "daemon/memory/", "daemon/tenant/", "proto/")),
+    Rule("daemon/handles/", ("daemon/executor/api/", "daemon/handles/", "daemon/memory/", "daemon/tenant/", "proto/")),
+    Rule("daemon/stream/", ("daemon/executor/api/", "daemon/handles/", "daemon/memory/", "daemon/stream/", "daemon/tenant/", "kernels/api/", "kernels/dispatch/", "proto/")),
+    Rule("daemon/scheduler/", ("daemon/scheduler/", "daemon/stream/device_time.h", "daemon/tenant/", "proto/base/")),
     Rule("daemon/gateway/", ("daemon/gateway/", "sdk/client/", "xpud/", "proto/"), ("gRPC", "spdlog")),  # a client of the daemon
     Rule("daemon/telemetry/", ("daemon/", "proto/"), ("spdlog", "gRPC")),  # metrics are read from the control plane's messages
     Rule("daemon/service/", ("daemon/", "proto/"), ("spdlog", "gRPC")),
