@@ -98,6 +98,7 @@ absl::Status Lane::Open(std::shared_ptr<session::Session> session,
   if (Find(session->id()) != nullptr) return absl::AlreadyExistsError("the session uses this device already");
   ASSIGN_OR_RETURN(auto opened,
                    DeviceSession::Create(session, index_, state_, transport, registry_.table_space()));
+  if (const auto quota = session->quota(index_)) state_.pool->ledger().SetQuota(opened->account(), quota);
   session->SetOpen(index_, transport);
   AddToEpoll(epoll_.get(), opened->transport().doorbell());
   sessions_.emplace(session->id(), opened.get());

@@ -81,6 +81,12 @@ uint64_t Ledger::QuotaOf(const Account& account) const {
   return account.quota_ ? std::min(of_tenant, *account.quota_) : of_tenant;
 }
 
+uint64_t Ledger::QuotaOf(const Tenant& tenant, std::optional<uint64_t> own) const {
+  const auto share = tenants_.find(tenant);
+  const uint64_t of_tenant = share == tenants_.end() ? default_quota_ : QuotaOf(share->second);
+  return own ? std::min(of_tenant, *own) : of_tenant;
+}
+
 bool Ledger::IsBeyondQuota(const Account& account) const {
   return account.credit_ > QuotaOf(account) ||
          account.share_->second.credit > QuotaOf(account.share_->second);

@@ -78,6 +78,8 @@ class Ledger {
   uint64_t QuotaOf(const Share& share) const { return share.quota.value_or(default_quota_); }
   // Returns the lower of the session's own quota, if it has one, and its tenant's.
   uint64_t QuotaOf(const Account& account) const;
+  // The same for a session without an account.
+  uint64_t QuotaOf(const Tenant& tenant, std::optional<uint64_t> own) const;
   uint64_t default_quota() const { return default_quota_; }
   const std::map<Tenant, Share>& tenants() const { return tenants_; }
 

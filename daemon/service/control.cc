@@ -280,52 +280,52 @@ class Control::Service final : public v1::Control::Service {
     }
     if (request.target_case() == v1::SetQuotaRequest::TARGET_NOT_SET)
       return absl::InvalidArgumentError("a quota needs a target: the default, a user or a session");
-    if (request.target_case() == v1::SetQuotaRequest::kSession)
-      RETURN_IF_ERROR(FindSession(request.session()).status());
+    std::shared_ptr<session::Session> session;
+    if (request.target_case() == v1::SetQuotaRequest::kSession) {
+      ASSIGN_OR_RETURN(session, FindSession(request.session()));
+    }
     std::optional<uint64_t> bytes;
     if (request.has_bytes()) bytes = request.bytes();
-    bool found = request.target_case() != v1::SetQuotaRequest::kSession;
     lanes_.CallEach([&](lane::Lane& lane) {
       if (request.has_device() && request.device() != lane.index()) return;
       memory::Ledger& ledger = lane.state().pool->ledger();
       if (request.target_case() == v1::SetQuotaRequest::kDefault) return ledger.SetDefaultQuota(bytes);
       if (request.target_case() == v1::SetQuotaRequest::kUid)
         return ledger.SetTenantQuota({request.uid(), request.tenant_name()}, bytes);
-      const session::DeviceSession* const session = lane.Find(request.session());
-      if (session == nullptr) return;
-      ledger.SetQuota(session->account(), bytes);
-      found = true;
+      session->SetQuota(lane.index(), bytes);
+      const session::DeviceSession* const part = lane.Find(session->id());
+      if (part != nullptr) ledger.SetQuota(part->account(), bytes);
     });
-    if (found) return absl::OkStatus();
-    return absl::FailedPreconditionError(absl::StrCat("session ", request.session(), " does not use ",
-                                                      request.has_device() ? "this" : "any", " device yet"));
+    return absl::OkStatus();
   }
   void ListQuotasInto(v1::ListQuotasResponse& out) {
     out.set_time_ns(NowNs());
-    lanes_.CallEach([&](lane::Lane& lane) { ListQuotasInto(lane, out); });
+    const auto sessions = lanes_.registry().List();
+    lanes_.CallEach([&](lane::Lane& lane) { ListQuotasInto(lane, sessions, out); });
   }
   // REQUIRES: the lane's thread.
-  static void ListQuotasInto(lane::Lane& lane, v1::ListQuotasResponse& out) {
+  static void ListQuotasInto(lane::Lane& lane, std::span<const std::shared_ptr<session::Session>> sessions,
+                             v1::ListQuotasResponse& out) {
     const memory::Ledger& ledger = lane.state().pool->ledger();
-    std::map<uint64_t, const session::DeviceSession*> sessions;  // by id
-    lane.ForEach([&](const session::DeviceSession& session) { sessions[session.id()] = &session; });
+    std::map<Tenant, uint64_t> used;
+    lane.ForEach(
+        [&](const session::DeviceSession& part) { used[part.peer().tenant] += part.allocated_bytes(); });
     AddQuota(lane.index(), ledger.default_quota(), ledger.default_quota(), out).set_default_(true);
     for (const auto& [tenant, share] : ledger.tenants()) {
       v1::Quota& quota = AddQuota(lane.index(), share.quota, ledger.QuotaOf(share), out);
       quota.set_uid(tenant.uid);
       if (!tenant.name.empty()) quota.set_tenant_name(tenant.name);
       quota.set_credit_bytes(share.credit);
-      uint64_t used = 0;
-      for (const auto& [id, session] : sessions)
-        used += session->peer().tenant == tenant ? session->allocated_bytes() : 0;
-      quota.set_used_bytes(used);
+      quota.set_used_bytes(used[tenant]);
     }
-    for (const auto& [id, session] : sessions) {
-      const memory::Ledger::Account& account = session->account();
-      v1::Quota& quota = AddQuota(lane.index(), account.quota(), ledger.QuotaOf(account), out);
-      quota.set_session(id);
-      quota.set_credit_bytes(account.credit());
-      quota.set_used_bytes(session->allocated_bytes());
+    for (const auto& session : sessions) {
+      const std::optional<uint64_t> own = session->quota(lane.index());
+      v1::Quota& quota = AddQuota(lane.index(), own, ledger.QuotaOf(session->peer().tenant, own), out);
+      quota.set_session(session->id());
+      const session::DeviceSession* const part = lane.Find(session->id());
+      if (part == nullptr) continue;  // it has not opened the device
+      quota.set_credit_bytes(part->account().credit());
+      quota.set_used_bytes(part->allocated_bytes());
     }
   }
   void FillDaemon(v1::Daemon& out) {

@@ -16,6 +16,16 @@ void Session::SetOpen(uint32_t device, const std::shared_ptr<transport::ServerTr
   transports_[device] = transport;
 }
 
+void Session::SetQuota(uint32_t device, std::optional<uint64_t> bytes) {
+  MutexLock lock(mutex_);
+  quotas_[device] = bytes;
+}
+
+std::optional<uint64_t> Session::quota(uint32_t device) const {
+  MutexLock lock(mutex_);
+  return quotas_[device];
+}
+
 bool Session::IsOpen(uint32_t device) const {
   MutexLock lock(mutex_);
   return device < transport::kMaxDevices && (open_devices_ >> device & 1) != 0;

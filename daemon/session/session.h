@@ -40,6 +40,10 @@ class Session {
   // Returns the completed sequence of a queue of any device, or nullopt if the session does not use it.
   std::optional<uint64_t> Completed(uint32_t device, uint32_t queue) const;
 
+  // The session's quota on a device, which may not be open yet. Kept for the lane that opens it.
+  void SetQuota(uint32_t device, std::optional<uint64_t> bytes);
+  std::optional<uint64_t> quota(uint32_t device) const;
+
   // Marks the session as closed. Returns whether it was not before.
   bool Close() { return !closed_.exchange(true); }
   bool is_closed() const { return closed_.load(); }
@@ -53,6 +57,7 @@ class Session {
 
   mutable Mutex mutex_;
   uint64_t open_devices_ ABSL_GUARDED_BY(mutex_) = 0;  // bit d
+  std::array<std::optional<uint64_t>, transport::kMaxDevices> quotas_ ABSL_GUARDED_BY(mutex_);
   // Those of closing device sessions have ended.
   std::array<std::weak_ptr<transport::ServerTransport>, transport::kMaxDevices> transports_
       ABSL_GUARDED_BY(mutex_);

@@ -165,6 +165,7 @@ TEST(HostMemoryRules, CommandsThatNameMemoryWronglyAreBreaches) {
 TEST(HostMemoryRules, AFloodIsAnsweredInTurnAndHurtsNobody) {
   DaemonProcess daemon;
   auto bystander = daemon.Connect();
+  ASSERT_TRUE(bystander->DefaultQueue(0).Allocate(8).ok());  // opens the device
   const size_t files = daemon.OpenFileCount();
   {
     RawSession raw(daemon.socket());
