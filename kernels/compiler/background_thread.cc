@@ -31,7 +31,7 @@ void BackgroundThread::Wait() {
 }
 
 void BackgroundThread::Serve() {
-  pthread_setname_np(pthread_self(), "xpud-ask");
+  pthread_setname_np(pthread_self(), "xpud-assemble");
   for (;;) {
     std::function<void()> work;
     {
@@ -42,7 +42,7 @@ void BackgroundThread::Serve() {
       queue_.pop_front();
     }
     work();
-    if (after_) after_();
+    work = nullptr;
     MutexLock lock(mutex_);
     --unfinished_;
     changed_.NotifyAll();

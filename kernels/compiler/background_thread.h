@@ -12,8 +12,7 @@ namespace xpud::kernels {
 
 class BackgroundThread {
  public:
-  // `after` is called on the thread after each piece of work; may be null.
-  explicit BackgroundThread(std::function<void()> after) : after_(std::move(after)) {}
+  BackgroundThread() = default;
   // Waits for the work that has begun, and drops the rest.
   ~BackgroundThread() ABSL_LOCKS_EXCLUDED(mutex_);
   BackgroundThread(const BackgroundThread&) = delete;
@@ -26,7 +25,6 @@ class BackgroundThread {
  private:
   void Serve() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  const std::function<void()> after_;
   Mutex mutex_;
   CondVar changed_;
   std::deque<std::function<void()>> queue_ ABSL_GUARDED_BY(mutex_);

@@ -20,10 +20,9 @@ KernelCache::KernelCache(std::shared_ptr<KernelCompiler> compiler, std::function
                          KernelCompiler::Assembler assemble, size_t most, ForgetKernels forget)
     : target_(compiler->target().target),
       forget_(std::move(forget)),
-      client_(std::move(compiler), on_ready, std::move(assemble)),
       table_(1024),
       most_(std::max<size_t>(most, 1)),
-      background_(std::move(on_ready)) {}
+      client_(std::move(compiler), std::move(on_ready), std::move(assemble)) {}
 
 KernelCache::~KernelCache() {
   for (const auto& entry : entries_) Drop(*entry);
@@ -148,10 +147,7 @@ KernelCounters KernelCache::counters() const {
   return counters;
 }
 
-void KernelCache::WaitForCompiles() {
-  client_.WaitForCompiles();
-  background_.Wait();
-}
+void KernelCache::WaitForCompiles() { client_.WaitForCompiles(); }
 
 const Kernel* KernelCache::Add(std::shared_ptr<const ModuleImage> image, std::string entry) {
   modules_.push_back(std::move(image));
@@ -164,7 +160,7 @@ const Kernel* KernelCache::AddEntry(const Kernel& sibling, std::string entry) {
   return &kernels_.back();
 }
 
-void KernelCache::InBackground(std::function<void()> work) { background_.Run(std::move(work)); }
+void KernelCache::InBackground(std::function<void()> work) { client_.RunInBackground(std::move(work)); }
 
 std::shared_ptr<const Code> KernelCache::Assemble(std::string_view ptx) { return client_.Assemble(ptx); }
 

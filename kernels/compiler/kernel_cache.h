@@ -15,7 +15,6 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/api/kernel_store.h"
-#include "kernels/compiler/background_thread.h"
 #include "kernels/compiler/kernel_compiler.h"
 #include "kernels/compiler/skeleton.h"
 
@@ -68,8 +67,6 @@ class KernelCache : public KernelStore {
 
   const Target target_;
   const ForgetKernels forget_;
-  KernelCompiler::Client client_;
-
   std::vector<Entry*> table_;  // open addressing, a power of two, at most half full
   std::vector<std::unique_ptr<Entry>> entries_;
   std::vector<std::unique_ptr<Entry>> leaving_;  // given up, and still needed by work under way
@@ -79,8 +76,7 @@ class KernelCache : public KernelStore {
   std::deque<Kernel> kernels_;                               // that were added
   uint32_t indices_ = 0;                                     // that were ever taken
   std::vector<uint32_t> free_indices_;                       // of them
-
-  BackgroundThread background_;  // last: it ends before the rest
+  KernelCompiler::Client client_;                            // last: its thread ends before the rest
 };
 
 }  // namespace xpud::kernels

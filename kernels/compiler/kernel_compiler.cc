@@ -17,8 +17,6 @@
 namespace xpud::kernels {
 namespace {
 
-using MadeCode = absl::StatusOr<std::string>;
-
 std::string Sha256(std::string_view text) {
   const auto hash =
       llvm::SHA256::hash(llvm::ArrayRef(reinterpret_cast<const uint8_t*>(text.data()), text.size()));
@@ -37,24 +35,64 @@ struct KernelCompiler::Asker {
   std::atomic<uint64_t> compiled{0}, disk_hits{0}, shared_hits{0}, failed{0}, compile_ns{0};
   size_t unsettled = 0;  // requests; guarded by the compiler's mutex_
 
-  // Held while the client's functions and skeletons are used.
+  // Held while the compiler uses the client's functions, skeletons or thread.
   Mutex in_use;
-  bool gone ABSL_GUARDED_BY(in_use) = false;
+  BackgroundThread* thread ABSL_GUARDED_BY(in_use) = nullptr;  // null: the client is gone
 };
 
 // How one client would make an entry.
 struct KernelCompiler::Request {
   std::shared_ptr<Asker> asker;
+  std::function<std::string()> name;      // for messages: "kernel NAME: ", or ""
   std::function<std::string()> identity;  // on disk, after that of the compiler
-  std::function<MadeCode()> make;
+  std::function<MadeCode()> compile;      // to what the compiler assembles, if it does
 };
 
 struct KernelCompiler::Entry : Code {
   using Code::Code;
 
   std::string key;                // in entries_
-  std::string identity;           // on disk; written by the compile thread before the entry is settled
   std::vector<Request> requests;  // guarded by the compiler's mutex_; none once the entry is settled
+  // Written by the compile thread before the entry is settled.
+  std::string name, identity;
+  std::optional<std::string> text;  // to be assembled
+};
+
+// A client's turn to assemble an entry, on its thread. If the client ends before, the entry goes on without
+// it.
+class KernelCompiler::Turn {
+ public:
+  Turn(KernelCompiler& compiler, std::shared_ptr<Entry> entry, std::shared_ptr<Asker> asker, size_t tried,
+       std::optional<MadeCode> code)
+      : compiler_(compiler),
+        entry_(std::move(entry)),
+        asker_(std::move(asker)),
+        tried_(tried),
+        code_(std::move(code)) {}
+  ~Turn() {
+    if (entry_ != nullptr) compiler_.Resume(std::move(entry_), tried_, std::move(code_));
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+  void Take() {
+    const auto began = std::chrono::steady_clock::now();
+    MadeCode made = asker_->assemble(*entry_->text);
+    CountTime(*asker_, began);
+    code_ = compiler_.Finish(std::move(made), *asker_, *entry_);
+    compiler_.Resume(std::move(entry_), tried_, std::move(code_));
+  }
+  static void CountTime(Asker& asker, std::chrono::steady_clock::time_point began) {
+    const std::chrono::nanoseconds took = std::chrono::steady_clock::now() - began;
+    asker.compile_ns.fetch_add(static_cast<uint64_t>(took.count()), std::memory_order_relaxed);
+  }
+
+ private:
+  KernelCompiler& compiler_;
+  std::shared_ptr<Entry> entry_;
+  const std::shared_ptr<Asker> asker_;
+  const size_t tried_;  // requests, with this one
+  std::optional<MadeCode> code_;
 };
 
 absl::StatusOr<std::shared_ptr<KernelCompiler>> KernelCompiler::Create(const Options& options) {
@@ -106,7 +144,7 @@ std::shared_ptr<const Code> KernelCompiler::Find(const std::string& key, Request
   if (is_new) {
     entry = std::make_shared<Entry>();
     entry->key = key;
-    Push([this, made = entry]() mutable { Make(std::move(made)); });
+    Push([this, made = entry]() mutable { Continue(std::move(made), 0, std::nullopt); });
   } else {
     request.asker->shared_hits.fetch_add(1, std::memory_order_relaxed);
   }
@@ -161,18 +199,22 @@ void KernelCompiler::Run() {
   }
 }
 
-// Made as the first client that still exists would make it. If that one's device is lost, the next one tries.
-void KernelCompiler::Make(std::shared_ptr<Entry> entry) {
-  std::optional<MadeCode> code;
+// The first client that still exists compiles and assembles. If its device is lost, the next one assembles.
+void KernelCompiler::Continue(std::shared_ptr<Entry> entry, size_t tried, std::optional<MadeCode> code) {
   std::vector<Request> settled;
-  for (size_t tried = 0; !Settle(*entry, tried, code, settled); ++tried) {
+  for (; !Settle(*entry, tried, code, settled); ++tried) {
     const Request request = RequestOf(*entry, tried);
     MutexLock lock(request.asker->in_use);
-    if (!request.asker->gone) code = LoadOrMake(request, entry->identity);
+    if (request.asker->thread == nullptr) continue;
+    if (!entry->text) code = LoadOrCompile(request, *entry);
+    if (!entry->text) continue;
+    const auto turn =
+        std::make_shared<Turn>(*this, std::move(entry), request.asker, tried + 1, std::move(code));
+    return request.asker->thread->Run([turn] { turn->Take(); });
   }
   for (const Request& request : settled) {
     MutexLock lock(request.asker->in_use);
-    if (!request.asker->gone && request.asker->on_ready) request.asker->on_ready();
+    if (request.asker->thread != nullptr && request.asker->on_ready) request.asker->on_ready();
   }
   MutexLock lock(mutex_);
   for (const Request& request : settled) --request.asker->unsettled;
@@ -182,27 +224,42 @@ void KernelCompiler::Make(std::shared_ptr<Entry> entry) {
   ForgetUnused(key);
 }
 
+void KernelCompiler::Resume(std::shared_ptr<Entry> entry, size_t tried, std::optional<MadeCode> code) {
+  MutexLock lock(mutex_);
+  Push([this, made = std::move(entry), tried, so_far = std::move(code)]() mutable {
+    Continue(std::move(made), tried, std::move(so_far));
+  });
+}
+
 KernelCompiler::Request KernelCompiler::RequestOf(const Entry& entry, size_t number) {
   MutexLock lock(mutex_);
   return entry.requests[number];
 }
 
-absl::StatusOr<std::string> KernelCompiler::LoadOrMake(const Request& request, std::string& identity) {
-  Asker& asker = *request.asker;
-  identity = absl::StrCat(identity_, "|", request.identity());
+std::optional<KernelCompiler::MadeCode> KernelCompiler::LoadOrCompile(const Request& request, Entry& entry) {
+  entry.name = request.name();
+  entry.identity = absl::StrCat(identity_, "|", request.identity());
   if (disk_ != nullptr) {
-    MadeCode code = disk_->Load(identity);
+    MadeCode code = disk_->Load(entry.identity);
     if (code.ok()) {
-      asker.disk_hits.fetch_add(1, std::memory_order_relaxed);
+      request.asker->disk_hits.fetch_add(1, std::memory_order_relaxed);
       return code;
     }
   }
   const auto began = std::chrono::steady_clock::now();
-  MadeCode code = request.make();
-  const std::chrono::nanoseconds took = std::chrono::steady_clock::now() - began;
-  asker.compile_ns.fetch_add(static_cast<uint64_t>(took.count()), std::memory_order_relaxed);
+  MadeCode code = request.compile();
+  Turn::CountTime(*request.asker, began);
+  if (!code.ok() || !assembles_) return Finish(std::move(code), *request.asker, entry);
+  entry.text = *std::move(code);
+  return std::nullopt;
+}
+
+// Counts and keeps what was made, and names it in a failure.
+KernelCompiler::MadeCode KernelCompiler::Finish(MadeCode code, Asker& asker, const Entry& entry) {
   (code.ok() ? asker.compiled : asker.failed).fetch_add(1, std::memory_order_relaxed);
-  if (code.ok() && disk_ != nullptr) disk_->Save(identity, *code);
+  if (!code.ok())
+    return absl::Status(code.status().code(), absl::StrCat(entry.name, code.status().message()));
+  if (disk_ != nullptr) disk_->Save(entry.identity, *code);
   return code;
 }
 
@@ -221,6 +278,7 @@ bool KernelCompiler::Settle(Entry& entry, size_t tried, const std::optional<Made
   } else {
     entry.SetFailed(code->status());
   }
+  entry.text.reset();
   settled.swap(entry.requests);
   return true;
 }
@@ -238,36 +296,48 @@ KernelCompiler::Client::Client(std::shared_ptr<KernelCompiler> compiler, std::fu
     : compiler_(std::move(compiler)),
       asker_(std::make_shared<Asker>(std::move(on_ready), std::move(assemble))) {
   XPUD_CHECK((asker_->assemble != nullptr) == compiler_->assembles());
+  MutexLock lock(asker_->in_use);
+  asker_->thread = &thread_;
 }
 
 KernelCompiler::Client::~Client() {
   MutexLock lock(asker_->in_use);
-  asker_->gone = true;
+  asker_->thread = nullptr;
 }
 
 std::shared_ptr<const Code> KernelCompiler::Client::Find(const Skeleton& skeleton, const KernelKey& key) {
+  const auto name = [&skeleton, key] { return absl::StrCat("kernel ", skeleton.NameOf(key), ": "); };
   const auto identity = [&skeleton, key] {
     std::string text = absl::StrCat(skeleton.NameOf(key), "|", skeleton.Describe(key));
     for (const uint64_t word : key.words) absl::StrAppend(&text, "|", absl::Hex(word));
     return text;
   };
-  const auto make = [&skeleton, key, &target = compiler_->target_, &asker = *asker_]() -> MadeCode {
-    MadeCode code = Compile(target, skeleton, key);
-    if (code.ok() && asker.assemble != nullptr) code = asker.assemble(*code);
-    if (code.ok()) return code;
-    return absl::Status(code.status().code(),
-                        absl::StrCat("kernel ", skeleton.NameOf(key), ": ", code.status().message()));
+  const auto compile = [&skeleton, key, &target = compiler_->target_] {
+    return Compile(target, skeleton, key);
   };
   const std::string_view words(reinterpret_cast<const char*>(key.words.data()), sizeof(key.words));
-  return compiler_->Find(std::string("kernel ").append(words), {asker_, identity, make});
+  return compiler_->Find(std::string("kernel ").append(words), {asker_, name, identity, compile});
 }
 
 std::shared_ptr<const Code> KernelCompiler::Client::Assemble(std::string_view ptx) {
   if (!compiler_->assembles()) return std::make_shared<const Entry>(compiler_->ImageOf(std::string(ptx)));
+  const auto name = [] { return std::string(); };
   const auto identity = [ptx] { return "ptx|" + Sha256(ptx); };
-  const auto make = [ptx, &asker = *asker_] { return asker.assemble(std::string(ptx)); };
+  const auto text = [ptx] { return std::string(ptx); };
   const auto address = reinterpret_cast<uintptr_t>(ptx.data());
-  return compiler_->Find(absl::StrCat("ptx ", address, " ", ptx.size()), {asker_, identity, make});
+  return compiler_->Find(absl::StrCat("ptx ", address, " ", ptx.size()), {asker_, name, identity, text});
+}
+
+void KernelCompiler::Client::RunInBackground(std::function<void()> work) {
+  thread_.Run([work = std::move(work), &asker = *asker_] {
+    work();
+    if (asker.on_ready) asker.on_ready();
+  });
+}
+
+void KernelCompiler::Client::WaitForCompiles() {
+  compiler_->WaitFor(*asker_);
+  thread_.Wait();
 }
 
 KernelCounters KernelCompiler::Client::counters() const {

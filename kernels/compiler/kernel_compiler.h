@@ -1,6 +1,7 @@
 // The compiler of all devices of one target and processor: its thread, the disk cache, and the code in
 // memory, which is made once whoever asks for it and shared by all who use it. A device's library asks
-// through a Client of its own. Thread-safe, but for what Client says.
+// through a Client of its own, whose thread does what its device may delay: it assembles and asks.
+// Thread-safe, but for what Client says.
 //
 // A kernel's code is kept until the last client drops it; then the disk cache may still have it. So the
 // limits of the libraries bound what is in memory. The few PTX texts that this binary contains are kept to
@@ -23,6 +24,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/api/code.h"
 #include "kernels/api/kernel_store.h"
+#include "kernels/compiler/background_thread.h"
 #include "kernels/compiler/code_target.h"
 #include "kernels/compiler/kernel_key.h"
 #include "kernels/compiler/object_cache.h"
@@ -64,9 +66,11 @@ class KernelCompiler {
   class Client;
 
  private:
+  using MadeCode = absl::StatusOr<std::string>;
   struct Asker;
   struct Request;
   struct Entry;
+  class Turn;
 
   KernelCompiler(const Options& options, std::unique_ptr<ObjectCache> disk);
   std::shared_ptr<const Code> Find(const std::string& key, Request request) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -75,14 +79,20 @@ class KernelCompiler {
 
   // The compile thread.
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
-  void Make(std::shared_ptr<Entry> entry) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Makes the entry, of whose requests `tried` gave `code` or nothing, with the next ones.
+  void Continue(std::shared_ptr<Entry> entry, size_t tried, std::optional<MadeCode> code)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  // Settles the entry and returns true, with those who wait for it, unless another request can still make it.
+  bool Settle(Entry& entry, size_t tried, const std::optional<MadeCode>& code, std::vector<Request>& settled)
+      ABSL_LOCKS_EXCLUDED(mutex_);
   Request RequestOf(const Entry& entry, size_t number) ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::StatusOr<std::string> LoadOrMake(const Request& request, std::string& identity);
-  // Settles the entry and returns true, with those who wait for it, unless another request than the `tried`
-  // first ones can still make it.
-  bool Settle(Entry& entry, size_t tried, const std::optional<absl::StatusOr<std::string>>& code,
-              std::vector<Request>& settled) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Returns nullopt if there is text to be assembled.
+  std::optional<MadeCode> LoadOrCompile(const Request& request, Entry& entry);
 
+  // Any thread.
+  void Resume(std::shared_ptr<Entry> entry, size_t tried, std::optional<MadeCode> code)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  MadeCode Finish(MadeCode code, Asker& asker, const Entry& entry);
   void Push(std::function<void()> work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Forgets the entry of `key` if nobody holds it.
   void ForgetUnused(const std::string& key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -105,11 +115,12 @@ class KernelCompiler {
 // What one library asks of the compiler. One thread at a time: that of its library.
 class KernelCompiler::Client {
  public:
-  // `on_ready` is called on the compiler's thread each time something that this client asked for was settled.
-  // `assemble`: null where the compiler does not assemble; called on the compiler's thread.
+  // `on_ready` is called on the compiler's thread each time something that this client asked for was settled,
+  // and on the client's thread after RunInBackground's work. `assemble`: null where the compiler does not
+  // assemble; called on the client's thread.
   Client(std::shared_ptr<KernelCompiler> compiler, std::function<void()> on_ready, Assembler assemble);
-  // Waits while the compiler uses a skeleton or a function of this client. What else it asked for is made for
-  // the other clients that want it, or not at all.
+  // Waits while the compiler, or the client's thread, uses a skeleton or a function of this client. What else
+  // it asked for is made for the other clients that want it, or not at all.
   ~Client();
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
@@ -120,8 +131,11 @@ class KernelCompiler::Client {
   std::shared_ptr<const Code> Find(const Skeleton& skeleton, const KernelKey& key);
   std::shared_ptr<const Code> Assemble(std::string_view ptx);
   void Drop(std::shared_ptr<const Code> code) { compiler_->Drop(std::move(code)); }
-  // Returns when all that this client asked for is settled.
-  void WaitForCompiles() { compiler_->WaitFor(*asker_); }
+  // Runs work, and then `on_ready`, on the client's thread, which also assembles: one after the other. The
+  // destructor waits for the work that has begun, and drops the rest.
+  void RunInBackground(std::function<void()> work);
+  // Returns when all that this client asked for is settled, and all background work is done.
+  void WaitForCompiles();
   // Without memory_hits.
   KernelCounters counters() const;
   KernelCompiler& compiler() const { return *compiler_; }
@@ -129,6 +143,7 @@ class KernelCompiler::Client {
  private:
   const std::shared_ptr<KernelCompiler> compiler_;
   const std::shared_ptr<Asker> asker_;
+  BackgroundThread thread_;  // last: it ends before the rest
 };
 
 }  // namespace xpud::kernels

@@ -289,6 +289,57 @@ TEST(KernelCompiler, WhoAsksWhileALostDeviceAssemblesIsServed) {
   EXPECT_EQ(code->image().bytes, "cubin");
 }
 
+// An assembler that does not return until it is released, and whose device is lost then.
+class StuckAssembler {
+ public:
+  KernelCompiler::Assembler assembler() {
+    return [this](const std::string&) -> absl::StatusOr<std::string> {
+      if (entered_.exchange(true)) return absl::UnavailableError("the device is lost");
+      while (!released_) std::this_thread::yield();
+      return "cubin";
+    };
+  }
+  void AwaitEntry() const {
+    while (!entered_) std::this_thread::yield();
+  }
+  void Release() { released_ = true; }
+
+ private:
+  std::atomic<bool> entered_{false}, released_{false};
+};
+
+TEST(KernelCompiler, ADeviceThatDoesNotAnswerDelaysNoOther) {
+  const auto compiler = AssemblingCompiler();
+  StuckAssembler stuck;
+  Side silent(compiler, nullptr, stuck.assembler()), works(compiler, nullptr, Works);
+  const auto delayed = silent.Find(1);
+  stuck.AwaitEntry();
+  const auto code = works.Find(2);
+  works.client.WaitForCompiles();
+  EXPECT_EQ(code->state(), Code::State::kReady);
+  EXPECT_EQ(delayed->state(), Code::State::kPending);
+  stuck.Release();
+  silent.client.WaitForCompiles();
+  EXPECT_EQ(delayed->state(), Code::State::kReady);
+}
+
+TEST(KernelCompiler, WhatAGoneClientWasToAssembleIsAssembledByTheNext) {
+  const auto compiler = AssemblingCompiler();
+  StuckAssembler stuck;
+  auto gone = std::make_unique<Side>(compiler, nullptr, stuck.assembler());
+  Side works(compiler, nullptr, Works);
+  const auto first = gone->Find(1), second = gone->Find(2);
+  stuck.AwaitEntry();
+  EXPECT_EQ(works.Find(2), second);
+  std::thread end([&] { gone.reset(); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  stuck.Release();
+  end.join();
+  works.client.WaitForCompiles();
+  ASSERT_EQ(second->state(), Code::State::kReady);
+  EXPECT_EQ(works.client.counters().compiled, 1u);
+}
+
 TEST(KernelCompiler, PtxIsAssembledOnceForAll) {
   static constexpr char kPtx[] = ".version 7.8";
   const auto compiler = AssemblingCompiler();

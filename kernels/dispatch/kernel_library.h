@@ -33,16 +33,16 @@ class KernelLibrary {
     std::function<void()> on_ready;
     std::string processor = {};  // kNvptx: the least GPU that the code runs on, as "sm_90"; empty: sm_80
     // kNvptx: makes machine code (a cubin for `processor` itself) of PTX. Where given, modules are kNative
-    // and it is they that are kept on disk, so that a warm start compiles nothing. Called on the compiler's
-    // thread.
+    // and it is they that are kept on disk, so that a warm start compiles nothing. Called on a thread of this
+    // library, which its destructor waits for.
     std::function<absl::StatusOr<std::string>(const std::string& ptx)> assemble = nullptr;
     // kHost: launches run in another process of this binary, so their arguments hold no pointers of this one.
     // Weights are then not packed.
     bool elsewhere = false;
     // kNvptx: runs a HOST kernel, apart from any queue, in the process that has the device: with `launch`'s
     // arguments and, appended by the callee as the last one, the address of a uint64_t that the kernel fills
-    // with its answer. Called on a thread of this library, which its destructor waits for. Unavailable
-    // means that it may be asked again. Null: launches run in this process, and their kernels find out.
+    // with its answer. Called on that thread, too. Unavailable means that it may be asked again. Null:
+    // launches run in this process, and their kernels find out.
     AskDevice ask = nullptr;
     // How many compiled kernels are kept; those that were not used for longest make room for others.
     size_t most_kernels = 4096;
@@ -57,8 +57,8 @@ class KernelLibrary {
   ~KernelLibrary();
 
   // Fills `launches` (cleared first) with what computes `call`; an op with nothing to do gives none. No
-  // allocation once the kernel is known. Errors: Unimplemented (the message names op and
-  // dtypes), ResourceExhausted, Internal.
+  // allocation once the kernel is known. Errors: Unimplemented (the message names op and dtypes),
+  // ResourceExhausted, Internal.
   absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches);
 
   // Waits until every compile that Plan began is done (tests, warm-up).
