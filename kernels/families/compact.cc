@@ -34,41 +34,45 @@ float NanosecondsOf(const CompactKey& key) {
   return key.count ? load : load + 1.0f + static_cast<float>(std::max(key.columns - 1, 0)) * 3.0f;
 }
 
+const Operand& EndsOf(const OpCall& call, const CompactKey& key) {
+  return key.count ? call.outputs[0] : call.inputs[1];
+}
+
+CompactArguments<Planned> ArgumentsFor(const OpCall& call, const CompactKey& key, int64_t elements) {
+  CompactArguments<Planned> arguments{};
+  arguments.self = call.inputs[0].data;
+  arguments.ends = EndsOf(call, key).data;
+  arguments.ends_stride = EndsOf(call, key).strides[0];
+  arguments.elements = elements;
+  arguments.blocks = CeilDiv(elements, ops::kCountBlock);
+  arguments.block_slice = CeilDiv(SliceOf(elements, NanosecondsOf(key), ops::kCountBlock), ops::kCountBlock);
+  if (key.count) return arguments;
+  const Operand& out = call.outputs[0];
+  arguments.out = out.data;
+  arguments.error_word = call.error_word;
+  arguments.rows = out.sizes[0];
+  arguments.row_stride = out.strides[0];
+  arguments.column_stride = out.strides[1];
+  arguments.sizes = call.inputs[0].sizes.data();
+  return arguments;
+}
+
 }  // namespace
 
 absl::StatusOr<Readiness> CompactPlanner::Plan(const OpCall& call, Workspace workspace,
                                                LaunchList& launches) {
-  static const ops::Row& running_sum = ops::RowOf("cumsum");
-  const Operand& self = call.inputs[0];
-  Layout layout = Layout::Over(self);
-  layout.AddOperand(self);
+  Layout layout = Layout::Over(call.inputs[0]);
+  layout.AddOperand(call.inputs[0]);
   const int64_t elements = layout.numel();
   if (elements == 0) return Readiness::kReady;
   layout.Collapse(/*may_permute=*/false);
   const CompactKey key = KeyFor(call, layout);
-  const Operand &ends = key.count ? call.outputs[0] : call.inputs[1], &out = call.outputs[0];
   ASSIGN_OR_RETURN(const Kernel* const kernel, cache_.Find(skeleton_, key));
   if (kernel != nullptr) {
-    CompactArguments<Planned> arguments{};
-    arguments.self = self.data;
-    arguments.ends = ends.data;
-    arguments.elements = elements;
-    arguments.ends_stride = ends.strides[0];
-    arguments.blocks = CeilDiv(elements, ops::kCountBlock);
-    arguments.block_slice = 1;
+    CompactArguments<Planned> arguments = ArgumentsFor(call, key, elements);
     SetSpace(layout, arguments.space);
-    if (!key.count) {
-      arguments.out = out.data;
-      arguments.error_word = call.error_word;
-      arguments.rows = out.sizes[0];
-      arguments.row_stride = out.strides[0];
-      arguments.column_stride = out.strides[1];
-      arguments.sizes = self.sizes.data();
-    }
     Launch& launch = launches.Add();
     if (cache_.target() == Target::kHost) {
-      arguments.block_slice =
-          CeilDiv(SliceOf(elements, NanosecondsOf(key), ops::kCountBlock), ops::kCountBlock);
       launch.Reset(kernel, static_cast<uint32_t>(CeilDiv(arguments.blocks, arguments.block_slice)));
     } else {
       launch.Reset(kernel, static_cast<uint32_t>(arguments.blocks));
@@ -76,17 +80,23 @@ absl::StatusOr<Readiness> CompactPlanner::Plan(const OpCall& call, Workspace wor
     }
     PushArguments(key, arguments, launch);
   }
+  Readiness scanned = Readiness::kReady;  // both kernels compile before either is waited for
   if (key.count && elements > ops::kCountBlock) {
-    const ops::Number dim = ops::Number::Integer(0);
-    ASSIGN_OR_RETURN(const Readiness scanned, scans_.Plan({.row = &running_sum,
-                                                           .compute = ops::DType::kInt64,
-                                                           .outputs = {&ends, 1},
-                                                           .inputs = {&ends, 1},
-                                                           .attributes = {&dim, 1}},
-                                                          workspace, launches));
-    if (scanned == Readiness::kCompiling) return scanned;
+    ASSIGN_OR_RETURN(scanned, AddUp(EndsOf(call, key), workspace, launches));
   }
-  return kernel == nullptr ? Readiness::kCompiling : Readiness::kReady;
+  return kernel == nullptr ? Readiness::kCompiling : scanned;
+}
+
+absl::StatusOr<Readiness> CompactPlanner::AddUp(const Operand& counts, Workspace workspace,
+                                                LaunchList& launches) {
+  static const ops::Row& running_sum = ops::RowOf("cumsum");
+  const ops::Number dim = ops::Number::Integer(0);
+  return scans_.Plan({.row = &running_sum,
+                      .compute = ops::DType::kInt64,
+                      .outputs = {&counts, 1},
+                      .inputs = {&counts, 1},
+                      .attributes = {&dim, 1}},
+                     workspace, launches);
 }
 
 // ---- emission

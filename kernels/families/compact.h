@@ -72,6 +72,9 @@ class CompactPlanner : public Planner {
   absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches) override;
 
  private:
+  // Counts become running counts, in place.
+  absl::StatusOr<Readiness> AddUp(const Operand& counts, Workspace workspace, LaunchList& launches);
+
   KernelCache& cache_;
   const CompactSkeleton skeleton_;
   ScanPlanner scans_;
