@@ -3,6 +3,11 @@
 #include <cmath>
 
 namespace xpud::kernels {
+namespace {
+
+constexpr int64_t kSumBlock = 4096;  // elements
+
+}  // namespace
 
 using Value = llvm::Value*;
 using Values = std::vector<llvm::Value*>;
@@ -117,14 +122,25 @@ void RowEmission::StoreHeld(ops::DType type, Value base, Value offset, const Val
 Values RowEmission::Sum(Value begin, Value end, Scalar type, size_t count,
                         const std::function<Values(Value)>& body) {
   const Values zeros(count, e_.Constant(type, 0));
-  Values sums = e_.Loop(
-      e_.Add(begin, e_.Lane()), end, e_.Lanes(), zeros,
-      [&](Value j, const Values& current) {
-        Values next = body(j);
-        for (size_t i = 0; i < count; ++i) next[i] = AddFreely(current[i], next[i]);
-        return next;
-      },
-      Emitter::LoopKind::kParallel);
+  const auto add = [&](const Values& x, const Values& y) {
+    Values both;
+    for (size_t i = 0; i < count; ++i) both.push_back(AddFreely(x[i], y[i]));
+    return both;
+  };
+  const auto part = [&](Value from, Value to) {
+    return e_.Loop(
+        e_.Add(from, e_.Lane()), to, e_.Lanes(), zeros,
+        [&](Value j, const Values& current) { return add(current, body(j)); }, Emitter::LoopKind::kParallel);
+  };
+  if (!e_.gpu()) {
+    // By blocks, because the few lanes of a vector would add a long row with much rounding.
+    Value const block = e_.I64(kSumBlock);
+    return e_.Loop(begin, end, block, zeros, [&](Value from, const Values& current) {
+      Value const next = e_.Add(from, block);
+      return add(current, part(from, e_.ir().CreateSelect(e_.ir().CreateICmpSLT(next, end), next, end)));
+    });
+  }
+  Values sums = part(begin, end);
   for (Value& sum : sums) sum = Combine(sum, [&](Value x, Value y) { return AddFreely(x, y); });
   return sums;
 }
