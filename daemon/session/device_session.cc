@@ -155,7 +155,8 @@ absl::StatusOr<DeviceSession::Progress> DeviceSession::Run(uint64_t slice_ns) {
   reader_.EndTurn(now, reader_.empty()                  ? QueueWait::Rest::kNone
                        : awaits_device_ || awaits_peer_ ? QueueWait::Rest::kBehindOwn
                                                         : QueueWait::Rest::kWaiting);
-  if (queues_.IsOpen(current_queue_)) queues_[current_queue_].completion->ChargeTurn(start, now);
+  if (progress == Progress::kWorked && queues_.IsOpen(current_queue_))
+    queues_[current_queue_].completion->ChargeTurn(start, now);
   return progress;
 }
 

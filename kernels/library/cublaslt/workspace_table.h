@@ -1,4 +1,5 @@
-// How much workspace cuBLASLt needs for each problem, answered by the process that owns the device. The library's thread only; the requests run in the store's background. Outlives the background work.
+// How much workspace cuBLASLt needs for each problem, answered by the process that owns the device. The
+// library's thread only; the requests run in the store's background. Outlives the background work.
 #pragma once
 
 #include <atomic>

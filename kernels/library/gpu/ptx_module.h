@@ -1,5 +1,5 @@
-// A module of this folder's PTX in a store. It is assembled in the background at first use. The library's thread
-// only. Outlives the store's background work.
+// A module of this folder's PTX in a store. It is assembled in the background at first use. The library's
+// thread only. Outlives the store's background work.
 #pragma once
 
 #include <memory>

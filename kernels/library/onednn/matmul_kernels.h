@@ -1,4 +1,5 @@
-// The HOST kernels of kMatmul: the the library's thread plans their launches, and the device's workers run them.
+// The HOST kernels of kMatmul: the the library's thread plans their launches, and the device's workers run
+// them.
 #pragma once
 
 #include "kernels/api/kernel_store.h"

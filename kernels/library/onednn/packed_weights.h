@@ -4,9 +4,10 @@
 // was seen twice is packed. New content at the same place drops the packed weights, so changed weights are
 // never served.
 //
-// Lifetime: the the library's thread owns everything here. Each planned group that names a PackedWeights is counted
-// when it is planned and when it has run. Dropped weights are freed once all of these have run, in any order
-// of completion. Replays of recorded launches are not counted: plan launches for recording with content 0.
+// Lifetime: the the library's thread owns everything here. Each planned group that names a PackedWeights is
+// counted when it is planned and when it has run. Dropped weights are freed once all of these have run, in
+// any order of completion. Replays of recorded launches are not counted: plan launches for recording with
+// content 0.
 #pragma once
 
 #include <atomic>
@@ -50,7 +51,8 @@ class PackedWeights {
   size_t bytes() const { return bytes_; }
   dnnl::memory::format_tag tag() const { return tag_; }
 
-  // REQUIRES: the the library's thread. The number of groups that a launch will run, for packing or for products.
+  // REQUIRES: the the library's thread. The number of groups that a launch will run, for packing or for
+  // products.
   uint32_t pack_groups() const { return pack_groups_; }
   void CountPlanned(uint32_t groups) { planned_ += groups; }
   bool Idle() const { return planned_ <= run_.load(std::memory_order_acquire); }

@@ -1,5 +1,5 @@
-// A session on device 0 whose client writes anything to the shared pages at any time. Not thread-safe, except for the
-// pages, which any thread may write, like another process of the client.
+// A session on device 0 whose client writes anything to the shared pages at any time. Not thread-safe, except
+// for the pages, which any thread may write, like another process of the client.
 #pragma once
 
 #include <atomic>
