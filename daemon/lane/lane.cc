@@ -254,7 +254,7 @@ bool Lane::Sleep(const timespec* timeout) {
   for (const Turn& turn : turns_) turn.session->transport().SayAsleep();
   if (!turns_.empty()) turns_.front().session->transport().BarrierBeforeSleep();
   bool arrived = has_tasks_.load(std::memory_order_acquire);
-  for (const Turn& turn : turns_) arrived |= turn.session->transport().HasCommands();
+  for (const Turn& turn : turns_) arrived |= turn.session->HasCommands();
   if (!arrived) {
     pollfd readable = {epoll_.get(), POLLIN, 0};
     arrived = ppoll(&readable, 1, timeout, nullptr) != 0;

@@ -59,6 +59,8 @@ class DeviceSession {
     transport_->Awake();
     if (reader_.empty()) reader_.wait().SawNone(now_ns);
   }
+  // Whether commands have arrived that it can run. A session that waits runs none, whatever arrives.
+  bool HasCommands() { return reader_.empty() && transport_->HasCommands(); }
   // Skipped in this round in favour of another session.
   void HoldBack() { reader_.wait().HeldBack(); }
   // Takes no more commands. Returns whether the device does nothing more for it; call it again until then.
