@@ -311,7 +311,8 @@ void Lane::Main() {
   }
   ending_.clear();
   RunTasks();
-  state_ = {};
+  // On this thread. The members end in reverse order; assignment would end the device first.
+  const stream::DeviceState last = std::move(state_);
 }
 
 }  // namespace xpud::lane

@@ -33,7 +33,10 @@ class Exhaustion : public Isolation {
     ConnectOptions options;
     options.address = socket();
     options.timeout = milliseconds(3000);
-    return Session::Connect(options);
+    auto session = Session::Connect(options);
+    if (!session.ok()) return session;
+    if (absl::Status opened = (*session)->DefaultQueue(0).Record().status(); !opened.ok()) return opened;
+    return session;
   }
   // Connects until it was refused `refusals` times; each refusal must come soon.
   std::vector<std::unique_ptr<Session>> ConnectUntilRefused(int refusals) {
