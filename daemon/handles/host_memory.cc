@@ -44,12 +44,12 @@ absl::StatusOr<std::shared_ptr<const HostMemories::Memory>> HostMemories::Add(
   RETURN_IF_ERROR(client.Seal(self->for_executors_));
   self->bytes_ += bytes;
   ++self->count_;
-  const auto memory = std::make_shared<const Memory>(id, std::move(client), self);
+  auto memory = std::make_shared<const Memory>(id, std::move(client), self);
   self->memories_[id] = memory;
   return memory;
 }
 
-absl::Status DeviceHostMemories::Share(uint32_t id, std::shared_ptr<const HostMemories::Memory> memory,
+absl::Status DeviceHostMemories::Share(uint32_t id, const std::shared_ptr<const HostMemories::Memory>& memory,
                                        const Done& done) {
   const auto [at, added] = accesses_.try_emplace(id, nullptr);
   if (id == 0 || !added)
@@ -62,11 +62,12 @@ absl::Status DeviceHostMemories::Share(uint32_t id, std::shared_ptr<const HostMe
                           absl::StatusOr<std::unique_ptr<executor::HostMemory>> imported) {
                         const std::shared_ptr<Access> taken = weak.lock();
                         if (taken == nullptr) return;
-                        if (imported.ok())
+                        const absl::Status status = imported.status();
+                        if (status.ok())
                           taken->device_ = *std::move(imported);
                         else
                           accesses_.erase(id);
-                        done(imported.status());
+                        done(status);
                       });
   return absl::OkStatus();
 }

@@ -77,7 +77,8 @@ class DeviceHostMemories {
 
   // Gives the device access. Calls `done` once, when the device has it or cannot get it, unless the session
   // ends first. Returns InvalidArgument, a breach of protocol, if the device has a memory with this id.
-  absl::Status Share(uint32_t id, std::shared_ptr<const HostMemories::Memory> memory, const Done& done);
+  absl::Status Share(uint32_t id, const std::shared_ptr<const HostMemories::Memory>& memory,
+                     const Done& done);
   // Returns nullptr for ids that are not shared (yet).
   Access* Find(uint32_t id) const;
   // Takes it out of the table; the access ends with the pointer. Returns nullptr as Find.

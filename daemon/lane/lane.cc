@@ -92,8 +92,8 @@ void Lane::Call(absl::FunctionRef<void()> task) {
   while (!done.done) done.changed.Wait(done.mutex);
 }
 
-absl::Status Lane::Open(std::shared_ptr<session::Session> session,
-                        std::shared_ptr<transport::ServerTransport> transport) {
+absl::Status Lane::Open(const std::shared_ptr<session::Session>& session,
+                        const std::shared_ptr<transport::ServerTransport>& transport) {
   if (session->is_closed()) return absl::UnavailableError("the session is closed");
   if (Find(session->id()) != nullptr) return absl::AlreadyExistsError("the session uses this device already");
   ASSIGN_OR_RETURN(auto opened,

@@ -63,8 +63,8 @@ class Lane {
   // REQUIRES for all that follows: the lane's thread.
   // Opens the device for a session. Returns Unavailable if the session was closed, and AlreadyExists if it
   // uses the device.
-  absl::Status Open(std::shared_ptr<session::Session> session,
-                    std::shared_ptr<transport::ServerTransport> transport);
+  absl::Status Open(const std::shared_ptr<session::Session>& session,
+                    const std::shared_ptr<transport::ServerTransport>& transport);
   // Closes a session's part on this device, if there is one.
   void Close(uint64_t session, const std::string& reason);
   session::DeviceSession* Find(uint64_t session);

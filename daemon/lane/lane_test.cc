@@ -49,7 +49,7 @@ struct Daemon {
 // A client's end of a session on one device.
 class Client {
  public:
-  Client(Daemon& daemon, std::shared_ptr<session::Session> session, uint32_t device = 0) {
+  Client(Daemon& daemon, const std::shared_ptr<session::Session>& session, uint32_t device = 0) {
     int sockets[2];
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets), 0);
     daemon_end_.Reset(sockets[1]);
@@ -61,7 +61,7 @@ class Client {
         transport::kStagingBytes, transport::ShmClient::Waits::kForDaemon);
     Lane& lane = (*daemon.lanes)[device];
     absl::Status opened;
-    lane.Call([&] { opened = lane.Open(std::move(session), std::move(server)); });
+    lane.Call([&] { opened = lane.Open(session, server); });
     EXPECT_TRUE(opened.ok()) << opened;
   }
   template <typename Command>

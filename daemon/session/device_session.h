@@ -69,9 +69,10 @@ class DeviceSession {
   void Abandon();
 
   // As DeviceHostMemories::Share.
-  absl::Status ShareHostMemory(uint32_t id, std::shared_ptr<const handles::HostMemories::Memory> memory,
+  absl::Status ShareHostMemory(uint32_t id,
+                               const std::shared_ptr<const handles::HostMemories::Memory>& memory,
                                const handles::DeviceHostMemories::Done& done) {
-    return memories_.Share(id, std::move(memory), done);
+    return memories_.Share(id, memory, done);
   }
 
   uint64_t id() const { return session_->id(); }

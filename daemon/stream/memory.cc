@@ -128,7 +128,7 @@ absl::StatusOr<std::optional<MemoryShortage>> Memory::Credit(uint64_t wanted) {
   const uint64_t ahead = std::min(pool.ledger().Room(account_),
                                   more + std::clamp(wanted / kAheadPart, kMinAheadBytes, kMaxAheadBytes));
   if (pool.HasSpare(ahead) && pool.GiveCredit(account_, ahead, block).ok()) return std::nullopt;
-  const absl::Status given = pool.GiveCredit(account_, more, block);
+  absl::Status given = pool.GiveCredit(account_, more, block);
   if (given.ok()) return std::nullopt;
   if (absl::IsUnavailable(given)) return given;
   return pool.shortage();

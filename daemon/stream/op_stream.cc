@@ -49,7 +49,7 @@ absl::StatusOr<Outcome> OpStream::Launch(Queue& queue, Command& command) {
   kernels::OpCall& call = checked_.call;
   call.error_word = queue.completion->TakeErrorWord(command.sequence, call);
   if (call.error_word == nullptr) return Outcome::kStalled;
-  const absl::StatusOr<Outcome> outcome = PlanAndSubmit(queue, call, command);
+  absl::StatusOr<Outcome> outcome = PlanAndSubmit(queue, call, command);
   const bool done = outcome.ok() && *outcome == Outcome::kDone;
   if (!done) queue.completion->ReturnErrorWord(call);
   if (!outcome.ok()) return Refuse(queue, command, outcome.status(), /*resolved=*/true);

@@ -33,8 +33,7 @@ absl::Status SessionSocket::Exchange(const Request& request, std::span<const int
   pollfd readable = {socket_.get(), POLLIN, 0};
   while (poll(&readable, 1, kLookPeriodMs) <= 0) RETURN_IF_ERROR(status());
   Answer answer;
-  const absl::Status got =
-      ReceiveMessage(socket_.get(), std::as_writable_bytes(std::span(&answer, 1)), received);
+  absl::Status got = ReceiveMessage(socket_.get(), std::as_writable_bytes(std::span(&answer, 1)), received);
   if (!got.ok()) {
     RETURN_IF_ERROR(status());  // says more
     return got;

@@ -72,7 +72,7 @@ absl::StatusOr<StreamClient::Opened> StreamClient::OpenSession(const Options& op
   greeting.head.set_hello(&hello, sizeof(hello));
   greeting.head.set_resumable(wants_resumable);
   ASSIGN_OR_RETURN(const ServerFrame answer, opened.stream->OpenLink(greeting, options.timeout));
-  const absl::Status other_version =
+  absl::Status other_version =
       absl::InternalError("the gateway does not support this version of xpud's protocol");
   if (answer.head.welcome().size() != sizeof(opened.welcome)) return other_version;
   std::memcpy(&opened.welcome, answer.head.welcome().data(), sizeof(opened.welcome));

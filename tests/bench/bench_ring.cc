@@ -115,7 +115,7 @@ void MeasurePublish(NopStream& stream) {
   Emit({.name = "publish one command, sustained",
         .value = Quantile(rounds, 0.5) / count,
         .unit = "ns",
-        .target = "value <= 100"});
+        .target = Row::Target{.limit = 100}});
 }
 
 void MeasureRoundTrips(NopStream& stream, const std::string& address) {
@@ -134,13 +134,13 @@ void MeasureRoundTrips(NopStream& stream, const std::string& address) {
         .unit = "us",
         .baseline = "flag through shared memory, p50",
         .baseline_value = flag_us,
-        .target = "value <= 1.5"});
+        .target = Row::Target{.limit = 1.5}});
   Emit({.name = "no-op round trip, awake, p99",
         .value = Quantile(ours, 0.99) / 1e3,
         .unit = "us",
         .baseline = "gRPC unary on a unix socket, p50",
         .baseline_value = grpc_us,
-        .target = "value <= 10"});
+        .target = Row::Target{.limit = 10}});
 }
 
 void MeasureAsleep(NopStream& stream) {

@@ -60,13 +60,13 @@ void CompareThroughput(const std::string& address, uint32_t devices, bool has_co
     one.push_back(CommandsPerSecond(streams, kClients));
     all.push_back(CommandsPerSecond(streams, streams.size()));
   }
-  const double target = 0.95 * devices;  // 1.9 of two
+  const Row::Target target = {.of_ratio = true, .at_least = true, .limit = 0.95 * devices};  // 1.9 of two
   Emit({.name = "commands of " + std::to_string(devices) + " devices",
         .value = Median(all),
         .unit = "/s",
         .baseline = "of one",
         .baseline_value = Median(one),
-        .target = has_cores ? "ratio >= " + std::to_string(target) : ""});
+        .target = has_cores ? std::optional(target) : std::nullopt});
 }
 
 // The median of some round trips, in nanoseconds.
@@ -115,13 +115,14 @@ void CompareRoundTrips(const std::string& address, const Session& session, bool 
     const Saturation saturation(session.DefaultQueue(last));
     beside.push_back(RoundTrip(stream));
   }
+  const Row::Target target = {.of_ratio = true, .limit = 1.1};
   Emit({.name = "round trip (" + session.devices()[0].kind + ") beside a saturated " +
                 session.devices()[last].kind + " device",
         .value = Median(beside) / 1000,
         .unit = "us",
         .baseline = "alone",
         .baseline_value = Median(alone) / 1000,
-        .target = has_cores ? "ratio <= 1.1" : ""});
+        .target = has_cores ? std::optional(target) : std::nullopt});
 }
 
 int Main(const std::string& address) {

@@ -45,16 +45,28 @@ struct Row {
   std::string unit;
   std::string baseline = "";
   std::optional<double> baseline_value = std::nullopt;
-  std::string target = "";  // as in rows.py: "[value|ratio] OP NUMBER", where OP is <= or >=
+  struct Target {
+    bool of_ratio = false;  // else of the value
+    bool at_least = false;  // else at most
+    double limit = 0;
+  };
+  std::optional<Target> target = std::nullopt;
 };
+
+// The target as rows.py writes it.
+inline std::string TextOf(const Row::Target& target) {
+  char text[64];
+  std::snprintf(text, sizeof(text), "%s %s %g", target.of_ratio ? "ratio" : "value",
+                target.at_least ? ">=" : "<=", target.limit);
+  return text;
+}
 
 // Whether the row meets its target, as JSON.
 inline const char* IsMet(const Row& row) {
-  char what[8], comparison[3];
-  double limit;
-  if (std::sscanf(row.target.c_str(), "%7s %2s %lf", what, comparison, &limit) != 3) return "null";
-  const double measured = what[0] == 'r' ? row.value / row.baseline_value.value() : row.value;
-  return (comparison[0] == '<' ? measured <= limit : measured >= limit) ? "true" : "false";
+  if (!row.target) return "null";
+  const double measured = row.target->of_ratio ? row.value / row.baseline_value.value_or(1) : row.value;
+  const double excess = row.target->at_least ? row.target->limit - measured : measured - row.target->limit;
+  return excess <= 0 ? "true" : "false";
 }
 
 inline void Emit(const Row& row) {
@@ -64,7 +76,7 @@ inline void Emit(const Row& row) {
       "@{\"name\":\"%s\",\"value\":%.6g,\"unit\":\"%s\",\"baseline\":\"%s\",\"baseline_value\":%s,\"ratio\":%"
       "s,\"target\":\"%s\",\"met\":%s}\n",
       row.name.c_str(), row.value, row.unit.c_str(), row.baseline.c_str(), baseline_value.c_str(),
-      ratio.c_str(), row.target.c_str(), IsMet(row));
+      ratio.c_str(), row.target ? TextOf(*row.target).c_str() : "", IsMet(row));
   std::fflush(stdout);
 }
 

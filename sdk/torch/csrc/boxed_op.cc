@@ -1,6 +1,7 @@
 #include "sdk/torch/csrc/boxed_op.h"
 
 #include <ATen/WrapDimUtils.h>
+#include <ATen/ops/empty_strided.h>
 
 #include <algorithm>
 #include <vector>
