@@ -17,6 +17,10 @@ def main(*flags: str) -> None:
         daemon.close()
 
 
+def on_cpu_devices() -> None:
+    main("--device", "cpu", "--test-devices", "2")
+
+
 if __name__ == "__main__":
     sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools/lib"))
-    main("--device", "cpu", "--test-devices", "2")
+    on_cpu_devices()

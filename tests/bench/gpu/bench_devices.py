@@ -1,5 +1,6 @@
-"""Several devices of one daemon, from C++ (../device_lanes.cc): the machine's GPUs and its CPU device."""
+"""Several devices of one daemon, from C++ (../device_lanes.cc): the machine's GPUs and its CPU device; in a smoke run, perhaps CPU devices."""
 
+import os
 import pathlib
 import sys
 
@@ -9,4 +10,7 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parents[2] / "tools/lib")]
 import bench_devices  # noqa: E402
 
 if __name__ == "__main__":
-    bench_devices.main("--device", "auto")
+    if os.environ["XPUD_BENCH_PLAIN"] == "cpu":
+        bench_devices.on_cpu_devices()
+    else:
+        bench_devices.main("--device", "auto")
