@@ -127,7 +127,8 @@ absl::StatusOr<DeviceSession::Progress> DeviceSession::Run(uint64_t slice_ns) {
   const uint64_t first = sequence_, waited = reader_.wait().Begins(start);
   for (int since_look = 1; !reader_.empty() && now - start < slice_ns; ++since_look) {
     const wire::CommandHeader header = reader_.Header();
-    if (queues_.IsOpen(header.queue) && !queues_[header.queue].completion->HasRoom()) {
+    const Queue* const queue = queues_.Find(header.queue);
+    if (queue != nullptr && !queue->completion->HasRoom()) {
       if (sequence_ == first) progress = Progress::kStalled;
       awaits_device_ = true;
       break;
@@ -143,9 +144,10 @@ absl::StatusOr<DeviceSession::Progress> DeviceSession::Run(uint64_t slice_ns) {
     reader_.Pop(header);
     ++sequence_;
     ++counters_.commands_submitted;
-    if (!queues_.IsOpen(header.queue)) continue;  // it was destroyed
+    const Queue* const ran = queues_.Find(header.queue);  // it may have been made, or destroyed
+    if (ran == nullptr) continue;
     announcer_.Submitted(header.queue, now);
-    RETURN_IF_ERROR(queues_[header.queue].completion->Submitted(sequence_, sent, command_.takes_long));
+    RETURN_IF_ERROR(ran->completion->Submitted(sequence_, sent, command_.takes_long));
   }
   if (announcer_.IsDue(now, !reader_.empty())) RETURN_IF_ERROR(Announce());
   Poll();

@@ -77,29 +77,32 @@ absl::Status OpChecker::Resolve(const DecodedOp& decoded, uint32_t queue, Checke
     op.operands.resize(most);
     op.buffers.resize(most);
   }
-  for (uint32_t i = 0; i < op.count(); ++i) {
-    kernels::Operand& to = op.operands[i];
-    op.buffers[i] = nullptr;
+  // Not through the vectors: the writes below might change these, for all that the compiler knows.
+  kernels::Operand* const operands = op.operands.data();
+  Buffer** const buffers = op.buffers.data();
+  const uint32_t count = op.count(), sent = decoded.outputs + decoded.inputs;
+  for (uint32_t i = 0; i < count; ++i) {
+    kernels::Operand& to = operands[i];
+    buffers[i] = nullptr;
     to.data = nullptr;
     to.rank = 0;
     to.content = 0;
     to.immediate = false;
     to.present = false;
-    if (i >= decoded.outputs + decoded.inputs) continue;
+    if (i >= sent) continue;
     const wire::DecodedOperand& from = decoded.operands[i];
     to.dtype = from.dtype;
     to.present = from.kind != wire::OperandKind::kAbsent;
     to.immediate = from.kind == wire::OperandKind::kInteger || from.kind == wire::OperandKind::kReal;
     if (to.immediate) to.number = from.number;
     if (from.kind != wire::OperandKind::kTensor) continue;
-    absl::Status status = ResolveTensor(from, to, op.buffers[i], queue);
+    absl::Status status = ResolveTensor(from, to, buffers[i], queue);
     if (!status.ok() && first.ok()) first = std::move(status);  // continues: the outputs must be found
   }
-  op.call = {};
   op.call.row = decoded.row;
   op.call.compute = decoded.compute;
-  op.call.outputs = {op.operands.data(), op.outputs};
-  op.call.inputs = {op.operands.data() + op.outputs, op.inputs};
+  op.call.outputs = {operands, op.outputs};
+  op.call.inputs = {operands + op.outputs, op.inputs};
   op.call.attributes = decoded.attributes;
   op.call.lists = decoded.lists;
   return first;

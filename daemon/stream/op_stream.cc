@@ -41,7 +41,7 @@ absl::StatusOr<Outcome> OpStream::Run(std::span<const std::byte> bytes, Queue& q
     PoisonOutputs();
     return Outcome::kDone;
   }
-  ASSIGN_OR_RETURN(uses_, replay_.Prepare(queue, checked_, command.sequence));
+  RETURN_IF_ERROR(replay_.Prepare(queue, checked_, command.sequence));
   return Launch(queue, command);
 }
 
@@ -75,7 +75,7 @@ absl::StatusOr<Outcome> OpStream::PlanAndSubmit(Queue& queue, const kernels::OpC
   if (absl::IsUnavailable(ready.status())) ready = Readiness::kCompiling;  // memory may become free
   absl::StatusOr<bool> launched = ready.ok() && *ready == Readiness::kReady;
   if (launched.value()) {
-    launched = queue.device->LaunchFor(planned_.launches, uses_, kMaxTurnNs);
+    launched = queue.device->LaunchFor(planned_.launches, replay_.uses(), kMaxTurnNs);
     if (launched.ok() && !*launched) {
       stopped_ = &queue;
       return Outcome::kStopped;

@@ -52,7 +52,6 @@ class OpStream {
   DecodedOp decoded_;
   CheckedOp checked_;
   PlannedOp planned_;
-  std::span<const executor::MemoryUse> uses_;
   Queue* stopped_ = nullptr;  // where an op was stopped, to which the scratch still belongs
 };
 

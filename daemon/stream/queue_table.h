@@ -26,6 +26,8 @@ class QueueTable {
 
   Queue& operator[](uint32_t id) { return queues_[id]; }
   bool IsOpen(uint32_t id) const { return id < wire::kMaxQueues && (open_ >> id & 1) != 0; }
+  // Returns nullptr if there is no such queue.
+  Queue* Find(uint32_t id) { return IsOpen(id) ? &queues_[id] : nullptr; }
   uint64_t open() const { return open_; }  // bit q
   int count() const { return std::popcount(open_); }
   void Open(uint32_t id, std::unique_ptr<executor::DeviceQueue> device, const Completion::Context& context) {

@@ -1,7 +1,6 @@
 #include "daemon/stream/replay.h"
 
 #include <array>
-#include <vector>
 
 #include "proto/base/status_macros.h"
 #include "proto/ops/family.h"
@@ -15,20 +14,17 @@ using handles::Buffer;
 // Of devices whose work never runs again.
 class NoReplay final : public Replay {
  public:
-  absl::StatusOr<std::span<const MemoryUse>> Prepare(Queue&, const CheckedOp&, uint64_t) override {
-    return std::span<const MemoryUse>();
-  }
+  absl::Status Prepare(Queue&, const CheckedOp&, uint64_t) override { return absl::OkStatus(); }
   absl::Status PrepareWrite(Queue&, const Buffer&) override { return absl::OkStatus(); }
   uint64_t ReuseFence(const Queue&) const override { return UINT64_MAX; }
 };
 
 class GuardedReplay final : public Replay {
  public:
-  absl::StatusOr<std::span<const MemoryUse>> Prepare(Queue& queue, const CheckedOp& op,
-                                                     uint64_t sequence) override {
+  absl::Status Prepare(Queue& queue, const CheckedOp& op, uint64_t sequence) override {
     RETURN_IF_ERROR(GuardOutputs(queue, op, sequence));
     RecordUses(op, sequence);
-    return uses_;
+    return absl::OkStatus();
   }
   absl::Status PrepareWrite(Queue& queue, const Buffer& buffer) override {
     const uint64_t fenced = queue.completion->fenced();
@@ -51,7 +47,6 @@ class GuardedReplay final : public Replay {
     uint64_t fenced = 0;
   };
   std::array<Last, wire::kMaxQueues> last_{};
-  std::vector<MemoryUse> uses_;
 };
 
 absl::Status GuardedReplay::GuardOutputs(Queue& queue, const CheckedOp& op, uint64_t sequence) {

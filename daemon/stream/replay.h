@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "daemon/executor/api/device_queue.h"
@@ -22,14 +23,17 @@ class Replay {
   static std::unique_ptr<Replay> Create(bool replaceable);
   virtual ~Replay() = default;
 
-  // Op `sequence` will be launched: appends a fence if it needs one. Returns the memory that it uses, valid
-  // until the next call.
-  virtual absl::StatusOr<std::span<const executor::MemoryUse>> Prepare(Queue& queue, const CheckedOp& op,
-                                                                       uint64_t sequence) = 0;
+  // Op `sequence` will be launched: appends a fence if it needs one, and sets uses().
+  virtual absl::Status Prepare(Queue& queue, const CheckedOp& op, uint64_t sequence) = 0;
+  // The memory that the op uses.
+  std::span<const executor::MemoryUse> uses() const { return uses_; }
   // A copy will write the buffer.
   virtual absl::Status PrepareWrite(Queue& queue, const handles::Buffer& buffer) = 0;
   // The fence from which commands may run again, for Completion::Reuse.
   virtual uint64_t ReuseFence(const Queue& queue) const = 0;
+
+ protected:
+  std::vector<executor::MemoryUse> uses_;
 };
 
 }  // namespace xpud::stream
