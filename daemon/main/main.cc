@@ -75,8 +75,8 @@ void BlockSignals() {
   pthread_sigmask(SIG_BLOCK, &ends, nullptr);
 }
 
-// A session takes nine descriptors, and three more for each GPU. Each host memory takes one, and one more for
-// each GPU.
+// A session takes two descriptors, three for each device that it opened, and three more if that is a GPU.
+// Each host memory takes one, and one more for each GPU.
 void RaiseFileLimit() {
   rlimit limit;
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;

@@ -99,17 +99,21 @@ absl::StatusOr<HostCache::Block*> Core::TakeHost(uint64_t bytes, bool sparing) {
 }
 
 absl::Status Core::AddHostMemory(uint64_t bytes) {
-  RETURN_IF_ERROR(Open(0).status());
+  const auto open_devices = [&] {
+    uint64_t mask = 0;
+    for (uint32_t device = 0; device < devices_.size(); ++device) {
+      if (IfOpen(device) != nullptr) mask |= uint64_t{1} << visible_[device];
+    }
+    return mask;
+  };
+  if (open_devices() == 0) RETURN_IF_ERROR(Open(0).status());
   ASSIGN_OR_RETURN(UniqueFd fd, transport::CreateHostMemory(bytes));
   ASSIGN_OR_RETURN(Mapping mapping, Mapping::Map(fd, bytes, Access::kReadWrite));
 #ifdef MADV_POPULATE_WRITE
   (void)madvise(mapping.data(), bytes, MADV_POPULATE_WRITE);  // avoids page faults, if the kernel knows it
 #endif
   MutexLock sharing(share_mutex_);
-  uint64_t devices = 0;
-  for (uint32_t device = 0; device < devices_.size(); ++device) {
-    if (IfOpen(device) != nullptr) devices |= uint64_t{1} << visible_[device];
-  }
+  const uint64_t devices = open_devices();
   const uint32_t id = next_memory_.fetch_add(1);
   RETURN_IF_ERROR(connection_.socket->ShareHostMemory(id, fd, bytes, devices));
   SpinLock lock(host_mutex_);
