@@ -34,8 +34,6 @@ class Lanes {
 
   size_t size() const { return lanes_.size(); }
   Lane& operator[](uint32_t device) const { return *lanes_[device]; }
-  auto begin() const { return lanes_.begin(); }
-  auto end() const { return lanes_.end(); }
   session::Registry& registry() const { return registry_; }
 
   // Closes a session on all devices.

@@ -76,8 +76,6 @@ class DeviceSession {
   }
 
   uint64_t id() const { return session_->id(); }
-  const Session& session() const { return *session_; }
-  const std::shared_ptr<Session>& shared_session() const { return session_; }
   const Peer& peer() const { return session_->peer(); }
   const SessionCounters& counters() const { return counters_; }
   const stream::DeviceWork& work() const { return work_; }
