@@ -31,7 +31,7 @@ void BackgroundThread::Wait() {
 }
 
 void BackgroundThread::Serve() {
-  pthread_setname_np(pthread_self(), "xpud-assemble");
+  pthread_setname_np(pthread_self(), name_);
   for (;;) {
     std::function<void()> work;
     {

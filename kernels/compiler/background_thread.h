@@ -1,5 +1,5 @@
-// A thread that does work in order, started when first needed. Run and Wait may be called by any thread but
-// this one.
+// A thread that does work in order, started when first needed. Thread-safe; the thread itself may call Run,
+// and must not call Wait.
 #pragma once
 
 #include <deque>
@@ -12,7 +12,8 @@ namespace xpud::kernels {
 
 class BackgroundThread {
  public:
-  BackgroundThread() = default;
+  // `name`: for debuggers, at most 15 characters.
+  explicit BackgroundThread(const char* name) : name_(name) {}
   // Waits for the work that has begun, and drops the rest.
   ~BackgroundThread() ABSL_LOCKS_EXCLUDED(mutex_);
   BackgroundThread(const BackgroundThread&) = delete;
@@ -25,6 +26,7 @@ class BackgroundThread {
  private:
   void Serve() ABSL_LOCKS_EXCLUDED(mutex_);
 
+  const char* const name_;
   Mutex mutex_;
   CondVar changed_;
   std::deque<std::function<void()>> queue_ ABSL_GUARDED_BY(mutex_);

@@ -1,7 +1,5 @@
 #include "kernels/compiler/kernel_compiler.h"
 
-#include <pthread.h>
-
 #include <chrono>
 #include <utility>
 
@@ -107,18 +105,7 @@ KernelCompiler::KernelCompiler(const Options& options, std::unique_ptr<ObjectCac
     : target_(options.target),
       assembles_(options.assembles),
       identity_(absl::StrCat(CodeIdentity(target_), assembles_ ? "|assembled" : "")),
-      disk_(std::move(disk)) {
-  thread_ = std::thread([this] { Run(); });
-}
-
-KernelCompiler::~KernelCompiler() {
-  {
-    MutexLock lock(mutex_);
-    stopping_ = true;
-    work_.NotifyAll();
-  }
-  thread_.join();
-}
+      disk_(std::move(disk)) {}
 
 void KernelCompiler::SetDiskLimit(uint64_t bytes) {
   if (disk_ != nullptr) disk_->SetLimit(bytes);
@@ -144,7 +131,7 @@ std::shared_ptr<const Code> KernelCompiler::Find(const std::string& key, Request
   if (is_new) {
     entry = std::make_shared<Entry>();
     entry->key = key;
-    Push([this, made = entry]() mutable { Continue(std::move(made), 0, std::nullopt); });
+    thread_.Run([this, made = entry]() mutable { Continue(std::move(made), 0, std::nullopt); });
   } else {
     request.asker->shared_hits.fetch_add(1, std::memory_order_relaxed);
   }
@@ -168,7 +155,7 @@ void KernelCompiler::ForgetUnused(const std::string& key) {
   const auto found = entries_.find(key);
   if (found == entries_.end() || found->second.use_count() != 1) return;
   if (disk_ != nullptr && found->second->state() == Code::State::kReady)
-    Push([this, identity = found->second->identity] { disk_->Release(identity); });
+    thread_.Run([this, identity = found->second->identity] { disk_->Release(identity); });
   entries_.erase(found);
 }
 
@@ -177,27 +164,7 @@ void KernelCompiler::WaitFor(const Asker& asker) {
   while (asker.unsettled != 0) done_.Wait(mutex_);
 }
 
-void KernelCompiler::Push(std::function<void()> work) {
-  queue_.push_back(std::move(work));
-  work_.NotifyOne();
-}
-
 // ---- the compile thread
-
-void KernelCompiler::Run() {
-  pthread_setname_np(pthread_self(), "xpud-compiler");
-  for (;;) {
-    std::function<void()> work;
-    {
-      MutexLock lock(mutex_);
-      while (queue_.empty() && !stopping_) work_.Wait(mutex_);
-      if (stopping_) return;
-      work = std::move(queue_.front());
-      queue_.pop_front();
-    }
-    work();
-  }
-}
 
 // The first client that still exists compiles and assembles. If its device is lost, the next one assembles.
 void KernelCompiler::Continue(std::shared_ptr<Entry> entry, size_t tried, std::optional<MadeCode> code) {
@@ -226,7 +193,7 @@ void KernelCompiler::Continue(std::shared_ptr<Entry> entry, size_t tried, std::o
 
 void KernelCompiler::Resume(std::shared_ptr<Entry> entry, size_t tried, std::optional<MadeCode> code) {
   MutexLock lock(mutex_);
-  Push([this, made = std::move(entry), tried, so_far = std::move(code)]() mutable {
+  thread_.Run([this, made = std::move(entry), tried, so_far = std::move(code)]() mutable {
     Continue(std::move(made), tried, std::move(so_far));
   });
 }

@@ -11,13 +11,11 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -49,7 +47,7 @@ class KernelCompiler {
   // Returns PermissionDenied if the cache directory cannot be trusted (ObjectCache::Open).
   static absl::StatusOr<std::shared_ptr<KernelCompiler>> Create(const Options& options);
   // REQUIRES: no client exists. Drops what waits.
-  ~KernelCompiler();
+  ~KernelCompiler() = default;
   KernelCompiler(const KernelCompiler&) = delete;
   KernelCompiler& operator=(const KernelCompiler&) = delete;
 
@@ -78,7 +76,6 @@ class KernelCompiler {
   void WaitFor(const Asker& asker) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // The compile thread.
-  void Run() ABSL_LOCKS_EXCLUDED(mutex_);
   // Makes the entry, of whose requests `tried` gave `code` or nothing, with the next ones.
   void Continue(std::shared_ptr<Entry> entry, size_t tried, std::optional<MadeCode> code)
       ABSL_LOCKS_EXCLUDED(mutex_);
@@ -93,7 +90,6 @@ class KernelCompiler {
   void Resume(std::shared_ptr<Entry> entry, size_t tried, std::optional<MadeCode> code)
       ABSL_LOCKS_EXCLUDED(mutex_);
   MadeCode Finish(MadeCode code, Asker& asker, const Entry& entry);
-  void Push(std::function<void()> work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Forgets the entry of `key` if nobody holds it.
   void ForgetUnused(const std::string& key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   ModuleImage ImageOf(std::string code) const;
@@ -105,11 +101,9 @@ class KernelCompiler {
   const std::unique_ptr<ObjectCache> disk_;
 
   mutable Mutex mutex_;
-  CondVar work_, done_;
-  std::deque<std::function<void()>> queue_ ABSL_GUARDED_BY(mutex_);
-  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  CondVar done_;
   absl::flat_hash_map<std::string, std::shared_ptr<Entry>> entries_ ABSL_GUARDED_BY(mutex_);
-  std::thread thread_;
+  BackgroundThread thread_{"xpud-compiler"};  // last: it ends before the rest
 };
 
 // What one library asks of the compiler. One thread at a time: that of its library.
@@ -143,7 +137,7 @@ class KernelCompiler::Client {
  private:
   const std::shared_ptr<KernelCompiler> compiler_;
   const std::shared_ptr<Asker> asker_;
-  BackgroundThread thread_;  // last: it ends before the rest
+  BackgroundThread thread_{"xpud-assemble"};  // last: it ends before the rest
 };
 
 }  // namespace xpud::kernels

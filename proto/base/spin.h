@@ -50,8 +50,8 @@ inline constexpr SpinTime kGpuLane{microseconds(4000), microseconds(60)};
 // A lane while its device works. A device wakes no thread, so afterwards the lane sleeps for short times
 // between polls.
 inline constexpr SpinTime kDeviceWatch{microseconds(2000), microseconds(200)};
-// A thread of an executor process, after the last message.
-inline constexpr SpinTime kExecutor{microseconds(200), microseconds(100)};
+// A thread of an executor process, after the last message: as long as the lane that feeds it.
+inline constexpr SpinTime kExecutor{microseconds(4000), microseconds(100)};
 // A thread that relays a remote session. With few cores the session's other threads need this one.
 inline constexpr SpinTime kRelay{microseconds(50), microseconds(0)};
 

@@ -23,7 +23,7 @@ execute_process(COMMAND ${LLVM_CONFIG} --libdir OUTPUT_VARIABLE XPUD_LLVM_LIBDIR
 add_library(xpud_llvm INTERFACE)
 if(XPUD_STATIC_LLVM)
   execute_process(COMMAND ${LLVM_CONFIG} --link-static --libfiles core support passes irreader linker bitreader object targetparser
-                          x86codegen x86asmparser x86desc x86info nvptxcodegen nvptxdesc nvptxinfo spirvcodegen spirvdesc spirvinfo
+                          orcjit x86codegen x86asmparser x86desc x86info nvptxcodegen nvptxdesc nvptxinfo spirvcodegen spirvdesc spirvinfo
                   OUTPUT_VARIABLE XPUD_LLVM OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
   separate_arguments(XPUD_LLVM)
   list(APPEND XPUD_LLVM z zstd)  # of what `--system-libs` names, all that these parts use
