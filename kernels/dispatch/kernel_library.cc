@@ -6,6 +6,7 @@
 #include "kernels/compiler/kernel_cache.h"
 #include "kernels/families/compact.h"
 #include "kernels/families/concat.h"
+#include "kernels/families/convolution.h"
 #include "kernels/families/gather.h"
 #include "kernels/families/layer_norm.h"
 #include "kernels/families/layer_norm_backward.h"
@@ -52,6 +53,7 @@ class KernelLibrary::Impl {
     }
     planners_.push_back(std::make_unique<CompactPlanner>(cache_));
     planners_.push_back(std::make_unique<ConcatPlanner>(cache_));
+    planners_.push_back(std::make_unique<ConvolutionPlanner>(cache_));
     planners_.push_back(std::make_unique<ReducePlanner>(cache_));
     planners_.push_back(std::make_unique<GatherPlanner>(cache_));
     planners_.push_back(std::make_unique<LayerNormBackwardPlanner>(cache_));

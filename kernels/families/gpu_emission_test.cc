@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "kernels/families/compact.h"
+#include "kernels/families/convolution.h"
 #include "kernels/families/gather.h"
 #include "kernels/families/layer_norm.h"
 #include "kernels/families/layer_norm_backward.h"
@@ -255,6 +256,18 @@ TEST_F(GpuEmissionTest, KernelsThatMisbehaveAreNotOptimisedAway) {
     const std::string ptx = *KernelCompiler::Compile({Target::kNvptx, "sm_90"}, skeleton, skeleton.Pack(key));
     EXPECT_NE(ptx.find(endless ? "ld.volatile.global" : "st.volatile.global"), std::string::npos) << ptx;
     EXPECT_EQ(ptx.find("bra") != std::string::npos, endless) << ptx;
+  }
+}
+
+TEST_F(GpuEmissionTest, Convolution) {
+  const ConvolutionSkeleton skeleton;
+  for (const char* const row : {"xpud::convolution", "xpud::convolution_input", "xpud::convolution_weight"}) {
+    for (const int spatial : {1, 2, 3}) {
+      for (const DType type : {DType::kFloat32, DType::kBFloat16}) {
+        const bool bias = ops::RowOf(row).inputs == 3 && spatial == 2;
+        Check(skeleton, ConvolutionKey{&ops::RowOf(row), type, spatial, bias});
+      }
+    }
   }
 }
 
