@@ -42,9 +42,11 @@ class KernelLibrary::Impl {
  public:
   explicit Impl(const Options& options)
       : cache_(options.compiler, options.on_ready, options.assemble, options.most_kernels, options.forget) {
-    planners_.push_back(std::make_unique<MapPlanner>(cache_));
+    Planner& maps = *planners_.emplace_back(std::make_unique<MapPlanner>(cache_));
+    Planner& convolutions = *planners_.emplace_back(std::make_unique<ConvolutionPlanner>(cache_));
     if (options.target == Target::kHost) {
       planners_.push_back(CreateOnednnMatmul(cache_, options.workers, options.elsewhere));
+      planners_.push_back(CreateOnednnConvolution(cache_, maps, convolutions, options.workers));
       planners_.push_back(CreateHostAttention(cache_, options.workers));
     }
     if (options.target == Target::kNvptx) {
@@ -53,7 +55,6 @@ class KernelLibrary::Impl {
     }
     planners_.push_back(std::make_unique<CompactPlanner>(cache_));
     planners_.push_back(std::make_unique<ConcatPlanner>(cache_));
-    planners_.push_back(std::make_unique<ConvolutionPlanner>(cache_));
     planners_.push_back(std::make_unique<ReducePlanner>(cache_));
     planners_.push_back(std::make_unique<GatherPlanner>(cache_));
     planners_.push_back(std::make_unique<LayerNormBackwardPlanner>(cache_));

@@ -12,6 +12,10 @@ namespace xpud::kernels {
 // kernels/library/onednn: kMatmul on the host, with a cache of packed weights. `workers` and `elsewhere` as
 // in KernelLibrary::Options.
 std::unique_ptr<Planner> CreateOnednnMatmul(KernelStore& store, int workers, bool elsewhere = false);
+// kernels/library/onednn: convolutions and their gradients on the host. `maps` plans copies, `own` what
+// oneDNN has no fast implementation for; both outlive the planner.
+std::unique_ptr<Planner> CreateOnednnConvolution(KernelStore& store, Planner& maps, Planner& own,
+                                                 int workers);
 // kernels/library/attention: kAttention on the host, without storing scores.
 std::unique_ptr<Planner> CreateHostAttention(KernelStore& store, int workers);
 // kernels/library/cublaslt: kMatmul on NVIDIA GPUs, by cuBLASLt if the process that owns the device finds it,

@@ -1,10 +1,12 @@
 #include "kernels/library/onednn/matmul_kernels.h"
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <string>
 
 #include "kernels/library/host_modules.h"
+#include "kernels/library/onednn/convolution_kernels.h"
 #include "kernels/library/plan_table.h"
 #include "kernels/library/simd/simd.h"
 #include "proto/base/ze_ext.h"
@@ -74,11 +76,15 @@ constexpr xpud_host_kernel_t kKernels[] = {
     {"matmul_unplanned", RunUnplanned, 4, kUnplannedSizes},
     {"matmul_pack", RunPack, 1, kPackSizes},
     {"matmul_copy", RunCopy, 2, kCopySizes},
+    {kConvolutionEntries[0], RunConvolution, 3, kConvolutionSizes},
+    {kConvolutionEntries[1], RunConvolutionSum, 2, kConvolutionSumSizes},
+    {kConvolutionEntries[2], RunConvolutionPack, 3, kConvolutionPackSizes},
+    {kConvolutionEntries[3], RunConvolutionUnpack, 3, kConvolutionPackSizes},
 };
 
 }  // namespace
 
-constinit const xpud_host_module_t kHostModule = {XPUD_HOST_MODULE_VERSION, 4, kKernels};
+constinit const xpud_host_module_t kHostModule = {XPUD_HOST_MODULE_VERSION, std::size(kKernels), kKernels};
 
 MatmulKernels::MatmulKernels(KernelStore& store) {
   product_ = store.Add({ModuleImage::Format::kHost, std::string(kOnednnModule)}, "matmul");
