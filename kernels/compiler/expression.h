@@ -10,8 +10,26 @@
 namespace xpud::kernels {
 
 // The variables of formulas; proto/ops/op_table.h defines them.
-enum class Variable : uint8_t { kA, kB, kC, kD, kE, kIndex, kPosition, kCount, kP, kQ, kR, kP2, kQ2, kR2 };
-inline constexpr int kNumVariables = 14;
+enum class Variable : uint8_t {
+  kA,
+  kB,
+  kC,
+  kD,
+  kE,
+  kF,
+  kG,
+  kH,
+  kIndex,
+  kPosition,
+  kCount,
+  kP,
+  kQ,
+  kR,
+  kP2,
+  kQ2,
+  kR2
+};
+inline constexpr int kNumVariables = 17;
 
 enum class Op : uint8_t {
   kVariable,

@@ -26,10 +26,11 @@ constexpr Infix kInfix[] = {
 };
 
 constexpr std::pair<std::string_view, Variable> kVariables[] = {
-    {"a", Variable::kA},   {"b", Variable::kB},     {"c", Variable::kC},        {"d", Variable::kD},
-    {"e", Variable::kE},   {"i", Variable::kIndex}, {"k", Variable::kPosition}, {"n", Variable::kCount},
-    {"p", Variable::kP},   {"q", Variable::kQ},     {"r", Variable::kR},        {"p2", Variable::kP2},
-    {"q2", Variable::kQ2}, {"r2", Variable::kR2},
+    {"a", Variable::kA},     {"b", Variable::kB},        {"c", Variable::kC},     {"d", Variable::kD},
+    {"e", Variable::kE},     {"f", Variable::kF},        {"g", Variable::kG},     {"h", Variable::kH},
+    {"i", Variable::kIndex}, {"k", Variable::kPosition}, {"n", Variable::kCount}, {"p", Variable::kP},
+    {"q", Variable::kQ},     {"r", Variable::kR},        {"p2", Variable::kP2},   {"q2", Variable::kQ2},
+    {"r2", Variable::kR2},
 };
 
 constexpr std::pair<std::string_view, Op> kConstants[] = {

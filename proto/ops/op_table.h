@@ -8,7 +8,7 @@
 // Formulas
 //
 // clang-format off
-// Inputs are a, b, c, d, e in order. Each is loaded and converted to the command's compute type (f32 for f16 and
+// Inputs are a, b, c, d, e, f, g, h in order. Each is loaded and converted to the command's compute type (f32 for f16 and
 // bf16); the result is converted to the output's type. ';' separates the formulas of several outputs.
 //   operators   + - * /  unary -  == != < <= > >=  ! && ||  & | ^ ~ << >>  parentheses, numbers
 //   types       a comparison, ! && || give bool; elsewhere bool counts as 0 or 1

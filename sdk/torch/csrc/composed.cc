@@ -58,7 +58,35 @@ Tensor StdCorrection(const Tensor& self, at::OptionalIntArrayRef dims,
 
 std::tuple<Tensor, Tensor> VarMean(const Tensor& self, at::OptionalIntArrayRef dims,
                                    const std::optional<at::Scalar>& correction, bool keepdim) {
-  return {at::var(self, dims, correction, keepdim), at::mean(self, dims, keepdim)};
+  static const ops::Row& row = ops::RowOf("xpud::var_mean");
+  if (!CanReduce(self) || !IsSupported(self.scalar_type(), row.dtypes))
+    return {at::var(self, dims, correction, keepdim), at::mean(self, dims, keepdim)};
+  std::vector<int64_t> reduced;
+  if (dims.has_value()) reduced.assign(dims->begin(), dims->end());
+  at::maybe_wrap_dims(reduced, self.dim());
+  const ops::Number attribute = ops::Number::Real(correction.value_or(1).toDouble());
+  const std::vector<Tensor> both = LaunchReductions(row, self, reduced, keepdim, *ToDType(self.scalar_type()),
+                                                    self.scalar_type(), {&attribute, 1});
+  return {both[0], both[1]};
+}
+
+std::tuple<Tensor, Tensor> StdMean(const Tensor& self, at::OptionalIntArrayRef dims,
+                                   const std::optional<at::Scalar>& correction, bool keepdim) {
+  auto [var, mean] = at::var_mean(self, dims, correction, keepdim);
+  return {var.sqrt_(), mean};
+}
+
+Tensor ChannelShuffle(const Tensor& self, int64_t groups) {
+  TORCH_CHECK(self.dim() > 2, "channel_shuffle expects input with > 2 dims, but got input with sizes ",
+              self.sizes());
+  TORCH_CHECK(groups > 0,
+              "Number of groups to divide channels in must be positive. Value of groups:", groups);
+  TORCH_CHECK(self.size(1) % groups == 0, "Number of channels must be divisible by groups. Got ",
+              self.size(1), " channels and ", groups, " groups.");
+  std::vector<int64_t> grouped = self.sizes().vec();
+  grouped[1] /= groups;
+  grouped.insert(grouped.begin() + 1, groups);
+  return self.reshape(grouped).transpose(1, 2).reshape(self.sizes()).contiguous(self.suggest_memory_format());
 }
 
 Tensor Isin(const Tensor& elements, const Tensor& tests, bool /*assume_unique*/, bool invert) {
@@ -118,6 +146,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("max.dim", TORCH_FN(MaxDim));
   m.impl("min.dim", TORCH_FN(MinDim));
   m.impl("std.correction", TORCH_FN(StdCorrection));
+  m.impl("std_mean.correction", TORCH_FN(StdMean));
+  m.impl("channel_shuffle", TORCH_FN(ChannelShuffle));
   m.impl("var_mean.correction", TORCH_FN(VarMean));
   m.impl("isin.Tensor_Tensor", TORCH_FN(Isin));
   m.impl("tril", TORCH_FN(Tril));

@@ -1,20 +1,109 @@
 // Convolution (1d to 3d, also transposed) and its gradients. ATen calls this operator for every convolution
-// on this device. It is below the operator that has a CPU kernel, so the fallback is called by name.
+// on this device.
+//
+// A transposed convolution is the gradient of a convolution by its input. So the row of a result is that of
+// the other direction, and the gradient by the weight has its two inputs exchanged.
 #include <ATen/ATen.h>
+#include <ATen/native/ConvUtils.h>
 #include <torch/library.h>
 
 #include "sdk/torch/csrc/fallback.h"
+#include "sdk/torch/csrc/operand.h"
 
 namespace xpud::shim {
 namespace {
 
 using at::Tensor;
+using OptionalTensor = std::optional<at::Tensor>;
 
-Tensor Convolution(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
+// The arguments that a convolution has besides its tensors.
+struct Geometry {
+  c10::IntArrayRef stride, padding, dilation;
+  bool transposed;
+  c10::IntArrayRef output_padding;
+  int64_t groups;
+
+  std::vector<ops::Number> Attributes() const {
+    std::vector<ops::Number> attributes;
+    for (const c10::IntArrayRef list : {stride, padding, dilation}) {
+      attributes.push_back(ops::Number::Integer(static_cast<int64_t>(list.size())));
+      for (const int64_t each : list) attributes.push_back(ops::Number::Integer(each));
+    }
+    attributes.push_back(ops::Number::Integer(groups));
+    return attributes;
+  }
+};
+
+// The layout of results: channels-last if the input or the weight is, as on other devices.
+at::MemoryFormat FormatOf(const Tensor& input, const Tensor& weight) {
+  const auto last = input.dim() == 4 ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::ChannelsLast3d;
+  if (input.dim() != 4 && input.dim() != 5) return at::MemoryFormat::Contiguous;
+  const bool either = input.suggest_memory_format() == last || weight.suggest_memory_format() == last;
+  return either ? last : at::MemoryFormat::Contiguous;
+}
+
+bool IsServed(const Tensor& input, const Tensor& weight, const Geometry& g) {
+  const auto is_served = [&](const Tensor& tensor) {
+    return IsOnDevice(tensor) && tensor.scalar_type() == input.scalar_type() && tensor.dim() >= 3 &&
+           tensor.dim() <= 2 + 3 && IsSupported(tensor.scalar_type(), ops::kFloatTypes);
+  };
+  // Positions that an output padding of a stride or more adds are read by no kernel; the device refuses them.
+  bool reached = true;
+  for (size_t d = 0; g.transposed && d < g.stride.size(); ++d) reached &= g.output_padding[d] < g.stride[d];
+  return is_served(input) && is_served(weight) && reached;
+}
+
+void Send(const ops::Row& row, const Tensor& out, std::initializer_list<TensorRef> inputs,
+          const Geometry& g) {
+  if (out.numel() == 0) return;
+  const TensorRef output = Describe(out);
+  const std::vector<ops::Number> attributes = g.Attributes();
+  Execute({.row = &row,
+           .compute = *ToDType(out.scalar_type()),
+           .outputs = {&output, 1},
+           .inputs = inputs,
+           .attributes = attributes},
+          DeviceIndexOf(out));
+}
+
+// The row of the convolution itself, or of the gradient by its input.
+const ops::Row& RowOfDirection(bool transposed) {
+  static const ops::Row& forward = ops::RowOf("xpud::convolution");
+  static const ops::Row& by_input = ops::RowOf("xpud::convolution_input");
+  return transposed ? by_input : forward;
+}
+
+Tensor Convolution(const Tensor& input, const Tensor& weight, const OptionalTensor& bias,
                    c10::IntArrayRef stride, c10::IntArrayRef padding, c10::IntArrayRef dilation,
                    bool transposed, c10::IntArrayRef output_padding, int64_t groups) {
-  return FallbackOf<at::_ops::convolution>::Call(input, weight, bias, stride, padding, dilation, transposed,
-                                                 output_padding, groups);
+  const Geometry g = {stride, padding, dilation, transposed, output_padding, groups};
+  const bool has_bias = bias.has_value() && bias->defined();
+  if (!IsServed(input, weight, g) || (has_bias && bias->scalar_type() != input.scalar_type())) {
+    return FallbackOf<at::_ops::convolution>::Call(input, weight, bias, stride, padding, dilation, transposed,
+                                                   output_padding, groups);
+  }
+  const std::vector<int64_t> sizes =
+      transposed ? at::native::conv_input_size(input.sizes(), weight.sizes(), padding, output_padding, stride,
+                                               dilation, groups)
+                 : at::native::conv_output_size(input.sizes(), weight.sizes(), padding, stride, dilation);
+  Tensor out = at::empty(sizes, input.options().memory_format(FormatOf(input, weight)));
+  Send(RowOfDirection(transposed), out, {Describe(input), Describe(weight), DescribeIf(bias)}, g);
+  return out;
+}
+
+Tensor InputGradient(const Tensor& gradient, const Tensor& input, const Tensor& weight, const Geometry& g) {
+  Tensor out = at::empty(input.sizes(), input.options().memory_format(FormatOf(input, weight)));
+  Send(RowOfDirection(!g.transposed), out, {Describe(gradient), Describe(weight), TensorRef{}}, g);
+  return out;
+}
+
+Tensor WeightGradient(const Tensor& gradient, const Tensor& input, const Tensor& weight, const Geometry& g) {
+  static const ops::Row& row = ops::RowOf("xpud::convolution_weight");
+  Tensor out = at::empty(weight.sizes(), weight.options().memory_format(FormatOf(input, weight)));
+  if (gradient.numel() == 0 || input.numel() == 0) return out.zero_();
+  const Tensor &output = g.transposed ? input : gradient, &from = g.transposed ? gradient : input;
+  Send(row, out, {Describe(output), Describe(from)}, g);
+  return out;
 }
 
 // `mask` says which of the gradients (input, weight, bias) are needed.
@@ -23,10 +112,21 @@ std::tuple<Tensor, Tensor, Tensor> ConvolutionBackward(const Tensor& gradient, c
                                                        c10::IntArrayRef padding, c10::IntArrayRef dilation,
                                                        bool transposed, c10::IntArrayRef output_padding,
                                                        int64_t groups, std::array<bool, 3> mask) {
-  const int64_t channels = gradient.size(1);
-  return FallbackOf<at::_ops::convolution_backward>::Call(gradient, input, weight,
-                                                          at::OptionalIntArrayRef(channels), stride, padding,
-                                                          dilation, transposed, output_padding, groups, mask);
+  const Geometry g = {stride, padding, dilation, transposed, output_padding, groups};
+  if (!IsServed(input, weight, g) || gradient.scalar_type() != input.scalar_type()) {
+    return FallbackOf<at::_ops::convolution_backward>::Call(
+        gradient, input, weight, at::OptionalIntArrayRef(gradient.size(1)), stride, padding, dilation,
+        transposed, output_padding, groups, mask);
+  }
+  std::tuple<Tensor, Tensor, Tensor> gradients;
+  if (mask[0]) std::get<0>(gradients) = InputGradient(gradient, input, weight, g);
+  if (mask[1]) std::get<1>(gradients) = WeightGradient(gradient, input, weight, g);
+  if (mask[2]) {
+    std::vector<int64_t> others = {0};
+    for (int64_t d = 2; d < gradient.dim(); ++d) others.push_back(d);
+    std::get<2>(gradients) = gradient.sum(others);
+  }
+  return gradients;
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {

@@ -153,26 +153,6 @@ std::tuple<Tensor, Tensor, Tensor> LayerNormBackward(const Tensor& gradient, con
   return {mask[0] ? dx : Tensor(), mask[1] ? dw : Tensor(), mask[2] ? db : Tensor()};
 }
 
-// ---- group norm: layer norm of each group's rows, then scale and shift by channel ----
-
-std::tuple<Tensor, Tensor, Tensor> GroupNorm(const Tensor& input, const OptionalTensor& weight,
-                                             const OptionalTensor& bias, int64_t batch, int64_t channels,
-                                             int64_t positions, int64_t groups, double eps) {
-  const at::ScalarType statistics = IsGiven(weight) ? weight->scalar_type() : input.scalar_type();
-  if (!IsServed(ops::RowOf("native_layer_norm"), input) || input.numel() == 0) {
-    return FallbackOf<at::_ops::native_group_norm>::Call(input, weight, bias, batch, channels, positions,
-                                                         groups, eps);
-  }
-  const int64_t width = channels / groups * positions;
-  const auto [rows, mean, rstd] =
-      at::native_layer_norm(Contiguous(input).view({batch * groups, width}), width, {}, {}, eps);
-  Tensor out = rows.view({batch, channels, positions});
-  if (IsGiven(weight)) out = out.mul(weight->view({channels, 1}));
-  if (IsGiven(bias)) out = out.add(bias->view({channels, 1}));
-  return {out.view(input.sizes()).to(input.scalar_type()).contiguous(input.suggest_memory_format()),
-          mean.view({batch, groups}).to(statistics), rstd.view({batch, groups}).to(statistics)};
-}
-
 // ---- embedding ----
 
 // An index as a tensor of one dimension.
@@ -305,7 +285,6 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_log_softmax_backward_data", TORCH_FN(LogSoftmaxBackward));
   m.impl("native_layer_norm", TORCH_FN(LayerNorm));
   m.impl("native_layer_norm_backward", TORCH_FN(LayerNormBackward));
-  m.impl("native_group_norm", TORCH_FN(GroupNorm));
   m.impl("embedding", TORCH_FN(Embedding));
   m.impl("embedding_dense_backward", TORCH_FN(EmbeddingBackward));
   m.impl("nll_loss_forward", TORCH_FN(NllForward));

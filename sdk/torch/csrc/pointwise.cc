@@ -91,23 +91,6 @@ Tensor DivMode(const Tensor& self, const Tensor& other, std::optional<c10::strin
   return FallbackOf<at::_ops::div_Tensor_mode>::Call(self, other, mode);
 }
 
-// ---- mse_loss ----
-
-Tensor Reduced(const Tensor& loss, int64_t reduction) {
-  if (reduction == at::Reduction::Mean) return loss.mean();
-  return reduction == at::Reduction::Sum ? loss.sum() : loss;
-}
-
-Tensor MseLoss(const Tensor& self, const Tensor& target, int64_t reduction) {
-  const Tensor difference = at::sub(self, target);
-  return Reduced(difference.mul(difference), reduction);
-}
-
-Tensor MseLossBackward(const Tensor& gradient, const Tensor& self, const Tensor& target, int64_t reduction) {
-  const double factor = reduction == at::Reduction::Mean ? 2.0 / static_cast<double>(self.numel()) : 2.0;
-  return at::sub(self, target).mul_(factor).mul(gradient);
-}
-
 // ---- masked_fill ----
 
 bool CanMaskFill(const Tensor& self, const Tensor& mask, at::ScalarType value) {
@@ -207,8 +190,6 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("clamp.Tensor", TORCH_FN(ClampTensor));
   m.impl("where.self", TORCH_FN(Where));
   m.impl("div.Tensor_mode", TORCH_FN(DivMode));
-  m.impl("mse_loss", TORCH_FN(MseLoss));
-  m.impl("mse_loss_backward", TORCH_FN(MseLossBackward));
   m.impl("masked_fill_.Scalar", TORCH_FN(MaskedFillScalarInPlace));
   m.impl("masked_fill_.Tensor", TORCH_FN(MaskedFillTensorInPlace));
   m.impl("_amp_foreach_non_finite_check_and_unscale_", TORCH_FN(UnscaleGradients));

@@ -79,9 +79,9 @@ Types TypesOf(TypeRule rule, const Request& request) {
 
 }  // namespace
 
-at::Tensor LaunchReduce(const ops::Row& row, const at::Tensor& self, c10::IntArrayRef dims, bool keepdim,
-                        ops::DType compute, at::ScalarType out_type,
-                        std::span<const ops::Number> attributes) {
+std::vector<at::Tensor> LaunchReductions(const ops::Row& row, const at::Tensor& self, c10::IntArrayRef dims,
+                                         bool keepdim, ops::DType compute, at::ScalarType out_type,
+                                         std::span<const ops::Number> attributes) {
   const auto rank = static_cast<size_t>(self.dim());
   std::array<bool, ops::kMaxRank> reduced{};
   for (size_t d = 0; d < rank; ++d) reduced[d] = dims.empty();
@@ -92,17 +92,27 @@ at::Tensor LaunchReduce(const ops::Row& row, const at::Tensor& self, c10::IntArr
     kept[d] = reduced[d] ? 1 : self.size(static_cast<int64_t>(d));
     if (!reduced[d] || keepdim) shape.push_back(kept[d]);
   }
-  at::Tensor out = MakeEmpty(shape, out_type, self.device());
-  if (out.numel() == 0) return out;
-  const TensorRef out_ref = DescribeAs(out, {kept.data(), rank});
+  std::vector<at::Tensor> outs;
+  std::array<TensorRef, ops::kMaxOutputs> out_refs;
+  for (size_t o = 0; o < row.outputs; ++o) {
+    outs.push_back(MakeEmpty(shape, out_type, self.device()));
+    out_refs[o] = DescribeAs(outs[o], {kept.data(), rank});
+  }
+  if (outs[0].numel() == 0) return outs;
   const TensorRef in_ref = Describe(self);
   Execute({.row = &row,
            .compute = compute,
-           .outputs = {&out_ref, 1},
+           .outputs = {out_refs.data(), outs.size()},
            .inputs = {&in_ref, 1},
            .attributes = attributes},
           DeviceIndexOf(self));
-  return out;
+  return outs;
+}
+
+at::Tensor LaunchReduce(const ops::Row& row, const at::Tensor& self, c10::IntArrayRef dims, bool keepdim,
+                        ops::DType compute, at::ScalarType out_type,
+                        std::span<const ops::Number> attributes) {
+  return LaunchReductions(row, self, dims, keepdim, compute, out_type, attributes)[0];
 }
 
 void BoxedReduce::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {

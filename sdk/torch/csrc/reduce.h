@@ -7,14 +7,19 @@
 #include <ATen/core/stack.h>
 
 #include <span>
+#include <vector>
 
 #include "proto/ops/op_table.h"
 #include "sdk/torch/csrc/operand.h"
 
 namespace xpud::shim {
 
-// Reduces dimensions `dims` (non-negative; all, if empty) of `self` into a new row-major tensor of dtype
-// `out_type`.
+// Reduces dimensions `dims` (non-negative; all, if empty) of `self` into new row-major tensors of dtype
+// `out_type`, one for each output of the row.
+std::vector<at::Tensor> LaunchReductions(const ops::Row& row, const at::Tensor& self, c10::IntArrayRef dims,
+                                         bool keepdim, ops::DType compute, at::ScalarType out_type,
+                                         std::span<const ops::Number> attributes = {});
+// Returns the only output.
 at::Tensor LaunchReduce(const ops::Row& row, const at::Tensor& self, c10::IntArrayRef dims, bool keepdim,
                         ops::DType compute, at::ScalarType out_type,
                         std::span<const ops::Number> attributes = {});

@@ -11,7 +11,7 @@ _C.set_client_name_function(client_name)
 if torch._C._get_privateuse1_backend_name() == "privateuseone":
     torch.utils.rename_privateuse1_backend("xpud")
 
-from . import compile, device, sharing  # noqa: E402  need the name
+from . import compile, device, fake, sharing  # noqa: E402  need the name
 
 if not hasattr(torch, "xpud"):
     torch._register_device_module("xpud", device)
@@ -19,4 +19,5 @@ if not hasattr(torch, "xpud"):
     # Lazy modules list the methods that are allowed before a parameter has a shape. The list lacks generated methods.
     torch.nn.parameter.UninitializedTensorMixin._allowed_methods.append(torch.Tensor.xpud)
     compile.install()
+    fake.install()
     sharing.install()

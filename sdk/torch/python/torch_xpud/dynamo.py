@@ -85,8 +85,8 @@ def _makes_new_tensors(node):
 def _keep_layouts(graph):
     """Gives every new tensor of an AOTAutograd graph the layout that its fake tensor had.
 
-    Graphs contain `view` and `as_strided` calls that are valid only for the fake layouts. Real layouts can differ: convolutions of channels-last
-    inputs have contiguous fakes on PrivateUse1, and operators that fall back have the CPU kernel's layout.
+    Graphs contain `view` and `as_strided` calls that are valid only for the fake layouts. Operators that fall back can have others: those of the
+    CPU's kernel.
     """
     for node in list(graph.nodes):
         if node.op != "call_function":

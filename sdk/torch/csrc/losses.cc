@@ -1,0 +1,236 @@
+// Losses and activations whose schema differs from the inputs of their row: reductions over elements,
+// weights, several results.
+#include <ATen/ATen.h>
+#include <ATen/WrapDimUtils.h>
+#include <torch/library.h>
+
+#include "sdk/torch/csrc/copy.h"
+#include "sdk/torch/csrc/fallback.h"
+#include "sdk/torch/csrc/map.h"
+
+namespace xpud::shim {
+namespace {
+
+using at::Tensor;
+using OptionalTensor = std::optional<at::Tensor>;
+
+bool IsGiven(const OptionalTensor& tensor) { return tensor.has_value() && tensor->defined(); }
+
+// ---- reductions ----
+
+Tensor Reduced(const Tensor& loss, int64_t reduction) {
+  if (reduction == at::Reduction::Mean) return loss.mean();
+  return reduction == at::Reduction::Sum ? loss.sum() : loss;
+}
+
+// What the gradient of each element's loss is multiplied by.
+double FactorOf(const Tensor& self, int64_t reduction) {
+  return reduction == at::Reduction::Mean ? 1.0 / static_cast<double>(self.numel()) : 1.0;
+}
+
+Tensor MseLoss(const Tensor& self, const Tensor& target, int64_t reduction) {
+  const Tensor difference = at::sub(self, target);
+  return Reduced(difference.mul(difference), reduction);
+}
+Tensor MseLossBackward(const Tensor& gradient, const Tensor& self, const Tensor& target, int64_t reduction) {
+  return at::sub(self, target).mul_(2 * FactorOf(self, reduction)).mul(gradient);
+}
+
+Tensor SmoothL1Loss(const Tensor& self, const Tensor& target, int64_t reduction, double beta) {
+  static const ops::Row& row = ops::RowOf("xpud::smooth_l1");
+  TORCH_CHECK(beta >= 0, "smooth_l1_loss does not support negative values for beta.");
+  const MapInput inputs[] = {self, target, MapInput(beta, false)};
+  Tensor loss;
+  if (RunMap(row, inputs, loss)) return Reduced(loss, reduction);
+  return FallbackOf<at::_ops::smooth_l1_loss>::Call(self, target, reduction, beta);
+}
+Tensor SmoothL1LossBackward(const Tensor& gradient, const Tensor& self, const Tensor& target,
+                            int64_t reduction, double beta) {
+  static const ops::Row& row = ops::RowOf("xpud::smooth_l1_backward");
+  const MapInput inputs[] = {gradient, self, target, MapInput(beta, false),
+                             MapInput(FactorOf(self, reduction), false)};
+  Tensor out;
+  if (RunMap(row, inputs, out)) return out;
+  return FallbackOf<at::_ops::smooth_l1_loss_backward>::Call(gradient, self, target, reduction, beta);
+}
+
+Tensor HuberLoss(const Tensor& self, const Tensor& target, int64_t reduction, double delta) {
+  static const ops::Row& row = ops::RowOf("xpud::huber");
+  TORCH_CHECK(delta > 0, "huber_loss does not support non-positive values for delta.");
+  const MapInput inputs[] = {self, target, MapInput(delta, false)};
+  Tensor loss;
+  if (RunMap(row, inputs, loss)) return Reduced(loss, reduction);
+  return FallbackOf<at::_ops::huber_loss>::Call(self, target, reduction, delta);
+}
+Tensor HuberLossBackward(const Tensor& gradient, const Tensor& self, const Tensor& target, int64_t reduction,
+                         double delta) {
+  static const ops::Row& row = ops::RowOf("xpud::huber_backward");
+  const MapInput inputs[] = {gradient, self, target, MapInput(delta, false),
+                             MapInput(FactorOf(self, reduction), false)};
+  Tensor out;
+  if (RunMap(row, inputs, out)) return out;
+  return FallbackOf<at::_ops::huber_loss_backward>::Call(gradient, self, target, reduction, delta);
+}
+
+// Like CUDA, this does not check that the input is between 0 and 1, which would wait for its values.
+Tensor BinaryCrossEntropy(const Tensor& self, const Tensor& target, const OptionalTensor& weight,
+                          int64_t reduction) {
+  static const ops::Row& row = ops::RowOf("xpud::binary_cross_entropy");
+  const MapInput inputs[] = {self, target};
+  Tensor loss;
+  if (!RunMap(row, inputs, loss))
+    return FallbackOf<at::_ops::binary_cross_entropy>::Call(self, target, weight, reduction);
+  return Reduced(IsGiven(weight) ? loss.mul(*weight) : loss, reduction);
+}
+Tensor BinaryCrossEntropyBackward(const Tensor& gradient, const Tensor& self, const Tensor& target,
+                                  const OptionalTensor& weight, int64_t reduction) {
+  static const ops::Row& row = ops::RowOf("xpud::binary_cross_entropy_backward");
+  const MapInput inputs[] = {gradient, self, target, MapInput(FactorOf(self, reduction), false)};
+  Tensor out;
+  if (!RunMap(row, inputs, out))
+    return FallbackOf<at::_ops::binary_cross_entropy_backward>::Call(gradient, self, target, weight,
+                                                                     reduction);
+  return IsGiven(weight) ? out.mul(*weight) : out;
+}
+
+// ---- negative log likelihood of images: that of each position ----
+
+// [N, C, H, W] as rows of classes.
+Tensor Rows(const Tensor& images) { return images.permute({0, 2, 3, 1}).reshape({-1, images.size(1)}); }
+
+void CheckImages(const Tensor& self, const Tensor& target) {
+  TORCH_CHECK(target.dim() == 3, "only batches of spatial targets supported (3D tensors)",
+              " but got targets of size: : ", target.sizes());
+  TORCH_CHECK(self.dim() == 4, "only batches of spatial inputs supported (4D tensors), ",
+              "but got input of size: ", self.sizes());
+  TORCH_CHECK(
+      self.size(0) == target.size(0) && self.size(2) == target.size(1) && self.size(3) == target.size(2),
+      "size mismatch (got input: ", self.sizes(), " , target: ", target.sizes());
+}
+
+std::tuple<Tensor, Tensor> NllLoss2d(const Tensor& self, const Tensor& target, const OptionalTensor& weight,
+                                     int64_t reduction, int64_t ignore) {
+  CheckImages(self, target);
+  if (self.numel() == 0)
+    return FallbackOf<at::_ops::nll_loss2d_forward>::Call(self, target, weight, reduction, ignore);
+  auto [loss, total] = at::nll_loss_forward(Rows(self), target.reshape(-1), weight, reduction, ignore);
+  return {reduction == at::Reduction::None ? loss.view(target.sizes()) : loss, total};
+}
+
+Tensor NllLoss2dBackward(const Tensor& gradient, const Tensor& self, const Tensor& target,
+                         const OptionalTensor& weight, int64_t reduction, int64_t ignore,
+                         const Tensor& total) {
+  CheckImages(self, target);
+  if (self.numel() == 0) {
+    return FallbackOf<at::_ops::nll_loss2d_backward>::Call(gradient, self, target, weight, reduction, ignore,
+                                                           total);
+  }
+  const Tensor each = reduction == at::Reduction::None ? gradient.reshape(-1) : gradient;
+  const Tensor rows =
+      at::nll_loss_backward(each, Rows(self), target.reshape(-1), weight, reduction, ignore, total);
+  return rows.view({self.size(0), self.size(2), self.size(3), self.size(1)})
+      .permute({0, 3, 1, 2})
+      .contiguous();
+}
+
+// ---- activations ----
+
+std::tuple<Tensor, Tensor> LogSigmoid(const Tensor& self) {
+  static const ops::Row& row = ops::RowOf("xpud::log_sigmoid");
+  const MapInput inputs[] = {self};
+  Tensor out;
+  if (!RunMap(row, inputs, out)) return FallbackOf<at::_ops::log_sigmoid_forward>::Call(self);
+  return {out, at::empty({0}, self.options())};  // the CPU's kernel keeps a buffer there
+}
+Tensor LogSigmoidBackward(const Tensor& gradient, const Tensor& self, const Tensor& buffer) {
+  static const ops::Row& row = ops::RowOf("xpud::log_sigmoid_backward");
+  const MapInput inputs[] = {gradient, self};
+  Tensor out;
+  return RunMap(row, inputs, out) ? out
+                                  : FallbackOf<at::_ops::log_sigmoid_backward>::Call(gradient, self, buffer);
+}
+
+bool IsFloating(const Tensor& tensor) {
+  return IsOnDevice(tensor) && IsSupported(tensor.scalar_type(), ops::kFloatTypes) &&
+         tensor.dim() <= ops::kMaxRank;
+}
+
+std::tuple<Tensor, Tensor> PreluBackward(const Tensor& gradient, const Tensor& self, const Tensor& weight) {
+  static const ops::Row& row = ops::RowOf("xpud::prelu_backward");
+  const bool same = gradient.scalar_type() == self.scalar_type() &&
+                    weight.scalar_type() == self.scalar_type() && gradient.sizes() == self.sizes();
+  if (!IsFloating(self) || !IsOnDevice(weight) || !same)
+    return FallbackOf<at::_ops::_prelu_kernel_backward>::Call(gradient, self, weight);
+  const Tensor outs[] = {at::empty_like(self), at::empty_like(self)};
+  const MapInput inputs[] = {gradient, self, weight};
+  LaunchMap(row, *ToDType(self.scalar_type()), outs, inputs);
+  return {outs[0], outs[1]};
+}
+
+// Without `eps`, the row gets a negative one.
+Tensor Logit(const Tensor& self, std::optional<double> eps) {
+  static const ops::Row& row = ops::RowOf("xpud::logit");
+  const MapInput inputs[] = {self, MapInput(eps.value_or(-1), false)};
+  Tensor out;
+  return RunMap(row, inputs, out) ? out : FallbackOf<at::_ops::logit>::Call(self, eps);
+}
+Tensor LogitBackward(const Tensor& gradient, const Tensor& self, std::optional<double> eps) {
+  static const ops::Row& row = ops::RowOf("xpud::logit_backward");
+  const MapInput inputs[] = {gradient, self, MapInput(eps.value_or(-1), false)};
+  Tensor out;
+  return RunMap(row, inputs, out) ? out : FallbackOf<at::_ops::logit_backward>::Call(gradient, self, eps);
+}
+
+// The two halves of a dimension.
+struct Halves {
+  Halves(const Tensor& self, int64_t dim) {
+    TORCH_CHECK(self.dim() > 0, "glu does not support 0-dimensional tensors");
+    const int64_t at = at::maybe_wrap_dim(dim, self.dim()), size = self.size(at);
+    TORCH_CHECK(size % 2 == 0, "Halving dimension must be even, but dimension ", at, " is size ", size);
+    value = self.narrow(at, 0, size / 2);
+    gate = self.narrow(at, size / 2, size / 2);
+  }
+  Tensor value, gate;
+};
+
+Tensor Glu(const Tensor& self, int64_t dim) {
+  static const ops::Row& row = ops::RowOf("xpud::glu");
+  const Halves halves(self, dim);
+  const MapInput inputs[] = {halves.value, halves.gate};
+  Tensor out;
+  return RunMap(row, inputs, out) ? out.contiguous() : FallbackOf<at::_ops::glu>::Call(self, dim);
+}
+Tensor GluBackward(const Tensor& gradient, const Tensor& self, int64_t dim) {
+  static const ops::Row& row = ops::RowOf("xpud::glu_backward");
+  if (!IsFloating(self) || gradient.scalar_type() != self.scalar_type())
+    return FallbackOf<at::_ops::glu_backward>::Call(gradient, self, dim);
+  Tensor out = at::empty(self.sizes(), self.options());
+  const Halves of(self, dim), to(out, dim);
+  const Tensor outs[] = {to.value, to.gate};
+  const MapInput inputs[] = {gradient, of.value, of.gate};
+  LaunchMap(row, *ToDType(self.scalar_type()), outs, inputs);
+  return out;
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("mse_loss", TORCH_FN(MseLoss));
+  m.impl("mse_loss_backward", TORCH_FN(MseLossBackward));
+  m.impl("smooth_l1_loss", TORCH_FN(SmoothL1Loss));
+  m.impl("smooth_l1_loss_backward", TORCH_FN(SmoothL1LossBackward));
+  m.impl("huber_loss", TORCH_FN(HuberLoss));
+  m.impl("huber_loss_backward", TORCH_FN(HuberLossBackward));
+  m.impl("binary_cross_entropy", TORCH_FN(BinaryCrossEntropy));
+  m.impl("binary_cross_entropy_backward", TORCH_FN(BinaryCrossEntropyBackward));
+  m.impl("nll_loss2d_forward", TORCH_FN(NllLoss2d));
+  m.impl("nll_loss2d_backward", TORCH_FN(NllLoss2dBackward));
+  m.impl("log_sigmoid_forward", TORCH_FN(LogSigmoid));
+  m.impl("log_sigmoid_backward", TORCH_FN(LogSigmoidBackward));
+  m.impl("logit", TORCH_FN(Logit));
+  m.impl("logit_backward", TORCH_FN(LogitBackward));
+  m.impl("_prelu_kernel_backward", TORCH_FN(PreluBackward));
+  m.impl("glu", TORCH_FN(Glu));
+  m.impl("glu_backward", TORCH_FN(GluBackward));
+}
+
+}  // namespace
+}  // namespace xpud::shim
