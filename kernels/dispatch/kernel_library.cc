@@ -7,6 +7,7 @@
 #include "kernels/families/compact.h"
 #include "kernels/families/concat.h"
 #include "kernels/families/gather.h"
+#include "kernels/families/grid_sample.h"
 #include "kernels/families/layer_norm.h"
 #include "kernels/families/layer_norm_backward.h"
 #include "kernels/families/map.h"
@@ -56,6 +57,7 @@ class KernelLibrary::Impl {
     planners_.push_back(std::make_unique<ConcatPlanner>(cache_));
     planners_.push_back(std::make_unique<ReducePlanner>(cache_));
     planners_.push_back(std::make_unique<GatherPlanner>(cache_));
+    planners_.push_back(std::make_unique<GridSamplePlanner>(cache_));
     planners_.push_back(std::make_unique<LayerNormBackwardPlanner>(cache_));
     planners_.push_back(std::make_unique<MaxPoolPlanner>(cache_));
     planners_.push_back(std::make_unique<NllPlanner>(cache_));

@@ -1,6 +1,7 @@
 // Samples of planes at positions that a grid gives: out[N, C, O..] <- self[N, C, I..], grid[N, O.., D], where
 // D (2 or 3) is the number of spatial dimensions. A position is (x, y) or (x, y, z); -1 to 1 spans the plane.
-// Backward: grad_input[N, C, I..], grad_grid[N, O.., D] <- grad_output[N, C, O..], self, grid.
+// Backward: grad_input[N, C, I..], grad_grid[N, O.., D] <- grad_output[N, C, O..], self, grid. It adds to
+// grad_input.
 #include "absl/strings/str_cat.h"
 #include "proto/base/status_macros.h"
 #include "proto/ops/family.h"
@@ -54,7 +55,9 @@ absl::Status CheckBackward(const Call& call) {
   return NeedSameType(call.outputs[1], "gradient of grid", input.dtype);
 }
 
-double CostOfSamples(const Operand& out) { return 64 * static_cast<double>(out.numel()); }
+double CostOfSamples(const Operand& out, const Operand& grid) {
+  return 64 * (static_cast<double>(out.numel()) + static_cast<double>(grid.numel()));
+}
 
 }  // namespace
 
@@ -65,7 +68,7 @@ constinit const FamilyDescriptor kGridSampleFamily = {
     .inputs = kInputs,
     .attributes = kAttributes,
     .check = CheckForward,
-    .cost = [](const Call& call) { return CostOfSamples(call.outputs[0]); },
+    .cost = [](const Call& call) { return CostOfSamples(call.outputs[0], call.inputs[1]); },
     .sample = [](const Row&, DType type) -> Sample {
       return {{{{2, 3, 2, 2}, type}},
               {{{2, 3, 4, 5}, type}, {{2, 2, 2, 2}, type}},
@@ -77,8 +80,9 @@ constinit const FamilyDescriptor kGridSampleBackwardFamily = {
     .outputs = kGradients,
     .inputs = kBackwardInputs,
     .attributes = kAttributes,
+    .reads_outputs = true,
     .check = CheckBackward,
-    .cost = [](const Call& call) { return 3 * CostOfSamples(call.inputs[0]); },
+    .cost = [](const Call& call) { return 3 * CostOfSamples(call.inputs[0], call.inputs[2]); },
     .sample = [](const Row&, DType type) -> Sample {
       return {{{{2, 3, 4, 5}, type}, {{2, 2, 2, 2}, type}},
               {{{2, 3, 2, 2}, type}, {{2, 3, 4, 5}, type}, {{2, 2, 2, 2}, type}},

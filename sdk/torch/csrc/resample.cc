@@ -109,12 +109,18 @@ Tensor AveragePoolBackward(const Tensor& gradient, const Tensor& self, IntArrayR
   return out;
 }
 
+// ATen keeps the memory format of images only.
+Tensor EmptyAdaptive(const Tensor& self, IntArrayRef size) {
+  return size.size() == 2 ? EmptySpatial(self, size)
+                          : at::empty(EmptySpatial(MetaOf(self), size).sizes(), self.options());
+}
+
 template <class Op, size_t spatial>
 Tensor AdaptiveAverage(const Tensor& self, IntArrayRef size) {
   bool valid = IsServed(self, ops::kFloatTypes) && size.size() == spatial && HasPlanes(self, spatial);
   for (const int64_t each : size) valid = valid && each >= 0;
   if (!valid) return FallbackOf<Op>::Call(self, size);
-  Tensor out = EmptySpatial(self, size);
+  Tensor out = EmptyAdaptive(self, size);
   LinearMap(ResampleKind::kAdaptive, spatial, false).Run(self, out);
   return out;
 }
@@ -125,7 +131,7 @@ Tensor AdaptiveAverageBackward(const Tensor& gradient, const Tensor& self) {
       !HasPlanes(self, spatial) || !HasPlanes(gradient, spatial) || !HasSamePlanes(gradient, self, spatial)) {
     return FallbackOf<Op>::Call(gradient, self);
   }
-  Tensor out = EmptySpatial(self, self.sizes().slice(static_cast<size_t>(self.dim()) - spatial));
+  Tensor out = EmptyAdaptive(self, self.sizes().slice(static_cast<size_t>(self.dim()) - spatial));
   LinearMap(ResampleKind::kAdaptive, spatial, true).Run(gradient, out);
   return out;
 }
@@ -198,7 +204,7 @@ LinearMap Interpolation(ResampleKind kind, const Tensor& tensor, IntArrayRef in,
 
 IntArrayRef Last(IntArrayRef sizes, IntArrayRef like) { return sizes.slice(sizes.size() - like.size()); }
 
-// ATen's kernels for channels last, and those of gradients, ignore the given scales of these sizes.
+// ATen's kernels for images or channels last, and those of gradients, ignore given scales for these sizes.
 void UseSizesOnly(LinearMap& map, IntArrayRef in, IntArrayRef out) {
   for (size_t d = 0; d < out.size(); ++d)
     if (out[d] == in[d] || out[d] == 2 * in[d]) map.scale[d] = out[d] == in[d] ? 1 : 0.5;
@@ -216,7 +222,7 @@ Tensor Nearest(const Tensor& self, IntArrayRef size, Each... scales) {
   Tensor out = EmptyAs(Op::call(MetaOf(self), c10::fromIntArrayRefSlow(size), scales...), self);
   const IntArrayRef in = Last(self.sizes(), size);
   LinearMap map = Interpolation(ResampleKind::kNearest, self, in, size, exact, false, {scales...}, false);
-  if (!exact && IsChannelsLast(self)) UseSizesOnly(map, in, size);
+  if (!exact && (size.size() == 2 || IsChannelsLast(self))) UseSizesOnly(map, in, size);
   map.Run(self, out);
   return out;
 }
