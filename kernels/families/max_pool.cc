@@ -103,6 +103,7 @@ absl::StatusOr<Readiness> MaxPoolPlanner::PlanPool(const OpCall& call, LaunchLis
   key.type = read.dtype;
   key.backward = backward;
   key.adaptive = spec.adaptive;
+  for (const ops::Window& window : spec.windows) key.dilated |= window.dilation > 1;
   key.rank = planes.layout.rank;
   if (planes.are_contiguous() && planes.layout.inner() >= 8 && (gpu || FitsVectors(spec))) {
     key.form = PlaneForm::kPlanes;
@@ -207,6 +208,7 @@ class MaxPoolEmission : WindowEmission {
   struct Place {
     Values offsets;
     Value z, y;
+    Range zs, ys;  // of the windows
   };
 
   static constexpr size_t kX = kSpatial - 1;
@@ -229,8 +231,10 @@ class MaxPoolEmission : WindowEmission {
     }
     Value start = Sub(e_.ir().CreateMul(at, of(args_.stride)), of(args_.padding));
     Value const end = Min(Add(Add(start, reach), one), of(args_.in)), step = of(args_.dilation);
-    if (width == 1)  // the first element inside
-      start = Add(start, e_.ir().CreateMul(DivideUp(Sub(Zero(at), start), step), step));
+    if (width == 1) {  // the first element inside
+      start = key_.dilated ? Add(start, e_.ir().CreateMul(DivideUp(Sub(Zero(at), start), step), step))
+                           : Max(start, Zero(at));
+    }
     return {start, end, step};
   }
 
@@ -286,7 +290,7 @@ class MaxPoolEmission : WindowEmission {
   // Steps through (z, y) of the windows of a result. `body` gets z, y and the state.
   Values OverRows(const Place& place, const Values& init,
                   const std::function<Values(Value, Value, const Values&)>& body) {
-    const Range zs = RangeOf(0, place.z, 1), ys = RangeOf(1, place.y, 1);
+    const Range &zs = place.zs, &ys = place.ys;
     return e_.Loop(zs.begin, zs.end, zs.step, init, [&](Value z, const Values& outer) {
       return e_.Loop(ys.begin, ys.end, ys.step, outer,
                      [&](Value y, const Values& state) { return body(z, y, state); });
@@ -294,8 +298,7 @@ class MaxPoolEmission : WindowEmission {
   }
 
   // The result at x of one plane, or of `width` neighbouring planes.
-  void EmitResult(const Place& place, Value x, int width) {
-    const Range xs = RangeOf(kX, x, 1);
+  void EmitResult(const Place& place, Value x, const Range& xs, int width) {
     Value const own = NumberOf(place.z, place.y, x, 1);
     const Values result = OverRows(place, Init(width), [&](Value z, Value y, const Values& outer) {
       return e_.Loop(xs.begin, xs.end, xs.step, outer, [&](Value at, const Values& state) {
@@ -346,6 +349,8 @@ class MaxPoolEmission : WindowEmission {
     unit = e_.ir().CreateUDiv(unit, sizes[1]);
     place.z = e_.ir().CreateURem(unit, sizes[0]);
     unit = e_.ir().CreateUDiv(unit, sizes[0]);
+    place.zs = RangeOf(0, place.z, 1);
+    place.ys = RangeOf(1, place.y, 1);
     const bool by_planes = key_.form == PlaneForm::kPlanes;
     place.offsets = OffsetsOf(e_, args_.planes, unit, by_planes ? key_.rank - 1 : key_.rank, 3);
     return place;
@@ -367,15 +372,17 @@ class MaxPoolEmission : WindowEmission {
       e_.Loop(next, whole, e_.I64(kGatherWidth), [&](Value x) { EmitVector(place, x); });
       next = whole;
     }
-    e_.Loop(next, row, e_.I64(1), [&](Value x) { EmitResult(place, x, 1); });
+    e_.Loop(next, row, e_.I64(1), [&](Value x) { EmitResult(place, x, RangeOf(kX, x, 1), 1); });
   }
 
   void EmitPlanes(const Place& place, Value x) {
     Value const inner = args_.planes.sizes[static_cast<size_t>(key_.rank - 1)];
+    const Range xs = RangeOf(kX, x, 1);
     Value next = e_.I64(0);
-    for (const int width : {16, 1}) {
+    for (const int width : {32, 8, 1}) {
       Value const whole = e_.ir().CreateAnd(inner, e_.I64(-int64_t{width}));
-      e_.Loop(next, whole, e_.I64(width), [&](Value plane) { EmitResult(Moved(place, plane), x, width); });
+      e_.Loop(next, whole, e_.I64(width),
+              [&](Value plane) { EmitResult(Moved(place, plane), x, xs, width); });
       next = whole;
     }
   }
@@ -391,7 +398,8 @@ class MaxPoolEmission : WindowEmission {
         rest = e_.ir().CreateUDiv(rest, inner);
       }
       Value const row = ResultSizes()[kX];
-      EmitResult(Moved(PlaceOf(e_.ir().CreateUDiv(rest, row)), plane), e_.ir().CreateURem(rest, row), 1);
+      Value const x = e_.ir().CreateURem(rest, row);
+      EmitResult(Moved(PlaceOf(e_.ir().CreateUDiv(rest, row)), plane), x, RangeOf(kX, x, 1), 1);
     });
   }
 

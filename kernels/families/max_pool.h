@@ -26,6 +26,7 @@ struct MaxPoolKey {
   ops::DType type = ops::DType::kFloat32;
   bool backward = false;
   bool adaptive = false;
+  bool dilated = false;
   PlaneForm form = PlaneForm::kElements;
   std::array<bool, 2> adjacent{};  // kRows: rows of indices and input are contiguous
   int rank = 1;                    // of the planes
@@ -34,6 +35,7 @@ struct MaxPoolKey {
     visit(type, 4);
     visit(backward, 1);
     visit(adaptive, 1);
+    visit(dilated, 1);
     visit(form, 2);
     for (bool& flag : adjacent) visit(flag, 1);
     visit(rank, 4);

@@ -1,5 +1,6 @@
 // Max pooling, its gradient, and max_unpool.
 #include <ATen/ATen.h>
+#include <ATen/MetaFunctions.h>
 #include <ATen/native/Pool.h>
 #include <torch/library.h>
 
@@ -76,7 +77,7 @@ Pair MaxPool2d(const Tensor& self, IntArrayRef kernel, IntArrayRef stride, IntAr
   if (!IsServed(self, ops::kNumericTypes))
     return FallbackOf<Op>::Call(self, kernel, stride, padding, dilation, ceil);
   return Forward(self, {2, false, kernel, stride, padding, dilation},
-                 Op::call(MetaOf(self), kernel, stride, padding, dilation, ceil));
+                 at::meta::max_pool2d_with_indices(MetaOf(self), kernel, stride, padding, dilation, ceil));
 }
 
 Tensor MaxPool2dBackward(const Tensor& gradient, const Tensor& self, IntArrayRef kernel, IntArrayRef stride,
@@ -84,9 +85,9 @@ Tensor MaxPool2dBackward(const Tensor& gradient, const Tensor& self, IntArrayRef
   using Op = at::_ops::max_pool2d_with_indices_backward;
   if (!IsServedBackward(gradient, self, indices))
     return FallbackOf<Op>::Call(gradient, self, kernel, stride, padding, dilation, ceil, indices);
-  return Backward(
-      gradient, indices, {2, false, kernel, stride, padding, dilation},
-      Op::call(MetaOf(gradient), MetaOf(self), kernel, stride, padding, dilation, ceil, MetaOf(indices)));
+  return Backward(gradient, indices, {2, false, kernel, stride, padding, dilation},
+                  at::meta::max_pool2d_with_indices_backward(MetaOf(gradient), MetaOf(self), kernel, stride,
+                                                             padding, dilation, ceil, MetaOf(indices)));
 }
 
 // ---- in three dimensions: ATen has no meta kernel in C++, so invalid calls fall back, which raises its
@@ -138,16 +139,16 @@ Tensor MaxPool3dBackward(const Tensor& gradient, const Tensor& self, IntArrayRef
 
 // ---- adaptive
 
-template <class Op, size_t spatial>
+template <class Op, auto meta, size_t spatial>
 Pair AdaptiveMax(const Tensor& self, IntArrayRef size) {
   if (!IsServed(self, ops::kFloatTypes)) return FallbackOf<Op>::Call(self, size);
-  return Forward(self, {spatial}, Op::call(MetaOf(self), size));
+  return Forward(self, {spatial}, meta(MetaOf(self), size));
 }
 
-template <class Op, size_t spatial>
+template <class Op, auto meta, size_t spatial>
 Tensor AdaptiveMaxBackward(const Tensor& gradient, const Tensor& self, const Tensor& indices) {
   if (!IsServedBackward(gradient, self, indices)) return FallbackOf<Op>::Call(gradient, self, indices);
-  return Backward(gradient, indices, {spatial}, Op::call(MetaOf(gradient), MetaOf(self), MetaOf(indices)));
+  return Backward(gradient, indices, {spatial}, meta(MetaOf(gradient), MetaOf(self), MetaOf(indices)));
 }
 
 // ---- max_unpool
@@ -187,12 +188,12 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("max_pool2d_with_indices_backward", TORCH_FN(MaxPool2dBackward));
   m.impl("max_pool3d_with_indices", TORCH_FN(MaxPool3d));
   m.impl("max_pool3d_with_indices_backward", TORCH_FN(MaxPool3dBackward));
-  Implement<&AdaptiveMax<at::_ops::adaptive_max_pool2d, 2>>(m, "adaptive_max_pool2d");
-  Implement<&AdaptiveMax<at::_ops::adaptive_max_pool3d, 3>>(m, "adaptive_max_pool3d");
-  Implement<&AdaptiveMaxBackward<at::_ops::adaptive_max_pool2d_backward, 2>>(m,
-                                                                             "adaptive_max_pool2d_backward");
-  Implement<&AdaptiveMaxBackward<at::_ops::adaptive_max_pool3d_backward, 3>>(m,
-                                                                             "adaptive_max_pool3d_backward");
+  Implement<&AdaptiveMax<XPUD_ATEN(adaptive_max_pool2d), 2>>(m, "adaptive_max_pool2d");
+  Implement<&AdaptiveMax<XPUD_ATEN(adaptive_max_pool3d), 3>>(m, "adaptive_max_pool3d");
+  Implement<&AdaptiveMaxBackward<XPUD_ATEN(adaptive_max_pool2d_backward), 2>>(m,
+                                                                              "adaptive_max_pool2d_backward");
+  Implement<&AdaptiveMaxBackward<XPUD_ATEN(adaptive_max_pool3d_backward), 3>>(m,
+                                                                              "adaptive_max_pool3d_backward");
   m.impl("max_unpool2d", TORCH_FN(MaxUnpool2d));
   m.impl("max_unpool3d", TORCH_FN(MaxUnpool3d));
 }

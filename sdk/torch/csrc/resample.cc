@@ -2,6 +2,7 @@
 // replication padding, interpolation. ATen's meta kernels check arguments and choose sizes and strides, or
 // the fallback does for operators without one: invalid calls go there.
 #include <ATen/ATen.h>
+#include <ATen/MetaFunctions.h>
 #include <ATen/native/UpSample.h>
 #include <torch/library.h>
 
@@ -85,17 +86,17 @@ bool IsServedAverage(const Tensor& tensor, std::optional<int64_t> divisor) {
   return IsServed(tensor, ops::kFloatTypes) && divisor.value_or(1) >= 0;
 }
 
-template <class Op, size_t spatial>
+template <class Op, auto meta, size_t spatial>
 Tensor AveragePool(const Tensor& self, IntArrayRef kernel, IntArrayRef stride, IntArrayRef padding, bool ceil,
                    bool include_padding, std::optional<int64_t> divisor) {
   if (!IsServedAverage(self, divisor))
     return FallbackOf<Op>::Call(self, kernel, stride, padding, ceil, include_padding, divisor);
-  Tensor out = EmptyAs(Op::call(MetaOf(self), kernel, stride, padding, ceil, include_padding, divisor), self);
+  Tensor out = EmptyAs(meta(MetaOf(self), kernel, stride, padding, ceil, include_padding, divisor), self);
   Average(kernel, stride, padding, include_padding, divisor, spatial, false).Run(self, out);
   return out;
 }
 
-template <class Op, size_t spatial>
+template <class Op, auto meta, size_t spatial>
 Tensor AveragePoolBackward(const Tensor& gradient, const Tensor& self, IntArrayRef kernel, IntArrayRef stride,
                            IntArrayRef padding, bool ceil, bool include_padding,
                            std::optional<int64_t> divisor) {
@@ -103,8 +104,7 @@ Tensor AveragePoolBackward(const Tensor& gradient, const Tensor& self, IntArrayR
     return FallbackOf<Op>::Call(gradient, self, kernel, stride, padding, ceil, include_padding, divisor);
   }
   Tensor out = EmptyAs(
-      Op::call(MetaOf(gradient), MetaOf(self), kernel, stride, padding, ceil, include_padding, divisor),
-      self);
+      meta(MetaOf(gradient), MetaOf(self), kernel, stride, padding, ceil, include_padding, divisor), self);
   Average(kernel, stride, padding, include_padding, divisor, spatial, true).Run(gradient, out);
   return out;
 }
@@ -215,11 +215,11 @@ bool IsChannelsLast(const Tensor& self) {
          self.is_contiguous(at::MemoryFormat::ChannelsLast3d);
 }
 
-template <class Op, bool exact, class... Each>
+template <class Op, auto meta, bool exact, class... Each>
 Tensor Nearest(const Tensor& self, IntArrayRef size, Each... scales) {
   if (!IsServed(self, ops::kFloatTypes | ops::SetOf(ops::DType::kUInt8)))
     return FallbackOf<Op>::Call(self, size, scales...);
-  Tensor out = EmptyAs(Op::call(MetaOf(self), c10::fromIntArrayRefSlow(size), scales...), self);
+  Tensor out = EmptyAs(meta(MetaOf(self), size, scales...), self);
   const IntArrayRef in = Last(self.sizes(), size);
   LinearMap map = Interpolation(ResampleKind::kNearest, self, in, size, exact, false, {scales...}, false);
   if (!exact && (size.size() == 2 || IsChannelsLast(self))) UseSizesOnly(map, in, size);
@@ -227,12 +227,10 @@ Tensor Nearest(const Tensor& self, IntArrayRef size, Each... scales) {
   return out;
 }
 
-template <class Op, bool exact, class... Each>
+template <class Op, auto meta, bool exact, class... Each>
 Tensor NearestBackward(const Tensor& gradient, IntArrayRef size, IntArrayRef input, Each... scales) {
   if (!IsServed(gradient, ops::kFloatTypes)) return FallbackOf<Op>::Call(gradient, size, input, scales...);
-  Tensor out = EmptyAs(
-      Op::call(MetaOf(gradient), c10::fromIntArrayRefSlow(size), c10::fromIntArrayRefSlow(input), scales...),
-      gradient);
+  Tensor out = EmptyAs(meta(MetaOf(gradient), size, input, scales...), gradient);
   const IntArrayRef in = Last(input, size);
   LinearMap map = Interpolation(ResampleKind::kNearest, gradient, in, size, exact, false, {scales...}, true);
   if (!exact) UseSizesOnly(map, in, size);
@@ -240,22 +238,20 @@ Tensor NearestBackward(const Tensor& gradient, IntArrayRef size, IntArrayRef inp
   return out;
 }
 
-template <class Op, ResampleKind kind, class... Each>
+template <class Op, auto meta, ResampleKind kind, class... Each>
 Tensor Interpolate(const Tensor& self, IntArrayRef size, bool align, Each... scales) {
   if (!IsServed(self, ops::kFloatTypes)) return FallbackOf<Op>::Call(self, size, align, scales...);
-  Tensor out = EmptyAs(Op::call(MetaOf(self), c10::fromIntArrayRefSlow(size), align, scales...), self);
+  Tensor out = EmptyAs(meta(MetaOf(self), size, align, scales...), self);
   Interpolation(kind, self, Last(self.sizes(), size), size, !align, align, {scales...}, false).Run(self, out);
   return out;
 }
 
-template <class Op, ResampleKind kind, class... Each>
+template <class Op, auto meta, ResampleKind kind, class... Each>
 Tensor InterpolateBackward(const Tensor& gradient, IntArrayRef size, IntArrayRef input, bool align,
                            Each... scales) {
   if (!IsServed(gradient, ops::kFloatTypes))
     return FallbackOf<Op>::Call(gradient, size, input, align, scales...);
-  Tensor out = EmptyAs(Op::call(MetaOf(gradient), c10::fromIntArrayRefSlow(size),
-                                c10::fromIntArrayRefSlow(input), align, scales...),
-                       gradient);
+  Tensor out = EmptyAs(meta(MetaOf(gradient), size, input, align, scales...), gradient);
   Interpolation(kind, gradient, Last(input, size), size, !align, align, {scales...}, true).Run(gradient, out);
   return out;
 }
@@ -263,10 +259,10 @@ Tensor InterpolateBackward(const Tensor& gradient, IntArrayRef size, IntArrayRef
 // ---- registration
 
 void ImplementPooling(torch::Library& m) {
-  Implement<&AveragePool<at::_ops::avg_pool2d, 2>>(m, "avg_pool2d");
-  Implement<&AveragePool<at::_ops::avg_pool3d, 3>>(m, "avg_pool3d");
-  Implement<&AveragePoolBackward<at::_ops::avg_pool2d_backward, 2>>(m, "avg_pool2d_backward");
-  Implement<&AveragePoolBackward<at::_ops::avg_pool3d_backward, 3>>(m, "avg_pool3d_backward");
+  Implement<&AveragePool<XPUD_ATEN(avg_pool2d), 2>>(m, "avg_pool2d");
+  Implement<&AveragePool<XPUD_ATEN(avg_pool3d), 3>>(m, "avg_pool3d");
+  Implement<&AveragePoolBackward<XPUD_ATEN(avg_pool2d_backward), 2>>(m, "avg_pool2d_backward");
+  Implement<&AveragePoolBackward<XPUD_ATEN(avg_pool3d_backward), 3>>(m, "avg_pool3d_backward");
   Implement<&AdaptiveAverage<at::_ops::_adaptive_avg_pool2d, 2>>(m, "_adaptive_avg_pool2d");
   Implement<&AdaptiveAverage<at::_ops::_adaptive_avg_pool3d, 3>>(m, "_adaptive_avg_pool3d");
   Implement<&AdaptiveAverageBackward<at::_ops::_adaptive_avg_pool2d_backward, 2>>(
@@ -292,16 +288,16 @@ void ImplementPadding(torch::Library& m) {
   ImplementPad<replication_pad3d, replication_pad3d_backward, kReplicate, 3>(m, "replication_pad3d");
 }
 
-template <class Op, class Backward, bool exact, class... Each>
+template <class Op, auto meta, class Backward, auto backward_meta, bool exact, class... Each>
 void ImplementNearest(torch::Library& m, const std::string& name) {
-  Implement<&Nearest<Op, exact, Each...>>(m, name);
-  Implement<&NearestBackward<Backward, exact, Each...>>(m, name + "_backward");
+  Implement<&Nearest<Op, meta, exact, Each...>>(m, name);
+  Implement<&NearestBackward<Backward, backward_meta, exact, Each...>>(m, name + "_backward");
 }
 
-template <class Op, class Backward, ResampleKind kind, class... Each>
+template <class Op, auto meta, class Backward, auto backward_meta, ResampleKind kind, class... Each>
 void ImplementInterpolation(torch::Library& m, const std::string& name) {
-  Implement<&Interpolate<Op, kind, Each...>>(m, name);
-  Implement<&InterpolateBackward<Backward, kind, Each...>>(m, name + "_backward");
+  Implement<&Interpolate<Op, meta, kind, Each...>>(m, name);
+  Implement<&InterpolateBackward<Backward, backward_meta, kind, Each...>>(m, name + "_backward");
 }
 
 void ImplementUpsampling(torch::Library& m) {
@@ -309,26 +305,30 @@ void ImplementUpsampling(torch::Library& m) {
   constexpr auto kLinearArea = ResampleKind::kLinearArea, kCubicArea = ResampleKind::kCubicArea;
   using S = Scale;
   using namespace at::_ops;
-  ImplementNearest<upsample_nearest1d, upsample_nearest1d_backward, false, S>(m, "upsample_nearest1d");
-  ImplementNearest<upsample_nearest2d, upsample_nearest2d_backward, false, S, S>(m, "upsample_nearest2d");
-  ImplementNearest<upsample_nearest3d, upsample_nearest3d_backward, false, S, S, S>(m, "upsample_nearest3d");
-  ImplementNearest<_upsample_nearest_exact1d, _upsample_nearest_exact1d_backward, true, S>(
-      m, "_upsample_nearest_exact1d");
-  ImplementNearest<_upsample_nearest_exact2d, _upsample_nearest_exact2d_backward, true, S, S>(
-      m, "_upsample_nearest_exact2d");
-  ImplementNearest<_upsample_nearest_exact3d, _upsample_nearest_exact3d_backward, true, S, S, S>(
-      m, "_upsample_nearest_exact3d");
-  ImplementInterpolation<upsample_linear1d, upsample_linear1d_backward, kLinear, S>(m, "upsample_linear1d");
-  ImplementInterpolation<upsample_bilinear2d, upsample_bilinear2d_backward, kLinear, S, S>(
-      m, "upsample_bilinear2d");
-  ImplementInterpolation<upsample_trilinear3d, upsample_trilinear3d_backward, kLinear, S, S, S>(
-      m, "upsample_trilinear3d");
-  ImplementInterpolation<upsample_bicubic2d, upsample_bicubic2d_backward, kCubic, S, S>(m,
-                                                                                        "upsample_bicubic2d");
-  ImplementInterpolation<_upsample_bilinear2d_aa, _upsample_bilinear2d_aa_backward, kLinearArea, S, S>(
-      m, "_upsample_bilinear2d_aa");
-  ImplementInterpolation<_upsample_bicubic2d_aa, _upsample_bicubic2d_aa_backward, kCubicArea, S, S>(
-      m, "_upsample_bicubic2d_aa");
+  ImplementNearest<XPUD_ATEN(upsample_nearest1d), XPUD_ATEN(upsample_nearest1d_backward), false, S>(
+      m, "upsample_nearest1d");
+  ImplementNearest<XPUD_ATEN(upsample_nearest2d), XPUD_ATEN(upsample_nearest2d_backward), false, S, S>(
+      m, "upsample_nearest2d");
+  ImplementNearest<XPUD_ATEN(upsample_nearest3d), XPUD_ATEN(upsample_nearest3d_backward), false, S, S, S>(
+      m, "upsample_nearest3d");
+  ImplementNearest<XPUD_ATEN(_upsample_nearest_exact1d), XPUD_ATEN(_upsample_nearest_exact1d_backward), true,
+                   S>(m, "_upsample_nearest_exact1d");
+  ImplementNearest<XPUD_ATEN(_upsample_nearest_exact2d), XPUD_ATEN(_upsample_nearest_exact2d_backward), true,
+                   S, S>(m, "_upsample_nearest_exact2d");
+  ImplementNearest<XPUD_ATEN(_upsample_nearest_exact3d), XPUD_ATEN(_upsample_nearest_exact3d_backward), true,
+                   S, S, S>(m, "_upsample_nearest_exact3d");
+  ImplementInterpolation<XPUD_ATEN(upsample_linear1d), XPUD_ATEN(upsample_linear1d_backward), kLinear, S>(
+      m, "upsample_linear1d");
+  ImplementInterpolation<XPUD_ATEN(upsample_bilinear2d), XPUD_ATEN(upsample_bilinear2d_backward), kLinear, S,
+                         S>(m, "upsample_bilinear2d");
+  ImplementInterpolation<XPUD_ATEN(upsample_trilinear3d), XPUD_ATEN(upsample_trilinear3d_backward), kLinear,
+                         S, S, S>(m, "upsample_trilinear3d");
+  ImplementInterpolation<XPUD_ATEN(upsample_bicubic2d), XPUD_ATEN(upsample_bicubic2d_backward), kCubic, S, S>(
+      m, "upsample_bicubic2d");
+  ImplementInterpolation<XPUD_ATEN(_upsample_bilinear2d_aa), XPUD_ATEN(_upsample_bilinear2d_aa_backward),
+                         kLinearArea, S, S>(m, "_upsample_bilinear2d_aa");
+  ImplementInterpolation<XPUD_ATEN(_upsample_bicubic2d_aa), XPUD_ATEN(_upsample_bicubic2d_aa_backward),
+                         kCubicArea, S, S>(m, "_upsample_bicubic2d_aa");
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {

@@ -17,6 +17,10 @@ bool IsServed(const at::Tensor& tensor, ops::DTypeSet types);
 // Returns a tensor without memory, with the layout and dtype of `tensor`. ATen's kernels for such tensors
 // check arguments and choose the results' sizes and strides.
 at::Tensor MetaOf(const at::Tensor& tensor);
+// An operator of ATen, and its function that checks arguments and makes results without memory. Two arguments
+// of a template. (Through the dispatcher, Python's decompositions would run instead.)
+#define XPUD_ATEN(name) at::_ops::name, [](const auto&... arguments) { return at::meta::name(arguments...); }
+
 // Returns an uninitialised tensor like `meta` on the device of `like`.
 at::Tensor EmptyAs(const at::Tensor& meta, const at::Tensor& like);
 // Returns an uninitialised tensor with the sizes of `self`, the last ones replaced by `spatial`. With a batch
