@@ -132,6 +132,7 @@ int64_t TransposedTaps(const ResampleSpec& spec, const Window& window) {
 absl::Status CheckWindow(const ResampleSpec& spec, const Window& window) {
   if (!std::isfinite(window.scale) || window.scale < 0 || window.scale > 0x1p31)
     return absl::InvalidArgumentError(absl::StrCat("the scale is ", window.scale));
+  if (spec.transposed && window.out == 0 && window.in > 0) return Invalid("the gradient is empty");
   const int64_t after = window.out - window.in - window.padding;
   if (spec.kind == ResampleKind::kReflect && std::max(window.padding, after) >= window.in && window.in > 0)
     return absl::InvalidArgumentError(absl::StrCat("reflects ", std::max(window.padding, after),

@@ -163,7 +163,10 @@ bool IsServedUnpool(const Tensor& self, const Tensor& indices, IntArrayRef size,
 
 Tensor Unpool(const Tensor& self, const Tensor& indices, IntArrayRef size) {
   static const ops::Row& row = ops::RowOf("max_unpool2d");
-  Tensor out = EmptySpatial(self, size).zero_();
+  // As in ATen, volumes are not channels last.
+  Tensor out = size.size() == 2 ? EmptySpatial(self, size)
+                                : at::empty(EmptySpatial(MetaOf(self), size).sizes(), self.options());
+  out.zero_();
   const ops::Number spatial = ops::Number::Integer(static_cast<int64_t>(size.size()));
   if (self.numel() > 0) Send(row, {Describe(out)}, {Describe(self), Describe(indices)}, {&spatial, 1}, self);
   return out;
