@@ -199,7 +199,10 @@ class GridSampleEmission : WindowEmission {
     if (key_.padding == GridPadding::kReflection) position = Reflected(position, size, slope);
     Value const inside = e_.ir().CreateAnd(e_.ir().CreateFCmpOGT(position, zero), Less(position, last));
     slope = Select(inside, slope, zero);
-    return FClamp(position, zero, last);
+    // As in ATen, NaN is the first element of a plane, but the last one of a volume.
+    return key_.volumes
+               ? e_.ir().CreateFNeg(FClamp(e_.ir().CreateFNeg(position), e_.ir().CreateFNeg(last), zero))
+               : FClamp(position, zero, last);
   }
 
   // Reflects between the first and last centres, or edges, of pixels.
@@ -305,7 +308,13 @@ class GridSampleEmission : WindowEmission {
         product.push_back(both);
       }
     }
-    for (Tap& tap : product) tap.offset = Select(tap.inside, tap.offset, Zero(tap.offset));
+    for (Tap& tap : product) {
+      tap.offset = Select(tap.inside, tap.offset, Zero(tap.offset));
+      if (!key_.volumes) continue;
+      // As in ATen, a position that is no number gives 0 in a volume, and NaN in a plane.
+      tap.weight = Select(tap.inside, tap.weight, Real(0));
+      for (Value& slope : tap.slopes) slope = Select(tap.inside, slope, Real(0));
+    }
     return product;
   }
 
