@@ -60,9 +60,8 @@ std::vector<size_t> OrderOf(const ops::ResampleSpec& spec) {
     const auto out = static_cast<double>(std::max<int64_t>(w.out, 1));
     return spec.transposed ? in / out : out / in;
   };
-  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return growth(a) != growth(b) ? growth(a) < growth(b) : a > b;
-  });
+  std::sort(order.begin(), order.end(),
+            [&](size_t a, size_t b) { return growth(a) != growth(b) ? growth(a) < growth(b) : a > b; });
   return order;
 }
 
