@@ -200,7 +200,7 @@ class MaxPoolEmission : WindowEmission {
 
  private:
   // Positions of a window's elements along a dimension, or of the windows that cover an element: begin, begin
-  // + step, ... before end. Of a vector, `begin` may be negative, and end - begin may be more than 0.
+  // + step, ... before end.
   struct Range {
     Value begin, end, step;
   };
@@ -229,22 +229,28 @@ class MaxPoolEmission : WindowEmission {
       return {DivideUp(Sub(last, reach), of(args_.stride)),
               Min(Add(Divide(last, of(args_.stride)), one), of(args_.out)), one};
     }
-    Value start = Sub(e_.ir().CreateMul(at, of(args_.stride)), of(args_.padding));
+    Value const start = Sub(e_.ir().CreateMul(at, of(args_.stride)), of(args_.padding));
     Value const end = Min(Add(Add(start, reach), one), of(args_.in)), step = of(args_.dilation);
-    if (width == 1) {  // the first element inside
-      start = key_.dilated ? Add(start, e_.ir().CreateMul(DivideUp(Sub(Zero(at), start), step), step))
-                           : Max(start, Zero(at));
-    }
-    return {start, end, step};
+    Value const inside = key_.dilated
+                             ? Add(start, e_.ir().CreateMul(DivideUp(Sub(Zero(at), start), step), step))
+                             : Max(start, Zero(at));
+    return {inside, end, step};
   }
 
   // ---- what is done at an element of a window
 
-  Values Init(int width) {
+  // The state before a window: no gradient, or the lowest value at the window's first element, `first`.
+  Values Init(Value first, int width) {
+    if (key_.backward) return {llvm::Constant::getNullValue(e_.TypeOf(scalar_, width))};
+    return {Lowest(width), first};
+  }
+
+  Value Lowest(int width) {
     llvm::Type* const type = e_.TypeOf(scalar_, width);
-    if (key_.backward) return {llvm::Constant::getNullValue(type)};
-    return {llvm::Constant::getNullValue(type),  // not read: there is no position yet
-            llvm::Constant::getAllOnesValue(e_.TypeOf(width == 1 ? Scalar::kI64 : Scalar::kI32, width))};
+    if (IsFloat(scalar_)) return llvm::ConstantFP::getInfinity(type, /*Negative=*/true);
+    const unsigned bits = type->getScalarSizeInBits();
+    return scalar_ == Scalar::kU8 ? llvm::Constant::getNullValue(type)
+                                  : llvm::ConstantInt::get(type, llvm::APInt::getSignedMinValue(bits));
   }
 
   // Forward: takes `element` at `position` if it is larger than the state's, or NaN.
@@ -255,7 +261,6 @@ class MaxPoolEmission : WindowEmission {
                        ? ir.CreateOr(ir.CreateFCmpOGT(element, state[0]), ir.CreateFCmpUNO(element, element))
                    : is_unsigned ? ir.CreateICmpUGT(element, state[0])
                                  : ir.CreateICmpSGT(element, state[0]);
-    better = ir.CreateOr(better, ir.CreateICmpSLT(state[1], Zero(state[1])));  // the first one
     if (inside != nullptr) better = ir.CreateAnd(better, inside);
     return {ir.CreateSelect(better, element, state[0]), ir.CreateSelect(better, position, state[1])};
   }
@@ -300,18 +305,20 @@ class MaxPoolEmission : WindowEmission {
   // The result at x of one plane, or of `width` neighbouring planes.
   void EmitResult(const Place& place, Value x, const Range& xs, int width) {
     Value const own = NumberOf(place.z, place.y, x, 1);
-    const Values result = OverRows(place, Init(width), [&](Value z, Value y, const Values& outer) {
-      return e_.Loop(xs.begin, xs.end, xs.step, outer, [&](Value at, const Values& state) {
-        const auto load = [&](size_t o, ops::DType type, Scalar as) {
-          return e_.Load(type, args_.operands[o], e_.Add(place.offsets[o], PlaneOffset(o, z, y, at)), as,
-                         width);
-        };
-        Value const element = load(2, key_.type, scalar_);
-        if (!key_.backward) return Larger(state, element, Narrow(NumberOf(z, y, at, 1), width), nullptr);
-        Value const index = load(1, ops::DType::kInt64, width == 1 ? Scalar::kI64 : Scalar::kI32);
-        return AddOwn(state, element, index, Narrow(own, width), nullptr);
-      });
-    });
+    Value const first = NumberOf(place.zs.begin, place.ys.begin, xs.begin, 1);
+    const Values result =
+        OverRows(place, Init(Narrow(first, width), width), [&](Value z, Value y, const Values& outer) {
+          return e_.Loop(xs.begin, xs.end, xs.step, outer, [&](Value at, const Values& state) {
+            const auto load = [&](size_t o, ops::DType type, Scalar as) {
+              return e_.Load(type, args_.operands[o], e_.Add(place.offsets[o], PlaneOffset(o, z, y, at)), as,
+                             width);
+            };
+            Value const element = load(2, key_.type, scalar_);
+            if (!key_.backward) return Larger(state, element, Narrow(NumberOf(z, y, at, 1), width), nullptr);
+            Value const index = load(1, ops::DType::kInt64, width == 1 ? Scalar::kI64 : Scalar::kI32);
+            return AddOwn(state, element, index, Narrow(own, width), nullptr);
+          });
+        });
     Store(place, x, result, width);
   }
 
@@ -321,7 +328,8 @@ class MaxPoolEmission : WindowEmission {
     Value const results = Add(Narrow(x, kWidth), Steps(kWidth));
     const Range xs = RangeOf(kX, results, kWidth);
     Value const own = NumberOf(place.z, place.y, results, kWidth);
-    const Values result = OverRows(place, Init(kWidth), [&](Value z, Value y, const Values& outer) {
+    Value const first = NumberOf(place.zs.begin, place.ys.begin, xs.begin, kWidth);
+    const Values result = OverRows(place, Init(first, kWidth), [&](Value z, Value y, const Values& outer) {
       return e_.Loop(e_.I64(0), args_.taps, e_.I64(1), outer, [&](Value tap, const Values& state) {
         Value at = Add(xs.begin, e_.ir().CreateMul(Narrow(tap, kWidth), xs.step));
         Value const inside =
