@@ -159,13 +159,18 @@ PerDimension PaddedSizes(const Tensor& self, IntArrayRef padding, ResampleKind k
   return sizes;
 }
 
+// ATen keeps the memory format of four dimensions, also if they are a volume without a batch.
+Tensor EmptyPadded(const Tensor& self, IntArrayRef spatial) {
+  const auto format = spatial.size() == 1 ? at::MemoryFormat::Contiguous : self.suggest_memory_format();
+  return at::empty(EmptySpatial(MetaOf(self), spatial).sizes(), self.options(), format);
+}
+
 template <class Op, ResampleKind kind, size_t spatial>
 Tensor Pad(const Tensor& self, IntArrayRef padding) {
   if (!IsServed(self, ops::kNumericTypes)) return FallbackOf<Op>::Call(self, padding);
   const PerDimension sizes = PaddedSizes(self, padding, kind, spatial);
   if (sizes.empty()) return FallbackOf<Op>::Call(self, padding);
-  Tensor out = spatial == 1 ? at::empty(EmptySpatial(MetaOf(self), sizes).sizes(), self.options())
-                            : EmptySpatial(self, sizes);
+  Tensor out = EmptyPadded(self, sizes);
   Padding(kind, padding, false).Run(self, out);
   return out;
 }
@@ -177,8 +182,7 @@ Tensor PadBackward(const Tensor& gradient, const Tensor& self, IntArrayRef paddi
   valid = valid && !sizes.empty() && HasSamePlanes(gradient, self, spatial) &&
           gradient.sizes().slice(static_cast<size_t>(gradient.dim()) - spatial) == IntArrayRef(sizes);
   if (!valid) return FallbackOf<Op>::Call(gradient, self, padding);
-  const IntArrayRef whole = self.sizes().slice(static_cast<size_t>(self.dim()) - spatial);
-  Tensor out = spatial == 1 ? at::empty(self.sizes(), self.options()) : EmptySpatial(self, whole);
+  Tensor out = EmptyPadded(self, self.sizes().slice(static_cast<size_t>(self.dim()) - spatial));
   Padding(kind, padding, true).Run(gradient, out);
   return out;
 }
