@@ -67,7 +67,8 @@ std::vector<Tap> TapsOf(const Case& c, double value, int64_t size) {
   if (c.mode == 2) {
     std::vector<Tap> taps;
     const double base = std::floor(position);
-    for (double at = base - 1; at <= base + 2; ++at) {
+    for (int j = -1; j <= 2; ++j) {
+      const double at = base + j;
       double ignored = 1;
       taps.push_back({static_cast<int64_t>(std::lround(Padded(c, at, size, ignored))), Keys(position - at),
                       KeysSlope(position - at) * slope});

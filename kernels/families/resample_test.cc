@@ -34,8 +34,8 @@ void AddArea(const Map& map, const Window& w, int64_t o, std::vector<double>& ro
   const bool cubic = map.kind == ResampleKind::kCubicArea;
   const double wide = std::fmax(w.scale, 1), support = (cubic ? 2 : 1) * wide;
   const double center = w.scale * (static_cast<double>(o) + 0.5);
-  const auto first = std::max<int64_t>(static_cast<int64_t>(center - support + 0.5), 0);
-  const int64_t end = std::min(static_cast<int64_t>(center + support + 0.5), w.in);
+  const auto first = static_cast<int64_t>(std::fmax(std::floor(center - support + 0.5), 0));
+  const int64_t end = std::min(static_cast<int64_t>(std::floor(center + support + 0.5)), w.in);
   double total = 0;
   for (int64_t i = first; i < end; ++i) {
     const double x = (static_cast<double>(i) - center + 0.5) / wide;
@@ -193,7 +193,8 @@ class ResampleTest : public DeviceTest {
     }
   }
 
-  static Map Scaled(ResampleKind kind, std::vector<std::pair<int64_t, int64_t>> sizes, bool half_pixel) {
+  static Map Scaled(ResampleKind kind, const std::vector<std::pair<int64_t, int64_t>>& sizes,
+                    bool half_pixel) {
     Map map = {.kind = kind, .half_pixel = half_pixel, .windows = {}};
     for (const auto& [in, out] : sizes) {
       const double scale = half_pixel || kind == ResampleKind::kNearest
