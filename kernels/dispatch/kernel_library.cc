@@ -8,12 +8,15 @@
 #include "kernels/families/concat.h"
 #include "kernels/families/convolution.h"
 #include "kernels/families/gather.h"
+#include "kernels/families/grid_sample.h"
 #include "kernels/families/layer_norm.h"
 #include "kernels/families/layer_norm_backward.h"
 #include "kernels/families/map.h"
+#include "kernels/families/max_pool.h"
 #include "kernels/families/misbehaving.h"
 #include "kernels/families/nll.h"
 #include "kernels/families/reduce.h"
+#include "kernels/families/resample.h"
 #include "kernels/families/scan.h"
 #include "kernels/families/scatter.h"
 #include "kernels/families/softmax.h"
@@ -57,8 +60,11 @@ class KernelLibrary::Impl {
     planners_.push_back(std::make_unique<ConcatPlanner>(cache_));
     planners_.push_back(std::make_unique<ReducePlanner>(cache_));
     planners_.push_back(std::make_unique<GatherPlanner>(cache_));
+    planners_.push_back(std::make_unique<GridSamplePlanner>(cache_));
     planners_.push_back(std::make_unique<LayerNormBackwardPlanner>(cache_));
+    planners_.push_back(std::make_unique<MaxPoolPlanner>(cache_));
     planners_.push_back(std::make_unique<NllPlanner>(cache_));
+    planners_.push_back(std::make_unique<ResamplePlanner>(cache_));
     planners_.push_back(std::make_unique<ScanPlanner>(cache_));
     planners_.push_back(std::make_unique<ScatterPlanner>(cache_));
     planners_.push_back(std::make_unique<SoftmaxPlanner>(cache_));

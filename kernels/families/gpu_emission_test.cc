@@ -8,12 +8,15 @@
 #include "kernels/families/compact.h"
 #include "kernels/families/convolution.h"
 #include "kernels/families/gather.h"
+#include "kernels/families/grid_sample.h"
 #include "kernels/families/layer_norm.h"
 #include "kernels/families/layer_norm_backward.h"
 #include "kernels/families/map.h"
+#include "kernels/families/max_pool.h"
 #include "kernels/families/misbehaving.h"
 #include "kernels/families/nll.h"
 #include "kernels/families/reduce.h"
+#include "kernels/families/resample.h"
 #include "kernels/families/scan.h"
 #include "kernels/families/scatter.h"
 #include "kernels/families/softmax.h"
@@ -245,6 +248,57 @@ TEST_F(GpuEmissionTest, NllBothWaysAndInEveryStage) {
     }
     key.stage = NllStage::kEach;
     Check(backward, key);
+  }
+}
+
+TEST_F(GpuEmissionTest, EveryResamplingBothWays) {
+  const ResampleTableSkeleton table;
+  for (int64_t kind = 0; kind <= ops::kLastResampleKind; ++kind) {
+    for (const bool transposed : {false, true}) {
+      const ResampleTableKey key{.kind = static_cast<ops::ResampleKind>(kind),
+                                 .real = kind % 2 == 0 ? Scalar::kF32 : Scalar::kF64,
+                                 .transposed = transposed,
+                                 .half_pixel = transposed};
+      Check(table, key, std::to_string(kind));
+    }
+  }
+  const ResamplePassSkeleton pass;
+  for (const int taps : {0, 2}) {
+    for (const PassForm form : {PassForm::kItems, PassForm::kElements}) {
+      ResamplePassKey key{.input = DType::kBFloat16, .form = form, .taps = taps, .rank = 2};
+      Check(pass, key);
+      key.input = key.output = DType::kUInt8;
+      key.real = Scalar::kU8;
+      key.copies = true;
+      Check(pass, key, "copies");
+    }
+  }
+}
+
+TEST_F(GpuEmissionTest, MaxPoolBothWaysAndUnpool) {
+  const MaxPoolSkeleton skeleton;
+  for (const bool backward : {false, true}) {
+    for (const PlaneForm form : {PlaneForm::kPlanes, PlaneForm::kElements}) {
+      for (const DType type : {DType::kFloat16, DType::kFloat64}) {
+        MaxPoolKey key{.type = type, .backward = backward, .dilated = true, .form = form, .rank = 2};
+        Check(skeleton, key);
+        key.adaptive = true;
+        Check(skeleton, key, "adaptive");
+      }
+    }
+  }
+  Check(MaxUnpoolSkeleton(), MaxUnpoolKey{.element = DType::kInt16, .rank = 2});
+}
+
+TEST_F(GpuEmissionTest, GridSampleOfEveryMode) {
+  const GridSampleSkeleton skeleton;
+  for (int which = 0; which < 27; ++which) {
+    GridSampleKey key{.type = which % 2 == 0 ? DType::kFloat16 : DType::kFloat64,
+                      .part = static_cast<GridPart>(which / 9),
+                      .mode = static_cast<GridMode>(which / 3 % 3),
+                      .padding = static_cast<GridPadding>(which % 3)};
+    key.volumes = key.mode != GridMode::kCubic && which % 2 == 0;
+    Check(skeleton, key, std::to_string(which));
   }
 }
 

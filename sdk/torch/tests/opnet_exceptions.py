@@ -55,6 +55,8 @@ listed("nn.functional.max_pool1d", "bits/values", "PyTorch's CPU kernel does not
 listed("nn.functional.gelu", "out/values", "PyTorch's CPU kernel does not write to a strided out=", "float32")
 listed("nn.functional.gelu", "out/operand values", "PyTorch's CPU kernel does not write to a strided out=", "float32")
 listed("narrow_copy nn.functional.avg_pool3d", "out/memory values", "PyTorch's CPU kernel writes between the elements of a strided out=")
+for what in ("values", "operand values"):
+    listed("nn.functional.avg_pool3d", f"out/{what}", "PyTorch's CPU kernel writes between the elements of a strided out=")
 for aspect in ("strides", "operand strides"):
     listed("nn.functional.linear", f"out/{aspect}", "the CPU gives a strided out= of a vector other strides; here it keeps its own")
 CONJUGATED = "falls back, and copying the result back does the conjugation that is pending on the CPU"

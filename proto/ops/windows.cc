@@ -1,0 +1,222 @@
+#include "proto/ops/windows.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "proto/base/status_macros.h"
+#include "proto/ops/rules.h"
+
+namespace xpud::ops {
+namespace {
+
+// Sums and products of two numbers below this one do not overflow.
+constexpr int64_t kMost = (int64_t{1} << 31) - 1;
+
+// Takes attributes one after the other.
+class AttributeReader {
+ public:
+  explicit AttributeReader(std::span<const Number> attributes) : rest_(attributes) {}
+
+  int64_t Integer() { return Take().AsInteger(); }
+  bool Bool() { return Take().AsInteger() != 0; }
+  // Returns a list, empty if the attributes end before it does.
+  std::span<const Number> List() {
+    const int64_t length = Integer();
+    if (length < 0 || length > static_cast<int64_t>(rest_.size())) return {};
+    const auto list = rest_.first(static_cast<size_t>(length));
+    rest_ = rest_.subspan(list.size());
+    return list;
+  }
+
+ private:
+  Number Take() {
+    if (rest_.empty()) return Number::Integer(0);
+    const Number first = rest_[0];
+    rest_ = rest_.subspan(1);
+    return first;
+  }
+  std::span<const Number> rest_;
+};
+
+using Windows = std::array<Window, kMaxSpatial>;
+
+// Reads one integer for each window; `member` must be in [least, kMost].
+absl::Status ReadList(AttributeReader& reader, int spatial, int64_t Window::* member, int64_t least,
+                      const char* name, Windows& windows) {
+  const std::span<const Number> list = reader.List();
+  if (list.size() != static_cast<size_t>(spatial))
+    return absl::InvalidArgumentError(absl::StrCat(name, " has ", list.size(), " elements, not ", spatial));
+  for (size_t d = 0; d < list.size(); ++d) {
+    const int64_t value = list[d].AsInteger();
+    if (value < least || value > kMost) return absl::InvalidArgumentError(absl::StrCat(name, " is ", value));
+    windows[d].*member = value;
+  }
+  return absl::OkStatus();
+}
+
+// Sets the windows' sizes from the last `spatial` dimensions, and checks that the others are equal.
+absl::Status SetSizes(const Operand& in, const Operand& out, int spatial, Windows& windows) {
+  RETURN_IF_ERROR(NeedTensor(in, "input"));
+  RETURN_IF_ERROR(NeedRank(out, "output", in.rank));
+  const int leading = in.rank - spatial;
+  if (spatial < 1 || spatial > kMaxSpatial || leading < 0)
+    return absl::InvalidArgumentError(absl::StrCat(spatial, " spatial dimensions of ", Describe(in)));
+  for (int d = 0; d < leading; ++d) {
+    if (in.sizes[d] != out.sizes[d])
+      return absl::InvalidArgumentError(
+          absl::StrCat("output ", Describe(out), " does not fit input ", Describe(in)));
+  }
+  for (int d = 0; d < spatial; ++d) {
+    Window& window = windows[static_cast<size_t>(d)];
+    window.in = in.sizes[leading + d];
+    window.out = out.sizes[leading + d];
+    if (window.in > kMost || window.out > kMost || (window.in == 0 && out.numel() > 0))
+      return absl::InvalidArgumentError(
+          absl::StrCat("windows of ", Describe(in), " for output ", Describe(out)));
+  }
+  return absl::OkStatus();
+}
+
+bool IsArea(ResampleKind kind) {
+  return kind == ResampleKind::kLinearArea || kind == ResampleKind::kCubicArea;
+}
+
+// The most inputs that an output reads, without the limit of the input's size.
+int64_t ForwardTaps(const ResampleSpec& spec, const Window& window) {
+  switch (spec.kind) {
+    case ResampleKind::kAverage:
+      return window.kernel;
+    case ResampleKind::kAdaptive:
+      return window.out == 0 ? 1 : window.in / window.out + (window.in % window.out == 0 ? 0 : 2);
+    case ResampleKind::kLinear:
+      return 2;
+    case ResampleKind::kCubic:
+      return 4;
+    case ResampleKind::kLinearArea:
+    case ResampleKind::kCubicArea:
+      return 2 * static_cast<int64_t>(std::min(std::ceil(SupportOf(spec, window)), 0x1p31)) + 1;
+    default:
+      return 1;
+  }
+}
+
+int64_t ScaledTaps(const ResampleSpec& spec, const Window& window) {
+  const Reach reach = ReachOf(spec, window);
+  const auto out = static_cast<double>(window.out);
+  const double margin = 3 + 2 * out / 0x1p22;
+  const double inside = (reach.high - reach.low) / window.scale;
+  const double first = reach.high / window.scale - reach.shift;
+  const double last = out - (static_cast<double>(window.in - 1) + reach.low) / window.scale + reach.shift;
+  const double most = std::max({inside, first, last}) + margin;
+  return most < out ? static_cast<int64_t>(std::ceil(most)) : window.out;  // also if the scale is 0
+}
+
+int64_t TransposedTaps(const ResampleSpec& spec, const Window& window) {
+  switch (spec.kind) {
+    case ResampleKind::kAverage:
+      return (window.kernel + window.stride - 1) / window.stride;
+    case ResampleKind::kAdaptive:
+      return window.in == 0 ? 1 : window.out / window.in + 2;
+    case ResampleKind::kReflect:
+      return 3;
+    case ResampleKind::kReplicate:
+      return window.in == 1
+                 ? window.out
+                 : std::max({int64_t{1}, window.padding + 1, window.out - window.padding - window.in + 1});
+    default:
+      return ScaledTaps(spec, window);
+  }
+}
+
+absl::Status CheckWindow(const ResampleSpec& spec, const Window& window) {
+  if (!std::isfinite(window.scale) || window.scale < 0 || window.scale > 0x1p31)
+    return absl::InvalidArgumentError(absl::StrCat("the scale is ", window.scale));
+  if (spec.transposed && window.out == 0 && window.in > 0) return Invalid("the gradient is empty");
+  const int64_t after = window.out - window.in - window.padding;
+  if (spec.kind == ResampleKind::kReflect && std::max(window.padding, after) >= window.in && window.in > 0)
+    return absl::InvalidArgumentError(absl::StrCat("reflects ", std::max(window.padding, after),
+                                                   " elements of a dimension of ", window.in));
+  // A table has an entry for each tap of each output.
+  if (static_cast<double>(TapsOf(spec, window)) *
+          static_cast<double>(spec.transposed ? window.in : window.out) >
+      0x1p36)
+    return absl::InvalidArgumentError("its windows have more than 2^36 elements");
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+bool CopiesElements(const ResampleSpec& spec) {
+  return !spec.transposed && (spec.kind == ResampleKind::kNearest || spec.kind == ResampleKind::kReflect ||
+                              spec.kind == ResampleKind::kReplicate);
+}
+
+double SupportOf(const ResampleSpec& spec, const Window& window) {
+  return (spec.kind == ResampleKind::kCubicArea ? 2.0 : 1.0) * std::max(window.scale, 1.0);
+}
+
+Reach ReachOf(const ResampleSpec& spec, const Window& window) {
+  const double half = spec.half_pixel ? 0.5 : 0.0;
+  if (spec.kind == ResampleKind::kNearest) return {0, 1, half};
+  if (IsArea(spec.kind)) return {-SupportOf(spec, window) - 0.5, SupportOf(spec, window) + 1.5, 0.5};
+  const double support = spec.kind == ResampleKind::kCubic ? 2 : 1;
+  return {half - support, half + support, half};
+}
+
+int64_t TapsOf(const ResampleSpec& spec, const Window& window) {
+  const int64_t taps = spec.transposed ? std::min(TransposedTaps(spec, window), window.out)
+                                       : std::min(ForwardTaps(spec, window), window.in);
+  return spec.transposed && spec.kind == ResampleKind::kReflect ? 3 : std::max<int64_t>(taps, 1);
+}
+
+bool IsIdentity(const ResampleSpec& spec, const Window& window) {
+  if (window.in != window.out) return false;
+  if (spec.kind == ResampleKind::kAverage)
+    return window.kernel == 1 && window.stride == 1 && window.padding == 0 &&
+           (window.scale == 0 || window.scale == 1);
+  if (spec.kind == ResampleKind::kReflect || spec.kind == ResampleKind::kReplicate)
+    return window.padding == 0;
+  return spec.kind == ResampleKind::kAdaptive || (window.scale == 1 && !IsArea(spec.kind));
+}
+
+absl::StatusOr<ResampleSpec> ResampleOf(const Call& call) {
+  AttributeReader reader(call.attributes);
+  ResampleSpec spec;
+  const int64_t kind = reader.Integer();
+  if (kind < 0 || kind > kLastResampleKind) return absl::InvalidArgumentError(absl::StrCat("kind ", kind));
+  spec.kind = static_cast<ResampleKind>(kind);
+  spec.transposed = reader.Bool();
+  spec.half_pixel = reader.Bool();
+  spec.include_padding = reader.Bool();
+  const std::span<const Number> scales = reader.List();
+  spec.spatial = static_cast<int>(std::min<size_t>(scales.size(), kMaxRank));
+  const Operand &self = call.inputs[0], &out = call.outputs[0];
+  RETURN_IF_ERROR(
+      SetSizes(spec.transposed ? out : self, spec.transposed ? self : out, spec.spatial, spec.windows));
+  for (size_t d = 0; d < scales.size(); ++d) spec.windows[d].scale = scales[d].AsReal();
+  RETURN_IF_ERROR(ReadList(reader, spec.spatial, &Window::kernel, 1, "kernel", spec.windows));
+  RETURN_IF_ERROR(ReadList(reader, spec.spatial, &Window::stride, 1, "stride", spec.windows));
+  RETURN_IF_ERROR(ReadList(reader, spec.spatial, &Window::padding, -kMost, "padding", spec.windows));
+  for (size_t d = 0; d < scales.size(); ++d) RETURN_IF_ERROR(CheckWindow(spec, spec.windows[d]));
+  return spec;
+}
+
+absl::StatusOr<MaxPoolSpec> MaxPoolOf(const Call& call, const Operand& in, const Operand& out) {
+  AttributeReader reader(call.attributes);
+  MaxPoolSpec spec;
+  spec.adaptive = reader.Bool();
+  AttributeReader kernels = reader;
+  spec.spatial = static_cast<int>(kernels.List().size());
+  RETURN_IF_ERROR(SetSizes(in, out, spec.spatial, spec.windows));
+  RETURN_IF_ERROR(ReadList(reader, spec.spatial, &Window::kernel, 1, "kernel", spec.windows));
+  RETURN_IF_ERROR(ReadList(reader, spec.spatial, &Window::stride, 1, "stride", spec.windows));
+  RETURN_IF_ERROR(ReadList(reader, spec.spatial, &Window::padding, 0, "padding", spec.windows));
+  RETURN_IF_ERROR(ReadList(reader, spec.spatial, &Window::dilation, 1, "dilation", spec.windows));
+  double plane = 1;
+  for (const Window& window : spec.windows) plane *= static_cast<double>(window.in);
+  if (plane >= 0x1p62) return absl::InvalidArgumentError(absl::StrCat("planes of ", Describe(in)));
+  return spec;
+}
+
+}  // namespace xpud::ops
