@@ -6,6 +6,9 @@
 #include "kernels/compiler/kernel_cache.h"
 #include "kernels/families/compact.h"
 #include "kernels/families/concat.h"
+#include "kernels/families/foreach.h"
+#include "kernels/families/foreach_reduce.h"
+#include "kernels/families/fused.h"
 #include "kernels/families/gather.h"
 #include "kernels/families/layer_norm.h"
 #include "kernels/families/layer_norm_backward.h"
@@ -52,6 +55,9 @@ class KernelLibrary::Impl {
     }
     planners_.push_back(std::make_unique<CompactPlanner>(cache_));
     planners_.push_back(std::make_unique<ConcatPlanner>(cache_));
+    planners_.push_back(std::make_unique<ForeachPlanner>(cache_));
+    planners_.push_back(std::make_unique<ForeachReducePlanner>(cache_));
+    planners_.push_back(std::make_unique<FusedPlanner>(cache_));
     planners_.push_back(std::make_unique<ReducePlanner>(cache_));
     planners_.push_back(std::make_unique<GatherPlanner>(cache_));
     planners_.push_back(std::make_unique<LayerNormBackwardPlanner>(cache_));

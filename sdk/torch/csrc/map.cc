@@ -275,6 +275,18 @@ bool RunFlatMap(const ops::Row& row, std::span<const MapInput> inputs, at::Tenso
   return true;
 }
 
+std::optional<TensorRef> ScalarInput(const MapInput& input, const at::Tensor& like) {
+  const auto type = ToDType(like.scalar_type());
+  if (!type.has_value()) return std::nullopt;
+  if (input.tensor != nullptr && IsOnDevice(*input.tensor)) {
+    const auto own = ToDType(input.tensor->scalar_type());
+    if (!own.has_value() || !KeepsType(input, *own, *type, like)) return std::nullopt;
+    return Bare(*input.tensor, *own);
+  }
+  const auto immediate = Immediate(input);
+  return immediate.has_value() && KeepsType(input, immediate->dtype, *type, like) ? immediate : std::nullopt;
+}
+
 bool RunMap(const ops::Row& row, std::span<const MapInput> inputs, at::Tensor& out) {
   return RunFlatMap(row, inputs, out) || RunGeneralMap(row, inputs, out);
 }
