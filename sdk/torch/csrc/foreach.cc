@@ -158,6 +158,7 @@ ForeachCommand::Form ForeachCommand::FormOf(size_t i) const {
   Form form = Form::kLine;
   for (const ForeachArgument& argument : call_.arguments) {
     const MapInput input = argument.Input(i);
+    if (SubtractsBool(call_.row, input)) return Form::kOther;  // refused elsewhere
     if (IsScalar(input, like, argument.repeated())) {
       if (!IsServed(input, like)) return Form::kOther;
       continue;

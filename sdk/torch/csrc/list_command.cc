@@ -1,5 +1,7 @@
 #include "sdk/torch/csrc/list_command.h"
 
+#include <algorithm>
+
 #include "proto/ops/family.h"
 #include "proto/wire/commands.h"
 #include "sdk/torch/csrc/runtime.h"
@@ -27,7 +29,7 @@ bool AreLinesAlike(const at::Tensor& tensor, const at::Tensor& like) {
 
 ListCommand::ListCommand(const ops::Row& row, ops::DType compute, std::span<const ops::Number> attributes,
                          size_t elements)
-    : row_(row), compute_(compute), attributes_(attributes) {
+    : row_(row), compute_(compute), attributes_(attributes), most_elements_(elements) {
   const ops::FamilyDescriptor& family = ops::DescriptorOf(row);
   lists_.resize(family.outputs.size() + family.inputs.size());
   counts_.reserve(elements * lists_.size());
@@ -39,7 +41,9 @@ void ListCommand::Share(size_t list, const TensorRef& operand) {
 }
 
 void ListCommand::Add(size_t list, const TensorRef& operand) {
-  lists_[list].operands.push_back(operand);
+  std::vector<TensorRef>& operands = lists_[list].operands;
+  if (operands.empty()) operands.reserve(std::min(most_elements_, ops::kMaxOperands));
+  operands.push_back(operand);
   ++operands_;
   bytes_ += BytesOf(operand);
 }
@@ -64,6 +68,7 @@ void ListCommand::Send(int device) {
   std::vector<TensorRef> outputs, inputs;
   std::vector<uint16_t> lengths;
   const size_t outputs_end = ops::DescriptorOf(row_).outputs.size();
+  outputs.reserve(operands_);
   inputs.reserve(operands_ + shared_);
   for (size_t list = 0; list < lists_.size(); ++list) {
     std::vector<TensorRef>& operands = lists_[list].operands;

@@ -45,6 +45,7 @@ class ListCommand {
   const ops::Row& row_;
   const ops::DType compute_;
   const std::span<const ops::Number> attributes_;
+  const size_t most_elements_;
   std::vector<List> lists_;
   std::vector<int64_t> counts_;                   // never reallocated: descriptors point to them
   size_t elements_ = 0;                           // not sent

@@ -45,6 +45,9 @@ bool RunMap(const ops::Row& row, std::span<const MapInput> inputs, at::Tensor& o
 // one pass over flat memory. Returns false if the operands are not of this kind.
 bool RunFlatMap(const ops::Row& row, std::span<const MapInput> inputs, at::Tensor& out);
 
+// Returns true if `row` subtracts and the input is bool, which ATen refuses. RunMap throws in that case.
+bool SubtractsBool(const ops::Row& row, const MapInput& input);
+
 // Describes a number, or a tensor without dimensions on the device or the CPU, as an input beside tensors
 // like `like`. Returns nullopt if it changes their dtype, or if the wire lacks its own.
 std::optional<TensorRef> ScalarInput(const MapInput& input, const at::Tensor& like);

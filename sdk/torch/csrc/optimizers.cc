@@ -301,7 +301,8 @@ Tensor& UpdateScale(Tensor& self, Tensor& growth_tracker, const Tensor& found_in
       !IsOnDevice(found_inf))
     return FallbackOf<at::_ops::_amp_update_scale_>::Call(self, growth_tracker, found_inf, growth, backoff,
                                                           interval);
-  const Tensor scalar = self.view({}), tracker = growth_tracker.view({}), found = found_inf.view({});
+  const c10::IntArrayRef shape;
+  const Tensor scalar = self.view(shape), tracker = growth_tracker.view(shape), found = found_inf.view(shape);
   LaunchMap(count, ops::DType::kFloat64, {&tracker, 1}, std::array<MapInput, 2>{tracker, found});
   const Tensor outs[] = {scalar, tracker};
   const auto number = [](auto value) { return MapInput(at::Scalar(value), false); };
