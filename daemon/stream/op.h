@@ -22,6 +22,9 @@ struct CheckedOp {
   std::vector<kernels::Operand> operands;
   std::vector<handles::Buffer*> buffers;  // of the operands; null for what is no tensor
   uint32_t outputs = 0, inputs = 0;
+  // Lengths of the lists, once elements are left out, and the outputs of these elements.
+  std::vector<uint16_t> lists;
+  std::vector<handles::Buffer*> skipped;
   kernels::OpCall call;  // refers to the vectors, and to those of the DecodedOp
 
   uint32_t count() const { return outputs + inputs; }

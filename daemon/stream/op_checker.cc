@@ -68,6 +68,7 @@ absl::Status OpChecker::ResolveTensor(const wire::DecodedOperand& from, kernels:
 
 absl::Status OpChecker::Resolve(const DecodedOp& decoded, uint32_t queue, CheckedOp& op) {
   absl::Status first;
+  op.skipped.clear();
   op.outputs = decoded.outputs;
   op.inputs = ops::DescriptorOf(*decoded.row).lists > 0 ? decoded.inputs : decoded.row->inputs;
   if (decoded.inputs > op.inputs)
@@ -116,18 +117,6 @@ absl::Status OpChecker::Check(const CheckedOp& op) const {
   if (state_.device->properties().replaceable || ops::CostOf(op.call) <= kMaxOperations)
     return absl::OkStatus();
   return absl::InvalidArgumentError("it would take more than 2^43 operations, the most of one command");
-}
-
-bool ReadsPoison(const CheckedOp& op) {
-  for (uint32_t i = 0; i < op.count(); ++i) {
-    const Buffer* buffer = op.buffers[i];
-    if (buffer == nullptr || buffer->poison == Poison::kNone) continue;
-    if (buffer->poison == Poison::kNoStorage || i >= op.outputs) return true;
-    // An output that does not fill its buffer leaves the poisoned rest.
-    const kernels::Operand& operand = op.operands[i];
-    if (static_cast<uint64_t>(operand.numel()) * ops::SizeOf(operand.dtype) != buffer->bytes) return true;
-  }
-  return false;
 }
 
 }  // namespace xpud::stream

@@ -27,7 +27,4 @@ class OpChecker {
   handles::BufferTable& buffers_;
 };
 
-// Whether the op would read contents that must not be used.
-bool ReadsPoison(const CheckedOp& op);
-
 }  // namespace xpud::stream

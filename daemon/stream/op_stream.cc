@@ -1,6 +1,7 @@
 #include "daemon/stream/op_stream.h"
 
 #include "absl/strings/str_cat.h"
+#include "daemon/stream/poison.h"
 #include "proto/base/status_macros.h"
 #include "proto/ops/check.h"
 
@@ -35,11 +36,13 @@ absl::StatusOr<Outcome> OpStream::Run(std::span<const std::byte> bytes, Queue& q
   if (!status.ok()) return Refuse(queue, command, status, /*resolved=*/true);
   if (ReadsPoison(checked_)) {
     if (!errors_.IsRaised(queue.id)) {
-      return Refuse(queue, command, absl::FailedPreconditionError("reads a tensor whose computation failed"),
-                    /*resolved=*/true);
+      Raise(queue, command, absl::FailedPreconditionError("reads a tensor whose computation failed"),
+            /*resolved=*/true);
     }
-    PoisonOutputs();
-    return Outcome::kDone;
+    if (!SkipPoisonedElements(checked_, buffers_)) {
+      PoisonOutputs();
+      return Outcome::kDone;
+    }
   }
   RETURN_IF_ERROR(replay_.Prepare(queue, checked_, command.sequence));
   return Launch(queue, command);
@@ -94,11 +97,15 @@ void OpStream::FreeWorkspace(Queue& queue, uint64_t sequence) {
 }
 
 // `resolved`: whether the call can be described.
-Outcome OpStream::Refuse(const Queue& queue, const Command& command, const absl::Status& why, bool resolved) {
+void OpStream::Raise(const Queue& queue, const Command& command, const absl::Status& why, bool resolved) {
   const std::string_view aten = decoded_.row->aten;
   const std::string op =
       resolved ? ops::Describe(checked_.call) : std::string(aten.substr(0, aten.find('|')));
   errors_.Raise(queue.id, command.sequence, absl::Status(why.code(), absl::StrCat(op, ": ", why.message())));
+}
+
+Outcome OpStream::Refuse(const Queue& queue, const Command& command, const absl::Status& why, bool resolved) {
+  Raise(queue, command, why, resolved);
   PoisonOutputs();
   return Outcome::kDone;
 }
@@ -116,6 +123,8 @@ void OpStream::MarkOutputsWritten(const Command& command) {
     buffer->poison = handles::Poison::kNone;
     buffers_.MarkWritten(*buffer, command.sequence, ++state_.last_content);
   }
+  // A buffer may also be an output of an element that was left out.
+  for (handles::Buffer* const buffer : checked_.skipped) buffers_.PoisonSkipped(*buffer);
 }
 
 }  // namespace xpud::stream

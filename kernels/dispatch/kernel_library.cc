@@ -7,6 +7,9 @@
 #include "kernels/families/compact.h"
 #include "kernels/families/concat.h"
 #include "kernels/families/convolution.h"
+#include "kernels/families/foreach.h"
+#include "kernels/families/foreach_reduce.h"
+#include "kernels/families/fused.h"
 #include "kernels/families/gather.h"
 #include "kernels/families/grid_sample.h"
 #include "kernels/families/layer_norm.h"
@@ -58,6 +61,9 @@ class KernelLibrary::Impl {
     }
     planners_.push_back(std::make_unique<CompactPlanner>(cache_));
     planners_.push_back(std::make_unique<ConcatPlanner>(cache_));
+    planners_.push_back(std::make_unique<ForeachPlanner>(cache_));
+    planners_.push_back(std::make_unique<ForeachReducePlanner>(cache_));
+    planners_.push_back(std::make_unique<FusedPlanner>(cache_));
     planners_.push_back(std::make_unique<ReducePlanner>(cache_));
     planners_.push_back(std::make_unique<GatherPlanner>(cache_));
     planners_.push_back(std::make_unique<GridSamplePlanner>(cache_));

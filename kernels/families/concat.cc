@@ -1,24 +1,28 @@
 #include "kernels/families/concat.h"
 
-#include "proto/base/status_macros.h"
-
 namespace xpud::kernels {
 
 absl::StatusOr<Readiness> ConcatPlanner::Plan(const OpCall& call, Workspace workspace, LaunchList& launches) {
-  static const ops::Row& copy = ops::RowOf("_copy_from");
+  static const ops::Row& foreach = ops::RowOf("xpud::foreach"), &copy = ops::RowOf("_copy_from");
   const size_t dim = static_cast<size_t>(call.attributes[0].AsInteger());
   Operand part = call.outputs[0];
-  Readiness readiness = Readiness::kReady;  // all kernels compile before the first wait
+  parts_.clear();
   for (const Operand& tensor : call.inputs) {
     part.sizes[dim] = tensor.sizes[dim];
-    const OpCall one = {
-        .row = &copy, .compute = part.dtype, .outputs = {&part, 1}, .inputs = {&tensor, 1}, .attributes = {}};
-    ASSIGN_OR_RETURN(const Readiness ready, copies_.Plan(one, workspace, launches));
-    if (ready == Readiness::kCompiling) readiness = ready;
+    parts_.push_back(part);
     part.data = static_cast<std::byte*>(part.data) +
                 static_cast<size_t>(tensor.sizes[dim] * part.strides[dim]) * ops::SizeOf(part.dtype);
   }
-  return readiness;
+  const auto count = static_cast<uint16_t>(parts_.size());
+  const uint16_t lists[] = {count, count, 0, 0, 0, 0};
+  const ops::Number row = ops::Number::Integer(copy.number);
+  return copies_.Plan({.row = &foreach,
+                       .compute = part.dtype,
+                       .outputs = parts_,
+                       .inputs = call.inputs,
+                       .attributes = {&row, 1},
+                       .lists = lists},
+                      workspace, launches);
 }
 
 }  // namespace xpud::kernels

@@ -1,7 +1,9 @@
-// Concatenation: copies each tensor into its part of the output.
+// Concatenation: copies each tensor into its part of the output, as a map of lists.
 #pragma once
 
-#include "kernels/families/map.h"
+#include <vector>
+
+#include "kernels/families/foreach.h"
 
 namespace xpud::kernels {
 
@@ -14,7 +16,8 @@ class ConcatPlanner : public Planner {
   absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches) override;
 
  private:
-  MapPlanner copies_;
+  ForeachPlanner copies_;
+  std::vector<Operand> parts_;  // of the output
 };
 
 }  // namespace xpud::kernels

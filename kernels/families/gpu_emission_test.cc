@@ -7,6 +7,9 @@
 #include "gtest/gtest.h"
 #include "kernels/families/compact.h"
 #include "kernels/families/convolution.h"
+#include "kernels/families/foreach.h"
+#include "kernels/families/foreach_reduce.h"
+#include "kernels/families/fused.h"
 #include "kernels/families/gather.h"
 #include "kernels/families/grid_sample.h"
 #include "kernels/families/layer_norm.h"
@@ -105,6 +108,46 @@ TEST_F(GpuEmissionTest, EveryElementWiseRow) {
     const size_t last = static_cast<size_t>(key.operands - 1);
     if (tiles.access[last] == Access::kContiguous) tiles.access[last] = Access::kStrided;
     Check(skeleton, tiles, "in tiles");
+  }
+}
+
+TEST_F(GpuEmissionTest, ListsOfMapsAndReductions) {
+  const ForeachSkeleton skeleton;
+  for (const bool small : {false, true}) {
+    ForeachKey key;
+    key.map.row = &ops::RowOf("addcmul");
+    key.map.operands = 5;
+    key.map.dtypes = {DType::kBFloat16, DType::kBFloat16, DType::kBFloat16, DType::kFloat32, DType::kFloat32};
+    key.map.access = {Access::kContiguous, Access::kContiguous, Access::kContiguous, Access::kBroadcast,
+                      Access::kImmediate};
+    key.in_place = 1;
+    key.shared = small ? 12 : 0;
+    key.small = small;
+    Check(skeleton, key, small ? "small" : "");
+    key.map.block_log2 = 3;
+    CheckPtx(skeleton, key, "in blocks");
+  }
+  const ForeachReduceSkeleton reduce;
+  for (const std::string_view row : {"linalg_vector_norm", "argmax"}) {
+    ForeachReduceKey key = {.row = &ops::RowOf(row), .input = DType::kFloat16};
+    Check(reduce, key);
+    key.finish = true;
+    Check(reduce, key);
+  }
+}
+
+TEST_F(GpuEmissionTest, Optimizers) {
+  const FusedSkeleton skeleton;
+  for (const std::string_view row :
+       {"xpud::fused_adam", "xpud::fused_adamw", "xpud::fused_sgd", "xpud::fused_adagrad", "xpud::unscale"}) {
+    for (const DType type : {DType::kBFloat16, DType::kFloat64}) {
+      FusedKey key = {.row = &ops::RowOf(row), .dtype = type};
+      key.found_inf = key.grad_scale = key.state = key.decay = true;
+      Check(skeleton, key);
+      key.lr_tensor = key.small = true;
+      key.block_log2 = 1;
+      CheckPtx(skeleton, key, "in blocks");
+    }
   }
 }
 

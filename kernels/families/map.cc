@@ -79,6 +79,14 @@ absl::StatusOr<const MapPlanner::Traits*> MapPlanner::TraitsOf(const ops::Row& r
 }
 
 void MapPlanner::ChooseTypes(const OpCall& call, const Traits& traits, MapKey& key) const {
+  ChooseCompute(call, traits, key);
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    if (call.inputs[i].immediate)
+      key.dtypes[call.outputs.size() + i] = (traits.seeds >> i & 1) != 0 ? DType::kInt64 : key.compute;
+  }
+}
+
+void MapPlanner::ChooseCompute(const OpCall& call, const Traits& traits, MapKey& key) const {
   key.compute = call.compute;
   if (call.row->types != ops::TypeRule::kAny) return;
   const size_t outputs = call.outputs.size();
@@ -95,6 +103,26 @@ void MapPlanner::ChooseTypes(const OpCall& call, const Traits& traits, MapKey& k
     // f32 cannot represent all positions beyond 2^24.
     key.compute = ops::IsFloating(key.compute) ? DType::kFloat64 : DType::kInt64;
   }
+}
+
+absl::StatusOr<MapPlanner::Line> MapPlanner::LineOf(const OpCall& call, std::span<const Access> access) {
+  ASSIGN_OR_RETURN(const Traits* const traits, TraitsOf(*call.row));
+  Line line;
+  line.ordered = traits->uses_index;
+  line.costly = traits->nanoseconds >= kCostly;
+  line.key.row = call.row;
+  line.key.variant = VariantOf(call);
+  line.key.operands = static_cast<int>(access.size());
+  float bytes = 0;
+  for (size_t o = 0; o < access.size(); ++o) {
+    const Operand& operand = o < call.outputs.size() ? call.outputs[o] : call.inputs[o - call.outputs.size()];
+    line.key.dtypes[o] = operand.dtype;
+    line.key.access[o] = access[o];
+    if (access[o] == Access::kContiguous) bytes += static_cast<float>(ops::SizeOf(operand.dtype));
+  }
+  line.nanoseconds = traits->nanoseconds + bytes / kBytesPerNanosecond + 0.02f;
+  ChooseTypes(call, *traits, line.key);
+  return line;
 }
 
 absl::StatusOr<Readiness> MapPlanner::Plan(const OpCall& call, Workspace, LaunchList& launches) {
@@ -140,10 +168,6 @@ absl::StatusOr<Readiness> MapPlanner::Plan(const OpCall& call, Workspace, Launch
   }
   key.tiled &= !traits->uses_index;
   ChooseTypes(call, *traits, key);
-  for (size_t i = 0; i < call.inputs.size(); ++i) {
-    if (call.inputs[i].immediate)
-      key.dtypes[call.outputs.size() + i] = (traits->seeds >> i & 1) != 0 ? DType::kInt64 : key.compute;
-  }
   ASSIGN_OR_RETURN(const Kernel* const kernel, cache_.Find(skeleton_, key));
   if (kernel == nullptr) return Readiness::kCompiling;
 

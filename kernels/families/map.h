@@ -42,6 +42,7 @@ struct MapKey {
       visit(access[o], 2);
     }
   }
+  bool operator==(const MapKey&) const = default;
 };
 
 template <typename Side>
@@ -87,6 +88,15 @@ class MapPlanner : public Planner {
   bool Serves(ops::Family family) const override { return family == ops::Family::kMap; }
   absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches) override;
 
+  // How a row computes operands that are a line, or one element for all of a line.
+  struct Line {
+    MapKey key;
+    bool ordered = false;   // the formula uses the position or random numbers
+    bool costly = false;    // a GPU's lane computes one element
+    float nanoseconds = 0;  // of an element
+  };
+  absl::StatusOr<Line> LineOf(const OpCall& call, std::span<const Access> access);
+
  private:
   // Properties of a row's formula, determined at first use.
   struct Traits {
@@ -99,6 +109,7 @@ class MapPlanner : public Planner {
 
   absl::StatusOr<const Traits*> TraitsOf(const ops::Row& row);
   void ChooseTypes(const OpCall& call, const Traits& traits, MapKey& key) const;
+  void ChooseCompute(const OpCall& call, const Traits& traits, MapKey& key) const;
 
   KernelCache& cache_;
   const MapSkeleton skeleton_;

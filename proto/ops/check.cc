@@ -44,8 +44,10 @@ absl::Status CheckLists(const Call& call, const FamilyDescriptor& family) {
   if (CountOf(family.outputs, length) != call.outputs.size() ||
       CountOf(family.inputs, length) != call.inputs.size())
     return Invalid("the lengths of its tensor lists do not fit its operands");
-  for (const auto operands : {call.outputs, call.inputs}) {
-    for (const Operand& operand : operands) RETURN_IF_ERROR(NeedTensor(operand, "operand of a list"));
+  for (const Operand& output : call.outputs) RETURN_IF_ERROR(NeedTensor(output, "operand of a list"));
+  for (const Operand& input : call.inputs) {
+    if (!(input.immediate && family.takes_immediates))
+      RETURN_IF_ERROR(NeedTensor(input, "operand of a list"));
   }
   return absl::OkStatus();
 }

@@ -77,6 +77,10 @@ struct FamilyDescriptor {
   bool takes_immediates = false;  // as inputs
   bool needs_dense = false;       // all tensors are row-major without gaps
   bool reads_outputs = false;     // depends on an output's old contents: adds to it, or writes a part of it
+  // All operands are in lists, and element i of the outputs depends only on element i of the operands. A list
+  // of one operand serves all elements (proto/ops/operand_lists.h). An element that reads poison is skipped
+  // alone.
+  bool lists_correspond = false;
   // Of families with kSized outputs: the row that finds the size. Its inputs are the first inputs here, its
   // outputs the others; the attributes are the same. The last element of its last output is the size; without
   // elements it is 0. A client executes that row, reads the size (the one wait), and names outputs of that

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "gtest/gtest.h"
+#include "proto/ops/family.h"
 
 namespace xpud::ops {
 namespace {
@@ -31,7 +32,7 @@ TEST(OpTable, UnknownNumbersAndNamesAreNotFound) {
 TEST(OpTable, RowsStayWithinTheWireLimits) {
   for (const Row& row : kRows) {
     EXPECT_LE(row.inputs, kMaxInputs) << row.aten;
-    EXPECT_LE(row.outputs, kMaxOutputs) << row.aten;
+    if (DescriptorOf(row).lists == 0) EXPECT_LE(row.outputs, kMaxOutputs) << row.aten;
     EXPECT_LE(row.optional, row.inputs) << row.aten;
   }
 }

@@ -201,6 +201,18 @@ bool HasDeviceInput(std::span<const MapInput> inputs) {
 // Returns true if dtype `out` is wider than the common dtype; results are rounded to the common dtype first.
 bool IsWider(at::ScalarType out, at::ScalarType common) { return at::promote_types(out, common) != common; }
 
+void CheckSubtraction(const ops::Row& row, std::span<const MapInput> inputs) {
+  const auto refused = [&](const MapInput& input) { return SubtractsBool(row, input); };
+  const auto bools = std::ranges::count_if(inputs.first(std::min<size_t>(inputs.size(), 2)), refused);
+  TORCH_CHECK(bools != 2,
+              "Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or "
+              "`logical_xor()` operator instead.");
+  TORCH_CHECK(
+      bools == 0,
+      "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to invert "
+      "a mask, use the `~` or `logical_not()` operator instead.");
+}
+
 // lerp.Scalar is the only row that promotes its scalars but not its tensors.
 void CheckLerp(const ops::Row& row, std::span<const MapInput> inputs) {
   static const ops::Row& lerp = ops::RowOf("lerp.Scalar");
@@ -275,7 +287,27 @@ bool RunFlatMap(const ops::Row& row, std::span<const MapInput> inputs, at::Tenso
   return true;
 }
 
+std::optional<TensorRef> ScalarInput(const MapInput& input, const at::Tensor& like) {
+  const auto type = ToDType(like.scalar_type());
+  if (!type.has_value()) return std::nullopt;
+  if (input.tensor != nullptr && IsOnDevice(*input.tensor)) {
+    const auto own = ToDType(input.tensor->scalar_type());
+    if (!own.has_value() || !KeepsType(input, *own, *type, like)) return std::nullopt;
+    return Bare(*input.tensor, *own);
+  }
+  const auto immediate = Immediate(input);
+  return immediate.has_value() && KeepsType(input, immediate->dtype, *type, like) ? immediate : std::nullopt;
+}
+
+bool SubtractsBool(const ops::Row& row, const MapInput& input) {
+  static const ops::Row &sub = ops::RowOf("sub.Tensor"), &rsub = ops::RowOf("rsub.Tensor");
+  if (&row != &sub && &row != &rsub) return false;
+  if (input.tensor != nullptr) return input.tensor->scalar_type() == at::kBool;
+  return input.promotes && input.scalar.isBoolean();
+}
+
 bool RunMap(const ops::Row& row, std::span<const MapInput> inputs, at::Tensor& out) {
+  CheckSubtraction(row, inputs);
   return RunFlatMap(row, inputs, out) || RunGeneralMap(row, inputs, out);
 }
 

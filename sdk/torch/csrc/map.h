@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Scalar.h>
 
+#include <optional>
 #include <span>
 
 #include "proto/ops/op_table.h"
@@ -43,6 +44,13 @@ bool RunMap(const ops::Row& row, std::span<const MapInput> inputs, at::Tensor& o
 // Like RunMap, for contiguous tensors of one shape and dtype, and scalars that do not change the dtype. Runs
 // one pass over flat memory. Returns false if the operands are not of this kind.
 bool RunFlatMap(const ops::Row& row, std::span<const MapInput> inputs, at::Tensor& out);
+
+// Returns true if `row` subtracts and the input is bool, which ATen refuses. RunMap throws in that case.
+bool SubtractsBool(const ops::Row& row, const MapInput& input);
+
+// Describes a number, or a tensor without dimensions on the device or the CPU, as an input beside tensors
+// like `like`. Returns nullopt if it changes their dtype, or if the wire lacks its own.
+std::optional<TensorRef> ScalarInput(const MapInput& input, const at::Tensor& like);
 
 // Computes `row` over the shape of `outs[0]`. The operands must have the right dtypes: there is no promotion
 // and no check for overlap. Inputs are broadcast. Throws if the device does not support the call.

@@ -129,29 +129,6 @@ Tensor& MaskedFillTensorInPlace(Tensor& self, const Tensor& mask, const Tensor& 
   return MaskFillInto(self, self, expanded, value);
 }
 
-// ---- gradient scaling ----
-
-// Multiplies all gradients by inv_scale. Sets found_inf to 1 if any of their elements is inf or nan.
-void UnscaleGradients(at::TensorList gradients, Tensor& found_inf, const Tensor& inv_scale) {
-  for (const Tensor& gradient : gradients) {
-    const Tensor bad = gradient.sub(gradient).ne(0).any().to(found_inf.scalar_type());
-    found_inf.copy_(at::maximum(found_inf, bad));
-    gradient.mul_(inv_scale);
-  }
-}
-
-Tensor& UpdateScale(Tensor& scale, Tensor& tracker, const Tensor& found_inf, double growth, double backoff,
-                    int64_t interval) {
-  const Tensor overflowed = found_inf.ne(0);
-  const Tensor good = tracker.add(1).masked_fill_(overflowed, 0);
-  const Tensor grows = good.eq(interval);
-  const Tensor grown = scale.mul(growth);
-  const Tensor larger = at::where(at::logical_and(grows, grown.sub(grown).eq(0)), grown, scale);
-  scale.copy_(at::where(overflowed, scale.mul(backoff), larger));
-  tracker.copy_(good.masked_fill_(grows, 0));
-  return scale;
-}
-
 // ---- dropout ----
 
 std::tuple<Tensor, Tensor> NativeDropout(const Tensor& input, double p, std::optional<bool> train) {
@@ -192,8 +169,6 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("div.Tensor_mode", TORCH_FN(DivMode));
   m.impl("masked_fill_.Scalar", TORCH_FN(MaskedFillScalarInPlace));
   m.impl("masked_fill_.Tensor", TORCH_FN(MaskedFillTensorInPlace));
-  m.impl("_amp_foreach_non_finite_check_and_unscale_", TORCH_FN(UnscaleGradients));
-  m.impl("_amp_update_scale_", TORCH_FN(UpdateScale));
   m.impl("native_dropout", TORCH_FN(NativeDropout));
   m.impl("native_dropout_backward", TORCH_FN(NativeDropoutBackward));
 }

@@ -1,0 +1,115 @@
+#include "daemon/stream/poison.h"
+
+#include <cstdint>
+#include <vector>
+
+#include "proto/ops/family.h"
+
+namespace xpud::stream {
+namespace {
+
+using handles::Buffer;
+using handles::Poison;
+
+bool IsPoisonRead(const CheckedOp& op, uint32_t i) {
+  const Buffer* const buffer = op.buffers[i];
+  if (buffer == nullptr || buffer->poison == Poison::kNone) return false;
+  if (buffer->poison == Poison::kNoStorage || i >= op.outputs) return true;
+  if (ops::DescriptorOf(*op.call.row).reads_outputs) return true;
+  // An output that does not fill its buffer leaves the poisoned rest.
+  const kernels::Operand& operand = op.operands[i];
+  return static_cast<uint64_t>(operand.numel()) * ops::SizeOf(operand.dtype) != buffer->bytes;
+}
+
+// The corresponding lists of a call.
+class Elements {
+ public:
+  explicit Elements(CheckedOp& op) : op_(op), count_(op.call.lists[0]) {
+    op.lists.assign(op.call.lists.begin(), op.call.lists.end());
+  }
+
+  // Returns whether an operand that serves all elements is poisoned.
+  bool AllRead() const {
+    bool reads = count_ == 1;  // and the op reads poison
+    ForEachList([&](uint32_t begin, uint16_t length) { reads |= length == 1 && IsPoisonRead(op_, begin); });
+    return reads;
+  }
+  bool Reads(uint32_t element) const {
+    bool reads = false;
+    ForEachList([&](uint32_t begin, uint16_t length) {
+      reads |= length == count_ && IsPoisonRead(op_, begin + element);
+    });
+    return reads;
+  }
+  void PoisonOutputs(uint32_t element, handles::BufferTable& buffers) {
+    ForEachList([&](uint32_t begin, uint16_t length) {
+      if (begin >= op_.outputs || length != count_) return;
+      buffers.PoisonSkipped(*op_.buffers[begin + element]);
+      op_.skipped.push_back(op_.buffers[begin + element]);
+    });
+  }
+  void Remove(const std::vector<bool>& removed);
+
+ private:
+  template <typename Visit>
+  void ForEachList(Visit visit) const {
+    uint32_t begin = 0;
+    for (const uint16_t length : op_.call.lists) {
+      if (length > 0) visit(begin, length);
+      begin += length;
+    }
+  }
+
+  CheckedOp& op_;
+  const uint16_t count_;
+};
+
+void Elements::Remove(const std::vector<bool>& removed) {
+  uint32_t to = 0, outputs = 0;
+  size_t list = 0;
+  for (uint32_t begin = 0; list < op_.lists.size(); ++list) {
+    const uint16_t length = op_.call.lists[list];
+    const uint32_t first = to;
+    for (uint32_t i = 0; i < length; ++i) {
+      if (length == count_ && removed[i]) continue;
+      op_.operands[to] = op_.operands[begin + i];
+      op_.buffers[to++] = op_.buffers[begin + i];
+    }
+    op_.lists[list] = static_cast<uint16_t>(to - first);
+    begin += length;
+    if (begin <= op_.outputs) outputs = to;
+  }
+  op_.outputs = outputs;
+  op_.inputs = to - outputs;
+  op_.call.outputs = {op_.operands.data(), op_.outputs};
+  op_.call.inputs = {op_.operands.data() + op_.outputs, op_.inputs};
+  op_.call.lists = op_.lists;
+}
+
+}  // namespace
+
+bool ReadsPoison(const CheckedOp& op) {
+  for (uint32_t i = 0; i < op.count(); ++i)
+    if (IsPoisonRead(op, i)) return true;
+  return false;
+}
+
+bool SkipPoisonedElements(CheckedOp& op, handles::BufferTable& buffers) {
+  if (!ops::DescriptorOf(*op.call.row).lists_correspond) return false;
+  Elements elements(op);
+  if (elements.AllRead()) return false;
+  const uint32_t count = op.call.lists[0];
+  std::vector<bool> removed(count);
+  uint32_t remaining = count;
+  for (uint32_t i = 0; i < count; ++i) {
+    removed[i] = elements.Reads(i);
+    if (!removed[i]) continue;
+    elements.PoisonOutputs(i, buffers);  // a later element may read them
+    --remaining;
+  }
+  if (remaining == 0) return false;
+  elements.Remove(removed);
+  return true;
+}
+
+}  // namespace xpud::stream
