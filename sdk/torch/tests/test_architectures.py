@@ -86,6 +86,70 @@ def clip():
     return model, {"input_ids": ids, "pixel_values": pixels(3, 3, 16, 16), "return_loss": True}
 
 
+def classifier(kind, size=32, **config):
+    """Returns a model that classifies images of `size`, and a batch."""
+    return kind(kind.config_class(num_labels=5, **config)), {"pixel_values": pixels(4, 3, size, size), "labels": torch.tensor([0, 1, 2, 3])}
+
+
+def convnext():
+    return classifier(transformers.ConvNextForImageClassification, hidden_sizes=[8, 16, 24, 32], depths=[1, 1, 1, 1], patch_size=2)
+
+
+def mobilenet():
+    return classifier(transformers.MobileNetV2ForImageClassification, depth_multiplier=0.25, image_size=32, classifier_dropout_prob=0)
+
+
+def efficientnet():
+    return classifier(transformers.EfficientNetForImageClassification, image_size=32, width_coefficient=0.2, depth_coefficient=0.2, hidden_dim=256, dropout_rate=0,
+                      drop_connect_rate=0, in_channels=[16, 24], out_channels=[24, 32], kernel_sizes=[3, 5], depthwise_padding=[], strides=[1, 2],
+                      num_block_repeats=[1, 2], expand_ratios=[1, 6])  # fmt: skip
+
+
+def swin():
+    return classifier(transformers.SwinForImageClassification, image_size=32, patch_size=2, embed_dim=8, depths=[1, 1], num_heads=[2, 2], window_size=4,
+                      drop_path_rate=0)
+
+
+def vit():
+    return classifier(transformers.ViTForImageClassification, image_size=32, patch_size=8, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
+                      intermediate_size=64)
+
+
+class Denoiser(nn.Module):
+    """A small U-Net, as diffusion models have: group norm with SiLU, attention, down-sampling by strides and up-sampling by interpolation."""
+
+    class Block(nn.Module):
+        def __init__(self, inputs, outputs):
+            super().__init__()
+            self.first, self.second = nn.Conv2d(inputs, outputs, 3, padding=1), nn.Conv2d(outputs, outputs, 3, padding=1)
+            self.before, self.between = nn.GroupNorm(4, inputs), nn.GroupNorm(4, outputs)
+            self.time, self.skip = nn.Linear(16, outputs), nn.Conv2d(inputs, outputs, 1)
+
+        def forward(self, x, time):
+            hidden = self.first(nn.functional.silu(self.before(x))) + self.time(time)[:, :, None, None]
+            return self.skip(x) + self.second(nn.functional.silu(self.between(hidden)))
+
+    def __init__(self):
+        super().__init__()
+        self.enter, self.leave = nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 3, 3, padding=1)
+        self.down, self.middle, self.up = self.Block(16, 16), self.Block(32, 32), self.Block(48, 16)
+        self.shrink, self.attention = nn.Conv2d(16, 32, 3, stride=2, padding=1), nn.MultiheadAttention(32, 4, batch_first=True)
+
+    def forward(self, sample, noise, timestep):
+        time = torch.cat([f(timestep[:, None] * 0.1 * torch.arange(1, 9, device=sample.device)) for f in (torch.sin, torch.cos)], dim=1)
+        wide = self.down(self.enter(sample), time)
+        narrow = self.middle(self.shrink(wide), time)
+        flat = narrow.flatten(2).transpose(1, 2)
+        narrow = narrow + self.attention(flat, flat, flat, need_weights=False)[0].transpose(1, 2).view(narrow.shape)
+        grown = nn.functional.interpolate(narrow, scale_factor=2, mode="nearest")
+        logits = self.leave(self.up(torch.cat([wide, grown], dim=1), time))
+        return {"loss": nn.functional.mse_loss(logits, noise), "logits": logits}
+
+
+def denoiser():
+    return Denoiser(), {"sample": pixels(2, 3, 16, 16), "noise": pixels(2, 3, 16, 16).flip(0), "timestep": torch.tensor([3.0, 40.0])}
+
+
 class Recurrent(nn.Module):
     """Tags a sequence with an LSTM or a GRU."""
 
@@ -106,8 +170,9 @@ def recurrent(kind):
 
 ARCHITECTURES = {
     "GPT-2": gpt2, "BERT": bert, "T5": t5, "OPT": opt, "Gemma": gemma, "Mixtral": mixture_of_experts, "ResNet": resnet, "Whisper": whisper,
-    "CLIP": clip, "LSTM": lambda: recurrent(nn.LSTM), "GRU": lambda: recurrent(nn.GRU),
+    "CLIP": clip, "ConvNeXt": convnext, "MobileNetV2": mobilenet, "EfficientNet": efficientnet, "Swin": swin, "ViT": vit, "U-Net": denoiser, "LSTM": lambda: recurrent(nn.LSTM), "GRU": lambda: recurrent(nn.GRU),
 }  # fmt: skip
+NATIVE = ("GPT-2", "BERT", "T5", "ResNet", "Whisper", "CLIP", "ConvNeXt", "MobileNetV2", "EfficientNet", "Swin", "ViT", "U-Net")  # no operator falls back
 TIED = ("GPT-2", "BERT", "T5", "OPT", "Gemma")
 
 
@@ -164,7 +229,10 @@ class ArchitectureTest(unittest.TestCase):
     def test_architectures_train_and_infer_as_on_the_cpu(self):
         for name in ARCHITECTURES:
             with self.subTest(name):
+                before = torch.xpud.fallback_counts()
                 self.assert_same_inference(*self.assert_same_training(name, optimizer_first=False))
+                if name in NATIVE:
+                    self.assertEqual(torch.xpud.fallback_counts(), before)
 
     def test_tied_weights_train_with_an_optimizer_made_before_the_move(self):
         for name in TIED:
