@@ -309,7 +309,7 @@ class TableEmission : WindowEmission {
       case ResampleKind::kReflect:
         return e_.I64(0);
       case ResampleKind::kReplicate:
-        return UnlessFirst(row, Add(row, args_.padding));
+        return UnlessFirst(row, Max(Add(row, args_.padding), e_.I64(0)));
       default:
         break;
     }

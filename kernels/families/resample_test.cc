@@ -270,6 +270,9 @@ TEST_F(ResampleTest, Padding) {
     }
   }
   Check({.kind = ResampleKind::kReplicate, .windows = {{.in = 1, .out = 12, .padding = 5}}});
+  // Padding that cuts all elements but one off.
+  Check({.kind = ResampleKind::kReplicate, .windows = {{.in = 4, .out = 5, .padding = -4}}});
+  Check({.kind = ResampleKind::kReplicate, .windows = {{.in = 4, .out = 5, .padding = 5}}});
 }
 
 // Elements outside a window do not reach a result, not even times 0.

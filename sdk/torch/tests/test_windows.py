@@ -42,7 +42,8 @@ POOLS = {
 PADS = {
     f"{mode} {pads}": (lambda x, mode=mode, pads=pads: F.pad(x, pads, mode), shape)
     for mode in ("reflect", "replicate", "circular")
-    for pads, shape in (((3, 5), LINE), ((3, 5, 0, 2), IMAGE), ((2, 1, 0, 2, 1, 1), VOLUME), ((-2, 4, 1, -1), IMAGE))
+    for pads, shape in (((3, 5), LINE), ((3, 5, 0, 2), IMAGE), ((2, 1, 0, 2, 1, 1), VOLUME), ((-2, 4, 1, -1), IMAGE), ((-21, 9), LINE))
+    if mode == "replicate" or min(pads) > -21
 }
 SIZES = {
     f"{mode} to {size}": (lambda x, mode=mode, size=size, options=options: F.interpolate(x, size, mode=mode, **options), shape)
