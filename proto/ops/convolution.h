@@ -6,10 +6,9 @@
 
 #include "absl/status/statusor.h"
 #include "proto/ops/operand.h"
+#include "proto/ops/windows.h"
 
 namespace xpud::ops {
-
-inline constexpr int kMaxSpatial = 3;
 
 // A convolution, with the names of its forward direction: output[N,Co,S'] = input[N,Ci,S] *
 // weight[Co,Ci/groups,K]. One of the three is the call's output, depending on the family. S, S' and K have 1
