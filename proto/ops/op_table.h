@@ -52,8 +52,9 @@ inline constexpr int kMaxRank = 8;
 // Of ops without tensor lists.
 inline constexpr int kMaxInputs = 8;
 inline constexpr int kMaxOutputs = 3;
-// Operands of a command, including those in lists.
+// Operands of a command, including those in lists, and its bytes on the wire.
 inline constexpr size_t kMaxOperands = 1024;
+inline constexpr size_t kMaxCommandBytes = 64 << 10;
 
 // An op's family determines its operands: see proto/ops/families/.
 enum class Family : uint8_t {

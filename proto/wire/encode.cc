@@ -10,6 +10,8 @@
 namespace xpud::wire {
 namespace {
 
+static_assert(kMaxCommandBytes == ops::kMaxCommandBytes);
+
 bool FitsNarrow(int64_t v) { return static_cast<uint64_t>(v) <= std::numeric_limits<uint32_t>::max(); }
 
 bool IsRowMajor(const TensorRef& tensor) {

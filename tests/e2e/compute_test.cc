@@ -109,6 +109,27 @@ TEST_F(Compute, AnErrorSurfacesAtTheNextSyncWithTheOpAndOnlyOnce) {
   EXPECT_THAT(*a.ToFloats(), ElementsAre(1, 2)) << "the target of a refused in-place op keeps its contents";
 }
 
+TEST_F(Compute, AnElementOfAListFailsAlone) {
+  const Tensor a = Upload({1, 2}, {2}), b = Upload({3, 4}, {2}), c = Upload({5, 6}, {2});
+  const Tensor failed = *Tensor::Empty(queue_, ops::DType::kFloat32, {3});
+  const TensorRef wrong = failed.ref(), in[] = {a.ref()};
+  ASSERT_TRUE(queue_.Execute({&ops::RowOf("neg"), ops::DType::kFloat32, {&wrong, 1}, in, {}}).ok());
+  const Tensor x = *Tensor::Empty(queue_, ops::DType::kFloat32, {2}),
+               y = *Tensor::Empty(queue_, ops::DType::kFloat32, {3}),
+               z = *Tensor::Empty(queue_, ops::DType::kFloat32, {2});
+  const TensorRef outputs[] = {x.ref(), y.ref(), z.ref()};
+  const TensorRef inputs[] = {b.ref(), failed.ref(), c.ref(), TensorRef::Immediate(10.0)};
+  const ops::Number row = ops::Number::Integer(ops::RowOf("mul.Tensor").number);
+  const uint16_t lists[] = {3, 3, 1, 0, 0, 0};
+  ASSERT_TRUE(
+      queue_.Execute({&ops::RowOf("xpud::foreach"), ops::DType::kFloat32, outputs, inputs, {&row, 1}, lists})
+          .ok());
+  EXPECT_THAT(queue_.Synchronize().message(), HasSubstr("does not broadcast"));
+  EXPECT_THAT(*x.ToFloats(), ElementsAre(30, 40));
+  EXPECT_THAT(*z.ToFloats(), ElementsAre(50, 60));
+  EXPECT_THAT(y.ToFloats().status().message(), HasSubstr("computation failed"));
+}
+
 TEST_F(Compute, WhatFollowsFromAFailedOpFailsToo) {
   const Tensor a = Upload({1, 2}, {2}), fresh = *Tensor::Empty(queue_, ops::DType::kFloat32, {3});
   const TensorRef out = fresh.ref(), inputs[] = {a.ref()};

@@ -121,7 +121,7 @@ Sample SampleOf(const FamilyDescriptor& family, DType type) {
 
 constinit const FamilyDescriptor kFusedAdamFamily = {
     .name = "fused_adam",
-    .title = "optimizers",
+    .title = "optimizers: Adam",
     .outputs = kAdamOutputs,
     .inputs = kWithSteps,
     .attributes = kAdamAttributes,
@@ -133,7 +133,7 @@ constinit const FamilyDescriptor kFusedAdamFamily = {
     .sample = [](const Row&, DType type) { return SampleOf(kFusedAdamFamily, type); }};
 constinit const FamilyDescriptor kFusedSgdFamily = {
     .name = "fused_sgd",
-    .title = "optimizers",
+    .title = "optimizers: SGD",
     .outputs = kSgdOutputs,
     .inputs = kWithoutSteps,
     .attributes = kSgdAttributes,
@@ -145,7 +145,7 @@ constinit const FamilyDescriptor kFusedSgdFamily = {
     .sample = [](const Row&, DType type) { return SampleOf(kFusedSgdFamily, type); }};
 constinit const FamilyDescriptor kFusedAdagradFamily = {
     .name = "fused_adagrad",
-    .title = "optimizers",
+    .title = "optimizers: Adagrad",
     .outputs = kAdagradOutputs,
     .inputs = kWithSteps,
     .attributes = kAdagradAttributes,

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "proto/ops/family.h"
-#include "proto/wire/commands.h"
 #include "sdk/torch/csrc/runtime.h"
 
 namespace xpud::shim {
@@ -59,7 +58,7 @@ void ListCommand::EndElement(int device) {
   const size_t operands = operands_ / elements_;
   const size_t most = operands * (24 + 16 * ops::kMaxRank) + 4096;  // and what is shared
   const bool fits =
-      shared_ + operands_ + operands <= ops::kMaxOperands && bytes_ + most <= wire::kMaxCommandBytes;
+      shared_ + operands_ + operands <= ops::kMaxOperands && bytes_ + most <= ops::kMaxCommandBytes;
   if (!fits) Send(device);
 }
 
