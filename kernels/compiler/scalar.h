@@ -1,6 +1,8 @@
 // The types in which kernels compute. Plain functions.
 #pragma once
 
+#include <cstddef>
+
 #include "kernels/api/launch.h"
 #include "proto/ops/dtype.h"
 
@@ -31,6 +33,12 @@ constexpr Scalar ScalarOf(ops::DType type) {
     default:
       return Scalar::kF32;
   }
+}
+
+// Returns the integer type of `bytes` bytes. Kernels that only move elements use it, for all types.
+constexpr ops::DType BitsOf(size_t bytes) {
+  if (bytes == 8) return ops::DType::kInt64;
+  return bytes == 4 ? ops::DType::kInt32 : bytes == 2 ? ops::DType::kInt16 : ops::DType::kUInt8;
 }
 
 // Returns the type in which a reduction accumulates.

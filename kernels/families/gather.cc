@@ -9,12 +9,6 @@ namespace xpud::kernels {
 
 namespace {
 
-// Returns the integer type of `bytes` bytes. Gathering moves bits, of any type.
-ops::DType BitsOf(size_t bytes) {
-  if (bytes == 8) return ops::DType::kInt64;
-  return bytes == 4 ? ops::DType::kInt32 : bytes == 2 ? ops::DType::kInt16 : ops::DType::kUInt8;
-}
-
 // Widens the elements of rows of out and source up to 8 bytes while everything stays aligned, so that a GPU's
 // threads make wider accesses. Returns the element's size; `stride` is the source's along the indexed
 // dimension.

@@ -14,11 +14,6 @@ namespace {
 
 constexpr size_t kSpatial = ops::kMaxSpatial;
 
-ops::DType BitsOf(size_t bytes) {
-  if (bytes == 8) return ops::DType::kInt64;
-  return bytes == 4 ? ops::DType::kInt32 : bytes == 2 ? ops::DType::kInt16 : ops::DType::kUInt8;
-}
-
 // Three operands as planes: the strides of their last `spatial` dimensions, and a layout of the others.
 struct Planes {
   Planes(std::array<const Operand*, 3> operands, size_t spatial) {

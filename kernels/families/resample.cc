@@ -18,12 +18,6 @@ namespace {
 constexpr int kUnrolledTaps = 4;
 constexpr size_t kAlignment = 256;
 
-// Returns the integer type of `bytes` bytes. Copies move bits, of any type.
-ops::DType BitsOf(size_t bytes) {
-  if (bytes == 8) return ops::DType::kInt64;
-  return bytes == 4 ? ops::DType::kInt32 : bytes == 2 ? ops::DType::kInt16 : ops::DType::kUInt8;
-}
-
 ops::DType TypeOfReal(Scalar real) {
   return real == Scalar::kF64 ? ops::DType::kFloat64 : ops::DType::kFloat32;
 }

@@ -70,8 +70,8 @@ constinit const FamilyDescriptor kGridSampleFamily = {
     .check = CheckForward,
     .cost = [](const Call& call) { return CostOfSamples(call.outputs[0], call.inputs[1]); },
     .sample = [](const Row&, DType type) -> Sample {
-      return {{{{2, 3, 2, 2}, type}},
-              {{{2, 3, 4, 5}, type}, {{2, 2, 2, 2}, type}},
+      return {{{{1, 1, 2, 2}, type}},
+              {{{1, 1, 2, 2}, type}, {{1, 2, 2, 2}, type}},
               {Number::Integer(0), Number::Integer(0), Number::Integer(0)}};
     }};
 constinit const FamilyDescriptor kGridSampleBackwardFamily = {
@@ -84,8 +84,8 @@ constinit const FamilyDescriptor kGridSampleBackwardFamily = {
     .check = CheckBackward,
     .cost = [](const Call& call) { return 3 * CostOfSamples(call.inputs[0], call.inputs[2]); },
     .sample = [](const Row&, DType type) -> Sample {
-      return {{{{2, 3, 4, 5}, type}, {{2, 2, 2, 2}, type}},
-              {{{2, 3, 2, 2}, type}, {{2, 3, 4, 5}, type}, {{2, 2, 2, 2}, type}},
+      return {{{{1, 1, 2, 2}, type}, {{1, 2, 2, 2}, type}},
+              {{{1, 1, 2, 2}, type}, {{1, 1, 2, 2}, type}, {{1, 2, 2, 2}, type}},
               {Number::Integer(0), Number::Integer(0), Number::Integer(0)}};
     }};
 

@@ -126,7 +126,7 @@ class Windows(unittest.TestCase):
     def test_gradients_by_differences(self):
         torch.manual_seed(0)
         for name, (operation, shape) in ALL.items():
-            if "max" in name or shape == VOLUME or "2.1" in name:
+            if "max" in name or shape == VOLUME or "2.1" in name or "-21" in name:
                 continue
             x = torch.randn((1, 2) + tuple(min(s, 7) for s in shape[2:]), dtype=torch.float64, device="xpud", requires_grad=True)
             with self.subTest(name):
