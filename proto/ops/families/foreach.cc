@@ -31,7 +31,7 @@ absl::StatusOr<const Row*> AppliedRow(const Call& call, Family family) {
   const Row* const row =
       number >= 0 && number <= kMaxRowNumber ? FindRow(static_cast<uint16_t>(number)) : nullptr;
   if (row == nullptr || row->family != family || row->outputs != 1 || row->inputs > kMost)
-    return absl::InvalidArgumentError("its row is none that can be applied to lists");
+    return absl::InvalidArgumentError("its row cannot be applied to lists");
   return row;
 }
 
