@@ -1,12 +1,8 @@
 // _foreach_ operators. The tensors of a list that need no type promotion or broadcasting are one command, in
 // which the row of the base name is applied to each of them. Other lists run tensor by tensor.
+#include <ATen/ATen.h>
 #include <ATen/core/boxing/KernelFunction.h>
 #include <ATen/core/stack.h>
-#include <ATen/ops/_foreach_copy_ops.h>
-#include <ATen/ops/_foreach_max_ops.h>
-#include <ATen/ops/_foreach_norm_ops.h>
-#include <ATen/ops/_foreach_zero_ops.h>
-#include <ATen/ops/empty_like.h>
 #include <torch/library.h>
 
 #include <algorithm>

@@ -209,6 +209,7 @@ std::tuple<Tensor, Tensor, Tensor> GroupNormBackward(const Tensor& gradient, con
   const at::ScalarType type = AccumulateType(input), result = IsGiven(weight) ? weight->scalar_type() : type;
   const int64_t width = channels / groups * positions;
   const Tensor g = Contiguous(gradient).view({batch, channels, positions}), x = Contiguous(input);
+  const std::array<int64_t, 2> others = {0, 2};  // than channels
   std::tuple<Tensor, Tensor, Tensor> gradients;
   if (mask[0]) {
     const Tensor scaled = IsGiven(weight) ? g.mul(weight->view({channels, 1})).to(input.scalar_type()) : g;
@@ -225,9 +226,9 @@ std::tuple<Tensor, Tensor, Tensor> GroupNormBackward(const Tensor& gradient, con
                  r = rstd.reshape({batch, groups, 1}), by = g.view(grouped);
     const MapInput inputs[] = {rows, m, r, by, MapInput(0.0, false)};
     LaunchMap(product, *ToDType(type), {&products, 1}, inputs);
-    std::get<1>(gradients) = at::sum(products.view({batch, channels, positions}), {0, 2}).to(result);
+    std::get<1>(gradients) = at::sum(products.view({batch, channels, positions}), others).to(result);
   }
-  if (mask[2]) std::get<2>(gradients) = at::sum(g, {0, 2}, /*keepdim=*/false, type).to(result);
+  if (mask[2]) std::get<2>(gradients) = at::sum(g, others, /*keepdim=*/false, type).to(result);
   return gradients;
 }
 

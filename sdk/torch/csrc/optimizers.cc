@@ -1,11 +1,5 @@
 // Steps of optimizers and gradient scaling: one command for all parameters of a group.
-#include <ATen/ops/_amp_foreach_non_finite_check_and_unscale_ops.h>
-#include <ATen/ops/_amp_update_scale_ops.h>
-#include <ATen/ops/_fused_adagrad_ops.h>
-#include <ATen/ops/_fused_adam_ops.h>
-#include <ATen/ops/_fused_adamw_ops.h>
-#include <ATen/ops/_fused_sgd_ops.h>
-#include <ATen/ops/empty_strided.h>
+#include <ATen/ATen.h>
 #include <torch/library.h>
 
 #include <algorithm>
