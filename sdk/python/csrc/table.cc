@@ -221,11 +221,7 @@ PyObject* InferRow(PyObject* /*module*/, PyObject* args) {
   if (!ReadCall(args, call)) return nullptr;
   const ops::FamilyDescriptor& family = ops::DescriptorOf(*call.row);
   if (family.infer == nullptr)
-<<<<<<< HEAD
-    return SetError(absl::UnimplementedError("the sizes of its results are not inferred"));
-=======
     return SetError(absl::UnimplementedError("the caller of this op gives its outputs: use execute"));
->>>>>>> h/foreach
   std::vector<ops::Operand> inputs, outputs(family.outputs.size());
   for (const TensorRef& ref : call.inputs) inputs.push_back(OperandOf(ref));
   for (size_t o = 0; o < outputs.size(); ++o)
