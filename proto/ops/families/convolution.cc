@@ -123,14 +123,21 @@ absl::Status Infer(const Call& call, std::span<Operand> outputs) {
   return absl::OkStatus();
 }
 
+// Sizes beside one of 0 may be of any magnitude.
+double ElementsOf(const Operand& operand) {
+  double elements = 1;
+  for (int d = 0; d < operand.rank; ++d)
+    elements *= static_cast<double>(operand.sizes[static_cast<size_t>(d)]);
+  return elements;
+}
+
 double Products(const Call& call) {
   const absl::StatusOr<Convolution> c = ReadParts(call);
   if (!c.ok()) return 0;
-  double products = static_cast<double>(c->output->numel()) + static_cast<double>(c->input->numel());
-  double each = static_cast<double>(c->output->numel());
-  for (int d = 1; d < c->weight->rank; ++d)
-    each *= static_cast<double>(c->weight->sizes[static_cast<size_t>(d)]);
-  return products + each + static_cast<double>(c->weight->numel());
+  const double output = ElementsOf(*c->output), weight = ElementsOf(*c->weight);
+  double each = output;
+  for (size_t d = 1; d < c->weight->rank; ++d) each *= static_cast<double>(c->weight->sizes[d]);
+  return output + ElementsOf(*c->input) + weight + each;
 }
 
 std::vector<Number> SampleAttributes() {

@@ -104,22 +104,10 @@ XPUCTL = os.path.join(os.path.dirname(torch_xpud.__file__), "..", "..", "bin", "
 
 
 def executed():
-    """The number of commands of this process that the device has completed, allocations among them."""
+    """The number of commands of this process that the device has completed, allocations among them. Other processes may use the daemon."""
     torch.xpud.synchronize()
-    sessions = json.loads(subprocess.run([XPUCTL, "-o", "json", "ps"], check=True, capture_output=True, text=True).stdout)
-    numbers = []
-
-    def search(value):
-        if isinstance(value, dict):
-            for key, each in value.items():
-                if "ommandsCompleted" in key or "ommands_completed" in key:
-                    numbers.append(int(each))
-                search(each)
-        for each in value if isinstance(value, list) else ():
-            search(each)
-
-    search(sessions)
-    return sum(numbers)
+    sessions = json.loads(subprocess.run([XPUCTL, "-o", "json", "ps"], check=True, capture_output=True, text=True).stdout)["sessions"]
+    return sum(session["commands_completed"] for session in sessions if session["pid"] == os.getpid())
 
 
 class Lists(ListTest):
