@@ -168,17 +168,50 @@ std::tuple<Tensor, Tensor> PreluBackward(const Tensor& gradient, const Tensor& s
 }
 
 // Without `eps`, the row gets a negative one.
-Tensor Logit(const Tensor& self, std::optional<double> eps) {
+Tensor& LogitOut(const Tensor& self, std::optional<double> eps, Tensor& out) {
   static const ops::Row& row = ops::RowOf("xpud::logit");
   const MapInput inputs[] = {self, MapInput(eps.value_or(-1), false)};
+  if (RunMap(row, inputs, out)) return out;
+  if (out.defined()) return FallbackOf<at::_ops::logit_out>::Call(self, eps, out);
+  return out = FallbackOf<at::_ops::logit>::Call(self, eps);
+}
+Tensor Logit(const Tensor& self, std::optional<double> eps) {
   Tensor out;
-  return RunMap(row, inputs, out) ? out : FallbackOf<at::_ops::logit>::Call(self, eps);
+  return LogitOut(self, eps, out);
 }
 Tensor LogitBackward(const Tensor& gradient, const Tensor& self, std::optional<double> eps) {
   static const ops::Row& row = ops::RowOf("xpud::logit_backward");
   const MapInput inputs[] = {gradient, self, MapInput(eps.value_or(-1), false)};
   Tensor out;
   return RunMap(row, inputs, out) ? out : FallbackOf<at::_ops::logit_backward>::Call(gradient, self, eps);
+}
+
+// The fallback raises the CPU's error for a negative `lambda`.
+Tensor& SoftshrinkOut(const Tensor& self, const at::Scalar& lambda, Tensor& out) {
+  static const ops::Row& row = ops::RowOf("softshrink");
+  const MapInput inputs[] = {self, MapInput(lambda, false)};
+  if (lambda.toDouble() >= 0 && RunMap(row, inputs, out)) return out;
+  if (out.defined()) return FallbackOf<at::_ops::softshrink_out>::Call(self, lambda, out);
+  return out = FallbackOf<at::_ops::softshrink>::Call(self, lambda);
+}
+Tensor Softshrink(const Tensor& self, const at::Scalar& lambda) {
+  Tensor out;
+  return SoftshrinkOut(self, lambda, out);
+}
+
+Tensor& HeavisideOut(const Tensor& self, const Tensor& values, Tensor& out) {
+  static const ops::Row& row = ops::RowOf("heaviside");
+  TORCH_CHECK(self.scalar_type() == values.scalar_type() &&
+                  (!out.defined() || out.scalar_type() == self.scalar_type()),
+              "heaviside is not yet implemented for tensors with different dtypes.");
+  const MapInput inputs[] = {self, values};
+  if (RunMap(row, inputs, out)) return out;
+  if (out.defined()) return FallbackOf<at::_ops::heaviside_out>::Call(self, values, out);
+  return out = FallbackOf<at::_ops::heaviside>::Call(self, values);
+}
+Tensor Heaviside(const Tensor& self, const Tensor& values) {
+  Tensor out;
+  return HeavisideOut(self, values, out);
 }
 
 // The two halves of a dimension.
@@ -226,6 +259,11 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("log_sigmoid_forward", TORCH_FN(LogSigmoid));
   m.impl("log_sigmoid_backward", TORCH_FN(LogSigmoidBackward));
   m.impl("logit", TORCH_FN(Logit));
+  m.impl("logit.out", TORCH_FN(LogitOut));
+  m.impl("softshrink", TORCH_FN(Softshrink));
+  m.impl("softshrink.out", TORCH_FN(SoftshrinkOut));
+  m.impl("heaviside", TORCH_FN(Heaviside));
+  m.impl("heaviside.out", TORCH_FN(HeavisideOut));
   m.impl("logit_backward", TORCH_FN(LogitBackward));
   m.impl("_prelu_kernel_backward", TORCH_FN(PreluBackward));
   m.impl("glu", TORCH_FN(Glu));

@@ -47,6 +47,8 @@ FLOAT32_MOMENTS = "mean and deviation are float32, as on CUDA; the CPU rounds th
 for kind in ("float16", "bfloat16"):
     for aspect in ("values", "layouts"):
         listed("native_layer_norm", f"{aspect}/dtype", FLOAT32_MOMENTS, kind)
+for what in ("strides", "operand strides"):
+    listed("nn.functional.conv3d nn.functional.conv_transpose3d", f"layouts/{what}", "channels-last if the input is, as on CUDA; some of the CPU's kernels are not")
 listed("native_group_norm", "layouts/accepted", "the CPU wants a contiguous operand; here, as on CUDA, none is needed")
 listed("native_group_norm", "strided gradients/accepted", "the CPU wants a contiguous operand; here, as on CUDA, none is needed", "float32")
 listed("native_group_norm", "layouts/values", "PyTorch's CPU kernel reads an expanded operand as if it were contiguous")
