@@ -81,6 +81,11 @@ bool Run(const OpObject::Value& op, const ArrayView& in, DType compute, const Sh
 }  // namespace
 
 PyObject* CallReduce(const OpObject::Value& op, const ArrayView& in, const Reduction& how) {
+  if (op.row->outputs != 1) {
+    PyErr_Format(PyExc_NotImplementedError, "%U has %d results, which this client does not return", op.name,
+                 op.row->outputs);
+    return nullptr;
+  }
   const Types types = TypesOf(*op.row, in, how.dtype);
   const DType wrong = ops::Contains(op.row->dtypes, in.dtype) ? types.compute : in.dtype;
   if (!ops::Contains(op.row->dtypes, types.compute) ||

@@ -12,7 +12,7 @@ import xpud
 from xpud import _table
 
 ELEMENTWISE = [row for row in _table.ROWS if row["family"] == "map" and row["types"] != "any" and row["outputs"] == 1]
-REDUCTIONS = [row for row in _table.ROWS if row["family"] == "reduce"]
+REDUCTIONS = [row for row in _table.ROWS if row["family"] == "reduce" and row["outputs"] == 1]
 TOLERANCE = {"float16": 4e-3, "bfloat16": 2e-2, "float32": 2e-5, "float64": 1e-9}
 # Ranges in which the functions are defined and can be compared.
 DOMAINS = {
@@ -85,6 +85,8 @@ class Elementwise(unittest.TestCase):
         result = formula.evaluate(row["formula"], **letters(values), highest=highest)
         if row["types"] == "promote" and dtype.kind in "iu":
             return result.astype(dtype.numpy)  # which wraps
+        if dtype.name == "float16" and result.dtype.kind == "f":
+            return np.where(np.abs(result) >= 65520, np.copysign(np.inf, result), result)  # beyond its largest number
         return result
 
     def test_each_op_in_each_type_is_its_formula(self):

@@ -231,7 +231,7 @@ Tensor Glu(const Tensor& self, int64_t dim) {
   const Halves halves(self, dim);
   const MapInput inputs[] = {halves.value, halves.gate};
   Tensor out;
-  return RunMap(row, inputs, out) ? out.contiguous() : FallbackOf<at::_ops::glu>::Call(self, dim);
+  return RunMap(row, inputs, out) ? out : FallbackOf<at::_ops::glu>::Call(self, dim);
 }
 Tensor GluBackward(const Tensor& gradient, const Tensor& self, int64_t dim) {
   static const ops::Row& row = ops::RowOf("xpud::glu_backward");
