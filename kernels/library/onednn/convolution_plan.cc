@@ -30,9 +30,10 @@ int64_t Product(const ConvolutionProblem::List& list, int64_t count) {
 
 // A rate of one core. It determines only the size of parts.
 double Estimate(const ConvolutionProblem& p) {
-  const double operations = 2.0 *
-                            static_cast<double>(p.batch * p.output_channels * Product(p.output, p.spatial)) *
-                            static_cast<double>(p.input_channels / p.groups * Product(p.kernel, p.spatial));
+  const int64_t outputs = p.batch * p.output_channels * Product(p.output, p.spatial);
+  const int64_t channels = p.input_channels / p.groups;
+  const double operations =
+      2.0 * static_cast<double>(outputs) * static_cast<double>(channels * Product(p.kernel, p.spatial));
   return operations / (p.type == ops::DType::kFloat32 ? 100 : 300);
 }
 
