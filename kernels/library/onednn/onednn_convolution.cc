@@ -1,7 +1,8 @@
 #include "kernels/library/onednn/onednn_convolution.h"
 
 #include <algorithm>
-#include <optional>
+#include <utility>
+#include <vector>
 
 #include "kernels/library/host_modules.h"
 #include "kernels/library/onednn/primitive.h"
@@ -92,6 +93,19 @@ bool IsChannelsLast(const Operand& operand, ops::DType type) {
     same &= operand.sizes[at] == 1 || operand.strides[at] == wanted.strides[at];
   }
   return same;
+}
+
+// Returns false if elements at different indices share memory, except by strides of 0: oneDNN refuses such a
+// tensor.
+bool IsDistinct(const Operand& operand) {
+  std::vector<std::pair<int64_t, int64_t>> dimensions;  // stride, size
+  for (size_t d = 0; d < operand.rank; ++d)
+    if (operand.sizes[d] > 1 && operand.strides[d] > 0)
+      dimensions.emplace_back(operand.strides[d], operand.sizes[d]);
+  std::ranges::sort(dimensions);
+  for (size_t i = 1; i < dimensions.size(); ++i)
+    if (dimensions[i].first / dimensions[i - 1].second < dimensions[i - 1].first) return false;
+  return true;
 }
 
 }  // namespace
@@ -240,7 +254,7 @@ absl::StatusOr<Readiness> OnednnConvolution::Plan(const OpCall& call, Workspace 
   if (call.outputs[0].numel() == 0) return Readiness::kReady;
   ASSIGN_OR_RETURN(const ops::Convolution c, ops::ReadConvolution(call));
   const bool served = call.outputs[0].dtype != ops::DType::kFloat64 && c.input->numel() > 0 &&
-                      c.output->numel() > 0 && c.weight->numel() > 0;
+                      c.output->numel() > 0 && c.weight->numel() > 0 && IsDistinct(*c.weight);
   if (!served) return own_.Plan(call, workspace, launches);
   Way way(*this, call, c, workspace, launches);
   const auto plan = ConvolutionPlan::Of(way.problem());
