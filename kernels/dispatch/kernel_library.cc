@@ -57,6 +57,8 @@ class KernelLibrary::Impl {
     }
     if (options.target == Target::kNvptx) {
       planners_.push_back(CreateCublasltMatmul(cache_, options.ask));
+      if (options.ask != nullptr)
+        planners_.push_back(CreateCudnnConvolution(cache_, maps, convolutions, options.ask));
       planners_.push_back(CreateGpuAttention(cache_, options.processor, options.workers));
     }
     planners_.push_back(std::make_unique<CompactPlanner>(cache_));

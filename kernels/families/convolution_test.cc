@@ -112,7 +112,8 @@ class ConvolutionTest : public DeviceTest {
       attributes.push_back(ops::Number::Integer(static_cast<int64_t>(list->size())));
       for (const int64_t each : *list) attributes.push_back(ops::Number::Integer(each));
     }
-    attributes.push_back(ops::Number::Integer(c.groups));
+    for (const int64_t each : {c.groups, int64_t{0}, int64_t{1}})  // then allow_tf32, deterministic
+      attributes.push_back(ops::Number::Integer(each));
     return attributes;
   }
 

@@ -8,6 +8,7 @@ const xpud_host_module_t* FindHostModule(std::string_view name) {
     const xpud_host_module_t* module;
   } kModules[] = {{kAttentionModule, &attention::kHostModule},
                   {kCublasltModule, &cublaslt::kHostModule},
+                  {kCudnnModule, &cudnn::kHostModule},
                   {kOnednnModule, &onednn::kHostModule}};
   for (const auto& known : kModules)
     if (known.name == name) return known.module;

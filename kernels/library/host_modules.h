@@ -10,6 +10,7 @@ namespace xpud::kernels {
 
 constexpr std::string_view kAttentionModule = "attention";
 constexpr std::string_view kCublasltModule = "cublaslt";
+constexpr std::string_view kCudnnModule = "cudnn";
 constexpr std::string_view kOnednnModule = "onednn";
 
 // Returns nullptr if there is none of this name.
@@ -27,6 +28,9 @@ namespace cublaslt {
 extern const xpud_host_module_t kHostModule;
 void LoadLibrary();
 }  // namespace cublaslt
+namespace cudnn {
+extern const xpud_host_module_t kHostModule;
+}
 namespace onednn {
 extern const xpud_host_module_t kHostModule;
 }

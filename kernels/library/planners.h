@@ -16,6 +16,10 @@ std::unique_ptr<Planner> CreateOnednnMatmul(KernelStore& store, int workers, boo
 // oneDNN has no fast implementation for; both outlive the planner.
 std::unique_ptr<Planner> CreateOnednnConvolution(KernelStore& store, Planner& maps, Planner& own,
                                                  int workers);
+// kernels/library/cudnn: convolutions and their gradients on NVIDIA GPUs, by cuDNN if the process that owns
+// the device finds it. `maps` and `own` as above; `ask` as in KernelLibrary::Options, not null.
+std::unique_ptr<Planner> CreateCudnnConvolution(KernelStore& store, Planner& maps, Planner& own,
+                                                AskDevice ask);
 // kernels/library/attention: kAttention on the host, without storing scores.
 std::unique_ptr<Planner> CreateHostAttention(KernelStore& store, int workers);
 // kernels/library/cublaslt: kMatmul on NVIDIA GPUs, by cuBLASLt if the process that owns the device finds it,

@@ -191,6 +191,8 @@ void CudaDevice::Launch(const LaunchList& launches) {
   for (size_t i = 0; i < launches.size(); ++i) Launch(Load(launches[i].kernel()), launches[i]);
 }
 
+void CudaDevice::MakeCurrent() { api_->Check(api_->set_context(context_), "cuCtxSetCurrent"); }
+
 void CudaDevice::Synchronize() { api_->Check(api_->synchronize(stream_), "cuStreamSynchronize"); }
 
 float CudaDevice::Time(std::span<const LaunchList> launches, int times) {

@@ -34,6 +34,8 @@ class CudaDevice {
   void Launch(void* function, const xpud::kernels::Launch& launch);
   void Launch(const LaunchList& launches);
   void Synchronize();
+  // Makes the context current for this thread. Get does so for the thread that calls it first.
+  void MakeCurrent();
   // Returns the GPU time, in milliseconds, of the work that `enqueue` queues; the best of five. It is
   // replayed as a graph, so that the host's speed does not count.
   float Time(absl::FunctionRef<void()> enqueue);

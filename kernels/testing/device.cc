@@ -10,7 +10,6 @@
 #include "llvm/Support/TargetSelect.h"
 #include "proto/base/check.h"
 #include "proto/base/status_macros.h"
-#include "proto/base/ze_ext.h"
 
 namespace xpud::kernels {
 
@@ -33,10 +32,14 @@ TestDevice::TestDevice() : scratch_(new std::byte[XPUD_HOST_SCRATCH_BYTES + 64])
 
 TestDevice::~TestDevice() { ReleaseWorkspaces(); }
 
-KernelLibrary::Options TestDevice::options() const {
+KernelLibrary::Options TestDevice::options() {
   KernelLibrary::Options options;
   if (nvptx_) options.target = Target::kNvptx;
-  if (gpu_ != nullptr) options.processor = gpu_->processor();
+  if (gpu_ == nullptr) return options;
+  options.processor = gpu_->processor();
+  const char* const libraries = std::getenv("XPUD_TEST_LIBRARIES");
+  if (libraries == nullptr || std::string_view(libraries) != "0")
+    options.ask = [this](const Launch& launch) { return Ask(launch); };
   return options;
 }
 
@@ -99,8 +102,33 @@ void TestDevice::Execute(const LaunchList& launches) {
     const auto& groups = launches[l].groups();
     groups_ += uint64_t{groups[0]} * groups[1] * groups[2];
   }
-  gpu_->Launch(launches);
+  for (size_t l = 0; l < launches.size(); ++l) {
+    const Launch& launch = launches[l];
+    if (launch.kernel().module->format == ModuleImage::Format::kHost) {
+      XPUD_CHECK(RunLibrary(launch.kernel(), launch.arguments()) == ZE_RESULT_SUCCESS);
+    } else {
+      gpu_->Launch(gpu_->Load(launch.kernel()), launch);
+    }
+  }
   gpu_->Synchronize();
+}
+
+ze_result_t TestDevice::RunLibrary(const Kernel& kernel, const void* const* arguments) {
+  xpud_native_list_t list = {gpu_->stream(), gpu_->context(), 0, ZE_RESULT_SUCCESS, /*recording=*/0};
+  const uint32_t group[3] = {};
+  Load(kernel).run(arguments, group, &list);
+  return list.result;
+}
+
+absl::StatusOr<uint64_t> TestDevice::Ask(const Launch& launch) {
+  std::vector<const void*> arguments(launch.arguments(), launch.arguments() + launch.argument_count());
+  uint64_t answer = 0;
+  uint64_t* const address = &answer;
+  arguments.push_back(&address);
+  gpu_->MakeCurrent();  // a thread of the library calls this
+  const ze_result_t result = RunLibrary(launch.kernel(), arguments.data());
+  if (result != ZE_RESULT_SUCCESS) return absl::InternalError(absl::StrCat("0x", absl::Hex(result)));
+  return answer;
 }
 
 void TestDevice::ExecuteHere(const LaunchList& launches) {

@@ -10,6 +10,7 @@
 
 #include "kernels/dispatch/kernel_library.h"
 #include "kernels/testing/cuda_device.h"
+#include "proto/base/ze_ext.h"
 
 namespace xpud::kernels {
 
@@ -19,7 +20,7 @@ class TestDevice {
   ~TestDevice();
 
   // Returns the options of a library for this device.
-  KernelLibrary::Options options() const;
+  KernelLibrary::Options options();
   // Returns the reason if nothing can run here.
   const absl::Status& absent() const { return absent_; }
 
@@ -38,6 +39,9 @@ class TestDevice {
   absl::StatusOr<void*> Workspace(size_t bytes);
   void ReleaseWorkspaces();
   void ExecuteHere(const LaunchList& launches);
+  // Runs a HOST kernel of a GPU, as proto/base/ze_ext.h defines.
+  ze_result_t RunLibrary(const Kernel& kernel, const void* const* arguments);
+  absl::StatusOr<uint64_t> Ask(const Launch& launch);
   absl::Status RunOnGpu(KernelLibrary& library, const OpCall& call);
 
   absl::Status absent_;

@@ -1,5 +1,6 @@
 // Base of the tests of op families: a device and its library. XPUD_TEST_TARGET=nvptx runs them on a GPU, and
-// skips them, with the reason, where there is none.
+// skips them, with the reason, where there is none. There, XPUD_TEST_LIBRARIES=0 tests our own kernels where
+// NVIDIA's libraries would serve.
 #pragma once
 
 #include <memory>

@@ -21,6 +21,8 @@ struct Convolution {
   int spatial = 0;
   std::array<int64_t, kMaxSpatial> stride{}, padding{}, dilation{};
   int64_t groups = 1;
+  bool allow_tf32 = false;     // f32 may be multiplied in TF32 where the device has it
+  bool deterministic = false;  // results must not differ from run to run
 
   int64_t batch() const { return output->sizes[0]; }
   int64_t input_channels() const { return input->sizes[1]; }

@@ -60,9 +60,8 @@ using Layout = void*;
 using Preference = void*;
 
 struct Api {
-  // Searches, in this order: the file named by the environment variable XPUD_CUBLASLT; the dynamic linker's
-  // folders; the folder of libcuda; CUDA's folder; PyTorch's wheels in the usual places. Prefers version 13
-  // to 12. Returns NotFound if there is none, or if XPUD_CUBLASLT cannot be loaded.
+  // See cuda::Open; the environment variable XPUD_CUBLASLT may name the file. Prefers version 13 to 12.
+  // Returns NotFound if there is none.
   static absl::StatusOr<const Api*> Get();
 
   Status (*create)(Handle*);

@@ -175,9 +175,9 @@ CublasltMatmul::Way CublasltMatmul::WayOf(const MatmulCall& read) {
   return way;
 }
 
-WorkspaceTable::Found CublasltMatmul::WorkspaceFor(const Problem& problem) {
-  if (library_ == Library::kNone || !Multiplies(problem.matmul)) return {WorkspaceTable::State::kRefused, 0};
-  if (library_ == Library::kHere) return {WorkspaceTable::State::kKnown, MostWorkspace(problem.matmul)};
+CublasltMatmul::Workspaces::Found CublasltMatmul::WorkspaceFor(const Problem& problem) {
+  if (library_ == Library::kNone || !Multiplies(problem.matmul)) return {Workspaces::State::kRefused, 0};
+  if (library_ == Library::kHere) return {Workspaces::State::kKnown, MostWorkspace(problem.matmul)};
   return workspaces_->Find(problem);
 }
 
@@ -232,14 +232,14 @@ absl::StatusOr<Readiness> CublasltMatmul::Plan(const OpCall& call, Workspace wor
   ASSIGN_OR_RETURN(const MatmulCall read, matmul::ReadMatmul(call));
   if (read.problem.Empty()) return Readiness::kReady;
   Way way = WayOf(read);
-  const WorkspaceTable::Found found = WorkspaceFor(way.problem);
+  const Workspaces::Found found = WorkspaceFor(way.problem);
   way.workspace_bytes = found.bytes;
   switch (found.state) {
-    case WorkspaceTable::State::kAsked:
+    case Workspaces::State::kAsked:
       return Readiness::kCompiling;
-    case WorkspaceTable::State::kRefused:
+    case Workspaces::State::kRefused:
       return LaunchOwn(read, launches);
-    case WorkspaceTable::State::kKnown:
+    case Workspaces::State::kKnown:
       return LaunchLibrary(read, way, workspace, launches);
   }
   return absl::InternalError("unreachable");

@@ -7,8 +7,8 @@
 #include "kernels/api/kernel_store.h"
 #include "kernels/api/planner.h"
 #include "kernels/library/cublaslt/cublaslt_plan.h"
-#include "kernels/library/cublaslt/workspace_table.h"
 #include "kernels/library/gpu/ptx_module.h"
+#include "kernels/library/workspace_table.h"
 
 namespace xpud::kernels::cublaslt {
 
@@ -27,6 +27,7 @@ class CublasltMatmul : public Planner {
   absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches) override;
 
  private:
+  using Workspaces = WorkspaceTable<Problem>;
   // How the library computes a part of a call.
   struct Way {
     matmul::MatmulCall call;  // with the strides of factors that are copied first; their addresses are null
@@ -35,7 +36,7 @@ class CublasltMatmul : public Planner {
     uint64_t workspace_bytes = 0;
   };
   static Way WayOf(const matmul::MatmulCall& call);
-  WorkspaceTable::Found WorkspaceFor(const Problem& problem);
+  Workspaces::Found WorkspaceFor(const Problem& problem);
   absl::StatusOr<Readiness> LaunchOwn(const matmul::MatmulCall& call, LaunchList& launches);
   absl::StatusOr<Readiness> LaunchLibrary(const matmul::MatmulCall& call, Way& way, Workspace workspace,
                                           LaunchList& launches);
@@ -43,7 +44,7 @@ class CublasltMatmul : public Planner {
   PtxModule own_;
   const Library library_;
   const Kernel* product_ = nullptr;
-  std::optional<WorkspaceTable> workspaces_;  // for kAsked
+  std::optional<Workspaces> workspaces_;  // for kAsked
 };
 
 }  // namespace xpud::kernels::cublaslt

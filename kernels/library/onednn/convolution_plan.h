@@ -11,44 +11,17 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <vector>
 
 #include <oneapi/dnnl/dnnl.hpp>
 
-#include "proto/ops/convolution.h"
+#include "kernels/library/convolution/convolution_problem.h"
 
 namespace xpud::kernels::onednn {
 
-// A plain value, used as the key of a plan: its padding is zeroed, and it is compared by bytes.
-struct ConvolutionProblem {
-  using List = std::array<int64_t, ops::kMaxSpatial>;
-
-  int64_t batch = 0, groups = 1, input_channels = 0, output_channels = 0;
-  List input{}, output{}, kernel{}, stride{}, padding{}, dilation{};  // the first `spatial`
-  int64_t spatial = 2;  // 2 or 3; one dimension is the second of 2
-  ops::Family direction = ops::Family::kConvolution;
-  ops::DType type = ops::DType::kFloat32;  // in the multiplication
-  bool bias = false;                       // of the convolution only
-  uint8_t unused[5] = {};
-
-  bool operator==(const ConvolutionProblem& other) const {
-    return std::memcmp(this, &other, sizeof(*this)) == 0;
-  }
-  template <typename H>
-  friend H AbslHashValue(H state, const ConvolutionProblem& p) {
-    return H::combine_contiguous(std::move(state), reinterpret_cast<const unsigned char*>(&p), sizeof(p));
-  }
-};
-static_assert(std::has_unique_object_representations_v<ConvolutionProblem>);
-
-struct ConvolutionOperands {
-  std::byte* input = nullptr;
-  std::byte* weight = nullptr;
-  std::byte* bias = nullptr;
-  std::byte* output = nullptr;
-};
+using convolution::ConvolutionOperands;
+using convolution::ConvolutionProblem;
 
 // A weight as the caller has it: [Co, Ci/groups, K...], for Pack and Unpack.
 struct WeightView {

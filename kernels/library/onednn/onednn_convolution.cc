@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/library/convolution/operand_copies.h"
 #include "kernels/library/host_modules.h"
 #include "kernels/library/onednn/primitive.h"
 #include "kernels/library/planners.h"
@@ -24,33 +25,10 @@ constexpr int64_t kGroupsPerWorker = 4;
 constexpr double kLongNanoseconds =
     1e9;  // more work than this is a part in each group: others get their turn between groups
 
-// The dimensions of a list in the problem: a single spatial dimension is the second of two.
-void SetList(ConvolutionProblem::List& to, const int64_t* from, int spatial, int64_t other) {
-  to.fill(0);
-  if (spatial == 1) {
-    to[0] = other;
-    to[1] = from[0];
-  } else {
-    std::copy(from, from + spatial, to.begin());
-  }
-}
-
 ConvolutionProblem ProblemOf(const OpCall& call, const ops::Convolution& c) {
-  ConvolutionProblem p;
-  p.batch = c.batch();
-  p.groups = c.groups;
-  p.input_channels = c.input_channels();
-  p.output_channels = c.output_channels();
-  p.spatial = std::max(c.spatial, 2);
-  SetList(p.input, c.input->sizes.data() + 2, c.spatial, 1);
-  SetList(p.output, c.output->sizes.data() + 2, c.spatial, 1);
-  SetList(p.kernel, c.weight->sizes.data() + 2, c.spatial, 1);
-  SetList(p.stride, c.stride.data(), c.spatial, 1);
-  SetList(p.padding, c.padding.data(), c.spatial, 0);
-  SetList(p.dilation, c.dilation.data(), c.spatial, 1);
-  p.direction = call.row->family;
   const ops::DType type = call.outputs[0].dtype;
-  p.type = MultipliesNatively(type) ? type : ops::DType::kFloat32;
+  ConvolutionProblem p =
+      convolution::ReadProblem(call, c, MultipliesNatively(type) ? type : ops::DType::kFloat32);
   p.bias = c.bias != nullptr && p.direction == ops::Family::kConvolution;
   return p;
 }
@@ -67,32 +45,6 @@ WeightView ViewOf(const Operand& weight) {
     std::copy(weight.strides.begin() + 2, weight.strides.begin() + weight.rank, view.strides.begin() + 2);
   }
   return view;
-}
-
-// The operand as a tensor without gaps at `data`, its channels innermost.
-Operand ChannelsLast(const Operand& like, ops::DType type, void* data) {
-  Operand operand = like;
-  operand.dtype = type;
-  operand.data = data;
-  operand.content = 0;
-  int64_t next = like.sizes[1];
-  operand.strides[1] = 1;
-  for (int d = like.rank - 1; d >= 0; --d) {
-    if (d == 1) continue;
-    operand.strides[static_cast<size_t>(d)] = next;
-    next *= like.sizes[static_cast<size_t>(d)];
-  }
-  return operand;
-}
-
-bool IsChannelsLast(const Operand& operand, ops::DType type) {
-  const Operand wanted = ChannelsLast(operand, type, operand.data);
-  bool same = operand.dtype == type;
-  for (int d = 0; d < operand.rank; ++d) {
-    const auto at = static_cast<size_t>(d);
-    same &= operand.sizes[at] == 1 || operand.strides[at] == wanted.strides[at];
-  }
-  return same;
 }
 
 // Returns false if elements at different indices share memory, except by strides of 0: oneDNN refuses such a
@@ -119,43 +71,21 @@ class OnednnConvolution::Way {
         c_(c),
         workspace_(workspace),
         launches_(launches),
-        problem_(ProblemOf(call, c)) {}
+        problem_(ProblemOf(call, c)),
+        copies_(planner.maps_, workspace, launches, problem_.type, convolution::Layout::kChannelsLast) {}
 
   const ConvolutionProblem& problem() const { return problem_; }
   absl::StatusOr<Readiness> Plan(const ConvolutionPlan& plan);
 
  private:
-  // Returns the operand's values as a tensor that oneDNN reads.
-  absl::StatusOr<std::byte*> Read(const Operand& operand) {
-    if (IsChannelsLast(operand, problem_.type)) return static_cast<std::byte*>(operand.data);
-    ASSIGN_OR_RETURN(const Operand made, Make(operand));
-    RETURN_IF_ERROR(Map(ops::RowOf("_copy_from"), made, {&operand, 1}));
-    return static_cast<std::byte*>(made.data);
-  }
-  absl::StatusOr<Operand> Make(const Operand& like) {
-    ASSIGN_OR_RETURN(void* const data,
-                     workspace_(static_cast<size_t>(like.numel()) * ops::SizeOf(problem_.type)));
-    return ChannelsLast(like, problem_.type, data);
-  }
   absl::StatusOr<std::byte*> ReadBias() {
     if (!problem_.bias) return nullptr;
     Operand row = *c_.bias;  // as a tensor with channels
     row.rank = 2;
     row.sizes[1] = row.sizes[0], row.strides[1] = row.strides[0];
     row.sizes[0] = 1, row.strides[0] = 0;
-    return Read(row);
+    return copies_.Read(row);
   }
-  // Maps compile all kernels before anything waits.
-  absl::Status Map(const ops::Row& row, const Operand& out, std::span<const Operand> inputs) {
-    ASSIGN_OR_RETURN(
-        const Readiness ready,
-        planner_.maps_.Plan(
-            {.row = &row, .compute = out.dtype, .outputs = {&out, 1}, .inputs = inputs, .attributes = {}},
-            workspace_, launches_));
-    if (ready == Readiness::kCompiling) readiness_ = ready;
-    return absl::OkStatus();
-  }
-  absl::Status WriteOut(const Operand& from);
   absl::StatusOr<std::byte*> PackWeight(const ConvolutionPlan& plan) {
     ASSIGN_OR_RETURN(void* const packed, workspace_(plan.weight_bytes()));
     planner_.kernels_.LaunchPack(problem_, ViewOf(*c_.weight), packed, launches_);
@@ -171,7 +101,7 @@ class OnednnConvolution::Way {
   const Workspace workspace_;
   LaunchList& launches_;
   const ConvolutionProblem problem_;
-  Readiness readiness_ = Readiness::kReady;
+  convolution::OperandCopies copies_;
 };
 
 uint32_t OnednnConvolution::Way::PartsPerGroup(const ConvolutionPlan& plan) const {
@@ -182,47 +112,26 @@ uint32_t OnednnConvolution::Way::PartsPerGroup(const ConvolutionPlan& plan) cons
   return static_cast<uint32_t>((plan.parts() + groups - 1) / groups);
 }
 
-// Converts the result to the call's output, with the bias of a transposed convolution.
-absl::Status OnednnConvolution::Way::WriteOut(const Operand& from) {
-  const Operand& out = call_.outputs[0];
-  if (c_.bias == nullptr || problem_.bias) {
-    if (from.data == out.data) return absl::OkStatus();
-    return Map(ops::RowOf("_copy_from"), out, {&from, 1});
-  }
-  Operand bias = out;
-  bias.data = c_.bias->data;
-  bias.strides.fill(0);
-  bias.strides[1] = c_.bias->strides[0];
-  Operand one;
-  one.immediate = true;
-  one.dtype = ops::DType::kInt64;
-  one.number = ops::Number::Integer(1);
-  const Operand inputs[] = {from, bias, one};
-  return Map(ops::RowOf("add.Tensor"), out, inputs);
-}
-
 // The convolution itself, or the gradient by its input.
 absl::Status OnednnConvolution::Way::PlanTensor(const ConvolutionPlan& plan) {
   const bool forward = problem_.direction == ops::Family::kConvolution;
   const Operand& out = call_.outputs[0];
   ConvolutionOperands operands;
-  ASSIGN_OR_RETURN(std::byte* const source, Read(call_.inputs[0]));
+  ASSIGN_OR_RETURN(std::byte* const source, copies_.Read(call_.inputs[0]));
   ASSIGN_OR_RETURN(operands.weight, PackWeight(plan));
   ASSIGN_OR_RETURN(operands.bias, ReadBias());
-  Operand result = out;
-  if (!IsChannelsLast(out, problem_.type)) {
-    ASSIGN_OR_RETURN(result, Make(out));
-  }
+  ASSIGN_OR_RETURN(const Operand result, copies_.Result(out));
   operands.input = forward ? source : static_cast<std::byte*>(result.data);
   operands.output = forward ? static_cast<std::byte*>(result.data) : source;
   planner_.kernels_.LaunchParts(problem_, plan, operands, PartsPerGroup(plan), launches_);
-  return WriteOut(result);
+  const bool added = c_.bias == nullptr || problem_.bias;
+  return copies_.Write(result, out, added ? nullptr : c_.bias);
 }
 
 absl::Status OnednnConvolution::Way::PlanWeight(const ConvolutionPlan& plan) {
   ConvolutionOperands operands;
-  ASSIGN_OR_RETURN(operands.output, Read(*c_.output));
-  ASSIGN_OR_RETURN(operands.input, Read(*c_.input));
+  ASSIGN_OR_RETURN(operands.output, copies_.Read(*c_.output));
+  ASSIGN_OR_RETURN(operands.input, copies_.Read(*c_.input));
   ASSIGN_OR_RETURN(void* const sums, workspace_(plan.weight_bytes() * static_cast<size_t>(plan.parts())));
   operands.weight = static_cast<std::byte*>(sums);
   planner_.kernels_.LaunchParts(problem_, plan, operands, PartsPerGroup(plan), launches_);
@@ -234,7 +143,7 @@ absl::Status OnednnConvolution::Way::PlanWeight(const ConvolutionPlan& plan) {
 absl::StatusOr<Readiness> OnednnConvolution::Way::Plan(const ConvolutionPlan& plan) {
   RETURN_IF_ERROR(problem_.direction == ops::Family::kConvolutionWeight ? PlanWeight(plan)
                                                                         : PlanTensor(plan));
-  return readiness_;
+  return copies_.readiness();
 }
 
 OnednnConvolution::OnednnConvolution(KernelStore& store, Planner& maps, Planner& own, int workers)

@@ -21,10 +21,10 @@ constexpr Parameter kOut[] = {{"out"}};
 constexpr Parameter kForwardInputs[] = {{"input"}, {"weight"}, {"bias", kOptional}};
 constexpr Parameter kInputInputs[] = {{"gradient"}, {"weight"}, {"bias", kOptional}};
 constexpr Parameter kWeightInputs[] = {{"gradient"}, {"input"}};
-constexpr Attribute kAttributes[] = {{"stride", AttributeType::kIntegers},
-                                     {"padding", AttributeType::kIntegers},
-                                     {"dilation", AttributeType::kIntegers},
-                                     {"groups", AttributeType::kInteger}};
+constexpr Attribute kAttributes[] = {
+    {"stride", AttributeType::kIntegers},   {"padding", AttributeType::kIntegers},
+    {"dilation", AttributeType::kIntegers}, {"groups", AttributeType::kInteger},
+    {"allow_tf32", AttributeType::kBool},   {"deterministic", AttributeType::kBool}};
 
 // Of sizes and attributes: sums and products of two of them do not overflow.
 constexpr int64_t kMax = (int64_t{1} << 31) - 1;
@@ -69,6 +69,8 @@ absl::StatusOr<Convolution> ReadParts(const Call& call) {
   RETURN_IF_ERROR(TakeList(attributes, "padding", c.spatial, 0, c.padding));
   RETURN_IF_ERROR(TakeList(attributes, "dilation", c.spatial, 1, c.dilation));
   c.groups = attributes[0].AsInteger();
+  c.allow_tf32 = attributes[1].AsInteger() != 0;
+  c.deterministic = attributes[2].AsInteger() != 0;
   return c;
 }
 
@@ -146,7 +148,7 @@ std::vector<Number> SampleAttributes() {
     attributes.push_back(Number::Integer(2));
     attributes.insert(attributes.end(), 2, Number::Integer(each));
   }
-  attributes.push_back(Number::Integer(1));
+  for (const int64_t each : {1, 0, 0}) attributes.push_back(Number::Integer(each));  // groups, modes
   return attributes;
 }
 

@@ -29,7 +29,12 @@ struct Geometry {
       attributes.push_back(ops::Number::Integer(static_cast<int64_t>(list.size())));
       for (const int64_t each : list) attributes.push_back(ops::Number::Integer(each));
     }
+    // The settings of torch.backends.cudnn hold for this device, too.
+    const at::Context& context = at::globalContext();
     attributes.push_back(ops::Number::Integer(groups));
+    attributes.push_back(ops::Number::Integer(context.allowTF32CuDNN(at::Float32Op::CONV)));
+    attributes.push_back(
+        ops::Number::Integer(context.deterministicCuDNN() || context.deterministicAlgorithms()));
     return attributes;
   }
 };
