@@ -143,3 +143,7 @@ def unet(batch: int) -> Workload:
     width, multiples, side = (64, (1, 2), 8) if rows.SMOKE else (320, (1, 2, 4), 64)
     return Workload(f"U-Net b{batch}", lambda: UNet(width, multiples),
                     lambda: {"sample": torch.randn(batch, 4, side, side), "time": torch.randn(batch, width)})
+
+
+# By name, for trainer.py: with labels, so that a forward returns a loss.
+TRAINED = {"bert": bert(16, 128), "gpt2": gpt2(4, 512), "vit": vit(32, labelled=True), "resnet": resnet(32, labelled=True)}

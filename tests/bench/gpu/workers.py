@@ -1,4 +1,4 @@
-"""Worker processes (worker.py) as their parent sees them."""
+"""Worker processes (worker.py, trainer.py) as their parent sees them."""
 
 import pathlib
 import sys
@@ -9,10 +9,10 @@ HERE = pathlib.Path(__file__).resolve().parent
 NULL_DEVICE = {"XPUD_NULL_DEVICE": "1"}  # commands are dropped, so only Python and PyTorch are measured
 
 
-def start(name: str, device: str, env: dict[str, str] | None = None) -> Child:
+def start(name: str, device: str, env: dict[str, str] | None = None, program: str = "worker.py") -> Child:
     """Starts a worker. `ready` comes when it has imported everything. `device`: plain or xpud."""
     own = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"} if device == "plain" else {}  # plain PyTorch must not load xpud
-    return Child(name, [sys.executable, HERE / "worker.py", "--device", device], own | (env or {}))
+    return Child(name, [sys.executable, HERE / program, "--device", device], own | (env or {}))
 
 
 def opened(worker: Child) -> int:
