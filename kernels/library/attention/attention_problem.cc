@@ -1,6 +1,8 @@
 #include "kernels/library/attention/attention_problem.h"
 
 #include <algorithm>
+#include <cmath>
+#include <initializer_list>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -25,57 +27,107 @@ HeadTensor Describe(const Operand& operand, int axes) {
   return t;
 }
 
-absl::Status CheckTypes(const OpCall& call) {
-  const ops::DType type = call.inputs[0].dtype;
-  bool same = ops::IsFloating(type) && call.outputs[0].dtype == type;
-  for (int i = 1; i < 3; ++i) same = same && call.inputs[i].dtype == type;
-  if (call.inputs.size() > 3 && call.inputs[3].present)
-    same = same && (call.inputs[3].dtype == type || call.inputs[3].dtype == ops::DType::kBool);
-  if (same) return absl::OkStatus();
+bool IsOptionalMask(const Operand& mask, ops::DType type) {
+  return !mask.present || mask.dtype == type || mask.dtype == ops::DType::kBool;
+}
+
+absl::Status CheckTypes(const Operand& query, std::initializer_list<const Operand*> others,
+                        const Operand* mask) {
+  bool same = ops::IsFloating(query.dtype);
+  for (const Operand* other : others) same = same && other->dtype == query.dtype;
+  if (same && (mask == nullptr || IsOptionalMask(*mask, query.dtype))) return absl::OkStatus();
   return absl::UnimplementedError(absl::StrCat(
-      "attention of ", std::string(ops::Info(type).name),
+      "attention of ", std::string(ops::Info(query.dtype).name),
       " queries: query, key, value and output must have one floating type, a mask that or bool"));
+}
+
+simd::AttentionDropout ReadDropout(const OpCall& call, int64_t keys) {
+  simd::AttentionDropout dropout;
+  if (call.attributes.size() < 5) return dropout;
+  const double p = call.attributes[2].AsReal();
+  // rand >= p for a number of 24 bits.
+  dropout.threshold = static_cast<uint32_t>(std::ceil(std::clamp(p, 0.0, 1.0) * 0x1p24));
+  dropout.factor = p < 1 ? 1 / (1 - p) : 0;
+  dropout.seed = static_cast<uint64_t>(call.attributes[3].AsInteger());
+  dropout.offset = static_cast<uint64_t>(call.attributes[4].AsInteger());
+  dropout.row = static_cast<uint64_t>(keys);
+  return dropout;
+}
+
+// The operands that forward and backward share.
+struct Operands {
+  const Operand &query, &key, &value, &out;
+  const Operand *mask, *logsumexp;  // may be nullptr
+};
+
+void Read(const OpCall& call, const Operands& o, AttentionProblem& p) {
+  p.batch = o.query.sizes[0];
+  p.heads = o.query.sizes[1];
+  p.queries = o.query.sizes[2];
+  p.depth = o.query.sizes[3];
+  p.keys = o.key.sizes[2];
+  p.value_depth = o.value.sizes[3];
+  p.heads_per_key_head = std::max<int64_t>(1, p.heads / std::max<int64_t>(1, o.key.sizes[1]));
+  p.q = Describe(o.query, 4);
+  p.k = Describe(o.key, 4);
+  p.v = Describe(o.value, 4);
+  p.out = Describe(o.out, 4);
+  if (o.logsumexp != nullptr) {
+    p.logsumexp = Describe(*o.logsumexp, 3);
+    p.wide_logsumexp = o.logsumexp->present && o.logsumexp->dtype == ops::DType::kFloat64;
+  }
+  if (o.mask != nullptr) {
+    p.mask = Describe(*o.mask, 4);
+    p.mask_dtype = o.mask->dtype;
+  }
+  // A column axis of size 1 may have any stride. With 1, the tensor is read in place.
+  if (p.depth == 1) p.q.column = p.k.column = 1;
+  if (p.value_depth == 1) p.v.column = p.out.column = 1;
+  p.dtype = o.query.dtype;
+  if (!call.attributes.empty()) p.scale = call.attributes[0].AsReal();
+  if (call.attributes.size() > 1) p.causal = call.attributes[1].AsInteger() != 0;
+  p.dropout = ReadDropout(call, p.keys);
+}
+
+std::byte* At(const HeadTensor& t, int64_t batch, int64_t head, int64_t row, int64_t size) {
+  return t.data == nullptr ? nullptr : t.data + (batch * t.batch + head * t.head + row * t.row) * size;
 }
 
 }  // namespace
 
 absl::StatusOr<AttentionProblem> ReadAttention(const OpCall& call) {
-  RETURN_IF_ERROR(CheckTypes(call));
-  const Operand& q = call.inputs[0];
-  const Operand& k = call.inputs[1];
-  const Operand& v = call.inputs[2];
+  const Operand* const mask = call.inputs.size() > 3 ? &call.inputs[3] : nullptr;
+  RETURN_IF_ERROR(
+      CheckTypes(call.inputs[0], {&call.inputs[1], &call.inputs[2], &call.outputs[0]}, mask));
   AttentionProblem p;
-  p.batch = q.sizes[0];
-  p.heads = q.sizes[1];
-  p.queries = q.sizes[2];
-  p.depth = q.sizes[3];
-  p.keys = k.sizes[2];
-  p.value_depth = v.sizes[3];
-  p.heads_per_key_head = std::max<int64_t>(1, p.heads / std::max<int64_t>(1, k.sizes[1]));
-  p.q = Describe(q, 4);
-  p.k = Describe(k, 4);
-  p.v = Describe(v, 4);
-  p.out = Describe(call.outputs[0], 4);
-  if (call.outputs.size() > 1) p.logsumexp = Describe(call.outputs[1], 3);
-  if (call.inputs.size() > 3) {
-    p.mask = Describe(call.inputs[3], 4);
-    p.mask_dtype = call.inputs[3].dtype;
-  }
-  // A column axis of size 1 may have any stride. With 1, the tensor is read in place.
-  if (p.depth == 1) p.q.column = p.k.column = 1;
-  if (p.value_depth == 1) p.v.column = p.out.column = 1;
-  p.dtype = q.dtype;
-  if (!call.attributes.empty()) p.scale = call.attributes[0].AsReal();
-  if (call.attributes.size() > 1) p.causal = call.attributes[1].AsInteger() != 0;
+  Read(call,
+       {call.inputs[0], call.inputs[1], call.inputs[2], call.outputs[0], mask,
+        call.outputs.size() > 1 ? &call.outputs[1] : nullptr},
+       p);
+  return p;
+}
+
+absl::StatusOr<AttentionGradientProblem> ReadAttentionGradient(const OpCall& call) {
+  const Operand *const in = call.inputs.data(), *const out = call.outputs.data();
+  RETURN_IF_ERROR(
+      CheckTypes(in[1], {&in[0], &in[2], &in[3], &in[4], &out[0], &out[1], &out[2]}, &in[6]));
+  AttentionGradientProblem p;
+  Read(call, {in[1], in[2], in[3], in[4], &in[6], &in[5]}, p);
+  p.gradient = Describe(in[0], 4);
+  p.dq = Describe(out[0], 4);
+  p.dk = Describe(out[1], 4);
+  p.dv = Describe(out[2], 4);
+  if (p.depth == 1) p.dq.column = p.dk.column = 1;
+  if (p.value_depth == 1) p.gradient.column = p.dv.column = 1;
   return p;
 }
 
 int64_t AttentionProblem::QueriesPerTile() const {
-  const int64_t tiles = CeilDivide(queries, simd::AttentionTile::kMaxQueries);
-  return CeilDivide(CeilDivide(queries, tiles), 16) * 16;
+  const int64_t tiles = std::max<int64_t>(1, CeilDivide(queries, simd::AttentionTile::kMaxQueries));
+  return std::max<int64_t>(1, CeilDivide(CeilDivide(queries, tiles), 16)) * 16;
 }
 
-int64_t AttentionProblem::Tiles() const { return batch * heads * CeilDivide(queries, QueriesPerTile()); }
+int64_t AttentionProblem::TilesOfHead() const { return CeilDivide(queries, QueriesPerTile()); }
 
 double AttentionProblem::Nanoseconds() const {
   const double scores = 1.0 * batch * heads * queries * keys;
@@ -83,15 +135,10 @@ double AttentionProblem::Nanoseconds() const {
 }
 
 simd::AttentionTile AttentionProblem::TileAt(int64_t index) const {
-  const int64_t per_tile = QueriesPerTile(), per_head = CeilDivide(queries, per_tile);
+  const int64_t per_tile = QueriesPerTile(), per_head = TilesOfHead();
   const int64_t first = index % per_head * per_tile, h = index / per_head % heads,
                 b = index / per_head / heads;
   const int64_t element = ops::SizeOf(dtype);
-  const auto at = [](const HeadTensor& t, int64_t batch_index, int64_t head, int64_t row,
-                     int64_t size) -> std::byte* {
-    return t.data == nullptr ? nullptr
-                             : t.data + (batch_index * t.batch + head * t.head + row * t.row) * size;
-  };
   simd::AttentionTile tile;
   tile.dtype = dtype;
   tile.mask_dtype = mask_dtype;
@@ -99,12 +146,13 @@ simd::AttentionTile AttentionProblem::TileAt(int64_t index) const {
   tile.keys = keys;
   tile.depth = depth;
   tile.value_depth = value_depth;
-  tile.q = at(q, b, h, first, element);
-  tile.k = at(k, b, h / heads_per_key_head, 0, element);
-  tile.v = at(v, b, h / heads_per_key_head, 0, element);
-  tile.mask = at(mask, b, h, first, ops::SizeOf(mask_dtype));
-  tile.out = at(out, b, h, first, element);
-  tile.logsumexp = reinterpret_cast<float*>(at(logsumexp, b, h, first, sizeof(float)));
+  tile.q = At(q, b, h, first, element);
+  tile.k = At(k, b, h / heads_per_key_head, 0, element);
+  tile.v = At(v, b, h / heads_per_key_head, 0, element);
+  tile.mask = At(mask, b, h, first, ops::SizeOf(mask_dtype));
+  tile.out = At(out, b, h, first, element);
+  tile.logsumexp = At(logsumexp, b, h, first, wide_logsumexp ? sizeof(double) : sizeof(float));
+  tile.wide_logsumexp = wide_logsumexp;
   tile.q_row = q.row;
   tile.q_column = q.column;
   tile.k_row = k.row;
@@ -119,7 +167,95 @@ simd::AttentionTile AttentionProblem::TileAt(int64_t index) const {
   tile.scale = scale;
   tile.causal = causal;
   tile.first_query = first;
+  tile.dropout = dropout;
+  tile.dropout.element = static_cast<uint64_t>((b * heads + h) * queries + first) * dropout.row;
   return tile;
+}
+
+namespace {
+
+constexpr int64_t kManyTasks = 32;        // from which on keys are not cut
+constexpr int64_t kLeastPartKeys = 512;   // with fewer, adding the parts of dq would take long
+constexpr int64_t kKeyMultiple = 128;     // the keys that the vector code takes at a time
+
+}  // namespace
+
+int64_t AttentionGradientProblem::KeysPerPart() const {
+  const int64_t heads_in_all = std::max<int64_t>(1, batch * KeyHeads());
+  const int64_t parts =
+      std::max<int64_t>(1, std::min(CeilDivide(kManyTasks, heads_in_all), keys / kLeastPartKeys));
+  return std::max<int64_t>(1, CeilDivide(CeilDivide(keys, parts), kKeyMultiple)) * kKeyMultiple;
+}
+
+int64_t AttentionGradientProblem::Parts() const { return CeilDivide(keys, KeysPerPart()); }
+
+double AttentionGradientProblem::GradientNanoseconds() const {
+  const double scores = 1.0 * batch * heads * queries * keys;
+  return scores * (2.0 * (3 * depth + 2 * value_depth) / 150 + 0.2);
+}
+
+size_t AttentionGradientProblem::WorkspaceBytes() const {
+  const int64_t sum = dtype == ops::DType::kFloat64 ? sizeof(double) : sizeof(float);
+  return static_cast<size_t>(Parts() * (GradientElements() + DeltaElements()) * sum);
+}
+
+simd::AttentionGradientTile AttentionGradientProblem::TaskAt(int64_t index, std::byte* workspace) const {
+  const int64_t parts = Parts(), part = index % parts, kh = index / parts % KeyHeads(),
+                b = index / parts / KeyHeads(), h = kh * heads_per_key_head, first = part * KeysPerPart();
+  const int64_t element = ops::SizeOf(dtype), sum = dtype == ops::DType::kFloat64 ? 8 : 4;
+  const auto of_heads = [&](const HeadTensor& t, int64_t size) -> simd::HeadMatrix {
+    return {At(t, b, h, 0, size), t.head, t.row, t.column};
+  };
+  const auto of_keys = [&](const HeadTensor& t) -> simd::HeadMatrix {
+    return {At(t, b, kh, first, element), 0, t.row, t.column};
+  };
+  simd::AttentionGradientTile tile;
+  tile.dtype = dtype;
+  tile.mask_dtype = mask_dtype;
+  tile.heads = heads_per_key_head;
+  tile.queries = queries;
+  tile.queries_per_tile = QueriesPerTile();
+  tile.first_key = first;
+  tile.keys = std::min(KeysPerPart(), keys - first);
+  tile.depth = depth;
+  tile.value_depth = value_depth;
+  tile.q = of_heads(q, element);
+  tile.out = of_heads(out, element);
+  tile.gradient = of_heads(gradient, element);
+  tile.mask = of_heads(mask, ops::SizeOf(mask_dtype));
+  tile.logsumexp = of_heads(logsumexp, sum);
+  tile.k = of_keys(k);
+  tile.v = of_keys(v);
+  tile.dk = of_keys(dk);
+  tile.dv = of_keys(dv);
+  tile.scale = scale;
+  tile.causal = causal;
+  tile.dropout = dropout;
+  tile.dropout_head = static_cast<uint64_t>(queries) * dropout.row;
+  tile.dropout.element = static_cast<uint64_t>(b * heads + h) * tile.dropout_head;
+  const int64_t head_queries = (b * heads + h) * TilesOfHead() * QueriesPerTile();
+  tile.dq = workspace + (part * GradientElements() + head_queries * depth) * sum;
+  tile.delta = workspace + (parts * GradientElements() + part * DeltaElements() + head_queries) * sum;
+  return tile;
+}
+
+simd::AttentionGradientSum AttentionGradientProblem::SumAt(int64_t tile, std::byte* workspace) const {
+  const int64_t per_tile = QueriesPerTile(), tiles = TilesOfHead(), first = tile % tiles * per_tile,
+                h = tile / tiles % heads, b = tile / tiles / heads;
+  simd::AttentionGradientSum sum;
+  sum.dtype = dtype;
+  sum.queries = std::min(per_tile, queries - first);
+  sum.queries_per_tile = per_tile;
+  sum.depth = depth;
+  sum.parts = workspace + tile * per_tile * depth * (dtype == ops::DType::kFloat64 ? 8 : 4);
+  // Later parts hold only keys to which these queries may not attend.
+  sum.count = causal ? std::min(Parts(), CeilDivide(first + sum.queries, KeysPerPart())) : Parts();
+  sum.step = GradientElements();
+  sum.dq = At(dq, b, h, first, ops::SizeOf(dtype));
+  sum.row = dq.row;
+  sum.column = dq.column;
+  sum.scale = scale;
+  return sum;
 }
 
 }  // namespace xpud::kernels::attention

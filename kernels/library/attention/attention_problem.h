@@ -1,4 +1,4 @@
-// The input of the attention kernels: sizes, strides and addresses, by value. A plain value.
+// The input of the attention kernels: sizes, strides and addresses, by value. Plain values.
 #pragma once
 
 #include <cstdint>
@@ -23,16 +23,41 @@ struct AttentionProblem {
   ops::DType dtype = ops::DType::kFloat32;
   ops::DType mask_dtype = ops::DType::kBool;
   bool causal = false;
+  bool wide_logsumexp = false;     // f64
+  simd::AttentionDropout dropout;  // element 0
 
   bool Empty() const { return batch == 0 || heads == 0 || queries == 0; }
+  int64_t KeyHeads() const { return heads / heads_per_key_head; }
   // Each head's queries are cut into tiles, in the same way for any number of workers.
   int64_t QueriesPerTile() const;
-  int64_t Tiles() const;
+  int64_t TilesOfHead() const;
+  int64_t Tiles() const { return batch * heads * TilesOfHead(); }
   double Nanoseconds() const;  // estimated time on one core
   simd::AttentionTile TileAt(int64_t index) const;
 };
 
-// Reads a call of family kAttention. Returns Unimplemented if element types differ or are not floating.
+// A call of kAttentionBackward. Its keys are cut into parts if there are few heads, so that many workers can
+// share the work; the sizes alone determine the parts.
+struct AttentionGradientProblem : AttentionProblem {
+  HeadTensor gradient, dq, dk, dv;
+
+  int64_t Parts() const;
+  int64_t Tasks() const { return batch * KeyHeads() * Parts(); }
+  double GradientNanoseconds() const;
+  // Workspace in elements of the sums' type: dq of each part, then delta of each part.
+  int64_t GradientElements() const { return batch * heads * TilesOfHead() * QueriesPerTile() * depth; }
+  int64_t DeltaElements() const { return batch * heads * TilesOfHead() * QueriesPerTile(); }
+  size_t WorkspaceBytes() const;
+  simd::AttentionGradientTile TaskAt(int64_t index, std::byte* workspace) const;
+  simd::AttentionGradientSum SumAt(int64_t tile, std::byte* workspace) const;
+
+ private:
+  int64_t KeysPerPart() const;
+};
+
+// Read a call of kAttention or kTrainingAttention, and of kAttentionBackward. Return Unimplemented if element
+// types differ or are not floating.
 absl::StatusOr<AttentionProblem> ReadAttention(const OpCall& call);
+absl::StatusOr<AttentionGradientProblem> ReadAttentionGradient(const OpCall& call);
 
 }  // namespace xpud::kernels::attention

@@ -4,48 +4,19 @@
 #include <utility>
 
 #include "kernels/library/simd/simd.h"
-#include "kernels/library/testing/cuda_device.h"
-#include "kernels/library/testing/host_device.h"
-#include "kernels/library/testing/host_tensor.h"
+#include "kernels/library/testing/attention_machine.h"
 
 namespace xpud::kernels {
 namespace {
 
 using ops::DType;
-using testing::HostDevice;
 using testing::HostTensor;
+using testing::On;
+using testing::RandomLayout;
+using testing::RandomMask;
+using Machine = testing::AttentionMachine;
 using Random = std::mt19937_64;
 using Index = std::array<int64_t, ops::kMaxRank>;
-
-constexpr int kMultiprocessors =
-    32;  // the planner's number of workers: few, so that small problems count as large
-
-// A device with its planner.
-struct Machine {
-  explicit Machine(int workers)
-      : device(std::make_unique<HostDevice>(workers)), planner(CreateHostAttention(*device, workers)) {}
-  Machine(std::unique_ptr<testing::CudaDevice> gpu, const std::string& processor)
-      : device(std::move(gpu)),
-        planner(CreateGpuAttention(*device, processor, kMultiprocessors)),
-        on_gpu(true) {}
-
-  // Returns the GPU, with all of its features or as an older one, or the reason why there is none. It lives
-  // as long as the process, so that modules are loaded once.
-  static absl::StatusOr<Machine*> Gpu(bool older) {
-    static const absl::StatusOr<Machine*> itself = OpenGpu(false), as_older = OpenGpu(true);
-    return older ? as_older : itself;
-  }
-  static absl::StatusOr<Machine*> OpenGpu(bool older) {
-    auto made = testing::CudaDevice::Create();
-    if (!made.ok()) return made.status();
-    const std::string processor = older ? "sm_80" : (*made)->processor();
-    return new Machine(*std::move(made), processor);
-  }
-
-  std::unique_ptr<testing::Device> device;
-  std::unique_ptr<Planner> planner;
-  bool on_gpu = false;
-};
 
 class Call {
  public:
@@ -145,28 +116,6 @@ class Call {
   }
 };
 
-HostTensor RandomLayout(Random& random, DType type, std::vector<int64_t> sizes) {
-  std::vector<int> order = {0, 1, 2, 3};
-  if (random() % 2) order = {0, 2, 1, 3};
-  if (random() % 5 == 0) std::shuffle(order.begin(), order.end(), random);
-  return HostTensor::Laid(type, std::move(sizes), order, random() % 3 == 0 ? random() % 9 : 0);
-}
-
-HostTensor RandomMask(Random& random, DType type, const std::vector<int64_t>& sizes) {
-  const DType mask_type = random() % 2 ? DType::kBool : type;
-  HostTensor mask = HostTensor::Dense(mask_type, sizes);
-  std::vector<int64_t> strides(mask.shape().strides.begin(), mask.shape().strides.begin() + 4);
-  for (int d = 0; d < 3; ++d)
-    if (random() % 2) strides[d] = 0;
-  HostTensor broadcast(mask_type, sizes, strides);
-  broadcast.Fill(random);
-  if (mask_type != DType::kBool)
-    broadcast.ForEach([&](const auto& index) {
-      if (random() % 4 == 0) broadcast.Set(index, -INFINITY);
-    });
-  return broadcast;
-}
-
 Call RandomCall(Random& random, DType type) {
   const int64_t sizes[] = {1, 2, 3, 7, 16, 17, 33, 64, 65, 128, 150, 300},
                 depths[] = {1, 3, 8, 16, 20, 32, 64, 80};
@@ -187,8 +136,6 @@ Call RandomCall(Random& random, DType type) {
   call.causal = random() % 3 == 0;
   return call;
 }
-
-enum class On { kHost, kGpu, kGpuAsOlder };
 
 class AttentionOfType : public ::testing::TestWithParam<std::tuple<On, DType>> {
  protected:

@@ -1,4 +1,5 @@
-// The planner of kAttention on NVIDIA GPUs; the kernels are gpu/attention_*.cu.
+// The planner of kAttention, kTrainingAttention and kAttentionBackward on NVIDIA GPUs; the kernels are
+// gpu/attention_*.cu.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -19,6 +20,7 @@ namespace attention {
 namespace {
 
 using gpu::AttentionArguments;
+using gpu::AttentionGradientArguments;
 
 constexpr int64_t kEnoughGroups = 264;  // two for each multiprocessor of an H100; then groups may be large
 constexpr int64_t kLongSequence = 384;  // at depth 64, from which attention_teams' larger items pay
@@ -52,8 +54,7 @@ size_t TypeIndex(ops::DType type) {
 
 gpu::HeadStrides StridesOf(const HeadTensor& t) { return {t.batch, t.head, t.row, t.column}; }
 
-AttentionArguments ArgumentsOf(const AttentionProblem& p) {
-  AttentionArguments a = {};
+void SetArguments(const AttentionProblem& p, AttentionArguments& a) {
   a.q = p.q.data;
   a.k = p.k.data;
   a.v = p.v.data;
@@ -77,6 +78,30 @@ AttentionArguments ArgumentsOf(const AttentionProblem& p) {
   a.causal = p.causal;
   if (p.mask.data != nullptr)
     a.mask_kind = p.mask_dtype == ops::DType::kBool ? gpu::MaskKind::kBool : gpu::MaskKind::kAdded;
+  a.wide_logsumexp = p.wide_logsumexp;
+  a.threshold = p.dropout.threshold;
+  a.seed = p.dropout.seed;
+  a.offset = p.dropout.offset;
+  a.factor = p.dropout.factor;
+}
+
+AttentionArguments ArgumentsOf(const AttentionProblem& p) {
+  AttentionArguments a = {};
+  SetArguments(p, a);
+  return a;
+}
+
+AttentionGradientArguments GradientArgumentsOf(const AttentionGradientProblem& p) {
+  AttentionGradientArguments a = {};
+  SetArguments(p, a);
+  a.gradient = p.gradient.data;
+  a.dq = p.dq.data;
+  a.dk = p.dk.data;
+  a.dv = p.dv.data;
+  a.gradient_strides = StridesOf(p.gradient);
+  a.dq_strides = StridesOf(p.dq);
+  a.dk_strides = StridesOf(p.dk);
+  a.dv_strides = StridesOf(p.dv);
   return a;
 }
 
@@ -140,6 +165,9 @@ class GpuAttention : public Planner {
     for (const ops::DType type : kTypes) {
       const size_t t = TypeIndex(type);
       plain_[t].emplace(store, gpu::AttentionPlainPtx(type), Entries{"attention_plain", "attention_wide"});
+      gradient_[t].emplace(
+          store, gpu::AttentionGradientPtx(type),
+          Entries{"attention_delta", "attention_gradient_keys", "attention_gradient_queries"});
       if (type != ops::DType::kFloat64)
         merge_[t].emplace(store, gpu::AttentionMergePtx(type), Entries{"attention_merge"});
       if (type != ops::DType::kFloat64)
@@ -165,14 +193,18 @@ class GpuAttention : public Planner {
     }
   }
 
-  bool Serves(ops::Family family) const override { return family == ops::Family::kAttention; }
+  bool Serves(ops::Family family) const override {
+    return family == ops::Family::kAttention || family == ops::Family::kTrainingAttention ||
+           family == ops::Family::kAttentionBackward;
+  }
 
   absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches) override {
+    if (call.row->family == ops::Family::kAttentionBackward) return PlanGradient(call, workspace, launches);
     ASSIGN_OR_RETURN(const AttentionProblem problem, ReadAttention(call));
     if (problem.Empty() || problem.value_depth == 0) return Readiness::kReady;
-    if (problem.batch * problem.heads > kMaxGroups / std::max<int64_t>(1, problem.queries))
-      return absl::UnimplementedError("attention of more than 2^31 queries in all on a GPU");
+    RETURN_IF_ERROR(CheckGroups(problem, problem.queries));
     AttentionArguments arguments = ArgumentsOf(problem);
+    if (problem.dropout.threshold != 0) return LaunchPlain(problem, arguments, launches);
     if (problem.queries == 1 && problem.dtype != ops::DType::kFloat64 && FitsTiles(problem))
       return LaunchOne(problem, arguments, workspace, launches);
     if (FitsTensorCores(problem)) return LaunchMma(problem, arguments, workspace, launches);
@@ -187,6 +219,53 @@ class GpuAttention : public Planner {
     std::optional<PtxModule> masked;
     std::optional<PtxModule> hopper, teams;  // depths above 32
   };
+
+  // `rows` are those of a head.
+  static absl::Status CheckGroups(const AttentionProblem& p, int64_t rows) {
+    if (p.batch * p.heads <= kMaxGroups / std::max<int64_t>(1, rows)) return absl::OkStatus();
+    return absl::UnimplementedError("attention of more than 2^31 rows in all on a GPU");
+  }
+
+  absl::StatusOr<Readiness> PlanGradient(const OpCall& call, Workspace workspace, LaunchList& launches) {
+    ASSIGN_OR_RETURN(const AttentionGradientProblem p, ReadAttentionGradient(call));
+    if (p.batch == 0 || p.heads == 0) return Readiness::kReady;
+    RETURN_IF_ERROR(CheckGroups(p, std::max(p.queries, p.keys)));
+    PtxModule& module = *gradient_[TypeIndex(p.dtype)];
+    ASSIGN_OR_RETURN(const Kernel* const delta, module.Find(0));
+    ASSIGN_OR_RETURN(const Kernel* const keys, module.Find(1));
+    ASSIGN_OR_RETURN(const Kernel* const queries, module.Find(2));
+    if (delta == nullptr) return Readiness::kCompiling;
+    AttentionGradientArguments arguments = GradientArgumentsOf(p);
+    const int64_t rows = p.batch * p.heads * p.queries, sum = p.dtype == ops::DType::kFloat64 ? 8 : 4;
+    if (rows > 0) {
+      ASSIGN_OR_RETURN(arguments.delta, workspace(static_cast<size_t>(rows * sum)));
+      LaunchGradient({delta, AttentionGradientArguments::kDeltaLanes}, arguments,
+                     CeilDivide(rows, AttentionGradientArguments::kDeltaRows), 1, launches);
+    }
+    const int64_t side = AttentionGradientArguments::kPlainSide / (sum / 4);
+    LaunchPlainGradient(keys, arguments, p.batch * p.KeyHeads() * CeilDivide(p.keys, side),
+                        std::max(p.depth, p.value_depth), launches);
+    LaunchPlainGradient(queries, arguments, p.batch * p.heads * CeilDivide(p.queries, side), p.depth, launches);
+    return Readiness::kReady;
+  }
+
+  struct Entry {
+    const Kernel* kernel;
+    int lanes;
+  };
+  static void LaunchGradient(const Entry& entry, const AttentionGradientArguments& arguments, int64_t x,
+                             int64_t y, LaunchList& launches) {
+    if (x == 0 || y == 0) return;
+    Launch& launch = launches.Add();
+    launch.Reset(entry.kernel, static_cast<uint32_t>(x), static_cast<uint32_t>(y));
+    launch.group_size = {static_cast<uint32_t>(entry.lanes), 1, 1};
+    launch.Push(arguments);
+  }
+  static void LaunchPlainGradient(const Kernel* kernel, const AttentionGradientArguments& arguments, int64_t x,
+                                  int64_t columns, LaunchList& launches) {
+    LaunchGradient({kernel, AttentionGradientArguments::kPlainLanes}, arguments, x,
+                   CeilDivide(columns, AttentionGradientArguments::kPlainColumns), launches);
+  }
 
   absl::StatusOr<Readiness> LaunchPlain(const AttentionProblem& problem, AttentionArguments& arguments,
                                         LaunchList& launches) {
@@ -342,7 +421,7 @@ class GpuAttention : public Planner {
 
   const bool hopper_;
   const int multiprocessors_;
-  std::array<std::optional<PtxModule>, std::size(kTypes)> plain_, merge_, one_;  // by TypeIndex
+  std::array<std::optional<PtxModule>, std::size(kTypes)> plain_, gradient_, merge_, one_;  // by TypeIndex
   std::array<std::optional<PtxModule>, std::size(kDepths)> tiled_;
   Mma mma_[2][std::size(kDepths)];  // [bfloat16][depth]
 };

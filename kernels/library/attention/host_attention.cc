@@ -1,5 +1,6 @@
-// The planner and the kernel of kAttention on the host.
+// The planner and the kernels of kAttention, kTrainingAttention and kAttentionBackward on the host.
 #include <algorithm>
+#include <iterator>
 #include <string>
 
 #include "kernels/library/attention/attention_problem.h"
@@ -30,38 +31,98 @@ void RunAttention(const void* const* args, const uint32_t group[3], void* scratc
   }
 }
 
+void RunGradient(const void* const* args, const uint32_t group[3], void* scratch) {
+  const AttentionGradientProblem& problem = *static_cast<const AttentionGradientProblem*>(args[0]);
+  const int64_t per_group = *static_cast<const uint32_t*>(args[1]);
+  std::byte* const workspace = *static_cast<std::byte* const*>(args[2]);
+  const int64_t first = group[0] * per_group, last = std::min(first + per_group, problem.Tasks());
+  const simd::Functions& functions = simd::Best();
+  for (int64_t i = first; i < last; ++i) {
+    simd::AttentionGradientTile tile = problem.TaskAt(i, workspace);
+    const size_t bytes = functions.attend_backward_scratch(tile);
+    tile.scratch = bytes <= XPUD_HOST_SCRATCH_BYTES ? scratch : ThreadMemory(bytes);
+    functions.attend_backward(tile);
+  }
+}
+
+void RunSum(const void* const* args, const uint32_t group[3], void*) {
+  const AttentionGradientProblem& problem = *static_cast<const AttentionGradientProblem*>(args[0]);
+  const int64_t per_group = *static_cast<const uint32_t*>(args[1]);
+  std::byte* const workspace = *static_cast<std::byte* const*>(args[2]);
+  const int64_t first = group[0] * per_group, last = std::min(first + per_group, problem.Tiles());
+  for (int64_t i = first; i < last; ++i) simd::Best().sum_gradient(problem.SumAt(i, workspace));
+}
+
 constexpr uint32_t kArgumentSizes[] = {sizeof(AttentionProblem), sizeof(uint32_t)};
-constexpr xpud_host_kernel_t kKernels[] = {{"attention", RunAttention, 2, kArgumentSizes}};
+constexpr uint32_t kGradientSizes[] = {sizeof(AttentionGradientProblem), sizeof(uint32_t), sizeof(void*)};
+constexpr xpud_host_kernel_t kKernels[] = {{"attention", RunAttention, 2, kArgumentSizes},
+                                           {"attention_gradient", RunGradient, 3, kGradientSizes},
+                                           {"attention_gradient_sum", RunSum, 3, kGradientSizes}};
 class HostAttention : public Planner {
  public:
   HostAttention(KernelStore& store, int workers)
       : workers_(std::max(1, workers)),
-        kernel_(store.Add({ModuleImage::Format::kHost, std::string(kAttentionModule)}, "attention")) {}
+        kernel_(store.Add({ModuleImage::Format::kHost, std::string(kAttentionModule)}, "attention")),
+        gradient_(store.AddEntry(*kernel_, "attention_gradient")),
+        sum_(store.AddEntry(*kernel_, "attention_gradient_sum")) {}
 
-  bool Serves(ops::Family family) const override { return family == ops::Family::kAttention; }
+  bool Serves(ops::Family family) const override {
+    return family == ops::Family::kAttention || family == ops::Family::kTrainingAttention ||
+           family == ops::Family::kAttentionBackward;
+  }
 
-  absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace, LaunchList& launches) override {
+  absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches) override {
+    if (call.row->family == ops::Family::kAttentionBackward) return PlanGradient(call, workspace, launches);
     ASSIGN_OR_RETURN(const AttentionProblem problem, ReadAttention(call));
     if (problem.Empty()) return Readiness::kReady;
-    const int64_t most = workers_ == 1 ? 1 : kGroupsPerWorker * workers_;
-    const int64_t wanted =
-        std::clamp<int64_t>(static_cast<int64_t>(problem.Nanoseconds() / kGroupNanoseconds), 1, most);
-    const int64_t tiles = problem.Tiles(), per_group = (tiles + wanted - 1) / wanted;
+    const Cut cut = CutOf(problem.Tiles(), problem.Nanoseconds());
     Launch& launch = launches.Add();
-    launch.Reset(kernel_, static_cast<uint32_t>((tiles + per_group - 1) / per_group));
+    launch.Reset(kernel_, cut.groups);
     launch.Push(problem);
-    launch.Push(static_cast<uint32_t>(per_group));
+    launch.Push(cut.per_group);
     return Readiness::kReady;
   }
 
  private:
+  // How the units of some work are shared by groups.
+  struct Cut {
+    uint32_t groups, per_group;
+  };
+  Cut CutOf(int64_t units, double nanoseconds) const {
+    const int64_t most = workers_ == 1 ? 1 : kGroupsPerWorker * workers_;
+    const int64_t wanted = std::clamp<int64_t>(static_cast<int64_t>(nanoseconds / kGroupNanoseconds), 1, most);
+    const int64_t per_group = (units + wanted - 1) / wanted;
+    return {static_cast<uint32_t>((units + per_group - 1) / per_group), static_cast<uint32_t>(per_group)};
+  }
+
+  absl::StatusOr<Readiness> PlanGradient(const OpCall& call, const Workspace& workspace,
+                                         LaunchList& launches) const {
+    ASSIGN_OR_RETURN(const AttentionGradientProblem problem, ReadAttentionGradient(call));
+    if (problem.batch == 0 || problem.heads == 0) return Readiness::kReady;
+    void* memory = nullptr;
+    if (const size_t bytes = problem.WorkspaceBytes(); bytes > 0) {
+      ASSIGN_OR_RETURN(memory, workspace(bytes));
+    }
+    const auto launch = [&](const Kernel* kernel, const Cut& cut) {
+      Launch& added = launches.Add();
+      added.Reset(kernel, cut.groups);
+      added.Push(problem);
+      added.Push(cut.per_group);
+      added.Push(memory);
+    };
+    if (problem.Tasks() > 0) launch(gradient_, CutOf(problem.Tasks(), problem.GradientNanoseconds()));
+    if (problem.Tiles() > 0 && problem.depth > 0)
+      launch(sum_, CutOf(problem.Tiles(), static_cast<double>(problem.Parts() * problem.GradientElements())));
+    return Readiness::kReady;
+  }
+
   const int64_t workers_;
-  const Kernel* const kernel_;
+  const Kernel *const kernel_, *const gradient_, *const sum_;
 };
 
 }  // namespace
 
-constinit const xpud_host_module_t kHostModule = {XPUD_HOST_MODULE_VERSION, 1, kKernels};
+constinit const xpud_host_module_t kHostModule = {XPUD_HOST_MODULE_VERSION, std::size(kKernels), kKernels};
 
 }  // namespace attention
 

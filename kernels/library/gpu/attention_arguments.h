@@ -73,6 +73,35 @@ struct AttentionArguments {
   MaskKind mask_kind;
   int32_t causal;
   int32_t spread;
+  int32_t wide_logsumexp;  // f64; only attention_plain and attention_wide store it so
+  // Dropout, if `threshold` is not 0. The weight of element i = ((b heads + h) queries + row) keys + key is
+  // kept if the upper 24 bits of its Philox word (proto/ops/op_table.h) are at least `threshold`, and
+  // multiplied by `factor`. Kernels with dropout: attention_plain, attention_wide, attention_mma_dropout_64
+  // and attention_mma_masked_dropout_64.
+  uint32_t threshold;
+  uint64_t seed, offset;
+  double factor;
+};
+
+// Gradients. q, k, v, mask, out and logsumexp are those of forward; logsumexp is f64 for f64, otherwise f32.
+// First attention_delta, then the kernels of keys and of queries. dk and dv sum over the query heads of a key
+// head.
+struct AttentionGradientArguments : AttentionArguments {
+  // attention_delta: groups x of all queries; a warp takes one.
+  static constexpr int kDeltaLanes = 128;
+  static constexpr int kDeltaRows = kDeltaLanes / 32;
+
+  // Any layout, type and depth: attention_gradient_keys (groups x: tiles of keys, key heads, batch) and
+  // attention_gradient_queries (tiles of queries, heads, batch). A tile has kPlainSide rows (f64: half).
+  // Groups y: of kPlainColumns columns of gradients.
+  static constexpr int kPlainLanes = 256;
+  static constexpr int kPlainSide = 64;
+  static constexpr int kPlainColumns = 64;
+
+  const void* gradient;
+  void *dq, *dk, *dv;
+  void* delta;  // workspace: [batch, heads, queries], of logsumexp's type
+  HeadStrides gradient_strides, dq_strides, dk_strides, dv_strides;
 };
 
 }  // namespace xpud::gpu

@@ -1,53 +1,8 @@
 // Attention of any layout, type and depth by multiply-add, without storing scores. Compiled to PTX once for
 // each XPUD_ELEMENT.
-#include <stdbool.h>
-
-#include "kernels/library/gpu/attention_arguments.h"
-#include "kernels/library/gpu/device.h"
-
-#pragma clang force_cuda_host_device begin
-namespace {
-#include "kernels/compiler/math.c"
-}
-#pragma clang force_cuda_host_device end
+#include "kernels/library/gpu/attention_scalar.h"
 
 namespace xpud::gpu {
-
-XPUD_DEVICE float Exp(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.4426950408889634f));
-  return y;
-}
-XPUD_DEVICE double Exp(double x) { return xpud_exp_f64(x); }
-XPUD_DEVICE float Log(float x) { return xpud_log_f32(x); }
-XPUD_DEVICE double Log(double x) { return xpud_log_f64(x); }
-
-XPUD_DEVICE float Across(float x, int lanes) {
-  return __builtin_bit_cast(float, __nvvm_shfl_sync_bfly_i32(-1, __builtin_bit_cast(int, x), lanes, 31));
-}
-XPUD_DEVICE double Across(double x, int lanes) {
-  const uint64_t bits = __builtin_bit_cast(uint64_t, x);
-  const uint32_t low = __nvvm_shfl_sync_bfly_i32(-1, static_cast<int>(bits), lanes, 31),
-                 high = __nvvm_shfl_sync_bfly_i32(-1, static_cast<int>(bits >> 32), lanes, 31);
-  return __builtin_bit_cast(double, static_cast<uint64_t>(high) << 32 | low);
-}
-
-template <typename T>
-XPUD_DEVICE const T* Head(const void* data, const HeadStrides& s, int64_t b, int64_t h) {
-  return static_cast<const T*>(data) + b * s.batch + h * s.head;
-}
-
-// Returns the score of a key after applying the mask.
-template <typename T, typename W>
-XPUD_DEVICE W Masked(const AttentionArguments& p, int64_t b, int64_t h, int64_t row, int64_t key, W score) {
-  constexpr W kBarred = -__builtin_inf();
-  if (p.causal && key > row) return kBarred;
-  if (p.mask_kind == MaskKind::kNone) return score;
-  const int64_t place = b * p.mask_strides.batch + h * p.mask_strides.head + row * p.mask_strides.row +
-                        key * p.mask_strides.column;
-  if (p.mask_kind == MaskKind::kAdded) return score + Load(static_cast<const T*>(p.mask)[place]);
-  return static_cast<const uint8_t*>(p.mask)[place] != 0 ? score : kBarred;
-}
 
 // Four elements of a tile in one access, which LLVM would split.
 template <typename W>
@@ -79,7 +34,12 @@ XPUD_DEVICE void StoreLogsumexp(const AttentionArguments& p, int64_t b, int64_t 
                                 W sum) {
   if (p.logsumexp == nullptr) return;
   const HeadStrides& s = p.logsumexp_strides;
-  p.logsumexp[b * s.batch + h * s.head + row * s.row] = sum == 0 ? 0.0f : static_cast<float>(top + Log(sum));
+  const int64_t place = b * s.batch + h * s.head + row * s.row;
+  const W value = sum == 0 ? W(0) : top + Log(sum);
+  if (p.wide_logsumexp != 0)
+    static_cast<double*>(static_cast<void*>(p.logsumexp))[place] = value;
+  else
+    p.logsumexp[place] = static_cast<float>(value);
 }
 
 // `spread` lanes hold a query's row of q and of out: 4 elements each of every run of 4 * spread elements.
@@ -156,10 +116,13 @@ XPUD_DEVICE void AttendPlain(const AttentionArguments& p) {
 #pragma unroll
         for (int i = 0; i < kSlice; ++i) out[i] *= shrink;
       }
+      bool kept[kStep];
+      if (p.threshold != 0) KeepAdjacent(p, ElementOf(p, b, h, row, at + key), kept);
 #pragma unroll
       for (int j = 0; j < kStep; ++j) {
-        const W weight = Exp(score[j] - base);
+        W weight = Exp(score[j] - base);
         sum += weight;
+        if (p.threshold != 0) weight = kept[j] ? weight * static_cast<W>(p.factor) : W(0);
 #pragma unroll
         for (int i = 0; i < kSlice / 4; ++i) {
           const auto f = LoadFour(v_tile + (key + j) * padded + (i * spread + part) * 4);
@@ -188,7 +151,7 @@ XPUD_DEVICE void AttendWide(const AttentionArguments& p) {
   using W = typename Wide<T>::type;
   constexpr int kLanes = AttentionArguments::kWideLanes, kKeys = 64,
                 kOwn = AttentionArguments::kWideColumns / kLanes;
-  XPUD_SHARED W score[kKeys];
+  XPUD_SHARED W score[kKeys], factor[kKeys];
   const int64_t row = GroupX() % p.queries, h = GroupX() / p.queries % p.heads,
                 b = GroupX() / p.queries / p.heads;
   const int64_t kh = h / p.heads_per_key_head, column = GroupY() * AttentionArguments::kWideColumns + Lane();
@@ -205,7 +168,9 @@ XPUD_DEVICE void AttendWide(const AttentionArguments& p) {
         dot = __builtin_elementwise_fma(Load(q[d * p.q_strides.column]),
                                         Load(k[(at + key) * p.k_strides.row + d * p.k_strides.column]), dot);
       for (int lanes = 1; lanes < 32; lanes *= 2) dot += Across(dot, lanes);
-      if (Lane() % 32 == 0) score[key] = Masked<T>(p, b, h, row, at + key, dot * static_cast<W>(p.scale));
+      if (Lane() % 32 != 0) continue;
+      score[key] = Masked<T>(p, b, h, row, at + key, dot * static_cast<W>(p.scale));
+      factor[key] = FactorOf<W>(p, ElementOf(p, b, h, row, at + key));
     }
     Synchronize();
     W most = top;
@@ -217,8 +182,8 @@ XPUD_DEVICE void AttendWide(const AttentionArguments& p) {
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) out[i] *= shrink;
     for (int key = 0; key < count; ++key) {
-      const W weight = Exp(score[key] - base);
-      sum += weight;
+      const W all = Exp(score[key] - base), weight = all * factor[key];
+      sum += all;
 #pragma unroll
       for (int i = 0; i < kOwn; ++i)
         if (column + i * kLanes < p.value_depth)

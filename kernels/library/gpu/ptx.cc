@@ -52,6 +52,10 @@ XPUD_EMBED(one_float16, XPUD_PTX_FOLDER "/attention_one_Float16.ptx")
 XPUD_EMBED(merge_float32, XPUD_PTX_FOLDER "/attention_merge_float.ptx")
 XPUD_EMBED(merge_bfloat16, XPUD_PTX_FOLDER "/attention_merge_BFloat16.ptx")
 XPUD_EMBED(merge_float16, XPUD_PTX_FOLDER "/attention_merge_Float16.ptx")
+XPUD_EMBED(gradient_float32, XPUD_PTX_FOLDER "/attention_gradient_float.ptx")
+XPUD_EMBED(gradient_float64, XPUD_PTX_FOLDER "/attention_gradient_double.ptx")
+XPUD_EMBED(gradient_bfloat16, XPUD_PTX_FOLDER "/attention_gradient_BFloat16.ptx")
+XPUD_EMBED(gradient_float16, XPUD_PTX_FOLDER "/attention_gradient_Float16.ptx")
 XPUD_EMBED(plain_float32, XPUD_PTX_FOLDER "/attention_plain_float.ptx")
 XPUD_EMBED(plain_float64, XPUD_PTX_FOLDER "/attention_plain_double.ptx")
 XPUD_EMBED(plain_bfloat16, XPUD_PTX_FOLDER "/attention_plain_BFloat16.ptx")
@@ -107,6 +111,19 @@ std::string_view AttentionPlainPtx(ops::DType type) {
       return Embedded_plain_float16();
     default:
       return Embedded_plain_float32();
+  }
+}
+
+std::string_view AttentionGradientPtx(ops::DType type) {
+  switch (type) {
+    case ops::DType::kFloat64:
+      return Embedded_gradient_float64();
+    case ops::DType::kBFloat16:
+      return Embedded_gradient_bfloat16();
+    case ops::DType::kFloat16:
+      return Embedded_gradient_float16();
+    default:
+      return Embedded_gradient_float32();
   }
 }
 

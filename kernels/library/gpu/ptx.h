@@ -20,6 +20,8 @@ std::string_view AttentionTiledPtx(int depth);
 std::string_view AttentionOnePtx(ops::DType type);
 // attention_plain.cu.
 std::string_view AttentionPlainPtx(ops::DType type);
+// attention_gradient.cu.
+std::string_view AttentionGradientPtx(ops::DType type);
 // attention_merge.cu for f32 or a 16-bit type.
 std::string_view AttentionMergePtx(ops::DType type);
 

@@ -76,6 +76,9 @@ struct Functions {
   void (*gather)(const Gather& gather);
   void (*attend)(const AttentionTile& tile);
   size_t (*attend_scratch)(const AttentionTile& tile);  // bytes of scratch that `attend` needs
+  void (*attend_backward)(const AttentionGradientTile& tile);
+  size_t (*attend_backward_scratch)(const AttentionGradientTile& tile);
+  void (*sum_gradient)(const AttentionGradientSum& sum);
 };
 
 // Returns the best functions for this machine; chosen once.

@@ -43,7 +43,7 @@ class HostDevice : public Device {
   Operand Place(HostTensor& tensor) override { return tensor.operand(); }
 
   absl::StatusOr<void*> Workspace(size_t bytes) override {
-    workspace_.push_back(std::make_unique<std::byte[]>(bytes + 1));
+    workspace_.emplace_back(static_cast<std::byte*>(std::aligned_alloc(64, (bytes + 64) / 64 * 64)));
     return static_cast<void*>(workspace_.back().get());
   }
 
@@ -103,7 +103,7 @@ class HostDevice : public Device {
   std::vector<std::unique_ptr<std::byte, Free>> scratch_;
   std::vector<std::shared_ptr<const ModuleImage>> modules_;
   std::vector<std::unique_ptr<Kernel>> kernels_;
-  std::vector<std::unique_ptr<std::byte[]>> workspace_;
+  std::vector<std::unique_ptr<std::byte, Free>> workspace_;
   xpud_host_kernel_fn_t run_ = nullptr;
   const void* const* arguments_ = nullptr;
   std::array<uint32_t, 3> groups_{};

@@ -1,5 +1,4 @@
-// Scaled dot product attention. Forward is one fused op; backward is computed by matrix products from the
-// saved logsumexp.
+// Scaled dot product attention. Forward and backward are one command each, without a matrix of scores.
 #include <ATen/ATen.h>
 #include <ATen/SDPBackend.h>
 #include <ATen/native/transformers/attention.h>
@@ -10,6 +9,8 @@
 #include <numeric>
 
 #include "sdk/torch/csrc/factories.h"
+#include "sdk/torch/csrc/generator.h"
+#include "sdk/torch/csrc/list_command.h"
 #include "sdk/torch/csrc/operand.h"
 
 namespace xpud::shim {
@@ -19,16 +20,32 @@ const ops::Row& AttentionRow() {
   return row;
 }
 
-// The fused op keeps its logsumexp in f32, which is too imprecise for gradients in f64.
-static bool NeedsExactGradient(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value) {
-  return query.scalar_type() == at::kDouble && at::GradMode::is_enabled() &&
+// With dropout, and for f64, whose gradients need a logsumexp in f64.
+static const ops::Row& TrainingRow() {
+  static const ops::Row& row = ops::RowOf("xpud::training_attention");
+  return row;
+}
+static const ops::Row& BackwardRow() {
+  static const ops::Row& row = ops::RowOf("xpud::attention_backward");
+  return row;
+}
+
+static bool NeedsGradient(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value) {
+  return at::GradMode::is_enabled() &&
          (query.requires_grad() || key.requires_grad() || value.requires_grad());
+}
+
+// Returns true if the daemon has the rows that training or dropout needs. Before the connection (fake tensors)
+// the daemon counts as current.
+static bool CanTrain() {
+  return !Runtime::IsConnected() || (IsKnown(TrainingRow()) && IsKnown(BackwardRow()));
 }
 
 int64_t ChooseAttention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                         const std::optional<at::Tensor>& mask, double dropout, bool /*is_causal*/,
                         std::optional<double> /*scale*/, bool /*enable_gqa*/) {
-  const bool fused = dropout == 0 && !query.is_nested() && !key.is_nested() && query.dim() == 4 &&
+  const bool trains = dropout != 0 || NeedsGradient(query, key, value);
+  const bool fused = !query.is_nested() && !key.is_nested() && query.dim() == 4 &&
                      key.dim() == 4 && value.dim() == 4 && query.sym_numel() > 0 && key.sym_numel() > 0 &&
                      value.sym_numel() > 0 && query.sym_size(0) == key.sym_size(0) &&
                      query.sym_size(0) == value.sym_size(0) && key.sym_size(1) == value.sym_size(1) &&
@@ -36,7 +53,7 @@ int64_t ChooseAttention(const at::Tensor& query, const at::Tensor& key, const at
                      query.scalar_type() == value.scalar_type() &&
                      IsSupported(query.scalar_type(), AttentionRow().dtypes) &&
                      (!mask.has_value() || !mask->defined() || !mask->requires_grad()) &&
-                     !NeedsExactGradient(query, key, value);
+                     (!trains || CanTrain());
   return static_cast<int64_t>(fused ? at::SDPBackend::overrideable : at::SDPBackend::math);
 }
 
@@ -64,84 +81,97 @@ double ScaleOf(const Tensor& query, std::optional<double> scale) {
   return scale.value_or(1.0 / std::sqrt(static_cast<double>(query.size(3))));
 }
 
+Tensor ExpandMask(const std::optional<Tensor>& bias, const Tensor& query, const Tensor& key) {
+  if (!bias.has_value() || !bias->defined()) return Tensor();
+  return bias->expand({query.size(0), query.size(1), query.size(2), key.size(2)});
+}
+TensorRef DescribeMask(const Tensor& mask) { return mask.defined() ? Describe(mask) : TensorRef{}; }
+
+Tensor ScalarOf(int64_t value) {
+  Tensor scalar = at::empty({}, at::kLong);
+  *scalar.mutable_data_ptr<int64_t>() = value;
+  return scalar;
+}
+
+bool IsEmpty(const Tensor& query, const Tensor& key, const Tensor& value) {
+  return query.numel() == 0 || key.numel() == 0 || value.numel() == 0;
+}
+
+// Reserves a random number for each weight.
+PhiloxState NextOfWeights(const Tensor& query, const Tensor& key) {
+  const auto weights = static_cast<uint64_t>(query.size(0) * query.size(1) * query.size(2) * key.size(2));
+  return NextPhilox(std::nullopt, query.device().index(), (weights + 3) / 4);
+}
+
+// The attributes of TrainingRow and BackwardRow; the first two are those of AttentionRow.
+std::array<ops::Number, 5> AttributesOf(double scale, bool is_causal, double dropout, PhiloxState state) {
+  return {ops::Number::Real(scale), ops::Number::Integer(is_causal), ops::Number::Real(dropout),
+          ops::Number::Integer(state.seed), ops::Number::Integer(state.offset)};
+}
+
 std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Tensor, Tensor> Attention(
     const Tensor& query, const Tensor& key, const Tensor& value, const std::optional<Tensor>& bias,
     double dropout, bool is_causal, bool /*return_debug_mask*/, std::optional<double> scale) {
-  TORCH_CHECK_NOT_IMPLEMENTED(dropout == 0, "XPUD: fused attention has no dropout");
+  TORCH_CHECK(dropout >= 0 && dropout <= 1, "dropout probability has to be between 0 and 1, but got ",
+              dropout);
+  const bool trains = !IsEmpty(query, key, value) &&
+                      (dropout > 0 || (query.scalar_type() == at::kDouble && CanTrain()));
+  const bool wide = trains && query.scalar_type() == at::kDouble;
   const Tensor out = EmptyLikeQuery(query, value.size(3));
-  const Tensor logsumexp =
-      MakeEmpty({query.size(0), query.size(1), query.size(2)}, at::kFloat, query.device());
-  Tensor mask;
-  if (bias.has_value() && bias->defined())
-    mask = bias->expand({query.size(0), query.size(1), query.size(2), key.size(2)});
+  const Tensor logsumexp = MakeEmpty({query.size(0), query.size(1), query.size(2)},
+                                     wide ? at::kDouble : at::kFloat, query.device());
+  const Tensor mask = ExpandMask(bias, query, key);
+  const PhiloxState state = dropout > 0 ? NextOfWeights(query, key) : PhiloxState{};
   const std::array<TensorRef, 2> outputs = {Describe(out), Describe(logsumexp)};
   const std::array<TensorRef, 4> inputs = {Describe(query), Describe(key), Describe(value),
-                                           mask.defined() ? Describe(mask) : TensorRef{}};
-  const std::array<ops::Number, 2> attributes = {ops::Number::Real(ScaleOf(query, scale)),
-                                                 ops::Number::Integer(is_causal)};
-  Execute({.row = &AttentionRow(),
+                                           DescribeMask(mask)};
+  const std::array<ops::Number, 5> attributes =
+      AttributesOf(ScaleOf(query, scale), is_causal, dropout, state);
+  Execute({.row = trains ? &TrainingRow() : &AttentionRow(),
            .compute = outputs[0].dtype,
            .outputs = outputs,
            .inputs = inputs,
-           .attributes = attributes},
+           .attributes = {attributes.data(), trains ? attributes.size() : 2}},
           DeviceIndexOf(query));
-  // Without dropout, seed and offset are never read.
   return {out,
           logsumexp,
           Tensor(),
           Tensor(),
           query.size(2),
           key.size(2),
-          at::empty({}, at::kLong),
-          at::empty({}, at::kLong),
+          ScalarOf(state.seed),
+          ScalarOf(state.offset),
           Tensor()};
 }
 
-// Repeats each head: [B,Hk,T,D] to [B,H,T,D].
-Tensor RepeatHeads(const Tensor& tensor, int64_t heads) {
-  return tensor.size(1) == heads ? tensor : tensor.repeat_interleave(heads / tensor.size(1), 1);
-}
-Tensor SumHeads(const Tensor& gradient, int64_t heads) {
-  if (gradient.size(1) == heads) return gradient;
-  return gradient
-      .view({gradient.size(0), heads, gradient.size(1) / heads, gradient.size(2), gradient.size(3)})
-      .sum(2);
-}
-
-// P = exp(scale QK' + bias - logsumexp); dV = P'dO; dS = P (dO V' - rowsum(dO O)); dQ = scale dS K; dK =
-// scale dS'Q (Dao et al. 2022).
 std::tuple<Tensor, Tensor, Tensor, Tensor> AttentionBackward(
     const Tensor& gradient, const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& bias,
-    std::array<bool, 4> mask, const Tensor& out, const Tensor& logsumexp, const Tensor& /*cum_seq_q*/,
-    const Tensor& /*cum_seq_k*/, int64_t /*max_q*/, int64_t /*max_k*/, double /*dropout*/, bool is_causal,
-    const Tensor& /*seed*/, const Tensor& /*offset*/, std::optional<double> scale) {
-  const int64_t heads = query.size(1);
-  const double factor = ScaleOf(query, scale);
-  const at::ScalarType type = query.scalar_type();
-  const Tensor k = RepeatHeads(key, heads), v = RepeatHeads(value, heads);
-  // 16-bit scores would lose precision in the gradients, so everything except the operands of the last
-  // products is f32.
-  const auto exact = [&](const Tensor& tensor) { return tensor.to(logsumexp.scalar_type()); };
-  Tensor scores = at::matmul(exact(query), exact(k).transpose(-2, -1)).mul_(factor);
-  if (bias.defined() && bias.scalar_type() == at::kBool)
-    scores.masked_fill_(bias.logical_not(), -INFINITY);
-  else if (bias.defined())
-    scores.add_(bias);
-  if (is_causal) {
-    const auto options = query.options().dtype(at::kLong);
-    const Tensor hidden =
-        at::arange(key.size(2), options).unsqueeze(0).gt(at::arange(query.size(2), options).unsqueeze(1));
-    scores.masked_fill_(hidden, -INFINITY);
-  }
-  const Tensor weights = scores.sub_(logsumexp.unsqueeze(-1)).exp_();
-  const Tensor dv = at::matmul(weights.to(type).transpose(-2, -1), gradient);
-  const Tensor delta = exact(gradient).mul(out).sum(-1, /*keepdim=*/true);
-  const Tensor ds = at::matmul(exact(gradient), exact(v).transpose(-2, -1)).sub_(delta).mul_(weights);
-  const Tensor ds_typed = ds.to(type);
-  Tensor dq = at::matmul(ds_typed, k).mul_(factor);
-  Tensor dk = at::matmul(ds_typed.transpose(-2, -1), query).mul_(factor);
-  Tensor dbias = mask[3] && bias.defined() ? ds_typed.sum_to_size(bias.sizes()) : Tensor();
-  return {dq, SumHeads(dk, key.size(1)), SumHeads(dv, value.size(1)), dbias};
+    std::array<bool, 4> wanted, const Tensor& out, const Tensor& logsumexp, const Tensor& /*cum_seq_q*/,
+    const Tensor& /*cum_seq_k*/, int64_t /*max_q*/, int64_t /*max_k*/, double dropout, bool is_causal,
+    const Tensor& seed, const Tensor& offset, std::optional<double> scale) {
+  TORCH_CHECK_NOT_IMPLEMENTED(!(wanted[3] && bias.defined()),
+                              "XPUD: fused attention has no gradient of its mask");
+  if (IsEmpty(query, key, value))
+    return {at::zeros_like(query), at::zeros_like(key), at::zeros_like(value), Tensor()};
+  const PhiloxState state = dropout > 0 ? PhiloxState{seed.item<int64_t>(), offset.item<int64_t>()}
+                                        : PhiloxState{};
+  const std::array<Tensor, 3> gradients = {at::empty_like(query), at::empty_like(key),
+                                           at::empty_like(value)};
+  const Tensor mask = ExpandMask(bias, query, key);
+  const std::array<TensorRef, 3> outputs = {Describe(gradients[0]), Describe(gradients[1]),
+                                            Describe(gradients[2])};
+  const std::array<TensorRef, 7> inputs = {Describe(gradient), Describe(query), Describe(key),
+                                           Describe(value),    Describe(out),   Describe(logsumexp),
+                                           DescribeMask(mask)};
+  const std::array<ops::Number, 5> attributes =
+      AttributesOf(ScaleOf(query, scale), is_causal, dropout, state);
+  Execute({.row = &BackwardRow(),
+           .compute = outputs[0].dtype,
+           .outputs = outputs,
+           .inputs = inputs,
+           .attributes = attributes},
+          DeviceIndexOf(query));
+  return {gradients[0], gradients[1], gradients[2], Tensor()};
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
