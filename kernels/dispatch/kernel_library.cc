@@ -23,6 +23,7 @@
 #include "kernels/families/scan.h"
 #include "kernels/families/scatter.h"
 #include "kernels/families/softmax.h"
+#include "kernels/families/unfold.h"
 #include "kernels/library/planners.h"
 #include "proto/base/check.h"
 #include "proto/base/status_macros.h"
@@ -75,6 +76,7 @@ class KernelLibrary::Impl {
     planners_.push_back(std::make_unique<ScatterPlanner>(cache_));
     planners_.push_back(std::make_unique<SoftmaxPlanner>(cache_));
     planners_.push_back(std::make_unique<LayerNormPlanner>(cache_));
+    planners_.push_back(std::make_unique<UnfoldPlanner>(cache_));
     if (options.test_kernels) planners_.push_back(std::make_unique<MisbehavingPlanner>(cache_));
     for (size_t f = 0; f < by_family_.size(); ++f) {
       for (const auto& planner : planners_) {

@@ -23,6 +23,7 @@
 #include "kernels/families/scan.h"
 #include "kernels/families/scatter.h"
 #include "kernels/families/softmax.h"
+#include "kernels/families/unfold.h"
 
 namespace xpud::kernels {
 namespace {
@@ -331,6 +332,15 @@ TEST_F(GpuEmissionTest, MaxPoolBothWaysAndUnpool) {
     }
   }
   Check(MaxUnpoolSkeleton(), MaxUnpoolKey{.element = DType::kInt16, .rank = 2});
+}
+
+TEST_F(GpuEmissionTest, UnfoldBothWays) {
+  const UnfoldSkeleton skeleton;
+  for (const bool folds : {false, true}) {
+    for (const bool steps : {false, true})
+      Check(skeleton, UnfoldKey{.type = DType::kFloat16, .folds = folds, .steps = steps});
+  }
+  Check(skeleton, UnfoldKey{.type = DType::kBool, .folds = true, .adjacent = {true, true}});
 }
 
 TEST_F(GpuEmissionTest, GridSampleOfEveryMode) {
