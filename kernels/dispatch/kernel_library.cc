@@ -7,6 +7,7 @@
 #include "kernels/families/compact.h"
 #include "kernels/families/concat.h"
 #include "kernels/families/convolution.h"
+#include "kernels/families/flip.h"
 #include "kernels/families/foreach.h"
 #include "kernels/families/foreach_reduce.h"
 #include "kernels/families/fused.h"
@@ -62,6 +63,7 @@ class KernelLibrary::Impl {
     }
     planners_.push_back(std::make_unique<CompactPlanner>(cache_));
     planners_.push_back(std::make_unique<ConcatPlanner>(cache_));
+    planners_.push_back(std::make_unique<FlipPlanner>(maps));
     planners_.push_back(std::make_unique<ForeachPlanner>(cache_));
     planners_.push_back(std::make_unique<ForeachReducePlanner>(cache_));
     planners_.push_back(std::make_unique<FusedPlanner>(cache_));
