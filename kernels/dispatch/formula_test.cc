@@ -74,7 +74,7 @@ TEST(FormulaTest, EveryRowOfTheTableParses) {
       const auto formula = ParseMap(row.formula);
       ASSERT_TRUE(formula.ok()) << formula.status();
       EXPECT_EQ(formula->outputs.size(), row.outputs) << row.aten;
-    } else if (row.family == ops::Family::kReduce) {
+    } else if (row.family == ops::Family::kReduce || row.family == ops::Family::kJointReduce) {
       const auto formula = ParseReduce(row.formula);
       ASSERT_TRUE(formula.ok()) << formula.status();
       EXPECT_EQ(formula->outputs.size(), row.outputs) << row.aten;

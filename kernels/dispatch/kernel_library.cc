@@ -7,6 +7,7 @@
 #include "kernels/families/compact.h"
 #include "kernels/families/concat.h"
 #include "kernels/families/convolution.h"
+#include "kernels/families/flip.h"
 #include "kernels/families/foreach.h"
 #include "kernels/families/foreach_reduce.h"
 #include "kernels/families/fused.h"
@@ -23,6 +24,7 @@
 #include "kernels/families/scan.h"
 #include "kernels/families/scatter.h"
 #include "kernels/families/softmax.h"
+#include "kernels/families/unfold.h"
 #include "kernels/library/planners.h"
 #include "proto/base/check.h"
 #include "proto/base/status_macros.h"
@@ -63,6 +65,7 @@ class KernelLibrary::Impl {
     }
     planners_.push_back(std::make_unique<CompactPlanner>(cache_));
     planners_.push_back(std::make_unique<ConcatPlanner>(cache_));
+    planners_.push_back(std::make_unique<FlipPlanner>(maps));
     planners_.push_back(std::make_unique<ForeachPlanner>(cache_));
     planners_.push_back(std::make_unique<ForeachReducePlanner>(cache_));
     planners_.push_back(std::make_unique<FusedPlanner>(cache_));
@@ -77,6 +80,7 @@ class KernelLibrary::Impl {
     planners_.push_back(std::make_unique<ScatterPlanner>(cache_));
     planners_.push_back(std::make_unique<SoftmaxPlanner>(cache_));
     planners_.push_back(std::make_unique<LayerNormPlanner>(cache_));
+    planners_.push_back(std::make_unique<UnfoldPlanner>(cache_));
     if (options.test_kernels) planners_.push_back(std::make_unique<MisbehavingPlanner>(cache_));
     for (size_t f = 0; f < by_family_.size(); ++f) {
       for (const auto& planner : planners_) {

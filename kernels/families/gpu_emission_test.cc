@@ -23,6 +23,7 @@
 #include "kernels/families/scan.h"
 #include "kernels/families/scatter.h"
 #include "kernels/families/softmax.h"
+#include "kernels/families/unfold.h"
 
 namespace xpud::kernels {
 namespace {
@@ -155,13 +156,14 @@ TEST_F(GpuEmissionTest, EveryReductionInBothOrdersAndItsMerge) {
   const ReduceSkeleton skeleton;
   const ReduceMergeSkeleton merge;
   for (const ops::Row& row : ops::kRows) {
-    if (row.family != ops::Family::kReduce) continue;
+    if (row.family != ops::Family::kReduce && row.family != ops::Family::kJointReduce) continue;
     ReduceKey key;
     key.row = &row;
-    key.input = DType::kFloat16;
+    key.inputs = {DType::kFloat16, DType::kFloat16, DType::kFloat32, DType::kFloat32};
+    key.spread[2] = key.spread[3] = row.inputs == 4;
     key.outputs = {DType::kFloat32, DType::kInt64, DType::kInt64};
     key.kept = key.reduced = 2;
-    key.attribute = ParseReduce(row.formula)->expression.Uses(Variable::kB);
+    key.attribute = row.inputs == 1 && ParseReduce(row.formula)->expression.Uses(Variable::kB);
     for (const bool columns : {false, true}) {
       for (const bool partial : {false, true}) {
         key.columns = columns;
@@ -207,6 +209,10 @@ TEST_F(GpuEmissionTest, LayerNormAndGather) {
     key.rows = {.warps = warps, .block = 8, .blocks = 3};
     CheckPtx(norm, key, "held");
   }
+  key.present[LayerNormKey::kMean] = key.present[LayerNormKey::kBias] = false;  // RMS norm
+  CheckPtx(norm, key, "held, without a mean");
+  key.rows = {};
+  Check(norm, key, "without a mean");
   const GatherSkeleton gather;
   GatherKey gather_key;
   gather_key.rank = 2;
@@ -231,6 +237,10 @@ TEST_F(GpuEmissionTest, LayerNormBackwardAndItsMerge) {
       key.rows = {.warps = warps, .block = 4, .blocks = 2};
       CheckPtx(rows, key, "held");
     }
+    key.rows = {};
+    key.centred = false;
+    Check(rows, key, "without a mean");
+    Check(merge, key, "without a mean");
   }
 }
 
@@ -289,7 +299,11 @@ TEST_F(GpuEmissionTest, NllBothWaysAndInEveryStage) {
       key.stage = stage;
       Check(forward, key);
     }
+    key.planes = true;
+    Check(forward, key, "planes");
     key.stage = NllStage::kEach;
+    Check(backward, key, "planes");
+    key.planes = false;
     Check(backward, key);
   }
 }
@@ -331,6 +345,15 @@ TEST_F(GpuEmissionTest, MaxPoolBothWaysAndUnpool) {
     }
   }
   Check(MaxUnpoolSkeleton(), MaxUnpoolKey{.element = DType::kInt16, .rank = 2});
+}
+
+TEST_F(GpuEmissionTest, UnfoldBothWays) {
+  const UnfoldSkeleton skeleton;
+  for (const bool folds : {false, true}) {
+    for (const bool steps : {false, true})
+      Check(skeleton, UnfoldKey{.type = DType::kFloat16, .folds = folds, .steps = steps});
+  }
+  Check(skeleton, UnfoldKey{.type = DType::kBool, .folds = true, .adjacent = {true, true}});
 }
 
 TEST_F(GpuEmissionTest, GridSampleOfEveryMode) {

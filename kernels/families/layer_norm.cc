@@ -8,22 +8,35 @@ namespace xpud::kernels {
 
 // ---- planning
 
+namespace {
+
+// The operands of a call by LayerNormKey::Operand; nullptr if RMS norm lacks one.
+std::array<const Operand*, 6> OperandsOf(const OpCall& call) {
+  const auto &out = call.outputs, &in = call.inputs;
+  if (call.row->family == ops::Family::kRmsNorm) return {&out[0], nullptr, &out[1], &in[0], &in[1], nullptr};
+  return {&out[0], &out[1], &out[2], &in[0], &in[1], &in[2]};
+}
+
+}  // namespace
+
 absl::StatusOr<Readiness> LayerNormPlanner::Plan(const OpCall& call, Workspace, LaunchList& launches) {
   const Operand& x = call.inputs[0];
   const int64_t m = x.sizes[0], n = x.sizes[1];
   if (m == 0) return Readiness::kReady;
   LayerNormKey key;
   LayerNormArguments<Planned> arguments;
+  const auto operands = OperandsOf(call);
   for (size_t o = 0; o < 6; ++o) {
-    const Operand& operand = o < 3 ? call.outputs[o] : call.inputs[o - 3];
-    key.present[o] = operand.present;
-    key.dtypes[o] = operand.present ? operand.dtype : ops::DType::kFloat32;
-    arguments.operands[o] = operand.data;
+    key.present[o] = operands[o] != nullptr && operands[o]->present;
+    key.dtypes[o] = key.present[o] ? operands[o]->dtype : ops::DType::kFloat32;
+    arguments.operands[o] = key.present[o] ? operands[o]->data : nullptr;
   }
   const bool gpu = cache_.target() != Target::kHost;
   if (cache_.target() == Target::kNvptx && n > 0) {
-    const auto operand = [&](size_t i) { return call.inputs[i].present ? &call.inputs[i] : &x; };
-    key.rows = PlanRows(m, n, RowBlock(n, {&call.outputs[0], &x, operand(1), operand(2)}, {}), 1);
+    const auto operand = [&](size_t o) { return key.present[o] ? operands[o] : &x; };
+    const int block =
+        RowBlock(n, {operands[0], &x, operand(LayerNormKey::kWeight), operand(LayerNormKey::kBias)}, {});
+    key.rows = PlanRows(m, n, block, 1);
   }
   ASSIGN_OR_RETURN(const Kernel* const kernel, cache_.Find(skeleton_, key));
   if (kernel == nullptr) return Readiness::kCompiling;
@@ -86,20 +99,24 @@ class LayerNormEmission {
   void Forward(Value row) {
     Value const base = e_.Mul(row, args_.n), zero = e_.I64(0);
     const auto x = [&](Value j) { return Load(Key::kX, e_.Add(base, j)); };
-    Value const sum = rows_.Sum(zero, args_.n, type_, 1, [&](Value j) { return Values{x(j)}; })[0];
-    Value const mean = e_.ir().CreateFDiv(sum, Count());
+    Value mean = nullptr;
+    if (key_.centred()) {
+      Value const sum = rows_.Sum(zero, args_.n, type_, 1, [&](Value j) { return Values{x(j)}; })[0];
+      mean = e_.ir().CreateFDiv(sum, Count());
+    }
+    const auto centred = [&](Value j) { return key_.centred() ? Sub(x(j), mean) : x(j); };
     Value const squares = rows_.Sum(zero, args_.n, type_, 1, [&](Value j) {
-      Value const d = Sub(x(j), mean);
+      Value const d = centred(j);
       return Values{MulF(d, d)};
     })[0];
     Value const rstd = RstdOf(squares);
     rows_.ForEach(zero, args_.n, [&](Value j) {
-      Value y = MulF(Sub(x(j), mean), rstd);
+      Value y = MulF(centred(j), rstd);
       if (key_.present[Key::kWeight]) y = MulF(y, Load(Key::kWeight, j));
       if (key_.present[Key::kBias]) y = e_.ir().CreateFAdd(y, Load(Key::kBias, j));
       Store(Key::kY, e_.Add(base, j), y);
     });
-    StoreOnce(Key::kMean, row, mean);
+    if (key_.centred()) StoreOnce(Key::kMean, row, mean);
     StoreOnce(Key::kRstd, row, rstd);
   }
 
@@ -113,9 +130,9 @@ class LayerNormEmission {
       if (!key_.rows.warps || !key_.present[operand]) continue;
       early[operand] = rows_.LoadHeld(key_.dtypes[operand], args_.operands[operand], zero, type_);
     }
-    Value const mean = e_.ir().CreateFDiv(rows_.SumHeld(x), Count());
+    Value const mean = key_.centred() ? e_.ir().CreateFDiv(rows_.SumHeld(x), Count()) : nullptr;
     for (Value& v : x) {
-      v = Sub(v, mean);
+      if (key_.centred()) v = Sub(v, mean);
       squares.push_back(MulF(v, v));
     }
     Value const rstd = RstdOf(rows_.SumHeld(squares));
@@ -135,7 +152,7 @@ class LayerNormEmission {
       }
       rows_.StoreBlockHeld(c, key_.dtypes[Key::kY], args_.operands[Key::kY], base, y, type_);
     });
-    StoreOnce(Key::kMean, row, mean);
+    if (key_.centred()) StoreOnce(Key::kMean, row, mean);
     StoreOnce(Key::kRstd, row, rstd);
   }
 

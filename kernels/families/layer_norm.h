@@ -1,5 +1,5 @@
-// Layer normalisation over the last dimension; all tensors are dense. A host group is a slice of rows. On a
-// GPU, a group takes a row, or each of its warps does.
+// Layer normalisation over the last dimension, and RMS norm, whose mean is 0; all tensors are dense. A host
+// group is a slice of rows. On a GPU, a group takes a row, or each of its warps does.
 #pragma once
 
 #include <array>
@@ -14,10 +14,11 @@ struct LayerNormKey {
   enum Operand { kY, kMean, kRstd, kX, kWeight, kBias };
 
   std::array<ops::DType, 6> dtypes{};
-  std::array<bool, 6> present{};  // weight and bias may be absent
+  std::array<bool, 6> present{};  // weight and bias may be absent; RMS norm has neither mean nor bias
   RowPlan rows = {};              // GPU
 
   Scalar accumulate() const { return AccumulateOf(dtypes[kX]); }
+  bool centred() const { return present[kMean]; }
 
   void Visit(auto& visit) {
     for (size_t o = 0; o < dtypes.size(); ++o) {
@@ -45,7 +46,9 @@ struct LayerNormArguments {
 
 class LayerNormSkeleton : public SkeletonOf<LayerNormKey, ops::Family::kLayerNorm, LayerNormArguments> {
  public:
-  std::string Name(const LayerNormKey&) const override { return "layer_norm"; }
+  std::string Name(const LayerNormKey& key) const override {
+    return key.centred() ? "layer_norm" : "rms_norm";
+  }
   absl::Status EmitBody(const LayerNormKey& key, const LayerNormArguments<Emitted>& arguments,
                         Emitter& e) const override;
 };
@@ -55,7 +58,9 @@ class LayerNormPlanner : public Planner {
  public:
   explicit LayerNormPlanner(KernelCache& cache) : cache_(cache) {}
 
-  bool Serves(ops::Family family) const override { return family == ops::Family::kLayerNorm; }
+  bool Serves(ops::Family family) const override {
+    return family == ops::Family::kLayerNorm || family == ops::Family::kRmsNorm;
+  }
   absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches) override;
 
  private:

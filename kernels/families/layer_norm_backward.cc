@@ -28,15 +28,18 @@ int64_t PartOf(int64_t rows, int64_t columns, bool gpu, bool warps) {
 
 absl::StatusOr<Readiness> LayerNormBackwardPlanner::Plan(const OpCall& call, Workspace workspace,
                                                          LaunchList& launches) {
-  const Operand &dx = call.outputs[0], &dweight = call.outputs[1], &dbias = call.outputs[2];
-  const Operand &grad = call.inputs[0], &x = call.inputs[1], &mean = call.inputs[2], &rstd = call.inputs[3],
-                &weight = call.inputs[4];
+  const bool centred = call.row->family == ops::Family::kLayerNormBackward;
+  const Operand &dx = call.outputs[0], &dweight = call.outputs[1], &dbias = call.outputs[centred ? 2 : 1];
+  // Without a mean, its place holds rstd.
+  const Operand &grad = call.inputs[0], &x = call.inputs[1], &mean = call.inputs[2],
+                &rstd = call.inputs[centred ? 3 : 2], &weight = call.inputs.back();
   const int64_t rows = x.sizes[0], columns = x.sizes[1];
   if (columns == 0) return Readiness::kReady;
   const bool gpu = cache_.target() != Target::kHost;
 
   LayerNormBackwardKey key;
   key.weighted = weight.present;
+  key.centred = centred;
   key.types = {dx.dtype, dweight.dtype, dbias.dtype, grad.dtype,
                x.dtype,  mean.dtype,    rstd.dtype,  weight.present ? weight.dtype : x.dtype};
   if (cache_.target() == Target::kNvptx) {
@@ -61,8 +64,7 @@ absl::StatusOr<Readiness> LayerNormBackwardPlanner::Plan(const OpCall& call, Wor
     LayerNormBackwardArguments<Planned> arguments;
     arguments.dx = dx.data;
     arguments.sums = sums;
-    for (size_t i = 0; i < 5; ++i)
-      arguments.inputs[i] = call.inputs[i].present ? call.inputs[i].data : nullptr;
+    arguments.inputs = {grad.data, x.data, mean.data, rstd.data, weight.present ? weight.data : nullptr};
     arguments.rows = rows;
     arguments.columns = columns;
     arguments.part = part;
@@ -73,7 +75,7 @@ absl::StatusOr<Readiness> LayerNormBackwardPlanner::Plan(const OpCall& call, Wor
   merging.Reset(merge, static_cast<uint32_t>(CeilDiv(columns, slice)));
   if (gpu) merging.group_size = {kGpuLanes, 1, 1};
   LayerNormMergeArguments<Planned> arguments{.dweight = dweight.data,
-                                             .dbias = dbias.data,
+                                             .dbias = centred ? dbias.data : nullptr,
                                              .sums = sums,
                                              .columns = columns,
                                              .parts = parts,
@@ -123,10 +125,18 @@ class RowsEmission {
   Value Input(Key::Operand operand, Value index) {
     return e_.Load(key_.types[operand], args_.Input(operand), index, real_);
   }
+  Value NormalisedOf(Value x, Value mean, Value rstd) {
+    return e_.ir().CreateFMul(key_.centred ? e_.ir().CreateFSub(x, mean) : x, rstd);
+  }
+  // g minus its projections on the statistics' gradients; `means` are those of g and of g * h.
+  Value RestOf(Value g, Value h, const Values& means) {
+    Value const along = e_.ir().CreateFMul(h, means[1]);
+    return e_.ir().CreateFSub(g, key_.centred ? e_.ir().CreateFAdd(means[0], along) : along);
+  }
   Element ElementAt(const Row& row, Value c) {
     Value const at = e_.Add(row.base, c);
     Value const grad = Input(Key::kGrad, at);
-    Value const h = e_.ir().CreateFMul(e_.ir().CreateFSub(Input(Key::kX, at), row.mean), row.rstd);
+    Value const h = NormalisedOf(Input(Key::kX, at), row.mean, row.rstd);
     return {grad, h, key_.weighted ? e_.ir().CreateFMul(grad, Input(Key::kWeight, c)) : grad};
   }
 
@@ -135,8 +145,7 @@ class RowsEmission {
     const Values means = MeansOf(row);
     EachColumn([&](Value c) {
       const Element x = ElementAt(row, c);
-      Value const rest =
-          e_.ir().CreateFSub(x.g, e_.ir().CreateFAdd(means[0], e_.ir().CreateFMul(x.h, means[1])));
+      Value const rest = RestOf(x.g, x.h, means);
       Accumulate(dweight_, c, e_.ir().CreateFMul(x.grad, x.h));
       Accumulate(dbias_, c, x.grad);
       e_.Store(key_.types[Key::kDx], args_.dx, e_.Add(row.base, c), e_.ir().CreateFMul(row.rstd, rest),
@@ -152,30 +161,29 @@ class RowsEmission {
     };
     const Values weight = key_.weighted ? load(Key::kWeight, e_.I64(0)) : Values{};
     const size_t count = static_cast<size_t>(key_.rows.block) * static_cast<size_t>(key_.rows.blocks);
-    const Values sums =
-        e_.Loop(begin, end, e_.I64(1), Values(2 * count, e_.Constant(real_, 0)),
-                [&](Value row, const Values& current) {
-                  Value const base = e_.Mul(row, args_.columns);
-                  Value const mean = Input(Key::kMean, row), rstd = Input(Key::kRstd, row);
-                  const Values grad = load(Key::kGrad, base);
-                  Values h = load(Key::kX, base), g = grad, gh, dx, next = current;
-                  for (size_t i = 0; i < count; ++i) {
-                    h[i] = e_.ir().CreateFMul(e_.ir().CreateFSub(h[i], mean), rstd);
-                    if (key_.weighted) g[i] = e_.ir().CreateFMul(grad[i], weight[i]);
-                    gh.push_back(e_.ir().CreateFMul(g[i], h[i]));
-                    next[i] = e_.ir().CreateFAdd(current[i], e_.ir().CreateFMul(grad[i], h[i]));
-                    next[count + i] = e_.ir().CreateFAdd(current[count + i], grad[i]);
-                  }
-                  Values means = held_.SumsHeld({g, gh});
-                  Value const columns = e_.Convert(args_.columns, Scalar::kI64, real_);
-                  for (Value& m : means) m = e_.ir().CreateFDiv(m, columns);
-                  for (size_t i = 0; i < count; ++i) {
-                    Value const rest = e_.ir().CreateFAdd(means[0], e_.ir().CreateFMul(h[i], means[1]));
-                    dx.push_back(e_.ir().CreateFMul(rstd, e_.ir().CreateFSub(g[i], rest)));
-                  }
-                  held_.StoreHeld(key_.types[Key::kDx], args_.dx, base, dx, real_);
-                  return next;
-                });
+    const Values sums = e_.Loop(begin, end, e_.I64(1), Values(2 * count, e_.Constant(real_, 0)),
+                                [&](Value row, const Values& current) {
+                                  Value const base = e_.Mul(row, args_.columns);
+                                  Value const mean = Input(Key::kMean, row), rstd = Input(Key::kRstd, row);
+                                  const Values grad = load(Key::kGrad, base);
+                                  Values h = load(Key::kX, base), g = grad, gh, dx, next = current;
+                                  for (size_t i = 0; i < count; ++i) {
+                                    h[i] = NormalisedOf(h[i], mean, rstd);
+                                    if (key_.weighted) g[i] = e_.ir().CreateFMul(grad[i], weight[i]);
+                                    gh.push_back(e_.ir().CreateFMul(g[i], h[i]));
+                                    next[i] =
+                                        e_.ir().CreateFAdd(current[i], e_.ir().CreateFMul(grad[i], h[i]));
+                                    next[count + i] = e_.ir().CreateFAdd(current[count + i], grad[i]);
+                                  }
+                                  Values means = held_.SumsHeld({g, gh});
+                                  Value const columns = e_.Convert(args_.columns, Scalar::kI64, real_);
+                                  for (Value& m : means) m = e_.ir().CreateFDiv(m, columns);
+                                  for (size_t i = 0; i < count; ++i) {
+                                    dx.push_back(e_.ir().CreateFMul(rstd, RestOf(g[i], h[i], means)));
+                                  }
+                                  held_.StoreHeld(key_.types[Key::kDx], args_.dx, base, dx, real_);
+                                  return next;
+                                });
     // A warp beyond the last part has no place for its sums.
     e_.If(e_.ir().CreateICmpSLT(begin, args_.rows), [&] {
       const ops::DType type = real_ == Scalar::kF64 ? ops::DType::kFloat64 : ops::DType::kFloat32;
@@ -263,7 +271,7 @@ class MergeEmission {
     e_.Barrier();
     Value const first = e_.ir().CreateICmpEQ(strand, e_.I64(0));
     e_.If(e_.ir().CreateAnd(first, e_.ir().CreateICmpSLT(own, end)), [&] {
-      for (size_t i = 0; i < 2; ++i) {
+      for (size_t i = 0; i < (key_.centred ? 2 : 1); ++i) {
         Value sum = e_.LoadRaw(type, shared[i], e_.Lane());
         for (int64_t s = 1; s < kStrands; ++s) {
           Value const at = e_.Add(e_.Lane(), e_.I64(s * int64_t{kWarpLanes}));
@@ -286,7 +294,7 @@ class MergeEmission {
                   e_.ir().CreateFAdd(current[1], e_.LoadRaw(type, args_.sums, dbias))};
         });
     e_.Store(key_.types[Key::kDweight], args_.dweight, column, sums[0], real_, width);
-    e_.Store(key_.types[Key::kDbias], args_.dbias, column, sums[1], real_, width);
+    if (key_.centred) e_.Store(key_.types[Key::kDbias], args_.dbias, column, sums[1], real_, width);
   }
 
   const Key& key_;

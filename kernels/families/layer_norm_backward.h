@@ -1,6 +1,7 @@
 // The gradients of layer norm. With h = (x - mean) * rstd and g = grad * weight, each row has
 //   dx = rstd * (g - mean of g - h * mean of (g * h));  dweight = sum over rows of grad * h;  dbias = sum
 //   over rows of grad.
+// RMS norm has neither the mean, nor the mean of g, nor dbias.
 // A group (or warp) takes a part of the rows and leaves its sums for dweight and dbias in the workspace,
 // [part][2][columns]; a second kernel adds the parts in order. The parts follow from the sizes, so a result
 // never depends on the number of workers.
@@ -19,6 +20,7 @@ struct LayerNormBackwardKey {
 
   std::array<ops::DType, 8> types{};
   bool weighted = false;
+  bool centred = true;  // false: RMS norm
   // NVPTX: if rows are held, a lane keeps its columns' sums in registers, and a warp may be a team. Unused by
   // the merge.
   RowPlan rows = {};
@@ -32,6 +34,7 @@ struct LayerNormBackwardKey {
   void Visit(auto& visit) {
     for (ops::DType& type : types) visit(type, 4);
     visit(weighted, 1);
+    visit(centred, 1);
     rows.Visit(visit);
   }
 };
@@ -40,7 +43,7 @@ template <typename Side>
 struct LayerNormBackwardArguments {
   using Key = LayerNormBackwardKey;
   typename Side::Pointer dx, sums;
-  std::array<typename Side::Pointer, 5> inputs;  // by Key::Operand, from kGrad on; an absent weight is null
+  std::array<typename Side::Pointer, 5> inputs;  // by Key::Operand, from kGrad on; absent ones are null
   typename Side::Integer rows, columns, part;    // part: rows of a part
 
   const auto& Input(Key::Operand operand) const { return inputs[static_cast<size_t>(operand - Key::kGrad)]; }
@@ -54,7 +57,7 @@ struct LayerNormBackwardArguments {
 
 template <typename Side>
 struct LayerNormMergeArguments {
-  typename Side::Pointer dweight, dbias, sums;
+  typename Side::Pointer dweight, dbias, sums;   // dbias: null for RMS norm
   typename Side::Integer columns, parts, slice;  // slice: columns of a group
 
   void Visit(const LayerNormBackwardKey&, auto& visit) { visit(dweight, dbias, sums, columns, parts, slice); }
@@ -83,7 +86,9 @@ class LayerNormBackwardPlanner : public Planner {
  public:
   explicit LayerNormBackwardPlanner(KernelCache& cache) : cache_(cache) {}
 
-  bool Serves(ops::Family family) const override { return family == ops::Family::kLayerNormBackward; }
+  bool Serves(ops::Family family) const override {
+    return family == ops::Family::kLayerNormBackward || family == ops::Family::kRmsNormBackward;
+  }
   absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches) override;
 
  private:

@@ -56,6 +56,38 @@ class LayerNormTest : public DeviceTest {
     EXPECT_TRUE(y.MarginsIntact() && mean.MarginsIntact() && rstd.MarginsIntact());
   }
 
+  void CheckRms(DType type, int64_t m, int64_t n, bool weighted) {
+    const DType statistics = type == DType::kFloat64 ? type : DType::kFloat32;
+    TestTensor x(type, {m, n}), weight(type, {n}), y(type, {m, n}), rstd(statistics, {m});
+    Randomise(x, random_);
+    Randomise(weight, random_);
+    Operand ins[] = {x.operand(), weight.operand()};
+    ins[1].present = weighted;
+    const Operand outs[] = {y.operand(), rstd.operand()};
+    const ops::Number eps = ops::Number::Real(1e-5);
+    const absl::Status status = device_.Run(*library_, {.row = &ops::RowOf("_fused_rms_norm"),
+                                                        .compute = type,
+                                                        .outputs = outs,
+                                                        .inputs = ins,
+                                                        .attributes = {&eps, 1}});
+    ASSERT_TRUE(status.ok()) << status;
+    const Exact unit = type == DType::kFloat64   ? 1e-12L
+                       : type == DType::kFloat32 ? 3e-6L
+                       : type == DType::kFloat16 ? 2e-3L
+                                                 : 1.6e-2L;
+    for (int64_t r = 0; r < m; ++r) {
+      Exact squares = 0;
+      for (int64_t j = 0; j < n; ++j) squares += x.At(r * n + j) * x.At(r * n + j);
+      const Exact scale = 1 / std::sqrt(squares / n + 1e-5L);
+      ASSERT_NEAR(static_cast<double>(rstd.At(r) / scale), 1, 3e-6) << "row " << r;
+      for (int64_t j = 0; j < n; ++j) {
+        const Exact want = x.At(r * n + j) * scale * (weighted ? weight.At(j) : 1);
+        ASSERT_LE(std::fabs(y.At(r * n + j) - want), unit * (std::fabs(want) + 0.01L)) << r << " " << j;
+      }
+    }
+    EXPECT_TRUE(y.MarginsIntact() && rstd.MarginsIntact());
+  }
+
   std::mt19937_64 random_{5};
 };
 
@@ -66,6 +98,15 @@ TEST_F(LayerNormTest, AgreesWithTheReference) {
         Check(type, m, n, weighted, 0);
         if (HasFatalFailure()) return;
       }
+    }
+  }
+}
+
+TEST_F(LayerNormTest, RmsNormAgreesWithTheReference) {
+  for (const DType type : {DType::kFloat32, DType::kFloat64, DType::kBFloat16, DType::kFloat16}) {
+    for (const bool weighted : {false, true}) {
+      for (const auto& [m, n] : {std::pair{1, 7}, {5, 384}, {300, 1000}}) CheckRms(type, m, n, weighted);
+      if (HasFatalFailure()) return;
     }
   }
 }

@@ -74,7 +74,10 @@ bool Layout::Fits32() const {
   if (numel() >= kLimit) return false;
   for (int o = 0; o < operands; ++o) {
     int64_t reach = 0;
-    for (int d = 0; d < rank; ++d) reach += stride(o, d) * (sizes[static_cast<size_t>(d)] - 1);
+    for (int d = 0; d < rank; ++d) {
+      if (stride(o, d) < 0) return false;
+      reach += stride(o, d) * (sizes[static_cast<size_t>(d)] - 1);
+    }
     if (reach >= kLimit) return false;
   }
   return true;

@@ -40,7 +40,7 @@ struct Layout {
     return strides[static_cast<size_t>(operand)][static_cast<size_t>(dim)];
   }
   Access AccessOf(int operand) const;
-  // Returns true if all offsets and the element count fit in 31 bits.
+  // Returns true if all offsets and the element count fit in 31 bits, and no stride is negative.
   bool Fits32() const;
 };
 

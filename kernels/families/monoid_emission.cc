@@ -33,9 +33,11 @@ MonoidEmission::State MonoidEmission::Init(int width) {
   return state;
 }
 
-MonoidEmission::State MonoidEmission::Step(const State& state, Value element, Value position, int width) {
+MonoidEmission::State MonoidEmission::Step(const State& state, std::span<const Value> elements,
+                                           Value position, int width) {
   Lowering::Bindings bindings = Common(state, width);
-  bindings[static_cast<size_t>(Variable::kA)] = {element, accumulate_};
+  for (size_t i = 0; i < elements.size(); ++i)
+    bindings[static_cast<size_t>(Variable::kA) + i] = {elements[i], accumulate_};
   bindings[static_cast<size_t>(Variable::kPosition)] = {position, Scalar::kI64};
   Lowering lowering(e_, formula_.expression, accumulate_, bindings, width);
   State next;

@@ -1,6 +1,7 @@
 // Emits the parts of a reduction formula as IR, at any vector width. Used once, on one thread.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "kernels/compiler/formula.h"
@@ -25,7 +26,11 @@ class MonoidEmission {
   }
 
   State Init(int width);
-  State Step(const State& state, Value element, Value position, int width);
+  // `elements`: of a, and of b, c ... if the reduction has several inputs.
+  State Step(const State& state, std::span<const Value> elements, Value position, int width);
+  State Step(const State& state, Value element, Value position, int width) {
+    return Step(state, {&element, 1}, position, width);
+  }
   State Merge(const State& first, const State& second, int width);
   std::vector<Typed> Finish(const State& state, int width);
   // Merges the lanes of a vector state pairwise into a scalar state.

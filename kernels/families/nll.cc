@@ -15,6 +15,17 @@ namespace {
 enum Reduction : int64_t { kNone = 0, kMean = 1, kSum = 2 };
 constexpr float kRowNanoseconds = 8;  // of a loss, with two scattered loads
 
+// The number of rows: all elements but classes.
+int64_t RowsOf(const Operand& scores) { return scores.sizes[0] * (scores.rank == 3 ? scores.sizes[2] : 1); }
+
+// The strides of targets or scores along rows, or along positions and images.
+struct RowStrides {
+  explicit RowStrides(const Operand& operand)
+      : row(operand.rank == 0 ? 0 : operand.strides[operand.rank > 1 ? operand.rank - 1u : 0]),
+        image(operand.strides[0]) {}
+  int64_t row, image;
+};
+
 Launch& Begin(LaunchList& launches, const Kernel* kernel, int64_t groups, bool gpu) {
   Launch& launch = launches.Add();
   launch.Reset(kernel, static_cast<uint32_t>(std::max<int64_t>(groups, 1)));
@@ -24,7 +35,7 @@ Launch& Begin(LaunchList& launches, const Kernel* kernel, int64_t groups, bool g
 
 // Pushes the arguments of any stage except kMerge. `logp` may be absent.
 void PushForward(const NllKey& key, const OpCall& call, void* loss, void* total, const Operand& logp,
-                 const Operand& target, const Operand& weight, int64_t slice, int64_t loss_stride,
+                 const Operand& target, const Operand& weight, int64_t slice, const RowStrides& losses,
                  Launch& launch) {
   NllForwardArguments<Planned> arguments;
   arguments.loss = loss;
@@ -33,15 +44,19 @@ void PushForward(const NllKey& key, const OpCall& call, void* loss, void* total,
   arguments.target = target.data;
   arguments.weights = weight.present ? weight.data : nullptr;
   arguments.error_word = call.error_word;
-  arguments.rows = logp.sizes[0];
+  arguments.rows = RowsOf(logp);
   arguments.classes = logp.sizes[1];
   arguments.ignore = call.attributes[1].AsInteger();
   arguments.slice = slice;
-  arguments.input_row_stride = logp.strides[0];
+  arguments.input_row_stride = logp.strides[key.planes ? 2 : 0];
   arguments.input_class_stride = logp.strides[1];
-  arguments.target_stride = target.strides[0];
+  arguments.target_stride = RowStrides(target).row;
   arguments.weight_stride = weight.present ? weight.strides[0] : 0;
-  arguments.loss_stride = loss_stride;
+  arguments.loss_stride = losses.row;
+  arguments.positions = key.planes ? logp.sizes[2] : 1;
+  arguments.input_image_stride = logp.strides[0];
+  arguments.target_image_stride = target.strides[0];
+  arguments.loss_image_stride = losses.image;
   PushArguments(key, arguments, launch);
 }
 
@@ -55,7 +70,7 @@ absl::StatusOr<Readiness> NllPlanner::Plan(const OpCall& call, Workspace workspa
 absl::StatusOr<Readiness> NllPlanner::PlanForward(const OpCall& call, Workspace workspace,
                                                   LaunchList& launches) {
   const Operand &logp = call.inputs[0], &target = call.inputs[1], &weight = call.inputs[2];
-  const int64_t rows = logp.sizes[0], reduction = call.attributes[0].AsInteger();
+  const int64_t rows = RowsOf(logp), reduction = call.attributes[0].AsInteger();
   const bool gpu = cache_.target() != Target::kHost;
   const int64_t parts = CeilDiv(rows, kNllPart);
 
@@ -66,6 +81,7 @@ absl::StatusOr<Readiness> NllPlanner::PlanForward(const OpCall& call, Workspace 
   key.other = call.outputs[1].dtype;
   key.weighted = weight.present;
   key.mean = reduction == kMean;
+  key.planes = logp.rank == 3;
   ASSIGN_OR_RETURN(const Kernel* const kernel, cache_.Find(forward_, key));
   NllKey merge_key = key;
   merge_key.stage = NllStage::kMerge;
@@ -81,12 +97,12 @@ absl::StatusOr<Readiness> NllPlanner::PlanForward(const OpCall& call, Workspace 
   if (key.stage != NllStage::kPart) {
     const bool each = key.stage == NllStage::kEach;
     const int64_t slice = !each ? kNllPart : gpu ? kGpuLanes : SliceOf(rows, kRowNanoseconds);
-    PushForward(key, call, loss, total, logp, target, weight, slice, each ? call.outputs[0].strides[0] : 0,
+    PushForward(key, call, loss, total, logp, target, weight, slice, RowStrides(call.outputs[0]),
                 Begin(launches, kernel, CeilDiv(rows, slice), gpu));
     return Readiness::kReady;
   }
   ASSIGN_OR_RETURN(void* const states, workspace(static_cast<size_t>(parts) * 2 * sizeof(double)));
-  PushForward(key, call, states, nullptr, logp, target, weight, kNllPart, 0,
+  PushForward(key, call, states, nullptr, logp, target, weight, kNllPart, RowStrides(call.outputs[0]),
               Begin(launches, kernel, parts, gpu));
   NllForwardArguments<Planned> arguments;
   arguments.loss = loss;
@@ -102,7 +118,7 @@ absl::StatusOr<Readiness> NllPlanner::PlanBackward(const OpCall& call, Workspace
   const Operand &dx = call.outputs[0], &gradient = call.inputs[0], &logp = call.inputs[1],
                 &target = call.inputs[2];
   const Operand& weight = call.inputs[3];
-  const int64_t rows = dx.sizes[0], classes = dx.sizes[1], reduction = call.attributes[0].AsInteger();
+  const int64_t rows = RowsOf(dx), classes = dx.sizes[1], reduction = call.attributes[0].AsInteger();
   if (rows * classes == 0) return Readiness::kReady;
   const bool gpu = cache_.target() != Target::kHost;
   const int64_t parts = CeilDiv(rows, kNllPart);
@@ -114,7 +130,8 @@ absl::StatusOr<Readiness> NllPlanner::PlanBackward(const OpCall& call, Workspace
   key.weighted = weight.present;
   key.mean = reduction == kMean;
   key.each = reduction == kNone;
-  key.contiguous = dx.strides[1] == 1;
+  key.planes = dx.rank == 3;
+  key.contiguous = dx.strides[key.planes ? 2 : 1] == 1;
   ASSIGN_OR_RETURN(const Kernel* const kernel, cache_.Find(backward_, key));
   void* states = nullptr;
   if (key.mean) {
@@ -123,10 +140,11 @@ absl::StatusOr<Readiness> NllPlanner::PlanBackward(const OpCall& call, Workspace
     total_key.input = key.input;
     total_key.target = key.target;
     total_key.weighted = key.weighted;
+    total_key.planes = key.planes;
     ASSIGN_OR_RETURN(const Kernel* const total, cache_.Find(forward_, total_key));
     if (total == nullptr || kernel == nullptr) return Readiness::kCompiling;
     ASSIGN_OR_RETURN(states, workspace(static_cast<size_t>(parts) * 2 * sizeof(double)));
-    PushForward(total_key, call, states, nullptr, logp, target, weight, kNllPart, 0,
+    PushForward(total_key, call, states, nullptr, logp, target, weight, kNllPart, RowStrides(gradient),
                 Begin(launches, total, parts, gpu));
   }
   if (kernel == nullptr) return Readiness::kCompiling;
@@ -134,8 +152,13 @@ absl::StatusOr<Readiness> NllPlanner::PlanBackward(const OpCall& call, Workspace
   const float row_nanoseconds =
       static_cast<float>(classes) * static_cast<float>(ops::SizeOf(dx.dtype)) / kBytesPerNanosecond +
       kRowNanoseconds;
-  const int64_t slice = gpu ? kGpuLanes : SliceOf(rows, row_nanoseconds, 1);
-  Launch& launch = Begin(launches, kernel, CeilDiv(gpu ? rows * classes : rows, slice), gpu);
+  // Units: rows, or a plane for each image and class.
+  const int64_t positions = key.planes ? dx.sizes[2] : 1;
+  const int64_t units = key.planes ? dx.sizes[0] * classes : rows;
+  const float nanoseconds = key.planes ? 5 + static_cast<float>(positions) * 0.7f : row_nanoseconds;
+  const int64_t slice = gpu ? kGpuLanes : SliceOf(units, nanoseconds, 1);
+  Launch& launch = Begin(launches, kernel, CeilDiv(gpu ? rows * classes : units, slice), gpu);
+  const RowStrides gradients(gradient), targets(target);
   NllBackwardArguments<Planned> arguments{.dx = dx.data,
                                           .gradient = gradient.data,
                                           .target = target.data,
@@ -147,11 +170,15 @@ absl::StatusOr<Readiness> NllPlanner::PlanBackward(const OpCall& call, Workspace
                                           .ignore = call.attributes[1].AsInteger(),
                                           .slice = slice,
                                           .parts = parts,
-                                          .dx_row_stride = dx.strides[0],
+                                          .dx_row_stride = dx.strides[key.planes ? 2 : 0],
                                           .dx_class_stride = dx.strides[1],
-                                          .gradient_stride = key.each ? gradient.strides[0] : 0,
-                                          .target_stride = target.strides[0],
-                                          .weight_stride = weight.present ? weight.strides[0] : 0};
+                                          .gradient_stride = key.each ? gradients.row : 0,
+                                          .target_stride = targets.row,
+                                          .weight_stride = weight.present ? weight.strides[0] : 0,
+                                          .positions = positions,
+                                          .dx_image_stride = dx.strides[0],
+                                          .gradient_image_stride = key.each ? gradients.image : 0,
+                                          .target_image_stride = targets.image};
   PushArguments(key, arguments, launch);
   return Readiness::kReady;
 }
@@ -177,8 +204,19 @@ class TargetEmission {
     Value wrong = nullptr;   // i1: out of range and not ignored
   };
 
+  // Returns the offset of row `row`, whose image and position follow from its number.
+  Value OffsetOfRow(Value row, Value stride, Value image_stride) {
+    if (!key_.planes) return e_.Mul(row, stride);
+    Value const position = e_.ir().CreateURem(row, args_.positions);
+    Value const image = e_.ir().CreateUDiv(row, args_.positions);
+    return e_.Add(e_.Mul(position, stride), e_.Mul(image, image_stride));
+  }
+
   Target LoadTarget(Value row) {
-    Value const value = e_.Load(key_.target, args_.target, e_.Mul(row, args_.target_stride), Scalar::kI64);
+    return LoadTargetAt(OffsetOfRow(row, args_.target_stride, args_.target_image_stride));
+  }
+  Target LoadTargetAt(Value offset) {
+    Value const value = e_.Load(key_.target, args_.target, offset, Scalar::kI64);
     Value const heeded = e_.ir().CreateICmpNE(value, args_.ignore);
     Value const inside = e_.IsIndex(value, args_.classes);
     return {value, e_.ir().CreateAnd(heeded, inside), e_.ir().CreateAnd(heeded, e_.ir().CreateNot(inside))};
@@ -234,8 +272,8 @@ class ForwardEmission : public TargetEmission<NllForwardArguments<Emitted>> {
       Value const weight = WeightOf(target.value);
       Value const total = e_.ir().CreateFAdd(current[1], weight);
       if (key_.stage == NllStage::kWeights) return {current[0], total};
-      Value const at =
-          e_.Add(e_.Mul(n, args_.input_row_stride), e_.Mul(target.value, args_.input_class_stride));
+      Value const at = e_.Add(OffsetOfRow(n, args_.input_row_stride, args_.input_image_stride),
+                              e_.Mul(target.value, args_.input_class_stride));
       Value const logp = e_.Load(key_.input, args_.input, at, real_);
       return {e_.ir().CreateFSub(current[0], e_.ir().CreateFMul(weight, logp)), total};
     });
@@ -244,7 +282,8 @@ class ForwardEmission : public TargetEmission<NllForwardArguments<Emitted>> {
   void EmitEach(Value begin, Value end) {
     e_.Loop(e_.Add(begin, e_.Lane()), end, e_.Lanes(), [&](Value n) {
       const Values row = AddRow(n, {Zero(), Zero()});
-      e_.Store(key_.input, args_.loss, e_.Mul(n, args_.loss_stride), row[0], real_);
+      e_.Store(key_.input, args_.loss, OffsetOfRow(n, args_.loss_stride, args_.loss_image_stride), row[0],
+               real_);
     });
     Value const first = e_.ir().CreateICmpEQ(e_.Add(begin, e_.Lane()), e_.I64(0));
     e_.If(first, [&] { e_.Store(key_.other, args_.total, e_.I64(0), Zero(), real_); });
@@ -294,7 +333,12 @@ class BackwardEmission : public TargetEmission<NllBackwardArguments<Emitted>> {
     Value const begin = e_.Mul(e_.Group(0), args_.slice);
     if (key_.mean) total_ = EmitTotal();
     if (e_.gpu()) {
-      EmitElements(begin, e_.Min(e_.Add(begin, args_.slice), e_.Mul(args_.rows, args_.classes)));
+      Value const end = e_.Min(e_.Add(begin, args_.slice), e_.Mul(args_.rows, args_.classes));
+      key_.planes ? EmitPlaneElements(begin, end) : EmitElements(begin, end);
+    } else if (key_.planes) {
+      Value const planes = e_.Mul(e_.ir().CreateUDiv(args_.rows, args_.positions), args_.classes);
+      e_.Loop(begin, e_.Min(e_.Add(begin, args_.slice), planes), e_.I64(1),
+              [&](Value plane) { EmitPlane(PlaneOf(plane)); });
     } else {
       EmitRows(begin, e_.Min(e_.Add(begin, args_.slice), args_.rows));
     }
@@ -347,6 +391,59 @@ class BackwardEmission : public TargetEmission<NllBackwardArguments<Emitted>> {
                                  [&](const Values&) -> Values { return {GradientAt(row, column)}; });
       e_.Store(key_.other, args_.dx, OffsetOf(row, column), value[0], real_);
     });
+  }
+
+  // ---- planes: the gradient is that of a position whose target is the plane's class, or 0
+
+  struct Plane {
+    Value image, target_class;
+  };
+  Plane PlaneOf(Value plane) {
+    return {e_.ir().CreateUDiv(plane, args_.classes), e_.ir().CreateURem(plane, args_.classes)};
+  }
+
+  void EmitPlane(const Plane& plane) {
+    const auto over = [&](const std::function<void(Value)>& body, Emitter::LoopKind kind) {
+      e_.Loop(e_.I64(0), args_.positions, e_.I64(1), body, kind);
+    };
+    e_.If(e_.ir().CreateICmpEQ(plane.target_class, e_.I64(0)),
+          [&] { over([&](Value position) { Report(plane, position); }, Emitter::LoopKind::kPlain); });
+    Value const weight = WeightOf(plane.target_class);
+    over([&](Value position) { EmitPosition(plane, position, weight); }, Emitter::LoopKind::kParallel);
+  }
+
+  void EmitPlaneElements(Value begin, Value end) {
+    e_.Loop(e_.Add(begin, e_.Lane()), end, e_.Lanes(), [&](Value i) {
+      Value const position = e_.ir().CreateURem(i, args_.positions);
+      const Plane plane = PlaneOf(e_.ir().CreateUDiv(i, args_.positions));
+      e_.If(e_.ir().CreateICmpEQ(plane.target_class, e_.I64(0)), [&] { Report(plane, position); });
+      EmitPosition(plane, position, WeightOf(plane.target_class));
+    });
+  }
+
+  Target TargetAt(const Plane& plane, Value position) {
+    return LoadTargetAt(
+        e_.Add(e_.Mul(position, args_.target_stride), e_.Mul(plane.image, args_.target_image_stride)));
+  }
+  void Report(const Plane& plane, Value position) {
+    const Target target = TargetAt(plane, position);
+    e_.ReportIndex(args_.error_word, target.wrong, target.value);
+  }
+
+  void EmitPosition(const Plane& plane, Value position, Value weight) {
+    const Target target = TargetAt(plane, position);
+    Value const from =
+        e_.Add(e_.Mul(position, args_.gradient_stride), e_.Mul(plane.image, args_.gradient_image_stride));
+    Value gradient = e_.Load(key_.input, args_.gradient, key_.each ? from : e_.I64(0), real_);
+    if (key_.mean) gradient = e_.ir().CreateFDiv(gradient, total_);
+    Value const here =
+        e_.ir().CreateAnd(target.counts, e_.ir().CreateICmpEQ(target.value, plane.target_class));
+    Value const result = e_.ir().CreateSelect(here, e_.ir().CreateFNeg(e_.ir().CreateFMul(gradient, weight)),
+                                              e_.Constant(real_, 0));
+    Value const row =
+        e_.Add(e_.Mul(plane.image, args_.dx_image_stride), e_.Mul(plane.target_class, args_.dx_class_stride));
+    Value const at = key_.contiguous ? position : e_.Mul(position, args_.dx_row_stride);
+    e_.Store(key_.other, args_.dx, e_.Add(row, at), result, real_);
   }
 
   Value total_ = nullptr;

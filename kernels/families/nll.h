@@ -1,6 +1,7 @@
 // The negative log likelihood of a target class in each row, and its gradient. Targets equal to `ignore` are
-// skipped; targets out of range are reported and skipped. Sums are cut into parts of kNllPart rows on every
-// device, and the parts are added in order.
+// skipped. If rows are positions of images, the gradient is computed plane by plane of a class. Targets out
+// of range are reported and skipped. Sums are cut into parts of kNllPart rows on every device, and the parts
+// are added in order.
 #pragma once
 
 #include "kernels/api/planner.h"
@@ -26,7 +27,8 @@ struct NllKey {
   bool weighted = false;                    // by class
   bool mean = false;
   bool each = false;        // backward: the loss's gradient has one element for each row
-  bool contiguous = false;  // backward: rows of the input's gradient are contiguous
+  bool contiguous = false;  // backward: rows (or planes) of the input's gradient are contiguous
+  bool planes = false;      // rows are positions of images [N, C, P]
 
   // The type of the states in the workspace, which are pairs (loss, weight).
   Scalar accumulate() const { return AccumulateOf(input); }
@@ -34,7 +36,7 @@ struct NllKey {
   void Visit(auto& visit) {
     visit(stage, 3);
     for (ops::DType* const type : {&input, &target, &other}) visit(*type, 4);
-    for (bool* const flag : {&weighted, &mean, &each, &contiguous}) visit(*flag, 1);
+    for (bool* const flag : {&weighted, &mean, &each, &contiguous, &planes}) visit(*flag, 1);
   }
 };
 
@@ -49,12 +51,15 @@ struct NllForwardArguments {
   typename Side::Pointer input, target, weights, error_word;
   typename Side::Integer rows, classes, ignore, slice;
   typename Side::Integer input_row_stride, input_class_stride, target_stride, weight_stride, loss_stride;
+  // Planes; the strides above are along positions:
+  typename Side::Integer positions, input_image_stride, target_image_stride, loss_image_stride;
 
   void Visit(const NllKey& key, auto& visit) {
     visit(loss, total);
     if (key.stage == NllStage::kMerge) return visit(states, parts);
     visit(input, target, weights, error_word, rows, classes, ignore, slice);
     visit(input_row_stride, input_class_stride, target_stride, weight_stride, loss_stride);
+    if (key.planes) visit(positions, input_image_stride, target_image_stride, loss_image_stride);
   }
 };
 
@@ -63,10 +68,13 @@ struct NllBackwardArguments {
   typename Side::Pointer dx, gradient, target, weights, states, error_word;  // states: for a mean
   typename Side::Integer rows, classes, ignore, slice, parts;
   typename Side::Integer dx_row_stride, dx_class_stride, gradient_stride, target_stride, weight_stride;
+  // Planes; the strides above are along positions:
+  typename Side::Integer positions, dx_image_stride, gradient_image_stride, target_image_stride;
 
-  void Visit(const NllKey&, auto& visit) {
+  void Visit(const NllKey& key, auto& visit) {
     visit(dx, gradient, target, weights, states, error_word, rows, classes, ignore, slice, parts);
     visit(dx_row_stride, dx_class_stride, gradient_stride, target_stride, weight_stride);
+    if (key.planes) visit(positions, dx_image_stride, gradient_image_stride, target_image_stride);
   }
 };
 
@@ -78,7 +86,7 @@ class NllForwardSkeleton : public SkeletonOf<NllKey, ops::Family::kNllLoss, NllF
                         Emitter& e) const override;
 };
 
-// Group x counts slices of rows; on a GPU, of elements.
+// Group x counts slices of rows, or of planes; on a GPU, of elements.
 class NllBackwardSkeleton : public SkeletonOf<NllKey, ops::Family::kNllLossBackward, NllBackwardArguments> {
  public:
   std::string Name(const NllKey&) const override { return "nll_loss_backward"; }

@@ -239,6 +239,70 @@ TEST_F(NllTest, ResultDoesNotDependOnTheNumberOfWorkers) {
   EXPECT_EQ(loss[0].At(0), loss[1].At(0));
 }
 
+// Planes [N, C, P] are rows [N * P, C] in another order of memory.
+TEST_F(NllTest, PlanesAgreeWithRows) {
+  constexpr int64_t kImages = 3, kClasses = 6, kPositions = 1500;
+  for (const bool last : {false, true}) {
+    for (const int64_t reduction : {kNone, kMean, kSum}) {
+      for (const int64_t wrong : {int64_t{0}, kClasses + 2}) {
+        SCOPED_TRACE(std::to_string(reduction) + (last ? " channels last" : ""));
+        const Case c = {.rows = kImages * kPositions, .classes = kClasses, .weighted = reduction != kSum};
+        Tensors rows(c);
+        Fill(c, rows);
+        rows.target.Set(kPositions + 7, static_cast<Exact>(wrong));
+        const std::vector<int64_t> sizes = {kImages, kClasses, kPositions};
+        const std::vector<int64_t> strides = last
+                                                 ? std::vector<int64_t>{kClasses * kPositions, 1, kClasses}
+                                                 : std::vector<int64_t>{kClasses * kPositions, kPositions, 1};
+        TestTensor logp(c.type, sizes, strides), target(c.index, {kImages, kPositions}),
+            dx(c.type, sizes, strides);
+        const auto element = [&](int64_t row, int64_t k) {
+          return (row / kPositions * kClasses + k) * kPositions + row % kPositions;
+        };
+        for (int64_t n = 0; n < c.rows; ++n) {
+          target.Set(n, rows.target.At(n));
+          for (int64_t k = 0; k < kClasses; ++k) logp.Set(element(n, k), rows.logp.AtIndex({n, k}));
+        }
+        const bool each = reduction == kNone;
+        TestTensor loss(c.type, each ? std::vector<int64_t>{c.rows} : std::vector<int64_t>{});
+        TestTensor losses(c.type, each ? std::vector<int64_t>{kImages, kPositions} : std::vector<int64_t>{});
+        TestTensor gradient = loss, gradients = losses, total(c.type, {}), totals(c.type, {});
+        for (int64_t i = 0; i < loss.numel(); ++i)
+          gradient.Set(i, static_cast<Exact>(i % 9 - 3)), gradients.Set(i, static_cast<Exact>(i % 9 - 3));
+        TestTensor wanted(c.type, {c.rows, c.classes});
+        const uint64_t code = wrong < kClasses ? 0
+                                               : static_cast<uint64_t>(wrong) << 8 |
+                                                     static_cast<uint64_t>(DeviceError::kIndexOutOfRange);
+        const auto run = [&](const char* row, const std::vector<Operand>& outs, std::vector<Operand> ins) {
+          ins.push_back(rows.weight.operand());
+          ins.back().present = c.weighted;
+          const ops::Number attributes[] = {ops::Number::Integer(reduction), ops::Number::Integer(kIgnore)};
+          uint64_t error = 0;
+          const absl::Status status = device_.Run(*library_, {.row = &ops::RowOf(row),
+                                                              .compute = c.type,
+                                                              .outputs = outs,
+                                                              .inputs = ins,
+                                                              .attributes = attributes,
+                                                              .error_word = &error});
+          EXPECT_TRUE(status.ok()) << status;
+          EXPECT_EQ(error, code);
+        };
+        run("nll_loss_forward", {loss.operand(), total.operand()},
+            {rows.logp.operand(), rows.target.operand()});
+        run("nll_loss2d_forward", {losses.operand(), totals.operand()}, {logp.operand(), target.operand()});
+        for (int64_t i = 0; i < loss.numel(); ++i) ASSERT_EQ(losses.At(i), loss.At(i)) << i;
+        EXPECT_EQ(totals.At(0), total.At(0));
+        run("nll_loss_backward", {wanted.operand()},
+            {gradient.operand(), rows.logp.operand(), rows.target.operand()});
+        run("nll_loss2d_backward", {dx.operand()}, {gradients.operand(), logp.operand(), target.operand()});
+        for (int64_t n = 0; n < c.rows; ++n)
+          for (int64_t k = 0; k < kClasses; ++k) ASSERT_EQ(dx.At(element(n, k)), wanted.AtIndex({n, k})) << n;
+        EXPECT_TRUE(dx.MarginsIntact() && losses.MarginsIntact() && totals.MarginsIntact());
+      }
+    }
+  }
+}
+
 TEST_F(NllTest, CompilesForGpus) {
   for (const DType type : {DType::kFloat32, DType::kBFloat16}) {
     for (const int64_t reduction : {kNone, kMean, kSum}) {

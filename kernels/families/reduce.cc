@@ -29,6 +29,24 @@ Scalar AccumulateFor(const OpCall& call) {
   }
 }
 
+// The largest aligned block of every input that is not spread. Blocks start at multiples of all strides
+// except the contiguous one.
+int BlockOf(const OpCall& call, const ReduceKey& key, const Layout& kept, const Layout& reduced) {
+  int block = 8;
+  for (int i = 0; i < static_cast<int>(call.inputs.size()); ++i) {
+    if (key.spread[static_cast<size_t>(i)]) continue;
+    int64_t together = key.columns ? kept.inner() : 0;
+    for (int d = 0; d < kept.rank - (key.columns ? 1 : 0); ++d) {
+      if (kept.sizes[static_cast<size_t>(d)] > 1) together |= kept.stride(i, d);
+    }
+    for (int d = 0; d < reduced.rank - (key.columns ? 0 : 1); ++d) {
+      if (reduced.sizes[static_cast<size_t>(d)] > 1) together |= reduced.stride(i, d);
+    }
+    block = std::min(block, RowBlock(together, {&call.inputs[static_cast<size_t>(i)]}, {}));
+  }
+  return block;
+}
+
 const ops::Number* AttributeOf(const OpCall& call) {
   static const ops::Number none = ops::Number::Integer(0);
   return call.attributes.empty() ? &none : &call.attributes[0];
@@ -44,13 +62,13 @@ absl::StatusOr<const ReducePlanner::Traits*> ReducePlanner::TraitsOf(const ops::
   ASSIGN_OR_RETURN(const ReduceFormula formula, ParseReduce(row.formula));
   traits.known = true;
   traits.uses_position = formula.expression.Uses(Variable::kPosition);
-  traits.uses_attribute = formula.expression.Uses(Variable::kB);
+  traits.uses_attribute = row.inputs == 1 && formula.expression.Uses(Variable::kB);
   traits.components = static_cast<int>(formula.state.size());
   return &traits;
 }
 
 // GPUs: determines how lanes and groups share the work.
-ReducePlanner::Cut ReducePlanner::GpuCutOf(const Operand& a, ReduceKey& key, const Layout& kept,
+ReducePlanner::Cut ReducePlanner::GpuCutOf(const OpCall& call, ReduceKey& key, const Layout& kept,
                                            const Layout& reduced) const {
   constexpr int64_t kFewGroups = 256, kManyGroups = 512;  // about two and four for each multiprocessor
   constexpr int kMinLanes = 2;                            // log2: they still load 64 bytes of a row
@@ -62,15 +80,7 @@ ReducePlanner::Cut ReducePlanner::GpuCutOf(const Operand& a, ReduceKey& key, con
   cut.outer_slice = cut.outer;
   cut.inner_slice = cut.inner;
   const bool nvptx = cache_.target() == Target::kNvptx;
-  // Blocks must start at multiples of all strides except the contiguous one.
-  int64_t together = key.columns ? kept.inner() : 0;
-  for (int d = 0; d < kept.rank - (key.columns ? 1 : 0); ++d) {
-    if (kept.sizes[static_cast<size_t>(d)] > 1) together |= kept.stride(0, d);
-  }
-  for (int d = 0; d < reduced.rank - (key.columns ? 0 : 1); ++d) {
-    if (reduced.sizes[static_cast<size_t>(d)] > 1) together |= reduced.stride(0, d);
-  }
-  const int block = nvptx && (key.columns || key.vector) ? RowBlock(together, {&a}, {}) : 1;
+  const int block = nvptx && (key.columns || key.vector) ? BlockOf(call, key, kept, reduced) : 1;
   key.block_log2 = std::countr_zero(static_cast<unsigned>(block));
 
   int64_t least = 0;  // minimum of reduced elements in a part
@@ -110,8 +120,10 @@ ReducePlanner::Cut ReducePlanner::CutOf(const ReduceKey& key, const Layout& kept
   cut.outer = n / cut.inner;
   cut.outer_slice = cut.outer;
   cut.inner_slice = cut.inner;
-  const float element =
-      static_cast<float>(ops::SizeOf(key.input)) / kBytesPerNanosecond + (key.vector ? 0.02f : 1.0f);
+  float element = key.vector ? 0.02f : 1.0f;
+  for (size_t i = 0; i < key.row->inputs; ++i) {
+    if (!key.spread[i]) element += static_cast<float>(ops::SizeOf(key.inputs[i])) / kBytesPerNanosecond;
+  }
   const int64_t slice = SliceOf(cut.items * n, element);  // elements of a group
   if (key.columns) {
     const int64_t columns = kept.inner();
@@ -136,6 +148,31 @@ ReducePlanner::Cut ReducePlanner::CutOf(const ReduceKey& key, const Layout& kept
   return cut;
 }
 
+void ReducePlanner::ChooseOrder(const OpCall& call, const Layout& kept, const Layout& reduced,
+                                ReduceKey& key) {
+  const int inputs = static_cast<int>(call.inputs.size());
+  bool columns = kept.inner() > 1;
+  for (int o = 0; o < static_cast<int>(call.outputs.size()); ++o) {
+    key.outputs[static_cast<size_t>(o)] = call.outputs[static_cast<size_t>(o)].dtype;
+    columns &= kept.AccessOf(inputs + o) == Access::kContiguous;
+  }
+  key.kept = kept.rank;
+  key.reduced = reduced.rank;
+  const auto fits = [&](const Layout& lanes) {  // neighbours are contiguous or spread
+    bool all = lanes.AccessOf(0) == Access::kContiguous;
+    for (int i = 1; i < inputs; ++i) all &= lanes.AccessOf(i) != Access::kStrided;
+    return all;
+  };
+  key.columns = columns && fits(kept) && !(reduced.AccessOf(0) == Access::kContiguous && reduced.inner() > 1);
+  key.vector = key.columns ? kept.inner() >= 8 : fits(reduced) && reduced.inner() >= 32;
+  const Layout& lanes = key.columns ? kept : reduced;
+  for (int i = 0; i < inputs; ++i) {
+    key.inputs[static_cast<size_t>(i)] = call.inputs[static_cast<size_t>(i)].dtype;
+    key.spread[static_cast<size_t>(i)] =
+        i > 0 && (key.columns || key.vector) && lanes.AccessOf(i) == Access::kBroadcast;
+  }
+}
+
 absl::StatusOr<Readiness> ReducePlanner::Plan(const OpCall& call, Workspace workspace, LaunchList& launches) {
   ASSIGN_OR_RETURN(const Traits* const traits, TraitsOf(*call.row));
   const Operand& a = call.inputs[0];
@@ -143,11 +180,13 @@ absl::StatusOr<Readiness> ReducePlanner::Plan(const OpCall& call, Workspace work
   Operand kept_shape = a, reduced_shape = a;
   for (size_t d = 0; d < a.rank; ++d) (out.sizes[d] == a.sizes[d] ? reduced_shape : kept_shape).sizes[d] = 1;
 
-  // In both layouts, a is operand 0: its order of dimensions decides.
+  // In both layouts, a is operand 0: its order of dimensions decides. The other inputs follow.
   Layout kept = Layout::Over(kept_shape), reduced = Layout::Over(reduced_shape);
-  kept.AddOperand(a);
+  for (const Operand& input : call.inputs) {
+    kept.AddOperand(input);
+    reduced.AddOperand(input);
+  }
   for (const Operand& output : call.outputs) kept.AddOperand(output);
-  reduced.AddOperand(a);
   if (kept.numel() == 0) return Readiness::kReady;
   const int64_t count = reduced.numel();
   kept.Collapse(/*may_permute=*/true);
@@ -156,21 +195,10 @@ absl::StatusOr<Readiness> ReducePlanner::Plan(const OpCall& call, Workspace work
   ReduceKey key;
   key.row = call.row;
   key.accumulate = AccumulateFor(call);
-  key.input = a.dtype;
-  bool contiguous_out = true;
-  for (size_t o = 0; o < call.outputs.size(); ++o) {
-    key.outputs[o] = call.outputs[o].dtype;
-    contiguous_out &= kept.AccessOf(static_cast<int>(o) + 1) == Access::kContiguous;
-  }
-  key.kept = kept.rank;
-  key.reduced = reduced.rank;
   key.attribute = traits->uses_attribute;
-  key.columns = kept.inner() > 1 && kept.AccessOf(0) == Access::kContiguous && contiguous_out &&
-                !(reduced.AccessOf(0) == Access::kContiguous && reduced.inner() > 1);
-  key.vector =
-      key.columns ? kept.inner() >= 8 : reduced.AccessOf(0) == Access::kContiguous && reduced.inner() >= 32;
+  ChooseOrder(call, kept, reduced, key);
   const bool gpu = cache_.target() != Target::kHost;
-  const Cut cut = gpu ? GpuCutOf(a, key, kept, reduced) : CutOf(key, kept, reduced);
+  const Cut cut = gpu ? GpuCutOf(call, key, kept, reduced) : CutOf(key, kept, reduced);
   key.partial = cut.parts > 1;
 
   ASSIGN_OR_RETURN(const Kernel* const kernel, cache_.Find(skeleton_, key));
@@ -196,10 +224,11 @@ absl::StatusOr<Readiness> ReducePlanner::Plan(const OpCall& call, Workspace work
   ReduceArguments<Planned> arguments;
   for (size_t o = 0; o < call.outputs.size(); ++o) arguments.outputs[o] = call.outputs[o].data;
   arguments.states = states;
-  arguments.input = a.data;
+  for (size_t i = 0; i < call.inputs.size(); ++i) arguments.inputs[i] = call.inputs[i].data;
   arguments.attribute = AttributeOf(call);
-  SetSpace(kept, arguments.kept, /*first=*/1);
-  arguments.kept.strides[static_cast<size_t>(key.stored())] = kept.strides[0].data();
+  SetSpace(kept, arguments.kept, /*first=*/call.inputs.size());
+  for (size_t i = 0; i < call.inputs.size(); ++i)
+    arguments.kept.strides[static_cast<size_t>(key.stored()) + i] = kept.strides[i].data();
   SetSpace(reduced, arguments.reduced);
   arguments.count = count;
   arguments.items = cut.items;
@@ -232,7 +261,7 @@ absl::StatusOr<Readiness> ReducePlanner::PlanMerge(const OpCall& call, ReduceKey
   for (size_t o = 0; o < call.outputs.size(); ++o) arguments.outputs[o] = call.outputs[o].data;
   arguments.states = states;
   arguments.attribute = AttributeOf(call);
-  SetSpace(kept, arguments.kept, /*first=*/1);
+  SetSpace(kept, arguments.kept, /*first=*/call.inputs.size());
   arguments.count = count;
   arguments.items = cut.items;
   arguments.item_slice = slice;
@@ -290,7 +319,10 @@ class ReduceEmission {
  private:
   Value KeptSize(int d) const { return args_.kept.sizes[static_cast<size_t>(d)]; }
   Value ReducedSize(int d) const { return args_.reduced.sizes[static_cast<size_t>(d)]; }
-  Value InnerStride() const { return args_.reduced.strides[0][static_cast<size_t>(key_.reduced - 1)]; }
+  size_t inputs() const { return key_.row->inputs; }
+  Value InnerStride(size_t input) const {
+    return args_.reduced.strides[input][static_cast<size_t>(key_.reduced - 1)];
+  }
   Value InnerSize() const { return ReducedSize(key_.reduced - 1); }
   Value Outer() const {
     Value outer = e_.I64(1);
@@ -301,11 +333,65 @@ class ReduceEmission {
     return e_.Add(e_.Mul(e_.Group(1), e_.CeilDiv(InnerSize(), args_.inner_slice)), e_.Group(2));
   }
 
-  // Returns the offsets of the outputs and of a, at kept item `item` over the first `dims` kept dimensions.
-  Values KeptOffsets(Value item, int dims) {
-    return OffsetsOf(e_, args_.kept, item, dims, static_cast<size_t>(key_.stored()) + 1);
+  // Offsets at a kept item.
+  struct Place {
+    Values outputs, inputs;
+  };
+  // Returns the place of item `item` over the first `dims` kept dimensions.
+  Place PlaceOf(Value item, int dims) {
+    const auto stored = static_cast<ptrdiff_t>(key_.stored());
+    const Values all = OffsetsOf(e_, args_.kept, item, dims, static_cast<size_t>(stored) + inputs());
+    return {Values(all.begin(), all.begin() + stored), Values(all.begin() + stored, all.end())};
   }
-  Value ReducedOffset(Value outer) { return OffsetsOf(e_, args_.reduced, outer, key_.reduced - 1, 1)[0]; }
+  // Returns the inputs' offsets at the outer reduced index `outer`, after `bases`.
+  Values RowsAt(const Values& bases, Value outer) {
+    return Sums(bases, OffsetsOf(e_, args_.reduced, outer, key_.reduced - 1, inputs()));
+  }
+  // Returns the offsets at element `j` of the innermost reduced dimension. Rows: j is the first lane's.
+  Values ElementsAt(const Values& rows, Value j) {
+    Values offsets = rows;
+    for (size_t i = 0; i < inputs(); ++i) {
+      const bool lanes = !key_.columns && key_.vector;
+      if (!(lanes && key_.spread[i])) offsets[i] = e_.Add(rows[i], lanes ? j : e_.Mul(j, InnerStride(i)));
+    }
+    return offsets;
+  }
+  // Returns the offsets `lanes` columns further.
+  Values ColumnsAt(const Values& offsets, Value lanes) {
+    Values moved = offsets;
+    for (size_t i = 0; i < inputs(); ++i)
+      if (!key_.spread[i]) moved[i] = e_.Add(offsets[i], lanes);
+    return moved;
+  }
+  Values Sums(const Values& a, const Values& b) {
+    Values sums;
+    for (size_t i = 0; i < a.size(); ++i) sums.push_back(e_.Add(a[i], b[i]));
+    return sums;
+  }
+  // Loads the inputs' elements of `width` lanes.
+  Values Load(const Values& offsets, int width) {
+    Values elements;
+    for (size_t i = 0; i < inputs(); ++i) {
+      const bool spread = width > 1 && key_.spread[i];
+      Value const element =
+          e_.Load(key_.inputs[i], args_.inputs[i], offsets[i], key_.accumulate, spread ? 1 : width);
+      elements.push_back(spread ? e_.ir().CreateVectorSplat(static_cast<unsigned>(width), element) : element);
+    }
+    return elements;
+  }
+  // GPUs: loads blocks of the inputs' elements, by element and then by input.
+  std::vector<Values> LoadBlocks(const Values& offsets) {
+    std::vector<Values> elements(static_cast<size_t>(Block()));
+    for (size_t i = 0; i < inputs(); ++i) {
+      const Values loaded =
+          key_.spread[i]
+              ? Values(elements.size(), e_.Load(key_.inputs[i], args_.inputs[i], offsets[i], key_.accumulate))
+              : e_.LoadBlock(key_.inputs[i], args_.inputs[i], offsets[i], key_.accumulate,
+                             static_cast<int>(Block()));
+      for (size_t b = 0; b < elements.size(); ++b) elements[b].push_back(loaded[b]);
+    }
+    return elements;
+  }
 
   Value Position(Value first, int width) {
     if (width == 1) return first;
@@ -321,12 +407,13 @@ class ReduceEmission {
     Value const begin = e_.Mul(e_.Team(), args_.item_slice);
     Value const end = e_.Min(e_.Add(begin, args_.item_slice), args_.items);
     e_.Loop(begin, end, e_.I64(1), [&](Value item) {
-      const Values offsets = KeptOffsets(item, key_.kept);
+      const Place place = PlaceOf(item, key_.kept);
       if (e_.gpu()) {
-        const State state = monoid_.MergeGroup(ReduceGpuRow(offsets.back()));
-        e_.If(e_.ir().CreateICmpEQ(e_.Lane(), e_.I64(0)), [&] { StoreResult(state, offsets, item, 1); });
+        const State state = monoid_.MergeGroup(ReduceGpuRow(place.inputs));
+        e_.If(e_.ir().CreateICmpEQ(e_.Lane(), e_.I64(0)),
+              [&] { StoreResult(state, place.outputs, item, 1); });
       } else {
-        StoreResult(ReduceRow(offsets.back()), offsets, item, 1);
+        StoreResult(ReduceRow(place.inputs), place.outputs, item, 1);
       }
     });
   }
@@ -336,17 +423,15 @@ class ReduceEmission {
 
   int64_t Block() const { return int64_t{1} << key_.block_log2; }
 
-  struct GpuLoad {
-    Value offset, position;  // of a block's first element
+  struct GpuLoad {  // of a block's first element
+    Values offsets;
+    Value position;
   };
   // Loads all blocks before the first is used, and steps the states through them. `step` is the distance of
   // positions within a block (columns: 0).
   Values StepBlocks(const std::vector<GpuLoad>& loads, int64_t step, const Values& current) {
-    std::vector<Values> blocks;
-    for (const GpuLoad& load : loads) {
-      blocks.push_back(
-          e_.LoadBlock(key_.input, args_.input, load.offset, key_.accumulate, static_cast<int>(Block())));
-    }
+    std::vector<std::vector<Values>> blocks;
+    for (const GpuLoad& load : loads) blocks.push_back(LoadBlocks(load.offsets));
     Values states = current;
     for (size_t b = 0; b < blocks.size(); ++b) {
       Values next;
@@ -365,7 +450,7 @@ class ReduceEmission {
     return states;
   }
 
-  State ReduceGpuRow(Value base) {
+  State ReduceGpuRow(const Values& bases) {
     Value const outer_begin = e_.Mul(e_.Group(1), args_.outer_slice);
     Value const outer_end = e_.Min(e_.Add(outer_begin, args_.outer_slice), Outer());
     const int64_t lanes = e_.warps() ? kWarpLanes : kGpuLanes;
@@ -373,11 +458,9 @@ class ReduceEmission {
     Value const end = e_.Min(e_.Add(begin, args_.inner_slice), InnerSize());
     Values states =
         e_.Loop(outer_begin, outer_end, e_.I64(1), InitialBlock(), [&](Value outer, const Values& now) {
-          Value const row = e_.Add(base, ReducedOffset(outer)), first = e_.Mul(outer, InnerSize());
-          const auto load = [&](Value j) {
-            Value const offset = key_.vector ? j : e_.Mul(j, InnerStride());
-            return GpuLoad{e_.Add(row, offset), e_.Add(first, j)};
-          };
+          const Values row = RowsAt(bases, outer);
+          Value const first = e_.Mul(outer, InnerSize());
+          const auto load = [&](Value j) { return GpuLoad{ElementsAt(row, j), e_.Add(first, j)}; };
           Values after =
               e_.LoopUnrolled(e_.Add(begin, e_.Mul(e_.Lane(), e_.I64(Block()))), end, lanes * Block(),
                               Block(), kRowUnroll, now, [&](const Values& indices, const Values& current) {
@@ -388,13 +471,11 @@ class ReduceEmission {
           if (Block() == 1) return after;
           // The elements after the last whole block.
           Value const whole = e_.ir().CreateAnd(e_.ir().CreateSub(end, begin), e_.I64(-Block()));
-          const Values rest = e_.Loop(
-              e_.Add(e_.Add(begin, whole), e_.Lane()), end, e_.Lanes(), Slice(after, 0),
-              [&](Value j, const Values& current) {
-                const GpuLoad at = load(j);
-                return monoid_.Step(current, e_.Load(key_.input, args_.input, at.offset, key_.accumulate),
-                                    at.position, 1);
-              });
+          const Values rest = e_.Loop(e_.Add(e_.Add(begin, whole), e_.Lane()), end, e_.Lanes(),
+                                      Slice(after, 0), [&](Value j, const Values& current) {
+                                        const GpuLoad at = load(j);
+                                        return monoid_.Step(current, Load(at.offsets, 1), at.position, 1);
+                                      });
           std::copy(rest.begin(), rest.end(), after.begin());
           return after;
         });
@@ -413,40 +494,39 @@ class ReduceEmission {
     Value const slices = e_.CeilDiv(KeptSize(inner), args_.column_slice);
     Value const item = e_.ir().CreateUDiv(e_.Group(0), slices);
     Value const begin = e_.Mul(e_.ir().CreateURem(e_.Group(0), slices), args_.column_slice);
-    const Values offsets = KeptOffsets(item, inner);
+    const Place place = PlaceOf(item, inner);
     Value const beside = e_.ir().CreateAnd(e_.Lane(), e_.I64(lanes - 1));
     Value const strand = e_.ir().CreateLShr(e_.Lane(), e_.I64(key_.column_lanes_log2));
     // A lane beyond the last column repeats the work of the last ones.
     Value const column = e_.Min(e_.Add(begin, e_.Mul(beside, e_.I64(Block()))),
                                 e_.ir().CreateSub(KeptSize(inner), e_.I64(Block())));
-    const Values states = ReduceGpuColumns(e_.Add(offsets.back(), column), strand, strands);
+    const Values states = ReduceGpuColumns(ColumnsAt(place.inputs, column), strand, strands);
     const State merged = MergeStrands(states, strand, beside, strands, columns);
     Value const own = e_.Add(begin, e_.Lane());
     Value const ours = e_.ir().CreateAnd(e_.ir().CreateICmpSLT(e_.Lane(), e_.I64(columns)),
                                          e_.ir().CreateICmpSLT(own, KeptSize(inner)));
     e_.If(ours, [&] {
-      Values here = offsets;
+      Values here = place.outputs;
       for (Value& offset : here) offset = e_.Add(offset, own);
       StoreResult(merged, here, e_.Add(e_.Mul(item, KeptSize(inner)), own), 1);
     });
   }
 
   // With one reduced dimension the strands share its rows; with several they share the outer ones.
-  Values ReduceGpuColumns(Value base, Value strand, int64_t strands) {
+  Values ReduceGpuColumns(const Values& bases, Value strand, int64_t strands) {
     Value const outer_begin = e_.Mul(e_.Group(1), args_.outer_slice);
     Value const outer_end = e_.Min(e_.Add(outer_begin, args_.outer_slice), Outer());
     Value const inner_begin = e_.Mul(e_.Group(2), args_.inner_slice);
     Value const inner_end = e_.Min(e_.Add(inner_begin, args_.inner_slice), InnerSize());
     const bool one = key_.reduced == 1;
     const auto rows = [&](Value outer, const Values& now) {
-      Value const row = e_.Add(base, ReducedOffset(outer)), first = e_.Mul(outer, InnerSize());
+      const Values row = RowsAt(bases, outer);
+      Value const first = e_.Mul(outer, InnerSize());
       return e_.LoopUnrolled(one ? e_.Add(inner_begin, strand) : inner_begin, inner_end, one ? strands : 1, 1,
                              kColumnUnroll, now, [&](const Values& indices, const Values& current) {
                                std::vector<GpuLoad> loads;
-                               for (Value j : indices) {
-                                 Value const offset = e_.Mul(j, InnerStride());
-                                 loads.push_back({e_.Add(row, offset), e_.Add(first, j)});
-                               }
+                               for (Value j : indices)
+                                 loads.push_back({ElementsAt(row, j), e_.Add(first, j)});
                                return StepBlocks(loads, 0, current);
                              });
     };
@@ -485,7 +565,7 @@ class ReduceEmission {
     return load(e_.Min(e_.Lane(), e_.I64(columns - 1)));
   }
 
-  State ReduceRow(Value base) {
+  State ReduceRow(const Values& bases) {
     Value const outer_begin = e_.Mul(e_.Group(1), args_.outer_slice);
     Value const outer_end = e_.Min(e_.Add(outer_begin, args_.outer_slice), Outer());
     const size_t components = monoid_.components();
@@ -493,7 +573,7 @@ class ReduceEmission {
     for (int u = 0; u < unroll_ && width_ > 1; ++u) Append(carried, monoid_.Init(width_));
     Append(carried, monoid_.Init(1));
     carried = e_.Loop(outer_begin, outer_end, e_.I64(1), carried, [&](Value outer, const Values& current) {
-      return ReduceInner(e_.Add(base, ReducedOffset(outer)), e_.Mul(outer, InnerSize()), current);
+      return ReduceInner(RowsAt(bases, outer), e_.Mul(outer, InnerSize()), current);
     });
     const size_t vectors = carried.size() / components - 1;
     State tail(carried.end() - static_cast<ptrdiff_t>(components), carried.end());
@@ -512,7 +592,7 @@ class ReduceEmission {
   }
 
   // Reduces one run along the innermost reduced dimension. `first` is the position of its element 0.
-  Values ReduceInner(Value base, Value first, Values carried) {
+  Values ReduceInner(const Values& bases, Value first, Values carried) {
     Value begin = e_.Mul(e_.Group(2), args_.inner_slice);
     Value const end = e_.Min(e_.Add(begin, args_.inner_slice), InnerSize());
     const size_t components = monoid_.components();
@@ -527,10 +607,9 @@ class ReduceEmission {
             Values next;
             for (int u = 0; u < unroll_; ++u) {
               Value const at = e_.Add(j, e_.I64(int64_t{u} * width_));
-              Value const element =
-                  e_.Load(key_.input, args_.input, e_.Add(base, at), key_.accumulate, width_);
-              Append(next, monoid_.Step(Slice(current, static_cast<size_t>(u)), element,
-                                        Position(e_.Add(first, at), width_), width_));
+              Append(next,
+                     monoid_.Step(Slice(current, static_cast<size_t>(u)), Load(ElementsAt(bases, at), width_),
+                                  Position(e_.Add(first, at), width_), width_));
             }
             return next;
           });
@@ -540,9 +619,7 @@ class ReduceEmission {
     const Values scalar(carried.end() - static_cast<ptrdiff_t>(components), carried.end());
     const Values after =
         e_.Loop(e_.Add(begin, e_.Lane()), end, e_.Lanes(), scalar, [&](Value j, const Values& current) {
-          Value const offset = e_.Add(base, key_.vector ? j : e_.Mul(j, InnerStride()));
-          return monoid_.Step(current, e_.Load(key_.input, args_.input, offset, key_.accumulate),
-                              e_.Add(first, j), 1);
+          return monoid_.Step(current, Load(ElementsAt(bases, j), 1), e_.Add(first, j), 1);
         });
     std::copy(after.begin(), after.end(), carried.end() - static_cast<ptrdiff_t>(components));
     return carried;
@@ -557,24 +634,23 @@ class ReduceEmission {
     Value const item = e_.ir().CreateUDiv(e_.Group(0), slices);
     Value begin = e_.Mul(e_.ir().CreateURem(e_.Group(0), slices), args_.column_slice);
     Value const end = e_.Min(e_.Add(begin, args_.column_slice), KeptSize(inner));
-    const Values offsets = KeptOffsets(item, inner);
+    const Place place = PlaceOf(item, inner);
     Value const first = e_.Mul(item, KeptSize(inner));
     for (const int64_t blocks : {int64_t{4}, int64_t{1}}) {
       if (width_ == 1) break;
       const int64_t step = blocks * width_;
       Value const whole = e_.ir().CreateUDiv(e_.ir().CreateSub(end, begin), e_.I64(step));
       Value const middle = e_.Add(begin, e_.Mul(whole, e_.I64(step)));
-      e_.Loop(begin, middle, e_.I64(step),
-              [&](Value c) { ReduceColumns(offsets, c, first, blocks, width_); });
+      e_.Loop(begin, middle, e_.I64(step), [&](Value c) { ReduceColumns(place, c, first, blocks, width_); });
       begin = middle;
     }
     e_.Loop(e_.Add(begin, e_.Lane()), end, e_.Lanes(),
-            [&](Value c) { ReduceColumns(offsets, c, first, 1, 1); });
+            [&](Value c) { ReduceColumns(place, c, first, 1, 1); });
   }
 
   // Reduces columns c .. c + blocks * width - 1.
-  void ReduceColumns(const Values& offsets, Value column, Value first, int64_t blocks, int width) {
-    Value const base = e_.Add(offsets.back(), column);
+  void ReduceColumns(const Place& place, Value column, Value first, int64_t blocks, int width) {
+    const Values bases = ColumnsAt(place.inputs, column);
     Values carried;
     for (int64_t b = 0; b < blocks; ++b) Append(carried, monoid_.Init(width));
     Value const outer_begin = e_.Mul(e_.Group(1), args_.outer_slice);
@@ -583,23 +659,22 @@ class ReduceEmission {
     Value const inner_end = e_.Min(e_.Add(inner_begin, args_.inner_slice), InnerSize());
     carried =
         e_.Loop(outer_begin, outer_end, e_.I64(1), carried, [&](Value outer, const Values& outer_state) {
-          Value const row = e_.Add(base, ReducedOffset(outer));
+          const Values row = RowsAt(bases, outer);
           return e_.Loop(inner_begin, inner_end, e_.I64(1), outer_state, [&](Value j, const Values& current) {
-            Value const at = e_.Add(row, e_.Mul(j, InnerStride()));
+            const Values at = ElementsAt(row, j);
             Value position = e_.Add(e_.Mul(outer, InnerSize()), j);
             if (width > 1) position = e_.ir().CreateVectorSplat(static_cast<unsigned>(width), position);
             Values next;
             for (int64_t b = 0; b < blocks; ++b) {
-              Value const element =
-                  e_.Load(key_.input, args_.input, e_.Add(at, e_.I64(b * width)), key_.accumulate, width);
-              Append(next, monoid_.Step(Slice(current, static_cast<size_t>(b)), element, position, width));
+              Append(next, monoid_.Step(Slice(current, static_cast<size_t>(b)),
+                                        Load(ColumnsAt(at, e_.I64(b * width)), width), position, width));
             }
             return next;
           });
         });
     for (int64_t b = 0; b < blocks; ++b) {
       Value const at = e_.Add(column, e_.I64(b * width));
-      Values here = offsets;
+      Values here = place.outputs;
       for (Value& offset : here) offset = e_.Add(offset, at);
       StoreResult(Slice(carried, static_cast<size_t>(b)), here, e_.Add(first, at), width);
     }

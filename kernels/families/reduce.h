@@ -1,4 +1,5 @@
-// Reductions: a monoid over some dimensions of `a`, for each index of the others.
+// Reductions: a monoid over some dimensions of `a`, for each index of the others. A joint reduction has
+// further inputs of a's shape; each may be broadcast.
 //
 // There are two loop orders. Rows: lanes run along the innermost reduced dimension and then merge. Columns,
 // for tensors whose innermost dimension is kept: lanes are neighbouring outputs, each with its own state. On
@@ -20,14 +21,17 @@
 
 namespace xpud::kernels {
 
+inline constexpr size_t kMaxReduced = 4;  // inputs of a joint reduction
+
 struct ReduceKey {
   const ops::Row* row = nullptr;
   Scalar accumulate = Scalar::kF32;
-  ops::DType input = ops::DType::kFloat32;
+  std::array<ops::DType, kMaxReduced> inputs{};
+  std::array<bool, kMaxReduced> spread{};  // an element of the input serves all lanes; never of a
   std::array<ops::DType, ops::kMaxOutputs> outputs{};
   int kept = 1, reduced = 1;  // collapsed ranks
   bool columns = false;
-  bool vector = false;   // the vectorised dimension of a is contiguous and long enough
+  bool vector = false;   // the vectorised dimension of a is contiguous and long enough; the others fit
   bool partial = false;  // leaves states in the workspace
   bool attribute = false;
   bool warps = false;  // NVPTX, rows and the merge: a warp takes an item, instead of a group
@@ -41,7 +45,10 @@ struct ReduceKey {
   void Visit(auto& visit) {
     visit(row, kRowBits);
     visit(accumulate, 4);
-    visit(input, 4);
+    for (size_t i = 0; i < row->inputs; ++i) {
+      visit(inputs[i], 4);
+      if (i > 0) visit(spread[i], 1);
+    }
     for (size_t o = 0; o < row->outputs; ++o) visit(outputs[o], 4);
     visit(kept, 4);
     visit(reduced, 4);
@@ -54,19 +61,20 @@ struct ReduceKey {
 template <typename Side>
 struct ReduceArguments {
   std::array<typename Side::Pointer, ops::kMaxOutputs> outputs;
-  typename Side::Pointer states, input;  // states: if partial, instead of the outputs
+  typename Side::Pointer states;  // if partial, instead of the outputs
+  std::array<typename Side::Pointer, kMaxReduced> inputs;
   typename Side::Immediate attribute;
-  SpaceArguments<Side, ops::kMaxOutputs + 1> kept;  // of the stored outputs, then of the input
-  SpaceArguments<Side, 1> reduced;                  // of the input
+  SpaceArguments<Side, ops::kMaxOutputs + kMaxReduced> kept;  // of the stored outputs, then of the inputs
+  SpaceArguments<Side, kMaxReduced> reduced;                  // of the inputs
   typename Side::Integer count, items, item_slice, column_slice, outer_slice, inner_slice, parts;
 
   void Visit(const ReduceKey& key, auto& visit) {
     visit.First(outputs, key.stored());
     if (key.partial) visit(states);
-    visit(input);
+    visit.First(inputs, key.row->inputs);
     if (key.attribute) visit.Immediate(attribute, key.accumulate);
-    kept.Visit(key.kept, key.stored() + 1, visit);
-    reduced.Visit(key.reduced, 1, visit);
+    kept.Visit(key.kept, key.stored() + key.row->inputs, visit);
+    reduced.Visit(key.reduced, key.row->inputs, visit);
     visit(count, items, item_slice, column_slice, outer_slice, inner_slice, parts);
   }
 };
@@ -115,7 +123,9 @@ class ReducePlanner : public Planner {
  public:
   explicit ReducePlanner(KernelCache& cache) : cache_(cache) {}
 
-  bool Serves(ops::Family family) const override { return family == ops::Family::kReduce; }
+  bool Serves(ops::Family family) const override {
+    return family == ops::Family::kReduce || family == ops::Family::kJointReduce;
+  }
   absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches) override;
 
  private:
@@ -134,7 +144,9 @@ class ReducePlanner : public Planner {
 
   absl::StatusOr<const Traits*> TraitsOf(const ops::Row& row);
   Cut CutOf(const ReduceKey& key, const Layout& kept, const Layout& reduced) const;
-  Cut GpuCutOf(const Operand& a, ReduceKey& key, const Layout& kept, const Layout& reduced) const;
+  Cut GpuCutOf(const OpCall& call, ReduceKey& key, const Layout& kept, const Layout& reduced) const;
+  // Sets the key's loop order.
+  static void ChooseOrder(const OpCall& call, const Layout& kept, const Layout& reduced, ReduceKey& key);
   absl::StatusOr<Readiness> PlanMerge(const OpCall& call, ReduceKey key, const Layout& kept, const Cut& cut,
                                       int64_t count, void* states, LaunchList& launches);
 

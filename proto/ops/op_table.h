@@ -35,7 +35,8 @@
 //   merge       uses p, q, r and the other state's p2, q2, r2. Lanes interleave, so either state may have the
 //               earlier positions: a merge that depends on their order must compare positions
 //   finish      uses the state and the number of elements n, and gives one value for each output
-// b is the row's first attribute as an immediate, if it has one.
+// b is the row's first attribute as an immediate, if it has one. In a joint reduction, step also uses b, c, d:
+// the elements of the further inputs.
 // clang-format on
 #pragma once
 
@@ -89,7 +90,8 @@ struct Row {
   Family family;
   uint8_t inputs;  // maximum number of inputs; the last `optional` of them may be absent
   uint8_t optional;
-  // kMap and kReduce: the formula. Other families: a word that distinguishes the family's rows, or empty.
+  // kMap, kReduce and kJointReduce: the formula. Other families: a word that distinguishes the family's rows,
+  // or empty.
   std::string_view formula;
   TypeRule types;
   DTypeSet dtypes;  // allowed types of the *inputs* (compute type for maps)

@@ -129,6 +129,36 @@ int64_t TransposedTaps(const ResampleSpec& spec, const Window& window) {
   }
 }
 
+// Sets the number of windows along a dimension, which is at least 1.
+absl::Status SetOutput(Window& window) {
+  const int64_t room = window.in + 2 * window.padding - window.dilation * (window.kernel - 1) - 1;
+  if (room < 0) return absl::InvalidArgumentError(absl::StrCat("no window fits a dimension of ", window.in));
+  window.out = room / window.stride + 1;
+  return absl::OkStatus();
+}
+
+// Reads the lists of a window's numbers, and sets the sizes of columns.
+absl::Status ReadUnfold(AttributeReader& reader, UnfoldSpec& spec) {
+  Windows windows;
+  RETURN_IF_ERROR(ReadList(reader, 2, &Window::kernel, 1, "kernel_size", windows));
+  RETURN_IF_ERROR(ReadList(reader, 2, &Window::dilation, 1, "dilation", windows));
+  RETURN_IF_ERROR(ReadList(reader, 2, &Window::padding, 0, "padding", windows));
+  RETURN_IF_ERROR(ReadList(reader, 2, &Window::stride, 1, "stride", windows));
+  for (size_t d = 0; d < 2; ++d) {
+    windows[d].in = spec.windows[d].in;
+    RETURN_IF_ERROR(SetOutput(windows[d]));
+    spec.windows[d] = windows[d];
+  }
+  const auto product = [](int64_t a, int64_t b) { return static_cast<double>(a) * static_cast<double>(b); };
+  const Window &h = spec.windows[0], &w = spec.windows[1];
+  if (product(h.out, w.out) > 0x1p62 || product(h.kernel, w.kernel) > 0x1p62 ||
+      product(h.kernel * w.kernel, spec.channels) > 0x1p62)
+    return Invalid("its columns have more than 2^62 elements");
+  spec.columns = spec.channels * h.kernel * w.kernel;
+  spec.positions = h.out * w.out;
+  return absl::OkStatus();
+}
+
 absl::Status CheckWindow(const ResampleSpec& spec, const Window& window) {
   if (!std::isfinite(window.scale) || window.scale < 0 || window.scale > 0x1p31)
     return absl::InvalidArgumentError(absl::StrCat("the scale is ", window.scale));
@@ -216,6 +246,39 @@ absl::StatusOr<MaxPoolSpec> MaxPoolOf(const Call& call, const Operand& in, const
   double plane = 1;
   for (const Window& window : spec.windows) plane *= static_cast<double>(window.in);
   if (plane >= 0x1p62) return absl::InvalidArgumentError(absl::StrCat("planes of ", Describe(in)));
+  return spec;
+}
+
+absl::StatusOr<UnfoldSpec> UnfoldOf(const Call& call) {
+  const Operand& self = call.inputs[0];
+  const bool folds = call.row->family == Family::kFold;
+  const int rank = folds ? 2 : 3;  // without the batch
+  RETURN_IF_ERROR(NeedTensor(self, "input"));
+  if (self.rank != rank && self.rank != rank + 1)
+    return absl::InvalidArgumentError(absl::StrCat("input ", Describe(self), " needs ", rank, " dimensions",
+                                                   " without a batch, and ", rank + 1, " with one"));
+  const int64_t* const sizes = &self.sizes[static_cast<size_t>(self.rank - rank)];
+  UnfoldSpec spec;
+  spec.batch = self.rank == rank ? 1 : self.sizes[0];
+  AttributeReader reader(call.attributes);
+  Windows images;
+  if (folds) {
+    RETURN_IF_ERROR(ReadList(reader, 2, &Window::in, 1, "output_size", images));
+    AttributeReader kernels = reader;
+    RETURN_IF_ERROR(ReadList(kernels, 2, &Window::kernel, 1, "kernel_size", images));
+    spec.channels = sizes[0] / images[0].kernel / images[1].kernel;
+  } else {
+    for (size_t d = 0; d < 2; ++d) images[d].in = sizes[d + 1];
+    spec.channels = sizes[0];
+  }
+  for (size_t d = 0; d < 2; ++d) spec.windows[d].in = images[d].in;
+  if (std::min({spec.channels, images[0].in, images[1].in}) < 1 ||
+      std::max(images[0].in, images[1].in) > kMost)
+    return absl::InvalidArgumentError(absl::StrCat("windows of input ", Describe(self)));
+  RETURN_IF_ERROR(ReadUnfold(reader, spec));
+  if (folds && (sizes[0] != spec.columns || sizes[1] != spec.positions))
+    return absl::InvalidArgumentError(absl::StrCat("input ", Describe(self), " needs ", spec.columns,
+                                                   " columns of ", spec.positions, " windows"));
   return spec;
 }
 

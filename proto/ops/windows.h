@@ -50,10 +50,19 @@ struct MaxPoolSpec {
   std::array<Window, kMaxSpatial> windows;
 };
 
+// Windows of images [N, C, H, W] and their columns [N, C * kernel's elements, windows]. Neither has N, or
+// both.
+struct UnfoldSpec {
+  int64_t batch = 1, channels = 0, columns = 0, positions = 0;  // columns, positions: sizes of the columns
+  std::array<Window, 2> windows;
+};
+
 // Return InvalidArgument if an attribute is out of range for the sizes of `in` (the map's input) and `out`.
 // Afterwards no sum or product of two of a window's numbers overflows.
 absl::StatusOr<ResampleSpec> ResampleOf(const Call& call);
 absl::StatusOr<MaxPoolSpec> MaxPoolOf(const Call& call, const Operand& in, const Operand& out);
+// Families kUnfold and kFold, whose input is an image or columns.
+absl::StatusOr<UnfoldSpec> UnfoldOf(const Call& call);
 
 // Returns whether each element of the result is an element of the input, of any type.
 bool CopiesElements(const ResampleSpec& spec);

@@ -1,6 +1,7 @@
 // Negative log likelihood: loss[N] or [], total_weight[] <- self[N,C], target[N], weight?[C]; and its
 // gradient: grad_input[N,C] <- grad_output[N] or [], self[N,C], target[N], weight?[C]. (For a mean, backward
-// recomputes the total weight from the targets.) `reduction`: 0 none, 1 mean, 2 sum.
+// recomputes the total weight from the targets.) Rows with formula "planes" take self[N,C,P], target[N,P] and
+// loss[N,P]: a target for each position of an image. `reduction`: 0 none, 1 mean, 2 sum.
 #include "proto/base/status_macros.h"
 #include "proto/ops/family.h"
 #include "proto/ops/rules.h"
@@ -16,17 +17,28 @@ constexpr Parameter kBackwardInputs[] = {
 constexpr Attribute kAttributes[] = {{"reduction", AttributeType::kInteger},
                                      {"ignore_index", AttributeType::kInteger}};
 
+// The shape of targets for scores `self`.
+Operand EachOf(const Call& call, const Operand& self) {
+  Operand each;
+  each.dtype = self.dtype;
+  each.rank = call.row->formula == "planes" ? 2 : 1;
+  each.sizes[0] = self.sizes[0];
+  each.sizes[1] = each.rank == 2 ? self.sizes[2] : 0;
+  return each;
+}
+
 // Checks the scores, targets and weights, which begin at input `at`, and the loss or its gradient.
 absl::Status CheckLoss(const Call& call, size_t at, const Operand& loss) {
   const Operand &self = call.inputs[at], &target = call.inputs[at + 1], &weight = call.inputs[at + 2];
-  RETURN_IF_ERROR(NeedRank(self, "input", 2));
-  RETURN_IF_ERROR(NeedSizes(target, "target", {self.sizes[0]}));
+  const Operand each = EachOf(call, self);
+  RETURN_IF_ERROR(NeedRank(self, "input", each.rank + 1));
+  RETURN_IF_ERROR(NeedSameSizes(target, each, "target"));
   if (weight.present) {
     RETURN_IF_ERROR(NeedSizes(weight, "weight", {self.sizes[1]}));
     RETURN_IF_ERROR(NeedSameType(weight, "weight", self.dtype));
   }
   const bool none = call.attributes[0].AsInteger() == 0;
-  RETURN_IF_ERROR(none ? NeedSizes(loss, "loss", {self.sizes[0]}) : NeedSizes(loss, "loss", {}));
+  RETURN_IF_ERROR(none ? NeedSameSizes(loss, each, "loss") : NeedSizes(loss, "loss", {}));
   return NeedSameType(loss, "loss", self.dtype);
 }
 
@@ -42,9 +54,10 @@ absl::Status CheckBackward(const Call& call) {
 
 absl::Status Infer(const Call& call, std::span<Operand> outputs) {
   const Operand& self = call.inputs[0];
-  RETURN_IF_ERROR(NeedRank(self, "input", 2));
+  const Operand each = EachOf(call, self);
+  RETURN_IF_ERROR(NeedRank(self, "input", each.rank + 1));
   if (call.attributes[0].AsInteger() == 0) {
-    SetOutput(outputs[0], self.dtype, {self.sizes[0]});
+    SetOutputLike(outputs[0], each);
   } else {
     SetOutput(outputs[0], self.dtype, {});
   }
@@ -57,15 +70,22 @@ absl::Status InferBackward(const Call& call, std::span<Operand> outputs) {
   return absl::OkStatus();
 }
 
-Sample MakeSample(const Row&, DType type) {
+std::vector<int64_t> SampleSizes(const Row& row) {
+  return row.formula == "planes" ? std::vector<int64_t>{2, 3, 4} : std::vector<int64_t>{2, 3};
+}
+std::vector<int64_t> SampleTargets(const Row& row) {
+  return row.formula == "planes" ? std::vector<int64_t>{2, 4} : std::vector<int64_t>{2};
+}
+
+Sample MakeSample(const Row& row, DType type) {
   return {.outputs = {{{}, type}, {{}, type}},
-          .inputs = {{{2, 3}, type}, {{2}, DType::kInt64}, {{3}, type}},
+          .inputs = {{SampleSizes(row), type}, {SampleTargets(row), DType::kInt64}, {{3}, type}},
           .attributes = {Number::Integer(1), Number::Integer(-100)}};
 }
 
-Sample MakeBackwardSample(const Row&, DType type) {
-  return {.outputs = {{{2, 3}, type}},
-          .inputs = {{{}, type}, {{2, 3}, type}, {{2}, DType::kInt64}, {{3}, type}},
+Sample MakeBackwardSample(const Row& row, DType type) {
+  return {.outputs = {{SampleSizes(row), type}},
+          .inputs = {{{}, type}, {SampleSizes(row), type}, {SampleTargets(row), DType::kInt64}, {{3}, type}},
           .attributes = {Number::Integer(1), Number::Integer(-100)}};
 }
 

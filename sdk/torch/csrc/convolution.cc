@@ -7,14 +7,13 @@
 #include <ATen/native/ConvUtils.h>
 #include <torch/library.h>
 
+#include "sdk/torch/csrc/command.h"
 #include "sdk/torch/csrc/fallback.h"
-#include "sdk/torch/csrc/operand.h"
 
 namespace xpud::shim {
 namespace {
 
 using at::Tensor;
-using OptionalTensor = std::optional<at::Tensor>;
 
 // The arguments that a convolution has besides its tensors.
 struct Geometry {

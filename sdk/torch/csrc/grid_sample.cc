@@ -4,7 +4,6 @@
 #include <torch/library.h>
 
 #include "sdk/torch/csrc/fallback.h"
-#include "sdk/torch/csrc/operand.h"
 #include "sdk/torch/csrc/windows.h"
 
 namespace xpud::shim {
@@ -45,13 +44,7 @@ Tensor GridSample(const Tensor& input, const Tensor& grid, int64_t mode, int64_t
   Tensor out = at::empty(sizes, input.options());
   if (out.numel() == 0) return out;
   const auto attributes = AttributesOf(mode, padding, align);
-  const TensorRef outputs[] = {Describe(out)}, inputs[] = {Describe(input), Describe(grid)};
-  Execute({.row = &row,
-           .compute = *ToDType(input.scalar_type()),
-           .outputs = outputs,
-           .inputs = inputs,
-           .attributes = attributes},
-          DeviceIndexOf(input));
+  Send(row, {Describe(out)}, {Describe(input), Describe(grid)}, attributes, input);
   return out;
 }
 
@@ -67,14 +60,8 @@ std::tuple<Tensor, Tensor> GridSampleBackward(const Tensor& gradient, const Tens
   Tensor of_grid = at::empty_like(grid, LEGACY_CONTIGUOUS_MEMORY_FORMAT);
   if (gradient.numel() > 0) {
     const auto attributes = AttributesOf(mode, padding, align);
-    const TensorRef outputs[] = {Describe(of_input), Describe(of_grid)};
-    const TensorRef inputs[] = {Describe(gradient), Describe(input), Describe(grid)};
-    Execute({.row = &row,
-             .compute = *ToDType(input.scalar_type()),
-             .outputs = outputs,
-             .inputs = inputs,
-             .attributes = attributes},
-            DeviceIndexOf(input));
+    Send(row, {Describe(of_input), Describe(of_grid)}, {Describe(gradient), Describe(input), Describe(grid)},
+         attributes, input);
   } else {
     of_grid.zero_();
   }

@@ -2,12 +2,16 @@
 #include <ATen/ATen.h>
 #include <ATen/TensorIndexing.h>
 #include <ATen/WrapDimUtils.h>
+#include <ATen/WrapDimUtilsMulti.h>
 #include <ATen/native/RangeUtils.h>
 #include <ATen/native/Resize.h>
 #include <ATen/native/TensorShape.h>
 #include <ATen/native/TypeProperties.h>
 #include <torch/library.h>
 
+#include <cmath>
+
+#include "sdk/torch/csrc/command.h"
 #include "sdk/torch/csrc/copy.h"
 #include "sdk/torch/csrc/factories.h"
 #include "sdk/torch/csrc/fallback.h"
@@ -93,7 +97,7 @@ Tensor Cat(const at::ITensorListRef& list, int64_t dim) {
   return out;
 }
 
-// ---- arange ----
+// ---- ranges ----
 
 Tensor& ArangeOut(const at::Scalar& start, const at::Scalar& end, const at::Scalar& step, Tensor& out) {
   static const ops::Row& row = ops::RowOf("arange");
@@ -364,7 +368,90 @@ Tensor& IndexPut(Tensor& self, const c10::List<std::optional<Tensor>>& indices, 
   return self;
 }
 
+// Computes `row` of the range's numbers, and of `base` if there is one.
+void Range(const ops::Row& row, const at::Scalar& start, const at::Scalar& end, int64_t steps,
+           std::optional<double> base, Tensor& out) {
+  if (out.numel() != steps) out.resize_({steps});
+  if (steps == 0) return;
+  if (steps == 1) {
+    out.fill_(base.has_value() ? at::Scalar(std::pow(*base, start.toDouble())) : start);
+    return;
+  }
+  const at::ScalarType type = out.scalar_type();
+  const bool integral = c10::isIntegralType(type, false);
+  // f32 does not hold the numbers of larger elements.
+  const bool wide = integral || type == at::kDouble || steps > (int64_t{1} << 24);
+  const double first = integral ? static_cast<double>(start.toLong()) : start.toDouble();
+  const double last = integral ? static_cast<double>(end.toLong()) : end.toDouble();
+  const double step = (last - first) / static_cast<double>(steps - 1);
+  const Tensor target = out.is_contiguous() ? out : MakeEmpty(out.sizes(), type, out.device());
+  const MapInput inputs[] = {{first, false},     {last, false},  {step, false},
+                             {steps / 2, false}, {steps, false}, {base.value_or(0), false}};
+  LaunchMap(row, wide ? ops::DType::kFloat64 : ops::DType::kFloat32, {&target, 1},
+            {inputs, base.has_value() ? 6u : 5u});
+  if (!out.is_contiguous()) out.copy_(target);
+}
+
+Tensor& LinspaceOut(const at::Scalar& start, const at::Scalar& end, int64_t steps, Tensor& out) {
+  static const ops::Row& row = ops::RowOf("xpud::linspace");
+  TORCH_CHECK(steps >= 0, "number of steps must be non-negative");
+  if (!IsOnDevice(out) || !IsSupported(out.scalar_type(), row.dtypes))
+    return FallbackOf<at::_ops::linspace_out>::Call(start, end, steps, out);
+  Range(row, start, end, steps, std::nullopt, out);
+  return out;
+}
+
+Tensor& LogspaceOut(const at::Scalar& start, const at::Scalar& end, int64_t steps, double base, Tensor& out) {
+  static const ops::Row& row = ops::RowOf("xpud::logspace");
+  TORCH_CHECK(steps >= 0, "number of steps must be non-negative");
+  if (!IsOnDevice(out) || !IsSupported(out.scalar_type(), row.dtypes))
+    return FallbackOf<at::_ops::logspace_out>::Call(start, end, steps, base, out);
+  Range(row, start, end, steps, base, out);
+  return out;
+}
+
+// ---- flip and roll ----
+
+Tensor Flip(const Tensor& self, c10::IntArrayRef dims) {
+  static const ops::Row& row = ops::RowOf("flip");
+  if (!IsServed(self, row.dtypes)) return FallbackOf<at::_ops::flip>::Call(self, dims);
+  const auto flipped = at::dim_list_to_bitset(dims, self.dim());
+  Tensor out = at::empty_like(self, at::MemoryFormat::Preserve);
+  if (out.numel() == 0) return out;
+  std::vector<ops::Number> attributes(1);
+  for (int64_t d = 0; d < self.dim(); ++d)
+    if (flipped[static_cast<size_t>(d)]) attributes.push_back(ops::Number::Integer(d));
+  attributes[0] = ops::Number::Integer(static_cast<int64_t>(attributes.size()) - 1);
+  Send(row, {Describe(out)}, {Describe(self)}, attributes, self);
+  return out;
+}
+
+// Two parts change places, as in ATen.
+Tensor RollDimension(const Tensor& self, int64_t shift, int64_t dimension) {
+  const int64_t dim = at::maybe_wrap_dim(dimension, self.dim()), size = self.size(dim);
+  int64_t start = (size - shift) % size;
+  if (start < 0) start += size;
+  return at::cat({self.narrow(dim, start, size - start), self.narrow(dim, 0, start)}, dim);
+}
+
+// Without dimensions, the elements are rolled as one.
+Tensor Roll(const Tensor& self, c10::IntArrayRef shifts, c10::IntArrayRef dims) {
+  TORCH_CHECK(!shifts.empty(), "`shifts` required");
+  const bool flat = dims.empty() && shifts.size() == 1;
+  TORCH_CHECK(flat || shifts.size() == dims.size(),
+              "shifts and dimensions must align. shifts: ", shifts.size(), ", dims:", dims.size());
+  if (self.numel() == 0) return self.clone(at::MemoryFormat::Preserve);
+  if (flat) return RollDimension(Contiguous(self).view({self.numel()}), shifts[0], 0).view(self.sizes());
+  Tensor rolled = self;
+  for (size_t i = 0; i < shifts.size(); ++i) rolled = RollDimension(rolled, shifts[i], dims[i]);
+  return rolled;
+}
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("linspace.out", TORCH_FN(LinspaceOut));
+  m.impl("logspace.out", TORCH_FN(LogspaceOut));
+  m.impl("flip", TORCH_FN(Flip));
+  m.impl("roll", TORCH_FN(Roll));
   m.impl("cat", TORCH_FN(Cat));
   m.impl("arange.start_out", TORCH_FN(ArangeOut));
   m.impl("index_select", TORCH_FN(IndexSelect));

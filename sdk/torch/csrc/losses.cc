@@ -4,7 +4,9 @@
 #include <ATen/WrapDimUtils.h>
 #include <torch/library.h>
 
+#include "sdk/torch/csrc/command.h"
 #include "sdk/torch/csrc/copy.h"
+#include "sdk/torch/csrc/factories.h"
 #include "sdk/torch/csrc/fallback.h"
 #include "sdk/torch/csrc/map.h"
 
@@ -12,9 +14,6 @@ namespace xpud::shim {
 namespace {
 
 using at::Tensor;
-using OptionalTensor = std::optional<at::Tensor>;
-
-bool IsGiven(const OptionalTensor& tensor) { return tensor.has_value() && tensor->defined(); }
 
 // ---- reductions ----
 
@@ -95,10 +94,7 @@ Tensor BinaryCrossEntropyBackward(const Tensor& gradient, const Tensor& self, co
 
 // ---- negative log likelihood of images: that of each position ----
 
-// [N, C, H, W] as rows of classes.
-Tensor Rows(const Tensor& images) { return images.permute({0, 2, 3, 1}).reshape({-1, images.size(1)}); }
-
-void CheckImages(const Tensor& self, const Tensor& target) {
+void CheckImages(const Tensor& self, const Tensor& target, const OptionalTensor& weight) {
   TORCH_CHECK(target.dim() == 3, "only batches of spatial targets supported (3D tensors)",
               " but got targets of size: : ", target.sizes());
   TORCH_CHECK(self.dim() == 4, "only batches of spatial inputs supported (4D tensors), ",
@@ -106,31 +102,49 @@ void CheckImages(const Tensor& self, const Tensor& target) {
   TORCH_CHECK(
       self.size(0) == target.size(0) && self.size(2) == target.size(1) && self.size(3) == target.size(2),
       "size mismatch (got input: ", self.sizes(), " , target: ", target.sizes());
+  TORCH_CHECK(!IsGiven(weight) || weight->numel() == self.size(1),
+              "weight tensor should be defined either for all or no classes");
+}
+
+// [N, .., H, W] as [N, .., H * W]; copies only what has gaps between rows.
+Tensor Planes(const Tensor& images) { return images.flatten(-2); }
+
+bool ArePlanesServed(const Tensor& self, const Tensor& target, const OptionalTensor& weight) {
+  return IsServed(self, ops::kFloatTypes) && IsServed(target, ops::kIndexTypes) && self.numel() > 0 &&
+         (!IsGiven(weight) || weight->scalar_type() == self.scalar_type());
 }
 
 std::tuple<Tensor, Tensor> NllLoss2d(const Tensor& self, const Tensor& target, const OptionalTensor& weight,
                                      int64_t reduction, int64_t ignore) {
-  CheckImages(self, target);
-  if (self.numel() == 0)
+  static const ops::Row& row = ops::RowOf("nll_loss2d_forward");
+  CheckImages(self, target, weight);
+  if (!ArePlanesServed(self, target, weight))
     return FallbackOf<at::_ops::nll_loss2d_forward>::Call(self, target, weight, reduction, ignore);
-  auto [loss, total] = at::nll_loss_forward(Rows(self), target.reshape(-1), weight, reduction, ignore);
-  return {reduction == at::Reduction::None ? loss.view(target.sizes()) : loss, total};
+  const bool each = reduction == at::Reduction::None;
+  const Tensor loss =
+      MakeEmpty(each ? target.sizes() : c10::IntArrayRef(), self.scalar_type(), self.device());
+  const Tensor total = MakeEmpty({}, self.scalar_type(), self.device());
+  const Tensor scores = Planes(self), targets = Planes(target), losses = each ? Planes(loss) : loss;
+  Send(row, {Describe(losses), Describe(total)}, {Describe(scores), Describe(targets), DescribeIf(weight)},
+       {ops::Number::Integer(reduction), ops::Number::Integer(ignore)}, self);
+  return {loss, total};
 }
 
 Tensor NllLoss2dBackward(const Tensor& gradient, const Tensor& self, const Tensor& target,
                          const OptionalTensor& weight, int64_t reduction, int64_t ignore,
                          const Tensor& total) {
-  CheckImages(self, target);
-  if (self.numel() == 0) {
+  static const ops::Row& row = ops::RowOf("nll_loss2d_backward");
+  CheckImages(self, target, weight);
+  if (!ArePlanesServed(self, target, weight) || gradient.scalar_type() != self.scalar_type()) {
     return FallbackOf<at::_ops::nll_loss2d_backward>::Call(gradient, self, target, weight, reduction, ignore,
                                                            total);
   }
-  const Tensor each = reduction == at::Reduction::None ? gradient.reshape(-1) : gradient;
-  const Tensor rows =
-      at::nll_loss_backward(each, Rows(self), target.reshape(-1), weight, reduction, ignore, total);
-  return rows.view({self.size(0), self.size(2), self.size(3), self.size(1)})
-      .permute({0, 3, 1, 2})
-      .contiguous();
+  const Tensor out = MakeEmpty(self.sizes(), self.scalar_type(), self.device());
+  const Tensor scores = Planes(self), targets = Planes(target), planes = Planes(out);
+  const Tensor each = reduction == at::Reduction::None ? Planes(gradient) : gradient;
+  Send(row, {Describe(planes)}, {Describe(each), Describe(scores), Describe(targets), DescribeIf(weight)},
+       {ops::Number::Integer(reduction), ops::Number::Integer(ignore)}, self);
+  return out;
 }
 
 // ---- activations ----
@@ -150,10 +164,7 @@ Tensor LogSigmoidBackward(const Tensor& gradient, const Tensor& self, const Tens
                                   : FallbackOf<at::_ops::log_sigmoid_backward>::Call(gradient, self, buffer);
 }
 
-bool IsFloating(const Tensor& tensor) {
-  return IsOnDevice(tensor) && IsSupported(tensor.scalar_type(), ops::kFloatTypes) &&
-         tensor.dim() <= ops::kMaxRank;
-}
+bool IsFloating(const Tensor& tensor) { return IsServed(tensor, ops::kFloatTypes); }
 
 std::tuple<Tensor, Tensor> PreluBackward(const Tensor& gradient, const Tensor& self, const Tensor& weight) {
   static const ops::Row& row = ops::RowOf("xpud::prelu_backward");

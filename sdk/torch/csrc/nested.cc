@@ -10,6 +10,8 @@
 #include <ATen/WrapDimUtils.h>
 #include <torch/library.h>
 
+#include "sdk/torch/csrc/command.h"
+
 #include <algorithm>
 #include <array>
 #include <string_view>
@@ -20,7 +22,6 @@ namespace {
 using at::Tensor;
 using at::native::get_nested_tensor_impl;
 using at::native::NestedTensorImpl;
-using OptionalTensor = std::optional<Tensor>;
 
 // ---- PyTorch's kernels ----
 

@@ -1,35 +1,20 @@
-// Layers and losses with rows of their own: softmax, layer norm, embedding, negative log likelihood.
+// Layers and losses with rows of their own: softmax, layer and RMS norm, embedding, negative log likelihood.
 #include <ATen/ATen.h>
+#include <ATen/OpMathType.h>
 #include <ATen/WrapDimUtils.h>
 #include <torch/library.h>
 
+#include <limits>
+
+#include "sdk/torch/csrc/command.h"
 #include "sdk/torch/csrc/copy.h"
 #include "sdk/torch/csrc/factories.h"
 #include "sdk/torch/csrc/fallback.h"
-#include "sdk/torch/csrc/operand.h"
 
 namespace xpud::shim {
 namespace {
 
 using at::Tensor;
-using OptionalTensor = std::optional<at::Tensor>;
-
-bool IsServed(const ops::Row& row, const Tensor& tensor) {
-  return IsOnDevice(tensor) && IsSupported(tensor.scalar_type(), row.dtypes) && tensor.dim() <= ops::kMaxRank;
-}
-
-bool IsGiven(const OptionalTensor& tensor) { return tensor.has_value() && tensor->defined(); }
-
-void Send(const ops::Row& row, std::initializer_list<TensorRef> outputs,
-          std::initializer_list<TensorRef> inputs, std::initializer_list<ops::Number> attributes,
-          const Tensor& like) {
-  Execute({.row = &row,
-           .compute = *ToDType(like.scalar_type()),
-           .outputs = outputs,
-           .inputs = inputs,
-           .attributes = attributes},
-          DeviceIndexOf(like));
-}
 
 // ---- softmax ----
 
@@ -44,14 +29,14 @@ Tensor SoftmaxOf(const ops::Row& row, const Tensor& input, int64_t dim, bool hal
 
 Tensor Softmax(const Tensor& self, int64_t dim, bool half_to_float) {
   static const ops::Row& row = ops::RowOf("_softmax");
-  return IsServed(row, self) ? SoftmaxOf(row, self, dim, half_to_float)
-                             : FallbackOf<at::_ops::_softmax>::Call(self, dim, half_to_float);
+  return IsServed(self, row.dtypes) ? SoftmaxOf(row, self, dim, half_to_float)
+                                    : FallbackOf<at::_ops::_softmax>::Call(self, dim, half_to_float);
 }
 
 Tensor LogSoftmax(const Tensor& self, int64_t dim, bool half_to_float) {
   static const ops::Row& row = ops::RowOf("_log_softmax");
-  return IsServed(row, self) ? SoftmaxOf(row, self, dim, half_to_float)
-                             : FallbackOf<at::_ops::_log_softmax>::Call(self, dim, half_to_float);
+  return IsServed(self, row.dtypes) ? SoftmaxOf(row, self, dim, half_to_float)
+                                    : FallbackOf<at::_ops::_log_softmax>::Call(self, dim, half_to_float);
 }
 
 Tensor SoftmaxGradient(const ops::Row& row, const Tensor& gradient, const Tensor& output, int64_t dim,
@@ -65,14 +50,14 @@ Tensor SoftmaxGradient(const ops::Row& row, const Tensor& gradient, const Tensor
 
 Tensor SoftmaxBackward(const Tensor& gradient, const Tensor& output, int64_t dim, at::ScalarType type) {
   static const ops::Row& row = ops::RowOf("_softmax_backward_data");
-  if (IsServed(row, gradient) && gradient.scalar_type() == output.scalar_type())
+  if (IsServed(gradient, row.dtypes) && gradient.scalar_type() == output.scalar_type())
     return SoftmaxGradient(row, gradient, output, dim, type);
   return FallbackOf<at::_ops::_softmax_backward_data>::Call(gradient, output, dim, type);
 }
 
 Tensor LogSoftmaxBackward(const Tensor& gradient, const Tensor& output, int64_t dim, at::ScalarType type) {
   static const ops::Row& row = ops::RowOf("_log_softmax_backward_data");
-  if (IsServed(row, gradient) && gradient.scalar_type() == output.scalar_type())
+  if (IsServed(gradient, row.dtypes) && gradient.scalar_type() == output.scalar_type())
     return SoftmaxGradient(row, gradient, output, dim, type);
   return FallbackOf<at::_ops::_log_softmax_backward_data>::Call(gradient, output, dim, type);
 }
@@ -114,7 +99,7 @@ std::tuple<Tensor, Tensor, Tensor> LayerNorm(const Tensor& input, c10::IntArrayR
   static const ops::Row& row = ops::RowOf("native_layer_norm");
   const bool same_types = (!IsGiven(weight) || weight->scalar_type() == input.scalar_type()) &&
                           (!IsGiven(bias) || bias->scalar_type() == input.scalar_type());
-  if (!IsServed(row, input) || !same_types)
+  if (!IsServed(input, row.dtypes) || !same_types)
     return FallbackOf<at::_ops::native_layer_norm>::Call(input, normalized, weight, bias, eps);
   const NormShape shape(input, normalized);
   const Tensor x = Contiguous(input);
@@ -136,7 +121,7 @@ std::tuple<Tensor, Tensor, Tensor> LayerNormBackward(const Tensor& gradient, con
   static const ops::Row& row = ops::RowOf("native_layer_norm_backward");
   const bool same_types = gradient.scalar_type() == input.scalar_type() &&
                           (!IsGiven(weight) || weight->scalar_type() == input.scalar_type());
-  if (!IsServed(row, input) || !same_types || input.numel() == 0) {
+  if (!IsServed(input, row.dtypes) || !same_types || input.numel() == 0) {
     return FallbackOf<at::_ops::native_layer_norm_backward>::Call(gradient, input, normalized, mean, rstd,
                                                                   weight, bias, mask);
   }
@@ -151,6 +136,89 @@ std::tuple<Tensor, Tensor, Tensor> LayerNormBackward(const Tensor& gradient, con
         DescribeAs(r, shape.rows()), RefAs(w, shape.columns())},
        {}, input);
   return {mask[0] ? dx : Tensor(), mask[1] ? dw : Tensor(), mask[2] ? db : Tensor()};
+}
+
+// ---- RMS norm ----
+
+// ATen's epsilon for an input, if none is given.
+double LeastOf(const Tensor& input) {
+  const bool wide = c10::toRealValueType(input.scalar_type()) == at::kDouble;
+  return wide ? std::numeric_limits<double>::epsilon() : std::numeric_limits<float>::epsilon();
+}
+
+// For complex numbers and mixed types.
+std::tuple<Tensor, Tensor> ComposedRmsNorm(const Tensor& input, const NormShape& shape,
+                                           const OptionalTensor& weight, double eps) {
+  const Tensor x = input.to(at::toOpMathType(input.scalar_type()));
+  c10::SmallVector<int64_t, 8> inner;
+  for (int64_t d = shape.axis; d < input.dim(); ++d) inner.push_back(d);
+  const Tensor rstd = x.mul(x).mean(inner, /*keepdim=*/true).add_(eps).rsqrt_();
+  const Tensor y = x.mul(rstd).to(input.scalar_type());
+  return {IsGiven(weight) ? y.mul(*weight) : y, rstd};
+}
+
+std::tuple<Tensor, Tensor> RmsNorm(const Tensor& input, c10::IntArrayRef normalized,
+                                   const OptionalTensor& weight, std::optional<double> eps) {
+  static const ops::Row& row = ops::RowOf("_fused_rms_norm");
+  const bool same_types = !IsGiven(weight) || weight->scalar_type() == input.scalar_type();
+  const double least = LeastOf(input);
+  if (!IsServed(input, row.dtypes) || !same_types)
+    return ComposedRmsNorm(input, NormShape(input, normalized), weight, eps.value_or(least));
+  const NormShape shape(input, normalized);
+  TORCH_CHECK(!IsGiven(weight) || weight->sizes() == normalized,
+              "Expected weight to be of same shape as normalized_shape, but got weight of shape ",
+              IsGiven(weight) ? weight->sizes() : c10::IntArrayRef(), " and normalized_shape = ", normalized);
+  const Tensor x = Contiguous(input);
+  const Tensor y = MakeEmpty(input.sizes(), input.scalar_type(), input.device());
+  const Tensor rstd = MakeEmpty(shape.statistics, StatisticsType(input), input.device());
+  if (y.numel() == 0) return {y, rstd.zero_()};
+  const auto w = Dense(weight);
+  Send(row, {DescribeAs(y, shape.matrix), DescribeAs(rstd, shape.rows())},
+       {DescribeAs(x, shape.matrix), RefAs(w, shape.columns())}, {ops::Number::Real(eps.value_or(least))},
+       input);
+  return {y, rstd};
+}
+
+// For complex numbers and mixed types. With h = x * rstd: dx = rstd * (g - h * mean of (g * h)).
+std::tuple<Tensor, Tensor> ComposedRmsNormBackward(const Tensor& gradient, const Tensor& input,
+                                                   const NormShape& shape, const Tensor& rstd,
+                                                   const OptionalTensor& weight, std::array<bool, 2> mask) {
+  c10::SmallVector<int64_t, 8> leading, inner;
+  for (int64_t d = 0; d < input.dim(); ++d) (d < shape.axis ? leading : inner).push_back(d);
+  const Tensor r = rstd.conj(), h = input.conj().mul(r);
+  std::tuple<Tensor, Tensor> gradients;
+  if (mask[0]) {
+    const Tensor g = IsGiven(weight) ? gradient.mul(weight->conj()) : gradient;
+    std::get<0>(gradients) = r.mul(g.sub(h.mul(g.mul(h).mean(inner, true)))).to(input.scalar_type());
+  }
+  if (mask[1] && IsGiven(weight)) {
+    const Tensor products = gradient.mul(h);
+    std::get<1>(gradients) = (leading.empty() ? products : products.sum(leading)).to(weight->scalar_type());
+  }
+  return gradients;
+}
+
+std::tuple<Tensor, Tensor> RmsNormBackward(const Tensor& gradient, const Tensor& input,
+                                           c10::IntArrayRef normalized, const Tensor& rstd,
+                                           const OptionalTensor& weight, std::array<bool, 2> mask) {
+  static const ops::Row& row = ops::RowOf("_fused_rms_norm_backward");
+  const NormShape shape(input, normalized);
+  if (!IsServed(input, row.dtypes) || gradient.scalar_type() != input.scalar_type() ||
+      (IsGiven(weight) && weight->scalar_type() != input.scalar_type()))
+    return ComposedRmsNormBackward(gradient, input, shape, rstd, weight, mask);
+  Tensor dx = MakeEmpty(input.sizes(), input.scalar_type(), input.device());
+  Tensor dw = MakeEmpty(normalized, input.scalar_type(), input.device());
+  if (input.numel() == 0) {
+    dw.zero_();
+  } else {
+    const Tensor g = Contiguous(gradient), x = Contiguous(input), r = Contiguous(rstd);
+    const auto w = Dense(weight);
+    Send(row, {DescribeAs(dx, shape.matrix), DescribeAs(dw, shape.columns())},
+         {DescribeAs(g, shape.matrix), DescribeAs(x, shape.matrix), DescribeAs(r, shape.rows()),
+          RefAs(w, shape.columns())},
+         {}, input);
+  }
+  return {mask[0] ? dx : Tensor(), mask[1] && IsGiven(weight) ? dw : Tensor()};
 }
 
 // ---- embedding ----
@@ -175,7 +243,7 @@ Tensor Embedding(const Tensor& weight, const Tensor& indices, int64_t padding, b
   static const ops::Row& row = ops::RowOf("embedding");
   TORCH_CHECK(weight.dim() == 2, "'weight' must be 2-D");
   CheckIndex(indices);
-  if (!IsServed(row, weight) || !IsOnDevice(indices)) {
+  if (!IsServed(weight, row.dtypes) || !IsOnDevice(indices)) {
     return FallbackOf<at::_ops::embedding>::Call(weight, indices, padding, scale_by_frequency, sparse);
   }
   c10::SmallVector<int64_t, 4> sizes(indices.sizes());
@@ -192,7 +260,7 @@ Tensor EmbeddingBackward(const Tensor& gradient, const Tensor& indices, int64_t 
                          bool scale_by_frequency) {
   static const ops::Row& row = ops::RowOf("embedding_dense_backward");
   CheckIndex(indices);
-  if (!IsServed(row, gradient) || scale_by_frequency) {
+  if (!IsServed(gradient, row.dtypes) || scale_by_frequency) {
     return FallbackOf<at::_ops::embedding_dense_backward>::Call(gradient, indices, rows, padding,
                                                                 scale_by_frequency);
   }
@@ -236,8 +304,9 @@ void CheckNll(const Tensor& self, const Tensor& target, const OptionalTensor& we
 
 bool IsNllServed(const ops::Row& row, const Tensor& self, const Tensor& target,
                  const OptionalTensor& weight) {
-  return IsServed(row, self) && (target.scalar_type() == at::kLong || target.scalar_type() == at::kInt) &&
-         self.numel() > 0 && (!IsGiven(weight) || weight->scalar_type() == self.scalar_type());
+  return IsServed(self, row.dtypes) &&
+         (target.scalar_type() == at::kLong || target.scalar_type() == at::kInt) && self.numel() > 0 &&
+         (!IsGiven(weight) || weight->scalar_type() == self.scalar_type());
 }
 
 std::tuple<Tensor, Tensor> NllForward(const Tensor& self, const Tensor& target, const OptionalTensor& weight,
@@ -285,6 +354,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_log_softmax_backward_data", TORCH_FN(LogSoftmaxBackward));
   m.impl("native_layer_norm", TORCH_FN(LayerNorm));
   m.impl("native_layer_norm_backward", TORCH_FN(LayerNormBackward));
+  m.impl("_fused_rms_norm", TORCH_FN(RmsNorm));
+  m.impl("_fused_rms_norm_backward", TORCH_FN(RmsNormBackward));
   m.impl("embedding", TORCH_FN(Embedding));
   m.impl("embedding_dense_backward", TORCH_FN(EmbeddingBackward));
   m.impl("nll_loss_forward", TORCH_FN(NllForward));

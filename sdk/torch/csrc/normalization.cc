@@ -1,8 +1,10 @@
-// Batch norm and group norm, from reductions and maps. Statistics and their sums are f32, or f64 for f64
-// inputs.
+// Batch norm and group norm, from reductions and maps: a reduction gives both statistics or both sums of
+// gradients, a map all elements. Statistics and their sums are f32, or f64 for f64 inputs.
 #include <ATen/ATen.h>
+#include <ATen/TensorUtils.h>
 #include <torch/library.h>
 
+#include "sdk/torch/csrc/command.h"
 #include "sdk/torch/csrc/copy.h"
 #include "sdk/torch/csrc/factories.h"
 #include "sdk/torch/csrc/fallback.h"
@@ -13,17 +15,11 @@ namespace xpud::shim {
 namespace {
 
 using at::Tensor;
-using OptionalTensor = std::optional<at::Tensor>;
 
-bool IsGiven(const OptionalTensor& tensor) { return tensor.has_value() && tensor->defined(); }
-
-bool IsServed(const Tensor& tensor) {
-  return IsOnDevice(tensor) && IsSupported(tensor.scalar_type(), ops::kFloatTypes) &&
-         tensor.dim() <= ops::kMaxRank;
-}
+bool IsFloating(const Tensor& tensor) { return IsServed(tensor, ops::kFloatTypes); }
 bool AreServed(std::initializer_list<const OptionalTensor*> tensors) {
   return std::ranges::all_of(tensors,
-                             [](const auto* tensor) { return !IsGiven(*tensor) || IsServed(**tensor); });
+                             [](const auto* tensor) { return !IsGiven(*tensor) || IsFloating(**tensor); });
 }
 
 at::ScalarType AccumulateType(const Tensor& input) {
@@ -43,7 +39,6 @@ struct Channels {
   ops::DType compute() const { return *ToDType(type); }
   // A tensor with an element for each channel, for maps over the input.
   Tensor Broadcast(const Tensor& tensor) const { return tensor.view(shape); }
-  Tensor Sum(const Tensor& tensor) const { return at::sum(tensor, others, /*keepdim=*/false, type); }
 
   at::ScalarType type;
   c10::SmallVector<int64_t, ops::kMaxRank> others, shape;
@@ -68,9 +63,34 @@ struct Statistics {
   Tensor mean, deviation;  // deviation: its reciprocal
 };
 
+// The mean of `input` and the reciprocal of its deviation over `dims`.
+Statistics MomentsOf(const Tensor& input, c10::IntArrayRef dims, bool keepdim, at::ScalarType type,
+                     double eps) {
+  static const ops::Row& row = ops::RowOf("xpud::mean_rstd");
+  const ops::Number least = ops::Number::Real(eps);
+  const std::vector<Tensor> both =
+      LaunchReductions(row, input, dims, keepdim, *ToDType(type), type, {&least, 1});
+  return {both[0], both[1]};
+}
+
+// Sums over `dims` of a gradient, and of its product with the normalized input.
+struct GradientSums {
+  GradientSums(const Tensor& gradient, const Tensor& input, const Tensor& mean, const Tensor& deviation,
+               c10::IntArrayRef dims, bool keepdim, at::ScalarType type) {
+    static const ops::Row& row = ops::RowOf("xpud::norm_sums");
+    const Tensor inputs[] = {gradient, input, mean, deviation};
+    std::vector<Tensor> both = LaunchReductions(row, inputs, dims, keepdim, *ToDType(type), type);
+    by_bias = std::move(both[0]);
+    by_weight = std::move(both[1]);
+  }
+  Tensor by_bias, by_weight;
+};
+
 // The batch's statistics. Updates the running ones, if given.
 Statistics MakeStatistics(const Tensor& input, const Channels& channels, const OptionalTensor& running_mean,
                           const OptionalTensor& running_var, double momentum, double eps) {
+  if (!IsGiven(running_mean) && !IsGiven(running_var))
+    return MomentsOf(input, channels.others, /*keepdim=*/false, channels.type, eps);
   static const ops::Row &moments = ops::RowOf("xpud::var_mean"),
                         &row = ops::RowOf("xpud::batch_norm_statistics");
   const ops::Number correction = ops::Number::Real(0);
@@ -79,7 +99,7 @@ Statistics MakeStatistics(const Tensor& input, const Channels& channels, const O
   const Tensor &var = both[0], &mean = both[1];
   const double n = static_cast<double>(input.numel() / input.size(1));
   Tensor deviation = MakeEmpty(var.sizes(), channels.type, input.device());
-  // Without running statistics, their places are written with values that nobody reads.
+  // The place of one that is not given is written with values that nobody reads.
   const Tensor new_mean = IsGiven(running_mean) ? *running_mean : at::empty_like(var);
   const Tensor new_var = IsGiven(running_var) ? *running_var : at::empty_like(var);
   const MapInput inputs[] = {var,
@@ -100,7 +120,7 @@ std::tuple<Tensor, Tensor, Tensor> BatchNorm(const Tensor& input, const Optional
                                              double momentum, double eps) {
   static const ops::Row &normalize = ops::RowOf("xpud::batch_norm"),
                         &infer = ops::RowOf("xpud::batch_norm_inference");
-  const bool served = IsServed(input) && input.dim() >= 2 && input.numel() > 0 &&
+  const bool served = IsFloating(input) && input.dim() >= 2 && input.numel() > 0 &&
                       AreServed({&weight, &bias, &running_mean, &running_var}) &&
                       (training || (IsGiven(running_mean) && IsGiven(running_var)));
   if (!served) {
@@ -124,29 +144,13 @@ std::tuple<Tensor, Tensor, Tensor> BatchNorm(const Tensor& input, const Optional
   return {out, s.mean, s.deviation};
 }
 
-// The gradients' sums over everything but channels: of the output's gradient, and of its product with the
-// normalized input.
-struct GradientSums {
-  GradientSums(const Tensor& gradient, const Tensor& input, const Channels& channels, const PerChannel& mean,
-               const PerChannel& deviation) {
-    static const ops::Row& product = ops::RowOf("xpud::batch_norm");
-    const Tensor products =
-        at::empty_like(input, input.options().dtype(channels.type), input.suggest_memory_format());
-    const MapInput inputs[] = {input, mean.get(), deviation.get(), gradient, MapInput(0.0, false)};
-    LaunchMap(product, channels.compute(), {&products, 1}, inputs);
-    by_weight = channels.Sum(products);
-    by_bias = channels.Sum(gradient);
-  }
-  Tensor by_weight, by_bias;
-};
-
 std::tuple<Tensor, Tensor, Tensor> BatchNormBackward(
     const Tensor& gradient, const Tensor& input, const OptionalTensor& weight,
     const OptionalTensor& running_mean, const OptionalTensor& running_var, const OptionalTensor& save_mean,
     const OptionalTensor& save_invstd, bool train, double eps, std::array<bool, 3> mask) {
   static const ops::Row& row = ops::RowOf("xpud::batch_norm_backward");
   const bool served =
-      IsServed(gradient) && IsServed(input) && input.dim() >= 2 && input.numel() > 0 &&
+      IsFloating(gradient) && IsFloating(input) && input.dim() >= 2 && input.numel() > 0 &&
       AreServed({&weight, &running_mean, &running_var, &save_mean, &save_invstd}) &&
       (train ? IsGiven(save_mean) && IsGiven(save_invstd) : IsGiven(running_mean) && IsGiven(running_var));
   if (!served) {
@@ -159,7 +163,10 @@ std::tuple<Tensor, Tensor, Tensor> BatchNormBackward(
   const PerChannel mean(channels, train ? save_mean : running_mean, 0), deviation(channels, invstd, 1),
       scale(channels, weight, 1);
   std::optional<GradientSums> sums;
-  if (train || mask[1] || mask[2]) sums.emplace(gradient, input, channels, mean, deviation);
+  if (train || mask[1] || mask[2]) {
+    sums.emplace(gradient, input, channels.Broadcast(train ? *save_mean : *running_mean),
+                 channels.Broadcast(*invstd), channels.others, /*keepdim=*/false, channels.type);
+  }
   Tensor out;
   if (mask[0]) {
     // In evaluation the statistics are constants, so their gradients vanish.
@@ -175,24 +182,65 @@ std::tuple<Tensor, Tensor, Tensor> BatchNormBackward(
   return {out, mask[1] ? sums->by_weight.to(type) : Tensor(), mask[2] ? sums->by_bias.to(type) : Tensor()};
 }
 
-// ---- group norm: layer norm of each group's rows, then scale and shift by channel ----
+// ---- group norm ----
+
+// The sizes [N, groups, channels of a group, positions], in which an input is viewed.
+struct Groups {
+  Groups(int64_t batch, int64_t channels, int64_t positions, int64_t groups)
+      : sizes{batch, groups, channels / groups, positions} {}
+  // A view, or a copy if the strides allow none.
+  Tensor Of(const Tensor& tensor) const {
+    return at::detail::computeStride(tensor.sizes(), tensor.strides(), c10::IntArrayRef(sizes)).has_value()
+               ? tensor.view(sizes)
+               : Contiguous(tensor).view(sizes);
+  }
+  Tensor OfStatistics(const Tensor& tensor) const { return tensor.reshape({sizes[0], sizes[1], 1, 1}); }
+  Tensor OfChannels(const Tensor& tensor) const { return tensor.reshape({1, sizes[1], sizes[2], 1}); }
+  double elements() const { return static_cast<double>(sizes[2] * sizes[3]); }
+
+  std::array<int64_t, 4> sizes;
+};
+
+// A parameter's element for each channel, or a number if it is not given.
+class GroupParameter {
+ public:
+  GroupParameter(const Groups& groups, const OptionalTensor& tensor, double otherwise) : number_(otherwise) {
+    if (IsGiven(tensor)) tensor_ = groups.OfChannels(*tensor);
+  }
+  MapInput get() const { return tensor_.defined() ? MapInput(tensor_) : MapInput(number_, false); }
+
+ private:
+  Tensor tensor_;
+  at::Scalar number_;
+};
 
 std::tuple<Tensor, Tensor, Tensor> GroupNorm(const Tensor& input, const OptionalTensor& weight,
                                              const OptionalTensor& bias, int64_t batch, int64_t channels,
                                              int64_t positions, int64_t groups, double eps) {
-  const at::ScalarType statistics = IsGiven(weight) ? weight->scalar_type() : input.scalar_type();
-  if (!IsServed(input) || input.numel() == 0) {
+  static const ops::Row& normalize = ops::RowOf("xpud::batch_norm");
+  const at::ScalarType given = IsGiven(weight) ? weight->scalar_type() : input.scalar_type();
+  if (!IsFloating(input) || input.numel() == 0 || !AreServed({&weight, &bias})) {
     return FallbackOf<at::_ops::native_group_norm>::Call(input, weight, bias, batch, channels, positions,
                                                          groups, eps);
   }
-  const int64_t width = channels / groups * positions;
-  const auto [rows, mean, rstd] =
-      at::native_layer_norm(Contiguous(input).view({batch * groups, width}), width, {}, {}, eps);
-  Tensor out = rows.view({batch, channels, positions});
-  if (IsGiven(weight)) out = out.mul(weight->view({channels, 1}));
-  if (IsGiven(bias)) out = out.add(bias->view({channels, 1}));
-  return {out.view(input.sizes()).to(input.scalar_type()).contiguous(input.suggest_memory_format()),
-          mean.view({batch, groups}).to(statistics), rstd.view({batch, groups}).to(statistics)};
+  const at::ScalarType type = AccumulateType(input);
+  const Groups grouped(batch, channels, positions, groups);
+  const Tensor x = grouped.Of(input), out = MakeLike(input), y = out.view(grouped.sizes);
+  const Statistics s = MomentsOf(x, {2, 3}, /*keepdim=*/true, type, eps);
+  const GroupParameter scale(grouped, weight, 1), shift(grouped, bias, 0);
+  const MapInput inputs[] = {x, s.mean, s.deviation, scale.get(), shift.get()};
+  LaunchMap(normalize, *ToDType(type), {&y, 1}, inputs);
+  return {out, s.mean.view({batch, groups}).to(given), s.deviation.view({batch, groups}).to(given)};
+}
+
+// Sums over the channels of a group of what `sums` has for each channel, times `weight`.
+std::vector<Tensor> SumsOfGroups(const GradientSums& sums, const OptionalTensor& weight, const Groups& groups,
+                                 at::ScalarType type) {
+  static const ops::Row& row = ops::RowOf("xpud::weighted_sums");
+  const std::array<int64_t, 1> dim = {2};
+  if (!IsGiven(weight)) return {sums.by_bias.sum(dim, true), sums.by_weight.sum(dim, true)};
+  const Tensor inputs[] = {sums.by_bias, sums.by_weight, groups.OfChannels(*weight)};
+  return LaunchReductions(row, inputs, dim, /*keepdim=*/true, *ToDType(type), type);
 }
 
 std::tuple<Tensor, Tensor, Tensor> GroupNormBackward(const Tensor& gradient, const Tensor& input,
@@ -200,35 +248,32 @@ std::tuple<Tensor, Tensor, Tensor> GroupNormBackward(const Tensor& gradient, con
                                                      const OptionalTensor& weight, int64_t batch,
                                                      int64_t channels, int64_t positions, int64_t groups,
                                                      std::array<bool, 3> mask) {
-  static const ops::Row& product = ops::RowOf("xpud::batch_norm");
-  if (!IsServed(gradient) || !IsServed(input) || input.numel() == 0 ||
-      gradient.scalar_type() != input.scalar_type()) {
+  static const ops::Row& row = ops::RowOf("xpud::group_norm_backward");
+  if (!IsFloating(gradient) || !IsFloating(input) || input.numel() == 0 ||
+      gradient.scalar_type() != input.scalar_type() || !AreServed({&weight})) {
     return FallbackOf<at::_ops::native_group_norm_backward>::Call(gradient, input, mean, rstd, weight, batch,
                                                                   channels, positions, groups, mask);
   }
   const at::ScalarType type = AccumulateType(input), result = IsGiven(weight) ? weight->scalar_type() : type;
-  const int64_t width = channels / groups * positions;
-  const Tensor g = Contiguous(gradient).view({batch, channels, positions}), x = Contiguous(input);
-  const std::array<int64_t, 2> others = {0, 2};  // than channels
+  const Groups grouped(batch, channels, positions, groups);
+  const Tensor g = grouped.Of(gradient), x = grouped.Of(input), m = grouped.OfStatistics(mean),
+               r = grouped.OfStatistics(rstd);
+  const GradientSums sums(g, x, m, r, {3}, /*keepdim=*/true, type);
   std::tuple<Tensor, Tensor, Tensor> gradients;
   if (mask[0]) {
-    const Tensor scaled = IsGiven(weight) ? g.mul(weight->view({channels, 1})).to(input.scalar_type()) : g;
-    const Tensor dx = std::get<0>(at::native_layer_norm_backward(
-        scaled.view({batch * groups, width}), x.view({batch * groups, width}), width,
-        mean.reshape({batch * groups, 1}).to(type), rstd.reshape({batch * groups, 1}).to(type), {}, {},
-        {true, false, false}));
-    std::get<0>(gradients) = dx.view(input.sizes()).contiguous(input.suggest_memory_format());
+    const std::vector<Tensor> of_groups = SumsOfGroups(sums, weight, grouped, type);
+    const Tensor out = MakeLike(input), dx = out.view(grouped.sizes);
+    const GroupParameter scale(grouped, weight, 1);
+    const MapInput inputs[] = {
+        g, x, m, r, scale.get(), of_groups[0], of_groups[1], MapInput(1 / grouped.elements(), false)};
+    LaunchMap(row, *ToDType(type), {&dx, 1}, inputs);
+    std::get<0>(gradients) = out;
   }
-  if (mask[1]) {
-    const std::array<int64_t, 3> grouped = {batch, groups, width};
-    const Tensor products = at::empty(grouped, input.options().dtype(type));
-    const Tensor rows = x.view(grouped), m = mean.reshape({batch, groups, 1}),
-                 r = rstd.reshape({batch, groups, 1}), by = g.view(grouped);
-    const MapInput inputs[] = {rows, m, r, by, MapInput(0.0, false)};
-    LaunchMap(product, *ToDType(type), {&products, 1}, inputs);
-    std::get<1>(gradients) = at::sum(products.view({batch, channels, positions}), others).to(result);
-  }
-  if (mask[2]) std::get<2>(gradients) = at::sum(g, others, /*keepdim=*/false, type).to(result);
+  const auto by_channel = [&](const Tensor& each) {
+    return (batch == 1 ? each.view({channels}) : each.view({batch, channels}).sum(0)).to(result);
+  };
+  if (mask[1]) std::get<1>(gradients) = by_channel(sums.by_weight);
+  if (mask[2]) std::get<2>(gradients) = by_channel(sums.by_bias);
   return gradients;
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "sdk/torch/csrc/command.h"
 #include "sdk/torch/csrc/fallback.h"
 #include "sdk/torch/csrc/list_command.h"
 #include "sdk/torch/csrc/map.h"
@@ -15,7 +16,6 @@ namespace {
 
 using at::Tensor;
 using at::TensorList;
-using OptionalTensor = std::optional<Tensor>;
 
 bool IsScalar(const Tensor& tensor, const Tensor& like, bool any_float) {
   return IsOnDevice(tensor) && tensor.numel() == 1 && tensor.device() == like.device() &&

@@ -4,6 +4,7 @@
 #include <ATen/MemoryOverlap.h>
 #include <torch/library.h>
 
+#include "sdk/torch/csrc/command.h"
 #include "sdk/torch/csrc/copy.h"
 #include "sdk/torch/csrc/factories.h"
 #include "sdk/torch/csrc/fallback.h"
@@ -15,7 +16,6 @@ namespace {
 
 using at::Tensor;
 using OptionalScalar = std::optional<at::Scalar>;
-using OptionalTensor = std::optional<at::Tensor>;
 
 void CheckApproximate(c10::string_view approximate) {
   TORCH_CHECK(approximate == "none" || approximate == "tanh",

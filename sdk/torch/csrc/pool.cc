@@ -6,7 +6,6 @@
 
 #include "proto/ops/windows.h"
 #include "sdk/torch/csrc/fallback.h"
-#include "sdk/torch/csrc/operand.h"
 #include "sdk/torch/csrc/windows.h"
 
 namespace xpud::shim {
@@ -34,17 +33,6 @@ struct Windows {
     return numbers;
   }
 };
-
-void Send(const ops::Row& row, std::initializer_list<TensorRef> outputs,
-          std::initializer_list<TensorRef> inputs, std::span<const ops::Number> attributes,
-          const Tensor& like) {
-  Execute({.row = &row,
-           .compute = *ToDType(like.scalar_type()),
-           .outputs = outputs,
-           .inputs = inputs,
-           .attributes = attributes},
-          DeviceIndexOf(like));
-}
 
 // Makes the results like `values` and `indices`, which have no memory.
 Pair Forward(const Tensor& self, const Windows& windows, const Pair& meta) {
@@ -168,7 +156,7 @@ Tensor Unpool(const Tensor& self, const Tensor& indices, IntArrayRef size) {
                                 : at::empty(EmptySpatial(MetaOf(self), size).sizes(), self.options());
   out.zero_();
   const ops::Number spatial = ops::Number::Integer(static_cast<int64_t>(size.size()));
-  if (self.numel() > 0) Send(row, {Describe(out)}, {Describe(self), Describe(indices)}, {&spatial, 1}, self);
+  if (self.numel() > 0) Send(row, {Describe(out)}, {Describe(self), Describe(indices)}, {spatial}, self);
   return out;
 }
 

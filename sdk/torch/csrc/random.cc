@@ -6,6 +6,7 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "sdk/torch/csrc/fallback.h"
@@ -152,7 +153,46 @@ Tensor& Random(Tensor& self, OptionalGenerator generator) {
   return RandomBetween(self, 0, static_cast<uint64_t>(LargestOf(self.scalar_type())) + 1, generator);
 }
 
+// ---- leaky_relu with random slopes
+
+bool IsRreluServed(const Tensor& self, const Tensor& noise) {
+  return IsFloat(self) && self.dim() <= ops::kMaxRank && IsOnDevice(noise) &&
+         noise.scalar_type() == self.scalar_type() && noise.sizes() == self.sizes();
+}
+
+// Writes the slopes to `noise`, if training.
+Tensor RreluWithNoise(const Tensor& self, Tensor& noise, const at::Scalar& lower, const at::Scalar& upper,
+                      bool training, OptionalGenerator generator) {
+  static const ops::Row& row = ops::RowOf("rrelu_with_noise");
+  const double low = lower.toDouble(), high = upper.toDouble();
+  if (!training && IsFloat(self)) return at::leaky_relu(self, (low + high) / 2);
+  const bool right = std::isfinite(low) && std::isfinite(high) && low <= high;  // or the CPU's error
+  if (!right || !IsRreluServed(self, noise)) {
+    return FallbackOf<at::_ops::rrelu_with_noise>::Call(self, noise, lower, upper, training, generator);
+  }
+  Tensor out = at::empty_like(self);
+  if (out.numel() == 0) return out;
+  const ops::DType compute = *ToDType(self.scalar_type());
+  const PhiloxState state =
+      NextPhilox(generator, self.device().index(),
+                 (static_cast<uint64_t>(self.numel()) * static_cast<uint64_t>(WordsOf(compute)) + 3) / 4);
+  const MapInput inputs[] = {self, {low, false}, {high, false}, {state.seed, false}, {state.offset, false}};
+  const Tensor outs[] = {out, noise};
+  LaunchMap(row, compute, outs, inputs);
+  return out;
+}
+
+Tensor RreluWithNoiseBackward(const Tensor& gradient, const Tensor& self, const Tensor& noise,
+                              const at::Scalar& lower, const at::Scalar& upper, bool training,
+                              bool self_is_result) {
+  const double low = lower.toDouble(), high = upper.toDouble();
+  if (training && high - low > 1e-6) return noise.mul(gradient);
+  return at::leaky_relu_backward(gradient, self, (low + high) / 2, self_is_result);
+}
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("rrelu_with_noise", TORCH_FN(RreluWithNoise));
+  m.impl("rrelu_with_noise_backward", TORCH_FN(RreluWithNoiseBackward));
   m.impl("uniform_", TORCH_FN(Uniform));
   m.impl("normal_", TORCH_FN(Normal));
   m.impl("exponential_", TORCH_FN(Exponential));

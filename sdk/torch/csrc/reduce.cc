@@ -1,5 +1,7 @@
 #include "sdk/torch/csrc/reduce.h"
 
+#include <cmath>
+
 #include <ATen/WrapDimUtils.h>
 #include <ATen/native/ReduceOpsUtils.h>
 #include <ATen/ops/scalar_tensor.h>
@@ -19,7 +21,7 @@ struct Request {
   bool keepdim = false;
   std::optional<at::ScalarType> type;
   std::vector<ops::Number> attributes;
-  bool supported = true;
+  double order = 2;  // of a norm
 };
 
 void SetDims(const c10::IValue& value, Request& request) {
@@ -48,8 +50,8 @@ Request Parse(const c10::FunctionSchema& schema, c10::ArrayRef<c10::IValue> valu
       request.keepdim = value.toBool();
     else if (name == "dtype" && !value.isNone())
       request.type = value.toScalarType();
-    else if (name == "ord" && value.toScalar().toDouble() != 2.0)
-      request.supported = false;
+    else if (name == "ord")
+      request.order = value.toScalar().toDouble();
     else if (name == "correction")
       request.attributes = {ops::Number::Real(value.isNone() ? 1.0 : value.toScalar().toDouble())};
   }
@@ -79,9 +81,10 @@ Types TypesOf(TypeRule rule, const Request& request) {
 
 }  // namespace
 
-std::vector<at::Tensor> LaunchReductions(const ops::Row& row, const at::Tensor& self, c10::IntArrayRef dims,
-                                         bool keepdim, ops::DType compute, at::ScalarType out_type,
-                                         std::span<const ops::Number> attributes) {
+std::vector<at::Tensor> LaunchReductions(const ops::Row& row, c10::ArrayRef<at::Tensor> inputs,
+                                         c10::IntArrayRef dims, bool keepdim, ops::DType compute,
+                                         at::ScalarType out_type, std::span<const ops::Number> attributes) {
+  const at::Tensor& self = inputs[0];
   const auto rank = static_cast<size_t>(self.dim());
   std::array<bool, ops::kMaxRank> reduced{};
   for (size_t d = 0; d < rank; ++d) reduced[d] = dims.empty();
@@ -99,11 +102,12 @@ std::vector<at::Tensor> LaunchReductions(const ops::Row& row, const at::Tensor& 
     out_refs[o] = DescribeAs(outs[o], {kept.data(), rank});
   }
   if (outs[0].numel() == 0) return outs;
-  const TensorRef in_ref = Describe(self);
+  c10::SmallVector<TensorRef, 4> in_refs;
+  for (const at::Tensor& input : inputs) in_refs.push_back(Describe(input));
   Execute({.row = &row,
            .compute = compute,
            .outputs = {out_refs.data(), outs.size()},
-           .inputs = {&in_ref, 1},
+           .inputs = {in_refs.data(), in_refs.size()},
            .attributes = attributes},
           DeviceIndexOf(self));
   return outs;
@@ -115,17 +119,30 @@ at::Tensor LaunchReduce(const ops::Row& row, const at::Tensor& self, c10::IntArr
   return LaunchReductions(row, self, dims, keepdim, compute, out_type, attributes)[0];
 }
 
+// The row of a norm of order `order`, and its attribute.
+const ops::Row& NormRow(Request& request) {
+  static const ops::Row &zero = ops::RowOf("xpud::norm_0"), &one = ops::RowOf("xpud::norm_1"),
+                        &two = ops::RowOf("linalg_vector_norm"), &most = ops::RowOf("xpud::norm_inf"),
+                        &least = ops::RowOf("xpud::norm_neg_inf"), &any = ops::RowOf("xpud::norm_p");
+  if (request.order == 0) return zero;
+  if (request.order == 1) return one;
+  if (request.order == 2) return two;
+  if (std::isinf(request.order)) return request.order > 0 ? most : least;
+  request.attributes = {ops::Number::Real(request.order)};
+  return any;
+}
+
 void BoxedReduce::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
   const size_t count = op.schema().arguments().size();
-  const Request request = Parse(op.schema(), torch::jit::last(*stack, count));
+  Request request = Parse(op.schema(), torch::jit::last(*stack, count));
   const at::Tensor& self = request.self;
   const Types types = TypesOf(row_.types, request);
-  const bool supported = request.supported && IsOnDevice(self) && self.dim() <= ops::kMaxRank &&
-                         self.numel() > 0 && IsSupported(self.scalar_type()) &&
-                         IsSupported(types.compute, row_.dtypes) &&
+  const ops::Row& row = request.order == 2 ? row_ : NormRow(request);
+  const bool supported = IsOnDevice(self) && self.dim() <= ops::kMaxRank && self.numel() > 0 &&
+                         IsSupported(self.scalar_type()) && IsSupported(types.compute, row_.dtypes) &&
                          (row_.types == TypeRule::kSum || IsSupported(self.scalar_type(), row_.dtypes));
   if (!supported) return Fallback(op, stack);
-  at::Tensor out = LaunchReduce(row_, self, request.dims, request.keepdim, *ToDType(types.compute), types.out,
+  at::Tensor out = LaunchReduce(row, self, request.dims, request.keepdim, *ToDType(types.compute), types.out,
                                 request.attributes);
   torch::jit::drop(*stack, count);
   stack->emplace_back(std::move(out));

@@ -16,8 +16,10 @@ namespace xpud::shim {
 
 // Reduces dimensions `dims` (non-negative; all, if empty) of `self` into new row-major tensors of dtype
 // `out_type`, one for each output of the row.
-std::vector<at::Tensor> LaunchReductions(const ops::Row& row, const at::Tensor& self, c10::IntArrayRef dims,
-                                         bool keepdim, ops::DType compute, at::ScalarType out_type,
+// A joint reduction has several inputs: those after the first may have dimensions of size 1.
+std::vector<at::Tensor> LaunchReductions(const ops::Row& row, c10::ArrayRef<at::Tensor> inputs,
+                                         c10::IntArrayRef dims, bool keepdim, ops::DType compute,
+                                         at::ScalarType out_type,
                                          std::span<const ops::Number> attributes = {});
 // Returns the only output.
 at::Tensor LaunchReduce(const ops::Row& row, const at::Tensor& self, c10::IntArrayRef dims, bool keepdim,

@@ -8,7 +8,6 @@
 
 #include "proto/ops/windows.h"
 #include "sdk/torch/csrc/fallback.h"
-#include "sdk/torch/csrc/operand.h"
 #include "sdk/torch/csrc/windows.h"
 
 namespace xpud::shim {
@@ -57,13 +56,7 @@ void LinearMap::Run(const Tensor& self, const Tensor& out) const {
     attributes.push_back(ops::Number::Integer(static_cast<int64_t>(list->size())));
     for (const int64_t each : *list) attributes.push_back(ops::Number::Integer(each));
   }
-  const TensorRef outputs[] = {Describe(out)}, inputs[] = {Describe(self)};
-  Execute({.row = &row,
-           .compute = *ToDType(self.scalar_type()),
-           .outputs = outputs,
-           .inputs = inputs,
-           .attributes = attributes},
-          DeviceIndexOf(self));
+  Send(row, {Describe(out)}, {Describe(self)}, attributes, self);
 }
 
 // ---- average pooling

@@ -4,19 +4,18 @@
 #include <ATen/TensorUtils.h>
 #include <torch/library.h>
 
+#include "sdk/torch/csrc/command.h"
+
 namespace xpud::shim {
 namespace {
 
 using at::Tensor;
-using OptionalTensor = std::optional<Tensor>;
 
 constexpr int64_t kLstmGates = 4, kGruGates = 3, kGruSaved = 5;
 
 at::ScalarType ComputeType(const Tensor& tensor) {
   return c10::isReducedFloatingType(tensor.scalar_type()) ? at::kFloat : tensor.scalar_type();
 }
-
-bool IsGiven(const OptionalTensor& tensor) { return tensor.has_value() && tensor->defined(); }
 
 void CheckCell(at::CheckedFrom cell, int64_t gates, const Tensor& input_gates, const Tensor& hidden_gates,
                const Tensor& state, const OptionalTensor& input_bias, const OptionalTensor& hidden_bias) {

@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
+#include "sdk/torch/csrc/command.h"
+
 #include <cmath>
 #include <limits>
 
@@ -10,7 +12,6 @@ namespace xpud::shim {
 namespace {
 
 using at::Tensor;
-using OptionalTensor = std::optional<Tensor>;
 
 // The kinds of mask, with PyTorch's numbers.
 enum MaskType : int64_t { kSourceMask = 0, kPaddingMask = 1, kFullMask = 2 };

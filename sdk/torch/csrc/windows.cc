@@ -3,14 +3,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 
-#include "sdk/torch/csrc/operand.h"
-
 namespace xpud::shim {
-
-bool IsServed(const at::Tensor& tensor, ops::DTypeSet types) {
-  return tensor.defined() && IsOnDevice(tensor) && IsSupported(tensor.scalar_type(), types) &&
-         tensor.dim() <= ops::kMaxRank;
-}
 
 at::Tensor MetaOf(const at::Tensor& tensor) {
   return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(at::kMeta));

@@ -7,12 +7,9 @@
 
 #include <string>
 
-#include "proto/ops/op_table.h"
+#include "sdk/torch/csrc/command.h"
 
 namespace xpud::shim {
-
-// Returns whether `tensor` is on a device and of a dtype in `types`.
-bool IsServed(const at::Tensor& tensor, ops::DTypeSet types);
 
 // Returns a tensor without memory, with the layout and dtype of `tensor`. ATen's kernels for such tensors
 // check arguments and choose the results' sizes and strides.

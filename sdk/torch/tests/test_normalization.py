@@ -1,4 +1,4 @@
-"""Batch norm, instance norm and group norm beside the CPU: values, gradients, running statistics, layouts; nothing by fallback."""
+"""Batch norm, instance norm, group norm and RMS norm beside the CPU: values, gradients, running statistics, layouts; nothing by fallback."""
 
 import copy
 import itertools
@@ -41,8 +41,9 @@ class NormalizationTest(unittest.TestCase):
         self.before = torch.xpud.fallback_counts()
 
     def check(self, module, value, tolerance=None):
-        """Compares with the CPU. In 16 bits its statistics are rounded, so there it computes in float32."""
-        exact = (copy.deepcopy(module).float(), value.float()) if value.dtype.itemsize == 2 else (module, value)
+        """Compares with the CPU in a wider type: in 16 bits its statistics are rounded, and in 32 its gradients of weights cancel."""
+        wider = torch.float32 if value.dtype.itemsize == 2 else torch.float64
+        exact = (copy.deepcopy(module).to(wider), value.to(wider))
         for mine, theirs in zip(run(module, value, "xpud"), run(*exact, "cpu"), strict=True):
             self.assertEqual(mine.shape, theirs.shape)
             scale = theirs.abs().max().item() + 1
@@ -93,14 +94,74 @@ class NormalizationTest(unittest.TestCase):
                         # In 16 bits backward reads rounded statistics.
                         tolerance = {torch.float16: 3e-2, torch.bfloat16: 0.25}.get(dtype)
                         self.check(randomized(nn.GroupNorm(groups, 6), dtype), values_of(shape, dtype), tolerance)
-            self.check(randomized(nn.InstanceNorm2d(6, affine=True), dtype), values_of((3, 6, 5, 7), dtype))
+            for affine in (False, True):
+                self.check(randomized(nn.InstanceNorm2d(6, affine=affine), dtype), values_of((3, 6, 5, 7), dtype))
         self.assertEqual(torch.xpud.fallback_counts(), self.before)
+
+    def test_group_norm_of_every_layout(self):
+        for groups, affine in itertools.product((1, 2, 6), (False, True)):
+            module = randomized(nn.GroupNorm(groups, 6, affine=affine), torch.float32)
+            for shape in ((5, 6), (4, 6, 10), (1, 6, 5, 7), (3, 6, 5, 7), (2, 6, 3, 4, 5), (2, 6, 64, 70)):
+                for last in (False, True) if len(shape) in LAST else (False,):
+                    with self.subTest(groups=groups, affine=affine, shape=shape, last=last):
+                        # Thousands of products of both signs are added for a weight.
+                        self.check(module, values_of(shape, torch.float32, last), tolerance=1e-3 if shape[-1] == 70 else 5e-5)
+            self.check(module, values_of((3, 6, 7, 5), torch.float32).transpose(2, 3))
+            self.check(module, values_of((1, 6, 7, 5), torch.float32).expand(3, 6, 7, 5))
+        self.assertEqual(torch.xpud.fallback_counts(), self.before)
+
+    def test_gradients_of_some_arguments(self):
+        """Only what is asked for is computed, in training and in evaluation."""
+        value, weight = values_of((3, 6, 5, 7), torch.float32), torch.rand(6)
+        functions = {
+            "batch": lambda x, w: nn.functional.batch_norm(x, None, None, w, None, True), "group": lambda x, w: nn.functional.group_norm(x, 2, w),
+            "evaluation": lambda x, w: nn.functional.batch_norm(x, torch.full_like(w, 4), torch.full_like(w, 9), w, None), "rms": lambda x, w: nn.functional.rms_norm(x[..., :6], (6,), w),
+        }  # fmt: skip
+        for (name, function), which in itertools.product(functions.items(), ((True, False), (False, True))):
+            with self.subTest(name, which=which):
+                gradients = []
+                for device in ("cpu", "xpud"):
+                    leaves = [x.detach().to(device).requires_grad_(wanted) for x, wanted in zip((value, weight), which, strict=True)]
+                    function(*leaves).square().sum().backward()
+                    gradients.append([leaf.grad.cpu() for leaf in leaves if leaf.grad is not None])
+                torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-4, atol=1e-3)
+
+    def test_rms_norm(self):
+        for dtype, affine, (shape, last) in itertools.product(TOLERANCE, (True, False), (((5, 8), 1), ((3, 4, 33), 1), ((3, 4, 5, 6), 2), ((7,), 1), ((300, 1000), 1))):
+            with self.subTest(dtype=dtype, affine=affine, shape=shape):
+                self.check(randomized(nn.RMSNorm(shape[len(shape) - last :], elementwise_affine=affine), dtype), values_of(shape, dtype))
+        self.check(randomized(nn.RMSNorm(6, eps=0.5), torch.float32), values_of((4, 5, 6), torch.float32).transpose(0, 1))
+        self.check(nn.RMSNorm(6, eps=1e-6), torch.zeros(4, 6))
+        value = torch.randn(4, 6) * 1e-4  # an epsilon that is not given matters
+        torch.testing.assert_close(nn.functional.rms_norm(value.to("xpud"), (6,)).cpu(), nn.functional.rms_norm(value, (6,)))
+        self.assertEqual(torch.xpud.fallback_counts(), self.before)
+
+    def test_rms_norm_of_numbers_that_are_not_real(self):
+        value, weight = torch.randn(3, 5, dtype=torch.complex64), torch.randn(5, dtype=torch.complex64)
+        results = []
+        for device in ("cpu", "xpud"):
+            leaves = [x.detach().to(device).requires_grad_() for x in (value, weight)]
+            output = nn.functional.rms_norm(leaves[0], (5,), leaves[1])
+            results.append([x.cpu() for x in (output, *torch.autograd.grad(output, leaves, torch.ones_like(output)))])
+        torch.testing.assert_close(results[1], results[0], rtol=1e-4, atol=1e-4)
+
+    def test_norms_of_nothing(self):
+        for device in ("cpu", "xpud"):
+            value = torch.zeros(0, 6, device=device, requires_grad=True)
+            module = nn.RMSNorm(6).to(device)
+            module(value).sum().backward()
+            self.assertEqual(value.grad.shape, (0, 6))
+            self.assertEqual(module.weight.grad.tolist(), [0.0] * 6)
 
     def test_gradients(self):
         module = nn.BatchNorm2d(3).double().to("xpud")
         value = torch.randn(2, 3, 4, 4, dtype=torch.float64, device="xpud", requires_grad=True)
         self.assertTrue(torch.autograd.gradcheck(lambda x: nn.functional.batch_norm(x, None, None, module.weight, module.bias, True), value))
         self.assertTrue(torch.autograd.gradcheck(lambda x: nn.functional.group_norm(x, 3), value))
+        weight = torch.rand(4, dtype=torch.float64, device="xpud", requires_grad=True)
+        rms = lambda x, w: nn.functional.rms_norm(x, (4,), w, 1e-3)  # noqa: E731
+        self.assertTrue(torch.autograd.gradcheck(rms, (value, weight)))
+        self.assertTrue(torch.autograd.gradgradcheck(rms, (value, weight)))
 
 
 if __name__ == "__main__":

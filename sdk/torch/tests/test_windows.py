@@ -1,4 +1,4 @@
-"""Pooling, padding, interpolation and grid sampling, forward and backward, beside the CPU: types, layouts, errors, and no fallbacks."""
+"""Pooling, padding, interpolation, folding and grid sampling, forward and backward, beside the CPU: types, layouts, errors, and no fallbacks."""
 
 import unittest
 
@@ -56,6 +56,14 @@ SCALES = {
     for mode in ("nearest", "nearest-exact", "bilinear", "bicubic")
     for scale in (2, 0.5, 1.7, 2.1)
     for options in (({},) if mode.startswith("nearest") else ({"align_corners": False}, {"align_corners": True}, {"recompute_scale_factor": True}))
+}
+FOLDS = {
+    "unfold": (lambda x: F.unfold(x, (3, 2), padding=1, stride=(1, 2)), (2, 5, 9, 13)),
+    "unfold, dilated": (lambda x: F.unfold(x, 3, dilation=(2, 3), padding=(0, 4)), (2, 5, 9, 13)),
+    "unfold patches": (lambda x: F.unfold(x, (4, 3), stride=(4, 3)), (2, 3, 8, 9)),
+    "fold": (lambda x: F.fold(x, (6, 9), (2, 3), padding=(0, 1)), (2, 18, 45)),
+    "fold, dilated": (lambda x: F.fold(x, (9, 14), (3, 2), dilation=2, padding=(1, 0), stride=(1, 2)), (2, 18, 42)),
+    "fold patches": (lambda x: F.fold(x, (8, 9), (4, 3), stride=(4, 3)), (2, 24, 6)),
 }
 AREAS = {
     f"{mode} antialiased to {size}": (lambda x, mode=mode, size=size, align=align: F.interpolate(x, size, mode=mode, antialias=True, align_corners=align), IMAGE)
@@ -123,6 +131,19 @@ class Windows(unittest.TestCase):
             (result[0] if isinstance(result, tuple) else result).sum().backward()
         self.assertEqual(torch.xpud.fallback_counts(), before)
 
+    def test_folds(self):
+        torch.manual_seed(0)
+        before = torch.xpud.fallback_counts()
+        for name, (operation, shape) in FOLDS.items():
+            for dtype in FLOATS:
+                for layout, x in [*layouts(torch.randn(shape).to(dtype)), ("empty", torch.randn((0,) + shape[1:]).to(dtype))]:
+                    with self.subTest(name, dtype=dtype, layout=layout):
+                        self.compare(operation, x)
+            x = torch.randn(shape) > 0
+            self.assertTrue(torch.equal(operation(x.to("xpud")).cpu(), operation(x)))
+            torch.autograd.gradcheck(operation, torch.randn(1, *shape[1:], dtype=torch.float64, device="xpud", requires_grad=True))
+        self.assertEqual(torch.xpud.fallback_counts(), before)
+
     def test_gradients_by_differences(self):
         torch.manual_seed(0)
         for name, (operation, shape) in ALL.items():
@@ -169,6 +190,9 @@ class Windows(unittest.TestCase):
             "adaptive": lambda x: torch.ops.aten._adaptive_avg_pool2d(x, [3]), "empty": lambda x: F.adaptive_max_pool2d(x[:, :, :0], 3),
             "grid": lambda x: F.grid_sample(x, torch.zeros(2, 3, 3, 3, device=x.device)), "batch": lambda x: F.grid_sample(x, torch.zeros(3, 3, 3, 2, device=x.device)),
             "gradient": lambda x: torch.ops.aten.avg_pool2d_backward(x, x, [2, 2], [2, 2], [0, 0], False, True, None),
+            "unfold": lambda x: F.unfold(x, 40), "unfold's stride": lambda x: F.unfold(x, 2, stride=0), "unfold's lists": lambda x: torch.ops.aten.im2col(x, [2], [1, 1], [0, 0], [1, 1]),
+            "unfold's dimensions": lambda x: F.unfold(x[0, 0], 2), "fold": lambda x: F.fold(x[0], (9, 9), 2), "fold's columns": lambda x: F.fold(x[:, :, 0], (9, 9), 2),
+            "fold's lists": lambda x: torch.ops.aten.col2im(x[0], [9], [2, 2], [1, 1], [0, 0], [1, 1]), "integers": lambda x: F.unfold(x.long(), 2),
             "gradient of padding": lambda x: torch.ops.aten.replication_pad2d_backward(x, x, [1, 1, 1, 1]),
         }  # fmt: skip
         x = torch.randn(IMAGE)

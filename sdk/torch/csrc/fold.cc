@@ -1,0 +1,87 @@
+// im2col and col2im, which are each other's gradient. ATen's functions check arguments.
+#include <ATen/ATen.h>
+#include <ATen/native/im2col_shape_check.h>
+#include <torch/library.h>
+
+#include "sdk/torch/csrc/command.h"
+#include "sdk/torch/csrc/factories.h"
+#include "sdk/torch/csrc/fallback.h"
+
+namespace xpud::shim {
+namespace {
+
+using at::Tensor;
+using c10::IntArrayRef;
+
+struct Named {
+  const char* name;
+  IntArrayRef pair;
+};
+void CheckPairs(std::initializer_list<Named> arguments) {
+  for (const Named& argument : arguments) {
+    TORCH_CHECK(argument.pair.size() == 2, "It is expected ", argument.name, " equals to 2, but got size ",
+                argument.pair.size());
+  }
+}
+
+// Sends `row` with a list of numbers for each pair.
+void Run(const ops::Row& row, const Tensor& self, const Tensor& out,
+         std::initializer_list<IntArrayRef> pairs) {
+  if (out.numel() == 0) return;
+  std::vector<ops::Number> attributes;
+  for (const IntArrayRef pair : pairs)
+    for (const int64_t number : {int64_t{2}, pair[0], pair[1]})
+      attributes.push_back(ops::Number::Integer(number));
+  Send(row, {Describe(out)}, {Describe(self)}, attributes, self);
+}
+
+int64_t WindowsOf(int64_t size, int64_t kernel, int64_t dilation, int64_t padding, int64_t stride) {
+  return (size + 2 * padding - (dilation * (kernel - 1) + 1)) / stride + 1;
+}
+
+Tensor Im2col(const Tensor& self, IntArrayRef kernel, IntArrayRef dilation, IntArrayRef padding,
+              IntArrayRef stride) {
+  static const ops::Row& row = ops::RowOf("im2col");
+  if (!IsServed(self, row.dtypes))
+    return FallbackOf<at::_ops::im2col>::Call(self, kernel, dilation, padding, stride);
+  CheckPairs({{"kernel_size", kernel}, {"dilation", dilation}, {"padding", padding}, {"stride", stride}});
+  at::native::im2col_shape_check(self, Tensor(), kernel[0], kernel[1], dilation[0], dilation[1], padding[0],
+                                 padding[1], stride[0], stride[1]);
+  int64_t windows = 1;
+  for (int d = 0; d < 2; ++d) {
+    const auto at = static_cast<size_t>(d);
+    windows *= WindowsOf(self.size(d - 2), kernel[at], dilation[at], padding[at], stride[at]);
+  }
+  c10::SmallVector<int64_t, 3> sizes = {self.size(-3) * kernel[0] * kernel[1], windows};
+  if (self.dim() == 4) sizes.insert(sizes.begin(), self.size(0));
+  const Tensor out = MakeEmpty(sizes, self.scalar_type(), self.device());
+  Run(row, self, out, {kernel, dilation, padding, stride});
+  return out;
+}
+
+Tensor Col2im(const Tensor& self, IntArrayRef size, IntArrayRef kernel, IntArrayRef dilation,
+              IntArrayRef padding, IntArrayRef stride) {
+  static const ops::Row& row = ops::RowOf("col2im");
+  if (!IsServed(self, row.dtypes))
+    return FallbackOf<at::_ops::col2im>::Call(self, size, kernel, dilation, padding, stride);
+  CheckPairs({{"output_size", size},
+              {"kernel_size", kernel},
+              {"dilation", dilation},
+              {"padding", padding},
+              {"stride", stride}});
+  at::native::col2im_shape_check(self, Tensor(), size[0], size[1], kernel[0], kernel[1], dilation[0],
+                                 dilation[1], padding[0], padding[1], stride[0], stride[1]);
+  c10::SmallVector<int64_t, 4> sizes = {self.size(-2) / (kernel[0] * kernel[1]), size[0], size[1]};
+  if (self.dim() == 3) sizes.insert(sizes.begin(), self.size(0));
+  const Tensor out = MakeEmpty(sizes, self.scalar_type(), self.device());
+  Run(row, self, out, {size, kernel, dilation, padding, stride});
+  return out;
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("im2col", TORCH_FN(Im2col));
+  m.impl("col2im", TORCH_FN(Col2im));
+}
+
+}  // namespace
+}  // namespace xpud::shim
