@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+torch.backends.cudnn.allow_tf32 = False  # the CPU has no TF32
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 GEOMETRIES = [dict(), dict(stride=2, padding=1), dict(padding=2, dilation=2), dict(stride=3, padding=1, dilation=2)]
