@@ -91,21 +91,23 @@ XPUD_DEVICE Place PlaceOf(const Arguments& p, int64_t b, int64_t h) {
           MatrixOf(p.v, p.v_strides, b, kh, p.keys, p.value_depth)};
 }
 
+XPUD_DEVICE const W* LogsumexpOf(const Arguments& p, int64_t b, int64_t h) {
+  return Head<W>(p.logsumexp, p.logsumexp_strides, b, h);
+}
+
 // Sets weights and slopes of a tile. REQUIRES: all lanes; they may read the tile when it returns.
 XPUD_DEVICE void SetScores(const Arguments& p, const Place& at, int64_t query, int64_t key, Shared& memory) {
   W score[kBlock][kBlock] = {}, slope[kBlock][kBlock] = {};
   AddProducts(at.q, query, at.k, key, memory.operands, score);
   AddProducts(at.gradient, query, at.v, key, memory.operands, slope);
-  const HeadStrides& s = p.logsumexp_strides;
-  const W* const logsumexp =
-      static_cast<const W*>(static_cast<const void*>(p.logsumexp)) + at.b * s.batch + at.h * s.head;
+  const W* const logsumexp = LogsumexpOf(p, at.b, at.h);
   const W* const delta = static_cast<const W*>(p.delta) + (at.b * p.heads + at.h) * p.queries;
 #pragma unroll
   for (int i = 0; i < kBlock; ++i) {
     const int y = Lane() / kGrid + i * kGrid;
     const int64_t row = query + y;
     const bool inside = row < p.queries;
-    const W base = inside ? logsumexp[row * s.row] : W(0), below = inside ? delta[row] : W(0);
+    const W base = inside ? logsumexp[row * p.logsumexp_strides.row] : W(0), below = inside ? delta[row] : W(0);
 #pragma unroll
     for (int j = 0; j < kBlock; ++j) {
       const int x = Lane() % kGrid + j * kGrid;
@@ -216,7 +218,9 @@ XPUD_DEVICE void Delta(const Arguments& p) {
     sum = __builtin_elementwise_fma(W(Load(gradient[e * p.gradient_strides.column])),
                                     W(Load(out[e * p.out_strides.column])), sum);
   for (int lanes = 1; lanes < 32; lanes *= 2) sum += Across(sum, lanes);
-  if (Lane() % 32 == 0) static_cast<W*>(p.delta)[row] = sum;
+  if (Lane() % 32 != 0) return;
+  static_cast<W*>(p.delta)[row] = sum;
+  if (p.base != nullptr) p.base[row] = static_cast<float>(LogsumexpOf(p, b, h)[s * p.logsumexp_strides.row]) * 1.4426950408889634f;
 }
 
 }  // namespace xpud::gpu
