@@ -102,7 +102,8 @@ TEST(OpCheck, AttentionForTrainingIsBounded) {
   EXPECT_TRUE(trains(0) && trains(0.5) && trains(1));
   EXPECT_FALSE(trains(-0.1) || trains(1.1) || trains(std::nan("")) || trains(INFINITY));
   const auto backward = [&](const Operand& gradient, const Operand& logsumexp, const Operand& dk) {
-    return Check("xpud::attention_backward", {q, dk, v}, {gradient, q, k, v, out, logsumexp, Absent()}, with(0))
+    return Check("xpud::attention_backward", {q, dk, v}, {gradient, q, k, v, out, logsumexp, Absent()},
+                 with(0))
         .ok();
   };
   EXPECT_TRUE(backward(out, sums, k));
@@ -120,10 +121,11 @@ TEST(OpCheck, AttentionForTrainingHasColumns) {
   EXPECT_FALSE(Check("xpud::training_attention", {long_and_empty, sums},
                      {long_and_empty, long_and_empty, long_and_empty, Absent()}, attributes)
                    .ok());
-  EXPECT_FALSE(Check("xpud::attention_backward", {long_and_empty, long_and_empty, long_and_empty},
-                     {long_and_empty, long_and_empty, long_and_empty, long_and_empty, long_and_empty, sums, Absent()},
-                     attributes)
-                   .ok());
+  EXPECT_FALSE(
+      Check("xpud::attention_backward", {long_and_empty, long_and_empty, long_and_empty},
+            {long_and_empty, long_and_empty, long_and_empty, long_and_empty, long_and_empty, sums, Absent()},
+            attributes)
+          .ok());
 }
 
 TEST(OpCheck, TypesOutsideTheRowAreNotImplemented) {

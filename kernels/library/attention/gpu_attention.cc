@@ -251,13 +251,15 @@ class GpuAttention : public Planner {
     const bool tensor_cores = FitsTensorCores(p);
     const int64_t rows = p.batch * p.heads * p.queries, sum = SumBytes(p);
     if (rows > 0) {
-      ASSIGN_OR_RETURN(void* const memory, workspace(static_cast<size_t>(rows * sum * (tensor_cores ? 2 : 1))));
+      ASSIGN_OR_RETURN(void* const memory,
+                       workspace(static_cast<size_t>(rows * sum * (tensor_cores ? 2 : 1))));
       arguments.delta = memory;
       if (tensor_cores) arguments.base = static_cast<float*>(memory) + rows;
       LaunchGradient({delta, AttentionGradientArguments::kDeltaLanes}, arguments,
                      CeilDivide(rows, AttentionGradientArguments::kDeltaRows), 1, launches);
     }
-    return tensor_cores ? LaunchMmaGradient(p, arguments, launches) : LaunchPlainGradient(p, arguments, launches);
+    return tensor_cores ? LaunchMmaGradient(p, arguments, launches)
+                        : LaunchPlainGradient(p, arguments, launches);
   }
 
   static int64_t SumBytes(const AttentionProblem& p) {
@@ -265,7 +267,8 @@ class GpuAttention : public Planner {
   }
 
   absl::StatusOr<Readiness> LaunchMmaGradient(const AttentionGradientProblem& p,
-                                              const AttentionGradientArguments& arguments, LaunchList& launches) {
+                                              const AttentionGradientArguments& arguments,
+                                              LaunchList& launches) {
     PtxModule& module = *mma_[p.dtype == ops::DType::kBFloat16][DepthIndex(p)].gradient;
     const size_t general = p.mask.data != nullptr || p.dropout.threshold != 0 ? 2 : 0;
     ASSIGN_OR_RETURN(const Kernel* const keys, module.Find(general));
@@ -273,8 +276,10 @@ class GpuAttention : public Planner {
     if (keys == nullptr || queries == nullptr) return Readiness::kCompiling;
     constexpr int64_t kRows = AttentionGradientArguments::kMmaRows;
     constexpr int kLanes = AttentionGradientArguments::kMmaLanes;
-    LaunchGradient({keys, kLanes}, arguments, p.batch * p.KeyHeads() * CeilDivide(p.keys, kRows), 1, launches);
-    LaunchGradient({queries, kLanes}, arguments, p.batch * p.heads * CeilDivide(p.queries, kRows), 1, launches);
+    LaunchGradient({keys, kLanes}, arguments, p.batch * p.KeyHeads() * CeilDivide(p.keys, kRows), 1,
+                   launches);
+    LaunchGradient({queries, kLanes}, arguments, p.batch * p.heads * CeilDivide(p.queries, kRows), 1,
+                   launches);
     return Readiness::kReady;
   }
 

@@ -64,8 +64,7 @@ XPUD_DEVICE void Attend(const AttentionArguments& p) {
 #pragma unroll
   for (int m = 0; m < kBlocks; ++m)
 #pragma unroll
-    for (int d = 0; d < kDepth / 16; ++d)
-      query[m][d] = LoadLeft(memory, (warp * kBlocks + m) * 16, d);
+    for (int d = 0; d < kDepth / 16; ++d) query[m][d] = LoadLeft(memory, (warp * kBlocks + m) * 16, d);
   Synchronize();
 
   float out[kBlocks][kDepth / 8][4] = {};

@@ -68,8 +68,7 @@ XPUD_DEVICE Fragment LoadLeft(const T* tile, int row, int column) {
 // x[2], x[3].
 XPUD_DEVICE Fragment LoadRight(const T* tile, int row, int column) {
   const int lane = Lane() % 32;
-  return LoadMatrices(
-      SharedAddress(tile + Place(row + lane % 8 + lane / 16 * 8, column * 2 + lane / 8 % 2)));
+  return LoadMatrices(SharedAddress(tile + Place(row + lane % 8 + lane / 16 * 8, column * 2 + lane / 8 % 2)));
 }
 // The right factors of 16 rows, which are summed over, and of two blocks of 8 columns of the product.
 XPUD_DEVICE Fragment LoadRightRows(const T* tile, int row, int column) {

@@ -21,16 +21,18 @@ XPUD_DEVICE Factors FactorsOfWords(const AttentionArguments& p, const Words& wor
 
 // Columns are keys `key` to `key + 7`, and `row` is the lane's first query. `key` is a multiple of 4.
 // REQUIRES: all lanes of a warp, because they share blocks of random numbers.
-XPUD_DEVICE Factors FactorsOfQueries(const AttentionArguments& p, int64_t b, int64_t h, int64_t row, int64_t key) {
+XPUD_DEVICE Factors FactorsOfQueries(const AttentionArguments& p, int64_t b, int64_t h, int64_t row,
+                                     int64_t key) {
   const int lane = Lane() % 32;
   if (p.keys % 4 != 0) {
     const int64_t own = key + lane % 4 * 2;
-    return {{FactorOf<float>(p, ElementOf(p, b, h, row, own)), FactorOf<float>(p, ElementOf(p, b, h, row, own + 1)),
+    return {{FactorOf<float>(p, ElementOf(p, b, h, row, own)),
+             FactorOf<float>(p, ElementOf(p, b, h, row, own + 1)),
              FactorOf<float>(p, ElementOf(p, b, h, row + 8, own)),
              FactorOf<float>(p, ElementOf(p, b, h, row + 8, own + 1))}};
   }
-  // Two adjacent lanes have the four keys of a block, of two queries. The lower one computes that of the first
-  // query, the upper one that of the second, and they exchange halves.
+  // Two adjacent lanes have the four keys of a block, of two queries. The lower one computes that of the
+  // first query, the upper one that of the second, and they exchange halves.
   const int64_t query = row + lane % 2 * 8, first = key + lane % 4 / 2 * 4;
   Words words = WordsOf(p, ElementOf(p, b, h, query, first) / 4);
   Exchange(words.w0, words.w2, 1);
@@ -38,9 +40,10 @@ XPUD_DEVICE Factors FactorsOfQueries(const AttentionArguments& p, int64_t b, int
   return FactorsOfWords(p, words);
 }
 
-// The same for transposed results: columns are queries `row` to `row + 7`. Rows are keys: `key`, a multiple of
-// 16, is the warp's first. REQUIRES: all lanes of a warp.
-XPUD_DEVICE Factors FactorsOfKeys(const AttentionArguments& p, int64_t b, int64_t h, int64_t row, int64_t key) {
+// The same for transposed results: columns are queries `row` to `row + 7`. Rows are keys: `key`, a multiple
+// of 16, is the warp's first. REQUIRES: all lanes of a warp.
+XPUD_DEVICE Factors FactorsOfKeys(const AttentionArguments& p, int64_t b, int64_t h, int64_t row,
+                                  int64_t key) {
   const int lane = Lane() % 32;
   const int64_t query = row + lane % 4 * 2;
   if (p.keys % 4 != 0) {

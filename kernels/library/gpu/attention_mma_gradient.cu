@@ -12,8 +12,8 @@ namespace xpud::gpu {
 
 using Arguments = AttentionGradientArguments;
 
-constexpr int kRows = Arguments::kMmaRows;         // keys, or queries, of a group: 16 for each warp
-constexpr int kOthers = kDepth > 64 ? 32 : 64;     // queries, or keys, of a tile
+constexpr int kRows = Arguments::kMmaRows;      // keys, or queries, of a group: 16 for each warp
+constexpr int kOthers = kDepth > 64 ? 32 : 64;  // queries, or keys, of a tile
 constexpr int kRowElements = kRows * kDepth, kOtherElements = kOthers * kDepth;
 constexpr bool kKeeps = kDepth <= 64;  // left factors that are used again stay in registers
 static_assert(kRows == kWarps * 16);
@@ -43,8 +43,8 @@ XPUD_DEVICE float Masked(const Arguments& p, const Scores& s, int row, int key, 
 
 // Replaces the product by the weight after dropout, and the product of gradient and value by the slope.
 template <bool kGeneral>
-XPUD_DEVICE void Weigh(const Arguments& p, const Scores& s, int row, int key, float base, float delta, float factor,
-                       bool hidden, float& product, float& slope) {
+XPUD_DEVICE void Weigh(const Arguments& p, const Scores& s, int row, int key, float base, float delta,
+                       float factor, bool hidden, float& product, float& slope) {
   float weight;
   if constexpr (kGeneral)
     weight = Exp2(Masked(p, s, row, key, product) - base);
@@ -61,8 +61,8 @@ XPUD_DEVICE void Weigh(const Arguments& p, const Scores& s, int row, int key, fl
 }
 
 // Stores the lane's pairs of two rows.
-XPUD_DEVICE void StoreRows(void* data, const HeadStrides& s, int64_t b, int64_t h, int row, int64_t size, int depth,
-                           float factor, const float (&sum)[kDepth / 8][4]) {
+XPUD_DEVICE void StoreRows(void* data, const HeadStrides& s, int64_t b, int64_t h, int row, int64_t size,
+                           int depth, float factor, const float (&sum)[kDepth / 8][4]) {
   const int lane = Lane() % 4;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -72,7 +72,8 @@ XPUD_DEVICE void StoreRows(void* data, const HeadStrides& s, int64_t b, int64_t 
 #pragma unroll
     for (int d = 0; d < kDepth / 8; ++d)
       if (d * 8 < depth)
-        *reinterpret_cast<uint32_t*>(to + d * 8) = Pair<T>(sum[d][half * 2] * factor, sum[d][half * 2 + 1] * factor);
+        *reinterpret_cast<uint32_t*>(to + d * 8) =
+            Pair<T>(sum[d][half * 2] * factor, sum[d][half * 2 + 1] * factor);
   }
 }
 
@@ -93,8 +94,8 @@ struct KeysMemory {
 XPUD_DEVICE void BeginQueries(const Arguments& p, KeysMemory::Stage& stage, int64_t b, int64_t h, int first) {
   BeginTile<kOthers>(stage.q, HeadOf(p.q, p.q_strides, b, h), p.q_strides.row, first, p.queries,
                      static_cast<int>(p.depth));
-  BeginTile<kOthers>(stage.gradient, HeadOf(p.gradient, p.gradient_strides, b, h), p.gradient_strides.row, first,
-                     p.queries, static_cast<int>(p.value_depth));
+  BeginTile<kOthers>(stage.gradient, HeadOf(p.gradient, p.gradient_strides, b, h), p.gradient_strides.row,
+                     first, p.queries, static_cast<int>(p.value_depth));
   static_assert(2 * kOthers <= kWarps * 32);
   const int i = Lane() % kOthers;
   if (Lane() >= 2 * kOthers) return;
@@ -145,8 +146,8 @@ XPUD_DEVICE void KeepLeft(const T* tile, Fragment (&kept)[kKeeps ? kDepth / 16 :
 
 // Weights and slopes of transposed scores: rows are keys, columns are queries from `query` on.
 template <bool kGeneral>
-XPUD_DEVICE void WeighKeys(const Arguments& p, const Scores& s, const KeysMemory::Stage& stage, int query, int key,
-                           float (&weight)[kOthers / 8][4], float (&slope)[kOthers / 8][4]) {
+XPUD_DEVICE void WeighKeys(const Arguments& p, const Scores& s, const KeysMemory::Stage& stage, int query,
+                           int key, float (&weight)[kOthers / 8][4], float (&slope)[kOthers / 8][4]) {
   const int lane = Lane() % 32, warp_key = key + Lane() / 32 * 16;
   const bool ends = query + kOthers > p.queries || (p.causal != 0 && query < key + kRows - 1);
 #pragma unroll
@@ -156,10 +157,11 @@ XPUD_DEVICE void WeighKeys(const Arguments& p, const Scores& s, const KeysMemory
       if (p.threshold != 0) factors = FactorsOfKeys(p, s.b, s.h, query + n * 8, warp_key);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const int column = n * 8 + lane % 4 * 2 + i % 2, row = query + column, own = warp_key + lane / 4 + i / 2 * 8;
+      const int column = n * 8 + lane % 4 * 2 + i % 2, row = query + column,
+                own = warp_key + lane / 4 + i / 2 * 8;
       const bool hidden = ends && (row >= p.queries || (p.causal != 0 && own > row));
-      Weigh<kGeneral>(p, s, row, own, stage.base[column], stage.delta[column], factors.x[i], hidden, weight[n][i],
-                      slope[n][i]);
+      Weigh<kGeneral>(p, s, row, own, stage.base[column], stage.delta[column], factors.x[i], hidden,
+                      weight[n][i], slope[n][i]);
     }
   }
 }
@@ -172,8 +174,7 @@ XPUD_DEVICE void GradientOfKeys(const Arguments& p, KeysMemory& memory) {
   const int depth = static_cast<int>(p.depth), value_depth = static_cast<int>(p.value_depth);
   // Tiles of queries of each head; if causal, from the first that may attend to these keys.
   const int first = p.causal != 0 ? key / kOthers * kOthers : 0;
-  const int tiles =
-      first < p.queries ? static_cast<int>((p.queries - first + kOthers - 1) / kOthers) : 0;
+  const int tiles = first < p.queries ? static_cast<int>((p.queries - first + kOthers - 1) / kOthers) : 0;
   const int64_t steps = tiles * p.heads_per_key_head, head = kh * p.heads_per_key_head;
 
   BeginTile<kRows>(memory.k, HeadOf(p.k, p.k_strides, b, kh), p.k_strides.row, key, p.keys, depth);
@@ -224,9 +225,9 @@ struct QueriesMemory {
 };
 
 template <bool kGeneral>
-XPUD_DEVICE void WeighQueries(const Arguments& p, const Scores& s, const float (&base)[2], const float (&delta)[2],
-                              int row, int key, bool ends, float (&weight)[kOthers / 8][4],
-                              float (&slope)[kOthers / 8][4]) {
+XPUD_DEVICE void WeighQueries(const Arguments& p, const Scores& s, const float (&base)[2],
+                              const float (&delta)[2], int row, int key, bool ends,
+                              float (&weight)[kOthers / 8][4], float (&slope)[kOthers / 8][4]) {
   const int lane = Lane() % 32;
 #pragma unroll
   for (int n = 0; n < kOthers / 8; ++n) {
@@ -237,12 +238,14 @@ XPUD_DEVICE void WeighQueries(const Arguments& p, const Scores& s, const float (
     for (int i = 0; i < 4; ++i) {
       const int own = row + i / 2 * 8, at = key + n * 8 + lane % 4 * 2 + i % 2;
       const bool hidden = ends && (at >= p.keys || (p.causal != 0 && at > own));
-      Weigh<kGeneral>(p, s, own, at, base[i / 2], delta[i / 2], factors.x[i], hidden, weight[n][i], slope[n][i]);
+      Weigh<kGeneral>(p, s, own, at, base[i / 2], delta[i / 2], factors.x[i], hidden, weight[n][i],
+                      slope[n][i]);
     }
   }
 }
 
-XPUD_DEVICE void BeginKeys(const Arguments& p, QueriesMemory::Stage& stage, int64_t b, int64_t kh, int first) {
+XPUD_DEVICE void BeginKeys(const Arguments& p, QueriesMemory::Stage& stage, int64_t b, int64_t kh,
+                           int first) {
   BeginTile<kOthers>(stage.k, HeadOf(p.k, p.k_strides, b, kh), p.k_strides.row, first, p.keys,
                      static_cast<int>(p.depth));
   BeginTile<kOthers>(stage.v, HeadOf(p.v, p.v_strides, b, kh), p.v_strides.row, first, p.keys,
@@ -252,15 +255,16 @@ XPUD_DEVICE void BeginKeys(const Arguments& p, QueriesMemory::Stage& stage, int6
 template <bool kGeneral>
 XPUD_DEVICE void GradientOfQueries(const Arguments& p, QueriesMemory& memory) {
   const int64_t groups = (p.queries + kRows - 1) / kRows, group = GroupX() % groups;
-  const int64_t h = GroupX() / groups % p.heads, b = GroupX() / groups / p.heads, kh = h / p.heads_per_key_head;
+  const int64_t h = GroupX() / groups % p.heads, b = GroupX() / groups / p.heads,
+                kh = h / p.heads_per_key_head;
   const int query = static_cast<int>((p.causal != 0 ? groups - 1 - group : group) * kRows);
   const int keys = static_cast<int>(p.causal != 0 ? Least<int64_t>(p.keys, query + kRows) : p.keys);
   const int row = query + Lane() / 32 * 16 + Lane() % 32 / 4;
 
   BeginTile<kRows>(memory.own.q, HeadOf(p.q, p.q_strides, b, h), p.q_strides.row, query, p.queries,
                    static_cast<int>(p.depth));
-  BeginTile<kRows>(memory.own.gradient, HeadOf(p.gradient, p.gradient_strides, b, h), p.gradient_strides.row, query,
-                   p.queries, static_cast<int>(p.value_depth));
+  BeginTile<kRows>(memory.own.gradient, HeadOf(p.gradient, p.gradient_strides, b, h), p.gradient_strides.row,
+                   query, p.queries, static_cast<int>(p.value_depth));
   CommitCopies();
   float base[2], delta[2];
 #pragma unroll
@@ -305,7 +309,8 @@ XPUD_DEVICE void GradientOfQueries(const Arguments& p, QueriesMemory& memory) {
     WeighQueries<kGeneral>(p, s, base, delta, row, key, ends, weight, slope);
     AddRows<kOthers>(slope, stage.k, dq);
   }
-  StoreRows(p.dq, p.dq_strides, b, h, row, p.queries, static_cast<int>(p.depth), static_cast<float>(p.scale), dq);
+  StoreRows(p.dq, p.dq_strides, b, h, row, p.queries, static_cast<int>(p.depth), static_cast<float>(p.scale),
+            dq);
 }
 
 }  // namespace xpud::gpu
@@ -315,14 +320,14 @@ using namespace xpud::gpu;
 extern __attribute__((shared, aligned(128))) char attention_memory[];
 
 // The general kernels have masks and dropout.
-#define XPUD_GRADIENT(name, general)                                                            \
-  XPUD_KERNEL_OF(128, 2) attention_mma_keys##name(const AttentionGradientArguments p) {         \
-    GradientOfKeys<general>(p, *reinterpret_cast<KeysMemory*>(attention_memory));               \
-  }                                                                                             \
-  XPUD_LOCAL_MEMORY(attention_mma_keys##name, sizeof(KeysMemory));                              \
-  XPUD_KERNEL_OF(128, 2) attention_mma_queries##name(const AttentionGradientArguments p) {      \
-    GradientOfQueries<general>(p, *reinterpret_cast<QueriesMemory*>(attention_memory));         \
-  }                                                                                             \
+#define XPUD_GRADIENT(name, general)                                                       \
+  XPUD_KERNEL_OF(128, 2) attention_mma_keys##name(const AttentionGradientArguments p) {    \
+    GradientOfKeys<general>(p, *reinterpret_cast<KeysMemory*>(attention_memory));          \
+  }                                                                                        \
+  XPUD_LOCAL_MEMORY(attention_mma_keys##name, sizeof(KeysMemory));                         \
+  XPUD_KERNEL_OF(128, 2) attention_mma_queries##name(const AttentionGradientArguments p) { \
+    GradientOfQueries<general>(p, *reinterpret_cast<QueriesMemory*>(attention_memory));    \
+  }                                                                                        \
   XPUD_LOCAL_MEMORY(attention_mma_queries##name, sizeof(QueriesMemory))
 XPUD_GRADIENT(, false);
 XPUD_GRADIENT(_general, true);

@@ -98,8 +98,10 @@ std::string_view AttentionMmaDropoutPtx(bool bfloat16, int depth) {
 std::string_view AttentionMmaGradientPtx(bool bfloat16, int depth) {
   const int d = depth == 32 ? 0 : depth == 64 ? 1 : 2;
   const std::string_view modules[2][3] = {
-      {Embedded_mma_gradient_float16_32(), Embedded_mma_gradient_float16_64(), Embedded_mma_gradient_float16_128()},
-      {Embedded_mma_gradient_bfloat16_32(), Embedded_mma_gradient_bfloat16_64(), Embedded_mma_gradient_bfloat16_128()}};
+      {Embedded_mma_gradient_float16_32(), Embedded_mma_gradient_float16_64(),
+       Embedded_mma_gradient_float16_128()},
+      {Embedded_mma_gradient_bfloat16_32(), Embedded_mma_gradient_bfloat16_64(),
+       Embedded_mma_gradient_bfloat16_128()}};
   return modules[bfloat16][d];
 }
 
