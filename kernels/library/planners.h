@@ -20,13 +20,14 @@ std::unique_ptr<Planner> CreateOnednnConvolution(KernelStore& store, Planner& ma
 // the device finds it. `maps` and `own` as above; `ask` as in KernelLibrary::Options, not null.
 std::unique_ptr<Planner> CreateCudnnConvolution(KernelStore& store, Planner& maps, Planner& own,
                                                 AskDevice ask);
-// kernels/library/attention: kAttention on the host, without storing scores.
+// kernels/library/attention: kAttention, kTrainingAttention and kAttentionBackward on the host, without
+// storing scores.
 std::unique_ptr<Planner> CreateHostAttention(KernelStore& store, int workers);
 // kernels/library/cublaslt: kMatmul on NVIDIA GPUs, by cuBLASLt if the process that owns the device finds it,
 // otherwise by our own kernels. `ask` as in KernelLibrary::Options.
 std::unique_ptr<Planner> CreateCublasltMatmul(KernelStore& store, AskDevice ask = nullptr);
-// kernels/library/attention: kAttention on NVIDIA GPUs, without storing scores. `processor` and `workers`
-// (multiprocessors) as in KernelLibrary::Options.
+// kernels/library/attention: the same families on NVIDIA GPUs. `processor` and `workers` (multiprocessors) as
+// in KernelLibrary::Options.
 std::unique_ptr<Planner> CreateGpuAttention(KernelStore& store, const std::string& processor, int workers);
 
 }  // namespace xpud::kernels

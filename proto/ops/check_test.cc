@@ -1,5 +1,6 @@
 #include "proto/ops/check.h"
 
+#include <cmath>
 #include <numeric>
 #include <vector>
 
@@ -87,6 +88,44 @@ TEST(OpCheck, AttentionShapesMustAgree) {
       Check(name, {out, Tensor({2, 4, 5})}, {q, k, v, Tensor({2, 4, 5, 7}, DType::kBool)}, attributes).ok());
   EXPECT_FALSE(Check(name, {out}, {q, k, v, Tensor({2, 1, 5, 7}, DType::kBool)}, attributes).ok());
   EXPECT_FALSE(Check(name, {out}, {q, Tensor({2, 3, 7, 8}), v, Absent()}, attributes).ok());
+}
+
+TEST(OpCheck, AttentionForTrainingIsBounded) {
+  const auto q = Tensor({2, 4, 5, 8}), k = Tensor({2, 2, 7, 8}), v = Tensor({2, 2, 7, 6}),
+             out = Tensor({2, 4, 5, 6}), sums = Tensor({2, 4, 5});
+  const auto with = [](double dropout) {
+    return std::vector<Number>{Number::Real(1), kZero, Number::Real(dropout), kZero, kZero};
+  };
+  const auto trains = [&](double dropout) {
+    return Check("xpud::training_attention", {out, sums}, {q, k, v, Absent()}, with(dropout)).ok();
+  };
+  EXPECT_TRUE(trains(0) && trains(0.5) && trains(1));
+  EXPECT_FALSE(trains(-0.1) || trains(1.1) || trains(std::nan("")) || trains(INFINITY));
+  const auto backward = [&](const Operand& gradient, const Operand& logsumexp, const Operand& dk) {
+    return Check("xpud::attention_backward", {q, dk, v}, {gradient, q, k, v, out, logsumexp, Absent()},
+                 with(0))
+        .ok();
+  };
+  EXPECT_TRUE(backward(out, sums, k));
+  EXPECT_FALSE(backward(q, sums, k));
+  EXPECT_FALSE(backward(out, Tensor({2, 4, 6}), k));
+  EXPECT_FALSE(backward(out, Tensor({2, 4, 5}, DType::kFloat64), k));
+  EXPECT_FALSE(backward(out, sums, v));
+  EXPECT_FALSE(backward(out, sums, Tensor({2, 2, 7, 8}, DType::kFloat16)));
+  EXPECT_FALSE(backward(Absent(), sums, k));
+}
+
+TEST(OpCheck, AttentionForTrainingHasColumns) {
+  const std::vector<Number> attributes = {Number::Real(1), kZero, Number::Real(0), kZero, kZero};
+  const auto long_and_empty = Tensor({1, 1, int64_t{1} << 60, 0}), sums = Tensor({1, 1, int64_t{1} << 60});
+  EXPECT_FALSE(Check("xpud::training_attention", {long_and_empty, sums},
+                     {long_and_empty, long_and_empty, long_and_empty, Absent()}, attributes)
+                   .ok());
+  EXPECT_FALSE(
+      Check("xpud::attention_backward", {long_and_empty, long_and_empty, long_and_empty},
+            {long_and_empty, long_and_empty, long_and_empty, long_and_empty, long_and_empty, sums, Absent()},
+            attributes)
+          .ok());
 }
 
 TEST(OpCheck, TypesOutsideTheRowAreNotImplemented) {

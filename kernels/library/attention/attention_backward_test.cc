@@ -100,10 +100,10 @@ class TrainingCall {
   void RunBackward(Machine& machine) {
     const Operand outputs[] = {machine.device->Place(dq), machine.device->Place(dk),
                                machine.device->Place(dv)};
-    const Operand inputs[] = {
-        machine.device->Place(gradient), machine.device->Place(q),         machine.device->Place(k),
-        machine.device->Place(v),        machine.device->Place(out),       machine.device->Place(logsumexp),
-        machine.device->Place(mask)};
+    const Operand inputs[] = {machine.device->Place(gradient), machine.device->Place(q),
+                              machine.device->Place(k),        machine.device->Place(v),
+                              machine.device->Place(out),      machine.device->Place(logsumexp),
+                              machine.device->Place(mask)};
     Run(machine, "xpud::attention_backward", outputs, inputs);
   }
 
@@ -121,8 +121,8 @@ class TrainingCall {
 
   // Compares with the derivatives, in double precision.
   void ExpectGradients() const {
-    const std::vector<double> queries = Values(q), all_keys = Values(k), values = Values(v), outs = Values(out),
-                              gradients = Values(gradient);
+    const std::vector<double> queries = Values(q), all_keys = Values(k), values = Values(v),
+                              outs = Values(out), gradients = Values(gradient);
     std::vector<Sum> wanted_q(queries.size()), wanted_k(all_keys.size()), wanted_v(values.size());
     for (int64_t row = 0; row < Heads() * Queries(); ++row) {
       const double* const g = gradients.data() + row * ValueDepth();
@@ -155,7 +155,8 @@ class TrainingCall {
   }
 
   double KeptShare() const {
-    return static_cast<double>(std::count_if(factors_.begin(), factors_.end(), [](double f) { return f != 0; })) /
+    return static_cast<double>(
+               std::count_if(factors_.begin(), factors_.end(), [](double f) { return f != 0; })) /
            static_cast<double>(factors_.size());
   }
 
@@ -191,8 +192,7 @@ class TrainingCall {
 
   double Factor(int64_t element) const {
     if (dropout == 0) return 1;
-    const auto words =
-        Philox(static_cast<uint64_t>(seed), static_cast<uint64_t>(offset + element / 4));
+    const auto words = Philox(static_cast<uint64_t>(seed), static_cast<uint64_t>(offset + element / 4));
     return (words[element % 4] >> 8) * 0x1p-24 >= dropout ? 1 / (1 - dropout) : 0;
   }
 
@@ -204,7 +204,8 @@ class TrainingCall {
     double top = -INFINITY, sum = 0;
     for (int64_t t = 0; t < Keys(); ++t) {
       double dot = 0;
-      for (int64_t d = 0; d < Depth(); ++d) dot += queries[row * Depth() + d] * all_keys[KeyRow(row, t) * Depth() + d];
+      for (int64_t d = 0; d < Depth(); ++d)
+        dot += queries[row * Depth() + d] * all_keys[KeyRow(row, t) * Depth() + d];
       Index index = place;
       index[3] = t;
       weights[t] = causal && t > s ? -INFINITY : Masked(dot * scale, index);
@@ -237,8 +238,8 @@ class TrainingCall {
       const double tolerance = epsilon * std::abs(sum.value) + accumulate * (sum.magnitude + 0.01) +
                                (tensor_cores_ ? epsilon / 2 * sum.magnitude : 0);
       if (!(std::abs(got.At(index) - sum.value) <= tolerance) && ++wrong <= 3)
-        ADD_FAILURE() << name << " " << index[0] << "," << index[1] << "," << index[2] << "," << index[3] << ": "
-                      << got.At(index) << ", expected " << sum.value << " within " << tolerance;
+        ADD_FAILURE() << name << " " << index[0] << "," << index[1] << "," << index[2] << "," << index[3]
+                      << ": " << got.At(index) << ", expected " << sum.value << " within " << tolerance;
     });
     EXPECT_EQ(wrong, 0) << name;
   }
@@ -249,8 +250,10 @@ class TrainingCall {
 };
 
 TrainingCall RandomCall(Random& random, DType type) {
-  const int64_t sizes[] = {1, 2, 3, 7, 16, 17, 33, 64, 65, 128, 150, 260}, depths[] = {1, 3, 8, 16, 20, 32, 64, 80};
-  const int64_t batch = 1 + random() % 2, key_heads = 1 + random() % 3, heads = key_heads * (1 + random() % 3);
+  const int64_t sizes[] = {1, 2, 3, 7, 16, 17, 33, 64, 65, 128, 150, 260},
+                depths[] = {1, 3, 8, 16, 20, 32, 64, 80};
+  const int64_t batch = 1 + random() % 2, key_heads = 1 + random() % 3,
+                heads = key_heads * (1 + random() % 3);
   const int64_t queries = sizes[random() % 12], keys = sizes[random() % 12];
   const int64_t depth = depths[random() % 8], value_depth = random() % 2 ? depth : depths[random() % 8];
   TrainingCall call;
@@ -486,9 +489,12 @@ TEST(AttentionBackward, EveryInstructionSetAgrees) {
     call.gradient.Fill(random);
     call.Define();
     call.StoreForward();
-    std::unique_ptr<void, decltype(&std::free)> scratch(std::aligned_alloc(64, XPUD_HOST_SCRATCH_BYTES), &std::free),
+    std::unique_ptr<void, decltype(&std::free)> scratch(std::aligned_alloc(64, XPUD_HOST_SCRATCH_BYTES),
+                                                        &std::free),
         sums(std::aligned_alloc(64, 64 * 1024), &std::free);
-    const auto matrix = [](HostTensor& t) { return simd::HeadMatrix{t.operand().data, 0, t.shape().strides[2], 1}; };
+    const auto matrix = [](HostTensor& t) {
+      return simd::HeadMatrix{t.operand().data, 0, t.shape().strides[2], 1};
+    };
     simd::AttentionGradientTile tile;
     tile.heads = 1;
     tile.queries = tile.queries_per_tile = 48;
@@ -503,8 +509,12 @@ TEST(AttentionBackward, EveryInstructionSetAgrees) {
     tile.dk = matrix(call.dk);
     tile.dv = matrix(call.dv);
     tile.scale = call.scale;
-    tile.dropout = {static_cast<uint32_t>(std::ceil(call.dropout * 0x1p24)), 1 / (1 - call.dropout),
-                    static_cast<uint64_t>(call.seed), static_cast<uint64_t>(call.offset), 0, 200};
+    tile.dropout = {static_cast<uint32_t>(std::ceil(call.dropout * 0x1p24)),
+                    1 / (1 - call.dropout),
+                    static_cast<uint64_t>(call.seed),
+                    static_cast<uint64_t>(call.offset),
+                    0,
+                    200};
     tile.dq = sums.get();
     tile.delta = static_cast<float*>(sums.get()) + 40 * 48;
     tile.scratch = scratch.get();

@@ -97,8 +97,7 @@ std::byte* At(const HeadTensor& t, int64_t batch, int64_t head, int64_t row, int
 
 absl::StatusOr<AttentionProblem> ReadAttention(const OpCall& call) {
   const Operand* const mask = call.inputs.size() > 3 ? &call.inputs[3] : nullptr;
-  RETURN_IF_ERROR(
-      CheckTypes(call.inputs[0], {&call.inputs[1], &call.inputs[2], &call.outputs[0]}, mask));
+  RETURN_IF_ERROR(CheckTypes(call.inputs[0], {&call.inputs[1], &call.inputs[2], &call.outputs[0]}, mask));
   AttentionProblem p;
   Read(call,
        {call.inputs[0], call.inputs[1], call.inputs[2], call.outputs[0], mask,
@@ -109,8 +108,7 @@ absl::StatusOr<AttentionProblem> ReadAttention(const OpCall& call) {
 
 absl::StatusOr<AttentionGradientProblem> ReadAttentionGradient(const OpCall& call) {
   const Operand *const in = call.inputs.data(), *const out = call.outputs.data();
-  RETURN_IF_ERROR(
-      CheckTypes(in[1], {&in[0], &in[2], &in[3], &in[4], &out[0], &out[1], &out[2]}, &in[6]));
+  RETURN_IF_ERROR(CheckTypes(in[1], {&in[0], &in[2], &in[3], &in[4], &out[0], &out[1], &out[2]}, &in[6]));
   AttentionGradientProblem p;
   Read(call, {in[1], in[2], in[3], in[4], &in[6], &in[5]}, p);
   p.gradient = Describe(in[0], 4);
@@ -174,16 +172,16 @@ simd::AttentionTile AttentionProblem::TileAt(int64_t index) const {
 
 namespace {
 
-constexpr int64_t kManyTasks = 32;        // from which on keys are not cut
-constexpr int64_t kLeastPartKeys = 512;   // with fewer, adding the parts of dq would take long
-constexpr int64_t kKeyMultiple = 128;     // the keys that the vector code takes at a time
+constexpr int64_t kManyTasks = 32;     // from which on keys are not cut
+constexpr int64_t kMinPartKeys = 512;  // with fewer, adding the parts of dq would take long
+constexpr int64_t kKeyMultiple = 128;  // the keys that the vector code takes at a time
 
 }  // namespace
 
 int64_t AttentionGradientProblem::KeysPerPart() const {
   const int64_t heads_in_all = std::max<int64_t>(1, batch * KeyHeads());
   const int64_t parts =
-      std::max<int64_t>(1, std::min(CeilDivide(kManyTasks, heads_in_all), keys / kLeastPartKeys));
+      std::max<int64_t>(1, std::min(CeilDivide(kManyTasks, heads_in_all), keys / kMinPartKeys));
   return std::max<int64_t>(1, CeilDivide(CeilDivide(keys, parts), kKeyMultiple)) * kKeyMultiple;
 }
 

@@ -133,6 +133,15 @@ gpu::HeadStrides TensorMapStrides(const HeadTensor& t, int64_t batch, int64_t he
   return {batch == 1 ? t.row : t.batch, heads == 1 ? t.row : t.head, t.row, t.column};
 }
 
+// Returns true if the gradients' kernels on tensor cores can run the problem.
+bool FitsTensorCores(const AttentionGradientProblem& p) {
+  const auto written = [](const HeadTensor& t) { return RowsAligned(t, 2, 4); };
+  return ops::SizeOf(p.dtype) == 2 && p.depth % 8 == 0 && p.value_depth % 8 == 0 &&
+         std::max(p.depth, p.value_depth) <= kDepths[2] && std::max(p.queries, p.keys) <= kMaxSize &&
+         RowsAligned(p.q, 2, 16) && RowsAligned(p.k, 2, 16) && RowsAligned(p.v, 2, 16) &&
+         RowsAligned(p.gradient, 2, 16) && written(p.dq) && written(p.dk) && written(p.dv);
+}
+
 bool FitsTensorCores(const AttentionProblem& p) {
   return ops::SizeOf(p.dtype) == 2 && FitsTiles(p) && (p.mask.data != nullptr || p.scale > 0);
 }
@@ -184,6 +193,11 @@ class GpuAttention : public Planner {
                               Entries{"attention_mma_64", "attention_mma_128", "attention_mma_cut_64"});
         modules.masked.emplace(store, gpu::AttentionMmaPtx(bfloat16 != 0, kDepths[d], true),
                                Entries{"attention_mma_masked_64", "attention_mma_masked_cut_64"});
+        modules.dropout.emplace(store, gpu::AttentionMmaDropoutPtx(bfloat16 != 0, kDepths[d]),
+                                Entries{"attention_mma_dropout_64", "attention_mma_masked_dropout_64"});
+        modules.gradient.emplace(store, gpu::AttentionMmaGradientPtx(bfloat16 != 0, kDepths[d]),
+                                 Entries{"attention_mma_keys", "attention_mma_queries",
+                                         "attention_mma_keys_general", "attention_mma_queries_general"});
         if (d == 0) continue;
         modules.hopper.emplace(store, gpu::AttentionWgmmaPtx(bfloat16 != 0, kDepths[d]),
                                Entries{"attention_wgmma"});
@@ -204,7 +218,7 @@ class GpuAttention : public Planner {
     if (problem.Empty() || problem.value_depth == 0) return Readiness::kReady;
     RETURN_IF_ERROR(CheckGroups(problem, problem.queries));
     AttentionArguments arguments = ArgumentsOf(problem);
-    if (problem.dropout.threshold != 0) return LaunchPlain(problem, arguments, launches);
+    if (problem.dropout.threshold != 0) return LaunchDropout(problem, arguments, launches);
     if (problem.queries == 1 && problem.dtype != ops::DType::kFloat64 && FitsTiles(problem))
       return LaunchOne(problem, arguments, workspace, launches);
     if (FitsTensorCores(problem)) return LaunchMma(problem, arguments, workspace, launches);
@@ -217,6 +231,7 @@ class GpuAttention : public Planner {
   struct Mma {
     std::optional<PtxModule> plain;  // kernels with 64 and 128 queries in a group, and with 64 and cut keys
     std::optional<PtxModule> masked;
+    std::optional<PtxModule> dropout, gradient;
     std::optional<PtxModule> hopper, teams;  // depths above 32
   };
 
@@ -230,22 +245,58 @@ class GpuAttention : public Planner {
     ASSIGN_OR_RETURN(const AttentionGradientProblem p, ReadAttentionGradient(call));
     if (p.batch == 0 || p.heads == 0) return Readiness::kReady;
     RETURN_IF_ERROR(CheckGroups(p, std::max(p.queries, p.keys)));
-    PtxModule& module = *gradient_[TypeIndex(p.dtype)];
-    ASSIGN_OR_RETURN(const Kernel* const delta, module.Find(0));
-    ASSIGN_OR_RETURN(const Kernel* const keys, module.Find(1));
-    ASSIGN_OR_RETURN(const Kernel* const queries, module.Find(2));
+    ASSIGN_OR_RETURN(const Kernel* const delta, gradient_[TypeIndex(p.dtype)]->Find(0));
     if (delta == nullptr) return Readiness::kCompiling;
     AttentionGradientArguments arguments = GradientArgumentsOf(p);
-    const int64_t rows = p.batch * p.heads * p.queries, sum = p.dtype == ops::DType::kFloat64 ? 8 : 4;
+    const bool tensor_cores = FitsTensorCores(p);
+    const int64_t rows = p.batch * p.heads * p.queries, sum = SumBytes(p);
     if (rows > 0) {
-      ASSIGN_OR_RETURN(arguments.delta, workspace(static_cast<size_t>(rows * sum)));
+      ASSIGN_OR_RETURN(void* const memory,
+                       workspace(static_cast<size_t>(rows * sum * (tensor_cores ? 2 : 1))));
+      arguments.delta = memory;
+      if (tensor_cores) arguments.base = static_cast<float*>(memory) + rows;
       LaunchGradient({delta, AttentionGradientArguments::kDeltaLanes}, arguments,
                      CeilDivide(rows, AttentionGradientArguments::kDeltaRows), 1, launches);
     }
-    const int64_t side = AttentionGradientArguments::kPlainSide / (sum / 4);
-    LaunchPlainGradient(keys, arguments, p.batch * p.KeyHeads() * CeilDivide(p.keys, side),
-                        std::max(p.depth, p.value_depth), launches);
-    LaunchPlainGradient(queries, arguments, p.batch * p.heads * CeilDivide(p.queries, side), p.depth, launches);
+    return tensor_cores ? LaunchMmaGradient(p, arguments, launches)
+                        : LaunchPlainGradient(p, arguments, launches);
+  }
+
+  static int64_t SumBytes(const AttentionProblem& p) {
+    return p.dtype == ops::DType::kFloat64 ? sizeof(double) : sizeof(float);
+  }
+
+  absl::StatusOr<Readiness> LaunchMmaGradient(const AttentionGradientProblem& p,
+                                              const AttentionGradientArguments& arguments,
+                                              LaunchList& launches) {
+    PtxModule& module = *mma_[p.dtype == ops::DType::kBFloat16][DepthIndex(p)].gradient;
+    const size_t general = p.mask.data != nullptr || p.dropout.threshold != 0 ? 2 : 0;
+    ASSIGN_OR_RETURN(const Kernel* const keys, module.Find(general));
+    ASSIGN_OR_RETURN(const Kernel* const queries, module.Find(general + 1));
+    if (keys == nullptr || queries == nullptr) return Readiness::kCompiling;
+    constexpr int64_t kRows = AttentionGradientArguments::kMmaRows;
+    constexpr int kLanes = AttentionGradientArguments::kMmaLanes;
+    LaunchGradient({keys, kLanes}, arguments, p.batch * p.KeyHeads() * CeilDivide(p.keys, kRows), 1,
+                   launches);
+    LaunchGradient({queries, kLanes}, arguments, p.batch * p.heads * CeilDivide(p.queries, kRows), 1,
+                   launches);
+    return Readiness::kReady;
+  }
+
+  absl::StatusOr<Readiness> LaunchPlainGradient(const AttentionGradientProblem& p,
+                                                const AttentionGradientArguments& arguments,
+                                                LaunchList& launches) {
+    PtxModule& module = *gradient_[TypeIndex(p.dtype)];
+    ASSIGN_OR_RETURN(const Kernel* const keys, module.Find(1));
+    ASSIGN_OR_RETURN(const Kernel* const queries, module.Find(2));
+    if (keys == nullptr || queries == nullptr) return Readiness::kCompiling;
+    constexpr int64_t kColumns = AttentionGradientArguments::kPlainColumns;
+    constexpr int kLanes = AttentionGradientArguments::kPlainLanes;
+    const int64_t side = AttentionGradientArguments::kPlainSide * 4 / SumBytes(p);
+    LaunchGradient({keys, kLanes}, arguments, p.batch * p.KeyHeads() * CeilDivide(p.keys, side),
+                   CeilDivide(std::max(p.depth, p.value_depth), kColumns), launches);
+    LaunchGradient({queries, kLanes}, arguments, p.batch * p.heads * CeilDivide(p.queries, side),
+                   CeilDivide(p.depth, kColumns), launches);
     return Readiness::kReady;
   }
 
@@ -261,10 +312,14 @@ class GpuAttention : public Planner {
     launch.group_size = {static_cast<uint32_t>(entry.lanes), 1, 1};
     launch.Push(arguments);
   }
-  static void LaunchPlainGradient(const Kernel* kernel, const AttentionGradientArguments& arguments, int64_t x,
-                                  int64_t columns, LaunchList& launches) {
-    LaunchGradient({kernel, AttentionGradientArguments::kPlainLanes}, arguments, x,
-                   CeilDivide(columns, AttentionGradientArguments::kPlainColumns), launches);
+  absl::StatusOr<Readiness> LaunchDropout(const AttentionProblem& p, AttentionArguments& arguments,
+                                          LaunchList& launches) {
+    if (!FitsTensorCores(p)) return LaunchPlain(p, arguments, launches);
+    Mma& modules = mma_[p.dtype == ops::DType::kBFloat16][DepthIndex(p)];
+    ASSIGN_OR_RETURN(const Kernel* const kernel, modules.dropout->Find(p.mask.data != nullptr ? 1 : 0));
+    if (kernel == nullptr) return Readiness::kCompiling;
+    LaunchOver(kernel, arguments, 64, 1, AttentionArguments::kMmaLanes, launches);
+    return Readiness::kReady;
   }
 
   absl::StatusOr<Readiness> LaunchPlain(const AttentionProblem& problem, AttentionArguments& arguments,

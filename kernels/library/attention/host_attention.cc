@@ -90,7 +90,8 @@ class HostAttention : public Planner {
   };
   Cut CutOf(int64_t units, double nanoseconds) const {
     const int64_t most = workers_ == 1 ? 1 : kGroupsPerWorker * workers_;
-    const int64_t wanted = std::clamp<int64_t>(static_cast<int64_t>(nanoseconds / kGroupNanoseconds), 1, most);
+    const int64_t wanted =
+        std::clamp<int64_t>(static_cast<int64_t>(nanoseconds / kGroupNanoseconds), 1, most);
     const int64_t per_group = (units + wanted - 1) / wanted;
     return {static_cast<uint32_t>((units + per_group - 1) / per_group), static_cast<uint32_t>(per_group)};
   }

@@ -98,9 +98,17 @@ struct AttentionGradientArguments : AttentionArguments {
   static constexpr int kPlainSide = 64;
   static constexpr int kPlainColumns = 64;
 
+  // 16-bit types on tensor cores, rows of q, k, v and gradient as for tiles, those of dq, dk and dv at
+  // multiples of 4 bytes, in modules for depths of 32, 64 or 128: attention_mma_keys and
+  // attention_mma_queries, with groups as above, of kMmaRows keys or queries. With a mask or dropout:
+  // attention_mma_keys_general and attention_mma_queries_general. They need `base`.
+  static constexpr int kMmaLanes = 128;
+  static constexpr int kMmaRows = 64;
+
   const void* gradient;
   void *dq, *dk, *dv;
   void* delta;  // workspace: [batch, heads, queries], of logsumexp's type
+  float* base;  // workspace or nullptr: likewise, logsumexp in units of log 2
   HeadStrides gradient_strides, dq_strides, dk_strides, dv_strides;
 };
 

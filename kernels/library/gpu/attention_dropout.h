@@ -31,7 +31,9 @@ XPUD_DEVICE uint64_t ElementOf(const AttentionArguments& p, int64_t b, int64_t h
   return static_cast<uint64_t>(((b * p.heads + h) * p.queries + row) * p.keys + key);
 }
 
-XPUD_DEVICE Words WordsOf(const AttentionArguments& p, uint64_t block) { return Philox(p.seed, p.offset + block); }
+XPUD_DEVICE Words WordsOf(const AttentionArguments& p, uint64_t block) {
+  return Philox(p.seed, p.offset + block);
+}
 
 // `place` is the element's number modulo 4.
 XPUD_DEVICE bool Keeps(const AttentionArguments& p, const Words& words, uint32_t place) {

@@ -3,6 +3,14 @@
 //   dv = (p f)' gradient,  ds = p (dp f - delta),  dq = scale ds k,  dk = scale ds' q
 // The scores of a tile are computed again in each kernel, so that each gradient is summed by one group in a
 // fixed order.
+#include <stdbool.h>
+
+#pragma clang force_cuda_host_device begin
+namespace {
+#include "kernels/compiler/math.c"
+}
+#pragma clang force_cuda_host_device end
+
 #include "kernels/library/gpu/attention_scalar.h"
 
 namespace xpud::gpu {
@@ -12,11 +20,12 @@ using W = Wide<T>::type;
 using Arguments = AttentionGradientArguments;
 
 constexpr int kLanes = Arguments::kPlainLanes;
-constexpr int kSide = Arguments::kPlainSide / (sizeof(W) == sizeof(double) ? 2 : 1);  // queries, keys of a tile
-constexpr int kGrid = 16;             // a tile's scores are shared by kGrid x kGrid lanes
+constexpr int kSide =
+    Arguments::kPlainSide / (sizeof(W) == sizeof(double) ? 2 : 1);  // queries, keys of a tile
+constexpr int kGrid = 16;              // a tile's scores are shared by kGrid x kGrid lanes
 constexpr int kBlock = kSide / kGrid;  // scores of a lane in each direction
-constexpr int kChunk = 16;            // columns that are multiplied at a time
-constexpr int kStrip = 32;            // columns of gradients that are added at a time
+constexpr int kChunk = 16;             // columns that are multiplied at a time
+constexpr int kStrip = 32;             // columns of gradients that are added at a time
 constexpr int kStrips = Arguments::kPlainColumns / kStrip;
 constexpr int kOwn = kStrip / kGrid;  // columns of a lane in a strip
 constexpr int kPitch = kSide + 1;
@@ -85,10 +94,16 @@ struct Place {
 };
 XPUD_DEVICE Place PlaceOf(const Arguments& p, int64_t b, int64_t h) {
   const int64_t kh = h / p.heads_per_key_head;
-  return {b, h, MatrixOf(p.q, p.q_strides, b, h, p.queries, p.depth),
+  return {b,
+          h,
+          MatrixOf(p.q, p.q_strides, b, h, p.queries, p.depth),
           MatrixOf(p.gradient, p.gradient_strides, b, h, p.queries, p.value_depth),
           MatrixOf(p.k, p.k_strides, b, kh, p.keys, p.depth),
           MatrixOf(p.v, p.v_strides, b, kh, p.keys, p.value_depth)};
+}
+
+XPUD_DEVICE const W* LogsumexpOf(const Arguments& p, int64_t b, int64_t h) {
+  return Head<W>(p.logsumexp, p.logsumexp_strides, b, h);
 }
 
 // Sets weights and slopes of a tile. REQUIRES: all lanes; they may read the tile when it returns.
@@ -96,16 +111,15 @@ XPUD_DEVICE void SetScores(const Arguments& p, const Place& at, int64_t query, i
   W score[kBlock][kBlock] = {}, slope[kBlock][kBlock] = {};
   AddProducts(at.q, query, at.k, key, memory.operands, score);
   AddProducts(at.gradient, query, at.v, key, memory.operands, slope);
-  const HeadStrides& s = p.logsumexp_strides;
-  const W* const logsumexp =
-      static_cast<const W*>(static_cast<const void*>(p.logsumexp)) + at.b * s.batch + at.h * s.head;
+  const W* const logsumexp = LogsumexpOf(p, at.b, at.h);
   const W* const delta = static_cast<const W*>(p.delta) + (at.b * p.heads + at.h) * p.queries;
 #pragma unroll
   for (int i = 0; i < kBlock; ++i) {
     const int y = Lane() / kGrid + i * kGrid;
     const int64_t row = query + y;
     const bool inside = row < p.queries;
-    const W base = inside ? logsumexp[row * s.row] : W(0), below = inside ? delta[row] : W(0);
+    const W base = inside ? logsumexp[row * p.logsumexp_strides.row] : W(0),
+            below = inside ? delta[row] : W(0);
 #pragma unroll
     for (int j = 0; j < kBlock; ++j) {
       const int x = Lane() % kGrid + j * kGrid;
@@ -122,8 +136,8 @@ XPUD_DEVICE void SetScores(const Arguments& p, const Place& at, int64_t query, i
   Synchronize();
 }
 
-// Adds scores' . rows for the lane's rows of keys (kOfKeys), or scores . rows for its rows of queries, and for
-// the columns of a strip. REQUIRES: all lanes.
+// Adds scores' . rows for the lane's rows of keys (kOfKeys), or scores . rows for its rows of queries, and
+// for the columns of a strip. REQUIRES: all lanes.
 template <bool kOfKeys>
 XPUD_DEVICE void AddStrip(const W* scores, const Matrix& rows, int64_t first, int64_t column, W* memory,
                           W (&sum)[kBlock][kOwn]) {
@@ -147,8 +161,9 @@ XPUD_DEVICE void AddStrip(const W* scores, const Matrix& rows, int64_t first, in
 }
 
 // Stores the lane's sums of a strip as rows of a gradient.
-XPUD_DEVICE void StoreStrip(void* data, const HeadStrides& s, int64_t b, int64_t h, int64_t first, int64_t size,
-                            int64_t column, int64_t columns, W factor, const W (&sum)[kBlock][kOwn]) {
+XPUD_DEVICE void StoreStrip(void* data, const HeadStrides& s, int64_t b, int64_t h, int64_t first,
+                            int64_t size, int64_t column, int64_t columns, W factor,
+                            const W (&sum)[kBlock][kOwn]) {
   T* const to = static_cast<T*>(data) + b * s.batch + h * s.head;
 #pragma unroll
   for (int i = 0; i < kBlock; ++i)
@@ -162,7 +177,8 @@ XPUD_DEVICE void StoreStrip(void* data, const HeadStrides& s, int64_t b, int64_t
 XPUD_DEVICE void GradientOfKeys(const Arguments& p) {
   XPUD_SHARED Shared memory;
   const int64_t tiles = (p.keys + kSide - 1) / kSide, key_heads = p.heads / p.heads_per_key_head;
-  const int64_t key = GroupX() % tiles * kSide, kh = GroupX() / tiles % key_heads, b = GroupX() / tiles / key_heads;
+  const int64_t key = GroupX() % tiles * kSide, kh = GroupX() / tiles % key_heads,
+                b = GroupX() / tiles / key_heads;
   const int64_t column = GroupY() * Arguments::kPlainColumns;
   W dk[kStrips][kBlock][kOwn] = {}, dv[kStrips][kBlock][kOwn] = {};
   for (int64_t h = kh * p.heads_per_key_head; h < (kh + 1) * p.heads_per_key_head; ++h) {
@@ -179,7 +195,8 @@ XPUD_DEVICE void GradientOfKeys(const Arguments& p) {
   }
 #pragma unroll
   for (int s = 0; s < kStrips; ++s) {
-    StoreStrip(p.dk, p.dk_strides, b, kh, key, p.keys, column + s * kStrip, p.depth, static_cast<W>(p.scale), dk[s]);
+    StoreStrip(p.dk, p.dk_strides, b, kh, key, p.keys, column + s * kStrip, p.depth, static_cast<W>(p.scale),
+               dk[s]);
     StoreStrip(p.dv, p.dv_strides, b, kh, key, p.keys, column + s * kStrip, p.value_depth, W(1), dv[s]);
   }
 }
@@ -187,7 +204,8 @@ XPUD_DEVICE void GradientOfKeys(const Arguments& p) {
 XPUD_DEVICE void GradientOfQueries(const Arguments& p) {
   XPUD_SHARED Shared memory;
   const int64_t tiles = (p.queries + kSide - 1) / kSide;
-  const int64_t query = GroupX() % tiles * kSide, h = GroupX() / tiles % p.heads, b = GroupX() / tiles / p.heads;
+  const int64_t query = GroupX() % tiles * kSide, h = GroupX() / tiles % p.heads,
+                b = GroupX() / tiles / p.heads;
   const int64_t column = GroupY() * Arguments::kPlainColumns;
   const int64_t keys = p.causal != 0 ? Least(p.keys, query + kSide) : p.keys;
   const Place at = PlaceOf(p, b, h);
@@ -200,8 +218,8 @@ XPUD_DEVICE void GradientOfQueries(const Arguments& p) {
   }
 #pragma unroll
   for (int s = 0; s < kStrips; ++s)
-    StoreStrip(p.dq, p.dq_strides, b, h, query, p.queries, column + s * kStrip, p.depth, static_cast<W>(p.scale),
-               dq[s]);
+    StoreStrip(p.dq, p.dq_strides, b, h, query, p.queries, column + s * kStrip, p.depth,
+               static_cast<W>(p.scale), dq[s]);
 }
 
 // A warp takes one query.
@@ -216,13 +234,19 @@ XPUD_DEVICE void Delta(const Arguments& p) {
     sum = __builtin_elementwise_fma(W(Load(gradient[e * p.gradient_strides.column])),
                                     W(Load(out[e * p.out_strides.column])), sum);
   for (int lanes = 1; lanes < 32; lanes *= 2) sum += Across(sum, lanes);
-  if (Lane() % 32 == 0) static_cast<W*>(p.delta)[row] = sum;
+  if (Lane() % 32 != 0) return;
+  static_cast<W*>(p.delta)[row] = sum;
+  if (p.base != nullptr)
+    p.base[row] = static_cast<float>(LogsumexpOf(p, b, h)[s * p.logsumexp_strides.row]) * 1.4426950408889634f;
 }
 
 }  // namespace xpud::gpu
 
 using namespace xpud::gpu;
 
+// The second number is the minimum of groups for which a multiprocessor has room: it limits registers.
 XPUD_KERNEL(128) attention_delta(const AttentionGradientArguments p) { Delta(p); }
-XPUD_KERNEL(256) attention_gradient_keys(const AttentionGradientArguments p) { GradientOfKeys(p); }
-XPUD_KERNEL(256) attention_gradient_queries(const AttentionGradientArguments p) { GradientOfQueries(p); }
+XPUD_KERNEL_OF(256, 2) attention_gradient_keys(const AttentionGradientArguments p) { GradientOfKeys(p); }
+XPUD_KERNEL_OF(256, 2) attention_gradient_queries(const AttentionGradientArguments p) {
+  GradientOfQueries(p);
+}

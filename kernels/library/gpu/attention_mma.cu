@@ -1,64 +1,17 @@
 // Attention of 16-bit types on tensor cores, without storing scores: FlashAttention-2's scheme (Dao, 2023)
 // with mma.m16n8k16. Compiled to PTX once for each XPUD_ELEMENT and XPUD_DEPTH, without masks and
-// (XPUD_MASKED) with them.
-#include "kernels/library/gpu/attention_arguments.h"
-#include "kernels/library/gpu/attention_device.h"
-#include "kernels/library/gpu/attention_tensor.h"
-#include "kernels/library/gpu/device.h"
+// (XPUD_MASKED) with them; with dropout (XPUD_DROPOUT) in both forms.
+#include "kernels/library/gpu/attention_mma.h"
+
+#include "kernels/library/gpu/attention_dropout.h"
+#include "kernels/library/gpu/attention_mma_dropout.h"
 
 namespace xpud::gpu {
 
-using T = XPUD_ELEMENT;
-constexpr int kDepth = XPUD_DEPTH;
 constexpr int kKeys = kDepth > 64 ? 32 : 64;  // of a tile
-constexpr int kWarps = 4;
-constexpr int kChunks = kDepth / 8;  // of 16 bytes in a row
 constexpr int kTileElements = kKeys * kDepth;
 // After the first tiles a maximum seldom grows. If out is large, testing for that pays.
 constexpr bool kAsks = kDepth > 64;
-constexpr bool kIsBFloat16 = __is_same(T, BFloat16);
-
-// Returns the place of a chunk in a tile of rows. The same chunk of 8 adjacent rows is in different banks.
-XPUD_DEVICE int Place(int row, int chunk) {
-  const int turned = kChunks == 4 ? chunk ^ ((row >> 1) & 3) : chunk ^ (row & 7);
-  return (row * kChunks + turned) * 8;
-}
-
-XPUD_DEVICE Fragment LoadTransposed(uint32_t at) {
-  Fragment f;
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(f.x[0]), "=r"(f.x[1]), "=r"(f.x[2]), "=r"(f.x[3])
-               : "r"(at)
-               : "memory");
-  return f;
-}
-
-XPUD_DEVICE void MultiplyAdd(float (&c)[4], const Fragment& a, uint32_t b0, uint32_t b1) {
-  if constexpr (kIsBFloat16)
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-        "{%0,%1,%2,%3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a.x[0]), "r"(a.x[1]), "r"(a.x[2]), "r"(a.x[3]), "r"(b0), "r"(b1));
-  else
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-        "{%0,%1,%2,%3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a.x[0]), "r"(a.x[1]), "r"(a.x[2]), "r"(a.x[3]), "r"(b0), "r"(b1));
-}
-
-// Begins to copy kRows rows of `size`, from row `first` on. Rows outside become 0.
-template <int kRows>
-XPUD_DEVICE void BeginTile(T* tile, const T* from, int64_t stride, int64_t first, int64_t size, int depth) {
-  constexpr int kLanes = kWarps * 32;
-  static_assert(kRows * kChunks % kLanes == 0);
-  const uint32_t base = SharedAddress(tile);
-#pragma unroll
-  for (int step = 0; step < kRows * kChunks / kLanes; ++step) {
-    const int i = step * kLanes + Lane(), row = i / kChunks, chunk = i % kChunks;
-    const bool valid = first + row < size && chunk * 8 < depth;
-    CopyChunk(base + 2 * Place(row, chunk), valid ? from + (first + row) * stride + chunk * 8 : from, valid);
-  }
-}
 
 // The mask's addends for the scores of a warp's 16 rows, in units of log 2. All are read at once, before they
 // are needed.
@@ -88,7 +41,7 @@ XPUD_DEVICE void Read(Mask& mask, const AttentionArguments& p, int64_t head, int
 }
 
 // Each warp takes kBlocks blocks of 16 queries. Without a mask, `scale` is positive.
-template <int kBlocks, bool kMasked, bool kCut>
+template <int kBlocks, bool kMasked, bool kCut, bool kDrops = false>
 XPUD_DEVICE void Attend(const AttentionArguments& p) {
   constexpr int kRows = kWarps * kBlocks * 16;
   constexpr int kElements = kRows * kDepth > 4 * kTileElements ? kRows * kDepth : 4 * kTileElements;
@@ -111,9 +64,7 @@ XPUD_DEVICE void Attend(const AttentionArguments& p) {
 #pragma unroll
   for (int m = 0; m < kBlocks; ++m)
 #pragma unroll
-    for (int d = 0; d < kDepth / 16; ++d)
-      query[m][d] = LoadMatrices(
-          SharedAddress(memory + Place((warp * kBlocks + m) * 16 + lane % 16, d * 2 + lane / 16)));
+    for (int d = 0; d < kDepth / 16; ++d) query[m][d] = LoadLeft(memory, (warp * kBlocks + m) * 16, d);
   Synchronize();
 
   float out[kBlocks][kDepth / 8][4] = {};
@@ -159,8 +110,7 @@ XPUD_DEVICE void Attend(const AttentionArguments& p) {
     for (int d = 0; d < kDepth / 16; ++d)
 #pragma unroll
       for (int n = 0; n < kKeys / 16; ++n) {
-        const Fragment f = LoadMatrices(
-            SharedAddress(k_tile + Place(n * 16 + lane % 8 + lane / 16 * 8, d * 2 + lane / 8 % 2)));
+        const Fragment f = LoadRight(k_tile, n * 16, d);
 #pragma unroll
         for (int m = 0; m < kBlocks; ++m) {
           MultiplyAdd(score[m][2 * n], query[m][d], f.x[0], f.x[1]);
@@ -237,20 +187,25 @@ XPUD_DEVICE void Attend(const AttentionArguments& p) {
           for (int i = 0; i < 4; ++i) out[m][d][i] *= shrink[m][i / 2];
     }
 
+    if constexpr (kDrops) {
+#pragma unroll
+      for (int m = 0; m < kBlocks; ++m)
+#pragma unroll
+        for (int n = 0; n < kKeys / 8; ++n) {
+          const Factors factors = FactorsOfQueries(p, b, h, row0 + m * 16, at + n * 8);
+#pragma unroll
+          for (int i = 0; i < 4; ++i) score[m][n][i] *= factors.x[i];
+        }
+    }
+
 #pragma unroll
     for (int n = 0; n < kKeys / 16; ++n) {
       Fragment weight[kBlocks];
 #pragma unroll
-      for (int m = 0; m < kBlocks; ++m) {
-        weight[m].x[0] = Pair<T>(score[m][2 * n][0], score[m][2 * n][1]);
-        weight[m].x[1] = Pair<T>(score[m][2 * n][2], score[m][2 * n][3]);
-        weight[m].x[2] = Pair<T>(score[m][2 * n + 1][0], score[m][2 * n + 1][1]);
-        weight[m].x[3] = Pair<T>(score[m][2 * n + 1][2], score[m][2 * n + 1][3]);
-      }
+      for (int m = 0; m < kBlocks; ++m) weight[m] = LeftOf(score[m][2 * n], score[m][2 * n + 1]);
 #pragma unroll
       for (int d = 0; d < kDepth / 16; ++d) {
-        const Fragment f =
-            LoadTransposed(SharedAddress(v_tile + Place(n * 16 + lane % 16, d * 2 + lane / 16)));
+        const Fragment f = LoadRightRows(v_tile, n * 16, d);
 #pragma unroll
         for (int m = 0; m < kBlocks; ++m) {
           MultiplyAdd(out[m][2 * d], weight[m], f.x[0], f.x[1]);
@@ -274,7 +229,14 @@ XPUD_DEVICE void Attend(const AttentionArguments& p) {
 using namespace xpud::gpu;
 
 // The second number is the minimum of groups for which a multiprocessor has room: it limits registers.
-#ifdef XPUD_MASKED
+#if defined(XPUD_DROPOUT)
+XPUD_KERNEL_OF(128, 2) attention_mma_dropout_64(const AttentionArguments p) {
+  Attend<1, false, false, true>(p);
+}
+XPUD_KERNEL_OF(128, 2) attention_mma_masked_dropout_64(const AttentionArguments p) {
+  Attend<1, true, false, true>(p);
+}
+#elif defined(XPUD_MASKED)
 XPUD_KERNEL_OF(128, 2) attention_mma_masked_64(const AttentionArguments p) { Attend<1, true, false>(p); }
 XPUD_KERNEL_OF(128, 2) attention_mma_masked_cut_64(const AttentionArguments p) { Attend<1, true, true>(p); }
 #else

@@ -1,5 +1,13 @@
 // Attention of any layout, type and depth by multiply-add, without storing scores. Compiled to PTX once for
 // each XPUD_ELEMENT.
+#include <stdbool.h>
+
+#pragma clang force_cuda_host_device begin
+namespace {
+#include "kernels/compiler/math.c"
+}
+#pragma clang force_cuda_host_device end
+
 #include "kernels/library/gpu/attention_scalar.h"
 
 namespace xpud::gpu {

@@ -1,17 +1,10 @@
-// Shared by the attention kernels that compute by multiply-add in f32 or f64, for any layout. Device code only.
+// Shared by the attention kernels that compute by multiply-add in f32 or f64, for any layout. Device code
+// only. REQUIRES: kernels/compiler/math.c is included before, as device code.
 #pragma once
-
-#include <stdbool.h>
 
 #include "kernels/library/gpu/attention_arguments.h"
 #include "kernels/library/gpu/attention_dropout.h"
 #include "kernels/library/gpu/device.h"
-
-#pragma clang force_cuda_host_device begin
-namespace {
-#include "kernels/compiler/math.c"
-}
-#pragma clang force_cuda_host_device end
 
 namespace xpud::gpu {
 

@@ -35,6 +35,18 @@ XPUD_EMBED(masked_bfloat16_128, XPUD_PTX_FOLDER "/attention_mma_masked_BFloat16_
 XPUD_EMBED(masked_float16_32, XPUD_PTX_FOLDER "/attention_mma_masked_Float16_32.ptx")
 XPUD_EMBED(masked_float16_64, XPUD_PTX_FOLDER "/attention_mma_masked_Float16_64.ptx")
 XPUD_EMBED(masked_float16_128, XPUD_PTX_FOLDER "/attention_mma_masked_Float16_128.ptx")
+XPUD_EMBED(dropout_bfloat16_32, XPUD_PTX_FOLDER "/attention_mma_dropout_BFloat16_32.ptx")
+XPUD_EMBED(dropout_bfloat16_64, XPUD_PTX_FOLDER "/attention_mma_dropout_BFloat16_64.ptx")
+XPUD_EMBED(dropout_bfloat16_128, XPUD_PTX_FOLDER "/attention_mma_dropout_BFloat16_128.ptx")
+XPUD_EMBED(dropout_float16_32, XPUD_PTX_FOLDER "/attention_mma_dropout_Float16_32.ptx")
+XPUD_EMBED(dropout_float16_64, XPUD_PTX_FOLDER "/attention_mma_dropout_Float16_64.ptx")
+XPUD_EMBED(dropout_float16_128, XPUD_PTX_FOLDER "/attention_mma_dropout_Float16_128.ptx")
+XPUD_EMBED(mma_gradient_bfloat16_32, XPUD_PTX_FOLDER "/attention_mma_gradient_BFloat16_32.ptx")
+XPUD_EMBED(mma_gradient_bfloat16_64, XPUD_PTX_FOLDER "/attention_mma_gradient_BFloat16_64.ptx")
+XPUD_EMBED(mma_gradient_bfloat16_128, XPUD_PTX_FOLDER "/attention_mma_gradient_BFloat16_128.ptx")
+XPUD_EMBED(mma_gradient_float16_32, XPUD_PTX_FOLDER "/attention_mma_gradient_Float16_32.ptx")
+XPUD_EMBED(mma_gradient_float16_64, XPUD_PTX_FOLDER "/attention_mma_gradient_Float16_64.ptx")
+XPUD_EMBED(mma_gradient_float16_128, XPUD_PTX_FOLDER "/attention_mma_gradient_Float16_128.ptx")
 XPUD_EMBED(wgmma_bfloat16_64, XPUD_PTX_FOLDER "/attention_wgmma_BFloat16_64.ptx")
 XPUD_EMBED(wgmma_bfloat16_128, XPUD_PTX_FOLDER "/attention_wgmma_BFloat16_128.ptx")
 XPUD_EMBED(wgmma_float16_64, XPUD_PTX_FOLDER "/attention_wgmma_Float16_64.ptx")
@@ -73,6 +85,24 @@ std::string_view AttentionMmaPtx(bool bfloat16, int depth, bool masked) {
       {{Embedded_masked_float16_32(), Embedded_masked_float16_64(), Embedded_masked_float16_128()},
        {Embedded_masked_bfloat16_32(), Embedded_masked_bfloat16_64(), Embedded_masked_bfloat16_128()}}};
   return modules[masked][bfloat16][d];
+}
+
+std::string_view AttentionMmaDropoutPtx(bool bfloat16, int depth) {
+  const int d = depth == 32 ? 0 : depth == 64 ? 1 : 2;
+  const std::string_view modules[2][3] = {
+      {Embedded_dropout_float16_32(), Embedded_dropout_float16_64(), Embedded_dropout_float16_128()},
+      {Embedded_dropout_bfloat16_32(), Embedded_dropout_bfloat16_64(), Embedded_dropout_bfloat16_128()}};
+  return modules[bfloat16][d];
+}
+
+std::string_view AttentionMmaGradientPtx(bool bfloat16, int depth) {
+  const int d = depth == 32 ? 0 : depth == 64 ? 1 : 2;
+  const std::string_view modules[2][3] = {
+      {Embedded_mma_gradient_float16_32(), Embedded_mma_gradient_float16_64(),
+       Embedded_mma_gradient_float16_128()},
+      {Embedded_mma_gradient_bfloat16_32(), Embedded_mma_gradient_bfloat16_64(),
+       Embedded_mma_gradient_bfloat16_128()}};
+  return modules[bfloat16][d];
 }
 
 std::string_view AttentionWgmmaPtx(bool bfloat16, int depth) {

@@ -10,6 +10,10 @@ namespace xpud::gpu {
 std::string_view ProductPtx();
 // attention_mma.cu for a 16-bit type and depths up to `depth`, which must be 32, 64 or 128.
 std::string_view AttentionMmaPtx(bool bfloat16, int depth, bool masked);
+// attention_mma.cu with dropout.
+std::string_view AttentionMmaDropoutPtx(bool bfloat16, int depth);
+// attention_mma_gradient.cu, likewise.
+std::string_view AttentionMmaGradientPtx(bool bfloat16, int depth);
 // attention_wgmma.cu for depths up to 64 or 128.
 std::string_view AttentionWgmmaPtx(bool bfloat16, int depth);
 // attention_teams.cu, likewise.

@@ -39,10 +39,10 @@ struct AttentionTile : AttentionScores {
 
   ops::DType dtype = ops::DType::kFloat32;
   int64_t keys = 0, depth = 0, value_depth = 0;
-  const void* q = nullptr;  // [queries, depth]
-  const void* k = nullptr;  // [keys, depth]
-  const void* v = nullptr;  // [keys, value_depth]
-  void* out = nullptr;      // [queries, value_depth]
+  const void* q = nullptr;    // [queries, depth]
+  const void* k = nullptr;    // [keys, depth]
+  const void* v = nullptr;    // [keys, value_depth]
+  void* out = nullptr;        // [queries, value_depth]
   void* logsumexp = nullptr;  // [queries] f32, or f64 if `wide_logsumexp`, or nullptr
   bool wide_logsumexp = false;
   int64_t q_row = 0, q_column = 0, k_row = 0, k_column = 0, v_row = 0, v_column = 0;
@@ -64,13 +64,13 @@ struct AttentionGradientTile {
   ops::DType mask_dtype = ops::DType::kBool;
   int64_t heads = 0;  // query heads that share the key head
   int64_t queries = 0, queries_per_tile = 0, first_key = 0, keys = 0, depth = 0, value_depth = 0;
-  HeadMatrix q, out, gradient;       // [heads][queries, depth or value_depth]
-  HeadMatrix mask, logsumexp;        // [heads][queries, keys] or no data; [heads][queries]
-  HeadMatrix k, v, dk, dv;           // [keys, depth or value_depth], from first_key on
+  HeadMatrix q, out, gradient;  // [heads][queries, depth or value_depth]
+  HeadMatrix mask, logsumexp;   // [heads][queries, keys] or no data; [heads][queries]
+  HeadMatrix k, v, dk, dv;      // [keys, depth or value_depth], from first_key on
   double scale = 1;
   bool causal = false;
-  AttentionDropout dropout;          // element: that of head 0, query 0, key 0
-  uint64_t dropout_head = 0;         // elements between heads
+  AttentionDropout dropout;   // element: that of head 0, query 0, key 0
+  uint64_t dropout_head = 0;  // elements between heads
   // In f64 if dtype is, otherwise f32; 64-byte aligned. dq, transposed and without scale:
   // [heads][tiles of queries][depth][queries_per_tile]; the tiles whose queries attend to none of these keys
   // are not written. delta: [heads][tiles of queries][queries_per_tile], the sums of gradient * out.
@@ -83,7 +83,8 @@ struct AttentionGradientTile {
 struct AttentionGradientSum {
   ops::DType dtype = ops::DType::kFloat32;
   int64_t queries = 0, queries_per_tile = 0, depth = 0;
-  void* parts = nullptr;  // dq of AttentionGradientTile, for this tile of queries. The first part is overwritten.
+  void* parts =
+      nullptr;  // dq of AttentionGradientTile, for this tile of queries. The first part is overwritten.
   int64_t count = 0, step = 0;  // elements between parts
   void* dq = nullptr;
   int64_t row = 0, column = 0;

@@ -31,8 +31,8 @@ constexpr Attribute kTrainingAttributes[] = {{"scale", AttributeType::kReal},
                                              {"seed", AttributeType::kInteger},
                                              {"offset", AttributeType::kInteger}};
 constexpr Parameter kGradients[] = {{"query_gradient"}, {"key_gradient"}, {"value_gradient"}};
-constexpr Parameter kBackwardInputs[] = {{"gradient"}, {"query"},     {"key"},           {"value"},
-                                         {"out"},      {"logsumexp"}, {"mask", kOptional}};
+constexpr Parameter kBackwardInputs[] = {{"gradient"},  {"query"},          {"key"}, {"value"}, {"out"},
+                                         {"logsumexp"}, {"mask", kOptional}};
 
 // The operands that forward and backward share.
 struct Operands {

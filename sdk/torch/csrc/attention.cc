@@ -35,8 +35,8 @@ static bool NeedsGradient(const at::Tensor& query, const at::Tensor& key, const 
          (query.requires_grad() || key.requires_grad() || value.requires_grad());
 }
 
-// Returns true if the daemon has the rows that training or dropout needs. Before the connection (fake tensors)
-// the daemon counts as current.
+// Returns true if the daemon has the rows that training or dropout needs. Before the connection (fake
+// tensors) the daemon counts as current.
 static bool CanTrain() {
   return !Runtime::IsConnected() || (IsKnown(TrainingRow()) && IsKnown(BackwardRow()));
 }
@@ -45,15 +45,14 @@ int64_t ChooseAttention(const at::Tensor& query, const at::Tensor& key, const at
                         const std::optional<at::Tensor>& mask, double dropout, bool /*is_causal*/,
                         std::optional<double> /*scale*/, bool /*enable_gqa*/) {
   const bool trains = dropout != 0 || NeedsGradient(query, key, value);
-  const bool fused = !query.is_nested() && !key.is_nested() && query.dim() == 4 &&
-                     key.dim() == 4 && value.dim() == 4 && query.sym_numel() > 0 && key.sym_numel() > 0 &&
-                     value.sym_numel() > 0 && query.sym_size(0) == key.sym_size(0) &&
-                     query.sym_size(0) == value.sym_size(0) && key.sym_size(1) == value.sym_size(1) &&
-                     query.sym_size(1) % key.sym_size(1) == 0 && query.scalar_type() == key.scalar_type() &&
-                     query.scalar_type() == value.scalar_type() &&
-                     IsSupported(query.scalar_type(), AttentionRow().dtypes) &&
-                     (!mask.has_value() || !mask->defined() || !mask->requires_grad()) &&
-                     (!trains || CanTrain());
+  const bool fused =
+      !query.is_nested() && !key.is_nested() && query.dim() == 4 && key.dim() == 4 && value.dim() == 4 &&
+      query.sym_numel() > 0 && key.sym_numel() > 0 && value.sym_numel() > 0 &&
+      query.sym_size(0) == key.sym_size(0) && query.sym_size(0) == value.sym_size(0) &&
+      key.sym_size(1) == value.sym_size(1) && query.sym_size(1) % key.sym_size(1) == 0 &&
+      query.scalar_type() == key.scalar_type() && query.scalar_type() == value.scalar_type() &&
+      IsSupported(query.scalar_type(), AttentionRow().dtypes) &&
+      (!mask.has_value() || !mask->defined() || !mask->requires_grad()) && (!trains || CanTrain());
   return static_cast<int64_t>(fused ? at::SDPBackend::overrideable : at::SDPBackend::math);
 }
 
@@ -114,8 +113,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Ten
     double dropout, bool is_causal, bool /*return_debug_mask*/, std::optional<double> scale) {
   TORCH_CHECK(dropout >= 0 && dropout <= 1, "dropout probability has to be between 0 and 1, but got ",
               dropout);
-  const bool trains = !IsEmpty(query, key, value) &&
-                      (dropout > 0 || (query.scalar_type() == at::kDouble && CanTrain()));
+  const bool trains =
+      !IsEmpty(query, key, value) && (dropout > 0 || (query.scalar_type() == at::kDouble && CanTrain()));
   const bool wide = trains && query.scalar_type() == at::kDouble;
   const Tensor out = EmptyLikeQuery(query, value.size(3));
   const Tensor logsumexp = MakeEmpty({query.size(0), query.size(1), query.size(2)},
@@ -151,12 +150,12 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> AttentionBackward(
     const Tensor& seed, const Tensor& offset, std::optional<double> scale) {
   TORCH_CHECK_NOT_IMPLEMENTED(!(wanted[3] && bias.defined()),
                               "XPUD: fused attention has no gradient of its mask");
+  if (!gradient.defined()) return {};
   if (IsEmpty(query, key, value))
     return {at::zeros_like(query), at::zeros_like(key), at::zeros_like(value), Tensor()};
-  const PhiloxState state = dropout > 0 ? PhiloxState{seed.item<int64_t>(), offset.item<int64_t>()}
-                                        : PhiloxState{};
-  const std::array<Tensor, 3> gradients = {at::empty_like(query), at::empty_like(key),
-                                           at::empty_like(value)};
+  const PhiloxState state =
+      dropout > 0 ? PhiloxState{seed.item<int64_t>(), offset.item<int64_t>()} : PhiloxState{};
+  const std::array<Tensor, 3> gradients = {at::empty_like(query), at::empty_like(key), at::empty_like(value)};
   const Tensor mask = ExpandMask(bias, query, key);
   const std::array<TensorRef, 3> outputs = {Describe(gradients[0]), Describe(gradients[1]),
                                             Describe(gradients[2])};

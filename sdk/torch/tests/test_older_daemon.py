@@ -15,7 +15,7 @@ import unittest
 from xpud import _table
 
 ROWS_AT = 288  # in transport::Welcome
-UNKNOWN = ("cumsum", "_softmax", "cos", "nonzero", "nonzero_ends")
+UNKNOWN = ("cumsum", "_softmax", "cos", "nonzero", "nonzero_ends", "training_attention", "attention_backward")
 
 
 def without(welcome: bytes, names: tuple[str, ...]) -> bytes:
@@ -89,6 +89,20 @@ class OlderDaemon(unittest.TestCase):
         counts = torch.xpud.fallback_counts()
         self.assertEqual({name for name in counts if counts[name]},
                          {"aten::cumsum", "aten::_softmax", "aten::cos", "aten::cos_", "aten::nonzero"})
+
+    def test_without_attention_for_training_the_math_path_trains(self):
+        import torch
+        import torch.nn.functional as F
+        import torch_xpud  # noqa: F401
+        tensors = [torch.randn(1, 2, 5, 4) for _ in range(3)]
+        results = []
+        for device in ("cpu", "xpud"):
+            leaves = [each.detach().to(device).requires_grad_() for each in tensors]
+            F.scaled_dot_product_attention(*leaves, is_causal=True).square().sum().backward()
+            results.append([leaf.grad.cpu() for leaf in leaves])
+        torch.testing.assert_close(results[1], results[0])
+        dropped = F.scaled_dot_product_attention(*(each.to("xpud") for each in tensors), dropout_p=0.5)
+        self.assertTrue(dropped.isfinite().all())
 
 
 if __name__ == "__main__":

@@ -98,6 +98,11 @@ TEST_F(HugeSizes, OfOpsWhoseShapesFitAreRefusedToo) {
   for (View* view : attention.operands()) *view = repeated(1, {1, 1, length, 8});
   attention.outputs[1] = attention.inputs[3] = View{};
   EXPECT_THAT(refusal(attention), HasSubstr("operations"));
+  Call backward = RightCall(ops::RowOf("xpud::attention_backward"));
+  for (View* view : backward.operands()) *view = repeated(1, {1, 1, length, 8});
+  backward.inputs[5] = repeated(1, {1, 1, length});
+  backward.inputs[6] = View{};
+  EXPECT_THAT(refusal(backward), HasSubstr("operations"));
   session.reset();
   ExpectAsBefore();
 }
