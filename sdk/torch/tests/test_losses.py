@@ -93,6 +93,25 @@ class LossTest(unittest.TestCase):
                             x = x.to(memory_format=torch.channels_last) if last else x
                             self.check(lambda x: of_classes(**options)(x, None, reduction=reduction), x)
 
+    def test_temporal_classification(self):
+        lengths, counts = (40, 37, 30, 12, 0, 40), (9, 0, 14, 12, 0, 3)
+        targets = torch.randint(1, 7, (6, 14))
+        joined = torch.cat([row[:count] for row, count in zip(targets, counts, strict=True)])
+        targets[0, 9:] = -1  # padding is not read
+        for dtype in (torch.float32, torch.float64):
+            scores = torch.randn(40, 6, 7, dtype=dtype)
+            for labels in (targets, joined, targets.int()):
+                for options in ({}, {"reduction": "sum"}, {"reduction": "none", "zero_infinity": True}):
+                    with self.subTest(dtype=dtype, shape=labels.shape, **options):
+                        self.check(lambda x, y: F.ctc_loss(x.log_softmax(2), y, lengths, counts, **options).nan_to_num(posinf=1e3), scores, constants=(labels,))
+            self.check(lambda x, y: F.ctc_loss(x.log_softmax(2), y, torch.tensor(lengths), torch.tensor(counts), blank=0, zero_infinity=True), scores, constants=(joined,))
+            self.check(lambda x, y: F.ctc_loss(x.log_softmax(1), y, (40,), (9,), blank=6), scores[:, 0], constants=(targets[0, :9] - 1,))
+        x = torch.randn(9, 2, 4, dtype=torch.float64, device="xpud", requires_grad=True)
+        labels = torch.tensor([[1, 2, 2], [3, 1, 0]], device="xpud")
+        self.assertTrue(torch.autograd.gradcheck(lambda x: F.ctc_loss(x.log_softmax(2), labels, (9, 7), (3, 2)), x))
+        nn_loss = torch.nn.CTCLoss(blank=3, zero_infinity=True)
+        torch.testing.assert_close(nn_loss(x.log_softmax(2), labels.clamp(max=2), (9, 7), (3, 2)).cpu(), nn_loss(x.cpu().log_softmax(2), labels.cpu().clamp(max=2), (9, 7), (3, 2)))
+
     def test_margins_of_classes(self):
         targets = torch.tensor([0, 5, 2, 3, 3])
         for options in ({}, {"p": 2}, {"margin": 0.3}, {"p": 2, "weighted": True}):
