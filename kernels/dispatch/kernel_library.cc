@@ -7,6 +7,7 @@
 #include "kernels/families/compact.h"
 #include "kernels/families/concat.h"
 #include "kernels/families/convolution.h"
+#include "kernels/families/ctc_loss.h"
 #include "kernels/families/flip.h"
 #include "kernels/families/foreach.h"
 #include "kernels/families/foreach_reduce.h"
@@ -65,6 +66,7 @@ class KernelLibrary::Impl {
     }
     planners_.push_back(std::make_unique<CompactPlanner>(cache_));
     planners_.push_back(std::make_unique<ConcatPlanner>(cache_));
+    planners_.push_back(std::make_unique<CtcPlanner>(cache_));
     planners_.push_back(std::make_unique<FlipPlanner>(maps));
     planners_.push_back(std::make_unique<ForeachPlanner>(cache_));
     planners_.push_back(std::make_unique<ForeachReducePlanner>(cache_));

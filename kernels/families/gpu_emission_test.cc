@@ -7,6 +7,7 @@
 #include "gtest/gtest.h"
 #include "kernels/families/compact.h"
 #include "kernels/families/convolution.h"
+#include "kernels/families/ctc_loss.h"
 #include "kernels/families/foreach.h"
 #include "kernels/families/foreach_reduce.h"
 #include "kernels/families/fused.h"
@@ -305,6 +306,13 @@ TEST_F(GpuEmissionTest, NllBothWaysAndInEveryStage) {
     Check(backward, key, "planes");
     key.planes = false;
     Check(backward, key);
+  }
+}
+
+TEST_F(GpuEmissionTest, CtcLossBothWays) {
+  for (const DType type : {DType::kFloat32, DType::kFloat64}) {
+    for (const bool beta : {false, true}) Check(CtcStatesSkeleton(), CtcKey{.type = type, .beta = beta});
+    Check(CtcGradientSkeleton(), CtcKey{.type = type, .target = DType::kInt32, .beta = true});
   }
 }
 

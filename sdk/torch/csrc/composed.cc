@@ -106,6 +106,20 @@ Tensor Triangle(const Tensor& self, int64_t diagonal, bool lower) {
 Tensor Tril(const Tensor& self, int64_t diagonal) { return Triangle(self, diagonal, true); }
 Tensor Triu(const Tensor& self, int64_t diagonal) { return Triangle(self, diagonal, false); }
 
+// ---- norm: the older form of linalg_vector_norm ----
+
+Tensor Norm(const Tensor& self, const std::optional<at::Scalar>& p, c10::IntArrayRef dim, bool keepdim) {
+  if (!IsOnDevice(self) || !IsSupported(self.scalar_type(), ops::kFloatTypes))
+    return FallbackOf<at::_ops::norm_ScalarOpt_dim>::Call(self, p, dim, keepdim);
+  return at::linalg_vector_norm(self, p.value_or(2), dim, keepdim);
+}
+Tensor NormOfType(const Tensor& self, const std::optional<at::Scalar>& p, c10::IntArrayRef dim, bool keepdim,
+                  at::ScalarType type) {
+  if (!IsOnDevice(self) || !IsSupported(self.scalar_type(), ops::kFloatTypes))
+    return FallbackOf<at::_ops::norm_ScalarOpt_dim_dtype>::Call(self, p, dim, keepdim, type);
+  return at::linalg_vector_norm(self, p.value_or(2), dim, keepdim, type);
+}
+
 Tensor Addr(const Tensor& self, const Tensor& a, const Tensor& b, const at::Scalar& beta,
             const at::Scalar& alpha) {
   TORCH_CHECK(a.dim() == 1 && b.dim() == 1, "addr: Expected 1-D argument vec1 and vec2, but got ", a.dim(),
@@ -147,6 +161,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("min.dim", TORCH_FN(MinDim));
   m.impl("std.correction", TORCH_FN(StdCorrection));
   m.impl("std_mean.correction", TORCH_FN(StdMean));
+  m.impl("norm.ScalarOpt_dim", TORCH_FN(Norm));
+  m.impl("norm.ScalarOpt_dim_dtype", TORCH_FN(NormOfType));
   m.impl("channel_shuffle", TORCH_FN(ChannelShuffle));
   m.impl("var_mean.correction", TORCH_FN(VarMean));
   m.impl("isin.Tensor_Tensor", TORCH_FN(Isin));

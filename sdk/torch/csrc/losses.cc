@@ -2,6 +2,7 @@
 // weights, several results.
 #include <ATen/ATen.h>
 #include <ATen/WrapDimUtils.h>
+#include <ATen/native/LossMulti.h>
 #include <torch/library.h>
 
 #include "sdk/torch/csrc/command.h"
@@ -14,6 +15,8 @@ namespace xpud::shim {
 namespace {
 
 using at::Tensor;
+
+bool IsFloating(const Tensor& tensor) { return IsServed(tensor, ops::kFloatTypes); }
 
 // ---- reductions ----
 
@@ -147,6 +150,64 @@ Tensor NllLoss2dBackward(const Tensor& gradient, const Tensor& self, const Tenso
   return out;
 }
 
+// ---- margins of classes: each class but the target's costs max(0, margin - x[target] + x)^p / classes ----
+
+struct Margins {
+  Margins(const Tensor& self, const Tensor& target, const at::Scalar& p, const at::Scalar& margin,
+          const OptionalTensor& weight)
+      : square(p.toDouble() == 2) {
+    int64_t rows = 0;
+    at::native::multi_margin_loss_shape_check(rows, classes, self.dim(), self, target, weight);
+    TORCH_CHECK(p.toDouble() == 1 || square, "only p == 1 and p == 2 supported");
+    const Tensor x = self.reshape({rows, classes});
+    const Tensor index = target.reshape({rows, 1});
+    others = at::arange(classes, target.options()).ne(index);
+    excess = x.sub(x.gather(1, index)).add_(margin).clamp_min_(0).mul_(others);
+    if (IsGiven(weight))
+      weights = weight->reshape({classes}).index_select(0, index.view({rows})).view(index.sizes());
+  }
+  // Multiplied with the weights of their rows' classes.
+  Tensor Weighted(const Tensor& values) const { return weights.defined() ? values.mul(weights) : values; }
+
+  int64_t classes = 0;
+  bool square;
+  Tensor others, excess, weights;
+};
+
+bool AreMarginsServed(const Tensor& self, const Tensor& target) {
+  return IsFloating(self) && IsServed(target, ops::SetOf(ops::DType::kInt64)) && self.numel() > 0;
+}
+
+Tensor MultiMarginLoss(const Tensor& self, const Tensor& target, const at::Scalar& p,
+                       const at::Scalar& margin, const OptionalTensor& weight, int64_t reduction) {
+  if (!AreMarginsServed(self, target))
+    return FallbackOf<at::_ops::multi_margin_loss>::Call(self, target, p, margin, weight, reduction);
+  const Margins margins(self, target, p, margin, weight);
+  const Tensor& excess = margins.excess;
+  const Tensor each = margins.Weighted(margins.square ? excess.mul(excess) : excess);
+  const Tensor losses = each.sum(1).div_(static_cast<double>(margins.classes));
+  return Reduced(target.dim() == 0 ? losses.squeeze(0) : losses, reduction);
+}
+
+Tensor MultiMarginLossBackward(const Tensor& gradient, const Tensor& self, const Tensor& target,
+                               const at::Scalar& p, const at::Scalar& margin, const OptionalTensor& weight,
+                               int64_t reduction) {
+  if (!AreMarginsServed(self, target)) {
+    return FallbackOf<at::_ops::multi_margin_loss_backward>::Call(gradient, self, target, p, margin, weight,
+                                                                  reduction);
+  }
+  const Margins margins(self, target, p, margin, weight);
+  const Tensor& excess = margins.excess;
+  const Tensor slopes =
+      margins.Weighted(margins.square ? excess.mul(2) : excess.gt(0).to(self.scalar_type()));
+  const Tensor own = slopes.sum(1, /*keepdim=*/true).neg_();
+  const int64_t rows = excess.size(0);
+  const double factor =
+      1 / static_cast<double>(margins.classes * (reduction == at::Reduction::Mean ? rows : 1));
+  const Tensor by_row = gradient.dim() == 0 ? gradient : gradient.reshape({rows, 1});
+  return at::where(margins.others, slopes, own).mul_(factor).mul_(by_row).view(self.sizes());
+}
+
 // ---- activations ----
 
 std::tuple<Tensor, Tensor> LogSigmoid(const Tensor& self) {
@@ -163,8 +224,6 @@ Tensor LogSigmoidBackward(const Tensor& gradient, const Tensor& self, const Tens
   return RunMap(row, inputs, out) ? out
                                   : FallbackOf<at::_ops::log_sigmoid_backward>::Call(gradient, self, buffer);
 }
-
-bool IsFloating(const Tensor& tensor) { return IsServed(tensor, ops::kFloatTypes); }
 
 std::tuple<Tensor, Tensor> PreluBackward(const Tensor& gradient, const Tensor& self, const Tensor& weight) {
   static const ops::Row& row = ops::RowOf("xpud::prelu_backward");
@@ -265,6 +324,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("huber_loss_backward", TORCH_FN(HuberLossBackward));
   m.impl("binary_cross_entropy", TORCH_FN(BinaryCrossEntropy));
   m.impl("binary_cross_entropy_backward", TORCH_FN(BinaryCrossEntropyBackward));
+  m.impl("multi_margin_loss", TORCH_FN(MultiMarginLoss));
+  m.impl("multi_margin_loss_backward", TORCH_FN(MultiMarginLossBackward));
   m.impl("nll_loss2d_forward", TORCH_FN(NllLoss2d));
   m.impl("nll_loss2d_backward", TORCH_FN(NllLoss2dBackward));
   m.impl("log_sigmoid_forward", TORCH_FN(LogSigmoid));

@@ -184,22 +184,48 @@ std::tuple<Tensor, Tensor, Tensor> BatchNormBackward(
 
 // ---- group norm ----
 
-// The sizes [N, groups, channels of a group, positions], in which an input is viewed.
+// How an input is viewed: [N, groups, channels of a group, positions]. If channels are the innermost
+// dimension, it is [N, 1, channels, positions], and statistics have an element for each channel, so that
+// kernels take all channels together.
 struct Groups {
-  Groups(int64_t batch, int64_t channels, int64_t positions, int64_t groups)
-      : sizes{batch, groups, channels / groups, positions} {}
+  Groups(const Tensor& input, int64_t batch, int64_t channels, int64_t positions, int64_t groups)
+      : grouped{batch, groups, channels / groups, positions},
+        last(input.suggest_memory_format() != at::MemoryFormat::Contiguous && input.stride(1) == 1),
+        sizes{batch, last ? 1 : groups, last ? channels : channels / groups, positions} {}
   // A view, or a copy if the strides allow none.
   Tensor Of(const Tensor& tensor) const {
     return at::detail::computeStride(tensor.sizes(), tensor.strides(), c10::IntArrayRef(sizes)).has_value()
                ? tensor.view(sizes)
                : Contiguous(tensor).view(sizes);
   }
-  Tensor OfStatistics(const Tensor& tensor) const { return tensor.reshape({sizes[0], sizes[1], 1, 1}); }
+  Tensor OfStatistics(const Tensor& tensor) const {
+    const Tensor each = tensor.reshape({grouped[0], grouped[1], 1, 1});
+    if (!last) return each;
+    return each.expand({grouped[0], grouped[1], grouped[2], 1}).reshape({sizes[0], 1, sizes[2], 1});
+  }
   Tensor OfChannels(const Tensor& tensor) const { return tensor.reshape({1, sizes[1], sizes[2], 1}); }
-  double elements() const { return static_cast<double>(sizes[2] * sizes[3]); }
+  // What is left of a view after its positions, by groups.
+  Tensor ByGroups(const Tensor& tensor) const { return tensor.view({grouped[0], grouped[1], grouped[2], 1}); }
+  double elements() const { return static_cast<double>(grouped[2] * grouped[3]); }
 
+  std::array<int64_t, 4> grouped;
+  bool last;
   std::array<int64_t, 4> sizes;
 };
+
+// The statistics of each group of the view `x`.
+Statistics MomentsOfGroups(const Tensor& x, const Groups& groups, at::ScalarType type, double eps) {
+  if (!groups.last) return MomentsOf(x, {2, 3}, /*keepdim=*/true, type, eps);
+  static const ops::Row& row = ops::RowOf("xpud::var_mean");
+  const ops::Number correction = ops::Number::Real(0);
+  const auto moments = [&](const Tensor& tensor, int64_t dim) {
+    return LaunchReductions(row, tensor, dim, /*keepdim=*/true, *ToDType(type), type, {&correction, 1});
+  };
+  // Of channels, then of their means: the variance is the mean of variances and the variance of means.
+  const std::vector<Tensor> channels = moments(x, 3), means = moments(groups.ByGroups(channels[1]), 2);
+  const Tensor var = groups.ByGroups(channels[0]).mean(2, /*keepdim=*/true).add_(means[0]);
+  return {means[1], var.add_(eps).rsqrt_()};
+}
 
 // A parameter's element for each channel, or a number if it is not given.
 class GroupParameter {
@@ -224,23 +250,28 @@ std::tuple<Tensor, Tensor, Tensor> GroupNorm(const Tensor& input, const Optional
                                                          groups, eps);
   }
   const at::ScalarType type = AccumulateType(input);
-  const Groups grouped(batch, channels, positions, groups);
+  const Groups grouped(input, batch, channels, positions, groups);
   const Tensor x = grouped.Of(input), out = MakeLike(input), y = out.view(grouped.sizes);
-  const Statistics s = MomentsOf(x, {2, 3}, /*keepdim=*/true, type, eps);
+  const Statistics s = MomentsOfGroups(x, grouped, type, eps);
+  const Tensor mean = grouped.OfStatistics(s.mean), deviation = grouped.OfStatistics(s.deviation);
   const GroupParameter scale(grouped, weight, 1), shift(grouped, bias, 0);
-  const MapInput inputs[] = {x, s.mean, s.deviation, scale.get(), shift.get()};
+  const MapInput inputs[] = {x, mean, deviation, scale.get(), shift.get()};
   LaunchMap(normalize, *ToDType(type), {&y, 1}, inputs);
   return {out, s.mean.view({batch, groups}).to(given), s.deviation.view({batch, groups}).to(given)};
 }
 
-// Sums over the channels of a group of what `sums` has for each channel, times `weight`.
+// Sums over the channels of a group of what `sums` has for each channel, times `weight`; as statistics.
 std::vector<Tensor> SumsOfGroups(const GradientSums& sums, const OptionalTensor& weight, const Groups& groups,
                                  at::ScalarType type) {
   static const ops::Row& row = ops::RowOf("xpud::weighted_sums");
   const std::array<int64_t, 1> dim = {2};
-  if (!IsGiven(weight)) return {sums.by_bias.sum(dim, true), sums.by_weight.sum(dim, true)};
-  const Tensor inputs[] = {sums.by_bias, sums.by_weight, groups.OfChannels(*weight)};
-  return LaunchReductions(row, inputs, dim, /*keepdim=*/true, *ToDType(type), type);
+  const Tensor by_bias = groups.ByGroups(sums.by_bias), by_weight = groups.ByGroups(sums.by_weight);
+  if (!IsGiven(weight))
+    return {groups.OfStatistics(by_bias.sum(dim, true)), groups.OfStatistics(by_weight.sum(dim, true))};
+  const Tensor inputs[] = {by_bias, by_weight, weight->reshape({1, groups.grouped[1], groups.grouped[2], 1})};
+  std::vector<Tensor> both = LaunchReductions(row, inputs, dim, /*keepdim=*/true, *ToDType(type), type);
+  for (Tensor& each : both) each = groups.OfStatistics(each);
+  return both;
 }
 
 std::tuple<Tensor, Tensor, Tensor> GroupNormBackward(const Tensor& gradient, const Tensor& input,
@@ -255,7 +286,7 @@ std::tuple<Tensor, Tensor, Tensor> GroupNormBackward(const Tensor& gradient, con
                                                                   channels, positions, groups, mask);
   }
   const at::ScalarType type = AccumulateType(input), result = IsGiven(weight) ? weight->scalar_type() : type;
-  const Groups grouped(batch, channels, positions, groups);
+  const Groups grouped(input, batch, channels, positions, groups);
   const Tensor g = grouped.Of(gradient), x = grouped.Of(input), m = grouped.OfStatistics(mean),
                r = grouped.OfStatistics(rstd);
   const GradientSums sums(g, x, m, r, {3}, /*keepdim=*/true, type);

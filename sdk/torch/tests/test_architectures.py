@@ -147,6 +147,110 @@ class Denoiser(nn.Module):
         return {"loss": nn.functional.mse_loss(logits, noise), "logits": logits}
 
 
+class Autoencoder(nn.Module):
+    """The autoencoder of latent diffusion: group norm with SiLU, attention over positions, and a normal distribution between the halves."""
+
+    class Block(nn.Module):
+        def __init__(self, inputs, outputs):
+            super().__init__()
+            self.body = nn.Sequential(nn.GroupNorm(4, inputs), nn.SiLU(), nn.Conv2d(inputs, outputs, 3, padding=1),
+                                      nn.GroupNorm(4, outputs), nn.SiLU(), nn.Dropout(0.0), nn.Conv2d(outputs, outputs, 3, padding=1))  # fmt: skip
+            self.skip = nn.Conv2d(inputs, outputs, 1) if inputs != outputs else nn.Identity()
+
+        def forward(self, x):
+            return self.skip(x) + self.body(x)
+
+    class Attention(nn.Module):
+        def __init__(self, width):
+            super().__init__()
+            self.norm, self.qkv, self.out = nn.GroupNorm(4, width), nn.Conv2d(width, 3 * width, 1), nn.Conv2d(width, width, 1)
+
+        def forward(self, x):
+            q, k, v = self.qkv(self.norm(x)).flatten(2).transpose(1, 2).chunk(3, dim=2)
+            attended = nn.functional.scaled_dot_product_attention(q[:, None], k[:, None], v[:, None])[:, 0]
+            return x + self.out(attended.transpose(1, 2).view(x.shape))
+
+    def __init__(self):
+        super().__init__()
+        self.encoder = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), self.Block(8, 8), nn.ZeroPad2d((0, 1, 0, 1)), nn.Conv2d(8, 8, 3, stride=2),
+                                     self.Block(8, 16), self.Attention(16), self.Block(16, 16), nn.GroupNorm(4, 16), nn.SiLU(), nn.Conv2d(16, 8, 1))  # fmt: skip
+        self.decoder = nn.Sequential(nn.Conv2d(4, 16, 1), self.Block(16, 16), self.Attention(16), self.Block(16, 8), nn.Upsample(scale_factor=2, mode="nearest"),
+                                     nn.Conv2d(8, 8, 3, padding=1), self.Block(8, 8), nn.GroupNorm(4, 8), nn.SiLU(), nn.Conv2d(8, 3, 3, padding=1))  # fmt: skip
+
+    def forward(self, sample, noise):
+        mean, deviation = self.encoder(sample).chunk(2, dim=1)
+        deviation = deviation.clamp(-30, 20)
+        logits = self.decoder(mean + torch.exp(0.5 * deviation) * noise)
+        divergence = 0.5 * (mean.pow(2) + deviation.exp() - 1 - deviation).sum((1, 2, 3)).mean()
+        return {"loss": nn.functional.mse_loss(logits, sample) + 1e-3 * divergence, "logits": logits}
+
+
+def autoencoder():
+    return Autoencoder(), {"sample": pixels(2, 3, 16, 16), "noise": pixels(2, 4, 8, 8)}
+
+
+class MobileNetV3(nn.Module):
+    """Inverted residuals with squeeze and excitation, hard sigmoid and hard swish (Howard et al. 2019)."""
+
+    class Block(nn.Module):
+        def __init__(self, inputs, wide, outputs, kernel, stride, squeezes, activation):
+            super().__init__()
+            self.expand = nn.Sequential(nn.Conv2d(inputs, wide, 1, bias=False), nn.BatchNorm2d(wide, momentum=0.01), activation())
+            self.depth = nn.Sequential(nn.Conv2d(wide, wide, kernel, stride, kernel // 2, groups=wide, bias=False), nn.BatchNorm2d(wide), activation())
+            self.squeeze = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Conv2d(wide, 8, 1), nn.ReLU(inplace=True), nn.Conv2d(8, wide, 1), nn.Hardsigmoid()) if squeezes else None
+            self.project = nn.Sequential(nn.Conv2d(wide, outputs, 1, bias=False), nn.BatchNorm2d(outputs))
+            self.adds = stride == 1 and inputs == outputs
+
+        def forward(self, x):
+            y = self.depth(self.expand(x))
+            y = self.project(y if self.squeeze is None else y * self.squeeze(y))
+            return x + y if self.adds else y
+
+    def __init__(self):
+        super().__init__()
+        swish, relu = nn.Hardswish, nn.ReLU
+        self.features = nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1, bias=False), nn.BatchNorm2d(8), swish(inplace=True), self.Block(8, 8, 8, 3, 2, True, relu),
+                                      self.Block(8, 24, 12, 3, 2, False, relu), self.Block(12, 24, 12, 3, 1, False, relu), self.Block(12, 32, 16, 5, 1, True, swish),
+                                      nn.Conv2d(16, 32, 1, bias=False), nn.BatchNorm2d(32), swish())  # fmt: skip
+        self.head = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 40), swish(), nn.Dropout(0.0), nn.Linear(40, 5))
+
+    def forward(self, pixel_values, labels):
+        logits = self.head(self.features(pixel_values))
+        return {"loss": nn.functional.cross_entropy(logits, labels, label_smoothing=0.1), "logits": logits}
+
+
+def mobilenet_v3():
+    return MobileNetV3(), {"pixel_values": pixels(4, 3, 32, 32), "labels": torch.tensor([0, 1, 2, 3])}
+
+
+class Segmenter(nn.Module):
+    """A U-Net that classifies pixels, with a folding of its windows before and after."""
+
+    def __init__(self):
+        super().__init__()
+        block = lambda inputs, outputs: nn.Sequential(nn.Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs), nn.ReLU(inplace=True))  # noqa: E731
+        self.first, self.second, self.third = block(3, 8), block(8, 16), block(24, 8)
+        self.patches, self.head = nn.Linear(64, 64), nn.Conv2d(8, 6, 1)
+
+    def forward(self, pixel_values, labels):
+        wide = self.first(pixel_values)
+        narrow = self.second(nn.functional.max_pool2d(wide, 2))
+        windows = nn.functional.unfold(narrow, 2, stride=2).transpose(1, 2)
+        narrow = narrow + nn.functional.fold(self.patches(windows).transpose(1, 2), narrow.shape[2:], 2, stride=2)
+        grown = nn.functional.interpolate(narrow, size=wide.shape[2:], mode="bilinear", align_corners=False)
+        logits = self.head(self.third(torch.cat([wide, grown], dim=1)))
+        weight = torch.linspace(0.5, 2, 6, device=logits.device)
+        return {"loss": nn.functional.cross_entropy(logits, labels, weight, ignore_index=5), "logits": logits}
+
+
+def segmenter():
+    return Segmenter(), {"pixel_values": pixels(2, 3, 16, 16), "labels": tokens(2, 16, 16) % 6}
+
+
+def llama():
+    return language_model(transformers.LlamaForCausalLM, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, intermediate_size=64)
+
+
 def denoiser():
     return Denoiser(), {"sample": pixels(2, 3, 16, 16), "noise": pixels(2, 3, 16, 16).flip(0), "timestep": torch.tensor([3.0, 40.0])}
 
@@ -171,9 +275,11 @@ def recurrent(kind):
 
 ARCHITECTURES = {
     "GPT-2": gpt2, "BERT": bert, "T5": t5, "OPT": opt, "Gemma": gemma, "Mixtral": mixture_of_experts, "ResNet": resnet, "Whisper": whisper,
-    "CLIP": clip, "ConvNeXt": convnext, "MobileNetV2": mobilenet, "EfficientNet": efficientnet, "Swin": swin, "ViT": vit, "U-Net": denoiser, "LSTM": lambda: recurrent(nn.LSTM), "GRU": lambda: recurrent(nn.GRU),
+    "CLIP": clip, "ConvNeXt": convnext, "MobileNetV2": mobilenet, "EfficientNet": efficientnet, "Swin": swin, "ViT": vit, "U-Net": denoiser,
+    "VAE": autoencoder, "MobileNetV3": mobilenet_v3, "segmentation": segmenter, "Llama": llama, "LSTM": lambda: recurrent(nn.LSTM), "GRU": lambda: recurrent(nn.GRU),
 }  # fmt: skip
-NATIVE = ("GPT-2", "BERT", "T5", "ResNet", "Whisper", "CLIP", "ConvNeXt", "MobileNetV2", "EfficientNet", "Swin", "ViT", "U-Net")  # no operator falls back
+NATIVE = ("GPT-2", "BERT", "T5", "ResNet", "Whisper", "CLIP", "ConvNeXt", "MobileNetV2", "EfficientNet", "Swin", "ViT", "U-Net",
+          "VAE", "MobileNetV3", "segmentation", "Llama")  # no operator falls back  # fmt: skip
 TIED = ("GPT-2", "BERT", "T5", "OPT", "Gemma")
 
 

@@ -93,6 +93,61 @@ class LossTest(unittest.TestCase):
                             x = x.to(memory_format=torch.channels_last) if last else x
                             self.check(lambda x: of_classes(**options)(x, None, reduction=reduction), x)
 
+    def test_temporal_classification(self):
+        lengths, counts = (40, 37, 30, 12, 0, 40), (9, 0, 14, 12, 0, 3)
+        targets = torch.randint(1, 7, (6, 14))
+        targets[3] = 2
+        joined = torch.cat([row[:count] for row, count in zip(targets, counts, strict=True)])
+        targets[0, 9:] = -1  # padding is not read
+        for dtype in (torch.float32, torch.float64):
+            scores = torch.randn(40, 6, 7, dtype=dtype)
+            for labels in (targets, joined, targets.int()):
+                for reduction in ("none", "sum", "mean"):
+                    with self.subTest(dtype=dtype, shape=labels.shape, reduction=reduction):
+                        self.check(lambda x, y: F.ctc_loss(x.log_softmax(2), y, lengths, counts, reduction=reduction, zero_infinity=True), scores, constants=(labels,))
+                # The fourth sequence is too short for its repeated labels.
+                losses = [F.ctc_loss(x.log_softmax(2), y, lengths, counts, reduction="none").cpu() for x, y in ((scores, labels), (scores.to("xpud"), labels.to("xpud")))]
+                torch.testing.assert_close(losses[1], losses[0])
+            self.check(lambda x, y: F.ctc_loss(x.log_softmax(2), y, torch.tensor(lengths), torch.tensor(counts), blank=0, zero_infinity=True), scores, constants=(joined,))
+            self.check(lambda x, y: F.ctc_loss(x.log_softmax(1), y, (40,), (9,), blank=6), scores[:, 0], constants=(targets[0, :9] - 1,))
+        x = torch.randn(9, 2, 4, dtype=torch.float64, device="xpud", requires_grad=True)
+        labels = torch.tensor([[1, 2, 2], [3, 1, 0]], device="xpud")
+        self.assertTrue(torch.autograd.gradcheck(lambda x: F.ctc_loss(x.log_softmax(2), labels, (9, 7), (3, 2)), x))
+        nn_loss = torch.nn.CTCLoss(blank=3, zero_infinity=True)
+        torch.testing.assert_close(nn_loss(x.log_softmax(2), labels.clamp(max=2), (9, 7), (3, 2)).cpu(), nn_loss(x.cpu().log_softmax(2), labels.cpu().clamp(max=2), (9, 7), (3, 2)))
+
+    def test_margins_of_classes(self):
+        targets = torch.tensor([0, 5, 2, 3, 3])
+        for options in ({}, {"p": 2}, {"margin": 0.3}, {"p": 2, "weighted": True}):
+            for reduction in ("none", "sum", "mean"):
+                for dtype in (torch.float32, torch.float64):
+                    with self.subTest(reduction=reduction, dtype=dtype, **options):
+                        weight = torch.linspace(0.5, 2, 6, dtype=dtype)
+                        rest = {key: value for key, value in options.items() if key != "weighted"}
+                        self.check(lambda x, y, w: F.multi_margin_loss(x, y, weight=w if "weighted" in options else None, reduction=reduction, **rest),
+                                   torch.randn(5, 6, dtype=dtype), constants=(targets, weight))  # fmt: skip
+        self.check(lambda x, y: F.multi_margin_loss(x, y), torch.randn(6), constants=(torch.tensor(2),))
+
+    def test_planes_of_classes(self):
+        """Scores of [N, C, H, W] in every layout, without copies; targets out of range are reported."""
+        targets = (torch.arange(3 * 5 * 8) * 7 % 6).view(3, 5, 8)
+        x = torch.randn(3, 6, 5, 8)
+        for y in (x, x.to(memory_format=torch.channels_last), x.transpose(2, 3).contiguous().transpose(2, 3), x[:1].expand(3, 6, 5, 8), torch.randn(3, 6, 7, 8)[:, :, 1:6]):
+            for t in (targets, targets.transpose(1, 2).contiguous().transpose(1, 2), targets.int().long()):
+                for reduction in ("none", "sum", "mean"):
+                    results = []
+                    for device in ("cpu", "xpud"):
+                        # The CPU's gradient wants its own layout.
+                        leaf = (y.contiguous() if device == "cpu" else y.to(device)).detach().requires_grad_()
+                        loss = F.nll_loss(leaf, t.to(device), reduction=reduction, ignore_index=1)
+                        results.append([loss.cpu(), torch.autograd.grad(loss, leaf, torch.ones_like(loss))[0].cpu()])
+                    torch.testing.assert_close(results[1], results[0])
+        with self.assertRaises(IndexError):
+            F.nll_loss(x.to("xpud"), targets.to("xpud") + 1).item()
+        for wrong in ({"target": targets[0]}, {"target": targets[:, :4]}, {"target": targets, "weight": torch.ones(5)}):
+            with self.assertRaises((RuntimeError, ValueError)):
+                F.nll_loss(x.to("xpud"), **{key: value.to("xpud") for key, value in wrong.items()})
+
     def test_errors(self):
         with self.assertRaisesRegex(RuntimeError, "does not support non-positive values for delta"):
             F.huber_loss(torch.ones(2, device="xpud"), torch.ones(2, device="xpud"), delta=0)

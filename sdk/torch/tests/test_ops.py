@@ -24,7 +24,6 @@ from opnet_ops import OPS, Item, is_served, names_of, values
 # Registered operators that fall back in their first samples.
 FALLS_BACK = {
     "histc": {"aten::histc"},  # falls back for floating point, which the CPU's kernel supports
-    "linalg.vector_norm": {"aten::linalg_vector_norm"},  # norms other than the Euclidean one
     "mode": {"aten::mode"},  # registered because its composite form requires a known device
 }
 
