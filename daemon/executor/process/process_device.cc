@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/check.h"
@@ -360,7 +361,8 @@ absl::StatusOr<std::string> ProcessDevice::Assemble(const std::string& text) {
   return WithExecutor([&](ExecutorProcess& process) { return process.Assemble(text); });
 }
 
-// A standby executor runs the request too, so that it has loaded the library's code when it takes over.
+// A standby executor runs the request too, at the same time, so that it has loaded the library's code when it
+// takes over.
 absl::StatusOr<uint64_t> ProcessDevice::Ask(const kernels::Launch& launch) {
   Process spare;
   {
@@ -368,9 +370,10 @@ absl::StatusOr<uint64_t> ProcessDevice::Ask(const kernels::Launch& launch) {
     last_asked_ = launch;
     spare = spare_;
   }
-  auto answer = WithExecutor([&](ExecutorProcess& process) { return process.Ask(launch); });
-  if (options_.standby && spare != nullptr) (void)spare->Ask(launch);
-  return answer;
+  std::jthread beside;
+  if (options_.standby && spare != nullptr)
+    beside = std::jthread([spare, &launch] { (void)spare->Ask(launch); });
+  return WithExecutor([&](ExecutorProcess& process) { return process.Ask(launch); });
 }
 
 SensorReadings ProcessDevice::ReadSensors() {

@@ -1,4 +1,4 @@
-"""Models of transformers, and a diffusion U-Net, with random weights and inputs. In a smoke run they are small."""
+"""Models of transformers, and a diffusion U-Net, with random weights and inputs, for the benchmarks of GPUs and of the CPU. In a smoke run they are small."""
 
 import dataclasses
 import os
