@@ -107,6 +107,37 @@ XPUD_EXPORT double xpud_bench_matmul(int type, int64_t m, int64_t n, int64_t k, 
   return time;
 }
 
+// Gradients of attention; mask: 0 none, 3 causal. `dropout` in percent. Layout as below.
+XPUD_EXPORT double xpud_bench_attention_backward(int type, int64_t batch, int64_t heads, int64_t length,
+                                                 int64_t depth, int mask, int dropout, int rounds, int host) {
+  Machine* const machine = Machine::Get();
+  if (machine == nullptr) return -1;
+  const DType dtype = static_cast<DType>(type);
+  HostTensor q = Random(dtype, {batch, heads, length, depth}, {0, 2, 1, 3});
+  HostTensor k = q, v = q, out = q, gradient = q, dq = q, dk = q, dv = q, masks;
+  HostTensor logsumexp =
+      HostTensor::Dense(dtype == DType::kFloat64 ? dtype : DType::kFloat32, {batch, heads, length});
+  std::fill(logsumexp.bytes().begin(), logsumexp.bytes().end(), std::byte{0});
+  xpud::kernels::testing::Device& device = *machine->device;
+  const Operand outputs[] = {device.Place(dq), device.Place(dk), device.Place(dv)};
+  const Operand inputs[] = {device.Place(gradient), device.Place(q),   device.Place(k),
+                            device.Place(v),        device.Place(out), device.Place(logsumexp),
+                            device.Place(masks)};
+  const xpud::ops::Number attributes[] = {xpud::ops::Number::Real(1 / std::sqrt(static_cast<double>(depth))),
+                                          xpud::ops::Number::Integer(mask == 3),
+                                          xpud::ops::Number::Real(dropout / 100.0),
+                                          xpud::ops::Number::Integer(1), xpud::ops::Number::Integer(0)};
+  OpCall call;
+  call.row = &xpud::ops::RowOf("xpud::attention_backward");
+  call.compute = dtype;
+  call.outputs = outputs;
+  call.inputs = inputs;
+  call.attributes = attributes;
+  const double time = Measure(*machine, *machine->attention, call, rounds, host != 0);
+  device.Run(LaunchList());
+  return time;
+}
+
 // mask: 0 none, 1 bool by key, 2 added [B,1,queries,keys], 3 causal. Tensors have the layout of a model's
 // projections: [B,S,H,D].
 XPUD_EXPORT double xpud_bench_attention(int type, int64_t batch, int64_t heads, int64_t queries, int64_t keys,

@@ -123,6 +123,53 @@ void RunAttention(benchmark::State& state, DType type) {
                                                 benchmark::Counter::kIsIterationInvariantRate);
 }
 
+// Arguments: batch, heads, queries and keys, depth, dropout in percent, workers.
+void RunAttentionBackward(benchmark::State& state, DType type) {
+  const int64_t batch = state.range(0), heads = state.range(1), length = state.range(2),
+                depth = state.range(3);
+  const int workers = static_cast<int>(state.range(5));
+  HostDevice device(workers);
+  const std::unique_ptr<Planner> planner = CreateHostAttention(device, workers);
+  HostTensor q = HostTensor::Laid(type, {batch, heads, length, depth}, {0, 2, 1, 3}, 0);
+  std::mt19937_64 random(1);
+  q.Fill(random);
+  HostTensor k = q, v = q, out = q, gradient = q, dq = q, dk = q, dv = q, mask;
+  HostTensor logsumexp = HostTensor::Dense(DType::kFloat32, {batch, heads, length});
+  logsumexp.ForEach([&](const auto& index) { logsumexp.Set(index, std::log(static_cast<double>(length))); });
+  const Operand outputs[] = {dq.operand(), dk.operand(), dv.operand()};
+  const Operand inputs[] = {gradient.operand(), q.operand(),         k.operand(),   v.operand(),
+                            out.operand(),      logsumexp.operand(), mask.operand()};
+  const ops::Number attributes[] = {ops::Number::Real(1 / std::sqrt(static_cast<double>(depth))),
+                                    ops::Number::Integer(0),
+                                    ops::Number::Real(static_cast<double>(state.range(4)) / 100),
+                                    ops::Number::Integer(1), ops::Number::Integer(0)};
+  OpCall call;
+  call.row = &ops::RowOf("xpud::attention_backward");
+  call.outputs = outputs;
+  call.inputs = inputs;
+  call.attributes = attributes;
+  LaunchList launches;
+  for (auto _ : state) {
+    launches.Clear();
+    XPUD_CHECK(planner->Plan(call, [&](size_t bytes) { return device.Workspace(bytes); }, launches).ok());
+    device.Run(launches);
+  }
+  state.counters["GFlops"] = benchmark::Counter(10e-9 * batch * heads * length * length * depth,
+                                                benchmark::Counter::kIsIterationInvariantRate);
+}
+
+void AttentionBackwardShapes(benchmark::internal::Benchmark* b) {
+  for (const int64_t workers : {1, 2})
+    for (const int64_t percent : {0, 10}) {
+      b->Args({4, 12, 128, 64, percent, workers});
+      b->Args({1, 16, 1024, 64, percent, workers});
+      b->Args({2, 8, 512, 128, percent, workers});
+    }
+  b->UseRealTime()->Unit(benchmark::kMicrosecond);
+}
+BENCHMARK_CAPTURE(RunAttentionBackward, float32, DType::kFloat32)->Apply(AttentionBackwardShapes);
+BENCHMARK_CAPTURE(RunAttentionBackward, bfloat16, DType::kBFloat16)->Apply(AttentionBackwardShapes);
+
 void AttentionShapes(benchmark::internal::Benchmark* b) {
   for (const int64_t workers : {1, 2}) {
     for (const int64_t kind : {kNoMask, kBoolPerKey, kAdditive, kCausal})

@@ -173,6 +173,7 @@ simd::AttentionTile AttentionProblem::TileAt(int64_t index) const {
 namespace {
 
 constexpr int64_t kManyTasks = 32;     // from which on keys are not cut
+constexpr int64_t kMaxParts = 8;       // each needs memory for dq
 constexpr int64_t kMinPartKeys = 512;  // with fewer, adding the parts of dq would take long
 constexpr int64_t kKeyMultiple = 128;  // the keys that the vector code takes at a time
 
@@ -180,8 +181,8 @@ constexpr int64_t kKeyMultiple = 128;  // the keys that the vector code takes at
 
 int64_t AttentionGradientProblem::KeysPerPart() const {
   const int64_t heads_in_all = std::max<int64_t>(1, batch * KeyHeads());
-  const int64_t parts =
-      std::max<int64_t>(1, std::min(CeilDivide(kManyTasks, heads_in_all), keys / kMinPartKeys));
+  const int64_t wanted = std::min(kMaxParts, CeilDivide(kManyTasks, heads_in_all));
+  const int64_t parts = std::max<int64_t>(1, std::min(wanted, keys / kMinPartKeys));
   return std::max<int64_t>(1, CeilDivide(CeilDivide(keys, parts), kKeyMultiple)) * kKeyMultiple;
 }
 

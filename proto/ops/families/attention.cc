@@ -105,9 +105,10 @@ absl::Status CheckBackward(const Call& call) {
                                  &call.inputs[5], SumType(query.dtype)}));
   RETURN_IF_ERROR(NeedSameSizes(gradient, call.inputs[4], "gradient"));
   RETURN_IF_ERROR(NeedSameType(gradient, "gradient", query.dtype));
+  constexpr const char* kRoles[] = {"query's gradient", "key's gradient", "value's gradient"};
   for (size_t i = 0; i < call.outputs.size(); ++i) {
-    RETURN_IF_ERROR(NeedSameSizes(call.outputs[i], call.inputs[i + 1], kGradients[i].name.data()));
-    RETURN_IF_ERROR(NeedSameType(call.outputs[i], kGradients[i].name.data(), query.dtype));
+    RETURN_IF_ERROR(NeedSameSizes(call.outputs[i], call.inputs[i + 1], kRoles[i]));
+    RETURN_IF_ERROR(NeedSameType(call.outputs[i], kRoles[i], query.dtype));
   }
   return absl::OkStatus();
 }
