@@ -97,7 +97,7 @@ Statistics MakeStatistics(const Tensor& input, const Channels& channels, const O
   const std::vector<Tensor> both = LaunchReductions(moments, input, channels.others, /*keepdim=*/false,
                                                     channels.compute(), channels.type, {&correction, 1});
   const Tensor &var = both[0], &mean = both[1];
-  const double n = static_cast<double>(input.numel() / input.size(1));
+  const double n = static_cast<double>(input.numel()) / static_cast<double>(input.size(1));
   Tensor deviation = MakeEmpty(var.sizes(), channels.type, input.device());
   // The place of one that is not given is written with values that nobody reads.
   const Tensor new_mean = IsGiven(running_mean) ? *running_mean : at::empty_like(var);
@@ -172,7 +172,7 @@ std::tuple<Tensor, Tensor, Tensor> BatchNormBackward(
     // In evaluation the statistics are constants, so their gradients vanish.
     const PerChannel by_bias(channels, train ? OptionalTensor(sums->by_bias) : std::nullopt, 0),
         by_weight(channels, train ? OptionalTensor(sums->by_weight) : std::nullopt, 0);
-    const double n = static_cast<double>(input.numel() / input.size(1));
+    const double n = static_cast<double>(input.numel()) / static_cast<double>(input.size(1));
     out = MakeLike(input);
     const MapInput inputs[] = {gradient,    input,         mean.get(),      deviation.get(),
                                scale.get(), by_bias.get(), by_weight.get(), MapInput(1 / n, false)};
@@ -199,7 +199,7 @@ struct Groups {
                : Contiguous(tensor).view(sizes);
   }
   Tensor OfStatistics(const Tensor& tensor) const {
-    const Tensor each = tensor.reshape({grouped[0], grouped[1], 1, 1});
+    Tensor each = tensor.reshape({grouped[0], grouped[1], 1, 1});
     if (!last) return each;
     return each.expand({grouped[0], grouped[1], grouped[2], 1}).reshape({sizes[0], 1, sizes[2], 1});
   }

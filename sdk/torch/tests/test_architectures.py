@@ -278,8 +278,7 @@ ARCHITECTURES = {
     "CLIP": clip, "ConvNeXt": convnext, "MobileNetV2": mobilenet, "EfficientNet": efficientnet, "Swin": swin, "ViT": vit, "U-Net": denoiser,
     "VAE": autoencoder, "MobileNetV3": mobilenet_v3, "segmentation": segmenter, "Llama": llama, "LSTM": lambda: recurrent(nn.LSTM), "GRU": lambda: recurrent(nn.GRU),
 }  # fmt: skip
-NATIVE = ("GPT-2", "BERT", "T5", "ResNet", "Whisper", "CLIP", "ConvNeXt", "MobileNetV2", "EfficientNet", "Swin", "ViT", "U-Net",
-          "VAE", "MobileNetV3", "segmentation", "Llama")  # no operator falls back  # fmt: skip
+NATIVE = ARCHITECTURES.keys() - {"Mixtral"}  # no operator falls back
 TIED = ("GPT-2", "BERT", "T5", "OPT", "Gemma")
 
 
