@@ -46,7 +46,7 @@ TEST_F(HugeSizes, OfViewsThatRepeatTheirElementsAreRefusedAtEveryOperand) {
   const auto grow = [](View& view) {
     const auto size = std::find(view.sizes.begin(), view.sizes.end(), 2);
     if (size == view.sizes.end()) return false;
-    *size = uint64_t{1} << 50;
+    *size = uint64_t{1} << 48;  // more would overflow, which ends the session
     view.strides.assign(view.sizes.size(), 0);
     return true;
   };
