@@ -7,6 +7,7 @@
 namespace xpud::gpu {
 
 constexpr float kLog2E = 1.4426950408889634f;
+constexpr float kLowestUnits = -__FLT_MAX__ / 2;
 
 XPUD_DEVICE uint32_t SharedAddress(const void* p) {
   return static_cast<uint32_t>(reinterpret_cast<uintptr_t>((__attribute__((address_space(3))) const void*)p));
@@ -35,6 +36,12 @@ XPUD_DEVICE float Log2(float x) {
   return y;
 }
 XPUD_DEVICE float Max(float a, float b) { return __builtin_fmaxf(a, b); }
+// Returns an added mask in units of log 2. A finite one stays finite, also after adding a score, so a query for
+// which all keys have the lowest number attends to all of them.
+XPUD_DEVICE float MaskUnits(float mask) {
+  const float units = mask * kLog2E;
+  return units < kLowestUnits && mask > -__builtin_inff() ? kLowestUnits : units;
+}
 XPUD_DEVICE float Across(float x, int lanes) {
   return __builtin_bit_cast(float, __nvvm_shfl_sync_bfly_i32(-1, __builtin_bit_cast(int, x), lanes, 31));
 }

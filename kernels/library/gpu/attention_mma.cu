@@ -36,7 +36,7 @@ XPUD_DEVICE void Read(Mask& mask, const AttentionArguments& p, int64_t head, int
         if constexpr (kBool)
           x = static_cast<const uint8_t*>(p.mask)[place] != 0 ? 0.0f : -__builtin_inff();
         else
-          x = Load(static_cast<const T*>(p.mask)[place]) * kLog2E;
+          x = MaskUnits(Load(static_cast<const T*>(p.mask)[place]));
       }
 }
 

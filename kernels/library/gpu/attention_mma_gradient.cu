@@ -37,7 +37,7 @@ XPUD_DEVICE float Masked(const Arguments& p, const Scores& s, int row, int key, 
   const int64_t place = s.b * p.mask_strides.batch + s.h * p.mask_strides.head +
                         Least<int64_t>(row, p.queries - 1) * p.mask_strides.row +
                         Least<int64_t>(key, p.keys - 1) * p.mask_strides.column;
-  if (p.mask_kind == MaskKind::kAdded) return score + Load(static_cast<const T*>(p.mask)[place]) * kLog2E;
+  if (p.mask_kind == MaskKind::kAdded) return score + MaskUnits(Load(static_cast<const T*>(p.mask)[place]));
   return static_cast<const uint8_t*>(p.mask)[place] != 0 ? score : -__builtin_inff();
 }
 

@@ -81,7 +81,7 @@ XPUD_DEVICE void AttendOne(const AttentionArguments& p) {
       if (key >= range.end) {
         score[i] = -__builtin_inff();
       } else if (p.mask_kind == MaskKind::kAdded) {
-        score[i] += Load(static_cast<const T*>(p.mask)[mask + key * p.mask_strides.column]) * kLog2E;
+        score[i] += MaskUnits(Load(static_cast<const T*>(p.mask)[mask + key * p.mask_strides.column]));
       } else if (p.mask_kind == MaskKind::kBool) {
         if (static_cast<const uint8_t*>(p.mask)[mask + key * p.mask_strides.column] == 0)
           score[i] = -__builtin_inff();

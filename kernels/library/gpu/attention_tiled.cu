@@ -148,7 +148,7 @@ XPUD_DEVICE void Attend(const AttentionArguments& p) {
           const int64_t place = head + Least(row0 + i * 4, last_row) * p.mask_strides.row +
                                 Least(key0 + j * 8, last_key) * p.mask_strides.column;
           if (p.mask_kind == MaskKind::kAdded)
-            score[i][j] += static_cast<const float*>(p.mask)[place] * kLog2E;
+            score[i][j] += MaskUnits(static_cast<const float*>(p.mask)[place]);
           else if (static_cast<const uint8_t*>(p.mask)[place] == 0)
             score[i][j] = -__builtin_inff();
         }

@@ -74,6 +74,17 @@ class Attention(unittest.TestCase):
         for each in (query, key, value):
             self.assertTrue(each.isfinite().all())
 
+    def test_a_query_masked_everywhere_by_the_lowest_number_attends_to_all(self):
+        for dtype, queries in itertools.product((torch.float64, torch.float32, torch.bfloat16), (3, 70)):
+            with self.subTest(dtype=dtype, queries=queries):
+                tensors = inputs(1, 2, 2, queries, 9, 16, 16, dtype)
+                mask = torch.zeros(queries, 9, dtype=dtype)
+                mask[1] = mask[2, 4:] = torch.finfo(dtype).min
+                with sdpa_kernel(SDPBackend.MATH):
+                    expected = F.scaled_dot_product_attention(*tensors, attn_mask=mask)
+                actual = F.scaled_dot_product_attention(*(tensor.to("xpud") for tensor in tensors), attn_mask=mask.to("xpud"))
+                torch.testing.assert_close(actual.cpu(), expected, atol=TOLERANCE[dtype], rtol=TOLERANCE[dtype])
+
     def test_layouts(self):
         query, key, value = inputs(2, 3, 3, 10, 11, 16, 16)
         shared = torch.randn(2, 10, 3, 48).to("xpud")
