@@ -55,7 +55,8 @@ class KernelLibrary::Impl {
     Planner& convolutions = *planners_.emplace_back(std::make_unique<ConvolutionPlanner>(cache_));
     if (options.target == Target::kHost) {
       planners_.push_back(CreateOnednnMatmul(cache_, options.workers, options.elsewhere));
-      planners_.push_back(CreateOnednnConvolution(cache_, maps, convolutions, options.workers));
+      planners_.push_back(
+          CreateOnednnConvolution(cache_, maps, convolutions, options.workers, options.elsewhere));
       planners_.push_back(CreateHostAttention(cache_, options.workers));
     }
     if (options.target == Target::kNvptx) {

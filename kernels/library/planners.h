@@ -12,10 +12,10 @@ namespace xpud::kernels {
 // kernels/library/onednn: kMatmul on the host, with a cache of packed weights. `workers` and `elsewhere` as
 // in KernelLibrary::Options.
 std::unique_ptr<Planner> CreateOnednnMatmul(KernelStore& store, int workers, bool elsewhere = false);
-// kernels/library/onednn: convolutions and their gradients on the host. `maps` plans copies, `own` what
-// oneDNN has no fast implementation for; both outlive the planner.
-std::unique_ptr<Planner> CreateOnednnConvolution(KernelStore& store, Planner& maps, Planner& own,
-                                                 int workers);
+// kernels/library/onednn: convolutions and their gradients on the host, with a cache of packed weights.
+// `maps` plans copies, `own` what oneDNN has no fast implementation for; both outlive the planner.
+std::unique_ptr<Planner> CreateOnednnConvolution(KernelStore& store, Planner& maps, Planner& own, int workers,
+                                                 bool elsewhere = false);
 // kernels/library/cudnn: convolutions and their gradients on NVIDIA GPUs, by cuDNN if the process that owns
 // the device finds it. `maps` and `own` as above; `ask` as in KernelLibrary::Options, not null.
 std::unique_ptr<Planner> CreateCudnnConvolution(KernelStore& store, Planner& maps, Planner& own,

@@ -17,6 +17,7 @@ sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "gpu"))
 import models  # noqa: E402
 
 BATCH = 4
+CALLS = 4  # of a convolution before a wait
 # input channels, output channels, side, kernel, stride, groups
 RESNET = [(3, 64, 224, 7, 2, 1), (64, 64, 56, 1, 1, 1), (64, 64, 56, 3, 1, 1), (64, 256, 56, 1, 1, 1), (256, 64, 56, 1, 1, 1), (256, 128, 56, 1, 1, 1),
           (128, 128, 56, 3, 2, 1), (256, 512, 56, 1, 2, 1), (128, 512, 28, 1, 1, 1), (512, 128, 28, 1, 1, 1), (128, 128, 28, 3, 1, 1), (256, 256, 28, 3, 2, 1),
@@ -32,7 +33,8 @@ def ratio(work: dict[str, Callable[[], object]]) -> float:
     """Of the medians: xpud's time over plain PyTorch's."""
     for each in work.values():
         each()
-    times = rows.interleaved(work, 2 if rows.SMOKE else 9)
+        each()
+    times = rows.interleaved(work, 2 if rows.SMOKE else 9, pause=0.01)  # OpenMP's threads spin for 5 ms after plain PyTorch's turn
     return times["xpud"] / times["cpu"]
 
 
@@ -47,12 +49,12 @@ def convolution(shape, dtype: torch.dtype, layout: torch.memory_format, backward
         gradient = torch.ones_like(F.conv2d(x, w, None, *geometry, groups))
 
         def run():
-            if backward:
-                results = torch.ops.aten.convolution_backward(gradient, x, w, None, *geometry, False, [0, 0], groups, [True, True, False])
-            else:
-                results = F.conv2d(x, w, None, *geometry, groups)
+            for _ in range(CALLS):
+                if backward:
+                    torch.ops.aten.convolution_backward(gradient, x, w, None, *geometry, False, [0, 0], groups, [True, True, False])
+                else:
+                    F.conv2d(x, w, None, *geometry, groups)
             synchronize(device)
-            return results
         return run
 
     return ratio({device: work(device) for device in ("cpu", "xpud")})

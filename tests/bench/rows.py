@@ -49,13 +49,14 @@ def canary() -> None:
     _canary.append(seconds(lambda: sum(i * i for i in range(20_000))))
 
 
-def interleaved(works: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """Returns the median seconds of each piece of work, run in turns, so that other load affects all alike."""
+def interleaved(works: dict[str, Callable[[], object]], repeats: int, pause: float = 0) -> dict[str, float]:
+    """Returns the median seconds of each piece of work, run in turns, so that other load affects all alike. `pause`: seconds before each."""
     times = {name: [] for name in works}
     begin_canary()
     for turn in range(repeats):
         canary()
         names = list(works) if turn % 2 == 0 else list(reversed(works))
         for name in names:
+            time.sleep(pause)
             times[name].append(seconds(works[name]))
     return {name: statistics.median(values) for name, values in times.items()}

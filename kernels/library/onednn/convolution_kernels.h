@@ -4,43 +4,48 @@
 
 #include "kernels/api/kernel_store.h"
 #include "kernels/library/onednn/convolution_plan.h"
+#include "kernels/library/onednn/packed_convolution.h"
 
 namespace xpud::kernels::onednn {
 
+// Problems are sent by value; the process that runs them keeps their plans.
 class ConvolutionKernels {
  public:
   // `sibling`: any kernel of the module.
   ConvolutionKernels(KernelStore& store, const Kernel& sibling);
 
-  // Problems are sent by value; the process that runs them keeps their plans.
-  void LaunchParts(const ConvolutionProblem& problem, const ConvolutionPlan& plan,
-                   const ConvolutionOperands& operands, uint32_t parts_per_group, LaunchList& launches) const;
-  // Adds the parts' gradients to the first one, if there are several.
-  void LaunchSum(const ConvolutionProblem& problem, const ConvolutionPlan& plan, void* weights,
-                 LaunchList& launches) const;
-  void LaunchPack(const ConvolutionProblem& problem, const WeightView& from, void* to,
+  // If `packed` is not null, it has the weight, and operands.weight is not used.
+  void LaunchParts(const LaidConvolution& laid, const ConvolutionPlan& plan,
+                   const ConvolutionOperands& operands, PackedConvolution* packed, uint32_t parts_per_group,
+                   LaunchList& launches) const;
+  // Adds the sums of the gradient by the weight to the first one, if there are several.
+  void LaunchAddition(const LaidConvolution& laid, const ConvolutionPlan& plan, void* sums,
+                      LaunchList& launches) const;
+  void LaunchPack(const LaidConvolution& laid, const ConvolutionPlan& plan, const WeightView& from, void* to,
                   LaunchList& launches) const;
-  void LaunchUnpack(const ConvolutionProblem& problem, void* from, const WeightView& to,
-                    LaunchList& launches) const;
+  void LaunchPack(PackedConvolution& weights, LaunchList& launches) const;
+  void LaunchUnpack(const LaidConvolution& laid, const ConvolutionPlan& plan, void* from,
+                    const WeightView& to, LaunchList& launches) const;
 
  private:
   const Kernel* parts_;
-  const Kernel* sum_;
+  const Kernel* add_;
   const Kernel* pack_;
   const Kernel* unpack_;
+  const Kernel* pack_kept_;
 };
 
 // The entries in the module's table.
-inline constexpr const char* kConvolutionEntries[] = {"convolution", "convolution_sum", "convolution_pack",
+inline constexpr const char* kConvolutionEntries[] = {"convolution", "convolution_add", "convolution_pack",
                                                       "convolution_unpack"};
 void RunConvolution(const void* const* args, const uint32_t group[3], void* scratch);
-void RunConvolutionSum(const void* const* args, const uint32_t group[3], void* scratch);
+void RunConvolutionAdd(const void* const* args, const uint32_t group[3], void* scratch);
 void RunConvolutionPack(const void* const* args, const uint32_t group[3], void* scratch);
 void RunConvolutionUnpack(const void* const* args, const uint32_t group[3], void* scratch);
-inline constexpr uint32_t kConvolutionSizes[] = {sizeof(ConvolutionProblem), sizeof(ConvolutionOperands),
-                                                 sizeof(uint32_t)};
-inline constexpr uint32_t kConvolutionSumSizes[] = {sizeof(ConvolutionProblem), sizeof(void*)};
-inline constexpr uint32_t kConvolutionPackSizes[] = {sizeof(ConvolutionProblem), sizeof(WeightView),
+inline constexpr uint32_t kConvolutionSizes[] = {sizeof(LaidConvolution), sizeof(ConvolutionOperands),
+                                                 sizeof(void*), sizeof(uint32_t)};
+inline constexpr uint32_t kConvolutionAddSizes[] = {sizeof(LaidConvolution), sizeof(void*)};
+inline constexpr uint32_t kConvolutionPackSizes[] = {sizeof(LaidConvolution), sizeof(WeightView),
                                                      sizeof(void*)};
 
 }  // namespace xpud::kernels::onednn

@@ -24,7 +24,7 @@ const T& Argument(const void* const* args, int i) {
 
 void RunGroup(const MatmulPlan& plan, const void* const* args, const uint32_t group[3], void* scratch) {
   const MatmulOperands& operands = Argument<MatmulOperands>(args, 1);
-  PackedWeights* const packed = Argument<PackedWeights*>(args, 2);
+  PackedMatrix* const packed = Argument<PackedMatrix*>(args, 2);
   const int64_t per_group = Argument<uint32_t>(args, 3);
   const int64_t first = group[0] * per_group, last = std::min(first + per_group, plan.tiles());
   for (int64_t tile = first; tile < last; ++tile) plan.RunTile(tile, operands, packed, scratch);
@@ -74,10 +74,10 @@ constexpr uint32_t kCopySizes[] = {sizeof(MatmulKernels::Copy), sizeof(int64_t)}
 constexpr xpud_host_kernel_t kKernels[] = {
     {"matmul", RunProduct, 4, kProductSizes},
     {"matmul_unplanned", RunUnplanned, 4, kUnplannedSizes},
-    {"matmul_pack", RunPack, 1, kPackSizes},
+    {"pack", RunPack, 1, kPackSizes},
     {"matmul_copy", RunCopy, 2, kCopySizes},
-    {kConvolutionEntries[0], RunConvolution, 3, kConvolutionSizes},
-    {kConvolutionEntries[1], RunConvolutionSum, 2, kConvolutionSumSizes},
+    {kConvolutionEntries[0], RunConvolution, 4, kConvolutionSizes},
+    {kConvolutionEntries[1], RunConvolutionAdd, 2, kConvolutionAddSizes},
     {kConvolutionEntries[2], RunConvolutionPack, 3, kConvolutionPackSizes},
     {kConvolutionEntries[3], RunConvolutionUnpack, 3, kConvolutionPackSizes},
 };
@@ -89,13 +89,13 @@ constinit const xpud_host_module_t kHostModule = {XPUD_HOST_MODULE_VERSION, std:
 MatmulKernels::MatmulKernels(KernelStore& store) {
   product_ = store.Add({ModuleImage::Format::kHost, std::string(kOnednnModule)}, "matmul");
   unplanned_ = store.AddEntry(*product_, "matmul_unplanned");
-  pack_ = store.AddEntry(*product_, "matmul_pack");
+  pack_ = store.AddEntry(*product_, "pack");
   copy_ = store.AddEntry(*product_, "matmul_copy");
 }
 
 template <typename First>
 void MatmulKernels::LaunchTiles(const Kernel* kernel, const First& first, const MatmulPlan& plan,
-                                const MatmulOperands& operands, PackedWeights* packed,
+                                const MatmulOperands& operands, PackedMatrix* packed,
                                 uint32_t tiles_per_group, LaunchList& launches) {
   const uint32_t groups = static_cast<uint32_t>((plan.tiles() + tiles_per_group - 1) / tiles_per_group);
   if (packed != nullptr) packed->CountPlanned(groups);
@@ -108,13 +108,13 @@ void MatmulKernels::LaunchTiles(const Kernel* kernel, const First& first, const 
 }
 
 void MatmulKernels::LaunchProduct(const MatmulPlan& plan, const MatmulOperands& operands,
-                                  PackedWeights* packed, uint32_t tiles_per_group,
+                                  PackedMatrix* packed, uint32_t tiles_per_group,
                                   LaunchList& launches) const {
   LaunchTiles(product_, &plan, plan, operands, packed, tiles_per_group, launches);
 }
 
 void MatmulKernels::LaunchUnplanned(const MatmulPlan& plan, const MatmulOperands& operands,
-                                    PackedWeights* packed, uint32_t tiles_per_group,
+                                    PackedMatrix* packed, uint32_t tiles_per_group,
                                     LaunchList& launches) const {
   LaunchTiles(unplanned_, plan.problem(), plan, operands, packed, tiles_per_group, launches);
 }

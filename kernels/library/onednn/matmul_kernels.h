@@ -1,4 +1,4 @@
-// The HOST kernels of kMatmul: the the library's thread plans their launches, and the device's workers run
+// The HOST kernels of kMatmul: the library's thread plans their launches, and the device's workers run
 // them.
 #pragma once
 
@@ -12,11 +12,11 @@ class MatmulKernels {
   explicit MatmulKernels(KernelStore& store);
 
   // Runs the plan's tiles, `tiles_per_group` in a group. `packed` may be nullptr.
-  void LaunchProduct(const MatmulPlan& plan, const MatmulOperands& operands, PackedWeights* packed,
+  void LaunchProduct(const MatmulPlan& plan, const MatmulOperands& operands, PackedMatrix* packed,
                      uint32_t tiles_per_group, LaunchList& launches) const;
   // As above, but the launch does not point to a plan. The process that runs it creates one, and keeps it for
   // a while.
-  void LaunchUnplanned(const MatmulPlan& plan, const MatmulOperands& operands, PackedWeights* packed,
+  void LaunchUnplanned(const MatmulPlan& plan, const MatmulOperands& operands, PackedMatrix* packed,
                        uint32_t tiles_per_group, LaunchList& launches) const;
   void LaunchPack(PackedWeights& weights, LaunchList& launches) const;
   // target[batch, rows, columns] (no gaps) = source, converted to target_type.
@@ -32,7 +32,7 @@ class MatmulKernels {
  private:
   template <typename First>
   static void LaunchTiles(const Kernel* kernel, const First& first, const MatmulPlan& plan,
-                          const MatmulOperands& operands, PackedWeights* packed, uint32_t tiles_per_group,
+                          const MatmulOperands& operands, PackedMatrix* packed, uint32_t tiles_per_group,
                           LaunchList& launches);
 
   const Kernel* product_;

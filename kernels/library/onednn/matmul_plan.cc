@@ -116,7 +116,7 @@ bool MatmulPlan::ViaScratch(const Tile& tile, bool packed) const {
   return tile.batches == 1 && (packed || b_rows_whole) && tile.rows * tile.columns <= kScratchElements;
 }
 
-const MatmulPrimitive* MatmulPlan::PrimitiveFor(const Tile& tile, const PackedWeights* packed,
+const MatmulPrimitive* MatmulPlan::PrimitiveFor(const Tile& tile, const PackedMatrix* packed,
                                                 bool via_scratch) const {
   Slot& slot = slots_[packed != nullptr][tile.kind];
   std::call_once(slot.once, [&] {
@@ -163,7 +163,7 @@ void MatmulPlan::Finish(const Tile& tile, const void* acc, int64_t leading, int6
   simd::Best().finish(e);
 }
 
-void MatmulPlan::RunPrimitive(const MatmulPrimitive& primitive, const Tile& tile, const PackedWeights* packed,
+void MatmulPlan::RunPrimitive(const MatmulPrimitive& primitive, const Tile& tile, const PackedMatrix* packed,
                               bool via_scratch, void* scratch) const {
   const size_t element = direct_ ? ops::SizeOf(problem_.out_type) : sizeof(float);
   const size_t tile_bytes =
@@ -234,14 +234,13 @@ void MatmulPlan::RunBlocked(const Tile& tile, void* scratch) const {
   }
 }
 
-void MatmulPlan::RunTile(int64_t index, const MatmulOperands& operands, const PackedWeights* packed,
+void MatmulPlan::RunTile(int64_t index, const MatmulOperands& operands, const PackedMatrix* packed,
                          void* scratch) const {
   const Tile tile = Locate(index, operands);
   if (few_rows_) return RunFewRows(tile, scratch);
   if (blocked_) return RunBlocked(tile, scratch);
   const bool usable = packed != nullptr && packed->Ready();
-  for (const PackedWeights* weights :
-       {usable ? packed : nullptr, static_cast<const PackedWeights*>(nullptr)}) {
+  for (const PackedMatrix* weights : {usable ? packed : nullptr, static_cast<const PackedMatrix*>(nullptr)}) {
     if (weights == nullptr && problem_.b_source != problem_.in)
       break;  // only the packed form has the right type
     const bool via_scratch = ViaScratch(tile, weights != nullptr);

@@ -9,7 +9,7 @@
 #include <mutex>
 
 #include "kernels/library/matmul/matmul_problem.h"
-#include "kernels/library/onednn/packed_weights.h"
+#include "kernels/library/onednn/packed_matrix.h"
 #include "kernels/library/onednn/primitive.h"
 
 namespace xpud::kernels::onednn {
@@ -28,7 +28,7 @@ class MatmulPlan {
 
   // Computes tile `index`. `packed` may be nullptr, or not ready. Any worker may call it; `scratch` is the
   // worker's.
-  void RunTile(int64_t index, const MatmulOperands& operands, const PackedWeights* packed,
+  void RunTile(int64_t index, const MatmulOperands& operands, const PackedMatrix* packed,
                void* scratch) const;
 
  private:
@@ -52,9 +52,9 @@ class MatmulPlan {
   void ChooseTiles();
   void CutAxis(Axis& axis, int64_t count, int64_t multiple);
   Tile Locate(int64_t index, const MatmulOperands& operands) const;
-  const MatmulPrimitive* PrimitiveFor(const Tile& tile, const PackedWeights* packed, bool via_scratch) const;
+  const MatmulPrimitive* PrimitiveFor(const Tile& tile, const PackedMatrix* packed, bool via_scratch) const;
   bool ViaScratch(const Tile& tile, bool packed) const;
-  void RunPrimitive(const MatmulPrimitive& primitive, const Tile& tile, const PackedWeights* packed,
+  void RunPrimitive(const MatmulPrimitive& primitive, const Tile& tile, const PackedMatrix* packed,
                     bool via_scratch, void* scratch) const;
   void Finish(const Tile& tile, const void* acc, int64_t leading, int64_t batch, int64_t row, int64_t column,
               int64_t rows, int64_t columns) const;

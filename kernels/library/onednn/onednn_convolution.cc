@@ -12,9 +12,9 @@
 
 namespace xpud::kernels {
 
-std::unique_ptr<Planner> CreateOnednnConvolution(KernelStore& store, Planner& maps, Planner& own,
-                                                 int workers) {
-  return std::make_unique<onednn::OnednnConvolution>(store, maps, own, workers);
+std::unique_ptr<Planner> CreateOnednnConvolution(KernelStore& store, Planner& maps, Planner& own, int workers,
+                                                 bool elsewhere) {
+  return std::make_unique<onednn::OnednnConvolution>(store, maps, own, workers, elsewhere);
 }
 
 namespace onednn {
@@ -25,18 +25,29 @@ constexpr int64_t kGroupsPerWorker = 4;
 constexpr double kLongNanoseconds =
     1e9;  // more work than this is a part in each group: others get their turn between groups
 
-ConvolutionProblem ProblemOf(const OpCall& call, const ops::Convolution& c) {
-  const ops::DType type = call.outputs[0].dtype;
-  ConvolutionProblem p =
-      convolution::ReadProblem(call, c, MultipliesNatively(type) ? type : ops::DType::kFloat32);
-  p.bias = c.bias != nullptr && p.direction == ops::Family::kConvolution;
-  return p;
+// What a convolution of this type is computed in.
+ops::DType ComputedIn(ops::DType type) { return MultipliesNatively(type) ? type : ops::DType::kFloat32; }
+
+// A tensor that oneDNN's layout does not suit is copied to channels-last.
+Layout LayoutOf(const Operand& operand, ops::DType type) {
+  const bool contiguous = convolution::IsDense(operand, type, Layout::kContiguous) &&
+                          !convolution::IsDense(operand, type, Layout::kChannelsLast);
+  return contiguous ? Layout::kContiguous : Layout::kChannelsLast;
+}
+
+LaidConvolution LaidOf(const OpCall& call, const ops::Convolution& c) {
+  const ops::DType type = ComputedIn(call.outputs[0].dtype);
+  LaidConvolution laid;
+  laid.problem = convolution::ReadProblem(call, c, type);
+  laid.problem.bias = c.bias != nullptr && laid.problem.direction == ops::Family::kConvolution;
+  laid.input = LayoutOf(*c.input, type);
+  laid.output = LayoutOf(*c.output, type);
+  return laid;
 }
 
 WeightView ViewOf(const Operand& weight) {
   WeightView view;
   view.data = static_cast<std::byte*>(weight.data);
-  view.type = weight.dtype;
   view.strides[0] = weight.strides[0];
   view.strides[1] = weight.strides[1];
   if (weight.rank == 3) {
@@ -71,87 +82,139 @@ class OnednnConvolution::Way {
         c_(c),
         workspace_(workspace),
         launches_(launches),
-        problem_(ProblemOf(call, c)),
-        copies_(planner.maps_, workspace, launches, problem_.type, convolution::Layout::kChannelsLast) {}
+        laid_(LaidOf(call, c)),
+        plan_(ConvolutionPlan::Of(laid_)),
+        copies_(planner.maps_, workspace, launches, problem().type, Layout::kChannelsLast) {}
 
-  const ConvolutionProblem& problem() const { return problem_; }
-  absl::StatusOr<Readiness> Plan(const ConvolutionPlan& plan);
+  bool usable() const { return plan_->usable(); }
+  absl::StatusOr<Readiness> Plan();
 
  private:
-  absl::StatusOr<std::byte*> ReadBias() {
-    if (!problem_.bias) return nullptr;
-    Operand row = *c_.bias;  // as a tensor with channels
-    row.rank = 2;
-    row.sizes[1] = row.sizes[0], row.strides[1] = row.strides[0];
-    row.sizes[0] = 1, row.strides[0] = 0;
-    return copies_.Read(row);
+  const ConvolutionProblem& problem() const { return laid_.problem; }
+  absl::StatusOr<std::byte*> Read(const Operand& operand, Layout layout) {
+    if (layout == Layout::kContiguous) return static_cast<std::byte*>(operand.data);
+    return copies_.Read(operand);
   }
-  absl::StatusOr<std::byte*> PackWeight(const ConvolutionPlan& plan) {
-    ASSIGN_OR_RETURN(void* const packed, workspace_(plan.weight_bytes()));
-    planner_.kernels_.LaunchPack(problem_, ViewOf(*c_.weight), packed, launches_);
-    return static_cast<std::byte*>(packed);
-  }
-  uint32_t PartsPerGroup(const ConvolutionPlan& plan) const;
-  absl::Status PlanTensor(const ConvolutionPlan& plan);
-  absl::Status PlanWeight(const ConvolutionPlan& plan);
+  absl::StatusOr<std::byte*> ReadBias();
+  absl::StatusOr<PackedConvolution*> ReadWeight(ConvolutionOperands& operands);
+  absl::StatusOr<WeightView> ViewInType(const Operand& weight);
+  uint32_t PartsPerGroup() const;
+  absl::Status PlanTensor();
+  absl::Status PlanWeight();
 
   OnednnConvolution& planner_;
   const OpCall& call_;
   const ops::Convolution& c_;
   const Workspace workspace_;
   LaunchList& launches_;
-  const ConvolutionProblem problem_;
+  const LaidConvolution laid_;
+  const std::shared_ptr<const ConvolutionPlan> plan_;
   convolution::OperandCopies copies_;
 };
 
-uint32_t OnednnConvolution::Way::PartsPerGroup(const ConvolutionPlan& plan) const {
-  if (plan.nanoseconds() > kLongNanoseconds) return 1;
+absl::StatusOr<std::byte*> OnednnConvolution::Way::ReadBias() {
+  if (!problem().bias) return nullptr;
+  Operand row = *c_.bias;  // as a tensor with channels
+  row.rank = 2;
+  row.sizes[1] = row.sizes[0], row.strides[1] = row.strides[0];
+  row.sizes[0] = 1, row.strides[0] = 0;
+  return copies_.Read(row);
+}
+
+absl::StatusOr<WeightView> OnednnConvolution::Way::ViewInType(const Operand& weight) {
+  if (weight.dtype == problem().type) return ViewOf(weight);
+  ASSIGN_OR_RETURN(std::byte* const copy, copies_.Read(weight));
+  return ViewOf(convolution::Dense(weight, problem().type, Layout::kChannelsLast, copy));
+}
+
+// Returns the kept weight, or packs this call's weight to workspace and returns null.
+absl::StatusOr<PackedConvolution*> OnednnConvolution::Way::ReadWeight(ConvolutionOperands& operands) {
+  const auto [kept, pack_first] = planner_.FindPacked(laid_, plan_, *c_.weight);
+  if (kept != nullptr) {
+    if (pack_first) planner_.kernels_.LaunchPack(*kept, launches_);
+    return kept;
+  }
+  ASSIGN_OR_RETURN(const WeightView view, ViewInType(*c_.weight));
+  ASSIGN_OR_RETURN(void* const packed, workspace_(plan_->weight_bytes()));
+  planner_.kernels_.LaunchPack(laid_, *plan_, view, packed, launches_);
+  operands.weight = static_cast<std::byte*>(packed);
+  return nullptr;
+}
+
+uint32_t OnednnConvolution::Way::PartsPerGroup() const {
+  if (plan_->nanoseconds() > kLongNanoseconds) return 1;
   const int64_t most = planner_.workers_ == 1 ? 1 : kGroupsPerWorker * planner_.workers_;
   const int64_t groups =
-      std::clamp<int64_t>(static_cast<int64_t>(plan.nanoseconds() / kGroupNanoseconds), 1, most);
-  return static_cast<uint32_t>((plan.parts() + groups - 1) / groups);
+      std::clamp<int64_t>(static_cast<int64_t>(plan_->nanoseconds() / kGroupNanoseconds), 1, most);
+  return static_cast<uint32_t>((plan_->parts() + groups - 1) / groups);
 }
 
 // The convolution itself, or the gradient by its input.
-absl::Status OnednnConvolution::Way::PlanTensor(const ConvolutionPlan& plan) {
-  const bool forward = problem_.direction == ops::Family::kConvolution;
+absl::Status OnednnConvolution::Way::PlanTensor() {
+  const bool forward = problem().direction == ops::Family::kConvolution;
   const Operand& out = call_.outputs[0];
+  const Layout source_layout = forward ? laid_.input : laid_.output,
+               result_layout = forward ? laid_.output : laid_.input;
   ConvolutionOperands operands;
-  ASSIGN_OR_RETURN(std::byte* const source, copies_.Read(call_.inputs[0]));
-  ASSIGN_OR_RETURN(operands.weight, PackWeight(plan));
+  ASSIGN_OR_RETURN(std::byte* const source, Read(call_.inputs[0], source_layout));
+  ASSIGN_OR_RETURN(PackedConvolution* const packed, ReadWeight(operands));
   ASSIGN_OR_RETURN(operands.bias, ReadBias());
-  ASSIGN_OR_RETURN(const Operand result, copies_.Result(out));
+  Operand result = out;
+  if (result_layout != Layout::kContiguous) {
+    ASSIGN_OR_RETURN(result, copies_.Result(out));
+  }
   operands.input = forward ? source : static_cast<std::byte*>(result.data);
   operands.output = forward ? static_cast<std::byte*>(result.data) : source;
-  planner_.kernels_.LaunchParts(problem_, plan, operands, PartsPerGroup(plan), launches_);
-  const bool added = c_.bias == nullptr || problem_.bias;
+  planner_.kernels_.LaunchParts(laid_, *plan_, operands, packed, PartsPerGroup(), launches_);
+  const bool added = c_.bias == nullptr || problem().bias;
   return copies_.Write(result, out, added ? nullptr : c_.bias);
 }
 
-absl::Status OnednnConvolution::Way::PlanWeight(const ConvolutionPlan& plan) {
+absl::Status OnednnConvolution::Way::PlanWeight() {
   ConvolutionOperands operands;
-  ASSIGN_OR_RETURN(operands.output, copies_.Read(*c_.output));
-  ASSIGN_OR_RETURN(operands.input, copies_.Read(*c_.input));
-  ASSIGN_OR_RETURN(void* const sums, workspace_(plan.weight_bytes() * static_cast<size_t>(plan.parts())));
+  ASSIGN_OR_RETURN(operands.output, Read(*c_.output, laid_.output));
+  ASSIGN_OR_RETURN(operands.input, Read(*c_.input, laid_.input));
+  ASSIGN_OR_RETURN(void* const sums, workspace_(plan_->weight_bytes() * static_cast<size_t>(plan_->sums())));
   operands.weight = static_cast<std::byte*>(sums);
-  planner_.kernels_.LaunchParts(problem_, plan, operands, PartsPerGroup(plan), launches_);
-  planner_.kernels_.LaunchSum(problem_, plan, sums, launches_);
-  planner_.kernels_.LaunchUnpack(problem_, sums, ViewOf(*c_.weight), launches_);
-  return absl::OkStatus();
+  planner_.kernels_.LaunchParts(laid_, *plan_, operands, nullptr, PartsPerGroup(), launches_);
+  planner_.kernels_.LaunchAddition(laid_, *plan_, sums, launches_);
+  Operand result = *c_.weight;  // in f32
+  if (result.dtype != ops::DType::kFloat32) {
+    ASSIGN_OR_RETURN(void* const converted, workspace_(static_cast<size_t>(result.numel()) * sizeof(float)));
+    result = convolution::Dense(*c_.weight, ops::DType::kFloat32, Layout::kContiguous, converted);
+  }
+  planner_.kernels_.LaunchUnpack(laid_, *plan_, sums, ViewOf(result), launches_);
+  return copies_.Write(result, *c_.weight, nullptr);
 }
 
-absl::StatusOr<Readiness> OnednnConvolution::Way::Plan(const ConvolutionPlan& plan) {
-  RETURN_IF_ERROR(problem_.direction == ops::Family::kConvolutionWeight ? PlanWeight(plan)
-                                                                        : PlanTensor(plan));
+absl::StatusOr<Readiness> OnednnConvolution::Way::Plan() {
+  RETURN_IF_ERROR(problem().direction == ops::Family::kConvolutionWeight ? PlanWeight() : PlanTensor());
   return copies_.readiness();
 }
 
-OnednnConvolution::OnednnConvolution(KernelStore& store, Planner& maps, Planner& own, int workers)
+OnednnConvolution::OnednnConvolution(KernelStore& store, Planner& maps, Planner& own, int workers,
+                                     bool elsewhere)
     : maps_(maps),
       own_(own),
       kernels_(store,
                *store.Add({ModuleImage::Format::kHost, std::string(kOnednnModule)}, kConvolutionEntries[0])),
-      workers_(std::max(1, workers)) {}
+      workers_(std::max(1, workers)),
+      elsewhere_(elsewhere),
+      packed_(DefaultPackedBytes() / 2) {}
+
+OnednnConvolution::Packed OnednnConvolution::FindPacked(const LaidConvolution& laid,
+                                                        const std::shared_ptr<const ConvolutionPlan>& plan,
+                                                        const Operand& weight) {
+  if (elsewhere_ || weight.content == 0 || weight.dtype != laid.problem.type) return {};
+  struct {
+    LaidConvolution laid;
+    WeightView weight;
+  } const key = {laid, ViewOf(weight)};
+  const PackedWeightCache::Found found =
+      packed_.Find({reinterpret_cast<const char*>(&key), sizeof(key)}, weight.content,
+                   [&] { return std::make_unique<PackedConvolution>(plan, key.weight); });
+  return {static_cast<PackedConvolution*>(found.weights), found.pack_first};
+}
 
 bool OnednnConvolution::Serves(ops::Family family) const {
   return family == ops::Family::kConvolution || family == ops::Family::kConvolutionInput ||
@@ -166,8 +229,7 @@ absl::StatusOr<Readiness> OnednnConvolution::Plan(const OpCall& call, Workspace 
                       c.output->numel() > 0 && c.weight->numel() > 0 && IsDistinct(*c.weight);
   if (!served) return own_.Plan(call, workspace, launches);
   Way way(*this, call, c, workspace, launches);
-  const auto plan = ConvolutionPlan::Of(way.problem());
-  return plan->usable() ? way.Plan(*plan) : own_.Plan(call, workspace, launches);
+  return way.usable() ? way.Plan() : own_.Plan(call, workspace, launches);
 }
 
 }  // namespace onednn

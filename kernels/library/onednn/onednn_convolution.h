@@ -1,6 +1,8 @@
 // The planner of convolutions and their gradients on the host. The library's thread only.
 #pragma once
 
+#include <memory>
+
 #include "kernels/api/kernel_store.h"
 #include "kernels/api/planner.h"
 #include "kernels/library/onednn/convolution_kernels.h"
@@ -10,8 +12,8 @@ namespace xpud::kernels::onednn {
 class OnednnConvolution : public Planner {
  public:
   // `maps` plans copies and sums; `own` plans what oneDNN has no fast implementation for. Both outlive this
-  // object.
-  OnednnConvolution(KernelStore& store, Planner& maps, Planner& own, int workers);
+  // object. `elsewhere` as in KernelLibrary::Options: no packed weights are kept.
+  OnednnConvolution(KernelStore& store, Planner& maps, Planner& own, int workers, bool elsewhere);
 
   bool Serves(ops::Family family) const override;
   absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches) override;
@@ -20,10 +22,19 @@ class OnednnConvolution : public Planner {
   // One call's way through the planner.
   class Way;
 
+  struct Packed {
+    PackedConvolution* weights = nullptr;  // nullptr: pack for this call
+    bool pack_first = false;
+  };
+  Packed FindPacked(const LaidConvolution& laid, const std::shared_ptr<const ConvolutionPlan>& plan,
+                    const Operand& weight);
+
   Planner& maps_;
   Planner& own_;
   const ConvolutionKernels kernels_;
   const int workers_;
+  const bool elsewhere_;
+  PackedWeightCache packed_;
 };
 
 }  // namespace xpud::kernels::onednn

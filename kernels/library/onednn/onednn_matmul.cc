@@ -1,8 +1,6 @@
 #include "kernels/library/onednn/onednn_matmul.h"
 #include "kernels/library/planners.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 
 #include "proto/base/status_macros.h"
@@ -24,12 +22,6 @@ constexpr int64_t kMinPackedBytes = 4096;
 
 }  // namespace
 
-size_t MatmulOptions::DefaultPackedBytes() {
-  const size_t machine =
-      static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGE_SIZE));
-  return std::min(size_t{1} << 30, machine / 8);
-}
-
 OnednnMatmul::OnednnMatmul(KernelStore& store, const MatmulOptions& options)
     : workers_(std::max(1, options.workers)),
       elsewhere_(options.elsewhere),
@@ -37,7 +29,7 @@ OnednnMatmul::OnednnMatmul(KernelStore& store, const MatmulOptions& options)
       packed_(options.packed_bytes) {}
 
 // Packs weights for oneDNN's packed kernels, which require rows of a without gaps and one matrix b.
-PackedWeightCache::Found OnednnMatmul::FindPacked(const MatmulCall& call) {
+OnednnMatmul::Packed OnednnMatmul::FindPacked(const MatmulCall& call) {
   const MatmulProblem& p = call.problem;
   const bool known = !elsewhere_ && call.b_content != 0 && p.in != ops::DType::kFloat64;
   const bool fits = p.batch == 1 && p.n >= 16 && p.a.column == 1 && (p.a.row == p.k || p.m == 1);
@@ -50,7 +42,9 @@ PackedWeightCache::Found OnednnMatmul::FindPacked(const MatmulCall& call) {
   source.column = p.b.column;
   source.source = p.in;
   source.packed = MultipliesNatively(p.in) ? p.in : ops::DType::kFloat32;
-  return packed_.Find(source, call.b_content);
+  const PackedWeightCache::Found found =
+      packed_.Find(source.key(), call.b_content, [&] { return std::make_unique<PackedMatrix>(source); });
+  return {static_cast<PackedMatrix*>(found.weights), found.pack_first};
 }
 
 // Copies factors whose layout or type oneDNN cannot read to workspace.
@@ -96,7 +90,7 @@ uint32_t OnednnMatmul::TilesPerGroup(const MatmulPlan& plan) const {
 absl::StatusOr<Readiness> OnednnMatmul::Plan(const OpCall& call, Workspace workspace, LaunchList& launches) {
   ASSIGN_OR_RETURN(MatmulCall read, ReadMatmul(call));
   if (read.problem.Empty()) return Readiness::kReady;
-  const PackedWeightCache::Found found = FindPacked(read);
+  const Packed found = FindPacked(read);
   RETURN_IF_ERROR(MakeMultipliable(read, found.weights != nullptr, workspace, launches));
   read.problem.packed = found.weights != nullptr;
   if (found.pack_first) kernels_.LaunchPack(*found.weights, launches);

@@ -9,18 +9,14 @@
 #include "kernels/api/planner.h"
 #include "kernels/library/onednn/matmul_kernels.h"
 #include "kernels/library/onednn/matmul_plan.h"
-#include "kernels/library/onednn/packed_weights.h"
+#include "kernels/library/onednn/packed_matrix.h"
 
 namespace xpud::kernels::onednn {
 
 struct MatmulOptions {
   int workers = 1;
   bool elsewhere = false;  // as in KernelLibrary::Options: nothing is packed, and problems are sent by value
-  // Limit of packed weights, which double the memory of reused weights. The default is 1 GiB, or an eighth of
-  // the machine's memory if that is less. It holds whole models of up to about 250 million f32 weights.
-  size_t packed_bytes = DefaultPackedBytes();
-
-  static size_t DefaultPackedBytes();
+  size_t packed_bytes = DefaultPackedBytes();  // holds whole models of up to about 250 million f32 weights
 };
 
 class OnednnMatmul : public Planner {
@@ -33,7 +29,11 @@ class OnednnMatmul : public Planner {
   const PackedWeightCache& packed_weights() const { return packed_; }
 
  private:
-  PackedWeightCache::Found FindPacked(const MatmulCall& call);
+  struct Packed {
+    PackedMatrix* weights = nullptr;  // nullptr: multiply the unpacked weights
+    bool pack_first = false;
+  };
+  Packed FindPacked(const MatmulCall& call);
   absl::Status MakeMultipliable(MatmulCall& call, bool packed, Workspace workspace, LaunchList& launches);
   const MatmulPlan* PlanFor(const MatmulProblem& problem);  // returns nullptr if there is no room for another
   uint32_t TilesPerGroup(const MatmulPlan& plan) const;

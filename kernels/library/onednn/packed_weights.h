@@ -1,10 +1,10 @@
 // Weights in the layout that oneDNN multiplies fastest, and the cache of them.
 //
-// Identity: address and geometry identify weights, and Operand::content identifies their bytes. Content that
-// was seen twice is packed. New content at the same place drops the packed weights, so changed weights are
-// never served.
+// Identity: a key (address and geometry) identifies weights, and Operand::content identifies their bytes.
+// Content that was seen twice is packed. New content with the same key drops the packed weights, so changed
+// weights are never served.
 //
-// Lifetime: the the library's thread owns everything here. Each planned group that names a PackedWeights is
+// Lifetime: the library's thread owns everything here. Each planned group that names a PackedWeights is
 // counted when it is planned and when it has run. Dropped weights are freed once all of these have run, in
 // any order of completion. Replays of recorded launches are not counted: plan launches for recording with
 // content 0.
@@ -14,84 +14,66 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <string_view>
 #include <vector>
 
-#include <oneapi/dnnl/dnnl.hpp>
-
 #include "absl/container/flat_hash_map.h"
-#include "kernels/library/matmul/matmul_problem.h"
+#include "absl/functional/function_ref.h"
 
 namespace xpud::kernels::onednn {
 
-// A matrix of weights to pack: b[k,n].
-struct WeightSource {
-  const std::byte* data = nullptr;
-  int64_t k = 0, n = 0;
-  int64_t row = 0, column = 0;
-  ops::DType source = ops::DType::kFloat32;  // type in memory
-  ops::DType packed = ops::DType::kFloat32;
-  uint8_t unused[6] = {};
-
-  bool operator==(const WeightSource& other) const { return std::memcmp(this, &other, sizeof(*this)) == 0; }
-  template <typename H>
-  friend H AbslHashValue(H state, const WeightSource& w) {
-    return H::combine_contiguous(std::move(state), reinterpret_cast<const unsigned char*>(&w), sizeof(w));
-  }
-};
-static_assert(std::has_unique_object_representations_v<WeightSource>);
-
-// Packed column panels of one matrix, side by side. Kernels fill them; afterwards they are immutable.
+// Kernels fill the memory in groups; afterwards it is immutable.
 class PackedWeights {
  public:
-  explicit PackedWeights(const WeightSource& source);
-  ~PackedWeights();
+  virtual ~PackedWeights();
   PackedWeights(const PackedWeights&) = delete;
   PackedWeights& operator=(const PackedWeights&) = delete;
 
   size_t bytes() const { return bytes_; }
-  dnnl::memory::format_tag tag() const { return tag_; }
 
-  // REQUIRES: the the library's thread. The number of groups that a launch will run, for packing or for
-  // products.
+  // REQUIRES: the library's thread. The number of groups that a launch will run, for packing or for products.
   uint32_t pack_groups() const { return pack_groups_; }
   void CountPlanned(uint32_t groups) { planned_ += groups; }
   bool Idle() const { return planned_ <= run_.load(std::memory_order_acquire); }
 
   // Called by workers. Pack fills group `group` of pack_groups(). CountRun is the last action of each group
   // that names this object.
-  void Pack(uint32_t group);
-  bool Ready() const { return unpacked_groups_.load(std::memory_order_acquire) == 0; }
-  // Returns the packed columns from `column` on, which is a multiple of 64.
-  const std::byte* Panel(int64_t column) const { return memory_.get() + column / width_ * panel_bytes_; }
+  virtual void Pack(uint32_t group) = 0;
   void CountRun() { run_.fetch_add(1, std::memory_order_release); }
+
+ protected:
+  PackedWeights() = default;
+  // Called once, by the constructor.
+  void Allocate(size_t bytes, uint32_t pack_groups);
+  std::byte* memory() const { return memory_.get(); }  // null if there was none
 
  private:
   struct Free {
     void operator()(std::byte* p) const;
   };
-  bool PackPanel(int64_t first_column, int64_t columns);
 
-  const WeightSource source_;
-  int64_t width_ = 0;  // columns of a panel: divides 64, or covers the matrix
-  size_t panel_bytes_ = 0;
   size_t bytes_ = 0;
   uint32_t pack_groups_ = 1;
-  dnnl::memory::format_tag tag_ = dnnl::memory::format_tag::undef;
   std::unique_ptr<std::byte, Free> memory_;
   uint64_t planned_ = 0;
   std::atomic<uint64_t> run_{0};
-  std::atomic<uint32_t> unpacked_groups_;  // stays above 0 if packing failed
 };
+
+// A limit for packed weights, which double the memory of reused weights: 1 GiB, or an eighth of the machine's
+// memory if that is less.
+size_t DefaultPackedBytes();
 
 class PackedWeightCache {
  public:
   explicit PackedWeightCache(size_t limit_bytes) : limit_bytes_(limit_bytes) {}
 
   struct Found {
-    PackedWeights* weights = nullptr;  // nullptr: multiply the unpacked weights
+    PackedWeights* weights = nullptr;  // nullptr: not packed
     bool pack_first = false;           // a launch that packs must precede the product
   };
-  Found Find(const WeightSource& source, uint64_t content);
+  Found Find(std::string_view key, uint64_t content,
+             absl::FunctionRef<std::unique_ptr<PackedWeights>()> make);
 
   size_t bytes() const { return bytes_; }
   size_t size() const { return entries_.size(); }
@@ -111,7 +93,7 @@ class PackedWeightCache {
   const size_t limit_bytes_;
   size_t bytes_ = 0;  // total, including dropped weights that are still in use
   uint64_t lookups_ = 0;
-  absl::flat_hash_map<WeightSource, Entry> entries_;
+  absl::flat_hash_map<std::string, Entry> entries_;
   std::vector<std::unique_ptr<PackedWeights>> retired_;
 };
 

@@ -66,6 +66,28 @@ class ConvolutionTest(unittest.TestCase):
                              run(F.conv2d, (value, weight), "cpu", groups=32, stride=stride, padding=1))  # fmt: skip
         self.assert_native()
 
+    def test_sizes_that_are_cut(self):
+        """Large enough to be cut into rows, images, channels and sums."""
+        shapes = [(8, 64, 64, 28, 3, 1), (3, 256, 136, 9, 3, 2), (2, 64, 256, 28, 1, 1), (1, 96, 64, 56, 1, 1), (4, 128, 520, 7, 1, 1), (5, 3, 32, 40, 7, 2)]
+        for (batch, channels, outputs, side, kernel, stride), last, last_weight in itertools.product(shapes, (False, True), (False, True)):
+            with self.subTest(channels=channels, outputs=outputs, last=last, last_weight=last_weight):
+                value = torch.randn(batch, channels, side, side)
+                weight = torch.randn(outputs, channels, kernel, kernel) / channels**0.5
+                value, weight = (t.to(memory_format=LAST[4]) if use else t for t, use in ((value, last), (weight, last_weight)))
+                geometry = dict(stride=stride, padding=kernel // 2)
+                arguments = (value, weight, torch.randn(outputs))
+                self.assert_same(run(F.conv2d, arguments, "xpud", **geometry), run(F.conv2d, arguments, "cpu", **geometry))
+        self.assert_native()
+
+    def test_a_weight_is_used_again_and_changes(self):
+        value, weight = torch.randn(2, 128, 6, 6), torch.randn(144, 128, 3, 3)  # kept in two slices
+        mine = weight.to("xpud")
+        for _ in range(3):
+            for _ in range(3):
+                self.assert_same([F.conv2d(value.to("xpud"), mine)], [F.conv2d(value, weight)])
+            mine *= -2
+            weight *= -2
+
     def test_output_padding(self):
         arguments = arguments_of(2, 1, True, torch.float32)
         self.assert_same(run(F.conv_transpose2d, arguments, "xpud", stride=3, output_padding=2), run(F.conv_transpose2d, arguments, "cpu", stride=3, output_padding=2))
