@@ -1,6 +1,9 @@
 #include "sdk/torch/csrc/reduce.h"
 
 #include <cmath>
+#include <map>
+#include <optional>
+#include <string_view>
 
 #include <ATen/WrapDimUtils.h>
 #include <ATen/native/ReduceOpsUtils.h>
@@ -132,20 +135,53 @@ const ops::Row& NormRow(Request& request) {
   return any;
 }
 
+// The result for an element to which nothing is reduced, or nullopt if PyTorch refuses or warns.
+std::optional<double> ResultOfNothing(const ops::Row& row, const Request& request) {
+  static const std::map<std::string_view, double> kResults = {{"sum.dim_IntList|sum", 0},
+                                                              {"mean.dim|mean", NAN},
+                                                              {"prod|prod.dim_int", 1},
+                                                              {"any|any.dim", 0},
+                                                              {"all|all.dim", 1}};
+  const auto found = kResults.find(row.aten);
+  if (found != kResults.end()) return found->second;
+  const bool norm = row.aten == ops::RowOf("linalg_vector_norm").aten || row.aten.starts_with("xpud::norm_");
+  if (norm && request.order >= 0 && std::isfinite(request.order)) return 0.0;
+  return std::nullopt;
+}
+
+// Reduces a tensor without elements.
+std::optional<at::Tensor> ReduceNothing(const ops::Row& row, const Request& request,
+                                        at::ScalarType out_type) {
+  const at::Tensor& self = request.self;
+  const auto reduced = at::native::make_dim_mask(c10::IntArrayRef(request.dims), self.dim());
+  bool nothing = false;
+  for (int64_t d = 0; d < self.dim(); ++d) nothing |= reduced[static_cast<size_t>(d)] && self.size(d) == 0;
+  const std::optional<double> result = nothing ? ResultOfNothing(row, request) : 0.0;
+  if (!result) return std::nullopt;
+  at::Tensor out =
+      MakeEmpty(at::meta::get_reduction_shape(self, request.dims, request.keepdim), out_type, self.device());
+  return out.fill_(*result);
+}
+
 void BoxedReduce::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
   const size_t count = op.schema().arguments().size();
   Request request = Parse(op.schema(), torch::jit::last(*stack, count));
   const at::Tensor& self = request.self;
   const Types types = TypesOf(row_.types, request);
   const ops::Row& row = request.order == 2 ? row_ : NormRow(request);
-  const bool supported = IsOnDevice(self) && self.dim() <= ops::kMaxRank && self.numel() > 0 &&
-                         IsSupported(self.scalar_type()) && IsSupported(types.compute, row_.dtypes) &&
+  const bool supported = IsOnDevice(self) && self.dim() <= ops::kMaxRank && IsSupported(self.scalar_type()) &&
+                         IsSupported(types.compute, row_.dtypes) &&
                          (row_.types == TypeRule::kSum || IsSupported(self.scalar_type(), row_.dtypes));
-  if (!supported) return Fallback(op, stack);
-  at::Tensor out = LaunchReduce(row, self, request.dims, request.keepdim, *ToDType(types.compute), types.out,
-                                request.attributes);
+  std::optional<at::Tensor> out;
+  if (supported && self.numel() == 0) {
+    out = ReduceNothing(row, request, types.out);
+  } else if (supported) {
+    out = LaunchReduce(row, self, request.dims, request.keepdim, *ToDType(types.compute), types.out,
+                       request.attributes);
+  }
+  if (!out) return Fallback(op, stack);
   torch::jit::drop(*stack, count);
-  stack->emplace_back(std::move(out));
+  stack->emplace_back(*std::move(out));
 }
 
 }  // namespace xpud::shim
