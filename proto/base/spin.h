@@ -40,8 +40,8 @@ class SpinTime {
 namespace spin {
 
 using std::chrono::microseconds;
-// A client that waits for a daemon whose devices run on this machine's cores. With few cores it would take one
-// from a worker: 120 us instead of 5 to 30 for a small operation and a wait, on two.
+// A client that waits for a daemon whose devices run on this machine's cores. With few cores it would take
+// one from a worker: 120 us instead of 5 to 30 for a small operation and a wait, on two.
 inline constexpr SpinTime kClientOfCpu{microseconds(50), microseconds(10)};
 // A client that waits for an asynchronous device.
 inline constexpr SpinTime kClientOfGpu{microseconds(1000), microseconds(50)};

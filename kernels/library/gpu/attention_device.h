@@ -36,8 +36,8 @@ XPUD_DEVICE float Log2(float x) {
   return y;
 }
 XPUD_DEVICE float Max(float a, float b) { return __builtin_fmaxf(a, b); }
-// Returns an added mask in units of log 2. A finite one stays finite, also after adding a score, so a query for
-// which all keys have the lowest number attends to all of them.
+// Returns an added mask in units of log 2. A finite one stays finite, also after adding a score, so a query
+// for which all keys have the lowest number attends to all of them.
 XPUD_DEVICE float MaskUnits(float mask) {
   const float units = mask * kLog2E;
   return units < kLowestUnits && mask > -__builtin_inff() ? kLowestUnits : units;

@@ -68,7 +68,8 @@ template <int kR, int kC, int kWarpsQ, int kWarpsK>
 XPUD_DEVICE void Attend(const AttentionArguments& p) {
   constexpr int kWarpRows = 4 * kR, kRows = kWarpsQ * kWarpRows, kWarpKeys = 8 * kC,
                 kKeys = kWarpsK * kWarpKeys, kLanes = 32 * kWarpsQ * kWarpsK, kOwn = kDepth / 32;
-  constexpr int kWeights = kWarpKeys * kWarpRows;  // of a warp: transposed, so that a lane's queries are adjacent
+  constexpr int kWeights =
+      kWarpKeys * kWarpRows;  // of a warp: transposed, so that a lane's queries are adjacent
   constexpr int kMerged = kWarpsK > 1 ? kWarpsK * kRows * (kDepth + 2) : 0;
   constexpr int kUsed = kRows * kDepth + 2 * kKeys * kDepth + kWarpsQ * kWarpsK * kWeights;
   XPUD_SHARED float memory[kUsed > kMerged ? kUsed : kMerged] __attribute__((aligned(128)));

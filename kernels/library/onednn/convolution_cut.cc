@@ -10,8 +10,8 @@ using convolution::ConvolutionProblem;
 constexpr double kPartNanoseconds = 60e3;                 // parts are not cut below this
 constexpr double kSumNanoseconds = 8 * kPartNanoseconds;  // nor sums, whose addition costs more
 constexpr int64_t kParts = 16;                            // are enough for any batch
-constexpr int64_t kMostSums = 8;
-constexpr int64_t kLeastChannels = 32;      // of a slice
+constexpr int64_t kMaxSums = 8;
+constexpr int64_t kMinChannels = 32;        // of a slice
 constexpr int64_t kCacheBytes = 512 << 10;  // of a slice, or of the rows that a part converts
 constexpr int64_t kStepBytes = 16 << 20;    // of converted images
 
@@ -44,10 +44,10 @@ int64_t ChannelsOfSlice(const ConvolutionProblem& p, Way way, double nanoseconds
                         static_cast<int64_t>(ops::SizeOf(p.type));
   int64_t slices = CeilDivide(bytes, kCacheBytes);
   if (p.direction != ops::Family::kConvolution || way == Way::kPlanes)
-    slices = std::max(slices, std::min(CeilDivide(kMostSums, p.batch), Times(nanoseconds, kSumNanoseconds)));
+    slices = std::max(slices, std::min(CeilDivide(kMaxSums, p.batch), Times(nanoseconds, kSumNanoseconds)));
   if (slices == 1) return all;
-  const int64_t channels = all / slices / kLeastChannels * kLeastChannels;
-  return std::min(std::max(channels, kLeastChannels), all);
+  const int64_t channels = all / slices / kMinChannels * kMinChannels;
+  return std::min(std::max(channels, kMinChannels), all);
 }
 
 // Rows of a part: all, unless there are too few parts, or the rows to convert do not fit a cache.
@@ -72,7 +72,7 @@ void CutImages(const ConvolutionProblem& p, Way way, ConvolutionCut& cut) {
   const bool rows = p.direction == ops::Family::kConvolution && way != Way::kPlanes;
   cut.rows = rows ? RowsOfPart(p, cut, way) : p.output[0];
   if (!sums) return;
-  const int64_t most = std::min(CeilDivide(kMostSums, cut.slices),
+  const int64_t most = std::min(CeilDivide(kMaxSums, cut.slices),
                                 Times(image * static_cast<double>(p.batch), kSumNanoseconds));
   cut.sums = std::clamp<int64_t>(most, 1, CeilDivide(p.batch, cut.images));
   cut.sums = CeilDivide(p.batch, cut.ImagesPerSum(p.batch));

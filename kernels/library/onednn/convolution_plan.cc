@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <utility>
 
 #include "kernels/library/onednn/primitive.h"
 #include "kernels/library/plan_table.h"
@@ -16,8 +17,8 @@ using dnnl::memory;
 using ops::Family;
 
 constexpr size_t kMaxPlans = 4096;
-constexpr size_t kAlignment = 64;     // of what lies in scratch
-constexpr int64_t kLeastPlane = 196;  // positions
+constexpr size_t kAlignment = 64;   // of what lies in scratch
+constexpr int64_t kMinPlane = 196;  // positions
 // Nanoseconds of work per byte from which the gradient by the weight is faster in oneDNN's blocked layout,
 // conversion included.
 constexpr double kWorthConverting = 0.4;
@@ -64,7 +65,7 @@ bool ConvolutionPlan::TakesPlanes() const {
   for (size_t d = 0; d < static_cast<size_t>(p.spatial); ++d)
     pointwise &= p.kernel[d] == 1 && p.stride[d] == 1 && p.padding[d] == 0;
   return pointwise && laid_.input == Layout::kContiguous && laid_.output == Layout::kContiguous &&
-         Positions(p.output, p.spatial) >= kLeastPlane;
+         Positions(p.output, p.spatial) >= kMinPlane;
 }
 
 // ---- shapes
@@ -186,6 +187,20 @@ bool ConvolutionPlan::Create(const Shape& shape) {
   return true;
 }
 
+// As much as the last position needs, which may be less than the problem's padding.
+memory::dims ConvolutionPlan::PaddingAfter(const Shape& shape) const {
+  const ConvolutionProblem& p = problem();
+  memory::dims after(At(p.spatial));
+  for (int64_t d = 0; d < p.spatial; ++d) {
+    const int64_t outputs = d == 0 ? shape.rows : p.output[At(d)],
+                  inputs = d == 0 ? shape.input_rows : p.input[At(d)],
+                  before = d == 0 ? shape.before : p.padding[At(d)];
+    const int64_t read = (outputs - 1) * p.stride[At(d)] + p.dilation[At(d)] * (p.kernel[At(d)] - 1) + 1;
+    after[At(d)] = std::max<int64_t>(read - inputs - before, 0);
+  }
+  return after;
+}
+
 // Sets the descriptions of its tensors, too. Returns an empty primitive if none is fast. All shapes of a
 // slice get weights of the same layout.
 dnnl::primitive ConvolutionPlan::MakePrimitive(const Shape& shape, Primitive& made) const {
@@ -207,14 +222,7 @@ dnnl::primitive ConvolutionPlan::MakePrimitive(const Shape& shape, Primitive& ma
   memory::dims dilation = Dims(p.dilation, p.spatial, p.dilation[0]);
   for (int64_t& each : dilation) --each;
   const memory::dims before = Dims(p.padding, p.spatial, shape.before);
-  memory::dims after = before;
-  for (int64_t d = 0; d < p.spatial;
-       ++d) {  // as much as the last position needs, maybe less than the padding
-    const int64_t rows = d == 0 ? shape.rows : p.output[At(d)],
-                  sizes = d == 0 ? shape.input_rows : p.input[At(d)];
-    const int64_t read = (rows - 1) * p.stride[At(d)] + p.dilation[At(d)] * (p.kernel[At(d)] - 1) + 1;
-    after[At(d)] = std::max<int64_t>(read - sizes - before[At(d)], 0);
-  }
+  const memory::dims after = PaddingAfter(shape);
 
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
@@ -230,7 +238,7 @@ dnnl::primitive ConvolutionPlan::MakePrimitive(const Shape& shape, Primitive& ma
     made.weight = w;
     made.output.ours = out;
     made.space = described.scratchpad_desc();
-    return IsFast(described.impl_info_str()) ? dnnl::primitive(primitive) : dnnl::primitive();
+    return IsFast(described.impl_info_str()) ? dnnl::primitive(std::move(primitive)) : dnnl::primitive();
   };
   if (p.direction == Family::kConvolutionInput) {
     const dnnl::convolution_backward_data::primitive_desc d(

@@ -124,6 +124,7 @@ class ConvolutionPlan {
   dnnl::memory::dims DimsOf(Side side, const Shape& shape) const;
   dnnl::memory::desc Theirs(Side side, const Shape& shape) const;
   dnnl::memory::dims WeightSizes(int64_t channels) const;
+  dnnl::memory::dims PaddingAfter(const Shape& shape) const;
 
   const Primitive& PrimitiveOf(const Shape& shape) const;
   std::byte* Place(Side side, std::byte* data, const Shape& shape, int64_t slice, int64_t image) const;
