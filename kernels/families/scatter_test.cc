@@ -210,7 +210,7 @@ class ScatterAlongTest : public DeviceTest {
 TEST_F(ScatterAlongTest, EveryType) {
   for (int t = 0; t < ops::kNumDTypes; ++t) {
     const auto type = static_cast<DType>(t);
-    Check({.dim = 1, .index = {5, 9}, .type = type, .source = type});
+    Check({.index = {5, 9}, .dim = 1, .type = type, .source = type});
     Check({.type = type, .index_type = DType::kInt32, .source = type});
     Check({.type = type, .source = type, .immediate = true});
   }

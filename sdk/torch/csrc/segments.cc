@@ -182,7 +182,8 @@ Tensor ProductGradient(const Flat& flat, const Spread& spread, const Tensor& gra
   const Tensor products = at::ones_like(output);
   ReduceSegments(row, products, ordinary, flat.bounds);
   const auto others = [&](const Tensor& which) {
-    return spread(SumOfSegments(flat, which.to(at::kLong))).sub_(which);
+    const Tensor counted = which.to(at::kLong);
+    return spread(SumOfSegments(flat, counted)).sub_(counted);
   };
   Tensor rest = spread(products).mul_(initial);
   rest.masked_fill_(others(zeros).gt(0), 0);
