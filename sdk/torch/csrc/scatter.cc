@@ -62,9 +62,7 @@ namespace {
 
 Tensor AtLeastLine(const Tensor& tensor) { return tensor.dim() == 0 ? tensor.view(1) : tensor; }
 
-bool IsIndex(const Tensor& index) {
-  return IsServed(index, ops::kIndexTypes) || (IsOnDevice(index) && index.numel() == 0);
-}
+bool IsIndex(const Tensor& index) { return IsOnDevice(index) && index.dim() <= ops::kMaxRank; }
 
 void CheckOverlaps(const Tensor& self, std::initializer_list<const Tensor*> others) {
   at::assert_no_internal_overlap(self);
