@@ -12,9 +12,13 @@ namespace xpud::kernels {
 
 namespace {
 
-constexpr int64_t kMaxRanges = 64;           // each range goes through the whole index
+// Each range goes through the whole index. With few lines there are more ranges, because lanes of a warp wait
+// for each other's elements.
+constexpr int64_t kManyRanges = 64;
 constexpr int64_t kGpuThreads = 128 * 1024;  // enough to fill a device
-constexpr int64_t kMinColumns = 8;           // fewer neighbouring lines are taken one by one
+constexpr int64_t kFewThreads = 16 * 1024;
+constexpr int64_t kUnrolled = 4;    // entries of the index whose loads are in flight together (GPU)
+constexpr int64_t kMinColumns = 8;  // fewer neighbouring lines are taken one by one
 
 // The lines of a call, and what a line has. Operands: out, index, and the source if it is a tensor.
 struct Lines {
@@ -63,7 +67,8 @@ Cut GpuCut(const Lines& lines) {
   Cut cut;
   cut.pieces = lines.layout.numel();
   const int64_t rows = std::max<int64_t>(lines.rows, 1);
-  cut.ranges = std::clamp<int64_t>(kGpuThreads / cut.pieces, 1, std::min(rows, kMaxRanges));
+  const int64_t wanted = std::max(std::min(kGpuThreads / cut.pieces, kManyRanges), kFewThreads / cut.pieces);
+  cut.ranges = std::clamp<int64_t>(wanted, 1, rows);
   cut.row_slice = CeilDiv(rows, cut.ranges);
   cut.ranges = CeilDiv(rows, cut.row_slice);
   return cut;
@@ -218,10 +223,10 @@ class ScatterEmission {
     return key_.immediate ? begin : e_.Add(begin, e_.Mul(n, args_.source_stride));
   }
 
-  // Calls then(offset) with the offset in out of the element that entry `at` of the index names, if this lane
-  // owns it.
-  void WithTarget(Value begin, Value at, const std::function<void(Value)>& then) {
-    Value const row = e_.Load(key_.index, args_.index, at, Scalar::kI64);
+  // Not invariant: a client may name one tensor as out and index, and what is checked must be what is used.
+  Value LoadIndex(Value at) { return e_.Load(key_.index, args_.index, at, Scalar::kI64); }
+  // Calls then(offset) with the offset in out of the element at position `row`, if this lane owns it.
+  void WithTarget(Value begin, Value row, const std::function<void(Value)>& then) {
     Value const inside = e_.IsIndex(row, args_.rows);
     e_.ReportIndex(args_.error_word, e_.ir().CreateAnd(reports_, e_.ir().CreateNot(inside)), row);
     Value const heeded = e_.ir().CreateAnd(inside, e_.ir().CreateICmpNE(row, args_.padding));
@@ -231,10 +236,18 @@ class ScatterEmission {
   }
 
   void EmitLine(const Values& begin) {
-    e_.Loop(e_.I64(0), args_.length, e_.I64(1), [&](Value n) {
-      WithTarget(begin[0], e_.Add(begin[1], e_.Mul(n, args_.index_stride)),
-                 [&](Value out) { Combine(out, SourceAt(begin[2], n)); });
-    });
+    const auto entries = [&](const Values& numbers, const Values&) -> Values {
+      Values rows;
+      for (Value n : numbers) rows.push_back(LoadIndex(e_.Add(begin[1], e_.Mul(n, args_.index_stride))));
+      for (size_t i = 0; i < rows.size(); ++i)
+        WithTarget(begin[0], rows[i], [&](Value out) { Combine(out, SourceAt(begin[2], numbers[i])); });
+      return {};
+    };
+    if (e_.gpu()) {
+      e_.LoopUnrolled(e_.I64(0), args_.length, 1, 1, kUnrolled, {}, entries);
+    } else {
+      e_.Loop(e_.I64(0), args_.length, e_.I64(1), [&](Value n) { entries({n}, {}); });
+    }
   }
 
   // Host: a slice of neighbouring lines.
@@ -255,7 +268,7 @@ class ScatterEmission {
     e_.Loop(e_.I64(0), args_.length, e_.I64(1), [&](Value n) {
       Value const index = e_.Add(begin[1], e_.Mul(n, args_.index_stride)), source = SourceAt(begin[2], n);
       if (key_.shared) {
-        WithTarget(begin[0], index, [&](Value out) {
+        WithTarget(begin[0], LoadIndex(index), [&](Value out) {
           e_.Loop(
               first, beyond, e_.I64(1),
               [&](Value c) { Combine(e_.Add(out, c), e_.Add(source, source_column(c))); },
@@ -264,7 +277,7 @@ class ScatterEmission {
         return;
       }
       e_.Loop(first, beyond, e_.I64(1), [&](Value c) {
-        WithTarget(e_.Add(begin[0], c), e_.Add(index, column(1, c)),
+        WithTarget(e_.Add(begin[0], c), LoadIndex(e_.Add(index, column(1, c))),
                    [&](Value out) { Combine(out, e_.Add(source, source_column(c))); });
       });
     });
