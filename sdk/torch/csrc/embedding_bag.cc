@@ -185,16 +185,16 @@ Tensor BagOf(const Tensor& bag_of, const Tensor& indices, const Tensor& offsets)
 }
 
 Tensor EmbeddingBagBackward(const Tensor& gradient, const Tensor& indices, const Tensor& offsets,
-                            const Tensor& bag_of, const Tensor& sizes, const Tensor& rows, c10::SymInt table,
+                            const Tensor& bag_of, const Tensor& sizes, const Tensor& rows, int64_t table,
                             bool scale_by_frequency, int64_t mode, bool sparse,
                             const OptionalTensor& sample_weights, int64_t padding) {
   const Tensor known = BagOf(bag_of, indices, offsets);
   if (sparse) {
-    return at::_embedding_bag_sparse_backward_symint(gradient, indices, offsets, known, sizes, table,
-                                                     scale_by_frequency, mode, sample_weights, padding);
+    return at::_embedding_bag_sparse_backward(gradient, indices, offsets, known, sizes, table,
+                                              scale_by_frequency, mode, sample_weights, padding);
   }
-  return at::_embedding_bag_dense_backward_symint(gradient, indices, known, sizes, rows, table,
-                                                  scale_by_frequency, mode, sample_weights, padding);
+  return at::_embedding_bag_dense_backward(gradient, indices, known, sizes, rows, table, scale_by_frequency,
+                                           mode, sample_weights, padding);
 }
 
 Tensor SampleWeightsBackward(const Tensor& gradient, const Tensor& weight, const Tensor& indices,
