@@ -70,11 +70,12 @@ TEST(FormulaTest, MistakesAreRefused) {
 
 TEST(FormulaTest, EveryRowOfTheTableParses) {
   for (const ops::Row& row : ops::kRows) {
-    if (row.family == ops::Family::kMap) {
+    if (row.family == ops::Family::kMap || row.family == ops::Family::kScatter) {
       const auto formula = ParseMap(row.formula);
       ASSERT_TRUE(formula.ok()) << formula.status();
       EXPECT_EQ(formula->outputs.size(), row.outputs) << row.aten;
-    } else if (row.family == ops::Family::kReduce || row.family == ops::Family::kJointReduce) {
+    } else if (row.family == ops::Family::kReduce || row.family == ops::Family::kJointReduce ||
+               row.family == ops::Family::kSegments) {
       const auto formula = ParseReduce(row.formula);
       ASSERT_TRUE(formula.ok()) << formula.status();
       EXPECT_EQ(formula->outputs.size(), row.outputs) << row.aten;

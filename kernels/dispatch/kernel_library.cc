@@ -24,6 +24,7 @@
 #include "kernels/families/resample.h"
 #include "kernels/families/scan.h"
 #include "kernels/families/scatter.h"
+#include "kernels/families/segments.h"
 #include "kernels/families/softmax.h"
 #include "kernels/families/unfold.h"
 #include "kernels/library/planners.h"
@@ -81,6 +82,7 @@ class KernelLibrary::Impl {
     planners_.push_back(std::make_unique<ResamplePlanner>(cache_));
     planners_.push_back(std::make_unique<ScanPlanner>(cache_));
     planners_.push_back(std::make_unique<ScatterPlanner>(cache_));
+    planners_.push_back(std::make_unique<SegmentsPlanner>(cache_));
     planners_.push_back(std::make_unique<SoftmaxPlanner>(cache_));
     planners_.push_back(std::make_unique<LayerNormPlanner>(cache_));
     planners_.push_back(std::make_unique<UnfoldPlanner>(cache_));

@@ -23,6 +23,7 @@
 #include "kernels/families/resample.h"
 #include "kernels/families/scan.h"
 #include "kernels/families/scatter.h"
+#include "kernels/families/segments.h"
 #include "kernels/families/softmax.h"
 #include "kernels/families/unfold.h"
 
@@ -279,12 +280,28 @@ TEST_F(GpuEmissionTest, CountAndCompactOfEverySize) {
   }
 }
 
-TEST_F(GpuEmissionTest, Scatter) {
+TEST_F(GpuEmissionTest, EveryScatter) {
   const ScatterSkeleton skeleton;
-  for (const DType type : {DType::kFloat32, DType::kBFloat16, DType::kInt64}) {
-    for (const bool contiguous : {false, true}) {
-      const ScatterKey key{.type = type, .index = DType::kInt64, .contiguous = contiguous};
+  for (const ops::Row& row : ops::kRows) {
+    if (row.family != ops::Family::kScatter) continue;
+    for (const DType type : {DType::kFloat32, DType::kBFloat16, DType::kInt64}) {
+      ScatterKey key{.row = &row, .type = type, .source = type, .rank = 2};
       Check(skeleton, key);
+      key.immediate = true;
+      Check(skeleton, key, "of a number");
+    }
+  }
+}
+
+TEST_F(GpuEmissionTest, EverySegmentReduction) {
+  const SegmentsSkeleton skeleton;
+  for (const ops::Row& row : ops::kRows) {
+    if (row.family != ops::Family::kSegments) continue;
+    for (const DType type : {DType::kFloat32, DType::kFloat16, DType::kInt64}) {
+      SegmentsKey key{.row = &row, .data = type};
+      Check(skeleton, key);
+      key.indexed = key.weighted = true;
+      Check(skeleton, key, "with index and weights");
     }
   }
 }

@@ -1,5 +1,8 @@
-// Additions of rows at indices, compared with a reference that adds in the same order: results must be equal,
-// not only close.
+// Additions of rows at indices, and scatters along a dimension, compared with a reference that combines in
+// the same order: results must be equal, not only close.
+#include <algorithm>
+#include <string_view>
+
 #include "gtest/gtest.h"
 #include "kernels/testing/device_test_fixture.h"
 #include "kernels/testing/gpu.h"
@@ -107,6 +110,171 @@ TEST_F(ScatterTest, PaddingIsSkipped) {
 TEST_F(ScatterTest, IndicesOutOfRangeAreReportedAndSkipped) {
   for (const int64_t wrong : {int64_t{9}, int64_t{-1}, int64_t{1} << 40}) {
     for (const int64_t position : {0, 20, 39}) Check({.wrong = position, .wrong_index = wrong});
+  }
+}
+
+// ---- along any dimension
+
+constexpr std::string_view kRows[] = {"xpud::scatter", "xpud::scatter_add", "xpud::scatter_mul",
+                                      "xpud::scatter_max", "xpud::scatter_min"};
+
+class ScatterAlongTest : public DeviceTest {
+ protected:
+  using Sizes = std::vector<int64_t>;
+  struct Case {
+    Sizes out = {5, 6}, index = {7, 6};
+    int64_t dim = 0;
+    DType type = DType::kFloat32, index_type = DType::kInt64, source = DType::kFloat32;
+    Sizes out_strides = {}, index_strides = {}, source_strides = {};
+    bool immediate = false;
+    int64_t wrong = -1;  // this entry of the index is `wrong_index`
+    int64_t wrong_index = 0;
+  };
+
+  static TestTensor Make(DType type, const Sizes& sizes, const Sizes& strides) {
+    return strides.empty() ? TestTensor(type, sizes) : TestTensor(type, sizes, strides);
+  }
+  // Numbers whose sums and products are exact in every type.
+  Exact Small(DType type, bool factor) {
+    if (type == DType::kBool) return static_cast<Exact>(random_() % 2);
+    if (factor) return type == DType::kUInt8 ? 1 : static_cast<Exact>(random_() % 2) * 2 - 1;
+    const auto number = static_cast<Exact>(random_() % 4);
+    return type == DType::kUInt8 || random_() % 2 == 0 ? number : -number;
+  }
+  static Exact Combine(std::string_view row, DType type, Exact a, Exact b) {
+    if (row == kRows[0]) return b;
+    const Exact result = row == kRows[1]   ? a + b
+                         : row == kRows[2] ? a * b
+                         : row == kRows[3] ? std::max(a, b)
+                                           : std::min(a, b);
+    return type == DType::kBool ? static_cast<Exact>(result != 0) : result;
+  }
+  // The place in out of entry `at`, whose position along the dimension is `position`.
+  static int64_t PlaceOf(const Case& c, int64_t at, int64_t position) {
+    Sizes index(c.index.size());
+    for (size_t d = c.index.size(); d-- > 0; at /= c.index[d]) index[d] = at % c.index[d];
+    index[static_cast<size_t>(c.dim)] = position;
+    int64_t place = 0;
+    for (size_t d = 0; d < c.out.size(); ++d) place = place * c.out[d] + index[d];
+    return place;
+  }
+
+  void Check(const Case& c) {
+    for (const std::string_view row : kRows) Check(row, c);
+  }
+  void Check(std::string_view row, const Case& c) {
+    SCOPED_TRACE(std::string(row) + " " + std::string(ops::Info(c.type).name) + " along " +
+                 std::to_string(c.dim));
+    TestTensor out = Make(c.type, c.out, c.out_strides), index = Make(c.index_type, c.index, c.index_strides),
+               source = Make(c.source, c.index, c.source_strides);
+    for (int64_t i = 0; i < out.numel(); ++i) out.Set(i, Small(c.type, row == kRows[2]));
+    for (int64_t i = 0; i < index.numel(); ++i) {
+      source.Set(i, Small(c.source, row == kRows[2]));
+      const auto choices = static_cast<uint64_t>(c.out[static_cast<size_t>(c.dim)]);
+      index.Set(i, static_cast<Exact>(random_() % choices));
+    }
+    if (c.wrong >= 0) index.Set(c.wrong, static_cast<Exact>(c.wrong_index));
+    std::vector<Exact> want(static_cast<size_t>(out.numel()));
+    for (int64_t i = 0; i < out.numel(); ++i) want[static_cast<size_t>(i)] = out.At(i);
+    for (int64_t i = 0; i < index.numel(); ++i) {
+      const auto position = static_cast<int64_t>(index.At(i));
+      if (position < 0 || position >= c.out[static_cast<size_t>(c.dim)]) continue;
+      Exact& element = want[static_cast<size_t>(PlaceOf(c, i, position))];
+      element = Combine(row, c.type, element, c.immediate ? 1 : RoundTo(c.type, source.At(i)));
+    }
+    Operand number;
+    number.immediate = true;
+    number.number = ops::Number::Real(1);
+    const Operand output = out.operand(),
+                  inputs[] = {index.operand(), c.immediate ? number : source.operand()};
+    const ops::Number dim = ops::Number::Integer(c.dim);
+    uint64_t error = 0;
+    const absl::Status status = device_.Run(*library_, {.row = &ops::RowOf(row),
+                                                        .compute = c.type,
+                                                        .outputs = {&output, 1},
+                                                        .inputs = inputs,
+                                                        .attributes = {&dim, 1},
+                                                        .error_word = &error});
+    ASSERT_TRUE(status.ok()) << status;
+    const uint64_t wrong =
+        static_cast<uint64_t>(c.wrong_index) << 8 | static_cast<uint64_t>(DeviceError::kIndexOutOfRange);
+    EXPECT_EQ(error, c.wrong < 0 ? 0 : wrong);
+    for (int64_t i = 0; i < out.numel(); ++i)
+      ASSERT_EQ(out.At(i), want[static_cast<size_t>(i)]) << "element " << i;
+    EXPECT_TRUE(out.MarginsIntact());
+  }
+
+  std::mt19937_64 random_{11};
+};
+
+TEST_F(ScatterAlongTest, EveryType) {
+  for (int t = 0; t < ops::kNumDTypes; ++t) {
+    const auto type = static_cast<DType>(t);
+    Check({.index = {5, 9}, .dim = 1, .type = type, .source = type});
+    Check({.type = type, .index_type = DType::kInt32, .source = type});
+    Check({.type = type, .source = type, .immediate = true});
+  }
+  Check({.type = DType::kFloat32, .source = DType::kBFloat16});
+  Check({.type = DType::kFloat32, .source = DType::kFloat16});
+  Check({.type = DType::kInt64, .source = DType::kInt8});
+}
+
+TEST_F(ScatterAlongTest, EveryDimensionAndLayout) {
+  for (int64_t dim = 0; dim < 3; ++dim) {
+    Sizes index = {4, 5, 17};
+    index[static_cast<size_t>(dim)] = 23;
+    Check({.out = {4, 6, 20}, .index = index, .dim = dim});
+    Check({.out = {4, 6, 20}, .index = index, .dim = dim, .out_strides = {1, 4, 24}});
+    Check({.out = {4, 6, 20},
+           .index = index,
+           .dim = dim,
+           .out_strides = {240, 40, 2},
+           .source_strides = {1, 30, 900}});
+    Sizes shared(3, 0);
+    shared[static_cast<size_t>(dim)] = 1;
+    Check({.out = {4, 6, 20}, .index = index, .dim = dim, .index_strides = shared});
+  }
+  Check({.out = {1}, .index = {1}});
+  Check({.out = {9}, .index = {300}});
+  Check({.out = {2, 1, 2, 3, 1, 2, 2, 3}, .index = {2, 1, 2, 3, 1, 2, 2, 9}, .dim = 7});
+}
+
+TEST_F(ScatterAlongTest, LargeWorkIsCut) {
+  Check("xpud::scatter_add", {.out = {300, 700}, .index = {2000, 700}, .index_strides = {1, 0}});
+  EXPECT_GT(device_.groups(), 1u);
+  Check("xpud::scatter_max", {.out = {40, 40}, .index = {20000, 40}, .index_strides = {1, 0}});
+  EXPECT_GT(device_.groups(), 1u);
+  Check("xpud::scatter", {.out = {5000, 30}, .index = {5000, 60}, .dim = 1});
+  EXPECT_GT(device_.groups(), 1u);
+  Check("xpud::scatter", {.out = {30, 5000}, .index = {60, 5000}});
+  EXPECT_GT(device_.groups(), 1u);
+}
+
+TEST_F(ScatterAlongTest, IndicesOutOfRangeAreReportedAndSkipped) {
+  for (const int64_t wrong : {int64_t{5}, int64_t{-1}, int64_t{1} << 40}) {
+    for (const int64_t at : {0, 17, 41}) {
+      Check({.wrong = at, .wrong_index = wrong});
+      Check({.out = {5, 20}, .index = {7, 20}, .wrong = at, .wrong_index = wrong});
+      Check({.out = {4, 5}, .index = {4, 12}, .dim = 1, .wrong = at, .wrong_index = wrong});
+    }
+  }
+}
+
+TEST_F(ScatterAlongTest, CompilesForGpus) {
+  for (const std::string_view row : kRows) {
+    for (const DType type :
+         {DType::kFloat32, DType::kBFloat16, DType::kFloat64, DType::kInt64, DType::kBool}) {
+      TestTensor out(type, {50, 20}), index(DType::kInt64, {30, 20}), source(type, {30, 20});
+      const Operand output = out.operand();
+      const Operand inputs[] = {index.operand(), source.operand()};
+      const ops::Number dim = ops::Number::Integer(0);
+      EXPECT_EQ(CompileForGpus({.row = &ops::RowOf(row),
+                                .compute = type,
+                                .outputs = {&output, 1},
+                                .inputs = inputs,
+                                .attributes = {&dim, 1}}),
+                absl::OkStatus());
+    }
   }
 }
 

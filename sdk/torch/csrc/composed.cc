@@ -3,9 +3,13 @@
 #include <ATen/ATen.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/WrapDimUtils.h>
+#include <ATen/native/TensorFactories.h>
 #include <ATen/ops/addr_native.h>
 #include <torch/library.h>
 
+#include "proto/ops/family.h"
+#include "sdk/torch/csrc/command.h"
+#include "sdk/torch/csrc/factories.h"
 #include "sdk/torch/csrc/fallback.h"
 #include "sdk/torch/csrc/reduce.h"
 
@@ -94,17 +98,48 @@ Tensor Isin(const Tensor& elements, const Tensor& tests, bool /*assume_unique*/,
   return invert ? found.logical_not() : found;
 }
 
-// Keeps the elements on one side of `diagonal`, by column minus row.
+// True on one side of `diagonal`, by column minus row.
+Tensor TriangleMask(int64_t row, int64_t col, int64_t diagonal, bool lower, c10::Device device) {
+  const auto options = at::TensorOptions().dtype(at::kLong).device(device);
+  const Tensor columns = at::arange(col, options),
+               rows = at::arange(row, options).unsqueeze(1).add_(diagonal);
+  return lower ? columns.le(rows) : columns.ge(rows);
+}
+
+// Keeps the elements on one side of `diagonal`.
 Tensor Triangle(const Tensor& self, int64_t diagonal, bool lower) {
   TORCH_CHECK(self.dim() >= 2, "tril and triu: input tensor must have at least 2 dimensions");
-  const auto options = self.options().dtype(at::kLong);
-  const Tensor columns = at::arange(self.size(-1), options),
-               rows = at::arange(self.size(-2), options).unsqueeze(1).add_(diagonal);
-  const Tensor kept = lower ? columns.le(rows) : columns.ge(rows);
+  const Tensor kept = TriangleMask(self.size(-2), self.size(-1), diagonal, lower, self.device());
   return at::where(kept, self, at::scalar_tensor(0, self.options().device(at::kCPU))).contiguous();
 }
 Tensor Tril(const Tensor& self, int64_t diagonal) { return Triangle(self, diagonal, true); }
 Tensor Triu(const Tensor& self, int64_t diagonal) { return Triangle(self, diagonal, false); }
+
+// Indices of the elements on one side. Their number is known, so the call does not wait.
+Tensor TriangleIndices(int64_t row, int64_t col, int64_t offset, bool lower, c10::Device device,
+                       at::ScalarType type) {
+  static const ops::Row &count = ops::RowOf("xpud::nonzero_ends"), &compact = ops::RowOf("nonzero");
+  const int64_t below = at::native::get_tril_size(row, col, lower ? offset : offset - 1);
+  const int64_t size = lower ? below : row * col - below;
+  const Tensor out = MakeEmpty({2, size}, at::kLong, device);
+  if (size > 0) {
+    const Tensor mask = TriangleMask(row, col, offset, lower, device), rows = out.t();
+    const Tensor ends = MakeEmpty({(row * col + ops::kCountBlock - 1) / ops::kCountBlock}, at::kLong, device);
+    Send(count, {Describe(ends)}, {Describe(mask)}, {}, mask);
+    Send(compact, {Describe(rows)}, {Describe(mask), Describe(ends)}, {}, mask);
+  }
+  return out.to(type);
+}
+
+template <bool kLower>
+Tensor IndicesOfTriangle(int64_t row, int64_t col, int64_t offset, std::optional<at::ScalarType> type,
+                         std::optional<at::Layout> layout, std::optional<at::Device> device,
+                         std::optional<bool> /*pin*/) {
+  at::native::check_args(row, col, layout);
+  const c10::Device place = c10::impl::getDeviceGuardImpl(kDeviceType)->getDevice();
+  const bool given = device.has_value() && device->has_index();
+  return TriangleIndices(row, col, offset, kLower, given ? *device : place, type.value_or(at::kLong));
+}
 
 // ---- norm: the older form of linalg_vector_norm ----
 
@@ -167,6 +202,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("var_mean.correction", TORCH_FN(VarMean));
   m.impl("isin.Tensor_Tensor", TORCH_FN(Isin));
   m.impl("tril", TORCH_FN(Tril));
+  m.impl("tril_indices", TORCH_FN(IndicesOfTriangle<true>));
+  m.impl("triu_indices", TORCH_FN(IndicesOfTriangle<false>));
   m.impl("triu", TORCH_FN(Triu));
   m.impl("addr", TORCH_FN(Addr));
   m.impl("mode", TORCH_FN(Mode));

@@ -1,5 +1,7 @@
-// im2col and col2im, which are each other's gradient. ATen's functions check arguments.
+// im2col and col2im, which are each other's gradient, and the gradient of unfold. ATen's functions check
+// arguments.
 #include <ATen/ATen.h>
+#include <ATen/WrapDimUtils.h>
 #include <ATen/native/im2col_shape_check.h>
 #include <torch/library.h>
 
@@ -78,7 +80,23 @@ Tensor Col2im(const Tensor& self, IntArrayRef size, IntArrayRef kernel, IntArray
   return out;
 }
 
+// Windows along one dimension are the columns of an image of width 1, with the other dimensions as channels.
+Tensor UnfoldBackward(const Tensor& gradient, IntArrayRef sizes, int64_t dim, int64_t size, int64_t step) {
+  if (!IsServed(gradient, ops::kFloatTypes) || sizes.empty())
+    return FallbackOf<at::_ops::unfold_backward>::Call(gradient, sizes, dim, size, step);
+  dim = at::maybe_wrap_dim(dim, static_cast<int64_t>(sizes.size()));
+  if (gradient.numel() == 0) return at::zeros(sizes, gradient.options());
+  const int64_t length = sizes[static_cast<size_t>(dim)], windows = gradient.size(dim);
+  const Tensor columns = gradient.movedim(dim, -1).reshape({1, -1, windows});  // [.., size, windows]
+  const Tensor folded = at::col2im(columns, {length, 1}, {size, 1}, {1, 1}, {0, 0}, {step, 1});
+  c10::SmallVector<int64_t, ops::kMaxRank> moved(sizes);
+  moved.erase(moved.begin() + dim);
+  moved.push_back(length);
+  return folded.view(moved).movedim(-1, dim).contiguous();
+}
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("unfold_backward", TORCH_FN(UnfoldBackward));
   m.impl("im2col", TORCH_FN(Im2col));
   m.impl("col2im", TORCH_FN(Col2im));
 }

@@ -16,6 +16,7 @@
 #include "sdk/torch/csrc/factories.h"
 #include "sdk/torch/csrc/fallback.h"
 #include "sdk/torch/csrc/map.h"
+#include "sdk/torch/csrc/positions.h"
 
 namespace xpud::shim {
 namespace {
@@ -185,21 +186,6 @@ Tensor Gather(const Tensor& self, int64_t dim, const Tensor& index, bool sparse_
 
 // ---- self[.., index, ..] ----
 
-// Adds `size` to negative positions. Positions out of range stay out of range, also after Merge combines
-// them.
-Tensor WrapIndex(const Tensor& index, int64_t size) {
-  static const ops::Row& row = ops::RowOf("xpud::wrap_index");
-  Tensor out = MakeEmpty(index.sizes(), at::kLong, index.device());
-  const MapInput inputs[] = {index, {size, false}};
-  LaunchMap(row, ops::DType::kInt64, {&out, 1}, inputs);
-  return out;
-}
-
-struct IndexRun {
-  int64_t first = -1;           // the first indexed dimension
-  std::vector<Tensor> indices;  // of dimensions first, first + 1, ..
-};
-
 Tensor MaskedSelect(const Tensor& self, const Tensor& mask) {
   TORCH_CHECK(mask.scalar_type() == at::kBool, "masked_select: expected BoolTensor for mask");
   const auto shape = at::infer_size(self.sizes(), mask.sizes());
@@ -207,166 +193,42 @@ Tensor MaskedSelect(const Tensor& self, const Tensor& mask) {
   return self.expand(shape).reshape({-1}).index_select(0, positions);
 }
 
-// Returns the run if the indices are integers on adjacent dimensions, else nullopt. A mask is replaced by the
-// indices of its true elements.
-std::optional<IndexRun> FindRun(const Tensor& self, const c10::List<std::optional<Tensor>>& indices) {
-  IndexRun run;
-  for (size_t d = 0; d < indices.size(); ++d) {
-    const std::optional<Tensor> index = indices.get(d);
-    if (!index.has_value() || !index->defined()) continue;
-    if (index->scalar_type() == at::kBool && indices.size() == 1 && index->dim() > 0 &&
-        index->dim() <= self.dim() && index->sizes() == self.sizes().slice(0, index->dim()) &&
-        index->numel() > 0) {
-      run.first = 0;
-      for (const Tensor& positions : index->nonzero().unbind(1)) run.indices.push_back(positions);
-      return run;
-    }
-    const bool integers = index->scalar_type() == at::kLong || index->scalar_type() == at::kInt;
-    if (!integers || self.size(static_cast<int64_t>(d)) == 0) return std::nullopt;
-    if (run.first < 0) run.first = static_cast<int64_t>(d);
-    if (run.first + static_cast<int64_t>(run.indices.size()) != static_cast<int64_t>(d)) return std::nullopt;
-    run.indices.push_back(index->device() == self.device() ? *index : index->to(self.device()));
-  }
-  return run.first < 0 ? std::nullopt : std::optional(run);
-}
-
-// The selection of a run: positions along one dimension of size `merged`, into which the run's dimensions are
-// merged.
-struct Positions {
-  Tensor index;
-  int64_t merged;
-};
-
-std::vector<Tensor> BroadcastIndices(const std::vector<Tensor>& indices) {
-  try {
-    return at::broadcast_tensors(indices);
-  } catch (const c10::Error&) {
-    std::string shapes;
-    for (const Tensor& index : indices) shapes += (shapes.empty() ? "" : ", ") + c10::str(index.sizes());
-    TORCH_CHECK_INDEX(false, "shape mismatch: indexing tensors could not be broadcast together with shapes ",
-                      shapes);
-  }
-}
-
-Positions Merge(const Tensor& self, const IndexRun& run) {
-  const std::vector<Tensor> same_shape = BroadcastIndices(run.indices);
-  Positions positions{WrapIndex(same_shape[0], self.size(run.first)), self.size(run.first)};
-  for (size_t i = 1; i < same_shape.size(); ++i) {
-    const int64_t size = self.size(run.first + static_cast<int64_t>(i));
-    positions.index = positions.index.mul_(size).add_(WrapIndex(same_shape[i], size));
-    positions.merged *= size;
-  }
-  return positions;
-}
-
-// Returns the result with ATen's strides, which follow those of `self`.
-Tensor WithStridesOfIndex(const Tensor& result, const Tensor& self, const IndexRun& run) {
-  if (self.is_contiguous()) return result;
+// Returns the result with ATen's strides, which follow those of the view that is indexed.
+Tensor WithStridesOfIndex(const Tensor& result, const Positions& positions) {
+  if (positions.view.is_contiguous()) return result;
   const auto like = [](const Tensor& tensor) {
     return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(at::kMeta));
   };
   c10::List<std::optional<Tensor>> indices;
-  for (int64_t d = 0; d < run.first; ++d) indices.push_back(std::nullopt);
-  for (const Tensor& index : run.indices) indices.push_back(like(index));
-  const Tensor meta = at::index(like(self), indices);
+  for (int64_t d = 0; d < positions.first; ++d) indices.push_back(std::nullopt);
+  for (const Tensor& index : positions.indices) indices.push_back(like(index));
+  const Tensor meta = at::index(like(positions.view), indices);
   if (meta.strides() == result.strides()) return result;
   return at::empty_strided(meta.sizes(), meta.strides(), result.options()).copy_(result);
 }
 
+bool HasIndex(const c10::List<std::optional<Tensor>>& indices) {
+  for (size_t d = 0; d < indices.size(); ++d) {
+    const std::optional<Tensor> index = indices.get(d);
+    if (index.has_value() && index->defined()) return true;
+  }
+  return false;
+}
+
 Tensor IndexTensor(const Tensor& self, const c10::List<std::optional<Tensor>>& indices) {
-  const bool served = IsOnDevice(self) && IsSupported(self.scalar_type()) && self.dim() <= ops::kMaxRank &&
-                      static_cast<int64_t>(indices.size()) <= self.dim();
-  const auto run = served ? FindRun(self, indices) : std::nullopt;
-  if (!run.has_value()) return FallbackOf<at::_ops::index_Tensor>::Call(self, indices);
-  const auto last = run->first + static_cast<int64_t>(run->indices.size());
-  const auto [position, merged] = Merge(self, *run);
-  c10::SmallVector<int64_t, 8> flat(self.sizes().slice(0, run->first)),
-      shape(self.sizes().slice(0, run->first));
-  flat.push_back(merged);
-  shape.append(position.sizes().begin(), position.sizes().end());
-  flat.append(self.sizes().begin() + last, self.sizes().end());
-  shape.append(self.sizes().begin() + last, self.sizes().end());
-  const Tensor source = run->indices.size() == 1 ? self : self.reshape(flat);
-  return WithStridesOfIndex(IndexSelect(source, run->first, position.reshape({-1})).view(shape), self, *run);
-}
-
-// ---- adding by index ----
-
-const ops::Row& ScatterAddRow() {
-  static const ops::Row& row = ops::RowOf("embedding_dense_backward");
-  return row;
-}
-
-// out[index[n], ..] += source[n, ..]; `out` row-major, index and source dense.
-void ScatterAdd(const Tensor& out, const Tensor& index, const Tensor& source) {
-  if (source.numel() == 0) return;
-  const int64_t width = out.numel() / out.size(0);
-  const std::array<int64_t, 2> out_sizes = {out.size(0), width}, source_sizes = {index.numel(), width};
-  const std::array<int64_t, 1> index_sizes = {index.numel()};
-  const TensorRef out_ref = DescribeAs(out, out_sizes);
-  const std::array<TensorRef, 2> inputs = {DescribeAs(index, index_sizes), DescribeAs(source, source_sizes)};
-  const ops::Number no_padding = ops::Number::Integer(-1);
-  Execute({.row = &ScatterAddRow(),
-           .compute = out_ref.dtype,
-           .outputs = {&out_ref, 1},
-           .inputs = inputs,
-           .attributes = {&no_padding, 1}},
-          DeviceIndexOf(out));
-}
-
-bool CanScatterAdd(const Tensor& self, const Tensor& source) {
-  return IsOnDevice(self) && IsOnDevice(source) && IsSupported(self.scalar_type(), ScatterAddRow().dtypes) &&
-         self.numel() > 0 && source.scalar_type() == self.scalar_type();
-}
-
-Tensor IndexAdd(const Tensor& self, int64_t dim, const Tensor& index, const Tensor& source,
-                const at::Scalar& alpha) {
-  dim = at::maybe_wrap_dim(dim, self.dim());
-  if (self.dim() == 0 && source.dim() == 0 && IsOnDevice(self)) {
-    return IndexAdd(self.view(1), 0, index.reshape({-1}), source.view(1), alpha).view(c10::IntArrayRef{});
+  if (!IsServed(self, ops::kAllTypes) || !HasIndex(indices))
+    return FallbackOf<at::_ops::index_Tensor>::Call(self, indices);
+  const Positions positions = FindPositions(self, indices);
+  Tensor result = MakeEmpty(positions.result, self.scalar_type(), self.device());
+  if (result.numel() > 0) {
+    const Tensor source =
+        positions.indices.size() == 1 ? positions.view : positions.view.reshape(positions.flat);
+    result = IndexSelect(source, positions.first, positions.index.reshape({-1})).view(positions.result);
   }
-  const bool served = CanScatterAdd(self, source) && IsIndex(index) && index.dim() == 1 && self.dim() > 0 &&
-                      source.dim() == self.dim() && source.size(dim) == index.numel() && !alpha.isComplex() &&
-                      alpha.isFloatingPoint() <= c10::isFloatingType(self.scalar_type());
-  for (int64_t d = 0; served && d < self.dim(); ++d) {
-    TORCH_CHECK(d == dim || source.size(d) == self.size(d), "index_add_(): self shape ", self.sizes(),
-                " does not fit source shape ", source.sizes());
-  }
-  if (!served) return FallbackOf<at::_ops::index_add>::Call(self, dim, index, source, alpha);
-  const Tensor out = self.movedim(dim, 0).clone(at::MemoryFormat::Contiguous);
-  const Tensor scaled = alpha.toDouble() == 1 ? source : source.mul(alpha);
-  ScatterAdd(out, Contiguous(index), Contiguous(scaled.movedim(dim, 0)));
-  return dim == 0 ? out : out.movedim(0, dim).contiguous();
+  return WithStridesOfIndex(result, positions);
 }
 
-// Runs self[index, ..] += values and self[mask] = number on the device; all other forms on the host.
-Tensor& IndexPut(Tensor& self, const c10::List<std::optional<Tensor>>& indices, const Tensor& values,
-                 bool accumulate, bool unsafe) {
-  TORCH_CHECK_INDEX(static_cast<int64_t>(indices.size()) <= self.dim(),
-                    "too many indices for tensor of dimension ", self.dim(), " (got ", indices.size(), ")");
-  if (!accumulate && values.numel() == 1 && values.dim() == 0 && indices.size() == 1) {
-    const std::optional<Tensor> mask = indices.get(0);
-    if (mask.has_value() && mask->defined() && mask->scalar_type() == at::kBool && IsOnDevice(*mask) &&
-        mask->dim() <= self.dim() && mask->sizes() == self.sizes().slice(0, mask->dim())) {
-      Tensor aligned = *mask;
-      while (aligned.dim() < self.dim()) aligned = aligned.unsqueeze(-1);
-      return self.masked_fill_(aligned, values);
-    }
-  }
-  const bool served = accumulate && CanScatterAdd(self, values) && self.is_contiguous() &&
-                      static_cast<int64_t>(indices.size()) <= self.dim();
-  const auto run = served ? FindRun(self, indices) : std::nullopt;
-  if (!run.has_value() || run->first != 0) {
-    return FallbackOf<at::_ops::_index_put_impl_>::Call(self, indices, values, accumulate, unsafe);
-  }
-  const auto [position, merged] = Merge(self, *run);
-  const auto count = static_cast<int64_t>(run->indices.size());
-  c10::SmallVector<int64_t, 8> rows = {merged}, shape(position.sizes());
-  rows.append(self.sizes().begin() + count, self.sizes().end());
-  shape.append(self.sizes().begin() + count, self.sizes().end());
-  ScatterAdd(self.view(rows), Contiguous(position), Contiguous(values.expand(shape)));
-  return self;
-}
+// ---- ranges of numbers ----
 
 // Computes `row` of the range's numbers, and of `base` if there is one.
 void Range(const ops::Row& row, const at::Scalar& start, const at::Scalar& end, int64_t steps,
@@ -457,8 +319,6 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("index_select", TORCH_FN(IndexSelect));
   m.impl("gather", TORCH_FN(Gather));
   m.impl("index.Tensor", TORCH_FN(IndexTensor));
-  m.impl("index_add", TORCH_FN(IndexAdd));
-  m.impl("_index_put_impl_", TORCH_FN(IndexPut));
   m.impl("masked_select", TORCH_FN(MaskedSelect));
 }
 

@@ -273,10 +273,102 @@ def recurrent(kind):
     return Recurrent(kind), {"input_ids": tokens(3, 9), "labels": tokens(3, 9, seed=4)}
 
 
+class Outlook(nn.Module):
+    """Outlook attention as in VOLO: each place weighs the windows around it. Then the strongest place is doubled, by scatter."""
+
+    def __init__(self, width=16, heads=2, window=3):
+        super().__init__()
+        self.heads, self.window = heads, window
+        self.stem, self.value = nn.Conv2d(3, width, 4, stride=4), nn.Linear(width, width)
+        self.attention, self.project = nn.Linear(width, heads * window**4), nn.Linear(width, width)
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, 10)
+
+    def attend(self, x):  # [B, H, W, C]
+        batch, height, wide, width = x.shape
+        area = self.window**2
+        windows = nn.functional.unfold(self.value(x).permute(0, 3, 1, 2), self.window, padding=1)
+        windows = windows.reshape(batch, self.heads, width // self.heads, area, -1).permute(0, 1, 4, 3, 2)
+        weights = self.attention(x).reshape(batch, -1, self.heads, area, area).permute(0, 2, 1, 3, 4).softmax(-1)
+        mixed = (weights @ windows).permute(0, 1, 4, 3, 2).reshape(batch, width * area, -1)
+        return self.project(nn.functional.fold(mixed, (height, wide), self.window, padding=1).permute(0, 2, 3, 1))
+
+    def forward(self, pixel_values, labels):
+        x = self.stem(pixel_values).permute(0, 2, 3, 1)
+        places = (x + self.attend(self.norm(x))).flatten(1, 2)
+        chosen = places.norm(dim=-1).argmax(1).view(-1, 1, 1).expand(-1, 1, places.shape[-1])
+        logits = self.head(places.scatter(1, chosen, 2 * places.gather(1, chosen)).mean(1))
+        return {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}
+
+
+def outlook():
+    return Outlook(), {"pixel_values": pixels(2, 3, 24, 24), "labels": torch.tensor([1, 7])}
+
+
+class GraphNetwork(nn.Module):
+    """Three layers that pass messages along edges, each with another way to collect them; then the nodes of each graph are pooled."""
+
+    def __init__(self, width=16):
+        super().__init__()
+        self.embedding, self.edges = nn.Embedding(TOKENS, width), nn.Linear(4, width)
+        self.messages = nn.ModuleList(nn.Linear(2 * width, width) for _ in range(3))
+        self.updates = nn.ModuleList(nn.Linear(2 * width, width) for _ in range(3))
+        self.head = nn.Linear(width, 4)
+
+    @staticmethod
+    def collect(layer, messages, to, nodes):
+        zeros = messages.new_zeros(nodes, messages.shape[1])
+        if layer == 0:
+            return zeros.index_add(0, to, messages)
+        index = to.unsqueeze(1).expand_as(messages)
+        if layer == 1:
+            return zeros.scatter_add(0, index, messages)
+        return zeros.scatter_reduce(0, index, messages, "mean", include_self=False)
+
+    def forward(self, nodes, edges, kinds, graph, labels):
+        x, along = self.embedding(nodes), self.edges(kinds)
+        for layer, (message, update) in enumerate(zip(self.messages, self.updates)):
+            sent = torch.relu(message(torch.cat([x[edges[0]], along], 1)))
+            x = x + torch.relu(update(torch.cat([x, self.collect(layer, sent, edges[1], len(nodes))], 1)))
+        pooled = x.new_zeros(len(labels), x.shape[1]).index_reduce(0, graph, x, "amax", include_self=False)
+        logits = self.head(pooled)
+        return {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}
+
+
+def graph_network():
+    batch = {"nodes": tokens(30), "edges": tokens(2, 90, seed=5) % 30, "kinds": pixels(90, 4), "graph": torch.arange(30) // 10}
+    return GraphNetwork(), {**batch, "labels": torch.tensor([0, 3, 1])}
+
+
+class Recommender(nn.Module):
+    """A DLRM: bags of embeddings and a network for dense features, their products in pairs, and a network that predicts clicks."""
+
+    def __init__(self, width=8):
+        super().__init__()
+        self.bags = nn.ModuleList(nn.EmbeddingBag(TOKENS, width, mode=mode, padding_idx=pad) for mode, pad in (("sum", None), ("mean", 3), ("max", None)))
+        self.bottom = nn.Sequential(nn.Linear(5, 16), nn.ReLU(), nn.Linear(16, width), nn.ReLU())
+        self.top = nn.Sequential(nn.Linear(width + 6, 16), nn.ReLU(), nn.Linear(16, 1))
+
+    def forward(self, dense, indices, offsets, weights, labels):
+        features = [self.bottom(dense)]
+        for number, bag in enumerate(self.bags):
+            features.append(bag(indices[number], offsets, weights if number == 0 else None))
+        stacked = torch.stack(features, 1)
+        pairs = stacked @ stacked.transpose(1, 2)
+        row, col = torch.tril_indices(4, 4, offset=-1, device=dense.device)
+        logits = self.top(torch.cat([features[0], pairs[:, row, col]], 1)).squeeze(1)
+        return {"loss": nn.functional.binary_cross_entropy_with_logits(logits, labels), "logits": logits}
+
+
+def recommender():
+    batch = {"dense": pixels(6, 5), "indices": tokens(3, 20), "offsets": torch.tensor([0, 3, 3, 8, 15, 19]), "weights": pixels(20).abs()}
+    return Recommender(), {**batch, "labels": torch.tensor([0.0, 1, 1, 0, 1, 0])}
+
+
 ARCHITECTURES = {
     "GPT-2": gpt2, "BERT": bert, "T5": t5, "OPT": opt, "Gemma": gemma, "Mixtral": mixture_of_experts, "ResNet": resnet, "Whisper": whisper,
     "CLIP": clip, "ConvNeXt": convnext, "MobileNetV2": mobilenet, "EfficientNet": efficientnet, "Swin": swin, "ViT": vit, "U-Net": denoiser,
     "VAE": autoencoder, "MobileNetV3": mobilenet_v3, "segmentation": segmenter, "Llama": llama, "LSTM": lambda: recurrent(nn.LSTM), "GRU": lambda: recurrent(nn.GRU),
+    "outlook attention": outlook, "graph network": graph_network, "DLRM": recommender,
 }  # fmt: skip
 NATIVE = ARCHITECTURES.keys() - {"Mixtral"}  # no operator falls back
 UNSTABLE = ("MobileNetV2",)  # after a step its losses in f32 and in f64 on the CPU differ, too

@@ -41,6 +41,13 @@ ON_DEVICE = {
     "embedding's gradient, with padding": lambda x, i, v: aten.embedding_dense_backward(v, i, ROWS, 2, False),
     "index_add": lambda x, i, v: x.index_add(0, i, v),
     "index_add_": lambda x, i, v: x.clone().index_add_(0, i, v, alpha=2),
+    "scatter": lambda x, i, v: x.scatter(0, i.unsqueeze(1), v),
+    "scatter_": lambda x, i, v: x.clone().scatter_(0, i.unsqueeze(1), 7.0),
+    "scatter_add": lambda x, i, v: x.scatter_add(0, i.unsqueeze(1), v),
+    "scatter_reduce": lambda x, i, v: x.scatter_reduce(0, i.unsqueeze(1), v, "amax"),
+    "index_copy": lambda x, i, v: x.index_copy(0, i, v),
+    "index_reduce": lambda x, i, v: x.index_reduce(0, i, v, "prod"),
+    "embedding_bag": lambda x, i, v: F.embedding_bag(i, x, i.new_tensor([0, 2]), mode="sum"),
     "nll_loss": lambda x, i, v: F.nll_loss(torch.ones(4, ROWS, device=x.device), i),
     "nll_loss, unreduced and weighted": lambda x, i, v: F.nll_loss(torch.ones(4, ROWS, device=x.device), i, weight=x[:, 0], reduction="none"),
     "nll_loss's gradient": lambda x, i, v: aten.nll_loss_backward(torch.ones((), device=x.device), torch.ones(4, ROWS, device=x.device), i,
@@ -53,20 +60,15 @@ ON_DEVICE_COUNTS = {
     "x[j, i]": lambda x, i, v: x.t()[i.clamp(0, 1), i],
     "x[:, i]": lambda x, i, v: x.t()[:, i],
     "index_put_, accumulating": lambda x, i, v: put(x, i, v, accumulate=True),
-}
-FALLS_BACK = {
-    "scatter": lambda x, i, v: x.scatter(0, i.unsqueeze(1), v),
-    "scatter_": lambda x, i, v: x.clone().scatter_(0, i.unsqueeze(1), 7.0),
-    "scatter_add": lambda x, i, v: x.scatter_add(0, i.unsqueeze(1), v),
-    "scatter_reduce": lambda x, i, v: x.scatter_reduce(0, i.unsqueeze(1), v, "amax"),
-    "index_copy": lambda x, i, v: x.index_copy(0, i, v),
     "index_fill": lambda x, i, v: x.index_fill(0, i, 7.0),
-    "index_reduce": lambda x, i, v: x.index_reduce(0, i, v, "prod"),
     "index_put_": lambda x, i, v: put(x, i, v),
     "x[i] = v": lambda x, i, v: assign(x, i, v),
     "x[i] = 7": lambda x, i, v: assign(x, i, 7.0),
     "take": lambda x, i, v: x.take(i + (i >= ROWS) * ROWS * COLUMNS - (i < 0) * ROWS * COLUMNS),
     "put_": lambda x, i, v: x.clone().put_(i + (i >= ROWS) * ROWS * COLUMNS - (i < 0) * ROWS * COLUMNS, v[:, 0]),
+}
+FALLS_BACK = {
+    "index_copy of complex numbers": lambda x, i, v: x.cfloat().index_copy(0, i, v.cfloat()).real,
 }
 
 NEIGHBOUR = """

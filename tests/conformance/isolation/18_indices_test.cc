@@ -25,6 +25,10 @@ class Indices : public Isolation {
       for (const uint64_t at : {uint64_t{0}, kOperandBytes / 2})
         session_->Put(UploadInline({id, 1}, at, input ? std::as_bytes(std::span(ones)) : std::span(zeros)));
     }
+    const ops::FamilyDescriptor& family = ops::DescriptorOf(*call.row);
+    for (size_t i = 0; i < std::min(call.inputs.size(), family.inputs.size()); ++i) {
+      if (family.inputs[i].is(ops::kIndices)) session_->Put(UploadInline(call.inputs[i].buffer, 0, zeros));
+    }
   }
   void SetUp() override {
     PutOperands(*session_);

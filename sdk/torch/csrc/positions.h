@@ -1,0 +1,33 @@
+// Indexing by tensors, as in x[:, i, mask]: which elements are meant. Used by index.Tensor and index_put_.
+#pragma once
+
+#include <ATen/core/List.h>
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+#include <vector>
+
+namespace xpud::shim {
+
+// Adds `size` to negative positions. Positions out of range stay out of range, also after they are combined
+// with those of other dimensions.
+at::Tensor WrapIndex(const at::Tensor& index, int64_t size);
+
+// The indexed dimensions of a tensor, merged into one.
+struct Positions {
+  at::Tensor view;  // the tensor; the indexed dimensions are adjacent from dimension `first` on
+  std::vector<at::Tensor> indices;  // int64 or int32, of one shape, for each of these dimensions
+  int64_t first = 0;
+  bool moved = false;  // the indexed dimensions were not adjacent, and were moved to the front
+
+  at::Tensor index;                     // int64: positions in the merged dimension
+  int64_t merged = 1;                   // its size
+  c10::SmallVector<int64_t, 8> flat;    // sizes of the view with the dimensions merged
+  c10::SmallVector<int64_t, 8> result;  // sizes of what is indexed
+};
+
+// Finds the positions that `indices` name in `self`, with ATen's errors. A mask is replaced by the indices of
+// its true elements, for which the call waits. REQUIRES: an index is defined.
+Positions FindPositions(const at::Tensor& self, const c10::List<std::optional<at::Tensor>>& indices);
+
+}  // namespace xpud::shim

@@ -1,0 +1,25 @@
+// Writes and reductions at positions along a dimension, in place. Others build on it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Scalar.h>
+
+#include "sdk/torch/csrc/operand.h"
+
+namespace xpud::shim {
+
+// How an element and what arrives at it are combined.
+enum class Combination { kPut, kAdd, kMultiply, kMax, kMin };
+
+// Combines `out` with `source` at `index` along `dim`, in the order of the index. `source` has the sizes of
+// `index`, or is a number. 16-bit sums and products are computed in f32 and rounded once. REQUIRES: shapes as
+// for scatter; `out` and `index` have at least one dimension.
+void Scatter(Combination how, const at::Tensor& out, int64_t dim, const at::Tensor& index,
+             const at::Tensor& source);
+void Scatter(Combination how, const at::Tensor& out, int64_t dim, const at::Tensor& index,
+             const at::Scalar& number);
+
+// Returns a vector as an index for tensors of `sizes`, the same in all dimensions except `dim`.
+at::Tensor IndexAlong(const at::Tensor& vector, int64_t dim, c10::IntArrayRef sizes);
+
+}  // namespace xpud::shim
