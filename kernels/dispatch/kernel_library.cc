@@ -24,7 +24,9 @@
 #include "kernels/families/resample.h"
 #include "kernels/families/scan.h"
 #include "kernels/families/scatter.h"
+#include "kernels/families/search.h"
 #include "kernels/families/softmax.h"
+#include "kernels/families/sort.h"
 #include "kernels/families/unfold.h"
 #include "kernels/library/planners.h"
 #include "proto/base/check.h"
@@ -80,7 +82,9 @@ class KernelLibrary::Impl {
     planners_.push_back(std::make_unique<ResamplePlanner>(cache_));
     planners_.push_back(std::make_unique<ScanPlanner>(cache_));
     planners_.push_back(std::make_unique<ScatterPlanner>(cache_));
+    planners_.push_back(std::make_unique<SearchPlanner>(cache_));
     planners_.push_back(std::make_unique<SoftmaxPlanner>(cache_));
+    planners_.push_back(std::make_unique<SortPlanner>(cache_));
     planners_.push_back(std::make_unique<LayerNormPlanner>(cache_));
     planners_.push_back(std::make_unique<UnfoldPlanner>(cache_));
     if (options.test_kernels) planners_.push_back(std::make_unique<MisbehavingPlanner>(cache_));
