@@ -72,7 +72,7 @@ absl::Status CheckInputs(const Call& call, const FamilyDescriptor& family) {
     const Operand& input = call.inputs[i];
     if (!input.present && i + call.row->optional < call.row->inputs) return Invalid("an input is missing");
     if (input.immediate && !family.takes_immediates) return Invalid("only maps take immediates as inputs");
-    if (i < family.inputs.size() && family.inputs[i].is(kIndices)) {
+    if (input.present && i < family.inputs.size() && family.inputs[i].is(kIndices)) {
       RETURN_IF_ERROR(NeedTensor(input, "index"));
       RETURN_IF_ERROR(NeedType(input, "index", kIndexTypes));
     }

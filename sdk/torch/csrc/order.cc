@@ -80,11 +80,14 @@ ValuesAndIndices Reduced(const ValuesAndIndices& of, int64_t dim, bool keep) {
   return Reduced(std::get<0>(of), std::get<1>(of), dim, keep);
 }
 
+// Returns a row-major tensor; its dimensions of size 1 have the strides of a new one, too.
+Tensor AsNew(const Tensor& tensor) { return tensor.contiguous().view({-1}).view(tensor.sizes()); }
+
 // Returns element k (from 0) of each line in ascending order, along a dimension of size 1.
 ValuesAndIndices ElementOf(const Tensor& self, int64_t k, int64_t dim) {
   const auto [values, indices] = FirstOf(self, k + 1, dim, /*descending=*/false);
   if (self.dim() == 0 || k == 0) return {values, indices};
-  return {values.narrow(dim, k, 1).contiguous(), indices.narrow(dim, k, 1).contiguous()};
+  return {AsNew(values.narrow(dim, k, 1)), AsNew(indices.narrow(dim, k, 1))};
 }
 
 ValuesAndIndices KthValue(const Tensor& self, int64_t k, int64_t dim, bool keep) {
@@ -154,7 +157,7 @@ ValuesAndIndices Mode(const Tensor& self, int64_t dim, bool keep) {
   const Tensor best = at.sub(start).argmax(-1, /*keepdim=*/true);
   const Tensor value = values.gather(-1, best).movedim(-1, dim),
                index = indices.gather(-1, best).movedim(-1, dim);
-  return Reduced(value.contiguous(), index.contiguous(), dim, keep);
+  return Reduced(AsNew(value), AsNew(index), dim, keep);
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {

@@ -15,6 +15,10 @@ namespace {
 using at::Tensor;
 using Results = std::tuple<Tensor, Tensor, Tensor>;  // elements, runs of all elements, lengths of runs
 
+std::tuple<Tensor, Tensor> Sorted(const Tensor& self, int64_t dim) {
+  return at::sort(self, /*stable=*/std::optional<bool>(true), dim, /*descending=*/false);
+}
+
 Tensor EmptyIndices(const Tensor& like) { return MakeEmpty({0}, at::kLong, like.device()); }
 
 // Returns whether elements 1 .. n - 1 of the first dimension differ from the one before. True for element 0.
@@ -57,7 +61,7 @@ Runs FindRuns(const Tensor& starts, const Tensor& order, bool inverse, bool coun
 Results Unique2(const Tensor& self, bool sorted, bool inverse, bool counts) {
   if (!IsServed(self, ops::kAllTypes) || self.numel() == 0)
     return FallbackOf<at::_ops::_unique2>::Call(self, sorted, inverse, counts);
-  const auto [values, order] = Contiguous(self).view({-1}).sort(/*stable=*/true);
+  const auto [values, order] = Sorted(Contiguous(self).view({-1}), 0);
   const Runs runs = FindRuns(StartsOf(values), order, inverse, counts);
   return {values.index_select(0, runs.first), inverse ? runs.inverse.view(self.sizes()) : runs.inverse,
           runs.counts};
@@ -91,7 +95,7 @@ Results UniqueConsecutive(const Tensor& self, bool inverse, bool counts, std::op
 // Returns the rank of each element in its column: equal elements have one rank, larger ones a larger one.
 Tensor RanksOf(const Tensor& columns) {
   const int64_t n = columns.size(0);
-  const auto [values, order] = columns.sort(/*stable=*/true, 0);
+  const auto [values, order] = Sorted(columns, 0);
   Tensor starts = at::ones(values.sizes(), values.options().dtype(at::kBool));
   if (n > 1) starts.narrow(0, 1, n - 1).copy_(values.narrow(0, 1, n - 1).ne(values.narrow(0, 0, n - 1)));
   return Unpermute(RunsOf(starts), order, 0);
@@ -117,7 +121,7 @@ Results UniqueDim(const Tensor& self, int64_t dim, bool sorted, bool inverse, bo
     return FallbackOf<at::_ops::unique_dim>::Call(self, dim, sorted, inverse, counts);
   dim = at::maybe_wrap_dim(dim, self.dim());
   const Tensor rows = Contiguous(self.movedim(dim, 0)).view({self.size(dim), -1});
-  const auto [ranks, order] = RanksOfRows(rows).sort(/*stable=*/true);
+  const auto [ranks, order] = Sorted(RanksOfRows(rows), 0);
   const Runs runs = FindRuns(StartsOf(ranks), order, inverse, counts);
   return {self.index_select(dim, order.index_select(0, runs.first)), runs.inverse, runs.counts};
 }
