@@ -155,7 +155,8 @@ bool CastsOutput(const OperatorHandle& functional) {
 
 // Returns true if out= may not even be one of the inputs.
 bool WantsFreshOutput(const OperatorHandle& functional) {
-  return IsOneOf(functional, {"aten::cat", "aten::gather", "aten::index_select", "aten::masked_select"});
+  return IsOneOf(functional, {"aten::cat", "aten::gather", "aten::index_select", "aten::kthvalue",
+                              "aten::masked_select"});
 }
 
 // Runs in-place and out= variants: computes the functional result and copies it. Refuses targets that ATen

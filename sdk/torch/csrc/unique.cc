@@ -58,6 +58,11 @@ Runs FindRuns(const Tensor& starts, const Tensor& order, bool inverse, bool coun
   return runs;
 }
 
+// Returns lines of the first dimension, which becomes dimension `dim`. ATen lays them out line by line.
+Tensor Chosen(const Tensor& lines, const Tensor& positions, int64_t dim) {
+  return lines.index_select(0, positions).movedim(0, dim);
+}
+
 Results Unique2(const Tensor& self, bool sorted, bool inverse, bool counts) {
   if (!IsServed(self, ops::kAllTypes) || self.numel() == 0)
     return FallbackOf<at::_ops::_unique2>::Call(self, sorted, inverse, counts);
@@ -78,7 +83,7 @@ Results UniqueDimConsecutive(const Tensor& self, int64_t dim, bool inverse, bool
   dim = at::maybe_wrap_dim(dim, self.dim());
   const Tensor lines = self.dim() == 0 ? self.view({1}) : self.movedim(dim, 0);
   const Runs runs = FindRuns(StartsOf(lines), {}, inverse, counts);
-  return {self.index_select(dim, runs.first), runs.inverse, runs.counts};
+  return {Chosen(lines, runs.first, dim), runs.inverse, runs.counts};
 }
 
 Results UniqueConsecutive(const Tensor& self, bool inverse, bool counts, std::optional<int64_t> dim) {
@@ -123,7 +128,7 @@ Results UniqueDim(const Tensor& self, int64_t dim, bool sorted, bool inverse, bo
   const Tensor rows = Contiguous(self.movedim(dim, 0)).view({self.size(dim), -1});
   const auto [ranks, order] = Sorted(RanksOfRows(rows), 0);
   const Runs runs = FindRuns(StartsOf(ranks), order, inverse, counts);
-  return {self.index_select(dim, order.index_select(0, runs.first)), runs.inverse, runs.counts};
+  return {Chosen(self.movedim(dim, 0), order.index_select(0, runs.first), dim), runs.inverse, runs.counts};
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
