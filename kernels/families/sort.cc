@@ -18,7 +18,7 @@ constexpr int64_t kHostTile = 4096;
 constexpr int64_t kBlock = 8;                        // items that the host sorts by a network
 constexpr int64_t kGpuChunk = 8, kHostChunk = 4096;  // items that a work item merges
 // Selection: elements of a tile, the largest k, and how many items are kept beyond k before they are sorted.
-constexpr int64_t kSelectTile = 32768, kSelectMost = 1024, kSelectSpare = 256;
+constexpr int64_t kSelectTile = 32768, kMaxSelected = 1024, kSelectSpare = 256;
 
 }  // namespace
 
@@ -86,7 +86,7 @@ SortPlan PlanOf(const OpCall& call, bool gpu) {
         std::min(kGpuTileLog2, static_cast<int>(std::bit_width(static_cast<uint64_t>(plan.n - 1))));
     plan.tile = int64_t{1} << plan.key.run_log2;
   } else {
-    plan.key.select = plan.k <= kSelectMost && plan.n >= 4 * std::max(plan.k, kSelectSpare / 2);
+    plan.key.select = plan.k <= kMaxSelected && plan.n >= 4 * std::max(plan.k, kSelectSpare / 2);
     plan.tile = std::min(plan.n, plan.key.select ? kSelectTile : kHostTile);
   }
   plan.key.last = plan.tile >= plan.n;
@@ -446,7 +446,7 @@ class SortEmission {
     return tile;
   }
   // Two arrays of items in scratch.
-  static constexpr int64_t kHostItems = std::max(kHostTile, 2 * kSelectMost + 2 * kSelectSpare) + kBlock;
+  static constexpr int64_t kHostItems = std::max(kHostTile, 2 * kMaxSelected + 2 * kSelectSpare) + kBlock;
   Values ScratchArrays() {
     Value const second = e_.ir().CreateInBoundsGEP(word_, e_.Scratch(), WordAt(e_.I64(kHostItems), 0));
     return {e_.Scratch(), second};

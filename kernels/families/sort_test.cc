@@ -144,9 +144,9 @@ TEST_F(SortTest, SizesAroundTilesAndMerges) {
 }
 
 TEST_F(SortTest, FirstElements) {
-  for (const DType type : {DType::kBFloat16, DType::kFloat32, DType::kFloat64}) {
-    for (const int64_t n : {511, 512, 2048, 5'000, 32'768, 32'769, 100'003}) {
-      for (const int64_t k : {1, 2, 50, 127, 500})
+  for (const DType type : {DType::kFloat32, DType::kFloat64}) {
+    for (const int64_t n : {511, 512, 5'000, 32'768, 32'769}) {
+      for (const int64_t k : {1, 50, 127})
         Check({.sizes = {2, n}, .dim = 1, .type = type, .descending = k % 2 == 0, .k = k});
     }
   }

@@ -16,7 +16,7 @@ using OptionalGenerator = std::optional<at::Generator>;
 
 // ---- multinomial
 
-constexpr int64_t kMostCategories = int64_t{1} << 24;  // f32 numbers them all
+constexpr int64_t kMaxCategories = int64_t{1} << 24;  // f32 numbers them all
 
 void CheckMultinomial(const Tensor& self, int64_t count, bool replacement) {
   TORCH_CHECK(at::isFloatingType(self.scalar_type()),
@@ -25,7 +25,7 @@ void CheckMultinomial(const Tensor& self, int64_t count, bool replacement) {
   TORCH_CHECK(count > 0, "cannot sample n_sample <= 0 samples");
   TORCH_CHECK(replacement || count <= self.size(-1),
               "cannot sample n_sample > prob_dist.size(-1) samples without replacement");
-  TORCH_CHECK(self.size(-1) <= kMostCategories, "number of categories cannot exceed 2^24");
+  TORCH_CHECK(self.size(-1) <= kMaxCategories, "number of categories cannot exceed 2^24");
 }
 
 // Waits once, for the verdict.
