@@ -125,7 +125,7 @@ int64_t LimitOfSorter(const Call& call) {
 
 Sample SampleOfSearch(const Row&, DType type) {
   return {{{{2, 4}, DType::kInt64}},
-          {{{2, 3}, type}, {{2, 4}, type}, {{2, 3}, DType::kInt64}},
+          {{{2, 2}, type}, {{2, 4}, type}, {{2, 2}, DType::kInt64}},
           {Number::Integer(0), Number::Integer(0)}};
 }
 
