@@ -33,7 +33,7 @@ bool CanSearch(const Tensor& sequence, const Tensor& self, const OptionalTensor&
 // Returns how many elements of the sequence's line precede each element of `self`.
 Tensor Search(const Tensor& sequence, const Tensor& self, bool narrow, bool right, const Tensor& sorter) {
   static const ops::Row& row = ops::RowOf("searchsorted.Tensor");
-  const Tensor out = MakeEmpty(self.sizes(), narrow ? at::kInt : at::kLong, self.device());
+  Tensor out = MakeEmpty(self.sizes(), narrow ? at::kInt : at::kLong, self.device());
   if (out.numel() == 0 || sequence.size(-1) == 0) return out.zero_();
   const at::ScalarType type = CommonType(sequence, self);
   const auto as = [&](const Tensor& tensor) {
