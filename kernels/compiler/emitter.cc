@@ -279,6 +279,31 @@ Emitter::Values Emitter::LoopUnrolled(Value begin, Value end, int64_t stride, in
   return carried;
 }
 
+Emitter::Values Emitter::While(const Values& carried, const std::function<Value(const Values&)>& condition,
+                               const std::function<Values(const Values&)>& body) {
+  auto* const before = ir_.GetInsertBlock();
+  auto* const header = llvm::BasicBlock::Create(context_, "while", function_);
+  auto* const inside = llvm::BasicBlock::Create(context_, "body", function_);
+  auto* const after = llvm::BasicBlock::Create(context_, "after", function_);
+  ir_.CreateBr(header);
+  ir_.SetInsertPoint(header);
+  std::vector<llvm::PHINode*> phis;
+  for (Value initial : carried) {
+    phis.push_back(ir_.CreatePHI(initial->getType(), 2));
+    phis.back()->addIncoming(initial, before);
+  }
+  const Values current(phis.begin(), phis.end());
+  ir_.CreateCondBr(condition(current), inside, after);
+  ir_.SetInsertPoint(inside);
+  const Values next = body(current);
+  XPUD_CHECK(next.size() == carried.size());
+  auto* const last = ir_.GetInsertBlock();
+  for (size_t i = 0; i < next.size(); ++i) phis[i]->addIncoming(next[i], last);
+  ir_.CreateBr(header);
+  ir_.SetInsertPoint(after);
+  return current;
+}
+
 void Emitter::If(Value condition, const std::function<void()>& then) {
   auto* const inside = llvm::BasicBlock::Create(context_, "then", function_);
   auto* const after = llvm::BasicBlock::Create(context_, "after", function_);

@@ -95,6 +95,9 @@ class Emitter {
   // iterations at a time, so that their loads are in flight together, and then for single ones.
   Values LoopUnrolled(Value begin, Value end, int64_t stride, int64_t length, int64_t count, Values carried,
                       const std::function<Values(const Values&, const Values&)>& body);
+  // while (condition(carried)) carried = body(carried). Returns the final carried values.
+  Values While(const Values& carried, const std::function<Value(const Values&)>& condition,
+               const std::function<Values(const Values&)>& body);
   void If(Value condition, const std::function<void()>& then);
   void Barrier();  // of all lanes of a group; does nothing on the host
 

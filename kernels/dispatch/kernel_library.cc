@@ -24,8 +24,10 @@
 #include "kernels/families/resample.h"
 #include "kernels/families/scan.h"
 #include "kernels/families/scatter.h"
+#include "kernels/families/search.h"
 #include "kernels/families/segments.h"
 #include "kernels/families/softmax.h"
+#include "kernels/families/sort.h"
 #include "kernels/families/unfold.h"
 #include "kernels/library/planners.h"
 #include "proto/base/check.h"
@@ -82,8 +84,10 @@ class KernelLibrary::Impl {
     planners_.push_back(std::make_unique<ResamplePlanner>(cache_));
     planners_.push_back(std::make_unique<ScanPlanner>(cache_));
     planners_.push_back(std::make_unique<ScatterPlanner>(cache_));
+    planners_.push_back(std::make_unique<SearchPlanner>(cache_));
     planners_.push_back(std::make_unique<SegmentsPlanner>(cache_));
     planners_.push_back(std::make_unique<SoftmaxPlanner>(cache_));
+    planners_.push_back(std::make_unique<SortPlanner>(cache_));
     planners_.push_back(std::make_unique<LayerNormPlanner>(cache_));
     planners_.push_back(std::make_unique<UnfoldPlanner>(cache_));
     if (options.test_kernels) planners_.push_back(std::make_unique<MisbehavingPlanner>(cache_));

@@ -23,8 +23,10 @@
 #include "kernels/families/resample.h"
 #include "kernels/families/scan.h"
 #include "kernels/families/scatter.h"
+#include "kernels/families/search.h"
 #include "kernels/families/segments.h"
 #include "kernels/families/softmax.h"
+#include "kernels/families/sort.h"
 #include "kernels/families/unfold.h"
 
 namespace xpud::kernels {
@@ -275,6 +277,35 @@ TEST_F(GpuEmissionTest, CountAndCompactOfEverySize) {
       key.dense = size_log2 % 2 == 0;
       key.rank = key.dense ? 1 : 3;
       if (size_log2 == 3) key.ends = DType::kInt32;
+      Check(skeleton, key);
+    }
+  }
+}
+
+TEST_F(GpuEmissionTest, SortedTilesAndMerges) {
+  const SortSkeleton skeleton;
+  for (const bool wide : {false, true}) {
+    for (const bool last : {false, true}) {
+      SortKey key = {
+          .type = wide ? DType::kFloat64 : DType::kBFloat16, .wide = wide, .last = last, .rank = 2};
+      key.descending = last;
+      for (const int run : {0, 3, 11}) {
+        key.run_log2 = run;
+        Check(skeleton, key, absl::StrCat("of 1 << ", run));
+      }
+      key = {.wide = wide, .merges = true, .last = last, .rank = last ? 2 : 0};
+      Check(skeleton, key);
+    }
+  }
+}
+
+TEST_F(GpuEmissionTest, SearchesWithAndWithoutASorter) {
+  const SearchSkeleton skeleton;
+  for (const DType type : {DType::kFloat16, DType::kFloat64, DType::kUInt8, DType::kInt64}) {
+    for (const bool sorts : {false, true}) {
+      SearchKey key = {.type = type, .right = sorts, .sorts = sorts, .narrow = true, .rank = 2};
+      key.access = {Access::kContiguous, Access::kContiguous, Access::kBroadcast,
+                    sorts ? Access::kBroadcast : Access::kImmediate};
       Check(skeleton, key);
     }
   }

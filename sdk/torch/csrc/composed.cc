@@ -36,6 +36,16 @@ Tensor Min(const Tensor& self) {
   return CanReduce(self) ? at::amin(self) : FallbackOf<at::_ops::min>::Call(self);
 }
 
+std::tuple<Tensor, Tensor> MinAndMax(const Tensor& self, std::optional<int64_t> dim, bool keepdim) {
+  if (!CanReduce(self)) return FallbackOf<at::_ops::aminmax>::Call(self, dim, keepdim);
+  if (!dim.has_value() || self.dim() == 0) {
+    if (dim.has_value()) at::maybe_wrap_dim(*dim, int64_t{0});
+    auto shape = keepdim ? std::vector<int64_t>(static_cast<size_t>(self.dim()), 1) : std::vector<int64_t>();
+    return {at::amin(self).view(shape), at::amax(self).view(shape)};
+  }
+  return {at::amin(self, *dim, keepdim), at::amax(self, *dim, keepdim)};
+}
+
 std::tuple<Tensor, Tensor> ExtremeAndPosition(const ops::Row& value, const ops::Row& position,
                                               const Tensor& self, int64_t dim, bool keepdim) {
   dim = at::maybe_wrap_dim(dim, self.dim());
@@ -91,11 +101,6 @@ Tensor ChannelShuffle(const Tensor& self, int64_t groups) {
   grouped[1] /= groups;
   grouped.insert(grouped.begin() + 1, groups);
   return self.reshape(grouped).transpose(1, 2).reshape(self.sizes()).contiguous(self.suggest_memory_format());
-}
-
-Tensor Isin(const Tensor& elements, const Tensor& tests, bool /*assume_unique*/, bool invert) {
-  const Tensor found = at::eq(elements.unsqueeze(-1), tests.reshape({-1})).any(-1);
-  return invert ? found.logical_not() : found;
 }
 
 // True on one side of `diagonal`, by column minus row.
@@ -162,11 +167,6 @@ Tensor Addr(const Tensor& self, const Tensor& a, const Tensor& b, const at::Scal
   return at::native::math_addr(self, a, b, beta, alpha);
 }
 
-// ATen's out= form accepts only devices that it knows by name, so this form goes to the fallback.
-std::tuple<Tensor, Tensor> Mode(const Tensor& self, int64_t dim, bool keepdim) {
-  return FallbackOf<at::_ops::mode>::Call(self, dim, keepdim);
-}
-
 // ---- conjugation ----
 
 Tensor& ConjugateInPlace(Tensor& self) {
@@ -192,6 +192,7 @@ bool Equal(const Tensor& self, const Tensor& other) {
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("max", TORCH_FN(Max));
   m.impl("min", TORCH_FN(Min));
+  m.impl("aminmax", TORCH_FN(MinAndMax));
   m.impl("max.dim", TORCH_FN(MaxDim));
   m.impl("min.dim", TORCH_FN(MinDim));
   m.impl("std.correction", TORCH_FN(StdCorrection));
@@ -200,13 +201,11 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("norm.ScalarOpt_dim_dtype", TORCH_FN(NormOfType));
   m.impl("channel_shuffle", TORCH_FN(ChannelShuffle));
   m.impl("var_mean.correction", TORCH_FN(VarMean));
-  m.impl("isin.Tensor_Tensor", TORCH_FN(Isin));
   m.impl("tril", TORCH_FN(Tril));
   m.impl("tril_indices", TORCH_FN(IndicesOfTriangle<true>));
   m.impl("triu_indices", TORCH_FN(IndicesOfTriangle<false>));
   m.impl("triu", TORCH_FN(Triu));
   m.impl("addr", TORCH_FN(Addr));
-  m.impl("mode", TORCH_FN(Mode));
   m.impl("conj_physical_", TORCH_FN(ConjugateInPlace));
   m.impl("conj_physical.out", TORCH_FN(ConjugateOut));
   m.impl("count_nonzero.dim_IntList", TORCH_FN(CountNonzero));

@@ -1,9 +1,9 @@
-// Histograms of integers on the device: bincount, and histc, which accepts integers on CUDA but not on
-// PyTorch's CPU.
+// Histograms on the device: bincount, and histc, which accepts integers on CUDA but not on PyTorch's CPU.
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "sdk/torch/csrc/fallback.h"
 #include "sdk/torch/csrc/operand.h"
@@ -50,9 +50,44 @@ bool IsServed(const Tensor& self) {
          IsSupported(self.scalar_type());
 }
 
+bool IsServedFloat(const Tensor& self) {
+  return IsOnDevice(self) && IsSupported(self.scalar_type(), ops::kFloatTypes) && self.numel() > 0;
+}
+
+// Returns how many numbers of 0 .. bins - 1 there are of each, by sorting.
+Tensor CountSorted(const Tensor& numbers, int64_t bins) {
+  const Tensor sorted = std::get<0>(numbers.reshape({-1}).sort());
+  const Tensor starts = at::searchsorted(sorted, at::arange(bins + 1, sorted.options()));
+  return starts.narrow(0, 1, bins).sub(starts.narrow(0, 0, bins));
+}
+
+// Of floating numbers, in their own arithmetic. Reads the ends of the data if the range is empty.
+Tensor HistcOfFloats(const Tensor& self, int64_t bins, const at::Scalar& min, const at::Scalar& max) {
+  double low = min.toDouble(), high = max.toDouble();
+  if (low == high) {
+    const Tensor ends = at::stack({self.min(), self.max()}).to(at::kDouble).cpu();
+    low = ends[0].item<double>();
+    high = ends[1].item<double>();
+  }
+  if (low == high) {
+    low -= 1;
+    high += 1;
+  }
+  TORCH_CHECK(std::isfinite(low) && std::isfinite(high), "histc: range of [", low, ", ", high,
+              "] is not finite");
+  TORCH_CHECK(low < high, "histc: max must be larger than min");
+  const Tensor inside = self.ge(low).logical_and_(self.le(high));
+  const Tensor scaled = self.sub(low).mul_(bins).div_(high - low);
+  const Tensor bin =
+      at::where(inside, scaled, at::scalar_tensor(bins, self.options().device(at::kCPU))).to(at::kLong);
+  return CountSorted(at::where(inside, bin.clamp_max(bins - 1), bin), bins).to(self.scalar_type());
+}
+
 Tensor Histc(const Tensor& self, int64_t bins, const at::Scalar& low, const at::Scalar& high) {
-  if (!IsServed(self)) return FallbackOf<at::_ops::histc>::Call(self, bins, low, high);
+  const bool floats = IsServedFloat(self);
+  if (!floats && !IsServed(self)) return FallbackOf<at::_ops::histc>::Call(self, bins, low, high);
   TORCH_CHECK(bins > 0, "bins must be > 0");
+  if (floats) return HistcOfFloats(self, bins, low, high);
   const Range range = RangeOf(self, low, high);
   const Tensor values = self.reshape({-1}).to(at::kLong);
   return Count(BinsOf(values, bins, range), at::ones_like(values), bins)
@@ -64,11 +99,14 @@ Tensor Bincount(const Tensor& self, const std::optional<Tensor>& weights, int64_
   if (!IsServed(self) || (weighted && !IsOnDevice(*weights)))
     return FallbackOf<at::_ops::bincount>::Call(self, weights, least);
   TORCH_CHECK(least >= 0, "minlength should be >= 0");
-  TORCH_CHECK(self.dim() == 1 && (self.numel() == 0 || self.min().item<int64_t>() >= 0),
+  TORCH_CHECK(self.dim() == 1, "bincount only supports 1-d non-negative integral inputs.");
+  // One read of both ends.
+  const Tensor ends = self.numel() == 0 ? Tensor() : at::stack({self.min(), self.max()}).to(at::kLong).cpu();
+  TORCH_CHECK(self.numel() == 0 || ends[0].item<int64_t>() >= 0,
               "bincount only supports 1-d non-negative integral inputs.");
   TORCH_CHECK(!weighted || (weights->dim() == 1 && weights->size(0) == self.size(0)),
               "weights should be 1-d and have the same length as input");
-  const int64_t bins = self.numel() == 0 ? least : std::max(self.max().item<int64_t>() + 1, least);
+  const int64_t bins = self.numel() == 0 ? least : std::max(ends[1].item<int64_t>() + 1, least);
   const Tensor values = self.to(at::kLong);
   if (!weighted) return Count(values, at::ones_like(values), bins).clone();
   return Count(values, weights->scalar_type() == at::kFloat ? *weights : weights->to(at::kDouble), bins)

@@ -4,6 +4,8 @@
 #include <ATen/MemoryOverlap.h>
 #include <torch/library.h>
 
+#include <limits>
+
 #include "sdk/torch/csrc/command.h"
 #include "sdk/torch/csrc/copy.h"
 #include "sdk/torch/csrc/factories.h"
@@ -160,7 +162,29 @@ Tensor NativeDropoutBackward(const Tensor& gradient, const Tensor& mask, double 
   return out;
 }
 
+int64_t LargestOf(at::ScalarType type) {
+  const auto bits = static_cast<int64_t>(c10::elementSize(type)) * 8;
+  return std::numeric_limits<int64_t>::max() >> (64 - bits + (type == at::kByte ? -1 : 0));
+}
+
+// Returns whether a divisor is positive and fits the integers' type.
+bool HasIntegerRemainder(const Tensor& self, const at::Scalar& other) {
+  return IsServed(self, ops::kIntegerTypes) && other.isIntegral(/*includeBool=*/false) &&
+         other.toLong() > 0 && other.toLong() <= LargestOf(self.scalar_type());
+}
+
+// Of integers by a positive number: what floor_divide leaves, as `take_along_dim` wraps its indices.
+Tensor RemainderScalar(const Tensor& self, const at::Scalar& other) {
+  static const ops::Row& row = ops::RowOf("remainder.Scalar");
+  if (HasIntegerRemainder(self, other)) return self.sub(at::floor_divide(self, other).mul_(other));
+  const MapInput inputs[] = {self, {other, true}};
+  Tensor out;
+  if (RunMap(row, inputs, out)) return out;
+  return FallbackOf<at::_ops::remainder_Scalar>::Call(self, other);
+}
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("remainder.Scalar", TORCH_FN(RemainderScalar));
   m.impl("gelu", TORCH_FN(Gelu));
   m.impl("gelu_backward", TORCH_FN(GeluBackward));
   m.impl("clamp", TORCH_FN(Clamp));

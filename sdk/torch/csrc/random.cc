@@ -65,6 +65,32 @@ Tensor& Exponential(Tensor& self, double lambda, OptionalGenerator generator) {
   return Draw(row, self, compute, parameters, generator, WordsOf(compute));
 }
 
+Tensor& Cauchy(Tensor& self, double median, double sigma, OptionalGenerator generator) {
+  static const ops::Row& row = ops::RowOf("xpud::cauchy");
+  TORCH_CHECK(sigma > 0.0, "cauchy_ expects sigma > 0.0, but found sigma=", sigma);
+  if (!IsFloat(self)) return FallbackOf<at::_ops::cauchy_>::Call(self, median, sigma, generator);
+  const MapInput parameters[] = {{median, false}, {sigma, false}};
+  const ops::DType compute = *ToDType(self.scalar_type());
+  return Draw(row, self, compute, parameters, generator, WordsOf(compute));
+}
+
+Tensor& LogNormal(Tensor& self, double mean, double deviation, OptionalGenerator generator) {
+  static const ops::Row& row = ops::RowOf("xpud::log_normal");
+  TORCH_CHECK(deviation > 0.0, "log_normal_ expects std > 0.0, but found std=", deviation);
+  if (!IsFloat(self)) return FallbackOf<at::_ops::log_normal_>::Call(self, mean, deviation, generator);
+  const MapInput parameters[] = {{mean, false}, {deviation, false}};
+  return Draw(row, self, *ToDType(self.scalar_type()), parameters, generator, 1);
+}
+
+Tensor& Geometric(Tensor& self, double p, OptionalGenerator generator) {
+  static const ops::Row& row = ops::RowOf("xpud::geometric");
+  TORCH_CHECK(0 < p && p < 1, "geometric_ expects p to be in (0, 1), but got p=", p);
+  if (!IsOnDevice(self) || !IsSupported(self.scalar_type(), row.dtypes))
+    return FallbackOf<at::_ops::geometric_>::Call(self, p, generator);
+  const MapInput parameters[] = {{p, false}};
+  return Draw(row, self, ops::DType::kFloat64, parameters, generator, WordsOf(ops::DType::kFloat64));
+}
+
 // Probabilities are compared in f32 or f64. f32 has only 24 bits, so probabilities near 0 or 1 need f64.
 constexpr double kSmallProbability = 1.0 / 1024;
 
@@ -196,6 +222,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("uniform_", TORCH_FN(Uniform));
   m.impl("normal_", TORCH_FN(Normal));
   m.impl("exponential_", TORCH_FN(Exponential));
+  m.impl("cauchy_", TORCH_FN(Cauchy));
+  m.impl("log_normal_", TORCH_FN(LogNormal));
+  m.impl("geometric_", TORCH_FN(Geometric));
   m.impl("bernoulli_.float", TORCH_FN(BernoulliFloat));
   m.impl("bernoulli_.Tensor", TORCH_FN(BernoulliTensor));
   m.impl("bernoulli", TORCH_FN(Bernoulli));

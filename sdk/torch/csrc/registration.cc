@@ -155,8 +155,8 @@ bool CastsOutput(const OperatorHandle& functional) {
 
 // Returns true if out= may not even be one of the inputs.
 bool WantsFreshOutput(const OperatorHandle& functional) {
-  return IsOneOf(functional,
-                 {"aten::cat", "aten::gather", "aten::index_select", "aten::masked_select", "aten::take"});
+  return IsOneOf(functional, {"aten::cat", "aten::gather", "aten::index_select", "aten::kthvalue",
+                              "aten::masked_select", "aten::take"});
 }
 
 // Runs in-place and out= variants: computes the functional result and copies it. Refuses targets that ATen

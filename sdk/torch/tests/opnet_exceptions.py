@@ -84,6 +84,24 @@ listed("lu", "out/accepted", "copies its results to out= on any device, and PyTo
 listed("mean logsumexp", "out/refused", "a complex result is not stored into a real out=, which would drop its imaginary part", "complex64")
 listed("nn.functional.pixel_shuffle nn.functional.pixel_unshuffle", "layouts/strides", "contiguous for channels-last operands, as on CUDA")
 
+TIES = "of equal elements, the first one is chosen; the CPU's choice depends on its algorithm (nth_element, an unstable sort)"
+for kind in ("int64", "int32", "int16", "int8", "uint8"):
+    for what in ("values/values", "method/values", "layouts/values", "out/values", "out/operand values"):
+        listed("kthvalue topk", what, TIES, kind)
+for kind in ("bfloat16", "float16", "bool"):
+    for what in ("values/values", "method/values", "layouts/values"):
+        listed("argsort", what, TIES, kind)
+for kind in ("bfloat16", "float16", "bool", "int8", "uint8"):
+    for what in ("values/values", "method/values", "layouts/values", "out/values", "out/operand values"):
+        listed("sort", what, TIES, kind)
+for what in ("values/values", "gradients/values", "method/values", "layouts/values", "out/values", "out/operand values"):
+    listed("topk", what, TIES, "bfloat16")
+for kind in ("bfloat16", "bool", "float16", "int64", "int32", "int16", "int8", "uint8"):
+    listed("mode", "values/values", TIES, kind)
+for kind in ("bfloat16", "float16"):
+    listed("mode", "gradients/values", TIES, kind)
+listed("multinomial", "errors/exception", "with replacement the device checks the distribution, as on CUDA: IndexError at the next synchronisation", "float32")
+
 # (operator, aspect): (reason, a program that shows it). These aspects do not run.
 CPU_CRASHES = {
     ("_chunk_cat", "scalars"): ("PyTorch's CPU kernel crashes on 0-dim operands", "torch._chunk_cat([torch.tensor(1.0)], 0, 2)"),

@@ -451,6 +451,28 @@ class ArchitectureTest(unittest.TestCase):
                 got = model.to("xpud").generate(**moved(batch, "xpud"), **options)
                 self.assertEqual(got.tolist(), want.tolist())
 
+    def test_generate_stays_on_the_device(self):
+        for name in ("GPT-2", "Llama"):
+            model, batch = made(name)
+            batch.pop("labels")
+            model, there = model.eval(), copy.deepcopy(model).to("xpud").eval()
+            before = torch.xpud.fallback_counts()
+            for options in ({"do_sample": False}, {"do_sample": False, "num_beams": 3}, {"do_sample": False, "num_beams": 4, "num_return_sequences": 2}):
+                with self.subTest(name, **options):
+                    want = model.generate(**batch, max_new_tokens=6, min_new_tokens=6, **options)
+                    got = there.generate(**moved(batch, "xpud"), max_new_tokens=6, min_new_tokens=6, **options)
+                    self.assertEqual(got.tolist(), want.tolist())
+            for options in ({"temperature": 0.7}, {"top_k": 5}, {"top_p": 0.8}, {"top_k": 9, "top_p": 0.9, "num_beams": 2}):
+                with self.subTest(name, **options):
+                    drawn = []
+                    for _ in range(2):
+                        torch.manual_seed(11)
+                        drawn.append(there.generate(**moved(batch, "xpud"), do_sample=True, max_new_tokens=6, min_new_tokens=6, **options).tolist())
+                    self.assertEqual(drawn[0], drawn[1])  # the seed determines the tokens
+                    self.assertEqual([len(line) for line in drawn[0]], [batch["input_ids"].shape[1] + 6] * len(drawn[0]))
+            fell_back = {operator for operator, count in torch.xpud.fallback_counts().items() if count != before.get(operator)}
+            self.assertLessEqual(fell_back, {"aten::scatter.src_out"})  # of top-p: not of the device yet
+
 
 if __name__ == "__main__":
     unittest.main()

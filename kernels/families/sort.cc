@@ -1,0 +1,656 @@
+#include "kernels/families/sort.h"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+#include <utility>
+
+#include "kernels/families/slices.h"
+#include "proto/base/status_macros.h"
+
+namespace xpud::kernels {
+
+namespace {
+
+constexpr int kGpuTileLog2 = 11;
+constexpr int64_t kGpuTile = int64_t{1} << kGpuTileLog2;
+constexpr int64_t kHostTile = 4096;
+constexpr int64_t kBlock = 8;                        // items that the host sorts by a network
+constexpr int64_t kGpuChunk = 8, kHostChunk = 4096;  // items that a work item merges
+// Selection: elements of a tile, the largest k, and how many items are kept beyond k before they are sorted.
+constexpr int64_t kSelectTile = 32768, kMaxSelected = 1024, kSelectSpare = 256;
+
+}  // namespace
+
+// ---- planning
+
+// A call, as the kernels see it.
+struct SortPlanner::SortPlan {
+  Layout lines;
+  int64_t n = 1, k = 1, tile = 1;
+  std::array<int64_t, 3> strides{};  // of values, indices and self along a line
+  SortKey key;                       // of the first kernel
+};
+
+// The items of a launch, and how many of them a group takes.
+struct SortPlanner::Cut {
+  int64_t items, slice;
+};
+
+using SortPlan = SortPlanner::SortPlan;
+
+namespace {
+
+using Runs = RunArguments<Planned>;
+
+// Returns the runs of a line if each covers `covers` elements.
+Runs RunsOf(const SortPlan& plan, int64_t covers) {
+  Runs runs;
+  runs.covers = covers;
+  runs.length = std::min(covers, plan.k);
+  runs.count = CeilDiv(plan.n, covers);
+  const int64_t rest = plan.n - (runs.count - 1) * covers;
+  runs.pitch = (runs.count - 1) * runs.length + std::min(runs.length, rest);
+  return runs;
+}
+
+bool IsWide(ops::DType type, int64_t n) {
+  return ops::SizeOf(type) == 8 || n > std::numeric_limits<int32_t>::max();
+}
+
+bool IsEmpty(const Operand& operand) {
+  return std::any_of(operand.sizes.begin(), operand.sizes.begin() + operand.rank,
+                     [](int64_t size) { return size == 0; });
+}
+
+SortPlan PlanOf(const OpCall& call, bool gpu) {
+  const Operand &values = call.outputs[0], &indices = call.outputs[1], &self = call.inputs[0];
+  const size_t dim = static_cast<size_t>(call.attributes[0].AsInteger());
+  SortPlan plan;
+  Operand shape = self;
+  if (self.rank > 0) {
+    plan.n = self.sizes[dim];
+    plan.k = values.sizes[dim];
+    plan.strides = {values.strides[dim], indices.strides[dim], self.strides[dim]};
+    shape.sizes[dim] = 1;
+  }
+  plan.lines = Layout::Over(shape);
+  for (const Operand* const operand : {&values, &indices, &self}) plan.lines.AddOperand(*operand);
+  plan.lines.Collapse(/*may_permute=*/true);
+  plan.key.type = self.dtype;
+  plan.key.wide = IsWide(self.dtype, plan.n);
+  plan.key.descending = call.attributes.size() > 1 && call.attributes[1].AsInteger() != 0;
+  plan.key.rank = plan.lines.rank;
+  if (gpu) {
+    plan.key.run_log2 =
+        std::min(kGpuTileLog2, static_cast<int>(std::bit_width(static_cast<uint64_t>(plan.n - 1))));
+    plan.tile = int64_t{1} << plan.key.run_log2;
+  } else {
+    plan.key.select = plan.k <= kMaxSelected && plan.n >= 4 * std::max(plan.k, kSelectSpare / 2);
+    plan.tile = std::min(plan.n, plan.key.select ? kSelectTile : kHostTile);
+  }
+  plan.key.last = plan.tile >= plan.n;
+  return plan;
+}
+
+SortPlanner::Cut HostCut(int64_t items, float nanoseconds) {
+  return {items, SliceOf(items, nanoseconds, /*multiple=*/1)};
+}
+
+// Nanoseconds that the host takes for an element of a tile.
+float TileCost(const SortPlan& plan) {
+  const int64_t most = std::min(plan.n, plan.tile);
+  return plan.key.select ? 2.0f
+                         : 3.0f + 3.0f * static_cast<float>(std::bit_width(static_cast<uint64_t>(most)));
+}
+SortArguments<Planned> ArgumentsFor(const OpCall& call, const SortPlan& plan) {
+  SortArguments<Planned> arguments{};
+  arguments.n = plan.n;
+  arguments.k = plan.k;
+  arguments.lines = plan.lines.numel();
+  arguments.after = RunsOf(plan, plan.tile);
+  arguments.values = call.outputs[0].data;
+  arguments.indices = call.outputs[1].data;
+  arguments.self = call.inputs[0].data;
+  arguments.values_stride = plan.strides[0];
+  arguments.indices_stride = plan.strides[1];
+  arguments.self_stride = plan.strides[2];
+  SetSpace(plan.lines, arguments.space);
+  return arguments;
+}
+
+SortKey MergeKey(const SortPlan& plan, bool last) {
+  SortKey key;
+  key.wide = plan.key.wide;
+  key.merges = true;
+  key.last = last;
+  if (!last) return key;
+  key.type = BitsOf(ops::SizeOf(plan.key.type));
+  key.rank = plan.key.rank;
+  return key;
+}
+
+}  // namespace
+
+// The kernels of a call; nullptr if there is no such kernel in it.
+struct SortPlanner::Kernels {
+  const Kernel* tiles = nullptr;
+  const Kernel* middle = nullptr;  // merges into the workspace
+  const Kernel* last = nullptr;    // merges into the result
+};
+
+absl::StatusOr<bool> SortPlanner::Find(const SortPlan& plan, Kernels& kernels) {
+  const bool merges = !plan.key.last, merges_twice = merges && plan.tile * 2 < plan.n;
+  ASSIGN_OR_RETURN(kernels.tiles, cache_.Find(skeleton_, plan.key));
+  if (merges) {
+    ASSIGN_OR_RETURN(kernels.last, cache_.Find(skeleton_, MergeKey(plan, true)));
+  }
+  if (merges_twice) {
+    ASSIGN_OR_RETURN(kernels.middle, cache_.Find(skeleton_, MergeKey(plan, false)));
+  }
+  return kernels.tiles != nullptr && (!merges || kernels.last != nullptr) &&
+         (!merges_twice || kernels.middle != nullptr);
+}
+
+absl::StatusOr<Readiness> SortPlanner::Plan(const OpCall& call, Workspace workspace, LaunchList& launches) {
+  if (IsEmpty(call.outputs[0])) return Readiness::kReady;
+  const bool gpu = cache_.target() != Target::kHost;
+  const SortPlan plan = PlanOf(call, gpu);
+  Kernels kernels;
+  ASSIGN_OR_RETURN(const bool found, Find(plan, kernels));
+  if (!found) return Readiness::kCompiling;
+
+  SortArguments<Planned> arguments = ArgumentsFor(call, plan);
+  const auto allocate = [&](const Runs& runs) {
+    const int64_t words = arguments.lines * runs.pitch * (plan.key.wide ? 2 : 1);
+    return workspace(static_cast<size_t>(words) * sizeof(uint64_t));
+  };
+  void *from = nullptr, *to = nullptr;
+  if (kernels.last != nullptr) {
+    ASSIGN_OR_RETURN(to, allocate(arguments.after));
+  }
+  if (kernels.middle != nullptr) {
+    ASSIGN_OR_RETURN(from, allocate(RunsOf(plan, 2 * plan.tile)));
+  }
+  arguments.to = to;
+  const int64_t tiles = arguments.lines * arguments.after.count, length = std::min(plan.n, plan.tile);
+  Add(kernels.tiles, plan.key, arguments,
+      gpu ? Cut{tiles, kGpuTile / plan.tile} : HostCut(tiles, TileCost(plan) * static_cast<float>(length)),
+      launches);
+  while (arguments.after.count > 1) {
+    std::swap(from, to);
+    arguments.from = from;
+    arguments.to = to;
+    AddMerge(plan, kernels, arguments, launches);
+  }
+  return Readiness::kReady;
+}
+
+void SortPlanner::AddMerge(const SortPlan& plan, const Kernels& kernels, SortArguments<Planned>& arguments,
+                           LaunchList& launches) {
+  const bool gpu = cache_.target() != Target::kHost;
+  arguments.before = arguments.after;
+  arguments.after = RunsOf(plan, 2 * arguments.before.covers);
+  arguments.chunk = gpu ? kGpuChunk : kHostChunk;
+  const int64_t chunks = CeilDiv(arguments.after.length, arguments.chunk);
+  const int64_t items = arguments.lines * arguments.after.count * chunks;
+  const auto length = static_cast<float>(std::min(arguments.chunk, arguments.after.length));
+  const bool ends = arguments.after.count == 1;
+  Add(ends ? kernels.last : kernels.middle, MergeKey(plan, ends), arguments,
+      gpu ? Cut{items, kGpuLanes} : HostCut(items, 4.0f * length + 50.0f), launches);
+}
+
+void SortPlanner::Add(const Kernel* kernel, const SortKey& key, SortArguments<Planned>& arguments,
+                      const Cut& cut, LaunchList& launches) {
+  arguments.slice = cut.slice;
+  Launch& launch = launches.Add();
+  launch.Reset(kernel, static_cast<uint32_t>(CeilDiv(cut.items, cut.slice)));
+  if (cache_.target() != Target::kHost) launch.group_size = {kGpuLanes, 1, 1};
+  PushArguments(key, arguments, launch);
+}
+
+// ---- emission
+
+namespace {
+
+using Value = llvm::Value*;
+using Values = Emitter::Values;
+using Item = Values;  // one or two words
+
+class SortEmission {
+ public:
+  SortEmission(const SortKey& key, const SortArguments<Emitted>& arguments, Emitter& emitter)
+      : key_(key), args_(arguments), e_(emitter), word_(e_.ir().getInt64Ty()), words_(key.wide ? 2 : 1) {}
+
+  void Run() {
+    if (e_.gpu()) {
+      key_.merges ? EmitLane() : EmitGroup();
+      return;
+    }
+    Value const count = key_.merges ? e_.Mul(e_.Mul(args_.lines, args_.after.count), Chunks())
+                                    : e_.Mul(args_.lines, args_.after.count);
+    Value const begin = e_.Mul(e_.Group(0), args_.slice);
+    e_.Loop(begin, e_.Min(e_.Add(begin, args_.slice), count), e_.I64(1),
+            [&](Value item) { key_.merges ? EmitChunk(item) : EmitTile(item); });
+  }
+
+ private:
+  // ---- items
+
+  Value ToI64(Value condition) { return e_.ir().CreateZExt(condition, word_); }
+  Value Sub(Value a, Value b) { return e_.ir().CreateNSWSub(a, b); }
+  Value Less(const Item& a, const Item& b) {
+    Value const first = e_.ir().CreateICmpULT(a[0], b[0]);
+    if (!key_.wide) return first;
+    Value const equal = e_.ir().CreateICmpEQ(a[0], b[0]);
+    return e_.ir().CreateOr(first, e_.ir().CreateAnd(equal, e_.ir().CreateICmpULT(a[1], b[1])));
+  }
+  Item Select(Value condition, const Item& yes, const Item& no) {
+    Item chosen;
+    for (size_t w = 0; w < words_; ++w) chosen.push_back(e_.ir().CreateSelect(condition, yes[w], no[w]));
+    return chosen;
+  }
+  // After all items.
+  Item Pad() { return Item(words_, e_.I64(-1)); }
+  Value PositionOf(const Item& item) {
+    return key_.wide ? item[1] : e_.ir().CreateAnd(item[0], e_.I64(0xffffffff));
+  }
+  Value WordAt(Value at, size_t w) {
+    return e_.Add(e_.Mul(at, e_.I64(static_cast<int64_t>(words_))), e_.I64(static_cast<int64_t>(w)));
+  }
+  Item LoadItem(Value items, Value at) {
+    Item item;
+    for (size_t w = 0; w < words_; ++w) item.push_back(e_.LoadRaw(word_, items, WordAt(at, w)));
+    return item;
+  }
+  void StoreItem(Value items, Value at, const Item& item) {
+    for (size_t w = 0; w < words_; ++w) e_.StoreRaw(items, WordAt(at, w), item[w]);
+  }
+
+  // Returns the element's bits as an unsigned number in the order of the result.
+  Value KeyOf(Value bits) {
+    llvm::IRBuilder<>& ir = e_.ir();
+    auto* const type = llvm::cast<llvm::IntegerType>(bits->getType());
+    const llvm::APInt sign = llvm::APInt::getSignMask(type->getBitWidth());
+    Value const top = llvm::ConstantInt::get(type, sign), zero = llvm::ConstantInt::get(type, 0);
+    Value key = bits;
+    if (key_.type == ops::DType::kBool) {
+      key = ir.CreateZExt(ir.CreateICmpNE(bits, zero), type);
+    } else if (ops::IsFloating(key_.type)) {
+      Value const magnitude = ir.CreateAnd(bits, llvm::ConstantInt::get(type, ~sign));
+      Value const number = ir.CreateSelect(ir.CreateICmpEQ(magnitude, zero), zero, bits);  // -0 equals 0
+      Value const negative = ir.CreateICmpSLT(number, zero);
+      key = ir.CreateSelect(negative, ir.CreateNot(number), ir.CreateXor(number, top));
+      Value const nan = ir.CreateICmpUGT(magnitude, llvm::ConstantInt::get(type, Infinity()));
+      key = ir.CreateSelect(nan, llvm::ConstantInt::getAllOnesValue(type), key);
+    } else if (key_.type != ops::DType::kUInt8) {
+      key = ir.CreateXor(bits, top);
+    }
+    return key_.descending ? ir.CreateNot(key) : key;
+  }
+  uint64_t Infinity() const {
+    switch (key_.type) {
+      case ops::DType::kFloat16:
+        return 0x7c00;
+      case ops::DType::kBFloat16:
+        return 0x7f80;
+      case ops::DType::kFloat32:
+        return 0x7f800000;
+      default:
+        return 0x7ff0000000000000;
+    }
+  }
+
+  // ---- lines
+
+  llvm::Type* ElementType() { return e_.ir().getIntNTy(static_cast<unsigned>(ops::SizeOf(key_.type) * 8)); }
+  Value ElementAt(const Values& line, Value position) {
+    return e_.LoadRaw(ElementType(), args_.self, e_.Add(line[2], e_.Mul(position, args_.self_stride)));
+  }
+  // Returns the offsets of a line in values, indices and self.
+  Values LineAt(Value line) { return OffsetsOf(e_, args_.space, line, key_.rank, 3); }
+  // Returns the item of the element at `position`.
+  Item ItemAt(const Values& line, Value position) {
+    Value const key = e_.ir().CreateZExt(KeyOf(ElementAt(line, position)), word_);
+    if (key_.wide) return {key, position};
+    return {e_.ir().CreateOr(e_.ir().CreateShl(key, 32), position)};
+  }
+  // As above; a pad at and beyond `end`.
+  Item ItemBefore(const Values& line, Value position, Value end) {
+    Value const inside = e_.ir().CreateICmpSLT(position, end);
+    Value const at = e_.ir().CreateSelect(inside, position, Sub(end, e_.I64(1)));
+    return Select(inside, ItemAt(line, at), Pad());
+  }
+  // Writes item `at` of a line's result.
+  void StoreResult(const Values& line, Value at, const Item& item) {
+    Value const position = PositionOf(item);
+    e_.Store(ops::DType::kInt64, args_.indices, e_.Add(line[1], e_.Mul(at, args_.indices_stride)), position,
+             Scalar::kI64);
+    e_.StoreRaw(args_.values, e_.Add(line[0], e_.Mul(at, args_.values_stride)), ElementAt(line, position));
+  }
+  // Where the items of run `run` of line number `number` begin, after this kernel.
+  Value AfterAt(Value number, Value run) {
+    return e_.Add(e_.Mul(number, args_.after.pitch), e_.Mul(run, args_.after.length));
+  }
+
+  // ---- merging
+
+  // A sorted sequence in memory: items first .. first + length - 1.
+  struct Sequence {
+    Value first, length;
+  };
+  // Returns item `at` of a sequence; a pad beyond its end. An empty one must have a valid `first`.
+  Item ItemOf(Value items, const Sequence& sequence, Value at) {
+    Value const inside = e_.ir().CreateICmpSLT(at, sequence.length);
+    Value const safe = e_.ir().CreateSelect(inside, at, e_.I64(0));
+    return Select(inside, LoadItem(items, e_.Add(sequence.first, safe)), Pad());
+  }
+  // Merges `count` items, from item i of `a` and item j of `b`. Calls store(t, item) for t = 0 .. count - 1.
+  template <typename Store>
+  void Merge(Value items, const Sequence& a, const Sequence& b, Value i, Value j, Value count, Store store) {
+    Values carried = {i, j};
+    for (const Item& item : {ItemOf(items, a, i), ItemOf(items, b, j)})
+      carried.insert(carried.end(), item.begin(), item.end());
+    e_.Loop(e_.I64(0), count, e_.I64(1), carried, [&](Value t, const Values& now) {
+      const auto middle = now.begin() + 2 + static_cast<ptrdiff_t>(words_);
+      const Item next_a(now.begin() + 2, middle), next_b(middle, now.end());
+      Value const takes_a = Less(next_a, next_b);
+      store(t, Select(takes_a, next_a, next_b));
+      Value const from_a = ToI64(takes_a);
+      Value const at_a = e_.Add(now[0], from_a), at_b = e_.Add(now[1], Sub(e_.I64(1), from_a));
+      const auto choose = [&](Value x, Value y) { return e_.ir().CreateSelect(takes_a, x, y); };
+      const Item loaded =
+          ItemOf(items, {choose(a.first, b.first), choose(a.length, b.length)}, choose(at_a, at_b));
+      Values next = {at_a, at_b};
+      for (const Item& item : {Select(takes_a, loaded, next_a), Select(takes_a, next_b, loaded)})
+        next.insert(next.end(), item.begin(), item.end());
+      return next;
+    });
+  }
+  // Returns how many of the first `count` items of the merged sequences are of `a`.
+  Value PathAt(Value items, const Sequence& a, const Sequence& b, Value count) {
+    Value const beyond = Sub(count, b.length);
+    Value const least = e_.ir().CreateSelect(e_.ir().CreateICmpSLT(beyond, e_.I64(0)), e_.I64(0), beyond);
+    const Values found = e_.While(
+        {least, e_.Min(count, a.length)},
+        [&](const Values& range) { return e_.ir().CreateICmpSLT(range[0], range[1]); },
+        [&](const Values& range) -> Values {
+          Value const middle = e_.ir().CreateLShr(e_.Add(range[0], range[1]), e_.I64(1));
+          Value const other = Sub(Sub(count, middle), e_.I64(1));
+          Value const less =
+              Less(LoadItem(items, e_.Add(a.first, middle)), LoadItem(items, e_.Add(b.first, other)));
+          return {e_.ir().CreateSelect(less, e_.Add(middle, e_.I64(1)), range[0]),
+                  e_.ir().CreateSelect(less, range[1], middle)};
+        });
+    return found[0];
+  }
+
+  // ---- merges of runs
+
+  Value Chunks() { return e_.CeilDiv(args_.after.length, args_.chunk); }
+
+  // Returns the length of run `run`: the first items of the elements that it covers.
+  Value LengthOf(const RunArguments<Emitted>& runs, Value run) {
+    Value const rest = Sub(args_.n, e_.Mul(run, runs.covers));
+    Value const least = e_.ir().CreateSelect(e_.ir().CreateICmpSLT(rest, e_.I64(0)), e_.I64(0), rest);
+    return e_.Min(least, runs.length);
+  }
+
+  void EmitChunk(Value number) {
+    llvm::IRBuilder<>& ir = e_.ir();
+    Value const chunks = Chunks(), chunk = ir.CreateURem(number, chunks);
+    Value const all_runs = ir.CreateUDiv(number, chunks);
+    Value const run = ir.CreateURem(all_runs, args_.after.count);
+    Value const line = ir.CreateUDiv(all_runs, args_.after.count);
+    Value const begin = e_.Mul(chunk, args_.chunk);
+    Value const end = e_.Min(e_.Add(begin, args_.chunk), LengthOf(args_.after, run));
+    Value const left = e_.Mul(run, e_.I64(2)), right = e_.Add(left, e_.I64(1));
+    Value const base = e_.Mul(line, args_.before.pitch);
+    const auto first = [&](Value of) { return e_.Add(base, e_.Mul(of, args_.before.length)); };
+    const Sequence a = {first(left), LengthOf(args_.before, left)};
+    Value const more = LengthOf(args_.before, right);
+    const Sequence b = {ir.CreateSelect(ir.CreateICmpSGT(more, e_.I64(0)), first(right), a.first), more};
+    e_.If(ir.CreateICmpSLT(begin, end), [&] {
+      Value const i = PathAt(args_.from, a, b, begin);
+      const Values offsets = key_.last ? LineAt(line) : Values{};
+      Value const target = e_.Add(AfterAt(line, run), begin);
+      Merge(args_.from, a, b, i, Sub(begin, i), Sub(end, begin), [&](Value t, const Item& item) {
+        if (key_.last)
+          StoreResult(offsets, e_.Add(begin, t), item);
+        else
+          StoreItem(args_.to, e_.Add(target, t), item);
+      });
+    });
+  }
+
+  void EmitLane() {
+    Value const item = e_.Add(e_.Mul(e_.Group(0), e_.Lanes()), e_.Lane());
+    Value const count = e_.Mul(e_.Mul(args_.lines, args_.after.count), Chunks());
+    e_.If(e_.ir().CreateICmpSLT(item, count), [&] { EmitChunk(item); });
+  }
+
+  // ---- tiles on the host
+
+  // The elements begin .. end - 1 of a line.
+  struct Tile {
+    Value line, run, begin, end;
+    Values offsets;
+  };
+  Tile TileAt(Value number) {
+    Tile tile;
+    tile.line = e_.ir().CreateUDiv(number, args_.after.count);
+    tile.run = e_.ir().CreateURem(number, args_.after.count);
+    tile.begin = e_.Mul(tile.run, args_.after.covers);
+    tile.end = e_.Min(e_.Add(tile.begin, args_.after.covers), args_.n);
+    tile.offsets = LineAt(tile.line);
+    return tile;
+  }
+  // Two arrays of items in scratch.
+  static constexpr int64_t kHostItems = std::max(kHostTile, 2 * kMaxSelected + 2 * kSelectSpare) + kBlock;
+  Values ScratchArrays() {
+    Value const second = e_.ir().CreateInBoundsGEP(word_, e_.Scratch(), WordAt(e_.I64(kHostItems), 0));
+    return {e_.Scratch(), second};
+  }
+
+  void EmitTile(Value number) {
+    const Tile tile = TileAt(number);
+    Value sorted = nullptr;
+    if (key_.select) {
+      sorted = SelectFirst(tile);
+    } else {
+      const Values arrays = ScratchArrays();
+      sorted = SortItems(arrays, Sub(tile.end, tile.begin), [&](Value at) {
+        return ItemBefore(tile.offsets, e_.Add(tile.begin, at), tile.end);
+      })[0];
+    }
+    Value const kept = LengthOf(args_.after, tile.run), target = AfterAt(tile.line, tile.run);
+    e_.Loop(e_.I64(0), kept, e_.I64(1), [&](Value at) {
+      const Item item = LoadItem(sorted, at);
+      if (key_.last)
+        StoreResult(tile.offsets, at, item);
+      else
+        StoreItem(args_.to, e_.Add(target, at), item);
+    });
+  }
+
+  // Sorts `count` items. load(at) returns item `at`, or a pad beyond the last one. Returns the two arrays;
+  // the first one has the sorted items.
+  template <typename Load>
+  Values SortItems(const Values& arrays, Value count, Load load) {
+    Value const padded = e_.Mul(e_.CeilDiv(count, e_.I64(kBlock)), e_.I64(kBlock));
+    e_.Loop(e_.I64(0), padded, e_.I64(kBlock), [&](Value first) {
+      std::vector<Item> items;
+      for (int64_t i = 0; i < kBlock; ++i) items.push_back(load(e_.Add(first, e_.I64(i))));
+      SortBlock(items);
+      for (int64_t i = 0; i < kBlock; ++i)
+        StoreItem(arrays[0], e_.Add(first, e_.I64(i)), items[static_cast<size_t>(i)]);
+    });
+    const Values sorted = e_.While(
+        {arrays[0], arrays[1], e_.I64(kBlock)},
+        [&](const Values& now) { return e_.ir().CreateICmpSLT(now[2], padded); },
+        [&](const Values& now) -> Values {
+          MergePairs(now[0], now[1], now[2], padded);
+          return {now[1], now[0], e_.Mul(now[2], e_.I64(2))};
+        });
+    return {sorted[0], sorted[1]};
+  }
+
+  // Batcher's odd-even merge sort (1968).
+  void SortBlock(std::vector<Item>& items) {
+    constexpr std::pair<size_t, size_t> kPairs[] = {{0, 1}, {2, 3}, {4, 5}, {6, 7}, {0, 2}, {1, 3}, {4, 6},
+                                                    {5, 7}, {1, 2}, {5, 6}, {0, 4}, {1, 5}, {2, 6}, {3, 7},
+                                                    {2, 4}, {3, 5}, {1, 2}, {3, 4}, {5, 6}};
+    for (const auto& [low, high] : kPairs) {
+      const Item a = items[low], b = items[high];
+      Value const swaps = Less(b, a);
+      items[low] = Select(swaps, b, a);
+      items[high] = Select(swaps, a, b);
+    }
+  }
+
+  // Merges neighbouring sequences of `width` items.
+  void MergePairs(Value from, Value to, Value width, Value count) {
+    e_.Loop(e_.I64(0), count, e_.Mul(width, e_.I64(2)), [&](Value start) {
+      Value const rest = Sub(count, start), first = e_.Min(width, rest);
+      Value const second = e_.Min(width, Sub(rest, first));
+      Value const nonempty = e_.ir().CreateICmpSGT(second, e_.I64(0));
+      const Sequence a = {start, first};
+      const Sequence b = {e_.ir().CreateSelect(nonempty, e_.Add(start, first), start), second};
+      Merge(from, a, b, e_.I64(0), e_.I64(0), e_.Add(first, second),
+            [&](Value t, const Item& item) { StoreItem(to, e_.Add(start, t), item); });
+    });
+  }
+
+  // ---- the first k items of a tile, for small k
+
+  Values SortKept(const Values& arrays, Value count) {
+    return SortItems(arrays, count, [&](Value at) {
+      Value const inside = e_.ir().CreateICmpSLT(at, count);
+      return Select(inside, LoadItem(arrays[0], e_.ir().CreateSelect(inside, at, e_.I64(0))), Pad());
+    });
+  }
+
+  // Returns an array that begins with the first k items of the tile, sorted.
+  Value SelectFirst(const Tile& tile) {
+    const Values arrays = ScratchArrays();
+    Values carried = {arrays[0], arrays[1], e_.I64(0)};
+    for (Value word : Pad()) carried.push_back(word);
+    // At most k + (k + spare) + a step's items are kept.
+    Value const crowd = e_.Add(e_.Mul(args_.k, e_.I64(2)), e_.I64(kSelectSpare));
+    carried =
+        e_.Loop(tile.begin, tile.end, e_.I64(kSelectSpare), carried, [&](Value first, const Values& now) {
+          const Values kept = Keep(tile, first, now);
+          Value const crowded = ToI64(e_.ir().CreateICmpSGT(kept[2], crowd));
+          return e_.Loop(e_.I64(0), crowded, e_.I64(1), kept,
+                         [&](Value, const Values& all) { return Shrink(all); });
+        });
+    return SortKept({carried[0], carried[1]}, carried[2])[0];
+  }
+  // Adds items of a step that precede the k-th one so far. State: two arrays, the number of items, the k-th
+  // one.
+  Values Keep(const Tile& tile, Value first, const Values& now) {
+    const Item limit(now.begin() + 3, now.end());
+    Value const end = e_.Min(e_.Add(first, e_.I64(kSelectSpare)), tile.end);
+    const Values count =
+        e_.Loop(first, end, e_.I64(1), {now[2]}, [&](Value at, const Values& so_far) -> Values {
+          const Item item = ItemAt(tile.offsets, at);
+          StoreItem(now[0], so_far[0], item);
+          return {e_.Add(so_far[0], ToI64(Less(item, limit)))};
+        });
+    Values kept = now;
+    kept[2] = count[0];
+    return kept;
+  }
+  Values Shrink(const Values& all) {
+    const Values sorted = SortKept({all[0], all[1]}, all[2]);
+    Values state = {sorted[0], sorted[1], args_.k};
+    for (Value word : LoadItem(sorted[0], Sub(args_.k, e_.I64(1)))) state.push_back(word);
+    return state;
+  }
+
+  // ---- tiles on a GPU: a bitonic sort whose every comparison puts the smaller item first
+
+  // Slot `slot` of a group: one of 1 << run_log2 slots of a line's tile.
+  struct Slot {
+    Value valid, line, run, position, at;  // at: within the tile
+  };
+  Slot SlotAt(Value slot) {
+    llvm::IRBuilder<>& ir = e_.ir();
+    const int64_t run = int64_t{1} << key_.run_log2;
+    Value const tiles = e_.Mul(e_.Group(0), e_.I64(kGpuTile / run));
+    Value const number = e_.Add(tiles, ir.CreateLShr(slot, e_.I64(key_.run_log2)));
+    Slot at;
+    at.at = ir.CreateAnd(slot, e_.I64(run - 1));
+    at.line = ir.CreateUDiv(number, args_.after.count);
+    at.run = ir.CreateURem(number, args_.after.count);
+    at.position = e_.Add(e_.Mul(at.run, args_.after.covers), at.at);
+    at.valid = ir.CreateAnd(ir.CreateICmpSLT(at.line, args_.lines), ir.CreateICmpSLT(at.position, args_.n));
+    return at;
+  }
+
+  void EmitGroup() {
+    Value const shared = e_.Shared(word_, static_cast<uint64_t>(kGpuTile) * words_);
+    const auto slots = [&](const auto& body) {
+      e_.Loop(e_.Lane(), e_.I64(kGpuTile), e_.I64(kGpuLanes), [&](Value slot) { body(slot); });
+    };
+    slots([&](Value slot) {
+      const Slot at = SlotAt(slot);
+      StoreItem(shared, slot, Pad());
+      e_.If(at.valid, [&] { StoreItem(shared, slot, ItemAt(LineAt(at.line), at.position)); });
+    });
+    e_.Barrier();
+    e_.Loop(e_.I64(1), e_.I64(key_.run_log2 + 1), e_.I64(1), [&](Value level) {
+      e_.Loop(e_.I64(0), level, e_.I64(1), [&](Value step) {
+        e_.Loop(e_.Lane(), e_.I64(kGpuTile / 2), e_.I64(kGpuLanes),
+                [&](Value pair) { CompareSlots(shared, pair, level, step); });
+        e_.Barrier();
+      });
+    });
+    slots([&](Value slot) {
+      const Slot at = SlotAt(slot);
+      Value const kept = e_.ir().CreateICmpSLT(at.at, LengthOf(args_.after, at.run));
+      e_.If(e_.ir().CreateAnd(at.valid, kept), [&] {
+        const Item item = LoadItem(shared, slot);
+        if (key_.last)
+          StoreResult(LineAt(at.line), at.at, item);
+        else
+          StoreItem(args_.to, e_.Add(AfterAt(at.line, at.run), at.at), item);
+      });
+    });
+  }
+
+  // Compares one pair of slots. The first step of a level compares item i of a block of 1 << level with item
+  // i from its end; later ones compare slots that are a distance apart.
+  void CompareSlots(Value shared, Value pair, Value level, Value step) {
+    llvm::IRBuilder<>& ir = e_.ir();
+    Value const shift = Sub(Sub(level, step), e_.I64(1));
+    Value const distance = ir.CreateShl(e_.I64(1), shift);
+    Value const block = ir.CreateShl(ir.CreateLShr(pair, shift), e_.Add(shift, e_.I64(1)));
+    Value const offset = ir.CreateAnd(pair, Sub(distance, e_.I64(1)));
+    Value const low = e_.Add(block, offset);
+    Value const last = Sub(e_.Add(block, e_.Mul(distance, e_.I64(2))), e_.I64(1));
+    Value const high =
+        ir.CreateSelect(ir.CreateICmpEQ(step, e_.I64(0)), Sub(last, offset), e_.Add(low, distance));
+    const Item a = LoadItem(shared, low), b = LoadItem(shared, high);
+    e_.If(Less(b, a), [&] {
+      StoreItem(shared, low, b);
+      StoreItem(shared, high, a);
+    });
+  }
+
+  const SortKey& key_;
+  const SortArguments<Emitted>& args_;
+  Emitter& e_;
+  llvm::IntegerType* const word_;
+  const size_t words_;
+};
+
+}  // namespace
+
+absl::Status SortSkeleton::EmitBody(const SortKey& key, const SortArguments<Emitted>& arguments,
+                                    Emitter& e) const {
+  SortEmission(key, arguments, e).Run();
+  return absl::OkStatus();
+}
+
+}  // namespace xpud::kernels
