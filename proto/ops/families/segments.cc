@@ -59,7 +59,7 @@ constinit const FamilyDescriptor kSegmentsFamily = {
     .index_limit = [](const Call& call) { return PositionsOf(call) + 1; },
     .sample = [](const Row& row, DType type) -> Sample {
       return {{{{2, 3}, row.types == TypeRule::kIndex ? DType::kInt64 : type}},
-              {{{4, 3}, type}, {{2}, DType::kInt64}, {{2}, DType::kInt64}, {{5}, DType::kInt64}, {{5}, type}},
+              {{{4, 3}, type}, {{2}, DType::kInt64}, {{2}, DType::kInt64}, {{4}, DType::kInt64}, {{4}, type}},
               {Number::Integer(-1)}};
     }};
 
