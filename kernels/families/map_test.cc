@@ -48,7 +48,8 @@ class MapTest : public DeviceTest {
     const MapFormula formula = *ParseMap(row.formula);
     for (size_t o = 0; o < outputs.size(); ++o) {
       ASSERT_TRUE(outputs[o].MarginsIntact()) << what;
-      const Tolerance tolerance = ToleranceOf(compute, outputs[o].dtype());
+      Tolerance tolerance = ToleranceOf(compute, outputs[o].dtype());
+      if (row.aten == "xpud::log_normal") tolerance.relative *= 10;  // the exponential of a rounded sum
       int64_t bad = 0;
       for (int64_t i = 0; i < outputs[o].numel(); ++i) {
         ReferenceEvaluator reference(formula.expression, compute, outputs[0].dtype());
@@ -88,7 +89,8 @@ class MapTest : public DeviceTest {
     for (int t = 0; t < ops::kNumDTypes; ++t) {
       const auto type = static_cast<DType>(t);
       const bool floats_only = row.types == ops::TypeRule::kFloat || row.number == 130 || row.number == 131 ||
-                               row.number == 132 || row.number == 134 || row.number == 814;
+                               row.number == 132 || row.number == 134 || row.number == 814 ||
+                               row.number == 891;
       if (row.number == 133 && type != DType::kInt64) continue;
       if (!ops::Contains(row.dtypes, type) || (floats_only && !ops::IsFloating(type))) continue;
       types.push_back(type);

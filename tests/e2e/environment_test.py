@@ -11,7 +11,11 @@ for use in (lambda: torch.ones(2, device='xpud'), lambda: torch.ones(2).to('xpud
     try: say('no error:', use())
     except RuntimeError as error: say(str(error).splitlines()[0])
 """
-SORT = "try: say(torch.sort(torch.tensor([2., 1.], device='xpud')).values.tolist())\nexcept Exception as error: say(type(error).__name__, error)\n"
+# An operator without a kernel.
+EIGENVALUES = """
+try: say(torch.linalg.eigvalsh(torch.tensor([[2., 0.], [0., 1.]], device='xpud')).tolist())
+except Exception as error: say(type(error).__name__, error)
+"""
 
 
 class Environment(DaemonTest):
@@ -47,17 +51,17 @@ class Environment(DaemonTest):
         self.assertIn("invalid device ordinal 1", said[0])
 
     def test_fallback_error_refuses_and_names_the_op(self):
-        said, _ = self.hear_all(SORT, XPUD_FALLBACK="error")
-        self.assertIn("NotImplementedError xpud has no kernel for aten::sort", said[0])
+        said, _ = self.hear_all(EIGENVALUES, XPUD_FALLBACK="error")
+        self.assertIn("NotImplementedError xpud has no kernel for aten::_linalg_eigh", said[0])
 
     def test_fallback_warns_when_unset_empty_or_asked_to(self):
         for env in ({}, {"XPUD_FALLBACK": ""}, {"XPUD_FALLBACK": "warn"}):
-            said, err = self.hear_all(SORT, **env)
+            said, err = self.hear_all(EIGENVALUES, **env)
             self.assertEqual(said, ["[1.0, 2.0]"])
-            self.assertIn("xpud has no kernel for aten::sort", err)
+            self.assertIn("xpud has no kernel for aten::_linalg_eigh", err)
 
     def test_another_fallback_is_refused_with_what_is_allowed(self):
-        said, _ = self.hear_all(SORT, XPUD_FALLBACK="eror")
+        said, _ = self.hear_all(EIGENVALUES, XPUD_FALLBACK="eror")
         self.assertRegex(said[0], '^ValueError XPUD_FALLBACK is "eror"; it may be "warn" .* or "error"')
 
 

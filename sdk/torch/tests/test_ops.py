@@ -21,12 +21,6 @@ from opnet_judge import is_covered, matches, stale, unexplained
 from opnet_net import net_of
 from opnet_ops import OPS, Item, is_served, names_of, values
 
-# Registered operators that fall back in their first samples.
-FALLS_BACK = {
-    "histc": {"aten::histc"},  # falls back for floating point, which the CPU's kernel supports
-    "mode": {"aten::mode"},  # registered because its composite form requires a known device
-}
-
 
 class OperatorTest(net_of("ops")):
     def test_operators_with_kernels_do_not_fall_back(self):
@@ -37,7 +31,7 @@ class OperatorTest(net_of("ops")):
             fell = self.results[work]["fell_back"].get("first", {})
             own = {n for n in fell if n.removeprefix("aten::").split(".")[0].rstrip("_") in names_of(op)}
             with self.subTest(op=name):
-                self.assertEqual(own, FALLS_BACK.get(name, set()))
+                self.assertEqual(own, set())
 
 
 class ExceptionsTest(unittest.TestCase):
