@@ -189,7 +189,18 @@ bool Equal(const Tensor& self, const Tensor& other) {
   return at::all(at::eq(self, other)).item().toBool();
 }
 
+Tensor& EyeOfSizes(int64_t n, int64_t columns, Tensor& out) {
+  TORCH_CHECK(n >= 0, "n must be greater or equal to 0, got ", n);
+  TORCH_CHECK(columns >= 0, "m must be greater or equal to 0, got ", columns);
+  out.resize_({n, columns}).zero_();
+  out.diagonal().fill_(1);
+  return out;
+}
+Tensor& Eye(int64_t n, Tensor& out) { return EyeOfSizes(n, n, out); }
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("eye.out", TORCH_FN(Eye));
+  m.impl("eye.m_out", TORCH_FN(EyeOfSizes));
   m.impl("max", TORCH_FN(Max));
   m.impl("min", TORCH_FN(Min));
   m.impl("aminmax", TORCH_FN(MinAndMax));
