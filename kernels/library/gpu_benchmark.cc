@@ -3,6 +3,7 @@
 // microseconds of a call, or -1.
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <random>
 
 #include "kernels/library/testing/cuda_device.h"
@@ -27,8 +28,10 @@ struct Machine {
       machine.device = *std::move(device);
       machine.matmul = CreateCublasltMatmul(*machine.device,
                                             [](const Launch& launch) { return machine.device->Ask(launch); });
+      const char* const processor = std::getenv("XPUD_BENCH_PROCESSOR");  // to measure an older one's kernels
       machine.attention =
-          CreateGpuAttention(*machine.device, machine.device->processor(), machine.device->multiprocessors());
+          CreateGpuAttention(*machine.device, processor != nullptr ? processor : machine.device->processor(),
+                             machine.device->multiprocessors());
     }
     return &machine;
   }

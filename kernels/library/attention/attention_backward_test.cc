@@ -356,6 +356,49 @@ TEST_P(TrainingOfType, ShapesOfModelsAgreeWithTheDefinition) {
   }
 }
 
+// On GPUs, kernels for long sequences need many items. Other devices have no such kernels.
+TEST_P(TrainingOfType, ManyLongSequences) {
+  if (!machine_->on_gpu || ops::SizeOf(type()) != 2) GTEST_SKIP() << "no kernels of their own";
+  Random random(17);
+  struct Sizes {
+    int64_t batch, heads, key_heads, queries, keys, depth, value_depth;
+    bool causal;
+  };
+  const Sizes shapes[] = {{2, 14, 14, 384, 384, 64, 64, false},  {2, 14, 14, 384, 384, 64, 64, true},
+                          {2, 14, 14, 300, 300, 128, 128, true}, {2, 14, 7, 300, 290, 128, 128, false},
+                          {3, 12, 3, 257, 400, 128, 80, true},   {3, 12, 4, 400, 386, 40, 64, true},
+                          {1, 28, 28, 389, 385, 64, 56, false},  {2, 14, 14, 300, 40, 96, 128, true}};
+  for (const Sizes& s : shapes) {
+    TrainingCall call;
+    const auto laid = [&](int64_t h, int64_t rows, int64_t depth) {
+      HostTensor t = HostTensor::Laid(type(), {s.batch, h, rows, depth}, {0, 2, 1, 3}, 0);
+      t.Fill(random);
+      return t;
+    };
+    call.q = laid(s.heads, s.queries, s.depth);
+    call.k = laid(s.key_heads, s.keys, s.depth);
+    call.v = laid(s.key_heads, s.keys, s.value_depth);
+    call.MakeResults(random);
+    for (HostTensor* t : {&call.out, &call.gradient}) *t = laid(s.heads, s.queries, s.value_depth);
+    call.dq = laid(s.heads, s.queries, s.depth);
+    call.dk = laid(s.key_heads, s.keys, s.depth);
+    call.dv = laid(s.key_heads, s.keys, s.value_depth);
+    call.causal = s.causal;
+    call.scale = 1 / std::sqrt(static_cast<double>(s.depth));
+    SCOPED_TRACE(Named(call));
+    call.Define();
+    call.RunForward(*machine_);
+    call.ExpectForward();
+    call.StoreForward();
+    call.RunBackward(*machine_);
+    call.ExpectGradients();
+    const std::vector<double> dq = Values(call.dq), dk = Values(call.dk), dv = Values(call.dv);
+    call.RunBackward(*machine_);
+    EXPECT_TRUE(dq == Values(call.dq) && dk == Values(call.dk) && dv == Values(call.dv)) << "not repeatable";
+    if (HasFailure()) return;
+  }
+}
+
 TEST_P(TrainingOfType, RowWithoutKeysGivesNoGradient) {
   Random random(5);
   TrainingCall call;

@@ -201,6 +201,8 @@ class GpuAttention : public Planner {
         if (d == 0) continue;
         modules.hopper.emplace(store, gpu::AttentionWgmmaPtx(bfloat16 != 0, kDepths[d]),
                                Entries{"attention_wgmma"});
+        modules.teams_gradient.emplace(store, gpu::AttentionTeamsGradientPtx(bfloat16 != 0, kDepths[d]),
+                                       Entries{"attention_teams_keys", "attention_teams_queries"});
         modules.teams.emplace(store, gpu::AttentionTeamsPtx(bfloat16 != 0, kDepths[d]),
                               Entries{"attention_teams"});
       }
@@ -232,7 +234,7 @@ class GpuAttention : public Planner {
     std::optional<PtxModule> plain;  // kernels with 64 and 128 queries in a group, and with 64 and cut keys
     std::optional<PtxModule> masked;
     std::optional<PtxModule> dropout, gradient;
-    std::optional<PtxModule> hopper, teams;  // depths above 32
+    std::optional<PtxModule> hopper, teams, teams_gradient;  // depths above 32
   };
 
   // `rows` are those of a head.
@@ -258,8 +260,13 @@ class GpuAttention : public Planner {
       LaunchGradient({delta, AttentionGradientArguments::kDeltaLanes}, arguments,
                      CeilDivide(rows, AttentionGradientArguments::kDeltaRows), 1, launches);
     }
-    return tensor_cores ? LaunchMmaGradient(p, arguments, launches)
-                        : LaunchPlainGradient(p, arguments, launches);
+    if (!tensor_cores) return LaunchPlainGradient(p, arguments, launches);
+    if (hopper_ && IsLong(p)) {
+      PtxModule& module = *mma_[p.dtype == ops::DType::kBFloat16][DepthIndex(p)].teams_gradient;
+      // Otherwise the driver's compiler is too old for tensor maps.
+      if (module.Find(0).ok()) return LaunchTeamsGradient(module, p, arguments, workspace, launches);
+    }
+    return LaunchMmaGradient(p, arguments, launches);
   }
 
   static int64_t SumBytes(const AttentionProblem& p) {
@@ -281,6 +288,41 @@ class GpuAttention : public Planner {
     LaunchGradient({queries, kLanes}, arguments, p.batch * p.heads * CeilDivide(p.queries, kRows), 1,
                    launches);
     return Readiness::kReady;
+  }
+
+  bool IsLong(const AttentionGradientProblem& p) const {
+    return p.mask.data == nullptr && p.dropout.threshold == 0 && DepthIndex(p) > 0 &&
+           IsLong(p, kDepths[DepthIndex(p)]) && FitsTensorMap(p.gradient, p.batch, p.heads);
+  }
+
+  absl::StatusOr<Readiness> LaunchTeamsGradient(PtxModule& module, const AttentionGradientProblem& p,
+                                                AttentionGradientArguments& arguments, Workspace workspace,
+                                                LaunchList& launches) const {
+    ASSIGN_OR_RETURN(const Kernel* const keys, module.Find(0));
+    ASSIGN_OR_RETURN(const Kernel* const queries, module.Find(1));
+    if (keys == nullptr || queries == nullptr) return Readiness::kCompiling;
+    constexpr int64_t kRows = AttentionGradientArguments::kTeams * AttentionGradientArguments::kTeamRows;
+    constexpr int kLanes = (AttentionGradientArguments::kTeams + 1) * AttentionGradientArguments::kTeamLanes;
+    RETURN_IF_ERROR(MakeMaps<AttentionGradientArguments>(p, multiprocessors_, arguments, workspace));
+    arguments.gradient_strides = TensorMapStrides(p.gradient, p.batch, p.heads);
+    LaunchGradient({keys, kLanes}, arguments,
+                   std::min<int64_t>(multiprocessors_, p.batch * p.KeyHeads() * CeilDivide(p.keys, kRows)), 1,
+                   launches);
+    LaunchGradient({queries, kLanes}, arguments, std::min<int64_t>(multiprocessors_, TeamItems(p)), 1,
+                   launches);
+    return Readiness::kReady;
+  }
+
+  // Sets the arguments for `groups` groups that make tensor maps of q, k and v.
+  template <typename Arguments>
+  static absl::Status MakeMaps(const AttentionProblem& p, int64_t groups, Arguments& arguments,
+                               Workspace workspace) {
+    const int64_t key_heads = p.heads / p.heads_per_key_head;
+    ASSIGN_OR_RETURN(arguments.maps, workspace(static_cast<size_t>(groups * Arguments::kTeamMapBytes)));
+    arguments.q_strides = TensorMapStrides(p.q, p.batch, p.heads);
+    arguments.k_strides = TensorMapStrides(p.k, p.batch, key_heads);
+    arguments.v_strides = TensorMapStrides(p.v, p.batch, key_heads);
+    return absl::OkStatus();
   }
 
   absl::StatusOr<Readiness> LaunchPlainGradient(const AttentionGradientProblem& p,
@@ -399,13 +441,8 @@ class GpuAttention : public Planner {
                                         AttentionArguments& arguments, Workspace workspace,
                                         LaunchList& launches) const {
     if (kernel == nullptr) return Readiness::kCompiling;
-    const int64_t groups = std::min<int64_t>(multiprocessors_, TeamItems(p)),
-                  key_heads = p.heads / p.heads_per_key_head;
-    ASSIGN_OR_RETURN(arguments.maps,
-                     workspace(static_cast<size_t>(groups * AttentionArguments::kTeamMapBytes)));
-    arguments.q_strides = TensorMapStrides(p.q, p.batch, p.heads);
-    arguments.k_strides = TensorMapStrides(p.k, p.batch, key_heads);
-    arguments.v_strides = TensorMapStrides(p.v, p.batch, key_heads);
+    const int64_t groups = std::min<int64_t>(multiprocessors_, TeamItems(p));
+    RETURN_IF_ERROR(MakeMaps(p, groups, arguments, workspace));
     Launch& launch = launches.Add();
     launch.Reset(kernel, static_cast<uint32_t>(groups));
     launch.group_size = {(AttentionArguments::kTeams + 1) * AttentionArguments::kTeamLanes, 1, 1};

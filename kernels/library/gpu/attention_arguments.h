@@ -65,7 +65,7 @@ struct AttentionArguments {
   float* logsumexp;  // or nullptr
   float* parts;  // if keys are cut: [parts, batch, heads, queries, value_depth], followed by [parts, batch,
                  // heads, queries]; else nullptr
-  void* maps;    // for attention_teams: kTeamMapBytes for each group, at a multiple of 128
+  void* maps;    // for the kernels of teams: kTeamMapBytes for each group, at a multiple of 128
   HeadStrides q_strides, k_strides, v_strides, mask_strides, out_strides, logsumexp_strides;
   int64_t batch, heads, queries, keys, depth, value_depth, heads_per_key_head;
   int64_t keys_per_part;
@@ -104,6 +104,11 @@ struct AttentionGradientArguments : AttentionArguments {
   // attention_mma_keys_general and attention_mma_queries_general. They need `base`.
   static constexpr int kMmaLanes = 128;
   static constexpr int kMmaRows = 64;
+
+  // The same for long sequences on sm_90 (at least one key and query, no mask or dropout), in modules for
+  // depths of 64 or 128: attention_teams_keys and attention_teams_queries, with any number of groups, as
+  // attention_teams. The strides of `gradient` are as those of q.
+  static constexpr int kTeamMapBytes = 4 * 128;  // of memory for each group: four tensor maps
 
   const void* gradient;
   void *dq, *dk, *dv;

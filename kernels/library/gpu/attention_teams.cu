@@ -9,6 +9,7 @@
 #include "kernels/library/gpu/barrier.h"
 #include "kernels/library/gpu/device.h"
 #include "kernels/library/gpu/tensor_map.h"
+#include "kernels/library/gpu/walk.h"
 
 namespace xpud::gpu {
 
@@ -18,12 +19,11 @@ constexpr int kTeams = AttentionArguments::kTeams;
 constexpr int kTeamLanes = AttentionArguments::kTeamLanes;
 constexpr int kTeamRows = AttentionArguments::kTeamRows;
 constexpr int kRows = kTeams * kTeamRows;
-constexpr int kKeys = 128;  // of a tile
+constexpr int kKeys = 128;           // of a tile
 constexpr int kSlabs = kDepth / 64;  // of 64 columns: 128 bytes, the width of the swizzle
 constexpr int kQuerySlabBytes = kRows * 128;
 constexpr int kSlabBytes = kKeys * 128;
 constexpr int kTileBytes = kSlabs * kSlabBytes;
-constexpr int64_t kCacheBytes = 64 << 20;  // for the keys and values of heads that are attended to at once
 constexpr int kQueryStages = 2;                // items whose queries are in shared memory
 constexpr int kStages = kDepth == 64 ? 3 : 2;  // tiles of keys, and the same number of tiles of values
 
@@ -66,29 +66,21 @@ XPUD_DEVICE Item* ItemAt(int number) {
   return reinterpret_cast<Item*>(memory + kItemsAt + number % kQueryStages * kItemBytes);
 }
 
-// Iterates over this group's items. Causal items differ in length, so groups take long ones first, in
-// alternating order. They do so within the items of a few heads at a time, so that the keys and values of
-// these stay in the cache. This is the smallest number of heads that gives all groups the same number of
-// items.
-class Walk {
+// Iterates over this group's items.
+class Items {
  public:
-  XPUD_DEVICE_MEMBER explicit Walk(const AttentionArguments& p)
-      : blocks_(static_cast<int>((p.queries + kRows - 1) / kRows)), heads_(static_cast<int>(p.batch * p.heads)) {
-    const int64_t head_bytes = p.keys * (p.depth + p.value_depth) * 2, cached = kCacheBytes / head_bytes + 1;
-    const int64_t even = GroupsX() / Common(blocks_, static_cast<int>(GroupsX()));
-    section_ = static_cast<int>(Least<int64_t>(heads_, Least(even, cached)));
-    Read(p, static_cast<int>(GroupX()));
+  XPUD_DEVICE_MEMBER explicit Items(const AttentionArguments& p)
+      : blocks_(static_cast<int>((p.queries + kRows - 1) / kRows)),
+        walk_(blocks_, static_cast<int>(p.batch * p.heads), p.keys * (p.depth + p.value_depth) * 2,
+              p.causal != 0) {
+    Read(p);
   }
 
   XPUD_DEVICE_MEMBER void Next(const AttentionArguments& p) {
-    const int groups = static_cast<int>(GroupsX()), group = static_cast<int>(GroupX());
     tiles_before += item.tiles;
     ++number;
-    const int next = number * groups + (p.causal && number % 2 != 0 ? groups - 1 - group : group);
-    if (next < blocks_ * heads_)
-      Read(p, next);
-    else
-      item.tiles = 0;
+    walk_.Next();
+    Read(p);
   }
 
   Item item;
@@ -96,45 +88,33 @@ class Walk {
   int tiles_before = 0;  // of earlier items
 
  private:
-  // Returns the greatest common divisor.
-  static XPUD_DEVICE_MEMBER int Common(int a, int b) {
-    while (b != 0) {
-      const int rest = a % b;
-      a = b;
-      b = rest;
+  XPUD_DEVICE_MEMBER void Read(const AttentionArguments& p) {
+    if (walk_.done) {
+      item.tiles = 0;
+      return;
     }
-    return a;
-  }
-
-  XPUD_DEVICE_MEMBER void Read(const AttentionArguments& p, int at) {
-    int head = at / blocks_, block = at % blocks_;
-    if (p.causal) {
-      const int begin = at / (section_ * blocks_) * section_, size = Least(section_, heads_ - begin);
-      const int rest = at - begin * blocks_;
-      head = begin + rest % size;
-      block = blocks_ - 1 - rest / size;
-    }
-    item.h = head % static_cast<int>(p.heads);
-    item.b = head / static_cast<int>(p.heads);
-    item.first = block * kRows;
+    item.h = walk_.head % static_cast<int>(p.heads);
+    item.b = walk_.head / static_cast<int>(p.heads);
+    item.first = (p.causal ? blocks_ - 1 - walk_.block : walk_.block) * kRows;
     item.keys = RangeOf<false>(p, item.first + kRows).end;
     item.tiles = (item.keys + kKeys - 1) / kKeys;
   }
 
   int blocks_;  // of a head
-  int heads_, section_;
+  Walk walk_;
 };
 
 // The tensor maps of this group.
 XPUD_DEVICE const char* MapOf(const AttentionArguments& p, int tensor) {
-  return static_cast<const char*>(p.maps) + GroupX() * AttentionArguments::kTeamMapBytes + tensor * kTensorMapBytes;
+  return static_cast<const char*>(p.maps) + GroupX() * AttentionArguments::kTeamMapBytes +
+         tensor * kTensorMapBytes;
 }
 
 // Three of the copying warps make one map each.
 XPUD_DEVICE void MakeMaps(const AttentionArguments& p) {
   const int warp = Lane() / 32;
-  const auto make = [&](const void* data, const HeadStrides& strides, int64_t heads, int64_t rows, int64_t columns,
-                        int copied) __attribute__((always_inline)) {
+  const auto make = [&](const void* data, const HeadStrides& strides, int64_t heads, int64_t rows,
+                        int64_t columns, int copied) __attribute__((always_inline)) {
     MakeTensorMap(MapOf(p, warp), SharedAddress(memory) + warp * kTensorMapBytes,
                   {data, columns, rows, heads, p.batch, strides.row, strides.head, strides.batch}, copied);
   };
@@ -145,20 +125,21 @@ XPUD_DEVICE void MakeMaps(const AttentionArguments& p) {
 
 // Runs on one lane.
 XPUD_DEVICE void CopyTiles(const AttentionArguments& p) {
-  const auto copy = [&](const Item& item, const Stage& stage, int tensor, int slab_bytes, int row, int head)
-                        __attribute__((always_inline)) {
+  const auto copy = [&](const Item& item, const Stage& stage, int tensor, int slab_bytes, int row,
+                        int head) __attribute__((always_inline)) {
     ArriveExpecting(stage.full, kSlabs * slab_bytes);
 #pragma unroll
     for (int slab = 0; slab < kSlabs; ++slab)
       BeginCopy(MapOf(p, tensor), stage.tile + slab * slab_bytes, stage.full, slab * 64, row, head, item.b);
   };
-  const auto copy_tile = [&](const Walk& w, int tile, bool values) __attribute__((always_inline)) {
+  const auto copy_tile = [&](const Items& w, int tile, bool values) __attribute__((always_inline)) {
     const int at = w.tiles_before + tile;
     const Stage stage = StageOf(at, values);
     if (at >= kStages) Await(stage.empty, stage.phase ^ 1);
-    copy(w.item, stage, values ? 2 : 1, kSlabBytes, tile * kKeys, w.item.h / static_cast<int>(p.heads_per_key_head));
+    copy(w.item, stage, values ? 2 : 1, kSlabBytes, tile * kKeys,
+         w.item.h / static_cast<int>(p.heads_per_key_head));
   };
-  const auto begin_item = [&](const Walk& w) __attribute__((always_inline)) {
+  const auto begin_item = [&](const Items& w) __attribute__((always_inline)) {
     const Stage queries = Queries(w.number);
     if (w.number >= kQueryStages) Await(queries.empty, queries.phase ^ 1);
     *ItemAt(w.number) = w.item;
@@ -170,7 +151,7 @@ XPUD_DEVICE void CopyTiles(const AttentionArguments& p) {
     copy_tile(w, 0, false);
   };
 
-  Walk now(p);
+  Items now(p);
   begin_item(now);
   while (now.item.tiles > 0) {
 #pragma unroll 1
@@ -178,7 +159,7 @@ XPUD_DEVICE void CopyTiles(const AttentionArguments& p) {
       copy_tile(now, tile + 1, false);
       copy_tile(now, tile, true);
     }
-    Walk next = now;
+    Items next = now;
     next.Next(p);
     begin_item(next);
     copy_tile(now, now.item.tiles - 1, true);
@@ -195,7 +176,9 @@ class Rows {
     BeginScores<T, kQuerySlabBytes, kSlabBytes, kDepth>(score_, queries.tile + team_ * kTeamRows * 128,
                                                         keys.tile);
   }
-  XPUD_DEVICE_MEMBER void BeginOutOf(const Stage& values) { BeginOut<T, kSlabBytes>(out_, weight_, values.tile); }
+  XPUD_DEVICE_MEMBER void BeginOutOf(const Stage& values) {
+    BeginOut<T, kSlabBytes>(out_, weight_, values.tile);
+  }
   // Waits for the scores; `kLater` products that began later may still run.
   template <int kLater>
   XPUD_DEVICE_MEMBER void WaitForScores() {
@@ -247,8 +230,8 @@ class Rows {
       sum_[half] = sum_[half] * shrink_[half] + (part[half][0] + part[half][1]);
   }
 
-  // Prepares the weights as a factor for BeginOutOf, and `out` as its addend. REQUIRES: no product in flight uses
-  // them.
+  // Prepares the weights as a factor for BeginOutOf, and `out` as its addend. REQUIRES: no product in flight
+  // uses them.
   XPUD_DEVICE_MEMBER void Prepare() {
 #pragma unroll
     for (int n = 0; n < kKeys / 16; ++n)
@@ -283,10 +266,6 @@ class Rows {
   Fragment weight_[kKeys / 16];
 };
 
-XPUD_DEVICE void Release(uint32_t barrier) {
-  if (Lane() % 32 == 0) Arrive(barrier);
-}
-
 // A team's part of all items. The next scores are computed while the last weights multiply values.
 XPUD_DEVICE void AttendItems(const AttentionArguments& p, int team) {
   const float factor = static_cast<float>(p.scale) * kLog2E;
@@ -297,11 +276,11 @@ XPUD_DEVICE void AttendItems(const AttentionArguments& p, int team) {
   };
   const auto weigh = [&](const Item& item, int tile, const Stage& queries, const Stage& keys)
                          __attribute__((always_inline)) {
-    Release(keys.empty);
-    if (tile + 1 == item.tiles) Release(queries.empty);
-    rows.Mask(p, item, tile);
-    rows.Weigh(factor);
-  };
+                           Release(keys.empty);
+                           if (tile + 1 == item.tiles) Release(queries.empty);
+                           rows.Mask(p, item, tile);
+                           rows.Weigh(factor);
+                         };
   const auto begin_out = [&](const Stage& values) __attribute__((always_inline)) {
     Await(values.full, values.phase);
     rows.BeginOutOf(values);

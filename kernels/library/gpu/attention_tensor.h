@@ -48,20 +48,45 @@ XPUD_DEVICE void TransposeOfFour(uint32_t (&x)[4]) {
   Exchange(x[1], x[3], 2);
 }
 
-// Returns true if all rows of out start at multiples of 16 bytes, so that a piece can be stored at once.
-XPUD_DEVICE bool OutIsWide(const AttentionArguments& p) {
-  const HeadStrides& strides = p.out_strides;
-  return ((reinterpret_cast<int64_t>(p.out) | (strides.batch | strides.head | strides.row) * 2) & 15) == 0;
+// Returns true if all rows of a tensor of 16-bit elements start at multiples of 16 bytes, so that a piece can
+// be stored at once.
+XPUD_DEVICE bool RowsAreWide(const void* data, const HeadStrides& strides) {
+  return ((reinterpret_cast<int64_t>(data) | (strides.batch | strides.head | strides.row) * 2) & 15) == 0;
+}
+
+// Stores the first `depth` elements of a row (0: none), of which four lanes have pairs, pair(block), of
+// blocks of 8 columns. `wide` as RowsAreWide. Stores pieces of 16 bytes, because a group that ends soon waits
+// for its stores. REQUIRES: all lanes of a warp.
+template <int kBlocks, typename T, typename PairOf>
+XPUD_DEVICE void StoreRow(T* to, int depth, bool wide, PairOf pair) {
+  static_assert(kBlocks % 4 == 0);
+  const int lane = Lane() % 4;
+  if (!wide) {
+#pragma unroll
+    for (int n = 0; n < kBlocks; ++n)
+      if (n * 8 < depth) *reinterpret_cast<uint32_t*>(to + n * 8 + lane * 2) = pair(n);
+    return;
+  }
+#pragma unroll
+  for (int n = 0; n < kBlocks; n += 4) {
+    uint32_t x[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) x[i] = pair(n + i);
+    TransposeOfFour(x);
+    if ((n + lane) * 8 < depth)
+      asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to + (n + lane) * 8), "r"(x[0]),
+                   "r"(x[1]), "r"(x[2]), "r"(x[3])
+                   : "memory");
+  }
 }
 
 // Ends a row. Four lanes have parts of its sum, and its sums of values in pairs, element(block, 0 or 1), of
 // blocks of 8 columns. REQUIRES: all lanes of a warp call it together, also without a valid row. With a
 // branch here that could diverge, ptxas would treat no address of the whole kernel as uniform (8% at a depth
-// of 64). Stores pieces of 16 bytes, because a group that ends soon waits for its stores.
+// of 64).
 template <typename T, int kBlocks, bool kCut, typename Element>
 XPUD_DEVICE void EndRow(const AttentionArguments& p, int64_t b, int64_t h, int64_t row, float top, float sum,
                         Element element) {
-  static_assert(kBlocks % 4 == 0);
   float total = sum + Across(sum, 1);
   total += Across(total, 2);
   const float inverse = total == 0 ? 0.0f : 1.0f / total;
@@ -78,26 +103,10 @@ XPUD_DEVICE void EndRow(const AttentionArguments& p, int64_t b, int64_t h, int64
                      : "memory");
     return;
   }
-  const auto pair = [&](int n) __attribute__((always_inline)) {
-    return Pair<T>(element(n, 0) * inverse, element(n, 1) * inverse);
-  };
-  if (!OutIsWide(p)) {
-#pragma unroll
-    for (int n = 0; n < kBlocks; ++n)
-      if (n * 8 < depth) *reinterpret_cast<uint32_t*>(to.out + n * 8 + lane * 2) = pair(n);
-    return;
-  }
-#pragma unroll
-  for (int n = 0; n < kBlocks; n += 4) {
-    uint32_t x[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) x[i] = pair(n + i);
-    TransposeOfFour(x);
-    if ((n + lane) * 8 < depth)
-      asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to.out + (n + lane) * 8), "r"(x[0]),
-                   "r"(x[1]), "r"(x[2]), "r"(x[3])
-                   : "memory");
-  }
+  StoreRow<kBlocks>(to.out, depth, RowsAreWide(p.out, p.out_strides),
+                    [&](int n) __attribute__((always_inline)) {
+                      return Pair<T>(element(n, 0) * inverse, element(n, 1) * inverse);
+                    });
 }
 
 }  // namespace xpud::gpu

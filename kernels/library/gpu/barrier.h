@@ -12,6 +12,10 @@ XPUD_DEVICE void InitialiseBarrier(uint32_t at, uint32_t count) {
 XPUD_DEVICE void Arrive(uint32_t at) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(at) : "memory");
 }
+// Arrives once for the warp. REQUIRES: all lanes of a warp.
+XPUD_DEVICE void Release(uint32_t at) {
+  if (Lane() % 32 == 0) Arrive(at);
+}
 // Waits for the end of phase `phase`.
 XPUD_DEVICE void Await(uint32_t at, uint32_t phase) {
   asm volatile(

@@ -55,6 +55,10 @@ XPUD_EMBED(teams_bfloat16_64, XPUD_PTX_FOLDER "/attention_teams_BFloat16_64.ptx"
 XPUD_EMBED(teams_bfloat16_128, XPUD_PTX_FOLDER "/attention_teams_BFloat16_128.ptx")
 XPUD_EMBED(teams_float16_64, XPUD_PTX_FOLDER "/attention_teams_Float16_64.ptx")
 XPUD_EMBED(teams_float16_128, XPUD_PTX_FOLDER "/attention_teams_Float16_128.ptx")
+XPUD_EMBED(teams_gradient_bfloat16_64, XPUD_PTX_FOLDER "/attention_teams_gradient_BFloat16_64.ptx")
+XPUD_EMBED(teams_gradient_bfloat16_128, XPUD_PTX_FOLDER "/attention_teams_gradient_BFloat16_128.ptx")
+XPUD_EMBED(teams_gradient_float16_64, XPUD_PTX_FOLDER "/attention_teams_gradient_Float16_64.ptx")
+XPUD_EMBED(teams_gradient_float16_128, XPUD_PTX_FOLDER "/attention_teams_gradient_Float16_128.ptx")
 XPUD_EMBED(tiled_32, XPUD_PTX_FOLDER "/attention_tiled_32.ptx")
 XPUD_EMBED(tiled_64, XPUD_PTX_FOLDER "/attention_tiled_64.ptx")
 XPUD_EMBED(tiled_128, XPUD_PTX_FOLDER "/attention_tiled_128.ptx")
@@ -113,6 +117,12 @@ std::string_view AttentionWgmmaPtx(bool bfloat16, int depth) {
 std::string_view AttentionTeamsPtx(bool bfloat16, int depth) {
   if (bfloat16) return depth == 64 ? Embedded_teams_bfloat16_64() : Embedded_teams_bfloat16_128();
   return depth == 64 ? Embedded_teams_float16_64() : Embedded_teams_float16_128();
+}
+
+std::string_view AttentionTeamsGradientPtx(bool bfloat16, int depth) {
+  if (bfloat16)
+    return depth == 64 ? Embedded_teams_gradient_bfloat16_64() : Embedded_teams_gradient_bfloat16_128();
+  return depth == 64 ? Embedded_teams_gradient_float16_64() : Embedded_teams_gradient_float16_128();
 }
 
 std::string_view AttentionTiledPtx(int depth) {

@@ -18,6 +18,7 @@ std::string_view AttentionMmaGradientPtx(bool bfloat16, int depth);
 std::string_view AttentionWgmmaPtx(bool bfloat16, int depth);
 // attention_teams.cu, likewise.
 std::string_view AttentionTeamsPtx(bool bfloat16, int depth);
+std::string_view AttentionTeamsGradientPtx(bool bfloat16, int depth);
 // attention_tiled.cu for depths up to `depth`, as above.
 std::string_view AttentionTiledPtx(int depth);
 // attention_one.cu for f32 or a 16-bit type.

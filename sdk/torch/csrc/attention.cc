@@ -143,14 +143,22 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Ten
           Tensor()};
 }
 
+// Returns a tensor whose rows kernels can copy: not expanded, as the gradient of `sum` is.
+Tensor WithRows(const Tensor& t) {
+  bool expanded = t.stride(-1) != 1;
+  for (int64_t i = 0; i < t.dim(); ++i) expanded |= t.size(i) > 1 && t.stride(i) == 0;
+  return expanded ? t.contiguous() : t;
+}
+
 std::tuple<Tensor, Tensor, Tensor, Tensor> AttentionBackward(
-    const Tensor& gradient, const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& bias,
-    std::array<bool, 4> wanted, const Tensor& out, const Tensor& logsumexp, const Tensor& /*cum_seq_q*/,
-    const Tensor& /*cum_seq_k*/, int64_t /*max_q*/, int64_t /*max_k*/, double dropout, bool is_causal,
-    const Tensor& seed, const Tensor& offset, std::optional<double> scale) {
+    const Tensor& its_gradient, const Tensor& query, const Tensor& key, const Tensor& value,
+    const Tensor& bias, std::array<bool, 4> wanted, const Tensor& out, const Tensor& logsumexp,
+    const Tensor& /*cum_seq_q*/, const Tensor& /*cum_seq_k*/, int64_t /*max_q*/, int64_t /*max_k*/,
+    double dropout, bool is_causal, const Tensor& seed, const Tensor& offset, std::optional<double> scale) {
   TORCH_CHECK_NOT_IMPLEMENTED(!(wanted[3] && bias.defined()),
                               "XPUD: fused attention has no gradient of its mask");
-  if (!gradient.defined()) return {};
+  if (!its_gradient.defined()) return {};
+  const Tensor gradient = WithRows(its_gradient);
   if (IsEmpty(query, key, value))
     return {at::zeros_like(query), at::zeros_like(key), at::zeros_like(value), Tensor()};
   const PhiloxState state =
