@@ -541,6 +541,36 @@ void Emitter::Store(DType type, Value base, Value index, Value value, Scalar fro
                                     llvm::Align(ops::SizeOf(type))));
 }
 
+void Emitter::Atomically(DType type, Value base, Value index, Scalar as,
+                         const std::function<Value(Value)>& combine) {
+  const llvm::Align align(ops::SizeOf(type));
+  Type* const bits = ir_.getIntNTy(static_cast<unsigned>(ops::SizeOf(type)) * 8);
+  Value const address = Address(type, base, index);
+  const llvm::SyncScope::ID device = context_.getOrInsertSyncScopeID("device");
+  auto* const first = ir_.CreateAlignedLoad(bits, address, align);
+  first->setAtomic(llvm::AtomicOrdering::Monotonic, device);
+  While(
+      {first, ir_.getFalse()}, [&](const Values& carried) { return ir_.CreateNot(carried[1]); },
+      [&](const Values& carried) -> Values {
+        Value const old = FromStorage(type, ir_.CreateBitCast(carried[0], StorageOf(type)), as);
+        Value const next = ir_.CreateBitCast(ToStorage(type, combine(old), as), bits);
+        auto* const exchange =
+            ir_.CreateAtomicCmpXchg(address, carried[0], next, align, llvm::AtomicOrdering::Monotonic,
+                                    llvm::AtomicOrdering::Monotonic, device);
+        return {ir_.CreateExtractValue(exchange, 0), ir_.CreateExtractValue(exchange, 1)};
+      });
+}
+
+void Emitter::AtomicAdd(DType type, Value base, Value index, Value value, Scalar from) {
+  if (target_ == Target::kSpirv && ops::IsFloating(type)) {  // this needs an extension there
+    return Atomically(type, base, index, from, [&](Value old) { return ir_.CreateFAdd(old, value); });
+  }
+  ir_.CreateAtomicRMW(ops::IsFloating(type) ? llvm::AtomicRMWInst::FAdd : llvm::AtomicRMWInst::Add,
+                      Address(type, base, index), ToStorage(type, value, from),
+                      llvm::Align(ops::SizeOf(type)), llvm::AtomicOrdering::Monotonic,
+                      context_.getOrInsertSyncScopeID("device"));
+}
+
 Emitter::Value Emitter::LoadRaw(Type* type, Value base, Value index) {
   auto* const load = ir_.CreateAlignedLoad(type, ir_.CreateInBoundsGEP(type->getScalarType(), base, index),
                                            llvm::Align(type->getScalarSizeInBits() / 8));

@@ -119,6 +119,12 @@ class Emitter {
   Value Address(ops::DType type, Value base, Value index);
   Value Load(ops::DType type, Value base, Value index, Scalar as, int width = 1);
   void Store(ops::DType type, Value base, Value index, Value value, Scalar from, int width = 1);
+  // GPUs: element `index` becomes combine(element, conversion as in Load and Store), atomically for all lanes
+  // that do the same. REQUIRES: elements of 4 or 8 bytes.
+  void Atomically(ops::DType type, Value base, Value index, Scalar as,
+                  const std::function<Value(Value)>& combine);
+  // GPUs: adds to element `index`, atomically. REQUIRES: as above, numbers.
+  void AtomicAdd(ops::DType type, Value base, Value index, Value value, Scalar from);
   // Accesses temporaries without conversion.
   Value LoadRaw(llvm::Type* type, Value base, Value index);
   void StoreRaw(Value base, Value index, Value value);

@@ -70,7 +70,8 @@ TEST(FormulaTest, MistakesAreRefused) {
 
 TEST(FormulaTest, EveryRowOfTheTableParses) {
   for (const ops::Row& row : ops::kRows) {
-    if (row.family == ops::Family::kMap || row.family == ops::Family::kScatter) {
+    if (row.family == ops::Family::kMap || row.family == ops::Family::kScatter ||
+        row.family == ops::Family::kScatterAnyOrder) {
       const auto formula = ParseMap(row.formula);
       ASSERT_TRUE(formula.ok()) << formula.status();
       EXPECT_EQ(formula->outputs.size(), row.outputs) << row.aten;

@@ -320,6 +320,13 @@ TEST_F(GpuEmissionTest, EveryScatter) {
       Check(skeleton, key);
       key.immediate = true;
       Check(skeleton, key, "of a number");
+      if (row.formula == "b" || type != DType::kBFloat16) {
+        Check(skeleton, ScatterKey{.by = ScatterBy::kElement, .row = &row, .type = type, .source = type});
+      }
+      Check(skeleton, ScatterKey{.by = ScatterBy::kPrepare, .row = &row});
+      key.by = ScatterBy::kRun;
+      key.immediate = false;
+      Check(skeleton, key);
     }
   }
 }

@@ -17,8 +17,24 @@ namespace {
 constexpr int64_t kManyRanges = 64;
 constexpr int64_t kGpuThreads = 128 * 1024;  // enough to fill a device
 constexpr int64_t kFewThreads = 16 * 1024;
-constexpr int64_t kUnrolled = 4;    // entries of the index whose loads are in flight together (GPU)
-constexpr int64_t kMinColumns = 8;  // fewer neighbouring lines are taken one by one
+constexpr int64_t kUnrolled = 4;  // entries of the index whose loads are in flight together (GPU)
+constexpr int64_t kRunUnrolled = 8;
+constexpr int64_t kLongIndex = 512;  // from here on, sorting the index pays (GPU)
+constexpr int64_t kMinColumns = 8;   // fewer neighbouring lines are taken one by one
+
+}  // namespace
+
+// A call, as a row of family kScatter.
+struct ScatterPlanner::Scatter {
+  const ops::Row* row;
+  const OpCall* call;
+  bool any_order = false;
+  int64_t padding = -1;
+
+  size_t dim() const { return static_cast<size_t>(call->attributes[0].AsInteger()); }
+};
+
+namespace {
 
 // The lines of a call, and what a line has. Operands: out, index, and the source if it is a tensor.
 struct Lines {
@@ -102,6 +118,77 @@ Cut HostCut(const ScatterKey& key, const Lines& lines) {
   return cut;
 }
 
+// The elements of the index as lines of one element each.
+Lines ElementsOf(const OpCall& call, size_t dim) {
+  const Operand &index = call.inputs[0], &source = call.inputs[1];
+  Operand out = call.outputs[0];
+  Lines lines;
+  lines.rows = out.sizes[dim];
+  lines.strides = {out.strides[dim], 0, 0};
+  out.sizes = index.sizes;
+  out.strides[dim] = 0;
+  lines.layout = Layout::Over(index);
+  lines.layout.AddOperand(out);
+  lines.layout.AddOperand(index);
+  if (!source.immediate) lines.layout.AddOperand(source);
+  return lines;
+}
+
+// Returns true if atomic operations give the same result in any order.
+bool OrderIsIrrelevant(const ops::Row& row, ops::DType type) {
+  return row.formula.starts_with("max") || row.formula.starts_with("min") ||
+         (row.formula != "b" && !ops::IsFloating(type));
+}
+
+bool IsAtomic(ops::DType type) { return ops::SizeOf(type) >= 4; }
+
+// Returns true if all lines have the same index.
+bool SharesIndex(const Operand& index, size_t dim) {
+  for (size_t d = 0; d < static_cast<size_t>(index.rank); ++d)
+    if (d != dim && index.sizes[d] > 1 && index.strides[d] != 0) return false;
+  return true;
+}
+
+ScatterArguments<Planned> ArgumentsFor(const ScatterPlanner::Scatter& scatter, const Lines& lines,
+                                       const Cut& cut) {
+  const OpCall& call = *scatter.call;
+  ScatterArguments<Planned> arguments{};
+  arguments.out = call.outputs[0].data;
+  arguments.index = call.inputs[0].data;
+  arguments.source = call.inputs[1].data;
+  arguments.error_word = call.error_word;
+  arguments.value = &call.inputs[1].number;
+  arguments.out_stride = lines.strides[0];
+  arguments.index_stride = lines.strides[1];
+  arguments.source_stride = lines.strides[2];
+  arguments.rows = lines.rows;
+  arguments.length = lines.length;
+  arguments.padding = scatter.padding;
+  arguments.pieces = cut.pieces;
+  arguments.piece_slice = cut.piece_slice;
+  arguments.column_slice = cut.column_slice;
+  arguments.row_slice = cut.row_slice;
+  SetSpace(lines.layout, arguments.lines);
+  return arguments;
+}
+
+void LaunchLanes(const Kernel* kernel, const ScatterKey& key, int64_t lanes,
+                 ScatterArguments<Planned>& arguments, LaunchList& launches) {
+  Launch& launch = launches.Add();
+  launch.Reset(kernel, static_cast<uint32_t>(CeilDiv(lanes, kGpuLanes)));
+  launch.group_size = {kGpuLanes, 1, 1};
+  PushArguments(key, arguments, launch);
+}
+
+// The row of family kScatter that has the same formula.
+const ops::Row& InOrder(const ops::Row& row) {
+  const auto* const found =
+      std::find_if(std::begin(ops::kRows), std::end(ops::kRows), [&](const ops::Row& other) {
+        return other.family == ops::Family::kScatter && other.formula == row.formula;
+      });
+  return *found;
+}
+
 // A row addition (the gradient of an embedding) as a call of the scatter family.
 struct RowAddition {
   explicit RowAddition(const OpCall& of) : inputs{of.inputs[0], of.inputs[1]}, call(of) {
@@ -122,50 +209,94 @@ struct RowAddition {
 
 }  // namespace
 
-absl::StatusOr<Readiness> ScatterPlanner::Plan(const OpCall& call, Workspace, LaunchList& launches) {
+absl::StatusOr<Readiness> ScatterPlanner::Plan(const OpCall& call, Workspace workspace,
+                                               LaunchList& launches) {
   static const ops::Row& add = ops::RowOf("xpud::scatter_add");
-  if (call.row->family == ops::Family::kScatter) return PlanScatter(*call.row, call, -1, launches);
-  const RowAddition addition(call);
-  return PlanScatter(add, addition.call, call.attributes[0].AsInteger(), launches);
+  if (call.row->family == ops::Family::kScatterAdd) {
+    const RowAddition addition(call);
+    return PlanScatter({&add, &addition.call, false, call.attributes[0].AsInteger()}, workspace, launches);
+  }
+  const bool any_order = call.row->family == ops::Family::kScatterAnyOrder;
+  return PlanScatter({any_order ? &InOrder(*call.row) : call.row, &call, any_order}, workspace, launches);
 }
 
-absl::StatusOr<Readiness> ScatterPlanner::PlanScatter(const ops::Row& row, const OpCall& call,
-                                                      int64_t padding, LaunchList& launches) {
-  Lines lines = LinesOf(call, static_cast<size_t>(call.attributes[0].AsInteger()));
+absl::StatusOr<Readiness> ScatterPlanner::PlanScatter(const Scatter& scatter, Workspace workspace,
+                                                      LaunchList& launches) {
+  const OpCall& call = *scatter.call;
+  const ops::DType type = call.outputs[0].dtype;
+  const bool gpu = cache_.target() != Target::kHost;
+  const bool by_element = gpu && (scatter.any_order || OrderIsIrrelevant(*scatter.row, type)) &&
+                          (scatter.row->formula == "b" || IsAtomic(type));
+  Lines lines = by_element ? ElementsOf(call, scatter.dim()) : LinesOf(call, scatter.dim());
   if (lines.layout.numel() == 0 || lines.length == 0) return Readiness::kReady;
   lines.layout.Collapse(/*may_permute=*/true);
-  const bool gpu = cache_.target() != Target::kHost;
-  const ScatterKey key = KeyFor(row, call, lines, gpu);
+  ScatterKey key = KeyFor(*scatter.row, call, lines, gpu);
+  if (gpu && !by_element && lines.length >= kLongIndex && lines.rows < ScatterKey::kNoRow &&
+      SharesIndex(call.inputs[0], scatter.dim()))
+    return PlanRuns(scatter, key, workspace, launches);
+  if (by_element) key.by = ScatterBy::kElement;
   ASSIGN_OR_RETURN(const Kernel* const kernel, cache_.Find(skeleton_, key));
   if (kernel == nullptr) return Readiness::kCompiling;
 
-  const Cut cut = gpu ? GpuCut(lines) : HostCut(key, lines);
-  Launch& launch = launches.Add();
+  const Cut cut = by_element ? Cut{.pieces = lines.layout.numel(), .row_slice = lines.rows}
+                  : gpu      ? GpuCut(lines)
+                             : HostCut(key, lines);
+  ScatterArguments<Planned> arguments = ArgumentsFor(scatter, lines, cut);
   if (gpu) {
-    launch.Reset(kernel, static_cast<uint32_t>(CeilDiv(cut.ranges * cut.pieces, kGpuLanes)));
-    launch.group_size = {kGpuLanes, 1, 1};
-  } else {
-    launch.Reset(kernel, static_cast<uint32_t>(CeilDiv(cut.pieces, cut.piece_slice)),
-                 static_cast<uint32_t>(cut.ranges));
+    LaunchLanes(kernel, key, cut.ranges * cut.pieces, arguments, launches);
+    return Readiness::kReady;
   }
-  ScatterArguments<Planned> arguments{.out = call.outputs[0].data,
-                                      .index = call.inputs[0].data,
-                                      .source = call.inputs[1].data,
-                                      .error_word = call.error_word,
-                                      .value = &call.inputs[1].number,
-                                      .lines = {},
-                                      .out_stride = lines.strides[0],
-                                      .index_stride = lines.strides[1],
-                                      .source_stride = lines.strides[2],
-                                      .rows = lines.rows,
-                                      .length = lines.length,
-                                      .padding = padding,
-                                      .pieces = cut.pieces,
-                                      .piece_slice = cut.piece_slice,
-                                      .column_slice = cut.column_slice,
-                                      .row_slice = cut.row_slice};
-  SetSpace(lines.layout, arguments.lines);
+  Launch& launch = launches.Add();
+  launch.Reset(kernel, static_cast<uint32_t>(CeilDiv(cut.pieces, cut.piece_slice)),
+               static_cast<uint32_t>(cut.ranges));
   PushArguments(key, arguments, launch);
+  return Readiness::kReady;
+}
+
+absl::StatusOr<Readiness> ScatterPlanner::PlanRuns(const Scatter& scatter, ScatterKey key,
+                                                   Workspace workspace, LaunchList& launches) {
+  Lines lines = LinesOf(*scatter.call, scatter.dim());
+  lines.layout.Collapse(/*may_permute=*/true);
+  ScatterKey run_key = key;
+  run_key.by = ScatterBy::kRun;
+  run_key.rank = lines.layout.rank;
+  // One kernel for all types.
+  key = {.by = ScatterBy::kPrepare, .row = key.row, .index = key.index};
+  ASSIGN_OR_RETURN(const Kernel* const prepare, cache_.Find(skeleton_, key));
+  ASSIGN_OR_RETURN(const Kernel* const runs, cache_.Find(skeleton_, run_key));
+
+  const auto length = static_cast<size_t>(lines.length);
+  ASSIGN_OR_RETURN(void* const unsorted, workspace(length * sizeof(int32_t)));
+  ASSIGN_OR_RETURN(void* const sorted, workspace(length * sizeof(int32_t)));
+  ASSIGN_OR_RETURN(void* const order, workspace(length * sizeof(int64_t)));
+  const auto vector = [&](void* data, ops::DType type) {
+    Operand operand;
+    operand.data = data;
+    operand.dtype = type;
+    operand.rank = 1;
+    operand.sizes[0] = lines.length;
+    operand.strides[0] = 1;
+    return operand;
+  };
+  const std::array outputs = {vector(sorted, ops::DType::kInt32), vector(order, ops::DType::kInt64)};
+  const std::array inputs = {vector(unsorted, ops::DType::kInt32)};
+  const std::array attributes = {ops::Number::Integer(0), ops::Number::Integer(0)};
+  static const ops::Row& sort_row = ops::RowOf("sort");
+  const OpCall sort = {.row = &sort_row,
+                       .compute = ops::DType::kInt32,
+                       .outputs = outputs,
+                       .inputs = inputs,
+                       .attributes = attributes,
+                       .error_word = scatter.call->error_word};
+
+  ScatterArguments<Planned> arguments = ArgumentsFor(scatter, lines, {.pieces = lines.layout.numel()});
+  arguments.sorted = unsorted;
+  if (prepare != nullptr) LaunchLanes(prepare, key, lines.length, arguments, launches);
+  ASSIGN_OR_RETURN(const Readiness sorts, sort_.Plan(sort, workspace, launches));
+  if (prepare == nullptr || runs == nullptr || sorts == Readiness::kCompiling) return Readiness::kCompiling;
+  arguments.sorted = sorted;
+  arguments.order = order;
+  LaunchLanes(runs, run_key, lines.length * lines.layout.numel(), arguments, launches);
   return Readiness::kReady;
 }
 
@@ -185,6 +316,20 @@ class ScatterEmission {
   absl::Status Run() {
     if (e_.gpu()) {
       Value const thread = e_.Add(e_.Mul(e_.Group(0), e_.Lanes()), e_.Lane());
+      if (key_.by != ScatterBy::kLine) {
+        Value const lanes = key_.by == ScatterBy::kElement   ? args_.pieces
+                            : key_.by == ScatterBy::kPrepare ? args_.length
+                                                             : e_.Mul(args_.length, args_.pieces);
+        first_ = e_.I64(0);
+        beyond_ = args_.rows;
+        reports_ = e_.ir().getTrue();
+        e_.If(e_.ir().CreateICmpSLT(thread, lanes), [&] {
+          if (key_.by == ScatterBy::kElement) EmitElement(thread);
+          if (key_.by == ScatterBy::kPrepare) EmitPrepare(thread);
+          if (key_.by == ScatterBy::kRun) EmitRun(thread);
+        });
+        return status_;
+      }
       SetRange(e_.ir().CreateUDiv(thread, args_.pieces));
       Value const has_range = e_.ir().CreateOr(reports_, e_.ir().CreateICmpSLT(first_, args_.rows));
       e_.If(has_range, [&] { EmitLine(Begin(e_.ir().CreateURem(thread, args_.pieces), key_.rank)); });
@@ -250,6 +395,66 @@ class ScatterEmission {
     }
   }
 
+  void EmitElement(Value element) {
+    const Values begin = Begin(element, key_.rank);
+    WithTarget(begin[0], LoadIndex(begin[1]), [&](Value out) {
+      if (!Accumulates()) {
+        Combine(out, begin[2]);
+        return;
+      }
+      Value const source = Source(begin[2]);
+      if (key_.row->formula == "a + b" && key_.type != ops::DType::kBool) {
+        e_.AtomicAdd(key_.type, args_.out, out, source, scalar_);
+      } else {
+        e_.Atomically(key_.type, args_.out, out, scalar_, [&](Value old) { return Combined(old, source); });
+      }
+    });
+  }
+
+  // Entry `n` of the index as a number that is sorted.
+  void EmitPrepare(Value n) {
+    Value const row = LoadIndex(e_.Mul(n, args_.index_stride)), inside = e_.IsIndex(row, args_.rows);
+    e_.ReportIndex(args_.error_word, e_.ir().CreateNot(inside), row);
+    Value const heeded = e_.ir().CreateAnd(inside, e_.ir().CreateICmpNE(row, args_.padding));
+    e_.Store(ops::DType::kInt32, args_.sorted, n,
+             e_.ir().CreateSelect(heeded, row, e_.I64(ScatterKey::kNoRow)), Scalar::kI64);
+  }
+
+  // Goes through the run that begins at entry lane / pieces, if one does, in line lane % pieces.
+  void EmitRun(Value lane) {
+    llvm::IRBuilder<>& ir = e_.ir();
+    Value const start = ir.CreateUDiv(lane, args_.pieces), one = e_.I64(1);
+    const auto sorted = [&](Value n) { return e_.Load(ops::DType::kInt32, args_.sorted, n, Scalar::kI64); };
+    const auto order = [&](Value n) { return e_.Load(ops::DType::kInt64, args_.order, n, Scalar::kI64); };
+    Value const row = sorted(start), is_first = ir.CreateICmpEQ(start, e_.I64(0));
+    Value const before = sorted(ir.CreateSelect(is_first, start, ir.CreateSub(start, one)));
+    Value const begins = ir.CreateOr(is_first, ir.CreateICmpNE(row, before));
+    // Other lanes read these numbers at other times, so they are checked here, too.
+    e_.If(ir.CreateAnd(begins, e_.IsIndex(row, args_.rows)), [&] {
+      const Values begin = Begin(ir.CreateURem(lane, args_.pieces), key_.rank);
+      Value const out = e_.Add(begin[0], e_.Mul(row, args_.out_stride));
+      const auto goes_on = [&](Value n, int64_t count) {
+        Value const last = e_.Add(n, e_.I64(count - 1)), there = ir.CreateICmpSLT(last, args_.length);
+        return ir.CreateAnd(there, ir.CreateICmpEQ(sorted(ir.CreateSelect(there, last, start)), row));
+      };
+      const auto take = [&](const Values& carried, int64_t count) -> Values {
+        Values sources;
+        for (int64_t i = 0; i < count; ++i)
+          sources.push_back(Source(SourceAt(begin[2], order(e_.Add(carried[0], e_.I64(i))))));
+        Value sum = carried[1];
+        for (Value const source : sources) sum = Combined(sum, source);
+        return {e_.Add(carried[0], e_.I64(count)), sum};
+      };
+      Values carried = {start, Accumulates() ? e_.Load(key_.type, args_.out, out, scalar_)
+                                             : llvm::Constant::getNullValue(e_.TypeOf(scalar_))};
+      for (const int64_t count : {kRunUnrolled, int64_t{1}})
+        carried = e_.While(
+            carried, [&](const Values& now) { return goes_on(now[0], count); },
+            [&](const Values& now) { return take(now, count); });
+      e_.Store(key_.type, args_.out, out, carried[1], scalar_);
+    });
+  }
+
   // Host: a slice of neighbouring lines.
   void EmitColumns(Value piece) {
     const auto last = static_cast<size_t>(key_.rank - 1);
@@ -287,19 +492,22 @@ class ScatterEmission {
     if (!key_.immediate) return e_.Load(key_.source, args_.source, at, scalar_);
     return e_.Convert(args_.value, IsFloat(scalar_) ? scalar_ : Scalar::kI64, scalar_);
   }
-  // Sets element `out` to the formula of it and of the source's element `source`.
-  void Combine(Value out, Value source) {
+  bool Accumulates() const { return formula_.expression.Uses(Variable::kA); }
+  // Returns the formula of an element of out (if it accumulates) and one of the source, as scalar_.
+  Value Combined(Value old, Value source) {
     Lowering::Bindings bindings{};
-    bindings[static_cast<size_t>(Variable::kB)] = {Source(source), scalar_};
-    if (formula_.expression.Uses(Variable::kA))
-      bindings[static_cast<size_t>(Variable::kA)] = {e_.Load(key_.type, args_.out, out, scalar_), scalar_};
+    bindings[static_cast<size_t>(Variable::kB)] = {source, scalar_};
+    if (Accumulates()) bindings[static_cast<size_t>(Variable::kA)] = {old, scalar_};
     Lowering lowering(e_, formula_.expression, scalar_, bindings);
     const absl::StatusOr<Typed> result = lowering.Lower(formula_.outputs[0]);
-    if (result.ok()) {
-      e_.Store(key_.type, args_.out, out, result->value, result->scalar);
-    } else {
-      status_ = result.status();
-    }
+    if (result.ok()) return e_.Convert(result->value, result->scalar, scalar_);
+    status_ = result.status();
+    return source;
+  }
+  // Sets element `out` to the formula of it and of the source's element `source`.
+  void Combine(Value out, Value source) {
+    Value const old = Accumulates() ? e_.Load(key_.type, args_.out, out, scalar_) : nullptr;
+    e_.Store(key_.type, args_.out, out, Combined(old, Source(source)), scalar_);
   }
 
   const ScatterKey& key_;
@@ -313,6 +521,12 @@ class ScatterEmission {
 };
 
 }  // namespace
+
+std::string ScatterSkeleton::Name(const ScatterKey& key) const {
+  static constexpr std::string_view kPrefixes[] = {"scatter_", "scatter_atomically_", "scatter_prepare_",
+                                                   "scatter_run_"};
+  return NameWith(kPrefixes[static_cast<size_t>(key.by)], *key.row);
+}
 
 absl::Status ScatterSkeleton::EmitBody(const ScatterKey& key, const ScatterArguments<Emitted>& arguments,
                                        Emitter& e) const {

@@ -1,21 +1,32 @@
 // Scatter: writes or combines elements of a source at the positions that an index gives, in place. A line is
-// one along the indexed dimension. Lines are independent, and what goes to one element of a line is combined
-// in the order of the source, on every device: a lane owns the elements of a line, or of a range of it, and
-// goes through the whole index of the line. An index out of range is reported and skipped; one equal to
-// `padding` is skipped.
-//
-// The lines are pieces: a line, or (host, `columns`) a slice of the lines that are neighbours in out. A host
-// group takes some pieces (x) and a range of positions in out (y). A GPU lane takes a line and a range.
+// one along the indexed dimension. An index out of range is reported and skipped; one equal to `padding` is
+// skipped. There are three ways:
+// - By line. What goes to one element of a line is combined in the order of the source: a lane owns the
+//   elements of a line, or of a range of it, and goes through the whole index of the line. The lines are
+//   pieces: a line, or (host, `columns`) a slice of the lines that are neighbours in out. A host group takes
+//   some pieces (x) and a range of positions in out (y). A GPU lane takes a line and a range.
+// - By element, on GPUs, if the order does not matter: to the caller, or because integers are added, or the
+//   largest is wanted. A lane takes an element of the source, and combines atomically.
+// - By run, on GPUs, if the order matters, and the lines share a long index. The index is sorted, so that
+//   equal positions are a run, in the order of the source. The lane at the beginning of a run goes through
+//   it.
 #pragma once
 
 #include "kernels/api/planner.h"
 #include "kernels/compiler/formula.h"
 #include "kernels/compiler/kernel_cache.h"
+#include "kernels/families/sort.h"
 #include "kernels/families/space.h"
 
 namespace xpud::kernels {
 
+// kPrepare makes the numbers that are sorted before kRun: the positions in 32 bits, or kNoRow.
+enum class ScatterBy : uint8_t { kLine, kElement, kPrepare, kRun };
+
 struct ScatterKey {
+  static constexpr int64_t kNoRow = INT32_MAX;
+
+  ScatterBy by = ScatterBy::kLine;
   const ops::Row* row = nullptr;  // whose formula combines
   ops::DType type = ops::DType::kFloat32;
   ops::DType index = ops::DType::kInt64;
@@ -27,6 +38,7 @@ struct ScatterKey {
   bool shared = false;      // and its lines have one index
 
   void Visit(auto& visit) {
+    visit(by, 2);
     visit(row, kRowBits);
     visit(type, 4);
     visit(index, 4);
@@ -39,6 +51,7 @@ struct ScatterKey {
 template <typename Side>
 struct ScatterArguments {
   typename Side::Pointer out, index, source, error_word;
+  typename Side::Pointer sorted, order;  // positions in out, sorted; where they were in the index
   typename Side::Immediate value;
   SpaceArguments<Side, 3> lines;                                        // out, index, source
   typename Side::Integer out_stride, index_stride, source_stride;       // along the dimension
@@ -46,7 +59,12 @@ struct ScatterArguments {
   typename Side::Integer pieces, piece_slice, column_slice, row_slice;  // pieces: of the lines
 
   void Visit(const ScatterKey& key, auto& visit) {
+    if (key.by == ScatterBy::kPrepare) {
+      visit(index, error_word, sorted, index_stride, rows, length, padding);
+      return;
+    }
     visit(out, index, error_word);
+    if (key.by == ScatterBy::kRun) visit(sorted, order);
     if (key.immediate) {
       visit.Immediate(value, ScalarOf(key.type));
     } else {
@@ -59,7 +77,7 @@ struct ScatterArguments {
 
 class ScatterSkeleton : public SkeletonOf<ScatterKey, ops::Family::kScatter, ScatterArguments> {
  public:
-  std::string Name(const ScatterKey& key) const override { return NameWith("scatter_", *key.row); }
+  std::string Name(const ScatterKey& key) const override;
   std::string_view Formula(const ScatterKey& key) const override { return key.row->formula; }
   absl::Status EmitBody(const ScatterKey& key, const ScatterArguments<Emitted>& arguments,
                         Emitter& e) const override;
@@ -69,18 +87,23 @@ class ScatterSkeleton : public SkeletonOf<ScatterKey, ops::Family::kScatter, Sca
 // thread only.
 class ScatterPlanner : public Planner {
  public:
-  explicit ScatterPlanner(KernelCache& cache) : cache_(cache) {}
+  explicit ScatterPlanner(KernelCache& cache) : cache_(cache), sort_(cache) {}
 
   bool Serves(ops::Family family) const override {
-    return family == ops::Family::kScatter || family == ops::Family::kScatterAdd;
+    return family == ops::Family::kScatter || family == ops::Family::kScatterAnyOrder ||
+           family == ops::Family::kScatterAdd;
   }
   absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches) override;
 
+  struct Scatter;
+
  private:
-  absl::StatusOr<Readiness> PlanScatter(const ops::Row& row, const OpCall& call, int64_t padding,
-                                        LaunchList& launches);
+  absl::StatusOr<Readiness> PlanScatter(const Scatter& scatter, Workspace workspace, LaunchList& launches);
+  absl::StatusOr<Readiness> PlanRuns(const Scatter& scatter, ScatterKey key, Workspace workspace,
+                                     LaunchList& launches);
 
   KernelCache& cache_;
+  SortPlanner sort_;
   const ScatterSkeleton skeleton_;
 };
 

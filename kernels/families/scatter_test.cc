@@ -95,6 +95,17 @@ TEST_F(ScatterTest, EveryShapeAddsInOrder) {
   Check({.count = 0});
 }
 
+// A GPU sorts long indices.
+TEST_F(ScatterTest, LongIndicesAddInOrder) {
+  for (const bool strided : {false, true}) {
+    Check({.rows = 100, .columns = 33, .count = 1000, .strided = strided});
+    Check({.rows = 5000, .columns = 3, .count = 4000, .strided = strided});
+    Check({.rows = 3, .columns = 40, .count = 513, .index = DType::kInt32, .strided = strided});
+  }
+  Check({.columns = 20, .count = 800, .padding = 3});
+  Check({.columns = 20, .count = 800, .type = DType::kFloat64, .wrong = 799, .wrong_index = -3});
+}
+
 TEST_F(ScatterTest, LargeWorkIsCutAndStillAddsInOrder) {
   Check({.rows = 1000, .columns = 384, .count = 3000});  // cut by columns
   EXPECT_GT(device_.groups(), 1u);
@@ -117,6 +128,8 @@ TEST_F(ScatterTest, IndicesOutOfRangeAreReportedAndSkipped) {
 
 constexpr std::string_view kRows[] = {"xpud::scatter", "xpud::scatter_add", "xpud::scatter_mul",
                                       "xpud::scatter_max", "xpud::scatter_min"};
+// Sums and products of the tests are exact, so these give the same.
+constexpr std::string_view kAnyOrder[] = {"xpud::scatter_add_any_order", "xpud::scatter_mul_any_order"};
 
 class ScatterAlongTest : public DeviceTest {
  protected:
@@ -143,10 +156,10 @@ class ScatterAlongTest : public DeviceTest {
   }
   static Exact Combine(std::string_view row, DType type, Exact a, Exact b) {
     if (row == kRows[0]) return b;
-    const Exact result = row == kRows[1]   ? a + b
-                         : row == kRows[2] ? a * b
-                         : row == kRows[3] ? std::max(a, b)
-                                           : std::min(a, b);
+    const Exact result = row == kRows[1] || row == kAnyOrder[0]   ? a + b
+                         : row == kRows[2] || row == kAnyOrder[1] ? a * b
+                         : row == kRows[3]                        ? std::max(a, b)
+                                                                  : std::min(a, b);
     return type == DType::kBool ? static_cast<Exact>(result != 0) : result;
   }
   // The place in out of entry `at`, whose position along the dimension is `position`.
@@ -161,15 +174,17 @@ class ScatterAlongTest : public DeviceTest {
 
   void Check(const Case& c) {
     for (const std::string_view row : kRows) Check(row, c);
+    for (const std::string_view row : kAnyOrder) Check(row, c);
   }
   void Check(std::string_view row, const Case& c) {
     SCOPED_TRACE(std::string(row) + " " + std::string(ops::Info(c.type).name) + " along " +
                  std::to_string(c.dim));
     TestTensor out = Make(c.type, c.out, c.out_strides), index = Make(c.index_type, c.index, c.index_strides),
                source = Make(c.source, c.index, c.source_strides);
-    for (int64_t i = 0; i < out.numel(); ++i) out.Set(i, Small(c.type, row == kRows[2]));
+    for (int64_t i = 0; i < out.numel(); ++i)
+      out.Set(i, Small(c.type, row == kRows[2] || row == kAnyOrder[1]));
     for (int64_t i = 0; i < index.numel(); ++i) {
-      source.Set(i, Small(c.source, row == kRows[2]));
+      source.Set(i, Small(c.source, row == kRows[2] || row == kAnyOrder[1]));
       const auto choices = static_cast<uint64_t>(c.out[static_cast<size_t>(c.dim)]);
       index.Set(i, static_cast<Exact>(random_() % choices));
     }
@@ -250,6 +265,51 @@ TEST_F(ScatterAlongTest, LargeWorkIsCut) {
   EXPECT_GT(device_.groups(), 1u);
 }
 
+TEST_F(ScatterAlongTest, LongIndices) {
+  for (const DType type : {DType::kFloat32, DType::kInt64, DType::kFloat16}) {
+    Check({.out = {40}, .index = {3000}, .type = type, .source = type});
+    Check({.out = {3000}, .index = {700}, .type = type, .source = type, .immediate = true});
+    Check({.out = {7, 70},
+           .index = {7, 5000},
+           .dim = 1,
+           .type = type,
+           .source = type,
+           .index_strides = {0, 1},
+           .wrong = 0,
+           .wrong_index = 70});
+  }
+  Check({.out = {30, 9}, .index = {600, 9}, .index_type = DType::kInt32, .index_strides = {1, 0}});
+}
+
+TEST_F(ScatterAlongTest, AnyOrderPutsOneOfTheSources) {
+  TestTensor out(DType::kFloat32, {50, 3}), index(DType::kInt64, {400, 3}), source(DType::kFloat32, {400, 3});
+  for (int64_t i = 0; i < out.numel(); ++i) out.Set(i, -1);
+  for (int64_t i = 0; i < index.numel(); ++i) {
+    index.Set(i, static_cast<Exact>(random_() % 40));
+    source.Set(i, static_cast<Exact>(i));
+  }
+  const Operand output = out.operand(), inputs[] = {index.operand(), source.operand()};
+  const ops::Number dim = ops::Number::Integer(0);
+  uint64_t error = 0;
+  const absl::Status status = device_.Run(*library_, {.row = &ops::RowOf("xpud::scatter_any_order"),
+                                                      .compute = DType::kFloat32,
+                                                      .outputs = {&output, 1},
+                                                      .inputs = inputs,
+                                                      .attributes = {&dim, 1},
+                                                      .error_word = &error});
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(error, 0);
+  for (int64_t i = 0; i < out.numel(); ++i) {
+    const auto from = static_cast<int64_t>(out.At(i));
+    const bool named = from >= 0;
+    if (named) {
+      EXPECT_EQ(static_cast<int64_t>(index.At(from)) * 3 + from % 3, i);
+    } else {
+      for (int64_t n = i % 3; n < index.numel(); n += 3) EXPECT_NE(static_cast<int64_t>(index.At(n)), i / 3);
+    }
+  }
+}
+
 TEST_F(ScatterAlongTest, IndicesOutOfRangeAreReportedAndSkipped) {
   for (const int64_t wrong : {int64_t{5}, int64_t{-1}, int64_t{1} << 40}) {
     for (const int64_t at : {0, 17, 41}) {
@@ -261,7 +321,9 @@ TEST_F(ScatterAlongTest, IndicesOutOfRangeAreReportedAndSkipped) {
 }
 
 TEST_F(ScatterAlongTest, CompilesForGpus) {
-  for (const std::string_view row : kRows) {
+  std::vector<std::string_view> rows(std::begin(kRows), std::end(kRows));
+  rows.insert(rows.end(), std::begin(kAnyOrder), std::end(kAnyOrder));
+  for (const std::string_view row : rows) {
     for (const DType type :
          {DType::kFloat32, DType::kBFloat16, DType::kFloat64, DType::kInt64, DType::kBool}) {
       TestTensor out(type, {50, 20}), index(DType::kInt64, {30, 20}), source(type, {30, 20});

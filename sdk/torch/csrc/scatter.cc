@@ -1,8 +1,8 @@
 // Operators that write or combine at indices: scatter, index_add, index_copy, index_fill, index_reduce,
 // index_put, put, masked_scatter; and repeat_interleave, which counts with one.
 //
-// All are one row family: scatter along a dimension, in the order of the index. Operators with an index of
-// one dimension repeat it with stride 0.
+// All are one row family: scatter along a dimension, in the order of the index or in any order. Operators
+// with an index of one dimension repeat it with stride 0.
 #include "sdk/torch/csrc/scatter.h"
 
 #include <ATen/ATen.h>
@@ -16,6 +16,7 @@
 #include "sdk/torch/csrc/copy.h"
 #include "sdk/torch/csrc/factories.h"
 #include "sdk/torch/csrc/fallback.h"
+#include "sdk/torch/csrc/list_command.h"
 #include "sdk/torch/csrc/map.h"
 #include "sdk/torch/csrc/positions.h"
 
@@ -25,31 +26,40 @@ using at::Tensor;
 
 namespace {
 
-const ops::Row& RowOf(Combination how) {
+const ops::Row& RowOf(Combination how, Order order) {
+  static const std::array<const ops::Row*, 3> any_order = {&ops::RowOf("xpud::scatter_any_order"),
+                                                           &ops::RowOf("xpud::scatter_add_any_order"),
+                                                           &ops::RowOf("xpud::scatter_mul_any_order")};
+  const auto number = static_cast<size_t>(how);
+  if (order == Order::kAny && number < any_order.size() && IsKnown(*any_order[number]) &&
+      !at::globalContext().deterministicAlgorithms())
+    return *any_order[number];
   static const std::array<const ops::Row*, 5> rows = {
       &ops::RowOf("xpud::scatter"), &ops::RowOf("xpud::scatter_add"), &ops::RowOf("xpud::scatter_mul"),
       &ops::RowOf("xpud::scatter_max"), &ops::RowOf("xpud::scatter_min")};
-  return *rows[static_cast<size_t>(how)];
+  return *rows[number];
 }
 
 void SendScatter(Combination how, const Tensor& out, int64_t dim, const Tensor& index,
-                 const TensorRef& source) {
+                 const TensorRef& source, Order order) {
   if (index.numel() == 0) return;
   const bool rounds = at::isReducedFloatingType(out.scalar_type()) &&
                       (how == Combination::kAdd || how == Combination::kMultiply);
   const Tensor target = rounds ? out.to(at::kFloat) : out;
-  Send(RowOf(how), {Describe(target)}, {Describe(index), source}, {ops::Number::Integer(dim)}, target);
+  Send(RowOf(how, order), {Describe(target)}, {Describe(index), source}, {ops::Number::Integer(dim)}, target);
   if (rounds) out.copy_(target);
 }
 
 }  // namespace
 
-void Scatter(Combination how, const Tensor& out, int64_t dim, const Tensor& index, const Tensor& source) {
-  SendScatter(how, out, dim, index, Describe(source));
+void Scatter(Combination how, const Tensor& out, int64_t dim, const Tensor& index, const Tensor& source,
+             Order order) {
+  SendScatter(how, out, dim, index, Describe(source), order);
 }
 
-void Scatter(Combination how, const Tensor& out, int64_t dim, const Tensor& index, const at::Scalar& number) {
-  SendScatter(how, out, dim, index, *ToImmediate(number));
+void Scatter(Combination how, const Tensor& out, int64_t dim, const Tensor& index, const at::Scalar& number,
+             Order order) {
+  SendScatter(how, out, dim, index, *ToImmediate(number), order);
 }
 
 Tensor IndexAlong(const Tensor& vector, int64_t dim, c10::IntArrayRef sizes) {
@@ -98,7 +108,7 @@ void ScatterTensor(Combination how, const char* name, const Tensor& self, int64_
   CheckOverlaps(self, {&index, &source});
   if (index.numel() == 0) return;
   const Tensor line = AtLeastLine(index);
-  Scatter(how, AtLeastLine(self), dim, line, Covered(AtLeastLine(source), line));
+  Scatter(how, AtLeastLine(self), dim, line, Covered(AtLeastLine(source), line), Order::kAny);
 }
 
 void ScatterNumber(Combination how, const char* name, const Tensor& self, int64_t dim, const Tensor& index,
@@ -108,7 +118,7 @@ void ScatterNumber(Combination how, const char* name, const Tensor& self, int64_
   at::native::scatter_shape_check(self, dim, index);
   CheckOverlaps(self, {&index});
   CheckFits(value, self.scalar_type());
-  if (index.numel() > 0) Scatter(how, AtLeastLine(self), dim, AtLeastLine(index), value);
+  if (index.numel() > 0) Scatter(how, AtLeastLine(self), dim, AtLeastLine(index), value, Order::kAny);
 }
 
 Tensor& ScatterSource_(Tensor& self, int64_t dim, const Tensor& index, const Tensor& source) {
@@ -188,11 +198,12 @@ void ReduceInto(const Reduction& reduction, const Tensor& self, int64_t dim, con
                 const Tensor& source, bool include_self) {
   if (index.numel() == 0) return;
   const Tensor out = at::isReducedFloatingType(self.scalar_type()) ? self.to(at::kFloat) : self;
-  if (!include_self) Scatter(Combination::kPut, out, dim, index, Neutral(reduction.how, out.scalar_type()));
-  Scatter(reduction.how, out, dim, index, source);
+  if (!include_self)
+    Scatter(Combination::kPut, out, dim, index, Neutral(reduction.how, out.scalar_type()), Order::kAny);
+  Scatter(reduction.how, out, dim, index, source, Order::kAny);
   if (reduction.mean) {
     const Tensor counts = at::full(out.sizes(), include_self ? 1 : 0, out.options());
-    Scatter(Combination::kAdd, counts, dim, index, at::Scalar(1));
+    Scatter(Combination::kAdd, counts, dim, index, at::Scalar(1), Order::kAny);
     counts.clamp_min_(1);
     if (c10::isFloatingType(out.scalar_type())) {
       out.div_(counts);
@@ -269,7 +280,7 @@ Tensor& IndexAdd_(Tensor& self, int64_t dim, const Tensor& index, const Tensor& 
   CheckAlong("index_add", self, dim, index, source);
   const Tensor scaled = alpha.equal(1) ? source : source.mul(alpha).to(self.scalar_type());
   const Along along(self, dim, index, scaled);
-  Scatter(Combination::kAdd, along.out, dim, along.index, along.source);
+  Scatter(Combination::kAdd, along.out, dim, along.index, along.source, Order::kAny);
   return self;
 }
 
@@ -314,7 +325,7 @@ Tensor& IndexCopy_(Tensor& self, int64_t dim, const Tensor& index, const Tensor&
   dim = at::maybe_wrap_dim(dim, self.dim());
   CheckIndexCopy(self, dim, index, source);
   const Along along(self, dim, index, source);
-  Scatter(Combination::kPut, along.out, dim, along.index, along.source);
+  Scatter(Combination::kPut, along.out, dim, along.index, along.source, Order::kAny);
   return self;
 }
 
@@ -337,7 +348,7 @@ Tensor& IndexFillScalar_(Tensor& self, int64_t dim, const Tensor& index, const a
   dim = at::maybe_wrap_dim(dim, self.dim());
   CheckFits(value, self.scalar_type());
   const Tensor out = AtLeastLine(self);
-  Scatter(Combination::kPut, out, dim, FillIndex(out, dim, index), value);
+  Scatter(Combination::kPut, out, dim, FillIndex(out, dim, index), value, Order::kAny);
   return self;
 }
 
@@ -350,7 +361,7 @@ Tensor& IndexFillTensor_(Tensor& self, int64_t dim, const Tensor& index, const T
   dim = at::maybe_wrap_dim(dim, self.dim());
   at::assert_no_overlap(self, value);
   const Tensor out = AtLeastLine(self), along = FillIndex(out, dim, index);
-  Scatter(Combination::kPut, out, dim, along, value.expand(along.sizes()));
+  Scatter(Combination::kPut, out, dim, along, value.expand(along.sizes()), Order::kAny);
   return self;
 }
 
@@ -411,7 +422,8 @@ void PutValues(const Positions& positions, const Tensor& values, bool accumulate
   const Tensor out =
       merges ? positions.view.view(positions.flat) : positions.view.contiguous().view(positions.flat);
   const Tensor index = IndexAlong(positions.index.reshape({-1}), positions.first, sizes);
-  Scatter(accumulate ? Combination::kAdd : Combination::kPut, out, positions.first, index, source);
+  Scatter(accumulate ? Combination::kAdd : Combination::kPut, out, positions.first, index, source,
+          accumulate ? Order::kOfIndex : Order::kAny);
   if (!merges) positions.view.copy_(out.view(positions.view.sizes()));
 }
 
@@ -461,7 +473,7 @@ Tensor& Put_(Tensor& self, const Tensor& index, const Tensor& source, bool accum
   if (index.numel() == 0) return self;
   const Tensor whole = Contiguous(self), line = whole.view({-1});
   Scatter(accumulate ? Combination::kAdd : Combination::kPut, line, 0,
-          WrapIndex(index, self.numel()).view({-1}), source.reshape({-1}));
+          WrapIndex(index, self.numel()).view({-1}), source.reshape({-1}), Order::kAny);
   if (!whole.is_same(self)) self.copy_(whole);
   return self;
 }

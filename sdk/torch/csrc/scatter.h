@@ -11,13 +11,17 @@ namespace xpud::shim {
 // How an element and what arrives at it are combined.
 enum class Combination { kPut, kAdd, kMultiply, kMax, kMin };
 
-// Combines `out` with `source` at `index` along `dim`, in the order of the index. `source` has the sizes of
-// `index`, or is a number. 16-bit sums and products are computed in f32 and rounded once. REQUIRES: shapes as
-// for scatter; `out` and `index` have at least one dimension.
+// kAny: a GPU may combine in another order each time, where PyTorch's GPUs do, too. (Not with
+// torch.use_deterministic_algorithms.)
+enum class Order { kOfIndex, kAny };
+
+// Combines `out` with `source` at `index` along `dim`. `source` has the sizes of `index`, or is a number.
+// 16-bit sums and products are computed in f32 and rounded once. REQUIRES: shapes as for scatter; `out` and
+// `index` have at least one dimension.
 void Scatter(Combination how, const at::Tensor& out, int64_t dim, const at::Tensor& index,
-             const at::Tensor& source);
+             const at::Tensor& source, Order order = Order::kOfIndex);
 void Scatter(Combination how, const at::Tensor& out, int64_t dim, const at::Tensor& index,
-             const at::Scalar& number);
+             const at::Scalar& number, Order order = Order::kOfIndex);
 
 // Returns a vector as an index for tensors of `sizes`, the same in all dimensions except `dim`.
 at::Tensor IndexAlong(const at::Tensor& vector, int64_t dim, c10::IntArrayRef sizes);
