@@ -103,6 +103,11 @@ Exact ReferenceEvaluator::EvaluateNode(const Node& node) {
       return integer(0) | integer(1);
     case Op::kBitXor:
       return integer(0) ^ integer(1);
+    case Op::kShl:
+      // ATen: 0 for a count that is negative or too large.
+      return at(1) < 0 || at(1) >= Width() ? 0 : static_cast<int64_t>(static_cast<uint64_t>(integer(0)) << integer(1));
+    case Op::kShr:
+      return integer(0) >> (at(1) < 0 || at(1) >= Width() ? 63 : integer(1));
     case Op::kBitNot:
       return compute_ == ops::DType::kBool ? !integer(0) : ~integer(0);
     case Op::kAbs:

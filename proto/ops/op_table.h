@@ -52,7 +52,7 @@ namespace xpud::ops {
 inline constexpr int kMaxRank = 8;
 // Of ops without tensor lists.
 inline constexpr int kMaxInputs = 8;
-inline constexpr int kMaxOutputs = 3;
+inline constexpr int kMaxOutputs = 6;
 // Operands of a command, including those in lists, and its bytes on the wire.
 inline constexpr size_t kMaxOperands = 1024;
 inline constexpr size_t kMaxCommandBytes = 64 << 10;
