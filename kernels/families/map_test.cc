@@ -130,8 +130,9 @@ TEST_F(MapTest, EveryRowAgreesWithTheReferenceForEveryType) {
           const bool mask = (row.number == 93 && i == 0) || (row.number == 94 && i == 1);
           tensors.emplace_back(mask ? DType::kBool : compute, std::vector<int64_t>{n});
           RandomRange range{.specials = n > 1};
-          // The tail cancels: a huge gradient magnifies the rounding of 1 - tanh^2 without bound.
-          if (row.number == 117) range.specials = false;
+          // The tail cancels: a large gradient magnifies the rounding of 1 - tanh^2 without bound.
+          if (row.number == 117) range = {-3, 3, false};
+          if (row.number == 902 || row.number == 905) range = {-1, 1, false};  // values of gates
           if (row.number == 3) range = {-20, 20, false};
           if (row.number == 130 || row.number == 131) range = {0, 1, false};
           if (row.number == 133) range = {1, 1000, false};

@@ -7,6 +7,7 @@ import copy
 import itertools
 import unittest
 
+import command_counts
 import torch
 import torch_xpud  # noqa: F401  also without the entry point
 from torch import nn
@@ -147,6 +148,99 @@ class RecurrentTest(LayerTest):
         for which in (0, 1):
             module = nn.LSTMCell(5, 7)
             self.check(module, (torch.randn(4, 5, requires_grad=True),), lambda module, x, which=which: module(x)[which])
+
+    def test_strides_are_the_cpus(self):
+        for kind, bidirectional, batch_first, learns in itertools.product((nn.LSTM, nn.GRU, nn.RNN), (True, False), (True, False), (True, False)):
+            module = kind(5, 7, 2, bidirectional=bidirectional, batch_first=batch_first)
+            there = copy.deepcopy(module).to("xpud")
+            x = torch.randn(3, 4, 5)
+            with self.subTest(kind=kind.__name__, bidirectional=bidirectional, batch_first=batch_first, learns=learns), torch.set_grad_enabled(learns):
+                for ours, theirs in zip(tensors_of(there(x.xpud())), tensors_of(module(x))):
+                    self.assertEqual(ours.stride(), theirs.stride())
+                    self.assertEqual(ours.requires_grad, theirs.requires_grad)
+        self.assert_no_fallback()
+
+    def test_a_step_is_a_few_commands(self):
+        # one product and one kernel for each step, and some for all of them
+        for kind in (nn.LSTM, nn.GRU, nn.RNN):
+            module, x = kind(8, 8).to("xpud"), torch.randn(32, 2, 8).xpud()
+            with torch.no_grad():
+                module(x)
+                before = command_counts.executed()
+                module(x)
+                self.assertLess(command_counts.executed() - before, 2 * 32 + 24)
+
+    def test_inference_equals_training(self):
+        for kind, lengths in itertools.product((nn.LSTM, nn.GRU, nn.RNN), (None, torch.tensor([6, 4, 1]))):
+            module = kind(5, 7, 2, bidirectional=True).to("xpud")
+            x = torch.randn(6, 3, 5).xpud()
+            x = x if lengths is None else packing.pack_padded_sequence(x, lengths)
+            learning = tensors_of(module(x)[1])
+            with torch.inference_mode():
+                self.assert_close(tensors_of(module(x)[1]), learning)
+
+    def test_results_may_be_changed_in_place(self):
+        module = nn.LSTM(5, 7).to("xpud")
+        output, (hidden, cell) = module(torch.randn(3, 4, 5).xpud())
+        hidden.detach_()
+        cell.mul_(2)
+        output.mul_(3).sum().backward()
+        self.assertGreater(module.weight_hh_l0.grad.abs().sum().item(), 0)
+
+    def test_an_unused_result_has_no_gradient(self):
+        for kind, which in itertools.product((nn.LSTM, nn.GRU, nn.RNN), (0, 1)):
+            module = kind(5, 7, 2, bidirectional=True)
+            x = torch.randn(3, 4, 5, requires_grad=True)
+            self.check(module, (x,), lambda m, x, which=which: tensors_of(m(x)[which])[-1])
+
+    def test_frozen_weights(self):
+        for kind in (nn.LSTM, nn.GRU, nn.RNN):
+            module = kind(5, 7, 2)
+            there = copy.deepcopy(module).to("xpud")
+            x = torch.randn(3, 4, 5, requires_grad=True)
+            y = to_device(x)
+            for each in (module, there):
+                each.requires_grad_(False)
+            module(x)[0].sum().backward()
+            there(y)[0].sum().backward()
+            self.assert_close(y.grad, x.grad)
+            self.assertIsNone(there.weight_hh_l0.grad)
+
+    def test_dropout_between_layers(self):
+        module = nn.LSTM(8, 64, 2, dropout=0.5).to("xpud")
+        x = torch.randn(3, 4, 8).xpud()
+        torch.manual_seed(1)
+        first = module(x)[0]
+        torch.manual_seed(1)
+        self.assertTrue(torch.equal(module(x)[0], first))
+        self.assertFalse(torch.equal(module(x)[0], first))
+        module.eval()
+        self.assertTrue(torch.equal(module(x)[0], module(x)[0]))
+
+    def test_second_derivatives_of_networks(self):
+        for kind in (nn.LSTM, nn.GRU, nn.RNN):
+            module = kind(3, 4, 2, bidirectional=True).double()
+            there = copy.deepcopy(module).to("xpud")
+
+            def second(module, x):
+                first = torch.autograd.grad(module(x)[0].square().sum(), (x, *module.parameters()), create_graph=True)
+                return torch.autograd.grad(sum(each.square().sum() for each in first), (x, *module.parameters()))
+
+            x = torch.randn(3, 2, 3, dtype=torch.double, requires_grad=True)
+            self.assert_close(second(there, to_device(x)), second(module, x), rtol=1e-9, atol=1e-10)
+
+    def test_halves_are_as_exact_as_the_cpus(self):
+        for kind, dtype in itertools.product((nn.LSTM, nn.GRU, nn.RNN), (torch.bfloat16, torch.float16)):
+            exact = kind(16, 24, 2, bidirectional=True).to(dtype)
+            x = torch.randn(6, 3, 16).to(dtype)
+            there, here = copy.deepcopy(exact).to("xpud"), copy.deepcopy(exact)
+            expected = gradients(exact.double(), (x.double().requires_grad_(),))
+            ours, theirs = gradients(there, (x.xpud().requires_grad_(),)), gradients(here, (x.clone().requires_grad_(),))
+            for actual, cpu, want in zip(*map(tensors_of, (ours, theirs, expected))):
+                scale = want.abs().max().item()
+                error, limit = (((each.detach().cpu().double() - want.detach()).abs().max() / scale).item() for each in (actual, cpu))
+                self.assertLess(error, 3 * limit + 2 * torch.finfo(dtype).eps)
+        self.assert_no_fallback()
 
     def test_second_derivatives(self):
         for kind in (nn.LSTMCell, nn.GRUCell):
