@@ -37,6 +37,7 @@ int64_t HighestOf(Scalar s) {
 }
 
 const char* MathName(Op op) {
+  if (IsSpecial(op)) return NameOf(op).data();
   switch (op) {
     case Op::kExp:
       return "exp";
@@ -486,7 +487,9 @@ absl::StatusOr<Typed> Lowering::Math(const Node& node) {
   if (name == nullptr) return absl::InternalError("an operation without lowering");
   const Scalar result = s;
   if (!IsFloat(s)) {
-    if (node.op != Op::kPow && node.op != Op::kFmod && node.op != Op::kRemainder) {
+    const bool exists = node.op == Op::kPow || node.op == Op::kFmod || node.op == Op::kRemainder ||
+                        node.op == Op::kGcd || node.op == Op::kLcm;
+    if (!exists) {
       return absl::InvalidArgumentError(absl::StrCat(name, " of integers"));
     }
     s = Scalar::kI64;

@@ -17,6 +17,7 @@ using ops::DType;
 
 // Returns the approximate cost of a node in a vectorised f32 loop.
 float CostOf(const Node& node) {
+  if (IsSpecial(node.op)) return 16;
   switch (node.op) {
     case Op::kVariable:
     case Op::kInteger:

@@ -133,6 +133,10 @@ TEST_F(MapTest, EveryRowAgreesWithTheReferenceForEveryType) {
           // The tail cancels: a large gradient magnifies the rounding of 1 - tanh^2 without bound.
           if (row.number == 117) range = {-3, 3, false};
           if (row.number == 902 || row.number == 905) range = {-1, 1, false};  // values of gates
+          // Special functions: the reference is exact only for moderate arguments.
+          if (row.number >= 940 && row.number <= 959) range = {-8, 8, false};
+          if (row.number == 949) range = {0, 1, false};
+          if (row.number == 963 || row.number == 964) range = {-100, 100, false};
           if (row.number == 3) range = {-20, 20, false};
           if (row.number == 130 || row.number == 131) range = {0, 1, false};
           if (row.number == 133) range = {1, 1000, false};

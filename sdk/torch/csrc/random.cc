@@ -179,6 +179,35 @@ Tensor& Random(Tensor& self, OptionalGenerator generator) {
   return RandomBetween(self, 0, static_cast<uint64_t>(LargestOf(self.scalar_type())) + 1, generator);
 }
 
+// ---- normal numbers with a mean and a deviation for each element
+
+// Waits for the deviations, as on other devices.
+void CheckDeviations(const Tensor& deviation) {
+  TORCH_CHECK(deviation.numel() == 0 || deviation.min().ge(0).item<bool>(),
+              "normal expects all elements of std >= 0.0");
+}
+
+Tensor NormalTensorTensor(const Tensor& mean, const Tensor& deviation, OptionalGenerator generator) {
+  if (!IsFloat(mean) || !IsFloat(deviation))
+    return FallbackOf<at::_ops::normal_Tensor_Tensor>::Call(mean, deviation, generator);
+  CheckDeviations(deviation);
+  const std::vector<int64_t> sizes = at::infer_size(mean.sizes(), deviation.sizes());
+  return at::empty(sizes, mean.options()).normal_(0, 1, generator).mul_(deviation).add_(mean);
+}
+Tensor NormalTensorFloat(const Tensor& mean, double deviation, OptionalGenerator generator) {
+  TORCH_CHECK(deviation >= 0, "normal expects std >= 0.0, but found std ", deviation);
+  if (!IsFloat(mean)) return FallbackOf<at::_ops::normal_Tensor_float>::Call(mean, deviation, generator);
+  return at::empty(mean.sizes(), mean.options()).normal_(0, deviation, generator).add_(mean);
+}
+Tensor NormalFloatTensor(double mean, const Tensor& deviation, OptionalGenerator generator) {
+  if (!IsFloat(deviation)) return FallbackOf<at::_ops::normal_float_Tensor>::Call(mean, deviation, generator);
+  CheckDeviations(deviation);
+  return at::empty(deviation.sizes(), deviation.options())
+      .normal_(0, 1, generator)
+      .mul_(deviation)
+      .add_(mean);
+}
+
 // ---- leaky_relu with random slopes
 
 bool IsRreluServed(const Tensor& self, const Tensor& noise) {
@@ -219,6 +248,9 @@ Tensor RreluWithNoiseBackward(const Tensor& gradient, const Tensor& self, const 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("rrelu_with_noise", TORCH_FN(RreluWithNoise));
   m.impl("rrelu_with_noise_backward", TORCH_FN(RreluWithNoiseBackward));
+  m.impl("normal.Tensor_Tensor", TORCH_FN(NormalTensorTensor));
+  m.impl("normal.Tensor_float", TORCH_FN(NormalTensorFloat));
+  m.impl("normal.float_Tensor", TORCH_FN(NormalFloatTensor));
   m.impl("uniform_", TORCH_FN(Uniform));
   m.impl("normal_", TORCH_FN(Normal));
   m.impl("exponential_", TORCH_FN(Exponential));
