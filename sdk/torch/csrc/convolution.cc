@@ -83,12 +83,15 @@ const ops::Row& RowOfDirection(bool transposed) {
 // convolution is a product, and so are its gradients.
 class Patches {
  public:
-  // Returns true if each element of the input belongs to at most one window, and the product is faster.
-  // Vendors' convolutions of a few channels, as images have, take several times as long as a copy and a
-  // product. With more channels they need no copy, and are faster.
-  static bool Serve(const Tensor& input, const Tensor& weight, const Geometry& g) {
+  // Returns true if each element of the input belongs to at most one window, and products are faster.
+  // Vendors' convolutions for GPUs take several times as long for the few channels that images have; with
+  // more channels they are faster. oneDNN's are slower only for large windows, or for the gradient by the
+  // input.
+  static bool Serve(const Tensor& input, const Tensor& weight, const Geometry& g, bool by_input = false) {
     if (g.transposed || g.groups != 1 || input.numel() == 0 || weight.numel() == 0) return false;
-    if (input.size(1) > kFewChannels || weight.numel() / weight.size(0) < kMinColumns) return false;
+    if (input.size(1) > kFewChannels) return false;
+    const bool cpu = Runtime::Get().device(DeviceIndexOf(input)).kind == "cpu";
+    if (weight.numel() / weight.size(0) < (cpu && !by_input ? kManyColumns : kFewColumns)) return false;
     for (size_t d = 0; d < g.stride.size(); ++d) {
       const auto dim = static_cast<int64_t>(d) + 2;
       const bool apart = g.stride[d] == weight.size(dim) && g.dilation[d] == 1 && g.padding[d] == 0;
@@ -137,7 +140,7 @@ class Patches {
   }
 
  private:
-  static constexpr int64_t kFewChannels = 4, kMinColumns = 16;
+  static constexpr int64_t kFewChannels = 4, kFewColumns = 16, kManyColumns = 256;
 
   // A view: [images, windows .., channels, positions ..].
   Tensor Windows(const Tensor& images) const {
@@ -178,7 +181,7 @@ Tensor Convolution(const Tensor& input, const Tensor& weight, const OptionalTens
 }
 
 Tensor InputGradient(const Tensor& gradient, const Tensor& input, const Tensor& weight, const Geometry& g) {
-  if (Patches::Serve(input, weight, g)) {
+  if (Patches::Serve(input, weight, g, /*by_input=*/true)) {
     const Patches patches(input, weight, g.stride);
     return patches.Images(at::mm(patches.OutputRows(gradient), weight.reshape({weight.size(0), -1})),
                           FormatOf(input, weight));
