@@ -191,6 +191,14 @@ Tensor Addbmm(const Tensor& self, const Tensor& a, const Tensor& b, const at::Sc
   return at::addmm(self, a.transpose(0, 1).reshape({a.size(1), inner}), b.reshape({inner, b.size(2)}), beta,
                    alpha);
 }
+// ATen's kernel resizes `self`; the fallback does so too.
+Tensor& AddbmmInPlace(Tensor& self, const Tensor& a, const Tensor& b, const at::Scalar& beta,
+                      const at::Scalar& alpha) {
+  const bool fits = a.dim() == 3 && b.dim() == 3 && self.dim() == 2 && self.size(0) == a.size(1) &&
+                    self.size(1) == b.size(2);
+  if (!fits) return FallbackOf<at::_ops::addbmm_>::Call(self, a, b, beta, alpha);
+  return self.copy_(at::addbmm(self, a, b, beta, alpha));
+}
 
 Tensor Cross(const Tensor& self, const Tensor& other, int64_t dim) {
   static const ops::Row& row = ops::RowOf("xpud::difference_of_products");
@@ -282,6 +290,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("trace", TORCH_FN(Trace));
   m.impl("vdot", TORCH_FN(Vdot));
   m.impl("addbmm", TORCH_FN(Addbmm));
+  m.impl("addbmm_", TORCH_FN(AddbmmInPlace));
   m.impl("linalg_cross", TORCH_FN(Cross));
   m.impl("renorm", TORCH_FN(Renorm));
   m.impl("conj_physical_", TORCH_FN(ConjugateInPlace));

@@ -2,6 +2,7 @@
 // nan_to_num, rounding to decimals.
 #include <ATen/ATen.h>
 #include <ATen/Dispatch_v2.h>
+#include <ATen/TensorIterator.h>
 #include <torch/library.h>
 
 #include <cmath>
@@ -52,7 +53,8 @@ Tensor& NanToNumOut(const Tensor& self, std::optional<double> nan, std::optional
               " should be same as input: ", self.scalar_type());
   if (c10::isIntegralType(self.scalar_type(), /*includeBool=*/true)) {
     if (!out.defined()) return out = self.clone();
-    out.resize_(self.sizes());
+    CheckSameDevice(self.device(), out.device());
+    at::TensorIterator::unary_op(out, self);  // ATen's checks, and the output's shape
     return out.copy_(self);
   }
   if (IsServed(self, row.dtypes)) {
