@@ -398,6 +398,52 @@ class EncoderTest(LayerTest):
                 torch._native_multi_head_attention(x, x, x, 8, 2, *weights, mask.bool().xpud(), mask_type=kind)
 
 
+class GroupedProductTest(LayerTest):
+    """Products of groups of rows with matrices of their own, as mixtures of experts have them. ATen's composition reads where the groups end, and waits for it."""
+
+    def test_every_form_and_its_gradients(self):
+        ends = torch.tensor([8, 8, 32], dtype=torch.int32)
+        forms = [((32, 16), (3, 16, 24), ends), ((3, 16, 32), (3, 32, 24), None), ((16, 32), (32, 24), ends), ((3, 16, 32), (32, 24), torch.tensor([8, 16, 24], dtype=torch.int32))]
+        for (left, right, offsets), dtype in itertools.product(forms, (torch.float32, torch.bfloat16, torch.float16)):
+            with self.subTest(left=left, right=right, dtype=dtype):
+                here = [torch.randn(size).to(dtype).requires_grad_() for size in (left, right)]
+                there = to_device(here)
+                expected = torch._grouped_mm(*here, offsets)
+                actual = torch._grouped_mm(*there, None if offsets is None else offsets.xpud())
+                gradient = torch.randn_like(expected)
+                tolerance = {} if dtype == torch.float32 else {"rtol": 2e-2, "atol": 4e-2}
+                self.assert_close(actual, expected, **tolerance)
+                self.assert_close(torch.autograd.grad(actual, there, gradient.xpud()), torch.autograd.grad(expected, here, gradient), **tolerance)
+        self.assert_no_fallback()
+
+
+class DistanceTest(LayerTest):
+    def test_distances_and_their_gradients(self):
+        for p, (rows, others) in itertools.product((0, 0.5, 1, 1.5, 2, 3, float("inf")), ((5, 4), (30, 4))):
+            x, y = torch.randn(2, rows, 6, requires_grad=True), torch.randn(1, others, 6, requires_grad=True)
+            with torch.no_grad():
+                x[0, 0] = y[0, 1]  # a distance of 0
+            u, v = to_device((x, y))
+            with self.subTest(p=p, rows=rows):
+                actual, expected = torch.cdist(u, v, p), torch.cdist(x, y, p)
+                self.assert_close(actual, expected, rtol=1e-4, atol=1e-3 if p == 2 else 1e-5)
+                if p != 2:  # by a product, a distance of 0 is not exact
+                    weights = torch.randn_like(expected)
+                    self.assert_close(torch.autograd.grad(actual, (u, v), weights.xpud()), torch.autograd.grad(expected, (x, y), weights), rtol=1e-3, atol=1e-4)
+        self.assert_no_fallback()
+
+    def test_pairs_of_rows(self):
+        for p in (0, 1, 2, 2.5, float("inf")):
+            x = torch.randn(7, 5, requires_grad=True)
+            y = to_device(x)
+            actual, expected = nn.functional.pdist(y, p), nn.functional.pdist(x, p)
+            self.assert_close(actual, expected)
+            weights = torch.randn_like(expected)
+            self.assert_close(torch.autograd.grad(actual, y, weights.xpud()), torch.autograd.grad(expected, x, weights), rtol=1e-4, atol=1e-5)
+        self.assertEqual(nn.functional.pdist(torch.ones(1, 3).xpud()).shape, (0,))
+        self.assert_no_fallback()
+
+
 class HistogramTest(LayerTest):
     integers = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
