@@ -91,6 +91,9 @@ constexpr Function kFunctions[] = {
     {"nextafter", 2, Op::kNextafter},
     {"gcd", 2, Op::kGcd},
     {"lcm", 2, Op::kLcm},
+    {"randgamma", 3, Op::kRandgamma},
+    {"randpoisson", 3, Op::kRandpoisson},
+    {"randbinomial", 4, Op::kRandbinomial},
 };
 
 }  // namespace

@@ -139,6 +139,9 @@ enum class Op : uint8_t {
   kRand,
   kRandn,
   kRandint,
+  kRandgamma,
+  kRandpoisson,
+  kRandbinomial,
 };
 
 using NodeId = int32_t;
@@ -147,7 +150,7 @@ struct Node {
   Op op;
   uint8_t arity = 0;
   Variable variable = Variable::kA;  // kVariable
-  std::array<NodeId, 3> operands{};  // `arity` of them
+  std::array<NodeId, 4> operands{};  // `arity` of them
   int64_t integer = 0;               // kInteger
   double real = 0;                   // kReal
   bool operator==(const Node&) const = default;

@@ -778,8 +778,8 @@ int64_t xpud_remainder_i64(int64_t x, int64_t y) {
 
 typedef struct { uint32_t w[4]; } Block;
 
-static inline Block Philox(uint64_t seed, uint64_t block) {
-  uint32_t c0 = (uint32_t)block, c1 = (uint32_t)(block >> 32), c2 = 0, c3 = 0;
+static inline Block PhiloxAt(uint64_t seed, uint64_t block, uint32_t third) {
+  uint32_t c0 = (uint32_t)block, c1 = (uint32_t)(block >> 32), c2 = third, c3 = 0;
   uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
 #pragma clang loop unroll(full)
   for (int round = 0; round < 10; ++round) {
@@ -794,6 +794,7 @@ static inline Block Philox(uint64_t seed, uint64_t block) {
   }
   return (Block){{c0, c1, c2, c3}};
 }
+static inline Block Philox(uint64_t seed, uint64_t block) { return PhiloxAt(seed, block, 0); }
 static inline uint32_t Word(int64_t seed, int64_t offset, int64_t i) {
   const Block b = Philox((uint64_t)seed, (uint64_t)(offset + (i >> 2)));
   const uint32_t low = i & 1 ? b.w[1] : b.w[0], high = i & 1 ? b.w[3] : b.w[2];

@@ -1,5 +1,5 @@
 // Special functions, included by math.c: gamma's relatives, Bessel functions, the scaled error function and what
-// is made of it, fractions and exponents, divisors. Computed in f64; f32 rounds the result.
+// is made of it, fractions and exponents, divisors, distributions. Computed in f64; f32 rounds the result.
 //
 // Coefficients are those of Chebyshev polynomials, computed with 40 digits. Accuracy: about 1e-14, relative for
 // functions without zeros, else absolute. Loops end after a fixed number of steps, whatever the values are.
@@ -62,8 +62,8 @@ static inline double ZetaPositive(double s, double q) {
       1.0 / 12.0,           -1.0 / 720.0,           1.0 / 30240.0,           -1.0 / 1209600.0,
       1.0 / 47900160.0,     -691.0 / 1307674368e3,  1.0 / 74724249600.0,     -3617.0 / 10670622842880e3};
   double sum = 0.0;
-  for (int k = 0; k < 10; ++k) sum += Pow(q + k, -s);
-  const double w = q + 10.0, power = Pow(w, -s);
+  for (int k = 0; k < 10; ++k) sum += PowPositive(q + k, -s);
+  const double w = q + 10.0, power = PowPositive(w, -s);
   if (power == 0.0) return sum;
   sum += power * w / (s - 1.0) + 0.5 * power;
   double factor = s, term = power / w;
@@ -407,4 +407,103 @@ int64_t xpud_lcm_i64(int64_t x, int64_t y) {
   if (divisor == 0) return 0;
   const uint64_t multiple = (uint64_t)(divisor == -1 ? -x : x / divisor) * (uint64_t)y;
   return (int64_t)multiple < 0 ? (int64_t)-multiple : (int64_t)multiple;
+}
+
+// ---- random numbers by rejection. An element has a stream of its own: Philox counters {offset + i, draw}, where
+// draw counts from 1. A loop ends after MOST_DRAWS with the last candidate, which happens once in 10^20 elements.
+
+#define MOST_DRAWS 100
+
+typedef struct { int64_t seed, block; uint32_t draw; } Stream;
+
+static inline Block NextBlock(Stream* s) { return PhiloxAt((uint64_t)s->seed, (uint64_t)s->block, ++s->draw); }
+// 53 bits, in (0, 1)
+static inline double Open(uint32_t high, uint32_t low) {
+  return ((double)(int64_t)(((uint64_t)high << 32 | low) >> 11) + 0.5) * 0x1p-53;
+}
+static inline double Uniform(Stream* s) {
+  const Block b = NextBlock(s);
+  return Open(b.w[0], b.w[1]);
+}
+
+// Marsaglia and Tsang 2000, with a power of a uniform number for a < 1.
+double xpud_randgamma(double a, int64_t seed, int64_t offset, int64_t i) {
+  if (!(a >= 0.0)) return NAN_;
+  if (a == 0.0) return 0.0;
+  Stream s = {seed, offset + i, 0};
+  const double boost = a < 1.0 ? xpud_exp_f64(xpud_log_f64(Uniform(&s)) / a) : 1.0;
+  const double d = (a < 1.0 ? a + 1.0 : a) - 1.0 / 3.0, c = 1.0 / __builtin_sqrt(9.0 * d);
+  double v = 1.0;
+  for (int draw = 0; draw < MOST_DRAWS; ++draw) {
+    const Block b = NextBlock(&s);
+    const double radius = __builtin_sqrt(-2.0 * xpud_log_f64(Open(b.w[0], b.w[1])));
+    const double x = radius * xpud_cos_f64(2.0 * PI * (double)b.w[2] * 0x1p-32);
+    const double u = ((double)b.w[3] + 0.5) * 0x1p-32, root = 1.0 + c * x;
+    if (root <= 0.0) continue;
+    v = root * root * root;
+    if (xpud_log_f64(u) < 0.5 * x * x + d - d * v + d * xpud_log_f64(v)) break;
+  }
+  return boost * d * v;
+}
+
+// Products of uniform numbers below a mean of 10; then Hoermann's transformed rejection (PTRS, 1993).
+double xpud_randpoisson(double rate, int64_t seed, int64_t offset, int64_t i) {
+  if (!(rate >= 0.0)) return NAN_;
+  Stream s = {seed, offset + i, 0};
+  double k = 0.0;
+  if (rate < 10.0) {
+    const double least = xpud_exp_f64(-rate);
+    double product = Uniform(&s);
+    for (int draw = 0; draw < MOST_DRAWS && product > least; ++draw, k += 1.0) product *= Uniform(&s);
+    return k;
+  }
+  const double b = 0.931 + 2.53 * __builtin_sqrt(rate), a = -0.059 + 0.02483 * b;
+  const double inverse_alpha = 1.1239 + 1.1328 / (b - 3.4), v_r = 0.9277 - 3.6224 / (b - 2.0), l = xpud_log_f64(rate);
+  for (int draw = 0; draw < MOST_DRAWS; ++draw) {
+    const Block block = NextBlock(&s);
+    const double u = Open(block.w[0], block.w[1]) - 0.5, v = Open(block.w[2], block.w[3]);
+    const double us = 0.5 - __builtin_fabs(u);
+    k = __builtin_floor((2.0 * a / us + b) * u + rate + 0.43);
+    if (us >= 0.07 && v <= v_r) break;
+    if (k < 0.0 || (us < 0.013 && v > us)) continue;
+    if (xpud_log_f64(v * inverse_alpha / (a / (us * us) + b)) <= k * l - rate - xpud_lgamma_f64(k + 1.0)) break;
+  }
+  return k < 0.0 ? 0.0 : k;
+}
+
+// Gaps between successes (Devroye 1986) if few are expected; then Hoermann's transformed rejection (BTRS, 1993).
+double xpud_randbinomial(double n, double p, int64_t seed, int64_t offset, int64_t i) {
+  if (!(n >= 0.0) || !(p >= 0.0) || !(p <= 1.0)) return NAN_;
+  n = __builtin_floor(n);
+  if (n == 0.0 || p == 0.0) return 0.0;
+  if (p == 1.0) return n;
+  Stream s = {seed, offset + i, 0};
+  const double q = p <= 0.5 ? p : 1.0 - p, expected = n * q;
+  double k = 0.0;
+  if (expected < 10.0) {
+    const double scale = 1.0 / xpud_log1p_f64(-q);
+    double at = 0.0;
+    k = -1.0;
+    for (int draw = 0; draw < MOST_DRAWS && at <= n; ++draw, k += 1.0)
+      at += __builtin_ceil(xpud_log_f64(Uniform(&s)) * scale);
+  } else {
+    const double spread = __builtin_sqrt(expected * (1.0 - q)), b = 1.15 + 2.53 * spread;
+    const double a = -0.0873 + 0.0248 * b + 0.01 * q, c = expected + 0.5, v_r = 0.92 - 4.2 / b;
+    const double alpha = (2.83 + 5.1 / b) * spread, odds = xpud_log_f64(q / (1.0 - q));
+    const double mode = __builtin_floor((n + 1.0) * q);
+    const double base = xpud_lgamma_f64(mode + 1.0) + xpud_lgamma_f64(n - mode + 1.0);
+    for (int draw = 0; draw < MOST_DRAWS; ++draw) {
+      const Block block = NextBlock(&s);
+      const double u = Open(block.w[0], block.w[1]) - 0.5, v = Open(block.w[2], block.w[3]);
+      const double us = 0.5 - __builtin_fabs(u);
+      k = __builtin_floor((2.0 * a / us + b) * u + c);
+      if (us >= 0.07 && v <= v_r) break;
+      if (k < 0.0 || k > n) continue;
+      const double log_ratio =
+          base - xpud_lgamma_f64(k + 1.0) - xpud_lgamma_f64(n - k + 1.0) + (k - mode) * odds;
+      if (xpud_log_f64(v * alpha / (a / (us * us) + b)) <= log_ratio) break;
+    }
+  }
+  k = k < 0.0 ? 0.0 : k > n ? n : k;
+  return p <= 0.5 ? k : n - k;
 }

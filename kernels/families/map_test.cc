@@ -116,6 +116,7 @@ Operand Immediate(DType dtype, ops::Number number) {
 TEST_F(MapTest, EveryRowAgreesWithTheReferenceForEveryType) {
   for (const ops::Row& row : ops::kRows) {
     if (row.family != ops::Family::kMap) continue;
+    if (row.number >= 970 && row.number <= 972) continue;  // drawn by rejection: see test_random.py
     const uint32_t seeds = SeedInputs(ParseMap(row.formula)->expression);
     for (const DType compute : ComputeTypes(row)) {
       for (const int64_t n : {1, 131}) {

@@ -26,6 +26,8 @@
 //               eps: the distance from 1 to the next number of the compute type
 //   index       i: the element's row-major position in the output (i64)
 //   random      rand(seed, offset): uniform in [0,1)    randn(seed, offset): standard normal
+//               randgamma(a, seed, offset)  randpoisson(rate, seed, offset)  randbinomial(n, p, seed, offset): by
+//               rejection; element i takes counters {offset + i, 1}, {offset + i, 2}, ..
 //               randint(seed, offset): 64 random bits as i64
 //               Philox4x32-10 with key = seed, counter = {offset + i/4 (64 bits), 0, 0}; element i takes word
 //               i%4. randint, and rand in f64 (53 bits of it), take words i%2*2 and the next, counter offset +
