@@ -64,8 +64,9 @@ static inline double ZetaPositive(double s, double q) {
   double sum = 0.0;
   for (int k = 0; k < 10; ++k) sum += PowPositive(q + k, -s);
   const double w = q + 10.0, power = PowPositive(w, -s);
+  sum += PowPositive(w, 1.0 - s) / (s - 1.0);
   if (power == 0.0) return sum;
-  sum += power * w / (s - 1.0) + 0.5 * power;
+  sum += 0.5 * power;
   double factor = s, term = power / w;
   for (int j = 0; j < 8; ++j) {
     sum += kBernoulli[j] * factor * term;

@@ -17,7 +17,7 @@ namespace {
 using at::Tensor;
 using ops::ResampleKind;
 
-constexpr int kMostDigits = 22, kWeightBits = 15;
+constexpr int kMaxDigits = 22, kWeightBits = 15;
 
 bool IsCubic(ResampleKind kind) { return kind == ResampleKind::kCubic || kind == ResampleKind::kCubicArea; }
 bool IsArea(ResampleKind kind) {
@@ -64,8 +64,9 @@ class Taps {
   // The inputs within reach of the output's centre. Their weights add up to 1.
   void AddArea(int64_t o) {
     const double centre = step_ * (static_cast<double>(o) + 0.5), inverse = step_ >= 1 ? 1 / step_ : 1;
-    const int64_t first = std::max<int64_t>(static_cast<int64_t>(centre - reach_ + 0.5), 0);
-    const int64_t end = std::min(static_cast<int64_t>(centre + reach_ + 0.5), in_);
+    const double low = centre - reach_ + 0.5, high = centre + reach_ + 0.5;
+    const int64_t first = std::max<int64_t>(static_cast<int64_t>(low), 0);
+    const int64_t end = std::min(static_cast<int64_t>(high), in_);
     const int64_t size = std::clamp<int64_t>(end - first, 0, count_);
     double* const weights = Start(o, first);
     double total = 0;
@@ -103,7 +104,7 @@ class Taps {
   void Quantise() {
     double most = 0;
     for (const double weight : weights_) most = std::max(most, weight);
-    for (digits_ = 0; digits_ < kMostDigits; ++digits_) {
+    for (digits_ = 0; digits_ < kMaxDigits; ++digits_) {
       const double next = 0.5 + most * static_cast<double>(1 << (digits_ + 1));
       if (static_cast<int>(next) >= 1 << kWeightBits) break;
     }

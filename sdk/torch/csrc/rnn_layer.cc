@@ -108,11 +108,14 @@ class Pass : public Walk {
   Results Run() {
     for (int64_t k = 0; k < steps_.count(); ++k) ForEachPart(k, [&](const Part& part) { Step(part); });
     results_.last.hidden = Last(results_.output);
+    Finish();
     return std::move(results_);
   }
 
  protected:
   virtual void Step(const Part& part) = 0;
+  // Completes the results after the last step.
+  virtual void Finish() {}
 
   Matrix InputGates(const Part& part) const { return gates_.Rows(part.row, part.count); }
   Matrix OutputOf(const Part& part) const { return output_.Rows(part.row, part.count); }
@@ -170,13 +173,11 @@ class LstmPass final : public Pass {
     results_.saved.push_back(unprojected);
   }
 
-  Results Run() {
-    Results results = Pass::Run();
-    if (training_) results.last.cell = Last(cell_states_);
-    return results;
+ private:
+  void Finish() override {
+    if (training_) results_.last.cell = Last(cell_states_);
   }
 
- private:
   void Step(const Part& part) override {
     static const ops::Row &infer = ops::RowOf("xpud::lstm_step"),
                           &train = ops::RowOf("xpud::lstm_step_training");
