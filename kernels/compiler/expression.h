@@ -111,9 +111,37 @@ enum class Op : uint8_t {
   kIsfinite,
   kFma,
   kStored,
+  // Functions of special_functions.h.
+  kDigamma,
+  kZeta,
+  kIgamma,
+  kIgammac,
+  kErfcx,
+  kLogndtr,
+  kNdtri,
+  kI0,
+  kI1,
+  kI0e,
+  kI1e,
+  kK0,
+  kK1,
+  kK0e,
+  kK1e,
+  kJ0,
+  kJ1,
+  kY0,
+  kY1,
+  kMantissa,
+  kExponent,
+  kNextafter,
+  kGcd,
+  kLcm,
   kRand,
   kRandn,
   kRandint,
+  kRandgamma,
+  kRandpoisson,
+  kRandbinomial,
 };
 
 using NodeId = int32_t;
@@ -122,7 +150,7 @@ struct Node {
   Op op;
   uint8_t arity = 0;
   Variable variable = Variable::kA;  // kVariable
-  std::array<NodeId, 3> operands{};  // `arity` of them
+  std::array<NodeId, 4> operands{};  // `arity` of them
   int64_t integer = 0;               // kInteger
   double real = 0;                   // kReal
   bool operator==(const Node&) const = default;
@@ -141,7 +169,11 @@ class Expression {
   std::vector<Node> nodes_;
 };
 
+constexpr bool IsSpecial(Op op) { return op >= Op::kDigamma && op <= Op::kLcm; }
+
 // Returns the function `name` of `arity` operands, or kVariable if there is none.
 Op FunctionNamed(std::string_view name, int arity);
+// Returns the name of a function, or nothing if `op` is none. Ends with a zero.
+std::string_view NameOf(Op op);
 
 }  // namespace xpud::kernels

@@ -134,7 +134,7 @@ class Parser {
   absl::StatusOr<NodeId> Call(std::string_view name) {
     Node node{.op = Op::kVariable};
     do {
-      if (node.arity == 3) return Fail("at most three operands");
+      if (node.arity == 4) return Fail("at most four operands");
       ASSIGN_OR_RETURN(const NodeId operand, Whole());
       node.operands[node.arity++] = operand;
     } while (Accept(","));

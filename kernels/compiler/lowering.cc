@@ -37,6 +37,7 @@ int64_t HighestOf(Scalar s) {
 }
 
 const char* MathName(Op op) {
+  if (IsSpecial(op)) return NameOf(op).data();
   switch (op) {
     case Op::kExp:
       return "exp";
@@ -236,6 +237,9 @@ absl::StatusOr<Typed> Lowering::LowerNew(const Node& node) {
     case Op::kRand:
     case Op::kRandn:
     case Op::kRandint:
+    case Op::kRandgamma:
+    case Op::kRandpoisson:
+    case Op::kRandbinomial:
       return Random(node);
     case Op::kSqrt:
     case Op::kRsqrt: {
@@ -467,13 +471,24 @@ absl::StatusOr<Typed> Lowering::Classify(const Node& node) {
 absl::StatusOr<Typed> Lowering::Random(const Node& node) {
   const Typed& index = bindings_[static_cast<size_t>(Variable::kIndex)];
   if (index.value == nullptr || width_ > 1) return absl::InvalidArgumentError("random numbers outside a map");
-  ASSIGN_OR_RETURN(Value* const seed, LowerAs(node.operands[0], Scalar::kI64));
-  ASSIGN_OR_RETURN(Value* const offset, LowerAs(node.operands[1], Scalar::kI64));
-  Value* const operands[] = {seed, offset, index.value};
+  // Parameters of the distribution, then seed and offset.
+  const size_t parameters = node.arity - 2u;
+  std::vector<Value*> operands;
+  for (size_t i = 0; i < node.arity; ++i) {
+    const Scalar scalar = i < parameters ? Scalar::kF64 : Scalar::kI64;
+    ASSIGN_OR_RETURN(Value* const operand, LowerAs(node.operands[i], scalar));
+    operands.push_back(operand);
+  }
+  operands.push_back(index.value);
   if (node.op == Op::kRandint) {
     return Typed{emitter_.CallMath("randint", emitter_.TypeOf(Scalar::kI64), operands), Scalar::kI64};
   }
   const Scalar s = compute_ == Scalar::kF64 ? Scalar::kF64 : Scalar::kF32;
+  if (parameters > 0) {
+    Value* const drawn =
+        emitter_.CallMath(std::string(NameOf(node.op)), emitter_.TypeOf(Scalar::kF64), operands);
+    return Typed{emitter_.Convert(drawn, Scalar::kF64, s), s};
+  }
   return Typed{emitter_.CallMath(
                    absl::StrCat(node.op == Op::kRand ? "rand" : "randn", s == Scalar::kF64 ? "_f64" : "_f32"),
                    emitter_.TypeOf(s), operands),
@@ -486,7 +501,9 @@ absl::StatusOr<Typed> Lowering::Math(const Node& node) {
   if (name == nullptr) return absl::InternalError("an operation without lowering");
   const Scalar result = s;
   if (!IsFloat(s)) {
-    if (node.op != Op::kPow && node.op != Op::kFmod && node.op != Op::kRemainder) {
+    const bool exists = node.op == Op::kPow || node.op == Op::kFmod || node.op == Op::kRemainder ||
+                        node.op == Op::kGcd || node.op == Op::kLcm;
+    if (!exists) {
       return absl::InvalidArgumentError(absl::StrCat(name, " of integers"));
     }
     s = Scalar::kI64;

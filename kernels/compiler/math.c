@@ -631,8 +631,8 @@ static inline double ErfSmall(double x) {
   p = FMA(p, z, 1.12837916709551257);
   return p * x;
 }
-// erfc of a >= 1: e^(-a^2) / (1 + a) times a polynomial in u = (a - 3) / (a + 3).
-static inline double ErfcLarge(double a) {
+// e^(a^2) erfc(a) of 1 <= a <= 28: a polynomial in u = (a - 3) / (a + 3), over 1 + a.
+static inline double ErfcScaled(double a) {
   const double c = a > 28.0 ? 28.0 : a;
   const double u = (c - 3.0) / (c + 3.0);
   double p = 9.08607206420371538e-8;
@@ -654,8 +654,12 @@ static inline double ErfcLarge(double a) {
   p = FMA(p, u, 0.0990207536794193797);
   p = FMA(p, u, -0.230927333083809584);
   p = FMA(p, u, 0.71600460472555985);
+  return p / (1.0 + c);
+}
+static inline double ErfcLarge(double a) {
+  const double c = a > 28.0 ? 28.0 : a;
   const double square = c * c, low = FMA(c, c, -square);
-  return xpud_exp_f64(-square) * (1.0 - low) * p / (1.0 + c);
+  return xpud_exp_f64(-square) * (1.0 - low) * ErfcScaled(c);
 }
 double xpud_erf_f64(double x) {
   const double a = __builtin_fabs(x);
@@ -774,8 +778,8 @@ int64_t xpud_remainder_i64(int64_t x, int64_t y) {
 
 typedef struct { uint32_t w[4]; } Block;
 
-static inline Block Philox(uint64_t seed, uint64_t block) {
-  uint32_t c0 = (uint32_t)block, c1 = (uint32_t)(block >> 32), c2 = 0, c3 = 0;
+static inline Block PhiloxAt(uint64_t seed, uint64_t block, uint32_t third) {
+  uint32_t c0 = (uint32_t)block, c1 = (uint32_t)(block >> 32), c2 = third, c3 = 0;
   uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
 #pragma clang loop unroll(full)
   for (int round = 0; round < 10; ++round) {
@@ -790,6 +794,7 @@ static inline Block Philox(uint64_t seed, uint64_t block) {
   }
   return (Block){{c0, c1, c2, c3}};
 }
+static inline Block Philox(uint64_t seed, uint64_t block) { return PhiloxAt(seed, block, 0); }
 static inline uint32_t Word(int64_t seed, int64_t offset, int64_t i) {
   const Block b = Philox((uint64_t)seed, (uint64_t)(offset + (i >> 2)));
   const uint32_t low = i & 1 ? b.w[1] : b.w[0], high = i & 1 ? b.w[3] : b.w[2];
@@ -818,3 +823,5 @@ double xpud_randn_f64(int64_t seed, int64_t offset, int64_t i) {
   return radius * ((q + 1) & 2 ? -y : y);
 }
 float xpud_randn_f32(int64_t seed, int64_t offset, int64_t i) { return (float)xpud_randn_f64(seed, offset, i); }
+
+#include "special_functions.h"

@@ -17,6 +17,8 @@ using ops::DType;
 
 // Returns the approximate cost of a node in a vectorised f32 loop.
 float CostOf(const Node& node) {
+  if (IsSpecial(node.op)) return 16;
+  if (node.op > Op::kRandint) return 40;
   switch (node.op) {
     case Op::kVariable:
     case Op::kInteger:
@@ -191,7 +193,7 @@ uint32_t SeedInputs(const Expression& expression) {
   for (size_t id = 0; id < expression.size(); ++id) {
     const Node& node = expression[static_cast<NodeId>(id)];
     if (node.op < Op::kRand) continue;
-    for (int i = 0; i < node.arity; ++i) {
+    for (int i = node.arity - 2; i < node.arity; ++i) {
       const Node& operand = expression[node.operands[static_cast<size_t>(i)]];
       if (operand.op == Op::kVariable) seeds |= 1u << static_cast<unsigned>(operand.variable);
     }

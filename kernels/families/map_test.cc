@@ -116,6 +116,7 @@ Operand Immediate(DType dtype, ops::Number number) {
 TEST_F(MapTest, EveryRowAgreesWithTheReferenceForEveryType) {
   for (const ops::Row& row : ops::kRows) {
     if (row.family != ops::Family::kMap) continue;
+    if (row.number >= 970 && row.number <= 972) continue;  // drawn by rejection: see test_random.py
     const uint32_t seeds = SeedInputs(ParseMap(row.formula)->expression);
     for (const DType compute : ComputeTypes(row)) {
       for (const int64_t n : {1, 131}) {
@@ -130,8 +131,13 @@ TEST_F(MapTest, EveryRowAgreesWithTheReferenceForEveryType) {
           const bool mask = (row.number == 93 && i == 0) || (row.number == 94 && i == 1);
           tensors.emplace_back(mask ? DType::kBool : compute, std::vector<int64_t>{n});
           RandomRange range{.specials = n > 1};
-          // The tail cancels: a huge gradient magnifies the rounding of 1 - tanh^2 without bound.
-          if (row.number == 117) range.specials = false;
+          // The tail cancels: a large gradient magnifies the rounding of 1 - tanh^2 without bound.
+          if (row.number == 117) range = {-3, 3, false};
+          if (row.number == 902 || row.number == 905) range = {-1, 1, false};  // values of gates
+          // Special functions: the reference is exact only for moderate arguments.
+          if (row.number >= 940 && row.number <= 959) range = {-8, 8, false};
+          if (row.number == 949) range = {0, 1, false};
+          if (row.number == 963 || row.number == 964) range = {-100, 100, false};
           if (row.number == 3) range = {-20, 20, false};
           if (row.number == 130 || row.number == 131) range = {0, 1, false};
           if (row.number == 133) range = {1, 1000, false};

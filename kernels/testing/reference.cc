@@ -2,7 +2,9 @@
 
 #include <cmath>
 #include <limits>
+#include <numeric>
 
+#include "kernels/testing/special_reference.h"
 #include "proto/base/check.h"
 
 namespace xpud::kernels {
@@ -48,6 +50,9 @@ Exact ReferenceEvaluator::Evaluate(NodeId id) {
 
 Exact ReferenceEvaluator::EvaluateNode(const Node& node) {
   constexpr Exact kInf = std::numeric_limits<Exact>::infinity();
+  if (const auto special = SpecialReference(node.op)) {
+    return special(Evaluate(node.operands[0]), node.arity > 1 ? Evaluate(node.operands[1]) : 0);
+  }
   const auto at = [&](int i) { return Evaluate(node.operands[static_cast<size_t>(i)]); };
   const auto integer = [&](int i) { return static_cast<int64_t>(at(i)); };
   switch (node.op) {
@@ -103,6 +108,30 @@ Exact ReferenceEvaluator::EvaluateNode(const Node& node) {
       return integer(0) | integer(1);
     case Op::kBitXor:
       return integer(0) ^ integer(1);
+    case Op::kShl:
+      // ATen: 0 for a count that is negative or too large.
+      return at(1) < 0 || at(1) >= Width()
+                 ? 0
+                 : static_cast<int64_t>(static_cast<uint64_t>(integer(0)) << integer(1));
+    case Op::kShr:
+      return integer(0) >> (at(1) < 0 || at(1) >= Width() ? 63 : integer(1));
+    case Op::kGcd:
+      return std::gcd(integer(0), integer(1));
+    case Op::kLcm:
+      return std::lcm(integer(0), integer(1));
+    case Op::kMantissa: {
+      int exponent;
+      return std::frexp(at(0), &exponent);
+    }
+    case Op::kExponent: {
+      int exponent = 0;
+      if (std::isfinite(at(0))) std::frexp(at(0), &exponent);
+      return exponent;
+    }
+    case Op::kNextafter:
+      if (compute_ == ops::DType::kFloat64)
+        return std::nextafter(static_cast<double>(at(0)), static_cast<double>(at(1)));
+      return std::nextafter(static_cast<float>(at(0)), static_cast<float>(at(1)));
     case Op::kBitNot:
       return compute_ == ops::DType::kBool ? !integer(0) : ~integer(0);
     case Op::kAbs:

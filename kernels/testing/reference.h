@@ -30,6 +30,7 @@ class ReferenceEvaluator {
   uint64_t Bits64(int64_t seed, int64_t offset) const;
   // The largest value of a signed compute type.
   Exact Highest() const { return static_cast<Exact>(~uint64_t{0} >> (65 - 8 * ops::SizeOf(compute_))); }
+  Exact Width() const { return static_cast<Exact>(8 * ops::SizeOf(compute_)); }  // in bits
   bool floating() const { return ops::IsFloating(compute_); }
 
   const Expression& expression_;

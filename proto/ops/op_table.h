@@ -18,11 +18,16 @@
 //               min max (NaN wins, as in ATen's minimum and maximum)  fmin fmax (the number wins)
 //               pow(x,y) atan2(y,x) fmod(x,y) remainder(x,y) (sign of y) floordiv(x,y) truncdiv(x,y)
 //               hypot(x,y) copysign(x,y) where(cond,x,y) isnan isinf isfinite fma(x,y,z)
+//               digamma zeta(s,q) (Hurwitz) igamma(a,x) igammac(a,x) (regularised) erfcx logndtr ndtri
+//               i0 i1 i0e i1e k0 k1 k0e k1e j0 j1 y0 y1 (Bessel; e: scaled by an exponential)
+//               mantissa exponent (frexp) nextafter(x,y); gcd(x,y) lcm(x,y) (integers)
 //               stored(x): x rounded to the first output's type (maps only)
 //   constants   pi inf nan lowest highest (of the compute type: -inf and inf for floats)
 //               eps: the distance from 1 to the next number of the compute type
 //   index       i: the element's row-major position in the output (i64)
 //   random      rand(seed, offset): uniform in [0,1)    randn(seed, offset): standard normal
+//               randgamma(a, seed, offset)  randpoisson(rate, seed, offset)  randbinomial(n, p, seed, offset): by
+//               rejection; element i takes counters {offset + i, 1}, {offset + i, 2}, ..
 //               randint(seed, offset): 64 random bits as i64
 //               Philox4x32-10 with key = seed, counter = {offset + i/4 (64 bits), 0, 0}; element i takes word
 //               i%4. randint, and rand in f64 (53 bits of it), take words i%2*2 and the next, counter offset +
@@ -52,7 +57,7 @@ namespace xpud::ops {
 inline constexpr int kMaxRank = 8;
 // Of ops without tensor lists.
 inline constexpr int kMaxInputs = 8;
-inline constexpr int kMaxOutputs = 3;
+inline constexpr int kMaxOutputs = 6;
 // Operands of a command, including those in lists, and its bytes on the wire.
 inline constexpr size_t kMaxOperands = 1024;
 inline constexpr size_t kMaxCommandBytes = 64 << 10;

@@ -29,6 +29,18 @@ double Estimate(const MatmulProblem& p) {
 
 int64_t CeilDivide(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+// Returns a number of tiles near `count` whose last tile is as full as possible: workers that share few tiles
+// would wait for each other. `multiple` divides the size of a tile.
+int64_t EvenCount(int64_t size, int64_t count, int64_t multiple) {
+  int64_t best = count, least = size;
+  for (int64_t c = count + count / 3; c >= count - count / 3; --c) {
+    const int64_t tile = CeilDivide(CeilDivide(size, c), multiple) * multiple;
+    const int64_t missing = CeilDivide(size, tile) * tile - size;
+    if (missing < least) best = c, least = missing;
+  }
+  return best;
+}
+
 }  // namespace
 
 MatmulPlan::MatmulPlan(const MatmulProblem& problem) : problem_(problem) {
@@ -77,7 +89,7 @@ void MatmulPlan::ChooseTiles() {
   CutAxis(m_, m_count, 16);
   int64_t n_count = 1;
   if (batch_.count * m_.count < std::min<int64_t>(wanted, 8))
-    n_count = CeilDivide(wanted, batch_.count * m_.count);
+    n_count = EvenCount(p.n, CeilDivide(wanted, batch_.count * m_.count), 64);
   if (nanoseconds_ > kLongNanoseconds) {
     const double tile = nanoseconds_ / static_cast<double>(batch_.count * m_.count * n_count);
     n_count *= std::max<int64_t>(1, std::llround(tile / kMaxTileNanoseconds));

@@ -1,5 +1,5 @@
 // Operators composed of others: extremes with their positions, standard deviations, triangles, membership,
-// equality, conjugation.
+// equality, small products, norms of slices, conjugation.
 #include <ATen/ATen.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/WrapDimUtils.h>
@@ -11,6 +11,7 @@
 #include "sdk/torch/csrc/command.h"
 #include "sdk/torch/csrc/factories.h"
 #include "sdk/torch/csrc/fallback.h"
+#include "sdk/torch/csrc/map.h"
 #include "sdk/torch/csrc/reduce.h"
 
 namespace xpud::shim {
@@ -167,6 +168,75 @@ Tensor Addr(const Tensor& self, const Tensor& a, const Tensor& b, const at::Scal
   return at::native::math_addr(self, a, b, beta, alpha);
 }
 
+// ---- small products and sums ----
+
+Tensor Trace(const Tensor& self) {
+  TORCH_CHECK(self.dim() == 2, "trace: expected a matrix, but got tensor with dim ", self.dim());
+  return self.diagonal().sum();
+}
+
+Tensor Vdot(const Tensor& self, const Tensor& other) {
+  return self.is_complex() || other.is_complex() ? FallbackOf<at::_ops::vdot>::Call(self, other)
+                                                 : at::dot(self, other);
+}
+
+// The sum of a batch's products is one product, of [N, batch K] and [batch K, M].
+Tensor Addbmm(const Tensor& self, const Tensor& a, const Tensor& b, const at::Scalar& beta,
+              const at::Scalar& alpha) {
+  if (!IsServed(a, ops::kFloatTypes) || a.dim() != 3 || b.dim() != 3 || a.size(0) != b.size(0) ||
+      a.size(2) != b.size(1)) {
+    return FallbackOf<at::_ops::addbmm>::Call(self, a, b, beta, alpha);
+  }
+  const int64_t inner = a.size(0) * a.size(2);
+  return at::addmm(self, a.transpose(0, 1).reshape({a.size(1), inner}), b.reshape({inner, b.size(2)}), beta,
+                   alpha);
+}
+// ATen's kernel resizes `self`; the fallback does so too.
+Tensor& AddbmmInPlace(Tensor& self, const Tensor& a, const Tensor& b, const at::Scalar& beta,
+                      const at::Scalar& alpha) {
+  const bool fits = a.dim() == 3 && b.dim() == 3 && self.dim() == 2 && self.size(0) == a.size(1) &&
+                    self.size(1) == b.size(2);
+  if (!fits) return FallbackOf<at::_ops::addbmm_>::Call(self, a, b, beta, alpha);
+  return self.copy_(at::addbmm(self, a, b, beta, alpha));
+}
+
+Tensor Cross(const Tensor& self, const Tensor& other, int64_t dim) {
+  static const ops::Row& row = ops::RowOf("xpud::difference_of_products");
+  const bool served = IsServed(self, row.dtypes) && IsServed(other, row.dtypes) &&
+                      self.dim() == other.dim() && self.dim() > 0 &&
+                      self.scalar_type() == other.scalar_type() && self.device() == other.device();
+  if (!served) return FallbackOf<at::_ops::linalg_cross>::Call(self, other, dim);
+  TORCH_CHECK(self.size(dim) == 3 && other.size(dim) == 3, "linalg.cross: inputs dimension ", dim,
+              " must have length 3. Got ", self.size(dim), " and ", other.size(dim));
+  const std::vector<int64_t> sizes = at::infer_size(self.sizes(), other.sizes());
+  const Tensor a = self.expand(sizes), b = other.expand(sizes),
+               out = MakeEmpty(sizes, self.scalar_type(), self.device());
+  const auto part = [&](const Tensor& tensor, int64_t k) { return tensor.narrow(dim, k % 3, 1); };
+  for (int64_t k = 0; k < 3; ++k) {
+    const Tensor to = part(out, k), a1 = part(a, k + 1), b2 = part(b, k + 2), a2 = part(a, k + 2),
+                 b1 = part(b, k + 1);
+    const MapInput inputs[] = {a1, b2, a2, b1};
+    LaunchMap(row, *ToDType(out.scalar_type()), {&to, 1}, inputs);
+  }
+  return out;
+}
+
+// Each slice along `dim` whose norm exceeds `most` is scaled to it.
+Tensor Renorm(const Tensor& self, const at::Scalar& p, int64_t dim, const at::Scalar& most) {
+  if (!IsServed(self, ops::kFloatTypes)) return FallbackOf<at::_ops::renorm>::Call(self, p, dim, most);
+  TORCH_CHECK(p.toDouble() > 0.0, "renorm: non-positive norm not supported");
+  TORCH_CHECK(most.toDouble() >= 0.0, "renorm: expected maxnorm to be >= 0 but got ", most.toDouble());
+  TORCH_CHECK(self.dim() > 1, "renorm: input needs at least 2 dimensions, got ", self.dim(), " dimensions");
+  dim = at::maybe_wrap_dim(dim, self.dim());
+  std::vector<int64_t> others;
+  for (int64_t d = 0; d < self.dim(); ++d)
+    if (d != dim) others.push_back(d);
+  const auto type = c10::isReducedFloatingType(self.scalar_type()) ? at::kFloat : self.scalar_type();
+  const Tensor norm = at::linalg_vector_norm(self, p, others, /*keepdim=*/true, type);
+  const Tensor factor = at::add(norm, 1e-7).reciprocal_().mul_(most).masked_fill_(norm.le(most), 1);
+  return self.mul(factor.to(self.scalar_type())).contiguous();
+}
+
 // ---- conjugation ----
 
 Tensor& ConjugateInPlace(Tensor& self) {
@@ -217,6 +287,12 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("triu_indices", TORCH_FN(IndicesOfTriangle<false>));
   m.impl("triu", TORCH_FN(Triu));
   m.impl("addr", TORCH_FN(Addr));
+  m.impl("trace", TORCH_FN(Trace));
+  m.impl("vdot", TORCH_FN(Vdot));
+  m.impl("addbmm", TORCH_FN(Addbmm));
+  m.impl("addbmm_", TORCH_FN(AddbmmInPlace));
+  m.impl("linalg_cross", TORCH_FN(Cross));
+  m.impl("renorm", TORCH_FN(Renorm));
   m.impl("conj_physical_", TORCH_FN(ConjugateInPlace));
   m.impl("conj_physical.out", TORCH_FN(ConjugateOut));
   m.impl("count_nonzero.dim_IntList", TORCH_FN(CountNonzero));

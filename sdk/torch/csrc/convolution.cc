@@ -77,6 +77,86 @@ const ops::Row& RowOfDirection(bool transposed) {
   return transposed ? by_input : forward;
 }
 
+// ---- windows that do not overlap: the embedding of patches ----
+
+// Images as matrices: a row for each window, which has its channels and positions as columns. Then a
+// convolution is a product, and so are its gradients.
+class Patches {
+ public:
+  // Returns true if each element of the input belongs to at most one window, and products are faster.
+  // Vendors' convolutions for GPUs take several times as long for the few channels that images have; with
+  // more channels they are faster. oneDNN's are slower only for large windows, or for the gradient by the
+  // input.
+  static bool Serve(const Tensor& input, const Tensor& weight, const Geometry& g, bool by_input = false) {
+    if (g.transposed || g.groups != 1 || input.numel() == 0 || weight.numel() == 0) return false;
+    if (input.size(1) > kFewChannels) return false;
+    const bool cpu = Runtime::Get().device(DeviceIndexOf(input)).kind == "cpu";
+    if (weight.numel() / weight.size(0) < (cpu && !by_input ? kManyColumns : kFewColumns)) return false;
+    for (size_t d = 0; d < g.stride.size(); ++d) {
+      const auto dim = static_cast<int64_t>(d) + 2;
+      const bool apart = g.stride[d] == weight.size(dim) && g.dilation[d] == 1 && g.padding[d] == 0;
+      if (!apart || input.size(dim) < g.stride[d]) return false;
+    }
+    return true;
+  }
+
+  Patches(const Tensor& input, const Tensor& weight, c10::IntArrayRef stride)
+      : input_(input), stride_(stride) {
+    rows_ = input.size(0);
+    for (size_t d = 0; d < stride.size(); ++d) {
+      counts_.push_back(input.size(static_cast<int64_t>(d) + 2) / stride[d]);
+      rows_ *= counts_.back();
+    }
+    columns_ = weight.numel() / weight.size(0);
+  }
+
+  // [images and windows, channels and positions]
+  Tensor Matrix() const { return Windows(input_).reshape({rows_, columns_}); }
+
+  // The gradient by the input, from that of the matrix. Elements that are in no window get 0.
+  Tensor Images(const Tensor& matrix, at::MemoryFormat format) const {
+    const auto options = input_.options().memory_format(format);
+    bool whole = true;
+    for (size_t d = 0; d < stride_.size(); ++d)
+      whole &= input_.size(static_cast<int64_t>(d) + 2) == counts_[d] * stride_[d];
+    const Tensor images = whole ? at::empty(input_.sizes(), options) : at::zeros(input_.sizes(), options);
+    Tensor windows = Windows(images);
+    windows.copy_(matrix.view(windows.sizes()));
+    return images;
+  }
+
+  // The windows' results, from rows of outputs: [images, outputs, windows ..].
+  Tensor Outputs(const Tensor& matrix, at::MemoryFormat format) const {
+    std::vector<int64_t> sizes = {input_.size(0)};
+    sizes.insert(sizes.end(), counts_.begin(), counts_.end());
+    sizes.push_back(matrix.size(1));
+    const Tensor last = matrix.view(sizes).movedim(-1, 1);
+    return format == at::MemoryFormat::Contiguous ? last.contiguous() : last.contiguous(format);
+  }
+
+  // The inverse.
+  Tensor OutputRows(const Tensor& outputs) const {
+    return outputs.movedim(1, -1).reshape({rows_, outputs.size(1)});
+  }
+
+ private:
+  static constexpr int64_t kFewChannels = 4, kFewColumns = 16, kManyColumns = 256;
+
+  // A view: [images, windows .., channels, positions ..].
+  Tensor Windows(const Tensor& images) const {
+    const auto dims = static_cast<int64_t>(stride_.size());
+    Tensor windows = images;
+    for (int64_t d = 0; d < dims; ++d)
+      windows = windows.unfold(d + 2, stride_[static_cast<size_t>(d)], stride_[static_cast<size_t>(d)]);
+    return windows.movedim(1, dims + 1);
+  }
+
+  const Tensor input_;
+  const c10::IntArrayRef stride_;
+  std::vector<int64_t> counts_;  // of windows, by dimension
+  int64_t rows_, columns_;
+};
+
 Tensor Convolution(const Tensor& input, const Tensor& weight, const OptionalTensor& bias,
                    c10::IntArrayRef stride, c10::IntArrayRef padding, c10::IntArrayRef dilation,
                    bool transposed, c10::IntArrayRef output_padding, int64_t groups) {
@@ -85,6 +165,11 @@ Tensor Convolution(const Tensor& input, const Tensor& weight, const OptionalTens
   if (!IsServed(input, weight, g) || (has_bias && bias->scalar_type() != input.scalar_type())) {
     return FallbackOf<at::_ops::convolution>::Call(input, weight, bias, stride, padding, dilation, transposed,
                                                    output_padding, groups);
+  }
+  if (Patches::Serve(input, weight, g)) {
+    const Patches patches(input, weight, stride);
+    return patches.Outputs(at::linear(patches.Matrix(), weight.reshape({weight.size(0), -1}), bias),
+                           FormatOf(input, weight));
   }
   const std::vector<int64_t> sizes =
       transposed ? at::native::conv_input_size(input.sizes(), weight.sizes(), padding, output_padding, stride,
@@ -96,6 +181,11 @@ Tensor Convolution(const Tensor& input, const Tensor& weight, const OptionalTens
 }
 
 Tensor InputGradient(const Tensor& gradient, const Tensor& input, const Tensor& weight, const Geometry& g) {
+  if (Patches::Serve(input, weight, g, /*by_input=*/true)) {
+    const Patches patches(input, weight, g.stride);
+    return patches.Images(at::mm(patches.OutputRows(gradient), weight.reshape({weight.size(0), -1})),
+                          FormatOf(input, weight));
+  }
   Tensor out = at::empty(input.sizes(), input.options().memory_format(FormatOf(input, weight)));
   Send(RowOfDirection(!g.transposed), out, {Describe(gradient), Describe(weight), TensorRef{}}, g);
   return out;
@@ -103,6 +193,11 @@ Tensor InputGradient(const Tensor& gradient, const Tensor& input, const Tensor& 
 
 Tensor WeightGradient(const Tensor& gradient, const Tensor& input, const Tensor& weight, const Geometry& g) {
   static const ops::Row& row = ops::RowOf("xpud::convolution_weight");
+  if (Patches::Serve(input, weight, g)) {
+    const Patches patches(input, weight, g.stride);
+    const Tensor product = at::mm(patches.OutputRows(gradient).t(), patches.Matrix());
+    return product.view(weight.sizes()).contiguous(FormatOf(input, weight));
+  }
   Tensor out = at::empty(weight.sizes(), weight.options().memory_format(FormatOf(input, weight)));
   if (gradient.numel() == 0 || input.numel() == 0) return out.zero_();
   const Tensor &output = g.transposed ? input : gradient, &from = g.transposed ? gradient : input;

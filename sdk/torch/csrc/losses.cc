@@ -10,6 +10,7 @@
 #include "sdk/torch/csrc/factories.h"
 #include "sdk/torch/csrc/fallback.h"
 #include "sdk/torch/csrc/map.h"
+#include "sdk/torch/csrc/reduce.h"
 
 namespace xpud::shim {
 namespace {
@@ -208,6 +209,64 @@ Tensor MultiMarginLossBackward(const Tensor& gradient, const Tensor& self, const
   return at::where(margins.others, slopes, own).mul_(factor).mul_(by_row).view(self.sizes());
 }
 
+// ---- margins of several classes: each target's score exceeds that of each other class by 1, or costs the
+// rest. Targets are the class numbers before the first negative one ----
+
+struct LabelPairs {
+  LabelPairs(const Tensor& self, const Tensor& target) {
+    int64_t rows = 0;
+    at::native::multilabel_margin_loss_shape_check(rows, classes, self.dim(), self, target);
+    const Tensor x = self.reshape({rows, classes}), labels = target.reshape({rows, classes});
+    const Tensor named = labels.ge(0).to(at::kLong).cumprod(1);
+    index = labels.mul(named);
+    const Tensor is_named = named.to(self.scalar_type());
+    is_target = at::zeros({rows, classes}, self.options()).scatter_reduce(1, index, is_named, "amax");
+    score = x.unsqueeze(1).expand({rows, classes, classes});
+    wanted = x.gather(1, index).unsqueeze(2);
+    counts = is_named.unsqueeze(2);
+    other = at::rsub(is_target, 1).unsqueeze(1);
+  }
+  // A sum over targets (dimension 1) and classes (dimension 2).
+  Tensor Sum(const ops::Row& row, c10::IntArrayRef dims) const {
+    return LaunchReductions(row, {score, wanted, counts, other}, dims, false, *ToDType(score.scalar_type()),
+                            score.scalar_type())[0];
+  }
+
+  int64_t classes = 0;
+  Tensor index, is_target;
+  Tensor score, wanted, counts, other;
+};
+
+bool AreLabelsServed(const Tensor& self, const Tensor& target) {
+  return AreMarginsServed(self, target) && self.dim() <= 2;
+}
+
+std::tuple<Tensor, Tensor> MultilabelMarginLoss(const Tensor& self, const Tensor& target, int64_t reduction) {
+  static const ops::Row& row = ops::RowOf("xpud::multilabel_margin");
+  if (!AreLabelsServed(self, target))
+    return FallbackOf<at::_ops::multilabel_margin_loss_forward>::Call(self, target, reduction);
+  const LabelPairs pairs(self, target);
+  const Tensor losses = pairs.Sum(row, {1, 2}).div_(static_cast<double>(pairs.classes));
+  return {Reduced(target.dim() < 2 ? losses.squeeze(0) : losses, reduction),
+          pairs.is_target.view(target.sizes())};
+}
+
+Tensor MultilabelMarginLossBackward(const Tensor& gradient, const Tensor& self, const Tensor& target,
+                                    int64_t reduction, const Tensor& is_target) {
+  static const ops::Row& row = ops::RowOf("xpud::multilabel_margin_slope");
+  if (!AreLabelsServed(self, target)) {
+    return FallbackOf<at::_ops::multilabel_margin_loss_backward>::Call(gradient, self, target, reduction,
+                                                                       is_target);
+  }
+  const LabelPairs pairs(self, target);
+  const Tensor slopes = pairs.Sum(row, {1}).scatter_add(1, pairs.index, pairs.Sum(row, {2}).neg_());
+  const int64_t rows = slopes.size(0);
+  const double factor =
+      1 / static_cast<double>(pairs.classes * (reduction == at::Reduction::Mean ? rows : 1));
+  const Tensor by_row = gradient.dim() == 0 ? gradient : gradient.reshape({rows, 1});
+  return slopes.mul(factor).mul_(by_row).view(self.sizes());
+}
+
 // ---- activations ----
 
 std::tuple<Tensor, Tensor> LogSigmoid(const Tensor& self) {
@@ -326,6 +385,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("binary_cross_entropy_backward", TORCH_FN(BinaryCrossEntropyBackward));
   m.impl("multi_margin_loss", TORCH_FN(MultiMarginLoss));
   m.impl("multi_margin_loss_backward", TORCH_FN(MultiMarginLossBackward));
+  m.impl("multilabel_margin_loss_forward", TORCH_FN(MultilabelMarginLoss));
+  m.impl("multilabel_margin_loss_backward", TORCH_FN(MultilabelMarginLossBackward));
   m.impl("nll_loss2d_forward", TORCH_FN(NllLoss2d));
   m.impl("nll_loss2d_backward", TORCH_FN(NllLoss2dBackward));
   m.impl("log_sigmoid_forward", TORCH_FN(LogSigmoid));

@@ -92,7 +92,7 @@ void CheckOutputType(const ops::Row& row, std::span<const MapInput> inputs, at::
   const auto operands = std::count_if(inputs.begin(), inputs.end(),
                                       [](const MapInput& i) { return i.tensor != nullptr || i.promotes; });
   if (row.types == TypeRule::kBool) {
-    const bool boolean = row.aten == "isposinf" || row.aten == "isneginf";
+    const bool boolean = row.aten == "isposinf" || row.aten == "isneginf" || row.aten == "signbit";
     TORCH_CHECK(!boolean || out == at::kBool, std::string(row.aten),
                 " does not support non-boolean outputs.");
     return;

@@ -1,4 +1,6 @@
 // Matrix products: ATen's forms, run by one row of the op table.
+#include "sdk/torch/csrc/matmul.h"
+
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
@@ -17,21 +19,6 @@ const ops::Row& MatmulRow() {
 
 bool IsServed(const at::Tensor& a) {
   return IsOnDevice(a) && IsSupported(a.scalar_type(), MatmulRow().dtypes);
-}
-
-// out = alpha * a b + beta * c. An absent c is not added.
-void Launch(const TensorRef& out, const TensorRef& a, const TensorRef& b, const TensorRef& c, double beta,
-            double alpha, int device) {
-  const std::array<TensorRef, 3> inputs = {a, b, c};
-  const std::array<ops::Number, 3> attributes = {
-      ops::Number::Real(beta), ops::Number::Real(alpha),
-      ops::Number::Integer(static_cast<int64_t>(ops::Activation::kNone))};
-  Execute({.row = &MatmulRow(),
-           .compute = a.dtype,
-           .outputs = {&out, 1},
-           .inputs = inputs,
-           .attributes = attributes},
-          device);
 }
 
 void CheckTypes(const at::Tensor& a, const at::Tensor& b) {
@@ -64,7 +51,8 @@ at::Tensor Product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& a
     shape.Add(addend);
     c = shape.Ref(0, addend, *ToDType(addend.scalar_type()));
   }
-  Launch(Describe(out), Describe(a), Describe(b), c, beta.toDouble(), alpha.toDouble(), DeviceIndexOf(out));
+  LaunchProduct(Describe(out), Describe(a), Describe(b), c, beta.toDouble(), alpha.toDouble(),
+                DeviceIndexOf(out));
   return out;
 }
 
@@ -185,7 +173,7 @@ at::Tensor Linear(const at::Tensor& input, const at::Tensor& weight, const std::
     shape.Add(*bias);
     addend = shape.Ref(0, *bias, *ToDType(bias->scalar_type()));
   }
-  Launch(DescribeAs(out, out_sizes), rows.Ref(), weights.ref, addend, 1, 1, DeviceIndexOf(out));
+  LaunchProduct(DescribeAs(out, out_sizes), rows.Ref(), weights.ref, addend, 1, 1, DeviceIndexOf(out));
   return out;
 }
 
@@ -195,7 +183,7 @@ at::Tensor WeightGradient(const Rows& gradient, const Rows& input, const at::Ten
   if (input.sizes[0] == 0) return out.zero_();
   const TensorRef plain = gradient.Ref();
   const Transposed transposed(plain);
-  Launch(Describe(out), transposed.ref, input.Ref(), {}, 0, 1, DeviceIndexOf(out));
+  LaunchProduct(Describe(out), transposed.ref, input.Ref(), {}, 0, 1, DeviceIndexOf(out));
   return out;
 }
 
@@ -218,7 +206,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> LinearBackward(const at::Tensor& 
     if (input_gradient.numel() > 0 && weight.size(0) == 0)
       input_gradient.zero_();
     else if (input_gradient.numel() > 0) {
-      Launch(DescribeAs(input_gradient, sizes), rows.Ref(), Describe(weight), {}, 0, 1, DeviceIndexOf(self));
+      LaunchProduct(DescribeAs(input_gradient, sizes), rows.Ref(), Describe(weight), {}, 0, 1,
+                    DeviceIndexOf(self));
     }
   }
   if (mask[1]) weight_gradient = WeightGradient(rows, Rows(self), weight);
@@ -238,4 +227,19 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 }  // namespace
+
+void LaunchProduct(const TensorRef& out, const TensorRef& a, const TensorRef& b, const TensorRef& c,
+                   double beta, double alpha, int device) {
+  const std::array<TensorRef, 3> inputs = {a, b, c};
+  const std::array<ops::Number, 3> attributes = {
+      ops::Number::Real(beta), ops::Number::Real(alpha),
+      ops::Number::Integer(static_cast<int64_t>(ops::Activation::kNone))};
+  Execute({.row = &MatmulRow(),
+           .compute = a.dtype,
+           .outputs = {&out, 1},
+           .inputs = inputs,
+           .attributes = attributes},
+          device);
+}
+
 }  // namespace xpud::shim

@@ -1,6 +1,7 @@
 // Random numbers. They are computed on the device from the generator's seed and offset, with the same result
 // on every device.
 #include <ATen/ATen.h>
+#include <ATen/Dispatch_v2.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/native/DistributionTemplates.h>
 #include <torch/library.h>
@@ -179,6 +180,87 @@ Tensor& Random(Tensor& self, OptionalGenerator generator) {
   return RandomBetween(self, 0, static_cast<uint64_t>(LargestOf(self.scalar_type())) + 1, generator);
 }
 
+// ---- normal numbers with a mean and a deviation for each element
+
+// Waits for the deviations, as on other devices.
+void CheckDeviations(const Tensor& deviation) {
+  TORCH_CHECK(deviation.numel() == 0 || deviation.min().ge(0).item<bool>(),
+              "normal expects all elements of std >= 0.0");
+}
+
+Tensor NormalTensorTensor(const Tensor& mean, const Tensor& deviation, OptionalGenerator generator) {
+  if (!IsFloat(mean) || !IsFloat(deviation))
+    return FallbackOf<at::_ops::normal_Tensor_Tensor>::Call(mean, deviation, generator);
+  CheckDeviations(deviation);
+  const std::vector<int64_t> sizes = at::infer_size(mean.sizes(), deviation.sizes());
+  return at::empty(sizes, mean.options()).normal_(0, 1, generator).mul_(deviation).add_(mean);
+}
+Tensor NormalTensorFloat(const Tensor& mean, double deviation, OptionalGenerator generator) {
+  TORCH_CHECK(deviation >= 0, "normal expects std >= 0.0, but found std ", deviation);
+  if (!IsFloat(mean)) return FallbackOf<at::_ops::normal_Tensor_float>::Call(mean, deviation, generator);
+  return at::empty(mean.sizes(), mean.options()).normal_(0, deviation, generator).add_(mean);
+}
+Tensor NormalFloatTensor(double mean, const Tensor& deviation, OptionalGenerator generator) {
+  if (!IsFloat(deviation)) return FallbackOf<at::_ops::normal_float_Tensor>::Call(mean, deviation, generator);
+  CheckDeviations(deviation);
+  return at::empty(deviation.sizes(), deviation.options())
+      .normal_(0, 1, generator)
+      .mul_(deviation)
+      .add_(mean);
+}
+
+// ---- distributions drawn by rejection: each element has its own parameters and its own counter
+
+constexpr uint64_t kOwnCounter = 4;  // words
+
+// Throws unless all elements are true. Waits for them.
+void CheckAll(const Tensor& valid, const char* message) { TORCH_CHECK(valid.all().item<bool>(), message); }
+
+Tensor Poisson(const Tensor& self, OptionalGenerator generator) {
+  static const ops::Row& row = ops::RowOf("xpud::poisson");
+  if (!IsFloat(self)) return FallbackOf<at::_ops::poisson>::Call(self, generator);
+  CheckAll(self.ge(0), "invalid Poisson rate, expected rate to be non-negative");
+  Tensor out = at::empty(self.sizes(), self.options());
+  const MapInput parameters[] = {self};
+  return Draw(row, out, *ToDType(self.scalar_type()), parameters, generator, kOwnCounter);
+}
+
+Tensor Binomial(const Tensor& count, const Tensor& prob, OptionalGenerator generator) {
+  static const ops::Row& row = ops::RowOf("xpud::binomial");
+  const bool served = IsFloat(count) && IsFloat(prob) && count.scalar_type() == prob.scalar_type() &&
+                      !c10::isReducedFloatingType(count.scalar_type());
+  if (!served) return FallbackOf<at::_ops::binomial>::Call(count, prob, generator);
+  const std::vector<int64_t> sizes = at::infer_size(count.sizes(), prob.sizes());
+  Tensor out = at::empty(sizes, count.options());
+  CheckAll(count.ge(0), "binomial: counts must not be negative");
+  CheckAll(prob.ge(0).logical_and_(prob.le(1)), "binomial: probabilities must be between 0 and 1");
+  const Tensor counts = count.expand(sizes), probabilities = prob.expand(sizes);
+  const MapInput parameters[] = {counts, probabilities};
+  return Draw(row, out, *ToDType(count.scalar_type()), parameters, generator, kOwnCounter);
+}
+
+// The smallest normal number of a floating type.
+double SmallestOf(at::ScalarType type) {
+  return AT_DISPATCH_V2(type, "SmallestOf",
+                        AT_WRAP([] { return static_cast<double>(std::numeric_limits<scalar_t>::min()); }),
+                        AT_EXPAND(AT_FLOATING_TYPES), at::kHalf, at::kBFloat16);
+}
+
+Tensor StandardGamma(const Tensor& self, OptionalGenerator generator) {
+  static const ops::Row& row = ops::RowOf("xpud::gamma");
+  if (!IsFloat(self)) return FallbackOf<at::_ops::_standard_gamma>::Call(self, generator);
+  Tensor out = at::empty(self.sizes(), self.options());
+  const MapInput parameters[] = {self};
+  Draw(row, out, *ToDType(self.scalar_type()), parameters, generator, kOwnCounter);
+  return out.clamp_min_(SmallestOf(self.scalar_type()));
+}
+
+Tensor Dirichlet(const Tensor& self, OptionalGenerator generator) {
+  if (!IsFloat(self)) return FallbackOf<at::_ops::_sample_dirichlet>::Call(self, generator);
+  const Tensor parts = at::_standard_gamma(self, generator);
+  return parts.div(parts.sum(-1, /*keepdim=*/true)).clamp_min_(SmallestOf(self.scalar_type()));
+}
+
 // ---- leaky_relu with random slopes
 
 bool IsRreluServed(const Tensor& self, const Tensor& noise) {
@@ -219,6 +301,13 @@ Tensor RreluWithNoiseBackward(const Tensor& gradient, const Tensor& self, const 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("rrelu_with_noise", TORCH_FN(RreluWithNoise));
   m.impl("rrelu_with_noise_backward", TORCH_FN(RreluWithNoiseBackward));
+  m.impl("poisson", TORCH_FN(Poisson));
+  m.impl("binomial", TORCH_FN(Binomial));
+  m.impl("_standard_gamma", TORCH_FN(StandardGamma));
+  m.impl("_sample_dirichlet", TORCH_FN(Dirichlet));
+  m.impl("normal.Tensor_Tensor", TORCH_FN(NormalTensorTensor));
+  m.impl("normal.Tensor_float", TORCH_FN(NormalTensorFloat));
+  m.impl("normal.float_Tensor", TORCH_FN(NormalFloatTensor));
   m.impl("uniform_", TORCH_FN(Uniform));
   m.impl("normal_", TORCH_FN(Normal));
   m.impl("exponential_", TORCH_FN(Exponential));

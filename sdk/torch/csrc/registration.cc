@@ -148,15 +148,15 @@ bool IsOneOf(const OperatorHandle& op, std::initializer_list<std::string_view> n
 bool CastsOutput(const OperatorHandle& functional) {
   const bool whole = functional.operator_name().overload_name.empty();
   return IsOneOf(functional, {"aten::addr", "aten::bernoulli", "aten::cat", "aten::clamp", "aten::cumprod",
-                              "aten::cumsum", "aten::div", "aten::mean", "aten::prod", "aten::std",
-                              "aten::sum", "aten::var"}) ||
+                              "aten::cumsum", "aten::div", "aten::mean", "aten::nansum", "aten::normal",
+                              "aten::polygamma", "aten::prod", "aten::std", "aten::sum", "aten::var"}) ||
          (whole && IsOneOf(functional, {"aten::max", "aten::min"}));
 }
 
 // Returns true if out= may not even be one of the inputs.
 bool WantsFreshOutput(const OperatorHandle& functional) {
   return IsOneOf(functional, {"aten::cat", "aten::gather", "aten::index_select", "aten::kthvalue",
-                              "aten::masked_select", "aten::take"});
+                              "aten::linalg_cross", "aten::masked_select", "aten::take"});
 }
 
 // Runs in-place and out= variants: computes the functional result and copies it. Refuses targets that ATen

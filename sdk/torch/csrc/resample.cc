@@ -8,6 +8,7 @@
 
 #include "proto/ops/windows.h"
 #include "sdk/torch/csrc/fallback.h"
+#include "sdk/torch/csrc/interpolate_bytes.h"
 #include "sdk/torch/csrc/windows.h"
 
 namespace xpud::shim {
@@ -237,6 +238,13 @@ Tensor NearestBackward(const Tensor& gradient, IntArrayRef size, IntArrayRef inp
 
 template <class Op, auto meta, ResampleKind kind, class... Each>
 Tensor Interpolate(const Tensor& self, IntArrayRef size, bool align, Each... scales) {
+  if constexpr (sizeof...(scales) == 2) {
+    if (IsServed(self, ops::SetOf(ops::DType::kUInt8)) && self.numel() > 0) {
+      Tensor out = EmptyAs(meta(MetaOf(self), size, align, scales...), self);
+      InterpolateBytes(self, out, kind, align, {scales...});
+      return out;
+    }
+  }
   if (!IsServed(self, ops::kFloatTypes)) return FallbackOf<Op>::Call(self, size, align, scales...);
   Tensor out = EmptyAs(meta(MetaOf(self), size, align, scales...), self);
   Interpolation(kind, self, Last(self.sizes(), size), size, !align, align, {scales...}, false).Run(self, out);

@@ -273,6 +273,47 @@ def recurrent(kind):
     return Recurrent(kind), {"input_ids": tokens(3, 9), "labels": tokens(3, 9, seed=4)}
 
 
+class LanguageModel(nn.Module):
+    """An LSTM predicts each token; its weights are tied to the embedding, and the second half of a text continues the first half's state."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.layer, self.head = nn.Embedding(TOKENS, 24), nn.LSTM(24, 40, 2, proj_size=24), nn.Linear(24, TOKENS)
+        self.head.weight = self.embedding.weight
+
+    def forward(self, input_ids, labels):
+        state, logits = None, []
+        for part in input_ids.t().chunk(2):
+            result, state = self.layer(self.embedding(part), state)
+            state = tuple(each.detach() for each in state)
+            logits.append(self.head(result))
+        logits = torch.cat(logits)
+        return {"loss": nn.functional.cross_entropy(logits[:-1].flatten(0, 1), labels.t()[1:].flatten()), "logits": logits}
+
+
+def lstm_language_model():
+    ids = tokens(3, 12)
+    return LanguageModel(), {"input_ids": ids, "labels": ids}
+
+
+class PackedTagger(nn.Module):
+    """Tags sequences of different lengths with a GRU in both directions."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.layer, self.head = nn.Embedding(TOKENS, 16), nn.GRU(16, 24, 2, batch_first=True, bidirectional=True), nn.Linear(48, 5)
+
+    def forward(self, input_ids, lengths, labels):
+        packed = nn.utils.rnn.pack_padded_sequence(self.embedding(input_ids), lengths.cpu(), batch_first=True, enforce_sorted=False)
+        result, _ = nn.utils.rnn.pad_packed_sequence(self.layer(packed)[0], batch_first=True)
+        logits = self.head(result)
+        return {"loss": nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten()), "logits": logits}
+
+
+def packed_tagger():
+    return PackedTagger(), {"input_ids": tokens(3, 9), "lengths": torch.tensor([4, 9, 6]), "labels": tokens(3, 9, seed=4) % 5}
+
+
 class Outlook(nn.Module):
     """Outlook attention as in VOLO: each place weighs the windows around it. Then the strongest place is doubled, by scatter."""
 
@@ -368,6 +409,7 @@ ARCHITECTURES = {
     "GPT-2": gpt2, "BERT": bert, "T5": t5, "OPT": opt, "Gemma": gemma, "Mixtral": mixture_of_experts, "ResNet": resnet, "Whisper": whisper,
     "CLIP": clip, "ConvNeXt": convnext, "MobileNetV2": mobilenet, "EfficientNet": efficientnet, "Swin": swin, "ViT": vit, "U-Net": denoiser,
     "VAE": autoencoder, "MobileNetV3": mobilenet_v3, "segmentation": segmenter, "Llama": llama, "LSTM": lambda: recurrent(nn.LSTM), "GRU": lambda: recurrent(nn.GRU),
+    "LSTM language model": lstm_language_model, "packed GRU": packed_tagger,
     "outlook attention": outlook, "graph network": graph_network, "DLRM": recommender,
 }  # fmt: skip
 NATIVE = ARCHITECTURES.keys()  # no operator falls back

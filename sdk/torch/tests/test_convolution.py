@@ -50,6 +50,18 @@ class ConvolutionTest(unittest.TestCase):
             scale = theirs.abs().max().item() + 1
             torch.testing.assert_close(mine.cpu() / scale, theirs / scale, rtol=0, atol=TOLERANCE[theirs.dtype])
 
+    def test_windows_that_do_not_overlap(self):
+        # some sizes leave elements that are in no window; of 256 columns on, the CPU multiplies matrices, too
+        for dims, (channels, kernel), dtype, last in itertools.product((1, 2, 3), ((3, (4, 2, 3)), (3, (16, 12, 8)), (1, (300, 16, 7))), TOLERANCE, (False, True)):
+            kernel = kernel[:1] * dims if dims == 2 else kernel[:dims]
+            kernel = tuple(min(side, 16) for side in kernel) if dims > 1 else kernel
+            value = torch.randn(2, channels, *(2 * side + 1 for side in kernel), dtype=dtype)
+            arguments = [value.to(memory_format=LAST[dims + 2]) if last and dims > 1 else value, torch.randn(5, channels, *kernel, dtype=dtype), torch.randn(5, dtype=dtype)]
+            with self.subTest(dims=dims, kernel=kernel, channels=channels, dtype=dtype, last=last):
+                function = function_of(dims, False)
+                self.assert_same(run(function, arguments, "xpud", stride=kernel), run(function, arguments, "cpu", stride=kernel))
+        self.assert_native()
+
     def test_values_and_gradients(self):
         for dims, transposed, groups, dtype, last in itertools.product((1, 2, 3), (False, True), (1, 3), TOLERANCE, (False, True)):
             for geometry in GEOMETRIES if dims == 2 else GEOMETRIES[1:3]:

@@ -4,11 +4,9 @@
 """
 
 import itertools
-import json
-import os
-import subprocess
 import unittest
 
+import command_counts
 import torch
 import torch_xpud  # noqa: F401  also without the entry point
 from torch.testing._internal import common_methods_invocations as database
@@ -100,16 +98,6 @@ for each in TYPES:
     setattr(Database, f"test_{str(each).removeprefix('torch.')}", lambda self, dtype=each: self.run_in(dtype))
 
 
-XPUCTL = os.path.join(os.path.dirname(torch_xpud.__file__), "..", "..", "bin", "xpuctl")
-
-
-def executed():
-    """The number of commands of this process that the device has completed, allocations among them. Other processes may use the daemon."""
-    torch.xpud.synchronize()
-    sessions = json.loads(subprocess.run([XPUCTL, "-o", "json", "ps"], check=True, capture_output=True, text=True).stdout)["sessions"]
-    return sum(session["commands_completed"] for session in sessions if session["pid"] == os.getpid())
-
-
 class Lists(ListTest):
     def lists(self, *dtypes, count=30):
         return [torch.randn(3 + i, 5).mul(4).to(dtypes[i % len(dtypes)]) for i in range(count)]
@@ -189,9 +177,9 @@ class Lists(ListTest):
         }
         for name, step in steps.items():
             step()
-            before = executed()
+            before = command_counts.executed()
             step()
-            self.assertLessEqual(executed() - before, 3, name)
+            self.assertLessEqual(command_counts.executed() - before, 3, name)
         self.assert_no_fallback()
 
     @staticmethod
@@ -274,9 +262,9 @@ class Optimizers(ListTest):
         for parameter in optimizer.param_groups[0]["params"]:
             parameter.grad = torch.ones_like(parameter)
         optimizer.step()
-        before = executed()
+        before = command_counts.executed()
         optimizer.step()
-        self.assertLessEqual(executed() - before, 3)
+        self.assertLessEqual(command_counts.executed() - before, 3)
 
     def test_steps_with_unscaled_gradients(self):
         for infinite in (False, True):

@@ -7,6 +7,7 @@ import copy
 import itertools
 import unittest
 
+import command_counts
 import torch
 import torch_xpud  # noqa: F401  also without the entry point
 from torch import nn
@@ -147,6 +148,99 @@ class RecurrentTest(LayerTest):
         for which in (0, 1):
             module = nn.LSTMCell(5, 7)
             self.check(module, (torch.randn(4, 5, requires_grad=True),), lambda module, x, which=which: module(x)[which])
+
+    def test_strides_are_the_cpus(self):
+        for kind, bidirectional, batch_first, learns in itertools.product((nn.LSTM, nn.GRU, nn.RNN), (True, False), (True, False), (True, False)):
+            module = kind(5, 7, 2, bidirectional=bidirectional, batch_first=batch_first)
+            there = copy.deepcopy(module).to("xpud")
+            x = torch.randn(3, 4, 5)
+            with self.subTest(kind=kind.__name__, bidirectional=bidirectional, batch_first=batch_first, learns=learns), torch.set_grad_enabled(learns):
+                for ours, theirs in zip(tensors_of(there(x.xpud())), tensors_of(module(x))):
+                    self.assertEqual(ours.stride(), theirs.stride())
+                    self.assertEqual(ours.requires_grad, theirs.requires_grad)
+        self.assert_no_fallback()
+
+    def test_a_step_is_a_few_commands(self):
+        # one product and one kernel for each step, and some for all of them
+        for kind in (nn.LSTM, nn.GRU, nn.RNN):
+            module, x = kind(8, 8).to("xpud"), torch.randn(32, 2, 8).xpud()
+            with torch.no_grad():
+                module(x)
+                before = command_counts.executed()
+                module(x)
+                self.assertLess(command_counts.executed() - before, 2 * 32 + 24)
+
+    def test_inference_equals_training(self):
+        for kind, lengths in itertools.product((nn.LSTM, nn.GRU, nn.RNN), (None, torch.tensor([6, 4, 1]))):
+            module = kind(5, 7, 2, bidirectional=True).to("xpud")
+            x = torch.randn(6, 3, 5).xpud()
+            x = x if lengths is None else packing.pack_padded_sequence(x, lengths)
+            learning = tensors_of(module(x)[1])
+            with torch.inference_mode():
+                self.assert_close(tensors_of(module(x)[1]), learning)
+
+    def test_results_may_be_changed_in_place(self):
+        module = nn.LSTM(5, 7).to("xpud")
+        output, (hidden, cell) = module(torch.randn(3, 4, 5).xpud())
+        hidden.detach_()
+        cell.mul_(2)
+        output.mul_(3).sum().backward()
+        self.assertGreater(module.weight_hh_l0.grad.abs().sum().item(), 0)
+
+    def test_an_unused_result_has_no_gradient(self):
+        for kind, which in itertools.product((nn.LSTM, nn.GRU, nn.RNN), (0, 1)):
+            module = kind(5, 7, 2, bidirectional=True)
+            x = torch.randn(3, 4, 5, requires_grad=True)
+            self.check(module, (x,), lambda m, x, which=which: tensors_of(m(x)[which])[-1])
+
+    def test_frozen_weights(self):
+        for kind in (nn.LSTM, nn.GRU, nn.RNN):
+            module = kind(5, 7, 2)
+            there = copy.deepcopy(module).to("xpud")
+            x = torch.randn(3, 4, 5, requires_grad=True)
+            y = to_device(x)
+            for each in (module, there):
+                each.requires_grad_(False)
+            module(x)[0].sum().backward()
+            there(y)[0].sum().backward()
+            self.assert_close(y.grad, x.grad)
+            self.assertIsNone(there.weight_hh_l0.grad)
+
+    def test_dropout_between_layers(self):
+        module = nn.LSTM(8, 64, 2, dropout=0.5).to("xpud")
+        x = torch.randn(3, 4, 8).xpud()
+        torch.manual_seed(1)
+        first = module(x)[0]
+        torch.manual_seed(1)
+        self.assertTrue(torch.equal(module(x)[0], first))
+        self.assertFalse(torch.equal(module(x)[0], first))
+        module.eval()
+        self.assertTrue(torch.equal(module(x)[0], module(x)[0]))
+
+    def test_second_derivatives_of_networks(self):
+        for kind in (nn.LSTM, nn.GRU, nn.RNN):
+            module = kind(3, 4, 2, bidirectional=True).double()
+            there = copy.deepcopy(module).to("xpud")
+
+            def second(module, x):
+                first = torch.autograd.grad(module(x)[0].square().sum(), (x, *module.parameters()), create_graph=True)
+                return torch.autograd.grad(sum(each.square().sum() for each in first), (x, *module.parameters()))
+
+            x = torch.randn(3, 2, 3, dtype=torch.double, requires_grad=True)
+            self.assert_close(second(there, to_device(x)), second(module, x), rtol=1e-9, atol=1e-10)
+
+    def test_halves_are_as_exact_as_the_cpus(self):
+        for kind, dtype in itertools.product((nn.LSTM, nn.GRU, nn.RNN), (torch.bfloat16, torch.float16)):
+            exact = kind(16, 24, 2, bidirectional=True).to(dtype)
+            x = torch.randn(6, 3, 16).to(dtype)
+            there, here = copy.deepcopy(exact).to("xpud"), copy.deepcopy(exact)
+            expected = gradients(exact.double(), (x.double().requires_grad_(),))
+            ours, theirs = gradients(there, (x.xpud().requires_grad_(),)), gradients(here, (x.clone().requires_grad_(),))
+            for actual, cpu, want in zip(*map(tensors_of, (ours, theirs, expected))):
+                scale = want.abs().max().item()
+                error, limit = (((each.detach().cpu().double() - want.detach()).abs().max() / scale).item() for each in (actual, cpu))
+                self.assertLess(error, 3 * limit + 2 * torch.finfo(dtype).eps)
+        self.assert_no_fallback()
 
     def test_second_derivatives(self):
         for kind in (nn.LSTMCell, nn.GRUCell):
@@ -302,6 +396,52 @@ class EncoderTest(LayerTest):
         for mask, kind in ((torch.zeros(2, 5), None), (torch.zeros(2, 4), 1), (torch.zeros(2, 5), 0), (torch.zeros(5, 5), 2), (torch.zeros(5, 5), 7)):
             with self.assertRaises(RuntimeError):
                 torch._native_multi_head_attention(x, x, x, 8, 2, *weights, mask.bool().xpud(), mask_type=kind)
+
+
+class GroupedProductTest(LayerTest):
+    """Products of groups of rows with matrices of their own, as mixtures of experts have them. ATen's composition reads where the groups end, and waits for it."""
+
+    def test_every_form_and_its_gradients(self):
+        ends = torch.tensor([8, 8, 32], dtype=torch.int32)
+        forms = [((32, 16), (3, 16, 24), ends), ((3, 16, 32), (3, 32, 24), None), ((16, 32), (32, 24), ends), ((3, 16, 32), (32, 24), torch.tensor([8, 16, 24], dtype=torch.int32))]
+        for (left, right, offsets), dtype in itertools.product(forms, (torch.float32, torch.bfloat16, torch.float16)):
+            with self.subTest(left=left, right=right, dtype=dtype):
+                here = [torch.randn(size).to(dtype).requires_grad_() for size in (left, right)]
+                there = to_device(here)
+                expected = torch._grouped_mm(*here, offsets)
+                actual = torch._grouped_mm(*there, None if offsets is None else offsets.xpud())
+                gradient = torch.randn_like(expected)
+                tolerance = {} if dtype == torch.float32 else {"rtol": 2e-2, "atol": 4e-2}
+                self.assert_close(actual, expected, **tolerance)
+                self.assert_close(torch.autograd.grad(actual, there, gradient.xpud()), torch.autograd.grad(expected, here, gradient), **tolerance)
+        self.assert_no_fallback()
+
+
+class DistanceTest(LayerTest):
+    def test_distances_and_their_gradients(self):
+        for p, (rows, others) in itertools.product((0, 0.5, 1, 1.5, 2, 3, float("inf")), ((5, 4), (30, 4))):
+            x, y = torch.randn(2, rows, 6, requires_grad=True), torch.randn(1, others, 6, requires_grad=True)
+            with torch.no_grad():
+                x[0, 0] = y[0, 1]  # a distance of 0
+            u, v = to_device((x, y))
+            with self.subTest(p=p, rows=rows):
+                actual, expected = torch.cdist(u, v, p), torch.cdist(x, y, p)
+                self.assert_close(actual, expected, rtol=1e-4, atol=1e-3 if p == 2 else 1e-5)
+                if p != 2:  # by a product, a distance of 0 is not exact
+                    weights = torch.randn_like(expected)
+                    self.assert_close(torch.autograd.grad(actual, (u, v), weights.xpud()), torch.autograd.grad(expected, (x, y), weights), rtol=1e-3, atol=1e-4)
+        self.assert_no_fallback()
+
+    def test_pairs_of_rows(self):
+        for p in (0, 1, 2, 2.5, float("inf")):
+            x = torch.randn(7, 5, requires_grad=True)
+            y = to_device(x)
+            actual, expected = nn.functional.pdist(y, p), nn.functional.pdist(x, p)
+            self.assert_close(actual, expected)
+            weights = torch.randn_like(expected)
+            self.assert_close(torch.autograd.grad(actual, y, weights.xpud()), torch.autograd.grad(expected, x, weights), rtol=1e-4, atol=1e-5)
+        self.assertEqual(nn.functional.pdist(torch.ones(1, 3).xpud()).shape, (0,))
+        self.assert_no_fallback()
 
 
 class HistogramTest(LayerTest):

@@ -55,6 +55,8 @@ FLOATING = {
     "rand_like": lambda d, t: torch.rand_like(empty(d, t)),
     "randn_like": lambda d, t: torch.randn_like(empty(d, t)),
     "randint_like": lambda d, t: torch.randint_like(empty(d, t), 3, 8),
+    "poisson": lambda d, t: torch.poisson(full(3, d, t)),
+    "poisson, large": lambda d, t: torch.poisson(full(40, d, t)),
     "normal of tensors": lambda d, t: torch.normal(full(1, d, t), full(2, d, t)),
     "normal of a mean": lambda d, t: torch.normal(full(1, d, t), 0.5),
     "normal of a deviation": lambda d, t: torch.normal(1.5, full(2, d, t)),
@@ -68,6 +70,8 @@ FLOATING = {
 }
 
 SINGLES = {
+    "binomial, few": lambda d, t: torch.binomial(full(12, d, t), full(0.25, d, t)),
+    "binomial, large": lambda d, t: torch.binomial(full(100, d, t), full(0.75, d, t)),
     "rrelu": lambda d, t: F.rrelu(full(-1, d, t), 0.1, 0.6, True),  # PyTorch's CPU has none in float16
     "binomial": lambda d, t: torch.binomial(full(20, d, t), full(0.3, d, t)),
     "_standard_gamma": lambda d, t: torch._standard_gamma(full(1.7, d, t)),
@@ -156,6 +160,33 @@ class DistributionTest(unittest.TestCase):
                     rounding = torch.finfo(dtype).eps * (1 + abs(mean) + variance)
                     self.assertAlmostEqual(drawn.mean().item(), mean, delta=6 * math.sqrt(variance / count) + rounding)
                     self.assertAlmostEqual(drawn.var().item(), variance, delta=6 * math.sqrt((fourth - variance**2) / count) + 2 * rounding)
+
+    def test_moments_of_distributions_with_parameters(self):
+        count = 400_000
+        # names, draws, means and variances; fourth moments are bounded by 6 variances squared and more
+        cases = [(f"gamma {a}", lambda d, a=a: torch._standard_gamma(full(a, d, torch.float64, count)), a, a) for a in (0.2, 1.0, 7.5, 1e4)]
+        cases += [(f"poisson {r}", lambda d, r=r: torch.poisson(full(r, d, torch.float64, count)), r, r) for r in (0.1, 9.9, 10.0, 1e5)]
+        for n, p in ((3, 0.5), (1000, 0.002), (50, 0.9), (1e6, 0.3)):
+            cases.append((f"binomial {n} {p}", lambda d, n=n, p=p: torch.binomial(full(n, d, torch.float64, count), full(p, d, torch.float64, count)), n * p, n * p * (1 - p)))
+        before = torch.xpud.fallback_counts()
+        for name, draw, mean, variance in cases:
+            with self.subTest(name):
+                x = draw("xpud").cpu()
+                self.assertAlmostEqual(x.mean().item(), mean, delta=6 * math.sqrt(variance / count))
+                spread = (x - mean).pow(4).mean().sub(variance**2).clamp_min(0).sqrt().item()
+                self.assertAlmostEqual(x.var().item(), variance, delta=6 * (spread + variance / math.sqrt(count)) / math.sqrt(count))
+        self.assertEqual(torch.xpud.fallback_counts(), before)
+
+    def test_parameters_at_the_edges(self):
+        ones = torch.ones(100, device="xpud")
+        self.assertTrue((torch.poisson(ones * 0) == 0).all().item())
+        self.assertTrue((torch.binomial(ones * 9, ones) == 9).all().item())
+        self.assertTrue((torch.binomial(ones * 9, ones * 0) == 0).all().item())
+        self.assertTrue((torch.binomial(ones * 0, ones * 0.5) == 0).all().item())
+        self.assertTrue((torch._standard_gamma(ones * 1e-3) > 0).all().item())
+        shares = torch.distributions.Dirichlet(torch.tensor([0.5, 2.0, 1.0]).xpud()).sample((1000,))
+        self.assertTrue(torch.allclose(shares.sum(-1).cpu(), torch.ones(1000)))
+        self.assertTrue(torch.binomial(torch.arange(3.0, device="xpud"), torch.rand(4, 1, device="xpud")).shape == (4, 3))
 
     def test_neighbours_are_independent(self):
         for dtype in FLOATS:

@@ -1,5 +1,6 @@
 """Pooling, padding, interpolation, folding and grid sampling, forward and backward, beside the CPU: types, layouts, errors, and no fallbacks."""
 
+import itertools
 import unittest
 
 import torch
@@ -113,6 +114,23 @@ class Windows(unittest.TestCase):
                 for layout, x in list(layouts(torch.randn(shape).to(dtype)))[:2]:
                     with self.subTest(name, dtype=dtype, layout=layout):
                         self.compare(operation, x)
+
+    def test_bytes_are_interpolated_as_on_the_cpu(self):
+        before = torch.xpud.fallback_counts()
+        sizes = ((13, 17), (7, 9), (50, 17), (20, 62))
+        for mode, antialias, corners, size, channels in itertools.product(("bilinear", "bicubic"), (False, True), (False, True), sizes, (3, 5)):
+            x = torch.randint(0, 256, (2, channels, 13, 17), dtype=torch.uint8)
+            for x in (x, x.to(memory_format=torch.channels_last), x[:, :, ::2]):
+                with self.subTest(mode=mode, antialias=antialias, corners=corners, size=size, channels=channels, stride=x.stride()):
+                    options = {"mode": mode, "antialias": antialias, "align_corners": corners}
+                    actual, expected = F.interpolate(x.xpud(), size, **options), F.interpolate(x, size, **options)
+                    self.assertTrue(torch.equal(actual.cpu(), expected))
+                    self.assertEqual(actual.stride(), expected.stride())
+        x = torch.randint(0, 256, (1, 3, 40, 31), dtype=torch.uint8)
+        for factor in (0.37, 1.9, (2.5, 0.2)):
+            options = {"scale_factor": factor, "mode": "bicubic", "antialias": True}
+            self.assertTrue(torch.equal(F.interpolate(x.xpud(), **options).cpu(), F.interpolate(x, **options)))
+        self.assertEqual(torch.xpud.fallback_counts(), before)
 
     def test_integers(self):
         torch.manual_seed(0)

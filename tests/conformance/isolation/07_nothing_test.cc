@@ -10,7 +10,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr wire::Handle kEmpty = {12, 1};  // after RightCall's
+constexpr wire::Handle kEmpty = {ops::kMaxOutputs + ops::kMaxInputs + 1, 1};  // after RightCall's
 
 class Nothing : public Isolation {
  protected:

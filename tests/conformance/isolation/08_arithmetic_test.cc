@@ -191,7 +191,7 @@ TEST_F(Arithmetic, OfElementsNeverFaults) {
   for (const int64_t a : elements) {
     for (const int64_t b : elements) left.push_back(a), right.push_back(b);
   }
-  for (uint32_t id = 1; id <= 11; ++id) {
+  for (uint32_t id = 1; id <= ops::kMaxOutputs + ops::kMaxInputs; ++id) {
     const auto& values = id % 2 == 0 ? left : right;
     session->Put(UploadInline({id, 1}, 0, std::as_bytes(std::span(values))));
   }

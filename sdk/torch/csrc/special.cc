@@ -1,0 +1,97 @@
+// Functions of single elements whose schema differs from the inputs of their row: polygamma, frexp,
+// nan_to_num, rounding to decimals.
+#include <ATen/ATen.h>
+#include <ATen/Dispatch_v2.h>
+#include <ATen/TensorIterator.h>
+#include <torch/library.h>
+
+#include <cmath>
+#include <limits>
+
+#include "sdk/torch/csrc/command.h"
+#include "sdk/torch/csrc/fallback.h"
+#include "sdk/torch/csrc/map.h"
+
+namespace xpud::shim {
+namespace {
+
+using at::Tensor;
+
+// The n-th derivative of digamma: (-1)^(n + 1) n! zeta(n + 1, x).
+Tensor Polygamma(int64_t n, const Tensor& self) {
+  static const ops::Row& row = ops::RowOf("xpud::polygamma");
+  TORCH_CHECK(n >= 0, "polygamma(n, x) does not support negative n.");
+  if (n == 0) return at::digamma(self);
+  const double order = static_cast<double>(n) + 1;
+  const MapInput inputs[] = {self, {order, false}, {std::tgamma(order) * (n % 2 == 0 ? -1 : 1), false}};
+  Tensor out;
+  return RunMap(row, inputs, out) ? out : FallbackOf<at::_ops::polygamma>::Call(n, self);
+}
+
+std::tuple<Tensor, Tensor> Frexp(const Tensor& self) {
+  static const ops::Row& row = ops::RowOf("xpud::frexp");
+  TORCH_CHECK(at::isFloatingType(self.scalar_type()),
+              "torch.frexp() only supports floating-point dtypes, but got ", self.scalar_type());
+  if (!IsServed(self, row.dtypes)) return FallbackOf<at::_ops::frexp_Tensor>::Call(self);
+  const Tensor outs[] = {at::empty_like(self), at::empty_like(self, self.options().dtype(at::kInt))};
+  const MapInput inputs[] = {self};
+  LaunchMap(row, *ToDType(self.scalar_type()), outs, inputs);
+  return {outs[0], outs[1]};
+}
+
+double LargestOf(at::ScalarType type) {
+  return AT_DISPATCH_V2(type, "nan_to_num",
+                        AT_WRAP([] { return static_cast<double>(std::numeric_limits<scalar_t>::max()); }),
+                        AT_EXPAND(AT_FLOATING_TYPES), at::kHalf, at::kBFloat16);
+}
+
+Tensor& NanToNumOut(const Tensor& self, std::optional<double> nan, std::optional<double> high,
+                    std::optional<double> low, Tensor& out) {
+  static const ops::Row& row = ops::RowOf("xpud::nan_to_num");
+  TORCH_CHECK(!out.defined() || self.scalar_type() == out.scalar_type(),
+              "nan_to_num: dtype of out: ", out.scalar_type(),
+              " should be same as input: ", self.scalar_type());
+  if (c10::isIntegralType(self.scalar_type(), /*includeBool=*/true)) {
+    if (!out.defined()) return out = self.clone();
+    CheckSameDevice(self.device(), out.device());
+    at::TensorIterator::unary_op(out, self);  // ATen's checks, and the output's shape
+    return out.copy_(self);
+  }
+  if (IsServed(self, row.dtypes)) {
+    const double most = LargestOf(self.scalar_type());
+    const MapInput inputs[] = {
+        self, {nan.value_or(0), false}, {high.value_or(most), false}, {low.value_or(-most), false}};
+    if (RunMap(row, inputs, out)) return out;
+  }
+  if (out.defined()) return FallbackOf<at::_ops::nan_to_num_out>::Call(self, nan, high, low, out);
+  return out = FallbackOf<at::_ops::nan_to_num>::Call(self, nan, high, low);
+}
+Tensor NanToNum(const Tensor& self, std::optional<double> nan, std::optional<double> high,
+                std::optional<double> low) {
+  Tensor out;
+  return NanToNumOut(self, nan, high, low, out);
+}
+
+// Positions before the point are negative.
+Tensor RoundDecimals(const Tensor& self, int64_t decimals) {
+  static const ops::Row &fraction = ops::RowOf("xpud::round_fraction"),
+                        &whole = ops::RowOf("xpud::round_whole");
+  if (decimals == 0) return at::round(self);
+  const double power = std::pow(10.0, std::abs(static_cast<double>(decimals)));
+  const MapInput inputs[] = {self, {power, false}};
+  Tensor out;
+  return RunMap(decimals > 0 ? fraction : whole, inputs, out)
+             ? out
+             : FallbackOf<at::_ops::round_decimals>::Call(self, decimals);
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("polygamma", TORCH_FN(Polygamma));
+  m.impl("frexp.Tensor", TORCH_FN(Frexp));
+  m.impl("nan_to_num", TORCH_FN(NanToNum));
+  m.impl("nan_to_num.out", TORCH_FN(NanToNumOut));
+  m.impl("round.decimals", TORCH_FN(RoundDecimals));
+}
+
+}  // namespace
+}  // namespace xpud::shim
