@@ -2,6 +2,7 @@
 
 import functools
 import importlib.abc
+import importlib.machinery
 import sys
 import warnings
 
@@ -40,6 +41,20 @@ def _extend(loader, name):
         pass
 
 
+class _Initializing(importlib.machinery.ModuleSpec):
+    """The spec of a module that is being executed now: the one that imports torch. The import system clears `_initializing` at its end."""
+
+    @property
+    def _initializing(self):
+        return self.__dict__.get("_initializing", False)
+
+    @_initializing.setter
+    def _initializing(self, value):
+        self.__dict__["_initializing"] = value
+        if not value and self.name in sys.modules:  # it is not there if it failed
+            _call(self.name, sys.modules[self.name])
+
+
 def _call(name, module):
     for function in _waiting.pop(name, ()):
         try:
@@ -56,8 +71,14 @@ def when_imported(name, function):
     """
     _waiting.setdefault(name, []).append(function)
     module = sys.modules.get(name)
-    if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):
+    spec = getattr(module, "__spec__", None)
+    if module is None:
+        return
+    if not getattr(spec, "_initializing", False):
         _call(name, module)
+    elif type(spec) is importlib.machinery.ModuleSpec:
+        spec.__class__ = _Initializing
+
 
 
 def install():
