@@ -57,7 +57,7 @@ class GraphTest(ProgramTest):
 
     def test_aggregations(self):
         for aggregation in ("sum", "mean", "max", "min", "mul", "std", "softmax", "median"):
-            self.layer(lambda: gnn.SimpleConvWithLinear(aggregation) if hasattr(gnn, "SimpleConvWithLinear") else gnn.SAGEConv(8, 8, aggr=aggregation))
+            self.layer(lambda: gnn.SAGEConv(8, 8, aggr=aggregation))
 
     def test_whole_graphs(self):
         def program(device):
