@@ -39,15 +39,14 @@ def main():
     if not as_module and not os.path.exists(program):
         print(f"torch_xpud: can't open file {program!r}", file=sys.stderr)
         return 2
-    translate.install()
-    translate.announce(program)
     sys.argv[:] = arguments
+    folder = os.getcwd() if as_module else os.path.dirname(os.path.abspath(program))
+    translate.install(folder)
+    translate.announce(program)
     if as_module:
-        source.install(os.getcwd())
         runpy._run_module_as_main(program)  # as `python -m` does
     else:
-        sys.path[0] = os.path.dirname(os.path.abspath(program))
-        source.install(sys.path[0])
+        sys.path[0] = folder
         _run_script(program)
     return 0
 

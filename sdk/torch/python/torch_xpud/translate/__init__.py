@@ -9,24 +9,25 @@ Everything below PyTorch's interface is xpud's: a tensor on "cuda:0" is on xpud:
 import os
 import sys
 
-ENVIRONMENT = "XPUD_TRANSLATE"  # set for child processes, such as workers that are spawned: they translate, too
+ENVIRONMENT = "XPUD_TRANSLATE"  # the program's folder; set for child processes, such as workers that are spawned: they translate, too
 
 
 def requested():
-    """Returns whether a parent process asked for translation."""
-    return os.environ.get(ENVIRONMENT) == "1"
+    """Returns the folder of the program for which a parent process asked for translation, or None."""
+    return os.environ.get(ENVIRONMENT)
 
 
-def install():
-    """Translates in this process and in its children. Calling it again changes nothing."""
-    from . import devices, modules, vendors
+def install(folder):
+    """Translates in this process and in its children, for a program whose modules are in `folder`. Calling it again changes nothing."""
+    from . import devices, modules, source, vendors
 
     if devices.installed():
         return
-    os.environ[ENVIRONMENT] = "1"
+    os.environ[ENVIRONMENT] = folder
     devices.install()
     modules.install()
     vendors.install()
+    source.install(folder)
 
 
 def announce(program):

@@ -98,9 +98,18 @@ def _moves_to_xpud(kind):
     return move if kind == "tensor" else move_module
 
 
+def _type(original):
+    @functools.wraps(original)
+    def type(self, dtype=None, non_blocking=False, **options):
+        return original(self, translated(getattr(dtype, "xpud_name", dtype)), non_blocking, **options)
+
+    return type
+
+
 def _methods():
-    for name in ("to", "new_empty", "new_empty_strided", "new_full", "new_ones", "new_tensor", "new_zeros", "pin_memory", "is_pinned", "type"):
+    for name in ("to", "new_empty", "new_empty_strided", "new_full", "new_ones", "new_tensor", "new_zeros", "pin_memory", "is_pinned"):
         _replace(torch.Tensor, name)
+    _replace(torch.Tensor, "type", _type)
     _replace(torch.nn.Module, "to")
     _replace(torch.nn.Module, "to_empty")
     for name in NAMES:
