@@ -30,7 +30,7 @@ def translated(value):
     return value
 
 
-def translates(function, alias=None):
+def translates(function):
     """Wraps a function so that device names among its arguments are translated."""
 
     @functools.wraps(function)
@@ -73,14 +73,22 @@ def _replace(owner, name, make=translates):
         setattr(owner, name, make(getattr(owner, name)))
 
 
+def _takes_device(name):
+    """Returns whether an operator has an argument `device`: factories, and functions such as zeros_like."""
+    return any(argument.name == "device" for schema in torch._C._jit_get_schemas_for_operator(f"aten::{name}") for argument in schema.arguments)
+
+
 def _factories():
     """Replaces the functions that create tensors on a device. torch.jit.script knows built-in functions by identity, and learns the wrappers."""
     builtins = torch.jit._builtins._get_builtin_table()
-    for function in torch.utils._device._device_constructors():
-        for owner in (torch, torch.fft, torch.nested, torch.signal.windows):
-            if getattr(owner, function.__name__, None) is function:
+    constructors = torch.utils._device._device_constructors()  # cached from here on, with the original functions
+    for owner, prefix in ((torch, ""), (torch.fft, "fft_"), (torch.nested, ""), (torch.signal.windows, "")):
+        for name, function in list(vars(owner).items()):
+            if name.startswith("_") or not callable(function) or isinstance(function, type):
+                continue
+            if function in constructors or _takes_device(prefix + name):
                 wrapped = translates(function)
-                setattr(owner, function.__name__, wrapped)
+                setattr(owner, name, wrapped)
                 if id(function) in builtins:
                     builtins[id(wrapped)] = builtins[id(function)]
 
@@ -165,8 +173,6 @@ def _default_tensor_type(original):
 
 
 def install():
-    constructors = torch.utils._device._device_constructors()  # cached from here on, with the original functions
-    assert constructors
     for name in ("device", "Generator", "Stream", "Event"):
         setattr(torch, name, _class(getattr(torch, name)))
     _factories()
