@@ -28,6 +28,17 @@ class QuantizationTest(ProgramTest):
     def test_int8_activations_and_weights(self):
         self.quantize(quantization.Int8DynamicActivationInt8WeightConfig(), fallbacks=["aten::mm"])  # of int32
 
+    def test_other_weights_and_activations(self):
+        for config in (quantization.Float8WeightOnlyConfig(), quantization.IntxWeightOnlyConfig(), quantization.Int8DynamicActivationIntxWeightConfig()):
+            with self.subTest(type(config).__name__):
+                self.quantize(config)
+
+    def test_float8_activations_are_refused(self):
+        """torchao asks for CUDA or XPU; so it does on the CPU."""
+        for device in ("cpu", "xpud"):
+            with self.assertRaisesRegex(AssertionError, "Float8 dynamic quantization requires CUDA compute capability"):
+                quantization.quantize_(model().to(device), quantization.Float8DynamicActivationFloat8WeightConfig())
+
     def test_training_aware_of_quantization(self):
         from torchao.quantization.qat import IntxFakeQuantizeConfig, QATConfig
 
