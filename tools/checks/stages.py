@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 
+import ecosystem as ecosystem_environment
 import tidy
 from runner import ROOT, Log, Stage, StageFailed, Tally
 
@@ -72,13 +73,13 @@ def ctest(log: Log, preset: str, *arguments: str, env: dict[str, str] | None = N
 
 
 def unittests(log: Log, folder: str, env: dict[str, str] | None = None, patterns: tuple[str, ...] = ("*_test.py", "test_*.py"),
-              together: int = 1) -> Tally:
+              together: int = 1, python: pathlib.Path | None = None) -> Tally:
     """Runs the unittest files of a folder, `together` at a time, each in a process of its own (a loaded torch_xpud cannot be unloaded). Several at
-    a time have logs of their own."""
+    a time have logs of their own. `python` is .venv's by default."""
     files = sorted(path for pattern in patterns for path in (ROOT / folder).glob(pattern))
     if not files:
         raise StageFailed(f"no tests in {folder}")
-    python = PYTHON if PYTHON.exists() else "python3"
+    python = python or (PYTHON if PYTHON.exists() else "python3")
 
     def run(file: pathlib.Path) -> Tally:
         own = log if together == 1 else Log(f"{log.path.stem}-{file.stem}")  # the outputs must not mix
@@ -191,6 +192,18 @@ def torch(log: Log) -> Tally:
         return unittests(log, "sdk/torch/tests", env, together=2)
 
 
+def ecosystem(log: Log) -> Tally:
+    """Programs of packages as they come from PyPI, on the CPU and on xpud. Prints which operators fell back, the most wanted first."""
+    python = ecosystem_environment.prepare(log)
+    report = ROOT / "build/ecosystem-fallbacks.jsonl"
+    report.write_text("")
+    with own_daemon() as env:
+        tally = unittests(log, "tests/ecosystem", env | {"XPUD_ECOSYSTEM_REPORT": str(report)}, together=2, python=python)
+    table = log.must(PYTHON, "tests/ecosystem/report.py", report)
+    print("    " + table.strip().replace("\n", "\n    "), flush=True)
+    return tally
+
+
 def e2e(log: Log) -> Tally:
     """Real processes: C++ clients, then PyTorch clients."""
     return ctest(log, "release", "-L", "e2e", "-j1") + unittests(log, "tests/e2e")
@@ -285,6 +298,7 @@ STAGES = [
     Stage("python", "the Python client without torch, and its wheel", python, ("setup",)),
     Stage("package", "Debian packages and the wheel, in a bare Debian with systemd: installed, used, upgraded, purged", package, ("setup",), full=True),
     Stage("torch", "the PyTorch package against CPU", torch, ("setup",)),
+    Stage("ecosystem", "transformers, accelerate, lightning and others from PyPI, on xpud against CPU", ecosystem, ("setup",)),
     Stage("e2e", "real processes: daemon, clients, faults", e2e, ("setup", "build")),
     Stage("validation", "those of e2e that use devices, under Level Zero's validation layer", validation, ("setup", "build")),
     Stage("asynchronous", "real processes, with the CPU device treated like a GPU", asynchronous, ("build",)),

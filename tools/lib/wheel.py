@@ -48,6 +48,8 @@ def collect(build: pathlib.Path, package: pathlib.Path) -> dict[str, pathlib.Pat
     for path in (build / "lib/torch_xpud").iterdir():
         if path.suffix in (".py", ".so"):
             shutil.copy(path, package)
+        elif (path / "__init__.py").exists():
+            shutil.copytree(path, package / path.name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in PROGRAMS:
         shutil.copy(build / "bin" / name, package / "bin")
     for name in LIBRARIES:

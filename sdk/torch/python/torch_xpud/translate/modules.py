@@ -1,0 +1,251 @@
+"""torch.cuda, torch.xpu and torch.hpu answer for xpud. What xpud does not have raises NotImplementedError.
+
+The modules themselves stay: PyTorch's own code refers to them. Their attributes are replaced.
+"""
+
+import contextlib
+import functools
+import re
+import sys
+import types
+
+import torch
+
+from .. import device as xpud
+from .devices import NAMES, translated
+
+# ---- legacy tensor types
+
+
+class _TensorType(type):
+    """Metaclass of torch.cuda.FloatTensor and its relatives: called, it makes a tensor; isinstance asks for device and dtype."""
+
+    def __instancecheck__(cls, value):
+        return isinstance(value, torch.Tensor) and value.device.type == "xpud" and value.dtype == cls.dtype
+
+    def __call__(cls, *arguments):
+        if not arguments or all(isinstance(each, int) for each in arguments):
+            return torch.empty(arguments or 0, dtype=cls.dtype, device="xpud")
+        if len(arguments) == 1 and isinstance(arguments[0], torch.Size):
+            return torch.empty(arguments[0], dtype=cls.dtype, device="xpud")
+        return torch.tensor(*arguments, dtype=cls.dtype, device="xpud")
+
+
+def _tensor_type(name):
+    return _TensorType(name, (), {"dtype": getattr(torch, name).dtype, "xpud_name": f"torch.xpud.{name}", "__module__": "torch.cuda"})
+
+
+TENSOR_TYPES = ("BFloat16Tensor", "BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "FloatTensor", "HalfTensor", "IntTensor", "LongTensor",
+                "ShortTensor")
+
+# ---- functions that xpud has under another name, or that mean nothing on it
+
+
+def _availability(original):
+    """Returns is_available() of torch.cuda, torch.xpu or torch.hpu, with `original` as PyTorch's own."""
+
+    def is_available():
+        """Returns True. Raises RuntimeError if no xpud device can be reached: False would send the program to the CPU silently."""
+        if sys._getframe(1).f_globals.get("__name__", "").startswith("torch._inductor."):
+            return original()  # Inductor asks what it can generate code for
+        if not xpud.is_available():
+            raise RuntimeError("no xpud device can be reached (see the warning above); start a daemon, or run the program without -m torch_xpud")
+        return True
+
+    return is_available
+
+
+def get_device_capability(device=None):
+    """Returns (8, 0): programs ask for it to learn whether bfloat16 is there."""
+    xpud.get_device_properties(device)
+    return 8, 0
+
+
+class _Properties:
+    """torch.cuda's names for the properties of an xpud device."""
+
+    def __init__(self, own):
+        self.__dict__.update(vars(own))
+        self.major, self.minor = 8, 0
+        self.multi_processor_count = own.compute_units
+        self.gcnArchName = own.name  # Inductor identifies a machine by it, also when it compiles for the CPU
+        self.has_fp64 = True
+
+    def __repr__(self):
+        return "DeviceProperties(" + ", ".join(f"{name}={value!r}" for name, value in vars(self).items()) + ")"
+
+
+def get_device_properties(device=None):
+    return _Properties(xpud.get_device_properties(device))
+
+
+class StreamContext:
+    """Makes a stream current within a `with` block."""
+
+    def __init__(self, stream):
+        self._context = xpud.stream(stream)
+
+    def __enter__(self):
+        return self._context.__enter__()
+
+    def __exit__(self, *exception):
+        return self._context.__exit__(*exception)
+
+
+def memory_summary(device=None, abbreviated=False):
+    """Returns a table of the device's memory, as text."""
+    rows = [(name, function(device) / 2**20) for name, function in (("allocated", xpud.memory_allocated), ("peak", xpud.max_memory_allocated),
+                                                                    ("reserved", xpud.memory_reserved))]
+    return "\n".join([f"memory of {xpud.get_device_name(device)} (MiB)"] + [f"  {name:<10} {value:10.1f}" for name, value in rows])
+
+
+def _nothing(*arguments, **options):
+    """Does nothing: xpud has nothing to do here."""
+
+
+@contextlib.contextmanager
+def _no_context(*arguments, **options):
+    yield
+
+
+OWN = {
+    "get_device_capability": get_device_capability,
+    "get_device_properties": get_device_properties,
+    "memory_summary": memory_summary,
+    "memory_cached": xpud.memory_reserved,
+    "max_memory_cached": xpud.max_memory_reserved,
+    "reset_max_memory_allocated": xpud.reset_peak_memory_stats,
+    "reset_max_memory_cached": xpud.reset_peak_memory_stats,
+    "ipc_collect": _nothing,
+    "get_arch_list": lambda: [],
+    "is_current_stream_capturing": lambda: False,
+    "is_tf32_supported": lambda: False,
+    "get_sync_debug_mode": lambda: 0,
+    "StreamContext": StreamContext,
+    "can_device_access_peer": lambda device, peer: False,
+    "has_half": True,
+    "_is_in_bad_fork": xpud._is_in_bad_fork,
+    "_lazy_init": xpud._lazy_init,
+}
+
+KEPT = {"amp", "memory", "random", "streams", "profiler", "nvtx", "graphs", "nccl", "sparse", "tunable", "jiterator", "has_magma", "cudaStatus", "CudaError",
+        "DeferredCudaCallError", "get_allocator_backend", "check_error", "is_built"}  # modules, which are handled below or fail by themselves
+
+
+def _refuse(module, name):
+    def refuse(*arguments, **options):
+        raise NotImplementedError(f"torch.{module}.{name} has no equivalent on xpud")
+
+    refuse.__name__ = name
+    return refuse
+
+
+def _refuse_class(module, name):
+    """A class, because programs use such names in isinstance and as bases."""
+
+    def __init__(self, *arguments, **options):
+        raise NotImplementedError(f"torch.{module}.{name} has no equivalent on xpud")
+
+    return type(name, (), {"__init__": __init__})
+
+
+def _own(value):
+    """Returns a function of its own for each module: TorchDynamo tells torch.cuda.current_stream and torch.xpu.current_stream apart by identity."""
+    if not isinstance(value, types.FunctionType):
+        return value
+
+    @functools.wraps(value)
+    def forward(*arguments, **options):
+        return value(*arguments, **options)
+
+    return forward
+
+
+def _equivalent(module, name, old):
+    if name == "is_available":
+        return _availability(old)
+    if name in OWN:
+        return _own(OWN[name])
+    if name in TENSOR_TYPES:
+        return _tensor_type(name)
+    own = getattr(xpud, name, None)
+    if own is not None and (name in xpud.__all__ or name == "init"):
+        return _own(own)
+    return _refuse_class(module, name) if isinstance(old, type) or name.endswith("Storage") else _refuse(module, name)
+
+
+def _patch(module_name):
+    module = getattr(torch, module_name)
+    names = [name for name in (*module.__all__, "_is_in_bad_fork", "_lazy_init") if name not in KEPT and hasattr(module, name)]
+    for name in names:
+        old = getattr(module, name)
+        if isinstance(old, types.ModuleType):
+            continue
+        new = _equivalent(module_name, name, old)
+        setattr(module, name, new)
+        for part in ("memory", "random", "streams"):  # torch.cuda.memory.memory_allocated is the same function
+            inner = getattr(module, part, None)
+            if inner is not None and getattr(inner, name, None) is old:
+                setattr(inner, name, new)
+    return module
+
+
+def _no_profiling(cuda):
+    """Marks for a vendor's profiler do nothing."""
+    for name in ("range_push", "range_pop", "range_start", "range_end", "mark"):
+        setattr(cuda.nvtx, name, _nothing)
+    cuda.nvtx.range = _no_context
+    for name in ("start", "stop"):
+        setattr(cuda.profiler, name, _nothing)
+    cuda.profiler.profile = _no_context
+
+
+def _process_groups():
+    """Backends of the vendors mean xpud's, which has one process; names in maps such as "cpu:gloo,cuda:nccl" do, too."""
+    dist = torch.distributed
+    if not dist.is_available():
+        return
+
+    def named(backend):
+        if not isinstance(backend, str):
+            return backend
+        backend = re.sub(r"\b(nccl|xccl|ccl|hccl)\b", "xpud", backend)
+        return re.sub(r"\b(cuda|xpu|hpu):", "xpud:", backend)
+
+    for function in ("init_process_group", "new_group"):
+        original = getattr(dist, function)
+
+        @functools.wraps(original)
+        def call(*arguments, original=original, **options):
+            if "backend" in options:
+                options["backend"] = named(options["backend"])
+            return original(*(named(translated(value)) if isinstance(value, str) else translated(value) for value in arguments), **{
+                name: translated(value) for name, value in options.items()})
+
+        setattr(dist, function, call)
+        setattr(dist.distributed_c10d, function, call)
+    dist.is_nccl_available = lambda: True
+    from torch.distributed import device_mesh
+
+    original_mesh = device_mesh.init_device_mesh
+
+    @functools.wraps(original_mesh)
+    def init_device_mesh(device_type, *arguments, **options):
+        return original_mesh(translated(device_type), *arguments, **options)
+
+    device_mesh.init_device_mesh = init_device_mesh
+    if getattr(dist, "init_device_mesh", None) is original_mesh:
+        dist.init_device_mesh = init_device_mesh
+
+
+def install():
+    for name in NAMES:
+        if name == "hpu":
+            torch.hpu = sys.modules["torch.hpu"] = types.ModuleType("torch.hpu", "torch.hpu, answered by xpud")
+            torch.hpu.__all__ = [*xpud.__all__, *OWN]
+            vars(torch.hpu).update({each: getattr(xpud, each) for each in torch.hpu.__all__ if hasattr(xpud, each)} | OWN)
+            torch.hpu.is_available = _availability(lambda: False)
+        else:
+            _patch(name)
+    _no_profiling(torch.cuda)
+    _process_groups()

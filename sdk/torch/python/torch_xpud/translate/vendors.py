@@ -1,0 +1,61 @@
+"""Stand-ins for packages of the vendors that programs for hpu and xpu import: what they do to a program besides naming the device is little.
+
+They exist only if the real package is not installed, and have only what is listed here: another import of theirs fails as usual.
+"""
+
+import importlib.util
+import sys
+import types
+
+import torch
+
+from ..device import synchronize
+
+
+def _nothing(*arguments, **options):
+    """Does nothing."""
+
+
+def _same(model, *arguments, **options):
+    """Returns the model: graphs are not captured."""
+    return model
+
+
+def _optimize(model, dtype=None, optimizer=None, **options):
+    """ipex.optimize: returns the model, in `dtype` if it is for inference, and the optimizer if there is one."""
+    if optimizer is not None:
+        return model, optimizer
+    return model.to(dtype) if dtype is not None and not model.training else model
+
+
+def _hpu():
+    return {name: getattr(torch.hpu, name) for name in torch.hpu.__all__ if hasattr(torch.hpu, name)} | {"wrap_in_hpu_graph": _same, "ModuleCacher": _same}
+
+
+PACKAGES = {
+    "habana_frameworks": lambda: {},
+    "habana_frameworks.torch": lambda: {"hpu": sys.modules["habana_frameworks.torch.hpu"], "core": sys.modules["habana_frameworks.torch.core"]},
+    "habana_frameworks.torch.core": lambda: {"mark_step": _nothing, "hpu_set_env": _nothing, "hpu_initialize": _nothing, "hpu_set_inference_env": _nothing,
+                                             "hpu_inference_set_env": _nothing, "hpu_inference_initialize": _nothing, "is_lazy": lambda: False},
+    "habana_frameworks.torch.hpu": _hpu,
+    "habana_frameworks.torch.gpu_migration": lambda: {},
+    "habana_frameworks.torch.distributed": lambda: {"hccl": types.ModuleType("hccl")},
+    "habana_frameworks.torch.distributed.hccl": lambda: {},
+    "intel_extension_for_pytorch": lambda: {"optimize": _optimize, "xpu": torch.xpu, "__version__": torch.__version__, "synchronize": synchronize},
+    "oneccl_bindings_for_pytorch": lambda: {},
+}
+
+
+def install():
+    roots = {name.partition(".")[0] for name in PACKAGES}
+    absent = {root for root in roots if root not in sys.modules and importlib.util.find_spec(root) is None}
+    modules = {name: types.ModuleType(name, "A stand-in of torch_xpud") for name in PACKAGES if name.partition(".")[0] in absent}
+    for name, module in modules.items():
+        module.__path__ = []  # a package: an import of something else inside fails with ModuleNotFoundError
+        module.__spec__ = importlib.util.spec_from_loader(name, loader=None, is_package=True)
+        sys.modules[name] = module
+    for name, module in modules.items():
+        vars(module).update(PACKAGES[name]())
+        parent, _, last = name.rpartition(".")
+        if parent in modules:
+            setattr(modules[parent], last, module)
