@@ -26,17 +26,16 @@ constexpr int kTeamLanes = Arguments::kTeamLanes;
 constexpr int kTeamRows = Arguments::kTeamRows;
 constexpr int kRows = kTeams * kTeamRows;  // of an item
 constexpr int kSlabs = kDepth / 64;        // of 64 columns: 128 bytes, the width of the swizzle
+constexpr int kOthers = 64;                // rows of a tile of c or d
 constexpr int kTensors = 4;                // a, b, c, d
 extern __attribute__((shared, aligned(1024))) char memory[];
 
 // Shared memory of the kernel of keys, or of queries.
 template <bool kOfKeys>
 struct Layout {
-  // Rows of a tile of c or d; whether the scores of a tile begin before the sums of the last have ended; and
-  // whether a and b stay in registers: as far as registers suffice.
-  static constexpr int kOthers = 64;
-  static constexpr bool kOverlaps = !kOfKeys || kDepth <= 64;
-  static constexpr bool kKeeps = kOverlaps;
+  // Whether a and b stay in registers, and the scores of a tile begin before the sums of the last have ended:
+  // as far as registers suffice.
+  static constexpr bool kKeeps = !kOfKeys || kDepth <= 64;
   static constexpr int kStages = 4;
   static constexpr int kCopyRegisters = kDepth > 64 ? 24 : 40, kTeamRegisters = kDepth > 64 ? 240 : 232;
   static constexpr int kOwnSlabBytes = kRows * 128, kOwnBytes = kSlabs * kOwnSlabBytes;
@@ -110,7 +109,6 @@ class Items {
 
  private:
   XPUD_DEVICE_MEMBER void Read(const Arguments& p) {
-    constexpr int kOthers = Layout<kOfKeys>::kOthers;
     item.heads = walk_.done ? 0 : kOfKeys ? static_cast<int>(p.heads_per_key_head) : 1;
     if (walk_.done) return;
     item.h = walk_.head % heads_;
@@ -156,7 +154,7 @@ XPUD_DEVICE void MakeMaps(const Arguments& p) {
                 {of_keys ? (first ? p.k : p.v) : (first ? p.q : p.gradient), first ? p.depth : p.value_depth,
                  of_keys ? p.keys : p.queries, of_keys ? p.heads / p.heads_per_key_head : p.heads, p.batch,
                  strides.row, strides.head, strides.batch},
-                warp < 2 ? kRows : Layout<kOfKeys>::kOthers);
+                warp < 2 ? kRows : kOthers);
 }
 
 // Runs on one lane.
@@ -191,7 +189,7 @@ XPUD_DEVICE void CopyTiles(const Arguments& p) {
           const Stage stage = Other<kOfKeys>(tile, which);
           if (tile >= L::kStages) Await(stage.empty, stage.phase ^ 1);
           ArriveExpecting(stage.full, L::kTileBytes);
-          copy(2 + which, stage.tile, stage.full, L::kSlabBytes, item.others + i * L::kOthers, h, item.b);
+          copy(2 + which, stage.tile, stage.full, L::kSlabBytes, item.others + i * kOthers, h, item.b);
         }
       }
     }
@@ -213,10 +211,10 @@ XPUD_DEVICE void CopyNumbers(const Arguments& p) {
         if (tile >= L::kStages) Await(stage.empty, stage.phase ^ 1);
         float* const to = NumbersOf(tile);
 #pragma unroll
-        for (int n = lane; n < lane + L::kOthers; n += 32) {
-          const int64_t row = item.others + i * L::kOthers + n;
+        for (int n = lane; n < lane + kOthers; n += 32) {
+          const int64_t row = item.others + i * kOthers + n;
           to[n] = row < p.queries ? p.base[at + row] : 0.0f;
-          to[L::kOthers + n] = row < p.queries ? static_cast<const float*>(p.delta)[at + row] : 0.0f;
+          to[kOthers + n] = row < p.queries ? static_cast<const float*>(p.delta)[at + row] : 0.0f;
         }
         __nvvm_bar_warp_sync(~0u);
         Release(stage.full);
@@ -296,7 +294,7 @@ class Rows {
   XPUD_DEVICE_MEMBER void Weigh(const Arguments& p, const Item& item, int other, const float* numbers,
                                 float factor) {
 #pragma unroll
-    for (int n = 0; n < L::kOthers / 8; ++n) {
+    for (int n = 0; n < kOthers / 8; ++n) {
       float base[4];
       Spread(numbers, n, base_, base);
 #pragma unroll
@@ -306,11 +304,11 @@ class Rows {
       }
     }
     const int own = WarpRow(item), end = static_cast<int>(kOfKeys ? p.queries : p.keys);
-    const bool crosses = kOfKeys ? other < own + 15 : other + L::kOthers - 1 > own;
-    if (other + L::kOthers <= end && !(p.causal && crosses)) return;
+    const bool crosses = kOfKeys ? other < own + 15 : other + kOthers - 1 > own;
+    if (other + kOthers <= end && !(p.causal && crosses)) return;
     const int lane = Lane() % 32;
 #pragma unroll
-    for (int i = 0; i < L::kOthers / 2; ++i) {
+    for (int i = 0; i < kOthers / 2; ++i) {
       const int row = own + lane / 4 + i / 2 % 2 * 8, column = other + i / 4 * 8 + lane % 4 * 2 + i % 2;
       if (column >= end || (p.causal && (kOfKeys ? row > column : column > row))) weight_[i] = 0;
     }
@@ -326,9 +324,9 @@ class Rows {
   // Converts products of the gradient and values to slopes of scores.
   XPUD_DEVICE_MEMBER void Slope(const float* numbers) {
 #pragma unroll
-    for (int n = 0; n < L::kOthers / 8; ++n) {
+    for (int n = 0; n < kOthers / 8; ++n) {
       float delta[4];
-      Spread(numbers + L::kOthers, n, delta_, delta);
+      Spread(numbers + kOthers, n, delta_, delta);
 #pragma unroll
       for (int i = 0; i < 4; ++i) slope_[n * 4 + i] = weight_[n * 4 + i] * (slope_[n * 4 + i] - delta[i]);
     }
@@ -358,9 +356,9 @@ class Rows {
     for (int i = 0; i < 4; ++i) to[i] = kOfKeys ? pair[i % 2] : of_rows[i / 2];
   }
 
-  static XPUD_DEVICE_MEMBER void Pack(const float (&from)[L::kOthers / 2], Fragment (&to)[L::kOthers / 16]) {
+  static XPUD_DEVICE_MEMBER void Pack(const float (&from)[kOthers / 2], Fragment (&to)[kOthers / 16]) {
 #pragma unroll
-    for (int n = 0; n < L::kOthers / 16; ++n)
+    for (int n = 0; n < kOthers / 16; ++n)
 #pragma unroll
       for (int i = 0; i < 4; ++i) to[n].x[i] = Pair<T>(from[n * 8 + i * 2], from[n * 8 + i * 2 + 1]);
   }
@@ -385,11 +383,10 @@ class Rows {
   }
 
   const int team_;
-  float weight_[L::kOthers / 2], slope_[L::kOthers / 2], sum_[kDepth / 2],
-      other_sum_[kOfKeys ? kDepth / 2 : 1];
+  float weight_[kOthers / 2], slope_[kOthers / 2], sum_[kDepth / 2], other_sum_[kOfKeys ? kDepth / 2 : 1];
   float base_[2], delta_[2];  // only of queries
   Fragment own_a_[L::kKeeps ? kDepth / 16 : 1], own_b_[L::kKeeps ? kDepth / 16 : 1];
-  Fragment factor_[kOfKeys ? L::kOthers / 16 : 1], slope_factor_[L::kOthers / 16];
+  Fragment factor_[kOfKeys ? kOthers / 16 : 1], slope_factor_[kOthers / 16];
 };
 
 // A team's part of all items. Each tile's scores begin while the last tile's sums are computed.
@@ -423,7 +420,7 @@ XPUD_DEVICE void AddItems(const Arguments& p, int team) {
       Await(d.full, d.phase);
       rows.BeginSlopes(own, d);
       rows.template WaitForScores<1>();
-      if (L::kOverlaps && at > first) release(at - 1);
+      if (L::kKeeps && at > first) release(at - 1);
       rows.Weigh(p, item, other, numbers, factor);
       rows.BeginOtherSum(d);
       rows.template WaitForSlopes<kOfKeys ? 1 : 0>();
@@ -431,15 +428,15 @@ XPUD_DEVICE void AddItems(const Arguments& p, int team) {
       if (!L::kKeeps && at + 1 == end) Release(own.empty);
       rows.Slope(numbers);
       rows.BeginSum(c);
-      if (!L::kOverlaps) {
+      if (!L::kKeeps) {
         rows.WaitForSums();
         release(at);
       }
-      other += L::kOthers;
+      other += kOthers;
       if (kOfKeys && (at + 1 - first) % item.tiles == 0) other = item.others;
     }
     rows.WaitForSums();
-    if (L::kOverlaps && end > first) release(end - 1);
+    if (L::kKeeps && end > first) release(end - 1);
     if (!L::kKeeps && end == first) Release(own.empty);
     rows.EndItem(p, item);
   }
