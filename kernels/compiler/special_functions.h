@@ -1,5 +1,5 @@
 // Special functions, included by math.c: gamma's relatives, Bessel functions, the scaled error function and what
-// is made of it, fractions and exponents, divisors, distributions. Computed in f64; f32 rounds the result.
+// is made of it, fractions and exponents, divisors, polynomials, distributions. Computed in f64; f32 rounds the result.
 //
 // Coefficients are those of Chebyshev polynomials, computed with 40 digits. Accuracy: about 1e-14, relative for
 // functions without zeros, else absolute. Loops end after a fixed number of steps, whatever the values are.
@@ -409,6 +409,175 @@ int64_t xpud_lcm_i64(int64_t x, int64_t y) {
   const uint64_t multiple = (uint64_t)(divisor == -1 ? -x : x / divisor) * (uint64_t)y;
   return (int64_t)multiple < 0 ? (int64_t)-multiple : (int64_t)multiple;
 }
+
+// ---- Airy's function. Near 0 its power series; far away e^-z / (2 sqrt(pi) x^(1/4)) f(1 / z) and
+// (P cos t + Q sin t) / (sqrt(pi) |x|^(1/4)), with z = 2/3 |x|^(3/2) and t = z - pi/4
+
+static const double kAiryFar[24] = {
+    9.844053049171552e-1, -1.4792784850104199e-2, 7.3271774654267143e-4, -6.1259542341782499e-5,
+    6.8347669755726903e-6, -9.2372297354039816e-7, 1.4362253404380519e-7, -2.489319422322096e-8,
+    4.7097934400543278e-9, -9.5838637081127321e-10, 2.0745855483677592e-10, -4.737267332192277e-11,
+    1.1336099808224235e-11, -2.8277067823193508e-12, 7.3207120951255976e-13, -1.9599793911089722e-13,
+    5.4101162570683922e-14, -1.5356466802223836e-14, 4.4723403933000248e-15, -1.3338094674756682e-15,
+    4.066582046456231e-16, -1.265583225645289e-16, 4.0151263340158711e-17, -1.2969972135960937e-17};
+static const double kAiryP[17] = {
+    9.9937088907427783e-1, -6.2168365843741161e-4, 7.1811937743686449e-6, -2.3162698135017581e-7,
+    1.3216283888528756e-8, -1.0938736172758126e-9, 1.1794620737908534e-10, -1.5518841909929856e-11,
+    2.386927411492466e-12, -4.16552889201035e-13, 8.0716781107414668e-14, -1.7087573211105669e-14,
+    3.9029451485408147e-15, -9.5239767849070646e-16, 2.4632810885752603e-16, -6.7090774634648578e-17,
+    1.9139396837187071e-17};
+static const double kAiryQ[21] = {
+    6.8821705563080009e-2, -6.089151840832694e-4, 1.3174151014089972e-5, -6.0140719129082979e-7,
+    4.3275373422984993e-8, -4.2477317329547255e-9, 5.2322853768344937e-10, -7.6722909751150239e-11,
+    1.2923809452698711e-11, -2.43852975710829e-12, 5.0590472378720842e-13, -1.1378513792256328e-13,
+    2.7441377308322257e-14, -7.0344821126325795e-15, 1.9032114367198916e-15, -5.4030405414093074e-16,
+    1.6016711026585233e-16, -4.9375274403528067e-17, 1.5773435797781152e-17, -5.206129581838458e-18,
+    1.7706787947400164e-18};
+
+double xpud_airy_f64(double x) {
+  const double a = __builtin_fabs(x), root = __builtin_sqrt(a), z = 2.0 / 3.0 * a * root;
+  if (x > 2.0) {
+    const double w = 1.8856180831641267317 / z;  // z at 2
+    return xpud_exp_f64(-z) * CHEBYSHEV(kAiryFar, 2.0 * w - 1.0) / (2.0 * ROOT_PI * __builtin_sqrt(root));
+  }
+  if (x < -4.0) {
+    const double w = 5.3333333333333333333 / z, square = 2.0 * w * w - 1.0, t = z - 0.25 * PI;  // z at 4
+    const double wave = CHEBYSHEV(kAiryP, square) * xpud_cos_f64(t) + CHEBYSHEV(kAiryQ, square) / z * xpud_sin_f64(t);
+    return wave / (ROOT_PI * __builtin_sqrt(root));
+  }
+  // Each term is x^3 / (3k (3k - 1)), or x^3 / (3k (3k + 1)), times the last.
+  const double cube = x * x * x;
+  double f = 1.0, g = x, even = 1.0, odd = x;
+  for (int k = 3; k <= 75; k += 3) {
+    even *= cube / (k * (k - 1));
+    odd *= cube / (k * (k + 1));
+    f += even;
+    g += odd;
+  }
+  return x != x ? x : 0.35502805388781723926 * f - 0.25881940379280679841 * g;
+}
+FROM_F64(airy)
+
+// ---- orthogonal polynomials of degree n, by their recurrences. A degree below 0 gives 0. Beyond MAX_DEGREE, which
+// bounds the loops, closed forms: of Chebyshev's polynomials, and of the others asymptotic ones (Hilb's), which have
+// few digits
+
+#define MAX_DEGREE 4096
+
+static inline int64_t DegreeOf(double n) { return n > 1e15 ? (int64_t)1e15 : n > -1.0 ? (int64_t)n : -1; }
+
+// The n-th of polynomials with p[0] = 1, p[1] = `first`, p[k + 1] = 2 x p[k] - p[k - 1].
+static inline double Recurred(double x, double first, int64_t n) {
+  double last = 1.0, value = first;
+  for (int64_t k = 1; k < n; ++k) {
+    const double next = FMA(2.0 * x, value, -last);
+    last = value;
+    value = next;
+  }
+  return n < 0 ? 0.0 : n == 0 ? 1.0 : value;
+}
+// cos, or for x > 1 cosh, of m acos x; likewise the sine.
+static inline double CosOf(double m, double x) {
+  return x <= 1.0 ? xpud_cos_f64(m * xpud_acos_f64(x)) : xpud_cosh_f64(m * xpud_acosh_f64(x));
+}
+static inline double SinOf(double m, double x) {
+  return x <= 1.0 ? xpud_sin_f64(m * xpud_acos_f64(x)) : xpud_sinh_f64(m * xpud_acosh_f64(x));
+}
+static inline bool IsOdd(int64_t n) { return n & 1; }
+
+// T, U, V, W. For x < 0 by symmetry: V(-x) is W(x), but for the sign.
+double xpud_chebt_f64(double x, double degree) {
+  const int64_t n = DegreeOf(degree);
+  const double a = __builtin_fabs(x), sign = x < 0.0 && IsOdd(n) ? -1.0 : 1.0;
+  if (n > 6 && (a < 1.0 || n > MAX_DEGREE)) return sign * CosOf((double)n, a);
+  return a == 1.0 && n >= 0 ? sign : Recurred(x, x, n);
+}
+double xpud_chebu_f64(double x, double degree) {
+  const int64_t n = DegreeOf(degree);
+  const double a = __builtin_fabs(x), sign = x < 0.0 && IsOdd(n) ? -1.0 : 1.0;
+  if (a == 1.0 && n >= 0) return sign * (double)(n + 1);
+  if (n > 8 && (a < 1.0 || n > MAX_DEGREE)) return sign * SinOf((double)n + 1.0, a) / SinOf(1.0, a);
+  return Recurred(x, 2.0 * x, n);
+}
+static inline double ChebyshevW(double x, int64_t n) {
+  if (x == 1.0) return (double)(2 * n + 1);
+  if (n > 8 && (x < 1.0 || n > MAX_DEGREE)) return SinOf((double)n + 0.5, x) / SinOf(0.5, x);
+  return Recurred(x, FMA(2.0, x, 1.0), n);
+}
+static inline double ChebyshevV(double x, int64_t n) {
+  if (x == 1.0) return 1.0;
+  if (n > 8 && (x < 1.0 || n > MAX_DEGREE)) return CosOf((double)n + 0.5, x) / CosOf(0.5, x);
+  return Recurred(x, FMA(2.0, x, -1.0), n);
+}
+double xpud_chebv_f64(double x, double degree) {
+  const int64_t n = DegreeOf(degree);
+  if (n < 0) return 0.0;
+  return x < 0.0 ? (IsOdd(n) ? -1.0 : 1.0) * ChebyshevW(-x, n) : ChebyshevV(x, n);
+}
+double xpud_chebw_f64(double x, double degree) {
+  const int64_t n = DegreeOf(degree);
+  if (n < 0) return 0.0;
+  return x < 0.0 ? (IsOdd(n) ? -1.0 : 1.0) * ChebyshevV(-x, n) : ChebyshevW(x, n);
+}
+FROM_F64_2(chebt)
+FROM_F64_2(chebu)
+FROM_F64_2(chebv)
+FROM_F64_2(chebw)
+
+// p[k + 1] = scale (x p[k] - k p[k - 1]), with scale 2 or 1. NaN for degrees from which on ATen gives it.
+static inline double Hermite(double x, double degree, double scale, int64_t limit) {
+  const int64_t n = DegreeOf(degree);
+  if (n > limit) return NAN_;
+  double last = 1.0, value = scale * x;
+  for (int64_t k = 1; k < n; ++k) {
+    const double next = scale * (x * value - (double)k * last);
+    last = value;
+    value = next;
+  }
+  return n < 0 ? 0.0 : n == 0 ? 1.0 : value;
+}
+double xpud_hermh_f64(double x, double n) { return Hermite(x, n, 2.0, 512); }
+double xpud_herme_f64(double x, double n) { return Hermite(x, n, 1.0, 512); }
+float xpud_hermh_f32(float x, float n) { return (float)Hermite((double)x, (double)n, 2.0, 128); }
+float xpud_herme_f32(float x, float n) { return (float)Hermite((double)x, (double)n, 1.0, 128); }
+
+double xpud_laguerre_f64(double x, double degree) {
+  const int64_t n = DegreeOf(degree);
+  if (n < 0) return 0.0;
+  if (x == 0.0 || n == 0) return 1.0;
+  if (n > MAX_DEGREE) {
+    const double radius = 2.0 * __builtin_sqrt(((double)n + 0.5) * __builtin_fabs(x));
+    return xpud_exp_f64(0.5 * x) * (x > 0.0 ? xpud_j0_f64(radius) : xpud_i0_f64(radius));
+  }
+  double last = 1.0, value = 1.0 - x;
+  for (int64_t k = 1; k < n; ++k) {
+    const double next = ((2.0 * (double)k + 1.0 - x) * value - (double)k * last) / ((double)k + 1.0);
+    last = value;
+    value = next;
+  }
+  return value;
+}
+FROM_F64_2(laguerre)
+
+double xpud_legendre_f64(double x, double degree) {
+  const int64_t n = DegreeOf(degree);
+  const double a = __builtin_fabs(x), sign = x < 0.0 && IsOdd(n) ? -1.0 : 1.0;
+  if (n < 0) return 0.0;
+  if (a == 1.0) return sign;
+  if (n > MAX_DEGREE) {
+    const double angle = a < 1.0 ? xpud_acos_f64(a) : xpud_acosh_f64(a), m = ((double)n + 0.5) * angle;
+    const double spread = __builtin_sqrt(angle / (a < 1.0 ? xpud_sin_f64(angle) : xpud_sinh_f64(angle)));
+    return sign * spread * (a < 1.0 ? xpud_j0_f64(m) : xpud_i0_f64(m));
+  }
+  double last = 1.0, value = x;
+  for (int64_t k = 1; k < n; ++k) {
+    const double next = ((2.0 * (double)k + 1.0) * x * value - (double)k * last) / ((double)k + 1.0);
+    last = value;
+    value = next;
+  }
+  return n == 0 ? 1.0 : value;
+}
+FROM_F64_2(legendre)
 
 // ---- random numbers by rejection. An element has a stream of its own: Philox counters {offset + i, draw}, where
 // draw counts from 1. A loop ends after MOST_DRAWS with the last candidate, which happens once in 10^20 elements.
