@@ -55,6 +55,33 @@ Exact Ndtri(Exact p, Exact) {
   return (low + high) / 2;
 }
 
+// The n-th value of the recurrence p[k + 1] = next(k, p[k], p[k - 1]).
+template <class Next>
+Exact Polynomial(Exact degree, Exact first, Next next) {
+  const auto n = static_cast<int>(degree);
+  if (n < 0) return 0;
+  Exact last = 1, value = first;
+  for (int k = 1; k < n; ++k) {
+    const Exact following = next(k, value, last);
+    last = value;
+    value = following;
+  }
+  return n == 0 ? 1 : value;
+}
+Exact ChebyshevOf(Exact x, Exact n, Exact first) {
+  return Polynomial(n, first, [x](int, Exact p, Exact q) { return 2 * x * p - q; });
+}
+
+// Ai by Bessel functions of order 1/3.
+Exact Airy(Exact x, Exact) {
+  const Exact a = std::fabs(x), z = 2 * a * std::sqrt(a) / 3, third = Exact{1} / 3;
+  if (x == 0) return 0.355028053887817239260063186004183177L;
+  if (x > 0) return std::sqrt(a / 3) / M_PIl * std::cyl_bessel_k(third, z);
+  // J of order -1/3, from J and Y of order 1/3
+  const Exact j = std::cyl_bessel_j(third, z), y = std::cyl_neumann(third, z);
+  return std::sqrt(a) / 3 * (j + std::cos(M_PIl / 3) * j - std::sin(M_PIl / 3) * y);
+}
+
 template <int kOrder>
 Exact I(Exact x) {
   const Exact y = std::cyl_bessel_i(Exact{kOrder}, std::fabs(x));
@@ -116,6 +143,34 @@ Exact (*SpecialReference(Op op))(Exact, Exact) {
       return [](Exact x, Exact) { return Y<0>(x); };
     case Op::kY1:
       return [](Exact x, Exact) { return Y<1>(x); };
+    case Op::kAiry:
+      return Airy;
+    case Op::kChebt:
+      return [](Exact x, Exact n) { return ChebyshevOf(x, n, x); };
+    case Op::kChebu:
+      return [](Exact x, Exact n) { return ChebyshevOf(x, n, 2 * x); };
+    case Op::kChebv:
+      return [](Exact x, Exact n) { return ChebyshevOf(x, n, 2 * x - 1); };
+    case Op::kChebw:
+      return [](Exact x, Exact n) { return ChebyshevOf(x, n, 2 * x + 1); };
+    case Op::kHermh:
+      return [](Exact x, Exact n) {
+        return Polynomial(n, 2 * x, [x](int k, Exact p, Exact q) { return 2 * (x * p - k * q); });
+      };
+    case Op::kHerme:
+      return [](Exact x, Exact n) {
+        return Polynomial(n, x, [x](int k, Exact p, Exact q) { return x * p - k * q; });
+      };
+    case Op::kLaguerre:
+      return [](Exact x, Exact n) {
+        return Polynomial(n, 1 - x,
+                          [x](int k, Exact p, Exact q) { return ((2 * k + 1 - x) * p - k * q) / (k + 1); });
+      };
+    case Op::kLegendre:
+      return [](Exact x, Exact n) {
+        return Polynomial(n, x,
+                          [x](int k, Exact p, Exact q) { return ((2 * k + 1) * x * p - k * q) / (k + 1); });
+      };
     default:
       return nullptr;
   }

@@ -20,6 +20,7 @@
 //               hypot(x,y) copysign(x,y) where(cond,x,y) isnan isinf isfinite fma(x,y,z)
 //               digamma zeta(s,q) (Hurwitz) igamma(a,x) igammac(a,x) (regularised) erfcx logndtr ndtri
 //               i0 i1 i0e i1e k0 k1 k0e k1e j0 j1 y0 y1 (Bessel; e: scaled by an exponential)
+//               airy; polynomials of degree n: chebt(x,n) chebu chebv chebw hermh herme laguerre legendre
 //               mantissa exponent (frexp) nextafter(x,y); gcd(x,y) lcm(x,y) (integers)
 //               stored(x): x rounded to the first output's type (maps only)
 //   constants   pi inf nan lowest highest (of the compute type: -inf and inf for floats)

@@ -147,6 +147,25 @@ Tensor IndicesOfTriangle(int64_t row, int64_t col, int64_t offset, std::optional
   return TriangleIndices(row, col, offset, kLower, given ? *device : place, type.value_or(at::kLong));
 }
 
+// The positions of the first `size` elements that are not 0, then rows of `fill`. The size is known, so the
+// call does not wait.
+Tensor NonzeroOfSize(const Tensor& self, int64_t size, int64_t fill) {
+  static const ops::Row &count = ops::RowOf("xpud::nonzero_ends"), &compact = ops::RowOf("nonzero");
+  if (!IsServed(self, count.dtypes)) return FallbackOf<at::_ops::nonzero_static>::Call(self, size, fill);
+  TORCH_CHECK(size >= 0, "nonzero_static: 'size' must be an non-negative integer");
+  // The device finds all of them, and refuses too small an output.
+  const Tensor all =
+      at::full({std::max(size, self.numel()), self.dim()}, fill, self.options().dtype(at::kLong));
+  if (all.numel() > 0 && self.numel() > 0) {
+    const Tensor rows = all.narrow(0, 0, self.numel());
+    const Tensor ends =
+        MakeEmpty({(self.numel() + ops::kCountBlock - 1) / ops::kCountBlock}, at::kLong, self.device());
+    Send(count, {Describe(ends)}, {Describe(self)}, {}, self);
+    Send(compact, {Describe(rows)}, {Describe(self), Describe(ends)}, {}, self);
+  }
+  return all.size(0) == size ? all : all.narrow(0, 0, size).clone();
+}
+
 // ---- norm: the older form of linalg_vector_norm ----
 
 Tensor Norm(const Tensor& self, const std::optional<at::Scalar>& p, c10::IntArrayRef dim, bool keepdim) {
@@ -287,6 +306,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("triu_indices", TORCH_FN(IndicesOfTriangle<false>));
   m.impl("triu", TORCH_FN(Triu));
   m.impl("addr", TORCH_FN(Addr));
+  m.impl("nonzero_static", TORCH_FN(NonzeroOfSize));
   m.impl("trace", TORCH_FN(Trace));
   m.impl("vdot", TORCH_FN(Vdot));
   m.impl("addbmm", TORCH_FN(Addbmm));

@@ -1,4 +1,5 @@
-// Histograms on the device: bincount, and histc, which accepts integers on CUDA but not on PyTorch's CPU.
+// Histograms on the device: bincount, histogram, and histc, which accepts integers on CUDA but not on
+// PyTorch's CPU.
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
@@ -113,7 +114,63 @@ Tensor Bincount(const Tensor& self, const std::optional<Tensor>& weights, int64_
       .clone();
 }
 
+// ---- torch.histogram: counts between edges; the last bin has both of its ends
+
+bool IsServedHistogram(const Tensor& self, const std::optional<Tensor>& weight) {
+  const bool weighted = weight.has_value() && weight->defined();
+  return IsServedFloat(self) && (!weighted || (IsOnDevice(*weight) && weight->sizes() == self.sizes() &&
+                                               weight->scalar_type() == self.scalar_type()));
+}
+
+Tensor Histogram(const Tensor& self, const Tensor& edges, const std::optional<Tensor>& weight, bool density) {
+  const int64_t bins = edges.numel() - 1;
+  const Tensor values = self.reshape({-1}), last = edges.narrow(0, bins, 1);
+  Tensor bin = at::searchsorted(edges, values, /*out_int32=*/false, /*right=*/true).sub_(1);
+  bin.masked_fill_(values.eq(last), bins - 1);
+  bin.masked_fill_(bin.lt(0), bins);
+  Tensor counts = weight.has_value() && weight->defined() ? Count(bin, weight->reshape({-1}), bins).clone()
+                                                          : CountSorted(bin, bins).to(self.scalar_type());
+  if (density) counts.div_(counts.sum().mul(edges.diff()));
+  return counts;
+}
+
+std::tuple<Tensor, Tensor> HistogramOfEdges(const Tensor& self, const Tensor& edges,
+                                            const std::optional<Tensor>& weight, bool density) {
+  const bool fits =
+      edges.dim() == 1 && edges.numel() > 1 && IsOnDevice(edges) && edges.scalar_type() == self.scalar_type();
+  if (!IsServedHistogram(self, weight) || !fits)
+    return FallbackOf<at::_ops::histogram_bins_tensor>::Call(self, edges, weight, density);
+  const Tensor own = edges.clone(at::MemoryFormat::Contiguous);
+  return {Histogram(self, own, weight, density), own};
+}
+
+// Reads the ends of the data, unless they are given.
+std::tuple<Tensor, Tensor> HistogramOfCount(const Tensor& self, int64_t bins,
+                                            std::optional<c10::ArrayRef<double>> range,
+                                            const std::optional<Tensor>& weight, bool density) {
+  const bool given = range.has_value();
+  if (!IsServedHistogram(self, weight) || bins <= 0 || (given && range->size() != 2))
+    return FallbackOf<at::_ops::histogram_bin_ct>::Call(self, bins, range, weight, density);
+  double low = given ? (*range)[0] : 0, high = given ? (*range)[1] : 0;
+  if (!given) {
+    const Tensor ends = at::stack({self.min(), self.max()}).to(at::kDouble).cpu();
+    low = ends[0].item<double>();
+    high = ends[1].item<double>();
+  }
+  TORCH_CHECK(std::isfinite(low) && std::isfinite(high), "torch.histogram: range [", low, ", ", high,
+              "] is not finite");
+  TORCH_CHECK(low <= high, "torch.histogram: min should not exceed max, but got min ", low, " max ", high);
+  if (low == high) {
+    low -= 0.5;
+    high += 0.5;
+  }
+  const Tensor edges = at::linspace(low, high, bins + 1, self.options());
+  return {Histogram(self, edges, weight, density), edges};
+}
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("histogram.bins_tensor", TORCH_FN(HistogramOfEdges));
+  m.impl("histogram.bin_ct", TORCH_FN(HistogramOfCount));
   m.impl("histc", TORCH_FN(Histc));
   m.impl("bincount", TORCH_FN(Bincount));
 }

@@ -308,7 +308,40 @@ std::tuple<Tensor, Tensor, Tensor> GroupNormBackward(const Tensor& gradient, con
   return gradients;
 }
 
+// ---- the same operators by the names that exported programs have ----
+
+using Three = std::tuple<Tensor, Tensor, Tensor>;
+
+Three BatchNormLegit(const Tensor& input, const OptionalTensor& weight, const OptionalTensor& bias,
+                     Tensor& mean, Tensor& var, bool training, double momentum, double eps) {
+  return at::native_batch_norm(input, weight, bias, mean, var, training, momentum, eps);
+}
+Three BatchNormWithoutStatistics(const Tensor& input, const OptionalTensor& weight,
+                                 const OptionalTensor& bias, bool training, double momentum, double eps) {
+  return at::native_batch_norm(input, weight, bias, {}, {}, training, momentum, eps);
+}
+// Nothing is reserved.
+std::tuple<Tensor, Tensor, Tensor, Tensor> BatchNormWithUpdate(const Tensor& input,
+                                                               const OptionalTensor& weight,
+                                                               const OptionalTensor& bias, Tensor& mean,
+                                                               Tensor& var, double momentum, double eps) {
+  auto [out, save_mean, save_deviation] =
+      at::native_batch_norm(input, weight, bias, mean, var, /*training=*/true, momentum, eps);
+  return {out, save_mean, save_deviation, at::empty({0}, input.options().dtype(at::kByte))};
+}
+Three BatchNormUpdateBackward(const Tensor& gradient, const Tensor& input, const Tensor& weight,
+                              const OptionalTensor& mean, const OptionalTensor& var,
+                              const OptionalTensor& save_mean, const OptionalTensor& save_var, bool update,
+                              double eps, std::array<bool, 3> mask, const Tensor& /*reserve*/) {
+  return at::native_batch_norm_backward(gradient, input, weight, mean, var, save_mean, save_var, update, eps,
+                                        mask);
+}
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_native_batch_norm_legit", TORCH_FN(BatchNormLegit));
+  m.impl("_native_batch_norm_legit.no_stats", TORCH_FN(BatchNormWithoutStatistics));
+  m.impl("_batch_norm_with_update", TORCH_FN(BatchNormWithUpdate));
+  m.impl("batch_norm_backward", TORCH_FN(BatchNormUpdateBackward));
   m.impl("native_batch_norm", TORCH_FN(BatchNorm));
   m.impl("native_batch_norm_backward", TORCH_FN(BatchNormBackward));
   m.impl("native_group_norm", TORCH_FN(GroupNorm));

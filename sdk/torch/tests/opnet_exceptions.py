@@ -46,11 +46,12 @@ listed("to_sparse sparse.mm.reduce sparse.sampled_addmm", "", SPARSE)
 FLOAT32_MOMENTS = "mean and deviation are float32, as on CUDA; the CPU rounds them to 16 bits"
 for kind in ("float16", "bfloat16"):
     for aspect in ("values", "layouts"):
-        listed("native_layer_norm native_batch_norm", f"{aspect}/dtype", FLOAT32_MOMENTS, kind)
-    listed("native_batch_norm", "out/refused", FLOAT32_MOMENTS, kind)
-listed("native_batch_norm normal.number_mean", "out/accepted", "an out= of another shape is resized, as for other operators; the CPU's kernel refuses it")
+        listed("native_layer_norm native_batch_norm _native_batch_norm_legit _batch_norm_with_update", f"{aspect}/dtype", FLOAT32_MOMENTS, kind)
+    listed("native_batch_norm _native_batch_norm_legit", "out/refused", FLOAT32_MOMENTS, kind)
+listed("native_batch_norm _native_batch_norm_legit normal.number_mean", "out/accepted", "an out= of another shape is resized, as for other operators; the CPU's kernel refuses it")
 for what, kind in (("native_batch_norm", "float64"), ("nn.functional.batch_norm", "float64")):
     listed(what, "layouts/operand values", "running statistics that are expanded are written more than once", kind)
+listed("_native_batch_norm_legit _batch_norm_with_update", "layouts/operand values", "running statistics that are expanded are written more than once", "float32")
 for what in ("strides", "operand strides"):
     listed("nn.functional.conv3d nn.functional.conv_transpose3d", f"layouts/{what}", "channels-last if the input is, as on CUDA; some of the CPU's kernels are not")
 listed("native_group_norm", "layouts/accepted", "the CPU wants a contiguous operand; here, as on CUDA, none is needed")

@@ -50,7 +50,7 @@ class ConvolutionTest(unittest.TestCase):
             scale = theirs.abs().max().item() + 1
             torch.testing.assert_close(mine.cpu() / scale, theirs / scale, rtol=0, atol=TOLERANCE[theirs.dtype])
 
-    def test_windows_that_do_not_overlap(self):
+    def test_patches_of_images(self):
         # some sizes leave elements that are in no window; of 256 columns on, the CPU multiplies matrices, too
         for dims, (channels, kernel), dtype, last in itertools.product((1, 2, 3), ((3, (4, 2, 3)), (3, (16, 12, 8)), (1, (300, 16, 7))), TOLERANCE, (False, True)):
             kernel = kernel[:1] * dims if dims == 2 else kernel[:dims]
