@@ -130,7 +130,7 @@ OWN = {
 }
 
 KEPT = {"amp", "memory", "random", "streams", "profiler", "nvtx", "graphs", "nccl", "sparse", "tunable", "jiterator", "has_magma", "cudaStatus", "CudaError",
-        "DeferredCudaCallError", "get_allocator_backend", "check_error", "is_built"}  # modules, which are handled below or fail by themselves
+        "DeferredCudaCallError", "get_allocator_backend", "check_error"}  # modules, which are handled below, and what fails by itself
 
 
 def _refuse(module, name):
