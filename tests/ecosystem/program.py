@@ -91,4 +91,4 @@ class ProgramTest(unittest.TestCase):
         path = os.environ.get("XPUD_ECOSYSTEM_REPORT")
         if path:
             with pathlib.Path(path).open("a") as file:
-                file.write(json.dumps({"program": self.id(), "fallbacks": counts}) + "\n")
+                file.write(json.dumps({"program": (self._subtest or self).id(), "fallbacks": counts}) + "\n")

@@ -89,6 +89,10 @@ class TrainerTest(ProgramTest):
             trainer("xpud", max_epochs=2).fit(rest, data(), ckpt_path=f"{folder}/one.ckpt", weights_only=False)
         torch.testing.assert_close(torch.stack(whole.losses[-4:]), torch.stack(rest.losses), rtol=1e-5, atol=1e-5)
 
+    def test_the_package_of_the_older_name(self):
+        import pytorch_lightning
+        self.assertEqual(pytorch_lightning.Trainer(accelerator="gpu", devices=1, logger=False, enable_checkpointing=False).strategy.root_device, torch.device("xpud:0"))
+
     def test_more_devices_than_there_are_are_refused(self):
         with self.assertRaisesRegex(ValueError, "there are 1"):
             lightning.Trainer(accelerator="xpud", devices=2, logger=False)

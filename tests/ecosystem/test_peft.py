@@ -46,6 +46,9 @@ class PeftTest(ProgramTest):
             with self.subTest(type(config).__name__):
                 self.check(lambda device: train(device, config, 3)[1], 1e-3)
 
+    def test_the_default_device_is_xpud(self):
+        self.assertEqual(peft.utils.infer_device(), "xpud")
+
     def test_an_adapter_is_saved_and_loaded(self):
         def program(device):
             model, _ = train(device, self.lora(), 2)

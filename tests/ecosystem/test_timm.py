@@ -8,11 +8,25 @@ import timm.loss
 import timm.optim
 import timm.utils
 import torch
+from PIL import Image
 from program import FULL, ProgramTest, seed
 
 MODELS = [("resnet10t", {}), ("vit_tiny_patch16_224", {"img_size": 32, "patch_size": 8, "depth": 2})]
 MORE_MODELS = [("convnext_atto", {}), ("efficientnet_b0", {}), ("mobilenetv3_small_050", {}), ("regnetx_002", {}), ("mixer_s32_224", {"img_size": 64}),
                ("swin_tiny_patch4_window7_224", {"img_size": 56}), ("deit_tiny_patch16_224", {"img_size": 32, "patch_size": 8, "depth": 2})]
+
+
+class Images(torch.utils.data.Dataset):
+    """Pictures of one colour; timm sets `transform`."""
+
+    transform = None
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        picture = Image.new("RGB", (8, 8), (index * 60, 0, 255))
+        return self.transform(picture), index
 
 
 class TimmTest(ProgramTest):
@@ -60,6 +74,15 @@ class TimmTest(ProgramTest):
             mix = timm.data.Mixup(mixup_alpha=0.8, cutmix_alpha=1.0, label_smoothing=0.1, num_classes=5)
             images, targets = mix(torch.randn(4, 3, 8, 8).to(device), torch.tensor([0, 1, 2, 3], device=device))
             return images, targets, timm.loss.SoftTargetCrossEntropy()(torch.ones(4, 5, device=device), targets)
+        self.check(program)
+
+    def test_a_loader_that_prefetches(self):
+        def program(device):
+            seed()
+            loader = timm.data.create_loader(Images(), (3, 8, 8), 2, use_prefetcher=True, num_workers=1, device=torch.device(device), persistent_workers=False)
+            batches = list(loader)
+            self.assertEqual({batch.device.type for batch, _ in batches}, {device})
+            return batches
         self.check(program)
 
     @unittest.skipUnless(FULL, "with XPUD_TEST_FULL")

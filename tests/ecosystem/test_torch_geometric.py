@@ -3,6 +3,7 @@
 import unittest
 
 import torch
+import torch_geometric
 from program import ProgramTest, seed
 from torch_geometric import nn as gnn
 from torch_geometric import utils
@@ -77,6 +78,10 @@ class GraphTest(ProgramTest):
                 losses.append(loss.detach())
             return torch.stack(losses)
         self.check(program)
+
+    def test_the_automatic_device_is_xpud(self):
+        self.assertEqual(torch_geometric.device("auto").type, "xpud")
+        self.assertEqual(torch_geometric.device("cpu").type, "cpu")
 
     def test_utilities(self):
         def program(device):

@@ -4,6 +4,7 @@ import copy
 import unittest
 
 import torch
+import torchao.utils
 from program import FULL, ProgramTest, seed
 from torchao import quantization
 
@@ -38,6 +39,9 @@ class QuantizationTest(ProgramTest):
         for device in ("cpu", "xpud"):
             with self.assertRaisesRegex(AssertionError, "Float8 dynamic quantization requires CUDA compute capability"):
                 quantization.quantize_(model().to(device), quantization.Float8DynamicActivationFloat8WeightConfig())
+
+    def test_devices(self):
+        self.assertEqual(torchao.utils.get_available_devices(), ["cpu", "xpud"])
 
     def test_training_aware_of_quantization(self):
         from torchao.quantization.qat import IntxFakeQuantizeConfig, QATConfig

@@ -106,6 +106,24 @@ class AdaptTest(unittest.TestCase):
             adapt.must_widen(choose)
 
 
+class TorchvisionTest(unittest.TestCase):
+    def test_operators_that_torchvision_has_loaded_get_kernels_for_xpud_only(self):
+        program = textwrap.dedent("""
+            import torch, types
+            from torch_xpud.packages import torchvision
+            library = torch.library.Library("torchvision", "DEF")
+            for declaration in torchvision.DECLARATIONS:
+                library.define(declaration)
+            library.impl("nms", lambda boxes, scores, threshold: torch.tensor([7]), "CPU")
+            torchvision.extension(types.SimpleNamespace(_has_ops=lambda: True))
+            boxes, scores = torch.tensor([[0.0, 0, 2, 2], [0, 0, 2, 2], [5, 5, 6, 6]]), torch.tensor([1.0, 2, 0])
+            print(torch.ops.torchvision.nms(boxes, scores, 0.5).tolist(), torch.ops.torchvision.nms(boxes.xpud(), scores.xpud(), 0.5).tolist())
+            print(torch.xpud.fallback_counts())
+            """)
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+        self.assertEqual(done.stdout, "[7] [1, 2]\n{}\n")
+
+
 class HintTest(unittest.TestCase):
     def run_program(self, text):
         with tempfile.TemporaryDirectory() as folder:

@@ -75,8 +75,19 @@ class LauncherTest(unittest.TestCase):
     def test_a_training_loop_for_cuda(self):
         self.run_program("""
             import torch
-            from torch.cuda.amp import GradScaler, autocast
+            from torch.cuda.amp import GradScaler, autocast, custom_bwd, custom_fwd
 
+            class Double(torch.autograd.Function):
+                @staticmethod
+                @custom_fwd(cast_inputs=torch.float32)
+                def forward(ctx, x):
+                    return x * 2
+                @staticmethod
+                @custom_bwd
+                def backward(ctx, gradient):
+                    return gradient * 2
+            with autocast():
+                assert Double.apply(torch.ones(2, device="cuda", dtype=torch.half)).dtype is torch.float32
             assert torch.cuda.is_available() and torch.cuda.device_count() == 1 and torch.cuda.current_device() == 0
             device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
             torch.manual_seed(0); torch.cuda.manual_seed_all(0)
@@ -158,12 +169,30 @@ class LauncherTest(unittest.TestCase):
                     raise AssertionError(name)
             """)
 
+    def test_devices_that_a_program_does_not_mention_are_not_there(self):
+        self.run_program("""
+            import importlib.util, torch
+            assert torch.cuda.is_available() and not getattr(torch, "x" "pu").is_available() and not hasattr(torch, "h" "pu")
+            assert importlib.util.find_spec("hab" "ana_frameworks") is None
+            """)
+
+    def test_the_profiler(self):
+        done = self.run_program("""
+            import torch, warnings
+            from torch.profiler import ProfilerActivity, profile
+            with warnings.catch_warnings(record=True) as caught, profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiled:
+                warnings.simplefilter("always")
+                torch.ones(3, device="cuda") + 1
+            assert "aten::add" in {event.key for event in profiled.key_averages()}
+            """)
+        self.assertNotIn("Failed to record CUDA event", done.stderr)
+
     def test_programs_for_xpu_and_hpu(self):
         self.run_program("""
             import torch
             import habana_frameworks.torch.core as htcore
             import intel_extension_for_pytorch as ipex
-            assert torch.xpu.is_available() and torch.hpu.is_available() and torch.xpu.device_count() == torch.hpu.device_count() == 1
+            assert torch.xpu.is_available() and torch.hpu.is_available() and torch.hpu.random.get_rng_state().dtype is torch.uint8 and torch.xpu.device_count() == torch.hpu.device_count() == 1
             model = torch.nn.Linear(4, 2).to("hpu")
             optimizer = torch.optim.SGD(model.parameters(), 0.1)
             with torch.autocast("hpu", torch.bfloat16):

@@ -100,6 +100,7 @@ class DataParallelTest(unittest.TestCase):
         for inputs in (torch.ones(4, 3), torch.ones(4, 3, device="xpud")):
             torch.testing.assert_close(wrapped(inputs).cpu(), expected)
         torch.testing.assert_close(nn.DataParallel(model, device_ids=[0])(input=torch.ones(4, 3)).cpu(), expected)
+        torch.testing.assert_close(nn.parallel.data_parallel(model, torch.ones(4, 3), [0]).cpu(), expected)
 
     def test_nested_inputs(self):
         class Sum(nn.Module):

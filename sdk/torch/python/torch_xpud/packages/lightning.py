@@ -5,6 +5,7 @@ Lightning exists twice: as `lightning` and as `pytorch_lightning` with `lightnin
 
 import torch
 
+from .. import translate
 from .adapt import available, must_widen, replace
 
 
@@ -84,6 +85,8 @@ def connector(module):
 
     def name_the_flag(original):
         def _set_parallel_devices_and_init_accelerator(self):
+            if self._accelerator_flag == "cuda" and translate.requested() and available():
+                self._accelerator_flag = "xpud"
             original(self)
             if self.accelerator.__class__.name() == "xpud":  # also for an instance, which the conditions below compare with names
                 self._accelerator_flag = "xpud"

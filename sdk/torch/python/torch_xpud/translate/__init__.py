@@ -7,6 +7,8 @@ Everything below PyTorch's interface is xpud's: a tensor on "cuda:0" is on xpud:
 """
 
 import os
+import pathlib
+import re
 import sys
 
 ENVIRONMENT = "XPUD_TRANSLATE"  # the program's folder; set for child processes, such as workers that are spawned: they translate, too
@@ -17,6 +19,26 @@ def requested():
     return os.environ.get(ENVIRONMENT)
 
 
+_MENTIONS = {"cuda": re.compile(rb"\bcuda\b"), "xpu": re.compile(rb"\bxpu\b|intel_extension_for_pytorch"), "hpu": re.compile(rb"\bhpu\b|habana")}
+_MAX_FILES = 1000  # that are searched
+
+
+def devices_of(folder):
+    """Returns for which of cuda, xpu and hpu the sources in a folder and its subfolders were written; cuda if they mention none.
+
+    Only these become available: a package that finds several kinds of accelerators in one process takes paths that no machine has.
+    """
+    files = [*pathlib.Path(folder).glob("*.py"), *pathlib.Path(folder).glob("*/*.py")][:_MAX_FILES]
+    found = set()
+    for file in files:
+        try:
+            source = file.read_bytes()
+        except OSError:
+            continue
+        found |= {name for name, pattern in _MENTIONS.items() if pattern.search(source)}
+    return found or {"cuda"}
+
+
 def install(folder):
     """Translates in this process and in its children, for a program whose modules are in `folder`. Calling it again changes nothing."""
     from . import devices, modules, source, vendors
@@ -24,9 +46,10 @@ def install(folder):
     if devices.installed():
         return
     os.environ[ENVIRONMENT] = folder
+    names = devices_of(folder)
     devices.install()
-    modules.install()
-    vendors.install()
+    modules.install(names)
+    vendors.install(names)
     source.install(folder)
 
 

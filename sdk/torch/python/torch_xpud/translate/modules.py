@@ -8,11 +8,12 @@ import functools
 import re
 import sys
 import types
+import warnings
 
 import torch
 
 from .. import device as xpud
-from .devices import NAMES, translated
+from .devices import translated
 
 # ---- legacy tensor types
 
@@ -129,7 +130,7 @@ OWN = {
 }
 
 KEPT = {"amp", "memory", "random", "streams", "profiler", "nvtx", "graphs", "nccl", "sparse", "tunable", "jiterator", "has_magma", "cudaStatus", "CudaError",
-        "DeferredCudaCallError", "get_allocator_backend", "check_error", "is_built"}  # modules, which are handled below or fail by themselves
+        "DeferredCudaCallError", "get_allocator_backend", "check_error"}  # modules, which are handled below, and what fails by itself
 
 
 def _refuse(module, name):
@@ -238,14 +239,40 @@ def _process_groups():
         dist.init_device_mesh = init_device_mesh
 
 
-def install():
-    for name in NAMES:
-        if name == "hpu":
-            torch.hpu = sys.modules["torch.hpu"] = types.ModuleType("torch.hpu", "torch.hpu, answered by xpud")
-            torch.hpu.__all__ = [*xpud.__all__, *OWN]
-            vars(torch.hpu).update({each: getattr(xpud, each) for each in torch.hpu.__all__ if hasattr(xpud, each)} | OWN)
-            torch.hpu.is_available = _availability(lambda: False)
-        else:
-            _patch(name)
+def _profiler():
+    """The profiler records the CPU: activities of other devices are left out, with a warning."""
+    profiler = torch.profiler.profiler._KinetoProfile
+    original = profiler.__init__
+    unknown = {getattr(torch.profiler.ProfilerActivity, name) for name in ("CUDA", "XPU", "HPU") if hasattr(torch.profiler.ProfilerActivity, name)}
+
+    def is_known(activity):
+        return not (set(activity) if isinstance(activity, dict) else {activity}) & unknown
+
+    @functools.wraps(original)
+    def __init__(self, *, activities=None, **options):
+        if activities is not None:
+            wanted = list(activities)
+            activities = [activity for activity in wanted if is_known(activity)] or [torch.profiler.ProfilerActivity.CPU]
+            if activities != wanted:
+                warnings.warn("torch_xpud: the profiler records the CPU only, where operators on xpud take the time of sending them", stacklevel=3)
+        original(self, activities=activities, **options)
+
+    profiler.__init__ = __init__
+
+
+def _make_hpu():
+    """Creates torch.hpu, which PyTorch does not have."""
+    torch.hpu = sys.modules["torch.hpu"] = types.ModuleType("torch.hpu", "torch.hpu, answered by xpud")
+    torch.hpu.__all__ = [*xpud.__all__, *OWN, "is_available", "random"]
+    vars(torch.hpu).update({name: _own(getattr(xpud, name)) for name in xpud.__all__ if hasattr(xpud, name)} | OWN)
+    torch.hpu.is_available = _availability(lambda: False)
+    torch.hpu.random = xpud
+
+
+def install(names):
+    """Makes the modules of the devices `names` answer for xpud."""
+    for name in names:
+        _make_hpu() if name == "hpu" else _patch(name)
     _no_profiling(torch.cuda)
     _process_groups()
+    _profiler()

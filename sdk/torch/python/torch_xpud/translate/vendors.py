@@ -32,7 +32,9 @@ def _hpu():
     return {name: getattr(torch.hpu, name) for name in torch.hpu.__all__ if hasattr(torch.hpu, name)} | {"wrap_in_hpu_graph": _same, "ModuleCacher": _same}
 
 
-PACKAGES = {
+DEVICES = {"habana_frameworks": "hpu", "intel_extension_for_pytorch": "xpu", "oneccl_bindings_for_pytorch": "xpu"}
+
+PACKAGES = {  # module -> its attributes
     "habana_frameworks": lambda: {},
     "habana_frameworks.torch": lambda: {"hpu": sys.modules["habana_frameworks.torch.hpu"], "core": sys.modules["habana_frameworks.torch.core"]},
     "habana_frameworks.torch.core": lambda: {"mark_step": _nothing, "hpu_set_env": _nothing, "hpu_initialize": _nothing, "hpu_set_inference_env": _nothing,
@@ -46,9 +48,9 @@ PACKAGES = {
 }
 
 
-def install():
-    roots = {name.partition(".")[0] for name in PACKAGES}
-    absent = {root for root in roots if root not in sys.modules and importlib.util.find_spec(root) is None}
+def install(names):
+    """Creates the packages of the devices `names`."""
+    absent = {root for root, device in DEVICES.items() if device in names and root not in sys.modules and importlib.util.find_spec(root) is None}
     modules = {name: types.ModuleType(name, "A stand-in of torch_xpud") for name in PACKAGES if name.partition(".")[0] in absent}
     for name, module in modules.items():
         module.__path__ = []  # a package: an import of something else inside fails with ModuleNotFoundError
