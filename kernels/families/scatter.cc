@@ -442,7 +442,7 @@ class ScatterEmission {
         for (int64_t i = 0; i < count; ++i)
           sources.push_back(Source(SourceAt(begin[2], order(e_.Add(carried[0], e_.I64(i))))));
         Value sum = carried[1];
-        for (Value const source : sources) sum = Combined(sum, source);
+        for (Value const source : sources) sum = Rounded(Combined(sum, source));
         return {e_.Add(carried[0], e_.I64(count)), sum};
       };
       Values carried = {start, Accumulates() ? e_.Load(key_.type, args_.out, out, scalar_)
@@ -503,6 +503,10 @@ class ScatterEmission {
     if (result.ok()) return e_.Convert(result->value, result->scalar, scalar_);
     status_ = result.status();
     return source;
+  }
+  // Returns the value as it would be read after storing it.
+  Value Rounded(Value value) {
+    return e_.FromStorage(key_.type, e_.ToStorage(key_.type, value, scalar_), scalar_);
   }
   // Sets element `out` to the formula of it and of the source's element `source`.
   void Combine(Value out, Value source) {

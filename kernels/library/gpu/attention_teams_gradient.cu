@@ -33,9 +33,11 @@ extern __attribute__((shared, aligned(1024))) char memory[];
 // Shared memory of the kernel of keys, or of queries.
 template <bool kOfKeys>
 struct Layout {
-  // Whether a and b stay in registers, and the scores of a tile begin before the sums of the last have ended:
-  // as far as registers suffice.
-  static constexpr bool kKeeps = !kOfKeys || kDepth <= 64;
+  // Whether a and b stay in registers, and whether the scores of a tile begin before the sums of the last
+  // have ended: as far as registers suffice. At a depth of 64, a and b in registers gave wrong results from
+  // the second tile on (driver 580); the cause is not known.
+  static constexpr bool kKeeps = !kOfKeys && kDepth > 64;
+  static constexpr bool kOverlaps = !kOfKeys || kDepth <= 64;
   static constexpr int kStages = 4;
   static constexpr int kCopyRegisters = kDepth > 64 ? 24 : 40, kTeamRegisters = kDepth > 64 ? 240 : 232;
   static constexpr int kOwnSlabBytes = kRows * 128, kOwnBytes = kSlabs * kOwnSlabBytes;
@@ -420,7 +422,7 @@ XPUD_DEVICE void AddItems(const Arguments& p, int team) {
       Await(d.full, d.phase);
       rows.BeginSlopes(own, d);
       rows.template WaitForScores<1>();
-      if (L::kKeeps && at > first) release(at - 1);
+      if (L::kOverlaps && at > first) release(at - 1);
       rows.Weigh(p, item, other, numbers, factor);
       rows.BeginOtherSum(d);
       rows.template WaitForSlopes<kOfKeys ? 1 : 0>();
@@ -428,7 +430,7 @@ XPUD_DEVICE void AddItems(const Arguments& p, int team) {
       if (!L::kKeeps && at + 1 == end) Release(own.empty);
       rows.Slope(numbers);
       rows.BeginSum(c);
-      if (!L::kKeeps) {
+      if (!L::kOverlaps) {
         rows.WaitForSums();
         release(at);
       }
@@ -436,7 +438,7 @@ XPUD_DEVICE void AddItems(const Arguments& p, int team) {
       if (kOfKeys && (at + 1 - first) % item.tiles == 0) other = item.others;
     }
     rows.WaitForSums();
-    if (L::kKeeps && end > first) release(end - 1);
+    if (L::kOverlaps && end > first) release(end - 1);
     if (!L::kKeeps && end == first) Release(own.empty);
     rows.EndItem(p, item);
   }
