@@ -23,8 +23,7 @@ using gpu::AttentionArguments;
 using gpu::AttentionGradientArguments;
 
 constexpr int64_t kEnoughGroups = 264;  // two for each multiprocessor of an H100; then groups may be large
-// At depth 64, from which attention_teams' larger items pay, and those of the gradients.
-constexpr int64_t kLongSequence = 384, kLongGradient = 1;
+constexpr int64_t kLongSequence = 384;  // at depth 64, from which attention_teams' larger items pay
 constexpr int64_t kPartMultiple = 64;
 constexpr int64_t kMaxGroups = INT32_MAX;  // along x
 constexpr int64_t kMaxSize = INT32_MAX - 1024;
@@ -262,7 +261,7 @@ class GpuAttention : public Planner {
                      CeilDivide(rows, AttentionGradientArguments::kDeltaRows), 1, launches);
     }
     if (!tensor_cores) return LaunchPlainGradient(p, arguments, launches);
-    if (hopper_ && IsLong(p)) {
+    if (SuitsTeams(p) && FitsTensorMap(p.gradient, p.batch, p.heads)) {
       PtxModule& module = *mma_[p.dtype == ops::DType::kBFloat16][DepthIndex(p)].teams_gradient;
       // Otherwise the driver's compiler is too old for tensor maps.
       if (module.Find(0).ok()) return LaunchTeamsGradient(module, p, arguments, workspace, launches);
@@ -289,11 +288,6 @@ class GpuAttention : public Planner {
     LaunchGradient({queries, kLanes}, arguments, p.batch * p.heads * CeilDivide(p.queries, kRows), 1,
                    launches);
     return Readiness::kReady;
-  }
-
-  bool IsLong(const AttentionGradientProblem& p) const {
-    return p.mask.data == nullptr && p.dropout.threshold == 0 && DepthIndex(p) > 0 &&
-           IsLong(p, kDepths[DepthIndex(p)], kLongGradient) && FitsTensorMap(p.gradient, p.batch, p.heads);
   }
 
   absl::StatusOr<Readiness> LaunchTeamsGradient(PtxModule& module, const AttentionGradientProblem& p,
@@ -398,7 +392,7 @@ class GpuAttention : public Planner {
     Mma& modules = mma_[p.dtype == ops::DType::kBFloat16][d];
     const bool masked = p.mask.data != nullptr;
     constexpr int64_t kRows = 64;  // rows of a tensor instruction
-    if (hopper_ && d > 0 && !masked && IsLong(p, kDepths[d], kLongSequence)) {
+    if (SuitsTeams(p) && (d > 1 || std::min(p.queries, p.keys) >= kLongSequence)) {
       const auto kernel = modules.teams->Find(0);
       // Otherwise the driver's compiler is too old for tensor maps.
       if (kernel.ok()) return LaunchTeams(*kernel, p, arguments, workspace, launches);
@@ -427,12 +421,11 @@ class GpuAttention : public Planner {
            CeilDivide(p.queries, AttentionArguments::kTeams * AttentionArguments::kTeamRows);
   }
 
-  // Returns true if items for several teams keep most multiprocessors busy. Measured: at depth 64, sequences
-  // must also be long.
-  bool IsLong(const AttentionProblem& p, int depth, int64_t length) const {
+  // Returns true if teams can attend, and their items keep most multiprocessors busy.
+  bool SuitsTeams(const AttentionProblem& p) const {
     const int64_t key_heads = p.heads / p.heads_per_key_head;
-    return TeamItems(p) * 8 >= 5 * multiprocessors_ && p.keys > 0 &&
-           (depth > 64 || std::min(p.queries, p.keys) >= length) && FitsTensorMap(p.q, p.batch, p.heads) &&
+    return hopper_ && DepthIndex(p) > 0 && p.mask.data == nullptr && p.dropout.threshold == 0 && p.keys > 0 &&
+           TeamItems(p) * 8 >= 5 * multiprocessors_ && FitsTensorMap(p.q, p.batch, p.heads) &&
            FitsTensorMap(p.k, p.batch, key_heads) && FitsTensorMap(p.v, p.batch, key_heads);
   }
 

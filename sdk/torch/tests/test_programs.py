@@ -267,6 +267,24 @@ CRASHED = {
     """,
 }
 
+# Half of its runs were aborted while the interpreter ended.
+ENDS_WITH_A_BACKWARD_PASS = """
+    class Same(torch.autograd.Function):
+        @staticmethod
+        def forward(context, x):
+            return x.view_as(x)
+
+        @staticmethod
+        def backward(context, gradient):
+            return gradient
+
+    x = y = torch.ones(8, device=d, requires_grad=True)
+    for _ in range(200):
+        y = Same.apply(y)
+    y.backward(torch.ones_like(x))
+    del y
+"""
+
 REFUSED = {
     "convolutions": """
         torch.manual_seed(0)
@@ -401,6 +419,10 @@ class ProgramTest(unittest.TestCase):
 
     def test_modules_move_as_to_cuda(self):
         self.run_here(MOVES)
+
+    def test_end_after_a_backward_pass(self):
+        for _ in range(4):
+            run(PREAMBLE + textwrap.dedent(ENDS_WITH_A_BACKWARD_PASS))
 
     def test_wrong_without_a_word(self):
         self.run_here(WRONG)
