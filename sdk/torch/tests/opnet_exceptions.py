@@ -49,9 +49,6 @@ for kind in ("float16", "bfloat16"):
         listed("native_layer_norm native_batch_norm _native_batch_norm_legit _batch_norm_with_update", f"{aspect}/dtype", FLOAT32_MOMENTS, kind)
     listed("native_batch_norm _native_batch_norm_legit", "out/refused", FLOAT32_MOMENTS, kind)
 listed("native_batch_norm _native_batch_norm_legit normal.number_mean", "out/accepted", "an out= of another shape is resized, as for other operators; the CPU's kernel refuses it")
-for what, kind in (("native_batch_norm", "float64"), ("nn.functional.batch_norm", "float64")):
-    listed(what, "layouts/operand values", "running statistics that are expanded are written more than once", kind)
-listed("_native_batch_norm_legit _batch_norm_with_update", "layouts/operand values", "running statistics that are expanded are written more than once", "float32")
 for what in ("strides", "operand strides"):
     listed("nn.functional.conv3d nn.functional.conv_transpose3d", f"layouts/{what}", "channels-last if the input is, as on CUDA; some of the CPU's kernels are not")
 listed("native_group_norm", "layouts/accepted", "the CPU wants a contiguous operand; here, as on CUDA, none is needed")
@@ -90,7 +87,7 @@ for kind in ("int16", "int8"):
 listed("diff", "overlap/accepted", "a copy within overlapping memory reads before it writes; the CPU refuses it")
 listed("gather", "errors/accepted", "out= overlaps the index only once it is resized; the result is computed before", "float32")
 listed("lu", "out/accepted", "copies its results to out= on any device, and PyTorch's CPU checks for the CPU alone")
-listed("mean logsumexp", "out/refused", "a complex result is not stored into a real out=, which would drop its imaginary part", "complex64")
+listed("mean logsumexp cumsum", "out/refused", "a complex result is not stored into a real out=, which would drop its imaginary part", "complex64")
 listed("nn.functional.pixel_shuffle nn.functional.pixel_unshuffle", "layouts/strides", "contiguous for channels-last operands, as on CUDA")
 
 TIES = "of equal elements, the first one is chosen; the CPU's choice depends on its algorithm (nth_element, an unstable sort)"

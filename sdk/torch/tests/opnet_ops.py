@@ -264,14 +264,15 @@ def relaid_samples(item, chosen):
     for index, tree, _ in item.samples(1, 3):
         for name, layout in chosen.items():
             changed = relaid(tree, layout)
-            if changed is None or (name == "expanded" and item.op.name in WRITES_BY_INDEX):
+            if changed is None or (name == "expanded" and item.op.name in WRITES_TWICE):
                 continue
             for kind, message in item.compared(item.call, changed):
                 yield f"{name}, sample {index}", kind, message
 
 
-# With an expanded index, these write several values to one place, and the final one is undefined.
-WRITES_BY_INDEX = {"scatter", "index_copy", "index_put", "put", "masked_scatter"}
+# With an expanded index, or expanded running statistics, these write several values to one place, and the final one is undefined.
+WRITES_TWICE = {"scatter", "index_copy", "index_put", "put", "masked_scatter", "nn.functional.batch_norm", "native_batch_norm", "_native_batch_norm_legit",
+                "_batch_norm_with_update"}  # fmt: skip
 
 
 def strided_gradients(item):
