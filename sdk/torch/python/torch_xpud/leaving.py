@@ -1,30 +1,39 @@
 """What is done before the interpreter ends.
 
-Autograd runs backward passes for a device in a thread of its own. It lets go of a pass after the pass has been reported as complete, and for objects of
-Python's it then takes the interpreter's lock. If the interpreter is being finalised at that moment, the thread ends the process: `terminate called without
-an active exception`.
+Autograd runs backward passes for a device in a thread of its own. After it has reported a pass as complete, it releases what the pass kept, and takes the
+interpreter's lock for that. If the interpreter is being finalised at that moment, the thread ends the process: `terminate called without an active
+exception`.
 """
 
 import atexit
+import contextlib
+import pathlib
+import time
 
-import torch
+STEP_SECONDS, LONGEST_SECONDS = 0.001, 1.0
 
-_last = []  # of the passes below: released with the module
+
+def autograd_threads() -> list[str]:
+    """The state of each of autograd's threads, as /proc describes them: "S" if it sleeps."""
+    states = []
+    for path in pathlib.Path("/proc/self/task").glob("*/stat"):
+        with contextlib.suppress(OSError):  # a thread that has ended
+            stat = path.read_text()  # "17 (pt_autograd_0) S ..."
+            if "(pt_autograd" in stat:
+                states.append(stat.rpartition(")")[2].split()[0])
+    return states
 
 
 def wait_for_autograd() -> None:
-    """Returns when the autograd thread of each device in use has let go of earlier passes: it takes one pass after the other. The last one needs no kernel,
-    and nothing of Python's is released with it. Failures are ignored, because the daemon may have ended."""
-    if not torch.xpud.is_initialized():
-        return
-    for index in range(torch.xpud.device_count()):
-        try:
-            x = torch.empty(1, device=torch.device("xpud", index), requires_grad=True)
-            with torch.enable_grad():
-                y = x.view(1)
-            _last.append((x, y, torch.autograd.grad(y, x, x.detach())))
-        except RuntimeError:
+    """Returns when autograd's threads sleep, although they could have the interpreter's lock: then they wait for another pass."""
+    asleep = 0
+    deadline = time.monotonic() + LONGEST_SECONDS
+    while asleep < 3 and time.monotonic() < deadline:
+        states = autograd_threads()
+        if not states:
             return
+        asleep = asleep + 1 if set(states) == {"S"} else 0
+        time.sleep(STEP_SECONDS)  # without the lock
 
 
 def install() -> None:
