@@ -2,6 +2,7 @@
 
 import ast
 import math
+import re
 
 import numpy as np
 
@@ -14,6 +15,16 @@ NAMES = {
     # The function of which erf is the inverse, by Newton's method.
     "erfinv": np.vectorize(lambda y: _inverse(math.erf, y) if abs(y) < 1 else y * math.inf if abs(y) == 1 else math.nan, otypes=[float]),
 }
+
+# Functions that NumPy lacks. kernels/families/map_test.cc and PyTorch's database of operators test them.
+SPECIAL = {
+    "airy", "chebt", "chebu", "chebv", "chebw", "digamma", "erfcx", "herme", "hermh", "i0e", "i1", "i1e", "igamma", "igammac", "j0", "j1", "k0", "k0e", "k1",
+    "k1e", "laguerre", "legendre", "logndtr", "ndtri", "y0", "y1", "zeta",
+}  # fmt: skip
+
+
+def has_reference(formula: str) -> bool:
+    return SPECIAL.isdisjoint(re.findall(r"[a-z_0-9]+", formula))
 
 
 def _inverse(function, y: float) -> float:
