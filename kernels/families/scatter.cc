@@ -34,14 +34,16 @@ struct ScatterPlanner::Scatter {
   size_t dim() const { return static_cast<size_t>(call->attributes[0].AsInteger()); }
 };
 
-namespace {
-
 // The lines of a call, and what a line has. Operands: out, index, and the source if it is a tensor.
-struct Lines {
+struct ScatterPlanner::Lines {
   Layout layout;
   std::array<int64_t, 3> strides{};  // along the dimension
   int64_t rows = 1, length = 1;
 };
+
+namespace {
+
+using Lines = ScatterPlanner::Lines;
 
 Lines LinesOf(const OpCall& call, size_t dim) {
   const Operand &index = call.inputs[0], &source = call.inputs[1];
@@ -233,7 +235,7 @@ absl::StatusOr<Readiness> ScatterPlanner::PlanScatter(const Scatter& scatter, Wo
   ScatterKey key = KeyFor(*scatter.row, call, lines, gpu);
   if (gpu && !by_element && lines.length >= kLongIndex && lines.rows < ScatterKey::kNoRow &&
       SharesIndex(call.inputs[0], scatter.dim()))
-    return PlanRuns(scatter, key, workspace, launches);
+    return PlanRuns(scatter, lines, key, workspace, launches);
   if (by_element) key.by = ScatterBy::kElement;
   ASSIGN_OR_RETURN(const Kernel* const kernel, cache_.Find(skeleton_, key));
   if (kernel == nullptr) return Readiness::kCompiling;
@@ -253,13 +255,10 @@ absl::StatusOr<Readiness> ScatterPlanner::PlanScatter(const Scatter& scatter, Wo
   return Readiness::kReady;
 }
 
-absl::StatusOr<Readiness> ScatterPlanner::PlanRuns(const Scatter& scatter, ScatterKey key,
+absl::StatusOr<Readiness> ScatterPlanner::PlanRuns(const Scatter& scatter, const Lines& lines, ScatterKey key,
                                                    Workspace workspace, LaunchList& launches) {
-  Lines lines = LinesOf(*scatter.call, scatter.dim());
-  lines.layout.Collapse(/*may_permute=*/true);
   ScatterKey run_key = key;
   run_key.by = ScatterBy::kRun;
-  run_key.rank = lines.layout.rank;
   // One kernel for all types.
   key = {.by = ScatterBy::kPrepare, .row = key.row, .index = key.index};
   ASSIGN_OR_RETURN(const Kernel* const prepare, cache_.Find(skeleton_, key));

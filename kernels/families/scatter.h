@@ -96,11 +96,12 @@ class ScatterPlanner : public Planner {
   absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches) override;
 
   struct Scatter;
+  struct Lines;
 
  private:
   absl::StatusOr<Readiness> PlanScatter(const Scatter& scatter, Workspace workspace, LaunchList& launches);
-  absl::StatusOr<Readiness> PlanRuns(const Scatter& scatter, ScatterKey key, Workspace workspace,
-                                     LaunchList& launches);
+  absl::StatusOr<Readiness> PlanRuns(const Scatter& scatter, const Lines& lines, ScatterKey key,
+                                     Workspace workspace, LaunchList& launches);
 
   KernelCache& cache_;
   SortPlanner sort_;
