@@ -27,7 +27,7 @@ class QuantizationTest(ProgramTest):
         self.quantize(quantization.Int8WeightOnlyConfig())
 
     def test_int8_activations_and_weights(self):
-        self.quantize(quantization.Int8DynamicActivationInt8WeightConfig(), fallbacks=["aten::mm"])  # of int32
+        self.quantize(quantization.Int8DynamicActivationInt8WeightConfig())
 
     def test_other_weights_and_activations(self):
         for config in (quantization.Float8WeightOnlyConfig(), quantization.IntxWeightOnlyConfig(), quantization.Int8DynamicActivationIntxWeightConfig()):

@@ -94,8 +94,6 @@ MODELS = {
         activation_dropout=0.0, final_dropout=0.0, feat_extract_norm="layer"), wave),
 }
 
-FALLBACKS = {"Wav2Vec2ForCTC": ["aten::_weight_norm_interface", "aten::_weight_norm_interface_backward"]}  # operators that run on the CPU
-
 
 class ModelTest(ProgramTest):
     def test_a_step_of_training(self):
@@ -113,7 +111,7 @@ class ModelTest(ProgramTest):
                     losses.append(loss.detach())
                 return torch.stack(losses)
             with self.subTest(name):
-                self.check(program, 1e-3, FALLBACKS.get(name, ()))
+                self.check(program, 1e-3)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@
 #include "sdk/torch/csrc/errors.h"
 #include "sdk/torch/csrc/factories.h"
 #include "sdk/torch/csrc/fallback.h"
+#include "sdk/torch/csrc/float8.h"
 #include "sdk/torch/csrc/map.h"
 
 namespace xpud::shim {
@@ -229,8 +230,11 @@ void CopyPending(const at::Tensor& source, const at::Tensor& target) {
 void CopyOnDevice(const at::Tensor& source, const at::Tensor& target) {
   if (target.numel() == 0 || IsExactAlias(source, target)) return;
   const bool supported = IsSupported(source.scalar_type()) && IsSupported(target.scalar_type());
-  if (!supported && source.scalar_type() != target.scalar_type())
-    return CopyFromHost(source.cpu(), target, false);
+  const bool converts = source.scalar_type() != target.scalar_type();
+  if (converts && IsFloat8(source.scalar_type())) return CopyOnDevice(FromFloat8(source), target);
+  if (converts && IsFloat8(target.scalar_type()) && IsSupported(source.scalar_type()))
+    return CopyOnDevice(ToFloat8(source, target.scalar_type()), target);
+  if (!supported && converts) return CopyFromHost(source.cpu(), target, false);
   if (!IsPlain(source) || !IsPlain(target)) return CopyPending(source, target);
   if (at::get_overlap_status(source, target) != at::MemOverlapStatus::No && source.is_alias_of(target)) {
     const at::Tensor apart = MakeEmpty(source.sizes(), source.scalar_type(), source.device());

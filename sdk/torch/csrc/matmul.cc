@@ -7,6 +7,7 @@
 #include "sdk/torch/csrc/copy.h"
 #include "sdk/torch/csrc/factories.h"
 #include "sdk/torch/csrc/fallback.h"
+#include "sdk/torch/csrc/low_precision.h"
 #include "sdk/torch/csrc/operand.h"
 
 namespace xpud::shim {
@@ -61,6 +62,7 @@ at::Tensor Mm(const at::Tensor& a, const at::Tensor& b) {
   TORCH_CHECK(b.dim() == 2, "mat2 must be a matrix");
   TORCH_CHECK(a.size(1) == b.size(0), "mat1 and mat2 shapes cannot be multiplied (", a.size(0), "x",
               a.size(1), " and ", b.size(0), "x", b.size(1), ")");
+  if (HasIntegerProduct(a, b)) return IntegerProduct(a, b);
   if (!IsServed(a)) return FallbackOf<at::_ops::mm>::Call(a, b);
   return Product(a, b, {}, 0, 1);
 }
