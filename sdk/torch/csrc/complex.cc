@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/ExpandUtils.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/WrapDimUtils.h>
 #include <ATen/native/Resize.h>
 
@@ -40,22 +41,30 @@ Parts PartsOf(const c10::IValue& value) {
                                   : at::scalar_tensor(value.toScalar(), value.toScalar().type()));
 }
 
+// Into a part of the result.
+void MultiplyInto(Tensor out, const Tensor& a, const Tensor& b) { at::mul_out(out, a, b); }
+void DivideInto(Tensor out, const Tensor& a, const Tensor& b) { at::div_out(out, a, b); }
+void AddInto(Tensor out, const Tensor& a, const Tensor& b, const at::Scalar& alpha) {
+  at::add_out(out, a, b, alpha);
+}
+void ArcTangentInto(Tensor out, const Tensor& a, const Tensor& b) { at::atan2_out(out, a, b); }
+
 // ---- kernels: each fills `out`, a new tensor of the right shape and dtype, from the arguments ----
 
-void Multiply(const Parts& a, const Parts& b, Parts out) {
+void Multiply(const Parts& a, const Parts& b, const Parts& out) {
   if (a.is_real()) return Multiply(b, a, out);
-  at::mul_out(out.re, a.re, b.re);
-  at::mul_out(out.im, a.im, b.re);
+  MultiplyInto(out.re, a.re, b.re);
+  MultiplyInto(out.im, a.im, b.re);
   if (b.is_real()) return;
   out.re.sub_(a.im.mul(b.im));
   out.im.add_(a.re.mul(b.im));
 }
 
 // Scales the divisor by its larger part, so that its square neither overflows nor vanishes.
-void Divide(const Parts& a, const Parts& b, Parts out) {
+void Divide(const Parts& a, const Parts& b, const Parts& out) {
   if (b.is_real()) {
-    at::div_out(out.re, a.re, b.re);
-    at::div_out(out.im, a.im, b.re);
+    DivideInto(out.re, a.re, b.re);
+    DivideInto(out.im, a.im, b.re);
     return;
   }
   const Tensor scale = at::maximum(b.re.abs(), b.im.abs());
@@ -67,13 +76,14 @@ void Divide(const Parts& a, const Parts& b, Parts out) {
 void Add(Values values, const Tensor& result, bool subtracts) {
   const Parts a = PartsOf(values[0]), b = PartsOf(values[1]);
   const at::Scalar alpha = values.size() > 2 && values[2].isScalar() ? values[2].toScalar() : 1;
-  Parts out = PartsOf(result), scaled = b;
+  const Parts out = PartsOf(result);
+  Parts scaled = b;
   if (alpha.isComplex()) {
     scaled = {at::empty_like(b.re), at::empty_like(b.re)};
     Multiply(PartsOf(c10::IValue(alpha)), b, scaled);
   }
   const at::Scalar factor = alpha.isComplex() ? at::Scalar(subtracts ? -1 : 1) : subtracts ? -alpha : alpha;
-  at::add_out(out.re, a.re, scaled.re, factor);
+  AddInto(out.re, a.re, scaled.re, factor);
   if (scaled.is_real()) {
     out.im.copy_(a.im);
     return;
@@ -82,22 +92,22 @@ void Add(Values values, const Tensor& result, bool subtracts) {
     out.im.copy_(scaled.im.mul(factor));
     return;
   }
-  at::add_out(out.im, a.im, scaled.im, factor);
+  AddInto(out.im, a.im, scaled.im, factor);
 }
 
-void Exponential(const Parts& a, Parts out) {
+void Exponential(const Parts& a, const Parts& out) {
   const Tensor length = a.re.exp();
-  at::mul_out(out.re, length, a.im.cos());
-  at::mul_out(out.im, length, a.im.sin());
+  MultiplyInto(out.re, length, a.im.cos());
+  MultiplyInto(out.im, length, a.im.sin());
 }
 
-void Logarithm(const Parts& a, Parts out) {
+void Logarithm(const Parts& a, const Parts& out) {
   out.re.copy_(at::hypot(a.re, a.im).log_());
-  at::atan2_out(out.im, a.im, a.re);
+  ArcTangentInto(out.im, a.im, a.re);
 }
 
 // With t = sqrt((|a| + |re|) / 2), the root is t + i im / 2t on the right half of the plane.
-void SquareRoot(const Parts& a, Parts out) {
+void SquareRoot(const Parts& a, const Parts& out) {
   const Tensor t = at::hypot(a.re, a.im).add_(a.re.abs()).mul_(0.5).sqrt_();
   const Tensor other = at::where(t.eq(0), a.im, a.im.div(t.mul(2)));
   const Tensor right = a.re.ge(0);
@@ -106,11 +116,11 @@ void SquareRoot(const Parts& a, Parts out) {
 }
 
 // a / |a|; 0 for 0.
-void Sign(const Parts& a, Parts out) {
+void Sign(const Parts& a, const Parts& out) {
   const Tensor length = at::hypot(a.re, a.im);
   const Tensor divisor = length.masked_fill(length.eq(0), 1);
-  at::div_out(out.re, a.re, divisor);
-  at::div_out(out.im, a.im, divisor);
+  DivideInto(out.re, a.re, divisor);
+  DivideInto(out.im, a.im, divisor);
 }
 
 // Multiplies two matrices, or batches of them, by four real products.
@@ -174,14 +184,16 @@ Tensor Pairs(const c10::IValue& value) {
   return at::view_as_real(value.toTensor().resolve_conj().resolve_neg());
 }
 
-void CheckPair(Values values) {
+void CheckPair(Values values, const Tensor& out) {
   const at::ScalarType first = values[0].toTensor().scalar_type(),
                        second = values[1].toTensor().scalar_type();
   TORCH_CHECK(first == second, "Expected object of scalar type ", first, " but got scalar type ", second,
               " for second argument");
+  TORCH_CHECK(c10::toComplexType(first) == out.scalar_type(), "Expected object of scalar type ",
+              c10::toComplexType(first), " but got scalar type ", out.scalar_type(), " for argument 'out'");
 }
 
-template <void (*Function)(const Parts&, Parts)>
+template <void (*Function)(const Parts&, const Parts&)>
 void Unary(Values values, const Tensor& result) {
   Function(PartsOf(values[0]), PartsOf(result));
 }
@@ -202,15 +214,15 @@ const std::map<std::string_view, Kernel>& Kernels() {
       {"bmm", [](Values v, const Tensor& out) { Product(v[0].toTensor(), v[1].toTensor(), out); }},
       {"complex",
        [](Values v, const Tensor& out) {
-         CheckPair(v);
+         CheckPair(v, out);
          PartsOf(out).re.copy_(v[0].toTensor());
          PartsOf(out).im.copy_(v[1].toTensor());
        }},
       {"conj_physical", [](Values v, const Tensor& out) { out.copy_(v[0].toTensor().conj()); }},
       {"_conj_physical", [](Values v, const Tensor& out) { out.copy_(v[0].toTensor().conj()); }},
-      {"cos", Unary<[](const Parts& a, Parts out) {
-         at::mul_out(out.re, a.re.cos(), a.im.cosh());
-         at::mul_out(out.im, a.re.sin().neg_(), a.im.sinh());
+      {"cos", Unary<[](const Parts& a, const Parts& out) {
+         MultiplyInto(out.re, a.re.cos(), a.im.cosh());
+         MultiplyInto(out.im, a.re.sin().neg_(), a.im.sinh());
        }>},
       {"div",
        [](Values v, const Tensor& out) {
@@ -276,13 +288,14 @@ const std::map<std::string_view, Kernel>& Kernels() {
       {"neg", [](Values v, const Tensor& out) { at::view_as_real(out).copy_(Pairs(v[0]).neg()); }},
       {"polar",
        [](Values v, const Tensor& out) {
-         CheckPair(v);
-         Parts parts = PartsOf(out);
-         at::mul_out(parts.re, v[0].toTensor(), v[1].toTensor().cos());
-         at::mul_out(parts.im, v[0].toTensor(), v[1].toTensor().sin());
+         CheckPair(v, out);
+         const Parts parts = PartsOf(out);
+         MultiplyInto(parts.re, v[0].toTensor(), v[1].toTensor().cos());
+         MultiplyInto(parts.im, v[0].toTensor(), v[1].toTensor().sin());
        }},
-      {"reciprocal",
-       Unary<[](const Parts& a, Parts out) { Divide({at::ones_like(a.re), at::zeros_like(a.re)}, a, out); }>},
+      {"reciprocal", Unary<[](const Parts& a, const Parts& out) {
+         Divide({at::ones_like(a.re), at::zeros_like(a.re)}, a, out);
+       }>},
       {"rsub",
        [](Values v, const Tensor& out) {
          out.copy_(
@@ -290,9 +303,9 @@ const std::map<std::string_view, Kernel>& Kernels() {
                      v[0].toTensor(), v[2].toScalar()));
        }},
       {"sgn", Unary<Sign>},
-      {"sin", Unary<[](const Parts& a, Parts out) {
-         at::mul_out(out.re, a.re.sin(), a.im.cosh());
-         at::mul_out(out.im, a.re.cos(), a.im.sinh());
+      {"sin", Unary<[](const Parts& a, const Parts& out) {
+         MultiplyInto(out.re, a.re.sin(), a.im.cosh());
+         MultiplyInto(out.im, a.re.cos(), a.im.sinh());
        }>},
       {"sqrt", Unary<SquareRoot>},
       {"sub", [](Values v, const Tensor& out) { Add(v, out, true); }},
@@ -328,12 +341,25 @@ Kernel PowerKernel(Values values) {
   return nullptr;
 }
 
+// Left to the CPU: indexing of numbers without dimensions, and products whose result may be a conjugate.
+bool IsSpecial(std::string_view name, Values values) {
+  const auto any = [&](auto holds) {
+    return std::ranges::any_of(
+        values, [&](const c10::IValue& value) { return value.isTensor() && holds(value.toTensor()); });
+  };
+  if (name == "gather" || name == "index_select" || name == "index_add")
+    return any([](const Tensor& tensor) { return tensor.dim() == 0; });
+  if (name == "dot" || name == "vdot")
+    return any([](const Tensor& tensor) { return tensor.is_conj() || tensor.is_neg(); });
+  return false;
+}
+
 Kernel FindKernel(const c10::FunctionSchema& schema, Values values) {
   const std::string_view name = BaseName(schema);
   if (name == "pow") return PowerKernel(values);
   if (name == "div" && schema.overload_name().find("mode") != std::string::npos) return nullptr;
   const auto found = Kernels().find(name);
-  return found == Kernels().end() ? nullptr : found->second;
+  return found == Kernels().end() || IsSpecial(name, values) ? nullptr : found->second;
 }
 
 // Half precision is left to the CPU, and so are tensors elsewhere, except for numbers.
@@ -350,6 +376,13 @@ bool IsAccepted(const Tensor& tensor) {
 Tensor Meta(const Tensor& tensor) {
   if (!IsOnDevice(tensor)) return tensor;
   return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(at::kMeta));
+}
+
+void CheckOverlaps(const Tensor& target, Values inputs) {
+  at::assert_no_internal_overlap(target);
+  for (const c10::IValue& input : inputs) {
+    if (input.isTensor()) at::assert_no_partial_overlap(target, input.toTensor());
+  }
 }
 
 // The meta kernels of some pointwise operators are Python's, with another text for this error.
@@ -390,10 +423,14 @@ bool RunComplex(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   for (const c10::IValue& value : values)
     metas.push_back(value.isTensor() ? c10::IValue(Meta(value.toTensor())) : value);
   const c10::Device device = like->device();
-  op.callBoxed(&metas);
-  const Tensor meta = metas.at(0).toTensor();
   const Variant variant = VariantOf(schema);
   const size_t inputs = variant == Variant::kOut ? count - 1 : count;
+  if (variant != Variant::kFunctional) {
+    const Tensor& target = values[variant == Variant::kOut ? inputs : 0].toTensor();
+    CheckOverlaps(target, values.slice(0, inputs));
+  }
+  op.callBoxed(&metas);
+  const Tensor meta = metas.at(0).toTensor();
   if (variant != Variant::kFunctional && !meta.is_complex()) return false;
   const Tensor result = at::empty_strided(meta.sizes(), meta.strides(), meta.options().device(device));
   if (result.numel() > 0) kernel(values.slice(0, inputs), result);
