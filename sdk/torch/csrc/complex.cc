@@ -390,8 +390,19 @@ void CheckBroadcast(const c10::FunctionSchema& schema, Values values) {
   static constexpr std::array<std::string_view, 7> kPointwise = {"add", "sub", "mul", "div",
                                                                  "eq",  "ne",  "rsub"};
   if (std::ranges::find(kPointwise, BaseName(schema)) == kPointwise.end()) return;
-  if (values[0].isTensor() && values[1].isTensor())
-    at::infer_size(values[0].toTensor().sizes(), values[1].toTensor().sizes());
+  if (!values[0].isTensor() || !values[1].isTensor()) return;
+  const c10::IntArrayRef self = values[0].toTensor().sizes();
+  const auto shape = at::infer_size(self, values[1].toTensor().sizes());
+  // A target that is also an input keeps its shape.
+  const c10::IValue& last = values.back();
+  const Tensor* target = last.isTensor() ? &last.toTensor() : nullptr;
+  const Variant variant = VariantOf(schema);
+  if (variant == Variant::kInPlace) target = &values[0].toTensor();
+  const bool read = variant == Variant::kInPlace ||
+                    (variant == Variant::kOut &&
+                     (target->is_same(values[0].toTensor()) || target->is_same(values[1].toTensor())));
+  TORCH_CHECK(!read || target->sizes() == shape, "output with shape ", target->sizes(),
+              " doesn't match the broadcast shape ", c10::IntArrayRef(shape));
 }
 
 // Returns a tensor on the device if one of the values is complex and all are accepted, else nullptr.

@@ -216,8 +216,10 @@ bool HasIndex(const c10::List<std::optional<Tensor>>& indices) {
 }
 
 Tensor IndexTensor(const Tensor& self, const c10::List<std::optional<Tensor>>& indices) {
-  if (CanIndexPairs(self, indices))
-    return at::view_as_complex(IndexTensor(at::view_as_real(self.resolve_conj()), indices).contiguous());
+  if (CanIndexPairs(self, indices)) {
+    const Tensor pairs = IndexTensor(at::view_as_real(self.resolve_conj()), indices);
+    return at::view_as_complex(pairs.stride(-1) == 1 ? pairs : pairs.contiguous());
+  }
   if (!IsServed(self, ops::kAllTypes) || !HasIndex(indices))
     return FallbackOf<at::_ops::index_Tensor>::Call(self, indices);
   const Positions positions = FindPositions(self, indices);

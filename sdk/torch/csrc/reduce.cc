@@ -167,7 +167,9 @@ std::optional<at::Tensor> ReduceNothing(const ops::Row& row, const Request& requ
 }
 
 void WarnAboutFreedom(std::string_view op, const at::Tensor& self, const at::Tensor& out, double correction) {
-  if (out.numel() == 0 || static_cast<double>(self.numel() / out.numel()) > correction) return;
+  if (out.numel() == 0) return;
+  const int64_t reduced = self.numel() / out.numel();
+  if (static_cast<double>(reduced) > correction) return;
   TORCH_WARN(op,
              "(): degrees of freedom is <= 0. Correction should be strictly less than the reduction factor "
              "(input numel divided by output numel).");

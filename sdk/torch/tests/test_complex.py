@@ -72,6 +72,7 @@ SMOOTH = {
     "where": lambda a, b: torch.where(a.real > 0, a, b),
     "masked_fill": lambda a, b: a.masked_fill(b.real > 0, 1j),
     "indexing": lambda a, b: a[rows(a.device)],
+    "indexing of a transpose": lambda a, b: a.T[:, rows(a.device)],
     "indexing by a mask": lambda a, b: a[b.detach().real > 0],
     "index_select": lambda a, b: a.index_select(1, rows(a.device)),
     "flip": lambda a, b: a.flip(0),
@@ -180,6 +181,7 @@ class ComplexTest(unittest.TestCase):
         wrong = {
             "order": lambda a: a < a,
             "shapes": lambda a: a * a[:, :2],
+            "shapes, in-place": lambda a: a[:, :1].clone().mul_(a),
             "matrices": lambda a: a @ a,
             "in-place result": lambda a: a.real.mul_(a),
             "fill of real numbers": lambda a: a.real.fill_(1j),
