@@ -41,13 +41,21 @@ static bool CanTrain() {
   return !Runtime::IsConnected() || (IsKnown(TrainingRow()) && IsKnown(BackwardRow()));
 }
 
+// Returns true within vmap. PyTorch has no rule that batches the fused operator. A tensor within torch.func's
+// grad or jvp may hide a batch, so it counts as one.
+static bool IsBatched(const at::Tensor& tensor) {
+  return tensor.key_set().has_any(
+      c10::DispatchKeySet({c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper}));
+}
+
 int64_t ChooseAttention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                         const std::optional<at::Tensor>& mask, double dropout, bool /*is_causal*/,
                         std::optional<double> /*scale*/, bool /*enable_gqa*/) {
   const bool trains = dropout != 0 || NeedsGradient(query, key, value);
+  const bool batched = IsBatched(query) || IsBatched(key) || IsBatched(value);
   const bool fused =
-      !query.is_nested() && !key.is_nested() && query.dim() == 4 && key.dim() == 4 && value.dim() == 4 &&
-      query.sym_numel() > 0 && key.sym_numel() > 0 && value.sym_numel() > 0 &&
+      !batched && !query.is_nested() && !key.is_nested() && query.dim() == 4 && key.dim() == 4 &&
+      value.dim() == 4 && query.sym_numel() > 0 && key.sym_numel() > 0 && value.sym_numel() > 0 &&
       query.sym_size(0) == key.sym_size(0) && query.sym_size(0) == value.sym_size(0) &&
       key.sym_size(1) == value.sym_size(1) && query.sym_size(1) % key.sym_size(1) == 0 &&
       query.scalar_type() == key.scalar_type() && query.scalar_type() == value.scalar_type() &&

@@ -66,28 +66,47 @@ std::tuple<Tensor, Tensor> MinDim(const Tensor& self, int64_t dim, bool keepdim)
 
 // ---- composed ----
 
-Tensor StdCorrection(const Tensor& self, at::OptionalIntArrayRef dims,
-                     const std::optional<at::Scalar>& correction, bool keepdim) {
-  return at::var(self, dims, correction, keepdim).sqrt_();
-}
-
-std::tuple<Tensor, Tensor> VarMean(const Tensor& self, at::OptionalIntArrayRef dims,
-                                   const std::optional<at::Scalar>& correction, bool keepdim) {
+// The warning about degrees of freedom names the operator that the program called.
+std::tuple<Tensor, Tensor> VarAndMean(std::string_view op, const Tensor& self, at::OptionalIntArrayRef dims,
+                                      const std::optional<at::Scalar>& correction, bool keepdim) {
   static const ops::Row& row = ops::RowOf("xpud::var_mean");
   if (!CanReduce(self) || !IsSupported(self.scalar_type(), row.dtypes))
     return {at::var(self, dims, correction, keepdim), at::mean(self, dims, keepdim)};
   std::vector<int64_t> reduced;
   if (dims.has_value()) reduced.assign(dims->begin(), dims->end());
   at::maybe_wrap_dims(reduced, self.dim());
-  const ops::Number attribute = ops::Number::Real(correction.value_or(1).toDouble());
+  const double subtracted = correction.value_or(1).toDouble();
+  const ops::Number attribute = ops::Number::Real(subtracted);
   const std::vector<Tensor> both = LaunchReductions(row, self, reduced, keepdim, *ToDType(self.scalar_type()),
                                                     self.scalar_type(), {&attribute, 1});
+  WarnAboutFreedom(op, self, both[0], subtracted);
   return {both[0], both[1]};
+}
+
+Tensor StdCorrection(const Tensor& self, at::OptionalIntArrayRef dims,
+                     const std::optional<at::Scalar>& correction, bool keepdim) {
+  static const ops::Row& row = ops::RowOf("var.correction");
+  if (!CanReduce(self) || !IsSupported(self.scalar_type(), row.dtypes))
+    return at::var(self, dims, correction, keepdim).sqrt_();
+  std::vector<int64_t> reduced;
+  if (dims.has_value()) reduced.assign(dims->begin(), dims->end());
+  at::maybe_wrap_dims(reduced, self.dim());
+  const double subtracted = correction.value_or(1).toDouble();
+  const ops::Number attribute = ops::Number::Real(subtracted);
+  Tensor out = LaunchReduce(row, self, reduced, keepdim, *ToDType(self.scalar_type()), self.scalar_type(),
+                            {&attribute, 1});
+  WarnAboutFreedom("std", self, out, subtracted);
+  return out.sqrt_();
+}
+
+std::tuple<Tensor, Tensor> VarMean(const Tensor& self, at::OptionalIntArrayRef dims,
+                                   const std::optional<at::Scalar>& correction, bool keepdim) {
+  return VarAndMean("var_mean", self, dims, correction, keepdim);
 }
 
 std::tuple<Tensor, Tensor> StdMean(const Tensor& self, at::OptionalIntArrayRef dims,
                                    const std::optional<at::Scalar>& correction, bool keepdim) {
-  auto [var, mean] = at::var_mean(self, dims, correction, keepdim);
+  auto [var, mean] = VarAndMean("std_mean", self, dims, correction, keepdim);
   return {var.sqrt_(), mean};
 }
 
@@ -114,7 +133,7 @@ Tensor TriangleMask(int64_t row, int64_t col, int64_t diagonal, bool lower, c10:
 
 // Keeps the elements on one side of `diagonal`.
 Tensor Triangle(const Tensor& self, int64_t diagonal, bool lower) {
-  TORCH_CHECK(self.dim() >= 2, "tril and triu: input tensor must have at least 2 dimensions");
+  TORCH_CHECK(self.dim() >= 2, lower ? "tril" : "triu", ": input tensor must have at least 2 dimensions");
   const Tensor kept = TriangleMask(self.size(-2), self.size(-1), diagonal, lower, self.device());
   return at::where(kept, self, at::scalar_tensor(0, self.options().device(at::kCPU))).contiguous();
 }

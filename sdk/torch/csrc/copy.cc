@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Dispatch_v2.h>
+#include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
 #include <torch/library.h>
 
@@ -136,15 +137,24 @@ void CopyFromHost(const at::Tensor& source, const at::Tensor& target, bool non_b
   CopyOnDevice(staged, target);
 }
 
+void CheckBroadcasts(const at::Tensor& self, const at::Tensor& target) {
+  if (self.sizes() == target.sizes()) return;
+  const auto shape = at::infer_size(target.sizes(), self.sizes());
+  TORCH_CHECK(target.sizes() == shape, "output with shape ", target.sizes(),
+              " doesn't match the broadcast shape ", c10::IntArrayRef(shape));
+}
+
 at::Tensor CopyFrom(const at::Tensor& self, const at::Tensor& target, bool non_blocking) {
+  CheckBroadcasts(self, target);
   if (target.numel() == 0) return target;
   const bool from_device = self.device().type() == kDeviceType;
   const bool to_device = target.device().type() == kDeviceType;
-  const at::Tensor source = self.dim() > target.dim() || !to_device ? self.expand(target.sizes()) : self;
+  const at::Tensor source = !to_device ? self.expand(target.sizes()) : self;
   TORCH_CHECK((from_device || self.device().is_cpu()) && (to_device || target.device().is_cpu()),
               "xpud: no copy from ", self.device(), " to ", target.device());
   at::assert_no_internal_overlap(target);
   if (from_device && to_device && self.device() == target.device()) {
+    if (!IsExactAlias(self, target)) at::assert_no_partial_overlap(target, self);
     CopyOnDevice(source, target);
   } else if (from_device && to_device) {
     CopyFromHost(source.cpu(), target, false);
@@ -184,9 +194,22 @@ at::Tensor WithoutRepeats(const at::Tensor& tensor) {
   return single;
 }
 
+void FillComplex(const at::Tensor& self, const at::Scalar& value) {
+  c10::complex<double> number = value.toComplexDouble();
+  if (self.is_conj()) number = std::conj(number);
+  if (self.is_neg()) number = -number;
+  const at::Tensor parts = at::view_as_real(Plain(self));
+  Fill(parts.select(-1, 0), number.real());
+  Fill(parts.select(-1, 1), number.imag());
+}
+
 at::Tensor& FillScalar(at::Tensor& self, const at::Scalar& value) {
   if (self.numel() == 0) return self;
   CheckFits(value, self.scalar_type());
+  if (self.is_complex()) {
+    FillComplex(self, value);
+    return self;
+  }
   if (!IsSupported(self.scalar_type()) || value.isComplex())
     return FallbackOf<at::_ops::fill__Scalar>::Call(self, value);
   Fill(self, value);
@@ -205,7 +228,21 @@ at::Tensor& Zero(at::Tensor& self) {
   return self;
 }
 
+// PyTorch copies lazily where a write is noticed by the address that it asks for. Device memory has none, so
+// this copies at once: the whole storage, so that offset and strides stay.
+at::Tensor LazyClone(const at::Tensor& self) {
+  const at::Tensor plain = Plain(self);
+  const auto size = static_cast<int64_t>(plain.storage().nbytes());
+  const auto options = plain.options().dtype(at::kByte);
+  const at::Tensor bytes = MakeEmpty({size}, at::kByte, plain.device());
+  CopyOnDevice(at::empty({0}, options).set_(plain.storage(), 0, {size}, {1}), bytes);
+  at::Tensor clone = at::empty({0}, plain.options());
+  clone.set_(bytes.storage(), plain.storage_offset(), plain.sizes(), plain.strides());
+  return LikePending(clone, self);
+}
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_lazy_clone", TORCH_FN(LazyClone));
   m.impl("_copy_from", TORCH_FN(CopyFrom));
   m.impl("_copy_from_and_resize", TORCH_FN(CopyFromAndResize));
   m.impl("_local_scalar_dense", TORCH_FN(LocalScalarDense));

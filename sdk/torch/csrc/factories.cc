@@ -2,6 +2,8 @@
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/Resize.h>
+#include <ATen/native/ResizeCommon.h>
+#include <ATen/native/TensorFactories.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/is_set_to_native.h>
@@ -40,14 +42,22 @@ class AllocationDevice {
   int old_;
 };
 
+// Fills new memory if deterministic algorithms are requested, as on all devices of PyTorch.
+at::Tensor Filled(at::Tensor tensor) {
+  if (at::globalContext().deterministicAlgorithms() &&
+      at::globalContext().deterministicFillUninitializedMemory()) [[unlikely]]
+    at::native::fill_empty_deterministic_(tensor);
+  return tensor;
+}
+
 at::Tensor EmptyMemoryFormat(c10::IntArrayRef sizes, std::optional<at::ScalarType> type,
                              std::optional<at::Layout> layout, std::optional<c10::Device> device,
                              std::optional<bool> pin_memory, std::optional<at::MemoryFormat> format) {
   TORCH_CHECK(!pin_memory.value_or(false), "Only dense CPU tensors can be pinned");
   TORCH_CHECK_NOT_IMPLEMENTED(layout.value_or(at::kStrided) == at::kStrided, "XPUD has no layout ", *layout);
   const AllocationDevice scope(device);
-  return at::Tensor(
-      at::detail::empty_generic(sizes, GetAllocator(), kKeys, c10::dtype_or_default(type), format));
+  return Filled(at::Tensor(
+      at::detail::empty_generic(sizes, GetAllocator(), kKeys, c10::dtype_or_default(type), format)));
 }
 
 at::Tensor EmptyStrided(c10::IntArrayRef sizes, c10::IntArrayRef strides, std::optional<at::ScalarType> type,
@@ -55,8 +65,8 @@ at::Tensor EmptyStrided(c10::IntArrayRef sizes, c10::IntArrayRef strides, std::o
                         std::optional<bool> pin_memory) {
   TORCH_CHECK(!pin_memory.value_or(false), "Only dense CPU tensors can be pinned");
   const AllocationDevice scope(device);
-  return at::Tensor(
-      at::detail::empty_strided_generic(sizes, strides, GetAllocator(), kKeys, c10::dtype_or_default(type)));
+  return Filled(at::Tensor(
+      at::detail::empty_strided_generic(sizes, strides, GetAllocator(), kKeys, c10::dtype_or_default(type))));
 }
 
 at::Tensor AsStrided(const at::Tensor& self, c10::IntArrayRef sizes, c10::IntArrayRef strides,
@@ -106,6 +116,7 @@ const at::Tensor& Resize(const at::Tensor& self, c10::IntArrayRef sizes,
                          std::optional<at::MemoryFormat> format) {
   c10::TensorImpl& impl = *self.unsafeGetTensorImpl();
   if (impl.sizes() == sizes && !format.has_value()) return self;
+  const auto old_bytes = static_cast<int64_t>(impl.unsafe_storage().nbytes());
   impl.set_sizes_contiguous(sizes);
   EnsureStorage(impl,
                 at::detail::computeStorageNbytesContiguous(sizes, self.itemsize(), impl.storage_offset()));
@@ -113,6 +124,9 @@ const at::Tensor& Resize(const at::Tensor& self, c10::IntArrayRef sizes,
     TORCH_CHECK(*format != at::MemoryFormat::Preserve, "Unsupported memory format", *format);
     impl.empty_tensor_restride(*format);
   }
+  if (at::globalContext().deterministicAlgorithms() &&
+      at::globalContext().deterministicFillUninitializedMemory()) [[unlikely]]
+    at::native::fill_resize_deterministic_(self, old_bytes);
   return self;
 }
 // NOLINTEND(bugprone-return-const-ref-from-parameter)

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "proto/base/mutex.h"
+#include "sdk/torch/csrc/complex.h"
 #include "sdk/torch/csrc/host_call.h"
 
 namespace xpud::shim {
@@ -68,6 +69,7 @@ void CheckFallbackSetting() {
 }
 
 void Fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  if (RunComplex(op, stack)) return;
   TORCH_CHECK_NOT_IMPLEMENTED(!IsRefused(), "xpud has no kernel for ", Describe(op, *stack),
                               ", and XPUD_FALLBACK=error forbids running it on the CPU");
   if (TheCounts().Add(op) == 1) {

@@ -16,6 +16,7 @@ namespace xpud::shim {
 // Throws ValueError if XPUD_FALLBACK is neither "warn" nor "error".
 void CheckFallbackSetting();
 
+// Computes on the device if the operator's numbers are complex and complex.h serves it.
 void Fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
 // Returns how often each operator ("aten::sort.stable") fell back in this process.

@@ -76,7 +76,7 @@ Tensor HistcOfFloats(const Tensor& self, int64_t bins, const at::Scalar& min, co
   }
   TORCH_CHECK(std::isfinite(low) && std::isfinite(high), "histc: range of [", low, ", ", high,
               "] is not finite");
-  TORCH_CHECK(low < high, "histc: max must be larger than min");
+  TORCH_CHECK(low < high, "torch.histc: max must be larger than min");
   const Tensor inside = self.ge(low).logical_and_(self.le(high));
   const Tensor scaled = self.sub(low).mul_(bins).div_(high - low);
   const Tensor bin =

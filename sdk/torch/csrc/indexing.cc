@@ -147,7 +147,7 @@ void LaunchGather(const Tensor& out, const Tensor& self, int64_t dim, const Tens
 }
 
 Tensor IndexSelect(const Tensor& self, int64_t dim, const Tensor& index) {
-  TORCH_CHECK(index.dim() <= 1, "index_select(): Index is supposed to be a vector");
+  TORCH_CHECK_INDEX(index.dim() <= 1, "index_select(): Index is supposed to be a vector");
   TORCH_CHECK(index.scalar_type() == at::kLong || index.scalar_type() == at::kInt,
               "index_select(): Expected dtype int32 or int64 for index");
   TORCH_CHECK(self.dim() > 0 || index.numel() == 1,
@@ -216,6 +216,10 @@ bool HasIndex(const c10::List<std::optional<Tensor>>& indices) {
 }
 
 Tensor IndexTensor(const Tensor& self, const c10::List<std::optional<Tensor>>& indices) {
+  if (CanIndexPairs(self, indices)) {
+    const Tensor pairs = IndexTensor(at::view_as_real(self.resolve_conj()), indices);
+    return at::view_as_complex(pairs.stride(-1) == 1 ? pairs : pairs.contiguous());
+  }
   if (!IsServed(self, ops::kAllTypes) || !HasIndex(indices))
     return FallbackOf<at::_ops::index_Tensor>::Call(self, indices);
   const Positions positions = FindPositions(self, indices);

@@ -213,6 +213,14 @@ void CheckSubtraction(const ops::Row& row, std::span<const MapInput> inputs) {
       "a mask, use the `~` or `logical_not()` operator instead.");
 }
 
+void CheckPower(const ops::Row& row, std::span<const MapInput> inputs) {
+  static const ops::Row& pow = ops::RowOf("pow.Tensor_Scalar");
+  if (&row != &pow || inputs[1].tensor != nullptr || !inputs[1].scalar.isIntegral(false)) return;
+  const bool integral = c10::isIntegralType(inputs[0].tensor->scalar_type(), true);
+  TORCH_CHECK(!integral || inputs[1].scalar.toLong() >= 0,
+              "Integers to negative integer powers are not allowed.");
+}
+
 // lerp.Scalar is the only row that promotes its scalars but not its tensors.
 void CheckLerp(const ops::Row& row, std::span<const MapInput> inputs) {
   static const ops::Row& lerp = ops::RowOf("lerp.Scalar");
@@ -308,6 +316,7 @@ bool SubtractsBool(const ops::Row& row, const MapInput& input) {
 
 bool RunMap(const ops::Row& row, std::span<const MapInput> inputs, at::Tensor& out) {
   CheckSubtraction(row, inputs);
+  CheckPower(row, inputs);
   return RunFlatMap(row, inputs, out) || RunGeneralMap(row, inputs, out);
 }
 

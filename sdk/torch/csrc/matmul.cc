@@ -28,6 +28,12 @@ void CheckTypes(const at::Tensor& a, const at::Tensor& b) {
   CheckSameDevice(a.device(), b.device());
 }
 
+// Throws ATen's error if `addend` does not broadcast to `sizes`.
+void CheckAddend(const at::Tensor& addend, c10::IntArrayRef sizes) {
+  const bool row = addend.dim() == 1 && addend.size(0) == sizes.back();
+  if (!row && addend.sizes() != sizes) (void)addend.expand(sizes);
+}
+
 // The result of a product whose inner dimension is empty.
 at::Tensor& ScaleInto(at::Tensor& out, const at::Tensor& addend, const at::Scalar& beta) {
   return addend.defined() && beta.toDouble() != 0 ? out.copy_(addend.mul(beta)) : out.zero_();
@@ -39,16 +45,18 @@ at::Tensor Product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& a
   CheckTypes(a, b);
   c10::SmallVector<int64_t, 3> sizes(a.sizes());
   sizes.back() = b.size(-1);
+  if (addend.defined()) {
+    TORCH_CHECK(addend.scalar_type() == b.scalar_type(), "self and mat2 must have the same dtype, but got ",
+                addend.scalar_type(), " and ", b.scalar_type());
+    CheckSameDevice(a.device(), addend.device());
+    CheckAddend(addend, sizes);
+  }
   at::Tensor out = MakeEmpty(sizes, a.scalar_type(), a.device());
   if (out.numel() == 0) return out;
   if (a.size(-1) == 0) return ScaleInto(out, addend, beta);
   Broadcast shape(out.sizes());
   TensorRef c;
   if (addend.defined() && beta.toDouble() != 0) {
-    CheckTypes(addend, a);
-    TORCH_CHECK(at::infer_size(addend.sizes(), out.sizes()) == out.sizes(),
-                "The expanded size of the tensor (", out.sizes(), ") must match the existing size (",
-                addend.sizes(), ")");
     shape.Add(addend);
     c = shape.Ref(0, addend, *ToDType(addend.scalar_type()));
   }
@@ -103,7 +111,8 @@ at::Tensor Addmv(const at::Tensor& self, const at::Tensor& a, const at::Tensor& 
   TORCH_CHECK(a.dim() == 2 && v.dim() == 1 && self.dim() <= 1, "vector + matrix @ vector expected, got ",
               self.dim(), ", ", a.dim(), ", ", v.dim());
   TORCH_CHECK(a.size(1) == v.size(0) && (self.dim() == 0 || self.size(0) == a.size(0) || self.size(0) == 1),
-              "size mismatch, got input (", self.sizes(), "), mat (", a.sizes(), "), vec (", v.sizes(), ")");
+              "size mismatch, got input (", self.numel(), "), mat (", a.size(0), "x", a.size(1), "), vec (",
+              v.size(0), ")");
   if (!IsServed(a)) return FallbackOf<at::_ops::addmv>::Call(self, a, v, beta, alpha);
   const at::Tensor addend = self.dim() == 1 ? self.unsqueeze(1) : self;
   return Product(a, v.unsqueeze(1), addend, beta, alpha).squeeze(1);
@@ -162,20 +171,24 @@ at::Tensor Linear(const at::Tensor& input, const at::Tensor& weight, const std::
   CheckTypes(input, weight);
   c10::SmallVector<int64_t, 4> sizes(input.sizes());
   sizes.back() = weight.size(0);
+  const std::array<int64_t, 2> matrix = {c10::multiply_integers(sizes.begin(), sizes.end() - 1),
+                                         sizes.back()};
+  if (has_bias) {
+    CheckTypes(*bias, input);
+    CheckAddend(*bias, matrix);
+  }
   at::Tensor out = MakeEmpty(sizes, input.scalar_type(), input.device());
   if (out.numel() == 0) return out;
   if (input.size(-1) == 0) return has_bias ? out.copy_(*bias) : out.zero_();
   const Rows rows(input);
   const Transposed weights(Describe(weight));
-  const std::array<int64_t, 2> out_sizes = {rows.sizes[0], weight.size(0)};
-  Broadcast shape(out_sizes);
+  Broadcast shape(matrix);
   TensorRef addend;
   if (has_bias) {
-    CheckTypes(*bias, input);
     shape.Add(*bias);
     addend = shape.Ref(0, *bias, *ToDType(bias->scalar_type()));
   }
-  LaunchProduct(DescribeAs(out, out_sizes), rows.Ref(), weights.ref, addend, 1, 1, DeviceIndexOf(out));
+  LaunchProduct(DescribeAs(out, matrix), rows.Ref(), weights.ref, addend, 1, 1, DeviceIndexOf(out));
   return out;
 }
 

@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 #include <ATen/OpMathType.h>
 #include <ATen/WrapDimUtils.h>
+#include <ATen/native/layer_norm.h>
 #include <torch/library.h>
 
 #include <limits>
@@ -97,6 +98,7 @@ std::tuple<Tensor, Tensor, Tensor> LayerNorm(const Tensor& input, c10::IntArrayR
                                              const OptionalTensor& weight, const OptionalTensor& bias,
                                              double eps) {
   static const ops::Row& row = ops::RowOf("native_layer_norm");
+  at::native::_check_layer_norm_inputs(input, normalized, weight.value_or(Tensor()), bias.value_or(Tensor()));
   const bool same_types = (!IsGiven(weight) || weight->scalar_type() == input.scalar_type()) &&
                           (!IsGiven(bias) || bias->scalar_type() == input.scalar_type());
   if (!IsServed(input, row.dtypes) || !same_types)
@@ -294,6 +296,8 @@ struct NllShape {
 void CheckNll(const Tensor& self, const Tensor& target, const OptionalTensor& weight) {
   TORCH_CHECK(self.dim() > 0 && self.dim() <= 2, "input tensor should be 1D or 2D");
   TORCH_CHECK(target.dim() <= 1, "0D or 1D target tensor expected, multi-target not supported");
+  TORCH_CHECK(target.scalar_type() == at::kLong || target.scalar_type() == at::kByte,
+              "expected target dtype to be Long or Byte, but got ", target.scalar_type());
   TORCH_CHECK(self.dim() == 1 ? target.numel() == 1 : self.size(0) == target.size(0),
               "size mismatch (got input: ", self.sizes(), ", target: ", target.sizes(), ")");
   TORCH_CHECK(!IsGiven(weight) || (weight->dim() == 1 && weight->numel() == self.size(-1)),

@@ -97,4 +97,18 @@ Positions FindPositions(const Tensor& self, const c10::List<std::optional<Tensor
   return positions;
 }
 
+bool CanIndexPairs(const Tensor& self, const c10::List<std::optional<Tensor>>& indices) {
+  if (!IsOnDevice(self) ||
+      (self.scalar_type() != at::kComplexFloat && self.scalar_type() != at::kComplexDouble))
+    return false;
+  int64_t indexed = 0;
+  for (size_t d = 0; d < indices.size(); ++d) {
+    const std::optional<Tensor> index = indices.get(d);
+    const bool mask = index.has_value() && index->defined() &&
+                      (index->scalar_type() == at::kBool || index->scalar_type() == at::kByte);
+    indexed += mask ? index->dim() : 1;
+  }
+  return indexed <= self.dim() && self.dim() < ops::kMaxRank;
+}
+
 }  // namespace xpud::shim

@@ -30,4 +30,8 @@ struct Positions {
 // its true elements, for which the call waits. REQUIRES: an index is defined.
 Positions FindPositions(const at::Tensor& self, const c10::List<std::optional<at::Tensor>>& indices);
 
+// Returns true for complex numbers that may be indexed as pairs of real ones. Too many indices are left to
+// ATen's error: they would select parts.
+bool CanIndexPairs(const at::Tensor& self, const c10::List<std::optional<at::Tensor>>& indices);
+
 }  // namespace xpud::shim

@@ -24,7 +24,8 @@ struct Request {
   bool keepdim = false;
   std::optional<at::ScalarType> type;
   std::vector<ops::Number> attributes;
-  double order = 2;  // of a norm
+  std::optional<double> correction;  // of std and var
+  double order = 2;                  // of a norm
 };
 
 void SetDims(const c10::IValue& value, Request& request) {
@@ -55,8 +56,10 @@ Request Parse(const c10::FunctionSchema& schema, c10::ArrayRef<c10::IValue> valu
       request.type = value.toScalarType();
     else if (name == "ord")
       request.order = value.toScalar().toDouble();
-    else if (name == "correction")
-      request.attributes = {ops::Number::Real(value.isNone() ? 1.0 : value.toScalar().toDouble())};
+    else if (name == "correction") {
+      request.correction = value.isNone() ? 1.0 : value.toScalar().toDouble();
+      request.attributes = {ops::Number::Real(*request.correction)};
+    }
   }
   return request;
 }
@@ -163,6 +166,15 @@ std::optional<at::Tensor> ReduceNothing(const ops::Row& row, const Request& requ
   return out.fill_(*result);
 }
 
+void WarnAboutFreedom(std::string_view op, const at::Tensor& self, const at::Tensor& out, double correction) {
+  if (out.numel() == 0) return;
+  const int64_t reduced = self.numel() / out.numel();
+  if (static_cast<double>(reduced) > correction) return;
+  TORCH_WARN(op,
+             "(): degrees of freedom is <= 0. Correction should be strictly less than the reduction factor "
+             "(input numel divided by output numel).");
+}
+
 void BoxedReduce::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
   const size_t count = op.schema().arguments().size();
   Request request = Parse(op.schema(), torch::jit::last(*stack, count));
@@ -180,6 +192,7 @@ void BoxedReduce::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet,
                        request.attributes);
   }
   if (!out) return Fallback(op, stack);
+  if (request.correction) WarnAboutFreedom("var", self, *out, *request.correction);
   torch::jit::drop(*stack, count);
   stack->emplace_back(*std::move(out));
 }

@@ -7,6 +7,7 @@
 #include <ATen/core/stack.h>
 
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "proto/ops/op_table.h"
@@ -25,6 +26,9 @@ std::vector<at::Tensor> LaunchReductions(const ops::Row& row, c10::ArrayRef<at::
 at::Tensor LaunchReduce(const ops::Row& row, const at::Tensor& self, c10::IntArrayRef dims, bool keepdim,
                         ops::DType compute, at::ScalarType out_type,
                         std::span<const ops::Number> attributes = {});
+
+// Gives ATen's warning if `op` (std or a relative) reduced `self` to `out` without a degree of freedom.
+void WarnAboutFreedom(std::string_view op, const at::Tensor& self, const at::Tensor& out, double correction);
 
 // A functional reduction. Finds self, dim, keepdim, dtype, ord and correction by their names in the schema.
 class BoxedReduce final : public c10::OperatorKernel {

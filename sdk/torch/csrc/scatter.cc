@@ -435,6 +435,11 @@ Tensor& IndexPut_(Tensor& self, const c10::List<std::optional<Tensor>>& indices,
     if (const std::optional<Tensor> mask = OnlyMask(self, indices)) return self.masked_fill_(*mask, values);
   }
   const bool number = values.device().is_cpu() && values.dim() == 0;
+  if (CanIndexPairs(self, indices) && !self.is_conj() && self.scalar_type() == values.scalar_type()) {
+    Tensor pairs = at::view_as_real(self);
+    IndexPut_(pairs, indices, at::view_as_real(values.to(self.device()).resolve_conj()), accumulate, unsafe);
+    return self;
+  }
   const bool served =
       IsServed(self, ops::kAllTypes) && HasIndex(indices) && (number || IsServed(values, ops::kAllTypes));
   if (!served) return FallbackOf<at::_ops::_index_put_impl_>::Call(self, indices, values, accumulate, unsafe);

@@ -1,0 +1,232 @@
+"""Details that programs depend on: errors and their texts, warnings, deterministic mode, storages that are copied on write, transforms.
+
+    PYTHONPATH=build/release/lib python -m unittest discover -s sdk/torch/tests -p test_details.py
+"""
+
+import unittest
+import warnings
+
+import torch
+import torch.nn.functional as F
+import torch_xpud  # noqa: F401  also without the entry point
+
+
+def f(device, *sizes):
+    return torch.arange(1.0, 1 + torch.Size(sizes).numel()).reshape(sizes).to(device)
+
+
+def i(device, *values):
+    return torch.tensor(values, device=device)
+
+
+# Calls that fail on the CPU. The device raises the same exception with the same first line.
+WRONG = {
+    "dot of two sizes": lambda d: torch.dot(f(d, 3), f(d, 4)),
+    "dot of a matrix": lambda d: torch.dot(f(d, 3, 1), f(d, 3)),
+    "dot of two dtypes": lambda d: torch.dot(f(d, 3), f(d, 3).double()),
+    "mm of two sizes": lambda d: torch.mm(f(d, 2, 3), f(d, 2, 3)),
+    "mm of a vector": lambda d: torch.mm(f(d, 2), f(d, 2, 3)),
+    "mm of two dtypes": lambda d: torch.mm(f(d, 2, 3), f(d, 3, 2).half()),
+    "matmul of a scalar": lambda d: f(d, 3) @ f(d, 1)[0],
+    "mv of two sizes": lambda d: torch.mv(f(d, 2, 3), f(d, 2)),
+    "addmv of two sizes": lambda d: torch.addmv(f(d, 5), f(d, 2, 3), f(d, 3)),
+    "bmm of two batches": lambda d: torch.bmm(f(d, 2, 3, 4), f(d, 3, 4, 2)),
+    "addmm with a wrong addend": lambda d: torch.addmm(f(d, 5), f(d, 2, 3), f(d, 3, 4)),
+    "addmm of two dtypes": lambda d: torch.addmm(f(d, 4).double(), f(d, 2, 3), f(d, 3, 4)),
+    "baddbmm with a wrong addend": lambda d: torch.baddbmm(f(d, 5), f(d, 2, 3, 4), f(d, 2, 4, 2)),
+    "linear of two sizes": lambda d: F.linear(f(d, 2, 3), f(d, 4, 2)),
+    "linear with too short a bias": lambda d: F.linear(f(d, 2, 3), f(d, 4, 3), f(d, 3)),
+    "linear with too long a bias": lambda d: F.linear(f(d, 2, 3), f(d, 4, 3), f(d, 5)),
+    "layer_norm of another shape": lambda d: F.layer_norm(f(d, 2, 3), (4,)),
+    "layer_norm with too short a weight": lambda d: F.layer_norm(f(d, 2, 3), (3,), f(d, 2)),
+    "layer_norm with too long a weight": lambda d: F.layer_norm(f(d, 2, 3), (3,), f(d, 4)),
+    "layer_norm with a wrong bias": lambda d: F.layer_norm(f(d, 2, 3), (3,), None, f(d, 4)),
+    "cat of two sizes": lambda d: torch.cat([f(d, 2, 3), f(d, 3, 4)]),
+    "cat of nothing": lambda d: torch.cat([]),
+    "stack of two sizes": lambda d: torch.stack([f(d, 2, 3), f(d, 3, 2)]),
+    "copy_ from more elements": lambda d: f(d, 3).copy_(f(d, 4)),
+    "copy_ from fewer elements": lambda d: f(d, 4).copy_(f(d, 3)),
+    "copy_ from a higher rank": lambda d: f(d, 3).copy_(f(d, 2, 3)),
+    "copy_ from a row": lambda d: f(d, 3).copy_(f(d, 1, 3)),
+    "copy_ from the CPU, of more elements": lambda d: f(d, 3).copy_(f("cpu", 4)),
+    "copy_ to nothing": lambda d: f(d, 0).copy_(f(d, 3)),
+    "copy_ of overlapping elements": lambda d: (lambda x: x[1:].copy_(x[:-1]))(f(d, 4)),
+    "copy_ of its own transpose": lambda d: (lambda x: x.copy_(x.t()))(f(d, 3, 3)),
+    "in-place on expanded elements": lambda d: f(d, 1).expand(3).add_(1),
+    "in-place on overlapping elements": lambda d: (lambda x: x[1:].add_(x[:-1]))(f(d, 4)),
+    "in-place on a leaf": lambda d: f(d, 3).requires_grad_().mul_(1) if d == "xpud" else torch.ones(3).requires_grad_().mul_(1),
+    "in-place, of another dtype": lambda d: i(d, 1).add_(1.5),
+    "in-place, of another shape": lambda d: f(d, 3).add_(f(d, 2, 3)),
+    "two shapes": lambda d: f(d, 3) + f(d, 4),
+    "subtraction of bools": lambda d: (f(d, 2) > 1) - (f(d, 2) > 1),
+    "integers to a negative power": lambda d: i(d, 2) ** -1,
+    "integers to a negative power, in-place": lambda d: i(d, 2).pow_(-2),
+    "indices of two shapes": lambda d: f(d, 3, 4)[i(d, 0, 1), i(d, 0, 1, 2)],
+    "too many indices": lambda d: f(d, 3)[i(d, 0), i(d, 0)],
+    "a float as an index": lambda d: f(d, 3)[f(d, 2)],
+    "a mask of another size": lambda d: f(d, 3)[f(d, 2) > 1],
+    "a number out of range as an index": lambda d: f(d, 3)[5],
+    "index_put_ of two dtypes": lambda d: f(d, 3).index_put_((i(d, 0, 1),), f(d, 2).double()),
+    "index_select by a matrix": lambda d: torch.index_select(f(d, 3, 4), 0, torch.zeros(2, 2, dtype=torch.long, device=d)),
+    "gather of two ranks": lambda d: torch.gather(f(d, 3, 4), 0, i(d, 0, 1)),
+    "gather of a larger index": lambda d: torch.gather(f(d, 3, 4), 0, torch.zeros(4, 5, dtype=torch.long, device=d)),
+    "scatter of two dtypes": lambda d: torch.scatter(f(d, 3, 4), 1, torch.ones(3, 2, dtype=torch.long, device=d), f(d, 3, 2).double()),
+    "item of many": lambda d: f(d, 3).item(),
+    "item of nothing": lambda d: f(d, 0).item(),
+    "bool of many": lambda d: bool(f(d, 3)),
+    "cross_entropy of int32 classes": lambda d: F.cross_entropy(f(d, 2, 3), i(d, 0, 1).int()),
+    "cross_entropy of two sizes": lambda d: F.cross_entropy(f(d, 2, 3), i(d, 0, 1, 2)),
+    "attention of two dtypes": lambda d: F.scaled_dot_product_attention(f(d, 1, 1, 2, 4), f(d, 1, 1, 2, 4).double(), f(d, 1, 1, 2, 4)),
+    "max of nothing": lambda d: f(d, 0).max(),
+    "mean of integers": lambda d: i(d, 1, 2).mean(),
+    "tril of a vector": lambda d: torch.tril(f(d, 2)),
+    "triu of a vector": lambda d: torch.triu(f(d, 2)),
+    "histc of an empty range": lambda d: torch.histc(f(d, 2), min=3, max=1),
+    "backward of many": lambda d: (f(d, 3).requires_grad_() * 2).backward(),
+    "backward twice": lambda d: (lambda y: (y.backward(), y.backward()))((f(d, 3).requires_grad_() ** 2).sum()),
+    "convolution of other channels": lambda d: F.conv2d(f(d, 1, 3, 4, 4), f(d, 2, 4, 3, 3)),
+    "a view of another size": lambda d: f(d, 3, 4).view(5),
+    "a view of a transpose": lambda d: f(d, 3, 4).t().view(12),
+    "a singular system": lambda d: torch.linalg.solve(torch.zeros(2, 2, device=d), f(d, 2)),
+}  # fmt: skip
+
+
+def message(call, device):
+    """Returns the exception's type and the first line of its text, with the device's name as the CPU's; nothing if none is raised."""
+    try:
+        call(device)
+        torch.xpud.synchronize()
+    except Exception as error:
+        return type(error).__name__, str(error).splitlines()[0].replace("xpud:0", "cpu").replace("xpud", "cpu")
+    return None
+
+
+def warnings_of(call):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        call()
+    return [(warning.category, str(warning.message).split(" (Triggered")[0]) for warning in caught]
+
+
+class ErrorTest(unittest.TestCase):
+    def test_errors_are_the_cpus(self):
+        for name, call in WRONG.items():
+            with self.subTest(name):
+                expected = message(call, "cpu")
+                self.assertIsNotNone(expected, "the CPU accepts it")
+                self.assertEqual(message(call, "xpud"), expected)
+
+    def test_an_addend_of_a_larger_storage_is_refused_too(self):
+        """A command that read as many elements as it needs would find them."""
+        bias = torch.ones(8, device="xpud")[:3]
+        with self.assertRaisesRegex(RuntimeError, r"The expanded size of the tensor \(4\) must match the existing size \(3\)"):
+            F.linear(f("xpud", 2, 3), f("xpud", 4, 3), bias)
+        with self.assertRaisesRegex(RuntimeError, "Expected weight to be of same shape as normalized_shape"):
+            F.layer_norm(f("xpud", 2, 4), (4,), bias)
+
+    def test_an_addend_of_a_higher_rank_is_refused(self):
+        with self.assertRaisesRegex(RuntimeError, r"the number of sizes provided \(2\) must be greater or equal to the number of dimensions"):
+            torch.addmm(f("xpud", 1, 2, 4), f("xpud", 2, 3), f("xpud", 3, 4))
+
+    def test_causal_attention_with_a_mask_is_what_the_cpu_does(self):
+        q, mask = f("cpu", 1, 1, 3, 4) / 10, f("cpu", 3, 3) / 10
+        results = [F.scaled_dot_product_attention(*[q.to(d)] * 3, attn_mask=mask.to(d), is_causal=True).cpu() for d in ("cpu", "xpud")]
+        torch.testing.assert_close(results[1], results[0])
+
+    def test_out_of_memory(self):
+        with self.assertRaisesRegex(torch.OutOfMemoryError, "Tried to allocate"):
+            torch.empty(1 << 50, device="xpud")
+
+    def test_copies_that_are_allowed_still_work(self):
+        x = f("xpud", 4)
+        self.assertEqual(x.copy_(x).tolist(), [1, 2, 3, 4])
+        self.assertEqual(x[2:].copy_(x[:2]).tolist(), [1, 2])
+        self.assertEqual(f("xpud", 2, 3).copy_(f("xpud", 3)).tolist(), [[1, 2, 3]] * 2)
+        self.assertEqual(f("xpud", 0).copy_(f("xpud", 1)).tolist(), [])
+        self.assertEqual(f("cpu", 2, 3).copy_(f("xpud", 3)).tolist(), [[1, 2, 3]] * 2)
+
+
+class WarningTest(unittest.TestCase):
+    def test_deviation_of_one_number(self):
+        for name in ("std", "var", "std_mean", "var_mean"):
+            with self.subTest(name):
+                torch.set_warn_always(True)
+                self.addCleanup(torch.set_warn_always, False)
+                expected = warnings_of(lambda: getattr(torch, name)(f("cpu", 1)))
+                self.assertIn("degrees of freedom is <= 0", expected[0][1])
+                self.assertEqual(warnings_of(lambda: getattr(torch, name)(f("xpud", 1))), expected)
+                self.assertEqual(warnings_of(lambda: getattr(torch, name)(f("xpud", 2, 2), dim=0)), [])
+
+
+class DeterministicTest(unittest.TestCase):
+    def setUp(self):
+        torch.use_deterministic_algorithms(True)
+        self.addCleanup(torch.use_deterministic_algorithms, False)
+
+    def test_new_memory_is_filled(self):
+        self.assertTrue(torch.utils.deterministic.fill_uninitialized_memory)
+        for dtype in (torch.float32, torch.bfloat16, torch.float64, torch.complex64):
+            with self.subTest(dtype):
+                x = torch.ones(2, 3, dtype=dtype, device="xpud")
+                made = [torch.empty(3, dtype=dtype, device="xpud"), torch.empty_like(x), x.new_empty(3), torch.empty_permuted((2, 3), (1, 0), dtype=dtype, device="xpud"),
+                        torch.empty_strided((3,), (2,), dtype=dtype, device="xpud"), torch.ones(1, dtype=dtype, device="xpud").resize_(4)[1:]]  # fmt: skip
+                for new in made:
+                    self.assertTrue(new.cpu().isnan().all())
+        for dtype in (torch.int64, torch.uint8):
+            self.assertTrue((torch.empty(3, dtype=dtype, device="xpud") == torch.iinfo(dtype).max).all())
+        self.assertTrue(torch.empty(3, dtype=torch.bool, device="xpud").all())
+
+    def test_resizing_keeps_what_was_there(self):
+        self.assertEqual(f("xpud", 2).resize_(3)[:2].tolist(), [1, 2])
+
+    def test_it_is_not_filled_if_that_is_switched_off(self):
+        torch.utils.deterministic.fill_uninitialized_memory = False
+        try:
+            before = torch.full((1 << 10,), 3.0, device="xpud")
+            del before
+            self.assertFalse(torch.empty(1 << 10, device="xpud").isnan().any())
+        finally:
+            torch.utils.deterministic.fill_uninitialized_memory = True
+
+    def test_what_is_deterministic_here_raises_no_alert(self):
+        x = f("xpud", 3)
+        x.index_put_((i("xpud", 0, 0),), f("xpud", 2), accumulate=True)
+        x.scatter_add_(0, i("xpud", 1, 1), f("xpud", 2))
+        x.put_(i("xpud", 2), f("xpud", 1))
+        self.assertEqual(x.tolist(), [4, 5, 1])
+
+
+class LazyCloneTest(unittest.TestCase):
+    def test_writes_stay_apart(self):
+        for clone in (torch._lazy_clone, torch.Tensor._lazy_clone):
+            x = f("xpud", 3)
+            y = clone(x)
+            y.add_(1)
+            x.mul_(10)
+            self.assertEqual((x.tolist(), y.tolist()), ([10, 20, 30], [2, 3, 4]))
+
+    def test_offset_and_strides_stay(self):
+        for view in (lambda x: x[1:, ::2], lambda x: x.t(), lambda x: x[0:1].expand(3, 4), lambda x: x[1, 2], lambda x: x[:0]):
+            got, expected = (torch._lazy_clone(view(f(device, 3, 4))) for device in ("xpud", "cpu"))
+            self.assertEqual((got.stride(), got.storage_offset(), got.tolist()), (expected.stride(), expected.storage_offset(), expected.tolist()))
+
+    def test_gradient(self):
+        x = f("xpud", 3).requires_grad_()
+        (torch._lazy_clone(x) * 2).sum().backward()
+        self.assertEqual(x.grad.tolist(), [2, 2, 2])
+
+
+class TransformTest(unittest.TestCase):
+    def test_vmap_of_attention(self):
+        def attend(x):
+            return F.scaled_dot_product_attention(x, x, x, is_causal=True)
+
+        x = torch.randn(3, 1, 2, 4, 8, generator=torch.Generator().manual_seed(0))
+        expected = torch.stack([attend(each) for each in x])
+        torch.testing.assert_close(torch.vmap(attend)(x.to("xpud")).cpu(), expected)
+        gradient = torch.vmap(torch.func.grad(lambda each: attend(each).square().sum()))
+        torch.testing.assert_close(gradient(x.to("xpud")).cpu(), gradient(x), rtol=1e-4, atol=1e-5)
+
+
+if __name__ == "__main__":
+    unittest.main()
