@@ -68,14 +68,18 @@ void CheckFallbackSetting() {
                     "\"; it may be \"warn\" (the default) or \"error\"");
 }
 
-void Fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  if (RunComplex(op, stack)) return;
-  TORCH_CHECK_NOT_IMPLEMENTED(!IsRefused(), "xpud has no kernel for ", Describe(op, *stack),
+void AnnounceFallback(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  TORCH_CHECK_NOT_IMPLEMENTED(!IsRefused(), "xpud has no kernel for ", Describe(op, stack),
                               ", and XPUD_FALLBACK=error forbids running it on the CPU");
   if (TheCounts().Add(op) == 1) {
-    TORCH_WARN("xpud has no kernel for ", Describe(op, *stack),
+    TORCH_WARN("xpud has no kernel for ", Describe(op, stack),
                ": it runs on the CPU, with copies both ways (XPUD_FALLBACK=error makes this an error)");
   }
+}
+
+void Fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  if (RunComplex(op, stack)) return;
+  AnnounceFallback(op, *stack);
   CallOnHost(op, stack);
 }
 

@@ -16,6 +16,9 @@ namespace xpud::shim {
 // Throws ValueError if XPUD_FALLBACK is neither "warn" nor "error".
 void CheckFallbackSetting();
 
+// Counts the call of `op`, and warns of the first. Throws NotImplementedError if fallbacks are forbidden.
+void AnnounceFallback(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
+
 // Computes on the device if the operator's numbers are complex and complex.h serves it.
 void Fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 

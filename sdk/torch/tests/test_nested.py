@@ -1,4 +1,4 @@
-"""Nested tensors of both layouts, and the errors for sparse tensors.
+"""Nested tensors of both layouts.
 
     PYTHONPATH=build/release/lib python -m unittest discover -s sdk/torch/tests -p test_nested.py
 """
@@ -185,38 +185,6 @@ class StridedTest(NestedTest):
     def test_what_is_not_served_says_what_to_use(self):
         with self.assertRaisesRegex(NotImplementedError, "xpud has no aten::cumsum.*jagged"):
             torch.cumsum(self.make("xpud"), 1)
-
-
-class SparseTest(unittest.TestCase):
-    def test_sparse_tensors_are_refused(self):
-        eye, on_device = torch.eye(4), torch.eye(4, device="xpud")
-        index, values = torch.tensor([[0, 1], [1, 0]]), torch.ones(2)
-        embedding = nn.Embedding(4, 3, sparse=True).to("xpud")
-        bags = nn.EmbeddingBag(4, 3, sparse=True).to("xpud")
-        calls = (
-            lambda: torch.sparse_coo_tensor(index, values, (2, 2), device="xpud"),
-            lambda: torch.sparse_coo_tensor(index.xpud(), values.xpud(), (2, 2)),
-            lambda: torch.sparse_csr_tensor(torch.tensor([0, 1, 2]), index[0], values, (2, 2), device="xpud"),
-            lambda: on_device.to_sparse(),
-            lambda: on_device.to_sparse(1),
-            lambda: on_device.to_sparse_csr(),
-            lambda: on_device.to_sparse_csc(),
-            lambda: on_device.to_sparse_bsr((2, 2)),
-            lambda: on_device.to_sparse_bsc((2, 2)),
-            lambda: eye.to_sparse().to("xpud"),
-            lambda: eye.to_sparse_csr().to("xpud"),
-            lambda: eye.to_sparse_bsr((2, 2)).to("xpud"),
-            lambda: torch.zeros(3, 3, layout=torch.sparse_coo, device="xpud"),
-            lambda: torch.empty(3, 3, layout=torch.sparse_csr, device="xpud"),
-            lambda: torch.zeros(3, 3, layout=torch.sparse_csr, device="xpud"),
-            lambda: torch.sparse.mm(eye.to_sparse(), on_device),
-            lambda: on_device.sparse_mask(eye.to_sparse()),
-            lambda: embedding(torch.tensor([1, 2]).xpud()).sum().backward(),
-            lambda: bags(torch.tensor([[1, 2]]).xpud()).sum().backward(),
-        )
-        for number, call in enumerate(calls):
-            with self.subTest(number), self.assertRaisesRegex(NotImplementedError, "xpud has no [sS]parse tensors.*(dense|CPU)"):
-                call()
 
 
 if __name__ == "__main__":

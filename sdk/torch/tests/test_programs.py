@@ -355,8 +355,8 @@ REFUSED = {
         nested = torch.nested.nested_tensor(parts, layout=torch.jagged, device=d)
         assert_close((nested * 2).to_padded_tensor(0.0).cpu(), torch.nested.nested_tensor(parts, layout=torch.jagged).mul(2).to_padded_tensor(0.0))
     """,
-    "sparse tensors say what to do": """
-        for call in (lambda: torch.eye(2, device=d).to_sparse(), lambda: torch.sparse_coo_tensor([[0]], [1.0], (2,), device=d), lambda: torch.eye(2).to_sparse().to(d)):
+    "compressed sparse tensors say what to do": """
+        for call in (lambda: torch.eye(2, device=d).to_sparse_csr(), lambda: torch.eye(2).to_sparse_csr().to(d)):
             refuses(NotImplementedError, "xpud has no sparse tensors", call)
     """,
     "DLPack": """
