@@ -1,4 +1,4 @@
-"""Inference in bf16 of models that look at pictures or listen, beside plain PyTorch on the same GPU."""
+"""Inference in bf16 of models that look at pictures or listen and of a recurrent network, beside plain PyTorch on the same GPU."""
 
 import copy
 
@@ -45,6 +45,7 @@ def main() -> None:
     measure(models.vit(32, labelled=False), "ratio <= 0.8")
     measure(models.unet(1), "ratio <= 0.5")
     measure(models.whisper(4), "ratio <= 0.7")
+    measure(models.lstm(labelled=False), "ratio <= 1.0")
 
 
 if __name__ == "__main__":

@@ -47,6 +47,13 @@ def gpt2(batch: int, length: int) -> Workload:
                     lambda: tokens(batch, length, 50257, labelled=True))
 
 
+def llama() -> nn.Module:
+    """A decoder in Llama's style with 8 layers of 1,024: rotary embeddings, SwiGLU, grouped keys and values."""
+    shape = {"num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2} if rows.SMOKE \
+        else {"num_hidden_layers": 8, "hidden_size": 1024, "intermediate_size": 2816, "num_attention_heads": 16, "num_key_value_heads": 8}
+    return hf.LlamaForCausalLM(hf.LlamaConfig(**shape, vocab_size=32000, max_position_embeddings=1024, bos_token_id=None, eos_token_id=None))
+
+
 def vit(batch: int, labelled: bool) -> Workload:
     shape = {"num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, "image_size": 32} if rows.SMOKE else {}
     batch = 2 if rows.SMOKE else batch
@@ -145,5 +152,24 @@ def unet(batch: int) -> Workload:
                     lambda: {"sample": torch.randn(batch, 4, side, side), "time": torch.randn(batch, width)})
 
 
-# By name, for trainer.py: with labels, so that a forward returns a loss.
-TRAINED = {"bert": bert(16, 128), "gpt2": gpt2(4, 512), "vit": vit(32, labelled=True), "resnet": resnet(32, labelled=True)}
+@dataclasses.dataclass
+class Loss:
+    loss: torch.Tensor
+
+
+class Recurrent(nn.LSTM):
+    """With the mean square of its outputs as the loss."""
+
+    def forward(self, x):
+        return Loss(super().forward(x)[0].float().square().mean())
+
+
+def lstm(labelled: bool) -> Workload:
+    steps, batch, size, layers = (4, 2, 32, 2) if rows.SMOKE else (64, 32, 512, 2)
+    module, name = (Recurrent, "x") if labelled else (nn.LSTM, "input")
+    return Workload(f"LSTM {layers} x {size}, b{batch} x {steps}", lambda: module(size, size, layers), lambda: {name: torch.randn(steps, batch, size)})
+
+
+# By name, for trainer.py: a forward returns an object with a loss.
+TRAINED = {"bert": bert(16, 128), "gpt2": gpt2(4, 512), "vit": vit(32, labelled=True), "resnet": resnet(32, labelled=True),
+           "lstm": lstm(labelled=True)}
