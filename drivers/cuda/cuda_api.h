@@ -207,6 +207,7 @@ static_assert(sizeof(CUDA_MEMCPY3D) == 200);
   X(cuMemsetD16Async, cuMemsetD16Async, CUdeviceptr, unsigned short, size_t, CUstream)                      \
   X(cuMemsetD32Async, cuMemsetD32Async, CUdeviceptr, unsigned, size_t, CUstream)                            \
   X(cuModuleLoadData, cuModuleLoadData, CUmodule*, const void*)                                             \
+  X(cuModuleLoadDataEx, cuModuleLoadDataEx, CUmodule*, const void*, unsigned, CUjit_option*, void**)        \
   X(cuStreamBeginCapture, cuStreamBeginCapture_v2, CUstream, CUstreamCaptureMode)                           \
   X(cuStreamEndCapture, cuStreamEndCapture, CUstream, CUgraph*)                                             \
   X(cuGraphDestroy, cuGraphDestroy, CUgraph)                                                                \

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -22,6 +23,22 @@ namespace xpud::drivers::cuda {
 // restore the thread's context.
 inline constinit thread_local CUcontext current_context = nullptr;
 
+struct Code;
+
+// The code of PTX that was loaded as it is, for later modules of the same text: CUDA would compile it again.
+// Thread-safe.
+class LoadedText {
+ public:
+  // Returns null if the module's text is not here.
+  std::shared_ptr<const Code> Find(const ze_module_desc_t& desc) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Keeps the last few.
+  void Keep(std::shared_ptr<const Code> code) ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  Mutex mutex_;
+  std::deque<std::shared_ptr<const Code>> kept_ ABSL_GUARDED_BY(mutex_);
+};
+
 class CudaDevice final : public Device {
  public:
   // Returns null, with a reason, for a GPU without a feature that we need.
@@ -38,6 +55,7 @@ class CudaDevice final : public Device {
   bool active() const { return active_.load(std::memory_order_acquire); }
   CUcontext context() const { return context_; }
   const BuiltinKernels& builtins() const { return builtins_; }
+  LoadedText& loaded_text() { return loaded_text_; }
   // Makes the context current on the calling thread. An error appears in the next call.
   void MakeCurrent() const {
     if (current_context == context_) [[likely]]
@@ -95,7 +113,8 @@ class CudaDevice final : public Device {
   uint64_t* clock_ = nullptr;  // pinned
   mutable std::once_flag sensors_once_;
   mutable std::unique_ptr<const Sensors> sensors_;
-  mutable Mutex mutex_;  // activation, and the clock's reading
+  mutable Mutex mutex_;     // activation, and the clock's reading
+  LoadedText loaded_text_;  // last: its code refers to this device
 };
 
 }  // namespace xpud::drivers::cuda

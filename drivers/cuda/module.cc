@@ -12,16 +12,38 @@ namespace {
 constexpr size_t kLogBytes = 16 << 10;
 constexpr size_t kMaxArguments = 4096;
 
+// Receives the messages of CUDA's compiler.
+struct CompilerLog {
+  static constexpr unsigned kOptions = 4;
+
+  std::string Text() const { return std::string(errors.c_str()) + info.c_str(); }
+
+  std::string info = std::string(kLogBytes, '\0');
+  std::string errors = std::string(kLogBytes, '\0');
+  CUjit_option options[kOptions] = {CU_JIT_INFO_LOG_BUFFER, CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES,
+                                    CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+  void* values[kOptions] = {info.data(), reinterpret_cast<void*>(kLogBytes - 1), errors.data(),
+                            reinterpret_cast<void*>(kLogBytes - 1)};
+};
+
+// CUDA's linker ignores setmaxnreg, and makes the tensor instructions of Hopper wait for each other in
+// kernels that call functions (as divisions do). So text with such instructions is loaded without it; then
+// CUDA does not give out the cubin.
+bool IsLoadedWhole(std::string_view ptx) { return ptx.find("wgmma.") != std::string_view::npos; }
+
+CUresult LoadPtx(const std::string& source, CUmodule& module, std::string& log) {
+  CompilerLog messages;
+  const CUresult result = cu.cuModuleLoadDataEx(&module, source.c_str(), CompilerLog::kOptions,
+                                                messages.options, messages.values);
+  log += messages.Text();
+  return result;
+}
+
 // Compiles PTX to a cubin for the current context's device. `log` receives the compiler's messages.
 CUresult CompilePtx(const std::string& source, std::string& cubin, std::string& log) {
-  std::string info(kLogBytes, '\0');
-  std::string errors(kLogBytes, '\0');
-  CUjit_option options[] = {CU_JIT_INFO_LOG_BUFFER, CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES,
-                            CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
-  void* values[] = {info.data(), reinterpret_cast<void*>(kLogBytes - 1), errors.data(),
-                    reinterpret_cast<void*>(kLogBytes - 1)};
+  CompilerLog messages;
   CUlinkState state = nullptr;
-  CUresult result = cu.cuLinkCreate(std::size(options), options, values, &state);
+  CUresult result = cu.cuLinkCreate(CompilerLog::kOptions, messages.options, messages.values, &state);
   if (result != CUDA_SUCCESS) return result;
   result = cu.cuLinkAddData(state, CU_JIT_INPUT_PTX, const_cast<char*>(source.c_str()), source.size() + 1,
                             "module", 0, nullptr, nullptr);
@@ -30,8 +52,7 @@ CUresult CompilePtx(const std::string& source, std::string& cubin, std::string& 
   if (result == CUDA_SUCCESS) result = cu.cuLinkComplete(state, &out, &size);
   if (result == CUDA_SUCCESS) cubin.assign(static_cast<const char*>(out), size);
   static_cast<void>(cu.cuLinkDestroy(state));
-  log += errors.c_str();
-  log += info.c_str();
+  log += messages.Text();
   return result;
 }
 
@@ -96,12 +117,14 @@ ze_result_t LoadNative(const ze_module_desc_t& desc, Code& code, std::string& lo
   }
   code.device.MakeCurrent();
   CUresult result = CUDA_SUCCESS;
-  if (elf) {
+  if (elf || IsLoadedWhole(bytes)) {
     code.binary = bytes;
   } else {
     result = CompilePtx(std::string(bytes), code.binary, log);
   }
-  if (result == CUDA_SUCCESS) result = cu.cuModuleLoadData(&code.module, code.binary.data());
+  if (result == CUDA_SUCCESS)
+    result = IsElf(code.binary) ? cu.cuModuleLoadData(&code.module, code.binary.data())
+                                : LoadPtx(code.binary, code.module, log);
   if (result == CUDA_SUCCESS) result = ReadKernels(code);
   if (result != CUDA_SUCCESS) log += (log.empty() ? "" : "\n") + Describe(result);
   return code.device.Check(result);
@@ -116,6 +139,22 @@ ze_result_t LoadHost(const ze_module_desc_t& desc, Code& code, std::string& log)
 
 }  // namespace
 
+std::shared_ptr<const Code> LoadedText::Find(const ze_module_desc_t& desc) {
+  const std::string_view text(reinterpret_cast<const char*>(desc.pInputModule), desc.inputSize);
+  if (desc.format != ZE_MODULE_FORMAT_NATIVE || IsElf(text)) return nullptr;
+  MutexLock lock(mutex_);
+  const auto found =
+      std::find_if(kept_.begin(), kept_.end(), [&](const auto& code) { return code->binary == text; });
+  return found == kept_.end() ? nullptr : *found;
+}
+
+void LoadedText::Keep(std::shared_ptr<const Code> code) {
+  constexpr size_t kMaxKept = 32;
+  MutexLock lock(mutex_);
+  kept_.push_back(std::move(code));
+  if (kept_.size() > kMaxKept) kept_.pop_front();
+}
+
 Code::~Code() {
   if (module == nullptr) return;
   device.MakeCurrent();
@@ -124,6 +163,10 @@ Code::~Code() {
 
 ze_result_t CudaModule::Create(CudaDevice& device, const ze_module_desc_t& desc,
                                std::unique_ptr<Module>& module, std::string& log) {
+  if (auto kept = device.loaded_text().Find(desc); kept != nullptr) {
+    module = std::make_unique<CudaModule>(device.driver(), std::move(kept));
+    return ZE_RESULT_SUCCESS;
+  }
   auto code = std::make_shared<Code>(device);
   ze_result_t result = ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
   if (desc.format == XPUD_ZE_MODULE_FORMAT_HOST) {
@@ -133,8 +176,10 @@ ze_result_t CudaModule::Create(CudaDevice& device, const ze_module_desc_t& desc,
   } else {
     log = "this device takes HOST tables and NATIVE cubins or PTX, not format " + std::to_string(desc.format);
   }
-  if (result == ZE_RESULT_SUCCESS) module = std::make_unique<CudaModule>(device.driver(), std::move(code));
-  return result;
+  if (result != ZE_RESULT_SUCCESS) return result;
+  if (desc.format == ZE_MODULE_FORMAT_NATIVE && !IsElf(code->binary)) device.loaded_text().Keep(code);
+  module = std::make_unique<CudaModule>(device.driver(), std::move(code));
+  return ZE_RESULT_SUCCESS;
 }
 
 ze_result_t CudaModule::CreateKernel(const ze_kernel_desc_t& desc, std::unique_ptr<Kernel>& kernel) {

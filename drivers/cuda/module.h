@@ -26,7 +26,7 @@ struct Code {
   CudaDevice& device;
   std::vector<Entry> entries;
   CUmodule module = nullptr;  // null for HOST modules
-  std::string binary;         // the cubin; empty for HOST modules
+  std::string binary;         // the cubin, or PTX that was loaded as it is; empty for HOST modules
 };
 
 class CudaKernel final : public Kernel {
@@ -61,7 +61,8 @@ class CudaModule final : public Module {
 
   ze_result_t CreateKernel(const ze_kernel_desc_t& desc, std::unique_ptr<Kernel>& kernel) override;
   std::vector<const char*> KernelNames() const override { return NamesOf(code_->entries); }
-  // Returns the cubin, also of a module made from PTX. Loading it again needs no compilation.
+  // Returns the cubin, also of a module made from PTX, unless it was loaded as it is: then the PTX. Loading
+  // it again needs no compilation.
   ze_result_t NativeBinary(std::string& bytes) const override;
   ze_result_t FunctionAddress(const char* name, void*& address) const override;
   ze_result_t GlobalAddress(const char* name, size_t& size, void*& address) const override;

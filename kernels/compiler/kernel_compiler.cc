@@ -226,7 +226,8 @@ KernelCompiler::MadeCode KernelCompiler::Finish(MadeCode code, Asker& asker, con
   (code.ok() ? asker.compiled : asker.failed).fetch_add(1, std::memory_order_relaxed);
   if (!code.ok())
     return absl::Status(code.status().code(), absl::StrCat(entry.name, code.status().message()));
-  if (disk_ != nullptr) disk_->Save(entry.identity, *code);
+  const bool is_text = entry.text && *code == *entry.text;  // the device takes it as it is
+  if (disk_ != nullptr && !is_text) disk_->Save(entry.identity, *code);
   return code;
 }
 

@@ -34,7 +34,8 @@ class Skeleton;
 
 class KernelCompiler {
  public:
-  // Makes machine code of PTX; see KernelLibrary::Options.
+  // Makes machine code of PTX, or returns the text if the device takes it as it is (then it is not kept on
+  // disk, so that each process has its device prepare it here). See KernelLibrary::Options.
   using Assembler = std::function<absl::StatusOr<std::string>(const std::string& ptx)>;
 
   struct Options {

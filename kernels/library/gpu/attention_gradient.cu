@@ -93,7 +93,7 @@ struct Place {
   Matrix q, gradient, k, v;
 };
 XPUD_DEVICE Place PlaceOf(const Arguments& p, int64_t b, int64_t h) {
-  const int64_t kh = h / p.heads_per_key_head;
+  const int64_t kh = Quotient(h, p.heads_per_key_head);
   return {b,
           h,
           MatrixOf(p.q, p.q_strides, b, h, p.queries, p.depth),
@@ -176,9 +176,9 @@ XPUD_DEVICE void StoreStrip(void* data, const HeadStrides& s, int64_t b, int64_t
 
 XPUD_DEVICE void GradientOfKeys(const Arguments& p) {
   XPUD_SHARED Shared memory;
-  const int64_t tiles = (p.keys + kSide - 1) / kSide, key_heads = p.heads / p.heads_per_key_head;
-  const int64_t key = GroupX() % tiles * kSide, kh = GroupX() / tiles % key_heads,
-                b = GroupX() / tiles / key_heads;
+  const int64_t tiles = (p.keys + kSide - 1) / kSide, key_heads = Quotient(p.heads, p.heads_per_key_head);
+  const auto [tile, kh, b] = PositionOf(GroupX(), tiles, key_heads);
+  const int64_t key = tile * kSide;
   const int64_t column = GroupY() * Arguments::kPlainColumns;
   W dk[kStrips][kBlock][kOwn] = {}, dv[kStrips][kBlock][kOwn] = {};
   for (int64_t h = kh * p.heads_per_key_head; h < (kh + 1) * p.heads_per_key_head; ++h) {
@@ -204,8 +204,8 @@ XPUD_DEVICE void GradientOfKeys(const Arguments& p) {
 XPUD_DEVICE void GradientOfQueries(const Arguments& p) {
   XPUD_SHARED Shared memory;
   const int64_t tiles = (p.queries + kSide - 1) / kSide;
-  const int64_t query = GroupX() % tiles * kSide, h = GroupX() / tiles % p.heads,
-                b = GroupX() / tiles / p.heads;
+  const auto [tile, h, b] = PositionOf(GroupX(), tiles, p.heads);
+  const int64_t query = tile * kSide;
   const int64_t column = GroupY() * Arguments::kPlainColumns;
   const int64_t keys = p.causal != 0 ? Least(p.keys, query + kSide) : p.keys;
   const Place at = PlaceOf(p, b, h);
@@ -226,7 +226,7 @@ XPUD_DEVICE void GradientOfQueries(const Arguments& p) {
 XPUD_DEVICE void Delta(const Arguments& p) {
   const int64_t rows = p.batch * p.heads * p.queries, row = GroupX() * Arguments::kDeltaRows + Lane() / 32;
   if (row >= rows) return;
-  const int64_t s = row % p.queries, h = row / p.queries % p.heads, b = row / p.queries / p.heads;
+  const auto [s, h, b] = PositionOf(row, p.queries, p.heads);
   const T* const gradient = Head<T>(p.gradient, p.gradient_strides, b, h) + s * p.gradient_strides.row;
   const T* const out = Head<T>(p.out, p.out_strides, b, h) + s * p.out_strides.row;
   W sum = 0;

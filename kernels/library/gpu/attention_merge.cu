@@ -46,7 +46,7 @@ XPUD_DEVICE void Merge(const AttentionArguments& p, int parts) {
   for (int part = Lane(); part < parts; part += kLanes) weight += weights[part] = Exp2(weights[part] - base);
   const float sum = OverLanes<true>(weight, memory), inverse = sum == 0 ? 0.0f : 1.0f / sum;
 
-  const int64_t row = at % p.queries, h = at / p.queries % p.heads, b = at / p.queries / p.heads;
+  const auto [row, h, b] = PositionOf(at, p.queries, p.heads);
   T* const to =
       static_cast<T*>(p.out) + b * p.out_strides.batch + h * p.out_strides.head + row * p.out_strides.row;
   // `width` lanes take the columns; there are as many partial sums as runs of `width` lanes.

@@ -48,9 +48,9 @@ XPUD_DEVICE void Attend(const AttentionArguments& p) {
   XPUD_SHARED T memory[kElements] __attribute__((aligned(128)));  // q; afterwards k and v of two tiles
   const int lane = Lane() % 32, warp = Lane() / 32;
   const int64_t groups = (p.queries + kRows - 1) / kRows;
-  const int64_t group = GroupX() % groups, h = GroupX() / groups % p.heads, b = GroupX() / groups / p.heads;
+  const auto [group, h, b] = PositionOf(GroupX(), groups, p.heads);
   const int64_t first = (p.causal ? groups - 1 - group : group) * kRows;
-  const int64_t kh = h / p.heads_per_key_head;
+  const int64_t kh = Quotient(h, p.heads_per_key_head);
   const T* const q = static_cast<const T*>(p.q) + b * p.q_strides.batch + h * p.q_strides.head;
   const T* const k = static_cast<const T*>(p.k) + b * p.k_strides.batch + kh * p.k_strides.head;
   const T* const v = static_cast<const T*>(p.v) + b * p.v_strides.batch + kh * p.v_strides.head;

@@ -168,9 +168,9 @@ XPUD_DEVICE void WeighKeys(const Arguments& p, const Scores& s, const KeysMemory
 
 template <bool kGeneral>
 XPUD_DEVICE void GradientOfKeys(const Arguments& p, KeysMemory& memory) {
-  const int64_t groups = (p.keys + kRows - 1) / kRows, key_heads = p.heads / p.heads_per_key_head;
-  const int64_t kh = GroupX() / groups % key_heads, b = GroupX() / groups / key_heads;
-  const int key = static_cast<int>(GroupX() % groups * kRows);
+  const int64_t groups = (p.keys + kRows - 1) / kRows, key_heads = Quotient(p.heads, p.heads_per_key_head);
+  const auto [group, kh, b] = PositionOf(GroupX(), groups, key_heads);
+  const int key = static_cast<int>(group * kRows);
   const int depth = static_cast<int>(p.depth), value_depth = static_cast<int>(p.value_depth);
   // Tiles of queries of each head; if causal, from the first that may attend to these keys.
   const int first = p.causal != 0 ? key / kOthers * kOthers : 0;
@@ -254,9 +254,9 @@ XPUD_DEVICE void BeginKeys(const Arguments& p, QueriesMemory::Stage& stage, int6
 
 template <bool kGeneral>
 XPUD_DEVICE void GradientOfQueries(const Arguments& p, QueriesMemory& memory) {
-  const int64_t groups = (p.queries + kRows - 1) / kRows, group = GroupX() % groups;
-  const int64_t h = GroupX() / groups % p.heads, b = GroupX() / groups / p.heads,
-                kh = h / p.heads_per_key_head;
+  const int64_t groups = (p.queries + kRows - 1) / kRows;
+  const auto [group, h, b] = PositionOf(GroupX(), groups, p.heads);
+  const int64_t kh = Quotient(h, p.heads_per_key_head);
   const int query = static_cast<int>((p.causal != 0 ? groups - 1 - group : group) * kRows);
   const int keys = static_cast<int>(p.causal != 0 ? Least<int64_t>(p.keys, query + kRows) : p.keys);
   const int row = query + Lane() / 32 * 16 + Lane() % 32 / 4;

@@ -38,9 +38,8 @@ XPUD_DEVICE void AttendOne(const AttentionArguments& p) {
   XPUD_SHARED float outs[kStates][kSpread * kOwn];
   XPUD_SHARED float tops[kStates], sums[kStates];
   const int lane = Lane() % 32, part = lane % kSpread, state = Lane() / kSpread;
-  const int64_t row = GroupX() % p.queries, h = GroupX() / p.queries % p.heads,
-                b = GroupX() / p.queries / p.heads;
-  const int64_t kh = h / p.heads_per_key_head;
+  const auto [row, h, b] = PositionOf(GroupX(), p.queries, p.heads);
+  const int64_t kh = Quotient(h, p.heads_per_key_head);
   const int column = part * kOwn, depth = static_cast<int>(p.depth),
             value_depth = static_cast<int>(p.value_depth);
   const bool in_depth = column < depth, in_values = column < value_depth;

@@ -62,10 +62,10 @@ XPUD_DEVICE void AttendPlain(const AttentionArguments& p) {
   const int spread = p.spread, padded = spread * kSlice, tile_keys = kTileElements / padded;
   const int shift = __builtin_ctz(padded), rows = kLanes / spread, part = Lane() % spread;
   const int64_t groups = (p.queries + rows - 1) / rows;
-  const int64_t group = GroupX() % groups, h = GroupX() / groups % p.heads, b = GroupX() / groups / p.heads;
+  const auto [group, h, b] = PositionOf(GroupX(), groups, p.heads);
   const int64_t first = (p.causal ? groups - 1 - group : group) * rows, row = first + Lane() / spread;
   const bool inside = row < p.queries;
-  const int64_t kh = h / p.heads_per_key_head;
+  const int64_t kh = Quotient(h, p.heads_per_key_head);
   const T* const k = Head<T>(p.k, p.k_strides, b, kh);
   const T* const v = Head<T>(p.v, p.v_strides, b, kh);
   const W scale = static_cast<W>(p.scale);
@@ -160,9 +160,9 @@ XPUD_DEVICE void AttendWide(const AttentionArguments& p) {
   constexpr int kLanes = AttentionArguments::kWideLanes, kKeys = 64,
                 kOwn = AttentionArguments::kWideColumns / kLanes;
   XPUD_SHARED W score[kKeys], factor[kKeys];
-  const int64_t row = GroupX() % p.queries, h = GroupX() / p.queries % p.heads,
-                b = GroupX() / p.queries / p.heads;
-  const int64_t kh = h / p.heads_per_key_head, column = GroupY() * AttentionArguments::kWideColumns + Lane();
+  const auto [row, h, b] = PositionOf(GroupX(), p.queries, p.heads);
+  const int64_t kh = Quotient(h, p.heads_per_key_head),
+                column = GroupY() * AttentionArguments::kWideColumns + Lane();
   const T* const q = Head<T>(p.q, p.q_strides, b, h) + row * p.q_strides.row;
   const T* const k = Head<T>(p.k, p.k_strides, b, kh);
   const T* const v = Head<T>(p.v, p.v_strides, b, kh);

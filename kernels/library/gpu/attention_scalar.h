@@ -5,6 +5,7 @@
 #include "kernels/library/gpu/attention_arguments.h"
 #include "kernels/library/gpu/attention_dropout.h"
 #include "kernels/library/gpu/device.h"
+#include "kernels/library/gpu/position.h"
 
 namespace xpud::gpu {
 

@@ -119,8 +119,9 @@ XPUD_DEVICE void MakeMaps(const AttentionArguments& p) {
                   {data, columns, rows, heads, p.batch, strides.row, strides.head, strides.batch}, copied);
   };
   if (warp == 0) make(p.q, p.q_strides, p.heads, p.queries, p.depth, kRows);
-  if (warp == 1) make(p.k, p.k_strides, p.heads / p.heads_per_key_head, p.keys, p.depth, kKeys);
-  if (warp == 2) make(p.v, p.v_strides, p.heads / p.heads_per_key_head, p.keys, p.value_depth, kKeys);
+  if (warp == 1) make(p.k, p.k_strides, Quotient(p.heads, p.heads_per_key_head), p.keys, p.depth, kKeys);
+  if (warp == 2)
+    make(p.v, p.v_strides, Quotient(p.heads, p.heads_per_key_head), p.keys, p.value_depth, kKeys);
 }
 
 // Runs on one lane.

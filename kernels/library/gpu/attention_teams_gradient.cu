@@ -92,7 +92,7 @@ template <bool kOfKeys>
 class Items {
  public:
   XPUD_DEVICE_MEMBER explicit Items(const Arguments& p)
-      : heads_(static_cast<int>(kOfKeys ? p.heads / p.heads_per_key_head : p.heads)),
+      : heads_(static_cast<int>(kOfKeys ? Quotient(p.heads, p.heads_per_key_head) : p.heads)),
         blocks_(static_cast<int>(((kOfKeys ? p.keys : p.queries) + kRows - 1) / kRows)),
         walk_(blocks_, static_cast<int>(p.batch) * heads_,
               (kOfKeys ? p.queries * p.heads_per_key_head : p.keys) * (p.depth + p.value_depth) * 2,
@@ -154,8 +154,8 @@ XPUD_DEVICE void MakeMaps(const Arguments& p) {
       of_keys ? (first ? p.k_strides : p.v_strides) : (first ? p.q_strides : p.gradient_strides);
   MakeTensorMap(MapOf(p, warp), SharedAddress(memory) + warp * kTensorMapBytes,
                 {of_keys ? (first ? p.k : p.v) : (first ? p.q : p.gradient), first ? p.depth : p.value_depth,
-                 of_keys ? p.keys : p.queries, of_keys ? p.heads / p.heads_per_key_head : p.heads, p.batch,
-                 strides.row, strides.head, strides.batch},
+                 of_keys ? p.keys : p.queries, of_keys ? Quotient(p.heads, p.heads_per_key_head) : p.heads,
+                 p.batch, strides.row, strides.head, strides.batch},
                 warp < 2 ? kRows : kOthers);
 }
 

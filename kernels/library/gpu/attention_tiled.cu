@@ -81,9 +81,9 @@ XPUD_DEVICE void Attend(const AttentionArguments& p) {
   const uint32_t weights = SharedAddress(v_tile + kKeys * kDepth + warp * kWeights);
 
   const int64_t groups = (p.queries + kRows - 1) / kRows;
-  const int64_t group = GroupX() % groups, h = GroupX() / groups % p.heads, b = GroupX() / groups / p.heads;
+  const auto [group, h, b] = PositionOf(GroupX(), groups, p.heads);
   const int64_t first = (p.causal ? groups - 1 - group : group) * kRows;
-  const int64_t kh = h / p.heads_per_key_head;
+  const int64_t kh = Quotient(h, p.heads_per_key_head);
   const float* const q = static_cast<const float*>(p.q) + b * p.q_strides.batch + h * p.q_strides.head;
   const float* const k = static_cast<const float*>(p.k) + b * p.k_strides.batch + kh * p.k_strides.head;
   const float* const v = static_cast<const float*>(p.v) + b * p.v_strides.batch + kh * p.v_strides.head;

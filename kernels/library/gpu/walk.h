@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/library/gpu/device.h"
+#include "kernels/library/gpu/position.h"
 
 namespace xpud::gpu {
 
@@ -16,8 +17,9 @@ class Walk {
   XPUD_DEVICE_MEMBER Walk(int blocks, int heads, int64_t head_bytes, bool differ)
       : blocks_(blocks), heads_(heads), differ_(differ) {
     constexpr int64_t kCacheBytes = 64 << 20;
-    const int64_t even = GroupsX() / CommonDivisor(blocks, static_cast<int>(GroupsX()));
-    section_ = static_cast<int>(Least<int64_t>(heads, Least(even, kCacheBytes / head_bytes + 1)));
+    const int groups = static_cast<int>(GroupsX()), even = groups / CommonDivisor(blocks, groups);
+    const int cached = static_cast<int>(Quotient(kCacheBytes, Least(head_bytes, kCacheBytes + 1))) + 1;
+    section_ = Least(heads, Least(even, cached));
     Read(static_cast<int>(GroupX()));
   }
 
