@@ -101,6 +101,8 @@ absl::Status Lane::Open(const std::shared_ptr<session::Session>& session,
   if (const auto quota = session->quota(index_)) state_.pool->ledger().SetQuota(opened->account(), quota);
   session->SetOpen(index_, transport);
   AddToEpoll(epoll_.get(), opened->transport().doorbell());
+  if (const auto* wish = profiles_.Find(session->id(), session->peer().tenant, NowNs()))
+    opened->recorder().Start(wish->capacity, wish->until_ns);
   sessions_.emplace(session->id(), opened.get());
   turns_.push_back({std::move(opened), &policy_->Add(session->peer().tenant)});
   return absl::OkStatus();
@@ -110,6 +112,7 @@ void Lane::Close(uint64_t id, const std::string& reason) {
   const auto found = sessions_.find(id);
   if (found == sessions_.end()) return;
   found->second->transport().Close(reason);
+  Archive(*found->second, reason);
   const auto turn = std::find_if(turns_.begin(), turns_.end(),
                                  [&](const Turn& each) { return each.session.get() == found->second; });
   sessions_.erase(found);
@@ -119,6 +122,40 @@ void Lane::Close(uint64_t id, const std::string& reason) {
   // Closing our descriptor would not do: the client has another one of the same eventfd, and may signal it.
   epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, session->transport().doorbell(), nullptr);
   if (!EndSession(*session)) ending_.push_back(std::move(session));
+}
+
+void Lane::Archive(DeviceSession& session, const std::string& reason) {
+  const DeviceSession::WaitState state = session.wait_state();
+  const session::Peer& peer = session.peer();
+  ended_.Add({.id = session.id(),
+              .pid = peer.pid,
+              .tenant = peer.tenant,
+              .name = peer.name,
+              .reason = reason,
+              .ended_ns = NowNs(),
+              .completed = session.counters().commands_completed,
+              .waited_for = state.has_commands ? trace::Describe(state.stall, state.row) : "",
+              .recorder = session.TakeRecorder()});
+}
+
+size_t Lane::StartProfile(const trace::Selection& selection, size_t capacity, uint64_t until_ns) {
+  profiles_.Start({selection, capacity, until_ns});
+  return ForSelected(selection, [&](trace::Recorder& recorder) { recorder.Start(capacity, until_ns); });
+}
+
+size_t Lane::StopProfile(const trace::Selection& selection) {
+  profiles_.Stop(selection);
+  return ForSelected(selection, [](trace::Recorder& recorder) { recorder.Stop(); });
+}
+
+size_t Lane::ForSelected(const trace::Selection& selection, absl::FunctionRef<void(trace::Recorder&)> visit) {
+  size_t count = 0;
+  for (const Turn& turn : turns_) {
+    if (!selection.Has(turn.session->id(), turn.session->peer().tenant)) continue;
+    visit(turn.session->recorder());
+    ++count;
+  }
+  return count;
 }
 
 session::DeviceSession* Lane::Find(uint64_t session) {

@@ -24,6 +24,8 @@
 #include "daemon/session/registry.h"
 #include "daemon/stream/device_state.h"
 #include "daemon/tenant/totals.h"
+#include "daemon/trace/archive.h"
+#include "daemon/trace/profiles.h"
 #include "proto/base/mutex.h"
 #include "proto/base/spin.h"
 #include "proto/base/unique_fd.h"
@@ -73,6 +75,11 @@ class Lane {
   stream::DeviceState& state() { return state_; }
   // The memory and counters of each tenant, ended sessions included.
   TenantTotals Tenants() const;
+  // What is recorded of sessions that ended lately.
+  const trace::Archive& ended() const { return ended_; }
+  // Profiles the selected sessions, those that open the device later included. Returns how many there are.
+  size_t StartProfile(const trace::Selection& selection, size_t capacity, uint64_t until_ns);
+  size_t StopProfile(const trace::Selection& selection);
 
  private:
   struct Turn {
@@ -92,6 +99,9 @@ class Lane {
   void PollDevice();
   void NoteExecutor();
   void CloseForFault(uint64_t session, const std::string& reason);
+  // Keeps what is recorded of a session that ends.
+  void Archive(session::DeviceSession& session, const std::string& reason);
+  size_t ForSelected(const trace::Selection& selection, absl::FunctionRef<void(trace::Recorder&)> visit);
   // Ends sessions that were closed. Returns whether one has ended.
   bool RunEnding();
   // Returns whether the session has ended; then it is counted.
@@ -134,6 +144,8 @@ class Lane {
   Alarm alarm_;                        // of the device, as epoll_ knows it
   executor::ExecutorStatus executor_;  // as the event log knows it
   TenantTotals tenants_;
+  trace::Archive ended_;
+  trace::Profiles profiles_;
 
   std::thread thread_;  // last member: ends first
 };

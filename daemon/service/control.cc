@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/executor/level_zero/driver.h"
 #include "daemon/service/control_events.h"
+#include "daemon/service/control_trace.h"
 #include "daemon/service/handed_sockets.h"
 #include "daemon/service/sensor_sampler.h"
 #include "daemon/service/socket_file.h"
@@ -152,7 +153,11 @@ std::string Describe(const v1::SetQuotaRequest& request) {
 class Control::Service final : public v1::Control::Service {
  public:
   Service(lane::Lanes& lanes, Options options)
-      : lanes_(lanes), options_(std::move(options)), started_ns_(NowNs()), sensors_(DevicesOf(lanes)) {}
+      : lanes_(lanes),
+        options_(std::move(options)),
+        started_ns_(NowNs()),
+        trace_(lanes),
+        sensors_(DevicesOf(lanes)) {}
 
   // Wakes readers that wait for events with an error: the daemon is ending.
   void EndEvents() {
@@ -257,6 +262,27 @@ class Control::Service final : public v1::Control::Service {
     }
     return grpc::Status::OK;
   }
+  grpc::Status StartProfile(grpc::ServerContext*, const v1::StartProfileRequest* request,
+                            v1::StartProfileResponse* out) override {
+    return ToGrpc(trace_.Start(*request, *out));
+  }
+  grpc::Status StopProfile(grpc::ServerContext*, const v1::StopProfileRequest* request,
+                           v1::StopProfileResponse* out) override {
+    return ToGrpc(trace_.Stop(*request, *out));
+  }
+  grpc::Status ListProfiles(grpc::ServerContext*, const v1::ListProfilesRequest*,
+                            v1::ListProfilesResponse* out) override {
+    trace_.List(*out);
+    return grpc::Status::OK;
+  }
+  grpc::Status ReadProfile(grpc::ServerContext*, const v1::ReadProfileRequest* request,
+                           v1::ReadProfileResponse* out) override {
+    return ToGrpc(trace_.Read(*request, *out));
+  }
+  grpc::Status ReadFlight(grpc::ServerContext*, const v1::ReadFlightRequest* request,
+                          v1::ReadFlightResponse* out) override {
+    return ToGrpc(trace_.Read(*request, *out));
+  }
   grpc::Status ListEvents(grpc::ServerContext*, const v1::ListEventsRequest* request,
                           v1::ListEventsResponse* out) override {
     out->set_time_ns(NowNs());
@@ -359,6 +385,7 @@ class Control::Service final : public v1::Control::Service {
   const Options options_;
   const uint64_t started_ns_;
   EventReaders event_readers_;
+  TraceReader trace_;
   SensorSampler sensors_;
 };
 

@@ -46,6 +46,7 @@ DeviceSession::DeviceSession(std::shared_ptr<Session> session, uint32_t device, 
       errors_(*transport_, counters_),
       announcer_(queues_, *transport_, busy_queues_, state.device->properties().synchronous),
       replay_(stream::Replay::Create(state.device->properties().replaceable)),
+      recorder_(std::make_unique<trace::Recorder>(state.device->properties().synchronous)),
       memory_(state, device, session_->peer().tenant, *transport_, queues_, announcer_, *replay_,
               busy_queues_),
       ops_(state, buffers_, errors_, memory_, *replay_),
@@ -88,8 +89,13 @@ void DeviceSession::Poll() {
   if (busy_queues_ == 0) return;
   const uint64_t now = NowNs();
   bool progress = false;
-  queues_.ForEach(busy_queues_, [&](Queue& queue) { progress |= queue.completion->Poll(now); });
+  queues_.ForEach(busy_queues_, [&](Queue& queue) {
+    if (!queue.completion->Poll(now)) return;
+    progress = true;
+    if (recorder_ != nullptr) recorder_->Completed(queue.id, queue.completion->completed(), now);
+  });
   if (!progress) return;
+  progress_ns_ = now;
   // From the first to the last command in flight, the session keeps the device occupied.
   if (!announcer_.IsUnderWay()) work_.occupied_since_ns = 0;
   transport_->WakeClient();
@@ -119,12 +125,15 @@ absl::StatusOr<DeviceSession::Progress> DeviceSession::Run(uint64_t slice_ns) {
     if (!reader_.Looks(start, announcer_.client_waits())) return Progress::kIdle;
     ASSIGN_OR_RETURN(const bool any, reader_.Fill());
     if (!any) return RestIdle(start);
+    recorder_->Taken(start);
+    if (!announcer_.IsUnderWay()) progress_ns_ = start;
     memory_.SetIdle(false);
   }
   uint64_t now = start;
   awaits_device_ = awaits_peer_ = false;
   Progress progress = Progress::kWorked;
   const uint64_t first = sequence_, waited = reader_.wait().Begins(start);
+  const bool timed = recorder_->profiling(start);
   for (int since_look = 1; !reader_.empty() && now - start < slice_ns; ++since_look) {
     const wire::CommandHeader header = reader_.Header();
     const Queue* const queue = queues_.Find(header.queue);
@@ -133,7 +142,7 @@ absl::StatusOr<DeviceSession::Progress> DeviceSession::Run(uint64_t slice_ns) {
       awaits_device_ = true;
       break;
     }
-    command_ = {sequence_ + 1};
+    Prepare(header, timed);
     const uint64_t sent = now;
     ASSIGN_OR_RETURN(const Outcome outcome, RunCommand(header));
     if (command_.heavy || since_look % kCommandsPerLook == 0) now = NowNs();
@@ -144,11 +153,13 @@ absl::StatusOr<DeviceSession::Progress> DeviceSession::Run(uint64_t slice_ns) {
     reader_.Pop(header);
     ++sequence_;
     ++counters_.commands_submitted;
+    recorder_->Note(command_, now);
     const Queue* const ran = queues_.Find(header.queue);  // it may have been made, or destroyed
     if (ran == nullptr) continue;
     announcer_.Submitted(header.queue, now);
     RETURN_IF_ERROR(ran->completion->Submitted(sequence_, sent, command_.takes_long));
   }
+  if (sequence_ != first) progress_ns_ = now;
   if (announcer_.IsDue(now, !reader_.empty())) RETURN_IF_ERROR(Announce());
   Poll();
   now = NowNs();
@@ -160,6 +171,33 @@ absl::StatusOr<DeviceSession::Progress> DeviceSession::Run(uint64_t slice_ns) {
   if (progress == Progress::kWorked && queues_.IsOpen(current_queue_))
     queues_[current_queue_].completion->ChargeTurn(start, now);
   return progress;
+}
+
+// Begins a command, or goes on with one that was stalled or stopped.
+void DeviceSession::Prepare(const wire::CommandHeader& header, bool timed) {
+  if (command_.sequence != sequence_ + 1) {
+    command_ = {};
+    command_.sequence = sequence_ + 1;
+    command_.header = header;
+  }
+  command_.heavy = false;
+  command_.timed = timed;
+  command_.takes_long = timed;  // then its end is reported by itself
+  if (timed && command_.decoded_ns == 0) command_.decoded_ns = NowNs();
+}
+
+DeviceSession::WaitState DeviceSession::wait_state() const {
+  WaitState state{.has_commands = !reader_.empty(), .device_works = announcer_.IsUnderWay()};
+  if (!state.has_commands && !state.device_works) return state;
+  state.since_ns = progress_ns_;
+  if (!state.has_commands) return state;
+  if (awaits_device_) {
+    state.stall = trace::Stall::kDevice;
+  } else if (command_.sequence == sequence_ + 1) {
+    state.stall = command_.stall;
+    state.row = command_.row;
+  }
+  return state;
 }
 
 absl::StatusOr<DeviceSession::Outcome> DeviceSession::RunCommand(const wire::CommandHeader& header) {
@@ -174,6 +212,10 @@ absl::StatusOr<DeviceSession::Outcome> DeviceSession::RunCommand(const wire::Com
     if (!status.ok()) return status;
     return Outcome::kDone;
   };
+  const auto copied = [&](const absl::Status& status) {
+    if (command_.timed) command_.Launched(command_.decoded_ns, NowNs());
+    return done(status);
+  };
   switch (header.kind) {
     case CommandKind::kNop:
       if (bytes.size() != sizeof(wire::NopCommand)) return Breach("a command's size does not fit its kind");
@@ -187,13 +229,13 @@ absl::StatusOr<DeviceSession::Outcome> DeviceSession::RunCommand(const wire::Com
     case CommandKind::kReserve:
       return Reserve(bytes);
     case CommandKind::kUpload:
-      return done(copies_.Upload(bytes, queue, command_));
+      return copied(copies_.Upload(bytes, queue, command_));
     case CommandKind::kUploadInline:
-      return done(copies_.UploadInline(bytes, queue, command_));
+      return copied(copies_.UploadInline(bytes, queue, command_));
     case CommandKind::kDownload:
-      return done(copies_.Download(bytes, queue, command_));
+      return copied(copies_.Download(bytes, queue, command_));
     case CommandKind::kCopy:
-      return done(copies_.Copy(bytes, queue, command_));
+      return copied(copies_.Copy(bytes, queue, command_));
     case CommandKind::kReleaseMemory:
       return ReleaseMemory(bytes);
     case CommandKind::kCreateQueue:
@@ -217,7 +259,7 @@ absl::StatusOr<DeviceSession::Outcome> DeviceSession::Allocate(Bytes bytes, Queu
   RETURN_IF_ERROR(wire::DecodeFixed(bytes, command));
   RETURN_IF_ERROR(buffers_.Admit(command.buffer));
   absl::StatusOr<memory::Block> block = memory_.Allocate(queue, command_.sequence, command.bytes);
-  if (absl::IsUnavailable(block.status())) return Outcome::kStalled;
+  if (absl::IsUnavailable(block.status())) return Stalls(trace::Stall::kMemory);
   Buffer* const buffer = buffers_.Insert(command.buffer);
   buffer->bytes = command.bytes;
   buffer->queues = uint64_t{1} << queue.id;  // it may zero the memory
@@ -244,11 +286,11 @@ absl::StatusOr<DeviceSession::Outcome> DeviceSession::Reserve(Bytes bytes) {
   wire::ReserveCommand command;
   RETURN_IF_ERROR(wire::DecodeFixed(bytes, command));
   const absl::StatusOr<std::optional<MemoryShortage>> shortage = memory_.Credit(command.bytes);
-  if (!shortage.ok()) return Outcome::kStalled;
+  if (!shortage.ok()) return Stalls(trace::Stall::kMemory);
   if (*shortage && announcer_.IsUnderWay()) {
     // The session's own memory that was freed may only wait for the device.
     RETURN_IF_ERROR(Announce());
-    if (busy_queues_ != 0) return Outcome::kStalled;
+    if (busy_queues_ != 0) return Stalls(trace::Stall::kMemory);
   }
   transport_->AnswerReserve(command_.sequence, *shortage);
   transport_->WakeClient();
@@ -277,7 +319,7 @@ absl::StatusOr<DeviceSession::Outcome> DeviceSession::DestroyQueue(Bytes bytes, 
   RETURN_IF_ERROR(wire::DecodeFixed(bytes, command));
   if (queue.id == 0) return Breach("a default queue was destroyed");
   RETURN_IF_ERROR(Announce());
-  if ((busy_queues_ >> queue.id & 1) != 0) return Outcome::kStalled;
+  if ((busy_queues_ >> queue.id & 1) != 0) return Stalls(trace::Stall::kQueue);
   queues_.Close(queue.id);
   errors_.Forget(queue.id);
   std::atomic_ref<uint64_t>(*transport_->CompletedWord(queue.id))
@@ -305,7 +347,7 @@ absl::StatusOr<DeviceSession::Outcome> DeviceSession::Wait(Bytes bytes) {
   if (*completed >= command.sequence) return Outcome::kDone;
   RETURN_IF_ERROR(Announce());  // the other device may wait for this one
   awaits_peer_ = true;
-  return Outcome::kStalled;
+  return Stalls(trace::Stall::kPeer);
 }
 
 absl::StatusOr<DeviceSession::Outcome> DeviceSession::WaitForQueue(const wire::WaitCommand& command) {
@@ -314,7 +356,8 @@ absl::StatusOr<DeviceSession::Outcome> DeviceSession::WaitForQueue(const wire::W
     return Breach("a wait names a command that is not an earlier one of its queue");
   RETURN_IF_ERROR(Announce());
   const std::atomic_ref<uint64_t> completed(*transport_->CompletedWord(command.other));
-  return completed.load(std::memory_order_acquire) >= command.sequence ? Outcome::kDone : Outcome::kStalled;
+  if (completed.load(std::memory_order_acquire) >= command.sequence) return Outcome::kDone;
+  return Stalls(trace::Stall::kQueue);
 }
 
 absl::StatusOr<DeviceSession::Outcome> DeviceSession::ClearError(Bytes bytes, Queue& queue) {

@@ -23,6 +23,7 @@
 #include "daemon/stream/queue_table.h"
 #include "daemon/stream/replay.h"
 #include "daemon/tenant/counters.h"
+#include "daemon/trace/recorder.h"
 #include "proto/transport/transport.h"
 #include "proto/wire/commands.h"
 
@@ -88,6 +89,20 @@ class DeviceSession {
   uint64_t slice_began_ns() const { return slice_began_ns_; }
   uint64_t slice_ended_ns() const { return reader_.ended_ns(); }
   transport::ServerTransport& transport() { return *transport_; }
+  trace::Recorder& recorder() { return *recorder_; }
+  const trace::Recorder& recorder() const { return *recorder_; }
+  // At the end of the session, for the archive. No command runs afterwards.
+  std::unique_ptr<trace::Recorder> TakeRecorder() { return std::move(recorder_); }
+  // What is under way: see WaitState.
+  struct WaitState {
+    uint64_t since_ns = 0;  // since when nothing of the session has run or ended; 0: nothing is under way
+    // What its next command waits for; kNone: for its turn, or there is none.
+    trace::Stall stall = trace::Stall::kNone;
+    bool has_commands = false;      // some were taken and not run
+    bool device_works = false;      // commands are on the device
+    const ops::Row* row = nullptr;  // of the next command, if it is an op that was looked at
+  };
+  WaitState wait_state() const;
 
  private:
   using Outcome = stream::Outcome;
@@ -96,6 +111,11 @@ class DeviceSession {
   DeviceSession(std::shared_ptr<Session> session, uint32_t device, stream::DeviceState& state,
                 std::shared_ptr<transport::ServerTransport> transport, handles::TableSpace& space,
                 stream::HostAccess access);
+  void Prepare(const wire::CommandHeader& header, bool timed);
+  Outcome Stalls(trace::Stall why) {
+    command_.stall = why;
+    return Outcome::kStalled;
+  }
   // No commands are left at `now_ns`.
   absl::StatusOr<Progress> RestIdle(uint64_t now_ns);
   // Runs the command that `header` starts. Returns as OpStream::Run.
@@ -130,6 +150,7 @@ class DeviceSession {
   stream::QueueTable queues_;
   stream::Announcer announcer_;
   const std::unique_ptr<stream::Replay> replay_;
+  std::unique_ptr<trace::Recorder> recorder_;
   stream::Memory memory_;
   stream::OpStream ops_;
   stream::CopyStream copies_;
@@ -138,6 +159,7 @@ class DeviceSession {
   uint64_t sequence_ = 0;       // of the last command that was run
   uint32_t current_queue_ = 0;  // and its queue
   uint64_t slice_began_ns_ = 0;
+  uint64_t progress_ns_ = 0;    // when a command last ran or ended
   bool awaits_device_ = false;  // the next command's queue has no room; nothing wakes the lane once it has
   bool awaits_peer_ = false;    // the next command waits for another device
   bool ending_ = false;         // takes no more commands

@@ -46,7 +46,6 @@ class AsynchronousCompletion final : public Completion {
   void HandleTrouble();
 
   InFlight in_flight_;
-  uint64_t completed_ = 0;  // sequence, as reported
   bool last_fence_ = false;
   std::deque<Work> fenced_work_;
   uint64_t unfenced_ = 0;  // commands since the last fence

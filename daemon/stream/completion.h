@@ -52,6 +52,7 @@ class Completion {
   virtual bool Poll(uint64_t now_ns) = 0;
   uint64_t submitted() const { return submitted_; }  // sequence of the last command
   uint64_t fenced() const { return fenced_; }        // sequence of the last command before a fence
+  uint64_t completed() const { return completed_; }  // sequence of the last command that is known to have
 
   // Frees a block when command `sequence` has completed.
   virtual void Retire(const memory::Block& block, uint64_t sequence) = 0;
@@ -81,7 +82,7 @@ class Completion {
   const Context context_;
   executor::DeviceQueue& queue_;
   const uint32_t id_;
-  uint64_t submitted_ = 0, fenced_ = 0;
+  uint64_t submitted_ = 0, fenced_ = 0, completed_ = 0;
 };
 
 }  // namespace xpud::stream

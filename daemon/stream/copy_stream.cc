@@ -21,6 +21,7 @@ absl::StatusOr<std::byte*> CopyStream::PartOf(Buffer* buffer, uint64_t offset, u
                                               const Queue& queue, Command& command) {
   command.heavy |= bytes > kHeavyBytes;
   command.takes_long |= bytes > kLongBytes;
+  command.copied_bytes = bytes;
   if (buffer == nullptr) return absl::InvalidArgumentError("a copy names a buffer that does not exist");
   if (offset > buffer->bytes || bytes > buffer->bytes - offset) {
     return absl::InvalidArgumentError(absl::StrCat("a copy of ", bytes, " bytes at ", offset,

@@ -7,6 +7,7 @@
 
 #include "daemon/handles/buffer_table.h"
 #include "daemon/memory/pool.h"
+#include "daemon/trace/recorder.h"
 #include "kernels/api/launch.h"
 #include "kernels/api/op_call.h"
 #include "proto/wire/decode.h"
@@ -36,8 +37,7 @@ struct PlannedOp {
 };
 
 // The command that a device session runs.
-struct Command {
-  uint64_t sequence = 0;
+struct Command : trace::Running {
   bool heavy = false;       // it may have taken long: read the clock
   bool takes_long = false;  // the device may be busy with it for long
 };

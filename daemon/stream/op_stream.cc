@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/stream/poison.h"
+#include "proto/base/clock.h"
 #include "proto/base/status_macros.h"
 #include "proto/ops/check.h"
 
@@ -30,8 +31,10 @@ void OpStream::Drop() {
 absl::StatusOr<Outcome> OpStream::Run(std::span<const std::byte> bytes, Queue& queue, Command& command) {
   if (stopped_ != nullptr) return Launch(queue, command);
   RETURN_IF_ERROR(wire::DecodeExecute(bytes, decoded_));
+  command.row = decoded_.row;
   absl::Status status = checker_.Resolve(decoded_, queue.id, checked_);
   if (!status.ok()) return Refuse(queue, command, status, /*resolved=*/false);
+  command.call = &checked_.call;
   status = checker_.Check(checked_);
   if (!status.ok()) return Refuse(queue, command, status, /*resolved=*/true);
   if (ReadsPoison(checked_)) {
@@ -40,6 +43,7 @@ absl::StatusOr<Outcome> OpStream::Run(std::span<const std::byte> bytes, Queue& q
             /*resolved=*/true);
     }
     if (!SkipPoisonedElements(checked_, buffers_)) {
+      command.refused = true;
       PoisonOutputs();
       return Outcome::kDone;
     }
@@ -51,7 +55,10 @@ absl::StatusOr<Outcome> OpStream::Run(std::span<const std::byte> bytes, Queue& q
 absl::StatusOr<Outcome> OpStream::Launch(Queue& queue, Command& command) {
   kernels::OpCall& call = checked_.call;
   call.error_word = queue.completion->TakeErrorWord(command.sequence, call);
-  if (call.error_word == nullptr) return Outcome::kStalled;
+  if (call.error_word == nullptr) {
+    command.stall = trace::Stall::kErrorWords;
+    return Outcome::kStalled;
+  }
   absl::StatusOr<Outcome> outcome = PlanAndSubmit(queue, call, command);
   const bool done = outcome.ok() && *outcome == Outcome::kDone;
   if (!done) queue.completion->ReturnErrorWord(call);
@@ -59,14 +66,14 @@ absl::StatusOr<Outcome> OpStream::Launch(Queue& queue, Command& command) {
   command.heavy |= *outcome == Outcome::kStopped;
   if (!done) return outcome;
   state_.launches += planned_.launches.size();
+  command.launches = &planned_.launches;
   command.heavy |= HasGroups(planned_.launches);
   MarkOutputsWritten(command);
-  command.takes_long = queue.completion->Launched(command.sequence, call);
+  command.takes_long |= queue.completion->Launched(command.sequence, call);
   return Outcome::kDone;
 }
 
-absl::StatusOr<Outcome> OpStream::PlanAndSubmit(Queue& queue, const kernels::OpCall& call,
-                                                const Command& command) {
+absl::StatusOr<Outcome> OpStream::PlanAndSubmit(Queue& queue, const kernels::OpCall& call, Command& command) {
   using kernels::Readiness;
   const auto workspace = [&](size_t size) -> absl::StatusOr<void*> {
     ASSIGN_OR_RETURN(const memory::Block block, memory_.Take(queue, command.sequence, size));
@@ -75,10 +82,16 @@ absl::StatusOr<Outcome> OpStream::PlanAndSubmit(Queue& queue, const kernels::OpC
   };
   absl::StatusOr<Readiness> ready = Readiness::kReady;
   if (stopped_ == nullptr) ready = state_.library->Plan(call, workspace, planned_.launches);
-  if (absl::IsUnavailable(ready.status())) ready = Readiness::kCompiling;  // memory may become free
+  trace::Stall stall = trace::Stall::kCompiling;
+  if (absl::IsUnavailable(ready.status())) {  // memory may become free
+    ready = Readiness::kCompiling;
+    stall = trace::Stall::kMemory;
+  }
   absl::StatusOr<bool> launched = ready.ok() && *ready == Readiness::kReady;
   if (launched.value()) {
+    const uint64_t began = command.timed ? NowNs() : 0;
     launched = queue.device->LaunchFor(planned_.launches, replay_.uses(), kMaxTurnNs);
+    if (command.timed) command.Launched(began, NowNs());
     if (launched.ok() && !*launched) {
       stopped_ = &queue;
       return Outcome::kStopped;
@@ -88,7 +101,9 @@ absl::StatusOr<Outcome> OpStream::PlanAndSubmit(Queue& queue, const kernels::OpC
   FreeWorkspace(queue, command.sequence);
   RETURN_IF_ERROR(ready.status());
   RETURN_IF_ERROR(launched.status());
-  return *launched ? Outcome::kDone : Outcome::kStalled;  // until its kernel is compiled
+  if (*launched) return Outcome::kDone;
+  command.stall = stall;
+  return Outcome::kStalled;
 }
 
 void OpStream::FreeWorkspace(Queue& queue, uint64_t sequence) {
@@ -104,7 +119,8 @@ void OpStream::Raise(const Queue& queue, const Command& command, const absl::Sta
   errors_.Raise(queue.id, command.sequence, absl::Status(why.code(), absl::StrCat(op, ": ", why.message())));
 }
 
-Outcome OpStream::Refuse(const Queue& queue, const Command& command, const absl::Status& why, bool resolved) {
+Outcome OpStream::Refuse(const Queue& queue, Command& command, const absl::Status& why, bool resolved) {
+  command.refused = true;
   Raise(queue, command, why, resolved);
   PoisonOutputs();
   return Outcome::kDone;

@@ -35,10 +35,10 @@ class OpStream {
   // Launches what was checked, or stopped before.
   absl::StatusOr<Outcome> Launch(Queue& queue, Command& command);
   // Plans the op and submits its launches.
-  absl::StatusOr<Outcome> PlanAndSubmit(Queue& queue, const kernels::OpCall& call, const Command& command);
+  absl::StatusOr<Outcome> PlanAndSubmit(Queue& queue, const kernels::OpCall& call, Command& command);
   void Raise(const Queue& queue, const Command& command, const absl::Status& why, bool resolved);
   // Raises the error and poisons the outputs.
-  Outcome Refuse(const Queue& queue, const Command& command, const absl::Status& why, bool resolved);
+  Outcome Refuse(const Queue& queue, Command& command, const absl::Status& why, bool resolved);
   void PoisonOutputs();
   void MarkOutputsWritten(const Command& command);
   void FreeWorkspace(Queue& queue, uint64_t sequence);

@@ -12,7 +12,7 @@ class SynchronousCompletion final : public Completion {
 
   bool HasRoom() const override { return true; }
   absl::Status Submitted(uint64_t sequence, uint64_t, bool) override {
-    submitted_ = sequence;
+    submitted_ = completed_ = sequence;
     return absl::OkStatus();
   }
   absl::Status Fence() override;

@@ -123,6 +123,32 @@ absl::StatusOr<v1::Session> Client::CloseSession(uint64_t session) {
   return Call(&v1::Control::Stub::CloseSession, request);
 }
 
+absl::StatusOr<v1::StartProfileResponse> Client::StartProfile(const v1::StartProfileRequest& request) {
+  return Call(&v1::Control::Stub::StartProfile, request);
+}
+absl::StatusOr<v1::StopProfileResponse> Client::StopProfile(const v1::ProfileSelection& selection) {
+  v1::StopProfileRequest request;
+  *request.mutable_selection() = selection;
+  return Call(&v1::Control::Stub::StopProfile, request);
+}
+absl::StatusOr<v1::ListProfilesResponse> Client::ListProfiles() {
+  return Call(&v1::Control::Stub::ListProfiles, v1::ListProfilesRequest());
+}
+absl::StatusOr<v1::ReadProfileResponse> Client::ReadProfile(uint64_t session, uint32_t device,
+                                                            uint64_t from) {
+  v1::ReadProfileRequest request;
+  request.set_session(session);
+  request.set_device(device);
+  request.set_from(from);
+  return Call(&v1::Control::Stub::ReadProfile, request);
+}
+absl::StatusOr<v1::ReadFlightResponse> Client::ReadFlight(uint64_t session, uint32_t commands) {
+  v1::ReadFlightRequest request;
+  request.set_session(session);
+  request.set_commands(commands);
+  return Call(&v1::Control::Stub::ReadFlight, request);
+}
+
 absl::StatusOr<v1::SetDrainResponse> Client::SetDrain(bool drained) {
   v1::SetDrainRequest request;
   request.set_drained(drained);

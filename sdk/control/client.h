@@ -34,6 +34,12 @@ class Client {
   absl::StatusOr<v1::Session> CloseSession(uint64_t session);
   absl::StatusOr<v1::SetDrainResponse> SetDrain(bool drained);
   absl::StatusOr<v1::GetConfigResponse> GetConfig();
+  absl::StatusOr<v1::StartProfileResponse> StartProfile(const v1::StartProfileRequest& request);
+  absl::StatusOr<v1::StopProfileResponse> StopProfile(const v1::ProfileSelection& selection);
+  absl::StatusOr<v1::ListProfilesResponse> ListProfiles();
+  // Some commands from number `from` on.
+  absl::StatusOr<v1::ReadProfileResponse> ReadProfile(uint64_t session, uint32_t device, uint64_t from);
+  absl::StatusOr<v1::ReadFlightResponse> ReadFlight(uint64_t session, uint32_t commands);
   // Up to 64 log lines of `level` or worse after number `after`. With `wait`, waits up to 0.5 s for the next
   // one when there is none.
   absl::StatusOr<v1::ListLogResponse> ListLog(uint64_t after, bool wait, const std::string& level);

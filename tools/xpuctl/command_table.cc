@@ -44,6 +44,14 @@ constexpr Option kQueryOptions[] = {
     {"-i", "INDEX,...", "only these devices"},
     {"--help-query-gpu", "", "lists the fields"},
 };
+constexpr Option kProfileOptions[] = {
+    {"--all", "", "all sessions, those to come included"},
+    {"--tenant", "TENANT", "a tenant's sessions, as ps shows it: uid:1000, uid:998/team-a"},
+    {"--seconds", "S", "start: stops by itself after this time"},
+    {"--commands", "N", "start: keeps this many of the newest for each session and device (100000)"},
+    {"-o", "FORMAT", "save: perfetto, chrome or json; stats: table or json; list: table or json"},
+};
+constexpr Option kFlightOptions[] = {{"-n", "COUNT", "this many of the last commands; 0: all (20)"}};
 constexpr Option kEventOptions[] = {{"-w", "", "continues with new events until Ctrl-C"}};
 constexpr Option kLogOptions[] = {
     {"-f", "", "continues with new lines until Ctrl-C; same as -w"},
@@ -61,6 +69,16 @@ constexpr Command kCommands[] = {
     {"quota", "[default|USER|USER/TENANT|session:ID SIZE|none]", 2,
      "shows limits of device memory, or sets one, effective at once", kEach, true, kQuotaOptions, RunQuota},
     {"query", "", 0, "prints fields of devices like nvidia-smi", {}, true, kQueryOptions, RunQuery},
+    {"profile",
+     "start|stop|save|stats SESSION [FILE] | list",
+     3,
+     "records the commands of running sessions; saves them as a trace, or sums them up",
+     {},
+     false,
+     kProfileOptions,
+     RunProfile},
+    {"flight", "SESSION", 1, "shows the last commands of a session, also of one that has ended", kTableOrJson,
+     false, kFlightOptions, RunFlight},
     {"events", "", 0, "prints the daemon's events, newest last", kDocuments, false, kEventOptions, RunEvents},
     {"logs", "", 0, "prints the latest lines of the daemon's log", kDocuments, false, kLogOptions, RunLogs},
     {"kill",

@@ -1,0 +1,284 @@
+#include "daemon/service/control_trace.h"
+
+#include <time.h>
+
+#include <algorithm>
+#include <charconv>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "proto/base/clock.h"
+#include "proto/base/status_macros.h"
+#include "proto/base/text.h"
+#include "proto/ops/op_table.h"
+
+namespace xpud::service {
+namespace {
+
+using trace::CommandRecord;
+using trace::FlightRecord;
+using trace::TensorShape;
+using wire::CommandKind;
+
+constexpr uint64_t kDefaultCommands = 100'000, kMostCommands = 4'000'000;
+constexpr uint64_t kPiece = 4096;  // commands in a reply
+
+const char* NameOf(CommandKind kind) {
+  switch (kind) {
+    case CommandKind::kNop:
+      return "nop";
+    case CommandKind::kAllocate:
+      return "allocate";
+    case CommandKind::kFree:
+      return "free";
+    case CommandKind::kExecute:
+      return "execute";
+    case CommandKind::kUpload:
+    case CommandKind::kUploadInline:
+      return "upload";
+    case CommandKind::kDownload:
+      return "download";
+    case CommandKind::kCopy:
+      return "copy";
+    case CommandKind::kCreateQueue:
+      return "create queue";
+    case CommandKind::kDestroyQueue:
+      return "destroy queue";
+    case CommandKind::kTimestamp:
+      return "timestamp";
+    case CommandKind::kWait:
+      return "wait";
+    case CommandKind::kClearError:
+      return "clear error";
+    case CommandKind::kReleaseMemory:
+      return "release memory";
+    case CommandKind::kReserve:
+      return "reserve";
+  }
+  return "unknown";
+}
+
+// Reads "uid:1000" or "uid:1000/name".
+absl::StatusOr<Tenant> ParseTenant(std::string_view text) {
+  Tenant tenant;
+  constexpr std::string_view kUid = "uid:";
+  const std::string_view rest = text.starts_with(kUid) ? text.substr(kUid.size()) : text;
+  const char* const end = rest.data() + rest.size();
+  const auto [after, error] = std::from_chars(rest.data(), end, tenant.uid);
+  if (rest.size() == text.size() || error != std::errc() || (after != end && *after != '/')) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("no tenant '", PrintableText(text, 64), "'; a tenant is uid:NUMBER or uid:NUMBER/NAME"));
+  }
+  if (after != end) tenant.name.assign(after + 1, end);
+  return tenant;
+}
+
+template <typename Record>
+std::string OpOf(const Record& record) {
+  const ops::Row* const row =
+      record.kind == CommandKind::kExecute ? ops::FindRow(uint16_t{record.row}) : nullptr;
+  return row == nullptr ? NameOf(record.kind) : std::string(row->aten.substr(0, row->aten.find('|')));
+}
+
+std::string TextOf(const TensorShape& shape) {
+  const size_t shown = std::min<size_t>(shape.rank, TensorShape::kSizes);
+  return absl::StrCat(std::string(ops::Info(static_cast<ops::DType>(shape.dtype)).name), "[",
+                      absl::StrJoin(shape.sizes.begin(), shape.sizes.begin() + shown, ","),
+                      shown < shape.rank ? ",.." : "", "]");
+}
+
+std::string ShapesOf(const CommandRecord& record) {
+  const ops::Row* const row = ops::FindRow(uint16_t{record.row});
+  const size_t outputs = row == nullptr ? 0 : row->outputs;
+  std::string text;
+  for (size_t i = 0; i < std::min<size_t>(record.tensors, CommandRecord::kTensors); ++i)
+    absl::StrAppend(&text, i == 0 ? "" : i == outputs ? " = " : ", ", TextOf(record.shapes[i]));
+  if (record.tensors > CommandRecord::kTensors) absl::StrAppend(&text, ", ..");
+  return text;
+}
+
+void Fill(const CommandRecord& record, const std::vector<std::string>& names, v1::ProfiledCommand& out) {
+  out.set_sequence(record.sequence);
+  out.set_op(OpOf(record));
+  if (record.tensors != 0) out.set_shapes(ShapesOf(record));
+  out.set_queue(record.queue);
+  out.set_taken_ns(record.taken_ns);
+  out.set_decoded_ns(record.decoded_ns);
+  out.set_submitted_ns(record.submitted_ns);
+  out.set_began_ns(record.began_ns);
+  out.set_ended_ns(record.ended_ns);
+  out.set_device_ns(record.device_ns);
+  out.set_bytes(record.bytes);
+  out.set_operations(record.operations);
+  if (record.kernel != 0) out.set_kernel(names[record.kernel]);
+  out.set_launches(record.launches);
+  if (record.stall != trace::Stall::kNone)
+    out.set_waited_for(trace::kStallNames[static_cast<size_t>(record.stall)]);
+  out.set_refused(record.refused);
+}
+
+void Fill(const FlightRecord& record, v1::FlightCommand& out) {
+  out.set_sequence(record.sequence);
+  out.set_op(OpOf(record));
+  if (record.has_output) out.set_output(TextOf(record.output));
+  out.set_queue(record.queue);
+  out.set_run_ns(record.run_ns);
+  out.set_copied_bytes(record.copied_bytes);
+  out.set_launches(record.launches);
+  out.set_refused(record.refused);
+}
+
+// The recorder of a session that is open or has ended lately; null: there is none.
+// REQUIRES: the lane's thread.
+const trace::Recorder* FindRecorder(lane::Lane& lane, uint64_t session) {
+  if (const session::DeviceSession* const open = lane.Find(session)) return &open->recorder();
+  const trace::EndedSession* const ended = lane.ended().Find(session);
+  return ended == nullptr ? nullptr : ended->recorder.get();
+}
+
+// `Session`: a DeviceSession's peer, or an EndedSession.
+template <typename Session, typename Message>
+void FillPeer(const Session& session, uint64_t id, uint32_t device, Message& out) {
+  out.set_session(id);
+  out.set_device(device);
+  out.set_pid(session.pid);
+  out.set_client_name(session.name);
+  out.set_tenant(session.tenant.Text());
+}
+
+template <typename Session>
+void AddProfile(const trace::Recorder& recorder, const Session& session, uint64_t id, lane::Lane& lane,
+                v1::ListProfilesResponse& out) {
+  const trace::Profile* const profile = recorder.profile();
+  if (profile == nullptr) return;
+  v1::ProfileInfo& info = *out.add_profiles();
+  FillPeer(session, id, lane.index(), info);
+  info.set_commands(profile->records.added() - profile->records.first());
+  info.set_overwritten(profile->records.first());
+  info.set_running(!profile->stopped && NowNs() < profile->until_ns);
+  info.set_times(lane.properties().synchronous ? "appended" : "reported");
+}
+
+void FillCommands(const trace::Ring<FlightRecord>& ring, uint64_t most, v1::Flight& out) {
+  out.set_recorded(ring.added());
+  const uint64_t first =
+      most == 0 ? ring.first() : std::max(ring.first(), ring.added() - std::min(most, ring.added()));
+  for (uint64_t i = first; i < ring.added(); ++i) Fill(ring[i], *out.add_commands());
+}
+
+}  // namespace
+
+absl::StatusOr<trace::Selection> TraceReader::SelectionOf(const v1::ProfileSelection& wanted) {
+  trace::Selection selection;
+  if (wanted.of_case() == v1::ProfileSelection::kSession) {
+    if (lanes_.registry().Find(wanted.session()) == nullptr)
+      return absl::InvalidArgumentError(absl::StrCat("there is no session ", wanted.session()));
+    selection.session = wanted.session();
+  } else if (wanted.of_case() == v1::ProfileSelection::kTenant) {
+    ASSIGN_OR_RETURN(selection.tenant, ParseTenant(wanted.tenant()));
+  }
+  return selection;
+}
+
+absl::Status TraceReader::Start(const v1::StartProfileRequest& request, v1::StartProfileResponse& out) {
+  ASSIGN_OR_RETURN(const trace::Selection selection, SelectionOf(request.selection()));
+  const uint64_t commands = request.commands() == 0 ? kDefaultCommands : request.commands();
+  if (commands > kMostCommands) {
+    return absl::InvalidArgumentError(absl::StrCat("a profile of ", commands, " commands; at most ",
+                                                   kMostCommands, " are kept for each session and device"));
+  }
+  uint64_t until = UINT64_MAX;
+  if (request.duration_ms() != 0)
+    until = NowNs() + std::min<uint64_t>(request.duration_ms(), uint64_t{1} << 40) * 1'000'000;
+  size_t sessions = 0;
+  lanes_.CallEach([&](lane::Lane& lane) { sessions += lane.StartProfile(selection, commands, until); });
+  out.set_sessions(static_cast<uint32_t>(sessions));
+  return absl::OkStatus();
+}
+
+absl::Status TraceReader::Stop(const v1::StopProfileRequest& request, v1::StopProfileResponse& out) {
+  trace::Selection selection;
+  if (request.selection().of_case() == v1::ProfileSelection::kSession) {
+    selection.session = request.selection().session();  // it may have ended
+  } else {
+    ASSIGN_OR_RETURN(selection, SelectionOf(request.selection()));
+  }
+  size_t sessions = 0;
+  lanes_.CallEach([&](lane::Lane& lane) { sessions += lane.StopProfile(selection); });
+  out.set_sessions(static_cast<uint32_t>(sessions));
+  return absl::OkStatus();
+}
+
+void TraceReader::List(v1::ListProfilesResponse& out) {
+  timespec now = {};
+  clock_gettime(CLOCK_REALTIME, &now);
+  out.set_unix_ns(static_cast<int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec);
+  out.set_time_ns(NowNs());
+  lanes_.CallEach([&](lane::Lane& lane) {
+    for (const trace::EndedSession& ended : lane.ended().sessions()) {
+      const int before = out.profiles_size();
+      AddProfile(*ended.recorder, ended, ended.id, lane, out);
+      if (out.profiles_size() != before) out.mutable_profiles(before)->set_ended(true);
+    }
+    lane.ForEach([&](const session::DeviceSession& open) {
+      AddProfile(open.recorder(), open.peer(), open.id(), lane, out);
+    });
+  });
+}
+
+absl::Status TraceReader::Read(const v1::ReadProfileRequest& request, v1::ReadProfileResponse& out) {
+  if (request.device() >= lanes_.size())
+    return absl::InvalidArgumentError(
+        absl::StrCat("there is no device ", request.device(), "; there are ", lanes_.size()));
+  std::vector<CommandRecord> records;
+  std::vector<std::string> names;
+  bool found = false;
+  uint64_t next = 0;
+  lanes_[request.device()].Call([&] {  // copies; the rest is done on this thread
+    const trace::Recorder* const recorder = FindRecorder(lanes_[request.device()], request.session());
+    if (recorder == nullptr || recorder->profile() == nullptr) return;
+    found = true;
+    const trace::Ring<CommandRecord>& ring = recorder->profile()->records;
+    const uint64_t first = std::min(std::max(request.from(), ring.first()), ring.added());
+    next = std::min(first + kPiece, ring.added());
+    for (uint64_t i = first; i < next; ++i) records.push_back(ring[i]);
+    names = recorder->profile()->names;
+  });
+  if (!found) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("session ", request.session(), " has no profile on device ", request.device()));
+  }
+  out.set_next(next);
+  for (const CommandRecord& record : records) Fill(record, names, *out.add_commands());
+  return absl::OkStatus();
+}
+
+absl::Status TraceReader::Read(const v1::ReadFlightRequest& request, v1::ReadFlightResponse& out) {
+  lanes_.CallEach([&](lane::Lane& lane) {
+    if (const session::DeviceSession* const open = lane.Find(request.session())) {
+      v1::Flight& flight = *out.add_flights();
+      FillPeer(open->peer(), open->id(), lane.index(), flight);
+      flight.set_completed(open->counters().commands_completed);
+      const session::DeviceSession::WaitState state = open->wait_state();
+      if (state.has_commands) flight.set_waiting_for(trace::Describe(state.stall, state.row));
+      if (state.since_ns != 0) flight.set_waiting_ns(NowNs() - std::min(state.since_ns, NowNs()));
+      FillCommands(open->recorder().flight(), request.commands(), flight);
+    } else if (const trace::EndedSession* const ended = lane.ended().Find(request.session())) {
+      v1::Flight& flight = *out.add_flights();
+      FillPeer(*ended, ended->id, lane.index(), flight);
+      flight.set_completed(ended->completed);
+      flight.set_ended(ended->reason);
+      flight.set_ended_ns(ended->ended_ns);
+      if (!ended->waited_for.empty()) flight.set_waiting_for(ended->waited_for);
+      FillCommands(ended->recorder->flight(), request.commands(), flight);
+    }
+  });
+  out.set_time_ns(NowNs());
+  if (!out.flights().empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("session ", request.session(), " used no device, or ended long ago"));
+}
+
+}  // namespace xpud::service

@@ -1,0 +1,20 @@
+#include "daemon/trace/archive.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace xpud::trace {
+
+void Archive::Add(EndedSession session) {
+  session.recorder->Stop();
+  sessions_.push_back(std::move(session));
+  if (sessions_.size() > kSessions) sessions_.pop_front();
+}
+
+const EndedSession* Archive::Find(uint64_t session) const {
+  const auto found = std::find_if(sessions_.begin(), sessions_.end(),
+                                  [&](const EndedSession& each) { return each.id == session; });
+  return found == sessions_.end() ? nullptr : &*found;
+}
+
+}  // namespace xpud::trace

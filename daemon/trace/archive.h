@@ -1,0 +1,41 @@
+// The recorders of sessions that have ended, the newest: what their last commands were, and profiles that
+// nobody has read yet. REQUIRES: the lane's thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+
+#include "daemon/tenant/tenant.h"
+#include "daemon/trace/recorder.h"
+
+namespace xpud::trace {
+
+struct EndedSession {
+  uint64_t id = 0;
+  int32_t pid = 0;
+  Tenant tenant = {};
+  std::string name = {};    // of the client
+  std::string reason = {};  // why it ended
+  uint64_t ended_ns = 0;
+  uint64_t completed = 0;       // sequence of its last command that had completed
+  std::string waited_for = {};  // what its next command waited for; empty: it had none
+  std::unique_ptr<Recorder> recorder;
+};
+
+class Archive {
+ public:
+  static constexpr size_t kSessions = 32;
+
+  void Add(EndedSession session);
+  // Returns null if the session did not end lately.
+  const EndedSession* Find(uint64_t session) const;
+  const std::deque<EndedSession>& sessions() const { return sessions_; }  // the oldest first
+
+ private:
+  std::deque<EndedSession> sessions_;
+};
+
+}  // namespace xpud::trace

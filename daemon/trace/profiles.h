@@ -1,0 +1,52 @@
+// Which sessions are profiled. REQUIRES: the lane's thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "daemon/tenant/tenant.h"
+
+namespace xpud::trace {
+
+// A session, all sessions of a tenant, or all sessions.
+struct Selection {
+  std::optional<uint64_t> session = {};
+  std::optional<Tenant> tenant = {};
+
+  bool Has(uint64_t id, const Tenant& of) const {
+    return session ? *session == id : !tenant || *tenant == of;
+  }
+  bool operator==(const Selection&) const = default;
+};
+
+// What was asked for, for sessions that are still to come.
+class Profiles {
+ public:
+  struct Wish {
+    Selection selection;
+    size_t capacity = 0;
+    uint64_t until_ns = 0;
+  };
+
+  void Start(const Wish& wish) {
+    Stop(wish.selection);
+    wishes_.push_back(wish);
+  }
+  void Stop(const Selection& selection) {
+    if (!selection.session && !selection.tenant) return wishes_.clear();
+    std::erase_if(wishes_, [&](const Wish& each) { return each.selection == selection; });
+  }
+  // Returns the latest wish for a new session, or null.
+  const Wish* Find(uint64_t session, const Tenant& tenant, uint64_t now_ns) const {
+    for (auto wish = wishes_.rbegin(); wish != wishes_.rend(); ++wish)
+      if (wish->selection.Has(session, tenant) && now_ns < wish->until_ns) return &*wish;
+    return nullptr;
+  }
+
+ private:
+  std::vector<Wish> wishes_;
+};
+
+}  // namespace xpud::trace

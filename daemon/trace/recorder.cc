@@ -1,0 +1,137 @@
+#include "daemon/trace/recorder.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "proto/ops/family.h"
+
+namespace xpud::trace {
+namespace {
+
+constexpr size_t kMaxNames = 65'536;
+
+TensorShape ShapeOf(const ops::Operand& operand) {
+  TensorShape shape;
+  shape.dtype = static_cast<uint8_t>(operand.dtype);
+  shape.rank = operand.rank;
+  for (size_t d = 0; d < TensorShape::kSizes; ++d) {  // those beyond the rank are never read
+    constexpr uint64_t kMost = std::numeric_limits<uint32_t>::max();
+    shape.sizes[d] = static_cast<uint32_t>(std::min(static_cast<uint64_t>(operand.sizes[d]), kMost));
+  }
+  return shape;
+}
+
+uint64_t BytesOf(const ops::Operand& operand) {
+  return operand.is_tensor() ? static_cast<uint64_t>(operand.numel()) * ops::SizeOf(operand.dtype) : 0;
+}
+
+}  // namespace
+
+std::string Describe(Stall stall, const ops::Row* row) {
+  std::string text = stall == Stall::kNone ? "its turn" : kStallNames[static_cast<size_t>(stall)];
+  if (row != nullptr) text += " (" + std::string(row->aten.substr(0, row->aten.find('|'))) + ")";
+  return text;
+}
+
+bool Recorder::profiling(uint64_t now_ns) {
+  if (profile_ == nullptr || profile_->stopped) [[likely]]
+    return false;
+  profile_->stopped = now_ns >= profile_->until_ns;
+  return !profile_->stopped;
+}
+
+void Recorder::Start(size_t capacity, uint64_t until_ns) {
+  profile_ = std::make_unique<Profile>(capacity);
+  profile_->until_ns = until_ns;
+}
+
+void Recorder::Stop() {
+  if (profile_ != nullptr) profile_->stopped = true;
+}
+
+void Recorder::Note(const Running& command, uint64_t now_ns) {
+  FlightRecord& record = flight_.Next();
+  record.sequence = command.sequence;
+  record.run_ns = now_ns;
+  record.copied_bytes = command.copied_bytes;
+  record.row = command.row == nullptr ? uint16_t{0} : command.row->number;
+  record.kind = command.header.kind;
+  record.queue = static_cast<uint8_t>(command.header.queue);
+  record.refused = command.refused;
+  record.launches =
+      command.launches == nullptr ? uint16_t{0} : static_cast<uint16_t>(command.launches->size());
+  record.has_output = command.call != nullptr && !command.call->outputs.empty();
+  if (record.has_output) record.output = ShapeOf(command.call->outputs[0]);
+  if (command.timed) [[unlikely]]
+    NoteTimes(command);
+}
+
+void Recorder::NoteTimes(const Running& command) {
+  if (profile_ == nullptr) return;
+  CommandRecord record{};
+  record.sequence = command.sequence;
+  record.taken_ns = std::min(taken_ns_, command.decoded_ns);
+  record.decoded_ns = command.decoded_ns;
+  record.submitted_ns = command.launched_ns;
+  if (synchronous_ && command.launched_ns != 0) {
+    record.began_ns = command.launched_ns;
+    record.ended_ns = command.returned_ns;
+    record.device_ns = command.launching_ns;
+  }
+  record.bytes = command.copied_bytes;
+  record.kind = command.header.kind;
+  record.queue = static_cast<uint8_t>(command.header.queue);
+  record.stall = command.stall;
+  record.refused = command.refused;
+  if (command.row != nullptr) record.row = command.row->number;
+  if (command.launches != nullptr && command.launches->size() != 0) {
+    record.launches = static_cast<uint16_t>(command.launches->size());
+    record.kernel = NumberOf((*command.launches)[0].kernel().entry);
+  }
+  if (command.call != nullptr) {
+    record.operations = ops::CostOf(*command.call);
+    size_t tensors = 0;
+    for (const auto& operands : {command.call->outputs, command.call->inputs}) {
+      for (const ops::Operand& operand : operands) {
+        if (!operand.is_tensor()) continue;
+        record.bytes += BytesOf(operand);
+        if (tensors < CommandRecord::kTensors) record.shapes[tensors] = ShapeOf(operand);
+        ++tensors;
+      }
+    }
+    record.tensors = static_cast<uint8_t>(std::min<size_t>(tensors, UINT8_MAX));
+  }
+  if (!synchronous_ && record.submitted_ns != 0)
+    profile_->unfinished.push_back({profile_->records.added(), record.sequence, record.queue});
+  profile_->records.Add(record);
+}
+
+// The device reports ends only, and the daemon sees them a little later. Work is taken to begin when it was
+// sent, or when the work before it ended.
+void Recorder::Finish(uint32_t queue, uint64_t sequence, uint64_t now_ns) {
+  Profile& profile = *profile_;
+  std::erase_if(profile.unfinished, [&](const Profile::Unfinished& each) {
+    if (each.queue != queue || each.sequence > sequence) return false;
+    if (each.number < profile.records.first()) return true;
+    CommandRecord& record = profile.records[each.number];
+    record.began_ns = std::min(std::max(record.submitted_ns, profile.ended_ns), now_ns);
+    record.ended_ns = profile.ended_ns = now_ns;
+    record.device_ns = record.ended_ns - record.began_ns;
+    return true;
+  });
+}
+
+uint32_t Recorder::NumberOf(const std::string& kernel) {
+  Profile& profile = *profile_;
+  const auto [found, is_new] =
+      profile.numbers.try_emplace(kernel, static_cast<uint32_t>(profile.names.size()));
+  if (!is_new) return found->second;
+  if (profile.names.size() >= kMaxNames) {
+    profile.numbers.erase(found);
+    return 0;
+  }
+  profile.names.push_back(kernel);
+  return found->second;
+}
+
+}  // namespace xpud::trace

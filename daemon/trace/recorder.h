@@ -1,0 +1,140 @@
+// Records the commands of one session on one device. The flight recorder keeps the last commands of every
+// session, so that after a fault one can see what ran; it costs some nanoseconds a command. A profile keeps
+// more, while somebody wants it. Both keep the newest records. REQUIRES: the lane's thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "daemon/trace/record.h"
+#include "kernels/api/launch.h"
+#include "kernels/api/op_call.h"
+
+namespace xpud::trace {
+
+// The newest `capacity` records, in pieces that are allocated as records come.
+template <typename Record>
+class Ring {
+ public:
+  // REQUIRES: capacity > 0.
+  explicit Ring(size_t capacity) : capacity_(capacity) {}
+
+  void Add(const Record& record) { Next() = record; }
+  // The place of the next record, which has the contents of an old one.
+  Record& Next() {
+    const size_t at = at_;
+    at_ = at + 1 == capacity_ ? 0 : at + 1;
+    ++added_;
+    if (at / kPiece == pieces_.size()) [[unlikely]]
+      pieces_.push_back(std::make_unique<Record[]>(kPiece));
+    Record& next = pieces_[at / kPiece][at % kPiece];
+    __builtin_prefetch(&next + kAhead, /*for a write*/ 1);  // may be no place, which does not matter
+    return next;
+  }
+  uint64_t added() const { return added_; }  // those that were overwritten included
+  // The number of the oldest one.
+  uint64_t first() const { return added_ < capacity_ ? 0 : added_ - capacity_; }
+  // REQUIRES: first() <= number < added().
+  const Record& operator[](uint64_t number) const { return At(number); }
+  Record& operator[](uint64_t number) { return At(number); }
+  size_t capacity() const { return capacity_; }
+
+ private:
+  static constexpr size_t kPiece = 512, kAhead = 4;
+
+  Record& At(uint64_t number) const {
+    const size_t at = number % capacity_;
+    return pieces_[at / kPiece][at % kPiece];
+  }
+
+  const size_t capacity_;
+  std::vector<std::unique_ptr<Record[]>> pieces_;
+  size_t at_ = 0;  // added_ % capacity_
+  uint64_t added_ = 0;
+};
+
+// What the lane knows of the command that it runs. Filled in stages.
+struct Running {
+  uint64_t sequence = 0;
+  wire::CommandHeader header{};
+  const kernels::OpCall* call = nullptr;          // of an op that was checked
+  const ops::Row* row = nullptr;                  // of an op
+  const kernels::LaunchList* launches = nullptr;  // of an op that was launched
+  uint64_t copied_bytes = 0;
+  bool refused = false;
+  Stall stall = Stall::kNone;
+  // Only while the session is profiled.
+  bool timed = false;
+  uint64_t decoded_ns = 0, launched_ns = 0, returned_ns = 0;
+  uint64_t launching_ns = 0;  // without the turns of others
+
+  // Work was appended to the device from `began` to `ended`, not for the first time if it was stopped before.
+  void Launched(uint64_t began, uint64_t ended) {
+    if (launched_ns == 0) launched_ns = began;
+    returned_ns = ended;
+    launching_ns += ended - began;
+  }
+};
+
+struct Profile {
+  explicit Profile(size_t capacity) : records(capacity) {}
+
+  // A command whose end is not known yet.
+  struct Unfinished {
+    uint64_t number;  // of its record
+    uint64_t sequence;
+    uint32_t queue;
+  };
+
+  Ring<CommandRecord> records;
+  uint64_t until_ns = UINT64_MAX;  // then it stops by itself
+  bool stopped = false;
+  std::vector<std::string> names = {""};  // of kernels, by number
+  absl::flat_hash_map<std::string, uint32_t> numbers;
+  std::deque<Unfinished> unfinished;
+  uint64_t ended_ns = 0;  // the last command that is known to have
+};
+
+class Recorder {
+ public:
+  static constexpr size_t kFlightRecords = 10'000;
+
+  // `synchronous`: whether work is complete when the call that appends it returns.
+  explicit Recorder(bool synchronous) : synchronous_(synchronous), flight_(kFlightRecords) {}
+
+  // Whether commands are to be timed.
+  bool profiling(uint64_t now_ns);
+  // Begins a new profile of the newest `capacity` commands.
+  void Start(size_t capacity, uint64_t until_ns);
+  // Records no more; what was recorded stays.
+  void Stop();
+  // Commands arrived.
+  void Taken(uint64_t now_ns) { taken_ns_ = now_ns; }
+  // The command was executed, or sent to the device, at about `now_ns`.
+  void Note(const Running& command, uint64_t now_ns);
+  // An asynchronous device has reported the queue's commands up to `sequence`.
+  void Completed(uint32_t queue, uint64_t sequence, uint64_t now_ns) {
+    if (profile_ != nullptr && !profile_->unfinished.empty()) [[unlikely]]
+      Finish(queue, sequence, now_ns);
+  }
+
+  const Ring<FlightRecord>& flight() const { return flight_; }
+  const Profile* profile() const { return profile_.get(); }  // the last; null: there is none
+
+ private:
+  void NoteTimes(const Running& command);
+  void Finish(uint32_t queue, uint64_t sequence, uint64_t now_ns);
+  uint32_t NumberOf(const std::string& kernel);
+
+  const bool synchronous_;
+  Ring<FlightRecord> flight_;
+  std::unique_ptr<Profile> profile_;
+  uint64_t taken_ns_ = 0;
+};
+
+}  // namespace xpud::trace

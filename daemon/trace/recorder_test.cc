@@ -1,0 +1,135 @@
+#include "daemon/trace/recorder.h"
+
+#include <gtest/gtest.h>
+
+#include "daemon/trace/archive.h"
+#include "daemon/trace/profiles.h"
+#include "proto/ops/op_table.h"
+
+namespace xpud::trace {
+namespace {
+
+ops::Operand Tensor(std::initializer_list<int64_t> sizes) {
+  ops::Operand operand;
+  operand.rank = static_cast<uint8_t>(sizes.size());
+  std::copy(sizes.begin(), sizes.end(), operand.sizes.begin());
+  return operand;
+}
+
+// A command of `add`, with times in the steps of 10 ns from `at`.
+struct Add {
+  explicit Add(uint64_t sequence, uint64_t at = 0) {
+    call.row = running.row = &ops::RowOf("add.Tensor");
+    call.outputs = outputs;
+    call.inputs = inputs;
+    running.sequence = sequence;
+    running.header.kind = wire::CommandKind::kExecute;
+    running.call = &call;
+    if (at == 0) return;
+    running.timed = true;
+    running.decoded_ns = at;
+    running.Launched(at + 10, at + 20);
+  }
+  const ops::Operand outputs[1] = {Tensor({2, int64_t{1} << 40})};
+  const ops::Operand inputs[2] = {Tensor({2, 3}), Tensor({3})};
+  kernels::OpCall call;
+  Running running;
+};
+
+TEST(RingTest, KeepsTheNewest) {
+  Ring<uint64_t> ring(1000);
+  for (uint64_t i = 0; i < 2500; ++i) ring.Add(i);
+  EXPECT_EQ(ring.added(), 2500u);
+  EXPECT_EQ(ring.first(), 1500u);
+  for (uint64_t i = ring.first(); i < ring.added(); ++i) ASSERT_EQ(ring[i], i);
+}
+
+TEST(RecorderTest, TheFlightRecorderAlwaysRuns) {
+  Recorder recorder(/*synchronous=*/true);
+  for (uint64_t i = 1; i <= Recorder::kFlightRecords + 5; ++i) recorder.Note(Add(i).running, 1);
+  const Ring<FlightRecord>& flight = recorder.flight();
+  EXPECT_EQ(flight[flight.first()].sequence, 6u);
+  const FlightRecord& last = flight[flight.added() - 1];
+  EXPECT_EQ(last.row, ops::RowOf("add.Tensor").number);
+  EXPECT_EQ(last.output.rank, 2);
+  EXPECT_EQ(last.output.sizes[0], 2u);
+  EXPECT_EQ(last.output.sizes[1], UINT32_MAX);
+  EXPECT_EQ(recorder.profile(), nullptr);
+}
+
+TEST(RecorderTest, AProfileHasTimesUntilItStops) {
+  Recorder recorder(/*synchronous=*/true);
+  EXPECT_FALSE(recorder.profiling(1));
+  recorder.Start(10, 1000);
+  EXPECT_TRUE(recorder.profiling(999));
+  recorder.Taken(90);
+  recorder.Note(Add(1, 100).running, 1);
+  ASSERT_EQ(recorder.profile()->records.added(), 1u);
+  const CommandRecord& record = recorder.profile()->records[0];
+  EXPECT_EQ(record.taken_ns, 90u);
+  EXPECT_EQ(record.decoded_ns, 100u);
+  EXPECT_EQ(record.submitted_ns, 110u);
+  EXPECT_EQ(record.began_ns, 110u);
+  EXPECT_EQ(record.ended_ns, 120u);
+  EXPECT_EQ(record.device_ns, 10u);
+  EXPECT_EQ(record.tensors, 3);
+  EXPECT_EQ(record.shapes[2].sizes[0], 3u);
+  EXPECT_FALSE(recorder.profiling(1000));
+  EXPECT_FALSE(recorder.profiling(999)) << "it has stopped";
+  recorder.Start(10, UINT64_MAX);
+  EXPECT_EQ(recorder.profile()->records.added(), 0u) << "a new profile";
+  recorder.Stop();
+  EXPECT_FALSE(recorder.profiling(1));
+}
+
+TEST(RecorderTest, AnAsynchronousDeviceReportsEndsLater) {
+  Recorder recorder(/*synchronous=*/false);
+  recorder.Start(2, UINT64_MAX);
+  recorder.Note(Add(1, 100).running, 1);
+  recorder.Note(Add(2, 200).running, 1);
+  EXPECT_EQ(recorder.profile()->records[0].ended_ns, 0u);
+  recorder.Completed(0, 1, 300);
+  recorder.Completed(1, 2, 310);  // another queue
+  EXPECT_EQ(recorder.profile()->records[0].began_ns, 110u);
+  EXPECT_EQ(recorder.profile()->records[0].ended_ns, 300u);
+  EXPECT_EQ(recorder.profile()->records[1].ended_ns, 0u);
+  recorder.Completed(0, 2, 350);
+  EXPECT_EQ(recorder.profile()->records[1].began_ns, 300u) << "after the work before it";
+  EXPECT_EQ(recorder.profile()->records[1].device_ns, 50u);
+  recorder.Note(Add(3, 400).running, 1);
+  recorder.Note(Add(4, 500).running, 1);
+  recorder.Note(Add(5, 600).running, 1);  // 3 was overwritten
+  recorder.Completed(0, 5, 700);
+  EXPECT_EQ(recorder.profile()->records[recorder.profile()->records.first()].sequence, 4u);
+  EXPECT_TRUE(recorder.profile()->unfinished.empty());
+}
+
+TEST(ProfilesTest, SelectSessionsToCome) {
+  Profiles profiles;
+  const Tenant one{1000}, other{1001};
+  profiles.Start({{.tenant = one}, 10, 500});
+  EXPECT_EQ(profiles.Find(7, one, 400)->capacity, 10u);
+  EXPECT_EQ(profiles.Find(7, other, 400), nullptr);
+  EXPECT_EQ(profiles.Find(7, one, 500), nullptr) << "its time is over";
+  profiles.Start({{}, 20, 500});
+  EXPECT_EQ(profiles.Find(7, other, 400)->capacity, 20u);
+  profiles.Stop({});
+  EXPECT_EQ(profiles.Find(7, one, 400), nullptr);
+}
+
+TEST(ArchiveTest, KeepsTheSessionsThatEndedLast) {
+  Archive archive;
+  for (uint64_t id = 1; id <= Archive::kSessions + 1; ++id)
+    archive.Add({.id = id, .reason = "it hung up", .recorder = std::make_unique<Recorder>(true)});
+  EXPECT_EQ(archive.Find(1), nullptr);
+  ASSERT_NE(archive.Find(2), nullptr);
+  EXPECT_EQ(archive.Find(2)->reason, "it hung up");
+}
+
+TEST(DescribeTest, NamesTheOp) {
+  EXPECT_EQ(Describe(Stall::kNone, nullptr), "its turn");
+  EXPECT_EQ(Describe(Stall::kCompiling, &ops::RowOf("add.Tensor")), "compiling (add.Tensor)");
+}
+
+}  // namespace
+}  // namespace xpud::trace

@@ -1,0 +1,276 @@
+#include "tools/xpuctl/profile_trace.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "absl/functional/function_ref.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "proto/base/text.h"
+#include "tools/xpuctl/json.h"
+#include "tools/xpuctl/perfetto.pb.h"
+
+namespace xpud::xpuctl {
+namespace {
+
+enum class TrackKind { kTurns, kCompiles, kQueue };
+
+// A row of slices that do not overlap.
+struct Track {
+  TrackKind kind = TrackKind::kTurns;
+  uint32_t device = 0;
+  uint64_t session = 0;
+  uint32_t queue = 0;
+  auto operator<=>(const Track&) const = default;
+};
+
+struct Slice {
+  Track track;
+  std::string name;
+  const char* category;
+  uint64_t began_ns, ended_ns;
+  uint64_t flow;  // 0: none
+  const v1::ProfiledCommand* command;
+};
+
+std::string NameOf(const Track& track, const v1::ProfileInfo& info) {
+  const std::string who = absl::StrCat(info.client_name(), ", session ", track.session);
+  switch (track.kind) {
+    case TrackKind::kTurns:
+      return absl::StrCat("daemon: ", who);
+    case TrackKind::kCompiles:
+      return absl::StrCat("compiler: ", who);
+    case TrackKind::kQueue:
+      return absl::StrCat("device queue ", track.queue, ": ", who);
+  }
+  return "";
+}
+
+std::string DeviceName(const ProfileData& profile, uint32_t device) {
+  return absl::StrCat("device ", device,
+                      device < profile.devices.size() ? ": " + profile.devices[device] : std::string());
+}
+
+// A number of its own for each command, as far as 24 bits for sessions and devices and 40 for commands go.
+uint64_t FlowOf(const v1::ProfileInfo& info, const v1::ProfiledCommand& command) {
+  return (info.session() * 64 + info.device()) << 40 | (command.sequence() & 0xff'ffff'ffff);
+}
+
+// Calls `each` with every slice, those of a track in order.
+void ForEachSlice(const ProfiledSession& session, absl::FunctionRef<void(const Slice&)> each) {
+  const v1::ProfileInfo& info = session.info;
+  for (const v1::ProfiledCommand& command : session.commands) {
+    const bool works = command.began_ns() != 0 && command.ended_ns() > command.began_ns();
+    const uint64_t flow = works ? FlowOf(info, command) : 0;
+    const uint64_t sent = std::max(command.submitted_ns(), command.decoded_ns());
+    Track track{TrackKind::kTurns, info.device(), info.session(), 0};
+    const bool compiled = command.waited_for() == "compiling";
+    if (compiled)
+      each({{TrackKind::kCompiles, info.device(), info.session(), 0},
+            command.op(),
+            "compile",
+            command.decoded_ns(),
+            sent,
+            0,
+            &command});
+    each({track, command.op(), "daemon", compiled ? sent : command.decoded_ns(), sent, flow, &command});
+    if (!works) continue;
+    track.kind = TrackKind::kQueue;
+    track.queue = command.queue();
+    each({track, command.kernel().empty() ? command.op() : command.kernel(),
+          command.launches() != 0 ? "kernel" : "copy", command.began_ns(), command.ended_ns(), flow,
+          &command});
+  }
+}
+
+// Numbers tracks in the order in which they appear.
+class Tracks {
+ public:
+  // Returns the number, from 1, and whether it is new.
+  std::pair<uint64_t, bool> Find(const Track& track) {
+    const auto [found, is_new] = numbers_.try_emplace(track, numbers_.size() + 1);
+    return {found->second, is_new};
+  }
+
+ private:
+  std::map<Track, uint64_t> numbers_;
+};
+
+void AppendArgs(const v1::ProfiledCommand& command, std::string& out) {
+  absl::StrAppend(&out, "{\"op\":", JsonString(command.op()), ",\"correlation\":", command.sequence(),
+                  ",\"queue\":", command.queue(), ",\"bytes\":", command.bytes());
+  if (!command.shapes().empty()) absl::StrAppend(&out, ",\"shapes\":", JsonString(command.shapes()));
+  if (command.operations() != 0)
+    absl::StrAppend(&out, ",\"operations\":", static_cast<uint64_t>(command.operations()));
+  if (command.launches() != 0) absl::StrAppend(&out, ",\"launches\":", command.launches());
+  if (!command.waited_for().empty())
+    absl::StrAppend(&out, ",\"waited for\":", JsonString(command.waited_for()));
+  out += "}";
+}
+
+// Microseconds with three decimals.
+std::string Micros(uint64_t ns) { return absl::StrFormat("%d.%03d", ns / 1000, ns % 1000); }
+
+// The first time in the profile.
+uint64_t BaseOf(const ProfileData& profile) {
+  uint64_t base = UINT64_MAX;
+  for (const ProfiledSession& session : profile.sessions)
+    if (!session.commands.empty()) base = std::min(base, session.commands.front().taken_ns());
+  return base == UINT64_MAX ? 0 : base;
+}
+
+class ChromeWriter {
+ public:
+  explicit ChromeWriter(const ProfileData& profile) : profile_(profile), base_(BaseOf(profile)) {
+    absl::StrAppend(&out_, "{\"schemaVersion\":1,\"displayTimeUnit\":\"ns\",\"baseTimeNanoseconds\":",
+                    static_cast<uint64_t>(profile.unix_ns) - (profile.time_ns - base_), ",\"traceEvents\":[");
+  }
+
+  void Add(const ProfiledSession& session) {
+    ForEachSlice(session, [&](const Slice& slice) { Add(slice, session.info); });
+  }
+
+  std::string Finish() {
+    out_ += "\n]}\n";
+    return std::move(out_);
+  }
+
+ private:
+  void Begin() {
+    out_ += first_ ? "\n" : ",\n";
+    first_ = false;
+  }
+  void Meta(const char* what, uint32_t pid, uint64_t tid, const std::string& name) {
+    Begin();
+    absl::StrAppend(&out_, "{\"ph\":\"M\",\"name\":\"", what, "\",\"pid\":", pid, ",\"tid\":", tid,
+                    ",\"args\":{\"name\":", JsonString(name), "}}");
+  }
+  void Add(const Slice& slice, const v1::ProfileInfo& info) {
+    const auto [tid, is_new] = tracks_.Find(slice.track);
+    const uint32_t pid = slice.track.device;
+    if (is_new) Meta("thread_name", pid, tid, NameOf(slice.track, info));
+    if (is_new && devices_.insert({pid, true}).second)
+      Meta("process_name", pid, 0, DeviceName(profile_, pid));
+    Begin();
+    const std::string began = Micros(slice.began_ns - std::min(base_, slice.began_ns));
+    absl::StrAppend(&out_, "{\"ph\":\"X\",\"cat\":\"", slice.category, "\",\"name\":", JsonString(slice.name),
+                    ",\"pid\":", pid, ",\"tid\":", tid, ",\"ts\":", began,
+                    ",\"dur\":", Micros(slice.ended_ns - slice.began_ns), ",\"args\":");
+    AppendArgs(*slice.command, out_);
+    out_ += "}";
+    if (slice.flow == 0) return;
+    const bool starts = slice.track.kind == TrackKind::kTurns;
+    Begin();
+    absl::StrAppend(&out_, "{\"ph\":\"", starts ? "s" : "f", "\",\"id\":\"", slice.flow, "\",\"pid\":", pid,
+                    ",\"tid\":", tid, ",\"ts\":", began, ",\"cat\":\"ac2g\",\"name\":\"ac2g\"",
+                    starts ? "" : ",\"bp\":\"e\"", "}");
+  }
+
+  const ProfileData& profile_;
+  const uint64_t base_;
+  std::string out_;
+  bool first_ = true;
+  Tracks tracks_;
+  std::map<uint32_t, bool> devices_;
+};
+
+class PerfettoWriter {
+ public:
+  explicit PerfettoWriter(const ProfileData& profile) : profile_(profile) {}
+
+  void Add(const ProfiledSession& session) {
+    ForEachSlice(session, [&](const Slice& slice) { Add(slice, session.info); });
+  }
+  std::string Finish() { return std::move(out_); }
+
+ private:
+  static constexpr uint32_t kMonotonic = 3;      // of Perfetto's clocks
+  static constexpr uint64_t kDevices = 1 << 30;  // tracks of processes have numbers from here on
+
+  // A trace is its packets one after the other.
+  void Write(const perfetto::TracePacket& packet) {
+    perfetto::Trace trace;
+    *trace.add_packet() = packet;
+    trace.AppendToString(&out_);
+  }
+  void Describe(const Track& track, uint64_t uuid, const v1::ProfileInfo& info) {
+    perfetto::TracePacket packet;
+    if (devices_.insert({track.device, true}).second) {
+      packet.set_trusted_packet_sequence_id(1);
+      auto& device = *packet.mutable_track_descriptor();
+      device.set_uuid(kDevices + track.device);
+      device.mutable_process()->set_pid(static_cast<int32_t>(track.device) + 1);
+      device.mutable_process()->set_process_name(DeviceName(profile_, track.device));
+      Write(packet);
+    }
+    packet.Clear();
+    packet.set_trusted_packet_sequence_id(1);
+    auto& descriptor = *packet.mutable_track_descriptor();
+    descriptor.set_uuid(uuid);
+    descriptor.set_parent_uuid(kDevices + track.device);
+    descriptor.set_name(NameOf(track, info));
+    Write(packet);
+  }
+  static void Annotate(const char* name, const std::string& value, perfetto::TrackEvent& event) {
+    if (value.empty()) return;
+    auto& annotation = *event.add_debug_annotations();
+    annotation.set_name(name);
+    annotation.set_string_value(value);
+  }
+  static void Annotate(const char* name, uint64_t value, perfetto::TrackEvent& event) {
+    auto& annotation = *event.add_debug_annotations();
+    annotation.set_name(name);
+    annotation.set_uint_value(value);
+  }
+  void Add(const Slice& slice, const v1::ProfileInfo& info) {
+    const auto [uuid, is_new] = tracks_.Find(slice.track);
+    if (is_new) Describe(slice.track, uuid, info);
+    packet_.Clear();
+    packet_.set_trusted_packet_sequence_id(1);
+    packet_.set_timestamp_clock_id(kMonotonic);
+    packet_.set_timestamp(slice.began_ns);
+    auto& begin = *packet_.mutable_track_event();
+    begin.set_type(perfetto::TrackEvent::SLICE_BEGIN);
+    begin.set_track_uuid(uuid);
+    begin.add_categories(slice.category);
+    begin.set_name(slice.name);
+    if (slice.flow != 0) begin.add_flow_ids(slice.flow);
+    const v1::ProfiledCommand& command = *slice.command;
+    Annotate("op", command.op(), begin);
+    Annotate("shapes", command.shapes(), begin);
+    Annotate("correlation", command.sequence(), begin);
+    Annotate("bytes", command.bytes(), begin);
+    Annotate("launches", command.launches(), begin);
+    Annotate("waited for", command.waited_for(), begin);
+    Write(packet_);
+    packet_.Clear();
+    packet_.set_trusted_packet_sequence_id(1);
+    packet_.set_timestamp_clock_id(kMonotonic);
+    packet_.set_timestamp(slice.ended_ns);
+    auto& end = *packet_.mutable_track_event();
+    end.set_type(perfetto::TrackEvent::SLICE_END);
+    end.set_track_uuid(uuid);
+    Write(packet_);
+  }
+
+  const ProfileData& profile_;
+  std::string out_;
+  Tracks tracks_;
+  std::map<uint32_t, bool> devices_;
+  perfetto::TracePacket packet_;
+};
+
+template <typename Writer>
+std::string Written(const ProfileData& profile) {
+  Writer writer(profile);
+  for (const ProfiledSession& session : profile.sessions) writer.Add(session);
+  return writer.Finish();
+}
+
+}  // namespace
+
+std::string ChromeTrace(const ProfileData& profile) { return Written<ChromeWriter>(profile); }
+std::string PerfettoTrace(const ProfileData& profile) { return Written<PerfettoWriter>(profile); }
+
+}  // namespace xpud::xpuctl
