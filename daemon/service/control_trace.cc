@@ -22,7 +22,7 @@ using trace::FlightRecord;
 using trace::TensorShape;
 using wire::CommandKind;
 
-constexpr uint64_t kDefaultCommands = 100'000, kMostCommands = 4'000'000;
+constexpr uint64_t kDefaultCommands = 100'000, kMaxCommands = 4'000'000;
 constexpr uint64_t kPiece = 4096;  // commands in a reply
 
 const char* NameOf(CommandKind kind) {
@@ -104,7 +104,7 @@ void Fill(const CommandRecord& record, const std::vector<std::string>& names, v1
   out.set_op(OpOf(record));
   if (record.tensors != 0) out.set_shapes(ShapesOf(record));
   out.set_queue(record.queue);
-  out.set_taken_ns(record.taken_ns);
+  out.set_arrived_ns(record.arrived_ns);
   out.set_decoded_ns(record.decoded_ns);
   out.set_submitted_ns(record.submitted_ns);
   out.set_began_ns(record.began_ns);
@@ -185,9 +185,9 @@ absl::StatusOr<trace::Selection> TraceReader::SelectionOf(const v1::ProfileSelec
 absl::Status TraceReader::Start(const v1::StartProfileRequest& request, v1::StartProfileResponse& out) {
   ASSIGN_OR_RETURN(const trace::Selection selection, SelectionOf(request.selection()));
   const uint64_t commands = request.commands() == 0 ? kDefaultCommands : request.commands();
-  if (commands > kMostCommands) {
+  if (commands > kMaxCommands) {
     return absl::InvalidArgumentError(absl::StrCat("a profile of ", commands, " commands; at most ",
-                                                   kMostCommands, " are kept for each session and device"));
+                                                   kMaxCommands, " are kept for each session and device"));
   }
   uint64_t until = UINT64_MAX;
   if (request.duration_ms() != 0)

@@ -121,11 +121,11 @@ absl::StatusOr<DeviceSession::Progress> DeviceSession::Run(uint64_t slice_ns) {
   const uint64_t start = NowNs();
   Poll();
   if (transport_->TakeWaitRequest() != 0) announcer_.ClientWaits();
-  if (reader_.empty()) {
+  const bool looks = reader_.empty();
+  if (looks) {
     if (!reader_.Looks(start, announcer_.client_waits())) return Progress::kIdle;
     ASSIGN_OR_RETURN(const bool any, reader_.Fill());
     if (!any) return RestIdle(start);
-    recorder_->Taken(start);
     if (!announcer_.IsUnderWay()) progress_ns_ = start;
     memory_.SetIdle(false);
   }
@@ -134,6 +134,7 @@ absl::StatusOr<DeviceSession::Progress> DeviceSession::Run(uint64_t slice_ns) {
   Progress progress = Progress::kWorked;
   const uint64_t first = sequence_, waited = reader_.wait().Begins(start);
   const bool timed = recorder_->profiling(start);
+  if (looks) recorder_->Arrived(start - waited);
   for (int since_look = 1; !reader_.empty() && now - start < slice_ns; ++since_look) {
     const wire::CommandHeader header = reader_.Header();
     const Queue* const queue = queues_.Find(header.queue);

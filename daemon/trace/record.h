@@ -59,7 +59,7 @@ static_assert(sizeof(FlightRecord) == 64);
 struct CommandRecord {
   static constexpr int kTensors = 6;
   uint64_t sequence;
-  uint64_t taken_ns;      // when the lane took it from the ring, with others
+  uint64_t arrived_ns;    // when it arrived, as QueueWait estimates it for the commands that came together
   uint64_t decoded_ns;    // when the lane first turned to it
   uint64_t submitted_ns;  // when it was planned, and its first work was sent to the device; 0: it has none
   uint64_t began_ns, ended_ns;  // on the device; 0: not known

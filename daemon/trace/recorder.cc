@@ -70,7 +70,7 @@ void Recorder::NoteTimes(const Running& command) {
   if (profile_ == nullptr) return;
   CommandRecord record{};
   record.sequence = command.sequence;
-  record.taken_ns = std::min(taken_ns_, command.decoded_ns);
+  record.arrived_ns = std::min(arrived_ns_, command.decoded_ns);
   record.decoded_ns = command.decoded_ns;
   record.submitted_ns = command.launched_ns;
   if (synchronous_ && command.launched_ns != 0) {

@@ -113,8 +113,8 @@ class Recorder {
   void Start(size_t capacity, uint64_t until_ns);
   // Records no more; what was recorded stays.
   void Stop();
-  // Commands arrived.
-  void Taken(uint64_t now_ns) { taken_ns_ = now_ns; }
+  // Commands were taken from the ring that had arrived at about `arrived_ns`.
+  void Arrived(uint64_t arrived_ns) { arrived_ns_ = arrived_ns; }
   // The command was executed, or sent to the device, at about `now_ns`.
   void Note(const Running& command, uint64_t now_ns);
   // An asynchronous device has reported the queue's commands up to `sequence`.
@@ -134,7 +134,7 @@ class Recorder {
   const bool synchronous_;
   Ring<FlightRecord> flight_;
   std::unique_ptr<Profile> profile_;
-  uint64_t taken_ns_ = 0;
+  uint64_t arrived_ns_ = 0;
 };
 
 }  // namespace xpud::trace

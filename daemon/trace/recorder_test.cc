@@ -62,11 +62,11 @@ TEST(RecorderTest, AProfileHasTimesUntilItStops) {
   EXPECT_FALSE(recorder.profiling(1));
   recorder.Start(10, 1000);
   EXPECT_TRUE(recorder.profiling(999));
-  recorder.Taken(90);
+  recorder.Arrived(90);
   recorder.Note(Add(1, 100).running, 1);
   ASSERT_EQ(recorder.profile()->records.added(), 1u);
   const CommandRecord& record = recorder.profile()->records[0];
-  EXPECT_EQ(record.taken_ns, 90u);
+  EXPECT_EQ(record.arrived_ns, 90u);
   EXPECT_EQ(record.decoded_ns, 100u);
   EXPECT_EQ(record.submitted_ns, 110u);
   EXPECT_EQ(record.began_ns, 110u);

@@ -74,9 +74,9 @@ ProfileStats StatsOf(const ProfileData& profile) {
     size_t at = 0;
     for (const v1::ProfiledCommand& command : session.commands) {
       ++stats.commands;
-      first = std::min(first, command.taken_ns());
+      first = std::min(first, command.arrived_ns());
       last = std::max({last, command.ended_ns(), command.decoded_ns()});
-      const uint64_t from = std::max(command.taken_ns(), waited_until);
+      const uint64_t from = std::max(command.arrived_ns(), waited_until);
       if (from < command.decoded_ns())
         AddWait(from, command.decoded_ns(), session.info, work[device], at, stats.waits);
       if (!command.waited_for().empty() && command.submitted_ns() > command.decoded_ns())

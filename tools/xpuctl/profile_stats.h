@@ -24,7 +24,7 @@ struct ProfileStats {
   uint64_t device_ns = 0;        // of all of them
   uint64_t span_ns = 0;          // from the first command to the end of the last
   uint64_t commands = 0;         // those without work on the device included
-  // Time in which commands had been taken from the ring and did not run, by why: "compiling", "memory"; a
+  // Time in which commands had arrived and did not run, by why: "compiling", "memory"; a
   // session that ran then ("session 7, python"); "the daemon" for what is left.
   std::map<std::string, uint64_t> waits;
 };

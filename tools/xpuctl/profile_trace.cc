@@ -116,7 +116,7 @@ std::string Micros(uint64_t ns) { return absl::StrFormat("%d.%03d", ns / 1000, n
 uint64_t BaseOf(const ProfileData& profile) {
   uint64_t base = UINT64_MAX;
   for (const ProfiledSession& session : profile.sessions)
-    if (!session.commands.empty()) base = std::min(base, session.commands.front().taken_ns());
+    if (!session.commands.empty()) base = std::min(base, session.commands.front().arrived_ns());
   return base == UINT64_MAX ? 0 : base;
 }
 

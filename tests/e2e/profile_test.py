@@ -1,0 +1,189 @@
+"""xpuctl profile and xpuctl flight, with real clients that are not restarted."""
+
+import collections
+import json
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+from harness import BINARIES, DaemonTest, wait_until
+
+# Runs `x @ x` and a copy to the host, as often as each line that it is told says.
+WORKER = """
+x = torch.rand(64, 64, device='xpud'); x.cpu(); say('ready')
+for line in sys.stdin:
+    for _ in range(int(line)): (x @ x).cpu()
+    say('done')
+"""
+
+
+class TraceTest(DaemonTest):
+    FLAGS = ("--device", "cpu")
+
+    def run_xpuctl(self, *words) -> subprocess.CompletedProcess:
+        return subprocess.run([BINARIES / "xpuctl", "--address", self.daemon.address, *map(str, words)], capture_output=True, text=True, timeout=60)
+
+    def xpuctl(self, *words) -> str:
+        answer = self.run_xpuctl(*words)
+        self.assertEqual((answer.returncode, answer.stderr), (0, ""), words)
+        return answer.stdout
+
+    def worker(self):
+        client = self.client(WORKER)
+        client.hear()
+        return client, next(session["id"] for session in self.daemon.sessions() if session["pid"] == client.process.pid)
+
+    @staticmethod
+    def work(client, times: int) -> None:
+        client.tell(str(times))
+        assert client.hear() == "done"
+
+
+class ProfileTest(TraceTest):
+    def saved(self, *words) -> dict:
+        return json.loads(self.xpuctl("profile", "save", *words, "-"))
+
+    def test_a_trace_has_each_command_in_its_place(self):
+        client, session = self.worker()
+        self.xpuctl("profile", "start", session)
+        before = self.daemon.sessions()[0]["busy_ns"]
+        self.work(client, 50)
+        self.xpuctl("profile", "stop", session)
+        busy = self.daemon.sessions()[0]["busy_ns"] - before
+        self.work(client, 10)  # not recorded
+        events = self.saved(session, "-o", "chrome")["traceEvents"]
+        slices = [event for event in events if event["ph"] == "X"]
+        kernels = [event for event in slices if event["cat"] == "kernel"]
+        self.assertEqual(len([event for event in kernels if event["args"]["op"] == "mm"]), 50)
+        self.assertEqual(kernels[0]["args"]["shapes"], "float32[64,64] = float32[64,64], float32[64,64]")
+        self.assertEqual(len([event for event in slices if event["cat"] == "copy"]), 50)
+        self.assertLessEqual(sum(event["dur"] for event in kernels) * 1e3, busy)
+        tracks = collections.defaultdict(list)
+        for event in slices:
+            tracks[event["pid"], event["tid"]].append(event)
+        for track in tracks.values():
+            for one, other in zip(track, track[1:]):
+                self.assertLessEqual(one["ts"] + one["dur"], other["ts"] + 0.0011, "slices of a track overlap")
+        flows = collections.Counter(event["id"] for event in events if event["ph"] in "sf")
+        self.assertEqual(set(flows.values()), {2})
+        self.assertEqual(len(flows), 100)
+        names = {event["args"]["name"] for event in events if event["ph"] == "M"}
+        self.assertTrue(any(name.startswith("device 0: ") for name in names), names)
+
+    def test_stats_sum_up_by_op_and_kernel(self):
+        client, session = self.worker()
+        self.xpuctl("profile", "start", session)
+        self.work(client, 20)
+        stats = json.loads(self.xpuctl("profile", "stats", session, "-o", "json"))
+        products = [row for row in stats["rows"] if row["op"] == "mm"]  # the first may have a kernel of its own
+        totals = tuple(sum(row[field] for row in products) for field in ("calls", "bytes", "operations"))
+        self.assertEqual(totals, (20, 20 * 3 * 64 * 64 * 4, 20 * 64**3))
+        self.assertEqual(sum(row["device_ns"] for row in stats["rows"]), stats["device_ns"])
+        self.assertLessEqual(stats["device_ns"], stats["span_ns"])
+        self.assertIn("mm", self.xpuctl("profile", "stats", session))
+
+    def test_the_newest_commands_are_kept(self):
+        client, session = self.worker()
+        self.xpuctl("profile", "start", session, "--commands", 10)
+        self.work(client, 30)
+        profile, = json.loads(self.xpuctl("profile", "list", "-o", "json"))["profiles"]
+        self.assertEqual((profile["commands"], profile["session"], profile["running"]), (10, session, True))
+        self.assertGreater(profile["overwritten"], 50)
+        data, = self.saved(session, "-o", "json")["sessions"]
+        sequences = [command["sequence"] for command in data["commands"]]
+        self.assertEqual(sequences, list(range(sequences[0], sequences[0] + 10)))
+        self.assertEqual(sequences[-1], self.daemon.sessions()[0]["commands_submitted"])
+
+    def test_all_sessions_those_to_come_and_those_that_ended(self):
+        self.assertEqual(self.xpuctl("profile", "start", "--all"), "profiling 0 sessions, and those to come\n")
+        client, session = self.worker()
+        client.process.stdin.close()
+        client.process.wait(30)
+        wait_until(lambda: not self.daemon.sessions(), 5)
+        data, = self.saved("--all", "-o", "json")["sessions"]
+        self.assertEqual((data["info"]["session"], data["info"]["ended"]), (session, True))
+        self.assertEqual(data["commands"][0]["sequence"], 1)
+        self.xpuctl("profile", "stop", "--all")
+        other, other_session = self.worker()
+        self.assertNotIn(other_session, [each["session"] for each in json.loads(self.xpuctl("profile", "list", "-o", "json"))["profiles"]])
+
+    def test_a_tenants_sessions(self):
+        client, session = self.worker()
+        tenant = self.daemon.sessions()[0]["tenant"]
+        self.xpuctl("profile", "start", "--tenant", "uid:4000000")
+        self.work(client, 1)
+        self.assertEqual(json.loads(self.xpuctl("profile", "list", "-o", "json"))["profiles"], [])
+        self.xpuctl("profile", "start", "--tenant", tenant)
+        self.work(client, 1)
+        self.assertEqual(len(self.saved("--tenant", tenant, "-o", "json")["sessions"]), 1)
+
+    def test_it_stops_by_itself(self):
+        client, session = self.worker()
+        self.xpuctl("profile", "start", session, "--seconds", 0.1)
+
+        def stopped():
+            self.work(client, 1)
+            profile, = json.loads(self.xpuctl("profile", "list", "-o", "json"))["profiles"]
+            return not profile["running"]
+        wait_until(stopped, 10)
+
+    def test_others_are_named_as_the_cause_of_a_wait(self):
+        one, first = self.worker()
+        other, second = self.worker()
+        self.xpuctl("profile", "start", "--all")
+        for client in (one, other):
+            client.tell("3000")
+        for client in (one, other):
+            client.hear()
+        waits = json.loads(self.xpuctl("profile", "stats", "--all", "-o", "json"))["wait_ns"]
+        self.assertTrue(any(who.startswith(f"session {first},") for who in waits), waits)
+        self.assertTrue(any(who.startswith(f"session {second},") for who in waits), waits)
+
+    def test_wrong_use_is_refused_and_disturbs_nobody(self):
+        client, session = self.worker()
+        for words, text in ((("profile", "start", 999), "there is no session 999"), (("profile", "save", session, "-"), "none of these sessions was profiled"),
+                            (("profile", "start", "--tenant", "alice"), "no tenant 'alice'"),
+                            (("profile", "start", session, "--commands", 10**9), "at most 4000000"), (("flight", 999), "session 999 used no device")):
+            answer = self.run_xpuctl(*words)
+            self.assertEqual((answer.returncode, answer.stdout), (1, ""), words)
+            self.assertIn(text, answer.stderr)
+        for words in (("profile",), ("profile", "record", session), ("profile", "start"), ("profile", "start", session, "--all"), ("profile", "start", "x"),
+                      ("profile", "start", session, "--seconds", "-1"), ("profile", "save"), ("flight",), ("flight", session, "-n", "x")):
+            self.assertEqual(self.run_xpuctl(*words).returncode, 2, words)
+        self.xpuctl("profile", "start", session)
+        self.work(client, 5)
+        self.assertIn("is the disk full?", self.run_xpuctl("profile", "save", session, "/dev/full").stderr)
+        with tempfile.TemporaryDirectory() as folder:
+            self.xpuctl("profile", "save", session, pathlib.Path(folder, "trace"))
+            self.assertGreater(pathlib.Path(folder, "trace").stat().st_size, 1000)
+
+
+class FlightTest(TraceTest):
+    def flight(self, session: int, *words) -> dict:
+        flight, = json.loads(self.xpuctl("flight", session, "-o", "json", *words))["flights"]
+        return flight
+
+    def test_says_what_a_session_does(self):
+        client, session = self.worker()
+        self.work(client, 5)
+        flight = self.flight(session)
+        self.assertEqual(flight["recorded"], self.daemon.sessions()[0]["commands_submitted"])
+        self.assertEqual([command["output"] for command in flight["commands"] if command["op"] == "mm"][-5:], ["float32[64,64]"] * 5)
+        self.assertEqual(len(self.flight(session, "-n", 3)["commands"]), 3)
+        self.assertEqual(len(self.flight(session, "-n", 0)["commands"]), flight["recorded"])
+        self.assertIn("float32[64,64]", self.xpuctl("flight", session))
+
+    def test_says_what_a_killed_client_did_last(self):
+        client, session = self.worker()
+        self.work(client, 5)
+        client.kill()
+        wait_until(lambda: not self.daemon.sessions(), 5)
+        flight = self.flight(session)
+        self.assertEqual(flight["commands"][-1]["sequence"], flight["recorded"])
+        self.assertIn("download", [command["op"] for command in flight["commands"]])
+        self.assertTrue(flight["ended"])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,123 @@
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "tools/xpuctl/perfetto.pb.h"
+#include "tools/xpuctl/profile_stats.h"
+#include "tools/xpuctl/profile_trace.h"
+
+namespace xpud::xpuctl {
+namespace {
+
+v1::ProfiledCommand Command(uint64_t sequence, const char* op, uint64_t arrived, uint64_t began,
+                            uint64_t ended) {
+  v1::ProfiledCommand command;
+  command.set_sequence(sequence);
+  command.set_op(op);
+  command.set_arrived_ns(arrived);
+  command.set_decoded_ns(began);
+  command.set_submitted_ns(began);
+  command.set_began_ns(began);
+  command.set_ended_ns(ended);
+  command.set_device_ns(ended - began);
+  command.set_kernel(std::string("kernel_") + op);
+  command.set_launches(1);
+  command.set_bytes(1000);
+  return command;
+}
+
+// Session 1 runs from 1,000 to 1,300 ns; meanwhile a command of session 2 waits.
+ProfileData Profile() {
+  ProfileData data;
+  data.time_ns = 5000;
+  data.unix_ns = 1'000'005'000;
+  data.devices = {"a device"};
+  for (const uint64_t session : {1, 2}) {
+    ProfiledSession& each = data.sessions.emplace_back();
+    each.info.set_session(session);
+    each.info.set_client_name("python");
+  }
+  data.sessions[0].commands = {Command(1, "mm", 1000, 1000, 1200), Command(2, "mm", 1000, 1200, 1300)};
+  data.sessions[1].commands = {Command(1, "add", 1100, 1400, 1410)};
+  v1::ProfiledCommand compiled = Command(2, "add", 1410, 1420, 1430);
+  compiled.set_waited_for("compiling");
+  compiled.set_submitted_ns(1425);
+  data.sessions[1].commands.push_back(compiled);
+  v1::ProfiledCommand free;
+  free.set_sequence(3);
+  free.set_op("free");
+  free.set_arrived_ns(1500);
+  free.set_decoded_ns(1500);
+  data.sessions[1].commands.push_back(free);
+  return data;
+}
+
+TEST(ProfileStatsTest, SumUpByOpAndKernel) {
+  const ProfileStats stats = StatsOf(Profile());
+  ASSERT_EQ(stats.rows.size(), 2u);
+  EXPECT_EQ(stats.rows[0].op, "mm");
+  EXPECT_EQ(stats.rows[0].calls, 2u);
+  EXPECT_EQ(stats.rows[0].device_ns, 300u);
+  EXPECT_EQ(stats.rows[0].bytes, 2000u);
+  EXPECT_EQ(stats.rows[1].kernel, "kernel_add");
+  EXPECT_EQ(stats.device_ns, 320u);
+  EXPECT_EQ(stats.commands, 5u);
+  EXPECT_EQ(stats.span_ns, 500u);
+}
+
+TEST(ProfileStatsTest, WaitsAreThoseOfTheCommandsAndNameOthers) {
+  const auto waits = StatsOf(Profile()).waits;
+  EXPECT_EQ(waits.at("session 1, python"), 200u);  // from 1,100 to 1,300
+  EXPECT_EQ(waits.at("the daemon"), 110u);         // to 1,400, and from 1,410 to 1,420
+  EXPECT_EQ(waits.at("compiling"), 5u);
+}
+
+TEST(ProfileStatsTest, NothingGivesNothing) {
+  EXPECT_TRUE(StatsOf({}).rows.empty());
+  EXPECT_NE(StatsText(StatsOf({})).find("0 commands"), std::string::npos);
+  EXPECT_EQ(StatsJson(StatsOf({})),
+            "{\"commands\":0,\"span_ns\":0,\"device_ns\":0,\"rows\":[],\"wait_ns\":{}}");
+}
+
+TEST(PerfettoTraceTest, SlicesOfATrackFollowEachOther) {
+  perfetto::Trace trace;
+  ASSERT_TRUE(trace.ParseFromString(PerfettoTrace(Profile())));
+  std::map<uint64_t, std::string> names;
+  std::map<uint64_t, uint64_t> parents, ended, flows;
+  std::map<uint64_t, bool> open;
+  size_t slices = 0;
+  for (const perfetto::TracePacket& packet : trace.packet()) {
+    if (packet.has_track_descriptor()) {
+      const auto& track = packet.track_descriptor();
+      names[track.uuid()] = track.has_process() ? track.process().process_name() : track.name();
+      parents[track.uuid()] = track.parent_uuid();
+      continue;
+    }
+    const auto& event = packet.track_event();
+    const uint64_t track = event.track_uuid();
+    ASSERT_TRUE(names.contains(track)) << "a track is described first";
+    EXPECT_EQ(names[parents[track]], "device 0: a device");
+    EXPECT_EQ(packet.timestamp_clock_id(), 3u);
+    const bool begins = event.type() == perfetto::TrackEvent::SLICE_BEGIN;
+    EXPECT_EQ(open[track], !begins);
+    open[track] = begins;
+    EXPECT_GE(packet.timestamp(), ended[track]);
+    ended[track] = packet.timestamp();
+    slices += begins;
+    for (const uint64_t flow : event.flow_ids()) ++flows[flow];
+  }
+  EXPECT_EQ(slices, 5u + 4u + 1u);  // turns, work, and a compile
+  EXPECT_EQ(flows.size(), 4u);
+  for (const auto& [flow, ends] : flows) EXPECT_EQ(ends, 2u);
+}
+
+TEST(ChromeTraceTest, TimesAreMicrosecondsFromTheFirstCommand) {
+  const std::string trace = ChromeTrace(Profile());
+  EXPECT_NE(trace.find("\"baseTimeNanoseconds\":1000001000"), std::string::npos) << trace;
+  EXPECT_NE(trace.find("\"name\":\"kernel_mm\",\"pid\":0,\"tid\":2,\"ts\":0.200,\"dur\":0.100"),
+            std::string::npos)
+      << trace;
+}
+
+}  // namespace
+}  // namespace xpud::xpuctl
