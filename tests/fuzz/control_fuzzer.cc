@@ -22,6 +22,8 @@
 #include "tools/xpuctl/csv.h"
 #include "tools/xpuctl/event_view.h"
 #include "tools/xpuctl/json.h"
+#include "tools/xpuctl/profile_stats.h"
+#include "tools/xpuctl/profile_trace.h"
 #include "tools/xpuctl/views.h"
 
 namespace xpud::fuzz {
@@ -52,6 +54,15 @@ void Show(const v1::ListDevicesResponse& list) {
 void Show(const v1::ListSessionsResponse& list) {
   for (const bool wide : {false, true}) CheckView(xpuctl::SessionsText(list, wide));
   CheckView(xpuctl::CsvOf(list.time_ns(), list.sessions()).ToString(true));
+}
+void Show(const v1::ReadFlightResponse&) {}  // only its JSON is checked
+void Show(const v1::ReadProfileResponse& part) {
+  xpuctl::ProfileData data;
+  data.sessions.resize(1);
+  data.sessions[0].commands.assign(part.commands().begin(), part.commands().end());
+  CheckView(xpuctl::StatsText(xpuctl::StatsOf(data)));
+  XPUD_CHECK(!xpuctl::ChromeTrace(data).empty());
+  (void)xpuctl::PerfettoTrace(data);
 }
 void Show(const v1::ListQuotasResponse& list) {
   for (const bool wide : {false, true}) CheckView(xpuctl::QuotasText(list, wide));
@@ -168,7 +179,7 @@ Daemon& TheDaemon() {
 
 void Choose(uint8_t which, Bytes input) {
   const std::string_view bytes = input.text();
-  switch (which % 18) {
+  switch (which % 24) {
     case 0:
       return ShowBytes<v1::GetStatusResponse>(bytes);
     case 1:
@@ -203,6 +214,18 @@ void Choose(uint8_t which, Bytes input) {
       return TheDaemon().Ask<v1::ListLogRequest, v1::ListLogResponse>("ListLog", bytes);
     case 17:
       return TheDaemon().Ask<v1::GetConfigRequest, v1::GetConfigResponse>("GetConfig", bytes);
+    case 18:
+      return ShowBytes<v1::ReadProfileResponse>(bytes);
+    case 19:
+      return ShowBytes<v1::ReadFlightResponse>(bytes);
+    case 20:
+      return TheDaemon().Ask<v1::StartProfileRequest, v1::StartProfileResponse>("StartProfile", bytes);
+    case 21:
+      return TheDaemon().Ask<v1::ReadProfileRequest, v1::ReadProfileResponse>("ReadProfile", bytes);
+    case 22:
+      return TheDaemon().Ask<v1::ReadFlightRequest, v1::ReadFlightResponse>("ReadFlight", bytes);
+    case 23:
+      return TheDaemon().Ask<v1::StopProfileRequest, v1::StopProfileResponse>("StopProfile", bytes);
     case 13:
       return TheDaemon().Ask<v1::SetDrainRequest, v1::SetDrainResponse>("SetDrain", bytes);
     default:

@@ -124,7 +124,7 @@ std::string StatsJson(const ProfileStats& stats) {
     absl::StrAppend(&rows, rows.empty() ? "" : ",", "{\"op\":", JsonString(row.op),
                     ",\"kernel\":", JsonString(row.kernel), ",\"calls\":", row.calls,
                     ",\"device_ns\":", row.device_ns, ",\"bytes\":", row.bytes,
-                    ",\"operations\":", static_cast<uint64_t>(row.operations), "}");
+                    ",\"operations\":", Whole(row.operations), "}");
   }
   for (const auto& [why, ns] : stats.waits)
     absl::StrAppend(&waits, waits.empty() ? "" : ",", JsonString(why), ":", ns);

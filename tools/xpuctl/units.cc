@@ -35,6 +35,8 @@ std::string Duration(uint64_t ns) {
   return absl::StrFormat("%dd %dh", whole / 86400, whole % 86400 / 3600);
 }
 
+uint64_t Whole(double number) { return number >= 0 && number < 9e18 ? static_cast<uint64_t>(number) : 0; }
+
 std::string Percent(double ratio) {
   const bool small = ratio > 0 && ratio < 0.1;
   return small ? absl::StrFormat("%.1f%%", ratio * 100) : absl::StrFormat("%.0f%%", ratio * 100);
