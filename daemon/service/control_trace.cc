@@ -66,13 +66,14 @@ absl::StatusOr<Tenant> ParseTenant(std::string_view text) {
   Tenant tenant;
   constexpr std::string_view kUid = "uid:";
   const std::string_view rest = text.starts_with(kUid) ? text.substr(kUid.size()) : text;
-  const char* const end = rest.data() + rest.size();
-  const auto [after, error] = std::from_chars(rest.data(), end, tenant.uid);
-  if (rest.size() == text.size() || error != std::errc() || (after != end && *after != '/')) {
+  const auto [after, error] = std::from_chars(rest.data(), rest.data() + rest.size(), tenant.uid);
+  const size_t digits = static_cast<size_t>(after - rest.data());
+  const bool has_name = digits < rest.size();
+  if (rest.size() == text.size() || error != std::errc() || (has_name && rest[digits] != '/')) {
     return absl::InvalidArgumentError(
         absl::StrCat("no tenant '", PrintableText(text, 64), "'; a tenant is uid:NUMBER or uid:NUMBER/NAME"));
   }
-  if (after != end) tenant.name.assign(after + 1, end);
+  if (has_name) tenant.name = rest.substr(digits + 1);
   return tenant;
 }
 
