@@ -247,6 +247,7 @@ const std::map<std::string_view, Kernel>& Kernels() {
        [](Values v, const Tensor& out) {
          std::vector<int64_t> dims = v[1].toIntVector();
          for (int64_t& dim : dims) dim = at::maybe_wrap_dim(dim, out.dim());
+         if (out.dim() == 0) dims.clear();
          at::view_as_real(out).copy_(Pairs(v[0]).flip(dims));
        }},
       {"gather",
@@ -405,6 +406,11 @@ void CheckBroadcast(const c10::FunctionSchema& schema, Values values) {
               " doesn't match the broadcast shape ", c10::IntArrayRef(shape));
 }
 
+void CheckSameType(const Tensor& self, const Tensor& out) {
+  TORCH_CHECK(out.scalar_type() == self.scalar_type(), "Found dtype ", out.scalar_type(), " but expected ",
+              self.scalar_type());
+}
+
 // Returns a tensor on the device if one of the values is complex and all are accepted, else nullptr.
 const Tensor* DeviceTensorOf(Values values) {
   const Tensor* found = nullptr;
@@ -440,8 +446,13 @@ bool RunComplex(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     const Tensor& target = values[variant == Variant::kOut ? inputs : 0].toTensor();
     CheckOverlaps(target, values.slice(0, inputs));
   }
+  const std::string_view name = BaseName(schema);
+  // The CPU stores lengths into an out= of any type, and negated numbers only into one of their own.
+  if (name == "abs" && variant == Variant::kOut) return false;
+  if (name == "neg" && variant == Variant::kOut) CheckSameType(values[0].toTensor(), values[1].toTensor());
   op.callBoxed(&metas);
-  const Tensor meta = metas.at(0).toTensor();
+  Tensor meta = metas.at(0).toTensor();
+  if (name == "angle") meta = meta.contiguous();  // as the CPU's
   if (variant != Variant::kFunctional && !meta.is_complex()) return false;
   const Tensor result = at::empty_strided(meta.sizes(), meta.strides(), meta.options().device(device));
   if (result.numel() > 0) kernel(values.slice(0, inputs), result);

@@ -34,11 +34,15 @@ RANDOM_MODULES = {
 
 # (entry, type or None for all, "aspect/kind", "aspect" or "" for all): reason. Crashes cannot be listed.
 EXCEPTIONS = {}
+# Of these, those that occur on some processors only.
+SOMETIMES = set()
 
 
-def listed(names, what, reason, dtype=None):
+def listed(names, what, reason, dtype=None, sometimes=False):
     for name in names.split():
         EXCEPTIONS[name, dtype, what] = reason
+        if sometimes:
+            SOMETIMES.add((name, dtype, what))
 
 
 SPARSE = "sparse tensors of compressed layouts are refused with a NotImplementedError that says so"
@@ -50,7 +54,7 @@ for kind in ("float16", "bfloat16"):
     listed("native_batch_norm _native_batch_norm_legit", "out/refused", FLOAT32_MOMENTS, kind)
 listed("native_batch_norm _native_batch_norm_legit normal.number_mean", "out/accepted", "an out= of another shape is resized, as for other operators; the CPU's kernel refuses it")
 for what in ("strides", "operand strides"):
-    listed("nn.functional.conv3d nn.functional.conv_transpose3d", f"layouts/{what}", "channels-last if the input is, as on CUDA; some of the CPU's kernels are not")
+    listed("nn.functional.conv3d nn.functional.conv_transpose3d", f"layouts/{what}", "channels-last if the input is, as on CUDA; some of the CPU's kernels are not", sometimes=True)
 listed("native_group_norm", "layouts/accepted", "the CPU wants a contiguous operand; here, as on CUDA, none is needed")
 listed("native_group_norm", "strided gradients/accepted", "the CPU wants a contiguous operand; here, as on CUDA, none is needed", "float32")
 listed("native_group_norm", "layouts/values", "PyTorch's CPU kernel reads an expanded operand as if it were contiguous")
@@ -84,10 +88,12 @@ for kind in ("int16", "int8"):
     for what in ("values/values", "method/values", "layouts/values", "scalars/values", "out/values", "out/operand values"):
         listed(" ".join(f"polygamma.polygamma_n_{n}" for n in range(5)), what, POLES, kind)
 
-listed("diff", "overlap/accepted", "a copy within overlapping memory reads before it writes; the CPU refuses it")
+listed("logdet", "layouts/values", "the logarithm of a determinant of 0 has no angle: nan on the CPU, 0 here", "complex64", sometimes=True)
+listed("nn.functional.normalize", "layouts/strides", "the stride of a dimension of one element", "complex64")
+listed("_unsafe_masked_index_put_accumulate", "devices/values", "adds elements of equal indices in another order, and each addition is rounded", "bfloat16", sometimes=True)
 listed("gather", "errors/accepted", "out= overlaps the index only once it is resized; the result is computed before", "float32")
 listed("lu", "out/accepted", "copies its results to out= on any device, and PyTorch's CPU checks for the CPU alone")
-listed("mean logsumexp cumsum", "out/refused", "a complex result is not stored into a real out=, which would drop its imaginary part", "complex64")
+listed("mean logsumexp cumsum cumprod", "out/refused", "a complex result is not stored into a real out=, which would drop its imaginary part", "complex64")
 listed("nn.functional.pixel_shuffle nn.functional.pixel_unshuffle", "layouts/strides", "contiguous for channels-last operands, as on CUDA")
 
 TIES = "of equal elements, the first one is chosen; the CPU's choice depends on its algorithm (nth_element, an unstable sort)"
