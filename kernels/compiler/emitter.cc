@@ -127,6 +127,12 @@ Emitter::Value Emitter::Team() {
   return Add(Mul(Group(0), I64(kGpuWarps)), ir_.CreateLShr(Thread(), I64(5)));
 }
 
+void Emitter::MakeRoomFor(int groups) {
+  XPUD_CHECK(target_ == Target::kNvptx);
+  function_->addFnAttr("nvvm.maxntid", std::to_string(kGpuLanes));
+  function_->addFnAttr("nvvm.minctasm", std::to_string(groups));
+}
+
 Emitter::Value Emitter::ShuffleXor(Value value, uint32_t mask) {
   XPUD_CHECK(target_ == Target::kNvptx);
   Type *const type = value->getType(), *const i32 = ir_.getInt32Ty();

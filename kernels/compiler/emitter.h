@@ -81,6 +81,8 @@ class Emitter {
   bool warps() const { return warps_; }
   Value Team();    // i64: the number of the group along axis 0, or of the warp among all groups
   Value Thread();  // i64: within the group, also with warps
+  // NVPTX: limits registers, so that a multiprocessor can hold `groups` groups of the kernel at a time.
+  void MakeRoomFor(int groups);
   // NVPTX: returns the value of the lane whose number differs in the bits of `mask`. REQUIRES: all lanes of a
   // warp execute it.
   Value ShuffleXor(Value value, uint32_t mask);

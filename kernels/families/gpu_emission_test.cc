@@ -304,6 +304,12 @@ TEST_F(GpuEmissionTest, RadixSortOfEveryType) {
   const RadixSkeleton skeleton;
   for (const DType type : {DType::kBool, DType::kInt8, DType::kBFloat16, DType::kFloat32, DType::kInt64}) {
     const bool single = ops::SizeOf(type) == 1;
+    for (const int items : {8, 16}) {
+      RadixKey key = {.stage = RadixStage::kLine, .type = type, .first = true, .last = true};
+      key.rank = 2;
+      key.items = items;
+      CheckPtx(skeleton, key, "of one tile");
+    }
     for (const RadixStage stage : {RadixStage::kCount, RadixStage::kPlace}) {
       const bool places = stage == RadixStage::kPlace;
       RadixKey key = {.stage = stage, .type = type, .first = true, .last = single && places};
@@ -317,6 +323,8 @@ TEST_F(GpuEmissionTest, RadixSortOfEveryType) {
       if (places) CheckPtx(skeleton, key, "last");
       key = {.stage = stage, .type = BitsOf(ops::SizeOf(type)), .skips = key.skips};
       CheckPtx(skeleton, key, "middle");
+      key.few = true;
+      CheckPtx(skeleton, key, "of few tiles");
     }
   }
   for (const bool skips : {false, true}) {

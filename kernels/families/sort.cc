@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdlib>
 #include <limits>
 #include <utility>
 
@@ -85,7 +86,10 @@ SortPlan PlanOf(const SortedLines& lines, bool gpu) {
 
 // Returns whether sorting by digits is the faster way on a GPU.
 bool HasDigits(const SortedLines& lines) {
-  return lines.n > kGpuTile && lines.n <= std::numeric_limits<int32_t>::max() && lines.k > kMaxKept;
+  const char* const from = std::getenv("XPUD_J_FROM");  // TEMPORARY
+  return lines.n > (from ? std::atoll(from) : kGpuTile / 2) &&
+         lines.n <= std::numeric_limits<int32_t>::max() &&
+         (lines.n <= RadixSort::kLongestTile || lines.k > kMaxKept);
 }
 
 SortPlanner::Cut HostCut(int64_t items, float nanoseconds) {
