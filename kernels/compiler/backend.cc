@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstdlib>
 #include <mutex>
 #include <set>
@@ -78,18 +77,16 @@ struct Machine {
   std::string cpu, features;
 };
 
-// Returns a PTX version that supports the processor. LLVM does not choose it.
-std::string PtxVersionOf(const std::string& processor) {
-  int number = 0;
-  const char* const end = processor.data() + processor.size();
-  std::from_chars(processor.data() + std::min<size_t>(processor.find('_') + 1, processor.size()), end,
-                  number);
-  return number < 100 ? "+ptx78" : number < 110 ? "+ptx86" : "+ptx87";
+// Returns a PTX version that supports the processor and what kernels use of it. LLVM does not choose it. No
+// version up to 8.4 needs a newer driver than drivers/cuda does.
+std::string PtxVersionOf(const CodeTarget& target) {
+  const int number = target.ProcessorNumber();
+  return number < 90 ? "+ptx78" : number < 100 ? "+ptx81" : number < 110 ? "+ptx86" : "+ptx87";
 }
 
 Machine MachineOf(const CodeTarget& target) {
   if (target.target == Target::kHost) return {llvm::sys::getHostCPUName().str(), HostFeatures()};
-  if (target.target == Target::kNvptx) return {target.processor, PtxVersionOf(target.processor)};
+  if (target.target == Target::kNvptx) return {target.processor, PtxVersionOf(target)};
   return {"", ""};
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/api/op_call.h"
+#include "llvm/IR/InlineAsm.h"
 #include "llvm/IR/IntrinsicsNVPTX.h"
 #include "proto/base/check.h"
 
@@ -126,6 +127,12 @@ Emitter::Value Emitter::Team() {
   return Add(Mul(Group(0), I64(kGpuWarps)), ir_.CreateLShr(Thread(), I64(5)));
 }
 
+void Emitter::MakeRoomFor(int groups) {
+  XPUD_CHECK(target_ == Target::kNvptx);
+  function_->addFnAttr("nvvm.maxntid", std::to_string(kGpuLanes));
+  function_->addFnAttr("nvvm.minctasm", std::to_string(groups));
+}
+
 Emitter::Value Emitter::ShuffleXor(Value value, uint32_t mask) {
   XPUD_CHECK(target_ == Target::kNvptx);
   Type *const type = value->getType(), *const i32 = ir_.getInt32Ty();
@@ -144,6 +151,23 @@ Emitter::Value Emitter::ShuffleXor(Value value, uint32_t mask) {
   Type* const i64 = ir_.getInt64Ty();
   return ir_.CreateBitCast(
       ir_.CreateOr(ir_.CreateZExt(low, i64), ir_.CreateShl(ir_.CreateZExt(high, i64), 32)), type);
+}
+
+Emitter::Value Emitter::Ballot(Value condition) {
+  XPUD_CHECK(target_ == Target::kNvptx);
+  return ir_.CreateIntrinsic(ir_.getInt32Ty(), llvm::Intrinsic::nvvm_vote_ballot_sync,
+                             {ir_.getInt32(~0u), condition});
+}
+
+Emitter::Value Emitter::ShuffleFrom(Value value, Value lane) {
+  XPUD_CHECK(target_ == Target::kNvptx);
+  return ir_.CreateIntrinsic(ir_.getInt32Ty(), llvm::Intrinsic::nvvm_shfl_sync_idx_i32,
+                             {ir_.getInt32(~0u), value, lane, ir_.getInt32(kWarpLanes - 1)});
+}
+
+void Emitter::WarpBarrier() {
+  XPUD_CHECK(target_ == Target::kNvptx);
+  ir_.CreateIntrinsic(ir_.getVoidTy(), llvm::Intrinsic::nvvm_bar_warp_sync, {ir_.getInt32(~0u)});
 }
 
 Emitter::Values Emitter::MergeLanes(const Values& values,
@@ -569,6 +593,17 @@ void Emitter::AtomicAdd(DType type, Value base, Value index, Value value, Scalar
                       Address(type, base, index), ToStorage(type, value, from),
                       llvm::Align(ops::SizeOf(type)), llvm::AtomicOrdering::Monotonic,
                       context_.getOrInsertSyncScopeID("device"));
+}
+
+void Emitter::AtomicAddFloats(Value base, Value index, const Values& values) {
+  XPUD_CHECK(target_ == Target::kNvptx && values.size() == 4);
+  Value const address = Address(DType::kFloat32, base, index);
+  Type* const f32 = ir_.getFloatTy();
+  auto* const type =
+      llvm::FunctionType::get(ir_.getVoidTy(), {address->getType(), f32, f32, f32, f32}, false);
+  auto* const add = llvm::InlineAsm::get(type, "red.relaxed.gpu.global.add.v4.f32 [$0], {$1, $2, $3, $4};",
+                                         "l,f,f,f,f,~{memory}", /*hasSideEffects=*/true);
+  ir_.CreateCall(add, {address, values[0], values[1], values[2], values[3]});
 }
 
 Emitter::Value Emitter::LoadRaw(Type* type, Value base, Value index) {

@@ -81,9 +81,17 @@ class Emitter {
   bool warps() const { return warps_; }
   Value Team();    // i64: the number of the group along axis 0, or of the warp among all groups
   Value Thread();  // i64: within the group, also with warps
+  // NVPTX: limits registers, so that a multiprocessor can hold `groups` groups of the kernel at a time.
+  void MakeRoomFor(int groups);
   // NVPTX: returns the value of the lane whose number differs in the bits of `mask`. REQUIRES: all lanes of a
   // warp execute it.
   Value ShuffleXor(Value value, uint32_t mask);
+  // NVPTX, as above: returns a mask (i32) of the warp's lanes whose condition is true.
+  Value Ballot(Value condition);
+  // NVPTX, as above: returns the i32 of lane `lane` (i32) of the warp.
+  Value ShuffleFrom(Value value, Value lane);
+  // NVPTX, as above: orders the warp's accesses to shared memory.
+  void WarpBarrier();
   Value Scratch() const { return scratch_; }  // host only
 
   // for (i = begin; i < end; i += step) carried = body(i, carried). Returns the final carried values.
@@ -125,6 +133,9 @@ class Emitter {
                   const std::function<Value(Value)>& combine);
   // GPUs: adds to element `index`, atomically. REQUIRES: as above, numbers.
   void AtomicAdd(ops::DType type, Value base, Value index, Value value, Scalar from);
+  // NVPTX with CodeTarget::AddsVectors: adds 4 values (f32) to elements index .. index + 3 of global memory,
+  // each atomically. REQUIRES: the address is a multiple of 16.
+  void AtomicAddFloats(Value base, Value index, const Values& values);
   // Accesses temporaries without conversion.
   Value LoadRaw(llvm::Type* type, Value base, Value index);
   void StoreRaw(Value base, Value index, Value value);

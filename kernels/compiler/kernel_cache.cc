@@ -18,7 +18,7 @@ uint64_t HashOf(const KernelKey& key) {
 
 KernelCache::KernelCache(std::shared_ptr<KernelCompiler> compiler, std::function<void()> on_ready,
                          KernelCompiler::Assembler assemble, size_t most, ForgetKernels forget)
-    : target_(compiler->target().target),
+    : target_(compiler->target()),
       forget_(std::move(forget)),
       table_(1024),
       most_(std::max<size_t>(most, 1)),

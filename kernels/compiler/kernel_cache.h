@@ -37,7 +37,8 @@ class KernelCache : public KernelStore {
   // Returns when everything that was asked for is settled and all background work is done.
   void WaitForCompiles();
   KernelCounters counters() const;
-  Target target() const { return target_; }
+  Target target() const { return target_.target; }
+  const CodeTarget& code_target() const { return target_; }
   void SetLimits(size_t most, uint64_t disk_bytes);
 
   using KernelStore::Add;
@@ -65,7 +66,7 @@ class KernelCache : public KernelStore {
   void Drop(Entry& entry);
   uint32_t TakeIndex();
 
-  const Target target_;
+  const CodeTarget target_;
   const ForgetKernels forget_;
   std::vector<Entry*> table_;  // open addressing, a power of two, at most half full
   std::vector<std::unique_ptr<Entry>> entries_;

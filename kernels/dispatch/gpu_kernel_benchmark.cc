@@ -152,17 +152,57 @@ std::vector<Case> CasesOf(DType type, int64_t m, int64_t n) {
   };
 }
 
+// Order and scatter.
+std::vector<Case> OrderCases(DType type, int64_t m, int64_t n) {
+  const Tensor matrix{type, {m, n}}, positions{DType::kInt64, {m, n}};
+  const ops::Number zero = ops::Number::Integer(0), one = ops::Number::Integer(1);
+  const std::string shape = "_" + std::to_string(m) + "x" + std::to_string(n);
+  return {
+      {"sort" + shape, "sort", {matrix, positions}, {matrix}, {one, zero}},
+      {"topk50" + shape,
+       "sort",
+       {{type, {m, 50}}, {DType::kInt64, {m, 50}}},
+       {matrix},
+       {one, one, ops::Number::Integer(50)}},
+  };
+}
+
+std::vector<Case> ScatterCases(DType type, int64_t rows, int64_t m, int64_t n) {
+  const Tensor out{type, {rows, n}, {}, m * n}, matrix{type, {m, n}}, index{DType::kInt64, {m, n}, {1, 0}, m};
+  const std::string shape = "_" + std::to_string(m) + "x" + std::to_string(n);
+  return {{"index_add" + shape,
+           "xpud::scatter_add_any_order",
+           {out},
+           {index, matrix},
+           {ops::Number::Integer(0)}}};
+}
+
 int Main(int argc, char** argv) {
   Bench bench;
+  const auto run = [&](const std::vector<Case>& cases) {
+    for (const Case& c : cases) {
+      bool wanted = argc == 1;
+      for (int i = 1; i < argc; ++i) wanted |= c.name.find(argv[i]) != std::string::npos;
+      if (wanted) bench.Run(c);
+    }
+  };
   for (const auto& [m, n] : {std::pair<int64_t, int64_t>{4096, 4096}, {32, 384}, {1024, 384}}) {
     for (const DType type : {DType::kFloat32, DType::kBFloat16}) {
-      for (const Case& c : CasesOf(type, m, n)) {
-        bool wanted = argc == 1;
-        for (int i = 1; i < argc; ++i) wanted |= c.name.find(argv[i]) != std::string::npos;
-        if (wanted) bench.Run(c);
-      }
+      run(CasesOf(type, m, n));
     }
   }
+  for (const DType type : {DType::kFloat32, DType::kBFloat16, DType::kInt64}) {
+    for (const auto& [m, n] : {std::pair<int64_t, int64_t>{1, 4096},
+                               {1, 16384},
+                               {1, 65536},
+                               {1, 1'000'000},
+                               {1, 10'000'000},
+                               {32, 50'000},
+                               {2000, 3000}})
+      run(OrderCases(type, m, n));
+  }
+  run(ScatterCases(DType::kFloat32, 30'000, 200'000, 64));
+  run(ScatterCases(DType::kFloat32, 30'000, 1'000'000, 1));
   return 0;
 }
 

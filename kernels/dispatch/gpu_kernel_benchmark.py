@@ -29,6 +29,11 @@ def cases(m, n):
     ]
 
 
+def order_cases(m, n):
+    """(name, f(inputs))"""
+    return [("sort", lambda a: torch.sort(a, 1)), ("topk50", lambda a: torch.topk(a, 50, 1))]
+
+
 def measure(run, sets, times):
     """Microseconds of one run, from a graph of `times`, the best of five."""
     for s in sets:
@@ -50,7 +55,25 @@ def measure(run, sets, times):
     return best
 
 
+def order(dtype, m, n):
+    for name, function in order_cases(m, n):
+        sets = [(torch.randn(m, n, device="cuda") * 10000).to(dtype) for _ in range(4)]
+        us = measure(function, sets, 40 if m * n < 2e6 else 8)
+        print(f"{name}_{m}x{n} {str(dtype)[6:]} {us:.2f} {m * n * (8 + 2 * sets[0].element_size()) / us / 1000:.0f}", flush=True)
+
+
+def scatter(rows, m, n):
+    sets = [(torch.zeros(rows, n, device="cuda"), torch.randint(rows, (m,), device="cuda"), torch.randn(m, n, device="cuda")) for _ in range(4)]
+    us = measure(lambda s: s[0].index_add_(0, s[1], s[2]), sets, 40)
+    print(f"index_add_{m}x{n} f32 {us:.2f} {m * (8 * n + 8) / us / 1000:.0f}", flush=True)
+
+
 def main():
+    for dtype in (torch.float32, torch.bfloat16, torch.int64):
+        for m, n in ((1, 4096), (1, 16384), (1, 65536), (1, 1_000_000), (1, 10_000_000), (32, 50_000), (2000, 3000)):
+            order(dtype, m, n)
+    scatter(30_000, 200_000, 64)
+    scatter(30_000, 1_000_000, 1)
     for m, n in ((4096, 4096), (32, 384), (1024, 384)):
         for dtype in (torch.float32, torch.bfloat16):
             for name, shapes, out_shape, function in cases(m, n):

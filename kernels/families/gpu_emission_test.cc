@@ -19,6 +19,7 @@
 #include "kernels/families/max_pool.h"
 #include "kernels/families/misbehaving.h"
 #include "kernels/families/nll.h"
+#include "kernels/families/radix_sort.h"
 #include "kernels/families/reduce.h"
 #include "kernels/families/resample.h"
 #include "kernels/families/scan.h"
@@ -299,6 +300,39 @@ TEST_F(GpuEmissionTest, SortedTilesAndMerges) {
   }
 }
 
+TEST_F(GpuEmissionTest, RadixSortOfEveryType) {
+  const RadixSkeleton skeleton;
+  for (const DType type : {DType::kBool, DType::kInt8, DType::kBFloat16, DType::kFloat32, DType::kInt64}) {
+    const bool single = ops::SizeOf(type) == 1;
+    for (const int items : {8, 16}) {
+      RadixKey key = {.stage = RadixStage::kLine, .type = type, .first = true, .last = true};
+      key.rank = 2;
+      key.items = items;
+      CheckPtx(skeleton, key, "of one tile");
+    }
+    for (const RadixStage stage : {RadixStage::kCount, RadixStage::kPlace}) {
+      const bool places = stage == RadixStage::kPlace;
+      RadixKey key = {.stage = stage, .type = type, .first = true, .last = single && places};
+      key.skips = ops::SizeOf(type) > 2;
+      key.rank = 2;
+      CheckPtx(skeleton, key, "first");
+      if (single) continue;
+      key.first = false;
+      key.last = places;
+      key.descending = key.last;
+      if (places) CheckPtx(skeleton, key, "last");
+      key = {.stage = stage, .type = BitsOf(ops::SizeOf(type)), .skips = key.skips};
+      CheckPtx(skeleton, key, "middle");
+      key.few = true;
+      CheckPtx(skeleton, key, "of few tiles");
+    }
+  }
+  for (const bool skips : {false, true}) {
+    const RadixKey key = {.stage = RadixStage::kScan, .skips = skips};
+    CheckPtx(skeleton, key);
+  }
+}
+
 TEST_F(GpuEmissionTest, SearchesWithAndWithoutASorter) {
   const SearchSkeleton skeleton;
   for (const DType type : {DType::kFloat16, DType::kFloat64, DType::kUInt8, DType::kInt64}) {
@@ -329,6 +363,9 @@ TEST_F(GpuEmissionTest, EveryScatter) {
       Check(skeleton, key);
     }
   }
+  ScatterKey blocks{.by = ScatterBy::kElement, .row = &ops::RowOf("xpud::scatter_add"), .rank = 2};
+  blocks.blocks = true;
+  CheckPtx(skeleton, blocks, "in blocks");
 }
 
 TEST_F(GpuEmissionTest, EverySegmentReduction) {

@@ -34,9 +34,11 @@ struct ScatterPlanner::Scatter {
   size_t dim() const { return static_cast<size_t>(call->attributes[0].AsInteger()); }
 };
 
-// The lines of a call, and what a line has. Operands: out, index, and the source if it is a tensor.
+// The lines of a call, and what a line has. Operands: out, index, and the source if it is a tensor; elements
+// have one before them, which only orders the dimensions.
 struct ScatterPlanner::Lines {
   Layout layout;
+  size_t first = 0;                  // of these operands
   std::array<int64_t, 3> strides{};  // along the dimension
   int64_t rows = 1, length = 1;
 };
@@ -128,8 +130,10 @@ Lines ElementsOf(const OpCall& call, size_t dim) {
   lines.rows = out.sizes[dim];
   lines.strides = {out.strides[dim], 0, 0};
   out.sizes = index.sizes;
-  out.strides[dim] = 0;
   lines.layout = Layout::Over(index);
+  lines.layout.AddOperand(out);  // neighbours in out are neighbours in the order, whatever is indexed
+  lines.first = 1;
+  out.strides[dim] = 0;
   lines.layout.AddOperand(out);
   lines.layout.AddOperand(index);
   if (!source.immediate) lines.layout.AddOperand(source);
@@ -143,6 +147,29 @@ bool OrderIsIrrelevant(const ops::Row& row, ops::DType type) {
 }
 
 bool IsAtomic(ops::DType type) { return ops::SizeOf(type) >= 4; }
+
+// Cuts the innermost dimension into blocks, if a lane can add them at once.
+bool TakeBlocks(const OpCall& call, const ops::Row& row, Lines& lines) {
+  constexpr int64_t kBlock = ScatterKey::kBlock;
+  const Operand &out = call.outputs[0], &source = call.inputs[1];
+  Layout& layout = lines.layout;
+  const auto last = static_cast<size_t>(layout.rank - 1);
+  const auto is_aligned = [&](const Operand& operand) {
+    return reinterpret_cast<uintptr_t>(operand.data) % (kBlock * sizeof(float)) == 0;
+  };
+  if (row.formula != "a + b" || out.dtype != ops::DType::kFloat32 || source.dtype != out.dtype ||
+      source.immediate || !is_aligned(out) || !is_aligned(source))
+    return false;
+  auto &to = layout.strides[1], &index = layout.strides[2], &from = layout.strides[3];
+  if (layout.sizes[last] % kBlock != 0 || to[last] != 1 || index[last] != 0 || from[last] != 1 ||
+      lines.strides[0] % kBlock != 0)
+    return false;
+  for (size_t d = 0; d < last; ++d)
+    if (to[d] % kBlock != 0 || from[d] % kBlock != 0) return false;
+  layout.sizes[last] /= kBlock;
+  to[last] = from[last] = kBlock;
+  return true;
+}
 
 // Returns true if all lines have the same index.
 bool SharesIndex(const Operand& index, size_t dim) {
@@ -170,7 +197,7 @@ ScatterArguments<Planned> ArgumentsFor(const ScatterPlanner::Scatter& scatter, c
   arguments.piece_slice = cut.piece_slice;
   arguments.column_slice = cut.column_slice;
   arguments.row_slice = cut.row_slice;
-  SetSpace(lines.layout, arguments.lines);
+  SetSpace(lines.layout, arguments.lines, lines.first);
   return arguments;
 }
 
@@ -236,7 +263,10 @@ absl::StatusOr<Readiness> ScatterPlanner::PlanScatter(const Scatter& scatter, Wo
   if (gpu && !by_element && lines.length >= kLongIndex && lines.rows < ScatterKey::kNoRow &&
       SharesIndex(call.inputs[0], scatter.dim()))
     return PlanRuns(scatter, lines, key, workspace, launches);
-  if (by_element) key.by = ScatterBy::kElement;
+  if (by_element) {
+    key.by = ScatterBy::kElement;
+    key.blocks = cache_.code_target().AddsVectors() && TakeBlocks(call, *scatter.row, lines);
+  }
   ASSIGN_OR_RETURN(const Kernel* const kernel, cache_.Find(skeleton_, key));
   if (kernel == nullptr) return Readiness::kCompiling;
 
@@ -400,6 +430,11 @@ class ScatterEmission {
       if (!Accumulates()) {
         Combine(out, begin[2]);
         return;
+      }
+      if (key_.blocks) {
+        const Values sources =
+            e_.LoadBlock(key_.source, args_.source, begin[2], scalar_, static_cast<int>(ScatterKey::kBlock));
+        return e_.AtomicAddFloats(args_.out, out, sources);
       }
       Value const source = Source(begin[2]);
       if (key_.row->formula == "a + b" && key_.type != ops::DType::kBool) {

@@ -6,7 +6,8 @@
 //   pieces: a line, or (host, `columns`) a slice of the lines that are neighbours in out. A host group takes
 //   some pieces (x) and a range of positions in out (y). A GPU lane takes a line and a range.
 // - By element, on GPUs, if the order does not matter: to the caller, or because integers are added, or the
-//   largest is wanted. A lane takes an element of the source, and combines atomically.
+//   largest is wanted. A lane takes an element of the source, and combines atomically. Neighbouring lanes
+//   have neighbours in out. Where the processor adds blocks of floats at once, a lane takes a block.
 // - By run, on GPUs, if the order matters, and the lines share a long index. The index is sorted, so that
 //   equal positions are a run, in the order of the source. The lane at the beginning of a run goes through
 //   it.
@@ -36,6 +37,10 @@ struct ScatterKey {
   bool columns = false;     // the lines' innermost dimension is contiguous in out (host)
   bool contiguous = false;  // and in the source
   bool shared = false;      // and its lines have one index
+  bool blocks = false;      // by element: a lane takes kBlock elements, which have one index
+
+  // Elements of a block.
+  static constexpr int64_t kBlock = 4;
 
   void Visit(auto& visit) {
     visit(by, 2);
@@ -44,7 +49,7 @@ struct ScatterKey {
     visit(index, 4);
     visit(source, 4);
     visit(rank, 4);
-    for (bool* const flag : {&immediate, &columns, &contiguous, &shared}) visit(*flag, 1);
+    for (bool* const flag : {&immediate, &columns, &contiguous, &shared, &blocks}) visit(*flag, 1);
   }
 };
 

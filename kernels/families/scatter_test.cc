@@ -281,6 +281,17 @@ TEST_F(ScatterAlongTest, LongIndices) {
   Check({.out = {30, 9}, .index = {600, 9}, .index_type = DType::kInt32, .index_strides = {1, 0}});
 }
 
+// Of such rows, a GPU's lane may take a block.
+TEST_F(ScatterAlongTest, RowsOfFloatsWithOneIndex) {
+  Check({.out = {9, 64}, .index = {50, 64}, .index_strides = {1, 0}});
+  Check({.out = {9, 64}, .index = {50, 64}, .index_strides = {1, 0}, .wrong = 64, .wrong_index = 9});
+  Check({.out = {9, 63}, .index = {50, 63}, .index_strides = {1, 0}});
+  Check({.out = {9, 64}, .index = {50, 64}, .out_strides = {66, 1}, .index_strides = {1, 0}});
+  Check({.out = {9, 64}, .index = {50, 64}, .index_strides = {1, 0}, .source_strides = {65, 1}});
+  Check({.out = {3, 9, 8}, .index = {3, 50, 8}, .dim = 1, .index_strides = {0, 1, 0}});
+  Check({.out = {9, 3, 8}, .index = {50, 3, 8}, .index_strides = {1, 0, 0}});
+}
+
 TEST_F(ScatterAlongTest, AnyOrderPutsOneOfTheSources) {
   TestTensor out(DType::kFloat32, {50, 3}), index(DType::kInt64, {400, 3}), source(DType::kFloat32, {400, 3});
   for (int64_t i = 0; i < out.numel(); ++i) out.Set(i, -1);

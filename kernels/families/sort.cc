@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdlib>
 #include <limits>
 #include <utility>
 
@@ -14,6 +15,7 @@ namespace {
 
 constexpr int kGpuTileLog2 = 11;
 constexpr int64_t kGpuTile = int64_t{1} << kGpuTileLog2;
+constexpr int64_t kMaxKept = 512;  // of a GPU's runs; if they keep more, lines are sorted by digits
 constexpr int64_t kHostTile = 4096;
 constexpr int64_t kBlock = 8;                        // items that the host sorts by a network
 constexpr int64_t kGpuChunk = 8, kHostChunk = 4096;  // items that a work item merges
@@ -26,10 +28,9 @@ constexpr int64_t kSelectTile = 32768, kMaxSelected = 1024, kSelectSpare = 256;
 
 // A call, as the kernels see it.
 struct SortPlanner::SortPlan {
-  Layout lines;
-  int64_t n = 1, k = 1, tile = 1;
-  std::array<int64_t, 3> strides{};  // of values, indices and self along a line
-  SortKey key;                       // of the first kernel
+  SortedLines lines;
+  int64_t tile = 1;
+  SortKey key;  // of the first kernel
 };
 
 // The items of a launch, and how many of them a group takes.
@@ -47,9 +48,9 @@ using Runs = RunArguments<Planned>;
 Runs RunsOf(const SortPlan& plan, int64_t covers) {
   Runs runs;
   runs.covers = covers;
-  runs.length = std::min(covers, plan.k);
-  runs.count = CeilDiv(plan.n, covers);
-  const int64_t rest = plan.n - (runs.count - 1) * covers;
+  runs.length = std::min(covers, plan.lines.k);
+  runs.count = CeilDiv(plan.lines.n, covers);
+  const int64_t rest = plan.lines.n - (runs.count - 1) * covers;
   runs.pitch = (runs.count - 1) * runs.length + std::min(runs.length, rest);
   return runs;
 }
@@ -63,34 +64,32 @@ bool IsEmpty(const Operand& operand) {
                      [](int64_t size) { return size == 0; });
 }
 
-SortPlan PlanOf(const OpCall& call, bool gpu) {
-  const Operand &values = call.outputs[0], &indices = call.outputs[1], &self = call.inputs[0];
-  const size_t dim = static_cast<size_t>(call.attributes[0].AsInteger());
+SortPlan PlanOf(const SortedLines& lines, bool gpu) {
   SortPlan plan;
-  Operand shape = self;
-  if (self.rank > 0) {
-    plan.n = self.sizes[dim];
-    plan.k = values.sizes[dim];
-    plan.strides = {values.strides[dim], indices.strides[dim], self.strides[dim]};
-    shape.sizes[dim] = 1;
-  }
-  plan.lines = Layout::Over(shape);
-  for (const Operand* const operand : {&values, &indices, &self}) plan.lines.AddOperand(*operand);
-  plan.lines.Collapse(/*may_permute=*/true);
-  plan.key.type = self.dtype;
-  plan.key.wide = IsWide(self.dtype, plan.n);
-  plan.key.descending = call.attributes.size() > 1 && call.attributes[1].AsInteger() != 0;
-  plan.key.rank = plan.lines.rank;
+  plan.lines = lines;
+  plan.key.type = lines.type;
+  plan.key.wide = IsWide(lines.type, lines.n);
+  plan.key.descending = lines.descending;
+  plan.key.rank = lines.layout.rank;
   if (gpu) {
     plan.key.run_log2 =
-        std::min(kGpuTileLog2, static_cast<int>(std::bit_width(static_cast<uint64_t>(plan.n - 1))));
+        std::min(kGpuTileLog2, static_cast<int>(std::bit_width(static_cast<uint64_t>(plan.lines.n - 1))));
     plan.tile = int64_t{1} << plan.key.run_log2;
   } else {
-    plan.key.select = plan.k <= kMaxSelected && plan.n >= 4 * std::max(plan.k, kSelectSpare / 2);
-    plan.tile = std::min(plan.n, plan.key.select ? kSelectTile : kHostTile);
+    plan.key.select =
+        plan.lines.k <= kMaxSelected && plan.lines.n >= 4 * std::max(plan.lines.k, kSelectSpare / 2);
+    plan.tile = std::min(plan.lines.n, plan.key.select ? kSelectTile : kHostTile);
   }
-  plan.key.last = plan.tile >= plan.n;
+  plan.key.last = plan.tile >= plan.lines.n;
   return plan;
+}
+
+// Returns whether sorting by digits is the faster way on a GPU.
+bool HasDigits(const SortedLines& lines) {
+  const char* const from = std::getenv("XPUD_J_FROM");  // TEMPORARY
+  return lines.n > (from ? std::atoll(from) : kGpuTile / 2) &&
+         lines.n <= std::numeric_limits<int32_t>::max() &&
+         (lines.n <= RadixSort::kLongestTile || lines.k > kMaxKept);
 }
 
 SortPlanner::Cut HostCut(int64_t items, float nanoseconds) {
@@ -99,23 +98,23 @@ SortPlanner::Cut HostCut(int64_t items, float nanoseconds) {
 
 // Nanoseconds that the host takes for an element of a tile.
 float TileCost(const SortPlan& plan) {
-  const int64_t most = std::min(plan.n, plan.tile);
+  const int64_t most = std::min(plan.lines.n, plan.tile);
   return plan.key.select ? 2.0f
                          : 3.0f + 3.0f * static_cast<float>(std::bit_width(static_cast<uint64_t>(most)));
 }
 SortArguments<Planned> ArgumentsFor(const OpCall& call, const SortPlan& plan) {
   SortArguments<Planned> arguments{};
-  arguments.n = plan.n;
-  arguments.k = plan.k;
-  arguments.lines = plan.lines.numel();
+  arguments.n = plan.lines.n;
+  arguments.k = plan.lines.k;
+  arguments.lines = plan.lines.layout.numel();
   arguments.after = RunsOf(plan, plan.tile);
   arguments.values = call.outputs[0].data;
   arguments.indices = call.outputs[1].data;
   arguments.self = call.inputs[0].data;
-  arguments.values_stride = plan.strides[0];
-  arguments.indices_stride = plan.strides[1];
-  arguments.self_stride = plan.strides[2];
-  SetSpace(plan.lines, arguments.space);
+  arguments.values_stride = plan.lines.strides[0];
+  arguments.indices_stride = plan.lines.strides[1];
+  arguments.self_stride = plan.lines.strides[2];
+  SetSpace(plan.lines.layout, arguments.space);
   return arguments;
 }
 
@@ -140,7 +139,7 @@ struct SortPlanner::Kernels {
 };
 
 absl::StatusOr<bool> SortPlanner::Find(const SortPlan& plan, Kernels& kernels) {
-  const bool merges = !plan.key.last, merges_twice = merges && plan.tile * 2 < plan.n;
+  const bool merges = !plan.key.last, merges_twice = merges && plan.tile * 2 < plan.lines.n;
   ASSIGN_OR_RETURN(kernels.tiles, cache_.Find(skeleton_, plan.key));
   if (merges) {
     ASSIGN_OR_RETURN(kernels.last, cache_.Find(skeleton_, MergeKey(plan, true)));
@@ -155,7 +154,10 @@ absl::StatusOr<bool> SortPlanner::Find(const SortPlan& plan, Kernels& kernels) {
 absl::StatusOr<Readiness> SortPlanner::Plan(const OpCall& call, Workspace workspace, LaunchList& launches) {
   if (IsEmpty(call.outputs[0])) return Readiness::kReady;
   const bool gpu = cache_.target() != Target::kHost;
-  const SortPlan plan = PlanOf(call, gpu);
+  const SortedLines lines = LinesToSort(call);
+  if (cache_.target() == Target::kNvptx && HasDigits(lines))
+    return radix_.Plan(call, lines, workspace, launches);
+  const SortPlan plan = PlanOf(lines, gpu);
   Kernels kernels;
   ASSIGN_OR_RETURN(const bool found, Find(plan, kernels));
   if (!found) return Readiness::kCompiling;
@@ -173,7 +175,7 @@ absl::StatusOr<Readiness> SortPlanner::Plan(const OpCall& call, Workspace worksp
     ASSIGN_OR_RETURN(from, allocate(RunsOf(plan, 2 * plan.tile)));
   }
   arguments.to = to;
-  const int64_t tiles = arguments.lines * arguments.after.count, length = std::min(plan.n, plan.tile);
+  const int64_t tiles = arguments.lines * arguments.after.count, length = std::min(plan.lines.n, plan.tile);
   Add(kernels.tiles, plan.key, arguments,
       gpu ? Cut{tiles, kGpuTile / plan.tile} : HostCut(tiles, TileCost(plan) * static_cast<float>(length)),
       launches);
@@ -267,40 +269,6 @@ class SortEmission {
     for (size_t w = 0; w < words_; ++w) e_.StoreRaw(items, WordAt(at, w), item[w]);
   }
 
-  // Returns the element's bits as an unsigned number in the order of the result.
-  Value KeyOf(Value bits) {
-    llvm::IRBuilder<>& ir = e_.ir();
-    auto* const type = llvm::cast<llvm::IntegerType>(bits->getType());
-    const llvm::APInt sign = llvm::APInt::getSignMask(type->getBitWidth());
-    Value const top = llvm::ConstantInt::get(type, sign), zero = llvm::ConstantInt::get(type, 0);
-    Value key = bits;
-    if (key_.type == ops::DType::kBool) {
-      key = ir.CreateZExt(ir.CreateICmpNE(bits, zero), type);
-    } else if (ops::IsFloating(key_.type)) {
-      Value const magnitude = ir.CreateAnd(bits, llvm::ConstantInt::get(type, ~sign));
-      Value const number = ir.CreateSelect(ir.CreateICmpEQ(magnitude, zero), zero, bits);  // -0 equals 0
-      Value const negative = ir.CreateICmpSLT(number, zero);
-      key = ir.CreateSelect(negative, ir.CreateNot(number), ir.CreateXor(number, top));
-      Value const nan = ir.CreateICmpUGT(magnitude, llvm::ConstantInt::get(type, Infinity()));
-      key = ir.CreateSelect(nan, llvm::ConstantInt::getAllOnesValue(type), key);
-    } else if (key_.type != ops::DType::kUInt8) {
-      key = ir.CreateXor(bits, top);
-    }
-    return key_.descending ? ir.CreateNot(key) : key;
-  }
-  uint64_t Infinity() const {
-    switch (key_.type) {
-      case ops::DType::kFloat16:
-        return 0x7c00;
-      case ops::DType::kBFloat16:
-        return 0x7f80;
-      case ops::DType::kFloat32:
-        return 0x7f800000;
-      default:
-        return 0x7ff0000000000000;
-    }
-  }
-
   // ---- lines
 
   llvm::Type* ElementType() { return e_.ir().getIntNTy(static_cast<unsigned>(ops::SizeOf(key_.type) * 8)); }
@@ -311,7 +279,8 @@ class SortEmission {
   Values LineAt(Value line) { return OffsetsOf(e_, args_.space, line, key_.rank, 3); }
   // Returns the item of the element at `position`.
   Item ItemAt(const Values& line, Value position) {
-    Value const key = e_.ir().CreateZExt(KeyOf(ElementAt(line, position)), word_);
+    Value const key =
+        e_.ir().CreateZExt(OrderOf(e_, key_.type, key_.descending, ElementAt(line, position)), word_);
     if (key_.wide) return {key, position};
     return {e_.ir().CreateOr(e_.ir().CreateShl(key, 32), position)};
   }

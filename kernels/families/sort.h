@@ -13,11 +13,13 @@
 // - Merges. A work item writes `chunk` items of a run. It finds where they begin in the two runs by binary
 //   search (merge path: Odeh, Green et al. 2012), and merges them one by one. A GPU's lane is a work item.
 //
-// Everything depends on sizes alone.
+// Everything depends on sizes alone. On NVIDIA GPUs, long lines of which many elements are wanted are sorted
+// by digits instead: see radix_sort.h.
 #pragma once
 
 #include "kernels/api/planner.h"
 #include "kernels/compiler/kernel_cache.h"
+#include "kernels/families/radix_sort.h"
 #include "kernels/families/space.h"
 
 namespace xpud::kernels {
@@ -88,7 +90,7 @@ class SortSkeleton : public SkeletonOf<SortKey, ops::Family::kSort, SortArgument
 // The library's thread only.
 class SortPlanner : public Planner {
  public:
-  explicit SortPlanner(KernelCache& cache) : cache_(cache) {}
+  explicit SortPlanner(KernelCache& cache) : cache_(cache), radix_(cache) {}
 
   bool Serves(ops::Family family) const override { return family == ops::Family::kSort; }
   absl::StatusOr<Readiness> Plan(const OpCall& call, Workspace workspace, LaunchList& launches) override;
@@ -108,6 +110,7 @@ class SortPlanner : public Planner {
 
   KernelCache& cache_;
   const SortSkeleton skeleton_;
+  RadixSort radix_;
 };
 
 }  // namespace xpud::kernels
