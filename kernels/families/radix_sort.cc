@@ -1,7 +1,6 @@
 #include "kernels/families/radix_sort.h"
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "kernels/families/slices.h"
 #include "proto/base/status_macros.h"
@@ -21,8 +20,6 @@ static_assert(kDigits == kGpuLanes);  // a lane takes a digit
 int64_t PassesOf(ops::DType type) { return static_cast<int64_t>(ops::SizeOf(type)) * 8 / kDigitBits; }
 
 int ItemsOf(const SortedLines& lines) {
-  const char* const forced = std::getenv("XPUD_J_ITEMS");  // TEMPORARY
-  if (forced && lines.n > 4096) return std::atoi(forced);
   return lines.n <= kFewItems * int64_t{kGpuLanes} ? kFewItems : kItems;
 }
 

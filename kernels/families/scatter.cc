@@ -109,11 +109,11 @@ Cut HostCut(const ScatterKey& key, const Lines& lines) {
   const float nanoseconds = key.shared ? 2.0f * element / kBytesPerNanosecond + 0.02f : 1.0f;
   const int64_t inner = lines.layout.inner();
   const int64_t wanted = std::clamp<int64_t>(
-      static_cast<int64_t>(length * static_cast<float>(inner) * nanoseconds / kSliceNanoseconds), 1, 16);
+      static_cast<int64_t>(length * static_cast<float>(inner) * nanoseconds / kSliceNanoseconds), 1, 8);
   const auto line = static_cast<int64_t>(64 / ops::SizeOf(key.type));
   cut.column_slice = std::min(inner, std::max(CeilDiv(CeilDiv(inner, wanted), line), int64_t{4}) * line);
   const int64_t slices = CeilDiv(inner, cut.column_slice);
-  const int64_t most = key.shared ? std::min(lines.rows, std::max<int64_t>(inner / 4, 1)) : 1;
+  const int64_t most = key.shared ? std::min(lines.rows, std::max<int64_t>(cut.column_slice / 16, 1)) : 1;
   cut.ranges = std::clamp<int64_t>(wanted / slices, 1, std::max<int64_t>(most, 1));
   cut.row_slice = CeilDiv(cut.row_slice, cut.ranges);
   cut.ranges = CeilDiv(std::max<int64_t>(lines.rows, 1), cut.row_slice);

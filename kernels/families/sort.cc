@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdlib>
 #include <limits>
 #include <utility>
 
@@ -20,7 +19,9 @@ constexpr int64_t kHostTile = 4096;
 constexpr int64_t kBlock = 8;                        // items that the host sorts by a network
 constexpr int64_t kGpuChunk = 8, kHostChunk = 4096;  // items that a work item merges
 // Selection: elements of a tile, the largest k, and how many items are kept beyond k before they are sorted.
-constexpr int64_t kSelectTile = 32768, kMaxSelected = 1024, kSelectSpare = 256;
+constexpr int64_t kSelectTile = 32768, kMaxSelected = 1024, kSelectSpare = 32;
+constexpr int kVector = 32;  // elements that are compared at once
+static_assert(kSelectSpare % kVector == 0);
 
 }  // namespace
 
@@ -78,6 +79,7 @@ SortPlan PlanOf(const SortedLines& lines, bool gpu) {
   } else {
     plan.key.select =
         plan.lines.k <= kMaxSelected && plan.lines.n >= 4 * std::max(plan.lines.k, kSelectSpare / 2);
+    plan.key.dense = plan.key.select && lines.strides[2] == 1;
     plan.tile = std::min(plan.lines.n, plan.key.select ? kSelectTile : kHostTile);
   }
   plan.key.last = plan.tile >= plan.lines.n;
@@ -86,9 +88,7 @@ SortPlan PlanOf(const SortedLines& lines, bool gpu) {
 
 // Returns whether sorting by digits is the faster way on a GPU.
 bool HasDigits(const SortedLines& lines) {
-  const char* const from = std::getenv("XPUD_J_FROM");  // TEMPORARY
-  return lines.n > (from ? std::atoll(from) : kGpuTile / 2) &&
-         lines.n <= std::numeric_limits<int32_t>::max() &&
+  return lines.n > kGpuTile / 2 && lines.n <= std::numeric_limits<int32_t>::max() &&
          (lines.n <= RadixSort::kLongestTile || lines.k > kMaxKept);
 }
 
@@ -99,9 +99,11 @@ SortPlanner::Cut HostCut(int64_t items, float nanoseconds) {
 // Nanoseconds that the host takes for an element of a tile.
 float TileCost(const SortPlan& plan) {
   const int64_t most = std::min(plan.lines.n, plan.tile);
-  return plan.key.select ? 2.0f
-                         : 3.0f + 3.0f * static_cast<float>(std::bit_width(static_cast<uint64_t>(most)));
+  if (!plan.key.select) return 3.0f + 3.0f * static_cast<float>(std::bit_width(static_cast<uint64_t>(most)));
+  const float sorts = 100.0f * static_cast<float>(plan.lines.k + kSelectSpare) / static_cast<float>(most);
+  return (plan.key.dense ? 0.2f : 2.0f) + sorts;
 }
+
 SortArguments<Planned> ArgumentsFor(const OpCall& call, const SortPlan& plan) {
   SortArguments<Planned> arguments{};
   arguments.n = plan.lines.n;
@@ -520,15 +522,51 @@ class SortEmission {
   Values Keep(const Tile& tile, Value first, const Values& now) {
     const Item limit(now.begin() + 3, now.end());
     Value const end = e_.Min(e_.Add(first, e_.I64(kSelectSpare)), tile.end);
-    const Values count =
-        e_.Loop(first, end, e_.I64(1), {now[2]}, [&](Value at, const Values& so_far) -> Values {
-          const Item item = ItemAt(tile.offsets, at);
-          StoreItem(now[0], so_far[0], item);
-          return {e_.Add(so_far[0], ToI64(Less(item, limit)))};
-        });
+    const auto keep = [&](Value begin, Value beyond, const Values& count) {
+      return e_.Loop(begin, beyond, e_.I64(1), count, [&](Value at, const Values& so_far) -> Values {
+        const Item item = ItemAt(tile.offsets, at);
+        StoreItem(now[0], so_far[0], item);
+        return {e_.Add(so_far[0], ToI64(Less(item, limit)))};
+      });
+    };
+    Values count = {now[2]};
+    if (key_.dense) {
+      Value const rest = e_.ir().CreateURem(Sub(end, first), e_.I64(kVector)), beyond = Sub(end, rest);
+      count = e_.Loop(first, beyond, e_.I64(kVector), count, [&](Value at, const Values& so_far) {
+        return KeepChosen(tile, at, Preceding(tile, at, limit), now[0], so_far[0]);
+      });
+      first = beyond;
+    }
     Values kept = now;
-    kept[2] = count[0];
+    kept[2] = keep(first, end, count)[0];
     return kept;
+  }
+  // Returns which of kVector elements precede the limit, as a mask. They are behind it in the line, so that
+  // one of an equal key does not.
+  Value Preceding(const Tile& tile, Value at, const Item& limit) {
+    llvm::IRBuilder<>& ir = e_.ir();
+    auto* const vector = llvm::FixedVectorType::get(ElementType(), kVector);
+    Value const keys =
+        OrderOf(e_, key_.type, key_.descending, e_.LoadRaw(vector, args_.self, e_.Add(tile.offsets[2], at)));
+    Value const limit_key = ir.CreateTrunc(key_.wide ? limit[0] : ir.CreateLShr(limit[0], 32), ElementType());
+    Value const precede = ir.CreateICmpULT(keys, ir.CreateVectorSplat(kVector, limit_key));
+    Value const is_pad = ir.CreateICmpEQ(limit.back(), Pad().back());
+    Value const mask = ir.CreateBitCast(precede, ir.getIntNTy(kVector));
+    return ir.CreateSelect(is_pad, llvm::ConstantInt::getAllOnesValue(mask->getType()), mask);
+  }
+  // Adds the items from `at` that a mask chooses. Returns the number of items then.
+  Values KeepChosen(const Tile& tile, Value at, Value mask, Value items, Value count) {
+    llvm::IRBuilder<>& ir = e_.ir();
+    Value const zero = llvm::ConstantInt::get(mask->getType(), 0);
+    const Values after = e_.While(
+        {mask, count}, [&](const Values& now) { return ir.CreateICmpNE(now[0], zero); },
+        [&](const Values& now) -> Values {
+          Value const next = ir.CreateBinaryIntrinsic(llvm::Intrinsic::cttz, now[0], ir.getTrue());
+          StoreItem(items, now[1], ItemAt(tile.offsets, e_.Add(at, ir.CreateZExt(next, word_))));
+          Value const rest = ir.CreateSub(now[0], llvm::ConstantInt::get(mask->getType(), 1));
+          return {ir.CreateAnd(now[0], rest), e_.Add(now[1], e_.I64(1))};
+        });
+    return {after[1]};
   }
   Values Shrink(const Values& all) {
     const Values sorted = SortKept({all[0], all[1]}, all[2]);

@@ -9,7 +9,7 @@
 // positions. A line of one tile takes one kernel. Runs lie in the workspace, in two halves that take turns.
 // - Tiles. On a GPU, a group sorts a tile, or several short lines, in shared memory (bitonic). On the host a
 //   network sorts 8 items, and merges in scratch do the rest. For small k, the host's tile keeps items that
-//   precede the k-th one so far, and sorts when they are many.
+//   precede the k-th one so far, and sorts when they are many. It compares neighbouring elements as vectors.
 // - Merges. A work item writes `chunk` items of a run. It finds where they begin in the two runs by binary
 //   search (merge path: Odeh, Green et al. 2012), and merges them one by one. A GPU's lane is a work item.
 //
@@ -31,6 +31,7 @@ struct SortKey {
   bool merges = false;  // runs; else sorts tiles
   bool last = false;    // writes the results
   bool select = false;  // the host's tiles, for small k
+  bool dense = false;   // a selected line's elements are neighbours
   int rank = 0;         // of the lines, 0 if their elements are not accessed
   int run_log2 = 0;     // slots of a GPU's tile that one line has
 
@@ -38,7 +39,7 @@ struct SortKey {
 
   void Visit(auto& visit) {
     visit(type, 4);
-    for (bool* const flag : {&wide, &descending, &merges, &last, &select}) visit(*flag, 1);
+    for (bool* const flag : {&wide, &descending, &merges, &last, &select, &dense}) visit(*flag, 1);
     visit(rank, 4);
     visit(run_log2, 4);
   }

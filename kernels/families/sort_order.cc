@@ -23,7 +23,7 @@ bool IsUnsigned(ops::DType type) { return type == ops::DType::kBool || type == o
 
 Value SignOf(Value bits) {
   return llvm::ConstantInt::get(bits->getType(),
-                                llvm::APInt::getSignMask(bits->getType()->getIntegerBitWidth()));
+                                llvm::APInt::getSignMask(bits->getType()->getScalarSizeInBits()));
 }
 
 }  // namespace

@@ -20,8 +20,8 @@ struct SortedLines {
 
 SortedLines LinesToSort(const OpCall& call);
 
-// Returns the bits of an element as an unsigned number in the order of the result: ascending or descending,
-// -0 equals 0, NaN is the largest number.
+// Returns the bits of an element (or of each one of a vector) as an unsigned number in the order of the
+// result: ascending or descending, -0 equals 0, NaN is the largest number.
 Emitter::Value OrderOf(Emitter& e, ops::DType type, bool descending, Emitter::Value bits);
 
 // An element from its number in the order.

@@ -4,6 +4,8 @@
 #include <ATen/WrapDimUtils.h>
 #include <torch/library.h>
 
+#include <algorithm>
+
 #include "sdk/torch/csrc/command.h"
 #include "sdk/torch/csrc/copy.h"
 #include "sdk/torch/csrc/factories.h"
@@ -24,11 +26,16 @@ Tensor EmptyIndices(const Tensor& like) { return MakeEmpty({0}, at::kLong, like.
 // Returns whether elements 1 .. n - 1 of the first dimension differ from the one before. True for element 0.
 Tensor StartsOf(const Tensor& sorted) {
   const int64_t n = sorted.size(0);
-  Tensor starts = at::ones({n}, sorted.options().dtype(at::kBool));
+  Tensor starts = MakeEmpty({n}, at::kBool, sorted.device());
+  starts.narrow(0, 0, std::min<int64_t>(n, 1)).fill_(true);
   if (n < 2) return starts;
-  Tensor differs = sorted.narrow(0, 1, n - 1).ne(sorted.narrow(0, 0, n - 1));
-  if (differs.dim() > 1) differs = differs.reshape({n - 1, -1}).any(1);
-  starts.narrow(0, 1, n - 1).copy_(differs);
+  Tensor rest = starts.narrow(0, 1, n - 1);
+  const Tensor later = sorted.narrow(0, 1, n - 1), earlier = sorted.narrow(0, 0, n - 1);
+  if (sorted.dim() == 1) {
+    at::ne_out(rest, later, earlier);
+  } else {
+    rest.copy_(later.ne(earlier).reshape({n - 1, -1}).any(1));
+  }
   return starts;
 }
 
