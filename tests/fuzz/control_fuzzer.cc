@@ -55,7 +55,10 @@ void Show(const v1::ListSessionsResponse& list) {
   for (const bool wide : {false, true}) CheckView(xpuctl::SessionsText(list, wide));
   CheckView(xpuctl::CsvOf(list.time_ns(), list.sessions()).ToString(true));
 }
-void Show(const v1::ReadFlightResponse&) {}  // only its JSON is checked
+// Of these, only their JSON is checked.
+void Show(const v1::ReadFlightResponse&) {}
+void Show(const v1::StartProfileResponse&) {}
+void Show(const v1::StopProfileResponse&) {}
 void Show(const v1::ReadProfileResponse& part) {
   xpuctl::ProfileData data;
   data.sessions.resize(1);
