@@ -65,6 +65,11 @@ std::vector<OptionRow> MakeRows() {
        true, Integer(&Options::kernel_limit, 256)},
       {"cache-limit", "SIZE", "how much compiled code to keep on disk; the least recently used goes first",
        "1GiB", "1GiB", kBoth, true, Size(&Options::cache_limit, kMebibyte)},
+      {"stall-after", "SEC",
+       "report a session as stalled, with the cause, in the events (xpuctl events) when it has work and "
+       "nothing "
+       "of it has run or ended for this time; 0: never",
+       "", "", kBoth, false, Integer(&Options::stall_after_seconds, 0, 86'400)},
       {"metrics-listen", "[HOST:]PORT|unix:PATH",
        "serve metrics for Prometheus over HTTP at /metrics, without authentication, on HOST (an address; "
        "default: "

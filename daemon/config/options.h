@@ -33,8 +33,9 @@ struct Options {
   std::optional<uint64_t> memory_quota;       // bytes per user on each device; default: nine tenths
   std::optional<uint64_t> host_memory_limit;  // bytes per session; default: half of the machine's memory
   int user_clients = 768;                     // connections per user
-  std::string gateway_user;  // may set the tenant of a session; empty: only the daemon's user and root
-  int kernel_limit = 4096;   // kept for each device
+  std::string gateway_user;      // may set the tenant of a session; empty: only the daemon's user and root
+  int kernel_limit = 4096;       // kept for each device
+  int stall_after_seconds = 10;  // a session without progress is an event; 0: never
   uint64_t cache_limit = uint64_t{1} << 30;  // bytes of compiled kernels on disk
   std::string metrics_address;               // HOST:PORT, PORT or unix:PATH; empty: no metrics
   std::vector<TenantQuota> quotas;

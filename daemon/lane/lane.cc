@@ -57,7 +57,8 @@ Lane::Lane(stream::DeviceState state, uint32_t index, session::Registry& registr
       state_(std::move(state)),
       properties_(state_.device->properties()),
       spin_(properties_.kind == "gpu" ? spin::kGpuLane : spin::kLane),
-      policy_(std::make_unique<scheduler::EqualShares>(options_.slice_ns, NowNs)) {}
+      policy_(std::make_unique<scheduler::EqualShares>(options_.slice_ns, NowNs)),
+      stalls_(options_.stall_ns, index, registry.events()) {}
 
 void Lane::Stop() {
   stopping_.store(true);
@@ -207,7 +208,16 @@ void Lane::NoteExecutor() {
   executor_ = now;
 }
 
+void Lane::WatchStalls() {
+  const uint64_t now = NowNs();
+  if (!stalls_.IsDue(now)) return;
+  for (const Turn& turn : turns_)
+    stalls_.Look(turn.session->peer(), turn.session->id(), turn.session->wait_state(), now);
+  stalls_.Looked(now);
+}
+
 void Lane::PollDevice() {
+  WatchStalls();
   for (const executor::Verdict& verdict : state_.device->Poll()) {
     for (const auto& session : ending_) {
       if (session->id() == verdict.owner) session->Abandon();
@@ -334,8 +344,15 @@ void Lane::Main() {
     for (int i = 0; i < 16; ++i) transport::CpuRelax();
     // Both conditions: a thread that was off its core for a while has not observed that time as idle.
     if (idle_polls < kIdlePolls || spins) continue;
-    const timespec pause = {0, peer_pause_ns};
-    const bool arrived = Sleep(pending == Pending::kPeer ? &pause : nullptr);
+    timespec pause = {0, peer_pause_ns};
+    const bool watched = options_.stall_ns != 0 && std::ranges::any_of(turns_, [](const Turn& turn) {
+                           return turn.session->wait_state().since_ns != 0;
+                         });
+    if (watched && pending != Pending::kPeer) {
+      const uint64_t period = std::max(stalls_.period_ns(), uint64_t{100'000'000});
+      pause = {static_cast<time_t>(period / 1'000'000'000), static_cast<long>(period % 1'000'000'000)};
+    }
+    const bool arrived = Sleep(watched || pending == Pending::kPeer ? &pause : nullptr);
     PollDevice();
     if (arrived) idle_polls = 0;
     peer_pause_ns = std::min(2 * peer_pause_ns, kMaxPeerPauseNs);

@@ -19,6 +19,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
+#include "daemon/lane/stall_watch.h"
 #include "daemon/scheduler/policy.h"
 #include "daemon/session/device_session.h"
 #include "daemon/session/registry.h"
@@ -36,6 +37,7 @@ class Lane {
  public:
   struct Options {
     uint64_t slice_ns = 100'000;  // how long a session runs before the next one's turn
+    uint64_t stall_ns = 0;        // a session without progress for this time is an event; 0: it is not
     // Called on the lane's thread when a session must be closed because of what its client did. The lane has
     // closed its part.
     std::function<void(uint64_t session, const std::string& reason)> on_fault = [](uint64_t,
@@ -106,6 +108,7 @@ class Lane {
   bool RunEnding();
   // Returns whether the session has ended; then it is counted.
   bool EndSession(session::DeviceSession& session);
+  void WatchStalls();
   // Runs a slice of each session whose turn it is. Returns whether any command ran.
   bool RunSessions();
   // Returns whether the session or the device worked, or will after another session.
@@ -146,6 +149,7 @@ class Lane {
   TenantTotals tenants_;
   trace::Archive ended_;
   trace::Profiles profiles_;
+  StallWatch stalls_;
 
   std::thread thread_;  // last member: ends first
 };

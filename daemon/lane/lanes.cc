@@ -11,6 +11,7 @@ absl::StatusOr<std::unique_ptr<Lanes>> Lanes::Create(std::vector<stream::DeviceS
   std::unique_ptr<Lanes> lanes(new Lanes(registry, std::move(options)));
   for (stream::DeviceState& device : devices) {
     const Lane::Options of_lane = {.slice_ns = lanes->options_.slice_ns,
+                                   .stall_ns = lanes->options_.stall_ns,
                                    .on_fault = [raw = lanes.get()](uint64_t id, const std::string& reason) {
                                      if (const auto session = raw->registry_.Find(id))
                                        raw->Evict(*session, reason, /*fault=*/true);

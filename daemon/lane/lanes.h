@@ -18,6 +18,7 @@ class Lanes {
  public:
   struct Options {
     uint64_t slice_ns = 100'000;
+    uint64_t stall_ns = 0;  // as Lane::Options
     // Called, on any lane's thread, when a session was closed that its client has not left: its socket must
     // be shut.
     std::function<void(uint64_t session)> on_close = [](uint64_t) {};

@@ -283,6 +283,7 @@ absl::Status Run(const config::CommandLine& line, const config::Configuration& c
   const size_t device_count = devices.size();
   session::Registry registry;
   lane::Lanes::Options lane_options;
+  lane_options.stall_ns = static_cast<uint64_t>(options.stall_after_seconds) * 1'000'000'000;
   lane_options.on_close = [&](uint64_t session) { listener->HangUp(session); };
   ASSIGN_OR_RETURN(auto lanes, lane::Lanes::Create(std::move(devices), registry, lane_options));
   lanes_to_wake.store(lanes.get());

@@ -97,6 +97,7 @@ void Fill(const session::Session& session, v1::Session& out) {
 struct Work {
   SessionCounters counters;
   uint64_t memory_bytes = 0, peak_bytes = 0, buffers = 0, queues = 0;
+  std::string waiting_for;                        // on one of them
   std::map<uint32_t, v1::SessionDevice> devices;  // that the session uses
 
   void Add(uint32_t device, const session::DeviceSession& session) {
@@ -109,6 +110,8 @@ struct Work {
     part.set_index(device);
     part.set_memory_bytes(session.allocated_bytes());
     part.set_busy_ns(session.counters().busy_ns);
+    const session::DeviceSession::WaitState state = session.wait_state();
+    if (state.has_commands) waiting_for = trace::Describe(state.stall, state.row);
   }
   void CopyTo(v1::Session& out) const {
     counters.CopyTo(out);
@@ -117,6 +120,7 @@ struct Work {
     out.set_buffers(buffers);
     out.set_queues(static_cast<uint32_t>(queues));
     for (const auto& [index, part] : devices) *out.add_devices() = part;
+    if (!waiting_for.empty()) out.set_waiting_for(waiting_for);
   }
 };
 using WorkBySession = std::map<uint64_t, Work>;

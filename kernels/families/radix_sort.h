@@ -84,7 +84,7 @@ class RadixSkeleton : public SkeletonOf<RadixKey, ops::Family::kSort, RadixArgum
 // The library's thread only.
 class RadixSort {
  public:
-  static constexpr int64_t kLongestTile = 4096;
+  static constexpr int64_t kMaxTile = 4096;
 
   explicit RadixSort(KernelCache& cache) : cache_(cache) {}
 

@@ -89,7 +89,7 @@ SortPlan PlanOf(const SortedLines& lines, bool gpu) {
 // Returns whether sorting by digits is the faster way on a GPU.
 bool HasDigits(const SortedLines& lines) {
   return lines.n > kGpuTile / 2 && lines.n <= std::numeric_limits<int32_t>::max() &&
-         (lines.n <= RadixSort::kLongestTile || lines.k > kMaxKept);
+         (lines.n <= RadixSort::kMaxTile || lines.k > kMaxKept);
 }
 
 SortPlanner::Cut HostCut(int64_t items, float nanoseconds) {

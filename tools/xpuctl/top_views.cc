@@ -82,6 +82,7 @@ constexpr Column<SessionRates> kColumns[] = {
     {">HOST MEM", [](const SessionRates& row) { return SizeCell(row.session->host_memory_bytes()); }, true},
     {">BUFFERS", [](const SessionRates& row) { return absl::StrCat(row.session->buffers()); }, true},
     {">ERRORS", [](const SessionRates& row) { return CountCell(row.session->errors()); }, true},
+    {"WAITS FOR", [](const SessionRates& row) { return row.session->waiting_for(); }, true},
 };
 
 constexpr Column<TenantRates> kTenantColumns[] = {

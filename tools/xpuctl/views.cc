@@ -193,6 +193,7 @@ constexpr Column<v1::Session> kSessionColumns[] = {
     {">DOWNLOADED", [](const v1::Session& session) { return SizeCell(session.downloaded_bytes()); }},
     {">AGE", [](const v1::Session& session) { return Duration(session.age_ns()); }},
     {">ERRORS", [](const v1::Session& session) { return CountCell(session.errors()); }, true},
+    {"WAITS FOR", [](const v1::Session& session) { return session.waiting_for(); }, true},
     {"BY DEVICE", ByDevice, true},
 };
 
