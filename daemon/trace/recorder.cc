@@ -25,6 +25,12 @@ uint64_t BytesOf(const ops::Operand& operand) {
   return operand.is_tensor() ? static_cast<uint64_t>(operand.numel()) * ops::SizeOf(operand.dtype) : 0;
 }
 
+// On a large GPU, for want of something better. Only ratios matter.
+double ExpectedNs(const CommandRecord& record) {
+  constexpr double kLaunchNs = 2000, kBytesPerNs = 1000, kOperationsPerNs = 50'000;
+  return kLaunchNs + static_cast<double>(record.bytes) / kBytesPerNs + record.operations / kOperationsPerNs;
+}
+
 }  // namespace
 
 std::string Describe(Stall stall, const ops::Row* row) {
@@ -106,19 +112,32 @@ void Recorder::NoteTimes(const Running& command) {
   profile_->records.Add(record);
 }
 
-// The device reports ends only, and the daemon sees them a little later. Work is taken to begin when it was
-// sent, or when the work before it ended.
+// The device reports the ends of several commands at once. They share the time since they were sent, or since
+// the work before them ended, by what they were expected to take.
 void Recorder::Finish(uint32_t queue, uint64_t sequence, uint64_t now_ns) {
   Profile& profile = *profile_;
+  std::vector<CommandRecord*> ended;
+  double expected = 0;
   std::erase_if(profile.unfinished, [&](const Profile::Unfinished& each) {
     if (each.queue != queue || each.sequence > sequence) return false;
     if (each.number < profile.records.first()) return true;
-    CommandRecord& record = profile.records[each.number];
-    record.began_ns = std::min(std::max(record.submitted_ns, profile.ended_ns), now_ns);
-    record.ended_ns = profile.ended_ns = now_ns;
-    record.device_ns = record.ended_ns - record.began_ns;
+    ended.push_back(&profile.records[each.number]);
+    expected += ExpectedNs(*ended.back());
     return true;
   });
+  if (ended.empty()) return;
+  const uint64_t from = std::min(std::max(ended[0]->submitted_ns, profile.ended_ns), now_ns);
+  double passed = 0;
+  for (CommandRecord* const record : ended) {
+    const auto at = [&] {
+      return from + static_cast<uint64_t>(static_cast<double>(now_ns - from) * (passed / expected));
+    };
+    record->began_ns = at();
+    passed += ExpectedNs(*record);
+    record->ended_ns = record == ended.back() ? now_ns : at();
+    record->device_ns = record->ended_ns - record->began_ns;
+  }
+  profile.ended_ns = now_ns;
 }
 
 uint32_t Recorder::NumberOf(const std::string& kernel) {

@@ -96,6 +96,15 @@ TEST(RecorderTest, AnAsynchronousDeviceReportsEndsLater) {
   recorder.Completed(0, 2, 350);
   EXPECT_EQ(recorder.profile()->records[1].began_ns, 300u) << "after the work before it";
   EXPECT_EQ(recorder.profile()->records[1].device_ns, 50u);
+  // Two ends at once: equal commands share the time.
+  recorder.Start(2, UINT64_MAX);
+  recorder.Note(Add(1, 100).running, 1);
+  recorder.Note(Add(2, 200).running, 1);
+  recorder.Completed(0, 2, 310);
+  EXPECT_EQ(recorder.profile()->records[0].began_ns, 110u);
+  EXPECT_EQ(recorder.profile()->records[0].ended_ns, 210u);
+  EXPECT_EQ(recorder.profile()->records[1].began_ns, 210u);
+  EXPECT_EQ(recorder.profile()->records[1].ended_ns, 310u);
   recorder.Note(Add(3, 400).running, 1);
   recorder.Note(Add(4, 500).running, 1);
   recorder.Note(Add(5, 600).running, 1);  // 3 was overwritten
