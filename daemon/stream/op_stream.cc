@@ -34,9 +34,9 @@ absl::StatusOr<Outcome> OpStream::Run(std::span<const std::byte> bytes, Queue& q
   command.row = decoded_.row;
   absl::Status status = checker_.Resolve(decoded_, queue.id, checked_);
   if (!status.ok()) return Refuse(queue, command, status, /*resolved=*/false);
-  command.call = &checked_.call;
   status = checker_.Check(checked_);
   if (!status.ok()) return Refuse(queue, command, status, /*resolved=*/true);
+  command.call = &checked_.call;
   if (ReadsPoison(checked_)) {
     if (!errors_.IsRaised(queue.id)) {
       Raise(queue, command, absl::FailedPreconditionError("reads a tensor whose computation failed"),

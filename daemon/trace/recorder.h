@@ -32,9 +32,7 @@ class Ring {
     ++added_;
     if (at / kPiece == pieces_.size()) [[unlikely]]
       pieces_.push_back(std::make_unique<Record[]>(kPiece));
-    Record& next = pieces_[at / kPiece][at % kPiece];
-    __builtin_prefetch(&next + kAhead, /*for a write*/ 1);  // may be no place, which does not matter
-    return next;
+    return pieces_[at / kPiece][at % kPiece];
   }
   uint64_t added() const { return added_; }  // those that were overwritten included
   // The number of the oldest one.
@@ -45,7 +43,7 @@ class Ring {
   size_t capacity() const { return capacity_; }
 
  private:
-  static constexpr size_t kPiece = 512, kAhead = 4;
+  static constexpr size_t kPiece = 512;
 
   Record& At(uint64_t number) const {
     const size_t at = number % capacity_;
