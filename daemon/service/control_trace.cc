@@ -113,7 +113,7 @@ void Fill(const CommandRecord& record, const std::vector<std::string>& names, v1
   out.set_ended_ns(record.ended_ns);
   out.set_device_ns(record.device_ns);
   out.set_bytes(record.bytes);
-  out.set_operations(record.operations);
+  out.set_operations(static_cast<uint64_t>(std::clamp(record.operations, 0.0, 1e18)));
   if (record.kernel != 0) out.set_kernel(names[record.kernel]);
   out.set_launches(record.launches);
   if (record.stall != trace::Stall::kNone)

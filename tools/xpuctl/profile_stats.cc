@@ -88,7 +88,7 @@ ProfileStats StatsOf(const ProfileData& profile) {
       ++row.calls;
       row.device_ns += command.device_ns();
       row.bytes += command.bytes();
-      row.operations += command.operations();
+      row.operations += static_cast<double>(command.operations());
       stats.device_ns += command.device_ns();
     }
   }

@@ -10,7 +10,6 @@
 #include "proto/base/text.h"
 #include "tools/xpuctl/json.h"
 #include "tools/xpuctl/perfetto.pb.h"
-#include "tools/xpuctl/units.h"
 
 namespace xpud::xpuctl {
 namespace {
@@ -102,7 +101,7 @@ void AppendArgs(const v1::ProfiledCommand& command, std::string& out) {
   absl::StrAppend(&out, "{\"op\":", JsonString(command.op()), ",\"correlation\":", command.sequence(),
                   ",\"queue\":", command.queue(), ",\"bytes\":", command.bytes());
   if (!command.shapes().empty()) absl::StrAppend(&out, ",\"shapes\":", JsonString(command.shapes()));
-  if (command.operations() != 0) absl::StrAppend(&out, ",\"operations\":", Whole(command.operations()));
+  if (command.operations() != 0) absl::StrAppend(&out, ",\"operations\":", command.operations());
   if (command.launches() != 0) absl::StrAppend(&out, ",\"launches\":", command.launches());
   if (!command.waited_for().empty())
     absl::StrAppend(&out, ",\"waited for\":", JsonString(command.waited_for()));
