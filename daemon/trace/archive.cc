@@ -6,7 +6,7 @@
 namespace xpud::trace {
 
 void Archive::Add(EndedSession session) {
-  session.recorder->Stop();
+  session.recorder->End();
   sessions_.push_back(std::move(session));
   if (sessions_.size() > kSessions) sessions_.pop_front();
 }

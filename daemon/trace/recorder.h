@@ -3,6 +3,7 @@
 // more, while somebody wants it. Both keep the newest records. REQUIRES: the lane's thread.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -40,7 +41,16 @@ class Ring {
   // REQUIRES: first() <= number < added().
   const Record& operator[](uint64_t number) const { return At(number); }
   Record& operator[](uint64_t number) { return At(number); }
-  size_t capacity() const { return capacity_; }
+  // Keeps `count` of the newest, and will not keep more. REQUIRES: 0 < count <= the capacity.
+  void Shrink(size_t count) {
+    Ring kept(count);
+    kept.added_ = std::max(first(), added_ - std::min<uint64_t>(count, added_));
+    kept.at_ = kept.added_ % count;
+    for (size_t piece = 0; piece * kPiece < count; ++piece)
+      kept.pieces_.push_back(std::make_unique<Record[]>(kPiece));
+    for (uint64_t number = kept.added_; number < added_; ++number) kept.Add(At(number));
+    *this = std::move(kept);
+  }
 
  private:
   static constexpr size_t kPiece = 512;
@@ -50,7 +60,7 @@ class Ring {
     return pieces_[at / kPiece][at % kPiece];
   }
 
-  const size_t capacity_;
+  size_t capacity_;
   std::vector<std::unique_ptr<Record[]>> pieces_;
   size_t at_ = 0;  // added_ % capacity_
   uint64_t added_ = 0;
@@ -100,7 +110,7 @@ struct Profile {
 
 class Recorder {
  public:
-  static constexpr size_t kFlightRecords = 10'000;
+  static constexpr size_t kFlightRecords = 10'000, kEndedFlightRecords = 1'000;
 
   // `synchronous`: whether work is complete when the call that appends it returns.
   explicit Recorder(bool synchronous) : synchronous_(synchronous), flight_(kFlightRecords) {}
@@ -111,6 +121,11 @@ class Recorder {
   void Start(size_t capacity, uint64_t until_ns);
   // Records no more; what was recorded stays.
   void Stop();
+  // The session has ended: a profile stops, and the flight recorder keeps kEndedFlightRecords.
+  void End() {
+    Stop();
+    flight_.Shrink(kEndedFlightRecords);
+  }
   // Commands were taken from the ring that had arrived at about `arrived_ns`.
   void Arrived(uint64_t arrived_ns) { arrived_ns_ = arrived_ns; }
   // The command was executed, or sent to the device, at about `now_ns`.

@@ -44,6 +44,18 @@ TEST(RingTest, KeepsTheNewest) {
   for (uint64_t i = ring.first(); i < ring.added(); ++i) ASSERT_EQ(ring[i], i);
 }
 
+TEST(RingTest, Shrinks) {
+  for (const uint64_t added : {3, 40, 1000, 2500}) {
+    Ring<uint64_t> ring(1000);
+    for (uint64_t i = 0; i < added; ++i) ring.Add(i);
+    ring.Shrink(37);
+    EXPECT_EQ(ring.added(), added);
+    EXPECT_EQ(ring.first(), added < 37 ? 0 : added - 37);
+    ring.Add(added);
+    for (uint64_t i = ring.first(); i < ring.added(); ++i) ASSERT_EQ(ring[i], i) << added;
+  }
+}
+
 TEST(RecorderTest, TheFlightRecorderAlwaysRuns) {
   Recorder recorder(/*synchronous=*/true);
   for (uint64_t i = 1; i <= Recorder::kFlightRecords + 5; ++i) recorder.Note(Add(i).running, 1);
