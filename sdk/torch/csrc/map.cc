@@ -257,7 +257,7 @@ bool RunGeneralMap(const ops::Row& row, std::span<const MapInput> inputs, at::Te
 void CheckFits(const c10::Scalar& value, at::ScalarType type) {
   AT_DISPATCH_V2(type, "CheckFits", AT_WRAP([&] { value.to<scalar_t>(); }),
                  AT_EXPAND(AT_ALL_TYPES_AND_COMPLEX), AT_EXPAND(AT_BAREBONES_UNSIGNED_TYPES),
-                 at::kComplexHalf, at::kHalf, at::kBool, at::kBFloat16);
+                 AT_EXPAND(AT_FLOAT8_TYPES), at::kComplexHalf, at::kHalf, at::kBool, at::kBFloat16);
 }
 
 bool RunFlatMap(const ops::Row& row, std::span<const MapInput> inputs, at::Tensor& out) {
