@@ -172,6 +172,7 @@ at::Tensor CopyFromAndResize(const at::Tensor& self, const at::Tensor& target) {
 }
 
 at::Scalar LocalScalarDense(const at::Tensor& self) {
+  TORCH_CHECK(self.numel() > 0, "_local_scalar_dense: Empty tensor not supported");
   alignas(16) std::byte bytes[16] = {};
   Download(self, bytes, self.itemsize(), /*non_blocking=*/false);
   at::Scalar result;

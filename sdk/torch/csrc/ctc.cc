@@ -43,7 +43,9 @@ struct Sequences {
     served = served && (!joined || first == targets.numel());
     if (!served) return;
     shapes = shapes.to(probs.device());
-    flat = Contiguous(targets).view({targets.numel()});
+    // A tensor of no elements has no buffer that a command could name.
+    flat =
+        targets.numel() > 0 ? Contiguous(targets).view({targets.numel()}) : at::zeros({1}, targets.options());
   }
 
   bool served = false;

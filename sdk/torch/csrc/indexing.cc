@@ -216,6 +216,9 @@ bool HasIndex(const c10::List<std::optional<Tensor>>& indices) {
 }
 
 Tensor IndexTensor(const Tensor& self, const c10::List<std::optional<Tensor>>& indices) {
+  TORCH_CHECK(IsOnDevice(self),
+              "indices should be either on cpu or on the same device as the indexed tensor (", self.device(),
+              ")");
   if (CanIndexPairs(self, indices)) {
     const Tensor pairs = IndexTensor(at::view_as_real(self.resolve_conj()), indices);
     return at::view_as_complex(pairs.stride(-1) == 1 ? pairs : pairs.contiguous());

@@ -5,6 +5,8 @@
 #include <ATen/native/LossMulti.h>
 #include <torch/library.h>
 
+#include <limits>
+
 #include "sdk/torch/csrc/command.h"
 #include "sdk/torch/csrc/copy.h"
 #include "sdk/torch/csrc/factories.h"
@@ -315,11 +317,20 @@ Tensor LogitBackward(const Tensor& gradient, const Tensor& self, std::optional<d
   return RunMap(row, inputs, out) ? out : FallbackOf<at::_ops::logit_backward>::Call(gradient, self, eps);
 }
 
-// The fallback raises the CPU's error for a negative `lambda`.
+// Returns true if `lambda` is neither negative nor above the numbers of the type.
+bool IsThreshold(double lambda, at::ScalarType type) {
+  double most = std::numeric_limits<double>::max();
+  if (type == at::kFloat) most = std::numeric_limits<float>::max();
+  if (type == at::kHalf) most = static_cast<float>(std::numeric_limits<c10::Half>::max());
+  if (type == at::kBFloat16) most = static_cast<float>(std::numeric_limits<c10::BFloat16>::max());
+  return lambda >= 0 && lambda <= most;
+}
+
+// The fallback raises the CPU's error for a `lambda` that is no threshold.
 Tensor& SoftshrinkOut(const Tensor& self, const at::Scalar& lambda, Tensor& out) {
   static const ops::Row& row = ops::RowOf("softshrink");
   const MapInput inputs[] = {self, MapInput(lambda, false)};
-  if (lambda.toDouble() >= 0 && RunMap(row, inputs, out)) return out;
+  if (IsThreshold(lambda.toDouble(), self.scalar_type()) && RunMap(row, inputs, out)) return out;
   if (out.defined()) return FallbackOf<at::_ops::softshrink_out>::Call(self, lambda, out);
   return out = FallbackOf<at::_ops::softshrink>::Call(self, lambda);
 }

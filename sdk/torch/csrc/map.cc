@@ -221,6 +221,20 @@ void CheckPower(const ops::Row& row, std::span<const MapInput> inputs) {
               "Integers to negative integer powers are not allowed.");
 }
 
+// The gradient is not computed from the result of a forward pass in place if its slope was negative.
+void CheckSlope(const ops::Row& row, std::span<const MapInput> inputs) {
+  static const ops::Row &elu = ops::RowOf("elu_backward"), &leaky = ops::RowOf("leaky_relu_backward");
+  constexpr const char* kReason =
+      " backward calculation is triggered with a negative slope which is not supported. This is caused by "
+      "calling in-place forward function with a negative slope, please call out-of-place version instead.";
+  TORCH_CHECK(&row != &elu || !inputs[4].scalar.toBool() || inputs[1].scalar.toDouble() >= 0, "In-place elu",
+              kReason);
+  TORCH_CHECK(&row != &leaky || !inputs[3].scalar.toBool() || inputs[2].scalar.toDouble() >= 0,
+              "In-place leakyReLu", kReason,
+              " File an issue at https://github.com/pytorch/pytorch if you do require supporting in-place "
+              "leakRelu backward calculation with negative slope");
+}
+
 // lerp.Scalar is the only row that promotes its scalars but not its tensors.
 void CheckLerp(const ops::Row& row, std::span<const MapInput> inputs) {
   static const ops::Row& lerp = ops::RowOf("lerp.Scalar");
@@ -257,7 +271,7 @@ bool RunGeneralMap(const ops::Row& row, std::span<const MapInput> inputs, at::Te
 void CheckFits(const c10::Scalar& value, at::ScalarType type) {
   AT_DISPATCH_V2(type, "CheckFits", AT_WRAP([&] { value.to<scalar_t>(); }),
                  AT_EXPAND(AT_ALL_TYPES_AND_COMPLEX), AT_EXPAND(AT_BAREBONES_UNSIGNED_TYPES),
-                 at::kComplexHalf, at::kHalf, at::kBool, at::kBFloat16);
+                 AT_EXPAND(AT_FLOAT8_TYPES), at::kComplexHalf, at::kHalf, at::kBool, at::kBFloat16);
 }
 
 bool RunFlatMap(const ops::Row& row, std::span<const MapInput> inputs, at::Tensor& out) {
@@ -317,6 +331,7 @@ bool SubtractsBool(const ops::Row& row, const MapInput& input) {
 bool RunMap(const ops::Row& row, std::span<const MapInput> inputs, at::Tensor& out) {
   CheckSubtraction(row, inputs);
   CheckPower(row, inputs);
+  CheckSlope(row, inputs);
   return RunFlatMap(row, inputs, out) || RunGeneralMap(row, inputs, out);
 }
 

@@ -298,8 +298,10 @@ void CheckNll(const Tensor& self, const Tensor& target, const OptionalTensor& we
   TORCH_CHECK(target.dim() <= 1, "0D or 1D target tensor expected, multi-target not supported");
   TORCH_CHECK(target.scalar_type() == at::kLong || target.scalar_type() == at::kByte,
               "expected target dtype to be Long or Byte, but got ", target.scalar_type());
-  TORCH_CHECK(self.dim() == 1 ? target.numel() == 1 : self.size(0) == target.size(0),
-              "size mismatch (got input: ", self.sizes(), ", target: ", target.sizes(), ")");
+  TORCH_CHECK_VALUE(self.dim() == 2 || target.numel() == 1,
+                    "For 1D input, 1D target must have size 1, but got target size: ", target.numel());
+  TORCH_CHECK(self.dim() == 1 || self.size(0) == target.size(0), "size mismatch (got input: ", self.sizes(),
+              ", target: ", target.sizes(), ")");
   TORCH_CHECK(!IsGiven(weight) || (weight->dim() == 1 && weight->numel() == self.size(-1)),
               "weight tensor should be defined either for all ", self.size(-1),
               " classes or no classes but got weight tensor of shape: ",

@@ -113,6 +113,7 @@ Tensor& MaskedFillScalarInPlace(Tensor& self, const Tensor& mask, const at::Scal
   if (!CanMaskFill(self, mask, value.type()))
     return FallbackOf<at::_ops::masked_fill__Scalar>::Call(self, mask, value);
   CheckFits(value, self.scalar_type());
+  at::assert_no_partial_overlap(self, mask);
   const Tensor expanded = mask.expand(self.sizes());
   return MaskFillInto(self, self, expanded, MapInput(value, false));
 }
@@ -127,6 +128,7 @@ Tensor& MaskedFillTensorInPlace(Tensor& self, const Tensor& mask, const Tensor& 
   const bool may_wrap =
       c10::isIntegralType(self.scalar_type(), false) && value.scalar_type() != self.scalar_type();
   if (value.is_cpu() || may_wrap) CheckFits(value.item(), self.scalar_type());
+  at::assert_no_partial_overlap(self, mask);
   const Tensor expanded = mask.expand(self.sizes());
   return MaskFillInto(self, self, expanded, value);
 }

@@ -151,6 +151,9 @@ bool IsServedUnpool(const Tensor& self, const Tensor& indices, IntArrayRef size,
 
 Tensor Unpool(const Tensor& self, const Tensor& indices, IntArrayRef size) {
   static const ops::Row& row = ops::RowOf("max_unpool2d");
+  // Of values with one position, any may stay.
+  at::globalContext().alertNotDeterministic(size.size() == 2 ? "max_unpooling2d_forward_out"
+                                                             : "max_unpooling3d_forward_out");
   // As in ATen, volumes are not channels last.
   Tensor out = size.size() == 2 ? EmptySpatial(self, size)
                                 : at::empty(EmptySpatial(MetaOf(self), size).sizes(), self.options());

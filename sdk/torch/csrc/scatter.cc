@@ -342,11 +342,22 @@ Tensor FillIndex(const Tensor& self, int64_t dim, const Tensor& index) {
   return IndexAlong(wrapped, dim, sizes);
 }
 
+// `use` is advanced indexing that does the same.
+void WarnOfExpanded(const Tensor& self, const char* op, const char* use) {
+  if (at::has_internal_overlap(self) != at::MemOverlap::Yes) return;
+  TORCH_WARN(
+      "Use of ", op,
+      " on expanded tensors is deprecated. Please clone() the tensor before performing this operation. "
+      "This also applies to advanced indexing e.g. ",
+      use);
+}
+
 Tensor& IndexFillScalar_(Tensor& self, int64_t dim, const Tensor& index, const at::Scalar& value) {
   if (!IsServed(self, ops::kAllTypes) || !IsOnDevice(index) || value.isComplex())
     return FallbackOf<at::_ops::index_fill__int_Scalar>::Call(self, dim, index, value);
   dim = at::maybe_wrap_dim(dim, self.dim());
   CheckFits(value, self.scalar_type());
+  WarnOfExpanded(self, "index_fill_", "tensor[mask] = scalar");
   const Tensor out = AtLeastLine(self);
   Scatter(Combination::kPut, out, dim, FillIndex(out, dim, index), value, Order::kAny);
   return self;
@@ -360,6 +371,7 @@ Tensor& IndexFillTensor_(Tensor& self, int64_t dim, const Tensor& index, const T
     return self.index_fill_(dim, index, value.item());
   dim = at::maybe_wrap_dim(dim, self.dim());
   at::assert_no_overlap(self, value);
+  WarnOfExpanded(self, "index_fill_", "tensor[mask] = scalar");
   const Tensor out = AtLeastLine(self), along = FillIndex(out, dim, index);
   Scatter(Combination::kPut, out, dim, along, value.expand(along.sizes()), Order::kAny);
   return self;
@@ -402,15 +414,16 @@ void CheckIndexPut(const Tensor& self, const c10::List<std::optional<Tensor>>& i
     const std::optional<Tensor> index = indices.get(d);
     if (index.has_value() && index->defined()) at::assert_no_overlap(self, *index);
   }
-  TORCH_CHECK(self.scalar_type() == values.scalar_type(),
-              "Index put requires the source and destination dtypes match, got ", self.scalar_type(),
-              " for the destination and ", values.scalar_type(), " for the source.");
 }
 
 void PutValues(const Positions& positions, const Tensor& values, bool accumulate) {
   const bool fits = at::is_expandable_to(values.sizes(), positions.result);
   TORCH_CHECK(fits, "shape mismatch: value tensor of shape ", values.sizes(),
               " cannot be broadcast to indexing result of shape ", c10::IntArrayRef(positions.result));
+  TORCH_CHECK(positions.view.scalar_type() == values.scalar_type(),
+              "Index put requires the source and destination dtypes match, got ",
+              positions.view.scalar_type(), " for the destination and ", values.scalar_type(),
+              " for the source.");
   c10::SmallVector<int64_t, 8> sizes(positions.flat);
   sizes[static_cast<size_t>(positions.first)] = positions.index.numel();
   const Tensor source = values.expand(positions.result).reshape(sizes);
@@ -435,6 +448,7 @@ Tensor& IndexPut_(Tensor& self, const c10::List<std::optional<Tensor>>& indices,
     if (const std::optional<Tensor> mask = OnlyMask(self, indices)) return self.masked_fill_(*mask, values);
   }
   const bool number = values.device().is_cpu() && values.dim() == 0;
+  if (!number) CheckSameDevice(self.device(), values.device());
   if (CanIndexPairs(self, indices) && !self.is_conj() && self.scalar_type() == values.scalar_type()) {
     Tensor pairs = at::view_as_real(self);
     IndexPut_(pairs, indices, at::view_as_real(values.to(self.device()).resolve_conj()), accumulate, unsafe);
@@ -443,11 +457,7 @@ Tensor& IndexPut_(Tensor& self, const c10::List<std::optional<Tensor>>& indices,
   const bool served =
       IsServed(self, ops::kAllTypes) && HasIndex(indices) && (number || IsServed(values, ops::kAllTypes));
   if (!served) return FallbackOf<at::_ops::_index_put_impl_>::Call(self, indices, values, accumulate, unsafe);
-  if (at::has_internal_overlap(self) == at::MemOverlap::Yes) {
-    TORCH_WARN(
-        "Use of index_put_ on expanded tensors is deprecated. Please clone() the tensor before performing "
-        "this operation. This also applies to advanced indexing e.g. tensor[indices] = tensor");
-  }
+  WarnOfExpanded(self, "index_put_", "tensor[indices] = tensor");
   const Tensor here = number ? values.to(self.device()) : values;
   CheckIndexPut(self, indices, here);
   PutValues(FindPositions(self, indices), here, accumulate);

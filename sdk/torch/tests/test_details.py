@@ -67,6 +67,9 @@ WRONG = {
     "a mask of another size": lambda d: f(d, 3)[f(d, 2) > 1],
     "a number out of range as an index": lambda d: f(d, 3)[5],
     "index_put_ of two dtypes": lambda d: f(d, 3).index_put_((i(d, 0, 1),), f(d, 2).double()),
+    "index_put_ of another shape and dtype": lambda d: i(d, 0, 1, 2).index_put_((i(d, 0, 1),), f(d, 3)),
+    "masked_fill_ of a part of its mask": lambda d: (lambda mask: mask[1:].masked_fill_(mask[:-1], False))(f(d, 4) > 2),
+    "the number of an empty tensor": lambda d: torch.ops.aten._local_scalar_dense(f(d, 0)),
     "index_select by a matrix": lambda d: torch.index_select(f(d, 3, 4), 0, torch.zeros(2, 2, dtype=torch.long, device=d)),
     "gather of two ranks": lambda d: torch.gather(f(d, 3, 4), 0, i(d, 0, 1)),
     "gather of a larger index": lambda d: torch.gather(f(d, 3, 4), 0, torch.zeros(4, 5, dtype=torch.long, device=d)),
@@ -76,9 +79,14 @@ WRONG = {
     "bool of many": lambda d: bool(f(d, 3)),
     "cross_entropy of int32 classes": lambda d: F.cross_entropy(f(d, 2, 3), i(d, 0, 1).int()),
     "cross_entropy of two sizes": lambda d: F.cross_entropy(f(d, 2, 3), i(d, 0, 1, 2)),
+    "nll_loss of one row and many classes": lambda d: F.nll_loss(f(d, 10), i(d, 0, 1, 2)),
     "attention of two dtypes": lambda d: F.scaled_dot_product_attention(f(d, 1, 1, 2, 4), f(d, 1, 1, 2, 4).double(), f(d, 1, 1, 2, 4)),
     "max of nothing": lambda d: f(d, 0).max(),
     "mean of integers": lambda d: i(d, 1, 2).mean(),
+    "elu_ with a negative slope": lambda d: F.elu_(f(d, 2).requires_grad_().clone(), -2).sum().backward(),
+    "leaky_relu_ with a negative slope": lambda d: F.leaky_relu_(f(d, 2).requires_grad_().clone(), -2).sum().backward(),
+    "softshrink by a negative number": lambda d: F.softshrink(f(d, 2), -1.0),
+    "softshrink by more than float16 holds": lambda d: F.softshrink(f(d, 2).half(), 65507.0),
     "tril of a vector": lambda d: torch.tril(f(d, 2)),
     "triu of a vector": lambda d: torch.triu(f(d, 2)),
     "histc of an empty range": lambda d: torch.histc(f(d, 2), min=3, max=1),
@@ -137,6 +145,28 @@ class ErrorTest(unittest.TestCase):
         with self.assertRaisesRegex(torch.OutOfMemoryError, "Tried to allocate"):
             torch.empty(1 << 50, device="xpud")
 
+    def test_indexing_across_devices_is_refused(self):
+        values, index = f("cpu", 3), i("cpu", 0, 1)
+        for wrong in (index.to("xpud"), index.to("xpud") > 0):
+            with self.assertRaisesRegex(RuntimeError, r"indices should be either on cpu or on the same device as the indexed tensor \(cpu\)"):
+                f("cpu", 2)[wrong]
+        for accumulate in (False, True):
+            with self.assertRaisesRegex(RuntimeError, "all tensors to be on the same device"):
+                values.to("xpud").index_put_((index,), f("cpu", 2), accumulate=accumulate)
+        self.assertEqual(values.to("xpud")[index].tolist(), [1, 2])
+        self.assertEqual(values.to("xpud").index_put_((index,), torch.tensor(5.0)).tolist(), [5, 5, 3])
+
+    def test_a_mask_may_fill_itself(self):
+        mask = f("xpud", 4) > 2
+        self.assertEqual(mask.masked_fill_(mask, False).tolist(), [False] * 4)
+
+    def test_float8_is_filled_with_a_number(self):
+        for dtype in (torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz):
+            with self.subTest(dtype):
+                self.assertEqual(torch.ones((), dtype=dtype, device="xpud").item(), 1)
+                self.assertEqual(torch.full((3,), -2.5, dtype=dtype, device="xpud").float().tolist(), [-2.5] * 3)
+                self.assertEqual(torch.zeros(2, dtype=dtype, device="xpud").fill_(i("xpud", 4)[0]).float().tolist(), [4, 4])
+
     def test_copies_that_are_allowed_still_work(self):
         x = f("xpud", 4)
         self.assertEqual(x.copy_(x).tolist(), [1, 2, 3, 4])
@@ -156,6 +186,21 @@ class WarningTest(unittest.TestCase):
                 self.assertIn("degrees of freedom is <= 0", expected[0][1])
                 self.assertEqual(warnings_of(lambda: getattr(torch, name)(f("xpud", 1))), expected)
                 self.assertEqual(warnings_of(lambda: getattr(torch, name)(f("xpud", 2, 2), dim=0)), [])
+
+
+    def test_writing_to_expanded_tensors(self):
+        torch.set_warn_always(True)
+        self.addCleanup(torch.set_warn_always, False)
+        calls = {
+            "index_fill_": lambda d: f(d, 1).expand(3).index_fill_(0, i(d, 2, 0), 4.0),
+            "index_fill_ by a tensor": lambda d: f(d, 1).expand(3).index_fill_(0, i(d, 2, 0), f(d, 1)[0]),
+            "index_put_": lambda d: f(d, 1).expand(3).index_put_((i(d, 2, 0),), f(d, 2)),
+        }
+        for name, call in calls.items():
+            with self.subTest(name):
+                expected = warnings_of(lambda: call("cpu"))
+                self.assertIn("on expanded tensors is deprecated", expected[0][1])
+                self.assertEqual(warnings_of(lambda: call("xpud")), expected)
 
 
 class DeterministicTest(unittest.TestCase):
@@ -194,6 +239,18 @@ class DeterministicTest(unittest.TestCase):
         x.scatter_add_(0, i("xpud", 1, 1), f("xpud", 2))
         x.put_(i("xpud", 2), f("xpud", 1))
         self.assertEqual(x.tolist(), [4, 5, 1])
+
+
+    def test_unpooling_raises_the_cpus_alert(self):
+        calls = {
+            "2d": lambda d: F.max_unpool2d(f(d, 1, 1, 2, 2), torch.zeros(1, 1, 2, 2, dtype=torch.long, device=d), 2),
+            "3d": lambda d: F.max_unpool3d(f(d, 1, 1, 2, 2, 2), torch.zeros(1, 1, 2, 2, 2, dtype=torch.long, device=d), 2),
+        }
+        for name, call in calls.items():
+            with self.subTest(name):
+                expected = message(call, "cpu")
+                self.assertIn("does not have a deterministic implementation", expected[1])
+                self.assertEqual(message(call, "xpud"), expected)
 
 
 class LazyCloneTest(unittest.TestCase):

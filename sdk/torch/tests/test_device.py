@@ -46,6 +46,24 @@ class DeviceTest(unittest.TestCase):
         with self.assertRaises(RuntimeError):
             torch.ones(2, device="xpud:99")
 
+    def test_properties_of_no_device_are_refused(self):
+        calls = (torch.xpud.get_device_properties, torch.xpud.get_device_name, torch.xpud.get_device_capability, lambda d: torch.xpud.can_device_access_peer(0, d))
+        for call in calls:
+            for wrong in (99, -1, "xpud:99"):
+                with self.assertRaisesRegex(AssertionError, "Invalid device id"):
+                    call(wrong)
+            with self.assertRaisesRegex(ValueError, "Expected an xpud device"):
+                call("cpu")
+
+    def test_names_of_torch_xpu(self):
+        properties = torch.xpud.get_device_capability()
+        self.assertEqual(properties["name"], torch.xpud.get_device_name())
+        self.assertEqual(properties["total_memory"], torch.xpud.mem_get_info()[1])
+        self.assertEqual((torch.xpud.get_arch_list(), torch.xpud.get_gencode_flags()), ([], ""))
+        self.assertFalse(torch.xpud.can_device_access_peer(0, 0) or torch.xpud.is_current_stream_capturing() or torch.xpud.is_tf32_supported())
+        for name in torch.xpud.__all__:
+            self.assertTrue(hasattr(torch.xpud, name), name)
+
     def test_repr_shows_values_without_falling_back(self):
         before = torch.xpud.fallback_counts()
         text = repr(torch.tensor([1.5, 2.5, float("nan")], device="xpud"))
@@ -110,6 +128,16 @@ class DeviceTest(unittest.TestCase):
         self.assertGreaterEqual(torch.xpud.max_memory_allocated() - before, 1 << 20)
         self.assertLess(torch.xpud.memory_allocated() - before, 1 << 20)
 
+    def test_memory_statistics_as_dicts_and_text(self):
+        a = torch.empty(1 << 20, dtype=torch.uint8, device="xpud")
+        torch.xpud.synchronize()
+        flat, nested = torch.xpud.memory_stats(), torch.xpud.memory_stats_as_nested_dict()
+        self.assertGreaterEqual(flat["allocated_bytes.all.current"], a.nbytes)
+        self.assertEqual(nested["allocated_bytes"]["all"]["current"], flat["allocated_bytes.all.current"])
+        self.assertEqual(nested["num_ooms"], flat["num_ooms"])
+        self.assertLessEqual(torch.xpud.device_memory_used(), torch.xpud.mem_get_info()[1])
+        self.assertRegex(torch.xpud.memory_summary(), r"(?s)\(MiB\).*allocated +\d+\.\d.*peak.*reserved")
+
     def test_data_pointers_are_unique(self):
         a, b = torch.zeros(4, device="xpud"), torch.zeros(4, device="xpud")
         self.assertNotEqual(a.data_ptr(), 0)
@@ -131,6 +159,16 @@ class StreamTest(unittest.TestCase):
         stream.synchronize()
         self.assertTrue(stream.query())
         self.assertTrue(event.query())
+
+    def test_a_stream_context_restores_the_stream(self):
+        stream, inner = torch.xpud.Stream(), torch.xpud.Stream()
+        context = torch.xpud.stream(stream)
+        self.assertIsInstance(context, torch.xpud.StreamContext)
+        self.assertEqual(context.stream, stream)
+        with self.assertRaisesRegex(KeyError, "left"), context, torch.xpud.StreamContext(inner), torch.xpud.StreamContext(None):
+            self.assertEqual(torch.xpud.current_stream(), inner)
+            raise KeyError("left")
+        self.assertEqual(torch.xpud.current_stream(), torch.xpud.default_stream())
 
     def test_torch_stream_and_accelerator(self):
         stream = torch.Stream(device="xpud")

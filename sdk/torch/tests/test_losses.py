@@ -108,6 +108,8 @@ class LossTest(unittest.TestCase):
                 # The fourth sequence is too short for its repeated labels.
                 losses = [F.ctc_loss(x.log_softmax(2), y, lengths, counts, reduction="none").cpu() for x, y in ((scores, labels), (scores.to("xpud"), labels.to("xpud")))]
                 torch.testing.assert_close(losses[1], losses[0])
+            for empty in (labels.new_zeros(0), labels.new_zeros(scores.size(1), 0)):  # every path is of blanks
+                self.check(lambda x, y: F.ctc_loss(x.log_softmax(2), y, lengths, [0] * scores.size(1)), scores, constants=(empty,))
             self.check(lambda x, y: F.ctc_loss(x.log_softmax(2), y, torch.tensor(lengths), torch.tensor(counts), blank=0, zero_infinity=True), scores, constants=(joined,))
             self.check(lambda x, y: F.ctc_loss(x.log_softmax(1), y, (40,), (9,), blank=6), scores[:, 0], constants=(targets[0, :9] - 1,))
         x = torch.randn(9, 2, 4, dtype=torch.float64, device="xpud", requires_grad=True)

@@ -1,6 +1,5 @@
 """torch.xpud: devices, streams, memory and random state, with the names of torch.cuda."""
 
-import contextlib
 import os
 
 import torch
@@ -10,24 +9,32 @@ from . import _C
 __all__ = [
     "Event",
     "Stream",
+    "StreamContext",
+    "can_device_access_peer",
     "current_device",
     "current_stream",
     "default_generators",
     "default_stream",
     "device",
     "device_count",
+    "device_memory_used",
     "device_of",
     "empty_cache",
     "fallback_counts",
     "get_amp_supported_dtype",
+    "get_arch_list",
+    "get_device_capability",
     "get_device_name",
     "get_device_properties",
+    "get_gencode_flags",
     "get_rng_state",
     "get_rng_state_all",
     "initial_seed",
     "is_available",
     "is_bf16_supported",
+    "is_current_stream_capturing",
     "is_initialized",
+    "is_tf32_supported",
     "manual_seed",
     "manual_seed_all",
     "max_memory_allocated",
@@ -36,6 +43,8 @@ __all__ = [
     "memory_allocated",
     "memory_reserved",
     "memory_stats",
+    "memory_stats_as_nested_dict",
+    "memory_summary",
     "reset_accumulated_memory_stats",
     "reset_peak_memory_stats",
     "seed",
@@ -133,12 +142,43 @@ class DeviceProperties:
         return "DeviceProperties(" + ", ".join(f"{k}={v!r}" for k, v in self.__dict__.items()) + ")"
 
 
+def _known_index(device):
+    """Returns the index of `device`. Raises AssertionError if there is no such device, as torch.cuda does."""
+    index = _index(device)
+    if not 0 <= index < device_count():
+        raise AssertionError("Invalid device id")
+    return index
+
+
 def get_device_properties(device=None):
-    return DeviceProperties(_C.device_properties(_index(device)))
+    """Returns the DeviceProperties of a device. Raises AssertionError if there is no such device."""
+    return DeviceProperties(_C.device_properties(_known_index(device)))
 
 
 def get_device_name(device=None):
     return get_device_properties(device).name
+
+
+def get_device_capability(device=None):
+    """Returns the properties of a device as a dict, as torch.xpu does. torch.cuda has a pair of numbers, which xpud's devices do not have."""
+    return dict(vars(get_device_properties(device)))
+
+
+def can_device_access_peer(device, peer_device):
+    """Returns False: devices share no memory. Raises AssertionError if there is no such device."""
+    _known_index(device)
+    _known_index(peer_device)
+    return False
+
+
+def get_arch_list():
+    """Returns []: the daemon compiles kernels for the device that it finds."""
+    return []
+
+
+def get_gencode_flags():
+    """Returns "": no kernel is compiled before it runs."""
+    return ""
 
 
 def address():
@@ -199,20 +239,35 @@ def set_stream(stream):
         torch._C._accelerator_setStream(stream)
 
 
-@contextlib.contextmanager
-def stream(stream):
+class StreamContext:
     """Makes a stream and its device current within a `with` block. Does nothing for None."""
-    if stream is None:
-        yield
-        return
-    previous_device = current_device()
-    previous = torch._C._accelerator_getStream(stream.device_index)
-    torch._C._accelerator_setStream(stream)
-    try:
-        yield stream
-    finally:
-        torch._C._accelerator_setStream(previous)
-        torch._C._accelerator_setDeviceIndex(previous_device)
+
+    def __init__(self, stream):
+        self.stream = stream
+
+    def __enter__(self):
+        if self.stream is None:
+            return None
+        self._previous_device = current_device()
+        self._previous_stream = torch._C._accelerator_getStream(self.stream.device_index)
+        torch._C._accelerator_setStream(self.stream)
+        return self.stream
+
+    def __exit__(self, *exc):
+        if self.stream is None:
+            return
+        torch._C._accelerator_setStream(self._previous_stream)
+        torch._C._accelerator_setDeviceIndex(self._previous_device)
+
+
+def stream(stream):
+    """Returns a StreamContext, which makes a stream and its device current within a `with` block."""
+    return StreamContext(stream)
+
+
+def is_current_stream_capturing():
+    """Returns False: xpud has no graphs that a program captures."""
+    return False
 
 
 # ---- memory
@@ -220,6 +275,25 @@ def stream(stream):
 
 def memory_stats(device=None):
     return torch.accelerator.memory_stats(_index(device))
+
+
+def memory_stats_as_nested_dict(device=None):
+    """Returns memory_stats() as nested dicts: ["allocated_bytes"]["all"]["current"] is memory_stats()["allocated_bytes.all.current"]."""
+    nested = {}
+    for name, value in memory_stats(device).items():
+        *groups, last = name.split(".")
+        inner = nested
+        for group in groups:
+            inner = inner.setdefault(group, {})
+        inner[last] = value
+    return nested
+
+
+def memory_summary(device=None, abbreviated=False):
+    """Returns a table of the device's memory, as text. `abbreviated` changes nothing: the table is short."""
+    rows = [(name, function(device) / 2**20) for name, function in (("allocated", memory_allocated), ("peak", max_memory_allocated),
+                                                                    ("reserved", memory_reserved))]
+    return "\n".join([f"memory of {get_device_name(device)} (MiB)"] + [f"  {name:<10} {value:10.1f}" for name, value in rows])
 
 
 def memory_allocated(device=None):
@@ -249,6 +323,12 @@ def reset_peak_memory_stats(device=None):
 def mem_get_info(device=None):
     """Returns (free, total) bytes."""
     return torch.accelerator.get_memory_info(_index(device))
+
+
+def device_memory_used(device=None):
+    """Returns the bytes of the device's memory that all its clients use."""
+    free, total = mem_get_info(device)
+    return total - free
 
 
 def empty_cache():
@@ -317,3 +397,8 @@ def get_amp_supported_dtype():
 
 def is_bf16_supported(including_emulation=True):
     return True
+
+
+def is_tf32_supported():
+    """Returns False: matrix products of float32 are computed in float32."""
+    return False

@@ -80,26 +80,6 @@ def get_device_properties(device=None):
     return _Properties(xpud.get_device_properties(device))
 
 
-class StreamContext:
-    """Makes a stream current within a `with` block."""
-
-    def __init__(self, stream):
-        self._context = xpud.stream(stream)
-
-    def __enter__(self):
-        return self._context.__enter__()
-
-    def __exit__(self, *exception):
-        return self._context.__exit__(*exception)
-
-
-def memory_summary(device=None, abbreviated=False):
-    """Returns a table of the device's memory, as text."""
-    rows = [(name, function(device) / 2**20) for name, function in (("allocated", xpud.memory_allocated), ("peak", xpud.max_memory_allocated),
-                                                                    ("reserved", xpud.memory_reserved))]
-    return "\n".join([f"memory of {xpud.get_device_name(device)} (MiB)"] + [f"  {name:<10} {value:10.1f}" for name, value in rows])
-
-
 def _nothing(*arguments, **options):
     """Does nothing: xpud has nothing to do here."""
 
@@ -112,18 +92,12 @@ def _no_context(*arguments, **options):
 OWN = {
     "get_device_capability": get_device_capability,
     "get_device_properties": get_device_properties,
-    "memory_summary": memory_summary,
     "memory_cached": xpud.memory_reserved,
     "max_memory_cached": xpud.max_memory_reserved,
     "reset_max_memory_allocated": xpud.reset_peak_memory_stats,
     "reset_max_memory_cached": xpud.reset_peak_memory_stats,
     "ipc_collect": _nothing,
-    "get_arch_list": lambda: [],
-    "is_current_stream_capturing": lambda: False,
-    "is_tf32_supported": lambda: False,
     "get_sync_debug_mode": lambda: 0,
-    "StreamContext": StreamContext,
-    "can_device_access_peer": lambda device, peer: False,
     "has_half": True,
     "_is_in_bad_fork": xpud._is_in_bad_fork,
     "_lazy_init": xpud._lazy_init,
