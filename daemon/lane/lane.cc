@@ -102,8 +102,11 @@ absl::Status Lane::Open(const std::shared_ptr<session::Session>& session,
   if (const auto quota = session->quota(index_)) state_.pool->ledger().SetQuota(opened->account(), quota);
   session->SetOpen(index_, transport);
   AddToEpoll(epoll_.get(), opened->transport().doorbell());
-  if (const auto* wish = profiles_.Find(session->id(), session->peer().tenant, NowNs()))
-    opened->recorder().Start(wish->capacity, wish->until_ns);
+  if (const auto* wish = profiles_.Find(session->id(), session->peer().tenant, NowNs())) {
+    uint64_t commands = wish->capacity;
+    for (const Turn& turn : turns_) commands += turn.session->recorder().profile_capacity();
+    if (commands <= trace::Profile::kMaxCommands) opened->recorder().Start(wish->capacity, wish->until_ns);
+  }
   sessions_.emplace(session->id(), opened.get());
   turns_.push_back({std::move(opened), &policy_->Add(session->peer().tenant)});
   return absl::OkStatus();

@@ -97,7 +97,7 @@ void Fill(const session::Session& session, v1::Session& out) {
 struct Work {
   SessionCounters counters;
   uint64_t memory_bytes = 0, peak_bytes = 0, buffers = 0, queues = 0;
-  std::string waiting_for;                        // on one of them
+  std::string waiting_for;                        // on the last of them
   std::map<uint32_t, v1::SessionDevice> devices;  // that the session uses
 
   void Add(uint32_t device, const session::DeviceSession& session) {

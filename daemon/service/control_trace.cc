@@ -23,7 +23,6 @@ using trace::TensorShape;
 using wire::CommandKind;
 
 constexpr uint64_t kDefaultCommands = 100'000, kMaxCommands = 4'000'000;
-constexpr uint64_t kMaxBytes = uint64_t{4} << 30;
 constexpr uint64_t kPiece = 4096;  // commands in a reply
 
 const char* NameOf(CommandKind kind) {
@@ -191,13 +190,12 @@ absl::Status TraceReader::Start(const v1::StartProfileRequest& request, v1::Star
     return absl::InvalidArgumentError(absl::StrCat("a profile of ", commands, " commands; at most ",
                                                    kMaxCommands, " are kept for each session and device"));
   }
-  // Sessions that come later are not counted.
   const uint64_t sessions_now =
       selection.session ? 1 : std::max<uint64_t>(1, lanes_.registry().List().size());
-  if (const uint64_t bytes = sessions_now * commands * sizeof(CommandRecord); bytes > kMaxBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("profiles of ", sessions_now, " sessions may take ",
-                                                   bytes >> 20, " MiB; at most ", kMaxBytes >> 20,
-                                                   " MiB are allowed: keep fewer commands"));
+  if (sessions_now * commands > trace::Profile::kMaxCommands) {
+    return absl::InvalidArgumentError(absl::StrCat("profiles of ", sessions_now, " sessions with ", commands,
+                                                   " commands each; at most ", trace::Profile::kMaxCommands,
+                                                   " commands are kept in all: keep fewer of each"));
   }
   uint64_t until = UINT64_MAX;
   if (request.duration_ms() != 0)

@@ -9,6 +9,13 @@ void Archive::Add(EndedSession session) {
   session.recorder->End();
   sessions_.push_back(std::move(session));
   if (sessions_.size() > kSessions) sessions_.pop_front();
+  uint64_t kept = 0;
+  for (auto each = sessions_.rbegin(); each != sessions_.rend(); ++each) {
+    const Profile* const profile = each->recorder->profile();
+    if (profile == nullptr) continue;
+    kept += profile->records.added() - profile->records.first();
+    if (kept > max_commands_) each->recorder->DropProfile();
+  }
 }
 
 const EndedSession* Archive::Find(uint64_t session) const {

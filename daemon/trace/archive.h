@@ -29,12 +29,17 @@ class Archive {
  public:
   static constexpr size_t kSessions = 32;
 
+  // `max_commands`: of all profiles together.
+  explicit Archive(uint64_t max_commands = Profile::kMaxCommands) : max_commands_(max_commands) {}
+
+  // Drops the oldest sessions beyond kSessions, and the oldest profiles beyond the limit.
   void Add(EndedSession session);
   // Returns null if the session did not end lately.
   const EndedSession* Find(uint64_t session) const;
   const std::deque<EndedSession>& sessions() const { return sessions_; }  // the oldest first
 
  private:
+  const uint64_t max_commands_;
   std::deque<EndedSession> sessions_;
 };
 

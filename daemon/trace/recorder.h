@@ -41,6 +41,7 @@ class Ring {
   // REQUIRES: first() <= number < added().
   const Record& operator[](uint64_t number) const { return At(number); }
   Record& operator[](uint64_t number) { return At(number); }
+  size_t capacity() const { return capacity_; }
   // Keeps `count` of the newest, and will not keep more. REQUIRES: 0 < count <= the capacity.
   void Shrink(size_t count) {
     Ring kept(count);
@@ -90,6 +91,9 @@ struct Running {
 };
 
 struct Profile {
+  // What all profiles on a device together may keep: 4 GiB.
+  static constexpr uint64_t kMaxCommands = (uint64_t{4} << 30) / sizeof(CommandRecord);
+
   explicit Profile(size_t capacity) : records(capacity) {}
 
   // A command whose end is not known yet.
@@ -138,6 +142,9 @@ class Recorder {
 
   const Ring<FlightRecord>& flight() const { return flight_; }
   const Profile* profile() const { return profile_.get(); }  // the last; null: there is none
+  // How many commands the profile may come to keep.
+  size_t profile_capacity() const { return profile_ == nullptr ? 0 : profile_->records.capacity(); }
+  void DropProfile() { profile_.reset(); }
 
  private:
   void NoteTimes(const Running& command);

@@ -147,6 +147,21 @@ TEST(ArchiveTest, KeepsTheSessionsThatEndedLast) {
   EXPECT_EQ(archive.Find(2)->reason, "it hung up");
 }
 
+TEST(ArchiveTest, ProfilesBeyondTheLimitGo) {
+  const auto profiled = [](size_t capacity) {
+    auto recorder = std::make_unique<Recorder>(true);
+    recorder->Start(capacity, UINT64_MAX);
+    for (uint64_t i = 1; i <= 3; ++i) recorder->Note(Add(i, 100).running, 1);
+    return recorder;
+  };
+  Archive archive(/*max_commands=*/7);
+  for (const uint64_t id : {1, 2, 3}) archive.Add({.id = id, .recorder = profiled(10)});
+  EXPECT_EQ(archive.Find(1)->recorder->profile(), nullptr);
+  EXPECT_EQ(archive.Find(1)->recorder->flight().added(), 3u) << "the flight records stay";
+  EXPECT_NE(archive.Find(2)->recorder->profile(), nullptr);
+  EXPECT_NE(archive.Find(3)->recorder->profile(), nullptr);
+}
+
 TEST(DescribeTest, NamesTheOp) {
   EXPECT_EQ(Describe(Stall::kNone, nullptr), "its turn");
   EXPECT_EQ(Describe(Stall::kCompiling, &ops::RowOf("add.Tensor")), "compiling (add.Tensor)");

@@ -222,16 +222,20 @@ class PerfettoWriter {
     annotation.set_name(name);
     annotation.set_uint_value(value);
   }
-  void Add(const Slice& slice, const v1::ProfileInfo& info) {
-    const auto [uuid, is_new] = tracks_.Find(slice.track);
-    if (is_new) Describe(slice.track, uuid, info);
+  // Makes the packet an event.
+  perfetto::TrackEvent& Begin(perfetto::TrackEvent::Type type, uint64_t track, uint64_t ns) {
     packet_.Clear();
     packet_.set_trusted_packet_sequence_id(1);
     packet_.set_timestamp_clock_id(kMonotonic);
-    packet_.set_timestamp(slice.began_ns);
-    auto& begin = *packet_.mutable_track_event();
-    begin.set_type(perfetto::TrackEvent::SLICE_BEGIN);
-    begin.set_track_uuid(uuid);
+    packet_.set_timestamp(ns);
+    packet_.mutable_track_event()->set_type(type);
+    packet_.mutable_track_event()->set_track_uuid(track);
+    return *packet_.mutable_track_event();
+  }
+  void Add(const Slice& slice, const v1::ProfileInfo& info) {
+    const auto [uuid, is_new] = tracks_.Find(slice.track);
+    if (is_new) Describe(slice.track, uuid, info);
+    auto& begin = Begin(perfetto::TrackEvent::SLICE_BEGIN, uuid, slice.began_ns);
     begin.add_categories(slice.category);
     begin.set_name(slice.name);
     if (slice.flow != 0) begin.add_flow_ids(slice.flow);
@@ -243,13 +247,7 @@ class PerfettoWriter {
     Annotate("launches", command.launches(), begin);
     Annotate("waited for", command.waited_for(), begin);
     Write(packet_);
-    packet_.Clear();
-    packet_.set_trusted_packet_sequence_id(1);
-    packet_.set_timestamp_clock_id(kMonotonic);
-    packet_.set_timestamp(slice.ended_ns);
-    auto& end = *packet_.mutable_track_event();
-    end.set_type(perfetto::TrackEvent::SLICE_END);
-    end.set_track_uuid(uuid);
+    Begin(perfetto::TrackEvent::SLICE_END, uuid, slice.ended_ns);
     Write(packet_);
   }
 
