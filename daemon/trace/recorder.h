@@ -32,7 +32,7 @@ class Ring {
     at_ = at + 1 == capacity_ ? 0 : at + 1;
     ++added_;
     if (at / kPiece == pieces_.size()) [[unlikely]]
-      pieces_.push_back(std::make_unique<Record[]>(kPiece));
+      AddPiece();
     return pieces_[at / kPiece][at % kPiece];
   }
   uint64_t added() const { return added_; }  // those that were overwritten included
@@ -42,20 +42,23 @@ class Ring {
   const Record& operator[](uint64_t number) const { return At(number); }
   Record& operator[](uint64_t number) { return At(number); }
   size_t capacity() const { return capacity_; }
-  // Keeps `count` of the newest, and will not keep more. REQUIRES: 0 < count <= the capacity.
+  // Keeps `count` of the newest, or those that there are, and takes memory for no more. REQUIRES: count > 0.
   void Shrink(size_t count) {
-    Ring kept(count);
-    kept.added_ = std::max(first(), added_ - std::min<uint64_t>(count, added_));
-    kept.at_ = kept.added_ % count;
-    for (size_t piece = 0; piece * kPiece < count; ++piece)
-      kept.pieces_.push_back(std::make_unique<Record[]>(kPiece));
-    for (uint64_t number = kept.added_; number < added_; ++number) kept.Add(At(number));
-    *this = std::move(kept);
+    const uint64_t kept = std::min<uint64_t>(count, added_ - first());
+    Ring shrunk(std::max<size_t>(kept, 1));
+    shrunk.added_ = added_ - kept;
+    shrunk.at_ = shrunk.added_ % shrunk.capacity_;
+    while (shrunk.pieces_.size() * kPiece < kept) shrunk.AddPiece();
+    for (uint64_t number = shrunk.added_; number < added_; ++number) shrunk.Add(At(number));
+    *this = std::move(shrunk);
   }
 
  private:
   static constexpr size_t kPiece = 512;
 
+  void AddPiece() {
+    pieces_.push_back(std::make_unique<Record[]>(std::min(kPiece, capacity_ - pieces_.size() * kPiece)));
+  }
   Record& At(uint64_t number) const {
     const size_t at = number % capacity_;
     return pieces_[at / kPiece][at % kPiece];

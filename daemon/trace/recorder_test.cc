@@ -45,7 +45,7 @@ TEST(RingTest, KeepsTheNewest) {
 }
 
 TEST(RingTest, Shrinks) {
-  for (const uint64_t added : {3, 40, 1000, 2500}) {
+  for (const uint64_t added : {0, 3, 40, 1000, 2500}) {
     Ring<uint64_t> ring(1000);
     for (uint64_t i = 0; i < added; ++i) ring.Add(i);
     ring.Shrink(37);
