@@ -20,6 +20,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using session::DeviceSession;
+using trace::Audience;
 
 constexpr unsigned kRoundsPerPoll = 8;
 constexpr int kIdlePolls = 64;  // before sleep is considered
@@ -104,8 +105,9 @@ absl::Status Lane::Open(const std::shared_ptr<session::Session>& session,
   AddToEpoll(epoll_.get(), opened->transport().doorbell());
   if (const auto* wish = profiles_.Find(session->id(), session->peer().tenant, NowNs())) {
     uint64_t commands = wish->capacity;
-    for (const Turn& turn : turns_) commands += turn.session->recorder().profile_capacity();
-    if (commands <= trace::Profile::kMaxCommands) opened->recorder().Start(wish->capacity, wish->until_ns);
+    for (const Turn& turn : turns_) commands += turn.session->recorder().capacity(Audience::kOperators);
+    if (commands <= trace::Profile::kMaxCommands)
+      opened->recorder().Start(Audience::kOperators, wish->capacity, wish->until_ns);
   }
   sessions_.emplace(session->id(), opened.get());
   turns_.push_back({std::move(opened), &policy_->Add(session->peer().tenant)});
@@ -144,12 +146,34 @@ void Lane::Archive(DeviceSession& session, const std::string& reason) {
 
 size_t Lane::StartProfile(const trace::Selection& selection, size_t capacity, uint64_t until_ns) {
   profiles_.Start({selection, capacity, until_ns});
-  return ForSelected(selection, [&](trace::Recorder& recorder) { recorder.Start(capacity, until_ns); });
+  return ForSelected(selection, [&](trace::Recorder& recorder) {
+    recorder.Start(Audience::kOperators, capacity, until_ns);
+  });
 }
 
 size_t Lane::StopProfile(const trace::Selection& selection) {
   profiles_.Stop(selection);
-  return ForSelected(selection, [](trace::Recorder& recorder) { recorder.Stop(); });
+  return ForSelected(selection, [](trace::Recorder& recorder) { recorder.Stop(Audience::kOperators); });
+}
+
+absl::Status Lane::StartClientProfile(uint64_t session, size_t capacity) {
+  DeviceSession* const client = Find(session);
+  if (client == nullptr) return absl::UnavailableError("the session is being closed");
+  uint64_t others = 0;
+  for (const Turn& turn : turns_)
+    if (turn.session.get() != client) others += turn.session->recorder().capacity(Audience::kClient);
+  if (others + capacity > trace::Profile::kMaxClientCommands) {
+    return absl::ResourceExhaustedError(absl::StrCat("a profile of ", capacity, " commands; ", others,
+                                                     " of the ", trace::Profile::kMaxClientCommands,
+                                                     " that clients may keep on a device are in use"));
+  }
+  client->recorder().Start(Audience::kClient, capacity);
+  return absl::OkStatus();
+}
+
+std::unique_ptr<trace::Profile> Lane::StopClientProfile(uint64_t session) {
+  DeviceSession* const client = Find(session);
+  return client == nullptr ? nullptr : client->recorder().Take(Audience::kClient);
 }
 
 size_t Lane::ForSelected(const trace::Selection& selection, absl::FunctionRef<void(trace::Recorder&)> visit) {

@@ -82,6 +82,11 @@ class Lane {
   // Profiles the selected sessions, those that open the device later included. Returns how many there are.
   size_t StartProfile(const trace::Selection& selection, size_t capacity, uint64_t until_ns);
   size_t StopProfile(const trace::Selection& selection);
+  // A session's own profile, of at most `capacity` commands. Returns ResourceExhausted if those of all
+  // sessions would be too many.
+  absl::Status StartClientProfile(uint64_t session, size_t capacity);
+  // Returns null if there is none.
+  std::unique_ptr<trace::Profile> StopClientProfile(uint64_t session);
 
  private:
   struct Turn {

@@ -17,6 +17,7 @@
 namespace xpud::service {
 namespace {
 
+using trace::Audience;
 using trace::CommandRecord;
 using trace::FlightRecord;
 using trace::TensorShape;
@@ -152,7 +153,7 @@ void FillPeer(const Session& session, uint64_t id, uint32_t device, Message& out
 template <typename Session>
 void AddProfile(const trace::Recorder& recorder, const Session& session, uint64_t id, lane::Lane& lane,
                 v1::ListProfilesResponse& out) {
-  const trace::Profile* const profile = recorder.profile();
+  const trace::Profile* const profile = recorder.profile(Audience::kOperators);
   if (profile == nullptr) return;
   v1::ProfileInfo& info = *out.add_profiles();
   FillPeer(session, id, lane.index(), info);
@@ -246,13 +247,13 @@ absl::Status TraceReader::Read(const v1::ReadProfileRequest& request, v1::ReadPr
   uint64_t next = 0;
   lanes_[request.device()].Call([&] {  // copies; the rest is done on this thread
     const trace::Recorder* const recorder = FindRecorder(lanes_[request.device()], request.session());
-    if (recorder == nullptr || recorder->profile() == nullptr) return;
+    if (recorder == nullptr || recorder->profile(Audience::kOperators) == nullptr) return;
     found = true;
-    const trace::Ring<CommandRecord>& ring = recorder->profile()->records;
+    const trace::Ring<CommandRecord>& ring = recorder->profile(Audience::kOperators)->records;
     const uint64_t first = std::min(std::max(request.from(), ring.first()), ring.added());
     next = std::min(first + kPiece, ring.added());
     for (uint64_t i = first; i < next; ++i) records.push_back(ring[i]);
-    names = recorder->profile()->names;
+    names = recorder->profile(Audience::kOperators)->names;
   });
   if (!found) {
     return absl::InvalidArgumentError(

@@ -20,6 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "daemon/service/socket_file.h"
+#include "daemon/trace/client_profile.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/trust.h"
 #include "proto/transport/shm_server.h"
@@ -30,6 +31,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr uint64_t kListenTag = 1, kSignalTag = 2, kInboxTag = 3;
+constexpr char kInvalidMessage[] = "it sent an invalid message after its Hello";
 constexpr auto kHelloTimeout = std::chrono::seconds(5);
 
 uint64_t SocketTag(uint64_t key) { return key << 1; }
@@ -293,28 +295,79 @@ absl::Status Listener::ReceiveRequest(lane::Lanes& lanes, uint64_t key, Client& 
     return absl::OkStatus();
   }
   RETURN_IF_ERROR(received);
-  const bool opens = request.kind == transport::RequestKind::kOpenDevice;
-  if ((!opens && request.kind != transport::RequestKind::kShareMemory) || memory.valid() == opens)
-    return absl::InvalidArgumentError("it sent an invalid message after its Hello");
+  if (memory.valid() != (request.kind == transport::RequestKind::kShareMemory))
+    return absl::InvalidArgumentError(kInvalidMessage);
+  // The next request is read after the answer to this one.
   RETURN_IF_ERROR(Watch(epoll_.get(), client.socket.get(), EPOLLRDHUP, SocketTag(key), EPOLL_CTL_MOD));
-  if (!opens) return ShareMemory(lanes, key, client, request, std::move(memory));
-  if (request.id >= lanes.size()) return absl::InvalidArgumentError("it opened a device that does not exist");
-  OpenDevice(lanes, key, client, request.id);
-  return absl::OkStatus();
+  switch (request.kind) {
+    case transport::RequestKind::kOpenDevice:
+      return OpenDevice(lanes, key, client, request.id);
+    case transport::RequestKind::kShareMemory:
+      return ShareMemory(lanes, key, client, request, std::move(memory));
+    case transport::RequestKind::kStartProfile:
+      return StartProfile(lanes, key, client, request);
+    case transport::RequestKind::kStopProfile:
+      return StopProfile(lanes, key, client, request);
+  }
+  return absl::InvalidArgumentError(kInvalidMessage);
 }
 
-void Listener::OpenDevice(lane::Lanes& lanes, uint64_t key, const Client& client, uint32_t device) {
+absl::Status Listener::OpenDevice(lane::Lanes& lanes, uint64_t key, const Client& client, uint32_t device) {
+  if (device >= lanes.size()) return absl::InvalidArgumentError("it opened a device that does not exist");
   const auto fds = std::make_shared<transport::DeviceFds>();
   auto server = transport::ShmServer::Create(*fds);
-  if (!server.ok()) return Answer(lanes, key, device, server.status());
+  if (!server.ok()) {
+    Answer(lanes, key, device, server.status());
+    return absl::OkStatus();
+  }
   lane::Lane& lane = lanes[device];
   lane.Post([this, &lanes, &lane, key, device, fds, session = client.session,
              transport = std::shared_ptr<transport::ServerTransport>(*std::move(server))] {
     const absl::Status opened = lane.Open(session, transport);
     Post([this, &lanes, key, device, fds, opened] {
-      Answer(lanes, key, device, opened, opened.ok() ? fds.get() : nullptr);
+      if (!opened.ok()) return Answer(lanes, key, device, opened);
+      const int sent[] = {fds->ring.get(), fds->completion.get(), fds->staging.get(), fds->doorbell.get()};
+      Answer(lanes, key, device, opened, sent);
     });
   });
+  return absl::OkStatus();
+}
+
+absl::Status Listener::StartProfile(lane::Lanes& lanes, uint64_t key, const Client& client,
+                                    const transport::Request& request) {
+  if (request.id >= lanes.size() || !client.session->IsOpen(request.id))
+    return absl::InvalidArgumentError("it profiles a device that is not open");
+  if (request.bytes == 0 || request.bytes > transport::kMaxProfileCommands) {
+    Answer(lanes, key, request.id,
+           absl::InvalidArgumentError(absl::StrCat(
+               "a profile of ", request.bytes, " commands; it keeps 1 to ", transport::kMaxProfileCommands)));
+    return absl::OkStatus();
+  }
+  lane::Lane& lane = lanes[request.id];
+  lane.Post([this, &lanes, &lane, key, request, session = client.session->id()] {
+    const absl::Status started = lane.StartClientProfile(session, request.bytes);
+    Post([this, &lanes, key, request, started] { Answer(lanes, key, request.id, started); });
+  });
+  return absl::OkStatus();
+}
+
+absl::Status Listener::StopProfile(lane::Lanes& lanes, uint64_t key, const Client& client,
+                                   const transport::Request& request) {
+  if (request.id >= lanes.size() || !client.session->IsOpen(request.id))
+    return absl::InvalidArgumentError("it profiles a device that is not open");
+  lane::Lane& lane = lanes[request.id];
+  lane.Post([this, &lanes, &lane, key, request, session = client.session->id()] {
+    Post([this, &lanes, key, request,
+          profile = std::shared_ptr<const trace::Profile>(lane.StopClientProfile(session))] {
+      if (profile == nullptr)
+        return Answer(lanes, key, request.id, absl::FailedPreconditionError("no profile was started"));
+      const absl::StatusOr<UniqueFd> memory = transport::WriteProfile(trace::ForClient(*profile));
+      if (!memory.ok()) return Answer(lanes, key, request.id, memory.status());
+      const int sent[] = {memory->get()};
+      Answer(lanes, key, request.id, absl::OkStatus(), sent);
+    });
+  });
+  return absl::OkStatus();
 }
 
 absl::Status Listener::ShareMemory(lane::Lanes& lanes, uint64_t key, const Client& client,
@@ -358,14 +411,12 @@ absl::Status Listener::ShareMemory(lane::Lanes& lanes, uint64_t key, const Clien
 }
 
 void Listener::Answer(lane::Lanes& lanes, uint64_t key, uint32_t id, const absl::Status& status,
-                      const transport::DeviceFds* device) {
+                      std::span<const int> fds) {
   const auto found = clients_.find(key);
   if (found == clients_.end()) return;
   const UniqueFd& socket = found->second.socket;
   const transport::Answer answer = transport::MakeAnswer(id, status);
-  absl::Status sent = device != nullptr
-                          ? transport::SendDevice(socket.get(), id, *device)
-                          : transport::SendMessage(socket.get(), std::as_bytes(std::span(&answer, 1)));
+  absl::Status sent = transport::SendMessage(socket.get(), std::as_bytes(std::span(&answer, 1)), fds);
   if (sent.ok())
     sent = Watch(epoll_.get(), socket.get(), EPOLLIN | EPOLLRDHUP, SocketTag(key), EPOLL_CTL_MOD);
   if (!sent.ok()) Drop(lanes, key, "it does not read its answers");

@@ -77,12 +77,16 @@ class Listener {
   void TakeRequest(lane::Lanes& lanes, uint64_t key, Client& client);
   // Returns an error if the client broke the protocol.
   absl::Status ReceiveRequest(lane::Lanes& lanes, uint64_t key, Client& client);
-  void OpenDevice(lane::Lanes& lanes, uint64_t key, const Client& client, uint32_t device);
+  absl::Status OpenDevice(lane::Lanes& lanes, uint64_t key, const Client& client, uint32_t device);
   absl::Status ShareMemory(lane::Lanes& lanes, uint64_t key, const Client& client,
                            const transport::Request& request, UniqueFd memory);
-  // Sends the answer, with `device`'s memory if there is any.
+  absl::Status StartProfile(lane::Lanes& lanes, uint64_t key, const Client& client,
+                            const transport::Request& request);
+  absl::Status StopProfile(lane::Lanes& lanes, uint64_t key, const Client& client,
+                           const transport::Request& request);
+  // Sends the answer, with `fds` if there are any.
   void Answer(lane::Lanes& lanes, uint64_t key, uint32_t id, const absl::Status& status,
-              const transport::DeviceFds* device = nullptr);
+              std::span<const int> fds = {});
   // Runs `task` on main's thread soon. Thread-safe.
   void Post(std::function<void()> task);
   void RunTasks();

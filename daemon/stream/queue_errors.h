@@ -6,8 +6,8 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "daemon/tenant/counters.h"
+#include "proto/ops/invalid_index.h"
 #include "proto/transport/transport.h"
 
 namespace xpud::stream {
@@ -26,8 +26,7 @@ class QueueErrors {
   // `word`: what a kernel of `command` reported (kernels/api/launch.h).
   void RaiseIndexError(uint32_t queue, uint64_t sequence, uint64_t word, const std::string& command) {
     const int64_t value = static_cast<int64_t>(word) >> 8;
-    Raise(queue, sequence,
-          absl::OutOfRangeError(absl::StrCat("index ", value, " is out of range in ", command)));
+    Raise(queue, sequence, absl::OutOfRangeError(ops::DescribeInvalidIndex(value, command)));
   }
   bool IsRaised(uint32_t queue) const { return (raised_ >> queue & 1) != 0; }
   // The client has reported all errors up to the queue's `count`. Returns InvalidArgument, a breach of

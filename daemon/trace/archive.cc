@@ -11,10 +11,10 @@ void Archive::Add(EndedSession session) {
   if (sessions_.size() > kSessions) sessions_.pop_front();
   uint64_t kept = 0;
   for (auto each = sessions_.rbegin(); each != sessions_.rend(); ++each) {
-    const Profile* const profile = each->recorder->profile();
+    const Profile* const profile = each->recorder->profile(Audience::kOperators);
     if (profile == nullptr) continue;
     kept += profile->records.added() - profile->records.first();
-    if (kept > max_commands_) each->recorder->DropProfile();
+    if (kept > max_commands_) each->recorder->Take(Audience::kOperators);
   }
 }
 

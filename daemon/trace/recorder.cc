@@ -39,20 +39,14 @@ std::string Describe(Stall stall, const ops::Row* row) {
   return text;
 }
 
-bool Recorder::profiling(uint64_t now_ns) {
-  if (profile_ == nullptr || profile_->stopped) [[likely]]
-    return false;
-  profile_->stopped = now_ns >= profile_->until_ns;
-  return !profile_->stopped;
+void Recorder::Start(Audience audience, size_t capacity, uint64_t until_ns) {
+  std::unique_ptr<Profile>& profile = profiles_[static_cast<size_t>(audience)];
+  profile = std::make_unique<Profile>(capacity);
+  profile->until_ns = until_ns;
 }
 
-void Recorder::Start(size_t capacity, uint64_t until_ns) {
-  profile_ = std::make_unique<Profile>(capacity);
-  profile_->until_ns = until_ns;
-}
-
-void Recorder::Stop() {
-  if (profile_ != nullptr) profile_->stopped = true;
+void Recorder::Stop(Audience audience) {
+  if (const auto& profile = profiles_[static_cast<size_t>(audience)]) profile->stopped = true;
 }
 
 void Recorder::Note(const Running& command, uint64_t now_ns) {
@@ -73,7 +67,6 @@ void Recorder::Note(const Running& command, uint64_t now_ns) {
 }
 
 void Recorder::NoteTimes(const Running& command) {
-  if (profile_ == nullptr) return;
   CommandRecord record{};
   record.sequence = command.sequence;
   record.arrived_ns = std::min(arrived_ns_, command.decoded_ns);
@@ -92,7 +85,6 @@ void Recorder::NoteTimes(const Running& command) {
   if (command.row != nullptr) record.row = command.row->number;
   if (command.launches != nullptr && command.launches->size() != 0) {
     record.launches = static_cast<uint16_t>(command.launches->size());
-    record.kernel = NumberOf((*command.launches)[0].kernel().entry);
   }
   if (command.call != nullptr) {
     record.operations = ops::CostOf(*command.call);
@@ -107,15 +99,18 @@ void Recorder::NoteTimes(const Running& command) {
     }
     record.tensors = static_cast<uint8_t>(std::min<size_t>(tensors, UINT8_MAX));
   }
-  if (!synchronous_ && record.submitted_ns != 0)
-    profile_->unfinished.push_back({profile_->records.added(), record.sequence, record.queue});
-  profile_->records.Add(record);
+  for (const auto& profile : profiles_) {
+    if (profile == nullptr || profile->stopped) continue;
+    if (record.launches != 0) record.kernel = NumberOf(*profile, (*command.launches)[0].kernel().entry);
+    if (!synchronous_ && record.submitted_ns != 0)
+      profile->unfinished.push_back({profile->records.added(), record.sequence, record.queue});
+    profile->records.Add(record);
+  }
 }
 
 // The device reports the ends of several commands at once. They share the time since they were sent, or since
 // the work before them ended, by what they were expected to take.
-void Recorder::Finish(uint32_t queue, uint64_t sequence, uint64_t now_ns) {
-  Profile& profile = *profile_;
+void Recorder::Finish(Profile& profile, uint32_t queue, uint64_t sequence, uint64_t now_ns) {
   std::vector<CommandRecord*> ended;
   double expected = 0;
   std::erase_if(profile.unfinished, [&](const Profile::Unfinished& each) {
@@ -140,8 +135,7 @@ void Recorder::Finish(uint32_t queue, uint64_t sequence, uint64_t now_ns) {
   profile.ended_ns = now_ns;
 }
 
-uint32_t Recorder::NumberOf(const std::string& kernel) {
-  Profile& profile = *profile_;
+uint32_t Recorder::NumberOf(Profile& profile, const std::string& kernel) {
   const auto [found, is_new] =
       profile.numbers.try_emplace(kernel, static_cast<uint32_t>(profile.names.size()));
   if (!is_new) return found->second;

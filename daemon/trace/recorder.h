@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -97,7 +98,15 @@ struct Profile {
   // What all profiles on a device together may keep: 4 GiB.
   static constexpr uint64_t kMaxCommands = (uint64_t{4} << 30) / sizeof(CommandRecord);
 
+  // What those of clients together may keep: 1 GiB.
+  static constexpr uint64_t kMaxClientCommands = (uint64_t{1} << 30) / sizeof(CommandRecord);
+
   explicit Profile(size_t capacity) : records(capacity) {}
+
+  bool IsRunning(uint64_t now_ns) {
+    stopped |= now_ns >= until_ns;
+    return !stopped;
+  }
 
   // A command whose end is not known yet.
   struct Unfinished {
@@ -115,6 +124,9 @@ struct Profile {
   uint64_t ended_ns = 0;  // the last command that is known to have
 };
 
+// Whose profile it is. A session may have one of each, and neither disturbs the other.
+enum class Audience : uint8_t { kOperators, kClient };
+
 class Recorder {
  public:
   static constexpr size_t kFlightRecords = 10'000, kEndedFlightRecords = 1'000;
@@ -123,14 +135,21 @@ class Recorder {
   explicit Recorder(bool synchronous) : synchronous_(synchronous), flight_(kFlightRecords) {}
 
   // Whether commands are to be timed.
-  bool profiling(uint64_t now_ns);
+  bool profiling(uint64_t now_ns) {
+    bool any = false;
+    for (const auto& profile : profiles_)
+      if (profile != nullptr) [[unlikely]]
+        any |= profile->IsRunning(now_ns);
+    return any;
+  }
   // Begins a new profile of the newest `capacity` commands.
-  void Start(size_t capacity, uint64_t until_ns);
+  void Start(Audience audience, size_t capacity, uint64_t until_ns = UINT64_MAX);
   // Records no more; what was recorded stays.
-  void Stop();
-  // The session has ended: a profile stops, and the flight recorder keeps kEndedFlightRecords.
+  void Stop(Audience audience);
+  // The session has ended: profiles stop, and the flight recorder keeps kEndedFlightRecords.
   void End() {
-    Stop();
+    Stop(Audience::kOperators);
+    Take(Audience::kClient);
     flight_.Shrink(kEndedFlightRecords);
   }
   // Commands were taken from the ring that had arrived at about `arrived_ns`.
@@ -139,24 +158,31 @@ class Recorder {
   void Note(const Running& command, uint64_t now_ns);
   // An asynchronous device has reported the queue's commands up to `sequence`.
   void Completed(uint32_t queue, uint64_t sequence, uint64_t now_ns) {
-    if (profile_ != nullptr && !profile_->unfinished.empty()) [[unlikely]]
-      Finish(queue, sequence, now_ns);
+    for (const auto& profile : profiles_)
+      if (profile != nullptr && !profile->unfinished.empty()) [[unlikely]]
+        Finish(*profile, queue, sequence, now_ns);
   }
 
   const Ring<FlightRecord>& flight() const { return flight_; }
-  const Profile* profile() const { return profile_.get(); }  // the last; null: there is none
-  // How many commands the profile may come to keep.
-  size_t profile_capacity() const { return profile_ == nullptr ? 0 : profile_->records.capacity(); }
-  void DropProfile() { profile_.reset(); }
+  // The last one; null: there is none.
+  const Profile* profile(Audience audience) const { return profiles_[static_cast<size_t>(audience)].get(); }
+  // How many commands it may come to keep.
+  size_t capacity(Audience audience) const {
+    return profile(audience) == nullptr ? 0 : profile(audience)->records.capacity();
+  }
+  // Returns the profile, of which the recorder then knows nothing.
+  std::unique_ptr<Profile> Take(Audience audience) {
+    return std::move(profiles_[static_cast<size_t>(audience)]);
+  }
 
  private:
   void NoteTimes(const Running& command);
-  void Finish(uint32_t queue, uint64_t sequence, uint64_t now_ns);
-  uint32_t NumberOf(const std::string& kernel);
+  static void Finish(Profile& profile, uint32_t queue, uint64_t sequence, uint64_t now_ns);
+  static uint32_t NumberOf(Profile& profile, const std::string& kernel);
 
   const bool synchronous_;
   Ring<FlightRecord> flight_;
-  std::unique_ptr<Profile> profile_;
+  std::array<std::unique_ptr<Profile>, 2> profiles_;  // by audience
   uint64_t arrived_ns_ = 0;
 };
 

@@ -66,18 +66,18 @@ TEST(RecorderTest, TheFlightRecorderAlwaysRuns) {
   EXPECT_EQ(last.output.rank, 2);
   EXPECT_EQ(last.output.sizes[0], 2u);
   EXPECT_EQ(last.output.sizes[1], UINT32_MAX);
-  EXPECT_EQ(recorder.profile(), nullptr);
+  EXPECT_EQ(recorder.profile(Audience::kOperators), nullptr);
 }
 
 TEST(RecorderTest, AProfileHasTimesUntilItStops) {
   Recorder recorder(/*synchronous=*/true);
   EXPECT_FALSE(recorder.profiling(1));
-  recorder.Start(10, 1000);
+  recorder.Start(Audience::kOperators, 10, 1000);
   EXPECT_TRUE(recorder.profiling(999));
   recorder.Arrived(90);
   recorder.Note(Add(1, 100).running, 1);
-  ASSERT_EQ(recorder.profile()->records.added(), 1u);
-  const CommandRecord& record = recorder.profile()->records[0];
+  ASSERT_EQ(recorder.profile(Audience::kOperators)->records.added(), 1u);
+  const CommandRecord& record = recorder.profile(Audience::kOperators)->records[0];
   EXPECT_EQ(record.arrived_ns, 90u);
   EXPECT_EQ(record.decoded_ns, 100u);
   EXPECT_EQ(record.submitted_ns, 110u);
@@ -88,41 +88,44 @@ TEST(RecorderTest, AProfileHasTimesUntilItStops) {
   EXPECT_EQ(record.shapes[2].sizes[0], 3u);
   EXPECT_FALSE(recorder.profiling(1000));
   EXPECT_FALSE(recorder.profiling(999)) << "it has stopped";
-  recorder.Start(10, UINT64_MAX);
-  EXPECT_EQ(recorder.profile()->records.added(), 0u) << "a new profile";
-  recorder.Stop();
+  recorder.Start(Audience::kOperators, 10, UINT64_MAX);
+  EXPECT_EQ(recorder.profile(Audience::kOperators)->records.added(), 0u) << "a new profile";
+  recorder.Stop(Audience::kOperators);
   EXPECT_FALSE(recorder.profiling(1));
 }
 
 TEST(RecorderTest, AnAsynchronousDeviceReportsEndsLater) {
   Recorder recorder(/*synchronous=*/false);
-  recorder.Start(2, UINT64_MAX);
+  recorder.Start(Audience::kOperators, 2, UINT64_MAX);
   recorder.Note(Add(1, 100).running, 1);
   recorder.Note(Add(2, 200).running, 1);
-  EXPECT_EQ(recorder.profile()->records[0].ended_ns, 0u);
+  EXPECT_EQ(recorder.profile(Audience::kOperators)->records[0].ended_ns, 0u);
   recorder.Completed(0, 1, 300);
   recorder.Completed(1, 2, 310);  // another queue
-  EXPECT_EQ(recorder.profile()->records[0].began_ns, 110u);
-  EXPECT_EQ(recorder.profile()->records[0].ended_ns, 300u);
-  EXPECT_EQ(recorder.profile()->records[1].ended_ns, 0u);
+  EXPECT_EQ(recorder.profile(Audience::kOperators)->records[0].began_ns, 110u);
+  EXPECT_EQ(recorder.profile(Audience::kOperators)->records[0].ended_ns, 300u);
+  EXPECT_EQ(recorder.profile(Audience::kOperators)->records[1].ended_ns, 0u);
   recorder.Completed(0, 2, 350);
-  EXPECT_EQ(recorder.profile()->records[1].began_ns, 300u) << "after the work before it";
-  EXPECT_EQ(recorder.profile()->records[1].device_ns, 50u);
+  EXPECT_EQ(recorder.profile(Audience::kOperators)->records[1].began_ns, 300u) << "after the work before it";
+  EXPECT_EQ(recorder.profile(Audience::kOperators)->records[1].device_ns, 50u);
   // Two ends at once: equal commands share the time.
-  recorder.Start(2, UINT64_MAX);
+  recorder.Start(Audience::kOperators, 2, UINT64_MAX);
   recorder.Note(Add(1, 100).running, 1);
   recorder.Note(Add(2, 200).running, 1);
   recorder.Completed(0, 2, 310);
-  EXPECT_EQ(recorder.profile()->records[0].began_ns, 110u);
-  EXPECT_EQ(recorder.profile()->records[0].ended_ns, 210u);
-  EXPECT_EQ(recorder.profile()->records[1].began_ns, 210u);
-  EXPECT_EQ(recorder.profile()->records[1].ended_ns, 310u);
+  EXPECT_EQ(recorder.profile(Audience::kOperators)->records[0].began_ns, 110u);
+  EXPECT_EQ(recorder.profile(Audience::kOperators)->records[0].ended_ns, 210u);
+  EXPECT_EQ(recorder.profile(Audience::kOperators)->records[1].began_ns, 210u);
+  EXPECT_EQ(recorder.profile(Audience::kOperators)->records[1].ended_ns, 310u);
   recorder.Note(Add(3, 400).running, 1);
   recorder.Note(Add(4, 500).running, 1);
   recorder.Note(Add(5, 600).running, 1);  // 3 was overwritten
   recorder.Completed(0, 5, 700);
-  EXPECT_EQ(recorder.profile()->records[recorder.profile()->records.first()].sequence, 4u);
-  EXPECT_TRUE(recorder.profile()->unfinished.empty());
+  EXPECT_EQ(recorder.profile(Audience::kOperators)
+                ->records[recorder.profile(Audience::kOperators)->records.first()]
+                .sequence,
+            4u);
+  EXPECT_TRUE(recorder.profile(Audience::kOperators)->unfinished.empty());
 }
 
 TEST(ProfilesTest, SelectSessionsToCome) {
@@ -150,16 +153,16 @@ TEST(ArchiveTest, KeepsTheSessionsThatEndedLast) {
 TEST(ArchiveTest, ProfilesBeyondTheLimitGo) {
   const auto profiled = [](size_t capacity) {
     auto recorder = std::make_unique<Recorder>(true);
-    recorder->Start(capacity, UINT64_MAX);
+    recorder->Start(Audience::kOperators, capacity, UINT64_MAX);
     for (uint64_t i = 1; i <= 3; ++i) recorder->Note(Add(i, 100).running, 1);
     return recorder;
   };
   Archive archive(/*max_commands=*/7);
   for (const uint64_t id : {1, 2, 3}) archive.Add({.id = id, .recorder = profiled(10)});
-  EXPECT_EQ(archive.Find(1)->recorder->profile(), nullptr);
+  EXPECT_EQ(archive.Find(1)->recorder->profile(Audience::kOperators), nullptr);
   EXPECT_EQ(archive.Find(1)->recorder->flight().added(), 3u) << "the flight records stay";
-  EXPECT_NE(archive.Find(2)->recorder->profile(), nullptr);
-  EXPECT_NE(archive.Find(3)->recorder->profile(), nullptr);
+  EXPECT_NE(archive.Find(2)->recorder->profile(Audience::kOperators), nullptr);
+  EXPECT_NE(archive.Find(3)->recorder->profile(Audience::kOperators), nullptr);
 }
 
 TEST(DescribeTest, NamesTheOp) {

@@ -141,18 +141,18 @@ class SegmentsEmission {
   }
 
   void EmitSegment(Value segment) {
-    constexpr int64_t kWidth = 16;
     const Range range = RangeOf(segment, e_.ir().getTrue());
-    Value next = e_.I64(0);
-    if (key_.contiguous) {
-      next = e_.Mul(e_.ir().CreateSDiv(args_.columns, e_.I64(kWidth)), e_.I64(kWidth));
-      e_.Loop(e_.I64(0), next, e_.I64(kWidth), [&](Value column) {
-        EmitColumns(segment, range, column, e_.ir().CreateICmpEQ(column, e_.I64(0)), kWidth);
+    Value first = e_.I64(0);
+    // Several vectors at once: each index is then read and checked once for all of them.
+    for (const int width : {64, 16, 1}) {
+      if (width > 1 && !key_.contiguous) continue;
+      Value const columns = e_.ir().CreateSub(args_.columns, first);
+      Value const end = e_.Add(first, e_.Mul(e_.ir().CreateSDiv(columns, e_.I64(width)), e_.I64(width)));
+      e_.Loop(first, end, e_.I64(width), [&](Value column) {
+        EmitColumns(segment, range, column, e_.ir().CreateICmpEQ(column, e_.I64(0)), width);
       });
+      first = end;
     }
-    e_.Loop(next, args_.columns, e_.I64(1), [&](Value column) {
-      EmitColumns(segment, range, column, e_.ir().CreateICmpEQ(column, e_.I64(0)), 1);
-    });
   }
 
   // Emits `width` columns of a segment.

@@ -55,6 +55,17 @@ absl::Status SessionSocket::ShareHostMemory(uint32_t id, const UniqueFd& memory,
   return Exchange({RequestKind::kShareMemory, id, bytes, devices}, {&fd, 1}, {});
 }
 
+absl::Status SessionSocket::StartProfile(uint32_t device, uint64_t commands) const {
+  return Exchange({RequestKind::kStartProfile, device, commands, 0}, {}, {});
+}
+
+absl::StatusOr<SessionProfile> SessionSocket::StopProfile(uint32_t device) const {
+  UniqueFd memory;
+  RETURN_IF_ERROR(Exchange({RequestKind::kStopProfile, device, 0, 0}, {}, {&memory, 1}));
+  if (!memory.valid()) return absl::InternalError("the xpud daemon stopped a profile without sending it");
+  return ReadProfile(memory);
+}
+
 absl::Status SessionSocket::status() const {
   pollfd events = {socket_.get(), POLLRDHUP, 0};
   if (poll(&events, 1, 0) == 1 && (events.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0) {

@@ -6,6 +6,9 @@
 //   kShareMemory   with a memfd of `bytes` (host_memory.h), for the devices in the mask `devices`, which must be
 //                  open. `id`: chosen by the client, not 0. An id in use names the memory that it has; then the
 //                  memfd is ignored, and the further devices get that memory. Answered when all can use it.
+//   kStartProfile  records the session's last `bytes` commands (1 to kMaxProfileCommands, profile.h) on device
+//                  `id`, which must be open. One that runs begins anew. From protocol version 6 on.
+//   kStopProfile   ends the profile on device `id`. The answer brings its memfd.
 // clang-format on
 #pragma once
 
@@ -16,12 +19,15 @@
 #include "absl/status/statusor.h"
 #include "proto/base/mutex.h"
 #include "proto/base/unique_fd.h"
+#include "proto/transport/profile.h"
 
 namespace xpud::transport {
 
 enum class RequestKind : uint32_t {
-  kOpenDevice = 0x6f647078,   // "xpdo"
-  kShareMemory = 0x6d647078,  // "xpdm"
+  kOpenDevice = 0x6f647078,    // "xpdo"
+  kShareMemory = 0x6d647078,   // "xpdm"
+  kStartProfile = 0x70647078,  // "xpdp"
+  kStopProfile = 0x71647078,   // "xpdq"
 };
 
 struct Request {
@@ -64,6 +70,11 @@ class SessionSocket {
   // Takes about 0.3 s per GiB on GPUs. Returns ResourceExhausted beyond the session's limit, and
   // Unimplemented if the daemon is on another machine.
   absl::Status ShareHostMemory(uint32_t id, const UniqueFd& memory, uint64_t bytes, uint64_t devices) const;
+  // Records the session's last `commands` commands on a device. Returns ResourceExhausted if the profiles of
+  // all sessions would take too much memory.
+  absl::Status StartProfile(uint32_t device, uint64_t commands) const;
+  // Returns what was recorded. FailedPrecondition: no profile was started.
+  absl::StatusOr<SessionProfile> StopProfile(uint32_t device) const;
   // Returns Unavailable if the daemon has hung up.
   absl::Status status() const;
 

@@ -24,6 +24,22 @@ uint32_t WatchForks() {
   return fork_epoch.load();
 }
 
+ProfiledCommand::Kind KindOf(wire::CommandKind kind) {
+  switch (kind) {
+    case wire::CommandKind::kExecute:
+      return ProfiledCommand::Kind::kOp;
+    case wire::CommandKind::kUpload:
+    case wire::CommandKind::kUploadInline:
+      return ProfiledCommand::Kind::kUpload;
+    case wire::CommandKind::kDownload:
+      return ProfiledCommand::Kind::kDownload;
+    case wire::CommandKind::kCopy:
+      return ProfiledCommand::Kind::kCopy;
+    default:
+      return ProfiledCommand::Kind::kOther;
+  }
+}
+
 }  // namespace
 
 Core::Core(Connection connection, const ConnectOptions& options)
@@ -71,8 +87,55 @@ absl::StatusOr<DeviceSession*> Core::OpenNow(uint32_t device) {
     return transport.status();
   }
   sessions_[device] = std::make_unique<DeviceSession>(*this, device, *std::move(transport), connection_);
+  sessions_[device]->Observe(observer_);
   open_[device].store(sessions_[device].get(), std::memory_order_release);
   return sessions_[device].get();
+}
+
+absl::Status Core::StartProfile(uint32_t device, uint64_t commands) const {
+  RETURN_IF_ERROR(CheckUsable());
+  if (connection_.is_relayed) {
+    return absl::UnimplementedError(
+        "a profile of a session with a daemon on another machine is taken there, by xpuctl profile");
+  }
+  constexpr uint16_t kFirstVersion = 6;
+  if (connection_.welcome.version < kFirstVersion) {
+    return absl::UnimplementedError(absl::StrCat("the xpud daemon at ", address(), " (version ",
+                                                 daemon_version(),
+                                                 ") takes no profiles for clients; update it"));
+  }
+  return connection_.socket->StartProfile(AtDaemon(device), commands);
+}
+
+absl::StatusOr<Profile> Core::StopProfile(uint32_t device) const {
+  RETURN_IF_ERROR(CheckUsable());
+  ASSIGN_OR_RETURN(transport::SessionProfile recorded, connection_.socket->StopProfile(AtDaemon(device)));
+  Profile profile = {{}, std::move(recorded.names), recorded.overwritten};
+  profile.commands.reserve(recorded.records.size());
+  for (const transport::ProfileRecord& record : recorded.records) {
+    const ProfiledCommand::Kind kind = KindOf(record.kind);
+    profile.commands.push_back(
+        {.sequence = record.sequence,
+         .kind = kind,
+         .row = kind == ProfiledCommand::Kind::kOp ? ops::FindRow(record.row) : nullptr,
+         .queue = record.queue,
+         .decoded_ns = record.decoded_ns,
+         .began_ns = record.began_ns,
+         .ended_ns = record.ended_ns,
+         .device_ns = record.device_ns,
+         .bytes = record.bytes,
+         .kernel = record.kernel,
+         .launches = record.launches,
+         .refused = record.refused != 0});
+  }
+  return profile;
+}
+
+void Core::Observe(CommandObserver* observer) {
+  MutexLock lock(open_mutex_);
+  observer_ = observer;
+  for (const auto& session : sessions_)
+    if (session != nullptr) session->Observe(observer);
 }
 
 absl::StatusOr<HostCache::Block*> Core::AllocateHost(uint64_t bytes) {

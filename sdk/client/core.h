@@ -61,6 +61,11 @@ class Core : public std::enable_shared_from_this<Core> {
   void FreeHost(HostCache::Block* block);
   bool IsHostMemory(const void* address);
 
+  // See Session. REQUIRES: the device is open.
+  absl::Status StartProfile(uint32_t device, uint64_t commands) const;
+  absl::StatusOr<Profile> StopProfile(uint32_t device) const;
+  void Observe(CommandObserver* observer);
+
   // For DeviceSession: copies from and to host memory.
   bool IsInHost(std::span<const std::byte> bytes);
   // Whether an upload of these bytes is from host memory in place: they are more than `most`, or a command in
@@ -96,6 +101,7 @@ class Core : public std::enable_shared_from_this<Core> {
   Mutex open_mutex_;  // held while a device is opened
   std::array<std::unique_ptr<DeviceSession>, transport::kMaxDevices> sessions_ ABSL_GUARDED_BY(open_mutex_);
   std::array<std::atomic<DeviceSession*>, transport::kMaxDevices> open_{};
+  CommandObserver* observer_ ABSL_GUARDED_BY(open_mutex_) = nullptr;
 
   std::atomic<bool> has_host_{false};  // there is or was host memory
   std::atomic<uint32_t> next_memory_{1};

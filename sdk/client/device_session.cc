@@ -48,6 +48,8 @@ absl::Status DeviceSession::UntilRoom(absl::FunctionRef<bool()> attempt) {
 uint64_t DeviceSession::Committed(uint32_t queue, size_t bytes) {
   transport_->Commit(bytes);
   queues_[queue].last_sequence = ++sequence_;
+  if (observer_ != nullptr) [[unlikely]]
+    observer_->OnCommand(device_, queue, sequence_);
   return sequence_;
 }
 

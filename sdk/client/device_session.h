@@ -72,6 +72,12 @@ class DeviceSession {
   // The device gives up its access to a host memory. Returns the sequence of the command, on queue 0.
   absl::StatusOr<uint64_t> ReleaseHost(uint32_t memory);
 
+  // See Session::ObserveCommands. When this returns, no call of the former observer is under way.
+  void Observe(CommandObserver* observer) {
+    SpinLock lock(mutex_);
+    observer_ = observer;
+  }
+
   MemoryStats Memory();
   void ResetPeakMemory();
   void ResetAccumulatedMemory();
@@ -134,6 +140,7 @@ class DeviceSession {
 
   alignas(64) SpinMutex mutex_;  // on a cache line of its own: held while one command is written
   uint64_t sequence_ ABSL_GUARDED_BY(mutex_) = 0;
+  CommandObserver* observer_ ABSL_GUARDED_BY(mutex_) = nullptr;
   BufferIds ids_ ABSL_GUARDED_BY(mutex_);
   MemoryStats memory_ ABSL_GUARDED_BY(mutex_);
   uint64_t charged_ ABSL_GUARDED_BY(mutex_) = 0;        // bytes, as the daemon rounds them

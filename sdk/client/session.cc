@@ -165,6 +165,18 @@ void Session::ResetAccumulatedMemory(uint32_t device) {
   if (client::DeviceSession* const on = core_->IfOpen(device)) on->ResetAccumulatedMemory();
 }
 
+absl::Status Session::StartProfile(uint32_t device, uint64_t commands) {
+  RETURN_IF_ERROR(core_->Open(device).status());
+  return core_->StartProfile(device, commands);
+}
+
+absl::StatusOr<Profile> Session::StopProfile(uint32_t device) {
+  RETURN_IF_ERROR(core_->Open(device).status());
+  return core_->StopProfile(device);
+}
+
+void Session::ObserveCommands(CommandObserver* observer) { core_->Observe(observer); }
+
 absl::Status Session::status() const { return core_->status(); }
 const std::string& Session::address() const { return core_->address(); }
 bool Session::started_daemon() const { return core_->started_daemon(); }

@@ -31,6 +31,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "xpud/op_call.h"
+#include "xpud/profile.h"
 
 namespace xpud {
 
@@ -226,6 +227,17 @@ class Session {
   MemoryStats Memory(uint32_t device) const;
   void ResetPeakMemory(uint32_t device);
   void ResetAccumulatedMemory(uint32_t device);
+  // Records this session's newest `commands` commands (at most 1,000,000) on a device, from now on. A profile
+  // that runs begins anew. An operator's profile (xpuctl profile) is another one. Errors: ResourceExhausted
+  // if the profiles of all sessions would take too much of the daemon's memory, Unimplemented if the daemon
+  // is on another machine or too old.
+  absl::Status StartProfile(uint32_t device, uint64_t commands = 1'000'000);
+  // Returns what was recorded, and records no more. Commands that have not completed have no end: synchronize
+  // first. Errors: FailedPrecondition if no profile was started.
+  absl::StatusOr<Profile> StopProfile(uint32_t device);
+  // From now on, `observer` is told of each command on any device. Null: nobody is; the former observer may
+  // then be destroyed.
+  void ObserveCommands(CommandObserver* observer);
   // Returns an error that says so in a forked child, after the daemon closed the session, or after it died.
   absl::Status status() const;
   const std::string& address() const;  // a socket's path, or HOST:PORT

@@ -108,10 +108,13 @@ def flip(array: Array, /, *, axis: Axis = None) -> Array:
 # ---- positions
 
 
+_INVALID_INDEX = -(1 << 55) + (14 << 50) + (1 << 49)  # InvalidIndexBase(kNoDimension) in proto/ops/invalid_index.h
+
+
 def _wrapped(index: Array, size: int) -> Array:
-    """Adds `size` to negative positions. Positions out of range stay out of range."""
+    """Adds `size` to negative positions. A position out of range stays out of range, and the error names it."""
     out = index._new(BY_NAME["int64"], index.shape)
-    return ops.wrap_index(index, size, out=out) if index.size else out
+    return ops.index_position(0, index, size, _INVALID_INDEX, out=out) if index.size else out
 
 
 def _positions(array: Array, index) -> Array:

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "proto/base/out_of_memory.h"
+#include "sdk/torch/csrc/device_check.h"
 
 namespace xpud::shim {
 namespace {
@@ -36,6 +37,7 @@ void Throw(const absl::Status& status) {
       TORCH_CHECK_WITH(OutOfMemoryError, !IsOutOfMemory(status), message);
       TORCH_CHECK(false, "XPUD error: ", message);  // queues, events with timing, handles
     case absl::StatusCode::kOutOfRange:
+      if (const auto check = MessageOfFailedCheck(message); check.has_value()) TORCH_CHECK(false, *check);
       TORCH_CHECK_INDEX(false, message);
     case absl::StatusCode::kUnimplemented:
       TORCH_CHECK_NOT_IMPLEMENTED(false, message);

@@ -9,6 +9,7 @@
 
 #include "sdk/torch/csrc/command.h"
 #include "sdk/torch/csrc/copy.h"
+#include "sdk/torch/csrc/device_check.h"
 #include "sdk/torch/csrc/factories.h"
 #include "sdk/torch/csrc/fallback.h"
 #include "sdk/torch/csrc/map.h"
@@ -77,7 +78,6 @@ Tensor HuberLossBackward(const Tensor& gradient, const Tensor& self, const Tenso
   return FallbackOf<at::_ops::huber_loss_backward>::Call(gradient, self, target, reduction, delta);
 }
 
-// Like CUDA, this does not check that the input is between 0 and 1, which would wait for its values.
 Tensor BinaryCrossEntropy(const Tensor& self, const Tensor& target, const OptionalTensor& weight,
                           int64_t reduction) {
   static const ops::Row& row = ops::RowOf("xpud::binary_cross_entropy");
@@ -85,6 +85,7 @@ Tensor BinaryCrossEntropy(const Tensor& self, const Tensor& target, const Option
   Tensor loss;
   if (!RunMap(row, inputs, loss))
     return FallbackOf<at::_ops::binary_cross_entropy>::Call(self, target, weight, reduction);
+  CheckRangeOnDevice(self, 0, 1, "all elements of input should be between 0 and 1");
   return Reduced(IsGiven(weight) ? loss.mul(*weight) : loss, reduction);
 }
 Tensor BinaryCrossEntropyBackward(const Tensor& gradient, const Tensor& self, const Tensor& target,

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/native/IndexingUtils.h>
 
+#include "proto/ops/invalid_index.h"
 #include "sdk/torch/csrc/factories.h"
 #include "sdk/torch/csrc/map.h"
 
@@ -10,15 +11,16 @@ namespace xpud::shim {
 
 using at::Tensor;
 
-Tensor WrapIndex(const Tensor& index, int64_t size) {
-  static const ops::Row& row = ops::RowOf("xpud::wrap_index");
-  Tensor out = MakeEmpty(index.sizes(), at::kLong, index.device());
-  const MapInput inputs[] = {index, {size, false}};
-  LaunchMap(row, ops::DType::kInt64, {&out, 1}, inputs);
-  return out;
-}
-
 namespace {
+
+// Appends the index of a dimension to the position in the dimensions before it.
+void AppendIndex(const MapInput& position, const Tensor& index, int64_t size, int64_t dim,
+                 const Tensor& out) {
+  static const ops::Row& row = ops::RowOf("xpud::index_position");
+  const MapInput inputs[] = {
+      position, index, {size, false}, {ops::InvalidIndexBase(static_cast<int>(dim)), false}};
+  LaunchMap(row, ops::DType::kInt64, {&out, 1}, inputs);
+}
 
 std::vector<Tensor> BroadcastIndices(const std::vector<Tensor>& indices) {
   try {
@@ -53,6 +55,7 @@ void Arrange(const Tensor& self, const std::vector<Tensor>& expanded, Positions&
     positions.moved |= last >= 0 && d != last + 1;
     last = d;
     order.push_back(d);
+    positions.dims.push_back(d);
     positions.indices.push_back(expanded[static_cast<size_t>(d)]);
   }
   positions.view = self;
@@ -74,12 +77,22 @@ void Merge(Positions& positions) {
                     "index is out of bounds for dimension with size 0");
   for (size_t i = 0; i < positions.indices.size(); ++i) {
     const int64_t size = positions.view.size(positions.first + static_cast<int64_t>(i));
-    const Tensor wrapped = WrapIndex(positions.indices[i], size);
-    positions.index = i == 0 ? wrapped : positions.index.mul_(size).add_(wrapped);
+    const Tensor& index = positions.indices[i];
+    if (i == 0) {
+      positions.index = WrapIndex(index, size, positions.dims[i]);
+    } else {
+      AppendIndex(positions.index, index, size, positions.dims[i], positions.index);
+    }
   }
 }
 
 }  // namespace
+
+Tensor WrapIndex(const Tensor& index, int64_t size, int64_t dim) {
+  const Tensor out = MakeEmpty(index.sizes(), at::kLong, index.device());
+  AppendIndex({0, false}, index, size, dim, out);
+  return out;
+}
 
 Positions FindPositions(const Tensor& self, const c10::List<std::optional<Tensor>>& indices) {
   Positions positions;

@@ -9,14 +9,15 @@
 
 namespace xpud::shim {
 
-// Adds `size` to negative positions. Positions out of range stay out of range, also after they are combined
-// with those of other dimensions.
-at::Tensor WrapIndex(const at::Tensor& index, int64_t size);
+// Adds `size` to negative positions. A position out of range stays out of range, and an error names it: as one of
+// `dim`, or of a tensor seen as a line (ops::kNoDimension).
+at::Tensor WrapIndex(const at::Tensor& index, int64_t size, int64_t dim);
 
 // The indexed dimensions of a tensor, merged into one.
 struct Positions {
   at::Tensor view;  // the tensor; the indexed dimensions are adjacent from dimension `first` on
   std::vector<at::Tensor> indices;  // int64 or int32, of one shape, for each of these dimensions
+  std::vector<int64_t> dims;        // which dimension of the tensor each of them was
   int64_t first = 0;
   bool moved = false;  // the indexed dimensions were not adjacent, and were moved to the front
 

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <limits>
 
+#include "sdk/torch/csrc/device_check.h"
 #include "sdk/torch/csrc/fallback.h"
 #include "sdk/torch/csrc/generator.h"
 #include "sdk/torch/csrc/map.h"
@@ -111,6 +112,7 @@ Tensor& BernoulliTensor(Tensor& self, const Tensor& p, OptionalGenerator generat
   const bool served = IsOnDevice(self) && IsSupported(self.scalar_type()) && IsFloat(p) &&
                       p.device() == self.device() && !p.is_alias_of(self);
   if (!served) return FallbackOf<at::_ops::bernoulli__Tensor>::Call(self, p, generator);
+  CheckRangeOnDevice(p, 0, 1, "Expected p_in >= 0 && p_in <= 1 to be true, but got false.");
   const Tensor expanded = p.expand(self.sizes());
   const MapInput parameters[] = {expanded};
   const ops::DType compute = p.scalar_type() == at::kDouble ? ops::DType::kFloat64 : ops::DType::kFloat32;

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "sdk/torch/csrc/command.h"
+#include "sdk/torch/csrc/device_check.h"
 #include "sdk/torch/csrc/fallback.h"
 
 namespace xpud::shim {
@@ -28,26 +29,23 @@ void CheckMultinomial(const Tensor& self, int64_t count, bool replacement) {
   TORCH_CHECK(self.size(-1) <= kMaxCategories, "number of categories cannot exceed 2^24");
 }
 
-// Waits once, for the verdict.
+// Does not wait: a bad distribution is an error at the next synchronisation.
 void CheckDistribution(const Tensor& self) {
-  const Tensor broken = self.max().lt(std::numeric_limits<double>::infinity()).logical_and_(self.min().ge(0));
-  const Tensor empty = self.sum(-1).eq(0).any();
-  const int64_t verdict = broken.logical_not().mul(2).add_(empty).item<int64_t>();
-  TORCH_CHECK(verdict < 2, "probability tensor contains either `inf`, `nan` or element < 0");
-  TORCH_CHECK(verdict == 0, "invalid multinomial distribution (sum of probabilities <= 0)");
+  const double most = self.scalar_type() == at::kDouble ? std::numeric_limits<double>::max()
+                                                        : std::numeric_limits<float>::max();
+  CheckRangeOnDevice(self, 0, most, "probability tensor contains either `inf`, `nan` or element < 0");
+  CheckOnDevice(self.sum(-1).eq(0), "invalid multinomial distribution (sum of probabilities <= 0)");
 }
 
 // The categories whose probability, divided by an exponential number, is largest: see Efraimidis and
 // Spirakis, Weighted random sampling (2006).
 Tensor DrawDistinct(const Tensor& self, int64_t count, const OptionalGenerator& generator) {
-  CheckDistribution(self);
   Tensor keys = at::empty_like(self).exponential_(1, generator);
   at::div_out(keys, self, keys);
   return count == 1 ? keys.argmax(-1, /*keepdim=*/true) : std::get<1>(keys.topk(count));
 }
 
-// Finds uniform numbers in the running sums of the probabilities. As on CUDA, the distribution is checked on
-// the device: a bad one is an index out of range, which the next synchronisation reports.
+// Finds uniform numbers in the running sums of the probabilities.
 Tensor DrawWithReplacement(const Tensor& self, int64_t count, const OptionalGenerator& generator) {
   const Tensor sums = self.to(at::kDouble).cumsum(-1);
   const Tensor rising = std::get<0>(sums.cummax(-1));  // despite rounding
@@ -55,14 +53,7 @@ Tensor DrawWithReplacement(const Tensor& self, int64_t count, const OptionalGene
   auto shape = self.sizes().vec();
   shape.back() = count;
   const Tensor uniform = at::empty(shape, total.options()).uniform_(0, 1, generator);
-  const Tensor drawn = at::searchsorted(rising, uniform.mul_(-1).add_(1).mul_(total));  // of (0, total]
-  const Tensor right = self.min()
-                           .ge(0)
-                           .logical_and_(total.gt(0).all())
-                           .logical_and_(total.lt(std::numeric_limits<double>::infinity()).all());
-  const Tensor shift =
-      at::zeros({1}, drawn.options()).index_select(0, right.logical_not().to(at::kLong).view({1}));
-  return drawn.add(shift);
+  return at::searchsorted(rising, uniform.mul_(-1).add_(1).mul_(total));  // of (0, total]
 }
 
 Tensor Multinomial(const Tensor& self, int64_t count, bool replacement, OptionalGenerator generator) {
@@ -74,6 +65,7 @@ Tensor Multinomial(const Tensor& self, int64_t count, bool replacement, Optional
     shape.back() = count;
     return at::empty(shape, self.options().dtype(at::kLong));
   }
+  CheckDistribution(self);
   return replacement && count > 1 ? DrawWithReplacement(self, count, generator)
                                   : DrawDistinct(self, count, generator);
 }

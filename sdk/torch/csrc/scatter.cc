@@ -12,8 +12,10 @@
 #include <ATen/native/ScatterGatherChecks.h>
 #include <torch/library.h>
 
+#include "proto/ops/invalid_index.h"
 #include "sdk/torch/csrc/command.h"
 #include "sdk/torch/csrc/copy.h"
+#include "sdk/torch/csrc/device_check.h"
 #include "sdk/torch/csrc/factories.h"
 #include "sdk/torch/csrc/fallback.h"
 #include "sdk/torch/csrc/list_command.h"
@@ -336,7 +338,7 @@ Tensor FillIndex(const Tensor& self, int64_t dim, const Tensor& index) {
   TORCH_CHECK(index.dim() <= 1, "Index has to be a vector/scalar");
   at::assert_no_overlap(self, index);
   CheckSameDevice(self.device(), index.device());
-  const Tensor wrapped = WrapIndex(index, self.size(dim));
+  const Tensor wrapped = WrapIndex(index, self.size(dim), dim);
   c10::SmallVector<int64_t, ops::kMaxRank> sizes(self.sizes());
   sizes[static_cast<size_t>(dim)] = index.numel();
   return IndexAlong(wrapped, dim, sizes);
@@ -488,7 +490,7 @@ Tensor& Put_(Tensor& self, const Tensor& index, const Tensor& source, bool accum
   if (index.numel() == 0) return self;
   const Tensor whole = Contiguous(self), line = whole.view({-1});
   Scatter(accumulate ? Combination::kAdd : Combination::kPut, line, 0,
-          WrapIndex(index, self.numel()).view({-1}), source.reshape({-1}), Order::kAny);
+          WrapIndex(index, self.numel(), ops::kNoDimension).view({-1}), source.reshape({-1}), Order::kAny);
   if (!whole.is_same(self)) self.copy_(whole);
   return self;
 }
@@ -500,7 +502,8 @@ Tensor Take(const Tensor& self, const Tensor& index) {
               index.scalar_type());
   TORCH_CHECK_INDEX(self.numel() != 0 || index.numel() == 0, "take(): tried to take from an empty tensor");
   if (index.numel() == 0) return MakeEmpty(index.sizes(), self.scalar_type(), self.device());
-  return self.reshape({-1}).index_select(0, WrapIndex(index, self.numel()).view({-1})).view(index.sizes());
+  const Tensor position = WrapIndex(index, self.numel(), ops::kNoDimension);
+  return self.reshape({-1}).index_select(0, position.view({-1})).view(index.sizes());
 }
 
 // Element n of the source goes to the n-th true element of the mask.
@@ -518,6 +521,8 @@ Tensor& MaskedScatter_(Tensor& self, const Tensor& mask, const Tensor& source) {
   if (self.numel() == 0) return self;
   const Tensor chosen = mask.expand(self.sizes());
   const Tensor number = chosen.reshape({-1}).cumsum(0).sub_(1).clamp_min_(0);
+  CheckOnDevice(number.slice(0, -1).ge(source.numel()),
+                "Number of elements of source < number of ones in mask");
   const Tensor values = source.reshape({-1}).index_select(0, number).view(self.sizes());
   return self.copy_(at::where(chosen, values, self));
 }

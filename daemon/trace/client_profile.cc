@@ -1,0 +1,29 @@
+#include "daemon/trace/client_profile.h"
+
+namespace xpud::trace {
+
+transport::SessionProfile ForClient(const Profile& profile) {
+  const Ring<CommandRecord>& ring = profile.records;
+  transport::SessionProfile out;
+  out.names = profile.names;
+  out.overwritten = ring.first();
+  out.records.reserve(ring.added() - ring.first());
+  for (uint64_t number = ring.first(); number < ring.added(); ++number) {
+    const CommandRecord& record = ring[number];
+    out.records.push_back({.sequence = record.sequence,
+                           .decoded_ns = record.decoded_ns,
+                           .began_ns = record.began_ns,
+                           .ended_ns = record.ended_ns,
+                           .device_ns = record.device_ns,
+                           .bytes = record.bytes,
+                           .kernel = record.kernel,
+                           .kind = record.kind,
+                           .row = record.row,
+                           .launches = record.launches,
+                           .queue = record.queue,
+                           .refused = record.refused});
+  }
+  return out;
+}
+
+}  // namespace xpud::trace
