@@ -94,10 +94,6 @@ absl::StatusOr<DeviceSession*> Core::OpenNow(uint32_t device) {
 
 absl::Status Core::StartProfile(uint32_t device, uint64_t commands) const {
   RETURN_IF_ERROR(CheckUsable());
-  if (connection_.is_relayed) {
-    return absl::UnimplementedError(
-        "a profile of a session with a daemon on another machine is taken there, by xpuctl profile");
-  }
   constexpr uint16_t kFirstVersion = 6;
   if (connection_.welcome.version < kFirstVersion) {
     return absl::UnimplementedError(absl::StrCat("the xpud daemon at ", address(), " (version ",

@@ -64,8 +64,10 @@ bool Connector::TakeRequest() {
   if (!transport::ReceiveMessage(socket_.get(), std::as_writable_bytes(std::span(&request, 1)), {&memory, 1})
            .ok())
     return false;
-  absl::Status status =
-      absl::UnimplementedError("host memory cannot be shared with a daemon on another machine");
+  absl::Status status = absl::UnimplementedError(
+      request.kind == transport::RequestKind::kShareMemory
+          ? "host memory cannot be shared with a daemon on another machine"
+          : "a session with a daemon on another machine is profiled there, by xpuctl profile");
   if (request.kind == transport::RequestKind::kOpenDevice) {
     status = OpenDevice(request.id);
     if (status.ok())

@@ -6,6 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/base/clock.h"
 #include "tests/e2e/daemon_process.h"
 #include "xpud/tensor.h"
 
@@ -153,6 +154,48 @@ TEST_F(Compute, AnIndexOutOfRangeIsAnErrorAndNothingElse) {
   EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange);
   EXPECT_THAT(status.message(), HasSubstr("index 7 is out of range in embedding("));
   EXPECT_THAT(*Add(table, table)->ToFloats(), ElementsAre(2, 4, 6, 8));
+}
+
+TEST_F(Compute, AProfileHasTheCommandsOfThisSession) {
+  class Observer : public CommandObserver {
+   public:
+    void OnCommand(uint32_t device, uint32_t queue, uint64_t sequence) override {
+      EXPECT_EQ(device, 0u);
+      EXPECT_EQ(queue, 0u);
+      sequences.push_back(sequence);
+    }
+    std::vector<uint64_t> sequences;
+  } observer;
+  const Tensor a = Upload({1, 2}, {2});
+  EXPECT_EQ(session_->StopProfile(0).status().code(), absl::StatusCode::kFailedPrecondition);
+  const uint64_t before = NowNs();
+  const absl::Status started = session_->StartProfile(0);
+  if (absl::IsUnimplemented(started)) GTEST_SKIP() << started;
+  ASSERT_TRUE(started.ok()) << started;
+  session_->ObserveCommands(&observer);
+  const Tensor b = *Mul(a, 2.0);
+  EXPECT_THAT(*b.ToFloats(), ElementsAre(2, 4));
+  ASSERT_TRUE(session_->Synchronize(0).ok());
+  session_->ObserveCommands(nullptr);
+  const uint64_t after = NowNs();
+  const auto profile = session_->StopProfile(0);
+  ASSERT_TRUE(profile.ok()) << profile.status();
+  std::vector<uint64_t> sequences;
+  int products = 0, downloads = 0;
+  for (const ProfiledCommand& command : profile->commands) {
+    sequences.push_back(command.sequence);
+    downloads += command.kind == ProfiledCommand::Kind::kDownload;
+    if (command.row != &ops::RowOf("mul.Tensor")) continue;
+    ++products;
+    EXPECT_THAT(profile->kernels[command.kernel], HasSubstr("mul"));
+    EXPECT_EQ(command.bytes, 16u);
+    EXPECT_GE(command.began_ns, before);
+    EXPECT_GE(command.ended_ns, command.began_ns);
+    EXPECT_LE(command.ended_ns, after);
+  }
+  EXPECT_EQ(products, 1);
+  EXPECT_EQ(downloads, 1);
+  EXPECT_EQ(sequences, observer.sequences);
 }
 
 TEST_F(Compute, MoreMemoryThanAllowedIsRefusedWhereItIsAskedFor) {

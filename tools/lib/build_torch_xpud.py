@@ -24,7 +24,7 @@ SOURCE = BUNDLE / "share/xpud/src"
 
 def compiler_arguments(torch_root: pathlib.Path) -> list[str]:
     import torch
-    systems = [torch_root / "include", torch_root / "include/torch/csrc/api/include", sysconfig.get_paths()["include"],
+    systems = [torch_root / "include", torch_root / "include/torch/csrc/api/include", torch_root / "include/kineto", sysconfig.get_paths()["include"],
                BUNDLE / "share/xpud/include"]
     return [os.environ.get("CXX", "c++"), "-std=c++20", "-O2", "-DNDEBUG", "-fPIC", "-fvisibility=hidden", "-fvisibility-inlines-hidden", "-w",
             f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}", "-DTORCH_EXTENSION_NAME=_C",

@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <bit>
@@ -13,6 +14,7 @@
 #include "proto/base/mutex.h"
 #include "proto/base/out_of_memory.h"
 #include "sdk/torch/csrc/errors.h"
+#include "sdk/torch/csrc/memory_history.h"
 #include "sdk/torch/csrc/runtime.h"
 
 namespace xpud::shim {
@@ -44,6 +46,16 @@ class AddressSpace {
     const auto offset = static_cast<uint64_t>(static_cast<const std::byte*>(address) -
                                               static_cast<std::byte*>(allocation.address));
     return offset < allocation.bytes ? Place{allocation.buffer.handle(), offset} : Place{};
+  }
+
+  std::vector<MemoryInUse> InUse() {
+    MutexLock lock(mutex_);
+    std::vector<MemoryInUse> all;
+    for (const auto& [address, allocation] : carved_) {
+      if (!allocation->in_use.load(std::memory_order_relaxed)) continue;
+      all.push_back({reinterpret_cast<uint64_t>(address), allocation->bytes, allocation->device});
+    }
+    return all;
   }
 
   void Give(Allocation* allocation) {
@@ -136,6 +148,32 @@ void GiveAllocation(Allocation* allocation) {
 
 std::array<std::atomic<int64_t>, kMaxDevices> out_of_memory;  // allocations that failed
 
+// What SetMemoryLimit takes from UINT64_MAX; 0: nothing.
+std::array<std::atomic<uint64_t>, kMaxDevices> withheld;
+
+// Tells the profiler and the history of memory.
+void Report(MemoryHistory::Action action, const Allocation& allocation) {
+  const int device = allocation.device;
+  const int64_t bytes = static_cast<int64_t>(allocation.bytes);
+  if (c10::memoryProfilingEnabled()) {
+    Session* const session = Runtime::Get().session();
+    const uint64_t total = session == nullptr ? 0 : session->Memory(device).allocated_bytes;
+    c10::reportMemoryUsageToProfiler(allocation.address,
+                                     action == MemoryHistory::Action::kAllocate ? bytes : -bytes, total,
+                                     total, {kDeviceType, static_cast<c10::DeviceIndex>(device)});
+  }
+  MemoryHistory::Get().Note(action, device, Runtime::CurrentStream(device),
+                            reinterpret_cast<uint64_t>(allocation.address), allocation.bytes);
+}
+
+void NoteOutOfMemory(Runtime& runtime, int device, uint64_t bytes) {
+  if (!MemoryHistory::IsOn()) return;
+  const uint64_t total = runtime.device(device).total_memory;
+  const uint64_t used = runtime.is_null() ? 0 : runtime.session()->Memory(device).allocated_bytes;
+  MemoryHistory::Get().Note(MemoryHistory::Action::kOutOfMemory, device, Runtime::CurrentStream(device),
+                            total - std::min(used, total), bytes);
+}
+
 class Allocator final : public c10::DeviceAllocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
@@ -145,12 +183,17 @@ class Allocator final : public c10::DeviceAllocator {
     Runtime& runtime = Runtime::Get();
     if (AddressSpace::ClassOf(bytes) >= AddressSpace::kClasses) [[unlikely]]
       ThrowOutOfMemory(runtime, device, bytes);
+    if (withheld[device].load(std::memory_order_relaxed) != 0) [[unlikely]]
+      CheckLimit(runtime, device, bytes);
     Allocation* allocation = TakeAllocation(bytes);
     allocation->bytes = bytes;
     allocation->device = device;
     c10::DataPtr data(allocation->address, allocation, &FreeAllocation, torch_device);
     if (!runtime.is_null()) [[likely]]
       SetBuffer(runtime, *allocation);
+    allocation->in_use.store(true, std::memory_order_relaxed);
+    if (c10::memoryProfilingEnabled() || MemoryHistory::IsOn()) [[unlikely]]
+      Report(MemoryHistory::Action::kAllocate, *allocation);
     return data;
   }
   c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
@@ -178,10 +221,22 @@ class Allocator final : public c10::DeviceAllocator {
   }
 
  private:
+  static void CheckLimit(Runtime& runtime, int device, size_t bytes) {
+    const uint64_t limit = UINT64_MAX - withheld[device].load(std::memory_order_relaxed);
+    const uint64_t used = runtime.is_null() ? 0 : runtime.session()->Memory(device).allocated_bytes;
+    if (used <= limit && bytes <= limit - used) return;
+    out_of_memory[device].fetch_add(1);
+    NoteOutOfMemory(runtime, device, bytes);
+    Throw(absl::ResourceExhaustedError(absl::StrCat(kOutOfMemoryOpening, "Tried to allocate ",
+                                                    BytesText(bytes), ". Of the ", BytesText(limit),
+                                                    " that set_per_process_memory_fraction allows on device ",
+                                                    device, ", ", BytesText(used), " are in use.")));
+  }
   // For requests above the largest size class. Throws the daemon's error, or ours if the daemon would accept
   // the request.
   [[noreturn]] static void ThrowOutOfMemory(Runtime& runtime, int device, size_t bytes) {
     out_of_memory[device].fetch_add(1);
+    NoteOutOfMemory(runtime, device, bytes);
     if (!runtime.is_null()) ThrowIfError(runtime.current_queue(device).Allocate(bytes).status());
     Throw(absl::ResourceExhaustedError(
         absl::StrCat(kOutOfMemoryOpening, "Tried to allocate ", BytesText(bytes))));
@@ -189,7 +244,10 @@ class Allocator final : public c10::DeviceAllocator {
   static void SetBuffer(Runtime& runtime, Allocation& allocation) {
     auto buffer = runtime.current_queue(allocation.device).Allocate(allocation.bytes);
     if (!buffer.ok()) [[unlikely]] {
-      if (IsOutOfMemory(buffer.status())) out_of_memory[allocation.device].fetch_add(1);
+      if (IsOutOfMemory(buffer.status())) {
+        out_of_memory[allocation.device].fetch_add(1);
+        NoteOutOfMemory(runtime, allocation.device, allocation.bytes);
+      }
       Throw(buffer.status());
     }
     allocation.buffer = *std::move(buffer);
@@ -229,12 +287,19 @@ REGISTER_ALLOCATOR(kDeviceType, &TheAllocator())
 
 c10::DeviceAllocator* GetAllocator() { return &TheAllocator(); }
 
+void SetMemoryLimit(int device, uint64_t bytes) { withheld.at(device) = UINT64_MAX - bytes; }
+
+std::vector<MemoryInUse> FindMemoryInUse() { return Addresses().InUse(); }
+
 Place FindPlace(const void* address) { return Addresses().Find(address); }
 
 void FreeAllocation(void* context) {
   auto* allocation = static_cast<Allocation*>(context);
   if (allocation == nullptr) return;
+  allocation->in_use.store(false, std::memory_order_relaxed);
   allocation->buffer.Free();
+  if (c10::memoryProfilingEnabled() || MemoryHistory::IsOn()) [[unlikely]]
+    Report(MemoryHistory::Action::kFree, *allocation);
   GiveAllocation(allocation);
 }
 

@@ -6,6 +6,9 @@
 #include <ATen/core/TensorBase.h>
 #include <c10/core/CachingDeviceAllocator.h>
 
+#include <atomic>
+#include <vector>
+
 #include "xpud/xpud.h"
 
 namespace xpud::shim {
@@ -18,7 +21,18 @@ struct Allocation {
   void* address = nullptr;
   int device = 0;
   int size_class = 0;
+  std::atomic<bool> in_use = false;  // by a storage
 };
+
+// From now on, allocations that would take more than `bytes` of a device in all are refused.
+void SetMemoryLimit(int device, uint64_t bytes);
+
+struct MemoryInUse {
+  uint64_t address, bytes;
+  int device;
+};
+// Returns the memory of all storages. If other threads allocate meanwhile, theirs may be missing.
+std::vector<MemoryInUse> FindMemoryInUse();
 
 c10::DeviceAllocator* GetAllocator();
 

@@ -3,12 +3,15 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/Exceptions.h>
+#include <torch/csrc/profiler/combined_traceback.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include "sdk/torch/csrc/allocator.h"
 #include "sdk/torch/csrc/errors.h"
 #include "sdk/torch/csrc/fallback.h"
 #include "sdk/torch/csrc/generator.h"
+#include "sdk/torch/csrc/memory_history.h"
+#include "sdk/torch/csrc/profiler.h"
 #include "sdk/torch/csrc/registration.h"
 #include "sdk/torch/csrc/runtime.h"
 
@@ -82,6 +85,58 @@ std::string Address() {
   return session == nullptr ? std::string() : session->address();
 }
 
+// Returns the memory in use and the events of the history, as lists of dicts.
+py::dict MemorySnapshot() {
+  const std::vector<MemoryInUse> in_use = FindMemoryInUse();
+  const std::vector<MemoryHistory::Event> events = MemoryHistory::Get().Events();
+  std::vector<MemoryHistory::Stack> stacks;
+  for (const MemoryInUse& block : in_use) stacks.push_back(MemoryHistory::Get().StackOf(block.address));
+  for (const MemoryHistory::Event& event : events) stacks.push_back(event.stack);
+  std::vector<torch::CapturedTraceback*> known;
+  for (const MemoryHistory::Stack& stack : stacks)
+    if (stack != nullptr) known.push_back(stack.get());
+  const torch::SymbolizedTracebacks symbolized = torch::symbolize(known);
+  std::vector<py::dict> frames;
+  for (const auto& frame : symbolized.all_frames) {
+    frames.emplace_back();
+    frames.back()["filename"] = frame.filename;
+    frames.back()["line"] = frame.lineno;
+    frames.back()["name"] = frame.funcname;
+  }
+  size_t next_stack = 0, next_known = 0;
+  const auto next_frames = [&] {
+    py::list list;
+    if (stacks[next_stack++] != nullptr)
+      for (const uint64_t frame : symbolized.tracebacks[next_known++]) list.append(frames[frame]);
+    return list;
+  };
+  py::list blocks, history;
+  for (const MemoryInUse& block : in_use) {
+    py::dict item;
+    item["address"] = block.address;
+    item["bytes"] = block.bytes;
+    item["device"] = block.device;
+    item["frames"] = next_frames();
+    blocks.append(item);
+  }
+  constexpr const char* kActions[] = {"alloc", "free", "oom"};
+  for (const MemoryHistory::Event& event : events) {
+    py::dict item;
+    item["action"] = kActions[static_cast<size_t>(event.action)];
+    item["address"] = event.address;
+    item["bytes"] = event.bytes;
+    item["device"] = event.device;
+    item["stream"] = event.stream;
+    item["time_us"] = event.time_us;
+    item["frames"] = next_frames();
+    history.append(item);
+  }
+  py::dict snapshot;
+  snapshot["blocks"] = blocks;
+  snapshot["events"] = history;
+  return snapshot;
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_C, m) {
@@ -96,6 +151,15 @@ PYBIND11_MODULE(_C, m) {
   m.def("connect", torch::wrap_pybind_function_no_gil([] { Runtime::Get(); }));
   m.def("device_properties", torch::wrap_pybind_function(DeviceProperties));
   m.def("set_client_name_function", [](py::object function) { ClientNameFunction() = std::move(function); });
+  m.def("start_memory_history",
+        [](bool events, bool alloc_stacks, bool free_stacks, bool native_frames, size_t max_events) {
+          MemoryHistory::Get().Start({events, alloc_stacks, free_stacks, native_frames, max_events});
+        });
+  m.def("stop_memory_history", [] { MemoryHistory::Get().Stop(); });
+  m.def("clear_memory_history", [] { MemoryHistory::Get().Clear(); });
+  m.def("set_memory_limit", torch::wrap_pybind_function(SetMemoryLimit));
+  m.def("memory_snapshot", torch::wrap_pybind_function(MemorySnapshot));
+  m.attr("records_activities") = RecordsActivities();
   m.def("fallback_counts", &FallbackCounts);
   m.def("address", torch::wrap_pybind_function(Address));
   m.def("default_generator", torch::wrap_pybind_function([](int index) {

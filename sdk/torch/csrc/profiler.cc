@@ -1,3 +1,5 @@
+#include "sdk/torch/csrc/profiler.h"
+
 // torch.profiler: the commands of this process on xpud as activities of Kineto, PyTorch's profiler. The
 // daemon records when each ran; this process notes which operator sent it. Needs torch 2.13 or later, whose
 // Kineto takes profilers of other devices; with older ones this file is empty.
@@ -74,6 +76,12 @@ bool IsCopy(const ProfiledCommand& command) {
          command.kind == ProfiledCommand::Kind::kCopy;
 }
 
+// "add.Tensor"
+std::string OpOf(const ProfiledCommand& command) {
+  if (command.row == nullptr) return "command";
+  return std::string(command.row->aten.substr(0, command.row->aten.find('|')));
+}
+
 std::string NameOf(const ProfiledCommand& command, const Profile& profile) {
   switch (command.kind) {
     case ProfiledCommand::Kind::kUpload:
@@ -85,8 +93,9 @@ std::string NameOf(const ProfiledCommand& command, const Profile& profile) {
     default:
       break;
   }
-  if (command.kernel != 0) return profile.kernels[command.kernel];
-  return command.row == nullptr ? "command" : std::string(command.row->aten);
+  if (command.kernel == 0) return OpOf(command);
+  const std::string& first = profile.kernels[command.kernel];
+  return command.launches == 1 ? first : first + " and " + std::to_string(command.launches - 1) + " more";
 }
 
 class ProfilerSession : public libkineto::IActivityProfilerSession {
@@ -220,7 +229,7 @@ class ProfilerSession : public libkineto::IActivityProfilerSession {
     activity.resource = static_cast<int32_t>(command.queue);
     activity.addMetadata("device", device);
     activity.addMetadata("stream", command.queue);
-    if (command.row != nullptr) activity.addMetadataQuoted("op", std::string(command.row->aten));
+    if (command.row != nullptr) activity.addMetadataQuoted("op", OpOf(command));
     activity.addMetadata("bytes", command.bytes);
     activity.addMetadata("kernels", command.launches);
     activity.addMetadata("queued", static_cast<int64_t>(command.began_ns) - launch.time);
@@ -260,6 +269,15 @@ class Profiler : public libkineto::IActivityProfiler {
 REGISTER_PRIVATEUSE1_PROFILER(Profiler);
 
 }  // namespace
+
+bool RecordsActivities() { return true; }
+
+}  // namespace xpud::shim
+
+#else
+
+namespace xpud::shim {
+bool RecordsActivities() { return false; }
 }  // namespace xpud::shim
 
 #endif

@@ -137,12 +137,13 @@ class IndicesTest(unittest.TestCase):
         self.assertTrue(torch.equal(x.cpu(), operands("cpu", None, 0)[0]), "what was read has changed")
         torch.testing.assert_close(operation(*operands("xpud", None, 0)).cpu(), operation(*operands("cpu", None, 0)))
 
-    def expect_error_at_sync(self, operation, bad, at, dtype):
+    def expect_error_at_sync(self, name, operation, bad, at, dtype):
         before = torch.xpud.fallback_counts()
         x, index, values = operands("xpud", bad, at, dtype)
         torch.xpud.synchronize()
         result = operation(x, index, values)  # raises nothing
-        with self.assertRaisesRegex(IndexError, "index .* is out of range in .*"):
+        wrong = bad + (ROWS * COLUMNS if bad > 0 else -ROWS * COLUMNS) if name in ("take", "put_") else bad
+        with self.assertRaisesRegex(IndexError, f"^index {wrong} is out of range (for dimension [01] )?in "):
             result.cpu()
         torch.xpud.synchronize()  # the error is raised only once
         self.assertEqual(torch.xpud.fallback_counts(), before, "it fell back: it belongs to the others")
@@ -154,13 +155,39 @@ class IndicesTest(unittest.TestCase):
                 for bad in outside(counts):
                     for at in (0, 3):
                         with self.subTest(name, bad=bad, at=at):
-                            self.expect_error_at_sync(operation, bad, at, torch.int64)
+                            self.expect_error_at_sync(name, operation, bad, at, torch.int64)
+
+    def test_an_error_names_the_dimension(self):
+        x = torch.zeros(5, 4, 3, device="xpud")
+        good, bad = torch.tensor([0, 1], device="xpud"), torch.tensor([1, -7], device="xpud")
+        for dimension, operation in ((0, lambda: x[bad]), (2, lambda: x[:, :, bad]), (1, lambda: x[good, bad]), (0, lambda: x[bad, bad]),
+                                     (2, lambda: x[good, :, bad]), (1, lambda: x.index_put_((good, bad), torch.ones((), device="xpud")))):
+            operation()
+            with self.assertRaisesRegex(IndexError, f"index -7 is out of range for dimension {dimension} in "):
+                torch.xpud.synchronize()
+
+    def test_checks_of_values_raise_at_the_next_sync(self):
+        p, two = torch.tensor([0.5, 1.5], device="xpud"), torch.tensor([True, True], device="xpud")
+        for text, operation in (("to be true, but got false", lambda: torch.bernoulli(p)), ("between 0 and 1", lambda: F.binary_cross_entropy(p, p * 0)),
+                                ("element < 0", lambda: torch.multinomial(p - 1, 1)), ("element < 0", lambda: torch.multinomial(p / 0, 3, True)),
+                                ("sum of probabilities <= 0", lambda: torch.multinomial(p * 0, 1)),
+                                ("source < number of ones", lambda: (p * 1).masked_scatter_(two, p[:1])),
+                                ("my message", lambda: torch._assert_async((p < 1).all(), "my message")),
+                                ("single nonzero value", lambda: torch._assert_async(p[0] - p[0]))):
+            before = torch.xpud.fallback_counts()
+            operation()
+            with self.assertRaisesRegex(RuntimeError, text):
+                torch.xpud.synchronize()
+            torch.xpud.synchronize()
+            self.assertEqual(torch.xpud.fallback_counts(), before)
+        torch._assert_async((p > 0).all(), "my message")
+        self.assertEqual(torch.bernoulli(torch.ones(4, device="xpud")).tolist(), [1] * 4)
 
     def test_so_do_those_of_32_bits(self):
         for name in ("index_select", "gather", "embedding", "embedding's gradient", "index_add"):
             for bad in (ROWS, -1, 2**31 - 1, -(2**31)):
                 with self.subTest(name, bad=bad):
-                    self.expect_error_at_sync(ON_DEVICE[name], bad, 3, torch.int32)
+                    self.expect_error_at_sync(name, ON_DEVICE[name], bad, 3, torch.int32)
 
     def test_what_falls_back_raises_as_the_cpu_does(self):
         for name, operation in FALLS_BACK.items():

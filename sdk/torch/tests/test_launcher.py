@@ -159,8 +159,7 @@ class LauncherTest(unittest.TestCase):
             first = torch.rand(2, device="cuda")
             torch.cuda.set_rng_state(state)
             assert torch.equal(first, torch.rand(2, device="cuda"))
-            for name, call in {"CUDAGraph": torch.cuda.CUDAGraph, "set_per_process_memory_fraction": lambda: torch.cuda.set_per_process_memory_fraction(0.5),
-                               "utilization": torch.cuda.utilization, "memory_snapshot": torch.cuda.memory_snapshot}.items():
+            for name, call in {"CUDAGraph": torch.cuda.CUDAGraph, "utilization": torch.cuda.utilization}.items():
                 try:
                     call()
                 except NotImplementedError as error:
@@ -183,7 +182,14 @@ class LauncherTest(unittest.TestCase):
             with warnings.catch_warnings(record=True) as caught, profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiled:
                 warnings.simplefilter("always")
                 torch.ones(3, device="cuda") + 1
-            assert "aten::add" in {event.key for event in profiled.key_averages()}
+            rows = {event.key: event for event in profiled.key_averages()}
+            from torch_xpud import _C
+            assert bool(rows["aten::add"].self_device_time_total) == _C.records_activities == (not caught), (rows["aten::add"], caught)
+            torch.cuda.memory._record_memory_history()
+            x = torch.ones(3, device="cuda")
+            assert torch.cuda.memory._snapshot()["device_traces"][0]
+            with torch.cuda.nvtx.range("a range"):
+                pass
             """)
         self.assertNotIn("Failed to record CUDA event", done.stderr)
 

@@ -1,5 +1,7 @@
 """PyTorch on xpud. Importing this package registers torch.device("xpud"); plain `import torch` imports it through an entry point."""
 
+import sys
+
 import torch
 
 from . import _C  # noqa: F401  registers the device with PyTorch's dispatcher
@@ -15,6 +17,8 @@ from . import compile, device, distributed, fake, hint, leaving, packages, paral
 
 if not hasattr(torch, "xpud"):
     torch._register_device_module("xpud", device)
+    for module in (device.memory, device.random, device.streams):  # for `from torch.xpud.memory import ...`
+        sys.modules[f"torch.xpud.{module.__name__.rpartition('.')[2]}"] = module
     torch.utils.generate_methods_for_privateuse1_backend(for_tensor=True, for_module=True, for_packed_sequence=True, for_storage=True)
     # Lazy modules list the methods that are allowed before a parameter has a shape. The list lacks generated methods.
     torch.nn.parameter.UninitializedTensorMixin._allowed_methods.append(torch.Tensor.xpud)

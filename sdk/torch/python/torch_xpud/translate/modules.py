@@ -12,6 +12,7 @@ import warnings
 
 import torch
 
+from .. import _C, ranges
 from .. import device as xpud
 from .devices import translated
 
@@ -162,14 +163,18 @@ def _patch(module_name):
             inner = getattr(module, part, None)
             if inner is not None and getattr(inner, name, None) is old:
                 setattr(inner, name, new)
+    for name in ("_record_memory_history", "_snapshot", "_dump_snapshot"):
+        if hasattr(module, "memory"):
+            setattr(module.memory, name, getattr(xpud.memory, name))
     return module
 
 
-def _no_profiling(cuda):
-    """Marks for a vendor's profiler do nothing."""
-    for name in ("range_push", "range_pop", "range_start", "range_end", "mark"):
+def _profiling_of_vendors(cuda):
+    """Ranges for a vendor's profiler show in torch.profiler; its other functions do nothing."""
+    for name in ("range_push", "range_pop", "range", "mark"):
+        setattr(cuda.nvtx, name, getattr(ranges, name))
+    for name in ("range_start", "range_end"):
         setattr(cuda.nvtx, name, _nothing)
-    cuda.nvtx.range = _no_context
     for name in ("start", "stop"):
         setattr(cuda.profiler, name, _nothing)
     cuda.profiler.profile = _no_context
@@ -214,21 +219,27 @@ def _process_groups():
 
 
 def _profiler():
-    """The profiler records the CPU: activities of other devices are left out, with a warning."""
+    """Activities of other devices are xpud's. A torch before 2.13 records those of no such device: then the CPU's alone, with a warning."""
     profiler = torch.profiler.profiler._KinetoProfile
     original = profiler.__init__
-    unknown = {getattr(torch.profiler.ProfilerActivity, name) for name in ("CUDA", "XPU", "HPU") if hasattr(torch.profiler.ProfilerActivity, name)}
+    others = {getattr(torch.profiler.ProfilerActivity, name) for name in ("CUDA", "XPU", "HPU") if hasattr(torch.profiler.ProfilerActivity, name)}
 
-    def is_known(activity):
-        return not (set(activity) if isinstance(activity, dict) else {activity}) & unknown
+    def ours(activity):
+        """Returns the activity, or None for one that is not recorded. An activity may be the key of a dict with its options."""
+        if isinstance(activity, dict):
+            return {ours(each): options for each, options in activity.items() if ours(each) is not None}
+        if activity not in others:
+            return activity
+        return torch.profiler.ProfilerActivity.PrivateUse1 if _C.records_activities else None
 
     @functools.wraps(original)
     def __init__(self, *, activities=None, **options):
         if activities is not None:
             wanted = list(activities)
-            activities = [activity for activity in wanted if is_known(activity)] or [torch.profiler.ProfilerActivity.CPU]
-            if activities != wanted:
-                warnings.warn("torch_xpud: the profiler records the CPU only, where operators on xpud take the time of sending them", stacklevel=3)
+            activities = [each for each in map(ours, wanted) if each] or [torch.profiler.ProfilerActivity.CPU]
+            if len(activities) < len(wanted):
+                warnings.warn("torch_xpud: with torch before 2.13 the profiler records the CPU only, where operators on xpud take the time of "
+                              "sending them", stacklevel=3)
         original(self, activities=activities, **options)
 
     profiler.__init__ = __init__
@@ -247,6 +258,6 @@ def install(names):
     """Makes the modules of the devices `names` answer for xpud."""
     for name in names:
         _make_hpu() if name == "hpu" else _patch(name)
-    _no_profiling(torch.cuda)
+    _profiling_of_vendors(torch.cuda)
     _process_groups()
     _profiler()

@@ -1,0 +1,91 @@
+// A client that profiles itself in every wrong way, and as much as it can.
+#include <memory>
+#include <vector>
+
+#include "daemon/trace/recorder.h"
+#include "proto/transport/profile.h"
+#include "tests/conformance/isolation/commands.h"
+#include "tests/conformance/isolation/isolation_test.h"
+
+namespace xpud::isolation {
+namespace {
+
+using ::testing::HasSubstr;
+using transport::RequestKind;
+
+class Profiles : public Isolation {
+ protected:
+  void SetUp() override {
+    if (IsRemote()) GTEST_SKIP() << "a session with another machine is profiled there";
+  }
+};
+
+// Returns the answer's text, and the memory that came with it.
+std::string Ask(HostileSession& session, const transport::Request& request, UniqueFd* memory = nullptr,
+                std::span<const int> fds = {}) {
+  EXPECT_TRUE(transport::SendMessage(session.socket(), std::as_bytes(std::span(&request, 1)), fds).ok());
+  transport::Answer answer = {};
+  UniqueFd none;
+  const absl::Status received =
+      transport::ReceiveMessage(session.socket(), std::as_writable_bytes(std::span(&answer, 1)),
+                                {memory == nullptr ? &none : memory, 1});
+  if (!received.ok()) return "closed";
+  return answer.code == 0 ? "ok" : transport::GetText(answer.text);
+}
+
+TEST_F(Profiles, OfWrongSizesAreRefused) {
+  HostileSession session(socket());
+  for (const uint64_t commands : {uint64_t{0}, transport::kMaxProfileCommands + 1, ~uint64_t{0}})
+    EXPECT_THAT(Ask(session, {RequestKind::kStartProfile, 0, commands, 0}),
+                HasSubstr("it keeps 1 to 1000000"));
+  EXPECT_THAT(Ask(session, {RequestKind::kStopProfile, 0, 0, 0}), HasSubstr("no profile was started"));
+  EXPECT_TRUE(session.Settle().ok());
+  ExpectAsBefore();
+}
+
+TEST_F(Profiles, OfDevicesThatAreNotOpenEndTheSession) {
+  for (const RequestKind kind : {RequestKind::kStartProfile, RequestKind::kStopProfile}) {
+    for (const uint32_t device : {1u, 15u, 64u, ~0u}) {
+      HostileSession session(socket());
+      EXPECT_EQ(Ask(session, {kind, device, 10, 0}), "closed") << device;
+    }
+    HostileSession session(socket());
+    const int fd = session.socket();
+    EXPECT_EQ(Ask(session, {kind, 0, 10, 0}, nullptr, {&fd, 1}), "closed") << "a descriptor was sent";
+  }
+  ExpectAsBefore();
+}
+
+TEST_F(Profiles, KeepTheNewestCommandsAndCannotBeWritten) {
+  HostileSession session(socket());
+  EXPECT_EQ(Ask(session, {RequestKind::kStartProfile, 0, 100, 0}), "ok");
+  session.Put(Allocate({1, 1}, 64));
+  for (int i = 0; i < 1000; ++i) session.Put(UploadInline({1, 1}, 0, std::vector<std::byte>(8)));
+  ASSERT_TRUE(session.Settle().ok());
+  UniqueFd memory;
+  ASSERT_EQ(Ask(session, {RequestKind::kStopProfile, 0, 0, 0}, &memory), "ok");
+  const auto profile = transport::ReadProfile(memory);
+  ASSERT_TRUE(profile.ok()) << profile.status();
+  ASSERT_EQ(profile->records.size(), 100u);
+  EXPECT_EQ(profile->records.back().sequence, session.sequence());
+  EXPECT_EQ(profile->overwritten + 100, session.sequence());
+  EXPECT_EQ(profile->records.back().kind, wire::CommandKind::kUploadInline);
+  EXPECT_THAT(Ask(session, {RequestKind::kStopProfile, 0, 0, 0}), HasSubstr("no profile was started"));
+}
+
+TEST_F(Profiles, OfAllClientsTogetherAreLimited) {
+  constexpr uint64_t kEach = transport::kMaxProfileCommands, kAll = trace::Profile::kMaxClientCommands;
+  std::vector<std::unique_ptr<HostileSession>> sessions;
+  for (uint64_t i = 0; i < kAll / kEach; ++i) {
+    sessions.push_back(std::make_unique<HostileSession>(socket()));
+    EXPECT_EQ(Ask(*sessions.back(), {RequestKind::kStartProfile, 0, kEach, 0}), "ok");
+    EXPECT_EQ(Ask(*sessions.back(), {RequestKind::kStartProfile, 0, kEach, 0}), "ok") << "anew";
+  }
+  HostileSession another(socket());
+  EXPECT_THAT(Ask(another, {RequestKind::kStartProfile, 0, kEach, 0}), HasSubstr("that clients may keep"));
+  sessions.clear();
+  ExpectAsBefore();
+}
+
+}  // namespace
+}  // namespace xpud::isolation
