@@ -34,12 +34,13 @@ std::string Ask(HostileSession& session, const transport::Request& request, Uniq
 }
 
 TEST_F(Profiles, OfWrongSizesAreRefused) {
-  HostileSession session(socket());
+  auto session = std::make_unique<HostileSession>(socket());
   for (const uint64_t commands : {uint64_t{0}, transport::kMaxProfileCommands + 1, ~uint64_t{0}})
-    EXPECT_THAT(Ask(session, {RequestKind::kStartProfile, 0, commands, 0}),
+    EXPECT_THAT(Ask(*session, {RequestKind::kStartProfile, 0, commands, 0}),
                 HasSubstr("it keeps 1 to 1000000"));
-  EXPECT_THAT(Ask(session, {RequestKind::kStopProfile, 0, 0, 0}), HasSubstr("no profile was started"));
-  EXPECT_TRUE(session.Settle().ok());
+  EXPECT_THAT(Ask(*session, {RequestKind::kStopProfile, 0, 0, 0}), HasSubstr("no profile was started"));
+  EXPECT_TRUE(session->Settle().ok());
+  session.reset();
   ExpectAsBefore();
 }
 
@@ -81,8 +82,9 @@ TEST_F(Profiles, OfAllClientsTogetherAreLimited) {
     EXPECT_EQ(Ask(*sessions.back(), {RequestKind::kStartProfile, 0, kEach, 0}), "ok");
     EXPECT_EQ(Ask(*sessions.back(), {RequestKind::kStartProfile, 0, kEach, 0}), "ok") << "anew";
   }
-  HostileSession another(socket());
-  EXPECT_THAT(Ask(another, {RequestKind::kStartProfile, 0, kEach, 0}), HasSubstr("that clients may keep"));
+  sessions.push_back(std::make_unique<HostileSession>(socket()));
+  EXPECT_THAT(Ask(*sessions.back(), {RequestKind::kStartProfile, 0, kEach, 0}),
+              HasSubstr("that clients may keep"));
   sessions.clear();
   ExpectAsBefore();
 }
