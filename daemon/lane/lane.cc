@@ -235,11 +235,29 @@ void Lane::NoteExecutor() {
   executor_ = now;
 }
 
+std::string Lane::OthersAtWork(const DeviceSession& session) const {
+  constexpr int kNamed = 3;
+  std::string text;
+  int others = 0;
+  for (const Turn& turn : turns_) {
+    const DeviceSession& other = *turn.session;
+    const DeviceSession::WaitState state = other.wait_state();
+    if (&other == &session || !(state.has_commands || state.device_works) || ++others > kNamed) continue;
+    absl::StrAppend(&text, text.empty() ? "" : ", ", "session ", other.id(), " (", other.peer().name, ", ",
+                    other.peer().tenant.Text(), ")");
+  }
+  if (others > kNamed) absl::StrAppend(&text, " and ", others - kNamed, " more");
+  return text;
+}
+
 void Lane::WatchStalls() {
   const uint64_t now = NowNs();
   if (!stalls_.IsDue(now)) return;
-  for (const Turn& turn : turns_)
-    stalls_.Look(turn.session->peer(), turn.session->id(), turn.session->wait_state(), now);
+  for (const Turn& turn : turns_) {
+    const DeviceSession& session = *turn.session;
+    stalls_.Look(session.peer(), session.id(), session.wait_state(), now,
+                 [&] { return OthersAtWork(session); });
+  }
   stalls_.Looked(now);
 }
 

@@ -82,6 +82,7 @@ class Lane {
   // Profiles the selected sessions, those that open the device later included. Returns how many there are.
   size_t StartProfile(const trace::Selection& selection, size_t capacity, uint64_t until_ns);
   size_t StopProfile(const trace::Selection& selection);
+  const StallWatch& stalls() const { return stalls_; }
   // A session's own profile, of at most `capacity` commands. Returns ResourceExhausted if those of all
   // sessions would be too many.
   absl::Status StartClientProfile(uint64_t session, size_t capacity);
@@ -114,6 +115,8 @@ class Lane {
   // Returns whether the session has ended; then it is counted.
   bool EndSession(session::DeviceSession& session);
   void WatchStalls();
+  // Names the other sessions that have work: "session 7 (train.py, uid:1000)".
+  std::string OthersAtWork(const session::DeviceSession& session) const;
   // Runs a slice of each session whose turn it is. Returns whether any command ran.
   bool RunSessions();
   // Returns whether the session or the device worked, or will after another session.

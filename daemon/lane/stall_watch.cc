@@ -1,5 +1,7 @@
 #include "daemon/lane/stall_watch.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <string>
 
@@ -22,8 +24,11 @@ std::string CauseOf(const session::DeviceSession::WaitState& state) {
 }  // namespace
 
 void StallWatch::Look(const session::Peer& peer, uint64_t session,
-                      const session::DeviceSession::WaitState& state, uint64_t now_ns) {
+                      const session::DeviceSession::WaitState& state, uint64_t now_ns,
+                      absl::FunctionRef<std::string()> others) {
   const auto add = [&](const char* kind, std::string text) {
+    spdlog::warn("session_{} id={} pid={} tenant={} device={} reason=\"{}\"", kind, session, peer.pid,
+                 peer.tenant.Text(), device_, text);
     events_.Add({.kind = kind,
                  .session = telemetry::Event::Session{session, peer.pid, peer.tenant, peer.name},
                  .device = device_,
@@ -40,8 +45,10 @@ void StallWatch::Look(const session::Peer& peer, uint64_t session,
   }
   if (!stalls) return;
   stalled_[session] = {state.since_ns, now_ns};
+  ++counts_[state.has_commands ? trace::Describe(state.stall, nullptr) : "device works"];
+  const std::string at_work = others();
   add("stalled", absl::StrCat("nothing of it has run or ended for ", Seconds(now_ns - state.since_ns), ": ",
-                              CauseOf(state)));
+                              CauseOf(state), at_work.empty() ? "" : "; others with work: ", at_work));
 }
 
 void StallWatch::Looked(uint64_t now_ns) {

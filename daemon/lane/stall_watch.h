@@ -4,6 +4,9 @@
 
 #include <cstdint>
 #include <map>
+#include <string>
+
+#include "absl/functional/function_ref.h"
 
 #include "daemon/session/device_session.h"
 #include "daemon/telemetry/event_log.h"
@@ -18,11 +21,13 @@ class StallWatch {
 
   // Whether it is time to look at the sessions again.
   bool IsDue(uint64_t now_ns) const { return after_ns_ != 0 && now_ns >= next_ns_; }
-  // Looks at a session. Call it for each one, then Looked.
+  // Looks at a session. Call it for each one, then Looked. `others`: names those that have work, too.
   void Look(const session::Peer& peer, uint64_t session, const session::DeviceSession::WaitState& state,
-            uint64_t now_ns);
+            uint64_t now_ns, absl::FunctionRef<std::string()> others);
   // Forgets the sessions that it was not shown.
   void Looked(uint64_t now_ns);
+  // How many there were, by cause.
+  const std::map<std::string, uint64_t>& counts() const { return counts_; }
   // How long the lane may sleep while a session has something under way.
   uint64_t period_ns() const { return after_ns_ / 4; }
 
@@ -37,6 +42,7 @@ class StallWatch {
   telemetry::EventLog& events_;
   uint64_t next_ns_ = 0;
   std::map<uint64_t, Stalled> stalled_;  // by session
+  std::map<std::string, uint64_t> counts_;
 };
 
 }  // namespace xpud::lane

@@ -16,7 +16,7 @@ class StallWatchTest : public ::testing::Test {
  protected:
   // Looks at session 7 at a time in seconds.
   void LookAt(uint64_t seconds, const WaitState& state) {
-    watch_.Look({11, {1000}, "python"}, 7, state, seconds * kSecond);
+    watch_.Look({11, {1000}, "python"}, 7, state, seconds * kSecond, [&] { return others_; });
     watch_.Looked(seconds * kSecond);
   }
   // The events since the last call.
@@ -31,6 +31,7 @@ class StallWatchTest : public ::testing::Test {
 
   telemetry::EventLog log_;
   uint64_t seen_ = 0;
+  std::string others_;
   StallWatch watch_{10 * kSecond, 2, log_};
 };
 
@@ -51,6 +52,18 @@ TEST_F(StallWatchTest, NamesTheCauseOnce) {
             "nothing of it has run or ended for 11.0 s: the next one waits for compiling (add.Tensor)");
   LookAt(120, state);
   EXPECT_TRUE(Events().empty());
+}
+
+TEST_F(StallWatchTest, NamesOthersAndCounts) {
+  others_ = "session 9 (train.py, uid:1)";
+  LookAt(120, {.since_ns = 100 * kSecond, .has_commands = true});
+  EXPECT_EQ(Events().at(0).text,
+            "nothing of it has run or ended for 20.0 s: the next one waits for its turn; others with work: "
+            "session 9 (train.py, uid:1)");
+  LookAt(121, {.since_ns = 100 * kSecond, .has_commands = true});
+  LookAt(140, {.since_ns = 125 * kSecond, .has_commands = true});
+  LookAt(160, {.since_ns = 145 * kSecond, .device_works = true});
+  EXPECT_EQ(watch_.counts(), (std::map<std::string, uint64_t>{{"its turn", 2}, {"device works", 1}}));
 }
 
 TEST_F(StallWatchTest, SaysThatItGoesOn) {

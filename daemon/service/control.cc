@@ -46,6 +46,11 @@ uint64_t CpuNs() {
 }
 
 // REQUIRES: the lane's thread.
+void Fill(const Histogram& histogram, v1::Histogram& out) {
+  for (const uint64_t count : histogram.counts()) out.add_counts(count);
+  out.set_sum_ns(histogram.sum_ns());
+}
+
 void Fill(lane::Lane& lane, v1::Device& out) {
   const executor::DeviceProperties& properties = lane.properties();
   stream::DeviceState& state = lane.state();
@@ -73,6 +78,12 @@ void Fill(lane::Lane& lane, v1::Device& out) {
   out.set_kernel_shared_hits(kernels.shared_hits);
   out.set_kernel_compiles_failed(kernels.failed);
   out.set_kernel_compile_ns(kernels.compile_ns);
+  Fill(kernels.compile_times, *out.mutable_kernel_compile_times());
+  for (const auto& [cause, count] : lane.stalls().counts()) {
+    v1::StallCount& stalls = *out.add_stalls();
+    stalls.set_cause(cause);
+    stalls.set_count(count);
+  }
   const executor::ExecutorStatus executor = state.device->executor();
   if (executor.pid != 0) out.set_executor_pid(executor.pid);
   if (!properties.replaceable) return;
@@ -207,7 +218,16 @@ class Control::Service final : public v1::Control::Service {
       Fill(lane, device);
       Fill(sensors[lane.index()], device);
       AddWork(lane, work);
-      tenants += lane.Tenants();
+      const TenantTotals here = lane.Tenants();
+      for (const auto& [name, total] : here.map()) {
+        v1::TenantTimes& times = *out->add_tenant_times();
+        times.set_device(lane.index());
+        times.set_tenant(name);
+        Fill(total.counters.queue_wait, *times.mutable_queue_wait());
+        Fill(total.counters.latency, *times.mutable_latency());
+        Fill(total.counters.duration, *times.mutable_duration());
+      }
+      tenants += here;
     });
     ListSessionsInto(work, [&] { return out->add_sessions(); });
     for (const auto& [name, total] : tenants.map()) Fill(name, total, *out->add_tenants());

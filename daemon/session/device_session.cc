@@ -134,6 +134,8 @@ absl::StatusOr<DeviceSession::Progress> DeviceSession::Run(uint64_t slice_ns) {
   Progress progress = Progress::kWorked;
   const uint64_t first = sequence_, waited = reader_.wait().Begins(start);
   const bool timed = recorder_->profiling(start);
+  work_.waited_ns = waited;
+  uint64_t timed_from = start, timed_after = sequence_;  // what counters_.duration has
   if (looks) recorder_->Arrived(start - waited);
   for (int since_look = 1; !reader_.empty() && now - start < slice_ns; ++since_look) {
     const wire::CommandHeader header = reader_.Header();
@@ -155,6 +157,10 @@ absl::StatusOr<DeviceSession::Progress> DeviceSession::Run(uint64_t slice_ns) {
     ++sequence_;
     ++counters_.commands_submitted;
     recorder_->Note(command_, now);
+    if (is_synchronous_ && now != timed_from) {
+      counters_.duration.Add((now - timed_from) / (sequence_ - timed_after), sequence_ - timed_after);
+      timed_from = now, timed_after = sequence_;
+    }
     const Queue* const ran = queues_.Find(header.queue);  // it may have been made, or destroyed
     if (ran == nullptr) continue;
     announcer_.Submitted(header.queue, now);
@@ -166,6 +172,14 @@ absl::StatusOr<DeviceSession::Progress> DeviceSession::Run(uint64_t slice_ns) {
   now = NowNs();
   slice_began_ns_ = start;
   counters_.queue_wait_ns += waited;
+  if (const uint64_t ran = sequence_ - first; ran != 0) {
+    counters_.queue_wait.Add(waited, ran);
+    if (is_synchronous_) {
+      counters_.latency.Add(now - start + waited, ran);
+      if (sequence_ != timed_after)
+        counters_.duration.Add((now - timed_from) / (sequence_ - timed_after), sequence_ - timed_after);
+    }
+  }
   reader_.EndTurn(now, reader_.empty()                  ? QueueWait::Rest::kNone
                        : awaits_device_ || awaits_peer_ ? QueueWait::Rest::kBehindOwn
                                                         : QueueWait::Rest::kWaiting);

@@ -151,6 +151,7 @@ class DeviceSession {
   stream::Announcer announcer_;
   const std::unique_ptr<stream::Replay> replay_;
   std::unique_ptr<trace::Recorder> recorder_;
+  const bool is_synchronous_ = state_.device->properties().synchronous;
   stream::Memory memory_;
   stream::OpStream ops_;
   stream::CopyStream copies_;

@@ -34,7 +34,10 @@ AsynchronousCompletion::AsynchronousCompletion(const Context& context, executor:
 
 absl::Status AsynchronousCompletion::Submitted(uint64_t sequence, uint64_t sent_ns, bool takes_long) {
   submitted_ = sequence;
-  if (sent_ns_ == 0) sent_ns_ = sent_ns;
+  if (sent_ns_ == 0) {
+    sent_ns_ = sent_ns;
+    arrived_ns_ = sent_ns - std::min(context_.work.waited_ns, sent_ns);
+  }
   ++unfenced_;
   ++commands_in_flight_;
   if (uint64_t& since = context_.work.occupied_since_ns; since == 0) since = sent_ns;
@@ -44,7 +47,7 @@ absl::Status AsynchronousCompletion::Submitted(uint64_t sequence, uint64_t sent_
 absl::Status AsynchronousCompletion::Fence() {
   if (fenced_ == submitted_) return absl::OkStatus();
   if (absl::Status written = WriteFence(in_flight_.done_word()); !written.ok()) return written;
-  fenced_work_.push_back({submitted_, std::exchange(sent_ns_, 0), std::exchange(unfenced_, 0)});
+  fenced_work_.push_back({submitted_, std::exchange(sent_ns_, 0), arrived_ns_, std::exchange(unfenced_, 0)});
   context_.busy_queues |= uint64_t{1} << id_;
   return absl::OkStatus();
 }
@@ -96,6 +99,8 @@ void AsynchronousCompletion::CountTime(uint64_t done, uint64_t now_ns) {
   for (; !fenced_work_.empty() && fenced_work_.front().last <= done; fenced_work_.pop_front()) {
     const Work& work = fenced_work_.front();
     if (sent == 0) sent = work.sent_ns;
+    if (work.commands != 0)
+      context_.counters.latency.Add(now_ns - std::min(work.arrived_ns, now_ns), work.commands);
     commands += work.commands;
   }
   context_.work.ended_ns = now_ns;
@@ -103,6 +108,7 @@ void AsynchronousCompletion::CountTime(uint64_t done, uint64_t now_ns) {
   const uint64_t took = context_.state.time.Charge(sent, now_ns);
   context_.counters.busy_ns += took;
   context_.work.used_ns += took;
+  context_.counters.duration.Add(took / commands, commands);
   commands_in_flight_ -= commands;
   command_ns_ += (static_cast<double>(took) / static_cast<double>(commands) - command_ns_) / 8;
   max_in_flight_ = static_cast<uint64_t>(

@@ -37,8 +37,9 @@ class AsynchronousCompletion final : public Completion {
   static constexpr uint64_t kMaxInFlight = 512;
   // Work between two fences.
   struct Work {
-    uint64_t last;     // sequence
-    uint64_t sent_ns;  // when its first command was sent
+    uint64_t last;        // sequence
+    uint64_t sent_ns;     // when its first command was sent
+    uint64_t arrived_ns;  // and when that had arrived
     uint64_t commands;
   };
 
@@ -48,8 +49,9 @@ class AsynchronousCompletion final : public Completion {
   InFlight in_flight_;
   bool last_fence_ = false;
   std::deque<Work> fenced_work_;
-  uint64_t unfenced_ = 0;  // commands since the last fence
-  uint64_t sent_ns_ = 0;   // when the first of them was sent; 0: there are none
+  uint64_t unfenced_ = 0;    // commands since the last fence
+  uint64_t sent_ns_ = 0;     // when the first of them was sent; 0: there are none
+  uint64_t arrived_ns_ = 0;  // of that command
   uint64_t commands_in_flight_ = 0, max_in_flight_ = kMaxInFlight;
   double command_ns_ = 0;           // mean time of recent commands
   uint64_t unused_error_word_ = 0;  // of commands that report nothing

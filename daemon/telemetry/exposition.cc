@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "proto/base/histogram.h"
 #include "proto/base/text.h"
 
 namespace xpud::telemetry {
@@ -26,6 +27,16 @@ void AppendEscaped(std::string_view value, std::string& out) {
     if (c == '\\' || c == '"') out += '\\';
     out += c;
   }
+}
+
+std::string_view TypeName(Type type) {
+  return type == Type::kCounter ? "counter" : type == Type::kGauge ? "gauge" : "histogram";
+}
+
+std::string SecondsText(uint64_t ns) {
+  std::string text;
+  AppendDecimal(ns, static_cast<int>(Scale::kNanoseconds), text);
+  return text;
 }
 
 }  // namespace
@@ -54,9 +65,7 @@ void Exposition::Begin(const Family& family) {
   // In OpenMetrics the suffix belongs to the sample, not to the family.
   if (format_ == Format::kOpenMetrics && name.ends_with(kTotal)) name.remove_suffix(kTotal.size());
   const std::array<std::string_view, 9> parts = {
-      "# HELP ",   name, " ", family.help,
-      "\n# TYPE ", name, " ", family.type == Type::kCounter ? "counter" : "gauge",
-      "\n"};
+      "# HELP ", name, " ", family.help, "\n# TYPE ", name, " ", TypeName(family.type), "\n"};
   for (const std::string_view part : parts) text_ += part;
 }
 
@@ -66,6 +75,25 @@ void Exposition::Add(std::string_view labels, uint64_t value) {
   text_ += ' ';
   AppendDecimal(value, static_cast<int>(family_.scale), text_);
   text_ += '\n';
+}
+
+void Exposition::AddHistogram(const Labels& labels, std::span<const uint64_t> counts, uint64_t sum_ns) {
+  const std::string name(family_.name);
+  const auto line = [&](std::string_view suffix, const std::string& labels_text, const std::string& value) {
+    for (const std::string_view part :
+         {std::string_view(name), suffix, std::string_view(labels_text), std::string_view(" "),
+          std::string_view(value), std::string_view("\n")})
+      text_ += part;
+  };
+  uint64_t total = 0;
+  for (size_t i = 0; i < counts.size(); ++i) {
+    total += counts[i];
+    Labels with_bound = labels;
+    with_bound.emplace_back("le", i < Histogram::kBounds ? SecondsText(Histogram::BoundNs(i)) : "+Inf");
+    line("_bucket", LabelsText(with_bound), std::to_string(total));
+  }
+  line("_sum", LabelsText(labels), SecondsText(sum_ns));
+  line("_count", LabelsText(labels), std::to_string(total));
 }
 
 std::string Exposition::Finish() && {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -14,7 +15,7 @@ enum class Format { kPrometheus, kOpenMetrics };
 // The Content-Type of a response in this format.
 std::string_view ContentType(Format format);
 
-enum class Type { kCounter, kGauge };
+enum class Type { kCounter, kGauge, kHistogram };
 
 // The unit of the values that are written, as a part of Prometheus's unit (seconds, for instance). Each is
 // the number of decimals.
@@ -40,6 +41,9 @@ class Exposition {
   void Begin(const Family& family);
   // Adds a series to the family that was begun last. `labels` comes from LabelsText, or is empty.
   void Add(std::string_view labels, uint64_t value);
+  // Adds a histogram of durations to a family that is one, in seconds. `counts`: of each class of
+  // proto/base/histogram.h.
+  void AddHistogram(const Labels& labels, std::span<const uint64_t> counts, uint64_t sum_ns);
   std::string Finish() &&;
 
  private:

@@ -218,6 +218,50 @@ std::string LabelsOf(const v1::Device& device) {
                      {"vendor", device.vendor()}});
 }
 
+void Write(const Labels& labels, const v1::Histogram& histogram, Exposition& out) {
+  const std::vector<uint64_t> counts(histogram.counts().begin(), histogram.counts().end());
+  if (!counts.empty()) out.AddHistogram(labels, counts, histogram.sum_ns());
+}
+
+void WriteTimes(const v1::GetStatusResponse& snapshot, Exposition& out) {
+  out.Begin({"xpud_kernel_compile_duration_seconds", Type::kHistogram, Scale::kNanoseconds,
+             "How long compiling a kernel took."});
+  for (const v1::Device& device : snapshot.devices())
+    Write({{"hw_id", std::to_string(device.index())}}, device.kernel_compile_times(), out);
+  struct Times {
+    Family family;
+    const v1::Histogram& (v1::TenantTimes::*histogram)() const;
+  };
+  constexpr Times kTimes[] = {
+      {{"xpud_command_queue_wait_seconds", Type::kHistogram, Scale::kNanoseconds,
+        "How long commands waited for their turn."},
+       &v1::TenantTimes::queue_wait},
+      {{"xpud_command_latency_seconds", Type::kHistogram, Scale::kNanoseconds,
+        "How long it took from the arrival of commands until they were known to have completed."},
+       &v1::TenantTimes::latency},
+      {{"xpud_command_duration_seconds", Type::kHistogram, Scale::kNanoseconds,
+        "How long commands took on the device."},
+       &v1::TenantTimes::duration},
+  };
+  for (const Times& times : kTimes) {
+    out.Begin(times.family);
+    for (const v1::TenantTimes& tenant : snapshot.tenant_times()) {
+      Write({{"hw_id", std::to_string(tenant.device())}, {"tenant", tenant.tenant()}},
+            (tenant.*times.histogram)(), out);
+    }
+  }
+}
+
+void WriteStalls(const v1::GetStatusResponse& snapshot, Exposition& out) {
+  out.Begin({"xpud_stalls_total", Type::kCounter, Scale::kOne,
+             "How often a session made no progress for the time that --stall-after sets."});
+  for (const v1::Device& device : snapshot.devices()) {
+    for (const v1::StallCount& stalls : device.stalls())
+      out.Add(LabelsText({{"hw_id", std::to_string(device.index())}, {"cause", stalls.cause()}}),
+              stalls.count());
+  }
+}
+
 std::string LabelsOf(const v1::Session& session) {
   return LabelsText({{"session", std::to_string(session.id())},
                      {"tenant", session.tenant()},
@@ -243,6 +287,8 @@ std::string MetricsText(const v1::GetStatusResponse& snapshot, Format format) {
   for (const v1::TenantTotal& tenant : snapshot.tenants())
     tenants.push_back({LabelsText({{"tenant", tenant.tenant()}}), &tenant});
   Write<v1::TenantTotal>(kOfTenant, tenants, out);
+  WriteStalls(snapshot, out);
+  WriteTimes(snapshot, out);
   std::vector<Series<v1::Session>> sessions;
   for (const v1::Session& session : snapshot.sessions()) sessions.push_back({LabelsOf(session), &session});
   Write<v1::Session>(kOfClient, sessions, out);

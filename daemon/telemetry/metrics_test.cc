@@ -62,6 +62,30 @@ TEST(Metrics, SecondsAreExactWhateverTheirNumber) {
   }
 }
 
+TEST(Metrics, DurationsAreClassicHistograms) {
+  v1::GetStatusResponse snapshot = WithDevice("cpu");
+  v1::TenantTimes& times = *snapshot.add_tenant_times();
+  times.set_tenant("uid:1");
+  for (int i = 0; i < 15; ++i) times.mutable_latency()->add_counts(i == 0 ? 2 : i == 14 ? 5 : 0);
+  times.mutable_latency()->set_sum_ns(1'500'000'000);
+  v1::StallCount& stalls = *snapshot.mutable_devices(0)->add_stalls();
+  stalls.set_cause("its turn");
+  stalls.set_count(3);
+  for (const Format format : {Format::kPrometheus, Format::kOpenMetrics}) {
+    const std::string text = MetricsText(snapshot, format);
+    EXPECT_THAT(
+        text,
+        HasSubstr("\n# TYPE xpud_command_latency_seconds histogram\n"
+                  "xpud_command_latency_seconds_bucket{hw_id=\"0\",tenant=\"uid:1\",le=\"0.000001\"} 2\n"));
+    EXPECT_THAT(text, HasSubstr("tenant=\"uid:1\",le=\"67.108864\"} 2\n"));
+    EXPECT_THAT(text, HasSubstr("tenant=\"uid:1\",le=\"+Inf\"} 7\n"
+                                "xpud_command_latency_seconds_sum{hw_id=\"0\",tenant=\"uid:1\"} 1.5\n"
+                                "xpud_command_latency_seconds_count{hw_id=\"0\",tenant=\"uid:1\"} 7\n"));
+    EXPECT_THAT(text, Not(HasSubstr("xpud_command_duration_seconds_count"))) << "it was not measured";
+    EXPECT_THAT(text, HasSubstr("\nxpud_stalls_total{hw_id=\"0\",cause=\"its turn\"} 3\n"));
+  }
+}
+
 TEST(Metrics, OfGpusHaveOpenTelemetrysNamesToo) {
   const std::string gpu = MetricsText(WithDevice("gpu"), Format::kPrometheus);
   EXPECT_THAT(

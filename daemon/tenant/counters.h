@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "proto/base/histogram.h"
+
 namespace xpud {
 
 #define XPUD_SESSION_COUNTERS(COUNTER)             \
@@ -21,10 +23,18 @@ struct SessionCounters {
   XPUD_SESSION_COUNTERS(XPUD_DECLARE)
 #undef XPUD_DECLARE
 
+  // How long commands waited for their turn, as queue_wait_ns counts it; how long it took from their arrival
+  // until they were known to have completed; and how long they took on the device. Those that ran, or ended,
+  // between two readings of the clock share the time.
+  Histogram queue_wait, latency, duration;
+
   SessionCounters& operator+=(const SessionCounters& other) {
 #define XPUD_ADD(name) name += other.name;
     XPUD_SESSION_COUNTERS(XPUD_ADD)
 #undef XPUD_ADD
+    queue_wait += other.queue_wait;
+    latency += other.latency;
+    duration += other.duration;
     return *this;
   }
 

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/api/code.h"
 #include "kernels/api/launch.h"
+#include "proto/base/histogram.h"
 
 namespace xpud::kernels {
 
@@ -31,6 +32,7 @@ struct KernelCounters {
   uint64_t memory_hits = 0;  // found ready, each time one was wanted
   uint64_t failed = 0;       // could not be compiled
   uint64_t compile_ns = 0;   // time spent compiling, failures included
+  Histogram compile_times;   // of each of them
 };
 
 // Owns the kernels of one device and hands out dense kernel indices. What it returns lives as long as it

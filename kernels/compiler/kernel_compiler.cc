@@ -30,7 +30,9 @@ struct KernelCompiler::Asker {
 
   const std::function<void()> on_ready;
   const Assembler assemble;
-  std::atomic<uint64_t> compiled{0}, disk_hits{0}, shared_hits{0}, failed{0}, compile_ns{0};
+  std::atomic<uint64_t> compiled{0}, disk_hits{0}, shared_hits{0}, failed{0};
+  Mutex times_mutex;
+  Histogram compile_times ABSL_GUARDED_BY(times_mutex);
   size_t unsettled = 0;  // requests; guarded by the compiler's mutex_
 
   // Held while the compiler uses the client's functions, skeletons or thread.
@@ -82,7 +84,8 @@ class KernelCompiler::Turn {
   }
   static void CountTime(Asker& asker, std::chrono::steady_clock::time_point began) {
     const std::chrono::nanoseconds took = std::chrono::steady_clock::now() - began;
-    asker.compile_ns.fetch_add(static_cast<uint64_t>(took.count()), std::memory_order_relaxed);
+    MutexLock lock(asker.times_mutex);
+    asker.compile_times.Add(static_cast<uint64_t>(took.count()));
   }
 
  private:
@@ -312,11 +315,16 @@ KernelCounters KernelCompiler::Client::counters() const {
   const auto read = [](const std::atomic<uint64_t>& counter) {
     return counter.load(std::memory_order_relaxed);
   };
+  const Histogram compile_times = [&] {
+    MutexLock lock(asker_->times_mutex);
+    return asker_->compile_times;
+  }();
   return {.compiled = read(asker_->compiled),
           .disk_hits = read(asker_->disk_hits),
           .shared_hits = read(asker_->shared_hits),
           .failed = read(asker_->failed),
-          .compile_ns = read(asker_->compile_ns)};
+          .compile_ns = compile_times.sum_ns(),
+          .compile_times = compile_times};
 }
 
 }  // namespace xpud::kernels

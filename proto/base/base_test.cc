@@ -7,6 +7,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/base/histogram.h"
 #include "proto/base/mapping.h"
 #include "proto/base/out_of_memory.h"
 #include "proto/base/stream_copy.h"
@@ -122,6 +123,22 @@ TEST(OutOfMemory, NamesTheDriversReasonAndNeverLessThanNothing) {
           "no pages"));
   EXPECT_FALSE(IsOutOfMemory(absl::ResourceExhaustedError("at most 64 queues")));
   EXPECT_FALSE(IsOutOfMemory(absl::OkStatus()));
+}
+
+TEST(HistogramTest, BoundsBelongToTheirClass) {
+  for (size_t i = 0; i < Histogram::kBounds; ++i) {
+    Histogram histogram;
+    histogram.Add(Histogram::BoundNs(i), 3);
+    histogram.Add(Histogram::BoundNs(i) + 1);
+    EXPECT_EQ(histogram.counts()[i], 3u) << i;
+    EXPECT_EQ(histogram.counts()[i + 1], 1u) << i;
+    EXPECT_EQ(histogram.sum_ns(), 4 * Histogram::BoundNs(i) + 1);
+  }
+  Histogram histogram;
+  histogram.Add(0);
+  histogram.Add(UINT64_MAX);
+  EXPECT_EQ(histogram.counts().front(), 1u);
+  EXPECT_EQ(histogram.counts().back(), 1u);
 }
 
 }  // namespace

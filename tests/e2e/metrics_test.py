@@ -84,6 +84,14 @@ class Metrics(DaemonTest):
         self.assertGreaterEqual(of[busy.process.pid]["memory_bytes"], 256 * 256 * 4)
         self.assertEqual(of[busy.process.pid]["downloaded_bytes_total"], 256 * 256 * 4)
         self.assertGreater(series(text, "xpud_device_busy_seconds_total")[0][1], 0)
+        for name in ("xpud_command_queue_wait_seconds", "xpud_command_latency_seconds", "xpud_command_duration_seconds"):
+            (labels, count), = series(text, f"{name}_count")
+            self.assertGreaterEqual(count, of[busy.process.pid]["commands_total"], name)
+            self.assertEqual(next(value for other, value in series(text, f"{name}_bucket") if other == labels | {"le": "+Inf"}), count)
+        self.assertEqual(len(series(text, "xpud_kernel_compile_duration_seconds_sum")), 1)
+        total, = (value for _, value in series(text, "xpud_command_duration_seconds_sum"))
+        busy_seconds = sum(values["device_seconds_total"] for values in of.values())
+        self.assertTrue(busy_seconds / 2 < total < 2 * busy_seconds, (total, busy_seconds))  # it has the time in which commands waited for kernels
         for client in (busy, idle):
             client.tell()
             client.finish()

@@ -33,6 +33,8 @@ class StallTest(DaemonTest):
         stalled, = self.events("stalled")
         self.assertEqual((stalled["session"], stalled["device"], stalled["pid"]), (session["id"], 0, client.process.pid))
         self.assertIn("the device works on its commands", stalled["text"])
+        self.assertEqual(self.daemon.status()["devices"][0]["stalls"], [{"cause": "device works", "count": 1}])
+        self.assertIn(f"session_stalled id={session['id']} ", self.daemon.log.read_text())
         wait_until(lambda: self.events("resumed"), 10)
         self.assertEqual(self.events("resumed")[0]["session"], session["id"])
 

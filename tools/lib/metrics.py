@@ -19,8 +19,9 @@ def scrape(daemon, accept: str = "text/plain") -> str:
 
 
 def names(text: str) -> set[str]:
-    """Returns the names of all families, with or without series."""
-    return set(re.findall(r"^# TYPE (\S+) ", text, re.M))
+    """Returns the names of all families, with or without series, and those of a histogram's series."""
+    types = re.findall(r"^# TYPE (\S+) (\S+)$", text, re.M)
+    return {name + suffix for name, kind in types for suffix in (("", "_bucket", "_sum", "_count") if kind == "histogram" else ("",))}
 
 
 def series(text: str, name: str) -> list[Series]:

@@ -17,11 +17,17 @@ using google::protobuf::Reflection;
 
 void Append(const Message& message, std::string& out);
 
+// Repeated fields of the control plane are messages or counts.
 void AppendRepeated(const Message& message, const FieldDescriptor* field, std::string& out) {
+  const Reflection& reflection = *message.GetReflection();
   out += '[';
-  for (int i = 0; i < message.GetReflection()->FieldSize(message, field); ++i) {
+  for (int i = 0; i < reflection.FieldSize(message, field); ++i) {
     if (i > 0) out += ',';
-    Append(message.GetReflection()->GetRepeatedMessage(message, field, i), out);
+    if (field->cpp_type() == FieldDescriptor::CPPTYPE_UINT64) {
+      absl::StrAppend(&out, reflection.GetRepeatedUInt64(message, field, i));
+    } else {
+      Append(reflection.GetRepeatedMessage(message, field, i), out);
+    }
   }
   out += ']';
 }
@@ -80,7 +86,6 @@ void Append(const Message& message, std::string& out) {
     if (!first) out += ',';
     first = false;
     absl::StrAppend(&out, JsonString(field->name()), ":");
-    // Repeated fields of the control plane are always messages.
     field->is_repeated() ? AppendRepeated(message, field, out) : AppendValue(message, field, out);
   }
   out += '}';
