@@ -19,8 +19,8 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "daemon/service/client_profile.h"
 #include "daemon/service/socket_file.h"
-#include "daemon/trace/client_profile.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/trust.h"
 #include "proto/transport/shm_server.h"
@@ -361,7 +361,7 @@ absl::Status Listener::StopProfile(lane::Lanes& lanes, uint64_t key, const Clien
           profile = std::shared_ptr<const trace::Profile>(lane.StopClientProfile(session))] {
       if (profile == nullptr)
         return Answer(lanes, key, request.id, absl::FailedPreconditionError("no profile was started"));
-      const absl::StatusOr<UniqueFd> memory = transport::WriteProfile(trace::ForClient(*profile));
+      const absl::StatusOr<UniqueFd> memory = transport::WriteProfile(ForClient(*profile));
       if (!memory.ok()) return Answer(lanes, key, request.id, memory.status());
       const int sent[] = {memory->get()};
       Answer(lanes, key, request.id, absl::OkStatus(), sent);

@@ -1,15 +1,15 @@
-#include "daemon/trace/client_profile.h"
+#include "daemon/service/client_profile.h"
 
-namespace xpud::trace {
+namespace xpud::service {
 
-transport::SessionProfile ForClient(const Profile& profile) {
-  const Ring<CommandRecord>& ring = profile.records;
+transport::SessionProfile ForClient(const trace::Profile& profile) {
+  const trace::Ring<trace::CommandRecord>& ring = profile.records;
   transport::SessionProfile out;
   out.names = profile.names;
   out.overwritten = ring.first();
   out.records.reserve(ring.added() - ring.first());
   for (uint64_t number = ring.first(); number < ring.added(); ++number) {
-    const CommandRecord& record = ring[number];
+    const trace::CommandRecord& record = ring[number];
     out.records.push_back({.sequence = record.sequence,
                            .decoded_ns = record.decoded_ns,
                            .began_ns = record.began_ns,
@@ -26,4 +26,4 @@ transport::SessionProfile ForClient(const Profile& profile) {
   return out;
 }
 
-}  // namespace xpud::trace
+}  // namespace xpud::service

@@ -4,8 +4,8 @@
 #include "daemon/trace/recorder.h"
 #include "proto/transport/profile.h"
 
-namespace xpud::trace {
+namespace xpud::service {
 
-transport::SessionProfile ForClient(const Profile& profile);
+transport::SessionProfile ForClient(const trace::Profile& profile);
 
-}  // namespace xpud::trace
+}  // namespace xpud::service
