@@ -29,7 +29,7 @@ class DeviceTime {
 
 // The work of an asynchronous device for one session.
 struct DeviceWork {
-  uint64_t waited_ns = 0;  // how long the commands of this turn had waited for it
+  uint64_t waited_ns = 0;          // how long the commands of this turn had waited for it
   uint64_t used_ns = 0;            // total time charged
   uint64_t ended_ns = 0;           // when work was last found to have ended
   uint64_t occupied_since_ns = 0;  // since when some was always in flight; 0: none is

@@ -9,8 +9,8 @@
 
 namespace xpud::shim {
 
-// Adds `size` to negative positions. A position out of range stays out of range, and an error names it: as one of
-// `dim`, or of a tensor seen as a line (ops::kNoDimension).
+// Adds `size` to negative positions. A position out of range stays out of range, and an error names it: as
+// one of `dim`, or of a tensor seen as a line (ops::kNoDimension).
 at::Tensor WrapIndex(const at::Tensor& index, int64_t size, int64_t dim);
 
 // The indexed dimensions of a tensor, merged into one.
