@@ -14,8 +14,6 @@ namespace xpud::ops {
 
 // In place of a dimension.
 inline constexpr int kNoDimension = 14, kFailedCheck = 15;
-// Checks of clients have numbers below this.
-inline constexpr int64_t kMaxChecks = int64_t{1} << 16;
 
 // Returns the number to which the index of a dimension is added: attribute `d` of `xpud::index_position`. For
 // kFailedCheck, the check's number is added. REQUIRES: 0 <= dim <= kFailedCheck.
