@@ -112,7 +112,6 @@ for kind in ("bfloat16", "bool", "float16", "int64", "int32", "int16", "int8", "
     listed("mode", "values/values", TIES, kind)
 for kind in ("bfloat16", "float16"):
     listed("mode", "gradients/values", TIES, kind)
-listed("multinomial", "errors/exception", "with replacement the device checks the distribution, as on CUDA: IndexError at the next synchronisation", "float32")
 
 # (operator, aspect): (reason, a program that shows it). These aspects do not run.
 CPU_CRASHES = {
