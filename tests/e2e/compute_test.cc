@@ -167,10 +167,11 @@ TEST_F(Compute, AProfileHasTheCommandsOfThisSession) {
     std::vector<uint64_t> sequences;
   } observer;
   const Tensor a = Upload({1, 2}, {2});
-  EXPECT_EQ(session_->StopProfile(0).status().code(), absl::StatusCode::kFailedPrecondition);
+  const absl::Status none = session_->StopProfile(0).status();
+  if (absl::IsUnimplemented(none)) GTEST_SKIP() << none;
+  EXPECT_TRUE(absl::IsFailedPrecondition(none)) << none;
   const uint64_t before = NowNs();
   const absl::Status started = session_->StartProfile(0);
-  if (absl::IsUnimplemented(started)) GTEST_SKIP() << started;
   ASSERT_TRUE(started.ok()) << started;
   session_->ObserveCommands(&observer);
   const Tensor b = *Mul(a, 2.0);
