@@ -92,19 +92,22 @@ absl::StatusOr<DeviceSession*> Core::OpenNow(uint32_t device) {
   return sessions_[device].get();
 }
 
-absl::Status Core::StartProfile(uint32_t device, uint64_t commands) const {
+absl::Status Core::CheckProfiles() const {
   RETURN_IF_ERROR(CheckUsable());
-  constexpr uint16_t kFirstVersion = 6;
-  if (connection_.welcome.version < kFirstVersion) {
-    return absl::UnimplementedError(absl::StrCat("the xpud daemon at ", address(), " (version ",
-                                                 daemon_version(),
-                                                 ") takes no profiles for clients; update it"));
-  }
+  constexpr uint16_t kFirstVersion = 6;  // an older daemon would close the session
+  if (connection_.welcome.version >= kFirstVersion) return absl::OkStatus();
+  return absl::UnimplementedError(absl::StrCat("the xpud daemon at ", address(), " (version ",
+                                               daemon_version(),
+                                               ") takes no profiles for clients; update it"));
+}
+
+absl::Status Core::StartProfile(uint32_t device, uint64_t commands) const {
+  RETURN_IF_ERROR(CheckProfiles());
   return connection_.socket->StartProfile(AtDaemon(device), commands);
 }
 
 absl::StatusOr<Profile> Core::StopProfile(uint32_t device) const {
-  RETURN_IF_ERROR(CheckUsable());
+  RETURN_IF_ERROR(CheckProfiles());
   ASSIGN_OR_RETURN(transport::SessionProfile recorded, connection_.socket->StopProfile(AtDaemon(device)));
   Profile profile = {{}, std::move(recorded.names), recorded.overwritten};
   profile.commands.reserve(recorded.records.size());

@@ -80,6 +80,8 @@ class Core : public std::enable_shared_from_this<Core> {
                absl::FunctionRef<uint64_t(const HostCache::Place&)> send);
 
  private:
+  // Returns Unimplemented for a daemon that takes no profiles for clients.
+  absl::Status CheckProfiles() const;
   absl::StatusOr<DeviceSession*> OpenNow(uint32_t device);
   bool IsComplete(uint32_t device, uint32_t queue, uint64_t sequence) const {
     return open_[device].load(std::memory_order_acquire)->IsComplete(queue, sequence);

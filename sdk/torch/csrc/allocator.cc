@@ -156,7 +156,8 @@ void Report(MemoryHistory::Action action, const Allocation& allocation) {
   const int device = allocation.device;
   const int64_t bytes = static_cast<int64_t>(allocation.bytes);
   if (c10::memoryProfilingEnabled()) {
-    Session* const session = Runtime::Get().session();
+    // A forked child, which is not connected, may free its parent's tensors.
+    Session* const session = Runtime::IsConnected() ? Runtime::Get().session() : nullptr;
     const uint64_t total = session == nullptr ? 0 : session->Memory(device).allocated_bytes;
     c10::reportMemoryUsageToProfiler(allocation.address,
                                      action == MemoryHistory::Action::kAllocate ? bytes : -bytes, total,
@@ -296,9 +297,10 @@ Place FindPlace(const void* address) { return Addresses().Find(address); }
 void FreeAllocation(void* context) {
   auto* allocation = static_cast<Allocation*>(context);
   if (allocation == nullptr) return;
+  const bool was_in_use = allocation->in_use.load(std::memory_order_relaxed);  // false: it got no memory
   allocation->in_use.store(false, std::memory_order_relaxed);
   allocation->buffer.Free();
-  if (c10::memoryProfilingEnabled() || MemoryHistory::IsOn()) [[unlikely]]
+  if (was_in_use && (c10::memoryProfilingEnabled() || MemoryHistory::IsOn())) [[unlikely]]
     Report(MemoryHistory::Action::kFree, *allocation);
   GiveAllocation(allocation);
 }

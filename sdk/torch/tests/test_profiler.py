@@ -216,6 +216,12 @@ class MemoryHistoryTest(unittest.TestCase):
         self.allocate_here(999)
         self.assertEqual(len(torch.xpud.memory._snapshot()["device_traces"][0]), before)
 
+    def test_an_allocation_that_fails_frees_nothing(self):
+        torch.xpud.memory._record_memory_history(clear_history=True)
+        with self.assertRaises(torch.OutOfMemoryError):
+            self.allocate_here(torch.xpud.mem_get_info()[1])
+        self.assertEqual([each["action"] for each in torch.xpud.memory._snapshot()["device_traces"][0]], ["oom"])
+
     def test_a_limit_for_this_process(self):
         self.addCleanup(torch.xpud.set_per_process_memory_fraction, 1.0)
         total = torch.xpud.mem_get_info()[1]
