@@ -29,6 +29,7 @@ constexpr std::chrono::microseconds kWatchPause{30};
 // Between two looks at other lanes that sessions wait for: doubles with each look.
 constexpr long kMinPeerPauseNs = 30'000, kMaxPeerPauseNs = 1'000'000;
 constexpr auto kMaxWaitAtEnd = std::chrono::seconds(2);
+constexpr uint64_t kMaxTraceWaitNs = 500'000'000;
 
 void AddToEpoll(int epoll, int fd) {
   epoll_event event = {};
@@ -111,6 +112,7 @@ absl::Status Lane::Open(const std::shared_ptr<session::Session>& session,
   }
   sessions_.emplace(session->id(), opened.get());
   turns_.push_back({std::move(opened), &policy_->Add(session->peer().tenant)});
+  if (!traces_ && IsProfiled()) Trace([] {});
   return absl::OkStatus();
 }
 
@@ -171,9 +173,38 @@ absl::Status Lane::StartClientProfile(uint64_t session, size_t capacity) {
   return absl::OkStatus();
 }
 
-std::unique_ptr<trace::Profile> Lane::StopClientProfile(uint64_t session) {
+void Lane::StopClientProfile(uint64_t session) {
+  if (DeviceSession* const client = Find(session)) client->recorder().Stop(Audience::kClient);
+}
+
+std::unique_ptr<trace::Profile> Lane::TakeClientProfile(uint64_t session) {
   DeviceSession* const client = Find(session);
   return client == nullptr ? nullptr : client->recorder().Take(Audience::kClient);
+}
+
+bool Lane::IsProfiled() {
+  const uint64_t now = NowNs();
+  return std::ranges::any_of(turns_, [&](Turn& turn) { return turn.session->recorder().profiling(now); });
+}
+
+void Lane::Trace(std::function<void()> then) {
+  traces_ = IsProfiled();
+  awaited_traces_.push_back({state_.device->Trace(traces_), NowNs() + kMaxTraceWaitNs, std::move(then)});
+  FinishTraces();
+}
+
+void Lane::FinishTraces() {
+  if (traces_ && !IsProfiled()) return Trace([] {});  // a profile's time is over
+  if (!traces_ && awaited_traces_.empty()) return;
+  for (const Turn& turn : turns_) turn.session->TakeTimes();
+  const uint64_t now = NowNs();
+  std::vector<std::function<void()>> finished;
+  std::erase_if(awaited_traces_, [&](AwaitedTrace& awaited) {
+    if (!state_.device->Traced(awaited.ticket) && now < awaited.until_ns) return false;
+    finished.push_back(std::move(awaited.then));
+    return true;
+  });
+  for (const auto& then : finished) then();
 }
 
 size_t Lane::ForSelected(const trace::Selection& selection, absl::FunctionRef<void(trace::Recorder&)> visit) {
@@ -270,6 +301,7 @@ void Lane::PollDevice() {
     if (DeviceSession* session = Find(verdict.owner)) session->Abandon();
     CloseForFault(verdict.owner, verdict.reason);
   }
+  FinishTraces();
   NoteExecutor();
   // Another descriptor, maybe with the same number; the closed one has left epoll by itself.
   const Alarm alarm = {state_.device->alarm_fd(), state_.device->executor().replaced};
@@ -332,7 +364,7 @@ bool Lane::RunSessions() {
 }
 
 Lane::Pending Lane::FindPending() const {
-  if (held_back_ || !ending_.empty()) return Pending::kDevice;
+  if (held_back_ || !ending_.empty() || !awaited_traces_.empty()) return Pending::kDevice;
   Pending pending = Pending::kNothing;
   for (const Turn& turn : turns_) {
     if (!turn.session->under_way()) continue;
@@ -410,6 +442,7 @@ void Lane::Main() {
   }
   ending_.clear();
   RunTasks();
+  for (const AwaitedTrace& awaited : awaited_traces_) awaited.then();
   // On this thread. The members end in reverse order; assignment would end the device first.
   const stream::DeviceState last = std::move(state_);
 }

@@ -86,8 +86,13 @@ class Lane {
   // A session's own profile, of at most `capacity` commands. Returns ResourceExhausted if those of all
   // sessions would be too many.
   absl::Status StartClientProfile(uint64_t session, size_t capacity);
+  void StopClientProfile(uint64_t session);
   // Returns null if there is none.
-  std::unique_ptr<trace::Profile> StopClientProfile(uint64_t session);
+  std::unique_ptr<trace::Profile> TakeClientProfile(uint64_t session);
+  // Has the device say when its work runs, if a session is profiled. Calls `then`, here or later on the
+  // lane's thread, when it does, and profiles have the times of all work that had ended before. A device that
+  // is slow to answer is waited for half a second.
+  void Trace(std::function<void()> then);
 
  private:
   struct Turn {
@@ -106,6 +111,8 @@ class Lane {
   // Checks the device, and closes the sessions that took it down.
   void PollDevice();
   void NoteExecutor();
+  bool IsProfiled();
+  void FinishTraces();
   void CloseForFault(uint64_t session, const std::string& reason);
   // Keeps what is recorded of a session that ends.
   void Archive(session::DeviceSession& session, const std::string& reason);
@@ -157,6 +164,13 @@ class Lane {
   TenantTotals tenants_;
   trace::Archive ended_;
   trace::Profiles profiles_;
+  bool traces_ = false;  // the device was asked for times
+  struct AwaitedTrace {
+    uint32_t ticket;
+    uint64_t until_ns;
+    std::function<void()> then;
+  };
+  std::vector<AwaitedTrace> awaited_traces_;
   StallWatch stalls_;
 
   std::thread thread_;  // last member: ends first

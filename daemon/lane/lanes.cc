@@ -1,5 +1,7 @@
 #include "daemon/lane/lanes.h"
 
+#include <cstddef>
+#include <latch>
 #include <utility>
 
 #include "proto/base/status_macros.h"
@@ -40,6 +42,13 @@ void Lanes::Evict(session::Session& session, const std::string& reason, bool fau
 
 void Lanes::CallEach(absl::FunctionRef<void(Lane&)> task) const {
   for (const auto& lane : lanes_) lane->Call([&] { task(*lane); });
+}
+
+void Lanes::Trace() const {
+  std::latch traced(static_cast<ptrdiff_t>(lanes_.size()));
+  for (const auto& lane : lanes_)
+    lane->Post([&traced, &lane = *lane] { lane.Trace([&traced] { traced.count_down(); }); });
+  traced.wait();
 }
 
 void Lanes::AskFrom(size_t first, std::function<void()> done) const {

@@ -43,6 +43,8 @@ class Lanes {
   void Evict(session::Session& session, const std::string& reason, bool fault = false) const;
   // Runs `task` on each lane's thread, one after the other, and waits. REQUIRES: none of these threads.
   void CallEach(absl::FunctionRef<void(Lane&)> task) const;
+  // Has each device trace its work as profiles want it; see Lane::Trace. REQUIRES: none of these threads.
+  void Trace() const;
   // Has each lane run an empty task, one after the other. Then calls `done` on the last one's thread.
   void Ask(std::function<void()> done) const { AskFrom(0, std::move(done)); }
   void WakeAll() const;

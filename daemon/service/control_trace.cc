@@ -119,6 +119,7 @@ void Fill(const CommandRecord& record, const std::vector<std::string>& names, v1
   if (record.stall != trace::Stall::kNone)
     out.set_waited_for(trace::kStallNames[static_cast<size_t>(record.stall)]);
   out.set_refused(record.refused);
+  out.set_exact(record.exact);
 }
 
 void Fill(const FlightRecord& record, v1::FlightCommand& out) {
@@ -203,6 +204,7 @@ absl::Status TraceReader::Start(const v1::StartProfileRequest& request, v1::Star
     until = NowNs() + std::min<uint64_t>(request.duration_ms(), uint64_t{1} << 40) * 1'000'000;
   size_t sessions = 0;
   lanes_.CallEach([&](lane::Lane& lane) { sessions += lane.StartProfile(selection, commands, until); });
+  lanes_.Trace();
   out.set_sessions(static_cast<uint32_t>(sessions));
   return absl::OkStatus();
 }
@@ -216,6 +218,7 @@ absl::Status TraceReader::Stop(const v1::StopProfileRequest& request, v1::StopPr
   }
   size_t sessions = 0;
   lanes_.CallEach([&](lane::Lane& lane) { sessions += lane.StopProfile(selection); });
+  lanes_.Trace();
   out.set_sessions(static_cast<uint32_t>(sessions));
   return absl::OkStatus();
 }

@@ -346,7 +346,9 @@ absl::Status Listener::StartProfile(lane::Lanes& lanes, uint64_t key, const Clie
   lane::Lane& lane = lanes[request.id];
   lane.Post([this, &lanes, &lane, key, request, session = client.session->id()] {
     const absl::Status started = lane.StartClientProfile(session, request.bytes);
-    Post([this, &lanes, key, request, started] { Answer(lanes, key, request.id, started); });
+    lane.Trace([this, &lanes, key, request, started] {
+      Post([this, &lanes, key, request, started] { Answer(lanes, key, request.id, started); });
+    });
   });
   return absl::OkStatus();
 }
@@ -357,17 +359,25 @@ absl::Status Listener::StopProfile(lane::Lanes& lanes, uint64_t key, const Clien
     return absl::InvalidArgumentError("it profiles a device that is not open");
   lane::Lane& lane = lanes[request.id];
   lane.Post([this, &lanes, &lane, key, request, session = client.session->id()] {
-    Post([this, &lanes, key, request,
-          profile = std::shared_ptr<const trace::Profile>(lane.StopClientProfile(session))] {
-      if (profile == nullptr)
-        return Answer(lanes, key, request.id, absl::FailedPreconditionError("no profile was started"));
-      const absl::StatusOr<UniqueFd> memory = transport::WriteProfile(ForClient(*profile));
-      if (!memory.ok()) return Answer(lanes, key, request.id, memory.status());
-      const int sent[] = {memory->get()};
-      Answer(lanes, key, request.id, absl::OkStatus(), sent);
+    lane.StopClientProfile(session);
+    lane.Trace([this, &lanes, &lane, key, request, session] {
+      Post([this, &lanes, key, request,
+            profile = std::shared_ptr<const trace::Profile>(lane.TakeClientProfile(session))] {
+        SendProfile(lanes, key, request, profile.get());
+      });
     });
   });
   return absl::OkStatus();
+}
+
+void Listener::SendProfile(lane::Lanes& lanes, uint64_t key, const transport::Request& request,
+                           const trace::Profile* profile) {
+  if (profile == nullptr)
+    return Answer(lanes, key, request.id, absl::FailedPreconditionError("no profile was started"));
+  const absl::StatusOr<UniqueFd> memory = transport::WriteProfile(ForClient(*profile));
+  if (!memory.ok()) return Answer(lanes, key, request.id, memory.status());
+  const int sent[] = {memory->get()};
+  Answer(lanes, key, request.id, absl::OkStatus(), sent);
 }
 
 absl::Status Listener::ShareMemory(lane::Lanes& lanes, uint64_t key, const Client& client,

@@ -84,6 +84,9 @@ class Listener {
                             const transport::Request& request);
   absl::Status StopProfile(lane::Lanes& lanes, uint64_t key, const Client& client,
                            const transport::Request& request);
+  // `profile` may be null: there is none.
+  void SendProfile(lane::Lanes& lanes, uint64_t key, const transport::Request& request,
+                   const trace::Profile* profile);
   // Sends the answer, with `fds` if there are any.
   void Answer(lane::Lanes& lanes, uint64_t key, uint32_t id, const absl::Status& status,
               std::span<const int> fds = {});

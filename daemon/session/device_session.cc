@@ -102,6 +102,13 @@ void DeviceSession::Poll() {
   if (memory_.has_deferred()) memory_.ReleaseDeferred();
 }
 
+void DeviceSession::TakeTimes() {
+  queues_.ForEach(UINT64_MAX, [&](Queue& queue) {
+    for (const executor::WorkTime& time : queue.device->TakeTimes())
+      recorder_->Timed(queue.id, time.number, time.began_ns, time.ended_ns);
+  });
+}
+
 absl::Status DeviceSession::Announce() {
   RETURN_IF_ERROR(announcer_.Announce());
   if (memory_.has_deferred()) memory_.ReleaseDeferred();
@@ -154,6 +161,9 @@ absl::StatusOr<DeviceSession::Progress> DeviceSession::Run(uint64_t slice_ns) {
       break;
     }
     reader_.Pop(header);
+    const Queue* const ran = queues_.Find(header.queue);  // it may have been made, or destroyed
+    if (timed) [[unlikely]]
+      command_.end_of_work = queue == ran && ran != nullptr ? ran->device->appended() : command_.first_work;
     ++sequence_;
     ++counters_.commands_submitted;
     recorder_->Note(command_, now);
@@ -161,7 +171,6 @@ absl::StatusOr<DeviceSession::Progress> DeviceSession::Run(uint64_t slice_ns) {
       counters_.duration.Add((now - timed_from) / (sequence_ - timed_after), sequence_ - timed_after);
       timed_from = now, timed_after = sequence_;
     }
-    const Queue* const ran = queues_.Find(header.queue);  // it may have been made, or destroyed
     if (ran == nullptr) continue;
     announcer_.Submitted(header.queue, now);
     RETURN_IF_ERROR(ran->completion->Submitted(sequence_, sent, command_.takes_long));
@@ -198,7 +207,9 @@ void DeviceSession::Prepare(const wire::CommandHeader& header, bool timed) {
   command_.heavy = false;
   command_.timed = timed;
   command_.takes_long = timed;  // then its end is reported by itself
-  if (timed && command_.decoded_ns == 0) command_.decoded_ns = NowNs();
+  if (!timed || command_.decoded_ns != 0) return;
+  command_.decoded_ns = NowNs();
+  if (const Queue* const queue = queues_.Find(header.queue)) command_.first_work = queue->device->appended();
 }
 
 DeviceSession::WaitState DeviceSession::wait_state() const {

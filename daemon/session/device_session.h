@@ -89,6 +89,8 @@ class DeviceSession {
   uint64_t slice_began_ns() const { return slice_began_ns_; }
   uint64_t slice_ended_ns() const { return reader_.ended_ns(); }
   transport::ServerTransport& transport() { return *transport_; }
+  // Records when the device ran commands of the session, as far as it has said that.
+  void TakeTimes();
   trace::Recorder& recorder() { return *recorder_; }
   const trace::Recorder& recorder() const { return *recorder_; }
   // At the end of the session, for the archive. No command runs afterwards.

@@ -62,7 +62,7 @@ struct CommandRecord {
   uint64_t arrived_ns;    // when it arrived, as QueueWait estimates it for the commands that came together
   uint64_t decoded_ns;    // when the lane first turned to it
   uint64_t submitted_ns;  // when it was planned, and its first work was sent to the device; 0: it has none
-  uint64_t began_ns, ended_ns;  // on the device, estimated if it is asynchronous; 0: not known
+  uint64_t began_ns, ended_ns;  // on the device; 0: not known
   uint64_t device_ns;           // time on the device: less than ended - began if others ran in between
   uint64_t bytes;
   double operations;  // on elements
@@ -74,7 +74,8 @@ struct CommandRecord {
   Stall stall;  // the last one before it ran
   bool refused;
   uint8_t tensors;  // operands that are tensors; the first ones are below, outputs before inputs
-  uint8_t reserved[3];
+  bool exact;       // times on the device were measured; otherwise they are estimates
+  uint8_t reserved[2];
   std::array<TensorShape, kTensors> shapes;
 };
 static_assert(sizeof(CommandRecord) == 232);

@@ -76,6 +76,7 @@ void Recorder::NoteTimes(const Running& command) {
     record.began_ns = command.launched_ns;
     record.ended_ns = command.returned_ns;
     record.device_ns = command.launching_ns;
+    record.exact = true;
   }
   record.bytes = command.copied_bytes;
   record.kind = command.header.kind;
@@ -104,8 +105,32 @@ void Recorder::NoteTimes(const Running& command) {
     if (record.launches != 0) record.kernel = NumberOf(*profile, (*command.launches)[0].kernel().entry);
     if (!synchronous_ && record.submitted_ns != 0)
       profile->unfinished.push_back({profile->records.added(), record.sequence, record.queue});
+    if (command.first_work != command.end_of_work) {
+      std::deque<Profile::Work>& work = profile->work[record.queue];
+      if (work.size() == Profile::kMaxWork) work.pop_front();
+      work.push_back({profile->records.added(), command.first_work, command.end_of_work});
+    }
     profile->records.Add(record);
   }
+}
+
+void Recorder::SetTime(Profile& profile, uint32_t queue, uint64_t work, uint64_t began_ns,
+                       uint64_t ended_ns) {
+  const auto of_queue = profile.work.find(queue);
+  if (of_queue == profile.work.end()) return;
+  const auto after = std::ranges::upper_bound(of_queue->second, work, {}, &Profile::Work::first);
+  if (after == of_queue->second.begin()) return;
+  const Profile::Work& owner = *std::prev(after);
+  if (work >= owner.end || owner.number < profile.records.first()) return;
+  CommandRecord& record = profile.records[owner.number];
+  if (!std::exchange(record.exact, true)) {
+    record.began_ns = began_ns;
+    record.ended_ns = ended_ns;
+    record.device_ns = 0;
+  }
+  record.began_ns = std::min(record.began_ns, began_ns);
+  record.ended_ns = std::max(record.ended_ns, ended_ns);
+  record.device_ns += ended_ns - began_ns;
 }
 
 // The device reports the ends of several commands at once. They share the time since they were sent, or since
@@ -115,7 +140,7 @@ void Recorder::Finish(Profile& profile, uint32_t queue, uint64_t sequence, uint6
   double expected = 0;
   std::erase_if(profile.unfinished, [&](const Profile::Unfinished& each) {
     if (each.queue != queue || each.sequence > sequence) return false;
-    if (each.number < profile.records.first()) return true;
+    if (each.number < profile.records.first() || profile.records[each.number].exact) return true;
     ended.push_back(&profile.records[each.number]);
     expected += ExpectedNs(*ended.back());
     return true;

@@ -85,6 +85,8 @@ struct Running {
   bool timed = false;
   uint64_t decoded_ns = 0, launched_ns = 0, returned_ns = 0;
   uint64_t launching_ns = 0;  // without the turns of others
+  // Its pieces of work of its queue, as executor::DeviceQueue::appended counts them; none if they are equal.
+  uint64_t first_work = 0, end_of_work = 0;
 
   // Work was appended to the device from `began` to `ended`, not for the first time if it was stopped before.
   void Launched(uint64_t began, uint64_t ended) {
@@ -115,13 +117,22 @@ struct Profile {
     uint32_t queue;
   };
 
+  // A command whose times the device may report.
+  struct Work {
+    uint64_t number;  // of its record
+    uint64_t first, end;
+  };
+  // The last ones of a queue. The device's reports come tens of milliseconds later, and not in order.
+  static constexpr size_t kMaxWork = 1 << 16;
+
   Ring<CommandRecord> records;
   uint64_t until_ns = UINT64_MAX;  // then it stops by itself
   bool stopped = false;
   std::vector<std::string> names = {""};  // of kernels, by number
   absl::flat_hash_map<std::string, uint32_t> numbers;
   std::deque<Unfinished> unfinished;
-  uint64_t ended_ns = 0;  // the last command that is known to have
+  absl::flat_hash_map<uint32_t, std::deque<Work>> work;  // by queue
+  uint64_t ended_ns = 0;                                 // the last command that is known to have
 };
 
 // Whose profile it is. A session may have one of each, and neither disturbs the other.
@@ -163,6 +174,12 @@ class Recorder {
         Finish(*profile, queue, sequence, now_ns);
   }
 
+  // The device has reported when a piece of the queue's work ran.
+  void Timed(uint32_t queue, uint64_t work, uint64_t began_ns, uint64_t ended_ns) {
+    for (const auto& profile : profiles_)
+      if (profile != nullptr) SetTime(*profile, queue, work, began_ns, ended_ns);
+  }
+
   const Ring<FlightRecord>& flight() const { return flight_; }
   // The last one; null: there is none.
   const Profile* profile(Audience audience) const { return profiles_[static_cast<size_t>(audience)].get(); }
@@ -178,6 +195,7 @@ class Recorder {
  private:
   void NoteTimes(const Running& command);
   static void Finish(Profile& profile, uint32_t queue, uint64_t sequence, uint64_t now_ns);
+  static void SetTime(Profile& profile, uint32_t queue, uint64_t work, uint64_t began_ns, uint64_t ended_ns);
   static uint32_t NumberOf(Profile& profile, const std::string& kernel);
 
   const bool synchronous_;

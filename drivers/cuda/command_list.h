@@ -68,6 +68,7 @@ class ImmediateList final : public CudaCommandList {
   }
   ze_result_t BeginCapture() override { return stream_->BeginCapture(); }
   ze_result_t EndCapture(std::unique_ptr<Graph>& graph) override;
+  ze_result_t CountCaptured(uint32_t& count) const override { return stream_->CountCaptured(count); }
 
  private:
   ze_result_t AppendKept(std::unique_ptr<Command>) override { return ZE_RESULT_ERROR_UNKNOWN; }

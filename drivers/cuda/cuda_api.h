@@ -17,6 +17,7 @@ using CUfunction = struct CUfunc_st*;
 using CUlinkState = struct CUlinkState_st*;
 using CUgraph = struct CUgraph_st*;
 using CUgraphExec = struct CUgraphExec_st*;
+using CUgraphNode = struct CUgraphNode_st*;
 using CUmemGenericAllocationHandle = unsigned long long;
 
 enum CUresult : int {
@@ -106,6 +107,7 @@ inline constexpr unsigned CU_MEMHOSTREGISTER_PORTABLE = 1;
 inline constexpr unsigned CU_MEMHOSTREGISTER_DEVICEMAP = 2;
 
 enum CUstreamCaptureMode : int { CU_STREAM_CAPTURE_MODE_RELAXED = 2 };
+enum CUstreamCaptureStatus : int { CU_STREAM_CAPTURE_STATUS_NONE = 0, CU_STREAM_CAPTURE_STATUS_ACTIVE = 1 };
 
 enum CUmemAllocationHandleType : int { CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR = 1 };
 enum CUmemAllocationType : int { CU_MEM_ALLOCATION_TYPE_PINNED = 1 };
@@ -210,6 +212,9 @@ static_assert(sizeof(CUDA_MEMCPY3D) == 200);
   X(cuModuleLoadDataEx, cuModuleLoadDataEx, CUmodule*, const void*, unsigned, CUjit_option*, void**)        \
   X(cuStreamBeginCapture, cuStreamBeginCapture_v2, CUstream, CUstreamCaptureMode)                           \
   X(cuStreamEndCapture, cuStreamEndCapture, CUstream, CUgraph*)                                             \
+  X(cuStreamGetCaptureInfo, cuStreamGetCaptureInfo_v2, CUstream, CUstreamCaptureStatus*, uint64_t*,         \
+    CUgraph*, const CUgraphNode**, size_t*)                                                                 \
+  X(cuGraphGetNodes, cuGraphGetNodes, CUgraph, CUgraphNode*, size_t*)                                       \
   X(cuGraphDestroy, cuGraphDestroy, CUgraph)                                                                \
   X(cuGraphInstantiate, cuGraphInstantiateWithFlags, CUgraphExec*, CUgraph, unsigned long long)             \
   X(cuGraphExecDestroy, cuGraphExecDestroy, CUgraphExec)                                                    \

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "drivers/cuda/context.h"
+#include "drivers/cuda/trace.h"
 #include "drivers/frontend/entry.h"
 #include "proto/base/ze_ext.h"
 
@@ -29,6 +30,40 @@ ze_result_t ReleaseImportedPointer(ze_driver_handle_t handle, void* pointer) {
   return driver->ReleasePointer(pointer);
 }
 
+ze_result_t DriverStartTrace(ze_driver_handle_t handle, xpud_pfnTraceReport_t report, void* user) {
+  XPUD_REQUIRE(FindOurs(handle) != nullptr, ZE_RESULT_ERROR_INVALID_ARGUMENT);
+  XPUD_NOT_NULL(report);
+  return StartTrace(report, user);
+}
+
+ze_result_t DriverFlushTrace(ze_driver_handle_t handle) {
+  XPUD_REQUIRE(FindOurs(handle) != nullptr, ZE_RESULT_ERROR_INVALID_ARGUMENT);
+  return FlushTrace();
+}
+
+ze_result_t DriverStopTrace(ze_driver_handle_t handle) {
+  XPUD_REQUIRE(FindOurs(handle) != nullptr, ZE_RESULT_ERROR_INVALID_ARGUMENT);
+  return StopTrace();
+}
+
+struct NamedFunction {
+  const char* name;
+  void* address;
+};
+
+const NamedFunction kFunctions[] = {
+    {"zexDriverImportExternalPointer", reinterpret_cast<void*>(&ImportExternalPointer)},
+    {"zexDriverReleaseImportedPointer", reinterpret_cast<void*>(&ReleaseImportedPointer)},
+    {"xpudDriverStartTrace", reinterpret_cast<void*>(&DriverStartTrace)},
+    {"xpudDriverFlushTrace", reinterpret_cast<void*>(&DriverFlushTrace)},
+    {"xpudDriverStopTrace", reinterpret_cast<void*>(&DriverStopTrace)},
+    {"xpudSetTraceTag", reinterpret_cast<void*>(&SetTraceTag)},
+};
+
+static_assert(std::is_same_v<decltype(&DriverStartTrace), xpud_pfnStartTrace_t>);
+static_assert(std::is_same_v<decltype(&DriverFlushTrace), xpud_pfnFlushTrace_t>);
+static_assert(std::is_same_v<decltype(&DriverStopTrace), xpud_pfnStopTrace_t>);
+static_assert(std::is_same_v<decltype(&SetTraceTag), xpud_pfnSetTraceTag_t>);
 static_assert(std::is_same_v<decltype(&ImportExternalPointer), xpud_pfnImportExternalPointer_t>);
 static_assert(std::is_same_v<decltype(&ReleaseImportedPointer), xpud_pfnReleaseImportedPointer_t>);
 
@@ -53,10 +88,8 @@ void CudaDriver::GetProperties(ze_driver_properties_t& properties) const {
 }
 
 void* CudaDriver::FindExtensionFunction(const char* name) const {
-  if (std::strcmp(name, "zexDriverImportExternalPointer") == 0)
-    return reinterpret_cast<void*>(&ImportExternalPointer);
-  if (std::strcmp(name, "zexDriverReleaseImportedPointer") == 0)
-    return reinterpret_cast<void*>(&ReleaseImportedPointer);
+  for (const NamedFunction& function : kFunctions)
+    if (std::strcmp(name, function.name) == 0) return function.address;
   return nullptr;
 }
 

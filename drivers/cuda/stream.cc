@@ -36,6 +36,19 @@ ze_result_t Stream::EndCapture(CUgraph& graph) {
   return result == ZE_RESULT_SUCCESS && graph == nullptr ? ZE_RESULT_ERROR_UNKNOWN : result;
 }
 
+ze_result_t Stream::CountCaptured(uint32_t& count) const {
+  if (!capturing()) return ZE_RESULT_ERROR_INVALID_ARGUMENT;
+  device_.MakeCurrent();
+  CUstreamCaptureStatus status{};
+  CUgraph graph = nullptr;
+  size_t nodes = 0;
+  ze_result_t result =
+      device_.Check(cu.cuStreamGetCaptureInfo(handle_, &status, nullptr, &graph, nullptr, nullptr));
+  if (result == ZE_RESULT_SUCCESS) result = device_.Check(cu.cuGraphGetNodes(graph, nullptr, &nodes));
+  count = static_cast<uint32_t>(nodes);
+  return result;
+}
+
 ze_result_t Stream::Wait(uint64_t timeout_ns) const {
   return WaitUntil(timeout_ns, [&] { return Query(); });
 }

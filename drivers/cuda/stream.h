@@ -23,6 +23,7 @@ class Stream final : public Timeline {
   // Between these calls, enqueued work is captured, and no other call may use CUDA's stream.
   ze_result_t BeginCapture();
   ze_result_t EndCapture(CUgraph& graph);
+  ze_result_t CountCaptured(uint32_t& count) const;
   bool capturing() const { return capturing_.load(std::memory_order_relaxed); }
   // Returns SUCCESS if all enqueued work is done, NOT_READY, or an error of the device.
   ze_result_t Query() const {

@@ -57,6 +57,8 @@ class CommandList : public Object {
   virtual ze_result_t HostSynchronize(uint64_t timeout_ns) = 0;
   virtual ze_result_t BeginCapture() = 0;
   virtual ze_result_t EndCapture(std::unique_ptr<Graph>& graph) = 0;
+  // Of a capturing list: how many operations it has captured.
+  virtual ze_result_t CountCaptured(uint32_t&) const { return ZE_RESULT_ERROR_UNSUPPORTED_FEATURE; }
 
   virtual ze_result_t AppendLaunch(Kernel& kernel, const LaunchShape& shape, const Sync& sync) = 0;
   // Reads the group counts when the launch is executed.

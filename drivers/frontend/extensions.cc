@@ -80,6 +80,7 @@ const NamedFunction kFunctions[] = {
     {"zeCommandListAppendGraphExp", reinterpret_cast<void*>(&AppendGraph)},
     {"zeGraphDestroyExp", reinterpret_cast<void*>(&GraphDestroy)},
     {"zeExecutableGraphDestroyExp", reinterpret_cast<void*>(&ExecutableGraphDestroy)},
+    {"xpudCommandListCountCaptured", reinterpret_cast<void*>(&CountCaptured)},
     {"xpudModuleCreate", reinterpret_cast<void*>(&ModuleCreate)},
     {"xpudDriverGetBackEnd", reinterpret_cast<void*>(&DriverGetBackEnd)},
     {"xpudGetLoadReport", reinterpret_cast<void*>(&GetLoadReport)},
@@ -92,6 +93,7 @@ static_assert(std::is_same_v<decltype(&CommandListHostSynchronize), xpud_pfnComm
 static_assert(std::is_same_v<decltype(&AppendWriteValue64), xpud_pfnAppendWriteValue64_t>);
 static_assert(std::is_same_v<decltype(&BeginGraphCapture), xpud_pfnBeginGraphCapture_t>);
 static_assert(std::is_same_v<decltype(&EndGraphCapture), xpud_pfnEndGraphCapture_t>);
+static_assert(std::is_same_v<decltype(&CountCaptured), xpud_pfnCountCaptured_t>);
 static_assert(std::is_same_v<decltype(&InstantiateGraph), xpud_pfnInstantiateGraph_t>);
 static_assert(std::is_same_v<decltype(&AppendGraph), xpud_pfnAppendGraph_t>);
 static_assert(std::is_same_v<decltype(&GraphDestroy), xpud_pfnGraphDestroy_t>);

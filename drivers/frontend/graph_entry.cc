@@ -20,6 +20,12 @@ ze_result_t EndGraphCapture(ze_command_list_handle_t handle, xpud_graph_handle_t
   return CreateInto<Graph>(graph, [&](std::unique_ptr<Graph>& out) { return list.EndCapture(out); });
 }
 
+ze_result_t CountCaptured(ze_command_list_handle_t handle, uint32_t* count) {
+  XPUD_FIND(CommandList, list, handle);
+  XPUD_NOT_NULL(count);
+  return list.CountCaptured(*count);
+}
+
 ze_result_t InstantiateGraph(xpud_graph_handle_t handle, xpud_executable_graph_handle_t* executable,
                              void* next) {
   XPUD_FIND(Graph, graph, handle);

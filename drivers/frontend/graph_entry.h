@@ -7,6 +7,7 @@ namespace xpud::drivers {
 
 ze_result_t BeginGraphCapture(ze_command_list_handle_t list, void* next);
 ze_result_t EndGraphCapture(ze_command_list_handle_t list, xpud_graph_handle_t* graph, void* next);
+ze_result_t CountCaptured(ze_command_list_handle_t list, uint32_t* count);
 ze_result_t InstantiateGraph(xpud_graph_handle_t graph, xpud_executable_graph_handle_t* executable,
                              void* next);
 ze_result_t AppendGraph(ze_command_list_handle_t list, xpud_executable_graph_handle_t executable, void* next,

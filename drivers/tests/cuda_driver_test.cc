@@ -4,14 +4,18 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <mutex>
 #include <numeric>
 #include <thread>
 
 #include "drivers/tests/cuda_kernels.h"
 #include "drivers/tests/driver_under_test.h"
+#include "proto/base/clock.h"
 
 namespace xpud::drivers {
 namespace {
@@ -177,6 +181,131 @@ TEST_P(CudaDriverTest, GroupsHaveMoreLocalMemoryThanCodeMayDeclare) {
   EXPECT_EQ(zeMemFree(context_, out), ZE_RESULT_SUCCESS);
   EXPECT_EQ(zeKernelDestroy(distant), ZE_RESULT_SUCCESS);
   EXPECT_EQ(zeModuleDestroy(module), ZE_RESULT_SUCCESS);
+}
+
+// Skips where CUPTI is not found; XPUD_CUPTI_LIBRARY may name the file.
+class TraceTest : public CudaDriverTest {
+ protected:
+  struct Records {
+    std::mutex mutex;
+    std::vector<xpud_trace_record_t> all;
+  };
+
+  void SetUp() override {
+    CudaDriverTest::SetUp();
+    if (driver_ == nullptr) return;
+    start_ = Extension<xpud_pfnStartTrace_t>("xpudDriverStartTrace");
+    stop_ = Extension<xpud_pfnStopTrace_t>("xpudDriverStopTrace");
+    set_tag_ = Extension<xpud_pfnSetTraceTag_t>("xpudSetTraceTag");
+    const auto report = [](void* user, const xpud_trace_record_t* records, size_t count) {
+      auto& out = *static_cast<Records*>(user);
+      const std::lock_guard lock(out.mutex);
+      out.all.insert(out.all.end(), records, records + count);
+    };
+    module_ = Ptx();
+    hold_ = Kernel(module_, "hold");
+    const ze_result_t started = start_(driver_, report, &records_);
+    if (started == ZE_RESULT_ERROR_UNSUPPORTED_FEATURE) GTEST_SKIP() << "CUPTI was not found";
+    ASSERT_EQ(started, ZE_RESULT_SUCCESS);
+    EXPECT_EQ(start_(driver_, report, &records_), ZE_RESULT_ERROR_UNSUPPORTED_FEATURE);
+  }
+  void TearDown() override {
+    if (hold_ != nullptr) EXPECT_EQ(zeKernelDestroy(hold_), ZE_RESULT_SUCCESS);
+    if (module_ != nullptr) EXPECT_EQ(zeModuleDestroy(module_), ZE_RESULT_SUCCESS);
+    CudaDriverTest::TearDown();
+  }
+  void Hold(uint64_t ns) {
+    const void* const arguments[] = {&ns};
+    ASSERT_EQ(launch_(list_, hold_, {1, 1, 1}, {1, 1, 1}, arguments, nullptr, nullptr, 0, nullptr),
+              ZE_RESULT_SUCCESS);
+  }
+  // The records of a tag, by begin, after all work has ended.
+  std::vector<xpud_trace_record_t> Of(uint64_t tag) {
+    std::vector<xpud_trace_record_t> records;
+    for (const xpud_trace_record_t& record : records_.all)
+      if (record.tag == tag) records.push_back(record);
+    std::ranges::sort(records, {}, &xpud_trace_record_t::began_ns);
+    return records;
+  }
+
+  xpud_pfnStartTrace_t start_ = nullptr;
+  xpud_pfnStopTrace_t stop_ = nullptr;
+  xpud_pfnSetTraceTag_t set_tag_ = nullptr;
+  ze_module_handle_t module_ = nullptr;
+  ze_kernel_handle_t hold_ = nullptr;
+  Records records_;
+};
+
+TEST_P(TraceTest, TimesAgreeWithTheGpusClock) {
+  auto* const stamps = static_cast<uint64_t*>(Exportable(16));
+  const uint64_t before = NowNs();
+  for (const uint64_t tag : {1, 2, 3}) {
+    set_tag_(tag);
+    if (tag == 2) {
+      Hold(3'000'000);
+    } else {
+      ASSERT_EQ(zeCommandListAppendWriteGlobalTimestamp(list_, stamps + tag / 2, nullptr, 0, nullptr),
+                ZE_RESULT_SUCCESS);
+    }
+  }
+  set_tag_(0);
+  Hold(1000);
+  Finish(list_);
+  const uint64_t after = NowNs();
+  EXPECT_EQ(stop_(driver_), ZE_RESULT_SUCCESS);
+  EXPECT_EQ(stop_(driver_), ZE_RESULT_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(records_.all.size(), 3u);
+  for (const uint64_t tag : {1, 2, 3}) {
+    ASSERT_EQ(Of(tag).size(), 1u) << tag;
+    EXPECT_LE(before, Of(tag)[0].began_ns);
+    EXPECT_LE(Of(tag)[0].began_ns, Of(tag)[0].ended_ns);
+    EXPECT_LE(Of(tag)[0].ended_ns, after);
+  }
+  EXPECT_NEAR(static_cast<double>(Of(2)[0].ended_ns - Of(2)[0].began_ns), 3e6, 1e5);
+  std::array<uint64_t, 2> stamped{};
+  Copy(stamped.data(), stamps, sizeof(stamped));
+  Finish(list_);
+  const auto between = static_cast<double>(Of(3)[0].began_ns - Of(1)[0].began_ns);
+  std::printf("between two stamps: %.0f ns by the GPU's clock, %.0f ns traced\n",
+              static_cast<double>(stamped[1] - stamped[0]), between);
+  EXPECT_NEAR(between, static_cast<double>(stamped[1] - stamped[0]), 5000);
+  EXPECT_EQ(zeMemFree(context_, stamps), ZE_RESULT_SUCCESS);
+}
+
+TEST_P(TraceTest, OperationsOfAGraphHaveItsTagAndAreCounted) {
+  const auto begin = Extension<xpud_pfnBeginGraphCapture_t>("zeCommandListBeginGraphCaptureExp");
+  const auto end = Extension<xpud_pfnEndGraphCapture_t>("zeCommandListEndGraphCaptureExp");
+  const auto instantiate = Extension<xpud_pfnInstantiateGraph_t>("zeCommandListInstantiateGraphExp");
+  const auto append = Extension<xpud_pfnAppendGraph_t>("zeCommandListAppendGraphExp");
+  const auto count = Extension<xpud_pfnCountCaptured_t>("xpudCommandListCountCaptured");
+  xpud_graph_handle_t graph = nullptr;
+  xpud_executable_graph_handle_t executable = nullptr;
+  ASSERT_EQ(begin(list_, nullptr), ZE_RESULT_SUCCESS);
+  for (uint32_t i = 0; i < 3; ++i) {
+    uint32_t counted = 9;
+    EXPECT_EQ(count(list_, &counted), ZE_RESULT_SUCCESS);
+    EXPECT_EQ(counted, i);
+    Hold(100'000 * (i + 1));
+  }
+  ASSERT_EQ(end(list_, &graph, nullptr), ZE_RESULT_SUCCESS);
+  uint32_t counted = 0;
+  EXPECT_EQ(count(list_, &counted), ZE_RESULT_ERROR_INVALID_ARGUMENT);
+  ASSERT_EQ(instantiate(graph, &executable, nullptr), ZE_RESULT_SUCCESS);
+  for (const uint64_t tag : {5, 6}) {
+    set_tag_(tag);
+    ASSERT_EQ(append(list_, executable, nullptr, nullptr, 0, nullptr), ZE_RESULT_SUCCESS);
+  }
+  set_tag_(0);
+  Finish(list_);
+  EXPECT_EQ(stop_(driver_), ZE_RESULT_SUCCESS);
+  for (const uint64_t tag : {5, 6}) {
+    ASSERT_EQ(Of(tag).size(), 3u);
+    for (uint32_t i = 0; i < 3; ++i)
+      EXPECT_NEAR(static_cast<double>(Of(tag)[i].ended_ns - Of(tag)[i].began_ns), 1e5 * (i + 1), 3e4);
+  }
+  EXPECT_EQ(Extension<xpud_pfnExecutableGraphDestroy_t>("zeExecutableGraphDestroyExp")(executable),
+            ZE_RESULT_SUCCESS);
+  EXPECT_EQ(Extension<xpud_pfnGraphDestroy_t>("zeGraphDestroyExp")(graph), ZE_RESULT_SUCCESS);
 }
 
 TEST_P(CudaDriverTest, PtxThatDoesNotCompileSaysWhy) {
@@ -369,6 +498,7 @@ TEST_P(CudaDriverTest, ManyListsWaitForWhatWasAppendedBefore) {
 }
 
 INSTANTIATE_TEST_SUITE_P(On, CudaDriverTest, ::testing::Values("cuda"), NameOf);
+INSTANTIATE_TEST_SUITE_P(On, TraceTest, ::testing::Values("cuda"), NameOf);
 
 }  // namespace
 }  // namespace xpud::drivers

@@ -659,8 +659,12 @@ void Emitter::ReportIndex(Value error_word, Value bad, Value value) {
 
 void Emitter::ReportCode(Value error_word, Value code) {
   If(ir_.CreateICmpNE(code, I64(0)), [&] {
-    auto* const store = ir_.CreateAlignedStore(code, error_word, llvm::Align(8));
-    store->setAtomic(llvm::AtomicOrdering::Monotonic);
+    auto* const reported = ir_.CreateAlignedLoad(ir_.getInt64Ty(), error_word, llvm::Align(8));
+    reported->setAtomic(llvm::AtomicOrdering::Monotonic);
+    If(ir_.CreateICmpEQ(reported, I64(0)), [&] {
+      auto* const store = ir_.CreateAlignedStore(code, error_word, llvm::Align(8));
+      store->setAtomic(llvm::AtomicOrdering::Monotonic);
+    });
   });
 }
 

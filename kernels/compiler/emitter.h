@@ -169,7 +169,7 @@ class Emitter {
   void ReportIndex(Value error_word, Value bad, Value value);
   // Returns the error word for an index `value` out of range.
   Value IndexError(Value value);
-  // Sets error_word to `code` (i64) unless it is 0.
+  // Sets error_word to `code` (i64) unless that is 0, or the word has the code of an earlier command.
   void ReportCode(Value error_word, Value code);
 
  private:

@@ -1,5 +1,7 @@
 #include "kernels/library/host_modules.h"
 
+#include "kernels/library/cuda/find_library.h"
+
 namespace xpud::kernels {
 
 const xpud_host_module_t* FindHostModule(std::string_view name) {
@@ -16,5 +18,11 @@ const xpud_host_module_t* FindHostModule(std::string_view name) {
 }
 
 void LoadGpuLibraries() { cublaslt::LoadLibrary(); }
+
+void LoadGpuTracing() {
+  static constexpr const char* kVersions[] = {"13", "12"};
+  static constexpr const char* kWheels[] = {"nvidia/cu13/lib", "nvidia/cuda_cupti/lib"};
+  (void)cuda::Open({"libcupti.so", kVersions, "XPUD_CUPTI_LIBRARY", kWheels});
+}
 
 }  // namespace xpud::kernels

@@ -19,6 +19,9 @@ const xpud_host_module_t* FindHostModule(std::string_view name);
 // Loads the libraries that HOST kernels on GPUs use. This takes long, so call it on a separate thread while
 // the device is opened. Ignores errors: the first launch reports a missing library.
 void LoadGpuLibraries();
+// Loads CUPTI, so that the driver finds it; see drivers/cuda/trace.h. Ignores errors: tracing reports that it
+// is not supported.
+void LoadGpuTracing();
 
 // The entries of the table.
 namespace attention {

@@ -173,6 +173,30 @@ typedef ze_result_t(ZE_APICALL* xpud_pfnAppendGraph_t)(ze_command_list_handle_t 
 typedef ze_result_t(ZE_APICALL* xpud_pfnGraphDestroy_t)(xpud_graph_handle_t graph);
 typedef ze_result_t(ZE_APICALL* xpud_pfnExecutableGraphDestroy_t)(xpud_executable_graph_handle_t executable);
 
+// "xpudCommandListCountCaptured": how many operations of the device a capturing list has captured so far.
+typedef ze_result_t(ZE_APICALL* xpud_pfnCountCaptured_t)(ze_command_list_handle_t list, uint32_t* count);
+
+// When the work of a driver's devices ran. Tracing concerns all lists of the process, and slows appends down.
+// Work is reported by the tag that the appending thread had set; untagged work is not reported. A graph's
+// operations have the tag of the append of the graph. One append may be several operations, and a report may
+// come out of order.
+typedef struct xpud_trace_record_t {
+  uint64_t tag;
+  uint64_t began_ns, ended_ns;  // CLOCK_MONOTONIC
+} xpud_trace_record_t;
+typedef void(ZE_APICALL* xpud_pfnTraceReport_t)(void* user, const xpud_trace_record_t* records, size_t count);
+
+// "xpudDriverStartTrace": `report` is called on any thread, one at a time, until the trace was stopped.
+// UNSUPPORTED_FEATURE: the vendor's library for it was not found or is in use.
+// "xpudDriverFlushTrace": reports, before it returns, all work that has ended if no other work is in flight.
+// "xpudDriverStopTrace": the same, and ends the trace.
+// "xpudSetTraceTag": of what the calling thread appends from now on; 0: none.
+typedef ze_result_t(ZE_APICALL* xpud_pfnStartTrace_t)(ze_driver_handle_t driver, xpud_pfnTraceReport_t report,
+                                                      void* user);
+typedef ze_result_t(ZE_APICALL* xpud_pfnFlushTrace_t)(ze_driver_handle_t driver);
+typedef ze_result_t(ZE_APICALL* xpud_pfnStopTrace_t)(ze_driver_handle_t driver);
+typedef void(ZE_APICALL* xpud_pfnSetTraceTag_t)(uint64_t tag);
+
 // In-order immediate lists, as API 1.9's ZE_COMMAND_QUEUE_FLAG_IN_ORDER. A driver with the functions above
 // accepts it. Without them, put a barrier before each append.
 #define XPUD_ZE_COMMAND_QUEUE_FLAG_IN_ORDER ((ze_command_queue_flags_t)(1u << 1))

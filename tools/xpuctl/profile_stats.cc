@@ -86,6 +86,7 @@ ProfileStats StatsOf(const ProfileData& profile) {
       if (command.device_ns() == 0) continue;
       ProfileRow& row = rows[{command.op(), command.kernel()}];
       ++row.calls;
+      if (!command.exact()) ++stats.estimated;
       row.device_ns += command.device_ns();
       row.bytes += command.bytes();
       row.operations += static_cast<double>(command.operations());
@@ -113,6 +114,8 @@ std::string StatsText(const ProfileStats& stats) {
   std::string text = table.ToString();
   absl::StrAppend(&text, "\n", stats.commands, " commands in ", Duration(stats.span_ns),
                   "; the device worked for ", Duration(stats.device_ns), "\n");
+  if (stats.estimated != 0)
+    absl::StrAppend(&text, "the times of ", stats.estimated, " commands on the device are estimates\n");
   for (const auto& [why, ns] : stats.waits)
     absl::StrAppend(&text, "waited ", Duration(ns), " for ", why, "\n");
   return text;
@@ -129,8 +132,8 @@ std::string StatsJson(const ProfileStats& stats) {
   for (const auto& [why, ns] : stats.waits)
     absl::StrAppend(&waits, waits.empty() ? "" : ",", JsonString(why), ":", ns);
   return absl::StrCat("{\"commands\":", stats.commands, ",\"span_ns\":", stats.span_ns,
-                      ",\"device_ns\":", stats.device_ns, ",\"rows\":[", rows, "],\"wait_ns\":{", waits,
-                      "}}");
+                      ",\"device_ns\":", stats.device_ns, ",\"estimated\":", stats.estimated, ",\"rows\":[",
+                      rows, "],\"wait_ns\":{", waits, "}}");
 }
 
 }  // namespace xpud::xpuctl

@@ -23,6 +23,7 @@ struct ProfileStats {
   std::vector<ProfileRow> rows;  // that worked on the device, the longest first
   uint64_t device_ns = 0;        // of all of them
   uint64_t span_ns = 0;          // from the first command to the end of the last
+  uint64_t estimated = 0;        // of their commands, those whose times were not measured
   uint64_t commands = 0;         // those without work on the device included
   // Time in which commands had arrived and did not run, by why: "compiling", "memory"; a
   // session that ran then ("session 7, python"); "the daemon" for what is left.

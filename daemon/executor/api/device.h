@@ -123,6 +123,10 @@ class Device {
   virtual std::string loss() const { return ""; }
   // Sets how long a command may run from now on, where that is watched; 0: no limit.
   virtual void SetCommandLimit(std::chrono::milliseconds /*limit*/) {}
+  // From now on queues say when their work ran, or no longer do. Returns a ticket: once Traced(ticket), and
+  // after the next Poll, they have said it of all work that has ended.
+  virtual uint32_t Trace(bool /*on*/) { return 0; }
+  virtual bool Traced(uint32_t /*ticket*/) const { return true; }
   // Count of launches that this executor appended as part of a recording.
   virtual uint64_t replayed_launches() const { return 0; }
 

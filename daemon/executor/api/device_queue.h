@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "daemon/executor/api/work_time.h"
 #include "kernels/api/launch.h"
 
 namespace xpud::executor {
@@ -56,6 +57,11 @@ class DeviceQueue {
   virtual bool ready() const { return true; }
   // Says that all work appended before the last WriteValue of up to `value` is done.
   virtual void Completed(uint64_t /*value*/) {}
+  // How many pieces of work were appended: launches and other commands of the device. 0 if the device does
+  // not say when they ran.
+  virtual uint64_t appended() const { return 0; }
+  // Returns when work ran, since the last call; see Device::Trace.
+  virtual std::vector<WorkTime> TakeTimes() { return {}; }
   // An error since the last call that the calls above did not return.
   struct Trouble {
     absl::Status error;               // OK: none

@@ -157,6 +157,7 @@ absl::Status LevelZeroDevice::FindFunctions() {
   RETURN_IF_ERROR(Find(driver_, "xpudModuleCreate", functions_.create_module));
   RETURN_IF_ERROR(Find(driver_, "xpudCommandListAppendWriteValue64", functions_.write_value));
   RETURN_IF_ERROR(OkIfAbsent(FindImportFunctions()));
+  RETURN_IF_ERROR(OkIfAbsent(FindTraceFunctions()));
   return OkIfAbsent(FindGraphFunctions());
 }
 
@@ -174,6 +175,30 @@ absl::Status LevelZeroDevice::FindGraphFunctions() {
   RETURN_IF_ERROR(Find(driver_, "zeGraphDestroyExp", f.destroy_graph));
   RETURN_IF_ERROR(Find(driver_, "zeExecutableGraphDestroyExp", f.destroy_executable));
   return Find(driver_, "zeCommandListBeginGraphCaptureExp", f.begin_capture);
+}
+
+absl::Status LevelZeroDevice::FindTraceFunctions() {
+  Functions& f = functions_;
+  RETURN_IF_ERROR(Find(driver_, "xpudCommandListCountCaptured", f.count_captured));
+  RETURN_IF_ERROR(Find(driver_, "xpudDriverFlushTrace", f.flush_trace));
+  RETURN_IF_ERROR(Find(driver_, "xpudDriverStopTrace", f.stop_trace));
+  RETURN_IF_ERROR(Find(driver_, "xpudSetTraceTag", f.set_trace_tag));
+  return Find(driver_, "xpudDriverStartTrace", f.start_trace);
+}
+
+absl::Status LevelZeroDevice::StartTrace(xpud_pfnTraceReport_t report, void* user) {
+  RETURN_IF_ZE_ERROR(functions_.start_trace(driver_, report, user));
+  return absl::OkStatus();
+}
+
+absl::Status LevelZeroDevice::FlushTrace() {
+  RETURN_IF_ZE_ERROR(functions_.flush_trace(driver_));
+  return absl::OkStatus();
+}
+
+absl::Status LevelZeroDevice::StopTrace() {
+  RETURN_IF_ZE_ERROR(functions_.stop_trace(driver_));
+  return absl::OkStatus();
 }
 
 LevelZeroDevice::~LevelZeroDevice() {

@@ -49,6 +49,13 @@ class LevelZeroDevice final : public Device {
   absl::StatusOr<std::unique_ptr<Chunk>> ImportChunkAt(void* address, uint64_t bytes, const UniqueFd& fd);
   // Whether queues can record commands.
   bool records() const { return functions_.begin_capture != nullptr; }
+  // Whether the driver says when work ran; see proto/base/ze_ext.h. One device of the process at a time.
+  bool traces() const { return functions_.start_trace != nullptr; }
+  absl::Status StartTrace(xpud_pfnTraceReport_t report, void* user);
+  absl::Status FlushTrace();
+  absl::Status StopTrace();
+  // REQUIRES: traces().
+  void SetTraceTag(uint64_t tag) const { functions_.set_trace_tag(tag); }
   // Returns the kernel's handle. The first call loads it; later calls look it up by kernel.index.
   absl::StatusOr<ze_kernel_handle_t> Load(const kernels::Kernel& kernel);
   // REQUIRES: the kernel is alone in its module and is not in flight.
@@ -71,6 +78,11 @@ class LevelZeroDevice final : public Device {
     xpud_pfnAppendGraph_t append_graph = nullptr;
     xpud_pfnGraphDestroy_t destroy_graph = nullptr;
     xpud_pfnExecutableGraphDestroy_t destroy_executable = nullptr;
+    xpud_pfnStartTrace_t start_trace = nullptr;
+    xpud_pfnFlushTrace_t flush_trace = nullptr;
+    xpud_pfnStopTrace_t stop_trace = nullptr;
+    xpud_pfnSetTraceTag_t set_trace_tag = nullptr;
+    xpud_pfnCountCaptured_t count_captured = nullptr;
   };
   struct LoadedModule {
     const kernels::ModuleImage* image;
@@ -82,6 +94,7 @@ class LevelZeroDevice final : public Device {
   absl::Status FindFunctions();
   absl::Status FindImportFunctions();
   absl::Status FindGraphFunctions();
+  absl::Status FindTraceFunctions();
   absl::StatusOr<std::unique_ptr<Chunk>> Allocate(const void* chain, uint64_t bytes);
   absl::StatusOr<ze_module_handle_t> CreateModule(ze_module_format_t format, const void* input,
                                                   size_t bytes) const;

@@ -121,6 +121,14 @@ absl::StatusOr<RecordedCommands> LevelZeroQueue::EndRecording() {
   return RecordedCommands(executable, functions.destroy_executable);
 }
 
+absl::StatusOr<uint32_t> LevelZeroQueue::CountRecorded() const {
+  uint32_t count = 0;
+  if (device_.functions_.count_captured == nullptr)
+    return absl::UnimplementedError("the driver cannot count");
+  RETURN_IF_ZE_ERROR(device_.functions_.count_captured(list_, &count));
+  return count;
+}
+
 void LevelZeroQueue::DiscardRecording() {
   xpud_graph_handle_t graph = nullptr;
   if (device_.functions_.end_capture(list_, &graph, nullptr) == ZE_RESULT_SUCCESS)

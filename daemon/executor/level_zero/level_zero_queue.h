@@ -31,6 +31,8 @@ class LevelZeroQueue final : public DeviceQueue {
   // the two are.
   absl::Status BeginRecording();
   absl::StatusOr<RecordedCommands> EndRecording();
+  // How many operations of the device were recorded since BeginRecording.
+  absl::StatusOr<uint32_t> CountRecorded() const;
   void DiscardRecording();  // instead of EndRecording
   absl::Status Replay(const RecordedCommands& recorded);
 

@@ -17,6 +17,7 @@
 #include "daemon/executor/level_zero/driver.h"
 #include "daemon/executor/process/channel.h"
 #include "daemon/executor/process/ring_worker.h"
+#include "daemon/executor/process/time_keeper.h"
 #include "kernels/library/host_modules.h"
 #include "proto/base/mutex.h"
 #include "proto/base/status_macros.h"
@@ -214,9 +215,9 @@ Answer Describe(const DeviceProperties& properties, uint32_t devices) {
 }
 
 // Appends messages of one ring, with its own device object, until the process ends.
-void ServeRing(LevelZeroDevice& device, PrivateRing& ring, Activity& activity, uint32_t number,
-               LossReport& loss_report) {
-  RingWorker worker(device, ring, activity, number);
+void ServeRing(LevelZeroDevice& device, PrivateRing& ring, Activity& activity, TimeKeeper& times,
+               uint32_t number, LossReport& loss_report) {
+  RingWorker worker(device, ring, activity, times, number);
   loss_report.Say(worker.Run());
   _exit(kExitDeviceLost);  // other threads may be inside the driver
 }
@@ -256,10 +257,12 @@ absl::Status Serve(const DriverOptions& options, int index, int rings, Channel& 
   Start("xpud-sensors", [&, &exchange = workers.front().second.pages().sensors] {
     exchange.Serve([&] { return device.ReadSensors(); });
   });
+  TimeKeeper times(device, workers.front().second.pages().times);
+  Start("xpud-times", [&] { times.Serve(); });
   Activity activity;
   for (uint32_t i = 0; i < workers.size(); ++i)
     Start("xpud-append",
-          [&, i] { ServeRing(*workers[i].first, workers[i].second, activity, i, loss_report); });
+          [&, i] { ServeRing(*workers[i].first, workers[i].second, activity, times, i, loss_report); });
   Answer description = Describe(device.properties(), static_cast<uint32_t>(devices.size()));
   memory.Respond(absl::OkStatus(), description);
   memory_server.Run();

@@ -9,14 +9,16 @@
 #include <cstdint>
 
 #include "daemon/executor/process/sensor_exchange.h"
+#include "daemon/executor/process/times_exchange.h"
 #include "proto/transport/handshake.h"
 
 namespace xpud::executor::process {
 
 inline constexpr size_t kRingBytes = size_t{8} << 20;
 inline constexpr size_t kMessageAlignment = 64;
-inline constexpr uint32_t kMaxQueues = 1
-                                       << 16;  // of all sessions on a device: more than all clients may have
+// Of all sessions on a device: more than all clients may have.
+inline constexpr int kMaxQueueBits = 16;
+inline constexpr uint32_t kMaxQueues = 1 << kMaxQueueBits;
 
 enum class MessageKind : uint32_t {
   kCreateQueue,
@@ -24,13 +26,19 @@ enum class MessageKind : uint32_t {
   kLoadModule,    // followed by the module's bytes
   kLoadKernel,    // followed by its entry's name
   kUnloadKernel,  // also unloads its module
-  kLaunch,        // followed by the argument values, then their offsets (uint16_t)
+  // Work.
+  kLaunch,  // followed by the argument values, then their offsets (uint16_t)
   kCopy,
   kUpload,  // followed by the bytes
   kZero,
   kWriteValue,
   kWriteTimestamp,
 };
+
+// Whether it is the work of a queue; see DeviceQueue::appended.
+inline bool IsWork(MessageKind kind) {
+  return kind >= MessageKind::kLaunch && kind != MessageKind::kWriteValue;
+}
 
 struct Message {
   uint32_t bytes;  // including the payload; a multiple of the alignment
@@ -53,7 +61,10 @@ struct Message {
       uint32_t format;  // ModuleImage::Format
       uint32_t module;  // the module's number
     } load;
-    int32_t priority;
+    struct {
+      uint64_t first;  // the number of its first piece of work; see DeviceQueue::appended
+      int32_t priority;
+    } create;
     std::byte unused[48];  // the payload begins at a multiple of the alignment in the ring
   };
 };
@@ -80,6 +91,7 @@ struct QueueReport {
 struct SharedPages {
   RingControl control;
   SensorExchange sensors;  // used in the first ring only
+  TimesExchange times;     // likewise
   QueueReport reports[kMaxQueues];
 };
 

@@ -199,8 +199,11 @@ absl::StatusOr<std::unique_ptr<DeviceQueue>> ProcessDevice::CreateQueue(int prio
     return absl::ResourceExhaustedError(
         absl::StrCat("too many queues on the device (", kMaxQueues, "); destroy some first"));
   const auto slot = static_cast<uint32_t>(free - queues_.begin());
-  auto queue = std::make_unique<ProcessQueue>(*this, slot % rings(), slot, owner, priority);
-  if (slot == queues_.size()) queues_.push_back(nullptr);
+  if (slot == queues_.size()) {
+    queues_.push_back(nullptr);
+    appended_.push_back(0);
+  }
+  auto queue = std::make_unique<ProcessQueue>(*this, slot % rings(), slot, owner, priority, appended_[slot]);
   queues_[slot] = queue.get();
   if (online()) process_->ring(queue->ring()).pages().reports[slot].raised.store(0);
   if (incomplete_.contains(owner)) queue->Rewind(0);  // held back like its owner's other queues
@@ -210,6 +213,7 @@ absl::StatusOr<std::unique_ptr<DeviceQueue>> ProcessDevice::CreateQueue(int prio
 
 void ProcessDevice::RemoveQueue(ProcessQueue& queue) {
   queues_[queue.slot()] = nullptr;
+  appended_[queue.slot()] = queue.appended();
   queue.SendDestruction();
 }
 
@@ -389,6 +393,21 @@ SensorReadings ProcessDevice::ReadSensors() {
 
 ExecutorStatus ProcessDevice::executor() const {
   return {process_ != nullptr && state_ != State::kReplacing ? process_->pid() : 0, replaced_};
+}
+
+uint32_t ProcessDevice::Trace(bool on) {
+  traces_ = on;
+  return online() ? times().Want(on) : 0;
+}
+
+bool ProcessDevice::Traced(uint32_t ticket) const { return !online() || times().Reached(ticket); }
+
+// Also after the end of the trace: of work that ended before.
+void ProcessDevice::TakeTimes() {
+  times().Take([&](const TimesExchange::Entry& entry) {
+    if (entry.queue >= queues_.size() || queues_[entry.queue] == nullptr) return;
+    if (entry.time.began_ns <= entry.time.ended_ns) queues_[entry.queue]->AddTime(entry.time);
+  });
 }
 
 uint64_t ProcessDevice::replayed_launches() const {

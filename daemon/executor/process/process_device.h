@@ -61,6 +61,8 @@ class ProcessDevice final : public Device {
   void SetCommandLimit(std::chrono::milliseconds limit) override { options_.command_limit = limit; }
   std::string loss() const override { return loss_; }
   uint64_t replayed_launches() const override;
+  uint32_t Trace(bool on) override;
+  bool Traced(uint32_t ticket) const override;
 
   // Used by ProcessQueue.
   bool online() const { return state_ != State::kReplacing && state_ != State::kLost; }
@@ -139,6 +141,9 @@ class ProcessDevice final : public Device {
   size_t rings() const { return options_.command.rings; }
   uint64_t Taken(size_t ring) const;  // ring position that the executor has reached
 
+  TimesExchange& times() const { return process_->ring(0).pages().times; }
+  void TakeTimes();
+
   // Replacement.
   void CheckHealth();
   void SendPending();
@@ -168,6 +173,8 @@ class ProcessDevice final : public Device {
   std::shared_ptr<ExecutorProcess> process_;
   MemoryMap memory_;
   std::vector<ProcessQueue*> queues_;  // by slot; null: free
+  std::vector<uint64_t> appended_;     // by slot: DeviceQueue::appended of its last queue
+  bool traces_ = false;
   std::vector<KernelRecord> kernels_;  // by Kernel::index
   absl::flat_hash_map<const kernels::ModuleImage*, ModuleRecord> modules_;
   std::vector<uint32_t> free_modules_;       // numbers of unloaded modules

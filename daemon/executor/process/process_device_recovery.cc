@@ -23,6 +23,7 @@ double Milliseconds(std::chrono::steady_clock::duration time) {
 
 std::vector<Verdict> ProcessDevice::Poll() {
   background_.FinishDone();
+  if (online()) TakeTimes();
   switch (state_) {
     case State::kOnline:
       CheckHealth();
@@ -220,6 +221,7 @@ absl::Status ProcessDevice::Adopt(Replacement replacement) {
   heads_.clear();
   ++replaced_;
   Publish(process_);
+  if (traces_) times().Want(true);
   state_ = suspects_.empty() ? State::kOnline : State::kProbing;
   probe_sent_ = false;
   for (ProcessQueue* queue : queues_) {

@@ -67,6 +67,7 @@ absl::Status ProcessQueue::Copy(void* target, const void* source, uint64_t bytes
 
 absl::Status ProcessQueue::Upload(void* target, std::span<const std::byte> source) {
   scratch_.Add(MessageKind::kUpload, slot_, source).memory = {AddressOf(target), 0, source.size()};
+  ++appended_;
   const MemoryUse uses[] = {{AddressOf(target), source.size(), MemoryUse::Kind::kWrite}};
   return Append(uses);
 }
@@ -121,8 +122,13 @@ void ProcessQueue::KeepReport() {
 
 bool ProcessQueue::SendCreation() {
   if (created_ || !device_.online()) return created_;
+  uint64_t first = appended_;
+  log_.ForEachFrom(0, [&](CommandLog::Command&, std::span<const std::byte> messages) {
+    ForEachMessage(messages, [&](const Message& message) { first -= IsWork(message.kind) ? 1 : 0; });
+    return true;
+  });
   MessageBuffer creation;
-  creation.Add(MessageKind::kCreateQueue, slot_).priority = priority_;
+  creation.Add(MessageKind::kCreateQueue, slot_).create = {first, priority_};
   return created_ = device_.Send(ring_, creation.bytes());
 }
 

@@ -4,6 +4,8 @@
 
 #include <chrono>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "daemon/executor/api/device_queue.h"
@@ -18,8 +20,10 @@ class ProcessQueue final : public DeviceQueue {
  public:
   using Clock = std::chrono::steady_clock;
 
-  ProcessQueue(ProcessDevice& device, size_t ring, uint32_t slot, uint64_t owner, int priority)
-      : device_(device), ring_(ring), slot_(slot), owner_(owner), priority_(priority) {}
+  // `first` is the number of its first piece of work.
+  ProcessQueue(ProcessDevice& device, size_t ring, uint32_t slot, uint64_t owner, int priority,
+               uint64_t first)
+      : device_(device), ring_(ring), slot_(slot), owner_(owner), priority_(priority), appended_(first) {}
   ~ProcessQueue() override;
   ProcessQueue(const ProcessQueue&) = delete;
   ProcessQueue& operator=(const ProcessQueue&) = delete;
@@ -31,12 +35,17 @@ class ProcessQueue final : public DeviceQueue {
   absl::Status WriteValue(uint64_t* word, uint64_t value) override;
   absl::Status WriteTimestamp(uint64_t* word) override;
   void Watch(const uint64_t* done) override { done_ = done; }
+  uint64_t appended() const override { return appended_; }
+  std::vector<WorkTime> TakeTimes() override { return std::exchange(times_, {}); }
   bool ready() const override;
   void Completed(uint64_t value) override;
   bool HasTrouble() const override;
   Trouble TakeTrouble() override;
 
   // Used by ProcessDevice.
+  void AddTime(const WorkTime& time) {
+    if (times_.size() < TimesExchange::kCapacity) times_.push_back(time);
+  }
   uint32_t slot() const { return slot_; }
   size_t ring() const { return ring_; }
   uint64_t owner() const { return owner_; }
@@ -69,7 +78,10 @@ class ProcessQueue final : public DeviceQueue {
 
  private:
   // Adds a message to the command that is being built.
-  Message& Add(MessageKind kind, size_t payload = 0) { return scratch_.Add(kind, slot_, payload); }
+  Message& Add(MessageKind kind, size_t payload = 0) {
+    if (IsWork(kind)) ++appended_;
+    return scratch_.Add(kind, slot_, payload);
+  }
   absl::Status Append(std::span<const MemoryUse> uses, uint64_t mark = 0);
   bool SendUpTo(size_t count);
   bool Send(CommandLog::Command& command, std::span<const std::byte> messages);
@@ -88,6 +100,8 @@ class ProcessQueue final : public DeviceQueue {
   Trouble trouble_;
   Clock::time_point last_progress_ = Clock::now();
   MessageBuffer scratch_;
+  uint64_t appended_;
+  std::vector<WorkTime> times_;
 };
 
 }  // namespace xpud::executor::process

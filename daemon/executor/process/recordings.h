@@ -5,11 +5,13 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "daemon/executor/level_zero/recorded_commands.h"
+#include "daemon/executor/process/time_keeper.h"
 
 namespace xpud::executor::process {
 
@@ -18,6 +20,7 @@ struct Recording {
   std::vector<std::byte> messages;  // messages of the batch; empty: not recorded yet
   std::vector<uint32_t> kernels;    // kernels that it launches
   RecordedCommands commands;
+  std::shared_ptr<const OperationCounts> counts;  // null: not known
   uint64_t used = 0;
 
   void Keep(std::span<const std::byte> batch);  // stores the batch after it was recorded

@@ -27,8 +27,9 @@ T* Pointer(uint64_t address) {
 
 }  // namespace
 
-RingWorker::RingWorker(LevelZeroDevice& device, PrivateRing& ring, Activity& activity, uint32_t number)
-    : device_(device), ring_(ring), activity_(activity), number_(number) {}
+RingWorker::RingWorker(LevelZeroDevice& device, PrivateRing& ring, Activity& activity, TimeKeeper& times,
+                       uint32_t number)
+    : device_(device), ring_(ring), activity_(activity), times_(times), number_(number) {}
 
 absl::Status RingWorker::Run() {
   for (;;) {
@@ -57,6 +58,7 @@ absl::Status RingWorker::Run() {
 absl::StatusOr<bool> RingWorker::ReplayBatch() {
   const uint64_t position = ring_.position();
   if (!device_.records() || position < single_until_) return false;
+  if (times_.on() && times_.uses_clock()) return false;  // each launch has a time of its own
   const std::span<const std::byte> pending = ring_.Pending();
   const uint32_t number = reinterpret_cast<const Message*>(pending.data())->queue;
   Queue& queue = queues_[number];
@@ -73,6 +75,8 @@ absl::StatusOr<bool> RingWorker::ReplayBatch() {
   ring_.Take(batch.bytes);
   Count(ring_.control().replayed, batch.launches);
   Begin(queue);
+  const TimeKeeper::Appending appending(times_, number, queue.number, recording->counts);
+  queue.number += batch.launches;
   absl::Status status = queue.list->Replay(recording->commands);
   if (absl::IsUnavailable(status)) return status;
   if (!status.ok()) Report(number, status);
@@ -109,15 +113,19 @@ absl::Status RingWorker::Record(std::span<const std::byte> messages, LevelZeroQu
                                 Recording& recording) {
   RETURN_IF_ERROR(queue.BeginRecording());
   absl::Status launched;
+  OperationCounts counts;
   for (std::span<const std::byte> rest = messages; launched.ok() && !rest.empty();) {
     const auto& message = *reinterpret_cast<const Message*>(rest.data());
     launched = Launch(message, queue);
+    if (const auto count = queue.CountRecorded(); count.ok()) counts.push_back(*count);
     rest = rest.subspan(message.bytes);
   }
   auto recorded = queue.EndRecording();
   RETURN_IF_ERROR(launched);
   ASSIGN_OR_RETURN(recording.commands, std::move(recorded));
   recording.Keep(messages);
+  if (counts.size() == recording.kernels.size())
+    recording.counts = std::make_shared<const OperationCounts>(std::move(counts));
   return absl::OkStatus();
 }
 
@@ -146,6 +154,8 @@ absl::Status RingWorker::Handle(const Message& message) {
     ASSIGN_OR_RETURN(queue.list, device_.CreateList(queue.priority));
   }
   Begin(queue);
+  if (message.kind == MessageKind::kWriteValue) return Announce(message, *queue.list);
+  const TimeKeeper::Appending appending(times_, message.queue, queue.number++);
   switch (message.kind) {
     case MessageKind::kLaunch:
       return Launch(message, *queue.list);
@@ -157,8 +167,6 @@ absl::Status RingWorker::Handle(const Message& message) {
                                 {PayloadOf(message), message.memory.bytes});
     case MessageKind::kZero:
       return queue.list->Zero(Pointer<void>(message.memory.target), message.memory.bytes);
-    case MessageKind::kWriteValue:
-      return Announce(message, *queue.list);
     case MessageKind::kWriteTimestamp:
       return queue.list->WriteTimestamp(Pointer<uint64_t>(message.write.word));
     default:
@@ -171,7 +179,8 @@ absl::Status RingWorker::CreateQueue(const Message& message) {
   Queue& queue = queues_[message.queue];
   recordings_.Forget(message.queue);
   queue = {};
-  queue.priority = message.priority;
+  queue.priority = message.create.priority;
+  queue.number = message.create.first;
   ASSIGN_OR_RETURN(queue.list, device_.CreateList(queue.priority));
   return absl::OkStatus();
 }

@@ -12,6 +12,7 @@
 #include "daemon/executor/process/launch_batch.h"
 #include "daemon/executor/process/private_ring.h"
 #include "daemon/executor/process/recordings.h"
+#include "daemon/executor/process/time_keeper.h"
 #include "proto/base/spin.h"
 
 namespace xpud::executor::process {
@@ -30,7 +31,8 @@ class Activity {
 class RingWorker {
  public:
   // `number` is the worker's index among those that share `activity`.
-  RingWorker(LevelZeroDevice& device, PrivateRing& ring, Activity& activity, uint32_t number);
+  RingWorker(LevelZeroDevice& device, PrivateRing& ring, Activity& activity, TimeKeeper& times,
+             uint32_t number);
 
   // Runs until the device is lost. Returns the reason.
   absl::Status Run();
@@ -40,7 +42,8 @@ class RingWorker {
   struct Queue {
     std::unique_ptr<LevelZeroQueue> list;  // null: could not be created yet
     int32_t priority = 0;
-    bool busy = false;  // may have work in flight
+    bool busy = false;    // may have work in flight
+    uint64_t number = 0;  // of its next piece of work
   };
 
   // If the next messages are a batch that recurs, appends its recording. Returns false if nothing was done.
@@ -69,6 +72,7 @@ class RingWorker {
   LevelZeroDevice& device_;
   PrivateRing& ring_;
   Activity& activity_;
+  TimeKeeper& times_;
   const uint32_t number_;
   bool working_ = false;  // this worker's bit of activity_
   std::vector<Queue> queues_;

@@ -1,0 +1,82 @@
+// Notes when an executor's work ran, while the daemon wants that: as the driver traces it, or by the clock
+// where work is complete when its append returns. Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "daemon/executor/level_zero/level_zero_device.h"
+#include "daemon/executor/process/times_exchange.h"
+#include "proto/base/mutex.h"
+
+namespace xpud::executor::process {
+
+// Of a recording: how many operations of the device its first launches are, for the first one, the first two
+// and so on.
+using OperationCounts = std::vector<uint32_t>;
+
+class TimeKeeper {
+ public:
+  TimeKeeper(LevelZeroDevice& device, TimesExchange& exchange);
+
+  // Answers the daemon's wishes. Does not return.
+  [[noreturn]] void Serve();
+  bool on() const { return on_.load(std::memory_order_relaxed); }
+  bool uses_clock() const { return uses_clock_; }
+
+  // While it lives, its thread appends one piece of work of a queue, or a recording of several.
+  class Appending {
+   public:
+    Appending(TimeKeeper& keeper, uint32_t queue, uint64_t number) {
+      if (keeper.on()) [[unlikely]]
+        Begin(keeper, queue, number);
+    }
+    // `counts` may be null; then the work is not timed.
+    Appending(TimeKeeper& keeper, uint32_t queue, uint64_t first,
+              const std::shared_ptr<const OperationCounts>& counts) {
+      if (keeper.on() && counts != nullptr) [[unlikely]]
+        keeper_ = &keeper, keeper.device_.SetTraceTag(keeper.TagOfRecording(queue, first, counts));
+    }
+    ~Appending() {
+      if (keeper_ != nullptr) [[unlikely]]
+        End();
+    }
+    Appending(const Appending&) = delete;
+    Appending& operator=(const Appending&) = delete;
+
+   private:
+    void Begin(TimeKeeper& keeper, uint32_t queue, uint64_t number);
+    void End();
+
+    TimeKeeper* keeper_ = nullptr;
+    TimesExchange::Entry entry_;  // by the clock
+  };
+
+ private:
+  struct Replay {
+    uint32_t queue;
+    uint64_t first;  // number of the first launch
+    std::shared_ptr<const OperationCounts> counts;
+    std::vector<xpud_trace_record_t> operations;  // as they are reported
+  };
+
+  void Turn(bool on);
+  uint64_t TagOfRecording(uint32_t queue, uint64_t first, std::shared_ptr<const OperationCounts> counts);
+  void Report(std::span<const xpud_trace_record_t> records);
+  void ReportReplay(uint64_t tag, const xpud_trace_record_t& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Add(const TimesExchange::Entry& entry);
+
+  LevelZeroDevice& device_;
+  const bool uses_clock_;
+  std::atomic<bool> on_{false};
+  Mutex mutex_;
+  TimesExchange& exchange_;                                     // it is added to under the mutex
+  std::map<uint64_t, Replay> replays_ ABSL_GUARDED_BY(mutex_);  // by tag; not reported completely
+  uint64_t replayed_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace xpud::executor::process
