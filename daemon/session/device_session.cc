@@ -206,10 +206,14 @@ void DeviceSession::Prepare(const wire::CommandHeader& header, bool timed) {
   }
   command_.heavy = false;
   command_.timed = timed;
-  command_.takes_long = timed;  // then its end is reported by itself
-  if (!timed || command_.decoded_ns != 0) return;
+  command_.takes_long = false;
+  if (!timed) return;
+  const Queue* const queue = queues_.Find(header.queue);
+  // Then its end is reported by itself.
+  command_.takes_long = queue == nullptr || !queue->device->times_work();
+  if (command_.decoded_ns != 0) return;
   command_.decoded_ns = NowNs();
-  if (const Queue* const queue = queues_.Find(header.queue)) command_.first_work = queue->device->appended();
+  if (queue != nullptr) command_.first_work = queue->device->appended();
 }
 
 DeviceSession::WaitState DeviceSession::wait_state() const {

@@ -304,7 +304,7 @@ TEST_F(GpuEmissionTest, RadixSortOfEveryType) {
   const RadixSkeleton skeleton;
   for (const DType type : {DType::kBool, DType::kInt8, DType::kBFloat16, DType::kFloat32, DType::kInt64}) {
     const bool single = ops::SizeOf(type) == 1;
-    for (const int items : {8, 16}) {
+    for (const int items : {4, 8, 16}) {
       RadixKey key = {.stage = RadixStage::kLine, .type = type, .first = true, .last = true};
       key.rank = 2;
       key.items = items;
@@ -313,6 +313,7 @@ TEST_F(GpuEmissionTest, RadixSortOfEveryType) {
     for (const RadixStage stage : {RadixStage::kCount, RadixStage::kPlace}) {
       const bool places = stage == RadixStage::kPlace;
       RadixKey key = {.stage = stage, .type = type, .first = true, .last = single && places};
+      key.items = ops::SizeOf(type) == 8 ? 12 : 16;
       key.skips = ops::SizeOf(type) > 2;
       key.rank = 2;
       CheckPtx(skeleton, key, "first");
@@ -321,7 +322,7 @@ TEST_F(GpuEmissionTest, RadixSortOfEveryType) {
       key.last = places;
       key.descending = key.last;
       if (places) CheckPtx(skeleton, key, "last");
-      key = {.stage = stage, .type = BitsOf(ops::SizeOf(type)), .skips = key.skips};
+      key = {.stage = stage, .type = BitsOf(ops::SizeOf(type)), .skips = key.skips, .items = key.items};
       CheckPtx(skeleton, key, "middle");
       key.few = true;
       CheckPtx(skeleton, key, "of few tiles");

@@ -12,15 +12,20 @@ namespace xpud::kernels {
 namespace {
 
 constexpr int64_t kDigitBits = 8, kDigits = 1 << kDigitBits;
-constexpr int kItems = 16, kFewItems = 8;  // of a lane; few: of lines that fit in smaller tiles
-constexpr int64_t kLaneCounts = 8;         // that a lane scans at a time
+constexpr int64_t kLaneCounts = 8;  // that a lane scans at a time
 constexpr int64_t kFewTiles = kWarpLanes;
 static_assert(kDigits == kGpuLanes);  // a lane takes a digit
 
 int64_t PassesOf(ops::DType type) { return static_cast<int64_t>(ops::SizeOf(type)) * 8 / kDigitBits; }
 
+// Small tiles use a device better if there is little to sort. Large ones write longer pieces.
 int ItemsOf(const SortedLines& lines) {
-  return lines.n <= kFewItems * int64_t{kGpuLanes} ? kFewItems : kItems;
+  constexpr int64_t kFewElements = 1 << 18;
+  for (const int items : {4, 8, 16})
+    if (lines.n <= items * int64_t{kGpuLanes}) return items;
+  if (lines.n * lines.layout.numel() <= kFewElements) return 8;
+  // Of 64 bits, more do not fit in shared memory.
+  return ops::SizeOf(lines.type) == 8 ? 12 : 16;
 }
 
 int64_t TilesOf(const SortedLines& lines) { return CeilDiv(lines.n, int64_t{kGpuLanes} * ItemsOf(lines)); }
@@ -159,8 +164,8 @@ using Values = Emitter::Values;
 // Returns how many groups a multiprocessor shall hold. More of them hide latency better, but their items must
 // fit in registers.
 int RoomFor(const RadixKey& key) {
-  const bool is_long = ops::SizeOf(key.type) == 8 || key.stage == RadixStage::kLine;
-  return (key.items == kItems ? 1 : 2) * (is_long ? 2 : 3);
+  const bool has_few = key.items <= 8;
+  return key.stage == RadixStage::kLine ? (has_few ? 4 : 2) : (has_few ? 6 : 3);
 }
 
 class RadixEmission {
@@ -343,20 +348,26 @@ class RadixEmission {
     return e_.Add(e_.Mul(row, args_.tiles), tile.number);
   }
 
+  // Lanes add to one of several counts of a digit, so that at most 4 of a warp meet in one, or in one bank.
   void EmitCount(const Tile& tile) {
-    Value const counts = e_.Shared(i32_, kDigits);
-    e_.StoreRaw(counts, Thread(), I32(0));
+    constexpr int64_t kParts = 8;
+    Value const counts = e_.Shared(i32_, kDigits * kParts);  // [digit, part]
+    for (int64_t part = 0; part < kParts; ++part)
+      e_.StoreRaw(counts, ir_.CreateAdd(Thread(), I32(part * kDigits)), I32(0));
     const Values keys = Keys(tile);
     e_.Barrier();
+    Value const part = ir_.CreateAnd(Thread(), I32(kParts - 1));
     for (Value const key : keys) {
-      Value const digit = DigitOf(key, tile.pass);
-      const Equals equals = EqualsOf(digit);
-      e_.If(equals.leads,
-            [&] { e_.AtomicAdd(ops::DType::kInt32, counts, Widen(digit), equals.count, Scalar::kI32); });
+      Value const first = ir_.CreateMul(DigitOf(key, tile.pass), I32(kParts));
+      e_.AtomicAdd(ops::DType::kInt32, counts, ir_.CreateOr(first, part), I32(1), Scalar::kI32);
     }
     if (key_.first && key_.skips) StoreChanges(tile, keys);
     e_.Barrier();
-    e_.StoreRaw(args_.counts, CountAt(tile, Thread()), LoadI32(counts, Thread()));
+    Value count = I32(0);
+    for (int64_t of = 0; of < kParts; ++of)
+      count =
+          ir_.CreateAdd(count, LoadI32(counts, ir_.CreateAdd(ir_.CreateMul(Thread(), I32(kParts)), I32(of))));
+    e_.StoreRaw(args_.counts, CountAt(tile, Thread()), count);
   }
 
   // The bits in which the keys of a tile differ from the line's first one (i64).
@@ -546,43 +557,37 @@ class RadixEmission {
                            });
   }
 
-  // Shared memory for the keys or positions of a tile.
-  Value Exchange() {
-    return e_.Shared(element_->getIntegerBitWidth() > 32 ? element_ : i32_,
-                     static_cast<uint64_t>(key_.tile()));
-  }
-  Value SlotOf(size_t i) { return ir_.CreateAdd(Thread(), I32(static_cast<int64_t>(i * kGpuLanes))); }
+  // Shared memory for one number of each of a tile's items.
+  Value Exchange(llvm::IntegerType* type) { return e_.Shared(type, static_cast<uint64_t>(key_.tile())); }
 
   void EmitPlace(const Tile& tile) {
     const Values keys = Keys(tile);
-    const auto [places, shifts] = Rank(tile, keys);
-    Move(tile, keys, places, shifts);
+    Move(tile, keys, Rank(tile, keys));
   }
 
   // Puts keys and positions in order in shared memory, then writes them.
-  void Move(const Tile& tile, const Values& keys, const Values& places, Value shifts) {
-    Value const shared = Exchange();
-    for (size_t i = 0; i < keys.size(); ++i) e_.StoreRaw(shared, places[i], keys[i]);
+  void Move(const Tile& tile, const Values& keys, const Ranking& ranking) {
+    Value const sorted_keys = Exchange(element_), sorted_positions = Exchange(i32_);
     const Values positions = Positions(tile);
-    e_.Barrier();
-    Values sorted, targets;
     for (size_t i = 0; i < keys.size(); ++i) {
-      sorted.push_back(e_.LoadRaw(element_, shared, SlotOf(i)));
-      targets.push_back(Widen(ir_.CreateAdd(SlotOf(i), LoadI32(shifts, DigitOf(sorted.back(), tile.pass)))));
+      e_.StoreRaw(sorted_keys, ranking.places[i], keys[i]);
+      e_.StoreRaw(sorted_positions, ranking.places[i], positions[i]);
     }
-    const auto store_all = [&](llvm::Type* type, const auto& halves, const auto& value) {
-      Value const line = LineIn(type, Half(halves, NextHalf(tile)), tile);
-      for (size_t i = 0; i < keys.size(); ++i)
-        e_.If(IsInside(tile, SlotOf(i)), [&] { e_.StoreRaw(line, targets[i], value(i)); });
-    };
-    if (!key_.last) store_all(element_, args_.keys, [&](size_t i) { return sorted[i]; });
     e_.Barrier();
-    for (size_t i = 0; i < keys.size(); ++i) e_.StoreRaw(shared, places[i], positions[i]);
-    e_.Barrier();
-    const auto position = [&](size_t i) { return LoadI32(shared, SlotOf(i)); };
-    if (!key_.last) return store_all(i32_, args_.positions, position);
-    for (size_t i = 0; i < keys.size(); ++i)
-      e_.If(IsInside(tile, SlotOf(i)), [&] { StoreResult(tile, targets[i], sorted[i], Widen(position(i))); });
+    Value const to_keys = key_.last ? nullptr : LineIn(element_, Half(args_.keys, NextHalf(tile)), tile);
+    Value const to_positions =
+        key_.last ? nullptr : LineIn(i32_, Half(args_.positions, NextHalf(tile)), tile);
+    for (size_t i = 0; i < keys.size(); ++i) {
+      Value const place = ir_.CreateAdd(Thread(), I32(static_cast<int64_t>(i * kGpuLanes)));
+      Value const key = e_.LoadRaw(element_, sorted_keys, place), position = LoadI32(sorted_positions, place);
+      Value const shift = LoadI32(ranking.shifts, DigitOf(key, tile.pass));
+      Value const target = Widen(ir_.CreateAdd(place, shift));
+      e_.If(IsInside(tile, place), [&] {
+        if (key_.last) return StoreResult(tile, target, key, Widen(position));
+        e_.StoreRaw(to_keys, target, key);
+        e_.StoreRaw(to_positions, target, position);
+      });
+    }
   }
   Value NextHalf(const Tile& tile) { return key_.first ? ir_.getFalse() : ir_.CreateNot(tile.second); }
 
@@ -593,7 +598,7 @@ class RadixEmission {
     Values state = Keys(tile);
     Value const varying = PassesOf(key_.type) > 1 ? ChangesOf(tile, state) : e_.I64(-1);
     for (Value const position : Positions(tile)) state.push_back(position);
-    Value const shared = Exchange();
+    Value const shared = Exchange(element_->getIntegerBitWidth() > 32 ? element_ : i32_);
     // Puts one array of the state in order.
     const auto reorder = [&](llvm::Type* type, Values& now, size_t first, const Values& places) {
       for (size_t i = 0; i < items; ++i) e_.StoreRaw(shared, places[i], now[first + i]);

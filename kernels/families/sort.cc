@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kGpuTileLog2 = 11;
 constexpr int64_t kGpuTile = int64_t{1} << kGpuTileLog2;
-constexpr int64_t kMaxKept = 512;  // of a GPU's runs; if they keep more, lines are sorted by digits
+constexpr int64_t kMinDigitsLine = 512;  // longer lines are sorted by digits on a GPU
 constexpr int64_t kHostTile = 4096;
 constexpr int64_t kBlock = 8;                        // items that the host sorts by a network
 constexpr int64_t kGpuChunk = 8, kHostChunk = 4096;  // items that a work item merges
@@ -86,10 +86,9 @@ SortPlan PlanOf(const SortedLines& lines, bool gpu) {
   return plan;
 }
 
-// Returns whether sorting by digits is the faster way on a GPU.
+// Returns whether sorting by digits is the faster way on a GPU, also if only the first few are wanted.
 bool HasDigits(const SortedLines& lines) {
-  return lines.n > kGpuTile / 2 && lines.n <= std::numeric_limits<int32_t>::max() &&
-         (lines.n <= RadixSort::kMaxTile || lines.k > kMaxKept);
+  return lines.n > kMinDigitsLine && lines.n <= std::numeric_limits<int32_t>::max();
 }
 
 SortPlanner::Cut HostCut(int64_t items, float nanoseconds) {

@@ -60,7 +60,9 @@ class DeviceQueue {
   // How many pieces of work were appended: launches and other commands of the device. 0 if the device does
   // not say when they ran.
   virtual uint64_t appended() const { return 0; }
-  // Returns when work ran, since the last call; see Device::Trace.
+  // Whether the device says when work that is appended now runs; see Device::Trace.
+  virtual bool times_work() const { return false; }
+  // Returns when work ran, since the last call.
   virtual std::vector<WorkTime> TakeTimes() { return {}; }
   // An error since the last call that the calls above did not return.
   struct Trouble {

@@ -63,6 +63,7 @@ class ProcessDevice final : public Device {
   uint64_t replayed_launches() const override;
   uint32_t Trace(bool on) override;
   bool Traced(uint32_t ticket) const override;
+  bool tracing() const { return traces_ && online() && times().active(); }
 
   // Used by ProcessQueue.
   bool online() const { return state_ != State::kReplacing && state_ != State::kLost; }

@@ -90,6 +90,8 @@ absl::Status ProcessQueue::WriteTimestamp(uint64_t* word) {
   return Append({});
 }
 
+bool ProcessQueue::times_work() const { return device_.tracing(); }
+
 bool ProcessQueue::ready() const { return !held_ && sent_ == log_.size() && device_.HasRoom(ring_); }
 
 void ProcessQueue::Completed(uint64_t value) {

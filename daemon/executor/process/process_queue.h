@@ -36,6 +36,7 @@ class ProcessQueue final : public DeviceQueue {
   absl::Status WriteTimestamp(uint64_t* word) override;
   void Watch(const uint64_t* done) override { done_ = done; }
   uint64_t appended() const override { return appended_; }
+  bool times_work() const override;
   std::vector<WorkTime> TakeTimes() override { return std::exchange(times_, {}); }
   bool ready() const override;
   void Completed(uint64_t value) override;

@@ -38,7 +38,7 @@ void TimeKeeper::Serve() {
     const uint32_t wanted = exchange_.Await(done, on() && !uses_clock_ ? kFlushMs : kLongMs);
     if (wanted != done) {
       Turn(TimesExchange::IsOn(wanted));
-      exchange_.Reach(wanted);
+      exchange_.Reach(wanted, on());
     }
     if (on() && !uses_clock_) (void)device_.FlushTrace();
     done = wanted;

@@ -26,6 +26,8 @@ class TimesExchange {
   // executor has begun to note times, or has added those of all work that had ended before.
   uint32_t Want(bool on);
   bool Reached(uint32_t ticket) const { return reached_.load(std::memory_order_acquire) == ticket; }
+  // Whether times are being added; the executor may not be able to.
+  bool active() const { return active_.load(std::memory_order_relaxed); }
   // Calls `visit` with each entry, whose contents are not to be trusted, and removes it.
   template <typename Visit>
   void Take(Visit visit) {
@@ -39,13 +41,17 @@ class TimesExchange {
   static bool IsOn(uint32_t ticket) { return (ticket & 1) != 0; }
   // Returns the last ticket, after at most `milliseconds` if it is still `known`.
   uint32_t Await(uint32_t known, int milliseconds);
-  void Reach(uint32_t ticket) { reached_.store(ticket, std::memory_order_release); }
+  void Reach(uint32_t ticket, bool active) {
+    active_.store(active, std::memory_order_relaxed);
+    reached_.store(ticket, std::memory_order_release);
+  }
   // One thread at a time. Drops the entry if there is no room.
   void Add(const Entry& entry);
 
  private:
   alignas(64) std::atomic<uint32_t> wanted_;  // the last ticket: odd if times are wanted
   std::atomic<uint32_t> reached_;
+  std::atomic<bool> active_;
   alignas(64) std::atomic<uint64_t> tail_;  // entries before it are complete
   alignas(64) std::atomic<uint64_t> head_;  // entries before it are taken
   std::array<Entry, kCapacity> entries_;
