@@ -69,7 +69,11 @@ std::vector<OptionRow> MakeRows() {
        "report a session as stalled, with the cause, in the events (xpuctl events) when it has work and "
        "nothing "
        "of it has run or ended for this time; 0: never",
-       "", "", kBoth, false, Integer(&Options::stall_after_seconds, 0, 86'400)},
+       "", "", kBoth, true, Integer(&Options::stall_after_seconds, 0, 86'400)},
+      {"flight-dumps", "PATH",
+       "a folder for files that say what a session did last, written when it ends by a fault or before its "
+       "work was done; `xpuctl flight FILE` shows one; the 100 newest are kept",
+       "none are written", "/var/lib/xpud/flights", kBoth, false, Text(&Options::flight_dumps, "a path")},
       {"metrics-listen", "[HOST:]PORT|unix:PATH",
        "serve metrics for Prometheus over HTTP at /metrics, without authentication, on HOST (an address; "
        "default: "

@@ -91,7 +91,8 @@ Places PlacesFor(const FilesOptions& options) {
   AddMatches("/dev/nvidia*", places.devices);
   if (options.processes == FilesOptions::Processes::kOwn) places.change.emplace_back("/proc/self/task");
   if (options.processes == FilesOptions::Processes::kAll) places.change.emplace_back("/proc");
-  if (!options.cache_directory.empty()) places.write.push_back(options.cache_directory);
+  for (const std::string& directory : {options.cache_directory, options.dump_directory})
+    if (!directory.empty()) places.write.push_back(directory);
   if (!options.configuration.empty()) {
     places.read.push_back(FolderOf(options.configuration));
     for (const char* const path : {"/etc/passwd", "/etc/nsswitch.conf"}) places.read.emplace_back(path);

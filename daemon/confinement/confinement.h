@@ -24,6 +24,7 @@ struct FilesOptions {
   // The configuration file. It stays readable with all other files in its folder, because editors replace
   // files. The account files stay readable with it. Empty: none.
   std::string configuration = {};
+  std::string dump_directory = {};  // for files of the flight recorder; empty: none
 };
 
 // Returns "on", "log" or "off".

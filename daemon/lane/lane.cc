@@ -116,11 +116,11 @@ absl::Status Lane::Open(const std::shared_ptr<session::Session>& session,
   return absl::OkStatus();
 }
 
-void Lane::Close(uint64_t id, const std::string& reason) {
+void Lane::Close(uint64_t id, const std::string& reason, bool fault) {
   const auto found = sessions_.find(id);
   if (found == sessions_.end()) return;
   found->second->transport().Close(reason);
-  Archive(*found->second, reason);
+  Archive(*found->second, reason, fault);
   const auto turn = std::find_if(turns_.begin(), turns_.end(),
                                  [&](const Turn& each) { return each.session.get() == found->second; });
   sessions_.erase(found);
@@ -132,8 +132,10 @@ void Lane::Close(uint64_t id, const std::string& reason) {
   if (!EndSession(*session)) ending_.push_back(std::move(session));
 }
 
-void Lane::Archive(DeviceSession& session, const std::string& reason) {
+void Lane::Archive(DeviceSession& session, const std::string& reason, bool fault) {
+  session.TakeTimes();
   const DeviceSession::WaitState state = session.wait_state();
+  const bool unfinished = state.has_commands || state.device_works;
   const session::Peer& peer = session.peer();
   ended_.Add({.id = session.id(),
               .pid = peer.pid,
@@ -143,7 +145,9 @@ void Lane::Archive(DeviceSession& session, const std::string& reason) {
               .ended_ns = NowNs(),
               .completed = session.counters().commands_completed,
               .waited_for = state.has_commands ? trace::Describe(state.stall, state.row) : "",
+              .unfinished = unfinished,
               .recorder = session.TakeRecorder()});
+  if (fault || unfinished) options_.on_crash(index_, ended_.sessions().back());
 }
 
 size_t Lane::StartProfile(const trace::Selection& selection, size_t capacity, uint64_t until_ns) {
@@ -248,7 +252,7 @@ TenantTotals Lane::Tenants() const {
 }
 
 void Lane::CloseForFault(uint64_t session, const std::string& reason) {
-  Close(session, reason);
+  Close(session, reason, /*fault=*/true);
   options_.on_fault(session, reason);
 }
 
@@ -422,7 +426,7 @@ void Lane::Main() {
     // Both conditions: a thread that was off its core for a while has not observed that time as idle.
     if (idle_polls < kIdlePolls || spins) continue;
     timespec pause = {0, peer_pause_ns};
-    const bool watched = options_.stall_ns != 0 && std::ranges::any_of(turns_, [](const Turn& turn) {
+    const bool watched = stalls_.watches() && std::ranges::any_of(turns_, [](const Turn& turn) {
                            return turn.session->wait_state().since_ns != 0;
                          });
     if (watched && pending != Pending::kPeer) {

@@ -42,6 +42,9 @@ class Lane {
     // closed its part.
     std::function<void(uint64_t session, const std::string& reason)> on_fault = [](uint64_t,
                                                                                    const std::string&) {};
+    // Called on the lane's thread when a session has ended on the device by a fault, or with unfinished work.
+    std::function<void(uint32_t device, const trace::EndedSession& session)> on_crash =
+        [](uint32_t, const trace::EndedSession&) {};
   };
 
   // `index`: the device's number. `registry` must outlive the lane.
@@ -69,8 +72,8 @@ class Lane {
   // uses the device.
   absl::Status Open(const std::shared_ptr<session::Session>& session,
                     const std::shared_ptr<transport::ServerTransport>& transport);
-  // Closes a session's part on this device, if there is one.
-  void Close(uint64_t session, const std::string& reason);
+  // Closes a session's part on this device, if there is one. `fault`: because of what it did.
+  void Close(uint64_t session, const std::string& reason, bool fault = false);
   session::DeviceSession* Find(uint64_t session);
   // Calls `visit` for each session.
   void ForEach(absl::FunctionRef<void(const session::DeviceSession&)> visit) const;
@@ -82,6 +85,7 @@ class Lane {
   // Profiles the selected sessions, those that open the device later included. Returns how many there are.
   size_t StartProfile(const trace::Selection& selection, size_t capacity, uint64_t until_ns);
   size_t StopProfile(const trace::Selection& selection);
+  StallWatch& stalls() { return stalls_; }
   const StallWatch& stalls() const { return stalls_; }
   // A session's own profile, of at most `capacity` commands. Returns ResourceExhausted if those of all
   // sessions would be too many.
@@ -115,7 +119,7 @@ class Lane {
   void FinishTraces();
   void CloseForFault(uint64_t session, const std::string& reason);
   // Keeps what is recorded of a session that ends.
-  void Archive(session::DeviceSession& session, const std::string& reason);
+  void Archive(session::DeviceSession& session, const std::string& reason, bool fault);
   size_t ForSelected(const trace::Selection& selection, absl::FunctionRef<void(trace::Recorder&)> visit);
   // Ends sessions that were closed. Returns whether one has ended.
   bool RunEnding();

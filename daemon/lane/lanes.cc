@@ -14,10 +14,12 @@ absl::StatusOr<std::unique_ptr<Lanes>> Lanes::Create(std::vector<stream::DeviceS
   for (stream::DeviceState& device : devices) {
     const Lane::Options of_lane = {.slice_ns = lanes->options_.slice_ns,
                                    .stall_ns = lanes->options_.stall_ns,
-                                   .on_fault = [raw = lanes.get()](uint64_t id, const std::string& reason) {
-                                     if (const auto session = raw->registry_.Find(id))
-                                       raw->Evict(*session, reason, /*fault=*/true);
-                                   }};
+                                   .on_fault =
+                                       [raw = lanes.get()](uint64_t id, const std::string& reason) {
+                                         if (const auto session = raw->registry_.Find(id))
+                                           raw->Evict(*session, reason, /*fault=*/true);
+                                       },
+                                   .on_crash = lanes->options_.on_crash};
     ASSIGN_OR_RETURN(
         auto lane, Lane::Create(std::move(device), static_cast<uint32_t>(lanes->size()), registry, of_lane));
     lanes->lanes_.push_back(std::move(lane));

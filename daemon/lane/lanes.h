@@ -19,6 +19,8 @@ class Lanes {
   struct Options {
     uint64_t slice_ns = 100'000;
     uint64_t stall_ns = 0;  // as Lane::Options
+    std::function<void(uint32_t device, const trace::EndedSession& session)> on_crash =
+        [](uint32_t, const trace::EndedSession&) {};  // as Lane::Options
     // Called, on any lane's thread, when a session was closed that its client has not left: its socket must
     // be shut.
     std::function<void(uint64_t session)> on_close = [](uint64_t) {};

@@ -19,6 +19,12 @@ class StallWatch {
   StallWatch(uint64_t after_ns, uint32_t device, telemetry::EventLog& events)
       : after_ns_(after_ns), device_(device), events_(events) {}
 
+  void SetAfter(uint64_t after_ns) {
+    after_ns_ = after_ns;
+    next_ns_ = 0;
+  }
+  // Whether sessions are watched.
+  bool watches() const { return after_ns_ != 0; }
   // Whether it is time to look at the sessions again.
   bool IsDue(uint64_t now_ns) const { return after_ns_ != 0 && now_ns >= next_ns_; }
   // Looks at a session. Call it for each one, then Looked. `others`: names those that have work, too.
@@ -37,7 +43,7 @@ class StallWatch {
     uint64_t looked_ns;
   };
 
-  const uint64_t after_ns_;
+  uint64_t after_ns_;
   const uint32_t device_;
   telemetry::EventLog& events_;
   uint64_t next_ns_ = 0;

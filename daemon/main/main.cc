@@ -25,6 +25,7 @@
 #include "daemon/lane/lanes.h"
 #include "daemon/main/reloader.h"
 #include "daemon/service/control.h"
+#include "daemon/service/flight_dumps.h"
 #include "daemon/service/handed_sockets.h"
 #include "daemon/service/listener.h"
 #include "daemon/service/socket_file.h"
@@ -253,9 +254,18 @@ absl::Status Run(const config::CommandLine& line, const config::Configuration& c
 
   ASSIGN_OR_RETURN(const std::string cache_directory, PrepareCache(options));
   const std::string folder = std::filesystem::path(options.socket).parent_path().string();
-  confinement::FilesOptions files = {
-      cache_directory,   folder, options.driver, confinement::FilesOptions::Processes::kAll, true,
-      line.config_path()};
+  session::Registry registry;
+  std::unique_ptr<service::FlightDumps> dumps;
+  if (!options.flight_dumps.empty()) {
+    ASSIGN_OR_RETURN(dumps, service::FlightDumps::Open(options.flight_dumps, registry.events()));
+  }
+  confinement::FilesOptions files = {.cache_directory = cache_directory,
+                                     .socket_directory = folder,
+                                     .driver_library = options.driver,
+                                     .processes = confinement::FilesOptions::Processes::kAll,
+                                     .keeps_signals = true,
+                                     .configuration = line.config_path(),
+                                     .dump_directory = options.flight_dumps};
   // First the common part for both processes, then the spawner's rights are taken from the daemon. Its
   // signals must still reach the spawner.
   std::string first, in_force;
@@ -281,9 +291,13 @@ absl::Status Run(const config::CommandLine& line, const config::Configuration& c
     devices.erase(devices.begin() + transport::kMaxDevices, devices.end());
   }
   const size_t device_count = devices.size();
-  session::Registry registry;
   lane::Lanes::Options lane_options;
-  lane_options.stall_ns = static_cast<uint64_t>(options.stall_after_seconds) * 1'000'000'000;
+  lane_options.stall_ns = Reloader::StallAfterNs(options);
+  if (dumps != nullptr) {
+    lane_options.on_crash = [&](uint32_t device, const trace::EndedSession& session) {
+      dumps->Add(device, session);
+    };
+  }
   lane_options.on_close = [&](uint64_t session) { listener->HangUp(session); };
   ASSIGN_OR_RETURN(auto lanes, lane::Lanes::Create(std::move(devices), registry, lane_options));
   lanes_to_wake.store(lanes.get());

@@ -54,6 +54,10 @@ void LogOverridden(const config::Configuration& configuration) {
     spdlog::warn("config_overridden key={} by=\"the command line\"", key);
 }
 
+uint64_t Reloader::StallAfterNs(const Options& options) {
+  return static_cast<uint64_t>(options.stall_after_seconds) * 1'000'000'000;
+}
+
 service::Listener::Limits Reloader::LimitsOf(const Options& options) {
   const uint64_t machine =
       static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
@@ -76,7 +80,10 @@ void Reloader::Reload(lane::Lanes& lanes, service::Listener& listener, const tel
     Adopt(*found);
     spdlog::set_level(spdlog::level::from_str(now_.options.log_level));
     listener.SetLimits(LimitsOf(now_.options));
-    lanes.CallEach([&](lane::Lane& lane) { Apply(&before, now_.options, lane.state()); });
+    lanes.CallEach([&](lane::Lane& lane) {
+      Apply(&before, now_.options, lane.state());
+      lane.stalls().SetAfter(StallAfterNs(now_.options));
+    });
     spdlog::info("config_reloaded path={}", line_.config_path().empty() ? "none" : line_.config_path());
   } else {
     for (const auto problem : absl::StrSplit(found.status().message(), '\n'))

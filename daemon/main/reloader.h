@@ -22,6 +22,7 @@ class Reloader {
   // Applies the settings of devices at the start, before the lanes exist.
   void SetUp(stream::DeviceState& device) const;
   static service::Listener::Limits LimitsOf(const config::Options& options);
+  static uint64_t StallAfterNs(const config::Options& options);
 
   // Reads the file again. A file that is not valid changes nothing.
   void Reload(lane::Lanes& lanes, service::Listener& listener, const telemetry::Notifier& notifier);

@@ -120,6 +120,7 @@ void Fill(const CommandRecord& record, const std::vector<std::string>& names, v1
     out.set_waited_for(trace::kStallNames[static_cast<size_t>(record.stall)]);
   out.set_refused(record.refused);
   out.set_exact(record.exact);
+  out.set_memory_bytes(record.memory_bytes);
 }
 
 void Fill(const FlightRecord& record, v1::FlightCommand& out) {
@@ -267,6 +268,15 @@ absl::Status TraceReader::Read(const v1::ReadProfileRequest& request, v1::ReadPr
   return absl::OkStatus();
 }
 
+void FillFlight(const trace::EndedSession& session, uint32_t device, uint64_t most, v1::Flight& out) {
+  FillPeer(session, session.id, device, out);
+  out.set_completed(session.completed);
+  out.set_ended(session.reason);
+  out.set_ended_ns(session.ended_ns);
+  if (!session.waited_for.empty()) out.set_waiting_for(session.waited_for);
+  FillCommands(session.recorder->flight(), most, out);
+}
+
 absl::Status TraceReader::Read(const v1::ReadFlightRequest& request, v1::ReadFlightResponse& out) {
   lanes_.CallEach([&](lane::Lane& lane) {
     if (const session::DeviceSession* const open = lane.Find(request.session())) {
@@ -278,13 +288,7 @@ absl::Status TraceReader::Read(const v1::ReadFlightRequest& request, v1::ReadFli
       if (state.since_ns != 0) flight.set_waiting_ns(NowNs() - std::min(state.since_ns, NowNs()));
       FillCommands(open->recorder().flight(), request.commands(), flight);
     } else if (const trace::EndedSession* const ended = lane.ended().Find(request.session())) {
-      v1::Flight& flight = *out.add_flights();
-      FillPeer(*ended, ended->id, lane.index(), flight);
-      flight.set_completed(ended->completed);
-      flight.set_ended(ended->reason);
-      flight.set_ended_ns(ended->ended_ns);
-      if (!ended->waited_for.empty()) flight.set_waiting_for(ended->waited_for);
-      FillCommands(ended->recorder->flight(), request.commands(), flight);
+      FillFlight(*ended, lane.index(), request.commands(), *out.add_flights());
     }
   });
   out.set_time_ns(NowNs());

@@ -7,6 +7,10 @@
 
 namespace xpud::service {
 
+// What an ended session did last on a device: at most its `most` last commands, or all that are kept if that
+// is 0. Thread-safe.
+void FillFlight(const trace::EndedSession& session, uint32_t device, uint64_t most, v1::Flight& out);
+
 class TraceReader {
  public:
   explicit TraceReader(lane::Lanes& lanes) : lanes_(lanes) {}

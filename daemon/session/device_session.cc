@@ -162,10 +162,13 @@ absl::StatusOr<DeviceSession::Progress> DeviceSession::Run(uint64_t slice_ns) {
     }
     reader_.Pop(header);
     const Queue* const ran = queues_.Find(header.queue);  // it may have been made, or destroyed
-    if (timed) [[unlikely]]
+    if (timed) [[unlikely]] {
       command_.end_of_work = queue == ran && ran != nullptr ? ran->device->appended() : command_.first_work;
+      command_.memory_bytes = memory_.allocated_bytes();
+    }
     ++sequence_;
     ++counters_.commands_submitted;
+    if (command_.launches != nullptr) counters_.kernels += command_.launches->size();
     recorder_->Note(command_, now);
     if (is_synchronous_ && now != timed_from) {
       counters_.duration.Add((now - timed_from) / (sequence_ - timed_after), sequence_ - timed_after);

@@ -12,6 +12,7 @@ namespace xpud {
 #define XPUD_SESSION_COUNTERS(COUNTER)             \
   COUNTER(commands_submitted)                      \
   COUNTER(commands_completed)                      \
+  COUNTER(kernels)                                 \
   COUNTER(errors) /* commands that failed */       \
   COUNTER(uploaded_bytes)                          \
   COUNTER(downloaded_bytes)                        \

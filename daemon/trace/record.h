@@ -65,6 +65,7 @@ struct CommandRecord {
   uint64_t began_ns, ended_ns;  // on the device; 0: not known
   uint64_t device_ns;           // time on the device: less than ended - began if others ran in between
   uint64_t bytes;
+  uint64_t memory_bytes;  // that the session then held on the device
   double operations;  // on elements
   uint32_t kernel;    // the name of its first launch: a number of Recorder::names
   uint16_t row;
@@ -78,6 +79,6 @@ struct CommandRecord {
   uint8_t reserved[2];
   std::array<TensorShape, kTensors> shapes;
 };
-static_assert(sizeof(CommandRecord) == 232);
+static_assert(sizeof(CommandRecord) == 240);
 
 }  // namespace xpud::trace

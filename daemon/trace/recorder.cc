@@ -79,6 +79,7 @@ void Recorder::NoteTimes(const Running& command) {
     record.exact = true;
   }
   record.bytes = command.copied_bytes;
+  record.memory_bytes = command.memory_bytes;
   record.kind = command.header.kind;
   record.queue = static_cast<uint8_t>(command.header.queue);
   record.stall = command.stall;

@@ -94,6 +94,54 @@ TEST(RecorderTest, AProfileHasTimesUntilItStops) {
   EXPECT_FALSE(recorder.profiling(1));
 }
 
+TEST(RecorderTest, MeasuredTimesReplaceEstimates) {
+  Recorder recorder(/*synchronous=*/false);
+  recorder.Start(Audience::kOperators, 3, UINT64_MAX);
+  const auto note = [&](uint64_t sequence, uint64_t first_work, uint64_t end_of_work) {
+    Add add(sequence, 100 * sequence);
+    add.running.first_work = first_work;
+    add.running.end_of_work = end_of_work;
+    recorder.Note(add.running, 1);
+  };
+  note(1, 40, 42);
+  note(2, 42, 42);  // without work on the device
+  note(3, 42, 43);
+  const Ring<CommandRecord>& records = recorder.profile(Audience::kOperators)->records;
+  recorder.Timed(0, 41, 1200, 1210);
+  recorder.Completed(0, 3, 5000);
+  EXPECT_TRUE(records[0].exact);
+  EXPECT_EQ(records[0].ended_ns, 1210u) << "not the estimate";
+  EXPECT_FALSE(records[2].exact);
+  EXPECT_EQ(records[2].ended_ns, 5000u);
+  recorder.Stop(Audience::kOperators);
+  recorder.Timed(0, 40, 1100, 1150);  // not in order, and after the end
+  recorder.Timed(0, 42, 1300, 1400);
+  recorder.Timed(0, 43, 1, 2);  // of no command
+  recorder.Timed(0, 39, 1, 2);  // likewise
+  recorder.Timed(1, 42, 1, 2);  // another queue
+  EXPECT_EQ(records[0].began_ns, 1100u);
+  EXPECT_EQ(records[0].ended_ns, 1210u);
+  EXPECT_EQ(records[0].device_ns, 60u);
+  EXPECT_FALSE(records[1].exact);
+  EXPECT_EQ(records[2].began_ns, 1300u);
+  EXPECT_EQ(records[2].device_ns, 100u);
+}
+
+TEST(RecorderTest, TimesOfOverwrittenCommandsAreDropped) {
+  Recorder recorder(/*synchronous=*/false);
+  recorder.Start(Audience::kClient, 2, UINT64_MAX);
+  for (uint64_t i = 0; i < 3; ++i) {
+    Add add(i + 1, 100);
+    add.running.first_work = i;
+    add.running.end_of_work = i + 1;
+    recorder.Note(add.running, 1);
+  }
+  recorder.Timed(0, 0, 7, 9);
+  const Ring<CommandRecord>& records = recorder.profile(Audience::kClient)->records;
+  EXPECT_FALSE(records[1].exact);
+  EXPECT_FALSE(records[2].exact);
+}
+
 TEST(RecorderTest, AnAsynchronousDeviceReportsEndsLater) {
   Recorder recorder(/*synchronous=*/false);
   recorder.Start(Audience::kOperators, 2, UINT64_MAX);

@@ -2,7 +2,9 @@
 
 import collections
 import json
+import os
 import pathlib
+import signal
 import subprocess
 import tempfile
 import unittest
@@ -183,6 +185,95 @@ class FlightTest(TraceTest):
         self.assertEqual(flight["commands"][-1]["sequence"], flight["recorded"])
         self.assertIn("download", [command["op"] for command in flight["commands"]])
         self.assertTrue(flight["ended"])
+
+
+class MeasuredTest(TraceTest):
+    """The device has a process of its own, which says when its work ran."""
+
+    FLAGS = ("--device", "cpu", "--executor", "process")
+
+    def test_times_on_the_device_are_measured(self):
+        client, session = self.worker()
+        self.work(client, 10)
+        self.xpuctl("profile", "start", session)
+        self.work(client, 300)  # recorded launches are replayed, too
+        self.xpuctl("profile", "stop", session)
+        profile, = json.loads(self.xpuctl("profile", "save", session, "-", "-o", "json"))["sessions"]
+        commands = [command for command in profile["commands"] if command["began_ns"]]
+        self.assertEqual(len([command for command in commands if command["op"] == "mm"]), 300)
+        for command in commands:
+            self.assertTrue(command["exact"], command)
+            self.assertGreater(command["ended_ns"], command["began_ns"])
+            self.assertGreaterEqual(command["began_ns"], command["decoded_ns"])
+        for one, other in zip(commands, commands[1:]):
+            self.assertLessEqual(one["ended_ns"], other["began_ns"])
+        self.assertNotIn("estimates", self.xpuctl("profile", "stats", session))
+
+    def test_a_new_executor_measures_too(self):
+        client, session = self.worker()
+        self.xpuctl("profile", "start", "--all")
+        self.work(client, 5)
+        executor = self.daemon.status()["devices"][0]["executor_pid"]
+        os.kill(executor, signal.SIGKILL)
+        wait_until(lambda: self.daemon.status()["devices"][0].get("executor_pid", executor) not in (0, executor), 20)
+        self.work(client, 5)
+        self.xpuctl("profile", "stop", "--all")
+        profile, = json.loads(self.xpuctl("profile", "save", session, "-", "-o", "json"))["sessions"]
+        products = [command for command in profile["commands"] if command["op"] == "mm"]
+        self.assertEqual(len(products), 10)
+        self.assertTrue(all(command["exact"] for command in products[-4:]), products)
+
+
+class DumpTest(TraceTest):
+    FLAGS = ("--device", "cpu", "--executor", "process")
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="xpud-e2e-")
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name, "flights")
+        self.FLAGS = (*DumpTest.FLAGS, "--flight-dumps", str(self.folder))
+        super().setUp()
+
+    def files(self) -> list[pathlib.Path]:
+        return sorted(self.folder.glob("*.json"))
+
+    def test_what_a_crashed_session_did_last(self):
+        client, session = self.worker()
+        self.work(client, 5)
+        executor = self.daemon.status()["devices"][0]["executor_pid"]
+        os.kill(executor, signal.SIGSTOP)  # so that its work is not done
+        client.tell("1")
+        wait_until(lambda: self.daemon.sessions()[0]["commands_submitted"] > self.daemon.sessions()[0]["commands_completed"], 10)
+        client.kill()
+        wait_until(self.files, 10)
+        os.kill(executor, signal.SIGCONT)
+        file, = self.files()
+        self.assertIn(f"-session-{session}-device-0.json", file.name)
+        self.assertEqual(file.stat().st_mode & 0o777, 0o600)
+        wait_until(lambda: "flight_dumped" in self.xpuctl("events", "-o", "json"), 5)
+        text = self.run_xpuctl("flight", file).stdout
+        self.assertIn(f"session {session} ", text)
+        self.assertIn("float32[64,64]", text)
+        self.assertIn("not known to have ended", text)
+        flight, = json.loads(self.xpuctl("flight", file, "-n", 3, "-o", "json"))["flights"]
+        self.assertEqual(len(flight["commands"]), 3)
+        self.assertGreater(flight["recorded"], flight["completed"])
+
+    def test_sessions_that_end_well_leave_no_file(self):
+        client, session = self.worker()
+        self.work(client, 5)
+        client.process.stdin.close()
+        client.process.wait(30)
+        wait_until(lambda: not self.daemon.sessions(), 5)
+        self.assertEqual(self.files(), [])
+
+    def test_a_folder_that_cannot_be_written(self):
+        answer = subprocess.run([BINARIES / "xpud", "--device", "cpu", "--socket", self.folder / "x.sock", "--flight-dumps", "/proc/flights"],
+                                capture_output=True, text=True, timeout=60)
+        self.assertNotEqual(answer.returncode, 0)
+        self.assertIn("flight-dumps: files cannot be written to /proc/flights", answer.stderr + answer.stdout)
+        for path, problem in ((self.folder / "absent.json", "cannot be read"), ("/etc/hostname", "is not a dump of xpud's flight recorder")):
+            self.assertIn(problem, self.run_xpuctl("flight", path).stderr)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,10 @@
 // flight: shows a session's last commands, also after its end.
+#include <google/protobuf/util/json_util.h>
+
+#include <cstdint>
 #include <cstdio>
+#include <fstream>
+#include <iterator>
 #include <string>
 
 #include "absl/strings/numbers.h"
@@ -45,18 +50,44 @@ std::string FlightText(const v1::Flight& flight, uint64_t now_ns) {
   return text + table.ToString();
 }
 
+// Reads a file that the daemon wrote (--flight-dumps).
+absl::StatusOr<v1::ReadFlightResponse> ReadDump(const std::string& path, uint32_t commands) {
+  std::ifstream file(path);
+  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  if (!file.good() && text.empty()) return absl::NotFoundError(absl::StrCat(path, " cannot be read"));
+  v1::ReadFlightResponse flight;
+  if (!google::protobuf::util::JsonStringToMessage(text, &flight).ok() || flight.flights().empty())
+    return absl::InvalidArgumentError(absl::StrCat(path, " is not a dump of xpud's flight recorder"));
+  for (v1::Flight& part : *flight.mutable_flights()) {
+    const int dropped = part.commands_size() - static_cast<int>(commands);
+    if (commands != 0 && dropped > 0) part.mutable_commands()->DeleteSubrange(0, dropped);
+  }
+  return flight;
+}
+
+absl::StatusOr<v1::ReadFlightResponse> ReadSession(const std::string& address, uint64_t session,
+                                                   uint32_t commands) {
+  auto client = control::Client::Connect(address);
+  if (!client.ok()) return client.status();
+  return client->ReadFlight(session, commands);
+}
+
 }  // namespace
 
 int RunFlight(const Invocation& invocation) {
+  if (invocation.arguments.empty()) {
+    return RefuseUsage(
+        "flight",
+        "it takes the number of a session, which xpuctl ps and xpuctl events name, or a file of "
+        "the daemon's --flight-dumps");
+  }
+  const std::string& what = invocation.arguments[0];
   uint64_t session = 0;
-  if (invocation.arguments.empty() || !absl::SimpleAtoi(invocation.arguments[0], &session))
-    return RefuseUsage("flight", "it takes the number of a session; xpuctl ps and xpuctl events name them");
   uint32_t commands = kShown;
   if (invocation.Has("-n") && !absl::SimpleAtoi(invocation.options.at("-n"), &commands))
     return RefuseUsage("flight", absl::StrCat("-n takes a number, not ", invocation.options.at("-n")));
-  auto client = control::Client::Connect(invocation.address);
-  if (!client.ok()) return Report(client.status());
-  const auto flight = client->ReadFlight(session, commands);
+  const auto flight = absl::SimpleAtoi(what, &session) ? ReadSession(invocation.address, session, commands)
+                                                       : ReadDump(what, commands);
   if (!flight.ok()) return Report(flight.status());
   if (invocation.output == Output::kJson) {
     std::fputs(Document(ToJson(*flight)).c_str(), stdout);

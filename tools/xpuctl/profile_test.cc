@@ -1,6 +1,9 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "tools/xpuctl/perfetto.pb.h"
 #include "tools/xpuctl/profile_stats.h"
@@ -48,6 +51,7 @@ ProfileData Profile() {
   free.set_op("free");
   free.set_arrived_ns(1500);
   free.set_decoded_ns(1500);
+  data.sessions[0].commands[1].set_memory_bytes(4096);
   data.sessions[1].commands.push_back(free);
   return data;
 }
@@ -76,7 +80,7 @@ TEST(ProfileStatsTest, NothingGivesNothing) {
   EXPECT_TRUE(StatsOf({}).rows.empty());
   EXPECT_NE(StatsText(StatsOf({})).find("0 commands"), std::string::npos);
   EXPECT_EQ(StatsJson(StatsOf({})),
-            "{\"commands\":0,\"span_ns\":0,\"device_ns\":0,\"rows\":[],\"wait_ns\":{}}");
+            "{\"commands\":0,\"span_ns\":0,\"device_ns\":0,\"estimated\":0,\"rows\":[],\"wait_ns\":{}}");
 }
 
 TEST(PerfettoTraceTest, SlicesOfATrackFollowEachOther) {
@@ -85,6 +89,7 @@ TEST(PerfettoTraceTest, SlicesOfATrackFollowEachOther) {
   std::map<uint64_t, std::string> names;
   std::map<uint64_t, uint64_t> parents, ended, flows;
   std::map<uint64_t, bool> open;
+  std::map<std::string, std::vector<std::pair<uint64_t, int64_t>>> memory;
   size_t slices = 0;
   for (const perfetto::TracePacket& packet : trace.packet()) {
     if (packet.has_track_descriptor()) {
@@ -98,6 +103,10 @@ TEST(PerfettoTraceTest, SlicesOfATrackFollowEachOther) {
     ASSERT_TRUE(names.contains(track)) << "a track is described first";
     EXPECT_EQ(names[parents[track]], "device 0: a device");
     EXPECT_EQ(packet.timestamp_clock_id(), 3u);
+    if (event.type() == perfetto::TrackEvent::COUNTER) {
+      memory[names[track]].push_back({packet.timestamp(), event.counter_value()});
+      continue;
+    }
     const bool begins = event.type() == perfetto::TrackEvent::SLICE_BEGIN;
     EXPECT_EQ(open[track], !begins);
     open[track] = begins;
@@ -109,12 +118,19 @@ TEST(PerfettoTraceTest, SlicesOfATrackFollowEachOther) {
   EXPECT_EQ(slices, 5u + 4u + 1u);  // turns, work, and a compile
   EXPECT_EQ(flows.size(), 4u);
   for (const auto& [flow, ends] : flows) EXPECT_EQ(ends, 2u);
+  const std::vector<std::pair<uint64_t, int64_t>> changes = {{1000, 0}, {1200, 4096}}, none = {{1400, 0}};
+  EXPECT_EQ(memory["memory: python, session 1"], changes);
+  EXPECT_EQ(memory["memory: python, session 2"], none) << "it has not changed";
 }
 
 TEST(ChromeTraceTest, TimesAreMicrosecondsFromTheFirstCommand) {
   const std::string trace = ChromeTrace(Profile());
   EXPECT_NE(trace.find("\"baseTimeNanoseconds\":1000001000"), std::string::npos) << trace;
   EXPECT_NE(trace.find("\"name\":\"kernel_mm\",\"pid\":0,\"tid\":2,\"ts\":0.200,\"dur\":0.100"),
+            std::string::npos)
+      << trace;
+  EXPECT_NE(trace.find("{\"ph\":\"C\",\"name\":\"memory: python, session 1\",\"pid\":0,\"ts\":0.200,"
+                       "\"args\":{\"bytes\":4096}}"),
             std::string::npos)
       << trace;
 }

@@ -14,7 +14,7 @@
 namespace xpud::xpuctl {
 namespace {
 
-enum class TrackKind { kTurns, kCompiles, kQueue };
+enum class TrackKind { kTurns, kCompiles, kQueue, kMemory };
 
 // A row of slices that do not overlap.
 struct Track {
@@ -43,6 +43,8 @@ std::string NameOf(const Track& track, const v1::ProfileInfo& info) {
       return absl::StrCat("compiler: ", who);
     case TrackKind::kQueue:
       return absl::StrCat("device queue ", track.queue, ": ", who);
+    case TrackKind::kMemory:
+      return absl::StrCat("memory: ", who);
   }
   return "";
 }
@@ -84,6 +86,18 @@ void ForEachSlice(const ProfiledSession& session, absl::FunctionRef<void(const S
   }
 }
 
+// Calls `each` whenever the memory of the session on the device has changed.
+void ForEachChange(const ProfiledSession& session,
+                   absl::FunctionRef<void(const Track&, uint64_t ns, uint64_t bytes)> each) {
+  const Track track{TrackKind::kMemory, session.info.device(), session.info.session(), 0};
+  uint64_t last = UINT64_MAX;
+  for (const v1::ProfiledCommand& command : session.commands) {
+    if (command.memory_bytes() == last) continue;
+    last = command.memory_bytes();
+    each(track, std::max(command.submitted_ns(), command.decoded_ns()), last);
+  }
+}
+
 // Numbers tracks in the order in which they appear.
 class Tracks {
  public:
@@ -100,6 +114,8 @@ class Tracks {
 void AppendArgs(const v1::ProfiledCommand& command, std::string& out) {
   absl::StrAppend(&out, "{\"op\":", JsonString(command.op()), ",\"correlation\":", command.sequence(),
                   ",\"queue\":", command.queue(), ",\"bytes\":", command.bytes());
+  if (command.decoded_ns() > command.arrived_ns())
+    absl::StrAppend(&out, ",\"waited ns\":", command.decoded_ns() - command.arrived_ns());
   if (!command.shapes().empty()) absl::StrAppend(&out, ",\"shapes\":", JsonString(command.shapes()));
   if (command.operations() != 0) absl::StrAppend(&out, ",\"operations\":", command.operations());
   if (command.launches() != 0) absl::StrAppend(&out, ",\"launches\":", command.launches());
@@ -128,6 +144,12 @@ class ChromeWriter {
 
   void Add(const ProfiledSession& session) {
     ForEachSlice(session, [&](const Slice& slice) { Add(slice, session.info); });
+    ForEachChange(session, [&](const Track& track, uint64_t ns, uint64_t bytes) {
+      Begin();
+      absl::StrAppend(&out_, "{\"ph\":\"C\",\"name\":", JsonString(NameOf(track, session.info)),
+                      ",\"pid\":", track.device, ",\"ts\":", Micros(ns - std::min(base_, ns)),
+                      ",\"args\":{\"bytes\":", bytes, "}}");
+    });
   }
 
   std::string Finish() {
@@ -180,6 +202,12 @@ class PerfettoWriter {
 
   void Add(const ProfiledSession& session) {
     ForEachSlice(session, [&](const Slice& slice) { Add(slice, session.info); });
+    ForEachChange(session, [&](const Track& track, uint64_t ns, uint64_t bytes) {
+      const auto [uuid, is_new] = tracks_.Find(track);
+      if (is_new) Describe(track, uuid, session.info);
+      Begin(perfetto::TrackEvent::COUNTER, uuid, ns).set_counter_value(static_cast<int64_t>(bytes));
+      Write(packet_);
+    });
   }
   std::string Finish() { return std::move(out_); }
 
@@ -209,6 +237,8 @@ class PerfettoWriter {
     descriptor.set_uuid(uuid);
     descriptor.set_parent_uuid(kDevices + track.device);
     descriptor.set_name(NameOf(track, info));
+    if (track.kind == TrackKind::kMemory)
+      descriptor.mutable_counter()->set_unit(perfetto::CounterDescriptor::SIZE_BYTES);
     Write(packet);
   }
   static void Annotate(const char* name, const std::string& value, perfetto::TrackEvent& event) {
@@ -244,6 +274,8 @@ class PerfettoWriter {
     Annotate("shapes", command.shapes(), begin);
     Annotate("correlation", command.sequence(), begin);
     Annotate("bytes", command.bytes(), begin);
+    if (command.decoded_ns() > command.arrived_ns())
+      Annotate("waited ns", command.decoded_ns() - command.arrived_ns(), begin);
     Annotate("launches", command.launches(), begin);
     Annotate("waited for", command.waited_for(), begin);
     Write(packet_);

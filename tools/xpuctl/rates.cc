@@ -52,6 +52,7 @@ Rates Between(const v1::GetStatusResponse& earlier, const v1::GetStatusResponse&
     const v1::Session& before = found ? *found : v1::Session::default_instance();
     rates.sessions.push_back({&now, Growth(before.busy_ns(), now.busy_ns()) / ns,
                               Growth(before.commands_completed(), now.commands_completed()) / rates.seconds,
+                              Growth(before.kernels(), now.kernels()) / rates.seconds,
                               Growth(before.uploaded_bytes(), now.uploaded_bytes()) / rates.seconds,
                               Growth(before.downloaded_bytes(), now.downloaded_bytes()) / rates.seconds,
                               Growth(before.queue_wait_ns(), now.queue_wait_ns()) / ns});

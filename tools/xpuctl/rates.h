@@ -19,6 +19,7 @@ struct SessionRates {
   const v1::Session* session;  // of the later sample
   double busy = 0;             // device time per time; above 1 on several devices
   double commands = 0;         // completed, per second
+  double kernels = 0;          // launched, per second
   double uploaded = 0;         // bytes per second
   double downloaded = 0;
   double waiting = 0;  // part of the time in which commands waited for their turn, 0 to 1

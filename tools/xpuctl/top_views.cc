@@ -69,6 +69,7 @@ constexpr Column<SessionRates> kColumns[] = {
     {"NAME", [](const SessionRates& row) { return row.session->client_name(); }},
     {">DEVICE", [](const SessionRates& row) { return Percent(row.busy); }},
     {">COMMANDS/S", [](const SessionRates& row) { return Count(row.commands); }},
+    {">KERNELS/S", [](const SessionRates& row) { return Count(row.kernels); }},
     {">WAITING",
      [](const SessionRates& row) {
        return CountCell(row.session->commands_submitted() - row.session->commands_completed());
@@ -154,10 +155,11 @@ std::string TopJson(const v1::GetStatusResponse& status, const Rates& rates) {
     absl::StrAppendFormat(
         &text,
         "%s{\"id\":%d,\"pid\":%d,\"client_name\":%s,\"busy\":%.6f,\"commands_per_second\":%.3f,"
+        "\"kernels_per_second\":%.3f,"
         "\"uploaded_bytes_per_second\":%.1f,\"downloaded_bytes_per_second\":%.1f,\"waiting\":%.6f}",
         &row == &rates.sessions[0] ? "" : ",", row.session->id(), row.session->pid(),
-        JsonString(row.session->client_name()), row.busy, row.commands, row.uploaded, row.downloaded,
-        row.waiting);
+        JsonString(row.session->client_name()), row.busy, row.commands, row.kernels, row.uploaded,
+        row.downloaded, row.waiting);
   }
   text += "],\"tenants\":[";
   for (const TenantRates& row : rates.tenants) {

@@ -11,7 +11,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "daemon/executor/level_zero/recorded_commands.h"
-#include "daemon/executor/process/time_keeper.h"
+#include "daemon/executor/process/replay_times.h"
 
 namespace xpud::executor::process {
 

@@ -1,6 +1,5 @@
 #include "daemon/executor/process/time_keeper.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "daemon/executor/process/messages.h"
@@ -11,7 +10,6 @@ namespace xpud::executor::process {
 namespace {
 
 constexpr int kFlushMs = 20, kLongMs = 60'000;
-constexpr size_t kMaxReplays = 4096;  // an operation whose report was lost leaves its replay incomplete
 
 // A tag is that of a recording, or a queue and the number of its work.
 constexpr uint64_t kRecording = uint64_t{1} << 63;
@@ -77,38 +75,21 @@ void TimeKeeper::Appending::End() {
 uint64_t TimeKeeper::TagOfRecording(uint32_t queue, uint64_t first,
                                     std::shared_ptr<const OperationCounts> counts) {
   const MutexLock lock(mutex_);
-  if (replays_.size() == kMaxReplays) replays_.erase(replays_.begin());
   const uint64_t tag = kRecording | ++replayed_;
-  replays_[tag] = {queue, first, std::move(counts), {}};
+  replays_.Begin(tag, queue, first, std::move(counts));
   return tag;
 }
 
 void TimeKeeper::Report(std::span<const xpud_trace_record_t> records) {
   const MutexLock lock(mutex_);
   for (const xpud_trace_record_t& record : records) {
-    if ((record.tag & kRecording) != 0)
-      ReportReplay(record.tag, record);
-    else
+    if ((record.tag & kRecording) == 0) {
       exchange_.Add(EntryOf(record));
+      continue;
+    }
+    const ReplayTimes::Times replay = replays_.Add(record);
+    for (const WorkTime& time : replay.times) exchange_.Add({replay.queue, 0, time});
   }
-}
-
-// The operations of a recording run one after the other. Once all are reported, their order says whose each
-// one is.
-void TimeKeeper::ReportReplay(uint64_t tag, const xpud_trace_record_t& record) {
-  const auto found = replays_.find(tag);
-  if (found == replays_.end()) return;
-  Replay& replay = found->second;
-  replay.operations.push_back(record);
-  if (replay.operations.size() < replay.counts->back()) return;
-  std::ranges::sort(replay.operations, {}, &xpud_trace_record_t::began_ns);
-  uint64_t launch = 0;
-  for (size_t i = 0; i < replay.operations.size(); ++i) {
-    while ((*replay.counts)[launch] <= i) ++launch;
-    const auto& [_, began, ended] = replay.operations[i];
-    exchange_.Add({replay.queue, 0, {replay.first + launch, began, ended}});
-  }
-  replays_.erase(found);
 }
 
 void TimeKeeper::Add(const TimesExchange::Entry& entry) {

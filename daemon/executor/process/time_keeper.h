@@ -4,20 +4,15 @@
 
 #include <atomic>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <span>
-#include <vector>
 
 #include "daemon/executor/level_zero/level_zero_device.h"
+#include "daemon/executor/process/replay_times.h"
 #include "daemon/executor/process/times_exchange.h"
 #include "proto/base/mutex.h"
 
 namespace xpud::executor::process {
-
-// Of a recording: how many operations of the device its first launches are, for the first one, the first two
-// and so on.
-using OperationCounts = std::vector<uint32_t>;
 
 class TimeKeeper {
  public:
@@ -57,25 +52,17 @@ class TimeKeeper {
   };
 
  private:
-  struct Replay {
-    uint32_t queue;
-    uint64_t first;  // number of the first launch
-    std::shared_ptr<const OperationCounts> counts;
-    std::vector<xpud_trace_record_t> operations;  // as they are reported
-  };
-
   void Turn(bool on);
   uint64_t TagOfRecording(uint32_t queue, uint64_t first, std::shared_ptr<const OperationCounts> counts);
   void Report(std::span<const xpud_trace_record_t> records);
-  void ReportReplay(uint64_t tag, const xpud_trace_record_t& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Add(const TimesExchange::Entry& entry);
 
   LevelZeroDevice& device_;
   const bool uses_clock_;
   std::atomic<bool> on_{false};
   Mutex mutex_;
-  TimesExchange& exchange_;                                     // it is added to under the mutex
-  std::map<uint64_t, Replay> replays_ ABSL_GUARDED_BY(mutex_);  // by tag; not reported completely
+  TimesExchange& exchange_;  // it is added to under the mutex
+  ReplayTimes replays_ ABSL_GUARDED_BY(mutex_);
   uint64_t replayed_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 

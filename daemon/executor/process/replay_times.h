@@ -1,0 +1,45 @@
+// Whose the operations of replayed recordings are: the driver reports them under the tag of the whole
+// recording, and not in order. Not thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "daemon/executor/api/work_time.h"
+#include "proto/base/ze_ext.h"
+
+namespace xpud::executor::process {
+
+// Of a recording: how many operations of the device its first launches are, for the first one, the first two
+// and so on.
+using OperationCounts = std::vector<uint32_t>;
+
+class ReplayTimes {
+ public:
+  // Replays whose operations are not all reported; the report of one may be lost. The oldest are forgotten.
+  static constexpr size_t kMaxReplays = 4096;
+
+  // A recording is about to be appended to a queue; `first` is the number of its first launch.
+  void Begin(uint64_t tag, uint32_t queue, uint64_t first, std::shared_ptr<const OperationCounts> counts);
+  struct Times {
+    uint32_t queue = 0;
+    std::vector<WorkTime> times;
+  };
+  // An operation was reported. If it was the last one of its replay, returns the times of all of them.
+  Times Add(const xpud_trace_record_t& record);
+
+ private:
+  struct Replay {
+    uint32_t queue;
+    uint64_t first;
+    std::shared_ptr<const OperationCounts> counts;
+    std::vector<xpud_trace_record_t> operations;
+  };
+
+  std::map<uint64_t, Replay> replays_;  // by tag
+};
+
+}  // namespace xpud::executor::process

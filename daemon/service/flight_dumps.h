@@ -1,0 +1,57 @@
+// Writes what a session did last to a file, when it ends by a fault or before its work was done. A thread of
+// its own writes. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "daemon/telemetry/event_log.h"
+#include "daemon/trace/archive.h"
+#include "proto/base/mutex.h"
+
+namespace xpud::service {
+
+class FlightDumps {
+ public:
+  static constexpr size_t kMaxFiles = 100;      // in the folder; the oldest are removed
+  static constexpr size_t kMaxWaiting = 16;     // to be written; more are dropped
+  static constexpr char kPrefix[] = "flight-";  // of the names of files, before their time
+
+  // Creates the folder if there is none. Returns an error if files cannot be written there. `events` outlives
+  // this.
+  static absl::StatusOr<std::unique_ptr<FlightDumps>> Open(std::string folder, telemetry::EventLog& events);
+  ~FlightDumps();  // writes what is waiting
+  FlightDumps(const FlightDumps&) = delete;
+  FlightDumps& operator=(const FlightDumps&) = delete;
+
+  // Does not wait for the file. `session` has ended on the device.
+  void Add(uint32_t device, const trace::EndedSession& session);
+
+ private:
+  struct Dump {
+    uint32_t device;
+    trace::EndedSession session;
+  };
+
+  FlightDumps(std::string folder, telemetry::EventLog& events)
+      : folder_(std::move(folder)), events_(events) {}
+  void Run();
+  void Write(const Dump& dump);
+  void RemoveOldest() const;
+
+  const std::string folder_;
+  telemetry::EventLog& events_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<Dump> waiting_ ABSL_GUARDED_BY(mutex_);
+  bool ends_ ABSL_GUARDED_BY(mutex_) = false;
+  // Started with the first dump: the daemon is confined while it has one thread. Last member: ends first.
+  std::thread thread_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace xpud::service
