@@ -25,6 +25,10 @@ uint64_t BytesOf(const ops::Operand& operand) {
   return operand.is_tensor() ? static_cast<uint64_t>(operand.numel()) * ops::SizeOf(operand.dtype) : 0;
 }
 
+bool Gathers(const ops::Row& row) {
+  return row.family == ops::Family::kEmbedding || row.family == ops::Family::kGather;
+}
+
 // On a large GPU, for want of something better. Only ratios matter.
 double ExpectedNs(const CommandRecord& record) {
   constexpr double kLaunchNs = 2000, kBytesPerNs = 1000, kOperationsPerNs = 50'000;
@@ -90,11 +94,14 @@ void Recorder::NoteTimes(const Running& command) {
   }
   if (command.call != nullptr) {
     record.operations = ops::CostOf(*command.call);
+    const bool gathers = Gathers(*command.row);
     size_t tensors = 0;
     for (const auto& operands : {command.call->outputs, command.call->inputs}) {
       for (const ops::Operand& operand : operands) {
         if (!operand.is_tensor()) continue;
-        record.bytes += BytesOf(operand);
+        // Of a table, only the rows that are gathered are read.
+        const bool is_table = gathers && &operand == &command.call->inputs[0];
+        record.bytes += BytesOf(is_table ? command.call->outputs[0] : operand);
         if (tensors < CommandRecord::kTensors) record.shapes[tensors] = ShapeOf(operand);
         ++tensors;
       }
