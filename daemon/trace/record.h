@@ -66,8 +66,8 @@ struct CommandRecord {
   uint64_t device_ns;           // time on the device: less than ended - began if others ran in between
   uint64_t bytes;
   uint64_t memory_bytes;  // that the session then held on the device
-  double operations;  // on elements
-  uint32_t kernel;    // the name of its first launch: a number of Recorder::names
+  double operations;      // on elements
+  uint32_t kernel;        // the name of its first launch: a number of Recorder::names
   uint16_t row;
   uint16_t launches;
   wire::CommandKind kind;

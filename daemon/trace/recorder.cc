@@ -95,6 +95,7 @@ void Recorder::NoteTimes(const Running& command) {
   if (command.call != nullptr) {
     record.operations = ops::CostOf(*command.call);
     const bool gathers = Gathers(*command.row);
+    if (gathers) record.operations = static_cast<double>(command.call->outputs[0].numel());
     size_t tensors = 0;
     for (const auto& operands : {command.call->outputs, command.call->inputs}) {
       for (const ops::Operand& operand : operands) {

@@ -85,7 +85,7 @@ struct Running {
   bool timed = false;
   uint64_t decoded_ns = 0, launched_ns = 0, returned_ns = 0;
   uint64_t launching_ns = 0;  // without the turns of others
-  uint64_t memory_bytes = 0;    // that the session holds after it
+  uint64_t memory_bytes = 0;  // that the session holds after it
   // Its pieces of work of its queue, as executor::DeviceQueue::appended counts them; none if they are equal.
   uint64_t first_work = 0, end_of_work = 0;
 
