@@ -88,6 +88,10 @@ ze_result_t ZE_APICALL FindFunction(ze_driver_handle_t driver, const char* wante
          XPUD_NAMED("zeCommandListHostSynchronize", xpud_pfnCommandListHostSynchronize_t) ||
          XPUD_NAMED("xpudCommandListAppendWriteValue64", xpud_pfnAppendWriteValue64_t) ||
          XPUD_NAMED("xpudModuleCreate", xpud_pfnModuleCreate_t) ||
+         XPUD_NAMED("xpudCommandListCountCaptured", xpud_pfnCountCaptured_t) ||
+         XPUD_NAMED("xpudDriverStartTrace", xpud_pfnStartTrace_t) ||
+         XPUD_NAMED("xpudDriverFlushTrace", xpud_pfnFlushTrace_t) ||
+         XPUD_NAMED("xpudDriverStopTrace", xpud_pfnStopTrace_t) ||
          XPUD_NAMED("zexDriverImportExternalPointer", xpud_pfnImportExternalPointer_t) ||
          XPUD_NAMED("zexDriverReleaseImportedPointer", xpud_pfnReleaseImportedPointer_t) ||
          XPUD_NAMED("zeCommandListBeginGraphCaptureExp", xpud_pfnBeginGraphCapture_t) ||
