@@ -44,13 +44,14 @@ void TimeKeeper::Serve() {
 }
 
 void TimeKeeper::Turn(bool on) {
-  if (uses_clock_ || !device_.traces()) return on_.store(on && uses_clock_);
-  if (on == this->on()) return (void)(on && device_.FlushTrace().ok());
-  if (!on) {
-    on_.store(false);
-    (void)device_.StopTrace();
+  if (uses_clock_) return on_.store(on);
+  if (!device_.traces()) return;
+  if (this->on()) {
+    on_.store(on);
+    (void)(on ? device_.FlushTrace() : device_.StopTrace());
     return;
   }
+  if (!on) return;
   kernels::LoadGpuTracing();
   const auto report = [](void* keeper, const xpud_trace_record_t* records, size_t count) {
     static_cast<TimeKeeper*>(keeper)->Report({records, count});

@@ -25,7 +25,11 @@ class TimesExchange {
   // For the daemon, one thread. Says whether times are wanted. Returns a ticket: once Reached(ticket), the
   // executor has begun to note times, or has added those of all work that had ended before.
   uint32_t Want(bool on);
-  bool Reached(uint32_t ticket) const { return reached_.load(std::memory_order_acquire) == ticket; }
+  // A later ticket includes the earlier ones.
+  bool Reached(uint32_t ticket) const {
+    const uint32_t reached = reached_.load(std::memory_order_acquire);
+    return static_cast<int32_t>((reached >> 1) - (ticket >> 1)) >= 0;
+  }
   // Whether times are being added; the executor may not be able to.
   bool active() const { return active_.load(std::memory_order_relaxed); }
   // Calls `visit` with each entry, whose contents are not to be trusted, and removes it.

@@ -20,7 +20,8 @@ TEST(TimesExchangeTest, ATicketIsReachedWhenTheExecutorSaysSo) {
   std::thread executor([&] { exchange->Reach(exchange->Await(off, 1), false); });
   executor.join();
   EXPECT_TRUE(exchange->Reached(off));
-  EXPECT_FALSE(exchange->Reached(again)) << "a later wish has replaced it";
+  EXPECT_TRUE(exchange->Reached(on) && exchange->Reached(again)) << "a later wish has replaced them";
+  EXPECT_FALSE(exchange->Reached(exchange->Want(true)));
 }
 
 TEST(TimesExchangeTest, EntriesArriveOnceAndInOrderWhileOthersAreAdded) {

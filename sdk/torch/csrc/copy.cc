@@ -149,9 +149,10 @@ at::Tensor CopyFrom(const at::Tensor& self, const at::Tensor& target, bool non_b
   if (target.numel() == 0) return target;
   const bool from_device = self.device().type() == kDeviceType;
   const bool to_device = target.device().type() == kDeviceType;
+  // Another accelerator of PyTorch: by way of the host.
+  if (!from_device && !self.device().is_cpu()) return CopyFrom(self.cpu(), target, false);
+  if (!to_device && !target.device().is_cpu()) return target.copy_(self.cpu());
   const at::Tensor source = !to_device ? self.expand(target.sizes()) : self;
-  TORCH_CHECK((from_device || self.device().is_cpu()) && (to_device || target.device().is_cpu()),
-              "xpud: no copy from ", self.device(), " to ", target.device());
   at::assert_no_internal_overlap(target);
   if (from_device && to_device && self.device() == target.device()) {
     if (!IsExactAlias(self, target)) at::assert_no_partial_overlap(target, self);

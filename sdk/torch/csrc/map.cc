@@ -55,6 +55,23 @@ const at::Tensor* FlatTensor(std::span<const MapInput> inputs) {
   return first;
 }
 
+// Whether a number is an operand of ATen's iterator, which then finds the result's strides from those of the
+// tensors, also where a dimension of one element leaves them open. An exponent or a bound is not.
+bool HasNumber(const ops::Row& row, std::span<const MapInput> inputs) {
+  const bool are_operands = !row.aten.starts_with("pow.") && !row.aten.starts_with("clamp");
+  return std::ranges::any_of(inputs, [&](const MapInput& input) {
+    return input.tensor != nullptr ? !IsOnDevice(*input.tensor) : input.promotes && are_operands;
+  });
+}
+
+// Whether a contiguous tensor has the strides that a new one of its sizes would have.
+bool HasPlainStrides(const at::Tensor& tensor) {
+  int64_t step = 1;
+  for (int64_t d = tensor.dim(); d-- > 0; step *= std::max<int64_t>(tensor.size(d), 1))
+    if (tensor.stride(d) != step) return false;
+  return true;
+}
+
 // Returns true if a flat map can write `out`: it has the same shape, and each input either is `out` itself or
 // shares no memory with it.
 bool IsFlatOutput(const at::Tensor& out, const at::Tensor& like, at::ScalarType type,
@@ -105,8 +122,7 @@ void CheckOutputType(const ops::Row& row, std::span<const MapInput> inputs, at::
   }
 }
 
-// Applies ATen's rules for shape, strides and overlap. Scalars are left out: they have no shape, and the
-// iterator needs one.
+// Applies ATen's rules for shape, strides and overlap. One number stands for all.
 void Shape(const ops::Row& row, std::span<const MapInput> inputs, at::ScalarType computed, at::Tensor& out) {
   at::TensorIteratorConfig config;
   config.check_all_same_dtype(false).check_all_same_device(false).add_output(out);
@@ -116,6 +132,7 @@ void Shape(const ops::Row& row, std::span<const MapInput> inputs, at::ScalarType
     if (first == nullptr) first = input.tensor;
     config.add_const_input(*input.tensor);
   }
+  if (HasNumber(row, inputs)) config.add_owned_const_input(at::empty({}, at::TensorOptions().dtype(computed)));
   if (!out.defined())
     config.declare_static_dtype_and_device(row.types == TypeRule::kBool ? at::kBool : computed,
                                            first->device());
@@ -294,6 +311,7 @@ bool RunFlatMap(const ops::Row& row, std::span<const MapInput> inputs, at::Tenso
   }
   const at::ScalarType out_type = row.types == TypeRule::kBool ? at::kBool : like->scalar_type();
   if (!out.defined()) {
+    if (!HasPlainStrides(*like) && HasNumber(row, inputs)) return false;
     out = MakeEmpty(like->sizes(), out_type, like->device());
   } else if (!IsFlatOutput(out, *like, out_type, inputs)) {
     return false;

@@ -58,6 +58,7 @@ Tensor& NanToNumOut(const Tensor& self, std::optional<double> nan, std::optional
     return out.copy_(self);
   }
   if (IsServed(self, row.dtypes)) {
+    if (!out.defined()) out = at::empty_like(self);  // as ATen does
     const double most = LargestOf(self.scalar_type());
     const MapInput inputs[] = {
         self, {nan.value_or(0), false}, {high.value_or(most), false}, {low.value_or(-most), false}};

@@ -3,6 +3,7 @@
     PYTHONPATH=build/release/lib python -m unittest discover -s sdk/torch/tests -p test_details.py
 """
 
+import itertools
 import unittest
 import warnings
 
@@ -201,6 +202,21 @@ class WarningTest(unittest.TestCase):
                 expected = warnings_of(lambda: call("cpu"))
                 self.assertIn("on expanded tensors is deprecated", expected[0][1])
                 self.assertEqual(warnings_of(lambda: call("xpud")), expected)
+
+
+class StridesTest(unittest.TestCase):
+    def test_dimensions_of_one_element(self):
+        """Their strides are open, and depend on whether a number takes part."""
+        calls = {"number": lambda t: 2 * t, "same shape": lambda t: t + t, "comparison": lambda t: t > 0, "where": lambda t: torch.where(t > 0, t, 3), "pow": lambda t: t ** 2,
+                 "clamp": lambda t: t.clamp(-1, 1), "nan_to_num": torch.nan_to_num, "remainder": lambda t: t % 2, "exp": torch.exp, "fill": lambda t: t.masked_fill(t > 0, 3)}
+        views = (lambda t: t, lambda t: t[:, :, ::2], lambda t: t.permute(0, 2, 3, 1), lambda t: t[:1].expand(2, -1, -1, -1), lambda t: t[:, :1])
+        for shape, layout, view in itertools.product(((2, 1, 4, 4), (2, 3, 1, 1), (2, 4, 1, 5), (1, 1, 1, 1)), (torch.contiguous_format, torch.channels_last), views):
+            x = torch.randn(shape).contiguous(memory_format=layout)
+            there, here = view(x.to("xpud")), view(x)
+            self.assertEqual(there.stride(), here.stride())
+            for name, call in calls.items():
+                with self.subTest(name, shape=shape, strides=here.stride()):
+                    self.assertEqual(call(there).stride(), call(here).stride())
 
 
 class DeterministicTest(unittest.TestCase):

@@ -31,7 +31,8 @@ def arguments(module):
         def _setup_devices(self):
             device = original(self)
             chosen = self.use_cpu or "ACCELERATE_TORCH_DEVICE" in os.environ or os.environ.get("ACCELERATE_USE_CPU", "").lower() in ("1", "true", "yes")
-            if device.type != "cpu" or chosen or not available():
+            # Where PyTorch has CUDA too, accelerate chooses xpud, and model and inputs must be on the same device.
+            if device.type not in ("cpu", "cuda") or chosen or not available():
                 return device
             self._n_gpu = 1
             torch.xpud.set_device(0)
