@@ -57,6 +57,8 @@ const char* NameOf(CommandKind kind) {
       return "release memory";
     case CommandKind::kReserve:
       return "reserve";
+    case CommandKind::kRange:
+      return "range";
   }
   return "unknown";
 }
@@ -114,7 +116,10 @@ void Fill(const CommandRecord& record, const std::vector<std::string>& names, v1
   out.set_device_ns(record.device_ns);
   out.set_bytes(record.bytes);
   out.set_operations(static_cast<uint64_t>(std::clamp(record.operations, 0.0, 1e18)));
-  if (record.kernel != 0) out.set_kernel(names[record.kernel]);
+  if (record.kernel != 0) {
+    const bool is_range = record.kind == CommandKind::kRange;
+    is_range ? out.set_range(PrintableText(names[record.kernel])) : out.set_kernel(names[record.kernel]);
+  }
   out.set_launches(record.launches);
   if (record.stall != trace::Stall::kNone)
     out.set_waited_for(trace::kStallNames[static_cast<size_t>(record.stall)]);

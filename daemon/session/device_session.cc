@@ -281,6 +281,8 @@ absl::StatusOr<DeviceSession::Outcome> DeviceSession::RunCommand(const wire::Com
       return Wait(bytes);
     case CommandKind::kClearError:
       return ClearError(bytes, queue);
+    case CommandKind::kRange:
+      return done(wire::DecodeRange(bytes, command_.range));
     default:
       return absl::InvalidArgumentError(
           absl::StrCat("a command of unknown kind ", static_cast<int>(header.kind)));

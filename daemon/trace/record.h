@@ -67,7 +67,7 @@ struct CommandRecord {
   uint64_t bytes;
   uint64_t memory_bytes;  // that the session then held on the device
   double operations;      // on elements
-  uint32_t kernel;        // the name of its first launch: a number of Recorder::names
+  uint32_t kernel;        // the name of its first launch, or of a range: a number of Profile::names
   uint16_t row;
   uint16_t launches;
   wire::CommandKind kind;

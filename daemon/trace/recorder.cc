@@ -111,6 +111,7 @@ void Recorder::NoteTimes(const Running& command) {
   }
   for (const auto& profile : profiles_) {
     if (profile == nullptr || profile->stopped) continue;
+    if (!command.range.empty()) record.kernel = NumberOf(*profile, std::string(command.range));
     if (record.launches != 0) record.kernel = NumberOf(*profile, (*command.launches)[0].kernel().entry);
     if (!synchronous_ && record.submitted_ns != 0)
       profile->unfinished.push_back({profile->records.added(), record.sequence, record.queue});

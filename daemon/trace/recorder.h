@@ -10,6 +10,7 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -79,6 +80,7 @@ struct Running {
   const ops::Row* row = nullptr;                  // of an op
   const kernels::LaunchList* launches = nullptr;  // of an op that was launched
   uint64_t copied_bytes = 0;
+  std::string_view range;  // of a kRange: the name, until the command is noted
   bool refused = false;
   Stall stall = Stall::kNone;
   // Only while the session is profiled.

@@ -127,6 +127,23 @@ TEST(RecorderTest, MeasuredTimesReplaceEstimates) {
   EXPECT_EQ(records[2].device_ns, 100u);
 }
 
+TEST(RecorderTest, RangesHaveTheirNames) {
+  Recorder recorder(/*synchronous=*/true);
+  recorder.Start(Audience::kOperators, 10, UINT64_MAX);
+  for (const char* const name : {"step", "", "step"}) {
+    Running range;
+    range.header.kind = wire::CommandKind::kRange;
+    range.range = name;
+    range.timed = true;
+    recorder.Note(range, 1);
+  }
+  const Profile& profile = *recorder.profile(Audience::kOperators);
+  EXPECT_EQ(profile.names[profile.records[0].kernel], "step");
+  EXPECT_EQ(profile.records[1].kernel, 0u) << "its end has none";
+  EXPECT_EQ(profile.records[2].kernel, profile.records[0].kernel);
+  EXPECT_EQ(profile.records[0].ended_ns, 0u) << "it is no work of the device";
+}
+
 TEST(RecorderTest, TimesOfOverwrittenCommandsAreDropped) {
   Recorder recorder(/*synchronous=*/false);
   recorder.Start(Audience::kClient, 2, UINT64_MAX);

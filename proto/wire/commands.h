@@ -15,10 +15,11 @@ namespace xpud::wire {
 
 // The range of protocol versions that this source speaks; the daemon picks the highest that both know.
 inline constexpr uint16_t kOldestVersion = 5;
-inline constexpr uint16_t kNewestVersion = 6;
+inline constexpr uint16_t kNewestVersion = 7;
 
 inline constexpr size_t kMaxCommandBytes = 64 << 10;
 inline constexpr size_t kMaxInlineUploadBytes = 2048;
+inline constexpr size_t kMaxRangeName = 120;
 inline constexpr uint32_t kMaxQueues = 64;
 inline constexpr uint32_t kMaxTimestamps = 1024;
 inline constexpr uint32_t kMaxBuffers = 1u << 20;
@@ -39,6 +40,7 @@ enum class CommandKind : uint8_t {
   kClearError = 13,
   kReleaseMemory = 14,
   kReserve = 15,
+  kRange = 16,  // from version 7 on
 };
 
 constexpr uint32_t PadTo8(size_t bytes) { return static_cast<uint32_t>((bytes + 7) & ~size_t{7}); }
@@ -139,6 +141,14 @@ struct ClearErrorCommand {  // the client has reported errors up to this count o
   uint32_t reserved;
 };
 
+// For profiles: the queue's following commands are part of something that the program names, or no longer
+// part of the last such thing. Followed by `bytes` bytes of the name, padded to 8; none: the range ends.
+struct RangeCommand {
+  CommandHeader header;
+  uint32_t bytes;
+  uint32_t reserved;
+};
+
 // Followed by:
 // - for a family with tensor lists, the length of each as a u16, outputs' lists first, padded to 8 bytes;
 // - the operands: outputs, then inputs, those of a list one after the other;
@@ -174,7 +184,8 @@ static_assert(sizeof(UploadCommand) == 48 && sizeof(UploadInlineCommand) == 32 &
               sizeof(DownloadCommand) == 48 && sizeof(ReleaseMemoryCommand) == 16);
 static_assert(sizeof(CopyCommand) == 48 && sizeof(CreateQueueCommand) == 16 &&
               sizeof(TimestampCommand) == 16);
-static_assert(sizeof(ReserveCommand) == 16 && sizeof(WaitCommand) == 24 && sizeof(ClearErrorCommand) == 16);
+static_assert(sizeof(RangeCommand) == 16 && sizeof(ReserveCommand) == 16 && sizeof(WaitCommand) == 24 &&
+              sizeof(ClearErrorCommand) == 16);
 static_assert(sizeof(ExecuteCommand) == 16 && offsetof(ExecuteCommand, inputs) == 14);
 static_assert(sizeof(OperandHeader) == 8 && offsetof(OperandHeader, buffer) == 4);
 static_assert(std::is_trivially_copyable_v<ExecuteCommand> && std::is_trivially_copyable_v<CopyCommand>);

@@ -161,6 +161,17 @@ absl::Status DecodeUploadInline(std::span<const std::byte> bytes, UploadInlineCo
   return absl::OkStatus();
 }
 
+absl::Status DecodeRange(std::span<const std::byte> bytes, std::string_view& name) {
+  RangeCommand command;
+  if (bytes.size() < sizeof(command)) return Broken("a command's size does not fit its kind");
+  std::memcpy(&command, bytes.data(), sizeof(command));
+  if (command.reserved != 0) return Broken("reserved bytes of a command are not zero");
+  if (command.bytes > kMaxRangeName || bytes.size() != sizeof(command) + PadTo8(command.bytes))
+    return Broken("a range's name does not fit its command");
+  name = {reinterpret_cast<const char*>(bytes.data()) + sizeof(command), command.bytes};
+  return absl::OkStatus();
+}
+
 absl::Status DecodeExecute(std::span<const std::byte> bytes, DecodedExecute& execute) {
   Reader reader(bytes);
   ExecuteCommand command;

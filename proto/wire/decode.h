@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -57,6 +58,9 @@ absl::Status DecodeFixed(std::span<const std::byte> bytes, Command& command) {
 // An inline upload; `payload` points into `bytes`.
 absl::Status DecodeUploadInline(std::span<const std::byte> bytes, UploadInlineCommand& command,
                                 std::span<const std::byte>& payload);
+
+// A range's begin or end; `name` points into `bytes`.
+absl::Status DecodeRange(std::span<const std::byte> bytes, std::string_view& name);
 
 // An op, its attributes and tensor lists as its family's schema says. Sizes are below 2^63 and their product,
 // times the element size, too; `numel` cannot overflow afterwards.

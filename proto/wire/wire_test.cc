@@ -1,5 +1,8 @@
 #include <cstring>
 #include <random>
+#include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -148,6 +151,29 @@ TEST(Wire, RandomBytesNeverCrashTheDecoder) {
   }
   EXPECT_GT(accepted, 0);
   EXPECT_LT(accepted, 200000);
+}
+
+TEST(Wire, NamesOfRangesFitTheirCommands) {
+  const auto range = [](uint32_t name_bytes, size_t bytes, uint32_t reserved = 0) {
+    std::vector<std::byte> encoded(bytes, std::byte{'x'});
+    const RangeCommand command = {Header(CommandKind::kRange, 0, bytes), name_bytes, reserved};
+    std::memcpy(encoded.data(), &command, sizeof(command));
+    return encoded;
+  };
+  std::string_view name;
+  for (const uint32_t size : {0u, 1u, 8u, uint32_t{kMaxRangeName}}) {
+    const auto encoded = range(size, sizeof(RangeCommand) + PadTo8(size));
+    ASSERT_TRUE(DecodeRange(encoded, name).ok()) << size;
+    EXPECT_EQ(name, std::string(size, 'x'));
+  }
+  EXPECT_FALSE(DecodeRange(range(1, 16), name).ok()) << "it does not follow";
+  EXPECT_FALSE(DecodeRange(range(0, 24), name).ok()) << "more follows";
+  EXPECT_FALSE(DecodeRange(range(~0u, 16), name).ok());
+  EXPECT_FALSE(DecodeRange(range(0, 16, 1), name).ok());
+  const auto whole = range(0, 16);
+  EXPECT_FALSE(DecodeRange(std::span(whole).first(8), name).ok());
+  EXPECT_FALSE(
+      DecodeRange(range(kMaxRangeName + 1, sizeof(RangeCommand) + PadTo8(kMaxRangeName + 1)), name).ok());
 }
 
 TEST(Wire, ASizeThatOverflowsIsRefused) {

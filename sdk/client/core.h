@@ -62,6 +62,10 @@ class Core : public std::enable_shared_from_this<Core> {
   bool IsHostMemory(const void* address);
 
   // See Session. REQUIRES: the device is open.
+  bool knows_ranges() const {
+    constexpr uint16_t kFirstVersion = 7;
+    return connection_.welcome.version >= kFirstVersion;
+  }
   absl::Status StartProfile(uint32_t device, uint64_t commands) const;
   absl::StatusOr<Profile> StopProfile(uint32_t device) const;
   void Observe(CommandObserver* observer);

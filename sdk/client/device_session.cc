@@ -259,6 +259,25 @@ absl::StatusOr<std::shared_ptr<const uint32_t>> DeviceSession::RecordTimestamp(u
                                          });
 }
 
+absl::Status DeviceSession::SendRange(uint32_t queue, std::string_view name) {
+  RETURN_IF_ERROR(core_.CheckUsable());
+  if (!core_.knows_ranges()) return absl::OkStatus();
+  name = name.substr(0, wire::kMaxRangeName);
+  const size_t bytes = sizeof(wire::RangeCommand) + wire::PadTo8(name.size());
+  const wire::RangeCommand command = {wire::Header(wire::CommandKind::kRange, queue, bytes),
+                                      static_cast<uint32_t>(name.size()), 0};
+  return UntilRoom([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    std::byte* const space = transport_->Reserve(bytes);
+    if (space == nullptr) return false;
+    std::memset(space, 0, bytes);
+    std::memcpy(space, &command, sizeof(command));
+    std::memcpy(space + sizeof(command), name.data(), name.size());
+    Committed(queue, bytes);
+    transport_->Publish();
+    return true;
+  });
+}
+
 absl::Status DeviceSession::WaitInQueue(uint32_t queue, const DeviceSession& device, uint32_t other,
                                         uint64_t sequence) {
   RETURN_IF_ERROR(core_.CheckUsable());

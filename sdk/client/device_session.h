@@ -49,6 +49,8 @@ class DeviceSession {
   uint64_t LastSequence(uint32_t queue);
   // Returns the slot of the timestamp.
   absl::StatusOr<std::shared_ptr<const uint32_t>> RecordTimestamp(uint32_t queue);
+  // See Queue::PushRange; without a name, PopRange.
+  absl::Status SendRange(uint32_t queue, std::string_view name);
   uint64_t Timestamp(uint32_t slot) const { return transport_->Timestamp(slot); }
   // Later commands of `queue` wait for a command on queue `other` of `device`, which may be this one.
   absl::Status WaitInQueue(uint32_t queue, const DeviceSession& device, uint32_t other, uint64_t sequence);

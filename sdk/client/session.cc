@@ -97,6 +97,16 @@ absl::Status Queue::Wait(const Event& event) const {
   return on->WaitInQueue(id_, *core_->IfOpen(event.device_), event.queue_, event.sequence_);
 }
 
+absl::Status Queue::PushRange(std::string_view name) const {
+  client::DeviceSession* const on = core_->IfOpen(device_);
+  return on == nullptr ? absl::OkStatus() : on->SendRange(id_, name.empty() ? "range" : name);
+}
+
+absl::Status Queue::PopRange() const {
+  client::DeviceSession* const on = core_->IfOpen(device_);
+  return on == nullptr ? absl::OkStatus() : on->SendRange(id_, {});
+}
+
 bool Queue::Query() const {
   client::DeviceSession* const on = core_->IfOpen(device_);
   return on == nullptr || on->Query(id_, on->LastSequence(id_));

@@ -73,6 +73,26 @@ class ProfileTest(TraceTest):
         names = {event["args"]["name"] for event in events if event["ph"] == "M"}
         self.assertTrue(any(name.startswith("device 0: ") for name in names), names)
 
+    def test_ranges_that_the_program_names(self):
+        client = self.client("x = torch.rand(64, 64, device='xpud'); x.cpu(); say('ready'); sys.stdin.readline()\n"
+                             "with torch.xpud.ranges.range('step {}', 7):\n"
+                             "    torch.xpud.range_push('product'); y = x @ x; torch.xpud.range_pop(); y.cpu()\n"
+                             "say('done'); sys.stdin.readline()")
+        client.hear()
+        session, = self.daemon.sessions()
+        self.xpuctl("profile", "start", session["id"])
+        client.tell()
+        client.hear()
+        events = [event for event in self.saved(session["id"], "-o", "chrome")["traceEvents"] if event["ph"] == "X"]
+        ranges = {event["name"]: event for event in events if event["cat"] == "range"}
+        self.assertEqual(set(ranges), {"step 7", "product"})
+        product, = (event for event in events if event["cat"] == "kernel")
+
+        def inside(one, other):
+            return other["ts"] <= one["ts"] and one["ts"] + one["dur"] <= other["ts"] + other["dur"]
+        self.assertTrue(inside(ranges["product"], ranges["step 7"]))
+        self.assertTrue(inside(product, ranges["product"]), (product, ranges))
+
     def test_stats_sum_up_by_op_and_kernel(self):
         client, session = self.worker()
         self.xpuctl("profile", "start", session)

@@ -103,6 +103,13 @@ void DecodePayload(std::span<const std::byte> bytes) {
                                  payload.data() + payload.size() <= bytes.data() + bytes.size()));
 }
 
+void DecodeName(std::span<const std::byte> bytes) {
+  std::string_view name;
+  if (!wire::DecodeRange(bytes, name).ok()) return;
+  XPUD_CHECK(name.size() <= wire::kMaxRangeName);
+  XPUD_CHECK(bytes.size() == sizeof(wire::RangeCommand) + wire::PadTo8(static_cast<uint32_t>(name.size())));
+}
+
 template <typename Command>
 void Decode(std::span<const std::byte> bytes) {
   Command command;
@@ -115,6 +122,8 @@ void DecodeCommand(std::span<const std::byte> bytes, const wire::CommandHeader& 
       return DecodeOp(bytes, header.queue);
     case CommandKind::kUploadInline:
       return DecodePayload(bytes);
+    case CommandKind::kRange:
+      return DecodeName(bytes);
     case CommandKind::kUpload:
       return Decode<wire::UploadCommand>(bytes);
     case CommandKind::kCopy:

@@ -123,6 +123,51 @@ TEST(PerfettoTraceTest, SlicesOfATrackFollowEachOther) {
   EXPECT_EQ(memory["memory: python, session 2"], none) << "it has not changed";
 }
 
+v1::ProfiledCommand Range(const char* name, uint64_t at) {
+  v1::ProfiledCommand command;
+  command.set_op("range");
+  command.set_range(name);
+  command.set_arrived_ns(at);
+  command.set_decoded_ns(at);
+  return command;
+}
+
+// "outer" contains "inner" and a command; "open" does not end.
+ProfileData WithRanges() {
+  ProfileData data;
+  ProfiledSession& session = data.sessions.emplace_back();
+  session.info.set_session(1);
+  session.info.set_client_name("python");
+  session.commands = {
+      Range("", 900),  Range("outer", 1000), Range("inner", 1100), Command(1, "mm", 1150, 1150, 1180),
+      Range("", 1200), Range("", 1300),      Range("open", 1400),  Command(2, "mm", 1450, 1450, 1500)};
+  return data;
+}
+
+TEST(PerfettoTraceTest, RangesLieInEachOther) {
+  perfetto::Trace trace;
+  ASSERT_TRUE(trace.ParseFromString(PerfettoTrace(WithRanges())));
+  uint64_t track = 0;
+  std::vector<std::pair<std::string, uint64_t>> events;
+  for (const perfetto::TracePacket& packet : trace.packet()) {
+    if (packet.track_descriptor().name() == "ranges of queue 0: python, session 1")
+      track = packet.track_descriptor().uuid();
+    if (packet.has_track_event() && packet.track_event().track_uuid() == track)
+      events.push_back({packet.track_event().name(), packet.timestamp()});
+  }
+  const std::vector<std::pair<std::string, uint64_t>> expected = {
+      {"outer", 1000}, {"inner", 1100}, {"", 1200}, {"", 1300}, {"open", 1400}, {"", 1500}};
+  EXPECT_EQ(events, expected);
+}
+
+TEST(ChromeTraceTest, RangesAreSlices) {
+  const std::string trace = ChromeTrace(WithRanges());
+  EXPECT_NE(trace.find("\"cat\":\"range\",\"name\":\"outer\",\"pid\":0,"), std::string::npos) << trace;
+  EXPECT_NE(trace.find("\"ts\":0.200,\"dur\":0.100,\"args\":{\"op\":\"range\""), std::string::npos) << trace;
+  EXPECT_EQ(trace.find("\"name\":\"range\""), std::string::npos)
+      << "their commands are no slices of their own";
+}
+
 TEST(ChromeTraceTest, TimesAreMicrosecondsFromTheFirstCommand) {
   const std::string trace = ChromeTrace(Profile());
   EXPECT_NE(trace.find("\"baseTimeNanoseconds\":1000001000"), std::string::npos) << trace;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <tuple>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
@@ -14,7 +15,7 @@
 namespace xpud::xpuctl {
 namespace {
 
-enum class TrackKind { kTurns, kCompiles, kQueue, kMemory };
+enum class TrackKind { kTurns, kCompiles, kQueue, kMemory, kRanges };
 
 // A row of slices that do not overlap.
 struct Track {
@@ -45,6 +46,8 @@ std::string NameOf(const Track& track, const v1::ProfileInfo& info) {
       return absl::StrCat("device queue ", track.queue, ": ", who);
     case TrackKind::kMemory:
       return absl::StrCat("memory: ", who);
+    case TrackKind::kRanges:
+      return absl::StrCat("ranges of queue ", track.queue, ": ", who);
   }
   return "";
 }
@@ -59,10 +62,35 @@ uint64_t FlowOf(const v1::ProfileInfo& info, const v1::ProfiledCommand& command)
   return (info.session() * 64 + info.device()) << 40 | (command.sequence() & 0xff'ffff'ffff);
 }
 
-// Calls `each` with every slice, those of a track in order.
+// The ranges that the program named, by their begins. Those that do not end reach to the last command.
+std::vector<Slice> RangesOf(const ProfiledSession& session) {
+  std::vector<Slice> ranges;
+  std::map<uint32_t, std::vector<size_t>> open;  // by queue
+  uint64_t now = 0;
+  for (const v1::ProfiledCommand& command : session.commands) {
+    now = std::max({now, command.decoded_ns(), command.ended_ns()});
+    if (command.op() != "range") continue;
+    std::vector<size_t>& of_queue = open[command.queue()];
+    if (!command.range().empty()) {
+      of_queue.push_back(ranges.size());
+      const Track track = {TrackKind::kRanges, session.info.device(), session.info.session(),
+                           command.queue()};
+      ranges.push_back({track, command.range(), "range", command.decoded_ns(), 0, 0, &command});
+    } else if (!of_queue.empty()) {
+      ranges[of_queue.back()].ended_ns = command.decoded_ns();
+      of_queue.pop_back();
+    }
+  }
+  for (Slice& range : ranges)
+    if (range.ended_ns == 0) range.ended_ns = now;
+  return ranges;
+}
+
+// Calls `each` with every slice; those of a track do not overlap, and are in order.
 void ForEachSlice(const ProfiledSession& session, absl::FunctionRef<void(const Slice&)> each) {
   const v1::ProfileInfo& info = session.info;
   for (const v1::ProfiledCommand& command : session.commands) {
+    if (command.op() == "range") continue;
     const bool works = command.began_ns() != 0 && command.ended_ns() > command.began_ns();
     const uint64_t flow = works ? FlowOf(info, command) : 0;
     const uint64_t sent = std::max(command.submitted_ns(), command.decoded_ns());
@@ -144,6 +172,7 @@ class ChromeWriter {
 
   void Add(const ProfiledSession& session) {
     ForEachSlice(session, [&](const Slice& slice) { Add(slice, session.info); });
+    for (const Slice& range : RangesOf(session)) Add(range, session.info);
     ForEachChange(session, [&](const Track& track, uint64_t ns, uint64_t bytes) {
       Begin();
       absl::StrAppend(&out_, "{\"ph\":\"C\",\"name\":", JsonString(NameOf(track, session.info)),
@@ -202,6 +231,7 @@ class PerfettoWriter {
 
   void Add(const ProfiledSession& session) {
     ForEachSlice(session, [&](const Slice& slice) { Add(slice, session.info); });
+    AddRanges(RangesOf(session), session.info);
     ForEachChange(session, [&](const Track& track, uint64_t ns, uint64_t bytes) {
       const auto [uuid, is_new] = tracks_.Find(track);
       if (is_new) Describe(track, uuid, session.info);
@@ -261,6 +291,28 @@ class PerfettoWriter {
     packet_.mutable_track_event()->set_type(type);
     packet_.mutable_track_event()->set_track_uuid(track);
     return *packet_.mutable_track_event();
+  }
+  // Slices that may lie in each other; a slice's end comes after those of the slices in it.
+  void AddRanges(const std::vector<Slice>& ranges, const v1::ProfileInfo& info) {
+    std::map<Track, std::vector<uint64_t>> ends;  // of the slices that are open
+    const auto close = [&](uint64_t uuid, std::vector<uint64_t>& open, uint64_t before) {
+      for (; !open.empty() && open.back() <= before; open.pop_back()) {
+        Begin(perfetto::TrackEvent::SLICE_END, uuid, open.back());
+        Write(packet_);
+      }
+    };
+    for (const Slice& range : ranges) {
+      const auto [uuid, is_new] = tracks_.Find(range.track);
+      if (is_new) Describe(range.track, uuid, info);
+      std::vector<uint64_t>& open = ends[range.track];
+      close(uuid, open, range.began_ns);
+      auto& begin = Begin(perfetto::TrackEvent::SLICE_BEGIN, uuid, range.began_ns);
+      begin.add_categories(range.category);
+      begin.set_name(range.name);
+      Write(packet_);
+      open.push_back(range.ended_ns);
+    }
+    for (auto& [track, open] : ends) close(tracks_.Find(track).first, open, UINT64_MAX);
   }
   void Add(const Slice& slice, const v1::ProfileInfo& info) {
     const auto [uuid, is_new] = tracks_.Find(slice.track);

@@ -188,8 +188,13 @@ class Queue {
 
   absl::StatusOr<Event> Record(bool timing = false) const;
   absl::Status Wait(const Event& event) const;  // later commands wait for the event
-  bool Query() const;                           // returns true if all commands have completed
-  absl::Status Synchronize() const;             // waits; returns and clears the queue's error
+  // For profiles: later commands are part of `name` (its first 120 bytes), until PopRange. Ranges nest.
+  // Without effect on a device that the session does not use yet, and with a daemon that is older than
+  // ranges.
+  absl::Status PushRange(std::string_view name) const;
+  absl::Status PopRange() const;
+  bool Query() const;                // returns true if all commands have completed
+  absl::Status Synchronize() const;  // waits; returns and clears the queue's error
 
  private:
   friend class Session;

@@ -137,6 +137,21 @@ py::dict MemorySnapshot() {
   return snapshot;
 }
 
+bool UsesDevices() { return Runtime::IsConnected() && !Runtime::IsInBadFork() && !Runtime::Get().is_null(); }
+
+// A range on the current stream. Returns its device and stream; nothing if this process uses no device.
+std::optional<std::pair<int, c10::StreamId>> PushRange(const std::string& name) {
+  if (!UsesDevices()) return std::nullopt;
+  const int device = Runtime::CurrentDevice();
+  const c10::StreamId stream = Runtime::CurrentStream(device);
+  ThrowIfError(Runtime::Get().queue(device, stream).PushRange(name));
+  return std::pair(device, stream);
+}
+
+void PopRange(int device, c10::StreamId stream) {
+  if (UsesDevices()) ThrowIfError(Runtime::Get().queue(device, stream).PopRange());
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_C, m) {
@@ -160,6 +175,8 @@ PYBIND11_MODULE(_C, m) {
   m.def("set_memory_limit", torch::wrap_pybind_function(SetMemoryLimit));
   m.def("memory_snapshot", torch::wrap_pybind_function(MemorySnapshot));
   m.attr("records_activities") = RecordsActivities();
+  m.def("push_range", torch::wrap_pybind_function(PushRange));
+  m.def("pop_range", torch::wrap_pybind_function(PopRange));
   m.def("fallback_counts", &FallbackCounts);
   m.def("address", torch::wrap_pybind_function(Address));
   m.def("default_generator", torch::wrap_pybind_function([](int index) {

@@ -1,9 +1,11 @@
-"""Ranges that a program names, as torch.cuda.nvtx has them: torch.profiler shows them."""
+"""Ranges that a program names, as torch.cuda.nvtx has them: torch.profiler and xpuctl's traces show them."""
 
 import contextlib
 import threading
 
 import torch
+
+from . import _C
 
 _open = threading.local()  # the ranges of this thread, the innermost last
 
@@ -11,8 +13,9 @@ _open = threading.local()  # the ranges of this thread, the innermost last
 def range_push(name):
     """Begins a range. Returns how many ranges of this thread it is in."""
     ranges = vars(_open).setdefault("ranges", [])
-    ranges.append(torch.autograd.profiler.record_function(str(name)))
-    ranges[-1].__enter__()
+    recorded = torch.autograd.profiler.record_function(str(name))
+    ranges.append((recorded, _C.push_range(str(name))))
+    recorded.__enter__()
     return len(ranges) - 1
 
 
@@ -21,7 +24,10 @@ def range_pop():
     ranges = vars(_open).setdefault("ranges", [])
     if not ranges:
         raise RuntimeError("range_pop() without a range_push() in this thread")
-    ranges.pop().__exit__(None, None, None)
+    recorded, place = ranges.pop()
+    recorded.__exit__(None, None, None)
+    if place is not None:
+        _C.pop_range(*place)
     return len(ranges)
 
 
