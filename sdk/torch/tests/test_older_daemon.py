@@ -1,8 +1,9 @@
 """A daemon that is older than the shim: operators whose rows it lacks fall back to the CPU, and the session continues.
 
-A relay between the shim and the daemon removes some rows from those that the daemon announces.
+A relay between the shim and the daemon lowers the protocol's version, and removes some rows from those that the daemon announces.
 """
 
+import json
 import os
 import pathlib
 import socket
@@ -14,12 +15,14 @@ import unittest
 
 from xpud import _table
 
-ROWS_AT = 288  # in transport::Welcome
+VERSION_AT, ROWS_AT = 4, 288  # in transport::Welcome
+VERSION = 5  # without profiles and ranges
 UNKNOWN = ("cumsum", "_softmax", "cos", "nonzero", "nonzero_ends", "training_attention", "attention_backward")
 
 
 def without(welcome: bytes, names: tuple[str, ...]) -> bytes:
     words = bytearray(welcome)
+    struct.pack_into("<H", words, VERSION_AT, VERSION)
     for name in names:
         number = _table.BY_NAME[name]["number"]
         at = ROWS_AT + number // 64 * 8
@@ -75,6 +78,7 @@ class OlderDaemon(unittest.TestCase):
         os.close(child)
         with os.fdopen(ready, "rb") as pipe:
             assert pipe.read(1), "the daemon did not start"
+        cls.xpuctl = (str(pathlib.Path(program).parent / "xpuctl"), "-o", "json", "--address", address)
         os.environ["XPUD_ADDRESS"] = Relay(cls.folder.name, address).address
 
     def test_what_it_lacks_falls_back(self):
@@ -89,6 +93,23 @@ class OlderDaemon(unittest.TestCase):
         counts = torch.xpud.fallback_counts()
         self.assertEqual({name for name in counts if counts[name]},
                          {"aten::cumsum", "aten::_softmax", "aten::cos", "aten::cos_", "aten::nonzero"})
+
+    def asked(self, *words: str) -> dict:
+        return json.loads(subprocess.run([*self.xpuctl, *words], check=True, capture_output=True, text=True).stdout)
+
+    def test_it_is_not_told_of_ranges(self):
+        import torch
+        import torch_xpud  # noqa: F401
+        x = torch.ones(3, device="xpud")
+        torch.xpud.range_push("step")
+        y = (x + 1).cpu()
+        torch.xpud.range_pop()
+        self.assertEqual(y.tolist(), [2, 2, 2])
+        session, = self.asked("ps")["sessions"]
+        flight, = self.asked("flight", str(session["id"]), "-n", "0")["flights"]
+        done = {command["op"] for command in flight["commands"]}
+        self.assertIn("add.Tensor", done)
+        self.assertNotIn("range", done)
 
     def test_without_attention_for_training_the_math_path_trains(self):
         import torch
