@@ -132,7 +132,8 @@ void Shape(const ops::Row& row, std::span<const MapInput> inputs, at::ScalarType
     if (first == nullptr) first = input.tensor;
     config.add_const_input(*input.tensor);
   }
-  if (HasNumber(row, inputs)) config.add_owned_const_input(at::empty({}, at::TensorOptions().dtype(computed)));
+  if (HasNumber(row, inputs))
+    config.add_owned_const_input(at::empty({}, at::TensorOptions().dtype(computed)));
   if (!out.defined())
     config.declare_static_dtype_and_device(row.types == TypeRule::kBool ? at::kBool : computed,
                                            first->device());
