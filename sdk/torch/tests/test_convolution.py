@@ -59,7 +59,10 @@ class ConvolutionTest(unittest.TestCase):
             arguments = [value.to(memory_format=LAST[dims + 2]) if last and dims > 1 else value, torch.randn(5, channels, *kernel, dtype=dtype), torch.randn(5, dtype=dtype)]
             with self.subTest(dims=dims, kernel=kernel, channels=channels, dtype=dtype, last=last):
                 function = function_of(dims, False)
-                self.assert_same(run(function, arguments, "xpud", stride=kernel), run(function, arguments, "cpu", stride=kernel))
+                # in float32 at least: on processors with AMX, oneDNN's gradients of bfloat16 are not 0 outside of windows (PyTorch 2.11)
+                wide = [argument.to(torch.promote_types(dtype, torch.float32)) for argument in arguments]
+                expected = [result.to(dtype) for result in run(function, wide, "cpu", stride=kernel)]
+                self.assert_same(run(function, arguments, "xpud", stride=kernel), expected)
         self.assert_native()
 
     def test_values_and_gradients(self):
