@@ -70,8 +70,8 @@ Paths Libraries(const FilesOptions& options) {
   paths.push_back(absl::StrCat(binary, "/../lib"));
   dl_iterate_phdr(AddFolder, &paths);
   if (!options.driver_library.empty()) paths.push_back(FolderOf(options.driver_library));
-  for (const char* const variable :
-       {"ZE_ENABLE_ALT_DRIVERS", "XPUD_CUDA_LIBRARY", "XPUD_CUBLASLT", "XPUD_CUDNN", "XPUD_NVRTC"})
+  for (const char* const variable : {"ZE_ENABLE_ALT_DRIVERS", "XPUD_CUDA_LIBRARY", "XPUD_CUBLASLT",
+                                     "XPUD_CUDNN", "XPUD_NVRTC", "XPUD_CUPTI"})
     AddFilesNamed(variable, paths);
   for (const char* const variable : {"LD_LIBRARY_PATH", "VIRTUAL_ENV"}) AddFoldersNamed(variable, paths);
   AddMatches("~/.local/lib", paths);

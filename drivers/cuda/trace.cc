@@ -81,7 +81,7 @@ bool Find(void* library, const char* symbol, Function& function) {
 }
 
 void* Open() {
-  const char* const named = std::getenv("XPUD_CUPTI_LIBRARY");
+  const char* const named = std::getenv("XPUD_CUPTI");
   if (named != nullptr && *named != '\0') return dlopen(named, RTLD_NOW | RTLD_LOCAL);
   for (const char* const name : {"libcupti.so.13", "libcupti.so.12"})
     if (void* const library = dlopen(name, RTLD_NOW | RTLD_LOCAL)) return library;

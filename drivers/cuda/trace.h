@@ -1,5 +1,5 @@
 // When work ran on the GPUs, as CUPTI, CUDA's profiling library, records it. It also sees the parts of graphs
-// that are replayed. The library is opened when tracing starts: the file that XPUD_CUPTI_LIBRARY names, or
+// that are replayed. The library is opened when tracing starts: the file that XPUD_CUPTI names, or
 // libcupti.so.13 or .12, which the process may have loaded from anywhere. Thread-safe.
 #pragma once
 

@@ -183,7 +183,7 @@ TEST_P(CudaDriverTest, GroupsHaveMoreLocalMemoryThanCodeMayDeclare) {
   EXPECT_EQ(zeModuleDestroy(module), ZE_RESULT_SUCCESS);
 }
 
-// Skips where CUPTI is not found; XPUD_CUPTI_LIBRARY may name the file.
+// Skips where CUPTI is not found; XPUD_CUPTI may name the file.
 class TraceTest : public CudaDriverTest {
  protected:
   struct Records {

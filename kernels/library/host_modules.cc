@@ -22,7 +22,7 @@ void LoadGpuLibraries() { cublaslt::LoadLibrary(); }
 void LoadGpuTracing() {
   static constexpr const char* kVersions[] = {"13", "12"};
   static constexpr const char* kWheels[] = {"nvidia/cu13/lib", "nvidia/cuda_cupti/lib"};
-  (void)cuda::Open({"libcupti.so", kVersions, "XPUD_CUPTI_LIBRARY", kWheels});
+  (void)cuda::Open({"libcupti.so", kVersions, "XPUD_CUPTI", kWheels});
 }
 
 }  // namespace xpud::kernels
