@@ -230,7 +230,8 @@ TEST_F(KernelLimit, WhatWorkNeedsStaysUntilItIsDone) {
   for (const Kernel* other : loaded_) EXPECT_TRUE(other == kernel || other->index != index);
   needed_.clear();
   UseMany();
-  EXPECT_FALSE(loaded_.contains(kernel));
+  // Another kernel may have its address.
+  EXPECT_TRUE(std::ranges::none_of(loaded_, [&](const Kernel* each) { return each->entry == entry; }));
   EXPECT_LE(loaded_.size(), kMax);
 }
 
