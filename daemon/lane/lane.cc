@@ -145,7 +145,6 @@ void Lane::Archive(DeviceSession& session, const std::string& reason, bool fault
               .ended_ns = NowNs(),
               .completed = session.counters().commands_completed,
               .waited_for = state.has_commands ? trace::Describe(state.stall, state.row) : "",
-              .unfinished = unfinished,
               .recorder = session.TakeRecorder()});
   if (fault || unfinished) options_.on_crash(index_, ended_.sessions().back());
 }

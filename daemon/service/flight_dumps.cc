@@ -75,7 +75,11 @@ FlightDumps::~FlightDumps() {
 
 void FlightDumps::Add(uint32_t device, const trace::EndedSession& session) {
   const MutexLock lock(mutex_);
-  if (waiting_.size() == kMaxWaiting) return;
+  if (waiting_.size() == kMaxWaiting) {
+    spdlog::warn("flight_not_dumped id={} device={} error=\"{} others wait to be written\"", session.id,
+                 device, waiting_.size());
+    return;
+  }
   waiting_.push_back({device, session});
   if (!thread_.joinable()) thread_ = std::thread([this] { Run(); });
   changed_.NotifyOne();

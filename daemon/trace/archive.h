@@ -22,7 +22,6 @@ struct EndedSession {
   uint64_t ended_ns = 0;
   uint64_t completed = 0;              // sequence of its last command that had completed
   std::string waited_for = {};         // what its next command waited for; empty: it had none
-  bool unfinished = false;             // it had commands that were not known to have completed
   std::shared_ptr<Recorder> recorder;  // records no more
 };
 

@@ -117,6 +117,8 @@ void Recorder::NoteTimes(const Running& command) {
       profile->unfinished.push_back({profile->records.added(), record.sequence, record.queue});
     if (command.first_work != command.end_of_work) {
       std::deque<Profile::Work>& work = profile->work[record.queue];
+      // A queue that was destroyed and made anew counts from elsewhere.
+      if (!work.empty() && command.first_work < work.back().end) work.clear();
       if (work.size() == Profile::kMaxWork) work.pop_front();
       work.push_back({profile->records.added(), command.first_work, command.end_of_work});
     }

@@ -127,6 +127,23 @@ TEST(RecorderTest, MeasuredTimesReplaceEstimates) {
   EXPECT_EQ(records[2].device_ns, 100u);
 }
 
+TEST(RecorderTest, AQueueThatIsMadeAnewCountsFromElsewhere) {
+  Recorder recorder(/*synchronous=*/false);
+  recorder.Start(Audience::kOperators, 10, UINT64_MAX);
+  for (const uint64_t first_work : {100, 101, 5, 6}) {
+    Add add(1, 100);
+    add.running.first_work = first_work;
+    add.running.end_of_work = first_work + 1;
+    recorder.Note(add.running, 1);
+  }
+  recorder.Timed(0, 100, 7, 8);  // of the queue that is gone
+  for (const uint64_t work : {5, 6}) recorder.Timed(0, work, 10 * work, 10 * work + 5);
+  const Ring<CommandRecord>& records = recorder.profile(Audience::kOperators)->records;
+  EXPECT_FALSE(records[0].exact || records[1].exact);
+  EXPECT_EQ(records[2].began_ns, 50u);
+  EXPECT_EQ(records[3].began_ns, 60u);
+}
+
 TEST(RecorderTest, RangesHaveTheirNames) {
   Recorder recorder(/*synchronous=*/true);
   recorder.Start(Audience::kOperators, 10, UINT64_MAX);

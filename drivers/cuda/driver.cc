@@ -5,6 +5,7 @@
 #include "drivers/cuda/context.h"
 #include "drivers/cuda/trace.h"
 #include "drivers/frontend/entry.h"
+#include "drivers/frontend/extensions.h"
 #include "proto/base/ze_ext.h"
 
 namespace xpud::drivers::cuda {
@@ -46,11 +47,6 @@ ze_result_t DriverStopTrace(ze_driver_handle_t handle) {
   return StopTrace();
 }
 
-struct NamedFunction {
-  const char* name;
-  void* address;
-};
-
 const NamedFunction kFunctions[] = {
     {"zexDriverImportExternalPointer", reinterpret_cast<void*>(&ImportExternalPointer)},
     {"zexDriverReleaseImportedPointer", reinterpret_cast<void*>(&ReleaseImportedPointer)},
@@ -87,11 +83,7 @@ void CudaDriver::GetProperties(ze_driver_properties_t& properties) const {
   properties.driverVersion = 1;
 }
 
-void* CudaDriver::FindExtensionFunction(const char* name) const {
-  for (const NamedFunction& function : kFunctions)
-    if (std::strcmp(name, function.name) == 0) return function.address;
-  return nullptr;
-}
+void* CudaDriver::FindExtensionFunction(const char* name) const { return Find(kFunctions, name); }
 
 ze_result_t CudaDriver::CreateContext(const ze_context_desc_t&, std::unique_ptr<Context>& context) {
   if (cuda_devices_.size() == 1) {

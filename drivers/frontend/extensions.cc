@@ -64,11 +64,6 @@ constexpr Extension kExtensions[] = {
     {"XPUD_extension_command_list", 2},  // the functions below, and XPUD_ZE_COMMAND_QUEUE_FLAG_IN_ORDER
 };
 
-struct NamedFunction {
-  const char* name;
-  void* address;
-};
-
 const NamedFunction kFunctions[] = {
     {"zeCommandListAppendLaunchKernelWithArguments",
      reinterpret_cast<void*>(&AppendLaunchKernelWithArguments)},
@@ -106,11 +101,12 @@ static_assert(std::is_same_v<decltype(&GetLoadReport), xpud_pfnGetLoadReport_t>)
 
 std::span<const Extension> Extensions() { return kExtensions; }
 
-void* FindExtensionFunction(const char* name) {
-  for (const NamedFunction& function : kFunctions) {
+void* Find(std::span<const NamedFunction> functions, const char* name) {
+  for (const NamedFunction& function : functions)
     if (std::strcmp(function.name, name) == 0) return function.address;
-  }
   return nullptr;
 }
+
+void* FindExtensionFunction(const char* name) { return Find(kFunctions, name); }
 
 }  // namespace xpud::drivers

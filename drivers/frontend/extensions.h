@@ -13,7 +13,13 @@ struct Extension {
 
 std::span<const Extension> Extensions();
 
-// Returns null if there is no such function.
+struct NamedFunction {
+  const char* name;
+  void* address;
+};
+
+// Both return null if there is no such function.
+void* Find(std::span<const NamedFunction> functions, const char* name);
 void* FindExtensionFunction(const char* name);
 
 }  // namespace xpud::drivers

@@ -84,8 +84,6 @@ class RadixSkeleton : public SkeletonOf<RadixKey, ops::Family::kSort, RadixArgum
 // The library's thread only.
 class RadixSort {
  public:
-  static constexpr int64_t kMaxTile = 4096;
-
   explicit RadixSort(KernelCache& cache) : cache_(cache) {}
 
   // Plans a call of family kSort. REQUIRES: NVPTX, an output with elements, lines of less than 2^31 elements.

@@ -13,8 +13,8 @@
 // - Merges. A work item writes `chunk` items of a run. It finds where they begin in the two runs by binary
 //   search (merge path: Odeh, Green et al. 2012), and merges them one by one. A GPU's lane is a work item.
 //
-// Everything depends on sizes alone. On NVIDIA GPUs, long lines of which many elements are wanted are sorted
-// by digits instead: see radix_sort.h.
+// Everything depends on sizes alone. On NVIDIA GPUs, lines of more than 512 elements are sorted by digits
+// instead, also if only a few are wanted: see radix_sort.h.
 #pragma once
 
 #include "kernels/api/planner.h"

@@ -277,6 +277,8 @@ class DumpTest(TraceTest):
         self.assertIn("not known to have ended", text)
         flight, = json.loads(self.xpuctl("flight", file, "-n", 3, "-o", "json"))["flights"]
         self.assertEqual(len(flight["commands"]), 3)
+        whole, = json.loads(self.xpuctl("flight", file, "-n", 2**32 - 1, "-o", "json"))["flights"]
+        self.assertEqual(len(whole["commands"]), whole["recorded"])
         self.assertGreater(flight["recorded"], flight["completed"])
 
     def test_sessions_that_end_well_leave_no_file(self):

@@ -59,8 +59,9 @@ absl::StatusOr<v1::ReadFlightResponse> ReadDump(const std::string& path, uint32_
   if (!google::protobuf::util::JsonStringToMessage(text, &flight).ok() || flight.flights().empty())
     return absl::InvalidArgumentError(absl::StrCat(path, " is not a dump of xpud's flight recorder"));
   for (v1::Flight& part : *flight.mutable_flights()) {
-    const int dropped = part.commands_size() - static_cast<int>(commands);
-    if (commands != 0 && dropped > 0) part.mutable_commands()->DeleteSubrange(0, dropped);
+    const auto kept = static_cast<uint32_t>(part.commands_size());
+    if (commands != 0 && commands < kept)
+      part.mutable_commands()->DeleteSubrange(0, static_cast<int>(kept - commands));
   }
   return flight;
 }

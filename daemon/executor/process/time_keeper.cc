@@ -34,24 +34,21 @@ TimeKeeper::TimeKeeper(LevelZeroDevice& device, TimesExchange& exchange)
 void TimeKeeper::Serve() {
   for (uint32_t done = 0;;) {
     const uint32_t wanted = exchange_.Await(done, on() && !uses_clock_ ? kFlushMs : kLongMs);
-    if (wanted != done) {
-      Turn(TimesExchange::IsOn(wanted));
-      exchange_.Reach(wanted, on());
-    }
+    if (wanted != done) Turn(TimesExchange::IsOn(wanted));
     if (on() && !uses_clock_) (void)device_.FlushTrace();
+    if (wanted != done) exchange_.Reach(wanted, on());
     done = wanted;
   }
 }
 
 void TimeKeeper::Turn(bool on) {
   if (uses_clock_) return on_.store(on);
-  if (!device_.traces()) return;
-  if (this->on()) {
-    on_.store(on);
-    (void)(on ? device_.FlushTrace() : device_.StopTrace());
+  if (!device_.traces() || on == this->on()) return;
+  if (!on) {
+    on_.store(false);
+    (void)device_.StopTrace();  // it reports what has ended
     return;
   }
-  if (!on) return;
   kernels::LoadGpuTracing();
   const auto report = [](void* keeper, const xpud_trace_record_t* records, size_t count) {
     static_cast<TimeKeeper*>(keeper)->Report({records, count});

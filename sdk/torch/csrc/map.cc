@@ -122,7 +122,14 @@ void CheckOutputType(const ops::Row& row, std::span<const MapInput> inputs, at::
   }
 }
 
-// Applies ATen's rules for shape, strides and overlap. One number stands for all.
+// Never destroyed: PyTorch may be gone by then.
+const at::Tensor& AnyNumber() {
+  static const at::Tensor& number = *new at::Tensor(at::scalar_tensor(0));
+  return number;
+}
+
+// Applies ATen's rules for shape, strides and overlap. One number stands for all, since the iterator looks at
+// their shape only.
 void Shape(const ops::Row& row, std::span<const MapInput> inputs, at::ScalarType computed, at::Tensor& out) {
   at::TensorIteratorConfig config;
   config.check_all_same_dtype(false).check_all_same_device(false).add_output(out);
@@ -132,8 +139,7 @@ void Shape(const ops::Row& row, std::span<const MapInput> inputs, at::ScalarType
     if (first == nullptr) first = input.tensor;
     config.add_const_input(*input.tensor);
   }
-  if (HasNumber(row, inputs))
-    config.add_owned_const_input(at::empty({}, at::TensorOptions().dtype(computed)));
+  if (HasNumber(row, inputs)) config.add_const_input(AnyNumber());
   if (!out.defined())
     config.declare_static_dtype_and_device(row.types == TypeRule::kBool ? at::kBool : computed,
                                            first->device());
