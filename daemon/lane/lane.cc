@@ -192,6 +192,8 @@ bool Lane::IsProfiled() {
 
 void Lane::Trace(std::function<void()> then) {
   traces_ = IsProfiled();
+  for (const Turn& turn : turns_)
+    turn.session->transport().WantPublishTimes(turn.session->recorder().profiling(NowNs()));
   awaited_traces_.push_back({state_.device->Trace(traces_), NowNs() + kMaxTraceWaitNs, std::move(then)});
   FinishTraces();
 }

@@ -60,6 +60,11 @@ void Fill(lane::Lane& lane, v1::Device& out) {
   out.set_vendor(properties.vendor);
   out.set_driver("libze_xpud " XPUD_VERSION);
   out.set_compute_units(properties.compute_units);
+  if (properties.peak.memory_bytes != 0) out.set_peak_memory_bytes_per_s(properties.peak.memory_bytes);
+  if (properties.peak.float_operations != 0)
+    out.set_peak_float_operations_per_s(properties.peak.float_operations);
+  if (properties.peak.half_operations != 0)
+    out.set_peak_half_operations_per_s(properties.peak.half_operations);
   out.set_memory_total_bytes(properties.total_memory);
   out.set_memory_used_bytes(state.pool->used_bytes());
   out.set_pool_bytes(state.pool->chunk_bytes());

@@ -115,7 +115,7 @@ void Fill(const CommandRecord& record, const std::vector<std::string>& names, v1
   out.set_ended_ns(record.ended_ns);
   out.set_device_ns(record.device_ns);
   out.set_bytes(record.bytes);
-  out.set_operations(static_cast<uint64_t>(std::clamp(record.operations, 0.0, 1e18)));
+  out.set_operations(static_cast<uint64_t>(std::clamp(record.operations, 0.0F, 1e18F)));
   if (record.kernel != 0) {
     const bool is_range = record.kind == CommandKind::kRange;
     is_range ? out.set_range(PrintableText(names[record.kernel])) : out.set_kernel(names[record.kernel]);
@@ -126,6 +126,10 @@ void Fill(const CommandRecord& record, const std::vector<std::string>& names, v1
   out.set_refused(record.refused);
   out.set_exact(record.exact);
   out.set_memory_bytes(record.memory_bytes);
+  out.set_published(record.published);
+  out.set_appended_ns(record.appended_ns);
+  out.set_append_ns(record.append_ns);
+  out.set_replayed(record.replayed);
 }
 
 void Fill(const FlightRecord& record, v1::FlightCommand& out) {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <span>
 
 #include "absl/status/statusor.h"
@@ -28,6 +29,7 @@ class CommandReader {
   absl::StatusOr<bool> Fill() {
     if (batch_.empty()) {
       ASSIGN_OR_RETURN(batch_, transport_.Receive());
+      taken_ = 0;
     }
     return !batch_.empty();
   }
@@ -41,7 +43,12 @@ class CommandReader {
   std::span<const std::byte> Front(const wire::CommandHeader& header) const {
     return batch_.first(header.bytes);
   }
-  void Pop(const wire::CommandHeader& header) { batch_ = batch_.subspan(header.bytes); }
+  void Pop(const wire::CommandHeader& header) {
+    batch_ = batch_.subspan(header.bytes);
+    taken_ += header.bytes;
+  }
+  // When the next command was published; nullopt: not known.
+  std::optional<uint64_t> PublishedNs() { return transport_.PublishedNs(taken_); }
   // Takes no more commands.
   void Drop() { batch_ = {}; }
 
@@ -58,6 +65,7 @@ class CommandReader {
 
   transport::ServerTransport& transport_;
   std::span<const std::byte> batch_;  // commands that were taken and not yet run
+  size_t taken_ = 0;                  // bytes before them that Receive returned with them
   uint64_t ended_ns_ = 0;             // the last turn
   QueueWait wait_;
 };

@@ -105,7 +105,7 @@ void DeviceSession::Poll() {
 void DeviceSession::TakeTimes() {
   queues_.ForEach(UINT64_MAX, [&](Queue& queue) {
     for (const executor::WorkTime& time : queue.device->TakeTimes())
-      recorder_->Timed(queue.id, time.number, time.began_ns, time.ended_ns);
+      recorder_->Timed(queue.id, time);
   });
 }
 
@@ -215,6 +215,7 @@ void DeviceSession::Prepare(const wire::CommandHeader& header, bool timed) {
   // Then its end is reported by itself.
   command_.takes_long = queue == nullptr || !queue->device->times_work();
   if (command_.decoded_ns != 0) return;
+  command_.published_ns = reader_.PublishedNs();
   command_.decoded_ns = NowNs();
   if (queue != nullptr) command_.first_work = queue->device->appended();
 }

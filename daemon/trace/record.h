@@ -59,14 +59,16 @@ static_assert(sizeof(FlightRecord) == 64);
 struct CommandRecord {
   static constexpr int kTensors = 6;
   uint64_t sequence;
-  uint64_t arrived_ns;    // when it arrived, as QueueWait estimates it for the commands that came together
+  uint64_t arrived_ns;    // when it was published, or as QueueWait estimates it for those that came together
   uint64_t decoded_ns;    // when the lane first turned to it
   uint64_t submitted_ns;  // when it was planned, and its first work was sent to the device; 0: it has none
   uint64_t began_ns, ended_ns;  // on the device; 0: not known
   uint64_t device_ns;           // time on the device: less than ended - began if others ran in between
   uint64_t bytes;
   uint64_t memory_bytes;  // that the session then held on the device
-  double operations;      // on elements
+  uint64_t appended_ns;   // when an executor process began to append it to the device's queue; 0: not known
+  uint32_t append_ns;     // how long that took, at most 4 s
+  float operations;       // on elements
   uint32_t kernel;        // the name of its first launch, or of a range: a number of Profile::names
   uint16_t row;
   uint16_t launches;
@@ -76,9 +78,10 @@ struct CommandRecord {
   bool refused;
   uint8_t tensors;  // operands that are tensors; the first ones are below, outputs before inputs
   bool exact;       // times on the device were measured; otherwise they are estimates
-  uint8_t reserved[2];
+  bool published;       // its client said when; otherwise arrived_ns is an estimate
+  bool replayed;        // its work was appended in a recording
   std::array<TensorShape, kTensors> shapes;
 };
-static_assert(sizeof(CommandRecord) == 240);
+static_assert(sizeof(CommandRecord) == 248);
 
 }  // namespace xpud::trace

@@ -29,10 +29,28 @@ bool Gathers(const ops::Row& row) {
   return row.family == ops::Family::kEmbedding || row.family == ops::Family::kGather;
 }
 
+void SetRun(CommandRecord& record, const executor::WorkTime& time) {
+  if (!std::exchange(record.exact, true)) {
+    record.began_ns = time.began_ns;
+    record.ended_ns = time.ended_ns;
+    record.device_ns = 0;
+  }
+  record.began_ns = std::min(record.began_ns, time.began_ns);
+  record.ended_ns = std::max(record.ended_ns, time.ended_ns);
+  record.device_ns += time.ended_ns - time.began_ns;
+}
+
+void SetAppended(CommandRecord& record, const executor::WorkTime& time) {
+  if (record.appended_ns == 0) record.appended_ns = time.began_ns;
+  const uint64_t taken = time.ended_ns - std::min(record.appended_ns, time.ended_ns);
+  record.append_ns = static_cast<uint32_t>(std::min<uint64_t>(taken, UINT32_MAX));
+  record.replayed |= time.what == executor::WorkTime::What::kReplayed;
+}
+
 // On a large GPU, for want of something better. Only ratios matter.
 double ExpectedNs(const CommandRecord& record) {
   constexpr double kLaunchNs = 2000, kBytesPerNs = 1000, kOperationsPerNs = 50'000;
-  return kLaunchNs + static_cast<double>(record.bytes) / kBytesPerNs + record.operations / kOperationsPerNs;
+  return kLaunchNs + static_cast<double>(record.bytes) / kBytesPerNs + static_cast<double>(record.operations) / kOperationsPerNs;
 }
 
 }  // namespace
@@ -73,7 +91,8 @@ void Recorder::Note(const Running& command, uint64_t now_ns) {
 void Recorder::NoteTimes(const Running& command) {
   CommandRecord record{};
   record.sequence = command.sequence;
-  record.arrived_ns = std::min(arrived_ns_, command.decoded_ns);
+  record.published = command.published_ns.has_value();
+  record.arrived_ns = std::min(command.published_ns.value_or(arrived_ns_), command.decoded_ns);
   record.decoded_ns = command.decoded_ns;
   record.submitted_ns = command.launched_ns;
   if (synchronous_ && command.launched_ns != 0) {
@@ -93,9 +112,9 @@ void Recorder::NoteTimes(const Running& command) {
     record.launches = static_cast<uint16_t>(command.launches->size());
   }
   if (command.call != nullptr) {
-    record.operations = ops::CostOf(*command.call);
+    record.operations = static_cast<float>(ops::CostOf(*command.call));
     const bool gathers = Gathers(*command.row);
-    if (gathers) record.operations = static_cast<double>(command.call->outputs[0].numel());
+    if (gathers) record.operations = static_cast<float>(command.call->outputs[0].numel());
     size_t tensors = 0;
     for (const auto& operands : {command.call->outputs, command.call->inputs}) {
       for (const ops::Operand& operand : operands) {
@@ -126,25 +145,18 @@ void Recorder::NoteTimes(const Running& command) {
   }
 }
 
-void Recorder::SetTime(Profile& profile, uint32_t queue, uint64_t work, uint64_t began_ns,
-                       uint64_t ended_ns) {
+void Recorder::SetTime(Profile& profile, uint32_t queue, const executor::WorkTime& time) {
   const auto of_queue = profile.work.find(queue);
   if (of_queue == profile.work.end()) return;
-  const auto after = std::ranges::upper_bound(of_queue->second, work, {}, &Profile::Work::first);
-  if (after == of_queue->second.begin()) return;
-  const Profile::Work& owner = *std::prev(after);
-  if (work >= owner.end || owner.number < profile.records.first()) return;
-  CommandRecord& record = profile.records[owner.number];
-  if (!std::exchange(record.exact, true)) {
-    record.began_ns = began_ns;
-    record.ended_ns = ended_ns;
-    record.device_ns = 0;
+  const std::deque<Profile::Work>& work = of_queue->second;
+  auto owner = std::ranges::upper_bound(work, time.number, {}, &Profile::Work::first);
+  if (owner != work.begin()) --owner;
+  for (; owner != work.end() && owner->first < time.number + time.count; ++owner) {
+    if (owner->end <= time.number || owner->number < profile.records.first()) continue;
+    CommandRecord& record = profile.records[owner->number];
+    time.what == executor::WorkTime::What::kRan ? SetRun(record, time) : SetAppended(record, time);
   }
-  record.began_ns = std::min(record.began_ns, began_ns);
-  record.ended_ns = std::max(record.ended_ns, ended_ns);
-  record.device_ns += ended_ns - began_ns;
 }
-
 // The device reports the ends of several commands at once. They share the time since they were sent, or since
 // the work before them ended, by what they were expected to take.
 void Recorder::Finish(Profile& profile, uint32_t queue, uint64_t sequence, uint64_t now_ns) {

@@ -9,11 +9,13 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "daemon/executor/api/work_time.h"
 #include "daemon/trace/record.h"
 #include "kernels/api/launch.h"
 #include "kernels/api/op_call.h"
@@ -85,6 +87,7 @@ struct Running {
   Stall stall = Stall::kNone;
   // Only while the session is profiled.
   bool timed = false;
+  std::optional<uint64_t> published_ns = {};  // nullopt: about when Recorder::Arrived says
   uint64_t decoded_ns = 0, launched_ns = 0, returned_ns = 0;
   uint64_t launching_ns = 0;  // without the turns of others
   uint64_t memory_bytes = 0;  // that the session holds after it
@@ -177,10 +180,10 @@ class Recorder {
         Finish(*profile, queue, sequence, now_ns);
   }
 
-  // The device has reported when a piece of the queue's work ran.
-  void Timed(uint32_t queue, uint64_t work, uint64_t began_ns, uint64_t ended_ns) {
+  // The device has reported something of the queue's work.
+  void Timed(uint32_t queue, const executor::WorkTime& time) {
     for (const auto& profile : profiles_)
-      if (profile != nullptr) SetTime(*profile, queue, work, began_ns, ended_ns);
+      if (profile != nullptr) SetTime(*profile, queue, time);
   }
 
   const Ring<FlightRecord>& flight() const { return flight_; }
@@ -198,7 +201,7 @@ class Recorder {
  private:
   void NoteTimes(const Running& command);
   static void Finish(Profile& profile, uint32_t queue, uint64_t sequence, uint64_t now_ns);
-  static void SetTime(Profile& profile, uint32_t queue, uint64_t work, uint64_t began_ns, uint64_t ended_ns);
+  static void SetTime(Profile& profile, uint32_t queue, const executor::WorkTime& time);
   static uint32_t NumberOf(Profile& profile, const std::string& kernel);
 
   const bool synchronous_;

@@ -107,24 +107,52 @@ TEST(RecorderTest, MeasuredTimesReplaceEstimates) {
   note(2, 42, 42);  // without work on the device
   note(3, 42, 43);
   const Ring<CommandRecord>& records = recorder.profile(Audience::kOperators)->records;
-  recorder.Timed(0, 41, 1200, 1210);
+  recorder.Timed(0, {41, 1200, 1210});
   recorder.Completed(0, 3, 5000);
   EXPECT_TRUE(records[0].exact);
   EXPECT_EQ(records[0].ended_ns, 1210u) << "not the estimate";
   EXPECT_FALSE(records[2].exact);
   EXPECT_EQ(records[2].ended_ns, 5000u);
   recorder.Stop(Audience::kOperators);
-  recorder.Timed(0, 40, 1100, 1150);  // not in order, and after the end
-  recorder.Timed(0, 42, 1300, 1400);
-  recorder.Timed(0, 43, 1, 2);  // of no command
-  recorder.Timed(0, 39, 1, 2);  // likewise
-  recorder.Timed(1, 42, 1, 2);  // another queue
+  recorder.Timed(0, {40, 1100, 1150});  // not in order, and after the end
+  recorder.Timed(0, {42, 1300, 1400});
+  recorder.Timed(0, {43, 1, 2});  // of no command
+  recorder.Timed(0, {39, 1, 2});  // likewise
+  recorder.Timed(1, {42, 1, 2});  // another queue
   EXPECT_EQ(records[0].began_ns, 1100u);
   EXPECT_EQ(records[0].ended_ns, 1210u);
   EXPECT_EQ(records[0].device_ns, 60u);
   EXPECT_FALSE(records[1].exact);
   EXPECT_EQ(records[2].began_ns, 1300u);
   EXPECT_EQ(records[2].device_ns, 100u);
+}
+
+TEST(RecorderTest, WhenCommandsWereAppended) {
+  using What = executor::WorkTime::What;
+  Recorder recorder(/*synchronous=*/false);
+  recorder.Start(Audience::kOperators, 10, UINT64_MAX);
+  for (uint64_t i = 0; i < 4; ++i) {
+    Add add(i + 1, 100);
+    add.running.first_work = 2 * i;
+    add.running.end_of_work = 2 * i + 2;
+    recorder.Note(add.running, 1);
+  }
+  recorder.Timed(0, {0, 200, 210, What::kAppended});
+  recorder.Timed(0, {1, 215, 220, What::kAppended});
+  recorder.Timed(0, {2, 300, 330, What::kReplayed, 4});  // of two commands
+  recorder.Timed(0, {8, 400, 410, What::kReplayed, 64});  // of none
+  recorder.Timed(0, {UINT64_MAX, 400, 410, What::kReplayed, 64});
+  const Ring<CommandRecord>& records = recorder.profile(Audience::kOperators)->records;
+  EXPECT_EQ(records[0].appended_ns, 200u);
+  EXPECT_EQ(records[0].append_ns, 20u);
+  EXPECT_FALSE(records[0].replayed);
+  for (const uint64_t i : {1, 2}) {
+    EXPECT_EQ(records[i].appended_ns, 300u);
+    EXPECT_EQ(records[i].append_ns, 30u);
+    EXPECT_TRUE(records[i].replayed);
+  }
+  EXPECT_EQ(records[3].appended_ns, 0u);
+  EXPECT_FALSE(records[0].exact) << "when it ran is not known";
 }
 
 TEST(RecorderTest, AQueueThatIsMadeAnewCountsFromElsewhere) {
@@ -136,8 +164,8 @@ TEST(RecorderTest, AQueueThatIsMadeAnewCountsFromElsewhere) {
     add.running.end_of_work = first_work + 1;
     recorder.Note(add.running, 1);
   }
-  recorder.Timed(0, 100, 7, 8);  // of the queue that is gone
-  for (const uint64_t work : {5, 6}) recorder.Timed(0, work, 10 * work, 10 * work + 5);
+  recorder.Timed(0, {100, 7, 8});  // of the queue that is gone
+  for (const uint64_t work : {5, 6}) recorder.Timed(0, {work, 10 * work, 10 * work + 5});
   const Ring<CommandRecord>& records = recorder.profile(Audience::kOperators)->records;
   EXPECT_FALSE(records[0].exact || records[1].exact);
   EXPECT_EQ(records[2].began_ns, 50u);
@@ -170,7 +198,7 @@ TEST(RecorderTest, TimesOfOverwrittenCommandsAreDropped) {
     add.running.end_of_work = i + 1;
     recorder.Note(add.running, 1);
   }
-  recorder.Timed(0, 0, 7, 9);
+  recorder.Timed(0, {0, 7, 9});
   const Ring<CommandRecord>& records = recorder.profile(Audience::kClient)->records;
   EXPECT_FALSE(records[1].exact);
   EXPECT_FALSE(records[2].exact);

@@ -149,6 +149,12 @@ CpuInfo ReadCpuInfo() {
   __get_cpuid(1, &info.signature, &ebx, &ecx, &edx);
   info.clock_mhz = ReadClockMhz();
   info.simd_bits = ReadSimdBits();
+  constexpr uint32_t kUnits = 2;  // for vectors, in most processors
+  info.float_operations = info.simd_bits / 32 * kUnits;
+  const bool has_amx = __builtin_cpu_supports("amx-bf16");
+  const bool has_vectors = __builtin_cpu_supports("avx512bf16");
+  constexpr uint32_t kAmx = 16 * 16 * 32 / 16;  // tiles of 16 x 16 by 32, in 16 cycles
+  info.half_operations = has_amx ? kAmx : has_vectors ? 2 * info.float_operations : info.float_operations;
   const long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
   info.last_level_cache = cache > 0 ? static_cast<uint64_t>(cache) : 0;
   return info;

@@ -13,6 +13,8 @@ struct CpuInfo {
   uint32_t signature = 0;  // family, model, stepping as cpuid gives them
   uint32_t clock_mhz = 0;  // 0 when unknown
   uint32_t simd_bits = 128;
+  uint32_t float_operations = 0;  // of one CPU in a cycle: multiplications with additions
+  uint32_t half_operations = 0;   // likewise, on bfloat16
   uint64_t last_level_cache = 0;  // bytes; 0 when unknown
 };
 CpuInfo ReadCpuInfo();

@@ -125,6 +125,11 @@ std::vector<ze_device_cache_properties_t> CpuDevice::Caches() const {
   return {cache};
 }
 
+xpud_peak_rates_t CpuDevice::PeakRates() const {
+  const uint64_t cycles = uint64_t{info_.clock_mhz} * 1'000'000 * pool_.workers();
+  return {0, cycles * info_.float_operations, cycles * info_.half_operations};
+}
+
 void CpuDevice::GetGlobalTimestamps(uint64_t& host, uint64_t& device) const { host = device = NowNs(); }
 
 }  // namespace xpud::drivers::cpu

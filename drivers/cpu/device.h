@@ -39,6 +39,7 @@ class CpuDevice final : public Device {
   ze_result_t GetStatus() const override { return ZE_RESULT_SUCCESS; }
   void GetGlobalTimestamps(uint64_t& host, uint64_t& device) const override;
   const Sensors* sensors() const override { return &sensors_; }
+  xpud_peak_rates_t PeakRates() const override;
   bool CanAccessPeer(const Device& peer) const override { return peer.driver() == driver(); }
 
  private:

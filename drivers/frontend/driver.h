@@ -36,6 +36,7 @@ class Device : public Object {
   virtual std::vector<ze_device_cache_properties_t> Caches() const = 0;
   virtual ze_result_t GetStatus() const = 0;
   virtual void GetGlobalTimestamps(uint64_t& host, uint64_t& device) const = 0;
+  virtual xpud_peak_rates_t PeakRates() const = 0;
   virtual bool CanAccessPeer(const Device& peer) const = 0;
   // Null if the device has no sensors.
   virtual const Sensors* sensors() const { return nullptr; }

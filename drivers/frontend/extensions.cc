@@ -51,6 +51,13 @@ ze_result_t DriverGetBackEnd(ze_driver_handle_t handle, const xpud_back_end_t** 
   return ZE_RESULT_SUCCESS;
 }
 
+ze_result_t DeviceGetPeakRates(ze_device_handle_t handle, xpud_peak_rates_t* rates) {
+  XPUD_FIND(Device, device, handle);
+  XPUD_NOT_NULL(rates);
+  *rates = device.PeakRates();
+  return ZE_RESULT_SUCCESS;
+}
+
 ze_result_t GetLoadReport(const char** report) {
   XPUD_NOT_NULL(report);
   *report = LoadReport();
@@ -78,6 +85,7 @@ const NamedFunction kFunctions[] = {
     {"xpudCommandListCountCaptured", reinterpret_cast<void*>(&CountCaptured)},
     {"xpudModuleCreate", reinterpret_cast<void*>(&ModuleCreate)},
     {"xpudDriverGetBackEnd", reinterpret_cast<void*>(&DriverGetBackEnd)},
+    {"xpudDeviceGetPeakRates", reinterpret_cast<void*>(&DeviceGetPeakRates)},
     {"xpudGetLoadReport", reinterpret_cast<void*>(&GetLoadReport)},
 };
 
@@ -95,6 +103,7 @@ static_assert(std::is_same_v<decltype(&GraphDestroy), xpud_pfnGraphDestroy_t>);
 static_assert(std::is_same_v<decltype(&ExecutableGraphDestroy), xpud_pfnExecutableGraphDestroy_t>);
 static_assert(std::is_same_v<decltype(&ModuleCreate), xpud_pfnModuleCreate_t>);
 static_assert(std::is_same_v<decltype(&DriverGetBackEnd), xpud_pfnDriverGetBackEnd_t>);
+static_assert(std::is_same_v<decltype(&DeviceGetPeakRates), xpud_pfnDeviceGetPeakRates_t>);
 static_assert(std::is_same_v<decltype(&GetLoadReport), xpud_pfnGetLoadReport_t>);
 
 }  // namespace

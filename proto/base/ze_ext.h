@@ -125,6 +125,16 @@ typedef ze_result_t(ZE_APICALL* xpud_pfnDriverGetBackEnd_t)(ze_driver_handle_t d
 #define XPUD_LIST_BACK_ENDS "xpudListBackEnds"
 typedef uint32_t(ZE_APICALL* xpud_pfnListBackEnds_t)(const xpud_back_end_t* const** back_ends);
 
+// "xpudDeviceGetPeakRates": what a device can do in a second at its usual clock, as its maker says; 0: not
+// known. A multiplication with its addition is one operation.
+typedef struct xpud_peak_rates_t {
+  uint64_t memory_bytes;
+  uint64_t float_operations;  // on float32, in vectors
+  uint64_t half_operations;   // on float16 and bfloat16, by the fastest means, such as matrix units
+} xpud_peak_rates_t;
+typedef ze_result_t(ZE_APICALL* xpud_pfnDeviceGetPeakRates_t)(ze_device_handle_t device,
+                                                              xpud_peak_rates_t* rates);
+
 // "zexDriverImportExternalPointer", "zexDriverReleaseImportedPointer" (as in Intel's driver): maps existing
 // memory of the process, such as a staging memfd, for direct access by all devices of the driver. `pointer`
 // and `size` must be multiples of the page size.

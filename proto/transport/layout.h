@@ -8,6 +8,7 @@
 // clang-format on
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -47,6 +48,17 @@ constexpr uint64_t CombineWaits(uint64_t a, uint64_t b) {
   return b == 0 ? a : kAnyProgress;
 }
 
+// When the client last published commands, while CompletionPage::wants_publish_times is set.
+struct PublishTimes {
+  static constexpr uint64_t kKept = 192;
+  struct Time {
+    std::atomic<uint64_t> tail;  // the new one
+    std::atomic<uint64_t> ns;    // as NowNs counts
+  };
+  alignas(64) std::atomic<uint64_t> count;  // all of them; number n is at times[n % kKept], and complete
+  std::array<Time, kKept> times;
+};
+
 // Positions count bytes since the device was opened. Position p is at byte p % kRingBytes of the ring.
 struct ControlPage {
   alignas(64) std::atomic<uint64_t> tail;  // commands before this position are complete
@@ -61,6 +73,7 @@ struct ControlPage {
   // Bytes of the device that the client intends to hold. The client reads its credit after it has stored
   // this.
   alignas(64) std::atomic<uint64_t> claimed;
+  PublishTimes published;
 };
 static_assert(sizeof(ControlPage) <= kPageBytes);
 
@@ -88,6 +101,7 @@ static_assert(sizeof(MemoryStatus) == 64);
 struct CompletionPage {
   alignas(64) std::atomic<uint64_t> head;           // the ring before this position is free
   alignas(64) std::atomic<uint32_t> daemon_sleeps;  // 1: a client that publishes must signal the doorbell
+  std::atomic<uint32_t> wants_publish_times;        // 1: the client notes in ControlPage when it publishes
   alignas(64) std::atomic<uint32_t> wake;           // futex; changes when a waiting client must check again
   std::atomic<uint32_t> closed;                     // 1: the daemon has closed this session; `reason` is set
   char reason[256];

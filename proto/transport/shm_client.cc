@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/clock.h"
 #include "proto/base/status_macros.h"
 #include "proto/transport/barrier.h"
 #include "proto/transport/futex.h"
@@ -61,12 +62,22 @@ void ShmClient::Publish() {
   std::memcpy(ring_.data() + tail_ % kRingBytes, batch_.data(), pending_);
   tail_ += pending_;
   pending_ = 0;
+  if (completion().wants_publish_times.load(std::memory_order_relaxed) != 0) [[unlikely]]
+    NotePublishTime();
   // The tail must be visible before daemon_sleeps is read: by this sequentially consistent store, or by the
   // barrier that the daemon issues before it sleeps.
   control().tail.store(tail_, light_publish_ ? std::memory_order_release : std::memory_order_seq_cst);
   if (completion().daemon_sleeps.load(std::memory_order_seq_cst) != 0) eventfd_write(doorbell_.get(), 1);
   for (size_t ahead = 0; ahead < kPrefetchBytes; ahead += 64)
     PrefetchForWrite(ring_.data() + tail_ % kRingBytes + ahead);
+}
+
+void ShmClient::NotePublishTime() {
+  PublishTimes& published = control().published;
+  PublishTimes::Time& time = published.times[times_ % PublishTimes::kKept];
+  time.tail.store(tail_, std::memory_order_relaxed);
+  time.ns.store(NowNs(), std::memory_order_relaxed);
+  published.count.store(++times_, std::memory_order_release);
 }
 
 void ShmClient::RequestAnswer(uint64_t what) {

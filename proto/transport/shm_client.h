@@ -60,6 +60,7 @@ class ShmClient final : public ClientTransport {
   bool SpinUntil(absl::FunctionRef<bool()> done, int relaxes);
   absl::Status SleepUntil(absl::FunctionRef<bool()> done, const std::function<absl::Status()>& interrupt,
                           const Sleep& sleep);
+  void NotePublishTime();
   static void AddWait(std::atomic<uint64_t>& waits, uint64_t what);
   ControlPage& control() const { return *reinterpret_cast<ControlPage*>(control_mapping_.data()); }
   const CompletionPage& completion() const {
@@ -79,6 +80,7 @@ class ShmClient final : public ClientTransport {
   // cache line that the daemon has just read retires slowly, and would delay every lock taken meanwhile.
   uint64_t tail_ = 0;   // published
   size_t pending_ = 0;  // committed bytes of batch_
+  uint64_t times_ = 0;  // that were noted in PublishTimes
   uint64_t head_ = 0;   // last value read
   std::vector<std::byte> batch_;
 };

@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/clock.h"
 #include "proto/base/status_macros.h"
 #include "proto/transport/barrier.h"
 #include "proto/transport/futex.h"
@@ -69,14 +71,51 @@ absl::StatusOr<size_t> ShmServer::WholeCommands(size_t available) const {
 
 absl::StatusOr<std::span<const std::byte>> ShmServer::Receive() {
   ASSIGN_OR_RETURN(const uint64_t tail, ReadTail());
+  if (wants_times_) [[unlikely]]
+    TakePublishTimes();
   const size_t available = std::min<uint64_t>(tail - head_, kBatchBytes);
   if (available == 0) return std::span<const std::byte>();
   std::memcpy(batch_.get(), ring_.data() + head_ % kRingBytes, available);
   ASSIGN_OR_RETURN(const size_t whole, WholeCommands(available));
   if (whole == 0) return absl::InvalidArgumentError("a command was published before it was whole");
+  batch_begin_ = head_;
   head_ += whole;
   completion().head.store(head_, std::memory_order_release);
   return std::span<const std::byte>(batch_.get(), whole);
+}
+
+void ShmServer::WantPublishTimes(bool want) {
+  if (std::exchange(wants_times_, want) == want) return;
+  completion().wants_publish_times.store(want, std::memory_order_relaxed);
+  published_.clear();
+  times_ = UINT64_MAX;  // so that the first one does not follow another
+  if (want) earliest_ns_ = NowNs();
+}
+
+void ShmServer::TakePublishTimes() {
+  const PublishTimes& page = control().published;
+  const uint64_t count = page.count.load(std::memory_order_acquire);
+  const uint64_t oldest = count - std::min(count, PublishTimes::kKept);
+  for (uint64_t number = std::max(oldest, times_ == UINT64_MAX ? 0 : times_); number < count; ++number) {
+    const PublishTimes::Time& time = page.times[number % PublishTimes::kKept];
+    const uint64_t tail = time.tail.load(std::memory_order_relaxed);
+    const uint64_t ns = time.ns.load(std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_acquire);
+    const bool overwritten = page.count.load(std::memory_order_relaxed) - number >= PublishTimes::kKept;
+    const bool follows = number == times_ && !overwritten && tail > timed_tail_;
+    if (follows && published_.size() < kRingBytes / sizeof(wire::CommandHeader))
+      published_.push_back({timed_tail_, tail, ns});
+    times_ = number + 1;
+    timed_tail_ = tail;
+  }
+}
+
+std::optional<uint64_t> ShmServer::PublishedNs(size_t offset) {
+  const uint64_t position = batch_begin_ + offset;
+  while (!published_.empty() && published_.front().end <= position) published_.pop_front();
+  if (published_.empty() || position < published_.front().begin) return std::nullopt;
+  earliest_ns_ = std::min(std::max(earliest_ns_, published_.front().ns), NowNs());
+  return earliest_ns_;
 }
 
 uint64_t* ShmServer::CompletedWord(uint32_t queue) {

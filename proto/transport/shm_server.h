@@ -3,6 +3,8 @@
 #pragma once
 
 #include <array>
+#include <deque>
+#include <optional>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -21,6 +23,8 @@ class ShmServer final : public ServerTransport {
   static absl::StatusOr<std::unique_ptr<ShmServer>> Create(DeviceFds& fds);
 
   absl::StatusOr<std::span<const std::byte>> Receive() override;
+  void WantPublishTimes(bool want) override;
+  std::optional<uint64_t> PublishedNs(size_t offset) override;
   uint64_t TakeWaitRequest() override {
     const uint32_t attention = control().attention.load(std::memory_order_acquire);
     if (std::exchange(attention_, attention) == attention) [[likely]]
@@ -51,7 +55,13 @@ class ShmServer final : public ServerTransport {
  private:
   static constexpr size_t kBatchBytes = wire::kMaxCommandBytes;
 
+  // Commands from position `begin` to `end` were published at `ns`.
+  struct Published {
+    uint64_t begin, end, ns;
+  };
+
   ShmServer() = default;
+  void TakePublishTimes();
   absl::StatusOr<uint64_t> ReadTail() const;
   absl::StatusOr<size_t> WholeCommands(size_t available) const;
   ControlPage& control() const { return *reinterpret_cast<ControlPage*>(control_mapping_.data()); }
@@ -63,6 +73,12 @@ class ShmServer final : public ServerTransport {
   Mapping control_mapping_, ring_, completion_mapping_, staging_;
   uint64_t head_ = 0;
   uint32_t attention_ = 0;   // last value read
+  bool wants_times_ = false;
+  uint64_t batch_begin_ = 0;            // position of batch_
+  uint64_t times_ = 0;                  // of PublishTimes that were read
+  uint64_t timed_tail_ = 0;             // of the last one of them
+  uint64_t earliest_ns_ = 0;            // what is told next is no earlier
+  std::deque<Published> published_ = {};  // in the ring or in batch_
   bool news_ = false;        // an error or an answer was stored since the client was last woken
   bool light_wake_ = false;  // a client that goes to sleep issues the barrier
   const std::unique_ptr<std::byte[]> batch_ = std::make_unique_for_overwrite<std::byte[]>(kBatchBytes);

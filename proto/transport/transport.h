@@ -95,6 +95,11 @@ class ServerTransport {
   // Returns complete commands, whose headers DecodeHeader accepts, in a private copy that stays valid until
   // the next call; empty if there are none. An error means that the client broke the protocol.
   virtual absl::StatusOr<std::span<const std::byte>> Receive() = 0;
+  // Has the client say when it publishes commands, or no longer.
+  virtual void WantPublishTimes(bool want) = 0;
+  // When the command at byte `offset` of what Receive returned last was published, as its client says; it is
+  // no earlier than for the commands before. nullopt: not known. REQUIRES: `offset` does not fall.
+  virtual std::optional<uint64_t> PublishedNs(size_t offset) = 0;
   // Returns what the client has asked to be told about since the last call, as in ControlPage::client_waits;
   // 0: nothing. The commands that it names are already available to Receive.
   virtual uint64_t TakeWaitRequest() = 0;

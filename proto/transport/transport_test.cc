@@ -4,12 +4,15 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstring>
+#include <optional>
 #include <thread>
 #include <utility>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/base/clock.h"
 #include "proto/transport/handshake.h"
 #include "proto/transport/host_memory.h"
 #include "proto/transport/requests.h"
@@ -73,6 +76,79 @@ TEST(ShmTransport, CommandsArriveInOrderWhileTheRingWrapsManyTimes) {
   }
   sender.join();
   EXPECT_TRUE(in_order);
+}
+
+constexpr size_t kSent = sizeof(wire::AllocateCommand);
+
+TEST(ShmTransport, TheDaemonKnowsWhenCommandsWerePublishedWhileItWantsTo) {
+  Pair pair;
+  pair.Send(1);
+  ASSERT_TRUE(pair.server->Receive().ok());
+  EXPECT_EQ(pair.server->PublishedNs(0), std::nullopt);
+  pair.server->WantPublishTimes(true);
+  pair.Send(2);  // some before it may have been published without a time
+  std::array<uint64_t, 5> before;
+  for (uint64_t& time : before) {
+    time = NowNs();
+    pair.Send(3);
+  }
+  const uint64_t after = NowNs();
+  ASSERT_TRUE(pair.server->Receive().ok());
+  EXPECT_EQ(pair.server->PublishedNs(0), std::nullopt);
+  for (size_t i = 0; i < before.size(); ++i) {
+    const std::optional<uint64_t> time = pair.server->PublishedNs((i + 1) * kSent);
+    ASSERT_TRUE(time.has_value()) << i;
+    EXPECT_GE(*time, before[i]);
+    EXPECT_LE(*time, i + 1 < before.size() ? before[i + 1] : after);
+  }
+  pair.server->WantPublishTimes(false);
+  pair.Send(4);
+  ASSERT_TRUE(pair.server->Receive().ok());
+  EXPECT_EQ(pair.server->PublishedNs(0), std::nullopt);
+}
+
+TEST(ShmTransport, PublishTimesForWhichThereWasNoRoomAreNotKnown) {
+  constexpr size_t kCommands = 2 * PublishTimes::kKept;
+  Pair pair;
+  pair.server->WantPublishTimes(true);
+  for (size_t i = 0; i < kCommands; ++i) pair.Send(i);
+  ASSERT_TRUE(pair.server->Receive().ok());
+  size_t known = 0;
+  uint64_t last = 0;
+  for (size_t i = 0; i < kCommands; ++i) {
+    const std::optional<uint64_t> time = pair.server->PublishedNs(i * kSent);
+    EXPECT_EQ(time.has_value(), known != 0 || time.has_value()) << "those at the end are known";
+    if (!time) continue;
+    EXPECT_GE(*time, last);
+    last = *time;
+    ++known;
+  }
+  EXPECT_GE(known, PublishTimes::kKept - 2);
+  EXPECT_LE(known, PublishTimes::kKept);
+}
+
+TEST(ShmTransport, HostilePublishTimesLieBetweenTheWishAndNow) {
+  Pair pair;
+  PublishTimes& published = pair.HostileControl().published;
+  const uint64_t wanted = NowNs();
+  pair.server->WantPublishTimes(true);
+  for (const uint64_t ns : {uint64_t{0}, uint64_t{5}, UINT64_MAX, wanted, uint64_t{1}}) {
+    const uint64_t number = published.count.load();
+    pair.Send(1);
+    published.times[number % PublishTimes::kKept].ns = ns;
+    ASSERT_TRUE(pair.server->Receive().ok());
+    if (const std::optional<uint64_t> time = pair.server->PublishedNs(0)) {
+      EXPECT_GE(*time, wanted);
+      EXPECT_LE(*time, NowNs());
+    }
+  }
+  for (const uint64_t count : {UINT64_MAX, uint64_t{0}, uint64_t{1} << 40}) {
+    published.count = count;
+    for (PublishTimes::Time& time : published.times) time.tail = count;
+    pair.Send(1);
+    ASSERT_TRUE(pair.server->Receive().ok());
+    if (const std::optional<uint64_t> time = pair.server->PublishedNs(0)) EXPECT_LE(*time, NowNs());
+  }
 }
 
 TEST(ShmTransport, AWaitingClientWakesWhenItsCommandCompletes) {

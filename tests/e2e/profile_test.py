@@ -42,6 +42,25 @@ class TraceTest(DaemonTest):
         assert client.hear() == "done"
 
 
+class ExecutorProfileTest(TraceTest):
+    FLAGS = ("--device", "cpu", "--executor", "process")
+
+    def test_what_an_executor_process_does_has_its_track(self):
+        client, session = self.worker()
+        self.xpuctl("profile", "start", session)
+        self.work(client, 50)
+        self.xpuctl("profile", "stop", session)
+        events = json.loads(self.xpuctl("profile", "save", session, "-o", "chrome", "-"))["traceEvents"]
+        names = {event["tid"]: event["args"]["name"] for event in events if event["ph"] == "M"}
+        appends = [event for event in events if event["ph"] == "X" and event["cat"] == "append"]
+        self.assertEqual(len([event for event in appends if event["name"] == "mm"]), 50)
+        self.assertRegex(names[appends[0]["tid"]], r"executor, queue \d+: .*")
+        kernels = {event["args"]["correlation"]: event for event in events if event["ph"] == "X" and event["cat"] == "kernel"}
+        for append in appends:
+            if append["name"] == "mm":
+                self.assertLessEqual(append["ts"], kernels[append["args"]["correlation"]]["ts"])
+
+
 class ProfileTest(TraceTest):
     def saved(self, *words) -> dict:
         return json.loads(self.xpuctl("profile", "save", *words, "-"))
@@ -67,9 +86,15 @@ class ProfileTest(TraceTest):
         for track in tracks.values():
             for one, other in zip(track, track[1:]):
                 self.assertLessEqual(one["ts"] + one["dur"], other["ts"] + 0.0011, "slices of a track overlap")
-        flows = collections.Counter(event["id"] for event in events if event["ph"] in "sf")
-        self.assertEqual(set(flows.values()), {2})
+        flows = collections.defaultdict(list)
+        for event in events:
+            if event["ph"] in "stf":
+                flows[event["id"]].append((event["ts"], event["ph"]))
         self.assertEqual(len(flows), 100)
+        parts = collections.Counter("".join(phase for _, phase in sorted(flow, key=lambda each: each[0])) for flow in flows.values())
+        self.assertEqual(set(parts) - {"sf"}, {"stf"}, "from the client by the daemon to the device; the first may come without the client")
+        self.assertGreater(parts["stf"], 95)
+        self.assertGreater(len([event for event in slices if event["cat"] == "publish"]), 45)
         names = {event["args"]["name"] for event in events if event["ph"] == "M"}
         self.assertTrue(any(name.startswith("device 0: ") for name in names), names)
 

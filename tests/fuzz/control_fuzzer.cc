@@ -1,6 +1,7 @@
 // The control plane. The first byte selects: bytes as a request to a real control plane over gRPC, or bytes
 // as an answer that xpuctl shows. Shown text must not control a terminal, and JSON must match the message.
 #include <google/protobuf/struct.pb.h>
+#include <google/protobuf/util/field_comparator.h>
 #include <google/protobuf/util/json_util.h>
 #include <google/protobuf/util/message_differencer.h>
 #include <grpcpp/create_channel.h>
@@ -43,7 +44,11 @@ void CheckJson(Message message) {
   Message again;
   XPUD_CHECK(google::protobuf::util::JsonStringToMessage(text, &again).ok());
   message.DiscardUnknownFields();
-  XPUD_CHECK(google::protobuf::util::MessageDifferencer::Equals(message, again));
+  google::protobuf::util::DefaultFieldComparator comparator;
+  comparator.set_treat_nan_as_equal(true);
+  google::protobuf::util::MessageDifferencer differencer;
+  differencer.set_field_comparator(&comparator);
+  XPUD_CHECK(differencer.Compare(message, again));
 }
 
 void Show(const v1::GetVersionResponse& version) { CheckView(xpuctl::VersionText(version)); }

@@ -87,6 +87,7 @@ ze_result_t ZE_APICALL FindFunction(ze_driver_handle_t driver, const char* wante
                     xpud_pfnAppendLaunchKernelWithArguments_t) ||
          XPUD_NAMED("zeCommandListHostSynchronize", xpud_pfnCommandListHostSynchronize_t) ||
          XPUD_NAMED("xpudCommandListAppendWriteValue64", xpud_pfnAppendWriteValue64_t) ||
+         XPUD_NAMED("xpudDeviceGetPeakRates", xpud_pfnDeviceGetPeakRates_t) ||
          XPUD_NAMED("xpudModuleCreate", xpud_pfnModuleCreate_t) ||
          XPUD_NAMED("xpudCommandListCountCaptured", xpud_pfnCountCaptured_t) ||
          XPUD_NAMED("xpudDriverStartTrace", xpud_pfnStartTrace_t) ||

@@ -1,5 +1,7 @@
 #include "tools/xpuctl/json.h"
 
+#include <array>
+#include <charconv>
 #include <cmath>
 
 #include <google/protobuf/descriptor.h>
@@ -32,12 +34,16 @@ void AppendRepeated(const Message& message, const FieldDescriptor* field, std::s
   out += ']';
 }
 
-// Writes values that are not numbers in JSON (NaN, infinities) as strings, like protobuf.
-void AppendReal(double value, std::string& out) {
-  if (std::isfinite(value))
-    absl::StrAppend(&out, value);
-  else
+// Writes the shortest number that is read back as the same value. Values that are not numbers in JSON (NaN,
+// infinities) are strings, like protobuf's.
+template <typename Real>
+void AppendReal(Real value, std::string& out) {
+  if (!std::isfinite(value)) {
     out += std::isnan(value) ? "\"NaN\"" : value > 0 ? "\"Infinity\"" : "\"-Infinity\"";
+    return;
+  }
+  std::array<char, 32> text;
+  out.append(text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr);
 }
 
 void AppendValue(const Message& message, const FieldDescriptor* field, std::string& out) {

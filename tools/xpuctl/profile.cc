@@ -50,7 +50,7 @@ std::string ReadWanted(const Invocation& invocation, std::span<const std::string
 absl::StatusOr<ProfileData> Read(control::Client& client, const Wanted& wanted) {
   ProfileData data;
   ASSIGN_OR_RETURN(const v1::ListDevicesResponse devices, client.ListDevices());
-  for (const v1::Device& device : devices.devices()) data.devices.push_back(device.name());
+  data.devices.assign(devices.devices().begin(), devices.devices().end());
   ASSIGN_OR_RETURN(const v1::ListProfilesResponse list, client.ListProfiles());
   data.time_ns = list.time_ns();
   data.unix_ns = list.unix_ns();

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "proto/control/xpud.pb.h"
@@ -18,7 +17,7 @@ struct ProfiledSession {
 struct ProfileData {
   int64_t unix_ns = 0;               // of the machine's clock at `time_ns`
   uint64_t time_ns = 0;              // of the monotonic clock, when the profile was read
-  std::vector<std::string> devices;  // names, by number
+  std::vector<v1::Device> devices;   // by number
   std::vector<ProfiledSession> sessions;
 };
 

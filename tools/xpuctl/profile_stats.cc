@@ -1,6 +1,7 @@
 #include "tools/xpuctl/profile_stats.h"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -58,6 +59,23 @@ std::string Rate(double per_second, const char* unit) {
   return per_second == 0 ? "" : absl::StrFormat("%.1f %s", per_second / 1e9, unit);
 }
 
+// The operations on the type of the command's output that the device can do in a second; 0: not known.
+double OperationRate(const v1::ProfiledCommand& command, const v1::Device& device) {
+  const std::string_view type = std::string_view(command.shapes()).substr(0, command.shapes().find('['));
+  if (type == "float32") return static_cast<double>(device.peak_float_operations_per_s());
+  if (type == "float16" || type == "bfloat16") return static_cast<double>(device.peak_half_operations_per_s());
+  return 0;
+}
+
+// The least time in which the device could have done what the command did, of what is known.
+double LeastNs(const v1::ProfiledCommand& command, const v1::Device& device) {
+  const auto time = [](double amount, double per_second) {
+    return per_second == 0 ? 0 : amount * 1e9 / per_second;
+  };
+  return std::max(time(static_cast<double>(command.bytes()), static_cast<double>(device.peak_memory_bytes_per_s())),
+                  time(static_cast<double>(command.operations()), OperationRate(command, device)));
+}
+
 double PerSecond(double amount, uint64_t ns) { return ns == 0 ? 0 : amount * 1e9 / static_cast<double>(ns); }
 
 }  // namespace
@@ -90,6 +108,7 @@ ProfileStats StatsOf(const ProfileData& profile) {
       row.device_ns += command.device_ns();
       row.bytes += command.bytes();
       row.operations += static_cast<double>(command.operations());
+      if (device < profile.devices.size()) row.least_ns += LeastNs(command, profile.devices[device]);
       stats.device_ns += command.device_ns();
     }
   }
@@ -103,13 +122,14 @@ ProfileStats StatsOf(const ProfileData& profile) {
 }
 
 std::string StatsText(const ProfileStats& stats) {
-  Table table({"op", "kernel", ">calls", ">total", ">mean", ">share", ">bytes/s", ">operations/s"});
+  Table table({"op", "kernel", ">calls", ">total", ">mean", ">share", ">bytes/s", ">operations/s", ">roof"});
   for (const ProfileRow& row : stats.rows) {
     table.Add({row.op, row.kernel, Count(static_cast<double>(row.calls)), ShortDuration(row.device_ns),
                ShortDuration(row.device_ns / row.calls),
                Percent(static_cast<double>(row.device_ns) / static_cast<double>(stats.device_ns)),
                Rate(PerSecond(static_cast<double>(row.bytes), row.device_ns), "GB/s"),
-               Rate(PerSecond(row.operations, row.device_ns), "G/s")});
+               Rate(PerSecond(row.operations, row.device_ns), "G/s"),
+               row.least_ns == 0 ? "" : Percent(row.least_ns / static_cast<double>(row.device_ns))});
   }
   std::string text = table.ToString();
   absl::StrAppend(&text, "\n", stats.commands, " commands in ", Duration(stats.span_ns),
@@ -127,7 +147,7 @@ std::string StatsJson(const ProfileStats& stats) {
     absl::StrAppend(&rows, rows.empty() ? "" : ",", "{\"op\":", JsonString(row.op),
                     ",\"kernel\":", JsonString(row.kernel), ",\"calls\":", row.calls,
                     ",\"device_ns\":", row.device_ns, ",\"bytes\":", row.bytes,
-                    ",\"operations\":", Whole(row.operations), "}");
+                    ",\"operations\":", Whole(row.operations), ",\"least_ns\":", Whole(row.least_ns), "}");
   }
   for (const auto& [why, ns] : stats.waits)
     absl::StrAppend(&waits, waits.empty() ? "" : ",", JsonString(why), ":", ns);

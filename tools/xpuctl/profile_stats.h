@@ -17,6 +17,8 @@ struct ProfileRow {
   uint64_t device_ns = 0;
   uint64_t bytes = 0;
   double operations = 0;
+  // The least time in which the device could have moved the bytes and done the operations; 0: not known.
+  double least_ns = 0;
 };
 
 struct ProfileStats {

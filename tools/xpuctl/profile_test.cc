@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <utility>
@@ -34,7 +35,10 @@ ProfileData Profile() {
   ProfileData data;
   data.time_ns = 5000;
   data.unix_ns = 1'000'005'000;
-  data.devices = {"a device"};
+  v1::Device& device = data.devices.emplace_back();
+  device.set_name("a device");
+  device.set_peak_memory_bytes_per_s(40'000'000'000);  // 25 ns for 1,000 bytes
+  device.set_peak_float_operations_per_s(10'000'000'000);
   for (const uint64_t session : {1, 2}) {
     ProfiledSession& each = data.sessions.emplace_back();
     each.info.set_session(session);
@@ -74,6 +78,20 @@ TEST(ProfileStatsTest, WaitsAreThoseOfTheCommandsAndNameOthers) {
   EXPECT_EQ(waits.at("session 1, python"), 200u);  // from 1,100 to 1,300
   EXPECT_EQ(waits.at("the daemon"), 110u);         // to 1,400, and from 1,410 to 1,420
   EXPECT_EQ(waits.at("compiling"), 5u);
+}
+
+TEST(ProfileStatsTest, TheRoofIsWhicheverOfMemoryAndArithmeticTakesLonger) {
+  ProfileData profile = Profile();
+  v1::ProfiledCommand& product = profile.sessions[0].commands[0];
+  product.set_operations(1000);
+  EXPECT_EQ(StatsOf(profile).rows[0].least_ns, 25 + 25) << "operations on an unknown type do not count";
+  product.set_shapes("float32[2,3] = float32[2,3], float32[3]");
+  EXPECT_EQ(StatsOf(profile).rows[0].least_ns, 100 + 25);
+  product.set_shapes("bfloat16[2,3]");
+  EXPECT_EQ(StatsOf(profile).rows[0].least_ns, 25 + 25) << "this rate is not known";
+  EXPECT_NE(StatsText(StatsOf(profile)).find("17%"), std::string::npos) << StatsText(StatsOf(profile));
+  profile.devices.clear();
+  EXPECT_EQ(StatsOf(profile).rows[0].least_ns, 0);
 }
 
 TEST(ProfileStatsTest, NothingGivesNothing) {
@@ -121,6 +139,53 @@ TEST(PerfettoTraceTest, SlicesOfATrackFollowEachOther) {
   const std::vector<std::pair<uint64_t, int64_t>> changes = {{1000, 0}, {1200, 4096}}, none = {{1400, 0}};
   EXPECT_EQ(memory["memory: python, session 1"], changes);
   EXPECT_EQ(memory["memory: python, session 2"], none) << "it has not changed";
+}
+
+// Two commands that were published together and replayed in one recording, and one that came later by itself.
+TEST(PerfettoTraceTest, FlowsLeadFromTheClientByTheExecutorToTheDevice) {
+  ProfileData data;
+  ProfiledSession& session = data.sessions.emplace_back();
+  session.info.set_session(1);
+  session.commands = {Command(1, "mm", 1000, 1010, 1200), Command(2, "add", 1000, 1200, 1300),
+                      Command(3, "mm", 1100, 1300, 1400)};
+  for (v1::ProfiledCommand& command : session.commands) command.set_published(true);
+  for (const size_t i : {0, 1}) {
+    session.commands[i].set_appended_ns(1050);
+    session.commands[i].set_append_ns(20);
+    session.commands[i].set_replayed(true);
+  }
+  session.commands[2].set_appended_ns(1310);
+  session.commands[2].set_append_ns(5);
+  perfetto::Trace trace;
+  ASSERT_TRUE(trace.ParseFromString(PerfettoTrace(data)));
+  std::map<uint64_t, std::string> names;
+  std::map<uint64_t, std::vector<std::string>> flows;
+  std::map<std::string, std::vector<uint64_t>> begins, ends;
+  std::map<uint64_t, std::string> open;
+  for (const perfetto::TracePacket& packet : trace.packet()) {
+    if (packet.has_track_descriptor()) names[packet.track_descriptor().uuid()] = packet.track_descriptor().name();
+    if (!packet.has_track_event()) continue;
+    const auto& event = packet.track_event();
+    const std::string track = names[event.track_uuid()].substr(0, names[event.track_uuid()].find_first_of(",:"));
+    for (const uint64_t flow : event.flow_ids()) flows[flow].push_back(track);
+    if (event.type() == perfetto::TrackEvent::SLICE_BEGIN) {
+      open[event.track_uuid()] = event.name();
+      begins[track + " " + event.name()].push_back(packet.timestamp());
+    } else if (event.type() == perfetto::TrackEvent::SLICE_END) {
+      ends[track + " " + open[event.track_uuid()]].push_back(packet.timestamp());
+    }
+  }
+  ASSERT_EQ(flows.size(), 3u);
+  const std::vector<std::string> way = {"client", "daemon", "device queue 0", "executor"};
+  for (auto& [flow, tracks] : flows) {
+    std::ranges::sort(tracks);
+    EXPECT_EQ(tracks, way);
+  }
+  EXPECT_EQ(begins["client publish"], (std::vector<uint64_t>{1000, 1100}));
+  EXPECT_EQ(ends["client publish"], (std::vector<uint64_t>{1100, 1300})) << "it has published more";
+  EXPECT_EQ(begins["executor replay"], std::vector<uint64_t>{1050});
+  EXPECT_EQ(ends["executor replay"], std::vector<uint64_t>{1070});
+  EXPECT_EQ(begins["executor mm"], std::vector<uint64_t>{1310});
 }
 
 v1::ProfiledCommand Range(const char* name, uint64_t at) {

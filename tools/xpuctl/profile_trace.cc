@@ -1,10 +1,12 @@
 #include "tools/xpuctl/profile_trace.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <tuple>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -15,7 +17,7 @@
 namespace xpud::xpuctl {
 namespace {
 
-enum class TrackKind { kTurns, kCompiles, kQueue, kMemory, kRanges };
+enum class TrackKind { kPublishes, kTurns, kCompiles, kAppends, kQueue, kMemory, kRanges };
 
 // A row of slices that do not overlap.
 struct Track {
@@ -26,22 +28,30 @@ struct Track {
   auto operator<=>(const Track&) const = default;
 };
 
+// What a slice is in the flows that pass through it; a flow is that of a command, to its work on the device.
+enum class Part { kBegin, kStep, kEnd };
+
 struct Slice {
   Track track;
   std::string name;
   const char* category;
   uint64_t began_ns, ended_ns;
-  uint64_t flow;  // 0: none
-  const v1::ProfiledCommand* command;
+  const v1::ProfiledCommand* command;  // null: none, or several
+  Part part = Part::kStep;
+  absl::InlinedVector<uint64_t, 1> flows = {};
 };
 
 std::string NameOf(const Track& track, const v1::ProfileInfo& info) {
   const std::string who = absl::StrCat(info.client_name(), ", session ", track.session);
   switch (track.kind) {
+    case TrackKind::kPublishes:
+      return absl::StrCat("client: ", who);
     case TrackKind::kTurns:
       return absl::StrCat("daemon: ", who);
     case TrackKind::kCompiles:
       return absl::StrCat("compiler: ", who);
+    case TrackKind::kAppends:
+      return absl::StrCat("executor, queue ", track.queue, ": ", who);
     case TrackKind::kQueue:
       return absl::StrCat("device queue ", track.queue, ": ", who);
     case TrackKind::kMemory:
@@ -54,12 +64,63 @@ std::string NameOf(const Track& track, const v1::ProfileInfo& info) {
 
 std::string DeviceName(const ProfileData& profile, uint32_t device) {
   return absl::StrCat("device ", device,
-                      device < profile.devices.size() ? ": " + profile.devices[device] : std::string());
+                      device < profile.devices.size() ? ": " + profile.devices[device].name() : std::string());
 }
 
 // A number of its own for each command, as far as 24 bits for sessions and devices and 40 for commands go.
 uint64_t FlowOf(const v1::ProfileInfo& info, const v1::ProfiledCommand& command) {
   return (info.session() * 64 + info.device()) << 40 | (command.sequence() & 0xff'ffff'ffff);
+}
+
+// Whether it has work on the device, whose times are known.
+bool Works(const v1::ProfiledCommand& command) {
+  return command.began_ns() != 0 && command.ended_ns() > command.began_ns();
+}
+
+// Adds the command to the last slice, if its work began together with that slice's, or to a new one.
+void AddToSlices(const Track& track, const char* category, uint64_t began_ns, uint64_t ended_ns, Part part,
+                 const v1::ProfileInfo& info, const v1::ProfiledCommand& command,
+                 std::vector<Slice>& slices) {
+  if (slices.empty() || slices.back().began_ns != began_ns) {
+    if (!slices.empty()) slices.back().ended_ns = std::min(slices.back().ended_ns, began_ns);
+    slices.push_back({track, "", category, began_ns, began_ns, nullptr, part, {}});
+  }
+  Slice& slice = slices.back();
+  slice.ended_ns = std::max(slice.ended_ns, ended_ns);
+  if (Works(command)) slice.flows.push_back(FlowOf(info, command));
+}
+
+// Commands that the client published together, from then until the daemon turned to the last one of them, or
+// the client published more.
+std::vector<Slice> PublishesOf(const ProfiledSession& session) {
+  const Track track{TrackKind::kPublishes, session.info.device(), session.info.session(), 0};
+  std::vector<Slice> slices;
+  for (const v1::ProfiledCommand& command : session.commands) {
+    if (!command.published() || (!slices.empty() && command.arrived_ns() < slices.back().began_ns)) continue;
+    AddToSlices(track, "publish", command.arrived_ns(), command.decoded_ns(), Part::kBegin, session.info,
+                command, slices);
+    slices.back().name = "publish";
+  }
+  return slices;
+}
+
+// What the executor appended to the device's queues: launches, or recordings of several.
+std::vector<Slice> AppendsOf(const ProfiledSession& session) {
+  std::map<uint32_t, std::vector<Slice>> of_queues;
+  for (const v1::ProfiledCommand& command : session.commands) {
+    if (command.appended_ns() == 0) continue;
+    std::vector<Slice>& slices = of_queues[command.queue()];
+    if (!slices.empty() && command.appended_ns() < slices.back().began_ns) continue;
+    const Track track{TrackKind::kAppends, session.info.device(), session.info.session(), command.queue()};
+    AddToSlices(track, command.replayed() ? "replay" : "append", command.appended_ns(),
+                command.appended_ns() + command.append_ns(), Part::kStep, session.info, command, slices);
+    if (!slices.back().name.empty()) continue;
+    slices.back().name = command.replayed() ? "replay" : command.op();
+    if (!command.replayed()) slices.back().command = &command;
+  }
+  std::vector<Slice> all;
+  for (auto& [queue, slices] : of_queues) std::ranges::move(slices, std::back_inserter(all));
+  return all;
 }
 
 // The ranges that the program named, by their begins. Those that do not end reach to the last command.
@@ -75,7 +136,7 @@ std::vector<Slice> RangesOf(const ProfiledSession& session) {
       of_queue.push_back(ranges.size());
       const Track track = {TrackKind::kRanges, session.info.device(), session.info.session(),
                            command.queue()};
-      ranges.push_back({track, command.range(), "range", command.decoded_ns(), 0, 0, &command});
+      ranges.push_back({track, command.range(), "range", command.decoded_ns(), 0, &command});
     } else if (!of_queue.empty()) {
       ranges[of_queue.back()].ended_ns = command.decoded_ns();
       of_queue.pop_back();
@@ -91,8 +152,9 @@ void ForEachSlice(const ProfiledSession& session, absl::FunctionRef<void(const S
   const v1::ProfileInfo& info = session.info;
   for (const v1::ProfiledCommand& command : session.commands) {
     if (command.op() == "range") continue;
-    const bool works = command.began_ns() != 0 && command.ended_ns() > command.began_ns();
-    const uint64_t flow = works ? FlowOf(info, command) : 0;
+    const bool works = Works(command);
+    absl::InlinedVector<uint64_t, 1> flows;
+    if (works) flows.push_back(FlowOf(info, command));
     const uint64_t sent = std::max(command.submitted_ns(), command.decoded_ns());
     Track track{TrackKind::kTurns, info.device(), info.session(), 0};
     const bool compiled = command.waited_for() == "compiling";
@@ -102,15 +164,15 @@ void ForEachSlice(const ProfiledSession& session, absl::FunctionRef<void(const S
             "compile",
             command.decoded_ns(),
             sent,
-            0,
             &command});
-    each({track, command.op(), "daemon", compiled ? sent : command.decoded_ns(), sent, flow, &command});
+    each({track, command.op(), "daemon", compiled ? sent : command.decoded_ns(), sent, &command,
+          command.published() ? Part::kStep : Part::kBegin, flows});
     if (!works) continue;
     track.kind = TrackKind::kQueue;
     track.queue = command.queue();
     each({track, command.kernel().empty() ? command.op() : command.kernel(),
-          command.launches() != 0 ? "kernel" : "copy", command.began_ns(), command.ended_ns(), flow,
-          &command});
+          command.launches() != 0 ? "kernel" : "copy", command.began_ns(), command.ended_ns(), &command,
+          Part::kEnd, flows});
   }
 }
 
@@ -149,6 +211,7 @@ void AppendArgs(const v1::ProfiledCommand& command, std::string& out) {
   if (command.launches() != 0) absl::StrAppend(&out, ",\"launches\":", command.launches());
   if (!command.waited_for().empty())
     absl::StrAppend(&out, ",\"waited for\":", JsonString(command.waited_for()));
+  if (command.replayed()) out += ",\"replayed\":true";
   out += "}";
 }
 
@@ -171,7 +234,9 @@ class ChromeWriter {
   }
 
   void Add(const ProfiledSession& session) {
+    for (const Slice& slice : PublishesOf(session)) Add(slice, session.info);
     ForEachSlice(session, [&](const Slice& slice) { Add(slice, session.info); });
+    for (const Slice& slice : AppendsOf(session)) Add(slice, session.info);
     for (const Slice& range : RangesOf(session)) Add(range, session.info);
     ForEachChange(session, [&](const Track& track, uint64_t ns, uint64_t bytes) {
       Begin();
@@ -206,15 +271,20 @@ class ChromeWriter {
     const std::string began = Micros(slice.began_ns - std::min(base_, slice.began_ns));
     absl::StrAppend(&out_, "{\"ph\":\"X\",\"cat\":\"", slice.category, "\",\"name\":", JsonString(slice.name),
                     ",\"pid\":", pid, ",\"tid\":", tid, ",\"ts\":", began,
-                    ",\"dur\":", Micros(slice.ended_ns - slice.began_ns), ",\"args\":");
-    AppendArgs(*slice.command, out_);
+                    ",\"dur\":", Micros(slice.ended_ns - slice.began_ns));
+    if (slice.command != nullptr) {
+      out_ += ",\"args\":";
+      AppendArgs(*slice.command, out_);
+    }
     out_ += "}";
-    if (slice.flow == 0) return;
-    const bool starts = slice.track.kind == TrackKind::kTurns;
-    Begin();
-    absl::StrAppend(&out_, "{\"ph\":\"", starts ? "s" : "f", "\",\"id\":\"", slice.flow, "\",\"pid\":", pid,
-                    ",\"tid\":", tid, ",\"ts\":", began, ",\"cat\":\"ac2g\",\"name\":\"ac2g\"",
-                    starts ? "" : ",\"bp\":\"e\"", "}");
+    static constexpr const char* kPhases[] = {"s", "t", "f"};  // by Part
+    for (const uint64_t flow : slice.flows) {
+      Begin();
+      absl::StrAppend(&out_, "{\"ph\":\"", kPhases[static_cast<size_t>(slice.part)], "\",\"id\":\"", flow,
+                      "\",\"pid\":", pid, ",\"tid\":", tid, ",\"ts\":", began,
+                      ",\"cat\":\"ac2g\",\"name\":\"ac2g\"",
+                      slice.part == Part::kBegin ? "" : ",\"bp\":\"e\"", "}");
+    }
   }
 
   const ProfileData& profile_;
@@ -230,7 +300,9 @@ class PerfettoWriter {
   explicit PerfettoWriter(const ProfileData& profile) : profile_(profile) {}
 
   void Add(const ProfiledSession& session) {
+    for (const Slice& slice : PublishesOf(session)) Add(slice, session.info);
     ForEachSlice(session, [&](const Slice& slice) { Add(slice, session.info); });
+    for (const Slice& slice : AppendsOf(session)) Add(slice, session.info);
     AddRanges(RangesOf(session), session.info);
     ForEachChange(session, [&](const Track& track, uint64_t ns, uint64_t bytes) {
       const auto [uuid, is_new] = tracks_.Find(track);
@@ -320,8 +392,13 @@ class PerfettoWriter {
     auto& begin = Begin(perfetto::TrackEvent::SLICE_BEGIN, uuid, slice.began_ns);
     begin.add_categories(slice.category);
     begin.set_name(slice.name);
-    if (slice.flow != 0) begin.add_flow_ids(slice.flow);
-    const v1::ProfiledCommand& command = *slice.command;
+    for (const uint64_t flow : slice.flows) begin.add_flow_ids(flow);
+    if (slice.command != nullptr) Annotate(*slice.command, begin);
+    Write(packet_);
+    Begin(perfetto::TrackEvent::SLICE_END, uuid, slice.ended_ns);
+    Write(packet_);
+  }
+  static void Annotate(const v1::ProfiledCommand& command, perfetto::TrackEvent& begin) {
     Annotate("op", command.op(), begin);
     Annotate("shapes", command.shapes(), begin);
     Annotate("correlation", command.sequence(), begin);
@@ -330,9 +407,7 @@ class PerfettoWriter {
       Annotate("waited ns", command.decoded_ns() - command.arrived_ns(), begin);
     Annotate("launches", command.launches(), begin);
     Annotate("waited for", command.waited_for(), begin);
-    Write(packet_);
-    Begin(perfetto::TrackEvent::SLICE_END, uuid, slice.ended_ns);
-    Write(packet_);
+    if (command.replayed()) Annotate("replayed", 1, begin);
   }
 
   const ProfileData& profile_;

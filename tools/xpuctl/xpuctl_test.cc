@@ -76,6 +76,16 @@ TEST(JsonTest, WhatIsNoNumberInJsonIsAString) {
   EXPECT_THAT(text, testing::HasSubstr("\"frequency_mhz\":\"NaN\""));
 }
 
+TEST(JsonTest, RealsKeepTheirDigits) {
+  v1::Device device;
+  device.set_temperature_celsius(0.1);
+  device.set_power_watts(312.48712345678);
+  device.set_frequency_mhz(1e300);
+  EXPECT_THAT(ToJson(device),
+              testing::HasSubstr("\"temperature_celsius\":0.1,\"power_watts\":312.48712345678"));
+  EXPECT_THAT(ToJson(device), testing::HasSubstr("\"frequency_mhz\":1e+300"));
+}
+
 TEST(JsonTest, NamesFromClientsCannotBreakOut) {
   EXPECT_EQ(JsonString("a\"\\\n"), "\"a\\\"\\\\\\u000a\"");
   EXPECT_EQ(JsonString("größe"), "\"größe\"");

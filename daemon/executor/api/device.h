@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "daemon/executor/api/peak_rates.h"
 #include "daemon/executor/api/sensors.h"
 #include "kernels/api/kernel_store.h"
 #include "proto/transport/transport.h"
@@ -26,6 +27,7 @@ struct DeviceProperties {
   std::string vendor;  // name of the driver's back end
   uint64_t total_memory = 0;
   uint32_t compute_units = 0;
+  PeakRates peak;
   std::string processor;  // the driver's name for the target of native modules: "sm_90"
   // Whether work is done when the call that appends it returns (true for the CPU device in this process).
   bool synchronous = false;

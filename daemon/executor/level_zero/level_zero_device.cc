@@ -137,6 +137,16 @@ absl::Status LevelZeroDevice::ReadProperties() {
   properties_.target = TargetOf(back_end->code);
   properties_.synchronous = back_end->synchronous != 0;
   takes_pageable_ = back_end->takes_pageable != 0;
+  xpud_pfnDeviceGetPeakRates_t get_rates = nullptr;
+  RETURN_IF_ERROR(OkIfAbsent(Find(driver_, "xpudDeviceGetPeakRates", get_rates)));
+  if (get_rates != nullptr) {
+    xpud_peak_rates_t rates = {};
+    RETURN_IF_ZE_ERROR(get_rates(device_, &rates));
+    properties_.peak = {rates.memory_bytes, rates.float_operations, rates.half_operations};
+  } else {
+    const uint64_t lanes = uint64_t{properties_.compute_units} * properties.physicalEUSimdWidth;
+    properties_.peak.float_operations = lanes * properties.coreClockRate * 1'000'000;
+  }
   ze_device_module_properties_t modules = {};
   modules.stype = ZE_STRUCTURE_TYPE_DEVICE_MODULE_PROPERTIES;
   RETURN_IF_ZE_ERROR(zeDeviceGetModuleProperties(device_, &modules));

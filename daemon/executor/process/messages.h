@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "daemon/executor/api/peak_rates.h"
 #include "daemon/executor/process/sensor_exchange.h"
 #include "daemon/executor/process/times_exchange.h"
 #include "proto/transport/handshake.h"
@@ -123,6 +124,7 @@ struct Answer {
   uint32_t target;  // kernels::Target
   uint32_t reserved;
   transport::DeviceRecord device;
+  PeakRates peak;
 };
 
 // The HOST launch of a kAsk request, as it lies in its memory: this header, then module and entry

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/executor/process/launch_batch.h"
 #include "proto/base/check.h"
 #include "proto/base/mapping.h"
 #include "proto/base/status_macros.h"
@@ -406,7 +407,11 @@ bool ProcessDevice::Traced(uint32_t ticket) const { return !online() || times().
 void ProcessDevice::TakeTimes() {
   times().Take([&](const TimesExchange::Entry& entry) {
     if (entry.queue >= queues_.size() || queues_[entry.queue] == nullptr) return;
-    if (entry.time.began_ns <= entry.time.ended_ns) queues_[entry.queue]->AddTime(entry.time);
+    const WorkTime& time = entry.time;
+    const bool one = time.what == WorkTime::What::kRan || time.what == WorkTime::What::kAppended;
+    const bool several = time.what == WorkTime::What::kReplayed && time.count <= kMaxBatchLaunches;
+    if (time.began_ns <= time.ended_ns && (several || (one && time.count == 1)))
+      queues_[entry.queue]->AddTime(time);
   });
 }
 

@@ -58,16 +58,27 @@ void TimeKeeper::Turn(bool on) {
 
 void TimeKeeper::Appending::Begin(TimeKeeper& keeper, uint32_t queue, uint64_t number) {
   keeper_ = &keeper;
-  if (keeper.uses_clock_)
-    entry_ = {queue, 0, {number, NowNs(), 0}};
-  else
-    keeper.device_.SetTraceTag(TagOf(queue, number));
+  entry_ = {queue, 0, {number, NowNs(), 0, WorkTime::What::kAppended}};
+  if (!keeper.uses_clock_) keeper.device_.SetTraceTag(TagOf(queue, number));
+}
+
+void TimeKeeper::Appending::BeginRecording(TimeKeeper& keeper, uint32_t queue, uint64_t first,
+                                           const std::shared_ptr<const OperationCounts>& counts) {
+  keeper_ = &keeper;
+  const auto count = static_cast<uint32_t>(counts->size());
+  entry_ = {queue, 0, {first, NowNs(), 0, WorkTime::What::kReplayed, count}};
+  keeper.device_.SetTraceTag(keeper.TagOfRecording(queue, first, counts));
 }
 
 void TimeKeeper::Appending::End() {
-  if (!keeper_->uses_clock_) return keeper_->device_.SetTraceTag(0);
+  TimeKeeper& keeper = *keeper_;
+  if (!keeper.uses_clock_) keeper.device_.SetTraceTag(0);
   entry_.time.ended_ns = NowNs();
-  keeper_->Add(entry_);
+  const MutexLock lock(keeper.mutex_);
+  keeper.exchange_.Add(entry_);
+  if (!keeper.uses_clock_) return;
+  entry_.time.what = WorkTime::What::kRan;
+  keeper.exchange_.Add(entry_);
 }
 
 uint64_t TimeKeeper::TagOfRecording(uint32_t queue, uint64_t first,
@@ -88,11 +99,6 @@ void TimeKeeper::Report(std::span<const xpud_trace_record_t> records) {
     const ReplayTimes::Times replay = replays_.Add(record);
     for (const WorkTime& time : replay.times) exchange_.Add({replay.queue, 0, time});
   }
-}
-
-void TimeKeeper::Add(const TimesExchange::Entry& entry) {
-  const MutexLock lock(mutex_);
-  exchange_.Add(entry);
 }
 
 }  // namespace xpud::executor::process

@@ -1,5 +1,5 @@
-// Notes when an executor's work ran, while the daemon wants that: as the driver traces it, or by the clock
-// where work is complete when its append returns. Thread-safe.
+// Notes when an executor's work was appended and ran, while the daemon wants that. When it ran, the driver
+// traces, or the clock tells where work is complete when its append returns. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -30,11 +30,11 @@ class TimeKeeper {
       if (keeper.on()) [[unlikely]]
         Begin(keeper, queue, number);
     }
-    // `counts` may be null; then the work is not timed.
+    // `counts` may be null; then it is not noted.
     Appending(TimeKeeper& keeper, uint32_t queue, uint64_t first,
               const std::shared_ptr<const OperationCounts>& counts) {
       if (keeper.on() && counts != nullptr) [[unlikely]]
-        keeper_ = &keeper, keeper.device_.SetTraceTag(keeper.TagOfRecording(queue, first, counts));
+        BeginRecording(keeper, queue, first, counts);
     }
     ~Appending() {
       if (keeper_ != nullptr) [[unlikely]]
@@ -45,17 +45,18 @@ class TimeKeeper {
 
    private:
     void Begin(TimeKeeper& keeper, uint32_t queue, uint64_t number);
+    void BeginRecording(TimeKeeper& keeper, uint32_t queue, uint64_t first,
+                        const std::shared_ptr<const OperationCounts>& counts);
     void End();
 
     TimeKeeper* keeper_ = nullptr;
-    TimesExchange::Entry entry_;  // by the clock
+    TimesExchange::Entry entry_;
   };
 
  private:
   void Turn(bool on);
   uint64_t TagOfRecording(uint32_t queue, uint64_t first, std::shared_ptr<const OperationCounts> counts);
   void Report(std::span<const xpud_trace_record_t> records);
-  void Add(const TimesExchange::Entry& entry);
 
   LevelZeroDevice& device_;
   const bool uses_clock_;
